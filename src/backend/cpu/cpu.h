@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// cpu.h — the cpu backend's entry points: tiled FlashAttention-2 with SIMD kernels, chosen at run time.
+#pragma once
+
+#include <cstddef>
+
+#include "core/device.h"
+#include "core/executor.h"
+#include "core/problem.h"
+#include "plan/plan.h"
+
+namespace fa3::cpu {
+
+// Widest instruction set that both this processor and this build have, capped by FA3_SIMD.
+Isa best_isa();
+
+// Computes a plan whose arguments were validated. workspace holds plan.workspace_bytes bytes, any alignment.
+// Throws Error (cancelled, a task's failure).
+void forward(const Plan& plan, const Buffers& buffers, std::byte* workspace, const Executor& executor);
+void backward(const Plan& plan, const Buffers& buffers, std::byte* workspace, const Executor& executor);
+
+}  // namespace fa3::cpu

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// device.h — what a context computes on: the part of DeviceInfo that plans depend on.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "fa3/fa3.h"
+
+namespace fa3 {
+
+// Instruction sets that the cpu backend has kernels for, narrowest first.
+enum class Isa { kScalar, kSse4, kAvx2, kAvx3, kAvx3Bf16, kNeon };
+
+const char* isa_name(Isa isa);  // "scalar", "sse4", "avx2", "avx3", "avx3_bf16", "neon"
+
+struct DeviceInfo {
+  fa3_device_type type = FA3_DEVICE_CPU;
+  int id = 0;
+  fa3_backend backend = FA3_BACKEND_CPU;  // what AUTO resolved to
+  int threads = 1;                        // most threads a run uses
+  Isa isa = Isa::kScalar;
+  int64_t l1_bytes = 0;  // 0 = unknown
+  int64_t l2_bytes = 0;
+  int64_t memory_bytes = 0;
+  std::string name;
+};
+
+}  // namespace fa3
