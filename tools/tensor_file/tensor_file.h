@@ -79,8 +79,8 @@ class TensorFileError : public std::runtime_error {
 struct TensorInfo {
   std::string name;
   DType dtype = DType::kF32;
-  std::vector<int64_t> shape;   // extents ≥ 0, outermost first; empty = a scalar
-  uint64_t begin = 0, end = 0;  // bytes [begin, end) of the file's data
+  std::vector<int64_t> shape = {};  // extents ≥ 0, outermost first; empty = a scalar
+  uint64_t begin = 0, end = 0;      // bytes [begin, end) of the file's data
   uint64_t bytes() const { return end - begin; }
 };
 
@@ -88,7 +88,7 @@ struct TensorInfo {
 struct Tensor {
   std::string name;
   DType dtype = DType::kF32;
-  std::vector<int64_t> shape;
+  std::vector<int64_t> shape = {};
   const void* data = nullptr;  // aligned to the element; may be NULL when there are no elements
   std::shared_ptr<const void>
       owner;  // keeps `data` alive (buffer or mapping); empty = the caller does
@@ -101,6 +101,7 @@ using Metadata = std::map<std::string, std::string>;
 // holes.
 struct TensorHeader {
   std::vector<TensorInfo> tensors;  // in the order of their data
+  std::vector<uint32_t> by_name;    // indices into tensors, sorted by name
   Metadata metadata;
 };
 
