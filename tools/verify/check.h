@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// check.h — makes a problem, runs it on a backend, judges every output: what `fa3 check` and the
-// tests call.
+// check.h — makes a problem, runs it on a backend, judges every output: for `fa3 check` and tests.
 #pragma once
 
 #include <string>

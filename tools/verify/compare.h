@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// compare.h — is an output as exact as it should be? The rule, for every element of every row of an
-// output:
+// compare.h — is an output as exact as it should be?
 //
+// The rule, for every element of every row of an output:
 //   NaN, +Inf and −Inf stand where they stand in the FP64 result, and nowhere else;
 //   |ours − fp64| ≤ 2 · (largest |naive − fp64| of the row) + floor,
 //   floor = kFloor · (largest spread of the row) + smallest normal number of the output's type.

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// naive.h — attention as it is written down first, in the precision of the inputs: the yardstick
-// for rounding errors.
+// naive.h — attention as one writes it first, in the inputs' precision: a yardstick for errors.
 //
 // Forward: S = Q·Kᵀ accumulated in FP32 and rounded to the input type, softmax in FP32 with P
 // rounded, O = P·V accumulated in FP32 and rounded. LSE from the unrounded S. Backward: dP = dO·Vᵀ

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// problem.h — attention problems described by a few numbers and a seed, made into tensors, and back
-// into the `fa3 check` command that makes the same again.
+// problem.h — attention problems made from a few numbers and a seed, and the command that repeats.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +19,7 @@ enum class Layout {
   kPadded,       // kDense with unused elements after each head
   kInterleaved,  // q, k, v one after another along heads in one tensor, dq, dk, dv in another;
                  // needs seqlen_q = seqlen_kv (or equal varlen) and head_dim_qk = head_dim_v
-  kBroadcast,  // k and v the same for all batch entries (stride 0); needs dense keys
+  kBroadcast,    // k and v the same for all batch entries (stride 0); needs dense keys
 };
 
 const char* layout_name(
@@ -57,8 +56,7 @@ struct Config {
   uint64_t seed = 0;               // --seed
 };
 
-// `fa3 check …` with every flag that is not at its default. backend: "cpu", "reference", …; "" =
-// left out.
+// `fa3 check …` with every flag that is not at its default. backend: "cpu", "reference"; "" = none.
 std::string replay_command(const Config& config, const std::string& backend = "");
 
 // "" when the fields fit each other, else what does not. The library itself judges everything else.

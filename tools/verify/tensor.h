@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// tensor.h — tensors that own their memory, for checks: guard bytes around and between the
-// elements, any strides, several views of one allocation. Also reads and writes single elements of
-// any fa3_tensor.
+// tensor.h — tensors that own their memory, with guard bytes and any strides, for checks.
 //
 // Rounding here is written apart from the library's own (src/core/dtype.h), so that one can check
 // the other.
@@ -18,8 +16,7 @@
 
 namespace fa3::verify {
 
-// ---- Elements
-// -------------------------------------------------------------------------------------------------
+// ---- Elements --------------------------------------------------------------------------------
 
 int64_t element_bytes(int32_t dtype);
 const char* dtype_text(int32_t dtype);  // "f32", "f16", "bf16", "i32"; "?" for any other
@@ -35,8 +32,7 @@ double min_normal(int32_t dtype);
 double decode(int32_t dtype, const void* at);
 void encode(int32_t dtype, double value, void* at);
 
-// ---- Views
-// ------------------------------------------------------------------------------------------------------
+// ---- Views -----------------------------------------------------------------------------------
 
 using Index = std::array<int64_t, FA3_MAX_RANK>;
 
@@ -50,8 +46,7 @@ double get(const fa3_tensor& t, const Index& index);
 void set(const fa3_tensor& t, const Index& index, double value);
 void fill(const fa3_tensor& t, double value);
 
-// ---- Owning
-// -----------------------------------------------------------------------------------------------------
+// ---- Owning ----------------------------------------------------------------------------------
 
 // Bytes that start as 0xff, which reads as NaN in every floating-point type. Bytes that no view
 // claims are guards: they must keep that value. Under AddressSanitizer they may not even be read.
@@ -74,8 +69,7 @@ class Storage {
   std::vector<bool> claimed_;
 };
 
-// A view and the memory that it lies in, which several Tensors may share. Default: an absent
-// tensor.
+// A view and the memory that it lies in, which several Tensors may share. Default: absent.
 struct Tensor {
   fa3_tensor view{};
   std::shared_ptr<Storage> storage;
