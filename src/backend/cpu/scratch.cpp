@@ -67,9 +67,12 @@ BackwardScratch::BackwardScratch(Arena& arena, const CpuPlan& plan) {
 }
 
 GradQ::GradQ(Arena& arena, const CpuPlan& plan, const Problem& problem) {
-  const int64_t rows = problem.q.rows * (problem.q.packed ? 1 : problem.batch);
+  if (!problem.layout[kDq].present()) return;
+  const int64_t all = problem.q.rows * (problem.q.packed ? 1 : problem.batch);
+  rows = first(all, problem.batch, kTileRows) * kTileRows;
+  turns = first(all, problem.batch, plan.tile_q);
   dq = arena.take<float>(problem.heads_q * rows * plan.width_qk);
-  turn = arena.take<std::atomic<int32_t>>(problem.heads_q * (rows / plan.tile_q + problem.batch));
+  turn = arena.take<std::atomic<int32_t>>(problem.heads_q * turns);
 }
 
 }  // namespace fa3::cpu

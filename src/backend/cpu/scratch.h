@@ -69,12 +69,17 @@ struct BackwardScratch {
   BackwardScratch(Arena& arena, const CpuPlan& plan);
 };
 
-// dQ in FP32 for all heads, and whose turn it is to add to each of its blocks: the chunk that comes next.
+// dQ in FP32 for all heads, and whose turn it is to add to each of its blocks: the number of the next chunk.
 struct GradQ {
   float* dq = nullptr;                   // [heads_q][rows][width_qk]
-  std::atomic<int32_t>* turn = nullptr;  // [heads_q][q blocks]
+  std::atomic<int32_t>* turn = nullptr;  // [heads_q][turns]
+  int64_t rows = 0;
+  int64_t turns = 0;
 
   GradQ(Arena& arena, const CpuPlan& plan, const Problem& problem);
+
+  // Where the units of sequence b begin when each sequence is cut into units of `size` rows, the last one padded.
+  static int64_t first(int64_t first_row, int64_t b, int64_t size) { return first_row / size + b; }
 };
 
 }  // namespace fa3::cpu
