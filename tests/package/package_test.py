@@ -120,7 +120,8 @@ class PackageTest(unittest.TestCase):
             source, binary = self.tmp / "readme.c", self.tmp / "readme"
             source.write_text(text, encoding="utf-8")
             run(OPTIONS.cc, "-std=c99", "-Wall", "-Werror", source, *self.flags(), "-o", binary)
-            print(run(binary, env=self.environment()))
+            # The first token sees itself only: its output is its value.
+            self.assertIn("1.000000 2.000000", run(binary, env=self.environment()))
 
     def test_command_starts_without_help(self):
         env = {k: v for k, v in self.environment().items() if k != "LD_LIBRARY_PATH"}
