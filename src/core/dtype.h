@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// dtype.h — element types: their sizes and names, and scalar conversions between F16, BF16 and
-// double.
+// dtype.h — element types: sizes, names, and scalar conversions of F16 and BF16.
 //
 // To a wider type every conversion is exact. To a narrower one it rounds to nearest, ties to even,
 // once: also from double, never by way of float. What overflows becomes Inf, subnormals are kept,

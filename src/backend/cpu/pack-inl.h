@@ -18,7 +18,7 @@ inline constexpr int kMaxHeadDim = 512;
 // Calls f with a pointer of the rows' element type.
 template <class F>
 HWY_ATTR auto with_type(fa3_dtype dtype, const void* data, F&& f) {
-  if (dtype == FA3_BF16) return f(static_cast<const BF16*>(data));
+  if (dtype == FA3_BF16) return f(static_cast<const Bf16*>(data));
   if (dtype == FA3_F16) return f(static_cast<const F16*>(data));
   return f(static_cast<const float*>(data));
 }
@@ -163,7 +163,7 @@ HWY_ATTR void store_rows_as(const float* c, int64_t ldc, const float* factor, in
 
 HWY_ATTR void store_rows(const float* c, int64_t ldc, const float* factor, int rows, int cols, fa3_dtype dtype,
                          void* dst, int64_t stride) {
-  if (dtype == FA3_BF16) return store_rows_as(c, ldc, factor, rows, cols, static_cast<BF16*>(dst), stride);
+  if (dtype == FA3_BF16) return store_rows_as(c, ldc, factor, rows, cols, static_cast<Bf16*>(dst), stride);
   if (dtype == FA3_F16) return store_rows_as(c, ldc, factor, rows, cols, static_cast<F16*>(dst), stride);
   store_rows_as(c, ldc, factor, rows, cols, static_cast<float*>(dst), stride);
 }

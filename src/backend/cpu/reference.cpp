@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// reference.cpp — attention in FP64 by plain loops. Every result is rounded once, when it is
-// stored.
+// reference.cpp — attention in FP64 by plain loops; every result is rounded once, when stored.
 //
 // A row is one query of one head. Only its visible keys [lo, hi) are read, so that nothing else can
 // influence it. Consecutive rows are taken kRows at a time for one reason: each K and V row is then
 // converted to double once for all of them.
 //
 // Where Inf and NaN meet the formulas (fa3.h says that they reach the rows that see them):
-//   no visible key              O = 0, LSE = −inf, gradient 0
-//   all visible scores −inf     O = NaN (0/0), LSE = −inf (ln 0), gradients of what the row sees
-//   NaN a visible score +inf, NaN   O = NaN, LSE = NaN (inf − inf) a visible V Inf, NaN        O =
-//   Inf or NaN in that column, also where P underflows to 0 (0 · Inf)
+// - no visible key: O = 0, LSE = −inf, gradient 0;
+// - all visible scores −inf: O = NaN (0/0), LSE = −inf (ln 0), gradients of what the row sees NaN;
+// - a visible score +inf or NaN: O = NaN, LSE = NaN (inf − inf);
+// - a visible V Inf or NaN: O = Inf or NaN in that column, also where P underflows to 0 (0 · Inf).
 #include "backend/cpu/reference.h"
 
 #include <algorithm>
@@ -27,11 +26,9 @@ namespace {
 constexpr int64_t kRows = 16;
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-// ---- Elements
-// ---------------------------------------------------------------------------------------------------
+// ---- Elements ----------------------------------------------------------------------------------
 
-// Up to kRows consecutive queries [first, first + count) of one head of sequence b. Row r is query
-// first + r.
+// Up to kRows consecutive queries [first, first + count) of one head of sequence b.
 struct Rows {
   int64_t b = 0;
   int64_t head_q = 0;
@@ -58,8 +55,7 @@ void store(void* data, int64_t offset, int64_t n, const double* in) {
   for (int64_t c = 0; c < n; ++c) out[c] = from_double<T>(in[c]);
 }
 
-// The n elements of one row of a tensor; `row` counts from the tensor's first or, when dense, the
-// batch entry's.
+// The n elements of one row of a tensor; `row` counts from the first of the tensor or batch entry.
 void load_row(const Problem& p, const Buffers& x, TensorId id, int64_t b, int64_t row, int64_t head,
               int64_t n, double* out) {
   const Layout& layout = p.layout[id];
@@ -88,8 +84,7 @@ void fill(const Problem& p, const Buffers& x, TensorId id, const SeqAxis& axis, 
       for (int64_t h = 0; h < heads; ++h) store_row(p, x, id, b, i, h, n, row_of_values);
 }
 
-// ---- Arithmetic
-// -------------------------------------------------------------------------------------------------
+// ---- Arithmetic --------------------------------------------------------------------------------
 
 // Eight partial sums: one would wait for each addition, and the compiler may not split it itself.
 double dot(const double* a, const double* b, int64_t n) {
@@ -125,8 +120,7 @@ Keys visible_keys(const Problem& p, const Sequence& q, const Sequence& kv, int64
   return keys;
 }
 
-// ---- One block of rows
-// --------------------------------------------------------------------------------------------
+// ---- One block of rows -------------------------------------------------------------------------
 
 // Scratch of one thread, in doubles. Rows of s, slope and dp are max_seqlen_kv apart.
 struct Scratch {
@@ -145,8 +139,7 @@ struct Scratch {
 };
 
 // Hands out the arrays of a Scratch one after another from base; returns how many doubles they
-// take. Called with nullptr to count them. In double, since the product may exceed what an integer
-// holds.
+// take. base nullptr only counts them. In double, since the count may exceed what an integer holds.
 double place(const Problem& p, double* base, Scratch* s) {
   double used = 0;
   const auto take = [&](double rows, int64_t columns) {
@@ -200,8 +193,7 @@ void attend(const Problem& p, const Buffers& x, const Rows& rows, Scratch& scrat
     double* s = scratch.s + r * ld;
     double max = -kInf, sum = 0;
     for (int64_t j = lo; j < hi; ++j) max = std::max(max, s[j]);
-    const double shift =
-        max == -kInf ? 0 : max;  // −inf − −inf would be NaN where exp(−inf) = 0 is meant
+    const double shift = max == -kInf ? 0 : max;  // −inf − −inf is NaN; exp(−inf) = 0 is meant
     for (int64_t j = lo; j < hi; ++j) {
       s[j] = std::exp(s[j] - shift);
       sum += s[j];
@@ -230,8 +222,8 @@ void forward_rows(const Problem& p, const Buffers& x, const Rows& rows, Scratch&
   }
 }
 
-// dS of the rows into scratch.dp; scratch.o holds dO. δ = rowsum(dO ∘ O) − dLSE is computed as Σⱼ
-// Pⱼ·dPⱼ − dLSE, which is the same, since O = P·V.
+// dS of the rows into scratch.dp; leaves dO in scratch.o.
+// δ = rowsum(dO ∘ O) − dLSE is computed as Σⱼ Pⱼ·dPⱼ − dLSE: the same, since O = P·V.
 void differentiate(const Problem& p, const Buffers& x, const Rows& rows, Scratch& scratch) {
   const int64_t ld = p.kv.max_seqlen, d = p.head_dim_v;
   for (int64_t r = 0; r < rows.count; ++r)
@@ -277,8 +269,7 @@ void backward_rows(const Problem& p, const Buffers& x, const Rows& rows, Scratch
               scratch.dq + r * dqk);
 }
 
-// ---- One KV head of one sequence
-// -----------------------------------------------------------------------------------
+// ---- One KV head of one sequence ---------------------------------------------------------------
 
 template <class RowsFn>
 void for_each_block(const Problem& p, const Buffers& x, int64_t b, int64_t head_kv, RowsFn run) {
@@ -327,17 +318,16 @@ size_t workspace_bytes(const Problem& problem, int threads) {
   Scratch unused{};
   const double bytes =
       place(problem, nullptr, &unused) * threads * sizeof(double) + alignof(double);
-  return bytes < 0x1p53 ? static_cast<size_t>(bytes)
-                        : size_t{1} << 53;  // 2^53: more than can be had
+  return static_cast<size_t>(std::min(bytes, 0x1p53));  // 2^53: more than anyone has
 }
 
 void forward(const Problem& p, const Buffers& x, std::byte* workspace, const Executor& executor) {
   double* row = scratch_of(p, workspace, 0).row;
   fill(p, x, kO, p.q, p.heads_q, p.head_dim_v, 0, row);
   fill(p, x, kLse, p.q, p.heads_q, 1, -kInf, row);
-  executor.run(p.batch * p.heads_kv, [&](int64_t index, int slot) {
-    Scratch scratch = scratch_of(p, workspace, slot);
-    for_each_block(p, x, index / p.heads_kv, index % p.heads_kv,
+  executor.run(p.batch * p.heads_kv, [&](const TaskContext& task) {
+    Scratch scratch = scratch_of(p, workspace, task.slot);
+    for_each_block(p, x, task.index / p.heads_kv, task.index % p.heads_kv,
                    [&](const Rows& rows) { forward_rows(p, x, rows, scratch); });
   });
 }
@@ -347,9 +337,9 @@ void backward(const Problem& p, const Buffers& x, std::byte* workspace, const Ex
   fill(p, x, kDq, p.q, p.heads_q, p.head_dim_qk, 0, row);
   fill(p, x, kDk, p.kv, p.heads_kv, p.head_dim_qk, 0, row);
   fill(p, x, kDv, p.kv, p.heads_kv, p.head_dim_v, 0, row);
-  executor.run(p.batch * p.heads_kv, [&](int64_t index, int slot) {
-    Scratch scratch = scratch_of(p, workspace, slot);
-    backward_head(p, x, index / p.heads_kv, index % p.heads_kv, scratch);
+  executor.run(p.batch * p.heads_kv, [&](const TaskContext& task) {
+    Scratch scratch = scratch_of(p, workspace, task.slot);
+    backward_head(p, x, task.index / p.heads_kv, task.index % p.heads_kv, scratch);
   });
 }
 

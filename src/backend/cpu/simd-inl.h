@@ -14,6 +14,7 @@
 #include <limits>
 
 #include "backend/cpu/kernels.h"
+#include "core/dtype.h"
 #include "device/attn/conventions.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -29,12 +30,12 @@ inline constexpr int kLanes = HWY_LANES(float);
 inline constexpr int kVectors = (HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64) ? 4 : 2;
 inline constexpr int kPanel = kVectors * kLanes;
 
-// Types of memory elements, to overload on.
-struct F16 { uint16_t bits; };
-struct BF16 { uint16_t bits; };
+
+
+
 
 inline HWY_ATTR VF load(const float* p) { return hn::LoadU(DF(), p); }
-inline HWY_ATTR VF load(const BF16* p) {
+inline HWY_ATTR VF load(const Bf16* p) {
   const hn::Rebind<uint16_t, DF> d16;
   return hn::BitCast(DF(), hn::ShiftLeft<16>(hn::PromoteTo(DU(), hn::LoadU(d16, &p->bits))));
 }
@@ -54,7 +55,7 @@ inline HWY_ATTR hn::Vec<DU> round_to_bf16(VF v) {
 }
 
 inline HWY_ATTR void store(VF v, float* p) { hn::StoreU(v, DF(), p); }
-inline HWY_ATTR void store(VF v, BF16* p) {
+inline HWY_ATTR void store(VF v, Bf16* p) {
   const hn::Rebind<uint16_t, DF> d16;
   hn::StoreU(hn::TruncateTo(d16, round_to_bf16(v)), d16, &p->bits);
 }
