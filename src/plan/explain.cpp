@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// explain.cpp — problems and plans as JSON.
+#include "plan/explain.h"
+
+#include <nlohmann/json.hpp>
+
+#include "core/dtype.h"
+#include "plan/work.h"
+
+namespace fa3 {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const char* mask_name(fa3_mask mask) {
+  switch (mask) {
+    case FA3_MASK_FULL:
+      return "full";
+    case FA3_MASK_CAUSAL:
+      return "causal";
+    case FA3_MASK_WINDOW:
+      return "window";
+  }
+  return "unknown";
+}
+
+// Every field of the problem, flat, so that two of them can be compared field by field.
+Json problem_json(const Problem& p) {
+  Json json{{"op", p.op == FA3_OP_FORWARD ? "forward" : "backward"},
+            {"dtype", dtype_name(p.dtype)},
+            {"batch", p.batch},
+            {"packed_q", p.q.packed},
+            {"packed_kv", p.kv.packed},
+            {p.q.packed ? "total_q" : "seqlen_q", p.q.rows},
+            {p.kv.packed ? "total_kv" : "seqlen_kv", p.kv.rows},
+            {"max_seqlen_q", p.q.max_seqlen},
+            {"max_seqlen_kv", p.kv.max_seqlen},
+            {"seqused_q", p.q.seqused},
+            {"seqused_kv", p.kv.seqused},
+            {"heads_q", p.heads_q},
+            {"heads_kv", p.heads_kv},
+            {"head_dim_qk", p.head_dim_qk},
+            {"head_dim_v", p.head_dim_v},
+            {"mask", mask_name(p.mask)},
+            {"left", p.left},
+            {"right", p.right},
+            {"softmax_scale", p.softmax_scale},
+            {"softcap", p.softcap}};
+  constexpr const char* kNames[kCuSeqlensQ] = {"q",    "k",    "v",  "o",  "lse",
+                                               "dout", "dlse", "dq", "dk", "dv"};
+  for (int i = 0; i < kCuSeqlensQ; ++i) {
+    const Layout& layout = p.layout[i];
+    Json& tensor = json[kNames[i]];  // null = absent
+    if (!layout.present()) continue;
+    tensor = {{"dtype", dtype_name(layout.dtype)},
+              {"stride_batch", layout.batch},
+              {"stride_row", layout.row},
+              {"stride_head", layout.head}};
+  }
+  return json;
+}
+
+}  // namespace
+
+const char* backend_name(fa3_backend backend) {
+  switch (backend) {
+    case FA3_BACKEND_AUTO:
+      return "auto";
+    case FA3_BACKEND_CPU:
+      return "cpu";
+    case FA3_BACKEND_REFERENCE:
+      return "reference";
+    case FA3_BACKEND_CUDA:
+      return "cuda";
+    case FA3_BACKEND_SIM:
+      return "sim";
+  }
+  return "unknown";
+}
+
+std::string explain(const Plan& plan) {
+  const Work work = work_of(plan.problem);
+  Json json{{"op", plan.problem.op == FA3_OP_FORWARD ? "forward" : "backward"},
+            {"backend", backend_name(plan.backend)},
+            {"why", plan.why},
+            {"threads", plan.threads},
+            {"workspace_bytes", plan.workspace_bytes},
+            {"visible_pairs", work.pairs},
+            {"flops", work.flops},
+            {"flops_exact", work.exact}};
+  if (!work.exact) {
+    json["flops_note"] =
+        "upper bound from max_seqlen: lengths are data, which a plan does not read";
+  }
+  json["problem"] = problem_json(plan.problem);
+  return json.dump(2);
+}
+
+std::optional<Difference> first_difference(const Problem& a, const Problem& b) {
+  if (a == b) return std::nullopt;
+  const Json x = problem_json(a).flatten(), y = problem_json(b).flatten();
+  for (const auto& [key, value] : x.items()) {
+    const std::string other = y.contains(key) ? y[key].dump() : "absent";
+    if (value.dump() != other) return Difference{key, value.dump(), other};
+  }
+  return Difference{"tensors", "absent", "present"};
+}
+
+}  // namespace fa3
