@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""cells.py — the grid that is compared with peers: what a cell is, its name, its arithmetic. Standard library only."""
+"""cells.py — the grid that is compared with peers: what a cell is, its name, its arithmetic."""
 
 import dataclasses
 
@@ -30,7 +30,7 @@ class Cell:
 
     @property
     def flops(self):
-        """Forward 2·b·h·s_q·avg(s_kv)·(d_qk + d_v); backward 2.5 times that. Masked pairs do not count."""
+        """Forward 2·b·h·s_q·avg(s_kv)·(d_qk + d_v), backward 2.5×; hidden pairs are free."""
         visible = (self.seqlen + 1) / 2 if self.mask == "causal" else self.seqlen
         forward = 2 * self.batch * self.heads * self.seqlen * visible * 2 * self.head_dim
         return forward * (2.5 if self.op == "bwd" else 1.0)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """contenders.py — fa3 and PyTorch on the same tensors of one cell, and the check that they agree.
 
-A contender is a function that allocates its outputs, computes, and returns them (ours: filled first on request). PyTorch reads the
-tensors as (batch, heads, seqlen, head_dim) views, fa3 as (batch, seqlen, heads, head_dim) views of the same memory.
+A contender is a function that allocates its outputs, computes, and returns them (ours: filled
+first on request). PyTorch reads the tensors as (batch, heads, seqlen, head_dim) views, fa3 as
+(batch, seqlen, heads, head_dim) views of the same memory.
 """
 
 import collections.abc
@@ -23,7 +24,7 @@ class Disagreement(Exception):
 
 @dataclasses.dataclass
 class Tensors:
-    """Inputs of a cell as PyTorch sees them, (batch, heads, seqlen, head_dim), and the layout of their memory."""
+    """Inputs of a cell as PyTorch sees them, (batch, heads, seqlen, head_dim), and their layout."""
 
     q: torch.Tensor
     k: torch.Tensor
@@ -57,7 +58,7 @@ def bshd(tensor):
     return tensor.transpose(1, 2)
 
 
-# ---- fa3 ---------------------------------------------------------------------------------------------------------
+# ---- fa3 -----------------------------------------------------------------------------------------
 
 
 def ours_forward(context, cell, x):
@@ -95,11 +96,11 @@ def ours_backward(context, cell, x, o, lse):
     return run
 
 
-# ---- PyTorch -----------------------------------------------------------------------------------------------------
+# ---- PyTorch -------------------------------------------------------------------------------------
 
 
 def peer_forward(cell, x):
-    """scaled_dot_product_attention, as a user calls it. Returns (o,); on the CPU it computes LSE as well."""
+    """scaled_dot_product_attention, as a user calls it. Returns (o,), but makes LSE as well."""
     causal = cell.mask == "causal"
     sdpa = torch.nn.functional.scaled_dot_product_attention
     return lambda: (sdpa(x.q, x.k, x.v, is_causal=causal),)
@@ -119,7 +120,7 @@ def peer_backward(cell, x, o, lse):
     return lambda: tuple(op(x.dout, x.q, x.k, x.v, o, lse, 0.0, causal))
 
 
-# ---- both --------------------------------------------------------------------------------------------------------
+# ---- both ----------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass
@@ -141,11 +142,15 @@ def contenders(context, cell, x):
 
 
 def exact_head(cell, x, b, h, rows=1024):
-    """Attention of one head in FP64 by its formulas, `rows` queries at a time: {o, lse} or {dq, dk, dv}."""
+    """One head in FP64 by the formulas, `rows` queries at a time: {o, lse} or {dq, dk, dv}."""
     q, k, v, dout = (t[b, h].double() for t in (x.q, x.k, x.v, x.dout))
     scale = 1.0 / math.sqrt(cell.head_dim)
     keys = torch.arange(cell.seqlen)
-    o, lse, dq = torch.empty_like(v), torch.empty(cell.seqlen, dtype=torch.float64), torch.empty_like(q)
+    o, lse, dq = (
+        torch.empty_like(v),
+        torch.empty(cell.seqlen, dtype=torch.float64),
+        torch.empty_like(q),
+    )
     dk, dv = torch.zeros_like(k), torch.zeros_like(v)
     for begin in range(0, cell.seqlen, rows):
         r = slice(begin, begin + rows)
@@ -165,11 +170,12 @@ def exact_head(cell, x, b, h, rows=1024):
 
 
 def verify(cell, x, mine, theirs):
-    """Raises Disagreement unless fa3 is right; returns {output: {ours, peer, bound}}, greatest errors against FP64.
+    """Raises Disagreement unless fa3 is right; returns the errors, {output: {ours, peer, bound}}.
 
-    One head is computed in FP64: fa3's error there must stay within twice PyTorch's plus one unit in the last place of
-    the greatest value (LSE, whose exponentials PyTorch approximates as well: plus 1e-5). Everywhere, the two must lie
-    within four times their errors of that head, plus four such units. NaN fails every comparison.
+    One head is computed in FP64: fa3's error there must stay within twice PyTorch's plus one unit
+    in the last place of the greatest value (LSE, whose exponentials PyTorch approximates as well:
+    plus 1e-5). Everywhere, the two must lie within four times their errors of that head, plus four
+    such units. NaN fails every comparison.
     """
     b, h = cell.batch - 1, cell.heads - 1
     errors = {}
@@ -179,14 +185,16 @@ def verify(cell, x, mine, theirs):
         bound = 2 * peer_error + unit
         if not ours_error <= bound:
             raise Disagreement(
-                f"{cell.name}: {name} of batch {b}, head {h} is off by {ours_error:.3g} from FP64, need ≤ {bound:.3g} "
-                f"(PyTorch: {peer_error:.3g}); run `fa3 check` on this shape"
+                f"{cell.name}: {name} of batch {b}, head {h} is off by "
+                f"{ours_error:.3g} from FP64, need ≤ {bound:.3g} (PyTorch: "
+                f"{peer_error:.3g}); run `fa3 check` on this shape"
             )
         apart = (a - c).abs().max().item()
         if not apart <= 4 * (ours_error + peer_error + unit):
             raise Disagreement(
-                f"{cell.name}: {name} of fa3 and of PyTorch are {apart:.3g} apart somewhere, though within "
-                f"{max(ours_error, peer_error):.3g} of FP64 in batch {b}, head {h}; run `fa3 check` on this shape"
+                f"{cell.name}: {name} of fa3 and of PyTorch are {apart:.3g} apart somewhere, "
+                f"though within {max(ours_error, peer_error):.3g} of FP64 in batch {b}, head {h}; "
+                "run `fa3 check` on this shape"
             )
         errors[name] = {"ours": ours_error, "peer": peer_error, "bound": bound}
     return errors

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""fa3_ctypes.py — the part of fa3.h that the benchmarks call, by ctypes. Structs mirror include/fa3/fa3.h."""
+"""fa3_ctypes.py — the part of include/fa3/fa3.h that the benchmarks call, mirrored by ctypes."""
 
 import ctypes
 from ctypes import POINTER, byref, c_char, c_char_p, c_double, c_int32, c_int64, c_size_t, c_void_p
@@ -54,7 +54,9 @@ _TAIL = [
 class ForwardArgs(ctypes.Structure):
     """fa3_forward_args."""
 
-    _fields_ = [("struct_size", c_size_t)] + [(n, Tensor) for n in ("q", "k", "v", "o", "lse")] + _TAIL
+    _fields_ = (
+        [("struct_size", c_size_t)] + [(n, Tensor) for n in ("q", "k", "v", "o", "lse")] + _TAIL
+    )
 
 
 class BackwardArgs(ctypes.Structure):
@@ -116,7 +118,9 @@ class Library:
         try:
             self.c = ctypes.CDLL(str(path))
         except OSError as error:
-            raise Fa3Error(f"{error}; build the library first: make build, or name it with --lib") from None
+            raise Fa3Error(
+                f"{error}; build the library first: make build, or name it with --lib"
+            ) from None
         prototypes = {
             "fa3_status_name": (c_char_p, [c_int32]),
             "fa3_last_error": (c_char_p, []),

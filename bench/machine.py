@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""machine.py — what a result says about where it was measured: processor and commit, no names of hosts or paths."""
+"""machine.py — what a result says about where it was measured: processor and commit, no host."""
 
 import pathlib
 import subprocess
@@ -8,7 +8,7 @@ _VENDORS = {"GenuineIntel": "intel", "AuthenticAMD": "amd", "HygonGenuine": "hyg
 
 
 def device_slug(instruction_set, cpuinfo="/proc/cpuinfo"):
-    """Folder name of a processor, e.g. cpu-intel-6-207-avx3_bf16: vendor, family, model, instruction set in use."""
+    """Folder name of a processor: vendor, family, model, SIMD in use; cpu-intel-6-207-avx3_bf16."""
     fields = {}
     if pathlib.Path(cpuinfo).exists():
         for line in pathlib.Path(cpuinfo).read_text().splitlines():
@@ -25,7 +25,7 @@ def device_slug(instruction_set, cpuinfo="/proc/cpuinfo"):
 
 
 def commit(root):
-    """Short commit of the tree at root, with -dirty when tracked files differ from it; unknown without git."""
+    """Short commit of the tree at root, -dirty when tracked files differ; unknown without git."""
 
     def git(*arguments):
         command = ["git", "-C", str(root), *arguments]

@@ -38,8 +38,8 @@ fa3_tensor tensor(void* data, fa3_dtype dtype, int64_t rows, int64_t heads, int6
   return t;
 }
 
-// A forward problem of one batch entry with its memory. The values are all 1: they do not change
-// the time.
+// A forward problem of one batch entry with its memory, filled with ones: values do not matter
+// here.
 class Forward {
  public:
   Forward(fa3_dtype dtype, int64_t seqlen_q, int64_t seqlen_kv, int64_t heads_q, int64_t heads_kv,
@@ -101,7 +101,6 @@ Plan make_plan(benchmark::State& state, const Context& context, const Forward& p
 }
 
 // ---- Launch overhead: seqlen × seqlen, 1 head, head dim 64, f32
-// -----------------------------------------------------
 
 // fa3_forward: arguments checked and planned in every call.
 void PlanAndRun(benchmark::State& state) {
@@ -143,7 +142,6 @@ void PlanOnly(benchmark::State& state) {
 BENCHMARK(PlanOnly);
 
 // ---- Decoding: one query, bytes_per_second = bytes of K and V read
-// --------------------------------------------------
 
 void Decode(benchmark::State& state, fa3_dtype dtype, int64_t heads_q) {
   constexpr int64_t kHeadsKv = 8, kHeadDim = 128;
@@ -154,8 +152,7 @@ void Decode(benchmark::State& state, fa3_dtype dtype, int64_t heads_q) {
   }
   state.SetBytesProcessed(state.iterations() * problem.kv_bytes());
 }
-// 8 KV heads, head dim 128. At 65536 keys K and V are 512 MiB in f32: out of every cache but a
-// server's.
+// 8 KV heads, head dim 128. At 65536 keys K and V are 512 MiB in f32: outside every cache.
 void decode_sizes(benchmark::internal::Benchmark* b) {
   b->ArgNames({"seqlen_kv", "threads"})->ArgsProduct({{4096, 65536}, {1, 2}})->UseRealTime();
 }
@@ -176,7 +173,6 @@ void Memcpy(benchmark::State& state) {
 BENCHMARK(Memcpy)->ArgName("bytes")->Arg(32 << 20)->Arg(256 << 20)->Arg(512 << 20)->UseRealTime();
 
 // ---- Workspace: 4 heads, 512 × 512, head dim 64, causal, f32
-// ---------------------------------------------------------
 
 void Workspace(benchmark::State& state, bool kept) {
   const Forward problem(FA3_F32, 512, 512, 4, 4, 64);

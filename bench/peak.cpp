@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // peak.cpp — fa3_peak: the arithmetic peak of this processor as one JSON object: f32 by fused
-// multiply-add, bf16 by the dot-product instruction, in the widest vectors present. It is what
-// "percent of peak" divides by, so it is measured beside the kernel that it judges.
+// multiply-add, bf16 by the dot-product instruction, in the widest vectors present. "Percent of
+// peak" divides by it, so it is measured beside the kernel that it judges.
 //
 // Every loop keeps independent accumulators in registers and touches no memory. 16 of them cover
-// latency × issue rate wherever this runs (FMA: 4 cycles × 2 a cycle). Note for Intel's Golden Cove
-// family: dpbf16 issues at a quarter of the FMA rate there, so that the bf16 peak is about *half*
-// the f32 peak; on AMD Zen 4 and 5 it is twice the f32 peak. Both are facts about processors: the
-// figure is what the instruction can do, not what its name promises.
+// latency × issue rate wherever this runs (FMA: 4 cycles × 2 a cycle). On Intel's Golden Cove
+// family dpbf16 issues at a quarter of the FMA rate, which makes the bf16 peak *half* the f32 peak;
+// on AMD Zen 4 and 5 it is twice the f32 peak. Both are facts about processors: the figure is what
+// the instruction can do, not what its name promises.
 #include <algorithm>
 #include <barrier>
 #include <charconv>
@@ -136,8 +136,7 @@ struct Rate {
   double median = 0;
 };
 
-// All threads run the loop at the same time, round after round of about 10 ms; a round counts the
-// sum of their rates.
+// All threads run the loop at the same time, round after round; a round counts their sum.
 Rate measure(const Kernel& kernel, int threads, double seconds) {
   constexpr double kRoundSeconds = 0.01;
   int64_t steps = 1000;
@@ -165,12 +164,10 @@ Rate measure(const Kernel& kernel, int threads, double seconds) {
   return {total[(rounds - 1) * 9 / 10], total[rounds / 2]};
 }
 
-// Clock of one busy core in GHz, from a chain of multiplications of known latency; 0 where that is
-// not known.
+// Clock of one busy core in GHz, by a chain of multiplications; 0 where their latency is unknown.
 double clock_ghz() {
 #if defined(__x86_64__)
-  constexpr int kLatency =
-      3;  // cycles of a 64-bit multiplication on every x86 core of the last ten years
+  constexpr int kLatency = 3;  // cycles of a 64-bit multiplication on every x86 core in use
   constexpr int64_t kSteps = 4'000'000;
   double best = 0;
   for (int round = 0; round < 5; ++round) {

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""peers.py — fa3 beside PyTorch on the CPU: both in this process, on the same tensors, taking turns.
+"""peers.py — fa3 beside PyTorch on the CPU: one process, the same tensors, taking turns.
 
-Every cell of the grid (cells.py) is verified before it is timed; a disagreement ends the run without a result. The
-result is one JSON object per line; report.py renders it, README.md of this folder says how to read it.
+Every cell of the grid (cells.py) is verified before it is timed; a disagreement ends the run
+without a result. The result is one JSON object per line; report.py renders it, README.md of this
+folder says how to read it.
 """
 
 import argparse
@@ -28,8 +29,9 @@ import report
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
-# After a parallel region the workers of PyTorch's OpenMP spin for some 7 ms, which would take a core from whoever runs
-# next: each turn begins with a pause and, unless a call is long enough not to care, an untimed call.
+# After a parallel region the workers of PyTorch's OpenMP spin for some 7 ms, which would take a
+# core from whoever runs next: each turn begins with a pause and, unless a call is long enough not
+# to care, an untimed call.
 PAUSE_S = 0.02
 LONG_CALL_S = 0.5
 TURN_S = 0.05  # calls of one turn add up to this at least
@@ -44,7 +46,7 @@ def timed(call):
 
 
 class Turn:
-    """Times one contender: seconds per call, of as many calls as fill TURN_S. `cold_s`: what its first call took."""
+    """Times one contender, as many calls as fill TURN_S. cold_s: seconds of its first call."""
 
     def __init__(self, call, cold_s):
         self.call = call
@@ -62,7 +64,7 @@ class Turn:
 
 
 def time_pairs(turns, budget_s, min_pairs):
-    """[(ours_s, peer_s)] of two Turns; who begins changes with every pair, so that no drift favours one."""
+    """[(ours_s, peer_s)] of two Turns; who begins changes with every pair: no drift favours one."""
     pairs = []
     begin = time.perf_counter()
     while len(pairs) < min_pairs or time.perf_counter() - begin < budget_s:
@@ -82,7 +84,7 @@ def spread(values, scale=1e3):
 
 
 def verify(cell, x, two):
-    """(errors, (seconds of ours, seconds of the peer)) of one call of each; raises contenders.Disagreement."""
+    """(errors, (seconds of ours, of the peer)) of one call each; raises contenders.Disagreement."""
     mine, ours_s = timed(lambda: two.ours(fill=math.nan))
     theirs, peer_s = timed(two.peer_outputs)
     return contenders.verify(cell, x, mine, theirs), (ours_s, peer_s)
@@ -132,7 +134,7 @@ def run_peak(options, dtype=None, threads=()):
 
 
 def measure_peak_share(cell, threads, library, options):
-    """One line: forward GFLOP/s as a share of the peak measured right before and after each call."""
+    """One line: forward GFLOP/s as a share of the peak measured before and after each turn."""
     x = contenders.Tensors.random(cell, options.layout)
     with fa3_ctypes.Context(library, threads, options.backend) as context:
         two = contenders.contenders(context, cell, x)
@@ -184,7 +186,9 @@ def meta(info, options, started):
         "started": started.isoformat(timespec="seconds"),
         "device_name": info.name.decode(),
         "cores": os.cpu_count(),
-        "torch_blas": re.findall(r"(?:Math Kernel Library Version|MKL-DNN v)\s*\S+", torch.__config__.show()),
+        "torch_blas": re.findall(
+            r"(?:Math Kernel Library Version|MKL-DNN v)\s*\S+", torch.__config__.show()
+        ),
         "torch_simd": torch.backends.cpu.get_cpu_capability(),
         "layout": options.layout,
         "pause_s": PAUSE_S,
@@ -219,7 +223,8 @@ def measure_all(selected, library, options):
             result.add(line)
             elapsed = time.perf_counter() - begin
             print(
-                f"[{index + 1:2}/{len(selected)} {elapsed:4.0f} s] {cell.name:28} {line['ratio']:5.2f}x   "
+                f"[{index + 1:2}/{len(selected)} {elapsed:4.0f} s] "
+                f"{cell.name:28} {line['ratio']:5.2f}x   "
                 f"fa3 {line['ours_ms']['median']:10.3f} ms {line['ours_gflops']:7.1f} GFLOP/s   "
                 f"torch {line['peer_ms']['median']:10.3f} ms {line['peer_gflops']:7.1f} GFLOP/s",
                 flush=True,
@@ -235,29 +240,71 @@ def measure_all(selected, library, options):
 
 
 def parse_options():
-    parser = argparse.ArgumentParser(description="Times fa3 beside PyTorch on the CPU, in turns, on the same tensors.")
+    parser = argparse.ArgumentParser(
+        description="Times fa3 beside PyTorch on the CPU, in turns, on the same tensors."
+    )
     build = ROOT / "build" / "release"
     add = parser.add_argument
-    add("--lib", type=pathlib.Path, default=build / "lib" / "libfa3.so", help="libfa3 (default: the release build's)")
-    add("--peak", type=pathlib.Path, default=build / "bin" / "fa3_peak", help="fa3_peak (default: as above)")
+    add(
+        "--lib",
+        type=pathlib.Path,
+        default=build / "lib" / "libfa3.so",
+        help="libfa3 (default: the release build's)",
+    )
+    add(
+        "--peak",
+        type=pathlib.Path,
+        default=build / "bin" / "fa3_peak",
+        help="fa3_peak (default: as above)",
+    )
     add(
         "--out",
         type=pathlib.Path,
         help="result file (default: bench/results/DEVICE/ID.jsonl for the whole grid, else none)",
     )
-    add("--cells", metavar="REGEX", help="only cells whose name matches, e.g. fwd_bf16_d128_causal_s8192")
+    add(
+        "--cells",
+        metavar="REGEX",
+        help="only cells whose name matches, e.g. fwd_bf16_d128_causal_s8192",
+    )
     add("--list", action="store_true", help="print the names of the cells and stop")
-    add("--quick", action="store_true", help="a smoke run: 2 heads, 1 batch entry, seqlen 256; no result file by default")
-    add("--layout", choices=("bshd", "bhsd"), default="bshd", help="order of the tensors in memory (default bshd)")
+    add(
+        "--quick",
+        action="store_true",
+        help="a smoke run: 2 heads, 1 batch entry, seqlen 256; no result file by default",
+    )
+    add(
+        "--layout",
+        choices=("bshd", "bhsd"),
+        default="bshd",
+        help="order of the tensors in memory (default bshd)",
+    )
     add("--threads", type=int, default=2, help="threads of each contender (default 2)")
-    add("--backend", choices=sorted(fa3_ctypes.BACKENDS), default="auto", help="of fa3 (default auto)")
+    add(
+        "--backend",
+        choices=sorted(fa3_ctypes.BACKENDS),
+        default="auto",
+        help="of fa3 (default auto)",
+    )
     add("--seconds", type=float, default=4.0, help="time per cell after warm-up (default 4)")
-    add("--pairs", type=int, default=5, help="pairs per cell at least; 3 where a pair takes over 2 s (default 5)")
-    add("--no-peak-share", dest="peak_share", action="store_false", help="skip the percent-of-peak measurement")
+    add(
+        "--pairs",
+        type=int,
+        default=5,
+        help="pairs per cell at least; 3 where a pair takes over 2 s (default 5)",
+    )
+    add(
+        "--no-peak-share",
+        dest="peak_share",
+        action="store_false",
+        help="skip the percent-of-peak measurement",
+    )
     options = parser.parse_args()
     if options.threads < 1 or options.pairs < 2 or not options.seconds >= 0:
-        parser.error(f"--threads {options.threads} --pairs {options.pairs} --seconds {options.seconds}: "
-                     "need threads ≥ 1, pairs ≥ 2, seconds ≥ 0")
+        parser.error(
+            f"--threads {options.threads} --pairs {options.pairs} --seconds {options.seconds}: "
+            "need threads ≥ 1, pairs ≥ 2, seconds ≥ 0"
+        )
     return options
 
 
@@ -280,7 +327,9 @@ def main():
         result = measure_all(selected, fa3_ctypes.Library(options.lib), options)
     whole = selected == cells.grid() and options.peak_share
     common = result.common
-    path = options.out or (ROOT / "bench" / "results" / common["device"] / f"{common['id']}.jsonl" if whole else None)
+    path = options.out or (
+        ROOT / "bench" / "results" / common["device"] / f"{common['id']}.jsonl" if whole else None
+    )
     print("\n" + report.render(result.lines))
     if path:
         result.write(path)
@@ -290,7 +339,12 @@ def main():
 if __name__ == "__main__":
     try:
         main()
-    except (contenders.Disagreement, fa3_ctypes.Fa3Error, OSError, subprocess.CalledProcessError) as error:
+    except (
+        contenders.Disagreement,
+        fa3_ctypes.Fa3Error,
+        OSError,
+        subprocess.CalledProcessError,
+    ) as error:
         sys.exit(f"peers: {error}; no result was written")
     except KeyboardInterrupt:
         print("peers: interrupted; no result was written", file=sys.stderr)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""report.py — renders the README's speed table from the newest result of peers.py. Standard library only.
+"""report.py — renders the README's speed table from the newest result of peers.py, by stdlib alone.
 
-  bench/report.py            writes the table into README.md, between the two bench markers
-  bench/report.py --check    fails when the README does not show the newest result
-  bench/report.py FILE       prints the table of one result file
+bench/report.py            writes the table into README.md, between the two bench markers
+bench/report.py --check    fails when the README does not show the newest result
+bench/report.py FILE       prints the table of one result file
 """
 
 import argparse
@@ -29,7 +29,9 @@ def load(path):
         try:
             lines.append(json.loads(text))
         except json.JSONDecodeError as error:
-            raise ValueError(f"{path.name}:{number}: not JSON ({error}); restore the file from version control") from None
+            raise ValueError(
+                f"{path.name}:{number}: not JSON ({error}); restore the file from version control"
+            ) from None
     return lines
 
 
@@ -57,11 +59,23 @@ def table(measured):
     rows = {}
     for line in measured:
         key = (line["op"], line["dtype"], line["head_dim"], line["mask"])
-        rows.setdefault(key, {})[line["seqlen"]] = f"**{line['ratio']:.2f}×** {line['ours_gflops']:.0f}"
-    out = ["| | type | head dim | mask | " + " | ".join(f"seqlen {seqlen}" for seqlen in seqlens) + " |"]
+        rows.setdefault(key, {})[
+            line["seqlen"]
+        ] = f"**{line['ratio']:.2f}×** {line['ours_gflops']:.0f}"
+    out = [
+        "| | type | head dim | mask | "
+        + " | ".join(f"seqlen {seqlen}" for seqlen in seqlens)
+        + " |"
+    ]
     out.append("|---|---|---|---|" + "---|" * len(seqlens))
     for (op, dtype, head_dim, mask), row in rows.items():
-        fields = [OPS[op], dtype, str(head_dim), mask, *(row.get(seqlen, "–") for seqlen in seqlens)]
+        fields = [
+            OPS[op],
+            dtype,
+            str(head_dim),
+            mask,
+            *(row.get(seqlen, "–") for seqlen in seqlens),
+        ]
         out.append("| " + " | ".join(fields) + " |")
     return "\n".join(out)
 
@@ -74,7 +88,9 @@ def means(measured):
         if ratios:
             parts.append(f"{name} {geometric_mean(ratios):.2f}×")
     lowest = min(measured, key=lambda line: line["ratio"])
-    return f"Geometric mean: {', '.join(parts)}; lowest: {lowest['ratio']:.2f}× (`{lowest['cell']}`)."
+    return (
+        f"Geometric mean: {', '.join(parts)}; lowest: {lowest['ratio']:.2f}× (`{lowest['cell']}`)."
+    )
 
 
 def peak_shares(lines):
@@ -82,9 +98,13 @@ def peak_shares(lines):
     shares = [line for line in lines if line["kind"] == "peak_share"]
     if not shares:
         return ""
-    parts = [f"{line['dtype']} on {line['threads']} thread{'s' * (line['threads'] > 1)} {share_text(line)}" for line in shares]
+    parts = []
+    for line in shares:
+        threads = "1 thread" if line["threads"] == 1 else f"{line['threads']} threads"
+        parts.append(f"{line['dtype']} on {threads} {share_text(line)}")
     first = shares[0]
-    return f"Forward at head dim {first['head_dim']}, {first['mask']}, seqlen {first['seqlen']}, against the peak measured beside it: {'; '.join(parts)}."
+    what = f"head dim {first['head_dim']}, {first['mask']}, seqlen {first['seqlen']}"
+    return f"Forward at {what}, against the peak measured beside it: {'; '.join(parts)}."
 
 
 def render(lines):
@@ -95,31 +115,39 @@ def render(lines):
         raise ValueError(f"result {head['id']} has no cells; run bench/run again")
     order = {op: index for index, op in enumerate(OPS)}
     measured.sort(key=lambda line: order[line["op"]])  # stable: otherwise as measured
-    heads = measured[0]["heads"]
+    heads, torch = measured[0]["heads"], head["torch"].split("+")[0]
     paragraphs = [
-        f"How many times faster than PyTorch {head['torch'].split('+')[0]}'s `scaled_dot_product_attention` (in bold), and "
-        f"GFLOP/s of fa3; {heads} heads, {head['num_threads']} threads each:",
+        f"How many times faster than `scaled_dot_product_attention` of PyTorch {torch} (in bold), "
+        f"and GFLOP/s of fa3; {heads} heads, {head['num_threads']} threads each:",
         table(measured),
         means(measured),
         peak_shares(lines),
-        f"Measured on {head['device_name']} (`{head['device']}`), result `{head['id']}`; the protocol is in "
-        "[bench/README.md](bench/README.md).",
+        f"Measured on {head['device_name']} (`{head['device']}`), result `{head['id']}`; "
+        "the protocol is in [bench/README.md](bench/README.md).",
     ]
     return "\n\n".join(filter(None, paragraphs)) + "\n"
 
 
 def with_block(text, block):
-    """README text with the part between the markers replaced. Raises ValueError without exactly one pair."""
+    """README text with the part between the markers replaced. Raises ValueError without them."""
     if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise ValueError(f"README.md: need one {BEGIN} and after it one {END}, each on a line of its own; add them")
+        raise ValueError(
+            f"README.md: need one {BEGIN} and after it one {END}, each on its own line; add them"
+        )
     before, rest = text.split(BEGIN)
     return f"{before}{BEGIN}\n{block}{END}{rest.split(END)[1]}"
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Renders the README's speed table from the newest result.")
-    parser.add_argument("--check", action="store_true", help="fail when the README is stale; write nothing")
-    parser.add_argument("file", nargs="?", type=pathlib.Path, help="print the table of this result file instead")
+    parser = argparse.ArgumentParser(
+        description="Renders the README's speed table from the newest result."
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="fail when the README is stale; write nothing"
+    )
+    parser.add_argument(
+        "file", nargs="?", type=pathlib.Path, help="print the table of this result file instead"
+    )
     options = parser.parse_args()
     if options.file:
         print(render(load(options.file)), end="")
