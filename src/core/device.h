@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "core/status.h"
 #include "fa3/fa3.h"
 
 namespace fa3 {
@@ -25,5 +26,14 @@ struct DeviceInfo {
   int64_t memory_bytes = 0;
   std::string name;
 };
+
+// The processor's name, caches and memory. threads = cores allowed to the process. Sets neither backend nor isa.
+DeviceInfo host_device();
+
+// The widest instruction set ≤ `cap` that a processor with `best` has. INVALID_ARGUMENT when cap belongs to another
+// family of processors.
+Result<Isa> cap_isa(Isa best, Isa cap);
+
+inline constexpr int kMaxThreads = 1024;  // most threads that a context takes
 
 }  // namespace fa3

@@ -5,32 +5,64 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <mutex>
+#include <memory>
 
 #include "fa3/fa3.h"
 
 namespace fa3 {
 
-// Runs task(index, slot) for every index in [0, tasks), each once. Workers take indices in increasing order, so a task
-// may wait for one of a lower index. `slot` < threads() is unique among tasks that run at the same time: the index
-// of a per-thread scratch area. Throws Error{FA3_CANCELLED} when the progress callback asks to stop, and rethrows the
-// first exception of a task.
+// What a task is told.
+class TaskContext {
+ public:
+  TaskContext(int64_t index, int slot, const std::atomic<bool>& stop)
+      : index(index), slot(slot), stop_(stop) {}
+
+  const int64_t index;  // of the task, in [0, tasks)
+  const int slot;       // of a per-thread scratch area, < Executor::threads(): unique among the
+                        // tasks that run at the same time
+
+  // True once another task failed or the run was cancelled. A task that waits for another one must ask, and return
+  // when it is: the other one may never finish. The outputs do not count any more.
+  bool stopped() const { return stop_.load(std::memory_order_relaxed); }
+
+ private:
+  const std::atomic<bool>& stop_;
+};
+
+// Where the tasks of one Executor::run stand in the progress of a call that runs several times.
+struct Progress {
+  int64_t before = 0;  // units done by earlier runs of the call
+  int64_t total = 0;   // units of all runs of the call; 0 = the tasks of this run
+};
+
+// Runs task(context) once for every index in [0, tasks). Workers take indices in increasing order, so a task may wait
+// for one of a lower index, whatever the number of threads. Everything that tasks wrote is visible when run() returns.
 class Executor {
  public:
-  Executor(int threads, fa3_parallel_for_fn parallel_for, void* parallel_for_user, fa3_progress_fn progress,
-           void* progress_user);
+  using Task = std::function<void(const TaskContext&)>;
+
+  // parallel_for NULL = oneTBB; progress NULL = none. threads ≥ 1.
+  Executor(int threads, fa3_parallel_for_fn parallel_for = nullptr, void* parallel_for_user = nullptr,
+           fa3_progress_fn progress = nullptr, void* progress_user = nullptr);
+  ~Executor();
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
 
   int threads() const { return threads_; }
-  void run(int64_t tasks, const std::function<void(int64_t index, int slot)>& task) const;
 
-  // True once the current run has failed or was cancelled: a task that waits for another one must ask.
-  // (Per run; see Run in executor.cpp.)
+  // May be called from many threads at once. Throws Error{FA3_CANCELLED} when the progress callback asks to stop,
+  // and the first exception of a task.
+  void run(int64_t tasks, const Task& task, Progress progress = {}) const;
+
  private:
+  struct Arena;  // oneTBB's, kept out of this header
+
   int threads_;
   fa3_parallel_for_fn parallel_for_;
   void* parallel_for_user_;
   fa3_progress_fn progress_;
   void* progress_user_;
+  std::unique_ptr<Arena> arena_;
 };
 
 }  // namespace fa3

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// tensor_file.h — tensors in files: a reader and a writer of safetensors that trust nothing they
+// read.
+//
+// The format: 8 bytes N (u64, little-endian) · N bytes of JSON, {"name": {"dtype", "shape",
+// "data_offsets": [begin, end]}, …, "__metadata__": {string: string}} · the data, row-major, dense,
+// without holes; offsets count from its first byte. Source:
+// https://github.com/huggingface/safetensors (README, "Format").
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fa3::tools {
+
+// Limits of the reader, beside those of the format; stated in docs/guide/tensor_files.md.
+inline constexpr uint64_t kMaxHeaderBytes =
+    100'000'000;  // the limit of the format's own implementation
+inline constexpr size_t kMaxRank = 64;
+inline constexpr size_t kMaxMetadataEntries = 100'000;
+
+// Every element type that the format defines. Tensors of the first five can be read and written;
+// the others are listed, and declined when asked for.
+enum class DType : uint8_t {
+  kF64,
+  kF32,
+  kF16,
+  kBF16,
+  kI32,
+  kBool,
+  kF4,
+  kF6E2M3,
+  kF6E3M2,
+  kU8,
+  kI8,
+  kF8E5M2,
+  kF8E4M3,
+  kF8E8M0,
+  kF8E4M3Fnuz,
+  kF8E5M2Fnuz,
+  kI16,
+  kU16,
+  kU32,
+  kC64,
+  kI64,
+  kU64,
+};
+const char* dtype_name(DType dtype);  // the format's own name, e.g. "BF16"
+int dtype_bits(DType dtype);          // bits per element: 4, 6, 8, 16, 32 or 64
+bool dtype_readable(DType dtype);     // true for F64, F32, F16, BF16, I32
+
+// What went wrong with a file. The message reads `file: what, got, need; what to do`.
+class TensorFileError : public std::runtime_error {
+ public:
+  enum class Kind {
+    kRead,         // the file cannot be opened or read
+    kWrite,        // the file cannot be written
+    kContent,      // the file was read and is not a valid safetensors file
+    kMissing,      // the file is valid but holds no tensor of the name asked for
+    kUnsupported,  // the tensor exists but its element type cannot be read
+    kArgument,     // the tensors handed to the writer contradict the format
+  };
+  TensorFileError(Kind kind, const std::string& message)
+      : std::runtime_error(message), kind_(kind) {}
+  Kind kind() const { return kind_; }
+
+ private:
+  Kind kind_;
+};
+
+// One tensor as the header describes it.
+struct TensorInfo {
+  std::string name;
+  DType dtype = DType::kF32;
+  std::vector<int64_t> shape = {};  // extents ≥ 0, outermost first; empty = a scalar
+  uint64_t begin = 0, end = 0;      // bytes [begin, end) of the file's data
+  uint64_t bytes() const { return end - begin; }
+};
+
+// One tensor in memory: dense, row-major, little-endian.
+struct Tensor {
+  std::string name;
+  DType dtype = DType::kF32;
+  std::vector<int64_t> shape = {};
+  const void* data = nullptr;  // aligned to the element; may be NULL when there are no elements
+  std::shared_ptr<const void>
+      owner;  // keeps `data` alive (buffer or mapping); empty = the caller does
+};
+int64_t element_count(const std::vector<int64_t>& shape);  // 1 for a scalar
+
+using Metadata = std::map<std::string, std::string>;
+
+// What a header says, checked in full: names unique, types known, sizes consistent, offsets without
+// holes.
+struct TensorHeader {
+  std::vector<TensorInfo> tensors;  // in the order of their data
+  std::vector<uint32_t> by_name;    // indices into tensors, sorted by name
+  Metadata metadata;
+};
+
+// Parses and checks the JSON of a header for a file with data_bytes bytes of data. `file` names it
+// in messages. Throws TensorFileError(kContent). Memory is bounded by a small multiple of
+// json.size().
+TensorHeader parse_header(std::string_view file, std::string_view json, uint64_t data_bytes);
+
+// The bytes that precede the data: length, JSON, spaces up to a multiple of 8. Uses names, types
+// and shapes, and sets begin and end: widest elements first, then by name, so that all data is
+// aligned and the bytes depend on the content only. Throws TensorFileError(kArgument).
+std::string make_header(std::string_view file, std::vector<TensorInfo>& tensors,
+                        const Metadata& metadata);
+
+// How tensors come into memory. kMap shows the file's pages: nothing is copied, but a file that
+// another process shrinks meanwhile ends this one with SIGBUS, and one that it overwrites changes
+// the tensors; kRead has neither flaw.
+enum class Access { kRead, kMap };
+
+// An open safetensors file. Only the header is read at once; tensors come on demand. Replacing the
+// file by rename (as TensorFileWriter does) disturbs neither this object nor its tensors.
+class TensorFile {
+ public:
+  // Opens a regular file and checks it. Throws TensorFileError(kRead, kContent).
+  static TensorFile open(const std::filesystem::path& path, Access access = Access::kRead);
+  TensorFile(TensorFile&&) noexcept;
+  TensorFile& operator=(TensorFile&&) noexcept;
+  ~TensorFile();
+
+  const std::vector<TensorInfo>& tensors() const;  // in the order of their data
+  const Metadata& metadata() const;
+  const TensorInfo* find(std::string_view name) const;  // NULL when there is none
+
+  // The tensor of that name, read or mapped; valid for as long as its owner, also after this object
+  // is gone. In a mapping whose data is not aligned to the element the tensor is copied. Throws
+  // TensorFileError(kMissing, kUnsupported, kRead).
+  Tensor load(std::string_view name) const;
+
+ private:
+  struct State;
+  explicit TensorFile(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+// Writes a file as a whole or not at all: into a temporary file beside the target, which replaces
+// the target in commit() only. Constructing it early shows an unwritable target before the work,
+// not after it.
+class TensorFileWriter {
+ public:
+  // Creates the temporary file (mode 0666 less the umask). The target may exist (a regular file,
+  // also one that is open for reading) and is untouched until commit(). Throws
+  // TensorFileError(kWrite).
+  explicit TensorFileWriter(std::filesystem::path target);
+  ~TensorFileWriter();  // removes the temporary file unless committed
+  TensorFileWriter(const TensorFileWriter&) = delete;
+  TensorFileWriter& operator=(const TensorFileWriter&) = delete;
+
+  // Writes the tensors, in any order, syncs and renames. The file's bytes depend on the content
+  // only, not on the order. Throws TensorFileError(kWrite, kArgument); the target is then as it
+  // was. Call it once.
+  void commit(const std::vector<Tensor>& tensors, const Metadata& metadata = {});
+
+ private:
+  std::filesystem::path target_, temporary_;
+  int fd_ = -1;
+};
+
+}  // namespace fa3::tools
