@@ -27,11 +27,12 @@ struct DeviceInfo {
   std::string name;
 };
 
-// The processor's name, caches and memory. threads = cores allowed to the process. Sets neither backend nor isa.
+// The processor's name, caches and memory. threads = cores allowed to the process. Sets neither
+// backend nor isa.
 DeviceInfo host_device();
 
-// The widest instruction set ≤ `cap` that a processor with `best` has. INVALID_ARGUMENT when cap belongs to another
-// family of processors.
+// The widest instruction set ≤ `cap` that a processor with `best` has. INVALID_ARGUMENT when cap
+// belongs to another family of processors.
 Result<Isa> cap_isa(Isa best, Isa cap);
 
 inline constexpr int kMaxThreads = 1024;  // most threads that a context takes

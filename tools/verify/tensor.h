@@ -39,12 +39,13 @@ using Index = std::array<int64_t, FA3_MAX_RANK>;
 int64_t element_count(const fa3_tensor& t);
 // Strides in elements; those of a dense tensor where t leaves them all zero.
 Index strides_of(const fa3_tensor& t);
-// Calls visit(index, address) for every element, the last dimension fastest.
-void for_each_element(const fa3_tensor& t, const std::function<void(const Index&, void*)>& visit);
+// Calls visit(index, address) for every innermost run, index.last = 0. None for an empty tensor.
+void for_each_row(const fa3_tensor& t, const std::function<void(const Index&, void*)>& visit);
 
 double get(const fa3_tensor& t, const Index& index);
 void set(const fa3_tensor& t, const Index& index, double value);
 void fill(const fa3_tensor& t, double value);
+void generate(const fa3_tensor& t, const std::function<double()>& next);  // element by element
 
 // ---- Owning ----------------------------------------------------------------------------------
 
