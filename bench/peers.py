@@ -124,13 +124,23 @@ def shape_fields(cell):
     }
 
 
-def run_peak(options, dtype=None, threads=()):
-    """fa3_peak's answer as a dict."""
-    command = [str(options.peak), "--seconds", str(PEAK_S)]
+def run_peak(options, threads, dtype=None):
+    """fa3_peak's answer: {clock_ghz, f32, bf16}, of which the last two may be None."""
+    command = [
+        str(options.peak),
+        "--seconds",
+        str(PEAK_S),
+        "--threads",
+        ",".join(map(str, threads)),
+    ]
     command += ["--dtype", dtype] if dtype else []
-    command += ["--threads", ",".join(map(str, threads))] if threads else []
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
+
+
+def peak_gflops(measured, threads):
+    """The peak of one dtype on so many threads; None where the processor has no instruction."""
+    return measured["gflops"][str(threads)]["peak"] if measured else None
 
 
 def measure_peak_share(cell, threads, library, options):
@@ -142,8 +152,7 @@ def measure_peak_share(cell, threads, library, options):
         turn = Turn(two.ours, cold_s[0])
 
         def peak():
-            measured = run_peak(options, cell.dtype, [threads])[cell.dtype]
-            return measured["gflops"][str(threads)]["peak"] if measured else None
+            return peak_gflops(run_peak(options, [threads], cell.dtype)[cell.dtype], threads)
 
         peaks, gflops = [peak()], []
         for _ in range(options.pairs):
@@ -216,10 +225,13 @@ def measure_all(selected, library, options):
         }
         result = Result(common)
         result.add(meta(info, options, started))
-        result.add({"kind": "peak", "when": "start", **run_peak(options)})
+        counts = sorted({1, options.threads})
+        peak = run_peak(options, counts)
+        result.add({"kind": "peak", "when": "start", **peak})
         begin = time.perf_counter()
         for index, cell in enumerate(selected):
             line = measure_cell(cell, context, options)
+            line["peak_gflops"] = peak_gflops(peak[cell.dtype], options.threads)
             result.add(line)
             elapsed = time.perf_counter() - begin
             print(
@@ -231,11 +243,11 @@ def measure_all(selected, library, options):
             )
     if options.peak_share:
         for cell in cells.peak_cells():
-            for threads in sorted({1, options.threads}):
+            for threads in counts:
                 line = measure_peak_share(cell, threads, library, options)
                 result.add(line)
                 print(f"{cell.name} on {threads} thread(s): {report.share_text(line)}", flush=True)
-    result.add({"kind": "peak", "when": "end", **run_peak(options)})
+    result.add({"kind": "peak", "when": "end", **run_peak(options, counts)})
     return result
 
 
