@@ -12,6 +12,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// A count that may exceed 64 bits: an integer as long as a double holds it exactly.
+Json count(double n) { return n < 0x1p53 ? Json(static_cast<int64_t>(n)) : Json(n); }
+
 const char* mask_name(fa3_mask mask) {
   switch (mask) {
     case FA3_MASK_FULL:
@@ -85,8 +88,8 @@ std::string explain(const Plan& plan) {
             {"why", plan.why},
             {"threads", plan.threads},
             {"workspace_bytes", plan.workspace_bytes},
-            {"visible_pairs", work.pairs},
-            {"flops", work.flops},
+            {"visible_pairs", count(work.pairs)},
+            {"flops", count(work.flops)},
             {"flops_exact", work.exact}};
   if (!work.exact) {
     json["flops_note"] =
