@@ -37,20 +37,21 @@ template <class... Args>
   throw CliError(code, fmt::format(format, std::forward<Args>(args)...));
 }
 
-// Throws what the library's status says, with the library's own message.
-inline void check_status(fa3_status status) {
+// Exit code of what the library's status says; FA3_OK is kDone.
+inline ExitCode code_of(fa3_status status) {
   switch (status) {
-    case FA3_OK:
-      return;
-    case FA3_INVALID_ARGUMENT:
-      throw CliError(kBadInput, fa3_last_error());
-    case FA3_UNSUPPORTED:
-      throw CliError(kUnsupported, fa3_last_error());
-    case FA3_CANCELLED:
-      throw CliError(kInterrupted, "interrupted; nothing written");
-    default:
-      fail(kFailed, "{} ({})", fa3_last_error(), fa3_status_name(status));
+    case FA3_OK: return kDone;
+    case FA3_INVALID_ARGUMENT: return kBadInput;
+    case FA3_UNSUPPORTED: return kUnsupported;
+    case FA3_CANCELLED: return kInterrupted;
+    default: return kFailed;
   }
+}
+
+// Throws unless OK, with the library's own message.
+inline void check_status(fa3_status status) {
+  if (status == FA3_CANCELLED) throw CliError(kInterrupted, "interrupted; nothing written");
+  if (status != FA3_OK) throw CliError(code_of(status), fa3_last_error());
 }
 
 }  // namespace fa3::cli

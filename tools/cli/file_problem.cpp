@@ -86,9 +86,19 @@ void add_type_options(CLI::App& app, FileOptions& o) {
   type("--grad-dtype", o.grad_dtype, "Type of dq, dk, dv: input (that of q), f32", {"input", "f32"});
 }
 
-void add_file_options(CLI::App& app, FileOptions& o) {
+void add_layout_option(CLI::App& app, FileOptions& o) {
+  app.add_option("--layout", o.layout,
+                 "Order of rank-4 tensors, read and written: bshd (batch, seqlen, heads, head_dim) or "
+                 "bhsd (batch, heads, seqlen, head_dim); taken by strides, not copied")
+      ->type_name("NAME")
+      ->check(one_of({"bshd", "bhsd"}))
+      ->capture_default_str()
+      ->group("Input");
+}
+
+void add_tensor_options(CLI::App& app, FileOptions& o) {
   const auto name = [&app](const char* option, auto& value, const char* text) {
-    return app.add_option(option, value, text)->type_name("NAME")->group("Tensor names");
+    return app.add_option(option, value, text)->type_name("NAME")->group(kTensorGroup);
   };
   name("--q-name", o.q, "Queries")->capture_default_str();
   name("--k-name", o.k, "Keys")->capture_default_str();
@@ -102,26 +112,19 @@ void add_file_options(CLI::App& app, FileOptions& o) {
   name("--seqused-q-name", o.seqused_q,
        "Queries that count per sequence, I32 (batch) [seqused_q if in the file]; \"\" = none");
   name("--seqused-kv-name", o.seqused_kv, "The same for keys [seqused_kv if in the file]");
-  app.add_option("--layout", o.layout,
-                 "Order of rank-4 tensors, read and written: bshd (batch, seqlen, heads, head_dim) or "
-                 "bhsd (batch, heads, seqlen, head_dim); taken by strides, not copied")
-      ->type_name("NAME")
-      ->check(one_of({"bshd", "bhsd"}))
-      ->capture_default_str()
-      ->group("Input");
   app.add_option("--max-seqlen-q", o.max_seqlen_q,
                  "Upper bound of the lengths of packed query sequences, in tokens; 0 = all tokens")
       ->type_name("N")
       ->check(whole_number(0))
       ->capture_default_str()
-      ->group("Input");
+      ->group(kTensorGroup);
   app.add_option("--max-seqlen-kv", o.max_seqlen_kv, "The same for keys")
       ->type_name("N")
       ->check(whole_number(0))
       ->capture_default_str()
-      ->group("Input");
+      ->group(kTensorGroup);
   app.add_flag("--mmap", o.mmap, "Map the file instead of reading it; it must not change meanwhile")
-      ->group("Input");
+      ->group(kTensorGroup);
 }
 
 fa3_forward_args FileProblem::forward_args() const { return common_args<fa3_forward_args>(*this); }

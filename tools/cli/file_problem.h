@@ -28,10 +28,10 @@ struct FileOptions {
   bool mmap = false;
 };
 
-// The types: --dtype, --out-dtype, --grad-dtype.
-void add_type_options(CLI::App& app, FileOptions& options);
-// Names, layout, limits and access.
-void add_file_options(CLI::App& app, FileOptions& options);
+void add_type_options(CLI::App& app, FileOptions& options);    // --dtype, --out-dtype, --grad-dtype
+void add_layout_option(CLI::App& app, FileOptions& options);   // --layout
+void add_tensor_options(CLI::App& app, FileOptions& options);  // names, bounds, --mmap
+inline constexpr const char* kTensorGroup = "Tensors";         // of add_tensor_options
 
 struct FileProblem {
   HostTensor q, k, v, dout, dlse;

@@ -5,6 +5,7 @@
 
 #include "commands.h"
 #include "error.h"
+#include "outline.h"
 #include "output.h"
 #include "session.h"
 
@@ -36,11 +37,48 @@ Json collect() {
   return j;
 }
 
-std::string size_text(int64_t bytes) {
-  if (bytes <= 0) return "unknown";
-  if (bytes < (int64_t{1} << 20)) return fmt::format("{:.0f} KiB", bytes / 1024.0);
-  if (bytes < (int64_t{1} << 30)) return fmt::format("{:.4g} MiB", bytes / 1048576.0);
-  return fmt::format("{:.1f} GiB", bytes / 1073741824.0);
+// The table of backends: can each be used, and why or why not.
+std::string backends_text(const Json& backends) {
+  std::string text = "backends\n";
+  for (const Json& b : backends)
+    text += fmt::format("  {:<10} {:<14} {}\n", b.value("name", "?"),
+                        b.value("usable", false) ? "available" : "not available", b.value("why", ""));
+  return text;
+}
+
+std::string environment_text(const Json& variables) {
+  std::string text = "environment variables\n";
+  for (const Json& v : variables) {
+    const std::string value = v["value"].is_null() ? "not set" : v["value"].get<std::string>();
+    text += fmt::format("  {:<16} {} [default: {}]\n  {:<16} {}\n", v.value("name", "?"), value,
+                        v.value("default", ""), "", v.value("meaning", ""));
+  }
+  return text;
+}
+
+std::string to_text(const Json& j) {
+  const Json& d = j["device"];
+  Json build = j["build"];
+  const Json backends = build["backends"];
+  build.erase("backends");
+  build.erase("version");
+  std::string text = fmt::format("fa3 {}\n\nbuild\n{}\ndevice\n", fa3_version(), outline(build, 2));
+  const auto line = [&](const char* name, const std::string& value) {
+    text += fmt::format("  {:<16} {}\n", name, value);
+  };
+  const auto size = [&](const char* key) {
+    const int64_t bytes = d[key];
+    return bytes > 0 ? size_text(bytes) : "unknown";
+  };
+  line("name", d["name"]);
+  line("type", fmt::format("{} {}", d["type"].get<std::string>(), d["id"].get<int>()));
+  line("instruction set", d["instruction_set"]);
+  line("threads", std::to_string(d["threads"].get<int>()));
+  line("L1 data cache", size("l1_bytes") + " per core");
+  line("L2 cache", size("l2_bytes") + " per core");
+  line("memory", size("memory_bytes"));
+  line("default backend", d["backend"]);
+  return text + "\n" + backends_text(backends) + "\n" + environment_text(j["environment"]);
 }
 
 }  // namespace
@@ -50,7 +88,7 @@ Action add_info(CLI::App& app) {
   app.add_flag("--json", options->json, "Print one JSON object instead of text");
   return [options]() -> int {
     const Json j = collect();
-    print(options->json ? j.dump(2) + "\n" : "");
+    print(options->json ? j.dump(2) + "\n" : to_text(j));
     return kDone;
   };
 }

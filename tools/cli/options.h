@@ -4,12 +4,10 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "fa3/fa3.h"
-#include "tools/verify/problem.h"
 
 namespace fa3::cli {
 
@@ -46,30 +44,6 @@ struct Mask {
 };
 Mask parse_mask(const ScoreOptions& options);
 std::string mask_text(const Mask& mask);  // "full", "causal", "window 128,0"
-
-// A problem by its sizes, for commands that need no particular data.
-struct ProblemOptions {
-  std::optional<std::string> dtype;  // default: f32
-  std::string out_dtype = "input";
-  std::optional<int64_t> batch;  // default: as many as --varlen-* has, else 2
-  int64_t heads_q = 4;
-  std::optional<int64_t> heads_kv;  // default: heads_q
-  int64_t seqlen_q = 256;
-  std::optional<int64_t> seqlen_kv;  // default: seqlen_q
-  int64_t head_dim = 64;
-  std::optional<int64_t> head_dim_v;  // default: head_dim
-  std::string varlen_q;               // "N,N,…", "" = dense
-  std::string varlen_kv;
-  bool backward = false;
-  ScoreOptions score;
-};
-void add_problem_options(CLI::App& app, ProblemOptions& options);
-
-// The problem that they describe. Throws CliError{kUsage} when they contradict each other.
-verify::Config make_config(const ProblemOptions& options);
-
-// Sizes in one line: "bf16, batch 2, heads 8 (kv 2), seqlen 512 x 512, head_dim 64, causal".
-std::string problem_text(const verify::Config& config);
 
 fa3_dtype dtype_value(const std::string& name);  // "f32", "f16", "bf16"
 

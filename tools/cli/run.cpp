@@ -137,7 +137,8 @@ Action add_run(CLI::App& app) {
   app.add_flag("--backward", o->backward, "Compute the gradients too; needs the tensor do")->group("Attention");
   add_score_options(app, o->score);
   add_type_options(app, o->file);
-  add_file_options(app, o->file);
+  add_layout_option(app, o->file);
+  add_tensor_options(app, o->file);
   app.add_option("--map", o->map, "Draw the attention probabilities of one head as a PNG picture")
       ->type_name("FILE.png")
       ->group("Picture");

@@ -87,12 +87,10 @@ double Session::run_plan(const Prepared& prepared, const void* args, const char*
   return elapsed_s;
 }
 
-std::string Session::explain(const fa3_forward_args& args) {
-  return explain_op(FA3_OP_FORWARD, &args);
-}
-
-std::string Session::explain(const fa3_backward_args& args) {
-  return explain_op(FA3_OP_BACKWARD, &args);
+void Session::require_op(fa3_op op, const void* args) {
+  const char* reason = nullptr;
+  const fa3_status status = fa3_supported(context(), op, args, &reason);
+  if (status != FA3_OK) throw CliError(code_of(status), reason);
 }
 
 std::string Session::explain_op(fa3_op op, const void* args) {

@@ -45,9 +45,13 @@ class Session {
     return run_plan(prepared, &args, label);
   }
 
+  // Throws what making a plan would.
+  void require_supported(const fa3_forward_args& args) { require_op(FA3_OP_FORWARD, &args); }
+  void require_supported(const fa3_backward_args& args) { require_op(FA3_OP_BACKWARD, &args); }
+
   // The plan as the library explains it: one JSON object.
-  std::string explain(const fa3_forward_args& args);
-  std::string explain(const fa3_backward_args& args);
+  std::string explain(const fa3_forward_args& args) { return explain_op(FA3_OP_FORWARD, &args); }
+  std::string explain(const fa3_backward_args& args) { return explain_op(FA3_OP_BACKWARD, &args); }
 
  private:
   struct ContextDeleter {
@@ -55,6 +59,7 @@ class Session {
   };
 
   double run_plan(const Prepared& prepared, const void* args, const char* label);
+  void require_op(fa3_op op, const void* args);
   std::string explain_op(fa3_op op, const void* args);
 
   Progress progress_;
