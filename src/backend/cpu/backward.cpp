@@ -116,13 +116,13 @@ bool set_spans(const Head& head, IndexRange chunk, IndexRange block, BackwardScr
     x.visible[j] = local_span(visible_queries(head.run.band, head.len, chunk.lo + j), block);
   for (int i = 0; i < queries; ++i)
     x.visible_q[i] = local_span(visible_keys(head.run.band, head.len, block.lo + i), chunk);
-  join_spans(x.visible_q, padded_queries, x.tile_q);
-  if (!join_spans(x.visible, padded_keys, x.tile)) return false;
+  join_spans(x.visible_q, padded_queries, head.run.kernels.unit, x.tile_q);
+  if (!join_spans(x.visible, padded_keys, head.run.kernels.unit, x.tile)) return false;
   // dQ reads whole tiles of queries: P and dS must be defined (0) there too.
   for (int t = 0; t < padded_keys / kTileRows; ++t) {
     if (x.tile[t].empty()) continue;
     x.tile[t].lo = static_cast<int32_t>(round_down(x.tile[t].lo, kTileRows));
-    x.tile[t].hi = static_cast<int32_t>(min_of(round_up(x.tile[t].hi, kTileRows), queries));
+    x.tile[t].hi = static_cast<int32_t>(min_of(round_up(x.tile[t].hi, kTileRows), round_up(queries, head.run.kernels.unit)));
   }
   return true;
 }
@@ -159,8 +159,8 @@ void Step::grad_kv(BackwardScratch& x) const {
   const int d_qk = run.width(kQ);
   const int d_v = run.width(kV);
   const bool finite = load_queries(head, h, block, x);
-  kernels.gemm_columns(tiles, d_qk, x.k_rows, run.cpu.width_qk, x.qt, queries, x.s, x.ld_s, x.tile);
-  kernels.gemm_columns(tiles, d_v, x.v_rows, run.cpu.width_v, x.dot, queries, x.dp, x.ld_s, x.tile);
+  kernels.gemm_columns(tiles, kernels.units(d_qk), x.k_rows, run.cpu.width_qk, x.qt, queries, x.s, x.ld_s, x.tile);
+  kernels.gemm_columns(tiles, kernels.units(d_v), x.v_rows, run.cpu.width_v, x.dot, queries, x.dp, x.ld_s, x.tile);
   kernels.softmax_grad({.s = x.s,
                         .dp = x.dp,
                         .ld = x.ld_s,
@@ -173,18 +173,26 @@ void Step::grad_kv(BackwardScratch& x) const {
                         .softcap_in = run.scale.softcap_in});
   const auto add = finite ? kernels.gemm_depth : kernels.gemm_depth_rows;
   const int rows = finite ? tiles : keys;
-  const Span* depth = finite ? x.tile : x.visible;
-  if (run.wants(kDv)) add(rows, queries, x.s, x.ld_s, x.dout, d_v, x.dv, run.cpu.width_v, depth, first_of_chunk);
-  if (run.wants(kDk)) add(rows, queries, x.dp, x.ld_s, x.q, d_qk, x.dk, run.cpu.width_qk, depth, first_of_chunk);
+  const Span* spans = finite ? x.tile : x.visible;
+  const int depth = kernels.units(queries);
+  if (run.wants(kDv)) add(rows, depth, x.s, x.ld_s, x.dout, d_v, x.dv, run.cpu.width_v, spans, first_of_chunk);
+  if (run.wants(kDk)) add(rows, depth, x.dp, x.ld_s, x.q, d_qk, x.dk, run.cpu.width_qk, spans, first_of_chunk);
 }
 
 // dQ += dS·K.
 void Step::grad_q(bool first, BackwardScratch& x) const {
   const Backward& run = head.run;
+  const Kernels& kernels = run.kernels;
+  const int keys = static_cast<int>(chunk.size());
   const int queries = static_cast<int>(block.size());
-  const auto add = k_finite ? run.kernels.gemm_depth_at : run.kernels.gemm_depth_at_rows;
-  add(k_finite ? static_cast<int>(div_up(queries, kTileRows)) : queries, static_cast<int>(chunk.size()), x.dp, x.ld_s,
-      x.k_panels, run.width(kQ), head.dq(h, block.lo), run.cpu.width_qk, k_finite ? x.tile_q : x.visible_q, first);
+  const float* ds = x.dp;
+  if (kernels.pair_rows) {
+    kernels.pair_rows(keys, static_cast<int>(round_up(queries, kTileRows)), x.dp, x.ld_s, x.s, x.ld_s);
+    ds = x.s;  // P has done its work
+  }
+  const auto add = k_finite ? kernels.gemm_depth_at : kernels.gemm_depth_at_rows;
+  add(k_finite ? static_cast<int>(div_up(queries, kTileRows)) : queries, kernels.units(keys), ds, x.ld_s, x.k_panels,
+      run.width(kQ), head.dq(h, block.lo), run.cpu.width_qk, k_finite ? x.tile_q : x.visible_q, first);
 }
 
 // One chunk of keys of one KV head against all queries that see it. False when the run has stopped.
@@ -241,7 +249,7 @@ void backward(const Plan& plan, const Buffers& buffers, std::byte* workspace, co
   const Problem& p = plan.problem;
   const CpuPlan& cpu = plan.cpu;
   Arena shared(workspace);
-  const Backward run{p, cpu, buffers, kernels(cpu.isa), ScoreScale(p), band_of(p), GradQ(shared, cpu, p)};
+  const Backward run{p, cpu, buffers, kernels(cpu.isa, p.dtype), ScoreScale(p), band_of(p), GradQ(shared, cpu, p)};
   std::byte* const scratch = workspace + cpu.shared_bytes;
   const auto scratch_of = [&](int slot) {
     Arena arena(scratch + static_cast<size_t>(slot) * cpu.scratch_bytes);

@@ -55,8 +55,9 @@ inline Span local_span(IndexRange visible, IndexRange tile) {
   return {static_cast<int32_t>(seen.lo - tile.lo), static_cast<int32_t>(seen.hi - tile.lo)};
 }
 
-// Union per tile of kTileRows rows (rows is a multiple of it). False when all are empty.
-inline bool join_spans(const Span* row, int rows, Span* tile) {
+// Union per tile of kTileRows rows (rows is a multiple of it), rounded out to multiples of `unit`. False when all are
+// empty.
+inline bool join_spans(const Span* row, int rows, int unit, Span* tile) {
   bool any = false;
   for (int r = 0; r < rows; r += kTileRows) {
     Span join;
@@ -64,7 +65,7 @@ inline bool join_spans(const Span* row, int rows, Span* tile) {
       if (row[i].empty()) continue;
       join = join.empty() ? row[i] : Span{std::min(join.lo, row[i].lo), std::max(join.hi, row[i].hi)};
     }
-    tile[r / kTileRows] = join;
+    tile[r / kTileRows] = {join.lo / unit * unit, (join.hi + unit - 1) / unit * unit};
     any = any || !join.empty();
   }
   return any;

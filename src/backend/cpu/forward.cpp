@@ -88,7 +88,7 @@ bool set_spans(const Head& head, const RowBlocks::Block& block, IndexRange tile,
   head.for_each_stretch(block, [&](int64_t, int64_t query, int row, int rows) {
     for (int i = 0; i < rows; ++i) x.visible[row + i] = local_span(visible_keys(head.run.band, head.len, query + i), tile);
   });
-  return join_spans(x.visible, padded, x.tile);
+  return join_spans(x.visible, padded, head.run.kernels.unit, x.tile);
 }
 
 // One block against one tile of keys.
@@ -99,8 +99,9 @@ void step(const Head& head, const RowBlocks::Block& block, IndexRange tile, bool
   const Kernels& kernels = run.kernels;
   const int tiles = static_cast<int>(div_up(block.rows, kTileRows));
   const int keys = static_cast<int>(tile.size());
+  const int depth = kernels.units(keys);
   const int head_dim_v = static_cast<int>(run.problem.head_dim_v);
-  kernels.gemm_columns(tiles, static_cast<int>(run.problem.head_dim_qk), state.q, run.cpu.width_qk, x.k, keys, x.s,
+  kernels.gemm_columns(tiles, kernels.units(run.problem.head_dim_qk), state.q, run.cpu.width_qk, x.k, keys, x.s,
                        x.ld_s, x.tile);
   kernels.softmax({.s = x.s,
                    .ld = x.ld_s,
@@ -114,9 +115,9 @@ void step(const Head& head, const RowBlocks::Block& block, IndexRange tile, bool
                    .softcap_in = run.scale.softcap_in});
   kernels.scale_rows(block.rows, run.cpu.width_v, state.o, run.cpu.width_v, x.rescale);
   if (v_finite) {
-    kernels.gemm_depth(tiles, keys, x.s, x.ld_s, x.v, head_dim_v, state.o, run.cpu.width_v, x.tile, false);
+    kernels.gemm_depth(tiles, depth, x.s, x.ld_s, x.v, head_dim_v, state.o, run.cpu.width_v, x.tile, false);
   } else {
-    kernels.gemm_depth_rows(block.rows, keys, x.s, x.ld_s, x.v, head_dim_v, state.o, run.cpu.width_v, x.visible,
+    kernels.gemm_depth_rows(block.rows, depth, x.s, x.ld_s, x.v, head_dim_v, state.o, run.cpu.width_v, x.visible,
                             false);
   }
 }
@@ -214,7 +215,7 @@ void forward(const Plan& plan, const Buffers& buffers, std::byte* workspace, con
   const CpuPlan& cpu = plan.cpu;
   Arena shared(workspace);
   const int64_t heads = p.batch * p.heads_kv;
-  const Forward run{plan.problem, cpu, buffers, kernels(cpu.isa), ScoreScale(p), band_of(p), Partials(shared, cpu, heads)};
+  const Forward run{plan.problem, cpu, buffers, kernels(cpu.isa, p.dtype), ScoreScale(p), band_of(p), Partials(shared, cpu, heads)};
   std::byte* const scratch = workspace + cpu.shared_bytes;
   const auto scratch_of = [&](int slot) {
     Arena arena(scratch + static_cast<size_t>(slot) * cpu.scratch_bytes);

@@ -3,6 +3,7 @@
 // operand type inside HWY_NAMESPACE, so no include guard. The includer defines
 //   FA3_OP       namespace of this instance (op_f32, op_bf16)
 //   FA3_OP_ATTR  function attribute that adds what the multiply needs to the instruction set ("" for FP32)
+//   FA3_OP_UNIT  elements per 32-bit unit: 1 or 2
 //   FA3_OP_DOT(a, b, c)  c + a·b on vectors of 32-bit units
 //
 // Tile MR×NV: MR·NV accumulators, NV vectors of B, one broadcast of A. 6×4 fills 24 of 32 AVX-512 registers and needs
@@ -62,7 +63,7 @@ FA3_OP_ATTR void gemm_columns(int tiles, int k, const float* a, int64_t lda, con
   }
 }
 
-// MR = 6: one span per tile; MR = 1: one span per row.
+// MR = 6: one span per tile; MR = 1: one span per row. Spans count elements, FA3_OP_UNIT to a unit of depth.
 template <int MR, bool kColumnA>
 FA3_OP_ATTR void gemm_depth(int tiles, int k, const float* a, int64_t lda, const float* b, int n, float* c, int64_t ldc,
                             const Span* depth, bool first) {
@@ -70,7 +71,7 @@ FA3_OP_ATTR void gemm_depth(int tiles, int k, const float* a, int64_t lda, const
     const int width = HWY_MIN(kPanel, (n - p + kLanes - 1) / kLanes * kLanes);
     const float* panel = b + static_cast<int64_t>(p) * k;
     for (int t = 0; t < tiles; ++t) {
-      const Span span = depth[t];
+      const Span span{depth[t].lo / FA3_OP_UNIT, depth[t].hi / FA3_OP_UNIT};
       if (span.empty() && !first) continue;
       const int64_t row = static_cast<int64_t>(t) * MR;
       const float* from = kColumnA ? a + span.lo * lda + row : a + row * lda + span.lo;

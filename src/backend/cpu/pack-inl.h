@@ -117,31 +117,34 @@ HWY_ATTR HWY_INLINE void transpose_4_columns(const float* const* rows, int64_t c
 
 #endif  // HWY_TARGET != HWY_SCALAR
 
-// Panel p of n = rows columns: [cols][width]. 16-bit rows are widened kLanes at a time into a buffer on the stack.
+// kLanes rows of `units` each (readable to a multiple of 4), rows r … of n → columns r … of their panel [units][width].
+HWY_ATTR HWY_INLINE void transpose_to_panel(const float* const* rows, int units, int r, int n, float* b) {
+  const int p = r / kPanel * kPanel;
+  const int width = HWY_MIN(kPanel, (n - p + kLanes - 1) / kLanes * kLanes);
+  float* dst = b + static_cast<int64_t>(p) * units + (r - p);
+  int c = 0;
+#if HWY_TARGET != HWY_SCALAR
+  for (; c + 4 <= units; c += 4) transpose_4_columns(rows, c, dst + static_cast<int64_t>(c) * width, width);
+#endif
+  for (; c < units; ++c)
+    for (int i = 0; i < kLanes; ++i) dst[static_cast<int64_t>(c) * width + i] = rows[i][c];
+}
+
+// Panel p of n = rows columns: [cols][width]. kLanes rows at a time pass through a buffer on the stack, widened.
 HWY_ATTR bool pack_transposed(const Rows& src, float* b) {
   FiniteCheck finite;
-  HWY_ALIGN static constexpr float kZeros[kMaxHeadDim] = {};
   const VF one = hn::Set(DF(), 1.0f);
   with_type(src.dtype, src.data, [&](auto* data) HWY_ATTR {
     HWY_ALIGN float buffer[kLanes * kMaxHeadDim];
     for (int r = 0; r < src.rows; r += kLanes) {
       const float* rows[kLanes];
       for (int i = 0; i < kLanes; ++i) {
-        rows[i] = kZeros;
-        if (r + i >= src.rows) continue;
         float* row = buffer + i * kMaxHeadDim;
-        widen_row(data + (r + i) * src.stride, src.cols, one, row, (src.cols + 3) / 4 * 4, finite);
         rows[i] = row;
+        const int cols = r + i < src.rows ? src.cols : 0;
+        widen_row(data + (r + i) * src.stride, cols, one, row, src.cols, finite);
       }
-      const int p = r / kPanel * kPanel;
-      const int width = HWY_MIN(kPanel, (src.rows - p + kLanes - 1) / kLanes * kLanes);
-      float* dst = b + static_cast<int64_t>(p) * src.cols + (r - p);
-      int c = 0;
-#if HWY_TARGET != HWY_SCALAR
-      for (; c + 4 <= src.cols; c += 4) transpose_4_columns(rows, c, dst + static_cast<int64_t>(c) * width, width);
-#endif
-      for (; c < src.cols; ++c)
-        for (int i = 0; i < kLanes; ++i) dst[static_cast<int64_t>(c) * width + i] = rows[i][c];
+      transpose_to_panel(rows, src.cols, r, src.rows, b);
     }
   });
   return finite.ok();
