@@ -90,8 +90,7 @@ struct Tensor {
   DType dtype = DType::kF32;
   std::vector<int64_t> shape = {};
   const void* data = nullptr;  // aligned to the element; may be NULL when there are no elements
-  std::shared_ptr<const void>
-      owner;  // keeps `data` alive (buffer or mapping); empty = the caller does
+  std::shared_ptr<const void> owner = {};  // keeps `data` alive; empty = the caller does
 };
 int64_t element_count(const std::vector<int64_t>& shape);  // 1 for a scalar
 

@@ -60,7 +60,7 @@ TensorFileWriter::TensorFileWriter(fs::path target) : target_(std::move(target))
   const fs::file_status status = fs::status(target_, error);
   if (!target_.has_filename() || (fs::exists(status) && !fs::is_regular_file(status)))
     fail(target_, "is not a regular file; name a regular or a new file");
-  if (fs::exists(status) && ::access(target_.c_str(), W_OK) != 0)
+  if (fs::exists(status) && ::faccessat(AT_FDCWD, target_.c_str(), W_OK, AT_EACCESS) != 0)
     fail(target_, fmt::format("cannot write: {}; change its permissions or name another",
                               std::strerror(errno)));
 
