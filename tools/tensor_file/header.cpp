@@ -38,15 +38,6 @@ constexpr DTypeRow kDTypes[] = {
 static_assert(std::size(kDTypes) == static_cast<size_t>(DType::kU64) + 1);
 constexpr char kMetadataKey[] = "__metadata__";
 
-// A string of a file as it may stand in a message: short, quoted, ASCII, without control
-// characters.
-std::string shown(std::string_view text) {
-  constexpr size_t kShown = 64;
-  const json safe =
-      text.size() <= kShown ? std::string(text) : std::string(text.substr(0, kShown)) + "...";
-  return safe.dump(-1, ' ', true, json::error_handler_t::replace);
-}
-
 // Bytes of a dense tensor; nothing when an extent is negative, when its bits, empty extents left
 // out, are 2^63 or more, or when elements narrower than a byte do not fill the last one.
 std::optional<uint64_t> tensor_bytes(DType dtype, const std::vector<int64_t>& shape) {
@@ -79,7 +70,7 @@ class HeaderReader final : public json::json_sax_t {
     for (const TensorInfo& tensor : tensors) {
       if (tensor.begin != end)
         bad("tensor {}: data_offsets begin at {}, which {}; need {}, the end of the tensor before",
-            shown(tensor.name), tensor.begin, tensor.begin < end ? "overlaps" : "leaves a hole",
+            printable(tensor.name), tensor.begin, tensor.begin < end ? "overlaps" : "leaves a hole",
             end);
       end = tensor.end;
     }
@@ -95,7 +86,7 @@ class HeaderReader final : public json::json_sax_t {
         by_name.begin(), by_name.end(),
         [&](uint32_t a, uint32_t b) { return tensors[a].name == tensors[b].name; });
     if (twice != by_name.end())
-      bad("duplicate key {}, need unique names", shown(tensors[*twice].name));
+      bad("duplicate key {}, need unique names", printable(tensors[*twice].name));
     return std::move(header_);
   }
 
@@ -126,9 +117,9 @@ class HeaderReader final : public json::json_sax_t {
                : text == "data_offsets" ? Field::kOffsets
                                         : Field::kNone;
       if (field_ == Field::kNone)
-        bad("{}: field {}, need dtype, shape, data_offsets", where(), shown(text));
+        bad("{}: field {}, need dtype, shape, data_offsets", where(), printable(text));
       const unsigned bit = 1u << static_cast<unsigned>(field_);
-      if (fields_seen_ & bit) bad("{}: duplicate key {}", where(), shown(text));
+      if (fields_seen_ & bit) bad("{}: duplicate key {}", where(), printable(text));
       fields_seen_ |= bit;
     }
     return true;
@@ -139,12 +130,13 @@ class HeaderReader final : public json::json_sax_t {
         bad("{}: more than {} entries, the limit of this reader", kMetadataKey,
             kMaxMetadataEntries);
       if (!header_.metadata.try_emplace(std::move(name_), std::move(text)).second)
-        bad("{}: duplicate key {}", kMetadataKey, shown(name_));
+        bad("{}: duplicate key {}", kMetadataKey, printable(name_));
     } else if (field_ == Field::kDType) {
       const auto* row = std::find_if(std::begin(kDTypes), std::end(kDTypes),
                                      [&](const DTypeRow& known) { return text == known.name; });
       if (row == std::end(kDTypes))
-        bad("{}: dtype {}, need a name of the format, e.g. F32, F16, BF16", where(), shown(text));
+        bad("{}: dtype {}, need a name of the format, e.g. F32, F16, BF16", where(),
+            printable(text));
       header_.tensors.back().dtype = static_cast<DType>(row - std::begin(kDTypes));
       field_ = Field::kNone;
     } else {
@@ -181,7 +173,7 @@ class HeaderReader final : public json::json_sax_t {
     return true;
   }
   bool number_integer(int64_t number) override { unexpected(fmt::format("{}", number)); }
-  bool number_float(double, const std::string& text) override { unexpected(shown(text)); }
+  bool number_float(double, const std::string& text) override { unexpected(printable(text)); }
   bool null() override { unexpected("null"); }
   bool boolean(bool) override { unexpected("a boolean"); }
   bool binary(json::binary_t&) override { unexpected("binary data"); }
@@ -211,7 +203,7 @@ class HeaderReader final : public json::json_sax_t {
 
   std::string where() const {
     if (in_metadata_) return kMetadataKey;
-    return "tensor " + shown(depth_ == 1 ? name_ : header_.tensors.back().name);
+    return "tensor " + printable(depth_ == 1 ? name_ : header_.tensors.back().name);
   }
   [[noreturn]] void unexpected(std::string_view got) const {
     const char* need = depth_ == 1                 ? "an object of tensor fields or metadata"
@@ -243,6 +235,13 @@ class HeaderReader final : public json::json_sax_t {
 };
 
 }  // namespace
+
+std::string printable(std::string_view text) {
+  constexpr size_t kShown = 64;
+  json safe = std::string(text.substr(0, kShown));
+  if (text.size() > kShown) safe = safe.get<std::string>() + "...";
+  return safe.dump(-1, ' ', true, json::error_handler_t::replace);
+}
 
 const char* dtype_name(DType dtype) { return kDTypes[static_cast<size_t>(dtype)].name; }
 int dtype_bits(DType dtype) { return kDTypes[static_cast<size_t>(dtype)].bits; }
@@ -286,7 +285,7 @@ std::string make_header(std::string_view file, std::vector<TensorInfo>& tensors,
           *bytes > static_cast<uint64_t>(INT64_MAX) - end)
         throw bad(fmt::format(
             "tensor {}: shape [{}], need extents >= 0, rank <= {} and fewer than 2^63 bits",
-            shown(tensor.name), fmt::join(tensor.shape, ", "), kMaxRank));
+            printable(tensor.name), fmt::join(tensor.shape, ", "), kMaxRank));
       if (tensor.name == kMetadataKey)
         throw bad(fmt::format("tensor {}: the name is reserved", kMetadataKey));
       tensor.begin = end;
@@ -301,7 +300,7 @@ std::string make_header(std::string_view file, std::vector<TensorInfo>& tensors,
   }
   std::sort(names.begin(), names.end());
   if (const auto twice = std::adjacent_find(names.begin(), names.end()); twice != names.end())
-    throw bad(fmt::format("two tensors named {}; rename one", shown(*twice)));
+    throw bad(fmt::format("two tensors named {}; rename one", printable(*twice)));
   if (metadata.size() > kMaxMetadataEntries)
     throw bad(
         fmt::format("{} metadata entries, need at most {}", metadata.size(), kMaxMetadataEntries));

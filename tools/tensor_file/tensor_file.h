@@ -56,6 +56,10 @@ const char* dtype_name(DType dtype);  // the format's own name, e.g. "BF16"
 int dtype_bits(DType dtype);          // bits per element: 4, 6, 8, 16, 32 or 64
 bool dtype_readable(DType dtype);     // true for F64, F32, F16, BF16, I32
 
+// A string from a file as it may stand in a message or on a terminal: quoted, ASCII, no control
+// characters, cut short after 64 bytes.
+std::string printable(std::string_view text);
+
 // What went wrong with a file. The message reads `file: what, got, need; what to do`.
 class TensorFileError : public std::runtime_error {
  public:

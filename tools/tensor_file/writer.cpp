@@ -90,8 +90,8 @@ void TensorFileWriter::commit(const std::vector<Tensor>& tensors, const Metadata
   const std::string header = make_header(target_.string(), infos, metadata);
   for (const TensorInfo& info : infos)
     if (info.bytes() > 0 && data[info.name] == nullptr)
-      throw TensorFileError(Kind::kArgument,
-                            fmt::format("{}: tensor {} has no data", target_.string(), info.name));
+      throw TensorFileError(Kind::kArgument, fmt::format("{}: tensor {} has no data",
+                                                         target_.string(), printable(info.name)));
 
   write_all(fd_, target_, header.data(), header.size());
   for (const TensorInfo& info : infos) write_all(fd_, target_, data[info.name], info.bytes());
