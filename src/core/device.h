@@ -19,7 +19,8 @@ struct DeviceInfo {
   fa3_device_type type = FA3_DEVICE_CPU;
   int id = 0;
   fa3_backend backend = FA3_BACKEND_CPU;  // what AUTO resolved to
-  int threads = 1;                        // most threads a run uses
+  bool backend_chosen = false;  // the context's options name the backend: it is not AUTO's choice
+  int threads = 1;              // most threads a run uses
   Isa isa = Isa::kScalar;
   int64_t l1_bytes = 0;  // 0 = unknown
   int64_t l2_bytes = 0;
@@ -27,11 +28,12 @@ struct DeviceInfo {
   std::string name;
 };
 
-// The processor's name, caches and memory. threads = cores allowed to the process. Sets neither backend nor isa.
+// The processor's name, caches and memory. threads = cores allowed to the process. Sets neither
+// backend nor isa.
 DeviceInfo host_device();
 
-// The widest instruction set ≤ `cap` that a processor with `best` has. INVALID_ARGUMENT when cap belongs to another
-// family of processors.
+// The widest instruction set ≤ `cap` that a processor with `best` has. INVALID_ARGUMENT when cap
+// belongs to another family of processors.
 Result<Isa> cap_isa(Isa best, Isa cap);
 
 inline constexpr int kMaxThreads = 1024;  // most threads that a context takes

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// executor.h — how a run spreads over threads: a parallel_for (oneTBB or the host's pool) and a progress report.
+// executor.h — how a run spreads over threads: a parallel_for (oneTBB or the host's pool) and a
+// progress report.
 #pragma once
 
 #include <atomic>
@@ -21,8 +22,8 @@ class TaskContext {
   const int slot;       // of a per-thread scratch area, < Executor::threads(): unique among the
                         // tasks that run at the same time
 
-  // True once another task failed or the run was cancelled. A task that waits for another one must ask, and return
-  // when it is: the other one may never finish. The outputs do not count any more.
+  // True once another task failed or the run was cancelled. A task that waits for another one must
+  // ask, and return when it is: the other one may never finish. The outputs do not count any more.
   bool stopped() const { return stop_.load(std::memory_order_relaxed); }
 
  private:
@@ -35,23 +36,25 @@ struct Progress {
   int64_t total = 0;   // units of all runs of the call; 0 = the tasks of this run
 };
 
-// Runs task(context) once for every index in [0, tasks). Workers take indices in increasing order, so a task may wait
-// for one of a lower index, whatever the number of threads. Everything that tasks wrote is visible when run() returns.
+// Runs task(context) once for every index in [0, tasks). Workers take indices in increasing order,
+// so a task may wait for one of a lower index, whatever the number of threads. Everything that
+// tasks wrote is visible when run() returns.
 class Executor {
  public:
   using Task = std::function<void(const TaskContext&)>;
 
   // parallel_for NULL = oneTBB; progress NULL = none. threads ≥ 1.
-  Executor(int threads, fa3_parallel_for_fn parallel_for = nullptr, void* parallel_for_user = nullptr,
-           fa3_progress_fn progress = nullptr, void* progress_user = nullptr);
+  Executor(int threads, fa3_parallel_for_fn parallel_for = nullptr,
+           void* parallel_for_user = nullptr, fa3_progress_fn progress = nullptr,
+           void* progress_user = nullptr);
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
   int threads() const { return threads_; }
 
-  // May be called from many threads at once. Throws Error{FA3_CANCELLED} when the progress callback asks to stop,
-  // and the first exception of a task.
+  // May be called from many threads at once. Throws Error{FA3_CANCELLED} when the progress callback
+  // asks to stop, and the first exception of a task.
   void run(int64_t tasks, const Task& task, Progress progress = {}) const;
 
  private:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // status.h — how fa3 says no: Status and Result<T> decline by value, Error breaks by exception.
-// Both become fa3_status and fa3_last_error() at the C boundary (src/api/boundary.h) and nowhere else.
+// Both become fa3_status and fa3_last_error() at the C boundary (src/api/boundary.h) and nowhere
+// else.
 #pragma once
 
 #include <fmt/format.h>
@@ -62,10 +63,20 @@ class Error : public std::exception {
 };
 
 // Returns from the enclosing function with the Status when it is not OK.
-#define FA3_RETURN_IF_ERROR(expression)                               \
-  do {                                                                \
-    if (::fa3::Status fa3_status_ = (expression); !fa3_status_.ok()) \
-      return fa3_status_;                                             \
+#define FA3_RETURN_IF_ERROR(expression)                                                  \
+  do {                                                                                   \
+    if (::fa3::Status fa3_status_ = (expression); !fa3_status_.ok()) return fa3_status_; \
   } while (false)
+
+// FA3_TRY(const T x, f(…)): declares x as the value of a Result, or returns its Status from the
+// enclosing function.
+#define FA3_TRY(declaration, expression) \
+  FA3_TRY_NAMED(FA3_TRY_NAME(fa3_result_, __LINE__), declaration, expression)
+#define FA3_TRY_NAMED(result, declaration, expression) \
+  auto result = (expression);                          \
+  if (!result.ok()) return result.status();            \
+  declaration = std::move(result).value()
+#define FA3_TRY_NAME(prefix, line) FA3_TRY_JOIN(prefix, line)
+#define FA3_TRY_JOIN(prefix, line) prefix##line
 
 }  // namespace fa3

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Short names for what CMake, ctest and scripts/ do. `make help` lists them.
+.DEFAULT_GOAL := build
+.PHONY: build demo test ci bench lint format fuzz install clean help
+
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+FUZZ_SECONDS ?= 600
+PREFIX ?= /usr/local
+CMAKE_GENERATOR ?= $(if $(shell command -v ninja 2>/dev/null),Ninja,Unix Makefiles)
+export CMAKE_GENERATOR
+export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
+export CTEST_PARALLEL_LEVEL ?= $(JOBS)
+
+build: ## library and command: build/release/bin/fa3
+	@scripts/setup build
+	@cmake --preset release
+	@cmake --build --preset release --target fa3 fa3_cli
+
+demo: build ## attention on tensors of a real transformer, compared with the model's own output
+	@scripts/demo
+
+test: ## every tier of tests on the release build, at most 5 minutes
+	@scripts/setup build test
+	@cmake --preset release -DFA3_BUILD_TESTS=ON
+	@cmake --build --preset release
+	@ctest --preset release
+
+ci: ## both compilers with -Werror, sanitizers, fuzzers, more seeds: what has to pass before a merge
+	@scripts/setup build test ci
+	@scripts/ci
+
+bench: build ## speed beside PyTorch on this machine, see bench/
+	@scripts/setup build bench
+	@scripts/bench
+
+lint: ## the rules of CONTRIBUTING.md that a script can check
+	@scripts/setup build ci
+	@cmake --preset release >/dev/null
+	@scripts/lint
+
+format: ## clang-format over the tree
+	@scripts/setup build ci
+	@git ls-files '*.h' '*.hpp' '*.c' '*.cpp' | xargs clang-format -i
+
+fuzz: ## each fuzzer for FUZZ_SECONDS (600)
+	@scripts/setup build test ci
+	@scripts/fuzz $(FUZZ_SECONDS)
+
+install: build ## into PREFIX (/usr/local)
+	@cmake --install build/release --prefix $(PREFIX)
+
+clean: ## forget every build
+	@rm -rf build
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// args.h — fa3_forward_args and fa3_backward_args as one struct, so that every check is one loop
+// over tensors.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "core/problem.h"
+#include "core/status.h"
+
+namespace fa3 {
+
+// The arguments of either operation. Tensors that the operation does not have are absent (rank 0).
+struct Args {
+  fa3_op op = FA3_OP_FORWARD;
+  std::array<fa3_tensor, kTensorCount> tensor{};
+  int64_t max_seqlen_q = 0;
+  int64_t max_seqlen_kv = 0;
+  int32_t mask = 0;
+  int32_t reserved = 0;
+  int64_t left = 0;
+  int64_t right = 0;
+  double softmax_scale = 0;
+  double softcap = 0;
+};
+
+// What a tensor is to an operation.
+enum class Role : uint8_t { kNone, kInput, kOptionalInput, kOutput, kOptionalOutput };
+
+Role role_of(fa3_op op, TensorId id);
+inline bool is_output(Role role) { return role == Role::kOutput || role == Role::kOptionalOutput; }
+inline bool is_optional(Role role) {
+  return role == Role::kOptionalInput || role == Role::kOptionalOutput;
+}
+
+const char* tensor_name(TensorId id);  // "q", "k", … as the fields of the C structs
+const char* op_name(fa3_op op);        // "forward", "backward"
+
+// Copies the caller's struct of `size` bytes (as this library knows it) by the rules of
+// struct_size: a smaller one, down to first_size, leaves the missing fields zero; a larger one is
+// accepted when the bytes unknown to us are zero.
+Status read_struct(const char* where, const void* source, size_t first_size, void* copy,
+                   size_t size);
+
+// args points to fa3_forward_args or fa3_backward_args.
+Result<Args> read_args(fa3_op op, const void* args);
+
+// The one-call functions take an optional tensor without data for an absent one.
+void drop_tensors_without_data(Args& args);
+
+}  // namespace fa3

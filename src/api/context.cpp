@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// context.cpp — fa3_context_create: options and environment → device and executor.
+#include "api/context.h"
+
+#include <memory>
+
+#include "api/args.h"
+#include "api/boundary.h"
+#include "backend/cpu/cpu.h"
+#include "core/env.h"
+#include "core/status.h"
+#include "plan/explain.h"
+
+namespace fa3 {
+namespace {
+
+constexpr size_t kContextOptionsFirstSize = 88;  // in the first release; never changes
+static_assert(sizeof(fa3_context_options) >= kContextOptionsFirstSize,
+              "fields are only ever appended");
+
+Status check_device_and_backend(const fa3_context_options& options) {
+  switch (options.device_type) {
+    case FA3_DEVICE_DEFAULT:
+    case FA3_DEVICE_CPU:
+      break;
+    case FA3_DEVICE_CUDA:
+      return unsupported(
+          "context: device_type=FA3_DEVICE_CUDA: this release has no cuda backend; use "
+          "FA3_DEVICE_CPU");
+    default:
+      return invalid(
+          "context: device_type={} is unknown; need FA3_DEVICE_CPU (1), or 0 for the default",
+          options.device_type);
+  }
+  if (options.device_id != 0) {
+    return invalid("context: device_id={}, need 0: there is one CPU device", options.device_id);
+  }
+  switch (options.backend) {
+    case FA3_BACKEND_AUTO:
+    case FA3_BACKEND_CPU:
+    case FA3_BACKEND_REFERENCE:
+      return {};
+    case FA3_BACKEND_CUDA:
+    case FA3_BACKEND_SIM:
+      return unsupported(
+          "context: backend={} ({}) is not in this release; use FA3_BACKEND_CPU or "
+          "FA3_BACKEND_REFERENCE",
+          options.backend, backend_name(fa3_backend(options.backend)));
+    default:
+      return invalid(
+          "context: backend={} is unknown; need FA3_BACKEND_AUTO (0), FA3_BACKEND_CPU (1) or "
+          "FA3_BACKEND_REFERENCE (2)",
+          options.backend);
+  }
+}
+
+Status check_options(const fa3_context_options& options) {
+  FA3_RETURN_IF_ERROR(check_device_and_backend(options));
+  if (options.num_threads < 0 || options.num_threads > kMaxThreads) {
+    return invalid("context: num_threads={}, need 1…{}, or 0 for the default", options.num_threads,
+                   kMaxThreads);
+  }
+  if (options.log_level < 0 || options.log_level > FA3_LOG_DEBUG) {
+    return invalid(
+        "context: log_level={} is unknown; need FA3_LOG_ERROR (1)…FA3_LOG_DEBUG (4), or 0 for the "
+        "default",
+        options.log_level);
+  }
+  if (options.kernel_source != 0) {
+    return invalid("context: kernel_source={} is reserved; need 0", options.kernel_source);
+  }
+  return {};
+}
+
+Result<DeviceInfo> make_device(const fa3_context_options& options, const Environment& environment) {
+  DeviceInfo device = host_device();
+  device.backend_chosen = options.backend != FA3_BACKEND_AUTO;
+  device.backend = device.backend_chosen ? fa3_backend(options.backend) : FA3_BACKEND_CPU;
+  if (environment.num_threads > 0) device.threads = environment.num_threads;
+  if (options.num_threads > 0) device.threads = options.num_threads;
+  device.isa = cpu::best_isa();
+  if (environment.simd) {
+    FA3_TRY(device.isa, cap_isa(device.isa, *environment.simd));
+  }
+  return device;
+}
+
+Status create(const fa3_context_options* given, fa3_context** context) {
+  if (context == nullptr)
+    return invalid("context: the place for the handle is NULL; pass its address");
+  *context = nullptr;
+  fa3_context_options options{};
+  if (given != nullptr) {
+    FA3_RETURN_IF_ERROR(
+        read_struct("context: options", given, kContextOptionsFirstSize, &options, sizeof options));
+  }
+  FA3_RETURN_IF_ERROR(check_options(options));
+  FA3_TRY(const Environment environment, read_environment());
+  FA3_TRY(const DeviceInfo device, make_device(options, environment));
+  auto opened = std::make_unique<fa3_context>(device, options);
+  opened->logger.log(FA3_LOG_INFO, "context: backend {}, {} threads, {}, {}",
+                     backend_name(device.backend), device.threads, isa_name(device.isa),
+                     device.name);
+  *context = opened.release();
+  return {};
+}
+
+}  // namespace
+
+Status check_call(const char* where, const fa3_context* context, const void* stream) {
+  if (context == nullptr) {
+    return invalid("{}: context is NULL; open one with fa3_context_create", where);
+  }
+  if (stream != nullptr) {
+    return invalid("{}: stream={} with a CPU context, which has no streams; need NULL", where,
+                   stream);
+  }
+  return {};
+}
+
+}  // namespace fa3
+
+fa3_context::fa3_context(fa3::DeviceInfo info, const fa3_context_options& options)
+    : device(std::move(info)),
+      logger{options.log, options.log_user,
+             options.log_level == 0 ? FA3_LOG_WARNING : fa3_log_level(options.log_level)},
+      cache_dir(options.cache_dir == nullptr ? "" : options.cache_dir),
+      executor(device.threads, options.parallel_for, options.parallel_for_user, options.progress,
+               options.progress_user) {}
+
+fa3_status fa3_context_create(const fa3_context_options* options, fa3_context** context) {
+  return FA3_BOUNDARY({ return fa3::create(options, context); });
+}
+
+void fa3_context_destroy(fa3_context* context) { delete context; }

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// info.cpp — what the library says about itself: device, version, build, environment.
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "api/args.h"
+#include "api/boundary.h"
+#include "api/context.h"
+#include "core/env.h"
+#include "plan/explain.h"
+
+namespace fa3 {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kDeviceInfoFirstSize = 208;  // in the first release; never changes
+static_assert(sizeof(fa3_device_info) >= kDeviceInfoFirstSize, "fields are only ever appended");
+
+template <size_t N>
+void copy_text(char (&to)[N], const std::string& from) {
+  const size_t size = std::min(from.size(), N - 1);
+  std::memcpy(to, from.data(), size);
+  to[size] = '\0';
+}
+
+Status get_device_info(const fa3_context* context, fa3_device_info* info) {
+  if (context == nullptr)
+    return invalid("device_info: context is NULL; open one with fa3_context_create");
+  if (info == nullptr) return invalid("device_info: info is NULL; pass its address");
+  const size_t size = info->struct_size;
+  if (size < kDeviceInfoFirstSize) {
+    return invalid(
+        "device_info: struct_size={} is that of no release, need at least {}; set it to sizeof of "
+        "the struct",
+        size, kDeviceInfoFirstSize);
+  }
+  const DeviceInfo& device = context->device;
+  fa3_device_info out{};
+  out.struct_size = size;
+  out.device_type = device.type;
+  out.device_id = device.id;
+  out.backend = device.backend;
+  out.num_threads = device.threads;
+  out.l1_bytes = device.l1_bytes;
+  out.l2_bytes = device.l2_bytes;
+  out.memory_bytes = device.memory_bytes;
+  copy_text(out.name, device.name);
+  copy_text(out.instruction_set, isa_name(device.isa));
+  std::memcpy(info, &out, std::min(size, sizeof out));
+  return {};
+}
+
+std::string build_info() {
+#if defined(__clang__)
+  const std::string compiler = "clang " __clang_version__;
+#else
+  const std::string compiler = "gcc " __VERSION__;
+#endif
+#if defined(__x86_64__)
+  const Json isas{"scalar", "sse4", "avx2", "avx3", "avx3_bf16"};
+#elif defined(__aarch64__)
+  const Json isas{"neon"};
+#else
+  const Json isas{"scalar"};
+#endif
+  const auto backend = [](fa3_backend id, bool usable, const char* why) {
+    return Json{{"name", backend_name(id)}, {"usable", usable}, {"why", why}};
+  };
+  return Json{
+      {"version", FA3_BUILD_VERSION},
+      {"compiler", compiler},
+      {"build_type", FA3_BUILD_TYPE},
+      {"instruction_sets", isas},
+      {"backends",
+       {backend(FA3_BACKEND_CPU, true, "tiled kernels for host memory"),
+        backend(FA3_BACKEND_REFERENCE, true, "plain loops in FP64 for host memory, for checking"),
+        backend(FA3_BACKEND_CUDA, false, "not in this release"),
+        backend(FA3_BACKEND_SIM, false, "not in this release")}}}
+      .dump(2);
+}
+
+std::string environment() {
+  Json rows = Json::array();
+  for (const EnvironmentVariable& row : environment_variables()) {
+    rows.push_back({{"name", row.name},
+                    {"value", row.value ? Json(*row.value) : Json(nullptr)},
+                    {"default", row.default_value},
+                    {"meaning", row.meaning}});
+  }
+  return rows.dump(2, ' ', false, Json::error_handler_t::replace);  // values need not be UTF-8
+}
+
+}  // namespace
+}  // namespace fa3
+
+fa3_status fa3_get_device_info(const fa3_context* context, fa3_device_info* info) {
+  return FA3_BOUNDARY({ return fa3::get_device_info(context, info); });
+}
+
+const char* fa3_version(void) { return FA3_BUILD_VERSION; }
+
+// These two cannot fail for the caller: without memory they give an empty document.
+const char* fa3_build_info(void) {
+  try {
+    static const std::string text = fa3::build_info();
+    return text.c_str();
+  } catch (...) {
+    return "{}";
+  }
+}
+
+const char* fa3_environment(void) {
+  thread_local std::string text;
+  try {
+    text = fa3::environment();
+    return text.c_str();
+  } catch (...) {
+    return "[]";
+  }
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// plan.cpp — plans as handles, and what they say: fa3_plan_*, fa3_supported, fa3_explain.
+#include "plan/plan.h"
+
+#include <cstring>
+#include <memory>
+
+#include "api/args.h"
+#include "api/boundary.h"
+#include "api/buffers.h"
+#include "api/context.h"
+#include "api/problem.h"
+#include "backend/run.h"
+#include "plan/explain.h"
+
+namespace fa3 {
+namespace {
+
+Result<Plan> plan_of(const fa3_context* context, fa3_op op, const void* c_args) {
+  FA3_RETURN_IF_ERROR(check_call(op_name(op), context, nullptr));
+  FA3_TRY(const Args args, read_args(op, c_args));
+  FA3_TRY(const Problem problem, make_problem(args));
+  return make_plan(problem, context->device);
+}
+
+Status create_plan(const fa3_context* context, fa3_op op, const void* args, fa3_plan** handle) {
+  if (handle == nullptr)
+    return invalid("{}: the place for the plan is NULL; pass its address", op_name(op));
+  *handle = nullptr;
+  FA3_TRY(Plan plan, plan_of(context, op, args));
+  context->logger.log(FA3_LOG_DEBUG, "{}: {}; workspace {} bytes", op_name(op), plan.why,
+                      plan.workspace_bytes);
+  *handle = new fa3_plan{context, std::move(plan)};
+  return {};
+}
+
+Status run_plan(const fa3_plan* handle, const void* c_args, void* workspace, size_t workspace_bytes,
+                void* stream) {
+  if (handle == nullptr)
+    return invalid("run: the plan is NULL; make one with fa3_plan_forward or fa3_plan_backward");
+  const auto& [context, plan] = *handle;
+  FA3_RETURN_IF_ERROR(check_call("run", context, stream));
+  FA3_TRY(const Args args, read_args(plan.problem.op, c_args));
+  FA3_TRY(const Problem problem, make_problem(args));
+  if (const auto difference = first_difference(plan.problem, problem)) {
+    return invalid(
+        "{}: {}={} differs from the plan's {}; run a plan with the arguments that it was made for, "
+        "or make "
+        "a new one",
+        op_name(problem.op), difference->field, difference->b, difference->a);
+  }
+  FA3_TRY(const Buffers buffers, make_buffers(args, problem));
+  FA3_RETURN_IF_ERROR(check_workspace(args, workspace, workspace_bytes, plan.workspace_bytes));
+  run(plan, buffers, static_cast<std::byte*>(workspace), context->executor);
+  return {};
+}
+
+Status explain_to(const fa3_context* context, fa3_op op, const void* args, char* text,
+                  size_t capacity, size_t* needed) {
+  if (capacity > 0 && text == nullptr) {
+    return invalid(
+        "explain: text is NULL with capacity={}; pass a buffer, or capacity 0 for the size",
+        capacity);
+  }
+  if (capacity > 0) text[0] = '\0';
+  if (needed != nullptr) *needed = 0;
+  FA3_TRY(const Plan plan, plan_of(context, op, args));
+  const std::string json = explain(plan);
+  if (needed != nullptr) *needed = json.size() + 1;
+  if (capacity == 0) return {};
+  if (capacity <= json.size()) {
+    return invalid(
+        "explain: capacity={} is too small, need {} bytes; call with capacity 0 for the size",
+        capacity, json.size() + 1);
+  }
+  std::memcpy(text, json.c_str(), json.size() + 1);
+  return {};
+}
+
+}  // namespace
+}  // namespace fa3
+
+fa3_status fa3_plan_forward(fa3_context* context, const fa3_forward_args* args, fa3_plan** plan) {
+  return FA3_BOUNDARY({ return fa3::create_plan(context, FA3_OP_FORWARD, args, plan); });
+}
+
+fa3_status fa3_plan_backward(fa3_context* context, const fa3_backward_args* args, fa3_plan** plan) {
+  return FA3_BOUNDARY({ return fa3::create_plan(context, FA3_OP_BACKWARD, args, plan); });
+}
+
+void fa3_plan_destroy(fa3_plan* plan) { delete plan; }
+
+size_t fa3_plan_workspace_bytes(const fa3_plan* plan) {
+  return plan == nullptr ? 0 : plan->plan.workspace_bytes;
+}
+
+fa3_status fa3_plan_run(const fa3_plan* plan, const void* args, void* workspace,
+                        size_t workspace_bytes, void* stream) {
+  return FA3_BOUNDARY({ return fa3::run_plan(plan, args, workspace, workspace_bytes, stream); });
+}
+
+fa3_status fa3_supported(fa3_context* context, fa3_op op, const void* args, const char** reason) {
+  thread_local std::string yes;
+  if (reason != nullptr) *reason = "";
+  const fa3_status status = FA3_BOUNDARY({
+    FA3_TRY(fa3::Plan plan, fa3::plan_of(context, op, args));
+    yes = std::move(plan.why);
+    return {};
+  });
+  if (reason != nullptr) *reason = status == FA3_OK ? yes.c_str() : fa3_last_error();
+  return status;
+}
+
+fa3_status fa3_explain(fa3_context* context, fa3_op op, const void* args, char* text,
+                       size_t capacity, size_t* needed) {
+  return FA3_BOUNDARY({ return fa3::explain_to(context, op, args, text, capacity, needed); });
+}

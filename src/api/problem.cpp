@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// problem.cpp — the rules of fa3.h on how the arguments of a call fit together.
+#include "api/problem.h"
+
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
+#include <cstdint>
+#include <tuple>
+
+#include "api/tensor.h"
+#include "core/dtype.h"
+
+namespace fa3 {
+namespace {
+
+constexpr int64_t kMaxExtent =
+    INT32_MAX;  // batch, heads and rows: positions fit cu_seqlens' 32 bits
+constexpr int64_t kMaxHeadDim = 512;
+
+// Rows of all heads, counted as if every sequence had max_seqlen: plans count in 64 bits up to
+// bytes of FP32.
+constexpr int64_t kMaxPaddedRows = int64_t{1} << 51;
+
+// A window at least this wide sees everything: positions differ by less than 2^32. Such a bound
+// becomes −1, so that no later sum of it can overflow.
+constexpr int64_t kUnboundedWindow = int64_t{1} << 32;
+
+// How the dimensions of a tensor follow from the problem.
+enum class Form : uint8_t { kRows, kLse, kCuSeqlens, kSeqused };
+struct Geometry {
+  Form form;
+  bool query;  // on the axis of the queries, not of the keys
+  bool v_dim;  // kRows: the last dimension is head_dim_v, not head_dim_qk
+};
+constexpr Geometry kGeometry[kTensorCount] = {
+    {Form::kRows, true, false},        // q
+    {Form::kRows, false, false},       // k
+    {Form::kRows, false, true},        // v
+    {Form::kRows, true, true},         // o
+    {Form::kLse, true, false},         // lse
+    {Form::kRows, true, true},         // dout
+    {Form::kLse, true, false},         // dlse
+    {Form::kRows, true, false},        // dq
+    {Form::kRows, false, false},       // dk
+    {Form::kRows, false, true},        // dv
+    {Form::kCuSeqlens, true, false},   // cu_seqlens_q
+    {Form::kCuSeqlens, false, false},  // cu_seqlens_kv
+    {Form::kSeqused, true, false},     // seqused_q
+    {Form::kSeqused, false, false},    // seqused_kv
+};
+
+// Named dimensions of a tensor, outermost first.
+struct Dims {
+  int rank = 0;
+  const char* name[FA3_MAX_RANK] = {};
+  int64_t extent[FA3_MAX_RANK] = {};
+
+  void add(const char* dim_name, int64_t dim_extent) {
+    name[rank] = dim_name;
+    extent[rank++] = dim_extent;
+  }
+};
+
+// What the tensor must look like in this problem. The names and the rank need only p.q.packed and
+// p.kv.packed.
+Dims expected_dims(const Problem& p, TensorId id) {
+  const Geometry& g = kGeometry[id];
+  const SeqAxis& axis = g.query ? p.q : p.kv;
+  const char* seqlen = g.query ? "seqlen_q" : "seqlen_kv";
+  const char* total = g.query ? "total_q" : "total_kv";
+  const char* heads = g.query ? "heads_q" : "heads_kv";
+  Dims dims;
+  switch (g.form) {
+    case Form::kRows:
+      if (!axis.packed) dims.add("batch", p.batch);
+      dims.add(axis.packed ? total : seqlen, axis.rows);
+      dims.add(heads, g.query ? p.heads_q : p.heads_kv);
+      dims.add(g.v_dim ? "head_dim_v" : "head_dim_qk", g.v_dim ? p.head_dim_v : p.head_dim_qk);
+      break;
+    case Form::kLse:
+      if (!axis.packed) dims.add("batch", p.batch);
+      dims.add(heads, p.heads_q);
+      dims.add(axis.packed ? total : seqlen, axis.rows);
+      break;
+    case Form::kCuSeqlens:
+      dims.add("batch + 1", p.batch + 1);
+      break;
+    case Form::kSeqused:
+      dims.add("batch", p.batch);
+      break;
+  }
+  return dims;
+}
+
+std::string names_text(const Dims& dims) {
+  return fmt::format("({})", fmt::join(dims.name, dims.name + dims.rank, ", "));
+}
+
+// One call of make_problem: the arguments, and the problem as far as it is known.
+class ProblemMaker {
+ public:
+  explicit ProblemMaker(const Args& args) : args_(args), op_(op_name(args.op)) { p_.op = args.op; }
+
+  Result<Problem> make() {
+    FA3_RETURN_IF_ERROR(check_tensors());
+    FA3_RETURN_IF_ERROR(check_ranks());
+    read_dims();
+    FA3_RETURN_IF_ERROR(check_dims());
+    FA3_RETURN_IF_ERROR(check_shapes());
+    FA3_RETURN_IF_ERROR(check_dtypes());
+    FA3_RETURN_IF_ERROR(read_max_seqlens());
+    FA3_RETURN_IF_ERROR(read_mask());
+    FA3_RETURN_IF_ERROR(read_scalars());
+    read_layouts();
+    return p_;
+  }
+
+ private:
+  const fa3_tensor& tensor(TensorId id) const { return args_.tensor[id]; }
+  bool present(TensorId id) const {
+    return role_of(args_.op, id) != Role::kNone && tensor(id).rank != 0;
+  }
+
+  // Each by itself; required ones present.
+  Status check_tensors() {
+    for (int i = 0; i < kTensorCount; ++i) {
+      const TensorId id = TensorId(i);
+      const Role role = role_of(args_.op, id);
+      if (present(id)) {
+        FA3_RETURN_IF_ERROR(check_tensor(args_, id));
+      } else if (role != Role::kNone && !is_optional(role)) {
+        return invalid(
+            "{}: {} is absent (rank 0) but required; set its data, dtype, rank and shape", op_,
+            tensor_name(id));
+      }
+    }
+    return {};
+  }
+
+  // Packed or dense, and every tensor with the rank that goes with it.
+  Status check_ranks() {
+    p_.q.packed = present(kCuSeqlensQ);
+    p_.kv.packed = present(kCuSeqlensKv);
+    p_.q.seqused = present(kSequsedQ);
+    p_.kv.seqused = present(kSequsedKv);
+    for (int i = 0; i < kTensorCount; ++i) {
+      const TensorId id = TensorId(i);
+      if (!present(id)) continue;
+      const Dims need = expected_dims(p_, id);
+      if (tensor(id).rank == need.rank) continue;
+      const Geometry& g = kGeometry[id];
+      const char* cu = tensor_name(g.query ? kCuSeqlensQ : kCuSeqlensKv);
+      std::string remedy = "pass it in that shape";
+      if (g.form == Form::kRows || g.form == Form::kLse) {
+        const bool packed = (g.query ? p_.q : p_.kv).packed;
+        remedy = packed ? fmt::format("{} makes it packed: leave that out for dense tensors", cu)
+                        : fmt::format("for packed tensors give {} too", cu);
+      }
+      return invalid("{}: {}.rank={} with shape {}, need rank {} {}; {}", op_, tensor_name(id),
+                     tensor(id).rank, tuple_text(tensor(id).shape, tensor(id).rank), need.rank,
+                     names_text(need), remedy);
+    }
+    return {};
+  }
+
+  // q, k, v (and cu_seqlens) define the dimensions; all others are then held against them.
+  void read_dims() {
+    const fa3_tensor &q = tensor(kQ), &k = tensor(kK), &v = tensor(kV);
+    p_.dtype = fa3_dtype(q.dtype);
+    p_.batch = p_.q.packed ? tensor(kCuSeqlensQ).shape[0] - 1 : q.shape[0];
+    p_.q.rows = q.shape[q.rank - 3];
+    p_.heads_q = q.shape[q.rank - 2];
+    p_.head_dim_qk = q.shape[q.rank - 1];
+    p_.kv.rows = k.shape[k.rank - 3];
+    p_.heads_kv = k.shape[k.rank - 2];
+    p_.head_dim_v = v.shape[v.rank - 1];
+  }
+
+  Status check_dims() const {
+    if (p_.batch < 0) {
+      return invalid(
+          "{}: cu_seqlens_q.shape[0]=0, need batch + 1 ≥ 1 elements; for no sequences pass the one "
+          "element 0",
+          op_);
+    }
+    const struct {
+      const char* name;
+      int64_t value, least, most;
+    } limits[] = {
+        {"batch", p_.batch, 0, kMaxExtent},
+        {p_.q.packed ? "total_q" : "seqlen_q", p_.q.rows, 0, kMaxExtent},
+        {p_.kv.packed ? "total_kv" : "seqlen_kv", p_.kv.rows, 0, kMaxExtent},
+        {"heads_q", p_.heads_q, 0, kMaxExtent},
+        {"heads_kv", p_.heads_kv, 0, kMaxExtent},
+        {"head_dim_qk (last dimension of q and k)", p_.head_dim_qk, 1, kMaxHeadDim},
+        {"head_dim_v (last dimension of v and o)", p_.head_dim_v, 1, kMaxHeadDim},
+    };
+    for (const auto& limit : limits) {
+      if (limit.value < limit.least || limit.value > limit.most) {
+        return invalid("{}: {}={}, need {}…{}; split the problem or correct the shape", op_,
+                       limit.name, limit.value, limit.least, limit.most);
+      }
+    }
+    // No KV heads can serve no query heads, and nothing else.
+    if (p_.heads_kv == 0 ? p_.heads_q != 0 : p_.heads_q % p_.heads_kv != 0) {
+      return invalid(
+          "{}: heads_q={} is not a multiple of heads_kv={}; query head h reads KV head h / "
+          "(heads_q / "
+          "heads_kv); correct the shape of q or of k and v",
+          op_, p_.heads_q, p_.heads_kv);
+    }
+    return {};
+  }
+
+  Status check_shapes() const {
+    for (int i = 0; i < kTensorCount; ++i) {
+      const TensorId id = TensorId(i);
+      if (!present(id)) continue;
+      const Dims need = expected_dims(p_, id);
+      for (int d = 0; d < need.rank; ++d) {
+        if (tensor(id).shape[d] == need.extent[d]) continue;
+        return invalid(
+            "{}: {}.shape[{}]={} disagrees with {}={}; got {}, need {} = {}; correct the one that "
+            "is wrong",
+            op_, tensor_name(id), d, tensor(id).shape[d], need.name[d], need.extent[d],
+            tuple_text(tensor(id).shape, need.rank), names_text(need),
+            tuple_text(need.extent, need.rank));
+      }
+    }
+    return {};
+  }
+
+  Status check_dtypes() const {
+    if (p_.dtype != FA3_F32 && p_.dtype != FA3_F16 && p_.dtype != FA3_BF16) {
+      return invalid("{}: q.dtype={}, need f32, f16 or bf16; cast it", op_, dtype_name(p_.dtype));
+    }
+    for (int i = 0; i < kTensorCount; ++i) {
+      const TensorId id = TensorId(i);
+      if (!present(id)) continue;
+      const int32_t dtype = tensor(id).dtype;
+      const char* name = tensor_name(id);
+      switch (kGeometry[id].form) {
+        case Form::kRows:
+          if (dtype == p_.dtype) break;
+          if ((id == kK || id == kV) && dtype != FA3_I32) {
+            return unsupported(
+                "{}: {}.dtype={} differs from q.dtype={}; mixed types are not offered; cast one of "
+                "them",
+                op_, name, dtype_name(dtype), dtype_name(p_.dtype));
+          }
+          if (id == kK || id == kV || dtype != FA3_F32) {
+            return invalid("{}: {}.dtype={}, need {}{}; cast it", op_, name, dtype_name(dtype),
+                           dtype_name(p_.dtype), id == kK || id == kV ? " as q" : " as q, or f32");
+          }
+          break;
+        case Form::kLse:
+          if (dtype != FA3_F32)
+            return invalid("{}: {}.dtype={}, need f32", op_, name, dtype_name(dtype));
+          break;
+        case Form::kCuSeqlens:
+        case Form::kSeqused:
+          if (dtype != FA3_I32)
+            return invalid("{}: {}.dtype={}, need i32", op_, name, dtype_name(dtype));
+          break;
+      }
+    }
+    return {};
+  }
+
+  Status read_max_seqlens() {
+    for (const auto& [name, given, axis] :
+         {std::tuple("max_seqlen_q", args_.max_seqlen_q, &p_.q),
+          std::tuple("max_seqlen_kv", args_.max_seqlen_kv, &p_.kv)}) {
+      if (given < 0)
+        return invalid("{}: {}={} is negative; need ≥ 0 (0 = no bound known)", op_, name, given);
+      axis->max_seqlen = axis->packed && given > 0 ? std::min(given, axis->rows) : axis->rows;
+      const double padded = 1.0 * p_.batch * std::max(p_.heads_q, p_.heads_kv) *
+                            std::max<int64_t>(axis->max_seqlen, 1);
+      if (padded > kMaxPaddedRows) {
+        return invalid(
+            "{}: batch={} sequences of up to {}={} rows in {} heads are too many to plan for, need "
+            "at most "
+            "2^51 in all; set {} to the longest sequence, or split the batch",
+            op_, p_.batch, name, axis->max_seqlen, std::max(p_.heads_q, p_.heads_kv), name);
+      }
+    }
+    return {};
+  }
+
+  Status read_mask() {
+    if (args_.mask != FA3_MASK_FULL && args_.mask != FA3_MASK_CAUSAL &&
+        args_.mask != FA3_MASK_WINDOW) {
+      return invalid(
+          "{}: mask={} is unknown; need FA3_MASK_FULL (0), FA3_MASK_CAUSAL (1) or FA3_MASK_WINDOW "
+          "(2)",
+          op_, args_.mask);
+    }
+    p_.mask = fa3_mask(args_.mask);
+    for (const auto& [name, given, field] :
+         {std::tuple("left", args_.left, &p_.left), std::tuple("right", args_.right, &p_.right)}) {
+      if (p_.mask != FA3_MASK_WINDOW && given != 0) {
+        return invalid(
+            "{}: {}={} contradicts mask={}; need 0 there; set mask to FA3_MASK_WINDOW for a window",
+            op_, name, given, p_.mask == FA3_MASK_FULL ? "FA3_MASK_FULL" : "FA3_MASK_CAUSAL");
+      }
+      if (given < -1) {
+        return invalid("{}: {}={}, need ≥ 0, or -1 for all keys on that side", op_, name, given);
+      }
+      *field = given >= kUnboundedWindow ? -1 : given;
+    }
+    return {};
+  }
+
+  Status read_scalars() {
+    const double scale = args_.softmax_scale, cap = args_.softcap;
+    if (!(std::fabs(scale) <= FLT_MAX)) {
+      return invalid(
+          "{}: softmax_scale={} is not finite in f32; need a finite number, 0 = 1/√head_dim_qk",
+          op_, scale);
+    }
+    if (!(cap == 0 || (cap >= FLT_MIN && cap <= FLT_MAX))) {
+      return invalid(
+          "{}: softcap={}, need 0 (off) or a positive number that is finite and normal in f32", op_,
+          cap);
+    }
+    if (args_.reserved != 0) {
+      return invalid("{}: reserved={}, need 0; start the struct as `= {{0}}`", op_, args_.reserved);
+    }
+    p_.softmax_scale = scale == 0 ? 1 / std::sqrt(static_cast<double>(p_.head_dim_qk)) : scale;
+    p_.softcap = cap;
+    return {};
+  }
+
+  void read_layouts() {
+    for (int i = 0; i < kCuSeqlensQ; ++i) {
+      const TensorId id = TensorId(i);
+      if (!present(id)) continue;
+      const bool lse = kGeometry[id].form == Form::kLse;
+      const bool packed = (kGeometry[id].query ? p_.q : p_.kv).packed;
+      const auto stride = strides_of(tensor(id));
+      const int first = packed ? 0 : 1;  // dimension after batch
+      Layout& layout = p_.layout[i];
+      layout.dtype = fa3_dtype(tensor(id).dtype);
+      layout.batch = packed ? 0 : stride[0];
+      layout.row = stride[lse ? first + 1 : first];
+      layout.head = stride[lse ? first : first + 1];
+    }
+  }
+
+  const Args& args_;
+  const char* op_;
+  Problem p_;
+};
+
+}  // namespace
+
+Result<Problem> make_problem(const Args& args) { return ProblemMaker(args).make(); }
+
+}  // namespace fa3

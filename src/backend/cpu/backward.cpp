@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// backward.cpp — the tiled backward: FlashAttention-2's loop, a chunk of keys outside, blocks of queries inside.
+//
+// A task is one chunk of one KV head. It holds K and V of the chunk and FP32 accumulators of dK and dV, and visits every
+// block of queries that sees it, of every head of the group. All block matrices are transposed (row = key), so that LSE
+// and δ lie along vectors and P, dS are operands as they are:
+//   Sᵀ = K·Qᵀ, dPᵀ = V·dOᵀ → P, dS;  dV += Pᵀ·dO, dK += dSᵀ·Q;  dQ += dS·K.
+// dQ is shared by the chunks of a head: they add to a block of it in the order of the chunks, waiting for their turn,
+// so the bits do not depend on the number of threads. Tasks are numbered chunk by chunk, hence the one waited for has
+// always begun.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <thread>
+
+#include "backend/cpu/block.h"
+#include "backend/cpu/cpu.h"
+#include "backend/cpu/kernels.h"
+#include "backend/cpu/scratch.h"
+
+namespace fa3::cpu {
+
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+struct Backward {
+  const Problem& problem;
+  const CpuPlan& cpu;
+  const Buffers& buffers;
+  const Kernels& kernels;
+  ScoreScale scale;
+  Band band;
+  GradQ grad_q;
+
+  int width(TensorId id) const {
+    const bool v = id == kV || id == kDv || id == kO || id == kDout;
+    return static_cast<int>(v ? problem.head_dim_v : problem.head_dim_qk);
+  }
+  bool wants(TensorId id) const { return problem.layout[id].present(); }
+};
+
+// One (sequence, KV head).
+struct Head {
+  const Backward& run;
+  int64_t b;
+  int64_t h_kv;
+  Sequence q_seq;
+  Sequence kv_seq;
+  SeqLens len;
+
+  Head(const Backward& run, int64_t index)
+      : run(run),
+        b(index / run.problem.heads_kv),
+        h_kv(index % run.problem.heads_kv),
+        q_seq(q_sequence(run.problem, run.buffers, b)),
+        kv_seq(kv_sequence(run.problem, run.buffers, b)),
+        len{q_seq.len, kv_seq.len} {}
+
+  Rows rows(TensorId id, int64_t row, int64_t h, int count) const {
+    const bool keys = id == kK || id == kV || id == kDk || id == kDv;
+    return rows_at(run.problem.layout[id], run.buffers.data[id], b, keys ? kv_seq.begin : q_seq.begin, row, h, count,
+                   run.width(id));
+  }
+  float* dq(int64_t h, int64_t query) const {
+    return run.grad_q.dq + (h * run.grad_q.rows + run.grad_q.first(first_row(), b, kTileRows) * kTileRows + query) *
+                               run.cpu.width_qk;
+  }
+  std::atomic<int32_t>& turn(int64_t h, int64_t block) const {
+    return run.grad_q.turn[h * run.grad_q.turns + run.grad_q.first(first_row(), b, run.cpu.tile_q) + block];
+  }
+  // First row of this sequence among the rows of all sequences.
+  int64_t first_row() const { return run.problem.q.packed ? q_seq.begin : b * run.problem.q.rows; }
+
+  int64_t block_size() const { return balanced_tile(len.q, run.cpu.tile_q, kTileRows); }
+  int64_t chunk_size() const { return balanced_tile(len.kv, run.cpu.tile_kv, kTileRows); }
+};
+
+// A block of queries of one head, packed, and whether all operands that contract over queries are finite.
+bool load_queries(const Head& head, int64_t h, IndexRange block, BackwardScratch& x) {
+  const Backward& run = head.run;
+  const Kernels& kernels = run.kernels;
+  const int rows = static_cast<int>(block.size());
+  const Rows q = head.rows(kQ, block.lo, h, rows);
+  const Rows dout = head.rows(kDout, block.lo, h, rows);
+  kernels.pack_transposed(q, x.qt);
+  kernels.pack_transposed(dout, x.dot);
+  const bool finite_q = kernels.pack_rows(q, x.q);
+  const bool finite_dout = kernels.pack_rows(dout, x.dout);
+
+  kernels.row_dot(head.rows(kO, block.lo, h, rows), dout, x.delta);
+  const Problem& p = run.problem;
+  const auto row_value = [&](TensorId id, int i) {
+    return *element<float>(p.layout[id], run.buffers.data[id], head.b, head.q_seq.begin, block.lo + i, h);
+  };
+  for (int i = 0; i < rows; ++i) {
+    x.lse_log2[i] = row_value(kLse, i) * kLog2e;
+    if (run.wants(kDlse)) x.delta[i] -= row_value(kDlse, i);
+  }
+  const int padded = static_cast<int>(round_up(round_up(rows, kTileRows), kMaxLanes));
+  std::fill(x.lse_log2 + rows, x.lse_log2 + padded, kInf);
+  std::fill(x.delta + rows, x.delta + padded, 0.0f);
+  return finite_q && finite_dout;
+}
+
+// Which queries of the block each key of the chunk sees, and the other way round. False when none does.
+bool set_spans(const Head& head, IndexRange chunk, IndexRange block, BackwardScratch& x) {
+  const int keys = static_cast<int>(chunk.size());
+  const int queries = static_cast<int>(block.size());
+  const int padded_keys = static_cast<int>(round_up(keys, kTileRows));
+  const int padded_queries = static_cast<int>(round_up(queries, kTileRows));
+  std::fill(x.visible + keys, x.visible + padded_keys, Span{});
+  std::fill(x.visible_q + queries, x.visible_q + padded_queries, Span{});
+  for (int j = 0; j < keys; ++j)
+    x.visible[j] = local_span(visible_queries(head.run.band, head.len, chunk.lo + j), block);
+  for (int i = 0; i < queries; ++i)
+    x.visible_q[i] = local_span(visible_keys(head.run.band, head.len, block.lo + i), chunk);
+  join_spans(x.visible_q, padded_queries, x.tile_q);
+  if (!join_spans(x.visible, padded_keys, x.tile)) return false;
+  // dQ reads whole tiles of queries: P and dS must be defined (0) there too.
+  for (int t = 0; t < padded_keys / kTileRows; ++t) {
+    if (x.tile[t].empty()) continue;
+    x.tile[t].lo = static_cast<int32_t>(round_down(x.tile[t].lo, kTileRows));
+    x.tile[t].hi = static_cast<int32_t>(min_of(round_up(x.tile[t].hi, kTileRows), queries));
+  }
+  return true;
+}
+
+// Waits until every chunk before this one has added to the block. False when the run has stopped.
+bool await_turn(const std::atomic<int32_t>& turn, int64_t chunk, const TaskContext& task) {
+  for (int spins = 0; turn.load(std::memory_order_acquire) != chunk; ++spins) {
+    if (task.stopped()) return false;
+    if (spins > 64) std::this_thread::yield();
+  }
+  return true;
+}
+
+// One block of queries of one head against the keys of a chunk; K, V and the spans are in x.
+struct Step {
+  const Head& head;
+  IndexRange chunk;
+  IndexRange block;
+  int64_t h;
+  bool k_finite;
+  bool first_of_chunk;  // dK and dV begin here
+
+  void grad_kv(BackwardScratch& x) const;
+  void grad_q(bool first, BackwardScratch& x) const;
+};
+
+// P and dS, then dV += Pᵀ·dO and dK += dSᵀ·Q.
+void Step::grad_kv(BackwardScratch& x) const {
+  const Backward& run = head.run;
+  const Kernels& kernels = run.kernels;
+  const int keys = static_cast<int>(chunk.size());
+  const int queries = static_cast<int>(block.size());
+  const int tiles = static_cast<int>(div_up(keys, kTileRows));
+  const int d_qk = run.width(kQ);
+  const int d_v = run.width(kV);
+  const bool finite = load_queries(head, h, block, x);
+  kernels.gemm_columns(tiles, d_qk, x.k_rows, run.cpu.width_qk, x.qt, queries, x.s, x.ld_s, x.tile);
+  kernels.gemm_columns(tiles, d_v, x.v_rows, run.cpu.width_v, x.dot, queries, x.dp, x.ld_s, x.tile);
+  kernels.softmax_grad({.s = x.s,
+                        .dp = x.dp,
+                        .ld = x.ld_s,
+                        .rows = keys,
+                        .visible = x.visible,
+                        .tile = x.tile,
+                        .lse_log2 = x.lse_log2,
+                        .delta = x.delta,
+                        .scale_log2e = run.scale.scale_log2e,
+                        .softcap_in = run.scale.softcap_in});
+  const auto add = finite ? kernels.gemm_depth : kernels.gemm_depth_rows;
+  const int rows = finite ? tiles : keys;
+  const Span* depth = finite ? x.tile : x.visible;
+  if (run.wants(kDv)) add(rows, queries, x.s, x.ld_s, x.dout, d_v, x.dv, run.cpu.width_v, depth, first_of_chunk);
+  if (run.wants(kDk)) add(rows, queries, x.dp, x.ld_s, x.q, d_qk, x.dk, run.cpu.width_qk, depth, first_of_chunk);
+}
+
+// dQ += dS·K.
+void Step::grad_q(bool first, BackwardScratch& x) const {
+  const Backward& run = head.run;
+  const int queries = static_cast<int>(block.size());
+  const auto add = k_finite ? run.kernels.gemm_depth_at : run.kernels.gemm_depth_at_rows;
+  add(k_finite ? static_cast<int>(div_up(queries, kTileRows)) : queries, static_cast<int>(chunk.size()), x.dp, x.ld_s,
+      x.k_panels, run.width(kQ), head.dq(h, block.lo), run.cpu.width_qk, k_finite ? x.tile_q : x.visible_q, first);
+}
+
+// One chunk of keys of one KV head against all queries that see it. False when the run has stopped.
+bool attend_chunk(const Head& head, int64_t index, const TaskContext& task, BackwardScratch& x) {
+  const Backward& run = head.run;
+  const int64_t size = head.chunk_size();
+  const IndexRange chunk{index * size, min_of((index + 1) * size, head.len.kv)};
+  const int keys = static_cast<int>(chunk.size());
+  const Rows k = head.rows(kK, chunk.lo, head.h_kv, keys);
+  const Rows v = head.rows(kV, chunk.lo, head.h_kv, keys);
+  run.kernels.copy_rows(k, run.scale.sign, x.k_rows, run.cpu.width_qk);
+  run.kernels.copy_rows(v, 1.0f, x.v_rows, run.cpu.width_v);
+  const bool k_finite = run.kernels.pack_rows(k, x.k_panels);
+
+  bool first_of_chunk = true;
+  const int64_t rows = head.block_size();
+  const IndexRange queries = visible_queries(run.band, head.len, chunk);
+  for (int64_t g = 0; g < run.problem.group_size(); ++g) {
+    const int64_t h = head.h_kv * run.problem.group_size() + g;
+    for (int64_t i = queries.lo / rows; i * rows < queries.hi; ++i) {
+      const IndexRange block{i * rows, min_of((i + 1) * rows, head.len.q)};
+      if (!set_spans(head, chunk, block, x)) continue;
+      const Step step{head, chunk, block, h, k_finite, first_of_chunk};
+      step.grad_kv(x);
+      first_of_chunk = false;
+      if (!run.wants(kDq)) continue;
+      std::atomic<int32_t>& turn = head.turn(h, i);
+      const bool first = visible_keys(run.band, head.len, block).lo / size == index;
+      if (!first && !await_turn(turn, index, task)) return false;
+      step.grad_q(first, x);
+      turn.store(static_cast<int32_t>(index + 1), std::memory_order_release);
+    }
+  }
+  if (first_of_chunk) {  // no query sees this chunk
+    std::fill(x.dk, x.dk + chunk.size() * run.cpu.width_qk, 0.0f);
+    std::fill(x.dv, x.dv + chunk.size() * run.cpu.width_v, 0.0f);
+  }
+  return true;
+}
+
+// FP32 rows times one factor into a caller's tensor.
+void store(const Head& head, TensorId id, int64_t row, int64_t h, int rows, const float* from, int64_t ld,
+           float factor, BackwardScratch& x) {
+  const Layout& layout = head.run.problem.layout[id];
+  if (!layout.present()) return;
+  std::fill(x.factor, x.factor + rows, factor);
+  const Rows to = head.rows(id, row, h, rows);
+  head.run.kernels.store_rows(from, ld, x.factor, rows, to.cols, layout.dtype, const_cast<void*>(to.data), to.stride);
+}
+
+}  // namespace
+
+void backward(const Plan& plan, const Buffers& buffers, std::byte* workspace, const Executor& executor) {
+  const Problem& p = plan.problem;
+  const CpuPlan& cpu = plan.cpu;
+  Arena shared(workspace);
+  const Backward run{p, cpu, buffers, kernels(cpu.isa), ScoreScale(p), band_of(p), GradQ(shared, cpu, p)};
+  std::byte* const scratch = workspace + cpu.shared_bytes;
+  const auto scratch_of = [&](int slot) {
+    Arena arena(scratch + static_cast<size_t>(slot) * cpu.scratch_bytes);
+    return BackwardScratch(arena, cpu);
+  };
+  const int64_t heads = p.batch * p.heads_kv;
+  const int64_t blocks = div_up(p.q.max_seqlen, cpu.tile_q);
+  const int64_t dq_tasks = run.wants(kDq) ? p.batch * p.heads_q * blocks : 0;
+  if (run.wants(kDq)) std::uninitialized_fill_n(run.grad_q.turn, p.heads_q * run.grad_q.turns, 0);
+
+  const float scale = static_cast<float>(p.softmax_scale);
+  executor.run(
+      cpu.tasks,
+      [&](const TaskContext& task) {
+        const Head head(run, task.index % heads);
+        const int64_t chunk = task.index / heads;
+        const int64_t first = chunk * head.chunk_size();
+        if (first >= head.len.kv) return;
+        BackwardScratch x = scratch_of(task.slot);
+        if (!attend_chunk(head, chunk, task, x)) return;
+        const int rows = static_cast<int>(min_of(head.chunk_size(), head.len.kv - first));
+        store(head, kDk, first, head.h_kv, rows, x.dk, cpu.width_qk, scale, x);
+        store(head, kDv, first, head.h_kv, rows, x.dv, cpu.width_v, 1.0f, x);
+      },
+      {0, cpu.tasks + dq_tasks});
+  executor.run(
+      dq_tasks,
+      [&](const TaskContext& task) {
+        const int64_t h = task.index / blocks % p.heads_q;
+        const Head head(run, task.index / blocks / p.heads_q * p.heads_kv + h / p.group_size());
+        const int64_t first = task.index % blocks * head.block_size();
+        if (first >= head.len.q) return;
+        const IndexRange block{first, min_of(first + head.block_size(), head.len.q)};
+        BackwardScratch x = scratch_of(task.slot);
+        float* dq = head.dq(h, first);
+        if (visible_keys(run.band, head.len, block).empty())
+          std::fill(dq, dq + block.size() * cpu.width_qk, 0.0f);
+        store(head, kDq, first, h, static_cast<int>(block.size()), dq, cpu.width_qk, scale, x);
+      },
+      {cpu.tasks, cpu.tasks + dq_tasks});
+}
+
+}  // namespace fa3::cpu

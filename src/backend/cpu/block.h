@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// block.h — what the forward and the backward of the cpu backend share: addresses of rows, the score scale, and masks
+// as spans of a block.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "backend/cpu/kernels.h"
+#include "core/dtype.h"
+#include "core/problem.h"
+#include "device/attn/conventions.h"
+#include "device/attn/kv_range.h"
+
+namespace fa3::cpu {
+
+// How raw scores Q·Kᵀ become exponents. Kernels want a positive scale, so a negative one moves into Q as sign −1.
+struct ScoreScale {
+  float sign = 1;         // factor of Q
+  double scale = 1;       // natural-log units per stored score (raw, or tanh(…) with softcap)
+  float scale_log2e = 1;  // scale·log2(e)
+  float softcap_in = 0;   // stored score = tanh(raw·softcap_in); 0 = raw
+
+  explicit ScoreScale(const Problem& p)
+      : sign(p.softmax_scale < 0 ? -1.0f : 1.0f),
+        scale(p.softcap > 0 ? p.softcap : std::fabs(p.softmax_scale)),
+        scale_log2e(static_cast<float>(scale * 1.4426950408889634)),
+        softcap_in(p.softcap > 0 ? static_cast<float>(std::fabs(p.softmax_scale) / p.softcap) : 0.0f) {}
+};
+
+inline Band band_of(const Problem& p) {
+  if (p.mask == FA3_MASK_CAUSAL) return {Band::kUnbounded, 0};
+  if (p.mask == FA3_MASK_WINDOW) return {p.left, p.right};
+  return {};
+}
+
+// Element (row of a sequence that begins at `begin`, head) of a tensor.
+template <class T>
+T* element(const Layout& layout, void* data, int64_t b, int64_t begin, int64_t row, int64_t head) {
+  const int64_t offset = b * layout.batch + (begin + row) * layout.row + head * layout.head;
+  return reinterpret_cast<T*>(static_cast<char*>(data) + offset * dtype_bytes(layout.dtype));
+}
+
+// `rows` rows from there, as a kernel reads them.
+inline Rows rows_at(const Layout& layout, void* data, int64_t b, int64_t begin, int64_t row, int64_t head, int rows,
+                    int64_t cols) {
+  return {element<char>(layout, data, b, begin, row, head), layout.dtype, layout.row, rows, static_cast<int>(cols)};
+}
+
+// What is visible of tile, relative to its first index.
+inline Span local_span(IndexRange visible, IndexRange tile) {
+  const IndexRange seen = intersect(visible, tile);
+  if (seen.empty()) return {};
+  return {static_cast<int32_t>(seen.lo - tile.lo), static_cast<int32_t>(seen.hi - tile.lo)};
+}
+
+// Union per tile of kTileRows rows (rows is a multiple of it). False when all are empty.
+inline bool join_spans(const Span* row, int rows, Span* tile) {
+  bool any = false;
+  for (int r = 0; r < rows; r += kTileRows) {
+    Span join;
+    for (int i = r; i < r + kTileRows; ++i) {
+      if (row[i].empty()) continue;
+      join = join.empty() ? row[i] : Span{std::min(join.lo, row[i].lo), std::max(join.hi, row[i].hi)};
+    }
+    tile[r / kTileRows] = join;
+    any = any || !join.empty();
+  }
+  return any;
+}
+
+}  // namespace fa3::cpu

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// forward.cpp — the tiled forward: FlashAttention-2's loop, keys outside, blocks of queries inside.
+//
+// A task is a run of query blocks of one KV head (and one split of the keys). For each tile of keys it packs K and V
+// once, then lets every block take its step: S = Q·Kᵀ, online softmax, O = rescale·O + P·V. A block meets its keys in
+// the same order whatever the grouping, so the bits do not depend on the number of threads.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "backend/cpu/block.h"
+#include "backend/cpu/cpu.h"
+#include "backend/cpu/kernels.h"
+#include "backend/cpu/scratch.h"
+
+namespace fa3::cpu {
+
+namespace {
+
+constexpr float kNegInf = -std::numeric_limits<float>::infinity();
+
+// Everything that the tasks of one run share.
+struct Forward {
+  const Problem& problem;
+  const CpuPlan& cpu;
+  const Buffers& buffers;
+  const Kernels& kernels;
+  ScoreScale scale;
+  Band band;
+  Partials partials;
+};
+
+// One (sequence, KV head).
+struct Head {
+  const Forward& run;
+  int64_t b;
+  int64_t h_kv;
+  Sequence q_seq;
+  Sequence kv_seq;
+  SeqLens len;
+  RowBlocks blocks;
+
+  Head(const Forward& run, int64_t index)
+      : run(run),
+        b(index / run.problem.heads_kv),
+        h_kv(index % run.problem.heads_kv),
+        q_seq(q_sequence(run.problem, run.buffers, b)),
+        kv_seq(kv_sequence(run.problem, run.buffers, b)),
+        len{q_seq.len, kv_seq.len},
+        blocks(row_blocks(q_seq.len, run.problem.group_size(), run.cpu.tile_q)) {}
+
+  // Calls f(query head, first query, row of the block, rows) for each stretch of a block inside one head.
+  template <class F>
+  void for_each_stretch(const RowBlocks::Block& block, F&& f) const {
+    for (int row = 0; row < block.rows;) {
+      const int64_t r = block.first + row;
+      const int64_t query = r % len.q;
+      const int rows = static_cast<int>(min_of(block.rows - row, len.q - query));
+      f(h_kv * run.problem.group_size() + r / len.q, query, row, rows);
+      row += rows;
+    }
+  }
+};
+
+Rows rows_of(const Head& head, TensorId id, int64_t begin, int64_t row, int64_t h, int rows, int64_t cols) {
+  return rows_at(head.run.problem.layout[id], head.run.buffers.data[id], head.b, begin, row, h, rows, cols);
+}
+
+// Copies Q of a block and resets its state.
+void open_block(const Head& head, const RowBlocks::Block& block, QBlock& state) {
+  const Forward& run = head.run;
+  head.for_each_stretch(block, [&](int64_t h, int64_t query, int row, int rows) {
+    run.kernels.copy_rows(
+        rows_of(head, kQ, head.q_seq.begin, query, h, rows, run.problem.head_dim_qk), run.scale.sign,
+        state.q + row * run.cpu.width_qk, run.cpu.width_qk);
+  });
+  const int64_t padded = round_up(block.rows, kTileRows);
+  std::fill(state.q + block.rows * run.cpu.width_qk, state.q + padded * run.cpu.width_qk, 0.0f);
+  std::fill(state.o, state.o + padded * run.cpu.width_v, 0.0f);
+  std::fill(state.row_max, state.row_max + block.rows, kNegInf);
+  std::fill(state.row_sum, state.row_sum + block.rows, 0.0f);
+}
+
+// Which keys of [tile.lo, tile.hi) each row of a block sees, relative to tile.lo. False when none sees any.
+bool set_spans(const Head& head, const RowBlocks::Block& block, IndexRange tile, ForwardScratch& x) {
+  const int padded = static_cast<int>(round_up(block.rows, kTileRows));
+  std::fill(x.visible + block.rows, x.visible + padded, Span{});
+  head.for_each_stretch(block, [&](int64_t, int64_t query, int row, int rows) {
+    for (int i = 0; i < rows; ++i) x.visible[row + i] = local_span(visible_keys(head.run.band, head.len, query + i), tile);
+  });
+  return join_spans(x.visible, padded, x.tile);
+}
+
+// One block against one tile of keys.
+void step(const Head& head, const RowBlocks::Block& block, IndexRange tile, bool v_finite, QBlock& state,
+          ForwardScratch& x) {
+  if (!set_spans(head, block, tile, x)) return;
+  const Forward& run = head.run;
+  const Kernels& kernels = run.kernels;
+  const int tiles = static_cast<int>(div_up(block.rows, kTileRows));
+  const int keys = static_cast<int>(tile.size());
+  const int head_dim_v = static_cast<int>(run.problem.head_dim_v);
+  kernels.gemm_columns(tiles, static_cast<int>(run.problem.head_dim_qk), state.q, run.cpu.width_qk, x.k, keys, x.s,
+                       x.ld_s, x.tile);
+  kernels.softmax({.s = x.s,
+                   .ld = x.ld_s,
+                   .rows = block.rows,
+                   .visible = x.visible,
+                   .tile = x.tile,
+                   .row_max = state.row_max,
+                   .row_sum = state.row_sum,
+                   .rescale = x.rescale,
+                   .scale_log2e = run.scale.scale_log2e,
+                   .softcap_in = run.scale.softcap_in});
+  kernels.scale_rows(block.rows, run.cpu.width_v, state.o, run.cpu.width_v, x.rescale);
+  if (v_finite) {
+    kernels.gemm_depth(tiles, keys, x.s, x.ld_s, x.v, head_dim_v, state.o, run.cpu.width_v, x.tile, false);
+  } else {
+    kernels.gemm_depth_rows(block.rows, keys, x.s, x.ld_s, x.v, head_dim_v, state.o, run.cpu.width_v, x.visible,
+                            false);
+  }
+}
+
+// O and LSE of a block from its state.
+void close_block(const Head& head, const RowBlocks::Block& block, const QBlock& state, float* factor) {
+  const Forward& run = head.run;
+  const Problem& p = run.problem;
+  head.for_each_stretch(block, [&](int64_t h, int64_t query, int row, int rows) {
+    for (int i = 0; i < rows; ++i) {
+      const bool empty = visible_keys(run.band, head.len, query + i).empty();
+      const float sum = state.row_sum[row + i];
+      factor[row + i] = empty ? 1.0f : 1.0f / sum;
+      if (!p.layout[kLse].present()) continue;
+      const double max = static_cast<double>(state.row_max[row + i]) * run.scale.scale;
+      *element<float>(p.layout[kLse], run.buffers.data[kLse], head.b, head.q_seq.begin, query + i, h) =
+          empty ? kNegInf : static_cast<float>(max + std::log(static_cast<double>(sum)));
+    }
+    const Layout& layout = p.layout[kO];
+    run.kernels.store_rows(state.o + row * run.cpu.width_v, run.cpu.width_v, factor + row, rows,
+                           static_cast<int>(p.head_dim_v), layout.dtype,
+                           element<char>(layout, run.buffers.data[kO], head.b, head.q_seq.begin, query, h), layout.row);
+  });
+}
+
+int64_t partial_slot(const Forward& run, int64_t head, int64_t block, int64_t split) {
+  return ((head * run.cpu.blocks + block) * run.cpu.splits + split) * run.cpu.tile_q;
+}
+
+// Blocks [first, last) of a head against the keys of one split; results to the outputs, or to partials when split.
+void attend(const Head& head, int64_t head_index, int64_t first, int64_t last, int64_t split, ForwardScratch& x) {
+  const Forward& run = head.run;
+  const Problem& p = run.problem;
+  for (int64_t i = first; i < last; ++i) {
+    QBlock& state = x.blocks[i - first];
+    if (run.cpu.splits > 1) {
+      const int64_t slot = partial_slot(run, head_index, i, split);
+      state.o = run.partials.o + slot * run.cpu.width_v;
+      state.row_max = run.partials.row_max + slot;
+      state.row_sum = run.partials.row_sum + slot;
+    }
+    open_block(head, head.blocks.block(i), state);
+  }
+  IndexRange keys{head.len.kv, 0};  // that some row of the task sees
+  for (int64_t i = first; i < last; ++i) {
+    head.for_each_stretch(head.blocks.block(i), [&](int64_t, int64_t query, int, int rows) {
+      const IndexRange seen = visible_keys(run.band, head.len, IndexRange{query, query + rows});
+      if (!seen.empty()) keys = {min_of(keys.lo, seen.lo), max_of(keys.hi, seen.hi)};
+    });
+  }
+  if (run.cpu.splits > 1) keys = intersect(keys, {split * run.cpu.split_len, (split + 1) * run.cpu.split_len});
+  const int64_t size =
+      run.cpu.splits > 1 ? run.cpu.tile_kv : balanced_tile(head.len.kv, run.cpu.tile_kv, run.kernels.panel);
+  for (int64_t lo = round_down(keys.lo, size); lo < keys.hi; lo += size) {
+    const IndexRange tile{lo, min_of(lo + size, head.len.kv)};
+    const int rows = static_cast<int>(tile.size());
+    run.kernels.pack_transposed(rows_of(head, kK, head.kv_seq.begin, lo, head.h_kv, rows, p.head_dim_qk), x.k);
+    const bool v_finite = run.kernels.pack_rows(
+        rows_of(head, kV, head.kv_seq.begin, lo, head.h_kv, rows, p.head_dim_v), x.v);
+    for (int64_t i = first; i < last; ++i)
+      step(head, head.blocks.block(i), tile, v_finite, x.blocks[i - first], x);
+  }
+}
+
+// Merges the splits of one block, in their order, into the state of split 0.
+void merge_splits(const Forward& run, int64_t head, int64_t block, int rows, QBlock& into) {
+  const int width = run.cpu.width_v;
+  const int64_t first = partial_slot(run, head, block, 0);
+  into.o = run.partials.o + first * width;
+  into.row_max = run.partials.row_max + first;
+  into.row_sum = run.partials.row_sum + first;
+  for (int split = 1; split < run.cpu.splits; ++split) {
+    const int64_t slot = first + static_cast<int64_t>(split) * run.cpu.tile_q;
+    for (int r = 0; r < rows; ++r) {
+      const float max = run.partials.row_max[slot + r];
+      const float joint = std::fmax(into.row_max[r], max);
+      const auto weight = [&](float m) {  // −inf − (−inf) would be NaN: nothing seen yet weighs 0
+        return m == kNegInf ? 0.0f : std::exp2((m - joint) * run.scale.scale_log2e);
+      };
+      const float a = weight(into.row_max[r]);
+      const float b = weight(max);
+      into.row_max[r] = joint;
+      into.row_sum[r] = into.row_sum[r] * a + run.partials.row_sum[slot + r] * b;
+      float* o = into.o + static_cast<int64_t>(r) * width;
+      const float* from = run.partials.o + (slot + r) * width;
+      for (int c = 0; c < width; ++c) o[c] = o[c] * a + from[c] * b;
+    }
+  }
+}
+
+}  // namespace
+
+void forward(const Plan& plan, const Buffers& buffers, std::byte* workspace, const Executor& executor) {
+  const Problem& p = plan.problem;
+  const CpuPlan& cpu = plan.cpu;
+  Arena shared(workspace);
+  const int64_t heads = p.batch * p.heads_kv;
+  const Forward run{plan.problem, cpu, buffers, kernels(cpu.isa), ScoreScale(p), band_of(p), Partials(shared, cpu, heads)};
+  std::byte* const scratch = workspace + cpu.shared_bytes;
+  const auto scratch_of = [&](int slot) {
+    Arena arena(scratch + static_cast<size_t>(slot) * cpu.scratch_bytes);
+    return ForwardScratch(arena, cpu);
+  };
+
+  const int64_t groups = div_up(cpu.blocks, cpu.blocks_per_task);
+  const Progress progress{0, cpu.tasks + (cpu.splits > 1 ? heads * cpu.blocks : 0)};
+  executor.run(
+      cpu.tasks,
+      [&](const TaskContext& task) {
+        // Later blocks first: under a causal mask they see the most keys.
+        const int64_t index = task.index % heads;
+        const int64_t split = task.index / heads % cpu.splits;
+        const int64_t group = groups - 1 - task.index / heads / cpu.splits;
+        const Head head(run, index);
+        const int64_t first = group * cpu.blocks_per_task;
+        const int64_t last = std::min(first + cpu.blocks_per_task, head.blocks.count);
+        if (first >= last) return;
+        ForwardScratch x = scratch_of(task.slot);
+        attend(head, index, first, last, split, x);
+        if (cpu.splits > 1) return;
+        for (int64_t i = first; i < last; ++i)
+          close_block(head, head.blocks.block(i), x.blocks[i - first], x.rescale);
+      },
+      progress);
+  if (cpu.splits == 1) return;
+  executor.run(
+      heads * cpu.blocks,
+      [&](const TaskContext& task) {
+        const int64_t index = task.index / cpu.blocks;
+        const Head head(run, index);
+        const int64_t i = task.index % cpu.blocks;
+        if (i >= head.blocks.count) return;
+        ForwardScratch x = scratch_of(task.slot);
+        const RowBlocks::Block block = head.blocks.block(i);
+        QBlock state = x.blocks[0];
+        merge_splits(run, index, i, block.rows, state);
+        close_block(head, block, state, x.rescale);
+      },
+      {cpu.tasks, progress.total});
+}
+
+}  // namespace fa3::cpu

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// kernels.cpp — compiles the SIMD layer once per instruction set (Highway's foreach_target) and hands out the tables.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backend/cpu/kernels.cpp"
+#include <hwy/foreach_target.h>  // IWYU pragma: keep: must come before highway.h
+
+#include <hwy/highway.h>
+
+#include "backend/cpu/pack-inl.h"
+#include "backend/cpu/simd-inl.h"
+#include "backend/cpu/softmax-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace fa3::cpu::HWY_NAMESPACE {
+
+#define FA3_OP op_f32
+#define FA3_OP_ATTR HWY_ATTR
+#define FA3_OP_DOT(a, b, c) hn::MulAdd(a, b, c)
+#include "backend/cpu/gemm-inl.h"
+#undef FA3_OP
+#undef FA3_OP_ATTR
+#undef FA3_OP_DOT
+
+const Kernels& table() {
+  static constexpr Kernels kTable = {
+      .lanes = kLanes,
+      .panel = kPanel,
+      .unit = 1,
+      .pack_transposed = pack_transposed,
+      .pack_rows = pack_rows,
+      .copy_rows = copy_rows,
+      .gemm_columns = op_f32::gemm_columns,
+      .gemm_depth = op_f32::gemm_depth<kTileRows, false>,
+      .gemm_depth_at = op_f32::gemm_depth<kTileRows, true>,
+      .gemm_depth_rows = op_f32::gemm_depth<1, false>,
+      .gemm_depth_at_rows = op_f32::gemm_depth<1, true>,
+      .softmax = softmax,
+      .softmax_grad = softmax_grad,
+      .scale_rows = scale_rows,
+      .store_rows = store_rows,
+      .row_dot = row_dot,
+  };
+  return kTable;
+}
+
+}  // namespace fa3::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace fa3::cpu {
+
+const Kernels& kernels(Isa isa) {
+  switch (isa) {
+#if HWY_TARGETS & HWY_AVX3
+    case Isa::kAvx3:
+    case Isa::kAvx3Bf16:
+      return N_AVX3::table();
+#endif
+#if HWY_TARGETS & HWY_AVX2
+    case Isa::kAvx2:
+      return N_AVX2::table();
+#endif
+#if HWY_TARGETS & HWY_SSE4
+    case Isa::kSse4:
+      return N_SSE4::table();
+#endif
+#if HWY_TARGETS & HWY_NEON
+    case Isa::kNeon:
+      return N_NEON::table();
+#endif
+    default:
+      return HWY_STATIC_DISPATCH(table)();
+  }
+}
+
+}  // namespace fa3::cpu
+#endif

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// kernels.h — the SIMD layer of the cpu backend: coarse operations on one block, one table per instruction set.
+//
+// All GEMMs have one shape: C[m × n] (+)= A[m × k] · B[k × n], with
+//   A  row-major, broadcast element by element; or column-major (`_at`),
+//   B  packed in panels of `panel` columns: panel p holds [k][width], width = panel, or for the last one n rounded up
+//      to whole vectors; it begins at p·panel·k. Vectors of a panel row stay in registers' reach of one A element.
+//   C  row-major FP32, computed in register tiles of kTileRows rows × panel columns.
+// k counts 32-bit units: one FP32, or (in the bf16 tables) a pair of BF16. Operand buffers are typed float* either way.
+// Rows of A and C are padded to kTileRows; a mask appears as one range per tile of kTileRows rows.
+#pragma once
+
+#include <cstdint>
+
+#include "core/device.h"
+#include "fa3/fa3.h"
+
+namespace fa3::cpu {
+
+inline constexpr int kTileRows = 6;   // rows of a register tile: 6 × 4 vectors use 24 of 32 registers
+inline constexpr int kMaxLanes = 16;  // floats per vector on the widest instruction set
+
+// Half-open range of columns, or of units of depth, that one row (or one tile of rows) has to do with.
+struct Span {
+  int32_t lo = 0;
+  int32_t hi = 0;
+
+  bool empty() const { return lo >= hi; }
+};
+
+// A strided block of a caller's tensor: element (r, c) at data[r·stride + c].
+struct Rows {
+  const void* data = nullptr;
+  fa3_dtype dtype = FA3_F32;
+  int64_t stride = 0;  // in elements
+  int rows = 0;
+  int cols = 0;
+};
+
+// Scores of one block on their way to probabilities; all arrays have one entry per row.
+struct SoftmaxBlock {
+  float* s = nullptr;  // in: raw scores; out: P (FP32, or BF16 in the bf16 tables), row-major
+  int64_t ld = 0;      // floats between rows of s
+  int rows = 0;
+  const Span* visible = nullptr;  // columns that a row sees; the rest of `tile` becomes 0
+  const Span* tile = nullptr;     // per tile of kTileRows rows: columns that the P·V GEMM will read
+  float* row_max = nullptr;       // running maximum m of the scores as stored in s (−inf at first)
+  float* row_sum = nullptr;       // running Σ p
+  float* rescale = nullptr;       // out: factor for what was accumulated before, exp2((m_old − m_new)·scale_log2e)
+  float scale_log2e = 1;          // > 0: p = exp2(s·scale_log2e − m·scale_log2e)
+  float softcap_in = 0;           // softcap on: s ← tanh(s·softcap_in) first; 0 = off
+};
+
+// P and dS of one block of the backward, transposed: row = key, column = query.
+struct GradBlock {
+  float* s = nullptr;   // in: raw scores Sᵀ; out: P
+  float* dp = nullptr;  // in: dPᵀ = V·dOᵀ; out: dS (unscaled)
+  int64_t ld = 0;       // floats between rows of s and of dp
+  int rows = 0;         // keys
+  const Span* visible = nullptr;   // queries that see a key
+  const Span* tile = nullptr;      // per tile of keys: columns that must be defined (0 where not visible)
+  const float* lse_log2 = nullptr; // per query: LSE·log2e; +inf makes P = 0
+  const float* delta = nullptr;    // per query: rowsum(dO ∘ O) − dLSE
+  float scale_log2e = 1;
+  float softcap_in = 0;  // as in SoftmaxBlock
+};
+
+struct Kernels {
+  int lanes = 0;  // floats per vector
+  int panel = 0;  // columns of a full panel of B
+  int unit = 1;   // elements per 32-bit unit of depth
+
+  // B = srcᵀ: k = columns of src, n = rows of src. True when every element is finite.
+  bool (*pack_transposed)(const Rows& src, float* b);
+  // B = src: k = rows of src, n = columns of src. True when every element is finite.
+  bool (*pack_rows)(const Rows& src, float* b);
+  // A = factor·src in operand type, ld floats between rows, columns zero-filled to ld. True when all finite.
+  bool (*copy_rows)(const Rows& src, float factor, float* a, int64_t ld);
+
+  // C = A·B in the columns of each tile (rounded out to whole vectors), whole depth k.
+  void (*gemm_columns)(int tiles, int k, const float* a, int64_t lda, const float* b, int n, float* c, int64_t ldc,
+                       const Span* columns);
+  // C += A·B over the depth of each tile, all n columns. `first`: C = A·B.
+  void (*gemm_depth)(int tiles, int k, const float* a, int64_t lda, const float* b, int n, float* c, int64_t ldc,
+                     const Span* depth, bool first);
+  // The same with A column-major: element (row, depth) at a[depth·lda + row].
+  void (*gemm_depth_at)(int tiles, int k, const float* a, int64_t lda, const float* b, int n, float* c, int64_t ldc,
+                        const Span* depth, bool first);
+  // gemm_depth and gemm_depth_at row by row with a depth per row: no operand outside a row's own depth is touched,
+  // for blocks where 0 × (NaN or Inf) could leak. rows instead of tiles.
+  void (*gemm_depth_rows)(int rows, int k, const float* a, int64_t lda, const float* b, int n, float* c, int64_t ldc,
+                          const Span* depth, bool first);
+  void (*gemm_depth_at_rows)(int rows, int k, const float* a, int64_t lda, const float* b, int n, float* c,
+                             int64_t ldc, const Span* depth, bool first);
+
+  void (*softmax)(const SoftmaxBlock& block);
+  void (*softmax_grad)(const GradBlock& block);
+  // C rows · factor[row], n columns (a multiple of lanes); rows with factor 1 are skipped.
+  void (*scale_rows)(int rows, int n, float* c, int64_t ldc, const float* factor);
+  // dst = c·factor[row], converted: rows × cols into a caller's tensor.
+  void (*store_rows)(const float* c, int64_t ldc, const float* factor, int rows, int cols, fa3_dtype dtype, void* dst,
+                     int64_t dst_stride);
+  // out[r] = Σ_c a(r, c)·b(r, c).
+  void (*row_dot)(const Rows& a, const Rows& b, float* out);
+};
+
+// The table of an instruction set; isa must be one that best_isa() allows.
+const Kernels& kernels(Isa isa);
+
+}  // namespace fa3::cpu

@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// reference.cpp — attention in FP64 by plain loops; every result is rounded once, when stored.
+//
+// A row is one query of one head. Only its visible keys [lo, hi) are read, so that nothing else can
+// influence it. Consecutive rows are taken kRows at a time for one reason: each K and V row is then
+// converted to double once for all of them.
+//
+// Where Inf and NaN meet the formulas (fa3.h says that they reach the rows that see them):
+// - no visible key: O = 0, LSE = −inf, gradient 0;
+// - all visible scores −inf: O = NaN (0/0), LSE = −inf (ln 0), gradients of what the row sees NaN;
+// - a visible score +inf or NaN: O = NaN, LSE = NaN (inf − inf);
+// - a visible V Inf or NaN: O = Inf or NaN in that column, also where P underflows to 0 (0 · Inf).
+#include "backend/cpu/reference.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <memory>
+
+#include "core/dtype.h"
+
+namespace fa3::reference {
+namespace {
+
+constexpr int64_t kRows = 16;
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+// ---- Elements ----------------------------------------------------------------------------------
+
+// Up to kRows consecutive queries [first, first + count) of one head of sequence b.
+struct Rows {
+  int64_t b = 0;
+  int64_t head_q = 0;
+  int64_t head_kv = 0;
+  int64_t first = 0;
+  int64_t count = 0;
+  Sequence q;
+  Sequence kv;
+};
+
+int64_t offset(const Layout& layout, int64_t b, int64_t row, int64_t head) {
+  return b * layout.batch + row * layout.row + head * layout.head;
+}
+
+template <class T>
+void load(const void* data, int64_t offset, int64_t n, double* out) {
+  const T* in = static_cast<const T*>(data) + offset;
+  for (int64_t c = 0; c < n; ++c) out[c] = to_float(in[c]);
+}
+
+template <class T>
+void store(void* data, int64_t offset, int64_t n, const double* in) {
+  T* out = static_cast<T*>(data) + offset;
+  for (int64_t c = 0; c < n; ++c) out[c] = from_double<T>(in[c]);
+}
+
+// The n elements of one row of a tensor; `row` counts from the first of the tensor or batch entry.
+void load_row(const Problem& p, const Buffers& x, TensorId id, int64_t b, int64_t row, int64_t head,
+              int64_t n, double* out) {
+  const Layout& layout = p.layout[id];
+  const int64_t at = offset(layout, b, row, head);
+  if (layout.dtype == FA3_F32) load<float>(x.data[id], at, n, out);
+  if (layout.dtype == FA3_F16) load<F16>(x.data[id], at, n, out);
+  if (layout.dtype == FA3_BF16) load<Bf16>(x.data[id], at, n, out);
+}
+
+void store_row(const Problem& p, const Buffers& x, TensorId id, int64_t b, int64_t row,
+               int64_t head, int64_t n, const double* in) {
+  const Layout& layout = p.layout[id];
+  const int64_t at = offset(layout, b, row, head);
+  if (layout.dtype == FA3_F32) store<float>(x.data[id], at, n, in);
+  if (layout.dtype == FA3_F16) store<F16>(x.data[id], at, n, in);
+  if (layout.dtype == FA3_BF16) store<Bf16>(x.data[id], at, n, in);
+}
+
+// Writes `value` to every element: rows that belong to no sequence keep it.
+void fill(const Problem& p, const Buffers& x, TensorId id, const SeqAxis& axis, int64_t heads,
+          int64_t n, double value, double* row_of_values) {
+  if (!p.layout[id].present()) return;
+  std::fill_n(row_of_values, n, value);
+  for (int64_t b = 0; b < (axis.packed ? 1 : p.batch); ++b)
+    for (int64_t i = 0; i < axis.rows; ++i)
+      for (int64_t h = 0; h < heads; ++h) store_row(p, x, id, b, i, h, n, row_of_values);
+}
+
+// ---- Arithmetic --------------------------------------------------------------------------------
+
+// Eight partial sums: one would wait for each addition, and the compiler may not split it itself.
+double dot(const double* a, const double* b, int64_t n) {
+  double sum[8] = {};
+  int64_t c = 0;
+  for (; c + 8 <= n; c += 8)
+    for (int64_t u = 0; u < 8; ++u) sum[u] += a[c + u] * b[c + u];
+  for (; c < n; ++c) sum[c % 8] += a[c] * b[c];
+  return ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
+}
+
+// y += a·x
+void add_scaled(double a, const double* x, int64_t n, double* y) {
+  for (int64_t c = 0; c < n; ++c) y[c] += a * x[c];
+}
+
+// Keys [lo, hi) that query i of a sequence sees; lo == hi: none.
+struct Keys {
+  int64_t lo = 0;
+  int64_t hi = 0;
+};
+
+Keys visible_keys(const Problem& p, const Sequence& q, const Sequence& kv, int64_t i) {
+  const int64_t position = i + (kv.len - q.len);  // < kv.len; negative before the first key
+  Keys keys{0, kv.len};
+  if (p.mask == FA3_MASK_CAUSAL) keys.hi = position + 1;
+  if (p.mask == FA3_MASK_WINDOW) {
+    // left and right may be as large as an int64: compare before adding.
+    if (p.left >= 0 && p.left < position) keys.lo = position - p.left;
+    if (p.right >= 0 && p.right < kv.len - position) keys.hi = position + p.right + 1;
+  }
+  keys.hi = std::clamp(keys.hi, keys.lo, kv.len);
+  return keys;
+}
+
+// ---- One block of rows -------------------------------------------------------------------------
+
+// Scratch of one thread, in doubles. Rows of s, slope and dp are max_seqlen_kv apart.
+struct Scratch {
+  double* q;      // (kRows, head_dim_qk)
+  double* s;      // (kRows, max_seqlen_kv): scores, then probabilities
+  double* row;    // (max(head_dim_qk, head_dim_v)): a K or V row, or a row on its way out
+  double* o;      // (kRows, head_dim_v): forward O, backward dO
+  double* slope;  // backward (kRows, max_seqlen_kv): d score / d (scaled score), 1 without softcap
+  double* dp;     // backward (kRows, max_seqlen_kv): dP, then dS
+  double* dq;     // backward (kRows, head_dim_qk)
+  double* dk;     // backward (max_seqlen_kv, head_dim_qk)
+  double* dv;     // backward (max_seqlen_kv, head_dim_v)
+  double lse[kRows];
+  Keys keys[kRows];  // what each row sees
+  Keys any;          // what some row sees
+};
+
+// Hands out the arrays of a Scratch one after another from base; returns how many doubles they
+// take. base nullptr only counts them. In double, since the count may exceed what an integer holds.
+double place(const Problem& p, double* base, Scratch* s) {
+  double used = 0;
+  const auto take = [&](double rows, int64_t columns) {
+    double* at = base == nullptr ? nullptr : base + static_cast<int64_t>(used);
+    used += rows * static_cast<double>(columns);
+    return at;
+  };
+  const int64_t keys = p.kv.max_seqlen;
+  s->q = take(kRows, p.head_dim_qk);
+  s->s = take(kRows, keys);
+  s->row = take(1, std::max(p.head_dim_qk, p.head_dim_v));
+  s->o = take(kRows, p.head_dim_v);
+  if (p.op == FA3_OP_BACKWARD) {
+    s->slope = take(kRows, keys);
+    s->dp = take(kRows, keys);
+    s->dq = take(kRows, p.head_dim_qk);
+    s->dk = take(static_cast<double>(keys), p.head_dim_qk);
+    s->dv = take(static_cast<double>(keys), p.head_dim_v);
+  }
+  return used;
+}
+
+// Scores, probabilities and LSE of the rows, into scratch.s (and slope) and scratch.lse.
+void attend(const Problem& p, const Buffers& x, const Rows& rows, Scratch& scratch) {
+  const int64_t ld = p.kv.max_seqlen, d = p.head_dim_qk;
+  scratch.any = {rows.kv.len, 0};
+  for (int64_t r = 0; r < rows.count; ++r) {
+    load_row(p, x, kQ, rows.b, rows.q.begin + rows.first + r, rows.head_q, d, scratch.q + r * d);
+    const Keys keys = visible_keys(p, rows.q, rows.kv, rows.first + r);
+    scratch.keys[r] = keys;
+    if (keys.lo == keys.hi) continue;
+    scratch.any = {std::min(scratch.any.lo, keys.lo), std::max(scratch.any.hi, keys.hi)};
+  }
+  for (int64_t j = scratch.any.lo; j < scratch.any.hi; ++j) {
+    load_row(p, x, kK, rows.b, rows.kv.begin + j, rows.head_kv, d, scratch.row);
+    for (int64_t r = 0; r < rows.count; ++r) {
+      if (j < scratch.keys[r].lo || j >= scratch.keys[r].hi) continue;
+      double score = p.softmax_scale * dot(scratch.q + r * d, scratch.row, d);
+      double slope = 1;
+      if (p.softcap > 0) {
+        const double t = std::tanh(score / p.softcap);
+        score = p.softcap * t;
+        slope = 1 - t * t;
+      }
+      scratch.s[r * ld + j] = score;
+      if (p.op == FA3_OP_BACKWARD) scratch.slope[r * ld + j] = slope;
+    }
+  }
+  for (int64_t r = 0; r < rows.count; ++r) {
+    const auto [lo, hi] = scratch.keys[r];
+    double* s = scratch.s + r * ld;
+    double max = -kInf, sum = 0;
+    for (int64_t j = lo; j < hi; ++j) max = std::max(max, s[j]);
+    const double shift = max == -kInf ? 0 : max;  // −inf − −inf is NaN; exp(−inf) = 0 is meant
+    for (int64_t j = lo; j < hi; ++j) {
+      s[j] = std::exp(s[j] - shift);
+      sum += s[j];
+    }
+    for (int64_t j = lo; j < hi; ++j) s[j] /= sum;
+    scratch.lse[r] = shift + std::log(sum);
+  }
+}
+
+void forward_rows(const Problem& p, const Buffers& x, const Rows& rows, Scratch& scratch) {
+  const int64_t ld = p.kv.max_seqlen, d = p.head_dim_v;
+  attend(p, x, rows, scratch);
+  std::fill_n(scratch.o, rows.count * d, 0.0);
+  for (int64_t j = scratch.any.lo; j < scratch.any.hi; ++j) {
+    load_row(p, x, kV, rows.b, rows.kv.begin + j, rows.head_kv, d, scratch.row);
+    for (int64_t r = 0; r < rows.count; ++r) {
+      if (j < scratch.keys[r].lo || j >= scratch.keys[r].hi) continue;
+      add_scaled(scratch.s[r * ld + j], scratch.row, d, scratch.o + r * d);
+    }
+  }
+  for (int64_t r = 0; r < rows.count; ++r) {
+    const int64_t row = rows.q.begin + rows.first + r;
+    store_row(p, x, kO, rows.b, row, rows.head_q, d, scratch.o + r * d);
+    if (p.layout[kLse].present())
+      store_row(p, x, kLse, rows.b, row, rows.head_q, 1, &scratch.lse[r]);
+  }
+}
+
+// dS of the rows into scratch.dp; leaves dO in scratch.o.
+// δ = rowsum(dO ∘ O) − dLSE is computed as Σⱼ Pⱼ·dPⱼ − dLSE: the same, since O = P·V.
+void differentiate(const Problem& p, const Buffers& x, const Rows& rows, Scratch& scratch) {
+  const int64_t ld = p.kv.max_seqlen, d = p.head_dim_v;
+  for (int64_t r = 0; r < rows.count; ++r)
+    load_row(p, x, kDout, rows.b, rows.q.begin + rows.first + r, rows.head_q, d, scratch.o + r * d);
+  for (int64_t j = scratch.any.lo; j < scratch.any.hi; ++j) {
+    load_row(p, x, kV, rows.b, rows.kv.begin + j, rows.head_kv, d, scratch.row);
+    for (int64_t r = 0; r < rows.count; ++r) {
+      if (j < scratch.keys[r].lo || j >= scratch.keys[r].hi) continue;
+      scratch.dp[r * ld + j] = dot(scratch.o + r * d, scratch.row, d);
+    }
+  }
+  for (int64_t r = 0; r < rows.count; ++r) {
+    const auto [lo, hi] = scratch.keys[r];
+    const double *prob = scratch.s + r * ld, *slope = scratch.slope + r * ld;
+    double *dp = scratch.dp + r * ld, dlse = 0;
+    if (p.layout[kDlse].present())
+      load_row(p, x, kDlse, rows.b, rows.q.begin + rows.first + r, rows.head_q, 1, &dlse);
+    double delta = -dlse;
+    for (int64_t j = lo; j < hi; ++j) delta += prob[j] * dp[j];
+    for (int64_t j = lo; j < hi; ++j) dp[j] = prob[j] * (dp[j] - delta) * slope[j];
+  }
+}
+
+// Stores dQ of the rows and adds their part to scratch.dk and scratch.dv.
+void backward_rows(const Problem& p, const Buffers& x, const Rows& rows, Scratch& scratch) {
+  const int64_t ld = p.kv.max_seqlen, dqk = p.head_dim_qk, dv = p.head_dim_v;
+  attend(p, x, rows, scratch);
+  differentiate(p, x, rows, scratch);
+  std::fill_n(scratch.dq, rows.count * dqk, 0.0);
+  for (int64_t j = scratch.any.lo; j < scratch.any.hi; ++j) {
+    load_row(p, x, kK, rows.b, rows.kv.begin + j, rows.head_kv, dqk, scratch.row);
+    for (int64_t r = 0; r < rows.count; ++r) {
+      if (j < scratch.keys[r].lo || j >= scratch.keys[r].hi) continue;
+      const double ds = p.softmax_scale * scratch.dp[r * ld + j];
+      add_scaled(ds, scratch.row, dqk, scratch.dq + r * dqk);
+      add_scaled(ds, scratch.q + r * dqk, dqk, scratch.dk + j * dqk);
+      add_scaled(scratch.s[r * ld + j], scratch.o + r * dv, dv, scratch.dv + j * dv);
+    }
+  }
+  if (!p.layout[kDq].present()) return;
+  for (int64_t r = 0; r < rows.count; ++r)
+    store_row(p, x, kDq, rows.b, rows.q.begin + rows.first + r, rows.head_q, dqk,
+              scratch.dq + r * dqk);
+}
+
+// ---- One KV head of one sequence ---------------------------------------------------------------
+
+template <class RowsFn>
+void for_each_block(const Problem& p, const Buffers& x, int64_t b, int64_t head_kv, RowsFn run) {
+  Rows rows;
+  rows.b = b;
+  rows.head_kv = head_kv;
+  rows.q = q_sequence(p, x, b);
+  rows.kv = kv_sequence(p, x, b);
+  for (int64_t g = 0; g < p.group_size(); ++g) {
+    rows.head_q = head_kv * p.group_size() + g;
+    for (rows.first = 0; rows.first < rows.q.len; rows.first += kRows) {
+      rows.count = std::min(kRows, rows.q.len - rows.first);
+      run(rows);
+    }
+  }
+}
+
+void backward_head(const Problem& p, const Buffers& x, int64_t b, int64_t head_kv,
+                   Scratch& scratch) {
+  const Sequence kv = kv_sequence(p, x, b);
+  std::fill_n(scratch.dk, kv.len * p.head_dim_qk, 0.0);
+  std::fill_n(scratch.dv, kv.len * p.head_dim_v, 0.0);
+  for_each_block(p, x, b, head_kv, [&](const Rows& rows) { backward_rows(p, x, rows, scratch); });
+  for (int64_t j = 0; j < kv.len; ++j) {
+    if (p.layout[kDk].present())
+      store_row(p, x, kDk, b, kv.begin + j, head_kv, p.head_dim_qk, scratch.dk + j * p.head_dim_qk);
+    if (p.layout[kDv].present())
+      store_row(p, x, kDv, b, kv.begin + j, head_kv, p.head_dim_v, scratch.dv + j * p.head_dim_v);
+  }
+}
+
+// The scratch of one thread in a workspace of any alignment.
+Scratch scratch_of(const Problem& p, std::byte* workspace, int slot) {
+  void* base = workspace;
+  size_t space = sizeof(double) + alignof(double);
+  std::align(alignof(double), sizeof(double), base, space);
+  Scratch scratch{};
+  const auto doubles = static_cast<int64_t>(place(p, nullptr, &scratch));
+  place(p, static_cast<double*>(base) + slot * doubles, &scratch);
+  return scratch;
+}
+
+}  // namespace
+
+size_t workspace_bytes(const Problem& problem, int threads) {
+  Scratch unused{};
+  const double bytes =
+      place(problem, nullptr, &unused) * threads * sizeof(double) + alignof(double);
+  return static_cast<size_t>(std::min(bytes, 0x1p53));  // 2^53: more than anyone has
+}
+
+void forward(const Problem& p, const Buffers& x, std::byte* workspace, const Executor& executor) {
+  double* row = scratch_of(p, workspace, 0).row;
+  fill(p, x, kO, p.q, p.heads_q, p.head_dim_v, 0, row);
+  fill(p, x, kLse, p.q, p.heads_q, 1, -kInf, row);
+  executor.run(p.batch * p.heads_kv, [&](const TaskContext& task) {
+    Scratch scratch = scratch_of(p, workspace, task.slot);
+    for_each_block(p, x, task.index / p.heads_kv, task.index % p.heads_kv,
+                   [&](const Rows& rows) { forward_rows(p, x, rows, scratch); });
+  });
+}
+
+void backward(const Problem& p, const Buffers& x, std::byte* workspace, const Executor& executor) {
+  double* row = scratch_of(p, workspace, 0).row;
+  fill(p, x, kDq, p.q, p.heads_q, p.head_dim_qk, 0, row);
+  fill(p, x, kDk, p.kv, p.heads_kv, p.head_dim_qk, 0, row);
+  fill(p, x, kDv, p.kv, p.heads_kv, p.head_dim_v, 0, row);
+  executor.run(p.batch * p.heads_kv, [&](const TaskContext& task) {
+    Scratch scratch = scratch_of(p, workspace, task.slot);
+    backward_head(p, x, task.index / p.heads_kv, task.index % p.heads_kv, scratch);
+  });
+}
+
+}  // namespace fa3::reference

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// simd-inl.h — what the SIMD files share, per instruction set: vector types, element conversion, exp2, tanh.
+// Include only between HWY_BEFORE_NAMESPACE and HWY_AFTER_NAMESPACE users; guarded the Highway way.
+#if defined(FA3_BACKEND_CPU_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FA3_BACKEND_CPU_SIMD_INL_H_
+#undef FA3_BACKEND_CPU_SIMD_INL_H_
+#else
+#define FA3_BACKEND_CPU_SIMD_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstdint>
+#include <limits>
+
+#include "backend/cpu/kernels.h"
+#include "core/dtype.h"
+#include "device/attn/conventions.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace fa3::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using DF = hn::ScalableTag<float>;
+using VF = hn::Vec<DF>;
+using DU = hn::RebindToUnsigned<DF>;
+using DI = hn::RebindToSigned<DF>;
+inline constexpr int kLanes = HWY_LANES(float);
+// Vectors per panel row: with 32 registers 6 × 4 accumulators fit, with 16 registers 6 × 2.
+inline constexpr int kVectors = (HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64) ? 4 : 2;
+inline constexpr int kPanel = kVectors * kLanes;
+
+
+
+
+
+inline HWY_ATTR VF load(const float* p) { return hn::LoadU(DF(), p); }
+inline HWY_ATTR VF load(const Bf16* p) {
+  const hn::Rebind<uint16_t, DF> d16;
+  return hn::BitCast(DF(), hn::ShiftLeft<16>(hn::PromoteTo(DU(), hn::LoadU(d16, &p->bits))));
+}
+inline HWY_ATTR VF load(const F16* p) {
+  const hn::Rebind<hwy::float16_t, DF> d16;
+  return hn::PromoteTo(DF(), hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(&p->bits)));
+}
+
+// The upper 16 bits of FP32, rounded to nearest even; a NaN stays a (quiet) NaN.
+inline HWY_ATTR hn::Vec<DU> round_to_bf16(VF v) {
+  const DU du;
+  const auto u = hn::BitCast(du, v);
+  const auto odd = hn::And(hn::ShiftRight<16>(u), hn::Set(du, 1));
+  const auto rounded = hn::ShiftRight<16>(hn::Add(hn::Add(u, hn::Set(du, 0x7FFF)), odd));
+  const auto quiet = hn::Or(hn::ShiftRight<16>(u), hn::Set(du, 0x40));
+  return hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), quiet, rounded);
+}
+
+inline HWY_ATTR void store(VF v, float* p) { hn::StoreU(v, DF(), p); }
+inline HWY_ATTR void store(VF v, Bf16* p) {
+  const hn::Rebind<uint16_t, DF> d16;
+  hn::StoreU(hn::TruncateTo(d16, round_to_bf16(v)), d16, &p->bits);
+}
+inline HWY_ATTR void store(VF v, F16* p) {
+  const hn::Rebind<hwy::float16_t, DF> d16;
+  hn::StoreU(hn::DemoteTo(d16, v), d16, reinterpret_cast<hwy::float16_t*>(&p->bits));
+}
+
+// The first n < kLanes elements; the rest are 0 / untouched. Tails only, so a copy through the stack is fast enough.
+template <class T>
+HWY_ATTR VF load_first(const T* p, int n) {
+  T padded[kLanes] = {};
+  for (int i = 0; i < n; ++i) padded[i] = p[i];
+  return load(padded);
+}
+template <class T>
+HWY_ATTR void store_first(VF v, T* p, int n) {
+  T padded[kLanes];
+  store(v, padded);
+  for (int i = 0; i < n; ++i) p[i] = padded[i];
+}
+
+// 2^x, x ≤ 128, relative error 7.5e-8 (degree 5 minimax polynomial on [−½, ½]); 0 below −150; NaN stays NaN.
+inline HWY_ATTR VF exp2(VF x) {
+  const DF d;
+#if HWY_TARGET <= HWY_AVX3
+  x = hn::Max(hn::Set(d, -200.0f), x);  // x86 max returns its second operand on NaN
+  const VF n = hn::Round(x);
+#else
+  x = hn::Min(hn::Set(d, 128.0f), hn::Max(hn::Set(d, -127.0f), x));
+  const VF n = hn::Round(x);
+#endif
+  const VF r = hn::Sub(x, n);
+  VF p = hn::Set(d, 0.00132764722f);
+  p = hn::MulAdd(p, r, hn::Set(d, 0.00967554133f));
+  p = hn::MulAdd(p, r, hn::Set(d, 0.0555071327f));
+  p = hn::MulAdd(p, r, hn::Set(d, 0.240221197f));
+  p = hn::MulAdd(p, r, hn::Set(d, 0.693146967f));
+  p = hn::MulAdd(p, r, hn::Set(d, 1.00000007f));
+#if HWY_TARGET <= HWY_AVX3
+  return VF{_mm512_scalef_ps(p.raw, n.raw)};
+#else
+  // (n + 127) << 23 is 2^n, and 0 for n = −127.
+  const DI di;
+  const auto exponent = hn::ShiftLeft<23>(hn::Add(hn::ConvertTo(di, n), hn::Set(di, 127)));
+  return hn::Mul(p, hn::BitCast(d, exponent));
+#endif
+}
+
+// tanh(x), relative error < 1e-6. Small |x|: odd Taylor polynomial, where 1 − 2/(e^2x + 1) would cancel.
+inline HWY_ATTR VF tanh(VF x) {
+  const DF d;
+  const VF y = hn::Abs(x);
+  const VF z = hn::Mul(x, x);
+  VF small = hn::Set(d, -929569.0f / 638512875.0f);
+  small = hn::MulAdd(small, z, hn::Set(d, 21844.0f / 6081075.0f));
+  small = hn::MulAdd(small, z, hn::Set(d, -1382.0f / 155925.0f));
+  small = hn::MulAdd(small, z, hn::Set(d, 62.0f / 2835.0f));
+  small = hn::MulAdd(small, z, hn::Set(d, -17.0f / 315.0f));
+  small = hn::MulAdd(small, z, hn::Set(d, 2.0f / 15.0f));
+  small = hn::MulAdd(small, z, hn::Set(d, -1.0f / 3.0f));
+  small = hn::MulAdd(hn::Mul(small, z), x, x);
+  const VF e = exp2(hn::Min(hn::Set(d, 60.0f), hn::Mul(y, hn::Set(d, 2.0f * kLog2e))));
+  const VF big = hn::Sub(hn::Set(d, 1.0f), hn::Div(hn::Set(d, 2.0f), hn::Add(e, hn::Set(d, 1.0f))));
+  const VF value = hn::IfThenElse(hn::Lt(y, hn::Set(d, 0.5f)), small, hn::CopySign(big, x));
+  return hn::IfThenElse(hn::IsNaN(x), x, value);
+}
+
+}  // namespace fa3::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

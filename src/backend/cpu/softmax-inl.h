@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// softmax-inl.h — scores to probabilities, and to dS in the backward, one block at a time, per instruction set.
+// A mask is a span of columns per row: whole vectors are computed and the rest of the row's tile is set to 0, so the
+// loops have no mask in them. Guarded the Highway way.
+#if defined(FA3_BACKEND_CPU_SOFTMAX_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FA3_BACKEND_CPU_SOFTMAX_INL_H_
+#undef FA3_BACKEND_CPU_SOFTMAX_INL_H_
+#else
+#define FA3_BACKEND_CPU_SOFTMAX_INL_H_
+#endif
+
+#include <cmath>
+
+#include "backend/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace fa3::cpu::HWY_NAMESPACE {
+
+inline constexpr float kInf = std::numeric_limits<float>::infinity();
+
+inline HWY_ATTR void fill(float* row, int lo, int hi, float value) {
+  for (int i = lo; i < hi; ++i) row[i] = value;
+}
+
+// Columns [lo, hi) rounded out to whole vectors.
+inline Span whole_vectors(Span s) {
+  return {s.lo / kLanes * kLanes, (s.hi + kLanes - 1) / kLanes * kLanes};
+}
+
+// Maximum over whole vectors; a NaN is passed over (exp2 brings it back).
+HWY_ATTR HWY_INLINE float max_of_row(const float* s, Span span) {
+  const DF d;
+  VF m0 = hn::Set(d, -kInf), m1 = m0, m2 = m0, m3 = m0;
+  int i = span.lo;
+  for (; i + 4 * kLanes <= span.hi; i += 4 * kLanes) {
+    m0 = hn::Max(load(s + i), m0);
+    m1 = hn::Max(load(s + i + kLanes), m1);
+    m2 = hn::Max(load(s + i + 2 * kLanes), m2);
+    m3 = hn::Max(load(s + i + 3 * kLanes), m3);
+  }
+  for (; i < span.hi; i += kLanes) m0 = hn::Max(load(s + i), m0);
+  return hn::GetLane(hn::MaxOfLanes(d, hn::Max(hn::Max(m0, m1), hn::Max(m2, m3))));
+}
+
+// s ← exp2(s·scale − shift); returns the sum.
+HWY_ATTR HWY_INLINE float exp_row(float* s, Span span, float scale, float shift) {
+  const DF d;
+  const VF c = hn::Set(d, scale);
+  const VF mc = hn::Set(d, shift);
+  VF sum0 = hn::Zero(d), sum1 = sum0, sum2 = sum0, sum3 = sum0;
+  const auto step = [&](int i, VF& sum) HWY_ATTR {
+    const VF p = exp2(hn::MulSub(load(s + i), c, mc));
+    sum = hn::Add(sum, p);
+    store(p, s + i);
+  };
+  int i = span.lo;
+  for (; i + 4 * kLanes <= span.hi; i += 4 * kLanes) {
+    step(i, sum0);
+    step(i + kLanes, sum1);
+    step(i + 2 * kLanes, sum2);
+    step(i + 3 * kLanes, sum3);
+  }
+  for (; i < span.hi; i += kLanes) step(i, sum0);
+  return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3))));
+}
+
+HWY_ATTR void softmax(const SoftmaxBlock& block) {
+  const DF d;
+  for (int r = 0; r < block.rows; ++r) {
+    float* s = block.s + r * block.ld;
+    const Span visible = block.visible[r];
+    const Span tile = block.tile[r / kTileRows];
+    block.rescale[r] = 1.0f;
+    if (visible.empty()) {
+      fill(s, tile.lo, tile.hi, 0.0f);
+      continue;
+    }
+    const Span vectors = whole_vectors(visible);
+    if (block.softcap_in != 0.0f) {
+      const VF k = hn::Set(d, block.softcap_in);
+      for (int i = vectors.lo; i < vectors.hi; i += kLanes) store(tanh(hn::Mul(load(s + i), k)), s + i);
+    }
+    fill(s, vectors.lo, visible.lo, -kInf);
+    fill(s, visible.hi, vectors.hi, -kInf);
+    const float m_old = block.row_max[r];
+    const float m = std::fmax(m_old, max_of_row(s, vectors));
+    // While every visible score is −inf, m is too: shift 0 then gives p = 0 rather than NaN.
+    const float shift = m == -kInf ? 0.0f : m * block.scale_log2e;
+    const float sum = exp_row(s, vectors, block.scale_log2e, shift);
+    if (m != m_old) {
+      block.rescale[r] = std::exp2(m_old * block.scale_log2e - shift);
+      block.row_max[r] = m;
+    }
+    block.row_sum[r] = block.row_sum[r] * block.rescale[r] + sum;
+    fill(s, tile.lo, vectors.lo, 0.0f);
+    fill(s, vectors.hi, tile.hi, 0.0f);
+  }
+}
+
+HWY_ATTR void softmax_grad(const GradBlock& block) {
+  const DF d;
+  const VF c = hn::Set(d, block.scale_log2e);
+  const VF cap = hn::Set(d, block.softcap_in);
+  const VF one = hn::Set(d, 1.0f);
+  for (int r = 0; r < block.rows; ++r) {
+    float* s = block.s + r * block.ld;
+    float* dp = block.dp + r * block.ld;
+    const Span visible = block.visible[r];
+    const Span tile = block.tile[r / kTileRows];
+    const Span vectors = visible.empty() ? Span{tile.lo, tile.lo} : whole_vectors(visible);
+    for (int i = vectors.lo; i < vectors.hi; i += kLanes) {
+      VF score = load(s + i);
+      VF slope = one;
+      if (block.softcap_in != 0.0f) {
+        score = tanh(hn::Mul(score, cap));
+        slope = hn::NegMulAdd(score, score, one);
+      }
+      const VF p = exp2(hn::MulSub(score, c, load(block.lse_log2 + i)));
+      VF ds = hn::Mul(p, hn::Sub(load(dp + i), load(block.delta + i)));
+      if (block.softcap_in != 0.0f) ds = hn::Mul(ds, slope);
+      store(p, s + i);
+      store(ds, dp + i);
+    }
+    for (float* row : {s, dp}) {
+      fill(row, tile.lo, visible.empty() ? tile.hi : visible.lo, 0.0f);
+      if (!visible.empty()) fill(row, visible.hi, tile.hi, 0.0f);
+    }
+  }
+}
+
+}  // namespace fa3::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// device.cpp — what the host is: the processor's name, caches, memory and the cores allowed to the
+// process.
+#include "core/device.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <thread>
+
+namespace fa3 {
+namespace {
+
+// A value of sysconf; 0 where the system does not know.
+int64_t system_value(int name) { return std::max<int64_t>(0, sysconf(name)); }
+
+// "model name" of Linux' processor list; "" where there is none (Arm gives numbers only).
+std::string processor_name() {
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  for (std::string line; std::getline(cpuinfo, line);) {
+    if (line.rfind("model name", 0) != 0) continue;
+    const size_t colon = line.find(": ");
+    if (colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "";
+}
+
+int allowed_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  // More than CPU_SETSIZE (1024) processors make the call fail: then every processor counts as
+  // allowed.
+  const int cores = sched_getaffinity(0, sizeof set, &set) == 0
+                        ? CPU_COUNT(&set)
+                        : static_cast<int>(std::thread::hardware_concurrency());
+  return std::clamp(cores, 1, kMaxThreads);
+}
+
+}  // namespace
+
+const char* isa_name(Isa isa) {
+  switch (isa) {
+    case Isa::kScalar:
+      return "scalar";
+    case Isa::kSse4:
+      return "sse4";
+    case Isa::kAvx2:
+      return "avx2";
+    case Isa::kAvx3:
+      return "avx3";
+    case Isa::kAvx3Bf16:
+      return "avx3_bf16";
+    case Isa::kNeon:
+      return "neon";
+  }
+  return "unknown";
+}
+
+DeviceInfo host_device() {
+  DeviceInfo device;
+  device.threads = allowed_cores();
+  device.name = processor_name();
+  if (device.name.empty()) device.name = "CPU";
+#ifdef _SC_LEVEL1_DCACHE_SIZE
+  device.l1_bytes = system_value(_SC_LEVEL1_DCACHE_SIZE);
+  device.l2_bytes = system_value(_SC_LEVEL2_CACHE_SIZE);
+#endif
+  device.memory_bytes = system_value(_SC_PHYS_PAGES) * system_value(_SC_PAGESIZE);
+  return device;
+}
+
+Result<Isa> cap_isa(Isa best, Isa cap) {
+  const bool arm = best == Isa::kNeon;
+  if (cap != Isa::kScalar && best != Isa::kScalar && (cap == Isa::kNeon) != arm) {
+    return invalid(
+        "environment: FA3_SIMD={} is not an instruction set of this processor ({}); "
+        "need {}; correct or unset it",
+        isa_name(cap), isa_name(best),
+        arm ? "scalar or neon" : "one of scalar, sse4, avx2, avx3, avx3_bf16");
+  }
+  return std::min(best, cap);
+}
+
+}  // namespace fa3

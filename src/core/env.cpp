@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// env.cpp — the table of environment variables and their parsers.
+#include "core/env.h"
+
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+
+namespace fa3 {
+namespace {
+
+// One variable: what it is for, what is legal, and how its text becomes a field of Environment
+// (false = malformed).
+struct Variable {
+  const char* name;
+  const char* default_value;
+  const char* meaning;
+  const char* legal;
+  bool (*parse)(const char* text, Environment& environment);
+};
+
+bool parse_num_threads(const char* text, Environment& environment) {
+  int threads = 0;
+  const char* end = text + std::strlen(text);
+  const auto [stop, error] = std::from_chars(text, end, threads);
+  if (error != std::errc() || stop != end || threads < 1 || threads > kMaxThreads) return false;
+  environment.num_threads = threads;
+  return true;
+}
+
+bool parse_simd(const char* text, Environment& environment) {
+  for (Isa isa : {Isa::kScalar, Isa::kSse4, Isa::kAvx2, Isa::kAvx3, Isa::kAvx3Bf16, Isa::kNeon}) {
+    if (std::strcmp(text, isa_name(isa)) == 0) {
+      environment.simd = isa;
+      return true;
+    }
+  }
+  return false;
+}
+
+constexpr Variable kVariables[] = {
+    {"FA3_NUM_THREADS", "every core allowed to the process",
+     "most threads that a run uses, where the context's options leave num_threads at 0",
+     "a number in 1…1024", parse_num_threads},
+    {"FA3_SIMD", "the widest that processor and build have",
+     "widest instruction set that the cpu backend uses",
+     "one of scalar, sse4, avx2, avx3, avx3_bf16, neon", parse_simd},
+};
+
+}  // namespace
+
+// An empty value counts as unset, as in most programs.
+Result<Environment> read_environment() {
+  Environment environment;
+  for (const Variable& variable : kVariables) {
+    const char* text = std::getenv(variable.name);
+    if (text == nullptr || *text == '\0') continue;
+    if (!variable.parse(text, environment)) {
+      return invalid("environment: {}={} is malformed; need {}; correct or unset it", variable.name,
+                     text, variable.legal);
+    }
+  }
+  return environment;
+}
+
+std::vector<EnvironmentVariable> environment_variables() {
+  std::vector<EnvironmentVariable> rows;
+  for (const Variable& variable : kVariables) {
+    const char* text = std::getenv(variable.name);
+    rows.push_back({variable.name, variable.default_value, variable.meaning, std::nullopt});
+    if (text != nullptr) rows.back().value = text;
+  }
+  return rows;
+}
+
+}  // namespace fa3

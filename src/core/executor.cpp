@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// executor.cpp — workers that pull task indices from one counter, on oneTBB or on the host's pool.
+#include "core/executor.h"
+
+#include <tbb/global_control.h>
+#include <tbb/parallel_for.h>
+#include <tbb/partitioner.h>
+#include <tbb/task_arena.h>
+
+#include <algorithm>
+#include <exception>
+#include <mutex>
+
+#include "core/status.h"
+
+namespace fa3 {
+namespace {
+
+// The state of one Executor::run, shared by its workers. Lives on the stack of the caller.
+class Run {
+ public:
+  Run(int64_t tasks, int slots, const Executor::Task& task, Progress progress,
+      fa3_progress_fn report, void* report_user)
+      : tasks_(tasks),
+        slots_(slots),
+        task_(task),
+        before_(progress.before),
+        total_(progress.total > 0 ? progress.total : tasks),
+        report_(report),
+        report_user_(report_user) {}
+
+  // A worker: pulls tasks until none is left or the run has stopped. Nothing may be thrown through
+  // the host's pool.
+  void work() noexcept {
+    try {
+      // Numbered by arrival, not by the pool's index: a pool that calls an index twice must not
+      // share a slot.
+      const int slot = next_slot_.fetch_add(1, std::memory_order_relaxed);
+      if (slot >= slots_) return;
+      while (!stop_.load(std::memory_order_relaxed)) {
+        const int64_t index = next_task_.fetch_add(1, std::memory_order_relaxed);
+        if (index >= tasks_) return;
+        task_(TaskContext(index, slot, stop_));
+        report_one_more();
+      }
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      if (!error_) error_ = std::current_exception();
+      stop_ = true;
+    }
+  }
+
+  // After all workers have returned. Tells a failure, a cancellation, or a pool that left out work.
+  void finish() {
+    if (error_) std::rethrow_exception(error_);
+    if (cancelled_) {
+      throw Error(FA3_CANCELLED,
+                  fmt::format("run: the progress callback asked to stop after {} of {} units; "
+                              "the outputs are incomplete",
+                              last_reported_, total_));
+    }
+    if (done_.load() != tasks_) {
+      throw Error(FA3_INVALID_ARGUMENT,
+                  fmt::format("context: parallel_for returned after {} of {} tasks; it must call "
+                              "body for every index and return when all calls have returned",
+                              done_.load(), tasks_));
+    }
+  }
+
+ private:
+  // Counts a finished task; tells the callback at most about a thousand times in a run, and always
+  // at its end.
+  void report_one_more() {
+    const int64_t done = done_.fetch_add(1) + 1;
+    if (report_ == nullptr) return;
+    const int64_t step = std::max<int64_t>(1, tasks_ / 1000);
+    if (done % step != 0 && done != tasks_) return;
+    const std::lock_guard lock(mutex_);
+    if (stop_ || before_ + done <= last_reported_) return;  // a later report overtook this one
+    last_reported_ = before_ + done;
+    if (report_(report_user_, last_reported_, total_) != 0) {
+      cancelled_ = true;
+      stop_ = true;
+    }
+  }
+
+  const int64_t tasks_;
+  const int slots_;
+  const Executor::Task& task_;
+  const int64_t before_;
+  const int64_t total_;
+  const fa3_progress_fn report_;
+  void* const report_user_;
+
+  std::atomic<int64_t> next_task_{0};
+  std::atomic<int> next_slot_{0};
+  std::atomic<int64_t> done_{0};
+  std::atomic<bool> stop_{false};
+  std::mutex mutex_;  // guards what follows
+  std::exception_ptr error_;
+  bool cancelled_ = false;
+  int64_t last_reported_ = 0;
+};
+
+}  // namespace
+
+struct Executor::Arena {
+  tbb::task_arena arena;
+};
+
+Executor::Executor(int threads, fa3_parallel_for_fn parallel_for, void* parallel_for_user,
+                   fa3_progress_fn progress, void* progress_user)
+    : threads_(std::max(1, threads)),
+      parallel_for_(parallel_for),
+      parallel_for_user_(parallel_for_user),
+      progress_(progress),
+      progress_user_(progress_user) {
+  if (parallel_for_ != nullptr) return;
+  // No more than oneTBB may use in this process: asked for more, it prints a warning. Of these
+  // places one is the calling thread's. No thread starts before the first run.
+  const size_t most =
+      tbb::global_control::active_value(tbb::global_control::max_allowed_parallelism);
+  const int places = static_cast<int>(std::min(static_cast<size_t>(threads_), most));
+  arena_.reset(new Arena{tbb::task_arena(places, 1)});
+}
+
+Executor::~Executor() = default;
+
+void Executor::run(int64_t tasks, const Task& task, Progress progress) const {
+  if (tasks <= 0) return;
+  const int workers = static_cast<int>(std::min<int64_t>(tasks, threads_));
+  Run run(tasks, workers, task, progress, progress_, progress_user_);
+  if (workers == 1) {
+    run.work();
+  } else if (parallel_for_ != nullptr) {
+    const auto body = [](void* state, int64_t) { static_cast<Run*>(state)->work(); };
+    parallel_for_(parallel_for_user_, workers, body, &run);
+  } else {
+    arena_->arena.execute([&] {
+      tbb::parallel_for(
+          0, workers, [&](int) { run.work(); }, tbb::simple_partitioner());
+    });
+  }
+  run.finish();
+}
+
+}  // namespace fa3

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// check.cpp — one problem from description to verdict.
+#include "tools/verify/check.h"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <utility>
+
+namespace fa3::verify {
+namespace {
+
+std::string backend_name(const fa3_context* context) {
+  fa3_device_info info{};
+  info.struct_size = sizeof info;
+  if (fa3_get_device_info(context, &info) != FA3_OK) return "";
+  return info.backend == FA3_BACKEND_REFERENCE ? "reference" : "cpu";
+}
+
+// Inputs as they were before the run, and outputs whose guards must survive it.
+class Guarded {
+ public:
+  void input(const char* name, const Tensor& t) {
+    if (t.storage) inputs_.push_back({name, t.storage, t.storage->snapshot()});
+  }
+  void output(const char* name, const Tensor& t) {
+    if (t.storage) outputs_.push_back({name, t.storage, {}});
+  }
+  // "" or what was changed that should not be.
+  std::string damage() const {
+    for (const Entry& e : inputs_)
+      if (e.storage->snapshot() != e.before) return fmt::format("input {} was changed", e.name);
+    for (const Entry& e : outputs_)
+      if (!e.storage->guards_intact())
+        return fmt::format("bytes beside the elements of {} were written", e.name);
+    return "";
+  }
+
+ private:
+  struct Entry {
+    const char* name;
+    std::shared_ptr<Storage> storage;
+    std::vector<std::byte> before;
+  };
+  std::vector<Entry> inputs_, outputs_;
+};
+
+void guard_common_inputs(const Tensors& t, Guarded* guarded) {
+  guarded->input("q", t.q);
+  guarded->input("k", t.k);
+  guarded->input("v", t.v);
+  guarded->input("cu_seqlens_q", t.cu_seqlens_q);
+  guarded->input("cu_seqlens_kv", t.cu_seqlens_kv);
+  guarded->input("seqused_q", t.seqused_q);
+  guarded->input("seqused_kv", t.seqused_kv);
+}
+
+// Takes over what a call came to and what it damaged; true when nothing went wrong.
+bool settle(fa3_status status, const Guarded& guarded, Report* report) {
+  report->status = status;
+  report->error = status == FA3_OK
+                      ? guarded.damage()
+                      : fmt::format("{}: {}", fa3_status_name(status), fa3_last_error());
+  return report->error.empty();
+}
+
+void append(std::vector<OutputResult> results, Report* report) {
+  for (OutputResult& r : results) report->outputs.push_back(std::move(r));
+}
+
+void run(const Config& config, fa3_context* context, Report* report) {
+  const Tensors t = make_tensors(config);
+  {
+    Guarded guarded;
+    guard_common_inputs(t, &guarded);
+    guarded.output("o", t.o);
+    guarded.output("lse", t.lse);
+    const fa3_forward_args args = forward_args(config, t);
+    if (!settle(fa3_forward(context, &args, nullptr), guarded, report)) return;
+    append(compare_forward(args), report);
+  }
+  if (!config.backward) return;
+  Guarded guarded;
+  guard_common_inputs(t, &guarded);
+  guarded.input("o", t.o);
+  guarded.input("lse", t.lse);
+  guarded.input("dout", t.dout);
+  guarded.input("dlse", t.dlse);
+  guarded.output("dq", t.dq);
+  guarded.output("dk", t.dk);
+  guarded.output("dv", t.dv);
+  const fa3_backward_args args = backward_args(config, t);
+  if (!settle(fa3_backward(context, &args, nullptr), guarded, report)) return;
+  append(compare_backward(args), report);
+}
+
+}  // namespace
+
+Report check(const Config& config, fa3_context* context) {
+  Report report;
+  try {
+    run(config, context, &report);
+  } catch (const std::exception& e) {
+    report.error = e.what();
+  }
+  report.ok = report.error.empty();
+  if (!report.error.empty()) report.text = report.error + "\n";
+  for (const OutputResult& r : report.outputs) {
+    report.ok = report.ok && r.ok;
+    report.text += to_text(r) + "\n";
+  }
+  if (!report.ok) report.text += "repeat: " + replay_command(config, backend_name(context)) + "\n";
+  return report;
+}
+
+}  // namespace fa3::verify

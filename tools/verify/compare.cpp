@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// compare.cpp — the tolerance rule, and the reference runs that it needs.
+#include "tools/verify/compare.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <stdexcept>
+
+namespace fa3::verify {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+std::string where_text(const Index& index, int rank) {
+  return fmt::format("[{}]", fmt::join(index.begin(), index.begin() + rank, ", "));
+}
+
+// Whether one element is as it should be. error: how far off, Inf or NaN in the wrong place.
+bool judge(double ours, double fp64, double bound, double max_finite, double* error) {
+  *error = std::abs(ours - fp64);
+  if (std::isnan(fp64) || std::isinf(fp64)) {
+    const bool same = std::isnan(fp64) ? std::isnan(ours) : ours == fp64;
+    if (same) *error = 0;
+    return same;
+  }
+  // A result at the end of the type's range may round to Inf.
+  if (std::isinf(ours) && std::abs(fp64) + bound >= max_finite && ours * fp64 > 0) {
+    *error = 0;
+    return true;
+  }
+  return *error <= bound;  // false for NaN
+}
+
+// n elements at the same position of four tensors.
+struct RowView {
+  const std::byte* at;
+  int32_t dtype;
+
+  double operator[](int64_t c) const { return decode(dtype, at + c * element_bytes(dtype)); }
+};
+
+RowView row_view(const fa3_tensor& t, const Index& index) {
+  const Index strides = strides_of(t);
+  int64_t offset = 0;
+  for (int d = 0; d < t.rank; ++d) offset += index[d] * strides[d];
+  return {static_cast<const std::byte*>(t.data) + offset * element_bytes(t.dtype), t.dtype};
+}
+
+// Largest naive error and spread of elements [begin, end); what is not finite says nothing.
+double bound_of(const RowView& fp64, const RowView& naive, const RowView& spread, int64_t begin,
+                int64_t end, int32_t out_dtype) {
+  double naive_error = 0, largest_spread = 0;
+  for (int64_t c = begin; c < end; ++c) {
+    const double error = std::abs(naive[c] - fp64[c]);
+    if (std::isfinite(error)) naive_error = std::max(naive_error, error);
+    if (std::isfinite(spread[c])) largest_spread = std::max(largest_spread, spread[c]);
+  }
+  const double factor = end - begin < 64 ? 2 * kFloor : kFloor;
+  if (naive_error == 0 && largest_spread == 0) return 0;  // an empty row is exact
+  return 2 * naive_error + factor * largest_spread + min_normal(out_dtype);
+}
+
+}  // namespace
+
+OutputResult compare_output(const std::string& name, const fa3_tensor& ours, const fa3_tensor& fp64,
+                            const Estimate& naive) {
+  OutputResult result;
+  result.name = name;
+  const int last = ours.rank - 1;
+  const int64_t n = ours.rank == 0 ? 0 : ours.shape[last];
+  const int64_t row_elements = name == "lse" ? 1 : n;  // elements judged by one bound
+  const double largest = ours.rank == 0 ? 0 : max_finite(ours.dtype);
+  double worst = -1;
+  for_each_row(ours, [&](const Index& start, void*) {
+    const RowView x = row_view(ours, start), y = row_view(fp64, start);
+    const RowView z = row_view(naive.value.view, start), s = row_view(naive.spread.view, start);
+    double bound = 0;
+    for (int64_t c = 0; c < n; ++c) {
+      if (c % row_elements == 0)
+        bound = bound_of(y, z, s, c, std::min(c + row_elements, n), ours.dtype);
+      double error;
+      const bool ok = judge(x[c], y[c], bound, largest, &error);
+      result.ok = result.ok && ok;
+      const double closeness = error == 0                  ? 0
+                               : bound > 0 && error < kInf ? error / bound
+                                                           : kInf;  // also when error is NaN
+      if (!(closeness > worst)) continue;
+      worst = closeness;
+      Index at = start;
+      at[last] = c;
+      result.max_err = error;
+      result.bound = bound;
+      result.where = where_text(at, ours.rank);
+      result.ours = x[c];
+      result.reference = y[c];
+    }
+  });
+  return result;
+}
+
+namespace {
+
+struct ContextDeleter {
+  void operator()(fa3_context* context) const { fa3_context_destroy(context); }
+};
+using Context = std::unique_ptr<fa3_context, ContextDeleter>;
+
+void require(fa3_status status) {
+  if (status != FA3_OK)
+    throw std::runtime_error(fmt::format("verify: the reference failed: {}: {}",
+                                         fa3_status_name(status), fa3_last_error()));
+}
+
+Context reference_context() {
+  fa3_context_options options{};
+  options.struct_size = sizeof options;
+  options.backend = FA3_BACKEND_REFERENCE;
+  fa3_context* context = nullptr;
+  require(fa3_context_create(&options, &context));
+  return Context(context);
+}
+
+// A dense F32 tensor of the same shape; absent when t is.
+Tensor f32_like(const fa3_tensor& t) {
+  if (t.rank == 0) return {};
+  return make_tensor(FA3_F32, std::vector<int64_t>(t.shape, t.shape + t.rank));
+}
+
+}  // namespace
+
+std::vector<OutputResult> compare_forward(const fa3_forward_args& args) {
+  const Tensor o = f32_like(args.o), lse = f32_like(args.lse);
+  fa3_forward_args exact = args;
+  exact.o = o.view;
+  exact.lse = lse.view;
+  require(fa3_forward(reference_context().get(), &exact, nullptr));
+  const NaiveForward naive = naive_forward(args);
+  std::vector<OutputResult> results{compare_output("o", args.o, o.view, naive.o)};
+  if (args.lse.rank != 0) results.push_back(compare_output("lse", args.lse, lse.view, naive.lse));
+  return results;
+}
+
+std::vector<OutputResult> compare_backward(const fa3_backward_args& args) {
+  const Tensor dq = f32_like(args.dq), dk = f32_like(args.dk), dv = f32_like(args.dv);
+  fa3_backward_args exact = args;
+  exact.dq = dq.view;
+  exact.dk = dk.view;
+  exact.dv = dv.view;
+  require(fa3_backward(reference_context().get(), &exact, nullptr));
+  const NaiveBackward naive = naive_backward(args);
+  std::vector<OutputResult> results;
+  if (args.dq.rank != 0) results.push_back(compare_output("dq", args.dq, dq.view, naive.dq));
+  if (args.dk.rank != 0) results.push_back(compare_output("dk", args.dk, dk.view, naive.dk));
+  if (args.dv.rank != 0) results.push_back(compare_output("dv", args.dv, dv.view, naive.dv));
+  return results;
+}
+
+std::string to_text(const OutputResult& r) {
+  if (r.where.empty()) return fmt::format("{}: ok, no elements", r.name);
+  if (r.ok)
+    return fmt::format("{}: ok, error {:.3g} of {:.3g} allowed at {}", r.name, r.max_err, r.bound,
+                       r.where);
+  return fmt::format("{}: error {:.3g} exceeds {:.3g} at {}: ours {:.9g}, fp64 {:.9g}", r.name,
+                     r.max_err, r.bound, r.where, r.ours, r.reference);
+}
+
+}  // namespace fa3::verify

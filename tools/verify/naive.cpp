@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// naive.cpp — unfused attention in the precision of the inputs, with the spread of its errors.
+#include "tools/verify/naive.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <limits>
+#include <thread>
+#include <vector>
+
+namespace fa3::verify {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kUnitF32 = 0x1p-24f;
+
+// ---- Views -----------------------------------------------------------------------------------
+
+// The sequence of batch entry b on one axis.
+struct Sequence {
+  int64_t begin = 0, len = 0;
+};
+
+Sequence sequence(const fa3_tensor& rows, const fa3_tensor& cu, const fa3_tensor& used, int64_t b) {
+  Sequence s{0, rows.shape[1]};
+  if (cu.rank != 0) {
+    s.begin = static_cast<int64_t>(get(cu, {b}));
+    s.len = static_cast<int64_t>(get(cu, {b + 1})) - s.begin;
+  }
+  if (used.rank != 0) s.len = static_cast<int64_t>(get(used, {b}));
+  return s;
+}
+
+// Index of token i of batch entry b in a dense (rank 4) or packed (rank 3) tensor.
+Index token_index(const fa3_tensor& t, int64_t b, int64_t i, int64_t head) {
+  return t.rank == 4 ? Index{b, i, head, 0} : Index{i, head, 0};
+}
+Index lse_index(const fa3_tensor& lse, int64_t b, int64_t i, int64_t head) {
+  return lse.rank == 3 ? Index{b, head, i} : Index{head, i};
+}
+
+// Rows of one head of one sequence as floats, (len, head_dim).
+std::vector<float> gather(const fa3_tensor& t, int64_t b, const Sequence& s, int64_t head) {
+  const int64_t d = t.shape[t.rank - 1];
+  std::vector<float> rows(s.len * d);
+  for (int64_t i = 0; i < s.len; ++i) {
+    Index at = token_index(t, b, s.begin + i, head);
+    for (int64_t c = 0; c < d; ++c) {
+      at[t.rank - 1] = c;
+      rows[i * d + c] = static_cast<float>(get(t, at));
+    }
+  }
+  return rows;
+}
+
+float* row_of(const Tensor& t, const Index& index) {
+  const Index strides = strides_of(t.view);
+  int64_t offset = 0;
+  for (int d = 0; d < t.view.rank; ++d) offset += index[d] * strides[d];
+  return static_cast<float*>(t.view.data) + offset;
+}
+
+// Empty rows: 0, and −inf for LSE.
+Estimate make_estimate(const fa3_tensor& like, float empty) {
+  const std::vector<int64_t> shape(like.shape, like.shape + like.rank);
+  Estimate e{make_tensor(FA3_F32, shape), make_tensor(FA3_F32, shape)};
+  fill(e.value.view, empty);
+  fill(e.spread.view, 0);
+  return e;
+}
+
+// ---- Arithmetic ------------------------------------------------------------------------------
+
+// Σ aᵢ·bᵢ and Σ (aᵢ·bᵢ)², in FP32.
+struct Dot {
+  float sum, squares;
+};
+
+Dot dot(const float* a, const float* b, int64_t n) {
+  constexpr int kLanes = 8;  // partial sums, so that the compiler can use vectors
+  float sum[kLanes] = {}, squares[kLanes] = {};
+  int64_t c = 0;
+  for (; c + kLanes <= n; c += kLanes)
+    for (int u = 0; u < kLanes; ++u) {
+      const float x = a[c + u] * b[c + u];
+      sum[u] += x;
+      squares[u] += x * x;
+    }
+  for (; c < n; ++c) {
+    const float x = a[c] * b[c];
+    sum[0] += x;
+    squares[0] += x * x;
+  }
+  Dot total{0, 0};
+  for (int u = 0; u < kLanes; ++u) total.sum += sum[u], total.squares += squares[u];
+  return total;
+}
+
+// value += a·x and squares += (w·x)², element by element: a term and the square of its error.
+void accumulate(float a, float w, const float* x, int64_t n, float* value, float* squares) {
+  for (int64_t c = 0; c < n; ++c) {
+    value[c] += a * x[c];
+    squares[c] += w * x[c] * (w * x[c]);
+  }
+}
+
+float square(float x) { return x * x; }
+
+// ---- One head --------------------------------------------------------------------------------
+
+// Scalars of a call, from either argument struct.
+struct Call {
+  int32_t dtype;
+  int32_t mask;
+  int64_t left, right;
+  float scale, softcap;
+  float unit;  // unit roundoff of dtype
+
+  float round(float x) const { return static_cast<float>(round_to(dtype, x)); }
+};
+
+template <class Args>
+Call call_of(const Args& args) {
+  const int64_t d = args.q.shape[args.q.rank - 1];
+  const double scale = args.softmax_scale != 0 ? args.softmax_scale : 1 / std::sqrt(double(d));
+  return {args.q.dtype,
+          args.mask,
+          args.left,
+          args.right,
+          static_cast<float>(scale),
+          static_cast<float>(args.softcap),
+          static_cast<float>(unit_roundoff(args.q.dtype))};
+}
+
+// The probabilities of one query.
+struct Row {
+  int64_t lo = 0, hi = 0;    // visible keys
+  std::vector<float> p;      // probabilities, rounded to the input type
+  std::vector<float> error;  // relative error to expect in p
+  std::vector<float> slope;  // d score / d (scaled score): 1 without softcap
+  float lse = -kInf;
+  float lse_error = 0;
+};
+
+// Query i of len_q against len_kv keys: bottom-right aligned, see fa3.h.
+void see(const Call& call, int64_t i, int64_t len_q, int64_t len_kv, Row* row) {
+  const int64_t p = i + len_kv - len_q;
+  row->lo = 0;
+  row->hi = len_kv;
+  if (call.mask == FA3_MASK_CAUSAL) row->hi = std::max<int64_t>(p + 1, 0);
+  if (call.mask == FA3_MASK_WINDOW) {
+    if (call.left >= 0 && p > call.left) row->lo = p - call.left;
+    if (call.right >= 0 && call.right < len_kv - p) row->hi = std::max(p + call.right + 1, row->lo);
+  }
+}
+
+void attend(const Call& call, const float* q, const std::vector<float>& k, int64_t d, Row* row) {
+  const size_t len_kv = k.size() / d;
+  row->p.resize(len_kv);
+  row->error.resize(len_kv);
+  row->slope.assign(len_kv, 1);
+  row->lse = -kInf;
+  row->lse_error = 0;
+  if (row->lo == row->hi) return;
+  std::vector<float> exact(len_kv);  // scores before they are rounded to the input type
+  float max = -kInf, exact_max = -kInf;
+  for (int64_t j = row->lo; j < row->hi; ++j) {
+    const Dot s = dot(q, k.data() + j * d, d);
+    exact[j] = call.scale * s.sum;
+    row->p[j] = call.round(exact[j]);
+    row->error[j] = std::abs(call.scale) * std::sqrt(static_cast<float>(d) * s.squares);
+    if (call.softcap > 0) {
+      const float t = std::tanh(exact[j] / call.softcap);
+      exact[j] = call.softcap * t;
+      row->p[j] = call.round(call.softcap * std::tanh(row->p[j] / call.softcap));
+      row->slope[j] = 1 - t * t;
+    }
+    row->error[j] += std::abs(exact[j]);
+    max = std::max(max, row->p[j]);
+    exact_max = std::max(exact_max, exact[j]);
+  }
+  float sum = 0, exact_sum = 0;
+  const float shift = max == -kInf ? 0 : max, exact_shift = exact_max == -kInf ? 0 : exact_max;
+  for (int64_t j = row->lo; j < row->hi; ++j) {
+    row->p[j] = std::exp(row->p[j] - shift);
+    sum += row->p[j];
+    exact_sum += std::exp(exact[j] - exact_shift);
+  }
+  row->lse = exact_shift + std::log(exact_sum);
+  // LSE is FP32, but 16-bit kernels may use an exp2 of 2^-19 relative error, far below that of
+  // their inputs.
+  const float unit = call.dtype == FA3_F32 ? kUnitF32 : 0x1p-19f;
+  row->lse_error = unit * (1 + std::abs(row->lse));
+  for (int64_t j = row->lo; j < row->hi; ++j) {
+    row->p[j] /= sum;
+    const float score_error = kUnitF32 * (row->error[j] + std::abs(row->lse));
+    row->lse_error += row->p[j] * score_error;
+    row->p[j] = call.round(row->p[j]);
+    row->error[j] = std::sqrt(square(call.unit) + square(score_error));
+  }
+}
+
+// ---- Forward and backward --------------------------------------------------------------------
+
+// work(b, head_kv) for all, on as many threads as there are cores. Each writes its own rows.
+template <class Args, class Work>
+void for_each_head(const Args& args, Work work) {
+  const int64_t batch = args.cu_seqlens_q.rank != 0    ? args.cu_seqlens_q.shape[0] - 1
+                        : args.cu_seqlens_kv.rank != 0 ? args.cu_seqlens_kv.shape[0] - 1
+                                                       : args.q.shape[0];
+  const int64_t heads = args.k.shape[args.k.rank - 2], count = batch * heads;
+  std::atomic<int64_t> next{0};
+  const auto worker = [&] {
+    for (int64_t i; (i = next++) < count;) work(i / heads, i % heads);
+  };
+  std::vector<std::thread> threads;
+  const int64_t cores = std::max(1u, std::thread::hardware_concurrency());
+  for (int64_t i = 1; i < std::min(cores, count); ++i) threads.emplace_back(worker);
+  worker();
+  for (std::thread& thread : threads) thread.join();
+}
+
+template <class Args>
+int64_t group_size(const Args& args) {
+  const int64_t heads_kv = args.k.shape[args.k.rank - 2];
+  return heads_kv == 0 ? 1 : args.q.shape[args.q.rank - 2] / heads_kv;
+}
+
+// Rounds sums to the output's type and turns squares of errors into spreads.
+void finish(int32_t out_dtype, int64_t n, float* value, float* spread) {
+  for (int64_t c = 0; c < n; ++c) {
+    value[c] = static_cast<float>(round_to(out_dtype, value[c]));
+    spread[c] = std::sqrt(spread[c]);
+  }
+}
+
+// O of one row, as in the forward, into value and spread (zero before).
+void output_row(const Row& row, const std::vector<float>& v, int64_t d, int32_t out_dtype,
+                float* value, float* spread) {
+  for (int64_t j = row.lo; j < row.hi; ++j)
+    accumulate(row.p[j], row.p[j] * row.error[j], v.data() + j * d, d, value, spread);
+  finish(out_dtype, d, value, spread);
+}
+
+}  // namespace
+
+NaiveForward naive_forward(const fa3_forward_args& args) {
+  const Call call = call_of(args);
+  const int64_t dqk = args.k.shape[args.k.rank - 1], dv = args.v.shape[args.v.rank - 1];
+  NaiveForward out{make_estimate(args.o, 0), {}};
+  if (args.lse.rank != 0) out.lse = make_estimate(args.lse, -kInf);
+  for_each_head(args, [&](int64_t b, int64_t head_kv) {
+    const Sequence sq = sequence(args.q, args.cu_seqlens_q, args.seqused_q, b);
+    const Sequence skv = sequence(args.k, args.cu_seqlens_kv, args.seqused_kv, b);
+    const std::vector<float> k = gather(args.k, b, skv, head_kv),
+                             v = gather(args.v, b, skv, head_kv);
+    Row row;
+    for (int64_t g = 0; g < group_size(args); ++g) {
+      const int64_t head = head_kv * group_size(args) + g;
+      const std::vector<float> q = gather(args.q, b, sq, head);
+      for (int64_t i = 0; i < sq.len; ++i) {
+        see(call, i, sq.len, skv.len, &row);
+        attend(call, q.data() + i * dqk, k, dqk, &row);
+        const Index at = token_index(args.o, b, sq.begin + i, head);
+        output_row(row, v, dv, args.o.dtype, row_of(out.o.value, at), row_of(out.o.spread, at));
+        if (args.lse.rank == 0) continue;
+        const Index lse_at = lse_index(args.lse, b, sq.begin + i, head);
+        *row_of(out.lse.value, lse_at) = row.lse;
+        *row_of(out.lse.spread, lse_at) = row.lse_error;
+      }
+    }
+  });
+  return out;
+}
+
+namespace {
+
+// Sums of one head while its rows are added, (len, head_dim).
+struct Sums {
+  explicit Sums(int64_t elements) : value(elements), squares(elements) {}
+  std::vector<float> value, squares;
+};
+
+// One query's part of the gradients.
+struct RowGradient {
+  const float *q, *dout;
+  float dlse;
+  float *dq, *dq_squares;
+};
+
+void backward_row(const Call& call, const Row& row, const std::vector<float>& k,
+                  const std::vector<float>& v, int64_t dqk, int64_t dv, int32_t o_dtype,
+                  const RowGradient& x, Sums* dk_sums, Sums* dv_sums) {
+  std::vector<float> o(dv), unused(dv);
+  output_row(row, v, dv, o_dtype, o.data(), unused.data());
+  const Dot delta_dot = dot(x.dout, o.data(), dv);
+  const float delta = delta_dot.sum - x.dlse, unit = call.unit;
+  for (int64_t j = row.lo; j < row.hi; ++j) {
+    const Dot dp_dot = dot(x.dout, v.data() + j * dv, dv);
+    const float dp = call.round(dp_dot.sum), p = row.p[j];
+    const float ds = call.scale * call.round(p * (dp - delta) * row.slope[j]);
+    // Errors: of P, of δ (by way of the rounded O), of dP, of the slope's own subtraction.
+    const float inner = square((dp_dot.sum - delta) * row.error[j]) +
+                        square(unit) * (delta_dot.squares + square(dp_dot.sum)) +
+                        square(kUnitF32) * static_cast<float>(dv) * dp_dot.squares;
+    const float slope_error = call.softcap > 0 ? kUnitF32 * (dp_dot.sum - delta) : 0;
+    const float ds_error =
+        std::abs(call.scale * p) * std::sqrt(square(row.slope[j]) * inner + square(slope_error));
+    accumulate(ds, ds_error, k.data() + j * dqk, dqk, x.dq, x.dq_squares);
+    accumulate(ds, ds_error, x.q, dqk, dk_sums->value.data() + j * dqk,
+               dk_sums->squares.data() + j * dqk);
+    accumulate(p, p * row.error[j], x.dout, dv, dv_sums->value.data() + j * dv,
+               dv_sums->squares.data() + j * dv);
+  }
+}
+
+// Stores the sums of a KV head.
+void scatter(const fa3_tensor& like, const Sums& sums, int64_t b, const Sequence& s, int64_t head,
+             const Estimate& out) {
+  const int64_t d = like.shape[like.rank - 1];
+  for (int64_t j = 0; j < s.len; ++j) {
+    const Index at = token_index(like, b, s.begin + j, head);
+    float *value = row_of(out.value, at), *spread = row_of(out.spread, at);
+    std::copy_n(sums.value.data() + j * d, d, value);
+    std::copy_n(sums.squares.data() + j * d, d, spread);
+    finish(like.dtype, d, value, spread);
+  }
+}
+
+}  // namespace
+
+NaiveBackward naive_backward(const fa3_backward_args& args) {
+  const Call call = call_of(args);
+  const int64_t dqk = args.k.shape[args.k.rank - 1], dv = args.v.shape[args.v.rank - 1];
+  // An absent output is computed all the same, in the shape and type of its input.
+  const fa3_tensor& like_dq = args.dq.rank != 0 ? args.dq : args.q;
+  const fa3_tensor& like_dk = args.dk.rank != 0 ? args.dk : args.k;
+  const fa3_tensor& like_dv = args.dv.rank != 0 ? args.dv : args.v;
+  NaiveBackward out{make_estimate(like_dq, 0), make_estimate(like_dk, 0),
+                    make_estimate(like_dv, 0)};
+  for_each_head(args, [&](int64_t b, int64_t head_kv) {
+    const Sequence sq = sequence(args.q, args.cu_seqlens_q, args.seqused_q, b);
+    const Sequence skv = sequence(args.k, args.cu_seqlens_kv, args.seqused_kv, b);
+    const std::vector<float> k = gather(args.k, b, skv, head_kv),
+                             v = gather(args.v, b, skv, head_kv);
+    Sums dk_sums(skv.len * dqk), dv_sums(skv.len * dv);
+    Row row;
+    for (int64_t g = 0; g < group_size(args); ++g) {
+      const int64_t head = head_kv * group_size(args) + g;
+      const std::vector<float> q = gather(args.q, b, sq, head);
+      const std::vector<float> dout = gather(args.dout, b, sq, head);
+      for (int64_t i = 0; i < sq.len; ++i) {
+        see(call, i, sq.len, skv.len, &row);
+        attend(call, q.data() + i * dqk, k, dqk, &row);
+        const Index at = token_index(like_dq, b, sq.begin + i, head);
+        RowGradient x{q.data() + i * dqk, dout.data() + i * dv, 0, row_of(out.dq.value, at),
+                      row_of(out.dq.spread, at)};
+        if (args.dlse.rank != 0)
+          x.dlse = static_cast<float>(get(args.dlse, lse_index(args.dlse, b, sq.begin + i, head)));
+        backward_row(call, row, k, v, dqk, dv, args.o.dtype, x, &dk_sums, &dv_sums);
+        finish(like_dq.dtype, dqk, x.dq, x.dq_squares);
+      }
+    }
+    scatter(like_dk, dk_sums, b, skv, head_kv, out.dk);
+    scatter(like_dv, dv_sums, b, skv, head_kv, out.dv);
+  });
+  return out;
+}
+
+}  // namespace fa3::verify

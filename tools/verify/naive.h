@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// naive.h — attention as one writes it first, in the inputs' precision: a yardstick for errors.
+//
+// Forward: S = Q·Kᵀ accumulated in FP32 and rounded to the input type, softmax in FP32 with P
+// rounded, O = P·V accumulated in FP32 and rounded. LSE from the unrounded S. Backward: dP = dO·Vᵀ
+// rounded, dS rounded, the three products accumulated in FP32 and rounded; O is the rounded one of
+// its own forward.
+//
+// Beside each element stands its spread: the rounding error to expect from first-order propagation
+// when the errors of the terms are independent, √Σ (term · its relative error)². It is what remains
+// of the yardstick where the naive error happens to be small.
+#pragma once
+
+#include "fa3/fa3.h"
+#include "tools/verify/tensor.h"
+
+namespace fa3::verify {
+
+// A computed output: F32 tensors, dense in the output's shape.
+struct Estimate {
+  Tensor value;
+  Tensor spread;
+};
+
+struct NaiveForward {
+  Estimate o, lse;
+};
+struct NaiveBackward {
+  Estimate dq, dk, dv;
+};
+
+// args as for fa3_forward and fa3_backward, valid; outputs in them are not touched.
+NaiveForward naive_forward(const fa3_forward_args& args);
+NaiveBackward naive_backward(const fa3_backward_args& args);
+
+}  // namespace fa3::verify

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// problem.cpp — from a Config to tensors and arguments, and to the command that repeats it.
+#include "tools/verify/problem.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <stdexcept>
+
+namespace fa3::verify {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+bool packed_q(const Config& c) { return !c.varlen_q.empty(); }
+bool packed_kv(const Config& c) { return !c.varlen_kv.empty(); }
+
+int64_t batch_of(const Config& c) {
+  if (packed_q(c)) return static_cast<int64_t>(c.varlen_q.size());
+  if (packed_kv(c)) return static_cast<int64_t>(c.varlen_kv.size());
+  return c.batch;
+}
+
+int64_t sum(const std::vector<int64_t>& lengths) {
+  return std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+}
+
+// One sequence axis of a Config.
+struct Axis {
+  const std::vector<int64_t>& varlen;
+  const std::vector<int64_t>& seqused;
+  int64_t seqlen;  // dense
+  int64_t spare;   // packed
+
+  bool packed() const { return !varlen.empty(); }
+  int64_t rows() const { return packed() ? sum(varlen) + spare : seqlen; }
+};
+
+Axis axis_q(const Config& c) { return {c.varlen_q, c.seqused_q, c.seqlen_q, c.spare_q}; }
+Axis axis_kv(const Config& c) { return {c.varlen_kv, c.seqused_kv, c.seqlen_kv, c.spare_kv}; }
+
+std::vector<int64_t> shape_of(const Config& c, const Axis& axis, int64_t heads, int64_t head_dim) {
+  if (axis.packed()) return {axis.rows(), heads, head_dim};
+  return {batch_of(c), axis.rows(), heads, head_dim};
+}
+
+MemoryOrder memory_of(const Config& c, bool packed) {
+  switch (c.layout) {
+    case Layout::kHeadsFirst:
+      return {packed ? std::vector<int>{1, 0, 2} : std::vector<int>{0, 2, 1, 3}};
+    case Layout::kSeqFirst:
+      return {packed ? std::vector<int>{} : std::vector<int>{1, 0, 2, 3}};
+    case Layout::kPadded:
+      return {{}, 3};
+    default:
+      return {};
+  }
+}
+
+Tensor vector_of(const std::vector<int64_t>& values) {
+  Tensor t = make_tensor(FA3_I32, {static_cast<int64_t>(values.size())});
+  size_t i = 0;
+  generate(t.view, [&] { return static_cast<double>(values[i++]); });
+  return t;
+}
+
+Tensor cu_seqlens(const std::vector<int64_t>& lengths) {
+  std::vector<int64_t> cu{0};
+  for (const int64_t n : lengths) cu.push_back(cu.back() + n);
+  return vector_of(cu);
+}
+
+// NaN in the rows that belong to no sequence or lie beyond seqused: nothing may read them.
+void poison_unowned_rows(const Config& c, const Axis& axis, const Tensor& t) {
+  const int64_t batch = batch_of(c);
+  // owned[b · rows + i] of dense and owned[i] of packed tensors.
+  std::vector<bool> owned(axis.packed() ? axis.rows() : batch * axis.rows(), false);
+  int64_t begin = 0;
+  for (int64_t b = 0; b < batch; ++b) {
+    const int64_t capacity = axis.packed() ? axis.varlen[b] : axis.seqlen;
+    const int64_t used = axis.seqused.empty() ? capacity : axis.seqused[b];
+    std::fill_n(owned.begin() + begin, used, true);
+    begin += capacity;
+  }
+  const int64_t n = t.view.shape[t.view.rank - 1], size = element_bytes(t.view.dtype);
+  for_each_row(t.view, [&](const Index& at, void* row) {
+    if (owned[axis.packed() ? at[0] : at[0] * axis.rows() + at[1]]) return;
+    for (int64_t e = 0; e < n; ++e)
+      encode(t.view.dtype, kNan, static_cast<std::byte*>(row) + e * size);
+  });
+}
+
+}  // namespace
+
+const char* layout_name(Layout layout) {
+  switch (layout) {
+    case Layout::kDense:
+      return "dense";
+    case Layout::kHeadsFirst:
+      return "heads_first";
+    case Layout::kSeqFirst:
+      return "seq_first";
+    case Layout::kPadded:
+      return "padded";
+    case Layout::kInterleaved:
+      return "interleaved";
+    case Layout::kBroadcast:
+      return "broadcast";
+  }
+  return "?";
+}
+
+std::string replay_command(const Config& c, const std::string& backend) {
+  const Config d;  // the defaults
+  std::string text = "fa3 check";
+  const auto flag = [&](bool differs, const std::string& part) {
+    if (differs) text += " " + part;
+  };
+  const auto number = [&](const char* name, auto value, auto usual) {
+    flag(value != usual, fmt::format("{} {}", name, value));
+  };
+  const auto list = [&](const char* name, const std::vector<int64_t>& values) {
+    flag(!values.empty(), fmt::format("{} {}", name, fmt::join(values, ",")));
+  };
+  flag(c.backward, "--backward");
+  flag(c.dtype != d.dtype, fmt::format("--dtype {}", dtype_text(c.dtype)));
+  flag(c.out_dtype != d.out_dtype, fmt::format("--out-dtype {}", dtype_text(c.out_dtype)));
+  number("--batch", c.batch, d.batch);
+  number("--heads-q", c.heads_q, d.heads_q);
+  number("--heads-kv", c.heads_kv, d.heads_kv);
+  number("--seqlen-q", c.seqlen_q, d.seqlen_q);
+  number("--seqlen-kv", c.seqlen_kv, d.seqlen_kv);
+  number("--head-dim", c.head_dim_qk, d.head_dim_qk);
+  number("--head-dim-v", c.head_dim_v, d.head_dim_v);
+  list("--varlen-q", c.varlen_q);
+  list("--varlen-kv", c.varlen_kv);
+  number("--spare-q", c.spare_q, d.spare_q);
+  number("--spare-kv", c.spare_kv, d.spare_kv);
+  list("--seqused-q", c.seqused_q);
+  list("--seqused-kv", c.seqused_kv);
+  flag(c.mask == FA3_MASK_CAUSAL, "--causal");
+  flag(c.mask == FA3_MASK_WINDOW, fmt::format("--window {},{}", c.left, c.right));
+  number("--softmax-scale", c.softmax_scale, d.softmax_scale);
+  number("--softcap", c.softcap, d.softcap);
+  flag(!c.lse && !c.backward, "--no-lse");
+  flag(c.dlse, "--dlse");
+  number("--magnitude", c.magnitude, d.magnitude);
+  flag(c.layout != d.layout, fmt::format("--layout {}", layout_name(c.layout)));
+  number("--seed", c.seed, d.seed);
+  flag(!backend.empty(), "--backend " + backend);
+  return text;
+}
+
+std::string contradiction(const Config& c) {
+  const int64_t batch = batch_of(c);
+  const auto wrong_count = [&](const std::vector<int64_t>& values) {
+    return !values.empty() && static_cast<int64_t>(values.size()) != batch;
+  };
+  if (c.dtype != FA3_F32 && c.dtype != FA3_F16 && c.dtype != FA3_BF16)
+    return "dtype must be f32, f16 or bf16";
+  if (c.out_dtype != 0 && c.out_dtype != c.dtype && c.out_dtype != FA3_F32)
+    return "out-dtype must be the dtype or f32";
+  if (wrong_count(c.varlen_kv)) return "varlen-q and varlen-kv differ in their number of sequences";
+  if (wrong_count(c.seqused_q)) return "seqused-q needs one number per batch entry";
+  if (wrong_count(c.seqused_kv)) return "seqused-kv needs one number per batch entry";
+  const int64_t least = std::min({c.batch, c.heads_q, c.heads_kv, c.seqlen_q, c.seqlen_kv,
+                                  c.head_dim_qk, c.head_dim_v, c.spare_q, c.spare_kv});
+  if (least < 0) return "a size is negative";
+  for (const Axis& axis : {axis_q(c), axis_kv(c)}) {
+    for (size_t b = 0; b < axis.varlen.size(); ++b)
+      if (axis.varlen[b] < 0) return "a varlen length is negative";
+    for (size_t b = 0; b < axis.seqused.size(); ++b)
+      if (axis.seqused[b] < 0 || axis.seqused[b] > (axis.packed() ? axis.varlen[b] : axis.seqlen))
+        return "a seqused number is negative or beyond its sequence";
+  }
+  if (c.layout == Layout::kInterleaved &&
+      (c.head_dim_qk != c.head_dim_v || packed_q(c) != packed_kv(c) ||
+       axis_q(c).rows() != axis_kv(c).rows()))
+    return "layout interleaved needs queries and keys of the same lengths and head_dim";
+  if (c.layout == Layout::kBroadcast && (packed_kv(c) || !c.seqused_kv.empty()))
+    return "layout broadcast needs dense keys without seqused";
+  return "";
+}
+
+Tensors make_tensors(const Config& c) {
+  if (const std::string why = contradiction(c); !why.empty()) throw std::invalid_argument(why);
+  const int32_t out = c.out_dtype != 0 ? c.out_dtype : c.dtype;
+  const std::vector<int64_t> q = shape_of(c, axis_q(c), c.heads_q, c.head_dim_qk);
+  const std::vector<int64_t> k = shape_of(c, axis_kv(c), c.heads_kv, c.head_dim_qk);
+  const std::vector<int64_t> v = shape_of(c, axis_kv(c), c.heads_kv, c.head_dim_v);
+  const std::vector<int64_t> o = shape_of(c, axis_q(c), c.heads_q, c.head_dim_v);
+  const MemoryOrder memory_q = memory_of(c, packed_q(c)), memory_kv = memory_of(c, packed_kv(c));
+  const int64_t padding = memory_q.padding;
+  Tensors t;
+  if (c.layout == Layout::kInterleaved) {
+    const int heads_dim = static_cast<int>(q.size()) - 2;
+    const std::vector<int64_t> heads{c.heads_q, c.heads_kv, c.heads_kv};
+    const std::vector<Tensor> in = make_interleaved(c.dtype, q, heads_dim, heads);
+    t.q = in[0], t.k = in[1], t.v = in[2];
+    if (c.backward) {
+      const std::vector<Tensor> gradients = make_interleaved(out, q, heads_dim, heads);
+      t.dq = gradients[0], t.dk = gradients[1], t.dv = gradients[2];
+    }
+  } else {
+    MemoryOrder shared = memory_kv;
+    if (c.layout == Layout::kBroadcast) shared.broadcast = {0};
+    t.q = make_tensor(c.dtype, q, memory_q);
+    t.k = make_tensor(c.dtype, k, shared);
+    t.v = make_tensor(c.dtype, v, shared);
+    if (c.backward) {
+      t.dq = make_tensor(out, q, memory_q);
+      t.dk = make_tensor(out, k, memory_kv);
+      t.dv = make_tensor(out, v, memory_kv);
+    }
+  }
+  t.o = make_tensor(out, o, memory_q);
+  const std::vector<int64_t> lse = packed_q(c) ? std::vector<int64_t>{c.heads_q, o[0]}
+                                               : std::vector<int64_t>{o[0], c.heads_q, o[1]};
+  if (c.lse || c.backward) t.lse = make_tensor(FA3_F32, lse, {{}, padding});
+  if (c.backward) t.dout = make_tensor(out, o, memory_q);
+  if (c.backward && c.dlse) t.dlse = make_tensor(FA3_F32, lse, {{}, padding});
+
+  // Each tensor from a stream of its own: values do not depend on layout or on other tensors.
+  const auto draw = [&](const Tensor& tensor, uint64_t stream, double deviation) {
+    Random random(c.seed * 8 + stream);
+    generate(tensor.view, [&] { return deviation * random.normal(); });
+  };
+  draw(t.q, 1, c.magnitude);
+  draw(t.k, 2, 1);
+  draw(t.v, 3, 1);
+  draw(t.dout, 4, 1);
+  draw(t.dlse, 5, 1);
+  poison_unowned_rows(c, axis_q(c), t.q);
+  poison_unowned_rows(c, axis_kv(c), t.k);
+  poison_unowned_rows(c, axis_kv(c), t.v);
+  if (c.backward) poison_unowned_rows(c, axis_q(c), t.dout);
+  if (packed_q(c)) t.cu_seqlens_q = cu_seqlens(c.varlen_q);
+  if (packed_kv(c)) t.cu_seqlens_kv = cu_seqlens(c.varlen_kv);
+  if (!c.seqused_q.empty()) t.seqused_q = vector_of(c.seqused_q);
+  if (!c.seqused_kv.empty()) t.seqused_kv = vector_of(c.seqused_kv);
+  return t;
+}
+
+namespace {
+
+// The fields that both argument structs have.
+template <class Args>
+Args common_args(const Config& c, const Tensors& t) {
+  Args args{};
+  args.struct_size = sizeof(Args);
+  args.q = t.q.view;
+  args.k = t.k.view;
+  args.v = t.v.view;
+  args.o = t.o.view;
+  args.lse = t.lse.view;
+  args.cu_seqlens_q = t.cu_seqlens_q.view;
+  args.cu_seqlens_kv = t.cu_seqlens_kv.view;
+  args.seqused_q = t.seqused_q.view;
+  args.seqused_kv = t.seqused_kv.view;
+  // Odd seeds leave the bounds out.
+  if (packed_q(c) && c.seed % 2 == 0)
+    args.max_seqlen_q = *std::max_element(c.varlen_q.begin(), c.varlen_q.end());
+  if (packed_kv(c) && c.seed % 2 == 0)
+    args.max_seqlen_kv = *std::max_element(c.varlen_kv.begin(), c.varlen_kv.end());
+  args.mask = c.mask;
+  args.left = c.left;
+  args.right = c.right;
+  args.softmax_scale = c.softmax_scale;
+  args.softcap = c.softcap;
+  return args;
+}
+
+}  // namespace
+
+fa3_forward_args forward_args(const Config& c, const Tensors& t) {
+  return common_args<fa3_forward_args>(c, t);
+}
+
+fa3_backward_args backward_args(const Config& c, const Tensors& t) {
+  auto args = common_args<fa3_backward_args>(c, t);
+  args.dout = t.dout.view;
+  args.dlse = t.dlse.view;
+  args.dq = t.dq.view;
+  args.dk = t.dk.view;
+  args.dv = t.dv.view;
+  return args;
+}
+
+// SplitMix64 (Steele, Lea, Flood 2014).
+uint64_t Random::bits() {
+  uint64_t z = state_ += 0x9e3779b97f4a7c15u;
+  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+  return z ^ z >> 31;
+}
+
+double Random::uniform() { return (static_cast<double>(bits() >> 11) + 0.5) * 0x1p-53; }
+
+// Sum of uniforms (Irwin–Hall): only additions, so the same bits with every compiler and libm.
+double Random::normal() {
+  double sum = -6;
+  for (int i = 0; i < 12; ++i) sum += uniform();
+  return sum;
+}
+
+int64_t Random::between(int64_t low, int64_t high) {
+  return low + static_cast<int64_t>(bits() % static_cast<uint64_t>(high - low + 1));
+}
+
+}  // namespace fa3::verify

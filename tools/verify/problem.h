@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// problem.h — attention problems made from a few numbers and a seed, and the command that repeats.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "fa3/fa3.h"
+#include "tools/verify/tensor.h"
+
+namespace fa3::verify {
+
+// How tensors lie in memory.
+enum class Layout {
+  kDense,        // (batch, seqlen, heads, head_dim)
+  kHeadsFirst,   // (batch, heads, seqlen, head_dim) in memory; packed: (heads, total, head_dim)
+  kSeqFirst,     // (seqlen, batch, heads, head_dim) in memory; packed: as kDense
+  kPadded,       // kDense with unused elements after each head
+  kInterleaved,  // q, k, v one after another along heads in one tensor, dq, dk, dv in another;
+                 // needs seqlen_q = seqlen_kv (or equal varlen) and head_dim_qk = head_dim_v
+  kBroadcast,    // k and v the same for all batch entries (stride 0); needs dense keys
+};
+
+const char* layout_name(
+    Layout layout);  // "dense", "heads_first", "seq_first", "padded", "interleaved", "broadcast"
+
+// A problem. Each field's flag of `fa3 check` stands behind it.
+struct Config {
+  bool backward = false;     // --backward
+  int32_t dtype = FA3_F32;   // --dtype: F32, F16, BF16
+  int32_t out_dtype = 0;     // --out-dtype: of o, dout, dq, dk, dv; 0 = dtype, else F32
+  int64_t batch = 1;         // --batch
+  int64_t heads_q = 1;       // --heads-q
+  int64_t heads_kv = 1;      // --heads-kv
+  int64_t seqlen_q = 1;      // --seqlen-q, dense queries
+  int64_t seqlen_kv = 1;     // --seqlen-kv, dense keys
+  int64_t head_dim_qk = 64;  // --head-dim
+  int64_t head_dim_v = 64;   // --head-dim-v
+  std::vector<int64_t>
+      varlen_q;  // --varlen-q N,N,…: packed queries of these lengths, one per batch entry
+  std::vector<int64_t> varlen_kv;   // --varlen-kv N,N,…
+  int64_t spare_q = 0;              // --spare-q: packed rows after the last sequence
+  int64_t spare_kv = 0;             // --spare-kv
+  std::vector<int64_t> seqused_q;   // --seqused-q N,N,…: rows that count, one per batch entry
+  std::vector<int64_t> seqused_kv;  // --seqused-kv N,N,…
+  fa3_mask mask = FA3_MASK_FULL;    // --causal, --window L,R
+  int64_t left = 0;
+  int64_t right = 0;
+  double softmax_scale = 0;  // --softmax-scale; 0 = default
+  double softcap = 0;        // --softcap
+  bool lse = true;           // --no-lse: forward without LSE
+  bool dlse = false;         // --dlse: backward with a gradient of LSE
+  double magnitude = 1;  // --magnitude: standard deviation of q; large: one key takes nearly all
+  Layout layout = Layout::kDense;  // --layout
+  uint64_t seed = 0;               // --seed
+};
+
+// `fa3 check …` with every flag that is not at its default. backend: "cpu", "reference"; "" = none.
+std::string replay_command(const Config& config, const std::string& backend = "");
+
+// "" when the fields fit each other, else what does not. The library itself judges everything else.
+std::string contradiction(const Config& config);
+
+// A problem's tensors. Inputs are drawn from the seed (normal, rounded to the type), guards and
+// padding are NaN, outputs NaN. In a backward problem o and lse are inputs and start as NaN as
+// well: run the forward first.
+struct Tensors {
+  Tensor q, k, v, o, lse, dout, dlse, dq, dk, dv;
+  Tensor cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv;
+};
+
+// Throws std::invalid_argument with contradiction(config) unless that is "".
+Tensors make_tensors(const Config& config);
+
+fa3_forward_args forward_args(const Config& config, const Tensors& tensors);
+fa3_backward_args backward_args(const Config& config, const Tensors& tensors);
+
+// Normal deviates, the same on every machine.
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed) {}
+  uint64_t bits();                             // uniform
+  double uniform();                            // in (0, 1)
+  double normal();                             // mean 0, variance 1
+  int64_t between(int64_t low, int64_t high);  // low ≤ result ≤ high
+
+ private:
+  uint64_t state_;
+};
+
+}  // namespace fa3::verify

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// tensor.cpp — elements, views and guarded memory of tensors made for checks.
+#include "tools/verify/tensor.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <stdexcept>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define FA3_VERIFY_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define FA3_VERIFY_ASAN 1
+#endif
+#endif
+#ifdef FA3_VERIFY_ASAN
+#include <sanitizer/asan_interface.h>
+#endif
+
+namespace fa3::verify {
+namespace {
+
+constexpr std::byte kGuard{0xff};
+constexpr size_t kGuardBytes = 64;  // before and after the elements
+
+struct Format {
+  int mantissa_bits;  // stored
+  double min_normal;
+  double max_finite;
+};
+
+Format format_of(int32_t dtype) {
+  switch (dtype) {
+    case FA3_F16:
+      return {10, 0x1p-14, 65504};
+    case FA3_BF16:
+      return {7, 0x1p-126, 0x1.fep127};
+    case FA3_F32:
+      return {23, 0x1p-126, 0x1.fffffep127};
+    default:
+      throw std::invalid_argument("verify: not a floating-point dtype");
+  }
+}
+
+}  // namespace
+
+// ---- Elements --------------------------------------------------------------------------------
+
+int64_t element_bytes(int32_t dtype) {
+  switch (dtype) {
+    case FA3_F32:
+    case FA3_I32:
+      return 4;
+    case FA3_F16:
+    case FA3_BF16:
+      return 2;
+    default:
+      throw std::invalid_argument("verify: dtype without elements");
+  }
+}
+
+const char* dtype_text(int32_t dtype) {
+  switch (dtype) {
+    case FA3_F32:
+      return "f32";
+    case FA3_F16:
+      return "f16";
+    case FA3_BF16:
+      return "bf16";
+    case FA3_I32:
+      return "i32";
+    default:
+      return "?";
+  }
+}
+
+double round_to(int32_t dtype, double x) {
+  if (dtype == FA3_I32) return std::nearbyint(x);
+  if (!std::isfinite(x) || x == 0) return x;
+  const Format format = format_of(dtype);
+  // The power of two at or below |x|, but for subnormals that of the smallest normal number.
+  const double power = std::bit_cast<double>(std::bit_cast<uint64_t>(x) & 0x7ff0000000000000u);
+  const double ulp = std::max(power, format.min_normal) * std::ldexp(1.0, -format.mantissa_bits);
+  const double units = x / ulp;  // exact, below 2^24
+  // Adding 1.5 · 2^52 leaves no room for a fraction: the addition rounds to nearest even.
+  const double rounded = (units + 0x1.8p52 - 0x1.8p52) * ulp;
+  if (std::abs(rounded) > format.max_finite)
+    return std::copysign(std::numeric_limits<double>::infinity(), x);
+  return std::copysign(rounded, x);
+}
+
+double unit_roundoff(int32_t dtype) { return std::ldexp(1.0, -format_of(dtype).mantissa_bits - 1); }
+double max_finite(int32_t dtype) { return format_of(dtype).max_finite; }
+double min_normal(int32_t dtype) { return format_of(dtype).min_normal; }
+
+double decode(int32_t dtype, const void* at) {
+  if (dtype == FA3_I32) {
+    int32_t value;
+    std::memcpy(&value, at, sizeof value);
+    return value;
+  }
+  if (dtype == FA3_F32) {
+    float value;
+    std::memcpy(&value, at, sizeof value);
+    return value;
+  }
+  uint16_t bits;
+  std::memcpy(&bits, at, sizeof bits);
+  if (dtype == FA3_BF16) return std::bit_cast<float>(uint32_t{bits} << 16);
+  const int exponent = bits >> 10 & 31, fraction = bits & 1023;
+  double value = exponent == 0    ? std::ldexp(fraction, -24)
+                 : exponent != 31 ? std::ldexp(1024 + fraction, exponent - 25)
+                 : fraction != 0  ? std::numeric_limits<double>::quiet_NaN()
+                                  : std::numeric_limits<double>::infinity();
+  return bits >> 15 ? -value : value;
+}
+
+void encode(int32_t dtype, double value, void* at) {
+  const double x = round_to(dtype, value);
+  if (dtype == FA3_I32) {
+    const auto bits = static_cast<int32_t>(x);
+    std::memcpy(at, &bits, sizeof bits);
+    return;
+  }
+  const uint32_t single = std::bit_cast<uint32_t>(static_cast<float>(x));
+  if (dtype == FA3_F32) {
+    std::memcpy(at, &single, sizeof single);
+    return;
+  }
+  auto bits = static_cast<uint16_t>(single >> 16);
+  if (dtype == FA3_F16) {
+    const double magnitude = std::abs(x);
+    int field = 0x7e00;  // NaN
+    if (std::isinf(x)) field = 0x7c00;
+    if (std::isfinite(x)) {
+      const int exponent = magnitude < 0x1p-14 ? -14 : std::ilogb(magnitude);
+      // Units of the last place, 1024 … 2047 when normal: the leading 1 adds 1 to the exponent.
+      field = (exponent + 14) * 1024 + static_cast<int>(std::ldexp(magnitude, 10 - exponent));
+    }
+    bits = static_cast<uint16_t>(field | (std::signbit(x) ? 0x8000 : 0));
+  }
+  std::memcpy(at, &bits, sizeof bits);
+}
+
+// ---- Views -----------------------------------------------------------------------------------
+
+int64_t element_count(const fa3_tensor& t) {
+  if (t.rank == 0) return 0;
+  int64_t count = 1;
+  for (int d = 0; d < t.rank; ++d) count *= t.shape[d];
+  return count;
+}
+
+Index strides_of(const fa3_tensor& t) {
+  Index strides{};
+  if (std::any_of(t.stride, t.stride + t.rank, [](int64_t s) { return s != 0; })) {
+    std::copy_n(t.stride, t.rank, strides.begin());
+    return strides;
+  }
+  int64_t stride = 1;
+  for (int d = t.rank - 1; d >= 0; --d) {
+    strides[d] = stride;
+    stride *= t.shape[d];
+  }
+  return strides;
+}
+
+namespace {
+
+std::byte* address(const fa3_tensor& t, const Index& strides, const Index& index) {
+  int64_t offset = 0;
+  for (int d = 0; d < t.rank; ++d) offset += index[d] * strides[d];
+  return static_cast<std::byte*>(t.data) + offset * element_bytes(t.dtype);
+}
+
+}  // namespace
+
+void for_each_row(const fa3_tensor& t, const std::function<void(const Index&, void*)>& visit) {
+  if (element_count(t) == 0) return;
+  const Index strides = strides_of(t);
+  Index index{};
+  for (;;) {
+    visit(index, address(t, strides, index));
+    int d = t.rank - 2;
+    while (d >= 0 && ++index[d] == t.shape[d]) index[d--] = 0;
+    if (d < 0) return;
+  }
+}
+
+double get(const fa3_tensor& t, const Index& index) {
+  return decode(t.dtype, address(t, strides_of(t), index));
+}
+
+void set(const fa3_tensor& t, const Index& index, double value) {
+  encode(t.dtype, value, address(t, strides_of(t), index));
+}
+
+void fill(const fa3_tensor& t, double value) {
+  generate(t, [value] { return value; });
+}
+
+void generate(const fa3_tensor& t, const std::function<double()>& next) {
+  const int64_t size = t.rank == 0 ? 0 : element_bytes(t.dtype);
+  for_each_row(t, [&](const Index&, void* row) {
+    for (int64_t c = 0; c < t.shape[t.rank - 1]; ++c)
+      encode(t.dtype, next(), static_cast<std::byte*>(row) + c * size);
+  });
+}
+
+// ---- Owning ----------------------------------------------------------------------------------
+
+Storage::Storage(size_t bytes) : bytes_(bytes, kGuard), claimed_(bytes, false) { set_poison(true); }
+
+Storage::~Storage() { set_poison(false); }
+
+void Storage::claim(const fa3_tensor& view) {
+  const int64_t row_bytes = view.shape[view.rank - 1] * element_bytes(view.dtype);
+  for_each_row(view, [&](const Index&, void* row) {
+    const int64_t begin = static_cast<std::byte*>(row) - bytes_.data();
+    if (begin < 0 || begin + row_bytes > static_cast<int64_t>(bytes_.size()))
+      throw std::logic_error("verify: a view leaves its storage");
+    std::fill_n(claimed_.begin() + begin, row_bytes, true);
+  });
+  set_poison(true);
+}
+
+bool Storage::guards_intact() const {
+  set_poison(false);
+  bool intact = true;
+  for (size_t i = 0; i < bytes_.size(); ++i)
+    intact = intact && (claimed_[i] || bytes_[i] == kGuard);
+  set_poison(true);
+  return intact;
+}
+
+std::vector<std::byte> Storage::snapshot() const {
+  set_poison(false);
+  std::vector<std::byte> copy = bytes_;
+  set_poison(true);
+  return copy;
+}
+
+// Under AddressSanitizer: makes the guards unreadable, or everything readable.
+void Storage::set_poison([[maybe_unused]] bool on) const {
+#ifdef FA3_VERIFY_ASAN
+  ASAN_UNPOISON_MEMORY_REGION(bytes_.data(), bytes_.size());
+  for (size_t i = 0; on && i < bytes_.size();) {
+    size_t end = i;
+    while (end < bytes_.size() && claimed_[end] == claimed_[i]) ++end;
+    if (!claimed_[i]) ASAN_POISON_MEMORY_REGION(bytes_.data() + i, end - i);
+    i = end;
+  }
+#endif
+}
+
+Tensor make_tensor(int32_t dtype, const std::vector<int64_t>& shape, const MemoryOrder& memory) {
+  const int rank = static_cast<int>(shape.size());
+  std::vector<int> order = memory.order;
+  for (int d = static_cast<int>(order.size()); d < rank; ++d) order.push_back(d);
+  Tensor tensor;
+  fa3_tensor& view = tensor.view;
+  view.dtype = dtype;
+  view.rank = rank;
+  std::copy(shape.begin(), shape.end(), view.shape);
+  int64_t stride = 1;
+  for (int at = rank - 1; at >= 0; --at) {
+    const int d = order[at];
+    const bool broadcast =
+        std::find(memory.broadcast.begin(), memory.broadcast.end(), d) != memory.broadcast.end();
+    view.stride[d] = broadcast ? 0 : stride;
+    if (!broadcast) stride *= std::max<int64_t>(shape[d], 1);
+    if (at == rank - 1) stride += memory.padding;
+  }
+  // Data aligned to an element, not more.
+  const size_t before = kGuardBytes + element_bytes(dtype);
+  tensor.storage = std::make_shared<Storage>(before + stride * element_bytes(dtype) + kGuardBytes);
+  view.data = tensor.storage->data() + before;
+  // A dense tensor may leave its strides out: do, so that this is tried as well.
+  if (memory.order.empty() && memory.padding == 0 && memory.broadcast.empty())
+    std::fill_n(view.stride, rank, 0);
+  tensor.storage->claim(view);
+  return tensor;
+}
+
+std::vector<Tensor> make_interleaved(int32_t dtype, std::vector<int64_t> shape, int dim,
+                                     const std::vector<int64_t>& extents) {
+  shape[dim] = 0;
+  for (const int64_t extent : extents) shape[dim] += extent;
+  const Tensor whole = make_tensor(dtype, shape);
+  const Index strides = strides_of(whole.view);
+  std::vector<Tensor> parts;
+  auto* data = static_cast<std::byte*>(whole.view.data);
+  for (const int64_t extent : extents) {
+    Tensor part = whole;
+    part.view.data = data;
+    part.view.shape[dim] = extent;
+    std::copy_n(strides.begin(), part.view.rank, part.view.stride);
+    parts.push_back(part);
+    data += extent * strides[dim] * element_bytes(dtype);
+  }
+  return parts;
+}
+
+}  // namespace fa3::verify
