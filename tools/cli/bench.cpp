@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// bench.cpp — `fa3 bench`: how fast a backend is, on one problem or on a file of named ones.
+#include <algorithm>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "commands.h"
+#include "error.h"
+#include "output.h"
+#include "problem.h"
+#include "session.h"
+#include "tools/verify/check.h"
+#include "work.h"
+
+namespace fa3::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct BenchOptions {
+  ProblemOptions problem;
+  SessionOptions session;
+  std::vector<std::string> cases;
+  std::string only;
+  int64_t warmup = 1;
+  int64_t repetitions = 10;
+  bool no_verify = false;
+};
+
+struct Case {
+  std::string name;
+  verify::Config config;  // backward: only the backward is timed
+};
+
+struct Times {
+  double median_s = 0, p10_s = 0, p90_s = 0;
+};
+
+// ---- Cases ----
+
+template <class T>
+void read(const Json& j, const char* key, T& value) {
+  if (j.contains(key)) value = j.at(key).get<T>();
+}
+
+Case parse_case(const Json& j) {
+  Case c{j.at("name").get<std::string>(), {}};
+  verify::Config& x = c.config;
+  x.backward = j.value("op", "forward") == "backward";
+  x.dtype = dtype_value(j.at("dtype").get<std::string>());
+  read(j, "varlen_q", x.varlen_q);
+  read(j, "varlen_kv", x.varlen_kv);
+  x.batch = std::max(std::ssize(x.varlen_q), std::ssize(x.varlen_kv));
+  read(j, "batch", x.batch);
+  read(j, "heads_q", x.heads_q);
+  x.heads_kv = x.heads_q;
+  read(j, "heads_kv", x.heads_kv);
+  read(j, "seqlen_q", x.seqlen_q);
+  x.seqlen_kv = x.seqlen_q;
+  read(j, "seqlen_kv", x.seqlen_kv);
+  read(j, "head_dim_qk", x.head_dim_qk);
+  x.head_dim_v = x.head_dim_qk;
+  read(j, "head_dim_v", x.head_dim_v);
+  read(j, "softmax_scale", x.softmax_scale);
+  read(j, "softcap", x.softcap);
+  const std::string mask = j.value("mask", "full");
+  if (mask != "full" && mask != "causal" && mask != "window")
+    fail(kBadInput, "mask '{}', need full, causal or window", mask);
+  if (mask == "causal") x.mask = FA3_MASK_CAUSAL;
+  if (mask == "window") {
+    x.mask = FA3_MASK_WINDOW;
+    read(j, "left", x.left);
+    read(j, "right", x.right);
+  }
+  if (const std::string why = verify::contradiction(x); !why.empty()) fail(kBadInput, "{}", why);
+  return c;
+}
+
+void read_cases(const std::string& path, std::vector<Case>& cases) {
+  std::ifstream file(path);
+  if (!file) fail(kBadInput, "--cases: {}: cannot be read; name a JSON file of cases", path);
+  size_t index = 0;
+  try {
+    for (const Json& j : Json::parse(file)) {
+      cases.push_back(parse_case(j));
+      ++index;
+    }
+  } catch (const Json::exception& e) {
+    fail(kBadInput, "--cases: {}: case {}: {}", path, index, e.what());
+  } catch (const CliError& e) {
+    fail(kBadInput, "--cases: {}: case {}: {}", path, index, e.what());
+  }
+}
+
+std::vector<Case> collect_cases(const BenchOptions& o) {
+  std::vector<Case> cases;
+  for (const std::string& path : o.cases) read_cases(path, cases);
+  if (o.cases.empty()) {
+    verify::Config config = make_config(o.problem);
+    config.seed = 1;
+    if (const std::string why = verify::contradiction(config); !why.empty()) fail(kUsage, "{}", why);
+    const bool backward = config.backward;
+    config.backward = false;
+    cases.push_back({"forward", config});
+    config.backward = true;
+    if (backward) cases.push_back({"backward", config});
+  }
+  std::erase_if(cases, [&](const Case& c) { return c.name.find(o.only) == std::string::npos; });
+  if (cases.empty()) fail(kBadInput, "--only: no case has '{}' in its name", o.only);
+  return cases;
+}
+
+// ---- Measuring ----
+
+// A piece of a case that is quick to check and takes the same code paths: fewer heads and sequences, shorter ones,
+// of lengths that divide no tile.
+verify::Config slice(verify::Config c) {
+  constexpr int64_t kLongest = 173;
+  const int64_t group = c.heads_kv > 0 ? c.heads_q / c.heads_kv : 1;
+  c.heads_kv = std::min<int64_t>(c.heads_kv, 1);
+  c.heads_q = std::min(c.heads_q, c.heads_kv * group);
+  c.batch = std::min<int64_t>(c.batch, 2);
+  for (std::vector<int64_t>* lengths : {&c.varlen_q, &c.varlen_kv}) {
+    if (lengths->size() > 2) lengths->resize(2);
+    for (int64_t& n : *lengths) n = std::min(n, kLongest);
+  }
+  c.seqlen_q = std::min(c.seqlen_q, kLongest);
+  c.seqlen_kv = std::min(c.seqlen_kv, kLongest);
+  return c;
+}
+
+void verify_slice(const Case& c, Session& session, const std::string& backend) {
+  const verify::Config config = slice(c.config);
+  const verify::Report report = verify::check(config, session.context());
+  if (report.status != FA3_OK) fail(code_of(report.status), "{}: {}", c.name, report.error);
+  if (!report.ok)
+    fail(kCheckFailed, "{}: a slice of it is wrong, so nothing is measured; see {}", c.name,
+         verify::replay_command(config, backend));
+}
+
+template <class Args>
+Times time_runs(const BenchOptions& o, const Case& c, Session& session, const Args& args) {
+  const Prepared plan = session.prepare(args);
+  for (int64_t i = 0; i < o.warmup; ++i) session.run(plan, args, c.name.c_str());
+  std::vector<double> seconds;
+  for (int64_t i = 0; i < o.repetitions; ++i)
+    seconds.push_back(session.run(plan, args, c.name.c_str()));
+  std::sort(seconds.begin(), seconds.end());
+  const auto quantile = [&](double q) {  // the nearest of those measured
+    return seconds[static_cast<size_t>(q * static_cast<double>(seconds.size() - 1) + 0.5)];
+  };
+  return {quantile(0.5), quantile(0.1), quantile(0.9)};
+}
+
+Times measure(const BenchOptions& o, const Case& c, Session& session, double* flops) {
+  session.require_supported(shapes_forward(c.config));
+  if (c.config.backward) session.require_supported(shapes_backward(c.config));
+  require_memory(c.config, session.device().memory_bytes);
+  if (!o.no_verify) verify_slice(c, session, o.session.backend);
+  const verify::Tensors tensors = verify::make_tensors(c.config);
+  const fa3_forward_args forward = verify::forward_args(c.config, tensors);
+  *flops = forward_flops(forward) * (c.config.backward ? kBackwardToForward : 1);
+  if (!c.config.backward) return time_runs(o, c, session, forward);
+  session.run(session.prepare(forward), forward, "forward");  // makes o and lse
+  return time_runs(o, c, session, verify::backward_args(c.config, tensors));
+}
+
+// ---- Reporting ----
+
+Json to_json(const BenchOptions& o, const Case& c, const Session& session, const Times& t, double flops) {
+  const fa3_device_info device = session.device();
+  const verify::Config& x = c.config;
+  Json j;
+  j["name"] = c.name;
+  j["op"] = x.backward ? "backward" : "forward";
+  j["dtype"] = verify::dtype_text(x.dtype);
+  j["batch"] = x.batch;
+  j["heads_q"] = x.heads_q;
+  j["heads_kv"] = x.heads_kv;
+  if (x.varlen_q.empty()) j["seqlen_q"] = x.seqlen_q; else j["varlen_q"] = x.varlen_q;
+  if (x.varlen_kv.empty()) j["seqlen_kv"] = x.seqlen_kv; else j["varlen_kv"] = x.varlen_kv;
+  j["head_dim_qk"] = x.head_dim_qk;
+  j["head_dim_v"] = x.head_dim_v;
+  j["mask"] = mask_text({x.mask, x.left, x.right});
+  j["softcap"] = x.softcap;
+  j["backend"] = backend_name(device.backend);
+  j["device"] = device.name;
+  j["instruction_set"] = device.instruction_set;
+  j["threads"] = device.num_threads;
+  j["version"] = fa3_version();
+  j["verified"] = !o.no_verify;
+  j["repetitions"] = o.repetitions;
+  j["median_ms"] = 1e3 * t.median_s;
+  j["p10_ms"] = 1e3 * t.p10_s;
+  j["p90_ms"] = 1e3 * t.p90_s;
+  j["flops"] = flops;
+  j["gflops"] = t.median_s > 0 ? flops / t.median_s * 1e-9 : 0;
+  return j;
+}
+
+int bench(const BenchOptions& o) {
+  const std::vector<Case> cases = collect_cases(o);
+  Session session(o.session.backend, o.session.threads, !o.session.quiet);
+  const fa3_device_info device = session.device();
+  size_t width = 4;
+  for (const Case& c : cases) width = std::max(width, c.name.size());
+  const bool table = !o.session.json && !o.session.quiet;
+  if (table) {
+    print(fmt::format("{} on {} ({}, {} threads); {} repetitions after {} to warm up; times in ms\n",
+                      backend_name(device.backend), device.name, device.instruction_set,
+                      device.num_threads, o.repetitions, o.warmup));
+    if (cases.size() == 1) print(problem_text(cases[0].config) + "\n");
+    print(fmt::format("\n{:<{}}  {:>10} {:>10} {:>10} {:>10}\n", "case", width, "median", "p10", "p90", "GFLOP/s"));
+    flush();
+  }
+  for (const Case& c : cases) {
+    double flops = 0;
+    const Times t = measure(o, c, session, &flops);
+    if (o.session.json) print(to_json(o, c, session, t, flops).dump() + "\n");
+    if (table)
+      print(fmt::format("{:<{}}  {:>10.4g} {:>10.4g} {:>10.4g} {:>10.4g}\n", c.name, width, 1e3 * t.median_s,
+                        1e3 * t.p10_s, 1e3 * t.p90_s, t.median_s > 0 ? flops / t.median_s * 1e-9 : 0));
+    flush();
+  }
+  return kDone;
+}
+
+}  // namespace
+
+Action add_bench(CLI::App& app) {
+  auto o = std::make_shared<BenchOptions>();
+  app.description(
+      "Times planned runs on random tensors with warm caches, after a check of a slice of each problem.\n"
+      "FLOP/s count visible pairs of query and key only: 2 (head_dim + head_dim_v) each per query head\n"
+      "forward, 2.5 times that backward.");
+  add_problem_options(app, o->problem);
+  app.add_option("--cases", o->cases, "JSON file: an array of named problems, instead of the options above; repeatable")
+      ->type_name("FILE.json")
+      ->expected(1)
+      ->take_all()
+      ->group("Measurement");
+  app.add_option("--only", o->only, "Only cases with this text in their name")
+      ->type_name("TEXT")
+      ->group("Measurement");
+  app.add_option("--warmup", o->warmup, "Runs before the measured ones")
+      ->type_name("N")
+      ->check(whole_number(0))
+      ->capture_default_str()
+      ->group("Measurement");
+  app.add_option("--repetitions", o->repetitions, "Measured runs")
+      ->type_name("N")
+      ->check(whole_number(1))
+      ->capture_default_str()
+      ->group("Measurement");
+  app.add_flag("--no-verify", o->no_verify, "Measure without the check")->group("Measurement");
+  add_session_options(app, o->session);
+  return [o] { return bench(*o); };
+}
+
+}  // namespace fa3::cli

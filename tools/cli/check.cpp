@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// check.cpp — `fa3 check`: is a backend as exact as it should be, on a generated problem or on a file?
+#include "tools/verify/check.h"
+
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "commands.h"
+#include "error.h"
+#include "expectation.h"
+#include "file_problem.h"
+#include "output.h"
+#include "problem.h"
+#include "session.h"
+
+namespace fa3::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kGeneratedGroup = "Generated problem";
+constexpr const char* kFileGroup = "File";
+
+struct CheckOptions {
+  FileOptions file;  // path "" = a generated problem
+  ProblemOptions problem;
+  SessionOptions session;
+  std::string layout;
+  int64_t spare_q = 0, spare_kv = 0;
+  std::string seqused_q, seqused_kv;
+  bool no_lse = false, dlse = false;
+  double magnitude = 1;
+  uint64_t seed = 0;
+  std::string expect;
+  double tolerance = 0;  // 0 = by the output's type
+};
+
+struct Verdict {
+  bool ok = true;
+  std::vector<verify::OutputResult> outputs;
+  std::optional<Expectation> expectation;
+  std::string problem;  // one line
+  std::string replay;
+};
+
+bool all_ok(const std::vector<verify::OutputResult>& outputs) {
+  return std::all_of(outputs.begin(), outputs.end(), [](const auto& r) { return r.ok; });
+}
+
+void fill_nan(const fa3_tensor& t) {
+  if (t.rank > 0) verify::fill(t, std::nan(""));
+}
+
+Verdict check_file(const CheckOptions& o, Session& session) {
+  const tools::TensorFile file = open_file(o.file);
+  FileOptions options = o.file;
+  options.dtype = o.problem.dtype.value_or("file");
+  options.out_dtype = options.grad_dtype = o.problem.out_dtype;
+  if (!o.layout.empty()) options.layout = o.layout;
+  if (options.layout != "bshd" && options.layout != "bhsd")
+    fail(kUsage, "--layout: got '{}', need bshd or bhsd for a file", options.layout);
+  const FileProblem problem = load_problem(file, options, o.problem.score, o.problem.backward);
+  const fa3_forward_args forward = problem.forward_args();
+  const Prepared plan = session.prepare(forward);
+  for (const fa3_tensor* t : {&forward.o, &forward.lse}) fill_nan(*t);
+  session.run(plan, forward, "forward");
+  Verdict v;
+  v.problem = fmt::format("{}: q {}, {}", o.file.path, tensor_text(problem.q), mask_text(problem.mask));
+  v.outputs = verify::compare_forward(forward);
+  if (o.problem.backward) {
+    const fa3_backward_args backward = problem.backward_args();
+    const Prepared backward_plan = session.prepare(backward);
+    for (const fa3_tensor* t : {&backward.dq, &backward.dk, &backward.dv}) fill_nan(*t);
+    session.run(backward_plan, backward, "backward");
+    for (verify::OutputResult& r : verify::compare_backward(backward)) v.outputs.push_back(std::move(r));
+  }
+  v.ok = all_ok(v.outputs);
+  if (!o.expect.empty()) {
+    const HostTensor expected = load(file, o.expect, FA3_F32);
+    const double tolerance = o.tolerance > 0 ? o.tolerance : default_tolerance(forward.o.dtype);
+    v.expectation = compare_expected(forward.o, expected.view(problem.heads_first), o.expect, tolerance);
+    v.ok = v.ok && v.expectation->ok;
+  }
+  return v;
+}
+
+constexpr verify::Layout kLayouts[] = {
+    verify::Layout::kDense,  verify::Layout::kHeadsFirst,  verify::Layout::kSeqFirst,
+    verify::Layout::kPadded, verify::Layout::kInterleaved, verify::Layout::kBroadcast};
+
+verify::Layout layout_value(const std::string& name) {
+  for (const verify::Layout layout : kLayouts)
+    if (name == verify::layout_name(layout)) return layout;
+  fail(kUsage,
+       "--layout: got '{}', need dense, heads_first, seq_first, padded, interleaved or broadcast for a generated "
+       "problem",
+       name);
+}
+
+verify::Config generated_config(const CheckOptions& o) {
+  verify::Config c = make_config(o.problem);
+  c.spare_q = o.spare_q;
+  c.spare_kv = o.spare_kv;
+  if (!o.seqused_q.empty()) c.seqused_q = parse_integers("--seqused-q", o.seqused_q);
+  if (!o.seqused_kv.empty()) c.seqused_kv = parse_integers("--seqused-kv", o.seqused_kv);
+  c.lse = !o.no_lse;
+  c.dlse = o.dlse;
+  c.magnitude = o.magnitude;
+  if (!o.layout.empty()) c.layout = layout_value(o.layout);
+  c.seed = o.seed;
+  if (const std::string why = verify::contradiction(c); !why.empty())
+    fail(kUsage, "the options contradict each other: {}", why);
+  return c;
+}
+
+Verdict check_generated(const CheckOptions& o, Session& session) {
+  const verify::Config config = generated_config(o);
+  // What the library declines shows here, before tensors of any size are made.
+  session.require_supported(shapes_forward(config));
+  if (config.backward) session.require_supported(shapes_backward(config));
+  require_memory(config, session.device().memory_bytes);
+  session.progress().start("check");
+  const verify::Report report = verify::check(config, session.context());
+  session.progress().finish();
+  if (report.status != FA3_OK) fail(code_of(report.status), "{}", report.error);
+  Verdict v;
+  v.ok = report.ok;
+  v.outputs = report.outputs;
+  v.problem = problem_text(config);
+  if (!report.error.empty()) v.problem += "\n" + report.error;
+  v.replay = verify::replay_command(config, o.session.backend);
+  return v;
+}
+
+Json number(double x) { return std::isfinite(x) ? Json(x) : Json(fmt::format("{}", x)); }
+
+Json to_json(const CheckOptions& o, const Verdict& v, const char* backend) {
+  Json j;
+  j["ok"] = v.ok;
+  j["seed"] = o.file.path.empty() ? Json(o.seed) : Json(nullptr);
+  j["backend"] = backend;
+  j["outputs"] = Json::object();
+  for (const verify::OutputResult& r : v.outputs)
+    j["outputs"][r.name] = {{"ok", r.ok}, {"max_err", number(r.max_err)}, {"bound", number(r.bound)}, {"where", r.where}};
+  if (v.expectation) {
+    const Expectation& e = *v.expectation;
+    j["expected"] = {{"ok", e.ok},       {"tensor", o.expect},          {"max_err", number(e.max_err)},
+                     {"rmse", number(e.rmse)}, {"bound", number(e.bound)}, {"where", e.where}};
+  }
+  return j;
+}
+
+std::string to_text(const CheckOptions& o, const Verdict& v, const char* backend) {
+  std::string text = fmt::format("{}\nbackend {}", v.problem, backend);
+  if (o.file.path.empty()) text += fmt::format(", seed {}", o.seed);
+  text += fmt::format("\n\n{:<10} {:>12} {:>12}  {:<8} {}\n", "output", "max error", "bound", "", "at");
+  const auto row = [&](const std::string& name, double error, double bound, bool ok, const std::string& where) {
+    text += fmt::format("{:<10} {:>12.4g} {:>12.4g}  {:<8} {}\n", name, error, bound, ok ? "ok" : "FAILED", where);
+  };
+  for (const verify::OutputResult& r : v.outputs) row(r.name, r.max_err, r.bound, r.ok, r.where);
+  if (v.expectation) {
+    const Expectation& e = *v.expectation;
+    text += fmt::format("\no against the file's tensor '{}': largest difference {:.4g} at {}, RMSE {:.4g}, allowed {:.4g}: {}\n",
+                        o.expect, e.max_err, e.where, e.rmse, e.bound, e.ok ? "ok" : "FAILED");
+  }
+  text += v.ok ? "\nok: every error is within its bound\n" : "\nFAILED\n";
+  if (!v.ok && !v.replay.empty()) text += "replay: " + v.replay + "\n";
+  return text;
+}
+
+int check(const CheckOptions& o) {
+  Session session(o.session.backend, o.session.threads, !o.session.quiet);
+  const Verdict v = o.file.path.empty() ? check_generated(o, session) : check_file(o, session);
+  const char* backend = backend_name(session.device().backend);
+  if (o.session.json)
+    print(to_json(o, v, backend).dump() + "\n");
+  else if (!o.session.quiet)
+    print(to_text(o, v, backend));
+  return v.ok ? kDone : kCheckFailed;
+}
+
+// Options that describe a generated problem mean nothing for a file, and the other way round.
+void check_usage(const CLI::App& app, bool with_file) {
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->count() == 0) continue;
+    const std::string& group = option->get_group();
+    if (with_file && (group == kSizeGroup || group == kGeneratedGroup))
+      fail(kUsage, "{}: is for generated problems; leave it or the file out", option->get_name());
+    if (!with_file && (group == kTensorGroup || group == kFileGroup))
+      fail(kUsage, "{}: is for files; name a file or leave it out", option->get_name());
+  }
+}
+
+void add_generated_options(CLI::App& app, CheckOptions& o) {
+  const auto add = [&app](const char* name, auto& value, const char* type, const char* text) {
+    return app.add_option(name, value, text)->type_name(type)->group(kGeneratedGroup);
+  };
+  add("--seed", o.seed, "N", "Seed of the tensors' values")
+      ->check(whole_number(0))
+      ->capture_default_str();
+  add("--magnitude", o.magnitude, "X",
+      "Standard deviation of q (of k, v, do it is 1); large: one key takes nearly all weight")
+      ->check(real_number())
+      ->capture_default_str();
+  const char* spare = "Unused packed rows after the last sequence";
+  add("--spare-q", o.spare_q, "N", spare)->check(whole_number(0))->capture_default_str();
+  add("--spare-kv", o.spare_kv, "N", spare)->check(whole_number(0))->capture_default_str();
+  add("--seqused-q", o.seqused_q, "N,N,...", "Queries that count, per sequence [all]");
+  add("--seqused-kv", o.seqused_kv, "N,N,...", "Keys that count, per sequence [all]");
+  app.add_flag("--no-lse", o.no_lse, "Forward without LSE")->group(kGeneratedGroup);
+  app.add_flag("--dlse", o.dlse, "Backward with a gradient of LSE")->group(kGeneratedGroup);
+}
+
+}  // namespace
+
+Action add_check(CLI::App& app) {
+  auto o = std::make_shared<CheckOptions>();
+  app.description(
+      "Runs a backend and the FP64 reference on the same tensors. An output passes when its error is at most twice\n"
+      "that of a naive computation in the same precision, plus a rounding floor, and NaN and Inf stand where they do\n"
+      "in the reference. Without a file a problem is made from the sizes and the seed.");
+  app.add_option("input", o->file.path, "Safetensors file with the tensors q, k, v [a generated problem]")
+      ->type_name("IN.safetensors");
+  add_problem_options(app, o->problem);
+  add_generated_options(app, *o);
+  app.add_option("--expect", o->expect, "Compare o with this tensor of the file too")
+      ->type_name("NAME")
+      ->group(kFileGroup);
+  app.add_option("--tolerance", o->tolerance,
+                 "Largest difference from --expect, relative to its largest element "
+                 "[1e-5 for f32, 2^-9 for f16, 2^-6 for bf16]")
+      ->type_name("X")
+      ->check(real_number())
+      ->group(kFileGroup);
+  app.add_option("--layout", o->layout,
+                 "Order in memory. Of a file's rank-4 tensors: bshd, bhsd [bshd]. Of a generated problem: dense, "
+                 "heads_first, seq_first, padded, interleaved (packed QKV), broadcast [dense]")
+      ->type_name("NAME")
+      ->group("Attention");
+  add_tensor_options(app, o->file);
+  add_session_options(app, o->session);
+  return [o, &app] {
+    check_usage(app, !o->file.path.empty());
+    return check(*o);
+  };
+}
+
+}  // namespace fa3::cli

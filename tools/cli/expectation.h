@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// expectation.h — an output beside a tensor that somebody else computed.
+#pragma once
+
+#include <string>
+
+#include "fa3/fa3.h"
+
+namespace fa3::cli {
+
+struct Expectation {
+  bool ok = true;
+  double max_err = 0;  // largest |ours − expected|; NaN when either is
+  double rmse = 0;     // √mean (ours − expected)²
+  double bound = 0;    // what max_err may be: tolerance · largest |expected|
+  std::string where;   // index of the largest difference
+};
+
+// What two exact implementations that round differently may differ by, relative to the largest expected element.
+double default_tolerance(int32_t dtype);
+
+// Compares o with the tensor `name` of its shape. Throws CliError{kBadInput} when the shapes differ.
+Expectation compare_expected(const fa3_tensor& ours, const fa3_tensor& expected,
+                             const std::string& name, double tolerance);
+
+}  // namespace fa3::cli

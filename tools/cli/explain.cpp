@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// explain.cpp — `fa3 explain`: how a problem would be computed.
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "commands.h"
+#include "error.h"
+#include "outline.h"
+#include "output.h"
+#include "problem.h"
+#include "session.h"
+
+namespace fa3::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct ExplainOptions {
+  ProblemOptions problem;
+  SessionOptions session;
+};
+
+int explain(const ExplainOptions& o) {
+  const verify::Config config = make_config(o.problem);
+  Session session(o.session.backend, o.session.threads, false);
+  const std::string plan = config.backward ? session.explain(shapes_backward(config))
+                                           : session.explain(shapes_forward(config));
+  if (o.session.json)
+    print(Json::parse(plan).dump(2) + "\n");
+  else if (!o.session.quiet)
+    print(outline(Json::parse(plan)));
+  return kDone;
+}
+
+}  // namespace
+
+Action add_explain(CLI::App& app) {
+  auto o = std::make_shared<ExplainOptions>();
+  add_problem_options(app, o->problem);
+  add_session_options(app, o->session);
+  return [o] { return explain(*o); };
+}
+
+}  // namespace fa3::cli

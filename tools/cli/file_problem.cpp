@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// file_problem.cpp — from a file to the arguments of the library.
+#include "file_problem.h"
+
+#include "error.h"
+
+namespace fa3::cli {
+namespace {
+
+HostTensor load_optional(const tools::TensorFile& file, const OptionalName& name,
+                         const char* default_name, fa3_dtype cast) {
+  if (!name.has_value() && file.find(default_name) == nullptr) return {};
+  if (name.has_value() && name->empty()) return {};
+  HostTensor t = load(file, name.value_or(default_name), cast);
+  return t;
+}
+
+// q, k or v: what the library cannot say with the file's names.
+void check_rank(const HostTensor& t) {
+  if (t.shape.size() == 3 || t.shape.size() == 4) return;
+  fail(kBadInput,
+       "tensor '{}': shape {}, need rank 4 (batch, seqlen, heads, head_dim) or, packed, 3 (tokens, "
+       "heads, head_dim)",
+       t.name, shape_text(t.shape));
+}
+
+fa3_dtype output_dtype(const std::string& option, fa3_dtype input) {
+  return option == "f32" ? FA3_F32 : input;
+}
+
+template <class Args>
+Args common_args(const FileProblem& p) {
+  Args a = {};
+  a.struct_size = sizeof a;
+  a.q = p.q.view(p.heads_first);
+  a.k = p.k.view(p.heads_first);
+  a.v = p.v.view(p.heads_first);
+  a.o = p.o.view(p.heads_first);
+  a.lse = p.lse.view();
+  a.cu_seqlens_q = p.cu_seqlens_q.view();
+  a.cu_seqlens_kv = p.cu_seqlens_kv.view();
+  a.seqused_q = p.seqused_q.view();
+  a.seqused_kv = p.seqused_kv.view();
+  a.max_seqlen_q = p.max_seqlen_q;
+  a.max_seqlen_kv = p.max_seqlen_kv;
+  a.mask = p.mask.kind;
+  a.left = p.mask.left;
+  a.right = p.mask.right;
+  a.softmax_scale = p.softmax_scale;
+  a.softcap = p.softcap;
+  return a;
+}
+
+void allocate_outputs(const FileOptions& options, bool backward, FileProblem& p) {
+  const fa3_dtype out = output_dtype(options.out_dtype, p.q.dtype);
+  std::vector<int64_t> shape = p.q.shape;
+  shape.back() = p.v.shape.back();
+  p.o = allocate("o", out, shape);
+  const fa3_tensor q = p.q.view(p.heads_first);  // (batch, seqlen, heads, d) or (tokens, heads, d)
+  const bool dense = q.rank == 4;
+  p.lse = allocate("lse", FA3_F32,
+                   dense ? std::vector<int64_t>{q.shape[0], q.shape[2], q.shape[1]}
+                         : std::vector<int64_t>{q.shape[1], q.shape[0]});
+  if (!backward) return;
+  const fa3_dtype grad = output_dtype(options.grad_dtype, p.q.dtype);
+  p.dq = allocate("dq", grad, p.q.shape);
+  p.dk = allocate("dk", grad, p.k.shape);
+  p.dv = allocate("dv", grad, p.v.shape);
+}
+
+}  // namespace
+
+void add_type_options(CLI::App& app, FileOptions& o) {
+  const auto type = [&app](const char* option, std::string& value, const char* text,
+                           const std::vector<std::string>& names) {
+    app.add_option(option, value, text)
+        ->type_name("TYPE")
+        ->check(one_of(names))
+        ->capture_default_str()
+        ->group("Input");
+  };
+  type("--dtype", o.dtype,
+       "Type to cast q, k, v (and do) to on load: file (none), f32, f16, bf16; F64 needs a cast",
+       {"file", "f32", "f16", "bf16"});
+  type("--out-dtype", o.out_dtype, "Type of o: input (that of q), f32", {"input", "f32"});
+  type("--grad-dtype", o.grad_dtype, "Type of dq, dk, dv: input (that of q), f32", {"input", "f32"});
+}
+
+void add_layout_option(CLI::App& app, FileOptions& o) {
+  app.add_option("--layout", o.layout,
+                 "Order of rank-4 tensors, read and written: bshd (batch, seqlen, heads, head_dim) or "
+                 "bhsd (batch, heads, seqlen, head_dim); taken by strides, not copied")
+      ->type_name("NAME")
+      ->check(one_of({"bshd", "bhsd"}))
+      ->capture_default_str()
+      ->group("Input");
+}
+
+void add_tensor_options(CLI::App& app, FileOptions& o) {
+  const auto name = [&app](const char* option, auto& value, const char* text) {
+    return app.add_option(option, value, text)->type_name("NAME")->group(kTensorGroup);
+  };
+  name("--q-name", o.q, "Queries")->capture_default_str();
+  name("--k-name", o.k, "Keys")->capture_default_str();
+  name("--v-name", o.v, "Values")->capture_default_str();
+  name("--do-name", o.dout, "Gradient of o, for --backward")->capture_default_str();
+  name("--dlse-name", o.dlse, "Gradient of lse, for --backward [dlse if in the file]; \"\" = none");
+  name("--cu-seqlens-q-name", o.cu_seqlens_q,
+       "First row of each packed query sequence and the end, I32 (batch + 1) [cu_seqlens_q if in the "
+       "file]; \"\" = none");
+  name("--cu-seqlens-kv-name", o.cu_seqlens_kv, "The same for keys [cu_seqlens_kv if in the file]");
+  name("--seqused-q-name", o.seqused_q,
+       "Queries that count per sequence, I32 (batch) [seqused_q if in the file]; \"\" = none");
+  name("--seqused-kv-name", o.seqused_kv, "The same for keys [seqused_kv if in the file]");
+  app.add_option("--max-seqlen-q", o.max_seqlen_q,
+                 "Upper bound of the lengths of packed query sequences, in tokens; 0 = all tokens")
+      ->type_name("N")
+      ->check(whole_number(0))
+      ->capture_default_str()
+      ->group(kTensorGroup);
+  app.add_option("--max-seqlen-kv", o.max_seqlen_kv, "The same for keys")
+      ->type_name("N")
+      ->check(whole_number(0))
+      ->capture_default_str()
+      ->group(kTensorGroup);
+  app.add_flag("--mmap", o.mmap, "Map the file instead of reading it; it must not change meanwhile")
+      ->group(kTensorGroup);
+}
+
+fa3_forward_args FileProblem::forward_args() const { return common_args<fa3_forward_args>(*this); }
+
+fa3_backward_args FileProblem::backward_args() const {
+  fa3_backward_args a = common_args<fa3_backward_args>(*this);
+  a.dout = dout.view(heads_first);
+  a.dlse = dlse.view();
+  a.dq = dq.view(heads_first);
+  a.dk = dk.view(heads_first);
+  a.dv = dv.view(heads_first);
+  return a;
+}
+
+tools::TensorFile open_file(const FileOptions& options) {
+  return tools::TensorFile::open(options.path,
+                                 options.mmap ? tools::Access::kMap : tools::Access::kRead);
+}
+
+FileProblem load_problem(const tools::TensorFile& file, const FileOptions& options,
+                         const ScoreOptions& score, bool backward) {
+  FileProblem p;
+  p.mask = parse_mask(score);
+  p.softmax_scale = score.softmax_scale;
+  p.softcap = score.softcap;
+  p.heads_first = options.layout == "bhsd";
+  p.max_seqlen_q = options.max_seqlen_q;
+  p.max_seqlen_kv = options.max_seqlen_kv;
+
+  const fa3_dtype cast = options.dtype == "file" ? FA3_DTYPE_NONE : dtype_value(options.dtype);
+  p.q = load(file, options.q, cast);
+  p.k = load(file, options.k, cast);
+  p.v = load(file, options.v, cast);
+  for (const HostTensor* t : {&p.q, &p.k, &p.v}) check_rank(*t);
+  p.cu_seqlens_q = load_optional(file, options.cu_seqlens_q, "cu_seqlens_q", FA3_DTYPE_NONE);
+  p.cu_seqlens_kv = load_optional(file, options.cu_seqlens_kv, "cu_seqlens_kv", FA3_DTYPE_NONE);
+  p.seqused_q = load_optional(file, options.seqused_q, "seqused_q", FA3_DTYPE_NONE);
+  p.seqused_kv = load_optional(file, options.seqused_kv, "seqused_kv", FA3_DTYPE_NONE);
+  if (backward) {
+    // dout has the type of o, which a cast of the inputs changes too.
+    p.dout = load(file, options.dout, cast == FA3_DTYPE_NONE ? cast : output_dtype(options.out_dtype, cast));
+    p.dlse = load_optional(file, options.dlse, "dlse", FA3_F32);
+  }
+  allocate_outputs(options, backward, p);
+  return p;
+}
+
+}  // namespace fa3::cli

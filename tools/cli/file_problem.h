@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// file_problem.h — an attention call on the tensors of a safetensors file: options, inputs, outputs, arguments.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "host_tensor.h"
+#include "options.h"
+
+namespace fa3::cli {
+
+// An optional tensor's name: none = the default name where the file has such a tensor, "" = never.
+using OptionalName = std::optional<std::string>;
+
+struct FileOptions {
+  std::string path;
+  std::string q = "q", k = "k", v = "v", dout = "do";
+  OptionalName dlse, cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv;
+  std::string dtype = "file";
+  std::string out_dtype = "input";
+  std::string grad_dtype = "input";
+  std::string layout = "bshd";
+  int64_t max_seqlen_q = 0;
+  int64_t max_seqlen_kv = 0;
+  bool mmap = false;
+};
+
+void add_type_options(CLI::App& app, FileOptions& options);    // --dtype, --out-dtype, --grad-dtype
+void add_layout_option(CLI::App& app, FileOptions& options);   // --layout
+void add_tensor_options(CLI::App& app, FileOptions& options);  // names, bounds, --mmap
+inline constexpr const char* kTensorGroup = "Tensors";         // of add_tensor_options
+
+struct FileProblem {
+  HostTensor q, k, v, dout, dlse;
+  HostTensor cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv;
+  HostTensor o, lse, dq, dk, dv;  // outputs, uninitialised
+  bool heads_first = false;
+  int64_t max_seqlen_q = 0, max_seqlen_kv = 0;
+  Mask mask;
+  double softmax_scale = 0, softcap = 0;
+
+  fa3_forward_args forward_args() const;
+  fa3_backward_args backward_args() const;
+};
+
+// Loads the inputs and makes the outputs. Throws TensorFileError, CliError{kUsage, kBadInput}.
+FileProblem load_problem(const tools::TensorFile& file, const FileOptions& options,
+                         const ScoreOptions& score, bool backward);
+
+tools::TensorFile open_file(const FileOptions& options);
+
+}  // namespace fa3::cli

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// interrupt.h — Ctrl-C asks the running work to stop; the program then cleans up and exits with
+// 130.
+#pragma once
+
+namespace fa3::cli {
+
+// Catches SIGINT and SIGTERM: they end the process at once.
+void install_interrupt_handler();
+
+// From here on they only set a flag: the program is to stop, remove its temporary files and exit.
+void defer_interrupts();
+
+// True once the user has asked to stop.
+bool interrupted();
+
+// Throws CliError{kInterrupted} once the user has asked to stop. For loops outside the library.
+void stop_if_interrupted();
+
+}  // namespace fa3::cli

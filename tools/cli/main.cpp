@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// main.cpp — the command `fa3`: picks the subcommand and turns every failure into one line and an exit code.
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <new>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "commands.h"
+#include "error.h"
+#include "fa3/fa3.h"
+#include "interrupt.h"
+#include "output.h"
+#include "tensor_file/tensor_file.h"
+
+namespace fa3::cli {
+namespace {
+
+constexpr const char* kFooter =
+    "Exit codes: 0 done, 1 check failed, 2 usage, 3 bad input, 4 unsupported, 5 failed while running,\n"
+    "130 interrupted. Results go to stdout, errors and the progress bar to stderr.";
+
+struct Command {
+  const char* name;
+  const char* summary;
+  Action (*add)(CLI::App&);
+};
+
+constexpr Command kCommands[] = {
+    {"run", "Compute attention on the tensors of a safetensors file", &add_run},
+    {"check", "Compare a backend with the FP64 reference, on a generated problem or a file", &add_check},
+    {"bench", "Measure speed", &add_bench},
+    {"info", "Show version, build, device, backends and environment", &add_info},
+    {"explain", "Show how a problem would be computed, without computing it", &add_explain},
+};
+
+ExitCode code_of(tools::TensorFileError::Kind kind) {
+  using Kind = tools::TensorFileError::Kind;
+  switch (kind) {
+    case Kind::kRead:
+    case Kind::kContent:
+    case Kind::kMissing:
+    case Kind::kUnsupported: return kBadInput;
+    case Kind::kWrite:
+    case Kind::kArgument: return kFailed;
+  }
+  return kFailed;
+}
+
+int report(const std::string& who, ExitCode code, const std::string& message) {
+  fmt::print(stderr, "{}: {}\n", who, message);
+  return code;
+}
+
+// Runs `action` and reports its failure in the name of `who`.
+int guarded(const std::string& who, const Action& action) {
+  try {
+    const int code = action();
+    flush();
+    return code;
+  } catch (const CliError& e) {
+    return report(who, e.code(), e.what());
+  } catch (const tools::TensorFileError& e) {
+    return report(who, code_of(e.kind()), e.what());
+  } catch (const std::bad_alloc&) {
+    return report(who, kFailed, "not enough memory for the tensors; use a smaller problem");
+  } catch (const std::length_error&) {
+    return report(who, kFailed, "not enough memory for the tensors; use a smaller problem");
+  } catch (const std::exception& e) {
+    return report(who, kFailed, e.what());
+  }
+}
+
+// What CLI11 says of a wrong command line, in our form.
+int parse_failure(const CLI::App& app, const CLI::ParseError& e) {
+  std::string who = "fa3";
+  for (const CLI::App* sub : app.get_subcommands()) who += " " + sub->get_name();
+  if (e.get_exit_code() == 0) {  // --help, --version
+    return guarded(who, [&] {
+      std::ostringstream out, err;
+      app.exit(e, out, err);
+      print(out.str());
+      return static_cast<int>(kDone);
+    });
+  }
+  return report(who, kUsage, fmt::format("{}; see {} --help", e.what(), who));
+}
+
+std::string command_names() {
+  std::string names;
+  for (const Command& c : kCommands) names += (names.empty() ? "" : ", ") + std::string(c.name);
+  return names;
+}
+
+int run_command(int argc, char** argv) {
+  CLI::App app("fa3: exact attention on the tensors of a file, on this machine.", "fa3");
+  app.set_version_flag("--version", fmt::format("fa3 {}", fa3_version()), "Print the version");
+  app.footer(kFooter);
+  app.get_formatter()->column_width(34);
+  std::vector<std::pair<CLI::App*, Action>> actions;
+  for (const Command& c : kCommands) {
+    CLI::App* sub = app.add_subcommand(c.name, c.summary);
+    sub->footer(kFooter);
+    actions.emplace_back(sub, c.add(*sub));
+  }
+  if (argc < 2)
+    return report("fa3", kUsage, fmt::format("no subcommand, need one of {}; see fa3 --help", command_names()));
+  const std::string first = argv[1];
+  if (first[0] != '-' && app.get_subcommand_no_throw(first) == nullptr)
+    return report("fa3", kUsage,
+                  fmt::format("unknown subcommand '{}', need one of {}; see fa3 --help", first, command_names()));
+  app.require_subcommand(1);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return parse_failure(app, e);
+  }
+  for (const auto& [sub, action] : actions)
+    if (sub->parsed()) return guarded("fa3 " + sub->get_name(), action);
+  return kUsage;
+}
+
+}  // namespace
+}  // namespace fa3::cli
+
+int main(int argc, char** argv) {
+  fa3::cli::prepare_streams();
+  fa3::cli::install_interrupt_handler();
+  return fa3::cli::run_command(argc, argv);
+}

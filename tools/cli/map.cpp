@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// map.cpp — computes the cells of the attention map.
+#include "map.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "error.h"
+#include "interrupt.h"
+#include "options.h"
+#include "tools/verify/tensor.h"
+#include "work.h"
+
+namespace fa3::cli {
+namespace {
+
+constexpr int64_t kMostCells = 1024;           // per side
+constexpr int64_t kMostPairs = int64_t{1} << 30;  // of query and key; beyond, queries are sampled
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Address of row `row`, head `head` of q or k, counted from the sequence's first row.
+const char* row_address(const fa3_tensor& t, int64_t batch, int64_t row, int64_t head) {
+  const verify::Index stride = verify::strides_of(t);
+  const int64_t offset = (t.rank == 4 ? batch * stride[0] : 0) + row * stride[t.rank - 3] +
+                         head * stride[t.rank - 2];
+  return static_cast<const char*>(t.data) + offset * verify::element_bytes(t.dtype);
+}
+
+std::vector<float> read_row(const fa3_tensor& t, int64_t batch, int64_t row, int64_t head) {
+  const char* at = row_address(t, batch, row, head);
+  std::vector<float> values(static_cast<size_t>(t.shape[t.rank - 1]));
+  for (float& x : values) {
+    x = static_cast<float>(verify::decode(t.dtype, at));
+    at += verify::element_bytes(t.dtype);
+  }
+  return values;
+}
+
+// The scores of one query of the head against all keys that it sees.
+class Scores {
+ public:
+  Scores(const fa3_forward_args& args, const Sequence& sequence, int64_t head, int64_t batch)
+      : args_(args), sequence_(sequence), head_(head), batch_(batch), row_(sequence.kv_len) {
+    const int64_t group = args.q.shape[args.q.rank - 2] / args.k.shape[args.k.rank - 2];
+    const int64_t dim = args.k.shape[args.k.rank - 1];
+    scale_ = args.softmax_scale != 0 ? args.softmax_scale : 1 / std::sqrt(static_cast<double>(dim));
+    keys_.resize(static_cast<size_t>(dim * sequence.kv_len));
+    for (int64_t j = 0; j < sequence.kv_len; ++j) {
+      const std::vector<float> k = read_row(args.k, batch, sequence.kv_begin + j, head / group);
+      for (int64_t c = 0; c < dim; ++c) keys_[c * sequence.kv_len + j] = k[c];
+    }
+  }
+
+  // Probabilities of query i; those outside `keys` are not valid.
+  const std::vector<float>& probabilities(int64_t i, KeyRange keys) {
+    const std::vector<float> q = read_row(args_.q, batch_, sequence_.q_begin + i, head_);
+    std::fill(row_.begin() + keys.first, row_.begin() + keys.last, 0.0f);
+    for (size_t c = 0; c < q.size(); ++c) {
+      const float x = q[c];
+      const float* k = keys_.data() + c * sequence_.kv_len;  // row c of Kᵀ: this loop is a vector one
+      for (int64_t j = keys.first; j < keys.last; ++j) row_[j] += x * k[j];
+    }
+    const double lse = read_lse(i);
+    const double cap = args_.softcap;
+    for (int64_t j = keys.first; j < keys.last; ++j) {
+      double s = row_[j] * scale_;
+      if (cap > 0) s = cap * std::tanh(s / cap);
+      // A row whose scores are all −inf has LSE −inf and attends to nothing.
+      row_[j] = lse == -std::numeric_limits<double>::infinity() ? 0.0f : static_cast<float>(std::exp(s - lse));
+    }
+    return row_;
+  }
+
+ private:
+  double read_lse(int64_t i) const {
+    const verify::Index stride = verify::strides_of(args_.lse);
+    const int64_t row = sequence_.q_begin + i;
+    const int64_t offset = args_.lse.rank == 3 ? batch_ * stride[0] + head_ * stride[1] + row * stride[2]
+                                               : head_ * stride[0] + row * stride[1];
+    return static_cast<const float*>(args_.lse.data)[offset];
+  }
+
+  const fa3_forward_args& args_;
+  const Sequence sequence_;
+  const int64_t head_, batch_;
+  double scale_ = 1;
+  std::vector<float> keys_;  // Kᵀ, head_dim × keys
+  std::vector<float> row_;
+};
+
+std::vector<std::string> legend(const HeatMap& m, int64_t sampled) {
+  std::vector<std::string> notes;
+  if (m.queries_per_row == 1 && m.keys_per_column == 1) {
+    notes.push_back("One cell is one query and one key.");
+  } else {
+    notes.push_back(fmt::format("One cell is {} x {} (queries x keys): mean over the queries{}, sum over the keys.",
+                                m.queries_per_row, m.keys_per_column,
+                                sampled < m.queries_per_row ? fmt::format(" ({} sampled)", sampled) : ""));
+  }
+  notes.push_back("Colour: probability, logarithmic. Grey: hidden by the mask.");
+  return notes;
+}
+
+Sequence checked_sequence(const fa3_forward_args& args, int64_t head, int64_t batch) {
+  const int64_t heads = args.q.shape[args.q.rank - 2];
+  if (head >= heads) fail(kBadInput, "--head: got {}, need 0...{}: q has {} heads", head, heads - 1, heads);
+  const std::vector<Sequence> all = sequences(args);
+  if (batch >= std::ssize(all))
+    fail(kBadInput, "--batch: got {}, need less than {}, the number of sequences", batch, all.size());
+  const Sequence s = all[static_cast<size_t>(batch)];
+  if (s.q_len == 0 || s.kv_len == 0)
+    fail(kBadInput, "--map: sequence {} has {} queries and {} keys, need one of each; choose another --batch",
+         batch, s.q_len, s.kv_len);
+  return s;
+}
+
+}  // namespace
+
+HeatMap attention_map(const fa3_forward_args& args, int64_t head, int64_t batch, Progress& progress) {
+  const Sequence s = checked_sequence(args, head, batch);
+  HeatMap m;
+  m.queries = s.q_len;
+  m.keys = s.kv_len;
+  m.queries_per_row = ceil_div(s.q_len, kMostCells);
+  m.keys_per_column = ceil_div(s.kv_len, kMostCells);
+  m.rows = static_cast<int>(ceil_div(s.q_len, m.queries_per_row));
+  m.columns = static_cast<int>(ceil_div(s.kv_len, m.keys_per_column));
+  const int64_t step = std::min(m.queries_per_row, ceil_div(s.q_len * s.kv_len, kMostPairs));
+
+  m.title = fmt::format("Attention probabilities, head {} of {}, sequence {}, {}", head,
+                        args.q.shape[args.q.rank - 2], batch,
+                        mask_text({static_cast<fa3_mask>(args.mask), args.left, args.right}));
+  m.notes = legend(m, ceil_div(m.queries_per_row, step));
+  m.value.assign(static_cast<size_t>(m.rows) * m.columns, -1.0f);
+
+  Scores scores(args, s, head, batch);
+  progress.start("map");
+  for (int r = 0; r < m.rows; ++r) {
+    float* cells = m.value.data() + static_cast<size_t>(r) * m.columns;
+    const int64_t first = r * m.queries_per_row;
+    const int64_t last = std::min(first + m.queries_per_row, s.q_len);
+    const auto count = static_cast<float>(ceil_div(last - first, step));
+    for (int64_t i = first; i < last; i += step) {
+      const KeyRange keys = visible_keys(args, s, i);
+      const std::vector<float>& p = scores.probabilities(i, keys);
+      for (int64_t j = keys.first; j < keys.last; ++j) {
+        float& cell = cells[j / m.keys_per_column];
+        cell = (cell < 0 ? 0 : cell) + p[j] / count;
+      }
+    }
+    progress.report(r + 1, m.rows);
+    stop_if_interrupted();
+  }
+  progress.finish();
+  return m;
+}
+
+}  // namespace fa3::cli

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// outline.h — JSON as indented text, and sizes in units that people read.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace fa3::cli {
+
+// "48 KiB", "1.5 MiB".
+std::string size_text(int64_t bytes);
+
+// One `key  value` line per leaf, nested objects indented. Keys that end in _bytes get their unit.
+std::string outline(const nlohmann::ordered_json& value, int indent = 0);
+
+}  // namespace fa3::cli

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// problem.cpp — options that give sizes, and what follows from them.
+#include "problem.h"
+
+#include <algorithm>
+
+#include "error.h"
+#include "outline.h"
+
+namespace fa3::cli {
+namespace {
+
+std::vector<int64_t> parse_lengths(const char* option, const std::string& text) {
+  if (text.empty()) return {};
+  std::vector<int64_t> lengths = parse_integers(option, text);
+  for (const int64_t n : lengths)
+    if (n < 0) fail(kUsage, "{}: got {}, need lengths from 0", option, n);
+  return lengths;
+}
+
+int64_t resolve_batch(const ProblemOptions& o, const verify::Config& c) {
+  const int64_t count_q = std::ssize(c.varlen_q), count_kv = std::ssize(c.varlen_kv);
+  if (count_q > 0 && count_kv > 0 && count_q != count_kv)
+    fail(kUsage, "--varlen-kv: got {} lengths, need as many as --varlen-q has ({})", count_kv, count_q);
+  const int64_t count = std::max(count_q, count_kv);
+  if (count == 0) return o.batch.value_or(2);
+  if (o.batch.value_or(count) != count)
+    fail(kUsage, "--batch: got {}, need the number of --varlen-* lengths ({}); leave --batch out",
+         *o.batch, count);
+  return count;
+}
+
+int64_t total(const std::vector<int64_t>& lengths) {
+  int64_t sum = 0;
+  for (const int64_t n : lengths)
+    if (__builtin_add_overflow(sum, n, &sum)) fail(kBadInput, "--varlen-*: the lengths overflow 63 bits");
+  return sum;
+}
+
+// A tensor of the problem without data: (batch, seqlen, heads, dim), or packed (tokens, heads, dim).
+fa3_tensor shape_of(const verify::Config& c, const std::vector<int64_t>& varlen, int64_t seqlen,
+                    int64_t heads, int64_t dim, int32_t dtype) {
+  fa3_tensor t = {};
+  t.dtype = dtype;
+  t.rank = varlen.empty() ? 4 : 3;
+  int64_t* extent = t.shape;
+  if (varlen.empty()) *extent++ = c.batch;
+  *extent++ = varlen.empty() ? seqlen : total(varlen);
+  *extent++ = heads;
+  *extent = dim;
+  return t;
+}
+
+template <class Args>
+Args common_shapes(const verify::Config& c) {
+  const int32_t out = c.out_dtype != 0 ? c.out_dtype : c.dtype;
+  Args a = {};
+  a.struct_size = sizeof a;
+  a.q = shape_of(c, c.varlen_q, c.seqlen_q, c.heads_q, c.head_dim_qk, c.dtype);
+  a.k = shape_of(c, c.varlen_kv, c.seqlen_kv, c.heads_kv, c.head_dim_qk, c.dtype);
+  a.v = shape_of(c, c.varlen_kv, c.seqlen_kv, c.heads_kv, c.head_dim_v, c.dtype);
+  a.o = shape_of(c, c.varlen_q, c.seqlen_q, c.heads_q, c.head_dim_v, out);
+  a.lse.dtype = FA3_F32;
+  a.lse.rank = a.q.rank - 1;
+  if (a.q.rank == 4) a.lse.shape[0] = c.batch;
+  a.lse.shape[a.lse.rank - 2] = c.heads_q;
+  a.lse.shape[a.lse.rank - 1] = a.q.shape[a.q.rank - 3];
+  fa3_tensor cu_seqlens = {};
+  cu_seqlens.dtype = FA3_I32;
+  cu_seqlens.rank = 1;
+  cu_seqlens.shape[0] = c.batch + 1;
+  if (!c.varlen_q.empty()) a.cu_seqlens_q = cu_seqlens;
+  if (!c.varlen_kv.empty()) a.cu_seqlens_kv = cu_seqlens;
+  if (!c.varlen_q.empty()) a.max_seqlen_q = *std::max_element(c.varlen_q.begin(), c.varlen_q.end());
+  if (!c.varlen_kv.empty()) a.max_seqlen_kv = *std::max_element(c.varlen_kv.begin(), c.varlen_kv.end());
+  a.mask = c.mask;
+  a.left = c.left;
+  a.right = c.right;
+  a.softmax_scale = c.softmax_scale;
+  a.softcap = c.softcap;
+  return a;
+}
+
+double bytes_of(const fa3_tensor& t) {
+  double bytes = static_cast<double>(verify::element_bytes(t.dtype));
+  for (int d = 0; d < t.rank; ++d) bytes *= static_cast<double>(t.shape[d]);
+  return bytes;
+}
+
+std::string pair_text(const std::vector<int64_t>& varlen, int64_t seqlen) {
+  if (varlen.empty()) return std::to_string(seqlen);
+  return fmt::format("{} packed tokens", total(varlen));
+}
+
+}  // namespace
+
+void add_problem_options(CLI::App& app, ProblemOptions& o) {
+  const auto add = [&app](const char* name, auto& value, const char* type, const char* text) {
+    return app.add_option(name, value, text)->type_name(type);
+  };
+  add("--dtype", o.dtype, "TYPE", "Element type of q, k, v: f32, f16, bf16 [f32]")
+      ->check(one_of({"f32", "f16", "bf16"}))
+      ->group("Attention");
+  add("--out-dtype", o.out_dtype, "TYPE", "Element type of o and the gradients: input (that of q), f32")
+      ->check(one_of({"input", "f32", "f16", "bf16"}))
+      ->capture_default_str()
+      ->group("Attention");
+  app.add_flag("--backward", o.backward, "The gradients of q, k, v too")->group("Attention");
+  add_score_options(app, o.score);
+  const auto size = [&](const char* name, auto& value, const char* text) {
+    return add(name, value, "N", text)->check(whole_number(0))->group(kSizeGroup);
+  };
+  size("--batch", o.batch, "Sequences [2; with --varlen-* their number]");
+  size("--heads-q", o.heads_q, "Query heads, a multiple of --heads-kv")->capture_default_str();
+  size("--heads-kv", o.heads_kv, "Key and value heads [that of --heads-q]");
+  size("--seqlen-q", o.seqlen_q, "Queries per sequence, in tokens")->capture_default_str();
+  size("--seqlen-kv", o.seqlen_kv, "Keys per sequence, in tokens [that of --seqlen-q]");
+  size("--head-dim", o.head_dim, "Elements per head of q and k, 1 to 512")->capture_default_str();
+  size("--head-dim-v", o.head_dim_v, "Elements per head of v and o, 1 to 512 [that of --head-dim]");
+  add("--varlen-q", o.varlen_q, "N,N,...", "Packed queries: the length of each sequence, in tokens")
+      ->group(kSizeGroup);
+  add("--varlen-kv", o.varlen_kv, "N,N,...", "Packed keys: the length of each sequence, in tokens")
+      ->group(kSizeGroup);
+}
+
+verify::Config make_config(const ProblemOptions& o) {
+  const Mask mask = parse_mask(o.score);
+  verify::Config c;
+  c.backward = o.backward;
+  c.dtype = dtype_value(o.dtype.value_or("f32"));
+  c.out_dtype = o.out_dtype == "input" ? 0 : dtype_value(o.out_dtype);
+  c.heads_q = o.heads_q;
+  c.heads_kv = o.heads_kv.value_or(o.heads_q);
+  c.seqlen_q = o.seqlen_q;
+  c.seqlen_kv = o.seqlen_kv.value_or(o.seqlen_q);
+  c.head_dim_qk = o.head_dim;
+  c.head_dim_v = o.head_dim_v.value_or(o.head_dim);
+  c.varlen_q = parse_lengths("--varlen-q", o.varlen_q);
+  c.varlen_kv = parse_lengths("--varlen-kv", o.varlen_kv);
+  c.batch = resolve_batch(o, c);
+  c.mask = mask.kind;
+  c.left = mask.left;
+  c.right = mask.right;
+  c.softmax_scale = o.score.softmax_scale;
+  c.softcap = o.score.softcap;
+  return c;
+}
+
+fa3_forward_args shapes_forward(const verify::Config& c) { return common_shapes<fa3_forward_args>(c); }
+
+fa3_backward_args shapes_backward(const verify::Config& c) {
+  auto a = common_shapes<fa3_backward_args>(c);
+  a.dout = a.o;
+  a.dq = a.q;
+  a.dk = a.k;
+  a.dv = a.v;
+  a.dq.dtype = a.dk.dtype = a.dv.dtype = a.o.dtype;
+  return a;
+}
+
+void require_memory(const verify::Config& c, int64_t memory_bytes) {
+  const fa3_backward_args a = shapes_backward(c);
+  double bytes = bytes_of(a.q) + bytes_of(a.k) + bytes_of(a.v) + bytes_of(a.o) + bytes_of(a.lse);
+  if (c.backward) bytes += bytes_of(a.dout) + bytes_of(a.dq) + bytes_of(a.dk) + bytes_of(a.dv);
+  if (memory_bytes <= 0 || bytes <= static_cast<double>(memory_bytes)) return;
+  fail(kFailed, "the tensors of this problem take {:.3g} GiB, the machine has {}; make the problem smaller",
+       bytes / (1 << 30), size_text(memory_bytes));
+}
+
+std::string problem_text(const verify::Config& c) {
+  std::string text = fmt::format("{}, batch {}, heads {}", verify::dtype_text(c.dtype), c.batch, c.heads_q);
+  if (c.heads_kv != c.heads_q) text += fmt::format(" (kv {})", c.heads_kv);
+  text += fmt::format(", seqlen {} x {}", pair_text(c.varlen_q, c.seqlen_q), pair_text(c.varlen_kv, c.seqlen_kv));
+  text += fmt::format(", head_dim {}", c.head_dim_qk);
+  if (c.head_dim_v != c.head_dim_qk) text += fmt::format(" (v {})", c.head_dim_v);
+  text += ", " + mask_text({c.mask, c.left, c.right});
+  if (c.softcap != 0) text += fmt::format(", softcap {}", c.softcap);
+  return text;
+}
+
+}  // namespace fa3::cli

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// problem.h — problems given by their sizes on the command line, for check, bench and explain.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "fa3/fa3.h"
+#include "options.h"
+#include "tools/verify/problem.h"
+
+namespace fa3::cli {
+
+// A problem by its sizes, for commands that need no particular data.
+struct ProblemOptions {
+  std::optional<std::string> dtype;  // default: f32
+  std::string out_dtype = "input";
+  std::optional<int64_t> batch;  // default: as many as --varlen-* has, else 2
+  int64_t heads_q = 4;
+  std::optional<int64_t> heads_kv;  // default: heads_q
+  int64_t seqlen_q = 256;
+  std::optional<int64_t> seqlen_kv;  // default: seqlen_q
+  int64_t head_dim = 64;
+  std::optional<int64_t> head_dim_v;  // default: head_dim
+  std::string varlen_q;               // "N,N,…", "" = dense
+  std::string varlen_kv;
+  bool backward = false;
+  ScoreOptions score;
+};
+void add_problem_options(CLI::App& app, ProblemOptions& options);
+inline constexpr const char* kSizeGroup = "Sizes";  // of the options that give sizes
+
+// The problem that they describe. Throws CliError{kUsage} when they contradict each other.
+verify::Config make_config(const ProblemOptions& options);
+
+// The arguments of that problem without data, for questions that touch none.
+fa3_forward_args shapes_forward(const verify::Config& config);
+fa3_backward_args shapes_backward(const verify::Config& config);
+
+// Throws CliError{kFailed} when the tensors of the problem do not fit into `memory_bytes` (0 = unknown).
+void require_memory(const verify::Config& config, int64_t memory_bytes);
+
+// Sizes in one line: "bf16, batch 2, heads 8 (kv 2), seqlen 512 x 512, head_dim 64, causal".
+std::string problem_text(const verify::Config& config);
+
+}  // namespace fa3::cli

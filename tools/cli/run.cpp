@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// run.cpp — `fa3 run`: attention on the tensors of a file, written to a file.
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "commands.h"
+#include "error.h"
+#include "file_problem.h"
+#include "interrupt.h"
+#include "map.h"
+#include "output.h"
+#include "session.h"
+#include "staged_file.h"
+#include "work.h"
+
+namespace fa3::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct RunOptions {
+  FileOptions file;
+  ScoreOptions score;
+  SessionOptions session;
+  std::string output;
+  bool backward = false;
+  std::string map;  // "" = none
+  int64_t head = 0;
+  int64_t batch = 0;
+};
+
+struct Timing {
+  double forward_s = 0, backward_s = 0;
+  double forward_flops = 0;
+};
+
+std::vector<const HostTensor*> outputs(const FileProblem& p) {
+  std::vector<const HostTensor*> all;
+  for (const HostTensor* t : {&p.o, &p.lse, &p.dq, &p.dk, &p.dv})
+    if (t->present()) all.push_back(t);
+  return all;
+}
+
+double gflops(double flops, double seconds) { return seconds > 0 ? flops / seconds * 1e-9 : 0; }
+
+Json to_json(const RunOptions& o, const FileProblem& p, const Session& session, const Timing& t) {
+  const fa3_device_info device = session.device();
+  const auto tensor = [](const HostTensor& x) {
+    return Json{{"shape", x.shape}, {"dtype", verify::dtype_text(x.dtype)}};
+  };
+  Json j;
+  j["backend"] = backend_name(device.backend);
+  j["device"] = device.name;
+  j["instruction_set"] = device.instruction_set;
+  j["threads"] = device.num_threads;
+  j["mask"] = mask_text(p.mask);
+  for (const HostTensor* x : {&p.q, &p.k, &p.v}) j["inputs"][x->name] = tensor(*x);
+  for (const HostTensor* x : outputs(p)) j["outputs"][x->name] = tensor(*x);
+  j["output"] = o.output;
+  if (!o.map.empty()) j["map"] = o.map;
+  const auto timing = [](double seconds, double flops) {
+    return Json{{"seconds", seconds}, {"flops", flops}, {"gflops", gflops(flops, seconds)}};
+  };
+  j["forward"] = timing(t.forward_s, t.forward_flops);
+  if (o.backward) j["backward"] = timing(t.backward_s, kBackwardToForward * t.forward_flops);
+  return j;
+}
+
+std::string timing_line(const char* name, double seconds, double flops) {
+  return fmt::format("{:9} {:.4g} ms, {:.4g} GFLOP/s (one run)\n", name, 1e3 * seconds, gflops(flops, seconds));
+}
+
+std::string to_text(const RunOptions& o, const FileProblem& p, const Session& session, const Timing& t) {
+  const fa3_device_info device = session.device();
+  std::string text;
+  for (const HostTensor* x : {&p.q, &p.k, &p.v}) text += fmt::format("{:9} {}\n", x->name, tensor_text(*x));
+  text += fmt::format("{:9} {}\n", "mask", mask_text(p.mask));
+  text += fmt::format("{:9} {} ({}, {} threads) on {}\n", "backend", backend_name(device.backend),
+                      device.instruction_set, device.num_threads, device.name);
+  text += timing_line("forward", t.forward_s, t.forward_flops);
+  if (o.backward) text += timing_line("backward", t.backward_s, kBackwardToForward * t.forward_flops);
+  std::string names;
+  for (const HostTensor* x : outputs(p))
+    names += fmt::format("{}{} {}", names.empty() ? "" : ", ", x->name, tensor_text(*x));
+  text += fmt::format("{:9} {}: {}\n", "wrote", o.output, names);
+  if (!o.map.empty())
+    text += fmt::format("{:9} {}: head {}, sequence {}\n", "map", o.map, o.head, o.batch);
+  return text;
+}
+
+int run(const RunOptions& o) {
+  defer_interrupts();
+  Session session(o.session.backend, o.session.threads, !o.session.quiet);
+  FileProblem problem = load_problem(open_file(o.file), o.file, o.score, o.backward);
+  const fa3_forward_args forward = problem.forward_args();
+  const Prepared forward_plan = session.prepare(forward);
+  const fa3_backward_args backward = problem.backward_args();
+  Prepared backward_plan;
+  if (o.backward) backward_plan = session.prepare(backward);
+
+  // The arguments stand; what cannot be written shows now rather than after the work.
+  tools::TensorFileWriter writer(o.output);
+  std::optional<StagedFile> picture;
+  if (!o.map.empty()) picture.emplace("--map", o.map);
+
+  Timing timing;
+  timing.forward_s = session.run(forward_plan, forward, "forward");
+  if (o.backward) timing.backward_s = session.run(backward_plan, backward, "backward");
+  timing.forward_flops = forward_flops(forward);
+  if (picture) picture->write(draw_png(attention_map(forward, o.head, o.batch, session.progress())));
+
+  stop_if_interrupted();
+  std::vector<tools::Tensor> tensors;
+  for (const HostTensor* t : outputs(problem)) tensors.push_back(t->file_tensor());
+  writer.commit(tensors);
+  if (picture) picture->commit();
+
+  if (o.session.json)
+    print(to_json(o, problem, session, timing).dump() + "\n");
+  else if (!o.session.quiet)
+    print(to_text(o, problem, session, timing));
+  return kDone;
+}
+
+}  // namespace
+
+Action add_run(CLI::App& app) {
+  auto o = std::make_shared<RunOptions>();
+  app.add_option("input", o->file.path, "Safetensors file with the tensors q, k, v")
+      ->type_name("IN.safetensors")
+      ->required();
+  app.add_option("-o,--output", o->output,
+                 "Where to write o and lse (with --backward dq, dk, dv too); may be the input")
+      ->type_name("OUT.safetensors")
+      ->required();
+  app.add_flag("--backward", o->backward, "Compute the gradients too; needs the tensor do")->group("Attention");
+  add_score_options(app, o->score);
+  add_type_options(app, o->file);
+  add_layout_option(app, o->file);
+  add_tensor_options(app, o->file);
+  app.add_option("--map", o->map, "Draw the attention probabilities of one head as a PNG picture")
+      ->type_name("FILE.png")
+      ->group("Picture");
+  app.add_option("--head", o->head, "Query head to draw, from 0")
+      ->type_name("N")
+      ->check(whole_number(0))
+      ->capture_default_str()
+      ->group("Picture");
+  app.add_option("--batch", o->batch, "Sequence to draw, from 0")
+      ->type_name("N")
+      ->check(whole_number(0))
+      ->capture_default_str()
+      ->group("Picture");
+  add_session_options(app, o->session);
+  return [o] { return run(*o); };
+}
+
+}  // namespace fa3::cli

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// work.cpp — counts the work of a call.
+#include "work.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace fa3::cli {
+namespace {
+
+// First row and number of rows of sequence b on one axis.
+std::pair<int64_t, int64_t> rows(const fa3_tensor& t, const fa3_tensor& cu_seqlens,
+                                 const fa3_tensor& seqused, int64_t b) {
+  const auto* cu = static_cast<const int32_t*>(cu_seqlens.data);
+  const auto* used = static_cast<const int32_t*>(seqused.data);
+  const bool packed = t.rank == 3;
+  const int64_t begin = packed ? cu[b] : 0;
+  const int64_t all = packed ? cu[b + 1] - cu[b] : t.shape[1];
+  return {begin, seqused.rank > 0 ? used[b] : all};
+}
+
+}  // namespace
+
+std::vector<Sequence> sequences(const fa3_forward_args& a) {
+  int64_t batch = a.q.shape[0];
+  if (a.q.rank == 3) batch = a.k.rank == 3 ? a.cu_seqlens_q.shape[0] - 1 : a.k.shape[0];
+  std::vector<Sequence> all(static_cast<size_t>(batch));
+  for (int64_t b = 0; b < batch; ++b) {
+    std::tie(all[b].q_begin, all[b].q_len) = rows(a.q, a.cu_seqlens_q, a.seqused_q, b);
+    std::tie(all[b].kv_begin, all[b].kv_len) = rows(a.k, a.cu_seqlens_kv, a.seqused_kv, b);
+  }
+  return all;
+}
+
+KeyRange visible_keys(const fa3_forward_args& a, const Sequence& s, int64_t row) {
+  const int64_t position = row + s.kv_len - s.q_len;  // bottom-right aligned
+  KeyRange keys{0, s.kv_len};
+  if (a.mask == FA3_MASK_CAUSAL) keys.last = position + 1;
+  if (a.mask == FA3_MASK_WINDOW && a.left >= 0) keys.first = position - std::min(a.left, s.q_len + s.kv_len);
+  if (a.mask == FA3_MASK_WINDOW && a.right >= 0) keys.last = position + 1 + std::min(a.right, s.kv_len + s.q_len);
+  keys.first = std::clamp<int64_t>(keys.first, 0, s.kv_len);
+  keys.last = std::clamp<int64_t>(keys.last, keys.first, s.kv_len);
+  return keys;
+}
+
+double forward_flops(const fa3_forward_args& a) {
+  double pairs = 0;
+  for (const Sequence& s : sequences(a))
+    for (int64_t row = 0; row < s.q_len; ++row) {
+      const KeyRange keys = visible_keys(a, s, row);
+      pairs += static_cast<double>(keys.last - keys.first);
+    }
+  const auto heads_q = static_cast<double>(a.q.shape[a.q.rank - 2]);
+  const auto dims = static_cast<double>(a.q.shape[a.q.rank - 1] + a.v.shape[a.v.rank - 1]);
+  return 2 * pairs * heads_q * dims;
+}
+
+}  // namespace fa3::cli

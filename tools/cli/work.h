@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// work.h — what a call has to do: its sequences, the keys that each query sees, floating-point operations.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "fa3/fa3.h"
+
+namespace fa3::cli {
+
+// One sequence of a call. Rows count from the batch entry's first one (dense) or from the tensor's (packed).
+struct Sequence {
+  int64_t q_begin = 0, q_len = 0;
+  int64_t kv_begin = 0, kv_len = 0;
+};
+
+// The sequences of valid arguments with data; after seqused.
+std::vector<Sequence> sequences(const fa3_forward_args& args);
+
+// Keys [first, last) that query `row` of a sequence sees.
+struct KeyRange {
+  int64_t first = 0, last = 0;
+};
+KeyRange visible_keys(const fa3_forward_args& args, const Sequence& sequence, int64_t row);
+
+// Floating-point operations, counted over the visible pairs of query and key only: each costs 2·(d_qk + d_v) per
+// query head forward, 2.5 times that backward.
+double forward_flops(const fa3_forward_args& args);
+inline constexpr double kBackwardToForward = 2.5;
+
+}  // namespace fa3::cli
