@@ -18,6 +18,10 @@ constexpr int64_t kMaxExtent =
     INT32_MAX;  // batch, heads and rows: positions fit cu_seqlens' 32 bits
 constexpr int64_t kMaxHeadDim = 512;
 
+// Rows of all heads, counted as if every sequence had max_seqlen: plans count in 64 bits up to
+// bytes of FP32.
+constexpr int64_t kMaxPaddedRows = int64_t{1} << 51;
+
 // A window at least this wide sees everything: positions differ by less than 2^32. Such a bound
 // becomes −1, so that no later sum of it can overflow.
 constexpr int64_t kUnboundedWindow = int64_t{1} << 32;
@@ -271,6 +275,15 @@ class ProblemMaker {
       if (given < 0)
         return invalid("{}: {}={} is negative; need ≥ 0 (0 = no bound known)", op_, name, given);
       axis->max_seqlen = axis->packed && given > 0 ? std::min(given, axis->rows) : axis->rows;
+      const double padded = 1.0 * p_.batch * std::max(p_.heads_q, p_.heads_kv) *
+                            std::max<int64_t>(axis->max_seqlen, 1);
+      if (padded > kMaxPaddedRows) {
+        return invalid(
+            "{}: batch={} sequences of up to {}={} rows in {} heads are too many to plan for, need "
+            "at most "
+            "2^51 in all; set {} to the longest sequence, or split the batch",
+            op_, p_.batch, name, axis->max_seqlen, std::max(p_.heads_q, p_.heads_kv), name);
+      }
     }
     return {};
   }

@@ -15,12 +15,18 @@ bool nothing_to_attend(const Problem& p) {
   return p.batch == 0 || p.heads_q == 0 || p.q.rows == 0 || p.kv.rows == 0;
 }
 
+std::byte* aligned(std::byte* workspace) {
+  const auto address = reinterpret_cast<uintptr_t>(workspace);
+  return workspace + (kWorkspaceAlign - address % kWorkspaceAlign) % kWorkspaceAlign;
+}
+
 }  // namespace
 
 void run(const Plan& plan, const Buffers& buffers, std::byte* workspace, const Executor& executor) {
   const Problem& problem = plan.problem;
   if (nothing_to_attend(problem)) return fill_all_rows(problem, buffers);
   fill_unowned_rows(problem, buffers);
+  workspace = aligned(workspace);
   const bool forward = problem.op == FA3_OP_FORWARD;
   switch (plan.backend) {
     case FA3_BACKEND_CPU:

@@ -63,6 +63,24 @@ Json problem_json(const Problem& p) {
   return json;
 }
 
+// The cpu backend's tiles and tasks. How many of a tile's pairs the mask hides is in visible_pairs.
+Json cpu_json(const CpuPlan& cpu, fa3_op op) {
+  Json json{{"instruction_set", isa_name(cpu.isa)},
+            {"tile_q", cpu.tile_q},
+            {"tile_kv", cpu.tile_kv},
+            {"tasks", cpu.tasks}};
+  if (op == FA3_OP_FORWARD) {
+    json["blocks_per_head"] = cpu.blocks;
+    json["blocks_per_task"] = cpu.blocks_per_task;
+    json["splits"] = cpu.splits;
+  } else {
+    json["chunks_per_head"] = cpu.chunks;
+  }
+  json["shared_bytes"] = cpu.shared_bytes;
+  json["scratch_bytes_per_thread"] = cpu.scratch_bytes;
+  return json;
+}
+
 }  // namespace
 
 const char* backend_name(fa3_backend backend) {
@@ -95,6 +113,7 @@ std::string explain(const Plan& plan) {
     json["flops_note"] =
         "upper bound from max_seqlen: lengths are data, which a plan does not read";
   }
+  if (plan.backend == FA3_BACKEND_CPU) json["cpu"] = cpu_json(plan.cpu, plan.problem.op);
   json["problem"] = problem_json(plan.problem);
   return json.dump(2);
 }

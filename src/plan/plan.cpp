@@ -7,6 +7,11 @@
 #include "backend/cpu/reference.h"
 
 namespace fa3 {
+namespace {
+
+size_t with_alignment(size_t bytes) { return bytes == 0 ? 0 : bytes + kWorkspaceAlign - 1; }
+
+}  // namespace
 
 Result<Plan> make_plan(const Problem& problem, const DeviceInfo& device) {
   Plan plan;
@@ -20,12 +25,13 @@ Result<Plan> make_plan(const Problem& problem, const DeviceInfo& device) {
                       device.backend_chosen ? "the context's options name it"
                                             : "the context's device is the CPU");
       plan.cpu = make_cpu_plan(problem, device.isa, device.threads);
-      plan.workspace_bytes = plan.cpu.workspace_bytes;
+      plan.workspace_bytes =
+          with_alignment(plan.cpu.shared_bytes + device.threads * plan.cpu.scratch_bytes);
       return plan;
     case FA3_BACKEND_REFERENCE:
       plan.why = fmt::format("backend reference (FP64, {} threads): the context's options name it",
                              device.threads);
-      plan.workspace_bytes = reference::workspace_bytes(problem, device.threads);
+      plan.workspace_bytes = with_alignment(reference::workspace_bytes(problem, device.threads));
       return plan;
     case FA3_BACKEND_AUTO:
     case FA3_BACKEND_CUDA:

@@ -13,12 +13,15 @@
 
 namespace fa3 {
 
+// Callers may pass a workspace of any alignment; backends get one of this, a cache line.
+inline constexpr size_t kWorkspaceAlign = 64;
+
 struct Plan {
   Problem problem;
   fa3_backend backend = FA3_BACKEND_AUTO;  // resolved: never AUTO
   std::string why;                         // one sentence: why this backend
   int threads = 1;                         // scratch slots; most tasks that run at once
-  size_t workspace_bytes = 0;
+  size_t workspace_bytes = 0;              // kWorkspaceAlign − 1 for alignment included
   CpuPlan cpu;  // backend cpu only
 };
 
