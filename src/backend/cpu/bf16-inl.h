@@ -5,8 +5,8 @@
 // dpbf16 takes subnormal inputs as 0 and flushes results: not bit-equal to widening, by design of the instruction.
 
 // One row of cols BF16 → 2·width ≥ cols elements at dst, zero-filled; times ±1.
-HWY_ATTR HWY_INLINE void copy_bf16_row(const Bf16* src, int cols, uint16_t flip, float* dst, int64_t width,
-                                       uint32_t& exponents_full) {
+HWY_ATTR HWY_INLINE void copy_bf16_row(const Bf16* src, int cols, uint16_t flip, float* dst,
+                                       int64_t width, uint32_t& exponents_full) {
   auto* to = reinterpret_cast<uint16_t*>(dst);
   for (int c = 0; c < cols; ++c) {
     to[c] = static_cast<uint16_t>(src[c].bits ^ flip);
@@ -19,7 +19,8 @@ HWY_ATTR bool copy_rows_bf16(const Rows& src, float factor, float* a, int64_t ld
   uint32_t nonfinite = 0;
   const auto* data = static_cast<const Bf16*>(src.data);
   for (int r = 0; r < src.rows; ++r)
-    copy_bf16_row(data + r * src.stride, src.cols, factor < 0 ? 0x8000 : 0, a + r * ld, ld, nonfinite);
+    copy_bf16_row(data + r * src.stride, src.cols, factor < 0 ? 0x8000 : 0, a + r * ld, ld,
+                  nonfinite);
   return nonfinite == 0;
 }
 
@@ -67,7 +68,8 @@ HWY_ATTR bool pack_rows_bf16(const Rows& src, float* b) {
   return nonfinite == 0;
 }
 
-HWY_ATTR void pair_rows_bf16(int rows, int cols, const float* ds, int64_t ld, float* a, int64_t lda) {
+HWY_ATTR void pair_rows_bf16(int rows, int cols, const float* ds, int64_t ld, float* a,
+                             int64_t lda) {
   for (int r = 0; r < rows; r += 2) {
     const auto* even = reinterpret_cast<const uint16_t*>(ds + r * ld);
     const auto* odd = r + 1 < rows ? reinterpret_cast<const uint16_t*>(ds + (r + 1) * ld) : nullptr;
@@ -82,8 +84,8 @@ inline HWY_ATTR float bf16_of(const float* units, int64_t i) {
 
 // The exact form of gemm_depth where an element of a pair must not be touched: scalar, for blocks with NaN or Inf only.
 template <bool kColumnA>
-HWY_ATTR void gemm_depth_rows_bf16(int rows, int k, const float* a, int64_t lda, const float* b, int n, float* c,
-                                   int64_t ldc, const Span* depth, bool first) {
+HWY_ATTR void gemm_depth_rows_bf16(int rows, int k, const float* a, int64_t lda, const float* b,
+                                   int n, float* c, int64_t ldc, const Span* depth, bool first) {
   for (int r = 0; r < rows; ++r) {
     for (int col = 0; col < n; ++col) {
       const int p = col / kPanel * kPanel;

@@ -2,6 +2,8 @@
 // isa.cpp — which instruction set the cpu backend uses on this processor.
 #include <hwy/targets.h>
 
+#include <string>
+
 #include "backend/cpu/cpu.h"
 
 namespace fa3::cpu {
@@ -26,8 +28,6 @@ bool has_bf16_dot() {
 #endif
 }
 
-}  // namespace
-
 bool has_isa(Isa isa) {
   const int64_t targets = hwy::SupportedTargets();
   switch (isa) {
@@ -47,11 +47,22 @@ bool has_isa(Isa isa) {
   return false;
 }
 
-Isa best_isa() {
-  if (has_isa(Isa::kAvx3Bf16) && bf16_dot_pays()) return Isa::kAvx3Bf16;
-  for (const Isa isa : {Isa::kAvx3, Isa::kAvx2, Isa::kSse4, Isa::kNeon})
-    if (has_isa(isa)) return isa;
-  return Isa::kScalar;
+}  // namespace
+
+Result<Isa> choose_isa(std::optional<Isa> asked) {
+  if (asked && has_isa(*asked)) return *asked;
+  if (!asked && has_isa(Isa::kAvx3Bf16) && bf16_dot_pays()) return Isa::kAvx3Bf16;
+  std::string offered;
+  for (const Isa isa :
+       {Isa::kAvx3Bf16, Isa::kAvx3, Isa::kAvx2, Isa::kSse4, Isa::kNeon, Isa::kScalar}) {
+    if (!has_isa(isa)) continue;
+    if (!asked && isa != Isa::kAvx3Bf16) return isa;
+    offered += offered.empty() ? isa_name(isa) : std::string(", ") + isa_name(isa);
+  }
+  return invalid(
+      "environment: FA3_SIMD={} is not offered by this processor and build; need one of {}; "
+      "correct or unset it",
+      isa_name(*asked), offered);
 }
 
 }  // namespace fa3::cpu

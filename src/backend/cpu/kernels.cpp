@@ -3,7 +3,6 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/kernels.cpp"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep: must come before highway.h
-
 #include <hwy/highway.h>
 
 #include "backend/cpu/pack-inl.h"

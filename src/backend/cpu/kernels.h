@@ -19,7 +19,8 @@
 
 namespace fa3::cpu {
 
-inline constexpr int kTileRows = 6;   // rows of a register tile: 6 × 4 vectors use 24 of 32 registers
+inline constexpr int kTileRows =
+    6;  // rows of a register tile: 6 × 4 vectors use 24 of 32 registers
 inline constexpr int kMaxLanes = 16;  // floats per vector on the widest instruction set
 
 // Half-open range of columns, or of units of depth, that one row (or one tile of rows) has to do with.
@@ -45,24 +46,26 @@ struct SoftmaxBlock {
   int64_t ld = 0;      // floats between rows of s
   int rows = 0;
   const Span* visible = nullptr;  // columns that a row sees; the rest of `tile` becomes 0
-  const Span* tile = nullptr;     // per tile of kTileRows rows: columns that the P·V GEMM will read
-  float* row_max = nullptr;       // running maximum m of the scores as stored in s (−inf at first)
-  float* row_sum = nullptr;       // running Σ p
-  float* rescale = nullptr;       // out: factor for what was accumulated before, exp2((m_old − m_new)·scale_log2e)
-  float scale_log2e = 1;          // > 0: p = exp2(s·scale_log2e − m·scale_log2e)
-  float softcap_in = 0;           // softcap on: s ← tanh(s·softcap_in) first; 0 = off
+  const Span* tile = nullptr;  // per tile of kTileRows rows: columns that the P·V GEMM will read
+  float* row_max = nullptr;    // running maximum m of the scores as stored in s (−inf at first)
+  float* row_sum = nullptr;    // running Σ p
+  float* rescale =
+      nullptr;  // out: factor for what was accumulated before, exp2((m_old − m_new)·scale_log2e)
+  float scale_log2e = 1;  // > 0: p = exp2(s·scale_log2e − m·scale_log2e)
+  float softcap_in = 0;   // softcap on: s ← tanh(s·softcap_in) first; 0 = off
 };
 
 // P and dS of one block of the backward, transposed: row = key, column = query.
 struct GradBlock {
-  float* s = nullptr;   // in: raw scores Sᵀ; out: P, FP32 or BF16 as in SoftmaxBlock
-  float* dp = nullptr;  // in: dPᵀ = V·dOᵀ; out: dS (unscaled), likewise
-  int64_t ld = 0;       // floats between rows of s and of dp
-  int rows = 0;         // keys
-  const Span* visible = nullptr;   // queries that see a key
-  const Span* tile = nullptr;      // per tile of keys: columns that must be defined (0 where not visible)
-  const float* lse_log2 = nullptr; // per query: LSE·log2e; +inf makes P = 0
-  const float* delta = nullptr;    // per query: rowsum(dO ∘ O) − dLSE
+  float* s = nullptr;             // in: raw scores Sᵀ; out: P, FP32 or BF16 as in SoftmaxBlock
+  float* dp = nullptr;            // in: dPᵀ = V·dOᵀ; out: dS (unscaled), likewise
+  int64_t ld = 0;                 // floats between rows of s and of dp
+  int rows = 0;                   // keys
+  const Span* visible = nullptr;  // queries that see a key
+  const Span* tile =
+      nullptr;  // per tile of keys: columns that must be defined (0 where not visible)
+  const float* lse_log2 = nullptr;  // per query: LSE·log2e; +inf makes P = 0
+  const float* delta = nullptr;     // per query: rowsum(dO ∘ O) − dLSE
   float scale_log2e = 1;
   float softcap_in = 0;  // as in SoftmaxBlock
 };
@@ -82,20 +85,20 @@ struct Kernels {
   bool (*copy_rows)(const Rows& src, float factor, float* a, int64_t ld);
 
   // C = A·B in the columns of each tile (rounded out to whole vectors), whole depth k. k, here and below: in units.
-  void (*gemm_columns)(int tiles, int k, const float* a, int64_t lda, const float* b, int n, float* c, int64_t ldc,
-                       const Span* columns);
+  void (*gemm_columns)(int tiles, int k, const float* a, int64_t lda, const float* b, int n,
+                       float* c, int64_t ldc, const Span* columns);
   // C += A·B over the depth of each tile, all n columns. `first`: C = A·B.
-  void (*gemm_depth)(int tiles, int k, const float* a, int64_t lda, const float* b, int n, float* c, int64_t ldc,
-                     const Span* depth, bool first);
+  void (*gemm_depth)(int tiles, int k, const float* a, int64_t lda, const float* b, int n, float* c,
+                     int64_t ldc, const Span* depth, bool first);
   // The same with A column-major: unit (row, depth) at a[depth·lda + row].
-  void (*gemm_depth_at)(int tiles, int k, const float* a, int64_t lda, const float* b, int n, float* c, int64_t ldc,
-                        const Span* depth, bool first);
+  void (*gemm_depth_at)(int tiles, int k, const float* a, int64_t lda, const float* b, int n,
+                        float* c, int64_t ldc, const Span* depth, bool first);
   // gemm_depth and gemm_depth_at row by row with a depth per row: no operand outside a row's own depth is touched,
   // for blocks where 0 × (NaN or Inf) could leak. rows instead of tiles.
-  void (*gemm_depth_rows)(int rows, int k, const float* a, int64_t lda, const float* b, int n, float* c, int64_t ldc,
-                          const Span* depth, bool first);
-  void (*gemm_depth_at_rows)(int rows, int k, const float* a, int64_t lda, const float* b, int n, float* c,
-                             int64_t ldc, const Span* depth, bool first);
+  void (*gemm_depth_rows)(int rows, int k, const float* a, int64_t lda, const float* b, int n,
+                          float* c, int64_t ldc, const Span* depth, bool first);
+  void (*gemm_depth_at_rows)(int rows, int k, const float* a, int64_t lda, const float* b, int n,
+                             float* c, int64_t ldc, const Span* depth, bool first);
 
   void (*softmax)(const SoftmaxBlock& block);
   void (*softmax_grad)(const GradBlock& block);
@@ -105,8 +108,8 @@ struct Kernels {
   // C rows · factor[row], n columns (a multiple of lanes); rows with factor 1 are skipped.
   void (*scale_rows)(int rows, int n, float* c, int64_t ldc, const float* factor);
   // dst = c·factor[row], converted: rows × cols into a caller's tensor.
-  void (*store_rows)(const float* c, int64_t ldc, const float* factor, int rows, int cols, fa3_dtype dtype, void* dst,
-                     int64_t dst_stride);
+  void (*store_rows)(const float* c, int64_t ldc, const float* factor, int rows, int cols,
+                     fa3_dtype dtype, void* dst, int64_t dst_stride);
   // out[r] = Σ_c a(r, c)·b(r, c).
   void (*row_dot)(const Rows& a, const Rows& b, float* out);
 };

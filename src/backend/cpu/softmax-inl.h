@@ -84,7 +84,8 @@ HWY_ATTR void softmax(const SoftmaxBlock& block) {
     const Span vectors = whole_vectors(visible);
     if (block.softcap_in != 0.0f) {
       const VF k = hn::Set(d, block.softcap_in);
-      for (int i = vectors.lo; i < vectors.hi; i += kLanes) store(tanh(hn::Mul(load(s + i), k)), s + i);
+      for (int i = vectors.lo; i < vectors.hi; i += kLanes)
+        store(tanh(hn::Mul(load(s + i), k)), s + i);
     }
     fill(s, vectors.lo, visible.lo, -kInf);
     fill(s, visible.hi, vectors.hi, -kInf);
