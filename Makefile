@@ -29,9 +29,9 @@ ci: ## both compilers with -Werror, sanitizers, fuzzers, more seeds: what has to
 	@scripts/setup build test ci
 	@scripts/ci
 
-bench: build ## speed beside PyTorch on this machine, see bench/
+bench: build ## speed beside PyTorch on this machine (a virtual environment under build/, 6 GB)
 	@scripts/setup build bench
-	@scripts/bench
+	@bench/run
 
 lint: ## the rules of CONTRIBUTING.md that a script can check
 	@scripts/setup build ci

@@ -4,9 +4,11 @@
 //
 //   fa3::Context context;
 //   auto args = fa3::forward_args();
-//   args.q = fa3::tensor(q.data(), {batch, seqlen_q, heads_q, head_dim});           // float: dtype
-//   F32, dense args.k = fa3::tensor(k, FA3_BF16, {batch, seqlen_kv, heads_kv, head_dim});      //
-//   other types: name the dtype … args.mask = FA3_MASK_CAUSAL; context.forward(args);
+//   args.q = fa3::tensor(q.data(), {batch, seqlen_q, heads_q, head_dim});  // float: F32, dense
+//   args.k = fa3::tensor(k, FA3_BF16, {batch, seqlen_kv, heads_kv, head_dim});  // others by name
+//   …
+//   args.mask = FA3_MASK_CAUSAL;
+//   context.forward(args);
 //
 // What the fields mean, defaults and errors: fa3.h. Every function here throws fa3::Error where the
 // C one fails.

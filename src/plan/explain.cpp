@@ -63,13 +63,16 @@ Json problem_json(const Problem& p) {
   return json;
 }
 
-// The cpu backend's tiles and tasks. How many of a tile's pairs the mask hides is in visible_pairs.
-Json cpu_json(const CpuPlan& cpu, fa3_op op) {
+// The cpu backend's tiles and tasks.
+Json cpu_json(const CpuPlan& cpu, const Problem& problem) {
+  const Tiles tiles = tiles_of(problem, cpu.tile_q, cpu.tile_kv);
   Json json{{"instruction_set", isa_name(cpu.isa)},
             {"tile_q", cpu.tile_q},
             {"tile_kv", cpu.tile_kv},
+            {"tiles_visited", count(tiles.visited)},
+            {"tiles_skipped", count(tiles.skipped)},
             {"tasks", cpu.tasks}};
-  if (op == FA3_OP_FORWARD) {
+  if (problem.op == FA3_OP_FORWARD) {
     json["blocks_per_head"] = cpu.blocks;
     json["blocks_per_task"] = cpu.blocks_per_task;
     json["splits"] = cpu.splits;
@@ -113,7 +116,7 @@ std::string explain(const Plan& plan) {
     json["flops_note"] =
         "upper bound from max_seqlen: lengths are data, which a plan does not read";
   }
-  if (plan.backend == FA3_BACKEND_CPU) json["cpu"] = cpu_json(plan.cpu, plan.problem.op);
+  if (plan.backend == FA3_BACKEND_CPU) json["cpu"] = cpu_json(plan.cpu, plan.problem);
   json["problem"] = problem_json(plan.problem);
   return json.dump(2);
 }

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "device/attn/kv_range.h"
+
 namespace fa3 {
 namespace {
 
@@ -47,6 +49,20 @@ Work work_of(const Problem& p) {
   if (p.op == FA3_OP_BACKWARD) work.flops *= 2.5;
   work.exact = !p.q.packed && !p.kv.packed && !p.q.seqused && !p.kv.seqused;
   return work;
+}
+
+Tiles tiles_of(const Problem& p, int64_t tile_q, int64_t tile_kv) {
+  const Band band{p.mask == FA3_MASK_WINDOW ? p.left : Band::kUnbounded,
+                  p.mask == FA3_MASK_FULL ? Band::kUnbounded : p.right};
+  const SeqLens len{p.q.max_seqlen, p.kv.max_seqlen};
+  int64_t visited = 0, all = 0;
+  for (int64_t row = 0; row < len.q; row += tile_q) {
+    const IndexRange keys = visible_keys(band, len, IndexRange{row, min_of(row + tile_q, len.q)});
+    if (!keys.empty()) visited += div_up(keys.hi, tile_kv) - keys.lo / tile_kv;
+    all += div_up(len.kv, tile_kv);
+  }
+  const double heads = static_cast<double>(p.batch) * static_cast<double>(p.heads_q);
+  return {static_cast<double>(visited) * heads, static_cast<double>(all - visited) * heads};
 }
 
 }  // namespace fa3

@@ -14,4 +14,13 @@ struct Work {
 
 Work work_of(const Problem& problem);
 
+// Tiles of tile_q queries × tile_kv keys, over batch and query heads, when every sequence is as
+// long as the longest.
+struct Tiles {
+  double visited = 0;  // some pair in it is visible
+  double skipped = 0;
+};
+
+Tiles tiles_of(const Problem& problem, int64_t tile_q, int64_t tile_kv);
+
 }  // namespace fa3

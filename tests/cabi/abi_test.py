@@ -2,13 +2,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """abi_test.py — what a program compiled against fa3.h relies on has not changed.
 
-    abi_test.py layout  --cc CC --golden FILE [--update]   struct sizes, field offsets, enum values, prototypes
-    abi_test.py symbols --nm NM --lib libfa3.so --golden FILE [--update]   the dynamic symbols, with versions
+    abi_test.py layout --cc CC --golden FILE [--update]
+        struct sizes, field offsets, enum values, prototypes
+    abi_test.py symbols --nm NM --lib libfa3.so --golden FILE [--update]
+        the dynamic symbols, with versions
 
-The header itself is read for the list of structs, fields, enumerators and functions, so that nothing can be
-forgotten here; a C99 program made from that list prints what the compiler makes of them. --update rewrites the
-golden file: only for additions, or for a new major version (CONTRIBUTING.md, "add a field").
+The header itself is read for the list of structs, fields, enumerators and functions, so that
+nothing can be forgotten here; a C99 program made from that list prints what the compiler makes of
+them. --update rewrites the golden file: only for additions, or for a new major version
+(CONTRIBUTING.md, "Add a field").
 """
+
 import argparse
 import difflib
 import pathlib
@@ -22,19 +26,24 @@ HEADER = ROOT / "include" / "fa3" / "fa3.h"
 
 
 def declarations():
-    """Structs {name: [field]}, enums {name: [enumerator]}, constants [macro] and functions [prototype] of fa3.h."""
+    """Structs {name: [field]}, enums {name: [enumerator]}, constants and prototypes of fa3.h."""
     text = re.sub(r"/\*.*?\*/", " ", HEADER.read_text(encoding="utf-8"), flags=re.S)
     structs = {}
     for name, body in re.findall(r"typedef struct (\w+) \{(.*?)\} \1;", text, flags=re.S):
-        structs[name] = [re.search(r"(\w+)\s*(?:\[\w+\])?$", field.strip()).group(1)
-                         for field in body.split(";") if field.strip()]
+        structs[name] = [
+            re.search(r"(\w+)\s*(?:\[\w+\])?$", field.strip()).group(1)
+            for field in body.split(";")
+            if field.strip()
+        ]
     enums = {}
     for name, body in re.findall(r"typedef enum (\w+) \{(.*?)\} \1;", text, flags=re.S):
         enums[name] = [item.split("=")[0].strip() for item in body.split(",") if item.strip()]
     constants = re.findall(r"^#define (FA3_MAX_\w+) \S+$", text, flags=re.M)
     body = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
     prototypes = [" ".join(p.split()) for p in re.findall(r"FA3_API ([^;{}]+);", body)]
-    prototypes += [" ".join(p.split()) for p in re.findall(r"typedef [^;{}]*\(\*\w+\)[^;{}]*(?=;)", body)]
+    prototypes += [
+        " ".join(p.split()) for p in re.findall(r"typedef [^;{}]*\(\*\w+\)[^;{}]*(?=;)", body)
+    ]
     return structs, enums, constants, prototypes
 
 
@@ -44,8 +53,10 @@ def layout(cc):
     for name, fields in structs.items():
         program.append(f'  printf("struct {name} %lu\\n", (unsigned long)sizeof({name}));')
         for field in fields:
-            program.append(f'  printf("  {field} %lu %lu\\n", (unsigned long)offsetof({name}, {field}), '
-                           f"(unsigned long)sizeof((({name}*)0)->{field}));")
+            program.append(
+                f'  printf("  {field} %lu %lu\\n", (unsigned long)offsetof({name}, {field}), '
+                f"(unsigned long)sizeof((({name}*)0)->{field}));"
+            )
     for name, items in enums.items():
         program.append(f'  printf("enum {name} %lu\\n", (unsigned long)sizeof({name}));')
         program += [f'  printf("  {item} %d\\n", (int){item});' for item in items]
@@ -55,19 +66,41 @@ def layout(cc):
         source = pathlib.Path(folder, "layout.c")
         source.write_text("\n".join(program), encoding="utf-8")
         binary = pathlib.Path(folder, "layout")
-        subprocess.run([cc, "-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'include'}",
-                        str(source), "-o", str(binary)], check=True)
+        subprocess.run(
+            [
+                cc,
+                "-std=c99",
+                "-pedantic",
+                "-Wall",
+                "-Wextra",
+                "-Werror",
+                f"-I{ROOT / 'include'}",
+                str(source),
+                "-o",
+                str(binary),
+            ],
+            check=True,
+        )
         printed = subprocess.run([str(binary)], capture_output=True, text=True, check=True).stdout
-    head = ["# The ABI of fa3.h on LP64, made by tests/cabi/abi_test.py.",
-            "# struct <name> <bytes>, then <field> <offset> <bytes>; enum <name> <bytes>, then <enumerator> <value>"]
+    head = [
+        "# The ABI of fa3.h on LP64, made by tests/cabi/abi_test.py.",
+        "# struct <name> <bytes>, then <field> <offset> <bytes>;",
+        "# enum <name> <bytes>, then <enumerator> <value>; then the prototypes",
+    ]
     return head + printed.splitlines() + prototypes
 
 
 def symbols(nm, lib):
-    printed = subprocess.run([nm, "-D", "--defined-only", "--with-symbol-versions", lib], capture_output=True,
-                             text=True, check=True).stdout
+    printed = subprocess.run(
+        [nm, "-D", "--defined-only", "--with-symbol-versions", lib],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     found = sorted(line.split()[-1] for line in printed.splitlines() if line.split()[1] != "A")
-    declared = {re.search(r"(\w+)\(", p).group(1) for p in declarations()[3] if not p.startswith("typedef")}
+    declared = {
+        re.search(r"(\w+)\(", p).group(1) for p in declarations()[3] if not p.startswith("typedef")
+    }
     exported = {name.split("@")[0] for name in found}
     if declared != exported:
         print("declared in fa3.h but not exported:", sorted(declared - exported) or "none")
@@ -77,7 +110,9 @@ def symbols(nm, lib):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=["layout", "symbols"])
     parser.add_argument("--cc", default="cc")
     parser.add_argument("--nm", default="nm")
@@ -93,8 +128,10 @@ def main():
     if lines == golden:
         return 0
     print("\n".join(difflib.unified_diff(golden, lines, "frozen", "now", lineterm="", n=2)))
-    print("The ABI changed. A line removed or altered breaks programs that exist; for an addition at the end of a "
-          f"struct run: {sys.argv[0]} {options.what} … --update")
+    print(
+        "The ABI changed. A line removed or altered breaks programs that exist; for an addition "
+        f"at the end of a struct run: {sys.argv[0]} {options.what} … --update"
+    )
     return 1
 
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""lint_test.py — feeds scripts/lint trees that break one rule each and expects that rule, with file and line."""
+"""lint_test.py — feeds scripts/lint trees that break one rule each and expects it reported."""
+
 import pathlib
 import subprocess
 import sys
@@ -18,8 +19,12 @@ def lint(files):
             path = pathlib.Path(root, name)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-        done = subprocess.run([sys.executable, str(LINT), "--root", root, "--no-tools"], capture_output=True,
-                              text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, str(LINT), "--root", root, "--no-tools"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         return done.returncode, done.stdout
 
 
@@ -35,14 +40,18 @@ class LintTest(unittest.TestCase):
         self.assertEqual(status, 0, output)
 
     def test_clean_tree(self):
-        self.expect_clean({
-            "src/api/a.cpp": SPDX + '#include "core/b.h"\n// abort() in words is fine, and "assert(" in a comment\n'
-                             'static_assert(true);\nconst char* s = "printf(";\n',
-            "src/core/b.h": SPDX,
-            "src/device/target.h": SPDX + "#ifdef __clang__\n#endif\n",
-            "src/core/env.cpp": SPDX + "auto x = getenv(name);\n",
-            "src/backend/cpu/kernels.cpp": SPDX + '#include "backend/cpu/kernels.cpp"\n',  # Highway's idiom
-        })
+        self.expect_clean(
+            {
+                "src/api/a.cpp": SPDX
+                + '#include "core/b.h"\n// abort() in words is fine, and "assert(" in a comment\n'
+                'static_assert(true);\nconst char* s = "printf(";\n',
+                "src/core/b.h": SPDX,
+                "src/device/target.h": SPDX + "#ifdef __clang__\n#endif\n",
+                "src/core/env.cpp": SPDX + "auto x = getenv(name);\n",
+                "src/backend/cpu/kernels.cpp": SPDX
+                + '#include "backend/cpu/kernels.cpp"\n',  # Highway's idiom
+            }
+        )
 
     def test_each_rule(self):
         for finding, name, text in [
@@ -52,38 +61,78 @@ class LintTest(unittest.TestCase):
             ("docs/a.md:1: path", "docs/a.md", "see " + "/home/" + "someone/file\n"),
             ("src/core/a.h:2: todo", "src/core/a.h", SPDX + "// TO" + "DO: later\n"),
             ("src/core/a.h:501: size", "src/core/a.h", SPDX + "int a;\n" * 500),
-            ("src/core/a.cpp:3: no-abort", "src/core/a.cpp", SPDX + "void f() {\n  std::abort();\n}\n"),
+            (
+                "src/core/a.cpp:3: no-abort",
+                "src/core/a.cpp",
+                SPDX + "void f() {\n  std::abort();\n}\n",
+            ),
             ("src/core/a.cpp:2: no-abort", "src/core/a.cpp", SPDX + "void f() { assert(x); }\n"),
-            ("src/core/a.cpp:2: no-abort", "src/core/a.cpp", SPDX + "void f() { std::cerr << 1; }\n"),
+            (
+                "src/core/a.cpp:2: no-abort",
+                "src/core/a.cpp",
+                SPDX + "void f() { std::cerr << 1; }\n",
+            ),
             ("tools/cli/a.cpp:2: env", "tools/cli/a.cpp", SPDX + "auto x = std::getenv(n);\n"),
-            ("src/backend/cpu/a.cpp:2: asm", "src/backend/cpu/a.cpp", SPDX + 'void f() { asm("nop"); }\n'),
-            ("src/device/attn/a.h:2: arch-ifdef", "src/device/attn/a.h", SPDX + "#ifdef __CUDA_ARCH__\n#endif\n"),
+            (
+                "src/backend/cpu/a.cpp:2: asm",
+                "src/backend/cpu/a.cpp",
+                SPDX + 'void f() { asm("nop"); }\n',
+            ),
+            (
+                "src/device/attn/a.h:2: arch-ifdef",
+                "src/device/attn/a.h",
+                SPDX + "#ifdef __CUDA_ARCH__\n#endif\n",
+            ),
         ]:
             with self.subTest(finding):
                 self.expect(finding, {name: text})
 
     def test_waiver(self):
-        self.expect_clean({"src/core/a.cpp": SPDX + "void f() { abort(); }  // lint-ok(no-abort): a test of lint\n"})
-        self.expect("no-abort", {"src/core/a.cpp": SPDX + "void f() { abort(); }  // lint-ok(asm): another rule\n"})
+        self.expect_clean(
+            {
+                "src/core/a.cpp": SPDX
+                + "void f() { abort(); }  // lint-ok(no-abort): a test of lint\n"
+            }
+        )
+        self.expect(
+            "no-abort",
+            {"src/core/a.cpp": SPDX + "void f() { abort(); }  // lint-ok(asm): another rule\n"},
+        )
 
     def test_layers(self):
-        self.expect("src/core/a.h:2: layer", {"src/core/a.h": SPDX + '#include "api/b.h"\n', "src/api/b.h": SPDX})
-        self.expect("src/device/a.h:2: layer", {"src/device/a.h": SPDX + '#include "core/b.h"\n', "src/core/b.h": SPDX})
-        self.expect("src/plan/a.cpp:2: layer", {"src/plan/a.cpp": SPDX + '#include "../api/b.h"\n', "src/api/b.h": SPDX})
+        self.expect(
+            "src/core/a.h:2: layer",
+            {"src/core/a.h": SPDX + '#include "api/b.h"\n', "src/api/b.h": SPDX},
+        )
+        self.expect(
+            "src/device/a.h:2: layer",
+            {"src/device/a.h": SPDX + '#include "core/b.h"\n', "src/core/b.h": SPDX},
+        )
+        self.expect(
+            "src/plan/a.cpp:2: layer",
+            {"src/plan/a.cpp": SPDX + '#include "../api/b.h"\n', "src/api/b.h": SPDX},
+        )
 
     def test_cycle(self):
-        status, output = lint({"src/core/a.h": SPDX + '#include "core/b.h"\n',
-                               "src/core/b.h": SPDX + '#include "core/a.h"\n'})
+        status, output = lint(
+            {
+                "src/core/a.h": SPDX + '#include "core/b.h"\n',
+                "src/core/b.h": SPDX + '#include "core/a.h"\n',
+            }
+        )
         self.assertEqual(status, 1)
         self.assertIn("src/core/a.h:2: cycle", output)
         self.assertIn("src/core/b.h:2: cycle", output)
 
     def test_reference_reaches_device_through_others(self):
-        self.expect("src/backend/cpu/reference.cpp:2: reference: reaches src/device/mask.h", {
-            "src/backend/cpu/reference.cpp": SPDX + '#include "backend/cpu/helper.h"\n',
-            "src/backend/cpu/helper.h": SPDX + '#include "device/mask.h"\n',
-            "src/device/mask.h": SPDX,
-        })
+        self.expect(
+            "src/backend/cpu/reference.cpp:2: reference: reaches src/device/mask.h",
+            {
+                "src/backend/cpu/reference.cpp": SPDX + '#include "backend/cpu/helper.h"\n',
+                "src/backend/cpu/helper.h": SPDX + '#include "device/mask.h"\n',
+                "src/device/mask.h": SPDX,
+            },
+        )
 
 
 if __name__ == "__main__":

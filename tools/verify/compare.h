@@ -29,7 +29,7 @@ struct OutputResult {
   bool ok = true;
   double max_err = 0;  // NaN or Inf where those stand in the wrong place
   double bound = 0;
-  std::string where;  // "[0, 17, 3, 5]": index into the output
+  std::string where{};  // "[0, 17, 3, 5]": index into the output
   double ours = 0;
   double reference = 0;
 };

@@ -22,8 +22,8 @@ enum class Layout {
   kBroadcast,    // k and v the same for all batch entries (stride 0); needs dense keys
 };
 
-const char* layout_name(
-    Layout layout);  // "dense", "heads_first", "seq_first", "padded", "interleaved", "broadcast"
+// "dense", "heads_first", "seq_first", "padded", "interleaved", "broadcast"
+const char* layout_name(Layout layout);
 
 // A problem. Each field's flag of `fa3 check` stands behind it.
 struct Config {
@@ -37,14 +37,15 @@ struct Config {
   int64_t seqlen_kv = 1;     // --seqlen-kv, dense keys
   int64_t head_dim_qk = 64;  // --head-dim
   int64_t head_dim_v = 64;   // --head-dim-v
-  std::vector<int64_t>
-      varlen_q;  // --varlen-q N,N,…: packed queries of these lengths, one per batch entry
-  std::vector<int64_t> varlen_kv;   // --varlen-kv N,N,…
-  int64_t spare_q = 0;              // --spare-q: packed rows after the last sequence
-  int64_t spare_kv = 0;             // --spare-kv
-  std::vector<int64_t> seqused_q;   // --seqused-q N,N,…: rows that count, one per batch entry
-  std::vector<int64_t> seqused_kv;  // --seqused-kv N,N,…
-  fa3_mask mask = FA3_MASK_FULL;    // --causal, --window L,R
+  // Packed rows of these lengths, one per batch entry; {} = dense.
+  std::vector<int64_t> varlen_q{};   // --varlen-q N,N,…
+  std::vector<int64_t> varlen_kv{};  // --varlen-kv N,N,…
+  int64_t spare_q = 0;               // --spare-q: packed rows after the last sequence
+  int64_t spare_kv = 0;              // --spare-kv
+  // Rows that count, one number per batch entry; {} = all.
+  std::vector<int64_t> seqused_q{};   // --seqused-q N,N,…
+  std::vector<int64_t> seqused_kv{};  // --seqused-kv N,N,…
+  fa3_mask mask = FA3_MASK_FULL;      // --causal, --window L,R
   int64_t left = 0;
   int64_t right = 0;
   double softmax_scale = 0;  // --softmax-scale; 0 = default

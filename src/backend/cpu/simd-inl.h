@@ -30,10 +30,6 @@ inline constexpr int kLanes = HWY_LANES(float);
 inline constexpr int kVectors = (HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64) ? 4 : 2;
 inline constexpr int kPanel = kVectors * kLanes;
 
-
-
-
-
 inline HWY_ATTR VF load(const float* p) { return hn::LoadU(DF(), p); }
 inline HWY_ATTR VF load(const Bf16* p) {
   const hn::Rebind<uint16_t, DF> d16;
@@ -78,30 +74,31 @@ HWY_ATTR void store_first(VF v, T* p, int n) {
   for (int i = 0; i < n; ++i) p[i] = padded[i];
 }
 
-// 2^x, x ≤ 128, relative error 7.5e-8 (degree 5 minimax polynomial on [−½, ½]); 0 below −150; NaN stays NaN.
-inline HWY_ATTR VF exp2(VF x) {
+// p(r), r in [0, 1): minimax polynomial of degree 5 for 2^r, relative error 7.5e-8 (Remez exchange).
+inline HWY_ATTR VF exp2_fraction(VF r) {
   const DF d;
+  VF p = hn::Set(d, 0.00187757669f);
+  p = hn::MulAdd(p, r, hn::Set(d, 0.00898933969f));
+  p = hn::MulAdd(p, r, hn::Set(d, 0.0558263175f));
+  p = hn::MulAdd(p, r, hn::Set(d, 0.240153611f));
+  p = hn::MulAdd(p, r, hn::Set(d, 0.693153083f));
+  return hn::MulAdd(p, r, hn::Set(d, 0.99999994f));
+}
+
+// 2^x for x ≤ 128, as 2^floor(x) · p(x − floor(x)); 0 far below (also for −inf); NaN stays NaN.
+inline HWY_ATTR VF exp2(VF x) {
 #if HWY_TARGET <= HWY_AVX3
-  x = hn::Max(hn::Set(d, -200.0f), x);  // x86 max returns its second operand on NaN
-  const VF n = hn::Round(x);
+  // reduce gives x − floor(x), and 0 for infinities; scalef takes the floor of its second operand itself.
+  const __m512 r = _mm512_reduce_ps(x.raw, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+  return VF{_mm512_scalef_ps(exp2_fraction(VF{r}).raw, x.raw)};
 #else
-  x = hn::Min(hn::Set(d, 128.0f), hn::Max(hn::Set(d, -127.0f), x));
-  const VF n = hn::Round(x);
-#endif
-  const VF r = hn::Sub(x, n);
-  VF p = hn::Set(d, 0.00132764722f);
-  p = hn::MulAdd(p, r, hn::Set(d, 0.00967554133f));
-  p = hn::MulAdd(p, r, hn::Set(d, 0.0555071327f));
-  p = hn::MulAdd(p, r, hn::Set(d, 0.240221197f));
-  p = hn::MulAdd(p, r, hn::Set(d, 0.693146967f));
-  p = hn::MulAdd(p, r, hn::Set(d, 1.00000007f));
-#if HWY_TARGET <= HWY_AVX3
-  return VF{_mm512_scalef_ps(p.raw, n.raw)};
-#else
-  // (n + 127) << 23 is 2^n, and 0 for n = −127.
+  const DF d;
   const DI di;
+  // Clamped so that the exponent below fits: 2^−127 is written as 0. Max returns its second operand on NaN (x86).
+  x = hn::Min(hn::Set(d, 128.0f), hn::Max(hn::Set(d, -127.0f), x));
+  const VF n = hn::Floor(x);
   const auto exponent = hn::ShiftLeft<23>(hn::Add(hn::ConvertTo(di, n), hn::Set(di, 127)));
-  return hn::Mul(p, hn::BitCast(d, exponent));
+  return hn::Mul(exp2_fraction(hn::Sub(x, n)), hn::BitCast(d, exponent));
 #endif
 }
 

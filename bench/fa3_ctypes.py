@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""fa3_ctypes.py — the part of include/fa3/fa3.h that the benchmarks call, mirrored by ctypes."""
+
+import ctypes
+from ctypes import POINTER, byref, c_char, c_char_p, c_double, c_int32, c_int64, c_size_t, c_void_p
+
+OK = 0
+BACKENDS = {"auto": 0, "cpu": 1, "reference": 2}
+MASKS = {"full": 0, "causal": 1}
+DTYPES = {"float32": 1, "float16": 2, "bfloat16": 3, "int32": 4}  # fa3_dtype, by PyTorch's names
+MAX_RANK = 5
+
+
+class Tensor(ctypes.Structure):
+    """fa3_tensor. Default = absent."""
+
+    _fields_ = [
+        ("data", c_void_p),
+        ("dtype", c_int32),
+        ("rank", c_int32),
+        ("shape", c_int64 * MAX_RANK),
+        ("stride", c_int64 * MAX_RANK),
+    ]
+
+    @classmethod
+    def of(cls, tensor):
+        """View of a PyTorch tensor, which must outlive it."""
+        rank = tensor.dim()
+        return cls(
+            tensor.data_ptr(),
+            DTYPES[str(tensor.dtype).removeprefix("torch.")],
+            rank,
+            (c_int64 * MAX_RANK)(*tensor.shape),
+            (c_int64 * MAX_RANK)(*tensor.stride()),
+        )
+
+
+_TAIL = [
+    ("cu_seqlens_q", Tensor),
+    ("cu_seqlens_kv", Tensor),
+    ("seqused_q", Tensor),
+    ("seqused_kv", Tensor),
+    ("max_seqlen_q", c_int64),
+    ("max_seqlen_kv", c_int64),
+    ("mask", c_int32),
+    ("reserved", c_int32),
+    ("left", c_int64),
+    ("right", c_int64),
+    ("softmax_scale", c_double),
+    ("softcap", c_double),
+]
+
+
+class ForwardArgs(ctypes.Structure):
+    """fa3_forward_args."""
+
+    _fields_ = (
+        [("struct_size", c_size_t)] + [(n, Tensor) for n in ("q", "k", "v", "o", "lse")] + _TAIL
+    )
+
+
+class BackwardArgs(ctypes.Structure):
+    """fa3_backward_args."""
+
+    _fields_ = (
+        [("struct_size", c_size_t)]
+        + [(n, Tensor) for n in ("q", "k", "v", "o", "lse", "dout", "dlse", "dq", "dk", "dv")]
+        + _TAIL
+    )
+
+
+class ContextOptions(ctypes.Structure):
+    """fa3_context_options; callbacks stay NULL here."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("device_type", c_int32),
+        ("device_id", c_int32),
+        ("backend", c_int32),
+        ("num_threads", c_int32),
+        ("parallel_for", c_void_p),
+        ("parallel_for_user", c_void_p),
+        ("progress", c_void_p),
+        ("progress_user", c_void_p),
+        ("log", c_void_p),
+        ("log_user", c_void_p),
+        ("log_level", c_int32),
+        ("kernel_source", c_int32),
+        ("cache_dir", c_char_p),
+    ]
+
+
+class DeviceInfo(ctypes.Structure):
+    """fa3_device_info."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("device_type", c_int32),
+        ("device_id", c_int32),
+        ("backend", c_int32),
+        ("num_threads", c_int32),
+        ("l1_bytes", c_int64),
+        ("l2_bytes", c_int64),
+        ("memory_bytes", c_int64),
+        ("name", c_char * 128),
+        ("instruction_set", c_char * 32),
+    ]
+
+
+class Fa3Error(RuntimeError):
+    """A call that failed, with the library's message."""
+
+
+class Library:
+    """libfa3, loaded from a path."""
+
+    def __init__(self, path):
+        try:
+            self.c = ctypes.CDLL(str(path))
+        except OSError as error:
+            raise Fa3Error(
+                f"{error}; build the library first: make build, or name it with --lib"
+            ) from None
+        prototypes = {
+            "fa3_status_name": (c_char_p, [c_int32]),
+            "fa3_last_error": (c_char_p, []),
+            "fa3_version": (c_char_p, []),
+            "fa3_context_create": (c_int32, [POINTER(ContextOptions), POINTER(c_void_p)]),
+            "fa3_context_destroy": (None, [c_void_p]),
+            "fa3_get_device_info": (c_int32, [c_void_p, POINTER(DeviceInfo)]),
+            "fa3_forward": (c_int32, [c_void_p, POINTER(ForwardArgs), c_void_p]),
+            "fa3_backward": (c_int32, [c_void_p, POINTER(BackwardArgs), c_void_p]),
+        }
+        for name, (result, arguments) in prototypes.items():
+            function = getattr(self.c, name)
+            function.restype, function.argtypes = result, arguments
+
+    def version(self):
+        return self.c.fa3_version().decode()
+
+    def check(self, status):
+        if status != OK:
+            name = self.c.fa3_status_name(status).decode()
+            raise Fa3Error(f"{name}: {self.c.fa3_last_error().decode()}")
+
+
+class Context:
+    """fa3_context on the CPU. Use with `with`, or close()."""
+
+    def __init__(self, library, num_threads, backend="auto"):
+        self.library = library
+        self.handle = c_void_p()
+        options = ContextOptions(backend=BACKENDS[backend], num_threads=num_threads)
+        options.struct_size = ctypes.sizeof(options)
+        library.check(library.c.fa3_context_create(byref(options), byref(self.handle)))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def close(self):
+        self.library.c.fa3_context_destroy(self.handle)
+        self.handle = c_void_p()
+
+    def device_info(self):
+        info = DeviceInfo()
+        info.struct_size = ctypes.sizeof(info)
+        self.library.check(self.library.c.fa3_get_device_info(self.handle, byref(info)))
+        return info
+
+    def forward(self, args):
+        self.library.check(self.library.c.fa3_forward(self.handle, byref(args), None))
+
+    def backward(self, args):
+        self.library.check(self.library.c.fa3_backward(self.handle, byref(args), None))
+
+
+def forward_args(mask="full", **tensors):
+    """ForwardArgs over PyTorch tensors named as the fields."""
+    return _args(ForwardArgs, mask, tensors)
+
+
+def backward_args(mask="full", **tensors):
+    """BackwardArgs over PyTorch tensors named as the fields."""
+    return _args(BackwardArgs, mask, tensors)
+
+
+def _args(kind, mask, tensors):
+    args = kind(mask=MASKS[mask])
+    args.struct_size = ctypes.sizeof(args)
+    for name, tensor in tensors.items():
+        setattr(args, name, Tensor.of(tensor))
+    return args

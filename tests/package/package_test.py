@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""package_test.py — installs fa3, moves the installation, and uses it as a stranger would.
+
+find_package and pkg-config build examples/ out of tree, README.md's program compiles and runs, the
+command starts; the library is small and needs neither CUDA nor torch.
+"""
+import argparse
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+MAX_BYTES = 5_000_000  # of libfa3.so, stripped
+OPTIONS = argparse.Namespace()
+
+
+def run(*command, **kwargs):
+    """Output of a command; a failure shows it."""
+    words = [str(word) for word in command]
+    done = subprocess.run(
+        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, **kwargs
+    )
+    if done.returncode != 0:
+        raise AssertionError(f"{' '.join(words)}\nexit status {done.returncode}\n{done.stdout}")
+    return done.stdout
+
+
+class PackageTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        tmp = pathlib.Path(cls.folder.name)
+        run("cmake", "--install", OPTIONS.build, "--prefix", tmp / "first")
+        cls.prefix = tmp / "moved elsewhere"  # with a blank, to find missing quotes
+        (tmp / "first").rename(cls.prefix)
+        cls.library = next(cls.prefix.rglob("libfa3.so")).resolve()
+        cls.tmp = tmp
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def environment(self, **more):
+        """A clean environment in which only the loader knows where the library lies."""
+        keep = {k: v for k, v in os.environ.items() if k in ("PATH", "HOME", "LANG")}
+        return {**keep, "LD_LIBRARY_PATH": str(self.library.parent), **more}
+
+    def pkg_config(self, *options):
+        pc = self.library.parent / "pkgconfig"
+        printed = run("pkg-config", *options, "fa3", env=self.environment(PKG_CONFIG_PATH=str(pc)))
+        return printed.strip()
+
+    def flags(self):
+        return shlex.split(self.pkg_config("--cflags", "--libs"))
+
+    def test_what_is_installed(self):
+        for name in ("include/fa3/fa3.h", "include/fa3/fa3.hpp", "bin/fa3"):
+            self.assertTrue((self.prefix / name).is_file(), name)
+        self.assertFalse(list(self.prefix.rglob("*.a")), "no static library belongs in there")
+        for path in [*self.prefix.rglob("*.cmake"), *self.prefix.rglob("*.pc")]:
+            text = path.read_text(encoding="utf-8")
+            for place in (str(ROOT), str(self.tmp)):
+                self.assertNotIn(place, text, f"{path.name} names a folder of this machine")
+
+    def test_find_package(self):
+        out = self.tmp / "by_cmake"
+        run(
+            "cmake", "-S", ROOT / "examples", "-B", out,
+            f"-DCMAKE_PREFIX_PATH={self.prefix}",
+            f"-DCMAKE_C_COMPILER={OPTIONS.cc}",
+            f"-DCMAKE_CXX_COMPILER={OPTIONS.cxx}",
+        )  # fmt: skip
+        run("cmake", "--build", out)
+        for name in ("forward", "attention"):
+            run(out / name)
+
+    def test_find_package_declines_another_version(self):
+        project = self.tmp / "newer"
+        project.mkdir()
+        (project / "CMakeLists.txt").write_text(
+            "cmake_minimum_required(VERSION 3.22)\nproject(p C)\nfind_package(fa3 99 REQUIRED)\n",
+            encoding="utf-8",
+        )
+        with self.assertRaisesRegex(AssertionError, "compatible with requested\\s+version"):
+            run("cmake", "-S", project, "-B", project / "out", f"-DCMAKE_PREFIX_PATH={self.prefix}")
+
+    def test_pkg_config(self):
+        compilers = {(OPTIONS.cc, OPTIONS.cxx)}
+        for pair in (("gcc", "g++"), ("clang", "clang++")):
+            if all(shutil.which(name) for name in pair):
+                compilers.add(pair)
+        strict = ["-Wall", "-Wextra", "-pedantic", "-Werror"]
+        for cc, cxx in sorted(compilers):
+            with self.subTest(cc):
+                c, cpp = self.tmp / "forward", self.tmp / "attention"
+                forward, attention = ROOT / "examples/forward.c", ROOT / "examples/attention.cpp"
+                run(cc, "-std=c11", *strict, forward, *self.flags(), "-lm", "-o", c)
+                run(cxx, "-std=c++17", *strict, attention, *self.flags(), "-o", cpp)
+                run(c, env=self.environment())
+                run(cpp, env=self.environment())
+
+    def test_version_agrees(self):
+        header = (self.prefix / "include/fa3/fa3.h").read_text(encoding="utf-8")
+        numbers = re.findall(r"#define FA3_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", header)
+        self.assertEqual(self.pkg_config("--modversion"), ".".join(numbers))
+        self.assertIn(f".so.{numbers[0]}.", self.library.name)
+        changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+        self.assertIn("[" + ".".join(numbers) + "]", changes, "CHANGELOG.md lacks this version")
+
+    def test_readme_program(self):
+        programs = re.findall(r"```c\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.S)
+        self.assertTrue(programs, "README.md shows no C program")
+        for text in programs:
+            source, binary = self.tmp / "readme.c", self.tmp / "readme"
+            source.write_text(text, encoding="utf-8")
+            run(OPTIONS.cc, "-std=c99", "-Wall", "-Werror", source, *self.flags(), "-o", binary)
+            # The first token sees itself only: its output is its value.
+            self.assertIn("1.000000 2.000000", run(binary, env=self.environment()))
+
+    def test_command_starts_without_help(self):
+        env = {k: v for k, v in self.environment().items() if k != "LD_LIBRARY_PATH"}
+        self.assertIn("cpu", run(self.prefix / "bin/fa3", "info", env=env))
+
+    def test_library_is_small_and_alone(self):
+        needs = run("ldd", self.library, env=self.environment()).lower()
+        for word in ("cuda", "torch", "nvrtc", "not found"):
+            self.assertNotIn(word, needs)
+        for binary in (self.library, self.prefix / "bin/fa3"):
+            dynamic = run("readelf", "-d", binary)
+            self.assertNotRegex(dynamic, r"(?:RPATH|RUNPATH).*\[(?!\$ORIGIN)", str(binary))
+        stripped = self.tmp / "stripped.so"
+        run("strip", "-o", stripped, self.library)
+        size = stripped.stat().st_size
+        print(f"libfa3.so: {size} bytes stripped, at most {MAX_BYTES}")
+        self.assertLessEqual(size, MAX_BYTES)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--build", required=True, help="build folder to install from")
+    parser.add_argument("--cc", default="cc")
+    parser.add_argument("--cxx", default="c++")
+    OPTIONS, rest = parser.parse_known_args()
+    unittest.main(argv=[sys.argv[0], *rest])

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// args_test.cpp — struct_size, and both C structs as one.
+#include "api/args.h"
+
+#include <cstring>
+
+#include "args_kit.h"
+
+namespace fa3 {
+namespace {
+
+using test::expect_refusal;
+
+fa3_forward_args forward_args() {
+  fa3_forward_args args{};
+  args.struct_size = sizeof args;
+  args.q.rank = 4;
+  args.softcap = 2.5;  // the last field
+  return args;
+}
+
+TEST(ReadArgs, Forward_CopiesEveryField) {
+  fa3_forward_args c = forward_args();
+  fa3_tensor* tensors[] = {
+      &c.q,         &c.k,         &c.v, &c.o, &c.lse, &c.cu_seqlens_q, &c.cu_seqlens_kv,
+      &c.seqused_q, &c.seqused_kv};
+  for (int i = 0; i < 9; ++i) tensors[i]->shape[0] = 100 + i;
+  c.max_seqlen_q = 1, c.max_seqlen_kv = 2, c.mask = 3, c.reserved = 4, c.left = 5, c.right = 6,
+  c.softmax_scale = 7;
+  const Result<Args> args = read_args(FA3_OP_FORWARD, &c);
+  ASSERT_TRUE(args.ok());
+  const TensorId ids[] = {kQ, kK, kV, kO, kLse, kCuSeqlensQ, kCuSeqlensKv, kSequsedQ, kSequsedKv};
+  for (int i = 0; i < 9; ++i) EXPECT_EQ(args.value().tensor[ids[i]].shape[0], 100 + i);
+  EXPECT_EQ(args.value().max_seqlen_q, 1);
+  EXPECT_EQ(args.value().max_seqlen_kv, 2);
+  EXPECT_EQ(args.value().mask, 3);
+  EXPECT_EQ(args.value().reserved, 4);
+  EXPECT_EQ(args.value().left, 5);
+  EXPECT_EQ(args.value().right, 6);
+  EXPECT_EQ(args.value().softmax_scale, 7);
+  EXPECT_EQ(args.value().softcap, 2.5);
+}
+
+TEST(ReadArgs, Backward_CopiesEveryTensor) {
+  fa3_backward_args c{};
+  c.struct_size = sizeof c;
+  fa3_tensor* tensors[] = {
+      &c.q,         &c.k,         &c.v,  &c.o,  &c.lse,          &c.dout,
+      &c.dlse,      &c.dq,        &c.dk, &c.dv, &c.cu_seqlens_q, &c.cu_seqlens_kv,
+      &c.seqused_q, &c.seqused_kv};
+  for (int i = 0; i < kTensorCount; ++i) tensors[i]->shape[0] = 100 + i;
+  const Result<Args> args = read_args(FA3_OP_BACKWARD, &c);
+  ASSERT_TRUE(args.ok());
+  for (int i = 0; i < kTensorCount; ++i)
+    EXPECT_EQ(args.value().tensor[i].shape[0], 100 + i) << tensor_name(TensorId(i));
+}
+
+TEST(ReadArgs, Null_Refused) {
+  expect_refusal(read_args(FA3_OP_FORWARD, nullptr).status(), FA3_INVALID_ARGUMENT,
+                 {"forward", "NULL"});
+}
+
+TEST(ReadArgs, UnknownOperation_Refused) {
+  fa3_forward_args args = forward_args();
+  expect_refusal(read_args(static_cast<fa3_op>(3), &args).status(), FA3_INVALID_ARGUMENT, {"op=3"});
+}
+
+TEST(ReadArgs, StructSizeBelowFirstRelease_Refused) {
+  fa3_forward_args forward = forward_args();
+  forward.struct_size = 0;
+  expect_refusal(read_args(FA3_OP_FORWARD, &forward).status(), FA3_INVALID_ARGUMENT,
+                 {"struct_size=0", "928"});
+  forward.struct_size = 927;
+  expect_refusal(read_args(FA3_OP_FORWARD, &forward).status(), FA3_INVALID_ARGUMENT,
+                 {"struct_size=927", "928"});
+  fa3_backward_args backward{};
+  backward.struct_size = 1407;
+  expect_refusal(read_args(FA3_OP_BACKWARD, &backward).status(), FA3_INVALID_ARGUMENT,
+                 {"struct_size=1407", "1408"});
+}
+
+TEST(ReadArgs, StructSizeOfGarbage_RefusedWithoutReadingOn) {
+  fa3_forward_args args = forward_args();
+  args.struct_size = SIZE_MAX;
+  expect_refusal(read_args(FA3_OP_FORWARD, &args).status(), FA3_INVALID_ARGUMENT,
+                 {"struct_size=18446744073709551615"});
+}
+
+// A program built against a newer header: its struct continues after what this library knows.
+struct NewerForwardArgs {
+  fa3_forward_args known;
+  unsigned char added[24];
+};
+
+TEST(ReadArgs, NewerStruct_AcceptedWhenUnknownBytesAreZero) {
+  NewerForwardArgs newer{};
+  newer.known = forward_args();
+  newer.known.struct_size = sizeof newer;
+  ASSERT_TRUE(read_args(FA3_OP_FORWARD, &newer).ok());
+  newer.added[23] = 7;
+  expect_refusal(read_args(FA3_OP_FORWARD, &newer).status(), FA3_INVALID_ARGUMENT,
+                 {"struct_size=952", "byte 951", "is 7", "need 0"});
+}
+
+// A program built against an older header, where the struct ended earlier: what lies behind it is
+// not read.
+TEST(ReadStruct, OlderStruct_MissingFieldsAreZero) {
+  struct Ours {
+    size_t struct_size;
+    int64_t first;
+    int64_t appended;
+  };
+  const Ours older{16, 5, 99};
+  Ours copy{1, 1, 1};
+  ASSERT_TRUE(read_struct("test", &older, 16, &copy, sizeof copy).ok());
+  EXPECT_EQ(copy.first, 5);
+  EXPECT_EQ(copy.appended, 0);
+  expect_refusal(read_struct("test", &older, 17, &copy, sizeof copy), FA3_INVALID_ARGUMENT,
+                 {"test", "16", "17"});
+}
+
+TEST(DropTensorsWithoutData, OptionalOnly) {
+  float number = 0;
+  Args args = test::dense_args();
+  args.tensor[kSequsedQ] = test::tensor(FA3_I32, {2}, {}, &number);
+  drop_tensors_without_data(args);
+  EXPECT_EQ(args.tensor[kQ].rank, 4) << "required: stays, to be refused for its NULL";
+  EXPECT_EQ(args.tensor[kLse].rank, 0);
+  EXPECT_EQ(args.tensor[kSequsedQ].rank, 1) << "has data";
+}
+
+TEST(DropTensorsWithoutData, TensorWithoutElements_StaysPresent) {
+  Args args = test::dense_args();
+  args.tensor[kLse] = test::tensor(FA3_F32, {2, 0, 5});
+  drop_tensors_without_data(args);
+  EXPECT_EQ(args.tensor[kLse].rank, 3);
+}
+
+TEST(DropTensorsWithoutData, NonsenseRank_IsLeftForTheProblem) {
+  Args args = test::dense_args();
+  args.tensor[kLse] = test::tensor(FA3_F32, {0});
+  args.tensor[kLse].rank = 1000;
+  drop_tensors_without_data(args);
+  EXPECT_EQ(args.tensor[kLse].rank, 1000);
+}
+
+}  // namespace
+}  // namespace fa3

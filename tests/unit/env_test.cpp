@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// env_test.cpp — the environment's values, and what is malformed.
+#include "core/env.h"
+
+#include <cstdlib>
+
+#include "args_kit.h"
+#include "backend/cpu/cpu.h"
+
+namespace fa3 {
+namespace {
+
+// A variable set, or unset by nullptr, for the length of a test.
+class ScopedVariable {
+ public:
+  ScopedVariable(const char* name, const char* value) : name_(name) {
+    if (const char* old = std::getenv(name)) old_ = old;
+    set(value);
+  }
+  ~ScopedVariable() { set(old_ ? old_->c_str() : nullptr); }
+  ScopedVariable(const ScopedVariable&) = delete;
+  ScopedVariable& operator=(const ScopedVariable&) = delete;
+
+ private:
+  void set(const char* value) {
+    if (value != nullptr) {
+      setenv(name_, value, 1);
+    } else {
+      unsetenv(name_);
+    }
+  }
+  const char* name_;
+  std::optional<std::string> old_;
+};
+
+TEST(Environment, Unset_AsksForNothing) {
+  const ScopedVariable threads("FA3_NUM_THREADS", nullptr), simd("FA3_SIMD", "");
+  const Result<Environment> environment = read_environment();
+  ASSERT_TRUE(environment.ok());
+  EXPECT_EQ(environment.value().num_threads, 0);
+  EXPECT_FALSE(environment.value().simd.has_value());
+}
+
+TEST(Environment, Values) {
+  const ScopedVariable threads("FA3_NUM_THREADS", "3"), simd("FA3_SIMD", "avx2");
+  const Result<Environment> environment = read_environment();
+  ASSERT_TRUE(environment.ok());
+  EXPECT_EQ(environment.value().num_threads, 3);
+  EXPECT_EQ(environment.value().simd, Isa::kAvx2);
+}
+
+TEST(Environment, Malformed_NamesVariableValueAndLegalOnes) {
+  for (const char* value : {"0", "-1", "1025", "2x", " 2", "two", "99999999999999999999"}) {
+    const ScopedVariable threads("FA3_NUM_THREADS", value);
+    test::expect_refusal(read_environment().status(), FA3_INVALID_ARGUMENT,
+                         {std::string("FA3_NUM_THREADS=") + value + " ", "1…1024"});
+  }
+  for (const char* value : {"avx512", "AVX2", "sse", "1"}) {
+    const ScopedVariable simd("FA3_SIMD", value);
+    test::expect_refusal(
+        read_environment().status(), FA3_INVALID_ARGUMENT,
+        {std::string("FA3_SIMD=") + value + " ", "scalar, sse4, avx2, avx3, avx3_bf16, neon"});
+  }
+}
+
+TEST(Environment, Registry_ListsAtMostTwelveWithTheirValues) {
+  const ScopedVariable threads("FA3_NUM_THREADS", "3"), simd("FA3_SIMD", nullptr);
+  const auto rows = environment_variables();
+  EXPECT_LE(rows.size(), 12u);
+  for (const EnvironmentVariable& row : rows) {
+    EXPECT_STRNE(row.meaning, "");
+    EXPECT_STRNE(row.default_value, "");
+    if (std::string(row.name) == "FA3_NUM_THREADS") {
+      EXPECT_EQ(row.value, "3");
+    } else {
+      EXPECT_FALSE(row.value.has_value());
+    }
+  }
+}
+
+TEST(ChooseIsa, WhatWasAskedFor_OrARefusalThatListsTheOffer) {
+  EXPECT_EQ(cpu::choose_isa(Isa::kScalar).value(), Isa::kScalar);
+  const Isa fastest = cpu::choose_isa(std::nullopt).value();
+  EXPECT_EQ(cpu::choose_isa(fastest).value(), fastest);
+  const Isa foreign = fastest == Isa::kNeon ? Isa::kAvx2 : Isa::kNeon;
+  test::expect_refusal(cpu::choose_isa(foreign).status(), FA3_INVALID_ARGUMENT,
+                       {std::string("FA3_SIMD=") + isa_name(foreign), isa_name(fastest), "scalar"});
+}
+
+TEST(HostDevice, SaysWhatItKnows) {
+  const DeviceInfo device = host_device();
+  EXPECT_GE(device.threads, 1);
+  EXPECT_LE(device.threads, kMaxThreads);
+  EXPECT_FALSE(device.name.empty());
+  EXPECT_GE(device.l1_bytes, 0);
+  EXPECT_GT(device.memory_bytes, 0);
+}
+
+}  // namespace
+}  // namespace fa3
