@@ -63,11 +63,15 @@ class Map(CliTest):
     def plot(self, picture):
         """The part inside the frame, whose top is the first long dark row."""
         frame = (32, 32, 32)
-        top = next(y for y, row in enumerate(picture) if row.count(frame) > 100)
-        row = picture[top]
-        left = row.index(frame)
+        side = [frame] * 100
+        top, left = next(
+            (y, x)
+            for y, row in enumerate(picture)
+            for x in [i for i in range(len(row)) if row[i] == frame]
+            if row[x : x + 100] == side
+        )
         right = left
-        while right + 1 < len(row) and row[right + 1] == frame:
+        while picture[top][right + 1] == frame:
             right += 1
         bottom = top + 1
         while picture[bottom][left] == frame and picture[bottom][right] == frame:
