@@ -241,12 +241,6 @@ int bench(const BenchOptions& o) {
 
 Action add_bench(CLI::App& app) {
   auto o = std::make_shared<BenchOptions>();
-  app.description(
-      "Times planned runs on random tensors with warm caches, after a check of a slice of each "
-      "problem.\n"
-      "FLOP/s count visible pairs of query and key only: 2 (head_dim + head_dim_v) each per query "
-      "head\n"
-      "forward, 2.5 times that backward.");
   add_problem_options(app, o->problem);
   app.add_option("--cases", o->cases,
                  "JSON file: an array of named problems, instead of the options above; repeatable")

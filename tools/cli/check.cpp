@@ -233,12 +233,6 @@ void add_generated_options(CLI::App& app, CheckOptions& o) {
 
 Action add_check(CLI::App& app) {
   auto o = std::make_shared<CheckOptions>();
-  app.description(
-      "Runs a backend and the FP64 reference on the same tensors. An output passes when its error "
-      "is at most twice\n"
-      "that of a naive computation in the same precision, plus a rounding floor, and NaN and Inf "
-      "stand where they do\n"
-      "in the reference. Without a file a problem is made from the sizes and the seed.");
   app.add_option("input", o->file.path,
                  "Safetensors file with the tensors q, k, v [a generated problem]")
       ->type_name("IN.safetensors");

@@ -12,6 +12,7 @@
 #include "commands.h"
 #include "error.h"
 #include "fa3/fa3.h"
+#include "help.h"
 #include "interrupt.h"
 #include "output.h"
 #include "tensor_file/tensor_file.h"
@@ -26,16 +27,29 @@ constexpr const char* kFooter =
 
 struct Command {
   const char* name;
-  const char* summary;
+  const char* description;  // its first line is the summary
   Action (*add)(CLI::App&);
 };
 
 constexpr Command kCommands[] = {
-    {"run", "Compute attention on the tensors of a safetensors file", &add_run},
-    {"check", "Compare a backend with the FP64 reference, on a generated problem or a file",
+    {"run",
+     "Compute attention on the tensors of a safetensors file\n"
+     "Reads q, k, v (packed: cu_seqlens_q, cu_seqlens_kv too), writes o and lse.",
+     &add_run},
+    {"check",
+     "Compare a backend with the FP64 reference, on a generated problem or a file\n"
+     "An output passes when its error is at most twice that of a naive computation in the same\n"
+     "precision, plus a rounding floor, and NaN and Inf stand where they do in the reference.",
      &add_check},
-    {"bench", "Measure speed", &add_bench},
-    {"info", "Show version, build, device, backends and environment", &add_info},
+    {"bench",
+     "Measure speed\n"
+     "Times planned runs on random tensors with warm caches, after a check of a slice of each "
+     "problem.\n"
+     "FLOP/s count visible pairs of query and key only: 2 (head_dim + head_dim_v) each per query "
+     "head\n"
+     "forward, 2.5 times that backward.",
+     &add_bench},
+    {"info", "Show version, build, device, backends and environment variables", &add_info},
     {"explain", "Show how a problem would be computed, without computing it", &add_explain},
 };
 
@@ -103,10 +117,10 @@ int run_command(int argc, char** argv) {
   CLI::App app("fa3: exact attention on the tensors of a file, on this machine.", "fa3");
   app.set_version_flag("--version", fmt::format("fa3 {}", fa3_version()), "Print the version");
   app.footer(kFooter);
-  app.get_formatter()->column_width(34);
+  app.formatter(std::make_shared<HelpFormatter>());
   std::vector<std::pair<CLI::App*, Action>> actions;
   for (const Command& c : kCommands) {
-    CLI::App* sub = app.add_subcommand(c.name, c.summary);
+    CLI::App* sub = app.add_subcommand(c.name, c.description);
     sub->footer(kFooter);
     actions.emplace_back(sub, c.add(*sub));
   }
