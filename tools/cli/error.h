@@ -40,11 +40,16 @@ template <class... Args>
 // Exit code of what the library's status says; FA3_OK is kDone.
 inline ExitCode code_of(fa3_status status) {
   switch (status) {
-    case FA3_OK: return kDone;
-    case FA3_INVALID_ARGUMENT: return kBadInput;
-    case FA3_UNSUPPORTED: return kUnsupported;
-    case FA3_CANCELLED: return kInterrupted;
-    default: return kFailed;
+    case FA3_OK:
+      return kDone;
+    case FA3_INVALID_ARGUMENT:
+      return kBadInput;
+    case FA3_UNSUPPORTED:
+      return kUnsupported;
+    case FA3_CANCELLED:
+      return kInterrupted;
+    default:
+      return kFailed;
   }
 }
 

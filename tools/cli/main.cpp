@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// main.cpp — the command `fa3`: picks the subcommand and turns every failure into one line and an exit code.
+// main.cpp — the command `fa3`: picks the subcommand and turns every failure into one line and an
+// exit code.
 #include <CLI/CLI.hpp>
-#include <filesystem>
+#include <algorithm>
+#include <iterator>
 #include <new>
 #include <sstream>
 #include <string>
@@ -18,7 +20,8 @@ namespace fa3::cli {
 namespace {
 
 constexpr const char* kFooter =
-    "Exit codes: 0 done, 1 check failed, 2 usage, 3 bad input, 4 unsupported, 5 failed while running,\n"
+    "Exit codes: 0 done, 1 check failed, 2 usage, 3 bad input, 4 unsupported, 5 failed while "
+    "running,\n"
     "130 interrupted. Results go to stdout, errors and the progress bar to stderr.";
 
 struct Command {
@@ -29,7 +32,8 @@ struct Command {
 
 constexpr Command kCommands[] = {
     {"run", "Compute attention on the tensors of a safetensors file", &add_run},
-    {"check", "Compare a backend with the FP64 reference, on a generated problem or a file", &add_check},
+    {"check", "Compare a backend with the FP64 reference, on a generated problem or a file",
+     &add_check},
     {"bench", "Measure speed", &add_bench},
     {"info", "Show version, build, device, backends and environment", &add_info},
     {"explain", "Show how a problem would be computed, without computing it", &add_explain},
@@ -41,9 +45,11 @@ ExitCode code_of(tools::TensorFileError::Kind kind) {
     case Kind::kRead:
     case Kind::kContent:
     case Kind::kMissing:
-    case Kind::kUnsupported: return kBadInput;
+    case Kind::kUnsupported:
+      return kBadInput;
     case Kind::kWrite:
-    case Kind::kArgument: return kFailed;
+    case Kind::kArgument:
+      return kFailed;
   }
   return kFailed;
 }
@@ -105,11 +111,14 @@ int run_command(int argc, char** argv) {
     actions.emplace_back(sub, c.add(*sub));
   }
   if (argc < 2)
-    return report("fa3", kUsage, fmt::format("no subcommand, need one of {}; see fa3 --help", command_names()));
-  const std::string first = argv[1];
-  if (first[0] != '-' && app.get_subcommand_no_throw(first) == nullptr)
     return report("fa3", kUsage,
-                  fmt::format("unknown subcommand '{}', need one of {}; see fa3 --help", first, command_names()));
+                  fmt::format("no subcommand, need one of {}; see fa3 --help", command_names()));
+  const std::string first = argv[1];
+  const auto named = [&](const Command& c) { return first == c.name; };
+  if (first[0] != '-' && std::none_of(std::begin(kCommands), std::end(kCommands), named))
+    return report("fa3", kUsage,
+                  fmt::format("unknown subcommand '{}', need one of {}; see fa3 --help", first,
+                              command_names()));
   app.require_subcommand(1);
   try {
     app.parse(argc, argv);
