@@ -125,7 +125,7 @@ struct Answered {
   explicit Answered(int32_t dtype) {
     config = {.dtype = dtype, .batch = 2, .heads_q = 2, .heads_kv = 1};
     config.seqlen_q = 37;
-    config.seqlen_kv = 129;
+    config.seqlen_kv = 1024;
     config.mask = FA3_MASK_CAUSAL;
     config.seed = 3;
     tensors = make_tensors(config);
