@@ -24,8 +24,8 @@ HWY_ATTR bool copy_rows_bf16(const Rows& src, float factor, float* a, int64_t ld
   return nonfinite == 0;
 }
 
-HWY_ATTR bool pack_transposed_bf16(const Rows& src, float* b) {
-  uint32_t nonfinite = 0;
+HWY_ATTR void pack_transposed_bf16(const Rows& src, float* b) {
+  uint32_t unused = 0;
   const auto* data = static_cast<const Bf16*>(src.data);
   const int units = (src.cols + 1) / 2;
   HWY_ALIGN float buffer[kLanes * kMaxHeadDim / 2];
@@ -35,11 +35,10 @@ HWY_ATTR bool pack_transposed_bf16(const Rows& src, float* b) {
       float* row = buffer + i * (kMaxHeadDim / 2);
       rows[i] = row;
       const int cols = r + i < src.rows ? src.cols : 0;
-      copy_bf16_row(data + (r + i) * src.stride, cols, 0, row, (units + 3) / 4 * 4, nonfinite);
+      copy_bf16_row(data + (r + i) * src.stride, cols, 0, row, (units + 3) / 4 * 4, unused);
     }
     transpose_to_panel(rows, units, r, src.rows, b);
   }
-  return nonfinite == 0;
 }
 
 // Rows 2i and 2i + 1 interleaved: unit (i, c) = (src(2i, c), src(2i + 1, c)).

@@ -11,6 +11,7 @@
 
 namespace FA3_OP {
 
+// A long sum is thus a sum of short ones, k terms each: its rounding error grows with the number of blocks, not of terms.
 // Plain loops over a constant trip count: they unroll at -O3, which this file's build sets.
 template <int MR, int NV, bool kColumnA>
 FA3_OP_ATTR HWY_INLINE void tile(int64_t k, const float* HWY_RESTRICT a, int64_t lda,
@@ -18,13 +19,8 @@ FA3_OP_ATTR HWY_INLINE void tile(int64_t k, const float* HWY_RESTRICT a, int64_t
                                  int64_t ldc, bool accumulate) {
   const DF d;
   VF acc[MR][NV];
-  if (accumulate) {
-    for (int m = 0; m < MR; ++m)
-      for (int n = 0; n < NV; ++n) acc[m][n] = hn::LoadU(d, c + m * ldc + n * kLanes);
-  } else {
-    for (int m = 0; m < MR; ++m)
-      for (int n = 0; n < NV; ++n) acc[m][n] = hn::Zero(d);
-  }
+  for (int m = 0; m < MR; ++m)
+    for (int n = 0; n < NV; ++n) acc[m][n] = hn::Zero(d);
   for (int64_t i = 0; i < k; ++i) {
     VF row[NV];
     for (int n = 0; n < NV; ++n) row[n] = hn::LoadU(d, b + i * ldb + n * kLanes);
@@ -33,8 +29,12 @@ FA3_OP_ATTR HWY_INLINE void tile(int64_t k, const float* HWY_RESTRICT a, int64_t
       for (int n = 0; n < NV; ++n) acc[m][n] = FA3_OP_DOT(x, row[n], acc[m][n]);
     }
   }
-  for (int m = 0; m < MR; ++m)
-    for (int n = 0; n < NV; ++n) hn::StoreU(acc[m][n], d, c + m * ldc + n * kLanes);
+  for (int m = 0; m < MR; ++m) {
+    for (int n = 0; n < NV; ++n) {
+      float* at = c + m * ldc + n * kLanes;
+      hn::StoreU(accumulate ? hn::Add(acc[m][n], hn::LoadU(d, at)) : acc[m][n], d, at);
+    }
+  }
 }
 
 // tile() with a run-time number of vectors, 1…kVectors.

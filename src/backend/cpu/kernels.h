@@ -77,8 +77,8 @@ struct Kernels {
 
   int units(int64_t elements) const { return static_cast<int>((elements + unit - 1) / unit); }
 
-  // B = srcᵀ: k = columns of src, n = rows of src. True when every element is finite.
-  bool (*pack_transposed)(const Rows& src, float* b);
+  // B = srcᵀ: k = columns of src, n = rows of src.
+  void (*pack_transposed)(const Rows& src, float* b);
   // B = src: k = rows of src, n = columns of src. True when every element is finite.
   bool (*pack_rows)(const Rows& src, float* b);
   // A = factor·src in operand type, ld floats between rows, columns zero-filled to ld. True when all finite.

@@ -8,6 +8,8 @@
 #define FA3_BACKEND_CPU_PACK_INL_H_
 #endif
 
+#include <type_traits>
+
 #include "backend/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -137,24 +139,28 @@ HWY_ATTR HWY_INLINE void transpose_to_panel(const float* const* rows, int units,
     for (int i = 0; i < kLanes; ++i) dst[static_cast<int64_t>(c) * width + i] = rows[i][c];
 }
 
-// Panel p of n = rows columns: [cols][width]. kLanes rows at a time pass through a buffer on the stack, widened.
-HWY_ATTR bool pack_transposed(const Rows& src, float* b) {
-  FiniteCheck finite;
+// Panel p of n = rows columns: [cols][width]. 16-bit rows pass through a buffer on the stack, widened, and so do the rows
+// that are missing from the last kLanes.
+HWY_ATTR void pack_transposed(const Rows& src, float* b) {
+  FiniteCheck unused;
   const VF one = hn::Set(DF(), 1.0f);
   with_type(src.dtype, src.data, [&](auto* data) HWY_ATTR {
+    using T = std::remove_cv_t<std::remove_pointer_t<decltype(data)>>;
     HWY_ALIGN float buffer[kLanes * kMaxHeadDim];
     for (int r = 0; r < src.rows; r += kLanes) {
       const float* rows[kLanes];
       for (int i = 0; i < kLanes; ++i) {
+        const T* from = data + (r + i) * src.stride;
+        const bool there = r + i < src.rows;
+        if constexpr (std::is_same_v<T, float>) rows[i] = from;
+        if (there && std::is_same_v<T, float>) continue;
         float* row = buffer + i * kMaxHeadDim;
+        widen_row(from, there ? src.cols : 0, one, row, src.cols, unused);
         rows[i] = row;
-        const int cols = r + i < src.rows ? src.cols : 0;
-        widen_row(data + (r + i) * src.stride, cols, one, row, src.cols, finite);
       }
       transpose_to_panel(rows, src.cols, r, src.rows, b);
     }
   });
-  return finite.ok();
 }
 
 // dst = c·factor, converted.
