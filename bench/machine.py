@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """machine.py — what a result says about where it was measured: processor and commit, no host."""
 
+import os
 import pathlib
 import subprocess
+import time
 
 _VENDORS = {"GenuineIntel": "intel", "AuthenticAMD": "amd", "HygonGenuine": "hygon"}
 
@@ -36,3 +38,25 @@ def commit(root):
         return git("rev-parse", "--short=12", "HEAD") + ("-dirty" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
+
+
+class Neighbours:
+    """How many cores all but this process has kept busy since this was made (Linux; else 0)."""
+
+    def __init__(self):
+        self._begin = self._now()
+
+    @staticmethod
+    def _now():
+        """(wall, CPU of the whole machine, CPU of this process and its ended children), seconds."""
+        own = sum(os.times()[:4])
+        machine = own
+        if pathlib.Path("/proc/stat").exists():
+            # user nice system idle iowait irq softirq steal; time stolen by other guests counts
+            ticks = list(map(int, pathlib.Path("/proc/stat").read_text().split()[1:9]))
+            machine = (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
+        return time.perf_counter(), machine, own
+
+    def cores(self):
+        wall, machine, own = (now - then for now, then in zip(self._now(), self._begin))
+        return max(0.0, round((machine - own) / wall, 3))

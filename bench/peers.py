@@ -8,7 +8,7 @@ folder says how to read it.
 
 import argparse
 import datetime
-import itertools
+import functools
 import json
 import math
 import os
@@ -26,67 +26,17 @@ import contenders
 import fa3_ctypes
 import machine
 import report
+import timing
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
-# After a parallel region the workers of PyTorch's OpenMP spin for some 7 ms, which would take a
-# core from whoever runs next: each turn begins with a pause and, unless a call is long enough not
-# to care, an untimed call.
-PAUSE_S = 0.02
-LONG_CALL_S = 0.5
-TURN_S = 0.05  # calls of one turn add up to this at least
 PEAK_S = 0.3  # of each measurement of the processor's peak
-
-
-def timed(call):
-    """(what call returns, seconds)."""
-    begin = time.perf_counter()
-    result = call()
-    return result, time.perf_counter() - begin
-
-
-class Turn:
-    """Times one contender, as many calls as fill TURN_S. cold_s: seconds of its first call."""
-
-    def __init__(self, call, cold_s):
-        self.call = call
-        self.warm = cold_s < LONG_CALL_S
-        self.calls = max(1, round(TURN_S / timed(call)[1])) if self.warm else 1
-
-    def take(self):
-        time.sleep(PAUSE_S)
-        if self.warm:
-            self.call()
-        begin = time.perf_counter()
-        for _ in range(self.calls):
-            self.call()
-        return (time.perf_counter() - begin) / self.calls
-
-
-def time_pairs(turns, budget_s, min_pairs):
-    """[(ours_s, peer_s)] of two Turns; who begins changes with every pair: no drift favours one."""
-    pairs = []
-    begin = time.perf_counter()
-    while len(pairs) < min_pairs or time.perf_counter() - begin < budget_s:
-        order = (0, 1) if len(pairs) % 2 == 0 else (1, 0)
-        taken = {who: turns[who].take() for who in order}
-        pairs.append((taken[0], taken[1]))
-        if len(pairs) == 3 and sum(map(sum, pairs)) > 3 * 2.0:
-            break  # over two seconds a pair: three are enough
-    return pairs
-
-
-def spread(values, scale=1e3):
-    """Median, p10 and p90, by default seconds to milliseconds."""
-    tenths = statistics.quantiles(values, n=10, method="inclusive")
-    picked = {"median": statistics.median(values), "p10": tenths[0], "p90": tenths[8]}
-    return {name: round(scale * value, 4) for name, value in picked.items()}
 
 
 def verify(cell, x, two):
     """(errors, (seconds of ours, of the peer)) of one call each; raises contenders.Disagreement."""
-    mine, ours_s = timed(lambda: two.ours(fill=math.nan))
-    theirs, peer_s = timed(two.peer_outputs)
+    mine, ours_s = timing.timed(lambda: two.ours(fill=math.nan))
+    theirs, peer_s = timing.timed(two.peer_outputs)
     return contenders.verify(cell, x, mine, theirs), (ours_s, peer_s)
 
 
@@ -95,9 +45,10 @@ def measure_cell(cell, context, options):
     x = contenders.Tensors.random(cell, options.layout)
     two = contenders.contenders(context, cell, x)
     errors, cold_s = verify(cell, x, two)
-    turns = Turn(two.ours, cold_s[0]), Turn(two.peer, cold_s[1])
-    pairs = time_pairs(turns, options.seconds, options.pairs)
-    ours_ms, peer_ms = (spread(times) for times in zip(*pairs))
+    turns = timing.Turn(two.ours, cold_s[0]), timing.Turn(two.peer, cold_s[1])
+    measure = functools.partial(timing.time_pairs, turns, options.seconds, options.pairs)
+    pairs, busy = timing.undisturbed(cell.name, measure, options.strict)
+    ours_ms, peer_ms = (timing.spread(times) for times in zip(*pairs))
     return {
         "kind": "cell",
         "cell": cell.name,
@@ -108,6 +59,7 @@ def measure_cell(cell, context, options):
         "peer_gflops": round(cell.flops / peer_ms["median"] * 1e-6, 1),
         "ratio": round(statistics.median(theirs / mine for mine, theirs in pairs), 4),
         "pairs": len(pairs),
+        "busy_elsewhere": busy,
         "max_errors": errors,
     }
 
@@ -143,31 +95,45 @@ def peak_gflops(measured, threads):
     return measured["gflops"][str(threads)]["peak"] if measured else None
 
 
+def time_beside_peak(cell, turn, threads, options):
+    """[(GFLOP/s of the turn, mean peak right before and after it)]; peaks may be None."""
+    flops, peaks = [], []
+
+    def measure_peak():
+        peaks.append(peak_gflops(run_peak(options, [threads], cell.dtype)[cell.dtype], threads))
+
+    measure_peak()
+    for _ in range(options.pairs):
+        flops.append(cell.flops * 1e-9 / turn.take())
+        measure_peak()
+    if None in peaks:
+        return [(rate, None) for rate in flops]
+    return [(rate, (a + b) / 2) for rate, a, b in zip(flops, peaks, peaks[1:])]
+
+
 def measure_peak_share(cell, threads, library, options):
     """One line: forward GFLOP/s as a share of the peak measured before and after each turn."""
     x = contenders.Tensors.random(cell, options.layout)
     with fa3_ctypes.Context(library, threads, options.backend) as context:
         two = contenders.contenders(context, cell, x)
         errors, cold_s = verify(cell, x, two)
-        turn = Turn(two.ours, cold_s[0])
-
-        def peak():
-            return peak_gflops(run_peak(options, [threads], cell.dtype)[cell.dtype], threads)
-
-        peaks, gflops = [peak()], []
-        for _ in range(options.pairs):
-            gflops.append(cell.flops * 1e-9 / turn.take())
-            peaks.append(peak())
-    line = {"kind": "peak_share", "cell": cell.name, "threads": threads, **shape_fields(cell)}
-    line["ours_gflops"] = round(statistics.median(gflops), 1)
-    line["peak_gflops"] = line["share"] = None  # this processor has no such instruction
-    if None not in peaks:
-        line["peak_gflops"] = round(statistics.median(peaks), 1)
-        beside = [(before + after) / 2 for before, after in itertools.pairwise(peaks)]
-        line["share"] = round(statistics.median(g / p for g, p in zip(gflops, beside)), 4)
-    line["pairs"] = len(gflops)
-    line["max_errors"] = errors
-    return line
+        turn = timing.Turn(two.ours, cold_s[0])
+        measure = functools.partial(time_beside_peak, cell, turn, threads, options)
+        measured, busy = timing.undisturbed(f"peak_share {cell.name}", measure, options.strict)
+    rates, peaks = zip(*measured)
+    known = None not in peaks  # else this processor has no such instruction
+    return {
+        "kind": "peak_share",
+        "cell": cell.name,
+        "threads": threads,
+        **shape_fields(cell),
+        "ours_gflops": round(statistics.median(rates), 1),
+        "peak_gflops": round(statistics.median(peaks), 1) if known else None,
+        "share": round(statistics.median(r / p for r, p in measured), 4) if known else None,
+        "pairs": len(measured),
+        "busy_elsewhere": busy,
+        "max_errors": errors,
+    }
 
 
 class Result:
@@ -200,8 +166,8 @@ def meta(info, options, started):
         ),
         "torch_simd": torch.backends.cpu.get_cpu_capability(),
         "layout": options.layout,
-        "pause_s": PAUSE_S,
-        "turn_s": TURN_S,
+        "pause_s": timing.PAUSE_S,
+        "turn_s": timing.TURN_S,
         "seconds_per_cell": options.seconds,
         "min_pairs": options.pairs,
     }
@@ -272,7 +238,8 @@ def parse_options():
     add(
         "--out",
         type=pathlib.Path,
-        help="result file (default: bench/results/DEVICE/ID.jsonl for the whole grid, else none)",
+        help="result file (default: bench/results/DEVICE/ID.jsonl for the whole grid with default "
+        "layout, threads and backend, else none)",
     )
     add(
         "--cells",
@@ -317,11 +284,13 @@ def parse_options():
             f"--threads {options.threads} --pairs {options.pairs} --seconds {options.seconds}: "
             "need threads ≥ 1, pairs ≥ 2, seconds ≥ 0"
         )
+    if not options.peak.exists():
+        parser.error(f"--peak {options.peak}: not there; bench/run builds it")
     return options
 
 
-def main():
-    options = parse_options()
+def select(options):
+    """The cells to measure; sets options.strict: a result for bench/results, on a quiet machine."""
     selected = cells.grid()
     if options.quick:
         selected = cells.grid(seqlens=(256,), tokens=256, heads=2)
@@ -331,18 +300,25 @@ def main():
         options.peak_share = False
     if not selected:
         sys.exit(f"peers: --cells {options.cells} matches no cell; --list prints them")
+    chosen = (options.threads, options.layout, options.backend, options.out)
+    options.strict = options.peak_share and chosen == (2, "bshd", "auto", None)
+    return selected
+
+
+def main():
+    options = parse_options()
+    selected = select(options)
     if options.list:
         print("\n".join(cell.name for cell in selected))
         return
     torch.set_num_threads(options.threads)
     with torch.no_grad():
         result = measure_all(selected, fa3_ctypes.Library(options.lib), options)
-    whole = selected == cells.grid() and options.peak_share
-    common = result.common
-    path = options.out or (
-        ROOT / "bench" / "results" / common["device"] / f"{common['id']}.jsonl" if whole else None
-    )
     print("\n" + report.render(result.lines))
+    path = options.out
+    if options.strict:
+        common = result.common
+        path = ROOT / "bench" / "results" / common["device"] / f"{common['id']}.jsonl"
     if path:
         result.write(path)
         print(f"written: {path}")
@@ -352,6 +328,8 @@ if __name__ == "__main__":
     try:
         main()
     except (
+        re.error,
+        timing.BusyMachine,
         contenders.Disagreement,
         fa3_ctypes.Fa3Error,
         OSError,

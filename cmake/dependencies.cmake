@@ -3,8 +3,12 @@
 macro(fa3_need package debian)
   find_package(${package} QUIET ${ARGN})
   if(NOT ${package}_FOUND)
-    message(FATAL_ERROR
-      "fa3: ${package} was not found. On Debian: apt-get install ${debian} (scripts/setup installs all that "
-      "fa3 needs). Elsewhere: set ${package}_DIR or CMAKE_PREFIX_PATH to where it is installed.")
+    fa3_missing(${package} ${debian})
   endif()
 endmacro()
+
+function(fa3_missing name debian)
+  message(FATAL_ERROR
+    "fa3: ${name} was not found. On Debian: apt-get install ${debian} (scripts/setup installs all that fa3 needs). "
+    "Elsewhere: set CMAKE_PREFIX_PATH to where it is installed.")
+endfunction()

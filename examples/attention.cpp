@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// attention.cpp — forward and backward from C++17: three sentences of different lengths in one call,
-// without padding, and two checks of what comes out.
+// attention.cpp — forward and backward from C++17: three sentences of different lengths in one
+// call, without padding, and two checks of what comes out.
 //
 // Build, once fa3 is installed:  c++ -std=c++17 attention.cpp $(pkg-config --cflags --libs fa3)
 // or with CMake:                 CMakeLists.txt beside this file
@@ -86,8 +86,8 @@ double compare_with_one_sentence(const fa3::Context& context, const std::vector<
   return std::sqrt(sum);
 }
 
-// The second check: dq is the derivative of the loss Σ dout·o. A small step of q along `step` changes
-// the loss as dq says. Returns the relative difference between the two.
+// The second check: dq is the derivative of the loss Σ dout·o. A small step of q along `step`
+// changes the loss as dq says. Returns the relative difference between the two.
 double compare_with_finite_difference(const fa3::Context& context, const std::vector<float>& q,
                                       const std::vector<float>& k, const std::vector<float>& v,
                                       const std::vector<float>& dout,
@@ -114,7 +114,8 @@ int run() {
   std::vector<float> o(q.size()), lse(static_cast<size_t>(kHeads * kTokens));
   forward(context, q, k, v, o, lse);
 
-  // Backward: from the gradient of o to those of q, k and v. It takes what the forward took and made.
+  // Backward: from the gradient of o to those of q, k and v. It takes what the forward took and
+  // made.
   const std::vector<float> dout = random_tensor(4);
   std::vector<float> dq(q.size()), dk(k.size()), dv(v.size());
   fa3_backward_args args = fa3::backward_args();

@@ -78,10 +78,7 @@ Result<DeviceInfo> make_device(const fa3_context_options& options, const Environ
   device.backend = device.backend_chosen ? fa3_backend(options.backend) : FA3_BACKEND_CPU;
   if (environment.num_threads > 0) device.threads = environment.num_threads;
   if (options.num_threads > 0) device.threads = options.num_threads;
-  device.isa = cpu::best_isa();
-  if (environment.simd) {
-    FA3_TRY(device.isa, cap_isa(device.isa, *environment.simd));
-  }
+  FA3_TRY(device.isa, cpu::choose_isa(environment.simd));
   return device;
 }
 

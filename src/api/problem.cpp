@@ -2,6 +2,8 @@
 // problem.cpp — the rules of fa3.h on how the arguments of a call fit together.
 #include "api/problem.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cfloat>
 #include <cmath>

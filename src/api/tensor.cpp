@@ -2,6 +2,8 @@
 // tensor.cpp — checks of one tensor by itself.
 #include "api/tensor.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "core/dtype.h"

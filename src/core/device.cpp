@@ -71,16 +71,4 @@ DeviceInfo host_device() {
   return device;
 }
 
-Result<Isa> cap_isa(Isa best, Isa cap) {
-  const bool arm = best == Isa::kNeon;
-  if (cap != Isa::kScalar && best != Isa::kScalar && (cap == Isa::kNeon) != arm) {
-    return invalid(
-        "environment: FA3_SIMD={} is not an instruction set of this processor ({}); "
-        "need {}; correct or unset it",
-        isa_name(cap), isa_name(best),
-        arm ? "scalar or neon" : "one of scalar, sse4, avx2, avx3, avx3_bf16");
-  }
-  return std::min(best, cap);
-}
-
 }  // namespace fa3

@@ -32,10 +32,6 @@ struct DeviceInfo {
 // backend nor isa.
 DeviceInfo host_device();
 
-// The widest instruction set ≤ `cap` that a processor with `best` has. INVALID_ARGUMENT when cap
-// belongs to another family of processors.
-Result<Isa> cap_isa(Isa best, Isa cap);
-
 inline constexpr int kMaxThreads = 1024;  // most threads that a context takes
 
 }  // namespace fa3

@@ -38,12 +38,13 @@ bool parse_simd(const char* text, Environment& environment) {
   return false;
 }
 
+static_assert(kMaxThreads == 1024, "the table below says so");
 constexpr Variable kVariables[] = {
     {"FA3_NUM_THREADS", "every core allowed to the process",
      "most threads that a run uses, where the context's options leave num_threads at 0",
      "a number in 1…1024", parse_num_threads},
-    {"FA3_SIMD", "the widest that processor and build have",
-     "widest instruction set that the cpu backend uses",
+    {"FA3_SIMD", "the fastest that processor and build have",
+     "instruction set that the cpu backend uses",
      "one of scalar, sse4, avx2, avx3, avx3_bf16, neon", parse_simd},
 };
 

@@ -14,7 +14,7 @@ namespace fa3 {
 // What the environment asks for, parsed. Read once, when a context is created.
 struct Environment {
   int num_threads = 0;      // FA3_NUM_THREADS; 0 = unset
-  std::optional<Isa> simd;  // FA3_SIMD: widest instruction set that may be used; unset = no cap
+  std::optional<Isa> simd;  // FA3_SIMD: the instruction set to use; unset = the fastest
 };
 
 // INVALID_ARGUMENT naming variable, value and what is legal, when one is malformed.

@@ -2,6 +2,7 @@
 // executor.cpp — workers that pull task indices from one counter, on oneTBB or on the host's pool.
 #include "core/executor.h"
 
+#include <tbb/global_control.h>
 #include <tbb/parallel_for.h>
 #include <tbb/partitioner.h>
 #include <tbb/task_arena.h>
@@ -114,8 +115,13 @@ Executor::Executor(int threads, fa3_parallel_for_fn parallel_for, void* parallel
       parallel_for_user_(parallel_for_user),
       progress_(progress),
       progress_user_(progress_user) {
-  // One place is the calling thread's. oneTBB starts no thread before the first run.
-  if (parallel_for_ == nullptr) arena_.reset(new Arena{tbb::task_arena(threads_, 1)});
+  if (parallel_for_ != nullptr) return;
+  // No more than oneTBB may use in this process: asked for more, it prints a warning. Of these
+  // places one is the calling thread's. No thread starts before the first run.
+  const size_t most =
+      tbb::global_control::active_value(tbb::global_control::max_allowed_parallelism);
+  const int places = static_cast<int>(std::min(static_cast<size_t>(threads_), most));
+  arena_.reset(new Arena{tbb::task_arena(places, 1)});
 }
 
 Executor::~Executor() = default;

@@ -44,9 +44,9 @@ class Executor {
   using Task = std::function<void(const TaskContext&)>;
 
   // parallel_for NULL = oneTBB; progress NULL = none. threads ≥ 1.
-  Executor(int threads, fa3_parallel_for_fn parallel_for = nullptr,
-           void* parallel_for_user = nullptr, fa3_progress_fn progress = nullptr,
-           void* progress_user = nullptr);
+  explicit Executor(int threads, fa3_parallel_for_fn parallel_for = nullptr,
+                    void* parallel_for_user = nullptr, fa3_progress_fn progress = nullptr,
+                    void* progress_user = nullptr);
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;

@@ -12,8 +12,20 @@ namespace fa3 {
 
 // Tensors of both operations. The order is that of error messages.
 enum TensorId : int {
-  kQ, kK, kV, kO, kLse, kDout, kDlse, kDq, kDk, kDv,
-  kCuSeqlensQ, kCuSeqlensKv, kSequsedQ, kSequsedKv,
+  kQ,
+  kK,
+  kV,
+  kO,
+  kLse,
+  kDout,
+  kDlse,
+  kDq,
+  kDk,
+  kDv,
+  kCuSeqlensQ,
+  kCuSeqlensKv,
+  kSequsedQ,
+  kSequsedKv,
   kTensorCount
 };
 
@@ -50,13 +62,15 @@ struct Problem {
   SeqAxis q;
   SeqAxis kv;
   fa3_mask mask = FA3_MASK_FULL;
-  int64_t left = 0;   // window only; −1 = unbounded
-  int64_t right = 0;  // window only; −1 = unbounded
-  double softmax_scale = 0;  // resolved: never 0 for "default"
-  double softcap = 0;        // 0 = off
+  int64_t left = 0;                        // window only; −1 = unbounded
+  int64_t right = 0;                       // window only; −1 = unbounded
+  double softmax_scale = 0;                // resolved: never 0 for "default"
+  double softcap = 0;                      // 0 = off
   std::array<Layout, kCuSeqlensQ> layout;  // kQ … kDv
 
-  int64_t group_size() const { return heads_kv == 0 ? 1 : heads_q / heads_kv; }  // query heads per KV head
+  int64_t group_size() const {
+    return heads_kv == 0 ? 1 : heads_q / heads_kv;
+  }  // query heads per KV head
   bool operator==(const Problem&) const = default;
 };
 
@@ -65,18 +79,24 @@ struct Buffers {
   std::array<void*, kTensorCount> data{};
 
   template <class T>
-  const T* in(TensorId id) const { return static_cast<const T*>(data[id]); }
+  const T* in(TensorId id) const {
+    return static_cast<const T*>(data[id]);
+  }
   template <class T>
-  T* out(TensorId id) const { return static_cast<T*>(data[id]); }
+  T* out(TensorId id) const {
+    return static_cast<T*>(data[id]);
+  }
 };
 
 // Rows of sequence b on one axis: those that count, and where they begin.
 struct Sequence {
-  int64_t begin = 0;  // first row, counted from the tensor's first row (packed) or the batch entry's (dense: 0)
-  int64_t len = 0;    // rows that count (after seqused)
+  int64_t begin =
+      0;  // first row, counted from the tensor's first row (packed) or the batch entry's (dense: 0)
+  int64_t len = 0;  // rows that count (after seqused)
 };
 
-inline Sequence sequence(const SeqAxis& axis, const int32_t* cu_seqlens, const int32_t* seqused, int64_t b) {
+inline Sequence sequence(const SeqAxis& axis, const int32_t* cu_seqlens, const int32_t* seqused,
+                         int64_t b) {
   Sequence s;
   s.begin = axis.packed ? cu_seqlens[b] : 0;
   s.len = axis.packed ? cu_seqlens[b + 1] - s.begin : axis.rows;

@@ -4,7 +4,7 @@
 // else.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <exception>
 #include <optional>

@@ -11,16 +11,18 @@ namespace fa3 {
 
 namespace {
 
-constexpr int kTileQ = 192;          // rows of a block: S of 192 × 512 and its operands stay in a 1 MiB L2
-constexpr int kTileKv = 512;         // longer rows of S spread the cost of max, sum and rescaling
+constexpr int kTileQ = 192;  // rows of a block: S of 192 × 512 and its operands stay in a 1 MiB L2
+constexpr int kTileKv = 512;  // longer rows of S spread the cost of max, sum and rescaling
 constexpr int64_t kTileFloats = 128 * 1024;  // K and V panels of a tile: half a 1 MiB L2 at most
 constexpr int64_t kTaskBytes = 4 << 20;      // state of the blocks of one task
-constexpr int kMaxBlocksPerTask = 16;        // packing then costs 1/16 of what it costs per block: below 0.5 %
-constexpr int64_t kTasksPerThread = 8;       // enough to even out unequal tasks
-constexpr int64_t kSplitBelow = 64;          // fewer blocks than this: split the keys to keep many cores busy
-constexpr int64_t kMinSplitLen = 1024;       // keys per split: below, merging costs more than it gains
+constexpr int kMaxBlocksPerTask =
+    16;  // packing then costs 1/16 of what it costs per block: below 0.5 %
+constexpr int64_t kTasksPerThread = 8;  // enough to even out unequal tasks
+constexpr int64_t kSplitBelow =
+    64;  // fewer blocks than this: split the keys to keep many cores busy
+constexpr int64_t kMinSplitLen = 1024;  // keys per split: below, merging costs more than it gains
 constexpr int64_t kPartialBytes = 16 << 20;  // of all unmerged results
-constexpr int kGradTileQ = 144;              // backward: operand panels of 144 × 64 FP32 fit a 48 KiB L1
+constexpr int kGradTileQ = 144;  // backward: operand panels of 144 × 64 FP32 fit a 48 KiB L1
 constexpr int kGradTileKv = 576;
 
 // Longest tile of keys whose K and V panels fit `floats`.
@@ -33,11 +35,13 @@ void plan_forward(const Problem& p, int threads, CpuPlan& plan) {
   const int64_t heads = p.batch * p.heads_kv;
   const int64_t group = p.group_size();
   const int64_t rows = p.q.max_seqlen * group;
-  plan.tile_q = static_cast<int>(std::clamp<int64_t>(round_up(rows, cpu::kTileRows), cpu::kTileRows, kTileQ));
+  plan.tile_q =
+      static_cast<int>(std::clamp<int64_t>(round_up(rows, cpu::kTileRows), cpu::kTileRows, kTileQ));
   plan.tile_kv = tile_kv_for(plan.width_qk + plan.width_v, kTileKv, kTileFloats, 64);
   // The longest sequence has the most blocks, but for the step from blocks of one head to blocks across heads.
-  plan.blocks = std::max(row_blocks(p.q.max_seqlen, group, plan.tile_q).count,
-                         row_blocks(std::min<int64_t>(p.q.max_seqlen, plan.tile_q), group, plan.tile_q).count);
+  plan.blocks = std::max(
+      row_blocks(p.q.max_seqlen, group, plan.tile_q).count,
+      row_blocks(std::min<int64_t>(p.q.max_seqlen, plan.tile_q), group, plan.tile_q).count);
 
   const int64_t block_bytes = plan.tile_q * (plan.width_qk + plan.width_v + 2) * int64_t{4};
   const int64_t evenly = heads * plan.blocks / (kTasksPerThread * threads);
@@ -48,7 +52,8 @@ void plan_forward(const Problem& p, int threads, CpuPlan& plan) {
   if (blocks > 0 && blocks < kSplitBelow) {
     const int64_t slot_bytes = plan.tile_q * (plan.width_v + 2) * int64_t{4};
     const int64_t fit = std::max<int64_t>(kPartialBytes / (blocks * slot_bytes), 1);
-    const int64_t most = min_of(fit, min_of(div_up(kSplitBelow, blocks), div_up(p.kv.max_seqlen, kMinSplitLen)));
+    const int64_t most =
+        min_of(fit, min_of(div_up(kSplitBelow, blocks), div_up(p.kv.max_seqlen, kMinSplitLen)));
     plan.split_len = round_up(div_up(p.kv.max_seqlen, std::max<int64_t>(most, 1)), plan.tile_kv);
     if (plan.split_len > 0) plan.splits = static_cast<int>(div_up(p.kv.max_seqlen, plan.split_len));
     plan.splits = std::max(plan.splits, 1);

@@ -16,16 +16,18 @@ int lanes_of(Isa isa);  // floats per vector
 
 struct CpuPlan {
   Isa isa = Isa::kScalar;
-  int tile_q = 0;         // most query rows of a block
-  int tile_kv = 0;        // most keys of a block; a multiple of whole vectors
-  int width_qk = 0;       // head_dim_qk, and below head_dim_v, rounded up to whole vectors
+  int tile_q = 0;    // most query rows of a block
+  int tile_kv = 0;   // most keys of a block; a multiple of whole vectors
+  int width_qk = 0;  // head_dim_qk, and below head_dim_v, rounded up to whole vectors
   int width_v = 0;
-  int64_t blocks = 0;     // forward: blocks of query rows per KV head, all query heads of the group, at most
+  int64_t blocks =
+      0;  // forward: blocks of query rows per KV head, all query heads of the group, at most
   int blocks_per_task = 1;  // forward: blocks that share the packing of a tile of K and V
-  int splits = 1;         // forward: parts of the keys computed apart and merged (few query rows, many keys)
-  int64_t split_len = 0;  // keys per split, a multiple of tile_kv; meaningful when splits > 1
-  int64_t chunks = 0;     // backward: tiles of tile_kv keys per KV head, at most
-  int64_t tasks = 0;      // of the main phase
+  int splits =
+      1;  // forward: parts of the keys computed apart and merged (few query rows, many keys)
+  int64_t split_len = 0;     // keys per split, a multiple of tile_kv; meaningful when splits > 1
+  int64_t chunks = 0;        // backward: tiles of tile_kv keys per KV head, at most
+  int64_t tasks = 0;         // of the main phase
   size_t shared_bytes = 0;   // partial results (forward), dQ accumulator and its turns (backward)
   size_t scratch_bytes = 0;  // per thread
 };
@@ -39,8 +41,8 @@ struct RowBlocks {
   int64_t len_q = 0;
   int64_t per_head = 0;  // blocks per head; 0 = blocks span heads
   int64_t count = 0;
-  int64_t size = 0;      // rows per block; the last of a head (or of all) may have fewer
-  int64_t rows = 0;      // of the whole group
+  int64_t size = 0;  // rows per block; the last of a head (or of all) may have fewer
+  int64_t rows = 0;  // of the whole group
 
   struct Block {
     int64_t first = 0;  // row of the group

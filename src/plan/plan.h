@@ -22,7 +22,7 @@ struct Plan {
   std::string why;                         // one sentence: why this backend
   int threads = 1;                         // scratch slots; most tasks that run at once
   size_t workspace_bytes = 0;              // kWorkspaceAlign − 1 for alignment included
-  CpuPlan cpu;  // backend cpu only
+  CpuPlan cpu;                             // backend cpu only
 };
 
 Result<Plan> make_plan(const Problem& problem, const DeviceInfo& device);

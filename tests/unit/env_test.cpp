@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "args_kit.h"
+#include "backend/cpu/cpu.h"
 
 namespace fa3 {
 namespace {
@@ -69,22 +70,21 @@ TEST(Environment, Registry_ListsAtMostTwelveWithTheirValues) {
   for (const EnvironmentVariable& row : rows) {
     EXPECT_STRNE(row.meaning, "");
     EXPECT_STRNE(row.default_value, "");
-    if (std::string(row.name) == "FA3_NUM_THREADS") EXPECT_EQ(row.value, "3");
-    if (std::string(row.name) == "FA3_SIMD") EXPECT_FALSE(row.value.has_value());
+    if (std::string(row.name) == "FA3_NUM_THREADS") {
+      EXPECT_EQ(row.value, "3");
+    } else {
+      EXPECT_FALSE(row.value.has_value());
+    }
   }
 }
 
-TEST(CapIsa, NarrowestOfTheTwo_WithinAFamily) {
-  EXPECT_EQ(cap_isa(Isa::kAvx3, Isa::kAvx2).value(), Isa::kAvx2);
-  EXPECT_EQ(cap_isa(Isa::kAvx2, Isa::kAvx3Bf16).value(), Isa::kAvx2);
-  EXPECT_EQ(cap_isa(Isa::kAvx3, Isa::kScalar).value(), Isa::kScalar);
-  EXPECT_EQ(cap_isa(Isa::kNeon, Isa::kNeon).value(), Isa::kNeon);
-  EXPECT_EQ(cap_isa(Isa::kNeon, Isa::kScalar).value(), Isa::kScalar);
-  EXPECT_EQ(cap_isa(Isa::kScalar, Isa::kAvx2).value(), Isa::kScalar);
-  test::expect_refusal(cap_isa(Isa::kAvx3, Isa::kNeon).status(), FA3_INVALID_ARGUMENT,
-                       {"FA3_SIMD=neon", "avx3"});
-  test::expect_refusal(cap_isa(Isa::kNeon, Isa::kAvx2).status(), FA3_INVALID_ARGUMENT,
-                       {"FA3_SIMD=avx2", "neon"});
+TEST(ChooseIsa, WhatWasAskedFor_OrARefusalThatListsTheOffer) {
+  EXPECT_EQ(cpu::choose_isa(Isa::kScalar).value(), Isa::kScalar);
+  const Isa fastest = cpu::choose_isa(std::nullopt).value();
+  EXPECT_EQ(cpu::choose_isa(fastest).value(), fastest);
+  const Isa foreign = fastest == Isa::kNeon ? Isa::kAvx2 : Isa::kNeon;
+  test::expect_refusal(cpu::choose_isa(foreign).status(), FA3_INVALID_ARGUMENT,
+                       {std::string("FA3_SIMD=") + isa_name(foreign), isa_name(fastest), "scalar"});
 }
 
 TEST(HostDevice, SaysWhatItKnows) {

@@ -124,7 +124,8 @@ TEST(Overlap, HeadsInterleaved_PartsAreDisjoint) {
   };
   EXPECT_EQ(overlap(part(0), part(1)), Overlap::kDisjoint);
   EXPECT_EQ(overlap(part(1), part(2)), Overlap::kDisjoint);
-  EXPECT_EQ(overlap(part(2), part(3)), Overlap::kShared);
+  EXPECT_EQ(overlap(part(2), part(3)), Overlap::kDisjoint);
+  EXPECT_EQ(overlap(part(0), part(3)), Overlap::kShared) << "the next head's first part";
 }
 
 TEST(Overlap, OneByteTooFar_IsFound) {

@@ -99,7 +99,8 @@ std::vector<Case> collect_cases(const BenchOptions& o) {
   if (o.cases.empty()) {
     verify::Config config = make_config(o.problem);
     config.seed = 1;
-    if (const std::string why = verify::contradiction(config); !why.empty()) fail(kUsage, "{}", why);
+    if (const std::string why = verify::contradiction(config); !why.empty())
+      fail(kUsage, "{}", why);
     const bool backward = config.backward;
     config.backward = false;
     cases.push_back({"forward", config});
@@ -113,8 +114,8 @@ std::vector<Case> collect_cases(const BenchOptions& o) {
 
 // ---- Measuring ----
 
-// A piece of a case that is quick to check and takes the same code paths: fewer heads and sequences, shorter ones,
-// of lengths that divide no tile.
+// A piece of a case that is quick to check and takes the same code paths: fewer heads and
+// sequences, shorter ones, of lengths that divide no tile.
 verify::Config slice(verify::Config c) {
   constexpr int64_t kLongest = 173;
   const int64_t group = c.heads_kv > 0 ? c.heads_q / c.heads_kv : 1;
@@ -168,7 +169,8 @@ Times measure(const BenchOptions& o, const Case& c, Session& session, double* fl
 
 // ---- Reporting ----
 
-Json to_json(const BenchOptions& o, const Case& c, const Session& session, const Times& t, double flops) {
+Json to_json(const BenchOptions& o, const Case& c, const Session& session, const Times& t,
+             double flops) {
   const fa3_device_info device = session.device();
   const verify::Config& x = c.config;
   Json j;
@@ -178,8 +180,14 @@ Json to_json(const BenchOptions& o, const Case& c, const Session& session, const
   j["batch"] = x.batch;
   j["heads_q"] = x.heads_q;
   j["heads_kv"] = x.heads_kv;
-  if (x.varlen_q.empty()) j["seqlen_q"] = x.seqlen_q; else j["varlen_q"] = x.varlen_q;
-  if (x.varlen_kv.empty()) j["seqlen_kv"] = x.seqlen_kv; else j["varlen_kv"] = x.varlen_kv;
+  if (x.varlen_q.empty())
+    j["seqlen_q"] = x.seqlen_q;
+  else
+    j["varlen_q"] = x.varlen_q;
+  if (x.varlen_kv.empty())
+    j["seqlen_kv"] = x.seqlen_kv;
+  else
+    j["varlen_kv"] = x.varlen_kv;
   j["head_dim_qk"] = x.head_dim_qk;
   j["head_dim_v"] = x.head_dim_v;
   j["mask"] = mask_text({x.mask, x.left, x.right});
@@ -207,11 +215,13 @@ int bench(const BenchOptions& o) {
   for (const Case& c : cases) width = std::max(width, c.name.size());
   const bool table = !o.session.json && !o.session.quiet;
   if (table) {
-    print(fmt::format("{} on {} ({}, {} threads); {} repetitions after {} to warm up; times in ms\n",
-                      backend_name(device.backend), device.name, device.instruction_set,
-                      device.num_threads, o.repetitions, o.warmup));
+    print(
+        fmt::format("{} on {} ({}, {} threads); {} repetitions after {} to warm up; times in ms\n",
+                    backend_name(device.backend), device.name, device.instruction_set,
+                    device.num_threads, o.repetitions, o.warmup));
     if (cases.size() == 1) print(problem_text(cases[0].config) + "\n");
-    print(fmt::format("\n{:<{}}  {:>10} {:>10} {:>10} {:>10}\n", "case", width, "median", "p10", "p90", "GFLOP/s"));
+    print(fmt::format("\n{:<{}}  {:>10} {:>10} {:>10} {:>10}\n", "case", width, "median", "p10",
+                      "p90", "GFLOP/s"));
     flush();
   }
   for (const Case& c : cases) {
@@ -219,8 +229,9 @@ int bench(const BenchOptions& o) {
     const Times t = measure(o, c, session, &flops);
     if (o.session.json) print(to_json(o, c, session, t, flops).dump() + "\n");
     if (table)
-      print(fmt::format("{:<{}}  {:>10.4g} {:>10.4g} {:>10.4g} {:>10.4g}\n", c.name, width, 1e3 * t.median_s,
-                        1e3 * t.p10_s, 1e3 * t.p90_s, t.median_s > 0 ? flops / t.median_s * 1e-9 : 0));
+      print(fmt::format("{:<{}}  {:>10.4g} {:>10.4g} {:>10.4g} {:>10.4g}\n", c.name, width,
+                        1e3 * t.median_s, 1e3 * t.p10_s, 1e3 * t.p90_s,
+                        t.median_s > 0 ? flops / t.median_s * 1e-9 : 0));
     flush();
   }
   return kDone;
@@ -230,12 +241,9 @@ int bench(const BenchOptions& o) {
 
 Action add_bench(CLI::App& app) {
   auto o = std::make_shared<BenchOptions>();
-  app.description(
-      "Times planned runs on random tensors with warm caches, after a check of a slice of each problem.\n"
-      "FLOP/s count visible pairs of query and key only: 2 (head_dim + head_dim_v) each per query head\n"
-      "forward, 2.5 times that backward.");
   add_problem_options(app, o->problem);
-  app.add_option("--cases", o->cases, "JSON file: an array of named problems, instead of the options above; repeatable")
+  app.add_option("--cases", o->cases,
+                 "JSON file: an array of named problems, instead of the options above; repeatable")
       ->type_name("FILE.json")
       ->expected(1)
       ->take_all()

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// check.cpp — `fa3 check`: is a backend as exact as it should be, on a generated problem or on a file?
+// check.cpp — `fa3 check`: is a backend as exact as it should be, on a generated problem or on a
+// file?
 #include "tools/verify/check.h"
 
 #include <cmath>
@@ -66,34 +67,38 @@ Verdict check_file(const CheckOptions& o, Session& session) {
   for (const fa3_tensor* t : {&forward.o, &forward.lse}) fill_nan(*t);
   session.run(plan, forward, "forward");
   Verdict v;
-  v.problem = fmt::format("{}: q {}, {}", o.file.path, tensor_text(problem.q), mask_text(problem.mask));
+  v.problem =
+      fmt::format("{}: q {}, {}", o.file.path, tensor_text(problem.q), mask_text(problem.mask));
   v.outputs = verify::compare_forward(forward);
   if (o.problem.backward) {
     const fa3_backward_args backward = problem.backward_args();
     const Prepared backward_plan = session.prepare(backward);
     for (const fa3_tensor* t : {&backward.dq, &backward.dk, &backward.dv}) fill_nan(*t);
     session.run(backward_plan, backward, "backward");
-    for (verify::OutputResult& r : verify::compare_backward(backward)) v.outputs.push_back(std::move(r));
+    for (verify::OutputResult& r : verify::compare_backward(backward))
+      v.outputs.push_back(std::move(r));
   }
   v.ok = all_ok(v.outputs);
   if (!o.expect.empty()) {
     const HostTensor expected = load(file, o.expect, FA3_F32);
     const double tolerance = o.tolerance > 0 ? o.tolerance : default_tolerance(forward.o.dtype);
-    v.expectation = compare_expected(forward.o, expected.view(problem.heads_first), o.expect, tolerance);
+    v.expectation =
+        compare_expected(forward.o, expected.view(problem.heads_first), o.expect, tolerance);
     v.ok = v.ok && v.expectation->ok;
   }
   return v;
 }
 
-constexpr verify::Layout kLayouts[] = {
-    verify::Layout::kDense,  verify::Layout::kHeadsFirst,  verify::Layout::kSeqFirst,
-    verify::Layout::kPadded, verify::Layout::kInterleaved, verify::Layout::kBroadcast};
+constexpr verify::Layout kLayouts[] = {verify::Layout::kDense,       verify::Layout::kHeadsFirst,
+                                       verify::Layout::kSeqFirst,    verify::Layout::kPadded,
+                                       verify::Layout::kInterleaved, verify::Layout::kBroadcast};
 
 verify::Layout layout_value(const std::string& name) {
   for (const verify::Layout layout : kLayouts)
     if (name == verify::layout_name(layout)) return layout;
   fail(kUsage,
-       "--layout: got '{}', need dense, heads_first, seq_first, padded, interleaved or broadcast for a generated "
+       "--layout: got '{}', need dense, heads_first, seq_first, padded, interleaved or broadcast "
+       "for a generated "
        "problem",
        name);
 }
@@ -142,11 +147,18 @@ Json to_json(const CheckOptions& o, const Verdict& v, const char* backend) {
   j["backend"] = backend;
   j["outputs"] = Json::object();
   for (const verify::OutputResult& r : v.outputs)
-    j["outputs"][r.name] = {{"ok", r.ok}, {"max_err", number(r.max_err)}, {"bound", number(r.bound)}, {"where", r.where}};
+    j["outputs"][r.name] = {{"ok", r.ok},
+                            {"max_err", number(r.max_err)},
+                            {"bound", number(r.bound)},
+                            {"where", r.where}};
   if (v.expectation) {
     const Expectation& e = *v.expectation;
-    j["expected"] = {{"ok", e.ok},       {"tensor", o.expect},          {"max_err", number(e.max_err)},
-                     {"rmse", number(e.rmse)}, {"bound", number(e.bound)}, {"where", e.where}};
+    j["expected"] = {{"ok", e.ok},
+                     {"tensor", o.expect},
+                     {"max_err", number(e.max_err)},
+                     {"rmse", number(e.rmse)},
+                     {"bound", number(e.bound)},
+                     {"where", e.where}};
   }
   return j;
 }
@@ -154,15 +166,20 @@ Json to_json(const CheckOptions& o, const Verdict& v, const char* backend) {
 std::string to_text(const CheckOptions& o, const Verdict& v, const char* backend) {
   std::string text = fmt::format("{}\nbackend {}", v.problem, backend);
   if (o.file.path.empty()) text += fmt::format(", seed {}", o.seed);
-  text += fmt::format("\n\n{:<10} {:>12} {:>12}  {:<8} {}\n", "output", "max error", "bound", "", "at");
-  const auto row = [&](const std::string& name, double error, double bound, bool ok, const std::string& where) {
-    text += fmt::format("{:<10} {:>12.4g} {:>12.4g}  {:<8} {}\n", name, error, bound, ok ? "ok" : "FAILED", where);
+  text +=
+      fmt::format("\n\n{:<10} {:>12} {:>12}  {:<8} {}\n", "output", "max error", "bound", "", "at");
+  const auto row = [&](const std::string& name, double error, double bound, bool ok,
+                       const std::string& where) {
+    text += fmt::format("{:<10} {:>12.4g} {:>12.4g}  {:<8} {}\n", name, error, bound,
+                        ok ? "ok" : "FAILED", where);
   };
   for (const verify::OutputResult& r : v.outputs) row(r.name, r.max_err, r.bound, r.ok, r.where);
   if (v.expectation) {
     const Expectation& e = *v.expectation;
-    text += fmt::format("\no against the file's tensor '{}': largest difference {:.4g} at {}, RMSE {:.4g}, allowed {:.4g}: {}\n",
-                        o.expect, e.max_err, e.where, e.rmse, e.bound, e.ok ? "ok" : "FAILED");
+    text += fmt::format(
+        "\no against the file's tensor '{}': largest difference {:.4g} at {}, RMSE {:.4g}, allowed "
+        "{:.4g}: {}\n",
+        o.expect, e.max_err, e.where, e.rmse, e.bound, e.ok ? "ok" : "FAILED");
   }
   text += v.ok ? "\nok: every error is within its bound\n" : "\nFAILED\n";
   if (!v.ok && !v.replay.empty()) text += "replay: " + v.replay + "\n";
@@ -216,11 +233,8 @@ void add_generated_options(CLI::App& app, CheckOptions& o) {
 
 Action add_check(CLI::App& app) {
   auto o = std::make_shared<CheckOptions>();
-  app.description(
-      "Runs a backend and the FP64 reference on the same tensors. An output passes when its error is at most twice\n"
-      "that of a naive computation in the same precision, plus a rounding floor, and NaN and Inf stand where they do\n"
-      "in the reference. Without a file a problem is made from the sizes and the seed.");
-  app.add_option("input", o->file.path, "Safetensors file with the tensors q, k, v [a generated problem]")
+  app.add_option("input", o->file.path,
+                 "Safetensors file with the tensors q, k, v [a generated problem]")
       ->type_name("IN.safetensors");
   add_problem_options(app, o->problem);
   add_generated_options(app, *o);
@@ -234,7 +248,8 @@ Action add_check(CLI::App& app) {
       ->check(real_number())
       ->group(kFileGroup);
   app.add_option("--layout", o->layout,
-                 "Order in memory. Of a file's rank-4 tensors: bshd, bhsd [bshd]. Of a generated problem: dense, "
+                 "Order in memory. Of a file's rank-4 tensors: bshd, bhsd [bshd]. Of a generated "
+                 "problem: dense, "
                  "heads_first, seq_first, padded, interleaved (packed QKV), broadcast [dense]")
       ->type_name("NAME")
       ->group("Attention");

@@ -2,7 +2,7 @@
 // error.h — exit codes of the command, and the one exception that carries them to main().
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <stdexcept>
 #include <string>
@@ -40,11 +40,16 @@ template <class... Args>
 // Exit code of what the library's status says; FA3_OK is kDone.
 inline ExitCode code_of(fa3_status status) {
   switch (status) {
-    case FA3_OK: return kDone;
-    case FA3_INVALID_ARGUMENT: return kBadInput;
-    case FA3_UNSUPPORTED: return kUnsupported;
-    case FA3_CANCELLED: return kInterrupted;
-    default: return kFailed;
+    case FA3_OK:
+      return kDone;
+    case FA3_INVALID_ARGUMENT:
+      return kBadInput;
+    case FA3_UNSUPPORTED:
+      return kUnsupported;
+    case FA3_CANCELLED:
+      return kInterrupted;
+    default:
+      return kFailed;
   }
 }
 

@@ -20,35 +20,43 @@ std::string index_text(const verify::Index& index, int rank) {
 
 }  // namespace
 
-// F32: sums of some thousand terms in another order. 16 bit: P and O are rounded to the type, a few units each.
+// F32: sums of some thousand terms in another order. 16 bit: P and O are rounded to the type, a few
+// units each.
 double default_tolerance(int32_t dtype) {
   switch (dtype) {
-    case FA3_F16: return 0x1p-9;
-    case FA3_BF16: return 0x1p-6;
-    default: return 1e-5;
+    case FA3_F16:
+      return 0x1p-9;
+    case FA3_BF16:
+      return 0x1p-6;
+    default:
+      return 1e-5;
   }
 }
 
-Expectation compare_expected(const fa3_tensor& ours, const fa3_tensor& expected, const std::string& name,
-                             double tolerance) {
+Expectation compare_expected(const fa3_tensor& ours, const fa3_tensor& expected,
+                             const std::string& name, double tolerance) {
   bool same = ours.rank == expected.rank;
   for (int d = 0; same && d < ours.rank; ++d) same = ours.shape[d] == expected.shape[d];
   if (!same) {
     const auto shape = [](const fa3_tensor& t) {
       return shape_text(std::vector<int64_t>(t.shape, t.shape + t.rank));
     };
-    fail(kBadInput, "--expect {}: shape {}, need that of o, {}", name, shape(expected), shape(ours));
+    fail(kBadInput, "--expect {}: shape {}, need that of o, {}", name, shape(expected),
+         shape(ours));
   }
   Expectation e;
   double largest = 0, sum = 0, worst = -1;
-  verify::for_each_element(ours, [&](const verify::Index& at, void* element) {
-    const double want = verify::get(expected, at), got = verify::decode(ours.dtype, element);
-    const double error = std::abs(got - want);
-    largest = std::max(largest, std::abs(want));
-    sum += error * error;
-    if (!(error <= worst)) {  // also NaN
-      worst = e.max_err = error;
-      e.where = index_text(at, ours.rank);
+  const int last = ours.rank - 1;
+  verify::for_each_row(ours, [&](verify::Index at, void*) {
+    for (int64_t c = 0; c < ours.shape[last]; ++c) {
+      at[last] = c;
+      const double want = verify::get(expected, at), error = std::abs(verify::get(ours, at) - want);
+      largest = std::max(largest, std::abs(want));
+      sum += error * error;
+      if (!(error <= worst)) {  // also NaN
+        worst = e.max_err = error;
+        e.where = index_text(at, ours.rank);
+      }
     }
   });
   const int64_t count = verify::element_count(ours);

@@ -16,10 +16,12 @@ struct Expectation {
   std::string where;   // index of the largest difference
 };
 
-// What two exact implementations that round differently may differ by, relative to the largest expected element.
+// What two exact implementations that round differently may differ by, relative to the largest
+// expected element.
 double default_tolerance(int32_t dtype);
 
-// Compares o with the tensor `name` of its shape. Throws CliError{kBadInput} when the shapes differ.
+// Compares o with the tensor `name` of its shape. Throws CliError{kBadInput} when the shapes
+// differ.
 Expectation compare_expected(const fa3_tensor& ours, const fa3_tensor& expected,
                              const std::string& name, double tolerance);
 

@@ -83,13 +83,15 @@ void add_type_options(CLI::App& app, FileOptions& o) {
        "Type to cast q, k, v (and do) to on load: file (none), f32, f16, bf16; F64 needs a cast",
        {"file", "f32", "f16", "bf16"});
   type("--out-dtype", o.out_dtype, "Type of o: input (that of q), f32", {"input", "f32"});
-  type("--grad-dtype", o.grad_dtype, "Type of dq, dk, dv: input (that of q), f32", {"input", "f32"});
+  type("--grad-dtype", o.grad_dtype, "Type of dq, dk, dv: input (that of q), f32",
+       {"input", "f32"});
 }
 
 void add_layout_option(CLI::App& app, FileOptions& o) {
-  app.add_option("--layout", o.layout,
-                 "Order of rank-4 tensors, read and written: bshd (batch, seqlen, heads, head_dim) or "
-                 "bhsd (batch, heads, seqlen, head_dim); taken by strides, not copied")
+  app.add_option(
+         "--layout", o.layout,
+         "Order of rank-4 tensors, read and written: bshd (batch, seqlen, heads, head_dim) or "
+         "bhsd (batch, heads, seqlen, head_dim); taken by strides, not copied")
       ->type_name("NAME")
       ->check(one_of({"bshd", "bhsd"}))
       ->capture_default_str()
@@ -106,7 +108,8 @@ void add_tensor_options(CLI::App& app, FileOptions& o) {
   name("--do-name", o.dout, "Gradient of o, for --backward")->capture_default_str();
   name("--dlse-name", o.dlse, "Gradient of lse, for --backward [dlse if in the file]; \"\" = none");
   name("--cu-seqlens-q-name", o.cu_seqlens_q,
-       "First row of each packed query sequence and the end, I32 (batch + 1) [cu_seqlens_q if in the "
+       "First row of each packed query sequence and the end, I32 (batch + 1) [cu_seqlens_q if in "
+       "the "
        "file]; \"\" = none");
   name("--cu-seqlens-kv-name", o.cu_seqlens_kv, "The same for keys [cu_seqlens_kv if in the file]");
   name("--seqused-q-name", o.seqused_q,
@@ -165,7 +168,8 @@ FileProblem load_problem(const tools::TensorFile& file, const FileOptions& optio
   p.seqused_kv = load_optional(file, options.seqused_kv, "seqused_kv", FA3_DTYPE_NONE);
   if (backward) {
     // dout has the type of o, which a cast of the inputs changes too.
-    p.dout = load(file, options.dout, cast == FA3_DTYPE_NONE ? cast : output_dtype(options.out_dtype, cast));
+    p.dout = load(file, options.dout,
+                  cast == FA3_DTYPE_NONE ? cast : output_dtype(options.out_dtype, cast));
     p.dlse = load_optional(file, options.dlse, "dlse", FA3_F32);
   }
   allocate_outputs(options, backward, p);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// file_problem.h — an attention call on the tensors of a safetensors file: options, inputs, outputs, arguments.
+// file_problem.h — an attention call on the tensors of a safetensors file: options, inputs,
+// outputs, arguments.
 #pragma once
 
 #include <CLI/CLI.hpp>

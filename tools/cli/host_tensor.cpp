@@ -17,20 +17,29 @@ static_assert(std::endian::native == std::endian::little, "safetensors data is l
 
 fa3_dtype library_dtype(tools::DType dtype) {
   switch (dtype) {
-    case tools::DType::kF32: return FA3_F32;
-    case tools::DType::kF16: return FA3_F16;
-    case tools::DType::kBF16: return FA3_BF16;
-    case tools::DType::kI32: return FA3_I32;
-    default: return FA3_DTYPE_NONE;
+    case tools::DType::kF32:
+      return FA3_F32;
+    case tools::DType::kF16:
+      return FA3_F16;
+    case tools::DType::kBF16:
+      return FA3_BF16;
+    case tools::DType::kI32:
+      return FA3_I32;
+    default:
+      return FA3_DTYPE_NONE;
   }
 }
 
 tools::DType file_dtype(fa3_dtype dtype) {
   switch (dtype) {
-    case FA3_F16: return tools::DType::kF16;
-    case FA3_BF16: return tools::DType::kBF16;
-    case FA3_I32: return tools::DType::kI32;
-    default: return tools::DType::kF32;
+    case FA3_F16:
+      return tools::DType::kF16;
+    case FA3_BF16:
+      return tools::DType::kBF16;
+    case FA3_I32:
+      return tools::DType::kI32;
+    default:
+      return tools::DType::kF32;
   }
 }
 
@@ -83,7 +92,8 @@ HostTensor allocate(const std::string& name, fa3_dtype dtype, const std::vector<
   int64_t bytes = verify::element_bytes(dtype);
   for (const int64_t extent : shape)
     if (__builtin_mul_overflow(bytes, extent, &bytes))
-      fail(kBadInput, "{}: shape {} has more bytes than 63 bits can count", name, shape_text(shape));
+      fail(kBadInput, "{}: shape {} has more bytes than 63 bits can count", name,
+           shape_text(shape));
   HostTensor t{name, dtype, shape, nullptr};
   const std::shared_ptr<char[]> memory(new char[static_cast<size_t>(bytes)]);
   t.data = std::shared_ptr<const void>(memory, memory.get());
@@ -94,11 +104,10 @@ HostTensor load(const tools::TensorFile& file, const std::string& name, fa3_dtyp
   tools::Tensor from = file.load(name);
   const fa3_dtype dtype = library_dtype(from.dtype);
   if (cast == FA3_DTYPE_NONE && dtype == FA3_DTYPE_NONE)
-    fail(kBadInput, "{}: element type {}, need F32, F16 or BF16; cast it on load with --dtype f32", name,
-         tools::dtype_name(from.dtype));
+    fail(kBadInput, "{}: element type {}, need F32, F16 or BF16; cast it on load with --dtype f32",
+         name, tools::dtype_name(from.dtype));
   if (cast != FA3_DTYPE_NONE && cast != dtype) return convert(from, cast);
-  return {name, dtype, std::move(from.shape),
-          std::shared_ptr<const void>(from.owner, from.data)};
+  return {name, dtype, std::move(from.shape), std::shared_ptr<const void>(from.owner, from.data)};
 }
 
 std::string shape_text(const std::vector<int64_t>& shape) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// host_tensor.h — dense tensors in host memory: those of a file, cast where asked, and those to be written.
+// host_tensor.h — dense tensors in host memory: those of a file, cast where asked, and those to be
+// written.
 #pragma once
 
 #include <cstdint>
@@ -21,17 +22,19 @@ struct HostTensor {
 
   bool present() const { return dtype != FA3_DTYPE_NONE; }
 
-  // As the library wants it. heads_first: memory is (batch, heads, seqlen, head_dim); then a rank-4 tensor is shown
-  // as (batch, seqlen, heads, head_dim) by its strides.
+  // As the library wants it. heads_first: memory is (batch, heads, seqlen, head_dim); then a rank-4
+  // tensor is shown as (batch, seqlen, heads, head_dim) by its strides.
   fa3_tensor view(bool heads_first = false) const;
   tools::Tensor file_tensor() const;
 };
 
-// Uninitialised memory for a tensor. Throws CliError{kBadInput} when the size overflows, std::bad_alloc.
+// Uninitialised memory for a tensor. Throws CliError{kBadInput} when the size overflows,
+// std::bad_alloc.
 HostTensor allocate(const std::string& name, fa3_dtype dtype, const std::vector<int64_t>& shape);
 
-// Reads a tensor. cast: the type to convert to, FA3_DTYPE_NONE = as it is. Casts round to nearest, ties to even.
-// Throws TensorFileError; CliError{kBadInput} for a type that needs a cast which was not asked for.
+// Reads a tensor. cast: the type to convert to, FA3_DTYPE_NONE = as it is. Casts round to nearest,
+// ties to even. Throws TensorFileError; CliError{kBadInput} for a type that needs a cast which was
+// not asked for.
 HostTensor load(const tools::TensorFile& file, const std::string& name, fa3_dtype cast);
 
 // "(2, 128, 8, 64) bf16"

@@ -41,8 +41,9 @@ Json collect() {
 std::string backends_text(const Json& backends) {
   std::string text = "backends\n";
   for (const Json& b : backends)
-    text += fmt::format("  {:<10} {:<14} {}\n", b.value("name", "?"),
-                        b.value("usable", false) ? "available" : "not available", b.value("why", ""));
+    text +=
+        fmt::format("  {:<10} {:<14} {}\n", b.value("name", "?"),
+                    b.value("usable", false) ? "available" : "not available", b.value("why", ""));
   return text;
 }
 

@@ -15,7 +15,7 @@
 namespace fa3::cli {
 namespace {
 
-constexpr int64_t kMostCells = 1024;           // per side
+constexpr int64_t kMostCells = 1024;              // per side
 constexpr int64_t kMostPairs = int64_t{1} << 30;  // of query and key; beyond, queries are sampled
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -23,8 +23,8 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 // Address of row `row`, head `head` of q or k, counted from the sequence's first row.
 const char* row_address(const fa3_tensor& t, int64_t batch, int64_t row, int64_t head) {
   const verify::Index stride = verify::strides_of(t);
-  const int64_t offset = (t.rank == 4 ? batch * stride[0] : 0) + row * stride[t.rank - 3] +
-                         head * stride[t.rank - 2];
+  const int64_t offset =
+      (t.rank == 4 ? batch * stride[0] : 0) + row * stride[t.rank - 3] + head * stride[t.rank - 2];
   return static_cast<const char*>(t.data) + offset * verify::element_bytes(t.dtype);
 }
 
@@ -59,7 +59,8 @@ class Scores {
     std::fill(row_.begin() + keys.first, row_.begin() + keys.last, 0.0f);
     for (size_t c = 0; c < q.size(); ++c) {
       const float x = q[c];
-      const float* k = keys_.data() + c * sequence_.kv_len;  // row c of Kᵀ: this loop is a vector one
+      const float* k =
+          keys_.data() + c * sequence_.kv_len;  // row c of Kᵀ: this loop is a vector one
       for (int64_t j = keys.first; j < keys.last; ++j) row_[j] += x * k[j];
     }
     const double lse = read_lse(i);
@@ -68,7 +69,9 @@ class Scores {
       double s = row_[j] * scale_;
       if (cap > 0) s = cap * std::tanh(s / cap);
       // A row whose scores are all −inf has LSE −inf and attends to nothing.
-      row_[j] = lse == -std::numeric_limits<double>::infinity() ? 0.0f : static_cast<float>(std::exp(s - lse));
+      row_[j] = lse == -std::numeric_limits<double>::infinity()
+                    ? 0.0f
+                    : static_cast<float>(std::exp(s - lse));
     }
     return row_;
   }
@@ -77,8 +80,9 @@ class Scores {
   double read_lse(int64_t i) const {
     const verify::Index stride = verify::strides_of(args_.lse);
     const int64_t row = sequence_.q_begin + i;
-    const int64_t offset = args_.lse.rank == 3 ? batch_ * stride[0] + head_ * stride[1] + row * stride[2]
-                                               : head_ * stride[0] + row * stride[1];
+    const int64_t offset = args_.lse.rank == 3
+                               ? batch_ * stride[0] + head_ * stride[1] + row * stride[2]
+                               : head_ * stride[0] + row * stride[1];
     return static_cast<const float*>(args_.lse.data)[offset];
   }
 
@@ -95,9 +99,10 @@ std::vector<std::string> legend(const HeatMap& m, int64_t sampled) {
   if (m.queries_per_row == 1 && m.keys_per_column == 1) {
     notes.push_back("One cell is one query and one key.");
   } else {
-    notes.push_back(fmt::format("One cell is {} x {} (queries x keys): mean over the queries{}, sum over the keys.",
-                                m.queries_per_row, m.keys_per_column,
-                                sampled < m.queries_per_row ? fmt::format(" ({} sampled)", sampled) : ""));
+    notes.push_back(fmt::format(
+        "One cell is {} x {} (queries x keys): mean over the queries{}, sum over the keys.",
+        m.queries_per_row, m.keys_per_column,
+        sampled < m.queries_per_row ? fmt::format(" ({} sampled)", sampled) : ""));
   }
   notes.push_back("Colour: probability, logarithmic. Grey: hidden by the mask.");
   return notes;
@@ -105,20 +110,24 @@ std::vector<std::string> legend(const HeatMap& m, int64_t sampled) {
 
 Sequence checked_sequence(const fa3_forward_args& args, int64_t head, int64_t batch) {
   const int64_t heads = args.q.shape[args.q.rank - 2];
-  if (head >= heads) fail(kBadInput, "--head: got {}, need 0...{}: q has {} heads", head, heads - 1, heads);
+  if (head >= heads)
+    fail(kBadInput, "--head: got {}, need 0...{}: q has {} heads", head, heads - 1, heads);
   const std::vector<Sequence> all = sequences(args);
   if (batch >= std::ssize(all))
-    fail(kBadInput, "--batch: got {}, need less than {}, the number of sequences", batch, all.size());
+    fail(kBadInput, "--batch: got {}, need less than {}, the number of sequences", batch,
+         all.size());
   const Sequence s = all[static_cast<size_t>(batch)];
   if (s.q_len == 0 || s.kv_len == 0)
-    fail(kBadInput, "--map: sequence {} has {} queries and {} keys, need one of each; choose another --batch",
+    fail(kBadInput,
+         "--map: sequence {} has {} queries and {} keys, need one of each; choose another --batch",
          batch, s.q_len, s.kv_len);
   return s;
 }
 
 }  // namespace
 
-HeatMap attention_map(const fa3_forward_args& args, int64_t head, int64_t batch, Progress& progress) {
+HeatMap attention_map(const fa3_forward_args& args, int64_t head, int64_t batch,
+                      Progress& progress) {
   const Sequence s = checked_sequence(args, head, batch);
   HeatMap m;
   m.queries = s.q_len;

@@ -89,16 +89,14 @@ void add_session_options(CLI::App& app, SessionOptions& o) {
 }
 
 void add_score_options(CLI::App& app, ScoreOptions& o) {
-  CLI::Option* causal =
-      app.add_flag("--causal", o.causal,
-                   "Hide later keys; bottom-right aligned: the last query sees the last key");
-  causal->group("Attention");
+  app.add_flag("--causal", o.causal,
+               "Hide later keys; bottom-right aligned: the last query sees the last key")
+      ->group("Attention");
   app.add_option(
          "--window", o.window,
          "Keys visible before and after the (bottom-right aligned) diagonal, in tokens, both "
-         "ends included; -1 = unbounded. Default: no window")
+         "ends included; -1 = unbounded [no window]")
       ->type_name("L,R")
-      ->excludes(causal)
       ->group("Attention");
   app.add_option("--softmax-scale", o.softmax_scale,
                  "Factor of the scores before the softmax; 0 = 1/sqrt(head_dim)")
@@ -114,6 +112,9 @@ void add_score_options(CLI::App& app, ScoreOptions& o) {
 }
 
 Mask parse_mask(const ScoreOptions& o) {
+  if (o.causal && !o.window.empty())
+    fail(kUsage, "--window: got {} beside --causal, need one of them; causal is --window -1,0",
+         o.window);
   if (o.causal) return {FA3_MASK_CAUSAL, 0, 0};
   if (o.window.empty()) return {};
   const std::vector<int64_t> sides = parse_integers("--window", o.window);

@@ -2,7 +2,7 @@
 // outline.cpp — JSON as indented text.
 #include "outline.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 
@@ -23,13 +23,26 @@ std::string leaf_text(const std::string& key, const Json& value) {
   if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
   if (value.is_null()) return "-";
   if (value.is_number_integer() && key.size() > 6 && key.ends_with("_bytes"))
-    return fmt::format("{} ({})", value.get<int64_t>(), size_text(value.get<int64_t>()));
+    return size_text(value.get<int64_t>());
   if (value.is_array()) {
     std::string text;
     for (const Json& v : value) text += (text.empty() ? "" : ", ") + leaf_text("", v);
     return text;
   }
   return value.dump();
+}
+
+// A small object below the top level takes one line: "dtype f32, stride_row 256".
+bool is_row(const Json& value, int indent) {
+  return indent > 0 && value.is_object() && value.size() <= 4 &&
+         std::all_of(value.begin(), value.end(), is_leaf);
+}
+
+std::string row_text(const Json& value) {
+  std::string text;
+  for (const auto& [key, member] : value.items())
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", key, leaf_text(key, member));
+  return text;
 }
 
 }  // namespace
@@ -56,6 +69,8 @@ std::string outline(const Json& value, int indent) {
   for (const auto& [key, member] : value.items()) {
     if (is_leaf(member))
       text += fmt::format("{}{:<{}}  {}\n", margin, key, width, leaf_text(key, member));
+    else if (is_row(member, indent))
+      text += fmt::format("{}{:<{}}  {}\n", margin, key, width, row_text(member));
     else
       text += fmt::format("{}{}\n{}", margin, key, outline(member, indent + 2));
   }

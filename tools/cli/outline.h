@@ -11,7 +11,8 @@ namespace fa3::cli {
 // "48 KiB", "1.5 MiB".
 std::string size_text(int64_t bytes);
 
-// One `key  value` line per leaf, nested objects indented. Keys that end in _bytes get their unit.
+// One `key  value` line per leaf, nested objects indented, small ones on a line. Keys that end in
+// _bytes get their unit.
 std::string outline(const nlohmann::ordered_json& value, int indent = 0);
 
 }  // namespace fa3::cli

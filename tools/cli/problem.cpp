@@ -21,7 +21,8 @@ std::vector<int64_t> parse_lengths(const char* option, const std::string& text) 
 int64_t resolve_batch(const ProblemOptions& o, const verify::Config& c) {
   const int64_t count_q = std::ssize(c.varlen_q), count_kv = std::ssize(c.varlen_kv);
   if (count_q > 0 && count_kv > 0 && count_q != count_kv)
-    fail(kUsage, "--varlen-kv: got {} lengths, need as many as --varlen-q has ({})", count_kv, count_q);
+    fail(kUsage, "--varlen-kv: got {} lengths, need as many as --varlen-q has ({})", count_kv,
+         count_q);
   const int64_t count = std::max(count_q, count_kv);
   if (count == 0) return o.batch.value_or(2);
   if (o.batch.value_or(count) != count)
@@ -33,11 +34,13 @@ int64_t resolve_batch(const ProblemOptions& o, const verify::Config& c) {
 int64_t total(const std::vector<int64_t>& lengths) {
   int64_t sum = 0;
   for (const int64_t n : lengths)
-    if (__builtin_add_overflow(sum, n, &sum)) fail(kBadInput, "--varlen-*: the lengths overflow 63 bits");
+    if (__builtin_add_overflow(sum, n, &sum))
+      fail(kBadInput, "--varlen-*: the lengths overflow 63 bits");
   return sum;
 }
 
-// A tensor of the problem without data: (batch, seqlen, heads, dim), or packed (tokens, heads, dim).
+// A tensor of the problem without data: (batch, seqlen, heads, dim), or packed (tokens, heads,
+// dim).
 fa3_tensor shape_of(const verify::Config& c, const std::vector<int64_t>& varlen, int64_t seqlen,
                     int64_t heads, int64_t dim, int32_t dtype) {
   fa3_tensor t = {};
@@ -72,7 +75,8 @@ Args common_shapes(const verify::Config& c) {
   if (!c.varlen_q.empty()) a.cu_seqlens_q = cu_seqlens;
   if (!c.varlen_kv.empty()) a.cu_seqlens_kv = cu_seqlens;
   if (!c.varlen_q.empty()) a.max_seqlen_q = *std::max_element(c.varlen_q.begin(), c.varlen_q.end());
-  if (!c.varlen_kv.empty()) a.max_seqlen_kv = *std::max_element(c.varlen_kv.begin(), c.varlen_kv.end());
+  if (!c.varlen_kv.empty())
+    a.max_seqlen_kv = *std::max_element(c.varlen_kv.begin(), c.varlen_kv.end());
   a.mask = c.mask;
   a.left = c.left;
   a.right = c.right;
@@ -101,7 +105,8 @@ void add_problem_options(CLI::App& app, ProblemOptions& o) {
   add("--dtype", o.dtype, "TYPE", "Element type of q, k, v: f32, f16, bf16 [f32]")
       ->check(one_of({"f32", "f16", "bf16"}))
       ->group("Attention");
-  add("--out-dtype", o.out_dtype, "TYPE", "Element type of o and the gradients: input (that of q), f32")
+  add("--out-dtype", o.out_dtype, "TYPE",
+      "Element type of o and the gradients: input (that of q), f32")
       ->check(one_of({"input", "f32", "f16", "bf16"}))
       ->capture_default_str()
       ->group("Attention");
@@ -146,7 +151,9 @@ verify::Config make_config(const ProblemOptions& o) {
   return c;
 }
 
-fa3_forward_args shapes_forward(const verify::Config& c) { return common_shapes<fa3_forward_args>(c); }
+fa3_forward_args shapes_forward(const verify::Config& c) {
+  return common_shapes<fa3_forward_args>(c);
+}
 
 fa3_backward_args shapes_backward(const verify::Config& c) {
   auto a = common_shapes<fa3_backward_args>(c);
@@ -163,14 +170,17 @@ void require_memory(const verify::Config& c, int64_t memory_bytes) {
   double bytes = bytes_of(a.q) + bytes_of(a.k) + bytes_of(a.v) + bytes_of(a.o) + bytes_of(a.lse);
   if (c.backward) bytes += bytes_of(a.dout) + bytes_of(a.dq) + bytes_of(a.dk) + bytes_of(a.dv);
   if (memory_bytes <= 0 || bytes <= static_cast<double>(memory_bytes)) return;
-  fail(kFailed, "the tensors of this problem take {:.3g} GiB, the machine has {}; make the problem smaller",
+  fail(kFailed,
+       "the tensors of this problem take {:.3g} GiB, the machine has {}; make the problem smaller",
        bytes / (1 << 30), size_text(memory_bytes));
 }
 
 std::string problem_text(const verify::Config& c) {
-  std::string text = fmt::format("{}, batch {}, heads {}", verify::dtype_text(c.dtype), c.batch, c.heads_q);
+  std::string text =
+      fmt::format("{}, batch {}, heads {}", verify::dtype_text(c.dtype), c.batch, c.heads_q);
   if (c.heads_kv != c.heads_q) text += fmt::format(" (kv {})", c.heads_kv);
-  text += fmt::format(", seqlen {} x {}", pair_text(c.varlen_q, c.seqlen_q), pair_text(c.varlen_kv, c.seqlen_kv));
+  text += fmt::format(", seqlen {} x {}", pair_text(c.varlen_q, c.seqlen_q),
+                      pair_text(c.varlen_kv, c.seqlen_kv));
   text += fmt::format(", head_dim {}", c.head_dim_qk);
   if (c.head_dim_v != c.head_dim_qk) text += fmt::format(" (v {})", c.head_dim_v);
   text += ", " + mask_text({c.mask, c.left, c.right});

@@ -39,7 +39,8 @@ verify::Config make_config(const ProblemOptions& options);
 fa3_forward_args shapes_forward(const verify::Config& config);
 fa3_backward_args shapes_backward(const verify::Config& config);
 
-// Throws CliError{kFailed} when the tensors of the problem do not fit into `memory_bytes` (0 = unknown).
+// Throws CliError{kFailed} when the tensors of the problem do not fit into `memory_bytes` (0 =
+// unknown).
 void require_memory(const verify::Config& config, int64_t memory_bytes);
 
 // Sizes in one line: "bf16, batch 2, heads 8 (kv 2), seqlen 512 x 512, head_dim 64, causal".

@@ -12,6 +12,7 @@
 #include "output.h"
 #include "session.h"
 #include "staged_file.h"
+#include "tools/verify/tensor.h"
 #include "work.h"
 
 namespace fa3::cli {
@@ -68,18 +69,22 @@ Json to_json(const RunOptions& o, const FileProblem& p, const Session& session, 
 }
 
 std::string timing_line(const char* name, double seconds, double flops) {
-  return fmt::format("{:9} {:.4g} ms, {:.4g} GFLOP/s (one run)\n", name, 1e3 * seconds, gflops(flops, seconds));
+  return fmt::format("{:9} {:.4g} ms, {:.4g} GFLOP/s (one run)\n", name, 1e3 * seconds,
+                     gflops(flops, seconds));
 }
 
-std::string to_text(const RunOptions& o, const FileProblem& p, const Session& session, const Timing& t) {
+std::string to_text(const RunOptions& o, const FileProblem& p, const Session& session,
+                    const Timing& t) {
   const fa3_device_info device = session.device();
   std::string text;
-  for (const HostTensor* x : {&p.q, &p.k, &p.v}) text += fmt::format("{:9} {}\n", x->name, tensor_text(*x));
+  for (const HostTensor* x : {&p.q, &p.k, &p.v})
+    text += fmt::format("{:9} {}\n", x->name, tensor_text(*x));
   text += fmt::format("{:9} {}\n", "mask", mask_text(p.mask));
   text += fmt::format("{:9} {} ({}, {} threads) on {}\n", "backend", backend_name(device.backend),
                       device.instruction_set, device.num_threads, device.name);
   text += timing_line("forward", t.forward_s, t.forward_flops);
-  if (o.backward) text += timing_line("backward", t.backward_s, kBackwardToForward * t.forward_flops);
+  if (o.backward)
+    text += timing_line("backward", t.backward_s, kBackwardToForward * t.forward_flops);
   std::string names;
   for (const HostTensor* x : outputs(p))
     names += fmt::format("{}{} {}", names.empty() ? "" : ", ", x->name, tensor_text(*x));
@@ -108,7 +113,8 @@ int run(const RunOptions& o) {
   timing.forward_s = session.run(forward_plan, forward, "forward");
   if (o.backward) timing.backward_s = session.run(backward_plan, backward, "backward");
   timing.forward_flops = forward_flops(forward);
-  if (picture) picture->write(draw_png(attention_map(forward, o.head, o.batch, session.progress())));
+  if (picture)
+    picture->write(draw_png(attention_map(forward, o.head, o.batch, session.progress())));
 
   stop_if_interrupted();
   std::vector<tools::Tensor> tensors;
@@ -134,7 +140,8 @@ Action add_run(CLI::App& app) {
                  "Where to write o and lse (with --backward dq, dk, dv too); may be the input")
       ->type_name("OUT.safetensors")
       ->required();
-  app.add_flag("--backward", o->backward, "Compute the gradients too; needs the tensor do")->group("Attention");
+  app.add_flag("--backward", o->backward, "Compute the gradients too; needs the tensor do")
+      ->group("Attention");
   add_score_options(app, o->score);
   add_type_options(app, o->file);
   add_layout_option(app, o->file);

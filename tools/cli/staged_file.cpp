@@ -19,7 +19,8 @@ StagedFile::StagedFile(const char* option, fs::path target)
   std::error_code ignored;
   const fs::file_status status = fs::status(target_, ignored);
   if (!target_.has_filename() || (fs::exists(status) && !fs::is_regular_file(status)))
-    fail(kFailed, "{}: {} is not a regular file; name a regular or a new file", option_, target_.string());
+    fail(kFailed, "{}: {} is not a regular file; name a regular or a new file", option_,
+         target_.string());
   std::random_device random;
   do {
     temporary_ = target_.parent_path() / fmt::format(".fa3-{:08x}.tmp", random());

@@ -7,8 +7,9 @@
 
 namespace fa3::cli {
 
-// Holds a temporary file beside the target, which replaces the target in commit() and vanishes otherwise. Made early,
-// it shows an unwritable target before the work. All functions throw CliError{kFailed}, naming `option`.
+// Holds a temporary file beside the target, which replaces the target in commit() and vanishes
+// otherwise. Made early, it shows an unwritable target before the work. All functions throw
+// CliError{kFailed}, naming `option`.
 class StagedFile {
  public:
   StagedFile(const char* option, std::filesystem::path target);

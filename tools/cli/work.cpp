@@ -3,6 +3,7 @@
 #include "work.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 namespace fa3::cli {
@@ -36,8 +37,10 @@ KeyRange visible_keys(const fa3_forward_args& a, const Sequence& s, int64_t row)
   const int64_t position = row + s.kv_len - s.q_len;  // bottom-right aligned
   KeyRange keys{0, s.kv_len};
   if (a.mask == FA3_MASK_CAUSAL) keys.last = position + 1;
-  if (a.mask == FA3_MASK_WINDOW && a.left >= 0) keys.first = position - std::min(a.left, s.q_len + s.kv_len);
-  if (a.mask == FA3_MASK_WINDOW && a.right >= 0) keys.last = position + 1 + std::min(a.right, s.kv_len + s.q_len);
+  if (a.mask == FA3_MASK_WINDOW && a.left >= 0)
+    keys.first = position - std::min(a.left, s.q_len + s.kv_len);
+  if (a.mask == FA3_MASK_WINDOW && a.right >= 0)
+    keys.last = position + 1 + std::min(a.right, s.kv_len + s.q_len);
   keys.first = std::clamp<int64_t>(keys.first, 0, s.kv_len);
   keys.last = std::clamp<int64_t>(keys.last, keys.first, s.kv_len);
   return keys;

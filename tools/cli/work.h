@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// work.h — what a call has to do: its sequences, the keys that each query sees, floating-point operations.
+// work.h — what a call has to do: its sequences, the keys that each query sees, floating-point
+// operations.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,8 @@
 
 namespace fa3::cli {
 
-// One sequence of a call. Rows count from the batch entry's first one (dense) or from the tensor's (packed).
+// One sequence of a call. Rows count from the batch entry's first one (dense) or from the tensor's
+// (packed).
 struct Sequence {
   int64_t q_begin = 0, q_len = 0;
   int64_t kv_begin = 0, kv_len = 0;
@@ -24,8 +26,8 @@ struct KeyRange {
 };
 KeyRange visible_keys(const fa3_forward_args& args, const Sequence& sequence, int64_t row);
 
-// Floating-point operations, counted over the visible pairs of query and key only: each costs 2·(d_qk + d_v) per
-// query head forward, 2.5 times that backward.
+// Floating-point operations, counted over the visible pairs of query and key only: each costs
+// 2·(d_qk + d_v) per query head forward, 2.5 times that backward.
 double forward_flops(const fa3_forward_args& args);
 inline constexpr double kBackwardToForward = 2.5;
 

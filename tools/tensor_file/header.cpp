@@ -5,11 +5,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <numeric>
-#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -17,8 +15,6 @@
 
 namespace fa3::tools {
 namespace {
-
-static_assert(std::endian::native == std::endian::little, "safetensors data is little-endian");
 
 using nlohmann::json;
 using Kind = TensorFileError::Kind;
@@ -36,31 +32,6 @@ constexpr DTypeRow kDTypes[] = {
     {"I64", 64},        {"U64", 64},
 };
 static_assert(std::size(kDTypes) == static_cast<size_t>(DType::kU64) + 1);
-constexpr char kMetadataKey[] = "__metadata__";
-
-// A string of a file as it may stand in a message: short, quoted, ASCII, without control
-// characters.
-std::string shown(std::string_view text) {
-  constexpr size_t kShown = 64;
-  const json safe =
-      text.size() <= kShown ? std::string(text) : std::string(text.substr(0, kShown)) + "...";
-  return safe.dump(-1, ' ', true, json::error_handler_t::replace);
-}
-
-// Bytes of a dense tensor; nothing when an extent is negative, when its bits, empty extents left
-// out, are 2^63 or more, or when elements narrower than a byte do not fill the last one.
-std::optional<uint64_t> tensor_bytes(DType dtype, const std::vector<int64_t>& shape) {
-  int64_t bits = dtype_bits(dtype);
-  bool empty = false;
-  for (const int64_t extent : shape) {
-    if (extent < 0) return {};
-    empty |= extent == 0;
-    if (extent > 0 && __builtin_mul_overflow(bits, extent, &bits)) return {};
-  }
-  if (empty) return 0;
-  if (bits % 8 != 0) return {};
-  return static_cast<uint64_t>(bits / 8);
-}
 
 // Takes the events of the JSON parser and builds the list. Depth 1 is the header, 2 a tensor or the
 // metadata; arrays of whole numbers are the only thing below.
@@ -79,7 +50,7 @@ class HeaderReader final : public json::json_sax_t {
     for (const TensorInfo& tensor : tensors) {
       if (tensor.begin != end)
         bad("tensor {}: data_offsets begin at {}, which {}; need {}, the end of the tensor before",
-            shown(tensor.name), tensor.begin, tensor.begin < end ? "overlaps" : "leaves a hole",
+            printable(tensor.name), tensor.begin, tensor.begin < end ? "overlaps" : "leaves a hole",
             end);
       end = tensor.end;
     }
@@ -95,7 +66,7 @@ class HeaderReader final : public json::json_sax_t {
         by_name.begin(), by_name.end(),
         [&](uint32_t a, uint32_t b) { return tensors[a].name == tensors[b].name; });
     if (twice != by_name.end())
-      bad("duplicate key {}, need unique names", shown(tensors[*twice].name));
+      bad("duplicate key {}, need unique names", printable(tensors[*twice].name));
     return std::move(header_);
   }
 
@@ -126,9 +97,9 @@ class HeaderReader final : public json::json_sax_t {
                : text == "data_offsets" ? Field::kOffsets
                                         : Field::kNone;
       if (field_ == Field::kNone)
-        bad("{}: field {}, need dtype, shape, data_offsets", where(), shown(text));
+        bad("{}: field {}, need dtype, shape, data_offsets", where(), printable(text));
       const unsigned bit = 1u << static_cast<unsigned>(field_);
-      if (fields_seen_ & bit) bad("{}: duplicate key {}", where(), shown(text));
+      if (fields_seen_ & bit) bad("{}: duplicate key {}", where(), printable(text));
       fields_seen_ |= bit;
     }
     return true;
@@ -139,12 +110,13 @@ class HeaderReader final : public json::json_sax_t {
         bad("{}: more than {} entries, the limit of this reader", kMetadataKey,
             kMaxMetadataEntries);
       if (!header_.metadata.try_emplace(std::move(name_), std::move(text)).second)
-        bad("{}: duplicate key {}", kMetadataKey, shown(name_));
+        bad("{}: duplicate key {}", kMetadataKey, printable(name_));
     } else if (field_ == Field::kDType) {
       const auto* row = std::find_if(std::begin(kDTypes), std::end(kDTypes),
                                      [&](const DTypeRow& known) { return text == known.name; });
       if (row == std::end(kDTypes))
-        bad("{}: dtype {}, need a name of the format, e.g. F32, F16, BF16", where(), shown(text));
+        bad("{}: dtype {}, need a name of the format, e.g. F32, F16, BF16", where(),
+            printable(text));
       header_.tensors.back().dtype = static_cast<DType>(row - std::begin(kDTypes));
       field_ = Field::kNone;
     } else {
@@ -181,7 +153,7 @@ class HeaderReader final : public json::json_sax_t {
     return true;
   }
   bool number_integer(int64_t number) override { unexpected(fmt::format("{}", number)); }
-  bool number_float(double, const std::string& text) override { unexpected(shown(text)); }
+  bool number_float(double, const std::string& text) override { unexpected(printable(text)); }
   bool null() override { unexpected("null"); }
   bool boolean(bool) override { unexpected("a boolean"); }
   bool binary(json::binary_t&) override { unexpected("binary data"); }
@@ -200,7 +172,7 @@ class HeaderReader final : public json::json_sax_t {
     if (tensor.begin > tensor.end || tensor.end > data_bytes_)
       bad("{}: data_offsets [{}, {}], need begin <= end <= {}, the bytes of data in the file",
           where(), tensor.begin, tensor.end, data_bytes_);
-    const std::optional<uint64_t> bytes = tensor_bytes(tensor.dtype, tensor.shape);
+    const std::optional<uint64_t> bytes = dense_bytes(tensor.dtype, tensor.shape);
     if (!bytes)
       bad("{}: shape [{}] of {}, need whole bytes and fewer than 2^63 bits", where(),
           fmt::join(tensor.shape, ", "), dtype_name(tensor.dtype));
@@ -211,7 +183,7 @@ class HeaderReader final : public json::json_sax_t {
 
   std::string where() const {
     if (in_metadata_) return kMetadataKey;
-    return "tensor " + shown(depth_ == 1 ? name_ : header_.tensors.back().name);
+    return fmt::format("tensor {}", printable(depth_ == 1 ? name_ : header_.tensors.back().name));
   }
   [[noreturn]] void unexpected(std::string_view got) const {
     const char* need = depth_ == 1                 ? "an object of tensor fields or metadata"
@@ -244,9 +216,29 @@ class HeaderReader final : public json::json_sax_t {
 
 }  // namespace
 
+std::string printable(std::string_view text) {
+  constexpr size_t kShown = 64;
+  json safe = std::string(text.substr(0, kShown));
+  if (text.size() > kShown) safe = safe.get<std::string>() + "...";
+  return safe.dump(-1, ' ', true, json::error_handler_t::replace);
+}
+
 const char* dtype_name(DType dtype) { return kDTypes[static_cast<size_t>(dtype)].name; }
 int dtype_bits(DType dtype) { return kDTypes[static_cast<size_t>(dtype)].bits; }
 bool dtype_readable(DType dtype) { return dtype <= DType::kI32; }
+
+std::optional<uint64_t> dense_bytes(DType dtype, const std::vector<int64_t>& shape) {
+  int64_t bits = dtype_bits(dtype);
+  bool empty = false;
+  for (const int64_t extent : shape) {
+    if (extent < 0) return {};
+    empty |= extent == 0;
+    if (extent > 0 && __builtin_mul_overflow(bits, extent, &bits)) return {};
+  }
+  if (empty) return 0;
+  if (bits % 8 != 0) return {};
+  return static_cast<uint64_t>(bits / 8);
+}
 
 int64_t element_count(const std::vector<int64_t>& shape) {
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
@@ -263,57 +255,6 @@ TensorHeader parse_header(std::string_view file, std::string_view text, uint64_t
   HeaderReader reader(file, data_bytes);
   json::sax_parse(text.begin(), text.end(), &reader);
   return reader.finish();
-}
-
-std::string make_header(std::string_view file, std::vector<TensorInfo>& tensors,
-                        const Metadata& metadata) {
-  const auto bad = [&](const std::string& what) {
-    return TensorFileError(Kind::kArgument, fmt::format("{}: {}", file, what));
-  };
-  // Widest first: every tensor then begins at a multiple of its element, and there is no hole.
-  std::sort(tensors.begin(), tensors.end(), [](const TensorInfo& a, const TensorInfo& b) {
-    return std::make_tuple(-dtype_bits(a.dtype), std::string_view(a.name)) <
-           std::make_tuple(-dtype_bits(b.dtype), std::string_view(b.name));
-  });
-  std::vector<std::string_view> names;
-  uint64_t end = 0;
-  std::string text = "{";
-  try {
-    if (!metadata.empty()) text += fmt::format("\"{}\":{},", kMetadataKey, json(metadata).dump());
-    for (TensorInfo& tensor : tensors) {
-      const std::optional<uint64_t> bytes = tensor_bytes(tensor.dtype, tensor.shape);
-      if (!bytes || tensor.shape.size() > kMaxRank ||
-          *bytes > static_cast<uint64_t>(INT64_MAX) - end)
-        throw bad(fmt::format(
-            "tensor {}: shape [{}], need extents >= 0, rank <= {} and fewer than 2^63 bits",
-            shown(tensor.name), fmt::join(tensor.shape, ", "), kMaxRank));
-      if (tensor.name == kMetadataKey)
-        throw bad(fmt::format("tensor {}: the name is reserved", kMetadataKey));
-      tensor.begin = end;
-      end = tensor.end = end + *bytes;
-      text += fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}},",
-                          json(tensor.name).dump(), dtype_name(tensor.dtype),
-                          fmt::join(tensor.shape, ","), tensor.begin, tensor.end);
-      names.push_back(tensor.name);
-    }
-  } catch (const json::exception&) {
-    throw bad("a name or the metadata is not valid UTF-8; rename it");
-  }
-  std::sort(names.begin(), names.end());
-  if (const auto twice = std::adjacent_find(names.begin(), names.end()); twice != names.end())
-    throw bad(fmt::format("two tensors named {}; rename one", shown(*twice)));
-  if (metadata.size() > kMaxMetadataEntries)
-    throw bad(
-        fmt::format("{} metadata entries, need at most {}", metadata.size(), kMaxMetadataEntries));
-  if (text.back() == ',') text.pop_back();
-  text += '}';
-  text.resize((text.size() + 7) / 8 * 8, ' ');
-  if (text.size() > kMaxHeaderBytes)
-    throw bad(
-        fmt::format("a header of {} bytes, need at most {}; write fewer tensors or less metadata",
-                    text.size(), kMaxHeaderBytes));
-  const uint64_t length = text.size();
-  return std::string(reinterpret_cast<const char*>(&length), sizeof length) + text;
 }
 
 }  // namespace fa3::tools

@@ -2,7 +2,7 @@
 // reader.cpp — opening a safetensors file and bringing its tensors into memory, by reading or by
 // mapping.
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -137,15 +137,15 @@ Tensor TensorFile::load(std::string_view name) const {
   if (info == nullptr) {
     std::string have;
     for (size_t i = 0; i < std::min<size_t>(tensors().size(), 8); ++i)
-      have += fmt::format("{}{}", i == 0 ? "" : ", ", tensors()[i].name);
+      have += fmt::format("{}{}", i == 0 ? "" : ", ", printable(tensors()[i].name));
     fail(Kind::kMissing, file,
-         fmt::format("no tensor named {}; the file holds {} tensors ({}{}): name one of them", name,
-                     tensors().size(), have, tensors().size() > 8 ? ", ..." : ""));
+         fmt::format("no tensor named {}; the file holds {} tensors ({}{}): name one of them",
+                     printable(name), tensors().size(), have, tensors().size() > 8 ? ", ..." : ""));
   }
   if (!dtype_readable(info->dtype))
     fail(Kind::kUnsupported, file,
-         fmt::format("tensor {} has dtype {}, need F64, F32, F16, BF16 or I32; convert it", name,
-                     dtype_name(info->dtype)));
+         fmt::format("tensor {} has dtype {}, need F64, F32, F16, BF16 or I32; convert it",
+                     printable(name), dtype_name(info->dtype)));
 
   Tensor tensor{.name = info->name, .dtype = info->dtype, .shape = info->shape};
   if (info->bytes() == 0) return tensor;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// tensor_file.h — tensors in files: a reader and a writer of safetensors that trust nothing they
-// read.
+// tensor_file.h — tensors in files: a safetensors reader that trusts nothing, and a writer.
 //
 // The format: 8 bytes N (u64, little-endian) · N bytes of JSON, {"name": {"dtype", "shape",
 // "data_offsets": [begin, end]}, …, "__metadata__": {string: string}} · the data, row-major, dense,
@@ -13,6 +12,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -21,13 +21,12 @@
 namespace fa3::tools {
 
 // Limits of the reader, beside those of the format; stated in docs/guide/tensor_files.md.
-inline constexpr uint64_t kMaxHeaderBytes =
-    100'000'000;  // the limit of the format's own implementation
+inline constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // as in the format's own library
 inline constexpr size_t kMaxRank = 64;
 inline constexpr size_t kMaxMetadataEntries = 100'000;
 
-// Every element type that the format defines. Tensors of the first five can be read and written;
-// the others are listed, and declined when asked for.
+// Every element type that the format defines. Tensors of the first five can be loaded; the others
+// are listed, and declined when asked for.
 enum class DType : uint8_t {
   kF64,
   kF32,
@@ -55,6 +54,10 @@ enum class DType : uint8_t {
 const char* dtype_name(DType dtype);  // the format's own name, e.g. "BF16"
 int dtype_bits(DType dtype);          // bits per element: 4, 6, 8, 16, 32 or 64
 bool dtype_readable(DType dtype);     // true for F64, F32, F16, BF16, I32
+
+// A string from a file as it may stand in a message or on a terminal: quoted, ASCII, no control
+// characters, cut short after 64 bytes.
+std::string printable(std::string_view text);
 
 // What went wrong with a file. The message reads `file: what, got, need; what to do`.
 class TensorFileError : public std::runtime_error {
@@ -94,7 +97,12 @@ struct Tensor {
 };
 int64_t element_count(const std::vector<int64_t>& shape);  // 1 for a scalar
 
+// Bytes of a dense tensor; nothing when an extent is negative, when its bits, empty extents left
+// out, are 2^63 or more, or when elements narrower than a byte do not fill the last one.
+std::optional<uint64_t> dense_bytes(DType dtype, const std::vector<int64_t>& shape);
+
 using Metadata = std::map<std::string, std::string>;
+inline constexpr char kMetadataKey[] = "__metadata__";
 
 // What a header says, checked in full: names unique, types known, sizes consistent, offsets without
 // holes.

@@ -2,7 +2,7 @@
 // compare.cpp — the tolerance rule, and the reference runs that it needs.
 #include "tools/verify/compare.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>

@@ -60,15 +60,17 @@ struct Head {
 
   Rows rows(TensorId id, int64_t row, int64_t h, int count) const {
     const bool keys = id == kK || id == kV || id == kDk || id == kDv;
-    return rows_at(run.problem.layout[id], run.buffers.data[id], b, keys ? kv_seq.begin : q_seq.begin, row, h, count,
-                   run.width(id));
+    return rows_at(run.problem.layout[id], run.buffers.data[id], b,
+                   keys ? kv_seq.begin : q_seq.begin, row, h, count, run.width(id));
   }
   float* dq(int64_t h, int64_t query) const {
-    return run.grad_q.dq + (h * run.grad_q.rows + run.grad_q.first(first_row(), b, kTileRows) * kTileRows + query) *
-                               run.cpu.width_qk;
+    return run.grad_q.dq +
+           (h * run.grad_q.rows + run.grad_q.first(first_row(), b, kTileRows) * kTileRows + query) *
+               run.cpu.width_qk;
   }
   std::atomic<int32_t>& turn(int64_t h, int64_t block) const {
-    return run.grad_q.turn[h * run.grad_q.turns + run.grad_q.first(first_row(), b, run.cpu.tile_q) + block];
+    return run.grad_q
+        .turn[h * run.grad_q.turns + run.grad_q.first(first_row(), b, run.cpu.tile_q) + block];
   }
   // First row of this sequence among the rows of all sequences.
   int64_t first_row() const { return run.problem.q.packed ? q_seq.begin : b * run.problem.q.rows; }
@@ -92,7 +94,8 @@ bool load_queries(const Head& head, int64_t h, IndexRange block, BackwardScratch
   kernels.row_dot(head.rows(kO, block.lo, h, rows), dout, x.delta);
   const Problem& p = run.problem;
   const auto row_value = [&](TensorId id, int i) {
-    return *element<float>(p.layout[id], run.buffers.data[id], head.b, head.q_seq.begin, block.lo + i, h);
+    return *element<float>(p.layout[id], run.buffers.data[id], head.b, head.q_seq.begin,
+                           block.lo + i, h);
   };
   for (int i = 0; i < rows; ++i) {
     x.lse_log2[i] = row_value(kLse, i) * kLog2e;
@@ -116,13 +119,14 @@ bool set_spans(const Head& head, IndexRange chunk, IndexRange block, BackwardScr
     x.visible[j] = local_span(visible_queries(head.run.band, head.len, chunk.lo + j), block);
   for (int i = 0; i < queries; ++i)
     x.visible_q[i] = local_span(visible_keys(head.run.band, head.len, block.lo + i), chunk);
-  join_spans(x.visible_q, padded_queries, x.tile_q);
-  if (!join_spans(x.visible, padded_keys, x.tile)) return false;
+  join_spans(x.visible_q, padded_queries, head.run.kernels.unit, x.tile_q);
+  if (!join_spans(x.visible, padded_keys, head.run.kernels.unit, x.tile)) return false;
   // dQ reads whole tiles of queries: P and dS must be defined (0) there too.
   for (int t = 0; t < padded_keys / kTileRows; ++t) {
     if (x.tile[t].empty()) continue;
     x.tile[t].lo = static_cast<int32_t>(round_down(x.tile[t].lo, kTileRows));
-    x.tile[t].hi = static_cast<int32_t>(min_of(round_up(x.tile[t].hi, kTileRows), queries));
+    x.tile[t].hi = static_cast<int32_t>(
+        min_of(round_up(x.tile[t].hi, kTileRows), round_up(queries, head.run.kernels.unit)));
   }
   return true;
 }
@@ -159,8 +163,10 @@ void Step::grad_kv(BackwardScratch& x) const {
   const int d_qk = run.width(kQ);
   const int d_v = run.width(kV);
   const bool finite = load_queries(head, h, block, x);
-  kernels.gemm_columns(tiles, d_qk, x.k_rows, run.cpu.width_qk, x.qt, queries, x.s, x.ld_s, x.tile);
-  kernels.gemm_columns(tiles, d_v, x.v_rows, run.cpu.width_v, x.dot, queries, x.dp, x.ld_s, x.tile);
+  kernels.gemm_columns(tiles, kernels.units(d_qk), x.k_rows, run.cpu.width_qk, x.qt, queries, x.s,
+                       x.ld_s, x.tile);
+  kernels.gemm_columns(tiles, kernels.units(d_v), x.v_rows, run.cpu.width_v, x.dot, queries, x.dp,
+                       x.ld_s, x.tile);
   kernels.softmax_grad({.s = x.s,
                         .dp = x.dp,
                         .ld = x.ld_s,
@@ -173,18 +179,30 @@ void Step::grad_kv(BackwardScratch& x) const {
                         .softcap_in = run.scale.softcap_in});
   const auto add = finite ? kernels.gemm_depth : kernels.gemm_depth_rows;
   const int rows = finite ? tiles : keys;
-  const Span* depth = finite ? x.tile : x.visible;
-  if (run.wants(kDv)) add(rows, queries, x.s, x.ld_s, x.dout, d_v, x.dv, run.cpu.width_v, depth, first_of_chunk);
-  if (run.wants(kDk)) add(rows, queries, x.dp, x.ld_s, x.q, d_qk, x.dk, run.cpu.width_qk, depth, first_of_chunk);
+  const Span* spans = finite ? x.tile : x.visible;
+  const int depth = kernels.units(queries);
+  if (run.wants(kDv))
+    add(rows, depth, x.s, x.ld_s, x.dout, d_v, x.dv, run.cpu.width_v, spans, first_of_chunk);
+  if (run.wants(kDk))
+    add(rows, depth, x.dp, x.ld_s, x.q, d_qk, x.dk, run.cpu.width_qk, spans, first_of_chunk);
 }
 
 // dQ += dS·K.
 void Step::grad_q(bool first, BackwardScratch& x) const {
   const Backward& run = head.run;
+  const Kernels& kernels = run.kernels;
+  const int keys = static_cast<int>(chunk.size());
   const int queries = static_cast<int>(block.size());
-  const auto add = k_finite ? run.kernels.gemm_depth_at : run.kernels.gemm_depth_at_rows;
-  add(k_finite ? static_cast<int>(div_up(queries, kTileRows)) : queries, static_cast<int>(chunk.size()), x.dp, x.ld_s,
-      x.k_panels, run.width(kQ), head.dq(h, block.lo), run.cpu.width_qk, k_finite ? x.tile_q : x.visible_q, first);
+  const float* ds = x.dp;
+  if (kernels.pair_rows) {
+    kernels.pair_rows(keys, static_cast<int>(round_up(queries, kTileRows)), x.dp, x.ld_s, x.s,
+                      x.ld_s);
+    ds = x.s;  // P has done its work
+  }
+  const auto add = k_finite ? kernels.gemm_depth_at : kernels.gemm_depth_at_rows;
+  add(k_finite ? static_cast<int>(div_up(queries, kTileRows)) : queries, kernels.units(keys), ds,
+      x.ld_s, x.k_panels, run.width(kQ), head.dq(h, block.lo), run.cpu.width_qk,
+      k_finite ? x.tile_q : x.visible_q, first);
 }
 
 // One chunk of keys of one KV head against all queries that see it. False when the run has stopped.
@@ -226,22 +244,25 @@ bool attend_chunk(const Head& head, int64_t index, const TaskContext& task, Back
 }
 
 // FP32 rows times one factor into a caller's tensor.
-void store(const Head& head, TensorId id, int64_t row, int64_t h, int rows, const float* from, int64_t ld,
-           float factor, BackwardScratch& x) {
+void store(const Head& head, TensorId id, int64_t row, int64_t h, int rows, const float* from,
+           int64_t ld, float factor, BackwardScratch& x) {
   const Layout& layout = head.run.problem.layout[id];
   if (!layout.present()) return;
   std::fill(x.factor, x.factor + rows, factor);
   const Rows to = head.rows(id, row, h, rows);
-  head.run.kernels.store_rows(from, ld, x.factor, rows, to.cols, layout.dtype, const_cast<void*>(to.data), to.stride);
+  head.run.kernels.store_rows(from, ld, x.factor, rows, to.cols, layout.dtype,
+                              const_cast<void*>(to.data), to.stride);
 }
 
 }  // namespace
 
-void backward(const Plan& plan, const Buffers& buffers, std::byte* workspace, const Executor& executor) {
+void backward(const Plan& plan, const Buffers& buffers, std::byte* workspace,
+              const Executor& executor) {
   const Problem& p = plan.problem;
   const CpuPlan& cpu = plan.cpu;
   Arena shared(workspace);
-  const Backward run{p, cpu, buffers, kernels(cpu.isa), ScoreScale(p), band_of(p), GradQ(shared, cpu, p)};
+  const Backward run{
+      p, cpu, buffers, kernels(cpu.isa, p.dtype), ScoreScale(p), band_of(p), GradQ(shared, cpu, p)};
   std::byte* const scratch = workspace + cpu.shared_bytes;
   const auto scratch_of = [&](int slot) {
     Arena arena(scratch + static_cast<size_t>(slot) * cpu.scratch_bytes);
@@ -253,20 +274,19 @@ void backward(const Plan& plan, const Buffers& buffers, std::byte* workspace, co
   if (run.wants(kDq)) std::uninitialized_fill_n(run.grad_q.turn, p.heads_q * run.grad_q.turns, 0);
 
   const float scale = static_cast<float>(p.softmax_scale);
-  executor.run(
-      cpu.tasks,
-      [&](const TaskContext& task) {
-        const Head head(run, task.index % heads);
-        const int64_t chunk = task.index / heads;
-        const int64_t first = chunk * head.chunk_size();
-        if (first >= head.len.kv) return;
-        BackwardScratch x = scratch_of(task.slot);
-        if (!attend_chunk(head, chunk, task, x)) return;
-        const int rows = static_cast<int>(min_of(head.chunk_size(), head.len.kv - first));
-        store(head, kDk, first, head.h_kv, rows, x.dk, cpu.width_qk, scale, x);
-        store(head, kDv, first, head.h_kv, rows, x.dv, cpu.width_v, 1.0f, x);
-      },
-      {0, cpu.tasks + dq_tasks});
+  executor.run(cpu.tasks,
+               [&](const TaskContext& task) {
+                 const Head head(run, task.index % heads);
+                 const int64_t chunk = task.index / heads;
+                 const int64_t first = chunk * head.chunk_size();
+                 if (first >= head.len.kv) return;
+                 BackwardScratch x = scratch_of(task.slot);
+                 if (!attend_chunk(head, chunk, task, x)) return;
+                 const int rows = static_cast<int>(min_of(head.chunk_size(), head.len.kv - first));
+                 store(head, kDk, first, head.h_kv, rows, x.dk, cpu.width_qk, scale, x);
+                 store(head, kDv, first, head.h_kv, rows, x.dv, cpu.width_v, 1.0f, x);
+               },
+               {0, cpu.tasks + dq_tasks});
   executor.run(
       dq_tasks,
       [&](const TaskContext& task) {

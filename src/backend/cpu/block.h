@@ -26,7 +26,8 @@ struct ScoreScale {
       : sign(p.softmax_scale < 0 ? -1.0f : 1.0f),
         scale(p.softcap > 0 ? p.softcap : std::fabs(p.softmax_scale)),
         scale_log2e(static_cast<float>(scale * 1.4426950408889634)),
-        softcap_in(p.softcap > 0 ? static_cast<float>(std::fabs(p.softmax_scale) / p.softcap) : 0.0f) {}
+        softcap_in(p.softcap > 0 ? static_cast<float>(std::fabs(p.softmax_scale) / p.softcap)
+                                 : 0.0f) {}
 };
 
 inline Band band_of(const Problem& p) {
@@ -43,9 +44,10 @@ T* element(const Layout& layout, void* data, int64_t b, int64_t begin, int64_t r
 }
 
 // `rows` rows from there, as a kernel reads them.
-inline Rows rows_at(const Layout& layout, void* data, int64_t b, int64_t begin, int64_t row, int64_t head, int rows,
-                    int64_t cols) {
-  return {element<char>(layout, data, b, begin, row, head), layout.dtype, layout.row, rows, static_cast<int>(cols)};
+inline Rows rows_at(const Layout& layout, void* data, int64_t b, int64_t begin, int64_t row,
+                    int64_t head, int rows, int64_t cols) {
+  return {element<char>(layout, data, b, begin, row, head), layout.dtype, layout.row, rows,
+          static_cast<int>(cols)};
 }
 
 // What is visible of tile, relative to its first index.
@@ -55,16 +57,18 @@ inline Span local_span(IndexRange visible, IndexRange tile) {
   return {static_cast<int32_t>(seen.lo - tile.lo), static_cast<int32_t>(seen.hi - tile.lo)};
 }
 
-// Union per tile of kTileRows rows (rows is a multiple of it). False when all are empty.
-inline bool join_spans(const Span* row, int rows, Span* tile) {
+// Union per tile of kTileRows rows (rows is a multiple of it), rounded out to multiples of `unit`. False when all are
+// empty.
+inline bool join_spans(const Span* row, int rows, int unit, Span* tile) {
   bool any = false;
   for (int r = 0; r < rows; r += kTileRows) {
     Span join;
     for (int i = r; i < r + kTileRows; ++i) {
       if (row[i].empty()) continue;
-      join = join.empty() ? row[i] : Span{std::min(join.lo, row[i].lo), std::max(join.hi, row[i].hi)};
+      join =
+          join.empty() ? row[i] : Span{std::min(join.lo, row[i].lo), std::max(join.hi, row[i].hi)};
     }
-    tile[r / kTileRows] = join;
+    tile[r / kTileRows] = {join.lo / unit * unit, (join.hi + unit - 1) / unit * unit};
     any = any || !join.empty();
   }
   return any;

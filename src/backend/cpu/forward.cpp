@@ -62,8 +62,10 @@ struct Head {
   }
 };
 
-Rows rows_of(const Head& head, TensorId id, int64_t begin, int64_t row, int64_t h, int rows, int64_t cols) {
-  return rows_at(head.run.problem.layout[id], head.run.buffers.data[id], head.b, begin, row, h, rows, cols);
+Rows rows_of(const Head& head, TensorId id, int64_t begin, int64_t row, int64_t h, int rows,
+             int64_t cols) {
+  return rows_at(head.run.problem.layout[id], head.run.buffers.data[id], head.b, begin, row, h,
+                 rows, cols);
 }
 
 // Copies Q of a block and resets its state.
@@ -71,8 +73,8 @@ void open_block(const Head& head, const RowBlocks::Block& block, QBlock& state) 
   const Forward& run = head.run;
   head.for_each_stretch(block, [&](int64_t h, int64_t query, int row, int rows) {
     run.kernels.copy_rows(
-        rows_of(head, kQ, head.q_seq.begin, query, h, rows, run.problem.head_dim_qk), run.scale.sign,
-        state.q + row * run.cpu.width_qk, run.cpu.width_qk);
+        rows_of(head, kQ, head.q_seq.begin, query, h, rows, run.problem.head_dim_qk),
+        run.scale.sign, state.q + row * run.cpu.width_qk, run.cpu.width_qk);
   });
   const int64_t padded = round_up(block.rows, kTileRows);
   std::fill(state.q + block.rows * run.cpu.width_qk, state.q + padded * run.cpu.width_qk, 0.0f);
@@ -82,26 +84,29 @@ void open_block(const Head& head, const RowBlocks::Block& block, QBlock& state) 
 }
 
 // Which keys of [tile.lo, tile.hi) each row of a block sees, relative to tile.lo. False when none sees any.
-bool set_spans(const Head& head, const RowBlocks::Block& block, IndexRange tile, ForwardScratch& x) {
+bool set_spans(const Head& head, const RowBlocks::Block& block, IndexRange tile,
+               ForwardScratch& x) {
   const int padded = static_cast<int>(round_up(block.rows, kTileRows));
   std::fill(x.visible + block.rows, x.visible + padded, Span{});
   head.for_each_stretch(block, [&](int64_t, int64_t query, int row, int rows) {
-    for (int i = 0; i < rows; ++i) x.visible[row + i] = local_span(visible_keys(head.run.band, head.len, query + i), tile);
+    for (int i = 0; i < rows; ++i)
+      x.visible[row + i] = local_span(visible_keys(head.run.band, head.len, query + i), tile);
   });
-  return join_spans(x.visible, padded, x.tile);
+  return join_spans(x.visible, padded, head.run.kernels.unit, x.tile);
 }
 
 // One block against one tile of keys.
-void step(const Head& head, const RowBlocks::Block& block, IndexRange tile, bool v_finite, QBlock& state,
-          ForwardScratch& x) {
+void step(const Head& head, const RowBlocks::Block& block, IndexRange tile, bool v_finite,
+          QBlock& state, ForwardScratch& x) {
   if (!set_spans(head, block, tile, x)) return;
   const Forward& run = head.run;
   const Kernels& kernels = run.kernels;
   const int tiles = static_cast<int>(div_up(block.rows, kTileRows));
   const int keys = static_cast<int>(tile.size());
+  const int depth = kernels.units(keys);
   const int head_dim_v = static_cast<int>(run.problem.head_dim_v);
-  kernels.gemm_columns(tiles, static_cast<int>(run.problem.head_dim_qk), state.q, run.cpu.width_qk, x.k, keys, x.s,
-                       x.ld_s, x.tile);
+  kernels.gemm_columns(tiles, kernels.units(run.problem.head_dim_qk), state.q, run.cpu.width_qk,
+                       x.k, keys, x.s, x.ld_s, x.tile);
   kernels.softmax({.s = x.s,
                    .ld = x.ld_s,
                    .rows = block.rows,
@@ -114,15 +119,17 @@ void step(const Head& head, const RowBlocks::Block& block, IndexRange tile, bool
                    .softcap_in = run.scale.softcap_in});
   kernels.scale_rows(block.rows, run.cpu.width_v, state.o, run.cpu.width_v, x.rescale);
   if (v_finite) {
-    kernels.gemm_depth(tiles, keys, x.s, x.ld_s, x.v, head_dim_v, state.o, run.cpu.width_v, x.tile, false);
+    kernels.gemm_depth(tiles, depth, x.s, x.ld_s, x.v, head_dim_v, state.o, run.cpu.width_v, x.tile,
+                       false);
   } else {
-    kernels.gemm_depth_rows(block.rows, keys, x.s, x.ld_s, x.v, head_dim_v, state.o, run.cpu.width_v, x.visible,
-                            false);
+    kernels.gemm_depth_rows(block.rows, depth, x.s, x.ld_s, x.v, head_dim_v, state.o,
+                            run.cpu.width_v, x.visible, false);
   }
 }
 
 // O and LSE of a block from its state.
-void close_block(const Head& head, const RowBlocks::Block& block, const QBlock& state, float* factor) {
+void close_block(const Head& head, const RowBlocks::Block& block, const QBlock& state,
+                 float* factor) {
   const Forward& run = head.run;
   const Problem& p = run.problem;
   head.for_each_stretch(block, [&](int64_t h, int64_t query, int row, int rows) {
@@ -132,13 +139,16 @@ void close_block(const Head& head, const RowBlocks::Block& block, const QBlock& 
       factor[row + i] = empty ? 1.0f : 1.0f / sum;
       if (!p.layout[kLse].present()) continue;
       const double max = static_cast<double>(state.row_max[row + i]) * run.scale.scale;
-      *element<float>(p.layout[kLse], run.buffers.data[kLse], head.b, head.q_seq.begin, query + i, h) =
+      *element<float>(p.layout[kLse], run.buffers.data[kLse], head.b, head.q_seq.begin, query + i,
+                      h) =
           empty ? kNegInf : static_cast<float>(max + std::log(static_cast<double>(sum)));
     }
     const Layout& layout = p.layout[kO];
-    run.kernels.store_rows(state.o + row * run.cpu.width_v, run.cpu.width_v, factor + row, rows,
-                           static_cast<int>(p.head_dim_v), layout.dtype,
-                           element<char>(layout, run.buffers.data[kO], head.b, head.q_seq.begin, query, h), layout.row);
+    run.kernels.store_rows(
+        state.o + row * run.cpu.width_v, run.cpu.width_v, factor + row, rows,
+        static_cast<int>(p.head_dim_v), layout.dtype,
+        element<char>(layout, run.buffers.data[kO], head.b, head.q_seq.begin, query, h),
+        layout.row);
   });
 }
 
@@ -147,7 +157,8 @@ int64_t partial_slot(const Forward& run, int64_t head, int64_t block, int64_t sp
 }
 
 // Blocks [first, last) of a head against the keys of one split; results to the outputs, or to partials when split.
-void attend(const Head& head, int64_t head_index, int64_t first, int64_t last, int64_t split, ForwardScratch& x) {
+void attend(const Head& head, int64_t head_index, int64_t first, int64_t last, int64_t split,
+            ForwardScratch& x) {
   const Forward& run = head.run;
   const Problem& p = run.problem;
   for (int64_t i = first; i < last; ++i) {
@@ -167,13 +178,16 @@ void attend(const Head& head, int64_t head_index, int64_t first, int64_t last, i
       if (!seen.empty()) keys = {min_of(keys.lo, seen.lo), max_of(keys.hi, seen.hi)};
     });
   }
-  if (run.cpu.splits > 1) keys = intersect(keys, {split * run.cpu.split_len, (split + 1) * run.cpu.split_len});
-  const int64_t size =
-      run.cpu.splits > 1 ? run.cpu.tile_kv : balanced_tile(head.len.kv, run.cpu.tile_kv, run.kernels.panel);
+  if (run.cpu.splits > 1)
+    keys = intersect(keys, {split * run.cpu.split_len, (split + 1) * run.cpu.split_len});
+  const int64_t size = run.cpu.splits > 1
+                           ? run.cpu.tile_kv
+                           : balanced_tile(head.len.kv, run.cpu.tile_kv, run.kernels.panel);
   for (int64_t lo = round_down(keys.lo, size); lo < keys.hi; lo += size) {
     const IndexRange tile{lo, min_of(lo + size, head.len.kv)};
     const int rows = static_cast<int>(tile.size());
-    run.kernels.pack_transposed(rows_of(head, kK, head.kv_seq.begin, lo, head.h_kv, rows, p.head_dim_qk), x.k);
+    run.kernels.pack_transposed(
+        rows_of(head, kK, head.kv_seq.begin, lo, head.h_kv, rows, p.head_dim_qk), x.k);
     const bool v_finite = run.kernels.pack_rows(
         rows_of(head, kV, head.kv_seq.begin, lo, head.h_kv, rows, p.head_dim_v), x.v);
     for (int64_t i = first; i < last; ++i)
@@ -209,12 +223,19 @@ void merge_splits(const Forward& run, int64_t head, int64_t block, int rows, QBl
 
 }  // namespace
 
-void forward(const Plan& plan, const Buffers& buffers, std::byte* workspace, const Executor& executor) {
+void forward(const Plan& plan, const Buffers& buffers, std::byte* workspace,
+             const Executor& executor) {
   const Problem& p = plan.problem;
   const CpuPlan& cpu = plan.cpu;
   Arena shared(workspace);
   const int64_t heads = p.batch * p.heads_kv;
-  const Forward run{plan.problem, cpu, buffers, kernels(cpu.isa), ScoreScale(p), band_of(p), Partials(shared, cpu, heads)};
+  const Forward run{plan.problem,
+                    cpu,
+                    buffers,
+                    kernels(cpu.isa, p.dtype),
+                    ScoreScale(p),
+                    band_of(p),
+                    Partials(shared, cpu, heads)};
   std::byte* const scratch = workspace + cpu.shared_bytes;
   const auto scratch_of = [&](int slot) {
     Arena arena(scratch + static_cast<size_t>(slot) * cpu.scratch_bytes);
@@ -242,20 +263,19 @@ void forward(const Plan& plan, const Buffers& buffers, std::byte* workspace, con
       },
       progress);
   if (cpu.splits == 1) return;
-  executor.run(
-      heads * cpu.blocks,
-      [&](const TaskContext& task) {
-        const int64_t index = task.index / cpu.blocks;
-        const Head head(run, index);
-        const int64_t i = task.index % cpu.blocks;
-        if (i >= head.blocks.count) return;
-        ForwardScratch x = scratch_of(task.slot);
-        const RowBlocks::Block block = head.blocks.block(i);
-        QBlock state = x.blocks[0];
-        merge_splits(run, index, i, block.rows, state);
-        close_block(head, block, state, x.rescale);
-      },
-      {cpu.tasks, progress.total});
+  executor.run(heads * cpu.blocks,
+               [&](const TaskContext& task) {
+                 const int64_t index = task.index / cpu.blocks;
+                 const Head head(run, index);
+                 const int64_t i = task.index % cpu.blocks;
+                 if (i >= head.blocks.count) return;
+                 ForwardScratch x = scratch_of(task.slot);
+                 const RowBlocks::Block block = head.blocks.block(i);
+                 QBlock state = x.blocks[0];
+                 merge_splits(run, index, i, block.rows, state);
+                 close_block(head, block, state, x.rescale);
+               },
+               {cpu.tasks, progress.total});
 }
 
 }  // namespace fa3::cpu

@@ -3,7 +3,6 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/kernels.cpp"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep: must come before highway.h
-
 #include <hwy/highway.h>
 
 #include "backend/cpu/pack-inl.h"
@@ -15,10 +14,12 @@ namespace fa3::cpu::HWY_NAMESPACE {
 
 #define FA3_OP op_f32
 #define FA3_OP_ATTR HWY_ATTR
+#define FA3_OP_UNIT 1
 #define FA3_OP_DOT(a, b, c) hn::MulAdd(a, b, c)
 #include "backend/cpu/gemm-inl.h"
 #undef FA3_OP
 #undef FA3_OP_ATTR
+#undef FA3_OP_UNIT
 #undef FA3_OP_DOT
 
 const Kernels& table() {
@@ -34,8 +35,9 @@ const Kernels& table() {
       .gemm_depth_at = op_f32::gemm_depth<kTileRows, true>,
       .gemm_depth_rows = op_f32::gemm_depth<1, false>,
       .gemm_depth_at_rows = op_f32::gemm_depth<1, true>,
-      .softmax = softmax,
-      .softmax_grad = softmax_grad,
+      .softmax = softmax<float>,
+      .softmax_grad = softmax_grad<float>,
+      .pair_rows = nullptr,
       .scale_rows = scale_rows,
       .store_rows = store_rows,
       .row_dot = row_dot,
@@ -43,17 +45,56 @@ const Kernels& table() {
   return kTable;
 }
 
+#if HWY_TARGET == HWY_AVX3 && HWY_ARCH_X86
+// Highway has no BF16 dot product on x86 yet: the instruction by its intrinsic, in functions that ask for it by name
+// (clang takes no second target pragma).
+#define FA3_OP op_bf16
+#define FA3_OP_ATTR __attribute__((target(HWY_TARGET_STR ",avx512bf16")))
+#define FA3_OP_UNIT 2
+#define FA3_OP_DOT(a, b, c) (VF{_mm512_dpbf16_ps((c).raw, (__m512bh)(a).raw, (__m512bh)(b).raw)})
+#include "backend/cpu/gemm-inl.h"
+#undef FA3_OP
+#undef FA3_OP_ATTR
+#undef FA3_OP_UNIT
+#undef FA3_OP_DOT
+#include "backend/cpu/bf16-inl.h"
+
+const Kernels& bf16_table() {
+  static constexpr Kernels kTable = {
+      .lanes = kLanes,
+      .panel = kPanel,
+      .unit = 2,
+      .pack_transposed = pack_transposed_bf16,
+      .pack_rows = pack_rows_bf16,
+      .copy_rows = copy_rows_bf16,
+      .gemm_columns = op_bf16::gemm_columns,
+      .gemm_depth = op_bf16::gemm_depth<kTileRows, false>,
+      .gemm_depth_at = op_bf16::gemm_depth<kTileRows, true>,
+      .gemm_depth_rows = gemm_depth_rows_bf16<false>,
+      .gemm_depth_at_rows = gemm_depth_rows_bf16<true>,
+      .softmax = softmax<Bf16>,
+      .softmax_grad = softmax_grad<Bf16>,
+      .pair_rows = pair_rows_bf16,
+      .scale_rows = scale_rows,
+      .store_rows = store_rows,
+      .row_dot = row_dot,
+  };
+  return kTable;
+}
+#endif
+
 }  // namespace fa3::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace fa3::cpu {
 
-const Kernels& kernels(Isa isa) {
+const Kernels& kernels(Isa isa, [[maybe_unused]] fa3_dtype dtype) {
   switch (isa) {
 #if HWY_TARGETS & HWY_AVX3
-    case Isa::kAvx3:
     case Isa::kAvx3Bf16:
+      return dtype == FA3_BF16 ? N_AVX3::bf16_table() : N_AVX3::table();
+    case Isa::kAvx3:
       return N_AVX3::table();
 #endif
 #if HWY_TARGETS & HWY_AVX2

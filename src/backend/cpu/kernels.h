@@ -6,8 +6,10 @@
 //   B  packed in panels of `panel` columns: panel p holds [k][width], width = panel, or for the last one n rounded up
 //      to whole vectors; it begins at p·panel·k. Vectors of a panel row stay in registers' reach of one A element.
 //   C  row-major FP32, computed in register tiles of kTileRows rows × panel columns.
-// k counts 32-bit units: one FP32, or (in the bf16 tables) a pair of BF16. Operand buffers are typed float* either way.
-// Rows of A and C are padded to kTileRows; a mask appears as one range per tile of kTileRows rows.
+// k counts 32-bit units: one FP32, or, in the table with unit = 2, a pair of BF16 that follow one another along k (an
+// odd last one is paired with 0). Operand buffers are typed float* either way.
+// Rows of A and C are padded to kTileRows; a mask appears as one span per tile of kTileRows rows. Spans count elements;
+// those of a tile are multiples of `unit` at both ends (see join_spans).
 #pragma once
 
 #include <cstdint>
@@ -17,7 +19,8 @@
 
 namespace fa3::cpu {
 
-inline constexpr int kTileRows = 6;   // rows of a register tile: 6 × 4 vectors use 24 of 32 registers
+inline constexpr int kTileRows =
+    6;  // rows of a register tile: 6 × 4 vectors use 24 of 32 registers
 inline constexpr int kMaxLanes = 16;  // floats per vector on the widest instruction set
 
 // Half-open range of columns, or of units of depth, that one row (or one tile of rows) has to do with.
@@ -43,24 +46,26 @@ struct SoftmaxBlock {
   int64_t ld = 0;      // floats between rows of s
   int rows = 0;
   const Span* visible = nullptr;  // columns that a row sees; the rest of `tile` becomes 0
-  const Span* tile = nullptr;     // per tile of kTileRows rows: columns that the P·V GEMM will read
-  float* row_max = nullptr;       // running maximum m of the scores as stored in s (−inf at first)
-  float* row_sum = nullptr;       // running Σ p
-  float* rescale = nullptr;       // out: factor for what was accumulated before, exp2((m_old − m_new)·scale_log2e)
-  float scale_log2e = 1;          // > 0: p = exp2(s·scale_log2e − m·scale_log2e)
-  float softcap_in = 0;           // softcap on: s ← tanh(s·softcap_in) first; 0 = off
+  const Span* tile = nullptr;  // per tile of kTileRows rows: columns that the P·V GEMM will read
+  float* row_max = nullptr;    // running maximum m of the scores as stored in s (−inf at first)
+  float* row_sum = nullptr;    // running Σ p
+  float* rescale =
+      nullptr;  // out: factor for what was accumulated before, exp2((m_old − m_new)·scale_log2e)
+  float scale_log2e = 1;  // > 0: p = exp2(s·scale_log2e − m·scale_log2e)
+  float softcap_in = 0;   // softcap on: s ← tanh(s·softcap_in) first; 0 = off
 };
 
 // P and dS of one block of the backward, transposed: row = key, column = query.
 struct GradBlock {
-  float* s = nullptr;   // in: raw scores Sᵀ; out: P
-  float* dp = nullptr;  // in: dPᵀ = V·dOᵀ; out: dS (unscaled)
-  int64_t ld = 0;       // floats between rows of s and of dp
-  int rows = 0;         // keys
-  const Span* visible = nullptr;   // queries that see a key
-  const Span* tile = nullptr;      // per tile of keys: columns that must be defined (0 where not visible)
-  const float* lse_log2 = nullptr; // per query: LSE·log2e; +inf makes P = 0
-  const float* delta = nullptr;    // per query: rowsum(dO ∘ O) − dLSE
+  float* s = nullptr;             // in: raw scores Sᵀ; out: P, FP32 or BF16 as in SoftmaxBlock
+  float* dp = nullptr;            // in: dPᵀ = V·dOᵀ; out: dS (unscaled), likewise
+  int64_t ld = 0;                 // floats between rows of s and of dp
+  int rows = 0;                   // keys
+  const Span* visible = nullptr;  // queries that see a key
+  const Span* tile =
+      nullptr;  // per tile of keys: columns that must be defined (0 where not visible)
+  const float* lse_log2 = nullptr;  // per query: LSE·log2e; +inf makes P = 0
+  const float* delta = nullptr;     // per query: rowsum(dO ∘ O) − dLSE
   float scale_log2e = 1;
   float softcap_in = 0;  // as in SoftmaxBlock
 };
@@ -70,6 +75,8 @@ struct Kernels {
   int panel = 0;  // columns of a full panel of B
   int unit = 1;   // elements per 32-bit unit of depth
 
+  int units(int64_t elements) const { return static_cast<int>((elements + unit - 1) / unit); }
+
   // B = srcᵀ: k = columns of src, n = rows of src. True when every element is finite.
   bool (*pack_transposed)(const Rows& src, float* b);
   // B = src: k = rows of src, n = columns of src. True when every element is finite.
@@ -77,34 +84,37 @@ struct Kernels {
   // A = factor·src in operand type, ld floats between rows, columns zero-filled to ld. True when all finite.
   bool (*copy_rows)(const Rows& src, float factor, float* a, int64_t ld);
 
-  // C = A·B in the columns of each tile (rounded out to whole vectors), whole depth k.
-  void (*gemm_columns)(int tiles, int k, const float* a, int64_t lda, const float* b, int n, float* c, int64_t ldc,
-                       const Span* columns);
+  // C = A·B in the columns of each tile (rounded out to whole vectors), whole depth k. k, here and below: in units.
+  void (*gemm_columns)(int tiles, int k, const float* a, int64_t lda, const float* b, int n,
+                       float* c, int64_t ldc, const Span* columns);
   // C += A·B over the depth of each tile, all n columns. `first`: C = A·B.
-  void (*gemm_depth)(int tiles, int k, const float* a, int64_t lda, const float* b, int n, float* c, int64_t ldc,
-                     const Span* depth, bool first);
-  // The same with A column-major: element (row, depth) at a[depth·lda + row].
-  void (*gemm_depth_at)(int tiles, int k, const float* a, int64_t lda, const float* b, int n, float* c, int64_t ldc,
-                        const Span* depth, bool first);
+  void (*gemm_depth)(int tiles, int k, const float* a, int64_t lda, const float* b, int n, float* c,
+                     int64_t ldc, const Span* depth, bool first);
+  // The same with A column-major: unit (row, depth) at a[depth·lda + row].
+  void (*gemm_depth_at)(int tiles, int k, const float* a, int64_t lda, const float* b, int n,
+                        float* c, int64_t ldc, const Span* depth, bool first);
   // gemm_depth and gemm_depth_at row by row with a depth per row: no operand outside a row's own depth is touched,
   // for blocks where 0 × (NaN or Inf) could leak. rows instead of tiles.
-  void (*gemm_depth_rows)(int rows, int k, const float* a, int64_t lda, const float* b, int n, float* c, int64_t ldc,
-                          const Span* depth, bool first);
-  void (*gemm_depth_at_rows)(int rows, int k, const float* a, int64_t lda, const float* b, int n, float* c,
-                             int64_t ldc, const Span* depth, bool first);
+  void (*gemm_depth_rows)(int rows, int k, const float* a, int64_t lda, const float* b, int n,
+                          float* c, int64_t ldc, const Span* depth, bool first);
+  void (*gemm_depth_at_rows)(int rows, int k, const float* a, int64_t lda, const float* b, int n,
+                             float* c, int64_t ldc, const Span* depth, bool first);
 
   void (*softmax)(const SoftmaxBlock& block);
   void (*softmax_grad)(const GradBlock& block);
+  // dS of `rows` keys (row-major, as softmax_grad leaves it) as column-major operand A of dQ: unit (query, key pair).
+  // NULL where dS itself is that operand (unit = 1).
+  void (*pair_rows)(int rows, int cols, const float* ds, int64_t ld, float* a, int64_t lda);
   // C rows · factor[row], n columns (a multiple of lanes); rows with factor 1 are skipped.
   void (*scale_rows)(int rows, int n, float* c, int64_t ldc, const float* factor);
   // dst = c·factor[row], converted: rows × cols into a caller's tensor.
-  void (*store_rows)(const float* c, int64_t ldc, const float* factor, int rows, int cols, fa3_dtype dtype, void* dst,
-                     int64_t dst_stride);
+  void (*store_rows)(const float* c, int64_t ldc, const float* factor, int rows, int cols,
+                     fa3_dtype dtype, void* dst, int64_t dst_stride);
   // out[r] = Σ_c a(r, c)·b(r, c).
   void (*row_dot)(const Rows& a, const Rows& b, float* out);
 };
 
-// The table of an instruction set; isa must be one that best_isa() allows.
-const Kernels& kernels(Isa isa);
+// The table of an instruction set for inputs of a type; isa must be one that this processor has.
+const Kernels& kernels(Isa isa, fa3_dtype dtype);
 
 }  // namespace fa3::cpu

@@ -34,7 +34,8 @@ struct FiniteCheck {
 
 // One row of cols elements → width ≥ cols floats at dst, zero-filled.
 template <class T>
-HWY_ATTR HWY_INLINE void widen_row(const T* src, int cols, VF factor, float* dst, int64_t width, FiniteCheck& finite) {
+HWY_ATTR HWY_INLINE void widen_row(const T* src, int cols, VF factor, float* dst, int64_t width,
+                                   FiniteCheck& finite) {
   int c = 0;
   for (; c + kLanes <= cols; c += kLanes) {
     const VF x = hn::Mul(load(src + c), factor);
@@ -58,7 +59,8 @@ HWY_ATTR bool copy_rows(const Rows& src, float factor, float* a, int64_t ld) {
   FiniteCheck finite;
   const VF f = hn::Set(DF(), factor);
   with_type(src.dtype, src.data, [&](auto* data) HWY_ATTR {
-    for (int r = 0; r < src.rows; ++r) widen_row(data + r * src.stride, src.cols, f, a + r * ld, ld, finite);
+    for (int r = 0; r < src.rows; ++r)
+      widen_row(data + r * src.stride, src.cols, f, a + r * ld, ld, finite);
   });
   return finite.ok();
 }
@@ -73,7 +75,8 @@ HWY_ATTR bool pack_rows(const Rows& src, float* b) {
       const int width = HWY_MIN(kPanel, (cols + kLanes - 1) / kLanes * kLanes);
       float* panel = b + static_cast<int64_t>(p) * src.rows;
       for (int r = 0; r < src.rows; ++r)
-        widen_row(data + r * src.stride + p, cols, one, panel + static_cast<int64_t>(r) * width, width, finite);
+        widen_row(data + r * src.stride + p, cols, one, panel + static_cast<int64_t>(r) * width,
+                  width, finite);
     }
   });
   return finite.ok();
@@ -82,7 +85,8 @@ HWY_ATTR bool pack_rows(const Rows& src, float* b) {
 #if HWY_TARGET != HWY_SCALAR
 // Four columns of kLanes rows → four vectors of kLanes rows: gather one 4-float block of each row into vectors whose
 // block b holds row 4b + j, then transpose 4×4 inside the blocks.
-HWY_ATTR HWY_INLINE void transpose_4_columns(const float* const* rows, int64_t c, float* dst, int64_t ld) {
+HWY_ATTR HWY_INLINE void transpose_4_columns(const float* const* rows, int64_t c, float* dst,
+                                             int64_t ld) {
   const DF d;
   VF v[4];
   for (int j = 0; j < 4; ++j) {
@@ -107,7 +111,8 @@ HWY_ATTR HWY_INLINE void transpose_4_columns(const float* const* rows, int64_t c
   const auto out = [&](int i, VF a, VF b, bool upper) HWY_ATTR {
     const auto x = hn::BitCast(dd, a);
     const auto y = hn::BitCast(dd, b);
-    store(hn::BitCast(d, upper ? hn::InterleaveUpper(dd, x, y) : hn::InterleaveLower(dd, x, y)), dst + i * ld);
+    store(hn::BitCast(d, upper ? hn::InterleaveUpper(dd, x, y) : hn::InterleaveLower(dd, x, y)),
+          dst + i * ld);
   };
   out(0, lo01, lo23, false);
   out(1, lo01, lo23, true);
@@ -117,31 +122,36 @@ HWY_ATTR HWY_INLINE void transpose_4_columns(const float* const* rows, int64_t c
 
 #endif  // HWY_TARGET != HWY_SCALAR
 
-// Panel p of n = rows columns: [cols][width]. 16-bit rows are widened kLanes at a time into a buffer on the stack.
+// kLanes rows of `units` each (readable to a multiple of 4), rows r … of n → columns r … of their panel [units][width].
+HWY_ATTR HWY_INLINE void transpose_to_panel(const float* const* rows, int units, int r, int n,
+                                            float* b) {
+  const int p = r / kPanel * kPanel;
+  const int width = HWY_MIN(kPanel, (n - p + kLanes - 1) / kLanes * kLanes);
+  float* dst = b + static_cast<int64_t>(p) * units + (r - p);
+  int c = 0;
+#if HWY_TARGET != HWY_SCALAR
+  for (; c + 4 <= units; c += 4)
+    transpose_4_columns(rows, c, dst + static_cast<int64_t>(c) * width, width);
+#endif
+  for (; c < units; ++c)
+    for (int i = 0; i < kLanes; ++i) dst[static_cast<int64_t>(c) * width + i] = rows[i][c];
+}
+
+// Panel p of n = rows columns: [cols][width]. kLanes rows at a time pass through a buffer on the stack, widened.
 HWY_ATTR bool pack_transposed(const Rows& src, float* b) {
   FiniteCheck finite;
-  HWY_ALIGN static constexpr float kZeros[kMaxHeadDim] = {};
   const VF one = hn::Set(DF(), 1.0f);
   with_type(src.dtype, src.data, [&](auto* data) HWY_ATTR {
     HWY_ALIGN float buffer[kLanes * kMaxHeadDim];
     for (int r = 0; r < src.rows; r += kLanes) {
       const float* rows[kLanes];
       for (int i = 0; i < kLanes; ++i) {
-        rows[i] = kZeros;
-        if (r + i >= src.rows) continue;
         float* row = buffer + i * kMaxHeadDim;
-        widen_row(data + (r + i) * src.stride, src.cols, one, row, (src.cols + 3) / 4 * 4, finite);
         rows[i] = row;
+        const int cols = r + i < src.rows ? src.cols : 0;
+        widen_row(data + (r + i) * src.stride, cols, one, row, src.cols, finite);
       }
-      const int p = r / kPanel * kPanel;
-      const int width = HWY_MIN(kPanel, (src.rows - p + kLanes - 1) / kLanes * kLanes);
-      float* dst = b + static_cast<int64_t>(p) * src.cols + (r - p);
-      int c = 0;
-#if HWY_TARGET != HWY_SCALAR
-      for (; c + 4 <= src.cols; c += 4) transpose_4_columns(rows, c, dst + static_cast<int64_t>(c) * width, width);
-#endif
-      for (; c < src.cols; ++c)
-        for (int i = 0; i < kLanes; ++i) dst[static_cast<int64_t>(c) * width + i] = rows[i][c];
+      transpose_to_panel(rows, src.cols, r, src.rows, b);
     }
   });
   return finite.ok();
@@ -149,8 +159,8 @@ HWY_ATTR bool pack_transposed(const Rows& src, float* b) {
 
 // dst = c·factor, converted.
 template <class T>
-HWY_ATTR void store_rows_as(const float* c, int64_t ldc, const float* factor, int rows, int cols, T* dst,
-                            int64_t stride) {
+HWY_ATTR void store_rows_as(const float* c, int64_t ldc, const float* factor, int rows, int cols,
+                            T* dst, int64_t stride) {
   for (int r = 0; r < rows; ++r) {
     const VF f = hn::Set(DF(), factor[r]);
     const float* from = c + r * ldc;
@@ -161,10 +171,12 @@ HWY_ATTR void store_rows_as(const float* c, int64_t ldc, const float* factor, in
   }
 }
 
-HWY_ATTR void store_rows(const float* c, int64_t ldc, const float* factor, int rows, int cols, fa3_dtype dtype,
-                         void* dst, int64_t stride) {
-  if (dtype == FA3_BF16) return store_rows_as(c, ldc, factor, rows, cols, static_cast<Bf16*>(dst), stride);
-  if (dtype == FA3_F16) return store_rows_as(c, ldc, factor, rows, cols, static_cast<F16*>(dst), stride);
+HWY_ATTR void store_rows(const float* c, int64_t ldc, const float* factor, int rows, int cols,
+                         fa3_dtype dtype, void* dst, int64_t stride) {
+  if (dtype == FA3_BF16)
+    return store_rows_as(c, ldc, factor, rows, cols, static_cast<Bf16*>(dst), stride);
+  if (dtype == FA3_F16)
+    return store_rows_as(c, ldc, factor, rows, cols, static_cast<F16*>(dst), stride);
   store_rows_as(c, ldc, factor, rows, cols, static_cast<float*>(dst), stride);
 }
 
@@ -185,7 +197,8 @@ HWY_ATTR void row_dot(const Rows& a, const Rows& b, float* out) {
         VF sum = hn::Zero(DF());
         int i = 0;
         for (; i + kLanes <= a.cols; i += kLanes) sum = hn::MulAdd(load(x + i), load(y + i), sum);
-        if (i < a.cols) sum = hn::MulAdd(load_first(x + i, a.cols - i), load_first(y + i, a.cols - i), sum);
+        if (i < a.cols)
+          sum = hn::MulAdd(load_first(x + i, a.cols - i), load_first(y + i, a.cols - i), sum);
         out[r] = hn::GetLane(hn::SumOfLanes(DF(), sum));
       }
     });

@@ -51,9 +51,9 @@ struct BackwardScratch {
   float* k_panels = nullptr;  // K as operand B of dQ
   float* dk = nullptr;        // [tile_kv][width_qk]: FP32 accumulators
   float* dv = nullptr;        // [tile_kv][width_v]
-  float* qt = nullptr;        // Qᵀ, dOᵀ panels of one block of queries (operand B of Sᵀ, dPᵀ)
+  float* qt = nullptr;  // Qᵀ, dOᵀ panels of one block of queries (operand B of Sᵀ, dPᵀ)
   float* dot = nullptr;
-  float* q = nullptr;         // Q, dO panels (operand B of dK, dV)
+  float* q = nullptr;  // Q, dO panels (operand B of dK, dV)
   float* dout = nullptr;
   float* s = nullptr;         // [tile_kv][ld_s]: Sᵀ, then Pᵀ
   float* dp = nullptr;        // [tile_kv][ld_s]: dPᵀ, then dSᵀ

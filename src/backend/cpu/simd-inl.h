@@ -30,10 +30,6 @@ inline constexpr int kLanes = HWY_LANES(float);
 inline constexpr int kVectors = (HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64) ? 4 : 2;
 inline constexpr int kPanel = kVectors * kLanes;
 
-
-
-
-
 inline HWY_ATTR VF load(const float* p) { return hn::LoadU(DF(), p); }
 inline HWY_ATTR VF load(const Bf16* p) {
   const hn::Rebind<uint16_t, DF> d16;

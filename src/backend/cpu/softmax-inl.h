@@ -18,7 +18,8 @@ namespace fa3::cpu::HWY_NAMESPACE {
 
 inline constexpr float kInf = std::numeric_limits<float>::infinity();
 
-inline HWY_ATTR void fill(float* row, int lo, int hi, float value) {
+template <class T>
+HWY_ATTR void fill(T* row, int lo, int hi, T value) {
   for (int i = lo; i < hi; ++i) row[i] = value;
 }
 
@@ -42,8 +43,10 @@ HWY_ATTR HWY_INLINE float max_of_row(const float* s, Span span) {
   return hn::GetLane(hn::MaxOfLanes(d, hn::Max(hn::Max(m0, m1), hn::Max(m2, m3))));
 }
 
-// s ← exp2(s·scale − shift); returns the sum.
-HWY_ATTR HWY_INLINE float exp_row(float* s, Span span, float scale, float shift) {
+// p ← exp2(s·scale − shift); returns the sum of what is not rounded yet. p may be s: element i of P never lies beyond
+// element i of S.
+template <class P>
+HWY_ATTR HWY_INLINE float exp_row(const float* s, P* out, Span span, float scale, float shift) {
   const DF d;
   const VF c = hn::Set(d, scale);
   const VF mc = hn::Set(d, shift);
@@ -51,7 +54,7 @@ HWY_ATTR HWY_INLINE float exp_row(float* s, Span span, float scale, float shift)
   const auto step = [&](int i, VF& sum) HWY_ATTR {
     const VF p = exp2(hn::MulSub(load(s + i), c, mc));
     sum = hn::Add(sum, p);
-    store(p, s + i);
+    store(p, out + i);
   };
   int i = span.lo;
   for (; i + 4 * kLanes <= span.hi; i += 4 * kLanes) {
@@ -64,21 +67,25 @@ HWY_ATTR HWY_INLINE float exp_row(float* s, Span span, float scale, float shift)
   return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3))));
 }
 
+// P = float, or Bf16 where the next GEMM multiplies BF16 pairs.
+template <class P>
 HWY_ATTR void softmax(const SoftmaxBlock& block) {
   const DF d;
   for (int r = 0; r < block.rows; ++r) {
     float* s = block.s + r * block.ld;
+    P* const out = reinterpret_cast<P*>(s);
     const Span visible = block.visible[r];
     const Span tile = block.tile[r / kTileRows];
     block.rescale[r] = 1.0f;
     if (visible.empty()) {
-      fill(s, tile.lo, tile.hi, 0.0f);
+      fill(out, tile.lo, tile.hi, P{});
       continue;
     }
     const Span vectors = whole_vectors(visible);
     if (block.softcap_in != 0.0f) {
       const VF k = hn::Set(d, block.softcap_in);
-      for (int i = vectors.lo; i < vectors.hi; i += kLanes) store(tanh(hn::Mul(load(s + i), k)), s + i);
+      for (int i = vectors.lo; i < vectors.hi; i += kLanes)
+        store(tanh(hn::Mul(load(s + i), k)), s + i);
     }
     fill(s, vectors.lo, visible.lo, -kInf);
     fill(s, visible.hi, vectors.hi, -kInf);
@@ -86,17 +93,19 @@ HWY_ATTR void softmax(const SoftmaxBlock& block) {
     const float m = std::fmax(m_old, max_of_row(s, vectors));
     // While every visible score is −inf, m is too: shift 0 then gives p = 0 rather than NaN.
     const float shift = m == -kInf ? 0.0f : m * block.scale_log2e;
-    const float sum = exp_row(s, vectors, block.scale_log2e, shift);
+    const float sum = exp_row(s, out, vectors, block.scale_log2e, shift);
     if (m != m_old) {
       block.rescale[r] = std::exp2(m_old * block.scale_log2e - shift);
       block.row_max[r] = m;
     }
     block.row_sum[r] = block.row_sum[r] * block.rescale[r] + sum;
-    fill(s, tile.lo, vectors.lo, 0.0f);
-    fill(s, vectors.hi, tile.hi, 0.0f);
+    fill(out, tile.lo, vectors.lo, P{});
+    fill(out, vectors.hi, tile.hi, P{});
   }
 }
 
+// P and dS as for softmax().
+template <class P>
 HWY_ATTR void softmax_grad(const GradBlock& block) {
   const DF d;
   const VF c = hn::Set(d, block.scale_log2e);
@@ -105,10 +114,12 @@ HWY_ATTR void softmax_grad(const GradBlock& block) {
   for (int r = 0; r < block.rows; ++r) {
     float* s = block.s + r * block.ld;
     float* dp = block.dp + r * block.ld;
-    const Span visible = block.visible[r];
+    P* const p_out = reinterpret_cast<P*>(s);
+    P* const ds_out = reinterpret_cast<P*>(dp);
     const Span tile = block.tile[r / kTileRows];
-    const Span vectors = visible.empty() ? Span{tile.lo, tile.lo} : whole_vectors(visible);
-    for (int i = vectors.lo; i < vectors.hi; i += kLanes) {
+    const Span visible = block.visible[r].empty() ? Span{tile.hi, tile.hi} : block.visible[r];
+    const Span vectors = whole_vectors(visible);
+    for (int i = visible.empty() ? vectors.hi : vectors.lo; i < vectors.hi; i += kLanes) {
       VF score = load(s + i);
       VF slope = one;
       if (block.softcap_in != 0.0f) {
@@ -118,12 +129,12 @@ HWY_ATTR void softmax_grad(const GradBlock& block) {
       const VF p = exp2(hn::MulSub(score, c, load(block.lse_log2 + i)));
       VF ds = hn::Mul(p, hn::Sub(load(dp + i), load(block.delta + i)));
       if (block.softcap_in != 0.0f) ds = hn::Mul(ds, slope);
-      store(p, s + i);
-      store(ds, dp + i);
+      store(p, p_out + i);
+      store(ds, ds_out + i);
     }
-    for (float* row : {s, dp}) {
-      fill(row, tile.lo, visible.empty() ? tile.hi : visible.lo, 0.0f);
-      if (!visible.empty()) fill(row, visible.hi, tile.hi, 0.0f);
+    for (P* row : {p_out, ds_out}) {
+      fill(row, tile.lo, visible.lo, P{});
+      fill(row, visible.hi, tile.hi, P{});
     }
   }
 }

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Safetensors files and problems for the tests of the command, by the standard library alone."""
+
+import json
+import math
+import random
+import struct
+
+SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I32": 4, "I64": 8}
+
+
+def pack(dtype, values):
+    """Bytes of a list of numbers."""
+    if dtype == "BF16":  # the upper half of an F32, rounded to nearest
+        words = [struct.unpack("<I", struct.pack("<f", v))[0] for v in values]
+        return b"".join(struct.pack("<H", ((w + 0x7FFF + (w >> 16 & 1)) >> 16) & 0xFFFF) for w in words)
+    code = {"F64": "d", "F32": "f", "F16": "e", "I32": "i", "I64": "q"}[dtype]
+    return struct.pack(f"<{len(values)}{code}", *values)
+
+
+def unpack(dtype, data):
+    """The numbers of a tensor's bytes."""
+    if dtype == "BF16":
+        words = struct.unpack(f"<{len(data) // 2}H", data)
+        return [struct.unpack("<f", struct.pack("<I", w << 16))[0] for w in words]
+    code = {"F64": "d", "F32": "f", "F16": "e", "I32": "i"}[dtype]
+    return list(struct.unpack(f"<{len(data) // SIZES[dtype]}{code}", data))
+
+
+def write(path, tensors):
+    """tensors: name → (dtype, shape, list of numbers)."""
+    header, blobs, at = {}, [], 0
+    for name, (dtype, shape, values) in tensors.items():
+        assert len(values) == math.prod(shape), name
+        blob = pack(dtype, values)
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(blob)]}
+        blobs.append(blob)
+        at += len(blob)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + b"".join(blobs))
+
+
+def read(path):
+    """name → (dtype, shape, list of numbers)."""
+    with open(path, "rb") as file:
+        raw = file.read()
+    (size,) = struct.unpack("<Q", raw[:8])
+    header, data = json.loads(raw[8 : 8 + size]), raw[8 + size :]
+    header.pop("__metadata__", None)
+    return {
+        name: (t["dtype"], t["shape"], unpack(t["dtype"], data[slice(*t["data_offsets"])]))
+        for name, t in header.items()
+    }
+
+
+def draw(shape, seed, dtype="F32"):
+    """A tensor of normal deviates."""
+    source = random.Random(seed)
+    return (dtype, list(shape), [source.gauss(0, 1) for _ in range(math.prod(shape))])
+
+
+def dense(batch=1, seqlen_q=5, seqlen_kv=7, heads_q=2, heads_kv=1, dim=4, dim_v=None, dtype="F32"):
+    """q, k, v, do of a dense problem."""
+    dim_v = dim if dim_v is None else dim_v
+    return {
+        "q": draw((batch, seqlen_q, heads_q, dim), 1, dtype),
+        "k": draw((batch, seqlen_kv, heads_kv, dim), 2, dtype),
+        "v": draw((batch, seqlen_kv, heads_kv, dim_v), 3, dtype),
+        "do": draw((batch, seqlen_q, heads_q, dim_v), 4, dtype),
+    }
+
+
+def attention(q, k, v, causal=False, scale=None):
+    """O and LSE of one dense problem, as nested loops over flat lists: q (b, sq, hq, d) and so on."""
+    (b, sq, hq, d), (_, sk, hk, dv) = q[1], v[1]
+    scale = scale or 1 / math.sqrt(d)
+    o, lse = [0.0] * (b * sq * hq * dv), [0.0] * (b * hq * sq)
+
+    def row(t, n, i, h):
+        _, rows, heads, dim = t[1]
+        at = ((n * rows + i) * heads + h) * dim
+        return t[2][at : at + dim]
+
+    for n in range(b):
+        for i in range(sq):
+            for h in range(hq):
+                keys = [j for j in range(sk) if not causal or j <= i + sk - sq]
+                scores = [scale * sum(x * y for x, y in zip(row(q, n, i, h), row(k, n, j, h // (hq // hk)))) for j in keys]
+                if not keys:
+                    lse[(n * hq + h) * sq + i] = -math.inf
+                    continue
+                top = max(scores)
+                weights = [math.exp(s - top) for s in scores]
+                total = sum(weights)
+                lse[(n * hq + h) * sq + i] = top + math.log(total)
+                for w, j in zip(weights, keys):
+                    for c, x in enumerate(row(v, n, j, h // (hq // hk))):
+                        o[((n * sq + i) * hq + h) * dv + c] += w / total * x
+    return o, lse
