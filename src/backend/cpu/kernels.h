@@ -64,8 +64,10 @@ struct GradBlock {
   const Span* visible = nullptr;  // queries that see a key
   const Span* tile =
       nullptr;  // per tile of keys: columns that must be defined (0 where not visible)
-  const float* lse_log2 = nullptr;  // per query: LSE·log2e; +inf makes P = 0
-  const float* delta = nullptr;     // per query: rowsum(dO ∘ O) − dLSE
+  const float* lse_high =
+      nullptr;  // per query: LSE in base 2, as a sum of two floats, since |LSE| may be
+  const float* lse_low = nullptr;  // large and p needs its fraction; +inf and 0 make P = 0
+  const float* delta = nullptr;    // per query: rowsum(dO ∘ O) − dLSE
   float scale_log2e = 1;
   float softcap_in = 0;  // as in SoftmaxBlock
 };
