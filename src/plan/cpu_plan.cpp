@@ -22,6 +22,7 @@ constexpr int64_t kSplitBelow =
     64;  // fewer blocks than this: split the keys to keep many cores busy
 constexpr int64_t kMinSplitLen = 1024;  // keys per split: below, merging costs more than it gains
 constexpr int64_t kPartialBytes = 16 << 20;  // of all unmerged results
+constexpr int64_t kFewRows = 16;             // up to here packing K and V costs more than it saves
 constexpr int kGradTileQ = 144;  // backward: operand panels of 144 × 64 FP32 fit a 48 KiB L1
 constexpr int kGradTileKv = 576;
 
@@ -35,8 +36,10 @@ void plan_forward(const Problem& p, int threads, CpuPlan& plan) {
   const int64_t heads = p.batch * p.heads_kv;
   const int64_t group = p.group_size();
   const int64_t rows = p.q.max_seqlen * group;
-  plan.tile_q =
-      static_cast<int>(std::clamp<int64_t>(round_up(rows, cpu::kTileRows), cpu::kTileRows, kTileQ));
+  plan.few_rows = rows <= kFewRows;
+  const int64_t most_rows = plan.few_rows ? cpu::kTileRows : kTileQ;
+  plan.tile_q = static_cast<int>(
+      std::clamp<int64_t>(round_up(rows, cpu::kTileRows), cpu::kTileRows, most_rows));
   plan.tile_kv = tile_kv_for(plan.width_qk + plan.width_v, kTileKv, kTileFloats, 64);
   // The longest sequence has the most blocks, but for the step from blocks of one head to blocks across heads.
   plan.blocks = std::max(
@@ -47,6 +50,7 @@ void plan_forward(const Problem& p, int threads, CpuPlan& plan) {
   const int64_t evenly = heads * plan.blocks / (kTasksPerThread * threads);
   plan.blocks_per_task = static_cast<int>(std::clamp<int64_t>(
       std::min<int64_t>(evenly, kTaskBytes / block_bytes), 1, kMaxBlocksPerTask));
+  if (plan.few_rows) plan.blocks_per_task = static_cast<int>(std::max<int64_t>(plan.blocks, 1));
 
   const int64_t blocks = heads * plan.blocks;
   if (blocks > 0 && blocks < kSplitBelow) {

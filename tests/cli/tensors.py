@@ -13,7 +13,9 @@ def pack(dtype, values):
     """Bytes of a list of numbers."""
     if dtype == "BF16":  # the upper half of an F32, rounded to nearest
         words = [struct.unpack("<I", struct.pack("<f", v))[0] for v in values]
-        return b"".join(struct.pack("<H", ((w + 0x7FFF + (w >> 16 & 1)) >> 16) & 0xFFFF) for w in words)
+        return b"".join(
+            struct.pack("<H", ((w + 0x7FFF + (w >> 16 & 1)) >> 16) & 0xFFFF) for w in words
+        )
     code = {"F64": "d", "F32": "f", "F16": "e", "I32": "i", "I64": "q"}[dtype]
     return struct.pack(f"<{len(values)}{code}", *values)
 
@@ -73,7 +75,7 @@ def dense(batch=1, seqlen_q=5, seqlen_kv=7, heads_q=2, heads_kv=1, dim=4, dim_v=
 
 
 def attention(q, k, v, causal=False, scale=None):
-    """O and LSE of one dense problem, as nested loops over flat lists: q (b, sq, hq, d) and so on."""
+    """O and LSE of a dense problem by plain loops over flat lists: q (b, sq, hq, d) and so on."""
     (b, sq, hq, d), (_, sk, hk, dv) = q[1], v[1]
     scale = scale or 1 / math.sqrt(d)
     o, lse = [0.0] * (b * sq * hq * dv), [0.0] * (b * hq * sq)
@@ -87,7 +89,11 @@ def attention(q, k, v, causal=False, scale=None):
         for i in range(sq):
             for h in range(hq):
                 keys = [j for j in range(sk) if not causal or j <= i + sk - sq]
-                scores = [scale * sum(x * y for x, y in zip(row(q, n, i, h), row(k, n, j, h // (hq // hk)))) for j in keys]
+                scores = [
+                    scale
+                    * sum(x * y for x, y in zip(row(q, n, i, h), row(k, n, j, h // (hq // hk))))
+                    for j in keys
+                ]
                 if not keys:
                     lse[(n * hq + h) * sq + i] = -math.inf
                     continue

@@ -89,9 +89,11 @@ TEST(VerifyProblem, SameSeed_SameValuesInEveryLayout) {
   EXPECT_NE(kit::bytes_of(make_tensors(dense).q.view), kit::bytes_of(make_tensors(seeded).q.view));
 }
 
-TEST(VerifyProblem, Replay_NamesWhatDiffersFromTheDefaults) {
+TEST(VerifyProblem, Replay_NamesTheSizesAndWhatDiffersFromTheDefaults) {
   Config c;
-  EXPECT_EQ(replay_command(c), "fa3 check");
+  EXPECT_EQ(replay_command(c),
+            "fa3 check --batch 1 --heads-q 1 --heads-kv 1 --seqlen-q 1 --seqlen-kv 1 "
+            "--head-dim 64 --head-dim-v 64");
   c.backward = true;
   c.dtype = FA3_BF16;
   c.varlen_q = {3, 0, 5};
@@ -101,8 +103,9 @@ TEST(VerifyProblem, Replay_NamesWhatDiffersFromTheDefaults) {
   c.softcap = 1.5;
   c.seed = 42;
   EXPECT_EQ(replay_command(c, "cpu"),
-            "fa3 check --backward --dtype bf16 --varlen-q 3,0,5 --window -1,4 --softcap 1.5 "
-            "--seed 42 --backend cpu");
+            "fa3 check --backward --dtype bf16 --heads-q 1 --heads-kv 1 --seqlen-kv 1 "
+            "--head-dim 64 --head-dim-v 64 --varlen-q 3,0,5 --window -1,4 --softcap 1.5 --seed 42 "
+            "--backend cpu");
 }
 
 TEST(VerifyProblem, Contradictions_AreNamed) {

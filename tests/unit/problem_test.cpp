@@ -3,7 +3,6 @@
 // and limit.
 #include "api/problem.h"
 
-#include <cfloat>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -416,12 +415,12 @@ const Refusal kShapeRefusals[] = {
      kDense,
      [](Args& a) { a.tensor[kQ].shape[3] = a.tensor[kK].shape[3] = 0; },
      kInvalid,
-     {"head_dim_qk", "=0", "1…512"}},
+     {"head_dim_qk=0", "1…512"}},
     {"head_dim_v_513",
      kDense,
      [](Args& a) { a.tensor[kV].shape[3] = a.tensor[kO].shape[3] = 513; },
      kInvalid,
-     {"head_dim_v", "=513", "1…512"}},
+     {"head_dim_v=513", "1…512"}},
     {"seqlen_beyond_32_bits",
      kDense,
      [](Args& a) {
@@ -476,6 +475,11 @@ const Refusal kScalarRefusals[] = {
      [](Args& a) { a.softmax_scale = -kInf; },
      kInvalid,
      {"softmax_scale=-inf"}},
+    {"scale_over_softcap",
+     kDense,
+     [](Args& a) { a.softmax_scale = 1e30, a.softcap = 1e-30; },
+     kInvalid,
+     {"softmax_scale=1e+30", "softcap=1e-30"}},
     {"scale_beyond_f32",
      kDense,
      [](Args& a) { a.softmax_scale = 1e300; },

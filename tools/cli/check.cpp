@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// check.cpp — `fa3 check`: is a backend as exact as it should be, on a generated problem or on a
-// file?
+// check.cpp — `fa3 check`: is a backend as exact as it should be?
 #include "tools/verify/check.h"
 
 #include <cmath>
@@ -145,6 +144,7 @@ Json to_json(const CheckOptions& o, const Verdict& v, const char* backend) {
   j["ok"] = v.ok;
   j["seed"] = o.file.path.empty() ? Json(o.seed) : Json(nullptr);
   j["backend"] = backend;
+  if (!v.replay.empty()) j["replay"] = v.replay;
   j["outputs"] = Json::object();
   for (const verify::OutputResult& r : v.outputs)
     j["outputs"][r.name] = {{"ok", r.ok},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// colour.cpp — the ramp: a path through OKLab (Ottosson 2020, "A perceptual color space for image
-// processing").
+// colour.cpp — the ramp: a path through OKLab. Source: Ottosson 2020, "A perceptual color
+// space for image processing".
 #include "colour.h"
 
 #include <algorithm>

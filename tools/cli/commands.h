@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// commands.h — the subcommands: each adds its options to the parser and returns what to run after
-// parsing.
+// commands.h — the subcommands: each adds its options and returns what to run.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// file_problem.h — an attention call on the tensors of a safetensors file: options, inputs,
-// outputs, arguments.
+// file_problem.h — an attention call on the tensors of a file: options, inputs, outputs.
 #pragma once
 
 #include <CLI/CLI.hpp>

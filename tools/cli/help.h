@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// help.h — the help texts' layout: descriptions wrapped beside the options, one line per
-// subcommand.
+// help.h — the help texts' layout: wrapped descriptions, one line per subcommand.
 #pragma once
 
 #include <CLI/CLI.hpp>

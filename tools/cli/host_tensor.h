@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// host_tensor.h — dense tensors in host memory: those of a file, cast where asked, and those to be
-// written.
+// host_tensor.h — dense tensors in memory: those of a file, and those to be written.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// interrupt.h — Ctrl-C asks the running work to stop; the program then cleans up and exits with
-// 130.
+// interrupt.h — Ctrl-C ends the program with 130: at once, or in order where files are being made.
 #pragma once
 
 namespace fa3::cli {

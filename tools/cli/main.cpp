@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// main.cpp — the command `fa3`: picks the subcommand and turns every failure into one line and an
-// exit code.
+// main.cpp — the command `fa3`: picks the subcommand, turns every failure into a line and a code.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iterator>

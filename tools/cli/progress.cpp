@@ -33,8 +33,7 @@ std::string duration(double s) {
   return fmt::format("{}:{:02}:{:02}", t / 3600, t / 60 % 60, t % 60);
 }
 
-}  // namespace
-
+// "label [###...]  30 %  0:07 left" in less than `columns` columns.
 std::string progress_line(const std::string& label, double fraction, double elapsed_s,
                           int columns) {
   const double left_s = fraction > 0 ? elapsed_s * (1 - fraction) / fraction : 0;
@@ -47,6 +46,8 @@ std::string progress_line(const std::string& label, double fraction, double elap
   return fmt::format("{} [{}{}]{}", label, std::string(full, '#'), std::string(cells - full, '.'),
                      tail);
 }
+
+}  // namespace
 
 Progress::Progress(bool enabled) : enabled_(enabled && isatty(STDERR_FILENO)) { start(""); }
 

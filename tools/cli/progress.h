@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// progress.h — a progress bar with the time left, on stderr, for work that takes longer than a
-// second.
+// progress.h — a progress bar with the time left, on stderr, for work of over a second.
 #pragma once
 
 #include <chrono>
@@ -36,9 +35,5 @@ class Progress {
   Clock::time_point start_;
   Clock::time_point last_;
 };
-
-// "# of `width` cells filled for `fraction` in 0…1 and the time left", without cursor control; for
-// Progress and tests.
-std::string progress_line(const std::string& label, double fraction, double elapsed_s, int columns);
 
 }  // namespace fa3::cli

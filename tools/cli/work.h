@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// work.h — what a call has to do: its sequences, the keys that each query sees, floating-point
-// operations.
+// work.h — what a call has to do: sequences, the keys that each query sees, FLOPs.
 #pragma once
 
 #include <cstdint>

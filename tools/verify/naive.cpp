@@ -166,6 +166,7 @@ struct Row {
   std::vector<float> p;      // probabilities, rounded to the input type
   std::vector<float> error;  // relative error to expect in p
   std::vector<float> slope;  // d score / d (scaled score): 1 without softcap
+  std::vector<float> slope_error;
   float lse = -kInf;
   float lse_error = 0;
 };
@@ -187,6 +188,7 @@ void attend(const Call& call, const float* q, const std::vector<float>& k, int64
   row->p.resize(len_kv);
   row->error.resize(len_kv);
   row->slope.assign(len_kv, 1);
+  row->slope_error.assign(len_kv, 0);
   row->lse = -kInf;
   row->lse_error = 0;
   if (row->lo == row->hi) return;
@@ -202,8 +204,12 @@ void attend(const Call& call, const float* q, const std::vector<float>& k, int64
       exact[j] = call.softcap * t;
       row->p[j] = call.round(call.softcap * std::tanh(row->p[j] / call.softcap));
       row->slope[j] = 1 - t * t;
+      row->error[j] = row->slope[j] > 0 ? row->error[j] * row->slope[j] : 0;
+      // 1 − t², with t a few units off and from a score that is off as well.
+      row->slope_error[j] = kUnitF32 * (4 + 2 * std::abs(t) * row->error[j] / call.softcap);
     }
     row->error[j] += std::abs(exact[j]);
+    if (exact[j] == -kInf) row->error[j] = 0;  // P is 0, exactly
     max = std::max(max, row->p[j]);
     exact_max = std::max(exact_max, exact[j]);
   }
@@ -219,12 +225,16 @@ void attend(const Call& call, const float* q, const std::vector<float>& k, int64
   // their inputs.
   const float unit = call.dtype == FA3_F32 ? kUnitF32 : 0x1p-19f;
   row->lse_error = unit * (1 + std::abs(row->lse));
+  float normaliser = 0;  // square of the error that the scores' errors make in the sum of P
   for (int64_t j = row->lo; j < row->hi; ++j) {
     row->p[j] /= sum;
-    const float score_error = kUnitF32 * (row->error[j] + std::abs(row->lse));
-    row->lse_error += row->p[j] * score_error;
+    row->error[j] = kUnitF32 * (row->error[j] + std::abs(row->lse));
+    row->lse_error += row->p[j] * row->error[j];
+    normaliser += square(row->p[j] * row->error[j]);
+  }
+  for (int64_t j = row->lo; j < row->hi; ++j) {
     row->p[j] = call.round(row->p[j]);
-    row->error[j] = std::sqrt(square(call.unit) + square(score_error));
+    row->error[j] = std::sqrt(square(call.unit) + square(row->error[j]) + normaliser);
   }
 }
 
@@ -314,12 +324,11 @@ void backward_row(const Call& call, const Row& row, const std::vector<float>& k,
     const Dot dp_dot = dot(x.dout, v.data() + j * dv->d, dv->d);
     const float dp = call.round(dp_dot.sum), p = row.p[j];
     const float ds = call.scale * call.round(p * (dp - delta) * row.slope[j]);
-    // Errors: of P, of δ (by way of the rounded O), of dP, of the slope's own subtraction.
+    // Errors: of P, of δ (by way of the rounded O), of dP, of the slope.
     const float inner = square((dp_dot.sum - delta) * row.error[j]) +
                         square(call.unit) * (delta_dot.squares + square(dp_dot.sum)) +
                         square(kUnitF32) * static_cast<float>(dv->d) * dp_dot.squares;
-    // 1 − t² with t a few units off, near 1 all of it.
-    const float slope_error = call.softcap > 0 ? 4 * kUnitF32 * (dp_dot.sum - delta) : 0;
+    const float slope_error = row.slope_error[j] * (dp_dot.sum - delta);
     const float ds_error =
         std::abs(call.scale * p) * std::sqrt(square(row.slope[j]) * inner + square(slope_error));
     dq->add(0, ds, ds_error, k.data() + j * dq->d);

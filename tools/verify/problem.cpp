@@ -129,13 +129,17 @@ std::string replay_command(const Config& c, const std::string& backend) {
   flag(c.backward, "--backward");
   flag(c.dtype != d.dtype, fmt::format("--dtype {}", dtype_text(c.dtype)));
   flag(c.out_dtype != d.out_dtype, fmt::format("--out-dtype {}", dtype_text(c.out_dtype)));
-  number("--batch", c.batch, d.batch);
-  number("--heads-q", c.heads_q, d.heads_q);
-  number("--heads-kv", c.heads_kv, d.heads_kv);
-  number("--seqlen-q", c.seqlen_q, d.seqlen_q);
-  number("--seqlen-kv", c.seqlen_kv, d.seqlen_kv);
-  number("--head-dim", c.head_dim_qk, d.head_dim_qk);
-  number("--head-dim-v", c.head_dim_v, d.head_dim_v);
+  // Sizes always: the command's own defaults are larger than those of Config.
+  const auto size = [&](bool applies, const char* name, int64_t value) {
+    flag(applies, fmt::format("{} {}", name, value));
+  };
+  size(!packed_q(c) && !packed_kv(c), "--batch", c.batch);
+  size(true, "--heads-q", c.heads_q);
+  size(true, "--heads-kv", c.heads_kv);
+  size(!packed_q(c), "--seqlen-q", c.seqlen_q);
+  size(!packed_kv(c), "--seqlen-kv", c.seqlen_kv);
+  size(true, "--head-dim", c.head_dim_qk);
+  size(true, "--head-dim-v", c.head_dim_v);
   list("--varlen-q", c.varlen_q);
   list("--varlen-kv", c.varlen_kv);
   number("--spare-q", c.spare_q, d.spare_q);

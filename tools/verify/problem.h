@@ -57,7 +57,8 @@ struct Config {
   uint64_t seed = 0;               // --seed
 };
 
-// `fa3 check …` with every flag that is not at its default. backend: "cpu", "reference"; "" = none.
+// `fa3 check …` with all sizes and every flag that is not at its default. backend: "cpu",
+// "reference"; "" = none.
 std::string replay_command(const Config& config, const std::string& backend = "");
 
 // "" when the fields fit each other, else what does not. The library itself judges everything else.

@@ -98,11 +98,14 @@ bool load_queries(const Head& head, int64_t h, IndexRange block, BackwardScratch
                            block.lo + i, h);
   };
   for (int i = 0; i < rows; ++i) {
-    x.lse_log2[i] = row_value(kLse, i) * kLog2e;
+    const double lse = row_value(kLse, i) * run.scale.lse_log2;
+    x.lse_high[i] = static_cast<float>(lse);
+    x.lse_low[i] = std::isfinite(x.lse_high[i]) ? static_cast<float>(lse - x.lse_high[i]) : 0.0f;
     if (run.wants(kDlse)) x.delta[i] -= row_value(kDlse, i);
   }
   const int padded = static_cast<int>(round_up(round_up(rows, kTileRows), kMaxLanes));
-  std::fill(x.lse_log2 + rows, x.lse_log2 + padded, kInf);
+  std::fill(x.lse_high + rows, x.lse_high + padded, kInf);
+  std::fill(x.lse_low + rows, x.lse_low + padded, 0.0f);
   std::fill(x.delta + rows, x.delta + padded, 0.0f);
   return finite_q && finite_dout;
 }
@@ -173,7 +176,8 @@ void Step::grad_kv(BackwardScratch& x) const {
                         .rows = keys,
                         .visible = x.visible,
                         .tile = x.tile,
-                        .lse_log2 = x.lse_log2,
+                        .lse_high = x.lse_high,
+                        .lse_low = x.lse_low,
                         .delta = x.delta,
                         .scale_log2e = run.scale.scale_log2e,
                         .softcap_in = run.scale.softcap_in});

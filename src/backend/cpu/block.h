@@ -21,13 +21,17 @@ struct ScoreScale {
   double scale = 1;       // natural-log units per stored score (raw, or tanh(…) with softcap)
   float scale_log2e = 1;  // scale·log2(e)
   float softcap_in = 0;   // stored score = tanh(raw·softcap_in); 0 = raw
+  // From LSE to the exponents of the backward: not log2(e) but what scale_log2e, rounded, makes of it. A score near LSE
+  // meets the same rounding of the scale as LSE does then, and it cancels.
+  double lse_log2 = 1;
 
   explicit ScoreScale(const Problem& p)
       : sign(p.softmax_scale < 0 ? -1.0f : 1.0f),
         scale(p.softcap > 0 ? p.softcap : std::fabs(p.softmax_scale)),
         scale_log2e(static_cast<float>(scale * 1.4426950408889634)),
         softcap_in(p.softcap > 0 ? static_cast<float>(std::fabs(p.softmax_scale) / p.softcap)
-                                 : 0.0f) {}
+                                 : 0.0f),
+        lse_log2(scale_log2e / scale) {}
 };
 
 inline Band band_of(const Problem& p) {

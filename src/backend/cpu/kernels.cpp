@@ -5,6 +5,7 @@
 #include <hwy/foreach_target.h>  // IWYU pragma: keep: must come before highway.h
 #include <hwy/highway.h>
 
+#include "backend/cpu/few-inl.h"
 #include "backend/cpu/pack-inl.h"
 #include "backend/cpu/simd-inl.h"
 #include "backend/cpu/softmax-inl.h"
@@ -35,6 +36,8 @@ const Kernels& table() {
       .gemm_depth_at = op_f32::gemm_depth<kTileRows, true>,
       .gemm_depth_rows = op_f32::gemm_depth<1, false>,
       .gemm_depth_at_rows = op_f32::gemm_depth<1, true>,
+      .few_dot = few_dot,
+      .few_add = few_add,
       .softmax = softmax<float>,
       .softmax_grad = softmax_grad<float>,
       .pair_rows = nullptr,
@@ -72,6 +75,8 @@ const Kernels& bf16_table() {
       .gemm_depth_at = op_bf16::gemm_depth<kTileRows, true>,
       .gemm_depth_rows = gemm_depth_rows_bf16<false>,
       .gemm_depth_at_rows = gemm_depth_rows_bf16<true>,
+      .few_dot = nullptr,
+      .few_add = nullptr,
       .softmax = softmax<Bf16>,
       .softmax_grad = softmax_grad<Bf16>,
       .pair_rows = pair_rows_bf16,
@@ -89,11 +94,11 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace fa3::cpu {
 
-const Kernels& kernels(Isa isa, [[maybe_unused]] fa3_dtype dtype) {
+const Kernels& kernels(Isa isa, [[maybe_unused]] fa3_dtype dtype, [[maybe_unused]] bool few_rows) {
   switch (isa) {
 #if HWY_TARGETS & HWY_AVX3
     case Isa::kAvx3Bf16:
-      return dtype == FA3_BF16 ? N_AVX3::bf16_table() : N_AVX3::table();
+      return dtype == FA3_BF16 && !few_rows ? N_AVX3::bf16_table() : N_AVX3::table();
     case Isa::kAvx3:
       return N_AVX3::table();
 #endif

@@ -64,8 +64,10 @@ struct GradBlock {
   const Span* visible = nullptr;  // queries that see a key
   const Span* tile =
       nullptr;  // per tile of keys: columns that must be defined (0 where not visible)
-  const float* lse_log2 = nullptr;  // per query: LSE·log2e; +inf makes P = 0
-  const float* delta = nullptr;     // per query: rowsum(dO ∘ O) − dLSE
+  const float* lse_high =
+      nullptr;  // per query: LSE in base 2, as a sum of two floats, since |LSE| may be
+  const float* lse_low = nullptr;  // large and p needs its fraction; +inf and 0 make P = 0
+  const float* delta = nullptr;    // per query: rowsum(dO ∘ O) − dLSE
   float scale_log2e = 1;
   float softcap_in = 0;  // as in SoftmaxBlock
 };
@@ -100,6 +102,11 @@ struct Kernels {
   void (*gemm_depth_at_rows)(int rows, int k, const float* a, int64_t lda, const float* b, int n,
                              float* c, int64_t ldc, const Span* depth, bool first);
 
+  // For at most kTileRows rows and keys that are read once, in place (FP32 tables): C = A·keysᵀ, and C += A·values.
+  // Rows of A and C are there up to 1, 2, 4 or 6.
+  void (*few_dot)(int rows, const float* a, int64_t lda, const Rows& keys, float* c, int64_t ldc);
+  void (*few_add)(int rows, const float* a, int64_t lda, const Rows& values, float* c, int64_t ldc);
+
   void (*softmax)(const SoftmaxBlock& block);
   void (*softmax_grad)(const GradBlock& block);
   // dS of `rows` keys (row-major, as softmax_grad leaves it) as column-major operand A of dQ: unit (query, key pair).
@@ -114,7 +121,8 @@ struct Kernels {
   void (*row_dot)(const Rows& a, const Rows& b, float* out);
 };
 
-// The table of an instruction set for inputs of a type; isa must be one that this processor has.
-const Kernels& kernels(Isa isa, fa3_dtype dtype);
+// The table of an instruction set for inputs of a type; isa must be one that this processor has. few_rows: the one that
+// has few_dot and few_add.
+const Kernels& kernels(Isa isa, fa3_dtype dtype, bool few_rows = false);
 
 }  // namespace fa3::cpu

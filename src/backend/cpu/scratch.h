@@ -57,7 +57,8 @@ struct BackwardScratch {
   float* dout = nullptr;
   float* s = nullptr;         // [tile_kv][ld_s]: Sᵀ, then Pᵀ
   float* dp = nullptr;        // [tile_kv][ld_s]: dPᵀ, then dSᵀ
-  float* lse_log2 = nullptr;  // [tile_q]
+  float* lse_high = nullptr;  // [tile_q]
+  float* lse_low = nullptr;   // [tile_q]
   float* delta = nullptr;     // [tile_q]
   float* factor = nullptr;    // [max(tile_q, tile_kv)]
   Span* visible = nullptr;    // [tile_kv]: queries that a key sees

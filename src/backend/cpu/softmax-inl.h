@@ -126,7 +126,8 @@ HWY_ATTR void softmax_grad(const GradBlock& block) {
         score = tanh(hn::Mul(score, cap));
         slope = hn::NegMulAdd(score, score, one);
       }
-      const VF p = exp2(hn::MulSub(score, c, load(block.lse_log2 + i)));
+      const VF p =
+          exp2(hn::Sub(hn::MulSub(score, c, load(block.lse_high + i)), load(block.lse_low + i)));
       VF ds = hn::Mul(p, hn::Sub(load(dp + i), load(block.delta + i)));
       if (block.softcap_in != 0.0f) ds = hn::Mul(ds, slope);
       store(p, p_out + i);

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""fa3 bench: what it measures and how it says so; never how fast."""
+
+import json
+import unittest
+
+from kit import BAD_INPUT, UNSUPPORTED, USAGE, CliTest
+
+SMALL = [
+    "--batch",
+    1,
+    "--heads-q",
+    2,
+    "--seqlen-q",
+    20,
+    "--seqlen-kv",
+    30,
+    "--head-dim",
+    8,
+    "--repetitions",
+    3,
+]
+
+
+class Bench(CliTest):
+    def lines(self, *args):
+        return [json.loads(line) for line in self.fa3("bench", *args, "--json").splitlines()]
+
+    def cases(self, cases):
+        path = self.path("cases.json")
+        with open(path, "w") as file:
+            file.write(cases if isinstance(cases, str) else json.dumps(cases))
+        return path
+
+    def test_json_lines(self):
+        lines = self.lines(*SMALL, "--backward", "--dtype", "bf16", "--causal")
+        self.assertEqual([x["op"] for x in lines], ["forward", "backward"])
+        for x in lines:
+            self.assertEqual(
+                (x["backend"], x["dtype"], x["verified"], x["repetitions"]),
+                ("cpu", "bf16", True, 3),
+            )
+            self.assertTrue(0 < x["p10_ms"] <= x["median_ms"] <= x["p90_ms"])
+            self.assertAlmostEqual(x["gflops"], x["flops"] / x["median_ms"] / 1e6)
+            self.assertTrue(x["device"] and x["instruction_set"] and x["threads"] >= 1)
+        pairs = sum(min(30, i + 11) for i in range(20))
+        self.assertEqual(lines[0]["flops"], 2 * 2 * pairs * 16)
+        self.assertEqual(lines[1]["flops"], 2.5 * lines[0]["flops"])
+
+    def test_table(self):
+        text = self.fa3("bench", *SMALL, "--threads", 1)
+        for part in [
+            "median",
+            "p10",
+            "p90",
+            "GFLOP/s",
+            "forward",
+            "1 threads",
+            "cpu",
+            "f32, batch 1, heads 2",
+        ]:
+            self.assertIn(part, text)
+        self.assertEqual(self.fa3("bench", *SMALL, "--quiet"), "")
+
+    def test_cases(self):
+        shape = {"dtype": "f32", "heads_q": 4, "heads_kv": 2, "head_dim_qk": 16, "head_dim_v": 8}
+        path = self.cases(
+            [
+                {
+                    "name": "dense_w",
+                    "op": "forward",
+                    "batch": 1,
+                    "seqlen_q": 9,
+                    "seqlen_kv": 200,
+                    "mask": "window",
+                    "left": 3,
+                    "right": 0,
+                    **shape,
+                },
+                {
+                    "name": "ragged",
+                    "op": "backward",
+                    "varlen_q": [0, 5, 9],
+                    "varlen_kv": [3, 5, 1],
+                    "mask": "causal",
+                    "softcap": 3.0,
+                    **shape,
+                },
+            ]
+        )
+        lines = self.lines("--cases", path, "--repetitions", 1)
+        self.assertEqual([x["name"] for x in lines], ["dense_w", "ragged"])
+        self.assertEqual(lines[0]["mask"], "window 3,0")
+        self.assertEqual(lines[0]["flops"], 2 * 4 * (9 * 4) * 24)
+        self.assertEqual(lines[1]["varlen_q"], [0, 5, 9])
+        self.assertEqual(lines[1]["flops"], 2.5 * 2 * 4 * (15 + 1) * 24)
+        self.assertEqual(
+            [x["name"] for x in self.lines("--cases", path, "--only", "rag")], ["ragged"]
+        )
+
+    def test_wrong_cases(self):
+        self.assert_fails(BAD_INPUT, "bench", "--cases", self.path("none.json"), says="none.json")
+        good = {
+            "name": "a",
+            "dtype": "f32",
+            "batch": 1,
+            "heads_q": 1,
+            "seqlen_q": 4,
+            "head_dim_qk": 4,
+        }
+        for cases in [
+            "[{",
+            "[1]",
+            [{"name": "a"}],
+            [{**good, "dtype": "f8"}],
+            [{**good, "mask": "odd"}],
+            [{**good, "heads_q": -1}],
+            [{**good, "heads_q": "two"}],
+        ]:
+            self.assert_fails(
+                BAD_INPUT, "bench", "--cases", self.cases(cases), says=["cases.json", "case 0"]
+            )
+        path = self.cases([good])
+        self.assert_fails(BAD_INPUT, "bench", "--cases", path, "--only", "zebra", says="zebra")
+        self.assertEqual(len(self.lines("--cases", path, "--repetitions", 1)), 1)
+
+    def test_refusals(self):
+        self.assert_fails(USAGE, "bench", "--repetitions", 0, says="--repetitions")
+        self.assert_fails(UNSUPPORTED, "bench", "--backend", "sim", "--json", says="sim")
+        self.assert_fails(BAD_INPUT, "bench", "--head-dim", 0, "--json", says="head_dim")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""fa3 check: generated problems, files, expected tensors, verdicts."""
+
+import json
+import math
+import shlex
+import unittest
+
+import tensors
+from kit import BAD_INPUT, CHECK_FAILED, FAILED, UNSUPPORTED, USAGE, CliTest
+
+
+class Check(CliTest):
+    def expecting(self, change=0.0, **sizes):
+        """A file with the right O as tensor `want`, its largest element off by `change`."""
+        problem = tensors.dense(**sizes)
+        o, _ = tensors.attention(problem["q"], problem["k"], problem["v"])
+        top = max(range(len(o)), key=lambda i: abs(o[i]))
+        o[top] += change
+        problem["want"] = ("F32", problem["q"][1][:3] + problem["v"][1][3:], o)
+        path = self.path("expect.safetensors")
+        tensors.write(path, problem)
+        return path
+
+    def test_generated_problem(self):
+        report = self.fa3_json("check", "--seed", 3)
+        self.assertEqual((report["ok"], report["seed"], report["backend"]), (True, 3, "cpu"))
+        self.assertEqual(list(report["outputs"]), ["o", "lse"])
+        for result in report["outputs"].values():
+            self.assertEqual(sorted(result), ["bound", "max_err", "ok", "where"])
+            self.assertIs(result["ok"], True)
+            self.assertLessEqual(result["max_err"], result["bound"])
+            self.assertGreater(result["bound"], 0)
+            self.assertRegex(result["where"], r"\[\d+(, \d+)*\]")
+        self.assertGreater(
+            report["outputs"]["o"]["max_err"], 0
+        )  # the cpu rounds, the reference does not
+
+    def test_seed_chooses_the_values(self):
+        errors = [self.fa3_json("check", "--seed", s)["outputs"]["o"]["max_err"] for s in [1, 1, 2]]
+        self.assertEqual(errors[0], errors[1])
+        self.assertNotEqual(errors[0], errors[2])
+
+    def test_backend_is_who_is_checked(self):
+        report = self.fa3_json("check", "--backend", "reference")
+        self.assertEqual(report["backend"], "reference")
+        self.assertEqual(report["outputs"]["o"]["max_err"], 0)
+        self.assert_fails(UNSUPPORTED, "check", "--backend", "cuda", says="cuda")
+        self.assert_fails(UNSUPPORTED, "check", "--backend", "sim", says="sim")
+
+    def test_all_options_of_a_problem(self):
+        problems = [
+            "--dtype f16 --backward --causal --heads-q 6 --heads-kv 2 --head-dim 40 --head-dim-v 9",
+            "--dtype bf16 --out-dtype f32 --backward --window 9,3 --softcap 5 --seqlen-q 33",
+            "--varlen-q 3,0,17 --varlen-kv 9,4,17 --backward --dlse --softmax-scale 0.3",
+            "--varlen-kv 9,40 --seqlen-q 5 --spare-kv 3 --no-lse",
+            "--batch 3 --seqused-q 1,2,0 --seqused-kv 5,0,2 --seqlen-q 4 --seqlen-kv 6",
+            "--magnitude 20 --seqlen-kv 70",
+            "--layout interleaved --backward --seqlen-q 19 --head-dim 8",
+            "--layout broadcast --threads 1 --batch 1 --seqlen-kv 0",
+        ]
+        for options in problems:
+            report = self.fa3_json("check", *options.split())
+            names = ["o", "lse"] + (["dq", "dk", "dv"] if "--backward" in options else [])
+            if "--no-lse" in options:
+                names.remove("lse")
+            self.assertEqual(list(report["outputs"]), names, options)
+            # The replay command makes the same problem: the same errors in the same places.
+            replay = shlex.split(report["replay"])
+            self.assertEqual(replay[:2], ["fa3", "check"])
+            again = self.fa3_json(*replay[1:])
+            if "--threads" not in options:
+                self.assertEqual(again, report, options)
+
+    def test_text(self):
+        text = self.fa3("check", "--backward", "--dtype", "bf16")
+        for part in [
+            "bf16",
+            "seqlen 256 x 256",
+            "backend cpu",
+            "max error",
+            "bound",
+            "lse",
+            "dq",
+            "dk",
+            "dv",
+            "\nok",
+        ]:
+            self.assertIn(part, text)
+        self.assertEqual(self.fa3("check", "--quiet"), "")
+
+    def test_file(self):
+        path = self.path("in.safetensors")
+        problem = tensors.dense(2, 9, 11, 4, 2, 8)
+        tensors.write(path, problem)
+        report = self.fa3_json("check", path, "--backward", "--causal", "--dtype", "bf16")
+        self.assertEqual((report["ok"], report["seed"]), (True, None))
+        self.assertEqual(list(report["outputs"]), ["o", "lse", "dq", "dk", "dv"])
+        self.assertIn("in.safetensors", self.fa3("check", path, "--layout", "bshd"))
+        self.assertEqual(self.names(), ["in.safetensors"])
+
+    def test_expected_tensor(self):
+        path = self.expecting(batch=2, seqlen_q=6, seqlen_kv=8, heads_q=4, heads_kv=2, dim=8)
+        expected = self.fa3_json("check", path, "--expect", "want")["expected"]
+        self.assertEqual((expected["ok"], expected["tensor"]), (True, "want"))
+        self.assertLess(expected["max_err"], 1e-6)
+        self.assertLessEqual(expected["rmse"], expected["max_err"])
+        self.assertIn("RMSE", self.fa3("check", path, "--expect", "want"))
+
+    def test_wrong_expectation_fails(self):
+        path = self.expecting(change=0.01)
+        result = self.run_fa3("check", path, "--expect", "want", "--json")
+        self.assertEqual((result.returncode, result.stderr), (CHECK_FAILED, ""))
+        report = json.loads(result.stdout)
+        self.assertIs(report["ok"], False)
+        self.assertTrue(all(r["ok"] for r in report["outputs"].values()))
+        self.assertAlmostEqual(report["expected"]["max_err"], 0.01, places=5)
+        count = 1 * 5 * 2 * 4
+        self.assertAlmostEqual(report["expected"]["rmse"], 0.01 / math.sqrt(count), places=5)
+        text = self.run_fa3("check", path, "--expect", "want")
+        self.assertEqual(text.returncode, CHECK_FAILED)
+        self.assertIn("FAILED", text.stdout)
+        self.fa3("check", path, "--expect", "want", "--tolerance", 0.1)
+
+    def test_expectation_with_nan_fails(self):
+        path = self.expecting(change=math.nan)
+        self.assertEqual(self.run_fa3("check", path, "--expect", "want").returncode, CHECK_FAILED)
+
+    def test_expectation_must_fit(self):
+        path = self.expecting()
+        self.assert_fails(BAD_INPUT, "check", path, "--expect", "q2", says="q2")
+        self.assert_fails(BAD_INPUT, "check", path, "--expect", "k", says=["--expect k", "shape"])
+
+    def test_options_that_do_not_fit(self):
+        path = self.expecting()
+        self.assert_fails(USAGE, "check", path, "--batch", 3, says="--batch")
+        self.assert_fails(USAGE, "check", path, "--seed", 3, says="--seed")
+        self.assert_fails(USAGE, "check", path, "--layout", "padded", says="--layout")
+        self.assert_fails(USAGE, "check", "--q-name", "x", says="--q-name")
+        self.assert_fails(USAGE, "check", "--expect", "x", says="--expect")
+        self.assert_fails(USAGE, "check", "--layout", "bhsd", says="--layout")
+        self.assert_fails(
+            USAGE, "check", "--varlen-q", "3,4", "--varlen-kv", "5", says="--varlen-kv"
+        )
+        self.assert_fails(USAGE, "check", "--varlen-q", "3,4", "--batch", 3, says="--batch")
+        self.assert_fails(USAGE, "check", "--seqused-q", "3", says="seqused-q")
+
+    def test_illegal_problems(self):
+        self.assert_fails(BAD_INPUT, "check", "--heads-q", 3, "--heads-kv", 2, says="3")
+        self.assert_fails(BAD_INPUT, "check", "--head-dim", 0, says="head_dim")
+        self.assert_fails(BAD_INPUT, "check", "--softcap", -1, says=["softcap", "-1"])
+        self.assert_fails(
+            BAD_INPUT, "check", "--softmax-scale", "nan", says=["softmax_scale", "nan"]
+        )
+        self.assert_fails(
+            BAD_INPUT, "check", "--softmax-scale", "inf", says=["softmax_scale", "inf"]
+        )
+        self.assert_fails(BAD_INPUT, "check", "--window=-2,0", says="-2")
+        self.assert_fails(BAD_INPUT, "check", "--seqlen-q", 2**62, says="overflow")
+        self.assert_fails(FAILED, "check", "--batch", 10**6, "--seqlen-q", 10**6, says="GiB")
+
+
+if __name__ == "__main__":
+    unittest.main()

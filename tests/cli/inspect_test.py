@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""fa3 info, fa3 explain, --help, --version and wrong command lines."""
+
+import json
+import unittest
+
+from kit import BAD_INPUT, UNSUPPORTED, USAGE, CliTest
+
+COMMANDS = ["run", "check", "bench", "info", "explain"]
+
+
+class Info(CliTest):
+    def test_json(self):
+        info = self.fa3_json("info")
+        self.assertRegex(info["version"], r"^\d+\.\d+\.\d+$")
+        self.assertEqual(info["device"]["type"], "cpu")
+        self.assertGreaterEqual(info["device"]["threads"], 1)
+        self.assertTrue(info["device"]["instruction_set"])
+        backends = {b["name"]: b for b in info["build"]["backends"]}
+        self.assertEqual(
+            [backends[n]["usable"] for n in ["cpu", "reference", "cuda", "sim"]],
+            [True, True, False, False],
+        )
+        self.assertTrue(all(b["why"] for b in backends.values()))
+        self.assertIn("FA3_NUM_THREADS", [v["name"] for v in info["environment"]])
+
+    def test_text_says_the_same(self):
+        info, text = self.fa3_json("info"), self.fa3("info")
+        for part in [
+            info["version"],
+            info["build"]["compiler"],
+            info["device"]["name"],
+            "L2",
+            "not available",
+        ]:
+            self.assertIn(part, text)
+        for variable in info["environment"]:
+            self.assertIn(variable["name"], text)
+            self.assertIn(variable["meaning"], text)
+
+    def test_environment_is_read(self):
+        result = self.run_fa3("info", "--json", env={"FA3_NUM_THREADS": "3"})
+        info = json.loads(result.stdout)
+        self.assertEqual(info["device"]["threads"], 3)
+        value = {v["name"]: v["value"] for v in info["environment"]}
+        self.assertEqual(value["FA3_NUM_THREADS"], "3")
+        self.assert_fails(
+            BAD_INPUT, "info", env={"FA3_NUM_THREADS": "many"}, says=["FA3_NUM_THREADS", "many"]
+        )
+
+
+class Explain(CliTest):
+    def test_json_is_the_plan(self):
+        plan = self.fa3_json("explain", "--seqlen-q", 300, "--causal", "--threads", 2)
+        self.assertEqual((plan["op"], plan["backend"], plan["threads"]), ("forward", "cpu", 2))
+        self.assertEqual(plan["problem"]["seqlen_q"], 300)
+        # 2 sequences · 4 heads · 2 · (64 + 64) per visible pair of the triangle.
+        self.assertEqual(plan["flops"], 2 * 4 * 2 * 128 * 300 * 301 // 2)
+        self.assertEqual(self.fa3_json("explain", "--backward")["op"], "backward")
+        self.assertEqual(self.fa3_json("explain", "--backend", "reference")["backend"], "reference")
+
+    def test_text_and_packed(self):
+        text = self.fa3(
+            "explain",
+            "--varlen-q",
+            "5,6",
+            "--varlen-kv",
+            "7,8",
+            "--dtype",
+            "bf16",
+            "--window",
+            "3,0",
+        )
+        for part in ["workspace_bytes", "why", "bf16", "window", "total_q"]:
+            self.assertIn(part, text)
+
+    def test_no_data_is_needed(self):
+        plan = self.fa3_json(
+            "explain", "--batch", 64, "--heads-q", 128, "--seqlen-q", 2**20, "--head-dim", 128
+        )
+        self.assertEqual(plan["problem"]["seqlen_kv"], 2**20)
+
+    def test_refusals(self):
+        self.assert_fails(BAD_INPUT, "explain", "--heads-q", 5, "--heads-kv", 3, "--json", says="5")
+        self.assert_fails(UNSUPPORTED, "explain", "--backend", "cuda", says="cuda")
+
+
+class CommandLine(CliTest):
+    def test_help(self):
+        text = self.fa3("--help")
+        for part in COMMANDS + ["Exit codes", "130"]:
+            self.assertIn(part, text)
+        for command in COMMANDS:
+            text = self.fa3(command, "--help")
+            self.assertIn(f"fa3 {command}", text)
+            self.assertIn("Exit codes", text)
+            for line in text.splitlines():
+                self.assertLessEqual(len(line), 100, line)
+        for part in ["in tokens", "--map", "--softcap X=0", "--threads", "1/sqrt(head_dim)"]:
+            self.assertIn(part, self.fa3("run", "--help"))
+
+    def test_version(self):
+        self.assertEqual(self.fa3("--version"), f"fa3 {self.fa3_json('info')['version']}\n")
+
+    def test_wrong_command_lines(self):
+        self.assert_fails(USAGE, says="run, check, bench, info, explain")
+        self.assert_fails(USAGE, "walk", says=["walk", "run, check, bench, info, explain"])
+        self.assert_fails(USAGE, "run", says="fa3 run --help")
+        self.assert_fails(USAGE, "run", "in.safetensors", says="--output")
+        self.assert_fails(USAGE, "info", "--nonsense", says="--nonsense")
+        self.assert_fails(USAGE, "info", "more", says="more")
+        for value in ["x", "", "1.5", "-1", "1e3", "99999999999999999999", "0x10"]:
+            self.assert_fails(
+                USAGE,
+                "check",
+                f"--batch={value}",
+                says=["--batch", f"'{value}'"] if value else "--batch",
+            )
+        self.assert_fails(USAGE, "check", "--threads", -1, says=["--threads", "-1"])
+        self.assert_fails(USAGE, "check", "--softcap", "much", says=["--softcap", "much"])
+        self.assert_fails(USAGE, "check", "--dtype", "f8", says=["--dtype", "f8", "bf16"])
+        self.assert_fails(
+            USAGE, "check", "--backend", "tpu", says=["--backend", "tpu", "reference"]
+        )
+        for value in ["3", "3,", "3,4,5", "a,b", ",", "3, 4"]:
+            self.assert_fails(USAGE, "check", "--window", value, says=["--window", f"'{value}'"])
+        self.assert_fails(
+            USAGE, "check", "--window", "3,4", "--causal", says=["--window", "--causal"]
+        )
+        self.assert_fails(USAGE, "check", "--varlen-q", "3,-4", says=["--varlen-q", "-4"])
+
+    def test_leading_zeros_are_decimal(self):
+        self.assertEqual(self.fa3_json("explain", "--seqlen-q", "010")["problem"]["seqlen_q"], 10)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""fa3 run --map: the picture decodes and shows the mask and the probabilities."""
+
+import struct
+import unittest
+import zlib
+
+import tensors
+from kit import BAD_INPUT, FAILED, CliTest
+
+HIDDEN = (222, 226, 230)
+WHITE = (255, 255, 255)
+
+
+def decode_png(path):
+    """Rows of (r, g, b) of an 8-bit RGB picture."""
+    with open(path, "rb") as file:
+        data = file.read()
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    at, packed, size = 8, b"", None
+    while at < len(data):
+        length, kind = struct.unpack(">I4s", data[at : at + 8])
+        body = data[at + 8 : at + 8 + length]
+        assert struct.unpack(">I", data[at + 8 + length : at + 12 + length])[0] == zlib.crc32(
+            kind + body
+        )
+        if kind == b"IHDR":
+            width, height, depth, colour = struct.unpack(">IIBB", body[:10])
+            assert (depth, colour) == (8, 2)
+        packed += body if kind == b"IDAT" else b""
+        at += 12 + length
+    raw, stride, rows, above = zlib.decompress(packed), 3 * width, [], bytes(3 * width)
+    for y in range(height):
+        kind, line = raw[y * (stride + 1)], bytearray(
+            raw[y * (stride + 1) + 1 : (y + 1) * (stride + 1)]
+        )
+        for i in range(stride):
+            left = line[i - 3] if i >= 3 else 0
+            corner = above[i - 3] if i >= 3 else 0
+            up = above[i]
+            guess = left + up - corner
+            near = min((left, up, corner), key=lambda v: abs(guess - v))
+            line[i] = (line[i] + [0, left, up, (left + up) // 2, near][kind]) & 255
+        rows.append([tuple(line[i : i + 3]) for i in range(0, stride, 3)])
+        above = line
+    return rows
+
+
+class Map(CliTest):
+    def draw(self, problem, *args):
+        tensors.write(self.path("in.safetensors"), problem)
+        self.fa3(
+            "run",
+            self.path("in.safetensors"),
+            "-o",
+            self.path("out.safetensors"),
+            "--map",
+            self.path("map.png"),
+            *args
+        )
+        return decode_png(self.path("map.png"))
+
+    def plot(self, picture):
+        """The part inside the frame, whose top is the longest horizontal dark run."""
+        frame = (32, 32, 32)
+        top = max(range(len(picture)), key=lambda y: (sum(p == frame for p in picture[y]), -y))
+        row = picture[top]
+        left = row.index(frame)
+        right = left
+        while right + 1 < len(row) and row[right + 1] == frame:
+            right += 1
+        bottom = top + 1
+        while picture[bottom][left] == frame and picture[bottom][right] == frame:
+            bottom += 1
+        return [r[left + 1 : right] for r in picture[top + 1 : bottom - 1]]
+
+    def test_small_map_shows_each_cell(self):
+        # Query i points at key i alone: the diagonal is light, the rest dark.
+        n = 8
+        eye = [40.0 if r == c else 0.0 for r in range(n) for c in range(n)]
+        problem = {
+            "q": ("F32", [1, n, 1, n], eye),
+            "k": ("F32", [1, n, 1, n], eye),
+            "v": ("F32", [1, n, 1, n], eye),
+        }
+        cells = self.plot(self.draw(problem))
+        size = len(cells) // n
+        self.assertEqual((len(cells), len(cells[0])), (n * size, n * size))
+        self.assertGreaterEqual(size, 8)
+        for r in range(n):
+            for c in range(n):
+                block = {
+                    cells[y][x]
+                    for y in range(r * size, r * size + size)
+                    for x in range(c * size, c * size + size)
+                }
+                self.assertEqual(len(block), 1, (r, c))
+                light = sum(block.pop())
+                self.assertTrue(light > 600 if r == c else light < 100, (r, c, light))
+
+    def test_mask_is_bottom_right_aligned(self):
+        rows, columns = 4, 7
+        cells = self.plot(self.draw(tensors.dense(1, rows, columns), "--causal", "--head", 1))
+        height, width = len(cells) // rows, len(cells[0]) // columns
+        for r in range(rows):
+            for c in range(columns):
+                hidden = cells[r * height][c * width] == HIDDEN
+                self.assertEqual(hidden, c > r + columns - rows, (r, c))
+
+    def test_heads_and_sequences_differ(self):
+        problem = tensors.dense(2, 6, 6, heads_q=2)
+        pictures = [
+            self.plot(self.draw(problem, "--head", head, "--batch", batch))
+            for head in [0, 1]
+            for batch in [0, 1]
+        ]
+        for i in range(4):
+            for j in range(i):
+                self.assertNotEqual(pictures[i], pictures[j])
+
+    def test_packed_sequence_shows_its_own_keys(self):
+        problem = {
+            "q": tensors.draw((9, 1, 4), 1),
+            "k": tensors.draw((12, 1, 4), 2),
+            "v": tensors.draw((12, 1, 4), 3),
+            "cu_seqlens_q": ("I32", [3], [0, 4, 9]),
+            "cu_seqlens_kv": ("I32", [3], [0, 5, 12]),
+        }
+        part = lambda name, first: (
+            "F32",
+            [1, problem[name][1][0] - first, 1, 4],
+            problem[name][2][first * 4 :],
+        )
+        alone = {"q": part("q", 4), "k": part("k", 5), "v": part("v", 5)}
+        self.assertEqual(self.plot(self.draw(problem, "--batch", 1)), self.plot(self.draw(alone)))
+
+    def test_long_sequences_are_pooled(self):
+        # All scores equal: row i sees i + 1 keys, so a pooled row is light on the left and even.
+        n = 1100
+        zero = ("F32", [1, n, 1, 1], [0.0] * n)
+        cells = self.plot(self.draw({"q": zero, "k": zero, "v": zero}, "--causal"))
+        self.assertEqual((len(cells), len(cells[0])), (550, 550))
+        self.assertEqual(cells[10][11], HIDDEN)
+        self.assertNotEqual(cells[10][10], HIDDEN)
+        self.assertEqual(len(set(cells[549][:549])), 1)
+        self.assertGreater(sum(cells[0][0]), sum(cells[549][0]))
+
+    def test_wrong_head_or_sequence(self):
+        tensors.write(self.path("in.safetensors"), tensors.dense())
+        args = [
+            "run",
+            self.path("in.safetensors"),
+            "-o",
+            self.path("out"),
+            "--map",
+            self.path("map.png"),
+        ]
+        self.assert_fails(BAD_INPUT, *args, "--head", 2, says=["--head", "2"])
+        self.assert_fails(BAD_INPUT, *args, "--batch", 1, says=["--batch", "1"])
+        self.assert_fails(FAILED, *args[:-1], self.path("no/map.png"), says=["--map", "no/map.png"])
+
+
+if __name__ == "__main__":
+    unittest.main()
