@@ -25,7 +25,7 @@ constexpr int64_t kTasksPerThread = 8;   // enough to even out tasks of unequal 
 constexpr int64_t kSplitBelow = 64;
 constexpr int64_t kMinSplitLen = 1024;
 constexpr int64_t kPartialBytes = 16 << 20;  // of all unmerged results
-constexpr int64_t kFewRows = 16;  // up to here packing K and V costs more than it saves
+constexpr int64_t kFewRows = 16;             // up to here packing K and V costs more than it saves
 
 // Backward. Three panels of 64 columns of Sᵀ, none of them narrow; dK and dV of a chunk stay in L2.
 // Speed is flat within 3 % from 288 to 960 keys.

@@ -22,7 +22,7 @@ struct CpuPlan {
   int width_v = 0;
   int64_t blocks =
       0;  // forward: blocks of query rows per KV head, all query heads of the group, at most
-  bool few_rows = false;  // forward: so few query rows per KV head that K and V are read in place
+  bool few_rows = false;    // forward: so few query rows per KV head that K and V are read in place
   int blocks_per_task = 1;  // forward: blocks that share the packing of a tile of K and V
   int splits =
       1;  // forward: parts of the keys computed apart and merged (few query rows, many keys)
