@@ -61,9 +61,9 @@ class Map(CliTest):
         return decode_png(self.path("map.png"))
 
     def plot(self, picture):
-        """The part inside the frame, whose top is the longest horizontal dark run."""
+        """The part inside the frame, whose top is the first long dark row."""
         frame = (32, 32, 32)
-        top = max(range(len(picture)), key=lambda y: (sum(p == frame for p in picture[y]), -y))
+        top = next(y for y, row in enumerate(picture) if row.count(frame) > 100)
         row = picture[top]
         left = row.index(frame)
         right = left

@@ -239,30 +239,17 @@ int bench(const BenchOptions& o) {
 
 }  // namespace
 
-Action add_bench(CLI::App& app) {
+Action add_bench(Parser& parser) {
   auto o = std::make_shared<BenchOptions>();
-  add_problem_options(app, o->problem);
-  app.add_option("--cases", o->cases,
-                 "JSON file: an array of named problems, instead of the options above; repeatable")
-      ->type_name("FILE.json")
-      ->expected(1)
-      ->take_all()
-      ->group("Measurement");
-  app.add_option("--only", o->only, "Only cases with this text in their name")
-      ->type_name("TEXT")
-      ->group("Measurement");
-  app.add_option("--warmup", o->warmup, "Runs before the measured ones")
-      ->type_name("N")
-      ->check(whole_number(0))
-      ->capture_default_str()
-      ->group("Measurement");
-  app.add_option("--repetitions", o->repetitions, "Measured runs")
-      ->type_name("N")
-      ->check(whole_number(1))
-      ->capture_default_str()
-      ->group("Measurement");
-  app.add_flag("--no-verify", o->no_verify, "Measure without the check")->group("Measurement");
-  add_session_options(app, o->session);
+  add_problem_options(parser, o->problem);
+  parser.group("Measurement");
+  parser.texts("--cases", o->cases, "FILE.json",
+               "JSON file: an array of named problems, instead of the options above; repeatable");
+  parser.text("--only", o->only, "TEXT", "Only cases with this text in their name");
+  parser.whole("--warmup", o->warmup, "Runs before the measured ones");
+  parser.whole("--repetitions", o->repetitions, "Measured runs", 1);
+  parser.flag("--no-verify", o->no_verify, "Measure without the check");
+  add_session_options(parser, o->session);
   return [o] { return bench(*o); };
 }
 
