@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// determinism_test.cpp — the same bits for any number of threads, on every run; and every instruction set is right.
+// determinism_test.cpp — the same bits for any number of threads, on every run; and every
+// instruction set is right.
 #include "tests/kit/context.h"
 #include "tests/kit/run.h"
 

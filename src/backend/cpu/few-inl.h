@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// few-inl.h — the two GEMMs for a handful of query rows (decode), per instruction set. K and V are read once, in place:
-// packing them would cost more than multiplying. Bound by memory, so the reductions are simple. Guarded the Highway way.
+// few-inl.h — the two GEMMs for a handful of query rows (decode), per instruction set. K and V are
+// read once, in place: packing them would cost more than multiplying. Bound by memory, so the
+// reductions are simple. Guarded the Highway way.
 #if defined(FA3_BACKEND_CPU_FEW_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FA3_BACKEND_CPU_FEW_INL_H_
 #undef FA3_BACKEND_CPU_FEW_INL_H_
@@ -44,7 +45,8 @@ HWY_ATTR void dot_keys(const float* a, int64_t lda, const T* b, const Rows& keys
   }
 }
 
-// c(m, :) += Σ a(m, j)·b(j, :) over the columns from `first`, NV vectors of them; `cols` of the last are there.
+// c(m, :) += Σ a(m, j)·b(j, :) over the columns from `first`, NV vectors of them; `cols` of the
+// last are there.
 template <int MR, int NV, class T>
 HWY_ATTR void add_values(const float* a, int64_t lda, const T* b, const Rows& values, int first,
                          int cols, float* c, int64_t ldc) {
