@@ -165,6 +165,12 @@ def meta(info, options, started):
             r"(?:Math Kernel Library Version|MKL-DNN v)\s*\S+", torch.__config__.show()
         ),
         "torch_simd": torch.backends.cpu.get_cpu_capability(),
+        # Settings that change how either contender runs; none is set in an ordinary run.
+        "environment": {
+            name: value
+            for name, value in sorted(os.environ.items())
+            if re.match(r"G?OMP_|MKL_|ATEN_|FA3_", name) and "/" not in value
+        },
         "layout": options.layout,
         "pause_s": timing.PAUSE_S,
         "turn_s": timing.TURN_S,

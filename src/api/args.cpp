@@ -92,8 +92,7 @@ Status read_struct(const char* where, const void* source, size_t first_size, voi
     if (bytes[i] != 0) {
       return invalid(
           "{}: struct_size={} is that of a newer fa3 than this library ({} bytes), and byte {} of "
-          "what it "
-          "added is {}, need 0; leave newer fields at 0 or update the library",
+          "what it added is {}, need 0; leave newer fields at 0 or update the library",
           where, given, size, i, bytes[i]);
     }
   }

@@ -49,16 +49,14 @@ Status check_disjoint(const char* op, const char* written, const View& a, const 
     case Overlap::kShared:
       return invalid(
           "{}: {} (bytes {}) shares elements with {} (bytes {}); need memory of its own for what "
-          "is "
-          "written; interleaved views are legal where no element is in both",
+          "is written; interleaved views are legal where no element is in both",
           op, written, range_text(a), other, range_text(b));
     case Overlap::kUnknown:
       break;
   }
   return invalid(
       "{}: {} (bytes {}) cannot be shown to share no element with {} (bytes {}): their strides are "
-      "too "
-      "irregular; use a buffer of its own for {}",
+      "too irregular; use a buffer of its own for {}",
       op, written, range_text(a), other, range_text(b), written);
 }
 

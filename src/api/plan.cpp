@@ -45,8 +45,7 @@ Status run_plan(const fa3_plan* handle, const void* c_args, void* workspace, siz
   if (const auto difference = first_difference(plan.problem, problem)) {
     return invalid(
         "{}: {}={} differs from the plan's {}; run a plan with the arguments that it was made for, "
-        "or make "
-        "a new one",
+        "or make a new one",
         op_name(problem.op), difference->field, difference->b, difference->a);
   }
   FA3_TRY(const Buffers buffers, make_buffers(args, problem));

@@ -2,8 +2,9 @@
 // problem.cpp — the rules of fa3.h on how the arguments of a call fit together.
 #include "api/problem.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <cfloat>
 #include <cmath>
 #include <cstdint>
 #include <tuple>
@@ -21,6 +22,9 @@ constexpr int64_t kMaxHeadDim = 512;
 // Rows of all heads, counted as if every sequence had max_seqlen: plans count in 64 bits up to
 // bytes of FP32.
 constexpr int64_t kMaxPaddedRows = int64_t{1} << 51;
+
+// Kernels hold the scale, its product with log2(e) and its ratio to softcap in FP32.
+constexpr double kMaxScale = 0x1p126;
 
 // A window at least this wide sees everything: positions differ by less than 2^32. Such a bound
 // becomes −1, so that no later sum of it can overflow.
@@ -193,8 +197,8 @@ class ProblemMaker {
         {p_.kv.packed ? "total_kv" : "seqlen_kv", p_.kv.rows, 0, kMaxExtent},
         {"heads_q", p_.heads_q, 0, kMaxExtent},
         {"heads_kv", p_.heads_kv, 0, kMaxExtent},
-        {"head_dim_qk (last dimension of q and k)", p_.head_dim_qk, 1, kMaxHeadDim},
-        {"head_dim_v (last dimension of v and o)", p_.head_dim_v, 1, kMaxHeadDim},
+        {"head_dim_qk", p_.head_dim_qk, 1, kMaxHeadDim},
+        {"head_dim_v", p_.head_dim_v, 1, kMaxHeadDim},
     };
     for (const auto& limit : limits) {
       if (limit.value < limit.least || limit.value > limit.most) {
@@ -206,8 +210,7 @@ class ProblemMaker {
     if (p_.heads_kv == 0 ? p_.heads_q != 0 : p_.heads_q % p_.heads_kv != 0) {
       return invalid(
           "{}: heads_q={} is not a multiple of heads_kv={}; query head h reads KV head h / "
-          "(heads_q / "
-          "heads_kv); correct the shape of q or of k and v",
+          "(heads_q / heads_kv); correct the shape of q or of k and v",
           op_, p_.heads_q, p_.heads_kv);
     }
     return {};
@@ -236,36 +239,39 @@ class ProblemMaker {
       return invalid("{}: q.dtype={}, need f32, f16 or bf16; cast it", op_, dtype_name(p_.dtype));
     }
     for (int i = 0; i < kTensorCount; ++i) {
-      const TensorId id = TensorId(i);
-      if (!present(id)) continue;
-      const int32_t dtype = tensor(id).dtype;
-      const char* name = tensor_name(id);
-      switch (kGeometry[id].form) {
-        case Form::kRows:
-          if (dtype == p_.dtype) break;
-          if ((id == kK || id == kV) && dtype != FA3_I32) {
-            return unsupported(
-                "{}: {}.dtype={} differs from q.dtype={}; mixed types are not offered; cast one of "
-                "them",
-                op_, name, dtype_name(dtype), dtype_name(p_.dtype));
-          }
-          if (id == kK || id == kV || dtype != FA3_F32) {
-            return invalid("{}: {}.dtype={}, need {}{}; cast it", op_, name, dtype_name(dtype),
-                           dtype_name(p_.dtype), id == kK || id == kV ? " as q" : " as q, or f32");
-          }
-          break;
-        case Form::kLse:
-          if (dtype != FA3_F32)
-            return invalid("{}: {}.dtype={}, need f32", op_, name, dtype_name(dtype));
-          break;
-        case Form::kCuSeqlens:
-        case Form::kSeqused:
-          if (dtype != FA3_I32)
-            return invalid("{}: {}.dtype={}, need i32", op_, name, dtype_name(dtype));
-          break;
-      }
+      if (present(TensorId(i))) FA3_RETURN_IF_ERROR(check_dtype(TensorId(i)));
     }
     return {};
+  }
+
+  Status check_dtype(TensorId id) const {
+    const int32_t dtype = tensor(id).dtype;
+    const bool key_or_value = id == kK || id == kV;
+    bool legal = false;
+    std::string need;
+    switch (kGeometry[id].form) {
+      case Form::kRows:
+        legal = dtype == p_.dtype || (!key_or_value && dtype == FA3_F32);
+        need = fmt::format("{} as q{}", dtype_name(p_.dtype), key_or_value ? "" : ", or f32");
+        break;
+      case Form::kLse:
+        legal = dtype == FA3_F32;
+        need = "f32";
+        break;
+      case Form::kCuSeqlens:
+      case Form::kSeqused:
+        legal = dtype == FA3_I32;
+        need = "i32";
+        break;
+    }
+    if (legal) return {};
+    if (key_or_value && dtype != FA3_I32) {
+      return unsupported(
+          "{}: {}.dtype={} differs from q.dtype={}; mixed types are not offered; cast one of them",
+          op_, tensor_name(id), dtype_name(dtype), dtype_name(p_.dtype));
+    }
+    return invalid("{}: {}.dtype={}, need {}; cast it", op_, tensor_name(id), dtype_name(dtype),
+                   need);
   }
 
   Status read_max_seqlens() {
@@ -280,8 +286,7 @@ class ProblemMaker {
       if (padded > kMaxPaddedRows) {
         return invalid(
             "{}: batch={} sequences of up to {}={} rows in {} heads are too many to plan for, need "
-            "at most "
-            "2^51 in all; set {} to the longest sequence, or split the batch",
+            "at most 2^51 in all; set {} to the longest sequence, or split the batch",
             op_, p_.batch, name, axis->max_seqlen, std::max(p_.heads_q, p_.heads_kv), name);
       }
     }
@@ -314,15 +319,19 @@ class ProblemMaker {
 
   Status read_scalars() {
     const double scale = args_.softmax_scale, cap = args_.softcap;
-    if (!(std::fabs(scale) <= FLT_MAX)) {
+    if (!(std::fabs(scale) <= kMaxScale)) {
       return invalid(
-          "{}: softmax_scale={} is not finite in f32; need a finite number, 0 = 1/√head_dim_qk",
+          "{}: softmax_scale={}, need a finite number of at most 2^126 in size; 0 = 1/√head_dim_qk",
           op_, scale);
     }
-    if (!(cap == 0 || (cap >= FLT_MIN && cap <= FLT_MAX))) {
+    if (!(cap == 0 || (cap >= 1 / kMaxScale && cap <= kMaxScale))) {
+      return invalid("{}: softcap={}, need 0 (off) or a finite number in 2^-126…2^126", op_, cap);
+    }
+    if (cap > 0 && std::fabs(scale) / cap > kMaxScale) {
       return invalid(
-          "{}: softcap={}, need 0 (off) or a positive number that is finite and normal in f32", op_,
-          cap);
+          "{}: softmax_scale={} over softcap={} exceeds 2^126; need numbers whose ratio f32 can "
+          "hold",
+          op_, scale, cap);
     }
     if (args_.reserved != 0) {
       return invalid("{}: reserved={}, need 0; start the struct as `= {{0}}`", op_, args_.reserved);

@@ -2,6 +2,8 @@
 // tensor.cpp — checks of one tensor by itself.
 #include "api/tensor.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "core/dtype.h"
@@ -41,16 +43,14 @@ Status check_strides(const char* op, const char* name, const fa3_tensor& t, bool
   if (t.shape[last] > 1 && t.stride[last] != 1) {
     return invalid(
         "{}: {}.stride[{}]={}: the last dimension is not contiguous; need stride 1 (or all strides "
-        "0 for "
-        "dense); copy it into a contiguous tensor",
+        "0 for dense); copy it into a contiguous tensor",
         op, name, last, t.stride[last]);
   }
   for (int d = 0; output && d < t.rank; ++d) {
     if (t.shape[d] > 1 && t.stride[d] == 0) {
       return invalid(
           "{}: {}.stride[{}]=0 with extent {} would write elements onto each other; need a "
-          "positive stride "
-          "(broadcasting is for inputs only)",
+          "positive stride (broadcasting is for inputs only)",
           op, name, d, t.shape[d]);
     }
   }
@@ -86,15 +86,13 @@ Status check_tensor(const Args& args, TensorId id) {
   if (!sizes_fit(t)) {
     return invalid(
         "{}: {} with shape {} and stride {} of {} spans more than 2^63 − 1 bytes; need sizes that "
-        "fit; "
-        "check them for overflow",
+        "fit; check them for overflow",
         op, name, tuple_text(t.shape, t.rank), tuple_text(t.stride, t.rank), dtype_name(t.dtype));
   }
   if (output && self_overlap(view_of(t)) != Overlap::kDisjoint) {
     return invalid(
         "{}: {} with shape {} and stride {} has elements that share memory, or strides that cannot "
-        "be shown "
-        "not to; need an address of its own for each element of an output",
+        "be shown not to; need an address of its own for each element of an output",
         op, name, tuple_text(t.shape, t.rank), tuple_text(t.stride, t.rank));
   }
   return {};

@@ -28,20 +28,19 @@ std::vector<Output> outputs_of(const Problem& p) {
           {kDv, false, p.heads_kv, p.head_dim_v}};
 }
 
-// Rows [first, last) of batch entry b, in all heads. All-zero bytes are 0 in every dtype of an
-// output.
+// Rows [first, last) of batch entry b, in all heads.
 void fill(const Output& out, const Layout& layout, void* data, int64_t b, int64_t first,
           int64_t last) {
   const int64_t element = dtype_bytes(layout.dtype);
-  auto* const entry = static_cast<std::byte*>(data) + b * layout.batch * element;
-  for (int64_t head = 0; head < out.heads; ++head) {
-    for (int64_t row = first; row < last; ++row) {
-      std::byte* at = entry + (head * layout.head + row * layout.row) * element;
+  std::byte* const entry = static_cast<std::byte*>(data) + b * layout.batch * element;
+  const float empty_lse = -std::numeric_limits<float>::infinity();
+  for (int64_t row = first; row < last; ++row) {
+    for (int64_t head = 0; head < out.heads; ++head) {
+      std::byte* const at = entry + (row * layout.row + head * layout.head) * element;
       if (out.columns > 0) {
-        std::memset(at, 0, static_cast<size_t>(out.columns * element));
+        std::memset(at, 0, static_cast<size_t>(out.columns * element));  // 0 in every dtype
       } else {
-        const float empty = -std::numeric_limits<float>::infinity();
-        std::memcpy(at, &empty, sizeof empty);
+        std::memcpy(at, &empty_lse, sizeof empty_lse);
       }
     }
   }

@@ -38,6 +38,7 @@ bool parse_simd(const char* text, Environment& environment) {
   return false;
 }
 
+static_assert(kMaxThreads == 1024, "the table below says so");
 constexpr Variable kVariables[] = {
     {"FA3_NUM_THREADS", "every core allowed to the process",
      "most threads that a run uses, where the context's options leave num_threads at 0",

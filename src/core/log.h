@@ -2,7 +2,7 @@
 // log.h — the one way in which the library speaks: the callback of the context. Silent without one.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <string>
 #include <utility>

@@ -4,7 +4,7 @@
 // else.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <exception>
 #include <optional>
@@ -70,6 +70,7 @@ class Error : public std::exception {
 
 // FA3_TRY(const T x, f(…)): declares x as the value of a Result, or returns its Status from the
 // enclosing function.
+// NOLINTBEGIN(bugprone-macro-parentheses): a declaration cannot stand in parentheses
 #define FA3_TRY(declaration, expression) \
   FA3_TRY_NAMED(FA3_TRY_NAME(fa3_result_, __LINE__), declaration, expression)
 #define FA3_TRY_NAMED(result, declaration, expression) \
@@ -78,5 +79,6 @@ class Error : public std::exception {
   declaration = std::move(result).value()
 #define FA3_TRY_NAME(prefix, line) FA3_TRY_JOIN(prefix, line)
 #define FA3_TRY_JOIN(prefix, line) prefix##line
+// NOLINTEND(bugprone-macro-parentheses)
 
 }  // namespace fa3

@@ -2,6 +2,7 @@
 // tensor_file_test.cpp — the safetensors reader against hand-made and hostile files.
 #include "tensor_file/tensor_file.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -260,8 +261,7 @@ TEST(TensorHeader, Declines_Bombs) {
               HasSubstr("of 1000001 numbers"));
   EXPECT_THAT(header_error("{\"" + std::string(1'000'000, 'n') + "\":1}"), HasSubstr("nnn..."));
   std::string entries;
-  for (size_t i = 0; i <= kMaxMetadataEntries; ++i)
-    entries += "\"" + std::to_string(i) + "\":\"\",";
+  for (size_t i = 0; i <= kMaxMetadataEntries; ++i) entries += fmt::format("\"{}\":\"\",", i);
   EXPECT_THAT(header_error("{\"__metadata__\":{" + entries), HasSubstr("more than 100000 entries"));
   // What a terminal would obey must not reach it.
   EXPECT_THAT(header_error("{\"\\u001b[2J\xc2\x9b\":1}"), HasSubstr(R"("\u001b[2J\u009b")"));
@@ -271,10 +271,8 @@ TEST(TensorHeader, AMillionTensors) {
   std::string json = "{";
   for (uint64_t i = 0; i < 1'000'000; ++i) {
     const uint64_t begin = 999'999 - i;  // backwards: the order of the data must be found
-    json += "\"" + std::to_string(i) + "\":" +
-            entry("\"U8\"", "[1]",
-                  "[" + std::to_string(begin) + "," + std::to_string(begin + 1) + "]") +
-            ",";
+    json += fmt::format(R"("{}":{{"dtype":"U8","shape":[1],"data_offsets":[{},{}]}},)", i, begin,
+                        begin + 1);
   }
   json.back() = '}';
   const TensorHeader header = parse_header("f", json, 1'000'000);

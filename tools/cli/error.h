@@ -2,7 +2,7 @@
 // error.h — exit codes of the command, and the one exception that carries them to main().
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <stdexcept>
 #include <string>

@@ -2,7 +2,7 @@
 // outline.cpp — JSON as indented text.
 #include "outline.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

@@ -2,7 +2,7 @@
 // progress.cpp — draws the progress bar.
 #include "progress.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 

@@ -183,7 +183,7 @@ class HeaderReader final : public json::json_sax_t {
 
   std::string where() const {
     if (in_metadata_) return kMetadataKey;
-    return "tensor " + printable(depth_ == 1 ? name_ : header_.tensors.back().name);
+    return fmt::format("tensor {}", printable(depth_ == 1 ? name_ : header_.tensors.back().name));
   }
   [[noreturn]] void unexpected(std::string_view got) const {
     const char* need = depth_ == 1                 ? "an object of tensor fields or metadata"

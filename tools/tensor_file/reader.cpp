@@ -2,7 +2,7 @@
 // reader.cpp — opening a safetensors file and bringing its tensors into memory, by reading or by
 // mapping.
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -2,7 +2,7 @@
 // check.cpp — one problem from description to verdict.
 #include "tools/verify/check.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <exception>
 #include <utility>

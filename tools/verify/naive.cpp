@@ -13,7 +13,9 @@ namespace fa3::verify {
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kUnitF32 = 0x1p-24f;
+// Relative error of one FP32 operation that a fast kernel may make: a unit in the last place, since
+// its exp2 and tanh are not rounded correctly.
+constexpr float kUnitF32 = 0x1p-23f;
 
 // ---- Views -----------------------------------------------------------------------------------
 
@@ -97,13 +99,38 @@ Dot dot(const float* a, const float* b, int64_t n) {
   return total;
 }
 
-// value += a·x and squares += (w·x)², element by element: a term and the square of its error.
-void accumulate(float a, float w, const float* x, int64_t n, float* value, float* squares) {
-  for (int64_t c = 0; c < n; ++c) {
-    value[c] += a * x[c];
-    squares[c] += w * x[c] * (w * x[c]);
+// Sums of one or more rows while their terms are added. Squares in double: those of small terms
+// would be 0 in FP32.
+struct Sums {
+  Sums(int64_t rows, int64_t d) : d(d), value(rows * d), squares(rows * d) {}
+
+  void clear() {
+    std::fill(value.begin(), value.end(), 0.0f);
+    std::fill(squares.begin(), squares.end(), 0.0);
   }
-}
+
+  // Adds a·x to a row, and the square of its error w·x.
+  void add(int64_t row, float a, float w, const float* x) {
+    float* v = value.data() + row * d;
+    double* s = squares.data() + row * d;
+    for (int64_t c = 0; c < d; ++c) {
+      v[c] += a * x[c];
+      s[c] += double{w} * x[c] * (double{w} * x[c]);
+    }
+  }
+
+  // Stores a row, rounded to the output's type, and its spread.
+  void finish(int64_t row, int32_t out_dtype, float* out, float* spread) const {
+    for (int64_t c = 0; c < d; ++c) {
+      out[c] = static_cast<float>(round_to(out_dtype, value[row * d + c]));
+      spread[c] = static_cast<float>(std::sqrt(squares[row * d + c]));
+    }
+  }
+
+  int64_t d;
+  std::vector<float> value;
+  std::vector<double> squares;
+};
 
 float square(float x) { return x * x; }
 
@@ -115,7 +142,7 @@ struct Call {
   int32_t mask;
   int64_t left, right;
   float scale, softcap;
-  float unit;  // unit roundoff of dtype
+  float unit;  // relative error of a term
 
   float round(float x) const { return static_cast<float>(round_to(dtype, x)); }
 };
@@ -130,7 +157,7 @@ Call call_of(const Args& args) {
           args.right,
           static_cast<float>(scale),
           static_cast<float>(args.softcap),
-          static_cast<float>(unit_roundoff(args.q.dtype))};
+          args.q.dtype == FA3_F32 ? kUnitF32 : static_cast<float>(unit_roundoff(args.q.dtype))};
 }
 
 // The probabilities of one query.
@@ -139,6 +166,7 @@ struct Row {
   std::vector<float> p;      // probabilities, rounded to the input type
   std::vector<float> error;  // relative error to expect in p
   std::vector<float> slope;  // d score / d (scaled score): 1 without softcap
+  std::vector<float> slope_error;
   float lse = -kInf;
   float lse_error = 0;
 };
@@ -160,6 +188,7 @@ void attend(const Call& call, const float* q, const std::vector<float>& k, int64
   row->p.resize(len_kv);
   row->error.resize(len_kv);
   row->slope.assign(len_kv, 1);
+  row->slope_error.assign(len_kv, 0);
   row->lse = -kInf;
   row->lse_error = 0;
   if (row->lo == row->hi) return;
@@ -175,8 +204,12 @@ void attend(const Call& call, const float* q, const std::vector<float>& k, int64
       exact[j] = call.softcap * t;
       row->p[j] = call.round(call.softcap * std::tanh(row->p[j] / call.softcap));
       row->slope[j] = 1 - t * t;
+      row->error[j] = row->slope[j] > 0 ? row->error[j] * row->slope[j] : 0;
+      // 1 − t², with t a few units off and from a score that is off as well.
+      row->slope_error[j] = kUnitF32 * (4 + 2 * std::abs(t) * row->error[j] / call.softcap);
     }
     row->error[j] += std::abs(exact[j]);
+    if (exact[j] == -kInf) row->error[j] = 0;  // P is 0, exactly
     max = std::max(max, row->p[j]);
     exact_max = std::max(exact_max, exact[j]);
   }
@@ -192,12 +225,16 @@ void attend(const Call& call, const float* q, const std::vector<float>& k, int64
   // their inputs.
   const float unit = call.dtype == FA3_F32 ? kUnitF32 : 0x1p-19f;
   row->lse_error = unit * (1 + std::abs(row->lse));
+  float normaliser = 0;  // square of the error that the scores' errors make in the sum of P
   for (int64_t j = row->lo; j < row->hi; ++j) {
     row->p[j] /= sum;
-    const float score_error = kUnitF32 * (row->error[j] + std::abs(row->lse));
-    row->lse_error += row->p[j] * score_error;
+    row->error[j] = kUnitF32 * (row->error[j] + std::abs(row->lse));
+    row->lse_error += row->p[j] * row->error[j];
+    normaliser += square(row->p[j] * row->error[j]);
+  }
+  for (int64_t j = row->lo; j < row->hi; ++j) {
     row->p[j] = call.round(row->p[j]);
-    row->error[j] = std::sqrt(square(call.unit) + square(score_error));
+    row->error[j] = std::sqrt(square(call.unit) + square(row->error[j]) + normaliser);
   }
 }
 
@@ -227,20 +264,11 @@ int64_t group_size(const Args& args) {
   return heads_kv == 0 ? 1 : args.q.shape[args.q.rank - 2] / heads_kv;
 }
 
-// Rounds sums to the output's type and turns squares of errors into spreads.
-void finish(int32_t out_dtype, int64_t n, float* value, float* spread) {
-  for (int64_t c = 0; c < n; ++c) {
-    value[c] = static_cast<float>(round_to(out_dtype, value[c]));
-    spread[c] = std::sqrt(spread[c]);
-  }
-}
-
-// O of one row, as in the forward, into value and spread (zero before).
-void output_row(const Row& row, const std::vector<float>& v, int64_t d, int32_t out_dtype,
-                float* value, float* spread) {
+// O of one query into the only row of sum.
+void output_row(const Row& row, const std::vector<float>& v, Sums* sum) {
+  sum->clear();
   for (int64_t j = row.lo; j < row.hi; ++j)
-    accumulate(row.p[j], row.p[j] * row.error[j], v.data() + j * d, d, value, spread);
-  finish(out_dtype, d, value, spread);
+    sum->add(0, row.p[j], row.p[j] * row.error[j], v.data() + j * sum->d);
 }
 
 }  // namespace
@@ -256,6 +284,7 @@ NaiveForward naive_forward(const fa3_forward_args& args) {
     const std::vector<float> k = gather(args.k, b, skv, head_kv),
                              v = gather(args.v, b, skv, head_kv);
     Row row;
+    Sums o(1, dv);
     for (int64_t g = 0; g < group_size(args); ++g) {
       const int64_t head = head_kv * group_size(args) + g;
       const std::vector<float> q = gather(args.q, b, sq, head);
@@ -263,7 +292,8 @@ NaiveForward naive_forward(const fa3_forward_args& args) {
         see(call, i, sq.len, skv.len, &row);
         attend(call, q.data() + i * dqk, k, dqk, &row);
         const Index at = token_index(args.o, b, sq.begin + i, head);
-        output_row(row, v, dv, args.o.dtype, row_of(out.o.value, at), row_of(out.o.spread, at));
+        output_row(row, v, &o);
+        o.finish(0, args.o.dtype, row_of(out.o.value, at), row_of(out.o.spread, at));
         if (args.lse.rank == 0) continue;
         const Index lse_at = lse_index(args.lse, b, sq.begin + i, head);
         *row_of(out.lse.value, lse_at) = row.lse;
@@ -276,55 +306,43 @@ NaiveForward naive_forward(const fa3_forward_args& args) {
 
 namespace {
 
-// Sums of one head while its rows are added, (len, head_dim).
-struct Sums {
-  explicit Sums(int64_t elements) : value(elements), squares(elements) {}
-  std::vector<float> value, squares;
-};
-
-// One query's part of the gradients.
+// Inputs of one query's gradients.
 struct RowGradient {
   const float *q, *dout;
   float dlse;
-  float *dq, *dq_squares;
 };
 
+// Adds what one query gives to dQ (its only row), dK and dV. o: room for its output.
 void backward_row(const Call& call, const Row& row, const std::vector<float>& k,
-                  const std::vector<float>& v, int64_t dqk, int64_t dv, int32_t o_dtype,
-                  const RowGradient& x, Sums* dk_sums, Sums* dv_sums) {
-  std::vector<float> o(dv), unused(dv);
-  output_row(row, v, dv, o_dtype, o.data(), unused.data());
-  const Dot delta_dot = dot(x.dout, o.data(), dv);
-  const float delta = delta_dot.sum - x.dlse, unit = call.unit;
+                  const std::vector<float>& v, int32_t o_dtype, const RowGradient& x, Sums* o,
+                  Sums* dq, Sums* dk, Sums* dv) {
+  output_row(row, v, o);
+  for (float& value : o->value) value = static_cast<float>(round_to(o_dtype, value));
+  const Dot delta_dot = dot(x.dout, o->value.data(), dv->d);
+  const float delta = delta_dot.sum - x.dlse;
   for (int64_t j = row.lo; j < row.hi; ++j) {
-    const Dot dp_dot = dot(x.dout, v.data() + j * dv, dv);
+    const Dot dp_dot = dot(x.dout, v.data() + j * dv->d, dv->d);
     const float dp = call.round(dp_dot.sum), p = row.p[j];
     const float ds = call.scale * call.round(p * (dp - delta) * row.slope[j]);
-    // Errors: of P, of δ (by way of the rounded O), of dP, of the slope's own subtraction.
+    // Errors: of P, of δ (by way of the rounded O), of dP, of the slope.
     const float inner = square((dp_dot.sum - delta) * row.error[j]) +
-                        square(unit) * (delta_dot.squares + square(dp_dot.sum)) +
-                        square(kUnitF32) * static_cast<float>(dv) * dp_dot.squares;
-    const float slope_error = call.softcap > 0 ? kUnitF32 * (dp_dot.sum - delta) : 0;
+                        square(call.unit) * (delta_dot.squares + square(dp_dot.sum)) +
+                        square(kUnitF32) * static_cast<float>(dv->d) * dp_dot.squares;
+    const float slope_error = row.slope_error[j] * (dp_dot.sum - delta);
     const float ds_error =
         std::abs(call.scale * p) * std::sqrt(square(row.slope[j]) * inner + square(slope_error));
-    accumulate(ds, ds_error, k.data() + j * dqk, dqk, x.dq, x.dq_squares);
-    accumulate(ds, ds_error, x.q, dqk, dk_sums->value.data() + j * dqk,
-               dk_sums->squares.data() + j * dqk);
-    accumulate(p, p * row.error[j], x.dout, dv, dv_sums->value.data() + j * dv,
-               dv_sums->squares.data() + j * dv);
+    dq->add(0, ds, ds_error, k.data() + j * dq->d);
+    dk->add(j, ds, ds_error, x.q);
+    dv->add(j, p, p * row.error[j], x.dout);
   }
 }
 
 // Stores the sums of a KV head.
 void scatter(const fa3_tensor& like, const Sums& sums, int64_t b, const Sequence& s, int64_t head,
              const Estimate& out) {
-  const int64_t d = like.shape[like.rank - 1];
   for (int64_t j = 0; j < s.len; ++j) {
     const Index at = token_index(like, b, s.begin + j, head);
-    float *value = row_of(out.value, at), *spread = row_of(out.spread, at);
-    std::copy_n(sums.value.data() + j * d, d, value);
-    std::copy_n(sums.squares.data() + j * d, d, spread);
-    finish(like.dtype, d, value, spread);
+    sums.finish(j, like.dtype, row_of(out.value, at), row_of(out.spread, at));
   }
 }
 
@@ -344,7 +362,7 @@ NaiveBackward naive_backward(const fa3_backward_args& args) {
     const Sequence skv = sequence(args.k, args.cu_seqlens_kv, args.seqused_kv, b);
     const std::vector<float> k = gather(args.k, b, skv, head_kv),
                              v = gather(args.v, b, skv, head_kv);
-    Sums dk_sums(skv.len * dqk), dv_sums(skv.len * dv);
+    Sums o(1, dv), dq_sum(1, dqk), dk_sums(skv.len, dqk), dv_sums(skv.len, dv);
     Row row;
     for (int64_t g = 0; g < group_size(args); ++g) {
       const int64_t head = head_kv * group_size(args) + g;
@@ -353,13 +371,13 @@ NaiveBackward naive_backward(const fa3_backward_args& args) {
       for (int64_t i = 0; i < sq.len; ++i) {
         see(call, i, sq.len, skv.len, &row);
         attend(call, q.data() + i * dqk, k, dqk, &row);
-        const Index at = token_index(like_dq, b, sq.begin + i, head);
-        RowGradient x{q.data() + i * dqk, dout.data() + i * dv, 0, row_of(out.dq.value, at),
-                      row_of(out.dq.spread, at)};
+        RowGradient x{q.data() + i * dqk, dout.data() + i * dv, 0};
         if (args.dlse.rank != 0)
           x.dlse = static_cast<float>(get(args.dlse, lse_index(args.dlse, b, sq.begin + i, head)));
-        backward_row(call, row, k, v, dqk, dv, args.o.dtype, x, &dk_sums, &dv_sums);
-        finish(like_dq.dtype, dqk, x.dq, x.dq_squares);
+        dq_sum.clear();
+        backward_row(call, row, k, v, args.o.dtype, x, &o, &dq_sum, &dk_sums, &dv_sums);
+        const Index at = token_index(like_dq, b, sq.begin + i, head);
+        dq_sum.finish(0, like_dq.dtype, row_of(out.dq.value, at), row_of(out.dq.spread, at));
       }
     }
     scatter(like_dk, dk_sums, b, skv, head_kv, out.dk);

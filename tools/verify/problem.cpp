@@ -2,7 +2,7 @@
 // problem.cpp — from a Config to tensors and arguments, and to the command that repeats it.
 #include "tools/verify/problem.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// bf16-inl.h — operands of BF16 pairs, for processors with a BF16 dot product (x86 AVX512-BF16). Packing as in
-// pack-inl.h with 32-bit units of two elements along the contraction. Include inside HWY_NAMESPACE of HWY_AVX3, once.
+// bf16-inl.h — operands of BF16 pairs, for processors with a BF16 dot product (x86 AVX512-BF16).
+// Packing as in pack-inl.h with 32-bit units of two elements along the contraction. Include inside
+// HWY_NAMESPACE of HWY_AVX3, once.
 //
-// dpbf16 takes subnormal inputs as 0 and flushes results: not bit-equal to widening, by design of the instruction.
+// dpbf16 takes subnormal inputs as 0 and flushes results: not bit-equal to widening, by design of
+// the instruction.
 
 // One row of cols BF16 → 2·width ≥ cols elements at dst, zero-filled; times ±1.
 HWY_ATTR HWY_INLINE void copy_bf16_row(const Bf16* src, int cols, uint16_t flip, float* dst,
@@ -24,8 +26,8 @@ HWY_ATTR bool copy_rows_bf16(const Rows& src, float factor, float* a, int64_t ld
   return nonfinite == 0;
 }
 
-HWY_ATTR bool pack_transposed_bf16(const Rows& src, float* b) {
-  uint32_t nonfinite = 0;
+HWY_ATTR void pack_transposed_bf16(const Rows& src, float* b) {
+  uint32_t unused = 0;
   const auto* data = static_cast<const Bf16*>(src.data);
   const int units = (src.cols + 1) / 2;
   HWY_ALIGN float buffer[kLanes * kMaxHeadDim / 2];
@@ -35,11 +37,10 @@ HWY_ATTR bool pack_transposed_bf16(const Rows& src, float* b) {
       float* row = buffer + i * (kMaxHeadDim / 2);
       rows[i] = row;
       const int cols = r + i < src.rows ? src.cols : 0;
-      copy_bf16_row(data + (r + i) * src.stride, cols, 0, row, (units + 3) / 4 * 4, nonfinite);
+      copy_bf16_row(data + (r + i) * src.stride, cols, 0, row, (units + 3) / 4 * 4, unused);
     }
     transpose_to_panel(rows, units, r, src.rows, b);
   }
-  return nonfinite == 0;
 }
 
 // Rows 2i and 2i + 1 interleaved: unit (i, c) = (src(2i, c), src(2i + 1, c)).
@@ -82,7 +83,8 @@ inline HWY_ATTR float bf16_of(const float* units, int64_t i) {
   return to_float(Bf16{reinterpret_cast<const uint16_t*>(units)[i]});
 }
 
-// The exact form of gemm_depth where an element of a pair must not be touched: scalar, for blocks with NaN or Inf only.
+// The exact form of gemm_depth where an element of a pair must not be touched: scalar, for blocks
+// with NaN or Inf only.
 template <bool kColumnA>
 HWY_ATTR void gemm_depth_rows_bf16(int rows, int k, const float* a, int64_t lda, const float* b,
                                    int n, float* c, int64_t ldc, const Span* depth, bool first) {

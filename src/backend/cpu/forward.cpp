@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // forward.cpp — the tiled forward: FlashAttention-2's loop, keys outside, blocks of queries inside.
 //
-// A task is a run of query blocks of one KV head (and one split of the keys). For each tile of keys it packs K and V
-// once, then lets every block take its step: S = Q·Kᵀ, online softmax, O = rescale·O + P·V. A block meets its keys in
-// the same order whatever the grouping, so the bits do not depend on the number of threads.
+// A task is a run of query blocks of one KV head (and one split of the keys). For each tile of keys
+// it packs K and V once, then lets every block take its step: S = Q·Kᵀ, online softmax, O =
+// rescale·O + P·V. A block meets its keys in the same order whatever the grouping, so the bits do
+// not depend on the number of threads.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -49,7 +50,8 @@ struct Head {
         len{q_seq.len, kv_seq.len},
         blocks(row_blocks(q_seq.len, run.problem.group_size(), run.cpu.tile_q)) {}
 
-  // Calls f(query head, first query, row of the block, rows) for each stretch of a block inside one head.
+  // Calls f(query head, first query, row of the block, rows) for each stretch of a block inside one
+  // head.
   template <class F>
   void for_each_stretch(const RowBlocks::Block& block, F&& f) const {
     for (int row = 0; row < block.rows;) {
@@ -83,7 +85,8 @@ void open_block(const Head& head, const RowBlocks::Block& block, QBlock& state) 
   std::fill(state.row_sum, state.row_sum + block.rows, 0.0f);
 }
 
-// Which keys of [tile.lo, tile.hi) each row of a block sees, relative to tile.lo. False when none sees any.
+// Which keys of [tile.lo, tile.hi) each row of a block sees, relative to tile.lo. False when none
+// sees any.
 bool set_spans(const Head& head, const RowBlocks::Block& block, IndexRange tile,
                ForwardScratch& x) {
   const int padded = static_cast<int>(round_up(block.rows, kTileRows));
@@ -95,7 +98,22 @@ bool set_spans(const Head& head, const RowBlocks::Block& block, IndexRange tile,
   return join_spans(x.visible, padded, head.run.kernels.unit, x.tile);
 }
 
-// One block against one tile of keys.
+// Scores in x.s to P, and what the block has accumulated to the new maximum.
+void soften(const Forward& run, int rows, QBlock& state, ForwardScratch& x) {
+  run.kernels.softmax({.s = x.s,
+                       .ld = x.ld_s,
+                       .rows = rows,
+                       .visible = x.visible,
+                       .tile = x.tile,
+                       .row_max = state.row_max,
+                       .row_sum = state.row_sum,
+                       .rescale = x.rescale,
+                       .scale_log2e = run.scale.scale_log2e,
+                       .softcap_in = run.scale.softcap_in});
+  run.kernels.scale_rows(rows, run.cpu.width_v, state.o, run.cpu.width_v, x.rescale);
+}
+
+// One block against one tile of keys, packed in x.
 void step(const Head& head, const RowBlocks::Block& block, IndexRange tile, bool v_finite,
           QBlock& state, ForwardScratch& x) {
   if (!set_spans(head, block, tile, x)) return;
@@ -107,23 +125,46 @@ void step(const Head& head, const RowBlocks::Block& block, IndexRange tile, bool
   const int head_dim_v = static_cast<int>(run.problem.head_dim_v);
   kernels.gemm_columns(tiles, kernels.units(run.problem.head_dim_qk), state.q, run.cpu.width_qk,
                        x.k, keys, x.s, x.ld_s, x.tile);
-  kernels.softmax({.s = x.s,
-                   .ld = x.ld_s,
-                   .rows = block.rows,
-                   .visible = x.visible,
-                   .tile = x.tile,
-                   .row_max = state.row_max,
-                   .row_sum = state.row_sum,
-                   .rescale = x.rescale,
-                   .scale_log2e = run.scale.scale_log2e,
-                   .softcap_in = run.scale.softcap_in});
-  kernels.scale_rows(block.rows, run.cpu.width_v, state.o, run.cpu.width_v, x.rescale);
+  soften(run, block.rows, state, x);
   if (v_finite) {
     kernels.gemm_depth(tiles, depth, x.s, x.ld_s, x.v, head_dim_v, state.o, run.cpu.width_v, x.tile,
                        false);
   } else {
     kernels.gemm_depth_rows(block.rows, depth, x.s, x.ld_s, x.v, head_dim_v, state.o,
                             run.cpu.width_v, x.visible, false);
+  }
+}
+
+// The same for a handful of rows, with K and V where they lie. A hidden V is not touched: keys that
+// all rows see are added for all at once, the others row by row.
+void step_few(const Head& head, const RowBlocks::Block& block, IndexRange tile, QBlock& state,
+              ForwardScratch& x) {
+  if (!set_spans(head, block, tile, x)) return;
+  const Forward& run = head.run;
+  const Problem& p = run.problem;
+  const auto keys = [&](TensorId id, Span span, int64_t cols) {
+    return rows_of(head, id, head.kv_seq.begin, tile.lo + span.lo, head.h_kv, span.hi - span.lo,
+                   cols);
+  };
+  const Span seen = x.tile[0];
+  run.kernels.few_dot(block.rows, state.q, run.cpu.width_qk, keys(kK, seen, p.head_dim_qk),
+                      x.s + seen.lo, x.ld_s);
+  soften(run, block.rows, state, x);
+
+  const auto add = [&](int row, int rows, Span span) {
+    if (span.empty()) return;
+    run.kernels.few_add(rows, x.s + row * x.ld_s + span.lo, x.ld_s, keys(kV, span, p.head_dim_v),
+                        state.o + row * run.cpu.width_v, run.cpu.width_v);
+  };
+  Span common = seen;
+  for (int r = 0; r < block.rows; ++r)
+    common = {std::max(common.lo, x.visible[r].lo), std::min(common.hi, x.visible[r].hi)};
+  if (common.empty()) common = {seen.hi, seen.hi};
+  add(0, block.rows, common);
+  for (int r = 0; r < block.rows; ++r) {
+    const Span row = x.visible[r];
+    add(r, 1, {row.lo, std::min(row.hi, common.lo)});
+    add(r, 1, {std::max(row.lo, common.hi), row.hi});
   }
 }
 
@@ -156,7 +197,8 @@ int64_t partial_slot(const Forward& run, int64_t head, int64_t block, int64_t sp
   return ((head * run.cpu.blocks + block) * run.cpu.splits + split) * run.cpu.tile_q;
 }
 
-// Blocks [first, last) of a head against the keys of one split; results to the outputs, or to partials when split.
+// Blocks [first, last) of a head against the keys of one split; results to the outputs, or to
+// partials when split.
 void attend(const Head& head, int64_t head_index, int64_t first, int64_t last, int64_t split,
             ForwardScratch& x) {
   const Forward& run = head.run;
@@ -185,6 +227,11 @@ void attend(const Head& head, int64_t head_index, int64_t first, int64_t last, i
                            : balanced_tile(head.len.kv, run.cpu.tile_kv, run.kernels.panel);
   for (int64_t lo = round_down(keys.lo, size); lo < keys.hi; lo += size) {
     const IndexRange tile{lo, min_of(lo + size, head.len.kv)};
+    if (run.cpu.few_rows) {
+      for (int64_t i = first; i < last; ++i)
+        step_few(head, head.blocks.block(i), tile, x.blocks[i - first], x);
+      continue;
+    }
     const int rows = static_cast<int>(tile.size());
     run.kernels.pack_transposed(
         rows_of(head, kK, head.kv_seq.begin, lo, head.h_kv, rows, p.head_dim_qk), x.k);
@@ -232,7 +279,7 @@ void forward(const Plan& plan, const Buffers& buffers, std::byte* workspace,
   const Forward run{plan.problem,
                     cpu,
                     buffers,
-                    kernels(cpu.isa, p.dtype),
+                    kernels(cpu.isa, p.dtype, cpu.few_rows),
                     ScoreScale(p),
                     band_of(p),
                     Partials(shared, cpu, heads)};

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// kernels.cpp — compiles the SIMD layer once per instruction set (Highway's foreach_target) and hands out the tables.
+// kernels.cpp — compiles the SIMD layer once per instruction set (Highway's foreach_target) and
+// hands out the tables.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/kernels.cpp"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep: must come before highway.h
 #include <hwy/highway.h>
 
+#include "backend/cpu/few-inl.h"
 #include "backend/cpu/pack-inl.h"
 #include "backend/cpu/simd-inl.h"
 #include "backend/cpu/softmax-inl.h"
@@ -35,6 +37,8 @@ const Kernels& table() {
       .gemm_depth_at = op_f32::gemm_depth<kTileRows, true>,
       .gemm_depth_rows = op_f32::gemm_depth<1, false>,
       .gemm_depth_at_rows = op_f32::gemm_depth<1, true>,
+      .few_dot = few_dot,
+      .few_add = few_add,
       .softmax = softmax<float>,
       .softmax_grad = softmax_grad<float>,
       .pair_rows = nullptr,
@@ -46,8 +50,8 @@ const Kernels& table() {
 }
 
 #if HWY_TARGET == HWY_AVX3 && HWY_ARCH_X86
-// Highway has no BF16 dot product on x86 yet: the instruction by its intrinsic, in functions that ask for it by name
-// (clang takes no second target pragma).
+// Highway has no BF16 dot product on x86 yet: the instruction by its intrinsic, in functions that
+// ask for it by name (clang takes no second target pragma).
 #define FA3_OP op_bf16
 #define FA3_OP_ATTR __attribute__((target(HWY_TARGET_STR ",avx512bf16")))
 #define FA3_OP_UNIT 2
@@ -72,6 +76,8 @@ const Kernels& bf16_table() {
       .gemm_depth_at = op_bf16::gemm_depth<kTileRows, true>,
       .gemm_depth_rows = gemm_depth_rows_bf16<false>,
       .gemm_depth_at_rows = gemm_depth_rows_bf16<true>,
+      .few_dot = nullptr,
+      .few_add = nullptr,
       .softmax = softmax<Bf16>,
       .softmax_grad = softmax_grad<Bf16>,
       .pair_rows = pair_rows_bf16,
@@ -89,11 +95,11 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace fa3::cpu {
 
-const Kernels& kernels(Isa isa, [[maybe_unused]] fa3_dtype dtype) {
+const Kernels& kernels(Isa isa, [[maybe_unused]] fa3_dtype dtype, [[maybe_unused]] bool few_rows) {
   switch (isa) {
 #if HWY_TARGETS & HWY_AVX3
     case Isa::kAvx3Bf16:
-      return dtype == FA3_BF16 ? N_AVX3::bf16_table() : N_AVX3::table();
+      return dtype == FA3_BF16 && !few_rows ? N_AVX3::bf16_table() : N_AVX3::table();
     case Isa::kAvx3:
       return N_AVX3::table();
 #endif

@@ -127,7 +127,8 @@ struct Scratch {
   double* q;      // (kRows, head_dim_qk)
   double* s;      // (kRows, max_seqlen_kv): scores, then probabilities
   double* row;    // (max(head_dim_qk, head_dim_v)): a K or V row, or a row on its way out
-  double* o;      // (kRows, head_dim_v): forward O, backward dO
+  double* o;      // (kRows, head_dim_v)
+  double* dout;   // backward (kRows, head_dim_v)
   double* slope;  // backward (kRows, max_seqlen_kv): d score / d (scaled score), 1 without softcap
   double* dp;     // backward (kRows, max_seqlen_kv): dP, then dS
   double* dq;     // backward (kRows, head_dim_qk)
@@ -153,6 +154,7 @@ double place(const Problem& p, double* base, Scratch* s) {
   s->row = take(1, std::max(p.head_dim_qk, p.head_dim_v));
   s->o = take(kRows, p.head_dim_v);
   if (p.op == FA3_OP_BACKWARD) {
+    s->dout = take(kRows, p.head_dim_v);
     s->slope = take(kRows, keys);
     s->dp = take(kRows, keys);
     s->dq = take(kRows, p.head_dim_qk);
@@ -222,17 +224,19 @@ void forward_rows(const Problem& p, const Buffers& x, const Rows& rows, Scratch&
   }
 }
 
-// dS of the rows into scratch.dp; leaves dO in scratch.o.
-// δ = rowsum(dO ∘ O) − dLSE is computed as Σⱼ Pⱼ·dPⱼ − dLSE: the same, since O = P·V.
+// dS of the rows into scratch.dp; leaves dO in scratch.dout.
 void differentiate(const Problem& p, const Buffers& x, const Rows& rows, Scratch& scratch) {
   const int64_t ld = p.kv.max_seqlen, d = p.head_dim_v;
   for (int64_t r = 0; r < rows.count; ++r)
-    load_row(p, x, kDout, rows.b, rows.q.begin + rows.first + r, rows.head_q, d, scratch.o + r * d);
+    load_row(p, x, kDout, rows.b, rows.q.begin + rows.first + r, rows.head_q, d,
+             scratch.dout + r * d);
+  std::fill_n(scratch.o, rows.count * d, 0.0);
   for (int64_t j = scratch.any.lo; j < scratch.any.hi; ++j) {
     load_row(p, x, kV, rows.b, rows.kv.begin + j, rows.head_kv, d, scratch.row);
     for (int64_t r = 0; r < rows.count; ++r) {
       if (j < scratch.keys[r].lo || j >= scratch.keys[r].hi) continue;
-      scratch.dp[r * ld + j] = dot(scratch.o + r * d, scratch.row, d);
+      scratch.dp[r * ld + j] = dot(scratch.dout + r * d, scratch.row, d);
+      add_scaled(scratch.s[r * ld + j], scratch.row, d, scratch.o + r * d);
     }
   }
   for (int64_t r = 0; r < rows.count; ++r) {
@@ -241,8 +245,7 @@ void differentiate(const Problem& p, const Buffers& x, const Rows& rows, Scratch
     double *dp = scratch.dp + r * ld, dlse = 0;
     if (p.layout[kDlse].present())
       load_row(p, x, kDlse, rows.b, rows.q.begin + rows.first + r, rows.head_q, 1, &dlse);
-    double delta = -dlse;
-    for (int64_t j = lo; j < hi; ++j) delta += prob[j] * dp[j];
+    const double delta = dot(scratch.dout + r * d, scratch.o + r * d, d) - dlse;
     for (int64_t j = lo; j < hi; ++j) dp[j] = prob[j] * (dp[j] - delta) * slope[j];
   }
 }
@@ -260,7 +263,7 @@ void backward_rows(const Problem& p, const Buffers& x, const Rows& rows, Scratch
       const double ds = p.softmax_scale * scratch.dp[r * ld + j];
       add_scaled(ds, scratch.row, dqk, scratch.dq + r * dqk);
       add_scaled(ds, scratch.q + r * dqk, dqk, scratch.dk + j * dqk);
-      add_scaled(scratch.s[r * ld + j], scratch.o + r * dv, dv, scratch.dv + j * dv);
+      add_scaled(scratch.s[r * ld + j], scratch.dout + r * dv, dv, scratch.dv + j * dv);
     }
   }
   if (!p.layout[kDq].present()) return;

@@ -57,7 +57,8 @@ BackwardScratch::BackwardScratch(Arena& arena, const CpuPlan& plan) {
   dout = arena.take<float>(rows_q * plan.width_v);
   s = arena.take<float>(tile_kv * ld_s);
   dp = arena.take<float>(tile_kv * ld_s);
-  lse_log2 = arena.take<float>(rows_q);
+  lse_high = arena.take<float>(rows_q);
+  lse_low = arena.take<float>(rows_q);
   delta = arena.take<float>(rows_q);
   factor = arena.take<float>(std::max(tile_kv, rows_q));
   visible = arena.take<Span>(tile_kv);

@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// capi_fuzz.cpp — arguments of the C interface: a small valid problem, then a few fields spoilt.
+//
+// What must hold for every input: no sanitizer finds anything; a refusal has a message and leaves
+// the outputs as they were; what is accepted and small is computed right, by the judgement of
+// tools/verify; planning never touches data.
+#include <fuzzer/FuzzedDataProvider.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fa3/fa3.h"
+#include "tools/verify/compare.h"
+#include "tools/verify/problem.h"
+
+namespace {
+
+using namespace fa3::verify;
+
+constexpr int64_t kArenaBytes = 1 << 16;  // behind every tensor, so that views may be stretched
+
+[[noreturn]] void fail(const std::string& what) {
+  std::fprintf(stderr, "capi_fuzz: %s\n", what.c_str());
+  std::abort();
+}
+
+struct Destroy {
+  void operator()(fa3_context* context) const { fa3_context_destroy(context); }
+  void operator()(fa3_plan* plan) const { fa3_plan_destroy(plan); }
+};
+
+fa3_context* shared_context() {
+  static const std::unique_ptr<fa3_context, Destroy> context = [] {
+    fa3_context_options options{};
+    options.struct_size = sizeof options;
+    options.num_threads = 1;
+    fa3_context* raw = nullptr;
+    if (fa3_context_create(&options, &raw) != FA3_OK) fail(fa3_last_error());
+    return std::unique_ptr<fa3_context, Destroy>(raw);
+  }();
+  return context.get();
+}
+
+// ---- A problem from bytes --------------------------------------------------------------------
+
+std::vector<int64_t> lengths(FuzzedDataProvider& in, int64_t count) {
+  std::vector<int64_t> all;
+  for (int64_t i = 0; i < count; ++i) all.push_back(in.ConsumeIntegralInRange(0, 20));
+  return all;
+}
+
+Config draw_config(FuzzedDataProvider& in) {
+  Config c;
+  c.backward = in.ConsumeBool();
+  c.dtype = in.PickValueInArray<int32_t>({FA3_F32, FA3_F16, FA3_BF16});
+  c.out_dtype = in.PickValueInArray<int32_t>({0, FA3_F32});
+  c.batch = in.ConsumeIntegralInRange(0, 3);
+  c.heads_kv = in.ConsumeIntegralInRange(1, 2);
+  c.heads_q = c.heads_kv * in.ConsumeIntegralInRange(1, 3);
+  c.seqlen_q = in.ConsumeIntegralInRange(0, 20);
+  c.seqlen_kv = in.ConsumeIntegralInRange(0, 40);
+  c.head_dim_qk = in.ConsumeIntegralInRange(1, 20);
+  c.head_dim_v = in.ConsumeIntegralInRange(1, 20);
+  const int64_t batch = std::max<int64_t>(c.batch, 1);
+  if (in.ConsumeBool()) c.varlen_q = lengths(in, batch);
+  if (in.ConsumeBool()) c.varlen_kv = lengths(in, batch);
+  c.mask = in.PickValueInArray({FA3_MASK_FULL, FA3_MASK_CAUSAL, FA3_MASK_WINDOW});
+  if (c.mask == FA3_MASK_WINDOW) {
+    c.left = in.ConsumeIntegralInRange(-1, 30);
+    c.right = in.ConsumeIntegralInRange(-1, 30);
+  }
+  c.softcap = in.PickValueInArray({0.0, 0.0, 2.0});
+  c.lse = in.ConsumeBool();
+  c.dlse = in.ConsumeBool();
+  c.layout = in.PickValueInArray({Layout::kDense, Layout::kHeadsFirst, Layout::kSeqFirst,
+                                  Layout::kPadded, Layout::kInterleaved, Layout::kBroadcast});
+  if (!contradiction(c).empty()) c.layout = Layout::kDense;
+  return c;
+}
+
+// ---- Spoiling --------------------------------------------------------------------------------
+
+int64_t odd_number(FuzzedDataProvider& in) {
+  return in.ConsumeBool()
+             ? in.ConsumeIntegralInRange<int64_t>(-2, 70)
+             : in.PickValueInArray<int64_t>({INT64_MIN, -1, 0, 1, 512, 513, 1 << 20, INT32_MAX,
+                                             int64_t{1} << 32, int64_t{1} << 62, INT64_MAX});
+}
+
+double odd_real(FuzzedDataProvider& in) {
+  return in.PickValueInArray(
+      {0.0, -0.0, 1.0, -1.0, 1e-300, 1e300, 1e-45, 3e38, 1.0 / 0.0, 0.0 / 0.0});
+}
+
+template <class Args>
+std::vector<fa3_tensor*> tensors_of(Args& args) {
+  std::vector<fa3_tensor*> all{&args.q,
+                               &args.k,
+                               &args.v,
+                               &args.o,
+                               &args.lse,
+                               &args.cu_seqlens_q,
+                               &args.cu_seqlens_kv,
+                               &args.seqused_q,
+                               &args.seqused_kv};
+  if constexpr (requires { args.dout; })
+    all.insert(all.end(), {&args.dout, &args.dlse, &args.dq, &args.dk, &args.dv});
+  return all;
+}
+
+void spoil_tensor(FuzzedDataProvider& in, const std::vector<fa3_tensor*>& all, fa3_tensor& t) {
+  const int at = in.ConsumeIntegralInRange(0, FA3_MAX_RANK - 1);
+  switch (in.ConsumeIntegralInRange(0, 8)) {
+    case 0:
+      t.dtype = in.ConsumeIntegralInRange<int32_t>(-1, 9);
+      break;
+    case 1:
+      t.rank = in.ConsumeIntegralInRange<int32_t>(-1, 6);
+      break;
+    case 2:
+      t.shape[at] = odd_number(in);
+      break;
+    case 3:
+      t.stride[at] = odd_number(in);
+      break;
+    case 4:
+      t.data = nullptr;
+      break;
+    case 5:
+      t.data = in.PickValueInArray({all[0], all[1], all[2], all[3]})->data;
+      break;  // overlap
+    case 6:
+      t = *all[in.ConsumeIntegralInRange<size_t>(0, all.size() - 1)];
+      break;
+    case 7:
+      t = fa3_tensor{};
+      break;
+    case 8:  // a value of an index array
+      if (t.dtype == FA3_I32 && t.data != nullptr)
+        static_cast<int32_t*>(t.data)[in.ConsumeIntegralInRange(0, 3)] =
+            in.PickValueInArray<int32_t>({INT32_MIN, -1, 0, 1, 5, 1000, INT32_MAX});
+      break;
+  }
+}
+
+template <class Args>
+void spoil(FuzzedDataProvider& in, Args& args) {
+  const std::vector<fa3_tensor*> all = tensors_of(args);
+  switch (in.ConsumeIntegralInRange(0, 9)) {
+    case 0:
+      args.mask = in.ConsumeIntegralInRange<int32_t>(-1, 4);
+      break;
+    case 1:
+      args.reserved = in.ConsumeIntegralInRange<int32_t>(0, 1);
+      break;
+    case 2:
+      args.left = odd_number(in);
+      break;
+    case 3:
+      args.right = odd_number(in);
+      break;
+    case 4:
+      args.softmax_scale = odd_real(in);
+      break;
+    case 5:
+      args.softcap = odd_real(in);
+      break;
+    case 6:
+      args.max_seqlen_q = odd_number(in);
+      break;
+    case 7:
+      args.max_seqlen_kv = odd_number(in);
+      break;
+    default:
+      spoil_tensor(in, all, *all[in.ConsumeIntegralInRange<size_t>(0, all.size() - 1)]);
+  }
+}
+
+// ---- Running ---------------------------------------------------------------------------------
+
+// May a run touch it? Elements inside the arena that its data points into, and few enough to
+// compute.
+bool touchable(const fa3_tensor& t, const std::vector<std::vector<std::byte>>& arenas) {
+  if (t.rank <= 0 || t.rank > FA3_MAX_RANK || t.data == nullptr) return true;  // refused or absent
+  if (t.dtype < FA3_F32 || t.dtype > FA3_I32) return true;                     // refused
+  __int128 last = 0, count = 1;
+  for (int d = 0; d < t.rank; ++d) {
+    if (t.shape[d] < 0 || t.stride[d] < 0) return true;  // refused
+    count *= t.shape[d];
+    if (count > 100'000) return false;
+  }
+  if (count == 0) return true;
+  const Index strides = strides_of(t);
+  for (int d = 0; d < t.rank; ++d) last += __int128{t.shape[d] - 1} * strides[d];
+  for (const auto& arena : arenas) {
+    const int64_t offset = static_cast<std::byte*>(t.data) - arena.data();
+    if (offset < 0 || offset >= kArenaBytes) continue;
+    return offset + (last + 1) * element_bytes(t.dtype) <= kArenaBytes;
+  }
+  return false;
+}
+
+template <class Args>
+fa3_status make_plan(fa3_context* context, const void* args, fa3_plan** plan) {
+  if constexpr (std::is_same_v<Args, fa3_forward_args>)
+    return fa3_plan_forward(context, static_cast<const Args*>(args), plan);
+  else
+    return fa3_plan_backward(context, static_cast<const Args*>(args), plan);
+}
+
+// The questions, and a plan, with data pointers that must not be followed.
+template <class Args>
+void ask(fa3_context* context, Args args) {
+  for (fa3_tensor* t : tensors_of(args))
+    if (t->data != nullptr) t->data = reinterpret_cast<void*>(uintptr_t{64});
+  constexpr fa3_op kOp = std::is_same_v<Args, fa3_forward_args> ? FA3_OP_FORWARD : FA3_OP_BACKWARD;
+  const char* reason = nullptr;
+  const fa3_status supported = fa3_supported(context, kOp, &args, &reason);
+  if (reason == nullptr || *reason == '\0') fail("fa3_supported gave no reason");
+  size_t needed = 0;
+  if (fa3_explain(context, kOp, &args, nullptr, 0, &needed) == FA3_OK) {
+    std::vector<char> text(needed);
+    if (fa3_explain(context, kOp, &args, text.data(), needed, nullptr) != FA3_OK)
+      fail("fa3_explain");
+    if (text.back() != '\0' || std::strlen(text.data()) + 1 != needed) fail("fa3_explain's size");
+  }
+  fa3_plan* plan = nullptr;
+  const fa3_status planned = make_plan<Args>(context, &args, &plan);
+  if ((plan != nullptr) != (planned == FA3_OK)) fail("a plan handle and its status disagree");
+  if (planned != supported) fail("fa3_supported and the plan disagree");
+  fa3_plan_destroy(plan);
+}
+
+template <class Args>
+void judge(const Args& args) {
+  std::vector<OutputResult> results;
+  if constexpr (std::is_same_v<Args, fa3_forward_args>)
+    results = compare_forward(args);
+  else
+    results = compare_backward(args);
+  for (const OutputResult& r : results)
+    if (!r.ok) fail(to_text(r));
+}
+
+// Inputs of which FP32 can make something; extremes are for other tests.
+template <class Args>
+bool tame(const Args& args) {
+  if (std::abs(args.softmax_scale) > 10) return false;
+  if (args.softcap != 0 && (args.softcap < 1e-3 || args.softcap > 1e3)) return false;
+  bool small = true;
+  std::vector<const fa3_tensor*> inputs{&args.q, &args.k, &args.v};
+  if constexpr (requires { args.dout; }) inputs.insert(inputs.end(), {&args.dout, &args.dlse});
+  for (const fa3_tensor* t : inputs) {
+    if (t->rank == 0) continue;
+    for_each_row(*t, [&](const Index&, void* row) {
+      const int64_t bytes = element_bytes(t->dtype);
+      for (int64_t c = 0; c < t->shape[t->rank - 1]; ++c)
+        small =
+            small && !(std::abs(decode(t->dtype, static_cast<std::byte*>(row) + c * bytes)) > 100);
+    });
+  }
+  return small;
+}
+
+// Writes o and lse of a spoilt backward problem anew; false when its forward is refused.
+bool refresh(const fa3_backward_args& from) {
+  fa3_forward_args args{};
+  args.struct_size = sizeof args;
+  args.q = from.q;
+  args.k = from.k;
+  args.v = from.v;
+  args.o = from.o;
+  args.lse = from.lse;
+  args.cu_seqlens_q = from.cu_seqlens_q;
+  args.cu_seqlens_kv = from.cu_seqlens_kv;
+  args.seqused_q = from.seqused_q;
+  args.seqused_kv = from.seqused_kv;
+  args.max_seqlen_q = from.max_seqlen_q;
+  args.max_seqlen_kv = from.max_seqlen_kv;
+  args.mask = from.mask;
+  args.left = from.left;
+  args.right = from.right;
+  args.softmax_scale = from.softmax_scale;
+  args.softcap = from.softcap;
+  return fa3_forward(shared_context(), &args, nullptr) == FA3_OK;
+}
+
+template <class Args>
+void run(FuzzedDataProvider& in, Args args, const std::vector<std::vector<std::byte>>& arenas) {
+  fa3_context* context = shared_context();
+  args.struct_size = sizeof args;
+  ask(context, args);
+  for (const fa3_tensor* t : tensors_of(args))
+    if (!touchable(*t, arenas)) return;
+  bool judged = true;
+  if constexpr (std::is_same_v<Args, fa3_backward_args>) judged = refresh(args);
+
+  // In memory of exactly struct_size bytes: what lies behind must not be read.
+  const int64_t size = sizeof args + (in.ConsumeBool() ? 0 : in.ConsumeIntegralInRange(-40, 40));
+  args.struct_size = static_cast<size_t>(size);
+  auto memory = std::make_unique<std::byte[]>(size);
+  std::memcpy(memory.get(), &args, std::min<size_t>(size, sizeof args));
+  if (size > static_cast<int64_t>(sizeof args) && in.ConsumeBool()) memory[size - 1] = std::byte{1};
+  const auto* sized = reinterpret_cast<const Args*>(memory.get());
+
+  const std::vector<std::vector<std::byte>> before = arenas;
+  fa3_status status;
+  if constexpr (std::is_same_v<Args, fa3_forward_args>)
+    status = fa3_forward(context, sized, nullptr);
+  else
+    status = fa3_backward(context, sized, nullptr);
+  if (status == FA3_INTERNAL) fail(fa3_last_error());
+  if (status != FA3_OK) {
+    if (*fa3_last_error() == '\0') fail("a refusal without a message");
+    if (before != arenas) fail("a refusal after something was written");
+    return;
+  }
+  if (judged && size == sizeof args && tame(args)) judge(args);
+}
+
+// Moves a tensor into an arena of its own, so that its view may be stretched. Tensors that share
+// memory keep to it.
+class Mover {
+ public:
+  explicit Mover(std::vector<std::vector<std::byte>>* arenas) : arenas_(arenas) {}
+  void move(const Tensor& tensor, fa3_tensor* view) {
+    if (!tensor.storage) return;
+    const std::vector<std::byte> bytes = tensor.storage->snapshot();
+    size_t i = 0;
+    while (i < seen_.size() && seen_[i] != tensor.storage.get()) ++i;
+    if (i == seen_.size()) {
+      seen_.push_back(tensor.storage.get());
+      arenas_->emplace_back(kArenaBytes, std::byte{0});
+      if (bytes.size() > kArenaBytes) fail("an arena is too small");
+      std::copy(bytes.begin(), bytes.end(), arenas_->back().begin());
+    }
+    const auto offset = static_cast<std::byte*>(tensor.view.data) - tensor.storage->data();
+    view->data = (*arenas_)[i].data() + offset;
+  }
+
+ private:
+  std::vector<std::vector<std::byte>>* arenas_;
+  std::vector<const Storage*> seen_;
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  FuzzedDataProvider in(data, size);
+  const Config c = draw_config(in);
+  const Tensors t = make_tensors(c);
+  std::vector<std::vector<std::byte>> arenas;
+  arenas.reserve(16);
+  Mover mover(&arenas);
+  const auto move_common = [&](auto& args) {
+    mover.move(t.q, &args.q);
+    mover.move(t.k, &args.k);
+    mover.move(t.v, &args.v);
+    mover.move(t.o, &args.o);
+    mover.move(t.lse, &args.lse);
+    mover.move(t.cu_seqlens_q, &args.cu_seqlens_q);
+    mover.move(t.cu_seqlens_kv, &args.cu_seqlens_kv);
+  };
+  const int spoilt = in.ConsumeIntegralInRange(0, 3);
+  fa3_forward_args forward = forward_args(c, t);
+  move_common(forward);
+  if (!c.backward) {
+    for (int i = 0; i < spoilt; ++i) spoil(in, forward);
+    run(in, forward, arenas);
+    return 0;
+  }
+  if (fa3_forward(shared_context(), &forward, nullptr) != FA3_OK) fail(fa3_last_error());
+  fa3_backward_args backward = backward_args(c, t);
+  move_common(backward);
+  mover.move(t.dout, &backward.dout);
+  mover.move(t.dlse, &backward.dlse);
+  mover.move(t.dq, &backward.dq);
+  mover.move(t.dk, &backward.dk);
+  mover.move(t.dv, &backward.dv);
+  for (int i = 0; i < spoilt; ++i) spoil(in, backward);
+  run(in, backward, arenas);
+  return 0;
+}
