@@ -9,7 +9,8 @@ namespace {
 
 using verify::Config;
 
-// Problems that the planner cuts in different ways, in each type; under sanitizers each in one type.
+// Problems that the planner cuts in different ways, in each type; under sanitizers each in one
+// type.
 std::vector<Config> problems() {
   std::vector<Config> kinds;
   Config c;
