@@ -294,10 +294,10 @@ typedef enum fa3_op { FA3_OP_FORWARD = 1, FA3_OP_BACKWARD = 2 } fa3_op;
 FA3_API fa3_status fa3_supported(fa3_context* context, fa3_op op, const void* args,
                                  const char** reason);
 
-/* Describes the plan as one JSON object: backend, why, problem, tiles, splits, tasks, threads,
- * workspace_bytes, flops, tiles visited and skipped. Writes at most capacity bytes with a final NUL
- * to text (NULL with capacity 0 asks for the size) and the full size including the NUL to *needed
- * (may be NULL).
+/* Describes the plan as one JSON object: backend, why, problem, threads, workspace_bytes, flops,
+ * visible_pairs and, under the backend's name, its tiles (visited, skipped), splits and tasks.
+ * Writes at most capacity bytes with a final NUL to text (NULL with capacity 0 asks for the size)
+ * and the full size including the NUL to *needed (may be NULL).
  * Errors: as of fa3_plan_*; INVALID_ARGUMENT when capacity > 0 is too small (nothing but "" is
  * written then). */
 FA3_API fa3_status fa3_explain(fa3_context* context, fa3_op op, const void* args, char* text,

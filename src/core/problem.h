@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// problem.h — one attention call, validated and normalised: Problem (shapes, strides, flags: what a plan depends on)
-// and Buffers (the addresses: what a run depends on). Made by src/api, read by src/plan and src/backend.
+// problem.h — one attention call, validated and normalised: Problem (shapes, strides, flags: what a
+// plan depends on) and Buffers (the addresses: what a run depends on). Made by src/api, read by
+// src/plan and src/backend.
 #pragma once
 
 #include <array>
@@ -29,8 +30,9 @@ enum TensorId : int {
   kTensorCount
 };
 
-// Where element (batch b, row i, head h, column c) of a tensor lies: data + b·batch + i·row + h·head + c, in elements.
-// Packed tensors have batch = 0 and count rows from the first token of all; LSE has no column. NONE = absent.
+// Where element (batch b, row i, head h, column c) of a tensor lies: data + b·batch + i·row +
+// h·head + c, in elements. Packed tensors have batch = 0 and count rows from the first token of
+// all; LSE has no column. NONE = absent.
 struct Layout {
   fa3_dtype dtype = FA3_DTYPE_NONE;
   int64_t batch = 0;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// cpu_plan.h — tiles, tasks and scratch of the cpu backend, as pure functions of problem, instruction set and threads.
-// What decides the bits of a result (tile_kv, splits, tile_q) depends on the problem and the instruction set only;
-// threads decide how blocks are grouped into tasks and how much scratch there is.
+// cpu_plan.h — tiles, tasks and scratch of the cpu backend, as pure functions of problem,
+// instruction set and threads. What decides the bits of a result (tile_kv, splits, tile_q) depends
+// on the problem and the instruction set only; threads decide how blocks are grouped into tasks and
+// how much scratch there is.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +23,7 @@ struct CpuPlan {
   int width_v = 0;
   int64_t blocks =
       0;  // forward: blocks of query rows per KV head, all query heads of the group, at most
-  bool few_rows = false;  // forward: so few query rows per KV head that K and V are read in place
+  bool few_rows = false;    // forward: so few query rows per KV head that K and V are read in place
   int blocks_per_task = 1;  // forward: blocks that share the packing of a tile of K and V
   int splits =
       1;  // forward: parts of the keys computed apart and merged (few query rows, many keys)
@@ -35,9 +36,10 @@ struct CpuPlan {
 
 CpuPlan make_cpu_plan(const Problem& problem, Isa isa, int threads);
 
-// How the query rows of one KV head (all heads of its group, one sequence) are cut into blocks. Long sequences: blocks
-// of one head each, of equal size. Short ones (decode): blocks run over the heads of the group, so that one pass over
-// K and V serves them all. Row r of the group is query r % len_q of head r / len_q.
+// How the query rows of one KV head (all heads of its group, one sequence) are cut into blocks.
+// Long sequences: blocks of one head each, of equal size. Short ones (decode): blocks run over the
+// heads of the group, so that one pass over K and V serves them all. Row r of the group is query r
+// % len_q of head r / len_q.
 struct RowBlocks {
   int64_t len_q = 0;
   int64_t per_head = 0;  // blocks per head; 0 = blocks span heads
@@ -56,8 +58,8 @@ RowBlocks row_blocks(int64_t len_q, int64_t group_size, int tile_q);
 // Keys per tile for a sequence: tile_kv, or less so that the last tile is not a sliver.
 int64_t balanced_tile(int64_t len, int tile, int lanes);
 
-// Hands out aligned pieces of a buffer; with base nullptr it only counts. The same function thus sizes scratch and
-// lays it out.
+// Hands out aligned pieces of a buffer; with base nullptr it only counts. The same function thus
+// sizes scratch and lays it out.
 class Arena {
  public:
   static constexpr size_t kAlign = 64;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// plan.h — what a run will do: backend, tiles, tasks, workspace. make_plan is a pure function of its arguments.
+// plan.h — what a run will do: backend, tiles, tasks, workspace. make_plan is a pure function of
+// its arguments.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// capi_context_test.cpp — contexts, their options and callbacks, and what the library says about itself.
+// capi_context_test.cpp — contexts, their options and callbacks, and what the library says.
 #include <atomic>
 #include <cstdlib>
 #include <cstring>

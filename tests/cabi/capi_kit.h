@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// capi_kit.h — a small problem with its memory, and expectations on errors, for tests of the C interface.
+// capi_kit.h — a small problem with its memory, and expectations on errors.
 #pragma once
 
 #include <gmock/gmock.h>

@@ -61,13 +61,17 @@ class Map(CliTest):
         return decode_png(self.path("map.png"))
 
     def plot(self, picture):
-        """The part inside the frame, whose top is the longest horizontal dark run."""
+        """The part inside the frame, whose top is the first long dark row."""
         frame = (32, 32, 32)
-        top = max(range(len(picture)), key=lambda y: (sum(p == frame for p in picture[y]), -y))
-        row = picture[top]
-        left = row.index(frame)
+        side = [frame] * 100
+        top, left = next(
+            (y, x)
+            for y, row in enumerate(picture)
+            for x in [i for i in range(len(row)) if row[i] == frame]
+            if row[x : x + 100] == side
+        )
         right = left
-        while right + 1 < len(row) and row[right + 1] == frame:
+        while picture[top][right + 1] == frame:
             right += 1
         bottom = top + 1
         while picture[bottom][left] == frame and picture[bottom][right] == frame:

@@ -40,8 +40,8 @@ Args planned_args(int32_t dtype, int64_t b, int64_t sq, int64_t skv, int64_t hq,
   return args;
 }
 
-// Workspace stays below 32 MiB per thread, however long the sequences; the backward may add FP32 accumulators of dQ or
-// of dK and dV.
+// Workspace stays below 32 MiB per thread, however long the sequences; the backward may add FP32
+// accumulators of dQ or of dK and dV.
 TEST(CpuMemory, Workspace_Below32MiBPerThread) {
   for (const int threads : {1, 2, 8, 64}) {
     const kit::Context context = kit::make_context(threads);
@@ -86,7 +86,8 @@ int64_t status_kib(const std::string& field) {
   return 0;
 }
 
-// The most memory that f() had beyond what was there before, in bytes; −1 when the system does not tell.
+// The most memory that f() had beyond what was there before, in bytes; −1 when the system does not
+// tell.
 template <class F>
 int64_t peak_bytes(F f) {
   std::ofstream reset("/proc/self/clear_refs");
@@ -97,7 +98,8 @@ int64_t peak_bytes(F f) {
   return (status_kib("VmHWM") - before) * 1024;
 }
 
-// Row i of a causal problem sees keys 0 … i: its FP64 result is that of one query against that prefix.
+// Row i of a causal problem sees keys 0 … i: its FP64 result is that of one query against that
+// prefix.
 void expect_row_right(const fa3_forward_args& args, int64_t i) {
   fa3_forward_args row = args;
   const auto cut = [](fa3_tensor t, int dim, int64_t begin, int64_t count) {

@@ -88,7 +88,8 @@ TEST_P(CpuMetamorphic, PermutedKeys_SameResult) {
   x.expect_right();
 }
 
-// O and LSE of two halves of the keys, merged by their LSE, are those of the whole: also where a half is one key.
+// O and LSE of two halves of the keys, merged by their LSE, are those of the whole: also where a
+// half is one key.
 TEST_P(CpuMetamorphic, KeysInTwoParts_MergeByLse) {
   for (const int64_t cut : {1, 35, 64, 69}) {
     const Problem x(GetParam());
@@ -148,8 +149,8 @@ TEST_P(CpuMetamorphic, DoubledQueryHalvedScale_SameResult) {
   original.expect_right();
 }
 
-// Σⱼ dSᵢⱼ = 0 without dLSE, so a shift common to all keys changes nothing: Σⱼ dKⱼ = 0. And the rows of P sum to 1:
-// Σⱼ dVⱼ = Σᵢ dOᵢ over the query heads of the group.
+// Σⱼ dSᵢⱼ = 0 without dLSE, so a shift common to all keys changes nothing: Σⱼ dKⱼ = 0. And the rows
+// of P sum to 1: Σⱼ dVⱼ = Σᵢ dOᵢ over the query heads of the group.
 TEST_P(CpuMetamorphic, GradientSums_AreConserved) {
   const Problem x(GetParam(), true);
   x.backward();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // nan_test.cpp — where NaN and Inf may go and where not (fa3.h, "NaN, Inf"), forward and backward.
 //
-// The comparator demands NaN and Inf exactly where the reference has them; the reference's own rules are tested in
-// tests/unit/reference_test.cpp.
+// The comparator demands NaN and Inf exactly where the reference has them; the reference's own
+// rules are tested in tests/unit/reference_test.cpp.
 #include <cmath>
 #include <functional>
 #include <limits>

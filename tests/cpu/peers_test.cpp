@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// peers_test.cpp — bugs that other attention libraries shipped, each as a test. The links name the reports.
+// peers_test.cpp — bugs that other attention libraries shipped, each as a test. The links name the
+// reports.
 #include <limits>
 
 #include "tests/kit/context.h"
@@ -43,8 +44,8 @@ void expect_right_after_lowering(const Config& c, double level) {
   for (const auto& r : verify::compare_backward(backward)) EXPECT_TRUE(r.ok) << verify::to_text(r);
 }
 
-// pytorch/pytorch #196678: NaN dQ when seqlen_kv % 128 == 64 and LSE < −88.7: the padded tail of a key tile scored 0
-// instead of −inf, and exp(0 − LSE) overflows.
+// pytorch/pytorch #196678: NaN dQ when seqlen_kv % 128 == 64 and LSE < −88.7: the padded tail of a
+// key tile scored 0 instead of −inf, and exp(0 − LSE) overflows.
 TEST_P(CpuPeers, PaddedTailScoresZero_LseBelowMinus88) {
   for (const int64_t kv : {64, 63, 65, 192, 193, 577}) {
     Config c = config();
@@ -78,8 +79,9 @@ TEST_P(CpuPeers, WindowedRaggedBackward_IsDeterministic) {
     EXPECT_TRUE(kit::output_bits(c, kit::make_context(threads).get()) == first);
 }
 
-// flash_api.cpp and VARLEN_PREPROCESS_TILE_BUG: allocation and kernel disagreed on the tile, so ragged tails were
-// written beyond the buffers. output_bits guards the workspace, the check guards the tensors.
+// flash_api.cpp and VARLEN_PREPROCESS_TILE_BUG: allocation and kernel disagreed on the tile, so
+// ragged tails were written beyond the buffers. output_bits guards the workspace, the check guards
+// the tensors.
 TEST_P(CpuPeers, TileSizesOfHostAndKernel_Agree) {
   for (const int64_t tail : {1, 5, 7, 63, 65, 143, 145, 191, 193}) {
     Config c = config();
@@ -91,8 +93,8 @@ TEST_P(CpuPeers, TileSizesOfHostAndKernel_Agree) {
   }
 }
 
-// #2063: a workspace was freed while in use, hidden by a caching allocator. The context keeps one workspace for
-// fa3_forward and fa3_backward: it must serve problems that grow and shrink.
+// #2063: a workspace was freed while in use, hidden by a caching allocator. The context keeps one
+// workspace for fa3_forward and fa3_backward: it must serve problems that grow and shrink.
 TEST_P(CpuPeers, KeptWorkspace_ServesChangingSizes) {
   const kit::Context context = kit::make_context();
   for (const int64_t n : {10, 600, 3, 900, 64, 900}) {
@@ -104,7 +106,8 @@ TEST_P(CpuPeers, KeptWorkspace_ServesChangingSizes) {
   }
 }
 
-// #2388: strides of LSE were hard-coded. Padded puts unused elements between its rows, dense and packed.
+// #2388: strides of LSE were hard-coded. Padded puts unused elements between its rows, dense and
+// packed.
 TEST_P(CpuPeers, LseStrides_AreHonoured) {
   Config c = config();
   c.layout = verify::Layout::kPadded;
@@ -146,7 +149,8 @@ TEST_P(CpuPeers, OnePlanAndWorkspace_RunAgainAndAgain) {
   }
 }
 
-// #2611: the stride of dO was taken from another tensor. Here q, o and dO all lie differently in memory.
+// #2611: the stride of dO was taken from another tensor. Here q, o and dO all lie differently in
+// memory.
 TEST_P(CpuPeers, DoutStrides_AreItsOwn) {
   Config c = config();
   c.batch = 2;

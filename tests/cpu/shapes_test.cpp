@@ -11,8 +11,8 @@ using verify::Layout;
 
 constexpr int32_t kTypes[] = {FA3_F32, FA3_F16, FA3_BF16};
 
-// Lengths around the tiles of the kernels: 6 rows, 16 lanes, 64 keys of a panel, 192 and 144 queries, 512 and 576
-// keys of a block.
+// Lengths around the tiles of the kernels: 6 rows, 16 lanes, 64 keys of a panel, 192 and 144
+// queries, 512 and 576 keys of a block.
 constexpr int64_t kEdges[] = {1, 2, 5, 6, 7, 15, 16, 17, 63, 64, 65, 143, 144, 145, 191, 192, 193};
 constexpr int64_t kLongEdges[] = {511, 512, 513, 575, 576, 577};
 

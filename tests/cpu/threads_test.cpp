@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// threads_test.cpp — the parallel_for hook with a pool of std::threads, concurrent runs and cancellation.
+// threads_test.cpp — the parallel_for hook with a pool of std::threads, concurrent runs and
+// cancellation.
 //
-// Built under TSan as well. Nothing of it is suppressed: the hook keeps oneTBB, which is not instrumented, out of it.
+// Built under TSan as well. Nothing of it is suppressed: the hook keeps oneTBB, which is not
+// instrumented, out of it.
 #include <atomic>
 #include <thread>
 #include <vector>
@@ -15,7 +17,8 @@ namespace {
 
 using verify::Config;
 
-// Several tasks of every kind: blocks of heads, splits of a decode, chunks of keys that add to one dQ.
+// Several tasks of every kind: blocks of heads, splits of a decode, chunks of keys that add to one
+// dQ.
 std::vector<Config> problems() {
   Config blocks;
   blocks.dtype = FA3_BF16;
@@ -146,7 +149,8 @@ TEST(CpuThreads, OneContextOnManyThreads_CallsDoNotMeet) {
 
 // ---- Progress and cancellation ---------------------------------------------------------------
 
-// Counts reports; cancels at the one of number `stop`. Calls must not overlap, so plain members will do (TSan sees).
+// Counts reports; cancels at the one of number `stop`. Calls must not overlap, so plain members
+// will do (TSan sees).
 struct Watch {
   int64_t stop = -1;
   int64_t reports = 0, last_done = 0, total = 0;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // capi_fuzz.cpp — arguments of the C interface: a small valid problem, then a few fields spoilt.
 //
-// What must hold for every input: no sanitizer finds anything; a refusal has a message and leaves the outputs as they
-// were; what is accepted and small is computed right, by the judgement of tools/verify; planning never touches data.
+// What must hold for every input: no sanitizer finds anything; a refusal has a message and leaves
+// the outputs as they were; what is accepted and small is computed right, by the judgement of
+// tools/verify; planning never touches data.
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <algorithm>
@@ -183,7 +184,8 @@ void spoil(FuzzedDataProvider& in, Args& args) {
 
 // ---- Running ---------------------------------------------------------------------------------
 
-// May a run touch it? Elements inside the arena that its data points into, and few enough to compute.
+// May a run touch it? Elements inside the arena that its data points into, and few enough to
+// compute.
 bool touchable(const fa3_tensor& t, const std::vector<std::vector<std::byte>>& arenas) {
   if (t.rank <= 0 || t.rank > FA3_MAX_RANK || t.data == nullptr) return true;  // refused or absent
   if (t.dtype < FA3_F32 || t.dtype > FA3_I32) return true;                     // refused
@@ -322,7 +324,8 @@ void run(FuzzedDataProvider& in, Args args, const std::vector<std::vector<std::b
   if (judged && size == sizeof args && tame(args)) judge(args);
 }
 
-// Moves a tensor into an arena of its own, so that its view may be stretched. Tensors that share memory keep to it.
+// Moves a tensor into an arena of its own, so that its view may be stretched. Tensors that share
+// memory keep to it.
 class Mover {
  public:
   explicit Mover(std::vector<std::vector<std::byte>>* arenas) : arenas_(arenas) {}

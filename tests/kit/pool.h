@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// pool.h — a pool of std::threads for the parallel_for hook: everything in it is instrumented under TSan.
+// pool.h — a pool of std::threads for the parallel_for hook: everything in it is instrumented under
+// TSan.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +15,8 @@
 
 namespace fa3::kit {
 
-// Runs the bodies of any number of concurrent calls on `threads` workers; 0: on the calling thread alone.
+// Runs the bodies of any number of concurrent calls on `threads` workers; 0: on the calling thread
+// alone.
 class Pool {
  public:
   explicit Pool(int threads) {

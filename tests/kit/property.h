@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// property.h — random attention problems for RapidCheck, and properties with a bounded number of cases.
+// property.h — random attention problems for RapidCheck, and properties with a bounded number of
+// cases.
 //
-// The seed is FA3_TEST_SEED, else 1: runs repeat. A failure prints its smallest case as a replay command.
+// The seed is FA3_TEST_SEED, else 1: runs repeat. A failure prints its smallest case as a replay
+// command.
 #pragma once
 
 #include <gtest/gtest.h>

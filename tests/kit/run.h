@@ -15,8 +15,8 @@ struct OutputBits {
   bool operator==(const OutputBits&) const = default;
 };
 
-// Plans and runs one operation with a workspace of exactly the bytes asked for, filled with `garbage`, behind which
-// guard bytes must survive.
+// Plans and runs one operation with a workspace of exactly the bytes asked for, filled with
+// `garbage`, behind which guard bytes must survive.
 template <class Args>
 fa3_status run_planned(fa3_context* context, const Args& args, std::byte garbage) {
   constexpr size_t kGuard = 256;

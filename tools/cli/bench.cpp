@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // bench.cpp — `fa3 bench`: how fast a backend is, on one problem or on a file of named ones.
 #include <algorithm>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "cases.h"
 #include "commands.h"
 #include "error.h"
 #include "output.h"
@@ -28,70 +28,9 @@ struct BenchOptions {
   bool no_verify = false;
 };
 
-struct Case {
-  std::string name;
-  verify::Config config;  // backward: only the backward is timed
-};
-
 struct Times {
   double median_s = 0, p10_s = 0, p90_s = 0;
 };
-
-// ---- Cases ----
-
-template <class T>
-void read(const Json& j, const char* key, T& value) {
-  if (j.contains(key)) value = j.at(key).get<T>();
-}
-
-Case parse_case(const Json& j) {
-  Case c{j.at("name").get<std::string>(), {}};
-  verify::Config& x = c.config;
-  x.backward = j.value("op", "forward") == "backward";
-  x.dtype = dtype_value(j.at("dtype").get<std::string>());
-  read(j, "varlen_q", x.varlen_q);
-  read(j, "varlen_kv", x.varlen_kv);
-  x.batch = std::max(std::ssize(x.varlen_q), std::ssize(x.varlen_kv));
-  read(j, "batch", x.batch);
-  read(j, "heads_q", x.heads_q);
-  x.heads_kv = x.heads_q;
-  read(j, "heads_kv", x.heads_kv);
-  read(j, "seqlen_q", x.seqlen_q);
-  x.seqlen_kv = x.seqlen_q;
-  read(j, "seqlen_kv", x.seqlen_kv);
-  read(j, "head_dim_qk", x.head_dim_qk);
-  x.head_dim_v = x.head_dim_qk;
-  read(j, "head_dim_v", x.head_dim_v);
-  read(j, "softmax_scale", x.softmax_scale);
-  read(j, "softcap", x.softcap);
-  const std::string mask = j.value("mask", "full");
-  if (mask != "full" && mask != "causal" && mask != "window")
-    fail(kBadInput, "mask '{}', need full, causal or window", mask);
-  if (mask == "causal") x.mask = FA3_MASK_CAUSAL;
-  if (mask == "window") {
-    x.mask = FA3_MASK_WINDOW;
-    read(j, "left", x.left);
-    read(j, "right", x.right);
-  }
-  if (const std::string why = verify::contradiction(x); !why.empty()) fail(kBadInput, "{}", why);
-  return c;
-}
-
-void read_cases(const std::string& path, std::vector<Case>& cases) {
-  std::ifstream file(path);
-  if (!file) fail(kBadInput, "--cases: {}: cannot be read; name a JSON file of cases", path);
-  size_t index = 0;
-  try {
-    for (const Json& j : Json::parse(file)) {
-      cases.push_back(parse_case(j));
-      ++index;
-    }
-  } catch (const Json::exception& e) {
-    fail(kBadInput, "--cases: {}: case {}: {}", path, index, e.what());
-  } catch (const CliError& e) {
-    fail(kBadInput, "--cases: {}: case {}: {}", path, index, e.what());
-  }
-}
 
 std::vector<Case> collect_cases(const BenchOptions& o) {
   std::vector<Case> cases;
@@ -239,30 +178,17 @@ int bench(const BenchOptions& o) {
 
 }  // namespace
 
-Action add_bench(CLI::App& app) {
+Action add_bench(Parser& parser) {
   auto o = std::make_shared<BenchOptions>();
-  add_problem_options(app, o->problem);
-  app.add_option("--cases", o->cases,
-                 "JSON file: an array of named problems, instead of the options above; repeatable")
-      ->type_name("FILE.json")
-      ->expected(1)
-      ->take_all()
-      ->group("Measurement");
-  app.add_option("--only", o->only, "Only cases with this text in their name")
-      ->type_name("TEXT")
-      ->group("Measurement");
-  app.add_option("--warmup", o->warmup, "Runs before the measured ones")
-      ->type_name("N")
-      ->check(whole_number(0))
-      ->capture_default_str()
-      ->group("Measurement");
-  app.add_option("--repetitions", o->repetitions, "Measured runs")
-      ->type_name("N")
-      ->check(whole_number(1))
-      ->capture_default_str()
-      ->group("Measurement");
-  app.add_flag("--no-verify", o->no_verify, "Measure without the check")->group("Measurement");
-  add_session_options(app, o->session);
+  add_problem_options(parser, o->problem);
+  parser.group("Measurement");
+  parser.texts("--cases", o->cases, "FILE.json",
+               "JSON file: an array of named problems, instead of the options above; repeatable");
+  parser.text("--only", o->only, "TEXT", "Only cases with this text in their name");
+  parser.whole("--warmup", o->warmup, "Runs before the measured ones");
+  parser.whole("--repetitions", o->repetitions, "Measured runs", 1);
+  parser.flag("--no-verify", o->no_verify, "Measure without the check");
+  add_session_options(parser, o->session);
   return [o] { return bench(*o); };
 }
 

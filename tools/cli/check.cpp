@@ -31,7 +31,7 @@ struct CheckOptions {
   std::string seqused_q, seqused_kv;
   bool no_lse = false, dlse = false;
   double magnitude = 1;
-  uint64_t seed = 0;
+  int64_t seed = 0;
   std::string expect;
   double tolerance = 0;  // 0 = by the output's type
 };
@@ -112,7 +112,7 @@ verify::Config generated_config(const CheckOptions& o) {
   c.dlse = o.dlse;
   c.magnitude = o.magnitude;
   if (!o.layout.empty()) c.layout = layout_value(o.layout);
-  c.seed = o.seed;
+  c.seed = static_cast<uint64_t>(o.seed);
   if (const std::string why = verify::contradiction(c); !why.empty())
     fail(kUsage, "the options contradict each other: {}", why);
   return c;
@@ -198,65 +198,51 @@ int check(const CheckOptions& o) {
 }
 
 // Options that describe a generated problem mean nothing for a file, and the other way round.
-void check_usage(const CLI::App& app, bool with_file) {
-  for (const CLI::Option* option : app.get_options()) {
-    if (option->count() == 0) continue;
-    const std::string& group = option->get_group();
-    if (with_file && (group == kSizeGroup || group == kGeneratedGroup))
-      fail(kUsage, "{}: is for generated problems; leave it or the file out", option->get_name());
-    if (!with_file && (group == kTensorGroup || group == kFileGroup))
-      fail(kUsage, "{}: is for files; name a file or leave it out", option->get_name());
-  }
+void check_usage(const Parser& parser, bool with_file) {
+  for (const char* group : {kSizeGroup, kGeneratedGroup})
+    if (const std::string name = parser.given(group); with_file && !name.empty())
+      fail(kUsage, "{}: is for generated problems; leave it or the file out", name);
+  for (const char* group : {kTensorGroup, kFileGroup})
+    if (const std::string name = parser.given(group); !with_file && !name.empty())
+      fail(kUsage, "{}: is for files; name a file or leave it out", name);
 }
 
-void add_generated_options(CLI::App& app, CheckOptions& o) {
-  const auto add = [&app](const char* name, auto& value, const char* type, const char* text) {
-    return app.add_option(name, value, text)->type_name(type)->group(kGeneratedGroup);
-  };
-  add("--seed", o.seed, "N", "Seed of the tensors' values")
-      ->check(whole_number(0))
-      ->capture_default_str();
-  add("--magnitude", o.magnitude, "X",
-      "Standard deviation of q (of k, v, do it is 1); large: one key takes nearly all weight")
-      ->check(real_number())
-      ->capture_default_str();
-  const char* spare = "Unused packed rows after the last sequence";
-  add("--spare-q", o.spare_q, "N", spare)->check(whole_number(0))->capture_default_str();
-  add("--spare-kv", o.spare_kv, "N", spare)->check(whole_number(0))->capture_default_str();
-  add("--seqused-q", o.seqused_q, "N,N,...", "Queries that count, per sequence [all]");
-  add("--seqused-kv", o.seqused_kv, "N,N,...", "Keys that count, per sequence [all]");
-  app.add_flag("--no-lse", o.no_lse, "Forward without LSE")->group(kGeneratedGroup);
-  app.add_flag("--dlse", o.dlse, "Backward with a gradient of LSE")->group(kGeneratedGroup);
+void add_generated_options(Parser& parser, CheckOptions& o) {
+  parser.group(kGeneratedGroup);
+  parser.whole("--seed", o.seed, "Seed of the tensors' values");
+  parser.real(
+      "--magnitude", o.magnitude,
+      "Standard deviation of q (of k, v, do it is 1); large: one key takes nearly all weight");
+  parser.whole("--spare-q", o.spare_q, "Unused packed rows after the last sequence");
+  parser.whole("--spare-kv", o.spare_kv, "The same for keys");
+  parser.text("--seqused-q", o.seqused_q, "N,N,...", "Queries that count, per sequence [all]");
+  parser.text("--seqused-kv", o.seqused_kv, "N,N,...", "Keys that count, per sequence [all]");
+  parser.flag("--no-lse", o.no_lse, "Forward without LSE");
+  parser.flag("--dlse", o.dlse, "Backward with a gradient of LSE");
 }
 
 }  // namespace
 
-Action add_check(CLI::App& app) {
+Action add_check(Parser& parser) {
   auto o = std::make_shared<CheckOptions>();
-  app.add_option("input", o->file.path,
-                 "Safetensors file with the tensors q, k, v [a generated problem]")
-      ->type_name("IN.safetensors");
-  add_problem_options(app, o->problem);
-  add_generated_options(app, *o);
-  app.add_option("--expect", o->expect, "Compare o with this tensor of the file too")
-      ->type_name("NAME")
-      ->group(kFileGroup);
-  app.add_option("--tolerance", o->tolerance,
-                 "Largest difference from --expect, relative to its largest element "
-                 "[1e-5 for f32, 2^-9 for f16, 2^-6 for bf16]")
-      ->type_name("X")
-      ->check(real_number())
-      ->group(kFileGroup);
-  app.add_option("--layout", o->layout,
-                 "Order in memory. Of a file's rank-4 tensors: bshd, bhsd [bshd]. Of a generated "
-                 "problem: dense, "
-                 "heads_first, seq_first, padded, interleaved (packed QKV), broadcast [dense]")
-      ->type_name("NAME")
-      ->group("Attention");
-  add_tensor_options(app, o->file);
-  add_session_options(app, o->session);
-  return [o, &app] {
-    check_usage(app, !o->file.path.empty());
+  parser.text("input", o->file.path, "IN.safetensors",
+              "File with the tensors q, k, v [a problem is generated]");
+  add_problem_options(parser, o->problem);
+  parser.group("Attention");
+  parser.text("--layout", o->layout, "NAME",
+              "Order in memory. Of a file's rank-4 tensors: bshd, bhsd [bshd]. Of a generated "
+              "problem: dense, heads_first, seq_first, padded, interleaved (packed QKV), broadcast "
+              "[dense]");
+  add_generated_options(parser, *o);
+  add_tensor_options(parser, o->file);
+  parser.group(kFileGroup);
+  parser.text("--expect", o->expect, "NAME", "Compare o with this tensor of the file too");
+  parser.real("--tolerance", o->tolerance,
+              "Largest difference from --expect, relative to its largest element; 0 = 1e-5 for "
+              "f32, 2^-9 for f16, 2^-6 for bf16");
+  add_session_options(parser, o->session);
+  return [o, parser] {
+    check_usage(parser, !o->file.path.empty());
     return check(*o);
   };
 }

@@ -53,7 +53,7 @@ Expectation compare_expected(const fa3_tensor& ours, const fa3_tensor& expected,
       const double want = verify::get(expected, at), error = std::abs(verify::get(ours, at) - want);
       largest = std::max(largest, std::abs(want));
       sum += error * error;
-      if (!(error <= worst)) {  // also NaN
+      if (error > worst || (std::isnan(error) && !std::isnan(worst))) {  // the first NaN stays
         worst = e.max_err = error;
         e.where = index_text(at, ours.rank);
       }

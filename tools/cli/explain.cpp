@@ -34,10 +34,10 @@ int explain(const ExplainOptions& o) {
 
 }  // namespace
 
-Action add_explain(CLI::App& app) {
+Action add_explain(Parser& parser) {
   auto o = std::make_shared<ExplainOptions>();
-  add_problem_options(app, o->problem);
-  add_session_options(app, o->session);
+  add_problem_options(parser, o->problem);
+  add_session_options(parser, o->session);
   return [o] { return explain(*o); };
 }
 

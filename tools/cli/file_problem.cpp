@@ -70,64 +70,46 @@ void allocate_outputs(const FileOptions& options, bool backward, FileProblem& p)
 
 }  // namespace
 
-void add_type_options(CLI::App& app, FileOptions& o) {
-  const auto type = [&app](const char* option, std::string& value, const char* text,
-                           const std::vector<std::string>& names) {
-    app.add_option(option, value, text)
-        ->type_name("TYPE")
-        ->check(one_of(names))
-        ->capture_default_str()
-        ->group("Input");
-  };
-  type("--dtype", o.dtype,
-       "Type to cast q, k, v (and do) to on load: file (none), f32, f16, bf16; F64 needs a cast",
-       {"file", "f32", "f16", "bf16"});
-  type("--out-dtype", o.out_dtype, "Type of o: input (that of q), f32", {"input", "f32"});
-  type("--grad-dtype", o.grad_dtype, "Type of dq, dk, dv: input (that of q), f32",
-       {"input", "f32"});
+void add_type_options(Parser& parser, FileOptions& o) {
+  parser.group("Input");
+  parser.text(
+      "--dtype", o.dtype, "TYPE",
+      "Type to cast q, k, v (and do) to on load: file (none), f32, f16, bf16; F64 needs a cast",
+      {"file", "f32", "f16", "bf16"});
+  parser.text("--out-dtype", o.out_dtype, "TYPE", "Type of o: input (that of q), f32",
+              {"input", "f32"});
+  parser.text("--grad-dtype", o.grad_dtype, "TYPE", "Type of dq, dk, dv: input (that of q), f32",
+              {"input", "f32"});
 }
 
-void add_layout_option(CLI::App& app, FileOptions& o) {
-  app.add_option(
-         "--layout", o.layout,
-         "Order of rank-4 tensors, read and written: bshd (batch, seqlen, heads, head_dim) or "
-         "bhsd (batch, heads, seqlen, head_dim); taken by strides, not copied")
-      ->type_name("NAME")
-      ->check(one_of({"bshd", "bhsd"}))
-      ->capture_default_str()
-      ->group("Input");
+void add_layout_option(Parser& parser, FileOptions& o) {
+  parser.text("--layout", o.layout, "NAME",
+              "Order of rank-4 tensors, read and written: bshd (batch, seqlen, heads, head_dim) or "
+              "bhsd (batch, heads, seqlen, head_dim); taken by strides, not copied",
+              {"bshd", "bhsd"});
 }
 
-void add_tensor_options(CLI::App& app, FileOptions& o) {
-  const auto name = [&app](const char* option, auto& value, const char* text) {
-    return app.add_option(option, value, text)->type_name("NAME")->group(kTensorGroup);
+void add_tensor_options(Parser& parser, FileOptions& o) {
+  parser.group(kTensorGroup);
+  const auto name = [&](const char* option, auto& value, const char* help) {
+    parser.text(option, value, "NAME", help);
   };
-  name("--q-name", o.q, "Queries")->capture_default_str();
-  name("--k-name", o.k, "Keys")->capture_default_str();
-  name("--v-name", o.v, "Values")->capture_default_str();
-  name("--do-name", o.dout, "Gradient of o, for --backward")->capture_default_str();
+  name("--q-name", o.q, "Queries");
+  name("--k-name", o.k, "Keys");
+  name("--v-name", o.v, "Values");
+  name("--do-name", o.dout, "Gradient of o, for --backward");
   name("--dlse-name", o.dlse, "Gradient of lse, for --backward [dlse if in the file]; \"\" = none");
   name("--cu-seqlens-q-name", o.cu_seqlens_q,
        "First row of each packed query sequence and the end, I32 (batch + 1) [cu_seqlens_q if in "
-       "the "
-       "file]; \"\" = none");
+       "the file]; \"\" = none");
   name("--cu-seqlens-kv-name", o.cu_seqlens_kv, "The same for keys [cu_seqlens_kv if in the file]");
   name("--seqused-q-name", o.seqused_q,
        "Queries that count per sequence, I32 (batch) [seqused_q if in the file]; \"\" = none");
   name("--seqused-kv-name", o.seqused_kv, "The same for keys [seqused_kv if in the file]");
-  app.add_option("--max-seqlen-q", o.max_seqlen_q,
-                 "Upper bound of the lengths of packed query sequences, in tokens; 0 = all tokens")
-      ->type_name("N")
-      ->check(whole_number(0))
-      ->capture_default_str()
-      ->group(kTensorGroup);
-  app.add_option("--max-seqlen-kv", o.max_seqlen_kv, "The same for keys")
-      ->type_name("N")
-      ->check(whole_number(0))
-      ->capture_default_str()
-      ->group(kTensorGroup);
-  app.add_flag("--mmap", o.mmap, "Map the file instead of reading it; it must not change meanwhile")
-      ->group(kTensorGroup);
+  parser.whole("--max-seqlen-q", o.max_seqlen_q,
+               "Upper bound of the lengths of packed query sequences, in tokens; 0 = all tokens");
+  parser.whole("--max-seqlen-kv", o.max_seqlen_kv, "The same for keys");
+  parser.flag("--mmap", o.mmap, "Map the file instead of reading it; it must not change meanwhile");
 }
 
 fa3_forward_args FileProblem::forward_args() const { return common_args<fa3_forward_args>(*this); }

@@ -2,7 +2,6 @@
 // file_problem.h — an attention call on the tensors of a file: options, inputs, outputs.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,10 +27,10 @@ struct FileOptions {
   bool mmap = false;
 };
 
-void add_type_options(CLI::App& app, FileOptions& options);    // --dtype, --out-dtype, --grad-dtype
-void add_layout_option(CLI::App& app, FileOptions& options);   // --layout
-void add_tensor_options(CLI::App& app, FileOptions& options);  // names, bounds, --mmap
-inline constexpr const char* kTensorGroup = "Tensors";         // of add_tensor_options
+void add_type_options(Parser& parser, FileOptions& options);   // --dtype, --out-dtype, --grad-dtype
+void add_layout_option(Parser& parser, FileOptions& options);  // --layout
+void add_tensor_options(Parser& parser, FileOptions& options);  // names, bounds, --mmap
+inline constexpr const char* kTensorGroup = "Tensors";          // of add_tensor_options
 
 struct FileProblem {
   HostTensor q, k, v, dout, dlse;

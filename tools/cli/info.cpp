@@ -14,10 +14,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct InfoOptions {
-  bool json = false;
-};
-
 Json collect() {
   const Session session("auto", 0, false);
   const fa3_device_info device = session.device();
@@ -84,12 +80,12 @@ std::string to_text(const Json& j) {
 
 }  // namespace
 
-Action add_info(CLI::App& app) {
-  auto options = std::make_shared<InfoOptions>();
-  app.add_flag("--json", options->json, "Print one JSON object instead of text");
-  return [options]() -> int {
+Action add_info(Parser& parser) {
+  auto json = std::make_shared<bool>(false);
+  parser.flag("--json", *json, "Print one JSON object instead of text");
+  return [json]() -> int {
     const Json j = collect();
-    print(options->json ? j.dump(2) + "\n" : to_text(j));
+    print(*json ? j.dump(2) + "\n" : to_text(j));
     return kDone;
   };
 }

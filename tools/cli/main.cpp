@@ -2,6 +2,7 @@
 // main.cpp — the command `fa3`: picks the subcommand, turns every failure into a line and a code.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdio>
 #include <iterator>
 #include <new>
 #include <sstream>
@@ -27,7 +28,7 @@ constexpr const char* kFooter =
 struct Command {
   const char* name;
   const char* description;  // its first line is the summary
-  Action (*add)(CLI::App&);
+  Action (*add)(Parser&);
 };
 
 constexpr Command kCommands[] = {
@@ -68,7 +69,8 @@ ExitCode code_of(tools::TensorFileError::Kind kind) {
 }
 
 int report(const std::string& who, ExitCode code, const std::string& message) {
-  fmt::print(stderr, "{}: {}\n", who, message);
+  const std::string line = fmt::format("{}: {}\n", who, message);
+  std::fputs(line.c_str(), stderr);  // a stderr that cannot be written is no further failure
   return code;
 }
 
@@ -121,7 +123,8 @@ int run_command(int argc, char** argv) {
   for (const Command& c : kCommands) {
     CLI::App* sub = app.add_subcommand(c.name, c.description);
     sub->footer(kFooter);
-    actions.emplace_back(sub, c.add(*sub));
+    Parser parser(*sub);
+    actions.emplace_back(sub, c.add(parser));
   }
   if (argc < 2)
     return report("fa3", kUsage,

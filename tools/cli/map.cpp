@@ -94,7 +94,7 @@ class Scores {
   std::vector<float> row_;
 };
 
-std::vector<std::string> legend(const HeatMap& m, int64_t sampled) {
+std::vector<std::string> legend(const HeatMap& m, int64_t sampled, bool masked) {
   std::vector<std::string> notes;
   if (m.queries_per_row == 1 && m.keys_per_column == 1) {
     notes.push_back("One cell is one query and one key.");
@@ -104,7 +104,8 @@ std::vector<std::string> legend(const HeatMap& m, int64_t sampled) {
         m.queries_per_row, m.keys_per_column,
         sampled < m.queries_per_row ? fmt::format(" ({} sampled)", sampled) : ""));
   }
-  notes.push_back("Colour: probability, logarithmic. Grey: hidden by the mask.");
+  notes.push_back(masked ? "Colour: probability, logarithmic. Grey: hidden by the mask."
+                         : "Colour: probability, logarithmic.");
   return notes;
 }
 
@@ -141,7 +142,7 @@ HeatMap attention_map(const fa3_forward_args& args, int64_t head, int64_t batch,
   m.title = fmt::format("Attention probabilities, head {} of {}, sequence {}, {}", head,
                         args.q.shape[args.q.rank - 2], batch,
                         mask_text({static_cast<fa3_mask>(args.mask), args.left, args.right}));
-  m.notes = legend(m, ceil_div(m.queries_per_row, step));
+  m.notes = legend(m, ceil_div(m.queries_per_row, step), args.mask != FA3_MASK_FULL);
   m.value.assign(static_cast<size_t>(m.rows) * m.columns, -1.0f);
 
   Scores scores(args, s, head, batch);

@@ -2,19 +2,14 @@
 // options.h — the options that several subcommands share, and how their text is checked.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "fa3/fa3.h"
+#include "parser.h"
 
 namespace fa3::cli {
-
-// Checks that run before the conversion, with one wording: `--batch: got 'x', need …`.
-CLI::Validator whole_number(int64_t least, int64_t most = INT64_MAX);
-CLI::Validator real_number();
-CLI::Validator one_of(std::vector<std::string> names);
 
 // "N,N,…" as integers. Throws CliError{kUsage} naming `option`.
 std::vector<int64_t> parse_integers(const char* option, const std::string& text);
@@ -22,11 +17,11 @@ std::vector<int64_t> parse_integers(const char* option, const std::string& text)
 // Who computes, and how the command speaks.
 struct SessionOptions {
   std::string backend = "auto";
-  int threads = 0;  // 0 = the library's default
+  int64_t threads = 0;  // 0 = the library's default
   bool json = false;
   bool quiet = false;
 };
-void add_session_options(CLI::App& app, SessionOptions& options);
+void add_session_options(Parser& parser, SessionOptions& options);
 
 // The mask and the scalars of a call.
 struct ScoreOptions {
@@ -35,7 +30,7 @@ struct ScoreOptions {
   double softmax_scale = 0;  // 0 = 1/√head_dim
   double softcap = 0;        // 0 = off
 };
-void add_score_options(CLI::App& app, ScoreOptions& options);
+void add_score_options(Parser& parser, ScoreOptions& options);
 
 struct Mask {
   fa3_mask kind = FA3_MASK_FULL;

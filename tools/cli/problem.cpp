@@ -98,34 +98,28 @@ std::string pair_text(const std::vector<int64_t>& varlen, int64_t seqlen) {
 
 }  // namespace
 
-void add_problem_options(CLI::App& app, ProblemOptions& o) {
-  const auto add = [&app](const char* name, auto& value, const char* type, const char* text) {
-    return app.add_option(name, value, text)->type_name(type);
-  };
-  add("--dtype", o.dtype, "TYPE", "Element type of q, k, v: f32, f16, bf16 [f32]")
-      ->check(one_of({"f32", "f16", "bf16"}))
-      ->group("Attention");
-  add("--out-dtype", o.out_dtype, "TYPE",
-      "Element type of o and the gradients: input (that of q), f32")
-      ->check(one_of({"input", "f32", "f16", "bf16"}))
-      ->capture_default_str()
-      ->group("Attention");
-  app.add_flag("--backward", o.backward, "The gradients of q, k, v too")->group("Attention");
-  add_score_options(app, o.score);
-  const auto size = [&](const char* name, auto& value, const char* text) {
-    return add(name, value, "N", text)->check(whole_number(0))->group(kSizeGroup);
-  };
-  size("--batch", o.batch, "Sequences [2; with --varlen-* their number]");
-  size("--heads-q", o.heads_q, "Query heads, a multiple of --heads-kv")->capture_default_str();
-  size("--heads-kv", o.heads_kv, "Key and value heads [that of --heads-q]");
-  size("--seqlen-q", o.seqlen_q, "Queries per sequence, in tokens")->capture_default_str();
-  size("--seqlen-kv", o.seqlen_kv, "Keys per sequence, in tokens [that of --seqlen-q]");
-  size("--head-dim", o.head_dim, "Elements per head of q and k, 1 to 512")->capture_default_str();
-  size("--head-dim-v", o.head_dim_v, "Elements per head of v and o, 1 to 512 [that of --head-dim]");
-  add("--varlen-q", o.varlen_q, "N,N,...", "Packed queries: the length of each sequence, in tokens")
-      ->group(kSizeGroup);
-  add("--varlen-kv", o.varlen_kv, "N,N,...", "Packed keys: the length of each sequence, in tokens")
-      ->group(kSizeGroup);
+void add_problem_options(Parser& parser, ProblemOptions& o) {
+  parser.group("Attention");
+  parser.text("--dtype", o.dtype, "TYPE", "Element type of q, k, v: f32, f16, bf16 [f32]",
+              {"f32", "f16", "bf16"});
+  parser.text("--out-dtype", o.out_dtype, "TYPE",
+              "Element type of o and the gradients: input (that of q), f32",
+              {"input", "f32", "f16", "bf16"});
+  parser.flag("--backward", o.backward, "The gradients of q, k, v too");
+  add_score_options(parser, o.score);
+  parser.group(kSizeGroup);
+  parser.whole("--batch", o.batch, "Sequences [2; with --varlen-* their number]");
+  parser.whole("--heads-q", o.heads_q, "Query heads, a multiple of --heads-kv");
+  parser.whole("--heads-kv", o.heads_kv, "Key and value heads [that of --heads-q]");
+  parser.whole("--seqlen-q", o.seqlen_q, "Queries per sequence, in tokens");
+  parser.whole("--seqlen-kv", o.seqlen_kv, "Keys per sequence, in tokens [that of --seqlen-q]");
+  parser.whole("--head-dim", o.head_dim, "Elements per head of q and k, 1 to 512");
+  parser.whole("--head-dim-v", o.head_dim_v,
+               "Elements per head of v and o, 1 to 512 [that of --head-dim]");
+  parser.text("--varlen-q", o.varlen_q, "N,N,...",
+              "Packed queries: the length of each sequence, in tokens");
+  parser.text("--varlen-kv", o.varlen_kv, "N,N,...",
+              "Packed keys: the length of each sequence, in tokens");
 }
 
 verify::Config make_config(const ProblemOptions& o) {

@@ -2,7 +2,6 @@
 // problem.h — problems given by their sizes on the command line, for check, bench and explain.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -29,7 +28,7 @@ struct ProblemOptions {
   bool backward = false;
   ScoreOptions score;
 };
-void add_problem_options(CLI::App& app, ProblemOptions& options);
+void add_problem_options(Parser& parser, ProblemOptions& options);
 inline constexpr const char* kSizeGroup = "Sizes";  // of the options that give sizes
 
 // The problem that they describe. Throws CliError{kUsage} when they contradict each other.

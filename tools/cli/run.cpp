@@ -131,35 +131,23 @@ int run(const RunOptions& o) {
 
 }  // namespace
 
-Action add_run(CLI::App& app) {
+Action add_run(Parser& parser) {
   auto o = std::make_shared<RunOptions>();
-  app.add_option("input", o->file.path, "Safetensors file with the tensors q, k, v")
-      ->type_name("IN.safetensors")
-      ->required();
-  app.add_option("-o,--output", o->output,
-                 "Where to write o and lse (with --backward dq, dk, dv too); may be the input")
-      ->type_name("OUT.safetensors")
-      ->required();
-  app.add_flag("--backward", o->backward, "Compute the gradients too; needs the tensor do")
-      ->group("Attention");
-  add_score_options(app, o->score);
-  add_type_options(app, o->file);
-  add_layout_option(app, o->file);
-  add_tensor_options(app, o->file);
-  app.add_option("--map", o->map, "Draw the attention probabilities of one head as a PNG picture")
-      ->type_name("FILE.png")
-      ->group("Picture");
-  app.add_option("--head", o->head, "Query head to draw, from 0")
-      ->type_name("N")
-      ->check(whole_number(0))
-      ->capture_default_str()
-      ->group("Picture");
-  app.add_option("--batch", o->batch, "Sequence to draw, from 0")
-      ->type_name("N")
-      ->check(whole_number(0))
-      ->capture_default_str()
-      ->group("Picture");
-  add_session_options(app, o->session);
+  parser.required("input", o->file.path, "IN.safetensors", "File with the tensors q, k, v");
+  parser.required("-o,--output", o->output, "OUT.safetensors",
+                  "Where to write o and lse (with --backward dq, dk, dv too); may be the input");
+  parser.group("Attention");
+  parser.flag("--backward", o->backward, "Compute the gradients too; needs the tensor do");
+  add_score_options(parser, o->score);
+  add_type_options(parser, o->file);
+  add_layout_option(parser, o->file);
+  add_tensor_options(parser, o->file);
+  parser.group("Picture");
+  parser.text("--map", o->map, "FILE.png",
+              "Draw the attention probabilities of one head as a PNG picture");
+  parser.whole("--head", o->head, "Query head to draw, from 0");
+  parser.whole("--batch", o->batch, "Sequence to draw, from 0");
+  add_session_options(parser, o->session);
   return [o] { return run(*o); };
 }
 

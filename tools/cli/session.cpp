@@ -3,6 +3,7 @@
 #include "session.h"
 
 #include <chrono>
+#include <cstdio>
 #include <utility>
 
 #include "error.h"
@@ -25,7 +26,7 @@ Prepared with_workspace(fa3_plan* plan) {
 }
 
 void log_line(void*, fa3_log_level, const char* message) {
-  fmt::print(stderr, "fa3: {}\n", message);
+  std::fprintf(stderr, "fa3: %s\n", message);
 }
 
 }  // namespace
@@ -42,12 +43,12 @@ const char* backend_name(int32_t backend) {
   return "unknown";
 }
 
-Session::Session(const std::string& backend, int threads, bool show_progress)
+Session::Session(const std::string& backend, int64_t threads, bool show_progress)
     : progress_(show_progress) {
   fa3_context_options options = {};
   options.struct_size = sizeof options;
   options.backend = backend_value(backend);
-  options.num_threads = threads;
+  options.num_threads = static_cast<int32_t>(threads);
   options.progress = &Progress::callback;
   options.progress_user = &progress_;
   options.log = &log_line;

@@ -4,10 +4,8 @@
 
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "fa3/fa3.h"
-#include "options.h"
 #include "progress.h"
 
 namespace fa3::cli {
@@ -30,7 +28,7 @@ struct Prepared {
 class Session {
  public:
   // Throws CliError{kUnsupported} for a backend that is not offered here.
-  Session(const std::string& backend, int threads, bool show_progress);
+  Session(const std::string& backend, int64_t threads, bool show_progress);
 
   fa3_context* context() const { return context_.get(); }
   fa3_device_info device() const;

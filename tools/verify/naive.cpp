@@ -99,8 +99,8 @@ Dot dot(const float* a, const float* b, int64_t n) {
   return total;
 }
 
-// Sums of one or more rows while their terms are added. Squares in double: those of small terms would
-// be 0 in FP32.
+// Sums of one or more rows while their terms are added. Squares in double: those of small terms
+// would be 0 in FP32.
 struct Sums {
   Sums(int64_t rows, int64_t d) : d(d), value(rows * d), squares(rows * d) {}
 

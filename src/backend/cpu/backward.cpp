@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// backward.cpp — the tiled backward: FlashAttention-2's loop, a chunk of keys outside, blocks of queries inside.
+// backward.cpp — the tiled backward: FlashAttention-2's loop, a chunk of keys outside, blocks of
+// queries inside.
 //
-// A task is one chunk of one KV head. It holds K and V of the chunk and FP32 accumulators of dK and dV, and visits every
-// block of queries that sees it, of every head of the group. All block matrices are transposed (row = key), so that LSE
-// and δ lie along vectors and P, dS are operands as they are:
+// A task is one chunk of one KV head. It holds K and V of the chunk and FP32 accumulators of dK and
+// dV, and visits every block of queries that sees it, of every head of the group. All block
+// matrices are transposed (row = key), so that LSE and δ lie along vectors and P, dS are operands
+// as they are:
 //   Sᵀ = K·Qᵀ, dPᵀ = V·dOᵀ → P, dS;  dV += Pᵀ·dO, dK += dSᵀ·Q;  dQ += dS·K.
-// dQ is shared by the chunks of a head: they add to a block of it in the order of the chunks, waiting for their turn,
-// so the bits do not depend on the number of threads. Tasks are numbered chunk by chunk, hence the one waited for has
-// always begun.
+// dQ is shared by the chunks of a head: they add to a block of it in the order of the chunks,
+// waiting for their turn, so the bits do not depend on the number of threads. Tasks are numbered
+// chunk by chunk, hence the one waited for has always begun.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -79,7 +81,8 @@ struct Head {
   int64_t chunk_size() const { return balanced_tile(len.kv, run.cpu.tile_kv, kTileRows); }
 };
 
-// A block of queries of one head, packed, and whether all operands that contract over queries are finite.
+// A block of queries of one head, packed, and whether all operands that contract over queries are
+// finite.
 bool load_queries(const Head& head, int64_t h, IndexRange block, BackwardScratch& x) {
   const Backward& run = head.run;
   const Kernels& kernels = run.kernels;
@@ -110,7 +113,8 @@ bool load_queries(const Head& head, int64_t h, IndexRange block, BackwardScratch
   return finite_q && finite_dout;
 }
 
-// Which queries of the block each key of the chunk sees, and the other way round. False when none does.
+// Which queries of the block each key of the chunk sees, and the other way round. False when none
+// does.
 bool set_spans(const Head& head, IndexRange chunk, IndexRange block, BackwardScratch& x) {
   const int keys = static_cast<int>(chunk.size());
   const int queries = static_cast<int>(block.size());

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// bf16-inl.h — operands of BF16 pairs, for processors with a BF16 dot product (x86 AVX512-BF16). Packing as in
-// pack-inl.h with 32-bit units of two elements along the contraction. Include inside HWY_NAMESPACE of HWY_AVX3, once.
+// bf16-inl.h — operands of BF16 pairs, for processors with a BF16 dot product (x86 AVX512-BF16).
+// Packing as in pack-inl.h with 32-bit units of two elements along the contraction. Include inside
+// HWY_NAMESPACE of HWY_AVX3, once.
 //
-// dpbf16 takes subnormal inputs as 0 and flushes results: not bit-equal to widening, by design of the instruction.
+// dpbf16 takes subnormal inputs as 0 and flushes results: not bit-equal to widening, by design of
+// the instruction.
 
 // One row of cols BF16 → 2·width ≥ cols elements at dst, zero-filled; times ±1.
 HWY_ATTR HWY_INLINE void copy_bf16_row(const Bf16* src, int cols, uint16_t flip, float* dst,
@@ -81,7 +83,8 @@ inline HWY_ATTR float bf16_of(const float* units, int64_t i) {
   return to_float(Bf16{reinterpret_cast<const uint16_t*>(units)[i]});
 }
 
-// The exact form of gemm_depth where an element of a pair must not be touched: scalar, for blocks with NaN or Inf only.
+// The exact form of gemm_depth where an element of a pair must not be touched: scalar, for blocks
+// with NaN or Inf only.
 template <bool kColumnA>
 HWY_ATTR void gemm_depth_rows_bf16(int rows, int k, const float* a, int64_t lda, const float* b,
                                    int n, float* c, int64_t ldc, const Span* depth, bool first) {

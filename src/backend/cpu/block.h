@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// block.h — what the forward and the backward of the cpu backend share: addresses of rows, the score scale, and masks
-// as spans of a block.
+// block.h — what the forward and the backward of the cpu backend share: addresses of rows, the
+// score scale, and masks as spans of a block.
 #pragma once
 
 #include <algorithm>
@@ -15,14 +15,15 @@
 
 namespace fa3::cpu {
 
-// How raw scores Q·Kᵀ become exponents. Kernels want a positive scale, so a negative one moves into Q as sign −1.
+// How raw scores Q·Kᵀ become exponents. Kernels want a positive scale, so a negative one moves into
+// Q as sign −1.
 struct ScoreScale {
   float sign = 1;         // factor of Q
   double scale = 1;       // natural-log units per stored score (raw, or tanh(…) with softcap)
   float scale_log2e = 1;  // scale·log2(e)
   float softcap_in = 0;   // stored score = tanh(raw·softcap_in); 0 = raw
-  // From LSE to the exponents of the backward: not log2(e) but what scale_log2e, rounded, makes of it. A score near LSE
-  // meets the same rounding of the scale as LSE does then, and it cancels.
+  // From LSE to the exponents of the backward: not log2(e) but what scale_log2e, rounded, makes of
+  // it. A score near LSE meets the same rounding of the scale as LSE does then, and it cancels.
   double lse_log2 = 1;
 
   explicit ScoreScale(const Problem& p)
@@ -61,8 +62,8 @@ inline Span local_span(IndexRange visible, IndexRange tile) {
   return {static_cast<int32_t>(seen.lo - tile.lo), static_cast<int32_t>(seen.hi - tile.lo)};
 }
 
-// Union per tile of kTileRows rows (rows is a multiple of it), rounded out to multiples of `unit`. False when all are
-// empty.
+// Union per tile of kTileRows rows (rows is a multiple of it), rounded out to multiples of `unit`.
+// False when all are empty.
 inline bool join_spans(const Span* row, int rows, int unit, Span* tile) {
   bool any = false;
   for (int r = 0; r < rows; r += kTileRows) {

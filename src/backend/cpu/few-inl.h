@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// few-inl.h — the two GEMMs for a handful of query rows (decode), per instruction set. K and V are read once, in place:
-// packing them would cost more than multiplying. Bound by memory, so the reductions are simple. Guarded the Highway way.
+// few-inl.h — the two GEMMs for a handful of query rows (decode), per instruction set. K and V are
+// read once, in place: packing them would cost more than multiplying. Bound by memory, so the
+// reductions are simple. Guarded the Highway way.
 #if defined(FA3_BACKEND_CPU_FEW_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FA3_BACKEND_CPU_FEW_INL_H_
 #undef FA3_BACKEND_CPU_FEW_INL_H_
 #else
 #define FA3_BACKEND_CPU_FEW_INL_H_
 #endif
+
+#include <hwy/cache_control.h>
 
 #include "backend/cpu/pack-inl.h"
 
@@ -22,6 +25,13 @@ HWY_ATTR void with_rows(int rows, F&& f) {
   f(std::integral_constant<int, 6>());
 }
 
+// Rows often lie a page apart, where hardware prefetchers do not follow: ask for one early.
+inline constexpr int kPrefetchRows = 16;
+template <class T>
+HWY_ATTR HWY_INLINE void prefetch(const T* row, int cols) {
+  for (int i = 0; i < cols; i += 64 / static_cast<int>(sizeof(T))) hwy::Prefetch(row + i);
+}
+
 // c(m, j) = Σ a(m, i)·b(j, i): vectors along the head dimension, one key at a time.
 template <int MR, class T>
 HWY_ATTR void dot_keys(const float* a, int64_t lda, const T* b, const Rows& keys, float* c,
@@ -30,6 +40,7 @@ HWY_ATTR void dot_keys(const float* a, int64_t lda, const T* b, const Rows& keys
   const int whole = keys.cols / kLanes * kLanes;
   for (int j = 0; j < keys.rows; ++j) {
     const T* key = b + j * keys.stride;
+    if (j + kPrefetchRows < keys.rows) prefetch(key + kPrefetchRows * keys.stride, keys.cols);
     VF sum[MR];
     for (int m = 0; m < MR; ++m) sum[m] = hn::Zero(d);
     for (int i = 0; i < whole; i += kLanes) {
@@ -44,7 +55,8 @@ HWY_ATTR void dot_keys(const float* a, int64_t lda, const T* b, const Rows& keys
   }
 }
 
-// c(m, :) += Σ a(m, j)·b(j, :) over the columns from `first`, NV vectors of them; `cols` of the last are there.
+// c(m, :) += Σ a(m, j)·b(j, :) over the columns from `first`, NV vectors of them; `cols` of the
+// last are there.
 template <int MR, int NV, class T>
 HWY_ATTR void add_values(const float* a, int64_t lda, const T* b, const Rows& values, int first,
                          int cols, float* c, int64_t ldc) {
@@ -54,6 +66,8 @@ HWY_ATTR void add_values(const float* a, int64_t lda, const T* b, const Rows& va
     for (int n = 0; n < NV; ++n) acc[m][n] = hn::Zero(d);
   for (int j = 0; j < values.rows; ++j) {
     const T* value = b + j * values.stride + first;
+    if (j + kPrefetchRows < values.rows)
+      prefetch(value + kPrefetchRows * values.stride, (NV - 1) * kLanes + cols);
     VF row[NV];
     for (int n = 0; n < NV - 1; ++n) row[n] = load(value + n * kLanes);
     const T* last = value + (NV - 1) * kLanes;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // forward.cpp — the tiled forward: FlashAttention-2's loop, keys outside, blocks of queries inside.
 //
-// A task is a run of query blocks of one KV head (and one split of the keys). For each tile of keys it packs K and V
-// once, then lets every block take its step: S = Q·Kᵀ, online softmax, O = rescale·O + P·V. A block meets its keys in
-// the same order whatever the grouping, so the bits do not depend on the number of threads.
+// A task is a run of query blocks of one KV head (and one split of the keys). For each tile of keys
+// it packs K and V once, then lets every block take its step: S = Q·Kᵀ, online softmax, O =
+// rescale·O + P·V. A block meets its keys in the same order whatever the grouping, so the bits do
+// not depend on the number of threads.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -49,7 +50,8 @@ struct Head {
         len{q_seq.len, kv_seq.len},
         blocks(row_blocks(q_seq.len, run.problem.group_size(), run.cpu.tile_q)) {}
 
-  // Calls f(query head, first query, row of the block, rows) for each stretch of a block inside one head.
+  // Calls f(query head, first query, row of the block, rows) for each stretch of a block inside one
+  // head.
   template <class F>
   void for_each_stretch(const RowBlocks::Block& block, F&& f) const {
     for (int row = 0; row < block.rows;) {
@@ -83,7 +85,8 @@ void open_block(const Head& head, const RowBlocks::Block& block, QBlock& state) 
   std::fill(state.row_sum, state.row_sum + block.rows, 0.0f);
 }
 
-// Which keys of [tile.lo, tile.hi) each row of a block sees, relative to tile.lo. False when none sees any.
+// Which keys of [tile.lo, tile.hi) each row of a block sees, relative to tile.lo. False when none
+// sees any.
 bool set_spans(const Head& head, const RowBlocks::Block& block, IndexRange tile,
                ForwardScratch& x) {
   const int padded = static_cast<int>(round_up(block.rows, kTileRows));
@@ -132,8 +135,8 @@ void step(const Head& head, const RowBlocks::Block& block, IndexRange tile, bool
   }
 }
 
-// The same for a handful of rows, with K and V where they lie. A hidden V is not touched: keys that all rows see are
-// added for all at once, the others row by row.
+// The same for a handful of rows, with K and V where they lie. A hidden V is not touched: keys that
+// all rows see are added for all at once, the others row by row.
 void step_few(const Head& head, const RowBlocks::Block& block, IndexRange tile, QBlock& state,
               ForwardScratch& x) {
   if (!set_spans(head, block, tile, x)) return;
@@ -194,7 +197,8 @@ int64_t partial_slot(const Forward& run, int64_t head, int64_t block, int64_t sp
   return ((head * run.cpu.blocks + block) * run.cpu.splits + split) * run.cpu.tile_q;
 }
 
-// Blocks [first, last) of a head against the keys of one split; results to the outputs, or to partials when split.
+// Blocks [first, last) of a head against the keys of one split; results to the outputs, or to
+// partials when split.
 void attend(const Head& head, int64_t head_index, int64_t first, int64_t last, int64_t split,
             ForwardScratch& x) {
   const Forward& run = head.run;

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// gemm-inl.h — the one microkernel of every GEMM, for one instruction set and one operand type. Included once per
-// operand type inside HWY_NAMESPACE, so no include guard. The includer defines
+// gemm-inl.h — the one microkernel of every GEMM, for one instruction set and one operand type.
+// Included once per operand type inside HWY_NAMESPACE, so no include guard. The includer defines
 //   FA3_OP       namespace of this instance (op_f32, op_bf16)
-//   FA3_OP_ATTR  function attribute that adds what the multiply needs to the instruction set ("" for FP32)
+//   FA3_OP_ATTR  function attribute that adds what the multiply needs to the instruction set (""
+//     for FP32)
 //   FA3_OP_UNIT  elements per 32-bit unit: 1 or 2
 //   FA3_OP_DOT(a, b, c)  c + a·b on vectors of 32-bit units
 //
-// Tile MR×NV: MR·NV accumulators, NV vectors of B, one broadcast of A. 6×4 fills 24 of 32 AVX-512 registers and needs
+// Tile MR×NV: MR·NV accumulators, NV vectors of B, one broadcast of A. 6×4 fills 24 of 32 AVX-512
+// registers and needs
 // 10 loads per 24 multiplies; 6×2 the same share of 16 registers.
 
 namespace FA3_OP {
 
-// A long sum is thus a sum of short ones, k terms each: its rounding error grows with the number of blocks, not of terms.
-// Plain loops over a constant trip count: they unroll at -O3, which this file's build sets.
+// A long sum is thus a sum of short ones, k terms each: its rounding error grows with the number of
+// blocks, not of terms. Plain loops over a constant trip count: they unroll at -O3, which this
+// file's build sets.
 template <int MR, int NV, bool kColumnA>
 FA3_OP_ATTR HWY_INLINE void tile(int64_t k, const float* HWY_RESTRICT a, int64_t lda,
                                  const float* HWY_RESTRICT b, int64_t ldb, float* HWY_RESTRICT c,
@@ -65,7 +68,8 @@ FA3_OP_ATTR void gemm_columns(int tiles, int k, const float* a, int64_t lda, con
   }
 }
 
-// MR = 6: one span per tile; MR = 1: one span per row. Spans count elements, FA3_OP_UNIT to a unit of depth.
+// MR = 6: one span per tile; MR = 1: one span per row. Spans count elements, FA3_OP_UNIT to a unit
+// of depth.
 template <int MR, bool kColumnA>
 FA3_OP_ATTR void gemm_depth(int tiles, int k, const float* a, int64_t lda, const float* b, int n,
                             float* c, int64_t ldc, const Span* depth, bool first) {

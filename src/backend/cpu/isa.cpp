@@ -10,8 +10,9 @@ namespace fa3::cpu {
 
 namespace {
 
-// dpbf16 multiplies two pairs where an FMA multiplies one: on AMD at the same rate, hence twice as fast; on Intel (Cooper
-// Lake to Granite Rapids) at half the rate or less, so that widening to FP32 is as fast and more exact. docs/adr/0005.
+// dpbf16 multiplies two pairs where an FMA multiplies one: on AMD at the same rate, hence twice as
+// fast; on Intel (Cooper Lake to Granite Rapids) at half the rate or less, so that widening to FP32
+// is as fast and more exact. docs/adr/0005.
 bool bf16_dot_pays() {
 #if defined(__x86_64__) && defined(__GNUC__)
   return __builtin_cpu_is("amd");

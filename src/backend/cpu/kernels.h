@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// kernels.h — the SIMD layer of the cpu backend: coarse operations on one block, one table per instruction set.
+// kernels.h — the SIMD layer of the cpu backend: coarse operations on one block, one table per
+// instruction set.
 //
 // All GEMMs have one shape: C[m × n] (+)= A[m × k] · B[k × n], with
 //   A  row-major, broadcast element by element; or column-major (`_at`),
-//   B  packed in panels of `panel` columns: panel p holds [k][width], width = panel, or for the last one n rounded up
-//      to whole vectors; it begins at p·panel·k. Vectors of a panel row stay in registers' reach of one A element.
+//   B  packed in panels of `panel` columns: panel p begins at p·panel·k and holds [k][width], where
+//      width = panel, or for the last one n rounded up to whole vectors,
 //   C  row-major FP32, computed in register tiles of kTileRows rows × panel columns.
-// k counts 32-bit units: one FP32, or, in the table with unit = 2, a pair of BF16 that follow one another along k (an
-// odd last one is paired with 0). Operand buffers are typed float* either way.
-// Rows of A and C are padded to kTileRows; a mask appears as one span per tile of kTileRows rows. Spans count elements;
-// those of a tile are multiples of `unit` at both ends (see join_spans).
+// k counts 32-bit units: one FP32, or, in the table with unit = 2, a pair of BF16 that follow one
+// another along k (an odd last one is paired with 0). Operand buffers are typed float* either way.
+// Rows of A and C are padded to kTileRows; a mask appears as one span per tile of kTileRows rows.
+// Spans count elements; those of a tile are multiples of `unit` at both ends (see join_spans).
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,8 @@ inline constexpr int kTileRows =
     6;  // rows of a register tile: 6 × 4 vectors use 24 of 32 registers
 inline constexpr int kMaxLanes = 16;  // floats per vector on the widest instruction set
 
-// Half-open range of columns, or of units of depth, that one row (or one tile of rows) has to do with.
+// Half-open range of columns, or of units of depth, that one row (or one tile of rows) has to do
+// with.
 struct Span {
   int32_t lo = 0;
   int32_t hi = 0;
@@ -83,10 +85,12 @@ struct Kernels {
   void (*pack_transposed)(const Rows& src, float* b);
   // B = src: k = rows of src, n = columns of src. True when every element is finite.
   bool (*pack_rows)(const Rows& src, float* b);
-  // A = factor·src in operand type, ld floats between rows, columns zero-filled to ld. True when all finite.
+  // A = factor·src in operand type, ld floats between rows, columns zero-filled to ld. True when
+  // all finite.
   bool (*copy_rows)(const Rows& src, float factor, float* a, int64_t ld);
 
-  // C = A·B in the columns of each tile (rounded out to whole vectors), whole depth k. k, here and below: in units.
+  // C = A·B in the columns of each tile (rounded out to whole vectors), whole depth k. k, here and
+  // below: in units.
   void (*gemm_columns)(int tiles, int k, const float* a, int64_t lda, const float* b, int n,
                        float* c, int64_t ldc, const Span* columns);
   // C += A·B over the depth of each tile, all n columns. `first`: C = A·B.
@@ -95,22 +99,22 @@ struct Kernels {
   // The same with A column-major: unit (row, depth) at a[depth·lda + row].
   void (*gemm_depth_at)(int tiles, int k, const float* a, int64_t lda, const float* b, int n,
                         float* c, int64_t ldc, const Span* depth, bool first);
-  // gemm_depth and gemm_depth_at row by row with a depth per row: no operand outside a row's own depth is touched,
-  // for blocks where 0 × (NaN or Inf) could leak. rows instead of tiles.
+  // gemm_depth and gemm_depth_at row by row with a depth per row: no operand outside a row's own
+  // depth is touched, for blocks where 0 × (NaN or Inf) could leak. rows instead of tiles.
   void (*gemm_depth_rows)(int rows, int k, const float* a, int64_t lda, const float* b, int n,
                           float* c, int64_t ldc, const Span* depth, bool first);
   void (*gemm_depth_at_rows)(int rows, int k, const float* a, int64_t lda, const float* b, int n,
                              float* c, int64_t ldc, const Span* depth, bool first);
 
-  // For at most kTileRows rows and keys that are read once, in place (FP32 tables): C = A·keysᵀ, and C += A·values.
-  // Rows of A and C are there up to 1, 2, 4 or 6.
+  // For at most kTileRows rows and keys that are read once, in place (FP32 tables): C = A·keysᵀ,
+  // and C += A·values. Rows of A and C are there up to 1, 2, 4 or 6.
   void (*few_dot)(int rows, const float* a, int64_t lda, const Rows& keys, float* c, int64_t ldc);
   void (*few_add)(int rows, const float* a, int64_t lda, const Rows& values, float* c, int64_t ldc);
 
   void (*softmax)(const SoftmaxBlock& block);
   void (*softmax_grad)(const GradBlock& block);
-  // dS of `rows` keys (row-major, as softmax_grad leaves it) as column-major operand A of dQ: unit (query, key pair).
-  // NULL where dS itself is that operand (unit = 1).
+  // dS of `rows` keys (row-major, as softmax_grad leaves it) as column-major operand A of dQ: unit
+  // (query, key pair). NULL where dS itself is that operand (unit = 1).
   void (*pair_rows)(int rows, int cols, const float* ds, int64_t ld, float* a, int64_t lda);
   // C rows · factor[row], n columns (a multiple of lanes); rows with factor 1 are skipped.
   void (*scale_rows)(int rows, int n, float* c, int64_t ldc, const float* factor);
@@ -121,8 +125,8 @@ struct Kernels {
   void (*row_dot)(const Rows& a, const Rows& b, float* out);
 };
 
-// The table of an instruction set for inputs of a type; isa must be one that this processor has. few_rows: the one that
-// has few_dot and few_add.
+// The table of an instruction set for inputs of a type; isa must be one that this processor has.
+// few_rows: the one that has few_dot and few_add.
 const Kernels& kernels(Isa isa, fa3_dtype dtype, bool few_rows = false);
 
 }  // namespace fa3::cpu

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// pack-inl.h — from a caller's strided rows to GEMM operands and back, per instruction set. FP32 operands: 16-bit
-// elements are widened on the way. Guarded the Highway way.
+// pack-inl.h — from a caller's strided rows to GEMM operands and back, per instruction set. FP32
+// operands: 16-bit elements are widened on the way. Guarded the Highway way.
 #if defined(FA3_BACKEND_CPU_PACK_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FA3_BACKEND_CPU_PACK_INL_H_
 #undef FA3_BACKEND_CPU_PACK_INL_H_
@@ -85,8 +85,8 @@ HWY_ATTR bool pack_rows(const Rows& src, float* b) {
 }
 
 #if HWY_TARGET != HWY_SCALAR
-// Four columns of kLanes rows → four vectors of kLanes rows: gather one 4-float block of each row into vectors whose
-// block b holds row 4b + j, then transpose 4×4 inside the blocks.
+// Four columns of kLanes rows → four vectors of kLanes rows: gather one 4-float block of each row
+// into vectors whose block b holds row 4b + j, then transpose 4×4 inside the blocks.
 HWY_ATTR HWY_INLINE void transpose_4_columns(const float* const* rows, int64_t c, float* dst,
                                              int64_t ld) {
   const DF d;
@@ -124,7 +124,8 @@ HWY_ATTR HWY_INLINE void transpose_4_columns(const float* const* rows, int64_t c
 
 #endif  // HWY_TARGET != HWY_SCALAR
 
-// kLanes rows of `units` each (readable to a multiple of 4), rows r … of n → columns r … of their panel [units][width].
+// kLanes rows of `units` each (readable to a multiple of 4), rows r … of n → columns r … of their
+// panel [units][width].
 HWY_ATTR HWY_INLINE void transpose_to_panel(const float* const* rows, int units, int r, int n,
                                             float* b) {
   const int p = r / kPanel * kPanel;
@@ -139,8 +140,8 @@ HWY_ATTR HWY_INLINE void transpose_to_panel(const float* const* rows, int units,
     for (int i = 0; i < kLanes; ++i) dst[static_cast<int64_t>(c) * width + i] = rows[i][c];
 }
 
-// Panel p of n = rows columns: [cols][width]. 16-bit rows pass through a buffer on the stack, widened, and so do the rows
-// that are missing from the last kLanes.
+// Panel p of n = rows columns: [cols][width]. 16-bit rows pass through a buffer on the stack,
+// widened, and so do the rows that are missing from the last kLanes.
 HWY_ATTR void pack_transposed(const Rows& src, float* b) {
   FiniteCheck unused;
   const VF one = hn::Set(DF(), 1.0f);

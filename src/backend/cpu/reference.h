@@ -13,7 +13,8 @@ namespace fa3::reference {
 // Bytes that forward() or backward() of this problem need on `threads` threads.
 size_t workspace_bytes(const Problem& problem, int threads);
 
-// workspace: any alignment. The backward recomputes P from q, k, v in FP64 and does not read o and lse.
+// workspace: any alignment. The backward recomputes P from q, k, v in FP64 and does not read o and
+// lse.
 void forward(const Problem& problem, const Buffers& buffers, std::byte* workspace,
              const Executor& executor);
 void backward(const Problem& problem, const Buffers& buffers, std::byte* workspace,

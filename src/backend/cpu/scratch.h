@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// scratch.h — the cpu backend's memory: what a thread needs for one task, and what tasks share. Each layout is one
-// constructor, run by the plan to count bytes and by the run to find them.
+// scratch.h — the cpu backend's memory: what a thread needs for one task, and what tasks share.
+// Each layout is one constructor, run by the plan to count bytes and by the run to find them.
 #pragma once
 
 #include <atomic>
@@ -70,7 +70,8 @@ struct BackwardScratch {
   BackwardScratch(Arena& arena, const CpuPlan& plan);
 };
 
-// dQ in FP32 for all heads, and whose turn it is to add to each of its blocks: the number of the next chunk.
+// dQ in FP32 for all heads, and whose turn it is to add to each of its blocks: the number of the
+// next chunk.
 struct GradQ {
   float* dq = nullptr;                   // [heads_q][rows][width_qk]
   std::atomic<int32_t>* turn = nullptr;  // [heads_q][turns]
@@ -79,7 +80,8 @@ struct GradQ {
 
   GradQ(Arena& arena, const CpuPlan& plan, const Problem& problem);
 
-  // Where the units of sequence b begin when each sequence is cut into units of `size` rows, the last one padded.
+  // Where the units of sequence b begin when each sequence is cut into units of `size` rows, the
+  // last one padded.
   static int64_t first(int64_t first_row, int64_t b, int64_t size) { return first_row / size + b; }
 };
 

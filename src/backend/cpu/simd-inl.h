@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// simd-inl.h — what the SIMD files share, per instruction set: vector types, element conversion, exp2, tanh.
-// Include only between HWY_BEFORE_NAMESPACE and HWY_AFTER_NAMESPACE users; guarded the Highway way.
+// simd-inl.h — what the SIMD files share, per instruction set: vector types, element conversion,
+// exp2, tanh. Include only between HWY_BEFORE_NAMESPACE and HWY_AFTER_NAMESPACE users; guarded the
+// Highway way.
 #if defined(FA3_BACKEND_CPU_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FA3_BACKEND_CPU_SIMD_INL_H_
 #undef FA3_BACKEND_CPU_SIMD_INL_H_
@@ -60,7 +61,8 @@ inline HWY_ATTR void store(VF v, F16* p) {
   hn::StoreU(hn::DemoteTo(d16, v), d16, reinterpret_cast<hwy::float16_t*>(&p->bits));
 }
 
-// The first n < kLanes elements; the rest are 0 / untouched. Tails only, so a copy through the stack is fast enough.
+// The first n < kLanes elements; the rest are 0 / untouched. Tails only, so a copy through the
+// stack is fast enough.
 template <class T>
 HWY_ATTR VF load_first(const T* p, int n) {
   T padded[kLanes] = {};
@@ -74,7 +76,8 @@ HWY_ATTR void store_first(VF v, T* p, int n) {
   for (int i = 0; i < n; ++i) p[i] = padded[i];
 }
 
-// p(r), r in [0, 1): minimax polynomial of degree 5 for 2^r, relative error 7.5e-8 (Remez exchange).
+// p(r), r in [0, 1): minimax polynomial of degree 5 for 2^r, relative error 7.5e-8 (Remez
+// exchange).
 inline HWY_ATTR VF exp2_fraction(VF r) {
   const DF d;
   VF p = hn::Set(d, 0.00187757669f);
@@ -88,13 +91,15 @@ inline HWY_ATTR VF exp2_fraction(VF r) {
 // 2^x for x ≤ 128, as 2^floor(x) · p(x − floor(x)); 0 far below (also for −inf); NaN stays NaN.
 inline HWY_ATTR VF exp2(VF x) {
 #if HWY_TARGET <= HWY_AVX3
-  // reduce gives x − floor(x), and 0 for infinities; scalef takes the floor of its second operand itself.
+  // reduce gives x − floor(x), and 0 for infinities; scalef takes the floor of its second operand
+  // itself.
   const __m512 r = _mm512_reduce_ps(x.raw, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
   return VF{_mm512_scalef_ps(exp2_fraction(VF{r}).raw, x.raw)};
 #else
   const DF d;
   const DI di;
-  // Clamped so that the exponent below fits: 2^−127 is written as 0. Max returns its second operand on NaN (x86).
+  // Clamped so that the exponent below fits: 2^−127 is written as 0. Max returns its second operand
+  // on NaN (x86).
   x = hn::Min(hn::Set(d, 128.0f), hn::Max(hn::Set(d, -127.0f), x));
   const VF n = hn::Floor(x);
   const auto exponent = hn::ShiftLeft<23>(hn::Add(hn::ConvertTo(di, n), hn::Set(di, 127)));
@@ -102,7 +107,8 @@ inline HWY_ATTR VF exp2(VF x) {
 #endif
 }
 
-// tanh(x), relative error < 1e-6. Small |x|: odd Taylor polynomial, where 1 − 2/(e^2x + 1) would cancel.
+// tanh(x), relative error < 1e-6. Small |x|: odd Taylor polynomial, where 1 − 2/(e^2x + 1) would
+// cancel.
 inline HWY_ATTR VF tanh(VF x) {
   const DF d;
   const VF y = hn::Abs(x);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// softmax-inl.h — scores to probabilities, and to dS in the backward, one block at a time, per instruction set.
-// A mask is a span of columns per row: whole vectors are computed and the rest of the row's tile is set to 0, so the
-// loops have no mask in them. Guarded the Highway way.
+// softmax-inl.h — scores to probabilities, and to dS in the backward, one block at a time, per
+// instruction set. A mask is a span of columns per row: whole vectors are computed and the rest of
+// the row's tile is set to 0, so the loops have no mask in them. Guarded the Highway way.
 #if defined(FA3_BACKEND_CPU_SOFTMAX_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FA3_BACKEND_CPU_SOFTMAX_INL_H_
 #undef FA3_BACKEND_CPU_SOFTMAX_INL_H_
@@ -43,8 +43,8 @@ HWY_ATTR HWY_INLINE float max_of_row(const float* s, Span span) {
   return hn::GetLane(hn::MaxOfLanes(d, hn::Max(hn::Max(m0, m1), hn::Max(m2, m3))));
 }
 
-// p ← exp2(s·scale − shift); returns the sum of what is not rounded yet. p may be s: element i of P never lies beyond
-// element i of S.
+// p ← exp2(s·scale − shift); returns the sum of what is not rounded yet. p may be s: element i of P
+// never lies beyond element i of S.
 template <class P>
 HWY_ATTR HWY_INLINE float exp_row(const float* s, P* out, Span span, float scale, float shift) {
   const DF d;

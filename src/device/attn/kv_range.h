@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// kv_range.h — ranges of keys that queries see, and of queries that see keys: what loops visit and what they skip.
-// A band sees one contiguous range per row, and both ends move by one per row, so the union over consecutive rows is
-// contiguous too.
+// kv_range.h — ranges of keys that queries see, and of queries that see keys: what loops visit and
+// what they skip. A band sees one contiguous range per row, and both ends move by one per row, so
+// the union over consecutive rows is contiguous too.
 #pragma once
 
 #include "device/attn/mask.h"

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// mask.h — which keys a query sees: one band around the bottom-right diagonal says full, causal and window alike.
+// mask.h — which keys a query sees: one band around the bottom-right diagonal says full, causal and
+// window alike.
 #pragma once
 
 #include "device/types.h"
 
 namespace fa3 {
 
-// Query i stands at key position p = i + (len_kv − len_q) and sees keys j with p − left ≤ j ≤ p + right.
-// kUnbounded on a side means no limit there. full = both unbounded; causal = {kUnbounded, 0}.
+// Query i stands at key position p = i + (len_kv − len_q) and sees keys j with p − left ≤ j ≤ p +
+// right. kUnbounded on a side means no limit there. full = both unbounded; causal = {kUnbounded,
+// 0}.
 struct Band {
   static constexpr i64 kUnbounded = -1;
   i64 left = kUnbounded;
