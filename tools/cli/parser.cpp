@@ -12,8 +12,8 @@
 namespace fa3::cli {
 namespace {
 
-// Validators run on the text, before CLI11 converts it: its own conversion takes 010 for 8 and
-// clips what overflows.
+// Validators run on the text before CLI11 converts it, which would take 010 for 8 and clip
+// what overflows.
 CLI::Validator whole_number(int64_t least, int64_t most) {
   return CLI::Validator(
       [=](std::string& text) -> std::string {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// parser.h — declares a subcommand's options: name, variable, unit, help. The only way to CLI11,
-// which takes seconds to compile wherever it is included.
+// parser.h — declares a subcommand's options: name, variable, unit, help. Keeps CLI11, which takes
+// seconds to compile wherever it is included, out of the commands.
 #pragma once
 
 #include <climits>
@@ -16,8 +16,8 @@ class App;
 namespace fa3::cli {
 
 // Wrong text is refused with `--batch: got 'x', need …`. A variable's value is its default, shown
-// in the help; an optional has none there, so that its help says what happens without it. `unit` is
-// what the help calls the value.
+// in the help; an optional has none there, so that its help says what happens without it. `unit`
+// is what the help calls the value.
 class Parser {
  public:
   explicit Parser(CLI::App& app) : app_(app) {}
