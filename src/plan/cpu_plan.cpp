@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "backend/cpu/kernels.h"
 #include "backend/cpu/scratch.h"
 #include "device/types.h"
 
@@ -84,21 +85,7 @@ void plan_backward(const Problem& p, CpuPlan& plan) {
 
 }  // namespace
 
-int lanes_of(Isa isa) {
-  switch (isa) {
-    case Isa::kAvx3:
-    case Isa::kAvx3Bf16:
-      return 16;
-    case Isa::kAvx2:
-      return 8;
-    case Isa::kSse4:
-    case Isa::kNeon:
-      return 4;
-    case Isa::kScalar:
-      break;
-  }
-  return 1;
-}
+int lanes_of(Isa isa) { return cpu::kernels(isa, FA3_F32).lanes; }
 
 CpuPlan make_cpu_plan(const Problem& problem, Isa isa, int threads) {
   CpuPlan plan;

@@ -13,7 +13,8 @@
 
 namespace fa3 {
 
-int lanes_of(Isa isa);  // floats per vector
+// Floats per vector of the kernels. Asked of them, since "scalar" may be emulated vectors of four.
+int lanes_of(Isa isa);
 
 struct CpuPlan {
   Isa isa = Isa::kScalar;
