@@ -62,9 +62,9 @@ class Stdout(CliTest):
 class ProgressBar(CliTest):
     def start(self, *args):
         """fa3 run on a problem of many seconds, stderr on a pseudo-terminal: process, terminal."""
-        size = (1, 3000, 4, 16)
+        size = (1, 3000, 64, 16)
         block = tensors.draw((1000,), 5)[2]
-        tensor = ("F32", list(size), block * (3000 * 4 * 16 // 1000))
+        tensor = ("F32", list(size), block * (3000 * 64 * 16 // 1000))
         tensors.write(self.path("in.safetensors"), {"q": tensor, "k": tensor, "v": tensor})
         terminal, other_end = pty.openpty()
         self.addCleanup(os.close, terminal)

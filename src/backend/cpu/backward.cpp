@@ -43,22 +43,11 @@ struct Backward {
   bool wants(TensorId id) const { return problem.layout[id].present(); }
 };
 
-// One (sequence, KV head).
-struct Head {
+// One (sequence, KV head), and where its rows are.
+struct Head : KvHead {
   const Backward& run;
-  int64_t b;
-  int64_t h_kv;
-  Sequence q_seq;
-  Sequence kv_seq;
-  SeqLens len;
 
-  Head(const Backward& run, int64_t index)
-      : run(run),
-        b(index / run.problem.heads_kv),
-        h_kv(index % run.problem.heads_kv),
-        q_seq(q_sequence(run.problem, run.buffers, b)),
-        kv_seq(kv_sequence(run.problem, run.buffers, b)),
-        len{q_seq.len, kv_seq.len} {}
+  Head(const Backward& run, int64_t index) : KvHead(run.problem, run.buffers, index), run(run) {}
 
   Rows rows(TensorId id, int64_t row, int64_t h, int count) const {
     const bool keys = id == kK || id == kV || id == kDk || id == kDv;
@@ -271,11 +260,6 @@ void backward(const Plan& plan, const Buffers& buffers, std::byte* workspace,
   Arena shared(workspace);
   const Backward run{
       p, cpu, buffers, kernels(cpu.isa, p.dtype), ScoreScale(p), band_of(p), GradQ(shared, cpu, p)};
-  std::byte* const scratch = workspace + cpu.shared_bytes;
-  const auto scratch_of = [&](int slot) {
-    Arena arena(scratch + static_cast<size_t>(slot) * cpu.scratch_bytes);
-    return BackwardScratch(arena, cpu);
-  };
   const int64_t heads = p.batch * p.heads_kv;
   const int64_t blocks = div_up(p.q.max_seqlen, cpu.tile_q);
   const int64_t dq_tasks = run.wants(kDq) ? p.batch * p.heads_q * blocks : 0;
@@ -288,7 +272,7 @@ void backward(const Plan& plan, const Buffers& buffers, std::byte* workspace,
                  const int64_t chunk = task.index / heads;
                  const int64_t first = chunk * head.chunk_size();
                  if (first >= head.len.kv) return;
-                 BackwardScratch x = scratch_of(task.slot);
+                 auto x = scratch_of_slot<BackwardScratch>(workspace, cpu, task.slot);
                  if (!attend_chunk(head, chunk, task, x)) return;
                  const int rows = static_cast<int>(min_of(head.chunk_size(), head.len.kv - first));
                  store(head, kDk, first, head.h_kv, rows, x.dk, cpu.width_qk, scale, x);
@@ -303,7 +287,7 @@ void backward(const Plan& plan, const Buffers& buffers, std::byte* workspace,
         const int64_t first = task.index % blocks * head.block_size();
         if (first >= head.len.q) return;
         const IndexRange block{first, min_of(first + head.block_size(), head.len.q)};
-        BackwardScratch x = scratch_of(task.slot);
+        auto x = scratch_of_slot<BackwardScratch>(workspace, cpu, task.slot);
         float* dq = head.dq(h, first);
         if (visible_keys(run.band, head.len, block).empty())
           std::fill(dq, dq + block.size() * cpu.width_qk, 0.0f);

@@ -41,6 +41,22 @@ inline Band band_of(const Problem& p) {
   return {};
 }
 
+// One (sequence, KV head) of a run, by its number.
+struct KvHead {
+  int64_t b;
+  int64_t h_kv;
+  Sequence q_seq;
+  Sequence kv_seq;
+  SeqLens len;
+
+  KvHead(const Problem& p, const Buffers& buffers, int64_t index)
+      : b(index / p.heads_kv),
+        h_kv(index % p.heads_kv),
+        q_seq(q_sequence(p, buffers, b)),
+        kv_seq(kv_sequence(p, buffers, b)),
+        len{q_seq.len, kv_seq.len} {}
+};
+
 // Element (row of a sequence that begins at `begin`, head) of a tensor.
 template <class T>
 T* element(const Layout& layout, void* data, int64_t b, int64_t begin, int64_t row, int64_t head) {

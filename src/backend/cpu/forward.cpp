@@ -31,23 +31,14 @@ struct Forward {
   Partials partials;
 };
 
-// One (sequence, KV head).
-struct Head {
+// One (sequence, KV head) with its blocks of query rows.
+struct Head : KvHead {
   const Forward& run;
-  int64_t b;
-  int64_t h_kv;
-  Sequence q_seq;
-  Sequence kv_seq;
-  SeqLens len;
   RowBlocks blocks;
 
   Head(const Forward& run, int64_t index)
-      : run(run),
-        b(index / run.problem.heads_kv),
-        h_kv(index % run.problem.heads_kv),
-        q_seq(q_sequence(run.problem, run.buffers, b)),
-        kv_seq(kv_sequence(run.problem, run.buffers, b)),
-        len{q_seq.len, kv_seq.len},
+      : KvHead(run.problem, run.buffers, index),
+        run(run),
         blocks(row_blocks(q_seq.len, run.problem.group_size(), run.cpu.tile_q)) {}
 
   // Calls f(query head, first query, row of the block, rows) for each stretch of a block inside one
@@ -283,11 +274,6 @@ void forward(const Plan& plan, const Buffers& buffers, std::byte* workspace,
                     ScoreScale(p),
                     band_of(p),
                     Partials(shared, cpu, heads)};
-  std::byte* const scratch = workspace + cpu.shared_bytes;
-  const auto scratch_of = [&](int slot) {
-    Arena arena(scratch + static_cast<size_t>(slot) * cpu.scratch_bytes);
-    return ForwardScratch(arena, cpu);
-  };
 
   const int64_t groups = div_up(cpu.blocks, cpu.blocks_per_task);
   const Progress progress{0, cpu.tasks + (cpu.splits > 1 ? heads * cpu.blocks : 0)};
@@ -302,7 +288,7 @@ void forward(const Plan& plan, const Buffers& buffers, std::byte* workspace,
         const int64_t first = group * cpu.blocks_per_task;
         const int64_t last = std::min(first + cpu.blocks_per_task, head.blocks.count);
         if (first >= last) return;
-        ForwardScratch x = scratch_of(task.slot);
+        auto x = scratch_of_slot<ForwardScratch>(workspace, cpu, task.slot);
         attend(head, index, first, last, split, x);
         if (cpu.splits > 1) return;
         for (int64_t i = first; i < last; ++i)
@@ -316,7 +302,7 @@ void forward(const Plan& plan, const Buffers& buffers, std::byte* workspace,
                  const Head head(run, index);
                  const int64_t i = task.index % cpu.blocks;
                  if (i >= head.blocks.count) return;
-                 ForwardScratch x = scratch_of(task.slot);
+                 auto x = scratch_of_slot<ForwardScratch>(workspace, cpu, task.slot);
                  const RowBlocks::Block block = head.blocks.block(i);
                  QBlock state = x.blocks[0];
                  merge_splits(run, index, i, block.rows, state);

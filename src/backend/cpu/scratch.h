@@ -85,4 +85,11 @@ struct GradQ {
   static int64_t first(int64_t first_row, int64_t b, int64_t size) { return first_row / size + b; }
 };
 
+// The scratch of one slot; slots follow what is shared.
+template <class Scratch>
+Scratch scratch_of_slot(std::byte* workspace, const CpuPlan& plan, int slot) {
+  Arena arena(workspace + plan.shared_bytes + static_cast<size_t>(slot) * plan.scratch_bytes);
+  return Scratch(arena, plan);
+}
+
 }  // namespace fa3::cpu
