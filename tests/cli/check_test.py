@@ -136,6 +136,7 @@ class Check(CliTest):
         self.assert_fails(USAGE, "check", path, "--batch", 3, says="--batch")
         self.assert_fails(USAGE, "check", path, "--seed", 3, says="--seed")
         self.assert_fails(USAGE, "check", path, "--layout", "padded", says="--layout")
+        self.assert_fails(USAGE, "check", path, "--tolerance=-1", says="--tolerance")
         self.assert_fails(USAGE, "check", "--q-name", "x", says="--q-name")
         self.assert_fails(USAGE, "check", "--expect", "x", says="--expect")
         self.assert_fails(USAGE, "check", "--layout", "bhsd", says="--layout")

@@ -41,6 +41,7 @@ struct Verdict {
   std::vector<verify::OutputResult> outputs;
   std::optional<Expectation> expectation;
   std::string problem;  // one line
+  std::string error;    // what went wrong beside the values, e.g. guard bytes that changed
   std::string replay;
 };
 
@@ -97,8 +98,7 @@ verify::Layout layout_value(const std::string& name) {
     if (name == verify::layout_name(layout)) return layout;
   fail(kUsage,
        "--layout: got '{}', need dense, heads_first, seq_first, padded, interleaved or broadcast "
-       "for a generated "
-       "problem",
+       "for a generated problem",
        name);
 }
 
@@ -132,7 +132,7 @@ Verdict check_generated(const CheckOptions& o, Session& session) {
   v.ok = report.ok;
   v.outputs = report.outputs;
   v.problem = problem_text(config);
-  if (!report.error.empty()) v.problem += "\n" + report.error;
+  v.error = report.error;
   v.replay = verify::replay_command(config, o.session.backend);
   return v;
 }
@@ -145,6 +145,7 @@ Json to_json(const CheckOptions& o, const Verdict& v, const char* backend) {
   j["seed"] = o.file.path.empty() ? Json(o.seed) : Json(nullptr);
   j["backend"] = backend;
   if (!v.replay.empty()) j["replay"] = v.replay;
+  if (!v.error.empty()) j["error"] = v.error;
   j["outputs"] = Json::object();
   for (const verify::OutputResult& r : v.outputs)
     j["outputs"][r.name] = {{"ok", r.ok},
@@ -182,11 +183,13 @@ std::string to_text(const CheckOptions& o, const Verdict& v, const char* backend
         o.expect, e.max_err, e.where, e.rmse, e.bound, e.ok ? "ok" : "FAILED");
   }
   text += v.ok ? "\nok: every error is within its bound\n" : "\nFAILED\n";
+  if (!v.error.empty()) text += v.error + "\n";
   if (!v.ok && !v.replay.empty()) text += "replay: " + v.replay + "\n";
   return text;
 }
 
 int check(const CheckOptions& o) {
+  if (!(o.tolerance >= 0)) fail(kUsage, "--tolerance: got {}, need 0 or more", o.tolerance);
   Session session(o.session.backend, o.session.threads, !o.session.quiet);
   const Verdict v = o.file.path.empty() ? check_generated(o, session) : check_file(o, session);
   const char* backend = backend_name(session.device().backend);
