@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// property.h — random attention problems for RapidCheck, and properties with a bounded number of
-// cases.
+// property.h — random attention problems for RapidCheck, properties with a bounded number of cases.
 //
-// The seed is FA3_TEST_SEED, else 1: runs repeat. A failure prints its smallest case as a replay
-// command.
+// Seed 1, so that runs repeat, unless RC_PARAMS is set: "seed=7 max_success=5000" then rules for
+// all properties. A failure prints its smallest case as a replay command.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -32,10 +31,11 @@ template <class Property>
 void expect_property(const std::string& name, int cases, Property&& property) {
   rc::detail::TestMetadata metadata;
   metadata.id = metadata.description = name;
-  rc::detail::TestParams params;
-  const char* seed = std::getenv("FA3_TEST_SEED");
-  params.seed = seed != nullptr ? std::strtoull(seed, nullptr, 10) : 1;
-  params.maxSuccess = std::max(cases / reduction(), 10);
+  rc::detail::TestParams params = rc::detail::configuration().testParams;
+  if (std::getenv("RC_PARAMS") == nullptr) {
+    params.seed = 1;
+    params.maxSuccess = std::max(cases / reduction(), 10);
+  }
   const auto result = rc::detail::checkTestable(property, metadata, params);
   std::ostringstream text;
   rc::detail::printResultMessage(result, text);
