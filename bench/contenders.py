@@ -172,8 +172,8 @@ def exact_head(cell, x, b, h, rows=1024):
 def verify(cell, x, mine, theirs):
     """Raises Disagreement unless fa3 is right; returns the errors, {output: {ours, peer, bound}}.
 
-    One head is computed in FP64: fa3's error there must stay within twice PyTorch's plus one unit in
-    the last place of the greatest value (LSE: plus 1e-5, since both approximate exponentials).
+    One head is computed in FP64: fa3's error there must stay within twice PyTorch's plus one unit
+    in the last place of the greatest value (LSE: plus 1e-5, since both approximate exponentials).
     Everywhere, the two must lie within four times their errors of that head, plus four times that
     allowance. NaN fails every comparison.
     """
