@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cfloat>
 #include <cmath>
 #include <cstdint>
 
@@ -26,13 +27,16 @@ struct ScoreScale {
   // it. A score near LSE meets the same rounding of the scale as LSE does then, and it cancels.
   double lse_log2 = 1;
 
-  explicit ScoreScale(const Problem& p)
-      : sign(p.softmax_scale < 0 ? -1.0f : 1.0f),
-        scale(p.softcap > 0 ? p.softcap : std::fabs(p.softmax_scale)),
-        scale_log2e(static_cast<float>(scale * 1.4426950408889634)),
-        softcap_in(p.softcap > 0 ? static_cast<float>(std::fabs(p.softmax_scale) / p.softcap)
-                                 : 0.0f),
-        lse_log2(scale_log2e / scale) {}
+  explicit ScoreScale(const Problem& p) {
+    const double given = std::fabs(p.softmax_scale);
+    if (p.softmax_scale < 0) sign = -1.0f;
+    scale = p.softcap > 0 ? p.softcap : given;
+    // Not 0, where −inf · 0 would be NaN and softcap would look off: the least float makes p = 1 too.
+    const auto positive = [](double x) { return std::max(static_cast<float>(x), FLT_MIN); };
+    scale_log2e = positive(scale * 1.4426950408889634);
+    if (p.softcap > 0) softcap_in = positive(given / p.softcap);
+    lse_log2 = scale_log2e > FLT_MIN ? scale_log2e / scale : 1.4426950408889634;
+  }
 };
 
 inline Band band_of(const Problem& p) {
