@@ -252,6 +252,7 @@ void judge(const Args& args) {
 template <class Args>
 bool tame(const Args& args) {
   if (std::abs(args.softmax_scale) > 10) return false;
+  if (args.softmax_scale != 0 && std::abs(args.softmax_scale) < 1e-6) return false;
   if (args.softcap != 0 && (args.softcap < 1e-3 || args.softcap > 1e3)) return false;
   bool small = true;
   std::vector<const fa3_tensor*> inputs{&args.q, &args.k, &args.v};

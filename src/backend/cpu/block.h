@@ -31,7 +31,8 @@ struct ScoreScale {
     const double given = std::fabs(p.softmax_scale);
     if (p.softmax_scale < 0) sign = -1.0f;
     scale = p.softcap > 0 ? p.softcap : given;
-    // Not 0, where −inf · 0 would be NaN and softcap would look off: the least float makes p = 1 too.
+    // Not 0, where −inf · 0 would be NaN and softcap would look off: the least float makes p = 1
+    // too.
     const auto positive = [](double x) { return std::max(static_cast<float>(x), FLT_MIN); };
     scale_log2e = positive(scale * 1.4426950408889634);
     if (p.softcap > 0) softcap_in = positive(given / p.softcap);
