@@ -8,6 +8,10 @@ namespace fa3 {
 
 using i32 = int;
 using i64 = long long;
+using u8 = unsigned char;
+using u16 = unsigned short;
+using u32 = unsigned int;
+using u64 = unsigned long long;
 
 // Half-open range [lo, hi) of row or key indices; empty when lo ≥ hi.
 struct IndexRange {
