@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// machine.h — a device as a kernel's launcher sees it: memory, tensor maps, programs. The GPU
+// (backend/cuda) and the simulator (backend/sim) both are one, so launchers and conformance
+// programs are written once.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "core/status.h"
+#include "device/tensor_map.h"
+
+namespace fa3 {
+
+// A kernel: NVRTC compiles `#include "header"` and the name expression; the simulator looks the
+// expression up among the programs that were compiled into it. `prelude` is source between the two,
+// for example `constexpr fa3::FwdConfig fa3_cfg{…};`.
+struct Program {
+  std::string header;      // "device/kernels/fwd_sm90.cuh"
+  std::string expression;  // "fa3::fwd_sm90<fa3::FwdConfig{…}>"
+};
+
+struct LaunchShape {
+  u32 grid[3] = {1, 1, 1};
+  u32 threads = 0;           // per CTA, one-dimensional
+  u32 smem_bytes = 0;        // dynamic shared memory per CTA
+  u32 cluster = 1;           // CTAs along x per cluster
+  bool pdl = false;          // may start before the grid ahead of it has ended (griddepcontrol)
+  bool interacting = false;  // CTAs of different clusters talk through global memory
+};
+
+class Machine {
+ public:
+  virtual ~Machine() = default;
+
+  virtual std::string name() const = 0;
+
+  // Memory of the device; allocations are named for reports. Throws Error(OUT_OF_MEMORY).
+  virtual void* allocate(size_t bytes, const char* name) = 0;
+  virtual void release(void* pointer) = 0;
+  // Ordered on the machine's stream; both return when the copy is done.
+  virtual void upload(void* to, const void* from, size_t bytes) = 0;
+  virtual void download(void* to, const void* from, size_t bytes) = 0;
+
+  // INVALID_ARGUMENT with every field of the spec when it breaks a rule of TMA.
+  virtual Result<TensorMap> encode(const TensorMapSpec& spec) = 0;
+
+  // Compiles or finds the program, so that a later launch does neither.
+  virtual Status prepare(const Program& program) = 0;
+  // Starts the program with one argument struct, on the machine's stream; the simulator returns
+  // when it has run. INVALID_ARGUMENT names the field, its value and the limit. A violation found by
+  // the simulator comes back as FA3_INTERNAL with the report as message.
+  virtual Status launch(const Program& program, const LaunchShape& shape, const void* args,
+                        size_t args_bytes) = 0;
+  virtual Status synchronize() = 0;
+};
+
+}  // namespace fa3
