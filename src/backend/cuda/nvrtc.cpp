@@ -90,11 +90,6 @@ class Compilation {
   nvrtcProgram program_ = nullptr;
 };
 
-// A path that does not exist needs no attempt; a name alone is for the loader to find.
-bool worth_opening(const std::string& place) {
-  return place.find('/') == std::string::npos || access(place.c_str(), F_OK) == 0;
-}
-
 Status check_fit(const Nvrtc& nvrtc, int driver_version) {
   if (driver_version == 0 || loads(driver_version, nvrtc.version())) return {};
   return unsupported("{} is version {}, too new for the driver's CUDA {}", nvrtc.path(),
@@ -135,15 +130,16 @@ Result<Compiled> Nvrtc::compile(const Program& program,
 
 std::vector<std::string> nvrtc_places() {
   std::vector<std::string> places = {"libnvrtc.so.13", "libnvrtc.so.12"};
-  for (const char* name : {"libnvrtc.so.13", "libnvrtc.so.12"}) {
-    places.push_back(std::string("/usr/local/cuda/lib64/") + name);
-  }
+  const auto add_existing = [&](const std::string& path) {
+    if (access(path.c_str(), F_OK) == 0) places.push_back(path);
+  };
+  add_existing("/usr/local/cuda/lib64/libnvrtc.so.13");
+  add_existing("/usr/local/cuda/lib64/libnvrtc.so.12");
   // site-packages/fa3[/lib]/libfa3.so beside site-packages/nvidia.
   const std::string folder = own_folder();
-  if (folder.empty()) return places;
   for (const char* up : {"/..", "/../.."}) {
-    places.push_back(folder + up + "/nvidia/cu13/lib/libnvrtc.so.13");
-    places.push_back(folder + up + "/nvidia/cuda_nvrtc/lib/libnvrtc.so.12");
+    add_existing(folder + up + "/nvidia/cu13/lib/libnvrtc.so.13");
+    add_existing(folder + up + "/nvidia/cuda_nvrtc/lib/libnvrtc.so.12");
   }
   return places;
 }
@@ -151,13 +147,11 @@ std::vector<std::string> nvrtc_places() {
 Result<Nvrtc> find_nvrtc(const std::vector<std::string>& places, int driver_version) {
   std::string reasons;
   for (const std::string& place : places) {
-    if (!worth_opening(place)) continue;
     const Result<Nvrtc> nvrtc = Nvrtc::open(place);
     const Status status = nvrtc.ok() ? check_fit(nvrtc.value(), driver_version) : nvrtc.status();
     if (status.ok()) return nvrtc;
     reasons += (reasons.empty() ? "" : "; ") + status.message;
   }
-  if (reasons.empty()) reasons = "it is in none of the places searched";
   return unsupported(
       "jit: no usable NVRTC: {}; install CUDA's NVRTC, {} or newer and no newer than the driver "
       "(pip: nvidia-cuda-nvrtc), name the library in FA3_NVRTC, or use a kernel pack",

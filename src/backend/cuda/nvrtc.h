@@ -56,7 +56,7 @@ class Nvrtc : public NvrtcFunctions {
   std::string path_;
 };
 
-// Where NVRTC is looked for, in this order: names for the loader, then paths.
+// Where NVRTC is looked for, in this order: names for the loader, then the paths that exist.
 std::vector<std::string> nvrtc_places();
 
 // The first of `places` that can be opened and whose cubins a driver of that version loads (0 = no
