@@ -49,8 +49,8 @@ class Machine {
   // Compiles or finds the program, so that a later launch does neither.
   virtual Status prepare(const Program& program) = 0;
   // Starts the program with one argument struct, on the machine's stream; the simulator returns
-  // when it has run. INVALID_ARGUMENT names the field, its value and the limit. A violation found by
-  // the simulator comes back as FA3_INTERNAL with the report as message.
+  // when it has run. INVALID_ARGUMENT names the field, its value and the limit. A violation found
+  // by the simulator comes back as FA3_INTERNAL with the report as message.
   virtual Status launch(const Program& program, const LaunchShape& shape, const void* args,
                         size_t args_bytes) = 0;
   virtual Status synchronize() = 0;

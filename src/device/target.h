@@ -17,14 +17,14 @@
 #define FA3_DEV __device__ __forceinline__
 // A kernel: FA3_KERNEL(threads[, CTAs per SM]) void name(FA3_GRID_CONSTANT const Args args).
 // One struct is the only argument.
-#define FA3_KERNEL(...) __global__ void __launch_bounds__(__VA_ARGS__)
+#define FA3_KERNEL(...) __global__ __launch_bounds__(__VA_ARGS__)
 #define FA3_GRID_CONSTANT __grid_constant__
 #define FA3_UNROLL _Pragma("unroll")
 #define FA3_NO_UNROLL _Pragma("unroll 1")
 #else
 #define FA3_HD inline
 #define FA3_DEV inline
-#define FA3_KERNEL(...) inline void
+#define FA3_KERNEL(...) inline
 #define FA3_GRID_CONSTANT
 #define FA3_UNROLL
 #define FA3_NO_UNROLL

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // twin.h — what the simulator offers to ptx/: one function per instruction or group of them, plus
 // the state that registers carry there. Declared here, since device code includes nothing above it;
-// defined in src/sim. Host only. Shared addresses are 32-bit window offsets as on the GPU; all sizes
-// are in bytes.
+// defined in src/sim. Host only. Shared addresses are 32-bit window offsets as on the GPU; all
+// sizes are in bytes.
 #pragma once
 
+#include "device/ptx/mma_types.h"
 #include "device/tensor_map.h"
 #include "device/types.h"
 
@@ -13,13 +14,14 @@ namespace fa3::twin {
 
 // ---- Threads and memory windows -----------------------------------------------------------------
 struct Ids {
-  u32 thread, block_threads;     // threadIdx.x, blockDim.x; blocks are one-dimensional
-  u32 block[3], grid[3];         // blockIdx, gridDim
+  u32 thread, block_threads;       // threadIdx.x, blockDim.x; blocks are one-dimensional
+  u32 block[3], grid[3];           // blockIdx, gridDim
   u32 cluster_rank, cluster_size;  // %cluster_ctarank, %cluster_nctarank
 };
 const Ids& ids();
 
-// Called with each named member of a shared-memory struct.
+// Called with each named member of a shared-memory struct; `name` lives as long as the call. Index
+// −1: the member itself, else element `index` of it.
 struct SmemNames {
   void* context;
   void (*add)(void* context, const char* name, int index, const void* begin, u64 bytes);
@@ -28,7 +30,8 @@ struct SmemNames {
 void* smem_base(u64 bytes, u64 alignment, void (*describe)(void* base, const SmemNames& names),
                 Where where);
 u32 smem_address(const void* pointer, Where where);  // pointer into this CTA's shared memory
-u32 map_to_rank(u32 address, u32 rank, Where where);  // mapa: the same place in a CTA of the cluster
+u32 map_to_rank(u32 address, u32 rank,
+                Where where);  // mapa: the same place in a CTA of the cluster
 
 // ---- Memory through the generic proxy -----------------------------------------------------------
 // Pointers of the host; the size is that of one access of one thread: 1, 2, 4, 8 or 16.
@@ -114,23 +117,6 @@ void cp_async_wait(u32 pending, Where where);  // ~0u: cp.async.wait_all
 void cp_async_mbar_arrive(u32 bar, bool noinc, Where where);
 
 // ---- wgmma --------------------------------------------------------------------------------------
-enum class MmaType : u8 { kF16, kBf16, kTf32, kE4m3, kE5m2, kS8, kU8 };
-enum class AccType : u8 { kF32, kF16, kS32 };
-
-// One instruction of the family; every lane passes the same object.
-struct WgmmaInstruction {
-  MmaType a, b;
-  AccType d;
-  int n;                  // columns of D
-  bool a_in_registers;
-  bool a_transposed, b_transposed;  // MN-major, 16-bit types only
-
-  constexpr int element_bytes() const {
-    return a == MmaType::kTf32 ? 4 : a == MmaType::kF16 || a == MmaType::kBf16 ? 2 : 1;
-  }
-  constexpr int k() const { return 32 / element_bytes(); }
-};
-
 // What the simulator remembers of a register array that wgmma uses. Constructed by the thread that
 // owns it.
 class RegisterState {
@@ -150,13 +136,13 @@ class RegisterState {
     defined = true;
   }
 
-  const u64* fences;   // wgmma.fence executed by the owner so far
-  u64 touched;         // *fences at the last ordinary access
+  const u64* fences;  // wgmma.fence executed by the owner so far
+  u64 touched;        // *fences at the last ordinary access
   Where touched_at;
   u64 mma_fences = 0;  // *fences at the last wgmma on these registers
   const WgmmaInstruction* last = nullptr;
   Where mma_at{};
-  u32 in_flight = 0;   // wgmmas issued and not yet waited for
+  u32 in_flight = 0;  // wgmmas issued and not yet waited for
   bool defined = false;
 
  private:
@@ -189,18 +175,18 @@ constexpr int accumulator_slot(int i, int n) {
 
 // ---- Numbers ------------------------------------------------------------------------------------
 // Bit-exact conversions (round to nearest even unless said) and the approximations of the GPU.
-u32 pack_f16(float low, float high);             // cvt.rn.f16x2.f32
-u32 pack_bf16(float low, float high);            // cvt.rn.bf16x2.f32
+u32 pack_f16(float low, float high);                    // cvt.rn.f16x2.f32
+u32 pack_bf16(float low, float high);                   // cvt.rn.bf16x2.f32
 u32 pack_e4m3(float v0, float v1, float v2, float v3);  // cvt.rn.satfinite.e4m3x2.f32, v0 lowest
 u32 pack_e5m2(float v0, float v1, float v2, float v3);
 float f16_to_f32(u16 bits);
 float bf16_to_f32(u16 bits);
 u32 e4m3x2_to_f16x2(u16 bits);
 u32 e5m2x2_to_f16x2(u16 bits);
-float ex2(float x);    // ex2.approx.ftz.f32
-float lg2(float x);    // lg2.approx.ftz.f32
-float rcp(float x);    // rcp.approx.ftz.f32
-float tanh(float x);   // tanh.approx.f32
+float ex2(float x);   // ex2.approx.ftz.f32
+float lg2(float x);   // lg2.approx.ftz.f32
+float rcp(float x);   // rcp.approx.ftz.f32
+float tanh(float x);  // tanh.approx.f32
 u32 prmt(u32 a, u32 b, u32 selector);
 
 }  // namespace fa3::twin
