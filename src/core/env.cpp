@@ -38,6 +38,21 @@ bool parse_simd(const char* text, Environment& environment) {
   return false;
 }
 
+bool parse_cache_dir(const char* text, Environment& environment) {
+  environment.cache_dir = text;
+  return text[0] == '/';
+}
+
+bool parse_kernel_pack(const char* text, Environment& environment) {
+  environment.kernel_pack = text;
+  return text[0] == '/';
+}
+
+bool parse_nvrtc(const char* text, Environment& environment) {
+  environment.nvrtc = text;
+  return text[0] == '/';
+}
+
 static_assert(kMaxThreads == 1024, "the table below says so");
 constexpr Variable kVariables[] = {
     {"FA3_NUM_THREADS", "every core allowed to the process",
@@ -46,7 +61,21 @@ constexpr Variable kVariables[] = {
     {"FA3_SIMD", "the fastest that processor and build have",
      "instruction set that the cpu backend uses",
      "one of scalar, sse4, avx2, avx3, avx3_bf16, neon", parse_simd},
+    {"FA3_CACHE_DIR", "$XDG_CACHE_HOME/fa3, else ~/.cache/fa3",
+     "folder of compiled kernels, where the context's options leave cache_dir at NULL",
+     "an absolute path", parse_cache_dir},
+    {"FA3_KERNEL_PACK", "none",
+     "file of precompiled kernels, where the context's options leave kernel_pack at NULL",
+     "an absolute path", parse_kernel_pack},
+    {"FA3_NVRTC", "searched for: loader, /usr/local/cuda, pip's packages beside fa3",
+     "the NVRTC library that compiles kernels", "an absolute path", parse_nvrtc},
 };
+
+// The variable's value where it is an absolute path; "" otherwise.
+std::string absolute_path_of(const char* name) {
+  const char* text = std::getenv(name);
+  return text != nullptr && text[0] == '/' ? text : "";
+}
 
 }  // namespace
 
@@ -72,6 +101,13 @@ std::vector<EnvironmentVariable> environment_variables() {
     if (text != nullptr) rows.back().value = text;
   }
   return rows;
+}
+
+std::string user_cache_folder() {
+  const std::string folder = absolute_path_of("XDG_CACHE_HOME");
+  if (!folder.empty()) return folder;
+  const std::string home = absolute_path_of("HOME");
+  return home.empty() ? "" : home + "/.cache";
 }
 
 }  // namespace fa3

@@ -15,6 +15,9 @@ namespace fa3 {
 struct Environment {
   int num_threads = 0;      // FA3_NUM_THREADS; 0 = unset
   std::optional<Isa> simd;  // FA3_SIMD: the instruction set to use; unset = the fastest
+  std::string cache_dir;    // FA3_CACHE_DIR: folder of compiled kernels; "" = unset
+  std::string kernel_pack;  // FA3_KERNEL_PACK: file of precompiled kernels; "" = unset
+  std::string nvrtc;        // FA3_NVRTC: the NVRTC library to use; "" = unset
 };
 
 // INVALID_ARGUMENT naming variable, value and what is legal, when one is malformed.
@@ -28,5 +31,9 @@ struct EnvironmentVariable {
   std::optional<std::string> value;  // as it stands now
 };
 std::vector<EnvironmentVariable> environment_variables();
+
+// The user's folder for caches by the XDG convention: $XDG_CACHE_HOME, else $HOME/.cache; "" where
+// neither is set to an absolute path.
+std::string user_cache_folder();
 
 }  // namespace fa3

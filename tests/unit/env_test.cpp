@@ -49,6 +49,39 @@ TEST(Environment, Values) {
   EXPECT_EQ(environment.value().simd, Isa::kAvx2);
 }
 
+TEST(Environment, Paths) {
+  const ScopedVariable cache("FA3_CACHE_DIR", "/a"), pack("FA3_KERNEL_PACK", "/b");
+  const ScopedVariable nvrtc("FA3_NVRTC", "/c");
+  const Result<Environment> environment = read_environment();
+  ASSERT_TRUE(environment.ok());
+  EXPECT_EQ(environment.value().cache_dir, "/a");
+  EXPECT_EQ(environment.value().kernel_pack, "/b");
+  EXPECT_EQ(environment.value().nvrtc, "/c");
+}
+
+// Whose meaning would depend on the working directory.
+TEST(Environment, RelativePaths_AreRefused) {
+  for (const char* name : {"FA3_CACHE_DIR", "FA3_KERNEL_PACK", "FA3_NVRTC"}) {
+    const ScopedVariable variable(name, "kernels");
+    test::expect_refusal(read_environment().status(), FA3_INVALID_ARGUMENT,
+                         {std::string(name) + "=kernels ", "absolute path"});
+  }
+}
+
+TEST(Environment, UserCacheFolder_FollowsXdg) {
+  const ScopedVariable home("HOME", "/h");
+  {
+    const ScopedVariable xdg("XDG_CACHE_HOME", "/x");
+    EXPECT_EQ(user_cache_folder(), "/x");
+  }
+  for (const char* unusable : {"relative", "", static_cast<const char*>(nullptr)}) {
+    const ScopedVariable xdg("XDG_CACHE_HOME", unusable);
+    EXPECT_EQ(user_cache_folder(), "/h/.cache");
+    const ScopedVariable no_home("HOME", nullptr);
+    EXPECT_EQ(user_cache_folder(), "");
+  }
+}
+
 TEST(Environment, Malformed_NamesVariableValueAndLegalOnes) {
   for (const char* value : {"0", "-1", "1025", "2x", " 2", "two", "99999999999999999999"}) {
     const ScopedVariable threads("FA3_NUM_THREADS", value);

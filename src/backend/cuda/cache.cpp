@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// cache.cpp — the folder's checks, entries as files, and what goes when it is full.
+#include "backend/cuda/cache.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+#include <string_view>
+
+namespace fa3::cuda {
+namespace {
+
+constexpr std::string_view kSuffix = ".cubin";
+constexpr size_t kKeyDigits = 64;
+constexpr mode_t kFolderMode = 0700, kFileMode = 0600;
+constexpr uint64_t kMaxEntryBytes = uint64_t{256} << 20;
+constexpr time_t kAbandonedSeconds = 3600;  // an unfinished file this old has no writer any more
+
+constexpr const char* kRemedy = "name another folder in FA3_CACHE_DIR or the option cache_dir";
+
+Status refuse(const std::string& folder, const std::string& why) {
+  return {FA3_IO_ERROR, fmt::format("kernel cache: {} {}; {}", folder, why, kRemedy)};
+}
+
+// As `mkdir -p`. A failure shows when the folder is opened.
+void make_folders(const std::string& path) {
+  for (size_t slash = path.find('/', 1);; slash = path.find('/', slash + 1)) {
+    mkdir(path.substr(0, slash).c_str(), kFolderMode);
+    if (slash == std::string::npos) return;
+  }
+}
+
+Status check_folder(const std::string& folder, const struct stat& info) {
+  if (info.st_uid != geteuid()) {
+    return refuse(
+        folder, fmt::format("belongs to user {}, need {}, who runs this", info.st_uid, geteuid()));
+  }
+  if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    return refuse(folder, fmt::format("has mode {:o}, which lets others write to it; need 700: "
+                                      "chmod it",
+                                      info.st_mode & 07777));
+  }
+  return {};
+}
+
+std::string file_name(const Key& key) { return hex(key) + std::string(kSuffix); }
+
+bool is_entry(std::string_view name) {
+  return name.size() == kKeyDigits + kSuffix.size() && name.substr(kKeyDigits) == kSuffix &&
+         name.find_first_not_of("0123456789abcdef") >= kKeyDigits;
+}
+
+bool is_unfinished(std::string_view name) {
+  return name.substr(0, kUnfinished.size()) == kUnfinished;
+}
+
+bool earlier(const timespec& a, const timespec& b) {
+  return a.tv_sec != b.tv_sec ? a.tv_sec < b.tv_sec : a.tv_nsec < b.tv_nsec;
+}
+
+// Calls visit(name, its properties) for each plain file of the folder.
+template <class Visit>
+void each_file(const Descriptor& folder, const Visit& visit) {
+  const int fd = openat(folder.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return;
+  const std::unique_ptr<DIR, int (*)(DIR*)> stream(fdopendir(fd), closedir);
+  if (!stream) {
+    close(fd);
+    return;
+  }
+  while (const dirent* file = readdir(stream.get())) {
+    struct stat info {};
+    if (fstatat(folder.get(), file->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0) continue;
+    if (S_ISREG(info.st_mode)) visit(std::string(file->d_name), info);
+  }
+}
+
+}  // namespace
+
+Result<DiskCache> DiskCache::open(const std::string& folder, uint64_t limit_bytes) {
+  if (folder.empty() || folder[0] != '/') {
+    return refuse(fmt::format("'{}'", folder), "is not an absolute path");
+  }
+  make_folders(folder);
+  Descriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!descriptor.open()) {
+    return refuse(folder, fmt::format("cannot be made or opened: {}", system_error_text(errno)));
+  }
+  struct stat info {};
+  if (fstat(descriptor.get(), &info) != 0) {
+    return refuse(folder, fmt::format("cannot be examined: {}", system_error_text(errno)));
+  }
+  FA3_RETURN_IF_ERROR(check_folder(folder, info));
+  return DiskCache(std::move(descriptor), folder, limit_bytes);
+}
+
+std::optional<Cubin> DiskCache::load(const Key& key) const {
+  const Descriptor file(openat(descriptor_.get(), file_name(key).c_str(),
+                               O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  struct stat info {};
+  if (!file.open() || fstat(file.get(), &info) != 0) return std::nullopt;
+  if (!S_ISREG(info.st_mode) || info.st_uid != geteuid()) return std::nullopt;
+  const std::optional<uint64_t> size = size_of(file);
+  if (!size || *size > kMaxEntryBytes) return std::nullopt;
+  const std::optional<std::string> bytes = read_part(file, 0, *size);
+  if (!bytes) return std::nullopt;
+  std::optional<Cubin> cubin = decode_entry(key, *bytes);
+  if (cubin) futimens(file.get(), nullptr);  // fails on a folder that is read-only: no matter
+  return cubin;
+}
+
+Status DiskCache::store(const Key& key, const Cubin& cubin) const {
+  const Status status =
+      write_atomically(descriptor_, file_name(key), encode_entry(key, cubin), kFileMode);
+  if (!status.ok()) return refuse(folder_, "does not take an entry: " + status.message);
+  drop_unused();
+  return {};
+}
+
+std::vector<DiskCache::Entry> DiskCache::list() const {
+  std::vector<Entry> entries;
+  each_file(descriptor_, [&](const std::string& name, const struct stat& info) {
+    if (!is_entry(name)) return;
+    entries.push_back({name, static_cast<uint64_t>(info.st_size), info.st_mtim});
+  });
+  std::sort(entries.begin(), entries.end(),
+            [](const Entry& a, const Entry& b) { return earlier(a.used, b.used); });
+  return entries;
+}
+
+// Another process may drop the same ones: a file that is gone already is no failure.
+void DiskCache::drop_unused() const {
+  const time_t now = time(nullptr);
+  each_file(descriptor_, [&](const std::string& name, const struct stat& info) {
+    if (is_unfinished(name) && now - info.st_mtim.tv_sec > kAbandonedSeconds) {
+      unlinkat(descriptor_.get(), name.c_str(), 0);
+    }
+  });
+  const std::vector<Entry> entries = list();
+  uint64_t total = 0;
+  for (const Entry& entry : entries) total += entry.bytes;
+  for (const Entry& entry : entries) {
+    if (total <= limit_bytes_) return;
+    unlinkat(descriptor_.get(), entry.name.c_str(), 0);
+    total -= entry.bytes;
+  }
+}
+
+Status DiskCache::clear() const {
+  Status status;
+  each_file(descriptor_, [&](const std::string& name, const struct stat&) {
+    if (!is_entry(name) && !is_unfinished(name)) return;
+    if (unlinkat(descriptor_.get(), name.c_str(), 0) != 0 && errno != ENOENT && status.ok()) {
+      status = refuse(folder_, fmt::format("keeps {}: {}", name, system_error_text(errno)));
+    }
+  });
+  return status;
+}
+
+}  // namespace fa3::cuda

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// cache.h — compiled kernels on disk, shared by all processes of a user. A folder that others
+// could write to is refused, since what lies in it runs on the GPU.
+#pragma once
+
+#include <ctime>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backend/cuda/entry.h"
+#include "backend/cuda/file.h"
+#include "core/status.h"
+
+namespace fa3::cuda {
+
+inline constexpr uint64_t kDiskCacheLimit = uint64_t{256} << 20;  // bytes; a kernel takes ~100 KB
+
+// Safe to use from many threads and processes at once.
+class DiskCache {
+ public:
+  // Opens the folder; makes it, for its owner alone, when it is not there. IO_ERROR when the path
+  // is relative, cannot be made or opened, or others own it or may write to it.
+  static Result<DiskCache> open(const std::string& folder, uint64_t limit_bytes = kDiskCacheLimit);
+
+  const std::string& folder() const { return folder_; }
+  uint64_t limit_bytes() const { return limit_bytes_; }
+
+  // nullopt when there is no entry or not a sound one. Marks the entry as used.
+  std::optional<Cubin> load(const Key& key) const;
+
+  // Adds or replaces an entry, then drops those longest unused until the rest is within the limit.
+  // IO_ERROR naming what failed; the folder is then as it was.
+  Status store(const Key& key, const Cubin& cubin) const;
+
+  struct Entry {
+    std::string name;  // file name: the key in hex and a suffix
+    uint64_t bytes = 0;
+    timespec used{};
+  };
+  std::vector<Entry> list() const;  // longest unused first
+
+  // Removes every entry. IO_ERROR naming the first that stays.
+  Status clear() const;
+
+ private:
+  DiskCache(Descriptor descriptor, std::string folder, uint64_t limit_bytes)
+      : descriptor_(std::move(descriptor)), folder_(std::move(folder)), limit_bytes_(limit_bytes) {}
+  void drop_unused() const;
+
+  Descriptor descriptor_;
+  std::string folder_;
+  uint64_t limit_bytes_;
+};
+
+}  // namespace fa3::cuda

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// driver.h — the CUDA driver: libcuda, opened at run time and checked before use.
+#pragma once
+
+#include <string>
+
+#include "backend/cuda/driver_api.h"
+#include "backend/cuda/shared_library.h"
+#include "core/status.h"
+
+namespace fa3::cuda {
+
+// CUDA's way of writing versions: 12040 is 12.4. Oldest that fa3 takes, and the driver release that
+// brought it.
+inline constexpr int kLeastVersion = 12040;
+inline constexpr const char* kLeastDriver = "550";
+
+std::string version_text(int version);  // 12040 → "12.4"
+
+struct DriverFunctions {
+#define FA3_DECLARE(name, parameters) CUresult(*name) parameters = nullptr;
+  FA3_DRIVER_FUNCTIONS(FA3_DECLARE)
+#undef FA3_DECLARE
+};
+
+// What fa3 asks of a GPU before it uses it.
+struct GpuInfo {
+  CUdevice device = 0;
+  int ordinal = 0;
+  std::string name;
+  int major = 0, minor = 0;  // compute capability
+  int sm_count = 0;
+  int smem_bytes = 0;  // most dynamic shared memory of a CTA
+  size_t memory_bytes = 0;
+
+  bool is_hopper() const { return major == 9 && minor == 0; }
+};
+
+class Driver : public DriverFunctions {
+ public:
+  // Opens and initialises a driver. UNSUPPORTED with the reason: no library, too old, no function,
+  // cuInit's refusal.
+  static Result<Driver> open(const std::string& library);
+  // The machine's own, opened once per process; a refusal is remembered too.
+  static Result<const Driver*> system();
+
+  int version() const { return version_; }
+  const std::string& path() const { return path_; }
+
+  // How many GPUs there are; 0 where CUDA says that there is none.
+  int device_count() const;
+  // INVALID_ARGUMENT for an ordinal that is none, UNSUPPORTED for a GPU other than Hopper.
+  Result<GpuInfo> hopper(int ordinal) const;
+
+  // "CUDA_ERROR_NAME (description)".
+  std::string error_text(CUresult result) const;
+  // Throws Error(CUDA_ERROR) naming the call and what it was for, unless it succeeded.
+  void check(CUresult result, const char* call, const char* purpose) const;
+
+ private:
+  Driver() = default;
+  GpuInfo describe(int ordinal) const;
+
+  int version_ = 0;
+  std::string path_;
+};
+
+}  // namespace fa3::cuda

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// jit.cpp — the search for a kernel, from the cheapest place to the dearest.
+#include "backend/cuda/jit.h"
+
+#include <chrono>
+
+#include "backend/cuda/driver.h"
+
+namespace fa3::cuda {
+namespace {
+
+std::string_view bytes_of(const Key& key) {
+  return {reinterpret_cast<const char*>(key.data()), key.size()};
+}
+
+Key hash_of(std::span<const DeviceHeader> headers) {
+  Sha256 hash;
+  for (const DeviceHeader& header : headers) {
+    hash.update_field(header.path).update_field(header.text);
+  }
+  return hash.finish();
+}
+
+Kernel kernel(Cubin cubin, KernelSource source) {
+  return {std::make_shared<const Cubin>(std::move(cubin)), source};
+}
+
+}  // namespace
+
+const char* source_name(KernelSource source) {
+  switch (source) {
+    case KernelSource::kMemory:
+      return "memory";
+    case KernelSource::kDisk:
+      return "disk";
+    case KernelSource::kPack:
+      return "pack";
+    case KernelSource::kCompiled:
+      return "compiled";
+  }
+  return "unknown";
+}
+
+KernelMemory& KernelMemory::of_process() {
+  static KernelMemory memory;
+  return memory;
+}
+
+Result<Kernel> KernelMemory::get(const Key& key, const std::function<Result<Kernel>()>& make) {
+  std::promise<Result<Kernel>> promise;
+  std::shared_future<Result<Kernel>> known;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto [place, is_new] = kernels_.try_emplace(key);
+    if (is_new) place->second = promise.get_future().share();
+    if (!is_new) known = place->second;
+  }
+  if (known.valid()) {
+    Result<Kernel> result = known.get();
+    if (result.ok()) result.value().source = KernelSource::kMemory;
+    return result;
+  }
+  const auto forget = [&] {
+    const std::lock_guard lock(mutex_);
+    kernels_.erase(key);
+  };
+  try {
+    Result<Kernel> result = make();
+    if (!result.ok()) forget();
+    promise.set_value(result);
+    return result;
+  } catch (...) {
+    forget();
+    promise.set_exception(std::current_exception());
+    throw;
+  }
+}
+
+Jit::Jit(JitOptions options, std::span<const DeviceHeader> headers, KernelMemory& memory)
+    : options_(std::move(options)),
+      headers_(headers),
+      memory_(memory),
+      headers_hash_(hash_of(headers)) {}
+
+Key Jit::key(const Program& program, int nvrtc_version) const {
+  Sha256 hash;
+  hash.update_field(bytes_of(headers_hash_));
+  hash.update_field(program.header).update_field(program.expression);
+  for (const char* option : compiler_options()) hash.update_field(option);
+  return hash.update_field(std::to_string(nvrtc_version)).finish();
+}
+
+const Result<Nvrtc>& Jit::nvrtc() {
+  return nvrtc_.get([&] {
+    return find_nvrtc(
+        options_.nvrtc.empty() ? nvrtc_places() : std::vector<std::string>{options_.nvrtc},
+        options_.driver_version);
+  });
+}
+
+const Result<DiskCache>& Jit::disk() {
+  return disk_.get([&]() -> Result<DiskCache> {
+    if (options_.cache_dir.empty()) {
+      return Status{FA3_IO_ERROR,
+                    "kernel cache: neither XDG_CACHE_HOME nor HOME names a folder for it; name one "
+                    "in FA3_CACHE_DIR or the option cache_dir"};
+    }
+    Result<DiskCache> disk = DiskCache::open(options_.cache_dir);
+    if (!disk.ok()) options_.logger.log(FA3_LOG_WARNING, "{}", disk.status().message);
+    return disk;
+  });
+}
+
+const Result<Pack>& Jit::pack() {
+  return pack_.get([&]() -> Result<Pack> {
+    if (options_.kernel_pack.empty()) {
+      return Status{FA3_IO_ERROR,
+                    "kernel pack: none is named; name one in FA3_KERNEL_PACK or the option "
+                    "kernel_pack"};
+    }
+    Result<Pack> pack = Pack::open(options_.kernel_pack);
+    if (pack.ok() && options_.driver_version != 0 &&
+        !loads(options_.driver_version, pack.value().nvrtc_version())) {
+      pack = Status{FA3_IO_ERROR,
+                    fmt::format("kernel pack: {} was made with NVRTC {}, too new for the driver's "
+                                "CUDA {}; update the driver, or make the pack with an older NVRTC",
+                                options_.kernel_pack, version_text(pack.value().nvrtc_version()),
+                                version_text(options_.driver_version))};
+    }
+    if (!pack.ok()) options_.logger.log(FA3_LOG_WARNING, "{}", pack.status().message);
+    return pack;
+  });
+}
+
+// In memory the compiler's version does not matter: what is there runs.
+Result<Kernel> Jit::get(const Program& program) {
+  return memory_.get(key(program, 0), [&] { return find(program); });
+}
+
+Result<Kernel> Jit::find(const Program& program) {
+  if (!options_.packed_only) {
+    if (std::optional<Cubin> cubin = from_disk(program)) {
+      return kernel(*std::move(cubin), KernelSource::kDisk);
+    }
+  }
+  if (std::optional<Cubin> cubin = from_pack(program)) {
+    return kernel(*std::move(cubin), KernelSource::kPack);
+  }
+  if (!options_.packed_only) return compile(program);
+  FA3_RETURN_IF_ERROR(pack().status());
+  return Status{FA3_JIT_FAILED,
+                fmt::format("jit: {} of {} is not in {}, and the context takes packed kernels "
+                            "only; add it with `fa3 jit --pack`, or allow compiling",
+                            program.expression, program.header, pack().value().path())};
+}
+
+std::optional<Cubin> Jit::from_disk(const Program& program) {
+  if (!disk().ok() || !nvrtc().ok()) return std::nullopt;
+  return disk().value().load(key(program, nvrtc().value().version()));
+}
+
+std::optional<Cubin> Jit::from_pack(const Program& program) {
+  if (options_.kernel_pack.empty() || !pack().ok()) return std::nullopt;
+  return pack().value().load(key(program, pack().value().nvrtc_version()));
+}
+
+Result<Kernel> Jit::compile(const Program& program) {
+  if (!nvrtc().ok()) return Status{FA3_JIT_FAILED, nvrtc().status().message};
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point start = Clock::now();
+  FA3_TRY(Compiled compiled, nvrtc().value().compile(program, headers_));
+  options_.logger.log(FA3_LOG_INFO, "jit: compiled {} in {:.0f} ms", program.expression,
+                      std::chrono::duration<double, std::milli>(Clock::now() - start).count());
+  if (disk().ok()) {
+    const Status stored =
+        disk().value().store(key(program, nvrtc().value().version()), compiled.cubin);
+    if (!stored.ok()) options_.logger.log(FA3_LOG_WARNING, "{}", stored.message);
+  }
+  return kernel(std::move(compiled.cubin), KernelSource::kCompiled);
+}
+
+}  // namespace fa3::cuda

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// jit.h — a program's cubin from the nearest place that has it: memory, disk cache, kernel pack,
+// compiler.
+#pragma once
+
+#include <functional>
+#include <future>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "backend/cuda/cache.h"
+#include "backend/cuda/nvrtc.h"
+#include "backend/cuda/pack.h"
+#include "core/log.h"
+#include "core/status.h"
+
+namespace fa3::cuda {
+
+enum class KernelSource { kMemory, kDisk, kPack, kCompiled };
+const char* source_name(KernelSource source);  // "memory", "disk", "pack", "compiled"
+
+struct Kernel {
+  std::shared_ptr<const Cubin> cubin;
+  KernelSource source = KernelSource::kMemory;
+};
+
+// Kernels that this process has found or is about to, by key.
+class KernelMemory {
+ public:
+  // The kernel of that key; make() finds it when nobody has. Threads that ask meanwhile wait for
+  // the one that makes. A failure is handed to those waiting and forgotten.
+  Result<Kernel> get(const Key& key, const std::function<Result<Kernel>()>& make);
+
+  static KernelMemory& of_process();
+
+ private:
+  std::mutex mutex_;
+  std::map<Key, std::shared_future<Result<Kernel>>> kernels_;
+};
+
+struct JitOptions {
+  std::string cache_dir;     // absolute; "" = none
+  std::string kernel_pack;   // path; "" = none
+  std::string nvrtc;         // path; "" = search
+  bool packed_only = false;  // never compile
+  int driver_version = 0;    // whom the cubins must suit; 0 = nobody yet
+  Logger logger;
+};
+
+// Safe to use from many threads at once. Opens what it needs when it is first needed.
+class Jit {
+ public:
+  Jit(JitOptions options, std::span<const DeviceHeader> headers,
+      KernelMemory& memory = KernelMemory::of_process());
+
+  // JIT_FAILED with the compiler's log, or why nothing compiles here.
+  Result<Kernel> get(const Program& program);
+
+  // What there is, or why not.
+  const Result<Nvrtc>& nvrtc();
+  const Result<DiskCache>& disk();
+  const Result<Pack>& pack();
+
+  // Name of the program's cubin by that NVRTC: SHA-256 of embedded headers, program, options
+  // (target included) and version.
+  Key key(const Program& program, int nvrtc_version) const;
+
+ private:
+  template <class T>
+  class Once {
+   public:
+    template <class Open>
+    const Result<T>& get(const Open& open) {
+      const std::lock_guard lock(mutex_);
+      if (!value_) value_.emplace(open());
+      return *value_;
+    }
+
+   private:
+    std::mutex mutex_;
+    std::optional<Result<T>> value_;
+  };
+
+  Result<Kernel> find(const Program& program);
+  std::optional<Cubin> from_disk(const Program& program);
+  std::optional<Cubin> from_pack(const Program& program);
+  Result<Kernel> compile(const Program& program);
+
+  JitOptions options_;
+  std::span<const DeviceHeader> headers_;
+  KernelMemory& memory_;
+  Key headers_hash_;
+  Once<Nvrtc> nvrtc_;
+  Once<DiskCache> disk_;
+  Once<Pack> pack_;
+};
+
+}  // namespace fa3::cuda

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// nvrtc.h — NVIDIA's run-time compiler: found, opened at run time, and turned on one program.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/cuda/device_headers.h"
+#include "backend/cuda/driver_api.h"
+#include "backend/cuda/shared_library.h"
+#include "backend/machine.h"
+#include "core/status.h"
+
+namespace fa3::cuda {
+
+// A compiled program: what the driver loads and the kernel's name in it.
+struct Cubin {
+  std::string symbol;
+  std::string image;
+};
+
+// Cubin with what the compiler said: registers, spills, advisories.
+struct Compiled {
+  Cubin cubin;
+  std::string log;
+};
+
+struct NvrtcFunctions {
+#define FA3_DECLARE(name, parameters) nvrtcResult(*name) parameters = nullptr;
+  FA3_NVRTC_FUNCTIONS(FA3_DECLARE)
+#undef FA3_DECLARE
+  const char* (*nvrtcGetErrorString)(nvrtcResult result) = nullptr;
+};
+
+// What every kernel is compiled with; part of a cubin's key.
+std::span<const char* const> compiler_options();
+
+class Nvrtc : public NvrtcFunctions {
+ public:
+  // UNSUPPORTED with the reason: no library, too old, no function.
+  static Result<Nvrtc> open(const std::string& library);
+
+  int version() const { return version_; }  // as CUDA's, 12040 = 12.4
+  const std::string& path() const { return path_; }
+
+  // Needs no GPU. JIT_FAILED with the compiler's log. Safe to call from
+  // many threads.
+  Result<Compiled> compile(const Program& program, std::span<const DeviceHeader> headers) const;
+
+ private:
+  Nvrtc() = default;
+
+  int version_ = 0;
+  std::string path_;
+};
+
+// Where NVRTC is looked for, in this order: names for the loader, then the paths that exist.
+std::vector<std::string> nvrtc_places();
+
+// The first of `places` that can be opened and whose cubins a driver of that version loads (0 = no
+// driver to fit). UNSUPPORTED with what is wrong with each.
+Result<Nvrtc> find_nvrtc(const std::vector<std::string>& places, int driver_version);
+
+// Does a driver load what that NVRTC compiles? It takes cubins of its own major version and older.
+bool loads(int driver_version, int nvrtc_version);
+
+}  // namespace fa3::cuda
