@@ -171,7 +171,7 @@ FA3_DEV void gemm_consume(GemmSmem<kCfg>& smem, const GemmArgs& args, u32 wg) {
 
 // 9 KERNEL: maps, barriers, roles.
 template <GemmConfig kCfg>
-FA3_KERNEL(kCfg.threads())
+FA3_KERNEL(kCfg.threads(), 1)
 void gemm(FA3_GRID_CONSTANT const GemmArgs args) {
   static_assert(kCfg.tile_n % 64 == 0 && kCfg.tile_n <= 256, "gemm: tile_n is 64, 128, 192 or 256");
   static_assert(!kCfg.b_rows_along_n || size_of(kCfg.type) == 2, "gemm: B[k][n] in 16 bits only");
