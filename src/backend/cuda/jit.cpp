@@ -94,9 +94,7 @@ const Result<DiskCache>& Jit::disk() {
                     "kernel cache: neither XDG_CACHE_HOME nor HOME names a folder for it; name one "
                     "in FA3_CACHE_DIR or the option cache_dir"};
     }
-    Result<DiskCache> disk = DiskCache::open(options_.cache_dir);
-    if (!disk.ok()) options_.logger.log(FA3_LOG_WARNING, "{}", disk.status().message);
-    return disk;
+    return DiskCache::open(options_.cache_dir);
   });
 }
 
@@ -116,7 +114,6 @@ const Result<Pack>& Jit::pack() {
                                 options_.kernel_pack, version_text(pack.value().nvrtc_version()),
                                 version_text(options_.driver_version))};
     }
-    if (!pack.ok()) options_.logger.log(FA3_LOG_WARNING, "{}", pack.status().message);
     return pack;
   });
 }
@@ -126,7 +123,20 @@ Result<Kernel> Jit::get(const Program& program) {
   return memory_.get(key(program, 0), [&] { return find(program); });
 }
 
+// A kernel can be had without a cache or a pack; that it costs time should not go unsaid.
+void Jit::warn_of_places() {
+  std::call_once(warned_, [&] {
+    if (!options_.packed_only && !disk().ok()) {
+      options_.logger.log(FA3_LOG_WARNING, "{}", disk().status().message);
+    }
+    if (!options_.packed_only && !options_.kernel_pack.empty() && !pack().ok()) {
+      options_.logger.log(FA3_LOG_WARNING, "{}", pack().status().message);
+    }
+  });
+}
+
 Result<Kernel> Jit::find(const Program& program) {
+  warn_of_places();
   if (!options_.packed_only) {
     if (std::optional<Cubin> cubin = from_disk(program)) {
       return kernel(*std::move(cubin), KernelSource::kDisk);
@@ -144,6 +154,7 @@ Result<Kernel> Jit::find(const Program& program) {
 }
 
 Result<Kernel> Jit::get_compiled(const Program& program) {
+  warn_of_places();
   if (std::optional<Cubin> cubin = from_disk(program)) {
     return kernel(*std::move(cubin), KernelSource::kDisk);
   }

@@ -89,6 +89,7 @@ class Jit {
     std::optional<Result<T>> value_;
   };
 
+  void warn_of_places();
   Result<Kernel> find(const Program& program);
   std::optional<Cubin> from_disk(const Program& program);
   std::optional<Cubin> from_pack(const Program& program);
@@ -101,6 +102,7 @@ class Jit {
   Once<Nvrtc> nvrtc_;
   Once<DiskCache> disk_;
   Once<Pack> pack_;
+  std::once_flag warned_;
 };
 
 }  // namespace fa3::cuda
