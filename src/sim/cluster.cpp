@@ -70,7 +70,7 @@ void reset_cta(Cta& cta, const LaunchShape& shape, u64 launch_block) {
     group.cta = &cta;
     group.index = g;
     group.agent = first_agent + shape.threads + g;
-    group.joined.assign(4 * cluster.width, 0);
+    group.joined.assign(4 * size_t{cluster.width}, 0);
   }
   for (u32 i = 0; i < shape.threads; i++) {
     Thread& thread = cta.threads[i];

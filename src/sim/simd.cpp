@@ -15,7 +15,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 void join(u32* into, const u32* from, u32 n) {
   const hn::CappedTag<u32, 16> d;
   for (u32 i = 0; i < n; i += hn::Lanes(d))
-    hn::Store(hn::Max(hn::Load(d, into + i), hn::Load(d, from + i)), d, into + i);
+    hn::StoreU(hn::Max(hn::LoadU(d, into + i), hn::LoadU(d, from + i)), d, into + i);
 }
 
 // Blocks of 8 rows by 2 vectors keep 16 sums in registers; the tail of a row takes narrower steps.

@@ -160,13 +160,17 @@ void wgmma(const WgmmaInstruction& instruction, RegisterState& d_state, void* d,
   thread.wgmma_posted++;
   if (++op.posted < kWarpgroup) return;
   if (group.known == nullptr || group.known_version != group.joined_version) {
-    // Rows 0…3: what each warp knew. Row 4: what all of them knew.
+    // Rows 0…3: what each warp knew. Row 4: what all of them knew. Row 5: what any of them knew.
     auto known = std::make_shared<std::vector<Tick>>(group.joined);
-    known->resize(5 * size_t{width});
+    known->resize(6 * size_t{width});
     Tick* all = known->data() + 4 * size_t{width};
-    for (u32 i = 0; i < width; i++)
-      all[i] = std::min({group.joined[i], group.joined[i + width], group.joined[i + 2 * width],
-                         group.joined[i + 3 * width]});
+    for (u32 i = 0; i < width; i++) {
+      const auto [least, most] =
+          std::minmax({group.joined[i], group.joined[i + width], group.joined[i + 2 * width],
+                       group.joined[i + 3 * width]});
+      all[i] = least;
+      all[i + width] = most;
+    }
     group.known = std::move(known);
     group.known_version = group.joined_version;
   }
@@ -195,6 +199,9 @@ void wgmma_wait(u32 pending, Where where) {
         thread, {Waiting::On::kWgmma, static_cast<u32>(end), 0});
   }
   if (end == thread.wgmma_waited) return;
+  // It started after all four warps issued it, so whoever sees it complete is after them.
+  join(thread.clock, op_at(end - 1).known->data() + 5 * size_t{cta.cluster.width},
+       cta.cluster.width);
   thread.clock[group.agent] = std::max(thread.clock[group.agent], static_cast<Tick>(end));
   thread.version++;
   const u32 lane = thread.ids.thread % kWarpgroup;

@@ -194,7 +194,7 @@ void read_b(Reader& reader, const WgmmaOp& op, u32 width, Operands<T>& to) {
   const u32 columns = static_cast<u32>(instruction.n);
   const u32 per_granule = 16 / static_cast<u32>(instruction.element_bytes());
   const Tick* view = op.known->data() + size_t{4} * width;
-  T line[16];
+  T line[16] = {};
   for (u32 n = 0; n < columns; n += instruction.b_transposed ? 8 : 1) {
     if (instruction.b_transposed) {
       for (u32 k = 0; k < 16; k++) {
