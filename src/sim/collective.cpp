@@ -41,8 +41,7 @@ void gather(Thread& thread, const Lane& lane, void* operand,
             const std::function<void(void* const* operands)>& act) {
   Warp& warp = *thread.warp;
   const u32 bit = 1u << thread.lane;
-  if (!(lane.mask & bit) || (lane.mask & (~all_lanes(warp) | warp.exited)))
-    fail_mask(thread, lane);
+  if (!(lane.mask & bit) || (lane.mask & (~all_lanes(warp) | warp.exited))) fail_mask(thread, lane);
   size_t index = 0;
   for (; index < warp.pending.size(); index++)
     if (warp.pending[index].mask & lane.mask) break;
@@ -177,18 +176,29 @@ u32 redux(u32 value, Redux op, bool is_signed, u32 mask, Where where) {
     for (u32 i = 0; i < kWarp; i++) {
       if (operands[i] == nullptr) continue;
       const u32 one = static_cast<Operand*>(operands[i])->value;
-      const bool less =
-          is_signed ? static_cast<i32>(one) < static_cast<i32>(all) : one < all;
+      const bool less = is_signed ? static_cast<i32>(one) < static_cast<i32>(all) : one < all;
       if (first) {
         all = one;
       } else {
         switch (op) {
-          case Redux::kAdd: all += one; break;
-          case Redux::kMin: all = less ? one : all; break;
-          case Redux::kMax: all = less ? all : one; break;
-          case Redux::kAnd: all &= one; break;
-          case Redux::kOr: all |= one; break;
-          case Redux::kXor: all ^= one; break;
+          case Redux::kAdd:
+            all += one;
+            break;
+          case Redux::kMin:
+            all = less ? one : all;
+            break;
+          case Redux::kMax:
+            all = less ? all : one;
+            break;
+          case Redux::kAnd:
+            all &= one;
+            break;
+          case Redux::kOr:
+            all |= one;
+            break;
+          case Redux::kXor:
+            all ^= one;
+            break;
         }
       }
       first = false;

@@ -11,8 +11,8 @@ struct Lane {
   const char* op;
   Where where;
   u32 mask;
-  bool aligned;   // .aligned: every lane must stand at the same line
-  u64 key = 0;    // immediate operands, equal in all lanes
+  bool aligned;  // .aligned: every lane must stand at the same line
+  u64 key = 0;   // immediate operands, equal in all lanes
 };
 
 // Suspends the thread until all lanes of the mask have come; the last one runs `act`, once, with the

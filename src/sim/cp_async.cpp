@@ -39,9 +39,11 @@ void cp_async(u32 to, const void* from, u32 bytes, u32 source_bytes, Where where
   copy.bytes = bytes;
   copy.site = intern("cp_async", where);
   if (source_bytes > 0) {
-    const GlobalAccessor by{&cta.cluster,   thread.clock, &thread.foreign, thread.epoch(),
-                            copy.site,      false,        false,
-                            thread.pdl_waited || !cta.cluster.worker->grid.shape.pdl};
+    const GlobalAccessor by{
+        &cta.cluster,    thread.clock,
+        &thread.foreign, thread.epoch(),
+        copy.site,       false,
+        false,           thread.pdl_waited || !cta.cluster.worker->grid.shape.pdl};
     cta.cluster.worker->grid.device.memory.read(by, from, source_bytes);
     std::memcpy(copy.data, from, source_bytes);
   }

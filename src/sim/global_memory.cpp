@@ -128,9 +128,7 @@ void GlobalMemory::check(const GlobalAccessor& by, const Buffer& buffer, const B
                          bool writes, bool earlier_writes, u64 address) const {
   if (mark.tick == 0) return;
   const Cluster& cluster = *by.cluster;
-  const auto what = [&] {
-    return fmt::format("{}+{}", buffer.name, address - buffer.base);
-  };
+  const auto what = [&] { return fmt::format("{}+{}", buffer.name, address - buffer.base); };
   if (mark.launch != static_cast<u16>(cluster.launch)) {
     if (by.pdl_waited || mark.launch <= settled_) return;
     const Site& at = site(mark.site);
@@ -157,26 +155,26 @@ void GlobalMemory::check(const GlobalAccessor& by, const Buffer& buffer, const B
             text(Where{at.file, at.line})};
   };
   if (view == nullptr || !earlier.before(view))
-    fail_access(by, Rule::kGlobalRace, buffer.name,
-                fmt::format("{} {} {} and nothing orders it after the {} by {}", site(by.site).op,
-                            writes ? "writes" : "reads", what(),
-                            earlier_writes ? "write" : "read", at.op),
-                "a release and an acquire between the two (atomics or barriers), or atomics "
-                "for both",
-                {other()});
+    fail_access(
+        by, Rule::kGlobalRace, buffer.name,
+        fmt::format("{} {} {} and nothing orders it after the {} by {}", site(by.site).op,
+                    writes ? "writes" : "reads", what(), earlier_writes ? "write" : "read", at.op),
+        "a release and an acquire between the two (atomics or barriers), or atomics "
+        "for both",
+        {other()});
   if (!by.async || !mark.generic || (!earlier_writes && !writes)) return;
   if (mark.cluster != static_cast<u32>(cluster.index)) return;  // fenced by release at GPU scope
   const Cluster& mutable_cluster = cluster;
   const auto& fences = const_cast<Cluster&>(mutable_cluster).thread(mark.agent).global_fences;
   const auto after = std::lower_bound(fences.begin(), fences.end(), earlier.tick);
   if (after == fences.end() || *after > by.view[mark.agent])
-    fail_access(by, Rule::kProxyFence, buffer.name,
-                fmt::format("{} {} {} through the async proxy after {} used it through the generic "
-                            "proxy, without a proxy fence between",
-                            site(by.site).op, writes ? "writes" : "reads", what(), at.op),
-                fmt::format("fence_proxy_async_global() by the thread of {}, before the barrier",
-                            at.op),
-                {other()});
+    fail_access(
+        by, Rule::kProxyFence, buffer.name,
+        fmt::format("{} {} {} through the async proxy after {} used it through the generic "
+                    "proxy, without a proxy fence between",
+                    site(by.site).op, writes ? "writes" : "reads", what(), at.op),
+        fmt::format("fence_proxy_async_global() by the thread of {}, before the barrier", at.op),
+        {other()});
 }
 
 void GlobalMemory::read(const GlobalAccessor& by, const void* pointer, u64 bytes) {

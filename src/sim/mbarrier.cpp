@@ -152,8 +152,8 @@ void complete_tx(Cta& cta, Mbarrier& bar, u32 bytes, Epoch epoch, const char* op
   const auto name = [&] { return cta.name(bar.offset); };
   if (bar.tx < 0 && bar.pending == 0)
     fail(cta, Rule::kMbarrier, name(),
-         fmt::format("{} delivers {} bytes to {}, {} more than phase {} expects", op,
-                     bar.delivered, name(), -bar.tx, bar.phase),
+         fmt::format("{} delivers {} bytes to {}, {} more than phase {} expects", op, bar.delivered,
+                     name(), -bar.tx, bar.phase),
          "mbar_arrive_expect_tx() with the bytes of all copies of the phase",
          {{op, cta.cluster.agent_name(epoch.agent), text(where)},
           access_of(cta.cluster, bar.last_agent, intern(bar.last_op, bar.last_where))});

@@ -15,9 +15,9 @@ namespace {
 constexpr u32 kNan16 = 0x7FFF;  // cvt gives the canonical NaN
 
 float flush(float x) {
-  return std::bit_cast<u32>(x) & 0x7F800000u ? x
-                                             : std::bit_cast<float>(std::bit_cast<u32>(x) &
-                                                                    0x80000000u);
+  return std::bit_cast<u32>(x) & 0x7F800000u
+             ? x
+             : std::bit_cast<float>(std::bit_cast<u32>(x) & 0x80000000u);
 }
 
 u32 to_bf16(float x) {
@@ -88,8 +88,10 @@ u64 add_bits(u64 old, u64 operand, twin::ScalarType type) {
   using twin::ScalarType;
   switch (type) {
     case ScalarType::kU32:
-    case ScalarType::kI32: return static_cast<u32>(old + operand);
-    case ScalarType::kU64: return old + operand;
+    case ScalarType::kI32:
+      return static_cast<u32>(old + operand);
+    case ScalarType::kU64:
+      return old + operand;
     case ScalarType::kF32:
       return std::bit_cast<u32>(flush(flush(bits_to_f32(old)) + flush(bits_to_f32(operand))));
     case ScalarType::kF16:

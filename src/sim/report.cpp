@@ -67,23 +67,27 @@ std::string waiting_text(const Thread& thread) {
   const Cta& cta = *thread.cta;
   const Waiting& waiting = thread.waiting;
   switch (waiting.on) {
-    case Waiting::On::kNothing: return "polls";
+    case Waiting::On::kNothing:
+      return "polls";
     case Waiting::On::kMbarrier: {
       const auto found = cta.mbarriers.find(waiting.id);
       const u64 phase = found == cta.mbarriers.end() ? 0 : found->second.phase;
-      return fmt::format("waits for {} with parity {} (phase {} is open)",
-                         cta.name(waiting.id), waiting.detail, phase);
+      return fmt::format("waits for {} with parity {} (phase {} is open)", cta.name(waiting.id),
+                         waiting.detail, phase);
     }
     case Waiting::On::kNamedBarrier:
       return fmt::format("waits at named barrier {} for {} threads", waiting.id, waiting.detail);
-    case Waiting::On::kCollective: return "waits for lanes of its warp";
+    case Waiting::On::kCollective:
+      return "waits for lanes of its warp";
     case Waiting::On::kWgmma: {
       const Warpgroup& group = cta.warpgroups[thread.warp->index / 4];
-      return fmt::format("waits for wgmma {} of its warpgroup; {} posted by all warps",
-                         waiting.id, group.ready);
+      return fmt::format("waits for wgmma {} of its warpgroup; {} posted by all warps", waiting.id,
+                         group.ready);
     }
-    case Waiting::On::kBulk: return "waits for its bulk groups";
-    case Waiting::On::kCluster: return "waits at the cluster barrier";
+    case Waiting::On::kBulk:
+      return "waits for its bulk groups";
+    case Waiting::On::kCluster:
+      return "waits at the cluster barrier";
     case Waiting::On::kRegisters:
       return fmt::format("waits for registers: wants {}, {} are free", waiting.detail,
                          cta.register_pool);
@@ -101,15 +105,15 @@ void describe_cta(const Cta& cta, std::vector<Access>& out, std::string& barrier
     if (entry.second == nullptr) entry.second = &thread;
   }
   for (const auto& [key, entry] : groups)
-    out.push_back({fmt::format("{} ({})", entry.second->op, key.second),
-                   fmt::format("warp {}, {} lane{}", key.first, entry.first,
-                               entry.first == 1 ? "" : "s"),
-                   text(entry.second->where)});
+    out.push_back(
+        {fmt::format("{} ({})", entry.second->op, key.second),
+         fmt::format("warp {}, {} lane{}", key.first, entry.first, entry.first == 1 ? "" : "s"),
+         text(entry.second->where)});
   for (const auto& [offset, bar] : cta.mbarriers) {
     if (!bar.live) continue;
-    barriers += fmt::format("\n    {} phase {}: want {} arrivals, have {}; {} tx bytes outstanding",
-                            cta.name(offset), bar.phase, bar.expected,
-                            bar.expected - bar.pending, bar.tx);
+    barriers +=
+        fmt::format("\n    {} phase {}: want {} arrivals, have {}; {} tx bytes outstanding",
+                    cta.name(offset), bar.phase, bar.expected, bar.expected - bar.pending, bar.tx);
     if (bar.last_where.file != nullptr)
       barriers += fmt::format("; last {} at {}", bar.last_op, text(bar.last_where));
   }

@@ -148,8 +148,7 @@ void Shadow::write_special(const Accessor& by, u32 offset, u32 bytes) {
 
 void Shadow::read_cell(Cell& cell, const Accessor& by, u32 offset) {
   check_place(cell, by, offset);
-  if (cell.flags & kCopying)
-    fail_order(by, false, cell.write, cell.write_site, true, offset, true);
+  if (cell.flags & kCopying) fail_order(by, false, cell.write, cell.write_site, true, offset, true);
   check_write_before(cell, by, offset, true);
   if (!(cell.flags & kCrowded)) return add_reader(cell, by);
   auto& crowd = crowds_[cell.read[0].agent];
@@ -230,15 +229,16 @@ void Shadow::fail_order(const Accessor& by, bool writes, Epoch earlier, u16 earl
 void Shadow::fail_proxy(const Accessor& by, bool writes, Epoch earlier, u16 earlier_site,
                         bool earlier_writes, u32 offset) {
   const std::string name = cta_.name(offset);
-  fail(cta_, Rule::kProxyFence, name,
-       fmt::format("{} {} {} through the async proxy after {} {} it through the generic proxy, "
-                   "without a proxy fence between",
-                   site(by.site).op, writes ? "writes" : "reads", name, site(earlier_site).op,
-                   earlier_writes ? "wrote" : "read"),
-       fmt::format("fence_proxy_async_shared() by the thread of {}, after it and before the barrier",
-                   site(earlier_site).op),
-       {access_of(cta_.cluster, by.epoch.agent, by.site),
-        access_of(cta_.cluster, earlier.agent, earlier_site)});
+  fail(
+      cta_, Rule::kProxyFence, name,
+      fmt::format("{} {} {} through the async proxy after {} {} it through the generic proxy, "
+                  "without a proxy fence between",
+                  site(by.site).op, writes ? "writes" : "reads", name, site(earlier_site).op,
+                  earlier_writes ? "wrote" : "read"),
+      fmt::format("fence_proxy_async_shared() by the thread of {}, after it and before the barrier",
+                  site(earlier_site).op),
+      {access_of(cta_.cluster, by.epoch.agent, by.site),
+       access_of(cta_.cluster, earlier.agent, earlier_site)});
 }
 
 void Shadow::fail_uninitialised(const Accessor& by, u32 offset) {

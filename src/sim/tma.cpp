@@ -74,9 +74,7 @@ Box make_box(Thread& thread, const char* op, const TensorMap& bits, const i32* c
 }
 
 // Shared memory must start where the swizzle pattern does.
-u32 alignment_of(const Box& box) {
-  return std::max(128u, 8 * static_cast<u32>(box.map.swizzle));
-}
+u32 alignment_of(const Box& box) { return std::max(128u, 8 * static_cast<u32>(box.map.swizzle)); }
 
 // The value of elements outside the tensor: zero, or a NaN of the type.
 void fill(u8* row, const Box& box) {
@@ -114,12 +112,18 @@ void load_rows(const Copy& copy, const Box& box, Cta& cta, u32 to, u32 first, u3
 
 twin::ScalarType scalar_of(TmaType type) {
   switch (type) {
-    case TmaType::kF16: return twin::ScalarType::kF16;
-    case TmaType::kBf16: return twin::ScalarType::kBf16;
-    case TmaType::kF32: return twin::ScalarType::kF32;
-    case TmaType::kI32: return twin::ScalarType::kI32;
-    case TmaType::kU64: return twin::ScalarType::kU64;
-    default: return twin::ScalarType::kU32;
+    case TmaType::kF16:
+      return twin::ScalarType::kF16;
+    case TmaType::kBf16:
+      return twin::ScalarType::kBf16;
+    case TmaType::kF32:
+      return twin::ScalarType::kF32;
+    case TmaType::kI32:
+      return twin::ScalarType::kI32;
+    case TmaType::kU64:
+      return twin::ScalarType::kU64;
+    default:
+      return twin::ScalarType::kU32;
   }
 }
 
@@ -162,8 +166,8 @@ void tma_prefetch(const TensorMap& map, const i32* coordinate, u32 rank, Where w
   make_box(enter("tma_prefetch", where), "tma_prefetch", map, coordinate, rank, where);
 }
 
-void tma_load(u32 to, const TensorMap& map, u32 bar, const i32* coordinate, u32 rank,
-              u16 multicast, Where where) {
+void tma_load(u32 to, const TensorMap& map, u32 bar, const i32* coordinate, u32 rank, u16 multicast,
+              Where where) {
   const char* op = multicast != 0 ? "tma_load_multicast" : "tma_load";
   Thread& thread = enter(op, where);
   const Box box = make_box(thread, op, map, coordinate, rank, where);

@@ -13,7 +13,6 @@
 namespace fa3::sim {
 namespace {
 
-
 // The fields of a shared-memory matrix descriptor.
 struct Descriptor {
   u32 start, leading, stride;  // bytes
@@ -32,9 +31,8 @@ struct Descriptor {
   }
   // The 16 bytes that hold row mn, bytes 16·half… of a K-major operand.
   u32 k_major(u32 mn, u32 half) const {
-    return swizzle != 0
-               ? swizzled(start + mn / 8 * stride + mn % 8 * swizzle + 16 * half)
-               : start + mn / 8 * stride + mn % 8 * 16 + half * leading;
+    return swizzle != 0 ? swizzled(start + mn / 8 * stride + mn % 8 * swizzle + 16 * half)
+                        : start + mn / 8 * stride + mn % 8 * 16 + half * leading;
   }
   // The 16 bytes that hold 8 rows from mn (a multiple of 8) at k of an MN-major operand of 16 bits.
   u32 mn_major(u32 mn, u32 k) const {
@@ -56,8 +54,8 @@ class Reader {
     if ((descriptor & ~0xC0003FFF3FFF3FFFull) != 0)
       refuse("has bits set that must be zero (a base offset, or reserved ones)",
              "a descriptor whose pattern starts at its natural boundary");
-    if (descriptor_.swizzle != 0 && descriptor_.start % (8 * descriptor_.swizzle) >=
-                                        descriptor_.swizzle)
+    if (descriptor_.swizzle != 0 &&
+        descriptor_.start % (8 * descriptor_.swizzle) >= descriptor_.swizzle)
       refuse(fmt::format("starts {} bytes into a swizzle pattern of {}",
                          descriptor_.start % (8 * descriptor_.swizzle), 8 * descriptor_.swizzle),
              fmt::format("operands aligned to {} bytes", 8 * descriptor_.swizzle));
@@ -70,8 +68,8 @@ class Reader {
   const u8* granule(u32 address, const Tick* view) {
     const u32 offset = address - kSmemWindow;
     if (address < kSmemWindow || offset + 16 > cta_.smem_bytes)
-      refuse(fmt::format("reaches offset {} of {} bytes of shared memory", i64{address} - kSmemWindow,
-                         cta_.smem_bytes),
+      refuse(fmt::format("reaches offset {} of {} bytes of shared memory",
+                         i64{address} - kSmemWindow, cta_.smem_bytes),
              "offsets of the operand's own tile");
     by_.view = view;
     cta_.shadow.read(by_, offset, 16);
@@ -91,8 +89,8 @@ class Reader {
     fail(cta_, Rule::kDescriptor, "",
          fmt::format("operand {} of a wgmma {}; its descriptor is {:#018x} (start {}, LBO {}, SBO "
                      "{}, swizzle {})",
-                     name_, what, bits_, descriptor_.start, descriptor_.leading,
-                     descriptor_.stride, descriptor_.swizzle),
+                     name_, what, bits_, descriptor_.start, descriptor_.leading, descriptor_.stride,
+                     descriptor_.swizzle),
          std::move(missing), {{"wgmma", "a warpgroup", text(op_.where)}});
   }
 
@@ -138,12 +136,14 @@ void decode(MmaType type, const u8* from, u32 count, T* to, u32 step) {
       return;
     }
     case MmaType::kS8:
-      for (u32 i = 0; i < count; i++) to[i * step] = static_cast<T>(static_cast<signed char>(from[i]));
+      for (u32 i = 0; i < count; i++)
+        to[i * step] = static_cast<T>(static_cast<signed char>(from[i]));
       return;
     case MmaType::kU8:
       for (u32 i = 0; i < count; i++) to[i * step] = static_cast<T>(from[i]);
       return;
-    case MmaType::kTf32: return;  // no wrapper issues it
+    case MmaType::kTf32:
+      return;  // no wrapper issues it
   }
 }
 

@@ -40,10 +40,17 @@ Policy Policy::draw(Random& random, Completion wanted) {
   Policy policy;
   switch (random.below(6)) {
     case 0:
-    case 1: policy.pick = Pick::kRandom; break;
-    case 2: policy = {.pick = Pick::kSticky, .leave_in = 0}; break;
-    case 3: policy = {.pick = Pick::kSticky, .leave_in = 16}; break;
-    default: policy.pick = Pick::kPriority;
+    case 1:
+      policy.pick = Pick::kRandom;
+      break;
+    case 2:
+      policy = {.pick = Pick::kSticky, .leave_in = 0};
+      break;
+    case 3:
+      policy = {.pick = Pick::kSticky, .leave_in = 16};
+      break;
+    default:
+      policy.pick = Pick::kPriority;
   }
   constexpr u32 kYields[] = {0, 64, 8, 2, 2};
   policy.yield_in = kYields[random.below(5)];

@@ -17,12 +17,16 @@ namespace fa3::sim {
 // How threads are picked and when asynchronous work takes effect; drawn from the seed, since no
 // single policy finds every fault that depends on the path.
 struct Policy {
-  enum class Pick : u8 { kRandom, kSticky, kPriority };  // kPriority: random priorities of warps (PCT)
+  enum class Pick : u8 {
+    kRandom,
+    kSticky,
+    kPriority
+  };  // kPriority: random priorities of warps (PCT)
   Pick pick = Pick::kRandom;
   u32 leave_in = 16;  // sticky: leaves the warp once in so many picks
   u32 yield_in = 0;   // a primitive yields once in so many; 0 = never
   Completion completion = Completion::kRandom;
-  u32 delay = 64;     // kRandom: mean steps until an event
+  u32 delay = 64;  // kRandom: mean steps until an event
 
   static Policy draw(Random& random, Completion wanted);
 };
@@ -32,8 +36,8 @@ struct Grid {
   const LaunchShape& shape;
   const void* args;
   Device& device;
-  u64 launch;     // number of the launch
-  u64 clusters;   // in the grid
+  u64 launch;    // number of the launch
+  u64 clusters;  // in the grid
 };
 
 struct Worker {
@@ -91,10 +95,10 @@ struct Worker {
   u32 last_slot_ = 0;
   std::vector<Event> events_;
   u64 next_due_ = ~0ull;
-  u64 idle_ = 0;       // primitives since one made progress
+  u64 idle_ = 0;  // primitives since one made progress
   u64 progress_ = 0;
   u64 stuck_progress_ = ~0ull;
-  u32 ended_ = 0;      // clusters that ended and wait for end_cluster
+  u32 ended_ = 0;  // clusters that ended and wait for end_cluster
 };
 
 // The thread that runs on this OS thread now. A primitive outside of a kernel is an Error.
