@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // gemm.cuh — C = A·B in BF16 out of 16-bit or FP8 tiles: the smallest kernel with everything that
-// attention's kernels are made of. It shows whether a GPU, the simulator, a compiler are up to them.
+// attention's kernels are made of. Shows whether GPU, simulator and compiler are up to them.
 //
-// 1 CONTRACT  A[m][k]; B[n][k], or B[k][n] when the config says so; C[m][n] in BF16. Whole tiles in m
-//             and n, at least one in k. Maps: A and B with boxes of 128 bytes × rows of a tile, C
+// 1 CONTRACT  A[m][k]; B[n][k], or B[k][n] when the config says so; C[m][n] in BF16. Whole tiles in
+//             m and n, at least one in k. Maps: A and B with boxes of 128 bytes × rows of a tile, C
 //             with 64 columns × 64 rows, all with swizzle 128. Grid: tiles of m × tiles of n.
 // 2 ROLES     wg 0: producer, one thread issues TMA · wg 1, 2: consumers, 64 rows of C each
 // 3 BARRIERS  name      count  tx bytes    arrives                    waits
