@@ -7,6 +7,7 @@
 
 #include "backend/cuda/device_headers.h"
 #include "core/env.h"
+#include "core/shared_library.h"
 
 namespace fa3::kit {
 namespace {
@@ -41,7 +42,7 @@ cuda::Compiled compile(const Program& program) {
 
 Translation translate(const std::string& source) {
   const cuda::Nvrtc& rtc = nvrtc();
-  const auto library = get(cuda::SharedLibrary::open(rtc.path()));
+  const auto library = get(SharedLibrary::open(rtc.path()));
   using Size = cuda::nvrtcResult (*)(cuda::nvrtcProgram, size_t*);
   using Text = cuda::nvrtcResult (*)(cuda::nvrtcProgram, char*);
   const auto ptx_size = reinterpret_cast<Size>(get(library.find("nvrtcGetPTXSize")));
