@@ -67,6 +67,10 @@ TEST(Cubin, SeesSerialisedProducts) {
   EXPECT_THAT(bad.log, HasSubstr("(C75"));
 }
 
+TEST(Cubin, SeesWarnings) {
+  EXPECT_THAT(translate("__global__ void k() { int unused; }").log, HasSubstr("warning"));
+}
+
 TEST(Cubin, SeesUniformMovesBetweenProducts) {
   const kit::Translation bad = translate(kSerial);
   const kit::Code code(bad.cubin, "k");

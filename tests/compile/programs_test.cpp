@@ -55,6 +55,8 @@ const Row kRows[] = {
      "fa3::gemm<fa3::GemmConfig{fa3::MmaType::kE5m2, 64, 4, false, true}>",
      {{1, 0, 4}}},
     {"attention", "device/selftest/attention.cuh", "fa3::attention", {{2, 8, 8}}},
+    {"chain8", "device/selftest/chain8.cuh", "fa3::chain8<false>", {}},
+    {"chain8_transposed", "device/selftest/chain8.cuh", "fa3::chain8<true>", {}},
 };
 void PrintTo(const Row& row, std::ostream* out) { *out << row.name; }
 
@@ -66,6 +68,7 @@ TEST_P(Programs, CompileAsMeant) {
   EXPECT_THAT(compiled.log,
               HasSubstr("0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads"));
   EXPECT_THAT(compiled.log, Not(HasSubstr("(C75")));
+  EXPECT_THAT(compiled.log, Not(HasSubstr("warning")));
   const kit::Code code(compiled.cubin.image, compiled.cubin.symbol);
   EXPECT_EQ(code.count(kit::kLoadLocal), 0u);
   EXPECT_EQ(code.count(kit::kStoreLocal), 0u);
