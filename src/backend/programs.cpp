@@ -14,9 +14,14 @@ Program gemm(const char* config) {
 
 const std::vector<Program>& known_programs() {
   static const std::vector<Program> programs = {
-      gemm("kBf16, 256, 3, false, false"), gemm("kF16, 192, 3, true, false"),
-      gemm("kE4m3, 128, 4, false, false"), gemm("kBf16, 128, 4, true, true"),
+      gemm("kBf16, 256, 3, false, false"),
+      gemm("kF16, 192, 3, true, false"),
+      gemm("kE4m3, 128, 4, false, false"),
+      gemm("kBf16, 128, 4, true, true"),
       gemm("kE5m2, 64, 4, false, true"),
+      {"device/selftest/attention.cuh", "fa3::attention"},
+      {"device/selftest/chain8.cuh", "fa3::chain8<false>"},
+      {"device/selftest/chain8.cuh", "fa3::chain8<true>"},
   };
   return programs;
 }
