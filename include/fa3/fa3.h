@@ -332,8 +332,8 @@ FA3_API fa3_status fa3_get_device_info(const fa3_context* context, fa3_device_in
 
 /* ---- Compiled kernels ------------------------------------------------------------------------ */
 
-/* GPU kernels are compiled when they are first needed and kept in cache_dir. These calls do so ahead
- * of time. They need NVRTC, but no GPU, and take a context of any device.
+/* GPU kernels are compiled when they are first needed and kept in cache_dir. These calls do so
+ * ahead of time. They need NVRTC, but no GPU, and take a context of any device.
  *
  * programs: a JSON array of {"header", "expression"}: a file of the library's device code and a
  * kernel in it as C++ names it. NULL = all that the library knows.
@@ -345,13 +345,13 @@ FA3_API fa3_status fa3_get_device_info(const fa3_context* context, fa3_device_in
  * call on this thread. IO_ERROR when there is no cache to keep them in. */
 FA3_API fa3_status fa3_jit_warm(fa3_context* context, const char* programs, const char** report);
 
-/* Writes a file for the option kernel_pack: it runs where neither NVRTC nor a cache is, on drivers of
- * the same major CUDA version as the NVRTC here, or newer. */
+/* Writes a file for the option kernel_pack: it serves where neither NVRTC nor a cache is, on drivers
+ * of the same major CUDA version as the NVRTC here, or newer. */
 FA3_API fa3_status fa3_jit_pack(fa3_context* context, const char* programs, const char* path);
 
 /* One JSON object: driver, nvrtc, cache and pack (what is used, or why not) and the programs that
- * the library knows with where each is kept ("disk", "pack", null). Valid until the next fa3 call on
- * this thread. */
+ * the library knows with where each is kept ("disk", "pack", null). Valid until the next fa3 call
+ * on this thread. */
 FA3_API fa3_status fa3_jit_list(fa3_context* context, const char** report);
 
 /* Empties the cache's folder of kernels, other versions' too. Other files in it stay. */

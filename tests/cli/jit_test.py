@@ -73,7 +73,9 @@ class Jit(JitTest):
         rows = self.fa3_json("jit", "--warm", self.programs(PROGRAMS), env=bare)
         self.assertEqual([row["source"] for row in rows], ["pack"])
         listed = self.fa3_json("jit", "--list", env=bare)
-        self.assertEqual(listed["pack"], {"usable": True, "file": pack, "nvrtc": "13.0", "kernels": 1})
+        self.assertEqual(
+            listed["pack"], {"usable": True, "file": pack, "nvrtc": "13.0", "kernels": 1}
+        )
         self.assertFalse(listed["nvrtc"]["usable"])
         self.assertIn("/absent/libnvrtc.so", listed["nvrtc"]["why"])
         self.assertIn(pack, self.fa3("jit", "--list", env=bare))

@@ -12,7 +12,7 @@ struct Readiness {
 };
 
 // Looks for a driver, a Hopper GPU and an NVRTC that fit each other. `nvrtc`: the library to use;
-// "" = search. Without NVRTC kernels can still come from a pack; that is said, not counted as ready.
+// "" = search.
 Readiness readiness(const std::string& nvrtc);
 
 }  // namespace fa3::cuda
