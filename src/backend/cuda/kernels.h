@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// kernels.h — the programs that a GPU has loaded.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "backend/cuda/driver.h"
+#include "backend/cuda/jit.h"
+#include "backend/machine.h"
+
+namespace fa3::cuda {
+
+struct LoadedKernel {
+  CUlibrary library = nullptr;
+  CUkernel kernel = nullptr;
+  size_t args_bytes = 0;
+  u32 smem_bytes = 48 * 1024;  // dynamic shared memory it may have; more must be asked for
+  bool large_cluster = false;  // clusters of more than 8 are allowed
+};
+
+// Safe to use from many threads. A CUDA context of the GPU is current in each call.
+class LoadedKernels {
+ public:
+  LoadedKernels(const Driver& driver, Jit& jit, const GpuInfo& gpu)
+      : driver_(driver), jit_(jit), gpu_(gpu) {}
+  // No kernel runs any more.
+  ~LoadedKernels();
+  LoadedKernels(const LoadedKernels&) = delete;
+  LoadedKernels& operator=(const LoadedKernels&) = delete;
+
+  // The program, found or compiled and loaded when it is new here. `stream` is where it will run:
+  // UNSUPPORTED when a graph is being captured there and the program is new. Valid as long as this.
+  Result<LoadedKernel*> get(const Program& program, CUstream stream);
+
+  // Allows the kernel what a launch of that shape needs beyond the default.
+  void allow(LoadedKernel& kernel, const LaunchShape& shape);
+
+ private:
+  using Name = std::pair<std::string, std::string>;  // header, expression
+
+  LoadedKernel* find(const Name& name);
+  Result<LoadedKernel> load(const Program& program, const Kernel& kernel) const;
+
+  const Driver& driver_;
+  Jit& jit_;
+  const GpuInfo& gpu_;
+  std::mutex mutex_;
+  std::map<Name, LoadedKernel> kernels_;
+};
+
+}  // namespace fa3::cuda

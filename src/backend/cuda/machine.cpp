@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// machine.cpp — memory, copies and launches through the driver.
+#include "backend/cuda/machine.h"
+
+#include <algorithm>
+
+#include "backend/cuda/tensor_map.h"
+#include "backend/launch_shape.h"
+
+namespace fa3::cuda {
+namespace {
+
+CUdeviceptr address(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
+
+// A shape as the driver takes it. Holds what the driver's struct points to.
+struct Launch {
+  Launch(const LaunchShape& shape, CUstream stream) {
+    config.gridDimX = shape.grid[0];
+    config.gridDimY = shape.grid[1];
+    config.gridDimZ = shape.grid[2];
+    config.blockDimX = shape.threads;
+    config.blockDimY = config.blockDimZ = 1;
+    config.sharedMemBytes = shape.smem_bytes;
+    config.hStream = stream;
+    config.attrs = attributes;
+    if (shape.cluster > 1)
+      add(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION).clusterDim = {shape.cluster, 1, 1};
+    if (shape.pdl) {
+      add(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
+          .programmaticStreamSerializationAllowed = 1;
+    }
+  }
+  Launch(const Launch&) = delete;
+  Launch& operator=(const Launch&) = delete;
+
+  CUlaunchAttributeValue& add(CUlaunchAttributeID id) {
+    CUlaunchAttribute& attribute = attributes[config.numAttrs++];
+    attribute.id = id;
+    return attribute.value;
+  }
+
+  CUlaunchAttribute attributes[2] = {};
+  CUlaunchConfig config{};
+};
+
+}  // namespace
+
+Result<std::unique_ptr<CudaMachine>> CudaMachine::open(const Driver& driver, Jit& jit, int device,
+                                                       CUstream stream) {
+  FA3_TRY(GpuInfo gpu, driver.hopper(device));
+  std::unique_ptr<CudaMachine> machine(new CudaMachine(driver, jit, std::move(gpu), stream));
+  if (machine->own_stream_) {
+    const ContextScope scope(driver, machine->context_.get());
+    driver.check(driver.cuStreamCreate(&machine->stream_, CU_STREAM_NON_BLOCKING), "cuStreamCreate",
+                 "to order work");
+  }
+  return machine;
+}
+
+CudaMachine::CudaMachine(const Driver& driver, Jit& jit, GpuInfo gpu, CUstream stream)
+    : driver_(driver),
+      gpu_(std::move(gpu)),
+      context_(Context::of(driver, gpu_.device)),
+      stream_(stream),
+      own_stream_(stream == nullptr),
+      kernels_(driver, jit, gpu_) {}
+
+// Errors here are those of a GPU that failed before; there is nobody left to tell.
+CudaMachine::~CudaMachine() {
+  if (driver_.cuCtxPushCurrent_v2(context_.get()) != CUDA_SUCCESS) return;
+  if (stream_ != nullptr) driver_.cuStreamSynchronize(stream_);
+  for (const auto& [pointer, name] : allocations_) driver_.cuMemFree_v2(address(pointer));
+  if (own_stream_ && stream_ != nullptr) driver_.cuStreamDestroy_v2(stream_);
+  CUcontext popped = nullptr;
+  driver_.cuCtxPopCurrent_v2(&popped);
+}
+
+// ---- Memory -------------------------------------------------------------------------------------
+
+void* CudaMachine::allocate(size_t bytes, const char* name) {
+  const ContextScope scope(driver_, context_.get());
+  CUdeviceptr pointer = 0;
+  const CUresult result = driver_.cuMemAlloc_v2(&pointer, std::max<size_t>(bytes, 1));
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+    size_t free_bytes = 0, total_bytes = 0;
+    driver_.check(driver_.cuMemGetInfo_v2(&free_bytes, &total_bytes), "cuMemGetInfo",
+                  "to say how much memory is free");
+    throw Error(FA3_OUT_OF_MEMORY,
+                fmt::format("cuda: {}: {} bytes do not fit on GPU {} ({}), where {} of {} are "
+                            "free; use a smaller problem, or end other programs on the GPU",
+                            name, bytes, gpu_.ordinal, gpu_.name, free_bytes, total_bytes));
+  }
+  driver_.check(result, "cuMemAlloc", name);
+  void* const memory = reinterpret_cast<void*>(pointer);
+  const std::lock_guard lock(mutex_);
+  allocations_[memory] = name;
+  return memory;
+}
+
+void CudaMachine::release(void* pointer) {
+  if (pointer == nullptr) return;
+  {
+    const std::lock_guard lock(mutex_);
+    if (allocations_.erase(pointer) == 0) {
+      throw Error(FA3_INVALID_ARGUMENT,
+                  fmt::format("cuda: release of {}, which this machine has not allocated or has "
+                              "released before; release what allocate returned, once",
+                              pointer));
+    }
+  }
+  const ContextScope scope(driver_, context_.get());
+  driver_.check(driver_.cuMemFree_v2(address(pointer)), "cuMemFree", "to release memory");
+}
+
+void CudaMachine::copied(CUresult result, const char* call, const char* purpose) const {
+  driver_.check(result, call, purpose);
+  driver_.check(driver_.cuStreamSynchronize(stream_), "cuStreamSynchronize", purpose);
+}
+
+void CudaMachine::upload(void* to, const void* from, size_t bytes) {
+  if (bytes == 0) return;
+  const ContextScope scope(driver_, context_.get());
+  copied(driver_.cuMemcpyHtoDAsync_v2(address(to), from, bytes, stream_), "cuMemcpyHtoDAsync",
+         "to copy to the GPU");
+}
+
+void CudaMachine::download(void* to, const void* from, size_t bytes) {
+  if (bytes == 0) return;
+  const ContextScope scope(driver_, context_.get());
+  copied(driver_.cuMemcpyDtoHAsync_v2(to, address(from), bytes, stream_), "cuMemcpyDtoHAsync",
+         "to copy from the GPU");
+}
+
+Result<TensorMap> CudaMachine::encode(const TensorMapSpec& spec) {
+  const ContextScope scope(driver_, context_.get());
+  return encode_tensor_map(driver_, spec);
+}
+
+// ---- Programs -----------------------------------------------------------------------------------
+
+Status CudaMachine::prepare(const Program& program) {
+  const ContextScope scope(driver_, context_.get());
+  return kernels_.get(program, stream_).status();
+}
+
+Status CudaMachine::launch(const Program& program, const LaunchShape& shape, const void* args,
+                           size_t args_bytes) {
+  FA3_RETURN_IF_ERROR(check_launch(program, shape, args_bytes, static_cast<u32>(gpu_.smem_bytes)));
+  const ContextScope scope(driver_, context_.get());
+  FA3_TRY(LoadedKernel* const kernel, kernels_.get(program, stream_));
+  if (kernel->args_bytes != args_bytes) {
+    return invalid("launch of {}: args_bytes={}, need {}, the size of the kernel's argument struct",
+                   program.expression, args_bytes, kernel->args_bytes);
+  }
+  kernels_.allow(*kernel, shape);
+  const Launch launch(shape, stream_);
+  void* parameters[] = {const_cast<void*>(args)};  // the driver only reads it
+  const CUresult result =
+      driver_.cuLaunchKernelEx(&launch.config, kernel->kernel, parameters, nullptr);
+  if (result == CUDA_SUCCESS) return {};
+  return {FA3_CUDA_ERROR,
+          fmt::format("launch of {}: cuLaunchKernelEx: {} [grid {}×{}×{}, threads {}, smem_bytes "
+                      "{}, cluster {}, pdl {}]",
+                      program.expression, driver_.error_text(result), shape.grid[0], shape.grid[1],
+                      shape.grid[2], shape.threads, shape.smem_bytes, shape.cluster, shape.pdl)};
+}
+
+Status CudaMachine::synchronize() {
+  const ContextScope scope(driver_, context_.get());
+  const CUresult result = driver_.cuStreamSynchronize(stream_);
+  if (result == CUDA_SUCCESS) return {};
+  return {FA3_CUDA_ERROR, fmt::format("cuda: work on GPU {} ({}) failed: {}; after a kernel's "
+                                      "error start the process again",
+                                      gpu_.ordinal, gpu_.name, driver_.error_text(result))};
+}
+
+Result<int> CudaMachine::registers(const Program& program) {
+  const ContextScope scope(driver_, context_.get());
+  FA3_TRY(const LoadedKernel* const kernel, kernels_.get(program, stream_));
+  int count = 0;
+  driver_.check(
+      driver_.cuKernelGetAttribute(&count, CU_FUNC_ATTRIBUTE_NUM_REGS, kernel->kernel, gpu_.device),
+      "cuKernelGetAttribute", "to count registers");
+  return count;
+}
+
+void CudaMachine::wait_for(const Event& event) {
+  const ContextScope scope(driver_, context_.get());
+  event.delay(stream_);
+}
+
+}  // namespace fa3::cuda

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// machine.h — a Hopper GPU as a Machine, beside whatever else uses the GPU in this process.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "backend/cuda/driver.h"
+#include "backend/cuda/jit.h"
+#include "backend/cuda/kernels.h"
+#include "backend/cuda/stream.h"
+#include "backend/machine.h"
+
+namespace fa3::cuda {
+
+// Safe to use from many threads; work goes to the stream in the order of the calls.
+class CudaMachine final : public Machine {
+ public:
+  // Works in Context::of(the GPU). `stream` belongs to that context and outlives the machine; null
+  // = a stream of the machine's own. UNSUPPORTED, INVALID_ARGUMENT as of Driver::hopper.
+  static Result<std::unique_ptr<CudaMachine>> open(const Driver& driver, Jit& jit, int device,
+                                                   CUstream stream = nullptr);
+  // Waits for the work on its stream and frees what it has allocated.
+  ~CudaMachine() override;
+  CudaMachine(const CudaMachine&) = delete;
+  CudaMachine& operator=(const CudaMachine&) = delete;
+
+  std::string name() const override { return gpu_.name; }
+  const GpuInfo& gpu() const { return gpu_; }
+  CUstream stream() const { return stream_; }
+
+  void* allocate(size_t bytes, const char* name) override;
+  void release(void* pointer) override;
+  void upload(void* to, const void* from, size_t bytes) override;
+  void download(void* to, const void* from, size_t bytes) override;
+  Result<TensorMap> encode(const TensorMapSpec& spec) override;
+
+  Status prepare(const Program& program) override;
+  // UNSUPPORTED when a program that was not prepared meets a stream under graph capture.
+  Status launch(const Program& program, const LaunchShape& shape, const void* args,
+                size_t args_bytes) override;
+  Status synchronize() override;
+
+  // Registers per thread of a program.
+  Result<int> registers(const Program& program);
+
+  Event record() const { return {driver_, context_.get(), stream_}; }
+  void wait_for(const Event& event);  // later work here waits; the event may be another machine's
+
+ private:
+  CudaMachine(const Driver& driver, Jit& jit, GpuInfo gpu, CUstream stream);
+  void copied(CUresult result, const char* call, const char* purpose) const;
+
+  const Driver& driver_;
+  GpuInfo gpu_;
+  Context context_;
+  CUstream stream_;
+  bool own_stream_;
+  LoadedKernels kernels_;
+  std::mutex mutex_;
+  std::map<void*, std::string> allocations_;  // names
+};
+
+}  // namespace fa3::cuda
