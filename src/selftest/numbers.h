@@ -10,9 +10,9 @@ namespace fa3::selftest {
 
 struct Format {
   int exponent_bits, mantissa_bits;
-  uint32_t nan;          // the code that a conversion of NaN gives
-  uint32_t max_finite;   // largest finite code
-  bool saturates;        // what is larger becomes max_finite, not Inf
+  uint32_t nan;         // the code that a conversion of NaN gives
+  uint32_t max_finite;  // largest finite code
+  bool saturates;       // what is larger becomes max_finite, not Inf
 
   int bits() const { return 1 + exponent_bits + mantissa_bits; }
 };

@@ -124,6 +124,7 @@ Outcome run_case(Machine& machine, const Case& test, uint64_t seed) {
   Placement placement(machine, experiment);
   if (const Status status = launch(machine, test, experiment, placement); !status.ok()) {
     outcome.message = status.message;
+    outcome.device_lost = status.code == FA3_CUDA_ERROR;
     return outcome;
   }
   for (size_t i = 0; i < experiment.buffers.size(); ++i) {

@@ -21,9 +21,7 @@ enum class MbarStep : u32 {
   kArriveDrop,      // later phases expect one arrival less
   kExpectTx,        // operand bytes
   kArriveExpectTx,  // operand bytes, then one arrival
-  kLoad,            // a bulk copy of operand bytes that completes on the barrier
-  kWaitEven,        // until the phase of parity 0 has completed
-  kWaitOdd,         // parity 1
+  kLoadAndWait,     // a bulk copy of operand bytes, which completes the phase
   kInval,           // ends the barrier's life; nothing is tested after it
 };
 inline constexpr u32 kMbarMaxLoad = 4096;
@@ -68,15 +66,12 @@ void mbar_script(FA3_GRID_CONSTANT const MbarScriptArgs args) {
       case MbarStep::kArriveExpectTx:
         ptx::mbar_arrive_expect_tx(bar, operand);
         break;
-      case MbarStep::kLoad:
+      case MbarStep::kLoadAndWait: {
+        const u32 parity = ptx::mbar_test_wait(bar, 0) ? 1 : 0;  // of the phase under way
         ptx::bulk_load(ptx::smem_address(smem.data), args.source, operand, bar);
+        ptx::mbar_wait(bar, parity);
         break;
-      case MbarStep::kWaitEven:
-        ptx::mbar_wait(bar, 0);
-        break;
-      case MbarStep::kWaitOdd:
-        ptx::mbar_wait(bar, 1);
-        break;
+      }
       case MbarStep::kInval:
         ptx::mbar_inval(bar);
         ptx::st_global(args.result + i, 0u);
