@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// gemm.h — the product of two tiles by one warpgroup: a fence, one wgmma per 32 bytes of K, a
+// commit. The result may be touched after gemm_wait. All 128 threads call alike.
+#pragma once
+
+#include "device/hopper/descriptor.h"
+#include "device/ptx/registers.h"
+#include "device/ptx/wgmma.h"
+#include "device/types.h"
+
+namespace fa3 {
+
+inline constexpr bool kOverwrite = false;  // D = A·B
+inline constexpr bool kAccumulate = true;  // D = A·B + D
+
+// A and B in shared memory: KMajorTile or MnMajorTile. kSteps is K in bytes / 32.
+template <MmaType kType, int kSteps, int N, class T, class A, class B>
+FA3_DEV void gemm_ss(ptx::Acc<N, T>& d, const A& a, const B& b, bool accumulate,
+                     Where where = Where::here()) {
+  ptx::fence_regs(d);
+  ptx::wgmma_fence(where);
+  FA3_UNROLL
+  for (int s = 0; s < kSteps; ++s) {
+    ptx::wgmma_ss<kType, N, A::kTransposed, B::kTransposed>(d, a.step(s).bits, b.step(s).bits,
+                                                            accumulate || s > 0, where);
+  }
+  ptx::wgmma_commit(where);
+  ptx::fence_regs(d);
+}
+
+// A in registers, B in shared memory.
+template <MmaType kType, int kSteps, int N, class T, class B>
+FA3_DEV void gemm_rs(ptx::Acc<N, T>& d, ptx::AFrag (&a)[kSteps], const B& b, bool accumulate,
+                     Where where = Where::here()) {
+  ptx::fence_regs(d);
+  FA3_UNROLL
+  for (int s = 0; s < kSteps; ++s) ptx::fence_regs(a[s]);
+  ptx::wgmma_fence(where);
+  FA3_UNROLL
+  for (int s = 0; s < kSteps; ++s) {
+    ptx::wgmma_rs<kType, N, B::kTransposed>(d, a[s], b.step(s).bits, accumulate || s > 0, where);
+  }
+  ptx::wgmma_commit(where);
+  ptx::fence_regs(d);
+}
+
+// Until all but the last kPending products are complete; `acc` is that of one which then is.
+template <int kPending, int N, class T>
+FA3_DEV void gemm_wait(ptx::Acc<N, T>& acc, Where where = Where::here()) {
+  ptx::wgmma_wait<kPending>(where);
+  ptx::fence_regs(acc);
+}
+
+}  // namespace fa3

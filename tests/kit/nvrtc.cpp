@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// nvrtc.cpp — NVRTC found as a context finds it; PTX beside the cubin that the library asks for.
+#include "tests/kit/nvrtc.h"
+
+#include <stdexcept>
+#include <vector>
+
+#include "backend/cuda/device_headers.h"
+#include "core/env.h"
+
+namespace fa3::kit {
+namespace {
+
+template <class T>
+T get(Result<T> result) {
+  if (!result.ok()) throw std::runtime_error(result.status().message);
+  return std::move(result).value();
+}
+
+cuda::Nvrtc find() {
+  const std::string named = get(read_environment()).nvrtc;
+  const Result<cuda::Nvrtc> found = cuda::find_nvrtc(
+      named.empty() ? cuda::nvrtc_places() : std::vector<std::string>{named}, /*driver_version=*/0);
+  if (!found.ok()) {
+    throw std::runtime_error(found.status().message +
+                             "; these tests need it: run `scripts/setup test`, configure again");
+  }
+  return found.value();
+}
+
+}  // namespace
+
+const cuda::Nvrtc& nvrtc() {
+  static const cuda::Nvrtc found = find();
+  return found;
+}
+
+cuda::Compiled compile(const Program& program) {
+  return get(nvrtc().compile(program, cuda::device_headers()));
+}
+
+std::string to_ptx(const std::string& source) {
+  const cuda::Nvrtc& rtc = nvrtc();
+  const auto library = get(cuda::SharedLibrary::open(rtc.path()));
+  using Size = cuda::nvrtcResult (*)(cuda::nvrtcProgram, size_t*);
+  using Text = cuda::nvrtcResult (*)(cuda::nvrtcProgram, char*);
+  const auto ptx_size = reinterpret_cast<Size>(get(library.find("nvrtcGetPTXSize")));
+  const auto ptx_text = reinterpret_cast<Text>(get(library.find("nvrtcGetPTX")));
+
+  std::vector<const char*> texts, names;
+  for (const cuda::DeviceHeader& header : cuda::device_headers()) {
+    texts.push_back(header.text);
+    names.push_back(header.path);
+  }
+  cuda::nvrtcProgram program = nullptr;
+  const auto check = [&](cuda::nvrtcResult result) {
+    if (result == cuda::NVRTC_SUCCESS) return;
+    size_t bytes = 0;
+    rtc.nvrtcGetProgramLogSize(program, &bytes);
+    std::string log(bytes, '\0');
+    rtc.nvrtcGetProgramLog(program, log.data());
+    rtc.nvrtcDestroyProgram(&program);
+    throw std::runtime_error(std::string(rtc.nvrtcGetErrorString(result)) + ": " + log);
+  };
+  check(rtc.nvrtcCreateProgram(&program, source.c_str(), "test.cu", static_cast<int>(texts.size()),
+                               texts.data(), names.data()));
+  const auto options = cuda::compiler_options();
+  check(rtc.nvrtcCompileProgram(program, static_cast<int>(options.size()), options.data()));
+  size_t bytes = 0;
+  check(ptx_size(program, &bytes));
+  std::string ptx(bytes, '\0');
+  check(ptx_text(program, ptx.data()));
+  rtc.nvrtcDestroyProgram(&program);
+  return ptx;
+}
+
+}  // namespace fa3::kit

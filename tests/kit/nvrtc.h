@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// nvrtc.h — the library's own compiler of kernels, for tests that need no GPU but must have NVRTC.
+#pragma once
+
+#include <string>
+
+#include "backend/cuda/nvrtc.h"
+
+namespace fa3::kit {
+
+// FA3_NVRTC, else where the library looks. Throws std::runtime_error saying how to get one.
+const cuda::Nvrtc& nvrtc();
+
+// The kernel's cubin and the compiler's report; throws with the log when it does not compile.
+cuda::Compiled compile(const Program& program);
+
+// PTX of a source that may include device headers; throws with the log when it does not compile.
+std::string to_ptx(const std::string& source);
+
+}  // namespace fa3::kit
