@@ -9,7 +9,7 @@
 
 #include "backend/cuda/device_headers.h"
 #include "backend/cuda/driver_api.h"
-#include "backend/cuda/shared_library.h"
+#include "core/shared_library.h"
 #include "backend/machine.h"
 #include "core/status.h"
 

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// copy.h — one asynchronous copy of TMA or of the bulk engine: who issued it, what was known then, and
+// the agent that its accesses belong to.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "sim/mbarrier.h"
+
+namespace fa3::sim {
+
+struct Copy {
+  Thread* issuer;
+  Cta* cta;  // of the issuer
+  const char* op;
+  Where where;
+  u16 site;
+  u32 agent;  // a slot of the CTA
+  Tick read_tick, write_tick;
+  std::vector<Tick> known;  // the issuer's clock at issue
+  Foreign foreign;
+  bool pdl_waited;
+  u64 issued;                    // step, for the event log
+  std::shared_ptr<BulkOp> bulk;  // of a store
+  std::vector<u8> data;          // of a store, between reading and writing
+
+  static std::shared_ptr<Copy> issue(Thread& thread, const char* op, Where where);
+  Accessor reader() const { return {known.data(), {agent, read_tick}, site, true}; }
+  Accessor writer() const { return {known.data(), {agent, write_tick}, site, true}; }
+  GlobalAccessor global(bool writes, bool atomic) const;
+  // A copy of the issuing thread's bulk group.
+  void join_group();
+  void read_done();
+  void write_done();
+  // For the event log.
+  void log(const std::string& name) const;
+};
+
+// Checks of the shared-memory side, at issue.
+void check_smem_range(Cta& cta, Thread& by, const char* op, u32 address, u64 bytes, u32 alignment,
+                      Where where);
+// Does this copy need a launch whose CTAs may interact?
+void check_atomics_allowed(Thread& thread, const char* op, Where where);
+
+}  // namespace fa3::sim

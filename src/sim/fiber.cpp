@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// fiber.cpp — switches and stacks.
+#include "sim/fiber.h"
+
+#include <fmt/core.h>
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "core/status.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#define FA3_SIM_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define FA3_SIM_ASAN 1
+#endif
+#endif
+#ifndef FA3_SIM_ASAN
+#define FA3_SIM_ASAN 0
+#endif
+#if FA3_SIM_ASAN
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+namespace fa3::sim {
+namespace {
+
+// High water of a forward kernel: 8 KB optimised, 15 KB with sanitizers; only touched pages count.
+constexpr size_t kStackBytes = FA3_SIM_ASAN ? 256 << 10 : 64 << 10;
+constexpr size_t kGuardBytes = 4096;
+constexpr size_t kSlotBytes = kStackBytes + kGuardBytes;
+
+}  // namespace
+
+void Fiber::start(char* bottom, size_t bytes, Entry entry, void* argument) {
+  entry_ = entry;
+  argument_ = argument;
+  stack_bottom_ = bottom;
+  stack_bytes_ = bytes;
+  fake_stack_ = nullptr;
+#if FA3_SIM_ASAN
+  __asan_unpoison_memory_region(bottom, bytes);  // a run that failed leaves its frames poisoned
+#endif
+  context_ = boost::context::detail::make_fcontext(bottom + bytes, bytes, &Fiber::trampoline);
+}
+
+void Fiber::switch_to(Fiber& next, bool finished) {
+#if FA3_SIM_ASAN
+  struct Pair {
+    Fiber *from, *to;
+  } pair{this, &next};
+  __sanitizer_start_switch_fiber(finished ? nullptr : &fake_stack_, next.stack_bottom_,
+                                 next.stack_bytes_);
+  arrived(boost::context::detail::jump_fcontext(next.context_, &pair));
+#else
+  (void)finished;
+  Fiber* pair[2] = {this, &next};
+  arrived(boost::context::detail::jump_fcontext(next.context_, pair));
+#endif
+}
+
+// Runs on the stack that was switched to; `from` tells who was left, and where it can go on.
+void Fiber::arrived(boost::context::detail::transfer_t from) {
+  Fiber* left = *static_cast<Fiber**>(from.data);
+  left->context_ = from.fctx;
+#if FA3_SIM_ASAN
+  const void* bottom = nullptr;
+  size_t bytes = 0;
+  __sanitizer_finish_switch_fiber(fake_stack_, &bottom, &bytes);
+  if (left->entry_ == nullptr) {  // the launcher's stack: known only now
+    left->stack_bottom_ = bottom;
+    left->stack_bytes_ = bytes;
+  }
+#endif
+}
+
+void Fiber::trampoline(boost::context::detail::transfer_t from) {
+  Fiber* self = static_cast<Fiber**>(from.data)[1];
+  self->arrived(from);
+  self->entry_(self->argument_);  // does not return: its last act is a switch
+}
+
+StackChunk::StackChunk(u32 count) : count_(count) {
+  void* memory = mmap(nullptr, count * kSlotBytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+  if (memory == MAP_FAILED)
+    throw Error(FA3_OUT_OF_MEMORY,
+                fmt::format("simulator: no address space for {} stacks of {} bytes: {}; lower the "
+                            "number of resident CTAs",
+                            count, kSlotBytes, std::strerror(errno)));
+  memory_ = static_cast<char*>(memory);
+  for (u32 i = 0; i < count; i++)
+    if (mprotect(memory_ + i * kSlotBytes, kGuardBytes, PROT_NONE) != 0) {
+      munmap(memory_, count_ * kSlotBytes);
+      throw Error(FA3_OUT_OF_MEMORY,
+                  fmt::format("simulator: no guard page for stack {} of {}: {}; raise "
+                              "vm.max_map_count or lower the number of resident CTAs",
+                              i, count, std::strerror(errno)));
+    }
+}
+
+StackChunk::~StackChunk() {
+#if FA3_SIM_ASAN
+  __asan_unpoison_memory_region(memory_, count_ * kSlotBytes);
+#endif
+  munmap(memory_, count_ * kSlotBytes);
+}
+
+char* StackChunk::bottom(u32 index) const { return memory_ + index * kSlotBytes + kGuardBytes; }
+
+size_t StackChunk::bytes(u32 index) const { return kStackBytes - (index * 320) % 4096; }
+
+}  // namespace fa3::sim

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// global_memory.h — allocations that kernels may touch, with who touched them: bounds, races between
+// threads that nothing orders, results of a grid read before it is over.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "sim/clock.h"
+
+namespace fa3::sim {
+
+struct Thread;
+struct Cluster;
+
+// What a thread knows of clusters other than its own: their clocks, by number in the grid.
+using Foreign = std::map<u64, std::vector<Tick>>;
+
+// Who accesses global memory, and what it knows. The views must outlive the call only.
+struct GlobalAccessor {
+  const Cluster* cluster;
+  const Tick* view;
+  const Foreign* foreign;
+  Epoch epoch;
+  u16 site;
+  bool async;       // through the async proxy
+  bool atomic;      // atomics and strong accesses do not race with each other
+  bool pdl_waited;  // may touch what earlier grids touched
+};
+
+class GlobalMemory {
+ public:
+  // `read_only`: kernels may not write it, and reads are not remembered.
+  void add(std::string name, void* base, u64 bytes, bool read_only = false);
+  void remove(const void* base);
+  // What grids did so far is in the past of all that come.
+  void synchronize(u64 launches) { settled_ = launches; }
+
+  struct Buffer;
+  // The buffer that holds [address, address + bytes); a Violation (out-of-bounds) when none does.
+  Buffer& find(const GlobalAccessor& by, const void* address, u64 bytes, bool writes);
+  void read(const GlobalAccessor& by, const void* address, u64 bytes);
+  void write(const GlobalAccessor& by, const void* address, u64 bytes);
+
+  // Release publishes what `by` knows at an address, acquire learns it.
+  void release(const Thread& thread, const Foreign& foreign, const Tick* view, const void* address);
+  // What release published there, clusters by number.
+  Foreign acquire(const void* address);
+
+  struct Buffer {
+    std::string name;
+    u64 base = 0, bytes = 0;
+    bool read_only = false;
+    std::mutex mutex;
+    struct Mark {  // one access
+      u32 cluster = 0;
+      Tick tick = 0;  // 0 = none
+      u16 agent = 0, site = 0, launch = 0;
+      u16 generic : 1, atomic : 1;
+    };
+    struct Cell {
+      Mark write, read;
+      u32 crowd = 0;  // more readers: crowds[crowd − 1]
+      u32 split = 0;  // parts[split − 1] hold 16 cells of one byte, or 4 of four
+    };
+    std::vector<Cell> cells;  // per 16 bytes, from the 16-byte boundary at or below base
+    std::vector<std::vector<Mark>> crowds;
+    std::vector<std::vector<Cell>> parts;
+  };
+
+ private:
+  template <class Act>
+  void for_cells(Buffer& buffer, u64 address, u64 bytes, const Act& act);
+  void check(const GlobalAccessor& by, const Buffer& buffer, const Buffer::Mark& mark, bool writes,
+             bool earlier_writes, u64 address) const;
+
+  std::map<u64, std::unique_ptr<Buffer>> buffers_;
+  std::mutex sync_mutex_;
+  std::unordered_map<const void*, Foreign> published_;
+  u64 settled_ = 0;
+};
+
+}  // namespace fa3::sim

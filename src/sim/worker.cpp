@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// worker.cpp — picking, blocking, asynchronous events.
+#include "sim/worker.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "core/status.h"
+
+namespace fa3::sim {
+namespace {
+
+thread_local Worker* tls_worker = nullptr;
+
+// Clusters that ended: stacks and clocks cost more than a small CTA's run, so an OS thread keeps some.
+constexpr size_t kSpares = 8;
+thread_local std::vector<std::unique_ptr<Cluster>> spares;
+
+// Polls of all threads, without progress of any, after which events fire that were to come late; and
+// after which nothing is expected any more.
+constexpr u64 kIdlePolls = 4096;
+constexpr u64 kLivelockPolls = 4'000'000;
+
+}  // namespace
+
+Thread& self() {
+  if (tls_worker == nullptr || tls_worker->current == nullptr)
+    throw Error(FA3_INTERNAL, "simulator: a device primitive was called outside of a kernel");
+  return *tls_worker->current;
+}
+
+Thread* running() {
+  return tls_worker != nullptr && !tls_worker->error && !std::uncaught_exceptions()
+             ? tls_worker->current
+             : nullptr;
+}
+
+Thread& enter(const char* op, Where where, bool progress) {
+  if (tls_worker == nullptr) self();
+  return tls_worker->enter(op, where, progress);
+}
+
+Policy Policy::draw(Random& random, Completion wanted) {
+  Policy policy;
+  switch (random.below(6)) {
+    case 0:
+    case 1:
+      policy.pick = Pick::kRandom;
+      break;
+    case 2:
+      policy = {.pick = Pick::kSticky, .leave_in = 0};
+      break;
+    case 3:
+      policy = {.pick = Pick::kSticky, .leave_in = 16};
+      break;
+    default:
+      policy.pick = Pick::kPriority;
+  }
+  constexpr u32 kYields[] = {0, 64, 8, 2, 2};
+  policy.yield_in = kYields[random.below(5)];
+  constexpr Completion kModes[] = {Completion::kEarly, Completion::kLate, Completion::kRandom};
+  policy.completion = kModes[random.below(3)];
+  policy.delay = 16u << random.below(7);
+  if (wanted != Completion::kDrawn) policy.completion = wanted;
+  return policy;
+}
+
+void Worker::run(const std::function<bool(u64& index)>& next, u32 resident) {
+  tls_worker = this;
+  const bool alone = resident == 1;
+  if (!alone) policy = Policy::draw(random, grid.device.options.completion);
+  try {
+    bool more = true;
+    for (;;) {
+      u64 index = 0;
+      while (more && resident_.size() < resident && (more = next(index))) {
+        if (alone) {  // what happens in a cluster depends on seed and cluster alone
+          random = Random(grid.device.options.seed * 0x9E3779B97F4A7C15ull + index);
+          policy = Policy::draw(random, grid.device.options.completion);
+          step = idle_ = last_slot_ = 0;
+        }
+        start_cluster(index);
+      }
+      if (resident_.empty()) break;
+      Thread* thread = ended_ == 0 ? pick() : nullptr;
+      if (thread != nullptr) {
+        current = thread;
+        main.switch_to(thread->fiber);
+        current = nullptr;
+        if (error) std::rethrow_exception(error);
+      }
+      for (size_t i = resident_.size(); ended_ > 0 && i-- > 0;)
+        if (resident_[i]->live() == 0) {
+          end_cluster(*resident_[i]);
+          if (spares.size() < kSpares) spares.push_back(std::move(resident_[i]));
+          resident_.erase(resident_.begin() + static_cast<std::ptrdiff_t>(i));
+          ended_--;
+        }
+    }
+  } catch (...) {
+    current = nullptr;
+    tls_worker = nullptr;
+    throw;
+  }
+  tls_worker = nullptr;
+}
+
+void Worker::start_cluster(u64 index) {
+  std::unique_ptr<Cluster> cluster;
+  if (spares.empty()) {
+    cluster = std::make_unique<Cluster>();
+  } else {
+    cluster = std::move(spares.back());
+    spares.pop_back();
+  }
+  reset_cluster(*cluster, *this, index);
+  u32 slot = 0;
+  for (auto& cta : cluster->ctas) {
+    for (Warp& warp : cta->warps) {
+      while (slot < warps_.size() && warps_[slot] != nullptr) slot++;
+      if (slot == warps_.size()) {
+        warps_.push_back(nullptr);
+        runnable_.push_back(0);
+        runnable_slots_.resize((warps_.size() + 63) / 64);
+      }
+      warp.slot = slot;
+      warp.priority = static_cast<u32>(random.next());
+      warps_[slot] = &warp;
+    }
+    for (u32 i = 0; i < cta->threads.size(); i++) {
+      Thread& thread = cta->threads[i];
+      thread.fiber.start(cta->stacks->bottom(i), cta->stacks->bytes(i), &thread_main, &thread);
+      wake(thread);
+    }
+  }
+  resident_.push_back(std::move(cluster));
+}
+
+void Worker::end_cluster(Cluster& cluster) {
+  // Copies that nobody waits for still take effect before the CTA is gone.
+  for (auto& cta : cluster.ctas)
+    for (Warp& warp : cta->warps) warps_[warp.slot] = nullptr;
+  for (size_t i = 0; i < events_.size();)
+    if (events_[i].cluster == &cluster) {
+      fire(i);
+      i = 0;
+    } else {
+      i++;
+    }
+  check_cluster_end(cluster);
+}
+
+void Worker::thread_main(void* argument) {
+  Thread& thread = *static_cast<Thread*>(argument);
+  Worker& worker = *thread.cta->cluster.worker;
+  try {
+    worker.grid.kernel(worker.grid.args);
+    worker.finish(thread);
+  } catch (...) {
+    worker.error = std::current_exception();
+  }
+  worker.switch_away(thread, true);
+}
+
+// On a fiber that ended or failed: back to run(). Else straight to the next fiber.
+void Worker::switch_away(Thread& from, bool finished) {
+  if (finished) {
+    from.fiber.switch_to(main, true);
+    return;
+  }
+  Thread* next = pick();
+  if (next == &from) return;
+  current = next;
+  from.fiber.switch_to(next->fiber);
+}
+
+Thread& Worker::enter(const char* op, Where where, bool progress) {
+  Thread& thread = *current;
+  if (thread.lost_registers.file != nullptr) check_lost(thread);
+  thread.op = op;
+  thread.where = where;
+  if (progress) {
+    progress_++;
+    idle_ = 0;
+  } else if (++idle_ % kIdlePolls == 0) {
+    if (!events_.empty())
+      fire(random.below(static_cast<u32>(events_.size())));
+    else if (idle_ > kLivelockPolls)
+      deadlock(true);
+  }
+  if (policy.yield_in != 0 && random.one_in(policy.yield_in)) yield(thread);
+  return thread;
+}
+
+void Worker::check_lost(Thread& thread) {
+  if (thread.lost_registers.file == nullptr) return;
+  fail(*thread.cta, Rule::kRegisterInFlight, "",
+       "registers of a wgmma in flight go out of scope before the wait that covers it",
+       "wgmma_wait<N>() before the registers end",
+       {access_of(thread, "wgmma", thread.lost_registers)});
+}
+
+// What a thread must not leave open.
+void Worker::check_thread_end(Thread& thread) {
+  check_lost(thread);
+  const auto refuse = [&](const char* what, const char* missing) {
+    fail(*thread.cta, Rule::kBulkGroup, "",
+         fmt::format("{} ended with {}", thread_name(thread), what), missing,
+         {access_of(thread, thread.op, thread.where)});
+  };
+  if (!thread.bulk_open.empty())
+    refuse("bulk stores that no group was committed for", "bulk_commit() and bulk_wait_read<0>()");
+  for (const auto& group : thread.bulk_groups)
+    for (const auto& copy : group)
+      if (!copy->waited)
+        refuse("a bulk store that may still read shared memory",
+               "bulk_wait_read<0>() by the thread that issued it, before it ends");
+  if (!thread.copies_open.empty() || !thread.copy_groups.empty())
+    refuse("a cp_async in flight", "cp_async_wait<0>() before it ends");
+}
+
+void Worker::yield(Thread& thread) { switch_away(thread, false); }
+
+void Worker::block(Thread& thread, Waiting waiting) {
+  thread.waiting = waiting;
+  const u32 slot = thread.warp->slot;
+  runnable_[slot] &= ~(1u << thread.lane);
+  if (runnable_[slot] == 0) runnable_slots_[slot / 64] &= ~(1ull << (slot % 64));
+  switch_away(thread, false);
+  thread.waiting = {};
+}
+
+void Worker::wake(Thread& thread) {
+  const u32 slot = thread.warp->slot;
+  runnable_[slot] |= 1u << thread.lane;
+  runnable_slots_[slot / 64] |= 1ull << (slot % 64);
+}
+
+void Worker::wake_all(std::vector<Thread*>& threads) {
+  for (Thread* thread : threads) wake(*thread);
+  threads.clear();
+}
+
+void Worker::later(Cluster& cluster, std::function<void()> event) {
+  u64 due = step + 1 + random.below(4);
+  if (policy.completion == Completion::kLate) due = ~0ull;
+  if (policy.completion == Completion::kRandom) due = step + 1 + random.below(2 * policy.delay);
+  events_.push_back({due, &cluster, std::move(event)});
+  next_due_ = std::min(next_due_, due);
+}
+
+void Worker::fire(size_t index) {
+  const std::function<void()> run = std::move(events_[index].run);
+  events_[index] = std::move(events_.back());
+  events_.pop_back();
+  stats.events++;
+  progress_++;
+  idle_ = 0;
+  run();
+}
+
+bool Worker::fire_due() {
+  bool fired = false;
+  for (size_t i = 0; i < events_.size();)
+    if (events_[i].due <= step) {
+      fire(i);
+      fired = true;
+      i = 0;
+    } else {
+      i++;
+    }
+  next_due_ = ~0ull;
+  for (const Event& event : events_) next_due_ = std::min(next_due_, event.due);
+  return fired;
+}
+
+Thread* Worker::pick() {
+  for (;;) {
+    stats.steps++;
+    if (++step >= next_due_) fire_due();
+    // One warp in the bit set, by the policy.
+    const u32 words = static_cast<u32>(runnable_slots_.size());
+    if (policy.pick == Policy::Pick::kSticky && runnable_[last_slot_] != 0 &&
+        !random.one_in(policy.leave_in))
+      return pick_in(last_slot_);
+    if (policy.pick == Policy::Pick::kPriority) {
+      if (step % 256 == 0) {
+        const u32 slot = random.below(static_cast<u32>(warps_.size()));
+        if (warps_[slot] != nullptr) warps_[slot]->priority = static_cast<u32>(random.next());
+      }
+      Warp* best = nullptr;
+      for (u32 w = 0; w < words; w++)
+        for (u64 bits = runnable_slots_[w]; bits != 0; bits &= bits - 1) {
+          Warp* warp = warps_[w * 64 + static_cast<u32>(std::countr_zero(bits))];
+          if (best == nullptr || warp->priority > best->priority) best = warp;
+        }
+      if (best != nullptr) return pick_in(best->slot);
+    } else {
+      const u32 start = random.below(words);
+      for (u32 i = 0; i < words; i++) {
+        const u32 w = (start + i) % words;
+        u64 bits = runnable_slots_[w];
+        if (bits == 0) continue;
+        for (u32 skip = random.below(static_cast<u32>(std::popcount(bits))); skip > 0; skip--)
+          bits &= bits - 1;
+        return pick_in(w * 64 + static_cast<u32>(std::countr_zero(bits)));
+      }
+    }
+    if (!events_.empty()) {
+      fire(random.below(static_cast<u32>(events_.size())));
+      continue;
+    }
+    if (!wake_pollers()) deadlock(false);
+  }
+}
+
+Thread* Worker::pick_in(u32 slot) {
+  last_slot_ = slot;
+  u32 lanes = runnable_[slot];
+  if (policy.pick == Policy::Pick::kRandom)
+    for (u32 skip = random.below(static_cast<u32>(std::popcount(lanes))); skip > 0; skip--)
+      lanes &= lanes - 1;
+  return &warps_[slot]->threads[std::countr_zero(lanes)];
+}
+
+// Threads suspended in a try_wait may go on with "false"; twice without any progress in between is a
+// deadlock.
+bool Worker::wake_pollers() {
+  if (stuck_progress_ == progress_) return false;
+  stuck_progress_ = progress_;
+  bool any = false;
+  for (Warp* warp : warps_)
+    for (u32 lane = 0; warp != nullptr && lane < warp->lanes; lane++) {
+      Thread& thread = warp->threads[lane];
+      if (thread.waiting.on != Waiting::On::kMbarrier || !thread.wake_spurious) continue;
+      wake(thread);
+      any = true;
+    }
+  return any;
+}
+
+void Worker::finish(Thread& thread) {
+  Cta& cta = *thread.cta;
+  check_thread_end(thread);
+  thread.exited = true;
+  thread.op = "exit";
+  thread.warp->exited |= 1u << thread.lane;
+  for (const Collective& pending : thread.warp->pending)
+    if (pending.mask >> thread.lane & 1)
+      fail(cta, Rule::kDivergence, "",
+           fmt::format("{} ended while lanes of its warp wait for it in {}", thread_name(thread),
+                       pending.op),
+           "all lanes of the mask must execute the instruction",
+           {{pending.op, fmt::format("warp {}", thread.warp->index), text(pending.where)}});
+  const u32 slot = thread.warp->slot;
+  runnable_[slot] &= ~(1u << thread.lane);
+  if (runnable_[slot] == 0) runnable_slots_[slot / 64] &= ~(1ull << (slot % 64));
+  cta.live_threads--;
+  progress_++;
+  if (thread.cluster_arrived > cta.cluster.generation) cta.cluster.arrived--;
+  complete_cluster_barrier(cta.cluster);
+  if (cta.cluster.live() == 0) ended_++;
+}
+
+}  // namespace fa3::sim
