@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// selftest_main.cpp — fa3_selftest_gpu: the conformance cases on a GPU, without libfa3 and what it
-// needs; --compile compiles all programs and needs no GPU.
+// selftest_main.cpp — fa3_selftest_gpu: the conformance cases on a GPU (or in the simulator), without
+// libfa3 and what it needs; --compile compiles all programs and needs no GPU.
 #include <fmt/core.h>
 
 #include <atomic>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "backend/cuda/machine.h"
+#include "backend/sim/machine.h"
 #include "selftest/cases.h"
 #include "selftest/run.h"
 
@@ -20,12 +21,14 @@ namespace fa3::selftest {
 namespace {
 
 constexpr const char* kUsage =
-    "usage: fa3_selftest_gpu [--filter REGEX] [--seed N] [--verbose] [--list | --compile]\n"
+    "usage: fa3_selftest_gpu [--backend cuda|sim] [--filter REGEX] [--seed N] [--verbose]\n"
+    "                        [--list | --compile]\n"
     "  --list     print the names of the cases\n"
     "  --compile  compile their programs only; needs no GPU; --verbose prints registers\n"
     "  --verbose  a line for each case, not only for those that fail\n";
 
 struct Options {
+  std::string backend = "cuda";
   std::string filter;
   uint64_t seed = 1;
   bool verbose = false, list = false, compile = false;
@@ -35,7 +38,9 @@ bool parse(int argc, char** argv, Options& options) {
   for (int i = 1; i < argc; ++i) {
     const std::string arg = argv[i];
     const bool has_value = i + 1 < argc;
-    if (arg == "--filter" && has_value) {
+    if (arg == "--backend" && has_value) {
+      options.backend = argv[++i];
+    } else if (arg == "--filter" && has_value) {
       options.filter = argv[++i];
     } else if (arg == "--seed" && has_value) {
       options.seed = std::stoull(argv[++i]);
@@ -49,7 +54,7 @@ bool parse(int argc, char** argv, Options& options) {
       return false;
     }
   }
-  return true;
+  return options.backend == "cuda" || options.backend == "sim";
 }
 
 std::vector<Case> chosen_cases(const std::string& filter) {
@@ -106,34 +111,14 @@ int compile_only(const Options& options) {
   return failed == 0 ? 0 : 1;
 }
 
-int run_on_gpu(const Options& options) {
-  const Result<const cuda::Driver*> driver = cuda::Driver::system();
-  if (!driver.ok()) {
-    fmt::print(stderr, "{}\n", driver.status().message);
-    return 1;
-  }
-  cuda::JitOptions jit_options;
-  jit_options.driver_version = driver.value()->version();
-  cuda::Jit jit(jit_options, cuda::device_headers());
-  const auto machine = cuda::CudaMachine::open(*driver.value(), jit, 0);
-  if (!machine.ok()) {
-    fmt::print(stderr, "{}\n", machine.status().message);
-    return 1;
-  }
-  const std::vector<Case> cases = chosen_cases(options.filter);
-  const std::vector<Program> programs = programs_of(cases);
-  in_parallel(programs.size(), [&](size_t i) {
-    // What does not compile is reported by its cases.
-    static_cast<void>(jit.get(programs[i]).ok());
-  });
-
+int run_all(Machine& machine, const std::vector<Case>& cases, const Options& options) {
   size_t failed = 0, done = 0;
   for (const Case& test : cases) {
     if (options.verbose) {
       fmt::print("{} ...", test.name);
       std::fflush(stdout);
     }
-    const Outcome outcome = run_case(*machine.value(), test, options.seed);
+    const Outcome outcome = run_case(machine, test, options.seed);
     ++done;
     failed += outcome.passed ? 0 : 1;
     if (options.verbose) {
@@ -146,9 +131,38 @@ int run_on_gpu(const Options& options) {
     std::fflush(stdout);
     if (outcome.device_lost) break;
   }
-  fmt::print("{}: {} of {} cases run, {} failed\n", machine.value()->name(), done, cases.size(),
-             failed);
+  fmt::print("{}: {} of {} cases run, {} failed\n", machine.name(), done, cases.size(), failed);
   return failed == 0 && done == cases.size() ? 0 : 1;
+}
+
+int refuse(const Status& status) {
+  fmt::print(stderr, "{}\n", status.message);
+  return 1;
+}
+
+int run_on_gpu(const Options& options) {
+  const Result<const cuda::Driver*> driver = cuda::Driver::system();
+  if (!driver.ok()) return refuse(driver.status());
+  cuda::JitOptions jit_options;
+  jit_options.driver_version = driver.value()->version();
+  cuda::Jit jit(jit_options, cuda::device_headers());
+  const auto machine = cuda::CudaMachine::open(*driver.value(), jit, 0);
+  if (!machine.ok()) return refuse(machine.status());
+  const std::vector<Case> cases = chosen_cases(options.filter);
+  const std::vector<Program> programs = programs_of(cases);
+  in_parallel(programs.size(), [&](size_t i) {
+    // What does not compile is reported by its cases.
+    static_cast<void>(jit.get(programs[i]).ok());
+  });
+  return run_all(*machine.value(), cases, options);
+}
+
+int run_in_simulator(const Options& options) {
+  sim::SimMachine::Settings settings;
+  settings.seed = options.seed;
+  const auto machine = sim::SimMachine::open(settings);
+  if (!machine.ok()) return refuse(machine.status());
+  return run_all(*machine.value(), chosen_cases(options.filter), options);
 }
 
 int list(const Options& options) {
@@ -168,7 +182,8 @@ int main(int argc, char** argv) {
       return 2;
     }
     if (options.list) return list(options);
-    return options.compile ? compile_only(options) : run_on_gpu(options);
+    if (options.compile) return compile_only(options);
+    return options.backend == "sim" ? run_in_simulator(options) : run_on_gpu(options);
   } catch (const std::exception& e) {
     fmt::print(stderr, "fa3_selftest_gpu: {}\n", e.what());
     return 1;
