@@ -108,9 +108,9 @@ Experiment make_vote(Random& random) {
   experiment.buffers = {{"masks", to_bytes(masks), {}},
                         {"values", to_bytes(values), {}},
                         {"out", to_bytes(before), Expected{4, to_bytes(after), {}}}};
-  const auto rounds = static_cast<u32>(masks.size());
-  experiment.args = [rounds](const Placed& placed) {
-    return bytes_of(VoteArgs{placed.at<u32>(0), placed.at<u32>(1), placed.at<u32>(2), rounds});
+  experiment.shape.grid[0] = static_cast<u32>(masks.size());
+  experiment.args = [](const Placed& placed) {
+    return bytes_of(VoteArgs{placed.at<u32>(0), placed.at<u32>(1), placed.at<u32>(2)});
   };
   return experiment;
 }

@@ -22,9 +22,11 @@ struct Mode {
   Values values = Values::kIntegers;
 };
 
-// Error of the hardware's sum relative to Σ|a·b| + |c|: FP32 sums round or truncate in an order that
-// PTX leaves open, FP8 sums keep about 13 bits.
-float tolerance(MmaType type) { return is_fp8(type) ? 0x1p-10f : 0x1p-20f; }
+// Error of a sum of k products relative to Σ|a·b| + |c|. PTX leaves order and rounding open: FP32
+// sums may truncate at each step, FP8 sums keep about 13 bits.
+float tolerance(MmaType type, int k) {
+  return is_fp8(type) ? 0x1p-10f : static_cast<float>(k) * 0x1p-23f;
+}
 
 uint32_t accumulator_bits(MmaType type, double value) {
   return is_int8(type) ? static_cast<uint32_t>(static_cast<int32_t>(value))
@@ -60,7 +62,7 @@ Experiment make(const WgmmaCase& which, const Mode& mode, Random& random) {
         magnitude += std::fabs(product);
       }
       after[word] = accumulator_bits(which.a, sum);
-      if (!bound.empty()) bound[word] = tolerance(which.a) * static_cast<float>(magnitude);
+      if (!bound.empty()) bound[word] = tolerance(which.a, k) * static_cast<float>(magnitude);
     }
   }
 

@@ -25,7 +25,7 @@ struct TmaArgs {
 };
 
 struct TmaSmem {
-  alignas(1024) u8 image[2 * kTmaImageBytes];
+  alignas(1024) u8 image[2][kTmaImageBytes];
   alignas(8) u64 full;
   FA3_NAMED(image, full)
 };
@@ -100,10 +100,10 @@ void tma_load(FA3_GRID_CONSTANT const TmaArgs args) {
   ptx::cta_sync();
   if (ptx::thread_index() == 0) {
     ptx::mbar_arrive_expect_tx(full, args.bytes);
-    load_box<kRank>(ptx::smem_address(smem.image), args.map, full, args.coordinate);
+    load_box<kRank>(ptx::smem_address(smem.image[0]), args.map, full, args.coordinate);
   }
   ptx::mbar_wait(full, 0);
-  dump(args.image, smem.image, args.bytes);
+  dump(args.image, smem.image[0], args.bytes);
 }
 
 // Cluster of 2: each CTA loads one slice into both.
@@ -123,11 +123,12 @@ void tma_multicast(FA3_GRID_CONSTANT const TmaArgs args) {
     i32 c[5];
     for (int i = 0; i < 5; ++i) c[i] = args.coordinate[i];
     c[1] += static_cast<i32>(rank) * args.slice_step;
-    load_box_multicast<kRank>(ptx::smem_address(smem.image) + rank * args.bytes, args.map, full, c,
-                              0b11);
+    load_box_multicast<kRank>(ptx::smem_address(smem.image[rank]), args.map, full, c, 0b11);
   }
   ptx::mbar_wait(full, 0);
-  dump(args.image + rank * 2 * args.bytes, smem.image, 2 * args.bytes);
+  for (u32 slice = 0; slice < 2; ++slice) {
+    dump(args.image + (2 * rank + slice) * args.bytes, smem.image[slice], args.bytes);
+  }
   ptx::cluster_sync();  // nobody leaves while a peer's copy may still arrive
 }
 
@@ -135,11 +136,11 @@ template <int kRank, bool kAdd>
 FA3_KERNEL(kTmaThreads)
 void tma_store(FA3_GRID_CONSTANT const TmaArgs args) {
   auto& smem = ptx::smem_as<TmaSmem>();
-  fill(smem.image, args.image, args.bytes);
+  fill(smem.image[0], args.image, args.bytes);
   ptx::fence_proxy_async_shared();
   ptx::cta_sync();
   if (ptx::thread_index() == 0) {
-    const u32 image = ptx::smem_address(smem.image);
+    const u32 image = ptx::smem_address(smem.image[0]);
     if constexpr (kAdd) {
       add_box<kRank>(args.map, image, args.coordinate);
     } else {
