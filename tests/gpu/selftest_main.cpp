@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// selftest_main.cpp — fa3_selftest_gpu: the conformance cases on a GPU (or in the simulator), without
+// selftest_main.cpp — fa3_selftest_gpu: the conformance cases on a GPU or in the simulator, without
 // libfa3 and what it needs; --compile compiles all programs and needs no GPU.
 #include <fmt/core.h>
 
