@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 
 #include "core/dtype.h"
@@ -142,8 +143,13 @@ void decode(MmaType type, const u8* from, u32 count, T* to, u32 step) {
     case MmaType::kU8:
       for (u32 i = 0; i < count; i++) to[i * step] = static_cast<T>(from[i]);
       return;
-    case MmaType::kTf32:
-      return;  // no wrapper issues it
+    case MmaType::kTf32:  // the low 13 bits of an FP32 do not count
+      for (u32 i = 0; i < count; i++) {
+        u32 bits;
+        std::memcpy(&bits, from + 4 * i, 4);
+        to[i * step] = static_cast<T>(std::bit_cast<float>(bits & 0xFFFFE000u));
+      }
+      return;
   }
 }
 
