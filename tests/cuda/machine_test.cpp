@@ -5,6 +5,9 @@
 
 #include <dlfcn.h>
 
+#include <atomic>
+#include <thread>
+
 #include "core/tensor_map.h"
 #include "fake_driver.h"
 #include "kit.h"
@@ -248,6 +251,27 @@ TEST_F(CudaMachineTest, Program_IsLoadedOnce) {
   const auto machine = open();
   ASSERT_TRUE(machine->prepare(kProgram).ok());
   ASSERT_TRUE(machine->prepare(kProgram).ok());
+  EXPECT_EQ(books().libraries, 1);
+}
+
+TEST_F(CudaMachineTest, CrowdOfThreads_LoadsOnce) {
+  const auto machine = open();
+  std::vector<std::thread> threads;
+  std::atomic<int> failures{0};
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([&, t] {
+      const FakeArgs args{t, t};
+      LaunchShape large = shape();
+      for (u32 i = 0; i < 50; ++i) {
+        large.smem_bytes = 48 * 1024 + 1024 * i;
+        failures += !machine->launch(kProgram, large, &args, sizeof args).ok();
+        machine->release(machine->allocate(64, "x"));
+        failures += !machine->synchronize().ok();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(failures, 0);
   EXPECT_EQ(books().libraries, 1);
 }
 
