@@ -60,8 +60,7 @@ void Copy::write_done() {
 void Copy::log(const std::string& name) const {
   Worker& worker = *cta->cluster.worker;
   if (Trace* trace = worker.grid.device.options.trace)
-    trace->add(
-        {name, issued, worker.step, static_cast<u32>(cta->cluster.index), 1000, text(where)});
+    trace->add({name, issued, worker.step, cta->number(), Trace::kCopyRow, text(where)});
 }
 
 void check_smem_range(Cta& cta, Thread& by, const char* op, u32 address, u64 bytes, u32 alignment,

@@ -9,6 +9,8 @@
 
 namespace fa3::sim {
 
+u32 Cta::number() const { return static_cast<u32>(cluster.index * cluster.ctas.size() + rank); }
+
 std::string Cta::name(u32 offset) const {
   for (const Member& member : members)
     if (offset >= member.offset && offset < member.offset + member.bytes) {

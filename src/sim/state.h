@@ -221,6 +221,7 @@ struct Cta {
   std::vector<Thread*> register_waiters;
   bool over() const { return live_threads == 0; }
 
+  u32 number() const;  // in the grid
   // "k[1]+512" for an offset in shared memory.
   std::string name(u32 offset) const;
 };

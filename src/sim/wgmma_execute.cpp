@@ -261,7 +261,7 @@ void execute(Warpgroup& group, const WgmmaOp& op, u64 number) {
   Worker& worker = *group.cta->cluster.worker;
   if (Trace* trace = worker.grid.device.options.trace)
     trace->add({fmt::format("wgmma n{}", op.instruction->n), op.issued, worker.step,
-                static_cast<u32>(group.cta->cluster.index), 500 + group.index, text(op.where)});
+                group.cta->number(), Trace::kWgmmaRow + group.index, text(op.where)});
 }
 
 }  // namespace fa3::sim
