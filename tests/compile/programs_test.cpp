@@ -16,8 +16,8 @@ using testing::ElementsAreArray;
 using testing::HasSubstr;
 using testing::Not;
 
-// What an inner loop does on the tensor cores: products of tiles, each a fence, wgmmas in a row and a
-// wait, and wgmmas with A in shared memory and in registers.
+// What an inner loop does on the tensor cores: products of tiles, each a fence, wgmmas in a row and
+// a wait, and wgmmas with A in shared memory and in registers.
 struct TensorWork {
   int products = 0, ss = 0, rs = 0;
 
