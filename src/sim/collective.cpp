@@ -37,8 +37,7 @@ u32 all_lanes(const Warp& warp) { return warp.lanes == 32 ? ~0u : (1u << warp.la
 
 }  // namespace
 
-void gather(Thread& thread, const Lane& lane, void* operand,
-            const std::function<void(void* const* operands)>& act) {
+void gather_lanes(Thread& thread, const Lane& lane, void* operand, Action act) {
   Warp& warp = *thread.warp;
   const u32 bit = 1u << thread.lane;
   if (!(lane.mask & bit) || (lane.mask & (~all_lanes(warp) | warp.exited))) fail_mask(thread, lane);
@@ -68,7 +67,7 @@ void gather(Thread& thread, const Lane& lane, void* operand,
   }
   const Collective done = slot;
   warp.pending.erase(warp.pending.begin() + static_cast<std::ptrdiff_t>(index));
-  act(done.operands);
+  act.run(act.context, done.operands);
   for (u32 i = 0; i < kWarp; i++)
     if ((done.mask & ~bit) >> i & 1) worker.wake(warp.threads[i]);
 }

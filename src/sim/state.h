@@ -91,7 +91,7 @@ struct Thread {
   std::deque<std::vector<std::shared_ptr<BulkOp>>>
       bulk_groups;  // oldest first, not fully waited for
   std::vector<PendingCopy> copies_open;
-  std::deque<std::vector<PendingCopy>> copy_groups;
+  std::vector<std::vector<PendingCopy>> copy_groups;
 
   // Global memory: clocks of other clusters that this thread knows of, and what fences made ready.
   std::map<u64, std::vector<Tick>> foreign, release_ready, acquire_ready;

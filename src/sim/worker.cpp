@@ -12,6 +12,10 @@ namespace {
 
 thread_local Worker* tls_worker = nullptr;
 
+// Clusters that ended: stacks and clocks cost more than a small CTA's run, so an OS thread keeps some.
+constexpr size_t kSpares = 8;
+thread_local std::vector<std::unique_ptr<Cluster>> spares;
+
 // Polls of all threads, without progress of any, after which events fire that were to come late; and
 // after which nothing is expected any more.
 constexpr u64 kIdlePolls = 4096;
@@ -88,7 +92,7 @@ void Worker::run(const std::function<bool(u64& index)>& next, u32 resident) {
       for (size_t i = resident_.size(); ended_ > 0 && i-- > 0;)
         if (resident_[i]->live() == 0) {
           end_cluster(*resident_[i]);
-          spare_.push_back(std::move(resident_[i]));
+          if (spares.size() < kSpares) spares.push_back(std::move(resident_[i]));
           resident_.erase(resident_.begin() + static_cast<std::ptrdiff_t>(i));
           ended_--;
         }
@@ -103,11 +107,11 @@ void Worker::run(const std::function<bool(u64& index)>& next, u32 resident) {
 
 void Worker::start_cluster(u64 index) {
   std::unique_ptr<Cluster> cluster;
-  if (spare_.empty()) {
+  if (spares.empty()) {
     cluster = std::make_unique<Cluster>();
   } else {
-    cluster = std::move(spare_.back());
-    spare_.pop_back();
+    cluster = std::move(spares.back());
+    spares.pop_back();
   }
   reset_cluster(*cluster, *this, index);
   u32 slot = 0;

@@ -88,10 +88,9 @@ struct Worker {
   static void thread_main(void* argument);
 
   std::vector<std::unique_ptr<Cluster>> resident_;
-  std::vector<std::unique_ptr<Cluster>> spare_;  // ended, to be used again
-  std::vector<Warp*> warps_;                     // by slot
-  std::vector<u32> runnable_;                    // lanes, by slot
-  std::vector<u64> runnable_slots_;              // bit set
+  std::vector<Warp*> warps_;         // by slot
+  std::vector<u32> runnable_;        // lanes, by slot
+  std::vector<u64> runnable_slots_;  // bit set
   u32 last_slot_ = 0;
   std::vector<Event> events_;
   u64 next_due_ = ~0ull;

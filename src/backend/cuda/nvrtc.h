@@ -19,6 +19,8 @@ namespace fa3::cuda {
 struct Cubin {
   std::string symbol;
   std::string image;
+
+  bool operator==(const Cubin&) const = default;
 };
 
 // Cubin with what the compiler said: registers, spills, advisories.
