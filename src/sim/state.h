@@ -106,7 +106,6 @@ struct Collective {
   const char* op = nullptr;
   Where where{};
   u32 mask = 0, arrived = 0;
-  bool aligned = false;
   u64 key = 0;  // what all lanes must agree on besides op
   void* operands[kWarp] = {};
 };
