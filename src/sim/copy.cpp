@@ -23,6 +23,7 @@ std::shared_ptr<Copy> Copy::issue(Thread& thread, const char* op, Where where) {
   const u32 slot = cta.next_slot;
   cta.next_slot = (slot + 1) % kTmaSlots;
   cta.slot_ticks[slot] += 2;
+  cta.slot_issuers[slot] = thread.ids.thread;
   copy->agent = cta.first_slot + slot;
   copy->read_tick = cta.slot_ticks[slot] - 1;
   copy->write_tick = cta.slot_ticks[slot];

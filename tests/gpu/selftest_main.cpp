@@ -145,7 +145,7 @@ int run_on_gpu(const Options& options) {
   if (!driver.ok()) return refuse(driver.status());
   cuda::JitOptions jit_options;
   jit_options.driver_version = driver.value()->version();
-  cuda::Jit jit(jit_options, cuda::device_headers());
+  cuda::Jit jit(jit_options, cuda::device_headers(), cuda::device_headers_hash());
   const auto machine = cuda::CudaMachine::open(*driver.value(), jit, 0);
   if (!machine.ok()) return refuse(machine.status());
   const std::vector<Case> cases = chosen_cases(options.filter);
