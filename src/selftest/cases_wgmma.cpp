@@ -5,14 +5,12 @@
 #include <bit>
 #include <cmath>
 
-#include "device/selftest/wgmma.cuh"
 #include "selftest/cases.h"
-#include "selftest/operand.h"
+#include "selftest/product.h"
+#include "selftest/sum.h"
 
 namespace fa3::selftest {
 namespace {
-
-constexpr int kRows = 64;
 
 // How the operands of one run lie in shared memory, and what is computed.
 struct Mode {
@@ -33,17 +31,36 @@ uint32_t accumulator_bits(MmaType type, double value) {
                        : std::bit_cast<uint32_t>(static_cast<float>(value));
 }
 
+// What the model says after all steps.
+float modelled(const SumModel& model, const Operand& a, const Operand& b, Place place, float c) {
+  const int per_step = 32 / size_of(a.type);
+  std::vector<Factors> step(static_cast<size_t>(per_step));
+  for (int begin = 0; begin < a.k; begin += per_step) {
+    for (int j = 0; j < per_step; ++j) {
+      step[static_cast<size_t>(j)] = {a.at(place.row, begin + j), b.at(place.column, begin + j)};
+    }
+    c = modelled_sum(model, c, step);
+  }
+  return c;
+}
+
 Experiment make(const WgmmaCase& which, const Mode& mode, Random& random) {
   const int es = size_of(which.a);
   const int k = kWgmmaSteps * 32 / es;
-  const Operand a = random_operand(which.a, kRows, k, mode.values, random);
-  const Operand b = random_operand(which.b, which.n, k, mode.values, random);
-  const SmemLayout a_layout = smem_layout(kRows, k, es, mode.a, which.a_mn_major, mode.compact);
-  const SmemLayout b_layout = smem_layout(which.n, k, es, mode.b, which.b_mn_major, mode.compact);
+  Product product{which,
+                  random_operand(which.a, kProductRows, k, mode.values, random),
+                  random_operand(which.b, which.n, k, mode.values, random),
+                  smem_layout(kProductRows, k, es, mode.a, which.a_mn_major, mode.compact),
+                  smem_layout(which.n, k, es, mode.b, which.b_mn_major, mode.compact),
+                  mode.accumulate};
+  const Operand& a = product.a;
+  const Operand& b = product.b;
 
-  const size_t words = static_cast<size_t>(kRows * which.n);
-  std::vector<uint32_t> before(words), after(words);
-  std::vector<float> bound(mode.values == Values::kFractions ? words : 0);
+  const size_t words = static_cast<size_t>(kProductRows * which.n);
+  const bool rounds = mode.values == Values::kFractions;
+  const std::optional<SumModel> model = rounds ? sum_model(which.a) : std::nullopt;
+  std::vector<uint32_t> before(words), after(words), as_modelled(model ? words : 0);
+  std::vector<float> bound(rounds ? words : 0);
   for (int i = 0; i < which.n / 2; ++i) {
     for (int thread = 0; thread < 128; ++thread) {
       const size_t word = static_cast<size_t>(128 * i + thread);
@@ -56,51 +73,21 @@ Experiment make(const WgmmaCase& which, const Mode& mode, Random& random) {
       } else {
         before[word] = 0x7FC00000;  // NaN: must not be read
       }
+      if (model) {
+        as_modelled[word] =
+            std::bit_cast<uint32_t>(modelled(*model, a, b, place, static_cast<float>(sum)));
+      }
       for (int j = 0; j < k; ++j) {
-        const double product = a.at(place.row, j) * b.at(place.column, j);
-        sum += product;
-        magnitude += std::fabs(product);
+        const double term = a.at(place.row, j) * b.at(place.column, j);
+        sum += term;
+        magnitude += std::fabs(term);
       }
       after[word] = accumulator_bits(which.a, sum);
-      if (!bound.empty()) bound[word] = tolerance(which.a, k) * static_cast<float>(magnitude);
+      if (rounds) bound[word] = tolerance(which.a, k) * static_cast<float>(magnitude);
     }
   }
-
-  Experiment experiment;
-  experiment.shape.threads = 128;
-  experiment.shape.smem_bytes = sizeof(WgmmaSmem);
-  experiment.buffers = {{"a", which.a_in_registers ? a_fragments(a) : smem_image(a, a_layout), {}},
-                        {"b", smem_image(b, b_layout), {}},
-                        {"c", to_bytes(before), {}},
-                        {"d", Bytes(4 * words), Expected{4, to_bytes(after), bound}}};
-  const auto a_bytes = static_cast<u32>(experiment.buffers[0].before.size());
-  const auto b_bytes = static_cast<u32>(experiment.buffers[1].before.size());
-  experiment.args = [=](const Placed& placed) {
-    WgmmaArgs args{};
-    args.a = placed.at<u8>(0);
-    args.b = placed.at<u8>(1);
-    args.c = placed.at<u32>(2);
-    args.d = placed.at<u32>(3);
-    args.a_desc = a_layout.descriptor();
-    args.b_desc = b_layout.descriptor();
-    for (size_t step = 0; step < kWgmmaSteps; ++step) {
-      args.a_offset[step] = a_layout.offset[step];
-      args.b_offset[step] = b_layout.offset[step];
-    }
-    args.a_bytes = a_bytes;
-    args.b_bytes = b_bytes;
-    args.accumulate = mode.accumulate;
-    return bytes_of(args);
-  };
-  return experiment;
-}
-
-const char* text(bool value) { return value ? "true" : "false"; }
-
-std::string expression(const WgmmaCase& which) {
-  return fmt::format("fa3::selftest::wgmma<fa3::selftest::WgmmaCase{{{}, {}, {}, {}, {}, {}}}>",
-                     enumerator(which.a), enumerator(which.b), which.n, text(which.a_in_registers),
-                     text(which.a_mn_major), text(which.b_mn_major));
+  return product_experiment(product, before,
+                            Expected{4, to_bytes(after), bound, to_bytes(as_modelled)});
 }
 
 std::string name_of(const WgmmaCase& which, const Mode& mode) {
@@ -117,8 +104,7 @@ std::string name_of(const WgmmaCase& which, const Mode& mode) {
 }
 
 void add(std::vector<Case>& cases, const WgmmaCase& which, const Mode& mode) {
-  cases.push_back({name_of(which, mode),
-                   {"device/selftest/wgmma.cuh", expression(which)},
+  cases.push_back({name_of(which, mode), product_program(which),
                    [=](Random& random) { return make(which, mode, random); }});
 }
 

@@ -67,8 +67,9 @@ double value_of(MmaType type, uint32_t code) {
 
 uint32_t code_of(MmaType type, double value) {
   if (is_int8(type)) return static_cast<uint32_t>(static_cast<int>(value)) & 0xFF;
-  const uint32_t code = encode(format_of(type), value);
-  return type == MmaType::kTf32 ? code << kTf32Shift : code;
+  // All bits of the word: that the lower ones do not count is the tensor core's doing.
+  if (type == MmaType::kTf32) return std::bit_cast<uint32_t>(static_cast<float>(value));
+  return encode(format_of(type), value);
 }
 
 double random_value(MmaType type, Values values, Random& random) {

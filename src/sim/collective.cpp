@@ -45,10 +45,9 @@ void gather_lanes(Thread& thread, const Lane& lane, void* operand, Action act) {
   size_t index = 0;
   for (; index < warp.pending.size(); index++) {
     const Collective& other = warp.pending[index];
-    const bool same =
-        other.op == lane.op && other.mask == lane.mask && other.key == lane.key &&
-        (!lane.aligned || (other.where.line == lane.where.line &&
-                           std::strcmp(other.where.file, lane.where.file) == 0));
+    const bool same = other.op == lane.op && other.mask == lane.mask && other.key == lane.key &&
+                      (!lane.aligned || (other.where.line == lane.where.line &&
+                                         std::strcmp(other.where.file, lane.where.file) == 0));
     if (same && !(other.arrived & bit)) break;
     if ((other.arrived & lane.mask) != 0 && (other.mask & bit) != 0)
       fail_divergence(thread, lane, other);

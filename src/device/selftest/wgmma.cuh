@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// wgmma.cuh — conformance of wgmma: one product 64 × n × 128 bytes, whose operand images,
+// wgmma.cuh — conformance of wgmma: one product 64 × n × (32 bytes per step), whose operand images,
 // descriptors and register fragments the host lays out.
 #pragma once
 
@@ -19,7 +19,7 @@ struct WgmmaCase {
   bool a_in_registers, a_mn_major, b_mn_major;
 };
 
-inline constexpr int kWgmmaSteps = 4;  // instructions of 32 bytes along K
+inline constexpr int kWgmmaSteps = 4;  // instructions of 32 bytes along K, at most
 inline constexpr int kWgmmaABytes = 16 << 10;
 inline constexpr int kWgmmaBBytes = 64 << 10;
 
@@ -41,9 +41,10 @@ struct WgmmaSmem {
   FA3_NAMED(a, b, full)
 };
 
-template <WgmmaCase kCase>
+template <WgmmaCase kCase, int kSteps = kWgmmaSteps>
 FA3_KERNEL(128)
 void wgmma(FA3_GRID_CONSTANT const WgmmaArgs args) {
+  static_assert(kSteps >= 1 && kSteps <= kWgmmaSteps, "wgmma: kSteps from 1 to kWgmmaSteps");
   auto& smem = ptx::smem_as<WgmmaSmem>();
   const u32 thread = ptx::thread_index();
   const u32 a_image = ptx::smem_address(smem.a);
@@ -71,11 +72,11 @@ void wgmma(FA3_GRID_CONSTANT const WgmmaArgs args) {
     const u32 bits = ptx::ld_global(args.c + 128 * i + thread);
     d[i] = ptx::bits_as<typename ptx::AccElement<kCase.a>::Type>(bits);
   }
-  [[maybe_unused]] ptx::AFrag a[kWgmmaSteps];
+  [[maybe_unused]] ptx::AFrag a[kSteps];
   if constexpr (kCase.a_in_registers) {
     const auto* fragments = reinterpret_cast<const u32*>(args.a);
     FA3_UNROLL
-    for (int i = 0; i < 4 * kWgmmaSteps; ++i) {
+    for (int i = 0; i < 4 * kSteps; ++i) {
       a[i / 4][i % 4] = ptx::ld_global(fragments + 128 * i + thread);
     }
   }
@@ -84,7 +85,7 @@ void wgmma(FA3_GRID_CONSTANT const WgmmaArgs args) {
   ptx::fence_regs(d);
   ptx::wgmma_fence();
   FA3_UNROLL
-  for (int step = 0; step < kWgmmaSteps; ++step) {
+  for (int step = 0; step < kSteps; ++step) {
     const bool accumulate = step > 0 || args.accumulate != 0;
     const u64 b_desc = args.b_desc | ((b_image + args.b_offset[step]) & 0x3FFFF) >> 4;
     if constexpr (kCase.a_in_registers) {
