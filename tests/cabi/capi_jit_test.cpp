@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// capi_jit_test.cpp — the calls on compiled kernels: what they refuse, and that packed only means it.
-// What they do is tested with a compiler at hand in tests/cli/jit_test.py.
+// capi_jit_test.cpp — the calls on compiled kernels: what they refuse, and that packed only means
+// it. What they do is tested in tests/cli/jit_test.py, with a compiler at hand.
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
