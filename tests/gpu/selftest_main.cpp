@@ -87,6 +87,10 @@ std::vector<Case> chosen_cases(const std::string& filter) {
   for (Case& test : all_cases()) {
     if (std::regex_search(test.name, pattern)) chosen.push_back(std::move(test));
   }
+  if (chosen.empty()) {
+    throw Error(FA3_INVALID_ARGUMENT,
+                fmt::format("--filter {}: no case has such a name; see --list", filter));
+  }
   return chosen;
 }
 
@@ -266,7 +270,9 @@ int run_on_gpu(const Options& options) {
     waitpid(child, &status, 0);
     const bool at_end = progress.done == cases.size();
     if (!hung && at_end && !progress.lost) return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
-    if (!begun) return 1;  // it has said why
+    if (!begun) {  // it has said why
+      return progress.done == 0 ? 1 : conclude("GPU", progress, cases.size());
+    }
     if (!progress.lost) {
       fmt::print("{} FAILED: the process {}\n", cases[progress.done].name, hung ? "hung" : "ended");
       ++progress.done;

@@ -106,9 +106,9 @@ void wgmma_rate(FA3_GRID_CONSTANT const RateArgs args) {
 
   const u64 begin = ptx::clock();
   ptx::fence_regs(d);
-  ptx::wgmma_fence();
   FA3_NO_UNROLL
   for (u32 round = 0; round < args.rounds; ++round) {
+    ptx::wgmma_fence();
     FA3_UNROLL
     for (u64 step = 0; step < kRateSteps; ++step) {
       if constexpr (kCase.a_in_registers) {
