@@ -345,8 +345,8 @@ FA3_API fa3_status fa3_get_device_info(const fa3_context* context, fa3_device_in
  * call on this thread. IO_ERROR when there is no cache to keep them in. */
 FA3_API fa3_status fa3_jit_warm(fa3_context* context, const char* programs, const char** report);
 
-/* Writes a file for the option kernel_pack: it serves where neither NVRTC nor a cache is, on drivers
- * of the same major CUDA version as the NVRTC here, or newer. */
+/* Writes a file for the option kernel_pack: it serves where neither NVRTC nor a cache is, on
+ * drivers of the same major CUDA version as the NVRTC here, or newer. */
 FA3_API fa3_status fa3_jit_pack(fa3_context* context, const char* programs, const char* path);
 
 /* One JSON object: driver, nvrtc, cache and pack (what is used, or why not) and the programs that

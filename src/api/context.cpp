@@ -153,8 +153,7 @@ fa3::cuda::Jit& fa3_context::jit() {
   std::call_once(jit_once_, [&] {
     const auto driver = fa3::cuda::Driver::system();
     if (driver.ok()) jit_options_.driver_version = driver.value()->version();
-    jit_ = std::make_unique<fa3::cuda::Jit>(jit_options_, fa3::cuda::device_headers(),
-                                            fa3::cuda::device_headers_hash());
+    jit_ = std::make_unique<fa3::cuda::Jit>(jit_options_);
   });
   return *jit_;
 }

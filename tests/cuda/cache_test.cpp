@@ -158,7 +158,9 @@ TEST(DiskCache, WhatIsNoEntry_IsAMiss) {
   fs::copy_file(file, other);  // a sound entry under another's name
   EXPECT_FALSE(cache.load(key_of(2)).has_value());
   fs::remove(other);
-  fs::create_symlink(file, other);
+  const std::string elsewhere = folder / "elsewhere";  // sound, but not in the folder itself
+  write_file(elsewhere, encode_entry(key_of(2), sample(2)));
+  fs::create_symlink(elsewhere, other);
   EXPECT_FALSE(cache.load(key_of(2)).has_value());
   fs::remove(other);
   fs::create_directory(other);

@@ -5,6 +5,9 @@
 
 #include <dlfcn.h>
 
+#include <atomic>
+#include <thread>
+
 #include "core/tensor_map.h"
 #include "fake_driver.h"
 #include "kit.h"
@@ -251,6 +254,27 @@ TEST_F(CudaMachineTest, Program_IsLoadedOnce) {
   EXPECT_EQ(books().libraries, 1);
 }
 
+TEST_F(CudaMachineTest, CrowdOfThreads_LoadsOnce) {
+  const auto machine = open();
+  std::vector<std::thread> threads;
+  std::atomic<int> failures{0};
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([&, t] {
+      const FakeArgs args{t, t};
+      LaunchShape large = shape();
+      for (u32 i = 0; i < 50; ++i) {
+        large.smem_bytes = 48 * 1024 + 1024 * i;
+        failures += !machine->launch(kProgram, large, &args, sizeof args).ok();
+        machine->release(machine->allocate(64, "x"));
+        failures += !machine->synchronize().ok();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(failures, 0);
+  EXPECT_EQ(books().libraries, 1);
+}
+
 TEST_F(CudaMachineTest, Capture_TakesPreparedProgramsOnly) {
   const auto machine = open();
   const FakeArgs args;
@@ -306,6 +330,26 @@ TEST_F(CudaMachineTest, TensorMap_ReachesTheDriver) {
   const ScopedVariable fails("FAKE_CUDA_FAIL", "cuTensorMapEncodeTiled");
   expect_refusal(machine->encode(spec).status(), FA3_CUDA_ERROR,
                  {"CUDA_ERROR_FAKE", describe(spec)});
+}
+
+// The flag is bit 21 of the second word, where the fake has the base.
+TEST_F(CudaMachineTest, SmallTensorOnAnOldDriver_LosesTheFlag) {
+  constexpr u64 kBase = 0x201000, kCleared = 0x001000;
+  TensorMapSpec spec;
+  spec.base = reinterpret_cast<void*>(kBase);
+  spec.rank = 2;
+  spec.dim[0] = spec.box[0] = 64;
+  spec.box[1] = 1;
+  spec.stride_bytes[1] = 128;
+  const auto second_word = [&](const char* version, u64 rows) {
+    const ScopedVariable pretended("FAKE_CUDA_VERSION", version);
+    driver_ = Driver::open(FA3_FAKE_DRIVER);
+    spec.dim[1] = rows;
+    return open()->encode(spec).value().opaque[1];
+  };
+  EXPECT_EQ(second_word("13010", 1023), kCleared);
+  EXPECT_EQ(second_word("13010", 1024), kBase);  // 128 KiB
+  EXPECT_EQ(second_word("13020", 1023), kBase);
 }
 
 }  // namespace

@@ -4,24 +4,20 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "backend/cuda/machine.h"
-#include "core/env.h"
 
 namespace fa3::gpu {
 
+// Without a cache: every run compiles.
 inline cuda::JitOptions jit_options() {
   cuda::JitOptions options;
-  const Result<Environment> environment = read_environment();
-  if (environment.ok()) {
-    options.cache_dir = environment.value().cache_dir;  // "" = none: every run compiles
-    options.kernel_pack = environment.value().kernel_pack;
-    options.nvrtc = environment.value().nvrtc;
-  }
+  if (const char* nvrtc = std::getenv("FA3_NVRTC")) options.nvrtc = nvrtc;
   const Result<const cuda::Driver*> driver = cuda::Driver::system();
   if (driver.ok()) options.driver_version = driver.value()->version();
   return options;
@@ -46,7 +42,7 @@ class GpuTest : public ::testing::Test {
 
   // Of the library's own device code.
   virtual cuda::Jit& jit() {
-    static cuda::Jit jit(jit_options(), cuda::device_headers(), cuda::device_headers_hash());
+    static cuda::Jit jit(jit_options());
     return jit;
   }
 

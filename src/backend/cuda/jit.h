@@ -54,7 +54,10 @@ struct JitOptions {
 // Safe to use from many threads at once. Opens what it needs when it is first needed.
 class Jit {
  public:
-  // `headers_hash` tells these headers from any others.
+  // Compiles the embedded device code.
+  explicit Jit(JitOptions options)
+      : Jit(std::move(options), device_headers(), device_headers_hash()) {}
+  // Compiles other code; `headers_hash` tells these headers from any others.
   Jit(JitOptions options, std::span<const DeviceHeader> headers, std::string headers_hash,
       KernelMemory& memory = KernelMemory::of_process());
 

@@ -9,8 +9,8 @@
 
 #include "backend/cuda/device_headers.h"
 #include "backend/cuda/driver_api.h"
-#include "core/shared_library.h"
 #include "backend/machine.h"
+#include "core/shared_library.h"
 #include "core/status.h"
 
 namespace fa3::cuda {
