@@ -55,6 +55,7 @@ struct PendingCopy {
   u32 bytes;
   u8 data[16];
   u16 site;
+  std::shared_ptr<bool> landed;  // set once an mbarrier waits for it, too
 };
 
 struct Thread {
@@ -153,6 +154,7 @@ struct Mbarrier {
   u32 offset = 0;
   bool live = false;
   bool fenced = false;        // fence.mbarrier_init by the thread that initialised it
+  u64 visible_after = 0;      // then: the cluster barrier it arrived at next, however relaxed
   Epoch initialised;
   Where init_at{};
   u32 expected = 0, pending = 0;
