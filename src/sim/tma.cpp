@@ -68,7 +68,8 @@ Box make_box(Thread& thread, const char* op, const TensorMap& bits, const i32* c
     fail(*thread.cta, Rule::kTma, "",
          fmt::format("{} starts at coordinate {} of dimension 0, {} bytes from the tensor's start",
                      op, coordinate[0], start_bytes),
-         "a multiple of 16 bytes in dimension 0: an H200 stops with an illegal instruction at others",
+         "a multiple of 16 bytes in dimension 0: an H200 stops with an illegal instruction at "
+         "others",
          {access_of(thread, op, where)});
   for (u32 d = 0; d < rank; d++) {
     box.start[d] = coordinate[d];
