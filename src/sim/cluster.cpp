@@ -50,6 +50,7 @@ void reset_cta(Cta& cta, const LaunchShape& shape, u64 launch_block) {
   cta.register_waiters.clear();
   cta.next_slot = 0;
   cta.slot_ticks.assign(kTmaSlots, 0);
+  cta.slot_issuers.assign(kTmaSlots, 0);
 
   const u32 first_agent = cta.rank * (shape.threads + groups + kTmaSlots);
   cta.first_slot = first_agent + shape.threads + groups;
@@ -165,7 +166,7 @@ void check_cluster_end(Cluster& cluster) {
         fail(*cta, Rule::kWgmma, "",
              fmt::format("the CTA ended while a wgmma of warpgroup {} was still open", group.index),
              "wgmma_commit() and wgmma_wait<0>() before the warpgroup ends",
-             {{"wgmma", fmt::format("warpgroup {}", group.index), text(group.ops.back().where)}});
+             {{"wgmma", cluster.agent_name(group.agent), text(group.ops.back().where)}});
   }
 }
 

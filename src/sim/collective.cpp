@@ -41,9 +41,17 @@ void gather_lanes(Thread& thread, const Lane& lane, void* operand, Action act) {
   Warp& warp = *thread.warp;
   const u32 bit = 1u << thread.lane;
   if (!(lane.mask & bit) || (lane.mask & (~all_lanes(warp) | warp.exited))) fail_mask(thread, lane);
+  // Lanes that wait in another instruction for this one, while it waits for them, never meet.
   size_t index = 0;
-  for (; index < warp.pending.size(); index++)
-    if (warp.pending[index].mask & lane.mask) break;
+  for (; index < warp.pending.size(); index++) {
+    const Collective& other = warp.pending[index];
+    const bool same = other.op == lane.op && other.mask == lane.mask && other.key == lane.key &&
+                      (!lane.aligned || (other.where.line == lane.where.line &&
+                                         std::strcmp(other.where.file, lane.where.file) == 0));
+    if (same && !(other.arrived & bit)) break;
+    if ((other.arrived & lane.mask) != 0 && (other.mask & bit) != 0)
+      fail_divergence(thread, lane, other);
+  }
   if (index == warp.pending.size()) {
     Collective fresh;
     fresh.op = lane.op;
@@ -53,11 +61,6 @@ void gather_lanes(Thread& thread, const Lane& lane, void* operand, Action act) {
     warp.pending.push_back(fresh);
   }
   Collective& slot = warp.pending[index];
-  if (slot.op != lane.op || slot.mask != lane.mask || slot.key != lane.key ||
-      (slot.arrived & bit) ||
-      (lane.aligned &&
-       (slot.where.line != lane.where.line || std::strcmp(slot.where.file, lane.where.file) != 0)))
-    fail_divergence(thread, lane, slot);
   slot.operands[thread.lane] = operand;
   slot.arrived |= bit;
   Worker& worker = *thread.cta->cluster.worker;
@@ -116,8 +119,9 @@ u32 shuffle(u32 value, u32 operand, Shuffle kind, u32 width, u32 mask, Where whe
              const u32 inside = lane - first;
              u32 from = lane;
              if (kind == Shuffle::kIndex) from = first + to->operand % width;
-             if (kind == Shuffle::kXor && (inside ^ to->operand) < width)
-               from = first + (inside ^ to->operand);
+             // The exchange may leave the segment downwards: the hardware checks its upper end only.
+             if (kind == Shuffle::kXor && (lane ^ to->operand) < first + width)
+               from = lane ^ to->operand;
              if (kind == Shuffle::kUp && inside >= to->operand) from = lane - to->operand;
              if (kind == Shuffle::kDown && inside + to->operand < width) from = lane + to->operand;
              if (operands[from] == nullptr)

@@ -23,6 +23,7 @@ std::shared_ptr<Copy> Copy::issue(Thread& thread, const char* op, Where where) {
   const u32 slot = cta.next_slot;
   cta.next_slot = (slot + 1) % kTmaSlots;
   cta.slot_ticks[slot] += 2;
+  cta.slot_issuers[slot] = thread.ids.thread;
   copy->agent = cta.first_slot + slot;
   copy->read_tick = cta.slot_ticks[slot] - 1;
   copy->write_tick = cta.slot_ticks[slot];
@@ -60,8 +61,7 @@ void Copy::write_done() {
 void Copy::log(const std::string& name) const {
   Worker& worker = *cta->cluster.worker;
   if (Trace* trace = worker.grid.device.options.trace)
-    trace->add(
-        {name, issued, worker.step, static_cast<u32>(cta->cluster.index), 1000, text(where)});
+    trace->add({name, issued, worker.step, cta->number(), Trace::kCopyRow, text(where)});
 }
 
 void check_smem_range(Cta& cta, Thread& by, const char* op, u32 address, u64 bytes, u32 alignment,

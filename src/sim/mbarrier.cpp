@@ -13,6 +13,10 @@ void note(Mbarrier& bar, const char* op, Where where, u32 agent) {
   bar.last_agent = agent;
 }
 
+Access last_access(const Cta& cta, const Mbarrier& bar) {
+  return {bar.last_op, cta.cluster.agent_name(bar.last_agent), text(bar.last_where)};
+}
+
 void complete_phase(Cta& cta, Mbarrier& bar) {
   if (bar.pending != 0 || bar.tx != 0) return;
   bar.phase++;
@@ -27,12 +31,14 @@ void complete_phase(Cta& cta, Mbarrier& bar) {
                                const char* op, Where where) {
   const std::string name = cta.name(bar.offset);
   if (count == 0 || count > bar.pending)
-    fail(cta, Rule::kMbarrier, name,
-         fmt::format("{} on {} brings {} arrivals, but phase {} waits for {} more of {}", op, name,
-                     count, bar.phase, bar.pending, bar.expected),
-         "as many arrivals per phase as mbar_init() was told, each after the wait for the phase "
-         "before",
-         {access_of(thread, op, where), {bar.last_op, "the arrival before", text(bar.last_where)}});
+    fail(
+        cta, Rule::kMbarrier, name,
+        fmt::format("{} on {} brings {} arrivals, but phase {} waits for {} more of {}, and for {} "
+                    "bytes",
+                    op, name, count, bar.phase, bar.pending, bar.expected, bar.tx),
+        "as many arrivals per phase as mbar_init() was told, each after the wait for the phase "
+        "before",
+        {access_of(thread, op, where), last_access(cta, bar)});
   fail(cta, Rule::kMbarrier, name,
        fmt::format("{} on {} for phase {}, before anybody saw phase {} complete", op, name,
                    bar.phase, bar.phase - 1),
@@ -65,11 +71,12 @@ void expect(Cta& cta, Thread& thread, Mbarrier& bar, u32 bytes, const char* op, 
 bool done(const Mbarrier& bar, u32 parity) { return (bar.phase & 1) != parity; }
 
 // A thread that waits for the phase after the last one it saw, while the barrier is already two
-// further: with one parity bit it would wait for ever.
+// further: with one parity bit it would wait for ever. At its first wait it may mean any phase of
+// that parity.
 void check_late(Cta& cta, Thread& thread, const Mbarrier& bar, u32 parity, const char* op,
                 Where where) {
   const i64 last = bar.last_seen[thread.ids.thread];
-  const i64 meant = last == -2 && parity == 0 ? 0 : last + 1;
+  const i64 meant = last == -2 ? i64{parity} : last + 1;
   if ((static_cast<u64>(meant) & 1) != parity || static_cast<i64>(bar.phase) < meant + 2) return;
   const std::string name = cta.name(bar.offset);
   fail(cta, Rule::kMbarrier, name,
@@ -78,7 +85,7 @@ void check_late(Cta& cta, Thread& thread, const Mbarrier& bar, u32 parity, const
                    op, name, meant, bar.phase),
        "the barrier must not complete a phase before every waiter saw the one before; its arrivals "
        "do not wait for this thread",
-       {access_of(thread, op, where), {bar.last_op, "the last arrival", text(bar.last_where)}});
+       {access_of(thread, op, where), last_access(cta, bar)});
 }
 
 void acquire(Cta& cta, Thread& thread, Mbarrier& bar) {
@@ -86,6 +93,14 @@ void acquire(Cta& cta, Thread& thread, Mbarrier& bar) {
   bar.last_seen[thread.ids.thread] = static_cast<i64>(bar.phase) - 1;
   join(thread.clock, bar.completed.data(), cta.cluster.width);
   thread.version++;
+}
+
+// The hardware's time limit of a try_wait. It strikes the lanes of a warp alike, which poll together.
+bool times_out(Thread& thread) {
+  const Cluster& cluster = thread.cta->cluster;
+  Random random(cluster.worker->grid.device.options.seed ^ cluster.index << 48 ^
+                u64{thread.ids.thread / kWarp} << 32 ^ thread.polls++);
+  return random.one_in(4);
 }
 
 void check_parity(Cta& cta, Thread& thread, u32 parity, const char* op, Where where) {
@@ -142,7 +157,8 @@ Mbarrier& find_mbarrier(Cta& cta, Thread& by, const char* op, u32 address, bool 
                      "fenced",
                      op, cta.name(offset)),
          "fence_mbar_init() by the thread of mbar_init(), before the barrier",
-         {access_of(by, op, where), {"mbar_init", "", text(bar.init_at)}});
+         {access_of(by, op, where),
+          {"mbar_init", cta.cluster.agent_name(bar.initialised.agent), text(bar.init_at)}});
   return bar;
 }
 
@@ -155,8 +171,7 @@ void complete_tx(Cta& cta, Mbarrier& bar, u32 bytes, Epoch epoch, const char* op
          fmt::format("{} delivers {} bytes to {}, {} more than phase {} expects", op, bar.delivered,
                      name(), -bar.tx, bar.phase),
          "mbar_arrive_expect_tx() with the bytes of all copies of the phase",
-         {{op, cta.cluster.agent_name(epoch.agent), text(where)},
-          access_of(cta.cluster, bar.last_agent, intern(bar.last_op, bar.last_where))});
+         {{op, cta.cluster.agent_name(epoch.agent), text(where)}, last_access(cta, bar)});
   if (bar.tx < -static_cast<i64>(kMaxCount))
     fail(cta, Rule::kMbarrier, name(),
          fmt::format("{} leaves {} with a count of {} bytes, beyond the limit", op, name(), bar.tx),
@@ -201,7 +216,8 @@ void mbar_init(u32 bar, u32 count, Where where) {
   if (mbar.live)
     fail(cta, Rule::kMbarrier, name, fmt::format("mbar_init of {}, which is in use", name),
          "mbar_inval() before it is initialised again",
-         {access_of(thread, "mbar_init", where), {"mbar_init", "", text(mbar.init_at)}});
+         {access_of(thread, "mbar_init", where),
+          {"mbar_init", cta.cluster.agent_name(mbar.initialised.agent), text(mbar.init_at)}});
   const Accessor by{thread.clock, thread.epoch(), intern("mbar_init", where), false};
   cta.shadow.write(by, offset, 8);
   cta.shadow.set_barrier(offset, true);
@@ -296,7 +312,7 @@ bool mbar_try_wait(u32 bar, u32 parity, Scope, Where where) {
   Mbarrier& mbar = find_mbarrier(cta, thread, "mbar_try_wait", bar, false, where);
   if (!done(mbar, parity)) {
     check_late(cta, thread, mbar, parity, "mbar_try_wait", where);
-    if (worker.random.one_in(4)) return false;  // the hardware's time limit
+    if (times_out(thread)) return false;
     thread.wake_spurious = true;
     mbar.waiters.push_back(&thread);
     worker.block(thread, {Waiting::On::kMbarrier, mbar.offset, parity});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // report.cpp — names of objects and agents, and the deadlock report.
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
@@ -9,13 +9,18 @@
 
 namespace fa3::sim {
 
-std::string Cta::name(u32 offset) const {
+u32 Cta::number() const { return static_cast<u32>(cluster.index * cluster.ctas.size() + rank); }
+
+const Member* Cta::member(u32 offset) const {
   for (const Member& member : members)
-    if (offset >= member.offset && offset < member.offset + member.bytes) {
-      const u32 inside = offset - member.offset;
-      return inside == 0 ? member.name : fmt::format("{}+{}", member.name, inside);
-    }
-  return fmt::format("shared memory+{}", offset);
+    if (offset >= member.offset && offset < member.offset + member.bytes) return &member;
+  return nullptr;
+}
+
+std::string Cta::name(u32 offset) const {
+  const Member* in = member(offset);
+  if (in == nullptr) return fmt::format("shared memory+{}", offset);
+  return offset == in->offset ? in->name : fmt::format("{}+{}", in->name, offset - in->offset);
 }
 
 std::string thread_name(const Thread& thread) {
@@ -34,7 +39,9 @@ std::string Cluster::agent_name(u32 agent) const {
     if (agent >= first + threads && agent < first + threads + groups)
       return fmt::format("wgmma of warpgroup {}{}", agent - first - threads, where);
     if (agent >= cta->first_slot && agent < cta->first_slot + kTmaSlots)
-      return "the copy engine" + where;
+      return fmt::format("the copy engine for {}{}",
+                         thread_name(cta->threads[cta->slot_issuers[agent - cta->first_slot]]),
+                         where);
   }
   return fmt::format("agent {}", agent);
 }
@@ -97,18 +104,24 @@ std::string waiting_text(const Thread& thread) {
 
 // Lines of one CTA: threads that wait alike together, then every barrier that is open.
 void describe_cta(const Cta& cta, std::vector<Access>& out, std::string& barriers) {
-  std::map<std::pair<u32, std::string>, std::pair<u32, const Thread*>> groups;  // by warp and text
+  struct Alike {
+    std::vector<u32> warps;
+    u32 lanes = 0;
+  };
+  std::map<std::pair<std::string, std::string>, Alike> groups;  // by wait and line
   for (const Thread& thread : cta.threads) {
     if (thread.exited) continue;
-    auto& entry = groups[{thread.warp->index, waiting_text(thread)}];
-    entry.first++;
-    if (entry.second == nullptr) entry.second = &thread;
+    Alike& alike =
+        groups[{fmt::format("{} ({})", thread.op, waiting_text(thread)), text(thread.where)}];
+    if (alike.warps.empty() || alike.warps.back() != thread.warp->index)
+      alike.warps.push_back(thread.warp->index);
+    alike.lanes++;
   }
-  for (const auto& [key, entry] : groups)
-    out.push_back(
-        {fmt::format("{} ({})", entry.second->op, key.second),
-         fmt::format("warp {}, {} lane{}", key.first, entry.first, entry.first == 1 ? "" : "s"),
-         text(entry.second->where)});
+  for (const auto& [key, alike] : groups)
+    out.push_back({key.first,
+                   fmt::format("warp {}, {} lane{}", fmt::join(alike.warps, ", "), alike.lanes,
+                               alike.lanes == 1 ? "" : "s"),
+                   key.second});
   for (const auto& [offset, bar] : cta.mbarriers) {
     if (!bar.live) continue;
     barriers +=
@@ -126,6 +139,48 @@ void describe_cta(const Cta& cta, std::vector<Access>& out, std::string& barrier
       if (warp.index % 4 == 0)
         barriers += fmt::format("\n    warpgroup {}: {} registers per thread", warp.index / 4,
                                 warp.registers);
+}
+
+// The one thing without which the CTA cannot go on, as far as its state tells.
+std::string missing_of(const Cta& cta) {
+  if (!cta.register_waiters.empty())
+    return fmt::format(
+        "registers: the counts of setmaxnreg of all {} warpgroups may add up to {} at "
+        "most, and each warpgroup that gives some back must execute its reg_decrease()",
+        cta.warpgroups.size(), cta.warpgroups.size() * cta.entry_registers);
+  const Thread* waits = nullptr;
+  const Mbarrier* open = nullptr;
+  for (const Thread& thread : cta.threads) {
+    if (thread.exited || thread.waiting.on == Waiting::On::kNothing) continue;
+    if (waits == nullptr) waits = &thread;
+    if (thread.waiting.on != Waiting::On::kMbarrier) continue;
+    const Mbarrier& bar = cta.mbarriers.at(thread.waiting.id);
+    const std::string name = cta.name(bar.offset);
+    if (bar.pending == 0 && bar.tx != 0)
+      return fmt::format(
+          "{} bytes that {} expects and no copy brings: mbar_arrive_expect_tx() with "
+          "the bytes of the copies of one phase",
+          bar.tx, name);
+    if (open == nullptr || bar.pending < bar.expected) open = &bar;
+  }
+  if (open != nullptr)
+    return fmt::format(
+        "{} of {} arrivals on {} in phase {}: by whom the wait stands for, or, if all "
+        "came, fewer in its mbar_init(), or the other parity in the wait (a producer "
+        "starts with 1)",
+        open->pending, open->expected, cta.name(open->offset), open->phase);
+  if (waits != nullptr && waits->waiting.on == Waiting::On::kNamedBarrier) {
+    const NamedBarrier& barrier = cta.barriers[waits->waiting.id];
+    return fmt::format("{} threads at named barrier {}: as many must come as its count says",
+                       barrier.threads - barrier.arrived, waits->waiting.id);
+  }
+  if (waits != nullptr && waits->waiting.on == Waiting::On::kCluster)
+    return "cluster_arrive() by all threads of all CTAs of the cluster";
+  if (waits != nullptr && waits->waiting.on == Waiting::On::kWgmma)
+    return "the same wgmma by all four warps of the warpgroup";
+  if (waits != nullptr && waits->waiting.on == Waiting::On::kCollective)
+    return "the other lanes of the mask at the same instruction";
+  return "what the threads above poll for";
 }
 
 }  // namespace
@@ -150,7 +205,7 @@ void Worker::deadlock(bool polling) {
                    polling ? "threads poll, nothing else can run and nothing is in flight"
                            : "no thread can run and nothing is in flight",
                    barriers),
-       "an arrival, a copy or a release that the waits below ask for", std::move(waits));
+       missing_of(*shown), std::move(waits));
 }
 
 }  // namespace fa3::sim

@@ -191,16 +191,21 @@ std::string missing_order(const Accessor& by, bool writes, const std::string& ea
                           bool earlier_writes) {
   const bool copy = earlier.rfind("tma_load", 0) == 0 || earlier.rfind("bulk_load", 0) == 0;
   const bool store = earlier.rfind("tma_", 0) == 0 || earlier.rfind("bulk_", 0) == 0;
+  if (earlier_writes && copy && by.async && writes)
+    return "a wait for the empty mbarrier before the copy, on which the readers of the earlier "
+           "copy "
+           "arrive";
   if (earlier_writes && copy)
     return "a wait for the full mbarrier of the copy by the thread (each warp of a wgmma) that "
            "uses the data";
   if (!earlier_writes && earlier == "wgmma")
     return "wgmma_wait() by the warpgroup that reads, then an arrive on the empty mbarrier (or a "
-           "barrier) that the writer waits for";
+           "barrier) that the writer waits for and that counts every reader";
   if (!earlier_writes && store)
     return "bulk_wait_read() by the thread that issued the store, then a barrier";
   if (by.async && writes)
-    return "an arrive on the empty mbarrier after the access, and a wait for it before the copy";
+    return "an arrive on the empty mbarrier after the access (after a warp_sync() or barrier where "
+           "another thread arrives), and a wait for it before the copy";
   return "a barrier between the two (mbarrier, named barrier or warp_sync)";
 }
 

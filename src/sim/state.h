@@ -81,6 +81,7 @@ struct Thread {
   Where lost_registers{};  // a wgmma whose registers went out of scope in flight
   bool exited = false, wake_spurious = false, pdl_waited = false;
 
+  u64 polls = 0;                                // try_waits that found their phase open
   u64 cluster_arrived = 0, cluster_waited = 0;  // generation after the one arrived in / waited for
   u64 wgmma_posted = 0;                         // wgmmas issued; also the number of the next
   u64 wgmma_waited = 0;                         // wgmmas known to be complete
@@ -88,7 +89,7 @@ struct Thread {
   u64 wgmma_joined = ~0ull;                     // version when the warp last took this clock
 
   std::vector<std::shared_ptr<BulkOp>> bulk_open;
-  std::deque<std::vector<std::shared_ptr<BulkOp>>>
+  std::vector<std::vector<std::shared_ptr<BulkOp>>>
       bulk_groups;  // oldest first, not fully waited for
   std::vector<PendingCopy> copies_open;
   std::vector<std::vector<PendingCopy>> copy_groups;
@@ -106,7 +107,6 @@ struct Collective {
   const char* op = nullptr;
   Where where{};
   u32 mask = 0, arrived = 0;
-  bool aligned = false;
   u64 key = 0;  // what all lanes must agree on besides op
   void* operands[kWarp] = {};
 };
@@ -216,12 +216,16 @@ struct Cta {
   u32 first_slot = 0;  // agent of its first TMA slot
   u32 next_slot = 0;
   std::vector<Tick> slot_ticks;
+  std::vector<u32> slot_issuers;  // the thread whose copy last took the slot
   u32 live_threads = 0;
   u32 entry_registers = 0;  // per thread, at launch
   u32 register_pool = 0;    // registers of one thread of a warp, summed over warps, that are free
   std::vector<Thread*> register_waiters;
   bool over() const { return live_threads == 0; }
 
+  u32 number() const;  // in the grid
+  // The member that an offset in shared memory lies in, or null.
+  const Member* member(u32 offset) const;
   // "k[1]+512" for an offset in shared memory.
   std::string name(u32 offset) const;
 };

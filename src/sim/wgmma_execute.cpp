@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 
 #include "core/dtype.h"
@@ -33,6 +34,14 @@ struct Descriptor {
   u32 k_major(u32 mn, u32 half) const {
     return swizzle != 0 ? swizzled(start + mn / 8 * stride + mn % 8 * swizzle + 16 * half)
                         : start + mn / 8 * stride + mn % 8 * 16 + half * leading;
+  }
+  // From the start to the end of the last row of 16 to 128 bytes that `mn` rows take.
+  u32 k_major_bytes(u32 mn) const {
+    return (mn - 1) / 8 * stride + (swizzle != 0 ? 8 * swizzle - start % swizzle : 128 + leading);
+  }
+  u32 mn_major_bytes(u32 mn) const {
+    if (swizzle == 0) return (mn - 1) / 8 * stride + leading + 128;
+    return (mn - 1) / (swizzle / 2) * leading + stride + 8 * swizzle;
   }
   // The 16 bytes that hold 8 rows from mn (a multiple of 8) at k of an MN-major operand of 16 bits.
   u32 mn_major(u32 mn, u32 k) const {
@@ -64,6 +73,23 @@ class Reader {
 
   const Descriptor& descriptor() const { return descriptor_; }
 
+  // `mn` rows of the operand must lie in one member; elements of an array are one member here.
+  void check_extent(u32 mn, bool transposed) {
+    const u32 first = descriptor_.start - kSmemWindow;
+    const u32 end =
+        first + (transposed ? descriptor_.mn_major_bytes(mn) : descriptor_.k_major_bytes(mn));
+    const Member* begins = cta_.member(first);
+    const Member* ends = cta_.member(end - 1);
+    if (begins == ends || begins == nullptr) return;
+    const auto array = [](const Member& member) {
+      return std::string_view(member.name).substr(0, member.name.find('['));
+    };
+    if (ends != nullptr && array(*begins) == array(*ends)) return;
+    refuse(fmt::format("begins in {} and ends in {}, {} bytes further", cta_.name(first),
+                       cta_.name(end - 1), end - first),
+           "a tile that holds all rows and columns of the operand; LBO and SBO as the layout says");
+  }
+
   // 16 bytes at a window address, read for the warps that `view` is the clock of.
   const u8* granule(u32 address, const Tick* view) {
     const u32 offset = address - kSmemWindow;
@@ -80,7 +106,7 @@ class Reader {
                        "with a {}-byte swizzle",
                        name_, cta_.name(offset), descriptor_.swizzle, format - 1),
            "the same swizzle in tensor map and descriptor",
-           {{"wgmma", fmt::format("warpgroup {}", 0), text(op_.where)}});
+           {{"wgmma", cta_.cluster.agent_name(by_.epoch.agent), text(op_.where)}});
     }
     return reinterpret_cast<const u8*>(cta_.smem.get()) + offset;
   }
@@ -91,7 +117,8 @@ class Reader {
                      "{}, swizzle {})",
                      name_, what, bits_, descriptor_.start, descriptor_.leading, descriptor_.stride,
                      descriptor_.swizzle),
-         std::move(missing), {{"wgmma", "a warpgroup", text(op_.where)}});
+         std::move(missing),
+         {{"wgmma", cta_.cluster.agent_name(by_.epoch.agent), text(op_.where)}});
   }
 
  private:
@@ -142,8 +169,13 @@ void decode(MmaType type, const u8* from, u32 count, T* to, u32 step) {
     case MmaType::kU8:
       for (u32 i = 0; i < count; i++) to[i * step] = static_cast<T>(from[i]);
       return;
-    case MmaType::kTf32:
-      return;  // no wrapper issues it
+    case MmaType::kTf32:  // the low 13 bits of an FP32 do not count
+      for (u32 i = 0; i < count; i++) {
+        u32 bits;
+        std::memcpy(&bits, from + 4 * i, 4);
+        to[i * step] = static_cast<T>(std::bit_cast<float>(bits & 0xFFFFE000u));
+      }
+      return;
   }
 }
 
@@ -161,6 +193,7 @@ void read_a(Reader& reader, const WgmmaOp& op, u32 width, Operands<T>& to) {
   const auto& instruction = *op.instruction;
   const u32 size = static_cast<u32>(instruction.element_bytes());
   const u32 per_granule = 16 / size;
+  reader.check_extent(64, instruction.a_transposed);
   for (u32 row = 0; row < 64; row += instruction.a_transposed ? 8 : 1) {
     const Tick* view = op.known->data() + size_t{row / 16} * width;
     if (instruction.a_transposed) {
@@ -195,6 +228,7 @@ void read_b(Reader& reader, const WgmmaOp& op, u32 width, Operands<T>& to) {
   const u32 per_granule = 16 / static_cast<u32>(instruction.element_bytes());
   const Tick* view = op.known->data() + size_t{4} * width;
   T line[16] = {};
+  reader.check_extent(columns, instruction.b_transposed);
   for (u32 n = 0; n < columns; n += instruction.b_transposed ? 8 : 1) {
     if (instruction.b_transposed) {
       for (u32 k = 0; k < 16; k++) {
@@ -255,7 +289,7 @@ void execute(Warpgroup& group, const WgmmaOp& op, u64 number) {
   Worker& worker = *group.cta->cluster.worker;
   if (Trace* trace = worker.grid.device.options.trace)
     trace->add({fmt::format("wgmma n{}", op.instruction->n), op.issued, worker.step,
-                static_cast<u32>(group.cta->cluster.index), 500 + group.index, text(op.where)});
+                group.cta->number(), Trace::kWgmmaRow + group.index, text(op.where)});
 }
 
 }  // namespace fa3::sim

@@ -19,7 +19,7 @@ thread_local std::vector<std::unique_ptr<Cluster>> spares;
 // Polls of all threads, without progress of any, after which events fire that were to come late; and
 // after which nothing is expected any more.
 constexpr u64 kIdlePolls = 4096;
-constexpr u64 kLivelockPolls = 4'000'000;
+constexpr u64 kLivelockPolls = 1'000'000;
 
 }  // namespace
 
@@ -125,7 +125,15 @@ void Worker::start_cluster(u64 index) {
       }
       warp.slot = slot;
       warp.priority = static_cast<u32>(random.next());
+      if (Trace* trace = grid.device.options.trace)
+        trace->name_row(cta->number(), warp.index, fmt::format("warp {}", warp.index));
       warps_[slot] = &warp;
+    }
+    if (Trace* trace = grid.device.options.trace) {
+      for (const Warpgroup& group : cta->warpgroups)
+        trace->name_row(cta->number(), Trace::kWgmmaRow + group.index,
+                        fmt::format("wgmma of warpgroup {}", group.index));
+      trace->name_row(cta->number(), Trace::kCopyRow, "copies");
     }
     for (u32 i = 0; i < cta->threads.size(); i++) {
       Thread& thread = cta->threads[i];
@@ -182,11 +190,17 @@ Thread& Worker::enter(const char* op, Where where, bool progress) {
   if (progress) {
     progress_++;
     idle_ = 0;
-  } else if (++idle_ % kIdlePolls == 0) {
-    if (!events_.empty())
-      fire(random.below(static_cast<u32>(events_.size())));
-    else if (idle_ > kLivelockPolls)
-      deadlock(true);
+  } else {
+    if (++idle_ % kIdlePolls == 0) {
+      if (!events_.empty())
+        fire(random.below(static_cast<u32>(events_.size())));
+      else if (idle_ > kLivelockPolls)
+        deadlock(true);
+    }
+    // Whoever polls lets any other thread run, whatever the policy: what it polls for may be theirs.
+    fair_ = true;
+    yield(thread);
+    return thread;
   }
   if (policy.yield_in != 0 && random.one_in(policy.yield_in)) yield(thread);
   return thread;
@@ -223,11 +237,25 @@ void Worker::yield(Thread& thread) { switch_away(thread, false); }
 
 void Worker::block(Thread& thread, Waiting waiting) {
   thread.waiting = waiting;
+  const u64 since = step;
   const u32 slot = thread.warp->slot;
   runnable_[slot] &= ~(1u << thread.lane);
   if (runnable_[slot] == 0) runnable_slots_[slot / 64] &= ~(1ull << (slot % 64));
   switch_away(thread, false);
+  if (grid.device.options.trace != nullptr) log_wait(thread, since);
   thread.waiting = {};
+}
+
+// One row per warp: its first lane stands for it.
+void Worker::log_wait(const Thread& thread, u64 since) {
+  if (thread.lane != 0 || thread.waiting.on == Waiting::On::kCollective) return;
+  const Cta& cta = *thread.cta;
+  std::string what = thread.op;
+  if (thread.waiting.on == Waiting::On::kMbarrier) what = "wait " + cta.name(thread.waiting.id);
+  if (thread.waiting.on == Waiting::On::kNamedBarrier)
+    what = fmt::format("wait named barrier {}", thread.waiting.id);
+  grid.device.options.trace->add(
+      {std::move(what), since, step, cta.number(), thread.warp->index, text(thread.where)});
 }
 
 void Worker::wake(Thread& thread) {
@@ -280,10 +308,12 @@ Thread* Worker::pick() {
     if (++step >= next_due_) fire_due();
     // One warp in the bit set, by the policy.
     const u32 words = static_cast<u32>(runnable_slots_.size());
-    if (policy.pick == Policy::Pick::kSticky && runnable_[last_slot_] != 0 &&
+    const Policy::Pick how = fair_ ? Policy::Pick::kRandom : policy.pick;
+    fair_ = false;
+    if (how == Policy::Pick::kSticky && runnable_[last_slot_] != 0 &&
         !random.one_in(policy.leave_in))
       return pick_in(last_slot_);
-    if (policy.pick == Policy::Pick::kPriority) {
+    if (how == Policy::Pick::kPriority) {
       if (step % 256 == 0) {
         const u32 slot = random.below(static_cast<u32>(warps_.size()));
         if (warps_[slot] != nullptr) warps_[slot]->priority = static_cast<u32>(random.next());

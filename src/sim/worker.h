@@ -83,6 +83,7 @@ struct Worker {
   bool wake_pollers();
   void switch_away(Thread& from, bool finished);
   [[noreturn]] void deadlock(bool polling);
+  void log_wait(const Thread& thread, u64 since);
   void check_lost(Thread& thread);
   void check_thread_end(Thread& thread);
   static void thread_main(void* argument);
@@ -92,6 +93,7 @@ struct Worker {
   std::vector<u32> runnable_;        // lanes, by slot
   std::vector<u64> runnable_slots_;  // bit set
   u32 last_slot_ = 0;
+  bool fair_ = false;  // the next pick ignores the policy
   std::vector<Event> events_;
   u64 next_due_ = ~0ull;
   u64 idle_ = 0;  // primitives since one made progress

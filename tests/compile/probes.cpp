@@ -266,6 +266,23 @@ const Probe kProbes[] = {
     {"reg_increase", "reg_increase<240>();", {"setmaxnreg.inc.sync.aligned.u32 240;"}},
     {"reg_decrease", "reg_decrease<24>();", {"setmaxnreg.dec.sync.aligned.u32 24;"}},
     {"tma_prefetch_map", "tma_prefetch_map(args.map);", {"prefetch.tensormap"}},
+    {"tma_load_1d",
+     "tma_load_1d(w, args.map, 8, n);",
+     {"cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_"
+      "hint"}},
+    {"tma_load_multicast_1d",
+     "tma_load_multicast_1d(w, args.map, 8, n, 3, L2Hint::kEvictLast);",
+     {"cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::"
+      "cluster"}},
+    {"tma_store_1d",
+     "tma_store_1d(args.map, w, n);",
+     {"cp.async.bulk.tensor.1d.global.shared::cta.tile.bulk_group"}},
+    {"tma_reduce_add_1d",
+     "tma_reduce_add_1d(args.map, w, n);",
+     {"cp.reduce.async.bulk.tensor.1d.global.shared::cta.add.tile.bulk_group"}},
+    {"tma_prefetch_1d",
+     "tma_prefetch_1d(args.map, n);",
+     {"cp.async.bulk.prefetch.tensor.1d.L2.global.tile"}},
     {"tma_load_2d",
      "tma_load_2d(w, args.map, 8, n, n);",
      {"cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_"

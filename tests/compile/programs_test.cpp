@@ -4,8 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <map>
+#include <regex>
 #include <set>
+#include <string>
+#include <vector>
 
+#include "selftest/cases.h"
 #include "tests/kit/cubin.h"
 #include "tests/kit/nvrtc.h"
 
@@ -16,8 +22,8 @@ using testing::ElementsAreArray;
 using testing::HasSubstr;
 using testing::Not;
 
-// What an inner loop does on the tensor cores: products of tiles, each a fence, wgmmas in a row and a
-// wait, and wgmmas with A in shared memory and in registers.
+// What an inner loop does on the tensor cores: products of tiles, each a fence, wgmmas in a row and
+// a wait, and wgmmas with A in shared memory and in registers.
 struct TensorWork {
   int products = 0, ss = 0, rs = 0;
 
@@ -101,13 +107,62 @@ TEST_P(Programs, CompileAsMeant) {
 INSTANTIATE_TEST_SUITE_P(All, Programs, testing::ValuesIn(kRows),
                          [](const auto& row) { return std::string(row.param.name); });
 
-TEST(ProgramFiles, EachHasARow) {
-  std::set<std::string> files, rows;
+// Programs of the conformance cases: many and small, so those of a file are compiled together.
+struct Batch {
+  std::string name, header;
+  std::set<std::string> expressions;
+};
+void PrintTo(const Batch& batch, std::ostream* out) { *out << batch.name; }
+
+std::vector<Batch> batches() {
+  constexpr size_t kMost = 40;
+  std::map<std::string, std::set<std::string>> programs;
+  for (const selftest::Case& test : selftest::all_cases()) {
+    programs[test.program.header].insert(test.program.expression);
+  }
+  std::vector<Batch> batches;
+  for (const auto& [header, expressions] : programs) {
+    const std::string stem = std::filesystem::path(header).stem();
+    size_t count = 0;
+    for (const std::string& expression : expressions) {
+      if (count++ % kMost == 0) {
+        batches.push_back({stem + "_" + std::to_string(count / kMost), header, {}});
+      }
+      batches.back().expressions.insert(expression);
+    }
+  }
+  return batches;
+}
+
+class ConformanceCases : public testing::TestWithParam<Batch> {};
+
+TEST_P(ConformanceCases, CompileAsMeant) {
+  const Batch& batch = GetParam();
+  const kit::Translation all = kit::translate("#include \"" + batch.header + "\"\n",
+                                              {batch.expressions.begin(), batch.expressions.end()});
+  EXPECT_THAT(all.log, Not(HasSubstr("(C75")));
+  EXPECT_THAT(all.log, Not(HasSubstr("warning")));
+  const std::regex stack(R"((\d+ bytes stack frame, \d+ bytes spill stores))");
+  size_t kernels = 0;
+  for (std::sregex_iterator i(all.log.begin(), all.log.end(), stack), end; i != end; ++i) {
+    EXPECT_EQ(i->str(), "0 bytes stack frame, 0 bytes spill stores");
+    ++kernels;
+  }
+  EXPECT_EQ(kernels, batch.expressions.size());
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ConformanceCases, testing::ValuesIn(batches()),
+                         [](const auto& batch) { return batch.param.name; });
+
+TEST(ProgramFiles, EachIsCompiled) {
+  std::set<std::string> files, compiled;
   for (const cuda::DeviceHeader& header : cuda::device_headers()) {
     if (std::string(header.path).ends_with(".cuh")) files.insert(header.path);
   }
-  for (const Row& row : kRows) rows.insert(row.header);
-  EXPECT_EQ(rows, files) << "programs_test.cpp and the .cuh files of src/device differ";
+  for (const Row& row : kRows) compiled.insert(row.header);
+  for (const Batch& batch : batches()) compiled.insert(batch.header);
+  EXPECT_EQ(compiled, files)
+      << "the rows above, src/selftest and the .cuh files of src/device differ";
 }
 
 // The rows of gemm.cuh together use what a warp-specialised kernel needs.

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "backend/cuda/driver_api.h"
-#include "backend/cuda/shared_library.h"
+#include "core/shared_library.h"
 
 namespace fa3::cuda {
 

@@ -15,7 +15,6 @@ namespace {
 using namespace test;  // NOLINT
 
 constexpr DeviceHeader kHeaders[] = {{"device/a.h", "text"}};
-constexpr DeviceHeader kOtherHeaders[] = {{"device/a.h", "other"}};
 const Program kProgram{"device/a.h", "fa3::a<1>"};
 
 // Compilations of the fake since it was loaded.
@@ -36,7 +35,7 @@ TEST(Jit, NearestPlaceFirst) {
   const std::string pack = folder / "pack";
   {
     KernelMemory memory;
-    Jit jit(options(folder.path()), kHeaders, memory);
+    Jit jit(options(folder.path()), kHeaders, "a", memory);
     const Result<Kernel> first = jit.get(kProgram), second = jit.get(kProgram);
     ASSERT_TRUE(first.ok()) << first.status().message;
     EXPECT_EQ(first.value().source, KernelSource::kCompiled);
@@ -50,13 +49,14 @@ TEST(Jit, NearestPlaceFirst) {
   with_pack.kernel_pack = pack;
   {
     KernelMemory memory;
-    EXPECT_EQ(Jit(with_pack, kHeaders, memory).get(kProgram).value().source, KernelSource::kDisk);
+    EXPECT_EQ(Jit(with_pack, kHeaders, "a", memory).get(kProgram).value().source,
+              KernelSource::kDisk);
   }
   ASSERT_TRUE(DiskCache::open(folder.path()).value().clear().ok());
   for (const char* nvrtc : {FA3_FAKE_NVRTC, "/absent/libnvrtc.so"}) {
     KernelMemory memory;
     with_pack.nvrtc = nvrtc;
-    const Result<Kernel> kernel = Jit(with_pack, kHeaders, memory).get(kProgram);
+    const Result<Kernel> kernel = Jit(with_pack, kHeaders, "a", memory).get(kProgram);
     ASSERT_TRUE(kernel.ok()) << kernel.status().message;
     EXPECT_EQ(kernel.value().source, KernelSource::kPack);
   }
@@ -65,7 +65,7 @@ TEST(Jit, NearestPlaceFirst) {
 // What the bits depend on is in the key.
 TEST(Jit, Key_TellsApart) {
   KernelMemory memory;
-  const Jit jit({}, kHeaders, memory), other({}, kOtherHeaders, memory);
+  const Jit jit({}, kHeaders, "a", memory), other({}, kHeaders, "b", memory);
   const Key key = jit.key(kProgram, 13000);
   EXPECT_EQ(jit.key(kProgram, 13000), key);
   EXPECT_NE(jit.key(kProgram, 12090), key);
@@ -78,8 +78,8 @@ TEST(Jit, CrowdOfThreads_CompilesOnce) {
   const ScopedVariable slow("FAKE_NVRTC_MS", "50");
   const TempFolder folder;
   KernelMemory memory;
-  Jit jit(options(folder.path()), kHeaders, memory);
-  Jit beside(options(folder.path()), kHeaders, memory);
+  Jit jit(options(folder.path()), kHeaders, "a", memory);
+  Jit beside(options(folder.path()), kHeaders, "a", memory);
   ASSERT_TRUE(jit.nvrtc().ok());
   const int before = compilations();
   std::vector<std::thread> threads;
@@ -100,7 +100,7 @@ TEST(Jit, CrowdOfThreads_CompilesOnce) {
 TEST(Jit, Failure_ReachesAllAndIsForgotten) {
   const ScopedVariable slow("FAKE_NVRTC_MS", "20");
   KernelMemory memory;
-  Jit jit(options(""), kHeaders, memory);
+  Jit jit(options(""), kHeaders, "a", memory);
   const Program broken{"device/a.h", "fa3::broken"};
   std::vector<std::thread> threads;
   std::atomic<int> failures{0};
@@ -133,11 +133,11 @@ TEST(Jit, NoCache_Compiles) {
       [](void* user, fa3_log_level, const char* line) { *static_cast<std::string*>(user) += line; },
       &log};
   KernelMemory memory;
-  Jit jit(without, kHeaders, memory);
+  Jit jit(without, kHeaders, "a", memory);
   EXPECT_EQ(jit.get(kProgram).value().source, KernelSource::kCompiled);
   EXPECT_THAT(log, ::testing::HasSubstr("absolute path"));
   KernelMemory other;
-  Jit nameless(options(""), kHeaders, other);
+  Jit nameless(options(""), kHeaders, "a", other);
   EXPECT_TRUE(nameless.get(kProgram).ok());
   expect_refusal(nameless.disk().status(), FA3_IO_ERROR, {"HOME", "FA3_CACHE_DIR"});
 }
@@ -145,7 +145,7 @@ TEST(Jit, NoCache_Compiles) {
 TEST(Jit, NothingToCompileWith_SaysWhy) {
   const TempFolder folder;
   KernelMemory memory;
-  Jit jit(options(folder.path(), "/absent/libnvrtc.so"), kHeaders, memory);
+  Jit jit(options(folder.path(), "/absent/libnvrtc.so"), kHeaders, "a", memory);
   expect_refusal(jit.get(kProgram).status(), FA3_JIT_FAILED,
                  {"no usable NVRTC", "/absent/libnvrtc.so", "FA3_NVRTC"});
 }
@@ -155,12 +155,12 @@ TEST(Jit, PackedOnly_NeverCompiles) {
   JitOptions packed = options(folder.path());
   packed.packed_only = true;
   KernelMemory memory;
-  expect_refusal(Jit(packed, kHeaders, memory).get(kProgram).status(), FA3_IO_ERROR,
+  expect_refusal(Jit(packed, kHeaders, "a", memory).get(kProgram).status(), FA3_IO_ERROR,
                  {"none is named", "FA3_KERNEL_PACK"});
   packed.kernel_pack = folder / "pack";
   ASSERT_TRUE(write_pack(packed.kernel_pack, 13000, {{key_of(1), sample(1)}}).ok());
   const int before = compilations();
-  expect_refusal(Jit(packed, kHeaders, memory).get(kProgram).status(), FA3_JIT_FAILED,
+  expect_refusal(Jit(packed, kHeaders, "a", memory).get(kProgram).status(), FA3_JIT_FAILED,
                  {"fa3::a<1>", packed.kernel_pack, "fa3 jit --pack"});
   EXPECT_EQ(compilations(), before);
 }
@@ -173,7 +173,7 @@ TEST(Jit, PackTooNewForTheDriver_IsRefused) {
   packed.driver_version = 12080;
   ASSERT_TRUE(write_pack(packed.kernel_pack, 13000, {}).ok());
   KernelMemory memory;
-  expect_refusal(Jit(packed, kHeaders, memory).get(kProgram).status(), FA3_IO_ERROR,
+  expect_refusal(Jit(packed, kHeaders, "a", memory).get(kProgram).status(), FA3_IO_ERROR,
                  {"NVRTC 13.0", "CUDA 12.8"});
 }
 

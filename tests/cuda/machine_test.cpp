@@ -26,7 +26,7 @@ Function* fake(const char* name) {
 
 class CudaMachineTest : public ::testing::Test {
  protected:
-  CudaMachineTest() : driver_(Driver::open(FA3_FAKE_DRIVER)), jit_({}, kHeaders, memory_) {
+  CudaMachineTest() : driver_(Driver::open(FA3_FAKE_DRIVER)), jit_({}, kHeaders, "a", memory_) {
     books() = {};
     add(kProgram, {"kernel", std::string("cubin\0", 6)});
   }

@@ -209,7 +209,8 @@ Result<Gpu> open_gpu(const std::vector<Program>& programs) {
   FA3_TRY(const cuda::Driver* const driver, cuda::Driver::system());
   cuda::JitOptions jit_options;
   jit_options.driver_version = driver->version();
-  auto jit = std::make_unique<cuda::Jit>(jit_options, cuda::device_headers());
+  auto jit =
+      std::make_unique<cuda::Jit>(jit_options, cuda::device_headers(), cuda::device_headers_hash());
   FA3_TRY(auto machine, cuda::CudaMachine::open(*driver, *jit, 0));
   in_parallel(programs.size(), [&](size_t i) { static_cast<void>(jit->get(programs[i]).ok()); });
   return Gpu{driver, std::move(jit), std::move(machine)};

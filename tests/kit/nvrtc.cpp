@@ -40,7 +40,7 @@ cuda::Compiled compile(const Program& program) {
   return get(nvrtc().compile(program, cuda::device_headers()));
 }
 
-Translation translate(const std::string& source) {
+Translation translate(const std::string& source, const std::vector<std::string>& expressions) {
   const cuda::Nvrtc& rtc = nvrtc();
   const auto library = get(SharedLibrary::open(rtc.path()));
   using Size = cuda::nvrtcResult (*)(cuda::nvrtcProgram, size_t*);
@@ -67,6 +67,10 @@ Translation translate(const std::string& source) {
   };
   const auto options = cuda::compiler_options();
   cuda::nvrtcResult result = create();
+  for (const std::string& expression : expressions) {
+    if (result != cuda::NVRTC_SUCCESS) break;
+    result = rtc.nvrtcAddNameExpression(program, expression.c_str());
+  }
   if (result == cuda::NVRTC_SUCCESS) {
     result = rtc.nvrtcCompileProgram(program, static_cast<int>(options.size()), options.data());
   }

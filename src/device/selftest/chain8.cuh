@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// chain8.cuh — O = e4m3(Q·Kᵀ)·V for one tile: everything by which FP8 differs from 16 bits. The first
-// product's accumulator becomes the second's A operand, and V, given by rows of kv, its K-major B.
+// chain8.cuh — O = e4m3(Q·Kᵀ)·V for one tile: everything by which FP8 differs from 16 bits. The
+// first product's accumulator becomes the second's A operand, and V, given by rows of kv, its
+// K-major B.
 //
-// 1 CONTRACT  Q[64][128], K[64 kv][128], O[64][128 d] in FP32. V[64 kv][128 d], or V[128 d][64 kv] when
-//             it comes transposed. Boxes are whole tiles, swizzle 128 (V transposed: 64). One CTA.
+// 1 CONTRACT  Q[64][128], K[64 kv][128], O[64][128 d] in FP32. V[64 kv][128 d], or V[128 d][64 kv]
+//             when it comes transposed. Boxes are whole tiles, swizzle 128 (V transposed: 64). One
+//             CTA.
 // 2 ROLES     one warpgroup; thread 0 issues TMA
 // 3 BARRIERS  full: count 1, all tiles' bytes
 #pragma once
