@@ -63,6 +63,13 @@ Box make_box(Thread& thread, const char* op, const TensorMap& bits, const i32* c
     fail(*thread.cta, Rule::kTma, "",
          fmt::format("{} with {} coordinates on a map of rank {}", op, rank, box.map.rank),
          "as many coordinates as the tensor has dimensions", {access_of(thread, op, where)});
+  const i64 start_bytes = i64{coordinate[0]} * fa3::size_of(box.map.type);
+  if (start_bytes % 16 != 0)
+    fail(*thread.cta, Rule::kTma, "",
+         fmt::format("{} starts at coordinate {} of dimension 0, {} bytes from the tensor's start",
+                     op, coordinate[0], start_bytes),
+         "a multiple of 16 bytes in dimension 0: an H200 stops with an illegal instruction at others",
+         {access_of(thread, op, where)});
   for (u32 d = 0; d < rank; d++) {
     box.start[d] = coordinate[d];
     const u32 step = box.map.element_stride[d];
