@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// measure_questions.cpp — precision of the tensor cores' sums; boxes that begin inside the swizzle's
-// pattern, lie beyond the tensor or are narrower than the swizzle; reads that a copy overtakes.
+// measure_questions.cpp — precision of the tensor cores' sums; boxes that begin inside the
+// swizzle's pattern, lie beyond the tensor or are narrower than the swizzle; reads that a copy
+// overtakes.
 #include <fmt/core.h>
 
 #include <algorithm>

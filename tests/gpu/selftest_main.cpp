@@ -248,8 +248,8 @@ bool receive(int pipe, int seconds, Progress& progress, bool& hung) {
   return !hung && read(pipe, &progress, sizeof progress) == sizeof progress;
 }
 
-// A kernel's error ends a process's use of the GPU, and a kernel may hang: the cases run in a child,
-// and the rest in a new one.
+// A kernel's error ends a process's use of the GPU, and a kernel may hang: the cases run in a
+// child, and the rest in a new one.
 int run_on_gpu(const Options& options) {
   constexpr int kCompileSeconds = 600, kCaseSeconds = 30;
   const std::vector<Case> cases = chosen_cases(options.filter);
