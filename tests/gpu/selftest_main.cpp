@@ -327,6 +327,7 @@ int dump_gpu(const Options& options) {
 int run_in_simulator(const Options& options) {
   sim::SimMachine::Settings settings;
   settings.seed = options.seed;
+  settings.exact_sums = true;
   const auto machine = sim::SimMachine::open(settings);
   if (!machine.ok()) return refuse(machine.status());
   const std::vector<Case> cases = chosen_cases(options.filter);
