@@ -26,8 +26,8 @@ struct Outcome {
   double run_seconds = 0;  // from allocation to comparison
 };
 
-// `exact`: where a case has a model of the hardware's sum, that is what must come out, and the bound
-// does not count.
+// `exact`: where a case has a model of the hardware's sum, that is what must come out, and the
+// bound does not count.
 Outcome run_case(Machine& machine, const Case& test, uint64_t seed, bool exact = false);
 
 }  // namespace fa3::selftest

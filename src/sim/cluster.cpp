@@ -195,6 +195,9 @@ void cluster_arrive(bool release, Where where) {
          "a cluster_wait() between two arrivals of a thread",
          {access_of(thread, "cluster_arrive", where)});
   thread.cluster_arrived = cluster.generation + 1;
+  for (auto& [offset, bar] : thread.cta->mbarriers)
+    if (bar.fenced && bar.visible_after == 0 && bar.initialised.agent == thread.agent)
+      bar.visible_after = thread.cluster_arrived;
   if (release) {
     join(cluster.collecting.data(), thread.clock, cluster.width);
     thread.tick()++;

@@ -24,8 +24,9 @@ struct Options {
   u32 sms = 4;      // multiprocessors; CTAs wait for a free one
   Completion completion = Completion::kDrawn;
   bool elect_lane_0 =
-      false;               // elect.sync: lane 0 always (what hardware was seen to do), else drawn
-  Trace* trace = nullptr;  // records events when set; implies one worker
+      false;                // elect.sync: lane 0 always (what hardware was seen to do), else drawn
+  bool exact_sums = false;  // wgmma of 16-bit types bit for bit as a GPU, some 20 times slower
+  Trace* trace = nullptr;   // records events when set; implies one worker
 };
 
 // What a launch did.

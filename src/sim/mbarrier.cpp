@@ -143,7 +143,8 @@ Mbarrier& find_mbarrier(Cta& cta, Thread& by, const char* op, u32 address, bool 
          fmt::format("{} on {}, which is no initialised mbarrier", op, cta.name(offset)),
          "mbar_init() before, and a barrier after it", {access_of(by, op, where)});
   Mbarrier& bar = found->second;
-  if (!bar.initialised.before(by.clock))
+  if (!bar.initialised.before(by.clock) &&
+      (bar.visible_after == 0 || by.cluster_waited < bar.visible_after))
     fail(cta, Rule::kMbarrier, cta.name(offset),
          fmt::format("{} on {} before its initialisation is visible to {}", op, cta.name(offset),
                      thread_name(by)),

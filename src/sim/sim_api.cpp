@@ -56,6 +56,7 @@ void* create(const SimSettings* settings) {
   made->device.options.seed = settings->seed;
   made->device.options.workers = settings->workers;
   made->device.options.sms = settings->sms;
+  made->device.options.exact_sums = settings->exact_sums;
   if (settings->trace_path != nullptr) {
     made->trace_path = settings->trace_path;
     made->device.options.trace = &made->trace;

@@ -13,6 +13,7 @@ struct SimSettings {
   u64 seed;
   u32 workers;  // 0 = one per core
   u32 sms;
+  bool exact_sums;
   const char* trace_path;  // where to write the event log after each launch; null = nowhere
 };
 

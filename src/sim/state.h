@@ -62,6 +62,7 @@ struct PendingCopy {
   u32 bytes;
   u8 data[16];
   u16 site;
+  std::shared_ptr<bool> landed;  // set once an mbarrier waits for it, too
 };
 
 struct Thread {
@@ -159,7 +160,8 @@ struct Warpgroup {
 struct Mbarrier {
   u32 offset = 0;
   bool live = false;
-  bool fenced = false;  // fence.mbarrier_init by the thread that initialised it
+  bool fenced = false;    // fence.mbarrier_init by the thread that initialised it
+  u64 visible_after = 0;  // then: the cluster barrier it arrived at next, however relaxed
   Epoch initialised;
   Where init_at{};
   u32 expected = 0, pending = 0;

@@ -9,6 +9,7 @@
 
 #include "core/dtype.h"
 #include "sim/numbers.h"
+#include "sim/tensor_core.h"
 #include "sim/wgmma.h"
 
 namespace fa3::sim {
@@ -262,6 +263,9 @@ void run(Warpgroup& group, const WgmmaOp& op, u64 number) {
   // Lane t holds, of its two rows, the quarter of the columns that column_slot() puts together.
   const u32 quarter = columns / 4;
   const u32 k = static_cast<u32>(op.instruction->k());
+  // FP8 sums lose bits that matter; the others differ from FP32's in the last place.
+  const bool modelled =
+      is_fp8(op.instruction->a) || group.cta->cluster.worker->grid.device.options.exact_sums;
   for (u32 q = 0; q < 4; q++) {
     T* rows[64];
     for (u32 row = 0; row < 64; row++) {
@@ -272,10 +276,12 @@ void run(Warpgroup& group, const WgmmaOp& op, u64 number) {
     alignas(64) T part[32 * 64];
     for (u32 i = 0; i < k; i++)
       std::copy_n(&operands.b[i * columns + q * quarter], quarter, &part[i * quarter]);
-    if constexpr (std::is_same_v<T, float>)
-      simd().multiply_add(rows, &operands.a[0][0], part, 64, quarter, k);
-    else
+    if constexpr (!std::is_same_v<T, float>)
       simd().multiply_add_int(rows, &operands.a[0][0], part, 64, quarter, k);
+    else if (modelled)
+      add_step(rows, &operands.a[0][0], part, 64, quarter, k, sum_bits(op.instruction->a));
+    else
+      simd().multiply_add(rows, &operands.a[0][0], part, 64, quarter, k);
   }
 }
 

@@ -260,6 +260,7 @@ const Probe kProbes[] = {
      {"barrier.cluster.arrive.release.aligned;", "barrier.cluster.wait.acquire.aligned;"}},
     {"pdl_wait", "pdl_wait();", {"griddepcontrol.wait;"}},
     {"pdl_launch", "pdl_launch();", {"griddepcontrol.launch_dependents;"}},
+    {"clock", "keep(clock());", {"%clock64"}},
     {"nanosleep", "nanosleep(20);", {"nanosleep.u32"}},
     {"trap", "trap(\"probe\");", {"trap;"}},
     {"reg_increase", "reg_increase<240>();", {"setmaxnreg.inc.sync.aligned.u32 240;"}},

@@ -332,25 +332,5 @@ TEST_F(CudaMachineTest, TensorMap_ReachesTheDriver) {
                  {"CUDA_ERROR_FAKE", describe(spec)});
 }
 
-// The flag is bit 21 of the second word, where the fake has the base.
-TEST_F(CudaMachineTest, SmallTensorOnAnOldDriver_LosesTheFlag) {
-  constexpr u64 kBase = 0x201000, kCleared = 0x001000;
-  TensorMapSpec spec;
-  spec.base = reinterpret_cast<void*>(kBase);
-  spec.rank = 2;
-  spec.dim[0] = spec.box[0] = 64;
-  spec.box[1] = 1;
-  spec.stride_bytes[1] = 128;
-  const auto second_word = [&](const char* version, u64 rows) {
-    const ScopedVariable pretended("FAKE_CUDA_VERSION", version);
-    driver_ = Driver::open(FA3_FAKE_DRIVER);
-    spec.dim[1] = rows;
-    return open()->encode(spec).value().opaque[1];
-  };
-  EXPECT_EQ(second_word("13010", 1023), kCleared);
-  EXPECT_EQ(second_word("13010", 1024), kBase);  // 128 KiB
-  EXPECT_EQ(second_word("13020", 1023), kBase);
-}
-
 }  // namespace
 }  // namespace fa3::cuda

@@ -55,14 +55,18 @@ TensorMapSpec draw(std::mt19937_64& random, void* memory) {
 
 TEST_F(GpuTensorMap, CheckAndDriver_Agree) {
   void* const memory = machine_->allocate(4096, "tensor");
+  const cuda::Context context = cuda::Context::of(*driver_, 0);
+  const cuda::ContextScope scope(*driver_, context.get());  // the driver asks for one
   std::mt19937_64 random(1);
-  int taken = 0, refused = 0;
+  int taken = 0, refused = 0, differ = 0;
   for (int i = 0; i < 200000; ++i) {
     const TensorMapSpec spec = draw(random, memory);
     const Status status = check_tensor_map(spec);
     ++(status.ok() ? taken : refused);
-    ASSERT_EQ(driver_takes(*driver_, spec), status.ok())
-        << (status.ok() ? describe(spec) : status.message);
+    if (driver_takes(*driver_, spec) == status.ok()) continue;
+    ADD_FAILURE() << (status.ok() ? "the driver refuses " + describe(spec)
+                                  : "the driver takes it: " + status.message);
+    if (++differ == 40) break;
   }
   EXPECT_GT(taken, 1000);
   EXPECT_GT(refused, 1000);

@@ -44,20 +44,6 @@ CUtensorMapSwizzle driver_swizzle(Swizzle swizzle) {
               "tensor map: a swizzle passed the check that the driver has no name for");
 }
 
-// WORKAROUND(drivers up to 13.1): maps of tensors below 128 KiB carry a flag with which a box that
-// lies partly outside ends in CUDA_ERROR_ILLEGAL_INSTRUCTION (seen on an H200 with driver 580.159).
-// The flag is bit 21 of the second word; clearing it changes nothing else. Remove with driver 13.1
-// as the oldest.
-constexpr int kLastDriverWithSmallTensorBug = 13010;
-constexpr u64 kSmallTensorBytes = 131072;
-constexpr u64 kSmallTensorFlag = u64{1} << 21;
-
-u64 extent_bytes(const TensorMapSpec& spec) {
-  u64 bytes = spec.dim[0] * static_cast<u64>(size_of(spec.type));
-  for (int i = 1; i < spec.rank; ++i) bytes = std::max(bytes, spec.dim[i] * spec.stride_bytes[i]);
-  return bytes;
-}
-
 }  // namespace
 
 Result<TensorMap> encode_tensor_map(const Driver& driver, const TensorMapSpec& spec) {
@@ -78,8 +64,6 @@ Result<TensorMap> encode_tensor_map(const Driver& driver, const TensorMapSpec& s
                   fmt::format("tensor map: the driver refuses one: cuTensorMapEncodeTiled: {} [{}]",
                               driver.error_text(result), describe(spec))};
   }
-  if (driver.version() <= kLastDriverWithSmallTensorBug && extent_bytes(spec) < kSmallTensorBytes)
-    map.opaque[1] &= ~kSmallTensorFlag;
   return map;
 }
 

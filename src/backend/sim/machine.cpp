@@ -46,7 +46,7 @@ Result<const SimApi*> load_simulator() {
 
 Result<std::unique_ptr<SimMachine>> SimMachine::open(const Settings& settings) {
   FA3_TRY(const SimApi* const api, load_simulator());
-  const SimSettings given{settings.seed, settings.workers, settings.sms,
+  const SimSettings given{settings.seed, settings.workers, settings.sms, settings.exact_sums,
                           settings.trace_path.empty() ? nullptr : settings.trace_path.c_str()};
   void* device = api->create(&given);
   if (device == nullptr) return Status{FA3_OUT_OF_MEMORY, "simulator: no memory for a device"};

@@ -24,7 +24,8 @@ class SimMachine final : public Machine {
     u64 seed = 0;
     u32 workers = 0;  // OS threads for CTAs that do not interact; 0 = one per core
     u32 sms = 4;
-    std::string trace_path;  // event log of the launches, as JSON for Perfetto; "" = none
+    bool exact_sums = false;  // wgmma of 16-bit types bit for bit as a GPU, and slower
+    std::string trace_path;   // event log of the launches, as JSON for Perfetto; "" = none
   };
 
   static Result<std::unique_ptr<SimMachine>> open(const Settings& settings);

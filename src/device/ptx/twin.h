@@ -81,6 +81,7 @@ void pdl_wait(Where where);
 void pdl_launch(Where where);
 [[noreturn]] void trap(const char* message, Where where);
 void nanosleep(u32 ns, Where where);
+u64 clock(Where where);  // the thread's own time, which says nothing about speed
 
 // ---- Warp collectives ---------------------------------------------------------------------------
 enum class Shuffle : u8 { kIndex, kXor, kUp, kDown };
