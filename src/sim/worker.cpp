@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "core/status.h"
 
@@ -15,6 +16,8 @@ thread_local Worker* tls_worker = nullptr;
 // Polls of all threads, without progress of any, after which events fire that were to come late; and
 // after which nothing is expected any more.
 constexpr u64 kIdlePolls = 4096;
+// Polls after which any other thread gets a turn, whatever the policy.
+constexpr u64 kPollsInARow = 64;
 constexpr u64 kLivelockPolls = 4'000'000;
 
 }  // namespace
@@ -171,11 +174,13 @@ Thread& Worker::enter(const char* op, Where where, bool progress) {
   if (progress) {
     progress_++;
     idle_ = 0;
-  } else if (++idle_ % kIdlePolls == 0) {
-    if (!events_.empty())
+  } else if (++idle_ % kPollsInARow == 0) {
+    if (idle_ % kIdlePolls == 0 && !events_.empty())
       fire(random.below(static_cast<u32>(events_.size())));
     else if (idle_ > kLivelockPolls)
       deadlock(true);
+    fair_pick_ = true;
+    yield(thread);
   }
   if (policy.yield_in != 0 && random.one_in(policy.yield_in)) yield(thread);
   return thread;
@@ -204,8 +209,11 @@ void Worker::check_thread_end(Thread& thread) {
       if (!copy->waited)
         refuse("a bulk store that may still read shared memory",
                "bulk_wait_read<0>() by the thread that issued it, before it ends");
-  if (!thread.copies_open.empty() || !thread.copy_groups.empty())
-    refuse("a cp_async in flight", "cp_async_wait<0>() before it ends");
+  const auto open = [](const PendingCopy& copy) { return copy.landed == nullptr; };
+  const auto any_open = [&](const auto& group) { return std::any_of(group.begin(), group.end(), open); };
+  if (any_open(thread.copies_open) ||
+      std::any_of(thread.copy_groups.begin(), thread.copy_groups.end(), any_open))
+    refuse("a cp_async in flight that no mbarrier waits for", "cp_async_wait<0>() before it ends");
 }
 
 void Worker::yield(Thread& thread) { switch_away(thread, false); }
@@ -269,10 +277,11 @@ Thread* Worker::pick() {
     if (++step >= next_due_) fire_due();
     // One warp in the bit set, by the policy.
     const u32 words = static_cast<u32>(runnable_slots_.size());
-    if (policy.pick == Policy::Pick::kSticky && runnable_[last_slot_] != 0 &&
+    const bool fair = std::exchange(fair_pick_, false);
+    if (!fair && policy.pick == Policy::Pick::kSticky && runnable_[last_slot_] != 0 &&
         !random.one_in(policy.leave_in))
       return pick_in(last_slot_);
-    if (policy.pick == Policy::Pick::kPriority) {
+    if (!fair && policy.pick == Policy::Pick::kPriority) {
       if (step % 256 == 0) {
         const u32 slot = random.below(static_cast<u32>(warps_.size()));
         if (warps_[slot] != nullptr) warps_[slot]->priority = static_cast<u32>(random.next());
@@ -292,7 +301,7 @@ Thread* Worker::pick() {
         if (bits == 0) continue;
         for (u32 skip = random.below(static_cast<u32>(std::popcount(bits))); skip > 0; skip--)
           bits &= bits - 1;
-        return pick_in(w * 64 + static_cast<u32>(std::countr_zero(bits)));
+        return pick_in(w * 64 + static_cast<u32>(std::countr_zero(bits)), fair);
       }
     }
     if (!events_.empty()) {
@@ -303,10 +312,10 @@ Thread* Worker::pick() {
   }
 }
 
-Thread* Worker::pick_in(u32 slot) {
+Thread* Worker::pick_in(u32 slot, bool fair) {
   last_slot_ = slot;
   u32 lanes = runnable_[slot];
-  if (policy.pick == Policy::Pick::kRandom)
+  if (policy.pick == Policy::Pick::kRandom || fair)
     for (u32 skip = random.below(static_cast<u32>(std::popcount(lanes))); skip > 0; skip--)
       lanes &= lanes - 1;
   return &warps_[slot]->threads[std::countr_zero(lanes)];

@@ -73,7 +73,7 @@ struct Worker {
   void start_cluster(u64 index);
   void end_cluster(Cluster& cluster);
   Thread* pick();
-  Thread* pick_in(u32 slot);
+  Thread* pick_in(u32 slot, bool fair = false);
   void fire(size_t index);
   bool fire_due();
   bool wake_pollers();
@@ -89,6 +89,7 @@ struct Worker {
   std::vector<u32> runnable_;                    // lanes, by slot
   std::vector<u64> runnable_slots_;              // bit set
   u32 last_slot_ = 0;
+  bool fair_pick_ = false;  // the next pick is uniform
   std::vector<Event> events_;
   u64 next_due_ = ~0ull;
   u64 idle_ = 0;       // primitives since one made progress
