@@ -19,8 +19,6 @@ struct Copy {
   u32 agent;         // a slot of the CTA
   Tick read_tick, write_tick;
   std::vector<Tick> known;  // the issuer's clock at issue
-  Foreign foreign;
-  bool pdl_waited;
   u64 issued;               // step, for the event log
   std::shared_ptr<BulkOp> bulk;  // of a store
   std::vector<u8> data;          // of a store, between reading and writing
