@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Short names for what CMake, ctest and scripts/ do. `make help` lists them.
 .DEFAULT_GOAL := build
-.PHONY: build demo test ci bench lint format fuzz install clean help
+.PHONY: build sim demo test ci bench lint format fuzz install clean help
 
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 FUZZ_SECONDS ?= 600
@@ -15,6 +15,11 @@ build: ## library and command: build/release/bin/fa3
 	@scripts/setup build
 	@cmake --preset release
 	@cmake --build --preset release --target fa3 fa3_cli
+
+sim: ## the simulator of Hopper GPUs: build/release/lib/libfa3_sim.so
+	@scripts/setup build sim
+	@cmake --preset release -DFA3_BUILD_SIM=ON
+	@cmake --build --preset release --target fa3_sim
 
 demo: build ## attention on tensors of a real transformer, compared with the model's own output
 	@scripts/demo

@@ -28,12 +28,13 @@ foreach(path ${paths})
   endif()
   string(APPEND text "{\"${path}\", R\"fa3device(${content})fa3device\"},\n")
 endforeach()
-string(APPEND text [=[
-};
+string(SHA256 hash "${text}")
+string(APPEND text "};\n\nconstexpr char kHash[] = \"${hash}\";\n" [=[
 
 }  // namespace
 
 std::span<const DeviceHeader> device_headers() { return kHeaders; }
+const char* device_headers_hash() { return kHash; }
 
 }  // namespace fa3::cuda
 ]=])

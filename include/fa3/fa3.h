@@ -159,6 +159,12 @@ typedef enum fa3_log_level {
 /* Receives one line (no newline) at a time, from any thread. */
 typedef void (*fa3_log_fn)(void* user, fa3_log_level level, const char* message);
 
+/* Where GPU kernels come from. */
+typedef enum fa3_kernel_source {
+  FA3_KERNELS_ANY = 0,   /* memory, cache_dir, kernel_pack, else NVRTC compiles them */
+  FA3_KERNELS_PACKED = 1 /* memory and kernel_pack: nothing is compiled or written */
+} fa3_kernel_source;
+
 /* Options of a context. Strings are copied. */
 typedef struct fa3_context_options {
   size_t struct_size;               /* sizeof(fa3_context_options) */
@@ -174,8 +180,12 @@ typedef struct fa3_context_options {
   fa3_log_fn log; /* NULL = silent */
   void* log_user;
   int32_t log_level;     /* fa3_log_level: the most detailed level reported; 0 = FA3_LOG_WARNING */
-  int32_t kernel_source; /* reserved (compile or packs only): must be 0 in this release */
-  const char* cache_dir; /* reserved (kernel cache): not used in this release; NULL = default */
+  int32_t kernel_source; /* fa3_kernel_source */
+  const char* cache_dir; /* folder of compiled kernels, absolute; NULL = FA3_CACHE_DIR, else
+                            $XDG_CACHE_HOME/fa3, else ~/.cache/fa3. Made when it is needed; refused
+                            when others own it or may write to it */
+  const char*
+      kernel_pack; /* file of compiled kernels, absolute; NULL = FA3_KERNEL_PACK, else none */
 } fa3_context_options;
 
 typedef struct fa3_context fa3_context;
@@ -319,6 +329,33 @@ typedef struct fa3_device_info {
 
 /* Errors: INVALID_ARGUMENT (NULL, struct_size). */
 FA3_API fa3_status fa3_get_device_info(const fa3_context* context, fa3_device_info* info);
+
+/* ---- Compiled kernels ------------------------------------------------------------------------ */
+
+/* GPU kernels are compiled when they are first needed and kept in cache_dir. These calls do so
+ * ahead of time. They need NVRTC, but no GPU, and take a context of any device.
+ *
+ * programs: a JSON array of {"header", "expression"}: a file of the library's device code and a
+ * kernel in it as C++ names it. NULL = all that the library knows.
+ * Errors: INVALID_ARGUMENT (programs), JIT_FAILED (no compiler; the compiler's log), IO_ERROR (a
+ * folder or file cannot be written). */
+
+/* Compiles what the cache lacks. *report (may be NULL) is set to a JSON array of {header,
+ * expression, source ("memory", "disk", "pack", "compiled"), ms, bytes}, valid until the next fa3
+ * call on this thread. IO_ERROR when there is no cache to keep them in. */
+FA3_API fa3_status fa3_jit_warm(fa3_context* context, const char* programs, const char** report);
+
+/* Writes a file for the option kernel_pack: it serves where neither NVRTC nor a cache is, on
+ * drivers of the same major CUDA version as the NVRTC here, or newer. */
+FA3_API fa3_status fa3_jit_pack(fa3_context* context, const char* programs, const char* path);
+
+/* One JSON object: driver, nvrtc, cache and pack (what is used, or why not) and the programs that
+ * the library knows with where each is kept ("disk", "pack", null). Valid until the next fa3 call
+ * on this thread. */
+FA3_API fa3_status fa3_jit_list(fa3_context* context, const char** report);
+
+/* Empties the cache's folder of kernels, other versions' too. Other files in it stay. */
+FA3_API fa3_status fa3_jit_clear(fa3_context* context);
 
 /* "major.minor.patch" of the library. Static storage. */
 FA3_API const char* fa3_version(void);

@@ -7,6 +7,7 @@
 #include "api/args.h"
 #include "api/boundary.h"
 #include "backend/cpu/cpu.h"
+#include "backend/cuda/driver.h"
 #include "core/env.h"
 #include "core/status.h"
 #include "plan/explain.h"
@@ -54,6 +55,12 @@ Status check_device_and_backend(const fa3_context_options& options) {
   }
 }
 
+// What kernels a process runs must not depend on its working directory.
+Status check_path(const char* option, const char* path) {
+  if (path == nullptr || path[0] == '/') return {};
+  return invalid("context: {}='{}', need an absolute path, or NULL for the default", option, path);
+}
+
 Status check_options(const fa3_context_options& options) {
   FA3_RETURN_IF_ERROR(check_device_and_backend(options));
   if (options.num_threads < 0 || options.num_threads > kMaxThreads) {
@@ -66,10 +73,19 @@ Status check_options(const fa3_context_options& options) {
         "default",
         options.log_level);
   }
-  if (options.kernel_source != 0) {
-    return invalid("context: kernel_source={} is reserved; need 0", options.kernel_source);
+  if (options.kernel_source != FA3_KERNELS_ANY && options.kernel_source != FA3_KERNELS_PACKED) {
+    return invalid(
+        "context: kernel_source={} is unknown; need FA3_KERNELS_ANY (0) or FA3_KERNELS_PACKED (1)",
+        options.kernel_source);
   }
-  return {};
+  FA3_RETURN_IF_ERROR(check_path("cache_dir", options.cache_dir));
+  return check_path("kernel_pack", options.kernel_pack);
+}
+
+std::string default_cache_dir(const Environment& environment) {
+  if (!environment.cache_dir.empty()) return environment.cache_dir;
+  const std::string folder = user_cache_folder();
+  return folder.empty() ? "" : folder + "/fa3";
 }
 
 Result<DeviceInfo> make_device(const fa3_context_options& options, const Environment& environment) {
@@ -94,7 +110,7 @@ Status create(const fa3_context_options* given, fa3_context** context) {
   FA3_RETURN_IF_ERROR(check_options(options));
   FA3_TRY(const Environment environment, read_environment());
   FA3_TRY(const DeviceInfo device, make_device(options, environment));
-  auto opened = std::make_unique<fa3_context>(device, options);
+  auto opened = std::make_unique<fa3_context>(device, options, environment);
   opened->logger.log(FA3_LOG_INFO, "context: backend {}, {} threads, {}, {}",
                      backend_name(device.backend), device.threads, isa_name(device.isa),
                      device.name);
@@ -117,13 +133,30 @@ Status check_call(const char* where, const fa3_context* context, const void* str
 
 }  // namespace fa3
 
-fa3_context::fa3_context(fa3::DeviceInfo info, const fa3_context_options& options)
+fa3_context::fa3_context(fa3::DeviceInfo info, const fa3_context_options& options,
+                         const fa3::Environment& environment)
     : device(std::move(info)),
       logger{options.log, options.log_user,
              options.log_level == 0 ? FA3_LOG_WARNING : fa3_log_level(options.log_level)},
-      cache_dir(options.cache_dir == nullptr ? "" : options.cache_dir),
       executor(device.threads, options.parallel_for, options.parallel_for_user, options.progress,
-               options.progress_user) {}
+               options.progress_user) {
+  jit_options_.cache_dir =
+      options.cache_dir != nullptr ? options.cache_dir : fa3::default_cache_dir(environment);
+  jit_options_.kernel_pack =
+      options.kernel_pack != nullptr ? options.kernel_pack : environment.kernel_pack;
+  jit_options_.nvrtc = environment.nvrtc;
+  jit_options_.packed_only = options.kernel_source == FA3_KERNELS_PACKED;
+  jit_options_.logger = logger;
+}
+
+fa3::cuda::Jit& fa3_context::jit() {
+  std::call_once(jit_once_, [&] {
+    const auto driver = fa3::cuda::Driver::system();
+    if (driver.ok()) jit_options_.driver_version = driver.value()->version();
+    jit_ = std::make_unique<fa3::cuda::Jit>(jit_options_);
+  });
+  return *jit_;
+}
 
 fa3_status fa3_context_create(const fa3_context_options* options, fa3_context** context) {
   return FA3_BOUNDARY({ return fa3::create(options, context); });

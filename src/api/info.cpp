@@ -8,6 +8,7 @@
 #include "api/args.h"
 #include "api/boundary.h"
 #include "api/context.h"
+#include "backend/cuda/readiness.h"
 #include "core/env.h"
 #include "plan/explain.h"
 
@@ -53,6 +54,15 @@ Status get_device_info(const fa3_context* context, fa3_device_info* info) {
   return {};
 }
 
+// What this machine has for the cuda backend, or what is missing.
+std::string cuda_text() {
+  const Result<Environment> environment = read_environment();
+  const cuda::Readiness readiness =
+      cuda::readiness(environment.ok() ? environment.value().nvrtc : "");
+  if (!readiness.ready) return readiness.text;
+  return "no attention kernels in this release; ready here: " + readiness.text;
+}
+
 std::string build_info() {
 #if defined(__clang__)
   const std::string compiler = "clang " __clang_version__;
@@ -66,7 +76,7 @@ std::string build_info() {
 #else
   const Json isas{"scalar"};
 #endif
-  const auto backend = [](fa3_backend id, bool usable, const char* why) {
+  const auto backend = [](fa3_backend id, bool usable, const std::string& why) {
     return Json{{"name", backend_name(id)}, {"usable", usable}, {"why", why}};
   };
   return Json{
@@ -77,7 +87,7 @@ std::string build_info() {
       {"backends",
        {backend(FA3_BACKEND_CPU, true, "tiled kernels for host memory"),
         backend(FA3_BACKEND_REFERENCE, true, "plain loops in FP64 for host memory, for checking"),
-        backend(FA3_BACKEND_CUDA, false, "not in this release"),
+        backend(FA3_BACKEND_CUDA, false, cuda_text()),
         backend(FA3_BACKEND_SIM, false, "not in this release")}}}
       .dump(2);
 }

@@ -15,8 +15,8 @@
 #define FA3_HD __host__ __device__ inline
 // A function of device code.
 #define FA3_DEV __device__ __forceinline__
-// A kernel: FA3_KERNEL(threads[, CTAs per SM]) void name(FA3_GRID_CONSTANT const Args args).
-// One struct is the only argument. A kernel with setmaxnreg gives both numbers: from the first alone
+// A kernel: FA3_KERNEL(threads[, CTAs per SM]) void name(FA3_GRID_CONSTANT const Args args). One
+// struct is the only argument. A kernel with setmaxnreg gives both numbers: from the first alone
 // ptxas does not always know the registers at entry, and then ignores it.
 #define FA3_KERNEL(...) __global__ __launch_bounds__(__VA_ARGS__)
 #define FA3_GRID_CONSTANT __grid_constant__

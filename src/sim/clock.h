@@ -8,7 +8,8 @@
 
 namespace fa3::sim {
 
-using Tick = u32;  // an agent's own time; 0 = before everything. 2^32 releases of one thread suffice
+using Tick =
+    u32;  // an agent's own time; 0 = before everything. 2^32 releases of one thread suffice
 
 // One access: which agent, at which of its ticks.
 struct Epoch {

@@ -117,6 +117,7 @@ void reset_cluster(Cluster& cluster, Worker& worker, u64 index) {
   cluster.waiters.clear();
   cluster.news.clear();
   cluster.pdl_waits.clear();
+  if (cluster.ctas.size() > shape.cluster) cluster.ctas.resize(shape.cluster);
   while (cluster.ctas.size() < shape.cluster) {
     cluster.ctas.push_back(std::make_unique<Cta>(cluster));
     cluster.ctas.back()->rank = static_cast<u32>(cluster.ctas.size() - 1);
@@ -147,12 +148,13 @@ void check_cluster_end(Cluster& cluster) {
       if (!bar.live) continue;
       const std::string name = cta->name(offset);
       if (bar.tx != 0 || bar.phase_bytes != bar.delivered)
-        fail(*cta, Rule::kMbarrier, name,
-             fmt::format("the CTA ended while {} expects {} bytes more in phase {} ({} expected, {} "
-                         "delivered)",
-                         name, bar.tx, bar.phase, bar.phase_bytes, bar.delivered),
-             "the expected bytes must equal those of the copies, and each copy must be waited for",
-             {access_of(cluster, bar.last_agent, intern(bar.last_op, bar.last_where))});
+        fail(
+            *cta, Rule::kMbarrier, name,
+            fmt::format("the CTA ended while {} expects {} bytes more in phase {} ({} expected, {} "
+                        "delivered)",
+                        name, bar.tx, bar.phase, bar.phase_bytes, bar.delivered),
+            "the expected bytes must equal those of the copies, and each copy must be waited for",
+            {access_of(cluster, bar.last_agent, intern(bar.last_op, bar.last_where))});
       if (bar.last_had_bytes && bar.observed < bar.phase)
         fail(*cta, Rule::kMbarrier, name,
              fmt::format("the CTA ended and nobody waited for phase {} of {}, in which {} bytes "
@@ -210,10 +212,10 @@ void cluster_wait(Where where) {
   Thread& thread = enter("cluster_wait", where);
   Cluster& cluster = thread.cta->cluster;
   if (thread.cluster_arrived == 0 || thread.cluster_waited == thread.cluster_arrived)
-    fail(*thread.cta, Rule::kCluster, "cluster barrier",
-         fmt::format("{} waits for the cluster barrier without having arrived",
-                     thread_name(thread)),
-         "cluster_arrive() before cluster_wait()", {access_of(thread, "cluster_wait", where)});
+    fail(
+        *thread.cta, Rule::kCluster, "cluster barrier",
+        fmt::format("{} waits for the cluster barrier without having arrived", thread_name(thread)),
+        "cluster_arrive() before cluster_wait()", {access_of(thread, "cluster_wait", where)});
   while (cluster.generation < thread.cluster_arrived) {
     cluster.waiters.push_back(&thread);
     cluster.worker->block(thread, {Waiting::On::kCluster, 0, 0});

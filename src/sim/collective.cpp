@@ -37,15 +37,21 @@ u32 all_lanes(const Warp& warp) { return warp.lanes == 32 ? ~0u : (1u << warp.la
 
 }  // namespace
 
-void gather(Thread& thread, const Lane& lane, void* operand,
-            const std::function<void(void* const* operands)>& act) {
+void gather_lanes(Thread& thread, const Lane& lane, void* operand, Action act) {
   Warp& warp = *thread.warp;
   const u32 bit = 1u << thread.lane;
-  if (!(lane.mask & bit) || (lane.mask & (~all_lanes(warp) | warp.exited)))
-    fail_mask(thread, lane);
+  if (!(lane.mask & bit) || (lane.mask & (~all_lanes(warp) | warp.exited))) fail_mask(thread, lane);
+  // Lanes that wait in another instruction for this one, while it waits for them, never meet.
   size_t index = 0;
-  for (; index < warp.pending.size(); index++)
-    if (warp.pending[index].mask & lane.mask) break;
+  for (; index < warp.pending.size(); index++) {
+    const Collective& other = warp.pending[index];
+    const bool same = other.op == lane.op && other.mask == lane.mask && other.key == lane.key &&
+                      (!lane.aligned || (other.where.line == lane.where.line &&
+                                         std::strcmp(other.where.file, lane.where.file) == 0));
+    if (same && !(other.arrived & bit)) break;
+    if ((other.arrived & lane.mask) != 0 && (other.mask & bit) != 0)
+      fail_divergence(thread, lane, other);
+  }
   if (index == warp.pending.size()) {
     Collective fresh;
     fresh.op = lane.op;
@@ -55,11 +61,6 @@ void gather(Thread& thread, const Lane& lane, void* operand,
     warp.pending.push_back(fresh);
   }
   Collective& slot = warp.pending[index];
-  if (slot.op != lane.op || slot.mask != lane.mask || slot.key != lane.key ||
-      (slot.arrived & bit) ||
-      (lane.aligned &&
-       (slot.where.line != lane.where.line || std::strcmp(slot.where.file, lane.where.file) != 0)))
-    fail_divergence(thread, lane, slot);
   slot.operands[thread.lane] = operand;
   slot.arrived |= bit;
   Worker& worker = *thread.cta->cluster.worker;
@@ -69,7 +70,7 @@ void gather(Thread& thread, const Lane& lane, void* operand,
   }
   const Collective done = slot;
   warp.pending.erase(warp.pending.begin() + static_cast<std::ptrdiff_t>(index));
-  act(done.operands);
+  act.run(act.context, done.operands);
   for (u32 i = 0; i < kWarp; i++)
     if ((done.mask & ~bit) >> i & 1) worker.wake(warp.threads[i]);
 }
@@ -118,8 +119,9 @@ u32 shuffle(u32 value, u32 operand, Shuffle kind, u32 width, u32 mask, Where whe
              const u32 inside = lane - first;
              u32 from = lane;
              if (kind == Shuffle::kIndex) from = first + to->operand % width;
-             if (kind == Shuffle::kXor && (inside ^ to->operand) < width)
-               from = first + (inside ^ to->operand);
+             // The exchange may leave the segment downwards: the hardware checks its upper end only.
+             if (kind == Shuffle::kXor && (lane ^ to->operand) < first + width)
+               from = lane ^ to->operand;
              if (kind == Shuffle::kUp && inside >= to->operand) from = lane - to->operand;
              if (kind == Shuffle::kDown && inside + to->operand < width) from = lane + to->operand;
              if (operands[from] == nullptr)
@@ -177,18 +179,29 @@ u32 redux(u32 value, Redux op, bool is_signed, u32 mask, Where where) {
     for (u32 i = 0; i < kWarp; i++) {
       if (operands[i] == nullptr) continue;
       const u32 one = static_cast<Operand*>(operands[i])->value;
-      const bool less =
-          is_signed ? static_cast<i32>(one) < static_cast<i32>(all) : one < all;
+      const bool less = is_signed ? static_cast<i32>(one) < static_cast<i32>(all) : one < all;
       if (first) {
         all = one;
       } else {
         switch (op) {
-          case Redux::kAdd: all += one; break;
-          case Redux::kMin: all = less ? one : all; break;
-          case Redux::kMax: all = less ? all : one; break;
-          case Redux::kAnd: all &= one; break;
-          case Redux::kOr: all |= one; break;
-          case Redux::kXor: all ^= one; break;
+          case Redux::kAdd:
+            all += one;
+            break;
+          case Redux::kMin:
+            all = less ? one : all;
+            break;
+          case Redux::kMax:
+            all = less ? all : one;
+            break;
+          case Redux::kAnd:
+            all &= one;
+            break;
+          case Redux::kOr:
+            all |= one;
+            break;
+          case Redux::kXor:
+            all ^= one;
+            break;
         }
       }
       first = false;

@@ -11,13 +11,24 @@ struct Lane {
   const char* op;
   Where where;
   u32 mask;
-  bool aligned;   // .aligned: every lane must stand at the same line
-  u64 key = 0;    // immediate operands, equal in all lanes
+  bool aligned;  // .aligned: every lane must stand at the same line
+  u64 key = 0;   // immediate operands, equal in all lanes
 };
 
-// Suspends the thread until all lanes of the mask have come; the last one runs `act`, once, with the
-// operands of all lanes (null outside the mask), before the others go on.
-void gather(Thread& thread, const Lane& lane, void* operand,
-            const std::function<void(void* const* operands)>& act);
+// What the last lane does, with the operands of all lanes (null outside the mask).
+struct Action {
+  void* context;
+  void (*run)(void* context, void* const* operands);
+};
+void gather_lanes(Thread& thread, const Lane& lane, void* operand, Action act);
+
+// Suspends the thread until all lanes of the mask have come; the last one runs act(operands), once,
+// before the others go on.
+template <class Act>
+void gather(Thread& thread, const Lane& lane, void* operand, Act act) {
+  gather_lanes(thread, lane, operand, {&act, [](void* context, void* const* operands) {
+                                         (*static_cast<Act*>(context))(operands);
+                                       }});
+}
 
 }  // namespace fa3::sim

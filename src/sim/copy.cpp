@@ -34,7 +34,8 @@ std::shared_ptr<Copy> Copy::issue(Thread& thread, const char* op, Where where) {
 }
 
 GlobalAccessor Copy::global(bool writes, bool atomic) const {
-  return {&cta->cluster, known.data(), {agent, writes ? write_tick : read_tick}, site, true, atomic};
+  return {&cta->cluster, known.data(), {agent, writes ? write_tick : read_tick},
+          site,          true,         atomic};
 }
 
 void Copy::join_group() {
@@ -58,7 +59,7 @@ void Copy::write_done() {
 void Copy::log(const std::string& name) const {
   Worker& worker = *cta->cluster.worker;
   if (Trace* trace = worker.grid.device.options.trace)
-    trace->add({name, issued, worker.step, static_cast<u32>(cta->cluster.index), 1000, text(where)});
+    trace->add({name, issued, worker.step, cta->number(), Trace::kCopyRow, text(where)});
 }
 
 void check_smem_range(Cta& cta, Thread& by, const char* op, u32 address, u64 bytes, u32 alignment,
@@ -196,14 +197,16 @@ void store(Thread& thread, const char* op, void* to, u32 from, u32 bytes, bool a
 
 void bulk_store(void* to, u32 from, u32 bytes, Where where) {
   Thread& thread = enter("bulk_store", where);
-  store(thread, "bulk_store", to, from, bytes, false,
-        [bytes](u8* out, const u8* in) { std::memcpy(out, in, bytes); }, where);
+  store(
+      thread, "bulk_store", to, from, bytes, false,
+      [bytes](u8* out, const u8* in) { std::memcpy(out, in, bytes); }, where);
 }
 
 void bulk_reduce_add(void* to, u32 from, u32 bytes, ScalarType type, Where where) {
   Thread& thread = enter("bulk_reduce_add", where);
-  store(thread, "bulk_reduce_add", to, from, bytes, true,
-        [bytes, type](u8* out, const u8* in) { reduce_add(out, in, bytes, type); }, where);
+  store(
+      thread, "bulk_reduce_add", to, from, bytes, true,
+      [bytes, type](u8* out, const u8* in) { reduce_add(out, in, bytes, type); }, where);
 }
 
 void bulk_copy_to_cluster(u32 to, u32 from, u32 bytes, u32 bar, Where where) {

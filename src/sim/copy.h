@@ -12,14 +12,14 @@ namespace fa3::sim {
 
 struct Copy {
   Thread* issuer;
-  Cta* cta;          // of the issuer
+  Cta* cta;  // of the issuer
   const char* op;
   Where where;
   u16 site;
-  u32 agent;         // a slot of the CTA
+  u32 agent;  // a slot of the CTA
   Tick read_tick, write_tick;
-  std::vector<Tick> known;  // the issuer's clock at issue
-  u64 issued;               // step, for the event log
+  std::vector<Tick> known;       // the issuer's clock at issue
+  u64 issued;                    // step, for the event log
   std::shared_ptr<BulkOp> bulk;  // of a store
   std::vector<u8> data;          // of a store, between reading and writing
 

@@ -66,7 +66,7 @@ void cp_async_wait(u32 pending, Where where) {
   }
   while (thread.copy_groups.size() > pending) {
     for (const PendingCopy& copy : thread.copy_groups.front()) land(thread, copy, thread.epoch());
-    thread.copy_groups.pop_front();
+    thread.copy_groups.erase(thread.copy_groups.begin());
   }
 }
 

@@ -19,21 +19,22 @@ namespace fa3::sim {
 enum class Completion : u8 { kDrawn, kEarly, kLate, kRandom };
 
 struct Options {
-  u64 seed = 0;        // every choice of scheduling follows from it
-  u32 workers = 1;     // OS threads for clusters that do not interact; 0 = one per core
-  u32 sms = 4;         // multiprocessors; CTAs wait for a free one
+  u64 seed = 0;     // every choice of scheduling follows from it
+  u32 workers = 1;  // OS threads for clusters that do not interact; 0 = one per core
+  u32 sms = 4;      // multiprocessors; CTAs wait for a free one
   Completion completion = Completion::kDrawn;
-  bool elect_lane_0 = false;  // elect.sync: lane 0 always (what hardware was seen to do), else drawn
-  Trace* trace = nullptr;     // records events when set; implies one worker
+  bool elect_lane_0 =
+      false;                // elect.sync: lane 0 always (what hardware was seen to do), else drawn
+  bool exact_sums = false;  // wgmma of 16-bit types bit for bit as a GPU, some 20 times slower
+  Trace* trace = nullptr;   // records events when set; implies one worker
 };
 
 // What a launch did.
 struct Stats {
-  u64 steps = 0;           // scheduling decisions
-  u64 events = 0;          // asynchronous operations that took effect
+  u64 steps = 0;   // scheduling decisions
+  u64 events = 0;  // asynchronous operations that took effect
   u64 wgmmas = 0;
   u64 bank_conflicts = 0;  // extra shared-memory cycles of ldmatrix, stmatrix, loads and stores
-  u64 smem_bytes = 0;      // of shared memory that a CTA described
 };
 
 // A kernel compiled for the host; `args` is its argument struct.
@@ -46,7 +47,10 @@ class Device {
   Options options;
   GlobalMemory memory;
 
+  // Throws Violation; Error for a shape that breaks a limit.
   Stats launch(const Kernel& kernel, const LaunchShape& shape, const void* args);
+  // What grids did so far is in the past of all that come.
+  void synchronize() { memory.synchronize(launches_); }
 
  private:
   u64 launches_ = 0;

@@ -10,26 +10,30 @@
 
 #include "core/status.h"
 
-#if defined(__SANITIZE_ADDRESS__)
+#ifdef __has_feature
+#define FA3_SIM_HAS(feature) __has_feature(feature)
+#else
+#define FA3_SIM_HAS(feature) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || FA3_SIM_HAS(address_sanitizer)
 #define FA3_SIM_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define FA3_SIM_ASAN 1
-#endif
-#endif
-#ifndef FA3_SIM_ASAN
-#define FA3_SIM_ASAN 0
-#endif
-#if FA3_SIM_ASAN
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
+#else
+#define FA3_SIM_ASAN 0
+#endif
+#if defined(__SANITIZE_THREAD__) || FA3_SIM_HAS(thread_sanitizer)
+#define FA3_SIM_TSAN 1
+#include <sanitizer/tsan_interface.h>
+#else
+#define FA3_SIM_TSAN 0
 #endif
 
 namespace fa3::sim {
 namespace {
 
 // High water of a forward kernel: 8 KB optimised, 15 KB with sanitizers; only touched pages count.
-constexpr size_t kStackBytes = FA3_SIM_ASAN ? 256 << 10 : 64 << 10;
+constexpr size_t kStackBytes = FA3_SIM_ASAN || FA3_SIM_TSAN ? 256 << 10 : 64 << 10;
 constexpr size_t kGuardBytes = 4096;
 constexpr size_t kSlotBytes = kStackBytes + kGuardBytes;
 
@@ -44,22 +48,31 @@ void Fiber::start(char* bottom, size_t bytes, Entry entry, void* argument) {
 #if FA3_SIM_ASAN
   __asan_unpoison_memory_region(bottom, bytes);  // a run that failed leaves its frames poisoned
 #endif
+#if FA3_SIM_TSAN
+  tsan_fiber_ = __tsan_create_fiber(0);
+#endif
   context_ = boost::context::detail::make_fcontext(bottom + bytes, bytes, &Fiber::trampoline);
 }
 
+Fiber::~Fiber() {
+#if FA3_SIM_TSAN
+  if (tsan_fiber_ != nullptr && entry_ != nullptr) __tsan_destroy_fiber(tsan_fiber_);
+#endif
+}
+
 void Fiber::switch_to(Fiber& next, bool finished) {
+  Fiber* pair[2] = {this, &next};
 #if FA3_SIM_ASAN
-  struct Pair {
-    Fiber *from, *to;
-  } pair{this, &next};
   __sanitizer_start_switch_fiber(finished ? nullptr : &fake_stack_, next.stack_bottom_,
                                  next.stack_bytes_);
-  arrived(boost::context::detail::jump_fcontext(next.context_, &pair));
 #else
   (void)finished;
-  Fiber* pair[2] = {this, &next};
-  arrived(boost::context::detail::jump_fcontext(next.context_, pair));
 #endif
+#if FA3_SIM_TSAN
+  if (tsan_fiber_ == nullptr) tsan_fiber_ = __tsan_get_current_fiber();
+  __tsan_switch_to_fiber(next.tsan_fiber_, 0);
+#endif
+  arrived(boost::context::detail::jump_fcontext(next.context_, pair));
 }
 
 // Runs on the stack that was switched to; `from` tells who was left, and where it can go on.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // fiber.h — one stack of execution of a simulated thread: raw Boost.Context switches, announced to
-// AddressSanitizer. Stacks come in chunks of one mapping per CTA and are kept for the next CTA.
+// AddressSanitizer and ThreadSanitizer. Stacks come in chunks of one mapping per CTA and are kept for the next CTA.
 #pragma once
 
 #include <boost/context/detail/fcontext.hpp>
@@ -15,6 +15,11 @@ namespace fa3::sim {
 class Fiber {
  public:
   using Entry = void (*)(void* argument);
+
+  Fiber() = default;
+  ~Fiber();
+  Fiber(const Fiber&) = delete;
+  Fiber& operator=(const Fiber&) = delete;
 
   // Prepares a fiber that runs entry(argument) on the stack [bottom, bottom + bytes).
   void start(char* bottom, size_t bytes, Entry entry, void* argument);
@@ -31,6 +36,7 @@ class Fiber {
   const void* stack_bottom_ = nullptr;
   size_t stack_bytes_ = 0;
   void* fake_stack_ = nullptr;  // AddressSanitizer's
+  void* tsan_fiber_ = nullptr;  // ThreadSanitizer's
 };
 
 // `count` stacks with a guard page below each, in one mapping.

@@ -155,9 +155,7 @@ void GlobalMemory::check(const GlobalAccessor& by, const Buffer& buffer, const B
                          bool writes, bool earlier_writes, u64 address) const {
   if (mark.tick == 0) return;
   const Cluster& cluster = *by.cluster;
-  const auto what = [&] {
-    return fmt::format("{}+{}", buffer.name, address - buffer.base);
-  };
+  const auto what = [&] { return fmt::format("{}+{}", buffer.name, address - buffer.base); };
   if (mark.launch != static_cast<u16>(cluster.launch)) {
     const auto waited = [&](Epoch wait) { return wait.before(by.view); };
     if (mark.launch <= settled_ ||
@@ -181,25 +179,25 @@ void GlobalMemory::check(const GlobalAccessor& by, const Buffer& buffer, const B
             text(Where{at.file, at.line})};
   };
   if (!comes_after(by, mark.cluster, earlier))
-    fail_access(by, Rule::kGlobalRace, buffer.name,
-                fmt::format("{} {} {} and nothing orders it after the {} by {}", site(by.site).op,
-                            writes ? "writes" : "reads", what(),
-                            earlier_writes ? "write" : "read", at.op),
-                mark.generic
-                    ? "a release and an acquire between the two (atomics or barriers), or atomics "
-                      "for both"
-                    : "bulk_wait<0>() (not bulk_wait_read) by the thread of the earlier copy, then a "
-                      "release and an acquire; or reductions for both, or other places",
-                {other()});
+    fail_access(
+        by, Rule::kGlobalRace, buffer.name,
+        fmt::format("{} {} {} and nothing orders it after the {} by {}", site(by.site).op,
+                    writes ? "writes" : "reads", what(), earlier_writes ? "write" : "read", at.op),
+        mark.generic
+            ? "a release and an acquire between the two (atomics or barriers), or atomics "
+              "for both"
+            : "bulk_wait<0>() (not bulk_wait_read) by the thread of the earlier copy, then a "
+              "release and an acquire; or reductions for both, or other places",
+        {other()});
   if (!by.async || !mark.generic || (!earlier_writes && !writes)) return;
   if (!fenced(by, mark))
-    fail_access(by, Rule::kProxyFence, buffer.name,
-                fmt::format("{} {} {} through the async proxy after {} used it through the generic "
-                            "proxy, without a proxy fence between",
-                            site(by.site).op, writes ? "writes" : "reads", what(), at.op),
-                fmt::format("fence_proxy_async_global() by the thread of {}, before the barrier",
-                            at.op),
-                {other()});
+    fail_access(
+        by, Rule::kProxyFence, buffer.name,
+        fmt::format("{} {} {} through the async proxy after {} used it through the generic "
+                    "proxy, without a proxy fence between",
+                    site(by.site).op, writes ? "writes" : "reads", what(), at.op),
+        fmt::format("fence_proxy_async_global() by the thread of {}, before the barrier", at.op),
+        {other()});
 }
 
 void GlobalMemory::read(const GlobalAccessor& by, const void* pointer, u64 bytes) {

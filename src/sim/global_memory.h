@@ -29,8 +29,8 @@ struct GlobalAccessor {
   const Tick* view;
   Epoch epoch;
   u16 site;
-  bool async;       // through the async proxy
-  bool atomic;      // atomics and strong accesses do not race with each other
+  bool async;   // through the async proxy
+  bool atomic;  // atomics and strong accesses do not race with each other
 };
 
 class GlobalMemory {

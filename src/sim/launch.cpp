@@ -7,6 +7,7 @@
 #include <mutex>
 #include <thread>
 
+#include "backend/launch_shape.h"
 #include "core/status.h"
 #include "sim/worker.h"
 
@@ -15,24 +16,6 @@ namespace {
 
 constexpr u32 kThreadsPerSm = 2048;
 constexpr u32 kSmemPerSm = 233472;  // 228 KB; a CTA takes 1 KB more than it asks for
-
-void check(const LaunchShape& shape) {
-  const auto refuse = [](const std::string& message) {
-    throw Error(FA3_INVALID_ARGUMENT, "launch: " + message);
-  };
-  if (shape.threads == 0 || shape.threads > 1024)
-    refuse(fmt::format("threads={} per CTA; need 1 to 1024", shape.threads));
-  if (shape.smem_bytes > kSmemLimit)
-    refuse(fmt::format("smem_bytes={}; a CTA has at most {}", shape.smem_bytes, kSmemLimit));
-  for (int d = 0; d < 3; d++)
-    if (shape.grid[d] == 0 || shape.grid[d] > (d == 0 ? 0x7FFFFFFFu : 65535u))
-      refuse(fmt::format("grid[{}]={}; need 1 to {}", d, shape.grid[d],
-                         d == 0 ? 0x7FFFFFFFu : 65535u));
-  if (shape.cluster == 0 || shape.cluster > 8)
-    refuse(fmt::format("cluster={} CTAs; need 1 to 8", shape.cluster));
-  if (shape.grid[0] % shape.cluster != 0)
-    refuse(fmt::format("grid[0]={} is no multiple of cluster={}", shape.grid[0], shape.cluster));
-}
 
 u32 ctas_per_sm(const LaunchShape& shape) {
   const u32 by_threads = kThreadsPerSm / shape.threads;
@@ -50,7 +33,8 @@ void add(Stats& to, const Stats& from) {
 }  // namespace
 
 Stats Device::launch(const Kernel& kernel, const LaunchShape& shape, const void* args) {
-  check(shape);
+  if (const Status status = check_launch({"", "kernel"}, shape, 1); !status.ok())
+    throw Error(status.code, status.message);
   launches_++;
   if (!shape.pdl) memory.synchronize(launches_ - 1);
   const u64 ctas = u64{shape.grid[0]} * shape.grid[1] * shape.grid[2];
@@ -70,8 +54,8 @@ Stats Device::launch(const Kernel& kernel, const LaunchShape& shape, const void*
     return worker.stats;
   }
 
-  u32 workers = options.workers == 0 ? std::max(1u, std::thread::hardware_concurrency())
-                                     : options.workers;
+  u32 workers =
+      options.workers == 0 ? std::max(1u, std::thread::hardware_concurrency()) : options.workers;
   if (options.trace != nullptr) workers = 1;
   workers = static_cast<u32>(std::min<u64>(workers, grid.clusters));
   std::atomic<u64> next{0};

@@ -43,36 +43,36 @@ u32 bank_conflicts(const u32* offsets) {
 void move(Thread& thread, const char* op, char* row, u32* registers, u32 matrices, bool transposed,
           bool store, Where where) {
   Operand mine{&thread, row, registers};
-  gather(thread, {op, where, ~0u, true, matrices * 2u + transposed}, &mine,
-         [&](void* const* operands) {
-           const auto lane_of = [&](u32 lane) { return static_cast<Operand*>(operands[lane]); };
-           for (u32 m = 0; m < matrices; m++) {
-             u32 offsets[8];
-             for (u32 r = 0; r < 8; r++) {
-               const Operand& giver = *lane_of(8 * m + r);
-               offsets[r] = row_offset(giver, op, where);
-               const Accessor by{giver.thread->clock, giver.thread->epoch(), intern(op, where),
-                                 false};
-               if (store)
-                 thread.cta->shadow.write(by, offsets[r], 16);
-               else
-                 thread.cta->shadow.read(by, offsets[r], 16);
-             }
-             thread.cta->cluster.worker->stats.bank_conflicts += bank_conflicts(offsets);
-             for (u32 lane = 0; lane < kWarp; lane++) {
-               for (u32 half = 0; half < 2; half++) {
-                 const u32 r = transposed ? lane % 4 * 2 + half : lane / 4;
-                 const u32 c = transposed ? lane / 4 : lane % 4 * 2 + half;
-                 char* element = lane_of(8 * m + r)->row + 2 * c;
-                 char* part = reinterpret_cast<char*>(&lane_of(lane)->registers[m]) + 2 * half;
-                 if (store)
-                   std::memcpy(element, part, 2);
-                 else
-                   std::memcpy(part, element, 2);
-               }
-             }
-           }
-         });
+  gather(
+      thread, {op, where, ~0u, true, matrices * 2u + transposed}, &mine,
+      [&](void* const* operands) {
+        const auto lane_of = [&](u32 lane) { return static_cast<Operand*>(operands[lane]); };
+        for (u32 m = 0; m < matrices; m++) {
+          u32 offsets[8];
+          for (u32 r = 0; r < 8; r++) {
+            const Operand& giver = *lane_of(8 * m + r);
+            offsets[r] = row_offset(giver, op, where);
+            const Accessor by{giver.thread->clock, giver.thread->epoch(), intern(op, where), false};
+            if (store)
+              thread.cta->shadow.write(by, offsets[r], 16);
+            else
+              thread.cta->shadow.read(by, offsets[r], 16);
+          }
+          thread.cta->cluster.worker->stats.bank_conflicts += bank_conflicts(offsets);
+          for (u32 lane = 0; lane < kWarp; lane++) {
+            for (u32 half = 0; half < 2; half++) {
+              const u32 r = transposed ? lane % 4 * 2 + half : lane / 4;
+              const u32 c = transposed ? lane / 4 : lane % 4 * 2 + half;
+              char* element = lane_of(8 * m + r)->row + 2 * c;
+              char* part = reinterpret_cast<char*>(&lane_of(lane)->registers[m]) + 2 * half;
+              if (store)
+                std::memcpy(element, part, 2);
+              else
+                std::memcpy(part, element, 2);
+            }
+          }
+        }
+      });
 }
 
 }  // namespace

@@ -31,13 +31,14 @@ void complete_phase(Cta& cta, Mbarrier& bar) {
                                const char* op, Where where) {
   const std::string name = cta.name(bar.offset);
   if (count == 0 || count > bar.pending)
-    fail(cta, Rule::kMbarrier, name,
-         fmt::format("{} on {} brings {} arrivals, but phase {} waits for {} more of {}, and for {} "
-                     "bytes",
-                     op, name, count, bar.phase, bar.pending, bar.expected, bar.tx),
-         "as many arrivals per phase as mbar_init() was told, each after the wait for the phase "
-         "before",
-         {access_of(thread, op, where), last_access(cta, bar)});
+    fail(
+        cta, Rule::kMbarrier, name,
+        fmt::format("{} on {} brings {} arrivals, but phase {} waits for {} more of {}, and for {} "
+                    "bytes",
+                    op, name, count, bar.phase, bar.pending, bar.expected, bar.tx),
+        "as many arrivals per phase as mbar_init() was told, each after the wait for the phase "
+        "before",
+        {access_of(thread, op, where), last_access(cta, bar)});
   fail(cta, Rule::kMbarrier, name,
        fmt::format("{} on {} for phase {}, before anybody saw phase {} complete", op, name,
                    bar.phase, bar.phase - 1),
@@ -168,8 +169,8 @@ void complete_tx(Cta& cta, Mbarrier& bar, u32 bytes, Epoch epoch, const char* op
   const auto name = [&] { return cta.name(bar.offset); };
   if (bar.tx < 0 && bar.pending == 0)
     fail(cta, Rule::kMbarrier, name(),
-         fmt::format("{} delivers {} bytes to {}, {} more than phase {} expects", op,
-                     bar.delivered, name(), -bar.tx, bar.phase),
+         fmt::format("{} delivers {} bytes to {}, {} more than phase {} expects", op, bar.delivered,
+                     name(), -bar.tx, bar.phase),
          "mbar_arrive_expect_tx() with the bytes of all copies of the phase",
          {{op, cta.cluster.agent_name(epoch.agent), text(where)}, last_access(cta, bar)});
   if (bar.tx < -static_cast<i64>(kMaxCount))

@@ -33,8 +33,8 @@ void check_alignment(Thread& thread, const char* op, const void* pointer, u32 by
   std::string name = offset >= 0 && offset < static_cast<std::ptrdiff_t>(cta.smem_bytes)
                          ? cta.name(static_cast<u32>(offset))
                          : cta.cluster.worker->grid.device.memory.name_of(pointer);
-  std::string message = fmt::format("{} of {} bytes at {}, {} past a multiple of 16", op, bytes, name,
-                                    reinterpret_cast<u64>(pointer) % 16);
+  std::string message = fmt::format("{} of {} bytes at {}, {} past a multiple of 16", op, bytes,
+                                    name, reinterpret_cast<u64>(pointer) % 16);
   fail(cta, Rule::kAlignment, std::move(name), std::move(message),
        "an access of 1, 2, 4, 8 or 16 bytes at a multiple of its size",
        {access_of(thread, op, where)});
@@ -108,14 +108,22 @@ u64 combine(u64 old, u64 operand, u64 compare, AtomicOp op, ScalarType type) {
   const bool is_signed = type == ScalarType::kI32;
   const bool less = is_signed ? static_cast<i32>(operand) < static_cast<i32>(old) : operand < old;
   switch (op) {
-    case AtomicOp::kAdd: return add_bits(old, operand, type);
-    case AtomicOp::kMin: return less ? operand : old;
-    case AtomicOp::kMax: return less ? old : operand;
-    case AtomicOp::kExchange: return operand;
-    case AtomicOp::kCompareSwap: return old == compare ? operand : old;
-    case AtomicOp::kAnd: return old & operand;
-    case AtomicOp::kOr: return old | operand;
-    case AtomicOp::kInc: return old >= operand ? 0 : old + 1;
+    case AtomicOp::kAdd:
+      return add_bits(old, operand, type);
+    case AtomicOp::kMin:
+      return less ? operand : old;
+    case AtomicOp::kMax:
+      return less ? old : operand;
+    case AtomicOp::kExchange:
+      return operand;
+    case AtomicOp::kCompareSwap:
+      return old == compare ? operand : old;
+    case AtomicOp::kAnd:
+      return old & operand;
+    case AtomicOp::kOr:
+      return old | operand;
+    case AtomicOp::kInc:
+      return old >= operand ? 0 : old + 1;
   }
   return old;
 }
@@ -138,23 +146,20 @@ void* smem_base(u64 bytes, u64 alignment, void (*describe)(void*, const SmemName
          fmt::format("the kernel's shared memory has {} bytes aligned to {}, the launch asked for "
                      "{} bytes, aligned to 1024",
                      bytes, alignment, cta.smem_bytes),
-         "LaunchShape::smem_bytes = sizeof of the struct",
-         {access_of(thread, "smem_as", where)});
+         "LaunchShape::smem_bytes = sizeof of the struct", {access_of(thread, "smem_as", where)});
   cta.described = true;
   struct Context {
     Cta* cta;
     char* base;
   } context{&cta, base};
-  const SmemNames names{&context, [](void* to, const char* name, int index, const void* begin,
-                                     u64 size) {
-                          auto& into = *static_cast<Context*>(to);
-                          const u32 offset =
-                              static_cast<u32>(static_cast<const char*>(begin) - into.base);
-                          into.cta->shadow.declare(offset, static_cast<u32>(size));
-                          into.cta->members.push_back(
-                              {offset, static_cast<u32>(size),
-                               index < 0 ? name : fmt::format("{}[{}]", name, index)});
-                        }};
+  const SmemNames names{
+      &context, [](void* to, const char* name, int index, const void* begin, u64 size) {
+        auto& into = *static_cast<Context*>(to);
+        const u32 offset = static_cast<u32>(static_cast<const char*>(begin) - into.base);
+        into.cta->shadow.declare(offset, static_cast<u32>(size));
+        into.cta->members.push_back({offset, static_cast<u32>(size),
+                                     index < 0 ? name : fmt::format("{}[{}]", name, index)});
+      }};
   if (describe != nullptr)
     describe(base, names);
   else
@@ -205,8 +210,7 @@ void shared_load_cluster(void* to, u32 from, u32 bytes, Where where) {
   Thread& thread = enter("ld_shared_cluster", where);
   Cta* cta = nullptr;
   u32 offset = 0;
-  const char* memory =
-      cluster_memory(thread, from, bytes, "ld_shared_cluster", where, cta, offset);
+  const char* memory = cluster_memory(thread, from, bytes, "ld_shared_cluster", where, cta, offset);
   cta->shadow.read(accessor(thread, "ld_shared_cluster", where), offset, bytes);
   std::memcpy(to, memory, bytes);
 }
@@ -291,8 +295,8 @@ void global_reduce_add_f32(float* to, const float* values, u32 count, Where wher
   GlobalMemory& memory = thread.cta->cluster.worker->grid.device.memory;
   memory.write(global_accessor(thread, "red_add", where, true), to, count * 4);
   for (u32 i = 0; i < count; i++)
-    to[i] = std::bit_cast<float>(static_cast<u32>(add_bits(
-        std::bit_cast<u32>(to[i]), std::bit_cast<u32>(values[i]), ScalarType::kF32)));
+    to[i] = std::bit_cast<float>(static_cast<u32>(
+        add_bits(std::bit_cast<u32>(to[i]), std::bit_cast<u32>(values[i]), ScalarType::kF32)));
 }
 
 void fence(Order, Scope scope, Where where) {
@@ -323,12 +327,12 @@ void pdl_wait(Where where) {
 }
 void pdl_launch(Where where) { enter("pdl_launch", where); }
 void nanosleep(u32, Where where) { enter("nanosleep", where, false); }
+u64 clock(Where where) { return enter("clock", where, false).tick()++; }
 
 void trap(const char* message, Where where) {
   Thread& thread = enter("trap", where);
   fail(*thread.cta, Rule::kTrap, "", fmt::format("the kernel stopped itself: {}", message),
-       "what the kernel checks there",
-       {access_of(thread, "trap", where)});
+       "what the kernel checks there", {access_of(thread, "trap", where)});
 }
 
 }  // namespace fa3::twin

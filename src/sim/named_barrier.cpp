@@ -79,9 +79,8 @@ void barrier(const Arrival& arrival) {
     Thread* thread;
     u64* generation;
   } mine{&thread, &generation};
-  gather(thread,
-         {arrival.op, arrival.where, lanes, true, u64{arrival.id} << 32 | arrival.threads}, &mine,
-         [&](void* const* operands) {
+  gather(thread, {arrival.op, arrival.where, lanes, true, u64{arrival.id} << 32 | arrival.threads},
+         &mine, [&](void* const* operands) {
            void* threads[kWarp] = {};
            for (u32 i = 0; i < kWarp; i++)
              if (operands[i] != nullptr) {
@@ -93,8 +92,8 @@ void barrier(const Arrival& arrival) {
   if (!arrival.waits) return;
   while (barrier.generation == generation) {
     barrier.waiters.push_back(&thread);
-    thread.cta->cluster.worker->block(
-        thread, {Waiting::On::kNamedBarrier, arrival.id, arrival.threads});
+    thread.cta->cluster.worker->block(thread,
+                                      {Waiting::On::kNamedBarrier, arrival.id, arrival.threads});
   }
   join(thread.clock, barrier.completed.data(), thread.cta->cluster.width);
   thread.version++;

@@ -13,11 +13,12 @@ namespace fa3::sim {
 namespace {
 
 constexpr u32 kNan16 = 0x7FFF;  // cvt gives the canonical NaN
+const float kNan32 = std::bit_cast<float>(0x7FFFFFFFu);
 
 float flush(float x) {
-  return std::bit_cast<u32>(x) & 0x7F800000u ? x
-                                             : std::bit_cast<float>(std::bit_cast<u32>(x) &
-                                                                    0x80000000u);
+  return std::bit_cast<u32>(x) & 0x7F800000u
+             ? x
+             : std::bit_cast<float>(std::bit_cast<u32>(x) & 0x80000000u);
 }
 
 u32 to_bf16(float x) {
@@ -88,8 +89,10 @@ u64 add_bits(u64 old, u64 operand, twin::ScalarType type) {
   using twin::ScalarType;
   switch (type) {
     case ScalarType::kU32:
-    case ScalarType::kI32: return static_cast<u32>(old + operand);
-    case ScalarType::kU64: return old + operand;
+    case ScalarType::kI32:
+      return static_cast<u32>(old + operand);
+    case ScalarType::kU64:
+      return old + operand;
     case ScalarType::kF32:
       return std::bit_cast<u32>(flush(flush(bits_to_f32(old)) + flush(bits_to_f32(operand))));
     case ScalarType::kF16:
@@ -142,6 +145,21 @@ float ex2(float x) { return flush(std::exp2(flush(x))); }
 float lg2(float x) { return std::log2(flush(x)); }
 float rcp(float x) { return flush(1.f / flush(x)); }
 float tanh(float x) { return std::tanh(x); }
+
+// Equal numbers differ in the sign of zero at most.
+float max(float a, float b) {
+  if (a > b) return a;
+  if (b > a) return b;
+  if (a == b) return std::bit_cast<float>(std::bit_cast<u32>(a) & std::bit_cast<u32>(b));
+  return std::isnan(a) ? (std::isnan(b) ? kNan32 : b) : a;
+}
+float min(float a, float b) {
+  if (a < b) return a;
+  if (b < a) return b;
+  if (a == b) return std::bit_cast<float>(std::bit_cast<u32>(a) | std::bit_cast<u32>(b));
+  return std::isnan(a) ? (std::isnan(b) ? kNan32 : b) : a;
+}
+float max_nan(float a, float b) { return std::isnan(a) || std::isnan(b) ? kNan32 : max(a, b); }
 
 u32 prmt(u32 a, u32 b, u32 selector) {
   const u64 bytes = u64{b} << 32 | a;

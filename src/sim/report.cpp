@@ -9,6 +9,8 @@
 
 namespace fa3::sim {
 
+u32 Cta::number() const { return static_cast<u32>(cluster.index * cluster.ctas.size() + rank); }
+
 const Member* Cta::member(u32 offset) const {
   for (const Member& member : members)
     if (offset >= member.offset && offset < member.offset + member.bytes) return &member;
@@ -72,23 +74,27 @@ std::string waiting_text(const Thread& thread) {
   const Cta& cta = *thread.cta;
   const Waiting& waiting = thread.waiting;
   switch (waiting.on) {
-    case Waiting::On::kNothing: return "polls";
+    case Waiting::On::kNothing:
+      return "polls";
     case Waiting::On::kMbarrier: {
       const auto found = cta.mbarriers.find(waiting.id);
       const u64 phase = found == cta.mbarriers.end() ? 0 : found->second.phase;
-      return fmt::format("waits for {} with parity {} (phase {} is open)",
-                         cta.name(waiting.id), waiting.detail, phase);
+      return fmt::format("waits for {} with parity {} (phase {} is open)", cta.name(waiting.id),
+                         waiting.detail, phase);
     }
     case Waiting::On::kNamedBarrier:
       return fmt::format("waits at named barrier {} for {} threads", waiting.id, waiting.detail);
-    case Waiting::On::kCollective: return "waits for lanes of its warp";
+    case Waiting::On::kCollective:
+      return "waits for lanes of its warp";
     case Waiting::On::kWgmma: {
       const Warpgroup& group = cta.warpgroups[thread.warp->index / 4];
-      return fmt::format("waits for wgmma {} of its warpgroup; {} posted by all warps",
-                         waiting.id, group.ready);
+      return fmt::format("waits for wgmma {} of its warpgroup; {} posted by all warps", waiting.id,
+                         group.ready);
     }
-    case Waiting::On::kBulk: return "waits for its bulk groups";
-    case Waiting::On::kCluster: return "waits at the cluster barrier";
+    case Waiting::On::kBulk:
+      return "waits for its bulk groups";
+    case Waiting::On::kCluster:
+      return "waits at the cluster barrier";
     case Waiting::On::kRegisters:
       return fmt::format("waits for registers: wants {}, {} are free", waiting.detail,
                          cta.register_pool);
@@ -105,8 +111,8 @@ void describe_cta(const Cta& cta, std::vector<Access>& out, std::string& barrier
   std::map<std::pair<std::string, std::string>, Alike> groups;  // by wait and line
   for (const Thread& thread : cta.threads) {
     if (thread.exited) continue;
-    Alike& alike = groups[{fmt::format("{} ({})", thread.op, waiting_text(thread)),
-                           text(thread.where)}];
+    Alike& alike =
+        groups[{fmt::format("{} ({})", thread.op, waiting_text(thread)), text(thread.where)}];
     if (alike.warps.empty() || alike.warps.back() != thread.warp->index)
       alike.warps.push_back(thread.warp->index);
     alike.lanes++;
@@ -118,9 +124,9 @@ void describe_cta(const Cta& cta, std::vector<Access>& out, std::string& barrier
                    key.second});
   for (const auto& [offset, bar] : cta.mbarriers) {
     if (!bar.live) continue;
-    barriers += fmt::format("\n    {} phase {}: want {} arrivals, have {}; {} tx bytes outstanding",
-                            cta.name(offset), bar.phase, bar.expected,
-                            bar.expected - bar.pending, bar.tx);
+    barriers +=
+        fmt::format("\n    {} phase {}: want {} arrivals, have {}; {} tx bytes outstanding",
+                    cta.name(offset), bar.phase, bar.expected, bar.expected - bar.pending, bar.tx);
     if (bar.last_where.file != nullptr)
       barriers += fmt::format("; last {} at {}", bar.last_op, text(bar.last_where));
   }
@@ -138,9 +144,10 @@ void describe_cta(const Cta& cta, std::vector<Access>& out, std::string& barrier
 // The one thing without which the CTA cannot go on, as far as its state tells.
 std::string missing_of(const Cta& cta) {
   if (!cta.register_waiters.empty())
-    return fmt::format("registers: the counts of setmaxnreg of all {} warpgroups may add up to {} at "
-                       "most, and each warpgroup that gives some back must execute its reg_decrease()",
-                       cta.warpgroups.size(), cta.warpgroups.size() * cta.entry_registers);
+    return fmt::format(
+        "registers: the counts of setmaxnreg of all {} warpgroups may add up to {} at "
+        "most, and each warpgroup that gives some back must execute its reg_decrease()",
+        cta.warpgroups.size(), cta.warpgroups.size() * cta.entry_registers);
   const Thread* waits = nullptr;
   const Mbarrier* open = nullptr;
   for (const Thread& thread : cta.threads) {
@@ -150,15 +157,17 @@ std::string missing_of(const Cta& cta) {
     const Mbarrier& bar = cta.mbarriers.at(thread.waiting.id);
     const std::string name = cta.name(bar.offset);
     if (bar.pending == 0 && bar.tx != 0)
-      return fmt::format("{} bytes that {} expects and no copy brings: mbar_arrive_expect_tx() with "
-                         "the bytes of the copies of one phase",
-                         bar.tx, name);
+      return fmt::format(
+          "{} bytes that {} expects and no copy brings: mbar_arrive_expect_tx() with "
+          "the bytes of the copies of one phase",
+          bar.tx, name);
     if (open == nullptr || bar.pending < bar.expected) open = &bar;
   }
   if (open != nullptr)
-    return fmt::format("{} of {} arrivals on {} in phase {}; if all came that should, its mbar_init() "
-                       "counts too many, or the wait has the wrong parity (a producer starts with 1)",
-                       open->pending, open->expected, cta.name(open->offset), open->phase);
+    return fmt::format(
+        "{} of {} arrivals on {} in phase {}; if all came that should, its mbar_init() "
+        "counts too many, or the wait has the wrong parity (a producer starts with 1)",
+        open->pending, open->expected, cta.name(open->offset), open->phase);
   if (waits != nullptr && waits->waiting.on == Waiting::On::kNamedBarrier) {
     const NamedBarrier& barrier = cta.barriers[waits->waiting.id];
     return fmt::format("{} threads at named barrier {}: as many must come as its count says",

@@ -148,8 +148,7 @@ void Shadow::write_special(const Accessor& by, u32 offset, u32 bytes) {
 
 void Shadow::read_cell(Cell& cell, const Accessor& by, u32 offset) {
   check_place(cell, by, offset);
-  if (cell.flags & kCopying)
-    fail_order(by, false, cell.write, cell.write_site, true, offset, true);
+  if (cell.flags & kCopying) fail_order(by, false, cell.write, cell.write_site, true, offset, true);
   check_write_before(cell, by, offset, true);
   if (!(cell.flags & kCrowded)) return add_reader(cell, by);
   auto& crowd = crowds_[cell.read[0].agent];
@@ -195,12 +194,14 @@ std::string missing_order(const Accessor& by, bool writes, const std::string& ea
   const bool store = earlier.rfind("tma_", 0) == 0 || earlier.rfind("bulk_", 0) == 0;
   const std::string now = site(by.site).op;
   if (earlier_writes && load && by.async && writes)
-    return "a wait for the empty mbarrier before the copy, on which the readers of the earlier copy "
+    return "a wait for the empty mbarrier before the copy, on which the readers of the earlier "
+           "copy "
            "arrive";
   if (earlier_writes && load && by.async)
     return "a wait for the full mbarrier of the copy by each warp that uses the data; or, if older "
            "data is meant, wgmma_wait() before the arrive that lets the copy begin";
-  if (earlier_writes && load) return "a wait for the full mbarrier of the copy by the reading thread";
+  if (earlier_writes && load)
+    return "a wait for the full mbarrier of the copy by the reading thread";
   if (!earlier_writes && earlier == "wgmma")
     return "wgmma_wait() by the warpgroup that reads, then an arrive on the empty mbarrier (or a "
            "barrier) that the writer waits for and that counts every reader";
@@ -210,9 +211,10 @@ std::string missing_order(const Accessor& by, bool writes, const std::string& ea
     return "an arrive on the empty mbarrier after the access (after a warp_sync() or barrier where "
            "another thread arrives), and a wait for it before the copy";
   if (by.async)
-    return fmt::format("a barrier between the write and the {}; or, if older data is meant, {} and "
-                       "a barrier before the write",
-                       now, now == "wgmma" ? "wgmma_wait()" : "bulk_wait_read() by its thread");
+    return fmt::format(
+        "a barrier between the write and the {}; or, if older data is meant, {} and "
+        "a barrier before the write",
+        now, now == "wgmma" ? "wgmma_wait()" : "bulk_wait_read() by its thread");
   return "a barrier between the two (mbarrier, named barrier or warp_sync), or other addresses";
 }
 
@@ -241,15 +243,16 @@ void Shadow::fail_order(const Accessor& by, bool writes, Epoch earlier, u16 earl
 void Shadow::fail_proxy(const Accessor& by, bool writes, Epoch earlier, u16 earlier_site,
                         bool earlier_writes, u32 offset) {
   const std::string name = cta_.name(offset);
-  fail(cta_, Rule::kProxyFence, name,
-       fmt::format("{} {} {} through the async proxy after {} {} it through the generic proxy, "
-                   "without a proxy fence between",
-                   site(by.site).op, writes ? "writes" : "reads", name, site(earlier_site).op,
-                   earlier_writes ? "wrote" : "read"),
-       fmt::format("fence_proxy_async_shared() by the thread of {}, after it and before the barrier",
-                   site(earlier_site).op),
-       {access_of(cta_.cluster, by.epoch.agent, by.site),
-        access_of(cta_.cluster, earlier.agent, earlier_site)});
+  fail(
+      cta_, Rule::kProxyFence, name,
+      fmt::format("{} {} {} through the async proxy after {} {} it through the generic proxy, "
+                  "without a proxy fence between",
+                  site(by.site).op, writes ? "writes" : "reads", name, site(earlier_site).op,
+                  earlier_writes ? "wrote" : "read"),
+      fmt::format("fence_proxy_async_shared() by the thread of {}, after it and before the barrier",
+                  site(earlier_site).op),
+      {access_of(cta_.cluster, by.epoch.agent, by.site),
+       access_of(cta_.cluster, earlier.agent, earlier_site)});
 }
 
 void Shadow::fail_uninitialised(const Accessor& by, u32 offset) {

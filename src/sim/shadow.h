@@ -17,7 +17,7 @@ struct Accessor {
   const Tick* view;  // its clock: earlier accesses are ordered if they happened before this
   Epoch epoch;       // how the access is remembered
   u16 site;
-  bool async;        // through the async proxy
+  bool async;  // through the async proxy
 };
 
 class Shadow {
@@ -54,13 +54,13 @@ class Shadow {
  private:
   enum Flag : u16 {
     kUndeclared = 1,
-    kBarrier = 2,      // an mbarrier lives here
-    kSplit = 4,        // parts_[split_[granule]] hold the epochs
-    kCrowded = 8,      // more than two readers: crowds_[read[0].agent]
+    kBarrier = 2,  // an mbarrier lives here
+    kSplit = 4,    // parts_[split_[granule]] hold the epochs
+    kCrowded = 8,  // more than two readers: crowds_[read[0].agent]
     kGenericWrite = 16,
     kGenericRead0 = 32,
     kGenericRead1 = 64,
-    kCopying = 128,    // the target of a cp.async not yet waited for
+    kCopying = 128,  // the target of a cp.async not yet waited for
   };
   static constexpr u16 kSpecial = kUndeclared | kBarrier | kSplit | kCrowded | kCopying;
 
@@ -102,14 +102,14 @@ class Shadow {
   Cta& cta_;
   u32 granules_ = 0;
   std::vector<Cell> cells_;
-  std::vector<u16> valid_;   // one bit per byte that holds a value
+  std::vector<u16> valid_;  // one bit per byte that holds a value
   std::vector<u8> format_;
-  std::vector<u16> split_;   // of a split cell: its index in parts_
+  std::vector<u16> split_;  // of a split cell: its index in parts_
   std::vector<Part> parts_;
   std::vector<u16> free_parts_;
   std::vector<std::vector<Reader>> crowds_;
   std::vector<u32> free_crowds_;
-  Epoch ordered_{};          // the last write found in order, and for whom: tiles repeat it
+  Epoch ordered_{};  // the last write found in order, and for whom: tiles repeat it
   const Tick* ordered_view_ = nullptr;
 };
 

@@ -23,8 +23,8 @@ constexpr u32 kWarpgroup = 128;
 constexpr u32 kSmemWindow = 1024;   // shared memory starts here in the window: no address is 0
 constexpr u32 kSmemLimit = 232448;  // per CTA
 constexpr u32 kNamedBarriers = 16;
-constexpr u32 kTmaSlots = 64;       // asynchronous copies that a CTA can have in flight
-constexpr u32 kRankShift = 24;      // a cluster address holds rank + 1 above this bit
+constexpr u32 kTmaSlots = 64;   // asynchronous copies that a CTA can have in flight
+constexpr u32 kRankShift = 24;  // a cluster address holds rank + 1 above this bit
 
 struct Cluster;
 struct Worker;
@@ -34,7 +34,14 @@ struct Warpgroup;
 // What a thread is blocked in, for deadlock reports.
 struct Waiting {
   enum class On : u8 {
-    kNothing, kMbarrier, kNamedBarrier, kCollective, kWgmma, kBulk, kCluster, kRegisters
+    kNothing,
+    kMbarrier,
+    kNamedBarrier,
+    kCollective,
+    kWgmma,
+    kBulk,
+    kCluster,
+    kRegisters
   };
   On on = On::kNothing;
   u32 id = 0;      // address of the mbarrier, number of the named barrier, groups pending …
@@ -66,26 +73,27 @@ struct Thread {
   u32 lane = 0;
   u32 agent = 0;
   Tick* clock = nullptr;
-  u64 version = 0;       // grows whenever the clock learns something
-  u64 wgmma_fences = 0;  // executed
+  u64 version = 0;                  // grows whenever the clock learns something
+  u64 wgmma_fences = 0;             // executed
   std::vector<Tick> shared_fences;  // ticks of fence.proxy.async
-  Where where{};         // of the last primitive
+  Where where{};                    // of the last primitive
   const char* op = "start";
   Waiting waiting;
   Where lost_registers{};  // a wgmma whose registers went out of scope in flight
   bool exited = false, wake_spurious = false;
 
-  u64 polls = 0;  // try_waits that found their phase open
+  u64 polls = 0;                                // try_waits that found their phase open
   u64 cluster_arrived = 0, cluster_waited = 0;  // generation after the one arrived in / waited for
-  u64 wgmma_posted = 0;    // wgmmas issued; also the number of the next
-  u64 wgmma_waited = 0;    // wgmmas known to be complete
-  u64 wgmma_groups = 0;    // committed
-  u64 wgmma_joined = ~0ull;  // version when the warp last took this clock
+  u64 wgmma_posted = 0;                         // wgmmas issued; also the number of the next
+  u64 wgmma_waited = 0;                         // wgmmas known to be complete
+  u64 wgmma_groups = 0;                         // committed
+  u64 wgmma_joined = ~0ull;                     // version when the warp last took this clock
 
   std::vector<std::shared_ptr<BulkOp>> bulk_open;
-  std::deque<std::vector<std::shared_ptr<BulkOp>>> bulk_groups;  // oldest first, not fully waited for
+  std::vector<std::vector<std::shared_ptr<BulkOp>>>
+      bulk_groups;  // oldest first, not fully waited for
   std::vector<PendingCopy> copies_open;
-  std::deque<std::vector<PendingCopy>> copy_groups;
+  std::vector<std::vector<PendingCopy>> copy_groups;
 
   // Global memory: clocks of clusters that relaxed accesses saw and the next fence acquires, and that
   // the last fence released.
@@ -101,21 +109,20 @@ struct Collective {
   const char* op = nullptr;
   Where where{};
   u32 mask = 0, arrived = 0;
-  bool aligned = false;
-  u64 key = 0;              // what all lanes must agree on besides op
+  u64 key = 0;  // what all lanes must agree on besides op
   void* operands[kWarp] = {};
 };
 
 struct Warp {
   Cta* cta = nullptr;
-  u32 index = 0;        // in the CTA
-  u32 slot = 0;         // in the worker's table of resident warps
+  u32 index = 0;              // in the CTA
+  u32 slot = 0;               // in the worker's table of resident warps
   Thread* threads = nullptr;  // 32 of them
-  u32 lanes = 0;        // that exist
-  u32 exited = 0;       // that have ended
+  u32 lanes = 0;              // that exist
+  u32 exited = 0;             // that have ended
   u32 priority = 0;
   std::vector<Collective> pending;
-  u32 registers = 0;    // per thread
+  u32 registers = 0;                  // per thread
   std::vector<u32> register_history;  // values of setmaxnreg so far
 };
 
@@ -139,9 +146,9 @@ struct Warpgroup {
   Cta* cta = nullptr;
   u32 index = 0;
   u32 agent = 0;
-  std::deque<WgmmaOp> ops;   // ops[i] is number first + i
+  std::deque<WgmmaOp> ops;  // ops[i] is number first + i
   u64 first = 0;
-  u64 ready = 0;             // ops below this number have been posted by all lanes
+  u64 ready = 0;  // ops below this number have been posted by all lanes
   u64 executed = 0;
   bool scheduled = false;    // an event for the next one is pending
   std::vector<Tick> joined;  // four rows: what each warp knew when it last posted
@@ -154,19 +161,19 @@ struct Warpgroup {
 struct Mbarrier {
   u32 offset = 0;
   bool live = false;
-  bool fenced = false;        // fence.mbarrier_init by the thread that initialised it
-  u64 visible_after = 0;      // then: the cluster barrier it arrived at next, however relaxed
+  bool fenced = false;    // fence.mbarrier_init by the thread that initialised it
+  u64 visible_after = 0;  // then: the cluster barrier it arrived at next, however relaxed
   Epoch initialised;
   Where init_at{};
   u32 expected = 0, pending = 0;
   i64 tx = 0;
-  u64 phase = 0;              // phases completed
-  u64 observed = 0;           // phases that some waiter has seen complete
-  u64 phase_bytes = 0;        // expected in this phase
-  u64 delivered = 0;          // delivered in this phase
+  u64 phase = 0;        // phases completed
+  u64 observed = 0;     // phases that some waiter has seen complete
+  u64 phase_bytes = 0;  // expected in this phase
+  u64 delivered = 0;    // delivered in this phase
   bool last_had_bytes = false;
   std::vector<Tick> collecting, completed;  // clocks of arrivals; of the completed phases
-  std::vector<i64> last_seen;               // per thread: the last phase it saw complete; −2 = none
+  std::vector<i64> last_seen;  // per thread: the last phase it saw complete; −2 = none
   std::vector<Thread*> waiters;
   Where last_where{};
   const char* last_op = "";
@@ -174,7 +181,7 @@ struct Mbarrier {
 };
 
 struct NamedBarrier {
-  u32 threads = 0;      // that this generation waits for; 0 = nobody yet
+  u32 threads = 0;  // that this generation waits for; 0 = nobody yet
   u32 arrived = 0;
   u64 generation = 0;
   u32 warps_arrived = 0;  // bit mask
@@ -206,19 +213,20 @@ struct Cta {
   bool described = false;  // smem_base was called
   std::vector<Member> members;
   Shadow shadow;
-  std::map<u32, Mbarrier> mbarriers;  // by offset
+  std::map<u32, Mbarrier> mbarriers;         // by offset
   std::map<u32, std::vector<Tick>> atomics;  // clocks that shared atomics pass on, by offset
   NamedBarrier barriers[kNamedBarriers];
-  u32 first_slot = 0;      // agent of its first TMA slot
+  u32 first_slot = 0;  // agent of its first TMA slot
   u32 next_slot = 0;
   std::vector<Tick> slot_ticks;
   std::vector<u32> slot_issuers;  // the thread whose copy last took the slot
   u32 live_threads = 0;
   u32 entry_registers = 0;  // per thread, at launch
-  u32 register_pool = 0;   // registers of one thread of a warp, summed over warps, that are free
+  u32 register_pool = 0;    // registers of one thread of a warp, summed over warps, that are free
   std::vector<Thread*> register_waiters;
   bool over() const { return live_threads == 0; }
 
+  u32 number() const;  // in the grid
   // The member that an offset in shared memory lies in, or null.
   const Member* member(u32 offset) const;
   // "k[1]+512" for an offset in shared memory.
@@ -234,10 +242,10 @@ struct News {
 
 struct Cluster {
   Worker* worker = nullptr;
-  u64 index = 0;           // in the grid
+  u64 index = 0;  // in the grid
   u64 launch = 0;
-  u32 block[3] = {};       // of its first CTA
-  u32 width = 0;           // of a clock
+  u32 block[3] = {};  // of its first CTA
+  u32 width = 0;      // of a clock
   std::vector<std::unique_ptr<Cta>> ctas;
   std::unique_ptr<Tick, void (*)(void*)> clocks{nullptr, nullptr};
   u32 agents = 0;

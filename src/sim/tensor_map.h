@@ -11,8 +11,8 @@ struct SimTensorMap {
   static constexpr u64 kMagic = 0x70616D2D6D697366;  // a GPU's map has other bits here
   u64 magic;
   u64 base;
-  u64 stride_bytes[5];   // [0] is the element
-  u32 last[5];           // dimension − 1
+  u64 stride_bytes[5];  // [0] is the element
+  u32 last[5];          // dimension − 1
   u16 box[5];
   u8 element_stride[5];
   TmaType type;

@@ -25,8 +25,10 @@ struct Box {
   u32 count[5] = {1, 1, 1, 1, 1};  // elements per dimension after element strides
   u32 rows = 1;
   u32 row_bytes = 0;
+  u32 pitch = 0;  // of rows in shared memory: at least the swizzle's width, whatever the box's
 
-  u64 bytes() const { return u64{rows} * row_bytes; }
+  u64 bytes() const { return u64{rows} * row_bytes; }  // that the copy counts
+  u64 extent() const { return u64{rows - 1} * pitch + row_bytes; }
 
   // Row r in global memory: where it would start, and which bytes [from, to) of it are inside.
   struct Row {
@@ -63,6 +65,14 @@ Box make_box(Thread& thread, const char* op, const TensorMap& bits, const i32* c
     fail(*thread.cta, Rule::kTma, "",
          fmt::format("{} with {} coordinates on a map of rank {}", op, rank, box.map.rank),
          "as many coordinates as the tensor has dimensions", {access_of(thread, op, where)});
+  const i64 start_bytes = i64{coordinate[0]} * fa3::size_of(box.map.type);
+  if (start_bytes % 16 != 0)
+    fail(*thread.cta, Rule::kTma, "",
+         fmt::format("{} starts at coordinate {} of dimension 0, {} bytes from the tensor's start",
+                     op, coordinate[0], start_bytes),
+         "a multiple of 16 bytes in dimension 0: an H200 stops with an illegal instruction at "
+         "others",
+         {access_of(thread, op, where)});
   for (u32 d = 0; d < rank; d++) {
     box.start[d] = coordinate[d];
     const u32 step = box.map.element_stride[d];
@@ -70,13 +80,12 @@ Box make_box(Thread& thread, const char* op, const TensorMap& bits, const i32* c
     if (d > 0) box.rows *= box.count[d];
   }
   box.row_bytes = box.count[0] * static_cast<u32>(fa3::size_of(box.map.type));
+  box.pitch = std::max(box.row_bytes, static_cast<u32>(box.map.swizzle));
   return box;
 }
 
 // Shared memory must start where the swizzle pattern does.
-u32 alignment_of(const Box& box) {
-  return std::max(128u, 8 * static_cast<u32>(box.map.swizzle));
-}
+u32 alignment_of(const Box& box) { return std::max(128u, 8 * static_cast<u32>(box.map.swizzle)); }
 
 // The value of elements outside the tensor: zero, or a NaN of the type.
 void fill(u8* row, const Box& box) {
@@ -104,7 +113,7 @@ void load_rows(const Copy& copy, const Box& box, Cta& cta, u32 to, u32 first, u3
       std::memcpy(line + row.from, from, row.to - row.from);
     }
     for (u32 i = 0; i < box.row_bytes; i += 16) {
-      const u32 place = swizzled(to + r * box.row_bytes + i, box.map.swizzle) - kSmemWindow;
+      const u32 place = swizzled(to + r * box.pitch + i, box.map.swizzle) - kSmemWindow;
       cta.shadow.write(writer, place, 16);
       cta.shadow.set_format(place, box.map.swizzle);
       std::memcpy(cta.smem.get() + place, line + i, 16);
@@ -114,12 +123,18 @@ void load_rows(const Copy& copy, const Box& box, Cta& cta, u32 to, u32 first, u3
 
 twin::ScalarType scalar_of(TmaType type) {
   switch (type) {
-    case TmaType::kF16: return twin::ScalarType::kF16;
-    case TmaType::kBf16: return twin::ScalarType::kBf16;
-    case TmaType::kF32: return twin::ScalarType::kF32;
-    case TmaType::kI32: return twin::ScalarType::kI32;
-    case TmaType::kU64: return twin::ScalarType::kU64;
-    default: return twin::ScalarType::kU32;
+    case TmaType::kF16:
+      return twin::ScalarType::kF16;
+    case TmaType::kBf16:
+      return twin::ScalarType::kBf16;
+    case TmaType::kF32:
+      return twin::ScalarType::kF32;
+    case TmaType::kI32:
+      return twin::ScalarType::kI32;
+    case TmaType::kU64:
+      return twin::ScalarType::kU64;
+    default:
+      return twin::ScalarType::kU32;
   }
 }
 
@@ -128,11 +143,12 @@ void read_tile(Copy& copy, const Box& box, u32 from) {
   cta.shadow.fresh_view();
   copy.data.resize(box.bytes());
   const Accessor reader = copy.reader();
-  for (u32 i = 0; i < box.bytes(); i += 16) {
-    const u32 place = swizzled(from + i, box.map.swizzle) - kSmemWindow;
-    cta.shadow.read(reader, place, 16);
-    std::memcpy(&copy.data[i], cta.smem.get() + place, 16);
-  }
+  for (u32 r = 0; r < box.rows; r++)
+    for (u32 i = 0; i < box.row_bytes; i += 16) {
+      const u32 place = swizzled(from + r * box.pitch + i, box.map.swizzle) - kSmemWindow;
+      cta.shadow.read(reader, place, 16);
+      std::memcpy(&copy.data[r * box.row_bytes + i], cta.smem.get() + place, 16);
+    }
 }
 
 void write_tile(Copy& copy, const Box& box, bool reduce) {
@@ -162,8 +178,8 @@ void tma_prefetch(const TensorMap& map, const i32* coordinate, u32 rank, Where w
   make_box(enter("tma_prefetch", where), "tma_prefetch", map, coordinate, rank, where);
 }
 
-void tma_load(u32 to, const TensorMap& map, u32 bar, const i32* coordinate, u32 rank,
-              u16 multicast, Where where) {
+void tma_load(u32 to, const TensorMap& map, u32 bar, const i32* coordinate, u32 rank, u16 multicast,
+              Where where) {
   const char* op = multicast != 0 ? "tma_load_multicast" : "tma_load";
   Thread& thread = enter(op, where);
   const Box box = make_box(thread, op, map, coordinate, rank, where);
@@ -188,7 +204,7 @@ void tma_load(u32 to, const TensorMap& map, u32 bar, const i32* coordinate, u32 
     if (&cta_of(thread, barrier, op, where) != &cta)
       fail(cta, Rule::kTma, "", fmt::format("{} completes on an mbarrier of another CTA", op),
            "the mbarrier of the CTA that receives the data", {access_of(thread, op, where)});
-    check_smem_range(cta, thread, op, place, box.bytes(), alignment_of(box), where);
+    check_smem_range(cta, thread, op, place, box.extent(), alignment_of(box), where);
     Mbarrier& mbar = find_mbarrier(cta, thread, op, barrier, true, where);
     // The box may land in pieces, in any order.
     const u32 pieces = std::min(box.rows, 1u << worker.random.below(3));
@@ -214,7 +230,7 @@ void tma_store(const TensorMap& map, u32 from, const i32* coordinate, u32 rank, 
            fmt::format("{} with coordinate {} = {}", op, d, coordinate[d]),
            "coordinates of at least 0: only loads may start outside the tensor",
            {access_of(thread, op, where)});
-  check_smem_range(*thread.cta, thread, op, from, box.bytes(), alignment_of(box), where);
+  check_smem_range(*thread.cta, thread, op, from, box.extent(), alignment_of(box), where);
   if (reduce_add) check_atomics_allowed(thread, op, where);
   const auto copy = Copy::issue(thread, op, where);
   copy->join_group();

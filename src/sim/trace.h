@@ -12,6 +12,10 @@ namespace fa3::sim {
 
 class Trace {
  public:
+  // Rows of a CTA: its warps by number, then these.
+  static constexpr u32 kWgmmaRow = 500;
+  static constexpr u32 kCopyRow = 1000;
+
   struct Event {
     std::string name;
     u64 begin, end;      // steps

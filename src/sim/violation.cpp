@@ -10,27 +10,48 @@ namespace fa3::sim {
 
 const char* to_string(Rule rule) {
   switch (rule) {
-    case Rule::kRace: return "race";
-    case Rule::kProxyFence: return "proxy-fence";
-    case Rule::kRegisterInFlight: return "register-in-flight";
-    case Rule::kWgmmaFence: return "wgmma-fence";
-    case Rule::kWgmma: return "wgmma";
-    case Rule::kDescriptor: return "descriptor";
-    case Rule::kMbarrier: return "mbarrier";
-    case Rule::kNamedBarrier: return "named-barrier";
-    case Rule::kCluster: return "cluster";
-    case Rule::kDivergence: return "divergence";
-    case Rule::kDeadlock: return "deadlock";
-    case Rule::kLivelock: return "livelock";
-    case Rule::kUninitialized: return "uninitialized";
-    case Rule::kOutOfBounds: return "out-of-bounds";
-    case Rule::kAlignment: return "alignment";
-    case Rule::kRegisters: return "registers";
-    case Rule::kTma: return "tma";
-    case Rule::kBulkGroup: return "bulk-group";
-    case Rule::kGlobalRace: return "global-race";
-    case Rule::kLaunch: return "launch";
-    case Rule::kTrap: return "trap";
+    case Rule::kRace:
+      return "race";
+    case Rule::kProxyFence:
+      return "proxy-fence";
+    case Rule::kRegisterInFlight:
+      return "register-in-flight";
+    case Rule::kWgmmaFence:
+      return "wgmma-fence";
+    case Rule::kWgmma:
+      return "wgmma";
+    case Rule::kDescriptor:
+      return "descriptor";
+    case Rule::kMbarrier:
+      return "mbarrier";
+    case Rule::kNamedBarrier:
+      return "named-barrier";
+    case Rule::kCluster:
+      return "cluster";
+    case Rule::kDivergence:
+      return "divergence";
+    case Rule::kDeadlock:
+      return "deadlock";
+    case Rule::kLivelock:
+      return "livelock";
+    case Rule::kUninitialized:
+      return "uninitialized";
+    case Rule::kOutOfBounds:
+      return "out-of-bounds";
+    case Rule::kAlignment:
+      return "alignment";
+    case Rule::kRegisters:
+      return "registers";
+    case Rule::kTma:
+      return "tma";
+    case Rule::kBulkGroup:
+      return "bulk-group";
+    case Rule::kGlobalRace:
+      return "global-race";
+    case Rule::kLaunch:
+      return "launch";
+    case Rule::kTrap:
+      return "trap";
   }
   return "?";
 }

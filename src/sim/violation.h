@@ -28,12 +28,12 @@ enum class Rule {
   kUninitialized,     // shared memory or an accumulator never written
   kOutOfBounds,       // outside a named member, an allocation or a tensor
   kAlignment,
-  kRegisters,         // setmaxnreg
-  kTma,               // coordinates, boxes, maps
-  kBulkGroup,         // bulk groups left open
-  kGlobalRace,        // global memory: accesses of different threads that nothing orders
-  kLaunch,            // griddepcontrol, use of what the launch did not ask for
-  kTrap,              // the program's own trap
+  kRegisters,   // setmaxnreg
+  kTma,         // coordinates, boxes, maps
+  kBulkGroup,   // bulk groups left open
+  kGlobalRace,  // global memory: accesses of different threads that nothing orders
+  kLaunch,      // griddepcontrol, use of what the launch did not ask for
+  kTrap,        // the program's own trap
 };
 const char* to_string(Rule rule);
 

@@ -22,7 +22,8 @@ Warpgroup& warpgroup_of(Thread& thread, const char* op, Where where) {
 
 void check_registers(Thread& thread, const RegisterState& state, const char* role, Where where) {
   if (state.fences != &thread.wgmma_fences)
-    fail(*thread.cta, Rule::kWgmma, "", fmt::format("the {} of a wgmma belong to another thread", role),
+    fail(*thread.cta, Rule::kWgmma, "",
+         fmt::format("the {} of a wgmma belong to another thread", role),
          "registers of the executing thread", {access_of(thread, "wgmma", where)});
   if (state.touched >= thread.wgmma_fences)
     fail(*thread.cta, Rule::kWgmmaFence, "",
@@ -45,20 +46,19 @@ void check_d(Thread& thread, const RegisterState& state, const WgmmaInstruction&
   if (accumulate && !state.defined)
     fail(*thread.cta, Rule::kUninitialized, "",
          "a wgmma accumulates into registers that hold nothing",
-         "accumulate = false for the first wgmma of a sum",
-         {access_of(thread, "wgmma", where)});
+         "accumulate = false for the first wgmma of a sum", {access_of(thread, "wgmma", where)});
 }
 
 // Do all lanes of the warpgroup execute the same instruction?
 void check_same(Thread& thread, const WgmmaOp& op, const WgmmaInstruction& instruction, u64 a_desc,
                 u64 b_desc, bool accumulate, Where where) {
-  const char* differ = op.instruction != &instruction           ? "different instructions"
-                       : op.a_desc != a_desc                    ? "different descriptors of A"
-                       : op.b_desc != b_desc                    ? "different descriptors of B"
-                       : op.accumulate != accumulate            ? "different accumulate flags"
-                       : op.where.line != where.line            ? "different instructions"
-                       : op.group != thread.wgmma_groups        ? "different commit groups"
-                                                                : nullptr;
+  const char* differ = op.instruction != &instruction    ? "different instructions"
+                       : op.a_desc != a_desc             ? "different descriptors of A"
+                       : op.b_desc != b_desc             ? "different descriptors of B"
+                       : op.accumulate != accumulate     ? "different accumulate flags"
+                       : op.where.line != where.line     ? "different instructions"
+                       : op.group != thread.wgmma_groups ? "different commit groups"
+                                                         : nullptr;
   if (differ == nullptr) return;
   fail(*thread.cta, Rule::kWgmma, "",
        fmt::format("lanes of warpgroup {} issue {} as their wgmma number {}",
@@ -195,8 +195,7 @@ void wgmma_wait(u32 pending, Where where) {
   while (end < thread.wgmma_posted && op_at(end).group < groups) end++;
   while (group.executed < end) {
     group.waiters.push_back(&thread);
-    cta.cluster.worker->block(
-        thread, {Waiting::On::kWgmma, static_cast<u32>(end), 0});
+    cta.cluster.worker->block(thread, {Waiting::On::kWgmma, static_cast<u32>(end), 0});
   }
   if (end == thread.wgmma_waited) return;
   // It started after all four warps issued it, so whoever sees it complete is after them.

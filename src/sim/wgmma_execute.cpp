@@ -4,15 +4,16 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 
 #include "core/dtype.h"
 #include "sim/numbers.h"
+#include "sim/tensor_core.h"
 #include "sim/wgmma.h"
 
 namespace fa3::sim {
 namespace {
-
 
 // The fields of a shared-memory matrix descriptor.
 struct Descriptor {
@@ -32,9 +33,8 @@ struct Descriptor {
   }
   // The 16 bytes that hold row mn, bytes 16·half… of a K-major operand.
   u32 k_major(u32 mn, u32 half) const {
-    return swizzle != 0
-               ? swizzled(start + mn / 8 * stride + mn % 8 * swizzle + 16 * half)
-               : start + mn / 8 * stride + mn % 8 * 16 + half * leading;
+    return swizzle != 0 ? swizzled(start + mn / 8 * stride + mn % 8 * swizzle + 16 * half)
+                        : start + mn / 8 * stride + mn % 8 * 16 + half * leading;
   }
   // From the start to the end of the last row of 16 to 128 bytes that `mn` rows take.
   u32 k_major_bytes(u32 mn) const {
@@ -64,8 +64,8 @@ class Reader {
     if ((descriptor & ~0xC0003FFF3FFF3FFFull) != 0)
       refuse("has bits set that must be zero (a base offset, or reserved ones)",
              "a descriptor whose pattern starts at its natural boundary");
-    if (descriptor_.swizzle != 0 && descriptor_.start % (8 * descriptor_.swizzle) >=
-                                        descriptor_.swizzle)
+    if (descriptor_.swizzle != 0 &&
+        descriptor_.start % (8 * descriptor_.swizzle) >= descriptor_.swizzle)
       refuse(fmt::format("starts {} bytes into a swizzle pattern of {}",
                          descriptor_.start % (8 * descriptor_.swizzle), 8 * descriptor_.swizzle),
              fmt::format("operands aligned to {} bytes", 8 * descriptor_.swizzle));
@@ -77,8 +77,8 @@ class Reader {
   // `mn` rows of the operand must lie in one member; elements of an array are one member here.
   void check_extent(u32 mn, bool transposed) {
     const u32 first = descriptor_.start - kSmemWindow;
-    const u32 end = first + (transposed ? descriptor_.mn_major_bytes(mn)
-                                        : descriptor_.k_major_bytes(mn));
+    const u32 end =
+        first + (transposed ? descriptor_.mn_major_bytes(mn) : descriptor_.k_major_bytes(mn));
     const Member* begins = cta_.member(first);
     const Member* ends = cta_.member(end - 1);
     if (begins == ends || begins == nullptr) return;
@@ -95,8 +95,8 @@ class Reader {
   const u8* granule(u32 address, const Tick* view) {
     const u32 offset = address - kSmemWindow;
     if (address < kSmemWindow || offset + 16 > cta_.smem_bytes)
-      refuse(fmt::format("reaches offset {} of {} bytes of shared memory", i64{address} - kSmemWindow,
-                         cta_.smem_bytes),
+      refuse(fmt::format("reaches offset {} of {} bytes of shared memory",
+                         i64{address} - kSmemWindow, cta_.smem_bytes),
              "offsets of the operand's own tile");
     by_.view = view;
     cta_.shadow.read(by_, offset, 16);
@@ -116,8 +116,8 @@ class Reader {
     fail(cta_, Rule::kDescriptor, "",
          fmt::format("operand {} of a wgmma {}; its descriptor is {:#018x} (start {}, LBO {}, SBO "
                      "{}, swizzle {})",
-                     name_, what, bits_, descriptor_.start, descriptor_.leading,
-                     descriptor_.stride, descriptor_.swizzle),
+                     name_, what, bits_, descriptor_.start, descriptor_.leading, descriptor_.stride,
+                     descriptor_.swizzle),
          std::move(missing),
          {{"wgmma", cta_.cluster.agent_name(by_.epoch.agent), text(op_.where)}});
   }
@@ -164,12 +164,19 @@ void decode(MmaType type, const u8* from, u32 count, T* to, u32 step) {
       return;
     }
     case MmaType::kS8:
-      for (u32 i = 0; i < count; i++) to[i * step] = static_cast<T>(static_cast<signed char>(from[i]));
+      for (u32 i = 0; i < count; i++)
+        to[i * step] = static_cast<T>(static_cast<signed char>(from[i]));
       return;
     case MmaType::kU8:
       for (u32 i = 0; i < count; i++) to[i * step] = static_cast<T>(from[i]);
       return;
-    case MmaType::kTf32: return;  // no wrapper issues it
+    case MmaType::kTf32:  // the low 13 bits of an FP32 do not count
+      for (u32 i = 0; i < count; i++) {
+        u32 bits;
+        std::memcpy(&bits, from + 4 * i, 4);
+        to[i * step] = static_cast<T>(std::bit_cast<float>(bits & 0xFFFFE000u));
+      }
+      return;
   }
 }
 
@@ -256,6 +263,9 @@ void run(Warpgroup& group, const WgmmaOp& op, u64 number) {
   // Lane t holds, of its two rows, the quarter of the columns that column_slot() puts together.
   const u32 quarter = columns / 4;
   const u32 k = static_cast<u32>(op.instruction->k());
+  // FP8 sums lose bits that matter; the others differ from FP32's in the last place.
+  const bool modelled =
+      is_fp8(op.instruction->a) || group.cta->cluster.worker->grid.device.options.exact_sums;
   for (u32 q = 0; q < 4; q++) {
     T* rows[64];
     for (u32 row = 0; row < 64; row++) {
@@ -266,10 +276,12 @@ void run(Warpgroup& group, const WgmmaOp& op, u64 number) {
     alignas(64) T part[32 * 64];
     for (u32 i = 0; i < k; i++)
       std::copy_n(&operands.b[i * columns + q * quarter], quarter, &part[i * quarter]);
-    if constexpr (std::is_same_v<T, float>)
-      simd().multiply_add(rows, &operands.a[0][0], part, 64, quarter, k);
-    else
+    if constexpr (!std::is_same_v<T, float>)
       simd().multiply_add_int(rows, &operands.a[0][0], part, 64, quarter, k);
+    else if (modelled)
+      add_step(rows, &operands.a[0][0], part, 64, quarter, k, sum_bits(op.instruction->a));
+    else
+      simd().multiply_add(rows, &operands.a[0][0], part, 64, quarter, k);
   }
 }
 
@@ -283,7 +295,7 @@ void execute(Warpgroup& group, const WgmmaOp& op, u64 number) {
   Worker& worker = *group.cta->cluster.worker;
   if (Trace* trace = worker.grid.device.options.trace)
     trace->add({fmt::format("wgmma n{}", op.instruction->n), op.issued, worker.step,
-                static_cast<u32>(group.cta->cluster.index), 500 + group.index, text(op.where)});
+                group.cta->number(), Trace::kWgmmaRow + group.index, text(op.where)});
 }
 
 }  // namespace fa3::sim

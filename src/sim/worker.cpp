@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <utility>
 
 #include "core/status.h"
 
@@ -13,12 +12,14 @@ namespace {
 
 thread_local Worker* tls_worker = nullptr;
 
+// Clusters that ended: stacks and clocks cost more than a small CTA's run, so an OS thread keeps some.
+constexpr size_t kSpares = 8;
+thread_local std::vector<std::unique_ptr<Cluster>> spares;
+
 // Polls of all threads, without progress of any, after which events fire that were to come late; and
 // after which nothing is expected any more.
 constexpr u64 kIdlePolls = 4096;
-// Polls after which any other thread gets a turn, whatever the policy.
-constexpr u64 kPollsInARow = 64;
-constexpr u64 kLivelockPolls = 4'000'000;
+constexpr u64 kLivelockPolls = 1'000'000;
 
 }  // namespace
 
@@ -43,10 +44,17 @@ Policy Policy::draw(Random& random, Completion wanted) {
   Policy policy;
   switch (random.below(6)) {
     case 0:
-    case 1: policy.pick = Pick::kRandom; break;
-    case 2: policy = {.pick = Pick::kSticky, .leave_in = 0}; break;
-    case 3: policy = {.pick = Pick::kSticky, .leave_in = 16}; break;
-    default: policy.pick = Pick::kPriority;
+    case 1:
+      policy.pick = Pick::kRandom;
+      break;
+    case 2:
+      policy = {.pick = Pick::kSticky, .leave_in = 0};
+      break;
+    case 3:
+      policy = {.pick = Pick::kSticky, .leave_in = 16};
+      break;
+    default:
+      policy.pick = Pick::kPriority;
   }
   constexpr u32 kYields[] = {0, 64, 8, 2, 2};
   policy.yield_in = kYields[random.below(5)];
@@ -84,7 +92,7 @@ void Worker::run(const std::function<bool(u64& index)>& next, u32 resident) {
       for (size_t i = resident_.size(); ended_ > 0 && i-- > 0;)
         if (resident_[i]->live() == 0) {
           end_cluster(*resident_[i]);
-          spare_.push_back(std::move(resident_[i]));
+          if (spares.size() < kSpares) spares.push_back(std::move(resident_[i]));
           resident_.erase(resident_.begin() + static_cast<std::ptrdiff_t>(i));
           ended_--;
         }
@@ -99,11 +107,11 @@ void Worker::run(const std::function<bool(u64& index)>& next, u32 resident) {
 
 void Worker::start_cluster(u64 index) {
   std::unique_ptr<Cluster> cluster;
-  if (spare_.empty()) {
+  if (spares.empty()) {
     cluster = std::make_unique<Cluster>();
   } else {
-    cluster = std::move(spare_.back());
-    spare_.pop_back();
+    cluster = std::move(spares.back());
+    spares.pop_back();
   }
   reset_cluster(*cluster, *this, index);
   u32 slot = 0;
@@ -117,7 +125,15 @@ void Worker::start_cluster(u64 index) {
       }
       warp.slot = slot;
       warp.priority = static_cast<u32>(random.next());
+      if (Trace* trace = grid.device.options.trace)
+        trace->name_row(cta->number(), warp.index, fmt::format("warp {}", warp.index));
       warps_[slot] = &warp;
+    }
+    if (Trace* trace = grid.device.options.trace) {
+      for (const Warpgroup& group : cta->warpgroups)
+        trace->name_row(cta->number(), Trace::kWgmmaRow + group.index,
+                        fmt::format("wgmma of warpgroup {}", group.index));
+      trace->name_row(cta->number(), Trace::kCopyRow, "copies");
     }
     for (u32 i = 0; i < cta->threads.size(); i++) {
       Thread& thread = cta->threads[i];
@@ -174,13 +190,17 @@ Thread& Worker::enter(const char* op, Where where, bool progress) {
   if (progress) {
     progress_++;
     idle_ = 0;
-  } else if (++idle_ % kPollsInARow == 0) {
-    if (idle_ % kIdlePolls == 0 && !events_.empty())
-      fire(random.below(static_cast<u32>(events_.size())));
-    else if (idle_ > kLivelockPolls)
-      deadlock(true);
-    fair_pick_ = true;
+  } else {
+    if (++idle_ % kIdlePolls == 0) {
+      if (!events_.empty())
+        fire(random.below(static_cast<u32>(events_.size())));
+      else if (idle_ > kLivelockPolls)
+        deadlock(true);
+    }
+    // Whoever polls lets any other thread run, whatever the policy: what it polls for may be theirs.
+    fair_ = true;
     yield(thread);
+    return thread;
   }
   if (policy.yield_in != 0 && random.one_in(policy.yield_in)) yield(thread);
   return thread;
@@ -210,7 +230,9 @@ void Worker::check_thread_end(Thread& thread) {
         refuse("a bulk store that may still read shared memory",
                "bulk_wait_read<0>() by the thread that issued it, before it ends");
   const auto open = [](const PendingCopy& copy) { return copy.landed == nullptr; };
-  const auto any_open = [&](const auto& group) { return std::any_of(group.begin(), group.end(), open); };
+  const auto any_open = [&](const auto& group) {
+    return std::any_of(group.begin(), group.end(), open);
+  };
   if (any_open(thread.copies_open) ||
       std::any_of(thread.copy_groups.begin(), thread.copy_groups.end(), any_open))
     refuse("a cp_async in flight that no mbarrier waits for", "cp_async_wait<0>() before it ends");
@@ -220,11 +242,25 @@ void Worker::yield(Thread& thread) { switch_away(thread, false); }
 
 void Worker::block(Thread& thread, Waiting waiting) {
   thread.waiting = waiting;
+  const u64 since = step;
   const u32 slot = thread.warp->slot;
   runnable_[slot] &= ~(1u << thread.lane);
   if (runnable_[slot] == 0) runnable_slots_[slot / 64] &= ~(1ull << (slot % 64));
   switch_away(thread, false);
+  if (grid.device.options.trace != nullptr) log_wait(thread, since);
   thread.waiting = {};
+}
+
+// One row per warp: its first lane stands for it.
+void Worker::log_wait(const Thread& thread, u64 since) {
+  if (thread.lane != 0 || thread.waiting.on == Waiting::On::kCollective) return;
+  const Cta& cta = *thread.cta;
+  std::string what = thread.op;
+  if (thread.waiting.on == Waiting::On::kMbarrier) what = "wait " + cta.name(thread.waiting.id);
+  if (thread.waiting.on == Waiting::On::kNamedBarrier)
+    what = fmt::format("wait named barrier {}", thread.waiting.id);
+  grid.device.options.trace->add(
+      {std::move(what), since, step, cta.number(), thread.warp->index, text(thread.where)});
 }
 
 void Worker::wake(Thread& thread) {
@@ -277,11 +313,12 @@ Thread* Worker::pick() {
     if (++step >= next_due_) fire_due();
     // One warp in the bit set, by the policy.
     const u32 words = static_cast<u32>(runnable_slots_.size());
-    const bool fair = std::exchange(fair_pick_, false);
-    if (!fair && policy.pick == Policy::Pick::kSticky && runnable_[last_slot_] != 0 &&
+    const Policy::Pick how = fair_ ? Policy::Pick::kRandom : policy.pick;
+    fair_ = false;
+    if (how == Policy::Pick::kSticky && runnable_[last_slot_] != 0 &&
         !random.one_in(policy.leave_in))
       return pick_in(last_slot_);
-    if (!fair && policy.pick == Policy::Pick::kPriority) {
+    if (how == Policy::Pick::kPriority) {
       if (step % 256 == 0) {
         const u32 slot = random.below(static_cast<u32>(warps_.size()));
         if (warps_[slot] != nullptr) warps_[slot]->priority = static_cast<u32>(random.next());
@@ -301,7 +338,7 @@ Thread* Worker::pick() {
         if (bits == 0) continue;
         for (u32 skip = random.below(static_cast<u32>(std::popcount(bits))); skip > 0; skip--)
           bits &= bits - 1;
-        return pick_in(w * 64 + static_cast<u32>(std::countr_zero(bits)), fair);
+        return pick_in(w * 64 + static_cast<u32>(std::countr_zero(bits)));
       }
     }
     if (!events_.empty()) {
@@ -312,10 +349,10 @@ Thread* Worker::pick() {
   }
 }
 
-Thread* Worker::pick_in(u32 slot, bool fair) {
+Thread* Worker::pick_in(u32 slot) {
   last_slot_ = slot;
   u32 lanes = runnable_[slot];
-  if (policy.pick == Policy::Pick::kRandom || fair)
+  if (policy.pick == Policy::Pick::kRandom)
     for (u32 skip = random.below(static_cast<u32>(std::popcount(lanes))); skip > 0; skip--)
       lanes &= lanes - 1;
   return &warps_[slot]->threads[std::countr_zero(lanes)];

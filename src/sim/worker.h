@@ -17,12 +17,16 @@ namespace fa3::sim {
 // How threads are picked and when asynchronous work takes effect; drawn from the seed, since no
 // single policy finds every fault that depends on the path.
 struct Policy {
-  enum class Pick : u8 { kRandom, kSticky, kPriority };  // kPriority: random priorities of warps (PCT)
+  enum class Pick : u8 {
+    kRandom,
+    kSticky,
+    kPriority
+  };  // kPriority: random priorities of warps (PCT)
   Pick pick = Pick::kRandom;
   u32 leave_in = 16;  // sticky: leaves the warp once in so many picks
   u32 yield_in = 0;   // a primitive yields once in so many; 0 = never
   Completion completion = Completion::kRandom;
-  u32 delay = 64;     // kRandom: mean steps until an event
+  u32 delay = 64;  // kRandom: mean steps until an event
 
   static Policy draw(Random& random, Completion wanted);
 };
@@ -32,8 +36,8 @@ struct Grid {
   const LaunchShape& shape;
   const void* args;
   Device& device;
-  u64 launch;     // number of the launch
-  u64 clusters;   // in the grid
+  u64 launch;    // number of the launch
+  u64 clusters;  // in the grid
 };
 
 struct Worker {
@@ -73,29 +77,29 @@ struct Worker {
   void start_cluster(u64 index);
   void end_cluster(Cluster& cluster);
   Thread* pick();
-  Thread* pick_in(u32 slot, bool fair = false);
+  Thread* pick_in(u32 slot);
   void fire(size_t index);
   bool fire_due();
   bool wake_pollers();
   void switch_away(Thread& from, bool finished);
   [[noreturn]] void deadlock(bool polling);
+  void log_wait(const Thread& thread, u64 since);
   void check_lost(Thread& thread);
   void check_thread_end(Thread& thread);
   static void thread_main(void* argument);
 
   std::vector<std::unique_ptr<Cluster>> resident_;
-  std::vector<std::unique_ptr<Cluster>> spare_;  // ended, to be used again
-  std::vector<Warp*> warps_;                     // by slot
-  std::vector<u32> runnable_;                    // lanes, by slot
-  std::vector<u64> runnable_slots_;              // bit set
+  std::vector<Warp*> warps_;         // by slot
+  std::vector<u32> runnable_;        // lanes, by slot
+  std::vector<u64> runnable_slots_;  // bit set
   u32 last_slot_ = 0;
-  bool fair_pick_ = false;  // the next pick is uniform
+  bool fair_ = false;  // the next pick ignores the policy
   std::vector<Event> events_;
   u64 next_due_ = ~0ull;
-  u64 idle_ = 0;       // primitives since one made progress
+  u64 idle_ = 0;  // primitives since one made progress
   u64 progress_ = 0;
   u64 stuck_progress_ = ~0ull;
-  u32 ended_ = 0;      // clusters that ended and wait for end_cluster
+  u32 ended_ = 0;  // clusters that ended and wait for end_cluster
 };
 
 // The thread that runs on this OS thread now. A primitive outside of a kernel is an Error.

@@ -25,7 +25,10 @@ TEST(Context, OptionsRefused_ByNameAndValue) {
   refuse(FA3_INVALID_ARGUMENT, {"num_threads=-1"}, [](auto& o) { o.num_threads = -1; });
   refuse(FA3_INVALID_ARGUMENT, {"num_threads=1025", "1024"}, [](auto& o) { o.num_threads = 1025; });
   refuse(FA3_INVALID_ARGUMENT, {"log_level=5"}, [](auto& o) { o.log_level = 5; });
-  refuse(FA3_INVALID_ARGUMENT, {"kernel_source=1"}, [](auto& o) { o.kernel_source = 1; });
+  refuse(FA3_INVALID_ARGUMENT, {"kernel_source=2"}, [](auto& o) { o.kernel_source = 2; });
+  refuse(FA3_INVALID_ARGUMENT, {"cache_dir='cache'", "absolute"},
+         [](auto& o) { o.cache_dir = "cache"; });
+  refuse(FA3_INVALID_ARGUMENT, {"kernel_pack=''", "absolute"}, [](auto& o) { o.kernel_pack = ""; });
   refuse(FA3_INVALID_ARGUMENT, {"struct_size=0"}, [](auto& o) { o.struct_size = 0; });
   refuse(FA3_INVALID_ARGUMENT, {"struct_size=87", "88"}, [](auto& o) { o.struct_size = 87; });
   EXPECT_EQ(fa3_context_create(nullptr, nullptr), FA3_INVALID_ARGUMENT);

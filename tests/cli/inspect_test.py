@@ -6,7 +6,7 @@ import unittest
 
 from kit import BAD_INPUT, UNSUPPORTED, USAGE, CliTest
 
-COMMANDS = ["run", "check", "bench", "info", "explain"]
+COMMANDS = ["run", "check", "bench", "info", "jit", "explain"]
 
 
 class Info(CliTest):
@@ -103,8 +103,8 @@ class CommandLine(CliTest):
         self.assertEqual(self.fa3("--version"), f"fa3 {self.fa3_json('info')['version']}\n")
 
     def test_wrong_command_lines(self):
-        self.assert_fails(USAGE, says="run, check, bench, info, explain")
-        self.assert_fails(USAGE, "walk", says=["walk", "run, check, bench, info, explain"])
+        self.assert_fails(USAGE, says="run, check, bench, info, jit, explain")
+        self.assert_fails(USAGE, "walk", says=["walk", "run, check, bench, info, jit, explain"])
         self.assert_fails(USAGE, "run", says="fa3 run --help")
         self.assert_fails(USAGE, "run", "in.safetensors", says="--output")
         self.assert_fails(USAGE, "info", "--nonsense", says="--nonsense")

@@ -7,7 +7,6 @@
 #include <iterator>
 
 #include "backend/cuda/device_headers.h"
-#include "device/ptx/mma_types.h"
 
 namespace fa3::kit {
 namespace {
@@ -261,11 +260,29 @@ const Probe kProbes[] = {
      {"barrier.cluster.arrive.release.aligned;", "barrier.cluster.wait.acquire.aligned;"}},
     {"pdl_wait", "pdl_wait();", {"griddepcontrol.wait;"}},
     {"pdl_launch", "pdl_launch();", {"griddepcontrol.launch_dependents;"}},
+    {"clock", "keep(clock());", {"%clock64"}},
     {"nanosleep", "nanosleep(20);", {"nanosleep.u32"}},
     {"trap", "trap(\"probe\");", {"trap;"}},
     {"reg_increase", "reg_increase<240>();", {"setmaxnreg.inc.sync.aligned.u32 240;"}},
     {"reg_decrease", "reg_decrease<24>();", {"setmaxnreg.dec.sync.aligned.u32 24;"}},
     {"tma_prefetch_map", "tma_prefetch_map(args.map);", {"prefetch.tensormap"}},
+    {"tma_load_1d",
+     "tma_load_1d(w, args.map, 8, n);",
+     {"cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_"
+      "hint"}},
+    {"tma_load_multicast_1d",
+     "tma_load_multicast_1d(w, args.map, 8, n, 3, L2Hint::kEvictLast);",
+     {"cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::"
+      "cluster"}},
+    {"tma_store_1d",
+     "tma_store_1d(args.map, w, n);",
+     {"cp.async.bulk.tensor.1d.global.shared::cta.tile.bulk_group"}},
+    {"tma_reduce_add_1d",
+     "tma_reduce_add_1d(args.map, w, n);",
+     {"cp.reduce.async.bulk.tensor.1d.global.shared::cta.add.tile.bulk_group"}},
+    {"tma_prefetch_1d",
+     "tma_prefetch_1d(args.map, n);",
+     {"cp.async.bulk.prefetch.tensor.1d.L2.global.tile"}},
     {"tma_load_2d",
      "tma_load_2d(w, args.map, 8, n, n);",
      {"cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_"
@@ -435,68 +452,12 @@ const Probe kProbes[] = {
      "Acc<8> acc;\nacc.zero();\nfence_regs(acc);\nkeep(acc[0]);",
      {"begin inline asm"}}};
 
-const struct {
-  MmaType type;
-  const char *name, *text, *depth, *result;
-} kTypes[] = {
-    {MmaType::kF16, "kF16", "f16", "k16", "f32"},
-    {MmaType::kBf16, "kBf16", "bf16", "k16", "f32"},
-    {MmaType::kTf32, "kTf32", "tf32", "k8", "f32"},
-    {MmaType::kE4m3, "kE4m3", "e4m3", "k32", "f32"},
-    {MmaType::kE5m2, "kE5m2", "e5m2", "k32", "f32"},
-    {MmaType::kS8, "kS8", "s8", "k32", "s32"},
-    {MmaType::kU8, "kU8", "u8", "k32", "s32"},
-};
-
-// The statements of one wgmma; what stands behind "p" in PTX is `tail`.
-void add_wgmma(std::vector<Probe>& probes, size_t a, size_t b, int n, bool registers, int trans_a,
-               int trans_b) {
-  const auto &ta = kTypes[a], &tb = kTypes[b];
-  const std::string begin = fmt::format(
-      "AccFor<MmaType::{0}, {1}> acc;\nacc.zero();\nAFrag a;\n"
-      "for (int i = 0; i < 4; ++i) a[i] = w + i;\nwgmma_fence();\n",
-      ta.name, n);
-  const std::string end =
-      "wgmma_commit();\nwgmma_wait<0>();\nfence_regs(acc);\n"
-      "keep(acc[0]);";
-  const bool is_16_bit = size_of(ta.type) == 2;
-  const std::string call =
-      registers ? fmt::format("wgmma_rs<MmaType::{}, {}, {}, MmaType::{}>(acc, a, d, w > 1);\n",
-                              ta.name, n, trans_b != 0, tb.name)
-                : fmt::format("wgmma_ss<MmaType::{}, {}, {}, {}, MmaType::{}>(acc, d, d, w > 1);\n",
-                              ta.name, n, trans_a != 0, trans_b != 0, tb.name);
-  std::string tail = is_int8(ta.type) ? "" : ", 1, 1";
-  if (is_16_bit && !registers) tail += fmt::format(", {}", trans_a);
-  if (is_16_bit) tail += fmt::format(", {}", trans_b);
-  const std::string mnemonic = fmt::format("wgmma.mma_async.sync.aligned.m64n{}{}.{}.{}.{} ", n,
-                                           ta.depth, ta.result, ta.text, tb.text);
-  const char* function = registers ? "wgmma_rs" : "wgmma_ss";
-  probes.push_back({function, begin + call + end, {mnemonic, ", p" + tail + ";}"}});
-}
-
 }  // namespace
 
 std::vector<Probe> ptx_probes() {
   std::vector<Probe> probes(std::begin(kProbes), std::end(kProbes));
-  for (int n = 8; n <= 256; n += 8) {  // every operand list
-    for (const size_t type : {size_t{1}, size_t{5}}) {
-      if (!wgmma_has_columns(kTypes[type].type, n)) continue;
-      for (const bool registers : {false, true}) add_wgmma(probes, type, type, n, registers, 0, 0);
-    }
-  }
-  for (size_t a = 0; a < std::size(kTypes); ++a) {  // every type
-    for (size_t b = 0; b < std::size(kTypes); ++b) {
-      if (!wgmma_has_types(kTypes[a].type, kTypes[b].type)) continue;
-      for (const bool registers : {false, true}) {
-        const int orders = size_of(kTypes[a].type) == 2 ? 2 : 1;
-        for (int trans_a = 0; trans_a < (registers ? 1 : orders); ++trans_a) {
-          for (int trans_b = 0; trans_b < orders; ++trans_b) {
-            add_wgmma(probes, a, b, 16, registers, trans_a, trans_b);
-          }
-        }
-      }
-    }
-  }
+  const std::vector<Probe> wgmma = wgmma_probes();
+  probes.insert(probes.end(), wgmma.begin(), wgmma.end());
   return probes;
 }
 

@@ -15,6 +15,7 @@ struct Probe {
 
 // Every function at least once; wgmma with every operand list and type.
 std::vector<Probe> ptx_probes();
+std::vector<Probe> wgmma_probes();  // those of them
 
 // CUDA source with a kernel `probe_<index>` for each.
 std::string probe_source(const std::vector<Probe>& probes);

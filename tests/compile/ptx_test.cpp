@@ -52,7 +52,7 @@ TEST(PtxHeaders, EveryFunctionNamesItsSection) {
 
 TEST(PtxHeaders, ProbesContainTheirInstructions) {
   const std::vector<kit::Probe> probes = kit::ptx_probes();
-  const std::string ptx = kit::to_ptx(kit::probe_source(probes));
+  const std::string ptx = kit::translate(kit::probe_source(probes)).ptx;
   for (size_t i = 0; i < probes.size(); ++i) {
     const size_t begin = ptx.find(".entry probe_" + std::to_string(i) + "(");
     ASSERT_NE(begin, std::string::npos) << probes[i].call;

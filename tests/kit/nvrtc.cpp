@@ -7,6 +7,7 @@
 
 #include "backend/cuda/device_headers.h"
 #include "core/env.h"
+#include "core/shared_library.h"
 
 namespace fa3::kit {
 namespace {
@@ -39,9 +40,9 @@ cuda::Compiled compile(const Program& program) {
   return get(nvrtc().compile(program, cuda::device_headers()));
 }
 
-std::string to_ptx(const std::string& source) {
+Translation translate(const std::string& source, const std::vector<std::string>& expressions) {
   const cuda::Nvrtc& rtc = nvrtc();
-  const auto library = get(cuda::SharedLibrary::open(rtc.path()));
+  const auto library = get(SharedLibrary::open(rtc.path()));
   using Size = cuda::nvrtcResult (*)(cuda::nvrtcProgram, size_t*);
   using Text = cuda::nvrtcResult (*)(cuda::nvrtcProgram, char*);
   const auto ptx_size = reinterpret_cast<Size>(get(library.find("nvrtcGetPTXSize")));
@@ -53,25 +54,33 @@ std::string to_ptx(const std::string& source) {
     names.push_back(header.path);
   }
   cuda::nvrtcProgram program = nullptr;
-  const auto check = [&](cuda::nvrtcResult result) {
-    if (result == cuda::NVRTC_SUCCESS) return;
+  const auto fetch = [&](auto size, auto text) {
     size_t bytes = 0;
-    rtc.nvrtcGetProgramLogSize(program, &bytes);
-    std::string log(bytes, '\0');
-    rtc.nvrtcGetProgramLog(program, log.data());
-    rtc.nvrtcDestroyProgram(&program);
-    throw std::runtime_error(std::string(rtc.nvrtcGetErrorString(result)) + ": " + log);
+    std::string out;
+    if (size(program, &bytes) == cuda::NVRTC_SUCCESS) out.resize(bytes);
+    if (text(program, out.data()) != cuda::NVRTC_SUCCESS) out.clear();
+    return out;
   };
-  check(rtc.nvrtcCreateProgram(&program, source.c_str(), "test.cu", static_cast<int>(texts.size()),
-                               texts.data(), names.data()));
+  const auto create = [&] {
+    return rtc.nvrtcCreateProgram(&program, source.c_str(), "test.cu",
+                                  static_cast<int>(texts.size()), texts.data(), names.data());
+  };
   const auto options = cuda::compiler_options();
-  check(rtc.nvrtcCompileProgram(program, static_cast<int>(options.size()), options.data()));
-  size_t bytes = 0;
-  check(ptx_size(program, &bytes));
-  std::string ptx(bytes, '\0');
-  check(ptx_text(program, ptx.data()));
+  cuda::nvrtcResult result = create();
+  for (const std::string& expression : expressions) {
+    if (result != cuda::NVRTC_SUCCESS) break;
+    result = rtc.nvrtcAddNameExpression(program, expression.c_str());
+  }
+  if (result == cuda::NVRTC_SUCCESS) {
+    result = rtc.nvrtcCompileProgram(program, static_cast<int>(options.size()), options.data());
+  }
+  const Translation out{fetch(ptx_size, ptx_text), fetch(rtc.nvrtcGetCUBINSize, rtc.nvrtcGetCUBIN),
+                        fetch(rtc.nvrtcGetProgramLogSize, rtc.nvrtcGetProgramLog)};
   rtc.nvrtcDestroyProgram(&program);
-  return ptx;
+  if (result != cuda::NVRTC_SUCCESS) {
+    throw std::runtime_error(std::string(rtc.nvrtcGetErrorString(result)) + ": " + out.log);
+  }
+  return out;
 }
 
 }  // namespace fa3::kit

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "backend/cuda/nvrtc.h"
 
@@ -14,7 +15,13 @@ const cuda::Nvrtc& nvrtc();
 // The kernel's cubin and the compiler's report; throws with the log when it does not compile.
 cuda::Compiled compile(const Program& program);
 
-// PTX of a source that may include device headers; throws with the log when it does not compile.
-std::string to_ptx(const std::string& source);
+// What becomes of a source that may include device headers, with these templates instantiated;
+// throws with the log when it does not compile.
+struct Translation {
+  std::string ptx;
+  std::string cubin;
+  std::string log;
+};
+Translation translate(const std::string& source, const std::vector<std::string>& expressions = {});
 
 }  // namespace fa3::kit

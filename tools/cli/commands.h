@@ -15,6 +15,7 @@ Action add_run(Parser& parser);
 Action add_check(Parser& parser);
 Action add_bench(Parser& parser);
 Action add_info(Parser& parser);
+Action add_jit(Parser& parser);
 Action add_explain(Parser& parser);
 
 }  // namespace fa3::cli

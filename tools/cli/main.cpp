@@ -50,6 +50,12 @@ constexpr Command kCommands[] = {
      "forward, 2.5 times that backward.",
      &add_bench},
     {"info", "Show version, build, device, backends and environment variables", &add_info},
+    {"jit",
+     "Compile GPU kernels ahead of time\n"
+     "Kernels are compiled when they are first needed and kept in a cache. This fills, shows or\n"
+     "empties the cache, or writes kernels into a file. It needs NVRTC, but no GPU. A list of\n"
+     "kernels is an array of {\"header\", \"expression\"}, like \"programs\" of --list --json.",
+     &add_jit},
     {"explain", "Show how a problem would be computed, without computing it", &add_explain},
 };
 

@@ -114,6 +114,10 @@ std::optional<Cubin> DiskCache::load(const Key& key) const {
   return cubin;
 }
 
+bool DiskCache::has(const Key& key) const {
+  return faccessat(descriptor_.get(), file_name(key).c_str(), R_OK, 0) == 0;
+}
+
 Status DiskCache::store(const Key& key, const Cubin& cubin) const {
   const Status status =
       write_atomically(descriptor_, file_name(key), encode_entry(key, cubin), kFileMode);

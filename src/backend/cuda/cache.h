@@ -29,6 +29,9 @@ class DiskCache {
   // nullopt when there is no entry or not a sound one. Marks the entry as used.
   std::optional<Cubin> load(const Key& key) const;
 
+  // Is there a file for it? Sound or not.
+  bool has(const Key& key) const;
+
   // Adds or replaces an entry, then drops those longest unused until the rest is within the limit.
   // IO_ERROR naming what failed; the folder is then as it was.
   Status store(const Key& key, const Cubin& cubin) const;

@@ -15,4 +15,7 @@ struct DeviceHeader {
 
 std::span<const DeviceHeader> device_headers();
 
+// SHA-256 of all of them, in hex, computed when the library was built.
+const char* device_headers_hash();
+
 }  // namespace fa3::cuda

@@ -129,8 +129,7 @@ std::string Driver::error_text(CUresult result) const {
 
 void Driver::check(CUresult result, const char* call, const char* purpose) const {
   if (result == CUDA_SUCCESS) return;
-  throw Error(FA3_CUDA_ERROR,
-              fmt::format("cuda: {}, called {}: {}", call, purpose, error_text(result)));
+  throw Error(FA3_CUDA_ERROR, fmt::format("cuda: {} ({}): {}", call, purpose, error_text(result)));
 }
 
 }  // namespace fa3::cuda

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "backend/cuda/driver_api.h"
-#include "backend/cuda/shared_library.h"
+#include "core/shared_library.h"
 #include "core/status.h"
 
 namespace fa3::cuda {

@@ -9,18 +9,6 @@
 namespace fa3::cuda {
 namespace {
 
-std::string_view bytes_of(const Key& key) {
-  return {reinterpret_cast<const char*>(key.data()), key.size()};
-}
-
-Key hash_of(std::span<const DeviceHeader> headers) {
-  Sha256 hash;
-  for (const DeviceHeader& header : headers) {
-    hash.update_field(header.path).update_field(header.text);
-  }
-  return hash.finish();
-}
-
 Kernel kernel(Cubin cubin, KernelSource source) {
   return {std::make_shared<const Cubin>(std::move(cubin)), source};
 }
@@ -76,15 +64,16 @@ Result<Kernel> KernelMemory::get(const Key& key, const std::function<Result<Kern
   }
 }
 
-Jit::Jit(JitOptions options, std::span<const DeviceHeader> headers, KernelMemory& memory)
+Jit::Jit(JitOptions options, std::span<const DeviceHeader> headers, std::string headers_hash,
+         KernelMemory& memory)
     : options_(std::move(options)),
       headers_(headers),
-      memory_(memory),
-      headers_hash_(hash_of(headers)) {}
+      headers_hash_(std::move(headers_hash)),
+      memory_(memory) {}
 
 Key Jit::key(const Program& program, int nvrtc_version) const {
   Sha256 hash;
-  hash.update_field(bytes_of(headers_hash_));
+  hash.update_field(headers_hash_);
   hash.update_field(program.header).update_field(program.expression);
   for (const char* option : compiler_options()) hash.update_field(option);
   return hash.update_field(std::to_string(nvrtc_version)).finish();
@@ -105,9 +94,7 @@ const Result<DiskCache>& Jit::disk() {
                     "kernel cache: neither XDG_CACHE_HOME nor HOME names a folder for it; name one "
                     "in FA3_CACHE_DIR or the option cache_dir"};
     }
-    Result<DiskCache> disk = DiskCache::open(options_.cache_dir);
-    if (!disk.ok()) options_.logger.log(FA3_LOG_WARNING, "{}", disk.status().message);
-    return disk;
+    return DiskCache::open(options_.cache_dir);
   });
 }
 
@@ -127,7 +114,6 @@ const Result<Pack>& Jit::pack() {
                                 options_.kernel_pack, version_text(pack.value().nvrtc_version()),
                                 version_text(options_.driver_version))};
     }
-    if (!pack.ok()) options_.logger.log(FA3_LOG_WARNING, "{}", pack.status().message);
     return pack;
   });
 }
@@ -137,7 +123,20 @@ Result<Kernel> Jit::get(const Program& program) {
   return memory_.get(key(program, 0), [&] { return find(program); });
 }
 
+// A kernel can be had without a cache or a pack; that it costs time should not go unsaid.
+void Jit::warn_of_places() {
+  std::call_once(warned_, [&] {
+    if (!options_.packed_only && !disk().ok()) {
+      options_.logger.log(FA3_LOG_WARNING, "{}", disk().status().message);
+    }
+    if (!options_.packed_only && !options_.kernel_pack.empty() && !pack().ok()) {
+      options_.logger.log(FA3_LOG_WARNING, "{}", pack().status().message);
+    }
+  });
+}
+
 Result<Kernel> Jit::find(const Program& program) {
+  warn_of_places();
   if (!options_.packed_only) {
     if (std::optional<Cubin> cubin = from_disk(program)) {
       return kernel(*std::move(cubin), KernelSource::kDisk);
@@ -152,6 +151,14 @@ Result<Kernel> Jit::find(const Program& program) {
                 fmt::format("jit: {} of {} is not in {}, and the context takes packed kernels "
                             "only; add it with `fa3 jit --pack`, or allow compiling",
                             program.expression, program.header, pack().value().path())};
+}
+
+Result<Kernel> Jit::get_compiled(const Program& program) {
+  warn_of_places();
+  if (std::optional<Cubin> cubin = from_disk(program)) {
+    return kernel(*std::move(cubin), KernelSource::kDisk);
+  }
+  return compile(program);
 }
 
 std::optional<Cubin> Jit::from_disk(const Program& program) {

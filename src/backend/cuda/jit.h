@@ -54,11 +54,18 @@ struct JitOptions {
 // Safe to use from many threads at once. Opens what it needs when it is first needed.
 class Jit {
  public:
-  Jit(JitOptions options, std::span<const DeviceHeader> headers,
+  // Compiles the embedded device code.
+  explicit Jit(JitOptions options)
+      : Jit(std::move(options), device_headers(), device_headers_hash()) {}
+  // Compiles other code; `headers_hash` tells these headers from any others.
+  Jit(JitOptions options, std::span<const DeviceHeader> headers, std::string headers_hash,
       KernelMemory& memory = KernelMemory::of_process());
 
   // JIT_FAILED with the compiler's log, or why nothing compiles here.
   Result<Kernel> get(const Program& program);
+
+  // Of the compiler here: from the disk cache, else compiled. For packs, which name one compiler.
+  Result<Kernel> get_compiled(const Program& program);
 
   // What there is, or why not.
   const Result<Nvrtc>& nvrtc();
@@ -85,6 +92,7 @@ class Jit {
     std::optional<Result<T>> value_;
   };
 
+  void warn_of_places();
   Result<Kernel> find(const Program& program);
   std::optional<Cubin> from_disk(const Program& program);
   std::optional<Cubin> from_pack(const Program& program);
@@ -92,11 +100,12 @@ class Jit {
 
   JitOptions options_;
   std::span<const DeviceHeader> headers_;
+  std::string headers_hash_;
   KernelMemory& memory_;
-  Key headers_hash_;
   Once<Nvrtc> nvrtc_;
   Once<DiskCache> disk_;
   Once<Pack> pack_;
+  std::once_flag warned_;
 };
 
 }  // namespace fa3::cuda

@@ -9,8 +9,8 @@
 
 #include "backend/cuda/device_headers.h"
 #include "backend/cuda/driver_api.h"
-#include "backend/cuda/shared_library.h"
 #include "backend/machine.h"
+#include "core/shared_library.h"
 #include "core/status.h"
 
 namespace fa3::cuda {
@@ -19,6 +19,8 @@ namespace fa3::cuda {
 struct Cubin {
   std::string symbol;
   std::string image;
+
+  bool operator==(const Cubin&) const = default;
 };
 
 // Cubin with what the compiler said: registers, spills, advisories.

@@ -25,6 +25,7 @@ class Pack {
   const std::string& path() const { return path_; }
   int nvrtc_version() const { return nvrtc_version_; }
   size_t size() const { return index_.size(); }
+  bool has(const Key& key) const { return index_.count(key) != 0; }
 
   // nullopt when there is no entry or not a sound one. Safe to call from many threads.
   std::optional<Cubin> load(const Key& key) const;

@@ -70,7 +70,7 @@ FA3_DEV float max(float a, float b) {
   asm("max.f32 %0, %1, %2;" : "=f"(out) : "f"(a), "f"(b));
   return out;
 #else
-  return __builtin_fmaxf(a, b);
+  return twin::max(a, b);
 #endif
 }
 
@@ -81,7 +81,7 @@ FA3_DEV float min(float a, float b) {
   asm("min.f32 %0, %1, %2;" : "=f"(out) : "f"(a), "f"(b));
   return out;
 #else
-  return __builtin_fminf(a, b);
+  return twin::min(a, b);
 #endif
 }
 
@@ -92,7 +92,7 @@ FA3_DEV float max_nan(float a, float b) {
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(out) : "f"(a), "f"(b));
   return out;
 #else
-  return a != a ? a : b != b ? b : __builtin_fmaxf(a, b);
+  return twin::max_nan(a, b);
 #endif
 }
 

@@ -27,6 +27,22 @@ FA3_DEV void tma_prefetch_map(const TensorMap& map, Where where = Where::here())
 #endif
 }
 
+// cp.async.bulk.tensor.1d.shared::cluster.global.tile (9.7.9.27.1.2).
+FA3_DEV void tma_load_1d(u32 to, const TensorMap& map, u32 bar, i32 c0,
+                         [[maybe_unused]] L2Hint hint = L2Hint::kNormal,
+                         Where where = Where::here()) {
+#if FA3_GPU
+  asm volatile(
+      "cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".L2::cache_hint [%0], [%1, {%3}], [%2], %4;" ::"r"(to),
+      "l"(&map), "r"(bar), "r"(c0), "l"(static_cast<u64>(hint))
+      : "memory");
+#else
+  const i32 c[] = {c0};
+  twin::tma_load(to, map, bar, c, 1, 0, where);
+#endif
+}
+
 // cp.async.bulk.tensor.2d.shared::cluster.global.tile (9.7.9.27.1.2).
 FA3_DEV void tma_load_2d(u32 to, const TensorMap& map, u32 bar, i32 c0, i32 c1,
                          [[maybe_unused]] L2Hint hint = L2Hint::kNormal,
@@ -91,8 +107,24 @@ FA3_DEV void tma_load_5d(u32 to, const TensorMap& map, u32 bar, i32 c0, i32 c1, 
 #endif
 }
 
-// cp.async.bulk.tensor.2d…multicast::cluster (9.7.9.27.1.2): to the same place in each CTA of
+// cp.async.bulk.tensor.1d…multicast::cluster (9.7.9.27.1.2): to the same place in each CTA of
 // the mask, each told by its own mbarrier.
+FA3_DEV void tma_load_multicast_1d(u32 to, const TensorMap& map, u32 bar, i32 c0, u16 mask,
+                                   [[maybe_unused]] L2Hint hint = L2Hint::kNormal,
+                                   Where where = Where::here()) {
+#if FA3_GPU
+  asm volatile(
+      "cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".multicast::cluster.L2::cache_hint [%0], [%1, {%3}], [%2], %4, %5;" ::"r"(to),
+      "l"(&map), "r"(bar), "r"(c0), "h"(mask), "l"(static_cast<u64>(hint))
+      : "memory");
+#else
+  const i32 c[] = {c0};
+  twin::tma_load(to, map, bar, c, 1, mask, where);
+#endif
+}
+
+// cp.async.bulk.tensor.2d…multicast::cluster (9.7.9.27.1.2).
 FA3_DEV void tma_load_multicast_2d(u32 to, const TensorMap& map, u32 bar, i32 c0, i32 c1, u16 mask,
                                    [[maybe_unused]] L2Hint hint = L2Hint::kNormal,
                                    Where where = Where::here()) {

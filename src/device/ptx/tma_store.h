@@ -11,6 +11,20 @@
 
 namespace fa3::ptx {
 
+// cp.async.bulk.tensor.1d.global.shared::cta.tile.bulk_group (9.7.9.27.1.2).
+FA3_DEV void tma_store_1d(const TensorMap& map, u32 from, i32 c0, Where where = Where::here()) {
+#if FA3_GPU
+  asm volatile(
+      "cp.async.bulk.tensor.1d.global.shared::cta.tile.bulk_group"
+      " [%0, {%2}], [%1];" ::"l"(&map),
+      "r"(from), "r"(c0)
+      : "memory");
+#else
+  const i32 c[] = {c0};
+  twin::tma_store(map, from, c, 1, false, where);
+#endif
+}
+
 // cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group (9.7.9.27.1.2).
 FA3_DEV void tma_store_2d(const TensorMap& map, u32 from, i32 c0, i32 c1,
                           Where where = Where::here()) {
@@ -68,6 +82,22 @@ FA3_DEV void tma_store_5d(const TensorMap& map, u32 from, i32 c0, i32 c1, i32 c2
 #else
   const i32 c[] = {c0, c1, c2, c3, c4};
   twin::tma_store(map, from, c, 5, false, where);
+#endif
+}
+
+// cp.reduce.async.bulk.tensor.1d.global.shared::cta.add.tile.bulk_group (9.7.9.27.1.3): each
+// element an atomic addition.
+FA3_DEV void tma_reduce_add_1d(const TensorMap& map, u32 from, i32 c0,
+                               Where where = Where::here()) {
+#if FA3_GPU
+  asm volatile(
+      "cp.reduce.async.bulk.tensor.1d.global.shared::cta.add.tile.bulk_group"
+      " [%0, {%2}], [%1];" ::"l"(&map),
+      "r"(from), "r"(c0)
+      : "memory");
+#else
+  const i32 c[] = {c0};
+  twin::tma_store(map, from, c, 1, true, where);
 #endif
 }
 
@@ -129,6 +159,17 @@ FA3_DEV void tma_reduce_add_5d(const TensorMap& map, u32 from, i32 c0, i32 c1, i
 #else
   const i32 c[] = {c0, c1, c2, c3, c4};
   twin::tma_store(map, from, c, 5, true, where);
+#endif
+}
+
+// cp.async.bulk.prefetch.tensor.1d.L2.global.tile (9.7.9.27.1.4).
+FA3_DEV void tma_prefetch_1d(const TensorMap& map, i32 c0, Where where = Where::here()) {
+#if FA3_GPU
+  asm volatile("cp.async.bulk.prefetch.tensor.1d.L2.global.tile [%0, {%1}];" ::"l"(&map), "r"(c0)
+               : "memory");
+#else
+  const i32 c[] = {c0};
+  twin::tma_prefetch(map, c, 1, where);
 #endif
 }
 

@@ -81,6 +81,7 @@ void pdl_wait(Where where);
 void pdl_launch(Where where);
 [[noreturn]] void trap(const char* message, Where where);
 void nanosleep(u32 ns, Where where);
+u64 clock(Where where);  // the thread's own time, which says nothing about speed
 
 // ---- Warp collectives ---------------------------------------------------------------------------
 enum class Shuffle : u8 { kIndex, kXor, kUp, kDown };
@@ -187,6 +188,9 @@ float ex2(float x);   // ex2.approx.ftz.f32
 float lg2(float x);   // lg2.approx.ftz.f32
 float rcp(float x);   // rcp.approx.ftz.f32
 float tanh(float x);  // tanh.approx.f32
+float max(float a, float b);      // +0 is above −0; of a number and a NaN the number
+float min(float a, float b);
+float max_nan(float a, float b);  // the canonical NaN when either is one
 u32 prmt(u32 a, u32 b, u32 selector);
 
 }  // namespace fa3::twin

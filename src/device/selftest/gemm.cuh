@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // gemm.cuh — C = A·B in BF16 out of 16-bit or FP8 tiles: the smallest kernel with everything that
-// attention's kernels are made of. It proves a GPU, the simulator and a compiler fit for them. 1
-// CONTRACT    A[m][k]; B[n][k], or B[k][n] when the config says so; C[m][n] in BF16. Whole tiles in
-//               m and n, at least one in k. Maps: A and B with boxes of 128 bytes × rows of a tile, C
-//               with 64 columns × 64 rows, all with swizzle 128. Grid: tiles of m × tiles of n.
-// 2 ROLES       wg 0: producer, one thread issues TMA · wg 1, 2: consumers, 64 rows of C each
-// 3 BARRIERS    name        count   tx bytes       arrives                   waits
-//               full[s]     1       A + B tile     producer, TMA             consumers
-//               empty[s]    2       –              thread 0 of each consumer producer
-//               1 + wg      128     (named)        threads of consumer wg    the same: C in shared memory
+// attention's kernels are made of. Shows whether GPU, simulator and compiler are up to them.
+//
+// 1 CONTRACT  A[m][k]; B[n][k], or B[k][n] when the config says so; C[m][n] in BF16. Whole tiles in
+//             m and n, at least one in k. Maps: A and B with boxes of 128 bytes × rows of a tile, C
+//             with 64 columns × 64 rows, all with swizzle 128. Grid: tiles of m × tiles of n.
+// 2 ROLES     wg 0: producer, one thread issues TMA · wg 1, 2: consumers, 64 rows of C each
+// 3 BARRIERS  name      count  tx bytes    arrives                    waits
+//             full[s]   1      A + B tile  producer, TMA              consumers
+//             empty[s]  2      –           thread 0 of each consumer  producer
+//             1 + wg    128    (named)     threads of consumer wg     the same: C in shared memory
 #pragma once
 
 #include "device/hopper/barrier.h"
@@ -86,8 +87,7 @@ FA3_DEV void gemm_produce(GemmSmem<kCfg>& smem, const GemmArgs& args) {
 
 // 6 STEP: one tile of k; the product of the tile before it is complete when this returns.
 template <GemmConfig kCfg, class B>
-FA3_DEV void gemm_step(ptx::Acc<kCfg.tile_n>& acc, const u8* a_tile, const B& b, u32 wg,
-                       bool accumulate) {
+FA3_DEV void gemm_step(ptx::Acc<kCfg.tile_n>& acc, const u8* a_tile, const B& b, u32 wg) {
   using A = KMajorTile<Swizzle::k128, kCfg.a_bytes()>;
   constexpr int kSteps = GemmConfig::kTileKBytes / 32;
   if constexpr (kCfg.a_in_registers) {
@@ -102,10 +102,10 @@ FA3_DEV void gemm_step(ptx::Acc<kCfg.tile_n>& acc, const u8* a_tile, const B& b,
     }
     // TMA overwrites what was read here; the product starts, so also ends, after all warps' fences.
     ptx::fence_proxy_async_shared();
-    gemm_rs<kCfg.type>(acc, a, b, accumulate);
+    gemm_rs<kCfg.type>(acc, a, b, kAccumulate);
     gemm_wait<0>(acc);
   } else {
-    gemm_ss<kCfg.type, kSteps>(acc, tile_at<A>(a_tile).from_row(64 * wg), b, accumulate);
+    gemm_ss<kCfg.type, kSteps>(acc, tile_at<A>(a_tile).from_row(64 * wg), b, kAccumulate);
     ptx::wgmma_wait<1>();
   }
 }
@@ -150,6 +150,7 @@ FA3_DEV void gemm_consume(GemmSmem<kCfg>& smem, const GemmArgs& args, u32 wg) {
   using MnMajor = MnMajorTile<Swizzle::k128, kCfg.tile_k() * 128>;
   const bool leader = ptx::thread_index() % 128 == 0;
   ptx::Acc<kCfg.tile_n> acc;
+  acc.zero();
   GemmRing<kCfg> ring, last;
   FA3_NO_UNROLL
   for (u32 tile = 0; tile < args.tiles_k; ++tile, ring.advance()) {
@@ -157,9 +158,9 @@ FA3_DEV void gemm_consume(GemmSmem<kCfg>& smem, const GemmArgs& args, u32 wg) {
     const u8* a = smem.a[ring.stage];
     const u8* b = smem.b[ring.stage];
     if constexpr (kCfg.b_rows_along_n) {
-      gemm_step<kCfg>(acc, a, tile_at<MnMajor>(b), wg, tile > 0);
+      gemm_step<kCfg>(acc, a, tile_at<MnMajor>(b), wg);
     } else {
-      gemm_step<kCfg>(acc, a, tile_at<KMajor>(b), wg, tile > 0);
+      gemm_step<kCfg>(acc, a, tile_at<KMajor>(b), wg);
     }
     smem.empty[last.stage].arrive_if(leader && tile > 0);
     last = ring;

@@ -7,7 +7,7 @@
 
 #include "core/status.h"
 
-namespace fa3::cuda {
+namespace fa3 {
 
 class SharedLibrary {
  public:
@@ -32,4 +32,4 @@ class SharedLibrary {
 // the loader does not say.
 std::string own_folder();
 
-}  // namespace fa3::cuda
+}  // namespace fa3

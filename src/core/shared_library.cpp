@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // shared_library.cpp — dlopen, dlsym and where a file was loaded from.
-#include "backend/cuda/shared_library.h"
+#include "core/shared_library.h"
 
 #include <dlfcn.h>
 #include <link.h>
 
-namespace fa3::cuda {
+namespace fa3 {
 namespace {
 
 std::string last_error() {
@@ -39,4 +39,4 @@ std::string own_folder() {
   return slash == std::string::npos ? "" : file.substr(0, slash);
 }
 
-}  // namespace fa3::cuda
+}  // namespace fa3

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// readiness.h — can this machine run CUDA kernels, in a sentence.
+#pragma once
+
+#include <string>
+
+namespace fa3::cuda {
+
+struct Readiness {
+  bool ready = false;
+  std::string text;  // what is used, or what is missing and what to do
+};
+
+// Looks for a driver, a Hopper GPU and an NVRTC that fit each other. `nvrtc`: the library to use;
+// "" = search.
+Readiness readiness(const std::string& nvrtc);
+
+}  // namespace fa3::cuda

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// machine.cpp — memory, launches and errors between libfa3 and the simulator's library.
+#include "backend/sim/machine.h"
+
+#include <fmt/core.h>
+
+#include <cstring>
+
+#include "backend/launch_shape.h"
+#include "core/shared_library.h"
+#include "sim/sim_api.h"
+
+namespace fa3::sim {
+namespace {
+
+constexpr const char* kLibrary = "libfa3_sim.so";
+constexpr size_t kAlignment = 256;  // as cudaMalloc
+
+Result<const SimApi*> load() {
+  std::string reasons;
+  const std::string folder = own_folder();
+  for (const std::string& path :
+       {folder + "/" + kLibrary, folder + "/../lib/" + kLibrary, std::string(kLibrary)}) {
+    auto library = SharedLibrary::open(path);
+    if (!library.ok()) {
+      reasons += (reasons.empty() ? "" : "; ") + library.status().message;
+      continue;
+    }
+    FA3_TRY(void* const entry, library.value().find("fa3_sim_api"));
+    const SimApi* api = reinterpret_cast<const SimApi* (*)()>(entry)();
+    if (std::strcmp(api->version, FA3_BUILD_VERSION) != 0)
+      return unsupported("simulator: {} is of version {}, this library of {}; build both together",
+                         path, api->version, FA3_BUILD_VERSION);
+    return api;
+  }
+  return unsupported("simulator: {} could not be opened ({}); build it with `make sim`", kLibrary,
+                     reasons);
+}
+
+}  // namespace
+
+Result<const SimApi*> load_simulator() {
+  static const Result<const SimApi*> loaded = load();
+  return loaded;
+}
+
+Result<std::unique_ptr<SimMachine>> SimMachine::open(const Settings& settings) {
+  FA3_TRY(const SimApi* const api, load_simulator());
+  const SimSettings given{settings.seed, settings.workers, settings.sms, settings.exact_sums,
+                          settings.trace_path.empty() ? nullptr : settings.trace_path.c_str()};
+  void* device = api->create(&given);
+  if (device == nullptr) return Status{FA3_OUT_OF_MEMORY, "simulator: no memory for a device"};
+  return std::unique_ptr<SimMachine>(new SimMachine(*api, device));
+}
+
+SimMachine::~SimMachine() { api_.destroy(device_); }
+
+void SimMachine::set_seed(u64 seed) { api_.seed(device_, seed); }
+
+void* SimMachine::allocate(size_t bytes, const char* name) {
+  // Fresh memory holds NaNs in every type, and its end is not aligned more than asked for.
+  auto storage = std::make_unique<std::byte[]>(bytes + kAlignment);
+  const auto address = reinterpret_cast<uintptr_t>(storage.get());
+  void* pointer = reinterpret_cast<void*>((address + kAlignment - 1) / kAlignment * kAlignment);
+  std::memset(pointer, 0xFF, bytes);
+  if (const char* why = api_.add(device_, pointer, bytes, name))
+    throw Error(FA3_INTERNAL, fmt::format("simulator: {}", why));
+  const std::lock_guard lock(mutex_);
+  allocations_.emplace(pointer, std::move(storage));
+  return pointer;
+}
+
+void SimMachine::release(void* pointer) {
+  if (pointer == nullptr) return;
+  const std::lock_guard lock(mutex_);
+  if (allocations_.count(pointer) == 0)
+    throw Error(FA3_INVALID_ARGUMENT, "simulator: release of memory that it did not allocate");
+  api_.remove(device_, pointer);
+  allocations_.erase(pointer);
+}
+
+void SimMachine::upload(void* to, const void* from, size_t bytes) {
+  api_.settle(device_);
+  std::memcpy(to, from, bytes);
+}
+
+void SimMachine::download(void* to, const void* from, size_t bytes) {
+  api_.settle(device_);
+  std::memcpy(to, from, bytes);
+}
+
+Result<TensorMap> SimMachine::encode(const TensorMapSpec& spec) {
+  TensorMap map;
+  if (const char* why = api_.encode(&spec, &map)) return Status{FA3_INVALID_ARGUMENT, why};
+  return map;
+}
+
+Status SimMachine::prepare(const Program& program) {
+  if (api_.has_program(program.expression.c_str())) return {};
+  return unsupported(
+      "simulator: {} was not compiled into {}; programs are listed in src/sim/programs",
+      program.expression, kLibrary);
+}
+
+Status SimMachine::launch(const Program& program, const LaunchShape& shape, const void* args,
+                          size_t args_bytes) {
+  FA3_RETURN_IF_ERROR(check_launch(program, shape, args_bytes));
+  fa3_status code = FA3_OK;
+  if (const char* why = api_.launch(device_, program.expression.c_str(), &shape, args, &code))
+    return {code, why};
+  return {};
+}
+
+Status SimMachine::synchronize() {
+  api_.settle(device_);
+  return {};
+}
+
+}  // namespace fa3::sim

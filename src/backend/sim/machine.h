@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// machine.h — the simulator as a Machine; its library, libfa3_sim.so, is opened on demand.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "backend/machine.h"
+
+namespace fa3::sim {
+
+struct SimApi;
+
+// Opens libfa3_sim.so once per process: beside this library, in ../lib, or where the system looks.
+// UNSUPPORTED with the reason when there is none or it belongs to another version.
+Result<const SimApi*> load_simulator();
+
+class SimMachine final : public Machine {
+ public:
+  struct Settings {
+    u64 seed = 0;
+    u32 workers = 0;  // OS threads for CTAs that do not interact; 0 = one per core
+    u32 sms = 4;
+    bool exact_sums = false;  // wgmma of 16-bit types bit for bit as a GPU, and slower
+    std::string trace_path;   // event log of the launches, as JSON for Perfetto; "" = none
+  };
+
+  static Result<std::unique_ptr<SimMachine>> open(const Settings& settings);
+  ~SimMachine() override;
+  SimMachine(const SimMachine&) = delete;
+  SimMachine& operator=(const SimMachine&) = delete;
+
+  std::string name() const override { return "simulator"; }
+  void set_seed(u64 seed);
+
+  void* allocate(size_t bytes, const char* name) override;
+  void release(void* pointer) override;
+  void upload(void* to, const void* from, size_t bytes) override;
+  void download(void* to, const void* from, size_t bytes) override;
+  Result<TensorMap> encode(const TensorMapSpec& spec) override;
+  // UNSUPPORTED when the program was not compiled into libfa3_sim.so.
+  Status prepare(const Program& program) override;
+  Status launch(const Program& program, const LaunchShape& shape, const void* args,
+                size_t args_bytes) override;
+  Status synchronize() override;
+
+ private:
+  SimMachine(const SimApi& api, void* device) : api_(api), device_(device) {}
+
+  const SimApi& api_;
+  void* device_;
+  std::mutex mutex_;
+  std::map<void*, std::unique_ptr<std::byte[]>> allocations_;  // by the address handed out
+};
+
+}  // namespace fa3::sim

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// case.h — a conformance case: a program, how its inputs are made, and what it must write.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "backend/machine.h"
+#include "selftest/random.h"
+
+namespace fa3::selftest {
+
+using Bytes = std::vector<std::byte>;
+
+template <class T>
+Bytes to_bytes(const std::vector<T>& values) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  Bytes bytes(values.size() * sizeof(T));
+  if (!bytes.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
+  return bytes;
+}
+
+template <class T>
+Bytes bytes_of(const T& value) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  Bytes bytes(sizeof(T));
+  std::memcpy(bytes.data(), &value, sizeof(T));
+  return bytes;
+}
+
+// What a buffer must hold when the program has run.
+struct Expected {
+  int element_bytes = 4;  // 1, 2 or 4: the unit in which differences are reported
+  Bytes bytes;
+  // Empty: bit for bit. Else the elements are f32 and |got − expected| ≤ bound, element by element;
+  // NaN matches NaN, Inf the same Inf.
+  std::vector<float> bound = {};
+  // Empty, or beside a bound the bits that a model of the hardware's sum gives. An element that
+  // equals its model holds, whatever the bound.
+  Bytes model = {};
+};
+
+struct Buffer {
+  const char* name;
+  Bytes before;                   // uploaded; its size is the buffer's
+  std::optional<Expected> after;  // downloaded and compared
+};
+
+struct Map {
+  TensorMapSpec spec;  // base is filled in: the begin of `buffer`
+  size_t buffer = 0;
+};
+
+// Where the machine put things.
+struct Placed {
+  std::vector<void*> buffers;
+  std::vector<TensorMap> maps;
+
+  template <class T>
+  T* at(size_t buffer) const {
+    return static_cast<T*>(buffers[buffer]);
+  }
+};
+
+struct Experiment {
+  LaunchShape shape;
+  std::vector<Buffer> buffers;
+  std::vector<Map> maps;
+  std::function<Bytes(const Placed&)> args;  // the program's argument struct
+};
+
+struct Case {
+  std::string name;  // "wgmma/ss/bf16/n64/…"
+  Program program;
+  std::function<Experiment(Random&)> make;
+};
+
+}  // namespace fa3::selftest

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// run.cpp — one case: compile, place, launch, compare.
+#include "selftest/run.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cmath>
+
+namespace fa3::selftest {
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// The buffers of an experiment on a machine.
+class Placement {
+ public:
+  Placement(Machine& machine, const Experiment& experiment) : machine_(machine) {
+    for (const Buffer& buffer : experiment.buffers) {
+      placed_.buffers.push_back(nullptr);
+      placed_.buffers.back() = machine.allocate(buffer.before.size(), buffer.name);
+      machine.upload(placed_.buffers.back(), buffer.before.data(), buffer.before.size());
+    }
+  }
+  // A GPU that a kernel's error has stopped refuses this too; that error has been reported before.
+  ~Placement() {
+    for (void* buffer : placed_.buffers) {
+      try {
+        if (buffer != nullptr) machine_.release(buffer);
+      } catch (const Error&) {
+        return;
+      }
+    }
+  }
+  Placement(const Placement&) = delete;
+  Placement& operator=(const Placement&) = delete;
+
+  Status encode(const Experiment& experiment) {
+    for (const Map& map : experiment.maps) {
+      TensorMapSpec spec = map.spec;
+      spec.base = placed_.buffers[map.buffer];
+      FA3_TRY(const TensorMap encoded, machine_.encode(spec));
+      placed_.maps.push_back(encoded);
+    }
+    return {};
+  }
+
+  const Placed& placed() const { return placed_; }
+
+ private:
+  Machine& machine_;
+  Placed placed_;
+};
+
+uint32_t element_at(const Bytes& bytes, int element_bytes, size_t i) {
+  uint32_t element = 0;
+  std::memcpy(&element, bytes.data() + i * static_cast<size_t>(element_bytes),
+              static_cast<size_t>(element_bytes));
+  return element;
+}
+
+// |got − want| as a fraction of the bound; 0 for equal Infs and for two NaNs.
+double error_ratio(uint32_t got_bits, uint32_t want_bits, float bound) {
+  const double got = std::bit_cast<float>(got_bits);
+  const double want = std::bit_cast<float>(want_bits);
+  if ((std::isnan(got) && std::isnan(want)) || got == want) return 0;
+  const double error = std::fabs(got - want);
+  return error <= bound ? error / bound : INFINITY;
+}
+
+// "" when the buffer holds what it must.
+std::string compare(const char* name, const Bytes& got, const Expected& want, bool exact,
+                    Outcome& outcome) {
+  if (got.size() != want.bytes.size()) {
+    return fmt::format("{}: case expects {} bytes of a buffer of {}; correct the case", name,
+                       want.bytes.size(), got.size());
+  }
+  const size_t count = got.size() / static_cast<size_t>(want.element_bytes);
+  size_t wrong = 0, first = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const uint32_t a = element_at(got, want.element_bytes, i);
+    const uint32_t b = element_at(want.bytes, want.element_bytes, i);
+    bool holds = a == b;
+    const bool modelled = !want.model.empty();
+    const bool as_modelled = modelled && a == element_at(want.model, want.element_bytes, i);
+    if (modelled && exact) {
+      holds = as_modelled;
+    } else if (!want.bound.empty() && !as_modelled) {
+      const double ratio = error_ratio(a, b, want.bound[i]);
+      holds = ratio <= 1;
+      outcome.max_error_ratio = std::max(outcome.max_error_ratio, ratio);
+    } else if (as_modelled) {
+      holds = true;
+    }
+    outcome.modelled += modelled ? 1 : 0;
+    outcome.as_modelled += as_modelled ? 1 : 0;
+    if (!holds && wrong++ == 0) first = i;
+  }
+  if (wrong == 0) return "";
+  const uint32_t a = element_at(got, want.element_bytes, first);
+  const bool by_model = exact && !want.model.empty();
+  const uint32_t b = element_at(by_model ? want.model : want.bytes, want.element_bytes, first);
+  std::string text =
+      fmt::format("{}: {} of {} elements differ; first [{}]: got 0x{:0{}x}, need 0x{:0{}x}", name,
+                  wrong, count, first, a, 2 * want.element_bytes, b, 2 * want.element_bytes);
+  if (want.element_bytes == 4) {
+    text += fmt::format(" (as f32 {} and {}", std::bit_cast<float>(a), std::bit_cast<float>(b));
+    if (!want.bound.empty() && !by_model) text += fmt::format(", bound {}", want.bound[first]);
+    text += ")";
+  }
+  return text;
+}
+
+}  // namespace
+
+Status execute(Machine& machine, const Program& program, const Experiment& experiment,
+               std::vector<Bytes>& after) {
+  FA3_RETURN_IF_ERROR(machine.prepare(program));
+  try {
+    Placement placement(machine, experiment);
+    FA3_RETURN_IF_ERROR(placement.encode(experiment));
+    const Bytes args = experiment.args(placement.placed());
+    FA3_RETURN_IF_ERROR(machine.launch(program, experiment.shape, args.data(), args.size()));
+    FA3_RETURN_IF_ERROR(machine.synchronize());
+    after.clear();
+    for (size_t i = 0; i < experiment.buffers.size(); ++i) {
+      after.emplace_back(experiment.buffers[i].before.size());
+      machine.download(after.back().data(), placement.placed().buffers[i], after.back().size());
+    }
+  } catch (const Error& e) {
+    return e.status();
+  }
+  return {};
+}
+
+Outcome run_case(Machine& machine, const Case& test, uint64_t seed, bool exact) {
+  Outcome outcome;
+  auto start = std::chrono::steady_clock::now();
+  if (const Status status = machine.prepare(test.program); !status.ok()) {
+    outcome.message = status.message;
+    outcome.device_lost = status.code == FA3_CUDA_ERROR;
+    return outcome;
+  }
+  outcome.compile_seconds = seconds_since(start);
+
+  start = std::chrono::steady_clock::now();
+  Random random(seed, test.name);
+  const Experiment experiment = test.make(random);
+  std::vector<Bytes> after;
+  if (const Status status = execute(machine, test.program, experiment, after); !status.ok()) {
+    outcome.message = status.message;
+    outcome.device_lost = status.code == FA3_CUDA_ERROR;
+    return outcome;
+  }
+  for (size_t i = 0; i < experiment.buffers.size(); ++i) {
+    const Buffer& buffer = experiment.buffers[i];
+    if (!buffer.after) continue;
+    const std::string difference = compare(buffer.name, after[i], *buffer.after, exact, outcome);
+    if (!difference.empty()) {
+      outcome.message += (outcome.message.empty() ? "" : "; ") + difference;
+    }
+  }
+  outcome.run_seconds = seconds_since(start);
+  outcome.passed = outcome.message.empty();
+  return outcome;
+}
+
+}  // namespace fa3::selftest

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""fa3 jit, and what fa3 info says of CUDA, with the fake driver and the fake NVRTC of tests/cuda:
+they are the same on machines with and without a GPU. FA3_FAKES is their folder."""
+
+import json
+import os
+import unittest
+from pathlib import Path
+
+from kit import BAD_INPUT, FAILED, USAGE, CliTest
+
+FAKES = Path(os.environ.get("FA3_FAKES", Path(__file__).parents[2] / "build/release/fakes"))
+PROGRAMS = [{"header": "device/a.h", "expression": "fa3::a<1>"}]
+
+
+class JitTest(CliTest):
+    def setUp(self):
+        super().setUp()
+        self.environment = {
+            **os.environ,
+            "FA3_CACHE_DIR": self.path("cache"),
+            "FA3_NVRTC": str(FAKES / "fa3_fake_nvrtc.so"),
+        }
+        self.environment.pop("FA3_KERNEL_PACK", None)
+
+    def run_fa3(self, *args, **options):
+        environment = {**self.environment, **options.pop("env", {})}
+        return super().run_fa3(*args, env=environment, **options)
+
+    def fa3_json(self, *args, **options):
+        return json.loads(self.fa3(*args, "--json", **options))
+
+    def programs(self, content):
+        path = self.folder / "programs.json"
+        path.write_text(content if isinstance(content, str) else json.dumps(content))
+        return path
+
+
+class Jit(JitTest):
+    def test_warm_fills_the_cache(self):
+        first = self.fa3_json("jit", "--warm", "all")
+        self.assertGreaterEqual(len(first), 1)
+        self.assertEqual({row["source"] for row in first}, {"compiled"})
+        second = self.fa3_json("jit", "--warm", "all")
+        self.assertEqual({row["source"] for row in second}, {"disk"})
+        self.assertEqual([row["bytes"] for row in first], [row["bytes"] for row in second])
+        listed = self.fa3_json("jit", "--list")
+        self.assertEqual(listed["cache"]["entries"], len(first))
+        self.assertEqual(listed["cache"]["folder"], self.path("cache"))
+        self.assertEqual({p["kept"] for p in listed["programs"]}, {"disk"})
+        self.assertIn("disk", self.fa3("jit", "--warm", "all"))
+
+    def test_list_can_be_warmed(self):
+        listed = self.fa3_json("jit", "--list")
+        self.assertEqual({p["kept"] for p in listed["programs"]}, {None})
+        rows = self.fa3_json("jit", "--warm", self.programs(listed["programs"]))
+        self.assertEqual(len(rows), len(listed["programs"]))
+
+    def test_clear(self):
+        self.fa3("jit", "--warm", "all")
+        self.fa3("jit", "--clear")
+        self.assertEqual(self.fa3_json("jit", "--list")["cache"]["entries"], 0)
+        self.assertEqual(os.listdir(self.path("cache")), [])
+
+    def test_pack_replaces_compiler_and_cache(self):
+        pack = self.path("kernels.fa3pack")
+        self.fa3("jit", "--pack", pack, "--programs", self.programs(PROGRAMS))
+        bare = {
+            "FA3_NVRTC": "/absent/libnvrtc.so",
+            "FA3_KERNEL_PACK": pack,
+            "FA3_CACHE_DIR": self.path("other"),
+        }
+        rows = self.fa3_json("jit", "--warm", self.programs(PROGRAMS), env=bare)
+        self.assertEqual([row["source"] for row in rows], ["pack"])
+        listed = self.fa3_json("jit", "--list", env=bare)
+        self.assertEqual(
+            listed["pack"], {"usable": True, "file": pack, "nvrtc": "13.0", "kernels": 1}
+        )
+        self.assertFalse(listed["nvrtc"]["usable"])
+        self.assertIn("/absent/libnvrtc.so", listed["nvrtc"]["why"])
+        self.assertIn(pack, self.fa3("jit", "--list", env=bare))
+
+    def test_wrong_lists(self):
+        cases = [
+            ("{", "not a JSON array"),
+            ("{}", "not a JSON array"),
+            ('[{"header": "a"}]', "programs[0]"),
+            ('[{"header": "a", "expression": 1}]', "expression"),
+        ]
+        for content, says in cases:
+            self.programs(content)
+            self.assert_fails(
+                BAD_INPUT, "jit", "--warm", self.folder / "programs.json", says=says
+            )
+        self.assert_fails(BAD_INPUT, "jit", "--warm", self.path("absent.json"), says="absent.json")
+
+    def test_kernel_that_does_not_compile(self):
+        programs = self.programs([{"header": "device/a.h", "expression": "fa3::broken"}])
+        (self.folder / "cache").mkdir(mode=0o700)
+        self.assert_fails(
+            FAILED, "jit", "--warm", programs, says=["fa3::broken", "device/a.h", "fake log"]
+        )
+
+    def test_no_compiler(self):
+        (self.folder / "cache").mkdir(mode=0o700)
+        for what in [["--warm", "all"], ["--pack", self.path("pack")]]:
+            self.assert_fails(
+                FAILED,
+                "jit",
+                *what,
+                env={"FA3_NVRTC": "/absent/libnvrtc.so"},
+                says=["no usable NVRTC", "/absent/libnvrtc.so", "FA3_NVRTC"],
+            )
+
+    def test_cache_that_others_may_write(self):
+        (self.folder / "cache").mkdir()
+        (self.folder / "cache").chmod(0o777)
+        for what in [["--warm", "all"], ["--clear"]]:
+            self.assert_fails(FAILED, "jit", *what, says=["mode 777", "FA3_CACHE_DIR"])
+        self.assertIn("mode 777", self.fa3_json("jit", "--list")["cache"]["why"])
+
+    def test_pack_that_cannot_be_written(self):
+        self.fa3("jit", "--warm", "all")
+        self.assert_fails(
+            FAILED, "jit", "--pack", self.path("no/pack"), says=["no/pack", "No such file"]
+        )
+
+    def test_one_thing_at_a_time(self):
+        for what in [[], ["--list", "--clear"], ["--warm", "all", "--pack", self.path("p")]]:
+            self.assert_fails(USAGE, "jit", *what, says="exactly one")
+
+
+class InfoOnCuda(JitTest):
+    def why(self, library=None, **variables):
+        """What `fa3 info` says of the cuda backend with that file as libcuda.so.1."""
+        folder = self.folder / "driver"
+        folder.mkdir(exist_ok=True)
+        place = folder / "libcuda.so.1"
+        place.unlink(missing_ok=True)
+        if library is not None:
+            place.symlink_to(library)
+        environment = {"LD_LIBRARY_PATH": str(folder), **variables}
+        info = self.fa3_json("info", env=environment)
+        backends = {b["name"]: b for b in info["build"]["backends"]}
+        self.assertFalse(backends["cuda"]["usable"])
+        self.assertIn(backends["cuda"]["why"], self.fa3("info", env=environment))
+        return backends["cuda"]["why"]
+
+    def assert_why(self, says, *args, **variables):
+        why = self.why(*args, **variables)
+        for text in says:
+            self.assertIn(text, why)
+
+    def test_driver_that_is_none(self):
+        text = self.folder / "text"
+        text.write_text("no library")
+        self.assert_why(["no NVIDIA driver", "libcuda.so.1", "550"], text)
+
+    def test_driver_too_old_incomplete_or_failing(self):
+        driver = FAKES / "fa3_fake_driver.so"
+        self.assert_why(["CUDA 12.2", "12.4", "550"], driver, FAKE_CUDA_VERSION="12020")
+        self.assert_why(["incomplete", "cuInit"], FAKES / "fa3_fake_partial.so")
+        self.assert_why(["does not start", "cuInit"], driver, FAKE_CUDA_INIT="999")
+        self.assert_why(["CUDA_ERROR_FAKE"], driver, FAKE_CUDA_FAIL="cuDeviceGet")
+
+    def test_gpu_that_is_none_of_ours(self):
+        driver = FAKES / "fa3_fake_driver.so"
+        self.assert_why(["sees no GPU"], driver, FAKE_CUDA_GPUS="0", FAKE_CUDA_INIT="100")
+        self.assert_why(["8.0", "9.0", "Hopper"], driver, FAKE_CUDA_CAPABILITY="80")
+
+    def test_compiler_too_old_or_too_new(self):
+        driver = FAKES / "fa3_fake_driver.so"
+        self.assert_why(["version 12.2", "12.4"], driver, FAKE_NVRTC_VERSION="12020")
+        self.assert_why(["too new", "CUDA 12.8"], driver, FAKE_CUDA_VERSION="12080")
+
+    def test_all_there(self):
+        self.assert_why(
+            ["ready here", "Fake H200", "CUDA 13.0", "NVRTC 13.0"], FAKES / "fa3_fake_driver.so"
+        )
+
+    @unittest.skipIf(os.path.exists("/usr/lib/x86_64-linux-gnu/libcuda.so.1"), "has a driver")
+    def test_no_driver(self):
+        self.assert_why(["no NVIDIA driver", "libcuda.so.1", "550"])
+
+
+if __name__ == "__main__":
+    unittest.main()

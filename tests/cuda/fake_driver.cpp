@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// fake_driver.cpp — a libcuda.so.1 for tests: host memory, kernels that do nothing, and books that
+// are kept on contexts, allocations and launches. Environment variables say what it pretends:
+// FAKE_CUDA_VERSION (13000), FAKE_CUDA_INIT (result of cuInit), FAKE_CUDA_GPUS (2),
+// FAKE_CUDA_CAPABILITY (90), FAKE_CUDA_FAIL (a function that fails), FAKE_CUDA_CAPTURING.
+#include "fake_driver.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+using namespace fa3::cuda;  // NOLINT: the functions below are the namespace's declarations
+
+struct CUctx_st {
+  int device;
+};
+struct CUstream_st {
+  CUcontext context;
+};
+struct CUevent_st {
+  int dummy;
+};
+struct CUlib_st {
+  int dummy;
+};
+struct CUkern_st {
+  int dummy;
+};
+
+namespace {
+
+constexpr CUresult kInvalidValue = 1, kInvalidContext = 201, kUnknown = 999;
+
+CUctx_st primary[2] = {{0}, {1}};
+thread_local std::vector<CUcontext> stack;
+std::recursive_mutex mutex;
+FakeCuda books;
+std::set<void*> memory;
+
+int number(const char* variable, int otherwise) {
+  const char* text = std::getenv(variable);
+  return text == nullptr ? otherwise : std::atoi(text);
+}
+
+bool told_to_fail(const char* function) {
+  const char* text = std::getenv("FAKE_CUDA_FAIL");
+  return text != nullptr && std::strcmp(text, function) == 0;
+}
+
+}  // namespace
+
+// Every function begins so: locked, counted, and failing when it is told to.
+#define FAKE(name)                        \
+  const std::lock_guard lock(mutex);      \
+  books.calls += std::string(name) + " "; \
+  if (told_to_fail(name)) return kUnknown
+// And those that work within a context.
+#define FAKE_IN_CONTEXT(name) \
+  FAKE(name);                 \
+  if (stack.empty()) return kInvalidContext
+
+extern "C" {
+
+FakeCuda* fake_cuda() { return &books; }
+void fake_cuda_push(int device) { stack.push_back(new CUctx_st{device}); }  // the caller's context
+void fake_cuda_pop() {
+  delete stack.back();
+  stack.pop_back();
+}
+int fake_cuda_depth() { return static_cast<int>(stack.size()); }
+
+CUresult cuInit(unsigned) {
+  FAKE("cuInit");
+  return number("FAKE_CUDA_INIT", CUDA_SUCCESS);
+}
+CUresult cuDriverGetVersion(int* version) {
+  *version = number("FAKE_CUDA_VERSION", 13000);
+  return CUDA_SUCCESS;
+}
+CUresult cuGetErrorName(CUresult error, const char** text) {
+  *text = error == CUDA_ERROR_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_FAKE";
+  return CUDA_SUCCESS;
+}
+CUresult cuGetErrorString(CUresult, const char** text) {
+  *text = "as told";
+  return CUDA_SUCCESS;
+}
+CUresult cuDeviceGetCount(int* count) {
+  *count = number("FAKE_CUDA_GPUS", 2);
+  return *count == 0 ? CUDA_ERROR_NO_DEVICE : CUDA_SUCCESS;
+}
+CUresult cuDeviceGet(CUdevice* device, int ordinal) {
+  FAKE("cuDeviceGet");
+  *device = ordinal;
+  return CUDA_SUCCESS;
+}
+CUresult cuDeviceGetName(char* name, int capacity, CUdevice) {
+  std::strncpy(name, "Fake H200", static_cast<size_t>(capacity));
+  return CUDA_SUCCESS;
+}
+CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice) {
+  const int capability = number("FAKE_CUDA_CAPABILITY", 90);
+  switch (attribute) {
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
+      *value = capability / 10;
+      return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
+      *value = capability % 10;
+      return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
+      *value = 132;
+      return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN:
+      *value = 227 * 1024;
+      return CUDA_SUCCESS;
+  }
+  return kInvalidValue;
+}
+CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice) {
+  *bytes = size_t{1} << 37;
+  return CUDA_SUCCESS;
+}
+CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+  FAKE("cuDevicePrimaryCtxRetain");
+  *context = &primary[device];
+  ++books.retained;
+  return CUDA_SUCCESS;
+}
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice) {
+  FAKE("cuDevicePrimaryCtxRelease_v2");
+  --books.retained;
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxGetCurrent(CUcontext* context) {
+  *context = stack.empty() ? nullptr : stack.back();
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxGetDevice(CUdevice* device) {
+  FAKE_IN_CONTEXT("cuCtxGetDevice");
+  *device = stack.back()->device;
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxPushCurrent_v2(CUcontext context) {
+  stack.push_back(context);
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxPopCurrent_v2(CUcontext* context) {
+  if (stack.empty()) return kInvalidContext;
+  *context = stack.back();
+  stack.pop_back();
+  return CUDA_SUCCESS;
+}
+CUresult cuMemAlloc_v2(CUdeviceptr* pointer, size_t bytes) {
+  FAKE_IN_CONTEXT("cuMemAlloc_v2");
+  if (bytes == 0) return kInvalidValue;
+  if (bytes > size_t{1} << 40) return CUDA_ERROR_OUT_OF_MEMORY;
+  void* const block = std::malloc(bytes);
+  memory.insert(block);
+  books.allocations = static_cast<int>(memory.size());
+  *pointer = reinterpret_cast<CUdeviceptr>(block);
+  return CUDA_SUCCESS;
+}
+CUresult cuMemFree_v2(CUdeviceptr pointer) {
+  FAKE_IN_CONTEXT("cuMemFree_v2");
+  void* const block = reinterpret_cast<void*>(pointer);
+  if (memory.erase(block) == 0) return kInvalidValue;
+  books.allocations = static_cast<int>(memory.size());
+  std::free(block);
+  return CUDA_SUCCESS;
+}
+CUresult cuMemGetInfo_v2(size_t* free_bytes, size_t* total_bytes) {
+  FAKE_IN_CONTEXT("cuMemGetInfo_v2");
+  *free_bytes = 7;
+  *total_bytes = 9;
+  return CUDA_SUCCESS;
+}
+CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, size_t bytes, CUstream stream) {
+  FAKE_IN_CONTEXT("cuMemcpyHtoDAsync_v2");
+  if (stream->context != stack.back()) return kInvalidContext;
+  std::memcpy(reinterpret_cast<void*>(to), from, bytes);
+  return CUDA_SUCCESS;
+}
+CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, size_t bytes, CUstream stream) {
+  FAKE_IN_CONTEXT("cuMemcpyDtoHAsync_v2");
+  if (stream->context != stack.back()) return kInvalidContext;
+  std::memcpy(to, reinterpret_cast<void*>(from), bytes);
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamCreate(CUstream* stream, unsigned) {
+  FAKE_IN_CONTEXT("cuStreamCreate");
+  *stream = new CUstream_st{stack.back()};
+  ++books.streams;
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamDestroy_v2(CUstream stream) {
+  FAKE_IN_CONTEXT("cuStreamDestroy_v2");
+  delete stream;
+  --books.streams;
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamSynchronize(CUstream) {
+  FAKE_IN_CONTEXT("cuStreamSynchronize");
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamIsCapturing(CUstream, CUstreamCaptureStatus* status) {
+  FAKE_IN_CONTEXT("cuStreamIsCapturing");
+  *status = CUstreamCaptureStatus(number("FAKE_CUDA_CAPTURING", 0));
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamWaitEvent(CUstream, CUevent, unsigned) {
+  FAKE_IN_CONTEXT("cuStreamWaitEvent");
+  return CUDA_SUCCESS;
+}
+CUresult cuEventCreate(CUevent* event, unsigned) {
+  FAKE_IN_CONTEXT("cuEventCreate");
+  *event = new CUevent_st{};
+  ++books.events;
+  return CUDA_SUCCESS;
+}
+CUresult cuEventDestroy_v2(CUevent event) {
+  FAKE("cuEventDestroy_v2");
+  delete event;
+  --books.events;
+  return CUDA_SUCCESS;
+}
+CUresult cuEventRecord(CUevent, CUstream) {
+  FAKE_IN_CONTEXT("cuEventRecord");
+  return CUDA_SUCCESS;
+}
+CUresult cuEventSynchronize(CUevent) {
+  FAKE_IN_CONTEXT("cuEventSynchronize");
+  return CUDA_SUCCESS;
+}
+CUresult cuEventElapsedTime(float* milliseconds, CUevent, CUevent) {
+  FAKE_IN_CONTEXT("cuEventElapsedTime");
+  *milliseconds = 1.5f;
+  return CUDA_SUCCESS;
+}
+CUresult cuLibraryLoadData(CUlibrary* library, const void* code, int*, void**, unsigned, int*,
+                           void**, unsigned) {
+  FAKE("cuLibraryLoadData");
+  if (std::strcmp(static_cast<const char*>(code), "cubin") != 0) return kInvalidValue;
+  *library = new CUlib_st{};
+  ++books.libraries;
+  return CUDA_SUCCESS;
+}
+CUresult cuLibraryUnload(CUlibrary library) {
+  FAKE("cuLibraryUnload");
+  delete library;
+  --books.libraries;
+  return CUDA_SUCCESS;
+}
+CUresult cuLibraryGetKernel(CUkernel* kernel, CUlibrary, const char* symbol) {
+  FAKE("cuLibraryGetKernel");
+  static CUkern_st only;
+  if (std::strcmp(symbol, "kernel") != 0) return kInvalidValue;
+  *kernel = &only;
+  return CUDA_SUCCESS;
+}
+CUresult cuKernelGetAttribute(int* value, CUfunction_attribute, CUkernel, CUdevice) {
+  FAKE("cuKernelGetAttribute");
+  *value = 168;
+  return CUDA_SUCCESS;
+}
+CUresult cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkernel, CUdevice) {
+  FAKE("cuKernelSetAttribute");
+  books.attributes += std::to_string(attribute) + "=" + std::to_string(value) + " ";
+  return CUDA_SUCCESS;
+}
+CUresult cuKernelGetParamInfo(CUkernel, size_t index, size_t* offset, size_t* bytes) {
+  FAKE("cuKernelGetParamInfo");
+  if (index != 0) return kInvalidValue;
+  *offset = 0;
+  *bytes = sizeof(FakeArgs);
+  return CUDA_SUCCESS;
+}
+CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUkernel, void** parameters, void**) {
+  FAKE_IN_CONTEXT("cuLaunchKernelEx");
+  if (config->hStream->context != stack.back()) return kInvalidContext;
+  books.launch = *config;
+  books.launch_attributes.assign(config->attrs, config->attrs + config->numAttrs);
+  books.args = *static_cast<const FakeArgs*>(parameters[0]);
+  return CUDA_SUCCESS;
+}
+CUresult cuTensorMapEncodeTiled(fa3::TensorMap* map, CUtensorMapDataType type, uint32_t rank,
+                                void* base, const uint64_t* dims, const uint64_t* strides,
+                                const uint32_t* box, const uint32_t* element_strides,
+                                CUtensorMapInterleave, CUtensorMapSwizzle swizzle,
+                                CUtensorMapL2promotion, CUtensorMapFloatOOBfill fill) {
+  FAKE("cuTensorMapEncodeTiled");
+  uint64_t* out = reinterpret_cast<uint64_t*>(map->opaque);
+  *out++ = static_cast<uint64_t>(type) | uint64_t{rank} << 8 | uint64_t(swizzle) << 16 |
+           uint64_t(fill) << 24;
+  *out++ = reinterpret_cast<uint64_t>(base);
+  for (uint32_t i = 0; i < rank; ++i) *out++ = dims[i];
+  for (uint32_t i = 0; i + 1 < rank; ++i) *out++ = strides[i];
+  for (uint32_t i = 0; i < rank; ++i) *out++ = box[i] | uint64_t{element_strides[i]} << 32;
+  return CUDA_SUCCESS;
+}
+
+}  // extern "C"
