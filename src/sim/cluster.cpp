@@ -115,6 +115,8 @@ void reset_cluster(Cluster& cluster, Worker& worker, u64 index) {
   cluster.collecting.assign(width, 0);
   cluster.completed.assign(width, 0);
   cluster.waiters.clear();
+  cluster.news.clear();
+  cluster.pdl_waits.clear();
   if (cluster.ctas.size() > shape.cluster) cluster.ctas.resize(shape.cluster);
   while (cluster.ctas.size() < shape.cluster) {
     cluster.ctas.push_back(std::make_unique<Cta>(cluster));

@@ -28,16 +28,14 @@ std::shared_ptr<Copy> Copy::issue(Thread& thread, const char* op, Where where) {
   copy->read_tick = cta.slot_ticks[slot] - 1;
   copy->write_tick = cta.slot_ticks[slot];
   copy->known.assign(thread.clock, thread.clock + cluster.width);
-  copy->foreign = thread.foreign;
-  copy->pdl_waited = thread.pdl_waited || !cluster.worker->grid.shape.pdl;
   copy->issued = cluster.worker->step;
   thread.tick()++;
   return copy;
 }
 
 GlobalAccessor Copy::global(bool writes, bool atomic) const {
-  return {&cta->cluster, known.data(), &foreign, {agent, writes ? write_tick : read_tick},
-          site,          true,         atomic,   pdl_waited};
+  return {&cta->cluster, known.data(), {agent, writes ? write_tick : read_tick},
+          site,          true,         atomic};
 }
 
 void Copy::join_group() {

@@ -18,9 +18,7 @@ struct Copy {
   u16 site;
   u32 agent;  // a slot of the CTA
   Tick read_tick, write_tick;
-  std::vector<Tick> known;  // the issuer's clock at issue
-  Foreign foreign;
-  bool pdl_waited;
+  std::vector<Tick> known;       // the issuer's clock at issue
   u64 issued;                    // step, for the event log
   std::shared_ptr<BulkOp> bulk;  // of a store
   std::vector<u8> data;          // of a store, between reading and writing

@@ -3,14 +3,16 @@
 #include <fmt/core.h>
 
 #include <cstring>
+#include <utility>
 
 #include "sim/copy.h"
 
 namespace fa3::sim {
 namespace {
 
-// The data appears; who waited for it (or for the thread, on a barrier) may use it.
+// The data appears, once; who waited for it (or for the thread, on a barrier) may use it.
 void land(Thread& thread, const PendingCopy& copy, Epoch epoch) {
+  if (copy.landed != nullptr && std::exchange(*copy.landed, true)) return;
   Cta& cta = *thread.cta;
   const Accessor by{thread.clock, epoch, copy.site, false};
   cta.shadow.end_copy(by, copy.to, copy.bytes);
@@ -39,11 +41,7 @@ void cp_async(u32 to, const void* from, u32 bytes, u32 source_bytes, Where where
   copy.bytes = bytes;
   copy.site = intern("cp_async", where);
   if (source_bytes > 0) {
-    const GlobalAccessor by{
-        &cta.cluster,    thread.clock,
-        &thread.foreign, thread.epoch(),
-        copy.site,       false,
-        false,           thread.pdl_waited || !cta.cluster.worker->grid.shape.pdl};
+    const GlobalAccessor by{&cta.cluster, thread.clock, thread.epoch(), copy.site, false, false};
     cta.cluster.worker->grid.device.memory.read(by, from, source_bytes);
     std::memcpy(copy.data, from, source_bytes);
   }
@@ -78,11 +76,16 @@ void cp_async_mbar_arrive(u32 bar, bool noinc, Where where) {
   Cta& cta = *thread.cta;
   Mbarrier& mbar = find_mbarrier(cta, thread, op, bar, false, where);
   if (!noinc) add_pending(mbar);
+  // They stay in their groups: a wait for those completes them, too.
   auto copies = std::make_shared<std::vector<PendingCopy>>();
-  for (auto& group : thread.copy_groups) copies->insert(copies->end(), group.begin(), group.end());
-  copies->insert(copies->end(), thread.copies_open.begin(), thread.copies_open.end());
-  thread.copy_groups.clear();
-  thread.copies_open.clear();
+  const auto take = [&](std::vector<PendingCopy>& group) {
+    for (PendingCopy& copy : group) {
+      if (copy.landed == nullptr) copy.landed = std::make_shared<bool>(false);
+      copies->push_back(copy);
+    }
+  };
+  for (auto& group : thread.copy_groups) take(group);
+  take(thread.copies_open);
   const Epoch epoch = thread.epoch();
   thread.tick()++;
   cta.cluster.worker->later(cta.cluster, [=, &thread, &cta, &mbar] {

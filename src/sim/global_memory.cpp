@@ -5,6 +5,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "core/status.h"
 #include "sim/worker.h"
@@ -44,7 +45,24 @@ void merge(Foreign& into, const Foreign& from) {
   }
 }
 
+// Does the access come after what a cluster, its own or another, did?
+bool comes_after(const GlobalAccessor& by, u64 other, Epoch earlier) {
+  if (other == by.cluster->index) return earlier.before(by.view);
+  return std::any_of(by.cluster->news.rbegin(), by.cluster->news.rend(), [&](const News& news) {
+    if (!news.learned.before(by.view)) return false;
+    const auto clock = news.clocks.find(other);
+    return clock != news.clocks.end() && earlier.before(clock->second.data());
+  });
+}
+
 }  // namespace
+
+Foreign known_to(const Cluster& cluster, const Tick* view) {
+  Foreign known;
+  for (const News& news : cluster.news)
+    if (news.learned.before(view)) merge(known, news.clocks);
+  return known;
+}
 
 void GlobalMemory::add(std::string name, void* base, u64 bytes, bool read_only) {
   const u64 address = reinterpret_cast<u64>(base);
@@ -92,6 +110,15 @@ GlobalMemory::Buffer& GlobalMemory::find(const GlobalAccessor& by, const void* p
   return *buffer;
 }
 
+std::string GlobalMemory::name_of(const void* pointer) const {
+  const u64 address = reinterpret_cast<u64>(pointer);
+  const auto after = buffers_.upper_bound(address);
+  if (after == buffers_.begin()) return "";
+  const Buffer& buffer = *std::prev(after)->second;
+  if (address >= buffer.base + buffer.bytes) return "";
+  return fmt::format("{}+{}", buffer.name, address - buffer.base);
+}
+
 // Calls act(cell) for each cell of the range, splitting where the range ends inside one.
 template <class Act>
 void GlobalMemory::for_cells(Buffer& buffer, u64 address, u64 bytes, const Act& act) {
@@ -130,7 +157,10 @@ void GlobalMemory::check(const GlobalAccessor& by, const Buffer& buffer, const B
   const Cluster& cluster = *by.cluster;
   const auto what = [&] { return fmt::format("{}+{}", buffer.name, address - buffer.base); };
   if (mark.launch != static_cast<u16>(cluster.launch)) {
-    if (by.pdl_waited || mark.launch <= settled_) return;
+    const auto waited = [&](Epoch wait) { return wait.before(by.view); };
+    if (mark.launch <= settled_ ||
+        std::any_of(cluster.pdl_waits.begin(), cluster.pdl_waits.end(), waited))
+      return;
     const Site& at = site(mark.site);
     fail_access(by, Rule::kLaunch, buffer.name,
                 fmt::format("{} {} {}, which an earlier grid {}, and that grid may still run",
@@ -141,12 +171,6 @@ void GlobalMemory::check(const GlobalAccessor& by, const Buffer& buffer, const B
   }
   if (by.atomic && mark.atomic) return;
   const Epoch earlier{mark.agent, mark.tick};
-  const Tick* view = nullptr;
-  if (mark.cluster == static_cast<u32>(cluster.index)) {
-    view = by.view;
-  } else if (const auto known = by.foreign->find(mark.cluster); known != by.foreign->end()) {
-    view = known->second.data();
-  }
   const Site& at = site(mark.site);
   const auto other = [&]() -> Access {
     if (mark.cluster == static_cast<u32>(cluster.index))
@@ -154,20 +178,19 @@ void GlobalMemory::check(const GlobalAccessor& by, const Buffer& buffer, const B
     return {at.op, fmt::format("cluster {} of the grid", mark.cluster),
             text(Where{at.file, at.line})};
   };
-  if (view == nullptr || !earlier.before(view))
+  if (!comes_after(by, mark.cluster, earlier))
     fail_access(
         by, Rule::kGlobalRace, buffer.name,
         fmt::format("{} {} {} and nothing orders it after the {} by {}", site(by.site).op,
                     writes ? "writes" : "reads", what(), earlier_writes ? "write" : "read", at.op),
-        "a release and an acquire between the two (atomics or barriers), or atomics "
-        "for both",
+        mark.generic
+            ? "a release and an acquire between the two (atomics or barriers), or atomics "
+              "for both"
+            : "bulk_wait<0>() (not bulk_wait_read) by the thread of the earlier copy, then a "
+              "release and an acquire; or reductions for both, or other places",
         {other()});
   if (!by.async || !mark.generic || (!earlier_writes && !writes)) return;
-  if (mark.cluster != static_cast<u32>(cluster.index)) return;  // fenced by release at GPU scope
-  const Cluster& mutable_cluster = cluster;
-  const auto& fences = const_cast<Cluster&>(mutable_cluster).thread(mark.agent).global_fences;
-  const auto after = std::lower_bound(fences.begin(), fences.end(), earlier.tick);
-  if (after == fences.end() || *after > by.view[mark.agent])
+  if (!fenced(by, mark))
     fail_access(
         by, Rule::kProxyFence, buffer.name,
         fmt::format("{} {} {} through the async proxy after {} used it through the generic "
@@ -223,6 +246,20 @@ void GlobalMemory::write(const GlobalAccessor& by, const void* pointer, u64 byte
     cell.read = {};
     cell.crowd = 0;
   });
+}
+
+void GlobalMemory::fence(const Cluster& cluster, Epoch at) {
+  const std::lock_guard lock(sync_mutex_);
+  if (std::exchange(fences_launch_, cluster.launch) != cluster.launch) fences_.clear();
+  fences_[{cluster.index, at.agent}].push_back(at.tick);
+}
+
+bool GlobalMemory::fenced(const GlobalAccessor& by, const Buffer::Mark& mark) const {
+  const std::lock_guard lock(sync_mutex_);
+  const auto fences = fences_.find({mark.cluster, mark.agent});
+  if (fences == fences_.end() || fences_launch_ != by.cluster->launch) return false;
+  const auto after = std::lower_bound(fences->second.begin(), fences->second.end(), mark.tick);
+  return after != fences->second.end() && comes_after(by, mark.cluster, {mark.agent, *after});
 }
 
 void GlobalMemory::release(const Thread& thread, const Foreign& foreign, const Tick* view,

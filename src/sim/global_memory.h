@@ -20,16 +20,17 @@ struct Cluster;
 // What a thread knows of clusters other than its own: their clocks, by number in the grid.
 using Foreign = std::map<u64, std::vector<Tick>>;
 
-// Who accesses global memory, and what it knows. The views must outlive the call only.
+// What an agent of the cluster with that clock knows of others.
+Foreign known_to(const Cluster& cluster, const Tick* view);
+
+// Who accesses global memory, and what it knows. The view must outlive the call only.
 struct GlobalAccessor {
   const Cluster* cluster;
   const Tick* view;
-  const Foreign* foreign;
   Epoch epoch;
   u16 site;
-  bool async;       // through the async proxy
-  bool atomic;      // atomics and strong accesses do not race with each other
-  bool pdl_waited;  // may touch what earlier grids touched
+  bool async;   // through the async proxy
+  bool atomic;  // atomics and strong accesses do not race with each other
 };
 
 class GlobalMemory {
@@ -43,9 +44,13 @@ class GlobalMemory {
   struct Buffer;
   // The buffer that holds [address, address + bytes); a Violation (out-of-bounds) when none does.
   Buffer& find(const GlobalAccessor& by, const void* address, u64 bytes, bool writes);
+  // "in+12" for an address in a buffer, else nothing.
+  std::string name_of(const void* address) const;
   void read(const GlobalAccessor& by, const void* address, u64 bytes);
   void write(const GlobalAccessor& by, const void* address, u64 bytes);
 
+  // fence.proxy.async by a thread, for its accesses of global memory so far.
+  void fence(const Cluster& cluster, Epoch at);
   // Release publishes what `by` knows at an address, acquire learns it.
   void release(const Thread& thread, const Foreign& foreign, const Tick* view, const void* address);
   // What release published there, clusters by number.
@@ -79,7 +84,11 @@ class GlobalMemory {
              bool earlier_writes, u64 address) const;
 
   std::map<u64, std::unique_ptr<Buffer>> buffers_;
-  std::mutex sync_mutex_;
+  bool fenced(const GlobalAccessor& by, const Buffer::Mark& mark) const;
+
+  mutable std::mutex sync_mutex_;
+  std::map<std::pair<u64, u32>, std::vector<Tick>> fences_;  // of a launch, by cluster and agent
+  u64 fences_launch_ = 0;
   std::unordered_map<const void*, Foreign> published_;
   u64 settled_ = 0;
 };

@@ -22,23 +22,20 @@ Accessor accessor(Thread& thread, const char* op, Where where) {
 }
 
 GlobalAccessor global_accessor(Thread& thread, const char* op, Where where, bool atomic) {
-  const Worker& worker = *thread.cta->cluster.worker;
-  return {&thread.cta->cluster,
-          thread.clock,
-          &thread.foreign,
-          thread.epoch(),
-          intern(op, where),
-          false,
-          atomic,
-          thread.pdl_waited || !worker.grid.shape.pdl};
+  return {&thread.cta->cluster, thread.clock, thread.epoch(), intern(op, where), false, atomic};
 }
 
 void check_alignment(Thread& thread, const char* op, const void* pointer, u32 bytes, Where where) {
   if (std::has_single_bit(bytes) && bytes <= 16 && reinterpret_cast<u64>(pointer) % bytes == 0)
     return;
-  fail(*thread.cta, Rule::kAlignment, "",
-       fmt::format("{} of {} bytes at an address {} past a multiple of 16", op, bytes,
-                   reinterpret_cast<u64>(pointer) % 16),
+  const Cta& cta = *thread.cta;
+  const std::ptrdiff_t offset = static_cast<const char*>(pointer) - cta.smem.get();
+  std::string name = offset >= 0 && offset < static_cast<std::ptrdiff_t>(cta.smem_bytes)
+                         ? cta.name(static_cast<u32>(offset))
+                         : cta.cluster.worker->grid.device.memory.name_of(pointer);
+  std::string message = fmt::format("{} of {} bytes at {}, {} past a multiple of 16", op, bytes,
+                                    name, reinterpret_cast<u64>(pointer) % 16);
+  fail(cta, Rule::kAlignment, std::move(name), std::move(message),
        "an access of 1, 2, 4, 8 or 16 bytes at a multiple of its size",
        {access_of(thread, op, where)});
 }
@@ -64,16 +61,20 @@ bool acquires(Order order) { return order == Order::kAcquire || order == Order::
 bool releases(Order order) { return order == Order::kRelease || order == Order::kAcqRel; }
 
 void learn(Thread& thread, const Foreign& news) {
+  if (news.empty()) return;
   Cluster& cluster = thread.cta->cluster;
+  const Foreign before = known_to(cluster, thread.clock);
+  bool fresh = false;
   for (const auto& [index, clock] : news) {
     if (index == cluster.index) {
       join(thread.clock, clock.data(), cluster.width);
       continue;
     }
-    auto& known = thread.foreign[index];
-    known.resize(std::max(known.size(), clock.size()));
-    for (size_t i = 0; i < clock.size(); i++) known[i] = std::max(known[i], clock[i]);
+    const auto known = before.find(index);
+    for (size_t i = 0; i < clock.size() && !fresh; i++)
+      fresh = known == before.end() || clock[i] > known->second[i];
   }
+  if (fresh) cluster.news.push_back({thread.epoch(), news});
   thread.version++;
 }
 
@@ -89,7 +90,7 @@ void acquire_side(Thread& thread, const void* address, Order order) {
 void release_side(Thread& thread, const void* address, Order order) {
   GlobalMemory& memory = thread.cta->cluster.worker->grid.device.memory;
   if (releases(order)) {
-    memory.release(thread, thread.foreign, thread.clock, address);
+    memory.release(thread, known_to(thread.cta->cluster, thread.clock), thread.clock, address);
     thread.tick()++;
   } else if (thread.has_release) {  // a fence came before: it releases through this access
     const auto own = thread.release_ready.find(thread.cta->cluster.index);
@@ -303,8 +304,8 @@ void fence(Order, Scope scope, Where where) {
   if (scope == Scope::kCta) return;  // nothing crosses clusters
   learn(thread, thread.acquire_ready);
   thread.acquire_ready.clear();
-  thread.release_ready = thread.foreign;
   const Cluster& cluster = thread.cta->cluster;
+  thread.release_ready = known_to(cluster, thread.clock);
   thread.release_ready[cluster.index] =
       std::vector<Tick>(thread.clock, thread.clock + cluster.width);
   thread.has_release = true;
@@ -314,19 +315,24 @@ void fence(Order, Scope scope, Where where) {
 void fence_proxy_async(ProxySpace space, Where where) {
   Thread& thread = enter("fence_proxy_async", where);
   if (space != ProxySpace::kGlobal) thread.shared_fences.push_back(thread.tick());
-  if (space != ProxySpace::kShared) thread.global_fences.push_back(thread.tick());
+  const Cluster& cluster = thread.cta->cluster;
+  if (space != ProxySpace::kShared)
+    cluster.worker->grid.device.memory.fence(cluster, thread.epoch());
   thread.tick()++;
 }
 
-void pdl_wait(Where where) { enter("pdl_wait", where).pdl_waited = true; }
+void pdl_wait(Where where) {
+  Thread& thread = enter("pdl_wait", where);
+  thread.cta->cluster.pdl_waits.push_back(thread.epoch());
+}
 void pdl_launch(Where where) { enter("pdl_launch", where); }
 void nanosleep(u32, Where where) { enter("nanosleep", where, false); }
 u64 clock(Where where) { return enter("clock", where, false).tick()++; }
 
 void trap(const char* message, Where where) {
   Thread& thread = enter("trap", where);
-  fail(*thread.cta, Rule::kTrap, "", fmt::format("the kernel stopped itself: {}", message), "",
-       {access_of(thread, "trap", where)});
+  fail(*thread.cta, Rule::kTrap, "", fmt::format("the kernel stopped itself: {}", message),
+       "what the kernel checks there", {access_of(thread, "trap", where)});
 }
 
 }  // namespace fa3::twin

@@ -165,9 +165,8 @@ std::string missing_of(const Cta& cta) {
   }
   if (open != nullptr)
     return fmt::format(
-        "{} of {} arrivals on {} in phase {}: by whom the wait stands for, or, if all "
-        "came, fewer in its mbar_init(), or the other parity in the wait (a producer "
-        "starts with 1)",
+        "{} of {} arrivals on {} in phase {}; if all came that should, its mbar_init() "
+        "counts too many, or the wait has the wrong parity (a producer starts with 1)",
         open->pending, open->expected, cta.name(open->offset), open->phase);
   if (waits != nullptr && waits->waiting.on == Waiting::On::kNamedBarrier) {
     const NamedBarrier& barrier = cta.barriers[waits->waiting.id];

@@ -186,18 +186,22 @@ void Shadow::end_copy(const Accessor& by, u32 offset, u32 bytes) {
 
 namespace {
 
-// What the reader of a report should add, by the kinds of both sides.
+// What the reader of a report should add, by the kinds of both sides. An asynchronous read that
+// meets a write may have come too early, or the write did, to memory that was not free yet.
 std::string missing_order(const Accessor& by, bool writes, const std::string& earlier,
                           bool earlier_writes) {
-  const bool copy = earlier.rfind("tma_load", 0) == 0 || earlier.rfind("bulk_load", 0) == 0;
+  const bool load = earlier.rfind("tma_load", 0) == 0 || earlier.rfind("bulk_load", 0) == 0;
   const bool store = earlier.rfind("tma_", 0) == 0 || earlier.rfind("bulk_", 0) == 0;
-  if (earlier_writes && copy && by.async && writes)
+  const std::string now = site(by.site).op;
+  if (earlier_writes && load && by.async && writes)
     return "a wait for the empty mbarrier before the copy, on which the readers of the earlier "
            "copy "
            "arrive";
-  if (earlier_writes && copy)
-    return "a wait for the full mbarrier of the copy by the thread (each warp of a wgmma) that "
-           "uses the data";
+  if (earlier_writes && load && by.async)
+    return "a wait for the full mbarrier of the copy by each warp that uses the data; or, if older "
+           "data is meant, wgmma_wait() before the arrive that lets the copy begin";
+  if (earlier_writes && load)
+    return "a wait for the full mbarrier of the copy by the reading thread";
   if (!earlier_writes && earlier == "wgmma")
     return "wgmma_wait() by the warpgroup that reads, then an arrive on the empty mbarrier (or a "
            "barrier) that the writer waits for and that counts every reader";
@@ -206,7 +210,12 @@ std::string missing_order(const Accessor& by, bool writes, const std::string& ea
   if (by.async && writes)
     return "an arrive on the empty mbarrier after the access (after a warp_sync() or barrier where "
            "another thread arrives), and a wait for it before the copy";
-  return "a barrier between the two (mbarrier, named barrier or warp_sync)";
+  if (by.async)
+    return fmt::format(
+        "a barrier between the write and the {}; or, if older data is meant, {} and "
+        "a barrier before the write",
+        now, now == "wgmma" ? "wgmma_wait()" : "bulk_wait_read() by its thread");
+  return "a barrier between the two (mbarrier, named barrier or warp_sync), or other addresses";
 }
 
 }  // namespace

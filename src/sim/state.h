@@ -73,14 +73,14 @@ struct Thread {
   u32 lane = 0;
   u32 agent = 0;
   Tick* clock = nullptr;
-  u64 version = 0;                                 // grows whenever the clock learns something
-  u64 wgmma_fences = 0;                            // executed
-  std::vector<Tick> shared_fences, global_fences;  // ticks of fence.proxy.async
-  Where where{};                                   // of the last primitive
+  u64 version = 0;                  // grows whenever the clock learns something
+  u64 wgmma_fences = 0;             // executed
+  std::vector<Tick> shared_fences;  // ticks of fence.proxy.async
+  Where where{};                    // of the last primitive
   const char* op = "start";
   Waiting waiting;
   Where lost_registers{};  // a wgmma whose registers went out of scope in flight
-  bool exited = false, wake_spurious = false, pdl_waited = false;
+  bool exited = false, wake_spurious = false;
 
   u64 polls = 0;                                // try_waits that found their phase open
   u64 cluster_arrived = 0, cluster_waited = 0;  // generation after the one arrived in / waited for
@@ -95,8 +95,9 @@ struct Thread {
   std::vector<PendingCopy> copies_open;
   std::vector<std::vector<PendingCopy>> copy_groups;
 
-  // Global memory: clocks of other clusters that this thread knows of, and what fences made ready.
-  std::map<u64, std::vector<Tick>> foreign, release_ready, acquire_ready;
+  // Global memory: clocks of clusters that relaxed accesses saw and the next fence acquires, and that
+  // the last fence released.
+  std::map<u64, std::vector<Tick>> release_ready, acquire_ready;
   bool has_release = false;
 
   Tick& tick() { return clock[agent]; }
@@ -232,6 +233,13 @@ struct Cta {
   std::string name(u32 offset) const;
 };
 
+// What a thread learned of other clusters by an acquire: clocks by number in the grid. Threads that
+// come after that moment know it, too.
+struct News {
+  Epoch learned;
+  std::map<u64, std::vector<Tick>> clocks;
+};
+
 struct Cluster {
   Worker* worker = nullptr;
   u64 index = 0;  // in the grid
@@ -246,6 +254,8 @@ struct Cluster {
   u32 arrived = 0;
   std::vector<Tick> collecting, completed;
   std::vector<Thread*> waiters;
+  std::vector<News> news;
+  std::vector<Epoch> pdl_waits;  // who comes after one of them comes after the grids before
 
   std::string agent_name(u32 agent) const;
   // Registered threads of the cluster that have not ended.

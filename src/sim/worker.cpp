@@ -229,8 +229,13 @@ void Worker::check_thread_end(Thread& thread) {
       if (!copy->waited)
         refuse("a bulk store that may still read shared memory",
                "bulk_wait_read<0>() by the thread that issued it, before it ends");
-  if (!thread.copies_open.empty() || !thread.copy_groups.empty())
-    refuse("a cp_async in flight", "cp_async_wait<0>() before it ends");
+  const auto open = [](const PendingCopy& copy) { return copy.landed == nullptr; };
+  const auto any_open = [&](const auto& group) {
+    return std::any_of(group.begin(), group.end(), open);
+  };
+  if (any_open(thread.copies_open) ||
+      std::any_of(thread.copy_groups.begin(), thread.copy_groups.end(), any_open))
+    refuse("a cp_async in flight that no mbarrier waits for", "cp_async_wait<0>() before it ends");
 }
 
 void Worker::yield(Thread& thread) { switch_away(thread, false); }

@@ -85,7 +85,7 @@ const Fault<Attention> kFaults[] = {
      kKernel<F::kOverwriteP, true>,
      kEvery,
      {{Rule::kRace, "p", "stmatrix writes p", "wgmma_wait() by the warpgroup that reads"},
-      {Rule::kRace, "p", "wgmma reads p", "a barrier between the two"}}},
+      {Rule::kRace, "p", "wgmma reads p", "wgmma_wait() and a barrier before the write"}}},
     {"MissingFirstFence",
      kKernel<F::kMissingFirstFence>,
      kEvery,
