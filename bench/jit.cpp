@@ -151,6 +151,8 @@ int main(int argc, char** argv) {
     Json line = {{"kind", "jit"}, {"suite", "jit"}, {"started", now()}, {"rounds", rounds}};
     const Json times = measure(rounds);  // first: its processes begin without NVRTC in them
     line.update(setting());
+    double load = 0;
+    line["load_average"] = getloadavg(&load, 1) == 1 ? Json(load) : Json(nullptr);
     line.update(times);
     std::ofstream file;
     if (argc > 2) file.open(argv[2]);

@@ -104,7 +104,7 @@ std::vector<EnvironmentVariable> environment_variables() {
 }
 
 std::string user_cache_folder() {
-  const std::string folder = absolute_path_of("XDG_CACHE_HOME");
+  std::string folder = absolute_path_of("XDG_CACHE_HOME");
   if (!folder.empty()) return folder;
   const std::string home = absolute_path_of("HOME");
   return home.empty() ? "" : home + "/.cache";

@@ -80,7 +80,10 @@ Key Jit::key(const Program& program, int nvrtc_version) const {
 }
 
 const Result<Nvrtc>& Jit::nvrtc() {
-  return nvrtc_.get([&] {
+  return nvrtc_.get([&]() -> Result<Nvrtc> {
+    if (options_.packed_only) {
+      return unsupported("jit: the context takes packed kernels only; nothing is compiled in it");
+    }
     return find_nvrtc(
         options_.nvrtc.empty() ? nvrtc_places() : std::vector<std::string>{options_.nvrtc},
         options_.driver_version);
@@ -89,6 +92,10 @@ const Result<Nvrtc>& Jit::nvrtc() {
 
 const Result<DiskCache>& Jit::disk() {
   return disk_.get([&]() -> Result<DiskCache> {
+    if (options_.packed_only) {
+      return Status{FA3_IO_ERROR,
+                    "kernel cache: a context that takes packed kernels only has none"};
+    }
     if (options_.cache_dir.empty()) {
       return Status{FA3_IO_ERROR,
                     "kernel cache: neither XDG_CACHE_HOME nor HOME names a folder for it; name one "
@@ -125,11 +132,10 @@ Result<Kernel> Jit::get(const Program& program) {
 
 // A kernel can be had without a cache or a pack; that it costs time should not go unsaid.
 void Jit::warn_of_places() {
+  if (options_.packed_only) return;
   std::call_once(warned_, [&] {
-    if (!options_.packed_only && !disk().ok()) {
-      options_.logger.log(FA3_LOG_WARNING, "{}", disk().status().message);
-    }
-    if (!options_.packed_only && !options_.kernel_pack.empty() && !pack().ok()) {
+    if (!disk().ok()) options_.logger.log(FA3_LOG_WARNING, "{}", disk().status().message);
+    if (!options_.kernel_pack.empty() && !pack().ok()) {
       options_.logger.log(FA3_LOG_WARNING, "{}", pack().status().message);
     }
   });
@@ -137,10 +143,8 @@ void Jit::warn_of_places() {
 
 Result<Kernel> Jit::find(const Program& program) {
   warn_of_places();
-  if (!options_.packed_only) {
-    if (std::optional<Cubin> cubin = from_disk(program)) {
-      return kernel(*std::move(cubin), KernelSource::kDisk);
-    }
+  if (std::optional<Cubin> cubin = from_disk(program)) {
+    return kernel(*std::move(cubin), KernelSource::kDisk);
   }
   if (std::optional<Cubin> cubin = from_pack(program)) {
     return kernel(*std::move(cubin), KernelSource::kPack);

@@ -46,7 +46,7 @@ struct JitOptions {
   std::string cache_dir;     // absolute; "" = none
   std::string kernel_pack;   // path; "" = none
   std::string nvrtc;         // path; "" = search
-  bool packed_only = false;  // never compile
+  bool packed_only = false;  // neither compile nor use the cache
   int driver_version = 0;    // whom the cubins must suit; 0 = nobody yet
   Logger logger;
 };
@@ -66,6 +66,8 @@ class Jit {
 
   // Of the compiler here: from the disk cache, else compiled. For packs, which name one compiler.
   Result<Kernel> get_compiled(const Program& program);
+
+  bool packed_only() const { return options_.packed_only; }
 
   // What there is, or why not.
   const Result<Nvrtc>& nvrtc();
