@@ -95,8 +95,8 @@ struct Thread {
   std::vector<PendingCopy> copies_open;
   std::vector<std::vector<PendingCopy>> copy_groups;
 
-  // Global memory: clocks of clusters that relaxed accesses saw and the next fence acquires, and that
-  // the last fence released.
+  // Global memory: clocks of clusters that relaxed accesses saw and the next fence acquires, and
+  // that the last fence released.
   std::map<u64, std::vector<Tick>> release_ready, acquire_ready;
   bool has_release = false;
 

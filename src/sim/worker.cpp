@@ -35,9 +35,9 @@ Thread* running() {
              : nullptr;
 }
 
-Thread& enter(const char* op, Where where, bool progress) {
+Thread& enter(const char* op, Where where, Yields yields) {
   if (tls_worker == nullptr) self();
-  return tls_worker->enter(op, where, progress);
+  return tls_worker->enter(op, where, yields);
 }
 
 void Worker::run(const std::function<bool(u64& index)>& next, u32 resident) {
@@ -157,12 +157,12 @@ void Worker::switch_away(Thread& from, bool finished) {
   from.fiber.switch_to(next->fiber);
 }
 
-Thread& Worker::enter(const char* op, Where where, bool progress) {
+Thread& Worker::enter(const char* op, Where where, Yields yields) {
   Thread& thread = *current;
   if (thread.lost_registers.file != nullptr) check_lost(thread);
   thread.op = op;
   thread.where = where;
-  if (progress) {
+  if (yields != Yields::kPolling) {
     progress_++;
     idle_ = 0;
   } else {
@@ -177,7 +177,8 @@ Thread& Worker::enter(const char* op, Where where, bool progress) {
     yield(thread);
     return thread;
   }
-  if (policy.yield_in != 0 && random.one_in(policy.yield_in)) yield(thread);
+  if (yields == Yields::kSometimes && policy.yield_in != 0 && random.one_in(policy.yield_in))
+    yield(thread);
   return thread;
 }
 

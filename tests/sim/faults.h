@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// faults.h — kernels with one line wrong: what the simulator must say of them, and on which seeds. A
-// pipeline is a struct with its kernel's Args, a device, clear() of the outputs, run(kernel) and
+// faults.h — kernels with one line wrong: what the simulator must say of them, and on which seeds.
+// A pipeline is a struct with its kernel's Args, a device, clear() of the outputs, run(kernel) and
 // wrong(), the number of outputs that differ from the host's.
 #pragma once
 

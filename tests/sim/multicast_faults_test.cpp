@@ -7,6 +7,8 @@
 namespace fa3::sim {
 namespace {
 
+using namespace faulty;
+
 template <bool kSum>
 struct Multicast {
   using Args = MulticastArgs;

@@ -7,6 +7,8 @@
 namespace fa3::sim {
 namespace {
 
+using namespace faulty;
+
 struct Reduce {
   using Args = ReduceArgs;
   static constexpr u32 kTiles = 4, kBlocks = 2;
