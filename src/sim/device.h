@@ -34,7 +34,7 @@ struct Stats {
   u64 steps = 0;   // scheduling decisions
   u64 events = 0;  // asynchronous operations that took effect
   u64 wgmmas = 0;
-  u64 bank_conflicts = 0;  // extra shared-memory cycles of ldmatrix, stmatrix, loads and stores
+  u64 bank_conflicts = 0;  // extra shared-memory cycles of ldmatrix and stmatrix
 };
 
 // A kernel compiled for the host; `args` is its argument struct.
