@@ -191,7 +191,7 @@ void complete_cluster_barrier(Cluster& cluster) {
 
 }  // namespace fa3::sim
 
-// ---- The cluster barrier --------------------------------------------------------------------------
+// ---- The cluster barrier ------------------------------------------------------------------------
 namespace fa3::twin {
 using namespace sim;
 

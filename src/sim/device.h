@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // device.h — the simulated Hopper GPU as its user sees it: registered memory, tensor maps, launches
-// under a seed. A launch returns when the grid has ended and throws a Violation when it broke a rule.
+// under a seed. A launch returns when the grid has ended and throws a Violation when it broke a
+// rule.
 #pragma once
 
 #include <functional>

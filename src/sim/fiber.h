@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // fiber.h — one stack of execution of a simulated thread: raw Boost.Context switches, announced to
-// AddressSanitizer and ThreadSanitizer. Stacks come in chunks of one mapping per CTA and are kept for the next CTA.
+// AddressSanitizer and ThreadSanitizer. Stacks come in chunks of one mapping per CTA and are kept
+// for the next CTA.
 #pragma once
 
 #include <boost/context/detail/fcontext.hpp>

@@ -95,7 +95,8 @@ void acquire(Cta& cta, Thread& thread, Mbarrier& bar) {
   thread.version++;
 }
 
-// The hardware's time limit of a try_wait. It strikes the lanes of a warp alike: they poll together.
+// The hardware's time limit of a try_wait. It strikes the lanes of a warp alike: they poll
+// together.
 bool times_out(Thread& thread) {
   const Cluster& cluster = thread.cta->cluster;
   Random random(cluster.worker->grid.device.options.seed ^ cluster.index << 48 ^

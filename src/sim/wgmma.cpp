@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// wgmma.cpp — issue, groups and waits of wgmma. Lanes post and go on; an instruction starts when all
+// wgmma.cpp — issue, groups and waits of wgmma. Lanes post and go on; an instruction starts when
+// all
 // 128 have posted it, in order within its warpgroup, at a moment the scheduler draws.
 #include "sim/wgmma.h"
 

@@ -12,12 +12,13 @@ namespace {
 
 thread_local Worker* tls_worker = nullptr;
 
-// Clusters that ended: stacks and clocks cost more than a small CTA's run, so an OS thread keeps some.
+// Clusters that ended: stacks and clocks cost more than a small CTA's run, so an OS thread keeps
+// some.
 constexpr size_t kSpares = 8;
 thread_local std::vector<std::unique_ptr<Cluster>> spares;
 
-// Polls of all threads, without progress of any, after which events fire that were to come late; and
-// after which nothing is expected any more.
+// Polls of all threads, without progress of any, after which events fire that were to come late;
+// and after which nothing is expected any more.
 constexpr u64 kIdlePolls = 4096;
 constexpr u64 kLivelockPolls = 1'000'000;
 
@@ -172,7 +173,8 @@ Thread& Worker::enter(const char* op, Where where, Yields yields) {
       else if (idle_ > kLivelockPolls)
         deadlock(true);
     }
-    // Whoever polls lets any other thread run, whatever the policy: what it polls for may be theirs.
+    // Whoever polls lets any other thread run, whatever the policy: what it polls for may be
+    // theirs.
     fair_ = true;
     yield(thread);
     return thread;

@@ -131,9 +131,11 @@ void expect_fault(const Fault<Pipeline>& fault, u64 seeds = 64) {
   }
   for (const auto& [kind, other] : others)
     ADD_FAILURE() << "not the report to expect, on " << other.first << " seeds:\n" << other.second;
-  for (size_t i = 0; i < seen.size(); ++i) {
-    EXPECT_GT(seen[i], 0u) << "no seed shows " << to_string(fault.reports[i].rule) << ": "
-                           << fault.reports[i].message;
+  // The first report is the one that names the fault; the others are its consequences, met before
+  // it on some schedules.
+  if (!seen.empty()) {
+    EXPECT_GT(seen[0], 0u) << "no seed shows " << to_string(fault.reports[0].rule) << ": "
+                           << fault.reports[0].message;
   }
   if (fault.shows == Shows::kEverySeed) {
     EXPECT_EQ(silent, 0u) << "seeds without a report";

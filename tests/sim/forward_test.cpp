@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// forward_test.cpp — a forward schedule in the simulator: right on every seed, on several OS threads
-// too, and the same run for the same seed.
-#include "device/selftest/attention.cuh"
-
+// forward_test.cpp — a forward schedule in the simulator: right on every seed, on several OS
+// threads too, and the same run for the same seed.
 #include <cmath>
 
+#include "device/selftest/attention.cuh"
 #include "sim/kit.h"
 
 namespace fa3::sim {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// gemm_test.cpp — the warp-specialised product of matrices runs on every seed and gives the product.
+// gemm_test.cpp — the warp-specialised product of matrices runs on every seed and gives the
+// product.
 #include "device/selftest/gemm.cuh"
 
 #include "sim/kit.h"

@@ -89,7 +89,7 @@ const Fault<Reduce> kFaults[] = {
      kKernel<F::kMissingEmptyBarrier>,
      kEvery,
      {kArrivesTwice, kWrittenBefore}},
-    {"MissingReadWait", kKernel<F::kMissingReadWait>, kEvery, {kWrittenAfter}},
+    {"MissingReadWait", kKernel<F::kMissingReadWait>, kEvery, {kWrittenAfter, kWrittenBefore}},
     {"WaitByAnotherLane", kKernel<F::kWaitByAnotherLane>, kEvery, {kWrittenAfter, kWrittenBefore}},
     {"CountWithoutWriter",
      kKernel<F::kCountWithoutWriter>,
