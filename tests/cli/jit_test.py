@@ -119,13 +119,14 @@ class Jit(JitTest):
     def test_no_compiler(self):
         (self.folder / "cache").mkdir(mode=0o700)
         for what in [["--warm", "all"], ["--pack", self.path("pack")]]:
-            self.assert_fails(
+            message = self.assert_fails(
                 FAILED,
                 "jit",
                 *what,
                 env={"FA3_NVRTC": "/absent/libnvrtc.so"},
                 says=["no usable NVRTC", "/absent/libnvrtc.so", "FA3_NVRTC"],
             )
+            self.assertRegex(message, r"\Afa3 jit: no ")
 
     def test_cache_that_others_may_write(self):
         (self.folder / "cache").mkdir()
