@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// threads_test.cpp — CTAs on several OS threads, small enough for ThreadSanitizer: what they share is
-// the registered memory and the table of source lines.
+// threads_test.cpp — CTAs on several OS threads, small enough for ThreadSanitizer: what they share
+// is the registered memory and the table of source lines.
 #include "device/hopper/barrier.h"
 #include "device/ptx/fence.h"
 #include "device/ptx/memory.h"
