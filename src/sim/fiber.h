@@ -36,8 +36,8 @@ class Fiber {
   void* argument_ = nullptr;
   const void* stack_bottom_ = nullptr;
   size_t stack_bytes_ = 0;
-  void* fake_stack_ = nullptr;  // AddressSanitizer's
-  void* tsan_fiber_ = nullptr;  // ThreadSanitizer's
+  [[maybe_unused]] void* fake_stack_ = nullptr;  // AddressSanitizer's
+  [[maybe_unused]] void* tsan_fiber_ = nullptr;  // ThreadSanitizer's
 };
 
 // `count` stacks with a guard page below each, in one mapping.

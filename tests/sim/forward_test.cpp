@@ -80,9 +80,9 @@ class SimForward : public ::testing::Test {
   }
 };
 
-TEST_F(SimForward, OneTile_EverySeed) { run(128, 256, 0, 200, 1); }
-TEST_F(SimForward, SeveralCtas) { run(512, 512, 1000, 8, 1); }
-TEST_F(SimForward, SeveralThreads) { run(512, 512, 2000, 8, 0); }
+TEST_F(SimForward, OneTile_EverySeed) { run(128, 256, 0, some_of(100), 1); }
+TEST_F(SimForward, SeveralCtas) { run(512, 512, 1000, some_of(8), 1); }
+TEST_F(SimForward, SeveralThreads) { run(512, 512, 2000, some_of(8), 0); }
 
 }  // namespace
 }  // namespace fa3::sim
