@@ -61,7 +61,7 @@ Fiber::~Fiber() {
 }
 
 void Fiber::switch_to(Fiber& next, bool finished) {
-  Fiber* pair[2] = {this, &next};
+  next_ = &next;
 #if FA3_SIM_ASAN
   __sanitizer_start_switch_fiber(finished ? nullptr : &fake_stack_, next.stack_bottom_,
                                  next.stack_bytes_);
@@ -72,12 +72,12 @@ void Fiber::switch_to(Fiber& next, bool finished) {
   if (tsan_fiber_ == nullptr) tsan_fiber_ = __tsan_get_current_fiber();
   __tsan_switch_to_fiber(next.tsan_fiber_, 0);
 #endif
-  arrived(boost::context::detail::jump_fcontext(next.context_, pair));
+  arrived(boost::context::detail::jump_fcontext(next.context_, this));
 }
 
 // Runs on the stack that was switched to; `from` tells who was left, and where it can go on.
 void Fiber::arrived(boost::context::detail::transfer_t from) {
-  Fiber* left = *static_cast<Fiber**>(from.data);
+  Fiber* left = static_cast<Fiber*>(from.data);
   left->context_ = from.fctx;
 #if FA3_SIM_ASAN
   const void* bottom = nullptr;
@@ -91,7 +91,7 @@ void Fiber::arrived(boost::context::detail::transfer_t from) {
 }
 
 void Fiber::trampoline(boost::context::detail::transfer_t from) {
-  Fiber* self = static_cast<Fiber**>(from.data)[1];
+  Fiber* self = static_cast<Fiber*>(from.data)->next_;
   self->arrived(from);
   self->entry_(self->argument_);  // does not return: its last act is a switch
 }
