@@ -41,9 +41,6 @@ struct Expected {
   // Empty: bit for bit. Else the elements are f32 and |got − expected| ≤ bound, element by element;
   // NaN matches NaN, Inf the same Inf.
   std::vector<float> bound = {};
-  // Empty, or beside a bound the bits that a model of the hardware's sum gives. An element that
-  // equals its model holds, whatever the bound.
-  Bytes model = {};
 };
 
 struct Buffer {

@@ -2,6 +2,7 @@
 // cases.h — all conformance cases, by area.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "selftest/case.h"
@@ -9,6 +10,13 @@
 namespace fa3::selftest {
 
 std::vector<Case> all_cases();
+
+// Those whose name has a match of a regular expression (ECMAScript). INVALID_ARGUMENT when it is
+// none, or no name has one.
+Result<std::vector<Case>> chosen_cases(const std::string& filter);
+
+// Each program once.
+std::vector<Program> programs_of(const std::vector<Case>& cases);
 
 // What all_cases() is made of; each adds the cases of one area.
 void add_wgmma_cases(std::vector<Case>& cases);
