@@ -38,8 +38,8 @@ Bytes bytes_of(const T& value) {
 struct Expected {
   int element_bytes = 4;  // 1, 2 or 4: the unit in which differences are reported
   Bytes bytes;
-  // Empty: bit for bit. Else the elements are f32 and |got − expected| ≤ bound, element by element;
-  // NaN matches NaN, Inf the same Inf.
+  // Empty: bit for bit. Else the elements are f32, or bf16 where they have 2 bytes, and |got −
+  // expected| ≤ bound, element by element; NaN matches NaN, Inf the same Inf.
   std::vector<float> bound = {};
 };
 

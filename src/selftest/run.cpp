@@ -58,10 +58,13 @@ uint32_t element_at(const Bytes& bytes, int element_bytes, size_t i) {
   return element;
 }
 
+// The bits of an f32, or of a bf16 where they have 2 bytes.
+double float_of(uint32_t bits, int element_bytes) {
+  return std::bit_cast<float>(element_bytes == 2 ? bits << 16 : bits);
+}
+
 // |got − want| as a fraction of the bound; 0 for equal Infs and for two NaNs.
-double error_ratio(uint32_t got_bits, uint32_t want_bits, float bound) {
-  const double got = std::bit_cast<float>(got_bits);
-  const double want = std::bit_cast<float>(want_bits);
+double error_ratio(double got, double want, float bound) {
   if ((std::isnan(got) && std::isnan(want)) || got == want) return 0;
   const double error = std::fabs(got - want);
   return error <= bound ? error / bound : INFINITY;
@@ -86,7 +89,8 @@ std::string compare(const char* name, const Bytes& got, const Expected& want, Ou
     const uint32_t b = element_at(want.bytes, want.element_bytes, i);
     bool holds = a == b;
     if (!want.bound.empty()) {
-      const double ratio = error_ratio(a, b, want.bound[i]);
+      const double ratio = error_ratio(float_of(a, want.element_bytes),
+                                       float_of(b, want.element_bytes), want.bound[i]);
       holds = ratio <= 1;
       outcome.max_error_ratio = std::max(outcome.max_error_ratio, ratio);
     }
@@ -108,8 +112,8 @@ void append(std::string& to, const std::string& text) {
 
 Status execute(Machine& machine, const Program& program, const Experiment& experiment,
                std::vector<Bytes>& after) {
-  FA3_RETURN_IF_ERROR(machine.prepare(program));
   try {
+    FA3_RETURN_IF_ERROR(machine.prepare(program));
     Placement placement(machine, experiment);
     FA3_RETURN_IF_ERROR(placement.encode(experiment));
     const Bytes args = experiment.args(placement.placed());
