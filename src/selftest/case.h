@@ -67,6 +67,7 @@ struct Placed {
 
 struct Experiment {
   LaunchShape shape;
+  int launches = 1;  // one after another, without waiting in between
   std::vector<Buffer> buffers;
   std::vector<Map> maps;
   std::function<Bytes(const Placed&)> args;  // the program's argument struct

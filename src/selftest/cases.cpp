@@ -15,6 +15,8 @@ std::vector<Case> all_cases() {
   add_matrix_cases(cases);
   add_warp_cases(cases);
   add_convert_cases(cases);
+  add_memory_cases(cases);
+  add_sync_cases(cases);
   add_kernel_cases(cases);
   return cases;
 }

@@ -25,6 +25,8 @@ void add_mbarrier_cases(std::vector<Case>& cases);
 void add_matrix_cases(std::vector<Case>& cases);
 void add_warp_cases(std::vector<Case>& cases);
 void add_convert_cases(std::vector<Case>& cases);
+void add_memory_cases(std::vector<Case>& cases);
+void add_sync_cases(std::vector<Case>& cases);
 void add_kernel_cases(std::vector<Case>& cases);
 
 }  // namespace fa3::selftest

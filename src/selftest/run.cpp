@@ -117,7 +117,9 @@ Status execute(Machine& machine, const Program& program, const Experiment& exper
     Placement placement(machine, experiment);
     FA3_RETURN_IF_ERROR(placement.encode(experiment));
     const Bytes args = experiment.args(placement.placed());
-    FA3_RETURN_IF_ERROR(machine.launch(program, experiment.shape, args.data(), args.size()));
+    for (int i = 0; i < experiment.launches; ++i) {
+      FA3_RETURN_IF_ERROR(machine.launch(program, experiment.shape, args.data(), args.size()));
+    }
     FA3_RETURN_IF_ERROR(machine.synchronize());
     after.clear();
     for (size_t i = 0; i < experiment.buffers.size(); ++i) {

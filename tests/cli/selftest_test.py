@@ -28,7 +28,7 @@ class InSimulator(CliTest):
             report["summary"], {"cases": 1, "passed": 1, "failed": 0, "skipped": 0}
         )
         text = self.fa3("selftest", "--backend", "sim", "--filter", "matrix")
-        self.assertRegex(text, r"\Asim   simulator\n(\d+) cases: \1 passed, 0 failed, 0 skipped\n\Z")
+        self.assertRegex(text, r"\Asim   simulator\n(\d+) cases: \1 passed, 0 failed, 0 skipped\n")
 
     def test_list_runs_nothing(self):
         names = self.fa3("selftest", "--list").splitlines()
