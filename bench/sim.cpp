@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // sim.cpp — speed of the simulator: a forward schedule of 384 threads, head_dim 128, tiles of 128 ×
-// 128, 512 × 512, one head, all checks on. Prints one JSON line: milliseconds per seed and what a run
-// does. `fa3_bench_sim [seeds] [workers]`.
+// 128, 512 × 512, one head, all checks on. Prints one JSON line: milliseconds per seed and what a
+// run does. `fa3_bench_sim [seeds] [workers]`.
 #include <fmt/core.h>
 #include <sys/resource.h>
 

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "api/boundary.h"
 #include "api/context.h"
@@ -32,8 +33,7 @@ Result<std::vector<Program>> read_programs(const char* text) {
   const Json array = Json::parse(text, nullptr, false);
   if (!array.is_array()) {
     return invalid(
-        "jit: programs is not a JSON array; need [{{\"header\": …, \"expression\": …}}, …], or "
-        "NULL for all that the library knows");
+        "jit: programs is not a JSON array; need [{{\"header\": …, \"expression\": …}}, …]");
   }
   std::vector<Program> programs;
   for (const Json& item : array) {
@@ -94,9 +94,12 @@ Status pack(fa3_context* context, const char* text, const char* path) {
   if (!jit.nvrtc().ok()) return {FA3_JIT_FAILED, jit.nvrtc().status().message};
   const int version = jit.nvrtc().value().version();
   std::vector<std::pair<cuda::Key, cuda::Cubin>> kernels;
+  std::set<cuda::Key> packed;
   for (const Program& program : programs) {
+    const cuda::Key key = jit.key(program, version);
+    if (!packed.insert(key).second) continue;
     FA3_TRY(const cuda::Kernel kernel, jit.get_compiled(program));
-    kernels.emplace_back(jit.key(program, version), *kernel.cubin);
+    kernels.emplace_back(key, *kernel.cubin);
   }
   return cuda::write_pack(path, version, kernels);
 }

@@ -27,7 +27,8 @@ Status check_launch(const Program& program, const LaunchShape& shape, size_t arg
     }
   }
   if (shape.threads < 1 || shape.threads > kMaxThreads) {
-    return refuse(program, "threads={}, need 1…{}; use more CTAs", shape.threads, kMaxThreads);
+    return refuse(program, "threads={}, need 1…{}; {}", shape.threads, kMaxThreads,
+                  shape.threads == 0 ? "say how many a CTA has" : "use more CTAs");
   }
   if (shape.smem_bytes > smem_limit_bytes) {
     return refuse(program, "smem_bytes={}, need at most {}; use smaller tiles or fewer stages",

@@ -12,6 +12,7 @@ constexpr int kAlignment = 16;  // bytes: of the base, of strides and of the inn
 constexpr u64 kMaxDim = u64{1} << 32;
 constexpr u64 kStrideLimit = u64{1} << 40;  // bytes; first value that is too large
 constexpr u32 kMaxBox = 256;
+constexpr u64 kMaxBoxBytes = 227 * 1024;
 constexpr u32 kMaxElementStride = 8;
 
 const char* type_name(TmaType type) {
@@ -130,6 +131,17 @@ Status check_box_row(const TensorMapSpec& spec) {
   return {};
 }
 
+// Not in the manual: drivers refuse boxes from 256 KiB on, and a CTA's shared memory ends before.
+Status check_box(const TensorMapSpec& spec) {
+  u64 bytes = static_cast<u64>(size_of(spec.type));
+  for (int i = 0; i < spec.rank; ++i) bytes *= spec.box[i];
+  if (bytes > kMaxBoxBytes) {
+    return refuse(spec, "box={} is {} bytes, need at most {} (shared memory); use several copies",
+                  list(spec.box, 0, spec.rank), bytes, kMaxBoxBytes);
+  }
+  return {};
+}
+
 }  // namespace
 
 Status check_tensor_map(const TensorMapSpec& spec) {
@@ -137,6 +149,7 @@ Status check_tensor_map(const TensorMapSpec& spec) {
   FA3_RETURN_IF_ERROR(check_base(spec));
   for (int i = 0; i < spec.rank; ++i) FA3_RETURN_IF_ERROR(check_dimension(spec, i));
   FA3_RETURN_IF_ERROR(check_box_row(spec));
+  FA3_RETURN_IF_ERROR(check_box(spec));
   if (spec.nan_fill && !is_float(spec.type)) {
     return refuse(spec, "nan_fill with type={}, need f16, bf16 or f32; use zero fill",
                   type_name(spec.type));

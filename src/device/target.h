@@ -37,10 +37,10 @@
 #if FA3_GPU
 #define FA3_NAMED(...)
 #else
-#define FA3_NAMED(...)                         \
-  template <class Visitor>                     \
-  void visit_members(Visitor&& visitor) {      \
-    visitor(#__VA_ARGS__, __VA_ARGS__);        \
+#define FA3_NAMED(...)                    \
+  template <class Visitor>                \
+  void visit_members(Visitor&& visitor) { \
+    visitor(#__VA_ARGS__, __VA_ARGS__);   \
   }
 #endif
 

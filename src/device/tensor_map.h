@@ -18,14 +18,18 @@ enum class TmaType : u8 { kU8, kU16, kU32, kI32, kU64, kF16, kBf16, kF32 };
 
 FA3_HD constexpr int size_of(TmaType type) {
   switch (type) {
-    case TmaType::kU8: return 1;
+    case TmaType::kU8:
+      return 1;
     case TmaType::kU16:
     case TmaType::kF16:
-    case TmaType::kBf16: return 2;
+    case TmaType::kBf16:
+      return 2;
     case TmaType::kU32:
     case TmaType::kI32:
-    case TmaType::kF32: return 4;
-    case TmaType::kU64: return 8;
+    case TmaType::kF32:
+      return 4;
+    case TmaType::kU64:
+      return 8;
   }
   return 0;
 }
@@ -36,8 +40,8 @@ enum class Swizzle : u8 { kNone = 0, k32 = 32, k64 = 64, k128 = 128 };
 // What a tensor map says. Index 0 is the innermost dimension, whose stride is one element.
 struct TensorMapSpec {
   static constexpr int kMaxRank = 5;
-  const char* name = "tensor";      // for messages
-  void* base = nullptr;             // 16-byte aligned
+  const char* name = "tensor";  // for messages
+  void* base = nullptr;         // 16-byte aligned
   TmaType type = TmaType::kBf16;
   int rank = 0;                     // 1…5
   u64 dim[kMaxRank] = {};           // elements, 1…2^32
@@ -45,7 +49,7 @@ struct TensorMapSpec {
   u32 box[kMaxRank] = {};           // elements of one copy, 1…256
   u32 element_stride[kMaxRank] = {1, 1, 1, 1, 1};  // 1…8
   Swizzle swizzle = Swizzle::kNone;
-  bool nan_fill = false;            // out-of-range elements read as NaN instead of 0; floats only
+  bool nan_fill = false;  // out-of-range elements read as NaN instead of 0; floats only
 };
 
 }  // namespace fa3

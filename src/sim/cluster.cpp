@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 
 #include "core/status.h"
 #include "sim/worker.h"
@@ -54,7 +55,14 @@ void reset_cta(Cta& cta, const LaunchShape& shape, u64 launch_block) {
 
   const u32 first_agent = cta.rank * (shape.threads + groups + kTmaSlots);
   cta.first_slot = first_agent + shape.threads + groups;
-  cta.threads = std::vector<Thread>(shape.threads);
+  if (same) {  // in place: a new array of this size would be mapped and faulted in anew
+    for (Thread& thread : cta.threads) {
+      std::destroy_at(&thread);
+      std::construct_at(&thread);
+    }
+  } else {
+    cta.threads = std::vector<Thread>(shape.threads);
+  }
   cta.warps = std::vector<Warp>(warps);
   cta.warpgroups = std::vector<Warpgroup>(groups);
   const u32 registers = cta.entry_registers = entry_registers(shape.threads);
@@ -183,7 +191,7 @@ void complete_cluster_barrier(Cluster& cluster) {
 
 }  // namespace fa3::sim
 
-// ---- The cluster barrier --------------------------------------------------------------------------
+// ---- The cluster barrier ------------------------------------------------------------------------
 namespace fa3::twin {
 using namespace sim;
 

@@ -119,7 +119,8 @@ u32 shuffle(u32 value, u32 operand, Shuffle kind, u32 width, u32 mask, Where whe
              const u32 inside = lane - first;
              u32 from = lane;
              if (kind == Shuffle::kIndex) from = first + to->operand % width;
-             // The exchange may leave the segment downwards: the hardware checks its upper end only.
+             // The exchange may leave the segment downwards: the hardware checks its upper end
+             // only.
              if (kind == Shuffle::kXor && (lane ^ to->operand) < first + width)
                from = lane ^ to->operand;
              if (kind == Shuffle::kUp && inside >= to->operand) from = lane - to->operand;

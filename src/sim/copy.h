@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// copy.h — one asynchronous copy of TMA or of the bulk engine: who issued it, what was known then, and
-// the agent that its accesses belong to.
+// copy.h — one asynchronous copy of TMA or of the bulk engine: who issued it, what was known then,
+// and the agent that its accesses belong to.
 #pragma once
 
 #include <memory>

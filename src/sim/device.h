@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // device.h — the simulated Hopper GPU as its user sees it: registered memory, tensor maps, launches
-// under a seed. A launch returns when the grid has ended and throws a Violation when it broke a rule.
+// under a seed. A launch returns when the grid has ended and throws a Violation when it broke a
+// rule.
 #pragma once
 
 #include <functional>
@@ -34,7 +35,7 @@ struct Stats {
   u64 steps = 0;   // scheduling decisions
   u64 events = 0;  // asynchronous operations that took effect
   u64 wgmmas = 0;
-  u64 bank_conflicts = 0;  // extra shared-memory cycles of ldmatrix, stmatrix, loads and stores
+  u64 bank_conflicts = 0;  // extra shared-memory cycles of ldmatrix and stmatrix
 };
 
 // A kernel compiled for the host; `args` is its argument struct.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // fiber.h — one stack of execution of a simulated thread: raw Boost.Context switches, announced to
-// AddressSanitizer and ThreadSanitizer. Stacks come in chunks of one mapping per CTA and are kept for the next CTA.
+// AddressSanitizer and ThreadSanitizer. Stacks come in chunks of one mapping per CTA and are kept
+// for the next CTA.
 #pragma once
 
 #include <boost/context/detail/fcontext.hpp>
@@ -35,8 +36,8 @@ class Fiber {
   void* argument_ = nullptr;
   const void* stack_bottom_ = nullptr;
   size_t stack_bytes_ = 0;
-  void* fake_stack_ = nullptr;  // AddressSanitizer's
-  void* tsan_fiber_ = nullptr;  // ThreadSanitizer's
+  [[maybe_unused]] void* fake_stack_ = nullptr;  // AddressSanitizer's
+  [[maybe_unused]] void* tsan_fiber_ = nullptr;  // ThreadSanitizer's
 };
 
 // `count` stacks with a guard page below each, in one mapping.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// global_memory.h — allocations that kernels may touch, with who touched them: bounds, races between
-// threads that nothing orders, results of a grid read before it is over.
+// global_memory.h — allocations that kernels may touch, with who touched them: bounds, races
+// between threads that nothing orders, results of a grid read before it is over.
 #pragma once
 
 #include <map>

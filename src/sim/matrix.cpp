@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// matrix.cpp — ldmatrix and stmatrix: 8×8 tiles of 16-bit elements between rows in shared memory and
-// the lanes of a warp.
+// matrix.cpp — ldmatrix and stmatrix: 8×8 tiles of 16-bit elements between rows in shared memory
+// and the lanes of a warp.
 #include <fmt/core.h>
 
 #include <cstring>

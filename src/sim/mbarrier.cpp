@@ -95,7 +95,8 @@ void acquire(Cta& cta, Thread& thread, Mbarrier& bar) {
   thread.version++;
 }
 
-// The hardware's time limit of a try_wait. It strikes the lanes of a warp alike, which poll together.
+// The hardware's time limit of a try_wait. It strikes the lanes of a warp alike: they poll
+// together.
 bool times_out(Thread& thread) {
   const Cluster& cluster = thread.cta->cluster;
   Random random(cluster.worker->grid.device.options.seed ^ cluster.index << 48 ^
@@ -293,7 +294,7 @@ void mbar_arrive_expect_tx(u32 bar, u32 bytes, bool cluster, Where where) {
 }
 
 bool mbar_test_wait(u32 bar, u32 parity, Scope, Where where) {
-  Thread& thread = enter("mbar_test_wait", where, false);
+  Thread& thread = enter("mbar_test_wait", where, Yields::kPolling);
   Cta& cta = *thread.cta;
   check_parity(cta, thread, parity, "mbar_test_wait", where);
   Mbarrier& mbar = find_mbarrier(cta, thread, "mbar_test_wait", bar, false, where);
@@ -306,7 +307,7 @@ bool mbar_test_wait(u32 bar, u32 parity, Scope, Where where) {
 }
 
 bool mbar_try_wait(u32 bar, u32 parity, Scope, Where where) {
-  Thread& thread = enter("mbar_try_wait", where, false);
+  Thread& thread = enter("mbar_try_wait", where, Yields::kPolling);
   Cta& cta = *thread.cta;
   Worker& worker = *cta.cluster.worker;
   check_parity(cta, thread, parity, "mbar_try_wait", where);

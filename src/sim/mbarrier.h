@@ -14,8 +14,8 @@ Cta& cta_of(Thread& thread, u32& address, const char* op, Where where);
 // complete_tx by a copy whose writes are `epoch`; `issuer` and where are for reports.
 void complete_tx(Cta& cta, Mbarrier& bar, u32 bytes, Epoch epoch, const char* op, Where where);
 
-// cp.async.mbarrier.arrive: one pending arrival more; the arrival when the copies of a thread, which
-// end at `epoch`, have landed.
+// cp.async.mbarrier.arrive: one pending arrival more; the arrival when the copies of a thread,
+// which end at `epoch`, have landed.
 void add_pending(Mbarrier& bar);
 void arrive_async(Cta& cta, Thread& thread, Mbarrier& bar, Epoch epoch, const char* op,
                   Where where);

@@ -227,7 +227,7 @@ void shared_store_cluster(u32 to, const void* from, u32 bytes, Where where) {
 void global_load(void* to, const void* from, u32 bytes, Order order, Scope scope, Where where) {
   const bool strong = order != Order::kWeak && order != Order::kNonCoherent;
   const char* op = order == Order::kAcquire ? "ld_acquire" : "ld_global";
-  Thread& thread = enter(op, where, !strong);
+  Thread& thread = enter(op, where, strong ? Yields::kPolling : Yields::kSometimes);
   check_alignment(thread, op, from, bytes, where);
   if (strong) check_talks(thread, op, scope, where);
   GlobalMemory& memory = thread.cta->cluster.worker->grid.device.memory;
@@ -326,8 +326,8 @@ void pdl_wait(Where where) {
   thread.cta->cluster.pdl_waits.push_back(thread.epoch());
 }
 void pdl_launch(Where where) { enter("pdl_launch", where); }
-void nanosleep(u32, Where where) { enter("nanosleep", where, false); }
-u64 clock(Where where) { return enter("clock", where, false).tick()++; }
+void nanosleep(u32, Where where) { enter("nanosleep", where, Yields::kPolling); }
+u64 clock(Where where) { return enter("clock", where, Yields::kPolling).tick()++; }
 
 void trap(const char* message, Where where) {
   Thread& thread = enter("trap", where);

@@ -6,7 +6,8 @@
 
 namespace fa3::sim {
 
-// old + operand in the type, as an atomic add rounds: F32 flushes subnormals, F16 and BF16 keep them.
+// old + operand in the type, as an atomic add rounds: F32 flushes subnormals, F16 and BF16 keep
+// them.
 u64 add_bits(u64 old, u64 operand, twin::ScalarType type);
 // to[i] += from[i] over `bytes` of elements.
 void reduce_add(u8* to, const u8* from, u64 bytes, twin::ScalarType type);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// registers.cpp — setmaxnreg: the CTA's pool of registers, and what wgmma's register arrays remember.
+// registers.cpp — setmaxnreg: the CTA's pool of registers, and what wgmma's register arrays
+// remember.
 #include <fmt/core.h>
 
 #include "sim/collective.h"

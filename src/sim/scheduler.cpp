@@ -155,8 +155,8 @@ Thread* Worker::pick_in(u32 slot) {
   return &warps_[slot]->threads[std::countr_zero(lanes)];
 }
 
-// Threads suspended in a try_wait may go on with "false"; twice without any progress in between is a
-// deadlock.
+// Threads suspended in a try_wait may go on with "false"; twice without any progress in between is
+// a deadlock.
 bool Worker::wake_pollers() {
   if (stuck_progress_ == progress_) return false;
   stuck_progress_ = progress_;

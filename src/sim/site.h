@@ -15,8 +15,8 @@ struct Site {
   int line;
 };
 
-// The number of a site, the same in all threads of the process. Past 65,535 sites all new ones share
-// number 0, "unknown".
+// The number of a site, the same in all threads of the process. Past 65,535 sites all new ones
+// share number 0, "unknown".
 u16 intern(const char* op, Where where);
 const Site& site(u16 id);
 std::string text(Where where);  // "fwd_sm90.cuh:71"

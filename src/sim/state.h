@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// state.h — the simulated machine while it runs: threads, warps, warpgroups, CTAs and clusters. All of
-// a cluster belongs to one OS thread.
+// state.h — the simulated machine while it runs: threads, warps, warpgroups, CTAs and clusters. All
+// of a cluster belongs to one OS thread.
 #pragma once
 
 #include <deque>
@@ -95,8 +95,8 @@ struct Thread {
   std::vector<PendingCopy> copies_open;
   std::vector<std::vector<PendingCopy>> copy_groups;
 
-  // Global memory: clocks of clusters that relaxed accesses saw and the next fence acquires, and that
-  // the last fence released.
+  // Global memory: clocks of clusters that relaxed accesses saw and the next fence acquires, and
+  // that the last fence released.
   std::map<u64, std::vector<Tick>> release_ready, acquire_ready;
   bool has_release = false;
 
@@ -126,7 +126,8 @@ struct Warp {
   std::vector<u32> register_history;  // values of setmaxnreg so far
 };
 
-// One wgmma of a warpgroup: posted by 128 lanes, then executed at a moment of the scheduler's choice.
+// One wgmma of a warpgroup: posted by 128 lanes, then executed at a moment of the scheduler's
+// choice.
 struct WgmmaOp {
   const WgmmaInstruction* instruction = nullptr;
   u64 a_desc = 0, b_desc = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// trace.h — an event log of a launch in Chrome's trace format (open it in Perfetto): one row per warp,
-// wgmma agent and TMA, time in scheduling steps.
+// trace.h — an event log of a launch in Chrome's trace format (open it in Perfetto): one row per
+// warp, wgmma agent and TMA, time in scheduling steps.
 #pragma once
 
 #include <string>

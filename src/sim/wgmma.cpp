@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// wgmma.cpp — issue, groups and waits of wgmma. Lanes post and go on; an instruction starts when all
+// wgmma.cpp — issue, groups and waits of wgmma. Lanes post and go on; an instruction starts when
+// all
 // 128 have posted it, in order within its warpgroup, at a moment the scheduler draws.
 #include "sim/wgmma.h"
 
@@ -93,13 +94,13 @@ namespace fa3::twin {
 using namespace sim;
 
 void wgmma_fence(Where where) {
-  Thread& thread = enter("wgmma_fence", where);
+  Thread& thread = enter("wgmma_fence", where, Yields::kNever);
   warpgroup_of(thread, "wgmma_fence", where);
   thread.wgmma_fences++;
 }
 
 void wgmma_commit(Where where) {
-  Thread& thread = enter("wgmma_commit", where);
+  Thread& thread = enter("wgmma_commit", where, Yields::kNever);
   warpgroup_of(thread, "wgmma_commit", where);
   thread.wgmma_groups++;
 }
@@ -107,7 +108,7 @@ void wgmma_commit(Where where) {
 void wgmma(const WgmmaInstruction& instruction, RegisterState& d_state, void* d,
            RegisterState* a_state, const u32* a, u64 a_desc, u64 b_desc, bool accumulate,
            Where where) {
-  Thread& thread = enter("wgmma", where);
+  Thread& thread = enter("wgmma", where, Yields::kNever);
   Cta& cta = *thread.cta;
   Warpgroup& group = warpgroup_of(thread, "wgmma", where);
   check_d(thread, d_state, instruction, accumulate, where);

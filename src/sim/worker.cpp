@@ -12,12 +12,13 @@ namespace {
 
 thread_local Worker* tls_worker = nullptr;
 
-// Clusters that ended: stacks and clocks cost more than a small CTA's run, so an OS thread keeps some.
+// Clusters that ended: stacks and clocks cost more than a small CTA's run, so an OS thread keeps
+// some.
 constexpr size_t kSpares = 8;
 thread_local std::vector<std::unique_ptr<Cluster>> spares;
 
-// Polls of all threads, without progress of any, after which events fire that were to come late; and
-// after which nothing is expected any more.
+// Polls of all threads, without progress of any, after which events fire that were to come late;
+// and after which nothing is expected any more.
 constexpr u64 kIdlePolls = 4096;
 constexpr u64 kLivelockPolls = 1'000'000;
 
@@ -35,9 +36,9 @@ Thread* running() {
              : nullptr;
 }
 
-Thread& enter(const char* op, Where where, bool progress) {
+Thread& enter(const char* op, Where where, Yields yields) {
   if (tls_worker == nullptr) self();
-  return tls_worker->enter(op, where, progress);
+  return tls_worker->enter(op, where, yields);
 }
 
 void Worker::run(const std::function<bool(u64& index)>& next, u32 resident) {
@@ -157,12 +158,12 @@ void Worker::switch_away(Thread& from, bool finished) {
   from.fiber.switch_to(next->fiber);
 }
 
-Thread& Worker::enter(const char* op, Where where, bool progress) {
+Thread& Worker::enter(const char* op, Where where, Yields yields) {
   Thread& thread = *current;
   if (thread.lost_registers.file != nullptr) check_lost(thread);
   thread.op = op;
   thread.where = where;
-  if (progress) {
+  if (yields != Yields::kPolling) {
     progress_++;
     idle_ = 0;
   } else {
@@ -172,12 +173,14 @@ Thread& Worker::enter(const char* op, Where where, bool progress) {
       else if (idle_ > kLivelockPolls)
         deadlock(true);
     }
-    // Whoever polls lets any other thread run, whatever the policy: what it polls for may be theirs.
+    // Whoever polls lets any other thread run, whatever the policy: what it polls for may be
+    // theirs.
     fair_ = true;
     yield(thread);
     return thread;
   }
-  if (policy.yield_in != 0 && random.one_in(policy.yield_in)) yield(thread);
+  if (yields == Yields::kSometimes && policy.yield_in != 0 && random.one_in(policy.yield_in))
+    yield(thread);
   return thread;
 }
 

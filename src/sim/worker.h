@@ -40,6 +40,13 @@ struct Grid {
   u64 clusters;  // in the grid
 };
 
+// Does a primitive let others run before it takes effect?
+enum class Yields : u8 {
+  kNever,      // it only posts: what it starts runs at a drawn moment anyway
+  kSometimes,  // as the policy says
+  kPolling,    // always: it may be waiting for them
+};
+
 struct Worker {
   Worker(const Grid& grid, u64 seed) : grid(grid), random(seed) {}
 
@@ -56,8 +63,8 @@ struct Worker {
   void run(const std::function<bool(u64& index)>& next, u32 resident);
 
   // ---- for primitives, on a fiber ----
-  // The start of every primitive; yields now and then. `progress` false: polling.
-  Thread& enter(const char* op, Where where, bool progress = true);
+  // The start of every primitive.
+  Thread& enter(const char* op, Where where, Yields yields);
   // Suspends the current thread until wake(); the caller re-checks its condition.
   void block(Thread& thread, Waiting waiting);
   void wake(Thread& thread);
@@ -106,7 +113,7 @@ struct Worker {
 Thread& self();
 Thread* running();  // null outside of kernels, and while a failed run is taken down
 // The start of every primitive, for that thread.
-Thread& enter(const char* op, Where where, bool progress = true);
+Thread& enter(const char* op, Where where, Yields yields = Yields::kSometimes);
 
 // Clusters are expensive to build; these make one ready for use and take it down.
 void reset_cluster(Cluster& cluster, Worker& worker, u64 index);

@@ -9,8 +9,10 @@ from pathlib import Path
 
 from kit import BAD_INPUT, FAILED, USAGE, CliTest
 
-FAKES = Path(os.environ.get("FA3_FAKES", Path(__file__).parents[2] / "build/release/fakes"))
-PROGRAMS = [{"header": "device/a.h", "expression": "fa3::a<1>"}]
+BUILT = Path(__file__).parents[2] / "build/release/tests/cuda/fakes"
+FAKES = Path(os.environ.get("FA3_FAKES", BUILT))
+HEADER = "device/types.h"  # any file of the library's device code
+PROGRAMS = [{"header": HEADER, "expression": "fa3::a<1>"}]
 
 
 class JitTest(CliTest):
@@ -90,27 +92,41 @@ class Jit(JitTest):
         for content, says in cases:
             self.programs(content)
             self.assert_fails(
-                BAD_INPUT, "jit", "--warm", self.folder / "programs.json", says=says
+                BAD_INPUT,
+                "jit",
+                "--warm",
+                self.folder / "programs.json",
+                says=[says, "programs.json"],
             )
-        self.assert_fails(BAD_INPUT, "jit", "--warm", self.path("absent.json"), says="absent.json")
+        for path in [self.path("absent.json"), str(self.folder)]:
+            self.assert_fails(BAD_INPUT, "jit", "--warm", path, says=[path, "cannot be read"])
+
+    def test_header_that_is_not_the_librarys(self):
+        (self.folder / "mine.cuh").write_text("")
+        (self.folder / "cache").mkdir(mode=0o700)
+        mine = self.programs([{"header": self.path("mine.cuh"), "expression": "fa3::a<1>"}])
+        for what in [["--warm", mine], ["--pack", self.path("pack"), "--programs", mine]]:
+            self.assert_fails(BAD_INPUT, "jit", *what, says=["mine.cuh", "device code"])
+        self.assertEqual(self.fa3_json("jit", "--list")["cache"]["entries"], 0)
 
     def test_kernel_that_does_not_compile(self):
-        programs = self.programs([{"header": "device/a.h", "expression": "fa3::broken"}])
+        programs = self.programs([{"header": HEADER, "expression": "fa3::broken"}])
         (self.folder / "cache").mkdir(mode=0o700)
         self.assert_fails(
-            FAILED, "jit", "--warm", programs, says=["fa3::broken", "device/a.h", "fake log"]
+            FAILED, "jit", "--warm", programs, says=["fa3::broken", HEADER, "fake log"]
         )
 
     def test_no_compiler(self):
         (self.folder / "cache").mkdir(mode=0o700)
         for what in [["--warm", "all"], ["--pack", self.path("pack")]]:
-            self.assert_fails(
+            message = self.assert_fails(
                 FAILED,
                 "jit",
                 *what,
                 env={"FA3_NVRTC": "/absent/libnvrtc.so"},
                 says=["no usable NVRTC", "/absent/libnvrtc.so", "FA3_NVRTC"],
             )
+            self.assertRegex(message, r"\Afa3 jit: no ")
 
     def test_cache_that_others_may_write(self):
         (self.folder / "cache").mkdir()
@@ -124,10 +140,35 @@ class Jit(JitTest):
         self.assert_fails(
             FAILED, "jit", "--pack", self.path("no/pack"), says=["no/pack", "No such file"]
         )
+        link = self.folder / "link"
+        link.symlink_to(self.folder / "target")
+        for path in [link, self.folder]:
+            self.assert_fails(
+                FAILED, "jit", "--pack", path, says=[str(path), "not an ordinary file"]
+            )
+        self.assertTrue(link.is_symlink())
+        self.assert_fails(USAGE, "jit", "--pack", "", says="name the file")
+
+    def test_pack_that_is_none(self):
+        pipe = self.path("pipe")
+        os.mkfifo(pipe)
+        listed = self.fa3_json("jit", "--list", env={"FA3_KERNEL_PACK": pipe})
+        self.assertIn("not a sound pack", listed["pack"]["why"])
+
+    def test_kernel_that_is_listed_twice_is_packed_once(self):
+        sizes = []
+        for copies in [1, 2]:
+            pack = self.path("pack")
+            self.fa3("jit", "--pack", pack, "--programs", self.programs(copies * PROGRAMS))
+            sizes.append(os.path.getsize(pack))
+        self.assertEqual(sizes[0], sizes[1])
+        self.assertIn("1 kernel by", self.fa3("jit", "--list", env={"FA3_KERNEL_PACK": pack}))
 
     def test_one_thing_at_a_time(self):
         for what in [[], ["--list", "--clear"], ["--warm", "all", "--pack", self.path("p")]]:
             self.assert_fails(USAGE, "jit", *what, says="exactly one")
+        for what in [["--list"], ["--warm", "all"]]:
+            self.assert_fails(USAGE, "jit", *what, "--programs", "all", says="--pack")
 
 
 class InfoOnCuda(JitTest):

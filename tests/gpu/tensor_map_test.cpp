@@ -63,7 +63,9 @@ TEST_F(GpuTensorMap, CheckAndDriver_Agree) {
     const TensorMapSpec spec = draw(random, memory);
     const Status status = check_tensor_map(spec);
     ++(status.ok() ? taken : refused);
-    if (driver_takes(*driver_, spec) == status.ok()) continue;
+    // Boxes beyond shared memory are refused here whatever the driver says.
+    const bool too_big = status.message.find("(shared memory)") != std::string::npos;
+    if (too_big || driver_takes(*driver_, spec) == status.ok()) continue;
     ADD_FAILURE() << (status.ok() ? "the driver refuses " + describe(spec)
                                   : "the driver takes it: " + status.message);
     if (++differ == 40) break;

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// access_faults_test.cpp — bounds, alignment, initialisation, divergence and misuse of mbarriers in a
-// kernel of plain accesses.
+// access_faults_test.cpp — bounds, alignment, initialisation, divergence and misuse of mbarriers in
+// a kernel of plain accesses.
 #include "sim/faults.h"
 #include "sim/kernels/access.h"
 
 namespace fa3::sim {
 namespace {
+
+using namespace faulty;
 
 struct Access64 {
   using Args = AccessArgs;
@@ -134,8 +136,8 @@ struct TwoReaders : Access64 {
 
 TEST(SimTwoReaders, Correct_EverySeed) { expect_correct<TwoReaders>(&two_readers<true>); }
 TEST(SimTwoReaders, OneNotCounted_TwoPhasesLate) {
-  // A lane that passed a wait two phases late, since the parity was right again, waits in the end for
-  // a phase that never begins.
+  // A lane that passed a wait two phases late, since the parity was right again, waits in the end
+  // for a phase that never begins.
   expect_fault(Fault<TwoReaders>{"OneNotCounted",
                                  &two_readers<false>,
                                  Shows::kWithin64,

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// attention_faults_test.cpp — the attention loop: right on every seed; waits, fences and releases in
-// the wrong place are reported, operands laid out wrongly give other numbers.
+// attention_faults_test.cpp — the attention loop: right on every seed; waits, fences and releases
+// in the wrong place are reported, operands laid out wrongly give other numbers.
 #include "sim/faults.h"
 #include "sim/kernels/attention.h"
 
 namespace fa3::sim {
 namespace {
+
+using namespace faulty;
 
 struct Attention {
   using Args = AttentionArgs;
@@ -122,8 +124,8 @@ const Fault<Attention> kFaults[] = {
 INSTANTIATE_TEST_SUITE_P(Sim, AttentionFaults, testing::ValuesIn(kFaults),
                          fault_name<testing::TestParamInfo<Fault<Attention>>>);
 
-TEST(SimAttention, PInRegisters_EverySeed) { expect_correct<Attention>(kKernel<F::kNone>); }
-TEST(SimAttention, PInShared_EverySeed) { expect_correct<Attention>(kKernel<F::kNone, true>); }
+TEST(SimAttentionLoop, PInRegisters_EverySeed) { expect_correct<Attention>(kKernel<F::kNone>); }
+TEST(SimAttentionLoop, PInShared_EverySeed) { expect_correct<Attention>(kKernel<F::kNone, true>); }
 
 }  // namespace
 }  // namespace fa3::sim

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// device_test.cpp — launches as such: replay, OS threads, grids larger than the machine, CTAs that wait
-// for each other, the event log, limits, and a device that goes on after a violation.
+// device_test.cpp — launches as such: replay, OS threads, grids larger than the machine, CTAs that
+// wait for each other, the event log, limits, and a device that goes on after a violation.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// gather_faults_test.cpp — cp.async as a source of wgmma: right on every seed; its waits, fences and
-// barriers matter.
+// gather_faults_test.cpp — cp.async as a source of wgmma: right on every seed; its waits, fences
+// and barriers matter.
 #include "sim/faults.h"
 #include "sim/kernels/gather.h"
 
 namespace fa3::sim {
 namespace {
+
+using namespace faulty;
 
 struct Gather {
   using Args = GatherArgs;

@@ -7,6 +7,8 @@
 namespace fa3::sim {
 namespace {
 
+using namespace faulty;
+
 // The grid that hands off, then the one that depends on it.
 struct Handoff {
   using Args = HandoffArgs;

@@ -7,6 +7,8 @@
 namespace fa3::sim {
 namespace {
 
+using namespace faulty;
+
 template <bool kSum>
 struct Multicast {
   using Args = MulticastArgs;
@@ -69,6 +71,10 @@ const Report kOverwrittenInFlight{Rule::kRace, "[0]", "after the write by tma_lo
                                   "a wait for the empty mbarrier"};
 const Report kExpectedEarly{Rule::kMbarrier, "full[", "brings 1 arrivals, but phase",
                             "after the wait for the phase before"};
+const Report kNothingThere{Rule::kUninitialized, "", "which nothing has written",
+                           "a completed copy"};
+const Report kUnseenPhase{Rule::kMbarrier, "[", "before anybody saw phase",
+                          "a wait for each phase"};
 const Report kTooManyBytes{Rule::kMbarrier, "full[", "more than phase", "the bytes of all copies"};
 
 const Fault<Sums> kFaults[] = {
@@ -101,16 +107,15 @@ const Fault<Sums> kFaults[] = {
      {{Rule::kDeadlock, "empty[0]", "empty[0] phase 0: want 2 arrivals, have 1",
        "1 of 2 arrivals on empty[0]"}}},
     // The other CTA's reads are not waited for: its half lands too early there, or is too much.
-    {"ReleaseTwice", kKernel<F::kReleaseTwice>, kEvery, {kOverwritten, kReadEarly, kTooManyBytes}},
+    {"ReleaseTwice",
+     kKernel<F::kReleaseTwice>,
+     kEvery,
+     {kOverwritten, kReadEarly, kTooManyBytes, kOverwrittenInFlight, kNothingThere}},
     // The first release counts for both: the slower CTA's stage is filled while it is in use.
     {"EmptyCountOwn",
      kKernel<F::kEmptyCountOwn>,
      kEvery,
-     {kOverwrittenInFlight,
-      kOverwritten,
-      kReadEarly,
-      kExpectedEarly,
-      {Rule::kMbarrier, "empty[", "before anybody saw phase", "a wait for each phase"}}},
+     {kOverwrittenInFlight, kOverwritten, kReadEarly, kExpectedEarly, kUnseenPhase, kNothingThere}},
     {"MissingEmptyWait",
      kKernel<F::kMissingEmptyWait>,
      kEvery,

@@ -7,6 +7,8 @@
 namespace fa3::sim {
 namespace {
 
+using namespace faulty;
+
 struct Reduce {
   using Args = ReduceArgs;
   static constexpr u32 kTiles = 4, kBlocks = 2;
@@ -87,7 +89,7 @@ const Fault<Reduce> kFaults[] = {
      kKernel<F::kMissingEmptyBarrier>,
      kEvery,
      {kArrivesTwice, kWrittenBefore}},
-    {"MissingReadWait", kKernel<F::kMissingReadWait>, kEvery, {kWrittenAfter}},
+    {"MissingReadWait", kKernel<F::kMissingReadWait>, kEvery, {kWrittenAfter, kWrittenBefore}},
     {"WaitByAnotherLane", kKernel<F::kWaitByAnotherLane>, kEvery, {kWrittenAfter, kWrittenBefore}},
     {"CountWithoutWriter",
      kKernel<F::kCountWithoutWriter>,

@@ -7,6 +7,8 @@
 namespace fa3::sim {
 namespace {
 
+using namespace faulty;
+
 struct RingGemm {
   using Args = RingArgs;
   static constexpr int kM = 128, kN = 64, kK = 320;
@@ -52,8 +54,8 @@ using F = RingFault;
 
 constexpr Shows kEvery = Shows::kEverySeed;
 
-// What a stage that is used too early shows: the copy and the product that nothing orders, seen from
-// either side, or memory that the copy has not reached yet.
+// What a stage that is used too early shows: the copy and the product that nothing orders, seen
+// from either side, or memory that the copy has not reached yet.
 const Report kReadEarly{Rule::kRace, "[", "after the write by tma_load",
                         "a wait for the full mbarrier"};
 const Report kReadBeforeCopy{Rule::kUninitialized, "[", "which nothing has written",
@@ -69,8 +71,8 @@ const Report kTwoPhasesLate{Rule::kMbarrier, "full[", "two phases late",
 
 const Fault<RingGemm> kFaults[] = {
     {"MissingFullWait", kKernel<F::kMissingFullWait>, kEvery, {kReadEarly, kReadBeforeCopy}},
-    // The next tile's arrival comes while the tile before is in flight, or after it was complete but
-    // not yet seen, or its bytes land on those of the tile before.
+    // The next tile's arrival comes while the tile before is in flight, or after it was complete
+    // but not yet seen, or its bytes land on those of the tile before.
     {"MissingEmptyWait",
      kKernel<F::kMissingEmptyWait>,
      kEvery,

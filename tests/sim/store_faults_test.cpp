@@ -7,6 +7,8 @@
 namespace fa3::sim {
 namespace {
 
+using namespace faulty;
+
 struct Store {
   using Args = StoreArgs;
   static constexpr u32 kTiles = 7, kRows = 2 * kTiles * 64;

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// transpose8_faults_test.cpp — the FP8 transpose of V: right on every seed; its fences, barriers and
-// permutations matter.
+// transpose8_faults_test.cpp — the FP8 transpose of V: right on every seed; its fences, barriers
+// and permutations matter.
 #include "sim/faults.h"
 #include "sim/kernels/transpose8.h"
 
 namespace fa3::sim {
 namespace {
+
+using namespace faulty;
 
 struct Transpose {
   using Args = TransposeArgs;

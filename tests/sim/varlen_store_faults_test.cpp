@@ -7,6 +7,8 @@
 namespace fa3::sim {
 namespace {
 
+using namespace faulty;
+
 struct Varlen {
   using Args = VarlenArgs;
   static constexpr u32 kTotal = 64;

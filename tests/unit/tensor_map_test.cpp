@@ -57,6 +57,8 @@ const Case kCases[] = {
     {"stride_bytes[3]", [](auto& s) { s.stride_bytes[3] = (u64{1} << 40) - 16; },
      [](auto& s) { s.stride_bytes[3] = u64{1} << 40; }, "=1099511627776", "2^40"},
     {"box[2]", [](auto& s) { s.box[2] = 1; }, [](auto& s) { s.box[2] = 0; }, "=0", "1…256"},
+    {"box={64, 256, 8, 1}", [](auto& s) { s.box[1] = 256, s.box[2] = 7; },
+     [](auto& s) { s.box[1] = 256, s.box[2] = 8; }, "262144 bytes", "at most 232448"},
     {"box[1]", [](auto& s) { s.box[1] = 256; }, [](auto& s) { s.box[1] = 257; }, "=257", "1…256"},
     {"box[0]", [](auto& s) { s.box[0] = 8; }, [](auto& s) { s.box[0] = 12; }, "24 bytes",
      "multiple of 16"},

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // jit.cpp — `fa3 jit`: GPU kernels compiled ahead of time.
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -19,7 +20,7 @@ using Json = nlohmann::ordered_json;
 struct JitOptions {
   std::optional<std::string> warm;
   std::optional<std::string> pack;
-  std::string programs = "all";
+  std::optional<std::string> programs;
   bool list = false;
   bool clear = false;
   bool json = false;
@@ -29,7 +30,8 @@ std::string read_text(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
   text << file.rdbuf();
-  if (!file) fail(kBadInput, "{}: cannot be read; name a file that exists", path);
+  if (!file || std::filesystem::is_directory(path))
+    fail(kBadInput, "{}: cannot be read; name a file that exists", path);
   return text.str();
 }
 
@@ -43,10 +45,18 @@ const char* pointer(const std::optional<std::string>& text) {
   return text ? text->c_str() : nullptr;
 }
 
+// Throws unless OK; what is wrong in a list of programs is said of its file.
+void check_list(fa3_status status, const std::string& name) {
+  if (status == FA3_INVALID_ARGUMENT && name != "all") {
+    fail(kBadInput, "{}: {}", name, fa3_last_error());
+  }
+  check_status(status);
+}
+
 void warm(fa3_context* context, const JitOptions& o) {
   const std::optional<std::string> programs = programs_of(*o.warm);
   const char* report = nullptr;
-  check_status(fa3_jit_warm(context, pointer(programs), &report));
+  check_list(fa3_jit_warm(context, pointer(programs), &report), *o.warm);
   const Json rows = Json::parse(report);
   if (o.json) return print(rows.dump(2) + "\n");
   for (const Json& row : rows) {
@@ -57,8 +67,10 @@ void warm(fa3_context* context, const JitOptions& o) {
 }
 
 void pack(fa3_context* context, const JitOptions& o) {
-  const std::optional<std::string> programs = programs_of(o.programs);
-  check_status(fa3_jit_pack(context, pointer(programs), o.pack->c_str()));
+  if (o.pack->empty()) fail(kUsage, "--pack is empty; name the file to write");
+  const std::string list = o.programs.value_or("all");
+  const std::optional<std::string> programs = programs_of(list);
+  check_list(fa3_jit_pack(context, pointer(programs), o.pack->c_str()), list);
   if (o.json) {
     print(Json{{"pack", *o.pack}}.dump(2) + "\n");
   } else {
@@ -76,6 +88,10 @@ void clear(fa3_context* context, const JitOptions& o) {
   }
 }
 
+std::string kernels_text(int64_t count) {
+  return fmt::format("{} kernel{}", count, count == 1 ? "" : "s");
+}
+
 // What is used, or why not.
 std::string place_text(const std::string& name, const Json& place) {
   if (!place.value("usable", false)) {
@@ -90,12 +106,13 @@ std::string place_text(const std::string& name, const Json& place) {
                        place.value("library", ""));
   }
   if (name == "cache") {
-    return fmt::format("{:<7} {}: {} kernels, {} of {}\n", name, place.value("folder", ""),
-                       place.value("entries", 0), size_text(place.value("bytes", int64_t{0})),
+    return fmt::format("{:<7} {}: {}, {} of {}\n", name, place.value("folder", ""),
+                       kernels_text(place.value("entries", int64_t{0})),
+                       size_text(place.value("bytes", int64_t{0})),
                        size_text(place.value("limit_bytes", int64_t{0})));
   }
-  return fmt::format("{:<7} {}: {} kernels by NVRTC {}\n", name, place.value("file", ""),
-                     place.value("kernels", 0), place.value("nvrtc", ""));
+  return fmt::format("{:<7} {}: {} by NVRTC {}\n", name, place.value("file", ""),
+                     kernels_text(place.value("kernels", int64_t{0})), place.value("nvrtc", ""));
 }
 
 void list(fa3_context* context, const JitOptions& o) {
@@ -116,6 +133,9 @@ void list(fa3_context* context, const JitOptions& o) {
 int jit(const JitOptions& o) {
   if (int{o.list} + int{o.clear} + int{o.warm.has_value()} + int{o.pack.has_value()} != 1) {
     fail(kUsage, "need exactly one of --warm, --pack, --list, --clear; see fa3 jit --help");
+  }
+  if (o.programs && !o.pack) {
+    fail(kUsage, "--programs goes with --pack; --warm and --list take no other list");
   }
   const Session session("auto", 0, false);
   fa3_context* const context = session.context();
@@ -140,7 +160,7 @@ Action add_jit(Parser& parser) {
   parser.flag("--clear", o->clear, "Empty the cache");
   parser.group("Options");
   parser.text("--programs", o->programs, "FILE",
-              "With --pack: the JSON file that lists the kernels, or 'all'");
+              "With --pack: the JSON file that lists the kernels, or 'all' (the default)");
   parser.flag("--json", o->json, "Print JSON on stdout instead of text");
   return [o] { return jit(*o); };
 }

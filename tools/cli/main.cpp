@@ -80,7 +80,10 @@ ExitCode code_of(tools::TensorFileError::Kind kind) {
 }
 
 int report(const std::string& who, ExitCode code, const std::string& message) {
-  const std::string line = fmt::format("{}: {}\n", who, message);
+  // A message of the library begins with its place: "fa3 jit: jit: …" says it once.
+  const std::string place = who.substr(who.rfind(' ') + 1) + ": ";
+  const size_t begin = message.compare(0, place.size(), place) == 0 ? place.size() : 0;
+  const std::string line = fmt::format("{}: {}\n", who, message.substr(begin));
   std::fputs(line.c_str(), stderr);  // a stderr that cannot be written is no further failure
   return code;
 }

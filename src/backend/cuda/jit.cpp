@@ -2,6 +2,7 @@
 // jit.cpp — the search for a kernel, from the cheapest place to the dearest.
 #include "backend/cuda/jit.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "backend/cuda/driver.h"
@@ -175,7 +176,20 @@ std::optional<Cubin> Jit::from_pack(const Program& program) {
   return pack().value().load(key(program, pack().value().nvrtc_version()));
 }
 
+// NVRTC would look for other headers in the working directory; no key covers what it finds there.
+Status Jit::check_header(const Program& program) const {
+  const bool known = std::any_of(headers_.begin(), headers_.end(), [&](const DeviceHeader& header) {
+    return program.header == header.path;
+  });
+  if (known) return {};
+  return invalid(
+      "jit: {} is not a file of the library's device code; need one that `fa3 jit --list --json` "
+      "shows, or another of src/device as \"device/…\"",
+      program.header);
+}
+
 Result<Kernel> Jit::compile(const Program& program) {
+  FA3_RETURN_IF_ERROR(check_header(program));
   if (!nvrtc().ok()) return Status{FA3_JIT_FAILED, nvrtc().status().message};
   using Clock = std::chrono::steady_clock;
   const Clock::time_point start = Clock::now();

@@ -98,6 +98,7 @@ class Jit {
   Result<Kernel> find(const Program& program);
   std::optional<Cubin> from_disk(const Program& program);
   std::optional<Cubin> from_pack(const Program& program);
+  Status check_header(const Program& program) const;
   Result<Kernel> compile(const Program& program);
 
   JitOptions options_;

@@ -3,6 +3,7 @@
 #include "backend/cuda/pack.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <cstring>
@@ -45,9 +46,12 @@ Status refuse_content(const std::string& path) {
 Result<Pack> Pack::open(const std::string& path) {
   Pack pack;
   pack.path_ = path;
-  pack.file_ = Descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // Without O_NONBLOCK a pipe of that name would keep the process waiting for its writer.
+  pack.file_ = Descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!pack.file_.open()) {
-    return refuse(path, fmt::format("cannot be opened: {}", system_error_text(errno)));
+    return refuse(path, fmt::format("cannot be opened: {}; name another in FA3_KERNEL_PACK or the "
+                                    "option kernel_pack",
+                                    system_error_text(errno)));
   }
   Header header{};
   const std::optional<std::string> first = read_part(pack.file_, 0, sizeof header);
@@ -58,9 +62,11 @@ Result<Pack> Pack::open(const std::string& path) {
       read_part(pack.file_, sizeof header, uint64_t{header.count} * sizeof(Row));
   if (!index || header.checksum != checksum_of(header, *index)) return refuse_content(path);
   pack.nvrtc_version_ = header.nvrtc_version;
+  const uint64_t end = size_of(pack.file_).value_or(0);
   for (uint32_t i = 0; i < header.count; ++i) {
     Row row{};
     std::memcpy(&row, index->data() + i * sizeof row, sizeof row);
+    if (row.offset > end || row.bytes > end - row.offset) return refuse_content(path);
     pack.index_[row.key] = {row.offset, row.bytes};
   }
   return pack;
@@ -95,9 +101,16 @@ Status write_pack(const std::string& path, int nvrtc_version,
   const size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
   const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
+  // The new file takes the name over; a device or a link such as /dev/stdout would be gone.
+  struct stat there {};
+  if (lstat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode)) {
+    return refuse(path, "cannot be written: it exists and is not an ordinary file; name another");
+  }
   const Descriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!descriptor.open()) {
-    return refuse(path, fmt::format("cannot be written: {}: {}", folder, system_error_text(errno)));
+    return refuse(
+        path, fmt::format("cannot be written: {}: {}; name a file in a folder that exists", folder,
+                          system_error_text(errno)));
   }
   const Status status = write_atomically(descriptor, name, bytes, kFileMode);
   if (!status.ok()) return refuse(path, "cannot be written: " + status.message);

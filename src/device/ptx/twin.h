@@ -184,11 +184,11 @@ float f16_to_f32(u16 bits);
 float bf16_to_f32(u16 bits);
 u32 e4m3x2_to_f16x2(u16 bits);
 u32 e5m2x2_to_f16x2(u16 bits);
-float ex2(float x);   // ex2.approx.ftz.f32
-float lg2(float x);   // lg2.approx.ftz.f32
-float rcp(float x);   // rcp.approx.ftz.f32
-float tanh(float x);  // tanh.approx.f32
-float max(float a, float b);      // +0 is above −0; of a number and a NaN the number
+float ex2(float x);           // ex2.approx.ftz.f32
+float lg2(float x);           // lg2.approx.ftz.f32
+float rcp(float x);           // rcp.approx.ftz.f32
+float tanh(float x);          // tanh.approx.f32
+float max(float a, float b);  // +0 is above −0; of a number and a NaN the number
 float min(float a, float b);
 float max_nan(float a, float b);  // the canonical NaN when either is one
 u32 prmt(u32 a, u32 b, u32 selector);

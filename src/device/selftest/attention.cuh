@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// attention.cuh — O = softmax(Q·Kᵀ)·V of whole tiles in BF16, head_dim 128: the schedule of a forward
-// kernel without masks and scales, for conformance and for timing the simulator.
-// 1 CONTRACT    Q[q][128], K[kv][128], V[kv][128], O[q][128], lse[q]. q and kv multiples of 128. Scores
-//               are multiplied by scale_log2e = scale · log2 e. Maps: boxes of 64 columns × 128 rows
-//               (O: × 64), swizzle 128. Grid: tiles of q.
+// attention.cuh — O = softmax(Q·Kᵀ)·V of whole tiles in BF16, head_dim 128: the schedule of a
+// forward kernel without masks, for conformance and for timing the simulator.
+// 1 CONTRACT    Q[q][128], K[kv][128], V[kv][128], O[q][128], lse[q]; q and kv multiples of 128.
+//               scale_log2e = scale · log2 e. Maps: boxes of 64 columns × 128 rows (O: × 64 rows)
+//               with swizzle 128. Grid: tiles of q.
 // 2 ROLES       wg 0: producer, one thread issues TMA · wg 1, 2: consumers, 64 rows of Q each
-// 3 BARRIERS    name        count   tx bytes       arrives                      waits
-//               q_full      1       Q tile         producer, TMA                consumers
-//               k_full[s]   1       K tile         producer, TMA                consumers
-//               k_empty[s]  2       –              thread 0 of each consumer    producer
-//               v_full[s], v_empty[s]              as K
-//               1 + wg      128     (named)        threads of consumer wg       the same: O in shared
+// 3 BARRIERS    name        count   tx bytes   arrives                     waits
+//               q_full      1       Q tile     producer, TMA               consumers
+//               k_full[s]   1       K tile     producer, TMA               consumers
+//               k_empty[s]  2       –          thread 0 of each consumer   producer
+//               v_full[s], v_empty[s]          as K
+//               1 + wg      128     (named)    threads of consumer wg      the same: O is written
 #pragma once
 
 #include "device/hopper/barrier.h"

@@ -9,7 +9,7 @@
 #include "device/ptx/memory.h"
 #include "device/ptx/thread.h"
 
-namespace fa3 {
+namespace fa3::faulty {
 
 enum class AccessFault {
   kNone,
@@ -141,4 +141,4 @@ void two_readers(FA3_GRID_CONSTANT const AccessArgs args) {
   }
 }
 
-}  // namespace fa3
+}  // namespace fa3::faulty

@@ -15,7 +15,7 @@
 #include "device/ptx/thread.h"
 #include "device/ptx/tma.h"
 
-namespace fa3 {
+namespace fa3::faulty {
 
 enum class AttentionFault {
   kNone,
@@ -220,4 +220,4 @@ void attention(FA3_GRID_CONSTANT const AttentionArgs args) {
   }
 }
 
-}  // namespace fa3
+}  // namespace fa3::faulty

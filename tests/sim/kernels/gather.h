@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// gather.h — rows chosen by a table, copied by cp.async into operands of wgmma, and a vector that an
-// mbarrier announces; and the same with one line wrong.
+// gather.h — rows chosen by a table, copied by cp.async into operands of wgmma, and a vector that
+// an mbarrier announces; and the same with one line wrong.
 #pragma once
 
 #include "device/hopper/barrier.h"
@@ -12,7 +12,7 @@
 #include "device/ptx/memory.h"
 #include "device/ptx/thread.h"
 
-namespace fa3 {
+namespace fa3::faulty {
 
 enum class GatherFault {
   kNone,
@@ -92,4 +92,4 @@ void gather_gemm(FA3_GRID_CONSTANT const GatherArgs args) {
   }
 }
 
-}  // namespace fa3
+}  // namespace fa3::faulty

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// handoff.h — data that passes between CTAs of one grid, and from one grid to the next: a CTA writes
-// a tile and raises a flag, another waits for the flag and loads the tile, by TMA or itself; the next
-// grid doubles what it finds. And the same with one line wrong.
+// handoff.h — data that passes between CTAs of one grid, and from one grid to the next: a CTA
+// writes a tile and raises a flag, another waits for the flag and loads the tile, by TMA or itself;
+// the next grid doubles what it finds. And the same with one line wrong.
 #pragma once
 
 #include "device/hopper/barrier.h"
@@ -11,7 +11,7 @@
 #include "device/ptx/thread.h"
 #include "device/ptx/tma.h"
 
-namespace fa3 {
+namespace fa3::faulty {
 
 enum class HandoffFault {
   kNone,
@@ -105,4 +105,4 @@ void double_copy(FA3_GRID_CONSTANT const HandoffArgs args) {
   ptx::pdl_launch();
 }
 
-}  // namespace fa3
+}  // namespace fa3::faulty

@@ -12,7 +12,7 @@
 #include "device/ptx/thread.h"
 #include "device/ptx/tma.h"
 
-namespace fa3 {
+namespace fa3::faulty {
 
 enum class MulticastFault {
   kNone,
@@ -152,4 +152,4 @@ void multicast_gemm(FA3_GRID_CONSTANT const MulticastArgs args) {
   }
 }
 
-}  // namespace fa3
+}  // namespace fa3::faulty

@@ -15,7 +15,7 @@
 #include "device/ptx/thread.h"
 #include "device/ptx/tma.h"
 
-namespace fa3 {
+namespace fa3::faulty {
 
 enum class ReduceFault {
   kNone,
@@ -144,4 +144,4 @@ void reduce_gradient(FA3_GRID_CONSTANT const ReduceArgs args) {
   }
 }
 
-}  // namespace fa3
+}  // namespace fa3::faulty

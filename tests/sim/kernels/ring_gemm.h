@@ -13,7 +13,7 @@
 #include "device/ptx/tma.h"
 #include "device/ptx/wgmma.h"
 
-namespace fa3 {
+namespace fa3::faulty {
 
 enum class RingFault {
   kNone,
@@ -149,4 +149,4 @@ void ring_gemm(FA3_GRID_CONSTANT const RingArgs args) {
   }
 }
 
-}  // namespace fa3
+}  // namespace fa3::faulty

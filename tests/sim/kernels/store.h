@@ -12,7 +12,7 @@
 #include "device/ptx/thread.h"
 #include "device/ptx/tma.h"
 
-namespace fa3 {
+namespace fa3::faulty {
 
 enum class StoreFault {
   kNone,
@@ -108,4 +108,4 @@ void store_tiles(FA3_GRID_CONSTANT const StoreArgs args) {
   }
 }
 
-}  // namespace fa3
+}  // namespace fa3::faulty

@@ -15,7 +15,7 @@
 #include "device/ptx/thread.h"
 #include "device/ptx/tma.h"
 
-namespace fa3 {
+namespace fa3::faulty {
 
 enum class TransposeFault {
   kNone,
@@ -143,4 +143,4 @@ void transpose8(FA3_GRID_CONSTANT const TransposeArgs args) {
   }
 }
 
-}  // namespace fa3
+}  // namespace fa3::faulty

@@ -10,7 +10,7 @@
 #include "device/ptx/thread.h"
 #include "device/ptx/tma.h"
 
-namespace fa3 {
+namespace fa3::faulty {
 
 enum class VarlenFault { kNone, kTailByTma, kBeginOfNext };
 
@@ -60,4 +60,4 @@ void varlen_store(FA3_GRID_CONSTANT const VarlenArgs args) {
   }
 }
 
-}  // namespace fa3
+}  // namespace fa3::faulty
