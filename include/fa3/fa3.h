@@ -357,6 +357,57 @@ FA3_API fa3_status fa3_jit_list(fa3_context* context, const char** report);
 /* Empties the cache's folder of kernels, other versions' too. Other files in it stay. */
 FA3_API fa3_status fa3_jit_clear(fa3_context* context);
 
+/* ---- Selftest -------------------------------------------------------------------------------- */
+
+/* What came of a case. */
+typedef enum fa3_case_status {
+  FA3_CASE_PASSED = 1,
+  FA3_CASE_FAILED = 2,
+  FA3_CASE_SKIPPED =
+      3 /* it did not run: cases are listed only, or an earlier one stopped the GPU */
+} fa3_case_status;
+
+/* One case, on all the devices it ran on. Valid during the call that hands it over. */
+typedef struct fa3_case_result {
+  size_t struct_size;  /* sizeof(fa3_case_result) of the library */
+  const char* name;    /* e.g. "wgmma/ss/bf16-k/bf16-k/n64/swizzle128-128" */
+  int32_t status;      /* fa3_case_status */
+  int32_t done;        /* cases handed over so far, this one included */
+  int32_t total;       /* of these in all */
+  int32_t reserved;    /* 0 */
+  const char* message; /* what differs or went wrong, by device; "" when it passed. Never NULL */
+} fa3_case_result;
+
+/* Takes the result of a case, on the calling thread. A non-zero return stops the call with
+ * FA3_CANCELLED. */
+typedef int (*fa3_case_fn)(void* user, const fa3_case_result* result);
+
+typedef struct fa3_selftest_args {
+  size_t struct_size;  /* sizeof(fa3_selftest_args) */
+  const char* filter;  /* regular expression (ECMAScript), found somewhere in a case's name; NULL =
+                         all cases */
+  uint64_t seed;       /* of inputs, and of what the simulator may choose */
+  fa3_case_fn on_case; /* NULL = none */
+  void* on_case_user;
+  int32_t backend; /* FA3_BACKEND_SIM, FA3_BACKEND_CUDA, or FA3_BACKEND_AUTO: each that is here */
+  int32_t list;    /* 1 = nothing runs, the cases are only handed over */
+} fa3_selftest_args;
+
+/* Runs small programs, one or a few instructions each, in the simulator, on the first Hopper GPU,
+ * or on both, and compares what they write with what the PTX specification asks for and with each
+ * other. It takes a context of any device, whose options say where GPU kernels come from.
+ * args NULL = all cases with seed 0. *report (may be NULL) is set to one JSON object, valid until
+ * the next fa3 call on this thread: seed, devices (each {backend, usable, and why not or name,
+ * driver, nvrtc}), cases (each {name, status, message}) and summary {cases, passed, failed,
+ * skipped}.
+ * FA3_OK says that the cases ran, not that they passed; a caller looks at summary.
+ * Errors: INVALID_ARGUMENT (backend, filter, struct_size), UNSUPPORTED (no simulator, no GPU, with
+ * the reasons), CANCELLED, OUT_OF_MEMORY. A case that makes the GPU hang makes this call hang. */
+FA3_API fa3_status fa3_selftest(fa3_context* context, const fa3_selftest_args* args,
+                                const char** report);
+
+/* ---- Library --------------------------------------------------------------------------------- */
+
 /* "major.minor.patch" of the library. Static storage. */
 FA3_API const char* fa3_version(void);
 

@@ -38,12 +38,9 @@ Bytes bytes_of(const T& value) {
 struct Expected {
   int element_bytes = 4;  // 1, 2 or 4: the unit in which differences are reported
   Bytes bytes;
-  // Empty: bit for bit. Else the elements are f32 and |got − expected| ≤ bound, element by element;
-  // NaN matches NaN, Inf the same Inf.
+  // Empty: bit for bit. Else the elements are f32, or bf16 where they have 2 bytes, and |got −
+  // expected| ≤ bound, element by element; NaN matches NaN, Inf the same Inf.
   std::vector<float> bound = {};
-  // Empty, or beside a bound the bits that a model of the hardware's sum gives. An element that
-  // equals its model holds, whatever the bound.
-  Bytes model = {};
 };
 
 struct Buffer {
@@ -70,6 +67,7 @@ struct Placed {
 
 struct Experiment {
   LaunchShape shape;
+  int launches = 1;  // one after another, without waiting in between
   std::vector<Buffer> buffers;
   std::vector<Map> maps;
   std::function<Bytes(const Placed&)> args;  // the program's argument struct

@@ -6,15 +6,10 @@
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
 #include <cmath>
 
 namespace fa3::selftest {
 namespace {
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 // The buffers of an experiment on a machine.
 class Placement {
@@ -63,18 +58,26 @@ uint32_t element_at(const Bytes& bytes, int element_bytes, size_t i) {
   return element;
 }
 
+// The bits of an f32, or of a bf16 where they have 2 bytes.
+double float_of(uint32_t bits, int element_bytes) {
+  return std::bit_cast<float>(element_bytes == 2 ? bits << 16 : bits);
+}
+
 // |got − want| as a fraction of the bound; 0 for equal Infs and for two NaNs.
-double error_ratio(uint32_t got_bits, uint32_t want_bits, float bound) {
-  const double got = std::bit_cast<float>(got_bits);
-  const double want = std::bit_cast<float>(want_bits);
+double error_ratio(double got, double want, float bound) {
   if ((std::isnan(got) && std::isnan(want)) || got == want) return 0;
   const double error = std::fabs(got - want);
   return error <= bound ? error / bound : INFINITY;
 }
 
+// How elements are shown.
+std::string text_of(uint32_t bits, int bytes) {
+  const std::string hex = fmt::format("0x{:0{}x}", bits, 2 * bytes);
+  return bytes == 4 ? fmt::format("{} (as f32 {})", hex, std::bit_cast<float>(bits)) : hex;
+}
+
 // "" when the buffer holds what it must.
-std::string compare(const char* name, const Bytes& got, const Expected& want, bool exact,
-                    Outcome& outcome) {
+std::string compare(const char* name, const Bytes& got, const Expected& want, Outcome& outcome) {
   if (got.size() != want.bytes.size()) {
     return fmt::format("{}: case expects {} bytes of a buffer of {}; correct the case", name,
                        want.bytes.size(), got.size());
@@ -85,46 +88,38 @@ std::string compare(const char* name, const Bytes& got, const Expected& want, bo
     const uint32_t a = element_at(got, want.element_bytes, i);
     const uint32_t b = element_at(want.bytes, want.element_bytes, i);
     bool holds = a == b;
-    const bool modelled = !want.model.empty();
-    const bool as_modelled = modelled && a == element_at(want.model, want.element_bytes, i);
-    if (modelled && exact) {
-      holds = as_modelled;
-    } else if (!want.bound.empty() && !as_modelled) {
-      const double ratio = error_ratio(a, b, want.bound[i]);
+    if (!want.bound.empty()) {
+      const double ratio = error_ratio(float_of(a, want.element_bytes),
+                                       float_of(b, want.element_bytes), want.bound[i]);
       holds = ratio <= 1;
       outcome.max_error_ratio = std::max(outcome.max_error_ratio, ratio);
-    } else if (as_modelled) {
-      holds = true;
     }
-    outcome.modelled += modelled ? 1 : 0;
-    outcome.as_modelled += as_modelled ? 1 : 0;
     if (!holds && wrong++ == 0) first = i;
   }
   if (wrong == 0) return "";
-  const uint32_t a = element_at(got, want.element_bytes, first);
-  const bool by_model = exact && !want.model.empty();
-  const uint32_t b = element_at(by_model ? want.model : want.bytes, want.element_bytes, first);
-  std::string text =
-      fmt::format("{}: {} of {} elements differ; first [{}]: got 0x{:0{}x}, need 0x{:0{}x}", name,
-                  wrong, count, first, a, 2 * want.element_bytes, b, 2 * want.element_bytes);
-  if (want.element_bytes == 4) {
-    text += fmt::format(" (as f32 {} and {}", std::bit_cast<float>(a), std::bit_cast<float>(b));
-    if (!want.bound.empty() && !by_model) text += fmt::format(", bound {}", want.bound[first]);
-    text += ")";
-  }
-  return text;
+  return fmt::format("{}: {} of {} elements differ; first [{}]: got {}, need {}{}", name, wrong,
+                     count, first,
+                     text_of(element_at(got, want.element_bytes, first), want.element_bytes),
+                     text_of(element_at(want.bytes, want.element_bytes, first), want.element_bytes),
+                     want.bound.empty() ? "" : fmt::format(" within {}", want.bound[first]));
+}
+
+void append(std::string& to, const std::string& text) {
+  if (!text.empty()) to += (to.empty() ? "" : "; ") + text;
 }
 
 }  // namespace
 
 Status execute(Machine& machine, const Program& program, const Experiment& experiment,
                std::vector<Bytes>& after) {
-  FA3_RETURN_IF_ERROR(machine.prepare(program));
   try {
+    FA3_RETURN_IF_ERROR(machine.prepare(program));
     Placement placement(machine, experiment);
     FA3_RETURN_IF_ERROR(placement.encode(experiment));
     const Bytes args = experiment.args(placement.placed());
-    FA3_RETURN_IF_ERROR(machine.launch(program, experiment.shape, args.data(), args.size()));
+    for (int i = 0; i < experiment.launches; ++i) {
+      FA3_RETURN_IF_ERROR(machine.launch(program, experiment.shape, args.data(), args.size()));
+    }
     FA3_RETURN_IF_ERROR(machine.synchronize());
     after.clear();
     for (size_t i = 0; i < experiment.buffers.size(); ++i) {
@@ -137,21 +132,12 @@ Status execute(Machine& machine, const Program& program, const Experiment& exper
   return {};
 }
 
-Outcome run_case(Machine& machine, const Case& test, uint64_t seed, bool exact) {
+Outcome run_case(Machine& machine, const Case& test, uint64_t seed) {
   Outcome outcome;
-  auto start = std::chrono::steady_clock::now();
-  if (const Status status = machine.prepare(test.program); !status.ok()) {
-    outcome.message = status.message;
-    outcome.device_lost = status.code == FA3_CUDA_ERROR;
-    return outcome;
-  }
-  outcome.compile_seconds = seconds_since(start);
-
-  start = std::chrono::steady_clock::now();
   Random random(seed, test.name);
   const Experiment experiment = test.make(random);
-  std::vector<Bytes> after;
-  if (const Status status = execute(machine, test.program, experiment, after); !status.ok()) {
+  if (const Status status = execute(machine, test.program, experiment, outcome.after);
+      !status.ok()) {
     outcome.message = status.message;
     outcome.device_lost = status.code == FA3_CUDA_ERROR;
     return outcome;
@@ -159,14 +145,26 @@ Outcome run_case(Machine& machine, const Case& test, uint64_t seed, bool exact) 
   for (size_t i = 0; i < experiment.buffers.size(); ++i) {
     const Buffer& buffer = experiment.buffers[i];
     if (!buffer.after) continue;
-    const std::string difference = compare(buffer.name, after[i], *buffer.after, exact, outcome);
-    if (!difference.empty()) {
-      outcome.message += (outcome.message.empty() ? "" : "; ") + difference;
-    }
+    append(outcome.message, compare(buffer.name, outcome.after[i], *buffer.after, outcome));
   }
-  outcome.run_seconds = seconds_since(start);
   outcome.passed = outcome.message.empty();
   return outcome;
+}
+
+std::string compare_machines(const Case& test, uint64_t seed, const std::vector<Bytes>& a,
+                             const std::vector<Bytes>& b) {
+  Random random(seed, test.name);
+  const Experiment experiment = test.make(random);
+  std::string differences;
+  for (size_t i = 0; i < experiment.buffers.size(); ++i) {
+    const Buffer& buffer = experiment.buffers[i];
+    if (buffer.after && !buffer.after->bound.empty()) continue;
+    const auto first = std::mismatch(a[i].begin(), a[i].end(), b[i].begin(), b[i].end());
+    if (first.first == a[i].end()) continue;
+    append(differences,
+           fmt::format("{}: differs from byte {} on", buffer.name, first.first - a[i].begin()));
+  }
+  return differences;
 }
 
 }  // namespace fa3::selftest

@@ -18,8 +18,8 @@ double cut(double value, int exponent) {
 
 std::optional<SumModel> sum_model(MmaType type) {
   if (is_int8(type)) return std::nullopt;
-  if (is_fp8(type)) return SumModel{13, false};
-  return SumModel{25, false};
+  if (is_fp8(type)) return SumModel{13};
+  return SumModel{25};
 }
 
 float modelled_sum(const SumModel& model, float c, const std::vector<Factors>& step) {
@@ -27,8 +27,7 @@ float modelled_sum(const SumModel& model, float c, const std::vector<Factors>& s
   if (c != 0) largest = std::ilogb(c);
   for (const Factors& f : step) {
     if (f.a == 0 || f.b == 0) continue;
-    largest = std::max(largest, model.exponent_of_value ? std::ilogb(f.a * f.b)
-                                                        : std::ilogb(f.a) + std::ilogb(f.b));
+    largest = std::max(largest, std::ilogb(f.a) + std::ilogb(f.b));
   }
   const int unit = largest - model.fraction_bits;
   double sum = cut(c, unit);

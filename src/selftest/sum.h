@@ -12,12 +12,10 @@ namespace fa3::selftest {
 
 // The products and the accumulator are aligned to the largest exponent among them and cut, toward
 // zero, after `fraction_bits` bits below it. Their sum is exact and is cut to as many bits below
-// its own exponent, then to FP32.
+// its own exponent, then to FP32. The exponent of a product is the sum of its factors', which is
+// one less than that of its value where their significands' product is 2 or more.
 struct SumModel {
   int fraction_bits;
-  // The exponent of a product: that of its value, or the sum of its factors' exponents (which is
-  // one less for a product of 2 or more times a power of two).
-  bool exponent_of_value;
 };
 
 // The model of a type; none for integers, whose sums are exact.

@@ -88,6 +88,11 @@ const char* encode(const TensorMapSpec* spec, TensorMap* map) {
 
 bool has_program(const char* expression) { return find_program(expression) != nullptr; }
 
+const char* program(size_t i) {
+  static const std::vector<std::string> expressions = program_expressions();
+  return i < expressions.size() ? expressions[i].c_str() : nullptr;
+}
+
 const char* launch(void* device, const char* expression, const LaunchShape* shape, const void* args,
                    fa3_status* code) {
   return guarded(code, [&] {
@@ -109,8 +114,8 @@ const char* launch(void* device, const char* expression, const LaunchShape* shap
 }  // namespace
 
 extern "C" __attribute__((visibility("default"))) const SimApi* fa3_sim_api(void) {
-  static const SimApi api{FA3_BUILD_VERSION, &create, &destroy, &set_seed,    &add,
-                          &remove,           &settle, &encode,  &has_program, &launch};
+  static const SimApi api{FA3_BUILD_VERSION, &create, &destroy,     &set_seed, &add,   &remove,
+                          &settle,           &encode, &has_program, &program,  &launch};
   return &api;
 }
 

@@ -28,6 +28,7 @@ struct SimApi {
   void (*settle)(void* device);  // what grids did is in the past of all that come
   const char* (*encode)(const TensorMapSpec* spec, TensorMap* map);
   bool (*has_program)(const char* expression);
+  const char* (*program)(size_t i);  // name expressions without blanks; null beyond the last
   const char* (*launch)(void* device, const char* expression, const LaunchShape* shape,
                         const void* args, fa3_status* code);
 };

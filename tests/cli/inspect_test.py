@@ -6,7 +6,7 @@ import unittest
 
 from kit import BAD_INPUT, UNSUPPORTED, USAGE, CliTest
 
-COMMANDS = ["run", "check", "bench", "info", "jit", "explain"]
+COMMANDS = ["run", "check", "bench", "info", "jit", "explain", "selftest"]
 
 
 class Info(CliTest):

@@ -26,8 +26,8 @@ class CliTest(unittest.TestCase):
         """What lies in the folder, hidden files included."""
         return sorted(os.listdir(self.folder))
 
-    def run_fa3(self, *args, **options):
-        command = [FA3, *map(str, args)]
+    def run_fa3(self, *args, program=FA3, **options):
+        command = [program, *map(str, args)]
         return subprocess.run(command, capture_output=True, text=True, timeout=100, **options)
 
     def fa3(self, *args, **options):

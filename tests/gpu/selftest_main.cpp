@@ -12,7 +12,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <regex>
@@ -32,12 +31,11 @@ namespace {
 
 constexpr const char* kUsage =
     "usage: fa3_selftest_gpu [--backend cuda|sim] [--filter REGEX] [--seed N] [--verbose]\n"
-    "                        [--exact] [--list | --compile | --measure | --dump DIR]\n"
+    "                        [--list | --compile | --measure | --dump DIR]\n"
     "  --list      print the names of the cases\n"
     "  --compile   compile all programs; needs no GPU; --verbose prints registers\n"
     "  --measure   print what PTX leaves open, as JSON\n"
     "  --dump DIR  write single steps of wgmma on values of all sizes to files\n"
-    "  --exact     sums must equal the model of the hardware bit for bit\n"
     "  --verbose   a line for each case, not only for those that fail\n";
 
 enum class Task { kRun, kList, kCompile, kMeasure, kDump };
@@ -47,7 +45,7 @@ struct Options {
   std::string filter;
   std::string directory;
   uint64_t seed = 1;
-  bool verbose = false, exact = false;
+  bool verbose = false;
   Task task = Task::kRun;
 };
 
@@ -72,8 +70,6 @@ bool parse(int argc, char** argv, Options& options) {
       options.task = Task::kCompile;
     } else if (arg == "--verbose") {
       options.verbose = true;
-    } else if (arg == "--exact") {
-      options.exact = true;
     } else {
       return false;
     }
@@ -81,25 +77,11 @@ bool parse(int argc, char** argv, Options& options) {
   return options.backend == "cuda" || options.backend == "sim";
 }
 
-std::vector<Case> chosen_cases(const std::string& filter) {
-  const std::regex pattern(filter);
-  std::vector<Case> chosen;
-  for (Case& test : all_cases()) {
-    if (std::regex_search(test.name, pattern)) chosen.push_back(std::move(test));
-  }
-  if (chosen.empty()) {
-    throw Error(FA3_INVALID_ARGUMENT,
-                fmt::format("--filter {}: no case has such a name; see --list", filter));
-  }
-  return chosen;
-}
-
-std::vector<Program> programs_of(const std::vector<Case>& cases) {
-  std::map<std::string, Program> programs;
-  for (const Case& test : cases) programs.emplace(test.program.expression, test.program);
-  std::vector<Program> list;
-  for (auto& [name, program] : programs) list.push_back(program);
-  return list;
+// The cases of --filter.
+std::vector<Case> cases_of(const Options& options) {
+  Result<std::vector<Case>> chosen = chosen_cases(options.filter);
+  if (!chosen.ok()) throw Error(chosen.status().code, chosen.status().message);
+  return std::move(chosen).value();
 }
 
 // Calls work(i) for each i below `count`, on all cores.
@@ -122,7 +104,7 @@ int compile_only(const Options& options) {
     fmt::print(stderr, "{}\n", nvrtc.status().message);
     return 1;
   }
-  std::vector<Program> programs = programs_of(chosen_cases(options.filter));
+  std::vector<Program> programs = programs_of(cases_of(options));
   for (Program& program : measuring_programs()) programs.push_back(std::move(program));
   std::mutex mutex;
   size_t failed = 0;
@@ -150,7 +132,6 @@ int refuse(const Status& status) {
 // How a run of cases went on; goes through a pipe.
 struct Progress {
   size_t done = 0, failed = 0;
-  size_t modelled = 0, as_modelled = 0;
   bool lost = false;  // by the last case that was done
 };
 
@@ -165,18 +146,13 @@ void run_cases(Machine& machine, const std::vector<Case>& cases, const Options& 
       fmt::print("{} ...", test.name);
       std::fflush(stdout);
     }
-    const Outcome outcome = run_case(machine, test, options.seed, options.exact);
+    const Outcome outcome = run_case(machine, test, options.seed);
     ++progress.done;
     progress.failed += outcome.passed ? 0 : 1;
-    progress.modelled += outcome.modelled;
-    progress.as_modelled += outcome.as_modelled;
     progress.lost = outcome.device_lost;
     if (options.verbose) {
       fmt::print(" {}", outcome.passed ? "passed" : "FAILED: " + outcome.message);
       if (outcome.max_error_ratio > 0) fmt::print(" ({:.3g} of bound)", outcome.max_error_ratio);
-      if (outcome.modelled > 0) {
-        fmt::print(" (model: {} of {} equal)", outcome.as_modelled, outcome.modelled);
-      }
       fmt::print("\n");
     } else if (!outcome.passed) {
       fmt::print("{} FAILED: {}\n", test.name, outcome.message);
@@ -189,10 +165,6 @@ void run_cases(Machine& machine, const std::vector<Case>& cases, const Options& 
 
 int conclude(const std::string& machine, const Progress& progress, size_t cases) {
   fmt::print("{}: {} of {} cases run, {} failed\n", machine, progress.done, cases, progress.failed);
-  if (progress.modelled > 0) {
-    fmt::print("model of the hardware's sums: {} of {} elements equal\n", progress.as_modelled,
-               progress.modelled);
-  }
   return progress.failed == 0 && progress.done == cases ? 0 : 1;
 }
 
@@ -252,7 +224,7 @@ bool receive(int pipe, int seconds, Progress& progress, bool& hung) {
 // child, and the rest in a new one.
 int run_on_gpu(const Options& options) {
   constexpr int kCompileSeconds = 600, kCaseSeconds = 30;
-  const std::vector<Case> cases = chosen_cases(options.filter);
+  const std::vector<Case> cases = cases_of(options);
   Progress progress;
   while (true) {
     int ends[2];
@@ -330,14 +302,14 @@ int run_in_simulator(const Options& options) {
   settings.exact_sums = true;
   const auto machine = sim::SimMachine::open(settings);
   if (!machine.ok()) return refuse(machine.status());
-  const std::vector<Case> cases = chosen_cases(options.filter);
+  const std::vector<Case> cases = cases_of(options);
   Progress progress;
   run_cases(*machine.value(), cases, options, progress, [] {});
   return conclude(machine.value()->name(), progress, cases.size());
 }
 
 int list(const Options& options) {
-  for (const Case& test : chosen_cases(options.filter)) fmt::print("{}\n", test.name);
+  for (const Case& test : cases_of(options)) fmt::print("{}\n", test.name);
   return 0;
 }
 

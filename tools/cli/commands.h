@@ -17,5 +17,6 @@ Action add_bench(Parser& parser);
 Action add_info(Parser& parser);
 Action add_jit(Parser& parser);
 Action add_explain(Parser& parser);
+Action add_selftest(Parser& parser);
 
 }  // namespace fa3::cli

@@ -57,6 +57,11 @@ constexpr Command kCommands[] = {
      "kernels is an array of {\"header\", \"expression\"}, like \"programs\" of --list --json.",
      &add_jit},
     {"explain", "Show how a problem would be computed, without computing it", &add_explain},
+    {"selftest",
+     "Check that GPU and simulator do what their instructions specify\n"
+     "Runs programs of one or a few instructions in the simulator of Hopper GPUs and on a GPU,\n"
+     "where there is one, and compares what they write with the specification and each other.",
+     &add_selftest},
 };
 
 ExitCode code_of(tools::TensorFileError::Kind kind) {

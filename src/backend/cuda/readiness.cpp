@@ -2,19 +2,10 @@
 // readiness.cpp — asks driver, GPUs and compiler in turn.
 #include "backend/cuda/readiness.h"
 
-#include "backend/cuda/driver.h"
 #include "backend/cuda/nvrtc.h"
 
 namespace fa3::cuda {
 namespace {
-
-// The first Hopper GPU, else why the last one is none.
-Result<GpuInfo> first_hopper(const Driver& driver) {
-  Result<GpuInfo> gpu = driver.hopper(0);
-  const int count = driver.device_count();
-  for (int ordinal = 1; ordinal < count && !gpu.ok(); ++ordinal) gpu = driver.hopper(ordinal);
-  return gpu;
-}
 
 Result<std::string> examine(const std::string& nvrtc_path) {
   FA3_TRY(const Driver* const driver, Driver::system());
@@ -27,6 +18,13 @@ Result<std::string> examine(const std::string& nvrtc_path) {
 }
 
 }  // namespace
+
+Result<GpuInfo> first_hopper(const Driver& driver) {
+  Result<GpuInfo> gpu = driver.hopper(0);
+  const int count = driver.device_count();
+  for (int ordinal = 1; ordinal < count && !gpu.ok(); ++ordinal) gpu = driver.hopper(ordinal);
+  return gpu;
+}
 
 Readiness readiness(const std::string& nvrtc) {
   try {

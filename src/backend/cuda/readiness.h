@@ -4,12 +4,17 @@
 
 #include <string>
 
+#include "backend/cuda/driver.h"
+
 namespace fa3::cuda {
 
 struct Readiness {
   bool ready = false;
   std::string text;  // what is used, or what is missing and what to do
 };
+
+// The first Hopper GPU, else why the last GPU is none.
+Result<GpuInfo> first_hopper(const Driver& driver);
 
 // Looks for a driver, a Hopper GPU and an NVRTC that fit each other. `nvrtc`: the library to use;
 // "" = search.

@@ -4,6 +4,8 @@
 #include "device/selftest/convert.cuh"
 #include "device/selftest/matrix.cuh"
 #include "device/selftest/mbarrier.cuh"
+#include "device/selftest/memory.cuh"
+#include "device/selftest/sync.cuh"
 #include "device/selftest/tma.cuh"
 #include "device/selftest/warp.cuh"
 #include "device/selftest/wgmma.cuh"
@@ -129,6 +131,15 @@ FA3_SIM_PROGRAM(fa3::selftest::shuffle<fa3::selftest::ShuffleKind::kXor>)
 FA3_SIM_PROGRAM(fa3::selftest::shuffle<fa3::selftest::ShuffleKind::kUp>)
 FA3_SIM_PROGRAM(fa3::selftest::shuffle<fa3::selftest::ShuffleKind::kDown>)
 FA3_SIM_PROGRAM(fa3::selftest::vote)
+
+// ---- Memory and synchronisation -----------------------------------------------------------------
+
+FA3_SIM_PROGRAM(fa3::selftest::bulk)
+FA3_SIM_PROGRAM(fa3::selftest::cp_async)
+FA3_SIM_PROGRAM(fa3::selftest::atomics)
+FA3_SIM_PROGRAM(fa3::selftest::named_barriers)
+FA3_SIM_PROGRAM(fa3::selftest::cluster)
+FA3_SIM_PROGRAM(fa3::selftest::dependent)
 
 // ---- Conversions and arithmetic -----------------------------------------------------------------
 

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""fa3 selftest in the simulator, and on the fake GPU of tests/cuda, which loads no kernel."""
+
+import json
+import os
+import shutil
+import unittest
+from pathlib import Path
+
+from kit import BAD_INPUT, CHECK_FAILED, FA3, UNSUPPORTED, USAGE, CliTest
+
+FAKES = Path(os.environ.get("FA3_FAKES", Path(__file__).parents[2] / "build/release/fakes"))
+CASE = "matrix/movmatrix"
+
+
+class InSimulator(CliTest):
+    def selftest(self, *args):
+        return self.fa3_json("selftest", "--backend", "sim", *args)
+
+    def test_case(self):
+        report = self.selftest("--filter", f"^{CASE}$", "--seed", 7)
+        self.assertEqual(report["seed"], 7)
+        self.assertEqual(
+            report["devices"], [{"backend": "sim", "usable": True, "name": "simulator"}]
+        )
+        self.assertEqual(report["cases"], [{"name": CASE, "status": "passed", "message": ""}])
+        self.assertEqual(
+            report["summary"], {"cases": 1, "passed": 1, "failed": 0, "skipped": 0}
+        )
+        text = self.fa3("selftest", "--backend", "sim", "--filter", "matrix")
+        self.assertRegex(text, r"\Asim   simulator\n(\d+) cases: \1 passed, 0 failed, 0 skipped\n")
+
+    def test_list_runs_nothing(self):
+        names = self.fa3("selftest", "--list").splitlines()
+        self.assertIn(CASE, names)
+        self.assertEqual(len(names), len(set(names)))
+        listed = self.fa3_json("selftest", "--list", "--filter", "matrix/")
+        self.assertEqual({row["status"] for row in listed["cases"]}, {"skipped"})
+        self.assertEqual(listed["devices"], [])
+        self.assertEqual(
+            [row["name"] for row in listed["cases"]], [n for n in names if "matrix/" in n]
+        )
+
+    def test_wrong_options(self):
+        self.assert_fails(BAD_INPUT, "selftest", "--filter", "(", says=["'('", "regular"])
+        self.assert_fails(BAD_INPUT, "selftest", "--filter", "^$", says=["matches no case"])
+        self.assert_fails(USAGE, "selftest", "--backend", "cpu", says=["cpu", "sim, cuda, all"])
+        self.assert_fails(USAGE, "selftest", "--seed", "-1", says="--seed")
+
+    def test_without_simulator(self):
+        """The command beside a libfa3 that has no libfa3_sim.so."""
+        binary = Path(FA3).resolve()
+        for folder in ["bin", "lib"]:
+            (self.folder / folder).mkdir()
+        shutil.copy(binary, self.folder / "bin/fa3")
+        for library in (binary.parents[1] / "lib").glob("libfa3.so*"):
+            shutil.copy(library, self.folder / "lib", follow_symlinks=False)
+        self.program = str(self.folder / "bin/fa3")
+        self.assert_fails(
+            UNSUPPORTED, "selftest", "--backend", "sim", says=["libfa3_sim.so", "make sim"]
+        )
+
+    program = FA3
+
+    def run_fa3(self, *args, **options):
+        return super().run_fa3(*args, program=self.program, **options)
+
+
+class OnFakeGpu(CliTest):
+    def setUp(self):
+        super().setUp()
+        (self.folder / "driver").mkdir()
+        (self.folder / "driver/libcuda.so.1").symlink_to(FAKES / "fa3_fake_driver.so")
+        self.environment = {
+            **os.environ,
+            "FA3_CACHE_DIR": self.path("cache"),
+            "FA3_NVRTC": str(FAKES / "fa3_fake_nvrtc.so"),
+            "LD_LIBRARY_PATH": str(self.folder / "driver"),
+        }
+        self.environment.pop("FA3_KERNEL_PACK", None)
+
+    def selftest(self, *args, **variables):
+        result = self.run_fa3(
+            "selftest", "--filter", CASE, "--json", *args, env={**self.environment, **variables}
+        )
+        self.assertEqual(result.stderr, "")
+        return result.returncode, json.loads(result.stdout)
+
+    def test_gpu_that_loads_nothing(self):
+        code, report = self.selftest()
+        self.assertEqual(code, CHECK_FAILED)
+        self.assertEqual([d["usable"] for d in report["devices"]], [True, True])
+        self.assertEqual(report["devices"][1]["nvrtc"], "13.0")
+        self.assertEqual(report["summary"]["failed"], 1)
+        self.assertRegex(report["cases"][0]["message"], "^Fake H200: jit: .* does not load .*kMove")
+
+    def test_gpu_that_is_none_of_ours(self):
+        code, report = self.selftest(FAKE_CUDA_CAPABILITY="80")
+        self.assertEqual(code, 0)
+        self.assertEqual([d["usable"] for d in report["devices"]], [True, False])
+        self.assertIn("Hopper", report["devices"][1]["why"])
+        self.assert_fails(
+            UNSUPPORTED,
+            *["selftest", "--backend", "cuda"],
+            env={**self.environment, "FAKE_CUDA_CAPABILITY": "80"},
+            says=["nothing to run", "Hopper"],
+        )
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// programs_test.cpp — libfa3_sim.so has the programs of the conformance cases, and no others.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "backend/sim/machine.h"
+#include "selftest/cases.h"
+#include "sim/sim_api.h"
+
+namespace fa3::sim {
+namespace {
+
+std::string without_blanks(std::string text) {
+  text.erase(std::remove(text.begin(), text.end(), ' '), text.end());
+  return text;
+}
+
+TEST(SimPrograms, AreThoseOfTheCases) {
+  const auto api = load_simulator();
+  ASSERT_TRUE(api.ok()) << api.status().message;
+  std::set<std::string> compiled_in, in_cases;
+  for (size_t i = 0; const char* expression = api.value()->program(i); ++i) {
+    compiled_in.insert(expression);
+  }
+  for (const Program& program : selftest::programs_of(selftest::all_cases())) {
+    in_cases.insert(without_blanks(program.expression));
+    EXPECT_TRUE(api.value()->has_program(program.expression.c_str())) << program.expression;
+  }
+  EXPECT_THAT(compiled_in, ::testing::ContainerEq(in_cases));
+}
+
+}  // namespace
+}  // namespace fa3::sim
