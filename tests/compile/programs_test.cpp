@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "selftest/cases.h"
+#include "selftest/measure.h"
 #include "tests/kit/cubin.h"
 #include "tests/kit/nvrtc.h"
 
@@ -119,6 +120,9 @@ std::vector<Batch> batches() {
   std::map<std::string, std::set<std::string>> programs;
   for (const selftest::Case& test : selftest::all_cases()) {
     programs[test.program.header].insert(test.program.expression);
+  }
+  for (const Program& program : selftest::measuring_programs()) {
+    programs[program.header].insert(program.expression);
   }
   std::vector<Batch> batches;
   for (const auto& [header, expressions] : programs) {
