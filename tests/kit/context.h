@@ -33,10 +33,10 @@ inline bool tests_cpu() { return tested_backend() == FA3_BACKEND_CPU; }
 // A slice for slow builds: under sanitizers tests do 1 of `reduction()` of their random cases.
 inline int reduction() {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return 8;
+  return 20;
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-  return 8;
+  return 20;
 #endif
 #endif
   return 1;
