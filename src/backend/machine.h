@@ -14,8 +14,7 @@
 namespace fa3 {
 
 // A kernel: NVRTC compiles `#include "header"` and the name expression; the simulator looks the
-// expression up among the programs that were compiled into it. `prelude` is source between the two,
-// for example `constexpr fa3::FwdConfig fa3_cfg{…};`.
+// expression up among the programs that were compiled into it.
 struct Program {
   std::string header;      // "device/kernels/fwd_sm90.cuh"
   std::string expression;  // "fa3::fwd_sm90<fa3::FwdConfig{…}>"
