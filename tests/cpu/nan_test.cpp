@@ -222,6 +222,21 @@ TEST_P(CpuNan, WithSoftcap_InfScoresAreBounded) {
   }
 }
 
+// A scale that FP32 cannot hold once gave NaN: all scores are zero then, and masked ones stay -Inf.
+// (Gradients by such a scale are in the last places of FP32's subnormals.)
+TEST_P(CpuNan, ScaleBelowFp32_GivesMeans) {
+  const kit::Context context = kit::make_context();
+  for (const double scale : {1e-300, -1e-300, 1e-45, 5e-324}) {
+    Config c = causal(37, 41);
+    c.softmax_scale = scale;
+    const Tensors t = verify::make_tensors(c);
+    const fa3_forward_args args = verify::forward_args(c, t);
+    ASSERT_EQ(fa3_forward(context.get(), &args, nullptr), FA3_OK) << fa3_last_error();
+    for (const verify::OutputResult& r : verify::compare_forward(args))
+      EXPECT_TRUE(r.ok) << scale << ": " << verify::to_text(r);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Types, CpuNan, ::testing::Values(FA3_F32, FA3_F16, FA3_BF16),
                          [](const auto& info) { return verify::dtype_text(info.param); });
 
