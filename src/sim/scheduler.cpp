@@ -40,9 +40,7 @@ void Worker::yield(Thread& thread) { switch_away(thread, false); }
 void Worker::block(Thread& thread, Waiting waiting) {
   thread.waiting = waiting;
   const u64 since = step;
-  const u32 slot = thread.warp->slot;
-  runnable_[slot] &= ~(1u << thread.lane);
-  if (runnable_[slot] == 0) runnable_slots_[slot / 64] &= ~(1ull << (slot % 64));
+  sleep(thread);
   switch_away(thread, false);
   if (grid.device.options.trace != nullptr) log_wait(thread, since);
   thread.waiting = {};
@@ -64,6 +62,12 @@ void Worker::wake(Thread& thread) {
   const u32 slot = thread.warp->slot;
   runnable_[slot] |= 1u << thread.lane;
   runnable_slots_[slot / 64] |= 1ull << (slot % 64);
+}
+
+void Worker::sleep(Thread& thread) {
+  const u32 slot = thread.warp->slot;
+  runnable_[slot] &= ~(1u << thread.lane);
+  if (runnable_[slot] == 0) runnable_slots_[slot / 64] &= ~(1ull << (slot % 64));
 }
 
 void Worker::wake_all(std::vector<Thread*>& threads) {
@@ -89,19 +93,16 @@ void Worker::fire(size_t index) {
   run();
 }
 
-bool Worker::fire_due() {
-  bool fired = false;
+void Worker::fire_due() {
   for (size_t i = 0; i < events_.size();)
     if (events_[i].due <= step) {
       fire(i);
-      fired = true;
       i = 0;
     } else {
       i++;
     }
   next_due_ = ~0ull;
   for (const Event& event : events_) next_due_ = std::min(next_due_, event.due);
-  return fired;
 }
 
 Thread* Worker::pick() {

@@ -20,8 +20,7 @@ namespace fa3::sim {
 
 constexpr u32 kWarp = 32;
 constexpr u32 kWarpgroup = 128;
-constexpr u32 kSmemWindow = 1024;   // shared memory starts here in the window: no address is 0
-constexpr u32 kSmemLimit = 232448;  // per CTA
+constexpr u32 kSmemWindow = 1024;  // shared memory starts here in the window: no address is 0
 constexpr u32 kNamedBarriers = 16;
 constexpr u32 kTmaSlots = 64;   // asynchronous copies that a CTA can have in flight
 constexpr u32 kRankShift = 24;  // a cluster address holds rank + 1 above this bit

@@ -6,17 +6,13 @@
 #include <bit>
 #include <cstring>
 
+#include "device/hopper/swizzle.h"
 #include "sim/copy.h"
 #include "sim/numbers.h"
 #include "sim/tensor_map.h"
 
 namespace fa3::sim {
 namespace {
-
-u32 swizzled(u32 address, Swizzle swizzle) {
-  const u32 mask = static_cast<u32>(swizzle) / 16 - (swizzle == Swizzle::kNone ? 0 : 1);
-  return address ^ (address >> 7 & mask) << 4;
-}
 
 // A box of a tensor: a map, where it starts, and its rows, each box[0] elements wide.
 struct Box {
@@ -85,7 +81,7 @@ Box make_box(Thread& thread, const char* op, const TensorMap& bits, const i32* c
 }
 
 // Shared memory must start where the swizzle pattern does.
-u32 alignment_of(const Box& box) { return std::max(128u, 8 * static_cast<u32>(box.map.swizzle)); }
+u32 alignment_of(const Box& box) { return std::max(128u, swizzle_period(box.map.swizzle)); }
 
 // The value of elements outside the tensor: zero, or a NaN of the type.
 void fill(u8* row, const Box& box) {

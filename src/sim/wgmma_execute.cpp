@@ -8,6 +8,8 @@
 #include <cstring>
 
 #include "core/dtype.h"
+#include "device/hopper/fragment.h"
+#include "device/hopper/swizzle.h"
 #include "sim/numbers.h"
 #include "sim/tensor_core.h"
 #include "sim/wgmma.h"
@@ -27,10 +29,7 @@ struct Descriptor {
     constexpr u32 kSwizzles[] = {0, 128, 64, 32};
     swizzle = kSwizzles[bits >> 62];
   }
-  u32 swizzled(u32 address) const {
-    const u32 mask = swizzle == 0 ? 0 : swizzle / 16 - 1;
-    return address ^ (address >> 7 & mask) << 4;
-  }
+  u32 swizzled(u32 address) const { return fa3::swizzled(address, Swizzle(swizzle)); }
   // The 16 bytes that hold row mn, bytes 16·half… of a K-major operand.
   u32 k_major(u32 mn, u32 half) const {
     return swizzle != 0 ? swizzled(start + mn / 8 * stride + mn % 8 * swizzle + 16 * half)
@@ -209,16 +208,16 @@ void read_a(Reader& reader, const WgmmaOp& op, u32 width, Operands<T>& to) {
   }
 }
 
-// A from registers: lane l of warp w holds rows 16w + l/4 (+ 8) and, per register, 4 bytes along k.
+// A from registers: 4 bytes along K in each.
 template <class T>
 void read_a_registers(const WgmmaOp& op, Operands<T>& to) {
   const auto& instruction = *op.instruction;
   const u32 size = static_cast<u32>(instruction.element_bytes());
   for (u32 t = 0; t < kWarpgroup; t++)
     for (u32 r = 0; r < 4; r++) {
-      const u32 row = t / 32 * 16 + t % 32 / 4 + 8 * (r & 1);
-      const u32 k = (16 * (r >> 1) + 4 * (t % 4)) / size;
-      decode(instruction.a, reinterpret_cast<const u8*>(&op.a[t][r]), 4 / size, &to.a[row][k], 1);
+      const Place place = a8_place(t, r, 0);  // in bytes along K, whatever the type
+      decode(instruction.a, reinterpret_cast<const u8*>(&op.a[t][r]), 4 / size,
+             &to.a[place.row][place.column / size], 1);
     }
 }
 

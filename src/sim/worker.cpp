@@ -3,7 +3,6 @@
 #include "sim/worker.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "core/status.h"
 
@@ -229,9 +228,7 @@ void Worker::finish(Thread& thread) {
                        pending.op),
            "all lanes of the mask must execute the instruction",
            {{pending.op, fmt::format("warp {}", thread.warp->index), text(pending.where)}});
-  const u32 slot = thread.warp->slot;
-  runnable_[slot] &= ~(1u << thread.lane);
-  if (runnable_[slot] == 0) runnable_slots_[slot / 64] &= ~(1ull << (slot % 64));
+  sleep(thread);
   cta.live_threads--;
   progress_++;
   if (thread.cluster_arrived > cta.cluster.generation) cta.cluster.arrived--;

@@ -68,6 +68,7 @@ struct Worker {
   // Suspends the current thread until wake(); the caller re-checks its condition.
   void block(Thread& thread, Waiting waiting);
   void wake(Thread& thread);
+  void sleep(Thread& thread);  // not runnable until wake()
   void wake_all(std::vector<Thread*>& threads);
   void yield(Thread& thread);
   // Runs `event` at a moment of the scheduler's choice.
@@ -86,7 +87,7 @@ struct Worker {
   Thread* pick();
   Thread* pick_in(u32 slot);
   void fire(size_t index);
-  bool fire_due();
+  void fire_due();
   bool wake_pollers();
   void switch_away(Thread& from, bool finished);
   [[noreturn]] void deadlock(bool polling);

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "backend/cuda/entry.h"
+#include "tests/kit/scoped_variable.h"
 
 namespace fa3::cuda::test {
 
@@ -43,28 +44,7 @@ class TempFolder {
   std::string path_;
 };
 
-// A variable of the environment, set or (nullptr) unset for the length of a scope.
-class ScopedVariable {
- public:
-  ScopedVariable(const char* name, const char* value) : name_(name) {
-    if (const char* old = std::getenv(name)) old_ = old;
-    set(value);
-  }
-  ~ScopedVariable() { set(old_ ? old_->c_str() : nullptr); }
-  ScopedVariable(const ScopedVariable&) = delete;
-  ScopedVariable& operator=(const ScopedVariable&) = delete;
-
- private:
-  void set(const char* value) {
-    if (value == nullptr) {
-      unsetenv(name_);
-    } else {
-      setenv(name_, value, 1);
-    }
-  }
-  const char* name_;
-  std::optional<std::string> old_;
-};
+using fa3::kit::ScopedVariable;
 
 inline std::string read_file(const std::string& path) {
   std::ostringstream text;

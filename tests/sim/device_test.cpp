@@ -12,6 +12,7 @@
 #include "device/ptx/memory.h"
 #include "device/ptx/thread.h"
 #include "device/ptx/tma.h"
+#include "sim/kernels/copy.h"
 #include "sim/kit.h"
 
 namespace fa3::sim {
@@ -50,35 +51,6 @@ void broken_chain(const ChainArgs args) {
   ptx::st_relaxed_gpu(args.flags + me, 1u);
 }
 
-struct Smem {
-  alignas(128) u32 data[256];
-  Barrier full;
-  FA3_NAMED(data, full)
-};
-struct CopyArgs {
-  TensorMap map;
-  u32* out;
-};
-
-// One box per CTA, copied to `out` by 128 threads.
-void copy(const CopyArgs args) {
-  auto& smem = ptx::smem_as<Smem>();
-  const u32 thread = ptx::thread_index();
-  if (thread == 0) {
-    smem.full.init(1);
-    ptx::fence_mbar_init();
-  }
-  ptx::cta_sync();
-  if (thread == 0) {
-    smem.full.arrive_expect_tx(sizeof(smem.data));
-    ptx::tma_load_2d(ptx::smem_address(smem.data), args.map, smem.full.address(), 0,
-                     static_cast<i32>(8 * ptx::block_index_x()));
-  }
-  smem.full.wait(0);
-  for (u32 i = thread; i < 256; i += 128)
-    ptx::st_global(args.out + 256 * ptx::block_index_x() + i, ptx::ld_shared(&smem.data[i]));
-}
-
 class SimDevice : public ::testing::Test {
  protected:
   // Runs `copy` on `ctas` CTAs; checks what it wrote.
@@ -89,7 +61,7 @@ class SimDevice : public ::testing::Test {
     args.map = matrix_map(in.data(), TmaType::kU32, 32, ctas * 8, 32, 8, Swizzle::kNone);
     args.out = out.data();
     const Kernel kernel = [](const void* a) { copy(*static_cast<const CopyArgs*>(a)); };
-    const Stats stats = device.launch(kernel, {{ctas, 1, 1}, 128, sizeof(Smem)}, &args);
+    const Stats stats = device.launch(kernel, {{ctas, 1, 1}, 128, sizeof(CopySmem)}, &args);
     EXPECT_TRUE(std::equal(in.data(), in.data() + in.size(), out.data()));
     return stats;
   }

@@ -2,36 +2,14 @@
 // env_test.cpp — the environment's values, and what is malformed.
 #include "core/env.h"
 
-#include <cstdlib>
-
 #include "args_kit.h"
 #include "backend/cpu/cpu.h"
+#include "tests/kit/scoped_variable.h"
 
 namespace fa3 {
 namespace {
 
-// A variable set, or unset by nullptr, for the length of a test.
-class ScopedVariable {
- public:
-  ScopedVariable(const char* name, const char* value) : name_(name) {
-    if (const char* old = std::getenv(name)) old_ = old;
-    set(value);
-  }
-  ~ScopedVariable() { set(old_ ? old_->c_str() : nullptr); }
-  ScopedVariable(const ScopedVariable&) = delete;
-  ScopedVariable& operator=(const ScopedVariable&) = delete;
-
- private:
-  void set(const char* value) {
-    if (value != nullptr) {
-      setenv(name_, value, 1);
-    } else {
-      unsetenv(name_);
-    }
-  }
-  const char* name_;
-  std::optional<std::string> old_;
-};
+using kit::ScopedVariable;
 
 TEST(Environment, Unset_AsksForNothing) {
   const ScopedVariable threads("FA3_NUM_THREADS", nullptr), simd("FA3_SIMD", "");
