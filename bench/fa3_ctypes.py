@@ -5,8 +5,9 @@ import ctypes
 from ctypes import POINTER, byref, c_char, c_char_p, c_double, c_int32, c_int64, c_size_t, c_void_p
 
 OK = 0
-BACKENDS = {"auto": 0, "cpu": 1, "reference": 2}
-MASKS = {"full": 0, "causal": 1}
+BACKENDS = {"auto": 0, "cpu": 1, "reference": 2, "cuda": 3, "sim": 4}
+DEVICES = {"default": 0, "cpu": 1, "cuda": 2}
+MASKS = {"full": 0, "causal": 1, "window": 2}
 DTYPES = {"float32": 1, "float16": 2, "bfloat16": 3, "int32": 4}  # fa3_dtype, by PyTorch's names
 MAX_RANK = 5
 
@@ -130,6 +131,13 @@ class Library:
             "fa3_get_device_info": (c_int32, [c_void_p, POINTER(DeviceInfo)]),
             "fa3_forward": (c_int32, [c_void_p, POINTER(ForwardArgs), c_void_p]),
             "fa3_backward": (c_int32, [c_void_p, POINTER(BackwardArgs), c_void_p]),
+            "fa3_plan_forward": (c_int32, [c_void_p, POINTER(ForwardArgs), POINTER(c_void_p)]),
+            "fa3_plan_destroy": (None, [c_void_p]),
+            "fa3_plan_workspace_bytes": (c_size_t, [c_void_p]),
+            "fa3_plan_run": (
+                c_int32,
+                [c_void_p, POINTER(ForwardArgs), c_void_p, c_size_t, c_void_p],
+            ),
         }
         for name, (result, arguments) in prototypes.items():
             function = getattr(self.c, name)
@@ -145,12 +153,14 @@ class Library:
 
 
 class Context:
-    """fa3_context on the CPU. Use with `with`, or close()."""
+    """fa3_context. Use with `with`, or close()."""
 
-    def __init__(self, library, num_threads, backend="auto"):
+    def __init__(self, library, num_threads=0, backend="auto", device="default"):
         self.library = library
         self.handle = c_void_p()
-        options = ContextOptions(backend=BACKENDS[backend], num_threads=num_threads)
+        options = ContextOptions(
+            device_type=DEVICES[device], backend=BACKENDS[backend], num_threads=num_threads
+        )
         options.struct_size = ctypes.sizeof(options)
         library.check(library.c.fa3_context_create(byref(options), byref(self.handle)))
 
@@ -170,16 +180,45 @@ class Context:
         self.library.check(self.library.c.fa3_get_device_info(self.handle, byref(info)))
         return info
 
-    def forward(self, args):
-        self.library.check(self.library.c.fa3_forward(self.handle, byref(args), None))
+    def forward(self, args, stream=None):
+        self.library.check(self.library.c.fa3_forward(self.handle, byref(args), stream))
+
+    def plan_forward(self, args):
+        return Plan(self, args)
 
     def backward(self, args):
         self.library.check(self.library.c.fa3_backward(self.handle, byref(args), None))
 
 
-def forward_args(mask="full", **tensors):
-    """ForwardArgs over PyTorch tensors named as the fields."""
-    return _args(ForwardArgs, mask, tensors)
+class Plan:
+    """fa3_plan of a forward."""
+
+    def __init__(self, context, args):
+        self.context, self.args = context, args
+        self.handle = c_void_p()
+        c = context.library.c
+        context.library.check(c.fa3_plan_forward(context.handle, byref(args), byref(self.handle)))
+        self.workspace_bytes = c.fa3_plan_workspace_bytes(self.handle)
+
+    def run(self, workspace=None, stream=None, args=None):
+        c = self.context.library.c
+        self.context.library.check(
+            c.fa3_plan_run(
+                self.handle, byref(args or self.args), workspace, self.workspace_bytes, stream
+            )
+        )
+
+    def close(self):
+        self.context.library.c.fa3_plan_destroy(self.handle)
+        self.handle = c_void_p()
+
+
+def forward_args(mask="full", scalars=None, **tensors):
+    """ForwardArgs over PyTorch tensors named as the fields; `scalars`: other fields."""
+    args = _args(ForwardArgs, mask, tensors)
+    for name, value in (scalars or {}).items():
+        setattr(args, name, value)
+    return args
 
 
 def backward_args(mask="full", **tensors):

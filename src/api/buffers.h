@@ -11,9 +11,9 @@
 
 namespace fa3 {
 
-// The addresses of args, which make_problem turned into `problem`. Reads cu_seqlens and seqused,
-// writes nothing.
-Result<Buffers> make_buffers(const Args& args, const Problem& problem);
+// The addresses of args, which make_problem turned into `problem`. Reads cu_seqlens and seqused
+// where they are in host memory, writes nothing.
+Result<Buffers> make_buffers(const Args& args, const Problem& problem, bool on_host = true);
 
 // The caller's workspace holds the bytes that the plan needs and shares none of them with a tensor.
 Status check_workspace(const Args& args, const void* workspace, size_t given_bytes,

@@ -8,6 +8,9 @@
 #include "api/boundary.h"
 #include "backend/cpu/cpu.h"
 #include "backend/cuda/driver.h"
+#include "backend/cuda/machine.h"
+#include "backend/run.h"
+#include "backend/sim/machine.h"
 #include "core/env.h"
 #include "core/status.h"
 #include "plan/explain.h"
@@ -25,12 +28,15 @@ Status check_device_and_backend(const fa3_context_options& options) {
     case FA3_DEVICE_CPU:
       break;
     case FA3_DEVICE_CUDA:
-      return unsupported(
-          "context: device_type=FA3_DEVICE_CUDA: this release has no cuda backend; use "
-          "FA3_DEVICE_CPU");
+      if (options.backend == FA3_BACKEND_AUTO || options.backend == FA3_BACKEND_CUDA) return {};
+      return invalid(
+          "context: backend={} ({}) with device_type=FA3_DEVICE_CUDA, need FA3_BACKEND_AUTO (0) or "
+          "FA3_BACKEND_CUDA (3): only GPUs reach GPU memory",
+          options.backend, backend_name(fa3_backend(options.backend)));
     default:
       return invalid(
-          "context: device_type={} is unknown; need FA3_DEVICE_CPU (1), or 0 for the default",
+          "context: device_type={} is unknown; need FA3_DEVICE_CPU (1), FA3_DEVICE_CUDA (2), or 0 "
+          "for the default",
           options.device_type);
   }
   if (options.device_id != 0) {
@@ -40,17 +46,16 @@ Status check_device_and_backend(const fa3_context_options& options) {
     case FA3_BACKEND_AUTO:
     case FA3_BACKEND_CPU:
     case FA3_BACKEND_REFERENCE:
+    case FA3_BACKEND_SIM:
       return {};
     case FA3_BACKEND_CUDA:
-    case FA3_BACKEND_SIM:
-      return unsupported(
-          "context: backend={} ({}) is not in this release; use FA3_BACKEND_CPU or "
-          "FA3_BACKEND_REFERENCE",
-          options.backend, backend_name(fa3_backend(options.backend)));
+      return invalid(
+          "context: backend=FA3_BACKEND_CUDA (3) with a CPU device, need "
+          "device_type=FA3_DEVICE_CUDA (2): a GPU does not read host memory");
     default:
       return invalid(
-          "context: backend={} is unknown; need FA3_BACKEND_AUTO (0), FA3_BACKEND_CPU (1) or "
-          "FA3_BACKEND_REFERENCE (2)",
+          "context: backend={} is unknown; need FA3_BACKEND_AUTO (0), FA3_BACKEND_CPU (1), "
+          "FA3_BACKEND_REFERENCE (2), FA3_BACKEND_CUDA (3) or FA3_BACKEND_SIM (4)",
           options.backend);
   }
 }
@@ -88,8 +93,32 @@ std::string default_cache_dir(const Environment& environment) {
   return folder.empty() ? "" : folder + "/fa3";
 }
 
+// What a GPU is to a plan.
+Result<DeviceInfo> gpu_device(int ordinal) {
+  FA3_TRY(const cuda::Driver* const driver, cuda::Driver::system());
+  FA3_TRY(const cuda::GpuInfo gpu, driver->hopper(ordinal));
+  DeviceInfo device;
+  device.type = FA3_DEVICE_CUDA;
+  device.id = ordinal;
+  device.backend = FA3_BACKEND_CUDA;
+  device.multiprocessors = gpu.sm_count;
+  device.l2_bytes = gpu.l2_bytes;
+  device.memory_bytes = static_cast<int64_t>(gpu.memory_bytes);
+  device.name = gpu.name;
+  return device;
+}
+
 Result<DeviceInfo> make_device(const fa3_context_options& options, const Environment& environment) {
+  if (options.device_type == FA3_DEVICE_CUDA) {
+    FA3_TRY(DeviceInfo device, gpu_device(options.device_id));
+    device.backend_chosen = options.backend != FA3_BACKEND_AUTO;
+    return device;
+  }
   DeviceInfo device = host_device();
+  if (options.backend == FA3_BACKEND_SIM) {
+    FA3_RETURN_IF_ERROR(sim::load_simulator().status());
+    device.multiprocessors = static_cast<int>(sim::SimMachine::Settings{}.sms);
+  }
   device.backend_chosen = options.backend != FA3_BACKEND_AUTO;
   device.backend = device.backend_chosen ? fa3_backend(options.backend) : FA3_BACKEND_CPU;
   if (environment.num_threads > 0) device.threads = environment.num_threads;
@@ -124,7 +153,7 @@ Status check_call(const char* where, const fa3_context* context, const void* str
   if (context == nullptr) {
     return invalid("{}: context is NULL; open one with fa3_context_create", where);
   }
-  if (stream != nullptr) {
+  if (stream != nullptr && context->device.type != FA3_DEVICE_CUDA) {
     return invalid("{}: stream={} with a CPU context, which has no streams; need NULL", where,
                    stream);
   }
@@ -156,6 +185,52 @@ fa3::cuda::Jit& fa3_context::jit() {
     jit_ = std::make_unique<fa3::cuda::Jit>(jit_options_);
   });
   return *jit_;
+}
+
+fa3::Result<fa3::Machine*> fa3_context::machine() {
+  std::call_once(machine_once_, [&] {
+    const auto open = [&]() -> fa3::Result<std::unique_ptr<fa3::Machine>> {
+      if (device.backend == FA3_BACKEND_SIM) {
+        fa3::sim::SimMachine::Settings settings;
+        settings.workers = static_cast<fa3::u32>(device.threads);
+        FA3_TRY(auto opened, fa3::sim::SimMachine::open(settings));
+        return std::unique_ptr<fa3::Machine>(std::move(opened));
+      }
+      FA3_TRY(const fa3::cuda::Driver* const driver, fa3::cuda::Driver::system());
+      FA3_TRY(auto opened, fa3::cuda::CudaMachine::open(*driver, jit(), device.id));
+      return std::unique_ptr<fa3::Machine>(std::move(opened));
+    };
+    machine_ = open();
+  });
+  if (!machine_.ok()) return machine_.status();
+  return machine_.value().get();
+}
+
+fa3::Status fa3_context::run(const fa3::Plan& plan, const fa3::Buffers& buffers,
+                             std::byte* workspace, void* stream) {
+  if (!has_machine()) {
+    fa3::run(plan, buffers, workspace, executor);
+    return {};
+  }
+  FA3_TRY(fa3::Machine* const opened, machine());
+  if (device.backend == FA3_BACKEND_CUDA)
+    return fa3::run(plan, buffers, workspace, *opened, fa3::StreamRef::of(stream));
+  const std::lock_guard lock(machine_mutex_);
+  return fa3::run(plan, buffers, workspace, *opened, {});
+}
+
+fa3::Result<std::byte*> fa3_context::gpu_workspace(void* stream, size_t bytes) {
+  if (bytes == 0) return nullptr;
+  FA3_TRY(fa3::Machine* const opened, machine());
+  const std::lock_guard lock(machine_mutex_);
+  GpuWorkspace& kept = gpu_workspaces_[stream];
+  if (kept.bytes < bytes) {
+    if (kept.data != nullptr) opened->release(kept.data);
+    kept = {};
+    kept.data = opened->allocate(bytes, "workspace");
+    kept.bytes = bytes;
+  }
+  return static_cast<std::byte*>(kept.data);
 }
 
 fa3_status fa3_context_create(const fa3_context_options* options, fa3_context** context) {

@@ -2,12 +2,14 @@
 // context.h — what the opaque handles of fa3.h hold.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 
 #include "api/workspace.h"
 #include "backend/cuda/jit.h"
+#include "backend/machine.h"
 #include "core/device.h"
 #include "core/env.h"
 #include "core/executor.h"
@@ -30,20 +32,42 @@ struct fa3_context {
   // contexts need it.
   fa3::cuda::Jit& jit();
 
+  bool has_machine() const {
+    return device.backend == FA3_BACKEND_CUDA || device.backend == FA3_BACKEND_SIM;
+  }
+  // Of backends cuda and sim, opened by the first call: the GPU, or a simulated one, which runs
+  // one kernel at a time.
+  fa3::Result<fa3::Machine*> machine();
+  std::mutex& machine_mutex() { return machine_mutex_; }
+
+  // A run of a plan on this context's backend.
+  fa3::Status run(const fa3::Plan& plan, const fa3::Buffers& buffers, std::byte* workspace,
+                  void* stream);
+  // Memory of the GPU for the one-call functions on a stream: one workspace per stream, kept.
+  fa3::Result<std::byte*> gpu_workspace(void* stream, size_t bytes);
+
  private:
   fa3::cuda::JitOptions jit_options_;
   std::once_flag jit_once_;
   std::unique_ptr<fa3::cuda::Jit> jit_;
+  std::once_flag machine_once_;
+  fa3::Result<std::unique_ptr<fa3::Machine>> machine_{fa3::Status{}};
+  std::mutex machine_mutex_;
+  struct GpuWorkspace {
+    void* data = nullptr;
+    size_t bytes = 0;
+  };
+  std::map<void*, GpuWorkspace> gpu_workspaces_;  // by stream; guarded by machine_mutex_
 };
 
 struct fa3_plan {
-  const fa3_context* context;
+  fa3_context* context;
   fa3::Plan plan;
 };
 
 namespace fa3 {
 
-// What every call on a context begins with: a handle, and no stream, which the CPU has none of.
+// What every call on a context begins with: a handle, and a stream only where there are any.
 Status check_call(const char* where, const fa3_context* context, const void* stream);
 
 }  // namespace fa3

@@ -5,7 +5,6 @@
 #include "api/buffers.h"
 #include "api/context.h"
 #include "api/problem.h"
-#include "backend/run.h"
 #include "plan/plan.h"
 
 namespace fa3 {
@@ -18,10 +17,14 @@ Status attend(fa3_context* context, fa3_op op, const void* c_args, void* stream)
 
   FA3_TRY(const Problem problem, make_problem(args));
   FA3_TRY(const Plan plan, make_plan(problem, context->device));
-  FA3_TRY(const Buffers buffers, make_buffers(args, problem));
+  const bool on_host = context->device.type == FA3_DEVICE_CPU;
+  FA3_TRY(const Buffers buffers, make_buffers(args, problem, on_host));
+  if (!on_host) {
+    FA3_TRY(std::byte* const workspace, context->gpu_workspace(stream, plan.workspace_bytes));
+    return context->run(plan, buffers, workspace, stream);
+  }
   const WorkspaceCache::Lease workspace = context->workspace.borrow(plan.workspace_bytes);
-  run(plan, buffers, workspace.data(), context->executor);
-  return {};
+  return context->run(plan, buffers, workspace.data(), nullptr);
 }
 
 }  // namespace

@@ -10,20 +10,19 @@
 #include "api/buffers.h"
 #include "api/context.h"
 #include "api/problem.h"
-#include "backend/run.h"
 #include "plan/explain.h"
 
 namespace fa3 {
 namespace {
 
-Result<Plan> plan_of(const fa3_context* context, fa3_op op, const void* c_args) {
+Result<Plan> plan_of(fa3_context* context, fa3_op op, const void* c_args) {
   FA3_RETURN_IF_ERROR(check_call(op_name(op), context, nullptr));
   FA3_TRY(const Args args, read_args(op, c_args));
   FA3_TRY(const Problem problem, make_problem(args));
   return make_plan(problem, context->device);
 }
 
-Status create_plan(const fa3_context* context, fa3_op op, const void* args, fa3_plan** handle) {
+Status create_plan(fa3_context* context, fa3_op op, const void* args, fa3_plan** handle) {
   if (handle == nullptr)
     return invalid("{}: the place for the plan is NULL; pass its address", op_name(op));
   *handle = nullptr;
@@ -48,13 +47,13 @@ Status run_plan(const fa3_plan* handle, const void* c_args, void* workspace, siz
         "or make a new one",
         op_name(problem.op), difference->field, difference->b, difference->a);
   }
-  FA3_TRY(const Buffers buffers, make_buffers(args, problem));
+  FA3_TRY(const Buffers buffers,
+          make_buffers(args, problem, context->device.type == FA3_DEVICE_CPU));
   FA3_RETURN_IF_ERROR(check_workspace(args, workspace, workspace_bytes, plan.workspace_bytes));
-  run(plan, buffers, static_cast<std::byte*>(workspace), context->executor);
-  return {};
+  return context->run(plan, buffers, static_cast<std::byte*>(workspace), stream);
 }
 
-Status explain_to(const fa3_context* context, fa3_op op, const void* args, char* text,
+Status explain_to(fa3_context* context, fa3_op op, const void* args, char* text,
                   size_t capacity, size_t* needed) {
   if (capacity > 0 && text == nullptr) {
     return invalid(

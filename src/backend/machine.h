@@ -29,6 +29,15 @@ struct LaunchShape {
   bool interacting = false;  // CTAs of different clusters talk through global memory
 };
 
+// Where work is queued: on the machine's own stream, or on one of the caller's (a CUstream; null is
+// the legacy default stream). The simulator has none and runs work at once.
+struct StreamRef {
+  static StreamRef of(void* stream) { return {false, stream}; }
+
+  bool own = true;
+  void* stream = nullptr;
+};
+
 class Machine {
  public:
   virtual ~Machine() = default;
@@ -47,11 +56,16 @@ class Machine {
 
   // Compiles or finds the program, so that a later launch does neither.
   virtual Status prepare(const Program& program) = 0;
-  // Starts the program with one argument struct, on the machine's stream; the simulator returns
-  // when it has run. INVALID_ARGUMENT names the field, its value and the limit. A violation found
+  // Sets bytes to 0, in the order of the stream.
+  virtual Status zero(void* to, size_t bytes, StreamRef on) = 0;
+  // Starts the program with one argument struct; the simulator returns when it has run. INVALID_ARGUMENT names the field, its value and the limit. A violation found
   // by the simulator comes back as FA3_INTERNAL with the report as message.
   virtual Status launch(const Program& program, const LaunchShape& shape, const void* args,
-                        size_t args_bytes) = 0;
+                        size_t args_bytes, StreamRef on) = 0;
+  Status launch(const Program& program, const LaunchShape& shape, const void* args,
+                size_t args_bytes) {
+    return launch(program, shape, args, args_bytes, {});
+  }
   virtual Status synchronize() = 0;
 };
 

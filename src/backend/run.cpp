@@ -5,6 +5,8 @@
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/reference.h"
 #include "backend/fill.h"
+#include "backend/launch_fwd_sm90.h"
+#include "backend/sim/forward.h"
 #include "core/status.h"
 
 namespace fa3 {
@@ -43,6 +45,16 @@ void run(const Plan& plan, const Buffers& buffers, std::byte* workspace, const E
   throw Error(FA3_INTERNAL,
               fmt::format("run: a plan for backend {} reached the host; please report it",
                           static_cast<int>(plan.backend)));
+}
+
+Status run(const Plan& plan, const Buffers& buffers, std::byte* workspace, Machine& machine,
+           StreamRef stream) {
+  const Problem& problem = plan.problem;
+  if (problem.batch == 0 || problem.heads_q == 0 || problem.q.rows == 0) return {};
+  workspace = aligned(workspace);
+  if (plan.backend == FA3_BACKEND_SIM)
+    return sim::forward(static_cast<sim::SimMachine&>(machine), plan, buffers, workspace);
+  return launch_fwd_sm90(machine, stream, problem, plan.fwd, buffers, workspace);
 }
 
 }  // namespace fa3

@@ -4,13 +4,19 @@
 
 #include <cstddef>
 
+#include "backend/machine.h"
 #include "core/executor.h"
 #include "core/problem.h"
 #include "plan/plan.h"
 
 namespace fa3 {
 
-// buffers were validated against plan.problem; workspace holds plan.workspace_bytes. Throws Error.
+// buffers were validated against plan.problem; workspace holds plan.workspace_bytes. Host backends
+// return when the outputs are written and throw Error.
 void run(const Plan& plan, const Buffers& buffers, std::byte* workspace, const Executor& executor);
+
+// Backends cuda and sim: kernels on a machine. cuda returns when they are on the stream.
+Status run(const Plan& plan, const Buffers& buffers, std::byte* workspace, Machine& machine,
+           StreamRef stream);
 
 }  // namespace fa3

@@ -11,6 +11,15 @@ namespace {
 
 size_t with_alignment(size_t bytes) { return bytes == 0 ? 0 : bytes + kWorkspaceAlign - 1; }
 
+Result<Plan> plan_sm90(Plan plan, const DeviceInfo& device) {
+  FA3_TRY(plan.fwd, make_fwd_sm90_plan(plan.problem, device));
+  plan.why = device.backend == FA3_BACKEND_CUDA
+                 ? fmt::format("backend cuda (sm90): the context's device is {}", device.name)
+                 : "backend sim (sm90): the context's options name it";
+  plan.workspace_bytes = with_alignment(fwd_sm90_workspace_bytes(plan.fwd));
+  return plan;
+}
+
 }  // namespace
 
 Result<Plan> make_plan(const Problem& problem, const DeviceInfo& device) {
@@ -33,12 +42,13 @@ Result<Plan> make_plan(const Problem& problem, const DeviceInfo& device) {
                              device.threads);
       plan.workspace_bytes = with_alignment(reference::workspace_bytes(problem, device.threads));
       return plan;
-    case FA3_BACKEND_AUTO:
     case FA3_BACKEND_CUDA:
     case FA3_BACKEND_SIM:
+      return plan_sm90(std::move(plan), device);
+    case FA3_BACKEND_AUTO:
       break;
   }
-  return unsupported("plan: backend {} is not in this release; need cpu or reference",
+  return unsupported("plan: backend {} computes nothing; please report it",
                      static_cast<int>(device.backend));
 }
 

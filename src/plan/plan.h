@@ -11,6 +11,7 @@
 #include "core/problem.h"
 #include "core/status.h"
 #include "plan/cpu_plan.h"
+#include "plan/fwd_sm90.h"
 
 namespace fa3 {
 
@@ -24,6 +25,7 @@ struct Plan {
   int threads = 1;                         // scratch slots; most tasks that run at once
   size_t workspace_bytes = 0;              // kWorkspaceAlign − 1 for alignment included
   CpuPlan cpu;                             // backend cpu only
+  FwdSm90Plan fwd;                         // backends cuda and sim
 };
 
 Result<Plan> make_plan(const Problem& problem, const DeviceInfo& device);

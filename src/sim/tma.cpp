@@ -33,18 +33,18 @@ struct Box {
   };
   Row row(u32 r) const {
     const u32 size = static_cast<u32>(fa3::size_of(map.type));
-    i64 at = static_cast<i64>(map.base) + i64{start[0]} * size;
+    u64 at = map.base + static_cast<u64>(i64{start[0]} * size);  // wraps at 2^64, as on a GPU
     bool inside = true;
     for (u32 d = 1; d < map.rank; d++) {
       const i64 c = i64{start[d]} + i64{r % count[d]} * map.element_stride[d];
       r /= count[d];
       inside = inside && c >= 0 && c <= map.last[d];
-      at += c * static_cast<i64>(map.stride_bytes[d]);
+      at += static_cast<u64>(c) * map.stride_bytes[d];
     }
     const i64 first = std::clamp<i64>(-i64{start[0]}, 0, count[0]);
     const i64 last = std::clamp<i64>(i64{map.last[0]} + 1 - start[0], first, count[0]);
     if (!inside) return {0, 0, 0};
-    return {static_cast<u64>(at), static_cast<u32>(first) * size, static_cast<u32>(last) * size};
+    return {at, static_cast<u32>(first) * size, static_cast<u32>(last) * size};
   }
 };
 

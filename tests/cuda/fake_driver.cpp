@@ -189,6 +189,11 @@ CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, size_t bytes, CUstream
   std::memcpy(to, reinterpret_cast<void*>(from), bytes);
   return CUDA_SUCCESS;
 }
+CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t bytes, CUstream) {
+  FAKE_IN_CONTEXT("cuMemsetD8Async");
+  std::memset(reinterpret_cast<void*>(to), value, bytes);
+  return CUDA_SUCCESS;
+}
 CUresult cuStreamCreate(CUstream* stream, unsigned) {
   FAKE_IN_CONTEXT("cuStreamCreate");
   *stream = new CUstream_st{stack.back()};

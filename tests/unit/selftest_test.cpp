@@ -29,7 +29,11 @@ class FakeMachine final : public Machine {
   void download(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
   Result<TensorMap> encode(const TensorMapSpec&) override { return TensorMap{}; }
   Status prepare(const Program&) override { return {}; }
-  Status launch(const Program&, const LaunchShape&, const void* args, size_t) override {
+  Status zero(void* to, size_t bytes, StreamRef) override {
+    std::memset(to, 0, bytes);
+    return {};
+  }
+  Status launch(const Program&, const LaunchShape&, const void* args, size_t, StreamRef) override {
     uint32_t* const* pointers = static_cast<uint32_t* const*>(args);
     return kernel_(pointers[0], pointers[1]);
   }

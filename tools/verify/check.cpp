@@ -14,7 +14,24 @@ std::string backend_name(const fa3_context* context) {
   fa3_device_info info{};
   info.struct_size = sizeof info;
   if (fa3_get_device_info(context, &info) != FA3_OK) return "";
-  return info.backend == FA3_BACKEND_REFERENCE ? "reference" : "cpu";
+  switch (info.backend) {
+    case FA3_BACKEND_REFERENCE:
+      return "reference";
+    case FA3_BACKEND_CUDA:
+      return "cuda";
+    case FA3_BACKEND_SIM:
+      return "sim";
+    default:
+      return "cpu";
+  }
+}
+
+// The problem with the alignment that the backend's kernels ask for.
+Config aligned(Config config, const fa3_context* context) {
+  constexpr int64_t kTma = 16;
+  const std::string backend = backend_name(context);
+  if (config.alignment == 0 && (backend == "cuda" || backend == "sim")) config.alignment = kTma;
+  return config;
 }
 
 // Inputs as they were before the run, and outputs whose guards must survive it.
@@ -99,7 +116,7 @@ void run(const Config& config, fa3_context* context, Report* report) {
 Report check(const Config& config, fa3_context* context) {
   Report report;
   try {
-    run(config, context, &report);
+    run(aligned(config, context), context, &report);
   } catch (const std::exception& e) {
     report.error = e.what();
   }

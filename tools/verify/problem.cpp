@@ -48,7 +48,7 @@ std::vector<int64_t> shape_of(const Config& c, const Axis& axis, int64_t heads, 
   return {batch_of(c), axis.rows(), heads, head_dim};
 }
 
-MemoryOrder memory_of(const Config& c, bool packed) {
+MemoryOrder order_of(const Config& c, bool packed) {
   switch (c.layout) {
     case Layout::kHeadsFirst:
       return {packed ? std::vector<int>{1, 0, 2} : std::vector<int>{0, 2, 1, 3}};
@@ -59,6 +59,12 @@ MemoryOrder memory_of(const Config& c, bool packed) {
     default:
       return {};
   }
+}
+
+MemoryOrder memory_of(const Config& c, bool packed) {
+  MemoryOrder memory = order_of(c, packed);
+  memory.alignment = c.alignment;
+  return memory;
 }
 
 Tensor vector_of(const std::vector<int64_t>& values) {
@@ -154,6 +160,7 @@ std::string replay_command(const Config& c, const std::string& backend) {
   flag(c.dlse, "--dlse");
   number("--magnitude", c.magnitude, d.magnitude);
   flag(c.layout != d.layout, fmt::format("--layout {}", layout_name(c.layout)));
+  number("--alignment", c.alignment, d.alignment);
   number("--seed", c.seed, d.seed);
   flag(!backend.empty(), "--backend " + backend);
   return text;
@@ -203,7 +210,7 @@ Tensors make_tensors(const Config& c) {
   if (c.layout == Layout::kInterleaved) {
     const int heads_dim = static_cast<int>(q.size()) - 2;
     const std::vector<int64_t> heads{c.heads_q, c.heads_kv, c.heads_kv};
-    const std::vector<Tensor> in = make_interleaved(c.dtype, q, heads_dim, heads);
+    const std::vector<Tensor> in = make_interleaved(c.dtype, q, heads_dim, heads, c.alignment);
     t.q = in[0], t.k = in[1], t.v = in[2];
     if (c.backward) {
       const std::vector<Tensor> gradients = make_interleaved(out, q, heads_dim, heads);

@@ -54,11 +54,12 @@ struct Config {
   bool dlse = false;         // --dlse: backward with a gradient of LSE
   double magnitude = 1;  // --magnitude: standard deviation of q; large: one key takes nearly all
   Layout layout = Layout::kDense;  // --layout
+  int64_t alignment = 0;           // --alignment: of q, k, v, o in bytes; 0 = of an element
   uint64_t seed = 0;               // --seed
 };
 
-// `fa3 check …` with all sizes and every flag that is not at its default. backend: "cpu",
-// "reference"; "" = none.
+// `fa3 check …` with all sizes and every flag that is not at its default. backend: a name
+// as of --backend; "" = none.
 std::string replay_command(const Config& config, const std::string& backend = "");
 
 // "" when the fields fit each other, else what does not. The library itself judges everything else.

@@ -265,6 +265,10 @@ Tensor make_tensor(int32_t dtype, const std::vector<int64_t>& shape, const Memor
   view.dtype = dtype;
   view.rank = rank;
   std::copy(shape.begin(), shape.end(), view.shape);
+  const int64_t size = element_bytes(dtype);
+  const int64_t alignment = std::max(memory.alignment, size);
+  const int64_t unit = alignment / size;
+  const int64_t padding = (memory.padding + unit - 1) / unit * unit;
   int64_t stride = 1;
   for (int at = rank - 1; at >= 0; --at) {
     const int d = order[at];
@@ -272,12 +276,14 @@ Tensor make_tensor(int32_t dtype, const std::vector<int64_t>& shape, const Memor
         std::find(memory.broadcast.begin(), memory.broadcast.end(), d) != memory.broadcast.end();
     view.stride[d] = broadcast ? 0 : stride;
     if (!broadcast) stride *= std::max<int64_t>(shape[d], 1);
-    if (at == rank - 1) stride += memory.padding;
+    if (at == rank - 1) stride += padding;
   }
-  // Data aligned to an element, not more.
-  const size_t before = kGuardBytes + element_bytes(dtype);
-  tensor.storage = std::make_shared<Storage>(before + stride * element_bytes(dtype) + kGuardBytes);
-  view.data = tensor.storage->data() + before;
+  tensor.storage = std::make_shared<Storage>(kGuardBytes + 2 * alignment + stride * size + kGuardBytes);
+  const auto begin = reinterpret_cast<uintptr_t>(tensor.storage->data()) + kGuardBytes;
+  // Aligned as asked for, not more.
+  const uintptr_t step = 2 * static_cast<uintptr_t>(alignment);
+  const uintptr_t at = (begin + step - 1) / step * step - static_cast<uintptr_t>(alignment);
+  view.data = tensor.storage->data() + kGuardBytes + ((at < begin ? at + step : at) - begin);
   // A dense tensor may leave its strides out: do, so that this is tried as well.
   if (memory.order.empty() && memory.padding == 0 && memory.broadcast.empty())
     std::fill_n(view.stride, rank, 0);
@@ -286,10 +292,10 @@ Tensor make_tensor(int32_t dtype, const std::vector<int64_t>& shape, const Memor
 }
 
 std::vector<Tensor> make_interleaved(int32_t dtype, std::vector<int64_t> shape, int dim,
-                                     const std::vector<int64_t>& extents) {
+                                     const std::vector<int64_t>& extents, int64_t alignment) {
   shape[dim] = 0;
   for (const int64_t extent : extents) shape[dim] += extent;
-  const Tensor whole = make_tensor(dtype, shape);
+  const Tensor whole = make_tensor(dtype, shape, {{}, 0, {}, alignment});
   const Index strides = strides_of(whole.view);
   std::vector<Tensor> parts;
   auto* data = static_cast<std::byte*>(whole.view.data);

@@ -82,6 +82,8 @@ struct MemoryOrder {
       order;  // dimensions from outermost to innermost; {} = as they come. The last stays last
   int64_t padding = 0;           // unused elements after each innermost run
   std::vector<int> broadcast{};  // dimensions with stride 0
+  int64_t alignment = 0;         // of the data in bytes, a power of two and not of the next; of
+                                 // padding too; 0 = that of an element
 };
 
 // A tensor of its own memory; elements are NaN until written.
@@ -91,6 +93,7 @@ Tensor make_tensor(int32_t dtype, const std::vector<int64_t>& shape,
 // Tensors that alternate along dimension `dim` of one dense tensor, as q, k, v do in a packed QKV
 // projection: they share dtype and all other extents.
 std::vector<Tensor> make_interleaved(int32_t dtype, std::vector<int64_t> shape, int dim,
-                                     const std::vector<int64_t>& extents);
+                                     const std::vector<int64_t>& extents,
+                                     int64_t alignment = 0);
 
 }  // namespace fa3::verify

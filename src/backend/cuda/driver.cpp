@@ -92,6 +92,7 @@ GpuInfo Driver::describe(int ordinal) const {
   info.major = attribute(*this, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, info.device);
   info.minor = attribute(*this, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, info.device);
   info.sm_count = attribute(*this, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, info.device);
+  info.l2_bytes = attribute(*this, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, info.device);
   info.smem_bytes =
       attribute(*this, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, info.device);
   check(cuDeviceTotalMem_v2(&info.memory_bytes, info.device), "cuDeviceTotalMem",

@@ -30,6 +30,7 @@ struct GpuInfo {
   std::string name;
   int major = 0, minor = 0;  // compute capability
   int sm_count = 0;
+  int l2_bytes = 0;
   int smem_bytes = 0;  // most dynamic shared memory of a CTA
   size_t memory_bytes = 0;
 

@@ -38,6 +38,7 @@ enum : CUresult {
 };
 enum CUdevice_attribute : int {
   CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16,
+  CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE = 38,
   CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75,
   CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76,
   CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN = 97,
@@ -120,6 +121,7 @@ struct CUlaunchConfig {
   F(cuMemGetInfo_v2, (size_t * free_bytes, size_t * total_bytes))                                \
   F(cuMemcpyHtoDAsync_v2, (CUdeviceptr to, const void* from, size_t bytes, CUstream stream))     \
   F(cuMemcpyDtoHAsync_v2, (void* to, CUdeviceptr from, size_t bytes, CUstream stream))           \
+  F(cuMemsetD8Async, (CUdeviceptr to, unsigned char value, size_t bytes, CUstream stream))        \
   F(cuStreamCreate, (CUstream * stream, unsigned flags))                                         \
   F(cuStreamDestroy_v2, (CUstream stream))                                                       \
   F(cuStreamSynchronize, (CUstream stream))                                                      \

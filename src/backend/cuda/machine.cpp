@@ -143,17 +143,26 @@ Status CudaMachine::prepare(const Program& program) {
   return kernels_.get(program, stream_).status();
 }
 
+Status CudaMachine::zero(void* to, size_t bytes, StreamRef on) {
+  const ContextScope scope(driver_, context_.get());
+  const CUresult result = driver_.cuMemsetD8Async(address(to), 0, bytes, stream_of(on));
+  if (result == CUDA_SUCCESS) return {};
+  return {FA3_CUDA_ERROR, fmt::format("cuda: cuMemsetD8Async (to clear {} bytes at {}): {}", bytes,
+                                      to, driver_.error_text(result))};
+}
+
 Status CudaMachine::launch(const Program& program, const LaunchShape& shape, const void* args,
-                           size_t args_bytes) {
+                           size_t args_bytes, StreamRef on) {
   FA3_RETURN_IF_ERROR(check_launch(program, shape, args_bytes, static_cast<u32>(gpu_.smem_bytes)));
   const ContextScope scope(driver_, context_.get());
-  FA3_TRY(LoadedKernel* const kernel, kernels_.get(program, stream_));
+  const CUstream stream = stream_of(on);
+  FA3_TRY(LoadedKernel* const kernel, kernels_.get(program, stream));
   if (kernel->args_bytes != args_bytes) {
     return invalid("launch of {}: args_bytes={}, need {}, the size of the kernel's argument struct",
                    program.expression, args_bytes, kernel->args_bytes);
   }
   kernels_.allow(*kernel, shape);
-  const Launch launch(shape, stream_);
+  const Launch launch(shape, stream);
   void* parameters[] = {const_cast<void*>(args)};  // the driver only reads it
   const CUresult result =
       driver_.cuLaunchKernelEx(&launch.config, kernel->kernel, parameters, nullptr);

@@ -38,9 +38,11 @@ class CudaMachine final : public Machine {
   Result<TensorMap> encode(const TensorMapSpec& spec) override;
 
   Status prepare(const Program& program) override;
+  Status zero(void* to, size_t bytes, StreamRef on) override;
   // UNSUPPORTED when a program that was not prepared meets a stream under graph capture.
+  using Machine::launch;
   Status launch(const Program& program, const LaunchShape& shape, const void* args,
-                size_t args_bytes) override;
+                size_t args_bytes, StreamRef on) override;
   Status synchronize() override;
 
   // Registers per thread of a program.
@@ -51,6 +53,9 @@ class CudaMachine final : public Machine {
 
  private:
   CudaMachine(const Driver& driver, Jit& jit, GpuInfo gpu, CUstream stream);
+  CUstream stream_of(StreamRef on) const {
+    return on.own ? stream_ : static_cast<CUstream>(on.stream);
+  }
   void copied(CUresult result, const char* call, const char* purpose) const;
 
   const Driver& driver_;

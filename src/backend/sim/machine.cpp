@@ -57,14 +57,20 @@ SimMachine::~SimMachine() { api_.destroy(device_); }
 
 void SimMachine::set_seed(u64 seed) { api_.seed(device_, seed); }
 
+void SimMachine::add(void* base, size_t bytes, const char* name) {
+  if (const char* why = api_.add(device_, base, bytes, name))
+    throw Error(FA3_INTERNAL, fmt::format("simulator: {}", why));
+}
+
+void SimMachine::remove(void* base) { api_.remove(device_, base); }
+
 void* SimMachine::allocate(size_t bytes, const char* name) {
   // Fresh memory holds NaNs in every type, and its end is not aligned more than asked for.
   auto storage = std::make_unique<std::byte[]>(bytes + kAlignment);
   const auto address = reinterpret_cast<uintptr_t>(storage.get());
   void* pointer = reinterpret_cast<void*>((address + kAlignment - 1) / kAlignment * kAlignment);
   std::memset(pointer, 0xFF, bytes);
-  if (const char* why = api_.add(device_, pointer, bytes, name))
-    throw Error(FA3_INTERNAL, fmt::format("simulator: {}", why));
+  add(pointer, bytes, name);
   const std::lock_guard lock(mutex_);
   allocations_.emplace(pointer, std::move(storage));
   return pointer;
@@ -75,7 +81,7 @@ void SimMachine::release(void* pointer) {
   const std::lock_guard lock(mutex_);
   if (allocations_.count(pointer) == 0)
     throw Error(FA3_INVALID_ARGUMENT, "simulator: release of memory that it did not allocate");
-  api_.remove(device_, pointer);
+  remove(pointer);
   allocations_.erase(pointer);
 }
 
@@ -102,8 +108,14 @@ Status SimMachine::prepare(const Program& program) {
       program.expression, kLibrary);
 }
 
+Status SimMachine::zero(void* to, size_t bytes, StreamRef) {
+  api_.settle(device_);
+  std::memset(to, 0, bytes);
+  return {};
+}
+
 Status SimMachine::launch(const Program& program, const LaunchShape& shape, const void* args,
-                          size_t args_bytes) {
+ size_t args_bytes, StreamRef) {
   FA3_RETURN_IF_ERROR(check_launch(program, shape, args_bytes));
   fa3_status code = FA3_OK;
   if (const char* why = api_.launch(device_, program.expression.c_str(), &shape, args, &code))

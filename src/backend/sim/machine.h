@@ -40,11 +40,16 @@ class SimMachine final : public Machine {
   void release(void* pointer) override;
   void upload(void* to, const void* from, size_t bytes) override;
   void download(void* to, const void* from, size_t bytes) override;
+  // Memory of the caller's that kernels may touch until it is removed.
+  void add(void* base, size_t bytes, const char* name);
+  void remove(void* base);
   Result<TensorMap> encode(const TensorMapSpec& spec) override;
   // UNSUPPORTED when the program was not compiled into libfa3_sim.so.
   Status prepare(const Program& program) override;
+  Status zero(void* to, size_t bytes, StreamRef on) override;
+  using Machine::launch;
   Status launch(const Program& program, const LaunchShape& shape, const void* args,
-                size_t args_bytes) override;
+                size_t args_bytes, StreamRef on) override;
   Status synchronize() override;
 
  private:

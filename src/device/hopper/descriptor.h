@@ -54,6 +54,8 @@ struct KMajorTile {
   }
   // From row `row` on, a multiple of 8.
   FA3_HD constexpr KMajorTile from_row(u32 row) const { return {base.advanced(row * kWidth)}; }
+  // A tile of the same shape `bytes` further on: another stage of a ring.
+  FA3_HD constexpr KMajorTile after(u32 bytes) const { return {base.advanced(bytes)}; }
   // The operand of one wgmma: 32 bytes of K.
   FA3_HD constexpr SmemDesc step(u32 s) const {
     return base.advanced(s / kStepsPerPanel * kPanelBytes + s % kStepsPerPanel * 32);
@@ -79,6 +81,8 @@ struct MnMajorTile {
   FA3_HD constexpr MnMajorTile from_row(u32 element) const {
     return {base.advanced(element / (kWidth / 2) * kPanelBytes)};
   }
+  // A tile of the same shape `bytes` further on: another stage of a ring.
+  FA3_HD constexpr MnMajorTile after(u32 bytes) const { return {base.advanced(bytes)}; }
   // The operand of one wgmma: 16 rows of K.
   FA3_HD constexpr SmemDesc step(u32 s) const { return base.advanced(s * 16 * kWidth); }
 };

@@ -19,6 +19,9 @@ struct Place {
 // First of a thread's two rows of an accumulator or A operand; the other is 8 further on.
 FA3_HD constexpr u32 fragment_row(u32 thread) { return 16 * (thread / 32) + thread % 32 / 4; }
 
+// First of a thread's columns of an accumulator; the next is beside it, the others 8, 16, … on.
+FA3_HD constexpr u32 fragment_column(u32 thread) { return 2 * (thread % 4); }
+
 // Register i of a 32-bit accumulator.
 FA3_HD constexpr Place accumulator_place(u32 thread, u32 i) {
   return {fragment_row(thread) + 8 * (i / 2 % 2), 8 * (i / 4) + 2 * (thread % 4) + i % 2};

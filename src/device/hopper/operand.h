@@ -20,18 +20,22 @@ FA3_HD constexpr int operand16_source(int s, int r) { return 8 * s + 2 * r; }
 // The same for FP8 in permuted order: 2 here and 2 at +4, 32 columns a step.
 FA3_HD constexpr int operand8_source(int s, int r) { return 16 * s + 8 * (r / 2) + 2 * (r % 2); }
 
+template <MmaType kType>
+FA3_DEV u32 pack16(float low, float high) {
+  static_assert(size_of(kType) == 2, "pack16: F16 or BF16");
+  return kType == MmaType::kF16 ? ptx::pack_f16(low, high) : ptx::pack_bf16(low, high);
+}
+
 // 16-bit types.
 template <MmaType kType, int N, int kSteps>
 FA3_DEV void to_operand16(ptx::AFrag (&a)[kSteps], const ptx::Acc<N>& acc) {
-  static_assert(size_of(kType) == 2, "to_operand16: F16 or BF16");
   static_assert(16 * kSteps == N, "to_operand16: one operand per 16 columns of the accumulator");
   FA3_UNROLL
   for (int s = 0; s < kSteps; ++s) {
     FA3_UNROLL
     for (int r = 0; r < 4; ++r) {
       const int i = operand16_source(s, r);
-      const float low = acc[i], high = acc[i + 1];
-      a[s][r] = kType == MmaType::kF16 ? ptx::pack_f16(low, high) : ptx::pack_bf16(low, high);
+      a[s][r] = pack16<kType>(acc[i], acc[i + 1]);
     }
   }
 }

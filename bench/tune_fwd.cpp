@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// tune_fwd.cpp — fa3_tune_fwd: times variants of the forward kernel on a Hopper GPU. Reads lines
+//     d=128 mask=causal seqlen=8192 | tile_kv=128 stages=2 o_in_q=1
+// (a problem, and the fields of the planned configuration to change), writes one JSON object a
+// line: TFLOP/s, the slowest difference to the planned variant's output. Needs nothing but the
+// driver and NVRTC, so that it can be carried.
+//     fa3_tune_fwd CASES [REPEATS]
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <random>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "backend/cuda/machine.h"
+#include "backend/launch_fwd_sm90.h"
+#include "core/dtype.h"
+#include "device/attn/kv_range.h"
+#include "plan/configs_sm90.h"
+#include "plan/fwd_sm90.h"
+
+namespace fa3 {
+namespace {
+
+using Fields = std::map<std::string, std::string>;
+
+Fields fields_of(const std::string& text) {
+  Fields fields;
+  std::istringstream in(text);
+  for (std::string word; in >> word;) {
+    const size_t at = word.find('=');
+    if (at == std::string::npos) throw std::runtime_error("need name=value, got " + word);
+    fields[word.substr(0, at)] = word.substr(at + 1);
+  }
+  return fields;
+}
+
+int64_t number(const Fields& fields, const char* name, int64_t otherwise) {
+  const auto found = fields.find(name);
+  return found == fields.end() ? otherwise : std::stoll(found->second);
+}
+
+Problem problem_of(const Fields& f) {
+  Problem p;
+  p.dtype = f.count("f16") ? FA3_F16 : FA3_BF16;
+  p.head_dim_qk = number(f, "d", 128);
+  p.head_dim_v = number(f, "dv", p.head_dim_qk);
+  const int64_t seqlen = number(f, "seqlen", 8192);
+  p.heads_q = number(f, "heads", 2048 / p.head_dim_qk);
+  p.heads_kv = number(f, "heads_kv", p.heads_q);
+  p.batch = number(f, "batch", std::max<int64_t>(1, 16384 / seqlen));
+  p.q.rows = p.q.max_seqlen = seqlen;
+  p.kv.rows = p.kv.max_seqlen = number(f, "seqlen_kv", seqlen);
+  if (f.count("mask") && f.at("mask") == "causal") p.mask = FA3_MASK_CAUSAL;
+  if (f.count("left")) {
+    p.mask = FA3_MASK_WINDOW;
+    p.left = number(f, "left", 0), p.right = number(f, "right", 0);
+  }
+  p.softmax_scale = 1 / std::sqrt(static_cast<double>(p.head_dim_qk));
+  const auto layout = [&](TensorId id, int64_t rows, int64_t heads, int64_t d) {
+    p.layout[id] = {p.dtype, rows * heads * d, heads * d, d};
+  };
+  layout(kQ, p.q.rows, p.heads_q, p.head_dim_qk);
+  layout(kK, p.kv.rows, p.heads_kv, p.head_dim_qk);
+  layout(kV, p.kv.rows, p.heads_kv, p.head_dim_v);
+  layout(kO, p.q.rows, p.heads_q, p.head_dim_v);
+  p.layout[kLse] = {FA3_F32, p.heads_q * p.q.rows, 1, p.q.rows};
+  return p;
+}
+
+double flops_of(const Problem& p) {
+  double pairs = static_cast<double>(p.q.rows) * static_cast<double>(p.kv.rows);
+  if (p.mask != FA3_MASK_FULL) {
+    pairs = 0;
+    Band band{Band::kUnbounded, 0};
+    if (p.mask == FA3_MASK_WINDOW) band = {p.left, p.right};
+    for (int64_t i = 0; i < p.q.rows; ++i)
+      pairs += static_cast<double>(visible_keys(band, {p.q.rows, p.kv.rows}, i).size());
+  }
+  return 2 * pairs * static_cast<double>(p.batch * p.heads_q * (p.head_dim_qk + p.head_dim_v));
+}
+
+void change(FwdSm90Plan& plan, const Fields& f, int sms) {
+  FwdConfig& c = plan.config;
+  const auto set = [&](const char* name, auto& field) {
+    field = static_cast<std::remove_reference_t<decltype(field)>>(
+        number(f, name, static_cast<int64_t>(field)));
+  };
+  set("tile_kv", c.tile_kv), set("stages", c.stages), set("consumer_wgs", c.consumer_wgs);
+  set("step", c.step), set("ping_pong", c.ping_pong), set("p_in_regs", c.p_in_regs);
+  set("rescale_early", c.rescale_early), set("o_in_q", c.o_in_q), set("schedule", c.schedule);
+  set("cluster", c.cluster), set("section", plan.order.section), set("lpt", plan.order.longest_first);
+  const uint32_t heads = plan.order.heads;
+  plan.order.q_tiles = static_cast<uint32_t>(
+      (number(f, "rows", 0) + c.tile_q() - 1) / c.tile_q());
+  plan.tiles = plan.order.q_tiles * heads;
+  plan.grid = std::min<uint32_t>(plan.tiles, static_cast<uint32_t>(sms));
+}
+
+struct Tensors {
+  Tensors(cuda::CudaMachine& machine, const Problem& p) : machine(machine) {
+    const auto count = [&](TensorId id, int64_t rows) {
+      return static_cast<size_t>(p.batch * p.layout[id].batch) * (rows > 0);
+    };
+    std::mt19937 random(7);
+    std::normal_distribution<double> normal;
+    std::vector<u16> pattern(1048573);
+    for (u16& x : pattern)
+      x = p.dtype == FA3_F16 ? from_double<F16>(normal(random)).bits
+                             : from_double<Bf16>(normal(random)).bits;
+    for (const TensorId id : {kQ, kK, kV, kO}) {
+      const size_t n = count(id, 1);
+      x.data[id] = machine.allocate(2 * n, "tensor");
+      std::vector<u16> values(n);
+      for (size_t i = 0; i < n; ++i) values[i] = pattern[(i + 1000 * id) % pattern.size()];
+      machine.upload(x.data[id], values.data(), 2 * n);
+    }
+    x.data[kLse] = machine.allocate(4 * count(kLse, 1), "lse");
+    workspace = machine.allocate(64, "workspace");
+    o_count = count(kO, 1);
+  }
+  ~Tensors() {
+    for (void* data : x.data) machine.release(data);
+    machine.release(workspace);
+  }
+  std::vector<float> o(fa3_dtype type) {
+    std::vector<u16> bits(o_count);
+    machine.download(bits.data(), x.data[kO], 2 * o_count);
+    std::vector<float> out(o_count);
+    for (size_t i = 0; i < o_count; ++i)
+      out[i] = type == FA3_F16 ? to_float(F16{bits[i]}) : to_float(Bf16{bits[i]});
+    return out;
+  }
+  void poison() {
+    std::vector<u16> bits(o_count, 0x7FFF);
+    machine.upload(x.data[kO], bits.data(), 2 * o_count);
+  }
+
+  cuda::CudaMachine& machine;
+  Buffers x;
+  void* workspace;
+  size_t o_count;
+};
+
+double median_ms(cuda::CudaMachine& machine, const Problem& p, const FwdSm90Plan& plan, Tensors& t,
+                 int repeats) {
+  const auto run = [&] {
+    const Status status = launch_fwd_sm90(machine, {}, p, plan, t.x, t.workspace);
+    if (!status.ok()) throw std::runtime_error(status.message);
+  };
+  for (int i = 0; i < 3; ++i) run();
+  std::vector<double> times;
+  for (int i = 0; i < repeats; ++i) {
+    const cuda::Event begin = machine.record();
+    for (int k = 0; k < 4; ++k) run();
+    const cuda::Event end = machine.record();
+    times.push_back(end.milliseconds_since(begin) / 4);
+  }
+  std::nth_element(times.begin(), times.begin() + repeats / 2, times.end());
+  return times[static_cast<size_t>(repeats / 2)];
+}
+
+int main_of(const char* file, int repeats) {
+  const auto driver = cuda::Driver::system();
+  if (!driver.ok()) throw std::runtime_error(driver.status().message);
+  cuda::JitOptions options;
+  options.driver_version = driver.value()->version();
+  cuda::Jit jit(options);
+  auto opened = cuda::CudaMachine::open(*driver.value(), jit, 0);
+  if (!opened.ok()) throw std::runtime_error(opened.status().message);
+  cuda::CudaMachine& machine = *opened.value();
+  DeviceInfo device;
+  device.type = FA3_DEVICE_CUDA;
+  device.backend = FA3_BACKEND_CUDA;
+  device.multiprocessors = machine.gpu().sm_count;
+  device.l2_bytes = machine.gpu().l2_bytes;
+  std::ifstream in(file);
+  std::string last;
+  std::unique_ptr<Tensors> tensors;
+  std::vector<float> first;
+  for (std::string line; std::getline(in, line);) {
+    if (line.empty() || line[0] == '#') continue;
+    const size_t bar = line.find('|');
+    const std::string problem_text = line.substr(0, bar);
+    const Problem p = problem_of(fields_of(problem_text));
+    Fields changes = fields_of(bar == std::string::npos ? "" : line.substr(bar + 1));
+    changes["rows"] = std::to_string(p.q.rows);
+    auto plan = make_fwd_sm90_plan(p, device);
+    if (!plan.ok()) throw std::runtime_error(plan.status().message);
+    const bool fresh = problem_text != last;
+    if (fresh) {
+      tensors.reset();
+      tensors = std::make_unique<Tensors>(machine, p);
+      last = problem_text;
+    }
+    change(plan.value(), changes, machine.gpu().sm_count);
+    std::string note;
+    double tflops = 0, difference = 0;
+    try {
+      if (const char* why = why_illegal(plan.value().config)) throw std::runtime_error(why);
+      tensors->poison();
+      const double ms = median_ms(machine, p, plan.value(), *tensors, repeats);
+      tflops = flops_of(p) / ms * 1e-9;
+      std::vector<float> o = tensors->o(p.dtype);
+      if (fresh) first = o;
+      for (size_t i = 0; i < o.size(); ++i) {
+        const double apart = std::fabs(o[i] - first[i]);
+        if (!(apart <= difference)) difference = apart;
+      }
+    } catch (const std::exception& error) {
+      note = error.what();
+    }
+    std::printf("{\"case\": \"%s\", \"tflops\": %.1f, \"difference\": %.3g, \"note\": \"%s\"}\n",
+                line.c_str(), tflops, difference, note.substr(0, 300).c_str());
+    std::fflush(stdout);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace fa3
+
+int main(int argc, char** argv) {
+  if (argc < 2) {
+    std::fprintf(stderr, "usage: fa3_tune_fwd CASES [REPEATS]\n");
+    return 2;
+  }
+  try {
+    return fa3::main_of(argv[1], argc > 2 ? std::atoi(argv[2]) : 9);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "fa3_tune_fwd: %s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// launch_fwd_sm90.cpp — tensor maps, arguments, grid.
+#include "backend/launch_fwd_sm90.h"
+
+#include "device/kernels/fwd_args.h"
+
+namespace fa3 {
+namespace {
+
+// Rows of one head behind TMA, as FwdArgs says: boxes of one panel × box_rows.
+TensorMapSpec spec_of(const char* name, void* base, const Problem& p, TensorId id,
+                      const SeqAxis& axis, int64_t heads, int64_t head_dim, Swizzle swizzle,
+                      int box_rows, bool ragged) {
+  const Layout& layout = p.layout[id];
+  const auto bytes = [](int64_t extent, int64_t stride) {  // a stride that nobody takes is any
+    return extent > 1 ? static_cast<u64>(2 * stride) : u64{16};
+  };
+  const u64 row = bytes(axis.rows, layout.row), head = bytes(heads, layout.head);
+  TensorMapSpec spec;
+  spec.name = name;
+  spec.base = base;
+  spec.type = p.dtype == FA3_F16 ? TmaType::kF16 : TmaType::kBf16;
+  spec.swizzle = swizzle;
+  spec.dim[0] = static_cast<u64>(head_dim);
+  spec.box[0] = static_cast<u32>(swizzle) / 2;
+  spec.box[1] = static_cast<u32>(box_rows);
+  spec.box[2] = spec.box[3] = spec.box[4] = 1;
+  const auto dimension = [&spec](int i, u64 extent, u64 stride) {
+    spec.dim[i] = extent, spec.stride_bytes[i] = stride;
+  };
+  if (ragged) {
+    spec.rank = 5;
+    dimension(1, kRaggedRows, row);
+    dimension(2, u64{1} << 31, row);
+    dimension(3, u64{1} << 31, kRaggedWrap - row);
+    dimension(4, static_cast<u64>(heads), head);
+  } else {
+    spec.rank = 4;
+    dimension(1, static_cast<u64>(axis.rows), row);
+    dimension(2, static_cast<u64>(heads), head);
+    dimension(3, static_cast<u64>(p.batch), bytes(p.batch, layout.batch));
+  }
+  return spec;
+}
+
+FwdAxis axis_of(const Problem& p, const SeqAxis& axis, const Layout& layout, const i32* cu_seqlens,
+                const i32* seqused) {
+  const bool steps = !axis.packed && p.batch > 1 && layout.row > 0;
+  return {cu_seqlens, seqused, static_cast<i32>(axis.rows),
+          steps ? static_cast<i32>(layout.batch / layout.row) : 0};
+}
+
+}  // namespace
+
+Program fwd_program(const FwdConfig& config) {
+  return {"device/kernels/fwd_sm90.cuh", fwd_expression(config)};
+}
+
+Status launch_fwd_sm90(Machine& machine, StreamRef stream, const Problem& p,
+                       const FwdSm90Plan& plan, const Buffers& buffers, void* workspace) {
+  const FwdConfig& c = plan.config;
+  FwdArgs args{};
+  const auto encode = [&](TensorMap& map, const char* name, TensorId id, const SeqAxis& axis,
+                          int64_t heads, int64_t head_dim, Swizzle swizzle, int rows,
+                          bool ragged) -> Status {
+    FA3_TRY(map, machine.encode(spec_of(name, buffers.data[id], p, id, axis, heads, head_dim,
+                                        swizzle, rows, ragged)));
+    return {};
+  };
+  FA3_RETURN_IF_ERROR(encode(args.q, "q", kQ, p.q, p.heads_q, p.head_dim_qk, c.swizzle_qk(), 64,
+                             c.ragged));
+  if (p.kv.rows == 0) {  // nobody reads K and V, which need not have an address
+    args.k = args.v = args.q;
+  } else {
+  FA3_RETURN_IF_ERROR(encode(args.k, "k", kK, p.kv, p.heads_kv, p.head_dim_qk, c.swizzle_qk(),
+                             c.tile_kv, c.ragged));
+  FA3_RETURN_IF_ERROR(encode(args.v, "v", kV, p.kv, p.heads_kv, p.head_dim_v, c.swizzle_v(),
+                             c.tile_kv, c.ragged));
+  }
+  FA3_RETURN_IF_ERROR(encode(args.o, "o", kO, p.q, p.heads_q, p.head_dim_v, c.swizzle_v(), 64,
+                             c.ragged));
+  args.lse = buffers.out<float>(kLse);
+  const Layout& lse = p.layout[kLse];
+  args.lse_row = lse.row, args.lse_head = lse.head, args.lse_batch = lse.batch;
+  args.next_tile = static_cast<u32*>(workspace);
+  args.q_axis =
+      axis_of(p, p.q, p.layout[kQ], buffers.in<i32>(kCuSeqlensQ), buffers.in<i32>(kSequsedQ));
+  args.kv_axis =
+      axis_of(p, p.kv, p.layout[kK], buffers.in<i32>(kCuSeqlensKv), buffers.in<i32>(kSequsedKv));
+  args.batch = static_cast<i32>(p.batch);
+  args.heads_q = static_cast<i32>(p.heads_q);
+  args.group_size = static_cast<i32>(p.group_size());
+  args.band = plan.band;
+  args.score_factor = plan.score_factor;
+  args.scale_log2 = plan.scale_log2;
+  args.order = plan.order;
+  LaunchShape shape;
+  shape.grid[0] = c.schedule == FwdSchedule::kOneTile ? plan.tiles : plan.grid;
+  shape.threads = static_cast<u32>(c.threads());
+  shape.smem_bytes = static_cast<u32>(c.smem_bytes());
+  shape.interacting = c.schedule == FwdSchedule::kDynamic;  // CTAs share the counter
+  if (c.schedule == FwdSchedule::kDynamic)
+    FA3_RETURN_IF_ERROR(machine.zero(workspace, sizeof(u32), stream));
+  return machine.launch(fwd_program(c), shape, &args, sizeof args, stream);
+}
+
+}  // namespace fa3

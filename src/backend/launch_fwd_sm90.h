@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// launch_fwd_sm90.h — the forward kernel of Hopper on a machine: a GPU or the simulator.
+#pragma once
+
+#include "backend/machine.h"
+#include "core/problem.h"
+#include "plan/fwd_sm90.h"
+
+namespace fa3 {
+
+Program fwd_program(const FwdConfig& config);
+
+// Puts the kernel on the stream. buffers were validated against problem, which has queries and keys;
+// their addresses are the machine's. INVALID_ARGUMENT for a tensor that is not 16-byte aligned.
+Status launch_fwd_sm90(Machine& machine, StreamRef stream, const Problem& problem,
+                       const FwdSm90Plan& plan, const Buffers& buffers, void* workspace);
+
+}  // namespace fa3

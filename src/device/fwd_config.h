@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// fwd_config.h — one variant of the forward kernel as a value: host data, cache key, test id and
+// template argument at once. What follows from it (threads, shared memory, registers) is computed
+// here, for host, device and simulator alike.
+#pragma once
+
+#include "device/ptx/mma_types.h"
+#include "device/tensor_map.h"
+#include "device/types.h"
+
+namespace fa3 {
+
+enum class FwdMask : u8 { kFull, kCausal, kWindow };
+
+// What happens to a score before the mask: nothing (the scale is folded into exp2), softcap·tanh,
+// or a multiplication by the scale (negative ones, which turn the maximum into a minimum).
+enum class FwdScore : u8 { kPlain, kSoftcap, kScaled };
+
+// The order of a KV tile's two products and its softmax in a warpgroup.
+enum class FwdStep : u8 {
+  kSerial,     // S = QKᵀ, softmax, O += PV, one after the other
+  kTwoStage,   // QKᵀ of a tile is issued before PV of the one before; softmax runs beside PV
+  kThreeStage  // QKᵀ of the next tile runs beside softmax as well; S twice in registers
+};
+
+enum class FwdSchedule : u8 {
+  kOneTile,  // a CTA per tile
+  kStatic,   // persistent: CTA i takes tiles i, i + grid, …
+  kDynamic   // persistent: a CTA that is free takes the next
+};
+
+struct FwdConfig {
+  MmaType dtype = MmaType::kBf16;
+  FwdMask mask = FwdMask::kFull;
+  FwdScore score = FwdScore::kPlain;
+  int head_dim_qk = 128;  // of the products, multiples of 16; tensors may have up to 15 fewer,
+  int head_dim_v = 128;   // which TMA fills with zeros and clips
+  int tile_kv = 128;      // keys per tile, a multiple of 16
+  int stages = 2;         // of the K ring and of the V ring
+  int consumer_wgs = 2;   // each owns 64 rows of Q
+  FwdStep step = FwdStep::kTwoStage;
+  bool ping_pong = true;       // consumers take turns at the tensor cores
+  bool p_in_regs = true;       // P as A operand from registers, else through shared memory
+  bool rescale_early = false;  // O is rescaled before PV is issued rather than after it
+  bool o_in_q = false;         // O leaves through the shared memory of Q, else through its own
+  bool ragged = false;         // packed or with seqused: lengths are read by the kernel
+  FwdSchedule schedule = FwdSchedule::kStatic;
+  int cluster = 1;  // CTAs that share K and V by multicast
+
+  constexpr bool operator==(const FwdConfig&) const = default;
+
+  FA3_HD constexpr int tile_q() const { return 64 * consumer_wgs; }
+  FA3_HD constexpr int threads() const { return 128 * (consumer_wgs + 1); }
+
+  // Registers of a thread after setmaxnreg; 64 Ki in all for threads() of them.
+  FA3_HD constexpr int producer_registers() const {
+    return consumer_wgs == 1 ? 56 : consumer_wgs == 2 ? 24 : 32;
+  }
+  FA3_HD constexpr int consumer_registers() const {
+    return consumer_wgs == 1 ? 256 : consumer_wgs == 2 ? 240 : 160;
+  }
+  // That accumulators and P take of them.
+  FA3_HD constexpr int tile_registers() const {
+    const int p = p_in_regs ? tile_kv / 4 : 0;
+    const int s = step == FwdStep::kThreeStage ? tile_kv : tile_kv / 2;
+    return s + head_dim_v / 2 + p;
+  }
+
+  // Rows of shared-memory tiles lie in panels of one swizzle's width: the widest that adds least.
+  FA3_HD static constexpr Swizzle swizzle_of(int head_dim) {
+    const int bytes = 2 * head_dim;
+    if (bytes <= 32) return Swizzle::k32;
+    const bool narrow = round_up(bytes, 64) < round_up(bytes, 128);
+    return narrow ? Swizzle::k64 : Swizzle::k128;
+  }
+  FA3_HD constexpr Swizzle swizzle_qk() const { return swizzle_of(head_dim_qk); }
+  FA3_HD constexpr Swizzle swizzle_v() const { return swizzle_of(head_dim_v); }
+  FA3_HD static constexpr int row_bytes(int head_dim) {
+    return static_cast<int>(round_up(2 * head_dim, static_cast<int>(swizzle_of(head_dim))));
+  }
+  FA3_HD constexpr int row_bytes_qk() const { return row_bytes(head_dim_qk); }
+  FA3_HD constexpr int row_bytes_v() const { return row_bytes(head_dim_v); }
+
+  // Sizes in shared memory: of one consumer's Q, of one stage of K and of V, of one consumer's P
+  // and O (0 where they have no room of their own), and of all.
+  FA3_HD constexpr int q_bytes() const { return 64 * row_bytes_qk(); }
+  FA3_HD constexpr int k_bytes() const { return tile_kv * row_bytes_qk(); }
+  FA3_HD constexpr int v_bytes() const { return tile_kv * row_bytes_v(); }
+  FA3_HD constexpr int p_bytes() const { return p_in_regs ? 0 : 64 * row_bytes(tile_kv); }
+  FA3_HD constexpr int o_bytes() const { return o_in_q ? 0 : 64 * row_bytes_v(); }
+  FA3_HD constexpr int barriers() const { return 2 * consumer_wgs + 4 * stages + 4; }
+  FA3_HD constexpr int smem_bytes() const {
+    constexpr int kAlign = 1024;  // of every tile: the period of the widest swizzle
+    const i64 tiles = round_up(consumer_wgs * q_bytes(), kAlign) +
+                      round_up(stages * k_bytes(), kAlign) + round_up(stages * v_bytes(), kAlign) +
+                      round_up(consumer_wgs * o_bytes(), kAlign) +
+                      round_up(consumer_wgs * p_bytes(), kAlign);
+    const int padding = o_in_q && !p_in_regs ? kAlign : 0;  // between O's stand-in and P
+    return static_cast<int>(round_up(tiles + padding + 64 + 8 * barriers(), kAlign));
+  }
+};
+
+}  // namespace fa3

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// fwd_sm90.cpp — what the Hopper kernel takes, which row of the table, and the grid.
+#include "plan/fwd_sm90.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/dtype.h"
+#include "device/attn/conventions.h"
+#include "device/kernels/fwd_args.h"
+#include "plan/configs_sm90.h"
+
+namespace fa3 {
+namespace {
+
+constexpr int64_t kAlign = 8;                        // elements: TMA wants 16 bytes
+constexpr int64_t kStrideLimit = int64_t{1} << 39;   // elements: TMA's strides end at 2^40 bytes
+constexpr int64_t kMaxRaggedStride = int64_t{1} << 32;  // elements: a row is below 2^34 bytes
+constexpr int64_t kMaxRows = kRaggedRows - 512;      // coordinates of a tile stay in 31 bits
+constexpr int64_t kMaxTiles = int64_t{1} << 31;
+constexpr int64_t kL2Share = 2;  // K and V of the heads that run side by side: 1/2 of the L2 cache
+
+// ---- What is declined ---------------------------------------------------------------------------
+
+Status check_head_dim(const char* name, int64_t dim) {
+  if (dim >= 1 && dim <= 256 && dim % kAlign == 0) return {};
+  return unsupported(
+      "forward: {}={} on sm90, need a multiple of 8 up to 256; pad with zero columns, or use "
+      "backend cpu",
+      name, dim);
+}
+
+Status check_stride(const char* tensor, const char* what, int64_t extent, int64_t stride) {
+  if (extent <= 1 || (stride % kAlign == 0 && stride < kStrideLimit)) return {};
+  return unsupported(
+      "forward: {}: {} stride {} on sm90, need a multiple of 8 elements (16 bytes) below 2^39, "
+      "which TMA can address; copy the tensor, or use backend cpu",
+      tensor, what, stride);
+}
+
+Status check_tensor(const Problem& p, TensorId id, const char* name, const SeqAxis& axis,
+                    int64_t heads, bool ragged) {
+  const Layout& layout = p.layout[id];
+  FA3_RETURN_IF_ERROR(check_stride(name, "row", axis.rows, layout.row));
+  FA3_RETURN_IF_ERROR(check_stride(name, "head", heads, layout.head));
+  if (axis.packed) return {};
+  FA3_RETURN_IF_ERROR(check_stride(name, "batch", p.batch, layout.batch));
+  if (!ragged || p.batch <= 1 || (layout.row > 0 && layout.batch % layout.row == 0)) return {};
+  return unsupported(
+      "forward: {}: batch stride {} with seqused on sm90, need a multiple of the row stride {}; "
+      "copy the tensor, or use backend cpu",
+      name, layout.batch, layout.row);
+}
+
+// Ragged tensors are addressed by rows over all sequences.
+Status check_axis(const char* name, const Problem& p, const SeqAxis& axis, int64_t row_stride,
+                  bool ragged) {
+  const int64_t rows = ragged && !axis.packed ? axis.rows * p.batch : axis.rows;
+  if (rows > kMaxRows) {
+    return unsupported("forward: {} rows of {} on sm90, need at most {}; split the batch", rows,
+                       name, kMaxRows);
+  }
+  if (ragged && row_stride >= kMaxRaggedStride) {
+    return unsupported("forward: row stride {} of {} on sm90, need less than {}; copy the tensor",
+                       row_stride, name, kMaxRaggedStride);
+  }
+  return {};
+}
+
+bool is_ragged(const SeqAxis& axis) { return axis.packed || axis.seqused; }
+
+Status check_problem(const Problem& p) {
+  if (p.op != FA3_OP_FORWARD)
+    return unsupported("backward: not on sm90 in this release; use backend cpu");
+  if (p.dtype != FA3_F16 && p.dtype != FA3_BF16)
+    return unsupported("forward: dtype {} on sm90, need f16 or bf16; convert, or use backend cpu",
+                       dtype_name(p.dtype));
+  if (p.layout[kO].dtype != p.dtype)
+    return unsupported("forward: o is {} on sm90, need {}, the type of q; use backend cpu",
+                       dtype_name(p.layout[kO].dtype), dtype_name(p.dtype));
+  FA3_RETURN_IF_ERROR(check_head_dim("head_dim_qk", p.head_dim_qk));
+  FA3_RETURN_IF_ERROR(check_head_dim("head_dim_v", p.head_dim_v));
+  const bool ragged = is_ragged(p.q) || is_ragged(p.kv);
+  FA3_RETURN_IF_ERROR(check_tensor(p, kQ, "q", p.q, p.heads_q, ragged));
+  FA3_RETURN_IF_ERROR(check_tensor(p, kK, "k", p.kv, p.heads_kv, ragged));
+  FA3_RETURN_IF_ERROR(check_tensor(p, kV, "v", p.kv, p.heads_kv, ragged));
+  FA3_RETURN_IF_ERROR(check_tensor(p, kO, "o", p.q, p.heads_q, ragged));
+  FA3_RETURN_IF_ERROR(
+      check_axis("q", p, p.q, std::max(p.layout[kQ].row, p.layout[kO].row), ragged));
+  return check_axis("kv", p, p.kv, std::max(p.layout[kK].row, p.layout[kV].row), ragged);
+}
+
+// ---- Choices ------------------------------------------------------------------------------------
+
+// Rows that a sequence can have at most.
+int64_t most_rows(const SeqAxis& axis) {
+  return axis.packed ? std::min(axis.rows, axis.max_seqlen) : axis.rows;
+}
+
+// The mask as a band; a bound that every query's keys lie within is none.
+Band band_of(const Problem& p) {
+  Band band;
+  if (p.mask == FA3_MASK_FULL) return band;
+  if (p.mask == FA3_MASK_CAUSAL) band.right = 0;
+  if (p.mask == FA3_MASK_WINDOW) band = {p.left, p.right};
+  if (band.left >= most_rows(p.kv) - 1) band.left = Band::kUnbounded;
+  if (band.right >= most_rows(p.q) - 1) band.right = Band::kUnbounded;
+  return band;
+}
+
+FwdMask mask_of(const Band& band) {
+  if (!band.bounded()) return FwdMask::kFull;
+  return band.left == Band::kUnbounded ? FwdMask::kCausal : FwdMask::kWindow;
+}
+
+const FwdRow* find_row(const Problem& p, FwdMask mask) {
+  for (const FwdRow& row : kFwdRows) {
+    if (p.head_dim_qk <= row.head_dim_qk && p.head_dim_v <= row.head_dim_v &&
+        (row.mask == kAnyMask || row.mask == static_cast<int>(mask)) &&
+        (row.max_seqlen_q == 0 || most_rows(p.q) <= row.max_seqlen_q))
+      return &row;
+  }
+  return nullptr;
+}
+
+// A power of two of KV heads whose K and V stay in the L2 cache, as query heads.
+uint32_t section_of(const Problem& p, int64_t l2_bytes) {
+  const int64_t head_bytes = most_rows(p.kv) * (p.head_dim_qk + p.head_dim_v) * 2;
+  int64_t heads = 1;
+  while (2 * heads * head_bytes <= l2_bytes / kL2Share && 2 * heads <= p.heads_kv * p.batch)
+    heads *= 2;
+  return static_cast<uint32_t>(std::min(heads * p.group_size(), p.heads_q * p.batch));
+}
+
+int64_t count_tiles(const Problem& p, int tile_q) {
+  if (!p.q.packed) return div_up(p.q.rows, tile_q) * p.heads_q * p.batch;
+  // Every sequence, and the rows of none, may end in a tile that is not full.
+  return (p.q.rows / tile_q + p.batch + 1) * p.heads_q;
+}
+
+void set_scale(const Problem& p, FwdSm90Plan& plan) {
+  if (p.softcap > 0) {
+    plan.config.score = FwdScore::kSoftcap;
+    plan.score_factor = static_cast<float>(p.softmax_scale / p.softcap);
+    plan.scale_log2 = static_cast<float>(p.softcap) * kLog2e;
+  } else if (p.softmax_scale < 0) {
+    plan.config.score = FwdScore::kScaled;
+    plan.score_factor = static_cast<float>(p.softmax_scale * double{kLog2e});
+    plan.scale_log2 = 1;
+  } else {
+    plan.scale_log2 = static_cast<float>(p.softmax_scale * double{kLog2e});
+  }
+}
+
+// A compiler at hand makes the products no wider than the tensors ask for.
+void fit_head_dims(const Problem& p, FwdConfig& config) {
+  config.head_dim_qk = static_cast<int>(round_up(p.head_dim_qk, 16));
+  config.head_dim_v = static_cast<int>(round_up(p.head_dim_v, 16));
+  config.o_in_q = config.o_in_q && config.row_bytes_v() <= config.row_bytes_qk();
+}
+
+}  // namespace
+
+FwdConfig simulated(FwdConfig config) {
+  if (config.dtype == MmaType::kF16 || config.score != FwdScore::kPlain) {
+    config.mask = FwdMask::kWindow;
+    config.ragged = true;
+    config.schedule = FwdSchedule::kDynamic;
+  }
+  return config;
+}
+
+size_t fwd_sm90_workspace_bytes(const FwdSm90Plan& plan) {
+  return plan.config.schedule == FwdSchedule::kDynamic ? sizeof(uint32_t) : 0;
+}
+
+Result<FwdSm90Plan> make_fwd_sm90_plan(const Problem& p, const DeviceInfo& device) {
+  FA3_RETURN_IF_ERROR(check_problem(p));
+  FwdSm90Plan plan;
+  plan.band = band_of(p);
+  const FwdMask mask = mask_of(plan.band);
+  const FwdRow* const row = find_row(p, mask);
+  if (row == nullptr)
+    return unsupported("forward: head_dim_qk={}, head_dim_v={}: no row of the table fits",
+                       p.head_dim_qk, p.head_dim_v);
+  plan.row = row->name;
+  plan.config = row->config;
+  plan.config.dtype = p.dtype == FA3_F16 ? MmaType::kF16 : MmaType::kBf16;
+  plan.config.mask = mask;
+  plan.config.ragged = is_ragged(p.q) || is_ragged(p.kv);
+  set_scale(p, plan);
+  const int64_t tiles = count_tiles(p, plan.config.tile_q());
+  if (tiles >= kMaxTiles)
+    return unsupported("forward: {} tiles of {} queries, need fewer than 2^31; split the batch",
+                       tiles, plan.config.tile_q());
+  plan.tiles = static_cast<uint32_t>(tiles);
+  const bool uneven = mask != FwdMask::kFull || plan.config.ragged;
+  plan.config.schedule = uneven ? FwdSchedule::kDynamic : FwdSchedule::kStatic;
+  if (device.backend == FA3_BACKEND_SIM) {
+    plan.config = simulated(plan.config);
+  } else {
+    fit_head_dims(p, plan.config);
+  }
+  plan.grid = static_cast<uint32_t>(std::min<int64_t>(tiles, device.multiprocessors));
+  plan.order.q_tiles = static_cast<uint32_t>(div_up(p.q.rows, plan.config.tile_q()));
+  plan.order.heads = static_cast<uint32_t>(p.heads_q * p.batch);
+  plan.order.longest_first = mask != FwdMask::kFull;
+  plan.order.section = plan.order.longest_first ? section_of(p, device.l2_bytes) : 1;
+  return plan;
+}
+
+}  // namespace fa3

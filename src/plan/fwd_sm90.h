@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// fwd_sm90.h — how the forward kernel of Hopper computes a problem: its configuration, grid and
+// order of tiles. A pure function of problem and device.
+#pragma once
+
+#include <string>
+
+#include "core/device.h"
+#include "core/problem.h"
+#include "core/status.h"
+#include "device/attn/mask.h"
+#include "device/attn/tile_order.h"
+#include "device/fwd_config.h"
+
+namespace fa3 {
+
+struct FwdSm90Plan {
+  const char* row = "";  // of configs_sm90.h
+  FwdConfig config;
+  Band band;              // of the mask, without bounds that no query reaches
+  TileOrder order;
+  uint32_t tiles = 0;     // Q tiles over batch and heads; packed: at most
+  uint32_t grid = 0;      // CTAs
+  float score_factor = 0;  // see FwdArgs
+  float scale_log2 = 0;
+};
+
+// UNSUPPORTED with the reason for what the kernel does not do.
+Result<FwdSm90Plan> make_fwd_sm90_plan(const Problem& problem, const DeviceInfo& device);
+
+// The configuration that stands for another in the simulator, where each one was compiled ahead:
+// fewer of them, each of which does more. The head dims are those of the row; FP16, softcap and
+// negative scales come with the widest mask and ragged tensors.
+FwdConfig simulated(FwdConfig config);
+
+// Bytes of workspace: the counter of the dynamic schedule.
+size_t fwd_sm90_workspace_bytes(const FwdSm90Plan& plan);
+
+// The kernel as C++ names it: fa3::fwd_sm90<fa3::FwdConfig{.dtype = …}>, every field by its name.
+std::string fwd_expression(const FwdConfig& config);
+
+}  // namespace fa3
