@@ -93,6 +93,7 @@ void change(FwdSm90Plan& plan, const Fields& f, int sms) {
         number(f, name, static_cast<int64_t>(field)));
   };
   set("tile_kv", c.tile_kv), set("stages", c.stages), set("consumer_wgs", c.consumer_wgs);
+  set("q_stages", c.q_stages), set("cross_tiles", c.cross_tiles);
   set("step", c.step), set("ping_pong", c.ping_pong), set("p_in_regs", c.p_in_regs);
   set("rescale_early", c.rescale_early), set("o_in_q", c.o_in_q), set("schedule", c.schedule);
   set("cluster", c.cluster), set("section", plan.order.section), set("lpt", plan.order.longest_first);

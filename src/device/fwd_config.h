@@ -30,6 +30,8 @@ enum class FwdSchedule : u8 {
 };
 
 struct FwdConfig {
+  static constexpr int kWorkSlots = 4;  // Q tiles that the producer may be ahead
+
   MmaType dtype = MmaType::kBf16;
   FwdMask mask = FwdMask::kFull;
   FwdScore score = FwdScore::kPlain;
@@ -38,6 +40,8 @@ struct FwdConfig {
   int tile_kv = 128;      // keys per tile, a multiple of 16
   int stages = 2;         // of the K ring and of the V ring
   int consumer_wgs = 2;   // each owns 64 rows of Q
+  int q_stages = 1;       // Q tiles in shared memory
+  bool cross_tiles = false;  // QKᵀ of the next Q tile is issued before the last PV of this one
   FwdStep step = FwdStep::kTwoStage;
   bool ping_pong = true;       // consumers take turns at the tensor cores
   bool p_in_regs = true;       // P as A operand from registers, else through shared memory
@@ -54,10 +58,10 @@ struct FwdConfig {
 
   // Registers of a thread after setmaxnreg; 64 Ki in all for threads() of them.
   FA3_HD constexpr int producer_registers() const {
-    return consumer_wgs == 1 ? 56 : consumer_wgs == 2 ? 24 : 32;
+    return consumer_wgs == 1 ? 56 : consumer_wgs == 2 ? 40 : 32;
   }
   FA3_HD constexpr int consumer_registers() const {
-    return consumer_wgs == 1 ? 256 : consumer_wgs == 2 ? 240 : 160;
+    return consumer_wgs == 1 ? 256 : consumer_wgs == 2 ? 232 : 160;
   }
   // That accumulators and P take of them.
   FA3_HD constexpr int tile_registers() const {
@@ -75,6 +79,7 @@ struct FwdConfig {
   }
   FA3_HD constexpr Swizzle swizzle_qk() const { return swizzle_of(head_dim_qk); }
   FA3_HD constexpr Swizzle swizzle_v() const { return swizzle_of(head_dim_v); }
+  FA3_HD constexpr Swizzle swizzle_p() const { return swizzle_of(tile_kv); }
   FA3_HD static constexpr int row_bytes(int head_dim) {
     return static_cast<int>(round_up(2 * head_dim, static_cast<int>(swizzle_of(head_dim))));
   }
@@ -88,15 +93,15 @@ struct FwdConfig {
   FA3_HD constexpr int v_bytes() const { return tile_kv * row_bytes_v(); }
   FA3_HD constexpr int p_bytes() const { return p_in_regs ? 0 : 64 * row_bytes(tile_kv); }
   FA3_HD constexpr int o_bytes() const { return o_in_q ? 0 : 64 * row_bytes_v(); }
-  FA3_HD constexpr int barriers() const { return 2 * consumer_wgs + 4 * stages + 4; }
+  FA3_HD constexpr int barriers() const { return 2 * consumer_wgs * q_stages + 4 * stages + 2 * kWorkSlots; }
   FA3_HD constexpr int smem_bytes() const {
     constexpr int kAlign = 1024;  // of every tile: the period of the widest swizzle
-    const i64 tiles = round_up(consumer_wgs * q_bytes(), kAlign) +
+    const i64 tiles = round_up(q_stages * consumer_wgs * q_bytes(), kAlign) +
                       round_up(stages * k_bytes(), kAlign) + round_up(stages * v_bytes(), kAlign) +
                       round_up(consumer_wgs * o_bytes(), kAlign) +
                       round_up(consumer_wgs * p_bytes(), kAlign);
     const int padding = o_in_q && !p_in_regs ? kAlign : 0;  // between O's stand-in and P
-    return static_cast<int>(round_up(tiles + padding + 64 + 8 * barriers(), kAlign));
+    return static_cast<int>(round_up(tiles + padding + 32 * kWorkSlots + 8 * barriers(), kAlign));
   }
 };
 

@@ -60,6 +60,9 @@ constexpr const char* why_illegal(const FwdConfig& c) {
                            "ahead of it is released";
   if (c.ping_pong && c.consumer_wgs == 1) return "ping_pong: takes 2 consumers";
   if (c.o_in_q && c.row_bytes_v() > c.row_bytes_qk()) return "o_in_q: O is larger than Q";
+  if (c.q_stages < 1 || c.q_stages > 2) return "q_stages: 1 or 2";
+  if (c.cross_tiles && c.o_in_q && c.q_stages == 1)
+    return "cross_tiles: Q of the next tile is needed while O leaves through the room of this one";
   if (c.tile_registers() > tile_register_limit(c)) return "tile_kv, head_dim_v: S, P and O take "
                                                           "more registers than a thread has";
   if (c.smem_bytes() > kSmemLimit) return "tiles and stages: more than 227 KiB of shared memory";

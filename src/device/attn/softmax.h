@@ -27,9 +27,8 @@ FA3_DEV void operator*=(ptx::Acc<N>& o, const RowScale& scale) {
 }
 
 struct RowSoftmax {
-  float max[2];      // of the scores, unscaled; the same in all threads of a quad
-  float sum[2];      // of exp2((s − max)·scale_log2) over this thread's columns
-  float scale_log2;  // of scores; positive
+  float max[2];  // of the scores, unscaled; the same in all threads of a quad
+  float sum[2];  // of exp2((s − max)·scale_log2) over this thread's columns
 
   FA3_DEV void reset() {
     FA3_UNROLL
@@ -37,8 +36,9 @@ struct RowSoftmax {
   }
 
   // S becomes P, unnormalised; the sum is taken before P is rounded for the second product.
+  // scale_log2: of scores, not negative.
   template <int N>
-  FA3_DEV RowScale update(ptx::Acc<N>& s, Where where = Where::here()) {
+  FA3_DEV RowScale update(ptx::Acc<N>& s, float scale_log2, Where where = Where::here()) {
     RowScale scale;
     float offset[2];
     FA3_UNROLL
@@ -73,7 +73,7 @@ struct RowSoftmax {
   }
 
   // Natural logarithm of the row's sum of exponentials; −inf without keys.
-  FA3_DEV float lse(int h) const {
+  FA3_DEV float lse(int h, float scale_log2) const {
     const float offset = max[h] == -kInf ? 0.f : max[h] * scale_log2;
     return (offset + ptx::lg2(sum[h])) * kLn2;
   }

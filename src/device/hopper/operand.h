@@ -4,10 +4,13 @@
 #pragma once
 
 #include "device/hopper/fragment.h"
+#include "device/hopper/swizzle.h"
 #include "device/ptx/convert.h"
 #include "device/ptx/math.h"
+#include "device/ptx/matrix.h"
 #include "device/ptx/mma_types.h"
 #include "device/ptx/registers.h"
+#include "device/ptx/thread.h"
 #include "device/ptx/warp.h"
 #include "device/types.h"
 
@@ -37,6 +40,27 @@ FA3_DEV void to_operand16(ptx::AFrag (&a)[kSteps], const ptx::Acc<N>& acc) {
       const int i = operand16_source(s, r);
       a[s][r] = pack16<kType>(acc[i], acc[i + 1]);
     }
+  }
+}
+
+// The same into shared memory, as panels of `rows` rows; this warpgroup's 64 begin at `to`.
+template <MmaType kType, Swizzle kSwizzle, int N>
+FA3_DEV void store_operand16(u8* to, const ptx::Acc<N>& acc, u32 rows,
+                             Where where = Where::here()) {
+  static_assert(N % 16 == 0, "store_operand16: whole matrices of 16 columns");
+  constexpr u32 kWidth = static_cast<u32>(kSwizzle);
+  const u32 lane = ptx::lane_index(), row = 16 * (ptx::warp_index(where) % 4) + lane % 16;
+  FA3_UNROLL
+  for (u32 t = 0; t < N / 16; ++t) {
+    ptx::Vec<u32, 4> packed;
+    FA3_UNROLL
+    for (int r = 0; r < 4; ++r) {
+      const int i = operand16_source(static_cast<int>(t), r);
+      packed[r] = pack16<kType>(acc[i], acc[i + 1]);
+    }
+    u8* const panel = to + 32 * t / kWidth * (rows * kWidth);
+    const u32 column = 32 * t % kWidth + lane / 16 * 16;
+    ptx::stmatrix_x4(panel + panel_offset(row, column, kSwizzle), packed, where);
   }
 }
 

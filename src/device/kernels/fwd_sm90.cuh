@@ -7,8 +7,9 @@
 // 2 ROLES       wg 0: producer; its warp 0 finds the work and loads Q, K, V by TMA ·
 //               wg 1…: consumers, 64 rows of Q each: products, softmax, store
 // 3 BARRIERS    name            count           tx bytes  arrives                    waits
-//               q_full[w]       1               64 rows   producer, TMA              consumer w
-//               q_empty[w]      1               –         thread 0 of consumer w     producer
+//               q_full[i]       1               64 rows   producer, TMA              consumer w
+//               q_empty[i]      1               –         thread 0 of consumer w     producer
+//                                                         (i = stage · consumer_wgs + w)
 //               k_full[s]       1               K tile    producer, TMA              consumers
 //               k_empty[s]      consumer_wgs    –         thread 0 of each consumer  producer
 //               v_full, v_empty                           as K
@@ -36,37 +37,36 @@
 namespace fa3 {
 
 inline constexpr u32 kTileBar = 1, kTurnBar = 4;
+inline constexpr int kWorkSlots = FwdConfig::kWorkSlots;
 
 // 4 SMEM. Tiles lie in panels: [panel of swizzle-wide columns][row][swizzle bytes].
 template <FwdConfig kCfg>
 struct FwdSmem {
   static constexpr int kStages = kCfg.stages, kWgs = kCfg.consumer_wgs;
+  static constexpr int kQSlots = kCfg.q_stages * kWgs;
   static constexpr u32 kKBytes = kCfg.k_bytes(), kVBytes = kCfg.v_bytes();
   // Tiles that have no room of their own are bytes that nobody touches.
   static constexpr bool kHasP = kCfg.p_bytes() > 0, kHasO = kCfg.o_bytes() > 0;
   static_assert(kHasO || 64 * kCfg.row_bytes_v() <= kCfg.q_bytes(), "o_in_q: O is larger than Q");
 
-  alignas(1024) u8 q[kWgs][kCfg.q_bytes()];
+  alignas(1024) u8 q[kQSlots][kCfg.q_bytes()];  // [stage][consumer]
   alignas(1024) u8 k[kStages][kKBytes];
   alignas(1024) u8 v[kStages][kVBytes];
   alignas(kHasO ? 1024 : 1) u8 o[kHasO ? kWgs : 1][kHasO ? kCfg.o_bytes() : 1];
   alignas(kHasP ? 1024 : 1) u8 p[kHasP ? kWgs : 1][kHasP ? kCfg.p_bytes() : 1];
-  FwdWords work[2];
-  Barrier q_full[kWgs], q_empty[kWgs], k_full[kStages], k_empty[kStages], v_full[kStages],
-      v_empty[kStages], work_full[2], work_empty[2];
+  FwdWords work[kWorkSlots];
+  Barrier q_full[kQSlots], q_empty[kQSlots], k_full[kStages], k_empty[kStages], v_full[kStages],
+      v_empty[kStages], work_full[kWorkSlots], work_empty[kWorkSlots];
   FA3_NAMED(q, k, v, o, p, work, q_full, q_empty, k_full, k_empty, v_full, v_empty, work_full,
             work_empty)
 
-  // Where consumer w puts O before it leaves: its own rows of Q are free by then.
-  FA3_DEV u8* o_of(u32 w) { return kHasO ? o[w] : q[w]; }
-
   FA3_DEV void init_barriers() {
-    for (int w = 0; w < kWgs; ++w) q_full[w].init(1), q_empty[w].init(1);
+    for (int i = 0; i < kQSlots; ++i) q_full[i].init(1), q_empty[i].init(1);
     for (int s = 0; s < kStages; ++s) {
       k_full[s].init(1), k_empty[s].init(kWgs);
       v_full[s].init(1), v_empty[s].init(kWgs);
     }
-    for (int r = 0; r < 2; ++r) work_full[r].init(1), work_empty[r].init(4 * kWgs);
+    for (int r = 0; r < kWorkSlots; ++r) work_full[r].init(1), work_empty[r].init(4 * kWgs);
   }
 };
 
@@ -104,16 +104,17 @@ struct Producer {
   Smem& smem;
   const FwdArgs& args;
   Ring<kCfg.stages> k = Ring<kCfg.stages>::producer(), v = k;
-  Ring<1> q = Ring<1>::producer();
+  Ring<kCfg.q_stages> q = Ring<kCfg.q_stages>::producer();
 
   FA3_DEV void load_q(const FwdWork& work) {
     const FwdSource from{work.q_begin, work.q_rows, work.head, work.batch};
     FA3_UNROLL
-    for (i32 w = 0; w < kCfg.consumer_wgs; ++w) {
-      smem.q_empty[w].wait(q.phase);
-      load_tile<kCfg.ragged, kCfg.head_dim_qk, 64>(smem.q[w], args.q, smem.q_full[w], from,
-                                                     kCfg.tile_q() * work.tile + 64 * w,
-                                                     ptx::L2Hint::kEvictFirst);
+    for (u32 w = 0; w < kCfg.consumer_wgs; ++w) {
+      const u32 at = q.stage * kCfg.consumer_wgs + w;
+      smem.q_empty[at].wait(q.phase);
+      load_tile<kCfg.ragged, kCfg.head_dim_qk, 64>(
+          smem.q[at], args.q, smem.q_full[at], from,
+          kCfg.tile_q() * work.tile + static_cast<i32>(64 * w), ptx::L2Hint::kEvictFirst);
     }
     q.advance();
   }
@@ -155,7 +156,7 @@ template <FwdConfig kCfg>
 FA3_DEV void produce(FwdSmem<kCfg>& smem, const FwdArgs& args) {
   FwdTiles<kCfg> tiles(args);
   Producer<kCfg> producer{smem, args};
-  auto slot = Ring<2>::producer();
+  auto slot = Ring<kWorkSlots>::producer();
   const bool leader = ptx::lane_index() == 0;
   for (bool more = true; more; slot.advance()) {
     const FwdWork work = tiles.next();
@@ -192,13 +193,20 @@ struct Turn {
   }
 };
 
-// 6 STEP
+// A Q tile while a consumer works on it. What the loop does not need is read again at its end.
+struct QTileState {
+  u32 work_slot;  // of FwdSmem::work
+  u32 q_slot;     // of FwdSmem::q, q_full and q_empty
+  RowSoftmax softmax;
+};
+
 template <FwdConfig kCfg>
 struct Consumer {
   using Smem = FwdSmem<kCfg>;
   using KMajorQ = KMajorTile<kCfg.swizzle_qk(), 64 * static_cast<u32>(kCfg.swizzle_qk())>;
   using KMajorK = KMajorTile<kCfg.swizzle_qk(), kCfg.tile_kv * static_cast<u32>(kCfg.swizzle_qk())>;
   using MnMajorV = MnMajorTile<kCfg.swizzle_v(), kCfg.tile_kv * static_cast<u32>(kCfg.swizzle_v())>;
+  using KMajorP = KMajorTile<kCfg.swizzle_p(), 64 * static_cast<u32>(kCfg.swizzle_p())>;
   static constexpr MmaType kType = kCfg.dtype;
 
   Smem& smem;
@@ -206,15 +214,18 @@ struct Consumer {
   u32 wg;  // among the consumers
   bool leader;
   Turn<kCfg> turn;
-  KMajorQ q_tile;
-  KMajorK k_tiles;  // of stage 0
+  KMajorQ q_tiles;  // of slot 0, as the others
+  KMajorK k_tiles;
   MnMajorV v_tiles;
+  Ring<kCfg.q_stages> q;
   Ring<kCfg.stages> k, v;
+  Ring<kWorkSlots> slots;
+  QTileState tile;
+  BandMask mask;
+  RowScale rescale;  // of O, due before the next product
   ptx::Acc<kCfg.tile_kv> s_acc;
   ptx::Acc<kCfg.head_dim_v> o_acc;
-  ptx::AFrag p_frag[kCfg.tile_kv / 16];
-  RowSoftmax softmax;
-  BandMask mask;
+  ptx::AFrag p_frag[kCfg.p_in_regs ? kCfg.tile_kv / 16 : 1];
 
   FA3_DEV Consumer(Smem& smem, const FwdArgs& args, u32 wg)
       : smem(smem),
@@ -222,143 +233,296 @@ struct Consumer {
         wg(wg),
         leader(ptx::thread_index() % 128 == 0),
         turn{wg},
-        q_tile(tile_at<KMajorQ>(smem.q[wg])),
+        q_tiles(tile_at<KMajorQ>(smem.q)),
         k_tiles(tile_at<KMajorK>(smem.k)),
-        v_tiles(tile_at<MnMajorV>(smem.v)) {
-    softmax.scale_log2 = args.scale_log2;
+        v_tiles(tile_at<MnMajorV>(smem.v)) {}
+
+  // A tile that the producer has found. Shuffled, so that the compiler sees one value per warp.
+  FA3_DEV FwdWork work_at(u32 slot) {
+    const i32 mine = ptx::ld_shared(&smem.work[slot][ptx::lane_index() % 8]);
+    FwdWords words;
+    FA3_UNROLL
+    for (u32 i = 0; i < 8; ++i) words[static_cast<int>(i)] = ptx::shfl_idx(mine, i);
+    return ptx::bits_as<FwdWork>(words);
+  }
+  FA3_DEV FwdWork next_work() {
+    smem.work_full[slots.stage].wait(slots.phase);
+    return work_at(slots.stage);
+  }
+  FA3_DEV void release_work(u32 slot) {
+    ptx::warp_sync();  // all lanes have read
+    smem.work_empty[slot].arrive_if(ptx::lane_index() == 0);
+  }
+
+  // The first of this thread's two rows, in its sequence.
+  FA3_DEV i32 row_of(const FwdWork& work) const {
+    return kCfg.tile_q() * work.tile +
+           static_cast<i32>(64 * wg + fragment_row(ptx::thread_index() % 128));
+  }
+  FA3_DEV TileRange range_of(const FwdWork& work) const {
+    const i32 row = kCfg.tile_q() * work.tile;
+    return tile_range(args.band, work.lens(), {row, row + kCfg.tile_q()}, kCfg.tile_kv);
+  }
+  FA3_DEV BandMask mask_of(const FwdWork& work) const {
+    const u32 column = fragment_column(ptx::thread_index() % 128);
+    return BandMask::of(args.band, work.lens(), row_of(work), static_cast<i32>(column));
+  }
+
+  // The work that next_work() gave becomes the current tile, when its Q is there.
+  FA3_DEV void begin(const FwdWork& work) {
+    tile.work_slot = slots.stage;
+    slots.advance();
+    tile.q_slot = q.stage * kCfg.consumer_wgs + wg;
+    tile.softmax.reset();
+    mask = mask_of(work);
+    smem.q_full[tile.q_slot].wait(q.phase);
+    q.advance();
   }
 
   FA3_DEV void issue_qk() {
-    gemm_ss<kType, kCfg.head_dim_qk / 16>(s_acc, q_tile, k_tiles.after(k.stage * Smem::kKBytes),
-                                          kOverwrite);
+    gemm_ss<kType, kCfg.head_dim_qk / 16>(s_acc, q_tiles.after(tile.q_slot * kCfg.q_bytes()),
+                                          k_tiles.after(k.stage * Smem::kKBytes), kOverwrite);
   }
   FA3_DEV void issue_pv() {
-    gemm_rs<kType>(o_acc, p_frag, v_tiles.after(v.stage * Smem::kVBytes), kAccumulate);
+    const MnMajorV v_tile = v_tiles.after(v.stage * Smem::kVBytes);
+    if constexpr (kCfg.p_in_regs) {
+      gemm_rs<kType>(o_acc, p_frag, v_tile, kAccumulate);
+    } else {
+      gemm_ss<kType, kCfg.tile_kv / 16>(o_acc, tile_at<KMajorP>(smem.p[wg]), v_tile, kAccumulate);
+    }
   }
-  template <bool kMasked>
-  FA3_DEV RowScale softmax_of(i32 tile) {
-    apply_score<kCfg.score>(s_acc, args.score_factor);
-    if constexpr (kMasked) mask.template apply<kCfg.mask == FwdMask::kWindow>(s_acc, tile);
-    return softmax.update(s_acc);
-  }
-
-  // S of the last tile, ahead of all others.
-  FA3_DEV void first_tile(i32 tile) {
-    smem.k_full[k.stage].wait(k.phase);
-    issue_qk();
-    gemm_wait<0>(s_acc);
+  FA3_DEV void release_k() {
     smem.k_empty[k.stage].arrive_if(leader);
     k.advance();
-    softmax_of<true>(tile);
-    to_operand16<kType>(p_frag, s_acc);
-    smem.v_full[v.stage].wait(v.phase);
   }
-
-  // S of this tile overlaps O += P·V of the one after it, which was visited before.
-  template <bool kMasked>
-  FA3_DEV void attend_tile(i32 tile) {
-    smem.k_full[k.stage].wait(k.phase);
-    turn.wait();
-    issue_qk();
-    issue_pv();
-    turn.pass();
-    gemm_wait<1>(s_acc);
-    smem.k_empty[k.stage].arrive_if(leader);
-    k.advance();
-    const RowScale rescale = softmax_of<kMasked>(tile);
-    // V of this tile, needed one step from now: a loop here keeps the exponentials above the wait.
-    const Ring<kCfg.stages> next = v.next();
-    smem.v_full[next.stage].wait(next.phase);
-    gemm_wait<0>(o_acc);
-    smem.v_empty[v.stage].arrive_if(leader);
-    v = next;
-    to_operand16<kType>(p_frag, s_acc);
-    o_acc *= rescale;
-  }
-
-  // All of Q has been read; where O leaves through it, that comes later.
-  FA3_DEV void release_q() {
-    if constexpr (!kCfg.o_in_q) smem.q_empty[wg].arrive_if(leader);
-  }
-
-  FA3_DEV void last_product() {
-    issue_pv();
-    softmax.finish();
-    gemm_wait<0>(o_acc);
+  FA3_DEV void release_v() {
     smem.v_empty[v.stage].arrive_if(leader);
     v.advance();
   }
 
-  // 7 CONSUMER: all KV tiles of one Q tile.
-  FA3_DEV void attend(const FwdWork& work) {
-    const i32 thread = static_cast<i32>(ptx::thread_index() % 128);
-    const i32 first_row = kCfg.tile_q() * work.tile;
-    const TileRange range = tile_range(args.band, work.lens(),
-                                       {first_row, first_row + kCfg.tile_q()}, kCfg.tile_kv);
-    mask = BandMask::of(args.band, work.lens(),
-                        first_row + static_cast<i32>(64 * wg + fragment_row(thread)),
-                        static_cast<i32>(fragment_column(thread)));
-    softmax.reset();
-    o_acc.zero();
-    if (range.empty()) {
-      NamedBarrier{kTileBar + wg, 128}.sync();  // no product tells that all have seen q_full
-      return release_q();
+  // S → P, unnormalised, in FP32.
+  template <bool kMasked>
+  FA3_DEV RowScale softmax_of(i32 kv_tile) {
+    apply_score<kCfg.score>(s_acc, args.score_factor);
+    if constexpr (kMasked) mask.template apply<kCfg.mask == FwdMask::kWindow>(s_acc, kv_tile);
+    return tile.softmax.update(s_acc, args.scale_log2);
+  }
+
+  // P as A operand of the next product; the last one is complete.
+  FA3_DEV void take_p() {
+    if constexpr (kCfg.p_in_regs) {
+      to_operand16<kType>(p_frag, s_acc);
+    } else {
+      store_operand16<kType, kCfg.swizzle_p()>(smem.p[wg], s_acc, 64);
+      ptx::fence_proxy_async_shared();
+      ptx::warp_sync();  // a warp's product reads the 16 rows that the warp has written
     }
-    i32 tile = range.end - 1;
-    first_tile(tile--);
-    if constexpr (kCfg.mask != FwdMask::kFull) {
+  }
+
+  // 6 STEP
+  // S of a CTA's first KV tile, and of the first after tiles without keys.
+  FA3_DEV void first_step(i32 kv_tile) {
+    smem.k_full[k.stage].wait(k.phase);
+    issue_qk();
+    gemm_wait<0>(s_acc);
+    release_k();
+    softmax_of<true>(kv_tile);
+    take_p();
+    o_acc.zero();
+    rescale = {1.f, 1.f};
+    smem.v_full[v.stage].wait(v.phase);
+  }
+
+  // S of this KV tile overlaps O += P·V of the one visited before it.
+  template <bool kMasked>
+  FA3_DEV void step(i32 kv_tile) {
+    smem.k_full[k.stage].wait(k.phase);
+    turn.wait();
+    issue_qk();
+    if constexpr (kCfg.rescale_early) {
+      // Complete already: a loop here keeps the multiplications behind the products of QKᵀ.
+      smem.v_full[v.stage].wait(v.phase);
+      o_acc *= rescale;
+    }
+    issue_pv();
+    turn.pass();
+    gemm_wait<1>(s_acc);
+    release_k();
+    rescale = softmax_of<kMasked>(kv_tile);
+    // V of this tile, needed one step from now: a loop here keeps the exponentials above the wait.
+    const Ring<kCfg.stages> next = v.next();
+    smem.v_full[next.stage].wait(next.phase);
+    gemm_wait<0>(o_acc);
+    release_v();
+    take_p();
+    if constexpr (!kCfg.rescale_early) o_acc *= rescale;
+  }
+
+  // The same with the first KV tile of the next Q tile: its S overlaps the last P·V of this one,
+  // and the tensor cores do not wait while this one is stored.
+  FA3_DEV void cross_step(const FwdWork& work, i32 kv_tile) {
+    QTileState done = tile;
+    begin(work);
+    smem.k_full[k.stage].wait(k.phase);
+    turn.wait();
+    issue_qk();
+    if constexpr (kCfg.rescale_early) {
+      smem.v_full[v.stage].wait(v.phase);
+      o_acc *= rescale;
+    }
+    issue_pv();
+    turn.pass();
+    gemm_wait<1>(s_acc);
+    release_k();
+    softmax_of<true>(kv_tile);
+    done.softmax.finish();
+    const Ring<kCfg.stages> next = v.next();
+    smem.v_full[next.stage].wait(next.phase);
+    gemm_wait<0>(o_acc);
+    release_v();
+    take_p();
+    store_tile(done);
+    o_acc.zero();
+    rescale = {1.f, 1.f};
+  }
+
+  FA3_DEV void last_product() {
+    if constexpr (kCfg.rescale_early) o_acc *= rescale;
+    issue_pv();
+    tile.softmax.finish();
+    gemm_wait<0>(o_acc);
+    release_v();
+  }
+
+  // One product after the other, nothing overlaps within the warpgroup: the paper's algorithm 1.
+  template <bool kMasked>
+  FA3_DEV void serial_step(i32 kv_tile) {
+    smem.k_full[k.stage].wait(k.phase);
+    turn.wait();
+    issue_qk();
+    turn.pass();
+    gemm_wait<0>(s_acc);
+    release_k();
+    o_acc *= softmax_of<kMasked>(kv_tile);
+    take_p();
+    smem.v_full[v.stage].wait(v.phase);
+    issue_pv();
+    gemm_wait<0>(o_acc);
+    release_v();
+  }
+
+  // 7 CONSUMER
+  template <bool kMasked>
+  FA3_DEV void any_step(i32 kv_tile) {
+    if constexpr (kCfg.step == FwdStep::kSerial) {
+      serial_step<kMasked>(kv_tile);
+    } else {
+      step<kMasked>(kv_tile);
+    }
+  }
+
+  // The KV tiles from kv_tile down: under the mask, in the plain, under the mask's left edge.
+  FA3_DEV void steps(i32 kv_tile, const TileRange& range) {
+    if constexpr (kCfg.mask != FwdMask::kFull || kCfg.step == FwdStep::kSerial) {
       FA3_NO_UNROLL
-      for (; tile >= range.plain_end; --tile) attend_tile<true>(tile);
+      for (; kv_tile >= range.plain_end; --kv_tile) any_step<true>(kv_tile);
     }
     FA3_NO_UNROLL
-    for (; tile >= range.plain_first; --tile) attend_tile<false>(tile);
+    for (; kv_tile >= range.plain_first; --kv_tile) any_step<false>(kv_tile);
     if constexpr (kCfg.mask == FwdMask::kWindow) {
       FA3_NO_UNROLL
-      for (; tile >= range.first; --tile) attend_tile<true>(tile);
+      for (; kv_tile >= range.first; --kv_tile) any_step<true>(kv_tile);
     }
     release_q();
+  }
+  // All of Q has been read; where O leaves through it, that comes later.
+  FA3_DEV void release_q() {
+    if constexpr (!kCfg.o_in_q) smem.q_empty[tile.q_slot].arrive_if(leader);
+  }
+
+  // A Q tile that sees no key: zeros.
+  FA3_DEV void empty_tile() {
+    NamedBarrier{kTileBar + wg, 128}.sync();  // no product tells that all have seen q_full
+    release_q();
+    o_acc.zero();
+  }
+
+  // A Q tile, and those that follow it without a gap. Returns the work after them.
+  FA3_DEV FwdWork tiles(TileRange range) {
+    first_step(range.end - 1);
+    FwdWork work;
+    FA3_NO_UNROLL
+    for (;;) {
+      steps(range.end - 2, range);
+      work = next_work();
+      if constexpr (!kCfg.cross_tiles) break;
+      if (work.tile < 0) break;
+      range = range_of(work);
+      if (range.empty()) break;
+      cross_step(work, range.end - 1);
+    }
     last_product();
+    return work;
+  }
+
+  FA3_DEV void run() {
+    turn.start();
+    FwdWork work = next_work();
+    FA3_NO_UNROLL
+    while (work.tile >= 0) {
+      const TileRange range = range_of(work);
+      begin(work);
+      if (range.empty()) {
+        empty_tile();
+        work = next_work();
+      } else if constexpr (kCfg.step == FwdStep::kSerial) {
+        o_acc.zero();
+        steps(range.end - 1, range);
+        tile.softmax.finish();
+        work = next_work();
+      } else {
+        work = tiles(range);
+      }
+      store_tile(tile);
+    }
+    if (leader) ptx::bulk_wait_read<0>();  // shared memory goes when the CTA ends
   }
 
   // 8 EPILOGUE: O / sum as 16 bits through shared memory; rows that see nothing are zeros.
-  FA3_DEV void store_lse(const FwdWork& work) {
-    const u32 thread = ptx::thread_index() % 128;
+  FA3_DEV void store_lse(const QTileState& done, const FwdWork& work, const bool (&nothing)[2]) {
+    if (ptx::thread_index() % 4 != 0 || args.lse == nullptr) return;
+    const i32 row = row_of(work);
+    const i64 first = args.q_axis.cu_seqlens != nullptr ? work.q_begin : 0;
+    float* const to = args.lse + work.batch * args.lse_batch + work.head * args.lse_head +
+                      (first + row) * args.lse_row;
     FA3_UNROLL
     for (int h = 0; h < 2; ++h) {
-      const i32 row = static_cast<i32>(kCfg.tile_q() * work.tile + 64 * wg + fragment_row(thread)) + 8 * h;
-      if (thread % 4 != 0 || row >= work.q_rows || args.lse == nullptr) continue;
-      const i64 first = args.q_axis.cu_seqlens != nullptr ? work.q_begin : 0;
-      float* const to = args.lse + work.batch * args.lse_batch + work.head * args.lse_head +
-                        (first + row) * args.lse_row;
-      ptx::st_global(to, mask.sees_nothing(h) ? -kInf : softmax.lse(h));
+      if (row + 8 * h >= work.q_rows) continue;
+      const float lse = nothing[h] ? -kInf : done.softmax.lse(h, args.scale_log2);
+      ptx::st_global(to + 8 * h * args.lse_row, lse);
     }
   }
-  FA3_DEV void stage_o() {
-    constexpr u32 kWidth = static_cast<u32>(kCfg.swizzle_v());
-    const u32 lane = ptx::lane_index(), row = 16 * (ptx::warp_index() % 4) + lane % 16;
+  FA3_DEV u8* o_room(const QTileState& done) {
+    return kCfg.o_in_q ? smem.q[done.q_slot] : smem.o[wg];
+  }
+  FA3_DEV void stage_o(const QTileState& done, const bool (&nothing)[2]) {
     float inverse[2];
     FA3_UNROLL
-    for (int h = 0; h < 2; ++h) inverse[h] = ptx::rcp(softmax.sum[h]);
+    for (int h = 0; h < 2; ++h) inverse[h] = ptx::rcp(done.softmax.sum[h]);
     FA3_UNROLL
-    for (int t = 0; t < kCfg.head_dim_v / 16; ++t) {
-      ptx::Vec<u32, 4> packed;
-      FA3_UNROLL
-      for (int r = 0; r < 4; ++r) {
-        const int i = operand16_source(t, r), h = r % 2;
-        const u32 pair = pack16<kType>(o_acc[i] * inverse[h], o_acc[i + 1] * inverse[h]);
-        packed[r] = mask.sees_nothing(h) ? 0 : pair;
-      }
-      u8* const panel = smem.o_of(wg) + 32 * t / kWidth * (64 * kWidth);
-      ptx::stmatrix_x4(panel + panel_offset(row, 32 * t % kWidth + lane / 16 * 16, kCfg.swizzle_v()),
-                       packed);
+    for (int i = 0; i < kCfg.head_dim_v / 2; ++i) {
+      const int h = i / 2 % 2;
+      o_acc[i] = nothing[h] ? 0.f : o_acc[i] * inverse[h];
     }
+    store_operand16<kType, kCfg.swizzle_v()>(o_room(done), o_acc, 64);
   }
-  FA3_DEV void store_o(const FwdWork& work) {
+  FA3_DEV void send_o(const QTileState& done, const FwdWork& work) {
     constexpr i32 kColumns = static_cast<i32>(kCfg.swizzle_v()) / 2;
     const i32 row = kCfg.tile_q() * work.tile + static_cast<i32>(64 * wg);
     FA3_UNROLL
     for (i32 panel = 0; panel * kColumns < kCfg.head_dim_v; ++panel) {
-      const u32 from = ptx::smem_address(smem.o_of(wg)) + static_cast<u32>(panel * 64 * 2 * kColumns);
+      const u32 from =
+          ptx::smem_address(o_room(done)) + static_cast<u32>(panel * 64 * 2 * kColumns);
       if constexpr (kCfg.ragged) {
         ptx::tma_store_5d(args.o, from, panel * kColumns, kRaggedRows - work.q_rows + row,
                           work.q_begin + work.q_rows, kRaggedRows, work.head);
@@ -368,54 +532,29 @@ struct Consumer {
     }
     ptx::bulk_commit();
   }
-  FA3_DEV void store_tile(const FwdWork& work) {
+  FA3_DEV void store_tile(const QTileState& done) {
     const NamedBarrier all{kTileBar + wg, 128};
     if constexpr (!kCfg.o_in_q) {  // the tile before has left
       if (leader) ptx::bulk_wait_read<0>();
       all.sync();
     }
-    stage_o();
+    const FwdWork work = work_at(done.work_slot);
+    release_work(done.work_slot);
+    const BandMask seen = mask_of(work);
+    const bool nothing[2] = {seen.sees_nothing(0), seen.sees_nothing(1)};
+    stage_o(done, nothing);
     ptx::fence_proxy_async_shared();
     all.sync();
     if (leader) {
-      store_o(work);
+      send_o(done, work);
       if constexpr (kCfg.o_in_q) {
         ptx::bulk_wait_read<0>();
-        smem.q_empty[wg].arrive();
+        smem.q_empty[done.q_slot].arrive();
       }
     }
-    store_lse(work);
+    store_lse(done, work, nothing);
   }
 };
-
-// The next tile, from the producer. Shuffled, so that the compiler sees one value per warp.
-template <FwdConfig kCfg>
-FA3_DEV FwdWork receive_work(FwdSmem<kCfg>& smem, const Ring<2>& slot) {
-  smem.work_full[slot.stage].wait(slot.phase);
-  const i32 mine = ptx::ld_shared(&smem.work[slot.stage][ptx::lane_index() % 8]);
-  FwdWords words;
-  FA3_UNROLL
-  for (u32 i = 0; i < 8; ++i) words[static_cast<int>(i)] = ptx::shfl_idx(mine, i);
-  ptx::warp_sync();  // all lanes have read
-  smem.work_empty[slot.stage].arrive_if(ptx::lane_index() == 0);
-  return ptx::bits_as<FwdWork>(words);
-}
-
-template <FwdConfig kCfg>
-FA3_DEV void consume(FwdSmem<kCfg>& smem, const FwdArgs& args, u32 wg) {
-  Consumer<kCfg> c(smem, args, wg);
-  c.turn.start();
-  Ring<2> slot;
-  Ring<1> q;
-  for (;; slot.advance(), q.advance()) {
-    const FwdWork work = receive_work(smem, slot);
-    if (work.tile < 0) break;
-    smem.q_full[wg].wait(q.phase);
-    c.attend(work);
-    c.store_tile(work);
-  }
-  if (c.leader) ptx::bulk_wait_read<0>();  // shared memory goes when the CTA ends
-}
 
 // 9 KERNEL
 template <FwdConfig kCfg>
@@ -434,7 +573,7 @@ void fwd_sm90(FA3_GRID_CONSTANT const FwdArgs args) {
     if (ptx::warp_index() == 0) produce<kCfg>(smem, args);
   } else {
     ptx::reg_increase<kCfg.consumer_registers()>();
-    consume<kCfg>(smem, args, wg - 1);
+    Consumer<kCfg>(smem, args, wg - 1).run();
   }
 }
 
