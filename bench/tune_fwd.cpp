@@ -93,7 +93,8 @@ void change(FwdSm90Plan& plan, const Fields& f, int sms) {
         number(f, name, static_cast<int64_t>(field)));
   };
   set("tile_kv", c.tile_kv), set("stages", c.stages), set("consumer_wgs", c.consumer_wgs);
-  set("q_stages", c.q_stages), set("cross_tiles", c.cross_tiles);
+  set("lazy", c.softmax.lazy_rescale), set("imax", c.softmax.integer_max);
+  set("q_stages", c.q_stages);
   set("step", c.step), set("ping_pong", c.ping_pong), set("p_in_regs", c.p_in_regs);
   set("rescale_early", c.rescale_early), set("o_in_q", c.o_in_q), set("schedule", c.schedule);
   set("cluster", c.cluster), set("section", plan.order.section), set("lpt", plan.order.longest_first);

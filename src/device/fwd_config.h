@@ -4,6 +4,7 @@
 // here, for host, device and simulator alike.
 #pragma once
 
+#include "device/attn/softmax_variant.h"
 #include "device/ptx/mma_types.h"
 #include "device/tensor_map.h"
 #include "device/types.h"
@@ -30,7 +31,7 @@ enum class FwdSchedule : u8 {
 };
 
 struct FwdConfig {
-  static constexpr int kWorkSlots = 4;  // Q tiles that the producer may be ahead
+  static constexpr int kWorkSlots = 3;  // Q tiles of which a CTA knows
 
   MmaType dtype = MmaType::kBf16;
   FwdMask mask = FwdMask::kFull;
@@ -41,8 +42,8 @@ struct FwdConfig {
   int stages = 2;         // of the K ring and of the V ring
   int consumer_wgs = 2;   // each owns 64 rows of Q
   int q_stages = 1;       // Q tiles in shared memory
-  bool cross_tiles = false;  // QKᵀ of the next Q tile is issued before the last PV of this one
   FwdStep step = FwdStep::kTwoStage;
+  SoftmaxVariant softmax;
   bool ping_pong = true;       // consumers take turns at the tensor cores
   bool p_in_regs = true;       // P as A operand from registers, else through shared memory
   bool rescale_early = false;  // O is rescaled before PV is issued rather than after it
@@ -101,7 +102,7 @@ struct FwdConfig {
                       round_up(consumer_wgs * o_bytes(), kAlign) +
                       round_up(consumer_wgs * p_bytes(), kAlign);
     const int padding = o_in_q && !p_in_regs ? kAlign : 0;  // between O's stand-in and P
-    return static_cast<int>(round_up(tiles + padding + 32 * kWorkSlots + 8 * barriers(), kAlign));
+    return static_cast<int>(round_up(tiles + padding + 96 * kWorkSlots + 8 * barriers(), kAlign));
   }
 };
 

@@ -18,26 +18,35 @@ struct FwdRow {
 };
 
 inline constexpr int kAnyMask = -1;
-inline constexpr int kFullMask = static_cast<int>(FwdMask::kFull);
+inline constexpr int kCausalMask = static_cast<int>(FwdMask::kCausal);
 
+// What every row shares.
+inline constexpr SoftmaxVariant kFastSoftmax{.lazy_rescale = true, .integer_max = true};
+
+// clang-format off
 inline constexpr FwdRow kFwdRows[] = {
     {"d64 few queries", 64, 64, kAnyMask, 64,
-     {.head_dim_qk = 64, .head_dim_v = 64, .tile_kv = 128, .stages = 4, .consumer_wgs = 1, .ping_pong = false}},
+     {.head_dim_qk = 64, .head_dim_v = 64, .tile_kv = 128, .stages = 4, .consumer_wgs = 1, .softmax = kFastSoftmax, .ping_pong = false}},
+    {"d64 short causal", 64, 64, kCausalMask, 1024,
+     {.head_dim_qk = 64, .head_dim_v = 64, .tile_kv = 128, .stages = 3, .consumer_wgs = 2, .q_stages = 2, .softmax = kFastSoftmax}},
     {"d64", 64, 64, kAnyMask, 0,
-     {.head_dim_qk = 64, .head_dim_v = 64, .tile_kv = 128, .consumer_wgs = 3}},
+     {.head_dim_qk = 64, .head_dim_v = 64, .tile_kv = 128, .stages = 3, .consumer_wgs = 3, .q_stages = 2, .softmax = kFastSoftmax}},
     {"d96", 96, 96, kAnyMask, 0,
-     {.head_dim_qk = 96, .head_dim_v = 96, .tile_kv = 160}},
+     {.head_dim_qk = 96, .head_dim_v = 96, .tile_kv = 128, .q_stages = 2, .softmax = kFastSoftmax}},
     {"d128 few queries", 128, 128, kAnyMask, 64,
-     {.tile_kv = 128, .stages = 3, .consumer_wgs = 1, .ping_pong = false}},
-    {"d128 full", 128, 128, kFullMask, 0, {.tile_kv = 176, .o_in_q = true}},
-    {"d128", 128, 128, kAnyMask, 0, {.tile_kv = 128}},
+     {.tile_kv = 128, .stages = 3, .consumer_wgs = 1, .softmax = kFastSoftmax, .ping_pong = false, .o_in_q = true}},
+    {"d128", 128, 128, kAnyMask, 0,
+     {.tile_kv = 128, .q_stages = 2, .softmax = kFastSoftmax}},
     {"d192 dv128", 192, 128, kAnyMask, 0,
-     {.head_dim_qk = 192, .tile_kv = 128, .ping_pong = false, .rescale_early = true, .o_in_q = true}},
+     {.head_dim_qk = 192, .tile_kv = 128, .softmax = kFastSoftmax, .ping_pong = false, .o_in_q = true}},
     {"d192", 192, 192, kAnyMask, 0,
-     {.head_dim_qk = 192, .head_dim_v = 192, .tile_kv = 112, .ping_pong = false, .rescale_early = true, .o_in_q = true}},
+     {.head_dim_qk = 192, .head_dim_v = 192, .tile_kv = 112, .softmax = kFastSoftmax, .ping_pong = false, .o_in_q = true}},
+    {"d256 short causal", 256, 256, kCausalMask, 512,
+     {.head_dim_qk = 256, .head_dim_v = 256, .tile_kv = 64, .softmax = kFastSoftmax, .ping_pong = false, .o_in_q = true}},
     {"d256", 256, 256, kAnyMask, 0,
-     {.head_dim_qk = 256, .head_dim_v = 256, .tile_kv = 80, .ping_pong = false, .rescale_early = true, .o_in_q = true}},
+     {.head_dim_qk = 256, .head_dim_v = 256, .tile_kv = 80, .softmax = kFastSoftmax, .ping_pong = false, .o_in_q = true}},
 };
+// clang-format on
 
 // ---- Limits -------------------------------------------------------------------------------------
 
@@ -61,8 +70,6 @@ constexpr const char* why_illegal(const FwdConfig& c) {
   if (c.ping_pong && c.consumer_wgs == 1) return "ping_pong: takes 2 consumers";
   if (c.o_in_q && c.row_bytes_v() > c.row_bytes_qk()) return "o_in_q: O is larger than Q";
   if (c.q_stages < 1 || c.q_stages > 2) return "q_stages: 1 or 2";
-  if (c.cross_tiles && c.o_in_q && c.q_stages == 1)
-    return "cross_tiles: Q of the next tile is needed while O leaves through the room of this one";
   if (c.tile_registers() > tile_register_limit(c)) return "tile_kv, head_dim_v: S, P and O take "
                                                           "more registers than a thread has";
   if (c.smem_bytes() > kSmemLimit) return "tiles and stages: more than 227 KiB of shared memory";

@@ -98,19 +98,19 @@ int64_t most_rows(const SeqAxis& axis) {
 }
 
 // The mask as a band; a bound that every query's keys lie within is none.
-Band band_of(const Problem& p) {
-  Band band;
-  if (p.mask == FA3_MASK_FULL) return band;
-  if (p.mask == FA3_MASK_CAUSAL) band.right = 0;
-  if (p.mask == FA3_MASK_WINDOW) band = {p.left, p.right};
-  if (band.left >= most_rows(p.kv) - 1) band.left = Band::kUnbounded;
-  if (band.right >= most_rows(p.q) - 1) band.right = Band::kUnbounded;
-  return band;
+Band32 band_of(const Problem& p) {
+  if (p.mask == FA3_MASK_FULL) return {};
+  const int64_t left = p.mask == FA3_MASK_WINDOW ? p.left : -1;
+  const int64_t right = p.mask == FA3_MASK_WINDOW ? p.right : 0;
+  const auto bound = [](int64_t keys, int64_t reach) {
+    return keys < 0 || keys >= reach ? Band32::kUnbounded : static_cast<int32_t>(keys);
+  };
+  return {bound(left, most_rows(p.kv) - 1), bound(right, most_rows(p.q) - 1)};
 }
 
-FwdMask mask_of(const Band& band) {
-  if (!band.bounded()) return FwdMask::kFull;
-  return band.left == Band::kUnbounded ? FwdMask::kCausal : FwdMask::kWindow;
+FwdMask mask_of(const Band32& band) {
+  if (band.left != Band32::kUnbounded) return FwdMask::kWindow;
+  return band.right == Band32::kUnbounded ? FwdMask::kFull : FwdMask::kCausal;
 }
 
 const FwdRow* find_row(const Problem& p, FwdMask mask) {

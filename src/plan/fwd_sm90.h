@@ -8,8 +8,8 @@
 #include "core/device.h"
 #include "core/problem.h"
 #include "core/status.h"
-#include "device/attn/mask.h"
 #include "device/attn/tile_order.h"
+#include "device/attn/tile_range.h"
 #include "device/fwd_config.h"
 
 namespace fa3 {
@@ -17,7 +17,7 @@ namespace fa3 {
 struct FwdSm90Plan {
   const char* row = "";  // of configs_sm90.h
   FwdConfig config;
-  Band band;              // of the mask, without bounds that no query reaches
+  Band32 band;              // of the mask, without bounds that no query reaches
   TileOrder order;
   uint32_t tiles = 0;     // Q tiles over batch and heads; packed: at most
   uint32_t grid = 0;      // CTAs

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // fwd_tiles.h — which tile a CTA works on next, and what there is to know about it. Runs in the
-// producer warp, all lanes alike; consumers get the result through shared memory.
+// scheduler's warp, all lanes alike; the others get the result through shared memory.
 #pragma once
 
-#include "device/attn/kv_range.h"
 #include "device/fwd_config.h"
 #include "device/kernels/fwd_args.h"
 #include "device/ptx/memory.h"
@@ -19,20 +18,25 @@ struct FwdRows {
   i32 used = 0;
 };
 
-// One Q tile of one head of one sequence.
+// One Q tile of one head of one sequence, and the KV tiles that it visits.
 struct FwdWork {
+  TileRange range;
   i32 tile;  // −1: nothing is left
   i32 head, batch;
   i32 q_begin, q_rows, q_used;
   i32 kv_begin, kv_used;
-
-  FA3_HD constexpr SeqLens lens() const { return {q_used, kv_used}; }
 };
-using FwdWords = ptx::Vec<i32, sizeof(FwdWork) / sizeof(i32)>;  // as it lies in shared memory
+// The same in shared memory, and the KV tiles of each consumer's 64 rows.
+struct FwdSharedWork {
+  static constexpr int kWords = sizeof(FwdWork) / sizeof(i32);
+  static constexpr int kTileWord = 4;
+  i32 word[kWords];
+  i32 wg_range[3][4];
 
-FA3_HD constexpr i32 clamp(i32 value, i32 lo, i32 hi) {
-  return value < lo ? lo : value > hi ? hi : value;
-}
+  FA3_DEV bool is_tile() const { return ptx::ld_shared(&word[kTileWord]) >= 0; }
+};
+
+FA3_HD constexpr i32 clamp(i32 value, i32 lo, i32 hi) { return least(most(value, lo), hi); }
 
 // Rows of sequence b. b = batch, packed only: those behind the last sequence, none of which counts.
 template <bool kRagged>
@@ -68,7 +72,7 @@ struct PackedSearch {
     for (; group <= static_cast<u32>(args.batch); group += 32) {
       const i32 b = static_cast<i32>(group + ptx::lane_index());
       const i32 rows = b <= args.batch ? rows_of<true>(args.q_axis, args.batch, b).rows : 0;
-      const u32 mine = static_cast<u32>(div_up(rows, tile_q)) * static_cast<u32>(args.heads_q);
+      const u32 mine = static_cast<u32>((rows + tile_q - 1) / tile_q) * static_cast<u32>(args.heads_q);
       u32 through = mine;  // tiles up to this lane's sequence, it included
       FA3_UNROLL
       for (u32 step = 1; step < 32; step *= 2) {
@@ -115,12 +119,15 @@ class FwdTiles {
     // Rows of no sequence have no keys either.
     const bool owned = batch < args_.batch;
     const FwdRows kv = owned ? rows_of<kCfg.ragged>(args_.kv_axis, args_.batch, batch) : FwdRows{};
-    return {static_cast<i32>(at.tile), static_cast<i32>(at.head), batch, q.begin, q.rows, q.used,
-            kv.begin, kv.used};
+    const i32 tile = static_cast<i32>(at.tile), row = tile * kCfg.tile_q();
+    return {tile_range(args_.band, q.used, kv.used, row, kCfg.tile_q(), kCfg.tile_kv), tile,
+            static_cast<i32>(at.head), batch, q.begin, q.rows, q.used, kv.begin, kv.used};
   }
 
  private:
-  FA3_DEV static FwdWork none() { return {-1, 0, 0, 0, 0, 0, 0, 0}; }
+  FA3_DEV static FwdWork none() {
+    return {{}, -1, 0, 0, 0, 0, 0, 0, 0};
+  }
 
   FA3_DEV void advance() {
     if constexpr (kCfg.schedule == FwdSchedule::kOneTile) {

@@ -4,8 +4,8 @@
 // of a user's own is another functor with the same call.
 #pragma once
 
-#include "device/attn/kv_range.h"
 #include "device/attn/softmax.h"
+#include "device/attn/tile_range.h"
 #include "device/fwd_config.h"
 #include "device/hopper/fragment.h"
 #include "device/ptx/registers.h"
@@ -29,19 +29,18 @@ struct BandMask {
   i32 lo[2], hi[2];
 
   // row: of the sequence's queries, the first of the two; column: fragment_column of the thread.
-  FA3_DEV static BandMask of(Band band, SeqLens len, i32 row, i32 column) {
-    BandMask mask;
-    FA3_UNROLL
+  FA3_HD static constexpr BandMask of(Band32 band, i32 q_used, i32 kv_used, i32 row, i32 column) {
+    BandMask mask{};
     for (int h = 0; h < 2; ++h) {
-      const IndexRange keys = visible_keys(band, len, row + 8 * h);
-      const bool none = keys.empty() || row + 8 * h >= len.q;
-      mask.lo[h] = (none ? 0 : static_cast<i32>(keys.lo)) - column;
-      mask.hi[h] = (none ? 0 : static_cast<i32>(keys.hi)) - column;
+      const KeyRange keys = keys_of_row(band, q_used, kv_used, row + 8 * h);
+      const bool none = keys.empty() || row + 8 * h >= q_used;
+      mask.lo[h] = (none ? 0 : keys.lo) - column;
+      mask.hi[h] = (none ? 0 : keys.hi) - column;
     }
     return mask;
   }
 
-  FA3_DEV bool sees_nothing(int h) const { return lo[h] >= hi[h]; }
+  FA3_HD constexpr bool sees_nothing(int h) const { return lo[h] >= hi[h]; }
 
   // kLeft: rows may also have a first key other than 0.
   template <bool kLeft, int N>

@@ -1,13 +1,39 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// tile_range.h — the KV tiles that a Q tile visits, last to first, and which of them need a mask.
+// tile_range.h — the keys that a query of one sequence sees and the KV tiles that a Q tile visits,
+// in 32 bits: kernels count rows of one tensor, and 64-bit arithmetic costs them a microsecond per
+// tile. kv_range.h is the same for any lengths.
 #pragma once
 
-#include "device/attn/kv_range.h"
+#include "device/types.h"
 
 namespace fa3 {
 
-// Tiles [first, end); of these [plain_first, plain_end) are visible to every row. Loops run
-// downwards: [plain_end, end) under the mask, then plain, then [first, plain_first) under the mask.
+// As Band, for lengths below 2^30.
+struct Band32 {
+  static constexpr i32 kUnbounded = -1;
+  i32 left = kUnbounded;
+  i32 right = kUnbounded;
+};
+
+// Keys [lo, hi) of a row; none when lo ≥ hi.
+struct KeyRange {
+  i32 lo, hi;
+
+  FA3_HD constexpr bool empty() const { return lo >= hi; }
+};
+
+FA3_HD constexpr i32 least(i32 a, i32 b) { return a < b ? a : b; }
+FA3_HD constexpr i32 most(i32 a, i32 b) { return a > b ? a : b; }
+
+// Keys that query `row` of q_used sees among kv_used.
+FA3_HD constexpr KeyRange keys_of_row(Band32 band, i32 q_used, i32 kv_used, i32 row) {
+  const i32 p = row + kv_used - q_used;
+  return {band.left == Band32::kUnbounded ? 0 : most(p - band.left, 0),
+          band.right == Band32::kUnbounded ? kv_used : least(p + band.right + 1, kv_used)};
+}
+
+// KV tiles [first, end); of these every row sees all of [plain_first, plain_end). Loops run
+// downwards: [plain_end, end) under the mask, the plain ones, [first, plain_first) under the mask.
 struct TileRange {
   i32 first = 0;
   i32 plain_first = 0;
@@ -17,16 +43,19 @@ struct TileRange {
   FA3_HD constexpr bool empty() const { return first >= end; }
 };
 
-FA3_HD constexpr TileRange tile_range(Band band, SeqLens len, IndexRange rows, i32 tile_kv) {
-  rows.hi = min_of(rows.hi, len.q);
-  const IndexRange some = visible_keys(band, len, rows);
-  if (some.empty()) return {};
-  const IndexRange all = common_keys(band, len, rows);
+// For queries [row, row + rows).
+FA3_HD constexpr TileRange tile_range(Band32 band, i32 q_used, i32 kv_used, i32 row, i32 rows,
+                                      i32 tile_kv) {
+  const i32 last = least(row + rows, q_used) - 1;
+  if (last < row) return {};
+  const KeyRange above = keys_of_row(band, q_used, kv_used, row);
+  const KeyRange below = keys_of_row(band, q_used, kv_used, last);
+  if (above.lo >= below.hi) return {};  // both ends of a row's keys move down with the row
   TileRange range;
-  range.first = static_cast<i32>(some.lo / tile_kv);
-  range.end = static_cast<i32>(div_up(some.hi, tile_kv));
-  range.plain_end = static_cast<i32>(max_of(all.hi / tile_kv, range.first));
-  range.plain_first = static_cast<i32>(min_of(div_up(all.lo, tile_kv), range.plain_end));
+  range.first = above.lo / tile_kv;
+  range.end = (below.hi + tile_kv - 1) / tile_kv;
+  range.plain_end = most(most(above.hi, 0) / tile_kv, range.first);
+  range.plain_first = least((below.lo + tile_kv - 1) / tile_kv, range.plain_end);
   return range;
 }
 

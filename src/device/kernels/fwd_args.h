@@ -2,8 +2,8 @@
 // fwd_args.h — what a launch of the forward kernel is given besides its configuration.
 #pragma once
 
-#include "device/attn/mask.h"
 #include "device/attn/tile_order.h"
+#include "device/attn/tile_range.h"
 #include "device/tensor_map.h"
 #include "device/types.h"
 
@@ -34,7 +34,7 @@ struct FwdArgs {
   u32* next_tile;                              // dynamic schedule: 0 at the start
   FwdAxis q_axis, kv_axis;
   i32 batch, heads_q, group_size;              // group_size: query heads per KV head
-  Band band;
+  Band32 band;
   float score_factor;                          // of apply_score
   float scale_log2;                            // of RowSoftmax
   TileOrder order;                             // packed queries: of the longest sequence

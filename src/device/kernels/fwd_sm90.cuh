@@ -4,7 +4,8 @@
 // 1 CONTRACT    O = softmax(score(Q·Kᵀ) + mask)·V per head, LSE in natural logarithm. The plan
 //               guarantees a legal configuration (plan/configs_sm90.h), maps of the boxes below and
 //               fewer than 2^30 rows per tensor. Values of cu_seqlens and seqused may be anything.
-// 2 ROLES       wg 0: producer; its warp 0 finds the work and loads Q, K, V by TMA ·
+// 2 ROLES       wg 0: warp 1 is the scheduler and finds the Q tiles to work on; a thread of warp 0
+//               is the producer and loads Q, K, V by TMA ·
 //               wg 1…: consumers, 64 rows of Q each: products, softmax, store
 // 3 BARRIERS    name            count           tx bytes  arrives                    waits
 //               q_full[i]       1               64 rows   producer, TMA              consumer w
@@ -13,8 +14,9 @@
 //               k_full[s]       1               K tile    producer, TMA              consumers
 //               k_empty[s]      consumer_wgs    –         thread 0 of each consumer  producer
 //               v_full, v_empty                           as K
-//               work_full[r]    1               –         lane 0 of the producer     consumers
-//               work_empty[r]   4·consumer_wgs  –         lane 0 of each warp        producer
+//               work_full[r]    1               –         lane 0 of the scheduler    all others
+//               work_empty[r]   4·consumer_wgs  –         lane 0 of each consumer's  scheduler
+//                               + 1                       warp, producer
 //               kTileBar + w    128 (named)     –         consumer w                 the same
 //               kTurnBar + w    256 (named)     –         consumer w − 1             consumer w
 #pragma once
@@ -54,7 +56,7 @@ struct FwdSmem {
   alignas(1024) u8 v[kStages][kVBytes];
   alignas(kHasO ? 1024 : 1) u8 o[kHasO ? kWgs : 1][kHasO ? kCfg.o_bytes() : 1];
   alignas(kHasP ? 1024 : 1) u8 p[kHasP ? kWgs : 1][kHasP ? kCfg.p_bytes() : 1];
-  FwdWords work[kWorkSlots];
+  FwdSharedWork work[kWorkSlots];
   Barrier q_full[kQSlots], q_empty[kQSlots], k_full[kStages], k_empty[kStages], v_full[kStages],
       v_empty[kStages], work_full[kWorkSlots], work_empty[kWorkSlots];
   FA3_NAMED(q, k, v, o, p, work, q_full, q_empty, k_full, k_empty, v_full, v_empty, work_full,
@@ -66,7 +68,7 @@ struct FwdSmem {
       k_full[s].init(1), k_empty[s].init(kWgs);
       v_full[s].init(1), v_empty[s].init(kWgs);
     }
-    for (int r = 0; r < kWorkSlots; ++r) work_full[r].init(1), work_empty[r].init(4 * kWgs);
+    for (int r = 0; r < kWorkSlots; ++r) work_full[r].init(1), work_empty[r].init(4 * kWgs + 1);
   }
 };
 
@@ -108,7 +110,7 @@ struct Producer {
 
   FA3_DEV void load_q(const FwdWork& work) {
     const FwdSource from{work.q_begin, work.q_rows, work.head, work.batch};
-    FA3_UNROLL
+    FA3_NO_UNROLL
     for (u32 w = 0; w < kCfg.consumer_wgs; ++w) {
       const u32 at = q.stage * kCfg.consumer_wgs + w;
       smem.q_empty[at].wait(q.phase);
@@ -135,42 +137,115 @@ struct Producer {
     v.advance();
   }
 
-  // K runs one tile ahead of V, as the consumers do; the first K does not wait for Q's room.
-  FA3_DEV void load(const FwdWork& work) {
-    const FwdSource from{work.kv_begin, work.kv_used, work.head / args.group_size, work.batch};
-    const IndexRange rows{i64{kCfg.tile_q()} * work.tile, i64{kCfg.tile_q()} * (work.tile + 1)};
-    const TileRange range = tile_range(args.band, work.lens(), rows, kCfg.tile_kv);
-    if (range.empty()) return load_q(work);
-    load_k(from, range.end - 1);
-    load_q(work);
+  // Tells the L2 cache that a tile's Q will be asked for.
+  FA3_DEV void prefetch_q(const FwdWork& work) {
+    constexpr i32 kColumns = static_cast<i32>(kCfg.swizzle_qk()) / 2;
     FA3_NO_UNROLL
-    for (i32 tile = range.end - 2; tile >= range.first; --tile) {
+    for (i32 w = 0; w < kCfg.consumer_wgs; ++w) {
+      FA3_UNROLL
+      for (i32 panel = 0; panel * kColumns < kCfg.head_dim_qk; ++panel) {
+        const i32 row = kCfg.tile_q() * work.tile + 64 * w;
+        if constexpr (kCfg.ragged) {
+          ptx::tma_prefetch_5d(args.q, panel * kColumns, kRaggedRows - work.q_rows + row,
+                               work.q_begin + work.q_rows, kRaggedRows, work.head);
+        } else {
+          ptx::tma_prefetch_4d(args.q, panel * kColumns, row, work.head, work.batch);
+        }
+      }
+    }
+  }
+
+  // K runs one tile ahead of V, as the consumers do. What they need first: K and Q, then another K
+  // and V; the first K does not wait for Q's room.
+  FA3_DEV void load_head(const FwdWork& work, bool with_q) {
+    const FwdSource from = keys_of(work);
+    if (!work.range.empty()) load_k(from, work.range.end - 1);
+    if (with_q) load_q(work);
+    if (work.range.end - 2 < work.range.first) return;
+    load_k(from, work.range.end - 2);
+    load_v(from, work.range.end - 1);
+  }
+  FA3_DEV void load_rest(const FwdWork& work) {
+    const FwdSource from = keys_of(work);
+    FA3_NO_UNROLL
+    for (i32 tile = work.range.end - 3; tile >= work.range.first; --tile) {
       load_k(from, tile);
       load_v(from, tile + 1);
     }
-    load_v(from, range.first);
+    if (!work.range.empty()) load_v(from, work.range.first);
+  }
+  FA3_DEV FwdSource keys_of(const FwdWork& work) const {
+    return {work.kv_begin, work.kv_used, work.head / args.group_size, work.batch};
   }
 };
 
+// 5a SCHEDULER: finds Q tiles and says which KV tiles they visit.
+// What was published in a slot.
 template <FwdConfig kCfg>
-FA3_DEV void produce(FwdSmem<kCfg>& smem, const FwdArgs& args) {
+FA3_DEV FwdWork work_of(const FwdSmem<kCfg>& smem, u32 slot) {
+  ptx::Words<FwdSharedWork::kWords> words;
+  FA3_UNROLL
+  for (int i = 0; i < FwdSharedWork::kWords; ++i) {
+    words.word[i] = ptx::ld_shared(&smem.work[slot].word[i]);
+  }
+  return ptx::bits_as<FwdWork>(words);
+}
+
+template <FwdConfig kCfg>
+FA3_DEV void publish(FwdSharedWork& to, const FwdArgs& args, const FwdWork& work) {
+  const auto words = ptx::bits_as<ptx::Words<FwdSharedWork::kWords>>(work);
+  FA3_UNROLL
+  for (int i = 0; i < FwdSharedWork::kWords; ++i) ptx::st_shared(&to.word[i], words.word[i]);
+  FA3_NO_UNROLL  // there are few registers
+  for (i32 w = 0; w < kCfg.consumer_wgs; ++w) {
+    const TileRange range = tile_range(args.band, work.q_used, work.kv_used,
+                                       kCfg.tile_q() * work.tile + 64 * w, 64, kCfg.tile_kv);
+    ptx::st_shared(&to.wg_range[w][0], range.first);
+    ptx::st_shared(&to.wg_range[w][1], range.plain_first);
+    ptx::st_shared(&to.wg_range[w][2], range.plain_end);
+    ptx::st_shared(&to.wg_range[w][3], range.end);
+  }
+}
+
+// The whole warp; one tile ahead of the consumers.
+template <FwdConfig kCfg>
+FA3_DEV void schedule(FwdSmem<kCfg>& smem, const FwdArgs& args) {
   FwdTiles<kCfg> tiles(args);
-  Producer<kCfg> producer{smem, args};
   auto slot = Ring<kWorkSlots>::producer();
-  const bool leader = ptx::lane_index() == 0;
-  for (bool more = true; more; slot.advance()) {
+  bool more = true;
+  FA3_NO_UNROLL
+  for (; more; slot.advance()) {
+    smem.work_empty[slot.stage].wait(slot.phase);
     const FwdWork work = tiles.next();
     more = work.tile >= 0;
-    if (leader) {
-      smem.work_empty[slot.stage].wait(slot.phase);
-      FA3_UNROLL
-      for (int i = 0; i < 8; ++i) {
-        ptx::st_shared(&smem.work[slot.stage][i], ptx::bits_as<FwdWords>(work)[i]);
-      }
+    if (ptx::lane_index() == 0) {
+      publish<kCfg>(smem.work[slot.stage], args, work);
       smem.work_full[slot.stage].arrive();
-      if (more) producer.load(work);
     }
     ptx::warp_sync();
+  }
+}
+
+template <FwdConfig kCfg>
+FA3_DEV void produce(FwdSmem<kCfg>& smem, const FwdArgs& args) {
+  // Two Q tiles in shared memory: the next one's is loaded when work on this one begins; else the
+  // cache is told of it.
+  constexpr bool kAhead = kCfg.q_stages == 2;
+  Producer<kCfg> producer{smem, args};
+  Ring<kWorkSlots> slot;
+  smem.work_full[0].wait(0);
+  FA3_NO_UNROLL
+  for (bool first = true; smem.work[slot.stage].is_tile(); first = false) {
+    producer.load_head(work_of(smem, slot.stage), first || !kAhead);
+    const auto next = slot.next();
+    smem.work_full[next.stage].wait(next.phase);
+    if (smem.work[next.stage].is_tile()) {
+      const FwdWork work = work_of(smem, next.stage);
+      kAhead ? producer.load_q(work) : producer.prefetch_q(work);
+    }
+    producer.load_rest(work_of(smem, slot.stage));
+    smem.work_empty[slot.stage].arrive();
+    slot = next;
   }
 }
 
@@ -221,6 +296,8 @@ struct Consumer {
   Ring<kCfg.stages> k, v;
   Ring<kWorkSlots> slots;
   QTileState tile;
+  TileRange range;         // of KV tiles, for this warpgroup's rows
+  i32 all_first, all_end;  // for all consumers' rows
   BandMask mask;
   RowScale rescale;  // of O, due before the next product
   ptx::Acc<kCfg.tile_kv> s_acc;
@@ -237,17 +314,20 @@ struct Consumer {
         k_tiles(tile_at<KMajorK>(smem.k)),
         v_tiles(tile_at<MnMajorV>(smem.v)) {}
 
-  // A tile that the producer has found. Shuffled, so that the compiler sees one value per warp.
-  FA3_DEV FwdWork work_at(u32 slot) {
-    const i32 mine = ptx::ld_shared(&smem.work[slot][ptx::lane_index() % 8]);
-    FwdWords words;
-    FA3_UNROLL
-    for (u32 i = 0; i < 8; ++i) words[static_cast<int>(i)] = ptx::shfl_idx(mine, i);
-    return ptx::bits_as<FwdWork>(words);
-  }
-  FA3_DEV FwdWork next_work() {
+  // Takes the next work; false when none is left. What loops depend on goes through reductions, so
+  // that the compiler sees one value per warp and keeps rings and descriptors in uniform registers.
+  FA3_DEV bool next_work() {
     smem.work_full[slots.stage].wait(slots.phase);
-    return work_at(slots.stage);
+    const u32 lane = ptx::lane_index();
+    // Lanes 0…3: this warpgroup's tiles; 4…8: those of all consumers and the Q tile.
+    const FwdSharedWork& work = smem.work[slots.stage];
+    const i32 mine = ptx::ld_shared(lane < 4 ? &work.wg_range[wg][lane] : &work.word[lane < 8 ? lane - 4 : 4]);
+    const auto at = [&](u32 i) {
+      return static_cast<i32>(ptx::redux_or(lane == i ? static_cast<u32>(mine) : 0));
+    };
+    range = {at(0), at(1), at(2), at(3)};
+    all_first = at(4), all_end = at(7);
+    return at(8) >= 0;
   }
   FA3_DEV void release_work(u32 slot) {
     ptx::warp_sync();  // all lanes have read
@@ -259,32 +339,30 @@ struct Consumer {
     return kCfg.tile_q() * work.tile +
            static_cast<i32>(64 * wg + fragment_row(ptx::thread_index() % 128));
   }
-  FA3_DEV TileRange range_of(const FwdWork& work) const {
-    const i32 row = kCfg.tile_q() * work.tile;
-    return tile_range(args.band, work.lens(), {row, row + kCfg.tile_q()}, kCfg.tile_kv);
-  }
   FA3_DEV BandMask mask_of(const FwdWork& work) const {
     const u32 column = fragment_column(ptx::thread_index() % 128);
-    return BandMask::of(args.band, work.lens(), row_of(work), static_cast<i32>(column));
+    return BandMask::of(args.band, work.q_used, work.kv_used, row_of(work),
+                        static_cast<i32>(column));
   }
 
-  // The work that next_work() gave becomes the current tile, when its Q is there.
-  FA3_DEV void begin(const FwdWork& work) {
+  // The work that next_work() took becomes the current tile, when its Q is there.
+  FA3_DEV void begin() {
     tile.work_slot = slots.stage;
     slots.advance();
     tile.q_slot = q.stage * kCfg.consumer_wgs + wg;
     tile.softmax.reset();
-    mask = mask_of(work);
+    mask = mask_of(work_of(smem, tile.work_slot));
     smem.q_full[tile.q_slot].wait(q.phase);
     q.advance();
   }
 
   FA3_DEV void issue_qk() {
     gemm_ss<kType, kCfg.head_dim_qk / 16>(s_acc, q_tiles.after(tile.q_slot * kCfg.q_bytes()),
-                                          k_tiles.after(k.stage * Smem::kKBytes), kOverwrite);
+                                          k_tiles.after(k.stage * kCfg.k_bytes()),
+                                          kOverwrite);
   }
   FA3_DEV void issue_pv() {
-    const MnMajorV v_tile = v_tiles.after(v.stage * Smem::kVBytes);
+    const MnMajorV v_tile = v_tiles.after(v.stage * kCfg.v_bytes());
     if constexpr (kCfg.p_in_regs) {
       gemm_rs<kType>(o_acc, p_frag, v_tile, kAccumulate);
     } else {
@@ -305,7 +383,7 @@ struct Consumer {
   FA3_DEV RowScale softmax_of(i32 kv_tile) {
     apply_score<kCfg.score>(s_acc, args.score_factor);
     if constexpr (kMasked) mask.template apply<kCfg.mask == FwdMask::kWindow>(s_acc, kv_tile);
-    return tile.softmax.update(s_acc, args.scale_log2);
+    return tile.softmax.template update<kCfg.softmax>(s_acc, args.scale_log2);
   }
 
   // P as A operand of the next product; the last one is complete.
@@ -328,8 +406,7 @@ struct Consumer {
     release_k();
     softmax_of<true>(kv_tile);
     take_p();
-    o_acc.zero();
-    rescale = {1.f, 1.f};
+    rescale = {{1.f, 1.f}, false};
     smem.v_full[v.stage].wait(v.phase);
   }
 
@@ -342,7 +419,7 @@ struct Consumer {
     if constexpr (kCfg.rescale_early) {
       // Complete already: a loop here keeps the multiplications behind the products of QKᵀ.
       smem.v_full[v.stage].wait(v.phase);
-      o_acc *= rescale;
+      rescale_rows<kCfg.softmax>(o_acc, rescale);
     }
     issue_pv();
     turn.pass();
@@ -355,39 +432,11 @@ struct Consumer {
     gemm_wait<0>(o_acc);
     release_v();
     take_p();
-    if constexpr (!kCfg.rescale_early) o_acc *= rescale;
-  }
-
-  // The same with the first KV tile of the next Q tile: its S overlaps the last P·V of this one,
-  // and the tensor cores do not wait while this one is stored.
-  FA3_DEV void cross_step(const FwdWork& work, i32 kv_tile) {
-    QTileState done = tile;
-    begin(work);
-    smem.k_full[k.stage].wait(k.phase);
-    turn.wait();
-    issue_qk();
-    if constexpr (kCfg.rescale_early) {
-      smem.v_full[v.stage].wait(v.phase);
-      o_acc *= rescale;
-    }
-    issue_pv();
-    turn.pass();
-    gemm_wait<1>(s_acc);
-    release_k();
-    softmax_of<true>(kv_tile);
-    done.softmax.finish();
-    const Ring<kCfg.stages> next = v.next();
-    smem.v_full[next.stage].wait(next.phase);
-    gemm_wait<0>(o_acc);
-    release_v();
-    take_p();
-    store_tile(done);
-    o_acc.zero();
-    rescale = {1.f, 1.f};
+    if constexpr (!kCfg.rescale_early) rescale_rows<kCfg.softmax>(o_acc, rescale);
   }
 
   FA3_DEV void last_product() {
-    if constexpr (kCfg.rescale_early) o_acc *= rescale;
+    if constexpr (kCfg.rescale_early) rescale_rows<kCfg.softmax>(o_acc, rescale);
     issue_pv();
     tile.softmax.finish();
     gemm_wait<0>(o_acc);
@@ -403,7 +452,7 @@ struct Consumer {
     turn.pass();
     gemm_wait<0>(s_acc);
     release_k();
-    o_acc *= softmax_of<kMasked>(kv_tile);
+    rescale_rows<kCfg.softmax>(o_acc, softmax_of<kMasked>(kv_tile));
     take_p();
     smem.v_full[v.stage].wait(v.phase);
     issue_pv();
@@ -422,7 +471,7 @@ struct Consumer {
   }
 
   // The KV tiles from kv_tile down: under the mask, in the plain, under the mask's left edge.
-  FA3_DEV void steps(i32 kv_tile, const TileRange& range) {
+  FA3_DEV void steps(i32 kv_tile) {
     if constexpr (kCfg.mask != FwdMask::kFull || kCfg.step == FwdStep::kSerial) {
       FA3_NO_UNROLL
       for (; kv_tile >= range.plain_end; --kv_tile) any_step<true>(kv_tile);
@@ -433,56 +482,61 @@ struct Consumer {
       FA3_NO_UNROLL
       for (; kv_tile >= range.first; --kv_tile) any_step<true>(kv_tile);
     }
-    release_q();
+  }
+
+  // KV tiles [first, end) that other consumers' rows see and these do not. Each is waited for, by
+  // all threads: an early release would count for the tile before it, and whoever has not seen a
+  // phase when the next one ends takes it for an old one. A turn goes by for each tile but a
+  // consumer's first, as in steps.
+  template <bool kFirst = false>
+  FA3_DEV void skip(i32 first, i32 end) {
+    FA3_NO_UNROLL
+    for (; end > first; --end) {
+      if constexpr (!kFirst) {
+        turn.wait();
+        turn.pass();
+      }
+      smem.k_full[k.stage].wait(k.phase);
+      smem.v_full[v.stage].wait(v.phase);
+      NamedBarrier{kTileBar + wg, 128}.sync();
+      release_k();
+      release_v();
+    }
+  }
+
+  // All KV tiles of the current Q tile; O and its sums are complete then.
+  FA3_DEV void attend() {
+    o_acc.zero();
+    if (range.empty()) {
+      NamedBarrier{kTileBar + wg, 128}.sync();  // no product tells that all have seen q_full
+      release_q();
+      skip<true>(most(all_first, all_end - 1), all_end);
+      return skip(all_first, all_end - 1);
+    }
+    skip(range.end, all_end);
+    if constexpr (kCfg.step == FwdStep::kSerial) {
+      steps(range.end - 1);
+      release_q();
+      tile.softmax.finish();
+    } else {
+      first_step(range.end - 1);
+      steps(range.end - 2);
+      release_q();
+      last_product();
+    }
+    skip(all_first, range.first);
   }
   // All of Q has been read; where O leaves through it, that comes later.
   FA3_DEV void release_q() {
     if constexpr (!kCfg.o_in_q) smem.q_empty[tile.q_slot].arrive_if(leader);
   }
 
-  // A Q tile that sees no key: zeros.
-  FA3_DEV void empty_tile() {
-    NamedBarrier{kTileBar + wg, 128}.sync();  // no product tells that all have seen q_full
-    release_q();
-    o_acc.zero();
-  }
-
-  // A Q tile, and those that follow it without a gap. Returns the work after them.
-  FA3_DEV FwdWork tiles(TileRange range) {
-    first_step(range.end - 1);
-    FwdWork work;
-    FA3_NO_UNROLL
-    for (;;) {
-      steps(range.end - 2, range);
-      work = next_work();
-      if constexpr (!kCfg.cross_tiles) break;
-      if (work.tile < 0) break;
-      range = range_of(work);
-      if (range.empty()) break;
-      cross_step(work, range.end - 1);
-    }
-    last_product();
-    return work;
-  }
-
   FA3_DEV void run() {
     turn.start();
-    FwdWork work = next_work();
     FA3_NO_UNROLL
-    while (work.tile >= 0) {
-      const TileRange range = range_of(work);
-      begin(work);
-      if (range.empty()) {
-        empty_tile();
-        work = next_work();
-      } else if constexpr (kCfg.step == FwdStep::kSerial) {
-        o_acc.zero();
-        steps(range.end - 1, range);
-        tile.softmax.finish();
-        work = next_work();
-      } else {
-        work = tiles(range);
-      }
+    while (next_work()) {
+      begin();
+      attend();
       store_tile(tile);
     }
     if (leader) ptx::bulk_wait_read<0>();  // shared memory goes when the CTA ends
@@ -538,7 +592,7 @@ struct Consumer {
       if (leader) ptx::bulk_wait_read<0>();
       all.sync();
     }
-    const FwdWork work = work_at(done.work_slot);
+    const FwdWork work = work_of(smem, done.work_slot);
     release_work(done.work_slot);
     const BandMask seen = mask_of(work);
     const bool nothing[2] = {seen.sees_nothing(0), seen.sees_nothing(1)};
@@ -553,6 +607,7 @@ struct Consumer {
       }
     }
     store_lse(done, work, nothing);
+    ptx::warp_sync();  // lest the compiler takes lanes to be apart in the loops that follow
   }
 };
 
@@ -570,7 +625,8 @@ void fwd_sm90(FA3_GRID_CONSTANT const FwdArgs args) {
   ptx::cta_sync();
   if (wg == 0) {
     ptx::reg_decrease<kCfg.producer_registers()>();
-    if (ptx::warp_index() == 0) produce<kCfg>(smem, args);
+    if (ptx::warp_index() == 0 && ptx::elect_one()) produce<kCfg>(smem, args);
+    if (ptx::warp_index() == 1) schedule<kCfg>(smem, args);
   } else {
     ptx::reg_increase<kCfg.consumer_registers()>();
     Consumer<kCfg>(smem, args, wg - 1).run();

@@ -15,6 +15,12 @@ struct alignas(sizeof(T) * N) Vec {
   FA3_HD constexpr const T& operator[](int i) const { return v[i]; }
 };
 
+// A struct of integers, word by word.
+template <int N>
+struct Words {
+  i32 word[N];
+};
+
 template <class To, class From>
 FA3_HD constexpr To bits_as(From from) {
   static_assert(sizeof(To) == sizeof(From), "bits_as: both types must have the same size");

@@ -44,9 +44,9 @@ template <size_t kRow>
 void add_row() {
   constexpr FwdRow kAt = kFwdRows[kRow];
   constexpr FwdConfig kCfg = kAt.config;
-  add_mask<kCfg, FwdMask::kFull>();
+  add_mask<kCfg, FwdMask::kCausal>();
   if constexpr (kAt.mask == kAnyMask) {
-    add_mask<kCfg, FwdMask::kCausal>();
+    add_mask<kCfg, FwdMask::kFull>();
     add_mask<kCfg, FwdMask::kWindow>();
   }
   add_widest<kCfg, MmaType::kBf16, FwdScore::kSoftcap>();
