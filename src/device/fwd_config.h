@@ -31,7 +31,7 @@ enum class FwdSchedule : u8 {
 };
 
 struct FwdConfig {
-  static constexpr int kWorkSlots = 3;  // Q tiles of which a CTA knows
+  static constexpr int kWorkSlots = 2;  // Q tiles of which a CTA knows: this one and the next
 
   MmaType dtype = MmaType::kBf16;
   FwdMask mask = FwdMask::kFull;

@@ -18,7 +18,6 @@ struct FwdRow {
 };
 
 inline constexpr int kAnyMask = -1;
-inline constexpr int kCausalMask = static_cast<int>(FwdMask::kCausal);
 
 // What every row shares.
 inline constexpr SoftmaxVariant kFastSoftmax{.lazy_rescale = true, .integer_max = true};
@@ -27,10 +26,8 @@ inline constexpr SoftmaxVariant kFastSoftmax{.lazy_rescale = true, .integer_max 
 inline constexpr FwdRow kFwdRows[] = {
     {"d64 few queries", 64, 64, kAnyMask, 64,
      {.head_dim_qk = 64, .head_dim_v = 64, .tile_kv = 128, .stages = 4, .consumer_wgs = 1, .softmax = kFastSoftmax, .ping_pong = false}},
-    {"d64 short causal", 64, 64, kCausalMask, 1024,
-     {.head_dim_qk = 64, .head_dim_v = 64, .tile_kv = 128, .stages = 3, .consumer_wgs = 2, .q_stages = 2, .softmax = kFastSoftmax}},
     {"d64", 64, 64, kAnyMask, 0,
-     {.head_dim_qk = 64, .head_dim_v = 64, .tile_kv = 128, .stages = 3, .consumer_wgs = 3, .q_stages = 2, .softmax = kFastSoftmax}},
+     {.head_dim_qk = 64, .head_dim_v = 64, .tile_kv = 128, .stages = 3, .consumer_wgs = 3, .softmax = kFastSoftmax}},
     {"d96", 96, 96, kAnyMask, 0,
      {.head_dim_qk = 96, .head_dim_v = 96, .tile_kv = 128, .q_stages = 2, .softmax = kFastSoftmax}},
     {"d128 few queries", 128, 128, kAnyMask, 64,
@@ -41,7 +38,7 @@ inline constexpr FwdRow kFwdRows[] = {
      {.head_dim_qk = 192, .tile_kv = 128, .softmax = kFastSoftmax, .ping_pong = false, .o_in_q = true}},
     {"d192", 192, 192, kAnyMask, 0,
      {.head_dim_qk = 192, .head_dim_v = 192, .tile_kv = 112, .softmax = kFastSoftmax, .ping_pong = false, .o_in_q = true}},
-    {"d256 short causal", 256, 256, kCausalMask, 512,
+    {"d256 short", 256, 256, kAnyMask, 512,
      {.head_dim_qk = 256, .head_dim_v = 256, .tile_kv = 64, .softmax = kFastSoftmax, .ping_pong = false, .o_in_q = true}},
     {"d256", 256, 256, kAnyMask, 0,
      {.head_dim_qk = 256, .head_dim_v = 256, .tile_kv = 80, .softmax = kFastSoftmax, .ping_pong = false, .o_in_q = true}},

@@ -155,24 +155,23 @@ struct Producer {
     }
   }
 
-  // K runs one tile ahead of V, as the consumers do. What they need first: K and Q, then another K
-  // and V; the first K does not wait for Q's room.
-  FA3_DEV void load_head(const FwdWork& work, bool with_q) {
+  // K runs one tile ahead of V, as the consumers do; the first K does not wait for Q's room. After
+  // some tiles, when the consumers are in this work for sure, `then` is called.
+  template <class Then>
+  FA3_DEV void load(const FwdWork& work, bool with_q, const Then& then) {
+    constexpr i32 kSome = kCfg.stages + 1;
     const FwdSource from = keys_of(work);
-    if (!work.range.empty()) load_k(from, work.range.end - 1);
+    const TileRange& range = work.range;
+    if (!range.empty()) load_k(from, range.end - 1);
     if (with_q) load_q(work);
-    if (work.range.end - 2 < work.range.first) return;
-    load_k(from, work.range.end - 2);
-    load_v(from, work.range.end - 1);
-  }
-  FA3_DEV void load_rest(const FwdWork& work) {
-    const FwdSource from = keys_of(work);
     FA3_NO_UNROLL
-    for (i32 tile = work.range.end - 3; tile >= work.range.first; --tile) {
+    for (i32 tile = range.end - 2; tile >= range.first; --tile) {
+      if (tile == range.end - 2 - kSome) then();
       load_k(from, tile);
       load_v(from, tile + 1);
     }
-    if (!work.range.empty()) load_v(from, work.range.first);
+    if (!range.empty()) load_v(from, range.first);
+    if (range.end - 2 - kSome < range.first) then();
   }
   FA3_DEV FwdSource keys_of(const FwdWork& work) const {
     return {work.kv_begin, work.kv_used, work.head / args.group_size, work.batch};
@@ -236,14 +235,13 @@ FA3_DEV void produce(FwdSmem<kCfg>& smem, const FwdArgs& args) {
   smem.work_full[0].wait(0);
   FA3_NO_UNROLL
   for (bool first = true; smem.work[slot.stage].is_tile(); first = false) {
-    producer.load_head(work_of(smem, slot.stage), first || !kAhead);
     const auto next = slot.next();
-    smem.work_full[next.stage].wait(next.phase);
-    if (smem.work[next.stage].is_tile()) {
+    producer.load(work_of(smem, slot.stage), first || !kAhead, [&] {
+      smem.work_full[next.stage].wait(next.phase);
+      if (!smem.work[next.stage].is_tile()) return;
       const FwdWork work = work_of(smem, next.stage);
       kAhead ? producer.load_q(work) : producer.prefetch_q(work);
-    }
-    producer.load_rest(work_of(smem, slot.stage));
+    });
     smem.work_empty[slot.stage].arrive();
     slot = next;
   }
@@ -275,6 +273,13 @@ struct QTileState {
   RowSoftmax softmax;
 };
 
+// The KV tiles of a Q tile, for one consumer's rows and for all.
+struct Visit {
+  TileRange own;
+  i32 first, end;
+  bool is_tile;  // else nothing is left
+};
+
 template <FwdConfig kCfg>
 struct Consumer {
   using Smem = FwdSmem<kCfg>;
@@ -296,8 +301,7 @@ struct Consumer {
   Ring<kCfg.stages> k, v;
   Ring<kWorkSlots> slots;
   QTileState tile;
-  TileRange range;         // of KV tiles, for this warpgroup's rows
-  i32 all_first, all_end;  // for all consumers' rows
+  Visit visit, coming;  // of the current Q tile and the next
   BandMask mask;
   RowScale rescale;  // of O, due before the next product
   ptx::Acc<kCfg.tile_kv> s_acc;
@@ -314,20 +318,19 @@ struct Consumer {
         k_tiles(tile_at<KMajorK>(smem.k)),
         v_tiles(tile_at<MnMajorV>(smem.v)) {}
 
-  // Takes the next work; false when none is left. What loops depend on goes through reductions, so
-  // that the compiler sees one value per warp and keeps rings and descriptors in uniform registers.
-  FA3_DEV bool next_work() {
+  // Looks at the next work. What loops depend on goes through reductions, so that the compiler
+  // sees one value per warp and keeps rings and descriptors in uniform registers.
+  FA3_DEV void look_ahead() {
     smem.work_full[slots.stage].wait(slots.phase);
     const u32 lane = ptx::lane_index();
     // Lanes 0…3: this warpgroup's tiles; 4…8: those of all consumers and the Q tile.
     const FwdSharedWork& work = smem.work[slots.stage];
-    const i32 mine = ptx::ld_shared(lane < 4 ? &work.wg_range[wg][lane] : &work.word[lane < 8 ? lane - 4 : 4]);
+    const i32 mine =
+        ptx::ld_shared(lane < 4 ? &work.wg_range[wg][lane] : &work.word[lane < 8 ? lane - 4 : 4]);
     const auto at = [&](u32 i) {
       return static_cast<i32>(ptx::redux_or(lane == i ? static_cast<u32>(mine) : 0));
     };
-    range = {at(0), at(1), at(2), at(3)};
-    all_first = at(4), all_end = at(7);
-    return at(8) >= 0;
+    coming = {{at(0), at(1), at(2), at(3)}, at(4), at(7), at(8) >= 0};
   }
   FA3_DEV void release_work(u32 slot) {
     ptx::warp_sync();  // all lanes have read
@@ -345,8 +348,9 @@ struct Consumer {
                         static_cast<i32>(column));
   }
 
-  // The work that next_work() took becomes the current tile, when its Q is there.
+  // The work ahead becomes the current tile, when its Q is there.
   FA3_DEV void begin() {
+    visit = coming;
     tile.work_slot = slots.stage;
     slots.advance();
     tile.q_slot = q.stage * kCfg.consumer_wgs + wg;
@@ -438,6 +442,7 @@ struct Consumer {
   FA3_DEV void last_product() {
     if constexpr (kCfg.rescale_early) rescale_rows<kCfg.softmax>(o_acc, rescale);
     issue_pv();
+    look_ahead();  // beside the product, as the sums
     tile.softmax.finish();
     gemm_wait<0>(o_acc);
     release_v();
@@ -474,13 +479,13 @@ struct Consumer {
   FA3_DEV void steps(i32 kv_tile) {
     if constexpr (kCfg.mask != FwdMask::kFull || kCfg.step == FwdStep::kSerial) {
       FA3_NO_UNROLL
-      for (; kv_tile >= range.plain_end; --kv_tile) any_step<true>(kv_tile);
+      for (; kv_tile >= visit.own.plain_end; --kv_tile) any_step<true>(kv_tile);
     }
     FA3_NO_UNROLL
-    for (; kv_tile >= range.plain_first; --kv_tile) any_step<false>(kv_tile);
+    for (; kv_tile >= visit.own.plain_first; --kv_tile) any_step<false>(kv_tile);
     if constexpr (kCfg.mask == FwdMask::kWindow) {
       FA3_NO_UNROLL
-      for (; kv_tile >= range.first; --kv_tile) any_step<true>(kv_tile);
+      for (; kv_tile >= visit.own.first; --kv_tile) any_step<true>(kv_tile);
     }
   }
 
@@ -506,25 +511,28 @@ struct Consumer {
 
   // All KV tiles of the current Q tile; O and its sums are complete then.
   FA3_DEV void attend() {
+    const TileRange& own = visit.own;
     o_acc.zero();
-    if (range.empty()) {
+    if (own.empty()) {
       NamedBarrier{kTileBar + wg, 128}.sync();  // no product tells that all have seen q_full
       release_q();
-      skip<true>(most(all_first, all_end - 1), all_end);
-      return skip(all_first, all_end - 1);
+      skip<true>(most(visit.first, visit.end - 1), visit.end);
+      skip(visit.first, visit.end - 1);
+      return look_ahead();
     }
-    skip(range.end, all_end);
+    skip(own.end, visit.end);
     if constexpr (kCfg.step == FwdStep::kSerial) {
-      steps(range.end - 1);
+      steps(own.end - 1);
       release_q();
       tile.softmax.finish();
+      look_ahead();
     } else {
-      first_step(range.end - 1);
-      steps(range.end - 2);
+      first_step(own.end - 1);
+      steps(own.end - 2);
       release_q();
       last_product();
     }
-    skip(all_first, range.first);
+    skip(visit.first, own.first);
   }
   // All of Q has been read; where O leaves through it, that comes later.
   FA3_DEV void release_q() {
@@ -534,7 +542,7 @@ struct Consumer {
   FA3_DEV void run() {
     turn.start();
     FA3_NO_UNROLL
-    while (next_work()) {
+    for (look_ahead(); coming.is_tile;) {
       begin();
       attend();
       store_tile(tile);

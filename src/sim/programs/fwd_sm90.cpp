@@ -42,13 +42,10 @@ void add_widest() {
 
 template <size_t kRow>
 void add_row() {
-  constexpr FwdRow kAt = kFwdRows[kRow];
-  constexpr FwdConfig kCfg = kAt.config;
+  constexpr FwdConfig kCfg = kFwdRows[kRow].config;
   add_mask<kCfg, FwdMask::kCausal>();
-  if constexpr (kAt.mask == kAnyMask) {
-    add_mask<kCfg, FwdMask::kFull>();
-    add_mask<kCfg, FwdMask::kWindow>();
-  }
+  add_mask<kCfg, FwdMask::kFull>();
+  add_mask<kCfg, FwdMask::kWindow>();
   add_widest<kCfg, MmaType::kBf16, FwdScore::kSoftcap>();
   add_widest<kCfg, MmaType::kBf16, FwdScore::kScaled>();
   add_widest<kCfg, MmaType::kF16, FwdScore::kPlain>();
