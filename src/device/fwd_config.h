@@ -31,8 +31,6 @@ enum class FwdSchedule : u8 {
 };
 
 struct FwdConfig {
-  static constexpr int kWorkSlots = 2;  // Q tiles of which a CTA knows: this one and the next
-
   MmaType dtype = MmaType::kBf16;
   FwdMask mask = FwdMask::kFull;
   FwdScore score = FwdScore::kPlain;
@@ -53,6 +51,9 @@ struct FwdConfig {
   int cluster = 1;  // CTAs that share K and V by multicast
 
   constexpr bool operator==(const FwdConfig&) const = default;
+
+  // Q tiles of which a CTA knows at a time. A dynamic schedule asks for the next one late.
+  FA3_HD constexpr int work_slots() const { return schedule == FwdSchedule::kDynamic ? 2 : 3; }
 
   FA3_HD constexpr int tile_q() const { return 64 * consumer_wgs; }
   FA3_HD constexpr int threads() const { return 128 * (consumer_wgs + 1); }
@@ -94,7 +95,7 @@ struct FwdConfig {
   FA3_HD constexpr int v_bytes() const { return tile_kv * row_bytes_v(); }
   FA3_HD constexpr int p_bytes() const { return p_in_regs ? 0 : 64 * row_bytes(tile_kv); }
   FA3_HD constexpr int o_bytes() const { return o_in_q ? 0 : 64 * row_bytes_v(); }
-  FA3_HD constexpr int barriers() const { return 2 * consumer_wgs * q_stages + 4 * stages + 2 * kWorkSlots; }
+  FA3_HD constexpr int barriers() const { return 2 * consumer_wgs * q_stages + 4 * stages + 2 * work_slots(); }
   FA3_HD constexpr int smem_bytes() const {
     constexpr int kAlign = 1024;  // of every tile: the period of the widest swizzle
     const i64 tiles = round_up(q_stages * consumer_wgs * q_bytes(), kAlign) +
@@ -102,7 +103,7 @@ struct FwdConfig {
                       round_up(consumer_wgs * o_bytes(), kAlign) +
                       round_up(consumer_wgs * p_bytes(), kAlign);
     const int padding = o_in_q && !p_in_regs ? kAlign : 0;  // between O's stand-in and P
-    return static_cast<int>(round_up(tiles + padding + 96 * kWorkSlots + 8 * barriers(), kAlign));
+    return static_cast<int>(round_up(tiles + padding + 96 * work_slots() + 8 * barriers(), kAlign));
   }
 };
 

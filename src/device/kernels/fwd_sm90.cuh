@@ -39,13 +39,12 @@
 namespace fa3 {
 
 inline constexpr u32 kTileBar = 1, kTurnBar = 4;
-inline constexpr int kWorkSlots = FwdConfig::kWorkSlots;
 
 // 4 SMEM. Tiles lie in panels: [panel of swizzle-wide columns][row][swizzle bytes].
 template <FwdConfig kCfg>
 struct FwdSmem {
   static constexpr int kStages = kCfg.stages, kWgs = kCfg.consumer_wgs;
-  static constexpr int kQSlots = kCfg.q_stages * kWgs;
+  static constexpr int kQSlots = kCfg.q_stages * kWgs, kWorkSlots = kCfg.work_slots();
   static constexpr u32 kKBytes = kCfg.k_bytes(), kVBytes = kCfg.v_bytes();
   // Tiles that have no room of their own are bytes that nobody touches.
   static constexpr bool kHasP = kCfg.p_bytes() > 0, kHasO = kCfg.o_bytes() > 0;
@@ -155,23 +154,24 @@ struct Producer {
     }
   }
 
-  // K runs one tile ahead of V, as the consumers do; the first K does not wait for Q's room. After
-  // some tiles, when the consumers are in this work for sure, `then` is called.
-  template <class Then>
-  FA3_DEV void load(const FwdWork& work, bool with_q, const Then& then) {
-    constexpr i32 kSome = kCfg.stages + 1;
+  // K runs one tile ahead of V, as the consumers do; the first K does not wait for Q's room.
+  // on_begin is called when the first loads are on their way, on_end before the last K is asked for.
+  template <class OnBegin, class OnEnd>
+  FA3_DEV void load(const FwdWork& work, bool with_q, const OnBegin& on_begin, const OnEnd& on_end) {
     const FwdSource from = keys_of(work);
     const TileRange& range = work.range;
     if (!range.empty()) load_k(from, range.end - 1);
     if (with_q) load_q(work);
+    on_begin();
+    bool ended = false;
     FA3_NO_UNROLL
     for (i32 tile = range.end - 2; tile >= range.first; --tile) {
-      if (tile == range.end - 2 - kSome) then();
+      if (tile == range.first) on_end(), ended = true;
       load_k(from, tile);
       load_v(from, tile + 1);
     }
+    if (!ended) on_end();
     if (!range.empty()) load_v(from, range.first);
-    if (range.end - 2 - kSome < range.first) then();
   }
   FA3_DEV FwdSource keys_of(const FwdWork& work) const {
     return {work.kv_begin, work.kv_used, work.head / args.group_size, work.batch};
@@ -210,7 +210,7 @@ FA3_DEV void publish(FwdSharedWork& to, const FwdArgs& args, const FwdWork& work
 template <FwdConfig kCfg>
 FA3_DEV void schedule(FwdSmem<kCfg>& smem, const FwdArgs& args) {
   FwdTiles<kCfg> tiles(args);
-  auto slot = Ring<kWorkSlots>::producer();
+  auto slot = Ring<kCfg.work_slots()>::producer();
   bool more = true;
   FA3_NO_UNROLL
   for (; more; slot.advance()) {
@@ -227,22 +227,37 @@ FA3_DEV void schedule(FwdSmem<kCfg>& smem, const FwdArgs& args) {
 
 template <FwdConfig kCfg>
 FA3_DEV void produce(FwdSmem<kCfg>& smem, const FwdArgs& args) {
-  // Two Q tiles in shared memory: the next one's is loaded when work on this one begins; else the
-  // cache is told of it.
-  constexpr bool kAhead = kCfg.q_stages == 2;
+  // A fixed schedule says early what comes next: the next Q is loaded when work on this one begins,
+  // where there is room, else the cache is told of it. A dynamic one is asked late, when all other
+  // CTAs have had their chance.
+  constexpr bool kLate = kCfg.schedule == FwdSchedule::kDynamic;
+  constexpr bool kLoadsAhead = kCfg.q_stages == 2 && !kLate;
   Producer<kCfg> producer{smem, args};
-  Ring<kWorkSlots> slot;
+  Ring<kCfg.work_slots()> slot;
+  u32 done = 0;  // slot of the work before
   smem.work_full[0].wait(0);
   FA3_NO_UNROLL
   for (bool first = true; smem.work[slot.stage].is_tile(); first = false) {
     const auto next = slot.next();
-    producer.load(work_of(smem, slot.stage), first || !kAhead, [&] {
+    const auto release = [&] {
+      if (!first) smem.work_empty[done].arrive();
+    };
+    const auto look_ahead = [&] {
       smem.work_full[next.stage].wait(next.phase);
       if (!smem.work[next.stage].is_tile()) return;
       const FwdWork work = work_of(smem, next.stage);
-      kAhead ? producer.load_q(work) : producer.prefetch_q(work);
-    });
-    smem.work_empty[slot.stage].arrive();
+      kLoadsAhead ? producer.load_q(work) : producer.prefetch_q(work);
+    };
+    producer.load(
+        work_of(smem, slot.stage), first || !kLoadsAhead,
+        [&] {
+          if constexpr (!kLate) release(), look_ahead();
+        },
+        [&] {
+          if constexpr (kLate) release();
+        });
+    if constexpr (kLate) smem.work_full[next.stage].wait(next.phase);
+    done = slot.stage;
     slot = next;
   }
 }
@@ -299,7 +314,7 @@ struct Consumer {
   MnMajorV v_tiles;
   Ring<kCfg.q_stages> q;
   Ring<kCfg.stages> k, v;
-  Ring<kWorkSlots> slots;
+  Ring<kCfg.work_slots()> slots;
   QTileState tile;
   Visit visit, coming;  // of the current Q tile and the next
   BandMask mask;
