@@ -58,6 +58,10 @@ struct FwdConfig {
   FA3_HD constexpr int tile_q() const { return 64 * consumer_wgs; }
   FA3_HD constexpr int threads() const { return 128 * (consumer_wgs + 1); }
 
+  // Does a consumer leave out KV tiles that none of its own rows sees? With 192 rows under a mask
+  // that is much; else the code for it costs more than it saves (docs/tuning/fwd_sm90.md).
+  FA3_HD constexpr bool skips() const { return consumer_wgs == 3 && mask != FwdMask::kFull; }
+
   // Registers of a thread after setmaxnreg; 64 Ki in all for threads() of them.
   FA3_HD constexpr int producer_registers() const {
     return consumer_wgs == 1 ? 56 : consumer_wgs == 2 ? 40 : 32;

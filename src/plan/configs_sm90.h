@@ -33,7 +33,7 @@ inline constexpr FwdRow kFwdRows[] = {
     {"d128 few queries", 128, 128, kAnyMask, 64,
      {.tile_kv = 128, .stages = 3, .consumer_wgs = 1, .softmax = kFastSoftmax, .ping_pong = false, .o_in_q = true}},
     {"d128", 128, 128, kAnyMask, 0,
-     {.tile_kv = 128, .q_stages = 2, .softmax = kFastSoftmax}},
+     {.tile_kv = 128, .q_stages = 2, .softmax = kFastSoftmax, .ping_pong = false}},
     {"d192 dv128", 192, 128, kAnyMask, 0,
      {.head_dim_qk = 192, .tile_kv = 128, .softmax = kFastSoftmax, .ping_pong = false, .o_in_q = true}},
     {"d192", 192, 192, kAnyMask, 0,

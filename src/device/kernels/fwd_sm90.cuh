@@ -162,16 +162,16 @@ struct Producer {
     const TileRange& range = work.range;
     if (!range.empty()) load_k(from, range.end - 1);
     if (with_q) load_q(work);
-    on_begin();
-    bool ended = false;
+    if (range.end - 2 < range.first) on_end();
     FA3_NO_UNROLL
     for (i32 tile = range.end - 2; tile >= range.first; --tile) {
-      if (tile == range.first) on_end(), ended = true;
+      if (tile == range.first) on_end();
       load_k(from, tile);
       load_v(from, tile + 1);
+      if (tile == range.end - 2) on_begin();
     }
-    if (!ended) on_end();
     if (!range.empty()) load_v(from, range.first);
+    if (range.end - 2 < range.first) on_begin();
   }
   FA3_DEV FwdSource keys_of(const FwdWork& work) const {
     return {work.kv_begin, work.kv_used, work.head / args.group_size, work.batch};
@@ -197,8 +197,11 @@ FA3_DEV void publish(FwdSharedWork& to, const FwdArgs& args, const FwdWork& work
   for (int i = 0; i < FwdSharedWork::kWords; ++i) ptx::st_shared(&to.word[i], words.word[i]);
   FA3_NO_UNROLL  // there are few registers
   for (i32 w = 0; w < kCfg.consumer_wgs; ++w) {
-    const TileRange range = tile_range(args.band, work.q_used, work.kv_used,
-                                       kCfg.tile_q() * work.tile + 64 * w, 64, kCfg.tile_kv);
+    TileRange range = work.range;
+    if constexpr (kCfg.skips()) {
+      range = tile_range(args.band, work.q_used, work.kv_used, kCfg.tile_q() * work.tile + 64 * w,
+                         64, kCfg.tile_kv);
+    }
     ptx::st_shared(&to.wg_range[w][0], range.first);
     ptx::st_shared(&to.wg_range[w][1], range.plain_first);
     ptx::st_shared(&to.wg_range[w][2], range.plain_end);
@@ -531,11 +534,13 @@ struct Consumer {
     if (own.empty()) {
       NamedBarrier{kTileBar + wg, 128}.sync();  // no product tells that all have seen q_full
       release_q();
-      skip<true>(most(visit.first, visit.end - 1), visit.end);
-      skip(visit.first, visit.end - 1);
+      if constexpr (kCfg.skips()) {
+        skip<true>(most(visit.first, visit.end - 1), visit.end);
+        skip(visit.first, visit.end - 1);
+      }
       return look_ahead();
     }
-    skip(own.end, visit.end);
+    if constexpr (kCfg.skips()) skip(own.end, visit.end);
     if constexpr (kCfg.step == FwdStep::kSerial) {
       steps(own.end - 1);
       release_q();
@@ -547,7 +552,7 @@ struct Consumer {
       release_q();
       last_product();
     }
-    skip(visit.first, own.first);
+    if constexpr (kCfg.skips()) skip(visit.first, own.first);
   }
   // All of Q has been read; where O leaves through it, that comes later.
   FA3_DEV void release_q() {
