@@ -389,8 +389,11 @@ typedef struct fa3_selftest_args {
   uint64_t seed;       /* of inputs, and of what the simulator may choose */
   fa3_case_fn on_case; /* NULL = none */
   void* on_case_user;
-  int32_t backend; /* FA3_BACKEND_SIM, FA3_BACKEND_CUDA, or FA3_BACKEND_AUTO: each that is here */
-  int32_t list;    /* 1 = nothing runs, the cases are only handed over */
+  int32_t backend;  /* FA3_BACKEND_SIM, FA3_BACKEND_CUDA, or FA3_BACKEND_AUTO: each that is here */
+  int32_t list;     /* 1 = nothing runs, the cases are only handed over */
+  int32_t measure;  /* 1 = after the cases, measure on the GPU what PTX leaves open: clocks, limits,
+                      precision; takes a minute */
+  int32_t reserved; /* 0 */
 } fa3_selftest_args;
 
 /* Runs small programs, one or a few instructions each, in the simulator, on the first Hopper GPU,
@@ -398,11 +401,12 @@ typedef struct fa3_selftest_args {
  * other. It takes a context of any device, whose options say where GPU kernels come from.
  * args NULL = all cases with seed 0. *report (may be NULL) is set to one JSON object, valid until
  * the next fa3 call on this thread: seed, devices (each {backend, usable, and why not or name,
- * driver, nvrtc}), cases (each {name, status, message}) and summary {cases, passed, failed,
- * skipped}.
+ * driver, nvrtc}), cases (each {name, status, message}), summary {cases, passed, failed, skipped},
+ * and with `measure` measurements {values {name: number}, and why these are not all}.
  * FA3_OK says that the cases ran, not that they passed; a caller looks at summary.
- * Errors: INVALID_ARGUMENT (backend, filter, struct_size), UNSUPPORTED (no simulator, no GPU, with
- * the reasons), CANCELLED, OUT_OF_MEMORY. A case that makes the GPU hang makes this call hang. */
+ * Errors: INVALID_ARGUMENT (backend, filter, list, measure, struct_size; measure where no GPU is to
+ * be used), UNSUPPORTED (no simulator, no GPU, with the reasons), CANCELLED, OUT_OF_MEMORY. A case
+ * that makes the GPU hang makes this call hang. */
 FA3_API fa3_status fa3_selftest(fa3_context* context, const fa3_selftest_args* args,
                                 const char** report);
 

@@ -33,6 +33,14 @@ TEST(Selftest, WrongArguments_AreRefused) {
   args.list = 2;
   refused(args, "list=2");
   args = selftest_args();
+  args.measure = 2;
+  refused(args, "measure=2");
+  args.measure = 1;
+  refused(args, "backend=4");  // has no speed to measure
+  args.backend = FA3_BACKEND_AUTO;
+  args.list = 1;
+  refused(args, "list=1");
+  args = selftest_args();
   args.filter = "[";
   refused(args, "filter='['");
   args.filter = "^$";
@@ -59,6 +67,17 @@ TEST(Selftest, EachCaseIsHandedOver) {
   ASSERT_EQ(document["cases"].size(), names.size());
   EXPECT_EQ(document["summary"]["passed"], names.size());
   for (size_t i = 0; i < names.size(); ++i) EXPECT_EQ(document["cases"][i]["name"], names[i]);
+}
+
+// A program built before the measurements.
+TEST(Selftest, SmallerStruct_MeasuresNothing) {
+  const fa3::Context context = open_context(FA3_BACKEND_AUTO);
+  fa3_selftest_args args = selftest_args();
+  args.struct_size = offsetof(fa3_selftest_args, measure);
+  args.measure = 2;
+  const char* report = nullptr;
+  ASSERT_EQ(fa3_selftest(context.get(), &args, &report), FA3_OK) << fa3_last_error();
+  EXPECT_FALSE(Json::parse(report).contains("measurements"));
 }
 
 TEST(Selftest, CallbackCanStopIt) {

@@ -46,6 +46,8 @@ class InSimulator(CliTest):
         self.assert_fails(BAD_INPUT, "selftest", "--filter", "^$", says=["matches no case"])
         self.assert_fails(USAGE, "selftest", "--backend", "cpu", says=["cpu", "sim, cuda, all"])
         self.assert_fails(USAGE, "selftest", "--seed", "-1", says="--seed")
+        for mode in [["--list"], ["--backend", "sim"]]:
+            self.assert_fails(BAD_INPUT, "selftest", "--measure", *mode, says="measure=1")
 
     def test_without_simulator(self):
         """The command beside a libfa3 that has no libfa3_sim.so."""
@@ -94,9 +96,22 @@ class OnFakeGpu(CliTest):
         self.assertEqual(report["summary"]["failed"], 1)
         self.assertRegex(report["cases"][0]["message"], "^Fake H200: jit: .* does not load .*kMove")
 
+    def test_measuring_that_breaks_off(self):
+        code, report = self.selftest("--measure")
+        self.assertEqual(code, CHECK_FAILED)
+        self.assertEqual(report["measurements"]["values"], {})
+        self.assertRegex(report["measurements"]["why"], "does not load .*elected_lanes")
+
     def test_gpu_that_is_none_of_ours(self):
-        code, report = self.selftest(FAKE_CUDA_CAPABILITY="80")
+        code, report = self.selftest("--measure", FAKE_CUDA_CAPABILITY="80")
         self.assertEqual(code, 0)
+        self.assertEqual(report["measurements"]["values"], {})
+        self.assertIn("Hopper", report["measurements"]["why"])
+        text = self.fa3(
+            *["selftest", "--filter", CASE, "--measure"],
+            env={**self.environment, "FAKE_CUDA_CAPABILITY": "80"},
+        )
+        self.assertRegex(text, r"\nnothing measured: [^\n]*Hopper[^\n]*\n\Z")
         self.assertEqual([d["usable"] for d in report["devices"]], [True, False])
         self.assertIn("Hopper", report["devices"][1]["why"])
         self.assert_fails(

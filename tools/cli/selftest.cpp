@@ -18,6 +18,7 @@ struct SelftestOptions {
   std::string filter;
   int64_t seed = 0;
   bool list = false;
+  bool measure = false;
   bool json = false;
 };
 
@@ -37,6 +38,18 @@ std::string device_text(const Json& device) {
   return text + "\n";
 }
 
+void print_measurements(const Json& measurements) {
+  for (const auto& [name, value] : measurements["values"].items()) {
+    // JSON has no infinity: null stands for what is no number.
+    print(fmt::format("{:<52} {}\n", name,
+                      value.is_number() ? fmt::format("{:.6g}", value.get<double>()) : "none"));
+  }
+  if (measurements.contains("why")) {
+    print(fmt::format("{} measured: {}\n", measurements["values"].empty() ? "nothing" : "no more",
+                      measurements.value("why", "")));
+  }
+}
+
 void print_text(const SelftestOptions& o, const Json& document) {
   if (o.list) {
     for (const Json& row : document["cases"]) print(row["name"].get<std::string>() + "\n");
@@ -52,6 +65,15 @@ void print_text(const SelftestOptions& o, const Json& document) {
   print(fmt::format("{} cases: {} passed, {} failed, {} skipped\n", summary["cases"].get<int>(),
                     summary["passed"].get<int>(), summary["failed"].get<int>(),
                     summary["skipped"].get<int>()));
+  if (o.measure) print_measurements(document["measurements"]);
+}
+
+// A GPU that was asked to measure and broke off is a failure; that there is none is not.
+bool succeeded(const Json& document) {
+  const Json& summary = document["summary"];
+  if (summary["passed"] != summary["cases"]) return false;
+  if (!document.contains("measurements") || !document["measurements"].contains("why")) return true;
+  return !document["devices"].back()["usable"].get<bool>();
 }
 
 int selftest(const SelftestOptions& o) {
@@ -64,6 +86,7 @@ int selftest(const SelftestOptions& o) {
   args.on_case_user = &session.progress();
   args.backend = o.backend == "all" ? FA3_BACKEND_AUTO : backend_value(o.backend);
   args.list = o.list ? 1 : 0;
+  args.measure = o.measure ? 1 : 0;
   const char* report = nullptr;
   session.progress().start("selftest");
   const fa3_status status = fa3_selftest(session.context(), &args, &report);
@@ -75,8 +98,7 @@ int selftest(const SelftestOptions& o) {
   } else {
     print_text(o, document);
   }
-  const Json& summary = document["summary"];
-  return o.list || summary["passed"] == summary["cases"] ? kDone : kCheckFailed;
+  return o.list || succeeded(document) ? kDone : kCheckFailed;
 }
 
 }  // namespace
@@ -90,6 +112,8 @@ Action add_selftest(Parser& parser) {
               "Only cases in whose name this regular expression is found");
   parser.whole("--seed", o->seed, "Seed of the inputs and of what the simulator may choose");
   parser.flag("--list", o->list, "Print the names of the cases and run none");
+  parser.flag("--measure", o->measure,
+              "After the cases, measure on the GPU what its specification leaves open");
   parser.flag("--json", o->json, "Print one JSON object instead of text");
   return [o] { return selftest(*o); };
 }
