@@ -152,7 +152,7 @@ Status run_cases(const fa3_selftest_args& args, const std::vector<Case>& cases,
                                  verdict.status,
                                  static_cast<int32_t>(rows.size()),
                                  static_cast<int32_t>(cases.size()),
-                                 0,
+                                 verdict.device_lost ? 1 : 0,
                                  verdict.message.c_str()};
     if (args.on_case(args.on_case_user, &result) != 0) {
       return {FA3_CANCELLED, fmt::format("selftest: on_case asked to stop after case {} of {}",
@@ -205,14 +205,24 @@ Result<fa3_selftest_args> read_selftest_args(const fa3_selftest_args* given) {
   return args;
 }
 
+Result<std::vector<Case>> cases_of(const fa3_selftest_args& args) {
+  FA3_TRY(std::vector<Case> cases,
+          selftest::chosen_cases(args.filter == nullptr ? "" : args.filter));
+  if (args.first < 0 || static_cast<size_t>(args.first) > cases.size()) {
+    return invalid("selftest: first={}, need 0 to {}, the number of cases that the filter chooses",
+                   args.first, cases.size());
+  }
+  cases.erase(cases.begin(), cases.begin() + args.first);
+  return cases;
+}
+
 Status run_selftest(fa3_context* context, const fa3_selftest_args* given, const char** report) {
   if (report != nullptr) *report = nullptr;
   if (context == nullptr) {
     return invalid("selftest: context is NULL; open one with fa3_context_create");
   }
   FA3_TRY(const fa3_selftest_args args, read_selftest_args(given));
-  FA3_TRY(const std::vector<Case> cases,
-          selftest::chosen_cases(args.filter == nullptr ? "" : args.filter));
+  FA3_TRY(const std::vector<Case> cases, cases_of(args));
   Machines machines;
   std::vector<Target> targets;
   if (args.list == 0) {

@@ -59,6 +59,7 @@ TEST(Selftest, EachCaseIsHandedOver) {
     EXPECT_EQ(result->status, FA3_CASE_PASSED) << result->message;
     EXPECT_EQ(static_cast<size_t>(result->done), seen.size());
     EXPECT_STREQ(result->message, "");
+    EXPECT_EQ(result->device_lost, 0);
     return 0;
   };
   const char* report = nullptr;
@@ -67,6 +68,19 @@ TEST(Selftest, EachCaseIsHandedOver) {
   ASSERT_EQ(document["cases"].size(), names.size());
   EXPECT_EQ(document["summary"]["passed"], names.size());
   for (size_t i = 0; i < names.size(); ++i) EXPECT_EQ(document["cases"][i]["name"], names[i]);
+
+  args.on_case = nullptr;
+  args.first = static_cast<int32_t>(names.size()) - 1;
+  ASSERT_EQ(fa3_selftest(context.get(), &args, &report), FA3_OK) << fa3_last_error();
+  const Json last = Json::parse(report);
+  ASSERT_EQ(last["cases"].size(), 1u);
+  EXPECT_EQ(last["cases"][0]["name"], names.back());
+  ++args.first;  // nothing is left to run
+  ASSERT_EQ(fa3_selftest(context.get(), &args, &report), FA3_OK) << fa3_last_error();
+  EXPECT_EQ(Json::parse(report)["summary"]["cases"], 0);
+  ++args.first;
+  EXPECT_EQ(fa3_selftest(context.get(), &args, &report), FA3_INVALID_ARGUMENT);
+  EXPECT_THAT(fa3_last_error(), HasSubstr("first="));
 }
 
 // A program built before the measurements.
