@@ -83,7 +83,7 @@ Status timed(Machine& machine, const Program& program, u32 threads, u32 smem_byt
   experiment.shape.threads = threads;
   experiment.shape.smem_bytes = smem_bytes;
   experiment.buffers = {{"clocks", Bytes(16 * pairs), {}},
-                        {"sink", Bytes(4 * std::max<size_t>(threads, rounds)), {}}};
+                        {"sink", Bytes(size_t{4} * threads), {}}};
   experiment.args = [rounds](const Placed& placed) {
     return bytes_of(RateArgs{placed.at<u64>(0), placed.at<u32>(1), {0.75F, 1.25F}, rounds});
   };
