@@ -290,6 +290,11 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUkernel, void** paramet
   books.launch = *config;
   books.launch_attributes.assign(config->attrs, config->attrs + config->numAttrs);
   books.args = *static_cast<const FakeArgs*>(parameters[0]);
+  const unsigned ctas = config->gridDimX * config->gridDimY * config->gridDimZ;
+  for (const CUlaunchAttribute& attribute : books.launch_attributes) {
+    const bool cooperative = attribute.id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+    if (cooperative && ctas > 132) return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+  }
   return CUDA_SUCCESS;
 }
 CUresult cuTensorMapEncodeTiled(fa3::TensorMap* map, CUtensorMapDataType type, uint32_t rank,
