@@ -26,7 +26,7 @@ using selftest::Verdict;
 constexpr size_t kSelftestArgsFirstSize = 48;  // in the first release; never changes
 static_assert(sizeof(fa3_selftest_args) >= kSelftestArgsFirstSize, "fields are only ever appended");
 
-thread_local std::string last_report;
+thread_local std::string last_selftest_report;
 
 Status check_args(const fa3_selftest_args& args) {
   if (args.backend != FA3_BACKEND_AUTO && args.backend != FA3_BACKEND_SIM &&
@@ -236,8 +236,8 @@ Status run_selftest(fa3_context* context, const fa3_selftest_args* given, const 
   Json document{{"seed", args.seed}, {"devices", machines.described}};
   FA3_RETURN_IF_ERROR(run_cases(args, cases, targets, document));
   if (args.measure == 1) document["measurements"] = measurements(*context, machines, targets);
-  last_report = document.dump(2, ' ', false, Json::error_handler_t::replace);
-  if (report != nullptr) *report = last_report.c_str();
+  last_selftest_report = document.dump(2, ' ', false, Json::error_handler_t::replace);
+  if (report != nullptr) *report = last_selftest_report.c_str();
   return {};
 }
 
