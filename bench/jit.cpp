@@ -80,7 +80,8 @@ std::pair<Json, Json> in_new_process(const std::string& cache) {
 
 using Times = std::map<std::string, std::vector<double>>;
 
-// `what` is told apart from the rest for the first kernel of a process, which also opens NVRTC.
+// The first kernel of a process is apart from the rest: it also opens the cache and, to compile,
+// NVRTC.
 void add(Times& times, const Json& rows, const std::string& source) {
   for (size_t i = 0; i < rows.size(); ++i) {
     if (rows[i]["source"] != source) {

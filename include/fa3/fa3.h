@@ -374,7 +374,7 @@ typedef struct fa3_case_result {
   int32_t status;      /* fa3_case_status */
   int32_t done;        /* cases handed over so far, this one included */
   int32_t total;       /* of these in all */
-  int32_t reserved;    /* 0 */
+  int32_t device_lost; /* 1 = the GPU runs nothing any more in this process */
   const char* message; /* what differs or went wrong, by device; "" when it passed. Never NULL */
 } fa3_case_result;
 
@@ -391,6 +391,10 @@ typedef struct fa3_selftest_args {
   void* on_case_user;
   int32_t backend; /* FA3_BACKEND_SIM, FA3_BACKEND_CUDA, or FA3_BACKEND_AUTO: each that is here */
   int32_t list;    /* 1 = nothing runs, the cases are only handed over */
+  int32_t measure; /* 1 = after the cases, measure on the GPU what PTX leaves open: clocks, limits,
+                      precision; takes a minute */
+  int32_t first; /* so many of the cases, as listed, are left out; 0 = none. For a caller that goes
+                      on in another process when a case has ended one */
 } fa3_selftest_args;
 
 /* Runs small programs, one or a few instructions each, in the simulator, on the first Hopper GPU,
@@ -398,11 +402,13 @@ typedef struct fa3_selftest_args {
  * other. It takes a context of any device, whose options say where GPU kernels come from.
  * args NULL = all cases with seed 0. *report (may be NULL) is set to one JSON object, valid until
  * the next fa3 call on this thread: seed, devices (each {backend, usable, and why not or name,
- * driver, nvrtc}), cases (each {name, status, message}) and summary {cases, passed, failed,
- * skipped}.
+ * driver, nvrtc}), cases (each {name, status, message}), summary {cases, passed, failed, skipped},
+ * and with `measure` measurements {values {name: number}, and why these are not all}.
  * FA3_OK says that the cases ran, not that they passed; a caller looks at summary.
- * Errors: INVALID_ARGUMENT (backend, filter, struct_size), UNSUPPORTED (no simulator, no GPU, with
- * the reasons), CANCELLED, OUT_OF_MEMORY. A case that makes the GPU hang makes this call hang. */
+ * Errors: INVALID_ARGUMENT (backend, filter, list, measure, first, struct_size; measure where no
+ * GPU is to be used), UNSUPPORTED (no simulator, no GPU, with the reasons), CANCELLED,
+ * OUT_OF_MEMORY. A case that makes the GPU hang makes this call hang, and one that stops the GPU
+ * stops it for the process; `fa3 selftest` calls it in child processes. */
 FA3_API fa3_status fa3_selftest(fa3_context* context, const fa3_selftest_args* args,
                                 const char** report);
 

@@ -12,6 +12,7 @@
 #include "backend/sim/machine.h"
 #include "plan/explain.h"
 #include "selftest/cases.h"
+#include "selftest/measure.h"
 #include "selftest/suite.h"
 
 namespace fa3 {
@@ -25,7 +26,7 @@ using selftest::Verdict;
 constexpr size_t kSelftestArgsFirstSize = 48;  // in the first release; never changes
 static_assert(sizeof(fa3_selftest_args) >= kSelftestArgsFirstSize, "fields are only ever appended");
 
-thread_local std::string last_report;
+thread_local std::string last_selftest_report;
 
 Status check_args(const fa3_selftest_args& args) {
   if (args.backend != FA3_BACKEND_AUTO && args.backend != FA3_BACKEND_SIM &&
@@ -37,6 +38,15 @@ Status check_args(const fa3_selftest_args& args) {
   }
   if (args.list != 0 && args.list != 1) {
     return invalid("selftest: list={}, need 1 to list the cases or 0 to run them", args.list);
+  }
+  if (args.measure != 0 && args.measure != 1) {
+    return invalid("selftest: measure={}, need 1 to measure after the cases or 0", args.measure);
+  }
+  if (args.measure == 1 && (args.list == 1 || args.backend == FA3_BACKEND_SIM)) {
+    return invalid(
+        "selftest: measure=1 runs programs on a GPU, got list={}, backend={}; need list=0 and "
+        "FA3_BACKEND_CUDA (3) or FA3_BACKEND_AUTO (0)",
+        args.list, args.backend);
   }
   return {};
 }
@@ -69,6 +79,12 @@ struct Machines {
   std::vector<std::unique_ptr<Machine>> open;
   Json described = Json::array();  // those that are not open too
   std::string reasons;             // why those are not
+
+  // Opened last.
+  bool has_gpu() const {
+    return !described.empty() && described.back().value("backend", "") == "cuda" &&
+           described.back().value("usable", false);
+  }
 
   // Opens a machine unless it cannot be, or another backend is asked for.
   template <class Open>
@@ -111,10 +127,9 @@ const char* status_name(int32_t status) {
   return status == FA3_CASE_FAILED ? "failed" : "skipped";
 }
 
-// Compiles on all threads what the cases would compile one by one. What cannot be compiled says so
-// in its case.
-void compile(fa3_context& context, const std::vector<Case>& cases) {
-  const std::vector<Program> programs = selftest::programs_of(cases);
+// Compiles on all threads what would be compiled one by one. What cannot be compiled says so where
+// it is used.
+void compile(fa3_context& context, const std::vector<Program>& programs) {
   const Executor executor(context.executor.threads());
   executor.run(static_cast<int64_t>(programs.size()), [&](const TaskContext& task) {
     static_cast<void>(context.jit().get(programs[static_cast<size_t>(task.index)]).ok());
@@ -137,7 +152,7 @@ Status run_cases(const fa3_selftest_args& args, const std::vector<Case>& cases,
                                  verdict.status,
                                  static_cast<int32_t>(rows.size()),
                                  static_cast<int32_t>(cases.size()),
-                                 0,
+                                 verdict.device_lost ? 1 : 0,
                                  verdict.message.c_str()};
     if (args.on_case(args.on_case_user, &result) != 0) {
       return {FA3_CANCELLED, fmt::format("selftest: on_case asked to stop after case {} of {}",
@@ -152,19 +167,62 @@ Status run_cases(const fa3_selftest_args& args, const std::vector<Case>& cases,
   return {};
 }
 
-Status run_selftest(fa3_context* context, const fa3_selftest_args* given, const char** report) {
-  if (report != nullptr) *report = nullptr;
-  if (context == nullptr) {
-    return invalid("selftest: context is NULL; open one with fa3_context_create");
+// ---- Measurements -------------------------------------------------------------------------------
+
+Status measure(fa3_context& context, const Machines& machines, const std::vector<Target>& targets,
+               std::vector<selftest::Measurement>& results) {
+  if (!machines.has_gpu()) return unsupported("{}", machines.reasons);
+  const Target& gpu = targets.back();
+  if (!gpu.lost_in.empty()) {
+    return {FA3_CUDA_ERROR, fmt::format("selftest: {} runs nothing any more since {}; measure in "
+                                        "another process",
+                                        gpu.machine->name(), gpu.lost_in)};
   }
+  compile(context, selftest::measuring_programs());
+  return selftest::measure(*gpu.machine, results);
+}
+
+Json measurements(fa3_context& context, const Machines& machines,
+                  const std::vector<Target>& targets) {
+  std::vector<selftest::Measurement> results;
+  const Status status = measure(context, machines, targets, results);
+  Json values = Json::object();
+  for (const selftest::Measurement& result : results) values[result.name] = result.value;
+  Json document{{"values", std::move(values)}};
+  if (!status.ok()) document["why"] = status.message;
+  return document;
+}
+
+// ---- The call -----------------------------------------------------------------------------------
+
+Result<fa3_selftest_args> read_selftest_args(const fa3_selftest_args* given) {
   fa3_selftest_args args{};
   if (given != nullptr) {
     FA3_RETURN_IF_ERROR(
         read_struct("selftest: args", given, kSelftestArgsFirstSize, &args, sizeof args));
   }
   FA3_RETURN_IF_ERROR(check_args(args));
-  FA3_TRY(const std::vector<Case> cases,
+  return args;
+}
+
+Result<std::vector<Case>> cases_of(const fa3_selftest_args& args) {
+  FA3_TRY(std::vector<Case> cases,
           selftest::chosen_cases(args.filter == nullptr ? "" : args.filter));
+  if (args.first < 0 || static_cast<size_t>(args.first) > cases.size()) {
+    return invalid("selftest: first={}, need 0 to {}, the number of cases that the filter chooses",
+                   args.first, cases.size());
+  }
+  cases.erase(cases.begin(), cases.begin() + args.first);
+  return cases;
+}
+
+Status run_selftest(fa3_context* context, const fa3_selftest_args* given, const char** report) {
+  if (report != nullptr) *report = nullptr;
+  if (context == nullptr) {
+    return invalid("selftest: context is NULL; open one with fa3_context_create");
+  }
+  FA3_TRY(const fa3_selftest_args args, read_selftest_args(given));
+  FA3_TRY(const std::vector<Case> cases, cases_of(args));
   Machines machines;
   std::vector<Target> targets;
   if (args.list == 0) {
@@ -173,14 +231,13 @@ Status run_selftest(fa3_context* context, const fa3_selftest_args* given, const 
       return unsupported("selftest: nothing to run the cases on: {}", machines.reasons);
     }
     for (const auto& machine : machines.open) targets.push_back({machine.get(), ""});
-    const bool on_gpu = machines.described.back().value("backend", "") == "cuda" &&
-                        machines.described.back().value("usable", false);
-    if (on_gpu) compile(*context, cases);
+    if (machines.has_gpu()) compile(*context, selftest::programs_of(cases));
   }
   Json document{{"seed", args.seed}, {"devices", machines.described}};
   FA3_RETURN_IF_ERROR(run_cases(args, cases, targets, document));
-  last_report = document.dump(2, ' ', false, Json::error_handler_t::replace);
-  if (report != nullptr) *report = last_report.c_str();
+  if (args.measure == 1) document["measurements"] = measurements(*context, machines, targets);
+  last_selftest_report = document.dump(2, ' ', false, Json::error_handler_t::replace);
+  if (report != nullptr) *report = last_selftest_report.c_str();
   return {};
 }
 

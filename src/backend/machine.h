@@ -22,11 +22,13 @@ struct Program {
 
 struct LaunchShape {
   u32 grid[3] = {1, 1, 1};
-  u32 threads = 0;           // per CTA, one-dimensional
-  u32 smem_bytes = 0;        // dynamic shared memory per CTA
-  u32 cluster = 1;           // CTAs along x per cluster
-  bool pdl = false;          // may start before the grid ahead of it has ended (griddepcontrol)
-  bool interacting = false;  // CTAs of different clusters talk through global memory
+  u32 threads = 0;     // per CTA, one-dimensional
+  u32 smem_bytes = 0;  // dynamic shared memory per CTA
+  u32 cluster = 1;     // CTAs along x per cluster
+  bool pdl = false;    // may start before the grid ahead of it has ended (griddepcontrol)
+  // CTAs of different clusters talk through global memory. A GPU runs all of them at once
+  // (cooperative launch) and refuses a grid that does not fit; the simulator, as many as fit.
+  bool interacting = false;
 };
 
 // Where work is queued: on the machine's own stream, or on one of the caller's (a CUstream; null is

@@ -110,4 +110,9 @@ std::string user_cache_folder() {
   return home.empty() ? "" : home + "/.cache";
 }
 
+std::string loader_folders() {
+  const char* text = std::getenv("LD_LIBRARY_PATH");
+  return text == nullptr ? "" : text;
+}
+
 }  // namespace fa3

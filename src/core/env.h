@@ -36,4 +36,7 @@ std::vector<EnvironmentVariable> environment_variables();
 // neither is set to an absolute path.
 std::string user_cache_folder();
 
+// $LD_LIBRARY_PATH, where the system's loader looks for libraries first; "" when unset.
+std::string loader_folders();
+
 }  // namespace fa3

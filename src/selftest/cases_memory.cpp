@@ -12,7 +12,7 @@
 namespace fa3::selftest {
 namespace {
 
-constexpr const char* kHeader = "device/selftest/memory.cuh";
+constexpr const char* kMemoryHeader = "device/selftest/memory.cuh";
 
 // ---- Bulk copies --------------------------------------------------------------------------------
 
@@ -152,12 +152,12 @@ void add_memory_cases(std::vector<Case>& cases) {
   for (const BulkRow& row : kBulkRows) {
     for (const size_t bytes : {size_t{16}, size_t{1040}, size_t{kBulkMaxBytes}}) {
       cases.push_back({fmt::format("memory/bulk/{}/{}", row.name, bytes),
-                       {kHeader, "fa3::selftest::bulk"},
+                       {kMemoryHeader, "fa3::selftest::bulk"},
                        [=](Random& random) { return make_bulk(row, bytes, random); }});
     }
   }
-  cases.push_back({"memory/cp.async", {kHeader, "fa3::selftest::cp_async"}, &make_cp_async});
-  cases.push_back({"memory/atomics", {kHeader, "fa3::selftest::atomics"}, &make_atomics});
+  cases.push_back({"memory/cp.async", {kMemoryHeader, "fa3::selftest::cp_async"}, &make_cp_async});
+  cases.push_back({"memory/atomics", {kMemoryHeader, "fa3::selftest::atomics"}, &make_atomics});
 }
 
 }  // namespace fa3::selftest

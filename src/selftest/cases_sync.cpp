@@ -8,7 +8,7 @@
 namespace fa3::selftest {
 namespace {
 
-constexpr const char* kHeader = "device/selftest/sync.cuh";
+constexpr const char* kSyncHeader = "device/selftest/sync.cuh";
 
 std::vector<u32> random_words(size_t count, Random& random) {
   std::vector<u32> words(count);
@@ -86,15 +86,16 @@ Experiment make_dependent(bool pdl, Random& random) {
 }  // namespace
 
 void add_sync_cases(std::vector<Case>& cases) {
-  cases.push_back({"sync/named-barriers", {kHeader, "fa3::selftest::named_barriers"}, &make_named});
+  cases.push_back(
+      {"sync/named-barriers", {kSyncHeader, "fa3::selftest::named_barriers"}, &make_named});
   for (const u32 size : {2u, 4u, kMaxCluster}) {
     cases.push_back({fmt::format("sync/cluster/{}", size),
-                     {kHeader, "fa3::selftest::cluster"},
+                     {kSyncHeader, "fa3::selftest::cluster"},
                      [=](Random& random) { return make_cluster(size, random); }});
   }
   for (const bool pdl : {false, true}) {
     cases.push_back({fmt::format("sync/grids/{}", pdl ? "dependent" : "plain"),
-                     {kHeader, "fa3::selftest::dependent"},
+                     {kSyncHeader, "fa3::selftest::dependent"},
                      [=](Random& random) { return make_dependent(pdl, random); }});
   }
 }

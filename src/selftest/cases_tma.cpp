@@ -76,7 +76,7 @@ void for_each_element(const TensorMapSpec& spec, const std::array<int, kMaxRank>
       inside = inside && at >= 0 && at < static_cast<int64_t>(spec.dim[i]);
       offset += at * static_cast<int64_t>(i == 0 ? es : spec.stride_bytes[i]);
     }
-    visit(swizzled(static_cast<u32>(linear * es), spec.swizzle), inside ? offset : -1);
+    visit(selftest::swizzled(static_cast<u32>(linear * es), spec.swizzle), inside ? offset : -1);
   }
 }
 

@@ -16,11 +16,11 @@
 namespace fa3::selftest {
 namespace {
 
-constexpr const char* kHeader = "device/selftest/questions.cuh";
-const Program kShifted{kHeader, "fa3::selftest::shifted_box"};
-const Program kBoxBytes{kHeader, "fa3::selftest::box_bytes"};
-const Program kOvertakeFenced{kHeader, "fa3::selftest::overtake<true>"};
-const Program kOvertakeUnfenced{kHeader, "fa3::selftest::overtake<false>"};
+constexpr const char* kQuestionsHeader = "device/selftest/questions.cuh";
+const Program kShifted{kQuestionsHeader, "fa3::selftest::shifted_box"};
+const Program kBoxBytes{kQuestionsHeader, "fa3::selftest::box_bytes"};
+const Program kOvertakeFenced{kQuestionsHeader, "fa3::selftest::overtake<true>"};
+const Program kOvertakeUnfenced{kQuestionsHeader, "fa3::selftest::overtake<false>"};
 
 std::vector<u32> words32(const Bytes& bytes) {
   std::vector<u32> words(bytes.size() / 4);
@@ -32,9 +32,9 @@ std::vector<u32> words32(const Bytes& bytes) {
 
 constexpr MmaType kFloatTypes[] = {MmaType::kF16, MmaType::kBf16, MmaType::kTf32, MmaType::kE4m3,
                                    MmaType::kE5m2};
-constexpr int kColumns = 8;
+constexpr int kProbeColumns = 8;
 
-WgmmaCase precision_case(MmaType type) { return {type, type, kColumns, false, false, false}; }
+WgmmaCase precision_case(MmaType type) { return {type, type, kProbeColumns, false, false, false}; }
 
 // D of one step; C is the same everywhere.
 Status step_sums(Machine& machine, const Operand& a, const Operand& b, float c,
@@ -44,9 +44,9 @@ Status step_sums(Machine& machine, const Operand& a, const Operand& b, float c,
                         a,
                         b,
                         smem_layout(kProductRows, a.k, es, Swizzle::k32, false, true),
-                        smem_layout(kColumns, a.k, es, Swizzle::k32, false, true),
+                        smem_layout(kProbeColumns, a.k, es, Swizzle::k32, false, true),
                         true};
-  const std::vector<uint32_t> before(kProductRows * kColumns, std::bit_cast<uint32_t>(c));
+  const std::vector<uint32_t> before(kProductRows * kProbeColumns, std::bit_cast<uint32_t>(c));
   std::vector<Bytes> after;
   FA3_RETURN_IF_ERROR(execute(machine, product_program(product.which, 1),
                               product_experiment(product, before, std::nullopt), after));
@@ -83,7 +83,8 @@ Status measure_precision(Machine& machine, std::vector<Measurement>& results) {
     const Depths depths = depths_of(type);
     for (const Probe& probe : kProbes) {
       Operand a{type, kProductRows, k, std::vector<double>(static_cast<size_t>(kProductRows * k))};
-      Operand b{type, kColumns, k, std::vector<double>(static_cast<size_t>(kColumns * k))};
+      Operand b{type, kProbeColumns, k,
+                std::vector<double>(static_cast<size_t>(kProbeColumns * k))};
       const int small_end = probe.many ? k : 2;
       for (int row = 0; row < kProductRows; ++row) {
         double* const values = a.value.data() + row * k;

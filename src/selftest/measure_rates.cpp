@@ -14,7 +14,7 @@
 namespace fa3::selftest {
 namespace {
 
-constexpr const char* kHeader = "device/selftest/rates.cuh";
+constexpr const char* kRatesHeader = "device/selftest/rates.cuh";
 constexpr u32 kRounds = 200;
 
 struct Instruction {
@@ -36,8 +36,8 @@ constexpr int kManyChains = 8;
 constexpr u32 kManyThreads = 512;
 
 Program rate_program(const Instruction& instruction, int chains) {
-  return {kHeader, fmt::format("fa3::selftest::rate<fa3::selftest::RateOp::{}, {}>",
-                               instruction.enumerator, chains)};
+  return {kRatesHeader, fmt::format("fa3::selftest::rate<fa3::selftest::RateOp::{}, {}>",
+                                    instruction.enumerator, chains)};
 }
 
 struct Tile {
@@ -60,15 +60,15 @@ std::vector<Tile> tiles() {
 }
 
 Program tile_program(const Tile& tile) {
-  return {kHeader,
+  return {kRatesHeader,
           fmt::format("fa3::selftest::wgmma_rate<fa3::selftest::WgmmaCase{{{0}, {0}, {1}, {2}, "
                       "false, false}}, {3}>",
                       enumerator(tile.type), tile.n, tile.a_in_registers ? "true" : "false",
                       tile.groups)};
 }
 
-const Program kWaitLimit{kHeader, "fa3::selftest::wait_limit"};
-const Program kElected{kHeader, "fa3::selftest::elected_lanes"};
+const Program kWaitLimit{kRatesHeader, "fa3::selftest::wait_limit"};
+const Program kElected{kRatesHeader, "fa3::selftest::elected_lanes"};
 
 std::vector<u64> words64(const Bytes& bytes) {
   std::vector<u64> words(bytes.size() / 8);
@@ -83,7 +83,7 @@ Status timed(Machine& machine, const Program& program, u32 threads, u32 smem_byt
   experiment.shape.threads = threads;
   experiment.shape.smem_bytes = smem_bytes;
   experiment.buffers = {{"clocks", Bytes(16 * pairs), {}},
-                        {"sink", Bytes(4 * std::max<size_t>(threads, rounds)), {}}};
+                        {"sink", Bytes(size_t{4} * threads), {}}};
   experiment.args = [rounds](const Placed& placed) {
     return bytes_of(RateArgs{placed.at<u64>(0), placed.at<u32>(1), {0.75F, 1.25F}, rounds});
   };

@@ -27,7 +27,10 @@ Verdict judge(std::vector<Target>& targets, const Case& test, uint64_t seed) {
     Outcome outcome = run_case(*target.machine, test, seed);
     (outcome.passed ? passed : failed) = true;
     if (!outcome.passed) add(name, outcome.message);
-    if (outcome.device_lost) target.lost_in = test.name;
+    if (outcome.device_lost) {
+      target.lost_in = test.name;
+      verdict.device_lost = true;
+    }
     if (outcome.after.empty()) continue;
     if (first == nullptr) {
       first = &target;

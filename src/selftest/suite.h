@@ -20,7 +20,8 @@ struct Target {
 
 struct Verdict {
   fa3_case_status status = FA3_CASE_SKIPPED;
-  std::string message;  // by machine; "" when passed
+  std::string message;       // by machine; "" when passed
+  bool device_lost = false;  // by this case
 };
 
 // Runs the case on each target that is not lost, and compares what they write where it has to be

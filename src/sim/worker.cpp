@@ -50,7 +50,8 @@ void Worker::run(const std::function<bool(u64& index)>& next, u32 resident) {
       u64 index = 0;
       while (more && resident_.size() < resident && (more = next(index))) {
         if (alone) {  // what happens in a cluster depends on seed and cluster alone
-          random = Random(grid.device.options.seed * 0x9E3779B97F4A7C15ull + index);
+          // Mixed, since seeds one step of the generator apart would draw one stream, shifted.
+          random = Random(Random(grid.device.options.seed).next() + Random(~index).next());
           policy = Policy::draw(random, grid.device.options.completion);
           step = idle_ = last_slot_ = 0;
         }

@@ -33,6 +33,14 @@ TEST(Selftest, WrongArguments_AreRefused) {
   args.list = 2;
   refused(args, "list=2");
   args = selftest_args();
+  args.measure = 2;
+  refused(args, "measure=2");
+  args.measure = 1;
+  refused(args, "backend=4");  // has no speed to measure
+  args.backend = FA3_BACKEND_AUTO;
+  args.list = 1;
+  refused(args, "list=1");
+  args = selftest_args();
   args.filter = "[";
   refused(args, "filter='['");
   args.filter = "^$";
@@ -51,6 +59,7 @@ TEST(Selftest, EachCaseIsHandedOver) {
     EXPECT_EQ(result->status, FA3_CASE_PASSED) << result->message;
     EXPECT_EQ(static_cast<size_t>(result->done), seen.size());
     EXPECT_STREQ(result->message, "");
+    EXPECT_EQ(result->device_lost, 0);
     return 0;
   };
   const char* report = nullptr;
@@ -59,6 +68,30 @@ TEST(Selftest, EachCaseIsHandedOver) {
   ASSERT_EQ(document["cases"].size(), names.size());
   EXPECT_EQ(document["summary"]["passed"], names.size());
   for (size_t i = 0; i < names.size(); ++i) EXPECT_EQ(document["cases"][i]["name"], names[i]);
+
+  args.on_case = nullptr;
+  args.first = static_cast<int32_t>(names.size()) - 1;
+  ASSERT_EQ(fa3_selftest(context.get(), &args, &report), FA3_OK) << fa3_last_error();
+  const Json last = Json::parse(report);
+  ASSERT_EQ(last["cases"].size(), 1u);
+  EXPECT_EQ(last["cases"][0]["name"], names.back());
+  ++args.first;  // nothing is left to run
+  ASSERT_EQ(fa3_selftest(context.get(), &args, &report), FA3_OK) << fa3_last_error();
+  EXPECT_EQ(Json::parse(report)["summary"]["cases"], 0);
+  ++args.first;
+  EXPECT_EQ(fa3_selftest(context.get(), &args, &report), FA3_INVALID_ARGUMENT);
+  EXPECT_THAT(fa3_last_error(), HasSubstr("first="));
+}
+
+// A program built before the measurements.
+TEST(Selftest, SmallerStruct_MeasuresNothing) {
+  const fa3::Context context = open_context(FA3_BACKEND_AUTO);
+  fa3_selftest_args args = selftest_args();
+  args.struct_size = offsetof(fa3_selftest_args, measure);
+  args.measure = 2;
+  const char* report = nullptr;
+  ASSERT_EQ(fa3_selftest(context.get(), &args, &report), FA3_OK) << fa3_last_error();
+  EXPECT_FALSE(Json::parse(report).contains("measurements"));
 }
 
 TEST(Selftest, CallbackCanStopIt) {

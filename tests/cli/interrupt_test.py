@@ -5,6 +5,7 @@ import signal
 import subprocess
 import time
 import unittest
+from pathlib import Path
 
 import tensors
 from kit import FA3, INTERRUPTED, CliTest
@@ -76,6 +77,37 @@ class Interrupt(CliTest):
             ]
             begin = time.monotonic()
             self.interrupt(lambda: time.monotonic() > begin + 0.5, *args)
+
+    def state_and_parent(self, stat):
+        """Of a process; a child that has ended and that nobody has asked about counts as gone."""
+        try:
+            state, parent = stat.read_text().rpartition(")")[2].split()[:2]
+        except OSError:
+            return "Z", 0
+        return state, int(parent)
+
+    def children(self, process):
+        stats = Path("/proc").glob("[0-9]*/stat")
+        return [int(s.parent.name) for s in stats if self.state_and_parent(s)[1] == process]
+
+    def runs(self, process):
+        return self.state_and_parent(Path(f"/proc/{process}/stat"))[0] != "Z"
+
+    def test_selftest_takes_its_child_along(self):
+        process = subprocess.Popen(
+            [FA3, "selftest", "--backend", "sim"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        end = time.monotonic() + 30
+        while not self.children(process.pid) and time.monotonic() < end:
+            time.sleep(0.01)
+        child = self.children(process.pid)[0]
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=60)
+        self.assertEqual((process.returncode, stdout), (INTERRUPTED, b""))
+        self.assertEqual(stderr, b"\nfa3: interrupted\n")
+        while self.runs(child) and time.monotonic() < end:
+            time.sleep(0.01)
+        self.assertFalse(self.runs(child))
 
 
 if __name__ == "__main__":

@@ -46,6 +46,8 @@ class InSimulator(CliTest):
         self.assert_fails(BAD_INPUT, "selftest", "--filter", "^$", says=["matches no case"])
         self.assert_fails(USAGE, "selftest", "--backend", "cpu", says=["cpu", "sim, cuda, all"])
         self.assert_fails(USAGE, "selftest", "--seed", "-1", says="--seed")
+        for mode in [["--list"], ["--backend", "sim"]]:
+            self.assert_fails(BAD_INPUT, "selftest", "--measure", *mode, says="measure=1")
 
     def test_without_simulator(self):
         """The command beside a libfa3 that has no libfa3_sim.so."""
@@ -94,9 +96,67 @@ class OnFakeGpu(CliTest):
         self.assertEqual(report["summary"]["failed"], 1)
         self.assertRegex(report["cases"][0]["message"], "^Fake H200: jit: .* does not load .*kMove")
 
+    def matrix_cases(self, *args, **variables):
+        """The report of cases that all fail on the fake GPU, for one reason or another."""
+        result = self.run_fa3(
+            *["selftest", "--filter", "^matrix/", "--backend", "cuda", "--json", *args],
+            env={**self.environment, **variables},
+        )
+        report = json.loads(result.stdout)
+        self.assertEqual((result.returncode, result.stderr), (CHECK_FAILED, ""))
+        self.assertGreater(len(report["cases"]), 5)
+        self.assertEqual(report["summary"]["passed"], 0)
+        return report
+
+    def test_case_that_ends_the_process(self):
+        report = self.matrix_cases(FAKE_CUDA_KILL="2")
+        self.assertEqual(report["devices"][0]["usable"], True)
+        self.assertEqual(report["summary"]["skipped"], 0)
+        for i, row in enumerate(report["cases"]):  # every second load of a process
+            says = "^Fake H200: jit: " if i % 2 == 0 else "^the process was ended by signal 9"
+            self.assertRegex(row["message"], says)
+
+    def test_case_that_hangs(self):
+        report = self.matrix_cases("--case-seconds", 1, FAKE_CUDA_HANG="4")
+        self.assertEqual(report["summary"]["skipped"], 0)
+        self.assertEqual(report["cases"][3]["message"], "the process hung and was ended")
+        self.assertRegex(report["cases"][4]["message"], "^Fake H200: jit: ")
+
+    def test_case_that_loses_the_gpu(self):
+        report = self.matrix_cases(FAKE_CUDA_FAIL="cuStreamIsCapturing")
+        self.assertEqual(report["summary"]["skipped"], 0)
+        for row in report["cases"]:
+            self.assertRegex(row["message"], "^Fake H200: .*cuStreamIsCapturing")
+
+    def test_gpu_that_ends_every_process(self):
+        report = self.matrix_cases("--measure", FAKE_CUDA_KILL="1")
+        self.assertEqual(report["summary"]["failed"], 3)
+        why = "3 processes in a row ended in their first case"
+        self.assertEqual({row["message"] for row in report["cases"][3:]}, {why})
+        self.assertEqual(report["measurements"], {"values": {}, "why": why})
+
+    def test_measuring_that_ends_the_process(self):
+        code, report = self.selftest("--measure", FAKE_CUDA_KILL="2")
+        self.assertEqual(code, CHECK_FAILED)
+        self.assertEqual([d["usable"] for d in report["devices"]], [True, True])
+        self.assertRegex(report["measurements"]["why"], "^the process was ended by signal 9")
+
+    def test_measuring_that_breaks_off(self):
+        code, report = self.selftest("--measure")
+        self.assertEqual(code, CHECK_FAILED)
+        self.assertEqual(report["measurements"]["values"], {})
+        self.assertRegex(report["measurements"]["why"], "does not load .*elected_lanes")
+
     def test_gpu_that_is_none_of_ours(self):
-        code, report = self.selftest(FAKE_CUDA_CAPABILITY="80")
+        code, report = self.selftest("--measure", FAKE_CUDA_CAPABILITY="80")
         self.assertEqual(code, 0)
+        self.assertEqual(report["measurements"]["values"], {})
+        self.assertIn("Hopper", report["measurements"]["why"])
+        text = self.fa3(
+            *["selftest", "--filter", CASE, "--measure"],
+            env={**self.environment, "FAKE_CUDA_CAPABILITY": "80"},
+        )
+        self.assertRegex(text, r"\nnothing measured: [^\n]*Hopper[^\n]*\n\Z")
         self.assertEqual([d["usable"] for d in report["devices"]], [True, False])
         self.assertIn("Hopper", report["devices"][1]["why"])
         self.assert_fails(

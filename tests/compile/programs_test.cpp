@@ -108,6 +108,25 @@ TEST_P(Programs, CompileAsMeant) {
 INSTANTIATE_TEST_SUITE_P(All, Programs, testing::ValuesIn(kRows),
                          [](const auto& row) { return std::string(row.param.name); });
 
+// ptxas reads a clock as soon as nothing holds it up: the answer of try_wait has to.
+TEST(MeasuringPrograms, TryWait_IsAnsweredBeforeTheClockIsRead) {
+  const cuda::Compiled compiled =
+      kit::compile({"device/selftest/rates.cuh", "fa3::selftest::wait_limit"});
+  const kit::Code code(compiled.cubin.image, compiled.cubin.symbol);
+  ASSERT_GE(code.count(kit::kClock), 2u);
+  std::vector<int> order;  // from the try_wait to the second clock
+  for (const kit::Instruction& instruction : code.instructions()) {
+    const int opcode = instruction.opcode();
+    if (order.empty() ? opcode == kit::kTryWait : order.back() != kit::kClock) {
+      order.push_back(opcode);
+    }
+  }
+  EXPECT_THAT(order, testing::AnyOf(testing::Contains(int{kit::kExit}),
+                                    testing::Contains(int{kit::kBranch})));
+  ASSERT_FALSE(order.empty());
+  EXPECT_EQ(order.back(), kit::kClock);
+}
+
 // Programs of the conformance cases: many and small, so those of a file are compiled together.
 struct Batch {
   std::string name, header;

@@ -2,9 +2,13 @@
 // fake_driver.cpp — a libcuda.so.1 for tests: host memory, kernels that do nothing, and books that
 // are kept on contexts, allocations and launches. Environment variables say what it pretends:
 // FAKE_CUDA_VERSION (13000), FAKE_CUDA_INIT (result of cuInit), FAKE_CUDA_GPUS (2),
-// FAKE_CUDA_CAPABILITY (90), FAKE_CUDA_FAIL (a function that fails), FAKE_CUDA_CAPTURING.
+// FAKE_CUDA_CAPABILITY (90), FAKE_CUDA_FAIL (a function that fails), FAKE_CUDA_CAPTURING,
+// FAKE_CUDA_KILL and FAKE_CUDA_HANG (which load of code, from 1 on, ends or stops the process).
 #include "fake_driver.h"
 
+#include <unistd.h>
+
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -247,6 +251,9 @@ CUresult cuEventElapsedTime(float* milliseconds, CUevent, CUevent) {
 CUresult cuLibraryLoadData(CUlibrary* library, const void* code, int*, void**, unsigned, int*,
                            void**, unsigned) {
   FAKE("cuLibraryLoadData");
+  ++books.loads;
+  if (books.loads == number("FAKE_CUDA_KILL", 0)) raise(SIGKILL);
+  if (books.loads == number("FAKE_CUDA_HANG", 0)) pause();
   if (std::strcmp(static_cast<const char*>(code), "cubin") != 0) return kInvalidValue;
   *library = new CUlib_st{};
   ++books.libraries;
@@ -288,6 +295,11 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUkernel, void** paramet
   books.launch = *config;
   books.launch_attributes.assign(config->attrs, config->attrs + config->numAttrs);
   books.args = *static_cast<const FakeArgs*>(parameters[0]);
+  const unsigned ctas = config->gridDimX * config->gridDimY * config->gridDimZ;
+  for (const CUlaunchAttribute& attribute : books.launch_attributes) {
+    const bool cooperative = attribute.id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+    if (cooperative && ctas > 132) return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+  }
   return CUDA_SUCCESS;
 }
 CUresult cuTensorMapEncodeTiled(fa3::TensorMap* map, CUtensorMapDataType type, uint32_t rank,

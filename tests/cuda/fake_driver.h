@@ -18,6 +18,7 @@ struct FakeCuda {
   std::string attributes;  // of kernels: "attribute=value "
   int retained = 0;        // primary contexts
   int allocations = 0, streams = 0, events = 0, libraries = 0;
+  int loads = 0;                       // of code, those that failed too
   fa3::cuda::CUlaunchConfig launch{};  // the last one
   std::vector<fa3::cuda::CUlaunchAttribute> launch_attributes;
   FakeArgs args;

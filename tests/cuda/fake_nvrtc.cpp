@@ -19,7 +19,7 @@ struct _nvrtcProgram {
 
 namespace {
 
-std::atomic<int> compilations{0};
+std::atomic<int> compilations{0}, openings{0};
 constexpr char kLog[] = "fake log: 'broken' is not declared";
 
 int number(const char* variable, int otherwise) {
@@ -32,11 +32,13 @@ int number(const char* variable, int otherwise) {
 extern "C" {
 
 int fake_nvrtc_compilations() { return compilations; }
+int fake_nvrtc_openings() { return openings; }
 
 const char* nvrtcGetErrorString(nvrtcResult result) {
   return result == NVRTC_ERROR_COMPILATION ? "NVRTC_ERROR_COMPILATION" : "NVRTC_FAKE";
 }
 nvrtcResult nvrtcVersion(int* major, int* minor) {
+  ++openings;  // whoever opens the library asks
   const int version = number("FAKE_NVRTC_VERSION", 13000);
   *major = version / 1000;
   *minor = version % 1000 / 10;

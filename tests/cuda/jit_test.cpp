@@ -3,10 +3,13 @@
 #include "backend/cuda/jit.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/stat.h>
 
 #include <atomic>
 #include <thread>
 
+#include "faults.h"
 #include "kit.h"
 
 namespace fa3::cuda {
@@ -17,11 +20,13 @@ using namespace test;  // NOLINT
 constexpr DeviceHeader kHeaders[] = {{"device/a.h", "text"}};
 const Program kProgram{"device/a.h", "fa3::a<1>"};
 
-// Compilations of the fake since it was loaded.
-int compilations() {
-  void* const library = dlopen(FA3_FAKE_NVRTC, RTLD_NOW);
-  return reinterpret_cast<int (*)()>(dlsym(library, "fake_nvrtc_compilations"))();
+int count(const char* what, const std::string& library = FA3_FAKE_NVRTC) {
+  void* const fake = dlopen(library.c_str(), RTLD_NOW);
+  return reinterpret_cast<int (*)()>(dlsym(fake, what))();
 }
+
+// Compilations of the fake since it was loaded.
+int compilations() { return count("fake_nvrtc_compilations"); }
 
 JitOptions options(const std::string& cache_dir, const std::string& nvrtc = FA3_FAKE_NVRTC) {
   JitOptions options;
@@ -175,6 +180,121 @@ TEST(Jit, PackTooNewForTheDriver_IsRefused) {
   KernelMemory memory;
   expect_refusal(Jit(packed, kHeaders, "a", memory).get(kProgram).status(), FA3_IO_ERROR,
                  {"NVRTC 13.0", "CUDA 12.8"});
+}
+
+// ---- The version that is remembered -------------------------------------------------------------
+
+// A copy of the fake compiler that a test may change, and processes that look for a kernel with it.
+class KnownNvrtc : public testing::Test {
+ protected:
+  KnownNvrtc() { fs::copy_file(FA3_FAKE_NVRTC, nvrtc_); }
+
+  // What a new process would do for the kernel. `openings`: of the compiler.
+  KernelSource find(int openings, const JitOptions& options, const Program& program = kProgram) {
+    KernelMemory memory;
+    const int before = count("fake_nvrtc_openings", nvrtc_);
+    const Result<Kernel> kernel = Jit(options, kHeaders, "a", memory).get(program);
+    EXPECT_EQ(count("fake_nvrtc_openings", nvrtc_) - before, openings);
+    EXPECT_TRUE(kernel.ok()) << kernel.status().message;
+    return kernel.value().source;
+  }
+  KernelSource find(int openings) { return find(openings, options(cache_, nvrtc_)); }
+
+  std::vector<std::string> files(const std::string& suffix) const {
+    std::vector<std::string> found;
+    for (const auto& file : fs::directory_iterator(cache_)) {
+      if (file.path().extension() == suffix) found.push_back(file.path());
+    }
+    return found;
+  }
+
+  const TempFolder folder_;
+  const std::string nvrtc_ = folder_ / "libnvrtc.so", cache_ = folder_ / "cache";
+};
+
+TEST_F(KnownNvrtc, KernelOnDisk_IsFoundWithoutOpening) {
+  EXPECT_EQ(find(1), KernelSource::kCompiled);
+  for (int process = 0; process < 3; ++process) EXPECT_EQ(find(0), KernelSource::kDisk);
+  EXPECT_EQ(find(1, options(cache_, nvrtc_), {"device/a.h", "fa3::a<2>"}), KernelSource::kCompiled);
+  ASSERT_EQ(files(".note").size(), 1u);
+  struct stat info {};
+  ASSERT_EQ(stat(files(".note")[0].c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 07777, 0600u);
+  const DiskCache cache = DiskCache::open(cache_).value();
+  EXPECT_EQ(cache.list().size(), 2u);  // kernels
+  ASSERT_TRUE(cache.clear().ok());
+  EXPECT_EQ(files(".note").size(), 0u);
+}
+
+TEST_F(KnownNvrtc, OtherFile_IsOpened) {
+  EXPECT_EQ(find(1), KernelSource::kCompiled);
+  const timespec times[2] = {{1, 0}, {1, 0}};  // as an update would
+  ASSERT_EQ(utimensat(AT_FDCWD, nvrtc_.c_str(), times, 0), 0);
+  {
+    const ScopedVariable updated("FAKE_NVRTC_VERSION", "13010");
+    EXPECT_EQ(find(1), KernelSource::kCompiled);
+    EXPECT_EQ(find(0), KernelSource::kDisk);
+  }
+  fs::remove(nvrtc_);
+  for (int process = 0; process < 2; ++process) {
+    EXPECT_EQ(find(1), KernelSource::kDisk);  // this process has it loaded, for the test
+  }
+}
+
+TEST_F(KnownNvrtc, OtherSearch_IsMade) {
+  EXPECT_EQ(find(1), KernelSource::kCompiled);
+  JitOptions driver = options(cache_, nvrtc_);
+  driver.driver_version = 13000;
+  EXPECT_EQ(find(1, driver), KernelSource::kDisk);
+  EXPECT_EQ(find(0, driver), KernelSource::kDisk);
+  const ScopedVariable elsewhere("LD_LIBRARY_PATH", folder_.path().c_str());
+  EXPECT_EQ(find(1), KernelSource::kDisk);
+  EXPECT_EQ(find(0), KernelSource::kDisk);
+}
+
+TEST_F(KnownNvrtc, DamagedNote_IsAMiss) {
+  EXPECT_EQ(find(1), KernelSource::kCompiled);
+  const std::string note = files(".note")[0], sound = read_file(note);
+  for (size_t at = 0; at < sound.size(); ++at) {
+    std::string bytes = sound;
+    bytes[at] = static_cast<char>(bytes[at] ^ 1);
+    write_file(note, bytes);
+    EXPECT_EQ(find(1), KernelSource::kDisk) << "byte " << at;
+    EXPECT_EQ(read_file(note), sound);  // mended
+  }
+  write_file(note, "");
+  EXPECT_EQ(find(1), KernelSource::kDisk);
+  EXPECT_EQ(find(0), KernelSource::kDisk);
+}
+
+// The loader finds another file than it did: kernels that are there are of the old one, new ones
+// correct the note.
+TEST_F(KnownNvrtc, WrongNote_IsCorrectedByTheNextCompilation) {
+  EXPECT_EQ(find(1), KernelSource::kCompiled);
+  const ScopedVariable other("FAKE_NVRTC_VERSION", "13010");
+  EXPECT_EQ(find(0), KernelSource::kDisk);
+  EXPECT_EQ(find(1, options(cache_, nvrtc_), {"device/a.h", "fa3::a<2>"}), KernelSource::kCompiled);
+  EXPECT_EQ(find(1), KernelSource::kCompiled);
+  EXPECT_EQ(find(0), KernelSource::kDisk);
+}
+
+// A pack names one compiler: what goes into it is that one's for certain.
+TEST_F(KnownNvrtc, KernelForAPack_IsOfTheCompilerThatIsOpen) {
+  EXPECT_EQ(find(1), KernelSource::kCompiled);
+  const ScopedVariable other("FAKE_NVRTC_VERSION", "13010");
+  KernelMemory memory;
+  Jit jit(options(cache_, nvrtc_), kHeaders, "a", memory);
+  EXPECT_EQ(jit.get_compiled(kProgram).value().source, KernelSource::kCompiled);
+}
+
+TEST_F(KnownNvrtc, FolderThatTakesNothing_CostsTimeOnly) {
+  ASSERT_EQ(find(1), KernelSource::kCompiled);
+  fs::remove(files(".note")[0]);
+  arm(Fault::kFail, 3, EROFS);  // after two looks for the note
+  EXPECT_EQ(find(1), KernelSource::kCompiled);
+  arm(Fault::kNone, 0);
+  EXPECT_EQ(files(".note").size(), 0u);
+  EXPECT_EQ(find(1), KernelSource::kDisk);
 }
 
 }  // namespace

@@ -171,20 +171,33 @@ TEST_F(CudaMachineTest, Launch_PassesShapeAndArguments) {
   EXPECT_EQ(machine->registers(kProgram).value(), 168);
 }
 
-TEST_F(CudaMachineTest, ClusterAndPdl_AreLaunchAttributes) {
+TEST_F(CudaMachineTest, ClusterPdlAndInteraction_AreLaunchAttributes) {
   const auto machine = open();
   const FakeArgs args;
   LaunchShape wide = shape();
   wide.cluster = 2;
   wide.pdl = true;
+  wide.interacting = true;
   ASSERT_TRUE(machine->launch(kProgram, wide, &args, sizeof args).ok());
-  ASSERT_EQ(books().launch_attributes.size(), 2u);
+  ASSERT_EQ(books().launch_attributes.size(), 3u);
   EXPECT_EQ(books().launch_attributes[0].id, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);
   EXPECT_EQ(books().launch_attributes[0].value.clusterDim.x, 2u);
   EXPECT_EQ(books().launch_attributes[0].value.clusterDim.y, 1u);
   EXPECT_EQ(books().launch_attributes[0].value.clusterDim.z, 1u);
   EXPECT_EQ(books().launch_attributes[1].id, CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION);
   EXPECT_EQ(books().launch_attributes[1].value.programmaticStreamSerializationAllowed, 1);
+  EXPECT_EQ(books().launch_attributes[2].id, CU_LAUNCH_ATTRIBUTE_COOPERATIVE);
+  EXPECT_EQ(books().launch_attributes[2].value.cooperative, 1);
+}
+
+TEST_F(CudaMachineTest, InteractingGridThatDoesNotFit_IsRefused) {
+  const auto machine = open();
+  const FakeArgs args;
+  LaunchShape large = shape();
+  large.grid[0] = 1000;
+  large.interacting = true;
+  expect_refusal(machine->launch(kProgram, large, &args, sizeof args), FA3_INVALID_ARGUMENT,
+                 {"fa3::a<1>", "grid 1000×3×2", "132 SMs", "fewer CTAs"});
 }
 
 // Each allowance is asked for once.

@@ -149,6 +149,24 @@ TEST_F(GpuMachine, ProgrammaticLaunch_KeepsOrder) {
   }
 }
 
+// All CTAs at once; a grid that does not fit is refused and harms nothing.
+TEST_F(GpuMachine, InteractingCtas_FitOrAreRefused) {
+  LaunchShape all = shape(4, 3, 2);
+  all.interacting = true;
+  expect_probe(all);
+  all.cluster = 2;
+  expect_probe(all);
+  all.pdl = true;
+  expect_probe(all);
+  const Args args{};
+  LaunchShape large = shape(1u << 20);
+  large.interacting = true;
+  const Status status = machine_->launch(kProgram, large, &args, sizeof args);
+  EXPECT_EQ(status.code, FA3_INVALID_ARGUMENT) << status.message;
+  EXPECT_THAT(status.message, testing::HasSubstr("fewer CTAs"));
+  expect_probe(all);
+}
+
 TEST_F(GpuMachine, Events_OrderTwoMachines) {
   const auto other = open(0);
   EXPECT_NE(other->stream(), machine_->stream());

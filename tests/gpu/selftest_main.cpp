@@ -2,12 +2,8 @@
 // selftest_main.cpp — fa3_selftest_gpu: the conformance cases on a GPU or in the simulator, without
 // libfa3 and what it needs; --compile compiles all programs and needs no GPU.
 #include <fmt/core.h>
-#include <poll.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <atomic>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -15,6 +11,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <regex>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -25,6 +22,7 @@
 #include "selftest/measure.h"
 #include "selftest/numerics.h"
 #include "selftest/run.h"
+#include "tools/cli/watched.h"
 
 namespace fa3::selftest {
 namespace {
@@ -129,7 +127,7 @@ int refuse(const Status& status) {
 
 // ---- Cases --------------------------------------------------------------------------------------
 
-// How a run of cases went on; goes through a pipe.
+// How a run of cases went on.
 struct Progress {
   size_t done = 0, failed = 0;
   bool lost = false;  // by the last case that was done
@@ -188,36 +186,16 @@ Result<Gpu> open_gpu(const std::vector<Program>& programs) {
   return Gpu{driver, std::move(jit), std::move(machine)};
 }
 
-// The child's part: CUDA begins and ends here.
-[[noreturn]] void run_in_child(const std::vector<Case>& cases, const Options& options,
-                               Progress progress, int pipe) {
-  const auto send = [&] {
-    if (write(pipe, &progress, sizeof progress) != sizeof progress) std::_Exit(1);
+// The child's part: CUDA begins and ends here. A line is a Progress.
+void run_in_child(const std::vector<Case>& cases, const Options& options, Progress progress,
+                  const cli::Send& send) {
+  const Result<Gpu> gpu = open_gpu(programs_of(cases));
+  if (!gpu.ok()) throw Error(gpu.status().code, gpu.status().message);
+  const auto report = [&] {
+    send(fmt::format("{} {} {}", progress.done, progress.failed, progress.lost ? 1 : 0));
   };
-  int code = 1;
-  try {
-    Result<Gpu> gpu = open_gpu(programs_of(cases));
-    if (gpu.ok()) {
-      send();
-      run_cases(*gpu.value().machine, cases, options, progress, send);
-      if (progress.done == cases.size()) {
-        code = conclude(gpu.value().machine->name(), progress, cases.size());
-      }
-    } else {
-      code = refuse(gpu.status());
-    }
-  } catch (const std::exception& e) {
-    fmt::print(stderr, "fa3_selftest_gpu: {}\n", e.what());
-  }
-  std::fflush(stdout);
-  std::_Exit(code);  // a GPU that failed does not hold up destructors
-}
-
-// Waits for the next report of a child. False: it ended, or hung for longer than a case may take.
-bool receive(int pipe, int seconds, Progress& progress, bool& hung) {
-  pollfd ready{pipe, POLLIN, 0};
-  hung = poll(&ready, 1, 1000 * seconds) == 0;
-  return !hung && read(pipe, &progress, sizeof progress) == sizeof progress;
+  report();
+  run_cases(*gpu.value().machine, cases, options, progress, report);
 }
 
 // A kernel's error ends a process's use of the GPU, and a kernel may hang: the cases run in a
@@ -226,34 +204,26 @@ int run_on_gpu(const Options& options) {
   constexpr int kCompileSeconds = 600, kCaseSeconds = 30;
   const std::vector<Case> cases = cases_of(options);
   Progress progress;
-  while (true) {
-    int ends[2];
-    if (pipe(ends) != 0) return refuse({FA3_INTERNAL, "fa3_selftest_gpu: no pipe to a child"});
-    std::fflush(stdout);
-    const pid_t child = fork();
-    if (child < 0) return refuse({FA3_INTERNAL, "fa3_selftest_gpu: no child process"});
-    if (child == 0) run_in_child(cases, options, progress, ends[1]);
-    close(ends[1]);
-    bool hung = false;
-    bool begun = false;
-    while (receive(ends[0], begun ? kCaseSeconds : kCompileSeconds, progress, hung)) begun = true;
-    close(ends[0]);
-    if (hung) kill(child, SIGKILL);
-    int status = 0;
-    waitpid(child, &status, 0);
-    const bool at_end = progress.done == cases.size();
-    if (!hung && at_end && !progress.lost) return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
-    if (!begun) {  // it has said why
-      return progress.done == 0 ? 1 : conclude("GPU", progress, cases.size());
-    }
-    if (!progress.lost) {
-      fmt::print("{} FAILED: the process {}\n", cases[progress.done].name, hung ? "hung" : "ended");
-      ++progress.done;
-      ++progress.failed;
-    }
+  do {
     progress.lost = false;
-    if (progress.done == cases.size()) return conclude("GPU", progress, cases.size());
-  }
+    bool begun = false;
+    const std::string fate = cli::run_watched(
+        {[&](const cli::Send& send) { run_in_child(cases, options, progress, send); },
+         [&](const std::string& line) {
+           std::istringstream(line) >> progress.done >> progress.failed >> progress.lost;
+           begun = true;
+         },
+         [&] { return begun ? kCaseSeconds : kCompileSeconds; }});
+    if (!begun) {
+      fmt::print(stderr, "fa3_selftest_gpu: the process {}\n", fate);
+      break;
+    }
+    if (fate.empty() || progress.lost || progress.done == cases.size()) continue;
+    fmt::print("{} FAILED: the process {}\n", cases[progress.done].name, fate);
+    ++progress.done;
+    ++progress.failed;
+  } while (progress.done < cases.size());
+  return conclude("GPU", progress, cases.size());
 }
 
 int measure_gpu() {

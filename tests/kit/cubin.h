@@ -15,6 +15,7 @@ namespace fa3::kit {
 enum Opcode : uint16_t {
   kArrive = 0x9a7,        // SYNCS: mbarrier arrive
   kBranch = 0x947,        // BRA
+  kClock = 0x805,         // CS2R: clock64
   kConvert = 0x23e,       // F2FP
   kExit = 0x94d,          // EXIT
   kLoadLocal = 0x983,     // LDL

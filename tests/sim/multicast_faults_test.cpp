@@ -94,13 +94,15 @@ const Fault<Sums> kFaults[] = {
      kKernel<F::kEarlyRemoteStore>,
      kEvery,
      {{Rule::kCluster, "", "before the first cluster barrier", "only then every CTA has started"}}},
-    // A consumer may see the phase complete before the rest of the bytes is too much for it.
+    // A consumer may see the phase complete before the rest of the bytes is too much for it, and
+    // these complete the next phase without A, which then lands under the product.
     {"ExpectOwnHalf",
      kKernel<F::kExpectOwnHalf>,
      kEvery,
      {kTooManyBytes,
       kReadEarly,
-      {Rule::kUninitialized, "[", "which nothing has written", "a completed copy"}}},
+      {Rule::kUninitialized, "[", "which nothing has written", "a completed copy"},
+      {Rule::kRace, "a[", "after the read by wgmma", "that counts every reader"}}},
     {"ReleaseOwnOnly",
      kKernel<F::kReleaseOwnOnly>,
      kEvery,

@@ -66,17 +66,21 @@ const Fault<Transpose> kFaults[] = {
      kKernel<F::kFenceBeforeStore>,
      kEvery,
      {{Rule::kProxyFence, "vt[0]", "wgmma reads vt[0]", "by the thread of stmatrix, after it"}}},
+    // The copy comes after or before the read of a slower warp.
     {"MissingReadBarrier",
      kKernel<F::kMissingReadBarrier>,
      kEvery,
-     {{Rule::kRace, "v[", "after the read by ldmatrix", "an arrive on the empty mbarrier after"}}},
-    // The store comes after or before the product's read, or so far ahead that vt_full is too.
+     {{Rule::kRace, "v[", "after the read by ldmatrix", "an arrive on the empty mbarrier after"},
+      {Rule::kRace, "v[", "after the write by tma_load", "a wait for the full mbarrier"}}},
+    // The store comes after or before the product's read, or so far ahead that vt_full is too: then
+    // nobody has seen its phase, or a waiter comes two phases late.
     {"MissingTransposedEmptyWait",
      kKernel<F::kMissingTransposedEmptyWait>,
      kEvery,
      {{Rule::kRace, "vt[", "after the read by wgmma", "wgmma_wait() by the warpgroup that reads"},
       {Rule::kRace, "vt[", "after the write by stmatrix", "wgmma_wait() and a barrier before"},
-      {Rule::kMbarrier, "vt_full[", "before anybody saw phase", "a wait for each phase"}}},
+      {Rule::kMbarrier, "vt_full[", "before anybody saw phase", "a wait for each phase"},
+      {Rule::kMbarrier, "vt_full[", "two phases late", "before every waiter saw the one before"}}},
     {"MissingRawFullWait",
      kKernel<F::kMissingRawFullWait>,
      kEvery,

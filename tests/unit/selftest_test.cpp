@@ -126,8 +126,10 @@ TEST(SelftestJudge, LostGpu_IsLeftAlone) {
   const Verdict first = judge(targets, successor(), 0);
   EXPECT_EQ(first.status, FA3_CASE_FAILED);
   EXPECT_EQ(first.message, "gpu: illegal address");
+  EXPECT_TRUE(first.device_lost);
   const Verdict second = judge(targets, successor(), 0);
   EXPECT_EQ(second.status, FA3_CASE_SKIPPED);
+  EXPECT_FALSE(second.device_lost);
   EXPECT_THAT(second.message, HasSubstr("since successor"));
   EXPECT_EQ(launches, 1);
 }

@@ -15,11 +15,12 @@
 namespace fa3::cuda {
 namespace {
 
-constexpr std::string_view kSuffix = ".cubin";
+constexpr std::string_view kSuffix = ".cubin", kNoteSuffix = ".note";
 constexpr size_t kKeyDigits = 64;
 constexpr mode_t kFolderMode = 0700, kFileMode = 0600;
 constexpr uint64_t kMaxEntryBytes = uint64_t{256} << 20;
-constexpr time_t kAbandonedSeconds = 3600;  // an unfinished file this old has no writer any more
+constexpr time_t kAbandonedSeconds = 3600;   // an unfinished file this old has no writer any more
+constexpr time_t kNoteSeconds = 30 * 86400;  // unused; notes are too small to count
 
 constexpr const char* kRemedy = "name another folder in FA3_CACHE_DIR or the option cache_dir";
 
@@ -49,11 +50,14 @@ Status check_folder(const std::string& folder, const struct stat& info) {
 }
 
 std::string file_name(const Key& key) { return hex(key) + std::string(kSuffix); }
+std::string note_name(const Key& key) { return hex(key) + std::string(kNoteSuffix); }
 
-bool is_entry(std::string_view name) {
-  return name.size() == kKeyDigits + kSuffix.size() && name.substr(kKeyDigits) == kSuffix &&
+bool is_named(std::string_view name, std::string_view suffix) {
+  return name.size() == kKeyDigits + suffix.size() && name.substr(kKeyDigits) == suffix &&
          name.find_first_not_of("0123456789abcdef") >= kKeyDigits;
 }
+bool is_entry(std::string_view name) { return is_named(name, kSuffix); }
+bool is_note(std::string_view name) { return is_named(name, kNoteSuffix); }
 
 bool is_unfinished(std::string_view name) {
   return name.substr(0, kUnfinished.size()) == kUnfinished;
@@ -100,8 +104,18 @@ Result<DiskCache> DiskCache::open(const std::string& folder, uint64_t limit_byte
 }
 
 std::optional<Cubin> DiskCache::load(const Key& key) const {
-  const Descriptor file(openat(descriptor_.get(), file_name(key).c_str(),
-                               O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  return load_file(file_name(key), key);
+}
+
+std::optional<std::string> DiskCache::load_note(const Key& key) const {
+  std::optional<Cubin> note = load_file(note_name(key), key);
+  if (!note) return std::nullopt;
+  return std::move(note->symbol);
+}
+
+std::optional<Cubin> DiskCache::load_file(const std::string& name, const Key& key) const {
+  const Descriptor file(
+      openat(descriptor_.get(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat info {};
   if (!file.open() || fstat(file.get(), &info) != 0) return std::nullopt;
   if (!S_ISREG(info.st_mode) || info.st_uid != geteuid()) return std::nullopt;
@@ -119,8 +133,15 @@ bool DiskCache::has(const Key& key) const {
 }
 
 Status DiskCache::store(const Key& key, const Cubin& cubin) const {
-  const Status status =
-      write_atomically(descriptor_, file_name(key), encode_entry(key, cubin), kFileMode);
+  return store_file(file_name(key), encode_entry(key, cubin));
+}
+
+Status DiskCache::store_note(const Key& key, const std::string& text) const {
+  return store_file(note_name(key), encode_entry(key, {text, ""}));
+}
+
+Status DiskCache::store_file(const std::string& name, const std::string& bytes) const {
+  const Status status = write_atomically(descriptor_, name, bytes, kFileMode);
   if (!status.ok()) return refuse(folder_, "does not take an entry: " + status.message);
   drop_unused();
   return {};
@@ -141,7 +162,8 @@ std::vector<DiskCache::Entry> DiskCache::list() const {
 void DiskCache::drop_unused() const {
   const time_t now = time(nullptr);
   each_file(descriptor_, [&](const std::string& name, const struct stat& info) {
-    if (is_unfinished(name) && now - info.st_mtim.tv_sec > kAbandonedSeconds) {
+    const time_t age = now - info.st_mtim.tv_sec;
+    if ((is_unfinished(name) && age > kAbandonedSeconds) || (is_note(name) && age > kNoteSeconds)) {
       unlinkat(descriptor_.get(), name.c_str(), 0);
     }
   });
@@ -158,7 +180,7 @@ void DiskCache::drop_unused() const {
 Status DiskCache::clear() const {
   Status status;
   each_file(descriptor_, [&](const std::string& name, const struct stat&) {
-    if (!is_entry(name) && !is_unfinished(name)) return;
+    if (!is_entry(name) && !is_note(name) && !is_unfinished(name)) return;
     if (unlinkat(descriptor_.get(), name.c_str(), 0) != 0 && errno != ENOENT && status.ok()) {
       status = refuse(folder_, fmt::format("keeps {}: {}", name, system_error_text(errno)));
     }

@@ -36,19 +36,25 @@ class DiskCache {
   // IO_ERROR naming what failed; the folder is then as it was.
   Status store(const Key& key, const Cubin& cubin) const;
 
+  // A line of text by the same rules, for what is worth keeping beside the kernels. No NUL in it.
+  std::optional<std::string> load_note(const Key& key) const;
+  Status store_note(const Key& key, const std::string& text) const;
+
   struct Entry {
     std::string name;  // file name: the key in hex and a suffix
     uint64_t bytes = 0;
     timespec used{};
   };
-  std::vector<Entry> list() const;  // longest unused first
+  std::vector<Entry> list() const;  // longest unused first; no notes
 
-  // Removes every entry. IO_ERROR naming the first that stays.
+  // Removes every entry and note. IO_ERROR naming the first that stays.
   Status clear() const;
 
  private:
   DiskCache(Descriptor descriptor, std::string folder, uint64_t limit_bytes)
       : descriptor_(std::move(descriptor)), folder_(std::move(folder)), limit_bytes_(limit_bytes) {}
+  std::optional<Cubin> load_file(const std::string& name, const Key& key) const;
+  Status store_file(const std::string& name, const std::string& bytes) const;
   void drop_unused() const;
 
   Descriptor descriptor_;

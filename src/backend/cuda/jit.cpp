@@ -80,14 +80,31 @@ Key Jit::key(const Program& program, int nvrtc_version) const {
   return hash.update_field(std::to_string(nvrtc_version)).finish();
 }
 
+NvrtcSearch Jit::search() const {
+  return {options_.nvrtc.empty() ? nvrtc_places() : std::vector<std::string>{options_.nvrtc},
+          options_.driver_version};
+}
+
 const Result<Nvrtc>& Jit::nvrtc() {
   return nvrtc_.get([&]() -> Result<Nvrtc> {
     if (options_.packed_only) {
       return unsupported("jit: the context takes packed kernels only; nothing is compiled in it");
     }
-    return find_nvrtc(
-        options_.nvrtc.empty() ? nvrtc_places() : std::vector<std::string>{options_.nvrtc},
-        options_.driver_version);
+    const NvrtcSearch search = this->search();
+    return find_nvrtc(search.places, search.driver_version);
+  });
+}
+
+// Of the NVRTC here, which is opened only where that is not known. Names kernels on disk; were it
+// wrong, these would be another compiler's, and new ones are named by the one that compiles.
+const Result<int>& Jit::version() {
+  return version_.get([&]() -> Result<int> {
+    if (disk().ok()) {
+      if (const std::optional<int> known = known_version(disk().value(), search())) return *known;
+    }
+    FA3_RETURN_IF_ERROR(nvrtc().status());
+    if (disk().ok()) remember(disk().value(), search(), nvrtc().value());
+    return nvrtc().value().version();
   });
 }
 
@@ -144,7 +161,7 @@ void Jit::warn_of_places() {
 
 Result<Kernel> Jit::find(const Program& program) {
   warn_of_places();
-  if (std::optional<Cubin> cubin = from_disk(program)) {
+  if (std::optional<Cubin> cubin = from_disk(program, version())) {
     return kernel(*std::move(cubin), KernelSource::kDisk);
   }
   if (std::optional<Cubin> cubin = from_pack(program)) {
@@ -160,15 +177,16 @@ Result<Kernel> Jit::find(const Program& program) {
 
 Result<Kernel> Jit::get_compiled(const Program& program) {
   warn_of_places();
-  if (std::optional<Cubin> cubin = from_disk(program)) {
+  if (!nvrtc().ok()) return compile(program);  // which says why not
+  if (std::optional<Cubin> cubin = from_disk(program, nvrtc().value().version())) {
     return kernel(*std::move(cubin), KernelSource::kDisk);
   }
   return compile(program);
 }
 
-std::optional<Cubin> Jit::from_disk(const Program& program) {
-  if (!disk().ok() || !nvrtc().ok()) return std::nullopt;
-  return disk().value().load(key(program, nvrtc().value().version()));
+std::optional<Cubin> Jit::from_disk(const Program& program, const Result<int>& nvrtc_version) {
+  if (!disk().ok() || !nvrtc_version.ok()) return std::nullopt;
+  return disk().value().load(key(program, nvrtc_version.value()));
 }
 
 std::optional<Cubin> Jit::from_pack(const Program& program) {
@@ -200,6 +218,7 @@ Result<Kernel> Jit::compile(const Program& program) {
     const Status stored =
         disk().value().store(key(program, nvrtc().value().version()), compiled.cubin);
     if (!stored.ok()) options_.logger.log(FA3_LOG_WARNING, "{}", stored.message);
+    remember(disk().value(), search(), nvrtc().value());  // again, where it was wrong
   }
   return kernel(std::move(compiled.cubin), KernelSource::kCompiled);
 }

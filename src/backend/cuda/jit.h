@@ -13,6 +13,7 @@
 #include <string>
 
 #include "backend/cuda/cache.h"
+#include "backend/cuda/known_nvrtc.h"
 #include "backend/cuda/nvrtc.h"
 #include "backend/cuda/pack.h"
 #include "core/log.h"
@@ -94,9 +95,11 @@ class Jit {
     std::optional<Result<T>> value_;
   };
 
+  NvrtcSearch search() const;
+  const Result<int>& version();
   void warn_of_places();
   Result<Kernel> find(const Program& program);
-  std::optional<Cubin> from_disk(const Program& program);
+  std::optional<Cubin> from_disk(const Program& program, const Result<int>& nvrtc_version);
   std::optional<Cubin> from_pack(const Program& program);
   Status check_header(const Program& program) const;
   Result<Kernel> compile(const Program& program);
@@ -106,6 +109,7 @@ class Jit {
   std::string headers_hash_;
   KernelMemory& memory_;
   Once<Nvrtc> nvrtc_;
+  Once<int> version_;
   Once<DiskCache> disk_;
   Once<Pack> pack_;
   std::once_flag warned_;

@@ -29,6 +29,8 @@ struct Launch {
       add(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
           .programmaticStreamSerializationAllowed = 1;
     }
+    // CTAs that wait for one another must all be on the GPU at once.
+    if (shape.interacting) add(CU_LAUNCH_ATTRIBUTE_COOPERATIVE).cooperative = 1;
   }
   Launch(const Launch&) = delete;
   Launch& operator=(const Launch&) = delete;
@@ -39,7 +41,7 @@ struct Launch {
     return attribute.value;
   }
 
-  CUlaunchAttribute attributes[2] = {};
+  CUlaunchAttribute attributes[3] = {};
   CUlaunchConfig config{};
 };
 
@@ -167,11 +169,19 @@ Status CudaMachine::launch(const Program& program, const LaunchShape& shape, con
   const CUresult result =
       driver_.cuLaunchKernelEx(&launch.config, kernel->kernel, parameters, nullptr);
   if (result == CUDA_SUCCESS) return {};
+  if (result == CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE) {
+    return invalid(
+        "launch of {}: grid {}×{}×{} of CTAs that interact (threads={}, smem_bytes={}, cluster={}) "
+        "does not fit on GPU {} ({}, {} SMs) at once; launch fewer CTAs that do more each",
+        program.expression, shape.grid[0], shape.grid[1], shape.grid[2], shape.threads,
+        shape.smem_bytes, shape.cluster, gpu_.ordinal, gpu_.name, gpu_.sm_count);
+  }
   return {FA3_CUDA_ERROR,
           fmt::format("launch of {}: cuLaunchKernelEx: {} [grid {}×{}×{}, threads {}, smem_bytes "
-                      "{}, cluster {}, pdl {}]",
+                      "{}, cluster {}, pdl {}, interacting {}]",
                       program.expression, driver_.error_text(result), shape.grid[0], shape.grid[1],
-                      shape.grid[2], shape.threads, shape.smem_bytes, shape.cluster, shape.pdl)};
+                      shape.grid[2], shape.threads, shape.smem_bytes, shape.cluster, shape.pdl,
+                      shape.interacting)};
 }
 
 Status CudaMachine::synchronize() {

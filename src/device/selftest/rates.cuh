@@ -137,7 +137,8 @@ struct WaitLimitSmem {
   FA3_NAMED(bar)
 };
 
-// One try_wait per round for a phase that never ends; clocks: [round][2].
+// One try_wait per round for a phase that never ends; clocks: [round][2]. The second clock waits
+// for the branch on the answer; without it both are read before there is one.
 FA3_KERNEL(32)
 void wait_limit(FA3_GRID_CONSTANT const RateArgs args) {
   auto& smem = ptx::smem_as<WaitLimitSmem>();
@@ -147,10 +148,10 @@ void wait_limit(FA3_GRID_CONSTANT const RateArgs args) {
   ptx::fence_mbar_init();
   for (u32 round = 0; round < args.rounds; ++round) {
     const u64 begin = ptx::clock();
-    const bool done = ptx::mbar_try_wait(bar, 0);
-    ptx::st_global(args.clocks + 2 * round + 1, ptx::clock());
+    if (ptx::mbar_try_wait(bar, 0)) return;
+    const u64 end = ptx::clock();
     ptx::st_global(args.clocks + 2 * round, begin);
-    ptx::st_global(args.sink + round, done ? 1u : 0u);
+    ptx::st_global(args.clocks + 2 * round + 1, end);
   }
 }
 

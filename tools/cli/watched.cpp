@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// watched.cpp — fork, a pipe with lines, and an end for who says nothing.
+#include "watched.h"
+
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <stdexcept>
+
+namespace fa3::cli {
+namespace {
+
+constexpr int kWorked = 0, kThrew = 1, kUnheard = 2;
+
+void write_line(int pipe, std::string line) {
+  line += '\n';
+  for (size_t at = 0; at < line.size();) {
+    const ssize_t written = write(pipe, line.data() + at, line.size() - at);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) std::_Exit(kUnheard);
+    at += static_cast<size_t>(written);
+  }
+}
+
+// Ends without the destructors of the process, which a GPU that failed would hold up.
+[[noreturn]] void be_child(const Watched& watched, int pipe, pid_t parent) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);  // Ctrl-C ends the parent, and with it the child
+  if (getppid() != parent) std::_Exit(kUnheard);
+  std::signal(SIGINT, SIG_IGN);
+  std::signal(SIGTERM, SIG_DFL);
+  int code = kWorked;
+  try {
+    watched.work([pipe](const std::string& line) { write_line(pipe, line); });
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "fa3: %s\n", error.what());
+    code = kThrew;
+  }
+  std::fflush(stdout);
+  std::_Exit(code);
+}
+
+// Hands on what the child sends until it has no more to say. False: it took too long.
+bool listen(const Watched& watched, int pipe) {
+  std::string text;
+  while (true) {
+    pollfd ready{pipe, POLLIN, 0};
+    const int events = poll(&ready, 1, 1000 * watched.seconds());
+    if (events < 0 && errno == EINTR) continue;
+    if (events == 0) return false;
+    char part[4096];
+    const ssize_t got = read(pipe, part, sizeof part);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return true;
+    text.append(part, static_cast<size_t>(got));
+    for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n')) {
+      const std::string line = text.substr(0, end);
+      text.erase(0, end + 1);
+      watched.received(line);
+    }
+  }
+}
+
+std::string fate(int status) {
+  if (WIFSIGNALED(status)) {
+    const int number = WTERMSIG(status);
+    return "was ended by signal " + std::to_string(number) + " (" + strsignal(number) + ")";
+  }
+  const int code = WEXITSTATUS(status);
+  return code == kWorked ? "" : "ended with status " + std::to_string(code);
+}
+
+}  // namespace
+
+std::string run_watched(const Watched& watched) {
+  int ends[2];
+  if (pipe(ends) != 0) throw std::runtime_error("no pipe to a child process; close other programs");
+  std::fflush(stdout);
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  if (child < 0) throw std::runtime_error("no child process; close other programs");
+  if (child == 0) {
+    close(ends[0]);
+    be_child(watched, ends[1], parent);
+  }
+  close(ends[1]);
+  const bool in_time = listen(watched, ends[0]);
+  close(ends[0]);
+  if (!in_time) kill(child, SIGKILL);
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
+  return in_time ? fate(status) : "hung and was ended";
+}
+
+}  // namespace fa3::cli

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// watched.h — work in a child process, which may crash or hang without taking this one along.
+// Needs nothing but POSIX; tests/gpu uses it too.
+#pragma once
+
+#include <functional>
+#include <string>
+
+namespace fa3::cli {
+
+using Send = std::function<void(const std::string& line)>;
+
+struct Watched {
+  std::function<void(const Send& send)> work;             // in the child; a line has no line break
+  std::function<void(const std::string& line)> received;  // here, for each line sent
+  std::function<int()> seconds;                           // that the next line may take
+};
+
+// Forks and waits for the child, which is killed when it takes too long. "" when the work came to
+// its end, else what became of it: "was ended by signal 11 (Segmentation fault)". For a process of
+// one thread: the child has no other.
+std::string run_watched(const Watched& watched);
+
+}  // namespace fa3::cli
