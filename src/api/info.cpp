@@ -9,6 +9,7 @@
 #include "api/boundary.h"
 #include "api/context.h"
 #include "backend/cuda/readiness.h"
+#include "backend/sim/machine.h"
 #include "core/env.h"
 #include "plan/explain.h"
 
@@ -54,13 +55,24 @@ Status get_device_info(const fa3_context* context, fa3_device_info* info) {
   return {};
 }
 
+Json backend(fa3_backend id, bool usable, const std::string& why) {
+  return Json{{"name", backend_name(id)}, {"usable", usable}, {"why", why}};
+}
+
 // What this machine has for the cuda backend, or what is missing.
-std::string cuda_text() {
+Json cuda_backend() {
   const Result<Environment> environment = read_environment();
   const cuda::Readiness readiness =
       cuda::readiness(environment.ok() ? environment.value().nvrtc : "");
-  if (!readiness.ready) return readiness.text;
-  return "no attention kernels in this release; ready here: " + readiness.text;
+  return backend(FA3_BACKEND_CUDA, readiness.ready,
+                 readiness.ready ? "forward in f16 and bf16; " + readiness.text : readiness.text);
+}
+
+Json sim_backend() {
+  const auto simulator = sim::load_simulator();
+  return backend(FA3_BACKEND_SIM, simulator.ok(),
+                 simulator.ok() ? "the kernels of cuda on a simulated GPU, for checking"
+                                : simulator.status().message);
 }
 
 std::string build_info() {
@@ -76,9 +88,6 @@ std::string build_info() {
 #else
   const Json isas{"scalar"};
 #endif
-  const auto backend = [](fa3_backend id, bool usable, const std::string& why) {
-    return Json{{"name", backend_name(id)}, {"usable", usable}, {"why", why}};
-  };
   return Json{
       {"version", FA3_BUILD_VERSION},
       {"compiler", compiler},
@@ -87,8 +96,7 @@ std::string build_info() {
       {"backends",
        {backend(FA3_BACKEND_CPU, true, "tiled kernels for host memory"),
         backend(FA3_BACKEND_REFERENCE, true, "plain loops in FP64 for host memory, for checking"),
-        backend(FA3_BACKEND_CUDA, false, cuda_text()),
-        backend(FA3_BACKEND_SIM, false, "not in this release")}}}
+        cuda_backend(), sim_backend()}}}
       .dump(2);
 }
 

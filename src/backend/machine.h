@@ -26,9 +26,11 @@ struct LaunchShape {
   u32 smem_bytes = 0;  // dynamic shared memory per CTA
   u32 cluster = 1;     // CTAs along x per cluster
   bool pdl = false;    // may start before the grid ahead of it has ended (griddepcontrol)
-  // CTAs of different clusters talk through global memory. A GPU runs all of them at once
-  // (cooperative launch) and refuses a grid that does not fit; the simulator, as many as fit.
+  // CTAs of different clusters talk through global memory; the simulator asks to be told.
   bool interacting = false;
+  // CTAs wait for each other: a GPU starts all at once (cooperative launch), and refuses a grid that
+  // does not fit.
+  bool waiting = false;
 };
 
 // Where work is queued: on the machine's own stream, or on one of the caller's (a CUstream; null is

@@ -2,6 +2,7 @@
 // explain.cpp — problems and plans as JSON.
 #include "plan/explain.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "core/dtype.h"
@@ -84,6 +85,28 @@ Json cpu_json(const CpuPlan& cpu, const Problem& problem) {
   return json;
 }
 
+// The Hopper kernel's configuration, grid and shared memory.
+Json sm90_json(const FwdSm90Plan& plan, const Problem& problem) {
+  const FwdConfig& c = plan.config;
+  const Tiles tiles = tiles_of(problem, c.tile_q(), c.tile_kv);
+  return {{"kernel", fwd_expression(c)},
+          {"row", plan.row},
+          {"tile_q", c.tile_q()},
+          {"tile_kv", c.tile_kv},
+          {"stages", c.stages},
+          {"threads", c.threads()},
+          {"registers_consumer", c.consumer_registers()},
+          {"registers_producer", c.producer_registers()},
+          {"smem_bytes", c.smem_bytes()},
+          {"grid", plan.grid},
+          {"q_tiles", plan.tiles},
+          {"waves", static_cast<double>(plan.tiles) / std::max(plan.grid, 1u)},
+          {"heads_side_by_side", plan.order.section},
+          {"longest_first", plan.order.longest_first},
+          {"tiles_visited", count(tiles.visited)},
+          {"tiles_skipped", count(tiles.skipped)}};
+}
+
 }  // namespace
 
 const char* backend_name(fa3_backend backend) {
@@ -117,6 +140,8 @@ std::string explain(const Plan& plan) {
         "upper bound from max_seqlen: lengths are data, which a plan does not read";
   }
   if (plan.backend == FA3_BACKEND_CPU) json["cpu"] = cpu_json(plan.cpu, plan.problem);
+  if (plan.backend == FA3_BACKEND_CUDA || plan.backend == FA3_BACKEND_SIM)
+    json["sm90"] = sm90_json(plan.fwd, plan.problem);
   json["problem"] = problem_json(plan.problem);
   return json.dump(2);
 }

@@ -177,7 +177,7 @@ TEST_F(CudaMachineTest, ClusterPdlAndInteraction_AreLaunchAttributes) {
   LaunchShape wide = shape();
   wide.cluster = 2;
   wide.pdl = true;
-  wide.interacting = true;
+  wide.waiting = true;
   ASSERT_TRUE(machine->launch(kProgram, wide, &args, sizeof args).ok());
   ASSERT_EQ(books().launch_attributes.size(), 3u);
   EXPECT_EQ(books().launch_attributes[0].id, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);
@@ -190,12 +190,12 @@ TEST_F(CudaMachineTest, ClusterPdlAndInteraction_AreLaunchAttributes) {
   EXPECT_EQ(books().launch_attributes[2].value.cooperative, 1);
 }
 
-TEST_F(CudaMachineTest, InteractingGridThatDoesNotFit_IsRefused) {
+TEST_F(CudaMachineTest, WaitingGridThatDoesNotFit_IsRefused) {
   const auto machine = open();
   const FakeArgs args;
   LaunchShape large = shape();
   large.grid[0] = 1000;
-  large.interacting = true;
+  large.waiting = true;
   expect_refusal(machine->launch(kProgram, large, &args, sizeof args), FA3_INVALID_ARGUMENT,
                  {"fa3::a<1>", "grid 1000×3×2", "132 SMs", "fewer CTAs"});
 }

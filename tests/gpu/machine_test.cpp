@@ -150,9 +150,9 @@ TEST_F(GpuMachine, ProgrammaticLaunch_KeepsOrder) {
 }
 
 // All CTAs at once; a grid that does not fit is refused and harms nothing.
-TEST_F(GpuMachine, InteractingCtas_FitOrAreRefused) {
+TEST_F(GpuMachine, WaitingCtas_FitOrAreRefused) {
   LaunchShape all = shape(4, 3, 2);
-  all.interacting = true;
+  all.waiting = true;
   expect_probe(all);
   all.cluster = 2;
   expect_probe(all);
@@ -160,7 +160,7 @@ TEST_F(GpuMachine, InteractingCtas_FitOrAreRefused) {
   expect_probe(all);
   const Args args{};
   LaunchShape large = shape(1u << 20);
-  large.interacting = true;
+  large.waiting = true;
   const Status status = machine_->launch(kProgram, large, &args, sizeof args);
   EXPECT_EQ(status.code, FA3_INVALID_ARGUMENT) << status.message;
   EXPECT_THAT(status.message, testing::HasSubstr("fewer CTAs"));

@@ -30,7 +30,7 @@ struct Launch {
           .programmaticStreamSerializationAllowed = 1;
     }
     // CTAs that wait for one another must all be on the GPU at once.
-    if (shape.interacting) add(CU_LAUNCH_ATTRIBUTE_COOPERATIVE).cooperative = 1;
+    if (shape.waiting) add(CU_LAUNCH_ATTRIBUTE_COOPERATIVE).cooperative = 1;
   }
   Launch(const Launch&) = delete;
   Launch& operator=(const Launch&) = delete;
@@ -178,10 +178,10 @@ Status CudaMachine::launch(const Program& program, const LaunchShape& shape, con
   }
   return {FA3_CUDA_ERROR,
           fmt::format("launch of {}: cuLaunchKernelEx: {} [grid {}×{}×{}, threads {}, smem_bytes "
-                      "{}, cluster {}, pdl {}, interacting {}]",
+                      "{}, cluster {}, pdl {}, waiting {}]",
                       program.expression, driver_.error_text(result), shape.grid[0], shape.grid[1],
                       shape.grid[2], shape.threads, shape.smem_bytes, shape.cluster, shape.pdl,
-                      shape.interacting)};
+                      shape.waiting)};
 }
 
 Status CudaMachine::synchronize() {
