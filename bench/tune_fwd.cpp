@@ -97,10 +97,10 @@ void change(FwdSm90Plan& plan, const Fields& f, int sms) {
   set("q_stages", c.q_stages);
   set("step", c.step), set("ping_pong", c.ping_pong), set("p_in_regs", c.p_in_regs);
   set("rescale_early", c.rescale_early), set("o_in_q", c.o_in_q), set("schedule", c.schedule);
-  set("cluster", c.cluster), set("section", plan.order.section), set("lpt", plan.order.longest_first);
+  set("cluster", c.cluster), set("section", plan.order.section),
+      set("lpt", plan.order.longest_first);
   const uint32_t heads = plan.order.heads;
-  plan.order.q_tiles = static_cast<uint32_t>(
-      (number(f, "rows", 0) + c.tile_q() - 1) / c.tile_q());
+  plan.order.q_tiles = static_cast<uint32_t>((number(f, "rows", 0) + c.tile_q() - 1) / c.tile_q());
   plan.tiles = plan.order.q_tiles * heads;
   plan.grid = std::min<uint32_t>(plan.tiles, static_cast<uint32_t>(sms));
 }

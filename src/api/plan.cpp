@@ -53,8 +53,8 @@ Status run_plan(const fa3_plan* handle, const void* c_args, void* workspace, siz
   return context->run(plan, buffers, static_cast<std::byte*>(workspace), stream);
 }
 
-Status explain_to(fa3_context* context, fa3_op op, const void* args, char* text,
-                  size_t capacity, size_t* needed) {
+Status explain_to(fa3_context* context, fa3_op op, const void* args, char* text, size_t capacity,
+                  size_t* needed) {
   if (capacity > 0 && text == nullptr) {
     return invalid(
         "explain: text is NULL with capacity={}; pass a buffer, or capacity 0 for the size",

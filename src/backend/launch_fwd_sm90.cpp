@@ -67,18 +67,18 @@ Status launch_fwd_sm90(Machine& machine, StreamRef stream, const Problem& p,
                                         swizzle, rows, ragged)));
     return {};
   };
-  FA3_RETURN_IF_ERROR(encode(args.q, "q", kQ, p.q, p.heads_q, p.head_dim_qk, c.swizzle_qk(), 64,
-                             c.ragged));
+  FA3_RETURN_IF_ERROR(
+      encode(args.q, "q", kQ, p.q, p.heads_q, p.head_dim_qk, c.swizzle_qk(), 64, c.ragged));
   if (p.kv.rows == 0) {  // nobody reads K and V, which need not have an address
     args.k = args.v = args.q;
   } else {
-  FA3_RETURN_IF_ERROR(encode(args.k, "k", kK, p.kv, p.heads_kv, p.head_dim_qk, c.swizzle_qk(),
-                             c.tile_kv, c.ragged));
-  FA3_RETURN_IF_ERROR(encode(args.v, "v", kV, p.kv, p.heads_kv, p.head_dim_v, c.swizzle_v(),
-                             c.tile_kv, c.ragged));
+    FA3_RETURN_IF_ERROR(encode(args.k, "k", kK, p.kv, p.heads_kv, p.head_dim_qk, c.swizzle_qk(),
+                               c.tile_kv, c.ragged));
+    FA3_RETURN_IF_ERROR(encode(args.v, "v", kV, p.kv, p.heads_kv, p.head_dim_v, c.swizzle_v(),
+                               c.tile_kv, c.ragged));
   }
-  FA3_RETURN_IF_ERROR(encode(args.o, "o", kO, p.q, p.heads_q, p.head_dim_v, c.swizzle_v(), 64,
-                             c.ragged));
+  FA3_RETURN_IF_ERROR(
+      encode(args.o, "o", kO, p.q, p.heads_q, p.head_dim_v, c.swizzle_v(), 64, c.ragged));
   args.lse = buffers.out<float>(kLse);
   const Layout& lse = p.layout[kLse];
   args.lse_row = lse.row, args.lse_head = lse.head, args.lse_batch = lse.batch;

@@ -23,8 +23,8 @@ struct DeviceInfo {
   int threads = 1;              // most threads a run uses
   Isa isa = Isa::kScalar;
   int multiprocessors = 0;  // of a GPU, or of the simulated one
-  int64_t l1_bytes = 0;  // 0 = unknown
-  int64_t l2_bytes = 0;  // of a GPU: in all
+  int64_t l1_bytes = 0;     // 0 = unknown
+  int64_t l2_bytes = 0;     // of a GPU: in all
   int64_t memory_bytes = 0;
   std::string name;
 };

@@ -99,7 +99,9 @@ struct FwdConfig {
   FA3_HD constexpr int v_bytes() const { return tile_kv * row_bytes_v(); }
   FA3_HD constexpr int p_bytes() const { return p_in_regs ? 0 : 64 * row_bytes(tile_kv); }
   FA3_HD constexpr int o_bytes() const { return o_in_q ? 0 : 64 * row_bytes_v(); }
-  FA3_HD constexpr int barriers() const { return 2 * consumer_wgs * q_stages + 4 * stages + 2 * work_slots(); }
+  FA3_HD constexpr int barriers() const {
+    return 2 * consumer_wgs * q_stages + 4 * stages + 2 * work_slots();
+  }
   FA3_HD constexpr int smem_bytes() const {
     constexpr int kAlign = 1024;  // of every tile: the period of the widest swizzle
     const i64 tiles = round_up(q_stages * consumer_wgs * q_bytes(), kAlign) +

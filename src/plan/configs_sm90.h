@@ -62,13 +62,15 @@ constexpr const char* why_illegal(const FwdConfig& c) {
   if (c.tile_kv < 16 || c.tile_kv > 256 || c.tile_kv % 16 != 0)
     return "tile_kv: a multiple of 16 up to 256";
   if (c.consumer_wgs < 1 || c.consumer_wgs > 3) return "consumer_wgs: 1 to 3";
-  if (c.stages < 2) return "stages: at least 2, since V of a tile is waited for before the one "
-                           "ahead of it is released";
+  if (c.stages < 2)
+    return "stages: at least 2, since V of a tile is waited for before the one "
+           "ahead of it is released";
   if (c.ping_pong && c.consumer_wgs == 1) return "ping_pong: takes 2 consumers";
   if (c.o_in_q && c.row_bytes_v() > c.row_bytes_qk()) return "o_in_q: O is larger than Q";
   if (c.q_stages < 1 || c.q_stages > 2) return "q_stages: 1 or 2";
-  if (c.tile_registers() > tile_register_limit(c)) return "tile_kv, head_dim_v: S, P and O take "
-                                                          "more registers than a thread has";
+  if (c.tile_registers() > tile_register_limit(c))
+    return "tile_kv, head_dim_v: S, P and O take "
+           "more registers than a thread has";
   if (c.smem_bytes() > kSmemLimit) return "tiles and stages: more than 227 KiB of shared memory";
   if (c.cluster != 1) return "cluster: 1";
   return nullptr;

@@ -68,9 +68,8 @@ std::string fwd_expression(const FwdConfig& c) {
       ".p_in_regs = {}, .rescale_early = {}, .o_in_q = {}, .ragged = {}, "
       ".schedule = fa3::FwdSchedule::{}, .cluster = {}}}>",
       name(c.dtype), name(c.mask), name(c.score), c.head_dim_qk, c.head_dim_v, c.tile_kv, c.stages,
-      c.consumer_wgs, c.q_stages, name(c.step), c.softmax.lazy_rescale,
-      c.softmax.integer_max, c.ping_pong, c.p_in_regs, c.rescale_early, c.o_in_q, c.ragged,
-      name(c.schedule), c.cluster);
+      c.consumer_wgs, c.q_stages, name(c.step), c.softmax.lazy_rescale, c.softmax.integer_max,
+      c.ping_pong, c.p_in_regs, c.rescale_early, c.o_in_q, c.ragged, name(c.schedule), c.cluster);
 }
 
 }  // namespace fa3

@@ -13,10 +13,10 @@
 namespace fa3 {
 namespace {
 
-constexpr int64_t kAlign = 8;                        // elements: TMA wants 16 bytes
-constexpr int64_t kStrideLimit = int64_t{1} << 39;   // elements: TMA's strides end at 2^40 bytes
+constexpr int64_t kAlign = 8;                           // elements: TMA wants 16 bytes
+constexpr int64_t kStrideLimit = int64_t{1} << 39;      // elements: TMA's strides end at 2^40 bytes
 constexpr int64_t kMaxRaggedStride = int64_t{1} << 32;  // elements: a row is below 2^34 bytes
-constexpr int64_t kMaxRows = kRaggedRows - 512;      // coordinates of a tile stay in 31 bits
+constexpr int64_t kMaxRows = kRaggedRows - 512;         // coordinates of a tile stay in 31 bits
 constexpr int64_t kMaxTiles = int64_t{1} << 31;
 constexpr int64_t kL2Share = 2;  // K and V of the heads that run side by side: 1/2 of the L2 cache
 
@@ -73,8 +73,10 @@ Status check_problem(const Problem& p) {
   if (p.op != FA3_OP_FORWARD)
     return unsupported("backward: not on sm90 in this release; use backend cpu");
   if (p.dtype != FA3_F16 && p.dtype != FA3_BF16)
-    return unsupported("forward: dtype {} on sm90, need f16 or bf16; convert, or use backend cpu",
-                       dtype_name(p.dtype));
+    return unsupported(
+        "forward: dtype {} on sm90 (backends cuda and sim), need f16 or bf16; convert, or use "
+        "backend cpu",
+        dtype_name(p.dtype));
   if (p.layout[kO].dtype != p.dtype)
     return unsupported("forward: o is {} on sm90, need {}, the type of q; use backend cpu",
                        dtype_name(p.layout[kO].dtype), dtype_name(p.dtype));

@@ -17,10 +17,10 @@ namespace fa3 {
 struct FwdSm90Plan {
   const char* row = "";  // of configs_sm90.h
   FwdConfig config;
-  Band32 band;              // of the mask, without bounds that no query reaches
+  Band32 band;  // of the mask, without bounds that no query reaches
   TileOrder order;
-  uint32_t tiles = 0;     // Q tiles over batch and heads; packed: at most
-  uint32_t grid = 0;      // CTAs
+  uint32_t tiles = 0;      // Q tiles over batch and heads; packed: at most
+  uint32_t grid = 0;       // CTAs
   float score_factor = 0;  // see FwdArgs
   float scale_log2 = 0;
 };

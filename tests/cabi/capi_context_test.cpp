@@ -17,10 +17,13 @@ TEST(Context, OptionsRefused_ByNameAndValue) {
     expect_error(status, parts, [&] { fa3::Context context(options); });
   };
   refuse(FA3_INVALID_ARGUMENT, {"backend=9"}, [](auto& o) { o.backend = 9; });
-  refuse(FA3_UNSUPPORTED, {"backend=3 (cuda)"}, [](auto& o) { o.backend = FA3_BACKEND_CUDA; });
-  refuse(FA3_UNSUPPORTED, {"backend=4 (sim)"}, [](auto& o) { o.backend = FA3_BACKEND_SIM; });
+  refuse(FA3_INVALID_ARGUMENT, {"FA3_BACKEND_CUDA (3)", "FA3_DEVICE_CUDA (2)"},
+         [](auto& o) { o.backend = FA3_BACKEND_CUDA; });
   refuse(FA3_INVALID_ARGUMENT, {"device_type=7"}, [](auto& o) { o.device_type = 7; });
-  refuse(FA3_UNSUPPORTED, {"FA3_DEVICE_CUDA"}, [](auto& o) { o.device_type = FA3_DEVICE_CUDA; });
+  refuse(FA3_INVALID_ARGUMENT, {"backend=1 (cpu)", "FA3_DEVICE_CUDA"}, [](auto& o) {
+    o.device_type = FA3_DEVICE_CUDA;
+    o.backend = FA3_BACKEND_CPU;
+  });
   refuse(FA3_INVALID_ARGUMENT, {"device_id=1"}, [](auto& o) { o.device_id = 1; });
   refuse(FA3_INVALID_ARGUMENT, {"num_threads=-1"}, [](auto& o) { o.num_threads = -1; });
   refuse(FA3_INVALID_ARGUMENT, {"num_threads=1025", "1024"}, [](auto& o) { o.num_threads = 1025; });

@@ -22,7 +22,7 @@ struct ExplainOptions {
 
 int explain(const ExplainOptions& o) {
   const verify::Config config = make_config(o.problem);
-  Session session(o.session.backend, o.session.threads, false);
+  Session session(o.session.backend, o.session.threads, false, Session::Memory::kAnywhere);
   const std::string plan = config.backward ? session.explain(shapes_backward(config))
                                            : session.explain(shapes_forward(config));
   if (o.session.json)

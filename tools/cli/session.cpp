@@ -43,11 +43,12 @@ const char* backend_name(int32_t backend) {
   return "unknown";
 }
 
-Session::Session(const std::string& backend, int64_t threads, bool show_progress)
+Session::Session(const std::string& backend, int64_t threads, bool show_progress, Memory memory)
     : progress_(show_progress) {
   fa3_context_options options = {};
   options.struct_size = sizeof options;
   options.backend = backend_value(backend);
+  if (options.backend == FA3_BACKEND_CUDA) options.device_type = FA3_DEVICE_CUDA;
   options.num_threads = static_cast<int32_t>(threads);
   options.progress = &Progress::callback;
   options.progress_user = &progress_;
@@ -55,6 +56,11 @@ Session::Session(const std::string& backend, int64_t threads, bool show_progress
   fa3_context* context = nullptr;
   check_status(fa3_context_create(&options, &context));
   context_.reset(context);
+  if (memory == Memory::kHost && options.device_type == FA3_DEVICE_CUDA) {
+    fail(kUnsupported,
+         "--backend: cuda: this command keeps its tensors in host memory, which a GPU does not "
+         "read; use cpu or sim, or call the library with tensors in GPU memory");
+  }
 }
 
 fa3_device_info Session::device() const {

@@ -28,7 +28,10 @@ struct Prepared {
 class Session {
  public:
   // Throws CliError{kUnsupported} for a backend that is not offered here.
-  Session(const std::string& backend, int64_t threads, bool show_progress);
+  // Commands keep tensors in host memory; kAnywhere is for those that have none.
+  enum class Memory { kHost, kAnywhere };
+  Session(const std::string& backend, int64_t threads, bool show_progress,
+          Memory memory = Memory::kHost);
 
   fa3_context* context() const { return context_.get(); }
   fa3_device_info device() const;

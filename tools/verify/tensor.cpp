@@ -278,7 +278,8 @@ Tensor make_tensor(int32_t dtype, const std::vector<int64_t>& shape, const Memor
     if (!broadcast) stride *= std::max<int64_t>(shape[d], 1);
     if (at == rank - 1) stride += padding;
   }
-  tensor.storage = std::make_shared<Storage>(kGuardBytes + 2 * alignment + stride * size + kGuardBytes);
+  tensor.storage =
+      std::make_shared<Storage>(kGuardBytes + 2 * alignment + stride * size + kGuardBytes);
   const auto begin = reinterpret_cast<uintptr_t>(tensor.storage->data()) + kGuardBytes;
   // Aligned as asked for, not more.
   const uintptr_t step = 2 * static_cast<uintptr_t>(alignment);

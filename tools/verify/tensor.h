@@ -93,7 +93,6 @@ Tensor make_tensor(int32_t dtype, const std::vector<int64_t>& shape,
 // Tensors that alternate along dimension `dim` of one dense tensor, as q, k, v do in a packed QKV
 // projection: they share dtype and all other extents.
 std::vector<Tensor> make_interleaved(int32_t dtype, std::vector<int64_t> shape, int dim,
-                                     const std::vector<int64_t>& extents,
-                                     int64_t alignment = 0);
+                                     const std::vector<int64_t>& extents, int64_t alignment = 0);
 
 }  // namespace fa3::verify

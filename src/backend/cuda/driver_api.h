@@ -124,7 +124,7 @@ struct CUlaunchConfig {
   F(cuMemGetInfo_v2, (size_t * free_bytes, size_t * total_bytes))                                \
   F(cuMemcpyHtoDAsync_v2, (CUdeviceptr to, const void* from, size_t bytes, CUstream stream))     \
   F(cuMemcpyDtoHAsync_v2, (void* to, CUdeviceptr from, size_t bytes, CUstream stream))           \
-  F(cuMemsetD8Async, (CUdeviceptr to, unsigned char value, size_t bytes, CUstream stream))        \
+  F(cuMemsetD8Async, (CUdeviceptr to, unsigned char value, size_t bytes, CUstream stream))       \
   F(cuStreamCreate, (CUstream * stream, unsigned flags))                                         \
   F(cuStreamDestroy_v2, (CUstream stream))                                                       \
   F(cuStreamSynchronize, (CUstream stream))                                                      \

@@ -10,7 +10,6 @@ namespace fa3::sim {
 
 // Kernels may touch the elements of the tensors and the plan's workspace, and nothing else. One run
 // of a machine at a time.
-Status forward(SimMachine& machine, const Plan& plan, const Buffers& buffers,
-               std::byte* workspace);
+Status forward(SimMachine& machine, const Plan& plan, const Buffers& buffers, std::byte* workspace);
 
 }  // namespace fa3::sim

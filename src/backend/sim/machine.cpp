@@ -115,7 +115,7 @@ Status SimMachine::zero(void* to, size_t bytes, StreamRef) {
 }
 
 Status SimMachine::launch(const Program& program, const LaunchShape& shape, const void* args,
- size_t args_bytes, StreamRef) {
+                          size_t args_bytes, StreamRef) {
   FA3_RETURN_IF_ERROR(check_launch(program, shape, args_bytes));
   fa3_status code = FA3_OK;
   if (const char* why = api_.launch(device_, program.expression.c_str(), &shape, args, &code))

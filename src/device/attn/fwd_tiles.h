@@ -72,7 +72,8 @@ struct PackedSearch {
     for (; group <= static_cast<u32>(args.batch); group += 32) {
       const i32 b = static_cast<i32>(group + ptx::lane_index());
       const i32 rows = b <= args.batch ? rows_of<true>(args.q_axis, args.batch, b).rows : 0;
-      const u32 mine = static_cast<u32>((rows + tile_q - 1) / tile_q) * static_cast<u32>(args.heads_q);
+      const u32 mine =
+          static_cast<u32>((rows + tile_q - 1) / tile_q) * static_cast<u32>(args.heads_q);
       u32 through = mine;  // tiles up to this lane's sequence, it included
       FA3_UNROLL
       for (u32 step = 1; step < 32; step *= 2) {
@@ -120,14 +121,19 @@ class FwdTiles {
     const bool owned = batch < args_.batch;
     const FwdRows kv = owned ? rows_of<kCfg.ragged>(args_.kv_axis, args_.batch, batch) : FwdRows{};
     const i32 tile = static_cast<i32>(at.tile), row = tile * kCfg.tile_q();
-    return {tile_range(args_.band, q.used, kv.used, row, kCfg.tile_q(), kCfg.tile_kv), tile,
-            static_cast<i32>(at.head), batch, q.begin, q.rows, q.used, kv.begin, kv.used};
+    return {tile_range(args_.band, q.used, kv.used, row, kCfg.tile_q(), kCfg.tile_kv),
+            tile,
+            static_cast<i32>(at.head),
+            batch,
+            q.begin,
+            q.rows,
+            q.used,
+            kv.begin,
+            kv.used};
   }
 
  private:
-  FA3_DEV static FwdWork none() {
-    return {{}, -1, 0, 0, 0, 0, 0, 0, 0};
-  }
+  FA3_DEV static FwdWork none() { return {{}, -1, 0, 0, 0, 0, 0, 0, 0}; }
 
   FA3_DEV void advance() {
     if constexpr (kCfg.schedule == FwdSchedule::kOneTile) {

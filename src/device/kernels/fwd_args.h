@@ -29,15 +29,15 @@ struct FwdAxis {
 struct FwdArgs {
   // Dimensions {head_dim, row, head, sequence}; ragged {head_dim, x, y, z, head}.
   TensorMap q, k, v, o;
-  float* lse;                                  // or null
-  i64 lse_row, lse_head, lse_batch;            // strides in elements
-  u32* next_tile;                              // dynamic schedule: 0 at the start
+  float* lse;                        // or null
+  i64 lse_row, lse_head, lse_batch;  // strides in elements
+  u32* next_tile;                    // dynamic schedule: 0 at the start
   FwdAxis q_axis, kv_axis;
-  i32 batch, heads_q, group_size;              // group_size: query heads per KV head
+  i32 batch, heads_q, group_size;  // group_size: query heads per KV head
   Band32 band;
-  float score_factor;                          // of apply_score
-  float scale_log2;                            // of RowSoftmax
-  TileOrder order;                             // packed queries: of the longest sequence
+  float score_factor;  // of apply_score
+  float scale_log2;    // of RowSoftmax
+  TileOrder order;     // packed queries: of the longest sequence
 };
 
 }  // namespace fa3

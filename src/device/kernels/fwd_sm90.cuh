@@ -121,18 +121,16 @@ struct Producer {
   }
   FA3_DEV void load_k(const FwdSource& from, i32 tile) {
     smem.k_empty[k.stage].wait(k.phase);
-    load_tile<kCfg.ragged, kCfg.head_dim_qk, kCfg.tile_kv>(smem.k[k.stage], args.k,
-                                                              smem.k_full[k.stage], from,
-                                                              kCfg.tile_kv * tile,
-                                                              ptx::L2Hint::kEvictLast);
+    load_tile<kCfg.ragged, kCfg.head_dim_qk, kCfg.tile_kv>(
+        smem.k[k.stage], args.k, smem.k_full[k.stage], from, kCfg.tile_kv * tile,
+        ptx::L2Hint::kEvictLast);
     k.advance();
   }
   FA3_DEV void load_v(const FwdSource& from, i32 tile) {
     smem.v_empty[v.stage].wait(v.phase);
-    load_tile<kCfg.ragged, kCfg.head_dim_v, kCfg.tile_kv>(smem.v[v.stage], args.v,
-                                                             smem.v_full[v.stage], from,
-                                                             kCfg.tile_kv * tile,
-                                                             ptx::L2Hint::kEvictLast);
+    load_tile<kCfg.ragged, kCfg.head_dim_v, kCfg.tile_kv>(
+        smem.v[v.stage], args.v, smem.v_full[v.stage], from, kCfg.tile_kv * tile,
+        ptx::L2Hint::kEvictLast);
     v.advance();
   }
 
@@ -157,7 +155,8 @@ struct Producer {
   // K runs one tile ahead of V, as the consumers do; the first K does not wait for Q's room.
   // on_begin is called when the first loads are on their way, on_end before the last K is asked for.
   template <class OnBegin, class OnEnd>
-  FA3_DEV void load(const FwdWork& work, bool with_q, const OnBegin& on_begin, const OnEnd& on_end) {
+  FA3_DEV void load(const FwdWork& work, bool with_q, const OnBegin& on_begin,
+                    const OnEnd& on_end) {
     const FwdSource from = keys_of(work);
     const TileRange& range = work.range;
     if (!range.empty()) load_k(from, range.end - 1);
@@ -196,7 +195,7 @@ FA3_DEV void publish(FwdSharedWork& to, const FwdArgs& args, const FwdWork& work
   FA3_UNROLL
   for (int i = 0; i < FwdSharedWork::kWords; ++i) ptx::st_shared(&to.word[i], words.word[i]);
   FA3_NO_UNROLL  // there are few registers
-  for (i32 w = 0; w < kCfg.consumer_wgs; ++w) {
+      for (i32 w = 0; w < kCfg.consumer_wgs; ++w) {
     TileRange range = work.range;
     if constexpr (kCfg.skips()) {
       range = tile_range(args.band, work.q_used, work.kv_used, kCfg.tile_q() * work.tile + 64 * w,
@@ -302,8 +301,8 @@ template <FwdConfig kCfg>
 struct Consumer {
   using Smem = FwdSmem<kCfg>;
   using KMajorQ = KMajorTile<kCfg.swizzle_qk(), 64 * static_cast<u32>(kCfg.swizzle_qk())>;
-  using KMajorK = KMajorTile<kCfg.swizzle_qk(), kCfg.tile_kv * static_cast<u32>(kCfg.swizzle_qk())>;
-  using MnMajorV = MnMajorTile<kCfg.swizzle_v(), kCfg.tile_kv * static_cast<u32>(kCfg.swizzle_v())>;
+  using KMajorK = KMajorTile<kCfg.swizzle_qk(), kCfg.tile_kv* static_cast<u32>(kCfg.swizzle_qk())>;
+  using MnMajorV = MnMajorTile<kCfg.swizzle_v(), kCfg.tile_kv* static_cast<u32>(kCfg.swizzle_v())>;
   using KMajorP = KMajorTile<kCfg.swizzle_p(), 64 * static_cast<u32>(kCfg.swizzle_p())>;
   static constexpr MmaType kType = kCfg.dtype;
 
@@ -380,8 +379,7 @@ struct Consumer {
 
   FA3_DEV void issue_qk() {
     gemm_ss<kType, kCfg.head_dim_qk / 16>(s_acc, q_tiles.after(tile.q_slot * kCfg.q_bytes()),
-                                          k_tiles.after(k.stage * kCfg.k_bytes()),
-                                          kOverwrite);
+                                          k_tiles.after(k.stage * kCfg.k_bytes()), kOverwrite);
   }
   FA3_DEV void issue_pv() {
     const MnMajorV v_tile = v_tiles.after(v.stage * kCfg.v_bytes());
