@@ -68,11 +68,17 @@ def attention(q, k, v, seen, scale, softcap, dtype, rounded):
     return o, lse
 
 
-def check_one(context, dtype, d, dv, sq, skv, heads, heads_kv, mask, batch=2, window=(-1, -1), softcap=0.0):
+def check_one(
+    context, dtype, d, dv, sq, skv, heads, heads_kv, mask, batch=2, window=(-1, -1), softcap=0.0
+):
     """Largest ratio of our error to its bound (≤ 1 is right), or a string."""
     g = torch.Generator(device="cuda").manual_seed(sq * 131 + skv * 7 + d)
     make = lambda *shape: torch.randn(*shape, device="cuda", generator=g).to(dtype)
-    q, k, v = make(batch, sq, heads, d), make(batch, skv, heads_kv, d), make(batch, skv, heads_kv, dv)
+    q, k, v = (
+        make(batch, sq, heads, d),
+        make(batch, skv, heads_kv, d),
+        make(batch, skv, heads_kv, dv),
+    )
     o = torch.full((batch, sq, heads, dv), float("nan"), device="cuda", dtype=dtype)
     lse = torch.full((batch, heads, sq), float("nan"), device="cuda")
     scalars = {"softcap": softcap}
@@ -94,7 +100,9 @@ def check_one(context, dtype, d, dv, sq, skv, heads, heads_kv, mask, batch=2, wi
         if not torch.equal(torch.isinf(lse[b]), empty):
             return "LSE: -inf stands in the wrong place"
         lse_err = (lse[b].double() - want_lse)[~empty].abs()
-        lse_bound = 2 * (naive_lse.double() - want_lse)[~empty].abs() + 2e-5 * (1 + want_lse[~empty].abs())
+        lse_bound = 2 * (naive_lse.double() - want_lse)[~empty].abs() + 2e-5 * (
+            1 + want_lse[~empty].abs()
+        )
         lse_ratio = (lse_err / lse_bound).max().item() if lse_err.numel() else 0.0
         worst = max(worst, ratio, lse_ratio)
     return worst
@@ -103,9 +111,30 @@ def check_one(context, dtype, d, dv, sq, skv, heads, heads_kv, mask, batch=2, wi
 def check_shapes(context, out):
     cases = []
     for dtype in (torch.bfloat16, torch.float16):
-        for d, dv in ((64, 64), (96, 96), (128, 128), (192, 128), (192, 192), (256, 256), (80, 80), (112, 112), (40, 72), (8, 8), (128, 64), (64, 128)):
+        for d, dv in (
+            (64, 64),
+            (96, 96),
+            (128, 128),
+            (192, 128),
+            (192, 192),
+            (256, 256),
+            (80, 80),
+            (112, 112),
+            (40, 72),
+            (8, 8),
+            (128, 64),
+            (64, 128),
+        ):
             for mask in MASKS:
-                for sq, skv in ((512, 512), (113, 203), (203, 113), (1, 1), (64, 1000), (129, 257), (1023, 1024)):
+                for sq, skv in (
+                    (512, 512),
+                    (113, 203),
+                    (203, 113),
+                    (1, 1),
+                    (64, 1000),
+                    (129, 257),
+                    (1023, 1024),
+                ):
                     cases.append((dtype, d, dv, sq, skv, 4, 2, mask))
     failures = 0
     for case in cases:
@@ -115,7 +144,9 @@ def check_shapes(context, out):
             emit(out, {"check": "shape", "case": [str(x) for x in case], "result": result})
     for window in ((64, 0), (100, 30), (0, 0), (-1, 77)):
         for d in (64, 128, 256):
-            result = check_one(context, torch.bfloat16, d, d, 700, 650, 4, 1, "window", window=window)
+            result = check_one(
+                context, torch.bfloat16, d, d, 700, 650, 4, 1, "window", window=window
+            )
             if isinstance(result, str) or not result <= 1:
                 failures += 1
                 emit(out, {"check": "window", "case": [d, *window], "result": result})
@@ -139,7 +170,10 @@ def check_ragged(context, out):
                 used_q, used_kv = [50, 0, 200, 31, 333], [80, 1, 255, 0, 999]
                 total_q, total_kv = sum(lens_q) + 140, sum(lens_kv) + 77
                 q = torch.randn(total_q, 4, d, device="cuda").bfloat16()
-                k, v = (torch.full((total_kv, 2, d), float("nan"), device="cuda").bfloat16() for _ in "kv")
+                k, v = (
+                    torch.full((total_kv, 2, d), float("nan"), device="cuda").bfloat16()
+                    for _ in "kv"
+                )
                 cu = lambda lens: torch.tensor([0] + lens, device="cuda").cumsum(0).int()
                 cu_q, cu_kv = cu(lens_q), cu(lens_kv)
                 count_q, count_kv = (used_q, used_kv) if used else (lens_q, lens_kv)
@@ -163,14 +197,29 @@ def check_ragged(context, out):
                         continue
                     parts = [x.transpose(0, 1) for x in (q[rows], k[keys], v[keys])]
                     seen = visible(mask, count_q[b], count_kv[b])
-                    want[rows] = attention(*parts, seen, d**-0.5, 0, torch.float64, False)[0].transpose(0, 1)
-                    naive[rows] = attention(*parts, seen, d**-0.5, 0, torch.bfloat16, True)[0].transpose(0, 1).double()
-                bound = 2 * (naive - want).abs().amax(-1, keepdim=True) + 0.02 * want.abs().amax(-1, keepdim=True)
+                    want[rows] = attention(*parts, seen, d**-0.5, 0, torch.float64, False)[
+                        0
+                    ].transpose(0, 1)
+                    naive[rows] = (
+                        attention(*parts, seen, d**-0.5, 0, torch.bfloat16, True)[0]
+                        .transpose(0, 1)
+                        .double()
+                    )
+                bound = 2 * (naive - want).abs().amax(-1, keepdim=True) + 0.02 * want.abs().amax(
+                    -1, keepdim=True
+                )
                 good = ((o.double() - want).abs() <= bound).all().item()
                 cases += 1
                 if not good:
                     failures += 1
-                    emit(out, {"check": "ragged", "case": [d, mask, used], "nan": torch.isnan(o).sum().item()})
+                    emit(
+                        out,
+                        {
+                            "check": "ragged",
+                            "case": [d, mask, used],
+                            "nan": torch.isnan(o).sum().item(),
+                        },
+                    )
     emit(out, {"check": "ragged", "cases": cases, "failures": failures})
 
 
@@ -181,7 +230,10 @@ def check_runs(context, out):
         q, k, v = (torch.randn(*shape, device="cuda").bfloat16() for _ in "qkv")
         o, other = torch.empty_like(q), torch.empty_like(q)
         plan = context.plan_forward(forward_args(mask, q=q, k=k, v=v, o=o))
-        work = [torch.empty(max(plan.workspace_bytes, 1), dtype=torch.uint8, device="cuda") for _ in "ab"]
+        work = [
+            torch.empty(max(plan.workspace_bytes, 1), dtype=torch.uint8, device="cuda")
+            for _ in "ab"
+        ]
         plan.run(work[0].data_ptr(), stream_handle())
         torch.cuda.synchronize()
         first, equal = o.clone(), True
@@ -270,7 +322,9 @@ def clock_mhz():
     try:
         text = subprocess.run(
             ["nvidia-smi", "--query-gpu=clocks.sm,power.draw", "--format=csv,noheader,nounits"],
-            capture_output=True, text=True, timeout=10,
+            capture_output=True,
+            text=True,
+            timeout=10,
         ).stdout
         return [float(x) for x in text.strip().split("\n")[0].split(",")]
     except Exception:
@@ -298,9 +352,13 @@ def run_cell(context, d, mask, seqlen, rounds, out):
     calls = {"fa3": lambda: plan.run(work.data_ptr(), stream_handle())}
     answers = {}
     for name, backend in PEERS.items():
+
         def call(backend=backend):
             with sdpa_kernel(backend):
-                return torch.nn.functional.scaled_dot_product_attention(*views, is_causal=mask == "causal")
+                return torch.nn.functional.scaled_dot_product_attention(
+                    *views, is_causal=mask == "causal"
+                )
+
         try:
             answers[name] = call()
             calls[name] = call
@@ -308,12 +366,22 @@ def run_cell(context, d, mask, seqlen, rounds, out):
             print(f"{name} d{d} {mask} {seqlen}: {error}", file=sys.stderr)
     calls["fa3"]()
     torch.cuda.synchronize()
-    apart = {n: (a.transpose(1, 2).float() - o.float()).abs().max().item() for n, a in answers.items()}
+    apart = {
+        n: (a.transpose(1, 2).float() - o.float()).abs().max().item() for n, a in answers.items()
+    }
     # Few short calls: a graph would take the host's time out, but a user of PyTorch pays it too.
     timed = measure(calls, rounds)
     work_flops = flops(d, mask, seqlen)
-    row = {"cell": f"fwd_bf16_d{d}_{mask}_s{seqlen}", "head_dim": d, "mask": mask, "seqlen": seqlen,
-           "batch": batch, "heads": heads, "clock_power": clock_mhz(), "apart": apart}
+    row = {
+        "cell": f"fwd_bf16_d{d}_{mask}_s{seqlen}",
+        "head_dim": d,
+        "mask": mask,
+        "seqlen": seqlen,
+        "batch": batch,
+        "heads": heads,
+        "clock_power": clock_mhz(),
+        "apart": apart,
+    }
     for name, (ms, low, high) in timed.items():
         row[name] = {"ms": ms, "p10_ms": low, "p90_ms": high, "tflops": work_flops / ms * 1e-9}
     emit(out, row)
@@ -321,22 +389,33 @@ def run_cell(context, d, mask, seqlen, rounds, out):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--lib", default="build/release/lib/libfa3.so")
     parser.add_argument("--out", help="file to append to [standard output]")
     parser.add_argument("--check", action="store_true", help="run the checks")
     parser.add_argument("--grid", action="store_true", help="run the grid")
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--head-dims", type=lambda x: [int(y) for y in x.split(",")], default=HEAD_DIMS)
+    parser.add_argument(
+        "--head-dims", type=lambda x: [int(y) for y in x.split(",")], default=HEAD_DIMS
+    )
     parser.add_argument("--seqlens", type=lambda x: [int(y) for y in x.split(",")], default=SEQLENS)
     args = parser.parse_args()
     out = open(args.out, "a") if args.out else sys.stdout
     torch.manual_seed(0)
     library = Library(args.lib)
     with Context(library, device="cuda") as context:
-        emit(out, {"device": torch.cuda.get_device_name(), "torch": torch.__version__,
-                   "cudnn": torch.backends.cudnn.version(), "fa3": library.version(),
-                   "date": time.strftime("%Y-%m-%d")})
+        emit(
+            out,
+            {
+                "device": torch.cuda.get_device_name(),
+                "torch": torch.__version__,
+                "cudnn": torch.backends.cudnn.version(),
+                "fa3": library.version(),
+                "date": time.strftime("%Y-%m-%d"),
+            },
+        )
         if args.check:
             check_shapes(context, out)
             check_ragged(context, out)

@@ -15,7 +15,10 @@ TensorMapSpec spec_of(const char* name, void* base, const Problem& p, TensorId i
   const auto bytes = [](int64_t extent, int64_t stride) {  // a stride that nobody takes is any
     return extent > 1 ? static_cast<u64>(2 * stride) : u64{16};
   };
-  const u64 row = bytes(axis.rows, layout.row), head = bytes(heads, layout.head);
+  const u64 head = bytes(heads, layout.head);
+  const u64 row =
+      ragged ? bytes(axis.packed ? axis.rows : axis.rows * p.batch, ragged_row_stride(axis, layout))
+             : bytes(axis.rows, layout.row);
   TensorMapSpec spec;
   spec.name = name;
   spec.base = base;
@@ -45,9 +48,8 @@ TensorMapSpec spec_of(const char* name, void* base, const Problem& p, TensorId i
 
 FwdAxis axis_of(const Problem& p, const SeqAxis& axis, const Layout& layout, const i32* cu_seqlens,
                 const i32* seqused) {
-  const bool steps = !axis.packed && p.batch > 1 && layout.row > 0;
   return {cu_seqlens, seqused, static_cast<i32>(axis.rows),
-          steps ? static_cast<i32>(layout.batch / layout.row) : 0};
+          static_cast<i32>(ragged_batch_rows(p, axis, layout))};
 }
 
 }  // namespace

@@ -10,8 +10,8 @@ namespace fa3 {
 
 Program fwd_program(const FwdConfig& config);
 
-// Puts the kernel on the stream. buffers were validated against problem, which has queries and keys;
-// their addresses are the machine's. INVALID_ARGUMENT for a tensor that is not 16-byte aligned.
+// Puts the kernel on the stream. buffers were validated against problem, which has queries; their
+// addresses are the machine's. INVALID_ARGUMENT for a tensor that is not 16-byte aligned.
 Status launch_fwd_sm90(Machine& machine, StreamRef stream, const Problem& problem,
                        const FwdSm90Plan& plan, const Buffers& buffers, void* workspace);
 

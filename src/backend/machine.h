@@ -28,8 +28,8 @@ struct LaunchShape {
   bool pdl = false;    // may start before the grid ahead of it has ended (griddepcontrol)
   // CTAs of different clusters talk through global memory; the simulator asks to be told.
   bool interacting = false;
-  // CTAs wait for each other: a GPU starts all at once (cooperative launch), and refuses a grid that
-  // does not fit.
+  // CTAs wait for each other: a GPU starts all at once (cooperative launch), and refuses a grid
+  // that does not fit.
   bool waiting = false;
 };
 
@@ -62,8 +62,9 @@ class Machine {
   virtual Status prepare(const Program& program) = 0;
   // Sets bytes to 0, in the order of the stream.
   virtual Status zero(void* to, size_t bytes, StreamRef on) = 0;
-  // Starts the program with one argument struct; the simulator returns when it has run. INVALID_ARGUMENT names the field, its value and the limit. A violation found
-  // by the simulator comes back as FA3_INTERNAL with the report as message.
+  // Starts the program with one argument struct; the simulator returns when it has run.
+  // INVALID_ARGUMENT names the field, its value and the limit. A violation found by the simulator
+  // comes back as FA3_INTERNAL with the report as message.
   virtual Status launch(const Program& program, const LaunchShape& shape, const void* args,
                         size_t args_bytes, StreamRef on) = 0;
   Status launch(const Program& program, const LaunchShape& shape, const void* args,

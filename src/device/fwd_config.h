@@ -19,9 +19,8 @@ enum class FwdScore : u8 { kPlain, kSoftcap, kScaled };
 
 // The order of a KV tile's two products and its softmax in a warpgroup.
 enum class FwdStep : u8 {
-  kSerial,     // S = QKᵀ, softmax, O += PV, one after the other
-  kTwoStage,   // QKᵀ of a tile is issued before PV of the one before; softmax runs beside PV
-  kThreeStage  // QKᵀ of the next tile runs beside softmax as well; S twice in registers
+  kSerial,   // S = QKᵀ, softmax, O += PV, one after the other
+  kTwoStage  // QKᵀ of a tile is issued before PV of the one before; softmax runs beside PV
 };
 
 enum class FwdSchedule : u8 {
@@ -60,7 +59,9 @@ struct FwdConfig {
 
   // Does a consumer leave out KV tiles that none of its own rows sees? With 192 rows under a mask
   // that is much; else the code for it costs more than it saves (docs/tuning/fwd_sm90.md).
-  FA3_HD constexpr bool skips() const { return consumer_wgs == 3 && mask != FwdMask::kFull; }
+  FA3_HD constexpr bool skips() const {
+    return consumer_wgs == 3 && mask != FwdMask::kFull && step == FwdStep::kTwoStage;
+  }
 
   // Registers of a thread after setmaxnreg; 64 Ki in all for threads() of them.
   FA3_HD constexpr int producer_registers() const {
@@ -72,8 +73,7 @@ struct FwdConfig {
   // That accumulators and P take of them.
   FA3_HD constexpr int tile_registers() const {
     const int p = p_in_regs ? tile_kv / 4 : 0;
-    const int s = step == FwdStep::kThreeStage ? tile_kv : tile_kv / 2;
-    return s + head_dim_v / 2 + p;
+    return tile_kv / 2 + head_dim_v / 2 + p;
   }
 
   // Rows of shared-memory tiles lie in panels of one swizzle's width: the widest that adds least.

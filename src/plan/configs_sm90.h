@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// configs_sm90.h — the tile sizes of the Hopper kernels, and the only file that holds one. The first
-// row that fits a problem is used; docs/tuning/fwd_sm90.md says how each was found.
+// configs_sm90.h — the tile sizes of the Hopper kernels, and the only file that holds one. The
+// first row that fits a problem is used; docs/tuning/fwd_sm90.md says how each was found.
 #pragma once
 
 #include "device/fwd_config.h"
 
 namespace fa3 {
 
-// A row fits head dims up to head_dim_qk and head_dim_v, its mask, and at most max_rows_q queries
+// A row fits head dims up to head_dim_qk and head_dim_v, its mask, and at most max_seqlen_q queries
 // per sequence and head (0 = any number).
 struct FwdRow {
   const char* name;
   int head_dim_qk, head_dim_v;
   int mask;  // −1 = any, else a FwdMask
   int max_seqlen_q;
-  FwdConfig config;  // dtype, mask, score, ragged_*: filled in from the problem
+  FwdConfig config;  // dtype, mask, score, ragged, schedule: filled in from the problem
 };
 
 inline constexpr int kAnyMask = -1;
@@ -22,34 +22,103 @@ inline constexpr int kAnyMask = -1;
 // What every row shares.
 inline constexpr SoftmaxVariant kFastSoftmax{.lazy_rescale = true, .integer_max = true};
 
-// clang-format off
 inline constexpr FwdRow kFwdRows[] = {
-    {"d64 few queries", 64, 64, kAnyMask, 64,
-     {.head_dim_qk = 64, .head_dim_v = 64, .tile_kv = 128, .stages = 4, .consumer_wgs = 1, .softmax = kFastSoftmax, .ping_pong = false}},
-    {"d64", 64, 64, kAnyMask, 0,
-     {.head_dim_qk = 64, .head_dim_v = 64, .tile_kv = 128, .stages = 3, .consumer_wgs = 3, .softmax = kFastSoftmax}},
-    {"d96", 96, 96, kAnyMask, 0,
+    {"d64 few queries",
+     64,
+     64,
+     kAnyMask,
+     64,
+     {.head_dim_qk = 64,
+      .head_dim_v = 64,
+      .tile_kv = 128,
+      .stages = 4,
+      .consumer_wgs = 1,
+      .softmax = kFastSoftmax,
+      .ping_pong = false}},
+    {"d64",
+     64,
+     64,
+     kAnyMask,
+     0,
+     {.head_dim_qk = 64,
+      .head_dim_v = 64,
+      .tile_kv = 128,
+      .stages = 3,
+      .consumer_wgs = 3,
+      .softmax = kFastSoftmax}},
+    {"d96",
+     96,
+     96,
+     kAnyMask,
+     0,
      {.head_dim_qk = 96, .head_dim_v = 96, .tile_kv = 128, .q_stages = 2, .softmax = kFastSoftmax}},
-    {"d128 few queries", 128, 128, kAnyMask, 64,
-     {.tile_kv = 128, .stages = 3, .consumer_wgs = 1, .softmax = kFastSoftmax, .ping_pong = false, .o_in_q = true}},
-    {"d128", 128, 128, kAnyMask, 0,
+    {"d128 few queries",
+     128,
+     128,
+     kAnyMask,
+     64,
+     {.tile_kv = 128,
+      .stages = 3,
+      .consumer_wgs = 1,
+      .softmax = kFastSoftmax,
+      .ping_pong = false,
+      .o_in_q = true}},
+    {"d128",
+     128,
+     128,
+     kAnyMask,
+     0,
      {.tile_kv = 128, .q_stages = 2, .softmax = kFastSoftmax, .ping_pong = false}},
-    {"d192 dv128", 192, 128, kAnyMask, 0,
-     {.head_dim_qk = 192, .tile_kv = 128, .softmax = kFastSoftmax, .ping_pong = false, .o_in_q = true}},
-    {"d192", 192, 192, kAnyMask, 0,
-     {.head_dim_qk = 192, .head_dim_v = 192, .tile_kv = 112, .softmax = kFastSoftmax, .ping_pong = false, .o_in_q = true}},
-    {"d256 short", 256, 256, kAnyMask, 512,
-     {.head_dim_qk = 256, .head_dim_v = 256, .tile_kv = 64, .softmax = kFastSoftmax, .ping_pong = false, .o_in_q = true}},
-    {"d256", 256, 256, kAnyMask, 0,
-     {.head_dim_qk = 256, .head_dim_v = 256, .tile_kv = 80, .softmax = kFastSoftmax, .ping_pong = false, .o_in_q = true}},
+    {"d192 dv128",
+     192,
+     128,
+     kAnyMask,
+     0,
+     {.head_dim_qk = 192,
+      .tile_kv = 128,
+      .softmax = kFastSoftmax,
+      .ping_pong = false,
+      .o_in_q = true}},
+    {"d192",
+     192,
+     192,
+     kAnyMask,
+     0,
+     {.head_dim_qk = 192,
+      .head_dim_v = 192,
+      .tile_kv = 112,
+      .softmax = kFastSoftmax,
+      .ping_pong = false,
+      .o_in_q = true}},
+    {"d256 short",
+     256,
+     256,
+     kAnyMask,
+     512,
+     {.head_dim_qk = 256,
+      .head_dim_v = 256,
+      .tile_kv = 64,
+      .softmax = kFastSoftmax,
+      .ping_pong = false,
+      .o_in_q = true}},
+    {"d256",
+     256,
+     256,
+     kAnyMask,
+     0,
+     {.head_dim_qk = 256,
+      .head_dim_v = 256,
+      .tile_kv = 80,
+      .softmax = kFastSoftmax,
+      .ping_pong = false,
+      .o_in_q = true}},
 };
-// clang-format on
 
 // ---- Limits -------------------------------------------------------------------------------------
 
 inline constexpr int kSmemLimit = 227 * 1024;  // bytes per CTA
 
-// Beyond these ptxas 13.0 spills and serialises the products (STYLE: found by trying).
+// Beyond these ptxas 13.0 spills and serialises the products (found by trying).
 constexpr int tile_register_limit(const FwdConfig& c) { return c.consumer_wgs == 3 ? 128 : 208; }
 
 // Why a configuration cannot run; nullptr when it can.

@@ -39,8 +39,6 @@ const char* name(FwdStep step) {
       return "kSerial";
     case FwdStep::kTwoStage:
       return "kTwoStage";
-    case FwdStep::kThreeStage:
-      return "kThreeStage";
   }
   return "";
 }

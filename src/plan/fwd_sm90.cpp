@@ -3,7 +3,7 @@
 #include "plan/fwd_sm90.h"
 
 #include <algorithm>
-#include <cmath>
+#include <limits>
 
 #include "core/dtype.h"
 #include "device/attn/conventions.h"
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kAlign = 8;                           // elements: TMA wants 16 bytes
 constexpr int64_t kStrideLimit = int64_t{1} << 39;      // elements: TMA's strides end at 2^40 bytes
-constexpr int64_t kMaxRaggedStride = int64_t{1} << 32;  // elements: a row is below 2^34 bytes
+constexpr int64_t kMaxRaggedStride = int64_t{1} << 32;  // elements: well below kRaggedWrap bytes
 constexpr int64_t kMaxRows = kRaggedRows - 512;         // coordinates of a tile stay in 31 bits
 constexpr int64_t kMaxTiles = int64_t{1} << 31;
 constexpr int64_t kL2Share = 2;  // K and V of the heads that run side by side: 1/2 of the L2 cache
@@ -43,28 +43,36 @@ Status check_tensor(const Problem& p, TensorId id, const char* name, const SeqAx
   const Layout& layout = p.layout[id];
   FA3_RETURN_IF_ERROR(check_stride(name, "row", axis.rows, layout.row));
   FA3_RETURN_IF_ERROR(check_stride(name, "head", heads, layout.head));
-  if (axis.packed) return {};
-  FA3_RETURN_IF_ERROR(check_stride(name, "batch", p.batch, layout.batch));
-  if (!ragged || p.batch <= 1 || (layout.row > 0 && layout.batch % layout.row == 0)) return {};
+  if (!axis.packed) FA3_RETURN_IF_ERROR(check_stride(name, "batch", p.batch, layout.batch));
+  if (!ragged) return {};
+  const int64_t row = ragged_row_stride(axis, layout);
+  if (row >= kMaxRaggedStride) {
+    return unsupported("forward: {}: row stride {} on sm90, need less than {}; copy the tensor",
+                       name, row, kMaxRaggedStride);
+  }
+  if (axis.packed || p.batch <= 1 || (row > 0 && layout.batch % row == 0)) return {};
   return unsupported(
-      "forward: {}: batch stride {} with seqused on sm90, need a multiple of the row stride {}; "
-      "copy the tensor, or use backend cpu",
-      name, layout.batch, layout.row);
+      "forward: {}: batch stride {} with packed or seqused tensors on sm90, need a multiple of the "
+      "row stride {}; copy the tensor, or use backend cpu",
+      name, layout.batch, row);
 }
 
-// Ragged tensors are addressed by rows over all sequences.
-Status check_axis(const char* name, const Problem& p, const SeqAxis& axis, int64_t row_stride,
+// Ragged tensors are addressed by rows over all sequences, two of an axis by the same.
+Status check_axis(const char* name, const Problem& p, const SeqAxis& axis, TensorId a, TensorId b,
                   bool ragged) {
-  const int64_t rows = ragged && !axis.packed ? axis.rows * p.batch : axis.rows;
-  if (rows > kMaxRows) {
-    return unsupported("forward: {} rows of {} on sm90, need at most {}; split the batch", rows,
-                       name, kMaxRows);
+  const int64_t batch_rows = ragged ? ragged_batch_rows(p, axis, p.layout[a]) : 0;
+  const int64_t other = ragged ? ragged_batch_rows(p, axis, p.layout[b]) : 0;
+  if (batch_rows != other) {
+    return unsupported(
+        "forward: the {} tensors' sequences lie {} and {} rows apart on sm90 with packed or "
+        "seqused "
+        "tensors, need the same; copy one of them, or use backend cpu",
+        name, batch_rows, other);
   }
-  if (ragged && row_stride >= kMaxRaggedStride) {
-    return unsupported("forward: row stride {} of {} on sm90, need less than {}; copy the tensor",
-                       row_stride, name, kMaxRaggedStride);
-  }
-  return {};
+  const int64_t rows = std::max(axis.rows, batch_rows * p.batch);
+  if (rows <= kMaxRows) return {};
+  return unsupported("forward: {} rows of {} on sm90, need at most {}; split the batch", rows, name,
+                     kMaxRows);
 }
 
 bool is_ragged(const SeqAxis& axis) { return axis.packed || axis.seqused; }
@@ -87,9 +95,8 @@ Status check_problem(const Problem& p) {
   FA3_RETURN_IF_ERROR(check_tensor(p, kK, "k", p.kv, p.heads_kv, ragged));
   FA3_RETURN_IF_ERROR(check_tensor(p, kV, "v", p.kv, p.heads_kv, ragged));
   FA3_RETURN_IF_ERROR(check_tensor(p, kO, "o", p.q, p.heads_q, ragged));
-  FA3_RETURN_IF_ERROR(
-      check_axis("q", p, p.q, std::max(p.layout[kQ].row, p.layout[kO].row), ragged));
-  return check_axis("kv", p, p.kv, std::max(p.layout[kK].row, p.layout[kV].row), ragged);
+  FA3_RETURN_IF_ERROR(check_axis("query", p, p.q, kQ, kO, ragged));
+  return check_axis("key", p, p.kv, kK, kV, ragged);
 }
 
 // ---- Choices ------------------------------------------------------------------------------------
@@ -140,17 +147,24 @@ int64_t count_tiles(const Problem& p, int tile_q) {
   return (p.q.rows / tile_q + p.batch + 1) * p.heads_q;
 }
 
+// Kernels multiply −inf by it: never 0, never a denormal number that a GPU flushes.
+float positive(double scale) {
+  return static_cast<float>(std::max<double>(scale, std::numeric_limits<float>::min()));
+}
+
 void set_scale(const Problem& p, FwdSm90Plan& plan) {
+  constexpr double kLargest = std::numeric_limits<float>::max();
   if (p.softcap > 0) {
     plan.config.score = FwdScore::kSoftcap;
-    plan.score_factor = static_cast<float>(p.softmax_scale / p.softcap);
-    plan.scale_log2 = static_cast<float>(p.softcap) * kLog2e;
+    const double factor = p.softmax_scale / p.softcap;
+    plan.score_factor = static_cast<float>(std::clamp(factor, -kLargest, kLargest));
+    plan.scale_log2 = positive(p.softcap * double{kLog2e});
   } else if (p.softmax_scale < 0) {
     plan.config.score = FwdScore::kScaled;
     plan.score_factor = static_cast<float>(p.softmax_scale * double{kLog2e});
     plan.scale_log2 = 1;
   } else {
-    plan.scale_log2 = static_cast<float>(p.softmax_scale * double{kLog2e});
+    plan.scale_log2 = positive(p.softmax_scale * double{kLog2e});
   }
 }
 
@@ -162,6 +176,15 @@ void fit_head_dims(const Problem& p, FwdConfig& config) {
 }
 
 }  // namespace
+
+int64_t ragged_row_stride(const SeqAxis& axis, const Layout& layout) {
+  return axis.packed || axis.rows > 1 ? layout.row : layout.batch;
+}
+
+int64_t ragged_batch_rows(const Problem& problem, const SeqAxis& axis, const Layout& layout) {
+  const int64_t row = ragged_row_stride(axis, layout);
+  return axis.packed || problem.batch <= 1 || row == 0 ? 0 : layout.batch / row;
+}
 
 FwdConfig simulated(FwdConfig config) {
   if (config.dtype == MmaType::kF16 || config.score != FwdScore::kPlain) {

@@ -33,6 +33,12 @@ Result<FwdSm90Plan> make_fwd_sm90_plan(const Problem& problem, const DeviceInfo&
 // negative scales come with the widest mask and ragged tensors.
 FwdConfig simulated(FwdConfig config);
 
+// How ragged tensors without cu_seqlens are addressed: by rows over all sequences. The stride of a
+// row in elements (that of a sequence when each has one row), and rows from one sequence's first to
+// the next one's.
+int64_t ragged_row_stride(const SeqAxis& axis, const Layout& layout);
+int64_t ragged_batch_rows(const Problem& problem, const SeqAxis& axis, const Layout& layout);
+
 // Bytes of workspace: the counter of the dynamic schedule.
 size_t fwd_sm90_workspace_bytes(const FwdSm90Plan& plan);
 

@@ -217,7 +217,8 @@ class InfoOnCuda(JitTest):
 
     def test_all_there(self):
         self.assert_why(
-            ["forward in f16 and bf16", "Fake H200", "CUDA 13.0", "NVRTC 13.0"], FAKES / "fa3_fake_driver.so"
+            ["forward in f16 and bf16", "Fake H200", "CUDA 13.0", "NVRTC 13.0"],
+            FAKES / "fa3_fake_driver.so",
         )
 
     @unittest.skipIf(os.path.exists("/usr/lib/x86_64-linux-gnu/libcuda.so.1"), "has a driver")
