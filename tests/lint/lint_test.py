@@ -99,6 +99,17 @@ class LintTest(unittest.TestCase):
             {"src/core/a.cpp": SPDX + "void f() { abort(); }  // lint-ok(asm): another rule\n"},
         )
 
+    def test_anchors(self):
+        code = SPDX + "struct Loop {\n  void run();  // not walk\n};\n"
+        self.expect_clean({"src/core/a.h": code, "docs/a.md": "see `src/core/a.h`:`Loop::run`\n"})
+        for symbol in ["Loop::walk", "Loop::ru", "Other::run"]:
+            with self.subTest(symbol):
+                self.expect(
+                    f"docs/a.md:1: anchor: src/core/a.h has no {symbol}",
+                    {"src/core/a.h": code, "docs/a.md": f"`src/core/a.h`:`{symbol}`\n"},
+                )
+        self.expect("docs/a.md:1: anchor", {"docs/a.md": "`src/core/gone.h`:`run`\n"})
+
     def test_layers(self):
         self.expect(
             "src/core/a.h:2: layer",
