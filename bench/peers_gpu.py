@@ -54,7 +54,7 @@ def visible(mask, sq, skv, left=-1, right=-1):
 
 
 def attention(q, k, v, seen, scale, softcap, dtype, rounded):
-    """O, LSE of one sequence (heads, rows, dim) in dtype; rounded: S and P in q's type, as naive."""
+    """O, LSE of one sequence (heads, rows, dim) in dtype; rounded: P in q's type, as naive."""
     group = q.shape[0] // k.shape[0]
     k, v = k.repeat_interleave(group, 0), v.repeat_interleave(group, 0)
     s = torch.matmul(q.to(dtype), k.to(dtype).transpose(1, 2))
@@ -300,7 +300,7 @@ def elapsed_ms(call, calls):
 
 
 def measure(calls, rounds):
-    """Median, 10th and 90th percentile ms per contender; they take turns, each beginning in turn."""
+    """Median, 10th and 90th percentile ms per contender, taking turns; each begins in turn."""
     for call in calls.values():
         for _ in range(3):
             call()

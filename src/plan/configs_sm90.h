@@ -18,6 +18,7 @@ struct FwdRow {
 };
 
 inline constexpr int kAnyMask = -1;
+inline constexpr int kCausalMask = static_cast<int>(FwdMask::kCausal);
 
 // What every row shares.
 inline constexpr SoftmaxVariant kFastSoftmax{.lazy_rescale = true, .integer_max = true};
@@ -35,6 +36,18 @@ inline constexpr FwdRow kFwdRows[] = {
       .consumer_wgs = 1,
       .softmax = kFastSoftmax,
       .ping_pong = false}},
+    {"d64 causal",
+     64,
+     64,
+     kCausalMask,
+     0,
+     {.head_dim_qk = 64,
+      .head_dim_v = 64,
+      .tile_kv = 128,
+      .stages = 3,
+      .consumer_wgs = 3,
+      .q_stages = 2,
+      .softmax = kFastSoftmax}},
     {"d64",
      64,
      64,

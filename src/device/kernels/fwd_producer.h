@@ -94,7 +94,7 @@ struct Producer {
   }
 
   // K runs one tile ahead of V, as the consumers do; the first K does not wait for Q's room.
-  // on_begin is called when the first loads are on their way, on_end before the last K is asked for.
+  // on_begin is called when the first loads are on their way, on_end before the last K.
   template <class OnBegin, class OnEnd>
   FA3_DEV void load(const FwdWork& work, bool with_q, const OnBegin& on_begin,
                     const OnEnd& on_end) {
