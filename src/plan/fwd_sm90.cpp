@@ -3,6 +3,7 @@
 #include "plan/fwd_sm90.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "core/dtype.h"
@@ -147,32 +148,42 @@ int64_t count_tiles(const Problem& p, int tile_q) {
   return (p.q.rows / tile_q + p.batch + 1) * p.heads_q;
 }
 
-// Kernels multiply −inf by it: never 0, never a denormal number that a GPU flushes.
-float positive(double scale) {
-  return static_cast<float>(std::max<double>(scale, std::numeric_limits<float>::min()));
+// Masked scores are −inf, and what multiplies them must not become 0 in FP32: −inf · 0 is NaN. Nor
+// may 0 meet an infinite factor.
+float scale_in_fp32(double scale) {
+  constexpr double kLeast = std::numeric_limits<float>::min();
+  constexpr double kMost = std::numeric_limits<float>::max();
+  return static_cast<float>(std::copysign(std::clamp(std::abs(scale), kLeast, kMost), scale));
 }
 
 void set_scale(const Problem& p, FwdSm90Plan& plan) {
-  constexpr double kLargest = std::numeric_limits<float>::max();
   if (p.softcap > 0) {
     plan.config.score = FwdScore::kSoftcap;
-    const double factor = p.softmax_scale / p.softcap;
-    plan.score_factor = static_cast<float>(std::clamp(factor, -kLargest, kLargest));
-    plan.scale_log2 = positive(p.softcap * double{kLog2e});
+    plan.score_factor = scale_in_fp32(p.softmax_scale / p.softcap);
+    plan.scale_log2 = scale_in_fp32(p.softcap * double{kLog2e});
   } else if (p.softmax_scale < 0) {
     plan.config.score = FwdScore::kScaled;
-    plan.score_factor = static_cast<float>(p.softmax_scale * double{kLog2e});
+    plan.score_factor = scale_in_fp32(p.softmax_scale * double{kLog2e});
     plan.scale_log2 = 1;
   } else {
-    plan.scale_log2 = positive(p.softmax_scale * double{kLog2e});
+    plan.scale_log2 = scale_in_fp32(p.softmax_scale * double{kLog2e});
   }
 }
 
-// A compiler at hand makes the products no wider than the tensors ask for.
+// A compiler at hand makes the products no wider than the tensors ask for: of Q and K as far as
+// the room for O allows, which may have to leave through the room of a wider Q.
 void fit_head_dims(const Problem& p, FwdConfig& config) {
-  config.head_dim_qk = static_cast<int>(round_up(p.head_dim_qk, 16));
-  config.head_dim_v = static_cast<int>(round_up(p.head_dim_v, 16));
-  config.o_in_q = config.o_in_q && config.row_bytes_v() <= config.row_bytes_qk();
+  FwdConfig fitted = config;
+  fitted.head_dim_qk = static_cast<int>(round_up(p.head_dim_qk, 16));
+  fitted.head_dim_v = static_cast<int>(round_up(p.head_dim_v, 16));
+  if (fitted.row_bytes_v() > fitted.row_bytes_qk()) {
+    fitted.o_in_q = false;
+    if (why_illegal(fitted) != nullptr) {
+      fitted.o_in_q = config.o_in_q;
+      fitted.head_dim_qk = fitted.head_dim_v;
+    }
+  }
+  config = fitted;
 }
 
 }  // namespace

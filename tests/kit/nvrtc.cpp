@@ -74,8 +74,15 @@ Translation translate(const std::string& source, const std::vector<std::string>&
   if (result == cuda::NVRTC_SUCCESS) {
     result = rtc.nvrtcCompileProgram(program, static_cast<int>(options.size()), options.data());
   }
-  const Translation out{fetch(ptx_size, ptx_text), fetch(rtc.nvrtcGetCUBINSize, rtc.nvrtcGetCUBIN),
-                        fetch(rtc.nvrtcGetProgramLogSize, rtc.nvrtcGetProgramLog)};
+  Translation out{fetch(ptx_size, ptx_text),
+                  fetch(rtc.nvrtcGetCUBINSize, rtc.nvrtcGetCUBIN),
+                  fetch(rtc.nvrtcGetProgramLogSize, rtc.nvrtcGetProgramLog),
+                  {}};
+  for (const std::string& expression : expressions) {
+    const char* symbol = nullptr;
+    if (rtc.nvrtcGetLoweredName(program, expression.c_str(), &symbol) != cuda::NVRTC_SUCCESS) break;
+    out.symbols.push_back(symbol);
+  }
   rtc.nvrtcDestroyProgram(&program);
   if (result != cuda::NVRTC_SUCCESS) {
     throw std::runtime_error(std::string(rtc.nvrtcGetErrorString(result)) + ": " + out.log);

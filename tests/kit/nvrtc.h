@@ -21,6 +21,7 @@ struct Translation {
   std::string ptx;
   std::string cubin;
   std::string log;
+  std::vector<std::string> symbols;  // mangled names of the templates, in their order
 };
 Translation translate(const std::string& source, const std::vector<std::string>& expressions = {});
 

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// fwd_plan_test.cpp — what the forward kernel of Hopper declines and by which words, which row of
+// its table a problem gets, and masks made as simple as they are.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "plan/configs_sm90.h"
+#include "plan/fwd_sm90.h"
+
+namespace fa3 {
+namespace {
+
+using testing::HasSubstr;
+
+DeviceInfo device(fa3_backend backend = FA3_BACKEND_CUDA) {
+  DeviceInfo info;
+  info.type = FA3_DEVICE_CUDA;
+  info.backend = backend;
+  info.multiprocessors = 132;
+  info.l2_bytes = 50 << 20;
+  return info;
+}
+
+Layout dense(fa3_dtype dtype, int64_t rows, int64_t heads, int64_t columns) {
+  return {dtype, rows * heads * columns, heads * columns, columns};
+}
+
+// BF16, batch 2, 4 heads over 2, dense, 300 queries and keys.
+Problem problem(int64_t d_qk = 128, int64_t d_v = 128, int64_t q = 300, int64_t kv = 300) {
+  Problem p;
+  p.dtype = FA3_BF16;
+  p.batch = 2;
+  p.heads_q = 4;
+  p.heads_kv = 2;
+  p.head_dim_qk = d_qk;
+  p.head_dim_v = d_v;
+  p.q.rows = p.q.max_seqlen = q;
+  p.kv.rows = p.kv.max_seqlen = kv;
+  p.softmax_scale = 0.1;
+  p.layout[kQ] = dense(FA3_BF16, q, 4, d_qk);
+  p.layout[kK] = dense(FA3_BF16, kv, 2, d_qk);
+  p.layout[kV] = dense(FA3_BF16, kv, 2, d_v);
+  p.layout[kO] = dense(FA3_BF16, q, 4, d_v);
+  p.layout[kLse] = {FA3_F32, 4 * q, 1, q};
+  return p;
+}
+
+FwdSm90Plan plan_of(const Problem& p, fa3_backend backend = FA3_BACKEND_CUDA) {
+  const Result<FwdSm90Plan> plan = make_fwd_sm90_plan(p, device(backend));
+  EXPECT_TRUE(plan.ok()) << plan.status().message;
+  return plan.ok() ? plan.value() : FwdSm90Plan{};
+}
+
+void expect_declined(const Problem& p, const std::vector<std::string>& parts) {
+  const Result<FwdSm90Plan> plan = make_fwd_sm90_plan(p, device());
+  ASSERT_FALSE(plan.ok()) << testing::PrintToString(parts);
+  EXPECT_EQ(plan.status().code, FA3_UNSUPPORTED);
+  for (const std::string& part : parts) EXPECT_THAT(plan.status().message, HasSubstr(part));
+}
+
+TEST(FwdPlan, Types_DeclinedByName) {
+  Problem p = problem();
+  p.dtype = FA3_F32;
+  expect_declined(p, {"forward", "dtype", "f32", "bf16"});
+  p = problem();
+  p.layout[kO].dtype = FA3_F32;
+  expect_declined(p, {"forward", "o is f32", "bf16"});
+  p = problem();
+  p.op = FA3_OP_BACKWARD;
+  expect_declined(p, {"backward"});
+}
+
+TEST(FwdPlan, HeadDims_DeclinedByName) {
+  expect_declined(problem(12, 64), {"head_dim_qk=12", "multiple of 8", "256"});
+  expect_declined(problem(64, 12), {"head_dim_v=12"});
+  expect_declined(problem(264, 64), {"head_dim_qk=264"});
+  expect_declined(problem(64, 264), {"head_dim_v=264"});
+}
+
+TEST(FwdPlan, Strides_DeclinedByTensorAndDimension) {
+  const std::pair<TensorId, const char*> tensors[] = {
+      {kQ, "q: "}, {kK, "k: "}, {kV, "v: "}, {kO, "o: "}};
+  for (const auto& [id, name] : tensors) {
+    Problem p = problem();
+    p.layout[id].row += 4;
+    expect_declined(p, {name, "row stride", std::to_string(p.layout[id].row), "multiple of 8"});
+    p = problem();
+    p.layout[id].head += 1;
+    expect_declined(p, {name, "head stride"});
+    p = problem();
+    p.layout[id].batch += 12;
+    expect_declined(p, {name, "batch stride"});
+    p = problem();
+    p.layout[id].row = int64_t{1} << 39;
+    expect_declined(p, {name, "row stride"});
+  }
+}
+
+// A stride that no element is reached by may be anything.
+TEST(FwdPlan, StridesOfOne_DoNotMatter) {
+  Problem p = problem(64, 64, 1, 1);
+  p.batch = p.heads_q = p.heads_kv = 1;
+  for (const TensorId id : {kQ, kK, kV, kO}) {
+    p.layout[id].batch = p.layout[id].row = p.layout[id].head = 7;
+  }
+  plan_of(p);
+}
+
+TEST(FwdPlan, Seqused_NeedsBatchStridesOfWholeRows) {
+  Problem p = problem();
+  p.kv.seqused = true;
+  plan_of(p);
+  p.layout[kV].batch += 8;
+  expect_declined(p, {"v: ", "batch stride", "seqused"});
+}
+
+TEST(FwdPlan, Rows_DeclinedBeyondCoordinates) {
+  Problem p = problem(8, 8, 300, int64_t{1} << 30);
+  expect_declined(p, {"rows of kv"});
+}
+
+TEST(FwdPlan, Rows_AreThoseOfTheTable) {
+  struct Expected {
+    int64_t d_qk, d_v, seqlen_q;
+    const char* row;
+  };
+  const Expected all[] = {
+      {64, 64, 64, "d64 few queries"},
+      {64, 64, 65, "d64"},
+      {8, 64, 1, "d64 few queries"},
+      {80, 80, 64, "d96"},
+      {80, 80, 65, "d96"},
+      {104, 104, 64, "d128 few queries"},
+      {128, 128, 64, "d128 few queries"},
+      {128, 128, 65, "d128"},
+      {64, 128, 65, "d128"},
+      {192, 128, 64, "d192 dv128"},
+      {192, 128, 65, "d192 dv128"},
+      {192, 192, 65, "d192"},
+      {128, 192, 65, "d192"},
+      {256, 256, 64, "d256 short"},
+      {256, 256, 512, "d256 short"},
+      {256, 256, 513, "d256"},
+      {64, 256, 513, "d256"},
+  };
+  for (const Expected& e : all) {
+    EXPECT_STREQ(plan_of(problem(e.d_qk, e.d_v, e.seqlen_q)).row, e.row)
+        << e.d_qk << "/" << e.d_v << " seqlen_q " << e.seqlen_q;
+  }
+}
+
+// Packed queries are counted by the longest sequence, which the caller may bound.
+TEST(FwdPlan, PackedQueries_RowByTheLongest) {
+  Problem p = problem(128, 128, 300);
+  p.q.packed = true;
+  p.q.max_seqlen = 64;
+  const FwdSm90Plan plan = plan_of(p);
+  EXPECT_STREQ(plan.row, "d128 few queries");
+  EXPECT_TRUE(plan.config.ragged);
+  EXPECT_EQ(plan.config.schedule, FwdSchedule::kDynamic);
+  EXPECT_EQ(fwd_sm90_workspace_bytes(plan), 4u);
+}
+
+TEST(FwdPlan, CompiledConfigs_AreLegalForEveryHeadDim) {
+  for (int64_t d_qk = 8; d_qk <= 256; d_qk += 8) {
+    for (int64_t d_v = 8; d_v <= 256; d_v += 8) {
+      for (const int64_t seqlen_q : {64, 512, 513}) {
+        const FwdConfig c = plan_of(problem(d_qk, d_v, seqlen_q)).config;
+        ASSERT_EQ(why_illegal(c), nullptr) << d_qk << "/" << d_v << ": " << why_illegal(c);
+        ASSERT_GE(c.head_dim_qk, d_qk);
+        ASSERT_GE(c.head_dim_v, d_v);
+      }
+    }
+  }
+}
+
+FwdMask mask_of(int64_t q, int64_t kv, fa3_mask mask, int64_t left = 0, int64_t right = 0) {
+  Problem p = problem(128, 128, q, kv);
+  p.mask = mask;
+  p.left = left;
+  p.right = right;
+  return plan_of(p).config.mask;
+}
+
+TEST(FwdPlan, Masks_AsSimpleAsTheyAre) {
+  EXPECT_EQ(mask_of(300, 300, FA3_MASK_FULL), FwdMask::kFull);
+  EXPECT_EQ(mask_of(300, 300, FA3_MASK_CAUSAL), FwdMask::kCausal);
+  EXPECT_EQ(mask_of(2, 300, FA3_MASK_CAUSAL), FwdMask::kCausal);
+  EXPECT_EQ(mask_of(1, 300, FA3_MASK_CAUSAL), FwdMask::kFull);
+  EXPECT_EQ(mask_of(300, 300, FA3_MASK_WINDOW, -1, -1), FwdMask::kFull);
+  EXPECT_EQ(mask_of(300, 200, FA3_MASK_WINDOW, 199, 299), FwdMask::kFull);
+  EXPECT_EQ(mask_of(300, 200, FA3_MASK_WINDOW, 199, 298), FwdMask::kCausal);
+  EXPECT_EQ(mask_of(300, 200, FA3_MASK_WINDOW, -1, 5), FwdMask::kCausal);
+  EXPECT_EQ(mask_of(300, 200, FA3_MASK_WINDOW, 198, -1), FwdMask::kWindow);
+  EXPECT_EQ(mask_of(300, 200, FA3_MASK_WINDOW, 0, 0), FwdMask::kWindow);
+  EXPECT_EQ(mask_of(300, 300, FA3_MASK_WINDOW, int64_t{1} << 62, 0), FwdMask::kCausal);
+}
+
+TEST(FwdPlan, Scales_GoWhereTheyCostLeast) {
+  Problem p = problem();
+  EXPECT_EQ(plan_of(p).config.score, FwdScore::kPlain);
+  EXPECT_FLOAT_EQ(plan_of(p).scale_log2, 0.1f * 1.442695041f);
+  p.softmax_scale = -0.1;
+  EXPECT_EQ(plan_of(p).config.score, FwdScore::kScaled);
+  EXPECT_FLOAT_EQ(plan_of(p).score_factor, -0.1f * 1.442695041f);
+  EXPECT_EQ(plan_of(p).scale_log2, 1);
+  p.softcap = 20;
+  EXPECT_EQ(plan_of(p).config.score, FwdScore::kSoftcap);
+  EXPECT_FLOAT_EQ(plan_of(p).score_factor, -0.1f / 20);
+  EXPECT_FLOAT_EQ(plan_of(p).scale_log2, 20 * 1.442695041f);
+}
+
+// Masked scores are −inf: times 0 they would be NaN.
+TEST(FwdPlan, TinyScales_StayAboveZero) {
+  Problem p = problem();
+  for (const double scale : {1e-300, 5e-324, 1e-45}) {
+    p.softmax_scale = scale;
+    EXPECT_GT(plan_of(p).scale_log2, 0) << scale;
+  }
+  p.softmax_scale = 1;
+  p.softcap = 1e-300;
+  EXPECT_GT(plan_of(p).scale_log2, 0);
+}
+
+TEST(FwdExpression, NamesEveryField) {
+  const std::string text = fwd_expression(kFwdRows[0].config);
+  // As many as FwdConfig has, and the two of SoftmaxVariant.
+  EXPECT_EQ(std::count(text.begin(), text.end(), '.'), 18 + 2) << text;
+  EXPECT_THAT(text, testing::StartsWith("fa3::fwd_sm90<fa3::FwdConfig{"));
+  const auto [dtype, mask, score, d_qk, d_v, tile_kv, stages, wgs, q_stages, step, softmax,
+              ping_pong, p_in_regs, early, o_in_q, ragged, schedule, cluster] = kFwdRows[0].config;
+  (void)dtype, (void)mask, (void)score, (void)d_qk, (void)d_v, (void)tile_kv, (void)stages;
+  (void)wgs, (void)q_stages, (void)step, (void)softmax, (void)ping_pong, (void)p_in_regs;
+  (void)early, (void)o_in_q, (void)ragged, (void)schedule, (void)cluster;
+}
+
+// Two configurations that differ anywhere differ in their text, else a cache would mix them up.
+TEST(FwdExpression, DifferentRows_DifferentText) {
+  std::set<std::string> texts;
+  for (const FwdRow& row : kFwdRows) texts.insert(fwd_expression(row.config));
+  EXPECT_EQ(texts.size(), std::size(kFwdRows));
+}
+
+}  // namespace
+}  // namespace fa3
