@@ -78,6 +78,15 @@ Status check_axis(const char* name, const Problem& p, const SeqAxis& axis, Tenso
 
 bool is_ragged(const SeqAxis& axis) { return axis.packed || axis.seqused; }
 
+Status check_layout(const Problem& p, bool ragged) {
+  FA3_RETURN_IF_ERROR(check_tensor(p, kQ, "q", p.q, p.heads_q, ragged));
+  FA3_RETURN_IF_ERROR(check_tensor(p, kK, "k", p.kv, p.heads_kv, ragged));
+  FA3_RETURN_IF_ERROR(check_tensor(p, kV, "v", p.kv, p.heads_kv, ragged));
+  FA3_RETURN_IF_ERROR(check_tensor(p, kO, "o", p.q, p.heads_q, ragged));
+  FA3_RETURN_IF_ERROR(check_axis("query", p, p.q, kQ, kO, ragged));
+  return check_axis("key", p, p.kv, kK, kV, ragged);
+}
+
 Status check_problem(const Problem& p) {
   if (p.op != FA3_OP_FORWARD)
     return unsupported("backward: not on sm90 in this release; use backend cpu");
@@ -91,13 +100,7 @@ Status check_problem(const Problem& p) {
                        dtype_name(p.layout[kO].dtype), dtype_name(p.dtype));
   FA3_RETURN_IF_ERROR(check_head_dim("head_dim_qk", p.head_dim_qk));
   FA3_RETURN_IF_ERROR(check_head_dim("head_dim_v", p.head_dim_v));
-  const bool ragged = is_ragged(p.q) || is_ragged(p.kv);
-  FA3_RETURN_IF_ERROR(check_tensor(p, kQ, "q", p.q, p.heads_q, ragged));
-  FA3_RETURN_IF_ERROR(check_tensor(p, kK, "k", p.kv, p.heads_kv, ragged));
-  FA3_RETURN_IF_ERROR(check_tensor(p, kV, "v", p.kv, p.heads_kv, ragged));
-  FA3_RETURN_IF_ERROR(check_tensor(p, kO, "o", p.q, p.heads_q, ragged));
-  FA3_RETURN_IF_ERROR(check_axis("query", p, p.q, kQ, kO, ragged));
-  return check_axis("key", p, p.kv, kK, kV, ragged);
+  return check_layout(p, is_ragged(p.q) || is_ragged(p.kv));
 }
 
 // ---- Choices ------------------------------------------------------------------------------------
@@ -234,6 +237,7 @@ Result<FwdSm90Plan> make_fwd_sm90_plan(const Problem& p, const DeviceInfo& devic
   plan.config.schedule = uneven ? FwdSchedule::kDynamic : FwdSchedule::kStatic;
   if (device.backend == FA3_BACKEND_SIM) {
     plan.config = simulated(plan.config);
+    FA3_RETURN_IF_ERROR(check_layout(p, plan.config.ragged));
   } else {
     fit_head_dims(p, plan.config);
   }

@@ -122,7 +122,7 @@ TEST(FwdPlan, Seqused_NeedsBatchStridesOfWholeRows) {
 
 TEST(FwdPlan, Rows_DeclinedBeyondCoordinates) {
   Problem p = problem(8, 8, 300, int64_t{1} << 30);
-  expect_declined(p, {"rows of kv"});
+  expect_declined(p, {"1073741824 rows of key"});
 }
 
 TEST(FwdPlan, Rows_AreThoseOfTheTable) {
