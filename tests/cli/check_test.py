@@ -3,6 +3,7 @@
 
 import json
 import math
+import pathlib
 import shlex
 import unittest
 
@@ -47,6 +48,14 @@ class Check(CliTest):
         self.assertEqual(report["outputs"]["o"]["max_err"], 0)
         self.assert_fails(UNSUPPORTED, "check", "--backend", "cuda", says="cuda")
         self.assert_fails(UNSUPPORTED, "check", "--backend", "sim", says="sim")
+
+    def test_hopper_kernel_on_a_real_model(self):
+        sample = pathlib.Path(__file__).resolve().parents[2] / "data" / "minilm.safetensors"
+        report = self.fa3_json("check", sample, "--dtype", "bf16", "--backend", "sim")
+        self.assertEqual((report["ok"], report["backend"]), (True, "sim"))
+        out = self.path("out.safetensors")
+        self.fa3("run", sample, "-o", out, "--dtype", "bf16", "--backend", "sim", "--quiet")
+        self.assertEqual(self.names(), ["out.safetensors"])
 
     def test_all_options_of_a_problem(self):
         problems = [
