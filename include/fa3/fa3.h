@@ -266,8 +266,9 @@ typedef struct fa3_plan fa3_plan;
 
 /* Checks the arguments and chooses how to compute them. Reads shapes, dtypes, strides and flags; no
  * data is touched and data pointers may be NULL. The plan is immutable, owned by the caller, and
- * may run on many threads at once, each with a workspace of its own.
- * Errors: INVALID_ARGUMENT, UNSUPPORTED, OUT_OF_MEMORY. */
+ * may run on many threads at once, each with a workspace of its own. With a GPU its kernel is found
+ * or compiled here, so that no run does so.
+ * Errors: INVALID_ARGUMENT, UNSUPPORTED, OUT_OF_MEMORY; with a GPU JIT_FAILED, CUDA_ERROR. */
 FA3_API fa3_status fa3_plan_forward(fa3_context* context, const fa3_forward_args* args,
                                     fa3_plan** plan);
 FA3_API fa3_status fa3_plan_backward(fa3_context* context, const fa3_backward_args* args,
@@ -283,7 +284,9 @@ FA3_API size_t fa3_plan_workspace_bytes(const fa3_plan* plan);
 /* Runs a plan. args is the struct that the plan was made for (fa3_forward_args or
  * fa3_backward_args) with the same shapes, dtypes, strides and flags, and the data. On the CPU it
  * returns when the outputs are written, allocates nothing that grows with the problem, and stream
- * must be NULL; the content of workspace does not matter.
+ * must be NULL; the content of workspace does not matter. With a GPU it returns when the work is on
+ * stream, a CUstream (NULL = the legacy default stream), and reads no tensor: kernels keep to the
+ * tensors whatever cu_seqlens and seqused hold. Such a run may be captured in a graph.
  * Determinism: on one instruction set the outputs are the same bits for any number of threads.
  * Errors: INVALID_ARGUMENT (arguments that differ from the plan's, NULL or overlapping data, values
  * of cu_seqlens or seqused out of range), WORKSPACE_TOO_SMALL, CANCELLED, OUT_OF_MEMORY. */

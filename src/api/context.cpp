@@ -9,6 +9,7 @@
 #include "backend/cpu/cpu.h"
 #include "backend/cuda/driver.h"
 #include "backend/cuda/machine.h"
+#include "backend/launch_fwd_sm90.h"
 #include "backend/run.h"
 #include "backend/sim/machine.h"
 #include "core/env.h"
@@ -204,6 +205,12 @@ fa3::Result<fa3::Machine*> fa3_context::machine() {
   });
   if (!machine_.ok()) return machine_.status();
   return machine_.value().get();
+}
+
+fa3::Status fa3_context::prepare(const fa3::Plan& plan) {
+  if (!has_machine()) return {};
+  FA3_TRY(fa3::Machine* const opened, machine());
+  return opened->prepare(fa3::fwd_program(plan.fwd.config));
 }
 
 fa3::Status fa3_context::run(const fa3::Plan& plan, const fa3::Buffers& buffers,

@@ -40,6 +40,8 @@ struct fa3_context {
   fa3::Result<fa3::Machine*> machine();
   std::mutex& machine_mutex() { return machine_mutex_; }
 
+  // Finds or compiles what a plan runs, so that a run does neither.
+  fa3::Status prepare(const fa3::Plan& plan);
   // A run of a plan on this context's backend.
   fa3::Status run(const fa3::Plan& plan, const fa3::Buffers& buffers, std::byte* workspace,
                   void* stream);

@@ -27,6 +27,7 @@ Status create_plan(fa3_context* context, fa3_op op, const void* args, fa3_plan**
     return invalid("{}: the place for the plan is NULL; pass its address", op_name(op));
   *handle = nullptr;
   FA3_TRY(Plan plan, plan_of(context, op, args));
+  FA3_RETURN_IF_ERROR(context->prepare(plan));
   context->logger.log(FA3_LOG_DEBUG, "{}: {}; workspace {} bytes", op_name(op), plan.why,
                       plan.workspace_bytes);
   *handle = new fa3_plan{context, std::move(plan)};

@@ -46,10 +46,11 @@ TensorMapSpec spec_of(const char* name, void* base, const Problem& p, TensorId i
   return spec;
 }
 
-FwdAxis axis_of(const Problem& p, const SeqAxis& axis, const Layout& layout, const i32* cu_seqlens,
-                const i32* seqused) {
-  return {cu_seqlens, seqused, static_cast<i32>(axis.rows),
-          static_cast<i32>(ragged_batch_rows(p, axis, layout))};
+// Other tensors are not addressed by rows over all sequences, whose number may exceed 32 bits.
+FwdAxis axis_of(const Problem& p, const SeqAxis& axis, const Layout& layout, bool ragged,
+                const i32* cu_seqlens, const i32* seqused) {
+  const int64_t batch_rows = ragged ? ragged_batch_rows(p, axis, layout) : 0;
+  return {cu_seqlens, seqused, static_cast<i32>(axis.rows), static_cast<i32>(batch_rows)};
 }
 
 }  // namespace
@@ -85,10 +86,10 @@ Status launch_fwd_sm90(Machine& machine, StreamRef stream, const Problem& p,
   const Layout& lse = p.layout[kLse];
   args.lse_row = lse.row, args.lse_head = lse.head, args.lse_batch = lse.batch;
   args.next_tile = static_cast<u32*>(workspace);
-  args.q_axis =
-      axis_of(p, p.q, p.layout[kQ], buffers.in<i32>(kCuSeqlensQ), buffers.in<i32>(kSequsedQ));
-  args.kv_axis =
-      axis_of(p, p.kv, p.layout[kK], buffers.in<i32>(kCuSeqlensKv), buffers.in<i32>(kSequsedKv));
+  args.q_axis = axis_of(p, p.q, p.layout[kQ], c.ragged, buffers.in<i32>(kCuSeqlensQ),
+                        buffers.in<i32>(kSequsedQ));
+  args.kv_axis = axis_of(p, p.kv, p.layout[kK], c.ragged, buffers.in<i32>(kCuSeqlensKv),
+                         buffers.in<i32>(kSequsedKv));
   args.batch = static_cast<i32>(p.batch);
   args.heads_q = static_cast<i32>(p.heads_q);
   args.group_size = static_cast<i32>(p.group_size());

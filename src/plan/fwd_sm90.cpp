@@ -66,8 +66,7 @@ Status check_axis(const char* name, const Problem& p, const SeqAxis& axis, Tenso
   if (batch_rows != other) {
     return unsupported(
         "forward: the {} tensors' sequences lie {} and {} rows apart on sm90 with packed or "
-        "seqused "
-        "tensors, need the same; copy one of them, or use backend cpu",
+        "seqused tensors, need the same; copy one of them, or use backend cpu",
         name, batch_rows, other);
   }
   const int64_t rows = std::max(axis.rows, batch_rows * p.batch);

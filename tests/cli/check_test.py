@@ -53,6 +53,9 @@ class Check(CliTest):
         sample = pathlib.Path(__file__).resolve().parents[2] / "data" / "minilm.safetensors"
         report = self.fa3_json("check", sample, "--dtype", "bf16", "--backend", "sim")
         self.assertEqual((report["ok"], report["backend"]), (True, "sim"))
+        # Sequences of one row, of which some keys count: decoding.
+        sizes = ["--batch", 2, "--seqlen-q", 1, "--seqlen-kv", 70, "--seqused-kv", "70,33"]
+        self.fa3("check", "--dtype", "bf16", "--backend", "sim", "--head-dim", 64, *sizes)
         out = self.path("out.safetensors")
         self.fa3("run", sample, "-o", out, "--dtype", "bf16", "--backend", "sim", "--quiet")
         self.assertEqual(self.names(), ["out.safetensors"])

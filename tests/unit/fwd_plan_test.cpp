@@ -125,6 +125,19 @@ TEST(FwdPlan, Rows_DeclinedBeyondCoordinates) {
   expect_declined(p, {"1073741824 rows of key"});
 }
 
+// Ragged tensors are addressed by rows over all sequences; a sequence of one row is a row.
+TEST(FwdPlan, RaggedRows_AreCountedOverSequences) {
+  Problem p = problem(128, 128, 1, 300);
+  p.kv.seqused = true;
+  EXPECT_TRUE(plan_of(p).config.ragged);
+  EXPECT_EQ(ragged_row_stride(p.q, p.layout[kQ]), 4 * 128);
+  EXPECT_EQ(ragged_batch_rows(p, p.q, p.layout[kQ]), 1);
+  EXPECT_EQ(ragged_row_stride(p.kv, p.layout[kK]), 2 * 128);
+  EXPECT_EQ(ragged_batch_rows(p, p.kv, p.layout[kK]), 300);
+  p.layout[kV].batch *= 2;
+  expect_declined(p, {"key", "300", "600"});
+}
+
 TEST(FwdPlan, Rows_AreThoseOfTheTable) {
   struct Expected {
     int64_t d_qk, d_v, seqlen_q;

@@ -135,8 +135,9 @@ FA3_DEV void publish(FwdSharedWork& to, const FwdArgs& args, const FwdWork& work
   const auto words = ptx::bits_as<ptx::Words<FwdSharedWork::kWords>>(work);
   FA3_UNROLL
   for (int i = 0; i < FwdSharedWork::kWords; ++i) ptx::st_shared(&to.word[i], words.word[i]);
-  FA3_NO_UNROLL  // there are few registers
-      for (i32 w = 0; w < kCfg.consumer_wgs; ++w) {
+  // Not unrolled: there are few registers.
+  FA3_NO_UNROLL
+  for (i32 w = 0; w < kCfg.consumer_wgs; ++w) {
     TileRange range = work.range;
     if constexpr (kCfg.skips()) {
       range = tile_range(args.band, work.q_used, work.kv_used, kCfg.tile_q() * work.tile + 64 * w,
