@@ -86,7 +86,7 @@ double flops_of(const Problem& p) {
   return 2 * pairs * static_cast<double>(p.batch * p.heads_q * (p.head_dim_qk + p.head_dim_v));
 }
 
-void change(FwdSm90Plan& plan, const Fields& f, int sms) {
+void change(FwdSm90Plan& plan, const Fields& f, const Problem& p, int sms) {
   FwdConfig& c = plan.config;
   const auto set = [&](const char* name, auto& field) {
     field = static_cast<std::remove_reference_t<decltype(field)>>(
@@ -97,12 +97,9 @@ void change(FwdSm90Plan& plan, const Fields& f, int sms) {
   set("q_stages", c.q_stages);
   set("step", c.step), set("ping_pong", c.ping_pong), set("p_in_regs", c.p_in_regs);
   set("rescale_early", c.rescale_early), set("o_in_q", c.o_in_q), set("schedule", c.schedule);
-  set("cluster", c.cluster), set("section", plan.order.section),
-      set("lpt", plan.order.longest_first);
-  const uint32_t heads = plan.order.heads;
-  plan.order.q_tiles = static_cast<uint32_t>((number(f, "rows", 0) + c.tile_q() - 1) / c.tile_q());
-  plan.tiles = plan.order.q_tiles * heads;
-  plan.grid = std::min<uint32_t>(plan.tiles, static_cast<uint32_t>(sms));
+  set("cluster", c.cluster), set("specialised", c.specialised);
+  set("section", plan.order.section), set("lpt", plan.order.longest_first);
+  set_grid(p, sms, plan);
 }
 
 struct Tensors {
@@ -191,8 +188,7 @@ int main_of(const char* file, int repeats) {
     const size_t bar = line.find('|');
     const std::string problem_text = line.substr(0, bar);
     const Problem p = problem_of(fields_of(problem_text));
-    Fields changes = fields_of(bar == std::string::npos ? "" : line.substr(bar + 1));
-    changes["rows"] = std::to_string(p.q.rows);
+    const Fields changes = fields_of(bar == std::string::npos ? "" : line.substr(bar + 1));
     auto plan = make_fwd_sm90_plan(p, device);
     if (!plan.ok()) throw std::runtime_error(plan.status().message);
     const bool fresh = problem_text != last;
@@ -201,7 +197,7 @@ int main_of(const char* file, int repeats) {
       tensors = std::make_unique<Tensors>(machine, p);
       last = problem_text;
     }
-    change(plan.value(), changes, machine.gpu().sm_count);
+    change(plan.value(), changes, p, machine.gpu().sm_count);
     std::string note;
     double tflops = 0, difference = 0;
     try {

@@ -56,7 +56,9 @@ FwdAxis axis_of(const Problem& p, const SeqAxis& axis, const Layout& layout, boo
 }  // namespace
 
 Program fwd_program(const FwdConfig& config) {
-  return {"device/kernels/fwd_sm90.cuh", fwd_expression(config)};
+  return {config.specialised ? "device/kernels/fwd_sm90.cuh"
+                             : "device/kernels/fwd_sm90_unspecialised.cuh",
+          fwd_expression(config)};
 }
 
 Status launch_fwd_sm90(Machine& machine, StreamRef stream, const Problem& p,
@@ -75,10 +77,11 @@ Status launch_fwd_sm90(Machine& machine, StreamRef stream, const Problem& p,
   if (p.kv.rows == 0) {  // nobody reads K and V, which need not have an address
     args.k = args.v = args.q;
   } else {
-    FA3_RETURN_IF_ERROR(encode(args.k, "k", kK, p.kv, p.heads_kv, p.head_dim_qk, c.swizzle_qk(),
-                               c.tile_kv, c.ragged));
-    FA3_RETURN_IF_ERROR(encode(args.v, "v", kV, p.kv, p.heads_kv, p.head_dim_v, c.swizzle_v(),
-                               c.tile_kv, c.ragged));
+    const int rows = c.tile_kv / c.cluster;  // that each CTA of a cluster loads for all
+    FA3_RETURN_IF_ERROR(
+        encode(args.k, "k", kK, p.kv, p.heads_kv, p.head_dim_qk, c.swizzle_qk(), rows, c.ragged));
+    FA3_RETURN_IF_ERROR(
+        encode(args.v, "v", kV, p.kv, p.heads_kv, p.head_dim_v, c.swizzle_v(), rows, c.ragged));
   }
   FA3_RETURN_IF_ERROR(
       encode(args.o, "o", kO, p.q, p.heads_q, p.head_dim_v, c.swizzle_v(), 64, c.ragged));
@@ -98,7 +101,8 @@ Status launch_fwd_sm90(Machine& machine, StreamRef stream, const Problem& p,
   args.scale_log2 = plan.scale_log2;
   args.order = plan.order;
   LaunchShape shape;
-  shape.grid[0] = c.schedule == FwdSchedule::kOneTile ? plan.tiles : plan.grid;
+  shape.grid[0] = plan.grid;
+  shape.cluster = static_cast<u32>(c.cluster);
   shape.threads = static_cast<u32>(c.threads());
   shape.smem_bytes = static_cast<u32>(c.smem_bytes());
   shape.interacting = c.schedule == FwdSchedule::kDynamic;  // CTAs share the counter

@@ -19,8 +19,9 @@ enum class FwdScore : u8 { kPlain, kSoftcap, kScaled };
 
 // The order of a KV tile's two products and its softmax in a warpgroup.
 enum class FwdStep : u8 {
-  kSerial,   // S = QKᵀ, softmax, O += PV, one after the other
-  kTwoStage  // QKᵀ of a tile is issued before PV of the one before; softmax runs beside PV
+  kSerial,     // S = QKᵀ, softmax, O += PV, one after the other
+  kTwoStage,   // QKᵀ of a tile is issued before PV of the one before; softmax runs beside PV
+  kThreeStage  // QKᵀ of the next tile and PV of the one before both run beside a tile's softmax
 };
 
 enum class FwdSchedule : u8 {
@@ -47,7 +48,8 @@ struct FwdConfig {
   bool o_in_q = false;         // O leaves through the shared memory of Q, else through its own
   bool ragged = false;         // packed or with seqused: lengths are read by the kernel
   FwdSchedule schedule = FwdSchedule::kStatic;
-  int cluster = 1;  // CTAs that share K and V by multicast
+  int cluster = 1;          // CTAs of neighbouring Q tiles that share K and V by multicast
+  bool specialised = true;  // producer and scheduler are warps of their own (fwd_sm90.cuh)
 
   constexpr bool operator==(const FwdConfig&) const = default;
 
@@ -55,25 +57,29 @@ struct FwdConfig {
   FA3_HD constexpr int work_slots() const { return schedule == FwdSchedule::kDynamic ? 2 : 3; }
 
   FA3_HD constexpr int tile_q() const { return 64 * consumer_wgs; }
-  FA3_HD constexpr int threads() const { return 128 * (consumer_wgs + 1); }
+  FA3_HD constexpr int cluster_q() const { return cluster * tile_q(); }
+  FA3_HD constexpr int threads() const { return 128 * (consumer_wgs + (specialised ? 1 : 0)); }
 
   // Does a consumer leave out KV tiles that none of its own rows sees? With 192 rows under a mask
   // that is much; else the code for it costs more than it saves (docs/tuning/fwd_sm90.md).
   FA3_HD constexpr bool skips() const {
-    return consumer_wgs == 3 && mask != FwdMask::kFull && step == FwdStep::kTwoStage;
+    return consumer_wgs == 3 && mask != FwdMask::kFull && step == FwdStep::kTwoStage && specialised;
   }
 
-  // Registers of a thread after setmaxnreg; 64 Ki in all for threads() of them.
+  // Registers of a thread after setmaxnreg; 64 Ki in all for threads() of them. Without
+  // specialisation everyone has what a launch gives.
   FA3_HD constexpr int producer_registers() const {
-    return consumer_wgs == 1 ? 56 : consumer_wgs == 2 ? 40 : 32;
+    return !specialised ? 0 : consumer_wgs == 1 ? 56 : consumer_wgs == 2 ? 40 : 32;
   }
   FA3_HD constexpr int consumer_registers() const {
+    if (!specialised) return consumer_wgs == 3 ? 168 : 255;
     return consumer_wgs == 1 ? 256 : consumer_wgs == 2 ? 232 : 160;
   }
   // That accumulators and P take of them.
   FA3_HD constexpr int tile_registers() const {
     const int p = p_in_regs ? tile_kv / 4 : 0;
-    return tile_kv / 2 + head_dim_v / 2 + p;
+    const int s = step == FwdStep::kThreeStage ? tile_kv : tile_kv / 2;
+    return s + head_dim_v / 2 + p;
   }
 
   // Rows of shared-memory tiles lie in panels of one swizzle's width: the widest that adds least.

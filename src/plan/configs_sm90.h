@@ -154,7 +154,12 @@ constexpr const char* why_illegal(const FwdConfig& c) {
     return "tile_kv, head_dim_v: S, P and O take "
            "more registers than a thread has";
   if (c.smem_bytes() > kSmemLimit) return "tiles and stages: more than 227 KiB of shared memory";
-  if (c.cluster != 1) return "cluster: 1";
+  if (c.cluster != 1 && c.cluster != 2 && c.cluster != 4) return "cluster: 1, 2 or 4";
+  if (c.tile_kv % (8 * c.cluster) != 0) return "tile_kv: a multiple of 8 rows per CTA of a cluster";
+  if (c.cluster > 1 && c.schedule == FwdSchedule::kDynamic)
+    return "cluster: its CTAs go on to their next tile together, which a dynamic schedule does not";
+  if (!c.specialised && (c.schedule != FwdSchedule::kOneTile || c.cluster > 1))
+    return "specialised: without it a CTA works on one tile, on its own";
   return nullptr;
 }
 

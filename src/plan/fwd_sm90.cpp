@@ -212,6 +212,17 @@ size_t fwd_sm90_workspace_bytes(const FwdSm90Plan& plan) {
   return plan.config.schedule == FwdSchedule::kDynamic ? sizeof(uint32_t) : 0;
 }
 
+void set_grid(const Problem& p, int multiprocessors, FwdSm90Plan& plan) {
+  const FwdConfig& c = plan.config;
+  const auto cluster = static_cast<uint32_t>(c.cluster);
+  const auto clusters = static_cast<uint32_t>(count_tiles(p, c.cluster_q()));
+  const uint32_t at_once = std::max(static_cast<uint32_t>(multiprocessors) / cluster, 1u);
+  const bool persistent = c.schedule != FwdSchedule::kOneTile;
+  plan.tiles = clusters * cluster;
+  plan.grid = (persistent ? std::min(clusters, at_once) : clusters) * cluster;
+  plan.order.q_tiles = static_cast<uint32_t>(div_up(p.q.rows, c.cluster_q()));
+}
+
 Result<FwdSm90Plan> make_fwd_sm90_plan(const Problem& p, const DeviceInfo& device) {
   FA3_RETURN_IF_ERROR(check_problem(p));
   FwdSm90Plan plan;
@@ -231,7 +242,6 @@ Result<FwdSm90Plan> make_fwd_sm90_plan(const Problem& p, const DeviceInfo& devic
   if (tiles >= kMaxTiles)
     return unsupported("forward: {} tiles of {} queries, need fewer than 2^31; split the batch",
                        tiles, plan.config.tile_q());
-  plan.tiles = static_cast<uint32_t>(tiles);
   const bool uneven = mask != FwdMask::kFull || plan.config.ragged;
   plan.config.schedule = uneven ? FwdSchedule::kDynamic : FwdSchedule::kStatic;
   if (device.backend == FA3_BACKEND_SIM) {
@@ -240,8 +250,7 @@ Result<FwdSm90Plan> make_fwd_sm90_plan(const Problem& p, const DeviceInfo& devic
   } else {
     fit_head_dims(p, plan.config);
   }
-  plan.grid = static_cast<uint32_t>(std::min<int64_t>(tiles, device.multiprocessors));
-  plan.order.q_tiles = static_cast<uint32_t>(div_up(p.q.rows, plan.config.tile_q()));
+  set_grid(p, device.multiprocessors, plan);
   plan.order.heads = static_cast<uint32_t>(p.heads_q * p.batch);
   plan.order.longest_first = mask != FwdMask::kFull;
   plan.order.section = plan.order.longest_first ? section_of(p, device.l2_bytes) : 1;

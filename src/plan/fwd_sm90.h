@@ -19,7 +19,7 @@ struct FwdSm90Plan {
   FwdConfig config;
   Band32 band;  // of the mask, without bounds that no query reaches
   TileOrder order;
-  uint32_t tiles = 0;      // Q tiles over batch and heads; packed: at most
+  uint32_t tiles = 0;      // Q tiles over batch and heads; packed: at most. Whole clusters
   uint32_t grid = 0;       // CTAs
   float score_factor = 0;  // see FwdArgs
   float scale_log2 = 0;
@@ -27,6 +27,9 @@ struct FwdSm90Plan {
 
 // UNSUPPORTED with the reason for what the kernel does not do.
 Result<FwdSm90Plan> make_fwd_sm90_plan(const Problem& problem, const DeviceInfo& device);
+
+// Tiles, grid and tiles per head of a plan whose configuration was set or changed.
+void set_grid(const Problem& problem, int multiprocessors, FwdSm90Plan& plan);
 
 // The configuration that stands for another in the simulator, where each one was compiled ahead:
 // fewer of them, each of which does more. The head dims are those of the row; FP16, softcap and

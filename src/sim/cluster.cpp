@@ -196,6 +196,7 @@ namespace fa3::twin {
 using namespace sim;
 
 void cluster_arrive(bool release, Where where) {
+  if (omitted("cluster_arrive", where)) return;
   Thread& thread = enter("cluster_arrive", where);
   Cluster& cluster = thread.cta->cluster;
   if (thread.cluster_arrived > cluster.generation)
@@ -217,6 +218,7 @@ void cluster_arrive(bool release, Where where) {
 }
 
 void cluster_wait(Where where) {
+  if (omitted("cluster_wait", where)) return;
   Thread& thread = enter("cluster_wait", where);
   Cluster& cluster = thread.cta->cluster;
   if (thread.cluster_arrived == 0 || thread.cluster_waited == thread.cluster_arrived)

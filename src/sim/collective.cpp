@@ -81,6 +81,7 @@ namespace fa3::twin {
 using namespace sim;
 
 void warp_sync(u32 mask, Where where) {
+  if (omitted("warp_sync", where)) return;
   Thread& thread = enter("warp_sync", where);
   const u32 width = thread.cta->cluster.width;
   gather(thread, {"warp_sync", where, mask, false}, &thread, [&](void* const* operands) {

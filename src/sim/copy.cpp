@@ -107,6 +107,7 @@ namespace fa3::twin {
 using namespace sim;
 
 void bulk_commit(Where where) {
+  if (omitted("bulk_commit", where)) return;
   Thread& thread = enter("bulk_commit", where);
   thread.bulk_groups.push_back(std::move(thread.bulk_open));
   thread.bulk_open.clear();
@@ -114,6 +115,7 @@ void bulk_commit(Where where) {
 
 void bulk_wait(u32 pending, bool read_only, Where where) {
   const char* op = read_only ? "bulk_wait_read" : "bulk_wait";
+  if (omitted(op, where)) return;
   Thread& thread = enter(op, where);
   auto& groups = thread.bulk_groups;
   const size_t count = groups.size() > pending ? groups.size() - pending : 0;

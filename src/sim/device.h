@@ -28,6 +28,9 @@ struct Options {
       false;                // elect.sync: lane 0 always (what hardware was seen to do), else drawn
   bool exact_sums = false;  // wgmma of 16-bit types bit for bit as a GPU, some 20 times slower
   Trace* trace = nullptr;   // records events when set; implies one worker
+  // Mutation tests: asked at every wait, arrival, fence and barrier of a thread, which is left out
+  // where it says so. `op` is what reports call it. Called from all workers.
+  std::function<bool(const char* op, Where where)> omit;
 };
 
 // What a launch did.

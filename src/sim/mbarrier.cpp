@@ -248,6 +248,7 @@ void mbar_inval(u32 bar, Where where) {
 }
 
 void fence_mbar_init(Where where) {
+  if (omitted("fence_mbar_init", where)) return;
   Thread& thread = enter("fence_mbar_init", where);
   for (auto& [offset, bar] : thread.cta->mbarriers)
     if (bar.live && bar.initialised.agent == thread.agent) bar.fenced = true;
@@ -255,6 +256,7 @@ void fence_mbar_init(Where where) {
 
 void mbar_arrive(u32 bar, u32 count, bool cluster, Scope scope, Where where) {
   const char* op = cluster ? "mbar_arrive_cluster" : "mbar_arrive";
+  if (omitted(op, where)) return;
   Thread& thread = enter(op, where);
   Cta& cta = cta_of(thread, bar, op, where);
   if (&cta != thread.cta && scope == Scope::kCta)
@@ -286,6 +288,7 @@ void mbar_expect_tx(u32 bar, u32 bytes, bool cluster, Where where) {
 
 void mbar_arrive_expect_tx(u32 bar, u32 bytes, bool cluster, Where where) {
   const char* op = cluster ? "mbar_arrive_expect_tx_cluster" : "mbar_arrive_expect_tx";
+  if (omitted(op, where)) return;
   Thread& thread = enter(op, where);
   Cta& cta = cta_of(thread, bar, op, where);
   Mbarrier& mbar = find_mbarrier(cta, thread, op, bar, true, where);
@@ -327,6 +330,7 @@ bool mbar_try_wait(u32 bar, u32 parity, Scope, Where where) {
 }
 
 void mbar_wait(u32 bar, u32 parity, Scope, Where where) {
+  if (omitted("mbar_wait", where)) return;
   Thread& thread = enter("mbar_wait", where);
   Cta& cta = *thread.cta;
   check_parity(cta, thread, parity, "mbar_wait", where);

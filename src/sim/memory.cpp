@@ -300,6 +300,7 @@ void global_reduce_add_f32(float* to, const float* values, u32 count, Where wher
 }
 
 void fence(Order, Scope scope, Where where) {
+  if (omitted("fence", where)) return;
   Thread& thread = enter("fence", where);
   if (scope == Scope::kCta) return;  // nothing crosses clusters
   learn(thread, thread.acquire_ready);
@@ -313,6 +314,7 @@ void fence(Order, Scope scope, Where where) {
 }
 
 void fence_proxy_async(ProxySpace space, Where where) {
+  if (omitted("fence_proxy_async", where)) return;
   Thread& thread = enter("fence_proxy_async", where);
   if (space != ProxySpace::kGlobal) thread.shared_fences.push_back(thread.tick());
   const Cluster& cluster = thread.cta->cluster;

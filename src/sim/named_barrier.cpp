@@ -106,14 +106,17 @@ namespace fa3::twin {
 using namespace sim;
 
 void bar_sync(u32 id, u32 threads, Where where) {
+  if (omitted("bar_sync", where)) return;
   sim::barrier({id, threads, true, "bar_sync", where});
 }
 
 void bar_arrive(u32 id, u32 threads, Where where) {
+  if (omitted("bar_arrive", where)) return;
   sim::barrier({id, threads, false, "bar_arrive", where});
 }
 
 void cta_sync(Where where) {
+  if (omitted("cta_sync", where)) return;
   const u32 threads = self().ids.block_threads;
   sim::barrier({0, (threads + kWarp - 1) / kWarp * kWarp, true, "cta_sync", where});
 }

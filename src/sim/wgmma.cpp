@@ -94,12 +94,14 @@ namespace fa3::twin {
 using namespace sim;
 
 void wgmma_fence(Where where) {
+  if (omitted("wgmma_fence", where)) return;
   Thread& thread = enter("wgmma_fence", where, Yields::kNever);
   warpgroup_of(thread, "wgmma_fence", where);
   thread.wgmma_fences++;
 }
 
 void wgmma_commit(Where where) {
+  if (omitted("wgmma_commit", where)) return;
   Thread& thread = enter("wgmma_commit", where, Yields::kNever);
   warpgroup_of(thread, "wgmma_commit", where);
   thread.wgmma_groups++;
@@ -181,6 +183,7 @@ void wgmma(const WgmmaInstruction& instruction, RegisterState& d_state, void* d,
 }
 
 void wgmma_wait(u32 pending, Where where) {
+  if (omitted("wgmma_wait", where)) return;
   Thread& thread = enter("wgmma_wait", where);
   Cta& cta = *thread.cta;
   Warpgroup& group = warpgroup_of(thread, "wgmma_wait", where);

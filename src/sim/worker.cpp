@@ -40,6 +40,12 @@ Thread& enter(const char* op, Where where, Yields yields) {
   return tls_worker->enter(op, where, yields);
 }
 
+bool omitted(const char* op, Where where) {
+  if (tls_worker == nullptr) self();
+  const auto& omit = tls_worker->grid.device.options.omit;
+  return omit && omit(op, where);
+}
+
 void Worker::run(const std::function<bool(u64& index)>& next, u32 resident) {
   tls_worker = this;
   const bool alone = resident == 1;

@@ -115,6 +115,8 @@ Thread& self();
 Thread* running();  // null outside of kernels, and while a failed run is taken down
 // The start of every primitive, for that thread.
 Thread& enter(const char* op, Where where, Yields yields = Yields::kSometimes);
+// Is this wait, arrival, fence or barrier to be left out (Options::omit)? Asked before enter.
+bool omitted(const char* op, Where where);
 
 // Clusters are expensive to build; these make one ready for use and take it down.
 void reset_cluster(Cluster& cluster, Worker& worker, u64 index);

@@ -95,7 +95,8 @@ struct PackedSearch {
 template <FwdConfig kCfg>
 class FwdTiles {
  public:
-  FA3_DEV explicit FwdTiles(const FwdArgs& args) : args_(args), index_(ptx::block_index_x()) {}
+  FA3_DEV explicit FwdTiles(const FwdArgs& args)
+      : args_(args), index_(ptx::block_index_x() / kCfg.cluster) {}
 
   // The first tile, or the one after the last that was returned.
   FA3_DEV FwdWork next() {
@@ -104,7 +105,7 @@ class FwdTiles {
     i32 batch = 0;
     QTile at{};
     if (kCfg.ragged && args_.q_axis.cu_seqlens != nullptr) {
-      const PackedSearch::Found found = search_.find(args_, kCfg.tile_q(), index_);
+      const PackedSearch::Found found = search_.find(args_, kCfg.cluster_q(), index_);
       if (found.batch < 0) return none();
       batch = found.batch;
       TileOrder order = args_.order;
@@ -120,9 +121,11 @@ class FwdTiles {
     // Rows of no sequence have no keys either.
     const bool owned = batch < args_.batch;
     const FwdRows kv = owned ? rows_of<kCfg.ragged>(args_.kv_axis, args_.batch, batch) : FwdRows{};
-    const i32 tile = static_cast<i32>(at.tile), row = tile * kCfg.tile_q();
-    return {tile_range(args_.band, q.used, kv.used, row, kCfg.tile_q(), kCfg.tile_kv),
-            tile,
+    // CTAs of a cluster visit the same KV tiles, those of all their rows.
+    const i32 row = static_cast<i32>(at.tile) * kCfg.cluster_q();
+    const i32 rank = kCfg.cluster == 1 ? 0 : static_cast<i32>(ptx::cluster_rank());
+    return {tile_range(args_.band, q.used, kv.used, row, kCfg.cluster_q(), kCfg.tile_kv),
+            static_cast<i32>(at.tile) * kCfg.cluster + rank,
             static_cast<i32>(at.head),
             batch,
             q.begin,
@@ -139,7 +142,7 @@ class FwdTiles {
     if constexpr (kCfg.schedule == FwdSchedule::kOneTile) {
       index_ = ~0u;
     } else if constexpr (kCfg.schedule == FwdSchedule::kStatic) {
-      index_ += ptx::grid_dim_x();
+      index_ += ptx::grid_dim_x() / kCfg.cluster;
     } else {
       u32 taken = 0;
       if (ptx::lane_index() == 0) taken = ptx::atom_add_u32(args_.next_tile, 1);

@@ -37,7 +37,7 @@ struct FwdArgs {
   Band32 band;
   float score_factor;  // of apply_score
   float scale_log2;    // of RowSoftmax
-  TileOrder order;     // packed queries: of the longest sequence
+  TileOrder order;     // of tiles of cluster_q() rows; packed queries: of the longest sequence
 };
 
 }  // namespace fa3

@@ -50,7 +50,15 @@ struct Visit {
   bool is_tile;  // else nothing is left
 };
 
-template <FwdConfig kCfg>
+// Consumers whose K and V a producer loads.
+struct LoadedByProducer {
+  FA3_DEV void start(const FwdWork&) {}
+  FA3_DEV void refill_k() {}
+  FA3_DEV void refill_v() {}
+};
+
+// Loads: told of the Q tile that begins and, where nothing waits for it, of K and V that were read.
+template <FwdConfig kCfg, class Loads = LoadedByProducer>
 struct Consumer {
   using Smem = FwdSmem<kCfg>;
   using KMajorQ = KMajorTile<kCfg.swizzle_qk(), 64 * static_cast<u32>(kCfg.swizzle_qk())>;
@@ -63,6 +71,7 @@ struct Consumer {
   const FwdArgs& args;
   u32 wg;  // among the consumers
   bool leader;
+  Loads loads;
   Turn<kCfg> turn;
   KMajorQ q_tiles;  // of slot 0, as the others
   KMajorK k_tiles;
@@ -75,14 +84,16 @@ struct Consumer {
   BandMask mask;
   RowScale rescale;  // of O, due before the next product
   ptx::Acc<kCfg.tile_kv> s_acc;
+  ptx::Acc<kCfg.step == FwdStep::kThreeStage ? kCfg.tile_kv : 8> s_ahead;  // of the next KV tile
   ptx::Acc<kCfg.head_dim_v> o_acc;
   ptx::AFrag p_frag[kCfg.p_in_regs ? kCfg.tile_kv / 16 : 1];
 
-  FA3_DEV Consumer(Smem& smem, const FwdArgs& args, u32 wg)
+  FA3_DEV Consumer(Smem& smem, const FwdArgs& args, u32 wg, const Loads& loads = {})
       : smem(smem),
         args(args),
         wg(wg),
         leader(ptx::thread_index() % 128 == 0),
+        loads(loads),
         turn{wg},
         q_tiles(tile_at<KMajorQ>(smem.q)),
         k_tiles(tile_at<KMajorK>(smem.k)),
@@ -125,13 +136,15 @@ struct Consumer {
     slots.advance();
     tile.q_slot = q.stage * kCfg.consumer_wgs + wg;
     tile.softmax.reset();
-    mask = mask_of(work_of(smem, tile.work_slot));
+    const FwdWork work = work_of(smem, tile.work_slot);
+    mask = mask_of(work);
+    loads.start(work);
     smem.q_full[tile.q_slot].wait(q.phase);
     q.advance();
   }
 
-  FA3_DEV void issue_qk() {
-    gemm_ss<kType, kCfg.head_dim_qk / 16>(s_acc, q_tiles.after(tile.q_slot * kCfg.q_bytes()),
+  FA3_DEV void issue_qk(ptx::Acc<kCfg.tile_kv>& s) {
+    gemm_ss<kType, kCfg.head_dim_qk / 16>(s, q_tiles.after(tile.q_slot * kCfg.q_bytes()),
                                           k_tiles.after(k.stage * kCfg.k_bytes()), kOverwrite);
   }
   FA3_DEV void issue_pv() {
@@ -142,29 +155,38 @@ struct Consumer {
       gemm_ss<kType, kCfg.tile_kv / 16>(o_acc, tile_at<KMajorP>(smem.p[wg]), v_tile, kAccumulate);
     }
   }
+  // Whoever loads into this room is told: in a cluster the producers of all its CTAs.
+  FA3_DEV void release(Barrier& empty, Where where = Where::here()) {
+    if constexpr (kCfg.cluster == 1) {
+      empty.arrive_if(leader, where);
+    } else {
+      const u32 rank = ptx::thread_index() % 128;
+      empty.arrive_at_if(rank % kCfg.cluster, rank < kCfg.cluster, where);
+    }
+  }
   FA3_DEV void release_k() {
-    smem.k_empty[k.stage].arrive_if(leader);
+    release(smem.k_empty[k.stage]);
     k.advance();
   }
   FA3_DEV void release_v() {
-    smem.v_empty[v.stage].arrive_if(leader);
+    release(smem.v_empty[v.stage]);
     v.advance();
   }
 
   // S → P, unnormalised, in FP32.
   template <bool kMasked>
-  FA3_DEV RowScale softmax_of(i32 kv_tile) {
-    apply_score<kCfg.score>(s_acc, args.score_factor);
-    if constexpr (kMasked) mask.template apply<kCfg.mask == FwdMask::kWindow>(s_acc, kv_tile);
-    return tile.softmax.template update<kCfg.softmax>(s_acc, args.scale_log2);
+  FA3_DEV RowScale softmax_of(i32 kv_tile, ptx::Acc<kCfg.tile_kv>& s) {
+    apply_score<kCfg.score>(s, args.score_factor);
+    if constexpr (kMasked) mask.template apply<kCfg.mask == FwdMask::kWindow>(s, kv_tile);
+    return tile.softmax.template update<kCfg.softmax>(s, args.scale_log2);
   }
 
   // P as A operand of the next product; the last one is complete.
-  FA3_DEV void take_p() {
+  FA3_DEV void take_p(const ptx::Acc<kCfg.tile_kv>& s) {
     if constexpr (kCfg.p_in_regs) {
-      to_operand16<kType>(p_frag, s_acc);
+      to_operand16<kType>(p_frag, s);
     } else {
-      store_operand16<kType, kCfg.swizzle_p()>(smem.p[wg], s_acc, 64);
+      store_operand16<kType, kCfg.swizzle_p()>(smem.p[wg], s, 64);
       ptx::fence_proxy_async_shared();
       ptx::warp_sync();  // a warp's product reads the 16 rows that the warp has written
     }
@@ -174,13 +196,14 @@ struct Consumer {
   // S of a CTA's first KV tile, and of the first after tiles without keys.
   FA3_DEV void first_step(i32 kv_tile) {
     smem.k_full[k.stage].wait(k.phase);
-    issue_qk();
+    issue_qk(s_acc);
     gemm_wait<0>(s_acc);
     release_k();
-    softmax_of<true>(kv_tile);
-    take_p();
+    softmax_of<true>(kv_tile, s_acc);
+    take_p(s_acc);
     rescale = {{1.f, 1.f}, false};
     smem.v_full[v.stage].wait(v.phase);
+    loads.refill_k();
   }
 
   // S of this KV tile overlaps O += P·V of the one visited before it.
@@ -188,7 +211,7 @@ struct Consumer {
   FA3_DEV void step(i32 kv_tile) {
     smem.k_full[k.stage].wait(k.phase);
     turn.wait();
-    issue_qk();
+    issue_qk(s_acc);
     if constexpr (kCfg.rescale_early) {
       // Complete already: a loop here keeps the multiplications behind the products of QKᵀ.
       smem.v_full[v.stage].wait(v.phase);
@@ -198,14 +221,15 @@ struct Consumer {
     turn.pass();
     gemm_wait<1>(s_acc);
     release_k();
-    rescale = softmax_of<kMasked>(kv_tile);
+    rescale = softmax_of<kMasked>(kv_tile, s_acc);
     // V of this tile, needed one step from now: a loop here keeps the exponentials above the wait.
     const Ring<kCfg.stages> next = v.next();
     smem.v_full[next.stage].wait(next.phase);
     gemm_wait<0>(o_acc);
     release_v();
-    take_p();
+    take_p(s_acc);
     if constexpr (!kCfg.rescale_early) rescale_rows<kCfg.softmax>(o_acc, rescale);
+    loads.refill_k(), loads.refill_v();
   }
 
   FA3_DEV void last_product() {
@@ -222,16 +246,77 @@ struct Consumer {
   FA3_DEV void serial_step(i32 kv_tile) {
     smem.k_full[k.stage].wait(k.phase);
     turn.wait();
-    issue_qk();
+    issue_qk(s_acc);
     turn.pass();
     gemm_wait<0>(s_acc);
     release_k();
-    rescale_rows<kCfg.softmax>(o_acc, softmax_of<kMasked>(kv_tile));
-    take_p();
+    rescale_rows<kCfg.softmax>(o_acc, softmax_of<kMasked>(kv_tile, s_acc));
+    take_p(s_acc);
     smem.v_full[v.stage].wait(v.phase);
     issue_pv();
     gemm_wait<0>(o_acc);
     release_v();
+    loads.refill_k(), loads.refill_v();
+  }
+
+  // S of this KV tile is complete in `s`: beside its softmax run Q·Kᵀ of the next tile, into
+  // `ahead`, and O += P·V of the one visited before. The second S costs tile_kv / 2 registers.
+  template <bool kMasked, bool kLast = false>
+  FA3_DEV void three_stage_step(i32 kv_tile, ptx::Acc<kCfg.tile_kv>& s,
+                                ptx::Acc<kCfg.tile_kv>& ahead) {
+    if constexpr (!kLast) {
+      smem.k_full[k.stage].wait(k.phase);
+      turn.wait();
+      issue_qk(ahead);
+    }
+    issue_pv();
+    if constexpr (!kLast) turn.pass();
+    rescale = softmax_of<kMasked>(kv_tile, s);
+    const Ring<kCfg.stages> next = v.next();
+    smem.v_full[next.stage].wait(next.phase);
+    gemm_wait<0>(o_acc);
+    if constexpr (!kLast) {
+      ptx::fence_regs(ahead);
+      release_k();
+    }
+    release_v();
+    take_p(s);
+    rescale_rows<kCfg.softmax>(o_acc, rescale);
+    if constexpr (!kLast) loads.refill_k();
+    loads.refill_v();
+  }
+  // From kv_tile down to `end`, two at a time since S changes places.
+  template <bool kMasked>
+  FA3_DEV i32 three_stage_steps(i32 kv_tile, i32 end) {
+    FA3_NO_UNROLL
+    for (; kv_tile > end; kv_tile -= 2) {
+      three_stage_step<kMasked>(kv_tile, s_acc, s_ahead);
+      three_stage_step<kMasked>(kv_tile - 1, s_ahead, s_acc);
+    }
+    if (kv_tile == end) {
+      three_stage_step<kMasked>(kv_tile, s_acc, s_ahead);
+      FA3_UNROLL
+      for (int i = 0; i < kCfg.tile_kv / 2; ++i) s_acc[i] = static_cast<float>(s_ahead[i]);
+      --kv_tile;
+    }
+    return kv_tile;
+  }
+  // All KV tiles from the second on.
+  FA3_DEV void three_stages(i32 kv_tile) {
+    const i32 last = visit.own.first;
+    if (kv_tile < last) return;
+    smem.k_full[k.stage].wait(k.phase);
+    issue_qk(s_acc);
+    gemm_wait<0>(s_acc);
+    release_k();
+    loads.refill_k();
+    constexpr bool kMasks = kCfg.mask != FwdMask::kFull;
+    if constexpr (kMasks)
+      kv_tile = three_stage_steps<true>(kv_tile, most(visit.own.plain_end, last + 1));
+    kv_tile = three_stage_steps<false>(kv_tile, most(visit.own.plain_first, last + 1));
+    if constexpr (kCfg.mask == FwdMask::kWindow)
+      kv_tile = three_stage_steps<true>(kv_tile, last + 1);
+    three_stage_step<kMasks, true>(kv_tile, s_acc, s_ahead);
   }
 
   // 7 CONSUMER
@@ -299,7 +384,11 @@ struct Consumer {
       look_ahead();
     } else {
       first_step(own.end - 1);
-      steps(own.end - 2);
+      if constexpr (kCfg.step == FwdStep::kThreeStage) {
+        three_stages(own.end - 2);
+      } else {
+        steps(own.end - 2);
+      }
       release_q();
       last_product();
     }

@@ -18,24 +18,32 @@ struct FwdSource {
 };
 
 // 5 PRODUCER
-// A tile of kRows rows from row `row` on, panel by panel; `full` gets the bytes of all.
-template <bool kRagged, int kHeadDim, int kRows>
+// A tile of kRows rows from row `row` on, panel by panel; `full` gets the bytes of all. Each of
+// kCluster CTAs loads its share of the rows into the shared memory of all.
+template <bool kRagged, int kHeadDim, int kRows, int kCluster = 1>
 FA3_DEV void load_tile(u8* to, const TensorMap& map, Barrier& full, const FwdSource& from, i32 row,
-                       ptx::L2Hint hint) {
+                       ptx::L2Hint hint, Where where = Where::here()) {
   constexpr i32 kColumns = static_cast<i32>(FwdConfig::swizzle_of(kHeadDim)) / 2;
   constexpr u32 kPanels = FwdConfig::row_bytes(kHeadDim) / (2 * kColumns);
   constexpr u32 kPanelBytes = kRows * 2 * kColumns;
-  full.arrive_expect_tx(kPanels * kPanelBytes);
-  const u32 address = ptx::smem_address(to);
+  [[maybe_unused]] constexpr u16 kAll = (1 << kCluster) - 1;
+  const u32 share = kCluster == 1 ? 0 : kRows / kCluster * ptx::cluster_rank();
+  full.arrive_expect_tx(kPanels * kPanelBytes, where);
+  const u32 address = ptx::smem_address(to) + share * 2 * kColumns, bar = full.address();
+  row += static_cast<i32>(share);
   FA3_UNROLL
   for (u32 panel = 0; panel < kPanels; ++panel) {
     const u32 at = address + panel * kPanelBytes;
     const i32 column = kColumns * static_cast<i32>(panel);
-    if constexpr (kRagged) {
-      ptx::tma_load_5d(at, map, full.address(), column, kRaggedRows - from.rows + row,
-                       from.begin + from.rows, kRaggedRows, from.head, hint);
+    const i32 x = kRaggedRows - from.rows + row, y = from.begin + from.rows, z = kRaggedRows;
+    if constexpr (kRagged && kCluster == 1) {
+      ptx::tma_load_5d(at, map, bar, column, x, y, z, from.head, hint);
+    } else if constexpr (kRagged) {
+      ptx::tma_load_multicast_5d(at, map, bar, column, x, y, z, from.head, kAll, hint);
+    } else if constexpr (kCluster == 1) {
+      ptx::tma_load_4d(at, map, bar, column, row, from.head, from.batch, hint);
     } else {
-      ptx::tma_load_4d(at, map, full.address(), column, row, from.head, from.batch, hint);
+      ptx::tma_load_multicast_4d(at, map, bar, column, row, from.head, from.batch, kAll, hint);
     }
   }
 }
@@ -62,14 +70,14 @@ struct Producer {
   }
   FA3_DEV void load_k(const FwdSource& from, i32 tile) {
     smem.k_empty[k.stage].wait(k.phase);
-    load_tile<kCfg.ragged, kCfg.head_dim_qk, kCfg.tile_kv>(
+    load_tile<kCfg.ragged, kCfg.head_dim_qk, kCfg.tile_kv, kCfg.cluster>(
         smem.k[k.stage], args.k, smem.k_full[k.stage], from, kCfg.tile_kv * tile,
         ptx::L2Hint::kEvictLast);
     k.advance();
   }
   FA3_DEV void load_v(const FwdSource& from, i32 tile) {
     smem.v_empty[v.stage].wait(v.phase);
-    load_tile<kCfg.ragged, kCfg.head_dim_v, kCfg.tile_kv>(
+    load_tile<kCfg.ragged, kCfg.head_dim_v, kCfg.tile_kv, kCfg.cluster>(
         smem.v[v.stage], args.v, smem.v_full[v.stage], from, kCfg.tile_kv * tile,
         ptx::L2Hint::kEvictLast);
     v.advance();

@@ -19,6 +19,8 @@
 //                               + 1                       warp, producer
 //               kTileBar + w    128 (named)     –         consumer w                 the same
 //               kTurnBar + w    256 (named)     –         consumer w − 1             consumer w
+//               In a cluster k_empty and v_empty count the consumers of all, and each
+//               producer loads its share of K and V into all (fwd_producer.h).
 #pragma once
 
 #include "device/kernels/fwd_consumer.h"
@@ -38,7 +40,10 @@ void fwd_sm90(FA3_GRID_CONSTANT const FwdArgs args) {
     smem.init_barriers();
     ptx::fence_mbar_init();
   }
-  ptx::cta_sync();
+  // A cluster's CTAs write into each other's shared memory: not before it is ready, and none ends
+  // before all have.
+  constexpr bool kCluster = kCfg.cluster > 1;
+  kCluster ? ptx::cluster_sync() : ptx::cta_sync();
   if (wg == 0) {
     ptx::reg_decrease<kCfg.producer_registers()>();
     if (ptx::warp_index() == 0 && ptx::elect_one()) produce<kCfg>(smem, args);
@@ -46,6 +51,10 @@ void fwd_sm90(FA3_GRID_CONSTANT const FwdArgs args) {
   } else {
     ptx::reg_increase<kCfg.consumer_registers()>();
     Consumer<kCfg>(smem, args, wg - 1).run();
+  }
+  if constexpr (kCluster) {
+    ptx::warp_sync();
+    ptx::cluster_sync();
   }
 }
 

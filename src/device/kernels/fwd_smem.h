@@ -35,8 +35,8 @@ struct FwdSmem {
   FA3_DEV void init_barriers() {
     for (int i = 0; i < kQSlots; ++i) q_full[i].init(1), q_empty[i].init(1);
     for (int s = 0; s < kStages; ++s) {
-      k_full[s].init(1), k_empty[s].init(kWgs);
-      v_full[s].init(1), v_empty[s].init(kWgs);
+      k_full[s].init(1), k_empty[s].init(kWgs * kCfg.cluster);
+      v_full[s].init(1), v_empty[s].init(kWgs * kCfg.cluster);
     }
     for (int r = 0; r < kWorkSlots; ++r) work_full[r].init(1), work_empty[r].init(4 * kWgs + 1);
   }

@@ -93,6 +93,19 @@ FA3_DEV void mbar_arrive_cluster(u32 bar, u32 count = 1, Where where = Where::he
 #endif
 }
 
+// The same where `arrives`, predicated inside as mbar_arrive_if.
+FA3_DEV void mbar_arrive_cluster_if(u32 bar, bool arrives, Where where = Where::here()) {
+#if FA3_GPU
+  asm volatile(
+      "{.reg .pred p;\nsetp.ne.b32 p, %1, 0;\n"
+      "@p mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];}" ::"r"(bar),
+      "r"(u32(arrives))
+      : "memory");
+#else
+  if (arrives) twin::mbar_arrive(bar, 1, true, twin::Scope::kCluster, where);
+#endif
+}
+
 // mbarrier.expect_tx.relaxed.cluster.shared::cluster.b64 (9.7.13.15.11).
 FA3_DEV void mbar_expect_tx_cluster(u32 bar, u32 bytes, Where where = Where::here()) {
 #if FA3_GPU

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// configs.h — configurations of the forward kernel that the tests of this folder run: what rows of
+// the table are made of, and what they are measured against.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "plan/configs_sm90.h"
+#include "tools/verify/problem.h"
+
+namespace fa3::sim {
+
+// Small tiles: many of them in a short run.
+constexpr FwdConfig small(FwdMask mask, bool ragged) {
+  return {.mask = mask,
+          .head_dim_qk = 64,
+          .head_dim_v = 64,
+          .tile_kv = 32,
+          .softmax = kFastSoftmax,
+          .ragged = ragged};
+}
+constexpr FwdConfig with_step(FwdConfig c, FwdStep step) {
+  c.step = step;
+  return c;
+}
+constexpr FwdConfig without_specialisation(FwdConfig c) {
+  c.specialised = false;
+  c.schedule = FwdSchedule::kOneTile;
+  return c;
+}
+constexpr FwdConfig in_cluster(FwdConfig c, int ctas) {
+  c.cluster = ctas;
+  return c;
+}
+
+struct Variant {
+  const char* name;
+  FwdConfig config;
+};
+
+// What no row of the table has; each for every mask, dense and ragged.
+template <FwdMask kMask, bool kRagged>
+inline constexpr Variant kVariants[] = {
+    {"serial", with_step(small(kMask, kRagged), FwdStep::kSerial)},
+    {"three stages", with_step(small(kMask, kRagged), FwdStep::kThreeStage)},
+    {"unspecialised", without_specialisation(small(kMask, kRagged))},
+    {"unspecialised serial",
+     with_step(without_specialisation(small(kMask, kRagged)), FwdStep::kSerial)},
+    {"cluster of 2", in_cluster(small(kMask, kRagged), 2)},
+    {"cluster of 4", in_cluster(small(kMask, kRagged), 4)},
+};
+
+}  // namespace fa3::sim

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// kit.h — the forward kernel in any configuration, in the simulator: programs that are compiled
+// into the test, a problem with its tensors, the plan of that problem with fields changed.
+#pragma once
+
+#include <gmock/gmock.h>
+
+#include <cstring>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "api/args.h"
+#include "api/buffers.h"
+#include "api/problem.h"
+#include "backend/launch_fwd_sm90.h"
+#include "device/kernels/fwd_sm90.cuh"
+#include "device/kernels/fwd_sm90_unspecialised.cuh"
+#include "plan/configs_sm90.h"
+#include "sim/device.h"
+#include "sim/kit.h"
+#include "sim/program.h"
+#include "tools/verify/compare.h"
+#include "tools/verify/problem.h"
+
+namespace fa3::sim {
+
+// A simulated device as a Machine; memory is registered by who owns it.
+class TestMachine final : public Machine {
+ public:
+  Device device;
+
+  std::string name() const override { return "test"; }
+  void* allocate(size_t, const char*) override { throw std::logic_error("not here"); }
+  void release(void*) override {}
+  void upload(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
+  void download(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
+  Result<TensorMap> encode(const TensorMapSpec& spec) override { return encode_tensor_map(spec); }
+  Status prepare(const Program&) override { return {}; }
+  Status zero(void* to, size_t bytes, StreamRef) override {
+    device.synchronize();
+    std::memset(to, 0, bytes);
+    return {};
+  }
+  using Machine::launch;
+  Status launch(const Program& program, const LaunchShape& shape, const void* args, size_t,
+                StreamRef) override {
+    const Kernel* const kernel = find_program(program.expression);
+    if (kernel == nullptr) throw std::logic_error("not compiled in: " + program.expression);
+    device.launch(*kernel, shape, args);
+    device.synchronize();
+    return {};
+  }
+  Status synchronize() override { return {}; }
+};
+
+// Compiles a configuration into the test.
+template <FwdConfig kCfg>
+void add_fwd() {
+  static_assert(why_illegal(kCfg) == nullptr);
+  if constexpr (kCfg.specialised) {
+    const Registration made(fwd_expression(kCfg).c_str(), kernel_of(&fwd_sm90<kCfg>));
+  } else {
+    const Registration made(fwd_expression(kCfg).c_str(), kernel_of(&fwd_sm90_unspecialised<kCfg>));
+  }
+}
+
+// A problem with its tensors in a device's memory, and the plan for it with another configuration.
+class FwdRun {
+ public:
+  FwdRun(TestMachine& machine, const verify::Config& made, const FwdConfig& config)
+      : machine_(machine), tensors_(verify::make_tensors(made)) {
+    args_ = verify::forward_args(made, tensors_);
+    const Args args = value(read_args(FA3_OP_FORWARD, &args_));
+    problem_ = value(make_problem(args));
+    buffers_ = value(make_buffers(args, problem_));
+    DeviceInfo device;
+    device.backend = FA3_BACKEND_CUDA;
+    device.multiprocessors = 4;
+    plan_ = value(make_fwd_sm90_plan(problem_, device));
+    plan_.config = config;
+    set_grid(problem_, device.multiprocessors, plan_);
+    for (int id = 0; id < kTensorCount; ++id) {
+      if (args.tensor[static_cast<size_t>(id)].rank == 0) continue;
+      const fa3_tensor& t = args.tensor[static_cast<size_t>(id)];
+      u64 bytes = static_cast<u64>(dtype_bytes(t.dtype));
+      for (int i = 0; i < t.rank; ++i) bytes *= static_cast<u64>(t.shape[i]);  // dense ones
+      if (bytes > 0) add(tensor_name(static_cast<TensorId>(id)), t.data, bytes);
+      if (id == kO || id == kLse) outputs_.push_back({t.data, bytes});
+    }
+    add("workspace", &counter_, sizeof counter_);
+  }
+  ~FwdRun() {
+    for (void* base : bases_) machine_.device.memory.remove(base);
+  }
+  FwdRun(const FwdRun&) = delete;
+  FwdRun& operator=(const FwdRun&) = delete;
+
+  const FwdSm90Plan& plan() const { return plan_; }
+  // Runs under the device's seed; O and LSE are NaN before. Throws Violation.
+  void run() {
+    for (const auto& [data, bytes] : outputs_) std::memset(data, 0xFF, bytes);
+    const Status status = launch_fwd_sm90(machine_, {}, problem_, plan_, buffers_, &counter_);
+    if (!status.ok()) throw std::runtime_error(status.message);
+  }
+  std::vector<unsigned char> bits() const {
+    std::vector<unsigned char> all;
+    for (const auto& [data, bytes] : outputs_) {
+      const auto* const begin = static_cast<const unsigned char*>(data);
+      all.insert(all.end(), begin, begin + bytes);
+    }
+    return all;
+  }
+  std::vector<verify::OutputResult> judge() const { return verify::compare_forward(args_); }
+
+ private:
+  template <class T>
+  static T value(Result<T> result) {
+    if (!result.ok()) throw std::runtime_error(result.status().message);
+    return std::move(result.value());
+  }
+  void add(const char* name, void* base, u64 bytes) {
+    machine_.device.memory.add(name, base, bytes);
+    bases_.push_back(base);
+  }
+
+  struct Output {
+    void* data;
+    u64 bytes;
+  };
+  TestMachine& machine_;
+  verify::Tensors tensors_;
+  fa3_forward_args args_{};
+  Problem problem_;
+  Buffers buffers_;
+  FwdSm90Plan plan_;
+  alignas(64) u32 counter_ = 0;
+  std::vector<Output> outputs_;
+  std::vector<void*> bases_;
+};
+
+}  // namespace fa3::sim

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// variants_test.cpp — forms of the forward kernel that no row of the table has (serial and
+// three-stage steps, no specialisation, clusters): right by the FP64 reference, and the same bits
+// under every schedule of the simulator.
+#include <algorithm>
+#include <utility>
+
+#include "sim/fwd/configs.h"
+#include "sim/fwd/kit.h"
+
+namespace fa3::sim {
+namespace {
+
+template <FwdMask kMask, bool kRagged, size_t... kI>
+void add_variants(std::index_sequence<kI...>) {
+  (add_fwd<kVariants<kMask, kRagged>[kI].config>(), ...);
+}
+template <FwdMask kMask>
+void add_mask() {
+  using All = std::make_index_sequence<std::size(kVariants<kMask, false>)>;
+  add_variants<kMask, false>(All{});
+  add_variants<kMask, true>(All{});
+}
+const bool added =
+    (add_mask<FwdMask::kFull>(), add_mask<FwdMask::kCausal>(), add_mask<FwdMask::kWindow>(), true);
+
+verify::Config problem(FwdMask mask, bool ragged) {
+  verify::Config c;
+  c.dtype = FA3_BF16;
+  c.heads_q = 2;
+  c.alignment = 16;
+  c.seqlen_q = 333;  // three Q tiles: a cluster's last one is partly beyond the end
+  c.seqlen_kv = 301;
+  if (ragged) {
+    c.varlen_q = {300, 0, 1, 140, 5};
+    c.varlen_kv = {270, 3, 0, 65, 40};
+    c.spare_q = 9;
+  }
+  if (mask == FwdMask::kCausal) c.mask = FA3_MASK_CAUSAL;
+  if (mask == FwdMask::kWindow) c.mask = FA3_MASK_WINDOW, c.left = 70, c.right = 40;
+  return c;
+}
+
+struct Case {
+  Variant variant;
+  bool ragged;
+};
+void PrintTo(const Case& c, std::ostream* out) { *out << c.variant.name; }
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  const auto take = [&](const auto& variants, bool ragged) {
+    for (const Variant& variant : variants) all.push_back({variant, ragged});
+  };
+  take(kVariants<FwdMask::kFull, false>, false), take(kVariants<FwdMask::kFull, true>, true);
+  take(kVariants<FwdMask::kCausal, false>, false), take(kVariants<FwdMask::kCausal, true>, true);
+  take(kVariants<FwdMask::kWindow, false>, false), take(kVariants<FwdMask::kWindow, true>, true);
+  return all;
+}
+
+class FwdVariants : public testing::TestWithParam<Case> {};
+
+TEST_P(FwdVariants, RightUnderEverySchedule) {
+  const Case& c = GetParam();
+  TestMachine machine;
+  FwdRun attention(machine, problem(c.variant.config.mask, c.ragged), c.variant.config);
+  std::vector<unsigned char> first;
+  for (u64 seed = 0; seed < some_of(3); ++seed) {
+    machine.device.options.seed = seed;
+    ASSERT_NO_THROW(attention.run()) << "seed " << seed;
+    if (seed == 0) {
+      first = attention.bits();
+      for (const verify::OutputResult& r : attention.judge()) EXPECT_TRUE(r.ok) << to_text(r);
+    }
+    ASSERT_EQ(attention.bits(), first) << "seed " << seed;
+  }
+}
+
+std::string name_of(const testing::TestParamInfo<Case>& info) {
+  constexpr const char* kMasks[] = {"full", "causal", "window"};
+  std::string name = info.param.variant.name;
+  std::replace(name.begin(), name.end(), ' ', '_');
+  name += std::string("_") + kMasks[static_cast<int>(info.param.variant.config.mask)];
+  return name + (info.param.ragged ? "_ragged" : "");
+}
+
+INSTANTIATE_TEST_SUITE_P(All, FwdVariants, testing::ValuesIn(cases()), name_of);
+
+}  // namespace
+}  // namespace fa3::sim
