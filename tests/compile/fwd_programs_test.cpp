@@ -163,8 +163,10 @@ size_t expect_order(const FwdConfig& c, const std::vector<kit::Instruction>& loo
     if (instruction.is_wgmma_fence()) fences.push_back(i), begun = false;
     if (instruction.is_wgmma_wait()) waits.push_back(i);
     if (instruction.is_wgmma()) {
-      if (c.specialised)  // else ptxas has no uniform registers behind the branch of one thread
+      // Without specialisation ptxas has no uniform registers behind the branch of one thread.
+      if (c.specialised) {
         EXPECT_EQ(begun ? moves : 0, 0) << "a descriptor is not built in uniform registers";
+      }
       begun = true;
       moves = 0;
       ++(instruction.is_wgmma_rs() ? rs : ss);
