@@ -407,7 +407,8 @@ struct Consumer {
       attend();
       store_tile(tile);
     }
-    if (leader) ptx::bulk_wait_read<0>();  // shared memory goes when the CTA ends
+    // Shared memory goes when the CTA ends; Q's room is waited for at once.
+    if (!kCfg.o_in_q && leader) ptx::bulk_wait_read<0>();
   }
 
   // 8 EPILOGUE: O / sum as 16 bits through shared memory; rows that see nothing are zeros.
@@ -456,9 +457,9 @@ struct Consumer {
   }
   FA3_DEV void store_tile(const QTileState& done) {
     const NamedBarrier all{kTileBar + wg, 128};
-    if constexpr (!kCfg.o_in_q) {  // the tile before has left
-      if (leader) ptx::bulk_wait_read<0>();
-      all.sync();
+    if constexpr (!kCfg.o_in_q) {
+      if (leader) ptx::bulk_wait_read<0>();  // the tile before has left,
+      all.sync();                            // which all are told
     }
     const FwdWork work = work_of(smem, done.work_slot);
     release_work(done.work_slot);

@@ -173,7 +173,6 @@ FA3_DEV void schedule(FwdSmem<kCfg>& smem, const FwdArgs& args) {
       publish<kCfg>(smem.work[slot.stage], args, work);
       smem.work_full[slot.stage].arrive();
     }
-    ptx::warp_sync();
   }
 }
 

@@ -53,7 +53,7 @@ void fwd_sm90(FA3_GRID_CONSTANT const FwdArgs args) {
     Consumer<kCfg>(smem, args, wg - 1).run();
   }
   if constexpr (kCluster) {
-    ptx::warp_sync();
+    ptx::warp_sync();  // for the barrier of whole warps
     ptx::cluster_sync();
   }
 }

@@ -33,15 +33,15 @@ struct OwnLoads {
       FA3_NO_UNROLL
       for (int s = 0; s < kCfg.stages; ++s) load_k(), load_v();
     }
-    ptx::warp_sync();
+    ptx::warp_sync();  // for wgmma
   }
   FA3_DEV void refill_k() {
     if (ptx::thread_index() == 0) load_k();
-    ptx::warp_sync();
+    ptx::warp_sync();  // for wgmma
   }
   FA3_DEV void refill_v() {
     if (ptx::thread_index() == 0) load_v();
-    ptx::warp_sync();
+    ptx::warp_sync();  // for wgmma
   }
 
  private:

@@ -22,6 +22,7 @@
 #include "sim/device.h"
 #include "sim/kit.h"
 #include "sim/program.h"
+#include "sim/site.h"
 #include "tools/verify/compare.h"
 #include "tools/verify/problem.h"
 
@@ -113,9 +114,20 @@ class FwdRun {
     }
     return all;
   }
+  // cu_seqlens or seqused as the kernel will read them.
+  std::vector<i32> lengths(TensorId id) const {
+    const i32* const begin = buffers_.in<i32>(id);
+    return {begin, begin + count(id)};
+  }
+  void set_lengths(TensorId id, const std::vector<i32>& to) {
+    std::memcpy(buffers_.data[id], to.data(), static_cast<size_t>(count(id)) * sizeof(i32));
+  }
   std::vector<verify::OutputResult> judge() const { return verify::compare_forward(args_); }
 
  private:
+  int64_t count(TensorId id) const {
+    return problem_.batch + (id == kCuSeqlensQ || id == kCuSeqlensKv ? 1 : 0);
+  }
   template <class T>
   static T value(Result<T> result) {
     if (!result.ok()) throw std::runtime_error(result.status().message);

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// lies_test.cpp — cu_seqlens and seqused in device memory are read by the kernel alone and may say
+// anything: whatever they say, the forward kernel ends and touches nothing outside of the tensors.
+// (Two sequences that claim the same rows both write them: that race is theirs.)
+#include <climits>
+#include <random>
+
+#include "sim/fwd/configs.h"
+#include "sim/fwd/kit.h"
+
+namespace fa3::sim {
+namespace {
+
+constexpr FwdConfig kDynamic = [] {
+  FwdConfig c = small(FwdMask::kCausal, true);
+  c.schedule = FwdSchedule::kDynamic;
+  return c;
+}();
+constexpr FwdConfig kWindow = [] {
+  FwdConfig c = small(FwdMask::kWindow, true);
+  c.consumer_wgs = 3;
+  c.schedule = FwdSchedule::kDynamic;
+  return c;
+}();
+constexpr FwdConfig kCluster = in_cluster(small(FwdMask::kFull, true), 2);
+const bool added = (add_fwd<kDynamic>(), add_fwd<kWindow>(), add_fwd<kCluster>(), true);
+
+verify::Config problem(const FwdConfig& c) {
+  verify::Config p;
+  p.dtype = FA3_BF16;
+  p.heads_q = 2;
+  p.alignment = 16;
+  p.varlen_q = {150, 20, 100};
+  p.varlen_kv = {80, 40, 70};
+  p.seqused_q = {100, 20, 90};
+  p.seqused_kv = {80, 10, 60};
+  if (c.mask == FwdMask::kCausal) p.mask = FA3_MASK_CAUSAL;
+  if (c.mask == FwdMask::kWindow) p.mask = FA3_MASK_WINDOW, p.left = 30, p.right = 10;
+  return p;
+}
+
+// Nothing but a race of two writers.
+void expect_harmless(FwdRun& attention, const std::string& what) {
+  try {
+    attention.run();
+  } catch (const Violation& violation) {
+    EXPECT_EQ(violation.rule, Rule::kGlobalRace) << what << ": " << violation.what();
+  }
+}
+
+void PrintTo(const FwdConfig& c, std::ostream* out) { *out << fwd_expression(c); }
+
+class FwdLies : public testing::TestWithParam<FwdConfig> {};
+
+TEST_P(FwdLies, NamedOnes_TouchNothingOutside) {
+  const std::vector<std::vector<i32>> lies = {{0, 0, 0, 0},
+                                              {270, 170, 150, 0},
+                                              {-1, -100, 20, 270},
+                                              {0, 1000, 2000, 3000},
+                                              {INT_MAX, INT_MAX, INT_MAX, INT_MAX},
+                                              {INT_MIN, INT_MIN, INT_MIN, INT_MIN},
+                                              {INT_MIN, INT_MAX, INT_MIN, INT_MAX},
+                                              {0, INT_MAX, 0, INT_MAX},
+                                              {1, 2, 3, 4},
+                                              {1 << 30, 1 << 29, -(1 << 30), 1 << 30}};
+  TestMachine machine;
+  FwdRun attention(machine, problem(GetParam()), GetParam());
+  for (const TensorId id : {kCuSeqlensQ, kCuSeqlensKv, kSequsedQ, kSequsedKv}) {
+    const std::vector<i32> truth = attention.lengths(id);
+    for (const std::vector<i32>& lie : lies) {
+      attention.set_lengths(id, lie);
+      expect_harmless(attention, tensor_name(id) + (": " + testing::PrintToString(lie)));
+    }
+    attention.set_lengths(id, truth);
+  }
+}
+
+TEST_P(FwdLies, RandomOnes_TouchNothingOutside) {
+  TestMachine machine;
+  FwdRun attention(machine, problem(GetParam()), GetParam());
+  std::mt19937 random(1);
+  for (u64 round = 0; round < some_of(15); ++round) {
+    machine.device.options.seed = round;
+    std::string what;
+    for (const TensorId id : {kCuSeqlensQ, kCuSeqlensKv, kSequsedQ, kSequsedKv}) {
+      std::vector<i32> lie(4);
+      for (i32& x : lie) {
+        const u32 bits = static_cast<u32>(random());
+        x = static_cast<i32>(bits >> random() % 32);
+        if (random() % 4 == 0) x = -x;
+      }
+      what += tensor_name(id) + testing::PrintToString(lie);
+      attention.set_lengths(id, lie);
+    }
+    expect_harmless(attention, what);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, FwdLies, testing::Values(kDynamic, kWindow, kCluster),
+                         [](const auto& info) {
+                           const FwdConfig& c = info.param;
+                           return c.cluster > 1                ? "cluster"
+                                  : c.mask == FwdMask::kWindow ? "window"
+                                                               : "causal";
+                         });
+
+}  // namespace
+}  // namespace fa3::sim

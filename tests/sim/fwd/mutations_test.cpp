@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// mutations_test.cpp — every wait, arrival, fence and barrier of the forward kernel is left out in
+// turn, in the simulator: it has to say so, or the result has to be another. What nobody misses is
+// listed below with the reason.
+#include <cstring>
+#include <fstream>
+#include <set>
+#include <string>
+#include <tuple>
+
+#include "sim/fwd/configs.h"
+#include "sim/fwd/kit.h"
+
+namespace fa3::sim {
+namespace {
+
+// Schedules to try before a line counts as not missed.
+constexpr u64 kSeeds = 60;
+
+struct Mutated {
+  const char* name;
+  FwdConfig config;
+  verify::Config problem;
+};
+void PrintTo(const Mutated& m, std::ostream* out) { *out << m.name; }
+
+constexpr FwdConfig with(FwdConfig c, FwdSchedule schedule) {
+  c.schedule = schedule;
+  return c;
+}
+constexpr FwdConfig kFull = small(FwdMask::kFull, false);
+constexpr FwdConfig kLookAhead = [] {
+  FwdConfig c = kFull;
+  c.q_stages = 2;
+  return c;
+}();
+constexpr FwdConfig kPInShared = [] {
+  FwdConfig c = kFull;
+  c.p_in_regs = false;
+  c.o_in_q = true;
+  return c;
+}();
+constexpr FwdConfig kSkipping = [] {
+  FwdConfig c = with(small(FwdMask::kCausal, true), FwdSchedule::kDynamic);
+  c.consumer_wgs = 3;
+  return c;
+}();
+constexpr FwdConfig kCluster = in_cluster(kFull, 2);
+constexpr FwdConfig kThreeStages = with_step(kFull, FwdStep::kThreeStage);
+constexpr FwdConfig kSerial = with_step(kFull, FwdStep::kSerial);
+constexpr FwdConfig kUnspecialised = without_specialisation(kFull);
+
+const bool added = (add_fwd<kFull>(), add_fwd<kLookAhead>(), add_fwd<kPInShared>(),
+                    add_fwd<kSkipping>(), add_fwd<kCluster>(), add_fwd<kThreeStages>(),
+                    add_fwd<kSerial>(), add_fwd<kUnspecialised>(), true);
+
+// Several Q tiles for each of the four CTAs, and KV tiles for several rounds of the rings.
+verify::Config dense() {
+  verify::Config c;
+  c.dtype = FA3_BF16;
+  c.heads_q = 2;
+  c.alignment = 16;
+  c.magnitude = 20;  // maxima grow, so that O is rescaled
+  c.seqlen_q = 4 * 128 + 100;
+  c.seqlen_kv = 5 * 32 + 9;
+  return c;
+}
+verify::Config packed() {
+  verify::Config c = dense();
+  c.varlen_q = {300, 20, 450};
+  c.varlen_kv = {200, 40, 0};  // Q tiles that visit no KV tile follow each other fast
+  c.mask = FA3_MASK_CAUSAL;
+  return c;
+}
+
+std::vector<Mutated> kernels() {
+  return {{"two_stages", kFull, dense()},
+          {"look_ahead", kLookAhead, dense()},
+          {"p_in_shared_memory", kPInShared, dense()},
+          {"skipping", kSkipping, packed()},
+          {"cluster", kCluster, dense()},
+          {"three_stages", kThreeStages, dense()},
+          {"serial", kSerial, dense()},
+          {"unspecialised", kUnspecialised, dense()}};
+}
+
+// ---- What nobody misses -------------------------------------------------------------------------
+
+struct Spared {
+  const char* kernel;  // nullptr = all
+  const char* source;  // in the line
+  const char* reason;
+};
+constexpr Spared kSpared[] = {
+    {nullptr, "lest the compiler takes lanes to be apart", "for ptxas: uniform registers"},
+    {"p_in_shared_memory", "ptx::warp_sync();  // a warp's product reads",
+     "wgmma is executed by all lanes, each after its own stores and fence"},
+    {"p_in_shared_memory", "ptx::warp_sync();  // all lanes have read",
+     "o_in_q: the producer releases the slot after Q's room, which is after all have read"},
+    {"cluster", "ptx::warp_sync();  // for the barrier of whole warps",
+     "the simulator does not ask whether lanes come together"},
+    {"unspecialised", "ptx::warp_sync();  // for wgmma", "as for the cluster's barrier"},
+    {"unspecialised", "ptx::warp_sync();  // all lanes have read", "a CTA works on one tile"},
+    {"unspecialised", "smem.work_empty[slot].arrive_if", "a CTA works on one tile"},
+    {"unspecialised", "smem.work_empty[slot.stage].wait", "a CTA works on one tile"},
+    {"unspecialised", "smem.q_empty[", "a CTA works on one tile"},
+    {"unspecialised", "if (leader) ptx::bulk_wait_read", "a CTA works on one tile"},
+    {"unspecialised", "// which all are told", "a CTA works on one tile"},
+};
+
+const Spared* spared(const char* kernel, const std::string& source) {
+  for (const Spared& s : kSpared) {
+    if (s.kernel != nullptr && std::strcmp(s.kernel, kernel) != 0) continue;
+    if (source.find(s.source) != std::string::npos) return &s;
+  }
+  return nullptr;
+}
+
+// ---- A run, whole or without a line -------------------------------------------------------------
+
+// A line that synchronises, and what it does there.
+struct Line {
+  std::string op;  // "mbar_wait"
+  std::string file;
+  int number;
+
+  bool operator<(const Line& other) const {
+    return std::tie(file, number, op) < std::tie(other.file, other.number, other.op);
+  }
+  std::string at() const { return text({file.c_str(), number}); }
+  std::string source() const {
+    std::ifstream in(FA3_SOURCE_DIR + file.substr(file.rfind("/src/")));
+    std::string line;
+    for (int i = 0; i < number; ++i) std::getline(in, line);
+    return line;
+  }
+};
+
+class FwdMutations : public testing::TestWithParam<Mutated> {
+ protected:
+  FwdMutations() : attention_(machine_, GetParam().problem, GetParam().config) {}
+
+  // All lines that the kernel synchronises in; its outputs are kept as the right ones.
+  std::set<Line> lines() {
+    std::set<Line> all;
+    machine_.device.options.omit = [&](const char* op, Where where) {
+      all.insert({op, where.file, where.line});
+      return false;
+    };
+    attention_.run();
+    right_ = attention_.bits();
+    return all;
+  }
+  // How it is noticed that a line is left out: the report of a broken rule; "" = not at all.
+  std::string noticed(const Line& line, u64 seeds) {
+    machine_.device.options.omit = [&](const char* op, Where where) {
+      return line.number == where.line && line.op == op && line.file == where.file;
+    };
+    for (u64 seed = 0; seed < seeds; ++seed) {
+      machine_.device.options.seed = seed;
+      try {
+        attention_.run();
+      } catch (const Violation& violation) {
+        return violation.what();
+      }
+      if (attention_.bits() != right_) return "another result";
+    }
+    return "";
+  }
+
+  TestMachine machine_;
+  FwdRun attention_;
+  std::vector<unsigned char> right_;
+};
+
+TEST_P(FwdMutations, EveryLineIsMissed) {
+  if (kSanitized && std::strcmp(GetParam().name, "two_stages") != 0)
+    GTEST_SKIP() << "one kernel is enough for sanitizers, which look at the simulator";
+  const std::set<Line> all = lines();
+  ASSERT_GE(all.size(), 20u);
+  std::set<const Spared*> seen;
+  for (const Line& line : all) {
+    const std::string source = line.source();
+    ASSERT_NE(source, "") << line.at();
+    if (const Spared* const s = spared(GetParam().name, source)) {
+      seen.insert(s);
+      continue;
+    }
+    const std::string how = noticed(line, kSeeds);
+    EXPECT_NE(how, "") << line.op << " at " << line.at() << " may be left out: " << source;
+  }
+  for (const Spared& s : kSpared) {
+    if (s.kernel == nullptr || std::strcmp(s.kernel, GetParam().name) != 0) continue;
+    EXPECT_EQ(seen.count(&s), 1u) << "no line any more: " << s.source;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, FwdMutations, testing::ValuesIn(kernels()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace fa3::sim
