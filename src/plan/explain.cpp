@@ -94,9 +94,9 @@ double waves_of(const FwdSm90Plan& plan) {
 // Three digits, or a whole number: an estimate has no more.
 Json rounded(double x) {
   if (!(x > 0)) return 0;
-  if (x >= 100) return count(std::round(x));
-  const double per_unit = std::pow(10, 2 - std::floor(std::log10(x)));
-  return std::round(x * per_unit) / per_unit;
+  const double per_unit = std::pow(10, 2 - std::min(2., std::floor(std::log10(x))));
+  const double value = std::round(x * per_unit) / per_unit;
+  return value == std::floor(value) ? count(value) : Json(value);
 }
 
 // The Hopper kernel: its row of the table and why it is none of the others, configuration, grid.
@@ -145,14 +145,18 @@ Json estimate_json(const Plan& plan, const Work& work) {
     if (gpu.ok()) fwd = gpu.value();
   }
   Json json{{"what", "a model of the kernel with the rates of an H200, not a measurement"},
-            {"head_dims", {fwd.config.head_dim_qk, fwd.config.head_dim_v}},
+            {"kernel_head_dims", {fwd.config.head_dim_qk, fwd.config.head_dim_v}},
             {"kv_tile", kv_tile_json(fwd.config)}};
   if (!work.exact) {
     json["note"] = "of one KV tile only: how many there are lies in the lengths, which are data";
     return json;
   }
+  if (fwd.tiles == 0) {
+    json["note"] = "of one KV tile only: there are no queries, and nothing runs";
+    return json;
+  }
   const Estimate e = estimate(fwd, plan.problem);
-  const bool memory = e.memory_s >= e.expected_s;
+  const bool memory = e.expected_s == e.memory_s;
   json["clock_ghz"] = kClockGhz;
   json["grid"] = fwd.grid;
   json["waves"] = rounded(waves_of(fwd));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // fwd_programs_test.cpp — every row of the forward kernel's table compiles for sm_90a as it is
 // meant to: in registers, without advisories, and the inner loops in the order that makes softmax
-// run beside the products and as long as the roofline has them. ptxas gives up any of these silently
-// or with a note.
+// run beside the products and as long as the roofline has them. ptxas gives up any of these
+// silently or with a note.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
