@@ -17,8 +17,6 @@
 #include <queue>
 #include <vector>
 
-#include "plan/work.h"
-
 namespace fa3 {
 namespace {
 
@@ -128,7 +126,7 @@ double rare_instructions(const FwdConfig& c) { return (c.tile_kv + c.head_dim_v)
 
 TileCost tile_cost(const FwdConfig& c, bool masked) {
   const double wgs = c.consumer_wgs;
-  const double scores = 64. * wgs * c.tile_kv;
+  const double scores = static_cast<double>(c.tile_q()) * c.tile_kv;
   TileCost cost;
   cost.mma = 2 * scores * (c.head_dim_qk + c.head_dim_v) / kMmaFlops;
   cost.exponentials = scores * (c.score == FwdScore::kSoftcap ? 2 : 1) / kExponentials;
