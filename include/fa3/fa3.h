@@ -309,7 +309,9 @@ FA3_API fa3_status fa3_supported(fa3_context* context, fa3_op op, const void* ar
                                  const char** reason);
 
 /* Describes the plan as one JSON object: backend, why, problem, threads, workspace_bytes, flops,
- * visible_pairs and, under the backend's name, its tiles (visited, skipped), splits and tasks.
+ * visible_pairs and, under the backend's name, its tiles (visited, skipped), splits and tasks. Of
+ * the GPU kernel also, under "estimate", what it would take on an H200 by a model: the model and
+ * its fields may change from release to release.
  * Writes at most capacity bytes with a final NUL to text (NULL with capacity 0 asks for the size)
  * and the full size including the NUL to *needed (may be NULL).
  * Errors: as of fa3_plan_*; INVALID_ARGUMENT when capacity > 0 is too small (nothing but "" is

@@ -3,9 +3,11 @@
 #include "plan/explain.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "core/dtype.h"
+#include "plan/roofline.h"
 #include "plan/work.h"
 
 namespace fa3 {
@@ -85,12 +87,27 @@ Json cpu_json(const CpuPlan& cpu, const Problem& problem) {
   return json;
 }
 
-// The Hopper kernel's configuration, grid and shared memory.
+double waves_of(const FwdSm90Plan& plan) {
+  return static_cast<double>(plan.tiles) / std::max(plan.grid, 1u);
+}
+
+// Three digits, or a whole number: an estimate has no more.
+Json rounded(double x) {
+  if (!(x > 0)) return 0;
+  const double per_unit = std::pow(10, 2 - std::min(2., std::floor(std::log10(x))));
+  const double value = std::round(x * per_unit) / per_unit;
+  return value == std::floor(value) ? count(value) : Json(value);
+}
+
+// The Hopper kernel: its row of the table and why it is none of the others, configuration, grid.
 Json sm90_json(const FwdSm90Plan& plan, const Problem& problem) {
   const FwdConfig& c = plan.config;
   const Tiles tiles = tiles_of(problem, c.tile_q(), c.tile_kv);
+  Json rejected = Json::object();
+  for (const RejectedRow& row : rejected_rows(plan.need)) rejected[row.name] = row.why;
   return {{"kernel", fwd_expression(c)},
           {"row", plan.row},
+          {"rows_rejected", rejected},
           {"tile_q", c.tile_q()},
           {"tile_kv", c.tile_kv},
           {"stages", c.stages},
@@ -100,11 +117,56 @@ Json sm90_json(const FwdSm90Plan& plan, const Problem& problem) {
           {"smem_bytes", c.smem_bytes()},
           {"grid", plan.grid},
           {"q_tiles", plan.tiles},
-          {"waves", static_cast<double>(plan.tiles) / std::max(plan.grid, 1u)},
+          {"waves", rounded(waves_of(plan))},
           {"heads_side_by_side", plan.order.section},
           {"longest_first", plan.order.longest_first},
           {"tiles_visited", count(tiles.visited)},
           {"tiles_skipped", count(tiles.skipped)}};
+}
+
+Json kv_tile_json(const FwdConfig& c) {
+  const TileCost cost = tile_cost(c, false);
+  return {{"mma_clocks", rounded(cost.mma)},
+          {"exponential_clocks", rounded(cost.exponentials)},
+          {"issue_clocks", rounded(cost.issue)},
+          {"shared_memory_clocks", rounded(cost.shared_memory)},
+          {"limiter", cost.limiter()},
+          {"softmax_fits_beside_mma", std::max(cost.exponentials, cost.issue) <= cost.mma},
+          {"clocks_at_least", rounded(cost.most())},
+          {"clocks_expected", rounded(expected_clocks(c, cost))},
+          {"l2_bytes", c.k_bytes() + c.v_bytes()}};
+}
+
+// What the roofline says of the kernel on a GPU. The simulator's plan stands for that of an H200.
+Json estimate_json(const Plan& plan, const Work& work) {
+  FwdSm90Plan fwd = plan.fwd;
+  if (plan.backend == FA3_BACKEND_SIM) {
+    const Result<FwdSm90Plan> gpu = make_fwd_sm90_plan(plan.problem, h200());
+    if (gpu.ok()) fwd = gpu.value();
+  }
+  Json json{{"what", "a model of the kernel with the rates of an H200, not a measurement"},
+            {"kernel_head_dims", {fwd.config.head_dim_qk, fwd.config.head_dim_v}},
+            {"kv_tile", kv_tile_json(fwd.config)}};
+  if (!work.exact) {
+    json["note"] = "of one KV tile only: how many there are lies in the lengths, which are data";
+    return json;
+  }
+  if (fwd.tiles == 0) {
+    json["note"] = "of one KV tile only: there are no queries, and nothing runs";
+    return json;
+  }
+  const Estimate e = estimate(fwd, plan.problem);
+  const bool memory = e.expected_s == e.memory_s;
+  json["clock_ghz"] = kClockGhz;
+  json["grid"] = fwd.grid;
+  json["waves"] = rounded(waves_of(fwd));
+  json["busy"] = rounded(e.busy);
+  json["limiter"] = memory ? "memory" : tile_cost(fwd.config, false).limiter();
+  json["ms_at_least"] = rounded(e.least_s * 1e3);
+  json["ms_expected"] = rounded(e.expected_s * 1e3);
+  json["tflops_at_most"] = rounded(e.least_s > 0 ? work.flops / e.least_s / 1e12 : 0);
+  json["tflops_expected"] = rounded(e.expected_s > 0 ? work.flops / e.expected_s / 1e12 : 0);
+  return json;
 }
 
 }  // namespace
@@ -140,8 +202,10 @@ std::string explain(const Plan& plan) {
         "upper bound from max_seqlen: lengths are data, which a plan does not read";
   }
   if (plan.backend == FA3_BACKEND_CPU) json["cpu"] = cpu_json(plan.cpu, plan.problem);
-  if (plan.backend == FA3_BACKEND_CUDA || plan.backend == FA3_BACKEND_SIM)
+  if (plan.backend == FA3_BACKEND_CUDA || plan.backend == FA3_BACKEND_SIM) {
     json["sm90"] = sm90_json(plan.fwd, plan.problem);
+    json["estimate"] = estimate_json(plan, work);
+  }
   json["problem"] = problem_json(plan.problem);
   return json.dump(2);
 }

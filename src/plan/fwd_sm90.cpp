@@ -10,6 +10,7 @@
 #include "device/attn/conventions.h"
 #include "device/kernels/fwd_args.h"
 #include "plan/configs_sm90.h"
+#include "plan/fwd_rows.h"
 
 namespace fa3 {
 namespace {
@@ -125,16 +126,6 @@ FwdMask mask_of(const Band32& band) {
   return band.right == Band32::kUnbounded ? FwdMask::kFull : FwdMask::kCausal;
 }
 
-const FwdRow* find_row(const Problem& p, FwdMask mask) {
-  for (const FwdRow& row : kFwdRows) {
-    if (p.head_dim_qk <= row.head_dim_qk && p.head_dim_v <= row.head_dim_v &&
-        (row.mask == kAnyMask || row.mask == static_cast<int>(mask)) &&
-        (row.max_seqlen_q == 0 || most_rows(p.q) <= row.max_seqlen_q))
-      return &row;
-  }
-  return nullptr;
-}
-
 // A power of two of KV heads whose K and V stay in the L2 cache, as query heads.
 uint32_t section_of(const Problem& p, int64_t l2_bytes) {
   const int64_t head_bytes = most_rows(p.kv) * (p.head_dim_qk + p.head_dim_v) * 2;
@@ -228,7 +219,8 @@ Result<FwdSm90Plan> make_fwd_sm90_plan(const Problem& p, const DeviceInfo& devic
   FwdSm90Plan plan;
   plan.band = band_of(p);
   const FwdMask mask = mask_of(plan.band);
-  const FwdRow* const row = find_row(p, mask);
+  plan.need = {p.head_dim_qk, p.head_dim_v, mask, most_rows(p.q)};
+  const FwdRow* const row = choose_row(plan.need);
   if (row == nullptr)
     return unsupported("forward: head_dim_qk={}, head_dim_v={}: no row of the table fits",
                        p.head_dim_qk, p.head_dim_v);

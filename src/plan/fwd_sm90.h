@@ -11,10 +11,12 @@
 #include "device/attn/tile_order.h"
 #include "device/attn/tile_range.h"
 #include "device/fwd_config.h"
+#include "plan/fwd_rows.h"
 
 namespace fa3 {
 
 struct FwdSm90Plan {
+  RowNeed need;          // what the row was chosen by
   const char* row = "";  // of configs_sm90.h
   FwdConfig config;
   Band32 band;  // of the mask, without bounds that no query reaches

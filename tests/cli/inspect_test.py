@@ -79,7 +79,39 @@ class Explain(CliTest):
         )
         self.assertEqual(plan["problem"]["seqlen_kv"], 2**20)
 
+    def test_hopper_rows_and_estimate(self):
+        problem = ["--backend", "sim", "--dtype", "bf16", "--head-dim", 128, "--seqlen-q", 4096]
+        plan = self.fa3_json("explain", *problem)
+        rejected = plan["sm90"]["rows_rejected"]
+        self.assertEqual(plan["sm90"]["row"], "d128")
+        self.assertNotIn("d128", rejected)
+        self.assertEqual(rejected["d96"], "head_dim_qk up to 96, here 128")
+        estimate = plan["estimate"]
+        tile = estimate["kv_tile"]
+        self.assertEqual((tile["mma_clocks"], tile["exponential_clocks"]), (2048, 1024))
+        self.assertEqual(tile["limiter"], "mma")
+        self.assertTrue(tile["softmax_fits_beside_mma"])
+        # Of an H200, whatever the simulator has.
+        self.assertEqual(estimate["grid"], 132)
+        self.assertLess(estimate["tflops_expected"], estimate["tflops_at_most"])
+        flops = estimate["ms_expected"] * 1e9 * estimate["tflops_expected"]
+        self.assertAlmostEqual(flops / plan["flops"], 1, delta=0.01)
+        text = self.fa3("explain", *problem)
+        for part in ["rows_rejected", "head_dim_qk up to 96, here 128", "tflops_expected"]:
+            self.assertIn(part, text)
+
+    def test_estimate_without_lengths_or_queries(self):
+        bf16 = ["explain", "--backend", "sim", "--dtype", "bf16"]
+        packed = self.fa3_json(*bf16, "--varlen-q", "5,600", "--varlen-kv", "5,600")["estimate"]
+        self.assertIn("data", packed["note"])
+        self.assertNotIn("ms_expected", packed)
+        empty = self.fa3_json(*bf16, "--seqlen-q", 0)["estimate"]
+        self.assertIn("no queries", empty["note"])
+        self.assertNotIn("ms_expected", empty)
+        self.assertEqual(self.fa3_json(*bf16, "--seqlen-kv", 0)["estimate"]["tflops_expected"], 0)
+
     def test_refusals(self):
+        self.assert_fails(UNSUPPORTED, "explain", "--backend", "sim", says=["f32", "bf16"])
         self.assert_fails(BAD_INPUT, "explain", "--heads-q", 5, "--heads-kv", 3, "--json", says="5")
         self.assert_fails(UNSUPPORTED, "explain", "--backend", "cuda", says="cuda")
 

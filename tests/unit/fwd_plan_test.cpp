@@ -11,45 +11,14 @@
 #include <vector>
 
 #include "plan/configs_sm90.h"
+#include "plan/fwd_rows.h"
 #include "plan/fwd_sm90.h"
+#include "tests/unit/fwd_plan_kit.h"
 
 namespace fa3 {
 namespace {
 
 using testing::HasSubstr;
-
-DeviceInfo device(fa3_backend backend = FA3_BACKEND_CUDA) {
-  DeviceInfo info;
-  info.type = FA3_DEVICE_CUDA;
-  info.backend = backend;
-  info.multiprocessors = 132;
-  info.l2_bytes = 50 << 20;
-  return info;
-}
-
-Layout dense(fa3_dtype dtype, int64_t rows, int64_t heads, int64_t columns) {
-  return {dtype, rows * heads * columns, heads * columns, columns};
-}
-
-// BF16, batch 2, 4 heads over 2, dense, 300 queries and keys.
-Problem problem(int64_t d_qk = 128, int64_t d_v = 128, int64_t q = 300, int64_t kv = 300) {
-  Problem p;
-  p.dtype = FA3_BF16;
-  p.batch = 2;
-  p.heads_q = 4;
-  p.heads_kv = 2;
-  p.head_dim_qk = d_qk;
-  p.head_dim_v = d_v;
-  p.q.rows = p.q.max_seqlen = q;
-  p.kv.rows = p.kv.max_seqlen = kv;
-  p.softmax_scale = 0.1;
-  p.layout[kQ] = dense(FA3_BF16, q, 4, d_qk);
-  p.layout[kK] = dense(FA3_BF16, kv, 2, d_qk);
-  p.layout[kV] = dense(FA3_BF16, kv, 2, d_v);
-  p.layout[kO] = dense(FA3_BF16, q, 4, d_v);
-  p.layout[kLse] = {FA3_F32, 4 * q, 1, q};
-  return p;
-}
 
 FwdSm90Plan plan_of(const Problem& p, fa3_backend backend = FA3_BACKEND_CUDA) {
   const Result<FwdSm90Plan> plan = make_fwd_sm90_plan(p, device(backend));
@@ -166,6 +135,40 @@ TEST(FwdPlan, Rows_AreThoseOfTheTable) {
     EXPECT_STREQ(plan_of(problem(e.d_qk, e.d_v, e.seqlen_q)).row, e.row)
         << e.d_qk << "/" << e.d_v << " seqlen_q " << e.seqlen_q;
   }
+}
+
+const std::string* why_not(const std::vector<RejectedRow>& rejected, const std::string& name) {
+  for (const RejectedRow& row : rejected) {
+    if (row.name == name) return &row.why;
+  }
+  return nullptr;
+}
+
+TEST(FwdPlan, RowsNotTaken_AllWithTheReason) {
+  Problem p = problem(64, 96, 65);
+  const FwdSm90Plan plan = plan_of(p);
+  EXPECT_STREQ(plan.row, "d96");
+  const std::vector<RejectedRow> rejected = rejected_rows(plan.need);
+  EXPECT_EQ(rejected.size(), std::size(kFwdRows) - 1);
+  EXPECT_EQ(why_not(rejected, "d96"), nullptr);
+  EXPECT_EQ(*why_not(rejected, "d64"), "head_dim_v up to 64, here 96");
+  EXPECT_EQ(*why_not(rejected, "d128 few queries"), "up to 64 queries per sequence, here 65");
+  EXPECT_THAT(*why_not(rejected, "d128"), HasSubstr("fits too"));
+
+  p = problem(128, 64, 65);
+  EXPECT_EQ(*why_not(rejected_rows(plan_of(p).need), "d64"), "head_dim_qk up to 64, here 128");
+  p = problem(64, 64, 65);
+  EXPECT_EQ(*why_not(rejected_rows(plan_of(p).need), "d64 causal"), "mask causal, here full");
+  p.mask = FA3_MASK_CAUSAL;
+  EXPECT_EQ(why_not(rejected_rows(plan_of(p).need), "d64 causal"), nullptr);
+  EXPECT_THAT(*why_not(rejected_rows(plan_of(p).need), "d64"), HasSubstr("fits too"));
+}
+
+// A table has to say of every problem that is not declined which row it gets.
+TEST(FwdPlan, NoRowFits_EveryOneSaysWhy) {
+  const RowNeed need{257, 8, FwdMask::kFull, 1};
+  EXPECT_EQ(choose_row(need), nullptr);
+  EXPECT_EQ(rejected_rows(need).size(), std::size(kFwdRows));
 }
 
 // Packed queries are counted by the longest sequence, which the caller may bound.

@@ -131,7 +131,7 @@ Json to_json(const BenchOptions& o, const Case& c, const Session& session, const
   j["head_dim_v"] = x.head_dim_v;
   j["mask"] = mask_text({x.mask, x.left, x.right});
   j["softcap"] = x.softcap;
-  j["backend"] = backend_name(device.backend);
+  j["backend"] = verify::backend_name(device.backend);
   j["device"] = device.name;
   j["instruction_set"] = device.instruction_set;
   j["threads"] = device.num_threads;
@@ -156,7 +156,7 @@ int bench(const BenchOptions& o) {
   if (table) {
     print(
         fmt::format("{} on {} ({}, {} threads); {} repetitions after {} to warm up; times in ms\n",
-                    backend_name(device.backend), device.name, device.instruction_set,
+                    verify::backend_name(device.backend), device.name, device.instruction_set,
                     device.num_threads, o.repetitions, o.warmup));
     if (cases.size() == 1) print(problem_text(cases[0].config) + "\n");
     print(fmt::format("\n{:<{}}  {:>10} {:>10} {:>10} {:>10}\n", "case", width, "median", "p10",

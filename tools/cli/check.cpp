@@ -192,7 +192,7 @@ int check(const CheckOptions& o) {
   if (!(o.tolerance >= 0)) fail(kUsage, "--tolerance: got {}, need 0 or more", o.tolerance);
   Session session(o.session.backend, o.session.threads, !o.session.quiet);
   const Verdict v = o.file.path.empty() ? check_generated(o, session) : check_file(o, session);
-  const char* backend = backend_name(session.device().backend);
+  const char* backend = verify::backend_name(session.device().backend);
   if (o.session.json)
     print(to_json(o, v, backend).dump() + "\n");
   else if (!o.session.quiet)

@@ -8,6 +8,7 @@
 #include "outline.h"
 #include "output.h"
 #include "session.h"
+#include "tools/verify/problem.h"
 
 namespace fa3::cli {
 namespace {
@@ -23,7 +24,7 @@ Json collect() {
   j["device"] = {{"name", device.name},
                  {"type", device.device_type == FA3_DEVICE_CUDA ? "cuda" : "cpu"},
                  {"id", device.device_id},
-                 {"backend", backend_name(device.backend)},
+                 {"backend", verify::backend_name(device.backend)},
                  {"instruction_set", device.instruction_set},
                  {"threads", device.num_threads},
                  {"l1_bytes", device.l1_bytes},

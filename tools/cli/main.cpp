@@ -56,7 +56,14 @@ constexpr Command kCommands[] = {
      "empties the cache, or writes kernels into a file. It needs NVRTC, but no GPU. A list of\n"
      "kernels is an array of {\"header\", \"expression\"}, like \"programs\" of --list --json.",
      &add_jit},
-    {"explain", "Show how a problem would be computed, without computing it", &add_explain},
+    {"explain",
+     "Show how a problem would be computed, without computing it\n"
+     "Backend, tiles and workspace. For the GPU kernel (--backend cuda or sim) also: which row of "
+     "its\n"
+     "table of tile sizes, why none of the others, and an estimate in clocks of an SM: what a KV "
+     "tile\n"
+     "costs each unit, which one limits, and how long the problem takes on an H200 by that.",
+     &add_explain},
     {"selftest",
      "Check that GPU and simulator do what their instructions specify\n"
      "Runs programs of one or a few instructions in the simulator of Hopper GPUs and on a GPU,\n"

@@ -12,6 +12,7 @@
 #include "output.h"
 #include "session.h"
 #include "staged_file.h"
+#include "tools/verify/problem.h"
 #include "tools/verify/tensor.h"
 #include "work.h"
 
@@ -51,7 +52,7 @@ Json to_json(const RunOptions& o, const FileProblem& p, const Session& session, 
     return Json{{"shape", x.shape}, {"dtype", verify::dtype_text(x.dtype)}};
   };
   Json j;
-  j["backend"] = backend_name(device.backend);
+  j["backend"] = verify::backend_name(device.backend);
   j["device"] = device.name;
   j["instruction_set"] = device.instruction_set;
   j["threads"] = device.num_threads;
@@ -80,8 +81,9 @@ std::string to_text(const RunOptions& o, const FileProblem& p, const Session& se
   for (const HostTensor* x : {&p.q, &p.k, &p.v})
     text += fmt::format("{:9} {}\n", x->name, tensor_text(*x));
   text += fmt::format("{:9} {}\n", "mask", mask_text(p.mask));
-  text += fmt::format("{:9} {} ({}, {} threads) on {}\n", "backend", backend_name(device.backend),
-                      device.instruction_set, device.num_threads, device.name);
+  text += fmt::format("{:9} {} ({}, {} threads) on {}\n", "backend",
+                      verify::backend_name(device.backend), device.instruction_set,
+                      device.num_threads, device.name);
   text += timing_line("forward", t.forward_s, t.forward_flops);
   if (o.backward)
     text += timing_line("backward", t.backward_s, kBackwardToForward * t.forward_flops);

@@ -4,17 +4,15 @@
 
 #include <chrono>
 #include <cstdio>
-#include <utility>
 
 #include "error.h"
+#include "tools/verify/problem.h"
 
 namespace fa3::cli {
 namespace {
 
-constexpr std::pair<const char*, fa3_backend> kBackends[] = {
-    {"auto", FA3_BACKEND_AUTO}, {"cpu", FA3_BACKEND_CPU},   {"reference", FA3_BACKEND_REFERENCE},
-    {"sim", FA3_BACKEND_SIM},   {"cuda", FA3_BACKEND_CUDA},
-};
+constexpr fa3_backend kBackends[] = {FA3_BACKEND_AUTO, FA3_BACKEND_CPU, FA3_BACKEND_REFERENCE,
+                                     FA3_BACKEND_SIM, FA3_BACKEND_CUDA};
 
 Prepared with_workspace(fa3_plan* plan) {
   Prepared prepared;
@@ -32,15 +30,9 @@ void log_line(void*, fa3_log_level, const char* message) {
 }  // namespace
 
 fa3_backend backend_value(const std::string& name) {
-  for (const auto& [known, value] : kBackends)
-    if (name == known) return value;
+  for (const fa3_backend backend : kBackends)
+    if (name == verify::backend_name(backend)) return backend;
   fail(kUsage, "--backend: got '{}', need auto, cpu, reference, sim or cuda", name);
-}
-
-const char* backend_name(int32_t backend) {
-  for (const auto& [name, value] : kBackends)
-    if (backend == value) return name;
-  return "unknown";
 }
 
 Session::Session(const std::string& backend, int64_t threads, bool show_progress, Memory memory)

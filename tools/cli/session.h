@@ -10,9 +10,7 @@
 
 namespace fa3::cli {
 
-// fa3_backend of a name as --backend takes it, and back.
-fa3_backend backend_value(const std::string& name);
-const char* backend_name(int32_t backend);
+fa3_backend backend_value(const std::string& name);  // as --backend takes it
 
 struct PlanDeleter {
   void operator()(fa3_plan* plan) const { fa3_plan_destroy(plan); }

@@ -10,27 +10,18 @@
 namespace fa3::verify {
 namespace {
 
-std::string backend_name(const fa3_context* context) {
+fa3_backend backend_of(const fa3_context* context) {
   fa3_device_info info{};
   info.struct_size = sizeof info;
-  if (fa3_get_device_info(context, &info) != FA3_OK) return "";
-  switch (info.backend) {
-    case FA3_BACKEND_REFERENCE:
-      return "reference";
-    case FA3_BACKEND_CUDA:
-      return "cuda";
-    case FA3_BACKEND_SIM:
-      return "sim";
-    default:
-      return "cpu";
-  }
+  return fa3_get_device_info(context, &info) == FA3_OK ? fa3_backend(info.backend)
+                                                       : FA3_BACKEND_AUTO;
 }
 
 // The problem with the alignment that the backend's kernels ask for.
-Config aligned(Config config, const fa3_context* context) {
+Config aligned(Config config, fa3_backend backend) {
   constexpr int64_t kTma = 16;
-  const std::string backend = backend_name(context);
-  if (config.alignment == 0 && (backend == "cuda" || backend == "sim")) config.alignment = kTma;
+  const bool tma = backend == FA3_BACKEND_CUDA || backend == FA3_BACKEND_SIM;
+  if (config.alignment == 0 && tma) config.alignment = kTma;
   return config;
 }
 
@@ -114,9 +105,10 @@ void run(const Config& config, fa3_context* context, Report* report) {
 }  // namespace
 
 Report check(const Config& config, fa3_context* context) {
+  const fa3_backend backend = backend_of(context);
   Report report;
   try {
-    run(aligned(config, context), context, &report);
+    run(aligned(config, backend), context, &report);
   } catch (const std::exception& e) {
     report.error = e.what();
   }
@@ -126,7 +118,7 @@ Report check(const Config& config, fa3_context* context) {
     report.ok = report.ok && r.ok;
     report.text += to_text(r) + "\n";
   }
-  if (!report.ok) report.text += "repeat: " + replay_command(config, backend_name(context)) + "\n";
+  if (!report.ok) report.text += "repeat: " + replay_command(config, backend_name(backend)) + "\n";
   return report;
 }
 

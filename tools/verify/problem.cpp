@@ -120,6 +120,23 @@ const char* layout_name(Layout layout) {
   return "?";
 }
 
+const char* backend_name(int32_t backend) {
+  switch (backend) {
+    case FA3_BACKEND_AUTO:
+      return "auto";
+    case FA3_BACKEND_CPU:
+      return "cpu";
+    case FA3_BACKEND_REFERENCE:
+      return "reference";
+    case FA3_BACKEND_CUDA:
+      return "cuda";
+    case FA3_BACKEND_SIM:
+      return "sim";
+    default:
+      return "unknown";
+  }
+}
+
 std::string replay_command(const Config& c, const std::string& backend) {
   const Config d;  // the defaults
   std::string text = "fa3 check";

@@ -25,6 +25,9 @@ enum class Layout {
 // "dense", "heads_first", "seq_first", "padded", "interleaved", "broadcast"
 const char* layout_name(Layout layout);
 
+// "auto", "cpu", "reference", "cuda", "sim", as --backend takes them; "unknown"
+const char* backend_name(int32_t backend);
+
 // A problem. Each field's flag of `fa3 check` stands behind it.
 struct Config {
   bool backward = false;     // --backward

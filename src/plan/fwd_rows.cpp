@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// fwd_rows.cpp — the first row that fits.
+#include "plan/fwd_rows.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "plan/configs_sm90.h"
+
+namespace fa3 {
+namespace {
+
+enum class Fit { kYes, kHeadDimQk, kHeadDimV, kMask, kSeqlenQ };
+
+// The rule, and the only place that has it: what rejected_rows() says is what it returned.
+Fit fit_of(const FwdRow& row, const RowNeed& need) {
+  if (need.head_dim_qk > row.head_dim_qk) return Fit::kHeadDimQk;
+  if (need.head_dim_v > row.head_dim_v) return Fit::kHeadDimV;
+  if (row.mask != kAnyMask && row.mask != static_cast<int>(need.mask)) return Fit::kMask;
+  if (row.max_seqlen_q != 0 && need.seqlen_q > row.max_seqlen_q) return Fit::kSeqlenQ;
+  return Fit::kYes;
+}
+
+std::string text_of(Fit fit, const FwdRow& row, const RowNeed& need) {
+  switch (fit) {
+    case Fit::kHeadDimQk:
+      return fmt::format("head_dim_qk up to {}, here {}", row.head_dim_qk, need.head_dim_qk);
+    case Fit::kHeadDimV:
+      return fmt::format("head_dim_v up to {}, here {}", row.head_dim_v, need.head_dim_v);
+    case Fit::kMask:
+      return fmt::format("mask {}, here {}", mask_name(static_cast<FwdMask>(row.mask)),
+                         mask_name(need.mask));
+    case Fit::kSeqlenQ:
+      return fmt::format("up to {} queries per sequence, here {}", row.max_seqlen_q, need.seqlen_q);
+    case Fit::kYes:
+      break;
+  }
+  return "fits too, but stands behind the row that is used";
+}
+
+}  // namespace
+
+const FwdRow* choose_row(const RowNeed& need) {
+  const FwdRow* const row =
+      std::find_if(std::begin(kFwdRows), std::end(kFwdRows),
+                   [&](const FwdRow& r) { return fit_of(r, need) == Fit::kYes; });
+  return row == std::end(kFwdRows) ? nullptr : row;
+}
+
+std::vector<RejectedRow> rejected_rows(const RowNeed& need) {
+  const FwdRow* const chosen = choose_row(need);
+  std::vector<RejectedRow> rejected;
+  for (const FwdRow& row : kFwdRows) {
+    if (&row != chosen) rejected.push_back({row.name, text_of(fit_of(row, need), row, need)});
+  }
+  return rejected;
+}
+
+const char* mask_name(FwdMask mask) {
+  switch (mask) {
+    case FwdMask::kFull:
+      return "full";
+    case FwdMask::kCausal:
+      return "causal";
+    case FwdMask::kWindow:
+      return "window";
+  }
+  return "";
+}
+
+}  // namespace fa3

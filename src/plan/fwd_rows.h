@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// fwd_rows.h — which row of configs_sm90.h a problem gets, and why none of the others.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "device/fwd_config.h"
+
+namespace fa3 {
+
+struct FwdRow;
+
+// What of a problem decides.
+struct RowNeed {
+  int64_t head_dim_qk = 0, head_dim_v = 0;
+  FwdMask mask = FwdMask::kFull;
+  int64_t seqlen_q = 0;  // of the longest sequence
+};
+
+const FwdRow* choose_row(const RowNeed& need);  // nullptr when none fits
+
+// The rows of the table that choose_row() does not return, in their order.
+struct RejectedRow {
+  const char* name;
+  std::string why;
+};
+std::vector<RejectedRow> rejected_rows(const RowNeed& need);
+
+const char* mask_name(FwdMask mask);  // "full", "causal", "window"
+
+}  // namespace fa3

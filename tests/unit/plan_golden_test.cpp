@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// plan_golden_test.cpp — what the Hopper forward plans for some 200 problems, as it stands in
+// tests/golden/plan.csv: a heuristic that changes is a diff of that file.
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/dtype.h"
+#include "plan/configs_sm90.h"
+#include "plan/fwd_sm90.h"
+#include "tests/unit/fwd_plan_kit.h"
+
+namespace fa3 {
+namespace {
+
+using Lines = std::vector<std::string>;
+
+enum class Lengths { kEqual, kPacked, kSeqused };
+
+struct Case {
+  int64_t d_qk = 128, d_v = 128, q = 4096, kv = 4096;
+  fa3_mask mask = FA3_MASK_FULL;
+  int64_t left = 0, right = 0;
+  int64_t batch = 2, heads_q = 16, heads_kv = 16;
+  fa3_dtype dtype = FA3_BF16;
+  double softcap = 0, scale = 0.1;
+  Lengths lengths = Lengths::kEqual;
+  fa3_backend backend = FA3_BACKEND_CUDA;
+  int sms = 132;
+};
+
+Problem problem_of(const Case& c) {
+  Problem p = problem(c.d_qk, c.d_v, c.q, c.kv);
+  p.dtype = c.dtype;
+  p.batch = c.batch;
+  p.heads_q = c.heads_q;
+  p.heads_kv = c.heads_kv;
+  p.mask = c.mask;
+  p.left = c.left;
+  p.right = c.right;
+  p.softcap = c.softcap;
+  p.softmax_scale = c.scale;
+  p.layout[kQ] = dense(c.dtype, c.q, c.heads_q, c.d_qk);
+  p.layout[kK] = dense(c.dtype, c.kv, c.heads_kv, c.d_qk);
+  p.layout[kV] = dense(c.dtype, c.kv, c.heads_kv, c.d_v);
+  p.layout[kO] = dense(c.dtype, c.q, c.heads_q, c.d_v);
+  p.q.seqused = p.kv.seqused = c.lengths == Lengths::kSeqused;
+  if (c.lengths == Lengths::kPacked) {
+    p.q.packed = p.kv.packed = true;
+    p.q.rows *= c.batch;
+    p.kv.rows *= c.batch;
+    for (const TensorId id : {kQ, kK, kV, kO}) p.layout[id].batch = 0;
+  }
+  return p;
+}
+
+void add_head_dims(std::vector<Case>& all) {
+  for (const int64_t d : {8, 32, 64, 72, 96, 104, 128, 136, 192, 200, 256}) {
+    for (const int64_t q : {1, 64, 65, 512, 4096}) {
+      for (const fa3_mask mask : {FA3_MASK_FULL, FA3_MASK_CAUSAL})
+        all.push_back({.d_qk = d, .d_v = d, .q = q, .mask = mask});
+    }
+  }
+  const std::pair<int64_t, int64_t> unequal[] = {{64, 128}, {128, 64}, {192, 128}, {128, 192},
+                                                 {64, 256}, {256, 64}, {40, 248},  {16, 8}};
+  for (const auto& [d_qk, d_v] : unequal) {
+    all.push_back({.d_qk = d_qk, .d_v = d_v});
+    all.push_back({.d_qk = d_qk, .d_v = d_v, .q = 64, .mask = FA3_MASK_CAUSAL});
+  }
+}
+
+void add_masks_and_scores(std::vector<Case>& all) {
+  const std::pair<int64_t, int64_t> windows[] = {{1024, 0}, {0, 0},   {-1, 16},  {16, -1},
+                                                 {-1, -1},  {-1, 0},  {4095, 0}, {128, 128},
+                                                 {0, 4095}, {4094, 1}};
+  for (const auto& [left, right] : windows) {
+    all.push_back({.mask = FA3_MASK_WINDOW, .left = left, .right = right});
+    all.push_back({.d_qk = 64, .d_v = 64, .mask = FA3_MASK_WINDOW, .left = left, .right = right});
+  }
+  for (const int64_t d : {64, 128, 256}) {
+    all.push_back({.d_qk = d, .d_v = d, .dtype = FA3_F16});
+    all.push_back({.d_qk = d, .d_v = d, .mask = FA3_MASK_CAUSAL, .softcap = 30});
+    all.push_back({.d_qk = d, .d_v = d, .scale = -0.1});
+  }
+}
+
+void add_batches(std::vector<Case>& all) {
+  // Grouped heads, decode, prefill of a long prompt behind another.
+  for (const int64_t heads_kv : {1, 2, 8}) {
+    all.push_back({.q = 1, .kv = 65536, .batch = 64, .heads_q = 32, .heads_kv = heads_kv});
+    all.push_back({.mask = FA3_MASK_CAUSAL, .heads_q = 32, .heads_kv = heads_kv});
+    all.push_back({.q = 512, .kv = 32768, .mask = FA3_MASK_CAUSAL, .heads_kv = heads_kv});
+  }
+  for (const Lengths lengths : {Lengths::kPacked, Lengths::kSeqused}) {
+    for (const int64_t d : {64, 128, 256}) {
+      all.push_back({.d_qk = d, .d_v = d, .batch = 8, .lengths = lengths});
+      all.push_back(
+          {.d_qk = d, .d_v = d, .q = 1, .mask = FA3_MASK_CAUSAL, .batch = 8, .lengths = lengths});
+    }
+  }
+  for (const int64_t seqlen : {1, 127, 128, 129, 131072}) {
+    all.push_back({.q = seqlen, .kv = seqlen, .batch = 1, .heads_q = 1, .heads_kv = 1});
+    all.push_back({.q = seqlen, .kv = seqlen, .mask = FA3_MASK_CAUSAL, .batch = 1});
+  }
+  for (const int sms : {1, 78}) {
+    all.push_back({.sms = sms});
+    all.push_back({.mask = FA3_MASK_CAUSAL, .sms = sms});
+    all.push_back({.q = 64, .batch = 1, .sms = sms});
+  }
+}
+
+void add_simulated(std::vector<Case>& all) {
+  for (const int64_t d : {40, 64, 80, 128, 256}) {
+    Case c{.d_qk = d, .d_v = d, .q = 300, .backend = FA3_BACKEND_SIM, .sms = 4};
+    all.push_back(c);
+    c.dtype = FA3_F16;
+    all.push_back(c);
+    c.mask = FA3_MASK_CAUSAL;
+    all.push_back(c);
+  }
+}
+
+void add_refusals(std::vector<Case>& all) {
+  all.push_back({.d_qk = 12});
+  all.push_back({.d_v = 260});
+  all.push_back({.d_qk = 264, .d_v = 264});
+  all.push_back({.dtype = FA3_F32});
+  all.push_back({.q = int64_t{1} << 31});
+  all.push_back({.kv = int64_t{1} << 30, .batch = 1});
+  all.push_back({.d_qk = 8, .d_v = 8, .q = int64_t{1} << 29, .batch = 64, .heads_q = 64});
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  add_head_dims(all);
+  add_masks_and_scores(all);
+  add_batches(all);
+  add_simulated(all);
+  add_refusals(all);
+  return all;
+}
+
+// ---- As lines -----------------------------------------------------------------------------------
+
+constexpr const char* kHeader =
+    "backend,sms,dtype,batch,heads_q,heads_kv,seqlen_q,seqlen_kv,head_dim_qk,head_dim_v,mask,"
+    "lengths,softcap,scale,row,tile_q,tile_kv,kernel_dim_qk,kernel_dim_v,kernel_mask,score,ragged,"
+    "stages,q_stages,consumers,schedule,grid,q_tiles,waves,section,longest_first,smem_bytes,"
+    "refused";
+
+std::string text_of(const Case& c) {
+  const char* const lengths[] = {"equal", "packed", "seqused"};
+  const std::string mask = c.mask == FA3_MASK_FULL     ? "full"
+                           : c.mask == FA3_MASK_CAUSAL ? "causal"
+                                                       : fmt::format("{}:{}", c.left, c.right);
+  return fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{}",
+                     c.backend == FA3_BACKEND_SIM ? "sim" : "cuda", c.sms, dtype_name(c.dtype),
+                     c.batch, c.heads_q, c.heads_kv, c.q, c.kv, c.d_qk, c.d_v, mask,
+                     lengths[static_cast<int>(c.lengths)], c.softcap, c.scale);
+}
+
+std::string text_of(const FwdSm90Plan& plan) {
+  const char* const scores[] = {"plain", "softcap", "scaled"};
+  const char* const schedules[] = {"one_tile", "static", "dynamic"};
+  const FwdConfig& c = plan.config;
+  return fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{:.2f},{},{},{},", plan.row,
+                     c.tile_q(), c.tile_kv, c.head_dim_qk, c.head_dim_v, mask_name(c.mask),
+                     scores[static_cast<int>(c.score)], c.ragged ? "yes" : "no", c.stages,
+                     c.q_stages, c.consumer_wgs, schedules[static_cast<int>(c.schedule)], plan.grid,
+                     plan.tiles, static_cast<double>(plan.tiles) / plan.grid, plan.order.section,
+                     plan.order.longest_first ? "yes" : "no", c.smem_bytes());
+}
+
+std::string line_of(const Case& c) {
+  DeviceInfo on = device(c.backend);
+  on.multiprocessors = c.sms;
+  const Result<FwdSm90Plan> plan = make_fwd_sm90_plan(problem_of(c), on);
+  if (plan.ok()) return text_of(c) + "," + text_of(plan.value());
+  const std::string& why = plan.status().message;
+  return text_of(c) + std::string(18, ',') + "," + why.substr(0, why.find(','));
+}
+
+Lines read_lines(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  Lines lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  return lines;
+}
+
+// Lines of a that b lacks.
+std::string only_in(const Lines& a, const Lines& b, char mark) {
+  const std::multiset<std::string> others(b.begin(), b.end());
+  std::string text;
+  for (const std::string& line : a) {
+    if (!others.contains(line)) text += fmt::format("{} {}\n", mark, line);
+  }
+  return text;
+}
+
+TEST(PlanGolden, Choices_AreThoseOfTheFile) {
+  Lines now{kHeader};
+  for (const Case& c : cases()) now.push_back(line_of(c));
+  const std::filesystem::path golden = FA3_GOLDEN_DIR "/plan.csv";
+  const Lines before = read_lines(golden);
+  if (now == before) return;
+  const std::filesystem::path written = std::filesystem::absolute("plan.csv");
+  std::ofstream file(written);
+  for (const std::string& line : now) file << line << '\n';
+  FAIL() << "plans changed:\n"
+         << kHeader << '\n'
+         << only_in(before, now, '-') << only_in(now, before, '+') << "If they are meant to: cp "
+         << written.string() << ' ' << golden.string();
+}
+
+// Every row is chosen somewhere, and no problem stands there twice.
+TEST(PlanGolden, Cases_CoverTheTable) {
+  std::set<std::string> rows, problems;
+  for (const Case& c : cases()) {
+    EXPECT_TRUE(problems.insert(text_of(c)).second) << text_of(c);
+    const Result<FwdSm90Plan> plan = make_fwd_sm90_plan(problem_of(c), device());
+    if (plan.ok()) rows.insert(plan.value().row);
+  }
+  EXPECT_EQ(rows.size(), std::size(kFwdRows));
+}
+
+}  // namespace
+}  // namespace fa3
