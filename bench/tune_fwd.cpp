@@ -99,7 +99,7 @@ void change(FwdSm90Plan& plan, const Fields& f, const Problem& p, int sms) {
   set("rescale_early", c.rescale_early), set("o_in_q", c.o_in_q), set("schedule", c.schedule);
   set("cluster", c.cluster), set("specialised", c.specialised);
   set("section", plan.order.section), set("lpt", plan.order.longest_first);
-  set_grid(p, sms, plan);
+  complete(p, sms, plan);
 }
 
 struct Tensors {

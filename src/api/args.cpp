@@ -121,6 +121,17 @@ Result<Args> read_args(fa3_op op, const void* source) {
                  static_cast<int>(op));
 }
 
+bool same_shapes(const Args& a, const Args& b) {
+  const auto same = [](const fa3_tensor& x, const fa3_tensor& y) {
+    return x.dtype == y.dtype && x.rank == y.rank && std::ranges::equal(x.shape, y.shape) &&
+           std::ranges::equal(x.stride, y.stride);
+  };
+  return a.op == b.op && std::ranges::equal(a.tensor, b.tensor, same) &&
+         a.max_seqlen_q == b.max_seqlen_q && a.max_seqlen_kv == b.max_seqlen_kv &&
+         a.mask == b.mask && a.reserved == b.reserved && a.left == b.left && a.right == b.right &&
+         a.softmax_scale == b.softmax_scale && a.softcap == b.softcap;
+}
+
 void drop_tensors_without_data(Args& args) {
   for (int id = 0; id < kTensorCount; ++id) {
     fa3_tensor& t = args.tensor[id];

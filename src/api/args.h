@@ -47,6 +47,9 @@ Status read_struct(const char* where, const void* source, size_t first_size, voi
 // args points to fa3_forward_args or fa3_backward_args.
 Result<Args> read_args(fa3_op op, const void* args);
 
+// Are these the same but for addresses? Then so are their problems.
+bool same_shapes(const Args& a, const Args& b);
+
 // The one-call functions take an optional tensor without data for an absent one.
 void drop_tensors_without_data(Args& args);
 

@@ -210,7 +210,7 @@ fa3::Result<fa3::Machine*> fa3_context::machine() {
 fa3::Status fa3_context::prepare(const fa3::Plan& plan) {
   if (!has_machine()) return {};
   FA3_TRY(fa3::Machine* const opened, machine());
-  return opened->prepare(fa3::fwd_program(plan.fwd.config));
+  return opened->prepare(fa3::fwd_program(plan.fwd));
 }
 
 fa3::Status fa3_context::run(const fa3::Plan& plan, const fa3::Buffers& buffers,

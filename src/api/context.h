@@ -7,6 +7,7 @@
 #include <mutex>
 #include <string>
 
+#include "api/args.h"
 #include "api/workspace.h"
 #include "backend/cuda/jit.h"
 #include "backend/machine.h"
@@ -65,6 +66,7 @@ struct fa3_context {
 struct fa3_plan {
   fa3_context* context;
   fa3::Plan plan;
+  fa3::Args args;  // that it was made for
 };
 
 namespace fa3 {

@@ -55,11 +55,7 @@ FwdAxis axis_of(const Problem& p, const SeqAxis& axis, const Layout& layout, boo
 
 }  // namespace
 
-Program fwd_program(const FwdConfig& config) {
-  return {config.specialised ? "device/kernels/fwd_sm90.cuh"
-                             : "device/kernels/fwd_sm90_unspecialised.cuh",
-          fwd_expression(config)};
-}
+Program fwd_program(const FwdSm90Plan& plan) { return {fwd_header(plan.config), plan.kernel}; }
 
 Status launch_fwd_sm90(Machine& machine, StreamRef stream, const Problem& p,
                        const FwdSm90Plan& plan, const Buffers& buffers, void* workspace) {
@@ -103,12 +99,13 @@ Status launch_fwd_sm90(Machine& machine, StreamRef stream, const Problem& p,
   LaunchShape shape;
   shape.grid[0] = plan.grid;
   shape.cluster = static_cast<u32>(c.cluster);
+  shape.pdl = true;
   shape.threads = static_cast<u32>(c.threads());
   shape.smem_bytes = static_cast<u32>(c.smem_bytes());
   shape.interacting = c.schedule == FwdSchedule::kDynamic;  // CTAs share the counter
   if (c.schedule == FwdSchedule::kDynamic)
     FA3_RETURN_IF_ERROR(machine.zero(workspace, sizeof(u32), stream));
-  return machine.launch(fwd_program(c), shape, &args, sizeof args, stream);
+  return machine.launch(fwd_program(plan), shape, &args, sizeof args, stream);
 }
 
 }  // namespace fa3

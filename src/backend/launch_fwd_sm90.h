@@ -8,7 +8,7 @@
 
 namespace fa3 {
 
-Program fwd_program(const FwdConfig& config);
+Program fwd_program(const FwdSm90Plan& plan);
 
 // Puts the kernel on the stream. buffers were validated against problem, which has queries; their
 // addresses are the machine's. INVALID_ARGUMENT for a tensor that is not 16-byte aligned.

@@ -105,7 +105,7 @@ Json sm90_json(const FwdSm90Plan& plan, const Problem& problem) {
   const Tiles tiles = tiles_of(problem, c.tile_q(), c.tile_kv);
   Json rejected = Json::object();
   for (const RejectedRow& row : rejected_rows(plan.need)) rejected[row.name] = row.why;
-  return {{"kernel", fwd_expression(c)},
+  return {{"kernel", plan.kernel},
           {"row", plan.row},
           {"rows_rejected", rejected},
           {"tile_q", c.tile_q()},

@@ -59,6 +59,11 @@ const char* name(FwdSchedule schedule) {
 
 }  // namespace
 
+const char* fwd_header(const FwdConfig& config) {
+  return config.specialised ? "device/kernels/fwd_sm90.cuh"
+                            : "device/kernels/fwd_sm90_unspecialised.cuh";
+}
+
 std::string fwd_expression(const FwdConfig& c) {
   return fmt::format(
       "fa3::{}<fa3::FwdConfig{{.dtype = fa3::MmaType::{}, .mask = fa3::FwdMask::{}, "

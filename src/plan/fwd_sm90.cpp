@@ -203,8 +203,9 @@ size_t fwd_sm90_workspace_bytes(const FwdSm90Plan& plan) {
   return plan.config.schedule == FwdSchedule::kDynamic ? sizeof(uint32_t) : 0;
 }
 
-void set_grid(const Problem& p, int multiprocessors, FwdSm90Plan& plan) {
+void complete(const Problem& p, int multiprocessors, FwdSm90Plan& plan) {
   const FwdConfig& c = plan.config;
+  plan.kernel = fwd_expression(c);
   const auto cluster = static_cast<uint32_t>(c.cluster);
   const auto clusters = static_cast<uint32_t>(count_tiles(p, c.cluster_q()));
   const uint32_t at_once = std::max(static_cast<uint32_t>(multiprocessors) / cluster, 1u);
@@ -242,7 +243,7 @@ Result<FwdSm90Plan> make_fwd_sm90_plan(const Problem& p, const DeviceInfo& devic
   } else {
     fit_head_dims(p, plan.config);
   }
-  set_grid(p, device.multiprocessors, plan);
+  complete(p, device.multiprocessors, plan);
   plan.order.heads = static_cast<uint32_t>(p.heads_q * p.batch);
   plan.order.longest_first = mask != FwdMask::kFull;
   plan.order.section = plan.order.longest_first ? section_of(p, device.l2_bytes) : 1;

@@ -19,6 +19,7 @@ struct FwdSm90Plan {
   RowNeed need;          // what the row was chosen by
   const char* row = "";  // of configs_sm90.h
   FwdConfig config;
+  std::string kernel;  // fwd_expression(config)
   Band32 band;  // of the mask, without bounds that no query reaches
   TileOrder order;
   uint32_t tiles = 0;      // Q tiles over batch and heads; packed: at most. Whole clusters
@@ -30,8 +31,9 @@ struct FwdSm90Plan {
 // UNSUPPORTED with the reason for what the kernel does not do.
 Result<FwdSm90Plan> make_fwd_sm90_plan(const Problem& problem, const DeviceInfo& device);
 
-// Tiles, grid and tiles per head of a plan whose configuration was set or changed.
-void set_grid(const Problem& problem, int multiprocessors, FwdSm90Plan& plan);
+// What follows from the configuration of a plan, when that was set or changed: the kernel's name,
+// tiles, tiles per head, grid.
+void complete(const Problem& problem, int multiprocessors, FwdSm90Plan& plan);
 
 // The configuration that stands for another in the simulator, where each one was compiled ahead:
 // fewer of them, each of which does more. The head dims are those of the row; FP16, softcap and
@@ -49,5 +51,6 @@ size_t fwd_sm90_workspace_bytes(const FwdSm90Plan& plan);
 
 // The kernel as C++ names it: fa3::fwd_sm90<fa3::FwdConfig{.dtype = …}>, every field by its name.
 std::string fwd_expression(const FwdConfig& config);
+const char* fwd_header(const FwdConfig& config);  // that declares it
 
 }  // namespace fa3

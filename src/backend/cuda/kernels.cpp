@@ -20,7 +20,7 @@ LoadedKernels::~LoadedKernels() {
   for (const auto& [name, kernel] : kernels_) driver_.cuLibraryUnload(kernel.library);
 }
 
-LoadedKernel* LoadedKernels::find(const Name& name) {
+LoadedKernel* LoadedKernels::find(const NameView& name) {
   const std::lock_guard lock(mutex_);
   const auto found = kernels_.find(name);
   return found == kernels_.end() ? nullptr : &found->second;
@@ -28,7 +28,7 @@ LoadedKernel* LoadedKernels::find(const Name& name) {
 
 // The search for the cubin is not under the lock: programs compile beside one another.
 Result<LoadedKernel*> LoadedKernels::get(const Program& program, CUstream stream) {
-  const Name name(program.header, program.expression);
+  const NameView name(program.header, program.expression);
   if (LoadedKernel* const found = find(name)) return found;
   if (capturing(driver_, stream)) {
     return unsupported(
@@ -41,7 +41,7 @@ Result<LoadedKernel*> LoadedKernels::get(const Program& program, CUstream stream
   const auto found = kernels_.find(name);
   if (found != kernels_.end()) return &found->second;
   FA3_TRY(const LoadedKernel loaded, load(program, kernel));
-  return &(kernels_[name] = loaded);
+  return &(kernels_[Name(name)] = loaded);
 }
 
 Result<LoadedKernel> LoadedKernels::load(const Program& program, const Kernel& kernel) const {

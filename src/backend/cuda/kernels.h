@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "backend/cuda/driver.h"
@@ -40,15 +41,21 @@ class LoadedKernels {
 
  private:
   using Name = std::pair<std::string, std::string>;  // header, expression
+  using NameView = std::pair<std::string_view, std::string_view>;
 
-  LoadedKernel* find(const Name& name);
+  struct Less {
+    using is_transparent = void;
+    bool operator()(const NameView& a, const NameView& b) const { return a < b; }
+  };
+
+  LoadedKernel* find(const NameView& name);
   Result<LoadedKernel> load(const Program& program, const Kernel& kernel) const;
 
   const Driver& driver_;
   Jit& jit_;
   const GpuInfo& gpu_;
   std::mutex mutex_;
-  std::map<Name, LoadedKernel> kernels_;
+  std::map<Name, LoadedKernel, Less> kernels_;
 };
 
 }  // namespace fa3::cuda

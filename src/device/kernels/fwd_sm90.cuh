@@ -26,6 +26,7 @@
 #include "device/kernels/fwd_consumer.h"
 #include "device/kernels/fwd_producer.h"
 #include "device/kernels/fwd_smem.h"
+#include "device/ptx/grid.h"
 
 namespace fa3 {
 
@@ -40,6 +41,9 @@ void fwd_sm90(FA3_GRID_CONSTANT const FwdArgs args) {
     smem.init_barriers();
     ptx::fence_mbar_init();
   }
+  // This much runs beside the end of the grid before; the next may come as far.
+  ptx::pdl_launch();
+  ptx::pdl_wait();
   // A cluster's CTAs write into each other's shared memory: not before it is ready, and none ends
   // before all have.
   constexpr bool kCluster = kCfg.cluster > 1;

@@ -13,6 +13,7 @@
 #include "device/kernels/fwd_consumer.h"
 #include "device/kernels/fwd_producer.h"
 #include "device/kernels/fwd_smem.h"
+#include "device/ptx/grid.h"
 
 namespace fa3 {
 
@@ -63,6 +64,8 @@ void fwd_sm90_unspecialised(FA3_GRID_CONSTANT const FwdArgs args) {
     smem.init_barriers();
     ptx::fence_mbar_init();
   }
+  ptx::pdl_launch();
+  ptx::pdl_wait();
   ptx::cta_sync();
   if (ptx::warp_index() == 0) schedule<kCfg>(smem, args);
   const OwnLoads<kCfg> loads{{smem, args}};

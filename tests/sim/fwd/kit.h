@@ -82,7 +82,7 @@ class FwdRun {
     device.multiprocessors = 4;
     plan_ = value(make_fwd_sm90_plan(problem_, device));
     plan_.config = config;
-    set_grid(problem_, device.multiprocessors, plan_);
+    complete(problem_, device.multiprocessors, plan_);
     for (int id = 0; id < kTensorCount; ++id) {
       if (args.tensor[static_cast<size_t>(id)].rank == 0) continue;
       const fa3_tensor& t = args.tensor[static_cast<size_t>(id)];

@@ -48,8 +48,6 @@ void expect_harmless(FwdRun& attention, const std::string& what) {
   }
 }
 
-void PrintTo(const FwdConfig& c, std::ostream* out) { *out << fwd_expression(c); }
-
 class FwdLies : public testing::TestWithParam<FwdConfig> {};
 
 TEST_P(FwdLies, NamedOnes_TouchNothingOutside) {

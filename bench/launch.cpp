@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// launch.cpp — what a prepared run costs the host on a GPU: microseconds from the call of
+// fa3_plan_run to its return, for problems so small that the GPU is never behind. Through the C
+// interface alone. Prints one JSON line per problem. `fa3_launch [rounds]`
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "fa3/fa3.h"
+
+namespace {
+
+// The four calls of the driver that this needs.
+struct Driver {
+  void* library = dlopen("libcuda.so.1", RTLD_NOW);
+  template <class... Args>
+  void call(const char* name, Args... args) const {
+    void* const found = library == nullptr ? nullptr : dlsym(library, name);
+    if (found == nullptr) throw std::runtime_error(std::string("no driver with ") + name);
+    const int result = reinterpret_cast<int (*)(Args...)>(found)(args...);
+    if (result != 0) throw std::runtime_error(std::string(name) + ": " + std::to_string(result));
+  }
+  void* allocate(size_t bytes) const {
+    unsigned long long address = 0;
+    call("cuMemAlloc_v2", &address, bytes);
+    return reinterpret_cast<void*>(address);
+  }
+};
+
+void check(fa3_status status) {
+  if (status != FA3_OK) throw std::runtime_error(fa3_last_error());
+}
+
+fa3_tensor tensor(const Driver& driver, int64_t seqlen, int64_t heads, int64_t head_dim) {
+  fa3_tensor t{};
+  t.dtype = FA3_BF16;
+  t.rank = 4;
+  const int64_t shape[] = {1, seqlen, heads, head_dim};
+  const int64_t stride[] = {seqlen * heads * head_dim, heads * head_dim, head_dim, 1};
+  std::copy_n(shape, 4, t.shape);
+  std::copy_n(stride, 4, t.stride);
+  t.data = driver.allocate(static_cast<size_t>(2 * stride[0]));
+  return t;
+}
+
+void measure(const Driver& driver, fa3_context* context, fa3_mask mask, int rounds) {
+  constexpr int64_t kSeqlen = 128, kHeads = 4, kHeadDim = 128;
+  constexpr int kRuns = 100;  // in a round, which the driver takes without waiting
+  fa3_forward_args args{};
+  args.struct_size = sizeof args;
+  args.q = tensor(driver, kSeqlen, kHeads, kHeadDim);
+  args.k = tensor(driver, kSeqlen, kHeads, kHeadDim);
+  args.v = tensor(driver, kSeqlen, kHeads, kHeadDim);
+  args.o = tensor(driver, kSeqlen, kHeads, kHeadDim);
+  args.mask = mask;
+  fa3_plan* plan = nullptr;
+  check(fa3_plan_forward(context, &args, &plan));
+  const size_t bytes = fa3_plan_workspace_bytes(plan);
+  void* const workspace = driver.allocate(std::max<size_t>(bytes, 16));
+  std::vector<double> us;
+  for (int round = 0; round < rounds + 2; ++round) {
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < kRuns; ++i) check(fa3_plan_run(plan, &args, workspace, bytes, nullptr));
+    const std::chrono::duration<double, std::micro> taken =
+        std::chrono::steady_clock::now() - begin;
+    driver.call("cuCtxSynchronize");
+    if (round >= 2) us.push_back(taken.count() / kRuns);
+  }
+  std::sort(us.begin(), us.end());
+  std::printf(
+      "{\"benchmark\": \"launch\", \"mask\": \"%s\", \"workspace_bytes\": %zu, \"rounds\": %d, "
+      "\"us_median\": %.2f, \"us_p10\": %.2f, \"us_p90\": %.2f}\n",
+      mask == FA3_MASK_FULL ? "full" : "causal", bytes, rounds, us[us.size() / 2],
+      us[us.size() / 10], us[us.size() * 9 / 10]);
+  fa3_plan_destroy(plan);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    const int rounds = std::max(argc > 1 ? std::atoi(argv[1]) : 50, 1);
+    const Driver driver;
+    driver.call("cuInit", 0u);
+    void* device_context = nullptr;
+    driver.call("cuDevicePrimaryCtxRetain", &device_context, 0);
+    driver.call("cuCtxSetCurrent", device_context);
+    fa3_context_options options{};
+    options.struct_size = sizeof options;
+    options.device_type = FA3_DEVICE_CUDA;
+    fa3_context* context = nullptr;
+    check(fa3_context_create(&options, &context));
+    measure(driver, context, FA3_MASK_FULL, rounds);
+    measure(driver, context, FA3_MASK_CAUSAL, rounds);
+    fa3_context_destroy(context);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "fa3_launch: %s\n", error.what());
+    return 1;
+  }
+}
