@@ -45,8 +45,7 @@ DeviceTensor::DeviceTensor(Gpu& gpu, const fa3_tensor& host)
   bytes_ = offset_ + span_bytes(host) + kGuardBytes;
   memory_ = gpu.allocate(bytes_);
   view_.data = static_cast<std::byte*>(memory_) + offset_;
-  const std::vector<std::byte> bytes = image();
-  gpu.upload(memory_, bytes.data(), bytes.size());
+  send();
 }
 
 DeviceTensor::~DeviceTensor() {
@@ -67,6 +66,11 @@ std::vector<std::byte> DeviceTensor::image() const {
     std::memcpy(bytes.data() + offset_ + at, row, count);
   });
   return bytes;
+}
+
+void DeviceTensor::send() {
+  const std::vector<std::byte> bytes = image();
+  gpu_->upload(memory_, bytes.data(), bytes.size());
 }
 
 void DeviceTensor::fetch() {
@@ -98,6 +102,11 @@ DeviceForward::DeviceForward(Gpu& gpu, const fa3_forward_args& host) : args_(hos
   copy("seqused_kv", args_.seqused_kv);
   copy("o", args_.o, true);
   copy("lse", args_.lse, true);
+}
+
+void DeviceForward::send_outputs() {
+  for (Entry& e : entries_)
+    if (e.output) e.tensor.send();
 }
 
 void DeviceForward::fetch_outputs() {

@@ -12,9 +12,9 @@
 
 namespace fa3::verify {
 
-// A view of host memory and its copy in the GPU's: same shape and strides, and the alignment of the
-// host's, but for 16 bytes at least, which TMA asks for, and 256 at most. Bytes of the copy that are
-// no elements are guards.
+// A view of host memory and its copy in the GPU's: same shape and strides, and the host's alignment
+// where that is 16 bytes, which TMA asks for, to 256. Bytes of the copy that are no elements are
+// guards.
 class DeviceTensor {
  public:
   DeviceTensor(Gpu& gpu, const fa3_tensor& host);  // copies the elements there
@@ -24,6 +24,7 @@ class DeviceTensor {
 
   const fa3_tensor& view() const { return view_; }
 
+  void send();           // copies the elements there again, and new guards
   void fetch();          // copies the elements back
   bool changed() const;  // whether any byte, guards too, differs from those of the host
 
@@ -38,10 +39,11 @@ class DeviceTensor {
 
 class DeviceForward {
  public:
-  // Copies all tensors of `host`, outputs too, whose memory must outlive this.
+  // Copies all tensors of `host`, outputs too. Their memory must outlive this.
   DeviceForward(Gpu& gpu, const fa3_forward_args& host);
 
   const fa3_forward_args& args() const { return args_; }
+  void send_outputs();
   void fetch_outputs();
   // After fetch_outputs: "" or which tensor's guards, or which input, something has written to.
   std::string damage() const;
