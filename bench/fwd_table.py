@@ -116,8 +116,8 @@ def summary(grid):
             continue
         least, most = min(ratios, key=ratios.get), max(ratios, key=ratios.get)
         sentences.append(
-            f"- {grid.name(peer)}: {mean(ratios):.2f} in geometric mean over {len(ratios)} cells, from\n"
-            f"  {ratios[least]:.3f} (`{least}`) to {ratios[most]:.2f} (`{most}`)."
+            f"- {grid.name(peer)}: {mean(ratios):.2f} in geometric mean over {len(ratios)} cells, "
+            f"from\n  {ratios[least]:.3f} (`{least}`) to {ratios[most]:.2f} (`{most}`)."
         )
     return "How many times faster fa3 is than\n\n" + "\n".join(sentences)
 
@@ -136,9 +136,9 @@ def page(path):
     source = path.relative_to(ROOT)
     paragraphs = [
         "# Forward on a GPU",
-        f"BF16 on one {grid.head['device']}: 16k tokens, hidden size 2048, so 2048 / head dim heads "
-        "and 16384 / seqlen sequences.\nContenders take turns in one process on the same tensors; "
-        "medians, in TFLOP/s; the fastest is in bold.",
+        f"BF16 on one {grid.head['device']}: 16k tokens, hidden size 2048, so 2048 / head dim "
+        "heads and 16384 / seqlen sequences.\nContenders take turns in one process on the same "
+        "tensors; medians, in TFLOP/s; the fastest is in bold.",
         "![TFLOP/s by head dim, mask and sequence length](fwd-h200.png)",
         table(grid),
         summary(grid),

@@ -64,7 +64,8 @@ def draw(grid, out):
         place.set_xlabel("sequence length", fontsize=9)
     head = grid.head
     figure.suptitle(
-        f"Attention forward on {head['device']}: BF16, 16k tokens, hidden size 2048 ({head['date']})",
+        f"Attention forward on {head['device']}: BF16, 16k tokens, hidden size 2048 "
+        f"({head['date']})",
         fontsize=13,
     )
     handles, labels = axes[0][0].get_legend_handles_labels()
