@@ -1,31 +1,32 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# gpu-check.sh — every check and measurement of fa3 on a machine with a Hopper GPU, from the bundle that `make gpu-check`
-# makes. Needs the NVIDIA driver; uses NVRTC (else the bundle's kernels), PyTorch, matplotlib and compute-sanitizer where
-# they are.
-#   gpu-check.sh [--quick] [--results DIR]
+# gpu-check.sh — every check and measurement of fa3 on a machine with a Hopper GPU, from the bundle
+# that `make gpu-check` makes. Needs the NVIDIA driver; uses NVRTC (else the bundle's kernels),
+# PyTorch, matplotlib and compute-sanitizer where they are.
+#   gpu-check.sh [--quick] [--only REGEX] [--results DIR]
 #   --quick: the checks only, no measurements
+#   --only: the steps in whose name this is found
 #   --results: where logs, summary.jsonl and results go [results, beside this script]
-# A line per step: ok, failed, or skipped with the reason. A failed step stops nothing. Exit status: 0 every step that ran is
-# ok, 1 a step failed, 2 usage, 4 there is no Hopper GPU with a driver here.
+# A line per step: ok, failed, or skipped with the reason. A failed step stops nothing. Exit status:
+# 0 all that ran is ok, 1 a step failed, 2 usage, 4 there is no Hopper GPU with a driver here.
 # shellcheck disable=SC2317 # steps call functions by name
 set -uo pipefail
 
 readonly kFailed=1 kUsage=2 kNoGpu=4
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 results=$here/results
-quick=
+quick='' only=''
 
 usage() {
-  sed -n '3,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+  sed -n '3,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
   exit "$1"
 }
 while [[ $# -gt 0 ]]; do
   case $1 in
     --quick) quick=1 ;;
-    --results)
-      [[ $# -ge 2 ]] || { echo 'gpu-check: --results: need a folder' >&2; usage $kUsage >&2; }
-      results=$2
+    --only | --results)
+      [[ $# -ge 2 ]] || { echo "gpu-check: $1: needs a value" >&2; usage $kUsage >&2; }
+      if [[ $1 = --only ]]; then only=$2; else results=$2; fi
       shift
       ;;
     --help) usage 0 ;;
@@ -53,6 +54,8 @@ summary=$results/summary.jsonl
 failed=0
 declare -A missing  # what a step may need and is not here: why
 
+last_line() { grep . | tail -n 1; }
+
 json_text() { printf '%s' "$1" | tr -d '\000-\037' | sed 's/\\/\\\\/g; s/"/\\"/g'; }
 
 report() {  # step, verdict, seconds, why
@@ -61,10 +64,12 @@ report() {  # step, verdict, seconds, why
     "$(json_text "$4")" >>"$summary"
 }
 
-# step NAME SECONDS "NEEDS…" COMMAND…: what it prints goes to results/NAME.log. A command may be a function that is exported.
+# step NAME SECONDS "NEEDS…" COMMAND…: what it prints goes to results/NAME.log. The command may be
+# an exported function.
 step() {
   local name=$1 limit=$2 needs=$3 need status=0 begin=$SECONDS
   shift 3
+  [[ $name =~ $only ]] || return
   for need in $needs; do
     if [[ -n ${missing[$need]-} ]]; then
       report "$name" skipped 0 "${missing[$need]}"
@@ -72,11 +77,12 @@ step() {
     fi
   done
   local log=$results/$name.log
-  timeout --kill-after=10 "$limit" bash -c 'set -o pipefail; "$@"' step "$@" </dev/null >"$log" 2>&1 || status=$?
+  timeout --kill-after=10 "$limit" bash -c 'set -o pipefail; "$@"' step "$@" \
+    </dev/null >"$log" 2>&1 || status=$?
   case $status in
     0) report "$name" ok $((SECONDS - begin)) '' ;;
-    124 | 137) report "$name" failed $((SECONDS - begin)) "ran longer than $limit s or was killed" ;;
-    *) report "$name" failed $((SECONDS - begin)) "status $status: $(grep . "$log" | tail -n 1)" ;;
+    124 | 137) report "$name" failed $((SECONDS - begin)) "longer than $limit s, or killed" ;;
+    *) report "$name" failed $((SECONDS - begin)) "status $status: $(last_line <"$log")" ;;
   esac
   [[ $status = 0 ]] || failed=1
 }
@@ -105,15 +111,17 @@ check_shapes() {
   [[ $bad = 0 && $count -gt 0 ]]
 }
 
-# The command on a GPU: a file there and back, auto's choice, a real model's tensors against that model's own output.
+# The command on a GPU: a file there and back, auto's choice, a real model's tensors.
 command_on_gpu() {
   local out=$cache_dir/out.safetensors model=$here/data/minilm.safetensors
+  local large='--head-dim 128 --heads-q 16 --batch 4 --seqlen-q 4096 --causal'
+  # shellcheck disable=SC2086 # words
   "$here/bin/fa3" run "$model" -o "$out" --dtype bf16 --json | tee "$results/run.json" &&
     grep -q '"backend":"cuda"' "$results/run.json" && grep -q '"copied":true' "$results/run.json" &&
     "$here/bin/fa3" check "$model" --dtype bf16 --backend cuda &&
     "$here/bin/fa3" check --dtype bf16 --causal --json | grep -q '"backend":"cuda"' &&
     "$here/bin/fa3" check --dtype f32 --json | grep -q '"gpu_declined":"' &&
-    "$here/bin/fa3" bench --dtype bf16 --head-dim 128 --heads-q 16 --batch 4 --seqlen-q 4096 --causal
+    "$here/bin/fa3" bench --dtype bf16 $large
 }
 
 sanitize() {  # tool
@@ -125,7 +133,14 @@ peers() {  # options of peers_gpu.py
   (cd "$here/bench" && in_python peers_gpu.py --lib "$here/lib/libfa3.so" "$@")
 }
 
-ablation() { "$here/bin/fa3_tune_fwd" "$here/cases/ablation.txt" | tee "$results/fwd-ablation.jsonl"; }
+grid() {
+  rm -f "$results/fwd-grid.jsonl"
+  peers --grid --out "$results/fwd-grid.jsonl"
+}
+
+ablation() {
+  "$here/bin/fa3_tune_fwd" "$here/cases/ablation.txt" | tee "$results/fwd-ablation.jsonl"
+}
 
 render() {
   in_python "$here/bench/fwd_table.py" "$results/fwd-grid.jsonl" | tee "$results/forward.md"
@@ -134,11 +149,9 @@ render() {
 picture() { in_python "$here/bench/plot_fwd.py" "$results/fwd-grid.jsonl" "$results/forward.png"; }
 
 export cache_dir=$cache
-export -f in_python tests check_shapes command_on_gpu sanitize peers ablation render picture
+export -f in_python tests check_shapes command_on_gpu sanitize peers grid ablation render picture
 
 # ---- What is here -------------------------------------------------------------------------------
-
-last_line() { grep . | tail -n 1; }
 
 find_gpu() {
   why=$("$here/bin/fa3" explain --dtype bf16 --backend cuda --quiet 2>&1) && return
@@ -147,8 +160,11 @@ find_gpu() {
 }
 
 find_python() {
-  command -v python3 >/dev/null || { missing[torch]='no python3' missing[matplotlib]='no python3'; return; }
-  why=$(in_python -c 'import torch; assert torch.cuda.is_available(), "PyTorch sees no GPU"' 2>&1) ||
+  if ! command -v python3 >/dev/null; then
+    missing[torch]='no python3' missing[matplotlib]='no python3'
+    return
+  fi
+  why=$(in_python -c 'import torch; assert torch.cuda.is_available(), "it sees no GPU"' 2>&1) ||
     missing[torch]="no PyTorch with a GPU: $(last_line <<<"$why")"
   why=$(in_python -c 'import matplotlib' 2>&1) ||
     missing[matplotlib]="no matplotlib: $(last_line <<<"$why")"
@@ -195,7 +211,7 @@ find_sanitizer
 forward=$here/bin/fa3_gpu_forward_tests
 step info 60 '' "$here/bin/fa3" info
 step kernels 60 '' "$here/bin/fa3" jit --list
-step selftest 240 'gpu nvrtc' "$here/bin/fa3" selftest
+step selftest 300 'gpu nvrtc' "$here/bin/fa3" selftest
 step machine 120 'gpu nvrtc' tests "$here/bin/fa3_gpu_tests"
 step correctness 180 gpu check_shapes
 step results 60 gpu tests "$forward" --gtest_filter='*Results*'
@@ -208,8 +224,7 @@ step peers-check 180 'gpu torch' peers --check --out "$results/check-peers.jsonl
 step memcheck 120 'gpu sanitizer' sanitize memcheck '*Results*:*Lying*'
 step racecheck 180 'gpu sanitizer' sanitize racecheck '*Results*'
 step synccheck 120 'gpu sanitizer' sanitize synccheck '*Results*'
-rm -f "$results/fwd-grid.jsonl"
-step grid 240 'gpu torch time' peers --grid --out "$results/fwd-grid.jsonl"
+step grid 240 'gpu torch time' grid
 step ablation 120 'gpu nvrtc time' ablation
 [[ -s $results/fwd-grid.jsonl ]] || missing[grid]='no grid was measured'
 step table 30 'gpu grid' render
