@@ -118,7 +118,7 @@ command_on_gpu() {
   # shellcheck disable=SC2086 # words
   "$here/bin/fa3" run "$model" -o "$out" --dtype bf16 --json | tee "$results/run.json" &&
     grep -q '"backend":"cuda"' "$results/run.json" && grep -q '"copied":true' "$results/run.json" &&
-    "$here/bin/fa3" check "$model" --dtype bf16 --backend cuda &&
+    "$here/bin/fa3" check "$model" --dtype bf16 --backend cuda --expect expected_o &&
     "$here/bin/fa3" check --dtype bf16 --causal --json | grep -q '"backend":"cuda"' &&
     "$here/bin/fa3" check --dtype f32 --json | grep -q '"gpu_declined":"' &&
     "$here/bin/fa3" bench --dtype bf16 $large
