@@ -72,6 +72,14 @@ class OnFakeGpu(CliTest):
         table = self.on_gpu("bench", "--cases", mixed, "--repetitions", 1)
         self.assertRegex(table, r"\Acpu \([^\n]*\nthe GPU is not used: [^\n]*dtype f32")
 
+    def test_auto_does_without_kernels(self):
+        lacking = {"FA3_NVRTC": "/absent/libnvrtc.so"}
+        report, _, _ = self.run_file(*BF16, **lacking)
+        self.assertEqual(report["backend"], "cpu")
+        self.assertIn("no usable NVRTC", report["gpu_declined"])
+        cuda = ["check", *BF16, "--backend", "cuda"]
+        self.on_gpu(*cuda, code=FAILED, says="no usable NVRTC", **lacking)
+
     def test_no_gpu_is_no_news(self):
         report, _, _ = self.run_file(*BF16, FAKE_CUDA_GPUS="0")
         self.assertEqual((report["backend"], report["gpu_declined"]), ("cpu", None))

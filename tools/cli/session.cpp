@@ -55,11 +55,19 @@ void Session::prefer_gpu(const std::vector<Question>& problems) {
   fa3_context* context = nullptr;
   if (fa3_context_create(&options, &context) != FA3_OK) return;
   Context opened(context);
+  // Plans rather than fa3_supported: a kernel that cannot be had is a reason as well.
   for (const Question& problem : problems) {
-    const char* reason = "";
-    if (fa3_supported(context, problem.op, problem.args, &reason) == FA3_OK) continue;
-    gpu_declined_ = reason;
-    return;
+    fa3_plan* plan = nullptr;
+    const fa3_status status =
+        problem.op == FA3_OP_FORWARD
+            ? fa3_plan_forward(context, static_cast<const fa3_forward_args*>(problem.args), &plan)
+            : fa3_plan_backward(context, static_cast<const fa3_backward_args*>(problem.args),
+                                &plan);
+    if (status != FA3_OK) {
+      gpu_declined_ = fa3_last_error();
+      return;
+    }
+    fa3_plan_destroy(plan);
   }
   options_ = options;
   context_ = std::move(opened);

@@ -43,8 +43,8 @@ class Session {
   // Throws CliError{kUnsupported} for a backend that is not offered here.
   Session(const std::string& backend, int64_t threads, bool show_progress);
 
-  // With backend auto, which begins on the CPU: moves to the GPU when a Hopper GPU is here and
-  // computes all of these problems. Before the first is prepared.
+  // With backend auto, which begins on the CPU: moves to the GPU when a Hopper GPU is here and has
+  // kernels for all of these problems. Before the first is prepared.
   void prefer_gpu(const std::vector<Question>& problems);
 
   bool on_gpu() const { return options_.device_type == FA3_DEVICE_CUDA; }
