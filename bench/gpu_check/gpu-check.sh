@@ -8,17 +8,18 @@
 #   --only: the steps in whose name this is found
 #   --results: where logs, summary.jsonl and results go [results, beside this script]
 # A line per step: ok, failed, or skipped with the reason. A failed step stops nothing. Exit status:
-# 0 all that ran is ok, 1 a step failed, 2 usage, 4 there is no Hopper GPU with a driver here.
+# 0 all that ran is ok, 1 a step failed, 2 usage, 4 there is no Hopper GPU with a driver here, 5 the
+# programs do not start here.
 # shellcheck disable=SC2317 # steps call functions by name
 set -uo pipefail
 
-readonly kFailed=1 kUsage=2 kNoGpu=4
+readonly kFailed=1 kUsage=2 kNoGpu=4 kCannotStart=5
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 results=$here/results
 quick='' only=''
 
 usage() {
-  sed -n '3,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+  sed -n '3,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
   exit "$1"
 }
 while [[ $# -gt 0 ]]; do
@@ -129,13 +130,9 @@ sanitize() {  # tool
     --gtest_filter="$2"
 }
 
-peers() {  # options of peers_gpu.py
-  (cd "$here/bench" && in_python peers_gpu.py --lib "$here/lib/libfa3.so" "$@")
-}
-
-grid() {
-  rm -f "$results/fwd-grid.jsonl"
-  peers --grid --out "$results/fwd-grid.jsonl"
+peers() {  # file to write, what to do
+  rm -f "$1"
+  cd "$here/bench" && in_python peers_gpu.py --lib "$here/lib/libfa3.so" --out "$1" "$2"
 }
 
 ablation() {
@@ -149,7 +146,7 @@ render() {
 picture() { in_python "$here/bench/plot_fwd.py" "$results/fwd-grid.jsonl" "$results/forward.png"; }
 
 export cache_dir=$cache
-export -f in_python tests check_shapes command_on_gpu sanitize peers grid ablation render picture
+export -f in_python tests check_shapes command_on_gpu sanitize peers ablation render picture
 
 # ---- What is here -------------------------------------------------------------------------------
 
@@ -199,7 +196,11 @@ find_sanitizer() {
   fi
 }
 
-cat "$here/VERSION"
+tee "$results/VERSION" <"$here/VERSION"
+if ! why=$("$here/bin/fa3" --version 2>&1); then
+  echo "gpu-check: the programs do not start here: $(last_line <<<"$why"); see VERSION" >&2
+  exit $kCannotStart
+fi
 find_gpu
 find_nvrtc
 find_python
@@ -220,11 +221,11 @@ step graph 60 gpu tests "$forward" --gtest_filter='*InAGraph'
 step streams 60 gpu tests "$forward" --gtest_filter='*TwoStreams'
 step lying-lengths 60 gpu tests "$forward" --gtest_filter='*Lying*'
 step command 120 gpu command_on_gpu
-step peers-check 180 'gpu torch' peers --check --out "$results/check-peers.jsonl"
+step peers-check 180 'gpu torch' peers "$results/check-peers.jsonl" --check
 step memcheck 120 'gpu sanitizer' sanitize memcheck '*Results*:*Lying*'
 step racecheck 180 'gpu sanitizer' sanitize racecheck '*Results*'
 step synccheck 120 'gpu sanitizer' sanitize synccheck '*Results*'
-step grid 240 'gpu torch time' grid
+step grid 240 'gpu torch time' peers "$results/fwd-grid.jsonl" --grid
 step ablation 120 'gpu nvrtc time' ablation
 [[ -s $results/fwd-grid.jsonl ]] || missing[grid]='no grid was measured'
 step table 30 'gpu grid' render

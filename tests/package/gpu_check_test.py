@@ -18,7 +18,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "bench" / "gpu_check"
-NO_GPU, USAGE = 4, 2
+NO_GPU, USAGE, CANNOT_START = 4, 2, 5
 OPTIONS = argparse.Namespace()
 
 spec = importlib.util.spec_from_file_location("bundle", FOLDER / "bundle.py")
@@ -129,6 +129,15 @@ class GpuCheck(unittest.TestCase):
             if step["verdict"] == "skipped":
                 self.assertRegex(step["why"], "^no GPU: .*libcuda.so.1.*install driver")
         self.assertIn(f"{len(verdicts)} skipped", done.stdout.splitlines()[-1])
+
+    def test_programs_that_do_not_start(self):
+        broken = self.tmp / "broken"
+        shutil.copytree(self.home, broken)
+        (broken / "bin" / "fa3").write_text("#!/bin/sh\necho no such glibc >&2\nexit 1\n")
+        command = [broken / "gpu-check.sh"]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment())
+        self.assertEqual(done.returncode, CANNOT_START)
+        self.assertIn("do not start here: no such glibc", done.stderr)
 
     def test_wrong_options(self):
         for args in [["--fast"], ["--results"]]:

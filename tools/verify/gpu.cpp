@@ -8,32 +8,34 @@
 #include <algorithm>
 #include <stdexcept>
 
+struct CUevent_st;
+
 namespace fa3::verify {
 namespace {
 
 using Address = unsigned long long;  // CUdeviceptr
 
 // Names carry the version that the library exports; each returns a CUresult, 0 = success.
-#define FA3_GPU_FUNCTIONS(F)                                                      \
-  F(cuInit, (unsigned flags))                                                     \
-  F(cuGetErrorName, (int error, const char** text))                               \
-  F(cuDeviceGet, (int* device, int ordinal))                                      \
-  F(cuDevicePrimaryCtxRetain, (void** context, int device))                       \
-  F(cuDevicePrimaryCtxRelease_v2, (int device))                                   \
-  F(cuCtxPushCurrent_v2, (void* context))                                         \
-  F(cuCtxPopCurrent_v2, (void** context))                                         \
-  F(cuMemAlloc_v2, (Address * memory, size_t bytes))                              \
-  F(cuMemFree_v2, (Address memory))                                               \
-  F(cuMemcpyHtoDAsync_v2, (Address to, const void* from, size_t bytes, void* on)) \
-  F(cuMemcpyDtoHAsync_v2, (void* to, Address from, size_t bytes, void* on))       \
-  F(cuStreamCreate, (void** stream, unsigned flags))                              \
-  F(cuStreamDestroy_v2, (void* stream))                                           \
-  F(cuStreamSynchronize, (void* stream))                                          \
-  F(cuEventCreate, (void** event, unsigned flags))                                \
-  F(cuEventDestroy_v2, (void* event))                                             \
-  F(cuEventRecord, (void* event, void* stream))                                   \
-  F(cuEventSynchronize, (void* event))                                            \
-  F(cuEventElapsedTime, (float* milliseconds, void* start, void* end))
+#define FA3_GPU_FUNCTIONS(F)                                                             \
+  F(cuInit, (unsigned flags))                                                            \
+  F(cuGetErrorName, (int error, const char** text))                                      \
+  F(cuDeviceGet, (int* device, int ordinal))                                             \
+  F(cuDevicePrimaryCtxRetain, (CUctx_st * *context, int device))                         \
+  F(cuDevicePrimaryCtxRelease_v2, (int device))                                          \
+  F(cuCtxPushCurrent_v2, (CUctx_st * context))                                           \
+  F(cuCtxPopCurrent_v2, (CUctx_st * *context))                                           \
+  F(cuMemAlloc_v2, (Address * memory, size_t bytes))                                     \
+  F(cuMemFree_v2, (Address memory))                                                      \
+  F(cuMemcpyHtoDAsync_v2, (Address to, const void* from, size_t bytes, CUstream_st* on)) \
+  F(cuMemcpyDtoHAsync_v2, (void* to, Address from, size_t bytes, CUstream_st* on))       \
+  F(cuStreamCreate, (CUstream_st * *stream, unsigned flags))                             \
+  F(cuStreamDestroy_v2, (CUstream_st * stream))                                          \
+  F(cuStreamSynchronize, (CUstream_st * stream))                                         \
+  F(cuEventCreate, (CUevent_st * *event, unsigned flags))                                \
+  F(cuEventDestroy_v2, (CUevent_st * event))                                             \
+  F(cuEventRecord, (CUevent_st * event, CUstream_st * stream))                           \
+  F(cuEventSynchronize, (CUevent_st * event))                                            \
+  F(cuEventElapsedTime, (float* milliseconds, CUevent_st* start, CUevent_st* end))
 
 constexpr unsigned kNonBlocking = 1;  // CU_STREAM_NON_BLOCKING
 
@@ -71,18 +73,18 @@ class Event {
   ~Event() { driver().cuEventDestroy_v2(event_); }
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
-  void* get() const { return event_; }
+  CUevent_st* get() const { return event_; }
 
  private:
-  void* event_ = nullptr;
+  CUevent_st* event_ = nullptr;
 };
 
 // The context for the length of a scope.
 class Scope {
  public:
-  explicit Scope(void* context) { FA3_GPU_CALL(cuCtxPushCurrent_v2, context); }
+  explicit Scope(CUctx_st* context) { FA3_GPU_CALL(cuCtxPushCurrent_v2, context); }
   ~Scope() {
-    void* popped = nullptr;
+    CUctx_st* popped = nullptr;
     driver().cuCtxPopCurrent_v2(&popped);
   }
   Scope(const Scope&) = delete;

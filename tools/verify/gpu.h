@@ -6,6 +6,9 @@
 #include <cstddef>
 #include <functional>
 
+struct CUctx_st;
+struct CUstream_st;
+
 namespace fa3::verify {
 
 // Throws std::runtime_error with the driver's reason. Neither its thread's CUDA context nor other
@@ -25,7 +28,7 @@ class Gpu {
   void upload(void* to, const void* from, size_t bytes);
   void download(void* to, const void* from, size_t bytes);
 
-  void* stream() const { return stream_; }  // a CUstream of its own
+  CUstream_st* stream() const { return stream_; }  // its own
   void synchronize();
   // Milliseconds on the GPU, between two events, of what `submit` puts on the stream.
   double time_ms(const std::function<void()>& submit);
@@ -37,8 +40,8 @@ class Gpu {
 
  private:
   int device_ = 0;
-  void* context_ = nullptr;
-  void* stream_ = nullptr;
+  CUctx_st* context_ = nullptr;
+  CUstream_st* stream_ = nullptr;
 };
 
 }  // namespace fa3::verify
