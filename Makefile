@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Short names for what CMake, ctest and scripts/ do. `make help` lists them.
 .DEFAULT_GOAL := build
-.PHONY: build sim demo test ci bench lint format fuzz install clean help
+.PHONY: build sim demo test gpu-check ci bench lint format fuzz install clean help
 
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 FUZZ_SECONDS ?= 600
@@ -29,6 +29,13 @@ test: ## every tier of tests on the release build, at most 5 minutes
 	@cmake --preset release -DFA3_BUILD_TESTS=ON
 	@cmake --build --preset release
 	@ctest --preset release
+
+gpu-check: ## build/gpu-check.tar.gz, to carry to a Hopper GPU: every check there, and speed beside PyTorch
+	@scripts/setup build test
+	@cmake --preset release -DFA3_BUILD_TESTS=ON
+	@cmake --build --preset release --target fa3 fa3_cli fa3_sim fa3_fake_driver \
+	  fa3_gpu_tests fa3_gpu_forward_tests fa3_tune_fwd
+	@bench/gpu_check/bundle.py
 
 ci: ## both compilers with -Werror, sanitizers, fuzzers, more seeds: what has to pass before a merge
 	@scripts/setup build test ci
@@ -58,4 +65,4 @@ clean: ## forget every build
 	@rm -rf build
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10

@@ -26,7 +26,12 @@ SEQLENS = (512, 1024, 2048, 4096, 8192, 16384)
 PEERS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "fa2": SDPBackend.FLASH_ATTENTION}
 
 
+wrong = []  # checks that found something
+
+
 def emit(out, row):
+    if row.get("failures") or row.get("equal") is False:
+        wrong.append(row["check"])
     print(json.dumps(row), file=out, flush=True)
 
 
@@ -424,6 +429,8 @@ def main():
             ceilings(out)
             for d, mask, seqlen in cells(args):
                 run_cell(context, d, mask, seqlen, args.rounds, out)
+    if wrong:
+        sys.exit(f"peers_gpu: wrong: {', '.join(wrong)}; see the lines above")
 
 
 if __name__ == "__main__":

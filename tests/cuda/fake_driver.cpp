@@ -3,6 +3,7 @@
 // are kept on contexts, allocations and launches. Environment variables say what it pretends:
 // FAKE_CUDA_VERSION (13000), FAKE_CUDA_INIT (result of cuInit), FAKE_CUDA_GPUS (2),
 // FAKE_CUDA_CAPABILITY (90), FAKE_CUDA_FAIL (a function that fails), FAKE_CUDA_CAPTURING,
+// FAKE_CUDA_FORWARD (any code is the forward's kernel: see forward_kernel),
 // FAKE_CUDA_KILL and FAKE_CUDA_HANG (which load of code, from 1 on, ends or stops the process).
 #include "fake_driver.h"
 
@@ -15,6 +16,8 @@
 #include <set>
 #include <string>
 #include <vector>
+
+#include "device/kernels/fwd_args.h"
 
 using namespace fa3::cuda;  // NOLINT: the functions below are the namespace's declarations
 
@@ -52,6 +55,19 @@ int number(const char* variable, int otherwise) {
 bool told_to_fail(const char* function) {
   const char* text = std::getenv("FAKE_CUDA_FAIL");
   return text != nullptr && std::strcmp(text, function) == 0;
+}
+
+const char* forward() { return std::getenv("FAKE_CUDA_FORWARD"); }
+
+// 42 into the first element of O, taken as BF16, and of LSE; with FAKE_CUDA_FORWARD=stray into what
+// lies before them.
+void forward_kernel(const fa3::FwdArgs& args) {
+  constexpr uint16_t kBf16 = 0x4228;
+  const int at = std::strcmp(forward(), "stray") == 0 ? -1 : 0;
+  uint64_t base = 0;  // as cuTensorMapEncodeTiled below writes it
+  std::memcpy(&base, reinterpret_cast<const char*>(&args.o) + sizeof base, sizeof base);
+  reinterpret_cast<uint16_t*>(base)[at] = kBf16;
+  if (args.lse != nullptr) args.lse[at] = 42;
 }
 
 }  // namespace
@@ -257,7 +273,8 @@ CUresult cuLibraryLoadData(CUlibrary* library, const void* code, int*, void**, u
   ++books.loads;
   if (books.loads == number("FAKE_CUDA_KILL", 0)) raise(SIGKILL);
   if (books.loads == number("FAKE_CUDA_HANG", 0)) pause();
-  if (std::strcmp(static_cast<const char*>(code), "cubin") != 0) return kInvalidValue;
+  if (forward() == nullptr && std::strcmp(static_cast<const char*>(code), "cubin") != 0)
+    return kInvalidValue;
   *library = new CUlib_st{};
   ++books.libraries;
   return CUDA_SUCCESS;
@@ -271,7 +288,7 @@ CUresult cuLibraryUnload(CUlibrary library) {
 CUresult cuLibraryGetKernel(CUkernel* kernel, CUlibrary, const char* symbol) {
   FAKE("cuLibraryGetKernel");
   static CUkern_st only;
-  if (std::strcmp(symbol, "kernel") != 0) return kInvalidValue;
+  if (forward() == nullptr && std::strcmp(symbol, "kernel") != 0) return kInvalidValue;
   *kernel = &only;
   return CUDA_SUCCESS;
 }
@@ -289,7 +306,7 @@ CUresult cuKernelGetParamInfo(CUkernel, size_t index, size_t* offset, size_t* by
   FAKE("cuKernelGetParamInfo");
   if (index != 0) return kInvalidValue;
   *offset = 0;
-  *bytes = sizeof(FakeArgs);
+  *bytes = forward() == nullptr ? sizeof(FakeArgs) : sizeof(fa3::FwdArgs);
   return CUDA_SUCCESS;
 }
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUkernel, void** parameters, void**) {
@@ -303,6 +320,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUkernel, void** paramet
     const bool cooperative = attribute.id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
     if (cooperative && ctas > 132) return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
   }
+  if (forward() != nullptr) forward_kernel(*static_cast<const fa3::FwdArgs*>(parameters[0]));
   return CUDA_SUCCESS;
 }
 CUresult cuTensorMapEncodeTiled(fa3::TensorMap* map, CUtensorMapDataType type, uint32_t rank,

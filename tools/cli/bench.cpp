@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // bench.cpp — `fa3 bench`: how fast a backend is, on one problem or on a file of named ones.
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -8,6 +9,7 @@
 #include "commands.h"
 #include "error.h"
 #include "output.h"
+#include "place.h"
 #include "problem.h"
 #include "session.h"
 #include "tools/verify/check.h"
@@ -30,6 +32,7 @@ struct BenchOptions {
 
 struct Times {
   double median_s = 0, p10_s = 0, p90_s = 0;
+  int64_t calls = 1;  // of which a repetition is the mean
 };
 
 std::vector<Case> collect_cases(const BenchOptions& o) {
@@ -79,18 +82,28 @@ void verify_slice(const Case& c, Session& session, const std::string& backend) {
          verify::replay_command(config, backend));
 }
 
+// Calls that fill a repetition on a GPU: one alone would be timed with what the host needs to start
+// it.
+int64_t calls_for(double seconds) {
+  constexpr double kRepetition_s = 3e-3;
+  constexpr int64_t kMost = 1000;
+  return std::clamp<int64_t>(std::llround(kRepetition_s / std::max(seconds, 1e-9)), 1, kMost);
+}
+
 template <class Args>
-Times time_runs(const BenchOptions& o, const Case& c, Session& session, const Args& args) {
-  const Prepared plan = session.prepare(args);
-  for (int64_t i = 0; i < o.warmup; ++i) session.run(plan, args, c.name.c_str());
+Times time_runs(const BenchOptions& o, const Case& c, Session& session, const Prepared& plan,
+                const Args& args) {
+  const char* const name = c.name.c_str();
+  for (int64_t i = 0; i < o.warmup; ++i) session.run(plan, args, name);
+  const int64_t calls = session.on_gpu() ? calls_for(session.run(plan, args, name, 2)) : 1;
   std::vector<double> seconds;
   for (int64_t i = 0; i < o.repetitions; ++i)
-    seconds.push_back(session.run(plan, args, c.name.c_str()));
+    seconds.push_back(session.run(plan, args, name, calls));
   std::sort(seconds.begin(), seconds.end());
   const auto quantile = [&](double q) {  // the nearest of those measured
     return seconds[static_cast<size_t>(q * static_cast<double>(seconds.size() - 1) + 0.5)];
   };
-  return {quantile(0.5), quantile(0.1), quantile(0.9)};
+  return {quantile(0.5), quantile(0.1), quantile(0.9), calls};
 }
 
 Times measure(const BenchOptions& o, const Case& c, Session& session, double* flops) {
@@ -98,19 +111,24 @@ Times measure(const BenchOptions& o, const Case& c, Session& session, double* fl
   if (c.config.backward) session.require_supported(shapes_backward(c.config));
   require_memory(c.config, session.device().memory_bytes);
   if (!o.no_verify) verify_slice(c, session, o.session.backend);
-  const verify::Tensors tensors = verify::make_tensors(c.config);
-  const fa3_forward_args forward = verify::forward_args(c.config, tensors);
+  verify::Config config = c.config;
+  if (session.on_gpu()) config.alignment = 256;  // as cuMemAlloc gives it
+  const verify::Tensors tensors = verify::make_tensors(config);
+  const fa3_forward_args forward = verify::forward_args(config, tensors);
   *flops = forward_flops(forward) * (c.config.backward ? kBackwardToForward : 1);
-  if (!c.config.backward) return time_runs(o, c, session, forward);
-  session.run(session.prepare(forward), forward, "forward");  // makes o and lse
-  return time_runs(o, c, session, verify::backward_args(c.config, tensors));
+  Prepared forward_plan = session.prepare(forward);
+  session.upload(forward_plan, forward);
+  if (!c.config.backward) return time_runs(o, c, session, forward_plan, forward);
+  session.run(forward_plan, forward, "forward");  // makes o and lse
+  session.download(forward_plan);
+  const fa3_backward_args backward = verify::backward_args(c.config, tensors);
+  return time_runs(o, c, session, session.prepare(backward), backward);
 }
 
 // ---- Reporting ----
 
 Json to_json(const BenchOptions& o, const Case& c, const Session& session, const Times& t,
              double flops) {
-  const fa3_device_info device = session.device();
   const verify::Config& x = c.config;
   Json j;
   j["name"] = c.name;
@@ -131,10 +149,9 @@ Json to_json(const BenchOptions& o, const Case& c, const Session& session, const
   j["head_dim_v"] = x.head_dim_v;
   j["mask"] = mask_text({x.mask, x.left, x.right});
   j["softcap"] = x.softcap;
-  j["backend"] = verify::backend_name(device.backend);
-  j["device"] = device.name;
-  j["instruction_set"] = device.instruction_set;
-  j["threads"] = device.num_threads;
+  add_place(session, j);
+  j["clock"] = session.on_gpu() ? "events" : "wall";
+  j["calls"] = t.calls;
   j["version"] = fa3_version();
   j["verified"] = !o.no_verify;
   j["repetitions"] = o.repetitions;
@@ -146,18 +163,30 @@ Json to_json(const BenchOptions& o, const Case& c, const Session& session, const
   return j;
 }
 
+void prefer_gpu(const std::vector<Case>& cases, Session& session) {
+  std::vector<fa3_forward_args> forward;
+  std::vector<fa3_backward_args> backward;
+  for (const Case& c : cases) {
+    forward.push_back(shapes_forward(c.config));
+    if (c.config.backward) backward.push_back(shapes_backward(c.config));
+  }
+  std::vector<Question> problems(forward.begin(), forward.end());
+  problems.insert(problems.end(), backward.begin(), backward.end());
+  session.prefer_gpu(problems);
+}
+
 int bench(const BenchOptions& o) {
   const std::vector<Case> cases = collect_cases(o);
   Session session(o.session.backend, o.session.threads, !o.session.quiet);
-  const fa3_device_info device = session.device();
+  prefer_gpu(cases, session);
   size_t width = 4;
   for (const Case& c : cases) width = std::max(width, c.name.size());
   const bool table = !o.session.json && !o.session.quiet;
   if (table) {
-    print(
-        fmt::format("{} on {} ({}, {} threads); {} repetitions after {} to warm up; times in ms\n",
-                    verify::backend_name(device.backend), device.name, device.instruction_set,
-                    device.num_threads, o.repetitions, o.warmup));
+    print(fmt::format("{}; {} repetitions after {} to warm up; times in ms{}\n",
+                      place_text(session), o.repetitions, o.warmup,
+                      session.on_gpu() ? ", between events around calls that fill 3 ms" : ""));
+    if (const std::string note = gpu_note(session); !note.empty()) print(note + "\n");
     if (cases.size() == 1) print(problem_text(cases[0].config) + "\n");
     print(fmt::format("\n{:<{}}  {:>10} {:>10} {:>10} {:>10}\n", "case", width, "median", "p10",
                       "p90", "GFLOP/s"));

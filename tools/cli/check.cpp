@@ -11,6 +11,7 @@
 #include "expectation.h"
 #include "file_problem.h"
 #include "output.h"
+#include "place.h"
 #include "problem.h"
 #include "session.h"
 
@@ -63,15 +64,20 @@ Verdict check_file(const CheckOptions& o, Session& session) {
     fail(kUsage, "--layout: got '{}', need bshd or bhsd for a file", options.layout);
   const FileProblem problem = load_problem(file, options, o.problem.score, o.problem.backward);
   const fa3_forward_args forward = problem.forward_args();
-  const Prepared plan = session.prepare(forward);
+  const fa3_backward_args backward = problem.backward_args();
+  std::vector<Question> problems{forward};
+  if (o.problem.backward) problems.push_back(backward);
+  session.prefer_gpu(problems);
+  Prepared plan = session.prepare(forward);
   for (const fa3_tensor* t : {&forward.o, &forward.lse}) fill_nan(*t);
+  session.upload(plan, forward);
   session.run(plan, forward, "forward");
+  session.download(plan);
   Verdict v;
   v.problem =
       fmt::format("{}: q {}, {}", o.file.path, tensor_text(problem.q), mask_text(problem.mask));
   v.outputs = verify::compare_forward(forward);
   if (o.problem.backward) {
-    const fa3_backward_args backward = problem.backward_args();
     const Prepared backward_plan = session.prepare(backward);
     for (const fa3_tensor* t : {&backward.dq, &backward.dk, &backward.dv}) fill_nan(*t);
     session.run(backward_plan, backward, "backward");
@@ -120,9 +126,14 @@ verify::Config generated_config(const CheckOptions& o) {
 
 Verdict check_generated(const CheckOptions& o, Session& session) {
   const verify::Config config = generated_config(o);
+  const fa3_forward_args forward = shapes_forward(config);
+  const fa3_backward_args backward = shapes_backward(config);
+  std::vector<Question> problems{forward};
+  if (config.backward) problems.push_back(backward);
+  session.prefer_gpu(problems);
   // What the library declines shows here, before tensors of any size are made.
-  session.require_supported(shapes_forward(config));
-  if (config.backward) session.require_supported(shapes_backward(config));
+  session.require_supported(forward);
+  if (config.backward) session.require_supported(backward);
   require_memory(config, session.device().memory_bytes);
   session.progress().start("check");
   const verify::Report report = verify::check(config, session.context());
@@ -139,11 +150,11 @@ Verdict check_generated(const CheckOptions& o, Session& session) {
 
 Json number(double x) { return std::isfinite(x) ? Json(x) : Json(fmt::format("{}", x)); }
 
-Json to_json(const CheckOptions& o, const Verdict& v, const char* backend) {
+Json to_json(const CheckOptions& o, const Verdict& v, const Session& session) {
   Json j;
   j["ok"] = v.ok;
   j["seed"] = o.file.path.empty() ? Json(o.seed) : Json(nullptr);
-  j["backend"] = backend;
+  add_place(session, j);
   if (!v.replay.empty()) j["replay"] = v.replay;
   if (!v.error.empty()) j["error"] = v.error;
   j["outputs"] = Json::object();
@@ -164,9 +175,10 @@ Json to_json(const CheckOptions& o, const Verdict& v, const char* backend) {
   return j;
 }
 
-std::string to_text(const CheckOptions& o, const Verdict& v, const char* backend) {
-  std::string text = fmt::format("{}\nbackend {}", v.problem, backend);
+std::string to_text(const CheckOptions& o, const Verdict& v, const Session& session) {
+  std::string text = fmt::format("{}\nbackend {}", v.problem, place_text(session));
   if (o.file.path.empty()) text += fmt::format(", seed {}", o.seed);
+  if (const std::string note = gpu_note(session); !note.empty()) text += "\ngpu     " + note;
   text +=
       fmt::format("\n\n{:<10} {:>12} {:>12}  {:<8} {}\n", "output", "max error", "bound", "", "at");
   const auto row = [&](const std::string& name, double error, double bound, bool ok,
@@ -192,11 +204,10 @@ int check(const CheckOptions& o) {
   if (!(o.tolerance >= 0)) fail(kUsage, "--tolerance: got {}, need 0 or more", o.tolerance);
   Session session(o.session.backend, o.session.threads, !o.session.quiet);
   const Verdict v = o.file.path.empty() ? check_generated(o, session) : check_file(o, session);
-  const char* backend = verify::backend_name(session.device().backend);
   if (o.session.json)
-    print(to_json(o, v, backend).dump() + "\n");
+    print(to_json(o, v, session).dump() + "\n");
   else if (!o.session.quiet)
-    print(to_text(o, v, backend));
+    print(to_text(o, v, session));
   return v.ok ? kDone : kCheckFailed;
 }
 

@@ -22,9 +22,11 @@ struct ExplainOptions {
 
 int explain(const ExplainOptions& o) {
   const verify::Config config = make_config(o.problem);
-  Session session(o.session.backend, o.session.threads, false, Session::Memory::kAnywhere);
-  const std::string plan = config.backward ? session.explain(shapes_backward(config))
-                                           : session.explain(shapes_forward(config));
+  Session session(o.session.backend, o.session.threads, false);
+  const fa3_forward_args forward = shapes_forward(config);
+  const fa3_backward_args backward = shapes_backward(config);
+  session.prefer_gpu({config.backward ? Question(backward) : Question(forward)});
+  const std::string plan = config.backward ? session.explain(backward) : session.explain(forward);
   if (o.session.json)
     print(Json::parse(plan).dump(2) + "\n");
   else if (!o.session.quiet)

@@ -25,9 +25,10 @@ std::vector<int64_t> parse_integers(const char* option, const std::string& text)
 
 void add_session_options(Parser& parser, SessionOptions& o) {
   parser.group("Execution");
-  parser.text("--backend", o.backend, "NAME",
-              "Who computes: auto (follows the device), cpu, reference (FP64), sim, cuda",
-              {"auto", "cpu", "reference", "sim", "cuda"});
+  parser.text(
+      "--backend", o.backend, "NAME",
+      "Who computes: auto (a Hopper GPU where it can, else cpu), cpu, reference (FP64), sim, cuda",
+      {"auto", "cpu", "reference", "sim", "cuda"});
   parser.whole("--threads", o.threads,
                "Most threads to use; 0 = FA3_NUM_THREADS if set, else every core allowed", 0,
                1 << 20);

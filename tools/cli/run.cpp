@@ -10,6 +10,7 @@
 #include "interrupt.h"
 #include "map.h"
 #include "output.h"
+#include "place.h"
 #include "session.h"
 #include "staged_file.h"
 #include "tools/verify/problem.h"
@@ -47,15 +48,11 @@ std::vector<const HostTensor*> outputs(const FileProblem& p) {
 double gflops(double flops, double seconds) { return seconds > 0 ? flops / seconds * 1e-9 : 0; }
 
 Json to_json(const RunOptions& o, const FileProblem& p, const Session& session, const Timing& t) {
-  const fa3_device_info device = session.device();
   const auto tensor = [](const HostTensor& x) {
     return Json{{"shape", x.shape}, {"dtype", verify::dtype_text(x.dtype)}};
   };
   Json j;
-  j["backend"] = verify::backend_name(device.backend);
-  j["device"] = device.name;
-  j["instruction_set"] = device.instruction_set;
-  j["threads"] = device.num_threads;
+  add_place(session, j);
   j["mask"] = mask_text(p.mask);
   for (const HostTensor* x : {&p.q, &p.k, &p.v}) j["inputs"][x->name] = tensor(*x);
   for (const HostTensor* x : outputs(p)) j["outputs"][x->name] = tensor(*x);
@@ -76,14 +73,13 @@ std::string timing_line(const char* name, double seconds, double flops) {
 
 std::string to_text(const RunOptions& o, const FileProblem& p, const Session& session,
                     const Timing& t) {
-  const fa3_device_info device = session.device();
   std::string text;
   for (const HostTensor* x : {&p.q, &p.k, &p.v})
     text += fmt::format("{:9} {}\n", x->name, tensor_text(*x));
   text += fmt::format("{:9} {}\n", "mask", mask_text(p.mask));
-  text += fmt::format("{:9} {} ({}, {} threads) on {}\n", "backend",
-                      verify::backend_name(device.backend), device.instruction_set,
-                      device.num_threads, device.name);
+  text += fmt::format("{:9} {}\n", "backend", place_text(session));
+  if (const std::string note = gpu_note(session); !note.empty())
+    text += fmt::format("{:9} {}\n", "gpu", note);
   text += timing_line("forward", t.forward_s, t.forward_flops);
   if (o.backward)
     text += timing_line("backward", t.backward_s, kBackwardToForward * t.forward_flops);
@@ -101,8 +97,11 @@ int run(const RunOptions& o) {
   Session session(o.session.backend, o.session.threads, !o.session.quiet);
   FileProblem problem = load_problem(open_file(o.file), o.file, o.score, o.backward);
   const fa3_forward_args forward = problem.forward_args();
-  const Prepared forward_plan = session.prepare(forward);
   const fa3_backward_args backward = problem.backward_args();
+  std::vector<Question> problems{forward};
+  if (o.backward) problems.push_back(backward);
+  session.prefer_gpu(problems);
+  Prepared forward_plan = session.prepare(forward);
   Prepared backward_plan;
   if (o.backward) backward_plan = session.prepare(backward);
 
@@ -112,7 +111,9 @@ int run(const RunOptions& o) {
   if (!o.map.empty()) picture.emplace("--map", o.map);
 
   Timing timing;
+  session.upload(forward_plan, forward);
   timing.forward_s = session.run(forward_plan, forward, "forward");
+  session.download(forward_plan);
   if (o.backward) timing.backward_s = session.run(backward_plan, backward, "backward");
   timing.forward_flops = forward_flops(forward);
   if (picture)

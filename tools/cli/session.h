@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// session.h — an fa3 context with the command's progress bar and Ctrl-C, and timed runs on it.
+// session.h — an fa3 context with the command's progress bar and Ctrl-C, and timed runs on it. On a
+// GPU the command's tensors, which lie in host memory, are copied there and back.
 #pragma once
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "fa3/fa3.h"
 #include "progress.h"
+#include "tools/verify/device_forward.h"
+#include "tools/verify/gpu.h"
 
 namespace fa3::cli {
 
@@ -16,20 +20,34 @@ struct PlanDeleter {
   void operator()(fa3_plan* plan) const { fa3_plan_destroy(plan); }
 };
 
-// A plan with the workspace that its runs need.
+// A plan with the workspace that its runs need, and on a GPU the tensors there.
 struct Prepared {
   std::unique_ptr<fa3_plan, PlanDeleter> plan;
-  std::unique_ptr<char[]> workspace;
+  std::shared_ptr<void> workspace;
   size_t workspace_bytes = 0;
+  std::unique_ptr<verify::DeviceForward> device;
+};
+
+// A problem that a backend may be asked about: fa3_forward_args or fa3_backward_args.
+struct Question {
+  Question(const fa3_forward_args& args) : op(FA3_OP_FORWARD), args(&args) {}
+  Question(const fa3_backward_args& args) : op(FA3_OP_BACKWARD), args(&args) {}
+  fa3_op op;
+  const void* args;
 };
 
 class Session {
  public:
   // Throws CliError{kUnsupported} for a backend that is not offered here.
-  // Commands keep tensors in host memory; kAnywhere is for those that have none.
-  enum class Memory { kHost, kAnywhere };
-  Session(const std::string& backend, int64_t threads, bool show_progress,
-          Memory memory = Memory::kHost);
+  Session(const std::string& backend, int64_t threads, bool show_progress);
+
+  // With backend auto, which begins on the CPU: moves to the GPU when a Hopper GPU is here and has
+  // kernels for all of these problems. Before the first is prepared.
+  void prefer_gpu(const std::vector<Question>& problems);
+
+  bool on_gpu() const { return options_.device_type == FA3_DEVICE_CUDA; }
+  // Why auto has stayed on the CPU beside a Hopper GPU; "" otherwise.
+  const std::string& gpu_declined() const { return gpu_declined_; }
 
   fa3_context* context() const { return context_.get(); }
   fa3_device_info device() const;
@@ -38,10 +56,16 @@ class Session {
   Prepared prepare(const fa3_forward_args& args);
   Prepared prepare(const fa3_backward_args& args);
 
-  // Runs once and returns the wall time in seconds. `label` names the work in the progress bar.
+  // Copies the tensors to where they are computed, and the outputs back: nothing on the CPU.
+  void upload(Prepared& prepared, const fa3_forward_args& args);
+  void download(Prepared& prepared);
+
+  // Runs once and returns the wall time in seconds; on a GPU, where copies are not timed, that
+  // between two events on the stream, on average over `calls` runs one after another. `label`
+  // names the work in the progress bar.
   template <class Args>
-  double run(const Prepared& prepared, const Args& args, const char* label) {
-    return run_plan(prepared, &args, label);
+  double run(const Prepared& prepared, const Args& args, const char* label, int64_t calls = 1) {
+    return run_plan(prepared, &args, label, calls);
   }
 
   // Throws what making a plan would.
@@ -56,13 +80,19 @@ class Session {
   struct ContextDeleter {
     void operator()(fa3_context* context) const { fa3_context_destroy(context); }
   };
+  using Context = std::unique_ptr<fa3_context, ContextDeleter>;
 
-  double run_plan(const Prepared& prepared, const void* args, const char* label);
+  const std::shared_ptr<verify::Gpu>& gpu();  // opened when the first tensor goes there
+  Prepared with_workspace(fa3_plan* plan);
+  double run_plan(const Prepared& prepared, const void* args, const char* label, int64_t calls);
   void require_op(fa3_op op, const void* args);
   std::string explain_op(fa3_op op, const void* args);
 
   Progress progress_;
-  std::unique_ptr<fa3_context, ContextDeleter> context_;
+  fa3_context_options options_ = {};
+  std::string gpu_declined_;
+  Context context_;
+  std::shared_ptr<verify::Gpu> gpu_;
 };
 
 }  // namespace fa3::cli

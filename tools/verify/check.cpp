@@ -7,6 +7,8 @@
 #include <exception>
 #include <utility>
 
+#include "tools/verify/device_forward.h"
+
 namespace fa3::verify {
 namespace {
 
@@ -63,6 +65,19 @@ void guard_common_inputs(const Tensors& t, Guarded* guarded) {
   guarded->input("seqused_kv", t.seqused_kv);
 }
 
+// fa3_forward on tensors of the host; a GPU gets copies, whose guards `damage` is about too.
+fa3_status forward(fa3_context* context, const fa3_forward_args& args, std::string* damage) {
+  if (backend_of(context) != FA3_BACKEND_CUDA) return fa3_forward(context, &args, nullptr);
+  Gpu gpu(0);
+  DeviceForward device(gpu, args);
+  const fa3_status status = fa3_forward(context, &device.args(), gpu.stream());
+  if (status != FA3_OK) return status;
+  gpu.synchronize();
+  device.fetch_outputs();
+  *damage = device.damage();
+  return status;
+}
+
 // Takes over what a call came to and what it damaged; true when nothing went wrong.
 bool settle(fa3_status status, const Guarded& guarded, Report* report) {
   report->status = status;
@@ -84,7 +99,9 @@ void run(const Config& config, fa3_context* context, Report* report) {
     guarded.output("o", t.o);
     guarded.output("lse", t.lse);
     const fa3_forward_args args = forward_args(config, t);
-    if (!settle(fa3_forward(context, &args, nullptr), guarded, report)) return;
+    std::string damage;
+    if (!settle(forward(context, args, &damage), guarded, report)) return;
+    report->error = damage;
     append(compare_forward(args), report);
   }
   if (!config.backward) return;

@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""fwd_table.py — renders docs/bench/forward.md from a result of peers_gpu.py --grid, without more
+than the standard library.
+
+bench/fwd_table.py            writes it from the newest bench/results/nvidia-*/*-fwd-grid.jsonl
+bench/fwd_table.py --check    fails when it, or what README.md says of it, is not that result
+bench/fwd_table.py FILE       prints the table of one result file
+"""
+
+import argparse
+import dataclasses
+import json
+import math
+import pathlib
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+PAGE = ROOT / "docs" / "bench" / "forward.md"
+CONTENDERS = ("fa3", "cudnn", "fa2")
+
+
+@dataclasses.dataclass
+class Grid:
+    """A result: its first line, other programs' rates for comparison, and the measured cells."""
+
+    head: dict
+    ceilings: dict
+    cells: list
+
+    def name(self, contender):
+        """A contender with its version."""
+        if contender == "fa3":
+            return f"fa3 {self.head['fa3']}"
+        torch = self.head["torch"].split("+")[0]
+        if contender == "cudnn":
+            number = self.head["cudnn"]  # 91900 is 9.19.0
+            return f"cuDNN {number // 10000}.{number // 100 % 100} (PyTorch {torch})"
+        return f"FlashAttention-2 (PyTorch {torch})"
+
+    def panels(self):
+        """[(head dim, mask, its cells by seqlen)], in the order measured."""
+        found = {}
+        for cell in self.cells:
+            found.setdefault((cell["head_dim"], cell["mask"]), {})[cell["seqlen"]] = cell
+        return [(*key, cells) for key, cells in found.items()]
+
+    def ratios(self, peer):
+        """By cell, the peer's time over fa3's, where the peer ran."""
+        return {c["cell"]: c[peer]["ms"] / c["fa3"]["ms"] for c in self.cells if peer in c}
+
+
+def newest_result():
+    found = sorted(ROOT.glob("bench/results/nvidia-*/*-fwd-grid.jsonl"), key=lambda p: p.name)
+    if not found:
+        raise ValueError("bench/results/nvidia-*: no grid; measure one with peers_gpu.py --grid")
+    return found[-1]
+
+
+def load(path):
+    """The Grid of a file. Raises ValueError with the place."""
+    grid = Grid({}, {}, [])
+    for number, text in enumerate(path.read_text().splitlines(), 1):
+        try:
+            line = json.loads(text)
+        except json.JSONDecodeError as error:
+            message = f"{path.name}:{number}: not JSON ({error}); restore the file"
+            raise ValueError(message) from None
+        if "device" in line:
+            grid.head = line
+        elif "ceiling" in line:
+            name = "matmul" if "tflops" in line else "copy"
+            grid.ceilings[name] = line.get("tflops") or line["gbytes_per_s"]
+        elif "cell" in line:
+            grid.cells.append(line)
+    if not grid.cells or not grid.head:
+        raise ValueError(f"{path.name}: no cells; need a result of peers_gpu.py --grid")
+    return grid
+
+
+def table(grid):
+    """A row per head dim, mask and contender; a column per seqlen, the fastest in bold."""
+    seqlens = sorted({cell["seqlen"] for cell in grid.cells})
+    out = [
+        "| head dim | mask | TFLOP/s | " + " | ".join(map(str, seqlens)) + " |",
+        "|---|---|---|" + "---:|" * len(seqlens),
+    ]
+
+    def text(cell, contender):
+        if cell is None or contender not in cell:
+            return "–"
+        rates = {c: cell[c]["tflops"] for c in CONTENDERS if c in cell}
+        rate = f"{rates[contender]:.0f}"
+        return f"**{rate}**" if rates[contender] == max(rates.values()) else rate
+
+    for head_dim, mask, cells in grid.panels():
+        for contender in CONTENDERS:
+            first = contender == CONTENDERS[0]
+            row = [str(head_dim) if first else "", mask if first else "", grid.name(contender)]
+            row += [text(cells.get(seqlen), contender) for seqlen in seqlens]
+            out.append("| " + " | ".join(row) + " |")
+    return "\n".join(out)
+
+
+def mean(ratios):
+    return math.exp(sum(map(math.log, ratios.values())) / len(ratios))
+
+
+def summary(grid):
+    """How many times faster than each peer: the mean, the least, the most."""
+    sentences = []
+    for peer in CONTENDERS[1:]:
+        ratios = grid.ratios(peer)
+        if not ratios:
+            continue
+        least, most = min(ratios, key=ratios.get), max(ratios, key=ratios.get)
+        sentences.append(
+            f"- {grid.name(peer)}: {mean(ratios):.2f} in geometric mean over {len(ratios)} cells, "
+            f"from\n  {ratios[least]:.3f} (`{least}`) to {ratios[most]:.2f} (`{most}`)."
+        )
+    return "How many times faster fa3 is than\n\n" + "\n".join(sentences)
+
+
+def claim(grid):
+    """What README.md says."""
+    ratios = grid.ratios("cudnn")
+    return (
+        f"{mean(ratios):.2f} times the speed of {grid.name('cudnn').split(' (')[0]} in geometric "
+        f"mean, {min(ratios.values()):.3f} in the least favourable of {len(ratios)} cells"
+    )
+
+
+def page(path):
+    grid = load(path)
+    source = path.relative_to(ROOT)
+    paragraphs = [
+        "# Forward on a GPU",
+        f"BF16 on one {grid.head['device']}: 16k tokens, hidden size 2048, so 2048 / head dim "
+        "heads and 16384 / seqlen sequences.\nContenders take turns in one process on the same "
+        "tensors; medians, in TFLOP/s; the fastest is in bold.",
+        "![TFLOP/s by head dim, mask and sequence length](fwd-h200.png)",
+        table(grid),
+        summary(grid),
+        f"For comparison, at the start of the same run: cuBLAS multiplies 8192³ in BF16 at "
+        f"{grid.ceilings['matmul']:.0f} TFLOP/s, and a\ncopy of 1 GiB reads and writes "
+        f"{grid.ceilings['copy']:.0f} GB/s.",
+        f"Measured on {grid.head['date']}, result\n[`{source}`](../../{source}),\n"
+        "by `peers_gpu.py --grid`, whose protocol is in [bench/README.md](../../bench/README.md); "
+        "`make gpu-check`\nmakes what measures it anew. This page is written by "
+        "`bench/fwd_table.py`, the picture by `bench/plot_fwd.py`; `make lint`\ncompares the page "
+        "with the result.",
+    ]
+    return "\n\n".join(paragraphs) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Renders docs/bench/forward.md from a result.")
+    parser.add_argument("--check", action="store_true", help="fail when it is stale; write nothing")
+    parser.add_argument("file", nargs="?", type=pathlib.Path, help="print this result's table")
+    options = parser.parse_args()
+    if options.file:
+        grid = load(options.file)
+        print(f"{table(grid)}\n\n{summary(grid)}")
+        return
+    fresh = page(newest_result())
+    if not options.check:
+        PAGE.write_text(fresh)
+    elif not PAGE.exists() or PAGE.read_text() != fresh:
+        sys.exit("the page is not that of the newest result; run bench/fwd_table.py")
+    elif (said := claim(load(newest_result()))) not in " ".join(README.read_text().split()):
+        sys.exit(f"README.md does not say what the newest result gives: {said}; correct it")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (OSError, ValueError, KeyError) as error:
+        sys.exit(f"fwd_table: {error}")

@@ -1,0 +1,198 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""bundle.py — gathers what gpu-check.sh runs into one folder and a .tar.gz of it, to be carried to
+a machine that has a Hopper GPU and its driver, and neither this tree nor what it is built from.
+
+bundle.py [--build build/release] [--out build/gpu-check] [--no-kernels]
+
+Programs and libfa3.so, the shared libraries that the loader finds for them here (but glibc, which
+has to be the machine's own), compiled kernels for machines without NVRTC, scripts.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+PROGRAMS = ("fa3", "fa3_gpu_tests", "fa3_gpu_forward_tests", "fa3_tune_fwd")
+LIBRARIES = ("libfa3.so*", "libfa3_sim.so")
+FILES = {  # to their places in the bundle
+    "bench/gpu_check/gpu-check.sh": "gpu-check.sh",
+    "bench/gpu_check/shapes.txt": "cases/shapes.txt",
+    "bench/gpu_check/ablation.txt": "cases/ablation.txt",
+    "bench/fa3_ctypes.py": "bench/fa3_ctypes.py",
+    "bench/peers_gpu.py": "bench/peers_gpu.py",
+    "bench/fwd_table.py": "bench/fwd_table.py",
+    "bench/plot_fwd.py": "bench/plot_fwd.py",
+    "data/minilm.safetensors": "data/minilm.safetensors",
+    "data/NOTICE.md": "data/NOTICE.md",
+    "data/LICENSE.Apache-2.0": "data/LICENSE.Apache-2.0",
+    "LICENSE": "LICENSE",
+}
+MARK = "VERSION"  # only a folder that has it is taken for an old bundle, and replaced
+GLIBC = re.compile(r"(ld-linux|linux-vdso|lib(c|m|dl|rt|pthread|resolv)\.so)")
+RUNTIME = re.compile(r"lib(stdc\+\+|gcc_s)\.so")
+MAX_BYTES = 64 << 20  # of the archive
+HEADER = "device/kernels/fwd_sm90.cuh"
+# The paper's grid, which peers_gpu.py measures.
+GRID = [
+    f"--dtype bf16 --head-dim {d} --heads-q {2048 // d} --batch {16384 // s} --seqlen-q {s} {mask}"
+    for d in (64, 128, 256)
+    for mask in ("", "--causal")
+    for s in (512, 1024, 2048, 4096, 8192, 16384)
+]
+# Options of `fa3 check` in shapes.txt that choose no kernel, and whether a value follows.
+NO_KERNEL = {"--seqused-q": 1, "--seqused-kv": 1, "--spare-q": 1, "--spare-kv": 1, "--seed": 1}
+NO_KERNEL |= {"--layout": 1, "--magnitude": 1, "--no-lse": 0}
+
+
+class BundleError(Exception):
+    """What is missing and what to do."""
+
+
+def run(*command, **options):
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, **options)
+    if done.returncode != 0:
+        raise BundleError(f"{command[0]} failed ({done.returncode}): {done.stderr.strip()}")
+    return done.stdout
+
+
+def needed(binary):
+    """Paths of the shared libraries that the loader takes for a binary."""
+    found = []
+    for line in run("ldd", binary).splitlines():
+        name, _, place = line.strip().partition(" => ")
+        if place.startswith("not found"):
+            raise BundleError(f"{binary} needs {name}, which is not here; install it")
+        if place and not GLIBC.match(name):
+            found.append(pathlib.Path(place.rsplit(" (", 1)[0]))
+    return found
+
+
+def copy_binaries(build, out):
+    """lib: what libfa3.so needs, also for Python; lib/programs: what else the programs need, with
+    the C++ runtime, which a Python of the machine's own must not be given."""
+    (out / "bin").mkdir()
+    (out / "lib" / "programs").mkdir(parents=True)
+    own = []
+    for program in PROGRAMS:
+        if not (build / "bin" / program).is_file():
+            raise BundleError(f"{build}/bin/{program} is missing; build the target {program}")
+        shutil.copy2(build / "bin" / program, out / "bin" / program)
+    for pattern in LIBRARIES:
+        found = sorted((build / "lib").glob(pattern))
+        if not found:
+            raise BundleError(f"{build}/lib/{pattern} is missing; build the targets fa3, fa3_sim")
+        for library in found:
+            shutil.copy2(library, out / "lib" / library.name, follow_symlinks=False)
+        own += found
+    places = {}
+    for library in own:
+        for path in needed(library):
+            places[path.name] = (path, "lib/programs" if RUNTIME.match(path.name) else "lib")
+    for program in PROGRAMS:
+        for path in needed(build / "bin" / program):
+            places.setdefault(path.name, (path, "lib/programs"))
+    for name, (path, folder) in places.items():
+        if not (out / "lib" / name).exists():
+            shutil.copy2(path, out / folder / name)
+
+
+def kernel_of(fa3, environment, options):
+    """The kernel that a problem takes on a Hopper GPU."""
+    words, chosen = iter(options.split()), []
+    for word in words:
+        if word in NO_KERNEL:
+            for _ in range(NO_KERNEL[word]):
+                next(words)
+        else:
+            chosen.append(word)
+    command = [fa3, "explain", *chosen, "--backend", "cuda", "--json"]
+    return json.loads(run(*command, env=environment))["sm90"]["kernel"]
+
+
+def pack_kernels(build, out):
+    """Compiles the kernels of shapes.txt and of the grid, and counts them. The tests' driver stands
+    in for the GPU that says which these are."""
+    driver = build / "tests" / "cuda" / "fakes" / "fa3_fake_driver.so"
+    if not driver.is_file():
+        raise BundleError(f"{driver} is missing; build the target fa3_fake_driver")
+    fa3, path = build / "bin" / "fa3", out / "kernels.pack"
+    with tempfile.TemporaryDirectory() as folder:
+        (pathlib.Path(folder) / "libcuda.so.1").symlink_to(driver.resolve())
+        environment = {**os.environ, "LD_LIBRARY_PATH": folder}
+        problems = lines(HERE / "shapes.txt") + GRID
+        kernels = {kernel_of(fa3, environment, problem): None for problem in problems}
+        programs = pathlib.Path(folder) / "programs.json"
+        programs.write_text(json.dumps([{"header": HEADER, "expression": k} for k in kernels]))
+        run(fa3, "jit", "--pack", path, "--programs", programs)
+    return len(kernels)
+
+
+def lines(path):
+    """A file's lines but for comments and empty ones."""
+    return [x for x in path.read_text().splitlines() if x.strip() and not x.startswith("#")]
+
+
+def needed_glibc(out):
+    """The newest version of glibc that a file of the bundle asks for."""
+    versions = set()
+    for file in out.rglob("*"):
+        if file.is_file() and file.parent.name in ("bin", "lib", "programs"):
+            versions |= set(re.findall(rb"GLIBC_(\d+)\.(\d+)\0", file.read_bytes()))
+    return ".".join(map(str, max((int(a), int(b)) for a, b in versions)))
+
+
+def make_folder(out):
+    """An empty one; an old bundle there goes."""
+    if out.exists():
+        if not (out / MARK).is_file() or not (out / "gpu-check.sh").is_file():
+            raise BundleError(f"--out {out}: exists and is no bundle; remove it or name another")
+        shutil.rmtree(out)
+    out.mkdir(parents=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Makes what gpu-check.sh needs on a GPU's machine")
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "release")
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build" / "gpu-check")
+    parser.add_argument("--no-kernels", action="store_true", help="without compiled kernels")
+    options = parser.parse_args()
+    build, out = options.build.absolute(), options.out.absolute()
+    make_folder(out)
+    (out / MARK).touch()  # an attempt that fails may be repeated
+    for source, place in FILES.items():
+        (out / place).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / source, out / place)
+    copy_binaries(build, out)
+    kernels = 0 if options.no_kernels else pack_kernels(build, out)
+    sys.path.insert(0, str(ROOT / "bench"))
+    import machine  # beside the scripts that this one copies
+
+    version = run(out / "bin" / "fa3", "--version").strip()
+    text = f"{version}, commit {machine.commit(ROOT)}, needs glibc {needed_glibc(out)}"
+    (out / MARK).write_text(text + "\n")
+    archive = out.with_name(out.name + ".tar.gz")
+    with tarfile.open(archive, "w:gz", compresslevel=3) as tar:
+        tar.add(out, arcname=out.name)
+    size = archive.stat().st_size
+    if size > MAX_BYTES:
+        raise BundleError(f"{archive}: {size} bytes, at most {MAX_BYTES}; carry less")
+    print(f"{text}; {kernels} kernels compiled")
+    print(f"{archive}: {size / (1 << 20):.1f} MiB. On a machine with a Hopper GPU:")
+    print(f"  tar xf {archive.name} && {out.name}/gpu-check.sh")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (BundleError, OSError) as error:
+        sys.exit(f"bundle: {error}")

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The command on a GPU: what it copies there and back, which backend auto takes. On the fake driver
+of tests/cuda, whose kernel writes 42 into the first element of O and of LSE and nothing else."""
+
+import json
+import os
+import unittest
+from pathlib import Path
+
+import tensors
+from kit import CHECK_FAILED, FAILED, UNSUPPORTED, CliTest
+
+FAKES = Path(os.environ.get("FA3_FAKES", Path(__file__).parents[2] / "build/release/fakes"))
+BF16 = ["--dtype", "bf16"]
+
+
+class OnFakeGpu(CliTest):
+    def setUp(self):
+        super().setUp()
+        (self.folder / "driver").mkdir()
+        (self.folder / "driver/libcuda.so.1").symlink_to(FAKES / "fa3_fake_driver.so")
+        self.environment = {
+            **os.environ,
+            "FA3_CACHE_DIR": self.path("cache"),
+            "FA3_NVRTC": str(FAKES / "fa3_fake_nvrtc.so"),
+            "FAKE_CUDA_FORWARD": "right",
+            "LD_LIBRARY_PATH": str(self.folder / "driver"),
+        }
+        self.environment.pop("FA3_KERNEL_PACK", None)
+
+    def on_gpu(self, *args, code=0, says="", **variables):
+        result = self.run_fa3(*args, env={**self.environment, **variables})
+        self.assertEqual(result.returncode, code, (args, result.stdout, result.stderr))
+        self.assertIn(says, result.stderr)
+        return result.stdout
+
+    def run_file(self, *args, **variables):
+        """Report, O and LSE of fa3 run on a small problem."""
+        source, out = self.path("in.safetensors"), self.path("out.safetensors")
+        tensors.write(source, tensors.dense(dim=8))
+        text = self.on_gpu("run", source, "-o", out, "--json", *args, **variables)
+        written = tensors.read(out)
+        return json.loads(text), written["o"], written["lse"]
+
+    def test_run_copies_there_and_back(self):
+        for backend in ["cuda", "auto"]:
+            report, o, lse = self.run_file(*BF16, "--backend", backend)
+            self.assertEqual((report["backend"], report["device"]), ("cuda", "Fake H200"))
+            self.assertIs(report["copied"], True)
+            self.assertIsNone(report["gpu_declined"])
+            self.assertEqual(report["forward"]["seconds"], 1.5e-3)  # as the fake's events say
+            self.assertEqual((o[2][0], lse[2][0]), (42, 42))
+
+    def test_text_says_that_tensors_were_copied(self):
+        source, out = self.path("in.safetensors"), self.path("out.safetensors")
+        tensors.write(source, tensors.dense(dim=8))
+        text = self.on_gpu("run", source, "-o", out, *BF16)
+        self.assertIn("backend   cuda on Fake H200\n", text)
+        self.assertIn("gpu       tensors copied to the GPU and back", text)
+
+    def test_auto_says_why_it_leaves_the_gpu_alone(self):
+        report, o, _ = self.run_file()  # f32
+        self.assertEqual((report["backend"], report["copied"]), ("cpu", False))
+        self.assertIn("dtype f32", report["gpu_declined"])
+        self.assertNotEqual(o[2][0], 42)
+        backward = ["check", *BF16, "--backward", "--seqlen-q", 5]
+        self.assertIn("the GPU is not used: ", self.on_gpu(*backward))
+        mixed = self.path("cases.json")
+        sizes = {"heads_q": 1, "seqlen_q": 8, "head_dim_qk": 8}
+        with open(mixed, "w") as file:
+            json.dump([{"name": n, "dtype": n, **sizes} for n in ("bf16", "f32")], file)
+        table = self.on_gpu("bench", "--cases", mixed, "--repetitions", 1)
+        self.assertRegex(table, r"\Acpu \([^\n]*\nthe GPU is not used: [^\n]*dtype f32")
+
+    def test_auto_does_without_kernels(self):
+        lacking = {"FA3_NVRTC": "/absent/libnvrtc.so"}
+        report, _, _ = self.run_file(*BF16, **lacking)
+        self.assertEqual(report["backend"], "cpu")
+        self.assertIn("no usable NVRTC", report["gpu_declined"])
+        cuda = ["check", *BF16, "--backend", "cuda"]
+        self.on_gpu(*cuda, code=FAILED, says="no usable NVRTC", **lacking)
+
+    def test_no_gpu_is_no_news(self):
+        report, _, _ = self.run_file(*BF16, FAKE_CUDA_GPUS="0")
+        self.assertEqual((report["backend"], report["gpu_declined"]), ("cpu", None))
+
+    def test_explicit_cuda_never_falls_back(self):
+        self.on_gpu("check", "--backend", "cuda", code=UNSUPPORTED, says="dtype f32")
+        with_backward = [*BF16, "--backward", "--backend", "cuda"]
+        for command in [["check"], ["bench", "--no-verify"]]:
+            self.on_gpu(*command, *with_backward, code=UNSUPPORTED, says="backward")
+
+    def test_check_judges_what_came_back(self):
+        problem = ["check", *BF16, "--seqlen-q", 33, "--json"]
+        report = json.loads(self.on_gpu(*problem, code=CHECK_FAILED))
+        self.assertEqual((report["backend"], report["ok"]), ("cuda", False))
+        self.assertIs(report["outputs"]["o"]["ok"], False)  # NaN but for one element
+        self.assertNotIn("error", report)
+        self.assertIn("--backend auto", report["replay"])
+
+    def test_check_of_a_file(self):
+        source = self.path("in.safetensors")
+        tensors.write(source, tensors.dense(dim=8))
+        report = json.loads(self.on_gpu("check", source, *BF16, "--json", code=CHECK_FAILED))
+        self.assertEqual(report["backend"], "cuda")
+
+    def test_check_sees_writes_beside_the_tensors(self):
+        problem = ["check", *BF16, "--backend", "cuda", "--json"]
+        text = self.on_gpu(*problem, code=CHECK_FAILED, FAKE_CUDA_FORWARD="stray")
+        self.assertIn("beside the elements of o were written", json.loads(text)["error"])
+
+    def test_bench_times_calls_between_events(self):
+        sizes = ["--seqlen-q", 64, "--heads-q", 1, "--repetitions", 3]
+        row = json.loads(self.on_gpu("bench", *BF16, *sizes, "--no-verify", "--json"))
+        self.assertEqual((row["backend"], row["clock"], row["copied"]), ("cuda", "events", True))
+        # The fake's clock gives 1.5 ms for whatever ran: two calls at first, so 0.75 ms each.
+        self.assertEqual(row["calls"], 4)
+        self.assertAlmostEqual(row["median_ms"], 1.5 / 4)
+        table = self.on_gpu("bench", *BF16, *sizes, "--no-verify")
+        self.assertIn("between events", table.splitlines()[0])
+
+    def test_gpu_that_fails(self):
+        problem = [*BF16, "--backend", "cuda"]
+        fault = {"FAKE_CUDA_FAIL": "cuMemAlloc_v2"}
+        self.on_gpu("bench", *problem, "--no-verify", code=FAILED, says="cuMemAlloc_v2", **fault)
+        self.assertIn("cuMemAlloc_v2", self.on_gpu("check", *problem, code=CHECK_FAILED, **fault))
+
+    def test_explain(self):
+        report = json.loads(self.on_gpu("explain", *BF16, "--json"))
+        self.assertEqual(report["backend"], "cuda")
+        self.assertIn("fwd_sm90", report["sm90"]["kernel"])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// device_forward.cpp — images of tensors: guard bytes, elements, guard bytes.
+#include "tools/verify/device_forward.h"
+
+#include <fmt/core.h>
+
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+#include "tools/verify/tensor.h"
+
+namespace fa3::verify {
+namespace {
+
+constexpr std::byte kGuard{0xff};     // NaN in every floating-point type
+constexpr size_t kGuardBytes = 1024;  // before and after the elements
+constexpr size_t kAlignment = 256;    // of allocations
+constexpr size_t kTma = 16;           // of what TMA reads
+
+// Bytes from the first element to the end of the last.
+size_t span_bytes(const fa3_tensor& t) {
+  if (element_count(t) == 0) return 0;
+  const Index strides = strides_of(t);
+  int64_t last = 0;
+  for (int d = 0; d < t.rank; ++d) last += (t.shape[d] - 1) * strides[d];
+  return static_cast<size_t>((last + 1) * element_bytes(t.dtype));
+}
+
+// visit(address of a run of elements, its offset from the first element, its bytes).
+template <class Visit>
+void for_each_run(const fa3_tensor& t, const Visit& visit) {
+  const auto run = static_cast<size_t>(t.shape[t.rank - 1] * element_bytes(t.dtype));
+  for_each_row(t, [&](const Index&, void* row) {
+    visit(row, static_cast<size_t>(static_cast<char*>(row) - static_cast<char*>(t.data)), run);
+  });
+}
+
+}  // namespace
+
+DeviceTensor::DeviceTensor(Gpu& gpu, const fa3_tensor& host)
+    : gpu_(&gpu), host_(host), view_(host) {
+  const uintptr_t misaligned = reinterpret_cast<uintptr_t>(host.data) % kAlignment;
+  offset_ = kGuardBytes + misaligned / kTma * kTma;
+  bytes_ = offset_ + span_bytes(host) + kGuardBytes;
+  memory_ = gpu.allocate(bytes_);
+  view_.data = static_cast<std::byte*>(memory_) + offset_;
+  send();
+}
+
+DeviceTensor::~DeviceTensor() {
+  if (memory_ != nullptr) gpu_->release(memory_);
+}
+
+DeviceTensor::DeviceTensor(DeviceTensor&& other) noexcept
+    : gpu_(other.gpu_),
+      host_(other.host_),
+      view_(other.view_),
+      offset_(other.offset_),
+      bytes_(other.bytes_),
+      memory_(std::exchange(other.memory_, nullptr)) {}
+
+std::vector<std::byte> DeviceTensor::image() const {
+  std::vector<std::byte> bytes(bytes_, kGuard);
+  for_each_run(host_, [&](const void* row, size_t at, size_t count) {
+    std::memcpy(bytes.data() + offset_ + at, row, count);
+  });
+  return bytes;
+}
+
+void DeviceTensor::send() {
+  const std::vector<std::byte> bytes = image();
+  gpu_->upload(memory_, bytes.data(), bytes.size());
+}
+
+void DeviceTensor::fetch() {
+  std::vector<std::byte> bytes(bytes_);
+  gpu_->download(bytes.data(), memory_, bytes_);
+  for_each_run(host_, [&](void* row, size_t at, size_t count) {
+    std::memcpy(row, bytes.data() + offset_ + at, count);
+  });
+}
+
+bool DeviceTensor::changed() const {
+  std::vector<std::byte> bytes(bytes_);
+  gpu_->download(bytes.data(), memory_, bytes_);
+  return bytes != image();
+}
+
+DeviceForward::DeviceForward(Gpu& gpu, const fa3_forward_args& host) : args_(host) {
+  const auto copy = [&](const char* name, fa3_tensor& t, bool output = false) {
+    if (t.rank == 0) return;
+    entries_.push_back({name, output, DeviceTensor(gpu, t)});
+    t = entries_.back().tensor.view();
+  };
+  copy("q", args_.q);
+  copy("k", args_.k);
+  copy("v", args_.v);
+  copy("cu_seqlens_q", args_.cu_seqlens_q);
+  copy("cu_seqlens_kv", args_.cu_seqlens_kv);
+  copy("seqused_q", args_.seqused_q);
+  copy("seqused_kv", args_.seqused_kv);
+  copy("o", args_.o, true);
+  copy("lse", args_.lse, true);
+}
+
+void DeviceForward::send_outputs() {
+  for (Entry& e : entries_)
+    if (e.output) e.tensor.send();
+}
+
+void DeviceForward::fetch_outputs() {
+  for (Entry& e : entries_)
+    if (e.output) e.tensor.fetch();
+}
+
+std::string DeviceForward::damage() const {
+  for (const Entry& e : entries_) {
+    if (!e.tensor.changed()) continue;
+    return e.output ? fmt::format("bytes beside the elements of {} were written on the GPU", e.name)
+                    : fmt::format("input {} was changed on the GPU", e.name);
+  }
+  return "";
+}
+
+}  // namespace fa3::verify
