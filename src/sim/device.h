@@ -28,6 +28,9 @@ struct Options {
       false;                // elect.sync: lane 0 always (what hardware was seen to do), else drawn
   bool exact_sums = false;  // wgmma of 16-bit types bit for bit as a GPU, some 20 times slower
   Trace* trace = nullptr;   // records events when set; implies one worker
+  // Threads go on in the order of their clocks as sim/timing.h counts them, and asynchronous work
+  // takes effect after that many, instead of as the seed says: for pictures.
+  bool timed = false;
 };
 
 // What a launch did.
