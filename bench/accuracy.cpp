@@ -100,7 +100,7 @@ int run(const char* path, int64_t heads, uint64_t seed) {
       const auto errors = verify::outlier_errors(config, reference.get(), methods);
       for (size_t m = 0; m < methods.size(); ++m) {
         const auto& [drawn, rounded] = errors[m];
-        fmt::print("| {} | {} | {} | {} | {:.3g} | {:.3g} | {:.3g} | {:.3g} |\n", head_dim, seqlen,
+        fmt::print("| {} | {} | {} | {} | {:.2e} | {:.2e} | {:.2e} | {:.2e} |\n", head_dim, seqlen,
                    methods[m].name, verify::dtype_text(methods[m].dtype), drawn.rmse(),
                    drawn.greatest(), rounded.rmse(), rounded.greatest());
         if (file.is_open()) file << to_json(config, methods[m], errors[m]).dump() << std::endl;

@@ -130,7 +130,8 @@ class Panel:
             self.row(f"{name}, stage {stage}")
             for n, (begin, end) in enumerate(loads[stage]):
                 tile = kv_tiles - 1 - (n * stages + stage)
-                self.bar(begin, end, "copy", f"{name} {tile}", f"load of {name} {tile}: {begin}…{end}")
+                label = f"{name} {tile}"
+                self.bar(begin, end, "copy", label, f"load of {label}: {begin}…{end}")
 
     def waits(self, warp, kv_tiles=0):
         """What a warp does besides products: exponentials, and what it waits for."""

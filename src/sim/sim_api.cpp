@@ -109,7 +109,8 @@ const char* launch(void* device, const char* expression, const LaunchShape* shap
     std::ofstream file(to.trace_path, std::ios::trunc);
     file << to.trace.json();
     if (!file.flush())
-      throw Error(FA3_IO_ERROR, "simulator: could not write the event log " + to.trace_path);
+      throw Error(FA3_IO_ERROR, "simulator: could not write the event log " + to.trace_path +
+                                    "; name another file, or unset FA3_SIM_TRACE");
   });
 }
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// timing.h — what Options::timed takes an SM's units to need, in clocks, and until when they are taken.
+// timing.h — what Options::timed takes an SM's units to need, in clocks, and until when they are
+// taken.
 //
 // For pictures of a schedule: who waits for whom, and what runs beside what. It leaves out far more
-// than it has in it (all arithmetic but exponentials, bank conflicts, issue slots, the L2 cache), so
-// its sums predict no speed. Rates are those that an H200 was measured to have
+// than it has in it (all arithmetic but exponentials, bank conflicts, issue slots, the L2 cache),
+// so its sums predict no speed. Rates are those that an H200 was measured to have
 // (bench/results/nvidia-h200/2026-11-20-selftest-measure.json); those of copies and of single
 // instructions are round numbers.
 #pragma once

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// trace.h — an event log of a launch in Chrome's trace format (open it in Perfetto): a row per warp,
-// per warpgroup's wgmma, and per place in shared memory that copies go to or come from. Time is in
-// scheduling steps, or in clocks where Options::timed counts them.
+// trace.h — an event log of a launch in Chrome's trace format (open it in Perfetto): a row per
+// warp, per warpgroup's wgmma, and per place in shared memory that copies go to or come from. Time
+// is in scheduling steps, or in clocks where Options::timed counts them.
 #pragma once
 
 #include <map>

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/status.h"
+#include "sim/numbers.h"
 
 namespace fa3::sim {
 namespace {
@@ -82,6 +83,7 @@ void Worker::run(const std::function<bool(u64& index)>& next, u32 resident) {
 }
 
 void Worker::start_cluster(u64 index) {
+  if (timed()) take_exponentials();  // of runs before, which nobody charged
   std::unique_ptr<Cluster> cluster;
   if (spares.empty()) {
     cluster = std::make_unique<Cluster>();

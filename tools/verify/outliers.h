@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// outliers.h — the numerical error experiment of the FlashAttention-3 paper (section 4.3): inputs with
-// a few large values, and how far a method's output is from FP64.
+// outliers.h — the numerical error experiment of the FlashAttention-3 paper (section 4.3): inputs
+// with a few large values, and how far a method's output is from FP64.
 //
 // Every element of Q, K, V is N(0, 1) + N(0, 100)·Bernoulli(0.001); 100 is the variance. FP64 sees
-// the inputs as drawn, which counts the rounding of the inputs as an error, as the paper does, or as
-// the method's type rounds them, which leaves what the method itself adds.
+// the inputs as drawn, which counts the rounding of the inputs as an error, as the paper does, or
+// as the method's type rounds them, which leaves what the method itself adds.
 #pragma once
 
 #include <functional>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// fwd_steps.cpp — the forward kernel at head dim 128 with the steps that no row of the table has, for
-// the host: to be compared with.
+// fwd_steps.cpp — the forward kernel at head dim 128 with the steps that no row of the table has,
+// for the host: to be compared with.
 #include "device/kernels/fwd_sm90.cuh"
 #include "plan/configs_sm90.h"
 #include "plan/fwd_sm90.h"
