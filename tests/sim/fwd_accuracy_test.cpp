@@ -5,6 +5,13 @@
 #include "tools/verify/outliers.h"
 
 namespace fa3 {
+namespace verify {
+
+void PrintTo(const OutlierConfig& c, std::ostream* out) {
+  *out << c.heads << " heads, " << c.seqlen_q << " x " << c.seqlen_kv << ", d " << c.head_dim;
+}
+
+}  // namespace verify
 namespace {
 
 using verify::Errors;

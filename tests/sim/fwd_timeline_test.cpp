@@ -161,11 +161,14 @@ TEST(SimFwdTimeline, Steps_DifferInWhatOverlaps) {
   }
 }
 
+// What ran before does not matter either.
 TEST(SimFwdTimeline, ByTheClock_SeedsDoNotMatterAndBitsAreTheSame) {
-  const Outcome logged = run(FwdStep::kTwoStage, 0, true);
-  const Outcome plain = run(FwdStep::kTwoStage, 5, false);
-  EXPECT_EQ(logged.o, plain.o);
-  EXPECT_EQ(logged.log, run(FwdStep::kTwoStage, 5, true).log);  // what ran before does not matter
+  for (const FwdStep step : {FwdStep::kTwoStage, FwdStep::kSerial}) {
+    const Outcome logged = run(step, 0, true);
+    for (u64 seed = 0; seed < some_of(8); seed++)
+      EXPECT_EQ(logged.o, run(step, seed, false).o) << "seed " << seed;
+    EXPECT_EQ(logged.log, run(step, 5, true).log);
+  }
 }
 
 }  // namespace
