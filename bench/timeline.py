@@ -19,10 +19,10 @@ LEFT, WIDTH, ROW, BAR, TITLE = 118, 1080, 21, 15, 34  # pixels
 CHAR = 5.6  # width of a letter
 COLOURS = {
     "copy": "#b9a3e3",
-    "qk": "#5b9bd5",
-    "pv": "#62b36f",
+    "qk": "#86b6e8",
+    "pv": "#8ccf98",
     "exp": "#f2a541",
-    "barrier": "#e06666",
+    "barrier": "#ec8f8f",
     "wgmma": "#d5d8dc",
 }
 LEGEND = [
@@ -163,7 +163,7 @@ class Panel:
             kind, label = ("qk", f"QK {tile}") if operand == "k" else ("pv", f"PV {tile}")
             begin, end = run[0][0], run[-1][1]
             title = f"{label}, B from {name.split()[1]}: {begin}…{end}"
-            self.bar(begin, end, kind, "", title, 0.45)
+            self.bar(begin, end, kind, "", title, 0.5)
             for b, e in run:
                 self.svg.rect(self.x(b), self.y, (e - b) * self.scale, BAR, COLOURS[kind])
             self.svg.text(self.x((begin + end) / 2), self.y + 11, label, 9.5, "middle")
@@ -188,6 +188,7 @@ class Panel:
             self.products(1 + consumer, kv_tiles)
             self.row("its warps")
             self.waits(4 + 4 * consumer, kv_tiles)
+        self.svg.text(LEFT - 8, self.top + 9, "clocks", 9, "end")
         for clock in range(0, span + 1, 1000):
             self.svg.text(self.x(clock), self.top + 9, f"{clock}", 9, "middle")
         grid = len(self.svg.parts)
@@ -213,7 +214,6 @@ def main(folder, out):
         svg.rect(x, 10, 14, 12, COLOURS[kind])
         svg.text(x + 19, 20, text, 11)
         x += 34 + len(text) * CHAR * 1.05
-    svg.text(WIDTH - 12, 20, "time in clocks of the model", 11, "end")
     top = 34
     for log, title in logs:
         panel = Panel(svg, log, top, scale)
