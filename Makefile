@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Short names for what CMake, ctest and scripts/ do. `make help` lists them.
 .DEFAULT_GOAL := build
-.PHONY: build sim demo test gpu-check ci bench lint format fuzz install clean help
+.PHONY: build sim demo test gpu-check ci bench accuracy lint format fuzz install clean help
 
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 FUZZ_SECONDS ?= 600
@@ -44,6 +44,12 @@ ci: ## both compilers with -Werror, sanitizers, fuzzers, more seeds: what has to
 bench: build ## speed beside PyTorch on this machine (a virtual environment under build/, 6 GB)
 	@scripts/setup build bench
 	@bench/run
+
+accuracy: ## errors against FP64 on inputs with outliers, the GPU kernel simulated: docs/guide/accuracy.md
+	@scripts/setup build sim bench
+	@cmake --preset release -DFA3_BUILD_SIM=ON -DFA3_BUILD_BENCH=ON
+	@cmake --build --preset release --target fa3_sim fa3_accuracy
+	@build/release/bin/fa3_accuracy
 
 lint: ## the rules of CONTRIBUTING.md that a script can check
 	@scripts/setup build ci

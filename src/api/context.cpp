@@ -169,7 +169,8 @@ fa3_context::fa3_context(fa3::DeviceInfo info, const fa3_context_options& option
       logger{options.log, options.log_user,
              options.log_level == 0 ? FA3_LOG_WARNING : fa3_log_level(options.log_level)},
       executor(device.threads, options.parallel_for, options.parallel_for_user, options.progress,
-               options.progress_user) {
+               options.progress_user),
+      sim_trace_(environment.sim_trace) {
   jit_options_.cache_dir =
       options.cache_dir != nullptr ? options.cache_dir : fa3::default_cache_dir(environment);
   jit_options_.kernel_pack =
@@ -194,6 +195,7 @@ fa3::Result<fa3::Machine*> fa3_context::machine() {
       if (device.backend == FA3_BACKEND_SIM) {
         fa3::sim::SimMachine::Settings settings;
         settings.workers = static_cast<fa3::u32>(device.threads);
+        settings.trace_path = sim_trace_;
         FA3_TRY(auto opened, fa3::sim::SimMachine::open(settings));
         return std::unique_ptr<fa3::Machine>(std::move(opened));
       }

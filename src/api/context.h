@@ -50,6 +50,7 @@ struct fa3_context {
   fa3::Result<std::byte*> gpu_workspace(void* stream, size_t bytes);
 
  private:
+  std::string sim_trace_;
   fa3::cuda::JitOptions jit_options_;
   std::once_flag jit_once_;
   std::unique_ptr<fa3::cuda::Jit> jit_;

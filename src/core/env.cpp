@@ -53,6 +53,11 @@ bool parse_nvrtc(const char* text, Environment& environment) {
   return text[0] == '/';
 }
 
+bool parse_sim_trace(const char* text, Environment& environment) {
+  environment.sim_trace = text;
+  return true;
+}
+
 static_assert(kMaxThreads == 1024, "the table below says so");
 constexpr Variable kVariables[] = {
     {"FA3_NUM_THREADS", "every core allowed to the process",
@@ -69,6 +74,8 @@ constexpr Variable kVariables[] = {
      "an absolute path", parse_kernel_pack},
     {"FA3_NVRTC", "searched for: loader, /usr/local/cuda, pip's packages beside fa3",
      "the NVRTC library that compiles kernels", "an absolute path", parse_nvrtc},
+    {"FA3_SIM_TRACE", "none", "file for the event log of backend sim's latest launch, for Perfetto",
+     "a path", parse_sim_trace},
 };
 
 // The variable's value where it is an absolute path; "" otherwise.

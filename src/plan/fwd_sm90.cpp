@@ -191,7 +191,9 @@ int64_t ragged_batch_rows(const Problem& problem, const SeqAxis& axis, const Lay
 }
 
 FwdConfig simulated(FwdConfig config) {
-  if (config.dtype == MmaType::kF16 || config.score != FwdScore::kPlain) {
+  const bool plain = config.score == FwdScore::kPlain;
+  const bool full = config.mask == FwdMask::kFull && !config.ragged;
+  if (!plain || (config.dtype == MmaType::kF16 && !full)) {
     config.mask = FwdMask::kWindow;
     config.ragged = true;
     config.schedule = FwdSchedule::kDynamic;

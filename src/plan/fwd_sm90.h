@@ -36,8 +36,8 @@ Result<FwdSm90Plan> make_fwd_sm90_plan(const Problem& problem, const DeviceInfo&
 void complete(const Problem& problem, int multiprocessors, FwdSm90Plan& plan);
 
 // The configuration that stands for another in the simulator, where each one was compiled ahead:
-// fewer of them, each of which does more. The head dims are those of the row; FP16, softcap and
-// negative scales come with the widest mask and ragged tensors.
+// fewer of them, each of which does more. The head dims are those of the row; FP16 under a mask or
+// ragged, softcap and negative scales come with the widest mask and ragged tensors.
 FwdConfig simulated(FwdConfig config);
 
 // How ragged tensors without cu_seqlens are addressed: by rows over all sequences. The stride of a

@@ -63,6 +63,7 @@ void reset_cta(Cta& cta, const LaunchShape& shape, u64 launch_block) {
   } else {
     cta.threads = std::vector<Thread>(shape.threads);
   }
+  cta.sm = {};
   cta.warps = std::vector<Warp>(warps);
   cta.warpgroups = std::vector<Warpgroup>(groups);
   const u32 registers = cta.entry_registers = entry_registers(shape.threads);

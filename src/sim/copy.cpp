@@ -56,10 +56,20 @@ void Copy::write_done() {
   if (issuer->waiting.on == Waiting::On::kBulk) cta->cluster.worker->wake(*issuer);
 }
 
-void Copy::log(const std::string& name) const {
+void Copy::log(Cta& at, u32 offset) const {
   Worker& worker = *cta->cluster.worker;
-  if (Trace* trace = worker.grid.device.options.trace)
-    trace->add({name, issued, worker.step, cta->number(), Trace::kCopyRow, text(where)});
+  Trace* trace = worker.grid.device.options.trace;
+  if (trace == nullptr) return;
+  const std::string place = at.name(offset);
+  trace->name_row(at.number(), Trace::kCopyRow + offset, "copies of " + place);
+  trace->add({std::string(op) + " " + place, issued, worker.step, at.number(),
+              Trace::kCopyRow + offset, text(where)});
+}
+
+u64 copy_clocks(Cta& cta, u64 bytes) {
+  const u64 now = cta.cluster.worker->step;
+  const u64 clocks = bytes / kCopyBytesPerClock;
+  return cta.sm.copies.take(now, clocks) + clocks - now;
 }
 
 void check_smem_range(Cta& cta, Thread& by, const char* op, u32 address, u64 bytes, u32 alignment,
@@ -154,14 +164,15 @@ void bulk_load(u32 to, const void* from, u32 bytes, u32 bar, u16 multicast, Wher
     cta_of(thread, barrier, op, where);
     check_smem_range(cta, thread, op, place, bytes, 16, where);
     Mbarrier& mbar = find_mbarrier(cta, thread, op, barrier, true, where);
-    cluster.worker->later(cluster, [=, &cta, &cluster, &mbar] {
+    const auto land = [=, &cta, &cluster, &mbar] {
       cluster.worker->grid.device.memory.read(copy->global(false, false), from, bytes);
       cta.shadow.fresh_view();
       cta.shadow.write(copy->writer(), place - kSmemWindow, bytes);
       std::memcpy(cta.smem.get() + place - kSmemWindow, from, bytes);
-      copy->log(std::string(op) + " " + cta.name(place - kSmemWindow));
+      copy->log(cta, place - kSmemWindow);
       complete_tx(cta, mbar, bytes, copy->writer().epoch, op, where);
-    });
+    };
+    cluster.worker->later(cluster, land, kCopyLatency + copy_clocks(cta, bytes));
   }
 }
 
@@ -180,7 +191,7 @@ void store(Thread& thread, const char* op, void* to, u32 from, u32 bytes, bool a
   const auto copy = Copy::issue(thread, op, where);
   copy->join_group();
   Cluster& cluster = thread.cta->cluster;
-  cluster.worker->later(cluster, [=, &cluster] {
+  const auto read = [=, &cluster] {
     copy->cta->shadow.fresh_view();
     copy->cta->shadow.read(copy->reader(), from - kSmemWindow, bytes);
     const char* memory = copy->cta->smem.get() + (from - kSmemWindow);
@@ -189,10 +200,11 @@ void store(Thread& thread, const char* op, void* to, u32 from, u32 bytes, bool a
     cluster.worker->later(cluster, [=, &cluster] {
       cluster.worker->grid.device.memory.write(copy->global(true, atomic), to, bytes);
       act(static_cast<u8*>(to), copy->data.data());
-      copy->log(op);
+      copy->log(*copy->cta, from - kSmemWindow);
       copy->write_done();
     });
-  });
+  };
+  cluster.worker->later(cluster, read, copy_clocks(*thread.cta, bytes));
 }
 
 }  // namespace

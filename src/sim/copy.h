@@ -31,10 +31,12 @@ struct Copy {
   void join_group();
   void read_done();
   void write_done();
-  // For the event log.
-  void log(const std::string& name) const;
+  // For the event log: the whole copy has been, into or out of shared memory at an offset of `at`.
+  void log(Cta& at, u32 offset) const;
 };
 
+// By the clock: how long until bytes that are issued now have passed between a CTA and memory.
+u64 copy_clocks(Cta& cta, u64 bytes);
 // Checks of the shared-memory side, at issue.
 void check_smem_range(Cta& cta, Thread& by, const char* op, u32 address, u64 bytes, u32 alignment,
                       Where where);

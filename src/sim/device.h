@@ -31,6 +31,9 @@ struct Options {
   // Mutation tests: asked at every wait, arrival, fence and barrier of a thread, which is left out
   // where it says so. `op` is what reports call it. Called from all workers.
   std::function<bool(const char* op, Where where)> omit;
+  // Threads go on in the order of their clocks as sim/timing.h counts them, and asynchronous work
+  // takes effect after that many, instead of as the seed says: for pictures.
+  bool timed = false;
 };
 
 // What a launch did.

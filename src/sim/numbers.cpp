@@ -6,11 +6,14 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "core/dtype.h"
 
 namespace fa3::sim {
 namespace {
+
+thread_local u32 exponentials = 0;
 
 constexpr u32 kNan16 = 0x7FFF;  // cvt gives the canonical NaN
 const float kNan32 = std::bit_cast<float>(0x7FFFFFFFu);
@@ -122,6 +125,8 @@ void reduce_add(u8* to, const u8* from, u64 bytes, twin::ScalarType type) {
   }
 }
 
+u32 take_exponentials() { return std::exchange(exponentials, 0); }
+
 }  // namespace fa3::sim
 
 namespace fa3::twin {
@@ -141,7 +146,10 @@ u32 e4m3x2_to_f16x2(u16 bits) { return pair_to_f16<e4m3_to_f32>(bits); }
 u32 e5m2x2_to_f16x2(u16 bits) { return pair_to_f16<e5m2_to_f32>(bits); }
 
 // Correctly rounded where the GPU is within 2 ulp; subnormal inputs and results are flushed.
-float ex2(float x) { return flush(std::exp2(flush(x))); }
+float ex2(float x) {
+  exponentials++;
+  return flush(std::exp2(flush(x)));
+}
 float lg2(float x) { return std::log2(flush(x)); }
 float rcp(float x) { return flush(1.f / flush(x)); }
 float tanh(float x) { return std::tanh(x); }

@@ -6,6 +6,9 @@
 
 namespace fa3::sim {
 
+// Exponentials that this OS thread has computed since it was last asked.
+u32 take_exponentials();
+
 // old + operand in the type, as an atomic add rounds: F32 flushes subnormals, F16 and BF16 keep
 // them.
 u64 add_bits(u64 old, u64 operand, twin::ScalarType type);

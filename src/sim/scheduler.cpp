@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <bit>
 
+#include "sim/numbers.h"
 #include "sim/worker.h"
 
 namespace fa3::sim {
 
-Policy Policy::draw(Random& random, Completion wanted) {
+Policy Policy::draw(Random& random, const Options& options) {
+  if (options.timed) return {.pick = Pick::kClock, .completion = Completion::kEarly};
   Policy policy;
   switch (random.below(6)) {
     case 0:
@@ -31,7 +33,7 @@ Policy Policy::draw(Random& random, Completion wanted) {
   constexpr Completion kModes[] = {Completion::kEarly, Completion::kLate, Completion::kRandom};
   policy.completion = kModes[random.below(3)];
   policy.delay = 16u << random.below(7);
-  if (wanted != Completion::kDrawn) policy.completion = wanted;
+  if (options.completion != Completion::kDrawn) policy.completion = options.completion;
   return policy;
 }
 
@@ -46,15 +48,14 @@ void Worker::block(Thread& thread, Waiting waiting) {
   thread.waiting = {};
 }
 
-// One row per warp: its first lane stands for it.
 void Worker::log_wait(const Thread& thread, u64 since) {
-  if (thread.lane != 0 || thread.waiting.on == Waiting::On::kCollective) return;
+  if (thread.waiting.on == Waiting::On::kCollective) return;
   const Cta& cta = *thread.cta;
   std::string what = thread.op;
   if (thread.waiting.on == Waiting::On::kMbarrier) what = "wait " + cta.name(thread.waiting.id);
   if (thread.waiting.on == Waiting::On::kNamedBarrier)
     what = fmt::format("wait named barrier {}", thread.waiting.id);
-  grid.device.options.trace->add(
+  grid.device.options.trace->add_of_lane(
       {std::move(what), since, step, cta.number(), thread.warp->index, text(thread.where)});
 }
 
@@ -62,6 +63,7 @@ void Worker::wake(Thread& thread) {
   const u32 slot = thread.warp->slot;
   runnable_[slot] |= 1u << thread.lane;
   runnable_slots_[slot / 64] |= 1ull << (slot % 64);
+  thread.time = std::max(thread.time, step);
 }
 
 void Worker::sleep(Thread& thread) {
@@ -75,8 +77,8 @@ void Worker::wake_all(std::vector<Thread*>& threads) {
   threads.clear();
 }
 
-void Worker::later(Cluster& cluster, std::function<void()> event) {
-  u64 due = step + 1 + random.below(4);
+void Worker::later(Cluster& cluster, std::function<void()> event, u64 clocks) {
+  u64 due = timed() ? step + clocks : step + 1 + random.below(4);
   if (policy.completion == Completion::kLate) due = ~0ull;
   if (policy.completion == Completion::kRandom) due = step + 1 + random.below(2 * policy.delay);
   events_.push_back({due, &cluster, std::move(event)});
@@ -106,6 +108,7 @@ void Worker::fire_due() {
 }
 
 Thread* Worker::pick() {
+  if (timed()) return pick_by_clock();
   for (;;) {
     stats.steps++;
     if (++step >= next_due_) fire_due();
@@ -145,6 +148,58 @@ Thread* Worker::pick() {
     }
     if (!wake_pollers()) deadlock(false);
   }
+}
+
+// The first thread that goes on, after all events before it.
+Thread* Worker::pick_by_clock() {
+  for (;;) {
+    stats.steps++;
+    Thread* first = nullptr;
+    for (u32 w = 0; w < runnable_slots_.size(); w++)
+      for (u64 bits = runnable_slots_[w]; bits != 0; bits &= bits - 1) {
+        const u32 slot = w * 64 + static_cast<u32>(std::countr_zero(bits));
+        for (u32 lanes = runnable_[slot]; lanes != 0; lanes &= lanes - 1) {
+          Thread& thread = warps_[slot]->threads[std::countr_zero(lanes)];
+          if (first == nullptr || thread.time < first->time) first = &thread;
+        }
+      }
+    if (first != nullptr && first->time < next_due_) {
+      step = first->time;
+      return first;
+    }
+    if (!events_.empty()) {
+      step = next_due_;
+      fire_due();
+    } else if (!wake_pollers()) {
+      deadlock(false);
+    }
+  }
+}
+
+// What the thread has computed since its last primitive, and the primitive. Others go first whose
+// time is earlier.
+void Worker::spend(Thread& thread) {
+  Warp& warp = *thread.warp;
+  u32 exps = take_exponentials();
+  const u32 all = exps;
+  const u64 begin = thread.time;
+  while (exps > 0) {
+    const u32 batch = std::min(exps, kExpsAtOnce);
+    exps -= batch;
+    if (thread.exp_batches++ == warp.exp_batches) {  // the first of its lanes
+      warp.exp_batches++;
+      Unit& unit = thread.cta->sm.exponentials[warp.index % 4];
+      unit.take(thread.time, batch * kExpClocks);
+      warp.exps_until = unit.until;
+    }
+    thread.time = std::max(thread.time, warp.exps_until);
+    yield(thread);
+  }
+  if (Trace* trace = grid.device.options.trace; trace != nullptr && all > 0)
+    trace->add_of_lane({fmt::format("{} exponentials", all), begin, thread.time,
+                        thread.cta->number(), warp.index, text(thread.where)});
+  thread.time += kPrimitiveClocks;
+  yield(thread);
 }
 
 Thread* Worker::pick_in(u32 slot) {

@@ -60,6 +60,7 @@ void* create(const SimSettings* settings) {
   if (settings->trace_path != nullptr) {
     made->trace_path = settings->trace_path;
     made->device.options.trace = &made->trace;
+    made->device.options.timed = true;
   }
   return made;
 }
@@ -102,12 +103,14 @@ const char* launch(void* device, const char* expression, const LaunchShape* shap
                                        " was not compiled into libfa3_sim.so; add it with "
                                        "FA3_SIM_PROGRAM");
     Opened& to = opened(device);
+    to.trace.clear();
     to.device.launch(*kernel, *shape, args);
     if (to.trace_path.empty()) return;
     std::ofstream file(to.trace_path, std::ios::trunc);
     file << to.trace.json();
     if (!file.flush())
-      throw Error(FA3_IO_ERROR, "simulator: could not write the event log " + to.trace_path);
+      throw Error(FA3_IO_ERROR, "simulator: could not write the event log " + to.trace_path +
+                                    "; name another file, or unset FA3_SIM_TRACE");
   });
 }
 

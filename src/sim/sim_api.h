@@ -14,7 +14,7 @@ struct SimSettings {
   u32 workers;  // 0 = one per core
   u32 sms;
   bool exact_sums;
-  const char* trace_path;  // where to write the event log after each launch; null = nowhere
+  const char* trace_path;  // where to write each launch's event log, by the clock; null = nowhere
 };
 
 // Functions return null, or a message that is valid until the next call on the same thread.

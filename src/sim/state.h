@@ -14,6 +14,7 @@
 #include "sim/fiber.h"
 #include "sim/shadow.h"
 #include "sim/site.h"
+#include "sim/timing.h"
 #include "sim/violation.h"
 
 namespace fa3::sim {
@@ -80,6 +81,8 @@ struct Thread {
   Waiting waiting;
   Where lost_registers{};  // a wgmma whose registers went out of scope in flight
   bool exited = false, wake_spurious = false;
+  u64 time = 0;         // by the clock: when it goes on
+  u64 exp_batches = 0;  // of its warp's that it took part in
 
   u64 polls = 0;                                // try_waits that found their phase open
   u64 cluster_arrived = 0, cluster_waited = 0;  // generation after the one arrived in / waited for
@@ -121,8 +124,9 @@ struct Warp {
   u32 exited = 0;             // that have ended
   u32 priority = 0;
   std::vector<Collective> pending;
-  u32 registers = 0;                  // per thread
-  std::vector<u32> register_history;  // values of setmaxnreg so far
+  u32 registers = 0;                    // per thread
+  std::vector<u32> register_history;    // values of setmaxnreg so far
+  u64 exp_batches = 0, exps_until = 0;  // by the clock: exponentials handed to the unit
 };
 
 // One wgmma of a warpgroup: posted by 128 lanes, then executed at a moment of the scheduler's
@@ -133,7 +137,7 @@ struct WgmmaOp {
   bool accumulate = false;
   Where where{};
   u64 group = 0;
-  u64 issued = 0;  // step, for the event log
+  u64 started = 0;  // step, for the event log
   u32 posted = 0, waited = 0;
   void* d[kWarpgroup];
   twin::RegisterState* d_state[kWarpgroup];
@@ -224,6 +228,7 @@ struct Cta {
   u32 entry_registers = 0;  // per thread, at launch
   u32 register_pool = 0;    // registers of one thread of a warp, summed over warps, that are free
   std::vector<Thread*> register_waiters;
+  Sm sm;
   bool over() const { return live_threads == 0; }
 
   u32 number() const;  // in the grid

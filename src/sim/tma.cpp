@@ -204,13 +204,16 @@ void tma_load(u32 to, const TensorMap& map, u32 bar, const i32* coordinate, u32 
     Mbarrier& mbar = find_mbarrier(cta, thread, op, barrier, true, where);
     // The box may land in pieces, in any order.
     const u32 pieces = std::min(box.rows, 1u << worker.random.below(3));
+    const auto to_land = std::make_shared<u32>(pieces);
     for (u32 p = 0; p < pieces; p++) {
       const u32 first = box.rows * p / pieces, last = box.rows * (p + 1) / pieces;
-      worker.later(cluster, [=, &cta, &mbar] {
+      const u32 bytes = (last - first) * box.row_bytes;
+      const auto land = [=, &cta, &mbar] {
         load_rows(*copy, box, cta, place, first, last);
-        copy->log(std::string(op) + " " + cta.name(place - kSmemWindow));
-        complete_tx(cta, mbar, (last - first) * box.row_bytes, copy->writer().epoch, op, where);
-      });
+        if (--*to_land == 0) copy->log(cta, place - kSmemWindow);
+        complete_tx(cta, mbar, bytes, copy->writer().epoch, op, where);
+      };
+      worker.later(cluster, land, kCopyLatency + copy_clocks(cta, bytes));
     }
   }
 }
@@ -231,15 +234,16 @@ void tma_store(const TensorMap& map, u32 from, const i32* coordinate, u32 rank, 
   const auto copy = Copy::issue(thread, op, where);
   copy->join_group();
   Cluster& cluster = thread.cta->cluster;
-  cluster.worker->later(cluster, [=, &cluster] {
+  const auto read = [=, &cluster] {
     read_tile(*copy, box, from);
     copy->read_done();
     cluster.worker->later(cluster, [=] {
       write_tile(*copy, box, reduce_add);
-      copy->log(std::string(op) + " " + copy->cta->name(from - kSmemWindow));
+      copy->log(*copy->cta, from - kSmemWindow);
       copy->write_done();
     });
-  });
+  };
+  cluster.worker->later(cluster, read, copy_clocks(*thread.cta, box.bytes()));
 }
 
 }  // namespace fa3::twin

@@ -4,27 +4,43 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 namespace fa3::sim {
 
 void Trace::name_row(u32 process, u32 row, std::string name) {
-  rows_.push_back({process, row, std::move(name)});
+  rows_.emplace(std::pair{process, row}, std::move(name));
+}
+
+void Trace::add_of_lane(Event event) {
+  const auto [latest, first] = latest_.try_emplace({event.process, event.row}, events_.size());
+  if (!first) {
+    Event& before = events_[latest->second];
+    if (event.begin <= before.end && event.name == before.name) {
+      before.end = std::max(before.end, event.end);
+      return;
+    }
+    event.begin = std::max(event.begin, before.end);
+    if (event.end <= event.begin) return;
+    latest->second = events_.size();
+  }
+  add(std::move(event));
 }
 
 std::string Trace::json() const {
   using Json = nlohmann::ordered_json;
   Json events = Json::array();
-  for (const Row& row : rows_) {
-    events.push_back({{"ph", "M"},
-                      {"name", "process_name"},
-                      {"pid", row.process},
-                      {"args", {{"name", fmt::format("CTA {}", row.process)}}}});
-    events.push_back({{"ph", "M"},
-                      {"name", "thread_name"},
-                      {"pid", row.process},
-                      {"tid", row.row},
-                      {"args", {{"name", row.name}}}});
+  u32 last = ~0u;
+  const auto describe = [&](const char* what, u32 process, u32 row, const std::string& name) {
+    events.push_back(
+        {{"ph", "M"}, {"name", what}, {"pid", process}, {"tid", row}, {"args", {{"name", name}}}});
+  };
+  for (const auto& [place, name] : rows_) {
+    const auto [process, row] = place;
+    if (process != last) describe("process_name", process, 0, fmt::format("CTA {}", process));
+    last = process;
+    describe("thread_name", process, row, name);
   }
   for (const Event& event : events_)
     events.push_back({{"ph", "X"},

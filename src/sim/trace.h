@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// trace.h — an event log of a launch in Chrome's trace format (open it in Perfetto): one row per
-// warp, wgmma agent and TMA, time in scheduling steps.
+// trace.h — an event log of a launch in Chrome's trace format (open it in Perfetto): a row per
+// warp, per warpgroup's wgmma, and per place in shared memory that copies go to or come from. Time
+// is in scheduling steps, or in clocks where Options::timed counts them.
 #pragma once
 
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "device/types.h"
@@ -13,30 +16,32 @@ namespace fa3::sim {
 class Trace {
  public:
   // Rows of a CTA: its warps by number, then these.
-  static constexpr u32 kWgmmaRow = 500;
-  static constexpr u32 kCopyRow = 1000;
+  static constexpr u32 kWgmmaRow = 500;  // + warpgroup
+  static constexpr u32 kCopyRow = 1000;  // + offset in shared memory
 
   struct Event {
     std::string name;
-    u64 begin, end;      // steps
+    u64 begin, end;      // steps or clocks
     u32 process;         // CTA in the grid
     u32 row;             // see row names
     std::string detail;  // line in the kernel
   };
 
   void add(Event event) { events_.push_back(std::move(event)); }
-  void name_row(u32 process, u32 row, std::string name);
+  // Into its warp's row: what several lanes do, or one does several times on end, is one event, and
+  // events follow each other.
+  void add_of_lane(Event event);
+  void name_row(u32 process, u32 row, std::string name);  // again: nothing
+  void clear() { *this = {}; }
   const std::vector<Event>& events() const { return events_; }
   // {"traceEvents": […]}
   std::string json() const;
 
  private:
-  struct Row {
-    u32 process, row;
-    std::string name;
-  };
   std::vector<Event> events_;
-  std::vector<Row> rows_;
+  using Row = std::pair<u32, u32>;  // process, row
+  std::map<Row, std::string> rows_;
+  std::map<Row, size_t> latest_;  // events by add_of_lane
 };
 
 }  // namespace fa3::sim

@@ -84,8 +84,13 @@ void execute_next(Warpgroup& group) {
 void schedule(Warpgroup& group) {
   if (group.scheduled || group.executed >= group.ready) return;
   group.scheduled = true;
-  Cluster& cluster = group.cta->cluster;
-  cluster.worker->later(cluster, [&group] { execute_next(group); });
+  Cta& cta = *group.cta;
+  Worker& worker = *cta.cluster.worker;
+  WgmmaOp& op = group.ops[group.executed - group.first];
+  const u64 clocks = wgmma_clocks(*op.instruction);
+  op.started = worker.timed() ? cta.sm.tensor_core.take(worker.step, clocks) : worker.step;
+  worker.later(
+      cta.cluster, [&group] { execute_next(group); }, op.started + clocks - worker.step);
 }
 
 }  // namespace fa3::sim
@@ -131,7 +136,6 @@ void wgmma(const WgmmaInstruction& instruction, RegisterState& d_state, void* d,
     fresh.accumulate = accumulate;
     fresh.where = where;
     fresh.group = thread.wgmma_groups;
-    fresh.issued = cta.cluster.worker->step;
   }
   WgmmaOp& op = group.ops[number - group.first];
   check_same(thread, op, instruction, a_desc, b_desc, accumulate, where);

@@ -292,9 +292,12 @@ void execute(Warpgroup& group, const WgmmaOp& op, u64 number) {
   else
     run<float>(group, op, number);
   Worker& worker = *group.cta->cluster.worker;
-  if (Trace* trace = worker.grid.device.options.trace)
-    trace->add({fmt::format("wgmma n{}", op.instruction->n), op.issued, worker.step,
-                group.cta->number(), Trace::kWgmmaRow + group.index, text(op.where)});
+  if (Trace* trace = worker.grid.device.options.trace) {
+    const Cta& cta = *group.cta;
+    const Member* b = cta.member(Descriptor(op.b_desc).start - kSmemWindow);
+    trace->add({fmt::format("wgmma {}", b != nullptr ? b->name : "?"), op.started, worker.step,
+                cta.number(), Trace::kWgmmaRow + group.index, text(op.where)});
+  }
 }
 
 }  // namespace fa3::sim

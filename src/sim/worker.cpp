@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/status.h"
+#include "sim/numbers.h"
 
 namespace fa3::sim {
 namespace {
@@ -49,7 +50,7 @@ bool omitted(const char* op, Where where) {
 void Worker::run(const std::function<bool(u64& index)>& next, u32 resident) {
   tls_worker = this;
   const bool alone = resident == 1;
-  if (!alone) policy = Policy::draw(random, grid.device.options.completion);
+  if (!alone) policy = Policy::draw(random, grid.device.options);
   try {
     bool more = true;
     for (;;) {
@@ -58,7 +59,7 @@ void Worker::run(const std::function<bool(u64& index)>& next, u32 resident) {
         if (alone) {  // what happens in a cluster depends on seed and cluster alone
           // Mixed, since seeds one step of the generator apart would draw one stream, shifted.
           random = Random(Random(grid.device.options.seed).next() + Random(~index).next());
-          policy = Policy::draw(random, grid.device.options.completion);
+          policy = Policy::draw(random, grid.device.options);
           step = idle_ = last_slot_ = 0;
         }
         start_cluster(index);
@@ -88,6 +89,7 @@ void Worker::run(const std::function<bool(u64& index)>& next, u32 resident) {
 }
 
 void Worker::start_cluster(u64 index) {
+  if (timed()) take_exponentials();  // of runs before, which nobody charged
   std::unique_ptr<Cluster> cluster;
   if (spares.empty()) {
     cluster = std::make_unique<Cluster>();
@@ -115,7 +117,6 @@ void Worker::start_cluster(u64 index) {
       for (const Warpgroup& group : cta->warpgroups)
         trace->name_row(cta->number(), Trace::kWgmmaRow + group.index,
                         fmt::format("wgmma of warpgroup {}", group.index));
-      trace->name_row(cta->number(), Trace::kCopyRow, "copies");
     }
     for (u32 i = 0; i < cta->threads.size(); i++) {
       Thread& thread = cta->threads[i];
@@ -179,10 +180,18 @@ Thread& Worker::enter(const char* op, Where where, Yields yields) {
       else if (idle_ > kLivelockPolls)
         deadlock(true);
     }
+    if (timed()) {
+      spend(thread);
+      return thread;
+    }
     // Whoever polls lets any other thread run, whatever the policy: what it polls for may be
     // theirs.
     fair_ = true;
     yield(thread);
+    return thread;
+  }
+  if (timed()) {
+    spend(thread);
     return thread;
   }
   if (yields == Yields::kSometimes && policy.yield_in != 0 && random.one_in(policy.yield_in))

@@ -20,15 +20,16 @@ struct Policy {
   enum class Pick : u8 {
     kRandom,
     kSticky,
-    kPriority
-  };  // kPriority: random priorities of warps (PCT)
+    kPriority,  // random priorities of warps (PCT)
+    kClock      // the one whose time is earliest: Options::timed
+  };
   Pick pick = Pick::kRandom;
   u32 leave_in = 16;  // sticky: leaves the warp once in so many picks
   u32 yield_in = 0;   // a primitive yields once in so many; 0 = never
   Completion completion = Completion::kRandom;
   u32 delay = 64;  // kRandom: mean steps until an event
 
-  static Policy draw(Random& random, Completion wanted);
+  static Policy draw(Random& random, const Options& options);
 };
 
 struct Grid {
@@ -57,7 +58,7 @@ struct Worker {
   Fiber main;
   Thread* current = nullptr;
   std::exception_ptr error;
-  u64 step = 0;
+  u64 step = 0;  // scheduling decisions; by the clock, the time
 
   // Runs clusters of the grid: `next` hands out their numbers, `resident` at a time.
   void run(const std::function<bool(u64& index)>& next, u32 resident);
@@ -71,8 +72,9 @@ struct Worker {
   void sleep(Thread& thread);  // not runnable until wake()
   void wake_all(std::vector<Thread*>& threads);
   void yield(Thread& thread);
-  // Runs `event` at a moment of the scheduler's choice.
-  void later(Cluster& cluster, std::function<void()> event);
+  // Runs `event` at a moment of the scheduler's choice; by the clock, after so many.
+  void later(Cluster& cluster, std::function<void()> event, u64 clocks = kCopyLatency);
+  bool timed() const { return policy.pick == Policy::Pick::kClock; }
   void finish(Thread& thread);  // the thread's kernel returned
 
  private:
@@ -86,6 +88,8 @@ struct Worker {
   void end_cluster(Cluster& cluster);
   Thread* pick();
   Thread* pick_in(u32 slot);
+  Thread* pick_by_clock();
+  void spend(Thread& thread);
   void fire(size_t index);
   void fire_due();
   bool wake_pollers();

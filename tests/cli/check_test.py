@@ -60,6 +60,16 @@ class Check(CliTest):
         self.fa3("run", sample, "-o", out, "--dtype", "bf16", "--backend", "sim", "--quiet")
         self.assertEqual(self.names(), ["out.safetensors"])
 
+    def test_event_log_of_the_simulator(self):
+        args = "check --dtype bf16 --backend sim --seqlen-q 64 --seqlen-kv 200".split()
+        log = self.path("log.json")
+        self.fa3(*args, env={"FA3_SIM_TRACE": log})
+        events = json.loads(pathlib.Path(log).read_text())["traceEvents"]
+        names = {e["name"] for e in events}
+        self.assertLessEqual({"wgmma k[0]", "wait q_full[0]", "tma_load v[0]"}, names)
+        nowhere = self.path("none/log.json")
+        self.assert_fails(FAILED, *args, env={"FA3_SIM_TRACE": nowhere}, says=[nowhere, "unset"])
+
     def test_all_options_of_a_problem(self):
         problems = [
             "--dtype f16 --backward --causal --heads-q 6 --heads-kv 2 --head-dim 40 --head-dim-v 9",

@@ -29,12 +29,13 @@ TEST(Environment, Values) {
 
 TEST(Environment, Paths) {
   const ScopedVariable cache("FA3_CACHE_DIR", "/a"), pack("FA3_KERNEL_PACK", "/b");
-  const ScopedVariable nvrtc("FA3_NVRTC", "/c");
+  const ScopedVariable nvrtc("FA3_NVRTC", "/c"), trace("FA3_SIM_TRACE", "d.json");
   const Result<Environment> environment = read_environment();
   ASSERT_TRUE(environment.ok());
   EXPECT_EQ(environment.value().cache_dir, "/a");
   EXPECT_EQ(environment.value().kernel_pack, "/b");
   EXPECT_EQ(environment.value().nvrtc, "/c");
+  EXPECT_EQ(environment.value().sim_trace, "d.json");
 }
 
 // Whose meaning would depend on the working directory.

@@ -25,7 +25,9 @@ class SimMachine final : public Machine {
     u32 workers = 0;  // OS threads for CTAs that do not interact; 0 = one per core
     u32 sms = 4;
     bool exact_sums = false;  // wgmma of 16-bit types bit for bit as a GPU, and slower
-    std::string trace_path;   // event log of the launches, as JSON for Perfetto; "" = none
+    // Event log of the latest launch, as JSON for Perfetto; launches then run by the clock of
+    // sim/timing.h instead of the seed's schedule. "" = none.
+    std::string trace_path;
   };
 
   static Result<std::unique_ptr<SimMachine>> open(const Settings& settings);

@@ -40,8 +40,8 @@ void add_widest() {
   add<with(kCfg, kType, FwdMask::kWindow, kScore, true)>();
 }
 
-// Rows of the same tiles for one mask stand in for the others, too: FP16 and scores come with the
-// widest mask.
+// Rows of the same tiles for one mask stand in for the others, too: FP16 under a mask and scores
+// come with the widest one.
 template <size_t kRow>
 void add_row() {
   constexpr FwdConfig kCfg = kFwdRows[kRow].config;
@@ -53,6 +53,7 @@ void add_row() {
   add_widest<kCfg, MmaType::kF16, FwdScore::kScaled>();
   if constexpr (kFwdRows[kRow].mask == kAnyMask) {
     add_mask<kCfg, FwdMask::kFull>();
+    add<with(kCfg, MmaType::kF16, FwdMask::kFull, FwdScore::kPlain, false)>();
     add_mask<kCfg, FwdMask::kWindow>();
   }
 }

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// outliers.h — the numerical error experiment of the FlashAttention-3 paper (section 4.3): inputs
+// with a few large values, and how far a method's output is from FP64.
+//
+// Every element of Q, K, V is N(0, 1) + N(0, 100)·Bernoulli(0.001); 100 is the variance. FP64 sees
+// the inputs as drawn, which counts the rounding of the inputs as an error, as the paper does, or
+// as the method's type rounds them, which leaves what the method itself adds.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "fa3/fa3.h"
+#include "tools/verify/tensor.h"
+
+namespace fa3::verify {
+
+struct OutlierConfig {
+  int64_t heads = 48;
+  int64_t seqlen_q = 128;
+  int64_t seqlen_kv = 8192;
+  int64_t head_dim = 128;
+  uint64_t seed = 0;
+};
+
+// Full attention of one sequence: tensors (1, seqlen, heads, head_dim).
+struct Attention {
+  Tensor q, k, v;
+
+  fa3_forward_args args(const Tensor& o) const;  // into o, without LSE
+};
+
+// Heads [first, first + count) of the experiment in FP32, and the same rounded to another type.
+// Each head of each tensor has a generator of its own, seeded by all that names it through
+// std::seed_seq: streams of neighbours share nothing.
+Attention draw_outliers(const OutlierConfig& config, int64_t first, int64_t count);
+Attention rounded(const Attention& drawn, int32_t dtype);
+
+// Attention in one type: O, of any type, from inputs of `dtype`.
+struct Method {
+  std::string name;
+  int32_t dtype;
+  std::function<Tensor(const Attention& inputs)> compute;
+};
+
+// A backend of fa3. The context outlives the method. Throws std::runtime_error with the library's
+// message when it declines.
+Method fa3_method(std::string name, int32_t dtype, fa3_context* context);
+// Attention without fusion, S and P in `dtype` between the steps: naive_forward().
+Method unfused_method(int32_t dtype);
+
+class Error {
+ public:
+  void add(const fa3_tensor& o, const fa3_tensor& exact);
+  double rmse() const;
+  double greatest() const { return greatest_; }
+
+ private:
+  double squares_ = 0, greatest_ = 0;
+  int64_t count_ = 0;
+};
+
+// Of O against FP64 on the inputs as drawn, and as rounded.
+struct Errors {
+  Error drawn, rounded;
+};
+
+// One per method. reference: a context of the FP64 backend.
+std::vector<Errors> outlier_errors(const OutlierConfig& config, fa3_context* reference,
+                                   const std::vector<Method>& methods);
+
+}  // namespace fa3::verify
