@@ -37,7 +37,7 @@ constexpr size_t kLateMufu = 12;
 bool sinks_exponentials(const FwdConfig& c) { return c.skips(); }
 
 Problem problem(const FwdRow& row, fa3_mask mask, bool ragged) {
-  const int64_t seqlen = row.max_seqlen_q > 0 ? row.max_seqlen_q : 2048;
+  const int64_t seqlen = row.max_seqlen_q > 0 ? row.max_seqlen_q : 1 << 20;
   Problem p;
   p.dtype = FA3_BF16;
   p.batch = p.heads_q = p.heads_kv = 1;

@@ -82,7 +82,7 @@ std::vector<Row> rows() {
     int64_t fewest = 1;
     for (const Row& before : rows) {
       if (before.row->head_dim_qk == row.head_dim_qk && before.row->head_dim_v == row.head_dim_v)
-        fewest = before.row->max_seqlen_q + 1;
+        fewest = std::max<int64_t>(fewest, before.row->max_seqlen_q + 1);
     }
     rows.push_back({&row, fewest});
   }
@@ -283,7 +283,7 @@ const Kind kKinds[] = {
          c.layout = Layout::kInterleaved;
          c.head_dim_v = c.head_dim_qk = c.head_dim_v;
          c.seqlen_kv = c.seqlen_q;
-         c.batch = 2;
+         c.batch = c.seqlen_q > 1000 ? 1 : 2;
        });
      }},
     {"Broadcast",

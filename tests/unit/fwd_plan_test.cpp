@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -116,16 +115,18 @@ TEST(FwdPlan, Rows_AreThoseOfTheTable) {
       {64, 64, 64, "d64 few queries"},
       {64, 64, 65, "d64"},
       {8, 64, 1, "d64 few queries"},
-      {80, 80, 64, "d96"},
-      {80, 80, 65, "d96"},
+      {80, 80, 64, "d96 short"},
+      {80, 80, 2048, "d96 short"},
+      {80, 80, 2049, "d96 full"},
       {104, 104, 64, "d128 few queries"},
       {128, 128, 64, "d128 few queries"},
       {128, 128, 65, "d128"},
       {64, 128, 65, "d128"},
       {192, 128, 64, "d192 dv128"},
       {192, 128, 65, "d192 dv128"},
-      {192, 192, 65, "d192"},
-      {128, 192, 65, "d192"},
+      {192, 192, 2048, "d192 short"},
+      {192, 192, 2049, "d192"},
+      {128, 192, 2049, "d192"},
       {256, 256, 64, "d256 short"},
       {256, 256, 512, "d256 short"},
       {256, 256, 513, "d256"},
@@ -135,6 +136,22 @@ TEST(FwdPlan, Rows_AreThoseOfTheTable) {
     EXPECT_STREQ(plan_of(problem(e.d_qk, e.d_v, e.seqlen_q)).row, e.row)
         << e.d_qk << "/" << e.d_v << " seqlen_q " << e.seqlen_q;
   }
+}
+
+TEST(FwdPlan, Rows_UnderTheCausalMask) {
+  const auto row_of = [](int64_t d_qk, int64_t d_v, int64_t seqlen_q) {
+    Problem p = problem(d_qk, d_v, seqlen_q);
+    p.mask = FA3_MASK_CAUSAL;
+    return std::string(plan_of(p).row);
+  };
+  EXPECT_EQ(row_of(64, 64, 65), "d64 causal");
+  EXPECT_EQ(row_of(96, 96, 2049), "d96");
+  EXPECT_EQ(row_of(192, 128, 512), "d192 dv128 causal short");
+  EXPECT_EQ(row_of(192, 128, 513), "d192 dv128");
+  EXPECT_EQ(row_of(192, 192, 2048), "d192 causal short");
+  EXPECT_EQ(row_of(192, 192, 2049), "d192");
+  EXPECT_EQ(row_of(256, 256, 512), "d256 short");
+  EXPECT_EQ(row_of(256, 256, 513), "d256 causal");
 }
 
 const std::string* why_not(const std::vector<RejectedRow>& rejected, const std::string& name) {
@@ -147,10 +164,10 @@ const std::string* why_not(const std::vector<RejectedRow>& rejected, const std::
 TEST(FwdPlan, RowsNotTaken_AllWithTheReason) {
   Problem p = problem(64, 96, 65);
   const FwdSm90Plan plan = plan_of(p);
-  EXPECT_STREQ(plan.row, "d96");
+  EXPECT_STREQ(plan.row, "d96 short");
   const std::vector<RejectedRow> rejected = rejected_rows(plan.need);
   EXPECT_EQ(rejected.size(), std::size(kFwdRows) - 1);
-  EXPECT_EQ(why_not(rejected, "d96"), nullptr);
+  EXPECT_EQ(why_not(rejected, "d96 short"), nullptr);
   EXPECT_EQ(*why_not(rejected, "d64"), "head_dim_v up to 64, here 96");
   EXPECT_EQ(*why_not(rejected, "d128 few queries"), "up to 64 queries per sequence, here 65");
   EXPECT_THAT(*why_not(rejected, "d128"), HasSubstr("fits too"));
@@ -258,10 +275,13 @@ TEST(FwdExpression, NamesEveryField) {
 }
 
 // Two configurations that differ anywhere differ in their text, else a cache would mix them up.
-TEST(FwdExpression, DifferentRows_DifferentText) {
-  std::set<std::string> texts;
-  for (const FwdRow& row : kFwdRows) texts.insert(fwd_expression(row.config));
-  EXPECT_EQ(texts.size(), std::size(kFwdRows));
+TEST(FwdExpression, DifferentConfigurations_DifferentText) {
+  for (const FwdRow& a : kFwdRows) {
+    for (const FwdRow& b : kFwdRows) {
+      EXPECT_EQ(fwd_expression(a.config) == fwd_expression(b.config), a.config == b.config)
+          << a.name << ", " << b.name;
+    }
+  }
 }
 
 }  // namespace

@@ -93,7 +93,8 @@ FA3_DEV void mbar_arrive_cluster(u32 bar, u32 count = 1, Where where = Where::he
 #endif
 }
 
-// The same where `arrives`, predicated inside as mbar_arrive_if.
+// mbarrier.arrive.release.cluster.shared::cluster.b64 (9.7.13.15.13), where `arrives`; predicated
+// inside as mbar_arrive_if.
 FA3_DEV void mbar_arrive_cluster_if(u32 bar, bool arrives, Where where = Where::here()) {
 #if FA3_GPU
   asm volatile(

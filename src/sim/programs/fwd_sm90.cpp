@@ -45,16 +45,19 @@ void add_widest() {
 template <size_t kRow>
 void add_row() {
   constexpr FwdConfig kCfg = kFwdRows[kRow].config;
-  add_mask<kCfg, FwdMask::kCausal>();
+  constexpr auto kFits = [](FwdMask mask) {
+    return kFwdRows[kRow].mask == kAnyMask || kFwdRows[kRow].mask == static_cast<int>(mask);
+  };
   add_widest<kCfg, MmaType::kBf16, FwdScore::kSoftcap>();
   add_widest<kCfg, MmaType::kBf16, FwdScore::kScaled>();
   add_widest<kCfg, MmaType::kF16, FwdScore::kPlain>();
   add_widest<kCfg, MmaType::kF16, FwdScore::kSoftcap>();
   add_widest<kCfg, MmaType::kF16, FwdScore::kScaled>();
-  if constexpr (kFwdRows[kRow].mask == kAnyMask) {
+  if constexpr (kFits(FwdMask::kCausal)) add_mask<kCfg, FwdMask::kCausal>();
+  if constexpr (kFits(FwdMask::kWindow)) add_mask<kCfg, FwdMask::kWindow>();
+  if constexpr (kFits(FwdMask::kFull)) {
     add_mask<kCfg, FwdMask::kFull>();
     add<with(kCfg, MmaType::kF16, FwdMask::kFull, FwdScore::kPlain, false)>();
-    add_mask<kCfg, FwdMask::kWindow>();
   }
 }
 
