@@ -34,7 +34,7 @@ gpu-check: ## build/gpu-check.tar.gz, to carry to a Hopper GPU: every check ther
 	@scripts/setup build test
 	@cmake --preset release -DFA3_BUILD_TESTS=ON
 	@cmake --build --preset release --target fa3 fa3_cli fa3_sim fa3_fake_driver \
-	  fa3_gpu_tests fa3_gpu_forward_tests fa3_tune_fwd
+	  fa3_gpu_tests fa3_gpu_forward_tests fa3_launch fa3_tune_fwd
 	@bench/gpu_check/bundle.py
 
 ci: ## both compilers with -Werror, sanitizers, fuzzers, more seeds: what has to pass before a merge

@@ -22,7 +22,7 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-PROGRAMS = ("fa3", "fa3_gpu_tests", "fa3_gpu_forward_tests", "fa3_tune_fwd")
+PROGRAMS = ("fa3", "fa3_gpu_tests", "fa3_gpu_forward_tests", "fa3_launch", "fa3_tune_fwd")
 LIBRARIES = ("libfa3.so*", "libfa3_sim.so")
 FILES = {  # to their places in the bundle
     "bench/gpu_check/gpu-check.sh": "gpu-check.sh",

@@ -139,6 +139,8 @@ ablation() {
   "$here/bin/fa3_tune_fwd" "$here/cases/ablation.txt" | tee "$results/fwd-ablation.jsonl"
 }
 
+launch() { "$here/bin/fa3_launch" | tee "$results/launch.jsonl"; }
+
 render() {
   in_python "$here/bench/fwd_table.py" "$results/fwd-grid.jsonl" | tee "$results/forward.md"
 }
@@ -146,7 +148,7 @@ render() {
 picture() { in_python "$here/bench/plot_fwd.py" "$results/fwd-grid.jsonl" "$results/forward.png"; }
 
 export cache_dir=$cache
-export -f in_python tests check_shapes command_on_gpu sanitize peers ablation render picture
+export -f in_python tests check_shapes command_on_gpu sanitize peers launch ablation render picture
 
 # ---- What is here -------------------------------------------------------------------------------
 
@@ -226,6 +228,7 @@ step memcheck 120 'gpu sanitizer' sanitize memcheck '*Results*:*Lying*'
 step racecheck 180 'gpu sanitizer' sanitize racecheck '*Results*'
 step synccheck 120 'gpu sanitizer' sanitize synccheck '*Results*'
 step grid 240 'gpu torch time' peers "$results/fwd-grid.jsonl" --grid
+step launch 30 'gpu time' launch
 step ablation 120 'gpu nvrtc time' ablation
 [[ -s $results/fwd-grid.jsonl ]] || missing[grid]='no grid was measured'
 step table 30 'gpu grid' render
