@@ -18,7 +18,6 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -41,17 +40,11 @@ MARK = "VERSION"  # only a folder that has it is taken for an old bundle, and re
 GLIBC = re.compile(r"(ld-linux|linux-vdso|lib(c|m|dl|rt|pthread|resolv)\.so)")
 RUNTIME = re.compile(r"lib(stdc\+\+|gcc_s)\.so")
 MAX_BYTES = 64 << 20  # of the archive
-HEADER = "device/kernels/fwd_sm90.cuh"
-# The paper's grid, which peers_gpu.py measures.
-GRID = [
-    f"--dtype bf16 --head-dim {d} --heads-q {2048 // d} --batch {16384 // s} --seqlen-q {s} {mask}"
-    for d in (64, 128, 256)
-    for mask in ("", "--causal")
-    for s in (512, 1024, 2048, 4096, 8192, 16384)
-]
-# Options of `fa3 check` in shapes.txt that choose no kernel, and whether a value follows.
-NO_KERNEL = {"--seqused-q": 1, "--seqused-kv": 1, "--spare-q": 1, "--spare-kv": 1, "--seed": 1}
-NO_KERNEL |= {"--layout": 1, "--magnitude": 1, "--no-lse": 0}
+# Of shapes.txt and of the grid of peers_gpu.py, as `fa3 jit` names them: all of the table, then
+# other head dims and softcaps.
+KERNELS = ["fwd", "fwd/d16/bf16/full", "fwd/d32/bf16/full/ragged", "fwd/d80/bf16/full"]
+KERNELS += ["fwd/d48-80/bf16/full", "fwd/d64/bf16/causal/dense/softcap"]
+KERNELS += ["fwd/d128/bf16/full/dense/softcap"]
 
 
 class BundleError(Exception):
@@ -106,40 +99,11 @@ def copy_binaries(build, out):
             shutil.copy2(path, out / folder / name)
 
 
-def kernel_of(fa3, environment, options):
-    """The kernel that a problem takes on a Hopper GPU."""
-    words, chosen = iter(options.split()), []
-    for word in words:
-        if word in NO_KERNEL:
-            for _ in range(NO_KERNEL[word]):
-                next(words)
-        else:
-            chosen.append(word)
-    command = [fa3, "explain", *chosen, "--backend", "cuda", "--json"]
-    return json.loads(run(*command, env=environment))["sm90"]["kernel"]
-
-
-def pack_kernels(build, out):
-    """Compiles the kernels of shapes.txt and of the grid, and counts them. The tests' driver stands
-    in for the GPU that says which these are."""
-    driver = build / "tests" / "cuda" / "fakes" / "fa3_fake_driver.so"
-    if not driver.is_file():
-        raise BundleError(f"{driver} is missing; build the target fa3_fake_driver")
-    fa3, path = build / "bin" / "fa3", out / "kernels.pack"
-    with tempfile.TemporaryDirectory() as folder:
-        (pathlib.Path(folder) / "libcuda.so.1").symlink_to(driver.resolve())
-        environment = {**os.environ, "LD_LIBRARY_PATH": folder}
-        problems = lines(HERE / "shapes.txt") + GRID
-        kernels = {kernel_of(fa3, environment, problem): None for problem in problems}
-        programs = pathlib.Path(folder) / "programs.json"
-        programs.write_text(json.dumps([{"header": HEADER, "expression": k} for k in kernels]))
-        run(fa3, "jit", "--pack", path, "--programs", programs)
-    return len(kernels)
-
-
-def lines(path):
-    """A file's lines but for comments and empty ones."""
-    return [x for x in path.read_text().splitlines() if x.strip() and not x.startswith("#")]
+def pack_kernels(fa3, path):
+    """Compiles the kernels and counts them."""
+    run(fa3, "jit", "--pack", path, "--programs", ",".join(KERNELS))
+    environment = {**os.environ, "FA3_KERNEL_PACK": str(path)}
+    return json.loads(run(fa3, "jit", "--list", "--json", env=environment))["pack"]["kernels"]
 
 
 def needed_glibc(out):
@@ -173,7 +137,9 @@ def main():
         (out / place).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / source, out / place)
     copy_binaries(build, out)
-    kernels = 0 if options.no_kernels else pack_kernels(build, out)
+    kernels = 0
+    if not options.no_kernels:
+        kernels = pack_kernels(build / "bin" / "fa3", out / "kernels.pack")
     sys.path.insert(0, str(ROOT / "bench"))
     import machine  # beside the scripts that this one copies
 

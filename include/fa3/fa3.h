@@ -286,7 +286,9 @@ FA3_API size_t fa3_plan_workspace_bytes(const fa3_plan* plan);
  * returns when the outputs are written, allocates nothing that grows with the problem, and stream
  * must be NULL; the content of workspace does not matter. With a GPU it returns when the work is on
  * stream, a CUstream (NULL = the legacy default stream), and reads no tensor: kernels keep to the
- * tensors whatever cu_seqlens and seqused hold. Such a run may be captured in a graph.
+ * tensors whatever cu_seqlens and seqused hold. Such a run may be captured in a graph. With
+ * FA3_CHECK=1 in the environment when the context is created, it waits for stream, reads these
+ * values and refuses what the CPU would, and a capture: slow, for finding errors.
  * Determinism: on one instruction set the outputs are the same bits for any number of threads.
  * Errors: INVALID_ARGUMENT (arguments that differ from the plan's, NULL or overlapping data, values
  * of cu_seqlens or seqused out of range), WORKSPACE_TOO_SMALL, CANCELLED, OUT_OF_MEMORY. */
@@ -341,12 +343,20 @@ FA3_API fa3_status fa3_get_device_info(const fa3_context* context, fa3_device_in
 /* GPU kernels are compiled when they are first needed and kept in cache_dir. These calls do so
  * ahead of time. They need NVRTC, but no GPU, and take a context of any device.
  *
- * programs: a JSON array of {"header", "expression"}: a file of the library's device code and a
- * kernel in it as C++ names it. NULL = all that the library knows.
+ * programs: a JSON array of names and of {"header", "expression"}: a file of the library's device
+ * code and a kernel in it as C++ names it. Names are those of fa3_jit_list, or their beginnings:
+ *   "all"      what NULL means: "fwd" and "samples"
+ *   "fwd"      the forward for each head dim of its table (64, 96, 128, 192, 192-128, 256), BF16
+ *              and F16, each mask, dense and packed. Words choose: "fwd/d128/bf16/causal"
+ *   "fwd/d80", "fwd/d48-80"  for other head dims of q and k, and of v, rounded up to 16; without
+ *              them and NVRTC the next wider kernel of the table computes such a problem, slower
+ *   "fwd/…/softcap", "fwd/…/scaled"  with a softcap; with a negative softmax_scale
+ *   "samples"  programs of the device layer
+ * They are compiled beside one another on the context's threads, with its progress callback.
  * Errors: INVALID_ARGUMENT (programs), JIT_FAILED (no compiler; the compiler's log), IO_ERROR (a
- * folder or file cannot be written). */
+ * folder or file cannot be written), CANCELLED. */
 
-/* Compiles what the cache lacks. *report (may be NULL) is set to a JSON array of {header,
+/* Compiles what the cache lacks. *report (may be NULL) is set to a JSON array of {name, header,
  * expression, source ("memory", "disk", "pack", "compiled"), ms, bytes}, valid until the next fa3
  * call on this thread. IO_ERROR when there is no cache to keep them in. */
 FA3_API fa3_status fa3_jit_warm(fa3_context* context, const char* programs, const char** report);

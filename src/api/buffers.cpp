@@ -144,10 +144,13 @@ Result<Buffers> make_buffers(const Args& args, const Problem& problem, bool on_h
     buffers.data[i] = args.tensor[i].data;
   }
   FA3_RETURN_IF_ERROR(check_outputs_disjoint(args));
-  if (!on_host) return buffers;  // kernels clamp what they read
-  FA3_RETURN_IF_ERROR(check_cuts(problem, buffers, true));
-  FA3_RETURN_IF_ERROR(check_cuts(problem, buffers, false));
+  if (on_host) FA3_RETURN_IF_ERROR(check_values(problem, buffers));  // kernels clamp what they read
   return buffers;
+}
+
+Status check_values(const Problem& problem, const Buffers& buffers) {
+  FA3_RETURN_IF_ERROR(check_cuts(problem, buffers, true));
+  return check_cuts(problem, buffers, false);
 }
 
 Status check_workspace(const Args& args, const void* workspace, size_t given_bytes,

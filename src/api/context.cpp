@@ -9,7 +9,6 @@
 #include "backend/cpu/cpu.h"
 #include "backend/cuda/driver.h"
 #include "backend/cuda/machine.h"
-#include "backend/launch_fwd_sm90.h"
 #include "backend/run.h"
 #include "backend/sim/machine.h"
 #include "core/env.h"
@@ -170,7 +169,8 @@ fa3_context::fa3_context(fa3::DeviceInfo info, const fa3_context_options& option
              options.log_level == 0 ? FA3_LOG_WARNING : fa3_log_level(options.log_level)},
       executor(device.threads, options.parallel_for, options.parallel_for_user, options.progress,
                options.progress_user),
-      sim_trace_(environment.sim_trace) {
+      sim_trace_(environment.sim_trace),
+      check_values_(environment.check) {
   jit_options_.cache_dir =
       options.cache_dir != nullptr ? options.cache_dir : fa3::default_cache_dir(environment);
   jit_options_.kernel_pack =
@@ -207,12 +207,6 @@ fa3::Result<fa3::Machine*> fa3_context::machine() {
   });
   if (!machine_.ok()) return machine_.status();
   return machine_.value().get();
-}
-
-fa3::Status fa3_context::prepare(const fa3::Plan& plan) {
-  if (!has_machine()) return {};
-  FA3_TRY(fa3::Machine* const opened, machine());
-  return opened->prepare(fa3::fwd_program(plan.fwd));
 }
 
 fa3::Status fa3_context::run(const fa3::Plan& plan, const fa3::Buffers& buffers,

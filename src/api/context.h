@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 
 #include "api/args.h"
@@ -41,8 +42,12 @@ struct fa3_context {
   fa3::Result<fa3::Machine*> machine();
   std::mutex& machine_mutex() { return machine_mutex_; }
 
-  // Finds or compiles what a plan runs, so that a run does neither.
-  fa3::Status prepare(const fa3::Plan& plan);
+  // Finds or compiles what a plan runs, so that a run on that stream does neither. Where nothing
+  // compiles and the kernel is nowhere, the plan gets its table row's wider one, if that is there.
+  fa3::Status prepare(fa3::Plan& plan, fa3::StreamRef on = {});
+  // With FA3_CHECK=1 on a GPU: waits for the stream, reads cu_seqlens and seqused and checks them
+  // as backends of the host always do.
+  fa3::Status check_values(const fa3::Plan& plan, const fa3::Buffers& buffers, void* stream);
   // A run of a plan on this context's backend.
   fa3::Status run(const fa3::Plan& plan, const fa3::Buffers& buffers, std::byte* workspace,
                   void* stream);
@@ -51,6 +56,7 @@ struct fa3_context {
 
  private:
   std::string sim_trace_;
+  bool check_values_;
   fa3::cuda::JitOptions jit_options_;
   std::once_flag jit_once_;
   std::unique_ptr<fa3::cuda::Jit> jit_;
@@ -62,6 +68,7 @@ struct fa3_context {
     size_t bytes = 0;
   };
   std::map<void*, GpuWorkspace> gpu_workspaces_;  // by stream; guarded by machine_mutex_
+  std::set<std::string> missing_kernels_;         // that wider ones stand for; guarded likewise
 };
 
 struct fa3_plan {

@@ -3,8 +3,12 @@
 #include "backend/cuda/jit.h"
 
 #include <chrono>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "api/boundary.h"
 #include "api/context.h"
@@ -18,36 +22,75 @@ using Json = nlohmann::ordered_json;
 
 thread_local std::string last_report;
 
+struct Made {
+  cuda::Kernel kernel;
+  double ms = 0;
+};
+
 Status check_context(const char* where, const fa3_context* context) {
   if (context != nullptr) return {};
   return invalid("{}: context is NULL; open one with fa3_context_create", where);
 }
 
-bool names_program(const Json& item) {
+bool is_program(const Json& item) {
   return item.is_object() && item.contains("header") && item["header"].is_string() &&
          item.contains("expression") && item["expression"].is_string();
 }
 
-Result<std::vector<Program>> read_programs(const char* text) {
+// Each kernel once, in the order of the list.
+Result<std::vector<NamedProgram>> read_programs(const char* text) {
   if (text == nullptr) return known_programs();
   const Json array = Json::parse(text, nullptr, false);
   if (!array.is_array()) {
     return invalid(
-        "jit: programs is not a JSON array; need [{{\"header\": …, \"expression\": …}}, …]");
+        "jit: programs is not a JSON array; need [\"fwd/d128\", {{\"header\": …, \"expression\": "
+        "…}}, …]");
   }
-  std::vector<Program> programs;
-  for (const Json& item : array) {
-    if (!names_program(item)) {
-      return invalid("jit: programs[{}] lacks the texts \"header\" and \"expression\"; add them",
-                     programs.size());
+  std::vector<NamedProgram> programs;
+  std::set<std::string> listed;
+  for (size_t i = 0; i < array.size(); ++i) {
+    const Json& item = array[i];
+    std::vector<NamedProgram> meant;
+    if (item.is_string()) {
+      FA3_TRY(meant, programs_named(item.get<std::string>()));
+    } else if (is_program(item)) {
+      meant.push_back({"", {item["header"], item["expression"]}});
+    } else {
+      return invalid(
+          "jit: programs[{}] is neither a name nor has it the texts \"header\" and "
+          "\"expression\"; add them",
+          i);
     }
-    programs.push_back({item["header"], item["expression"]});
+    for (NamedProgram& program : meant) {
+      if (listed.insert(program.program.header + '\n' + program.program.expression).second)
+        programs.push_back(std::move(program));
+    }
   }
   return programs;
 }
 
-Json describe(const Program& program) {
-  return {{"header", program.header}, {"expression", program.expression}};
+Json describe(const NamedProgram& program) {
+  Json row;
+  if (!program.name.empty()) row["name"] = program.name;
+  row["header"] = program.program.header;
+  row["expression"] = program.program.expression;
+  return row;
+}
+
+// Kernels one beside another: NVRTC takes seconds for each.
+Result<std::vector<Made>> make(fa3_context* context, const std::vector<NamedProgram>& programs,
+                               const std::function<Result<cuda::Kernel>(const Program&)>& get) {
+  std::vector<Made> made(programs.size());
+  context->executor.run(std::ssize(programs), [&](const TaskContext& task) {
+    using Clock = std::chrono::steady_clock;
+    const Clock::time_point start = Clock::now();
+    Result<cuda::Kernel> kernel = get(programs[static_cast<size_t>(task.index)].program);
+    if (!kernel.ok()) throw Error(kernel.status().code, kernel.status().message);
+    made[static_cast<size_t>(task.index)] = {
+        std::move(kernel.value()),
+        std::chrono::duration<double, std::milli>(Clock::now() - start).count()};
+  });
+  return made;
 }
 
 // A kernel that was compiled lies in the cache, or the reason why not.
@@ -59,21 +102,22 @@ Status keep(cuda::Jit& jit, const Program& program, const cuda::Kernel& kernel) 
 
 Status warm(fa3_context* context, const char* text, const char** report) {
   FA3_RETURN_IF_ERROR(check_context("jit_warm", context));
-  FA3_TRY(const std::vector<Program> programs, read_programs(text));
+  FA3_TRY(const std::vector<NamedProgram> programs, read_programs(text));
   cuda::Jit& jit = context->jit();
   if (!jit.packed_only()) FA3_RETURN_IF_ERROR(jit.disk().status());
-  Json rows = Json::array();
-  for (const Program& program : programs) {
-    using Clock = std::chrono::steady_clock;
-    const Clock::time_point start = Clock::now();
-    FA3_TRY(const cuda::Kernel kernel, jit.get(program));
-    if (kernel.source == cuda::KernelSource::kCompiled) {
+  const auto get = [&jit](const Program& program) -> Result<cuda::Kernel> {
+    FA3_TRY(cuda::Kernel kernel, jit.get(program));
+    if (kernel.source == cuda::KernelSource::kCompiled)
       FA3_RETURN_IF_ERROR(keep(jit, program, kernel));
-    }
-    Json row = describe(program);
-    row["source"] = cuda::source_name(kernel.source);
-    row["ms"] = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-    row["bytes"] = kernel.cubin->image.size();
+    return kernel;
+  };
+  FA3_TRY(const std::vector<Made> made, make(context, programs, get));
+  Json rows = Json::array();
+  for (size_t i = 0; i < programs.size(); ++i) {
+    Json row = describe(programs[i]);
+    row["source"] = cuda::source_name(made[i].kernel.source);
+    row["ms"] = made[i].ms;
+    row["bytes"] = made[i].kernel.cubin->image.size();
     rows.push_back(row);
   }
   if (report != nullptr) {
@@ -89,18 +133,15 @@ Status pack(fa3_context* context, const char* text, const char* path) {
     return invalid("jit_pack: path is {}; name the file to write",
                    path == nullptr ? "NULL" : "empty");
   }
-  FA3_TRY(const std::vector<Program> programs, read_programs(text));
+  FA3_TRY(const std::vector<NamedProgram> programs, read_programs(text));
   cuda::Jit& jit = context->jit();
   if (!jit.nvrtc().ok()) return {FA3_JIT_FAILED, jit.nvrtc().status().message};
   const int version = jit.nvrtc().value().version();
+  const auto get = [&jit](const Program& program) { return jit.get_compiled(program); };
+  FA3_TRY(const std::vector<Made> made, make(context, programs, get));
   std::vector<std::pair<cuda::Key, cuda::Cubin>> kernels;
-  std::set<cuda::Key> packed;
-  for (const Program& program : programs) {
-    const cuda::Key key = jit.key(program, version);
-    if (!packed.insert(key).second) continue;
-    FA3_TRY(const cuda::Kernel kernel, jit.get_compiled(program));
-    kernels.emplace_back(key, *kernel.cubin);
-  }
+  for (size_t i = 0; i < programs.size(); ++i)
+    kernels.emplace_back(jit.key(programs[i].program, version), *made[i].kernel.cubin);
   return cuda::write_pack(path, version, kernels);
 }
 
@@ -143,9 +184,9 @@ Status list(fa3_context* context, const char** report) {
   if (report == nullptr) return invalid("jit_list: report is NULL; pass its address");
   cuda::Jit& jit = context->jit();
   Json programs = Json::array();
-  for (const Program& program : known_programs()) {
+  for (const NamedProgram& program : known_programs()) {
     Json row = describe(program);
-    row["kept"] = kept(jit, program);
+    row["kept"] = kept(jit, program.program);
     programs.push_back(row);
   }
   Json document;

@@ -58,8 +58,9 @@ class Machine {
   // INVALID_ARGUMENT with every field of the spec when it breaks a rule of TMA.
   virtual Result<TensorMap> encode(const TensorMapSpec& spec) = 0;
 
-  // Compiles or finds the program, so that a later launch does neither.
-  virtual Status prepare(const Program& program) = 0;
+  // Compiles or finds the program, so that a later launch on that stream does neither.
+  virtual Status prepare(const Program& program, StreamRef on) = 0;
+  Status prepare(const Program& program) { return prepare(program, {}); }
   // Sets bytes to 0, in the order of the stream.
   virtual Status zero(void* to, size_t bytes, StreamRef on) = 0;
   // Starts the program with one argument struct; the simulator returns when it has run.

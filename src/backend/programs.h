@@ -2,12 +2,25 @@
 // programs.h — the kernels that the library knows by name: what `fa3 jit` compiles ahead of time.
 #pragma once
 
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "backend/machine.h"
+#include "core/status.h"
 
 namespace fa3 {
 
-const std::vector<Program>& known_programs();
+struct NamedProgram {
+  std::string name;  // "fwd/d128/bf16/causal/dense", "samples/gemm/bf16"; "" = none
+  Program program;
+};
+
+// Those that a name or its beginning means: "all", "samples…", "fwd…" (plan/fwd_kernels.h).
+// INVALID_ARGUMENT for a name that means none.
+Result<std::vector<NamedProgram>> programs_named(std::string_view name);
+
+// "all": the forward's of the table's head dims with plain scores, and the samples.
+const std::vector<NamedProgram>& known_programs();
 
 }  // namespace fa3

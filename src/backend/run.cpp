@@ -13,9 +13,7 @@ namespace fa3 {
 namespace {
 
 // No query can see a key, whatever the values of seqused are.
-bool nothing_to_attend(const Problem& p) {
-  return p.batch == 0 || p.heads_q == 0 || p.q.rows == 0 || p.kv.rows == 0;
-}
+bool nothing_to_attend(const Problem& p) { return nothing_to_launch(p) || p.kv.rows == 0; }
 
 std::byte* aligned(std::byte* workspace) {
   const auto address = reinterpret_cast<uintptr_t>(workspace);
@@ -47,10 +45,12 @@ void run(const Plan& plan, const Buffers& buffers, std::byte* workspace, const E
                           static_cast<int>(plan.backend)));
 }
 
+bool nothing_to_launch(const Problem& p) { return p.batch == 0 || p.heads_q == 0 || p.q.rows == 0; }
+
 Status run(const Plan& plan, const Buffers& buffers, std::byte* workspace, Machine& machine,
            StreamRef stream) {
   const Problem& problem = plan.problem;
-  if (problem.batch == 0 || problem.heads_q == 0 || problem.q.rows == 0) return {};
+  if (nothing_to_launch(problem)) return {};
   workspace = aligned(workspace);
   if (plan.backend == FA3_BACKEND_SIM)
     return sim::forward(static_cast<sim::SimMachine&>(machine), plan, buffers, workspace);

@@ -15,6 +15,9 @@ namespace fa3 {
 // return when the outputs are written and throw Error.
 void run(const Plan& plan, const Buffers& buffers, std::byte* workspace, const Executor& executor);
 
+// Nothing is launched for such a problem: there are no queries.
+bool nothing_to_launch(const Problem& problem);
+
 // Backends cuda and sim: kernels on a machine. cuda returns when they are on the stream.
 Status run(const Plan& plan, const Buffers& buffers, std::byte* workspace, Machine& machine,
            StreamRef stream);

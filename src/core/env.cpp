@@ -53,6 +53,11 @@ bool parse_nvrtc(const char* text, Environment& environment) {
   return text[0] == '/';
 }
 
+bool parse_check(const char* text, Environment& environment) {
+  environment.check = std::strcmp(text, "1") == 0;
+  return environment.check || std::strcmp(text, "0") == 0;
+}
+
 bool parse_sim_trace(const char* text, Environment& environment) {
   environment.sim_trace = text;
   return true;
@@ -74,6 +79,10 @@ constexpr Variable kVariables[] = {
      "an absolute path", parse_kernel_pack},
     {"FA3_NVRTC", "searched for: loader, /usr/local/cuda, pip's packages beside fa3",
      "the NVRTC library that compiles kernels", "an absolute path", parse_nvrtc},
+    {"FA3_CHECK", "0",
+     "1 = a run on a GPU waits for its stream, reads cu_seqlens and seqused, and refuses what the "
+     "cpu backend would; for finding errors, since it is slow",
+     "0 or 1", parse_check},
     {"FA3_SIM_TRACE", "none", "file for the event log of backend sim's latest launch, for Perfetto",
      "a path", parse_sim_trace},
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// fwd_rows.cpp — the first row that fits.
+// fwd_rows.cpp — the first row that fits, made to fit closely.
 #include "plan/fwd_rows.h"
 
 #include <fmt/core.h>
@@ -56,6 +56,29 @@ std::vector<RejectedRow> rejected_rows(const RowNeed& need) {
     if (&row != chosen) rejected.push_back({row.name, text_of(fit_of(row, need), row, need)});
   }
   return rejected;
+}
+
+FwdConfig config_of(const FwdRow& row, const FwdVariant& variant) {
+  FwdConfig config = row.config;
+  config.dtype = variant.dtype;
+  config.mask = variant.mask;
+  config.score = variant.score;
+  config.ragged = variant.ragged;
+  const bool uneven = variant.mask != FwdMask::kFull || variant.ragged;
+  config.schedule = uneven ? FwdSchedule::kDynamic : FwdSchedule::kStatic;
+  return config;
+}
+
+FwdConfig fitted(const FwdConfig& config, int64_t head_dim_qk, int64_t head_dim_v) {
+  FwdConfig fit = config;
+  fit.head_dim_qk = static_cast<int>(round_up(head_dim_qk, 16));
+  fit.head_dim_v = static_cast<int>(round_up(head_dim_v, 16));
+  if (fit.row_bytes_v() <= fit.row_bytes_qk()) return fit;
+  fit.o_in_q = false;
+  if (why_illegal(fit) == nullptr) return fit;
+  fit.o_in_q = config.o_in_q;
+  fit.head_dim_qk = fit.head_dim_v;
+  return fit;
 }
 
 const char* mask_name(FwdMask mask) {

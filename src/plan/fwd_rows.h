@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// fwd_rows.h — which row of configs_sm90.h a problem gets, and why none of the others.
+// fwd_rows.h — which row of configs_sm90.h a problem gets, why none of the others, and what the row
+// comes to.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +28,21 @@ struct RejectedRow {
   std::string why;
 };
 std::vector<RejectedRow> rejected_rows(const RowNeed& need);
+
+// What of a problem is in the kernel beside the row.
+struct FwdVariant {
+  MmaType dtype = MmaType::kBf16;
+  FwdMask mask = FwdMask::kFull;
+  FwdScore score = FwdScore::kPlain;
+  bool ragged = false;
+};
+
+// The row for that variant, of the row's own head dims.
+FwdConfig config_of(const FwdRow& row, const FwdVariant& variant);
+
+// The same with products no wider than the tensors ask for: of Q and K as far as the room for O
+// allows, which may have to leave through the room of a wider Q.
+FwdConfig fitted(const FwdConfig& config, int64_t head_dim_qk, int64_t head_dim_v);
 
 const char* mask_name(FwdMask mask);  // "full", "causal", "window"
 

@@ -149,34 +149,21 @@ float scale_in_fp32(double scale) {
   return static_cast<float>(std::copysign(std::clamp(std::abs(scale), kLeast, kMost), scale));
 }
 
+FwdScore score_of(const Problem& p) {
+  if (p.softcap > 0) return FwdScore::kSoftcap;
+  return p.softmax_scale < 0 ? FwdScore::kScaled : FwdScore::kPlain;
+}
+
 void set_scale(const Problem& p, FwdSm90Plan& plan) {
   if (p.softcap > 0) {
-    plan.config.score = FwdScore::kSoftcap;
     plan.score_factor = scale_in_fp32(p.softmax_scale / p.softcap);
     plan.scale_log2 = scale_in_fp32(p.softcap * double{kLog2e});
   } else if (p.softmax_scale < 0) {
-    plan.config.score = FwdScore::kScaled;
     plan.score_factor = scale_in_fp32(p.softmax_scale * double{kLog2e});
     plan.scale_log2 = 1;
   } else {
     plan.scale_log2 = scale_in_fp32(p.softmax_scale * double{kLog2e});
   }
-}
-
-// A compiler at hand makes the products no wider than the tensors ask for: of Q and K as far as
-// the room for O allows, which may have to leave through the room of a wider Q.
-void fit_head_dims(const Problem& p, FwdConfig& config) {
-  FwdConfig fitted = config;
-  fitted.head_dim_qk = static_cast<int>(round_up(p.head_dim_qk, 16));
-  fitted.head_dim_v = static_cast<int>(round_up(p.head_dim_v, 16));
-  if (fitted.row_bytes_v() > fitted.row_bytes_qk()) {
-    fitted.o_in_q = false;
-    if (why_illegal(fitted) != nullptr) {
-      fitted.o_in_q = config.o_in_q;
-      fitted.head_dim_qk = fitted.head_dim_v;
-    }
-  }
-  config = fitted;
 }
 
 }  // namespace
@@ -205,6 +192,18 @@ size_t fwd_sm90_workspace_bytes(const FwdSm90Plan& plan) {
   return plan.config.schedule == FwdSchedule::kDynamic ? sizeof(uint32_t) : 0;
 }
 
+bool widen(FwdSm90Plan& plan) {
+  const FwdConfig& row = choose_row(plan.need)->config;
+  FwdConfig wide = plan.config;
+  wide.head_dim_qk = row.head_dim_qk;
+  wide.head_dim_v = row.head_dim_v;
+  wide.o_in_q = row.o_in_q;
+  if (wide == plan.config) return false;
+  plan.config = wide;
+  plan.kernel = fwd_expression(wide);
+  return true;
+}
+
 void complete(const Problem& p, int multiprocessors, FwdSm90Plan& plan) {
   const FwdConfig& c = plan.config;
   plan.kernel = fwd_expression(c);
@@ -228,22 +227,18 @@ Result<FwdSm90Plan> make_fwd_sm90_plan(const Problem& p, const DeviceInfo& devic
     return unsupported("forward: head_dim_qk={}, head_dim_v={}: no row of the table fits",
                        p.head_dim_qk, p.head_dim_v);
   plan.row = row->name;
-  plan.config = row->config;
-  plan.config.dtype = p.dtype == FA3_F16 ? MmaType::kF16 : MmaType::kBf16;
-  plan.config.mask = mask;
-  plan.config.ragged = is_ragged(p.q) || is_ragged(p.kv);
+  const MmaType dtype = p.dtype == FA3_F16 ? MmaType::kF16 : MmaType::kBf16;
+  plan.config = config_of(*row, {dtype, mask, score_of(p), is_ragged(p.q) || is_ragged(p.kv)});
   set_scale(p, plan);
   const int64_t tiles = count_tiles(p, plan.config.tile_q());
   if (tiles >= kMaxTiles)
     return unsupported("forward: {} tiles of {} queries, need fewer than 2^31; split the batch",
                        tiles, plan.config.tile_q());
-  const bool uneven = mask != FwdMask::kFull || plan.config.ragged;
-  plan.config.schedule = uneven ? FwdSchedule::kDynamic : FwdSchedule::kStatic;
   if (device.backend == FA3_BACKEND_SIM) {
     plan.config = simulated(plan.config);
     FA3_RETURN_IF_ERROR(check_layout(p, plan.config.ragged));
   } else {
-    fit_head_dims(p, plan.config);
+    plan.config = fitted(plan.config, p.head_dim_qk, p.head_dim_v);
   }
   complete(p, device.multiprocessors, plan);
   plan.order.heads = static_cast<uint32_t>(p.heads_q * p.batch);

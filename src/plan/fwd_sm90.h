@@ -20,7 +20,7 @@ struct FwdSm90Plan {
   const char* row = "";  // of configs_sm90.h
   FwdConfig config;
   std::string kernel;  // fwd_expression(config)
-  Band32 band;  // of the mask, without bounds that no query reaches
+  Band32 band;         // of the mask, without bounds that no query reaches
   TileOrder order;
   uint32_t tiles = 0;      // Q tiles over batch and heads; packed: at most. Whole clusters
   uint32_t grid = 0;       // CTAs
@@ -34,6 +34,11 @@ Result<FwdSm90Plan> make_fwd_sm90_plan(const Problem& problem, const DeviceInfo&
 // What follows from the configuration of a plan, when that was set or changed: the kernel's name,
 // tiles, tiles per head, grid.
 void complete(const Problem& problem, int multiprocessors, FwdSm90Plan& plan);
+
+// Puts the kernel of the row's own head dims into a plan; false when that is what it has. It
+// computes the same, more slowly: TMA fills with zeros, and clips, what the tensors lack. Grid and
+// order stay.
+bool widen(FwdSm90Plan& plan);
 
 // The configuration that stands for another in the simulator, where each one was compiled ahead:
 // fewer of them, each of which does more. The head dims are those of the row; FP16 under a mask or

@@ -47,6 +47,12 @@ class Bench(CliTest):
         self.assertEqual(lines[0]["flops"], 2 * 2 * pairs * 16)
         self.assertEqual(lines[1]["flops"], 2.5 * lines[0]["flops"])
 
+    def test_hopper_kernel_in_the_simulator(self):
+        for dtype in ["bf16", "f16"]:
+            for row in self.lines(*SMALL, "--dtype", dtype, "--backend", "sim"):
+                self.assertEqual((row["backend"], row["verified"]), ("sim", True))
+                self.assertGreater(row["median_ms"], 0)
+
     def test_table(self):
         text = self.fa3("bench", *SMALL, "--threads", 1)
         for part in [

@@ -60,6 +60,14 @@ class Check(CliTest):
         self.fa3("run", sample, "-o", out, "--dtype", "bf16", "--backend", "sim", "--quiet")
         self.assertEqual(self.names(), ["out.safetensors"])
 
+    def test_alignment(self):
+        sim = ["check", "--dtype", "bf16", "--backend", "sim", "--seqlen-q", 9, "--heads-q", 1]
+        self.fa3(*sim, "--alignment", 64)
+        self.assert_fails(BAD_INPUT, *sim, "--alignment", 8, says=["q:", "multiple of 16"])
+        for bytes_ in [24, 1 << 21]:
+            says = ["alignment", "power of two"]
+            self.assert_fails(USAGE, "check", "--alignment", bytes_, says=says)
+
     def test_event_log_of_the_simulator(self):
         args = "check --dtype bf16 --backend sim --seqlen-q 64 --seqlen-kv 200".split()
         log = self.path("log.json")
@@ -79,6 +87,7 @@ class Check(CliTest):
             "--batch 3 --seqused-q 1,2,0 --seqused-kv 5,0,2 --seqlen-q 4 --seqlen-kv 6",
             "--magnitude 20 --seqlen-kv 70",
             "--layout interleaved --backward --seqlen-q 19 --head-dim 8",
+            "--alignment 32 --dtype f16 --head-dim 24",
             "--layout broadcast --threads 1 --batch 1 --seqlen-kv 0",
         ]
         for options in problems:

@@ -5,12 +5,10 @@ of tests/cuda, whose kernel writes 42 into the first element of O and of LSE and
 import json
 import os
 import unittest
-from pathlib import Path
 
 import tensors
-from kit import CHECK_FAILED, FAILED, UNSUPPORTED, CliTest
+from kit import CHECK_FAILED, FAILED, UNSUPPORTED, CliTest, built_fake
 
-FAKES = Path(os.environ.get("FA3_FAKES", Path(__file__).parents[2] / "build/release/fakes"))
 BF16 = ["--dtype", "bf16"]
 
 
@@ -18,11 +16,11 @@ class OnFakeGpu(CliTest):
     def setUp(self):
         super().setUp()
         (self.folder / "driver").mkdir()
-        (self.folder / "driver/libcuda.so.1").symlink_to(FAKES / "fa3_fake_driver.so")
+        (self.folder / "driver/libcuda.so.1").symlink_to(built_fake("driver"))
         self.environment = {
             **os.environ,
             "FA3_CACHE_DIR": self.path("cache"),
-            "FA3_NVRTC": str(FAKES / "fa3_fake_nvrtc.so"),
+            "FA3_NVRTC": built_fake("nvrtc"),
             "FAKE_CUDA_FORWARD": "right",
             "LD_LIBRARY_PATH": str(self.folder / "driver"),
         }
@@ -79,6 +77,19 @@ class OnFakeGpu(CliTest):
         self.assertIn("no usable NVRTC", report["gpu_declined"])
         cuda = ["check", *BF16, "--backend", "cuda"]
         self.on_gpu(*cuda, code=FAILED, says="no usable NVRTC", **lacking)
+
+    def test_pack_of_wider_kernels(self):
+        pack = self.path("pack")
+        self.on_gpu("jit", "--pack", pack, "--programs", "fwd/d64/bf16")
+        bare = {"FA3_NVRTC": "/absent/libnvrtc.so", "FA3_CACHE_DIR": self.path("empty")}
+        small = ["--seqlen-q", 5, "--head-dim", 8, "--backend", "cuda", "--quiet"]
+        says = "kernel fwd/d16/bf16/full/dense/q64 is in no cache and no pack"
+        self.on_gpu(
+            *["bench", *BF16, *small, "--no-verify", "--repetitions", 1],
+            says=says,
+            FA3_KERNEL_PACK=pack,
+            **bare,
+        )
 
     def test_no_gpu_is_no_news(self):
         report, _, _ = self.run_file(*BF16, FAKE_CUDA_GPUS="0")

@@ -5,12 +5,9 @@ they are the same on machines with and without a GPU. FA3_FAKES is their folder.
 import json
 import os
 import unittest
-from pathlib import Path
 
-from kit import BAD_INPUT, FAILED, USAGE, CliTest
+from kit import BAD_INPUT, FAILED, USAGE, CliTest, built_fake
 
-BUILT = Path(__file__).parents[2] / "build/release/tests/cuda/fakes"
-FAKES = Path(os.environ.get("FA3_FAKES", BUILT))
 HEADER = "device/types.h"  # any file of the library's device code
 PROGRAMS = [{"header": HEADER, "expression": "fa3::a<1>"}]
 
@@ -21,7 +18,7 @@ class JitTest(CliTest):
         self.environment = {
             **os.environ,
             "FA3_CACHE_DIR": self.path("cache"),
-            "FA3_NVRTC": str(FAKES / "fa3_fake_nvrtc.so"),
+            "FA3_NVRTC": built_fake("nvrtc"),
         }
         self.environment.pop("FA3_KERNEL_PACK", None)
 
@@ -57,6 +54,34 @@ class Jit(JitTest):
         self.assertEqual({p["kept"] for p in listed["programs"]}, {None})
         rows = self.fa3_json("jit", "--warm", self.programs(listed["programs"]))
         self.assertEqual(len(rows), len(listed["programs"]))
+
+    def test_names(self):
+        names = "fwd/d128/bf16/causal,samples/gemm"
+        rows = self.fa3_json("jit", "--warm", names)
+        self.assertEqual(
+            [row["name"] for row in rows],
+            [f"fwd/d128/bf16/causal/{x}" for x in ("dense/q64", "dense", "ragged/q64", "ragged")]
+            + [f"samples/gemm/{x}" for x in ("bf16", "f16", "e4m3", "bf16_transposed", "e5m2")],
+        )
+        self.assertRegex(rows[1]["expression"], "fwd_sm90<.*kBf16.*kCausal.*head_dim_qk = 128,")
+        listed = self.fa3_json("jit", "--list")["programs"]
+        self.assertEqual(len({p["name"] for p in listed}), len(listed))
+        kept = {p["name"] for p in listed if p["kept"]}
+        self.assertEqual(kept, {row["name"] for row in rows})
+        self.assertIn("disk    fwd/d128/bf16/causal/dense\n", self.fa3("jit", "--list"))
+        softcap = self.fa3_json("jit", "--warm", "fwd/d80/bf16/full/dense/softcap")
+        self.assertRegex(softcap[0]["expression"], "kSoftcap.*head_dim_qk = 80,")
+
+    def test_names_in_a_file(self):
+        mixed = self.programs(["fwd/d64/q64", *PROGRAMS, "fwd/d64/q64/bf16"])
+        rows = self.fa3_json("jit", "--warm", mixed)
+        self.assertEqual(len(rows), 13)
+        self.assertNotIn("name", rows[-1])
+
+    def test_names_of_nothing(self):
+        for name in ["fwd/d100", "fwd/bf16/f16", "fwd,fwd/q63", "samples/ge", "all/fwd", "fwd,,"]:
+            for what in [["--warm", name], ["--pack", self.path("pack"), "--programs", name]]:
+                self.assert_fails(USAGE, "jit", *what, says=["kernels '", "need "])
 
     def test_clear(self):
         self.fa3("jit", "--warm", "all")
@@ -199,26 +224,26 @@ class InfoOnCuda(JitTest):
         self.assert_why(["no NVIDIA driver", "libcuda.so.1", "550"], text)
 
     def test_driver_too_old_incomplete_or_failing(self):
-        driver = FAKES / "fa3_fake_driver.so"
+        driver = built_fake("driver")
         self.assert_why(["CUDA 12.2", "12.4", "550"], driver, FAKE_CUDA_VERSION="12020")
-        self.assert_why(["incomplete", "cuInit"], FAKES / "fa3_fake_partial.so")
+        self.assert_why(["incomplete", "cuInit"], built_fake("partial"))
         self.assert_why(["does not start", "cuInit"], driver, FAKE_CUDA_INIT="999")
         self.assert_why(["CUDA_ERROR_FAKE"], driver, FAKE_CUDA_FAIL="cuDeviceGet")
 
     def test_gpu_that_is_none_of_ours(self):
-        driver = FAKES / "fa3_fake_driver.so"
+        driver = built_fake("driver")
         self.assert_why(["sees no GPU"], driver, FAKE_CUDA_GPUS="0", FAKE_CUDA_INIT="100")
         self.assert_why(["8.0", "9.0", "Hopper"], driver, FAKE_CUDA_CAPABILITY="80")
 
     def test_compiler_too_old_or_too_new(self):
-        driver = FAKES / "fa3_fake_driver.so"
+        driver = built_fake("driver")
         self.assert_why(["version 12.2", "12.4"], driver, FAKE_NVRTC_VERSION="12020")
         self.assert_why(["too new", "CUDA 12.8"], driver, FAKE_CUDA_VERSION="12080")
 
     def test_all_there(self):
         self.assert_why(
             ["forward in f16 and bf16", "Fake H200", "CUDA 13.0", "NVRTC 13.0"],
-            FAKES / "fa3_fake_driver.so",
+            built_fake("driver"),
         )
 
     @unittest.skipIf(os.path.exists("/usr/lib/x86_64-linux-gnu/libcuda.so.1"), "has a driver")

@@ -10,7 +10,18 @@ from pathlib import Path
 
 FA3 = os.environ.get("FA3", str(Path(__file__).parents[2] / "build/release/bin/fa3"))
 
+BUILT_FAKES = Path(__file__).parents[2] / "build/release/tests/cuda/fakes"
+FAKES = Path(os.environ.get("FA3_FAKES", BUILT_FAKES))  # the fake driver and NVRTC of tests/cuda
+
 DONE, CHECK_FAILED, USAGE, BAD_INPUT, UNSUPPORTED, FAILED, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
+
+
+def built_fake(name):
+    """A fake library's path; without it the test is skipped, with the reason."""
+    path = FAKES / f"fa3_fake_{name}.so"
+    if not path.exists():
+        raise unittest.SkipTest(f"{path} is not built; build the target {path.stem}")
+    return str(path)
 
 
 class CliTest(unittest.TestCase):

@@ -7,9 +7,8 @@ import shutil
 import unittest
 from pathlib import Path
 
-from kit import BAD_INPUT, CHECK_FAILED, FA3, UNSUPPORTED, USAGE, CliTest
+from kit import BAD_INPUT, CHECK_FAILED, FA3, UNSUPPORTED, USAGE, CliTest, built_fake
 
-FAKES = Path(os.environ.get("FA3_FAKES", Path(__file__).parents[2] / "build/release/fakes"))
 CASE = "matrix/movmatrix"
 
 
@@ -72,11 +71,11 @@ class OnFakeGpu(CliTest):
     def setUp(self):
         super().setUp()
         (self.folder / "driver").mkdir()
-        (self.folder / "driver/libcuda.so.1").symlink_to(FAKES / "fa3_fake_driver.so")
+        (self.folder / "driver/libcuda.so.1").symlink_to(built_fake("driver"))
         self.environment = {
             **os.environ,
             "FA3_CACHE_DIR": self.path("cache"),
-            "FA3_NVRTC": str(FAKES / "fa3_fake_nvrtc.so"),
+            "FA3_NVRTC": built_fake("nvrtc"),
             "LD_LIBRARY_PATH": str(self.folder / "driver"),
         }
         self.environment.pop("FA3_KERNEL_PACK", None)

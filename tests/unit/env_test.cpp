@@ -38,6 +38,17 @@ TEST(Environment, Paths) {
   EXPECT_EQ(environment.value().sim_trace, "d.json");
 }
 
+TEST(Environment, Check_IsAFlag) {
+  for (const auto& [text, on] : {std::pair{"1", true}, {"0", false}, {"", false}}) {
+    const ScopedVariable check("FA3_CHECK", text);
+    ASSERT_TRUE(read_environment().ok());
+    EXPECT_EQ(read_environment().value().check, on) << text;
+  }
+  const ScopedVariable check("FA3_CHECK", "yes");
+  test::expect_refusal(read_environment().status(), FA3_INVALID_ARGUMENT,
+                       {"FA3_CHECK=yes ", "0 or 1"});
+}
+
 // Whose meaning would depend on the working directory.
 TEST(Environment, RelativePaths_AreRefused) {
   for (const char* name : {"FA3_CACHE_DIR", "FA3_KERNEL_PACK", "FA3_NVRTC"}) {

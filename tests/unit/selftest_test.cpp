@@ -28,7 +28,7 @@ class FakeMachine final : public Machine {
   void upload(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
   void download(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
   Result<TensorMap> encode(const TensorMapSpec&) override { return TensorMap{}; }
-  Status prepare(const Program&) override { return {}; }
+  Status prepare(const Program&, StreamRef) override { return {}; }
   Status zero(void* to, size_t bytes, StreamRef) override {
     std::memset(to, 0, bytes);
     return {};

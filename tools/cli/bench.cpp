@@ -111,7 +111,7 @@ Times measure(const BenchOptions& o, const Case& c, Session& session, double* fl
   if (c.config.backward) session.require_supported(shapes_backward(c.config));
   require_memory(c.config, session.device().memory_bytes);
   if (!o.no_verify) verify_slice(c, session, o.session.backend);
-  verify::Config config = c.config;
+  verify::Config config = verify::aligned(c.config, fa3_backend(session.device().backend));
   if (session.on_gpu()) config.alignment = 256;  // as cuMemAlloc gives it
   const verify::Tensors tensors = verify::make_tensors(config);
   const fa3_forward_args forward = verify::forward_args(config, tensors);

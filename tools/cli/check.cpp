@@ -32,6 +32,7 @@ struct CheckOptions {
   std::string seqused_q, seqused_kv;
   bool no_lse = false, dlse = false;
   double magnitude = 1;
+  int64_t alignment = 0;
   int64_t seed = 0;
   std::string expect;
   double tolerance = 0;  // 0 = by the output's type
@@ -117,6 +118,7 @@ verify::Config generated_config(const CheckOptions& o) {
   c.lse = !o.no_lse;
   c.dlse = o.dlse;
   c.magnitude = o.magnitude;
+  c.alignment = o.alignment;
   if (!o.layout.empty()) c.layout = layout_value(o.layout);
   c.seed = static_cast<uint64_t>(o.seed);
   if (const std::string why = verify::contradiction(c); !why.empty())
@@ -227,6 +229,9 @@ void add_generated_options(Parser& parser, CheckOptions& o) {
   parser.real(
       "--magnitude", o.magnitude,
       "Standard deviation of q (of k, v, do it is 1); large: one key takes nearly all weight");
+  parser.whole("--alignment", o.alignment,
+               "Of q, k, v, o in bytes, and not of twice that; 0 = of an element, on backends cuda "
+               "and sim 16");
   parser.whole("--spare-q", o.spare_q, "Unused packed rows after the last sequence");
   parser.whole("--spare-kv", o.spare_kv, "The same for keys");
   parser.text("--seqused-q", o.seqused_q, "N,N,...", "Queries that count, per sequence [all]");

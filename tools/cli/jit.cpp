@@ -35,42 +35,50 @@ std::string read_text(const std::string& path) {
   return text.str();
 }
 
-// The text of the file of programs; nothing for "all".
-std::optional<std::string> programs_of(const std::string& name) {
-  if (name == "all") return std::nullopt;
-  return read_text(name);
+// Names of kernels, not of a file: whose first word is one of the library's.
+bool is_names(const std::string& text) {
+  const std::string word = text.substr(0, text.find_first_of("/,"));
+  return word == "all" || word == "fwd" || word == "samples";
 }
 
-const char* pointer(const std::optional<std::string>& text) {
-  return text ? text->c_str() : nullptr;
+// The JSON of "fwd/d64,samples", or the text of the file of programs.
+std::string programs_of(const std::string& text) {
+  if (!is_names(text)) return read_text(text);
+  Json names = Json::array();
+  std::istringstream parts(text);
+  for (std::string name; std::getline(parts, name, ',');) names.push_back(name);
+  return names.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 // Throws unless OK; what is wrong in a list of programs is said of its file.
-void check_list(fa3_status status, const std::string& name) {
-  if (status == FA3_INVALID_ARGUMENT && name != "all") {
-    fail(kBadInput, "{}: {}", name, fa3_last_error());
-  }
+void check_list(fa3_status status, const std::string& list) {
+  if (status == FA3_INVALID_ARGUMENT && is_names(list)) fail(kUsage, "{}", fa3_last_error());
+  if (status == FA3_INVALID_ARGUMENT) fail(kBadInput, "{}: {}", list, fa3_last_error());
   check_status(status);
 }
 
+// A kernel's name, else what names it in C++.
+std::string title(const Json& program) {
+  return program.value("name", program.value("expression", "?"));
+}
+
 void warm(fa3_context* context, const JitOptions& o) {
-  const std::optional<std::string> programs = programs_of(*o.warm);
+  const std::string programs = programs_of(*o.warm);
   const char* report = nullptr;
-  check_list(fa3_jit_warm(context, pointer(programs), &report), *o.warm);
+  check_list(fa3_jit_warm(context, programs.c_str(), &report), *o.warm);
   const Json rows = Json::parse(report);
   if (o.json) return print(rows.dump(2) + "\n");
   for (const Json& row : rows) {
     print(fmt::format("{:<9} {:>8.1f} ms {:>9}  {}\n", row.value("source", "?"),
-                      row.value("ms", 0.0), size_text(row.value("bytes", int64_t{0})),
-                      row.value("expression", "?")));
+                      row.value("ms", 0.0), size_text(row.value("bytes", int64_t{0})), title(row)));
   }
 }
 
 void pack(fa3_context* context, const JitOptions& o) {
   if (o.pack->empty()) fail(kUsage, "--pack is empty; name the file to write");
   const std::string list = o.programs.value_or("all");
-  const std::optional<std::string> programs = programs_of(list);
-  check_list(fa3_jit_pack(context, pointer(programs), o.pack->c_str()), list);
+  const std::string programs = programs_of(list);
+  check_list(fa3_jit_pack(context, programs.c_str(), o.pack->c_str()), list);
   if (o.json) {
     print(Json{{"pack", *o.pack}}.dump(2) + "\n");
   } else {
@@ -125,8 +133,8 @@ void list(fa3_context* context, const JitOptions& o) {
   }
   for (const Json& program : document["programs"]) {
     const Json& kept = program["kept"];
-    print(fmt::format("{:<7} {}\n", kept.is_null() ? "-" : kept.get<std::string>(),
-                      program.value("expression", "")));
+    print(
+        fmt::format("{:<7} {}\n", kept.is_null() ? "-" : kept.get<std::string>(), title(program)));
   }
 }
 
@@ -151,16 +159,15 @@ int jit(const JitOptions& o) {
 Action add_jit(Parser& parser) {
   auto o = std::make_shared<JitOptions>();
   parser.group("What to do");
-  parser.text(
-      "--warm", o->warm, "FILE",
-      "Compile the kernels that this JSON file lists, or 'all' that the library knows, into "
-      "the cache");
+  parser.text("--warm", o->warm, "KERNELS",
+              "Compile kernels into the cache: names such as 'all', 'fwd', 'fwd/d128/bf16', "
+              "'fwd/d80,fwd/d64/softcap', or a JSON file that lists them");
   parser.text("--pack", o->pack, "FILE", "Write kernels into one file, for machines without NVRTC");
   parser.flag("--list", o->list, "Show driver, compiler, cache and kernels");
   parser.flag("--clear", o->clear, "Empty the cache");
   parser.group("Options");
-  parser.text("--programs", o->programs, "FILE",
-              "With --pack: the JSON file that lists the kernels, or 'all' (the default)");
+  parser.text("--programs", o->programs, "KERNELS",
+              "With --pack: names or a JSON file, as --warm takes them [all]");
   parser.flag("--json", o->json, "Print JSON on stdout instead of text");
   return [o] { return jit(*o); };
 }

@@ -19,14 +19,6 @@ fa3_backend backend_of(const fa3_context* context) {
                                                        : FA3_BACKEND_AUTO;
 }
 
-// The problem with the alignment that the backend's kernels ask for.
-Config aligned(Config config, fa3_backend backend) {
-  constexpr int64_t kTma = 16;
-  const bool tma = backend == FA3_BACKEND_CUDA || backend == FA3_BACKEND_SIM;
-  if (config.alignment == 0 && tma) config.alignment = kTma;
-  return config;
-}
-
 // Inputs as they were before the run, and outputs whose guards must survive it.
 class Guarded {
  public:
@@ -120,6 +112,13 @@ void run(const Config& config, fa3_context* context, Report* report) {
 }
 
 }  // namespace
+
+Config aligned(Config config, fa3_backend backend) {
+  constexpr int64_t kTma = 16;
+  const bool tma = backend == FA3_BACKEND_CUDA || backend == FA3_BACKEND_SIM;
+  if (config.alignment == 0 && tma) config.alignment = kTma;
+  return config;
+}
 
 Report check(const Config& config, fa3_context* context) {
   const fa3_backend backend = backend_of(context);

@@ -21,6 +21,9 @@ struct Report {
   std::string text;
 };
 
+// The problem with the alignment that the backend's kernels ask for, where config asks for none.
+Config aligned(Config config, fa3_backend backend);
+
 // Runs config on context, whose backend is named in the replay command. A backward problem runs the
 // forward first, for o and lse, and judges both.
 Report check(const Config& config, fa3_context* context);

@@ -198,6 +198,9 @@ std::string contradiction(const Config& c) {
   const int64_t least = std::min({c.batch, c.heads_q, c.heads_kv, c.seqlen_q, c.seqlen_kv,
                                   c.head_dim_qk, c.head_dim_v, c.spare_q, c.spare_kv});
   if (least < 0) return "a size is negative";
+  constexpr int64_t kMostAlignment = 1 << 20;
+  if (c.alignment < 0 || c.alignment > kMostAlignment || (c.alignment & (c.alignment - 1)) != 0)
+    return "alignment must be a power of two up to 1048576, or 0 for that of an element";
   for (const Axis& axis : {axis_q(c), axis_kv(c)}) {
     for (size_t b = 0; b < axis.varlen.size(); ++b)
       if (axis.varlen[b] < 0) return "a varlen length is negative";

@@ -2,17 +2,12 @@
 // kernels.cpp — cubins into the driver, and what a kernel must be allowed.
 #include "backend/cuda/kernels.h"
 
+#include "backend/cuda/stream.h"
+
 namespace fa3::cuda {
 namespace {
 
 constexpr u32 kPortableCluster = 8;
-
-bool capturing(const Driver& driver, CUstream stream) {
-  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  driver.check(driver.cuStreamIsCapturing(stream, &status), "cuStreamIsCapturing",
-               "to see whether a graph is being captured");
-  return status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
 
 }  // namespace
 

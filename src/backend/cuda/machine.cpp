@@ -133,6 +133,17 @@ void CudaMachine::download(void* to, const void* from, size_t bytes) {
          "to copy from the GPU");
 }
 
+Status CudaMachine::download(void* to, const void* from, size_t bytes, StreamRef on) {
+  const ContextScope scope(driver_, context_.get());
+  const CUstream stream = stream_of(on);
+  if (capturing(driver_, stream))
+    return unsupported("cuda: a stream on which a graph is captured cannot be waited for");
+  driver_.check(driver_.cuMemcpyDtoHAsync_v2(to, address(from), bytes, stream), "cuMemcpyDtoHAsync",
+                "to copy from the GPU");
+  driver_.check(driver_.cuStreamSynchronize(stream), "cuStreamSynchronize", "to copy from the GPU");
+  return {};
+}
+
 Result<TensorMap> CudaMachine::encode(const TensorMapSpec& spec) {
   const ContextScope scope(driver_, context_.get());
   return encode_tensor_map(driver_, spec);
@@ -140,9 +151,9 @@ Result<TensorMap> CudaMachine::encode(const TensorMapSpec& spec) {
 
 // ---- Programs -----------------------------------------------------------------------------------
 
-Status CudaMachine::prepare(const Program& program) {
+Status CudaMachine::prepare(const Program& program, StreamRef on) {
   const ContextScope scope(driver_, context_.get());
-  return kernels_.get(program, stream_).status();
+  return kernels_.get(program, stream_of(on)).status();
 }
 
 Status CudaMachine::zero(void* to, size_t bytes, StreamRef on) {

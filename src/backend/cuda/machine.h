@@ -35,12 +35,16 @@ class CudaMachine final : public Machine {
   void release(void* pointer) override;
   void upload(void* to, const void* from, size_t bytes) override;
   void download(void* to, const void* from, size_t bytes) override;
+  // Of what lies there when a stream has done its work; waits for that. UNSUPPORTED while a graph
+  // is captured on it.
+  Status download(void* to, const void* from, size_t bytes, StreamRef on);
   Result<TensorMap> encode(const TensorMapSpec& spec) override;
 
-  Status prepare(const Program& program) override;
-  Status zero(void* to, size_t bytes, StreamRef on) override;
   // UNSUPPORTED when a program that was not prepared meets a stream under graph capture.
-  using Machine::launch;
+  using Machine::prepare;
+  Status prepare(const Program& program, StreamRef on) override;
+  Status zero(void* to, size_t bytes, StreamRef on) override;
+  using Machine::launch;  // UNSUPPORTED as prepare
   Status launch(const Program& program, const LaunchShape& shape, const void* args,
                 size_t args_bytes, StreamRef on) override;
   Status synchronize() override;

@@ -40,6 +40,13 @@ Context::~Context() {
   if (retained_) driver_->cuDevicePrimaryCtxRelease_v2(device_);
 }
 
+bool capturing(const Driver& driver, CUstream stream) {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  driver.check(driver.cuStreamIsCapturing(stream, &status), "cuStreamIsCapturing",
+               "to see whether a graph is being captured");
+  return status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
 // ---- Events -------------------------------------------------------------------------------------
 
 Event::Event(const Driver& driver, CUcontext context, CUstream stream)

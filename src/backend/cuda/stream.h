@@ -40,6 +40,9 @@ class Context {
   bool retained_;  // the primary one, to be released
 };
 
+// Is a graph being captured there? The stream's context is current.
+bool capturing(const Driver& driver, CUstream stream);
+
 // A moment on a stream.
 class Event {
  public:

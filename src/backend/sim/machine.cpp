@@ -101,7 +101,7 @@ Result<TensorMap> SimMachine::encode(const TensorMapSpec& spec) {
   return map;
 }
 
-Status SimMachine::prepare(const Program& program) {
+Status SimMachine::prepare(const Program& program, StreamRef) {
   if (api_.has_program(program.expression.c_str())) return {};
   return unsupported(
       "simulator: {} was not compiled into {}; programs are listed in src/sim/programs",

@@ -47,7 +47,8 @@ class SimMachine final : public Machine {
   void remove(void* base);
   Result<TensorMap> encode(const TensorMapSpec& spec) override;
   // UNSUPPORTED when the program was not compiled into libfa3_sim.so.
-  Status prepare(const Program& program) override;
+  using Machine::prepare;
+  Status prepare(const Program& program, StreamRef on) override;
   Status zero(void* to, size_t bytes, StreamRef on) override;
   using Machine::launch;
   Status launch(const Program& program, const LaunchShape& shape, const void* args,

@@ -39,7 +39,7 @@ class TestMachine final : public Machine {
   void upload(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
   void download(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
   Result<TensorMap> encode(const TensorMapSpec& spec) override { return encode_tensor_map(spec); }
-  Status prepare(const Program&) override { return {}; }
+  Status prepare(const Program&, StreamRef) override { return {}; }
   Status zero(void* to, size_t bytes, StreamRef) override {
     device.synchronize();
     std::memset(to, 0, bytes);

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// context_test.cpp — the C interface on the fake driver: kernels where nothing compiles, and
+// FA3_CHECK=1.
+#include <dlfcn.h>
+
+#include <array>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fa3/fa3.h"
+#include "fake_driver.h"
+#include "kit.h"
+
+namespace fa3::cuda {
+namespace {
+
+using test::ScopedVariable;
+using test::TempFolder;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+template <class Function>
+Function* fake(const char* name) {
+  static void* const library = dlopen(FA3_FAKE_DRIVER, RTLD_NOW);
+  return reinterpret_cast<Function*>(dlsym(library, name));
+}
+
+void keep_line(void* lines, fa3_log_level, const char* message) {
+  static_cast<std::vector<std::string>*>(lines)->push_back(message);
+}
+
+// A context of the fake GPU and a stream there. "GPU memory" is the host's.
+class GpuContext : public ::testing::Test {
+ protected:
+  using Context = std::unique_ptr<fa3_context, decltype(&fa3_context_destroy)>;
+
+  GpuContext() {
+    fake<void(int)>("fake_cuda_push")(0);
+    fake<CUresult(CUstream*, unsigned)>("cuStreamCreate")(&stream_, 0);
+  }
+  ~GpuContext() override {
+    context_.reset();
+    fake<CUresult(CUstream)>("cuStreamDestroy_v2")(stream_);
+    fake<void()>("fake_cuda_pop")();
+  }
+
+  static std::string& calls() { return fake<FakeCuda*()>("fake_cuda")()->calls; }
+  static const FakeCuda& books() { return *fake<FakeCuda*()>("fake_cuda")(); }
+
+  fa3_context* open(const char* kernel_pack = nullptr) {
+    fa3_context_options options{};
+    options.struct_size = sizeof options;
+    options.device_type = FA3_DEVICE_CUDA;
+    options.cache_dir = cache_.c_str();
+    options.kernel_pack = kernel_pack;
+    options.log = &keep_line;
+    options.log_user = &log_;
+    fa3_context* context = nullptr;
+    EXPECT_EQ(fa3_context_create(&options, &context), FA3_OK) << fa3_last_error();
+    context_ = Context(context, &fa3_context_destroy);
+    return context;
+  }
+
+  // A pack of these kernels, made with the fake compiler and a cache of its own.
+  std::string pack(const char* names) {
+    const ScopedVariable nvrtc("FA3_NVRTC", FA3_FAKE_NVRTC);
+    const std::string path = folder_ / "pack";
+    EXPECT_EQ(fa3_jit_pack(open(), names, path.c_str()), FA3_OK) << fa3_last_error();
+    EXPECT_EQ(fa3_jit_clear(context_.get()), FA3_OK);
+    return path;
+  }
+
+  static fa3_tensor tensor(int32_t dtype, const std::vector<int64_t>& shape, void* data) {
+    fa3_tensor t{};
+    t.data = data;
+    t.dtype = dtype;
+    t.rank = static_cast<int32_t>(shape.size());
+    std::copy(shape.begin(), shape.end(), t.shape);
+    return t;
+  }
+
+  // 10 rows of one head: a batch of one, or packed in two sequences.
+  fa3_forward_args args(int64_t head_dim, bool packed = false) {
+    fa3_forward_args a{};
+    a.struct_size = sizeof a;
+    std::vector<int64_t> shape = {10, 1, head_dim};
+    if (!packed) shape.insert(shape.begin(), 1);
+    fa3_tensor* const tensors[] = {&a.q, &a.k, &a.v, &a.o};
+    for (int i = 0; i < 4; ++i) *tensors[i] = tensor(FA3_BF16, shape, data_[i].data());
+    if (!packed) return a;
+    a.cu_seqlens_q = tensor(FA3_I32, {3}, cu_q_.data());
+    a.cu_seqlens_kv = tensor(FA3_I32, {3}, cu_kv_.data());
+    a.seqused_kv = tensor(FA3_I32, {2}, used_kv_.data());
+    return a;
+  }
+
+  fa3_status forward(const fa3_forward_args& a) { return fa3_forward(context_.get(), &a, stream_); }
+
+  const ScopedVariable any_code_{"FAKE_CUDA_FORWARD", "right"};
+  const ScopedVariable no_pack_{"FA3_KERNEL_PACK", nullptr};
+  const TempFolder folder_;
+  const std::string cache_ = folder_ / "cache";
+  CUstream stream_ = nullptr;
+  Context context_{nullptr, &fa3_context_destroy};
+  std::vector<std::string> log_;
+  alignas(16) std::array<std::array<uint16_t, 2560>, 4> data_{};
+  std::array<int32_t, 3> cu_q_{0, 4, 10}, cu_kv_{0, 5, 10};
+  std::array<int32_t, 2> used_kv_{5, 4};
+};
+
+// ---- Kernels where nothing compiles -------------------------------------------------------------
+
+TEST_F(GpuContext, PackOfTheTable_ServesOtherHeadDims) {
+  const std::string path = pack(R"(["fwd/d96/bf16"])");
+  const ScopedVariable nvrtc("FA3_NVRTC", "/absent/libnvrtc.so");
+  open(path.c_str());
+  ASSERT_EQ(forward(args(80)), FA3_OK) << fa3_last_error();
+  const unsigned bytes = books().launch.sharedMemBytes;
+  ASSERT_EQ(log_.size(), 1u);
+  EXPECT_THAT(log_[0], HasSubstr("fwd/d80/bf16/full/dense"));
+  EXPECT_THAT(log_[0], HasSubstr("96 and 96"));
+  ASSERT_EQ(forward(args(96)), FA3_OK) << fa3_last_error();
+  EXPECT_EQ(books().launch.sharedMemBytes, bytes);  // the same kernel
+  EXPECT_EQ(books().libraries, 1);
+
+  const ScopedVariable capturing("FAKE_CUDA_CAPTURING", "1");
+  EXPECT_EQ(forward(args(80)), FA3_OK) << fa3_last_error();
+  fa3_plan* plan = nullptr;
+  const fa3_forward_args a = args(80);
+  EXPECT_EQ(fa3_plan_forward(context_.get(), &a, &plan), FA3_OK) << fa3_last_error();
+  fa3_plan_destroy(plan);
+  EXPECT_EQ(log_.size(), 1u);
+}
+
+TEST_F(GpuContext, PackWithTheHeadDims_IsPreferred) {
+  const std::string path = pack(R"(["fwd/d96/bf16", "fwd/d80/bf16"])");
+  const ScopedVariable nvrtc("FA3_NVRTC", "/absent/libnvrtc.so");
+  open(path.c_str());
+  ASSERT_EQ(forward(args(80)), FA3_OK) << fa3_last_error();
+  ASSERT_EQ(forward(args(96)), FA3_OK) << fa3_last_error();
+  EXPECT_EQ(books().libraries, 2);
+  EXPECT_THAT(log_, ::testing::IsEmpty());
+}
+
+TEST_F(GpuContext, KernelThatIsNowhere_IsNamedWithItsRemedy) {
+  const std::string path = pack(R"(["fwd/d96/f16", "samples"])");
+  const ScopedVariable nvrtc("FA3_NVRTC", "/absent/libnvrtc.so");
+  open(path.c_str());
+  for (const int64_t d : {80, 96}) {
+    EXPECT_EQ(forward(args(d)), FA3_JIT_FAILED);
+    const std::string name = "fwd/d" + std::to_string(d) + "/bf16/full/dense";
+    EXPECT_THAT(fa3_last_error(), HasSubstr("no usable NVRTC"));
+    EXPECT_THAT(fa3_last_error(), HasSubstr("fa3 jit --pack FILE --programs " + name));
+  }
+}
+
+// A defect of a kernel is not hidden behind another kernel.
+TEST_F(GpuContext, KernelThatDoesNotLoad_IsNotReplaced) {
+  const std::string path = pack(R"(["fwd/d96/bf16", "fwd/d80/bf16"])");
+  const ScopedVariable nvrtc("FA3_NVRTC", "/absent/libnvrtc.so");
+  open(path.c_str());
+  const ScopedVariable fails("FAKE_CUDA_FAIL", "cuLibraryLoadData");
+  EXPECT_EQ(forward(args(80)), FA3_JIT_FAILED);
+  EXPECT_THAT(fa3_last_error(), HasSubstr("does not load"));
+  EXPECT_THAT(fa3_last_error(), Not(HasSubstr("--programs")));
+}
+
+TEST_F(GpuContext, NoQueries_NeedNoKernel) {
+  const ScopedVariable nvrtc("FA3_NVRTC", "/absent/libnvrtc.so");
+  open();
+  fa3_forward_args a = args(80);
+  a.q.shape[1] = a.o.shape[1] = 0;
+  EXPECT_EQ(forward(a), FA3_OK) << fa3_last_error();
+}
+
+// ---- FA3_CHECK ----------------------------------------------------------------------------------
+
+class CheckedValues : public GpuContext {
+ protected:
+  // The message of a run on the CPU.
+  std::string on_cpu(const fa3_forward_args& a) {
+    fa3_context* cpu = nullptr;
+    EXPECT_EQ(fa3_context_create(nullptr, &cpu), FA3_OK);
+    EXPECT_EQ(fa3_forward(cpu, &a, nullptr), FA3_INVALID_ARGUMENT);
+    const std::string message = fa3_last_error();
+    fa3_context_destroy(cpu);
+    return message;
+  }
+
+  const ScopedVariable nvrtc_{"FA3_NVRTC", FA3_FAKE_NVRTC};
+};
+
+TEST_F(CheckedValues, Off_NothingIsReadOrWaitedFor) {
+  for (const char* off : {"", "0"}) {
+    const ScopedVariable check("FA3_CHECK", off);
+    open();
+    cu_q_ = {0, 40, -1};
+    ASSERT_EQ(forward(args(64, true)), FA3_OK) << fa3_last_error();
+    calls().clear();
+    EXPECT_EQ(forward(args(64, true)), FA3_OK);
+    EXPECT_THAT(calls(), HasSubstr("cuLaunchKernelEx"));
+    for (const char* call : {"DtoH", "Synchronize", "IsCapturing"})
+      EXPECT_THAT(calls(), Not(HasSubstr(call)));
+  }
+}
+
+TEST_F(CheckedValues, On_FirstBadEntryIsNamedAsOnTheCpu) {
+  const ScopedVariable check("FA3_CHECK", "1");
+  open();
+  const fa3_forward_args a = args(64, true);
+  fa3_plan* plan = nullptr;
+  ASSERT_EQ(fa3_plan_forward(context_.get(), &a, &plan), FA3_OK) << fa3_last_error();
+  std::vector<char> workspace(fa3_plan_workspace_bytes(plan));
+  const auto run = [&] {
+    return fa3_plan_run(plan, &a, workspace.data(), workspace.size(), stream_);
+  };
+  EXPECT_EQ(forward(a), FA3_OK) << fa3_last_error();
+  EXPECT_EQ(run(), FA3_OK) << fa3_last_error();
+
+  struct Case {
+    int32_t* entry;
+    int32_t bad;
+    const char* says;
+  };
+  for (const Case& x :
+       {Case{&cu_q_[0], 1, "cu_seqlens_q[0]=1"}, Case{&cu_q_[2], 11, "cu_seqlens_q[2]=11"},
+        Case{&cu_kv_[1], -1, "cu_seqlens_kv[1]=-1"}, Case{&used_kv_[1], 6, "seqused_kv[1]=6"}}) {
+    const int32_t good = std::exchange(*x.entry, x.bad);
+    calls().clear();
+    EXPECT_EQ(forward(a), FA3_INVALID_ARGUMENT);
+    const std::string message = fa3_last_error();
+    EXPECT_THAT(message, HasSubstr(x.says));
+    EXPECT_EQ(run(), FA3_INVALID_ARGUMENT);
+    EXPECT_EQ(fa3_last_error(), message);
+    EXPECT_EQ(on_cpu(a), message);
+    EXPECT_THAT(calls(), Not(HasSubstr("cuLaunchKernelEx")));
+    EXPECT_THAT(calls(), HasSubstr("cuStreamSynchronize"));
+    *x.entry = good;
+  }
+  fa3_plan_destroy(plan);
+}
+
+TEST_F(CheckedValues, On_GraphCaptureIsRefused) {
+  const ScopedVariable check("FA3_CHECK", "1");
+  open();
+  ASSERT_EQ(forward(args(64, true)), FA3_OK) << fa3_last_error();
+  ASSERT_EQ(forward(args(64)), FA3_OK) << fa3_last_error();
+  calls().clear();
+  const ScopedVariable capturing("FAKE_CUDA_CAPTURING", "1");
+  EXPECT_EQ(forward(args(64, true)), FA3_UNSUPPORTED);
+  for (const char* text : {"FA3_CHECK=1", "cu_seqlens_q", "graph", "unset"})
+    EXPECT_THAT(fa3_last_error(), HasSubstr(text));
+  EXPECT_THAT(calls(), Not(HasSubstr("DtoH")));
+  EXPECT_EQ(forward(args(64)), FA3_OK) << fa3_last_error();  // has nothing to read
+}
+
+}  // namespace
+}  // namespace fa3::cuda

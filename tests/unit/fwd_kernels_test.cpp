@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// fwd_kernels_test.cpp — the names of forward kernels: all of the table, those of plans, and words
+// that say nothing.
+#include "plan/fwd_kernels.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "plan/configs_sm90.h"
+#include "tests/unit/fwd_plan_kit.h"
+
+namespace fa3 {
+namespace {
+
+using testing::HasSubstr;
+
+std::vector<FwdKernel> kernels(const std::string& name) {
+  const Result<std::vector<FwdKernel>> found = fwd_kernels(name);
+  EXPECT_TRUE(found.ok()) << found.status().message;
+  return found.ok() ? found.value() : std::vector<FwdKernel>{};
+}
+
+bool contains(const std::vector<FwdKernel>& all, const FwdConfig& config) {
+  return std::any_of(all.begin(), all.end(),
+                     [&](const FwdKernel& k) { return k.config == config; });
+}
+
+TEST(FwdKernels, All_AreRunnableAndNamedOnce) {
+  const std::vector<FwdKernel> all = kernels("fwd");
+  std::set<std::string> names, expressions;
+  for (const FwdKernel& kernel : all) {
+    EXPECT_EQ(why_illegal(kernel.config), nullptr) << kernel.name;
+    EXPECT_EQ(kernel.config.score, FwdScore::kPlain) << kernel.name;
+    EXPECT_TRUE(names.insert(kernel.name).second) << kernel.name;
+    EXPECT_TRUE(expressions.insert(fwd_expression(kernel.config)).second) << kernel.name;
+    EXPECT_TRUE(contains(kernels(kernel.name), kernel.config)) << kernel.name;
+  }
+  for (const FwdRow& row : kFwdRows) {
+    for (const MmaType dtype : {MmaType::kBf16, MmaType::kF16}) {
+      for (const bool ragged : {false, true}) {
+        const FwdMask mask = row.mask == kAnyMask ? FwdMask::kWindow : FwdMask(row.mask);
+        const FwdVariant variant{dtype, mask, FwdScore::kPlain, ragged};
+        EXPECT_TRUE(contains(all, config_of(row, variant))) << row.name;
+      }
+    }
+  }
+}
+
+// What a plan runs is among what its name means, and what any name means with the plan's words left
+// out.
+TEST(FwdKernels, NamesOfPlans_MeanTheirKernels) {
+  const std::pair<int64_t, int64_t> dims[] = {{8, 8},     {40, 72},   {64, 64},   {80, 80},
+                                              {128, 128}, {192, 128}, {192, 192}, {16, 256},
+                                              {136, 200}, {256, 256}};
+  for (const auto& [d_qk, d_v] : dims) {
+    for (const int64_t queries : {1, 64, 65, 512, 513}) {
+      for (const fa3_mask mask : {FA3_MASK_FULL, FA3_MASK_CAUSAL, FA3_MASK_WINDOW}) {
+        for (const double softcap : {0., 15.}) {
+          Problem p = problem(d_qk, d_v, queries, 700);
+          p.mask = mask;
+          p.left = 100;
+          p.softcap = softcap;
+          p.kv.seqused = queries % 2 == 0;
+          const Result<FwdSm90Plan> plan = make_fwd_sm90_plan(p, device());
+          ASSERT_TRUE(plan.ok()) << plan.status().message;
+          const std::string name = fwd_name(plan.value());
+          EXPECT_TRUE(contains(kernels(name), plan.value().config)) << name;
+          EXPECT_EQ(name.find("/softcap") != std::string::npos, softcap != 0) << name;
+          const std::string start = name.substr(0, name.find('/', 4));
+          const char* const score = softcap == 0 ? "/plain" : "/softcap";
+          EXPECT_TRUE(contains(kernels(start + score), plan.value().config)) << name;
+        }
+      }
+    }
+  }
+}
+
+TEST(FwdKernels, Words_Choose) {
+  EXPECT_EQ(kernels("fwd/d128").size(), 24u);
+  EXPECT_EQ(kernels("fwd/bf16/d128/causal").size(), 4u);
+  EXPECT_EQ(kernels("fwd/d128/q64").size(), 12u);
+  EXPECT_EQ(kernels("fwd/d192").size() + kernels("fwd/d192-128").size(), 24u);
+  for (const FwdKernel& kernel : kernels("fwd/d80/f16/window/ragged")) {
+    EXPECT_EQ(kernel.name, "fwd/d80/f16/window/ragged");
+    EXPECT_EQ(kernel.config.head_dim_qk, 80);
+    EXPECT_EQ(kernel.config.schedule, FwdSchedule::kDynamic);
+  }
+  for (const FwdKernel& kernel : kernels("fwd/scaled"))
+    EXPECT_EQ(kernel.config.score, FwdScore::kScaled);
+}
+
+TEST(FwdKernels, WordsThatSayNothing_AreRefused) {
+  for (const char* name :
+       {"", "bwd", "fwd/d", "fwd/d100", "fwd/d272", "fwd/d64-", "fwd/d-64", "fwd/d64-64-64",
+        "fwd/bf16/f16", "fwd//d64", "fwd/q0", "fwd/q64/q512", "fwd/q63", "fwd/fp8", "fwd/d 64"}) {
+    const Result<std::vector<FwdKernel>> found = fwd_kernels(name);
+    ASSERT_FALSE(found.ok()) << name;
+    EXPECT_EQ(found.status().code, FA3_INVALID_ARGUMENT) << name;
+    EXPECT_THAT(found.status().message, HasSubstr(std::string("'") + name + "'"));
+    EXPECT_THAT(found.status().message, HasSubstr("need fwd"));
+  }
+}
+
+// Without a compiler: the kernel of the table, for the same grid and order.
+TEST(FwdKernels, Widened_IsTheTables) {
+  for (const int64_t d : {8, 72, 80, 144, 200}) {
+    Problem p = problem(d, d);
+    const FwdSm90Plan plan = make_fwd_sm90_plan(p, device()).value();
+    FwdSm90Plan wide = plan;
+    EXPECT_TRUE(widen(wide));
+    EXPECT_TRUE(contains(kernels("fwd"), wide.config)) << d;
+    EXPECT_EQ(wide.kernel, fwd_expression(wide.config));
+    FwdSm90Plan again = wide;
+    complete(p, device().multiprocessors, again);
+    EXPECT_EQ(again.grid, plan.grid);
+    EXPECT_EQ(again.tiles, plan.tiles);
+    EXPECT_EQ(again.order.q_tiles, plan.order.q_tiles);
+    EXPECT_FALSE(widen(wide));
+  }
+  FwdSm90Plan plan = make_fwd_sm90_plan(problem(128, 128), device()).value();
+  EXPECT_FALSE(widen(plan));
+}
+
+}  // namespace
+}  // namespace fa3
