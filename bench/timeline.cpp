@@ -46,6 +46,7 @@ void log(const std::string& path, FwdStep step, int64_t kv_tiles) {
   const Problem p = problem_of(kv_tiles * tile_kv);
   FwdSm90Plan plan = make_fwd_sm90_plan(p, device).value();
   plan.config.step = step;
+  complete(p, device.multiprocessors, plan);
   auto opened = sim::SimMachine::open({.sms = 1, .trace_path = path});
   check(opened.status());
   sim::SimMachine& machine = *opened.value();

@@ -47,6 +47,7 @@ Outcome run(FwdStep step, u64 seed, bool trace) {
   FwdSm90Plan plan = make_fwd_sm90_plan(p, device).value();
   EXPECT_EQ(plan.config.tile_kv, 128);
   plan.config.step = step;
+  complete(p, device.multiprocessors, plan);
 
   const std::string path =
       testing::TempDir() + "fa3_timeline_" + std::to_string(getpid()) + ".json";
