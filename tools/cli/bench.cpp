@@ -112,7 +112,9 @@ Times measure(const BenchOptions& o, const Case& c, Session& session, double* fl
   require_memory(c.config, session.device().memory_bytes);
   if (!o.no_verify) verify_slice(c, session, o.session.backend);
   verify::Config config = c.config;
-  if (session.on_gpu()) config.alignment = 256;  // as cuMemAlloc gives it
+  const int32_t backend = session.device().backend;
+  if (backend == FA3_BACKEND_CUDA || backend == FA3_BACKEND_SIM)
+    config.alignment = 256;  // as cuMemAlloc gives it
   const verify::Tensors tensors = verify::make_tensors(config);
   const fa3_forward_args forward = verify::forward_args(config, tensors);
   *flops = forward_flops(forward) * (c.config.backward ? kBackwardToForward : 1);
