@@ -110,7 +110,7 @@ const char* launch(void* device, const char* expression, const LaunchShape* shap
     file << to.trace.json();
     if (!file.flush())
       throw Error(FA3_IO_ERROR, "simulator: could not write the event log " + to.trace_path +
-                                    "; name another file, or unset FA3_SIM_TRACE");
+                                    "; make room there, or name another file in FA3_SIM_TRACE");
   });
 }
 
