@@ -63,7 +63,7 @@ class Bench(CliTest):
         self.assertEqual(self.fa3("bench", *SMALL, "--quiet"), "")
 
     def test_simulated(self):
-        for extra in [[], ["--causal", "--batch", 2]]:
+        for extra in [[], ["--causal"]]:
             (line,) = self.lines(*SMALL, "--dtype", "bf16", "--backend", "sim", *extra)
             self.assertEqual((line["backend"], line["verified"]), ("sim", True))
             self.assertGreater(line["median_ms"], 0)
