@@ -20,7 +20,7 @@ struct FwdSm90Plan {
   const char* row = "";  // of configs_sm90.h
   FwdConfig config;
   std::string kernel;  // fwd_expression(config)
-  Band32 band;  // of the mask, without bounds that no query reaches
+  Band32 band;         // of the mask, without bounds that no query reaches
   TileOrder order;
   uint32_t tiles = 0;      // Q tiles over batch and heads; packed: at most. Whole clusters
   uint32_t grid = 0;       // CTAs
