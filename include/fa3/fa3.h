@@ -268,7 +268,8 @@ typedef struct fa3_plan fa3_plan;
  * data is touched and data pointers may be NULL. The plan is immutable, owned by the caller, and
  * may run on many threads at once, each with a workspace of its own. With a GPU its kernel is found
  * or compiled here, so that no run does so.
- * Errors: INVALID_ARGUMENT, UNSUPPORTED, OUT_OF_MEMORY; with a GPU JIT_FAILED, CUDA_ERROR. */
+ * Errors: INVALID_ARGUMENT, UNSUPPORTED, OUT_OF_MEMORY; with a GPU JIT_FAILED, CUDA_ERROR; with the
+ * simulator IO_ERROR (FA3_SIM_TRACE). */
 FA3_API fa3_status fa3_plan_forward(fa3_context* context, const fa3_forward_args* args,
                                     fa3_plan** plan);
 FA3_API fa3_status fa3_plan_backward(fa3_context* context, const fa3_backward_args* args,
@@ -291,7 +292,9 @@ FA3_API size_t fa3_plan_workspace_bytes(const fa3_plan* plan);
  * values and refuses what the CPU would, and a capture: slow, for finding errors.
  * Determinism: on one instruction set the outputs are the same bits for any number of threads.
  * Errors: INVALID_ARGUMENT (arguments that differ from the plan's, NULL or overlapping data, values
- * of cu_seqlens or seqused out of range), WORKSPACE_TOO_SMALL, CANCELLED, OUT_OF_MEMORY. */
+ * of cu_seqlens or seqused out of range), WORKSPACE_TOO_SMALL, CANCELLED, OUT_OF_MEMORY; with a GPU
+ * CUDA_ERROR; with the simulator IO_ERROR (FA3_SIM_TRACE), INTERNAL (its report of a kernel that
+ * broke a rule). */
 FA3_API fa3_status fa3_plan_run(const fa3_plan* plan, const void* args, void* workspace,
                                 size_t workspace_bytes, void* stream);
 

@@ -3,7 +3,7 @@
 #include "plan/plan.h"
 
 #include <cstring>
-#include <memory>
+#include <utility>
 
 #include "api/args.h"
 #include "api/boundary.h"
@@ -15,23 +15,23 @@
 namespace fa3 {
 namespace {
 
-Result<Plan> plan_of(fa3_context* context, fa3_op op, const void* c_args) {
+Result<fa3_plan> plan_of(fa3_context* context, fa3_op op, const void* c_args) {
   FA3_RETURN_IF_ERROR(check_call(op_name(op), context, nullptr));
   FA3_TRY(const Args args, read_args(op, c_args));
   FA3_TRY(const Problem problem, make_problem(args));
-  return make_plan(problem, context->device);
+  FA3_TRY(Plan plan, make_plan(problem, context->device));
+  return fa3_plan{context, std::move(plan), args};
 }
 
 Status create_plan(fa3_context* context, fa3_op op, const void* args, fa3_plan** handle) {
   if (handle == nullptr)
     return invalid("{}: the place for the plan is NULL; pass its address", op_name(op));
   *handle = nullptr;
-  FA3_TRY(Plan plan, plan_of(context, op, args));
-  FA3_RETURN_IF_ERROR(context->prepare(plan));
-  FA3_TRY(const Args read, read_args(op, args));
-  context->logger.log(FA3_LOG_DEBUG, "{}: {}; workspace {} bytes", op_name(op), plan.why,
-                      plan.workspace_bytes);
-  *handle = new fa3_plan{context, std::move(plan), read};
+  FA3_TRY(fa3_plan made, plan_of(context, op, args));
+  FA3_RETURN_IF_ERROR(context->prepare(made.plan));
+  context->logger.log(FA3_LOG_DEBUG, "{}: {}; workspace {} bytes", op_name(op), made.plan.why,
+                      made.plan.workspace_bytes);
+  *handle = new fa3_plan(std::move(made));
   return {};
 }
 
@@ -67,8 +67,8 @@ Status explain_to(fa3_context* context, fa3_op op, const void* args, char* text,
   }
   if (capacity > 0) text[0] = '\0';
   if (needed != nullptr) *needed = 0;
-  FA3_TRY(const Plan plan, plan_of(context, op, args));
-  const std::string json = explain(plan);
+  FA3_TRY(const fa3_plan made, plan_of(context, op, args));
+  const std::string json = explain(made.plan);
   if (needed != nullptr) *needed = json.size() + 1;
   if (capacity == 0) return {};
   if (capacity <= json.size()) {
@@ -106,8 +106,8 @@ fa3_status fa3_supported(fa3_context* context, fa3_op op, const void* args, cons
   thread_local std::string yes;
   if (reason != nullptr) *reason = "";
   const fa3_status status = FA3_BOUNDARY({
-    FA3_TRY(fa3::Plan plan, fa3::plan_of(context, op, args));
-    yes = std::move(plan.why);
+    FA3_TRY(fa3_plan made, fa3::plan_of(context, op, args));
+    yes = std::move(made.plan.why);
     return {};
   });
   if (reason != nullptr) *reason = status == FA3_OK ? yes.c_str() : fa3_last_error();

@@ -35,7 +35,7 @@ class WorkspaceCache {
 
    private:
     friend class WorkspaceCache;
-    std::unique_lock<std::mutex> lock_;  // held: the cached one is lent
+    std::unique_lock<std::mutex> lock_;  // held: the cached one is in use
     Workspace own_;                      // otherwise
     std::byte* data_ = nullptr;
   };

@@ -48,10 +48,10 @@ Clocks q_tile_clocks(const FwdSm90Plan& plan, const Problem& p, const StepClocks
                      int64_t tile) {
   const FwdConfig& c = plan.config;
   const int parts = c.skips() ? c.consumer_wgs : 1;  // that go over ranges of their own
-  const int rows = c.tile_q() / parts;
+  const int rows = c.cluster_q() / parts;
   Clocks sum{0, kQTileClocks};
   for (int part = 0; part < parts; ++part) {
-    const auto row = static_cast<int32_t>(tile * c.tile_q() + part * rows);
+    const auto row = static_cast<int32_t>(tile * c.cluster_q() + part * rows);
     const TileRange range = tile_range(plan.band, static_cast<int32_t>(p.q.rows),
                                        static_cast<int32_t>(p.kv.rows), row, rows, c.tile_kv);
     if (range.empty()) continue;
@@ -64,13 +64,18 @@ Clocks q_tile_clocks(const FwdSm90Plan& plan, const Problem& p, const StepClocks
   return sum;
 }
 
-// When the last CTA ends if each takes the next tile as it becomes free. With tiles of equal
+// Clusters of a persistent grid: each works on a tile of the order at a time.
+uint32_t clusters_of(const FwdSm90Plan& plan) {
+  return plan.grid / static_cast<uint32_t>(plan.config.cluster);
+}
+
+// When the last cluster ends if each takes the next tile as it becomes free. With tiles of equal
 // length the static schedule comes to the same.
 double makespan(const FwdSm90Plan& plan, const std::vector<Clocks>& q_tiles, double Clocks::*of) {
   std::priority_queue<double, std::vector<double>, std::greater<>> free_at;
-  for (uint32_t cta = 0; cta < plan.grid; ++cta) free_at.push(0);
+  for (uint32_t i = 0; i < clusters_of(plan); ++i) free_at.push(0);
   double last = 0;
-  for (uint32_t i = 0; i < plan.tiles; ++i) {
+  for (uint32_t i = 0; i < plan.order.tiles(); ++i) {
     const double end = free_at.top() + q_tiles[plan.order.at(i).tile].*of;
     free_at.pop();
     free_at.push(end);
@@ -151,7 +156,7 @@ Estimate estimate(const FwdSm90Plan& plan, const Problem& p, double clock_ghz) {
   const double clocks_per_s = clock_ghz * 1e9;
   const int64_t q_tiles = plan.order.q_tiles;
   const StepClocks step(plan.config);
-  std::vector<Clocks> each(plan.tiles <= kMostTiles ? q_tiles : 0);
+  std::vector<Clocks> each(plan.order.tiles() <= kMostTiles ? q_tiles : 0);
   Clocks sum;
   for (int64_t i = 0; i < q_tiles; ++i) {
     const Clocks one = q_tile_clocks(plan, p, step, i);
@@ -161,7 +166,7 @@ Estimate estimate(const FwdSm90Plan& plan, const Problem& p, double clock_ghz) {
   }
   Estimate e;
   if (plan.grid == 0) return e;
-  const Clocks mean{sum.least / plan.grid, sum.expected / plan.grid};
+  const Clocks mean{sum.least / clusters_of(plan), sum.expected / clusters_of(plan)};
   const double least = each.empty() ? mean.least : makespan(plan, each, &Clocks::least);
   const double expected = each.empty() ? mean.expected : makespan(plan, each, &Clocks::expected);
   e.memory_s = tensor_bytes(p) / kMemoryBytesPerS;

@@ -41,7 +41,8 @@ double expected_clocks(const FwdConfig& config, const TileCost& cost);
 double step_instructions(const FwdConfig& config, bool masked);
 double rare_instructions(const FwdConfig& config);
 
-// A whole problem whose lengths are known (Work::exact), from the start of the kernel to its end.
+// A whole problem whose lengths are known (Work::exact), from the start of the kernel to its end;
+// the kernel is persistent.
 struct Estimate {
   double least_s = 0;     // each tile at TileCost::most()
   double expected_s = 0;  // each tile at expected_clocks(), and what a Q tile takes besides

@@ -50,6 +50,13 @@ const char* guarded(fa3_status* code, const Act& act) {
   }
 }
 
+bool write_log(const Opened& of) {
+  if (of.trace_path.empty()) return true;
+  std::ofstream file(of.trace_path, std::ios::trunc);
+  file << of.trace.json();
+  return static_cast<bool>(file.flush());
+}
+
 void* create(const SimSettings* settings) {
   auto* made = new (std::nothrow) Opened;
   if (made == nullptr) return nullptr;
@@ -104,13 +111,15 @@ const char* launch(void* device, const char* expression, const LaunchShape* shap
                                        "FA3_SIM_PROGRAM");
     Opened& to = opened(device);
     to.trace.clear();
-    to.device.launch(*kernel, *shape, args);
-    if (to.trace_path.empty()) return;
-    std::ofstream file(to.trace_path, std::ios::trunc);
-    file << to.trace.json();
-    if (!file.flush())
+    try {
+      to.device.launch(*kernel, *shape, args);
+    } catch (const Violation&) {
+      write_log(to);  // of use until there; the report matters more than whether this succeeds
+      throw;
+    }
+    if (!write_log(to))
       throw Error(FA3_IO_ERROR, "simulator: could not write the event log " + to.trace_path +
-                                    "; name another file, or unset FA3_SIM_TRACE");
+                                    "; make room there, or name another file in FA3_SIM_TRACE");
   });
 }
 

@@ -68,6 +68,12 @@ class Bench(CliTest):
             self.assertIn(part, text)
         self.assertEqual(self.fa3("bench", *SMALL, "--quiet"), "")
 
+    def test_simulated(self):
+        for extra in [[], ["--causal"]]:
+            (line,) = self.lines(*SMALL, "--dtype", "bf16", "--backend", "sim", *extra)
+            self.assertEqual((line["backend"], line["verified"]), ("sim", True))
+            self.assertGreater(line["median_ms"], 0)
+
     def test_cases(self):
         shape = {"dtype": "f32", "heads_q": 4, "heads_kv": 2, "head_dim_qk": 16, "head_dim_v": 8}
         path = self.cases(

@@ -76,7 +76,11 @@ class Check(CliTest):
         names = {e["name"] for e in events}
         self.assertLessEqual({"wgmma k[0]", "wait q_full[0]", "tma_load v[0]"}, names)
         nowhere = self.path("none/log.json")
-        self.assert_fails(FAILED, *args, env={"FA3_SIM_TRACE": nowhere}, says=[nowhere, "unset"])
+        says = ["FA3_SIM_TRACE", nowhere, "No such file", "unset"]
+        self.assert_fails(FAILED, *args, env={"FA3_SIM_TRACE": nowhere}, says=says)
+        # Before the work, not after it: this one would take minutes.
+        long = [*args[:-3], "4096", "--seqlen-kv", "16384"]
+        self.assert_fails(FAILED, *long, env={"FA3_SIM_TRACE": nowhere}, says=says)
 
     def test_all_options_of_a_problem(self):
         problems = [

@@ -26,12 +26,14 @@ struct Interval {
 using Rows = std::map<std::string, std::vector<Interval>>;  // by name, in order of time
 
 struct Outcome {
+  Status status;
   std::string log;
   std::vector<u16> o;
 };
 
-// One Q tile of the row for head dim 128 with this step; trace = false: without a log.
-Outcome run(FwdStep step, u64 seed, bool trace) {
+// One Q tile of the row for head dim 128 with this step; trace = false: without a log. stray_lse:
+// LSE is to go where the simulator knows of no memory.
+Outcome run(FwdStep step, u64 seed, bool trace, bool stray_lse = false) {
   DeviceInfo device;
   device.backend = FA3_BACKEND_SIM;
   device.multiprocessors = 1;
@@ -64,10 +66,12 @@ Outcome run(FwdStep step, u64 seed, bool trace) {
   };
   tensor(kQ, "q", kQueries), tensor(kK, "k", p.kv.rows), tensor(kV, "v", p.kv.rows);
   tensor(kO, "o", kQueries);
-  buffers.data[kLse] = machine.allocate(kQueries * sizeof(float), "lse");
-  const Status status = launch_fwd_sm90(machine, {}, p, plan, buffers, nullptr);
-  EXPECT_TRUE(status.ok()) << status.message;
-  Outcome out{"", std::vector<u16>(kQueries * kD)};
+  std::vector<float> stray(kQueries);
+  buffers.data[kLse] =
+      stray_lse ? stray.data() : machine.allocate(kQueries * sizeof(float), "lse");
+  Outcome out{launch_fwd_sm90(machine, {}, p, plan, buffers, nullptr), "",
+              std::vector<u16>(kQueries * kD)};
+  EXPECT_EQ(out.status.ok(), !stray_lse) << out.status.message;
   machine.download(out.o.data(), buffers.data[kO], out.o.size() * sizeof(u16));
   if (trace) {
     std::ifstream file(path);
@@ -160,6 +164,14 @@ TEST(SimFwdTimeline, Steps_DifferInWhatOverlaps) {
     EXPECT_GT(overlap(two_stage, warp, products), (kTiles - 1) * 64u * 8 / 3);
     EXPECT_EQ(overlap(serial, warp, products), 0u);
   }
+}
+
+TEST(SimFwdTimeline, RuleBroken_LoggedUntilThere) {
+  const Outcome broken = run(FwdStep::kTwoStage, 0, true, true);
+  EXPECT_EQ(broken.status.code, FA3_INTERNAL);
+  EXPECT_THAT(broken.status.message, testing::StartsWith("out-of-bounds: st_global"));
+  const Rows rows = rows_of(broken.log);
+  EXPECT_EQ(rows.at("wgmma of warpgroup 1").size(), 2u * kTiles * 8);
 }
 
 // What ran before does not matter either.

@@ -10,7 +10,8 @@ namespace fa3::cli {
 
 std::string place_text(const Session& session) {
   const fa3_device_info device = session.device();
-  if (session.on_gpu()) return fmt::format("{} on {}", verify::backend_name(device.backend), device.name);
+  if (session.on_gpu())
+    return fmt::format("{} on {}", verify::backend_name(device.backend), device.name);
   return fmt::format("{} ({}, {} threads) on {}", verify::backend_name(device.backend),
                      device.instruction_set, device.num_threads, device.name);
 }

@@ -4,7 +4,9 @@
 
 #include <fmt/core.h>
 
+#include <cerrno>
 #include <cstring>
+#include <fstream>
 
 #include "backend/launch_shape.h"
 #include "core/shared_library.h"
@@ -37,6 +39,15 @@ Result<const SimApi*> load() {
                      reasons);
 }
 
+// Can an event log be written? Asked before the simulation, which may take hours.
+Status check_trace(const std::string& path) {
+  if (path.empty() || std::ofstream(path, std::ios::app)) return {};
+  return {FA3_IO_ERROR,
+          fmt::format("simulator: event log {}: cannot be written: {}; name a file that can in "
+                      "FA3_SIM_TRACE, or unset it",
+                      path, std::strerror(errno))};
+}
+
 }  // namespace
 
 Result<const SimApi*> load_simulator() {
@@ -46,6 +57,7 @@ Result<const SimApi*> load_simulator() {
 
 Result<std::unique_ptr<SimMachine>> SimMachine::open(const Settings& settings) {
   FA3_TRY(const SimApi* const api, load_simulator());
+  FA3_RETURN_IF_ERROR(check_trace(settings.trace_path));
   const SimSettings given{settings.seed, settings.workers, settings.sms, settings.exact_sums,
                           settings.trace_path.empty() ? nullptr : settings.trace_path.c_str()};
   void* device = api->create(&given);
