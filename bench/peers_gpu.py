@@ -228,6 +228,44 @@ def check_ragged(context, out):
     emit(out, {"check": "ragged", "cases": cases, "failures": failures})
 
 
+def run_once(context, args):
+    plan = context.plan_forward(args)
+    work = torch.empty(max(plan.workspace_bytes, 1), dtype=torch.uint8, device="cuda")
+    plan.run(work.data_ptr(), stream_handle())
+    torch.cuda.synchronize()
+    plan.close()
+
+
+def check_large(context, out):
+    """More than 2^31 elements a tensor: the last sequence has the bits that it has alone."""
+    batch, seqlen, heads, d = 40, 4096, 128, 128
+    if torch.cuda.mem_get_info()[0] < 5 * batch * seqlen * heads * d * 2:
+        return emit(out, {"check": "large", "skipped": "less than 27 GB of free GPU memory"})
+    shape = (batch, seqlen, heads, d)
+    q, k, v = (torch.randn(*shape, device="cuda", dtype=torch.bfloat16) for _ in "qkv")
+    o, lse = torch.full_like(q, float("nan")), torch.empty(batch, heads, seqlen, device="cuda")
+    cu_seqlens = torch.arange(batch + 1, device="cuda", dtype=torch.int32) * seqlen
+    for mask in MASKS:
+        last = [x[-1:].contiguous() for x in (q, k, v)]
+        alone, lse_alone = torch.empty_like(last[0]), torch.empty_like(lse[-1:])
+        names = dict(zip("qkv", last))
+        run_once(context, forward_args(mask, **names, o=alone, lse=lse_alone))
+        run_once(context, forward_args(mask, q=q, k=k, v=v, o=o, lse=lse))
+        equal = torch.equal(o[-1:], alone) and torch.equal(lse[-1:], lse_alone)
+        emit(out, {"check": "large", "mask": mask, "elements": q.numel(), "equal": equal})
+        o.fill_(float("nan"))
+        packed = {name: x.flatten(0, 1) for name, x in zip("qkvo", (q, k, v, o))}
+        lengths = {"max_seqlen_q": seqlen, "max_seqlen_kv": seqlen}
+        run_once(
+            context,
+            forward_args(
+                mask, lengths, **packed, cu_seqlens_q=cu_seqlens, cu_seqlens_kv=cu_seqlens
+            ),
+        )
+        equal = torch.equal(o[-1:], alone)
+        emit(out, {"check": "large, packed", "mask": mask, "elements": q.numel(), "equal": equal})
+
+
 def check_runs(context, out):
     """The same bits again, in a graph, and on two streams at once."""
     for mask in MASKS:
@@ -419,6 +457,7 @@ def main():
             check_shapes(context, out)
             check_ragged(context, out)
             check_runs(context, out)
+            check_large(context, out)
         if args.grid:
             ceilings(out)
             for d, mask, seqlen in cells(args):

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // score.h — what happens to the scores of a tile between QKᵀ and softmax: a function of the score
-// itself, and the mask. Both work in place on a thread's part of the accumulator; a mask or score
-// of a user's own is another functor with the same call.
+// itself, and the mask. Both are functors that work in place on a thread's part of the accumulator,
+// and types that Consumer is told of: a user's own has the same calls.
 #pragma once
 
 #include "device/attn/softmax.h"
@@ -13,16 +13,21 @@
 namespace fa3 {
 
 // s → s, tanh(s·factor) or s·factor; RowSoftmax::scale_log2 holds what is then left to multiply.
-template <FwdScore kScore, int N>
-FA3_DEV void apply_score(ptx::Acc<N>& s, [[maybe_unused]] float factor) {
-  if constexpr (kScore != FwdScore::kPlain) {
-    FA3_UNROLL
-    for (int i = 0; i < N / 2; ++i) {
-      s[i] *= factor;
-      if constexpr (kScore == FwdScore::kSoftcap) s[i] = ptx::tanh_approx(s[i]);
+template <FwdScore kScore>
+struct ScoreFunction {
+  float factor;
+
+  template <int N>
+  FA3_DEV void apply(ptx::Acc<N>& s) const {
+    if constexpr (kScore != FwdScore::kPlain) {
+      FA3_UNROLL
+      for (int i = 0; i < N / 2; ++i) {
+        s[i] *= factor;
+        if constexpr (kScore == FwdScore::kSoftcap) s[i] = ptx::tanh_approx(s[i]);
+      }
     }
   }
-}
+};
 
 // The keys that a thread's two rows see, counted from the thread's first column of tile 0.
 struct BandMask {

@@ -35,7 +35,7 @@ struct FwdArgs {
   FwdAxis q_axis, kv_axis;
   i32 batch, heads_q, group_size;  // group_size: query heads per KV head
   Band32 band;
-  float score_factor;  // of apply_score
+  float score_factor;  // of ScoreFunction
   float scale_log2;    // of RowSoftmax
   TileOrder order;     // of tiles of cluster_q() rows; packed queries: of the longest sequence
 };

@@ -58,7 +58,9 @@ struct LoadedByProducer {
 };
 
 // Loads: told of the Q tile that begins and, where nothing waits for it, of K and V that were read.
-template <FwdConfig kCfg, class Loads = LoadedByProducer>
+// Score and Mask: what happens to scores before the softmax (attn/score.h).
+template <FwdConfig kCfg, class Loads = LoadedByProducer, class Score = ScoreFunction<kCfg.score>,
+          class Mask = BandMask>
 struct Consumer {
   using Smem = FwdSmem<kCfg>;
   using KMajorQ = KMajorTile<kCfg.swizzle_qk(), 64 * static_cast<u32>(kCfg.swizzle_qk())>;
@@ -81,7 +83,7 @@ struct Consumer {
   Ring<kCfg.work_slots()> slots;
   QTileState tile;
   Visit visit, coming;  // of the current Q tile and the next
-  BandMask mask;
+  Mask mask;
   RowScale rescale;  // of O, due before the next product
   ptx::Acc<kCfg.tile_kv> s_acc;
   ptx::Acc<kCfg.step == FwdStep::kThreeStage ? kCfg.tile_kv : 8> s_ahead;  // of the next KV tile
@@ -123,10 +125,9 @@ struct Consumer {
     return kCfg.tile_q() * work.tile +
            static_cast<i32>(64 * wg + fragment_row(ptx::thread_index() % 128));
   }
-  FA3_DEV BandMask mask_of(const FwdWork& work) const {
+  FA3_DEV Mask mask_of(const FwdWork& work) const {
     const u32 column = fragment_column(ptx::thread_index() % 128);
-    return BandMask::of(args.band, work.q_used, work.kv_used, row_of(work),
-                        static_cast<i32>(column));
+    return Mask::of(args.band, work.q_used, work.kv_used, row_of(work), static_cast<i32>(column));
   }
 
   // The work ahead becomes the current tile, when its Q is there.
@@ -176,7 +177,7 @@ struct Consumer {
   // S → P, unnormalised, in FP32.
   template <bool kMasked>
   FA3_DEV RowScale softmax_of(i32 kv_tile, ptx::Acc<kCfg.tile_kv>& s) {
-    apply_score<kCfg.score>(s, args.score_factor);
+    Score{args.score_factor}.apply(s);
     if constexpr (kMasked) mask.template apply<kCfg.mask == FwdMask::kWindow>(s, kv_tile);
     return tile.softmax.template update<kCfg.softmax>(s, args.scale_log2);
   }
@@ -463,7 +464,7 @@ struct Consumer {
     }
     const FwdWork work = work_of(smem, done.work_slot);
     release_work(done.work_slot);
-    const BandMask seen = mask_of(work);
+    const Mask seen = mask_of(work);
     const bool nothing[2] = {seen.sees_nothing(0), seen.sees_nothing(1)};
     stage_o(done, nothing);
     ptx::fence_proxy_async_shared();

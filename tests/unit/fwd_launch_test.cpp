@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// fwd_launch_test.cpp — what a launch of the Hopper forward is given for tensors of more than 2^31
+// elements and 2^40 bytes, where a 32-bit step on the way would show.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <string>
+
+#include "backend/launch_fwd_sm90.h"
+#include "device/kernels/fwd_args.h"
+
+namespace fa3 {
+namespace {
+
+// Keeps what it is given.
+class Recorder final : public Machine {
+ public:
+  std::map<std::string, TensorMapSpec> specs;
+  FwdArgs args{};
+  LaunchShape shape;
+
+  std::string name() const override { return "recorder"; }
+  void* allocate(size_t, const char*) override { return nullptr; }
+  void release(void*) override {}
+  void upload(void*, const void*, size_t) override {}
+  void download(void*, const void*, size_t) override {}
+  Result<TensorMap> encode(const TensorMapSpec& spec) override {
+    specs[spec.name] = spec;
+    return TensorMap{};
+  }
+  Status prepare(const Program&, StreamRef) override { return {}; }
+  Status zero(void*, size_t, StreamRef) override { return {}; }
+  Status launch(const Program&, const LaunchShape& given, const void* from, size_t bytes,
+                StreamRef) override {
+    EXPECT_EQ(bytes, sizeof args);
+    std::memcpy(&args, from, sizeof args);
+    shape = given;
+    return {};
+  }
+  Status synchronize() override { return {}; }
+};
+
+constexpr int64_t kBatch = 64, kRows = int64_t{1} << 20, kHeads = 64, kD = 128;
+constexpr int64_t kBatchStride = kRows * kHeads * kD;  // 2^33 elements
+
+Problem problem(bool packed) {
+  Problem p;
+  p.dtype = FA3_BF16;
+  p.batch = kBatch;
+  p.heads_q = p.heads_kv = kHeads;
+  p.head_dim_qk = p.head_dim_v = kD;
+  for (SeqAxis* axis : {&p.q, &p.kv}) {
+    axis->packed = packed;
+    axis->rows = packed ? kRows * kBatch : kRows;
+    axis->max_seqlen = kRows;
+  }
+  p.softmax_scale = 0.1;
+  for (const TensorId id : {kQ, kK, kV, kO})
+    p.layout[id] = {FA3_BF16, packed ? 0 : kBatchStride, kHeads * kD, kD};
+  p.layout[kLse] = {FA3_F32, packed ? 0 : kRows * kHeads, 1, packed ? kRows * kBatch : kRows};
+  return p;
+}
+
+Recorder launched(const Problem& p) {
+  DeviceInfo gpu;
+  gpu.type = FA3_DEVICE_CUDA;
+  gpu.backend = FA3_BACKEND_CUDA;
+  gpu.multiprocessors = 132;
+  const Result<FwdSm90Plan> plan = make_fwd_sm90_plan(p, gpu);
+  EXPECT_TRUE(plan.ok()) << plan.status().message;
+  Recorder machine;
+  alignas(16) static char memory[16];
+  Buffers buffers;
+  for (void*& data : buffers.data) data = memory;
+  const Status status = launch_fwd_sm90(machine, {}, p, plan.value(), buffers, memory);
+  EXPECT_TRUE(status.ok()) << status.message;
+  return machine;
+}
+
+TEST(FwdLaunch, ManyElements_StridesIn64Bits) {
+  const Recorder machine = launched(problem(false));
+  for (const char* name : {"q", "k", "v", "o"}) {
+    SCOPED_TRACE(name);
+    const TensorMapSpec& spec = machine.specs.at(name);
+    ASSERT_EQ(spec.rank, 4);
+    EXPECT_EQ(spec.dim[1], u64{kRows});
+    EXPECT_EQ(spec.dim[3], u64{kBatch});
+    EXPECT_EQ(spec.stride_bytes[1], u64{2 * kHeads * kD});
+    EXPECT_EQ(spec.stride_bytes[2], u64{2 * kD});
+    EXPECT_EQ(spec.stride_bytes[3], u64{2 * kBatchStride});  // 2^34
+  }
+  EXPECT_EQ(machine.args.lse_batch, kRows * kHeads);
+  EXPECT_EQ(machine.args.lse_head, kRows);
+  EXPECT_EQ(machine.args.order.tiles(), u32{kRows / 128 * kHeads * kBatch});
+}
+
+// The ragged maps' dimensions x, y and z (fwd_args.h): an address is 64-bit arithmetic modulo 2^64,
+// and comes to that of the row for the first, a middle and the last sequence.
+TEST(FwdLaunch, ManyPackedElements_AddressesOfRows) {
+  Problem p = problem(true);
+  const Recorder machine = launched(p);
+  const TensorMapSpec& spec = machine.specs.at("k");
+  ASSERT_EQ(spec.rank, 5);
+  for (const u64 sequence : {u64{0}, u64{31}, u64{kBatch - 1}}) {
+    for (const u64 row : {u64{0}, u64{1}, u64{kRows - 1}}) {
+      const u64 begin = sequence * kRows, rows = kRows;
+      const u64 x = kRaggedRows - rows + row, y = begin + rows, z = kRaggedRows;
+      EXPECT_LT(x, spec.dim[1]);
+      EXPECT_LT(y, spec.dim[2]);
+      EXPECT_LT(z, spec.dim[3]);
+      const u64 address =
+          x * spec.stride_bytes[1] + y * spec.stride_bytes[2] + z * spec.stride_bytes[3];
+      EXPECT_EQ(address, 2 * (begin + row) * kHeads * kD) << sequence << ", " << row;
+    }
+    // The row behind the sequence's last lies outside of x, whatever follows in memory.
+    EXPECT_EQ(kRaggedRows - u64{kRows} + kRows, spec.dim[1]);
+  }
+}
+
+}  // namespace
+}  // namespace fa3
