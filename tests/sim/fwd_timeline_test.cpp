@@ -67,8 +67,7 @@ Outcome run(FwdStep step, u64 seed, bool trace, bool stray_lse = false) {
   tensor(kQ, "q", kQueries), tensor(kK, "k", p.kv.rows), tensor(kV, "v", p.kv.rows);
   tensor(kO, "o", kQueries);
   std::vector<float> stray(kQueries);
-  buffers.data[kLse] =
-      stray_lse ? stray.data() : machine.allocate(kQueries * sizeof(float), "lse");
+  buffers.data[kLse] = stray_lse ? stray.data() : machine.allocate(kQueries * sizeof(float), "lse");
   Outcome out{launch_fwd_sm90(machine, {}, p, plan, buffers, nullptr), "",
               std::vector<u16>(kQueries * kD)};
   EXPECT_EQ(out.status.ok(), !stray_lse) << out.status.message;
