@@ -53,4 +53,9 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except subprocess.CalledProcessError as error:
+        sys.exit(f"predicted: {error.stderr.decode().strip()}")
+    except (OSError, ValueError, KeyError) as error:
+        sys.exit(f"predicted: {error!r}; need a file of peers_gpu.py --grid, and make build sim")

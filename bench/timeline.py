@@ -225,4 +225,7 @@ def main(folder, out):
 if __name__ == "__main__":
     if len(sys.argv) != 3:
         sys.exit(__doc__)
-    main(*sys.argv[1:])
+    try:
+        main(*sys.argv[1:])
+    except (OSError, ValueError, KeyError) as error:
+        sys.exit(f"timeline: {error!r}; need the folder that fa3_timeline has written to")

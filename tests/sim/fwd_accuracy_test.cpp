@@ -15,11 +15,8 @@ void PrintTo(const OutlierConfig& c, std::ostream* out) {
 namespace {
 
 using verify::Errors;
+using verify::kMostRmse;
 using verify::OutlierConfig;
-
-// RMSE that FP16 may have at head dim 128, of 8192 keys: docs/guide/accuracy.md. Fewer keys give
-// less, as their error is mostly that of the rounded inputs.
-constexpr double kMostRmse = 2.2e-4;
 
 kit::Context open(fa3_backend backend) {
   fa3_context_options options = kit::default_options();
