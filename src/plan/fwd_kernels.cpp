@@ -137,9 +137,11 @@ void add_variants(HeadDims dims, const Words& words, std::vector<FwdKernel>& ker
         if (!wanted(words.ragged, ragged)) continue;
         const FwdVariant variant{dtype, mask, words.score.value_or(FwdScore::kPlain), ragged};
         for (const FwdRow* const row : rows_of(dims, mask)) {
-          if (wanted(words.queries, row->max_seqlen_q))
-            kernels.push_back({name_of(dims, variant, row->max_seqlen_q),
-                               fitted(config_of(*row, variant), dims.qk, dims.v)});
+          if (!wanted(words.queries, row->max_seqlen_q)) continue;
+          const FwdConfig config = fitted(config_of(*row, variant), dims.qk, dims.v);
+          const auto same = [&](const FwdKernel& kernel) { return kernel.config == config; };
+          std::erase_if(kernels, same);  // rows may share one, which has the name for more queries
+          kernels.push_back({name_of(dims, variant, row->max_seqlen_q), config});
         }
       }
     }

@@ -56,7 +56,7 @@ TEST(FwdKernels, NamesOfPlans_MeanTheirKernels) {
                                               {128, 128}, {192, 128}, {192, 192}, {16, 256},
                                               {136, 200}, {256, 256}};
   for (const auto& [d_qk, d_v] : dims) {
-    for (const int64_t queries : {1, 64, 65, 512, 513}) {
+    for (const int64_t queries : {1, 64, 65, 512, 513, 2048, 2049}) {
       for (const fa3_mask mask : {FA3_MASK_FULL, FA3_MASK_CAUSAL, FA3_MASK_WINDOW}) {
         for (const double softcap : {0., 15.}) {
           Problem p = problem(d_qk, d_v, queries, 700);
@@ -82,7 +82,9 @@ TEST(FwdKernels, Words_Choose) {
   EXPECT_EQ(kernels("fwd/d128").size(), 24u);
   EXPECT_EQ(kernels("fwd/bf16/d128/causal").size(), 4u);
   EXPECT_EQ(kernels("fwd/d128/q64").size(), 12u);
-  EXPECT_EQ(kernels("fwd/d192").size() + kernels("fwd/d192-128").size(), 24u);
+  EXPECT_EQ(kernels("fwd/d192").size(), 24u);
+  EXPECT_EQ(kernels("fwd/d192-128").size(), 16u);
+  EXPECT_EQ(kernels("fwd/d96").size(), 16u);  // two rows, and a third that is one of them
   for (const FwdKernel& kernel : kernels("fwd/d80/f16/window/ragged")) {
     EXPECT_EQ(kernel.name, "fwd/d80/f16/window/ragged");
     EXPECT_EQ(kernel.config.head_dim_qk, 80);
