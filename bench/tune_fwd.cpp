@@ -86,6 +86,7 @@ double flops_of(const Problem& p) {
   return 2 * pairs * static_cast<double>(p.batch * p.heads_q * (p.head_dim_qk + p.head_dim_v));
 }
 
+// Throws what a configuration breaks.
 void change(FwdSm90Plan& plan, const Fields& f, const Problem& p, int sms) {
   FwdConfig& c = plan.config;
   const auto set = [&](const char* name, auto& field) {
@@ -99,6 +100,7 @@ void change(FwdSm90Plan& plan, const Fields& f, const Problem& p, int sms) {
   set("rescale_early", c.rescale_early), set("o_in_q", c.o_in_q), set("schedule", c.schedule);
   set("cluster", c.cluster), set("specialised", c.specialised);
   set("section", plan.order.section), set("lpt", plan.order.longest_first);
+  if (const char* why = why_illegal(c)) throw std::runtime_error(why);
   complete(p, sms, plan);
 }
 
@@ -197,11 +199,10 @@ int main_of(const char* file, int repeats) {
       tensors = std::make_unique<Tensors>(machine, p);
       last = problem_text;
     }
-    change(plan.value(), changes, p, machine.gpu().sm_count);
     std::string note;
     double tflops = 0, difference = 0;
     try {
-      if (const char* why = why_illegal(plan.value().config)) throw std::runtime_error(why);
+      change(plan.value(), changes, p, machine.gpu().sm_count);
       tensors->poison();
       const double ms = median_ms(machine, p, plan.value(), *tensors, repeats);
       tflops = flops_of(p) / ms * 1e-9;
