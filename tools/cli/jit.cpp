@@ -62,10 +62,12 @@ std::string title(const Json& program) {
   return program.value("name", program.value("expression", "?"));
 }
 
-void warm(fa3_context* context, const JitOptions& o) {
+void warm(Session& session, const JitOptions& o) {
   const std::string programs = programs_of(*o.warm);
   const char* report = nullptr;
-  check_list(fa3_jit_warm(context, programs.c_str(), &report), *o.warm);
+  session.progress().start("kernels");
+  check_list(fa3_jit_warm(session.context(), programs.c_str(), &report), *o.warm);
+  session.progress().finish();
   const Json rows = Json::parse(report);
   if (o.json) return print(rows.dump(2) + "\n");
   for (const Json& row : rows) {
@@ -74,11 +76,13 @@ void warm(fa3_context* context, const JitOptions& o) {
   }
 }
 
-void pack(fa3_context* context, const JitOptions& o) {
+void pack(Session& session, const JitOptions& o) {
   if (o.pack->empty()) fail(kUsage, "--pack is empty; name the file to write");
   const std::string list = o.programs.value_or("all");
   const std::string programs = programs_of(list);
-  check_list(fa3_jit_pack(context, programs.c_str(), o.pack->c_str()), list);
+  session.progress().start("kernels");
+  check_list(fa3_jit_pack(session.context(), programs.c_str(), o.pack->c_str()), list);
+  session.progress().finish();
   if (o.json) {
     print(Json{{"pack", *o.pack}}.dump(2) + "\n");
   } else {
@@ -145,10 +149,10 @@ int jit(const JitOptions& o) {
   if (o.programs && !o.pack) {
     fail(kUsage, "--programs goes with --pack; --warm and --list take no other list");
   }
-  const Session session("auto", 0, false);
+  Session session("auto", 0, !o.json);
   fa3_context* const context = session.context();
-  if (o.warm) warm(context, o);
-  if (o.pack) pack(context, o);
+  if (o.warm) warm(session, o);
+  if (o.pack) pack(session, o);
   if (o.list) list(context, o);
   if (o.clear) clear(context, o);
   return kDone;
