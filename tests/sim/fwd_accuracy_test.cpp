@@ -34,7 +34,9 @@ TEST_P(SimFwdAccuracy, F16_NotAboveUnfused) {
   const Errors &kernel = errors[0], &unfused = errors[1];
   EXPECT_LE(kernel.rounded.rmse(), unfused.rounded.rmse());
   EXPECT_LE(kernel.drawn.rmse(), unfused.drawn.rmse());
-  if (GetParam().head_dim == 128) {
+  // The paper's figure is of many heads: of a single one, the outliers that it happened to draw
+  // decide.
+  if (GetParam().head_dim == 128 && GetParam().heads >= 4) {
     EXPECT_LE(kernel.drawn.rmse(), kMostRmse);
   }
 }
