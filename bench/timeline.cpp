@@ -45,8 +45,9 @@ void log(const std::string& path, FwdStep step, int64_t kv_tiles) {
   const int64_t tile_kv = make_fwd_sm90_plan(problem_of(1), device).value().config.tile_kv;
   const Problem p = problem_of(kv_tiles * tile_kv);
   FwdSm90Plan plan = make_fwd_sm90_plan(p, device).value();
-  plan.config.step = step;
-  complete(p, device.multiprocessors, plan);
+  FwdConfig config = plan.config;
+  config.step = step;
+  configure(plan, config, p, device.multiprocessors);
   auto opened = sim::SimMachine::open({.sms = 1, .trace_path = path});
   check(opened.status());
   sim::SimMachine& machine = *opened.value();

@@ -88,7 +88,7 @@ double flops_of(const Problem& p) {
 
 // Throws what a configuration breaks.
 void change(FwdSm90Plan& plan, const Fields& f, const Problem& p, int sms) {
-  FwdConfig& c = plan.config;
+  FwdConfig c = plan.config;
   const auto set = [&](const char* name, auto& field) {
     field = static_cast<std::remove_reference_t<decltype(field)>>(
         number(f, name, static_cast<int64_t>(field)));
@@ -97,11 +97,11 @@ void change(FwdSm90Plan& plan, const Fields& f, const Problem& p, int sms) {
   set("lazy", c.softmax.lazy_rescale), set("imax", c.softmax.integer_max);
   set("q_stages", c.q_stages);
   set("step", c.step), set("ping_pong", c.ping_pong), set("p_in_regs", c.p_in_regs);
-  set("rescale_early", c.rescale_early), set("o_in_q", c.o_in_q), set("schedule", c.schedule);
+  set("o_in_q", c.o_in_q), set("schedule", c.schedule);
   set("cluster", c.cluster), set("specialised", c.specialised);
   set("section", plan.order.section), set("lpt", plan.order.longest_first);
   if (const char* why = why_illegal(c)) throw std::runtime_error(why);
-  complete(p, sms, plan);
+  configure(plan, c, p, sms);
 }
 
 struct Tensors {

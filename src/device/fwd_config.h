@@ -42,11 +42,10 @@ struct FwdConfig {
   int q_stages = 1;       // Q tiles in shared memory
   FwdStep step = FwdStep::kTwoStage;
   SoftmaxVariant softmax;
-  bool ping_pong = true;       // consumers take turns at the tensor cores
-  bool p_in_regs = true;       // P as A operand from registers, else through shared memory
-  bool rescale_early = false;  // O is rescaled before PV is issued rather than after it
-  bool o_in_q = false;         // O leaves through the shared memory of Q, else through its own
-  bool ragged = false;         // packed or with seqused: lengths are read by the kernel
+  bool ping_pong = true;  // consumers take turns at the tensor cores
+  bool p_in_regs = true;  // P as A operand from registers, else through shared memory
+  bool o_in_q = false;    // O leaves through the shared memory of Q, else through its own
+  bool ragged = false;    // packed or with seqused: lengths are read by the kernel
   FwdSchedule schedule = FwdSchedule::kStatic;
   int cluster = 1;          // CTAs of neighbouring Q tiles that share K and V by multicast
   bool specialised = true;  // producer and scheduler are warps of their own (fwd_sm90.cuh)

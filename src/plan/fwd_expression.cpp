@@ -70,12 +70,12 @@ std::string fwd_expression(const FwdConfig& c) {
       ".score = fa3::FwdScore::{}, .head_dim_qk = {}, .head_dim_v = {}, .tile_kv = {}, "
       ".stages = {}, .consumer_wgs = {}, .q_stages = {}, .step = fa3::FwdStep::{}, "
       ".softmax = {{.lazy_rescale = {}, .integer_max = {}}}, .ping_pong = {}, "
-      ".p_in_regs = {}, .rescale_early = {}, .o_in_q = {}, .ragged = {}, "
+      ".p_in_regs = {}, .o_in_q = {}, .ragged = {}, "
       ".schedule = fa3::FwdSchedule::{}, .cluster = {}, .specialised = {}}}>",
       c.specialised ? "fwd_sm90" : "fwd_sm90_unspecialised", name(c.dtype), name(c.mask),
       name(c.score), c.head_dim_qk, c.head_dim_v, c.tile_kv, c.stages, c.consumer_wgs, c.q_stages,
       name(c.step), c.softmax.lazy_rescale, c.softmax.integer_max, c.ping_pong, c.p_in_regs,
-      c.rescale_early, c.o_in_q, c.ragged, name(c.schedule), c.cluster, c.specialised);
+      c.o_in_q, c.ragged, name(c.schedule), c.cluster, c.specialised);
 }
 
 }  // namespace fa3

@@ -166,6 +166,11 @@ void set_scale(const Problem& p, FwdSm90Plan& plan) {
   }
 }
 
+void set_kernel(FwdSm90Plan& plan, const FwdConfig& config) {
+  plan.config = config;
+  plan.kernel = fwd_expression(config);
+}
+
 }  // namespace
 
 int64_t ragged_row_stride(const SeqAxis& axis, const Layout& layout) {
@@ -199,14 +204,12 @@ bool widen(FwdSm90Plan& plan) {
   wide.head_dim_v = row.head_dim_v;
   wide.o_in_q = row.o_in_q;
   if (wide == plan.config) return false;
-  plan.config = wide;
-  plan.kernel = fwd_expression(wide);
+  set_kernel(plan, wide);
   return true;
 }
 
-void complete(const Problem& p, int multiprocessors, FwdSm90Plan& plan) {
-  const FwdConfig& c = plan.config;
-  plan.kernel = fwd_expression(c);
+void configure(FwdSm90Plan& plan, const FwdConfig& c, const Problem& p, int multiprocessors) {
+  set_kernel(plan, c);
   const auto cluster = static_cast<uint32_t>(c.cluster);
   const auto clusters = static_cast<uint32_t>(count_tiles(p, c.cluster_q()));
   const uint32_t at_once = std::max(static_cast<uint32_t>(multiprocessors) / cluster, 1u);
@@ -228,19 +231,19 @@ Result<FwdSm90Plan> make_fwd_sm90_plan(const Problem& p, const DeviceInfo& devic
                        p.head_dim_qk, p.head_dim_v);
   plan.row = row->name;
   const MmaType dtype = p.dtype == FA3_F16 ? MmaType::kF16 : MmaType::kBf16;
-  plan.config = config_of(*row, {dtype, mask, score_of(p), is_ragged(p.q) || is_ragged(p.kv)});
+  FwdConfig config = config_of(*row, {dtype, mask, score_of(p), is_ragged(p.q) || is_ragged(p.kv)});
   set_scale(p, plan);
-  const int64_t tiles = count_tiles(p, plan.config.tile_q());
+  const int64_t tiles = count_tiles(p, config.tile_q());
   if (tiles >= kMaxTiles)
     return unsupported("forward: {} tiles of {} queries, need fewer than 2^31; split the batch",
-                       tiles, plan.config.tile_q());
+                       tiles, config.tile_q());
   if (device.backend == FA3_BACKEND_SIM) {
-    plan.config = simulated(plan.config);
-    FA3_RETURN_IF_ERROR(check_layout(p, plan.config.ragged));
+    config = simulated(config);
+    FA3_RETURN_IF_ERROR(check_layout(p, config.ragged));
   } else {
-    plan.config = fitted(plan.config, p.head_dim_qk, p.head_dim_v);
+    config = fitted(config, p.head_dim_qk, p.head_dim_v);
   }
-  complete(p, device.multiprocessors, plan);
+  configure(plan, config, p, device.multiprocessors);
   plan.order.heads = static_cast<uint32_t>(p.heads_q * p.batch);
   plan.order.longest_first = mask != FwdMask::kFull;
   plan.order.section = plan.order.longest_first ? section_of(p, device.l2_bytes) : 1;

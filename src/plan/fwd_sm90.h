@@ -18,9 +18,9 @@ namespace fa3 {
 struct FwdSm90Plan {
   RowNeed need;          // what the row was chosen by
   const char* row = "";  // of configs_sm90.h
-  FwdConfig config;
-  std::string kernel;  // fwd_expression(config)
-  Band32 band;         // of the mask, without bounds that no query reaches
+  FwdConfig config;      // set by configure()
+  std::string kernel;    // fwd_expression(config)
+  Band32 band;           // of the mask, without bounds that no query reaches
   TileOrder order;
   uint32_t tiles = 0;      // Q tiles over batch and heads; packed: at most. Whole clusters
   uint32_t grid = 0;       // CTAs
@@ -31,9 +31,10 @@ struct FwdSm90Plan {
 // UNSUPPORTED with the reason for what the kernel does not do.
 Result<FwdSm90Plan> make_fwd_sm90_plan(const Problem& problem, const DeviceInfo& device);
 
-// What follows from the configuration of a plan, when that was set or changed: the kernel's name,
-// tiles, tiles per head, grid.
-void complete(const Problem& problem, int multiprocessors, FwdSm90Plan& plan);
+// Gives a plan another configuration, and what follows from it: the kernel's name, tiles, tiles per
+// head, grid.
+void configure(FwdSm90Plan& plan, const FwdConfig& config, const Problem& problem,
+               int multiprocessors);
 
 // Puts the kernel of the row's own head dims into a plan; false when that is what it has. It
 // computes the same, more slowly: TMA fills with zeros, and clips, what the tensors lack. Grid and

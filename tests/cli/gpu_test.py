@@ -3,28 +3,18 @@
 of tests/cuda, whose kernel writes 42 into the first element of O and of LSE and nothing else."""
 
 import json
-import os
 import unittest
 
 import tensors
-from kit import CHECK_FAILED, FAILED, UNSUPPORTED, CliTest, built_fake
+from kit import CHECK_FAILED, FAILED, UNSUPPORTED, FakeGpuTest
 
 BF16 = ["--dtype", "bf16"]
 
 
-class OnFakeGpu(CliTest):
+class OnFakeGpu(FakeGpuTest):
     def setUp(self):
         super().setUp()
-        (self.folder / "driver").mkdir()
-        (self.folder / "driver/libcuda.so.1").symlink_to(built_fake("driver"))
-        self.environment = {
-            **os.environ,
-            "FA3_CACHE_DIR": self.path("cache"),
-            "FA3_NVRTC": built_fake("nvrtc"),
-            "FAKE_CUDA_FORWARD": "right",
-            "LD_LIBRARY_PATH": str(self.folder / "driver"),
-        }
-        self.environment.pop("FA3_KERNEL_PACK", None)
+        self.environment["FAKE_CUDA_FORWARD"] = "right"
 
     def on_gpu(self, *args, code=0, says="", **variables):
         result = self.run_fa3(*args, env={**self.environment, **variables})

@@ -69,3 +69,19 @@ class CliTest(unittest.TestCase):
         for i, (x, y) in enumerate(zip(got, want)):
             if not (x == y or abs(x - y) <= tolerance):  # == for infinities; a NaN fails
                 self.fail(f"element {i}: {x}, want {y} within {tolerance}")
+
+
+class FakeGpuTest(CliTest):
+    """The command with the fake driver and compiler of tests/cuda, and an empty cache."""
+
+    def setUp(self):
+        super().setUp()
+        (self.folder / "driver").mkdir()
+        (self.folder / "driver/libcuda.so.1").symlink_to(built_fake("driver"))
+        self.environment = {
+            **os.environ,
+            "FA3_CACHE_DIR": self.path("cache"),
+            "FA3_NVRTC": built_fake("nvrtc"),
+            "LD_LIBRARY_PATH": str(self.folder / "driver"),
+        }
+        self.environment.pop("FA3_KERNEL_PACK", None)

@@ -2,12 +2,11 @@
 """fa3 selftest in the simulator, and on the fake GPU of tests/cuda, which loads no kernel."""
 
 import json
-import os
 import shutil
 import unittest
 from pathlib import Path
 
-from kit import BAD_INPUT, CHECK_FAILED, FA3, UNSUPPORTED, USAGE, CliTest, built_fake
+from kit import BAD_INPUT, CHECK_FAILED, FA3, UNSUPPORTED, USAGE, CliTest, FakeGpuTest
 
 CASE = "matrix/movmatrix"
 
@@ -67,19 +66,7 @@ class InSimulator(CliTest):
         return super().run_fa3(*args, program=self.program, **options)
 
 
-class OnFakeGpu(CliTest):
-    def setUp(self):
-        super().setUp()
-        (self.folder / "driver").mkdir()
-        (self.folder / "driver/libcuda.so.1").symlink_to(built_fake("driver"))
-        self.environment = {
-            **os.environ,
-            "FA3_CACHE_DIR": self.path("cache"),
-            "FA3_NVRTC": built_fake("nvrtc"),
-            "LD_LIBRARY_PATH": str(self.folder / "driver"),
-        }
-        self.environment.pop("FA3_KERNEL_PACK", None)
-
+class OnFakeGpu(FakeGpuTest):
     def selftest(self, *args, **variables):
         result = self.run_fa3(
             "selftest", "--filter", CASE, "--json", *args, env={**self.environment, **variables}

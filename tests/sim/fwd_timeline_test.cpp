@@ -48,8 +48,9 @@ Outcome run(FwdStep step, u64 seed, bool trace, bool stray_lse = false) {
   p.layout[kLse] = {FA3_F32, 0, 1, kQueries};
   FwdSm90Plan plan = make_fwd_sm90_plan(p, device).value();
   EXPECT_EQ(plan.config.tile_kv, 128);
-  plan.config.step = step;
-  complete(p, device.multiprocessors, plan);
+  FwdConfig config = plan.config;
+  config.step = step;
+  configure(plan, config, p, device.multiprocessors);
 
   const std::string path =
       testing::TempDir() + "fa3_timeline_" + std::to_string(getpid()) + ".json";

@@ -116,7 +116,7 @@ TEST(FwdKernels, Widened_IsTheTables) {
     EXPECT_TRUE(contains(kernels("fwd"), wide.config)) << d;
     EXPECT_EQ(wide.kernel, fwd_expression(wide.config));
     FwdSm90Plan again = wide;
-    complete(p, device().multiprocessors, again);
+    configure(again, wide.config, p, device().multiprocessors);
     EXPECT_EQ(again.grid, plan.grid);
     EXPECT_EQ(again.tiles, plan.tiles);
     EXPECT_EQ(again.order.q_tiles, plan.order.q_tiles);

@@ -78,8 +78,9 @@ TEST(Roofline, ClusterOfTwo_TakesAsLong) {
     const Problem p = problem(128, 128, queries, 4096);
     FwdSm90Plan plan = plan_of(p);
     const Estimate alone = estimate(plan, p);
-    plan.config.cluster = 2;
-    complete(p, h200().multiprocessors, plan);
+    FwdConfig config = plan.config;
+    config.cluster = 2;
+    configure(plan, config, p, h200().multiprocessors);
     const Estimate both = estimate(plan, p);
     EXPECT_DOUBLE_EQ(both.expected_s, alone.expected_s) << queries;
     EXPECT_DOUBLE_EQ(both.least_s, alone.least_s) << queries;

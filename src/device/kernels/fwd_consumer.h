@@ -213,11 +213,6 @@ struct Consumer {
     smem.k_full[k.stage].wait(k.phase);
     turn.wait();
     issue_qk(s_acc);
-    if constexpr (kCfg.rescale_early) {
-      // Complete already: a loop here keeps the multiplications behind the products of QKᵀ.
-      smem.v_full[v.stage].wait(v.phase);
-      rescale_rows<kCfg.softmax>(o_acc, rescale);
-    }
     issue_pv();
     turn.pass();
     gemm_wait<1>(s_acc);
@@ -229,12 +224,11 @@ struct Consumer {
     gemm_wait<0>(o_acc);
     release_v();
     take_p(s_acc);
-    if constexpr (!kCfg.rescale_early) rescale_rows<kCfg.softmax>(o_acc, rescale);
+    rescale_rows<kCfg.softmax>(o_acc, rescale);
     loads.refill_k(), loads.refill_v();
   }
 
   FA3_DEV void last_product() {
-    if constexpr (kCfg.rescale_early) rescale_rows<kCfg.softmax>(o_acc, rescale);
     issue_pv();
     look_ahead();  // beside the product, as the sums
     tile.softmax.finish();

@@ -81,8 +81,7 @@ class FwdRun {
     device.backend = FA3_BACKEND_CUDA;
     device.multiprocessors = 4;
     plan_ = value(make_fwd_sm90_plan(problem_, device));
-    plan_.config = config;
-    complete(problem_, device.multiprocessors, plan_);
+    configure(plan_, config, problem_, device.multiprocessors);
     for (int id = 0; id < kTensorCount; ++id) {
       if (args.tensor[static_cast<size_t>(id)].rank == 0) continue;
       const fa3_tensor& t = args.tensor[static_cast<size_t>(id)];
