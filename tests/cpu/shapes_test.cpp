@@ -305,6 +305,25 @@ TEST_P(CpuShapes, LargeScores_OneKeyTakesAll) {
   }
 }
 
+// max·scale rounds by more than 1 here: P must not become Inf by that, nor LSE NaN.
+TEST_P(CpuShapes, HugeScores_StayFinite) {
+  const bool f16 = GetParam() == FA3_F16;
+  for (const double magnitude : {f16 ? 3e3 : 1e5, f16 ? 2e4 : 1e9, f16 ? 2e4 : 1e15}) {
+    for (const int64_t seqlen_q : {1, 70}) {
+      Config c = config();
+      c.heads_q = 2;
+      c.heads_kv = 1;
+      c.seqlen_q = seqlen_q;
+      c.seqlen_kv = 300;
+      c.magnitude = magnitude;
+      expect_right_both_ways(c);
+      c.mask = FA3_MASK_CAUSAL;
+      c.softmax_scale = -0.3;
+      expect_right_both_ways(c);
+    }
+  }
+}
+
 TEST_P(CpuShapes, NoLse_Forward) {
   Config c = config();
   c.lse = false;

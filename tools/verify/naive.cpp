@@ -144,7 +144,11 @@ struct Call {
   float scale, softcap;
   float unit;  // relative error of a term
 
-  float round(float x) const { return static_cast<float>(round_to(dtype, x)); }
+  // What overflows the type stays in FP32: Inf would be no yardstick.
+  float round(float x) const {
+    const float rounded = static_cast<float>(round_to(dtype, x));
+    return std::isinf(rounded) ? x : rounded;
+  }
 };
 
 template <class Args>
@@ -169,6 +173,11 @@ struct Row {
   std::vector<float> slope_error;
   float lse = -kInf;
   float lse_error = 0;
+
+  // Absolute error to expect in p: FP32 counts in steps of 2^-149 below its normal numbers.
+  float p_error(int64_t j) const {
+    return p[j] * error[j] + std::numeric_limits<float>::denorm_min();
+  }
 };
 
 // Query i of len_q against len_kv keys: bottom-right aligned, see fa3.h.
@@ -268,7 +277,7 @@ int64_t group_size(const Args& args) {
 void output_row(const Row& row, const std::vector<float>& v, Sums* sum) {
   sum->clear();
   for (int64_t j = row.lo; j < row.hi; ++j)
-    sum->add(0, row.p[j], row.p[j] * row.error[j], v.data() + j * sum->d);
+    sum->add(0, row.p[j], row.p_error(j), v.data() + j * sum->d);
 }
 
 }  // namespace
@@ -325,15 +334,15 @@ void backward_row(const Call& call, const Row& row, const std::vector<float>& k,
     const float dp = call.round(dp_dot.sum), p = row.p[j];
     const float ds = call.scale * call.round(p * (dp - delta) * row.slope[j]);
     // Errors: of P, of δ (by way of the rounded O), of dP, of the slope.
-    const float inner = square((dp_dot.sum - delta) * row.error[j]) +
-                        square(call.unit) * (delta_dot.squares + square(dp_dot.sum)) +
+    const float inner = square(call.unit) * (delta_dot.squares + square(dp_dot.sum)) +
                         square(kUnitF32) * static_cast<float>(dv->d) * dp_dot.squares;
     const float slope_error = row.slope_error[j] * (dp_dot.sum - delta);
-    const float ds_error =
-        std::abs(call.scale * p) * std::sqrt(square(row.slope[j]) * inner + square(slope_error));
+    const float of_terms = p * std::sqrt(square(row.slope[j]) * inner + square(slope_error));
+    const float of_p = row.p_error(j) * row.slope[j] * (dp_dot.sum - delta);
+    const float ds_error = std::abs(call.scale) * std::hypot(of_terms, of_p);
     dq->add(0, ds, ds_error, k.data() + j * dq->d);
     dk->add(j, ds, ds_error, x.q);
-    dv->add(j, p, p * row.error[j], x.dout);
+    dv->add(j, p, row.p_error(j), x.dout);
   }
 }
 

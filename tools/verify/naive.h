@@ -9,7 +9,8 @@
 // Beside each element stands its spread: the rounding error to expect from first-order propagation
 // when the errors of the terms are independent, √Σ (term · its relative error)². It is what remains
 // of the yardstick where the naive error happens to be small. A term's relative error is the unit
-// roundoff of a 16-bit input type, 2^-23 for F32, and what comes from the errors of its score.
+// roundoff of a 16-bit input type, 2^-23 for F32, and what comes from the errors of its score;
+// beside it every P may be off by 2^-149, FP32's least step.
 #pragma once
 
 #include "fa3/fa3.h"

@@ -36,10 +36,56 @@ inline HWY_ATTR VF load(const Bf16* p) {
   const hn::Rebind<uint16_t, DF> d16;
   return hn::BitCast(DF(), hn::ShiftLeft<16>(hn::PromoteTo(DU(), hn::LoadU(d16, &p->bits))));
 }
+// Highway's own conversions of F16 take Inf and NaN for numbers and cut digits off where the
+// processor has no instruction for them.
+#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128 || (HWY_ARCH_X86 && HWY_TARGET > HWY_AVX2)
+inline HWY_ATTR VF load(const F16* p) {
+  const hn::Rebind<uint16_t, DF> d16;
+  const DU du;
+  const auto bits = hn::PromoteTo(du, hn::LoadU(d16, &p->bits));
+  const auto magnitude = hn::And(bits, hn::Set(du, 0x7FFF));
+  const auto sign = hn::ShiftLeft<16>(hn::And(bits, hn::Set(du, 0x8000)));
+  // Read as a float the exponent is too small by 127 − 15; the product is exact, for subnormals too.
+  const VF value =
+      hn::Mul(hn::BitCast(DF(), hn::ShiftLeft<13>(magnitude)), hn::Set(DF(), 0x1p112f));
+  // Inf and NaN: the product is 2^16 or more.
+  const auto special = hn::RebindMask(du, hn::Ge(value, hn::Set(DF(), 0x1p16f)));
+  const auto exponent = hn::IfThenElseZero(special, hn::Set(du, 0x7F800000));
+  return hn::BitCast(DF(), hn::Or(hn::Or(hn::BitCast(du, value), exponent), sign));
+}
+inline HWY_ATTR void store(VF v, F16* p) {
+  const hn::Rebind<uint16_t, DF> d16;
+  const DF d;
+  const DU du;
+  const auto bits = hn::BitCast(du, v);
+  const VF value = hn::Abs(v);
+  const auto magnitude = hn::BitCast(du, value);
+  const auto sign = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 0x8000));
+  // To nearest even, on the bits; a carry goes into the exponent, as it should.
+  const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 1));
+  const auto rounded = hn::ShiftRight<13>(hn::Add(hn::Add(magnitude, hn::Set(du, 0xFFF)), odd));
+  const auto normal = hn::Sub(rounded, hn::Set(du, (127 - 15) << 10));
+  // Subnormals count units of 2^-24, which is what one half has in its last place.
+  const auto half = hn::Set(d, 0.5f);
+  const auto subnormal = hn::Sub(hn::BitCast(du, hn::Add(value, half)), hn::BitCast(du, half));
+  const auto mask = [&](auto m) HWY_ATTR { return hn::RebindMask(du, m); };
+  auto f16 = hn::IfThenElse(mask(hn::Lt(value, hn::Set(d, 0x1p-14f))), subnormal, normal);
+  f16 = hn::IfThenElse(mask(hn::Ge(value, hn::Set(d, 65520.0f))), hn::Set(du, 0x7C00), f16);
+  const auto nan =
+      hn::Or(hn::And(hn::ShiftRight<13>(bits), hn::Set(du, 0x3FF)), hn::Set(du, 0x7E00));
+  f16 = hn::IfThenElse(mask(hn::IsNaN(v)), nan, f16);
+  hn::StoreU(hn::TruncateTo(d16, hn::Or(f16, sign)), d16, &p->bits);
+}
+#else
 inline HWY_ATTR VF load(const F16* p) {
   const hn::Rebind<hwy::float16_t, DF> d16;
   return hn::PromoteTo(DF(), hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(&p->bits)));
 }
+inline HWY_ATTR void store(VF v, F16* p) {
+  const hn::Rebind<hwy::float16_t, DF> d16;
+  hn::StoreU(hn::DemoteTo(d16, v), d16, reinterpret_cast<hwy::float16_t*>(&p->bits));
+}
+#endif
 
 // The upper 16 bits of FP32, rounded to nearest even; a NaN stays a (quiet) NaN.
 inline HWY_ATTR hn::Vec<DU> round_to_bf16(VF v) {
@@ -55,10 +101,6 @@ inline HWY_ATTR void store(VF v, float* p) { hn::StoreU(v, DF(), p); }
 inline HWY_ATTR void store(VF v, Bf16* p) {
   const hn::Rebind<uint16_t, DF> d16;
   hn::StoreU(hn::TruncateTo(d16, round_to_bf16(v)), d16, &p->bits);
-}
-inline HWY_ATTR void store(VF v, F16* p) {
-  const hn::Rebind<hwy::float16_t, DF> d16;
-  hn::StoreU(hn::DemoteTo(d16, v), d16, reinterpret_cast<hwy::float16_t*>(&p->bits));
 }
 
 // The first n < kLanes elements; the rest are 0 / untouched. Tails only, so a copy through the
@@ -88,7 +130,26 @@ inline HWY_ATTR VF exp2_fraction(VF r) {
   return hn::MulAdd(p, r, hn::Set(d, 0.99999994f));
 }
 
-// 2^x for x ≤ 128, as 2^floor(x) · p(x − floor(x)); 0 far below (also for −inf); NaN stays NaN.
+// The greater and the lesser of x and a limit; NaN stays NaN, which Max and Min do not promise.
+inline HWY_ATTR VF at_least(float limit, VF x) {
+  const VF l = hn::Set(DF(), limit);
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_SSE4
+  return hn::Max(l, x);  // the instruction gives its second operand on NaN
+#else
+  return hn::IfThenElse(hn::Lt(x, l), l, x);
+#endif
+}
+inline HWY_ATTR VF at_most(float limit, VF x) {
+  const VF l = hn::Set(DF(), limit);
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_SSE4
+  return hn::Min(l, x);
+#else
+  return hn::IfThenElse(hn::Gt(x, l), l, x);
+#endif
+}
+
+// 2^x for x ≤ 128, as 2^floor(x) · p(x − floor(x)), subnormal results included; 0 far below (also
+// for −inf); NaN stays NaN.
 inline HWY_ATTR VF exp2(VF x) {
 #if HWY_TARGET <= HWY_AVX3
   // reduce gives x − floor(x), and 0 for infinities; scalef takes the floor of its second operand
@@ -98,12 +159,16 @@ inline HWY_ATTR VF exp2(VF x) {
 #else
   const DF d;
   const DI di;
-  // Clamped so that the exponent below fits: 2^−127 is written as 0. Max returns its second operand
-  // on NaN (x86).
-  x = hn::Min(hn::Set(d, 128.0f), hn::Max(hn::Set(d, -127.0f), x));
+  x = at_most(128.0f, at_least(-152.0f, x));  // 2^−152 rounds to 0
   const VF n = hn::Floor(x);
-  const auto exponent = hn::ShiftLeft<23>(hn::Add(hn::ConvertTo(di, n), hn::Set(di, 127)));
-  return hn::Mul(exp2_fraction(hn::Sub(x, n)), hn::BitCast(d, exponent));
+  // In two factors: no exponent field holds those of subnormals, and the product rounds once.
+  const auto exponent = hn::ConvertTo(di, n);
+  const auto half = hn::ShiftRight<1>(exponent);
+  const auto power = [&](auto e) HWY_ATTR {
+    return hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(e, hn::Set(di, 127))));
+  };
+  const VF p = exp2_fraction(hn::Sub(x, n));
+  return hn::Mul(hn::Mul(p, power(half)), power(hn::Sub(exponent, half)));
 #endif
 }
 
@@ -121,7 +186,7 @@ inline HWY_ATTR VF tanh(VF x) {
   small = hn::MulAdd(small, z, hn::Set(d, 2.0f / 15.0f));
   small = hn::MulAdd(small, z, hn::Set(d, -1.0f / 3.0f));
   small = hn::MulAdd(hn::Mul(small, z), x, x);
-  const VF e = exp2(hn::Min(hn::Set(d, 60.0f), hn::Mul(y, hn::Set(d, 2.0f * kLog2e))));
+  const VF e = exp2(at_most(60.0f, hn::Mul(y, hn::Set(d, 2.0f * kLog2e))));
   const VF big = hn::Sub(hn::Set(d, 1.0f), hn::Div(hn::Set(d, 2.0f), hn::Add(e, hn::Set(d, 1.0f))));
   const VF value = hn::IfThenElse(hn::Lt(y, hn::Set(d, 0.5f)), small, hn::CopySign(big, x));
   return hn::IfThenElse(hn::IsNaN(x), x, value);

@@ -43,16 +43,21 @@ HWY_ATTR HWY_INLINE float max_of_row(const float* s, Span span) {
   return hn::GetLane(hn::MaxOfLanes(d, hn::Max(hn::Max(m0, m1), hn::Max(m2, m3))));
 }
 
-// p ← exp2(s·scale − shift); returns the sum of what is not rounded yet. p may be s: element i of P
-// never lies beyond element i of S.
-template <class P>
+// From here on max·scale, rounded, may be off by 1 and more: the exponent of a row's greatest score
+// would not be about 0, and P not about 1 but anything up to Inf.
+inline constexpr float kHugeShift = 0x1p24f;
+
+// p ← exp2(s·scale − shift), or with kHuge exp2((s − shift)·scale); returns the sum of what is not
+// rounded yet. p may be s: element i of P never lies beyond element i of S.
+template <bool kHuge, class P>
 HWY_ATTR HWY_INLINE float exp_row(const float* s, P* out, Span span, float scale, float shift) {
   const DF d;
   const VF c = hn::Set(d, scale);
   const VF mc = hn::Set(d, shift);
   VF sum0 = hn::Zero(d), sum1 = sum0, sum2 = sum0, sum3 = sum0;
   const auto step = [&](int i, VF& sum) HWY_ATTR {
-    const VF p = exp2(hn::MulSub(load(s + i), c, mc));
+    const VF x = load(s + i);
+    const VF p = exp2(kHuge ? hn::Mul(hn::Sub(x, mc), c) : hn::MulSub(x, c, mc));
     sum = hn::Add(sum, p);
     store(p, out + i);
   };
@@ -93,9 +98,12 @@ HWY_ATTR void softmax(const SoftmaxBlock& block) {
     const float m = std::fmax(m_old, max_of_row(s, vectors));
     // While every visible score is −inf, m is too: shift 0 then gives p = 0 rather than NaN.
     const float shift = m == -kInf ? 0.0f : m * block.scale_log2e;
-    const float sum = exp_row(s, out, vectors, block.scale_log2e, shift);
+    const bool huge = std::fabs(shift) >= kHugeShift;
+    const float sum = huge ? exp_row<true>(s, out, vectors, block.scale_log2e, m)
+                           : exp_row<false>(s, out, vectors, block.scale_log2e, shift);
     if (m != m_old) {
-      block.rescale[r] = std::exp2(m_old * block.scale_log2e - shift);
+      block.rescale[r] =
+          std::exp2(huge ? (m_old - m) * block.scale_log2e : m_old * block.scale_log2e - shift);
       block.row_max[r] = m;
     }
     block.row_sum[r] = block.row_sum[r] * block.rescale[r] + sum;
@@ -126,8 +134,9 @@ HWY_ATTR void softmax_grad(const GradBlock& block) {
         score = tanh(hn::Mul(score, cap));
         slope = hn::NegMulAdd(score, score, one);
       }
-      const VF p =
-          exp2(hn::Sub(hn::MulSub(score, c, load(block.lse_high + i)), load(block.lse_low + i)));
+      // P ≤ 1, but LSE in FP32 is off by more than 1 where it is huge.
+      const VF p = exp2(at_most(
+          1.0f, hn::Sub(hn::MulSub(score, c, load(block.lse_high + i)), load(block.lse_low + i))));
       VF ds = hn::Mul(p, hn::Sub(load(dp + i), load(block.delta + i)));
       if (block.softcap_in != 0.0f) ds = hn::Mul(ds, slope);
       store(p, p_out + i);
