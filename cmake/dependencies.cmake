@@ -3,12 +3,8 @@
 macro(fa3_need package debian)
   find_package(${package} QUIET ${ARGN})
   if(NOT ${package}_FOUND)
-    fa3_missing(${package} ${debian})
+    message(FATAL_ERROR
+      "fa3: ${package} was not found. On Debian: apt-get install ${debian} (scripts/setup installs all that fa3 "
+      "needs). Elsewhere: set CMAKE_PREFIX_PATH to where it is installed.")
   endif()
 endmacro()
-
-function(fa3_missing name debian)
-  message(FATAL_ERROR
-    "fa3: ${name} was not found. On Debian: apt-get install ${debian} (scripts/setup installs all that fa3 needs). "
-    "Elsewhere: set CMAKE_PREFIX_PATH to where it is installed.")
-endfunction()

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """fa3 run --map: the picture decodes and shows the mask and the probabilities."""
 
+import functools
+import pathlib
+import re
 import struct
 import unittest
 import zlib
@@ -8,6 +11,9 @@ import zlib
 import tensors
 from kit import BAD_INPUT, FAILED, CliTest
 
+FONT = pathlib.Path(__file__).resolve().parents[2] / "data" / "fixed_font.inc"
+GLYPH_WIDTH, GLYPH_HEIGHT = 9, 15
+INK = (32, 32, 32)
 HIDDEN = (222, 226, 230)
 WHITE = (255, 255, 255)
 
@@ -46,6 +52,31 @@ def decode_png(path):
     return rows
 
 
+@functools.lru_cache(maxsize=None)
+def alphabet(bold):
+    """Characters by their pixels, rows of a glyph as numbers."""
+    lines = re.findall(r'^\{"(\w+)", "(\w+)"\}', FONT.read_text(encoding="utf-8"), re.M)
+    digits = len(lines[0][bold]) // GLYPH_HEIGHT
+    rows = lambda line: re.findall("." * digits, line[bold])
+    spare = 4 * digits - GLYPH_WIDTH
+    return {
+        tuple(int(row, 16) >> spare for row in rows(line)): chr(ord(" ") + i)
+        for i, line in enumerate(lines)
+    }
+
+
+def read_text(picture, left, top, bold=False):
+    """What stands there, up to the right edge; "" when it is not text."""
+    known, text = alphabet(bold), ""
+    for x in range(left, len(picture[0]) - GLYPH_WIDTH, GLYPH_WIDTH):
+        cell = [row[x : x + GLYPH_WIDTH] for row in picture[top : top + GLYPH_HEIGHT]]
+        glyph = tuple(int("".join("01"[pixel == INK] for pixel in row), 2) for row in cell)
+        if glyph not in known:
+            return ""
+        text += known[glyph]
+    return text.rstrip()
+
+
 class Map(CliTest):
     def draw(self, problem, *args):
         tensors.write(self.path("in.safetensors"), problem)
@@ -62,19 +93,18 @@ class Map(CliTest):
 
     def plot(self, picture):
         """The part inside the frame, whose top is the first long dark row."""
-        frame = (32, 32, 32)
-        side = [frame] * 100
+        side = [INK] * 100
         top, left = next(
             (y, x)
             for y, row in enumerate(picture)
-            for x in [i for i in range(len(row)) if row[i] == frame]
+            for x in [i for i in range(len(row)) if row[i] == INK]
             if row[x : x + 100] == side
         )
         right = left
-        while picture[top][right + 1] == frame:
+        while picture[top][right + 1] == INK:
             right += 1
         bottom = top + 1
-        while picture[bottom][left] == frame and picture[bottom][right] == frame:
+        while picture[bottom][left] == INK and picture[bottom][right] == INK:
             bottom += 1
         return [r[left + 1 : right] for r in picture[top + 1 : bottom - 1]]
 
@@ -101,6 +131,17 @@ class Map(CliTest):
                 self.assertEqual(len(block), 1, (r, c))
                 light = sum(block.pop())
                 self.assertTrue(light > 600 if r == c else light < 100, (r, c, light))
+
+    def test_labels_can_be_read(self):
+        picture = self.draw(tensors.dense(1, 4, 7, heads_q=2), "--causal", "--head", 1)
+        tops = range(len(picture) - GLYPH_HEIGHT)
+        texts = {read_text(picture, 16, top, bold) for top in tops for bold in (False, True)}
+        self.assertIn("Attention probabilities, head 1 of 2, sequence 0, causal", texts)
+        self.assertIn("Colour: probability, logarithmic. Grey: hidden by the mask.", texts)
+        beside = picture[52:][: 4 * 48]  # the plot's rows, a label that reads upwards on their left
+        turned = list(zip(*beside[::-1]))
+        axis = {read_text(turned, x, 16, bold=True).strip() for x in range(GLYPH_WIDTH)}
+        self.assertIn("query", axis)
 
     def test_mask_is_bottom_right_aligned(self):
         rows, columns = 4, 7

@@ -1,25 +1,24 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// picture.cpp — draws a heat map with libgd: cells, ticks, labels, colour bar, title, notes.
+// picture.cpp — draws a heat map into memory: cells, ticks, labels, colour bar, title, notes.
 #include "picture.h"
 
-#include <gd.h>
-#include <gdfontg.h>
-#include <gdfonts.h>
+#include <png.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <memory>
 
 #include "colour.h"
 #include "error.h"
+#include "font.h"
 
 namespace fa3::cli {
 namespace {
 
 constexpr int kSmallSide = 560;  // grids with fewer cells than this are scaled up to about it, px
 constexpr int kLargestCell = 48;
-constexpr int kLeft = 92, kTop = 52, kBarGap = 28, kBarWidth = 22, kBarLabels = 84;
+constexpr int kLeft = 104, kTop = 52, kBarGap = 28, kBarWidth = 22, kBarLabels = 104;
+constexpr int kMargin = 16, kLine = 19, kBelow = 66;  // px; of text below the plot
 constexpr int kTick = 6, kShortestBar = 160;
 constexpr int kRampSteps = 256;
 constexpr Rgb kHidden{222, 226, 230}, kNan{0, 190, 90};  // light grey; green, which the ramp lacks
@@ -39,47 +38,75 @@ int64_t tick_step(int64_t items, int64_t most) {
       if (items / step <= most) return step;
 }
 
+// Pixels in memory. What is drawn must lie inside.
 class Canvas {
  public:
-  Canvas(int width, int height) : image_(gdImageCreateTrueColor(width, height), &gdImageDestroy) {
-    if (!image_) fail(kFailed, "--map: not enough memory for a picture of {} x {}", width, height);
-    fill(0, 0, width, height, {255, 255, 255});
-  }
+  Canvas(int width, int height)
+      : width_(width),
+        height_(height),
+        bytes_(static_cast<size_t>(width) * height * kChannels, kPaper) {}
 
   void fill(int x, int y, int width, int height, Rgb c) {
-    gdImageFilledRectangle(image_.get(), x, y, x + width - 1, y + height - 1, colour(c));
+    for (int row = y; row < y + height; ++row)
+      for (int column = x; column < x + width; ++column) set(column, row, c);
   }
   void frame(int x, int y, int width, int height) {
-    gdImageRectangle(image_.get(), x, y, x + width - 1, y + height - 1, colour(kInk));
+    fill(x, y, width, 1, kInk);
+    fill(x, y + height - 1, width, 1, kInk);
+    fill(x, y, 1, height, kInk);
+    fill(x + width - 1, y, 1, height, kInk);
   }
-  void line(int x1, int y1, int x2, int y2) {
-    gdImageLine(image_.get(), x1, y1, x2, y2, colour(kInk));
+  void tick_right(int x, int y) { fill(x, y, kTick, 1, kInk); }
+  void tick_down(int x, int y) { fill(x, y, 1, kTick, kInk); }
+
+  // From the upper left corner of the first character.
+  void text(Weight weight, int x, int y, const std::string& s) {
+    draw(weight, s, [&](int along, int down) { set(x + along, y + down, kInk); });
   }
-  void text(gdFontPtr font, int x, int y, const std::string& s) {
-    gdImageString(image_.get(), font, x, y, bytes(s), colour(kInk));
+  // The same turned by a quarter, to be read from below: (x, y) is the lower left corner.
+  void text_up(Weight weight, int x, int y, const std::string& s) {
+    draw(weight, s, [&](int along, int down) { set(x + down, y - along, kInk); });
   }
-  void text_up(gdFontPtr font, int x, int y, const std::string& s) {
-    gdImageStringUp(image_.get(), font, x, y, bytes(s), colour(kInk));
-  }
+
   std::string png() const {
-    int size = 0;
-    const std::unique_ptr<void, void (*)(void*)> data(gdImagePngPtr(image_.get(), &size), &gdFree);
-    if (!data) fail(kFailed, "--map: not enough memory to encode the picture");
-    return std::string(static_cast<const char*>(data.get()), size);
+    png_image image{};
+    image.version = PNG_IMAGE_VERSION;
+    image.width = width_;
+    image.height = height_;
+    image.format = PNG_FORMAT_RGB;
+    png_alloc_size_t size = PNG_IMAGE_PNG_SIZE_MAX(image);
+    std::string file(size, '\0');
+    if (!png_image_write_to_memory(&image, file.data(), &size, 0, bytes_.data(), 0, nullptr))
+      fail(kFailed, "--map: the picture of {} x {} could not be encoded: {}", width_, height_,
+           image.message);
+    file.resize(size);
+    return file;
   }
 
  private:
+  static constexpr int kChannels = 3;
+  static constexpr unsigned char kPaper = 255;
   static constexpr Rgb kInk{32, 32, 32};
-  static int colour(Rgb c) { return gdTrueColor(c.red, c.green, c.blue); }
-  static unsigned char* bytes(const std::string& s) {  // gd only reads it
-    return reinterpret_cast<unsigned char*>(const_cast<char*>(s.c_str()));
+
+  void set(int x, int y, Rgb c) {
+    unsigned char* at = &bytes_[(static_cast<size_t>(y) * width_ + x) * kChannels];
+    at[0] = static_cast<unsigned char>(c.red);
+    at[1] = static_cast<unsigned char>(c.green);
+    at[2] = static_cast<unsigned char>(c.blue);
   }
-  std::unique_ptr<gdImage, void (*)(gdImagePtr)> image_;
+  template <class Set>
+  static void draw(Weight weight, const std::string& s, Set set) {
+    for (int i = 0; i < static_cast<int>(s.size()); ++i)
+      for (int row = 0; row < kGlyphHeight; ++row)
+        for (int column = 0; column < kGlyphWidth; ++column)
+          if (has_ink(weight, s[i], column, row)) set(i * kGlyphWidth + column, row);
+  }
+
+  int width_, height_;
+  std::vector<unsigned char> bytes_;
 };
 
-int text_width(gdFontPtr font, const std::string& s) {
-  return font->w * static_cast<int>(s.size());
-}
+int text_width(const std::string& s) { return kGlyphWidth * static_cast<int>(s.size()); }
 
 // Whole pixels per cell, so that every cell has the same size.
 int cell_size(int cells) { return std::clamp((kSmallSide + cells / 2) / cells, 1, kLargestCell); }
@@ -98,10 +125,9 @@ struct Geometry {
     plot_height = m.rows * cell_height;
     bar_height = std::max(plot_height, kShortestBar);
     width = kLeft + plot_width + kBarGap + kBarWidth + kBarLabels;
-    width = std::max(width, 2 * 16 + text_width(gdFontGetGiant(), m.title));
-    for (const std::string& note : m.notes)
-      width = std::max(width, 2 * 16 + text_width(gdFontGetSmall(), note));
-    height = kTop + bar_height + 72 + 16 * static_cast<int>(m.notes.size()) + 8;
+    width = std::max(width, 2 * kMargin + text_width(m.title));
+    for (const std::string& note : m.notes) width = std::max(width, 2 * kMargin + text_width(note));
+    height = kTop + bar_height + kBelow + kLine * static_cast<int>(m.notes.size()) + kMargin;
   }
 };
 
@@ -122,38 +148,37 @@ void draw_cells(Canvas& canvas, const HeatMap& m, const Geometry& g) {
 }
 
 // The long name of an axis where there is room for it.
-std::string axis_label(const std::string& what, gdFontPtr font, int room) {
+std::string axis_label(const std::string& what, int room) {
   const std::string full = what + " position (token)";
-  return text_width(font, full) <= room ? full : what;
+  return text_width(full) <= room ? full : what;
 }
 
 void draw_axes(Canvas& canvas, const HeatMap& m, const Geometry& g) {
-  const gdFontPtr small = gdFontGetSmall(), giant = gdFontGetGiant();
   const int bottom = kTop + g.plot_height;
-  // At least 64 px a tick on x, 28 px on y, so that labels do not touch.
-  const int64_t x_step = tick_step(m.keys, std::max(1, g.plot_width / 64));
+  // At least 72 px a tick on x, 28 px on y, so that labels do not touch.
+  const int64_t x_step = tick_step(m.keys, std::max(1, g.plot_width / 72));
   for (int64_t i = 0; i < m.keys; i += x_step) {
     const int x = kLeft + static_cast<int>((i + 0.5) / m.keys_per_column * g.cell_width);
     const std::string label = std::to_string(i);
-    canvas.line(x, bottom + 1, x, bottom + kTick);
-    canvas.text(small, x - text_width(small, label) / 2, bottom + kTick + 2, label);
+    canvas.tick_down(x, bottom + 1);
+    canvas.text(Weight::kMedium, x - text_width(label) / 2, bottom + kTick + 2, label);
   }
   const int64_t y_step = tick_step(m.queries, std::max(1, g.plot_height / 28));
   for (int64_t i = 0; i < m.queries; i += y_step) {
     const int y = kTop + static_cast<int>((i + 0.5) / m.queries_per_row * g.cell_height);
     const std::string label = std::to_string(i);
-    canvas.line(kLeft - kTick - 1, y, kLeft - 2, y);
-    canvas.text(small, kLeft - kTick - 4 - text_width(small, label), y - small->h / 2, label);
+    canvas.tick_right(kLeft - kTick - 1, y);
+    canvas.text(Weight::kMedium, kLeft - kTick - 4 - text_width(label), y - kGlyphHeight / 2,
+                label);
   }
-  const std::string x_label = axis_label("key", giant, g.plot_width);
-  const std::string y_label = axis_label("query", giant, g.plot_height);
-  canvas.text(giant, kLeft + (g.plot_width - text_width(giant, x_label)) / 2, bottom + kTick + 22,
+  const std::string x_label = axis_label("key", g.plot_width);
+  const std::string y_label = axis_label("query", g.plot_height);
+  canvas.text(Weight::kBold, kLeft + (g.plot_width - text_width(x_label)) / 2, bottom + kTick + 22,
               x_label);
-  canvas.text_up(giant, 14, kTop + (g.plot_height + text_width(giant, y_label)) / 2, y_label);
+  canvas.text_up(Weight::kBold, kMargin, kTop + (g.plot_height + text_width(y_label)) / 2, y_label);
 }
 
 void draw_bar(Canvas& canvas, const Geometry& g) {
-  const gdFontPtr small = gdFontGetSmall();
   const int x = kLeft + g.plot_width + kBarGap;
   for (int y = 0; y < g.bar_height; ++y)
     canvas.fill(x, kTop + y, kBarWidth, 1, ramp(1 - y / std::max(1.0, g.bar_height - 1.0)));
@@ -161,8 +186,8 @@ void draw_bar(Canvas& canvas, const Geometry& g) {
   for (int decade = 0; decade <= kDecades; ++decade) {
     const int y = kTop + decade * (g.bar_height - 1) / kDecades;
     const std::string below = decade == kDecades ? "<= " : "";
-    canvas.line(x + kBarWidth + 1, y, x + kBarWidth + kTick - 1, y);
-    canvas.text(small, x + kBarWidth + kTick + 3, y - small->h / 2,
+    canvas.tick_right(x + kBarWidth + 1, y);
+    canvas.text(Weight::kMedium, x + kBarWidth + kTick + 3, y - kGlyphHeight / 2,
                 below + fmt::format("{:.5g}", std::pow(10.0, -decade)));
   }
 }
@@ -172,14 +197,14 @@ void draw_bar(Canvas& canvas, const Geometry& g) {
 std::string draw_png(const HeatMap& m) {
   const Geometry g(m);
   Canvas canvas(g.width, g.height);
-  canvas.text(gdFontGetGiant(), 16, 18, m.title);
+  canvas.text(Weight::kBold, kMargin, 18, m.title);
   draw_cells(canvas, m, g);
   draw_axes(canvas, m, g);
   draw_bar(canvas, g);
-  int y = kTop + g.bar_height + 60;
+  int y = kTop + g.bar_height + kBelow;
   for (const std::string& note : m.notes) {
-    canvas.text(gdFontGetSmall(), 16, y, note);
-    y += 16;
+    canvas.text(Weight::kMedium, kMargin, y, note);
+    y += kLine;
   }
   return canvas.png();
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// picture.h — a heat map with axes and a colour bar as a PNG, by libgd.
+// picture.h — a heat map with axes and a colour bar as a PNG.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct HeatMap {
   std::vector<std::string> notes;  // lines below the picture
 };
 
-// The bytes of a PNG file. Throws CliError{kFailed} when memory runs out.
+// The bytes of a PNG file. Throws CliError{kFailed} when libpng cannot encode them, std::bad_alloc.
 std::string draw_png(const HeatMap& map);
 
 }  // namespace fa3::cli
