@@ -33,8 +33,7 @@ test: ## every tier of tests on the release build, at most 5 minutes
 gpu-check: ## build/gpu-check.tar.gz, to carry to a Hopper GPU: every check there, and speed beside PyTorch
 	@scripts/setup build test
 	@cmake --preset release -DFA3_BUILD_TESTS=ON
-	@cmake --build --preset release --target fa3 fa3_cli fa3_sim \
-	  fa3_gpu_tests fa3_gpu_forward_tests fa3_launch fa3_tune_fwd
+	@cmake --build --preset release --target fa3_gpu_check
 	@bench/gpu_check/bundle.py
 
 ci: ## both compilers with -Werror, sanitizers, fuzzers, more seeds: what has to pass before a merge

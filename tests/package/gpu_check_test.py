@@ -106,6 +106,8 @@ class GpuCheck(unittest.TestCase):
                 name = line.split()[0]
                 if " => " in line and not bundle.GLIBC.match(name):
                     self.assertIn(f"=> {self.home}", line, binary)
+        carried = [p.name for p in lib.rglob("*.so*") if not p.name.startswith("libfa3")]
+        self.assertLessEqual(len(carried), 8, sorted(carried))
         # Python gets the C++ runtime of its own machine.
         self.assertEqual([p.name for p in lib.iterdir() if bundle.RUNTIME.match(p.name)], [])
 
