@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Short names for what CMake, ctest and scripts/ do. `make help` lists them.
 .DEFAULT_GOAL := build
-.PHONY: build sim demo test gpu-check ci bench accuracy lint format fuzz install clean help
+.PHONY: build sim demo test gpu-check ci bench accuracy lint format fuzz install uninstall clean help
 
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 FUZZ_SECONDS ?= 600
@@ -63,8 +63,12 @@ fuzz: ## each fuzzer for FUZZ_SECONDS (600)
 	@scripts/setup build test ci
 	@scripts/fuzz $(FUZZ_SECONDS)
 
-install: build ## into PREFIX (/usr/local)
-	@cmake --install build/release --prefix $(PREFIX)
+install: build ## into PREFIX (/usr/local), staged below DESTDIR; with the simulator, once there was a `make sim`
+	@cmake --build --preset release --target fa3_installed
+	@cmake --install build/release --prefix '$(PREFIX)'
+
+uninstall: ## what `make install` put there, given the same PREFIX and DESTDIR
+	@scripts/uninstall '$(PREFIX)'
 
 clean: ## forget every build
 	@rm -rf build

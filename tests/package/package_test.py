@@ -79,7 +79,7 @@ class PackageTest(unittest.TestCase):
         )  # fmt: skip
         run("cmake", "--build", out)
         for name in ("forward", "attention"):
-            run(out / name)
+            run(out / name, cwd="/")
 
     def test_find_package_declines_another_version(self):
         project = self.tmp / "newer"
@@ -103,8 +103,8 @@ class PackageTest(unittest.TestCase):
                 forward, attention = ROOT / "examples/forward.c", ROOT / "examples/attention.cpp"
                 run(cc, "-std=c11", *strict, forward, *self.flags(), "-lm", "-o", c)
                 run(cxx, "-std=c++17", *strict, attention, *self.flags(), "-o", cpp)
-                run(c, env=self.environment())
-                run(cpp, env=self.environment())
+                run(c, cwd="/", env=self.environment())
+                run(cpp, cwd="/", env=self.environment())
 
     def test_version_agrees(self):
         header = (self.prefix / "include/fa3/fa3.h").read_text(encoding="utf-8")
