@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Runs inside cmake --install, before files are installed: notes in fa3_new_dirs the folders that are not there yet,
-# since an uninstall has to remove these and no others. A line of the manifest that ends in / is a folder; a line that
-# begins with / lies above the prefix, the others below it.
+# Runs inside cmake --install, before files are installed: makes paths absolute, and notes in fa3_new_dirs the folders
+# that are not there yet, since an uninstall has to remove these and no others. A line of the manifest that ends in / is
+# a folder; a line that begins with / lies above the prefix, the others below it.
+get_filename_component(CMAKE_INSTALL_PREFIX "${CMAKE_INSTALL_PREFIX}" ABSOLUTE)
 if(NOT "$ENV{DESTDIR}" STREQUAL "")
   get_filename_component(fa3_stage "$ENV{DESTDIR}" ABSOLUTE)
   set(ENV{DESTDIR} "${fa3_stage}")

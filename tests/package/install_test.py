@@ -97,7 +97,7 @@ class Install(unittest.TestCase):
         self.install()
         shape = "--batch 1 --heads-q 1 --heads-kv 1 --seqlen-q 64 --seqlen-kv 64 --head-dim 64"
         check = ["check", "--backend", "sim", "--dtype", "bf16", *shape.split()]
-        log = run(self.prefix / "bin/fa3", *check, LD_DEBUG="files")  # of the loader, since another one may be installed
+        log = run(self.prefix / "bin/fa3", *check, LD_DEBUG="files")  # another may be installed
         own = f"calling init: {re.escape(str(self.prefix))}/.*libfa3_sim.so"
         self.assertTrue(re.search(own, log), "the simulator of the prefix was not loaded")
 
@@ -137,6 +137,19 @@ class Install(unittest.TestCase):
         for path in [*home.rglob("*.cmake"), *home.rglob("*.pc"), home / MANIFEST]:
             self.assertNotIn(str(stage), path.read_text(encoding="utf-8"), path)
         self.uninstall(prefix, stage)
+        self.assertEqual(tree(stage), [])
+
+    def test_relative_paths(self):
+        there = os.path.relpath(self.prefix, ROOT) + "/"
+        self.install(there)
+        run(self.prefix / "bin/fa3", "info")
+        self.uninstall(there)
+        self.assertEqual(tree(self.tmp), [])
+        stage = self.tmp / "stage"
+        there = os.path.relpath(stage, ROOT) + "/"
+        self.install("/usr/local", there)
+        run(stage / "usr/local/bin/fa3", "info")
+        self.uninstall("/usr/local", there)
         self.assertEqual(tree(stage), [])
 
     def test_uninstall_without_a_manifest(self):
