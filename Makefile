@@ -63,7 +63,7 @@ fuzz: ## each fuzzer for FUZZ_SECONDS (600)
 	@scripts/setup build test ci
 	@scripts/fuzz $(FUZZ_SECONDS)
 
-install: build ## into PREFIX (/usr/local), staged below DESTDIR; with the simulator, once there was a `make sim`
+install: build ## into PREFIX (/usr/local), staged below DESTDIR, with the simulator if `make sim` has built it
 	@cmake --build --preset release --target fa3_installed
 	@cmake --install build/release --prefix '$(PREFIX)'
 

@@ -42,7 +42,7 @@ class FreshBuildFolder(unittest.TestCase):
         """Paths of the programs and shared libraries that a rule links."""
         commands = run("make", "--dry-run", rule).replace("\\\n", " ").splitlines()
         configure, build = (
-            next(shlex.split(line) for line in commands if line.startswith(f"cmake --{step} "))
+            [shlex.split(line) for line in commands if line.startswith(f"cmake --{step} ")][-1]
             for step in ("preset", "build")
         )
         with tempfile.TemporaryDirectory() as folder:
@@ -60,6 +60,9 @@ class FreshBuildFolder(unittest.TestCase):
 
     def test_build(self):
         self.assert_links("build", r"bin/fa3", r"lib/libfa3\.so\.[\d.]+")
+
+    def test_install(self):
+        self.assert_links("install", r"bin/fa3", r"lib/libfa3\.so\.[\d.]+")
 
     def test_sim(self):
         self.assert_links("sim", r"lib/libfa3_sim\.so")
