@@ -70,7 +70,7 @@ Status launch_fwd_sm90(Machine& machine, StreamRef stream, const Problem& p,
   };
   FA3_RETURN_IF_ERROR(
       encode(args.q, "q", kQ, p.q, p.heads_q, p.head_dim_qk, c.swizzle_qk(), 64, c.ragged));
-  if (p.kv.rows == 0) {  // nobody reads K and V, which need not have an address
+  if (p.kv.rows == 0 || p.batch == 0) {  // nobody reads K and V, which need not have an address
     args.k = args.v = args.q;
   } else {
     const int rows = c.tile_kv / c.cluster;  // that each CTA of a cluster loads for all

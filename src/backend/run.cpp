@@ -13,7 +13,9 @@ namespace fa3 {
 namespace {
 
 // No query can see a key, whatever the values of seqused are.
-bool nothing_to_attend(const Problem& p) { return nothing_to_launch(p) || p.kv.rows == 0; }
+bool nothing_to_attend(const Problem& p) {
+  return nothing_to_launch(p) || p.batch == 0 || p.kv.rows == 0;
+}
 
 std::byte* aligned(std::byte* workspace) {
   const auto address = reinterpret_cast<uintptr_t>(workspace);
@@ -45,7 +47,10 @@ void run(const Plan& plan, const Buffers& buffers, std::byte* workspace, const E
                           static_cast<int>(plan.backend)));
 }
 
-bool nothing_to_launch(const Problem& p) { return p.batch == 0 || p.heads_q == 0 || p.q.rows == 0; }
+// Packed queries may have rows without a single sequence: they are outputs, too.
+bool nothing_to_launch(const Problem& p) {
+  return (p.batch == 0 && !p.q.packed) || p.heads_q == 0 || p.q.rows == 0;
+}
 
 Status run(const Plan& plan, const Buffers& buffers, std::byte* workspace, Machine& machine,
            StreamRef stream) {

@@ -132,7 +132,8 @@ uint32_t section_of(const Problem& p, int64_t l2_bytes) {
   int64_t heads = 1;
   while (2 * heads * head_bytes <= l2_bytes / kL2Share && 2 * heads <= p.heads_kv * p.batch)
     heads *= 2;
-  return static_cast<uint32_t>(std::min(heads * p.group_size(), p.heads_q * p.batch));
+  return static_cast<uint32_t>(
+      std::min(heads * p.group_size(), std::max<int64_t>(p.heads_q * p.batch, 1)));
 }
 
 int64_t count_tiles(const Problem& p, int tile_q) {

@@ -24,7 +24,7 @@ Extent extent_of(const Problem& p, const Buffers& x, TensorId id, const SeqAxis&
   const int64_t elements = (batch - 1) * layout.batch + (axis.rows - 1) * layout.row +
                            (heads - 1) * layout.head + columns;
   const auto begin = reinterpret_cast<uintptr_t>(x.data[id]);
-  if (axis.rows == 0 || begin == 0) return {0, 0, name};
+  if (axis.rows == 0 || batch == 0 || begin == 0) return {0, 0, name};
   return {begin, begin + static_cast<uintptr_t>(elements * dtype_bytes(layout.dtype)), name};
 }
 

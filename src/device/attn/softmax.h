@@ -19,6 +19,10 @@ inline constexpr float kInf = __builtin_bit_cast(float, 0x7F800000u);
 
 inline constexpr float kLazyLog2 = 8.f;
 
+// From here on a maximum times scale_log2, rounded, is off by 1 and more: P of a row's greatest
+// score would not be about 1 but anything up to Inf.
+inline constexpr float kHugeLog2 = 0x1p24f;
+
 // What the rows of O are to be multiplied by when the maximum has grown.
 struct RowScale {
   float row[2];
@@ -36,10 +40,12 @@ FA3_DEV void rescale_rows(ptx::Acc<N>& o, const RowScale& scale) {
 struct RowSoftmax {
   float max[2];  // of the scores, unscaled; the same in all threads of a quad
   float sum[2];  // of exp2((s − max)·scale_log2) over this thread's columns
+  float lazy;    // how far a maximum may grow, in base 2: kLazyLog2; below 0 with huge scores
 
   FA3_DEV void reset() {
     FA3_UNROLL
     for (int h = 0; h < 2; ++h) max[h] = -kInf, sum[h] = 0.f;
+    lazy = kLazyLog2;
   }
 
   // S becomes P, unnormalised; the sum is taken before P is rounded for the second product.
@@ -50,19 +56,16 @@ struct RowSoftmax {
     row_maxima<kVariant>(grown, s, where);
     RowScale scale{{1.f, 1.f}, true};
     if constexpr (kVariant.lazy_rescale) {
-      const bool more = !((grown[0] - max[0]) * scale_log2 <= kLazyLog2) ||
-                        !((grown[1] - max[1]) * scale_log2 <= kLazyLog2);
+      const bool more = !((grown[0] - max[0]) * scale_log2 <= lazy) ||
+                        !((grown[1] - max[1]) * scale_log2 <= lazy);
       scale.needed = ptx::any(more, ~0u, where);
     }
+    float offsets[2];
     if (scale.needed) {
-      FA3_UNROLL
-      for (int h = 0; h < 2; ++h) {
-        scale.row[h] = ptx::ex2(ptx::fma(max[h], scale_log2, -offset(grown[h], scale_log2)));
-        max[h] = grown[h];
-        sum[h] *= scale.row[h];
-      }
+      raise(scale, s, offsets, grown, scale_log2, where);
+    } else {
+      offsets[0] = offset(max[0], scale_log2), offsets[1] = offset(max[1], scale_log2);
     }
-    const float offsets[2] = {offset(max[0], scale_log2), offset(max[1], scale_log2)};
     FA3_UNROLL
     for (int i = 0; i < N / 2; ++i) {
       const int h = i / 2 % 2;
@@ -83,12 +86,42 @@ struct RowSoftmax {
 
   // Natural logarithm of the row's sum of exponentials; −inf without keys.
   FA3_DEV float lse(int h, float scale_log2) const {
-    return (offset(max[h], scale_log2) + ptx::lg2(sum[h])) * kLn2;
+    const float log2 = offset(max[h], scale_log2);
+    // The product in base 2 may overflow where the one in base e does not.
+    if (is_huge(log2)) return ptx::fma(max[h], scale_log2 * kLn2, ptx::lg2(sum[h]) * kLn2);
+    return (log2 + ptx::lg2(sum[h])) * kLn2;
   }
 
  private:
   FA3_DEV static float offset(float max, float scale_log2) {
     return max == -kInf ? 0.f : max * scale_log2;
+  }
+  FA3_DEV static bool is_huge(float offset) { return offset >= kHugeLog2 || offset <= -kHugeLog2; }
+
+  // New maxima, and what O and the sums are multiplied by. With huge scores in the warp, whose lazy
+  // limit then sends every tile through here: S − max in place of S, so that no exponent exceeds 0.
+  template <int N>
+  FA3_DEV void raise(RowScale& scale, ptx::Acc<N>& s, float (&offsets)[2], const float (&grown)[2],
+                     float scale_log2, Where where) {
+    FA3_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      offsets[h] = offset(grown[h], scale_log2);
+      scale.row[h] = ptx::ex2(ptx::fma(max[h], scale_log2, -offsets[h]));
+    }
+    lazy = kLazyLog2;
+    if (ptx::any(is_huge(offsets[0]) || is_huge(offsets[1]), ~0u, where)) {
+      lazy = -1.f;
+      FA3_UNROLL
+      for (int h = 0; h < 2; ++h) {
+        const float shift = grown[h] == -kInf ? 0.f : grown[h];
+        offsets[h] = 0.f;
+        scale.row[h] = ptx::ex2((max[h] - shift) * scale_log2);
+        FA3_UNROLL
+        for (int i = 2 * h; i < N / 2; i += 4) s[i] -= shift, s[i + 1] -= shift;
+      }
+    }
+    FA3_UNROLL
+    for (int h = 0; h < 2; ++h) max[h] = grown[h], sum[h] *= scale.row[h];
   }
 
   // Over the quad, the running maximum included.
