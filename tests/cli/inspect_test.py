@@ -140,7 +140,7 @@ class CommandLine(CliTest):
             (["info", "--jsn"], ["fa3 info: unknown option --jsn (did you mean --json?)"]),
             (["check", "--head-dim-w=3"], ["--head-dim-w (did you mean --head-dim"]),
             (["chekc"], ["chekc", "did you mean check?"]),
-            (["info", "more"], ["fa3 info: unexpected argument more"]),
+            (["info", "more"], ["fa3 info: unexpected argument 'more'"]),
         ]:
             self.assert_fails(USAGE, *args, says=[*says, "--help"])
 

@@ -82,7 +82,7 @@ std::string mistake(const CLI::App& app, const CLI::ParseError& error) {
   if (unknown.empty()) return error.what() + help;
   const std::string& all = unknown.front();
   const std::string text = all.substr(0, all.find('='));
-  if (text[0] != '-') return fmt::format("unexpected argument {}", all) + help;
+  if (text[0] != '-') return fmt::format("unexpected argument '{}'", all) + help;
   const CLI::App& sub = parsed(app);
   // An option of the subcommand before its name, or where there is none.
   const std::vector<const CLI::App*> subs = app.get_subcommands({});
