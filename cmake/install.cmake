@@ -6,13 +6,17 @@ include(CMakePackageConfigHelpers)
 set(config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/fa3)
 set(pc_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 set(include_dir ${CMAKE_INSTALL_INCLUDEDIR}/fa3)
+set(man_dir ${CMAKE_INSTALL_MANDIR}/man1)
+set(bash_dir ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+set(fish_dir ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
 
 # The scripts see these variables; the first one runs before a file is installed, the last one after all of them.
 install(CODE "
   set(fa3_bin_dir \"${CMAKE_INSTALL_BINDIR}\")
   set(fa3_lib_dir \"${CMAKE_INSTALL_LIBDIR}\")
   set(fa3_doc_dir \"${CMAKE_INSTALL_DOCDIR}\")
-  set(fa3_dirs \"${CMAKE_INSTALL_BINDIR};${config_dir};${pc_dir};${include_dir};${CMAKE_INSTALL_DOCDIR}\")
+  set(fa3_dirs \"${CMAKE_INSTALL_BINDIR};${config_dir};${pc_dir};${include_dir};${CMAKE_INSTALL_DOCDIR};${man_dir}\")
+  list(APPEND fa3_dirs \"${bash_dir}\" \"${fish_dir}\")
   set(fa3_soname \"libfa3.so.${PROJECT_VERSION_MAJOR}\")")
 install(SCRIPT ${CMAKE_CURRENT_LIST_DIR}/install_begin.cmake)
 
@@ -26,6 +30,10 @@ if(TARGET fa3_cli)
   set_target_properties(fa3_cli PROPERTIES INSTALL_RPATH "$ORIGIN/${bin_to_lib}")
   install(TARGETS fa3_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   list(APPEND installed fa3_cli)
+  set(manual ${PROJECT_BINARY_DIR}/tools/cli/manual)
+  install(FILES ${manual}/fa3.1 DESTINATION ${man_dir})
+  install(FILES ${manual}/fa3 DESTINATION ${bash_dir})
+  install(FILES ${manual}/fa3.fish DESTINATION ${fish_dir})
 endif()
 
 # libfa3 looks for it in its own folder. The tests configure it too, perhaps without having built it.

@@ -170,6 +170,7 @@ fa3_context::fa3_context(fa3::DeviceInfo info, const fa3_context_options& option
       executor(device.threads, options.parallel_for, options.parallel_for_user, options.progress,
                options.progress_user),
       sim_trace_(environment.sim_trace),
+      sim_seed_(environment.sim_seed),
       check_values_(environment.check) {
   jit_options_.cache_dir =
       options.cache_dir != nullptr ? options.cache_dir : fa3::default_cache_dir(environment);
@@ -196,6 +197,7 @@ fa3::Result<fa3::Machine*> fa3_context::machine() {
         fa3::sim::SimMachine::Settings settings;
         settings.workers = static_cast<fa3::u32>(device.threads);
         settings.trace_path = sim_trace_;
+        settings.seed = sim_seed_;
         FA3_TRY(auto opened, fa3::sim::SimMachine::open(settings));
         return std::unique_ptr<fa3::Machine>(std::move(opened));
       }

@@ -56,6 +56,7 @@ struct fa3_context {
 
  private:
   std::string sim_trace_;
+  uint64_t sim_seed_;
   bool check_values_;
   fa3::cuda::JitOptions jit_options_;
   std::once_flag jit_once_;

@@ -210,10 +210,20 @@ class ProblemMaker {
     if (p_.heads_kv == 0 ? p_.heads_q != 0 : p_.heads_q % p_.heads_kv != 0) {
       return invalid(
           "{}: heads_q={} is not a multiple of heads_kv={}; query head h reads KV head h / "
-          "(heads_q / heads_kv); correct the shape of q or of k and v",
-          op_, p_.heads_q, p_.heads_kv);
+          "(heads_q / heads_kv); {}",
+          op_, p_.heads_q, p_.heads_kv,
+          fits_heads_first()
+              ? "as (batch, heads, seqlen, head_dim) q and k would fit: if that is their order, "
+                "exchange dimensions 1 and 2 in shape and stride of every tensor"
+              : "correct the shape of q or of k and v");
     }
     return {};
+  }
+
+  // Whether the heads of dense q and k divide when dimensions 1 and 2 are exchanged.
+  bool fits_heads_first() const {
+    const fa3_tensor &q = tensor(kQ), &k = tensor(kK);
+    return q.rank == 4 && k.rank == 4 && k.shape[1] > 0 && q.shape[1] % k.shape[1] == 0;
   }
 
   Status check_shapes() const {
@@ -252,7 +262,8 @@ class ProblemMaker {
     switch (kGeometry[id].form) {
       case Form::kRows:
         legal = dtype == p_.dtype || (!key_or_value && dtype == FA3_F32);
-        need = fmt::format("{} as q{}", dtype_name(p_.dtype), key_or_value ? "" : ", or f32");
+        need = fmt::format("{} as q{}", dtype_name(p_.dtype),
+                           key_or_value || p_.dtype == FA3_F32 ? "" : ", or f32");
         break;
       case Form::kLse:
         legal = dtype == FA3_F32;

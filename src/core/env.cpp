@@ -63,6 +63,12 @@ bool parse_sim_trace(const char* text, Environment& environment) {
   return true;
 }
 
+bool parse_sim_seed(const char* text, Environment& environment) {
+  const char* end = text + std::strlen(text);
+  const auto [stop, error] = std::from_chars(text, end, environment.sim_seed);
+  return error == std::errc() && stop == end;
+}
+
 static_assert(kMaxThreads == 1024, "the table below says so");
 constexpr Variable kVariables[] = {
     {"FA3_NUM_THREADS", "every core allowed to the process",
@@ -85,6 +91,9 @@ constexpr Variable kVariables[] = {
      "0 or 1", parse_check},
     {"FA3_SIM_TRACE", "none", "file for the event log of backend sim's latest launch, for Perfetto",
      "a path", parse_sim_trace},
+    {"FA3_SIM_SEED", "0",
+     "seed of backend sim's schedule: who runs next, and when asynchronous work takes effect",
+     "a whole number of 64 bits", parse_sim_seed},
 };
 
 // The variable's value where it is an absolute path; "" otherwise.

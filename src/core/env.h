@@ -2,6 +2,7 @@
 // env.h — the registry of environment variables: the only place of the library that reads them.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,6 +21,7 @@ struct Environment {
   std::string nvrtc;        // FA3_NVRTC: the NVRTC library to use; "" = unset
   bool check = false;       // FA3_CHECK: a GPU's cu_seqlens and seqused are read and checked
   std::string sim_trace;    // FA3_SIM_TRACE: where backend sim writes an event log; "" = unset
+  uint64_t sim_seed = 0;    // FA3_SIM_SEED: every choice of backend sim's schedule follows from it
 };
 
 // INVALID_ARGUMENT naming variable, value and what is legal, when one is malformed.

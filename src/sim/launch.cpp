@@ -84,7 +84,10 @@ Stats Device::launch(const Kernel& kernel, const LaunchShape& shape, const void*
     add(total, worker.stats);
   };
   std::vector<std::thread> threads;
-  for (u32 i = 1; i < workers; i++) threads.emplace_back(work);
+  try {
+    for (u32 i = 1; i < workers; i++) threads.emplace_back(work);
+  } catch (const std::exception&) {  // no more to be had: those that there are do all of it
+  }
   work();
   for (std::thread& thread : threads) thread.join();
   if (error) std::rethrow_exception(error);

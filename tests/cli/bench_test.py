@@ -120,17 +120,29 @@ class Bench(CliTest):
             "seqlen_q": 4,
             "head_dim_qk": 4,
         }
-        for cases in [
-            "[{",
-            "[1]",
-            [{"name": "a"}],
-            [{**good, "dtype": "f8"}],
-            [{**good, "mask": "odd"}],
-            [{**good, "heads_q": -1}],
-            [{**good, "heads_q": "two"}],
+        for cases, message in [
+            ("[1]", "need an object"),
+            ([{"name": "a"}], "dtype: missing"),
+            ([{**good, "dtype": "f8"}], "dtype: got 'f8', need one of f32, f16, bf16"),
+            ([{**good, "mask": "odd"}], "mask: got 'odd'"),
+            ([{**good, "op": "sideways"}], "op: got 'sideways'"),
+            ([{**good, "heads_q": -1}], "negative"),
+            ([{**good, "heads_q": "two"}], "heads_q: got \"two\", need a whole number"),
+            ([{**good, "heads_q": 1.5}], "heads_q: got 1.5, need a whole number"),
+            ([{**good, "batch": 2**63}], "batch: got 9223372036854775808, need a whole number"),
+            ([{**good, "varlen_q": [1, "x"]}], "varlen_q: got [1,\"x\"], need a list of whole"),
+            ([{**good, "softcap": None}], "softcap: got null, need a number"),
+            ([{**good, "seqlenq": 4}], "unknown key 'seqlenq', need one of name, op,"),
+            ([{**good, "left": 4}], "left, right: are for mask window"),
         ]:
+            says = ["cases.json: case 0: ", message]
+            error = self.assert_fails(
+                BAD_INPUT, "bench", "--cases", self.cases(cases), says=[*says, "fa3 bench --help"]
+            )
+            self.assertNotIn("json.exception", error)
+        for cases, message in [("[{", "byte 3"), ("{}", "array"), ("", "byte 1")]:
             self.assert_fails(
-                BAD_INPUT, "bench", "--cases", self.cases(cases), says=["cases.json", "case 0"]
+                BAD_INPUT, "bench", "--cases", self.cases(cases), says=["cases.json", message]
             )
         path = self.cases([good])
         self.assert_fails(BAD_INPUT, "bench", "--cases", path, "--only", "zebra", says="zebra")

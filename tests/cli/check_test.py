@@ -107,6 +107,20 @@ class Check(CliTest):
             if "--threads" not in options:
                 self.assertEqual(again, report, options)
 
+    def test_blind_check_is_said_so(self):
+        self.assertEqual(self.fa3_json("check", "--backward")["blind"], [])
+        # One key takes all weight, and the scores' rounding errors are as large as the weights.
+        blind = ["check", "--seqlen-kv", 1, "--magnitude", "1e5"]
+        report = self.fa3_json(*blind)
+        self.assertEqual((report["ok"], report["blind"]), (True, ["o"]))
+        self.assertIn("\nblind: the bounds of o are ", self.fa3(*blind))
+        self.assertNotIn("blind", self.fa3("check"))
+
+    def test_numbers_that_are_none(self):
+        for option in ["--magnitude", "--tolerance"]:
+            for value in ["inf", "-inf", "nan", "1e999", "-1"]:
+                self.assert_fails(USAGE, "check", f"{option}={value}", says=option)
+
     def test_text(self):
         text = self.fa3("check", "--backward", "--dtype", "bf16")
         for part in [

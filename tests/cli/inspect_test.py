@@ -6,7 +6,7 @@ import unittest
 
 from kit import BAD_INPUT, UNSUPPORTED, USAGE, CliTest
 
-COMMANDS = ["run", "check", "bench", "info", "jit", "explain", "selftest"]
+COMMANDS = ["run", "check", "bench", "info", "jit", "explain", "selftest", "completion", "man"]
 
 
 class Info(CliTest):
@@ -126,9 +126,23 @@ class CommandLine(CliTest):
             self.assertIn(f"fa3 {command}", text)
             self.assertIn("Exit codes", text)
             for line in text.splitlines():
-                self.assertLessEqual(len(line), 100, line)
+                self.assertLessEqual(len(line), 80, line)
         for part in ["in tokens", "--map", "--softcap X=0", "--threads", "1/sqrt(head_dim)"]:
             self.assertIn(part, self.fa3("run", "--help"))
+
+    def test_mistakes_are_named(self):
+        for args, says in [
+            (["-V"], ["fa3: unknown option -V (did you mean --version?)"]),
+            (["--helpp"], ["--helpp (did you mean --help?)"]),
+            (["--json", "info"], ["fa3 info: --json goes after the command: fa3 info --json"]),
+            (["--json"], ["--json goes after the command: fa3 COMMAND --json"]),
+            (["--zzzzzz"], ["unknown option --zzzzzz; see fa3 --help"]),
+            (["info", "--jsn"], ["fa3 info: unknown option --jsn (did you mean --json?)"]),
+            (["check", "--head-dim-w=3"], ["--head-dim-w (did you mean --head-dim"]),
+            (["chekc"], ["chekc", "did you mean check?"]),
+            (["info", "more"], ["fa3 info: unexpected argument 'more'"]),
+        ]:
+            self.assert_fails(USAGE, *args, says=[*says, "--help"])
 
     def test_version(self):
         self.assertEqual(self.fa3("--version"), f"fa3 {self.fa3_json('info')['version']}\n")

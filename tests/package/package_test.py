@@ -61,8 +61,12 @@ class PackageTest(unittest.TestCase):
         return shlex.split(self.pkg_config("--cflags", "--libs"))
 
     def test_what_is_installed(self):
-        for name in ("include/fa3/fa3.h", "include/fa3/fa3.hpp", "bin/fa3"):
-            self.assertTrue((self.prefix / name).is_file(), name)
+        for name in (
+            *("include/fa3/fa3.h", "include/fa3/fa3.hpp", "bin/fa3", "share/man/man1/fa3.1"),
+            "share/bash-completion/completions/fa3",
+            "share/fish/vendor_completions.d/fa3.fish",
+        ):
+            self.assertGreater((self.prefix / name).stat().st_size, 1000, name)
         self.assertFalse(list(self.prefix.rglob("*.a")), "no static library belongs in there")
         for path in [*self.prefix.rglob("*.cmake"), *self.prefix.rglob("*.pc")]:
             text = path.read_text(encoding="utf-8")

@@ -38,6 +38,20 @@ TEST(Environment, Paths) {
   EXPECT_EQ(environment.value().sim_trace, "d.json");
 }
 
+TEST(Environment, SimSeed_Is64Bits) {
+  for (const auto& [text, seed] :
+       {std::pair{"", 0ull}, {"7", 7ull}, {"18446744073709551615", ~0ull}}) {
+    const ScopedVariable variable("FA3_SIM_SEED", text);
+    ASSERT_TRUE(read_environment().ok());
+    EXPECT_EQ(read_environment().value().sim_seed, seed) << text;
+  }
+  for (const char* text : {"-1", "18446744073709551616", "seven", "7 "}) {
+    const ScopedVariable variable("FA3_SIM_SEED", text);
+    test::expect_refusal(read_environment().status(), FA3_INVALID_ARGUMENT,
+                         {std::string("FA3_SIM_SEED=") + text, "64 bits"});
+  }
+}
+
 TEST(Environment, Check_IsAFlag) {
   for (const auto& [text, on] : {std::pair{"1", true}, {"0", false}, {"", false}}) {
     const ScopedVariable check("FA3_CHECK", text);

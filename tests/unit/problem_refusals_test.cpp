@@ -92,6 +92,11 @@ const Refusal kTensorRefusals[] = {
      [](Args& a) { a.tensor[kO].dtype = FA3_BF16; },
      kInvalid,
      {"o.dtype=bf16", "f16 as q, or f32"}},
+    {"dtype_o_of_f32",
+     kDense,
+     [](Args& a) { a.tensor[kO].dtype = FA3_BF16; },
+     kInvalid,
+     {"o.dtype=bf16", "need f32 as q;"}},
     {"dtype_lse",
      kHalf,
      [](Args& a) { a.tensor[kLse].dtype = FA3_F16; },
@@ -280,7 +285,15 @@ const Refusal kShapeRefusals[] = {
      kDense,
      [](Args& a) { a.tensor[kK].shape[2] = a.tensor[kV].shape[2] = 3; },
      kInvalid,
-     {"heads_q=4", "multiple of heads_kv=3"}},
+     {"heads_q=4", "multiple of heads_kv=3", "correct the shape"}},
+    {"heads_before_seqlen",
+     kDense,
+     [](Args& a) {
+       for (const TensorId id : {kQ, kK, kV, kO})
+         std::swap(a.tensor[id].shape[1], a.tensor[id].shape[2]);
+     },
+     kInvalid,
+     {"is not a multiple of heads_kv", "(batch, heads, seqlen, head_dim)", "exchange dimensions"}},
     {"no_kv_heads",
      kDense,
      [](Args& a) { a.tensor[kK].shape[2] = a.tensor[kV].shape[2] = 0; },

@@ -86,15 +86,15 @@ TEST_P(TensorFileAccess, Load_DataOffTheElementsAlignment) {
 }
 
 TEST_P(TensorFileAccess, Load_DeclinesByName) {
-  write_bytes(dir_ / "t", file_of(R"({"k":{"dtype":"I64","shape":[1],"data_offsets":[0,8]},)"
+  write_bytes(dir_ / "t", file_of(R"({"k":{"dtype":"U64","shape":[1],"data_offsets":[0,8]},)"
                                   R"("q4":{"dtype":"F4","shape":[3,2],"data_offsets":[8,11]}})",
                                   "12345678123"));
   const TensorFile file = TensorFile::open(dir_ / "t", GetParam());
   EXPECT_EQ(file.find("q4")->dtype, DType::kF4);
   const TensorFileError type = error_of([&] { (void)file.load("k"); });
   EXPECT_EQ(type.kind(), Kind::kUnsupported);
-  EXPECT_THAT(type.what(), AllOf(HasSubstr(R"(tensor "k" has dtype I64)"),
-                                 HasSubstr("need F64, F32, F16, BF16 or I32")));
+  EXPECT_THAT(type.what(), AllOf(HasSubstr(R"(tensor "k" has dtype U64)"),
+                                 HasSubstr("need F64, F32, F16, BF16, I32 or I64")));
   const TensorFileError name = error_of([&] { (void)file.load("q"); });
   EXPECT_EQ(name.kind(), Kind::kMissing);
   EXPECT_THAT(name.what(), AllOf(HasSubstr(R"(no tensor named "q")"), HasSubstr(R"(("k", "q4"))")));

@@ -183,13 +183,13 @@ int bench(const BenchOptions& o) {
   for (const Case& c : cases) width = std::max(width, c.name.size());
   const bool table = !o.session.json && !o.session.quiet;
   if (table) {
-    print(fmt::format("{}; {} repetitions after {} to warm up; times in ms{}\n",
-                      place_text(session), o.repetitions, o.warmup,
-                      session.on_gpu() ? ", between events around calls that fill 3 ms" : ""));
-    if (const std::string note = gpu_note(session); !note.empty()) print(note + "\n");
-    if (cases.size() == 1) print(problem_text(cases[0].config) + "\n");
-    print(fmt::format("\n{:<{}}  {:>10} {:>10} {:>10} {:>10}\n", "case", width, "median", "p10",
-                      "p90", "GFLOP/s"));
+    print_text(fmt::format("{}; {} repetitions after {} to warm up; times in ms{}\n",
+                           place_text(session), o.repetitions, o.warmup,
+                           session.on_gpu() ? ", between events around calls that fill 3 ms" : ""));
+    if (const std::string note = gpu_note(session); !note.empty()) print_text(note + "\n");
+    if (cases.size() == 1) print_text(problem_text(cases[0].config) + "\n");
+    print_text(fmt::format("\n{:<{}}  {:>10} {:>10} {:>10} {:>10}\n", "case", width, "median",
+                           "p10", "p90", "GFLOP/s"));
     flush();
   }
   for (const Case& c : cases) {
@@ -197,9 +197,9 @@ int bench(const BenchOptions& o) {
     const Times t = measure(o, c, session, &flops);
     if (o.session.json) print(to_json(o, c, session, t, flops).dump() + "\n");
     if (table)
-      print(fmt::format("{:<{}}  {:>10.4g} {:>10.4g} {:>10.4g} {:>10.4g}\n", c.name, width,
-                        1e3 * t.median_s, 1e3 * t.p10_s, 1e3 * t.p90_s,
-                        t.median_s > 0 ? flops / t.median_s * 1e-9 : 0));
+      print_text(fmt::format("{:<{}}  {:>10.4g} {:>10.4g} {:>10.4g} {:>10.4g}\n", c.name, width,
+                             1e3 * t.median_s, 1e3 * t.p10_s, 1e3 * t.p90_s,
+                             t.median_s > 0 ? flops / t.median_s * 1e-9 : 0));
     flush();
   }
   return kDone;

@@ -2,8 +2,11 @@
 // cases.cpp — reads bench/cases/*.json.
 #include "cases.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "error.h"
@@ -14,19 +17,75 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr const char* kKeys[] = {
+    "name",     "op",        "dtype",    "batch",         "heads_q",     "heads_kv",
+    "seqlen_q", "seqlen_kv", "varlen_q", "varlen_kv",     "head_dim_qk", "head_dim_v",
+    "mask",     "left",      "right",    "softmax_scale", "softcap"};
+
+// ---- Values: whether they are of a type, and what that is called --------------------------------
+
+bool fits(const Json& j, const std::string&) { return j.is_string(); }
+bool fits(const Json& j, double) { return j.is_number(); }
+bool fits(const Json& j, int64_t) {
+  return j.is_number_integer() &&
+         (!j.is_number_unsigned() || j.get<uint64_t>() <= uint64_t{INT64_MAX});
+}
+bool fits(const Json& j, const std::vector<int64_t>&) {
+  return j.is_array() &&
+         std::all_of(j.begin(), j.end(), [](const Json& n) { return fits(n, int64_t{}); });
+}
+const char* kind(const std::string&) { return "a string"; }
+const char* kind(double) { return "a number"; }
+const char* kind(int64_t) { return "a whole number"; }
+const char* kind(const std::vector<int64_t>&) { return "a list of whole numbers"; }
+
+std::string shown(const Json& j) {
+  constexpr size_t kMost = 60;
+  const std::string text = j.dump();
+  return text.size() > kMost ? text.substr(0, kMost) + "..." : text;
+}
+
+// Leaves the value alone where there is no such key.
 template <class T>
 void read(const Json& j, const char* key, T& value) {
-  if (j.contains(key)) value = j.at(key).get<T>();
+  const auto at = j.find(key);
+  if (at == j.end()) return;
+  if (!fits(*at, value)) fail(kBadInput, "{}: got {}, need {}", key, shown(*at), kind(value));
+  value = at->get<T>();
+}
+
+// One of a few words, of which the first stands for a key that is not there.
+std::string word(const Json& j, const char* key, const std::vector<std::string>& words) {
+  std::string text = words[0];
+  read(j, key, text);
+  if (std::find(words.begin(), words.end(), text) == words.end())
+    fail(kBadInput, "{}: got '{}', need one of {}", key, text, fmt::join(words, ", "));
+  return text;
+}
+
+// ---- Cases --------------------------------------------------------------------------------------
+
+void check_keys(const Json& j) {
+  if (!j.is_object()) fail(kBadInput, "got {}, need an object", shown(j));
+  for (const auto& [key, value] : j.items())
+    if (std::find(std::begin(kKeys), std::end(kKeys), key) == std::end(kKeys))
+      fail(kBadInput, "unknown key '{}', need one of {}", key,
+           fmt::join(std::begin(kKeys), std::end(kKeys), ", "));
+  for (const char* key : {"name", "dtype"})
+    if (!j.contains(key)) fail(kBadInput, "{}: missing, need a string", key);
 }
 
 Case parse_case(const Json& j) {
-  Case c{j.at("name").get<std::string>(), {}};
+  check_keys(j);
+  Case c;
+  read(j, "name", c.name);
   verify::Config& x = c.config;
-  x.backward = j.value("op", "forward") == "backward";
-  x.dtype = dtype_value(j.at("dtype").get<std::string>());
+  x.backward = word(j, "op", {"forward", "backward"}) == "backward";
+  x.dtype = dtype_value(word(j, "dtype", {"f32", "f16", "bf16"}));
   read(j, "varlen_q", x.varlen_q);
   read(j, "varlen_kv", x.varlen_kv);
-  x.batch = std::max(std::ssize(x.varlen_q), std::ssize(x.varlen_kv));
+  const int64_t sequences = std::max(std::ssize(x.varlen_q), std::ssize(x.varlen_kv));
+  x.batch = std::max<int64_t>(sequences, 1);
   read(j, "batch", x.batch);
   read(j, "heads_q", x.heads_q);
   x.heads_kv = x.heads_q;
@@ -39,34 +98,41 @@ Case parse_case(const Json& j) {
   read(j, "head_dim_v", x.head_dim_v);
   read(j, "softmax_scale", x.softmax_scale);
   read(j, "softcap", x.softcap);
-  const std::string mask = j.value("mask", "full");
-  if (mask != "full" && mask != "causal" && mask != "window")
-    fail(kBadInput, "mask '{}', need full, causal or window", mask);
+  const std::string mask = word(j, "mask", {"full", "causal", "window"});
   if (mask == "causal") x.mask = FA3_MASK_CAUSAL;
-  if (mask == "window") {
-    x.mask = FA3_MASK_WINDOW;
-    read(j, "left", x.left);
-    read(j, "right", x.right);
-  }
+  if (mask == "window") x.mask = FA3_MASK_WINDOW;
+  read(j, "left", x.left);
+  read(j, "right", x.right);
+  if (mask != "window" && (j.contains("left") || j.contains("right")))
+    fail(kBadInput, "left, right: are for mask window, got {}; leave them out", mask);
   if (const std::string why = verify::contradiction(x); !why.empty()) fail(kBadInput, "{}", why);
   return c;
+}
+
+Json parse_file(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) fail(kBadInput, "cannot be read; name a JSON file of cases");
+  try {
+    const Json j = Json::parse(file);
+    if (!j.is_array()) fail(kBadInput, "need a JSON array of cases");
+    return j;
+  } catch (const Json::parse_error& e) {
+    fail(kBadInput, "no JSON from byte {} on; correct it", e.byte);
+  }
 }
 
 }  // namespace
 
 void read_cases(const std::string& path, std::vector<Case>& cases) {
-  std::ifstream file(path);
-  if (!file) fail(kBadInput, "--cases: {}: cannot be read; name a JSON file of cases", path);
-  size_t index = 0;
+  std::string where = path;
   try {
-    for (const Json& j : Json::parse(file)) {
-      cases.push_back(parse_case(j));
-      ++index;
+    const Json all = parse_file(path);
+    for (size_t i = 0; i < all.size(); ++i) {
+      where = fmt::format("{}: case {}", path, i);
+      cases.push_back(parse_case(all[i]));
     }
-  } catch (const Json::exception& e) {
-    fail(kBadInput, "--cases: {}: case {}: {}", path, index, e.what());
   } catch (const CliError& e) {
-    fail(kBadInput, "--cases: {}: case {}: {}", path, index, e.what());
+    fail(kBadInput, "--cases: {}: {}; see fa3 bench --help", where, e.what());
   }
 }
 

@@ -14,9 +14,7 @@ struct Case {
   verify::Config config;  // backward: only the backward is timed
 };
 
-// Appends the cases of a JSON file: an array of objects with name, op (forward, backward), dtype,
-// batch, heads_q, heads_kv, seqlen_q, seqlen_kv, varlen_q, varlen_kv (lists), head_dim_qk,
-// head_dim_v, mask (full, causal, window), left, right, softmax_scale, softcap. Throws
+// Appends the cases of a JSON file, whose format `fa3 bench --help` describes. Throws
 // CliError{kBadInput} that names the file and the case.
 void read_cases(const std::string& path, std::vector<Case>& cases);
 

@@ -3,6 +3,7 @@
 #include "tools/verify/check.h"
 
 #include <cmath>
+#include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -14,6 +15,7 @@
 #include "place.h"
 #include "problem.h"
 #include "session.h"
+#include "violation.h"
 
 namespace fa3::cli {
 namespace {
@@ -34,6 +36,7 @@ struct CheckOptions {
   double magnitude = 1;
   int64_t alignment = 0;
   int64_t seed = 0;
+  std::optional<int64_t> schedule_seed;
   std::string expect;
   double tolerance = 0;  // 0 = by the output's type
 };
@@ -46,6 +49,13 @@ struct Verdict {
   std::string error;    // what went wrong beside the values, e.g. guard bytes that changed
   std::string replay;
 };
+
+// The command that repeats a generated problem, in the same schedule.
+std::string replay_text(const CheckOptions& o, const verify::Config& config) {
+  const std::string command = verify::replay_command(config, o.session.backend);
+  return o.schedule_seed ? fmt::format("{} --schedule-seed {}", command, *o.schedule_seed)
+                         : command;
+}
 
 bool all_ok(const std::vector<verify::OutputResult>& outputs) {
   return std::all_of(outputs.begin(), outputs.end(), [](const auto& r) { return r.ok; });
@@ -117,6 +127,8 @@ verify::Config generated_config(const CheckOptions& o) {
   if (!o.seqused_kv.empty()) c.seqused_kv = parse_integers("--seqused-kv", o.seqused_kv);
   c.lse = !o.no_lse;
   c.dlse = o.dlse;
+  if (!(std::isfinite(o.magnitude) && o.magnitude >= 0))
+    fail(kUsage, "--magnitude: got {}, need a finite number from 0", o.magnitude);
   c.magnitude = o.magnitude;
   c.alignment = o.alignment;
   if (!o.layout.empty()) c.layout = layout_value(o.layout);
@@ -146,8 +158,16 @@ Verdict check_generated(const CheckOptions& o, Session& session) {
   v.outputs = report.outputs;
   v.problem = problem_text(config);
   v.error = report.error;
-  v.replay = verify::replay_command(config, o.session.backend);
+  v.replay = replay_text(o, config);
   return v;
+}
+
+// Outputs whose bounds are so wide that the check says next to nothing about them.
+std::vector<std::string> blind_outputs(const Verdict& v) {
+  std::vector<std::string> names;
+  for (const verify::OutputResult& r : v.outputs)
+    if (r.blind()) names.push_back(r.name);
+  return names;
 }
 
 Json number(double x) { return std::isfinite(x) ? Json(x) : Json(fmt::format("{}", x)); }
@@ -156,6 +176,7 @@ Json to_json(const CheckOptions& o, const Verdict& v, const Session& session) {
   Json j;
   j["ok"] = v.ok;
   j["seed"] = o.file.path.empty() ? Json(o.seed) : Json(nullptr);
+  if (o.schedule_seed) j["schedule_seed"] = *o.schedule_seed;
   add_place(session, j);
   if (!v.replay.empty()) j["replay"] = v.replay;
   if (!v.error.empty()) j["error"] = v.error;
@@ -165,6 +186,7 @@ Json to_json(const CheckOptions& o, const Verdict& v, const Session& session) {
                             {"max_err", number(r.max_err)},
                             {"bound", number(r.bound)},
                             {"where", r.where}};
+  j["blind"] = blind_outputs(v);
   if (v.expectation) {
     const Expectation& e = *v.expectation;
     j["expected"] = {{"ok", e.ok},
@@ -180,6 +202,7 @@ Json to_json(const CheckOptions& o, const Verdict& v, const Session& session) {
 std::string to_text(const CheckOptions& o, const Verdict& v, const Session& session) {
   std::string text = fmt::format("{}\nbackend {}", v.problem, place_text(session));
   if (o.file.path.empty()) text += fmt::format(", seed {}", o.seed);
+  if (o.schedule_seed) text += fmt::format(", schedule seed {}", *o.schedule_seed);
   if (const std::string note = gpu_note(session); !note.empty()) text += "\ngpu     " + note;
   text +=
       fmt::format("\n\n{:<10} {:>12} {:>12}  {:<8} {}\n", "output", "max error", "bound", "", "at");
@@ -197,19 +220,48 @@ std::string to_text(const CheckOptions& o, const Verdict& v, const Session& sess
         o.expect, e.max_err, e.where, e.rmse, e.bound, e.ok ? "ok" : "FAILED");
   }
   text += v.ok ? "\nok: every error is within its bound\n" : "\nFAILED\n";
+  for (const verify::OutputResult& r : v.outputs)
+    if (r.blind())
+      text += fmt::format(
+          "blind: the bounds of {} are {:.2g} times as large as its values, since scores this "
+          "large "
+          "cannot be rounded more exactly: that they hold says next to nothing; lower "
+          "--magnitude\n",
+          r.name, r.width);
   if (!v.error.empty()) text += v.error + "\n";
   if (!v.ok && !v.replay.empty()) text += "replay: " + v.replay + "\n";
   return text;
 }
 
+// The simulator's schedule is the environment's to choose: the same seed replays it in any program.
+void choose_schedule(const CheckOptions& o) {
+  if (!o.schedule_seed) return;
+  if (o.session.backend != "sim")
+    fail(kUsage, "--schedule-seed: is for --backend sim, got {}; choose that or leave it out",
+         o.session.backend);
+  setenv("FA3_SIM_SEED", std::to_string(*o.schedule_seed).c_str(), 1);
+}
+
 int check(const CheckOptions& o) {
-  if (!(o.tolerance >= 0)) fail(kUsage, "--tolerance: got {}, need 0 or more", o.tolerance);
+  if (!(std::isfinite(o.tolerance) && o.tolerance >= 0))
+    fail(kUsage, "--tolerance: got {}, need a finite number from 0", o.tolerance);
+  choose_schedule(o);
   Session session(o.session.backend, o.session.threads, !o.session.quiet);
-  const Verdict v = o.file.path.empty() ? check_generated(o, session) : check_file(o, session);
+  Verdict v;
+  try {
+    v = o.file.path.empty() ? check_generated(o, session) : check_file(o, session);
+  } catch (const CliError& e) {
+    const Json violation = o.session.json ? violation_json(e.what()) : Json();
+    if (violation.is_null()) throw;
+    Json j{{"ok", false}, {"violation", violation}};
+    if (o.file.path.empty()) j["replay"] = replay_text(o, generated_config(o));
+    print(j.dump() + "\n");
+    return e.code();
+  }
   if (o.session.json)
     print(to_json(o, v, session).dump() + "\n");
   else if (!o.session.quiet)
-    print(to_text(o, v, session));
+    print_text(to_text(o, v, session));
   return v.ok ? kDone : kCheckFailed;
 }
 
@@ -245,7 +297,7 @@ void add_generated_options(Parser& parser, CheckOptions& o) {
 Action add_check(Parser& parser) {
   auto o = std::make_shared<CheckOptions>();
   parser.text("input", o->file.path, "IN.safetensors",
-              "File with the tensors q, k, v [a problem is generated]");
+              "File with the tensors q, k, v; - = stdin [a problem is generated]");
   add_problem_options(parser, o->problem);
   parser.group("Attention");
   parser.text("--layout", o->layout, "NAME",
@@ -260,6 +312,9 @@ Action add_check(Parser& parser) {
               "Largest difference from --expect, relative to its largest element; 0 = 1e-5 for "
               "f32, 2^-9 for f16, 2^-6 for bf16");
   add_session_options(parser, o->session);
+  parser.whole("--schedule-seed", o->schedule_seed,
+               "Seed of the simulator's schedule, with --backend sim: who runs next, and when "
+               "asynchronous work takes effect [FA3_SIM_SEED, else 0]");
   return [o, parser] {
     check_usage(parser, !o->file.path.empty());
     return check(*o);

@@ -18,5 +18,7 @@ Action add_info(Parser& parser);
 Action add_jit(Parser& parser);
 Action add_explain(Parser& parser);
 Action add_selftest(Parser& parser);
+Action add_completion(Parser& parser);
+Action add_man(Parser& parser);
 
 }  // namespace fa3::cli

@@ -19,7 +19,8 @@ enum ExitCode : int {
   kBadInput = 3,
   kUnsupported = 4,
   kFailed = 5,
-  kInterrupted = 130
+  kInterrupted = 130,
+  kClosedPipe = 141  // nobody reads stdout any more: the end is that by SIGPIPE
 };
 
 // Ends the command: main() prints `fa3 <subcommand>: message` on stderr and exits with `code`.

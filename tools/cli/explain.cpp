@@ -30,7 +30,7 @@ int explain(const ExplainOptions& o) {
   if (o.session.json)
     print(Json::parse(plan).dump(2) + "\n");
   else if (!o.session.quiet)
-    print(outline(Json::parse(plan)));
+    print_text(outline(Json::parse(plan)));
   return kDone;
 }
 

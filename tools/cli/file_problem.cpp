@@ -2,17 +2,23 @@
 // file_problem.cpp — from a file to the arguments of the library.
 #include "file_problem.h"
 
+#include <unistd.h>
+
 #include "error.h"
 
 namespace fa3::cli {
 namespace {
 
-HostTensor load_optional(const tools::TensorFile& file, const OptionalName& name,
-                         const char* default_name, fa3_dtype cast) {
-  if (!name.has_value() && file.find(default_name) == nullptr) return {};
-  if (name.has_value() && name->empty()) return {};
-  HostTensor t = load(file, name.value_or(default_name), cast);
-  return t;
+// The name of an optional tensor that is to be read; "" = none is.
+std::string name_of(const tools::TensorFile& file, const OptionalName& name,
+                    const char* default_name) {
+  return name.value_or(file.find(default_name) == nullptr ? "" : default_name);
+}
+
+HostTensor load_integers(const tools::TensorFile& file, const OptionalName& given,
+                         const char* default_name) {
+  const std::string name = name_of(file, given, default_name);
+  return name.empty() ? HostTensor{} : load_int32(file, name);
 }
 
 // q, k or v: what the library cannot say with the file's names.
@@ -22,6 +28,24 @@ void check_rank(const HostTensor& t) {
        "tensor '{}': shape {}, need rank 4 (batch, seqlen, heads, head_dim) or, packed, 3 (tokens, "
        "heads, head_dim)",
        t.name, shape_text(t.shape));
+}
+
+// Heads that do not divide, but would in the other order of dimensions: then that is the mistake.
+void check_layout(const FileProblem& p) {
+  if (p.q.shape.size() != 4 || p.k.shape.size() != 4) return;
+  const auto divide = [&](int heads) {
+    return p.k.shape[heads] > 0 && p.q.shape[heads] % p.k.shape[heads] == 0;
+  };
+  const int heads = p.heads_first ? 1 : 2, other = 3 - heads;
+  if (divide(heads) || !divide(other)) return;
+  fail(
+      kBadInput,
+      "q {} and k {} with --layout {}: {} query heads are not a multiple of {} KV heads; as {} the "
+      "heads fit: give --layout {}",
+      shape_text(p.q.shape), shape_text(p.k.shape), p.heads_first ? "bhsd" : "bshd",
+      p.q.shape[heads], p.k.shape[heads],
+      p.heads_first ? "(batch, seqlen, heads, head_dim)" : "(batch, heads, seqlen, head_dim)",
+      p.heads_first ? "bshd" : "bhsd");
 }
 
 fa3_dtype output_dtype(const std::string& option, fa3_dtype input) {
@@ -100,11 +124,13 @@ void add_tensor_options(Parser& parser, FileOptions& o) {
   name("--do-name", o.dout, "Gradient of o, for --backward");
   name("--dlse-name", o.dlse, "Gradient of lse, for --backward [dlse if in the file]; \"\" = none");
   name("--cu-seqlens-q-name", o.cu_seqlens_q,
-       "First row of each packed query sequence and the end, I32 (batch + 1) [cu_seqlens_q if in "
+       "First row of each packed query sequence and the end, I32 or I64 (batch + 1) [cu_seqlens_q "
+       "if in "
        "the file]; \"\" = none");
   name("--cu-seqlens-kv-name", o.cu_seqlens_kv, "The same for keys [cu_seqlens_kv if in the file]");
   name("--seqused-q-name", o.seqused_q,
-       "Queries that count per sequence, I32 (batch) [seqused_q if in the file]; \"\" = none");
+       "Queries that count per sequence, I32 or I64 (batch) [seqused_q if in the file]; \"\" = "
+       "none");
   name("--seqused-kv-name", o.seqused_kv, "The same for keys [seqused_kv if in the file]");
   parser.whole("--max-seqlen-q", o.max_seqlen_q,
                "Upper bound of the lengths of packed query sequences, in tokens; 0 = all tokens");
@@ -125,8 +151,13 @@ fa3_backward_args FileProblem::backward_args() const {
 }
 
 tools::TensorFile open_file(const FileOptions& options) {
-  return tools::TensorFile::open(options.path,
-                                 options.mmap ? tools::Access::kMap : tools::Access::kRead);
+  const tools::Access access = options.mmap ? tools::Access::kMap : tools::Access::kRead;
+  if (options.path != kStandardStream) return tools::TensorFile::open(options.path, access);
+  if (isatty(STDIN_FILENO))
+    fail(kUsage,
+         "-: stdin is a terminal, need a file or a pipe with tensors; name a file, or send "
+         "one here with <");
+  return tools::TensorFile::read(STDIN_FILENO, "stdin", access);
 }
 
 FileProblem load_problem(const tools::TensorFile& file, const FileOptions& options,
@@ -144,15 +175,17 @@ FileProblem load_problem(const tools::TensorFile& file, const FileOptions& optio
   p.k = load(file, options.k, cast);
   p.v = load(file, options.v, cast);
   for (const HostTensor* t : {&p.q, &p.k, &p.v}) check_rank(*t);
-  p.cu_seqlens_q = load_optional(file, options.cu_seqlens_q, "cu_seqlens_q", FA3_DTYPE_NONE);
-  p.cu_seqlens_kv = load_optional(file, options.cu_seqlens_kv, "cu_seqlens_kv", FA3_DTYPE_NONE);
-  p.seqused_q = load_optional(file, options.seqused_q, "seqused_q", FA3_DTYPE_NONE);
-  p.seqused_kv = load_optional(file, options.seqused_kv, "seqused_kv", FA3_DTYPE_NONE);
+  check_layout(p);
+  p.cu_seqlens_q = load_integers(file, options.cu_seqlens_q, "cu_seqlens_q");
+  p.cu_seqlens_kv = load_integers(file, options.cu_seqlens_kv, "cu_seqlens_kv");
+  p.seqused_q = load_integers(file, options.seqused_q, "seqused_q");
+  p.seqused_kv = load_integers(file, options.seqused_kv, "seqused_kv");
   if (backward) {
     // dout has the type of o, which a cast of the inputs changes too.
     p.dout = load(file, options.dout,
                   cast == FA3_DTYPE_NONE ? cast : output_dtype(options.out_dtype, cast));
-    p.dlse = load_optional(file, options.dlse, "dlse", FA3_F32);
+    const std::string dlse = name_of(file, options.dlse, "dlse");
+    if (!dlse.empty()) p.dlse = load(file, dlse, FA3_F32);
   }
   allocate_outputs(options, backward, p);
   return p;

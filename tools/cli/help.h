@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// help.h — the help texts' layout: wrapped descriptions, one line per subcommand.
+// help.h — the help texts' layout: 80 columns, one line per subcommand.
 #pragma once
 
 #include <CLI/CLI.hpp>
 #include <string>
+
+#include "output.h"
 
 namespace fa3::cli {
 
@@ -12,29 +14,27 @@ class HelpFormatter : public CLI::Formatter {
   HelpFormatter() { column_width(kColumn); }
 
   std::string make_option_desc(const CLI::Option* option) const override {
-    return wrap(option->get_description());
+    return fold(option->get_description(), kWidth - kColumn);
+  }
+  std::string make_description(const CLI::App* app) const override {
+    return fold(CLI::Formatter::make_description(app), kWidth);
+  }
+  std::string make_footer(const CLI::App* app) const override {
+    return fold(CLI::Formatter::make_footer(app), kWidth);
   }
   // The first line of a description is its summary.
   std::string make_subcommand(const CLI::App* sub) const override {
+    constexpr size_t kNames = 14;
     const std::string text = sub->get_description();
     std::stringstream out;
-    CLI::detail::format_help(out, sub->get_name(), text.substr(0, text.find('\n')), kColumn);
+    CLI::detail::format_help(out, sub->get_name(),
+                             fold(text.substr(0, text.find('\n')), kWidth - kNames), kNames);
     return out.str();
   }
 
  private:
-  static constexpr size_t kColumn = 32;
-  static constexpr size_t kWidth = 100 - kColumn;
-
-  static std::string wrap(std::string text) {
-    for (size_t line = 0; text.size() - line > kWidth;) {
-      const size_t space = text.rfind(' ', line + kWidth);
-      if (space == std::string::npos || space <= line) break;
-      text[space] = '\n';
-      line = space + 1;
-    }
-    return text;
-  }
+  static constexpr size_t kColumn = 28;
+  static constexpr size_t kWidth = 80;
 };
 
 }  // namespace fa3::cli

@@ -45,6 +45,8 @@ tools::DType file_dtype(fa3_dtype dtype) {
 
 double element(const tools::Tensor& t, int64_t i) {
   if (t.dtype == tools::DType::kF64) return static_cast<const double*>(t.data)[i];
+  if (t.dtype == tools::DType::kI64)
+    return static_cast<double>(static_cast<const int64_t*>(t.data)[i]);
   const fa3_dtype dtype = library_dtype(t.dtype);
   return verify::decode(dtype, static_cast<const char*>(t.data) + i * verify::element_bytes(dtype));
 }
@@ -98,6 +100,23 @@ HostTensor allocate(const std::string& name, fa3_dtype dtype, const std::vector<
   const std::shared_ptr<char[]> memory(new char[static_cast<size_t>(bytes)]);
   t.data = std::shared_ptr<const void>(memory, memory.get());
   return t;
+}
+
+HostTensor load_int32(const tools::TensorFile& file, const std::string& name) {
+  const tools::Tensor from = file.load(name);
+  if (from.dtype != tools::DType::kI64) return load(file, name, FA3_DTYPE_NONE);
+  HostTensor to = allocate(from.name, FA3_I32, from.shape);
+  auto* out = static_cast<int32_t*>(const_cast<void*>(to.data.get()));
+  const auto* in = static_cast<const int64_t*>(from.data);
+  for (int64_t i = 0; i < tools::element_count(from.shape); ++i) {
+    if (in[i] < INT32_MIN || in[i] > INT32_MAX)
+      fail(kBadInput,
+           "{}: element {} is {}, need a number of 32 bits; positions beyond that are "
+           "not offered: split the batch",
+           name, i, in[i]);
+    out[i] = static_cast<int32_t>(in[i]);
+  }
+  return to;
 }
 
 HostTensor load(const tools::TensorFile& file, const std::string& name, fa3_dtype cast) {

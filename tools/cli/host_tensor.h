@@ -36,6 +36,10 @@ HostTensor allocate(const std::string& name, fa3_dtype dtype, const std::vector<
 // not asked for.
 HostTensor load(const tools::TensorFile& file, const std::string& name, fa3_dtype cast);
 
+// Reads a tensor of positions or lengths, I32 or I64, as I32. Throws as load() does, and
+// CliError{kBadInput} for a value that 32 bits cannot hold.
+HostTensor load_int32(const tools::TensorFile& file, const std::string& name);
+
 // "(2, 128, 8, 64) bf16"
 std::string shape_text(const std::vector<int64_t>& shape);
 std::string tensor_text(const HostTensor& tensor);

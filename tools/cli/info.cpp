@@ -86,7 +86,10 @@ Action add_info(Parser& parser) {
   parser.flag("--json", *json, "Print one JSON object instead of text");
   return [json]() -> int {
     const Json j = collect();
-    print(*json ? j.dump(2) + "\n" : to_text(j));
+    if (*json)
+      print(j.dump(2) + "\n");
+    else
+      print_text(to_text(j));
     return kDone;
   };
 }

@@ -71,8 +71,9 @@ void warm(Session& session, const JitOptions& o) {
   const Json rows = Json::parse(report);
   if (o.json) return print(rows.dump(2) + "\n");
   for (const Json& row : rows) {
-    print(fmt::format("{:<9} {:>8.1f} ms {:>9}  {}\n", row.value("source", "?"),
-                      row.value("ms", 0.0), size_text(row.value("bytes", int64_t{0})), title(row)));
+    print_text(fmt::format("{:<9} {:>8.1f} ms {:>9}  {}\n", row.value("source", "?"),
+                           row.value("ms", 0.0), size_text(row.value("bytes", int64_t{0})),
+                           title(row)));
   }
 }
 
@@ -86,8 +87,8 @@ void pack(Session& session, const JitOptions& o) {
   if (o.json) {
     print(Json{{"pack", *o.pack}}.dump(2) + "\n");
   } else {
-    print(fmt::format("{} written; use it with FA3_KERNEL_PACK or the option kernel_pack\n",
-                      *o.pack));
+    print_text(fmt::format("{} written; use it with FA3_KERNEL_PACK or the option kernel_pack\n",
+                           *o.pack));
   }
 }
 
@@ -96,7 +97,7 @@ void clear(fa3_context* context, const JitOptions& o) {
   if (o.json) {
     print("{\"cleared\": true}\n");
   } else {
-    print("the cache of kernels is empty\n");
+    print_text("the cache of kernels is empty\n");
   }
 }
 
@@ -133,11 +134,11 @@ void list(fa3_context* context, const JitOptions& o) {
   const Json document = Json::parse(report);
   if (o.json) return print(document.dump(2) + "\n");
   for (const char* name : {"driver", "nvrtc", "cache", "pack"}) {
-    print(place_text(name, document[name]));
+    print_text(place_text(name, document[name]));
   }
   for (const Json& program : document["programs"]) {
     const Json& kept = program["kept"];
-    print(
+    print_text(
         fmt::format("{:<7} {}\n", kept.is_null() ? "-" : kept.get<std::string>(), title(program)));
   }
 }

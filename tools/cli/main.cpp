@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // main.cpp — the command `fa3`: picks the subcommand, turns every failure into a line and a code.
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -7,6 +9,7 @@
 #include <new>
 #include <sstream>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "commands.h"
@@ -14,6 +17,7 @@
 #include "fa3/fa3.h"
 #include "help.h"
 #include "interrupt.h"
+#include "mistake.h"
 #include "output.h"
 #include "tensor_file/tensor_file.h"
 
@@ -22,8 +26,11 @@ namespace {
 
 constexpr const char* kFooter =
     "Exit codes: 0 done, 1 check failed, 2 usage, 3 bad input, 4 unsupported, 5 failed while "
-    "running,\n"
-    "130 interrupted. Results go to stdout, errors and the progress bar to stderr.";
+    "running (memory, threads and disk included), 130 interrupted, 141 nobody reads stdout any "
+    "more. Results go to stdout, errors and the progress bar to stderr.";
+
+constexpr const char* kNoMemory =
+    "not enough memory for the tensors; use a smaller problem, or raise the limit (ulimit -v)";
 
 struct Command {
   const char* name;
@@ -38,37 +45,50 @@ constexpr Command kCommands[] = {
      &add_run},
     {"check",
      "Compare a backend with the FP64 reference, on a generated problem or a file\n"
-     "An output passes when its error is at most twice that of a naive computation in the same\n"
-     "precision, plus a rounding floor, and NaN and Inf stand where they do in the reference.",
+     "An output passes when its error is at most twice that of a naive computation in the same "
+     "precision, plus a rounding floor, and NaN and Inf stand where they do in the reference. "
+     "Where "
+     "that is half as much as the values themselves or more, the output is called blind: its check "
+     "says next to nothing. The exit code stays 0, since no exact implementation is bound to do "
+     "better.",
      &add_check},
     {"bench",
      "Measure speed\n"
      "Times planned runs on random tensors with warm caches, after a check of a slice of each "
-     "problem.\n"
-     "FLOP/s count visible pairs of query and key only: 2 (head_dim + head_dim_v) each per query "
-     "head\n"
-     "forward, 2.5 times that backward.",
+     "problem. FLOP/s count visible pairs of query and key only: 2 (head_dim + head_dim_v) each "
+     "per query head forward, 2.5 times that backward.\n"
+     "A file of --cases holds a JSON array of objects. Required: name, dtype. Optional: op "
+     "(forward, "
+     "backward) [forward], batch [1], heads_q [1], heads_kv [heads_q], seqlen_q [1], seqlen_kv "
+     "[seqlen_q], varlen_q and varlen_kv (lists of lengths), head_dim_qk [64], head_dim_v "
+     "[head_dim_qk], mask (full, causal, window) [full], left and right (of a window), "
+     "softmax_scale, softcap.",
      &add_bench},
     {"info", "Show version, build, device, backends and environment variables", &add_info},
     {"jit",
      "Compile GPU kernels ahead of time\n"
-     "Kernels are compiled when they are first needed and kept in a cache. This fills, shows or\n"
-     "empties the cache, or writes kernels into a file. It needs NVRTC, but no GPU. A list of\n"
+     "Kernels are compiled when they are first needed and kept in a cache. This fills, shows or "
+     "empties the cache, or writes kernels into a file. It needs NVRTC, but no GPU. A list of "
      "kernels is an array of {\"header\", \"expression\"}, like \"programs\" of --list --json.",
      &add_jit},
     {"explain",
      "Show how a problem would be computed, without computing it\n"
      "Backend, tiles and workspace. For the GPU kernel (--backend cuda or sim) also: which row of "
-     "its\n"
+     "its "
      "table of tile sizes, why none of the others, and an estimate in clocks of an SM: what a KV "
-     "tile\n"
+     "tile "
      "costs each unit, which one limits, and how long the problem takes on an H200 by that.",
      &add_explain},
     {"selftest",
      "Check that GPU and simulator do what their instructions specify\n"
-     "Runs programs of one or a few instructions in the simulator of Hopper GPUs and on a GPU,\n"
+     "Runs programs of one or a few instructions in the simulator of Hopper GPUs and on a GPU, "
      "where there is one, and compares what they write with the specification and each other.",
      &add_selftest},
+    {"completion",
+     "Print what a shell needs to complete fa3's command lines\n"
+     "For this shell alone: source <(fa3 completion bash)",
+     &add_completion},
+    {"man", "Print the manual page\nTo read it: fa3 man | man -l -", &add_man},
 };
 
 ExitCode code_of(tools::TensorFileError::Kind kind) {
@@ -80,13 +100,17 @@ ExitCode code_of(tools::TensorFileError::Kind kind) {
     case Kind::kUnsupported:
       return kBadInput;
     case Kind::kWrite:
+    case Kind::kMemory:
     case Kind::kArgument:
       return kFailed;
+    case Kind::kClosed:
+      return kClosedPipe;
   }
   return kFailed;
 }
 
 int report(const std::string& who, ExitCode code, const std::string& message) {
+  if (code == kClosedPipe) end_by_closed_pipe();
   // A message of the library begins with its place: "fa3 jit: jit: …" says it once.
   const std::string place = who.substr(who.rfind(' ') + 1) + ": ";
   const size_t begin = message.compare(0, place.size(), place) == 0 ? place.size() : 0;
@@ -106,9 +130,15 @@ int guarded(const std::string& who, const Action& action) {
   } catch (const tools::TensorFileError& e) {
     return report(who, code_of(e.kind()), e.what());
   } catch (const std::bad_alloc&) {
-    return report(who, kFailed, "not enough memory for the tensors; use a smaller problem");
+    return report(who, kFailed, kNoMemory);
   } catch (const std::length_error&) {
-    return report(who, kFailed, "not enough memory for the tensors; use a smaller problem");
+    return report(who, kFailed, kNoMemory);
+  } catch (const std::system_error& e) {
+    return report(
+        who, kFailed,
+        fmt::format("the system refused a thread or a file ({}); use fewer --threads, end "
+                    "other programs, or raise the limit (ulimit -a)",
+                    e.what()));
   } catch (const std::exception& e) {
     return report(who, kFailed, e.what());
   }
@@ -116,8 +146,7 @@ int guarded(const std::string& who, const Action& action) {
 
 // What CLI11 says of a wrong command line, in our form.
 int parse_failure(const CLI::App& app, const CLI::ParseError& e) {
-  std::string who = "fa3";
-  for (const CLI::App* sub : app.get_subcommands()) who += " " + sub->get_name();
+  const std::string who = command_of(app);
   if (e.get_exit_code() == 0) {  // --help, --version
     return guarded(who, [&] {
       std::ostringstream out, err;
@@ -126,13 +155,7 @@ int parse_failure(const CLI::App& app, const CLI::ParseError& e) {
       return static_cast<int>(kDone);
     });
   }
-  return report(who, kUsage, fmt::format("{}; see {} --help", e.what(), who));
-}
-
-std::string command_names() {
-  std::string names;
-  for (const Command& c : kCommands) names += (names.empty() ? "" : ", ") + std::string(c.name);
-  return names;
+  return report(who, kUsage, mistake(app, e));
 }
 
 int run_command(int argc, char** argv) {
@@ -147,15 +170,18 @@ int run_command(int argc, char** argv) {
     Parser parser(*sub);
     actions.emplace_back(sub, c.add(parser));
   }
+  std::vector<std::string> names;
+  for (const Command& c : kCommands) names.push_back(c.name);
   if (argc < 2)
-    return report("fa3", kUsage,
-                  fmt::format("no subcommand, need one of {}; see fa3 --help", command_names()));
+    return report(
+        "fa3", kUsage,
+        fmt::format("no subcommand, need one of {}; see fa3 --help", fmt::join(names, ", ")));
   const std::string first = argv[1];
   const auto named = [&](const Command& c) { return first == c.name; };
   if (first[0] != '-' && std::none_of(std::begin(kCommands), std::end(kCommands), named))
     return report("fa3", kUsage,
-                  fmt::format("unknown subcommand '{}', need one of {}; see fa3 --help", first,
-                              command_names()));
+                  fmt::format("unknown subcommand '{}', need one of {}{}; see fa3 --help", first,
+                              fmt::join(names, ", "), nearest(first, names)));
   app.require_subcommand(1);
   try {
     app.parse(argc, argv);

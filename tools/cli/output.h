@@ -2,19 +2,34 @@
 // output.h — writing to stdout so that a full disk or a closed pipe is an error, not silence.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 namespace fa3::cli {
 
 // Makes sure that file descriptors 0–2 are open (a closed one becomes one that refuses to be
-// written, so that no file of ours can take its number) and that a broken pipe is an error to
-// report rather than a signal.
+// written, so that no file of ours can take its number) and that a closed pipe is an error, so that
+// temporary files are removed, rather than a signal.
 void prepare_streams();
 
-// Appends to stdout. Throws CliError{kFailed} when it cannot be written.
+// Appends to stdout. Throws CliError: kClosedPipe when nobody reads it any more, kFailed when it
+// cannot be written.
 void print(std::string_view text);
 
-// Flushes stdout. Throws CliError{kFailed} when it cannot be written.
+// As print(), for people: lines that a terminal has no room for are broken between words, and go on
+// below where the value began. Into files and pipes they go whole.
+void print_text(std::string_view text);
+
+// Flushes stdout. Throws as print() does.
 void flush();
+
+// Columns of the terminal behind a descriptor, 80 where it does not say.
+int terminal_columns(int fd);
+
+// Breaks lines of more than `columns` between words, where there are any; for print_text().
+std::string fold(std::string_view text, size_t columns);
+
+// Ends the process as SIGPIPE ends one: without a word, as programs in a pipeline do.
+[[noreturn]] void end_by_closed_pipe();
 
 }  // namespace fa3::cli

@@ -39,15 +39,14 @@ CLI::Validator real_number() {
       "");
 }
 
+// Its own name is the list, for names_of().
 CLI::Validator one_of(const Parser::Names& names) {
   return CLI::Validator(
       [names](std::string& text) -> std::string {
         if (names.empty() || std::find(names.begin(), names.end(), text) != names.end()) return "";
-        std::string list;
-        for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
-        return fmt::format("got '{}', need one of {}", text, list);
+        return fmt::format("got '{}', need one of {}", text, fmt::join(names, ", "));
       },
-      "");
+      "", fmt::format("{}", fmt::join(names, " ")));
 }
 
 }  // namespace
@@ -80,8 +79,10 @@ void Parser::texts(const char* name, Names& values, const char* unit, const char
   app_.add_option(name, values, help)->type_name(unit)->group(group_)->expected(1)->take_all();
 }
 
-void Parser::required(const char* name, std::string& value, const char* unit, const char* help) {
-  app_.add_option(name, value, help)->type_name(unit)->group(group_)->required();
+void Parser::required(const char* name, std::string& value, const char* unit, const char* help,
+                      const Names& names) {
+  CLI::Option* option = app_.add_option(name, value, help)->type_name(unit)->group(group_);
+  option->required()->check(one_of(names));
 }
 
 void Parser::whole(const char* name, int64_t& value, const char* help, int64_t least,
@@ -99,6 +100,14 @@ void Parser::whole(const char* name, std::optional<int64_t>& value, const char* 
 void Parser::real(const char* name, double& value, const char* help) {
   CLI::Option* option = app_.add_option(name, value, help)->type_name("X")->group(group_);
   option->check(real_number())->capture_default_str();
+}
+
+std::string names_of(CLI::Option& option) {
+  try {
+    return option.get_validator(0)->get_name();
+  } catch (const CLI::OptionNotFound&) {  // it has no validator
+    return "";
+  }
 }
 
 std::string Parser::given(const char* group) const {

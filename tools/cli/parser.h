@@ -11,7 +11,8 @@
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace fa3::cli {
 
@@ -33,7 +34,8 @@ class Parser {
   void text(const char* name, std::optional<std::string>& value, const char* unit, const char* help,
             const Names& names = {});
   void texts(const char* name, Names& values, const char* unit, const char* help);  // repeatable
-  void required(const char* name, std::string& value, const char* unit, const char* help);
+  void required(const char* name, std::string& value, const char* unit, const char* help,
+                const Names& names = {});
   void whole(const char* name, int64_t& value, const char* help, int64_t least = 0,
              int64_t most = INT64_MAX);
   void whole(const char* name, std::optional<int64_t>& value, const char* help, int64_t least = 0);
@@ -42,10 +44,15 @@ class Parser {
   // After parsing: the first option of that heading that the command line has, "" = none.
   std::string given(const char* group) const;
 
+  CLI::App& app() const { return app_; }
+
  private:
   CLI::App& app_;
   std::string group_ = "Options";
 };
+
+// The names that an option takes, separated by blanks; "" when it takes other values.
+std::string names_of(CLI::Option& option);
 
 // "12" as a number: the whole text, decimal, within 64 bits.
 std::optional<int64_t> parse_integer(const std::string& text);

@@ -4,6 +4,8 @@
 
 #include <fmt/core.h>
 
+#include <nlohmann/json.hpp>
+
 #include "tools/verify/problem.h"
 
 namespace fa3::cli {

@@ -2,7 +2,7 @@
 // place.h — where a command computed, as its text and its JSON say it.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "session.h"

@@ -3,25 +3,19 @@
 #include "progress.h"
 
 #include <fmt/core.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 
 #include "interrupt.h"
+#include "output.h"
 
 namespace fa3::cli {
 namespace {
 
 constexpr double kShowAfterSeconds = 1.0;
 constexpr double kRedrawSeconds = 0.1;
-
-int terminal_columns() {
-  winsize size = {};
-  const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-  return known ? size.ws_col : 80;
-}
 
 double seconds(std::chrono::steady_clock::duration d) {
   return std::chrono::duration<double>(d).count();
@@ -68,7 +62,7 @@ bool Progress::report(int64_t done, int64_t total) {
   const double fraction =
       std::clamp(static_cast<double>(done) / static_cast<double>(total), 0.0, 1.0);
   const std::string line =
-      progress_line(label_, fraction, seconds(now - start_), terminal_columns());
+      progress_line(label_, fraction, seconds(now - start_), terminal_columns(STDERR_FILENO));
   std::fprintf(stderr, "\r\033[K%s", line.c_str());
   std::fflush(stderr);
   return true;

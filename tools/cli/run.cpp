@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // run.cpp — `fa3 run`: attention on the tensors of a file, written to a file.
+#include <unistd.h>
+
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "commands.h"
 #include "error.h"
@@ -12,7 +16,7 @@
 #include "output.h"
 #include "place.h"
 #include "session.h"
-#include "staged_file.h"
+#include "tensor_file/staged_file.h"
 #include "tools/verify/problem.h"
 #include "tools/verify/tensor.h"
 #include "work.h"
@@ -92,10 +96,38 @@ std::string to_text(const RunOptions& o, const FileProblem& p, const Session& se
   return text;
 }
 
+// Whether two paths lead to one file, which may not exist yet.
+bool same_file(const std::string& a, const std::string& b) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  return fs::equivalent(a, b, ignored) ||
+         fs::weakly_canonical(a, ignored) == fs::weakly_canonical(b, ignored);
+}
+
+void check_places(const RunOptions& o) {
+  if (o.map == kStandardStream)
+    fail(kUsage, "--map: got -, need a file to write the picture to; only -o takes - for stdout");
+  for (const auto& [what, path] : {std::pair("input", o.file.path), std::pair("output", o.output)})
+    if (!o.map.empty() && path != kStandardStream && same_file(o.map, path))
+      fail(kUsage, "--map: {} is the {} too, which the picture would replace; name another file",
+           o.map, what);
+  if (o.output != kStandardStream) return;
+  if (o.session.json)
+    fail(kUsage,
+         "--json: would print beside the tensors, which -o - writes to stdout; leave one "
+         "of the two out");
+  if (isatty(STDOUT_FILENO))
+    fail(kUsage,
+         "-o: - is stdout, and that is a terminal; send it to a file or a program, or name "
+         "a file");
+}
+
 int run(const RunOptions& o) {
-  defer_interrupts();
+  check_places(o);
+  const tools::TensorFile file = open_file(o.file);
+  defer_interrupts();  // not before: reading a pipe may take for ever, and leaves nothing behind
   Session session(o.session.backend, o.session.threads, !o.session.quiet);
-  FileProblem problem = load_problem(open_file(o.file), o.file, o.score, o.backward);
+  FileProblem problem = load_problem(file, o.file, o.score, o.backward);
   const fa3_forward_args forward = problem.forward_args();
   const fa3_backward_args backward = problem.backward_args();
   std::vector<Question> problems{forward};
@@ -106,9 +138,11 @@ int run(const RunOptions& o) {
   if (o.backward) backward_plan = session.prepare(backward);
 
   // The arguments stand; what cannot be written shows now rather than after the work.
-  tools::TensorFileWriter writer(o.output);
-  std::optional<StagedFile> picture;
-  if (!o.map.empty()) picture.emplace("--map", o.map);
+  const bool to_stdout = o.output == kStandardStream;
+  std::optional<tools::TensorFileWriter> writer;
+  if (!to_stdout) writer.emplace(o.output);
+  std::optional<tools::StagedFile> picture;
+  if (!o.map.empty()) picture.emplace(o.map, "--map: ");
 
   Timing timing;
   session.upload(forward_plan, forward);
@@ -116,19 +150,24 @@ int run(const RunOptions& o) {
   session.download(forward_plan);
   if (o.backward) timing.backward_s = session.run(backward_plan, backward, "backward");
   timing.forward_flops = forward_flops(forward);
-  if (picture)
-    picture->write(draw_png(attention_map(forward, o.head, o.batch, session.progress())));
+  if (picture) {
+    const std::string png = draw_png(attention_map(forward, o.head, o.batch, session.progress()));
+    tools::write_all(picture->descriptor(), picture->name(), png.data(), png.size());
+  }
 
   stop_if_interrupted();
   std::vector<tools::Tensor> tensors;
   for (const HostTensor* t : outputs(problem)) tensors.push_back(t->file_tensor());
-  writer.commit(tensors);
+  if (to_stdout)
+    tools::write_tensors(STDOUT_FILENO, "stdout", tensors);
+  else
+    writer->commit(tensors);
   if (picture) picture->commit();
 
   if (o.session.json)
     print(to_json(o, problem, session, timing).dump() + "\n");
-  else if (!o.session.quiet)
-    print(to_text(o, problem, session, timing));
+  else if (!o.session.quiet && !to_stdout)
+    print_text(to_text(o, problem, session, timing));
   return kDone;
 }
 
@@ -136,9 +175,12 @@ int run(const RunOptions& o) {
 
 Action add_run(Parser& parser) {
   auto o = std::make_shared<RunOptions>();
-  parser.required("input", o->file.path, "IN.safetensors", "File with the tensors q, k, v");
-  parser.required("-o,--output", o->output, "OUT.safetensors",
-                  "Where to write o and lse (with --backward dq, dk, dv too); may be the input");
+  parser.required("input", o->file.path, "IN.safetensors",
+                  "File with the tensors q, k, v; - = stdin");
+  parser.required(
+      "-o,--output", o->output, "OUT.safetensors",
+      "Where to write o and lse (with --backward dq, dk, dv too); may be the input; - = "
+      "stdout, which then has nothing else");
   parser.group("Attention");
   parser.flag("--backward", o->backward, "Compute the gradients too; needs the tensor do");
   add_score_options(parser, o->score);

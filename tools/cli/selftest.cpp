@@ -45,30 +45,32 @@ std::string device_text(const Json& device) {
 void print_measurements(const Json& measurements) {
   for (const auto& [name, value] : measurements["values"].items()) {
     // JSON has no infinity: null stands for what is no number.
-    print(fmt::format("{:<52} {}\n", name,
-                      value.is_number() ? fmt::format("{:.6g}", value.get<double>()) : "none"));
+    print_text(
+        fmt::format("{:<52} {}\n", name,
+                    value.is_number() ? fmt::format("{:.6g}", value.get<double>()) : "none"));
   }
   if (measurements.contains("why")) {
-    print(fmt::format("{} measured: {}\n", measurements["values"].empty() ? "nothing" : "no more",
-                      measurements.value("why", "")));
+    print_text(fmt::format("{} measured: {}\n",
+                           measurements["values"].empty() ? "nothing" : "no more",
+                           measurements.value("why", "")));
   }
 }
 
-void print_text(const SelftestOptions& o, const Json& document) {
+void print_report(const SelftestOptions& o, const Json& document) {
   if (o.list) {
     for (const Json& row : document["cases"]) print(row["name"].get<std::string>() + "\n");
     return;
   }
-  for (const Json& device : document["devices"]) print(device_text(device));
+  for (const Json& device : document["devices"]) print_text(device_text(device));
   for (const Json& row : document["cases"]) {
     if (row["status"] == "passed") continue;
-    print(fmt::format("{} {}: {}\n", row["name"].get<std::string>(),
-                      row["status"].get<std::string>(), row["message"].get<std::string>()));
+    print_text(fmt::format("{} {}: {}\n", row["name"].get<std::string>(),
+                           row["status"].get<std::string>(), row["message"].get<std::string>()));
   }
   const Json& summary = document["summary"];
-  print(fmt::format("{} cases: {} passed, {} failed, {} skipped\n", summary["cases"].get<int>(),
-                    summary["passed"].get<int>(), summary["failed"].get<int>(),
-                    summary["skipped"].get<int>()));
+  print_text(fmt::format("{} cases: {} passed, {} failed, {} skipped\n",
+                         summary["cases"].get<int>(), summary["passed"].get<int>(),
+                         summary["failed"].get<int>(), summary["skipped"].get<int>()));
   if (o.measure) print_measurements(document["measurements"]);
 }
 
@@ -226,7 +228,7 @@ int selftest(const SelftestOptions& o) {
   if (o.json) {
     print(document.dump(2) + "\n");
   } else {
-    print_text(o, document);
+    print_report(o, document);
   }
   return o.list || succeeded(document) ? kDone : kCheckFailed;
 }

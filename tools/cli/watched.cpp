@@ -77,15 +77,26 @@ std::string fate(int status) {
   return code == kWorked ? "" : "ended with status " + std::to_string(code);
 }
 
+[[noreturn]] void refuse(const std::string& what) {
+  throw std::runtime_error("no " + what + " (" + std::strerror(errno) +
+                           "); end other programs, or raise the limit (ulimit -a)");
+}
+
 }  // namespace
 
 std::string run_watched(const Watched& watched) {
   int ends[2];
-  if (pipe(ends) != 0) throw std::runtime_error("no pipe to a child process; close other programs");
+  if (pipe(ends) != 0) refuse("pipe to a child process");
   std::fflush(stdout);
   const pid_t parent = getpid();
   const pid_t child = fork();
-  if (child < 0) throw std::runtime_error("no child process; close other programs");
+  if (child < 0) {
+    const int error = errno;
+    close(ends[0]);
+    close(ends[1]);
+    errno = error;
+    refuse("child process");
+  }
   if (child == 0) {
     close(ends[0]);
     be_child(watched, ends[1], parent);

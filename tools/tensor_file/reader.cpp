@@ -47,7 +47,7 @@ std::shared_ptr<std::byte> allocate(std::string_view file, uint64_t bytes) {
   constexpr std::align_val_t kAlignment{64};  // a cache line, and the widest vector
   void* memory = ::operator new(bytes, kAlignment, std::nothrow);
   if (memory == nullptr)
-    fail(Kind::kRead, file,
+    fail(Kind::kMemory, file,
          fmt::format("no memory for a tensor of {} bytes; free some or map the file", bytes));
   return {static_cast<std::byte*>(memory), [](std::byte* p) { ::operator delete(p, kAlignment); }};
 }
@@ -57,6 +57,36 @@ const char* file_kind(mode_t mode) {
          : S_ISFIFO(mode) ? "a pipe"
          : S_ISSOCK(mode) ? "a socket"
                           : "a device";
+}
+
+// A descriptor of a new file without a name that holds the rest of what `from` gives.
+int spool(int from, const std::string& name) {
+  std::error_code error;
+  const std::string folder = std::filesystem::temp_directory_path(error);
+  if (error)
+    fail(Kind::kWrite, name,
+         fmt::format("no folder for a temporary copy: {}; set TMPDIR to one", error.message()));
+  std::string path = folder + "/.fa3-XXXXXX";
+  const int to = ::mkostemp(path.data(), O_CLOEXEC);
+  if (to < 0)
+    fail(Kind::kWrite, name,
+         fmt::format("no temporary file in {} to keep it in: {}; set TMPDIR to a folder with room",
+                     folder, std::strerror(errno)));
+  ::unlink(path.c_str());
+  try {
+    std::vector<char> part(1 << 20);
+    while (true) {
+      const ssize_t got = ::read(from, part.data(), part.size());
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0)
+        fail(Kind::kRead, name, fmt::format("cannot read: {}; try again", std::strerror(errno)));
+      if (got == 0) return to;
+      write_all(to, name + ", kept in " + folder, part.data(), static_cast<uint64_t>(got));
+    }
+  } catch (...) {
+    ::close(to);
+    throw;
+  }
 }
 
 }  // namespace
@@ -78,6 +108,16 @@ TensorFile::TensorFile(TensorFile&&) noexcept = default;
 TensorFile& TensorFile::operator=(TensorFile&&) noexcept = default;
 TensorFile::~TensorFile() = default;
 
+TensorFile TensorFile::read(int fd, const std::string& name, Access access) {
+  auto state = std::make_unique<State>();
+  state->file = name;
+  struct stat status = {};
+  const bool regular = ::fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
+  state->fd =
+      regular && ::lseek(fd, 0, SEEK_CUR) == 0 ? ::fcntl(fd, F_DUPFD_CLOEXEC, 0) : spool(fd, name);
+  return parse(std::move(state), access);
+}
+
 TensorFile TensorFile::open(const std::filesystem::path& path, Access access) {
   auto state = std::make_unique<State>();
   const std::string& file = state->file = path.string();
@@ -89,7 +129,14 @@ TensorFile TensorFile::open(const std::filesystem::path& path, Access access) {
          fmt::format("cannot open: {}; check the path and its permissions", std::strerror(errno)));
   if (!S_ISREG(status.st_mode))
     fail(Kind::kRead, file, fmt::format("is {}, need a regular file", file_kind(status.st_mode)));
+  return parse(std::move(state), access);
+}
 
+TensorFile TensorFile::parse(std::unique_ptr<State> state, Access access) {
+  const std::string& file = state->file;
+  struct stat status = {};
+  if (::fstat(state->fd, &status) != 0)
+    fail(Kind::kRead, file, fmt::format("cannot read: {}; try again", std::strerror(errno)));
   const auto file_bytes = static_cast<uint64_t>(status.st_size);
   if (file_bytes < kLengthBytes)
     fail(Kind::kContent, file,
@@ -112,7 +159,8 @@ TensorFile TensorFile::open(const std::filesystem::path& path, Access access) {
   if (access == Access::kMap) {
     void* pages = ::mmap(nullptr, file_bytes, PROT_READ, MAP_PRIVATE, state->fd, 0);
     if (pages == MAP_FAILED)
-      fail(Kind::kRead, file, fmt::format("cannot map: {}; read it instead", std::strerror(errno)));
+      fail(errno == ENOMEM ? Kind::kMemory : Kind::kRead, file,
+           fmt::format("cannot map: {}; read it instead", std::strerror(errno)));
     state->mapping = {static_cast<const std::byte*>(pages), [file_bytes](const std::byte* p) {
                         ::munmap(const_cast<std::byte*>(p), file_bytes);
                       }};
@@ -144,7 +192,7 @@ Tensor TensorFile::load(std::string_view name) const {
   }
   if (!dtype_readable(info->dtype))
     fail(Kind::kUnsupported, file,
-         fmt::format("tensor {} has dtype {}, need F64, F32, F16, BF16 or I32; convert it",
+         fmt::format("tensor {} has dtype {}, need F64, F32, F16, BF16, I32 or I64; convert it",
                      printable(name), dtype_name(info->dtype)));
 
   Tensor tensor{.name = info->name, .dtype = info->dtype, .shape = info->shape};

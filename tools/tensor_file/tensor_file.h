@@ -16,7 +16,10 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include "tensor_file/staged_file.h"
 
 namespace fa3::tools {
 
@@ -25,7 +28,7 @@ inline constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // as in the format's 
 inline constexpr size_t kMaxRank = 64;
 inline constexpr size_t kMaxMetadataEntries = 100'000;
 
-// Every element type that the format defines. Tensors of the first five can be loaded; the others
+// Every element type that the format defines. Tensors of the first six can be loaded; the others
 // are listed, and declined when asked for.
 enum class DType : uint8_t {
   kF64,
@@ -33,6 +36,7 @@ enum class DType : uint8_t {
   kF16,
   kBF16,
   kI32,
+  kI64,
   kBool,
   kF4,
   kF6E2M3,
@@ -48,12 +52,11 @@ enum class DType : uint8_t {
   kU16,
   kU32,
   kC64,
-  kI64,
   kU64,
 };
 const char* dtype_name(DType dtype);  // the format's own name, e.g. "BF16"
 int dtype_bits(DType dtype);          // bits per element: 4, 6, 8, 16, 32 or 64
-bool dtype_readable(DType dtype);     // true for F64, F32, F16, BF16, I32
+bool dtype_readable(DType dtype);     // true for F64, F32, F16, BF16, I32, I64
 
 // A string from a file as it may stand in a message or on a terminal: quoted, ASCII, no control
 // characters, cut short after 64 bytes.
@@ -65,8 +68,10 @@ class TensorFileError : public std::runtime_error {
   enum class Kind {
     kRead,         // the file cannot be opened or read
     kWrite,        // the file cannot be written
+    kClosed,       // the pipe cannot be written: nobody reads it any more
     kContent,      // the file was read and is not a valid safetensors file
     kMissing,      // the file is valid but holds no tensor of the name asked for
+    kMemory,       // no memory for what the file holds
     kUnsupported,  // the tensor exists but its element type cannot be read
     kArgument,     // the tensors handed to the writer contradict the format
   };
@@ -134,6 +139,10 @@ class TensorFile {
  public:
   // Opens a regular file and checks it. Throws TensorFileError(kRead, kContent).
   static TensorFile open(const std::filesystem::path& path, Access access = Access::kRead);
+  // Copies what a pipe holds into a temporary file that has no name, and opens that; a regular file
+  // is opened as it is. `name` names it in messages. The descriptor stays the caller's. Throws as
+  // open() does, and TensorFileError(kWrite) where there is no room for the copy.
+  static TensorFile read(int fd, const std::string& name, Access access = Access::kRead);
   TensorFile(TensorFile&&) noexcept;
   TensorFile& operator=(TensorFile&&) noexcept;
   ~TensorFile();
@@ -150,30 +159,27 @@ class TensorFile {
  private:
   struct State;
   explicit TensorFile(std::unique_ptr<State> state);
+  static TensorFile parse(std::unique_ptr<State> state, Access access);
   std::unique_ptr<State> state_;
 };
 
-// Writes a file as a whole or not at all: into a temporary file beside the target, which replaces
-// the target in commit() only. Constructing it early shows an unwritable target before the work,
-// not after it.
+// Writes the tensors, in any order, to a descriptor that `name` names in messages: a pipe, or what
+// is to become a file. The bytes depend on the content only, not on the order. Throws
+// TensorFileError(kWrite, kClosed, kArgument).
+void write_tensors(int fd, const std::string& name, const std::vector<Tensor>& tensors,
+                   const Metadata& metadata = {});
+
+// Writes a file as a whole or not at all: see StagedFile.
 class TensorFileWriter {
  public:
-  // Creates the temporary file (mode 0666 less the umask). The target may exist (a regular file,
-  // also one that is open for reading) and is untouched until commit(). Throws
-  // TensorFileError(kWrite).
-  explicit TensorFileWriter(std::filesystem::path target);
-  ~TensorFileWriter();  // removes the temporary file unless committed
-  TensorFileWriter(const TensorFileWriter&) = delete;
-  TensorFileWriter& operator=(const TensorFileWriter&) = delete;
+  // Throws TensorFileError(kWrite) when the target cannot be written.
+  explicit TensorFileWriter(std::filesystem::path target) : file_(std::move(target)) {}
 
-  // Writes the tensors, in any order, syncs and renames. The file's bytes depend on the content
-  // only, not on the order. Throws TensorFileError(kWrite, kArgument); the target is then as it
-  // was. Call it once.
+  // Throws TensorFileError(kWrite, kArgument); the target is then as it was. Call it once.
   void commit(const std::vector<Tensor>& tensors, const Metadata& metadata = {});
 
  private:
-  std::filesystem::path target_, temporary_;
-  int fd_ = -1;
+  StagedFile file_;
 };
 
 }  // namespace fa3::tools

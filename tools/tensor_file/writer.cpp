@@ -1,18 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // writer.cpp — writing a safetensors file as a whole or not at all.
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
-#include <cstring>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <tuple>
-#include <utility>
 
 #include "tensor_file/tensor_file.h"
 
@@ -21,41 +14,8 @@ namespace {
 
 using Kind = TensorFileError::Kind;
 using nlohmann::json;
-namespace fs = std::filesystem;
 
 static_assert(std::endian::native == std::endian::little, "safetensors data is little-endian");
-
-[[noreturn]] void fail(const fs::path& file, std::string_view what) {
-  throw TensorFileError(Kind::kWrite, fmt::format("{}: {}", file.string(), what));
-}
-
-void write_all(int fd, const fs::path& file, const void* from, uint64_t bytes) {
-  constexpr uint64_t kMostAtOnce = 1u << 30;  // Linux moves at most 2 GiB a call
-  const auto* next = static_cast<const char*>(from);
-  while (bytes > 0) {
-    const ssize_t put = ::write(fd, next, std::min(bytes, kMostAtOnce));
-    if (put < 0 && errno == EINTR) continue;
-    if (put <= 0)
-      fail(file, fmt::format(
-                     "cannot write: {}; the target is unchanged: free space or name another place",
-                     std::strerror(put < 0 ? errno : ENOSPC)));
-    next += put;
-    bytes -= static_cast<uint64_t>(put);
-  }
-}
-
-// The folder's entry survives a power cut only once the folder is synced too. Some file systems
-// cannot; the file is whole either way.
-void sync_folder(const fs::path& folder) {
-  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return;
-  ::fsync(fd);
-  ::close(fd);
-}
-
-fs::path folder_of(const fs::path& file) {
-  return file.has_parent_path() ? file.parent_path() : fs::path(".");
-}
 
 }  // namespace
 
@@ -110,57 +70,26 @@ std::string make_header(std::string_view file, std::vector<TensorInfo>& tensors,
   return std::string(reinterpret_cast<const char*>(&length), sizeof length) + text;
 }
 
-TensorFileWriter::TensorFileWriter(fs::path target) : target_(std::move(target)) {
-  std::error_code error;
-  if (fs::is_symlink(target_, error))  // replace what it points to, not the link
-    if (const fs::path resolved = fs::weakly_canonical(target_, error); !error) target_ = resolved;
-  const fs::file_status status = fs::status(target_, error);
-  if (!target_.has_filename() || (fs::exists(status) && !fs::is_regular_file(status)))
-    fail(target_, "is not a regular file; name a regular or a new file");
-  if (fs::exists(status) && ::faccessat(AT_FDCWD, target_.c_str(), W_OK, AT_EACCESS) != 0)
-    fail(target_, fmt::format("cannot write: {}; change its permissions or name another",
-                              std::strerror(errno)));
-
-  std::random_device random;
-  do {
-    temporary_ = folder_of(target_) / fmt::format(".fa3-{:08x}.tmp", random());
-    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  } while (fd_ < 0 && errno == EEXIST);
-  if (fd_ < 0)
-    fail(target_,
-         fmt::format("cannot create a file in {}: {}; name a folder that exists and may be written",
-                     folder_of(target_).string(), std::strerror(errno)));
-}
-
-TensorFileWriter::~TensorFileWriter() {
-  if (fd_ >= 0) ::close(fd_);
-  if (!temporary_.empty()) ::unlink(temporary_.c_str());
-}
-
-void TensorFileWriter::commit(const std::vector<Tensor>& tensors, const Metadata& metadata) {
+void write_tensors(int fd, const std::string& name, const std::vector<Tensor>& tensors,
+                   const Metadata& metadata) {
   std::map<std::string_view, const void*> data;
   std::vector<TensorInfo> infos;
   for (const Tensor& tensor : tensors) {
     data[tensor.name] = tensor.data;
     infos.push_back({.name = tensor.name, .dtype = tensor.dtype, .shape = tensor.shape});
   }
-  const std::string header = make_header(target_.string(), infos, metadata);
+  const std::string header = make_header(name, infos, metadata);
   for (const TensorInfo& info : infos)
     if (info.bytes() > 0 && data[info.name] == nullptr)
-      throw TensorFileError(Kind::kArgument, fmt::format("{}: tensor {} has no data",
-                                                         target_.string(), printable(info.name)));
+      throw TensorFileError(Kind::kArgument,
+                            fmt::format("{}: tensor {} has no data", name, printable(info.name)));
+  write_all(fd, name, header.data(), header.size());
+  for (const TensorInfo& info : infos) write_all(fd, name, data[info.name], info.bytes());
+}
 
-  write_all(fd_, target_, header.data(), header.size());
-  for (const TensorInfo& info : infos) write_all(fd_, target_, data[info.name], info.bytes());
-  const bool synced = ::fsync(fd_) == 0;
-  const bool closed = ::close(std::exchange(fd_, -1)) == 0;
-  if (!synced || !closed || ::rename(temporary_.c_str(), target_.c_str()) != 0)
-    fail(target_,
-         fmt::format(
-             "cannot finish the file: {}; the target is unchanged: try again or name another place",
-             std::strerror(errno)));
-  temporary_.clear();
-  sync_folder(folder_of(target_));
+void TensorFileWriter::commit(const std::vector<Tensor>& tensors, const Metadata& metadata) {
+  write_tensors(file_.descriptor(), file_.name(), tensors, metadata);
+  file_.commit();
 }
 
 }  // namespace fa3::tools

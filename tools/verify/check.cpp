@@ -5,6 +5,7 @@
 #include <fmt/core.h>
 
 #include <exception>
+#include <new>
 #include <utility>
 
 #include "tools/verify/device_forward.h"
@@ -123,7 +124,11 @@ Report check(const Config& config, fa3_context* context) {
   Report report;
   try {
     run(aligned(config, backend), context, &report);
+  } catch (const std::bad_alloc&) {
+    report.status = FA3_OUT_OF_MEMORY;
+    report.error = "not enough memory for the problem and its reference; use a smaller problem";
   } catch (const std::exception& e) {
+    report.status = FA3_INTERNAL;
     report.error = e.what();
   }
   report.ok = report.error.empty();

@@ -13,7 +13,7 @@ namespace fa3::verify {
 
 struct Report {
   bool ok = false;
-  fa3_status status = FA3_OK;  // of the call that failed, if one did
+  fa3_status status = FA3_OK;  // not OK: there is no verdict; of the call that failed, if one did
   std::string error;  // its message, or which guard bytes or inputs were changed; "" otherwise
   std::vector<OutputResult> outputs;
 

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <new>
 #include <stdexcept>
 #include <thread>
 
@@ -76,7 +77,7 @@ OutputResult compare_output(const std::string& name, const fa3_tensor& ours, con
   const int64_t n = ours.rank == 0 ? 0 : ours.shape[last];
   const int64_t row_elements = name == "lse" ? 1 : n;  // elements judged by one bound
   const double largest = ours.rank == 0 ? 0 : max_finite(ours.dtype);
-  double worst = -1;
+  double worst = -1, bounds = 0, values = 0;  // sums of squares, of bounds and of the reference
   for_each_row(ours, [&](const Index& start, void*) {
     const RowView x = row_view(ours, start), y = row_view(fp64, start);
     const RowView z = row_view(naive.value.view, start), s = row_view(naive.spread.view, start);
@@ -84,6 +85,10 @@ OutputResult compare_output(const std::string& name, const fa3_tensor& ours, con
     for (int64_t c = 0; c < n; ++c) {
       if (c % row_elements == 0)
         bound = bound_of(y, z, s, c, std::min(c + row_elements, n), ours.dtype);
+      if (std::isfinite(y[c])) {
+        bounds += bound * bound;
+        values += y[c] * y[c];
+      }
       double error;
       const bool ok = judge(x[c], y[c], bound, largest, &error);
       result.ok = result.ok && ok;
@@ -101,6 +106,7 @@ OutputResult compare_output(const std::string& name, const fa3_tensor& ours, con
       result.reference = y[c];
     }
   });
+  if (values > 0) result.width = std::sqrt(bounds / values);
   return result;
 }
 
@@ -112,6 +118,7 @@ struct ContextDeleter {
 using Context = std::unique_ptr<fa3_context, ContextDeleter>;
 
 void require(fa3_status status) {
+  if (status == FA3_OUT_OF_MEMORY) throw std::bad_alloc();
   if (status != FA3_OK)
     throw std::runtime_error(fmt::format("verify: the reference failed: {}: {}",
                                          fa3_status_name(status), fa3_last_error()));
@@ -120,7 +127,12 @@ void require(fa3_status status) {
 // parallel_for on threads of its own. oneTBB would do, but ThreadSanitizer cannot see into it.
 void on_threads(void*, int64_t count, void (*body)(void*, int64_t), void* body_context) {
   std::vector<std::thread> threads;
-  for (int64_t i = 1; i < count; ++i) threads.emplace_back(body, body_context, i);
+  int64_t started = 1;
+  try {
+    for (; started < count; ++started) threads.emplace_back(body, body_context, started);
+  } catch (const std::exception&) {  // no more to be had: this one does their work
+  }
+  for (int64_t i = started; i < count; ++i) body(body_context, i);
   body(body_context, 0);
   for (std::thread& thread : threads) thread.join();
 }

@@ -22,6 +22,9 @@ namespace fa3::verify {
 
 inline constexpr double kFloor = 2;
 
+// Bounds so wide, beside the values, that to be within them says next to nothing.
+inline constexpr double kBlind = 0.5;
+
 // How one output compares. max_err and bound are those of the element that comes closest to its
 // bound or exceeds it most; 0 and 0 for an output without elements.
 struct OutputResult {
@@ -32,6 +35,10 @@ struct OutputResult {
   std::string where{};  // "[0, 17, 3, 5]": index into the output
   double ours = 0;
   double reference = 0;
+  // Root mean square of the bounds over that of the reference; at 1 zeros would pass too. 0 when
+  // the reference has zeros only.
+  double width = 0;
+  bool blind() const { return width >= kBlind; }
 };
 
 // fp64: F32 tensor of the reference's results.

@@ -262,7 +262,10 @@ void for_each_head(const Args& args, Work work) {
   };
   std::vector<std::thread> threads;
   const int64_t cores = std::max(1u, std::thread::hardware_concurrency());
-  for (int64_t i = 1; i < std::min(cores, count); ++i) threads.emplace_back(worker);
+  try {
+    for (int64_t i = 1; i < std::min(cores, count); ++i) threads.emplace_back(worker);
+  } catch (const std::exception&) {  // no more to be had: those that there are do all of it
+  }
   worker();
   for (std::thread& thread : threads) thread.join();
 }
