@@ -49,8 +49,8 @@ inline void check(fa3_status status) {
 
 using Extents = std::initializer_list<std::int64_t>;
 
-// A view of the caller's memory. strides, in elements, one for each dimension; none = dense. data
-// may be NULL where only a plan is made. Inputs are never written through it.
+// A view of the caller's memory. strides, in elements, one for each dimension; none = dense, as
+// fa3_dense(). data may be NULL where only a plan is made. Inputs are never written through it.
 inline fa3_tensor tensor(const void* data, fa3_dtype dtype, Extents shape, Extents strides = {}) {
   if (shape.size() > FA3_MAX_RANK || (strides.size() != 0 && strides.size() != shape.size())) {
     throw Error(FA3_INVALID_ARGUMENT, "tensor: " + std::to_string(shape.size()) + " extents and " +
@@ -58,11 +58,7 @@ inline fa3_tensor tensor(const void* data, fa3_dtype dtype, Extents shape, Exten
                                           " strides, need at most " + std::to_string(FA3_MAX_RANK) +
                                           " extents and as many strides or none");
   }
-  fa3_tensor t = {};
-  t.data = const_cast<void*>(data);
-  t.dtype = dtype;
-  t.rank = static_cast<std::int32_t>(shape.size());
-  std::copy(shape.begin(), shape.end(), t.shape);
+  fa3_tensor t = fa3_dense(data, dtype, static_cast<std::int32_t>(shape.size()), shape.begin());
   std::copy(strides.begin(), strides.end(), t.stride);
   return t;
 }
