@@ -91,6 +91,15 @@ inline fa3_context_options context_options() {
   options.struct_size = sizeof options;
   return options;
 }
+// Of a GPU, by its ordinal among those that the driver shows this process:
+//   fa3::Context context(fa3::gpu_options(0));
+// Tensors and workspaces are then in its memory. examples/gpu.cpp goes through all of it.
+inline fa3_context_options gpu_options(std::int32_t ordinal = 0) {
+  fa3_context_options options = context_options();
+  options.device_type = FA3_DEVICE_CUDA;
+  options.device_id = ordinal;
+  return options;
+}
 
 // ---- Handles -----------------------------------------------------------------------------------
 
@@ -101,12 +110,15 @@ class Plan {
   explicit Plan(fa3_plan* handle) : handle_(handle) {}
 
   std::size_t workspace_bytes() const { return fa3_plan_workspace_bytes(get()); }
-  // args: the struct that the plan was made for, with data.
-  void run(const fa3_forward_args& args, void* workspace, std::size_t bytes) const {
-    check(fa3_plan_run(get(), &args, workspace, bytes, nullptr));
+  // args: the struct that the plan was made for, with data. stream: of a GPU, a CUstream or
+  // cudaStream_t, on which the work then is; NULL = its default stream, and on the CPU.
+  void run(const fa3_forward_args& args, void* workspace, std::size_t bytes,
+           void* stream = nullptr) const {
+    check(fa3_plan_run(get(), &args, workspace, bytes, stream));
   }
-  void run(const fa3_backward_args& args, void* workspace, std::size_t bytes) const {
-    check(fa3_plan_run(get(), &args, workspace, bytes, nullptr));
+  void run(const fa3_backward_args& args, void* workspace, std::size_t bytes,
+           void* stream = nullptr) const {
+    check(fa3_plan_run(get(), &args, workspace, bytes, stream));
   }
   fa3_plan* get() const noexcept { return handle_.get(); }
 
@@ -127,8 +139,13 @@ class Context {
     handle_.reset(context);
   }
 
-  void forward(const fa3_forward_args& args) const { check(fa3_forward(get(), &args, nullptr)); }
-  void backward(const fa3_backward_args& args) const { check(fa3_backward(get(), &args, nullptr)); }
+  // Plan and run in one call; stream as in Plan::run.
+  void forward(const fa3_forward_args& args, void* stream = nullptr) const {
+    check(fa3_forward(get(), &args, stream));
+  }
+  void backward(const fa3_backward_args& args, void* stream = nullptr) const {
+    check(fa3_backward(get(), &args, stream));
+  }
 
   Plan plan(const fa3_forward_args& args) const {
     fa3_plan* plan = nullptr;
