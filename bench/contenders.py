@@ -85,7 +85,6 @@ def ours_backward(context, cell, x, o, lse):
     )
 
     def run(fill=None):
-        _ = o, lse  # args holds their addresses: keep them alive
         grads = [new_tensor(x.q.shape, x.q.dtype, x.layout) for _ in range(3)]
         for grad in grads if fill is not None else ():
             grad.fill_(fill)

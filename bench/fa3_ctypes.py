@@ -13,7 +13,7 @@ MAX_RANK = 5
 
 
 class Tensor(ctypes.Structure):
-    """fa3_tensor. Default = absent."""
+    """fa3_tensor. Default = absent. Made by of(), it keeps alive what it is a view of."""
 
     _fields_ = [
         ("data", c_void_p),
@@ -25,15 +25,27 @@ class Tensor(ctypes.Structure):
 
     @classmethod
     def of(cls, tensor):
-        """View of a PyTorch tensor, which must outlive it."""
+        """View of a PyTorch tensor, with the strides that it has."""
         rank = tensor.dim()
-        return cls(
+        view = cls(
             tensor.data_ptr(),
             DTYPES[str(tensor.dtype).removeprefix("torch.")],
             rank,
             (c_int64 * MAX_RANK)(*tensor.shape),
             (c_int64 * MAX_RANK)(*tensor.stride()),
         )
+        view.source = tensor
+        return view
+
+
+class _TensorArgs(ctypes.Structure):
+    """Arguments that hold tensors. Assigning one to a field copies its address; what it is a view
+    of is kept here, until the field is assigned again."""
+
+    def __setattr__(self, name, value):
+        if isinstance(value, Tensor):
+            self.__dict__.setdefault("sources", {})[name] = getattr(value, "source", None)
+        super().__setattr__(name, value)
 
 
 _TAIL = [
@@ -52,7 +64,7 @@ _TAIL = [
 ]
 
 
-class ForwardArgs(ctypes.Structure):
+class ForwardArgs(_TensorArgs):
     """fa3_forward_args."""
 
     _fields_ = (
@@ -60,7 +72,7 @@ class ForwardArgs(ctypes.Structure):
     )
 
 
-class BackwardArgs(ctypes.Structure):
+class BackwardArgs(_TensorArgs):
     """fa3_backward_args."""
 
     _fields_ = (

@@ -39,15 +39,9 @@ void check(fa3_status status) {
 }
 
 fa3_tensor tensor(const Driver& driver, int64_t seqlen, int64_t heads, int64_t head_dim) {
-  fa3_tensor t{};
-  t.dtype = FA3_BF16;
-  t.rank = 4;
   const int64_t shape[] = {1, seqlen, heads, head_dim};
-  const int64_t stride[] = {seqlen * heads * head_dim, heads * head_dim, head_dim, 1};
-  std::copy_n(shape, 4, t.shape);
-  std::copy_n(stride, 4, t.stride);
-  t.data = driver.allocate(static_cast<size_t>(2 * stride[0]));
-  return t;
+  const auto bytes = static_cast<size_t>(2 * seqlen * heads * head_dim);
+  return fa3_dense(driver.allocate(bytes), FA3_BF16, 4, shape);
 }
 
 void measure(const Driver& driver, fa3_context* context, fa3_mask mask, int rounds) {

@@ -27,15 +27,8 @@ using Plan = std::unique_ptr<fa3_plan, ClosePlan>;
 size_t element_bytes(fa3_dtype dtype) { return dtype == FA3_F32 ? 4 : 2; }
 
 fa3_tensor tensor(void* data, fa3_dtype dtype, int64_t rows, int64_t heads, int64_t head_dim) {
-  fa3_tensor t{};
-  t.data = data;
-  t.dtype = dtype;
-  t.rank = 4;
-  t.shape[0] = 1;
-  t.shape[1] = rows;
-  t.shape[2] = heads;
-  t.shape[3] = head_dim;
-  return t;
+  const int64_t shape[] = {1, rows, heads, head_dim};
+  return fa3_dense(data, dtype, 4, shape);
 }
 
 // A forward problem of one batch entry with its memory, filled with ones: values do not matter

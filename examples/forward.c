@@ -14,18 +14,12 @@
  * head serves 4 query heads, "grouped-query attention". Each head works on 64 numbers. */
 enum { kBatch = 2, kTokens = 100, kHeadsQ = 8, kHeadsKv = 2, kHeadDim = 64 };
 
-/* fa3 takes views: an address, an element type, the extents. Strides stay zero, which means dense
- * in the order of the shape: (batch, token, head, element of the head). */
-static fa3_tensor view(float* data, int64_t heads) {
-  fa3_tensor t = {0}; /* zero is the default of every field */
-  t.data = data;
-  t.dtype = FA3_F32;
-  t.rank = 4;
-  t.shape[0] = kBatch;
-  t.shape[1] = kTokens;
-  t.shape[2] = heads;
-  t.shape[3] = kHeadDim;
-  return t;
+/* fa3 takes views: an address, an element type, extents and strides. fa3_dense fills in the strides
+ * of a tensor that lies in memory in the order of its shape: (batch, token, head, element of the
+ * head). */
+static fa3_tensor view(const float* data, int64_t heads) {
+  const int64_t shape[4] = {kBatch, kTokens, heads, kHeadDim};
+  return fa3_dense(data, FA3_F32, 4, shape);
 }
 
 /* A buffer for `heads` heads, filled with numbers in [-1, 1) from a small generator, so that every

@@ -22,6 +22,7 @@ import tarfile
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 PROGRAMS = ("fa3", "fa3_gpu_tests", "fa3_gpu_forward_tests", "fa3_launch", "fa3_tune_fwd")
+PROGRAMS += ("example_gpu",)  # examples/gpu.cpp
 LIBRARIES = ("libfa3.so*", "libfa3_sim.so")
 FILES = {  # to their places in the bundle
     "bench/gpu_check/gpu-check.sh": "gpu-check.sh",

@@ -223,6 +223,7 @@ step graph 60 gpu tests "$forward" --gtest_filter='*InAGraph'
 step streams 60 gpu tests "$forward" --gtest_filter='*TwoStreams'
 step lying-lengths 60 gpu tests "$forward" --gtest_filter='*Lying*'
 step command 120 gpu command_on_gpu
+step example 60 gpu "$here/bin/example_gpu"
 step peers-check 180 'gpu torch' peers "$results/check-peers.jsonl" --check
 step memcheck 120 'gpu sanitizer' sanitize memcheck '*Results*:*Lying*'
 step racecheck 180 'gpu sanitizer' sanitize racecheck '*Results*'

@@ -16,7 +16,8 @@
  *                    o (batch, seqlen_q, heads_q, head_dim_v).
  *             packed (ragged): rank 3, (total tokens, heads, head_dim), with cu_seqlens. Queries
  *             and keys choose independently. Any strides ≥ 0 with a contiguous last dimension: BHSD
- *             and packed QKV are views. A zero stride (broadcast) is legal for inputs only.
+ *             and packed QKV are views. Inputs may be expanded: a zero stride in any dimension but
+ *             the last. fa3_dense() makes a tensor whose elements follow one another.
  *   Heads     heads_q is a multiple of heads_kv; query head h reads KV head h / (heads_q /
  *             heads_kv).
  *   Mask      bottom-right aligned: query i of a sequence stands at key position p = i + (len_kv −
@@ -31,7 +32,8 @@
  *             (tails, other sequences, beyond seqused) never influence anything; keys that the mask
  *             hides do not either on the cpu and reference backends (a GPU tile may let a hidden V
  *             through as 0 × NaN).
- *   Zero      in a field means "default" or "off", so `= {0}` is where every struct starts.
+ *   Zero      in a field means "default" or "off", so `= {0}` is where every struct starts. Strides
+ *             have no default.
  *
  * Structs begin with struct_size = sizeof(the struct). A smaller size, from a program built against
  * an older header, is accepted (missing fields are off); a larger one is accepted when the bytes
@@ -50,6 +52,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #if defined(_WIN32)
 #define FA3_API __declspec(dllimport)
@@ -109,14 +112,39 @@ typedef enum fa3_dtype {
 
 /* A strided view of memory that the caller owns. rank 0 = the tensor is absent. In the calls that
  * run (not in those that only plan), data NULL also means absent, except for a tensor with no
- * elements. Alignment: of the element. */
+ * elements. Alignment: of the element; on a GPU q, k, v and o take addresses and strides of whole
+ * 16 bytes, others are declined.
+ * Strides: those of an absent tensor, of one without elements, and of a dimension of extent 1 are
+ * ignored. All zero on a tensor of more than one element says that nobody set them, and is refused,
+ * also where only a plan is made and data is NULL. */
 typedef struct fa3_tensor {
   void* data;                   /* first element; inputs are never written through it */
   int32_t dtype;                /* fa3_dtype */
   int32_t rank;                 /* number of dimensions, 0…5 */
   int64_t shape[FA3_MAX_RANK];  /* extents, each ≥ 0, outermost first */
-  int64_t stride[FA3_MAX_RANK]; /* in elements, each ≥ 0, the last 1. All zero = dense */
+  int64_t stride[FA3_MAX_RANK]; /* in elements, each ≥ 0, the last 1 */
 } fa3_tensor;
+
+/* A tensor whose elements follow one another in memory, the last dimension first: row-major.
+ * shape: `rank` extents, outermost first. data may be NULL where only a plan is made. It reports
+ * nothing: a wrong rank or extent is refused by the call that takes the tensor. */
+static inline fa3_tensor fa3_dense(const void* data, fa3_dtype dtype, int32_t rank,
+                                   const int64_t* shape) {
+  fa3_tensor t;
+  const int32_t dims = rank < 0 ? 0 : rank > FA3_MAX_RANK ? FA3_MAX_RANK : rank;
+  uint64_t next = 1; /* unsigned: extents that overflow are refused later, and no error here */
+  int32_t d;
+  memset(&t, 0, sizeof t);
+  memcpy(&t.data, &data, sizeof data);
+  t.dtype = (int32_t)dtype;
+  t.rank = rank;
+  for (d = 0; d < dims; ++d) t.shape[d] = shape[d];
+  for (d = dims - 1; d >= 0; --d) {
+    t.stride[d] = (int64_t)next;
+    next *= t.shape[d] > 1 ? (uint64_t)t.shape[d] : 1;
+  }
+  return t;
+}
 
 /* ---- Context --------------------------------------------------------------------------------- */
 

@@ -49,8 +49,8 @@ inline void check(fa3_status status) {
 
 using Extents = std::initializer_list<std::int64_t>;
 
-// A view of the caller's memory. strides, in elements, one for each dimension; none = dense. data
-// may be NULL where only a plan is made. Inputs are never written through it.
+// A view of the caller's memory. strides, in elements, one for each dimension; none = dense, as
+// fa3_dense(). data may be NULL where only a plan is made. Inputs are never written through it.
 inline fa3_tensor tensor(const void* data, fa3_dtype dtype, Extents shape, Extents strides = {}) {
   if (shape.size() > FA3_MAX_RANK || (strides.size() != 0 && strides.size() != shape.size())) {
     throw Error(FA3_INVALID_ARGUMENT, "tensor: " + std::to_string(shape.size()) + " extents and " +
@@ -58,11 +58,7 @@ inline fa3_tensor tensor(const void* data, fa3_dtype dtype, Extents shape, Exten
                                           " strides, need at most " + std::to_string(FA3_MAX_RANK) +
                                           " extents and as many strides or none");
   }
-  fa3_tensor t = {};
-  t.data = const_cast<void*>(data);
-  t.dtype = dtype;
-  t.rank = static_cast<std::int32_t>(shape.size());
-  std::copy(shape.begin(), shape.end(), t.shape);
+  fa3_tensor t = fa3_dense(data, dtype, static_cast<std::int32_t>(shape.size()), shape.begin());
   std::copy(strides.begin(), strides.end(), t.stride);
   return t;
 }
@@ -95,6 +91,15 @@ inline fa3_context_options context_options() {
   options.struct_size = sizeof options;
   return options;
 }
+// Of a GPU, by its ordinal among those that the driver shows this process:
+//   fa3::Context context(fa3::gpu_options(0));
+// Tensors and workspaces are then in its memory. examples/gpu.cpp goes through all of it.
+inline fa3_context_options gpu_options(std::int32_t ordinal = 0) {
+  fa3_context_options options = context_options();
+  options.device_type = FA3_DEVICE_CUDA;
+  options.device_id = ordinal;
+  return options;
+}
 
 // ---- Handles -----------------------------------------------------------------------------------
 
@@ -105,12 +110,15 @@ class Plan {
   explicit Plan(fa3_plan* handle) : handle_(handle) {}
 
   std::size_t workspace_bytes() const { return fa3_plan_workspace_bytes(get()); }
-  // args: the struct that the plan was made for, with data.
-  void run(const fa3_forward_args& args, void* workspace, std::size_t bytes) const {
-    check(fa3_plan_run(get(), &args, workspace, bytes, nullptr));
+  // args: the struct that the plan was made for, with data. stream: of a GPU, a CUstream or
+  // cudaStream_t, on which the work then is; NULL = its default stream, and on the CPU.
+  void run(const fa3_forward_args& args, void* workspace, std::size_t bytes,
+           void* stream = nullptr) const {
+    check(fa3_plan_run(get(), &args, workspace, bytes, stream));
   }
-  void run(const fa3_backward_args& args, void* workspace, std::size_t bytes) const {
-    check(fa3_plan_run(get(), &args, workspace, bytes, nullptr));
+  void run(const fa3_backward_args& args, void* workspace, std::size_t bytes,
+           void* stream = nullptr) const {
+    check(fa3_plan_run(get(), &args, workspace, bytes, stream));
   }
   fa3_plan* get() const noexcept { return handle_.get(); }
 
@@ -131,8 +139,13 @@ class Context {
     handle_.reset(context);
   }
 
-  void forward(const fa3_forward_args& args) const { check(fa3_forward(get(), &args, nullptr)); }
-  void backward(const fa3_backward_args& args) const { check(fa3_backward(get(), &args, nullptr)); }
+  // Plan and run in one call; stream as in Plan::run.
+  void forward(const fa3_forward_args& args, void* stream = nullptr) const {
+    check(fa3_forward(get(), &args, stream));
+  }
+  void backward(const fa3_backward_args& args, void* stream = nullptr) const {
+    check(fa3_backward(get(), &args, stream));
+  }
 
   Plan plan(const fa3_forward_args& args) const {
     fa3_plan* plan = nullptr;

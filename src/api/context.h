@@ -45,9 +45,10 @@ struct fa3_context {
   // Finds or compiles what a plan runs, so that a run on that stream does neither. Where nothing
   // compiles and the kernel is nowhere, the plan gets its table row's wider one, if that is there.
   fa3::Status prepare(fa3::Plan& plan, fa3::StreamRef on = {});
-  // With FA3_CHECK=1 on a GPU: waits for the stream, reads cu_seqlens and seqused and checks them
+  // What a backend asks of a run's buffers beside what all do: addresses that TMA can take. With
+  // FA3_CHECK=1 on a GPU it also waits for the stream, reads cu_seqlens and seqused and checks them
   // as backends of the host always do.
-  fa3::Status check_values(const fa3::Plan& plan, const fa3::Buffers& buffers, void* stream);
+  fa3::Status check_buffers(const fa3::Plan& plan, const fa3::Buffers& buffers, void* stream);
   // A run of a plan on this context's backend.
   fa3::Status run(const fa3::Plan& plan, const fa3::Buffers& buffers, std::byte* workspace,
                   void* stream);

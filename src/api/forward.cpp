@@ -19,8 +19,8 @@ Status attend(fa3_context* context, fa3_op op, const void* c_args, void* stream)
   FA3_TRY(Plan plan, make_plan(problem, context->device));
   const bool on_host = context->device.type == FA3_DEVICE_CPU;
   FA3_TRY(const Buffers buffers, make_buffers(args, problem, on_host));
+  FA3_RETURN_IF_ERROR(context->check_buffers(plan, buffers, stream));
   if (!on_host) {
-    FA3_RETURN_IF_ERROR(context->check_values(plan, buffers, stream));
     FA3_RETURN_IF_ERROR(context->prepare(plan, StreamRef::of(stream)));
     FA3_TRY(std::byte* const workspace, context->gpu_workspace(stream, plan.workspace_bytes));
     return context->run(plan, buffers, workspace, stream);

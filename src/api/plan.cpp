@@ -54,7 +54,7 @@ Status run_plan(const fa3_plan* handle, const void* c_args, void* workspace, siz
   FA3_TRY(const Buffers buffers,
           make_buffers(args, plan.problem, context->device.type == FA3_DEVICE_CPU));
   FA3_RETURN_IF_ERROR(check_workspace(args, workspace, workspace_bytes, plan.workspace_bytes));
-  FA3_RETURN_IF_ERROR(context->check_values(plan, buffers, stream));
+  FA3_RETURN_IF_ERROR(context->check_buffers(plan, buffers, stream));
   return context->run(plan, buffers, static_cast<std::byte*>(workspace), stream);
 }
 

@@ -5,49 +5,66 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 
 #include "core/dtype.h"
 
 namespace fa3 {
 namespace {
 
-bool all_zero_strides(const fa3_tensor& t) {
-  return std::all_of(t.stride, t.stride + t.rank, [](int64_t s) { return s == 0; });
+// Bytes of all elements fit 63 bits. Zero extents count as 1: the rest of a shape is held to the
+// same limit, whether there are elements or not.
+bool elements_fit(const fa3_tensor& t) {
+  int64_t bytes = dtype_bytes(t.dtype);
+  for (int d = 0; d < t.rank; ++d) {
+    if (__builtin_mul_overflow(bytes, std::max<int64_t>(t.shape[d], 1), &bytes)) return false;
+  }
+  return true;
 }
 
-// Bytes of all elements, and bytes from the first element to past the last, fit 63 bits. Zero
-// extents count as 1, so that dense strides of an empty tensor cannot overflow either.
-bool sizes_fit(const fa3_tensor& t) {
-  int64_t bytes = dtype_bytes(t.dtype);
+// Bytes from the first element to past the last fit 63 bits.
+bool span_fits(const fa3_tensor& t) {
+  const auto stride = strides_of(t);
   int64_t span = 1;  // elements
   for (int d = 0; d < t.rank; ++d) {
-    const int64_t extent = std::max<int64_t>(t.shape[d], 1);
     int64_t reach = 0;
-    if (__builtin_mul_overflow(bytes, extent, &bytes)) return false;
-    if (__builtin_mul_overflow(extent - 1, t.stride[d], &reach)) return false;
+    if (__builtin_mul_overflow(t.shape[d] - 1, stride[d], &reach)) return false;
     if (__builtin_add_overflow(span, reach, &span)) return false;
   }
-  int64_t span_bytes = 0;
-  return !__builtin_mul_overflow(span, dtype_bytes(t.dtype), &span_bytes);
+  return !__builtin_mul_overflow(span, dtype_bytes(t.dtype), &span);
 }
 
+Status too_large(const char* op, const char* name, const fa3_tensor& t) {
+  return invalid(
+      "{}: {} with shape {} and stride {} of {} spans more than 2^63 − 1 bytes; need sizes that "
+      "fit; check them for overflow",
+      op, name, tuple_text(t.shape, t.rank), tuple_text(t.stride, t.rank), dtype_name(t.dtype));
+}
+
+// Strides of a tensor of more than one element. Where its extent is 1 a stride may be anything.
 Status check_strides(const char* op, const char* name, const fa3_tensor& t, bool output) {
+  if (std::all_of(t.stride, t.stride + t.rank, [](int64_t s) { return s == 0; })) {
+    return invalid(
+        "{}: {} with shape {} has stride {}, need its strides in elements, the last 1; make a "
+        "dense tensor with fa3_dense (in C++ fa3::tensor), and copy one that is expanded in every "
+        "dimension",
+        op, name, tuple_text(t.shape, t.rank), tuple_text(t.stride, t.rank));
+  }
+  const int last = t.rank - 1;
   for (int d = 0; d < t.rank; ++d) {
+    if (t.shape[d] == 1) continue;
     if (t.stride[d] < 0) {
       return invalid("{}: {}.stride[{}]={} is negative; need ≥ 0; pass a view that runs forward",
                      op, name, d, t.stride[d]);
     }
-  }
-  if (all_zero_strides(t)) return {};  // dense
-  const int last = t.rank - 1;
-  if (t.shape[last] > 1 && t.stride[last] != 1) {
-    return invalid(
-        "{}: {}.stride[{}]={}: the last dimension is not contiguous; need stride 1 (or all strides "
-        "0 for dense); copy it into a contiguous tensor",
-        op, name, last, t.stride[last]);
-  }
-  for (int d = 0; output && d < t.rank; ++d) {
-    if (t.shape[d] > 1 && t.stride[d] == 0) {
+    if (d == last && t.stride[d] != 1) {
+      return invalid(
+          "{}: {}.stride[{}]={} with extent {}: the last dimension is not contiguous; need stride "
+          "1; copy it into a contiguous tensor",
+          op, name, d, t.stride[d], t.shape[d]);
+    }
+    if (output && t.stride[d] == 0) {
       return invalid(
           "{}: {}.stride[{}]=0 with extent {} would write elements onto each other; need a "
           "positive stride (broadcasting is for inputs only)",
@@ -82,13 +99,12 @@ Status check_tensor(const Args& args, TensorId id) {
       return invalid("{}: {}.shape[{}]={} is negative; need ≥ 0", op, name, d, t.shape[d]);
     }
   }
-  FA3_RETURN_IF_ERROR(check_strides(op, name, t, output));
-  if (!sizes_fit(t)) {
-    return invalid(
-        "{}: {} with shape {} and stride {} of {} spans more than 2^63 − 1 bytes; need sizes that "
-        "fit; check them for overflow",
-        op, name, tuple_text(t.shape, t.rank), tuple_text(t.stride, t.rank), dtype_name(t.dtype));
-  }
+  if (!elements_fit(t)) return too_large(op, name, t);
+  const auto elements =
+      std::accumulate(t.shape, t.shape + t.rank, int64_t{1}, std::multiplies<int64_t>());
+  if (elements == 0) return {};
+  if (elements > 1) FA3_RETURN_IF_ERROR(check_strides(op, name, t, output));
+  if (!span_fits(t)) return too_large(op, name, t);
   if (output && self_overlap(view_of(t)) != Overlap::kDisjoint) {
     return invalid(
         "{}: {} with shape {} and stride {} has elements that share memory, or strides that cannot "
@@ -100,12 +116,8 @@ Status check_tensor(const Args& args, TensorId id) {
 
 std::array<int64_t, FA3_MAX_RANK> strides_of(const fa3_tensor& t) {
   std::array<int64_t, FA3_MAX_RANK> stride{};
-  const bool dense = all_zero_strides(t);
-  int64_t next = 1;
-  for (int d = t.rank - 1; d >= 0; --d) {
-    stride[d] = dense ? next : t.stride[d];
-    next *= std::max<int64_t>(t.shape[d], 1);
-  }
+  if (std::count(t.shape, t.shape + t.rank, 0) != 0) return stride;
+  for (int d = 0; d < t.rank; ++d) stride[d] = t.shape[d] == 1 ? 0 : t.stride[d];
   return stride;
 }
 
@@ -117,9 +129,7 @@ View view_of(const fa3_tensor& t) {
   const auto stride = strides_of(t);
   for (int d = 0; d < t.rank; ++d) {
     view.extent[d] = t.shape[d];
-    // A dimension of one element has no use for its stride, which may be anything, too large for
-    // bytes included.
-    view.stride[d] = t.shape[d] > 1 ? stride[d] * view.element : 0;
+    view.stride[d] = stride[d] * view.element;
   }
   return view;
 }

@@ -12,11 +12,12 @@
 
 namespace fa3 {
 
-// Rank, dtype, extents ≥ 0, strides, and sizes that 63 bits hold. For an output also that no two of
-// its elements share memory. The tensor is present (rank ≠ 0).
+// Rank, dtype, extents ≥ 0, sizes that 63 bits hold, and strides: set, ≥ 0, the last 1. For an
+// output also that no two of its elements share memory. The tensor is present (rank ≠ 0).
 Status check_tensor(const Args& args, TensorId id);
 
-// Strides in elements with "all zero" resolved to dense. Only of a tensor that passed check_tensor.
+// Strides in elements; 0 where no element is reached by one: in a dimension of extent 1, and in all
+// of a tensor without elements. Only of a tensor that passed check_tensor.
 std::array<int64_t, FA3_MAX_RANK> strides_of(const fa3_tensor& tensor);
 
 // The memory of a tensor that passed check_tensor. Data may be NULL.

@@ -2,6 +2,8 @@
 // launch_fwd_sm90.cpp — tensor maps, arguments, grid.
 #include "backend/launch_fwd_sm90.h"
 
+#include <utility>
+
 #include "device/kernels/fwd_args.h"
 
 namespace fa3 {
@@ -32,9 +34,14 @@ TensorMapSpec spec_of(const char* name, void* base, const Problem& p, TensorId i
     spec.dim[i] = extent, spec.stride_bytes[i] = stride;
   };
   if (ragged) {
+    // Of sequences of equal lengths y takes the stride between them, whatever that is: what `rows`
+    // steps of it are too many then comes off the base.
+    const u64 y = has_lengths(p) ? row : bytes(p.batch, layout.batch);
+    spec.base = reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(base) -
+                                        static_cast<u64>(axis.rows) * (y - row));
     spec.rank = 5;
     dimension(1, kRaggedRows, row);
-    dimension(2, u64{1} << 31, row);
+    dimension(2, u64{1} << 31, y);
     dimension(3, u64{1} << 31, kRaggedWrap - row);
     dimension(4, static_cast<u64>(heads), head);
   } else {
@@ -54,6 +61,22 @@ FwdAxis axis_of(const Problem& p, const SeqAxis& axis, const Layout& layout, boo
 }
 
 }  // namespace
+
+Status check_addresses(const Problem& p, const Buffers& buffers) {
+  constexpr uintptr_t kAlign = 16;
+  if (p.batch == 0 || p.heads_q == 0 || p.q.rows == 0) return {};  // nothing is launched
+  const std::pair<TensorId, const char*> tensors[] = {{kQ, "q"}, {kK, "k"}, {kV, "v"}, {kO, "o"}};
+  for (const auto& [id, name] : tensors) {
+    if ((id == kK || id == kV) && p.kv.rows == 0) continue;
+    const uintptr_t past = reinterpret_cast<uintptr_t>(buffers.data[id]) % kAlign;
+    if (past == 0) continue;
+    return unsupported(
+        "forward: {}.data={} on sm90 is {} bytes past a multiple of {}, need none, which TMA can "
+        "address; copy the tensor to such an address, or use backend cpu",
+        name, buffers.data[id], past, kAlign);
+  }
+  return {};
+}
 
 Program fwd_program(const FwdSm90Plan& plan) { return {fwd_header(plan.config), plan.kernel}; }
 

@@ -10,8 +10,12 @@ namespace fa3 {
 
 Program fwd_program(const FwdSm90Plan& plan);
 
-// Puts the kernel on the stream. buffers were validated against problem, which has queries; their
-// addresses are the machine's. INVALID_ARGUMENT for a tensor that is not 16-byte aligned.
+// UNSUPPORTED for a tensor at an address that TMA does not take, and that the kernel would read or
+// write.
+Status check_addresses(const Problem& problem, const Buffers& buffers);
+
+// Puts the kernel on the stream. buffers were validated against problem, which has queries, and
+// passed check_addresses; their addresses are the machine's.
 Status launch_fwd_sm90(Machine& machine, StreamRef stream, const Problem& problem,
                        const FwdSm90Plan& plan, const Buffers& buffers, void* workspace);
 

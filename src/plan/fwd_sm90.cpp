@@ -40,6 +40,8 @@ Status check_stride(const char* tensor, const char* what, int64_t extent, int64_
       tensor, what, stride);
 }
 
+bool is_ragged(const SeqAxis& axis) { return axis.packed || axis.seqused; }
+
 Status check_tensor(const Problem& p, TensorId id, const char* name, const SeqAxis& axis,
                     int64_t heads, bool ragged) {
   const Layout& layout = p.layout[id];
@@ -52,7 +54,8 @@ Status check_tensor(const Problem& p, TensorId id, const char* name, const SeqAx
     return unsupported("forward: {}: row stride {} on sm90, need less than {}; copy the tensor",
                        name, row, kMaxRaggedStride);
   }
-  if (axis.packed || p.batch <= 1 || (row > 0 && layout.batch % row == 0)) return {};
+  if (!has_lengths(p) || axis.packed || p.batch <= 1) return {};
+  if (layout.batch == 0 || (row > 0 && layout.batch % row == 0)) return {};
   return unsupported(
       "forward: {}: batch stride {} with packed or seqused tensors on sm90, need a multiple of the "
       "row stride {}; copy the tensor, or use backend cpu",
@@ -76,8 +79,6 @@ Status check_axis(const char* name, const Problem& p, const SeqAxis& axis, Tenso
                      kMaxRows);
 }
 
-bool is_ragged(const SeqAxis& axis) { return axis.packed || axis.seqused; }
-
 Status check_layout(const Problem& p, bool ragged) {
   FA3_RETURN_IF_ERROR(check_tensor(p, kQ, "q", p.q, p.heads_q, ragged));
   FA3_RETURN_IF_ERROR(check_tensor(p, kK, "k", p.kv, p.heads_kv, ragged));
@@ -100,7 +101,7 @@ Status check_problem(const Problem& p) {
                        dtype_name(p.layout[kO].dtype), dtype_name(p.dtype));
   FA3_RETURN_IF_ERROR(check_head_dim("head_dim_qk", p.head_dim_qk));
   FA3_RETURN_IF_ERROR(check_head_dim("head_dim_v", p.head_dim_v));
-  return check_layout(p, is_ragged(p.q) || is_ragged(p.kv));
+  return check_layout(p, has_lengths(p));
 }
 
 // ---- Choices ------------------------------------------------------------------------------------
@@ -174,11 +175,14 @@ void set_kernel(FwdSm90Plan& plan, const FwdConfig& config) {
 
 }  // namespace
 
+bool has_lengths(const Problem& problem) { return is_ragged(problem.q) || is_ragged(problem.kv); }
+
 int64_t ragged_row_stride(const SeqAxis& axis, const Layout& layout) {
   return axis.packed || axis.rows > 1 ? layout.row : layout.batch;
 }
 
 int64_t ragged_batch_rows(const Problem& problem, const SeqAxis& axis, const Layout& layout) {
+  if (!has_lengths(problem)) return 1;
   const int64_t row = ragged_row_stride(axis, layout);
   return axis.packed || problem.batch <= 1 || row == 0 ? 0 : layout.batch / row;
 }
@@ -232,7 +236,7 @@ Result<FwdSm90Plan> make_fwd_sm90_plan(const Problem& p, const DeviceInfo& devic
                        p.head_dim_qk, p.head_dim_v);
   plan.row = row->name;
   const MmaType dtype = p.dtype == FA3_F16 ? MmaType::kF16 : MmaType::kBf16;
-  FwdConfig config = config_of(*row, {dtype, mask, score_of(p), is_ragged(p.q) || is_ragged(p.kv)});
+  FwdConfig config = config_of(*row, {dtype, mask, score_of(p), has_lengths(p)});
   set_scale(p, plan);
   const int64_t tiles = count_tiles(p, config.tile_q());
   if (tiles >= kMaxTiles)

@@ -46,9 +46,12 @@ bool widen(FwdSm90Plan& plan);
 // ragged, softcap and negative scales come with the widest mask and ragged tensors.
 FwdConfig simulated(FwdConfig config);
 
-// How ragged tensors without cu_seqlens are addressed: by rows over all sequences. The stride of a
-// row in elements (that of a sequence when each has one row), and rows from one sequence's first to
-// the next one's.
+// Lengths of sequences are data: packed, or with seqused.
+bool has_lengths(const Problem& problem);
+
+// How a ragged kernel addresses tensors without cu_seqlens: by rows over all sequences. The stride
+// of a row in elements (that of a sequence when each has one row), and rows from one sequence's
+// first to the next one's; by sequences, 1, where all lengths are equal.
 int64_t ragged_row_stride(const SeqAxis& axis, const Layout& layout);
 int64_t ragged_batch_rows(const Problem& problem, const SeqAxis& axis, const Layout& layout);
 

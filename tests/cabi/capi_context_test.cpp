@@ -252,5 +252,57 @@ TEST(Hpp, Tensor_ChecksItsLists) {
   EXPECT_EQ(fa3::tensor(&x, {1}).dtype, FA3_F32);
 }
 
+TEST(Dense, Strides_AreRowMajor) {
+  const int64_t shape[] = {2, 3, 0, 5, 7};
+  const fa3_tensor t = fa3_dense(shape, FA3_BF16, 5, shape);
+  EXPECT_EQ(t.data, shape);
+  EXPECT_EQ(t.dtype, FA3_BF16);
+  EXPECT_EQ(t.rank, 5);
+  EXPECT_THAT(t.shape, testing::ElementsAre(2, 3, 0, 5, 7));
+  EXPECT_THAT(t.stride, testing::ElementsAre(105, 35, 35, 7, 1)) << "an extent of 0 counts as 1";
+  const fa3_tensor same = fa3::tensor(shape, FA3_BF16, {2, 3, 0, 5, 7});
+  EXPECT_THAT(same.stride, testing::ElementsAreArray(t.stride));
+}
+
+// It has no way to refuse: the call that takes the tensor does.
+TEST(Dense, WrongRankOrExtent_RefusedByTheCall) {
+  const int64_t shape[9] = {INT64_MAX, INT64_MAX, -1, 4, 8, 3, 3, 3, 3};
+  const fa3::Context context;
+  Dense x;
+  fa3_forward_args args = x.forward();
+  for (const int32_t rank : {9, -1, INT32_MAX, INT32_MIN}) {
+    args.q = fa3_dense(x.q.data(), FA3_F32, rank, shape);
+    expect_error(FA3_INVALID_ARGUMENT, {"q.rank=" + std::to_string(rank)},
+                 [&] { context.forward(args); });
+  }
+  args.q = fa3_dense(x.q.data(), FA3_F32, 4, shape);
+  expect_error(FA3_INVALID_ARGUMENT, {"q.shape[2]=-1"}, [&] { context.forward(args); });
+  args.q = fa3_dense(x.q.data(), FA3_F32, 2, shape);
+  expect_error(FA3_INVALID_ARGUMENT, {"2^63"}, [&] { context.forward(args); });
+}
+
+TEST(Hpp, Stream_IsHandedOn) {
+  const fa3::Context context;
+  Dense x;
+  int stream = 0;  // the CPU has none
+  const auto refused = [&](const auto& call) {
+    expect_error(FA3_INVALID_ARGUMENT, {"stream"}, call);
+  };
+  refused([&] { context.forward(x.forward(), &stream); });
+  refused([&] { context.backward(x.backward(), &stream); });
+  const fa3::Plan forward = context.plan(x.forward()), backward = context.plan(x.backward());
+  std::vector<std::byte> workspace(std::max(forward.workspace_bytes(), backward.workspace_bytes()));
+  refused([&] { forward.run(x.forward(), workspace.data(), workspace.size(), &stream); });
+  refused([&] { backward.run(x.backward(), workspace.data(), workspace.size(), &stream); });
+}
+
+TEST(Hpp, GpuOptions_NameTheDevice) {
+  const fa3_context_options options = fa3::gpu_options(3);
+  EXPECT_EQ(options.struct_size, sizeof options);
+  EXPECT_EQ(options.device_type, FA3_DEVICE_CUDA);
+  EXPECT_EQ(options.device_id, 3);
+  EXPECT_EQ(fa3::gpu_options().device_id, 0);
+}
+
 }  // namespace
 }  // namespace fa3_test

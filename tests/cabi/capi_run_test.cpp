@@ -217,6 +217,21 @@ TEST(Threads, ManyCallsAtOnce_OnOneContextAndPlan) {
   EXPECT_EQ(wrong.load(), 0);
 }
 
+// The gradient of a sum, as PyTorch expands it from one number: not to be read as a dense tensor.
+TEST(OneCall, ExpandedGradient_IsRefusedAndNotReadOn) {
+  for (const fa3_backend backend : {FA3_BACKEND_REFERENCE, FA3_BACKEND_CPU}) {
+    const fa3::Context context = open_context(backend);
+    Dense x;
+    const float one = 1;
+    fa3_backward_args args = x.backward();
+    args.dout.data = const_cast<float*>(&one);
+    std::fill_n(args.dout.stride, args.dout.rank, 0);
+    expect_error(FA3_INVALID_ARGUMENT, {"backward: dout", "stride (0, 0, 0, 0)", "fa3_dense"},
+                 [&] { context.backward(args); });
+    EXPECT_THAT(x.dq, Each(testing::Truly([](float f) { return std::isnan(f); })));
+  }
+}
+
 TEST(OneCall, OptionalTensorWithoutData_IsAbsent) {
   const fa3::Context context;
   Dense x;

@@ -20,11 +20,8 @@ using verify::Config;
 // ---- Workspace bounds ------------------------------------------------------------------------
 
 fa3_tensor shape_only(int32_t dtype, const std::vector<int64_t>& shape) {
-  fa3_tensor t{};
-  t.dtype = dtype;
-  t.rank = static_cast<int32_t>(shape.size());
-  std::copy(shape.begin(), shape.end(), t.shape);
-  return t;
+  return fa3_dense(nullptr, static_cast<fa3_dtype>(dtype), static_cast<int32_t>(shape.size()),
+                   shape.data());
 }
 
 template <class Args>
@@ -103,8 +100,6 @@ int64_t peak_bytes(F f) {
 void expect_row_right(const fa3_forward_args& args, int64_t i) {
   fa3_forward_args row = args;
   const auto cut = [](fa3_tensor t, int dim, int64_t begin, int64_t count) {
-    const verify::Index strides = verify::strides_of(t);
-    std::copy_n(strides.begin(), t.rank, t.stride);
     t.data =
         static_cast<std::byte*>(t.data) + begin * t.stride[dim] * verify::element_bytes(t.dtype);
     t.shape[dim] = count;
@@ -162,8 +157,6 @@ class Stretched {
  public:
   Stretched(const fa3_tensor& t, int dim) : view_(t) {
     constexpr int64_t kStride = (int64_t{1} << 31) + 64;
-    const verify::Index dense = verify::strides_of(t);
-    std::copy_n(dense.begin(), t.rank, view_.stride);
     view_.stride[dim] = kStride;
     const int64_t inner = verify::element_count(t);  // of the other dimensions: at most that
     memory_ = std::make_unique<Sparse>(((t.shape[dim] - 1) * kStride + inner) *
@@ -179,11 +172,10 @@ class Stretched {
 };
 
 void copy_elements(const fa3_tensor& from, const fa3_tensor& to) {
-  const verify::Index strides = verify::strides_of(to);
   const int64_t size = verify::element_bytes(to.dtype);
   verify::for_each_row(from, [&](const verify::Index& at, void* row) {
     int64_t offset = 0;
-    for (int d = 0; d < to.rank; ++d) offset += at[d] * strides[d];
+    for (int d = 0; d < to.rank; ++d) offset += at[d] * to.stride[d];
     std::memcpy(static_cast<std::byte*>(to.data) + offset * size, row,
                 from.shape[from.rank - 1] * size);
   });

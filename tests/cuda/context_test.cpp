@@ -72,13 +72,8 @@ class GpuContext : public ::testing::Test {
     return path;
   }
 
-  static fa3_tensor tensor(int32_t dtype, const std::vector<int64_t>& shape, void* data) {
-    fa3_tensor t{};
-    t.data = data;
-    t.dtype = dtype;
-    t.rank = static_cast<int32_t>(shape.size());
-    std::copy(shape.begin(), shape.end(), t.shape);
-    return t;
+  static fa3_tensor tensor(fa3_dtype dtype, const std::vector<int64_t>& shape, void* data) {
+    return fa3_dense(data, dtype, static_cast<int32_t>(shape.size()), shape.data());
   }
 
   // 10 rows of one head: a batch of one, or packed in two sequences.
@@ -165,6 +160,31 @@ TEST_F(GpuContext, KernelThatDoesNotLoad_IsNotReplaced) {
   EXPECT_EQ(forward(args(80)), FA3_JIT_FAILED);
   EXPECT_THAT(fa3_last_error(), HasSubstr("does not load"));
   EXPECT_THAT(fa3_last_error(), Not(HasSubstr("--programs")));
+}
+
+// Said before a kernel is looked for, and with the plan of another address in hand.
+TEST_F(GpuContext, MisalignedData_DeclinedBeforeAnyWork) {
+  const std::string path = pack(R"(["fwd/d64/bf16"])");
+  const ScopedVariable nvrtc("FA3_NVRTC", "/absent/libnvrtc.so");
+  open(path.c_str());
+  fa3_plan* plan = nullptr;
+  const fa3_forward_args planned = args(64);
+  ASSERT_EQ(fa3_plan_forward(context_.get(), &planned, &plan), FA3_OK) << fa3_last_error();
+  for (fa3_tensor fa3_forward_args::*tensor :
+       {&fa3_forward_args::q, &fa3_forward_args::k, &fa3_forward_args::v, &fa3_forward_args::o}) {
+    fa3_forward_args a = planned, wide = args(80);  // the pack has no kernel for 80
+    for (fa3_forward_args* each : {&a, &wide}) {
+      void*& data = (each->*tensor).data;
+      data = static_cast<char*>(data) + 8;
+    }
+    calls().clear();
+    EXPECT_EQ(forward(wide), FA3_UNSUPPORTED);
+    EXPECT_THAT(fa3_last_error(), HasSubstr("8 bytes past a multiple of 16"));
+    EXPECT_EQ(fa3_plan_run(plan, &a, nullptr, 0, stream_), FA3_UNSUPPORTED);
+    EXPECT_THAT(fa3_last_error(), HasSubstr("copy the tensor"));
+    EXPECT_EQ(calls(), "");
+  }
+  fa3_plan_destroy(plan);
 }
 
 TEST_F(GpuContext, NoQueries_NeedNoKernel) {

@@ -5,6 +5,7 @@
 // FAKE_CUDA_CAPABILITY (90), FAKE_CUDA_FAIL (a function that fails), FAKE_CUDA_CAPTURING,
 // FAKE_CUDA_FORWARD (any code is the forward's kernel: see forward_kernel),
 // FAKE_CUDA_KILL and FAKE_CUDA_HANG (which load of code, from 1 on, ends or stops the process).
+// Work on a stream that is captured goes into a graph, whose launch does it.
 #include "fake_driver.h"
 
 #include <unistd.h>
@@ -12,20 +13,28 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <mutex>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "device/kernels/fwd_args.h"
+#include "fake_attention.h"
 
 using namespace fa3::cuda;  // NOLINT: the functions below are the namespace's declarations
 
 struct CUctx_st {
   int device;
 };
+struct CUgraph_st {
+  std::vector<std::function<void()>> work;
+};
+using CUgraph = CUgraph_st*;
 struct CUstream_st {
   CUcontext context;
+  CUgraph captured = nullptr;
 };
 struct CUevent_st {
   int dummy;
@@ -39,13 +48,14 @@ struct CUkern_st {
 
 namespace {
 
-constexpr CUresult kInvalidValue = 1, kInvalidContext = 201, kUnknown = 999;
+constexpr CUresult kInvalidValue = 1, kInvalidContext = 201, kCaptured = 900, kUnknown = 999;
 
 CUctx_st primary[2] = {{0}, {1}};
 thread_local std::vector<CUcontext> stack;
 std::recursive_mutex mutex;
 FakeCuda books;
 std::set<void*> memory;
+int captures = 0;  // streams that are captured
 
 int number(const char* variable, int otherwise) {
   const char* text = std::getenv(variable);
@@ -59,14 +69,21 @@ bool told_to_fail(const char* function) {
 
 const char* forward() { return std::getenv("FAKE_CUDA_FORWARD"); }
 
+// Does work that is queued on a stream: now, or when the graph is launched that captures it.
+void submit(CUstream stream, std::function<void()> work) {
+  if (stream != nullptr && stream->captured != nullptr)
+    stream->captured->work.push_back(std::move(work));
+  else
+    work();
+}
+
 // 42 into the first element of O, taken as BF16, and of LSE; with FAKE_CUDA_FORWARD=stray into what
-// lies before them.
+// lies before them; with FAKE_CUDA_FORWARD=attention the attention of dense BF16 tensors, into O.
 void forward_kernel(const fa3::FwdArgs& args) {
+  if (std::strcmp(forward(), "attention") == 0) return fake_attention(args);
   constexpr uint16_t kBf16 = 0x4228;
   const int at = std::strcmp(forward(), "stray") == 0 ? -1 : 0;
-  uint64_t base = 0;  // as cuTensorMapEncodeTiled below writes it
-  std::memcpy(&base, reinterpret_cast<const char*>(&args.o) + sizeof base, sizeof base);
-  reinterpret_cast<uint16_t*>(base)[at] = kBf16;
+  reinterpret_cast<uint16_t*>(FakeMap(args.o).base())[at] = kBf16;
   if (args.lse != nullptr) args.lse[at] = 42;
 }
 
@@ -161,6 +178,12 @@ CUresult cuCtxGetCurrent(CUcontext* context) {
   *context = stack.empty() ? nullptr : stack.back();
   return CUDA_SUCCESS;
 }
+CUresult cuCtxSetCurrent(CUcontext context) {
+  FAKE("cuCtxSetCurrent");
+  if (!stack.empty()) stack.pop_back();
+  if (context != nullptr) stack.push_back(context);
+  return CUDA_SUCCESS;
+}
 CUresult cuCtxGetDevice(CUdevice* device) {
   FAKE_IN_CONTEXT("cuCtxGetDevice");
   *device = stack.back()->device;
@@ -178,6 +201,7 @@ CUresult cuCtxPopCurrent_v2(CUcontext* context) {
 }
 CUresult cuMemAlloc_v2(CUdeviceptr* pointer, size_t bytes) {
   FAKE_IN_CONTEXT("cuMemAlloc_v2");
+  if (captures > 0) return kCaptured;
   if (bytes == 0) return kInvalidValue;
   if (bytes > size_t{1} << 40) return CUDA_ERROR_OUT_OF_MEMORY;
   void* const block = std::malloc(bytes);
@@ -212,9 +236,9 @@ CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, size_t bytes, CUstream
   std::memcpy(to, reinterpret_cast<void*>(from), bytes);
   return CUDA_SUCCESS;
 }
-CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t bytes, CUstream) {
+CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t bytes, CUstream stream) {
   FAKE_IN_CONTEXT("cuMemsetD8Async");
-  std::memset(reinterpret_cast<void*>(to), value, bytes);
+  submit(stream, [=] { std::memset(reinterpret_cast<void*>(to), value, bytes); });
   return CUDA_SUCCESS;
 }
 CUresult cuStreamCreate(CUstream* stream, unsigned) {
@@ -229,13 +253,48 @@ CUresult cuStreamDestroy_v2(CUstream stream) {
   --books.streams;
   return CUDA_SUCCESS;
 }
-CUresult cuStreamSynchronize(CUstream) {
+CUresult cuStreamSynchronize(CUstream stream) {
   FAKE_IN_CONTEXT("cuStreamSynchronize");
+  return stream != nullptr && stream->captured != nullptr ? kCaptured : CUDA_SUCCESS;
+}
+CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
+  FAKE_IN_CONTEXT("cuStreamIsCapturing");
+  const int captured = stream != nullptr && stream->captured != nullptr;
+  *status = CUstreamCaptureStatus(number("FAKE_CUDA_CAPTURING", captured));
   return CUDA_SUCCESS;
 }
-CUresult cuStreamIsCapturing(CUstream, CUstreamCaptureStatus* status) {
-  FAKE_IN_CONTEXT("cuStreamIsCapturing");
-  *status = CUstreamCaptureStatus(number("FAKE_CUDA_CAPTURING", 0));
+CUresult cuStreamBeginCapture_v2(CUstream stream, int) {
+  FAKE_IN_CONTEXT("cuStreamBeginCapture_v2");
+  if (stream == nullptr || stream->captured != nullptr) return kCaptured;
+  stream->captured = new CUgraph_st;
+  ++captures;
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
+  FAKE_IN_CONTEXT("cuStreamEndCapture");
+  if (stream == nullptr || stream->captured == nullptr) return kInvalidValue;
+  *graph = std::exchange(stream->captured, nullptr);
+  --captures;
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphInstantiateWithFlags(CUgraph* executable, CUgraph graph, unsigned long long) {
+  FAKE_IN_CONTEXT("cuGraphInstantiateWithFlags");
+  *executable = new CUgraph_st(*graph);
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphLaunch(CUgraph executable, CUstream) {
+  FAKE_IN_CONTEXT("cuGraphLaunch");
+  for (const auto& work : executable->work) work();
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphExecDestroy(CUgraph executable) {
+  FAKE("cuGraphExecDestroy");
+  delete executable;
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphDestroy(CUgraph graph) {
+  FAKE("cuGraphDestroy");
+  delete graph;
   return CUDA_SUCCESS;
 }
 CUresult cuStreamWaitEvent(CUstream, CUevent, unsigned) {
@@ -320,7 +379,9 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUkernel, void** paramet
     const bool cooperative = attribute.id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
     if (cooperative && ctas > 132) return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
   }
-  if (forward() != nullptr) forward_kernel(*static_cast<const fa3::FwdArgs*>(parameters[0]));
+  if (forward() == nullptr) return CUDA_SUCCESS;
+  const auto args = *static_cast<const fa3::FwdArgs*>(parameters[0]);
+  submit(config->hStream, [args] { forward_kernel(args); });
   return CUDA_SUCCESS;
 }
 CUresult cuTensorMapEncodeTiled(fa3::TensorMap* map, CUtensorMapDataType type, uint32_t rank,
@@ -329,7 +390,7 @@ CUresult cuTensorMapEncodeTiled(fa3::TensorMap* map, CUtensorMapDataType type, u
                                 CUtensorMapInterleave, CUtensorMapSwizzle swizzle,
                                 CUtensorMapL2promotion, CUtensorMapFloatOOBfill fill) {
   FAKE("cuTensorMapEncodeTiled");
-  uint64_t* out = reinterpret_cast<uint64_t*>(map->opaque);
+  uint64_t* out = reinterpret_cast<uint64_t*>(map->opaque);  // as FakeMap reads it
   *out++ = static_cast<uint64_t>(type) | uint64_t{rank} << 8 | uint64_t(swizzle) << 16 |
            uint64_t(fill) << 24;
   *out++ = reinterpret_cast<uint64_t>(base);

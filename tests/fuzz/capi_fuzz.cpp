@@ -191,13 +191,15 @@ bool touchable(const fa3_tensor& t, const std::vector<std::vector<std::byte>>& a
   if (t.dtype < FA3_F32 || t.dtype > FA3_I32) return true;                     // refused
   __int128 last = 0, count = 1;
   for (int d = 0; d < t.rank; ++d) {
-    if (t.shape[d] < 0 || t.stride[d] < 0) return true;  // refused
+    if (t.shape[d] < 0) return true;  // refused
     count *= t.shape[d];
     if (count > 100'000) return false;
   }
   if (count == 0) return true;
-  const Index strides = strides_of(t);
-  for (int d = 0; d < t.rank; ++d) last += __int128{t.shape[d] - 1} * strides[d];
+  for (int d = 0; d < t.rank; ++d) {
+    if (t.shape[d] > 1 && t.stride[d] < 0) return true;  // refused
+    last += __int128{t.shape[d] - 1} * t.stride[d];
+  }
   for (const auto& arena : arenas) {
     const int64_t offset = static_cast<std::byte*>(t.data) - arena.data();
     if (offset < 0 || offset >= kArenaBytes) continue;

@@ -84,6 +84,7 @@ class PackageTest(unittest.TestCase):
         run("cmake", "--build", out)
         for name in ("forward", "attention"):
             run(out / name, cwd="/")
+        self.assertTrue((out / "gpu").is_file())  # example_gpu_test.py runs it
 
     def test_find_package_declines_another_version(self):
         project = self.tmp / "newer"
@@ -107,6 +108,8 @@ class PackageTest(unittest.TestCase):
                 forward, attention = ROOT / "examples/forward.c", ROOT / "examples/attention.cpp"
                 run(cc, "-std=c11", *strict, forward, *self.flags(), "-lm", "-o", c)
                 run(cxx, "-std=c++17", *strict, attention, *self.flags(), "-o", cpp)
+                gpu = ROOT / "examples/gpu.cpp"
+                run(cxx, "-std=c++17", *strict, gpu, *self.flags(), "-ldl", "-o", self.tmp / "gpu")
                 run(c, cwd="/", env=self.environment())
                 run(cpp, cwd="/", env=self.environment())
 

@@ -290,6 +290,33 @@ const Kind kKinds[] = {
      [](const Row& r) {
        return with(r.config(), [](Config& c) { c.layout = Layout::kBroadcast, c.batch = 2; });
      }},
+    {"SeqFirstSoftcap",
+     [](const Row& r) {
+       return with(r.config(), [](Config& c) {
+         c.layout = Layout::kSeqFirst;
+         c.batch = 3;
+         c.softcap = 5;
+         c.seqlen_kv += 3;
+       });
+     }},
+    {"SeqFirstF16Causal",
+     [](const Row& r) {
+       return with(r.config(), [](Config& c) {
+         c.layout = Layout::kSeqFirst;
+         c.batch = 2;
+         c.dtype = FA3_F16;
+         c.mask = FA3_MASK_CAUSAL;
+         c.seqlen_kv += 21;
+       });
+     }},
+    {"BroadcastNegativeScale",
+     [](const Row& r) {
+       return with(r.config(), [](Config& c) {
+         c.layout = Layout::kBroadcast;
+         c.batch = 2;
+         c.softmax_scale = -0.2;
+       });
+     }},
     {"NoLse", [](const Row& r) { return with(r.config(), [](Config& c) { c.lse = false; }); }},
 };
 
@@ -439,58 +466,6 @@ TEST(SimFwdSm90Nan, ScaleBelowFp32_GivesMeans) {
     c.softcap = 0x1p-126;  // the least that is taken
     kit::expect_right(c, simulator());
   }
-}
-
-// ---- Refusals -----------------------------------------------------------------------------------
-
-void expect_refused(const fa3_forward_args& args, const std::vector<std::string>& parts) {
-  EXPECT_NE(fa3_forward(simulator(), &args, nullptr), FA3_OK);
-  for (const std::string& part : parts) EXPECT_THAT(fa3_last_error(), HasSubstr(part));
-}
-
-TEST(SimFwdSm90Refusals, MisalignedData_NamesTheTensor) {
-  const Config c = causal();
-  const verify::Tensors t = verify::make_tensors(c);
-  const auto shift = [](fa3_tensor& x) { x.data = static_cast<std::byte*>(x.data) + 2; };
-  fa3_forward_args args = verify::forward_args(c, t);
-  shift(args.q);
-  expect_refused(args, {" q: ", "16"});
-  args = verify::forward_args(c, t);
-  shift(args.k);
-  expect_refused(args, {" k: ", "16"});
-  args = verify::forward_args(c, t);
-  shift(args.v);
-  expect_refused(args, {" v: ", "16"});
-  args = verify::forward_args(c, t);
-  shift(args.o);
-  expect_refused(args, {" o: ", "16"});
-}
-
-TEST(SimFwdSm90Refusals, Strides_NameTheTensor) {
-  Config c = causal();
-  c.layout = Layout::kPadded;
-  const verify::Tensors t = verify::make_tensors(c);
-  fa3_forward_args args = verify::forward_args(c, t);
-  args.q.stride[1] += 1;
-  expect_refused(args, {"q: row stride", "multiple of 8"});
-  args = verify::forward_args(c, t);
-  args.v.stride[1] += 4;
-  expect_refused(args, {"v: row stride", "multiple of 8"});
-}
-
-TEST(SimFwdSm90Refusals, TypesAndHeadDims_NameTheArgument) {
-  Config c = causal();
-  c.dtype = FA3_F32;
-  EXPECT_THAT(verify::check(c, simulator()).error, HasSubstr("dtype f32"));
-  c = causal();
-  c.out_dtype = FA3_F32;
-  EXPECT_THAT(verify::check(c, simulator()).error, HasSubstr("o is f32"));
-  c = causal();
-  c.head_dim_qk = 12;
-  EXPECT_THAT(verify::check(c, simulator()).error, HasSubstr("head_dim_qk=12"));
-  c = causal();
-  c.head_dim_v = 264;
-  EXPECT_THAT(verify::check(c, simulator()).error, HasSubstr("head_dim_v=264"));
 }
 
 }  // namespace

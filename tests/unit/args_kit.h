@@ -16,13 +16,15 @@ namespace fa3::test {
 
 inline fa3_tensor tensor(fa3_dtype dtype, std::initializer_list<int64_t> shape,
                          std::initializer_list<int64_t> stride = {}, void* data = nullptr) {
-  fa3_tensor t{};
-  t.data = data;
-  t.dtype = dtype;
-  t.rank = static_cast<int32_t>(shape.size());
-  std::copy(shape.begin(), shape.end(), t.shape);
+  fa3_tensor t = fa3_dense(data, dtype, static_cast<int32_t>(shape.size()), shape.begin());
   std::copy(stride.begin(), stride.end(), t.stride);
   return t;
+}
+
+// Another extent, dense again.
+inline void resize(fa3_tensor& t, int dim, int64_t extent) {
+  t.shape[dim] = extent;
+  t = fa3_dense(t.data, fa3_dtype(t.dtype), t.rank, t.shape);
 }
 
 // batch 2, seqlen_q 5, seqlen_kv 7, heads 4 over 2, head dims 8 and 6; dense, no data.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // fwd_launch_test.cpp — what a launch of the Hopper forward is given for tensors of more than 2^31
 // elements and 2^40 bytes, where a 32-bit step on the way would show.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -19,6 +20,7 @@ class Recorder final : public Machine {
   std::map<std::string, TensorMapSpec> specs;
   FwdArgs args{};
   LaunchShape shape;
+  u64 memory = 0;  // where all tensors begin
 
   std::string name() const override { return "recorder"; }
   void* allocate(size_t, const char*) override { return nullptr; }
@@ -62,10 +64,10 @@ Problem problem(bool packed) {
   return p;
 }
 
-Recorder launched(const Problem& p) {
+Recorder launched(const Problem& p, fa3_backend backend = FA3_BACKEND_CUDA) {
   DeviceInfo gpu;
   gpu.type = FA3_DEVICE_CUDA;
-  gpu.backend = FA3_BACKEND_CUDA;
+  gpu.backend = backend;
   gpu.multiprocessors = 132;
   const Result<FwdSm90Plan> plan = make_fwd_sm90_plan(p, gpu);
   EXPECT_TRUE(plan.ok()) << plan.status().message;
@@ -73,6 +75,7 @@ Recorder launched(const Problem& p) {
   alignas(16) static char memory[16];
   Buffers buffers;
   for (void*& data : buffers.data) data = memory;
+  machine.memory = reinterpret_cast<u64>(memory);
   const Status status = launch_fwd_sm90(machine, {}, p, plan.value(), buffers, memory);
   EXPECT_TRUE(status.ok()) << status.message;
   return machine;
@@ -116,6 +119,54 @@ TEST(FwdLaunch, ManyPackedElements_AddressesOfRows) {
     // The row behind the sequence's last lies outside of x, whatever follows in memory.
     EXPECT_EQ(kRaggedRows - u64{kRows} + kRows, spec.dim[1]);
   }
+}
+
+// Equal lengths in a ragged kernel, as the simulator has it for a softcap: sequences side by side.
+TEST(FwdLaunch, EqualLengthsInARaggedKernel_AddressesOfRows) {
+  Problem p = problem(false);
+  p.softcap = 5;
+  for (const TensorId id : {kQ, kK, kV, kO})
+    p.layout[id] = {FA3_BF16, kHeads * kD, kBatch * kHeads * kD, kD};
+  const Recorder machine = launched(p, FA3_BACKEND_SIM);
+  EXPECT_EQ(machine.args.kv_axis.batch_rows, 1);
+  const TensorMapSpec& spec = machine.specs.at("k");
+  ASSERT_EQ(spec.rank, 5);
+  for (const u64 sequence : {u64{0}, u64{31}, u64{kBatch - 1}}) {
+    for (const u64 row : {u64{0}, u64{1}, u64{kRows - 1}}) {
+      const u64 x = kRaggedRows - kRows + row, y = sequence + kRows, z = kRaggedRows;
+      const u64 address = reinterpret_cast<u64>(spec.base) + x * spec.stride_bytes[1] +
+                          y * spec.stride_bytes[2] + z * spec.stride_bytes[3];
+      EXPECT_EQ(address - machine.memory, 2 * (row * kBatch + sequence) * kHeads * kD)
+          << sequence << ", " << row;
+    }
+  }
+}
+
+// Every tensor that TMA touches, and none that it does not.
+TEST(FwdLaunch, Misaligned_DeclinedByName) {
+  alignas(16) static char memory[32];
+  const std::pair<TensorId, const char*> tensors[] = {{kQ, "q"}, {kK, "k"}, {kV, "v"}, {kO, "o"}};
+  Problem p = problem(false);
+  for (const auto& [id, name] : tensors) {
+    Buffers buffers;
+    for (void*& data : buffers.data) data = memory;
+    buffers.data[kLse] = memory + 4;
+    EXPECT_TRUE(check_addresses(p, buffers).ok());
+    buffers.data[id] = memory + 6;
+    const Status status = check_addresses(p, buffers);
+    EXPECT_EQ(status.code, FA3_UNSUPPORTED);
+    for (const std::string& part : {fmt::format("{}.data=", name), std::string("6 bytes past"),
+                                    std::string("multiple of 16"), std::string("copy")})
+      EXPECT_NE(status.message.find(part), std::string::npos) << status.message;
+  }
+  Buffers buffers;
+  for (void*& data : buffers.data) data = memory;
+  buffers.data[kK] = buffers.data[kV] = memory + 2;
+  p.kv.rows = 0;
+  EXPECT_TRUE(check_addresses(p, buffers).ok()) << "no keys: nobody reads them";
+  buffers.data[kQ] = memory + 2;
+  p.q.rows = 0;
+  EXPECT_TRUE(check_addresses(p, buffers).ok()) << "no queries: nothing runs";
 }
 
 }  // namespace

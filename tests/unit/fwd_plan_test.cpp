@@ -88,6 +88,52 @@ TEST(FwdPlan, Seqused_NeedsBatchStridesOfWholeRows) {
   expect_declined(p, {"v: ", "batch stride", "seqused"});
 }
 
+// Rows next to each other are those of different sequences.
+void put_sequences_side_by_side(Problem& p) {
+  for (const TensorId id : {kQ, kK, kV, kO}) {
+    p.layout[id].batch = p.layout[id].row;
+    p.layout[id].row *= p.batch;
+  }
+}
+
+// Sequences of equal lengths may lie anywhere, also where the simulator's kernel is one for ragged
+// tensors.
+TEST(FwdPlan, Dense_AnyBatchStride) {
+  Problem p = problem();
+  put_sequences_side_by_side(p);
+  for (const fa3_backend backend : {FA3_BACKEND_CUDA, FA3_BACKEND_SIM}) {
+    for (const fa3_mask mask : {FA3_MASK_FULL, FA3_MASK_CAUSAL}) {
+      for (const fa3_dtype dtype : {FA3_BF16, FA3_F16}) {
+        p.mask = mask;
+        p.dtype = p.layout[kO].dtype = dtype;
+        p.softcap = 0, p.softmax_scale = 0.1;
+        plan_of(p, backend);
+        p.softmax_scale = -0.1;
+        plan_of(p, backend);
+        p.softcap = 5;
+        plan_of(p, backend);
+        Problem expanded = p;  // the same keys for all sequences, values of their own
+        expanded.layout[kK].batch = 0;
+        plan_of(expanded, backend);
+      }
+    }
+  }
+  p.kv.seqused = true;
+  expect_declined(p, {"q: ", "batch stride", "packed or seqused"});
+}
+
+// Nothing lies between sequences without rows, or between the rows of one key for all.
+TEST(FwdPlan, SequsedOfNothing_HasNoBatchStride) {
+  Problem p = problem(128, 128, 300, 0);
+  p.kv.seqused = true;
+  for (const TensorId id : {kK, kV}) p.layout[id].batch = p.layout[id].row = 0;
+  plan_of(p);
+  p = problem(128, 128, 300, 1);
+  p.kv.seqused = true;
+  for (const TensorId id : {kK, kV}) p.layout[id].batch = p.layout[id].row = 0;
+  plan_of(p);
+}
+
 TEST(FwdPlan, Rows_DeclinedBeyondCoordinates) {
   Problem p = problem(8, 8, 300, int64_t{1} << 30);
   expect_declined(p, {"1073741824 rows of key"});

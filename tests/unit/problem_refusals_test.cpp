@@ -118,6 +118,32 @@ const Refusal kTensorRefusals[] = {
      [](Args& a) { a.tensor[kQ].shape[1] = -5; },
      kInvalid,
      {"q.shape[1]=-5"}},
+    {"strides_not_set",
+     kDense,
+     [](Args& a) {
+       a.tensor[kQ] = tensor(FA3_F32, {2, 5, 4, 8}, {0, 0, 0, 0});
+     },
+     kInvalid,
+     {"forward", "q with shape (2, 5, 4, 8) has stride (0, 0, 0, 0)", "fa3_dense"}},
+    {"gradient_expanded_from_one_number",
+     kBack,
+     [](Args& a) {
+       a.tensor[kDout] = tensor(FA3_F32, {2, 5, 4, 6}, {0, 0, 0, 0});
+     },
+     kInvalid,
+     {"backward", "dout with shape (2, 5, 4, 6)", "expanded"}},
+    {"strides_of_an_output_not_set",
+     kDense,
+     [](Args& a) {
+       a.tensor[kLse] = tensor(FA3_F32, {2, 4, 5}, {0, 0, 0});
+     },
+     kInvalid,
+     {"lse with shape (2, 4, 5)", "fa3_dense"}},
+    {"stride_of_cu_seqlens_not_set",
+     kPacked,
+     [](Args& a) { a.tensor[kCuSeqlensKv].stride[0] = 0; },
+     kInvalid,
+     {"cu_seqlens_kv with shape (4) has stride (0)", "fa3_dense"}},
     {"stride_negative",
      kDense,
      [](Args& a) {
@@ -131,7 +157,7 @@ const Refusal kTensorRefusals[] = {
        a.tensor[kK] = tensor(FA3_F32, {2, 7, 2, 8}, {224, 32, 16, 2});
      },
      kInvalid,
-     {"k.stride[3]=2", "contiguous"}},
+     {"k.stride[3]=2 with extent 8", "contiguous", "need stride 1"}},
     {"last_dimension_broadcast",
      kDense,
      [](Args& a) {
@@ -241,7 +267,7 @@ const Refusal kShapeRefusals[] = {
      {"k.shape[3]=16", "head_dim_qk=8"}},
     {"head_dim_of_o",
      kDense,
-     [](Args& a) { a.tensor[kO].shape[3] = 8; },
+     [](Args& a) { test::resize(a.tensor[kO], 3, 8); },
      kInvalid,
      {"o.shape[3]=8", "head_dim_v=6"}},
     {"lse_transposed",
@@ -253,7 +279,7 @@ const Refusal kShapeRefusals[] = {
      {"lse.shape[1]=5", "heads_q=4"}},
     {"dq_shape",
      kBack,
-     [](Args& a) { a.tensor[kDq].shape[1] = 6; },
+     [](Args& a) { test::resize(a.tensor[kDq], 1, 6); },
      kInvalid,
      {"dq.shape[1]=6", "seqlen_q=5"}},
     {"dout_shape",
@@ -306,21 +332,24 @@ const Refusal kShapeRefusals[] = {
      {"head_dim_qk=0", "1…512"}},
     {"head_dim_v_513",
      kDense,
-     [](Args& a) { a.tensor[kV].shape[3] = a.tensor[kO].shape[3] = 513; },
+     [](Args& a) {
+       for (TensorId id : {kV, kO}) test::resize(a.tensor[id], 3, 513);
+     },
      kInvalid,
      {"head_dim_v=513", "1…512"}},
     {"seqlen_beyond_32_bits",
      kDense,
      [](Args& a) {
-       a.tensor[kQ].shape[1] = a.tensor[kO].shape[1] = a.tensor[kLse].shape[2] = int64_t{1} << 31;
+       for (TensorId id : {kQ, kO}) test::resize(a.tensor[id], 1, int64_t{1} << 31);
+       test::resize(a.tensor[kLse], 2, int64_t{1} << 31);
      },
      kInvalid,
      {"seqlen_q=2147483648", "2147483647"}},
     {"padded_rows_beyond_2_51",
      kPacked,
      [](Args& a) {
-       for (TensorId id : {kQ, kO}) a.tensor[id].shape[0] = 1 << 30;
-       a.tensor[kLse].shape[1] = 1 << 30;
+       for (TensorId id : {kQ, kO}) test::resize(a.tensor[id], 0, 1 << 30);
+       test::resize(a.tensor[kLse], 1, 1 << 30);
        a.tensor[kCuSeqlensQ].shape[0] = a.tensor[kCuSeqlensKv].shape[0] = 1 << 30;
      },
      kInvalid,

@@ -124,9 +124,50 @@ TEST(MakeProblem, Window_SidesAndUnboundedOnes) {
 
 TEST(MakeProblem, HeadDims_OneAnd512) {
   Args args = dense_args();
-  args.tensor[kQ].shape[3] = args.tensor[kK].shape[3] = 1;
-  args.tensor[kV].shape[3] = args.tensor[kO].shape[3] = 512;
+  for (const TensorId id : {kQ, kK}) test::resize(args.tensor[id], 3, 1);
+  for (const TensorId id : {kV, kO}) test::resize(args.tensor[id], 3, 512);
   EXPECT_EQ(problem_of(args).head_dim_v, 512);
+}
+
+// What lies between elements that are not there: a problem like any other of those shapes.
+TEST(MakeProblem, StridesOfExtentOne_AreIgnored) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  Args dense = dense_args(), odd = dense;
+  for (Args* args : {&dense, &odd}) {
+    args->tensor[kQ] = tensor(FA3_F32, {1, 5, 1, 8});
+    args->tensor[kK] = tensor(FA3_F32, {1, 7, 1, 8});
+    args->tensor[kV] = tensor(FA3_F32, {1, 7, 1, 1});
+    args->tensor[kO] = tensor(FA3_F32, {1, 5, 1, 1});
+    args->tensor[kLse] = tensor(FA3_F32, {1, 1, 5});
+  }
+  for (const TensorId id : {kQ, kK}) {
+    odd.tensor[id].stride[0] = kMost;
+    odd.tensor[id].stride[2] = -3;
+  }
+  for (const TensorId id : {kV, kO}) odd.tensor[id].stride[3] = kMost;
+  odd.tensor[kLse].stride[0] = odd.tensor[kLse].stride[1] = 0;
+  EXPECT_EQ(problem_of(odd), problem_of(dense));
+}
+
+TEST(MakeProblem, StridesOfOneElement_AreIgnored) {
+  Args args = dense_args();
+  for (const TensorId id : {kQ, kK, kV, kO}) args.tensor[id] = tensor(FA3_F32, {1, 1, 1, 1});
+  args.tensor[kLse] = tensor(FA3_F32, {1, 1, 1});
+  args.tensor[kSequsedKv] = tensor(FA3_I32, {1});
+  for (fa3_tensor& t : args.tensor) std::fill_n(t.stride, t.rank, 0);
+  problem_of(args);
+}
+
+TEST(MakeProblem, StridesWithoutElements_AreIgnored) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  for (const std::initializer_list<int64_t>& stride :
+       {std::initializer_list<int64_t>{0, 0, 0, 0}, {0, -5, 7, 2}, {kMost, kMost, kMost, kMost}}) {
+    Args args = dense_args();
+    args.tensor[kQ] = tensor(FA3_F32, {2, 0, 4, 8}, stride);
+    args.tensor[kO] = tensor(FA3_F32, {2, 0, 4, 6}, stride);
+    args.tensor[kLse] = tensor(FA3_F32, {2, 4, 0}, {stride.begin()[0], 1, 1});
+    problem_of(args);
+  }
 }
 
 TEST(MakeProblem, LastStride_IsFreeForOneElement) {

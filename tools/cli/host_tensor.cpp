@@ -65,21 +65,11 @@ HostTensor convert(const tools::Tensor& from, fa3_dtype dtype) {
 }  // namespace
 
 fa3_tensor HostTensor::view(bool heads_first) const {
-  fa3_tensor t = {};
-  if (!present()) return t;
+  if (!present()) return {};
   if (shape.size() > FA3_MAX_RANK)
     fail(kBadInput, "{}: rank {}, need at most {}", name, shape.size(), FA3_MAX_RANK);
-  t.data = const_cast<void*>(data.get());
-  t.dtype = dtype;
-  t.rank = static_cast<int32_t>(shape.size());
-  std::copy(shape.begin(), shape.end(), t.shape);
+  fa3_tensor t = fa3_dense(data.get(), dtype, static_cast<int32_t>(shape.size()), shape.data());
   if (heads_first && t.rank == 4) {
-    // Strides of the dense memory order, then heads and sequence change places.
-    int64_t stride = 1;
-    for (int d = 3; d >= 0; --d) {
-      t.stride[d] = stride;
-      stride *= std::max<int64_t>(t.shape[d], 1);
-    }
     std::swap(t.shape[1], t.shape[2]);
     std::swap(t.stride[1], t.stride[2]);
   }

@@ -22,7 +22,7 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Address of row `row`, head `head` of q or k, counted from the sequence's first row.
 const char* row_address(const fa3_tensor& t, int64_t batch, int64_t row, int64_t head) {
-  const verify::Index stride = verify::strides_of(t);
+  const int64_t* stride = t.stride;
   const int64_t offset =
       (t.rank == 4 ? batch * stride[0] : 0) + row * stride[t.rank - 3] + head * stride[t.rank - 2];
   return static_cast<const char*>(t.data) + offset * verify::element_bytes(t.dtype);
@@ -78,7 +78,7 @@ class Scores {
 
  private:
   double read_lse(int64_t i) const {
-    const verify::Index stride = verify::strides_of(args_.lse);
+    const int64_t* stride = args_.lse.stride;
     const int64_t row = sequence_.q_begin + i;
     const int64_t offset = args_.lse.rank == 3
                                ? batch_ * stride[0] + head_ * stride[1] + row * stride[2]

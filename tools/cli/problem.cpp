@@ -43,15 +43,9 @@ int64_t total(const std::vector<int64_t>& lengths) {
 // dim).
 fa3_tensor shape_of(const verify::Config& c, const std::vector<int64_t>& varlen, int64_t seqlen,
                     int64_t heads, int64_t dim, int32_t dtype) {
-  fa3_tensor t = {};
-  t.dtype = dtype;
-  t.rank = varlen.empty() ? 4 : 3;
-  int64_t* extent = t.shape;
-  if (varlen.empty()) *extent++ = c.batch;
-  *extent++ = varlen.empty() ? seqlen : total(varlen);
-  *extent++ = heads;
-  *extent = dim;
-  return t;
+  const bool packed = !varlen.empty();
+  const int64_t shape[] = {c.batch, packed ? total(varlen) : seqlen, heads, dim};
+  return fa3_dense(nullptr, static_cast<fa3_dtype>(dtype), packed ? 3 : 4, shape + packed);
 }
 
 template <class Args>
@@ -63,15 +57,11 @@ Args common_shapes(const verify::Config& c) {
   a.k = shape_of(c, c.varlen_kv, c.seqlen_kv, c.heads_kv, c.head_dim_qk, c.dtype);
   a.v = shape_of(c, c.varlen_kv, c.seqlen_kv, c.heads_kv, c.head_dim_v, c.dtype);
   a.o = shape_of(c, c.varlen_q, c.seqlen_q, c.heads_q, c.head_dim_v, out);
-  a.lse.dtype = FA3_F32;
-  a.lse.rank = a.q.rank - 1;
-  if (a.q.rank == 4) a.lse.shape[0] = c.batch;
-  a.lse.shape[a.lse.rank - 2] = c.heads_q;
-  a.lse.shape[a.lse.rank - 1] = a.q.shape[a.q.rank - 3];
-  fa3_tensor cu_seqlens = {};
-  cu_seqlens.dtype = FA3_I32;
-  cu_seqlens.rank = 1;
-  cu_seqlens.shape[0] = c.batch + 1;
+  const bool packed_q = !c.varlen_q.empty();
+  const int64_t lse[] = {c.batch, c.heads_q, a.q.shape[a.q.rank - 3]};
+  a.lse = fa3_dense(nullptr, FA3_F32, a.q.rank - 1, lse + packed_q);
+  const int64_t cuts[] = {c.batch + 1};
+  const fa3_tensor cu_seqlens = fa3_dense(nullptr, FA3_I32, 1, cuts);
   if (!c.varlen_q.empty()) a.cu_seqlens_q = cu_seqlens;
   if (!c.varlen_kv.empty()) a.cu_seqlens_kv = cu_seqlens;
   if (!c.varlen_q.empty()) a.max_seqlen_q = *std::max_element(c.varlen_q.begin(), c.varlen_q.end());

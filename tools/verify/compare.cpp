@@ -47,9 +47,8 @@ struct RowView {
 };
 
 RowView row_view(const fa3_tensor& t, const Index& index) {
-  const Index strides = strides_of(t);
   int64_t offset = 0;
-  for (int d = 0; d < t.rank; ++d) offset += index[d] * strides[d];
+  for (int d = 0; d < t.rank; ++d) offset += index[d] * t.stride[d];
   return {static_cast<const std::byte*>(t.data) + offset * element_bytes(t.dtype), t.dtype};
 }
 

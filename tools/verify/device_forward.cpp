@@ -21,9 +21,8 @@ constexpr size_t kTma = 16;           // of what TMA reads
 // Bytes from the first element to the end of the last.
 size_t span_bytes(const fa3_tensor& t) {
   if (element_count(t) == 0) return 0;
-  const Index strides = strides_of(t);
   int64_t last = 0;
-  for (int d = 0; d < t.rank; ++d) last += (t.shape[d] - 1) * strides[d];
+  for (int d = 0; d < t.rank; ++d) last += (t.shape[d] - 1) * t.stride[d];
   return static_cast<size_t>((last + 1) * element_bytes(t.dtype));
 }
 

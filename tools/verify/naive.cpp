@@ -57,9 +57,8 @@ std::vector<float> gather(const fa3_tensor& t, int64_t b, const Sequence& s, int
 }
 
 float* row_of(const Tensor& t, const Index& index) {
-  const Index strides = strides_of(t.view);
   int64_t offset = 0;
-  for (int d = 0; d < t.view.rank; ++d) offset += index[d] * strides[d];
+  for (int d = 0; d < t.view.rank; ++d) offset += index[d] * t.view.stride[d];
   return static_cast<float*>(t.view.data) + offset;
 }
 

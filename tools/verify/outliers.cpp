@@ -49,7 +49,7 @@ Tensor make(int32_t dtype, int64_t rows, int64_t heads, int64_t head_dim) {
 
 Tensor draw(const OutlierConfig& c, int64_t rows, int64_t first, int64_t count, int tensor) {
   const Tensor t = make(FA3_F32, rows, count, c.head_dim);
-  const Index strides = strides_of(t.view);
+  const int64_t* strides = t.view.stride;
   for (int64_t h = 0; h < count; ++h) {
     Stream stream(c, first + h, tensor);
     for (int64_t row = 0; row < rows; ++row) {

@@ -154,25 +154,11 @@ int64_t element_count(const fa3_tensor& t) {
   return count;
 }
 
-Index strides_of(const fa3_tensor& t) {
-  Index strides{};
-  if (std::any_of(t.stride, t.stride + t.rank, [](int64_t s) { return s != 0; })) {
-    std::copy_n(t.stride, t.rank, strides.begin());
-    return strides;
-  }
-  int64_t stride = 1;
-  for (int d = t.rank - 1; d >= 0; --d) {
-    strides[d] = stride;
-    stride *= t.shape[d];
-  }
-  return strides;
-}
-
 namespace {
 
-std::byte* address(const fa3_tensor& t, const Index& strides, const Index& index) {
+std::byte* address(const fa3_tensor& t, const Index& index) {
   int64_t offset = 0;
-  for (int d = 0; d < t.rank; ++d) offset += index[d] * strides[d];
+  for (int d = 0; d < t.rank; ++d) offset += index[d] * t.stride[d];
   return static_cast<std::byte*>(t.data) + offset * element_bytes(t.dtype);
 }
 
@@ -180,22 +166,19 @@ std::byte* address(const fa3_tensor& t, const Index& strides, const Index& index
 
 void for_each_row(const fa3_tensor& t, const std::function<void(const Index&, void*)>& visit) {
   if (element_count(t) == 0) return;
-  const Index strides = strides_of(t);
   Index index{};
   for (;;) {
-    visit(index, address(t, strides, index));
+    visit(index, address(t, index));
     int d = t.rank - 2;
     while (d >= 0 && ++index[d] == t.shape[d]) index[d--] = 0;
     if (d < 0) return;
   }
 }
 
-double get(const fa3_tensor& t, const Index& index) {
-  return decode(t.dtype, address(t, strides_of(t), index));
-}
+double get(const fa3_tensor& t, const Index& index) { return decode(t.dtype, address(t, index)); }
 
 void set(const fa3_tensor& t, const Index& index, double value) {
-  encode(t.dtype, value, address(t, strides_of(t), index));
+  encode(t.dtype, value, address(t, index));
 }
 
 void fill(const fa3_tensor& t, double value) {
@@ -285,9 +268,6 @@ Tensor make_tensor(int32_t dtype, const std::vector<int64_t>& shape, const Memor
   const uintptr_t step = 2 * static_cast<uintptr_t>(alignment);
   const uintptr_t at = (begin + step - 1) / step * step - static_cast<uintptr_t>(alignment);
   view.data = tensor.storage->data() + kGuardBytes + ((at < begin ? at + step : at) - begin);
-  // A dense tensor may leave its strides out: do, so that this is tried as well.
-  if (memory.order.empty() && memory.padding == 0 && memory.broadcast.empty())
-    std::fill_n(view.stride, rank, 0);
   tensor.storage->claim(view);
   return tensor;
 }
@@ -297,16 +277,14 @@ std::vector<Tensor> make_interleaved(int32_t dtype, std::vector<int64_t> shape, 
   shape[dim] = 0;
   for (const int64_t extent : extents) shape[dim] += extent;
   const Tensor whole = make_tensor(dtype, shape, {{}, 0, {}, alignment});
-  const Index strides = strides_of(whole.view);
   std::vector<Tensor> parts;
   auto* data = static_cast<std::byte*>(whole.view.data);
   for (const int64_t extent : extents) {
     Tensor part = whole;
     part.view.data = data;
     part.view.shape[dim] = extent;
-    std::copy_n(strides.begin(), part.view.rank, part.view.stride);
     parts.push_back(part);
-    data += extent * strides[dim] * element_bytes(dtype);
+    data += extent * whole.view.stride[dim] * element_bytes(dtype);
   }
   return parts;
 }

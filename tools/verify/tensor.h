@@ -37,8 +37,6 @@ void encode(int32_t dtype, double value, void* at);
 using Index = std::array<int64_t, FA3_MAX_RANK>;
 
 int64_t element_count(const fa3_tensor& t);
-// Strides in elements; those of a dense tensor where t leaves them all zero.
-Index strides_of(const fa3_tensor& t);
 // Calls visit(index, address) for every innermost run, index.last = 0. None for an empty tensor.
 void for_each_row(const fa3_tensor& t, const std::function<void(const Index&, void*)>& visit);
 

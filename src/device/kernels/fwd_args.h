@@ -14,6 +14,8 @@ namespace fa3 {
 //     x = kRaggedRows − rows + row,  y = begin + rows,  z = kRaggedRows
 //     stride of z = kRaggedWrap − stride of x  ⇒  address of row begin + row; x ends with the rows
 // So TMA itself fills what lies beyond a sequence with zeros, and clips what is stored there.
+// Where all lengths are equal, y may have another stride than x: rows · (stride of y − stride of x)
+// then comes off the base, and `begin` counts sequences.
 inline constexpr i32 kRaggedRows = 1 << 30;
 inline constexpr u64 kRaggedWrap = u64{1} << 34;
 

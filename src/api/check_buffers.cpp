@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// check_values.cpp — FA3_CHECK=1: what cuts sequences, read from a GPU and checked on the host.
+// check_buffers.cpp — what kernels ask of addresses, and FA3_CHECK=1: what cuts sequences, read
+// from a GPU and checked on the host.
 #include <vector>
 
 #include "api/buffers.h"
 #include "api/context.h"
 #include "backend/cuda/machine.h"
+#include "backend/launch_fwd_sm90.h"
 
-fa3::Status fa3_context::check_values(const fa3::Plan& plan, const fa3::Buffers& buffers,
-                                      void* stream) {
+fa3::Status fa3_context::check_buffers(const fa3::Plan& plan, const fa3::Buffers& buffers,
+                                       void* stream) {
+  if (!has_machine()) return {};
+  FA3_RETURN_IF_ERROR(fa3::check_addresses(plan.problem, buffers));
   if (!check_values_ || device.backend != FA3_BACKEND_CUDA) return {};
   FA3_TRY(fa3::Machine* const opened, machine());
   auto& gpu = static_cast<fa3::cuda::CudaMachine&>(*opened);
