@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "fa3/fa3.h"
+#include "tests/kit/sanitized.h"
 #include "tools/verify/check.h"
 
 namespace fa3::kit {
@@ -31,16 +32,7 @@ inline fa3_backend tested_backend() {
 inline bool tests_cpu() { return tested_backend() == FA3_BACKEND_CPU; }
 
 // A slice for slow builds: under sanitizers tests do 1 of `reduction()` of their random cases.
-inline int reduction() {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return 20;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-  return 20;
-#endif
-#endif
-  return 1;
-}
+inline constexpr int reduction() { return kSanitized ? 20 : 1; }
 
 inline fa3_context_options default_options(int threads = 0) {
   fa3_context_options options{};

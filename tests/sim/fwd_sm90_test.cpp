@@ -322,10 +322,11 @@ const Kind kKinds[] = {
 
 // The rows that a kind runs on: kStep apart, so that each row gets its part of the kinds.
 std::vector<Row> rows_of(size_t kind) {
-  const size_t step = std::getenv("RC_PARAMS") != nullptr ? 1 : kit::reduction() > 1 ? 9 : 5;
+  const size_t step = std::getenv("RC_PARAMS") != nullptr ? 1 : kit::kSanitized ? 3 : 5;
   std::vector<Row> chosen;
   const std::vector<Row> all = rows();
   for (size_t r = 0; r < all.size(); ++r) {
+    if (kit::kSanitized && all[r].row->head_dim_qk != kit::kSanitizedHeadDim) continue;
     if ((r + kind) % step == 0) chosen.push_back(all[r]);
   }
   return chosen;

@@ -13,19 +13,11 @@
 #include "core/dtype.h"
 #include "sim/device.h"
 #include "sim/tensor_map.h"
+#include "tests/kit/sanitized.h"
 
 namespace fa3::sim {
 
-// Under sanitizers, which slow fibers tenfold and look for other faults than the seeds do, tests
-// run a part of theirs.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kSanitized = true;
-#elif defined(__has_feature)
-inline constexpr bool kSanitized =
-    __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
-#else
-inline constexpr bool kSanitized = false;
-#endif
+using kit::kSanitized;
 constexpr u64 some_of(u64 seeds) { return kSanitized ? seeds / 25 + 4 : seeds; }
 
 // Values on the simulated device, registered while it lives, at an address that suits TMA.
