@@ -315,8 +315,10 @@ const Refusal kShapeRefusals[] = {
     {"heads_before_seqlen",
      kDense,
      [](Args& a) {
-       for (const TensorId id : {kQ, kK, kV, kO})
+       for (const TensorId id : {kQ, kK, kV, kO}) {
          std::swap(a.tensor[id].shape[1], a.tensor[id].shape[2]);
+         test::resize(a.tensor[id], 3, a.tensor[id].shape[3]);
+       }
      },
      kInvalid,
      {"is not a multiple of heads_kv", "(batch, heads, seqlen, head_dim)", "exchange dimensions"}},
