@@ -36,7 +36,7 @@ gpu-check: ## build/gpu-check.tar.gz, to carry to a Hopper GPU: every check ther
 	@cmake --build --preset release --target fa3_gpu_check
 	@bench/gpu_check/bundle.py
 
-ci: ## both compilers with -Werror, sanitizers, fuzzers, more seeds: what has to pass before a merge
+ci: ## clang with -Werror and sanitizers, fuzzers, more random problems: before a merge
 	@scripts/setup build test ci
 	@scripts/ci
 
