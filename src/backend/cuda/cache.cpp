@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <memory>
+#include <new>
 #include <string_view>
 
 namespace fa3::cuda {
@@ -74,7 +75,9 @@ void each_file(const Descriptor& folder, const Visit& visit) {
   if (fd < 0) return;
   const std::unique_ptr<DIR, int (*)(DIR*)> stream(fdopendir(fd), closedir);
   if (!stream) {
+    const int error = errno;
     close(fd);
+    if (error == ENOMEM) throw std::bad_alloc();
     return;
   }
   while (const dirent* file = readdir(stream.get())) {

@@ -151,12 +151,11 @@ Result<Kernel> Jit::get(const Program& program) {
 // A kernel can be had without a cache or a pack; that it costs time should not go unsaid.
 void Jit::warn_of_places() {
   if (options_.packed_only) return;
-  std::call_once(warned_, [&] {
-    if (!disk().ok()) options_.logger.log(FA3_LOG_WARNING, "{}", disk().status().message);
-    if (!options_.kernel_pack.empty() && !pack().ok()) {
-      options_.logger.log(FA3_LOG_WARNING, "{}", pack().status().message);
-    }
-  });
+  if (warned_.exchange(true)) return;
+  if (!disk().ok()) options_.logger.log(FA3_LOG_WARNING, "{}", disk().status().message);
+  if (!options_.kernel_pack.empty() && !pack().ok()) {
+    options_.logger.log(FA3_LOG_WARNING, "{}", pack().status().message);
+  }
 }
 
 Result<Kernel> Jit::find(const Program& program) {

@@ -3,6 +3,7 @@
 // compiler.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <future>
 #include <map>
@@ -17,6 +18,7 @@
 #include "backend/cuda/nvrtc.h"
 #include "backend/cuda/pack.h"
 #include "core/log.h"
+#include "core/once.h"
 #include "core/status.h"
 
 namespace fa3::cuda {
@@ -80,21 +82,6 @@ class Jit {
   Key key(const Program& program, int nvrtc_version) const;
 
  private:
-  template <class T>
-  class Once {
-   public:
-    template <class Open>
-    const Result<T>& get(const Open& open) {
-      const std::lock_guard lock(mutex_);
-      if (!value_) value_.emplace(open());
-      return *value_;
-    }
-
-   private:
-    std::mutex mutex_;
-    std::optional<Result<T>> value_;
-  };
-
   NvrtcSearch search() const;
   const Result<int>& version();
   void warn_of_places();
@@ -112,7 +99,7 @@ class Jit {
   Once<int> version_;
   Once<DiskCache> disk_;
   Once<Pack> pack_;
-  std::once_flag warned_;
+  std::atomic<bool> warned_{false};
 };
 
 }  // namespace fa3::cuda
