@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <future>
 #include <map>
@@ -51,6 +52,9 @@ struct JitOptions {
   std::string nvrtc;         // path; "" = search
   bool packed_only = false;  // neither compile nor use the cache
   int driver_version = 0;    // whom the cubins must suit; 0 = nobody yet
+  // How long another process may take for a kernel that this one waits for: a compilation takes
+  // seconds, on a busy machine too.
+  std::chrono::milliseconds patience{60'000};
   Logger logger;
 };
 
@@ -89,6 +93,7 @@ class Jit {
   std::optional<Cubin> from_disk(const Program& program, const Result<int>& nvrtc_version);
   std::optional<Cubin> from_pack(const Program& program);
   Status check_header(const Program& program) const;
+  Result<Kernel> compile_once(const Program& program);
   Result<Kernel> compile(const Program& program);
 
   JitOptions options_;
