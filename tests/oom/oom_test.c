@@ -48,10 +48,11 @@ static int is_spared(const char* site) {
   X(fa3_status_name)                                                                              \
   X(fa3_last_error)                                                                               \
   X(fa3_context_create)                                                                           \
-  X(fa3_context_destroy) X(fa3_plan_forward) X(fa3_plan_backward) X(fa3_plan_destroy)             \
-      X(fa3_plan_run) X(fa3_plan_workspace_bytes) X(fa3_forward) X(fa3_backward) X(fa3_supported) \
-          X(fa3_explain) X(fa3_get_device_info) X(fa3_jit_list) X(fa3_jit_warm) X(fa3_jit_clear)  \
-              X(fa3_selftest) X(fa3_build_info) X(fa3_environment)
+  X(fa3_context_destroy)                                                                          \
+  X(fa3_plan_forward) X(fa3_plan_backward) X(fa3_plan_destroy) X(fa3_plan_run)                    \
+      X(fa3_plan_workspace_bytes) X(fa3_forward) X(fa3_backward) X(fa3_supported) X(fa3_explain)  \
+          X(fa3_get_device_info) X(fa3_jit_list) X(fa3_jit_warm) X(fa3_jit_clear) X(fa3_selftest) \
+              X(fa3_build_info) X(fa3_environment)
 #define DECLARE(function) static __typeof__(&function) p_##function;
 FUNCTIONS(DECLARE)
 
@@ -325,7 +326,7 @@ static int cold(int threads) {
 
 /* Up to this allocation each one fails in turn, and then ever fewer: some calls have thousands, of
  * few kinds. */
-static const long kDense = 100;
+static const long kDense = 50;
 
 /* Every call, one after another, from where `place` says, in a context that has run before. */
 static int warm(int unused) {
@@ -357,13 +358,12 @@ static int in_child(int (*scenario)(int), int argument) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-static int report_wrong(const char* scenario, int result) {
-  const char* const name = kCalls[place->call].name;
+static int report_wrong(const char* scenario, const char* call, int result) {
   if (result == 0) {
     fprintf(stderr, "%s: %s\nthe allocation:\n%s\n", scenario, place->complaint, oom_site());
   } else {
     fprintf(stderr, "%s: %s, allocation %ld, mode %d: the process ended or hung\n%s\n", scenario,
-            name, place->n, (int)place->mode, oom_site());
+            call, place->n, (int)place->mode, oom_site());
   }
   return 1;
 }
@@ -376,7 +376,9 @@ static int run_cold(const char* scenario, int threads) {
       memset(place, 0, sizeof *place);
       place->mode = mode;
       place->n = n;
-      if ((result = in_child(cold, threads)) <= 0) return report_wrong(scenario, result);
+      if ((result = in_child(cold, threads)) <= 0) {
+        return report_wrong(scenario, kSession.name, result);
+      }
       spared += place->spared;
       if (n > most) most = n;
     }
@@ -389,7 +391,7 @@ static int run_warm(const char* scenario) {
   memset(place, 0, sizeof *place);
   place->n = 1;
   const int result = in_child(warm, 0);
-  if (result != 2) return report_wrong(scenario, result);
+  if (result != 2) return report_wrong(scenario, kCalls[place->call].name, result);
   printf("%s: up to %ld allocations in a call, %ld times one was spared\n", scenario, place->most,
          place->spared);
   return 0;
