@@ -15,9 +15,15 @@
 
 namespace fa3 {
 
+template <class Value>
+struct NamedValue {
+  std::string name;
+  Value value;
+};
+
 class Json {
  public:
-  struct Member;
+  using Member = NamedValue<Json>;
   using Array = std::vector<Json>;
   using Object = std::vector<Member>;  // in the order in which members were added
 
@@ -75,11 +81,6 @@ class Json {
   void write(std::string& to, int indent) const;
 
   std::variant<std::nullptr_t, bool, int64_t, uint64_t, double, std::string, Array, Object> value_;
-};
-
-struct Json::Member {
-  std::string name;
-  Json value;
 };
 
 }  // namespace fa3

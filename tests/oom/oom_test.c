@@ -25,6 +25,12 @@ static const struct {
   const char* frame;
   const char* why;
 } kSpared[] = {
+#ifndef FA3_HAS_TLS_DESCRIPTORS
+    {"ld-linux-x86-64.so.2:__tls_get_addr",
+     "thread-local variables of libstdc++, had at the first exception of a thread where the "
+     "compiler "
+     "has no way to ask for them earlier (src/core/static_tls.cpp)"},
+#endif
     {"libtbbmalloc.so.2:",
      "glibc 2.36 follows a pointer that stands for no memory, where dlopen is called by the\n"
      "constructor of a library that is being opened, and its error cannot be kept"},
@@ -44,15 +50,16 @@ static int is_spared(const char* site) {
 
 /* ---- The library ----------------------------------------------------------------------------- */
 
-#define FUNCTIONS(X)                                                                              \
-  X(fa3_status_name)                                                                              \
-  X(fa3_last_error)                                                                               \
-  X(fa3_context_create)                                                                           \
-  X(fa3_context_destroy)                                                                          \
-  X(fa3_plan_forward) X(fa3_plan_backward) X(fa3_plan_destroy) X(fa3_plan_run)                    \
-      X(fa3_plan_workspace_bytes) X(fa3_forward) X(fa3_backward) X(fa3_supported) X(fa3_explain)  \
-          X(fa3_get_device_info) X(fa3_jit_list) X(fa3_jit_warm) X(fa3_jit_clear) X(fa3_selftest) \
-              X(fa3_build_info) X(fa3_environment)
+#define FUNCTIONS(X)                                                                         \
+  X(fa3_status_name)                                                                         \
+  X(fa3_last_error)                                                                          \
+  X(fa3_context_create)                                                                      \
+  X(fa3_context_destroy)                                                                     \
+  X(fa3_plan_forward)                                                                        \
+  X(fa3_plan_backward) X(fa3_plan_destroy) X(fa3_plan_run) X(fa3_plan_workspace_bytes)       \
+      X(fa3_forward) X(fa3_backward) X(fa3_supported) X(fa3_explain) X(fa3_get_device_info)  \
+          X(fa3_jit_list) X(fa3_jit_warm) X(fa3_jit_clear) X(fa3_selftest) X(fa3_build_info) \
+              X(fa3_environment)
 #define DECLARE(function) static __typeof__(&function) p_##function;
 FUNCTIONS(DECLARE)
 
