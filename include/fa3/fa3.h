@@ -44,6 +44,11 @@
  * handles are set to NULL, and arguments are checked in full before anything is written. The
  * library never exits, aborts or prints.
  *
+ * Memory: an allocation that fails, anywhere in a call, makes it return FA3_OUT_OF_MEMORY with a
+ * message, never end the process; later calls work. A run on the CPU allocates before it writes:
+ * its outputs are as they were, or written in full. Where oneTBB lacks memory or threads, the
+ * calling thread does the run. Other libraries are not always so careful: see tests/oom.
+ *
  * Threads: a context and its plans may be used from many threads at once; destroy them when no call
  * is in flight.
  */

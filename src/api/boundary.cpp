@@ -1,51 +1,119 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// boundary.cpp — the thread's last message, and what exceptions mean to a C caller.
+// boundary.cpp — the texts that a thread keeps, and what exceptions mean to a C caller.
 #include "api/boundary.h"
 
+#include <pthread.h>
+
+#include <array>
+#include <memory>
 #include <new>
-#include <system_error>
+#include <utility>
+
+#include "core/static_tls.h"
 
 namespace fa3 {
 namespace {
 
-// Short enough for std::string's own buffer where it must not allocate.
-constexpr const char kNoMemory[] = "out of memory";
+constexpr const char kNoMemory[] =
+    "out of memory: an allocation failed; free memory, or raise the limit of the process";
 
-thread_local std::string last_message;
+struct Texts {
+  std::string error;
+  std::array<std::string, static_cast<size_t>(Text::kCount)> other;
+};
+
+// Two words in the memory that every thread is started with. A thread_local object with a
+// destructor, or one in memory that the loader allocates at its first use, would end the process
+// where memory runs out.
+#define FA3_STATIC_TLS __attribute__((tls_model("initial-exec")))
+FA3_STATIC_TLS constinit thread_local Texts* texts = nullptr;
+FA3_STATIC_TLS constinit thread_local const char* last_message = "";
+
+void free_texts(void* of_thread) {
+  delete static_cast<Texts*>(of_thread);
+  texts = nullptr;
+  last_message = "";
+}
+
+// Frees the texts of each thread that ends. When the library is unloaded, those of threads that
+// live on stay behind: nobody is left to free them.
+class Cleaner {
+ public:
+  Cleaner() : usable_(pthread_key_create(&key_, free_texts) == 0) { touch_cxx_tls(); }
+  ~Cleaner() {
+    if (usable_) pthread_key_delete(key_);
+    free_texts(texts);
+  }
+  Cleaner(const Cleaner&) = delete;
+  Cleaner& operator=(const Cleaner&) = delete;
+
+  // False where the system has no memory or no more keys.
+  bool watch(Texts* of_thread) const {
+    return usable_ && pthread_setspecific(key_, of_thread) == 0;
+  }
+
+ private:
+  pthread_key_t key_{};
+  bool usable_;
+};
+const Cleaner cleaner;
+
+Texts& texts_of_thread() {
+  if (texts == nullptr) {
+    auto made = std::make_unique<Texts>();
+    if (!cleaner.watch(made.get())) throw std::bad_alloc();
+    texts = made.release();
+  }
+  return *texts;
+}
+
+fa3_status record_no_memory() noexcept {
+  last_message = kNoMemory;
+  return FA3_OUT_OF_MEMORY;
+}
 
 }  // namespace
 
-fa3_status record(const Status& status) noexcept {
-  if (status.ok()) return FA3_OK;
-  try {
-    last_message = status.message;
-  } catch (...) {
-    last_message = kNoMemory;  // no room even for the message; fits the string's own buffer
-  }
-  return status.code;
+const char* keep_text(Text which, std::string text) {
+  std::string& kept = texts_of_thread().other[static_cast<size_t>(which)];
+  kept = std::move(text);
+  return kept.c_str();
 }
 
-Status current_exception_status() noexcept {
+fa3_status record(Status&& status) noexcept {
+  if (status.ok()) return FA3_OK;
+  try {
+    std::string& kept = texts_of_thread().error;
+    kept = std::move(status.message);
+    last_message = kept.c_str();
+    return status.code;
+  } catch (...) {
+    return record_no_memory();
+  }
+}
+
+fa3_status record_exception() noexcept {
   try {
     try {
       throw;
     } catch (const Error& error) {
-      return error.status();
+      return record(Status(error.status()));
     } catch (const std::bad_alloc&) {
-      return {FA3_OUT_OF_MEMORY, kNoMemory};
+      return record_no_memory();
     } catch (const std::exception& error) {
-      return {FA3_INTERNAL, fmt::format("internal: unexpected {}; please report it", error.what())};
+      return record(
+          {FA3_INTERNAL, fmt::format("internal: unexpected {}; please report it", error.what())});
     } catch (...) {
-      return {FA3_INTERNAL, "internal: unknown exception; please report it"};
+      return record({FA3_INTERNAL, "internal: unknown exception; please report it"});
     }
   } catch (...) {
-    return {FA3_OUT_OF_MEMORY, kNoMemory};
+    return record_no_memory();
   }
 }
 
 }  // namespace fa3
 
-const char* fa3_last_error(void) { return fa3::last_message.c_str(); }
+const char* fa3_last_error(void) { return fa3::last_message; }
 
 const char* fa3_status_name(fa3_status status) {
   switch (status) {

@@ -13,19 +13,25 @@
 
 namespace fa3 {
 
-// Keeps the message of a refusal for fa3_last_error() of this thread and returns its code. OK
-// leaves the last message.
-fa3_status record(const Status& status) noexcept;
+// The texts that a thread keeps for its caller until its next call, beside the last error.
+enum class Text { kReason, kJitReport, kSelftestReport, kEnvironment, kCount };
 
-// What the exception in flight means as a Status. Only inside a catch block.
-Status current_exception_status() noexcept;
+// Keeps one for the calling thread. Throws std::bad_alloc.
+const char* keep_text(Text which, std::string text);
+
+// Keeps the message of a refusal for fa3_last_error() of this thread and returns its code;
+// OUT_OF_MEMORY where it cannot be kept. OK leaves the last message.
+fa3_status record(Status&& status) noexcept;
+
+// The same for the exception in flight. Only inside a catch block.
+fa3_status record_exception() noexcept;
 
 template <class Body>
 fa3_status at_boundary(const Body& body) noexcept {
   try {
     return record(body());
   } catch (...) {
-    return record(current_exception_status());
+    return record_exception();
   }
 }
 

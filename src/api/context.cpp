@@ -182,33 +182,31 @@ fa3_context::fa3_context(fa3::DeviceInfo info, const fa3_context_options& option
 }
 
 fa3::cuda::Jit& fa3_context::jit() {
-  std::call_once(jit_once_, [&] {
+  const auto open = [&]() -> fa3::Result<std::unique_ptr<fa3::cuda::Jit>> {
     const auto driver = fa3::cuda::Driver::system();
     if (driver.ok()) jit_options_.driver_version = driver.value()->version();
-    jit_ = std::make_unique<fa3::cuda::Jit>(jit_options_);
-  });
-  return *jit_;
+    return std::make_unique<fa3::cuda::Jit>(jit_options_);
+  };
+  return *jit_.get(open).value();
 }
 
 fa3::Result<fa3::Machine*> fa3_context::machine() {
-  std::call_once(machine_once_, [&] {
-    const auto open = [&]() -> fa3::Result<std::unique_ptr<fa3::Machine>> {
-      if (device.backend == FA3_BACKEND_SIM) {
-        fa3::sim::SimMachine::Settings settings;
-        settings.workers = static_cast<fa3::u32>(device.threads);
-        settings.trace_path = sim_trace_;
-        settings.seed = sim_seed_;
-        FA3_TRY(auto opened, fa3::sim::SimMachine::open(settings));
-        return std::unique_ptr<fa3::Machine>(std::move(opened));
-      }
-      FA3_TRY(const fa3::cuda::Driver* const driver, fa3::cuda::Driver::system());
-      FA3_TRY(auto opened, fa3::cuda::CudaMachine::open(*driver, jit(), device.id));
+  const auto open = [&]() -> fa3::Result<std::unique_ptr<fa3::Machine>> {
+    if (device.backend == FA3_BACKEND_SIM) {
+      fa3::sim::SimMachine::Settings settings;
+      settings.workers = static_cast<fa3::u32>(device.threads);
+      settings.trace_path = sim_trace_;
+      settings.seed = sim_seed_;
+      FA3_TRY(auto opened, fa3::sim::SimMachine::open(settings));
       return std::unique_ptr<fa3::Machine>(std::move(opened));
-    };
-    machine_ = open();
-  });
-  if (!machine_.ok()) return machine_.status();
-  return machine_.value().get();
+    }
+    FA3_TRY(const fa3::cuda::Driver* const driver, fa3::cuda::Driver::system());
+    FA3_TRY(auto opened, fa3::cuda::CudaMachine::open(*driver, jit(), device.id));
+    return std::unique_ptr<fa3::Machine>(std::move(opened));
+  };
+  const auto& opened = machine_.get(open);
+  if (!opened.ok()) return opened.status();
+  return opened.value().get();
 }
 
 fa3::Status fa3_context::run(const fa3::Plan& plan, const fa3::Buffers& buffers,

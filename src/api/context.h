@@ -16,6 +16,7 @@
 #include "core/env.h"
 #include "core/executor.h"
 #include "core/log.h"
+#include "core/once.h"
 #include "core/status.h"
 #include "fa3/fa3.h"
 #include "plan/plan.h"
@@ -60,10 +61,8 @@ struct fa3_context {
   uint64_t sim_seed_;
   bool check_values_;
   fa3::cuda::JitOptions jit_options_;
-  std::once_flag jit_once_;
-  std::unique_ptr<fa3::cuda::Jit> jit_;
-  std::once_flag machine_once_;
-  fa3::Result<std::unique_ptr<fa3::Machine>> machine_{fa3::Status{}};
+  fa3::Once<std::unique_ptr<fa3::cuda::Jit>> jit_;
+  fa3::Once<std::unique_ptr<fa3::Machine>> machine_;
   std::mutex machine_mutex_;
   struct GpuWorkspace {
     void* data = nullptr;

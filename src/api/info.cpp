@@ -2,8 +2,8 @@
 // info.cpp — what the library says about itself: device, version, build, environment.
 #include <algorithm>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 #include "api/args.h"
 #include "api/boundary.h"
@@ -11,12 +11,11 @@
 #include "backend/cuda/readiness.h"
 #include "backend/sim/machine.h"
 #include "core/env.h"
+#include "core/json.h"
 #include "plan/explain.h"
 
 namespace fa3 {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr size_t kDeviceInfoFirstSize = 208;  // in the first release; never changes
 static_assert(sizeof(fa3_device_info) >= kDeviceInfoFirstSize, "fields are only ever appended");
@@ -56,7 +55,11 @@ Status get_device_info(const fa3_context* context, fa3_device_info* info) {
 }
 
 Json backend(fa3_backend id, bool usable, const std::string& why) {
-  return Json{{"name", backend_name(id)}, {"usable", usable}, {"why", why}};
+  Json row;
+  row["name"] = backend_name(id);
+  row["usable"] = usable;
+  row["why"] = why;
+  return row;
 }
 
 // What this machine has for the cuda backend, or what is missing.
@@ -82,33 +85,37 @@ std::string build_info() {
   const std::string compiler = "gcc " __VERSION__;
 #endif
 #if defined(__x86_64__)
-  const Json isas{"scalar", "sse4", "avx2", "avx3", "avx3_bf16"};
+  constexpr const char* kIsas[] = {"scalar", "sse4", "avx2", "avx3", "avx3_bf16"};
 #elif defined(__aarch64__)
-  const Json isas{"neon"};
+  constexpr const char* kIsas[] = {"neon"};
 #else
-  const Json isas{"scalar"};
+  constexpr const char* kIsas[] = {"scalar"};
 #endif
-  return Json{
-      {"version", FA3_BUILD_VERSION},
-      {"compiler", compiler},
-      {"build_type", FA3_BUILD_TYPE},
-      {"instruction_sets", isas},
-      {"backends",
-       {backend(FA3_BACKEND_CPU, true, "tiled kernels for host memory"),
-        backend(FA3_BACKEND_REFERENCE, true, "plain loops in FP64 for host memory, for checking"),
-        cuda_backend(), sim_backend()}}}
-      .dump(2);
+  Json build;
+  build["version"] = FA3_BUILD_VERSION;
+  build["compiler"] = compiler;
+  build["build_type"] = FA3_BUILD_TYPE;
+  for (const char* isa : kIsas) build["instruction_sets"].push_back(isa);
+  Json& backends = build["backends"];
+  backends.push_back(backend(FA3_BACKEND_CPU, true, "tiled kernels for host memory"));
+  backends.push_back(
+      backend(FA3_BACKEND_REFERENCE, true, "plain loops in FP64 for host memory, for checking"));
+  backends.push_back(cuda_backend());
+  backends.push_back(sim_backend());
+  return build.dump();
 }
 
 std::string environment() {
   Json rows = Json::array();
-  for (const EnvironmentVariable& row : environment_variables()) {
-    rows.push_back({{"name", row.name},
-                    {"value", row.value ? Json(*row.value) : Json(nullptr)},
-                    {"default", row.default_value},
-                    {"meaning", row.meaning}});
+  for (const EnvironmentVariable& variable : environment_variables()) {
+    Json row;
+    row["name"] = variable.name;
+    row["value"] = variable.value ? Json(*variable.value) : Json();
+    row["default"] = variable.default_value;
+    row["meaning"] = variable.meaning;
+    rows.push_back(std::move(row));
   }
-  return rows.dump(2, ' ', false, Json::error_handler_t::replace);  // values need not be UTF-8
+  return rows.dump();
 }
 
 }  // namespace
@@ -131,10 +138,8 @@ const char* fa3_build_info(void) {
 }
 
 const char* fa3_environment(void) {
-  thread_local std::string text;
   try {
-    text = fa3::environment();
-    return text.c_str();
+    return fa3::keep_text(fa3::Text::kEnvironment, fa3::environment());
   } catch (...) {
     return "[]";
   }

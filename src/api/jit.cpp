@@ -3,8 +3,6 @@
 #include "backend/cuda/jit.h"
 
 #include <chrono>
-#include <functional>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <utility>
@@ -14,13 +12,11 @@
 #include "api/context.h"
 #include "backend/cuda/driver.h"
 #include "backend/programs.h"
+#include "core/function_ref.h"
+#include "core/json.h"
 
 namespace fa3 {
 namespace {
-
-using Json = nlohmann::ordered_json;
-
-thread_local std::string last_report;
 
 struct Made {
   cuda::Kernel kernel;
@@ -32,29 +28,32 @@ Status check_context(const char* where, const fa3_context* context) {
   return invalid("{}: context is NULL; open one with fa3_context_create", where);
 }
 
-bool is_program(const Json& item) {
-  return item.is_object() && item.contains("header") && item["header"].is_string() &&
-         item.contains("expression") && item["expression"].is_string();
+// The member's text; nullptr where there is none.
+const std::string* text_of(const Json& item, const char* member) {
+  const Json* const found = item.find(member);
+  return found == nullptr ? nullptr : found->text();
 }
 
 // Each kernel once, in the order of the list.
 Result<std::vector<NamedProgram>> read_programs(const char* text) {
   if (text == nullptr) return known_programs();
-  const Json array = Json::parse(text, nullptr, false);
-  if (!array.is_array()) {
+  const std::optional<Json> array = Json::parse(text);
+  if (!array || !array->is_array()) {
     return invalid(
         "jit: programs is not a JSON array; need [\"fwd/d128\", {{\"header\": …, \"expression\": "
         "…}}, …]");
   }
   std::vector<NamedProgram> programs;
   std::set<std::string> listed;
-  for (size_t i = 0; i < array.size(); ++i) {
-    const Json& item = array[i];
+  for (size_t i = 0; i < array->items().size(); ++i) {
+    const Json& item = array->items()[i];
     std::vector<NamedProgram> meant;
-    if (item.is_string()) {
-      FA3_TRY(meant, programs_named(item.get<std::string>()));
-    } else if (is_program(item)) {
-      meant.push_back({"", {item["header"], item["expression"]}});
+    const std::string* const header = text_of(item, "header");
+    const std::string* const expression = text_of(item, "expression");
+    if (item.text() != nullptr) {
+      FA3_TRY(meant, programs_named(*item.text()));
+    } else if (header != nullptr && expression != nullptr) {
+      meant.push_back({"", {*header, *expression}});
     } else {
       return invalid(
           "jit: programs[{}] is neither a name nor has it the texts \"header\" and "
@@ -79,7 +78,7 @@ Json describe(const NamedProgram& program) {
 
 // Kernels one beside another: NVRTC takes seconds for each.
 Result<std::vector<Made>> make(fa3_context* context, const std::vector<NamedProgram>& programs,
-                               const std::function<Result<cuda::Kernel>(const Program&)>& get) {
+                               FunctionRef<Result<cuda::Kernel>(const Program&)> get) {
   std::vector<Made> made(programs.size());
   context->executor.run(std::ssize(programs), [&](const TaskContext& task) {
     using Clock = std::chrono::steady_clock;
@@ -118,12 +117,9 @@ Status warm(fa3_context* context, const char* text, const char** report) {
     row["source"] = cuda::source_name(made[i].kernel.source);
     row["ms"] = made[i].ms;
     row["bytes"] = made[i].kernel.cubin->image.size();
-    rows.push_back(row);
+    rows.push_back(std::move(row));
   }
-  if (report != nullptr) {
-    last_report = rows.dump(2);
-    *report = last_report.c_str();
-  }
+  if (report != nullptr) *report = keep_text(Text::kJitReport, rows.dump());
   return {};
 }
 
@@ -148,7 +144,8 @@ Status pack(fa3_context* context, const char* text, const char* path) {
 // {"usable": true, …} of a Result's value, or false and why.
 template <class T, class Describe>
 Json usable(const Result<T>& result, const Describe& describe_value) {
-  Json row = {{"usable", result.ok()}};
+  Json row;
+  row["usable"] = result.ok();
   if (result.ok()) {
     describe_value(row, result.value());
   } else {
@@ -187,7 +184,7 @@ Status list(fa3_context* context, const char** report) {
   for (const NamedProgram& program : known_programs()) {
     Json row = describe(program);
     row["kept"] = kept(jit, program.program);
-    programs.push_back(row);
+    programs.push_back(std::move(row));
   }
   Json document;
   document["driver"] = usable(cuda::Driver::system(), [](Json& row, const cuda::Driver* driver) {
@@ -204,9 +201,8 @@ Status list(fa3_context* context, const char** report) {
     row["nvrtc"] = cuda::version_text(kernels.nvrtc_version());
     row["kernels"] = kernels.size();
   });
-  document["programs"] = programs;
-  last_report = document.dump(2, ' ', false, Json::error_handler_t::replace);
-  *report = last_report.c_str();
+  document["programs"] = std::move(programs);
+  *report = keep_text(Text::kJitReport, document.dump());
   return {};
 }
 

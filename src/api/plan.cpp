@@ -103,14 +103,14 @@ fa3_status fa3_plan_run(const fa3_plan* plan, const void* args, void* workspace,
 }
 
 fa3_status fa3_supported(fa3_context* context, fa3_op op, const void* args, const char** reason) {
-  thread_local std::string yes;
   if (reason != nullptr) *reason = "";
   const fa3_status status = FA3_BOUNDARY({
     FA3_TRY(fa3_plan made, fa3::plan_of(context, op, args));
-    yes = std::move(made.plan.why);
+    const char* const why = fa3::keep_text(fa3::Text::kReason, std::move(made.plan.why));
+    if (reason != nullptr) *reason = why;
     return {};
   });
-  if (reason != nullptr) *reason = status == FA3_OK ? yes.c_str() : fa3_last_error();
+  if (reason != nullptr && status != FA3_OK) *reason = fa3_last_error();
   return status;
 }
 

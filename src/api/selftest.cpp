@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // selftest.cpp — fa3_selftest: opens what the cases run on, runs them, reports.
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "api/args.h"
 #include "api/boundary.h"
@@ -10,6 +9,7 @@
 #include "backend/cuda/machine.h"
 #include "backend/cuda/readiness.h"
 #include "backend/sim/machine.h"
+#include "core/json.h"
 #include "plan/explain.h"
 #include "selftest/cases.h"
 #include "selftest/measure.h"
@@ -18,15 +18,12 @@
 namespace fa3 {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using selftest::Case;
 using selftest::Target;
 using selftest::Verdict;
 
 constexpr size_t kSelftestArgsFirstSize = 48;  // in the first release; never changes
 static_assert(sizeof(fa3_selftest_args) >= kSelftestArgsFirstSize, "fields are only ever appended");
-
-thread_local std::string last_selftest_report;
 
 Status check_args(const fa3_selftest_args& args) {
   if (args.backend != FA3_BACKEND_AUTO && args.backend != FA3_BACKEND_SIM &&
@@ -79,23 +76,21 @@ struct Machines {
   std::vector<std::unique_ptr<Machine>> open;
   Json described = Json::array();  // those that are not open too
   std::string reasons;             // why those are not
-
-  // Opened last.
-  bool has_gpu() const {
-    return !described.empty() && described.back().value("backend", "") == "cuda" &&
-           described.back().value("usable", false);
-  }
+  bool has_gpu = false;            // opened last
 
   // Opens a machine unless it cannot be, or another backend is asked for.
   template <class Open>
   void add(int32_t asked, fa3_backend backend, const Open& open_machine) {
     if (asked != FA3_BACKEND_AUTO && asked != backend) return;
-    Json row{{"backend", backend_name(backend)}, {"usable", false}};
+    Json row;
+    row["backend"] = backend_name(backend);
+    row["usable"] = false;
     std::string why;
     try {
       Result<std::unique_ptr<Machine>> machine = open_machine(row);
       if (machine.ok()) {
         row["usable"] = true;
+        has_gpu = backend == FA3_BACKEND_CUDA;
         row["name"] = machine.value()->name();
         open.push_back(std::move(machine).value());
       } else {
@@ -108,7 +103,7 @@ struct Machines {
       row["why"] = why;
       reasons += (reasons.empty() ? "" : "; ") + why;
     }
-    described.push_back(row);
+    described.push_back(std::move(row));
   }
 };
 
@@ -142,28 +137,31 @@ Status run_cases(const fa3_selftest_args& args, const std::vector<Case>& cases,
   size_t count[FA3_CASE_SKIPPED + 1] = {};
   for (const Case& test : cases) {
     const Verdict verdict = args.list == 1 ? Verdict{} : selftest::judge(targets, test, args.seed);
-    rows.push_back({{"name", test.name},
-                    {"status", status_name(verdict.status)},
-                    {"message", verdict.message}});
+    Json row;
+    row["name"] = test.name;
+    row["status"] = status_name(verdict.status);
+    row["message"] = verdict.message;
+    rows.push_back(std::move(row));
     ++count[verdict.status];
     if (args.on_case == nullptr) continue;
     const fa3_case_result result{sizeof(fa3_case_result),
                                  test.name.c_str(),
                                  verdict.status,
-                                 static_cast<int32_t>(rows.size()),
+                                 static_cast<int32_t>(rows.items().size()),
                                  static_cast<int32_t>(cases.size()),
                                  verdict.device_lost ? 1 : 0,
                                  verdict.message.c_str()};
     if (args.on_case(args.on_case_user, &result) != 0) {
       return {FA3_CANCELLED, fmt::format("selftest: on_case asked to stop after case {} of {}",
-                                         rows.size(), cases.size())};
+                                         rows.items().size(), cases.size())};
     }
   }
   document["cases"] = std::move(rows);
-  document["summary"] = {{"cases", cases.size()},
-                         {"passed", count[FA3_CASE_PASSED]},
-                         {"failed", count[FA3_CASE_FAILED]},
-                         {"skipped", count[FA3_CASE_SKIPPED]}};
+  Json& summary = document["summary"];
+  summary["cases"] = cases.size();
+  summary["passed"] = count[FA3_CASE_PASSED];
+  summary["failed"] = count[FA3_CASE_FAILED];
+  summary["skipped"] = count[FA3_CASE_SKIPPED];
   return {};
 }
 
@@ -171,7 +169,7 @@ Status run_cases(const fa3_selftest_args& args, const std::vector<Case>& cases,
 
 Status measure(fa3_context& context, const Machines& machines, const std::vector<Target>& targets,
                std::vector<selftest::Measurement>& results) {
-  if (!machines.has_gpu()) return unsupported("{}", machines.reasons);
+  if (!machines.has_gpu) return unsupported("{}", machines.reasons);
   const Target& gpu = targets.back();
   if (!gpu.lost_in.empty()) {
     return {FA3_CUDA_ERROR, fmt::format("selftest: {} runs nothing any more since {}; measure in "
@@ -188,7 +186,8 @@ Json measurements(fa3_context& context, const Machines& machines,
   const Status status = measure(context, machines, targets, results);
   Json values = Json::object();
   for (const selftest::Measurement& result : results) values[result.name] = result.value;
-  Json document{{"values", std::move(values)}};
+  Json document;
+  document["values"] = std::move(values);
   if (!status.ok()) document["why"] = status.message;
   return document;
 }
@@ -231,13 +230,14 @@ Status run_selftest(fa3_context* context, const fa3_selftest_args* given, const 
       return unsupported("selftest: nothing to run the cases on: {}", machines.reasons);
     }
     for (const auto& machine : machines.open) targets.push_back({machine.get(), ""});
-    if (machines.has_gpu()) compile(*context, selftest::programs_of(cases));
+    if (machines.has_gpu) compile(*context, selftest::programs_of(cases));
   }
-  Json document{{"seed", args.seed}, {"devices", machines.described}};
+  Json document;
+  document["seed"] = args.seed;
+  document["devices"] = std::move(machines.described);
   FA3_RETURN_IF_ERROR(run_cases(args, cases, targets, document));
   if (args.measure == 1) document["measurements"] = measurements(*context, machines, targets);
-  last_selftest_report = document.dump(2, ' ', false, Json::error_handler_t::replace);
-  if (report != nullptr) *report = last_selftest_report.c_str();
+  if (report != nullptr) *report = keep_text(Text::kSelftestReport, document.dump());
   return {};
 }
 

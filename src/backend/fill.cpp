@@ -2,9 +2,9 @@
 // fill.cpp — empty rows: O, dQ, dK, dV = 0, LSE = −inf.
 #include "backend/fill.h"
 
+#include <array>
 #include <cstring>
 #include <limits>
-#include <vector>
 
 #include "core/dtype.h"
 
@@ -19,13 +19,12 @@ struct Output {
   int64_t columns;  // 0: LSE, one number per row and head
 };
 
-std::vector<Output> outputs_of(const Problem& p) {
-  if (p.op == FA3_OP_FORWARD) {
-    return {{kO, true, p.heads_q, p.head_dim_v}, {kLse, true, p.heads_q, 0}};
-  }
-  return {{kDq, true, p.heads_q, p.head_dim_qk},
-          {kDk, false, p.heads_kv, p.head_dim_qk},
-          {kDv, false, p.heads_kv, p.head_dim_v}};
+// Nothing here allocates: a run that has begun to write does not run out of memory.
+std::array<Output, 3> outputs_of(const Problem& p) {
+  const Output dq{kDq, true, p.heads_q, p.head_dim_qk};  // a forward has none
+  if (p.op == FA3_OP_FORWARD)
+    return {{{kO, true, p.heads_q, p.head_dim_v}, {kLse, true, p.heads_q, 0}, dq}};
+  return {{dq, {kDk, false, p.heads_kv, p.head_dim_qk}, {kDv, false, p.heads_kv, p.head_dim_v}}};
 }
 
 // Rows [first, last) of batch entry b, in all heads.

@@ -3,11 +3,12 @@
 // process.
 #include "core/device.h"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
+#include <string_view>
 #include <thread>
 
 namespace fa3 {
@@ -18,13 +19,19 @@ int64_t system_value(int name) { return std::max<int64_t>(0, sysconf(name)); }
 
 // "model name" of Linux' processor list; "" where there is none (Arm gives numbers only).
 std::string processor_name() {
-  std::ifstream cpuinfo("/proc/cpuinfo");
-  for (std::string line; std::getline(cpuinfo, line);) {
-    if (line.rfind("model name", 0) != 0) continue;
-    const size_t colon = line.find(": ");
-    if (colon != std::string::npos) return line.substr(colon + 2);
-  }
-  return "";
+  char text[4096];  // more than the list has of its first processor
+  const int file = open("/proc/cpuinfo", O_RDONLY | O_CLOEXEC);
+  if (file < 0) return "";
+  const ssize_t size = read(file, text, sizeof text);
+  close(file);
+  constexpr std::string_view kField = "\nmodel name";
+  std::string_view list(text, static_cast<size_t>(std::max<ssize_t>(size, 0)));
+  const size_t field = list.find(kField);
+  if (field == std::string_view::npos) return "";
+  list.remove_prefix(field + kField.size());
+  list = list.substr(0, list.find('\n'));
+  const size_t colon = list.find(": ");
+  return colon == std::string_view::npos ? "" : std::string(list.substr(colon + 2));
 }
 
 int allowed_cores() {

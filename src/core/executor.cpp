@@ -19,8 +19,8 @@ namespace {
 // The state of one Executor::run, shared by its workers. Lives on the stack of the caller.
 class Run {
  public:
-  Run(int64_t tasks, int slots, const Executor::Task& task, Progress progress,
-      fa3_progress_fn report, void* report_user)
+  Run(int64_t tasks, int slots, Executor::Task task, Progress progress, fa3_progress_fn report,
+      void* report_user)
       : tasks_(tasks),
         slots_(slots),
         task_(task),
@@ -29,14 +29,17 @@ class Run {
         report_(report),
         report_user_(report_user) {}
 
-  // A worker: pulls tasks until none is left or the run has stopped. Nothing may be thrown through
-  // the host's pool.
+  // A worker. Numbered by arrival, not by the pool's index: a pool that calls an index twice must
+  // not share a slot.
   void work() noexcept {
+    const int slot = next_slot_.fetch_add(1, std::memory_order_relaxed);
+    if (slot < slots_) work_in(slot);
+  }
+
+  // Pulls tasks until none is left or the run has stopped. Nothing may be thrown through the host's
+  // pool.
+  void work_in(int slot) noexcept {
     try {
-      // Numbered by arrival, not by the pool's index: a pool that calls an index twice must not
-      // share a slot.
-      const int slot = next_slot_.fetch_add(1, std::memory_order_relaxed);
-      if (slot >= slots_) return;
       while (!stop_.load(std::memory_order_relaxed)) {
         const int64_t index = next_task_.fetch_add(1, std::memory_order_relaxed);
         if (index >= tasks_) return;
@@ -86,7 +89,7 @@ class Run {
 
   const int64_t tasks_;
   const int slots_;
-  const Executor::Task& task_;
+  const Executor::Task task_;
   const int64_t before_;
   const int64_t total_;
   const fa3_progress_fn report_;
@@ -102,10 +105,32 @@ class Run {
   int64_t last_reported_ = 0;
 };
 
+// oneTBB prepares itself once in a process. Where memory runs out meanwhile, it does not try again:
+// whoever asks next waits for ever. Nobody asks then, and runs keep to the calling thread.
+enum class Pool { kNew, kReady, kBroken };
+std::mutex pool_mutex;
+Pool pool = Pool::kNew;  // guarded by pool_mutex
+
+bool pool_is_broken() {
+  const std::lock_guard lock(pool_mutex);
+  return pool == Pool::kBroken;
+}
+
 }  // namespace
 
 struct Executor::Arena {
   tbb::task_arena arena;
+
+  // No more places than oneTBB may use in this process: asked for more, it prints a warning. Of
+  // these one is the calling thread's. No thread starts before the first run.
+  explicit Arena(int threads) {
+    const std::lock_guard lock(pool_mutex);
+    if (pool == Pool::kNew) pool = Pool::kBroken;
+    const size_t most =
+        tbb::global_control::active_value(tbb::global_control::max_allowed_parallelism);
+    arena.initialize(static_cast<int>(std::min(static_cast<size_t>(threads), most)), 1);
+    pool = Pool::kReady;
+  }
 };
 
 Executor::Executor(int threads, fa3_parallel_for_fn parallel_for, void* parallel_for_user,
@@ -115,31 +140,31 @@ Executor::Executor(int threads, fa3_parallel_for_fn parallel_for, void* parallel
       parallel_for_user_(parallel_for_user),
       progress_(progress),
       progress_user_(progress_user) {
-  if (parallel_for_ != nullptr) return;
-  // No more than oneTBB may use in this process: asked for more, it prints a warning. Of these
-  // places one is the calling thread's. No thread starts before the first run.
-  const size_t most =
-      tbb::global_control::active_value(tbb::global_control::max_allowed_parallelism);
-  const int places = static_cast<int>(std::min(static_cast<size_t>(threads_), most));
-  arena_.reset(new Arena{tbb::task_arena(places, 1)});
+  if (parallel_for_ != nullptr || pool_is_broken()) return;
+  // Now, where a lack of memory is an error and not a slow run.
+  arena_ = std::make_unique<Arena>(threads_);
 }
 
 Executor::~Executor() = default;
 
-void Executor::run(int64_t tasks, const Task& task, Progress progress) const {
+void Executor::run(int64_t tasks, Task task, Progress progress) const {
   if (tasks <= 0) return;
   const int workers = static_cast<int>(std::min<int64_t>(tasks, threads_));
   Run run(tasks, workers, task, progress, progress_, progress_user_);
-  if (workers == 1) {
+  if (workers == 1 || (parallel_for_ == nullptr && !arena_)) {
     run.work();
   } else if (parallel_for_ != nullptr) {
     const auto body = [](void* state, int64_t) { static_cast<Run*>(state)->work(); };
     parallel_for_(parallel_for_user_, workers, body, &run);
   } else {
-    arena_->arena.execute([&] {
-      tbb::parallel_for(
-          0, workers, [&](int) { run.work(); }, tbb::simple_partitioner());
-    });
+    try {
+      arena_->arena.execute([&] {
+        tbb::parallel_for(
+            0, workers, [&](int) { run.work(); }, tbb::simple_partitioner());
+      });
+    } catch (...) {  // oneTBB's own: it had no memory or no thread for some worker, and the others
+      run.work_in(0);  // have returned
+    }
   }
   run.finish();
 }

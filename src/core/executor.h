@@ -5,9 +5,9 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
 
+#include "core/function_ref.h"
 #include "fa3/fa3.h"
 
 namespace fa3 {
@@ -41,7 +41,7 @@ struct Progress {
 // tasks wrote is visible when run() returns.
 class Executor {
  public:
-  using Task = std::function<void(const TaskContext&)>;
+  using Task = FunctionRef<void(const TaskContext&)>;
 
   // parallel_for NULL = oneTBB; progress NULL = none. threads ≥ 1.
   explicit Executor(int threads, fa3_parallel_for_fn parallel_for = nullptr,
@@ -54,8 +54,9 @@ class Executor {
   int threads() const { return threads_; }
 
   // May be called from many threads at once. Throws Error{FA3_CANCELLED} when the progress callback
-  // asks to stop, and the first exception of a task.
-  void run(int64_t tasks, const Task& task, Progress progress = {}) const;
+  // asks to stop, and the first exception of a task. Allocates nothing itself; where oneTBB runs
+  // out of memory or threads, the calling thread does the tasks.
+  void run(int64_t tasks, Task task, Progress progress = {}) const;
 
  private:
   struct Arena;  // oneTBB's, kept out of this header

@@ -5,6 +5,10 @@
 #include <dlfcn.h>
 #include <link.h>
 
+#include <cerrno>
+#include <cstring>
+#include <new>
+
 namespace fa3 {
 namespace {
 
@@ -13,11 +17,21 @@ std::string last_error() {
   return text == nullptr ? "the loader gave no reason" : text;
 }
 
+// The loader has no other way to say it. Such a library may be there at the next call.
+bool lacks_memory(const std::string& reason) {
+  return reason.find(std::strerror(ENOMEM)) != std::string::npos ||
+         reason.find("out of memory") != std::string::npos;
+}
+
 }  // namespace
 
 Result<SharedLibrary> SharedLibrary::open(const std::string& name) {
   void* handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) return unsupported("{}", last_error());
+  if (handle == nullptr) {
+    const std::string reason = last_error();
+    if (lacks_memory(reason)) throw std::bad_alloc();
+    return unsupported("{}", reason);
+  }
   link_map* map = nullptr;
   const bool known = dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && map->l_name != nullptr;
   return SharedLibrary(handle, known ? map->l_name : name);

@@ -4,16 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "core/dtype.h"
+#include "core/json.h"
 #include "plan/roofline.h"
 #include "plan/work.h"
 
 namespace fa3 {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // A count that may exceed 64 bits: an integer as long as a double holds it exactly.
 Json count(double n) { return n < 0x1p53 ? Json(static_cast<int64_t>(n)) : Json(n); }
@@ -32,36 +30,37 @@ const char* mask_name(fa3_mask mask) {
 
 // Every field of the problem, flat, so that two of them can be compared field by field.
 Json problem_json(const Problem& p) {
-  Json json{{"op", p.op == FA3_OP_FORWARD ? "forward" : "backward"},
-            {"dtype", dtype_name(p.dtype)},
-            {"batch", p.batch},
-            {"packed_q", p.q.packed},
-            {"packed_kv", p.kv.packed},
-            {p.q.packed ? "total_q" : "seqlen_q", p.q.rows},
-            {p.kv.packed ? "total_kv" : "seqlen_kv", p.kv.rows},
-            {"max_seqlen_q", p.q.max_seqlen},
-            {"max_seqlen_kv", p.kv.max_seqlen},
-            {"seqused_q", p.q.seqused},
-            {"seqused_kv", p.kv.seqused},
-            {"heads_q", p.heads_q},
-            {"heads_kv", p.heads_kv},
-            {"head_dim_qk", p.head_dim_qk},
-            {"head_dim_v", p.head_dim_v},
-            {"mask", mask_name(p.mask)},
-            {"left", p.left},
-            {"right", p.right},
-            {"softmax_scale", p.softmax_scale},
-            {"softcap", p.softcap}};
+  Json json;
+  json["op"] = p.op == FA3_OP_FORWARD ? "forward" : "backward";
+  json["dtype"] = dtype_name(p.dtype);
+  json["batch"] = p.batch;
+  json["packed_q"] = p.q.packed;
+  json["packed_kv"] = p.kv.packed;
+  json[p.q.packed ? "total_q" : "seqlen_q"] = p.q.rows;
+  json[p.kv.packed ? "total_kv" : "seqlen_kv"] = p.kv.rows;
+  json["max_seqlen_q"] = p.q.max_seqlen;
+  json["max_seqlen_kv"] = p.kv.max_seqlen;
+  json["seqused_q"] = p.q.seqused;
+  json["seqused_kv"] = p.kv.seqused;
+  json["heads_q"] = p.heads_q;
+  json["heads_kv"] = p.heads_kv;
+  json["head_dim_qk"] = p.head_dim_qk;
+  json["head_dim_v"] = p.head_dim_v;
+  json["mask"] = mask_name(p.mask);
+  json["left"] = p.left;
+  json["right"] = p.right;
+  json["softmax_scale"] = p.softmax_scale;
+  json["softcap"] = p.softcap;
   constexpr const char* kNames[kCuSeqlensQ] = {"q",    "k",    "v",  "o",  "lse",
                                                "dout", "dlse", "dq", "dk", "dv"};
   for (int i = 0; i < kCuSeqlensQ; ++i) {
     const Layout& layout = p.layout[i];
     Json& tensor = json[kNames[i]];  // null = absent
     if (!layout.present()) continue;
-    tensor = {{"dtype", dtype_name(layout.dtype)},
-              {"stride_batch", layout.batch},
-              {"stride_row", layout.row},
-              {"stride_head", layout.head}};
+    tensor["dtype"] = dtype_name(layout.dtype);
+    tensor["stride_batch"] = layout.batch;
+    tensor["stride_row"] = layout.row;
+    tensor["stride_head"] = layout.head;
   }
   return json;
 }
@@ -69,12 +68,13 @@ Json problem_json(const Problem& p) {
 // The cpu backend's tiles and tasks.
 Json cpu_json(const CpuPlan& cpu, const Problem& problem) {
   const Tiles tiles = tiles_of(problem, cpu.tile_q, cpu.tile_kv);
-  Json json{{"instruction_set", isa_name(cpu.isa)},
-            {"tile_q", cpu.tile_q},
-            {"tile_kv", cpu.tile_kv},
-            {"tiles_visited", count(tiles.visited)},
-            {"tiles_skipped", count(tiles.skipped)},
-            {"tasks", cpu.tasks}};
+  Json json;
+  json["instruction_set"] = isa_name(cpu.isa);
+  json["tile_q"] = cpu.tile_q;
+  json["tile_kv"] = cpu.tile_kv;
+  json["tiles_visited"] = count(tiles.visited);
+  json["tiles_skipped"] = count(tiles.skipped);
+  json["tasks"] = cpu.tasks;
   if (problem.op == FA3_OP_FORWARD) {
     json["blocks_per_head"] = cpu.blocks;
     json["blocks_per_task"] = cpu.blocks_per_task;
@@ -105,36 +105,40 @@ Json sm90_json(const FwdSm90Plan& plan, const Problem& problem) {
   const Tiles tiles = tiles_of(problem, c.tile_q(), c.tile_kv);
   Json rejected = Json::object();
   for (const RejectedRow& row : rejected_rows(plan.need)) rejected[row.name] = row.why;
-  return {{"kernel", plan.kernel},
-          {"row", plan.row},
-          {"rows_rejected", rejected},
-          {"tile_q", c.tile_q()},
-          {"tile_kv", c.tile_kv},
-          {"stages", c.stages},
-          {"threads", c.threads()},
-          {"registers_consumer", c.consumer_registers()},
-          {"registers_producer", c.producer_registers()},
-          {"smem_bytes", c.smem_bytes()},
-          {"grid", plan.grid},
-          {"q_tiles", plan.tiles},
-          {"waves", rounded(waves_of(plan))},
-          {"heads_side_by_side", plan.order.section},
-          {"longest_first", plan.order.longest_first},
-          {"tiles_visited", count(tiles.visited)},
-          {"tiles_skipped", count(tiles.skipped)}};
+  Json json;
+  json["kernel"] = plan.kernel;
+  json["row"] = plan.row;
+  json["rows_rejected"] = std::move(rejected);
+  json["tile_q"] = c.tile_q();
+  json["tile_kv"] = c.tile_kv;
+  json["stages"] = c.stages;
+  json["threads"] = c.threads();
+  json["registers_consumer"] = c.consumer_registers();
+  json["registers_producer"] = c.producer_registers();
+  json["smem_bytes"] = c.smem_bytes();
+  json["grid"] = plan.grid;
+  json["q_tiles"] = plan.tiles;
+  json["waves"] = rounded(waves_of(plan));
+  json["heads_side_by_side"] = plan.order.section;
+  json["longest_first"] = plan.order.longest_first;
+  json["tiles_visited"] = count(tiles.visited);
+  json["tiles_skipped"] = count(tiles.skipped);
+  return json;
 }
 
 Json kv_tile_json(const FwdConfig& c) {
   const TileCost cost = tile_cost(c, false);
-  return {{"mma_clocks", rounded(cost.mma)},
-          {"exponential_clocks", rounded(cost.exponentials)},
-          {"issue_clocks", rounded(cost.issue)},
-          {"shared_memory_clocks", rounded(cost.shared_memory)},
-          {"limiter", cost.limiter()},
-          {"softmax_fits_beside_mma", std::max(cost.exponentials, cost.issue) <= cost.mma},
-          {"clocks_at_least", rounded(cost.most())},
-          {"clocks_expected", rounded(expected_clocks(c, cost))},
-          {"l2_bytes", c.k_bytes() + c.v_bytes()}};
+  Json json;
+  json["mma_clocks"] = rounded(cost.mma);
+  json["exponential_clocks"] = rounded(cost.exponentials);
+  json["issue_clocks"] = rounded(cost.issue);
+  json["shared_memory_clocks"] = rounded(cost.shared_memory);
+  json["limiter"] = cost.limiter();
+  json["softmax_fits_beside_mma"] = std::max(cost.exponentials, cost.issue) <= cost.mma;
+  json["clocks_at_least"] = rounded(cost.most());
+  json["clocks_expected"] = rounded(expected_clocks(c, cost));
+  json["l2_bytes"] = c.k_bytes() + c.v_bytes();
+  return json;
 }
 
 // What the roofline says of the kernel on a GPU. The simulator's plan stands for that of an H200.
@@ -144,9 +148,11 @@ Json estimate_json(const Plan& plan, const Work& work) {
     const Result<FwdSm90Plan> gpu = make_fwd_sm90_plan(plan.problem, h200());
     if (gpu.ok()) fwd = gpu.value();
   }
-  Json json{{"what", "a model of the kernel with the rates of an H200, not a measurement"},
-            {"kernel_head_dims", {fwd.config.head_dim_qk, fwd.config.head_dim_v}},
-            {"kv_tile", kv_tile_json(fwd.config)}};
+  Json json;
+  json["what"] = "a model of the kernel with the rates of an H200, not a measurement";
+  json["kernel_head_dims"].push_back(fwd.config.head_dim_qk);
+  json["kernel_head_dims"].push_back(fwd.config.head_dim_v);
+  json["kv_tile"] = kv_tile_json(fwd.config);
   if (!work.exact) {
     json["note"] = "of one KV tile only: how many there are lies in the lengths, which are data";
     return json;
@@ -169,6 +175,27 @@ Json estimate_json(const Plan& plan, const Work& work) {
   return json;
 }
 
+// "absent" and "present" are tensors, and names that only packed or dense problems have.
+std::string text_of(const Json* value) {
+  if (value == nullptr || value->is_null()) return "absent";
+  return value->is_object() ? "present" : value->dump_line();
+}
+
+// The first member that differs, by its path: "batch", "q.stride_row".
+std::optional<Difference> difference(const Json& a, const Json& b, const std::string& path) {
+  for (const auto& [name, value] : a.members()) {
+    const Json* const other = b.find(name);
+    const std::string field = path + name;
+    if (other != nullptr && value.is_object() && other->is_object()) {
+      if (auto inner = difference(value, *other, field + ".")) return inner;
+      continue;
+    }
+    const std::string x = text_of(&value), y = text_of(other);
+    if (x != y) return Difference{field, x, y};
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 const char* backend_name(fa3_backend backend) {
@@ -189,14 +216,15 @@ const char* backend_name(fa3_backend backend) {
 
 std::string explain(const Plan& plan) {
   const Work work = work_of(plan.problem);
-  Json json{{"op", plan.problem.op == FA3_OP_FORWARD ? "forward" : "backward"},
-            {"backend", backend_name(plan.backend)},
-            {"why", plan.why},
-            {"threads", plan.threads},
-            {"workspace_bytes", plan.workspace_bytes},
-            {"visible_pairs", count(work.pairs)},
-            {"flops", count(work.flops)},
-            {"flops_exact", work.exact}};
+  Json json;
+  json["op"] = plan.problem.op == FA3_OP_FORWARD ? "forward" : "backward";
+  json["backend"] = backend_name(plan.backend);
+  json["why"] = plan.why;
+  json["threads"] = plan.threads;
+  json["workspace_bytes"] = plan.workspace_bytes;
+  json["visible_pairs"] = count(work.pairs);
+  json["flops"] = count(work.flops);
+  json["flops_exact"] = work.exact;
   if (!work.exact) {
     json["flops_note"] =
         "upper bound from max_seqlen: lengths are data, which a plan does not read";
@@ -207,17 +235,14 @@ std::string explain(const Plan& plan) {
     json["estimate"] = estimate_json(plan, work);
   }
   json["problem"] = problem_json(plan.problem);
-  return json.dump(2);
+  return json.dump();
 }
 
 std::optional<Difference> first_difference(const Problem& a, const Problem& b) {
   if (a == b) return std::nullopt;
-  const Json x = problem_json(a).flatten(), y = problem_json(b).flatten();
-  for (const auto& [key, value] : x.items()) {
-    const std::string other = y.contains(key) ? y[key].dump() : "absent";
-    if (value.dump() != other) return Difference{key, value.dump(), other};
-  }
-  return Difference{"tensors", "absent", "present"};
+  const Json x = problem_json(a), y = problem_json(b);
+  if (auto found = difference(x, y, "")) return found;
+  return Difference{"tensors", "others", "those"};
 }
 
 }  // namespace fa3

@@ -4,9 +4,13 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <thread>
 
 #include "faults.h"
@@ -77,6 +81,84 @@ TEST(Jit, Key_TellsApart) {
   EXPECT_NE(jit.key({"device/a.h", "fa3::a<2>"}, 13000), key);
   EXPECT_NE(jit.key({"device/b.h", "fa3::a<1>"}, 13000), key);
   EXPECT_NE(other.key(kProgram, 13000), key);
+}
+
+// A process that finds or compiles the program: its exit status is the source.
+pid_t start_process(const std::string& folder, const Program& program, const char* ms) {
+  const pid_t child = fork();
+  if (child != 0) return child;
+  setenv("FAKE_NVRTC_MS", ms, 1);
+  KernelMemory memory;
+  const Result<Kernel> kernel = Jit(options(folder), kHeaders, "a", memory).get(program);
+  _exit(kernel.ok() ? static_cast<int>(kernel.value().source) : 99);
+}
+
+int exit_status(pid_t child) {
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+bool has_lock(const std::string& folder) {
+  return std::ranges::any_of(fs::directory_iterator(folder),
+                             [](const auto& file) { return file.path().extension() == ".lock"; });
+}
+
+// A process that compiles the program, for as long as it lives.
+pid_t start_holder(const std::string& folder) {
+  const pid_t child = start_process(folder, kProgram, "600000");
+  while (!has_lock(folder)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // made, then locked
+  return child;
+}
+
+void end(pid_t child) {
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+}
+
+TEST(Jit, CrowdOfProcesses_CompilesOnce) {
+  const TempFolder folder;
+  std::vector<pid_t> children;
+  for (int i = 0; i < 64; ++i) children.push_back(start_process(folder.path(), kProgram, "200"));
+  int compiled = 0, read = 0;
+  for (const pid_t child : children) {
+    const int status = exit_status(child);
+    compiled += status == static_cast<int>(KernelSource::kCompiled);
+    read += status == static_cast<int>(KernelSource::kDisk);
+  }
+  EXPECT_EQ(compiled, 1);
+  EXPECT_EQ(read, 63);
+  EXPECT_FALSE(has_lock(folder.path()));
+}
+
+TEST(Jit, HolderIsKilled_NextOneCompiles) {
+  const TempFolder folder;
+  const pid_t holder = start_holder(folder.path());
+  const pid_t waiting = start_process(folder.path(), kProgram, "0");
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_EQ(waitpid(waiting, nullptr, WNOHANG), 0) << "it did not wait";
+  end(holder);
+  EXPECT_EQ(exit_status(waiting), static_cast<int>(KernelSource::kCompiled));
+  EXPECT_FALSE(has_lock(folder.path()));
+}
+
+TEST(Jit, HolderIsStuck_OthersGoOn) {
+  const TempFolder folder;
+  const pid_t holder = start_holder(folder.path());
+  const Program other{"device/a.h", "fa3::a<2>"};
+  KernelMemory memory;
+  EXPECT_EQ(Jit(options(folder.path()), kHeaders, "a", memory).get(other).value().source,
+            KernelSource::kCompiled);
+  JitOptions impatient = options(folder.path());
+  impatient.patience = std::chrono::milliseconds(30);
+  const Result<Kernel> kernel = Jit(impatient, kHeaders, "a", memory).get(kProgram);
+  ASSERT_TRUE(kernel.ok()) << kernel.status().message;
+  EXPECT_EQ(kernel.value().source, KernelSource::kCompiled);
+  end(holder);
+  // Its file stays until somebody empties the cache or makes that kernel anew.
+  ASSERT_TRUE(DiskCache::open(folder.path()).value().clear().ok());
+  EXPECT_FALSE(has_lock(folder.path()));
 }
 
 TEST(Jit, CrowdOfThreads_CompilesOnce) {

@@ -4,23 +4,29 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <memory>
+#include <new>
 #include <string_view>
+#include <thread>
 
 namespace fa3::cuda {
 namespace {
 
-constexpr std::string_view kSuffix = ".cubin", kNoteSuffix = ".note";
+constexpr std::string_view kSuffix = ".cubin", kNoteSuffix = ".note", kLockSuffix = ".lock";
 constexpr size_t kKeyDigits = 64;
 constexpr mode_t kFolderMode = 0700, kFileMode = 0600;
 constexpr uint64_t kMaxEntryBytes = uint64_t{256} << 20;
-constexpr time_t kAbandonedSeconds = 3600;   // an unfinished file this old has no writer any more
+constexpr time_t kAbandonedSeconds = 3600;   // an unfinished file or a lock this old has no owner
 constexpr time_t kNoteSeconds = 30 * 86400;  // unused; notes are too small to count
+
+// Between looks at another's lock; a compilation takes ten times as long or more.
+constexpr std::chrono::milliseconds kLongestPause{20};
 
 constexpr const char* kRemedy = "name another folder in FA3_CACHE_DIR or the option cache_dir";
 
@@ -59,6 +65,8 @@ bool is_named(std::string_view name, std::string_view suffix) {
 bool is_entry(std::string_view name) { return is_named(name, kSuffix); }
 bool is_note(std::string_view name) { return is_named(name, kNoteSuffix); }
 
+bool is_lock(std::string_view name) { return is_named(name, kLockSuffix); }
+
 bool is_unfinished(std::string_view name) {
   return name.substr(0, kUnfinished.size()) == kUnfinished;
 }
@@ -74,7 +82,9 @@ void each_file(const Descriptor& folder, const Visit& visit) {
   if (fd < 0) return;
   const std::unique_ptr<DIR, int (*)(DIR*)> stream(fdopendir(fd), closedir);
   if (!stream) {
+    const int error = errno;
     close(fd);
+    if (error == ENOMEM) throw std::bad_alloc();
     return;
   }
   while (const dirent* file = readdir(stream.get())) {
@@ -147,6 +157,43 @@ Status DiskCache::store_file(const std::string& name, const std::string& bytes) 
   return {};
 }
 
+// The lock is the kernel's, on the open file: it ends with its owner. The file goes while it is
+// held; whoever waited for that file sees that it has no name any more, and takes the next.
+DiskCache::Turn::~Turn() {
+  if (file_.open()) unlinkat(folder_->get(), name_.c_str(), 0);
+}
+
+// An empty descriptor when another holds it (busy) or it cannot be had.
+Descriptor DiskCache::lock(const std::string& name, bool& busy) const {
+  Descriptor file(openat(descriptor_.get(), name.c_str(),
+                         O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, kFileMode));
+  busy = false;
+  if (!file.open()) return file;
+  if (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
+    busy = errno == EWOULDBLOCK || errno == EINTR;
+    return Descriptor();
+  }
+  struct stat opened {
+  }, named{};
+  busy = fstat(file.get(), &opened) != 0 ||
+         fstatat(descriptor_.get(), name.c_str(), &named, AT_SYMLINK_NOFOLLOW) != 0 ||
+         opened.st_ino != named.st_ino || opened.st_dev != named.st_dev;
+  return busy ? Descriptor() : std::move(file);
+}
+
+DiskCache::Turn DiskCache::take_turn(const Key& key, std::chrono::milliseconds patience) const {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point end = Clock::now() + patience;
+  std::string name = hex(key) + std::string(kLockSuffix);
+  for (std::chrono::milliseconds pause{1};; pause = std::min(2 * pause, kLongestPause)) {
+    bool busy = false;
+    Descriptor file = lock(name, busy);
+    if (file.open()) return Turn(descriptor_, std::move(name), std::move(file));
+    if (!busy || Clock::now() >= end) return {};
+    std::this_thread::sleep_for(pause);
+  }
+}
+
 std::vector<DiskCache::Entry> DiskCache::list() const {
   std::vector<Entry> entries;
   each_file(descriptor_, [&](const std::string& name, const struct stat& info) {
@@ -163,7 +210,8 @@ void DiskCache::drop_unused() const {
   const time_t now = time(nullptr);
   each_file(descriptor_, [&](const std::string& name, const struct stat& info) {
     const time_t age = now - info.st_mtim.tv_sec;
-    if ((is_unfinished(name) && age > kAbandonedSeconds) || (is_note(name) && age > kNoteSeconds)) {
+    const bool passing = is_unfinished(name) || is_lock(name);
+    if ((passing && age > kAbandonedSeconds) || (is_note(name) && age > kNoteSeconds)) {
       unlinkat(descriptor_.get(), name.c_str(), 0);
     }
   });
@@ -180,7 +228,7 @@ void DiskCache::drop_unused() const {
 Status DiskCache::clear() const {
   Status status;
   each_file(descriptor_, [&](const std::string& name, const struct stat&) {
-    if (!is_entry(name) && !is_note(name) && !is_unfinished(name)) return;
+    if (!is_entry(name) && !is_note(name) && !is_lock(name) && !is_unfinished(name)) return;
     if (unlinkat(descriptor_.get(), name.c_str(), 0) != 0 && errno != ENOENT && status.ok()) {
       status = refuse(folder_, fmt::format("keeps {}: {}", name, system_error_text(errno)));
     }

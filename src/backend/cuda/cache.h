@@ -3,6 +3,7 @@
 // could write to is refused, since what lies in it runs on the GPU.
 #pragma once
 
+#include <chrono>
 #include <ctime>
 #include <optional>
 #include <string>
@@ -36,6 +37,29 @@ class DiskCache {
   // IO_ERROR naming what failed; the folder is then as it was.
   Status store(const Key& key, const Cubin& cubin) const;
 
+  // The right to make an entry, against other processes and threads; gone with the object or the
+  // process. Empty where it was not to be had.
+  class Turn {
+   public:
+    Turn() = default;
+    Turn(Turn&& other) noexcept = default;
+    Turn& operator=(Turn&&) = delete;
+    ~Turn();
+
+   private:
+    friend class DiskCache;
+    Turn(const Descriptor& folder, std::string name, Descriptor file)
+        : folder_(&folder), name_(std::move(name)), file_(std::move(file)) {}
+
+    const Descriptor* folder_ = nullptr;
+    std::string name_;
+    Descriptor file_;
+  };
+
+  // Waits while another has the turn, but no longer than `patience`; the one who gets it looks for
+  // the entry again. Empty when patience ends or the folder takes no lock: make the entry then.
+  Turn take_turn(const Key& key, std::chrono::milliseconds patience) const;
+
   // A line of text by the same rules, for what is worth keeping beside the kernels. No NUL in it.
   std::optional<std::string> load_note(const Key& key) const;
   Status store_note(const Key& key, const std::string& text) const;
@@ -54,6 +78,7 @@ class DiskCache {
   DiskCache(Descriptor descriptor, std::string folder, uint64_t limit_bytes)
       : descriptor_(std::move(descriptor)), folder_(std::move(folder)), limit_bytes_(limit_bytes) {}
   std::optional<Cubin> load_file(const std::string& name, const Key& key) const;
+  Descriptor lock(const std::string& name, bool& busy) const;
   Status store_file(const std::string& name, const std::string& bytes) const;
   void drop_unused() const;
 

@@ -151,12 +151,11 @@ Result<Kernel> Jit::get(const Program& program) {
 // A kernel can be had without a cache or a pack; that it costs time should not go unsaid.
 void Jit::warn_of_places() {
   if (options_.packed_only) return;
-  std::call_once(warned_, [&] {
-    if (!disk().ok()) options_.logger.log(FA3_LOG_WARNING, "{}", disk().status().message);
-    if (!options_.kernel_pack.empty() && !pack().ok()) {
-      options_.logger.log(FA3_LOG_WARNING, "{}", pack().status().message);
-    }
-  });
+  if (warned_.exchange(true)) return;
+  if (!disk().ok()) options_.logger.log(FA3_LOG_WARNING, "{}", disk().status().message);
+  if (!options_.kernel_pack.empty() && !pack().ok()) {
+    options_.logger.log(FA3_LOG_WARNING, "{}", pack().status().message);
+  }
 }
 
 Result<Kernel> Jit::find(const Program& program) {
@@ -167,7 +166,7 @@ Result<Kernel> Jit::find(const Program& program) {
   if (std::optional<Cubin> cubin = from_pack(program)) {
     return kernel(*std::move(cubin), KernelSource::kPack);
   }
-  if (!options_.packed_only) return compile(program);
+  if (!options_.packed_only) return compile_once(program);
   FA3_RETURN_IF_ERROR(pack().status());
   return Status{FA3_JIT_FAILED,
                 fmt::format("jit: {} of {} is not in {}, and the context takes packed kernels "
@@ -177,11 +176,11 @@ Result<Kernel> Jit::find(const Program& program) {
 
 Result<Kernel> Jit::get_compiled(const Program& program) {
   warn_of_places();
-  if (!nvrtc().ok()) return compile(program);  // which says why not
+  if (!nvrtc().ok()) return compile_once(program);  // which says why not
   if (std::optional<Cubin> cubin = from_disk(program, nvrtc().value().version())) {
     return kernel(*std::move(cubin), KernelSource::kDisk);
   }
-  return compile(program);
+  return compile_once(program);
 }
 
 std::optional<Cubin> Jit::from_disk(const Program& program, const Result<int>& nvrtc_version) {
@@ -206,9 +205,19 @@ Status Jit::check_header(const Program& program) const {
       program.header);
 }
 
-Result<Kernel> Jit::compile(const Program& program) {
+// Of processes that lack the same kernel one compiles it, and the others find it on disk.
+Result<Kernel> Jit::compile_once(const Program& program) {
   FA3_RETURN_IF_ERROR(check_header(program));
   if (!nvrtc().ok()) return Status{FA3_JIT_FAILED, nvrtc().status().message};
+  if (!disk().ok()) return compile(program);
+  const int version = nvrtc().value().version();
+  const DiskCache::Turn turn = disk().value().take_turn(key(program, version), options_.patience);
+  if (std::optional<Cubin> cubin = from_disk(program, version))
+    return kernel(*std::move(cubin), KernelSource::kDisk);
+  return compile(program);
+}
+
+Result<Kernel> Jit::compile(const Program& program) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point start = Clock::now();
   FA3_TRY(Compiled compiled, nvrtc().value().compile(program, headers_));

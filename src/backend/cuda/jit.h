@@ -3,6 +3,8 @@
 // compiler.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <functional>
 #include <future>
 #include <map>
@@ -17,6 +19,7 @@
 #include "backend/cuda/nvrtc.h"
 #include "backend/cuda/pack.h"
 #include "core/log.h"
+#include "core/once.h"
 #include "core/status.h"
 
 namespace fa3::cuda {
@@ -49,6 +52,9 @@ struct JitOptions {
   std::string nvrtc;         // path; "" = search
   bool packed_only = false;  // neither compile nor use the cache
   int driver_version = 0;    // whom the cubins must suit; 0 = nobody yet
+  // How long another process may take for a kernel that this one waits for: a compilation takes
+  // seconds, on a busy machine too.
+  std::chrono::milliseconds patience{60'000};
   Logger logger;
 };
 
@@ -80,21 +86,6 @@ class Jit {
   Key key(const Program& program, int nvrtc_version) const;
 
  private:
-  template <class T>
-  class Once {
-   public:
-    template <class Open>
-    const Result<T>& get(const Open& open) {
-      const std::lock_guard lock(mutex_);
-      if (!value_) value_.emplace(open());
-      return *value_;
-    }
-
-   private:
-    std::mutex mutex_;
-    std::optional<Result<T>> value_;
-  };
-
   NvrtcSearch search() const;
   const Result<int>& version();
   void warn_of_places();
@@ -102,6 +93,7 @@ class Jit {
   std::optional<Cubin> from_disk(const Program& program, const Result<int>& nvrtc_version);
   std::optional<Cubin> from_pack(const Program& program);
   Status check_header(const Program& program) const;
+  Result<Kernel> compile_once(const Program& program);
   Result<Kernel> compile(const Program& program);
 
   JitOptions options_;
@@ -112,7 +104,7 @@ class Jit {
   Once<int> version_;
   Once<DiskCache> disk_;
   Once<Pack> pack_;
-  std::once_flag warned_;
+  std::atomic<bool> warned_{false};
 };
 
 }  // namespace fa3::cuda
