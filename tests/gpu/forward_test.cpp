@@ -147,6 +147,30 @@ TEST_F(GpuForward, Results_AreRight) {
   }
 }
 
+// Packed queries have rows, and cu_seqlens = {0} says that none belongs to a sequence.
+TEST_F(GpuForward, ResultsOfNoSequences_AreEmptyRows) {
+  for (const fa3_mask mask : {FA3_MASK_FULL, FA3_MASK_CAUSAL}) {
+    verify::Config c = config(128, mask);
+    c.varlen_q = {150};
+    c.varlen_kv = {90};
+    const verify::Tensors t = verify::make_tensors(c);
+    fa3_forward_args host = verify::forward_args(c, t);
+    host.cu_seqlens_q.shape[0] = host.cu_seqlens_kv.shape[0] = 1;
+    verify::Gpu gpu(0);
+    verify::DeviceForward device(gpu, host);
+    ok(fa3_forward(context(), &device.args(), gpu.stream()));
+    gpu.synchronize();
+    device.fetch_outputs();
+    for (int64_t row = 0; row < 150; ++row) {
+      for (int64_t head = 0; head < c.heads_q; ++head) {
+        ASSERT_EQ(verify::get(host.lse, {head, row}), -INFINITY) << row << ", " << head;
+        for (int64_t i = 0; i < c.head_dim_v; ++i)
+          ASSERT_EQ(verify::get(host.o, {row, head, i}), 0) << row << ", " << head << ", " << i;
+      }
+    }
+  }
+}
+
 TEST_F(GpuForward, SameBits_Again) {
   for (const verify::Config& c : configs()) {
     Forward forward(context(), c);
