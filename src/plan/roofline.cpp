@@ -127,10 +127,7 @@ double step_instructions(const FwdConfig& c, bool masked) {
   return per_score * scores + 4 * wgmmas + 70 + turns;
 }
 
-// Maxima in FP32, the branch that raises maxima with its subtraction from huge scores, O rescaled.
-double rare_instructions(const FwdConfig& c) {
-  return c.tile_kv / 2. + (c.tile_kv / 2. + 33) + c.head_dim_v / 2.;
-}
+double rare_instructions(const FwdConfig& c) { return (c.tile_kv + c.head_dim_v) / 2.; }
 
 TileCost tile_cost(const FwdConfig& c, bool masked) {
   const double wgs = c.consumer_wgs;

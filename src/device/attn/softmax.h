@@ -19,10 +19,6 @@ inline constexpr float kInf = __builtin_bit_cast(float, 0x7F800000u);
 
 inline constexpr float kLazyLog2 = 8.f;
 
-// From here on a maximum times scale_log2, rounded, is off by 1 and more: P of a row's greatest
-// score would not be about 1 but anything up to Inf.
-inline constexpr float kHugeLog2 = 0x1p24f;
-
 // What the rows of O are to be multiplied by when the maximum has grown.
 struct RowScale {
   float row[2];
@@ -38,15 +34,12 @@ FA3_DEV void rescale_rows(ptx::Acc<N>& o, const RowScale& scale) {
 }
 
 struct RowSoftmax {
-  float max[2];     // of the scores, unscaled; the same in all threads of a quad
-  float sum[2];     // of exp2(s·scale_log2 − offset) over this thread's columns
-  float offset[2];  // max·scale_log2, 0 while the maximum is −inf
-  float lazy;       // how far a maximum may grow, in base 2: kLazyLog2; below 0 with huge scores
+  float max[2];  // of the scores, unscaled; the same in all threads of a quad
+  float sum[2];  // of exp2((s − max)·scale_log2) over this thread's columns
 
   FA3_DEV void reset() {
     FA3_UNROLL
-    for (int h = 0; h < 2; ++h) max[h] = -kInf, sum[h] = 0.f, offset[h] = 0.f;
-    lazy = kLazyLog2;
+    for (int h = 0; h < 2; ++h) max[h] = -kInf, sum[h] = 0.f;
   }
 
   // S becomes P, unnormalised; the sum is taken before P is rounded for the second product.
@@ -57,15 +50,23 @@ struct RowSoftmax {
     row_maxima<kVariant>(grown, s, where);
     RowScale scale{{1.f, 1.f}, true};
     if constexpr (kVariant.lazy_rescale) {
-      const bool more = !((grown[0] - max[0]) * scale_log2 <= lazy) ||
-                        !((grown[1] - max[1]) * scale_log2 <= lazy);
+      const bool more = !((grown[0] - max[0]) * scale_log2 <= kLazyLog2) ||
+                        !((grown[1] - max[1]) * scale_log2 <= kLazyLog2);
       scale.needed = ptx::any(more, ~0u, where);
     }
-    if (scale.needed) raise(scale, s, grown, scale_log2, where);
+    if (scale.needed) {
+      FA3_UNROLL
+      for (int h = 0; h < 2; ++h) {
+        scale.row[h] = ptx::ex2(ptx::fma(max[h], scale_log2, -offset(grown[h], scale_log2)));
+        max[h] = grown[h];
+        sum[h] *= scale.row[h];
+      }
+    }
+    const float offsets[2] = {offset(max[0], scale_log2), offset(max[1], scale_log2)};
     FA3_UNROLL
     for (int i = 0; i < N / 2; ++i) {
       const int h = i / 2 % 2;
-      s[i] = ptx::ex2(ptx::fma(s[i], scale_log2, -offset[h]));
+      s[i] = ptx::ex2(ptx::fma(s[i], scale_log2, -offsets[h]));
       sum[h] += s[i];
     }
     return scale;
@@ -82,42 +83,12 @@ struct RowSoftmax {
 
   // Natural logarithm of the row's sum of exponentials; −inf without keys.
   FA3_DEV float lse(int h, float scale_log2) const {
-    const float log2 = offset_of(max[h], scale_log2);
-    // The product in base 2 may overflow where the one in base e does not.
-    if (is_huge(log2)) return ptx::fma(max[h], scale_log2 * kLn2, ptx::lg2(sum[h]) * kLn2);
-    return (log2 + ptx::lg2(sum[h])) * kLn2;
+    return (offset(max[h], scale_log2) + ptx::lg2(sum[h])) * kLn2;
   }
 
  private:
-  FA3_DEV static float offset_of(float max, float scale_log2) {
+  FA3_DEV static float offset(float max, float scale_log2) {
     return max == -kInf ? 0.f : max * scale_log2;
-  }
-  FA3_DEV static bool is_huge(float offset) { return offset >= kHugeLog2 || offset <= -kHugeLog2; }
-
-  // New maxima, and what O and the sums are multiplied by. With huge scores in the warp, S becomes
-  // S − max, so that no exponent exceeds 0; the lazy limit then sends every tile through here.
-  template <int N>
-  FA3_DEV void raise(RowScale& scale, ptx::Acc<N>& s, const float (&grown)[2], float scale_log2,
-                     Where where) {
-    FA3_UNROLL
-    for (int h = 0; h < 2; ++h) {
-      offset[h] = offset_of(grown[h], scale_log2);
-      scale.row[h] = ptx::ex2(ptx::fma(max[h], scale_log2, -offset[h]));
-    }
-    lazy = kLazyLog2;
-    if (ptx::any(is_huge(offset[0]) || is_huge(offset[1]), ~0u, where)) {
-      FA3_UNROLL
-      for (int h = 0; h < 2; ++h) {
-        const float shift = grown[h] == -kInf ? 0.f : grown[h];
-        offset[h] = 0.f;
-        scale.row[h] = ptx::ex2((max[h] - shift) * scale_log2);
-        FA3_UNROLL
-        for (int i = 2 * h; i < N / 2; i += 4) s[i] -= shift, s[i + 1] -= shift;
-      }
-      lazy = -1.f;
-    }
-    FA3_UNROLL
-    for (int h = 0; h < 2; ++h) max[h] = grown[h], sum[h] *= scale.row[h];
   }
 
   // Over the quad, the running maximum included.

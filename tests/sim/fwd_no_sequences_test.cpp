@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// fwd_no_sequences_test.cpp — the forward kernel of Hopper in the simulator, given no sequence.
+#include <limits>
+
+#include "tests/kit/context.h"
+
+namespace fa3 {
+namespace {
+
+using verify::Config;
+using verify::Tensors;
+
+fa3_context* simulator() {
+  static const kit::Context context = [] {
+    fa3_context_options options = kit::default_options();
+    options.backend = FA3_BACKEND_SIM;
+    return kit::make_context(options);
+  }();
+  return context.get();
+}
+
+Config problem() {
+  Config c;
+  c.dtype = FA3_BF16;
+  c.head_dim_qk = c.head_dim_v = 64;
+  c.heads_q = 2;
+  c.heads_kv = 1;
+  c.seqlen_q = 200;
+  c.seqlen_kv = 300;
+  c.alignment = 16;
+  return c;
+}
+
+// Packed queries have rows, cu_seqlens_q = {0} says that they belong to no sequence.
+TEST(SimFwdNoSequences, RowsAreEmpty) {
+  for (const fa3_mask mask : {FA3_MASK_FULL, FA3_MASK_CAUSAL}) {
+    for (const bool packed_kv : {true, false}) {
+      Config c = problem();
+      c.mask = mask;
+      c.varlen_q = {150};
+      if (packed_kv) c.varlen_kv = {90};
+      const Tensors t = verify::make_tensors(c);
+      fa3_forward_args args = verify::forward_args(c, t);
+      args.cu_seqlens_q.shape[0] = 1;
+      if (packed_kv) {
+        args.cu_seqlens_kv.shape[0] = 1;
+      } else {
+        args.k.shape[0] = args.v.shape[0] = 0;
+      }
+      ASSERT_EQ(fa3_forward(simulator(), &args, nullptr), FA3_OK) << fa3_last_error();
+      for (int64_t row = 0; row < 150; ++row) {
+        for (int64_t head = 0; head < c.heads_q; ++head) {
+          ASSERT_EQ(verify::get(args.lse, {head, row}), -std::numeric_limits<double>::infinity());
+          for (int64_t i = 0; i < c.head_dim_v; ++i)
+            ASSERT_EQ(verify::get(args.o, {row, head, i}), 0) << row << ", " << head << ", " << i;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fa3
