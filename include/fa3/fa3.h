@@ -32,8 +32,8 @@
  *             (tails, other sequences, beyond seqused) never influence anything; keys that the mask
  *             hides do not either on the cpu and reference backends (a GPU tile may let a hidden V
  *             through as 0 × NaN).
- *   Scores    are FP32 sums, and Inf where those overflow. On a GPU and in the simulator a row with a
- *             score beyond 8·10^8 in magnitude (scaled) may also come out as Inf or NaN.
+ *   Scores    are FP32 sums, and Inf where those overflow. On a GPU and in the simulator a row with
+ *             a score beyond 8e8 in magnitude (scaled) may also come out as Inf or NaN.
  *   Zero      in a field means "default" or "off", so `= {0}` is where every struct starts. Strides
  *             have no default.
  *

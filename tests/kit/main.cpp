@@ -1,3 +1,3 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// main.cpp — a program that holds the precompiled headers of all test programs (tests/CMakeLists.txt).
+// main.cpp — holds the precompiled headers of all test programs (tests/CMakeLists.txt).
 int main() { return 0; }

@@ -45,7 +45,7 @@ inline HWY_ATTR VF load(const F16* p) {
   const auto bits = hn::PromoteTo(du, hn::LoadU(d16, &p->bits));
   const auto magnitude = hn::And(bits, hn::Set(du, 0x7FFF));
   const auto sign = hn::ShiftLeft<16>(hn::And(bits, hn::Set(du, 0x8000)));
-  // Read as a float the exponent is too small by 127 − 15; the product is exact, also of subnormals.
+  // Read as a float the exponent is too small by 127 − 15. The product is exact, subnormals too.
   const VF value =
       hn::Mul(hn::BitCast(DF(), hn::ShiftLeft<13>(magnitude)), hn::Set(DF(), 0x1p112f));
   // Inf and NaN: the product is 2^16 or more.
