@@ -50,16 +50,16 @@ static int is_spared(const char* site) {
 
 /* ---- The library ----------------------------------------------------------------------------- */
 
-#define FUNCTIONS(X)                                                                         \
-  X(fa3_status_name)                                                                         \
-  X(fa3_last_error)                                                                          \
-  X(fa3_context_create)                                                                      \
-  X(fa3_context_destroy)                                                                     \
-  X(fa3_plan_forward)                                                                        \
-  X(fa3_plan_backward) X(fa3_plan_destroy) X(fa3_plan_run) X(fa3_plan_workspace_bytes)       \
-      X(fa3_forward) X(fa3_backward) X(fa3_supported) X(fa3_explain) X(fa3_get_device_info)  \
-          X(fa3_jit_list) X(fa3_jit_warm) X(fa3_jit_clear) X(fa3_selftest) X(fa3_build_info) \
-              X(fa3_environment)
+#define FUNCTIONS(X)                                                                             \
+  X(fa3_status_name)                                                                             \
+  X(fa3_last_error)                                                                              \
+  X(fa3_context_create)                                                                          \
+  X(fa3_context_destroy)                                                                         \
+  X(fa3_plan_forward)                                                                            \
+  X(fa3_plan_backward)                                                                           \
+  X(fa3_plan_destroy) X(fa3_plan_run) X(fa3_plan_workspace_bytes) X(fa3_forward) X(fa3_backward) \
+      X(fa3_supported) X(fa3_explain) X(fa3_get_device_info) X(fa3_jit_list) X(fa3_jit_warm)     \
+          X(fa3_jit_clear) X(fa3_selftest) X(fa3_build_info) X(fa3_environment)
 #define DECLARE(function) static __typeof__(&function) p_##function;
 FUNCTIONS(DECLARE)
 
