@@ -50,6 +50,8 @@ static int is_spared(const char* site) {
 
 /* ---- The library ----------------------------------------------------------------------------- */
 
+// It moves the backslashes to and fro.
+// clang-format off
 #define FUNCTIONS(X)                                                                             \
   X(fa3_status_name)                                                                             \
   X(fa3_last_error)                                                                              \
@@ -60,6 +62,7 @@ static int is_spared(const char* site) {
   X(fa3_plan_destroy) X(fa3_plan_run) X(fa3_plan_workspace_bytes) X(fa3_forward) X(fa3_backward) \
       X(fa3_supported) X(fa3_explain) X(fa3_get_device_info) X(fa3_jit_list) X(fa3_jit_warm)     \
           X(fa3_jit_clear) X(fa3_selftest) X(fa3_build_info) X(fa3_environment)
+// clang-format on
 #define DECLARE(function) static __typeof__(&function) p_##function;
 FUNCTIONS(DECLARE)
 
