@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "backend/run.h"
 #include "device/kernels/fwd_args.h"
 
 namespace fa3 {
@@ -60,14 +61,17 @@ FwdAxis axis_of(const Problem& p, const SeqAxis& axis, const Layout& layout, boo
   return {cu_seqlens, seqused, static_cast<i32>(axis.rows), static_cast<i32>(batch_rows)};
 }
 
+// K and V need not have an address then.
+bool reads_no_keys(const Problem& p) { return p.kv.rows == 0 || p.batch == 0; }
+
 }  // namespace
 
 Status check_addresses(const Problem& p, const Buffers& buffers) {
   constexpr uintptr_t kAlign = 16;
-  if (p.batch == 0 || p.heads_q == 0 || p.q.rows == 0) return {};  // nothing is launched
+  if (nothing_to_launch(p)) return {};
   const std::pair<TensorId, const char*> tensors[] = {{kQ, "q"}, {kK, "k"}, {kV, "v"}, {kO, "o"}};
   for (const auto& [id, name] : tensors) {
-    if ((id == kK || id == kV) && p.kv.rows == 0) continue;
+    if ((id == kK || id == kV) && reads_no_keys(p)) continue;
     const uintptr_t past = reinterpret_cast<uintptr_t>(buffers.data[id]) % kAlign;
     if (past == 0) continue;
     return unsupported(
@@ -93,7 +97,7 @@ Status launch_fwd_sm90(Machine& machine, StreamRef stream, const Problem& p,
   };
   FA3_RETURN_IF_ERROR(
       encode(args.q, "q", kQ, p.q, p.heads_q, p.head_dim_qk, c.swizzle_qk(), 64, c.ragged));
-  if (p.kv.rows == 0 || p.batch == 0) {  // nobody reads K and V, which need not have an address
+  if (reads_no_keys(p)) {
     args.k = args.v = args.q;
   } else {
     const int rows = c.tile_kv / c.cluster;  // that each CTA of a cluster loads for all

@@ -152,6 +152,13 @@ class Install(unittest.TestCase):
         self.uninstall("/usr/local", there)
         self.assertEqual(tree(stage), [])
 
+    def test_paths_with_dots(self):
+        (self.tmp / "0").mkdir()  # sorts before the folders that are made
+        there = f"{self.tmp}/0/../{self.prefix.relative_to(self.tmp)}"
+        self.install(there)
+        self.uninstall(there)
+        self.assertEqual(tree(self.tmp), ["0"])
+
     def test_uninstall_without_a_manifest(self):
         self.prefix.mkdir(parents=True)
         (self.prefix / "file").touch()

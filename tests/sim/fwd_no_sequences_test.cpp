@@ -2,7 +2,7 @@
 // fwd_no_sequences_test.cpp — the forward kernel of Hopper in the simulator, given no sequence.
 #include <limits>
 
-#include "tests/kit/context.h"
+#include "tests/sim/simulator.h"
 
 namespace fa3 {
 namespace {
@@ -10,32 +10,11 @@ namespace {
 using verify::Config;
 using verify::Tensors;
 
-fa3_context* simulator() {
-  static const kit::Context context = [] {
-    fa3_context_options options = kit::default_options();
-    options.backend = FA3_BACKEND_SIM;
-    return kit::make_context(options);
-  }();
-  return context.get();
-}
-
-Config problem() {
-  Config c;
-  c.dtype = FA3_BF16;
-  c.head_dim_qk = c.head_dim_v = 64;
-  c.heads_q = 2;
-  c.heads_kv = 1;
-  c.seqlen_q = 200;
-  c.seqlen_kv = 300;
-  c.alignment = 16;
-  return c;
-}
-
 // Packed queries have rows, cu_seqlens_q = {0} says that they belong to no sequence.
 TEST(SimFwdNoSequences, RowsAreEmpty) {
   for (const fa3_mask mask : {FA3_MASK_FULL, FA3_MASK_CAUSAL}) {
     for (const bool packed_kv : {true, false}) {
-      Config c = problem();
+      Config c = causal();
       c.mask = mask;
       c.varlen_q = {150};
       if (packed_kv) c.varlen_kv = {90};

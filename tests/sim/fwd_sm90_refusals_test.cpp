@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/kit/context.h"
+#include "tests/sim/simulator.h"
 
 namespace fa3 {
 namespace {
@@ -13,26 +13,6 @@ namespace {
 using testing::HasSubstr;
 using verify::Config;
 using verify::Layout;
-
-fa3_context* simulator() {
-  static const kit::Context context = [] {
-    fa3_context_options options = kit::default_options();
-    options.backend = FA3_BACKEND_SIM;
-    return kit::make_context(options);
-  }();
-  return context.get();
-}
-
-Config causal() {
-  Config c;
-  c.dtype = FA3_BF16;
-  c.head_dim_qk = c.head_dim_v = 64;
-  c.heads_q = 2;
-  c.seqlen_q = c.seqlen_kv = 200;
-  c.mask = FA3_MASK_CAUSAL;
-  c.alignment = 16;
-  return c;
-}
 
 void expect_refused(const fa3_forward_args& args, const std::vector<std::string>& parts) {
   EXPECT_EQ(fa3_forward(simulator(), &args, nullptr), FA3_UNSUPPORTED);

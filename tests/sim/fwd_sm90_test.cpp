@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "plan/configs_sm90.h"
-#include "tests/kit/context.h"
+#include "tests/sim/simulator.h"
 
 namespace fa3 {
 namespace {
@@ -27,15 +27,6 @@ using verify::Layout;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInf = std::numeric_limits<double>::infinity();
-
-fa3_context* simulator() {
-  static const kit::Context context = [] {
-    fa3_context_options options = kit::default_options();
-    options.backend = FA3_BACKEND_SIM;
-    return kit::make_context(options);
-  }();
-  return context.get();
-}
 
 // A row of the table, and the fewest queries with which a problem of its head dims gets it.
 struct Row {
@@ -345,17 +336,6 @@ INSTANTIATE_TEST_SUITE_P(Kinds, SimFwdSm90, testing::Range(size_t{0}, std::size(
                          [](const auto& info) { return std::string(kKinds[info.param].name); });
 
 // ---- NaN and Inf --------------------------------------------------------------------------------
-
-Config causal() {
-  Config c;
-  c.dtype = FA3_BF16;
-  c.head_dim_qk = c.head_dim_v = 64;
-  c.heads_q = 2;
-  c.seqlen_q = c.seqlen_kv = 200;
-  c.mask = FA3_MASK_CAUSAL;
-  c.alignment = 16;
-  return c;
-}
 
 // Judges a problem whose inputs `spoil` has changed.
 void expect_right_after(const Config& c, const std::function<void(const verify::Tensors&)>& spoil) {

@@ -164,6 +164,11 @@ TEST(FwdLaunch, Misaligned_DeclinedByName) {
   buffers.data[kK] = buffers.data[kV] = memory + 2;
   p.kv.rows = 0;
   EXPECT_TRUE(check_addresses(p, buffers).ok()) << "no keys: nobody reads them";
+  buffers.data[kO] = memory + 2;
+  p.batch = 0;
+  EXPECT_TRUE(check_addresses(p, buffers).ok()) << "no sequences: nothing runs";
+  p.q.packed = true;
+  EXPECT_EQ(check_addresses(p, buffers).code, FA3_UNSUPPORTED) << "rows of no sequence: O = 0";
   buffers.data[kQ] = memory + 2;
   p.q.rows = 0;
   EXPECT_TRUE(check_addresses(p, buffers).ok()) << "no queries: nothing runs";
