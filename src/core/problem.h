@@ -70,9 +70,8 @@ struct Problem {
   double softcap = 0;                      // 0 = off
   std::array<Layout, kCuSeqlensQ> layout;  // kQ … kDv
 
-  int64_t group_size() const {
-    return heads_kv == 0 ? 1 : heads_q / heads_kv;
-  }  // query heads per KV head
+  // Query heads per KV head.
+  int64_t group_size() const { return heads_kv == 0 ? 1 : heads_q / heads_kv; }
   bool operator==(const Problem&) const = default;
 };
 
@@ -92,9 +91,8 @@ struct Buffers {
 
 // Rows of sequence b on one axis: those that count, and where they begin.
 struct Sequence {
-  int64_t begin =
-      0;  // first row, counted from the tensor's first row (packed) or the batch entry's (dense: 0)
-  int64_t len = 0;  // rows that count (after seqused)
+  int64_t begin = 0;  // first row, from the tensor's first (packed) or the batch entry's (dense: 0)
+  int64_t len = 0;    // rows that count (after seqused)
 };
 
 inline Sequence sequence(const SeqAxis& axis, const int32_t* cu_seqlens, const int32_t* seqused,

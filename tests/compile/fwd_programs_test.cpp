@@ -8,6 +8,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <map>
 #include <regex>
 #include <stdexcept>
 #include <string>
@@ -213,6 +216,52 @@ void expect_length(const FwdConfig& c, const std::vector<kit::Loop>& loops) {
   }
 }
 
+// ---- Instruction streams ------------------------------------------------------------------------
+
+// tests/golden/instructions.csv: of each kernel its number of instructions and their SHA-256, by row
+// and variant, after a line that names the NVRTC they are of. What was meant to change no kernel
+// changes no line; what changes one has been measured on a GPU.
+constexpr const char* kInstructions = FA3_GOLDEN_DIR "/instructions.csv";
+
+std::string name_of(const Batch& batch, const FwdConfig& c) {
+  const char* const scores[] = {"plain", "softcap", "scaled"};
+  return fmt::format("{}/{}/{}/{}/{}", batch.name, c.dtype == MmaType::kF16 ? "f16" : "bf16",
+                     mask_name(c.mask), c.ragged ? "varlen" : "dense",
+                     scores[static_cast<int>(c.score)]);
+}
+
+std::map<std::string, std::string> read_instructions() {
+  std::map<std::string, std::string> lines;  // by what stands before the first comma
+  std::ifstream file(kInstructions);
+  for (std::string line; std::getline(file, line);) {
+    const size_t comma = std::min(line.find(','), line.size());
+    lines[line.substr(0, comma)] = line.substr(comma);
+  }
+  return lines;
+}
+
+// With FA3_UPDATE_GOLDEN set, the file is brought up to date instead.
+void expect_instructions(const std::map<std::string, std::string>& now) {
+  const std::string build = "," + kit::nvrtc_build();
+  std::map<std::string, std::string> golden = read_instructions();
+  if (std::getenv("FA3_UPDATE_GOLDEN") != nullptr) {
+    for (const auto& [name, line] : now) golden[name] = line;
+    golden["nvrtc"] = build;
+    std::ofstream file(kInstructions);
+    for (const auto& [name, line] : golden) file << name << line << '\n';
+    return;
+  }
+  if (golden["nvrtc"] != build) {
+    GTEST_SKIP() << "instructions are not compared: NVRTC is" << build << ", those of "
+                 << kInstructions << " are of" << golden["nvrtc"];
+  }
+  for (const auto& [name, line] : now) {
+    EXPECT_EQ(line, golden[name])
+        << name << " is another kernel now: measure it on a GPU, then, in the build folder,\n"
+        << "FA3_UPDATE_GOLDEN=1 bin/fa3_compile_tests --gtest_filter='*FwdPrograms*'";
+  }
+}
+
 class FwdPrograms : public testing::TestWithParam<Batch> {};
 
 TEST_P(FwdPrograms, CompileAsMeant) {
@@ -231,9 +280,12 @@ TEST_P(FwdPrograms, CompileAsMeant) {
   }
   EXPECT_EQ(kernels, expressions.size()) << "a function stayed a call";
   ASSERT_EQ(all.symbols.size(), expressions.size());
+  std::map<std::string, std::string> instructions;
   for (size_t i = 0; i < batch.configs.size(); ++i) {
     SCOPED_TRACE(expressions[i]);
     const kit::Code code(all.cubin, all.symbols[i]);
+    instructions[name_of(batch, batch.configs[i])] =
+        fmt::format(",{},{}", code.instructions().size(), code.sha256());
     EXPECT_EQ(code.count(kit::kLoadLocal), 0u);
     EXPECT_EQ(code.count(kit::kStoreLocal), 0u);
     const std::vector<kit::Loop> loops = code.inner_wgmma_loops();
@@ -246,6 +298,8 @@ TEST_P(FwdPrograms, CompileAsMeant) {
     expect_early_release(batch.configs[i], releases);
     expect_length(batch.configs[i], loops);
   }
+  EXPECT_EQ(instructions.size(), batch.configs.size()) << "two kernels have the same name";
+  expect_instructions(instructions);
 }
 
 INSTANTIATE_TEST_SUITE_P(Rows, FwdPrograms, testing::ValuesIn(batches()),

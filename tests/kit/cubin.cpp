@@ -9,6 +9,8 @@
 #include <optional>
 #include <stdexcept>
 
+#include "core/sha256.h"
+
 namespace fa3::kit {
 namespace {
 
@@ -70,6 +72,13 @@ Code::Code(std::string_view cubin, const std::string& symbol) {
 size_t Code::count(int opcode) const {
   return std::count_if(instructions_.begin(), instructions_.end(),
                        [&](const Instruction& i) { return i.opcode() == opcode; });
+}
+
+std::string Code::sha256() const {
+  Sha256 hash;
+  for (const Instruction& i : instructions_)
+    hash.update({reinterpret_cast<const char*>(&i), sizeof i});
+  return hex(hash.finish());
 }
 
 std::vector<Loop> Code::inner_wgmma_loops() const {

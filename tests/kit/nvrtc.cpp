@@ -2,7 +2,10 @@
 // nvrtc.cpp — NVRTC found as a context finds it; PTX beside the cubin that the library asks for.
 #include "tests/kit/nvrtc.h"
 
+#include <algorithm>
+#include <fstream>
 #include <stdexcept>
+#include <string_view>
 #include <vector>
 
 #include "backend/cuda/device_headers.h"
@@ -34,6 +37,24 @@ cuda::Nvrtc find() {
 const cuda::Nvrtc& nvrtc() {
   static const cuda::Nvrtc found = find();
   return found;
+}
+
+std::string nvrtc_build() {
+  std::ifstream file(nvrtc().path(), std::ios::binary);
+  const std::string mark = "Build cuda_";
+  std::vector<char> chunk(1 << 20);
+  std::string text;  // the end of what was read before, then the chunk
+  while (file) {
+    file.read(chunk.data(), std::ssize(chunk));
+    text.append(chunk.data(), static_cast<size_t>(file.gcount()));
+    const size_t at = text.find(mark);
+    if (at != text.npos && (at + 256 < text.size() || !file)) {
+      const size_t begin = at + mark.find("cuda_");
+      return text.substr(begin, text.find_first_of(std::string_view("\0\n ", 3), begin) - begin);
+    }
+    text.erase(0, std::min(at, text.size() - std::min<size_t>(text.size(), 256)));
+  }
+  return "";
 }
 
 cuda::Compiled compile(const Program& program) {

@@ -29,12 +29,26 @@ struct FwdWork {
 // The same in shared memory, and the KV tiles of each consumer's 64 rows.
 struct FwdSharedWork {
   static constexpr int kWords = sizeof(FwdWork) / sizeof(i32);
-  static constexpr int kTileWord = 4;
+  static constexpr int kRangeWords = sizeof(TileRange) / sizeof(i32);
+  static constexpr int kTileWord = kRangeWords;
   i32 word[kWords];
-  i32 wg_range[3][4];
+  i32 wg_range[3][kRangeWords];
 
   FA3_DEV bool is_tile() const { return ptx::ld_shared(&word[kTileWord]) >= 0; }
 };
+
+// A consumer's lanes read the range and the Q tile word by word (Consumer::look_ahead).
+static_assert(
+    [] {
+      const auto words = ptx::bits_as<ptx::Words<FwdSharedWork::kWords>>(
+          FwdWork{{0, 1, 2, 3}, 4, 5, 6, 7, 8, 9, 10, 11});
+      for (int i = 0; i < FwdSharedWork::kWords; ++i) {
+        if (words.word[i] != i) return false;
+      }
+      return FwdSharedWork::kRangeWords == 4 && FwdSharedWork::kTileWord == 4;
+    }(),
+    "FwdWork: words 0 to 3 are the range {first, plain_first, plain_end, end}, word 4 is the Q "
+    "tile");
 
 FA3_HD constexpr i32 clamp(i32 value, i32 lo, i32 hi) { return least(most(value, lo), hi); }
 

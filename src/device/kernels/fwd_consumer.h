@@ -194,7 +194,7 @@ struct Consumer {
   }
 
   // 6 STEP
-  // S of a CTA's first KV tile, and of the first after tiles without keys.
+  // S of each Q tile's first KV tile: there is no P·V yet for it to overlap with.
   FA3_DEV void first_step(i32 kv_tile) {
     smem.k_full[k.stage].wait(k.phase);
     issue_qk(s_acc);
