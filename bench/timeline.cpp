@@ -12,11 +12,11 @@
 #include <string>
 #include <vector>
 
-#include "backend/launch_fwd_sm90.h"
+#include "backend/launch/launch.h"
 #include "backend/sim/machine.h"
 #include "core/dtype.h"
 
-namespace fa3 {
+namespace fa3::sm90 {
 namespace {
 
 constexpr int64_t kHeadDim = 128, kQueries = 128;
@@ -41,13 +41,14 @@ void check(const Status& status) {
 void log(const std::string& path, FwdStep step, int64_t kv_tiles) {
   DeviceInfo device;
   device.backend = FA3_BACKEND_SIM;
+  device.compiled_ahead = true;
   device.multiprocessors = 1;
-  const int64_t tile_kv = make_fwd_sm90_plan(problem_of(1), device).value().config.tile_kv;
+  const int64_t tile_kv = make_fwd_plan(problem_of(1), device).value().config.tile_kv;
   const Problem p = problem_of(kv_tiles * tile_kv);
-  FwdSm90Plan plan = make_fwd_sm90_plan(p, device).value();
+  FwdPlan plan = make_fwd_plan(p, device).value();
   FwdConfig config = plan.config;
   config.step = step;
-  configure(plan, config, p, device.multiprocessors);
+  plan = with_config(plan, config, p, device.multiprocessors);
   auto opened = sim::SimMachine::open({.sms = 1, .trace_path = path});
   check(opened.status());
   sim::SimMachine& machine = *opened.value();
@@ -65,11 +66,11 @@ void log(const std::string& path, FwdStep step, int64_t kv_tiles) {
   buffers.data[kV] = tensor("v", p.kv.rows);
   buffers.data[kO] = tensor("o", kQueries);
   buffers.data[kLse] = machine.allocate(kQueries * sizeof(float), "lse");
-  check(launch_fwd_sm90(machine, {}, p, plan, buffers, nullptr));
+  check(launch({step_of(plan, 0)}, machine, {}, p, buffers, nullptr));
 }
 
 }  // namespace
-}  // namespace fa3
+}  // namespace fa3::sm90
 
 int main(int argc, char** argv) {
   try {
@@ -77,8 +78,8 @@ int main(int argc, char** argv) {
     const int64_t kv_tiles = argc > 2 ? std::atoll(argv[2]) : 5;
     if (kv_tiles < 1) throw std::runtime_error("KV_TILES is not a number above 0");
     const std::string folder = argv[1];
-    fa3::log(folder + "/two_stage.json", fa3::FwdStep::kTwoStage, kv_tiles);
-    fa3::log(folder + "/serial.json", fa3::FwdStep::kSerial, kv_tiles);
+    fa3::sm90::log(folder + "/two_stage.json", fa3::sm90::FwdStep::kTwoStage, kv_tiles);
+    fa3::sm90::log(folder + "/serial.json", fa3::sm90::FwdStep::kSerial, kv_tiles);
     return 0;
   } catch (const std::exception& error) {
     fmt::print(stderr, "fa3_timeline: {}\n", error.what());

@@ -19,13 +19,13 @@
 #include <vector>
 
 #include "backend/cuda/machine.h"
-#include "backend/launch_fwd_sm90.h"
+#include "backend/launch/launch.h"
 #include "core/dtype.h"
 #include "device/attn/kv_range.h"
-#include "plan/configs_sm90.h"
-#include "plan/fwd_sm90.h"
+#include "plan/sm90/fwd_configs.h"
+#include "plan/sm90/fwd_plan.h"
 
-namespace fa3 {
+namespace fa3::sm90 {
 namespace {
 
 using Fields = std::map<std::string, std::string>;
@@ -87,7 +87,7 @@ double flops_of(const Problem& p) {
 }
 
 // Throws what a configuration breaks.
-void change(FwdSm90Plan& plan, const Fields& f, const Problem& p, int sms) {
+void change(FwdPlan& plan, const Fields& f, const Problem& p, int sms) {
   FwdConfig c = plan.config;
   const auto set = [&](const char* name, auto& field) {
     field = static_cast<std::remove_reference_t<decltype(field)>>(
@@ -101,7 +101,7 @@ void change(FwdSm90Plan& plan, const Fields& f, const Problem& p, int sms) {
   set("cluster", c.cluster), set("specialised", c.specialised);
   set("section", plan.order.section), set("lpt", plan.order.longest_first);
   if (const char* why = why_illegal(c)) throw std::runtime_error(why);
-  configure(plan, c, p, sms);
+  plan = with_config(plan, c, p, sms);
 }
 
 struct Tensors {
@@ -149,10 +149,11 @@ struct Tensors {
   size_t o_count;
 };
 
-double median_ms(cuda::CudaMachine& machine, const Problem& p, const FwdSm90Plan& plan, Tensors& t,
+double median_ms(cuda::CudaMachine& machine, const Problem& p, const FwdPlan& plan, Tensors& t,
                  int repeats) {
   const auto run = [&] {
-    const Status status = launch_fwd_sm90(machine, {}, p, plan, t.x, t.workspace);
+    const Status status =
+        launch({step_of(plan, 0)}, machine, {}, p, t.x, static_cast<std::byte*>(t.workspace));
     if (!status.ok()) throw std::runtime_error(status.message);
   };
   for (int i = 0; i < 3; ++i) run();
@@ -191,7 +192,7 @@ int main_of(const char* file, int repeats) {
     const std::string problem_text = line.substr(0, bar);
     const Problem p = problem_of(fields_of(problem_text));
     const Fields changes = fields_of(bar == std::string::npos ? "" : line.substr(bar + 1));
-    auto plan = make_fwd_sm90_plan(p, device);
+    auto plan = make_fwd_plan(p, device);
     if (!plan.ok()) throw std::runtime_error(plan.status().message);
     const bool fresh = problem_text != last;
     if (fresh) {
@@ -223,7 +224,7 @@ int main_of(const char* file, int repeats) {
 }
 
 }  // namespace
-}  // namespace fa3
+}  // namespace fa3::sm90
 
 int main(int argc, char** argv) {
   if (argc < 2) {
@@ -231,7 +232,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    return fa3::main_of(argv[1], argc > 2 ? std::atoi(argv[2]) : 9);
+    return fa3::sm90::main_of(argv[1], argc > 2 ? std::atoi(argv[2]) : 9);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "fa3_tune_fwd: %s\n", error.what());
     return 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// args.cpp — from the C structs to Args, and the table of tensors.
+// args.cpp — from the C structs to Args.
 #include "api/args.h"
 
 #include <algorithm>
@@ -17,42 +17,16 @@ static_assert(sizeof(fa3_backward_args) >= kBackwardArgsFirstSize, "fields are o
 // A struct_size above this is taken for an uninitialised one, and its bytes are not looked at.
 constexpr size_t kPlausibleStructBytes = 1 << 16;
 
-struct TensorRow {
-  const char* name;
-  Role forward;
-  Role backward;
-};
-constexpr TensorRow kTensors[kTensorCount] = {
-    {"q", Role::kInput, Role::kInput},
-    {"k", Role::kInput, Role::kInput},
-    {"v", Role::kInput, Role::kInput},
-    {"o", Role::kOutput, Role::kInput},
-    {"lse", Role::kOptionalOutput, Role::kInput},
-    {"dout", Role::kNone, Role::kInput},
-    {"dlse", Role::kNone, Role::kOptionalInput},
-    {"dq", Role::kNone, Role::kOptionalOutput},
-    {"dk", Role::kNone, Role::kOptionalOutput},
-    {"dv", Role::kNone, Role::kOptionalOutput},
-    {"cu_seqlens_q", Role::kOptionalInput, Role::kOptionalInput},
-    {"cu_seqlens_kv", Role::kOptionalInput, Role::kOptionalInput},
-    {"seqused_q", Role::kOptionalInput, Role::kOptionalInput},
-    {"seqused_kv", Role::kOptionalInput, Role::kOptionalInput},
-};
-
-// The fields that both structs have.
+// Tensors, and the fields that both structs have.
 template <class CArgs>
-Args common_args(fa3_op op, const CArgs& c) {
+Args args_of(fa3_op op, const CArgs& c) {
   Args args;
   args.op = op;
-  args.tensor[kQ] = c.q;
-  args.tensor[kK] = c.k;
-  args.tensor[kV] = c.v;
-  args.tensor[kO] = c.o;
-  args.tensor[kLse] = c.lse;
-  args.tensor[kCuSeqlensQ] = c.cu_seqlens_q;
-  args.tensor[kCuSeqlensKv] = c.cu_seqlens_kv;
-  args.tensor[kSequsedQ] = c.seqused_q;
-  args.tensor[kSequsedKv] = c.seqused_kv;
+  for (const TensorRow& row : kTensors) {
+    const size_t at = op == FA3_OP_FORWARD ? row.forward_at : row.backward_at;
+    if (at != kNoField)
+      std::memcpy(&args.tensor[row.id], reinterpret_cast<const char*>(&c) + at, sizeof(fa3_tensor));
+  }
   args.max_seqlen_q = c.max_seqlen_q;
   args.max_seqlen_kv = c.max_seqlen_kv;
   args.mask = c.mask;
@@ -65,14 +39,6 @@ Args common_args(fa3_op op, const CArgs& c) {
 }
 
 }  // namespace
-
-Role role_of(fa3_op op, TensorId id) {
-  return op == FA3_OP_FORWARD ? kTensors[id].forward : kTensors[id].backward;
-}
-
-const char* tensor_name(TensorId id) { return kTensors[id].name; }
-
-const char* op_name(fa3_op op) { return op == FA3_OP_FORWARD ? "forward" : "backward"; }
 
 Status read_struct(const char* where, const void* source, size_t first_size, void* copy,
                    size_t size) {
@@ -103,19 +69,13 @@ Result<Args> read_args(fa3_op op, const void* source) {
   if (op == FA3_OP_FORWARD) {
     fa3_forward_args c;
     FA3_RETURN_IF_ERROR(read_struct("forward: args", source, kForwardArgsFirstSize, &c, sizeof c));
-    return common_args(op, c);
+    return args_of(op, c);
   }
   if (op == FA3_OP_BACKWARD) {
     fa3_backward_args c;
     FA3_RETURN_IF_ERROR(
         read_struct("backward: args", source, kBackwardArgsFirstSize, &c, sizeof c));
-    Args args = common_args(op, c);
-    args.tensor[kDout] = c.dout;
-    args.tensor[kDlse] = c.dlse;
-    args.tensor[kDq] = c.dq;
-    args.tensor[kDk] = c.dk;
-    args.tensor[kDv] = c.dv;
-    return args;
+    return args_of(op, c);
   }
   return invalid("op={} is unknown; need FA3_OP_FORWARD (1) or FA3_OP_BACKWARD (2)",
                  static_cast<int>(op));
@@ -133,9 +93,9 @@ bool same_shapes(const Args& a, const Args& b) {
 }
 
 void drop_tensors_without_data(Args& args) {
-  for (int id = 0; id < kTensorCount; ++id) {
-    fa3_tensor& t = args.tensor[id];
-    if (t.data != nullptr || !is_optional(role_of(args.op, TensorId(id)))) continue;
+  for (const TensorRow& row : kTensors) {
+    fa3_tensor& t = args.tensor[row.id];
+    if (t.data != nullptr || !is_optional(role_of(args.op, row.id))) continue;
     // A tensor with no elements needs no data; shapes that make no sense are left to make_problem.
     const int rank = std::clamp(t.rank, 0, FA3_MAX_RANK);
     if (std::all_of(t.shape, t.shape + rank, [](int64_t n) { return n > 0; })) t = fa3_tensor{};

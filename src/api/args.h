@@ -7,8 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/problem.h"
 #include "core/status.h"
+#include "core/tensors.h"
 
 namespace fa3 {
 
@@ -25,18 +25,6 @@ struct Args {
   double softmax_scale = 0;
   double softcap = 0;
 };
-
-// What a tensor is to an operation.
-enum class Role : uint8_t { kNone, kInput, kOptionalInput, kOutput, kOptionalOutput };
-
-Role role_of(fa3_op op, TensorId id);
-inline bool is_output(Role role) { return role == Role::kOutput || role == Role::kOptionalOutput; }
-inline bool is_optional(Role role) {
-  return role == Role::kOptionalInput || role == Role::kOptionalOutput;
-}
-
-const char* tensor_name(TensorId id);  // "q", "k", … as the fields of the C structs
-const char* op_name(fa3_op op);        // "forward", "backward"
 
 // Copies the caller's struct of `size` bytes (as this library knows it) by the rules of
 // struct_size: a smaller one, down to first_size, leaves the missing fields zero; a larger one is

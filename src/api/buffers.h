@@ -15,10 +15,6 @@ namespace fa3 {
 // where they are in host memory, writes nothing.
 Result<Buffers> make_buffers(const Args& args, const Problem& problem, bool on_host = true);
 
-// The values of cu_seqlens and seqused, which buffers has in host memory: INVALID_ARGUMENT names
-// the first bad one.
-Status check_values(const Problem& problem, const Buffers& buffers);
-
 // The caller's workspace holds the bytes that the plan needs and shares none of them with a tensor.
 Status check_workspace(const Args& args, const void* workspace, size_t given_bytes,
                        size_t needed_bytes);

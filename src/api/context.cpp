@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// context.cpp — fa3_context_create: options and environment → device and executor.
+// context.cpp — fa3_context_create: options and environment → executor and backend.
 #include "api/context.h"
 
 #include <memory>
 
 #include "api/args.h"
 #include "api/boundary.h"
-#include "backend/cpu/cpu.h"
-#include "backend/cuda/driver.h"
-#include "backend/cuda/machine.h"
-#include "backend/run.h"
-#include "backend/sim/machine.h"
+#include "backend/open.h"
 #include "core/env.h"
 #include "core/status.h"
 #include "plan/explain.h"
@@ -93,40 +89,6 @@ std::string default_cache_dir(const Environment& environment) {
   return folder.empty() ? "" : folder + "/fa3";
 }
 
-// What a GPU is to a plan.
-Result<DeviceInfo> gpu_device(int ordinal) {
-  FA3_TRY(const cuda::Driver* const driver, cuda::Driver::system());
-  FA3_TRY(const cuda::GpuInfo gpu, driver->hopper(ordinal));
-  DeviceInfo device;
-  device.type = FA3_DEVICE_CUDA;
-  device.id = ordinal;
-  device.backend = FA3_BACKEND_CUDA;
-  device.multiprocessors = gpu.sm_count;
-  device.l2_bytes = gpu.l2_bytes;
-  device.memory_bytes = static_cast<int64_t>(gpu.memory_bytes);
-  device.name = gpu.name;
-  return device;
-}
-
-Result<DeviceInfo> make_device(const fa3_context_options& options, const Environment& environment) {
-  if (options.device_type == FA3_DEVICE_CUDA) {
-    FA3_TRY(DeviceInfo device, gpu_device(options.device_id));
-    device.backend_chosen = options.backend != FA3_BACKEND_AUTO;
-    return device;
-  }
-  DeviceInfo device = host_device();
-  if (options.backend == FA3_BACKEND_SIM) {
-    FA3_RETURN_IF_ERROR(sim::load_simulator().status());
-    device.multiprocessors = static_cast<int>(sim::SimMachine::Settings{}.sms);
-  }
-  device.backend_chosen = options.backend != FA3_BACKEND_AUTO;
-  device.backend = device.backend_chosen ? fa3_backend(options.backend) : FA3_BACKEND_CPU;
-  if (environment.num_threads > 0) device.threads = environment.num_threads;
-  if (options.num_threads > 0) device.threads = options.num_threads;
-  FA3_TRY(device.isa, cpu::choose_isa(environment.simd));
-  return device;
-}
-
 Status create(const fa3_context_options* given, fa3_context** context) {
   if (context == nullptr)
     return invalid("context: the place for the handle is NULL; pass its address");
@@ -138,7 +100,7 @@ Status create(const fa3_context_options* given, fa3_context** context) {
   }
   FA3_RETURN_IF_ERROR(check_options(options));
   FA3_TRY(const Environment environment, read_environment());
-  FA3_TRY(const DeviceInfo device, make_device(options, environment));
+  FA3_TRY(const DeviceInfo device, choose_device(options, environment));
   auto opened = std::make_unique<fa3_context>(device, options, environment);
   opened->logger.log(FA3_LOG_INFO, "context: backend {}, {} threads, {}, {}",
                      backend_name(device.backend), device.threads, isa_name(device.isa),
@@ -153,7 +115,7 @@ Status check_call(const char* where, const fa3_context* context, const void* str
   if (context == nullptr) {
     return invalid("{}: context is NULL; open one with fa3_context_create", where);
   }
-  if (stream != nullptr && context->device.type != FA3_DEVICE_CUDA) {
+  if (stream != nullptr && context->device().type != FA3_DEVICE_CUDA) {
     return invalid("{}: stream={} with a CPU context, which has no streams; need NULL", where,
                    stream);
   }
@@ -162,79 +124,30 @@ Status check_call(const char* where, const fa3_context* context, const void* str
 
 }  // namespace fa3
 
-fa3_context::fa3_context(fa3::DeviceInfo info, const fa3_context_options& options,
+namespace {
+
+fa3::cuda::JitOptions jit_options(const fa3_context_options& options,
+                                  const fa3::Environment& environment, const fa3::Logger& logger) {
+  fa3::cuda::JitOptions jit;
+  jit.cache_dir =
+      options.cache_dir != nullptr ? options.cache_dir : fa3::default_cache_dir(environment);
+  jit.kernel_pack = options.kernel_pack != nullptr ? options.kernel_pack : environment.kernel_pack;
+  jit.nvrtc = environment.nvrtc;
+  jit.packed_only = options.kernel_source == FA3_KERNELS_PACKED;
+  jit.logger = logger;
+  return jit;
+}
+
+}  // namespace
+
+fa3_context::fa3_context(const fa3::DeviceInfo& device, const fa3_context_options& options,
                          const fa3::Environment& environment)
-    : device(std::move(info)),
-      logger{options.log, options.log_user,
+    : logger{options.log, options.log_user,
              options.log_level == 0 ? FA3_LOG_WARNING : fa3_log_level(options.log_level)},
       executor(device.threads, options.parallel_for, options.parallel_for_user, options.progress,
                options.progress_user),
-      sim_trace_(environment.sim_trace),
-      sim_seed_(environment.sim_seed),
-      check_values_(environment.check) {
-  jit_options_.cache_dir =
-      options.cache_dir != nullptr ? options.cache_dir : fa3::default_cache_dir(environment);
-  jit_options_.kernel_pack =
-      options.kernel_pack != nullptr ? options.kernel_pack : environment.kernel_pack;
-  jit_options_.nvrtc = environment.nvrtc;
-  jit_options_.packed_only = options.kernel_source == FA3_KERNELS_PACKED;
-  jit_options_.logger = logger;
-}
-
-fa3::cuda::Jit& fa3_context::jit() {
-  const auto open = [&]() -> fa3::Result<std::unique_ptr<fa3::cuda::Jit>> {
-    const auto driver = fa3::cuda::Driver::system();
-    if (driver.ok()) jit_options_.driver_version = driver.value()->version();
-    return std::make_unique<fa3::cuda::Jit>(jit_options_);
-  };
-  return *jit_.get(open).value();
-}
-
-fa3::Result<fa3::Machine*> fa3_context::machine() {
-  const auto open = [&]() -> fa3::Result<std::unique_ptr<fa3::Machine>> {
-    if (device.backend == FA3_BACKEND_SIM) {
-      fa3::sim::SimMachine::Settings settings;
-      settings.workers = static_cast<fa3::u32>(device.threads);
-      settings.trace_path = sim_trace_;
-      settings.seed = sim_seed_;
-      FA3_TRY(auto opened, fa3::sim::SimMachine::open(settings));
-      return std::unique_ptr<fa3::Machine>(std::move(opened));
-    }
-    FA3_TRY(const fa3::cuda::Driver* const driver, fa3::cuda::Driver::system());
-    FA3_TRY(auto opened, fa3::cuda::CudaMachine::open(*driver, jit(), device.id));
-    return std::unique_ptr<fa3::Machine>(std::move(opened));
-  };
-  const auto& opened = machine_.get(open);
-  if (!opened.ok()) return opened.status();
-  return opened.value().get();
-}
-
-fa3::Status fa3_context::run(const fa3::Plan& plan, const fa3::Buffers& buffers,
-                             std::byte* workspace, void* stream) {
-  if (!has_machine()) {
-    fa3::run(plan, buffers, workspace, executor);
-    return {};
-  }
-  FA3_TRY(fa3::Machine* const opened, machine());
-  if (device.backend == FA3_BACKEND_CUDA)
-    return fa3::run(plan, buffers, workspace, *opened, fa3::StreamRef::of(stream));
-  const std::lock_guard lock(machine_mutex_);
-  return fa3::run(plan, buffers, workspace, *opened, {});
-}
-
-fa3::Result<std::byte*> fa3_context::gpu_workspace(void* stream, size_t bytes) {
-  if (bytes == 0) return nullptr;
-  FA3_TRY(fa3::Machine* const opened, machine());
-  const std::lock_guard lock(machine_mutex_);
-  GpuWorkspace& kept = gpu_workspaces_[stream];
-  if (kept.bytes < bytes) {
-    if (kept.data != nullptr) opened->release(kept.data);
-    kept = {};
-    kept.data = opened->allocate(bytes, "workspace");
-    kept.bytes = bytes;
-  }
-  return static_cast<std::byte*>(kept.data);
-}
+      jit_(jit_options(options, environment, logger)),
+      backend_(fa3::make_backend(device, environment, executor, logger, jit_)) {}
 
 fa3_status fa3_context_create(const fa3_context_options* options, fa3_context** context) {
   return FA3_BOUNDARY({ return fa3::create(options, context); });

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // forward.cpp — fa3_forward and fa3_backward: plan and run in one call. The map of the library.
+#include <utility>
+
 #include "api/args.h"
 #include "api/boundary.h"
 #include "api/buffers.h"
 #include "api/context.h"
 #include "api/problem.h"
-#include "plan/plan.h"
 
 namespace fa3 {
 namespace {
@@ -15,18 +16,14 @@ Status attend(fa3_context* context, fa3_op op, const void* c_args, void* stream)
   FA3_TRY(Args args, read_args(op, c_args));
   drop_tensors_without_data(args);
 
+  Backend& backend = context->backend();
   FA3_TRY(const Problem problem, make_problem(args));
-  FA3_TRY(Plan plan, make_plan(problem, context->device));
-  const bool on_host = context->device.type == FA3_DEVICE_CPU;
-  FA3_TRY(const Buffers buffers, make_buffers(args, problem, on_host));
-  FA3_RETURN_IF_ERROR(context->check_buffers(plan, buffers, stream));
-  if (!on_host) {
-    FA3_RETURN_IF_ERROR(context->prepare(plan, StreamRef::of(stream)));
-    FA3_TRY(std::byte* const workspace, context->gpu_workspace(stream, plan.workspace_bytes));
-    return context->run(plan, buffers, workspace, stream);
-  }
-  const WorkspaceCache::Lease workspace = context->workspace.borrow(plan.workspace_bytes);
-  return context->run(plan, buffers, workspace.data(), nullptr);
+  FA3_TRY(Plan planned, backend.plan(problem));
+  FA3_TRY(const Buffers buffers, make_buffers(args, problem, backend.on_host()));
+  FA3_RETURN_IF_ERROR(backend.check(planned, buffers, stream));
+  FA3_TRY(const Plan plan, backend.prepare(std::move(planned), StreamRef::of(stream)));
+  FA3_TRY(const WorkspaceLease workspace, backend.workspace(plan.workspace_bytes, stream));
+  return backend.run(plan, buffers, workspace.data(), stream);
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ Status get_device_info(const fa3_context* context, fa3_device_info* info) {
         "the struct",
         size, kDeviceInfoFirstSize);
   }
-  const DeviceInfo& device = context->device;
+  const DeviceInfo& device = context->device();
   fa3_device_info out{};
   out.struct_size = size;
   out.device_type = device.type;

@@ -19,7 +19,7 @@ Result<fa3_plan> plan_of(fa3_context* context, fa3_op op, const void* c_args) {
   FA3_RETURN_IF_ERROR(check_call(op_name(op), context, nullptr));
   FA3_TRY(const Args args, read_args(op, c_args));
   FA3_TRY(const Problem problem, make_problem(args));
-  FA3_TRY(Plan plan, make_plan(problem, context->device));
+  FA3_TRY(Plan plan, context->backend().plan(problem));
   return fa3_plan{context, std::move(plan), args};
 }
 
@@ -28,7 +28,7 @@ Status create_plan(fa3_context* context, fa3_op op, const void* args, fa3_plan**
     return invalid("{}: the place for the plan is NULL; pass its address", op_name(op));
   *handle = nullptr;
   FA3_TRY(fa3_plan made, plan_of(context, op, args));
-  FA3_RETURN_IF_ERROR(context->prepare(made.plan));
+  FA3_TRY(made.plan, context->backend().prepare(std::move(made.plan), StreamRef{}));
   context->logger.log(FA3_LOG_DEBUG, "{}: {}; workspace {} bytes", op_name(op), made.plan.why,
                       made.plan.workspace_bytes);
   *handle = new fa3_plan(std::move(made));
@@ -51,11 +51,11 @@ Status run_plan(const fa3_plan* handle, const void* c_args, void* workspace, siz
           op_name(problem.op), difference->field, difference->b, difference->a);
     }
   }
-  FA3_TRY(const Buffers buffers,
-          make_buffers(args, plan.problem, context->device.type == FA3_DEVICE_CPU));
+  Backend& backend = context->backend();
+  FA3_TRY(const Buffers buffers, make_buffers(args, plan.problem, backend.on_host()));
   FA3_RETURN_IF_ERROR(check_workspace(args, workspace, workspace_bytes, plan.workspace_bytes));
-  FA3_RETURN_IF_ERROR(context->check_buffers(plan, buffers, stream));
-  return context->run(plan, buffers, static_cast<std::byte*>(workspace), stream);
+  FA3_RETURN_IF_ERROR(backend.check(plan, buffers, stream));
+  return backend.run(plan, buffers, static_cast<std::byte*>(workspace), stream);
 }
 
 Status explain_to(fa3_context* context, fa3_op op, const void* args, char* text, size_t capacity,
@@ -67,8 +67,9 @@ Status explain_to(fa3_context* context, fa3_op op, const void* args, char* text,
   }
   if (capacity > 0) text[0] = '\0';
   if (needed != nullptr) *needed = 0;
-  FA3_TRY(const fa3_plan made, plan_of(context, op, args));
-  const std::string json = explain(made.plan);
+  FA3_TRY(fa3_plan made, plan_of(context, op, args));
+  Backend& backend = context->backend();
+  const std::string json = backend.explain(backend.settled(std::move(made.plan)));
   if (needed != nullptr) *needed = json.size() + 1;
   if (capacity == 0) return {};
   if (capacity <= json.size()) {

@@ -30,30 +30,6 @@ constexpr double kMaxScale = 0x1p126;
 // becomes −1, so that no later sum of it can overflow.
 constexpr int64_t kUnboundedWindow = int64_t{1} << 32;
 
-// How the dimensions of a tensor follow from the problem.
-enum class Form : uint8_t { kRows, kLse, kCuSeqlens, kSeqused };
-struct Geometry {
-  Form form;
-  bool query;  // on the axis of the queries, not of the keys
-  bool v_dim;  // kRows: the last dimension is head_dim_v, not head_dim_qk
-};
-constexpr Geometry kGeometry[kTensorCount] = {
-    {Form::kRows, true, false},        // q
-    {Form::kRows, false, false},       // k
-    {Form::kRows, false, true},        // v
-    {Form::kRows, true, true},         // o
-    {Form::kLse, true, false},         // lse
-    {Form::kRows, true, true},         // dout
-    {Form::kLse, true, false},         // dlse
-    {Form::kRows, true, false},        // dq
-    {Form::kRows, false, false},       // dk
-    {Form::kRows, false, true},        // dv
-    {Form::kCuSeqlens, true, false},   // cu_seqlens_q
-    {Form::kCuSeqlens, false, false},  // cu_seqlens_kv
-    {Form::kSeqused, true, false},     // seqused_q
-    {Form::kSeqused, false, false},    // seqused_kv
-};
-
 // Named dimensions of a tensor, outermost first.
 struct Dims {
   int rank = 0;
@@ -69,22 +45,22 @@ struct Dims {
 // What the tensor must look like in this problem. The names and the rank need only p.q.packed and
 // p.kv.packed.
 Dims expected_dims(const Problem& p, TensorId id) {
-  const Geometry& g = kGeometry[id];
-  const SeqAxis& axis = g.query ? p.q : p.kv;
-  const char* seqlen = g.query ? "seqlen_q" : "seqlen_kv";
-  const char* total = g.query ? "total_q" : "total_kv";
-  const char* heads = g.query ? "heads_q" : "heads_kv";
+  const TensorRow& g = kTensors[id];
+  const SeqAxis& axis = p.axis_of(id);
+  const char* seqlen = g.query() ? "seqlen_q" : "seqlen_kv";
+  const char* total = g.query() ? "total_q" : "total_kv";
+  const char* heads = g.query() ? "heads_q" : "heads_kv";
   Dims dims;
   switch (g.form) {
     case Form::kRows:
       if (!axis.packed) dims.add("batch", p.batch);
       dims.add(axis.packed ? total : seqlen, axis.rows);
-      dims.add(heads, g.query ? p.heads_q : p.heads_kv);
-      dims.add(g.v_dim ? "head_dim_v" : "head_dim_qk", g.v_dim ? p.head_dim_v : p.head_dim_qk);
+      dims.add(heads, p.heads_of(id));
+      dims.add(g.dim == Dim::kV ? "head_dim_v" : "head_dim_qk", p.columns_of(id));
       break;
     case Form::kLse:
       if (!axis.packed) dims.add("batch", p.batch);
-      dims.add(heads, p.heads_q);
+      dims.add(heads, p.heads_of(id));
       dims.add(axis.packed ? total : seqlen, axis.rows);
       break;
     case Form::kCuSeqlens:
@@ -153,13 +129,12 @@ class ProblemMaker {
       if (!present(id)) continue;
       const Dims need = expected_dims(p_, id);
       if (tensor(id).rank == need.rank) continue;
-      const Geometry& g = kGeometry[id];
-      const char* cu = tensor_name(g.query ? kCuSeqlensQ : kCuSeqlensKv);
+      const char* cu = tensor_name(kTensors[id].query() ? kCuSeqlensQ : kCuSeqlensKv);
       std::string remedy = "pass it in that shape";
-      if (g.form == Form::kRows || g.form == Form::kLse) {
-        const bool packed = (g.query ? p_.q : p_.kv).packed;
-        remedy = packed ? fmt::format("{} makes it packed: leave that out for dense tensors", cu)
-                        : fmt::format("for packed tensors give {} too", cu);
+      if (has_layout(id)) {
+        remedy = p_.axis_of(id).packed
+                     ? fmt::format("{} makes it packed: leave that out for dense tensors", cu)
+                     : fmt::format("for packed tensors give {} too", cu);
       }
       return invalid("{}: {}.rank={} with shape {}, need rank {} {}; {}", op_, tensor_name(id),
                      tensor(id).rank, tuple_text(tensor(id).shape, tensor(id).rank), need.rank,
@@ -259,18 +234,21 @@ class ProblemMaker {
     const bool key_or_value = id == kK || id == kV;
     bool legal = false;
     std::string need;
-    switch (kGeometry[id].form) {
-      case Form::kRows:
-        legal = dtype == p_.dtype || (!key_or_value && dtype == FA3_F32);
-        need = fmt::format("{} as q{}", dtype_name(p_.dtype),
-                           key_or_value || p_.dtype == FA3_F32 ? "" : ", or f32");
+    switch (kTensors[id].type) {
+      case TypeRule::kAsQ:
+        legal = dtype == p_.dtype;
+        need = fmt::format("{} as q", dtype_name(p_.dtype));
         break;
-      case Form::kLse:
+      case TypeRule::kAsQOrF32:
+        legal = dtype == p_.dtype || dtype == FA3_F32;
+        need =
+            fmt::format("{} as q{}", dtype_name(p_.dtype), p_.dtype == FA3_F32 ? "" : ", or f32");
+        break;
+      case TypeRule::kF32:
         legal = dtype == FA3_F32;
         need = "f32";
         break;
-      case Form::kCuSeqlens:
-      case Form::kSeqused:
+      case TypeRule::kI32:
         legal = dtype == FA3_I32;
         need = "i32";
         break;
@@ -353,11 +331,11 @@ class ProblemMaker {
   }
 
   void read_layouts() {
-    for (int i = 0; i < kCuSeqlensQ; ++i) {
+    for (int i = 0; i < kLayoutCount; ++i) {
       const TensorId id = TensorId(i);
       if (!present(id)) continue;
-      const bool lse = kGeometry[id].form == Form::kLse;
-      const bool packed = (kGeometry[id].query ? p_.q : p_.kv).packed;
+      const bool lse = kTensors[id].form == Form::kLse;
+      const bool packed = p_.axis_of(id).packed;
       const auto stride = strides_of(tensor(id));
       const int first = packed ? 0 : 1;  // dimension after batch
       Layout& layout = p_.layout[i];

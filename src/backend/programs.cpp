@@ -2,7 +2,7 @@
 // programs.cpp — the list of known kernels.
 #include "backend/programs.h"
 
-#include "plan/fwd_kernels.h"
+#include "plan/sm90/fwd_kernels.h"
 
 namespace fa3 {
 namespace {
@@ -36,10 +36,11 @@ void add_samples(std::string_view name, std::vector<NamedProgram>& programs) {
 }
 
 Result<std::vector<NamedProgram>> forward(std::string_view name) {
-  FA3_TRY(const std::vector<FwdKernel> kernels, fwd_kernels(name));
+  FA3_TRY(const std::vector<sm90::FwdKernel> kernels, sm90::fwd_kernels(name));
   std::vector<NamedProgram> programs;
-  for (const FwdKernel& kernel : kernels)
-    programs.push_back({kernel.name, {fwd_header(kernel.config), fwd_expression(kernel.config)}});
+  for (const sm90::FwdKernel& kernel : kernels)
+    programs.push_back(
+        {kernel.name, {sm90::fwd_header(kernel.config), sm90::fwd_expression(kernel.config)}});
   return programs;
 }
 

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "backend/machine.h"
 #include "core/status.h"
+#include "runtime/machine.h"
 
 namespace fa3 {
 
@@ -16,7 +16,7 @@ struct NamedProgram {
   Program program;
 };
 
-// Those that a name or its beginning means: "all", "samples…", "fwd…" (plan/fwd_kernels.h).
+// Those that a name or its beginning means: "all", "samples…", "fwd…" (plan/sm90/fwd_kernels.h).
 // INVALID_ARGUMENT for a name that means none.
 Result<std::vector<NamedProgram>> programs_named(std::string_view name);
 

@@ -22,9 +22,14 @@ struct DeviceInfo {
   bool backend_chosen = false;  // the context's options name the backend: it is not AUTO's choice
   int threads = 1;              // most threads a run uses
   Isa isa = Isa::kScalar;
-  int multiprocessors = 0;  // of a GPU, or of the simulated one
-  int64_t l1_bytes = 0;     // 0 = unknown
-  int64_t l2_bytes = 0;     // of a GPU: in all
+  int lanes = 1;            // backend cpu: floats per vector of that set's kernels
+  int sm = 0;               // of a GPU, or of the simulated one: 10 · compute capability, e.g. 90
+  int multiprocessors = 0;  // likewise
+  // Kernels are those that were compiled ahead, not one for each variant
+  // (plan/sm90/fwd_variants.h).
+  bool compiled_ahead = false;
+  int64_t l1_bytes = 0;  // 0 = unknown
+  int64_t l2_bytes = 0;  // of a GPU: in all
   int64_t memory_bytes = 0;
   std::string name;
 };

@@ -7,28 +7,10 @@
 #include <array>
 #include <cstdint>
 
+#include "core/tensors.h"
 #include "fa3/fa3.h"
 
 namespace fa3 {
-
-// Tensors of both operations. The order is that of error messages.
-enum TensorId : int {
-  kQ,
-  kK,
-  kV,
-  kO,
-  kLse,
-  kDout,
-  kDlse,
-  kDq,
-  kDk,
-  kDv,
-  kCuSeqlensQ,
-  kCuSeqlensKv,
-  kSequsedQ,
-  kSequsedKv,
-  kTensorCount
-};
 
 // Where element (batch b, row i, head h, column c) of a tensor lies: data + b·batch + i·row +
 // h·head + c, in elements. Packed tensors have batch = 0 and count rows from the first token of
@@ -64,16 +46,38 @@ struct Problem {
   SeqAxis q;
   SeqAxis kv;
   fa3_mask mask = FA3_MASK_FULL;
-  int64_t left = 0;                        // window only; −1 = unbounded
-  int64_t right = 0;                       // window only; −1 = unbounded
-  double softmax_scale = 0;                // resolved: never 0 for "default"
-  double softcap = 0;                      // 0 = off
-  std::array<Layout, kCuSeqlensQ> layout;  // kQ … kDv
+  int64_t left = 0;                         // window only; −1 = unbounded
+  int64_t right = 0;                        // window only; −1 = unbounded
+  double softmax_scale = 0;                 // resolved: never 0 for "default"
+  double softcap = 0;                       // 0 = off
+  std::array<Layout, kLayoutCount> layout;  // kQ … kDv
+
+  // Of a tensor with rows: its sequence dimension, heads, and the columns of a row (LSE: 1).
+  const SeqAxis& axis_of(TensorId id) const { return kTensors[id].query() ? q : kv; }
+  int64_t heads_of(TensorId id) const { return kTensors[id].query() ? heads_q : heads_kv; }
+  int64_t columns_of(TensorId id) const {
+    const Dim dim = kTensors[id].dim;
+    return dim == Dim::kNone ? 1 : dim == Dim::kV ? head_dim_v : head_dim_qk;
+  }
 
   // Query heads per KV head.
   int64_t group_size() const { return heads_kv == 0 ? 1 : heads_q / heads_kv; }
   bool operator==(const Problem&) const = default;
 };
+
+// No query, so nothing to compute. Packed queries may have rows without a single sequence: those
+// are outputs, too.
+inline bool has_no_rows(const Problem& p) {
+  return (p.batch == 0 && !p.q.packed) || p.heads_q == 0 || p.q.rows == 0;
+}
+
+// No key that any query could see: K and V are not read, and need not have an address.
+inline bool has_no_keys(const Problem& p) { return p.batch == 0 || p.kv.rows == 0; }
+
+// Lengths of sequences are data, which a plan does not read.
+inline bool has_lengths(const Problem& p) {
+  return p.q.packed || p.q.seqused || p.kv.packed || p.kv.seqused;
+}
 
 // Addresses of one run, in the order of TensorId; absent = nullptr. Inputs are only read.
 struct Buffers {

@@ -2,19 +2,14 @@
 // explain.cpp — problems and plans as JSON.
 #include "plan/explain.h"
 
-#include <algorithm>
-#include <cmath>
-
 #include "core/dtype.h"
 #include "core/json.h"
-#include "plan/roofline.h"
+#include "plan/figures.h"
+#include "plan/sm90/fwd_explain.h"
 #include "plan/work.h"
 
 namespace fa3 {
 namespace {
-
-// A count that may exceed 64 bits: an integer as long as a double holds it exactly.
-Json count(double n) { return n < 0x1p53 ? Json(static_cast<int64_t>(n)) : Json(n); }
 
 const char* mask_name(fa3_mask mask) {
   switch (mask) {
@@ -31,7 +26,7 @@ const char* mask_name(fa3_mask mask) {
 // Every field of the problem, flat, so that two of them can be compared field by field.
 Json problem_json(const Problem& p) {
   Json json;
-  json["op"] = p.op == FA3_OP_FORWARD ? "forward" : "backward";
+  json["op"] = op_name(p.op);
   json["dtype"] = dtype_name(p.dtype);
   json["batch"] = p.batch;
   json["packed_q"] = p.q.packed;
@@ -51,11 +46,9 @@ Json problem_json(const Problem& p) {
   json["right"] = p.right;
   json["softmax_scale"] = p.softmax_scale;
   json["softcap"] = p.softcap;
-  constexpr const char* kNames[kCuSeqlensQ] = {"q",    "k",    "v",  "o",  "lse",
-                                               "dout", "dlse", "dq", "dk", "dv"};
-  for (int i = 0; i < kCuSeqlensQ; ++i) {
+  for (int i = 0; i < kLayoutCount; ++i) {
     const Layout& layout = p.layout[i];
-    Json& tensor = json[kNames[i]];  // null = absent
+    Json& tensor = json[tensor_name(TensorId(i))];  // null = absent
     if (!layout.present()) continue;
     tensor["dtype"] = dtype_name(layout.dtype);
     tensor["stride_batch"] = layout.batch;
@@ -84,94 +77,6 @@ Json cpu_json(const CpuPlan& cpu, const Problem& problem) {
   }
   json["shared_bytes"] = cpu.shared_bytes;
   json["scratch_bytes_per_thread"] = cpu.scratch_bytes;
-  return json;
-}
-
-double waves_of(const FwdSm90Plan& plan) {
-  return static_cast<double>(plan.tiles) / std::max(plan.grid, 1u);
-}
-
-// Three digits, or a whole number: an estimate has no more.
-Json rounded(double x) {
-  if (!(x > 0)) return 0;
-  const double per_unit = std::pow(10, 2 - std::min(2., std::floor(std::log10(x))));
-  const double value = std::round(x * per_unit) / per_unit;
-  return value == std::floor(value) ? count(value) : Json(value);
-}
-
-// The Hopper kernel: its row of the table and why it is none of the others, configuration, grid.
-Json sm90_json(const FwdSm90Plan& plan, const Problem& problem) {
-  const FwdConfig& c = plan.config;
-  const Tiles tiles = tiles_of(problem, c.tile_q(), c.tile_kv);
-  Json rejected = Json::object();
-  for (const RejectedRow& row : rejected_rows(plan.need)) rejected[row.name] = row.why;
-  Json json;
-  json["kernel"] = plan.kernel;
-  json["row"] = plan.row;
-  json["rows_rejected"] = std::move(rejected);
-  json["tile_q"] = c.tile_q();
-  json["tile_kv"] = c.tile_kv;
-  json["stages"] = c.stages;
-  json["threads"] = c.threads();
-  json["registers_consumer"] = c.consumer_registers();
-  json["registers_producer"] = c.producer_registers();
-  json["smem_bytes"] = c.smem_bytes();
-  json["grid"] = plan.grid;
-  json["q_tiles"] = plan.tiles;
-  json["waves"] = rounded(waves_of(plan));
-  json["heads_side_by_side"] = plan.order.section;
-  json["longest_first"] = plan.order.longest_first;
-  json["tiles_visited"] = count(tiles.visited);
-  json["tiles_skipped"] = count(tiles.skipped);
-  return json;
-}
-
-Json kv_tile_json(const FwdConfig& c) {
-  const TileCost cost = tile_cost(c, false);
-  Json json;
-  json["mma_clocks"] = rounded(cost.mma);
-  json["exponential_clocks"] = rounded(cost.exponentials);
-  json["issue_clocks"] = rounded(cost.issue);
-  json["shared_memory_clocks"] = rounded(cost.shared_memory);
-  json["limiter"] = cost.limiter();
-  json["softmax_fits_beside_mma"] = std::max(cost.exponentials, cost.issue) <= cost.mma;
-  json["clocks_at_least"] = rounded(cost.most());
-  json["clocks_expected"] = rounded(expected_clocks(c, cost));
-  json["l2_bytes"] = c.k_bytes() + c.v_bytes();
-  return json;
-}
-
-// What the roofline says of the kernel on a GPU. The simulator's plan stands for that of an H200.
-Json estimate_json(const Plan& plan, const Work& work) {
-  FwdSm90Plan fwd = plan.fwd;
-  if (plan.backend == FA3_BACKEND_SIM) {
-    const Result<FwdSm90Plan> gpu = make_fwd_sm90_plan(plan.problem, h200());
-    if (gpu.ok()) fwd = gpu.value();
-  }
-  Json json;
-  json["what"] = "a model of the kernel with the rates of an H200, not a measurement";
-  json["kernel_head_dims"].push_back(fwd.config.head_dim_qk);
-  json["kernel_head_dims"].push_back(fwd.config.head_dim_v);
-  json["kv_tile"] = kv_tile_json(fwd.config);
-  if (!work.exact) {
-    json["note"] = "of one KV tile only: how many there are lies in the lengths, which are data";
-    return json;
-  }
-  if (fwd.tiles == 0) {
-    json["note"] = "of one KV tile only: there are no queries, and nothing runs";
-    return json;
-  }
-  const Estimate e = estimate(fwd, plan.problem);
-  const bool memory = e.expected_s == e.memory_s;
-  json["clock_ghz"] = kClockGhz;
-  json["grid"] = fwd.grid;
-  json["waves"] = rounded(waves_of(fwd));
-  json["busy"] = rounded(e.busy);
-  json["limiter"] = memory ? "memory" : tile_cost(fwd.config, false).limiter();
-  json["ms_at_least"] = rounded(e.least_s * 1e3);
-  json["ms_expected"] = rounded(e.expected_s * 1e3);
-  json["tflops_at_most"] = rounded(e.least_s > 0 ? work.flops / e.least_s / 1e12 : 0);
-  json["tflops_expected"] = rounded(e.expected_s > 0 ? work.flops / e.expected_s / 1e12 : 0);
   return json;
 }
 
@@ -214,10 +119,10 @@ const char* backend_name(fa3_backend backend) {
   return "unknown";
 }
 
-std::string explain(const Plan& plan) {
+std::string explain(const Plan& plan, const std::vector<KernelStep>& on_gpu) {
   const Work work = work_of(plan.problem);
   Json json;
-  json["op"] = plan.problem.op == FA3_OP_FORWARD ? "forward" : "backward";
+  json["op"] = op_name(plan.problem.op);
   json["backend"] = backend_name(plan.backend);
   json["why"] = plan.why;
   json["threads"] = plan.threads;
@@ -230,9 +135,12 @@ std::string explain(const Plan& plan) {
         "upper bound from max_seqlen: lengths are data, which a plan does not read";
   }
   if (plan.backend == FA3_BACKEND_CPU) json["cpu"] = cpu_json(plan.cpu, plan.problem);
-  if (plan.backend == FA3_BACKEND_CUDA || plan.backend == FA3_BACKEND_SIM) {
-    json["sm90"] = sm90_json(plan.fwd, plan.problem);
-    json["estimate"] = estimate_json(plan, work);
+  for (const KernelStep& step : plan.steps) {
+    std::visit([&](const auto& kernel) { describe(kernel, plan.problem, json); }, step.kernel);
+  }
+  for (const KernelStep& step : on_gpu) {
+    std::visit([&](const auto& kernel) { describe_estimate(kernel, plan.problem, work, json); },
+               step.kernel);
   }
   json["problem"] = problem_json(plan.problem);
   return json.dump();

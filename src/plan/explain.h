@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/problem.h"
 #include "plan/plan.h"
@@ -13,8 +14,9 @@ namespace fa3 {
 
 const char* backend_name(fa3_backend backend);  // "auto", "cpu", "reference", "cuda", "sim"
 
-// One JSON object, indented by two spaces.
-std::string explain(const Plan& plan);
+// One JSON object, indented by two spaces. on_gpu: the kernels whose time is estimated, those of a
+// real GPU; none for a backend of the host.
+std::string explain(const Plan& plan, const std::vector<KernelStep>& on_gpu);
 
 // The first field in which two problems differ, as it is called in explain()'s "problem".
 struct Difference {

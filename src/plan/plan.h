@@ -1,22 +1,42 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// plan.h — what a run will do: backend, tiles, tasks, workspace. make_plan is a pure function of
-// its arguments.
+// plan.h — what a run will do: on a CPU tiles and tasks, on a GPU a list of kernels. Plans are made
+// by pure functions of a problem and a device, and never edited: what a fallback chooses is another
+// plan.
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <string>
+#include <variant>
+#include <vector>
 
 #include "core/device.h"
 #include "core/problem.h"
 #include "core/status.h"
-#include "plan/cpu_plan.h"
-#include "plan/fwd_sm90.h"
+#include "plan/cpu/cpu_plan.h"
+#include "plan/sm90/fwd_plan.h"
+#include "runtime/program.h"
 
 namespace fa3 {
 
 // Callers may pass a workspace of any alignment; backends get one of this, a cache line.
 inline constexpr size_t kWorkspaceAlign = 64;
+
+// The kernels of GPUs that there are. Each has in its own namespace, found by overload:
+//   program_of(kernel), shape_of(kernel), workspace_bytes(kernel)   plan/
+//   name_of(kernel), wider(kernel), describe(kernel, …)             plan/
+//   launch(kernel, …)                                               backend/launch/
+using Kernel = std::variant<sm90::FwdPlan>;
+
+// One launch of a plan.
+struct KernelStep {
+  Kernel kernel;
+  Program program;
+  LaunchShape shape;
+  // Its part of the workspace, which begins with zeroed_bytes that are 0 at the start.
+  size_t workspace_offset = 0;
+  size_t workspace_bytes = 0;
+  size_t zeroed_bytes = 0;
+};
 
 struct Plan {
   Problem problem;
@@ -25,9 +45,19 @@ struct Plan {
   int threads = 1;                         // scratch slots; most tasks that run at once
   size_t workspace_bytes = 0;              // kWorkspaceAlign − 1 for alignment included
   CpuPlan cpu;                             // backend cpu only
-  FwdSm90Plan fwd;                         // backends cuda and sim
+  std::vector<KernelStep> steps;           // backends cuda and sim, in the order of their launches
 };
 
-Result<Plan> make_plan(const Problem& problem, const DeviceInfo& device);
+// What the caller is told to bring for that many aligned bytes.
+inline size_t with_alignment(size_t bytes) { return bytes == 0 ? 0 : bytes + kWorkspaceAlign - 1; }
+
+// The step for a kernel, whose part of the workspace begins at `workspace_offset`.
+KernelStep step_of(Kernel kernel, size_t workspace_offset);
+
+// The kernels for a problem on a GPU. UNSUPPORTED with the reason for what there is no kernel for.
+Result<std::vector<KernelStep>> plan_kernels(const Problem& problem, const DeviceInfo& gpu);
+
+// The bytes of workspace that the steps take.
+size_t workspace_bytes(const std::vector<KernelStep>& steps);
 
 }  // namespace fa3

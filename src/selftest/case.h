@@ -11,7 +11,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "backend/machine.h"
+#include "runtime/machine.h"
 #include "selftest/random.h"
 
 namespace fa3::selftest {

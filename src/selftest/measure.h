@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/machine.h"
+#include "runtime/machine.h"
 
 namespace fa3::selftest {
 

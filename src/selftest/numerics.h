@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/machine.h"
+#include "runtime/machine.h"
 #include "selftest/case.h"
 
 namespace fa3::selftest {

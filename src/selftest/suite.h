@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "backend/machine.h"
 #include "fa3/fa3.h"
+#include "runtime/machine.h"
 #include "selftest/case.h"
 
 namespace fa3::selftest {

@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-#include "backend/machine.h"
+#include "runtime/machine.h"
 #include "sim/global_memory.h"
 #include "sim/trace.h"
 #include "sim/violation.h"

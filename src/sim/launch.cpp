@@ -7,8 +7,8 @@
 #include <mutex>
 #include <thread>
 
-#include "backend/launch_shape.h"
 #include "core/status.h"
+#include "runtime/launch_shape.h"
 #include "sim/worker.h"
 
 namespace fa3::sim {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // sim_api.cpp — the simulator behind plain functions; nothing is thrown across them.
-#include "sim/sim_api.h"
+#include "runtime/sim_api.h"
 
 #include <fstream>
 #include <string>

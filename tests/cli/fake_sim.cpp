@@ -4,7 +4,7 @@
 #include <new>
 #include <string>
 
-#include "sim/sim_api.h"
+#include "runtime/sim_api.h"
 #include "sim/violation.h"
 
 namespace fa3::sim {

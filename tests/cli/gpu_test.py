@@ -132,7 +132,7 @@ class OnFakeGpu(FakeGpuTest):
     def test_explain(self):
         report = json.loads(self.on_gpu("explain", *BF16, "--json"))
         self.assertEqual(report["backend"], "cuda")
-        self.assertIn("fwd_sm90", report["sm90"]["kernel"])
+        self.assertIn("sm90::fwd<", report["sm90"]["kernel"])
 
 
 if __name__ == "__main__":

@@ -16,13 +16,13 @@
 #include <string>
 #include <vector>
 
-#include "plan/configs_sm90.h"
-#include "plan/fwd_sm90.h"
-#include "plan/roofline.h"
+#include "plan/sm90/fwd_configs.h"
+#include "plan/sm90/fwd_plan.h"
+#include "plan/sm90/roofline.h"
 #include "tests/kit/cubin.h"
 #include "tests/kit/nvrtc.h"
 
-namespace fa3 {
+namespace fa3::sm90 {
 namespace {
 
 using testing::HasSubstr;
@@ -44,30 +44,30 @@ Problem problem(const FwdRow& row, fa3_mask mask, bool ragged) {
   Problem p;
   p.dtype = FA3_BF16;
   p.batch = p.heads_q = p.heads_kv = 1;
-  p.head_dim_qk = row.head_dim_qk;
-  p.head_dim_v = row.head_dim_v;
+  p.head_dim_qk = row.config.head_dim_qk;
+  p.head_dim_v = row.config.head_dim_v;
   p.q.rows = p.q.max_seqlen = p.kv.rows = p.kv.max_seqlen = seqlen;
   p.kv.seqused = ragged;
   p.mask = mask;
   p.left = p.right = 20;  // of windows
   p.softmax_scale = 0.1;
-  for (const TensorId id : {kQ, kK}) p.layout[id] = {FA3_BF16, 0, row.head_dim_qk, 8};
-  for (const TensorId id : {kV, kO}) p.layout[id] = {FA3_BF16, 0, row.head_dim_v, 8};
+  for (const TensorId id : {kQ, kK}) p.layout[id] = {FA3_BF16, 0, row.config.head_dim_qk, 8};
+  for (const TensorId id : {kV, kO}) p.layout[id] = {FA3_BF16, 0, row.config.head_dim_v, 8};
   return p;
 }
 
-FwdSm90Plan plan_of(const Problem& p) {
+FwdPlan plan_of(const Problem& p) {
   DeviceInfo gpu;
   gpu.type = FA3_DEVICE_CUDA;
   gpu.backend = FA3_BACKEND_CUDA;
   gpu.multiprocessors = 132;
-  const Result<FwdSm90Plan> plan = make_fwd_sm90_plan(p, gpu);
+  const Result<FwdPlan> plan = make_fwd_plan(p, gpu);
   if (!plan.ok()) throw std::runtime_error(plan.status().message);
   return plan.value();
 }
 
 FwdConfig config_of(const FwdRow& row, const Problem& p) {
-  const FwdSm90Plan plan = plan_of(p);
+  const FwdPlan plan = plan_of(p);
   EXPECT_STREQ(plan.row, row.name);
   return plan.config;
 }
@@ -84,7 +84,7 @@ Batch batch_of(const FwdRow& row) {
   std::replace(batch.name.begin(), batch.name.end(), ' ', '_');
   for (const fa3_mask mask : {FA3_MASK_FULL, FA3_MASK_CAUSAL, FA3_MASK_WINDOW}) {
     for (const bool ragged : {false, true}) {
-      const FwdSm90Plan plan = plan_of(problem(row, mask, ragged));
+      const FwdPlan plan = plan_of(problem(row, mask, ragged));
       if (plan.row == std::string(row.name)) batch.configs.push_back(plan.config);
     }
   }
@@ -149,8 +149,8 @@ std::vector<Batch> batches() {
 
 // Under the mask, in the plain, under the mask's left edge.
 size_t loops_of(const FwdConfig& c) {
-  if (c.mask == FwdMask::kWindow) return 3;
-  return c.mask == FwdMask::kCausal || c.step == FwdStep::kSerial ? 2 : 1;
+  if (c.mask == MaskKind::kWindow) return 3;
+  return c.mask == MaskKind::kCausal || c.step == FwdStep::kSerial ? 2 : 1;
 }
 
 // Q·Kᵀ with both operands in shared memory, then P·V with P in registers. Returns how many
@@ -195,7 +195,7 @@ size_t expect_order(const FwdConfig& c, const std::vector<kit::Instruction>& loo
 void expect_early_release(const FwdConfig& c, const std::vector<size_t>& after) {
   const auto more = static_cast<size_t>(kArrivePerKey * c.tile_kv);
   // A release at cluster scope is a memory barrier, which ptxas puts behind the maxima.
-  const bool simple = c.score == FwdScore::kPlain && c.cluster == 1;
+  const bool simple = c.score == ScoreKind::kPlain && c.cluster == 1;
   const size_t plain = kArriveWithin + (simple ? 0 : more);
   EXPECT_LE(*std::min_element(after.begin(), after.end()), plain) << "K is released late";
   EXPECT_LE(*std::max_element(after.begin(), after.end()), plain + more) << "K is released late";
@@ -212,15 +212,15 @@ void expect_length(const FwdConfig& c, const std::vector<kit::Loop>& loops) {
     const double length = static_cast<double>(loops[i].end - loops[i].begin);
     const double often = step_instructions(c, masked);
     EXPECT_NEAR(length - rare_instructions(c), often, kLoopLength * often)
-        << "loop " << i << ": correct step_instructions() in plan/roofline.cpp";
+        << "loop " << i << ": correct step_instructions() in plan/sm90/roofline.cpp";
   }
 }
 
 // ---- Instruction streams ------------------------------------------------------------------------
 
-// tests/golden/instructions.csv: of each kernel its number of instructions and their SHA-256, by row
-// and variant, after a line that names the NVRTC they are of. What was meant to change no kernel
-// changes no line; what changes one has been measured on a GPU.
+// tests/golden/instructions.csv: of each kernel its number of instructions and their SHA-256, by
+// row and variant, after a line that names the NVRTC they are of. What was meant to change no
+// kernel changes no line; what changes one has been measured on a GPU.
 constexpr const char* kInstructions = FA3_GOLDEN_DIR "/instructions.csv";
 
 std::string name_of(const Batch& batch, const FwdConfig& c) {
@@ -316,4 +316,4 @@ TEST(FwdExpressions, SizesOfProblems_DoNotMatter) {
 }
 
 }  // namespace
-}  // namespace fa3
+}  // namespace fa3::sm90

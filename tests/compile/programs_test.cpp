@@ -179,8 +179,8 @@ INSTANTIATE_TEST_SUITE_P(All, ConformanceCases, testing::ValuesIn(batches()),
 
 TEST(ProgramFiles, EachIsCompiled) {
   std::set<std::string> files;
-  std::set<std::string> compiled{"device/kernels/fwd_sm90.cuh",  // fwd_programs_test.cpp
-                                 "device/kernels/fwd_sm90_unspecialised.cuh"};
+  std::set<std::string> compiled{"device/sm90/fwd/fwd.cuh",  // fwd_programs_test.cpp
+                                 "device/sm90/ablation/fwd_unspecialised.cuh"};
   for (const cuda::DeviceHeader& header : cuda::device_headers()) {
     if (std::string(header.path).ends_with(".cuh")) files.insert(header.path);
   }

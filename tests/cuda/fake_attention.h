@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "device/kernels/fwd_args.h"
+#include "device/sm90/fwd/args.h"
 
 // A tensor map as the fake's cuTensorMapEncodeTiled writes it.
 class FakeMap {
@@ -38,7 +38,7 @@ inline uint16_t bf16_of(double value) {
   return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-inline void fake_attention(const fa3::FwdArgs& args) {
+inline void fake_attention(const fa3::sm90::FwdArgs& args) {
   const FakeMap q(args.q), k(args.k), v(args.v), o(args.o);
   const int64_t columns = q.extent(0), columns_v = v.extent(0);
   std::vector<double> sums(static_cast<size_t>(columns_v));

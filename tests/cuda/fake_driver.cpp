@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-#include "device/kernels/fwd_args.h"
+#include "device/sm90/fwd/args.h"
 #include "fake_attention.h"
 
 using namespace fa3::cuda;  // NOLINT: the functions below are the namespace's declarations
@@ -79,7 +79,7 @@ void submit(CUstream stream, std::function<void()> work) {
 
 // 42 into the first element of O, taken as BF16, and of LSE; with FAKE_CUDA_FORWARD=stray into what
 // lies before them; with FAKE_CUDA_FORWARD=attention the attention of dense BF16 tensors, into O.
-void forward_kernel(const fa3::FwdArgs& args) {
+void forward_kernel(const fa3::sm90::FwdArgs& args) {
   if (std::strcmp(forward(), "attention") == 0) return fake_attention(args);
   constexpr uint16_t kBf16 = 0x4228;
   const int at = std::strcmp(forward(), "stray") == 0 ? -1 : 0;
@@ -365,7 +365,7 @@ CUresult cuKernelGetParamInfo(CUkernel, size_t index, size_t* offset, size_t* by
   FAKE("cuKernelGetParamInfo");
   if (index != 0) return kInvalidValue;
   *offset = 0;
-  *bytes = forward() == nullptr ? sizeof(FakeArgs) : sizeof(fa3::FwdArgs);
+  *bytes = forward() == nullptr ? sizeof(FakeArgs) : sizeof(fa3::sm90::FwdArgs);
   return CUDA_SUCCESS;
 }
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUkernel, void** parameters, void**) {
@@ -380,7 +380,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUkernel, void** paramet
     if (cooperative && ctas > 132) return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
   }
   if (forward() == nullptr) return CUDA_SUCCESS;
-  const auto args = *static_cast<const fa3::FwdArgs*>(parameters[0]);
+  const auto args = *static_cast<const fa3::sm90::FwdArgs*>(parameters[0]);
   submit(config->hStream, [args] { forward_kernel(args); });
   return CUDA_SUCCESS;
 }

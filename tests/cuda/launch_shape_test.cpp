@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // launch_shape_test.cpp — each limit of a launch: the last legal value and the first illegal one.
-#include "backend/launch_shape.h"
+#include "runtime/launch_shape.h"
 
 #include "kit.h"
 

@@ -9,8 +9,8 @@
 #include <cstdlib>
 #include <numeric>
 
-#include "backend/launch_shape.h"
 #include "kit.h"
+#include "runtime/launch_shape.h"
 
 namespace fa3::gpu {
 namespace {

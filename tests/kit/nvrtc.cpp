@@ -86,14 +86,16 @@ Translation translate(const std::string& source, const std::vector<std::string>&
     return rtc.nvrtcCreateProgram(&program, source.c_str(), "test.cu",
                                   static_cast<int>(texts.size()), texts.data(), names.data());
   };
-  const auto options = cuda::compiler_options();
+  const std::vector<std::string> options = cuda::compiler_options(Program{}.arch);
+  std::vector<const char*> arguments;
+  for (const std::string& option : options) arguments.push_back(option.c_str());
   cuda::nvrtcResult result = create();
   for (const std::string& expression : expressions) {
     if (result != cuda::NVRTC_SUCCESS) break;
     result = rtc.nvrtcAddNameExpression(program, expression.c_str());
   }
   if (result == cuda::NVRTC_SUCCESS) {
-    result = rtc.nvrtcCompileProgram(program, static_cast<int>(options.size()), options.data());
+    result = rtc.nvrtcCompileProgram(program, static_cast<int>(arguments.size()), arguments.data());
   }
   Translation out{fetch(ptx_size, ptx_text),
                   fetch(rtc.nvrtcGetCUBINSize, rtc.nvrtcGetCUBIN),

@@ -12,8 +12,8 @@ namespace fa3::kit {
 // FA3_NVRTC, else where the library looks. Throws std::runtime_error saying how to get one.
 const cuda::Nvrtc& nvrtc();
 
-// Which build of NVRTC it is, as its file says: "cuda_13.0.r13.0/compiler.36424714_0". Versions do not
-// tell builds apart that emit other instructions. "" where the file does not say.
+// Which build of NVRTC it is, as its file says: "cuda_13.0.r13.0/compiler.36424714_0". Versions do
+// not tell builds apart that emit other instructions. "" where the file does not say.
 std::string nvrtc_build();
 
 // The kernel's cubin and the compiler's report; throws with the log when it does not compile.

@@ -123,6 +123,14 @@ class LintTest(unittest.TestCase):
             "src/plan/a.cpp:2: layer",
             {"src/plan/a.cpp": SPDX + '#include "../api/b.h"\n', "src/api/b.h": SPDX},
         )
+        self.expect(
+            "src/plan/a.cpp:2: layer",
+            {"src/plan/a.cpp": SPDX + '#include "backend/b.h"\n', "src/backend/b.h": SPDX},
+        )
+        self.expect(
+            "src/sim/a.cpp:2: layer",
+            {"src/sim/a.cpp": SPDX + '#include "backend/b.h"\n', "src/backend/b.h": SPDX},
+        )
 
     def test_cycle(self):
         status, output = lint(

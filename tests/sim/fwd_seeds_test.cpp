@@ -4,13 +4,15 @@
 #include <cstring>
 #include <vector>
 
-#include "backend/launch_fwd_sm90.h"
+#include "backend/launch/launch.h"
 #include "backend/sim/machine.h"
-#include "plan/configs_sm90.h"
+#include "plan/sm90/fwd_configs.h"
 #include "sim/kit.h"
 
 namespace fa3::sim {
 namespace {
+
+using namespace sm90;
 
 // Device memory filled with small numbers, none of them alike.
 class Memory {
@@ -40,8 +42,8 @@ Problem problem_of(const FwdRow& row, fa3_mask mask) {
   p.dtype = FA3_BF16;
   p.batch = 1;
   p.heads_q = p.heads_kv = 2;
-  p.head_dim_qk = row.head_dim_qk;
-  p.head_dim_v = row.head_dim_v;
+  p.head_dim_qk = row.config.head_dim_qk;
+  p.head_dim_v = row.config.head_dim_v;
   p.q.rows = row.max_seqlen_q == 64 ? 60 : row.config.tile_q() + 70;
   p.kv.rows = 3 * row.config.tile_kv - 5;
   p.q.max_seqlen = p.q.rows, p.kv.max_seqlen = p.kv.rows;
@@ -62,11 +64,12 @@ TEST_P(SimFwdSeeds, EveryRow_SameBits) {
   SimMachine& machine = *opened.value();
   DeviceInfo device;
   device.backend = FA3_BACKEND_SIM;
+  device.compiled_ahead = true;
   device.multiprocessors = 3;
   for (const FwdRow& row : kFwdRows) {
-    if (kSanitized && row.head_dim_qk != kit::kSanitizedHeadDim) continue;
+    if (kSanitized && row.config.head_dim_qk != kit::kSanitizedHeadDim) continue;
     const Problem p = problem_of(row, GetParam());
-    const auto plan = make_fwd_sm90_plan(p, device);
+    const auto plan = make_fwd_plan(p, device);
     ASSERT_TRUE(plan.ok()) << plan.status().message;
     const size_t q_rows = 2 * p.q.rows, kv_rows = 2 * p.kv.rows, o_size = q_rows * p.head_dim_v;
     const Memory q(machine, q_rows * p.head_dim_qk, "q"), k(machine, kv_rows * p.head_dim_qk, "k"),
@@ -78,8 +81,8 @@ TEST_P(SimFwdSeeds, EveryRow_SameBits) {
     std::vector<u16> first(o_size), now(o_size);
     for (u64 seed = 0; seed < some_of(8); ++seed) {
       machine.set_seed(seed);
-      const Status status =
-          launch_fwd_sm90(machine, {}, p, plan.value(), buffers, workspace.data());
+      const Status status = launch({step_of(plan.value(), 0)}, machine, {}, p, buffers,
+                                   reinterpret_cast<std::byte*>(workspace.data()));
       ASSERT_TRUE(status.ok()) << row.name << ", seed " << seed << ": " << status.message;
       machine.download(now.data(), o.data(), o_size * sizeof(u16));
       if (seed == 0) first = now;

@@ -15,10 +15,10 @@
 #include <string>
 #include <vector>
 
-#include "plan/configs_sm90.h"
+#include "plan/sm90/fwd_configs.h"
 #include "tests/sim/simulator.h"
 
-namespace fa3 {
+namespace fa3::sm90 {
 namespace {
 
 using testing::HasSubstr;
@@ -50,8 +50,8 @@ struct Row {
     c.dtype = FA3_BF16;
     c.heads_q = fewest > 1000 ? 1 : 2;  // long ones take their time
     c.heads_kv = 1;
-    c.head_dim_qk = row->head_dim_qk;
-    c.head_dim_v = row->head_dim_v;
+    c.head_dim_qk = row->config.head_dim_qk;
+    c.head_dim_v = row->config.head_dim_v;
     c.seqlen_q = queries(tile_q());
     c.seqlen_kv = 2 * tile_kv();
     return c;
@@ -72,7 +72,8 @@ std::vector<Row> rows() {
   for (const FwdRow& row : kFwdRows) {
     int64_t fewest = 1;
     for (const Row& before : rows) {
-      if (before.row->head_dim_qk == row.head_dim_qk && before.row->head_dim_v == row.head_dim_v)
+      if (before.row->config.head_dim_qk == row.config.head_dim_qk &&
+          before.row->config.head_dim_v == row.config.head_dim_v)
         fewest = std::max<int64_t>(fewest, before.row->max_seqlen_q + 1);
     }
     rows.push_back({&row, fewest});
@@ -317,7 +318,7 @@ std::vector<Row> rows_of(size_t kind) {
   std::vector<Row> chosen;
   const std::vector<Row> all = rows();
   for (size_t r = 0; r < all.size(); ++r) {
-    if (kit::kSanitized && all[r].row->head_dim_qk != kit::kSanitizedHeadDim) continue;
+    if (kit::kSanitized && all[r].row->config.head_dim_qk != kit::kSanitizedHeadDim) continue;
     if ((r + kind) % step == 0) chosen.push_back(all[r]);
   }
   return chosen;
@@ -450,4 +451,4 @@ TEST(SimFwdSm90Nan, ScaleBelowFp32_GivesMeans) {
 }
 
 }  // namespace
-}  // namespace fa3
+}  // namespace fa3::sm90

@@ -9,13 +9,15 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 
-#include "backend/launch_fwd_sm90.h"
+#include "backend/launch/launch.h"
 #include "backend/sim/machine.h"
 #include "core/dtype.h"
 #include "sim/kit.h"
 
 namespace fa3::sim {
 namespace {
+
+using namespace sm90;
 
 constexpr int64_t kD = 128, kQueries = 128, kTiles = 4;
 
@@ -36,6 +38,7 @@ struct Outcome {
 Outcome run(FwdStep step, u64 seed, bool trace, bool stray_lse = false) {
   DeviceInfo device;
   device.backend = FA3_BACKEND_SIM;
+  device.compiled_ahead = true;
   device.multiprocessors = 1;
   Problem p;
   p.dtype = FA3_BF16;
@@ -46,11 +49,11 @@ Outcome run(FwdStep step, u64 seed, bool trace, bool stray_lse = false) {
   p.softmax_scale = 1 / std::sqrt(double{kD});
   for (const TensorId id : {kQ, kK, kV, kO}) p.layout[id] = {p.dtype, 0, kD, kD};
   p.layout[kLse] = {FA3_F32, 0, 1, kQueries};
-  FwdSm90Plan plan = make_fwd_sm90_plan(p, device).value();
+  FwdPlan plan = make_fwd_plan(p, device).value();
   EXPECT_EQ(plan.config.tile_kv, 128);
   FwdConfig config = plan.config;
   config.step = step;
-  configure(plan, config, p, device.multiprocessors);
+  plan = with_config(plan, config, p, device.multiprocessors);
 
   const std::string path =
       testing::TempDir() + "fa3_timeline_" + std::to_string(getpid()) + ".json";
@@ -69,7 +72,7 @@ Outcome run(FwdStep step, u64 seed, bool trace, bool stray_lse = false) {
   tensor(kO, "o", kQueries);
   std::vector<float> stray(kQueries);
   buffers.data[kLse] = stray_lse ? stray.data() : machine.allocate(kQueries * sizeof(float), "lse");
-  Outcome out{launch_fwd_sm90(machine, {}, p, plan, buffers, nullptr), "",
+  Outcome out{launch({step_of(plan, 0)}, machine, {}, p, buffers, nullptr), "",
               std::vector<u16>(kQueries * kD)};
   EXPECT_EQ(out.status.ok(), !stray_lse) << out.status.message;
   machine.download(out.o.data(), buffers.data[kO], out.o.size() * sizeof(u16));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // fwd_kernels_test.cpp — the names of forward kernels: all of the table, those of plans, and words
 // that say nothing.
-#include "plan/fwd_kernels.h"
+#include "plan/sm90/fwd_kernels.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,10 +9,10 @@
 #include <algorithm>
 #include <set>
 
-#include "plan/configs_sm90.h"
+#include "plan/sm90/fwd_configs.h"
 #include "tests/unit/fwd_plan_kit.h"
 
-namespace fa3 {
+namespace fa3::sm90 {
 namespace {
 
 using testing::HasSubstr;
@@ -33,7 +33,7 @@ TEST(FwdKernels, All_AreRunnableAndNamedOnce) {
   std::set<std::string> names, expressions;
   for (const FwdKernel& kernel : all) {
     EXPECT_EQ(why_illegal(kernel.config), nullptr) << kernel.name;
-    EXPECT_EQ(kernel.config.score, FwdScore::kPlain) << kernel.name;
+    EXPECT_EQ(kernel.config.score, ScoreKind::kPlain) << kernel.name;
     EXPECT_TRUE(names.insert(kernel.name).second) << kernel.name;
     EXPECT_TRUE(expressions.insert(fwd_expression(kernel.config)).second) << kernel.name;
     EXPECT_TRUE(contains(kernels(kernel.name), kernel.config)) << kernel.name;
@@ -41,8 +41,8 @@ TEST(FwdKernels, All_AreRunnableAndNamedOnce) {
   for (const FwdRow& row : kFwdRows) {
     for (const MmaType dtype : {MmaType::kBf16, MmaType::kF16}) {
       for (const bool ragged : {false, true}) {
-        const FwdMask mask = row.mask == kAnyMask ? FwdMask::kWindow : FwdMask(row.mask);
-        const FwdVariant variant{dtype, mask, FwdScore::kPlain, ragged};
+        const MaskKind mask = row.mask == kAnyMask ? MaskKind::kWindow : MaskKind(row.mask);
+        const FwdVariant variant{dtype, mask, ScoreKind::kPlain, ragged};
         EXPECT_TRUE(contains(all, config_of(row, variant))) << row.name;
       }
     }
@@ -64,9 +64,9 @@ TEST(FwdKernels, NamesOfPlans_MeanTheirKernels) {
           p.left = 100;
           p.softcap = softcap;
           p.kv.seqused = queries % 2 == 0;
-          const Result<FwdSm90Plan> plan = make_fwd_sm90_plan(p, device());
+          const Result<FwdPlan> plan = make_fwd_plan(p, device());
           ASSERT_TRUE(plan.ok()) << plan.status().message;
-          const std::string name = fwd_name(plan.value());
+          const std::string name = name_of(plan.value());
           EXPECT_TRUE(contains(kernels(name), plan.value().config)) << name;
           EXPECT_EQ(name.find("/softcap") != std::string::npos, softcap != 0) << name;
           const std::string start = name.substr(0, name.find('/', 4));
@@ -91,7 +91,7 @@ TEST(FwdKernels, Words_Choose) {
     EXPECT_EQ(kernel.config.schedule, FwdSchedule::kDynamic);
   }
   for (const FwdKernel& kernel : kernels("fwd/scaled"))
-    EXPECT_EQ(kernel.config.score, FwdScore::kScaled);
+    EXPECT_EQ(kernel.config.score, ScoreKind::kScaled);
 }
 
 TEST(FwdKernels, WordsThatSayNothing_AreRefused) {
@@ -110,21 +110,18 @@ TEST(FwdKernels, WordsThatSayNothing_AreRefused) {
 TEST(FwdKernels, Widened_IsTheTables) {
   for (const int64_t d : {8, 72, 80, 144, 200}) {
     Problem p = problem(d, d);
-    const FwdSm90Plan plan = make_fwd_sm90_plan(p, device()).value();
-    FwdSm90Plan wide = plan;
-    EXPECT_TRUE(widen(wide));
-    EXPECT_TRUE(contains(kernels("fwd"), wide.config)) << d;
-    EXPECT_EQ(wide.kernel, fwd_expression(wide.config));
-    FwdSm90Plan again = wide;
-    configure(again, wide.config, p, device().multiprocessors);
+    const FwdPlan plan = make_fwd_plan(p, device()).value();
+    const std::optional<FwdPlan> wide = wider(plan);
+    ASSERT_TRUE(wide.has_value());
+    EXPECT_TRUE(contains(kernels("fwd"), wide->config)) << d;
+    const FwdPlan again = with_config(*wide, wide->config, p, device().multiprocessors);
     EXPECT_EQ(again.grid, plan.grid);
     EXPECT_EQ(again.tiles, plan.tiles);
     EXPECT_EQ(again.order.q_tiles, plan.order.q_tiles);
-    EXPECT_FALSE(widen(wide));
+    EXPECT_FALSE(wider(*wide).has_value());
   }
-  FwdSm90Plan plan = make_fwd_sm90_plan(problem(128, 128), device()).value();
-  EXPECT_FALSE(widen(plan));
+  EXPECT_FALSE(wider(make_fwd_plan(problem(128, 128), device()).value()).has_value());
 }
 
 }  // namespace
-}  // namespace fa3
+}  // namespace fa3::sm90

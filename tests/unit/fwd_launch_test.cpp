@@ -8,10 +8,10 @@
 #include <map>
 #include <string>
 
-#include "backend/launch_fwd_sm90.h"
-#include "device/kernels/fwd_args.h"
+#include "backend/launch/launch.h"
+#include "device/sm90/fwd/args.h"
 
-namespace fa3 {
+namespace fa3::sm90 {
 namespace {
 
 // Keeps what it is given.
@@ -68,15 +68,16 @@ Recorder launched(const Problem& p, fa3_backend backend = FA3_BACKEND_CUDA) {
   DeviceInfo gpu;
   gpu.type = FA3_DEVICE_CUDA;
   gpu.backend = backend;
+  gpu.compiled_ahead = backend == FA3_BACKEND_SIM;
   gpu.multiprocessors = 132;
-  const Result<FwdSm90Plan> plan = make_fwd_sm90_plan(p, gpu);
+  const Result<FwdPlan> plan = make_fwd_plan(p, gpu);
   EXPECT_TRUE(plan.ok()) << plan.status().message;
   Recorder machine;
-  alignas(16) static char memory[16];
+  alignas(16) static std::byte memory[16];
   Buffers buffers;
   for (void*& data : buffers.data) data = memory;
   machine.memory = reinterpret_cast<u64>(memory);
-  const Status status = launch_fwd_sm90(machine, {}, p, plan.value(), buffers, memory);
+  const Status status = launch({step_of(plan.value(), 0)}, machine, {}, p, buffers, memory);
   EXPECT_TRUE(status.ok()) << status.message;
   return machine;
 }
@@ -151,9 +152,9 @@ TEST(FwdLaunch, Misaligned_DeclinedByName) {
     Buffers buffers;
     for (void*& data : buffers.data) data = memory;
     buffers.data[kLse] = memory + 4;
-    EXPECT_TRUE(check_addresses(p, buffers).ok());
+    EXPECT_TRUE(check_addresses({step_of(FwdPlan{}, 0)}, p, buffers).ok());
     buffers.data[id] = memory + 6;
-    const Status status = check_addresses(p, buffers);
+    const Status status = check_addresses({step_of(FwdPlan{}, 0)}, p, buffers);
     EXPECT_EQ(status.code, FA3_UNSUPPORTED);
     for (const std::string& part : {fmt::format("{}.data=", name), std::string("6 bytes past"),
                                     std::string("multiple of 16"), std::string("copy")})
@@ -163,16 +164,20 @@ TEST(FwdLaunch, Misaligned_DeclinedByName) {
   for (void*& data : buffers.data) data = memory;
   buffers.data[kK] = buffers.data[kV] = memory + 2;
   p.kv.rows = 0;
-  EXPECT_TRUE(check_addresses(p, buffers).ok()) << "no keys: nobody reads them";
+  EXPECT_TRUE(check_addresses({step_of(FwdPlan{}, 0)}, p, buffers).ok())
+      << "no keys: nobody reads them";
   buffers.data[kO] = memory + 2;
   p.batch = 0;
-  EXPECT_TRUE(check_addresses(p, buffers).ok()) << "no sequences: nothing runs";
+  EXPECT_TRUE(check_addresses({step_of(FwdPlan{}, 0)}, p, buffers).ok())
+      << "no sequences: nothing runs";
   p.q.packed = true;
-  EXPECT_EQ(check_addresses(p, buffers).code, FA3_UNSUPPORTED) << "rows of no sequence: O = 0";
+  EXPECT_EQ(check_addresses({step_of(FwdPlan{}, 0)}, p, buffers).code, FA3_UNSUPPORTED)
+      << "rows of no sequence: O = 0";
   buffers.data[kQ] = memory + 2;
   p.q.rows = 0;
-  EXPECT_TRUE(check_addresses(p, buffers).ok()) << "no queries: nothing runs";
+  EXPECT_TRUE(check_addresses({step_of(FwdPlan{}, 0)}, p, buffers).ok())
+      << "no queries: nothing runs";
 }
 
 }  // namespace
-}  // namespace fa3
+}  // namespace fa3::sm90

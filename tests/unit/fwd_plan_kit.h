@@ -5,12 +5,14 @@
 #include "core/device.h"
 #include "core/problem.h"
 
-namespace fa3 {
+namespace fa3::sm90 {
 
 inline DeviceInfo device(fa3_backend backend = FA3_BACKEND_CUDA) {
   DeviceInfo info;
   info.type = FA3_DEVICE_CUDA;
   info.backend = backend;
+  info.sm = 90;
+  info.compiled_ahead = backend == FA3_BACKEND_SIM;
   info.multiprocessors = 132;
   info.l2_bytes = 50 << 20;
   return info;
@@ -40,4 +42,4 @@ inline Problem problem(int64_t d_qk = 128, int64_t d_v = 128, int64_t q = 300, i
   return p;
 }
 
-}  // namespace fa3
+}  // namespace fa3::sm90

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // fwd_plan_test.cpp — what the forward kernel of Hopper declines and by which words, which row of
 // its table a problem gets, and masks made as simple as they are.
+#include "plan/sm90/fwd_plan.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,24 +11,23 @@
 #include <string>
 #include <vector>
 
-#include "plan/configs_sm90.h"
-#include "plan/fwd_rows.h"
-#include "plan/fwd_sm90.h"
+#include "plan/sm90/fwd_configs.h"
+#include "plan/sm90/fwd_rows.h"
 #include "tests/unit/fwd_plan_kit.h"
 
-namespace fa3 {
+namespace fa3::sm90 {
 namespace {
 
 using testing::HasSubstr;
 
-FwdSm90Plan plan_of(const Problem& p, fa3_backend backend = FA3_BACKEND_CUDA) {
-  const Result<FwdSm90Plan> plan = make_fwd_sm90_plan(p, device(backend));
+FwdPlan plan_of(const Problem& p, fa3_backend backend = FA3_BACKEND_CUDA) {
+  const Result<FwdPlan> plan = make_fwd_plan(p, device(backend));
   EXPECT_TRUE(plan.ok()) << plan.status().message;
-  return plan.ok() ? plan.value() : FwdSm90Plan{};
+  return plan.ok() ? plan.value() : FwdPlan{};
 }
 
 void expect_declined(const Problem& p, const std::vector<std::string>& parts) {
-  const Result<FwdSm90Plan> plan = make_fwd_sm90_plan(p, device());
+  const Result<FwdPlan> plan = make_fwd_plan(p, device());
   ASSERT_FALSE(plan.ok()) << testing::PrintToString(parts);
   EXPECT_EQ(plan.status().code, FA3_UNSUPPORTED);
   for (const std::string& part : parts) EXPECT_THAT(plan.status().message, HasSubstr(part));
@@ -209,7 +210,7 @@ const std::string* why_not(const std::vector<RejectedRow>& rejected, const std::
 
 TEST(FwdPlan, RowsNotTaken_AllWithTheReason) {
   Problem p = problem(64, 96, 65);
-  const FwdSm90Plan plan = plan_of(p);
+  const FwdPlan plan = plan_of(p);
   EXPECT_STREQ(plan.row, "d96 short");
   const std::vector<RejectedRow> rejected = rejected_rows(plan.need);
   EXPECT_EQ(rejected.size(), std::size(kFwdRows) - 1);
@@ -229,7 +230,7 @@ TEST(FwdPlan, RowsNotTaken_AllWithTheReason) {
 
 // A table has to say of every problem that is not declined which row it gets.
 TEST(FwdPlan, NoRowFits_EveryOneSaysWhy) {
-  const RowNeed need{257, 8, FwdMask::kFull, 1};
+  const RowNeed need{257, 8, MaskKind::kFull, 1};
   EXPECT_EQ(choose_row(need), nullptr);
   EXPECT_EQ(rejected_rows(need).size(), std::size(kFwdRows));
 }
@@ -239,11 +240,11 @@ TEST(FwdPlan, PackedQueries_RowByTheLongest) {
   Problem p = problem(128, 128, 300);
   p.q.packed = true;
   p.q.max_seqlen = 64;
-  const FwdSm90Plan plan = plan_of(p);
+  const FwdPlan plan = plan_of(p);
   EXPECT_STREQ(plan.row, "d128 few queries");
   EXPECT_TRUE(plan.config.ragged);
   EXPECT_EQ(plan.config.schedule, FwdSchedule::kDynamic);
-  EXPECT_EQ(fwd_sm90_workspace_bytes(plan), 4u);
+  EXPECT_EQ(workspace_bytes(plan), 4u);
 }
 
 TEST(FwdPlan, CompiledConfigs_AreLegalForEveryHeadDim) {
@@ -259,7 +260,7 @@ TEST(FwdPlan, CompiledConfigs_AreLegalForEveryHeadDim) {
   }
 }
 
-FwdMask mask_of(int64_t q, int64_t kv, fa3_mask mask, int64_t left = 0, int64_t right = 0) {
+MaskKind mask_of(int64_t q, int64_t kv, fa3_mask mask, int64_t left = 0, int64_t right = 0) {
   Problem p = problem(128, 128, q, kv);
   p.mask = mask;
   p.left = left;
@@ -268,29 +269,29 @@ FwdMask mask_of(int64_t q, int64_t kv, fa3_mask mask, int64_t left = 0, int64_t 
 }
 
 TEST(FwdPlan, Masks_AsSimpleAsTheyAre) {
-  EXPECT_EQ(mask_of(300, 300, FA3_MASK_FULL), FwdMask::kFull);
-  EXPECT_EQ(mask_of(300, 300, FA3_MASK_CAUSAL), FwdMask::kCausal);
-  EXPECT_EQ(mask_of(2, 300, FA3_MASK_CAUSAL), FwdMask::kCausal);
-  EXPECT_EQ(mask_of(1, 300, FA3_MASK_CAUSAL), FwdMask::kFull);
-  EXPECT_EQ(mask_of(300, 300, FA3_MASK_WINDOW, -1, -1), FwdMask::kFull);
-  EXPECT_EQ(mask_of(300, 200, FA3_MASK_WINDOW, 199, 299), FwdMask::kFull);
-  EXPECT_EQ(mask_of(300, 200, FA3_MASK_WINDOW, 199, 298), FwdMask::kCausal);
-  EXPECT_EQ(mask_of(300, 200, FA3_MASK_WINDOW, -1, 5), FwdMask::kCausal);
-  EXPECT_EQ(mask_of(300, 200, FA3_MASK_WINDOW, 198, -1), FwdMask::kWindow);
-  EXPECT_EQ(mask_of(300, 200, FA3_MASK_WINDOW, 0, 0), FwdMask::kWindow);
-  EXPECT_EQ(mask_of(300, 300, FA3_MASK_WINDOW, int64_t{1} << 62, 0), FwdMask::kCausal);
+  EXPECT_EQ(mask_of(300, 300, FA3_MASK_FULL), MaskKind::kFull);
+  EXPECT_EQ(mask_of(300, 300, FA3_MASK_CAUSAL), MaskKind::kCausal);
+  EXPECT_EQ(mask_of(2, 300, FA3_MASK_CAUSAL), MaskKind::kCausal);
+  EXPECT_EQ(mask_of(1, 300, FA3_MASK_CAUSAL), MaskKind::kFull);
+  EXPECT_EQ(mask_of(300, 300, FA3_MASK_WINDOW, -1, -1), MaskKind::kFull);
+  EXPECT_EQ(mask_of(300, 200, FA3_MASK_WINDOW, 199, 299), MaskKind::kFull);
+  EXPECT_EQ(mask_of(300, 200, FA3_MASK_WINDOW, 199, 298), MaskKind::kCausal);
+  EXPECT_EQ(mask_of(300, 200, FA3_MASK_WINDOW, -1, 5), MaskKind::kCausal);
+  EXPECT_EQ(mask_of(300, 200, FA3_MASK_WINDOW, 198, -1), MaskKind::kWindow);
+  EXPECT_EQ(mask_of(300, 200, FA3_MASK_WINDOW, 0, 0), MaskKind::kWindow);
+  EXPECT_EQ(mask_of(300, 300, FA3_MASK_WINDOW, int64_t{1} << 62, 0), MaskKind::kCausal);
 }
 
 TEST(FwdPlan, Scales_GoWhereTheyCostLeast) {
   Problem p = problem();
-  EXPECT_EQ(plan_of(p).config.score, FwdScore::kPlain);
+  EXPECT_EQ(plan_of(p).config.score, ScoreKind::kPlain);
   EXPECT_FLOAT_EQ(plan_of(p).scale_log2, 0.1f * 1.442695041f);
   p.softmax_scale = -0.1;
-  EXPECT_EQ(plan_of(p).config.score, FwdScore::kScaled);
+  EXPECT_EQ(plan_of(p).config.score, ScoreKind::kScaled);
   EXPECT_FLOAT_EQ(plan_of(p).score_factor, -0.1f * 1.442695041f);
   EXPECT_EQ(plan_of(p).scale_log2, 1);
   p.softcap = 20;
-  EXPECT_EQ(plan_of(p).config.score, FwdScore::kSoftcap);
+  EXPECT_EQ(plan_of(p).config.score, ScoreKind::kSoftcap);
   EXPECT_FLOAT_EQ(plan_of(p).score_factor, -0.1f / 20);
   EXPECT_FLOAT_EQ(plan_of(p).scale_log2, 20 * 1.442695041f);
 }
@@ -311,7 +312,7 @@ TEST(FwdExpression, NamesEveryField) {
   const std::string text = fwd_expression(kFwdRows[0].config);
   // As many as FwdConfig has, and the two of SoftmaxVariant.
   EXPECT_EQ(std::count(text.begin(), text.end(), '.'), 18 + 2) << text;
-  EXPECT_THAT(text, testing::StartsWith("fa3::fwd_sm90<fa3::FwdConfig{"));
+  EXPECT_THAT(text, testing::StartsWith("fa3::sm90::fwd<fa3::sm90::FwdConfig{"));
   const auto [dtype, mask, score, d_qk, d_v, tile_kv, stages, wgs, q_stages, step, softmax,
               ping_pong, p_in_regs, o_in_q, ragged, schedule, cluster, specialised] =
       kFwdRows[0].config;
@@ -331,4 +332,4 @@ TEST(FwdExpression, DifferentConfigurations_DifferentText) {
 }
 
 }  // namespace
-}  // namespace fa3
+}  // namespace fa3::sm90

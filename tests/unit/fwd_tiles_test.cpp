@@ -13,11 +13,11 @@
 
 #include "device/attn/kv_range.h"
 #include "device/attn/mask.h"
-#include "device/attn/score.h"
 #include "device/attn/tile_order.h"
 #include "device/attn/tile_range.h"
+#include "device/warp/score.h"
 
-namespace fa3 {
+namespace fa3::sm90 {
 namespace {
 
 // One Q tile of one sequence.
@@ -217,4 +217,4 @@ INSTANTIATE_TEST_SUITE_P(Sections, TileOrders,
                          });
 
 }  // namespace
-}  // namespace fa3
+}  // namespace fa3::sm90

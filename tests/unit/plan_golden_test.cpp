@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "core/dtype.h"
-#include "plan/configs_sm90.h"
-#include "plan/fwd_sm90.h"
+#include "plan/sm90/fwd_configs.h"
+#include "plan/sm90/fwd_plan.h"
 #include "tests/unit/fwd_plan_kit.h"
 
-namespace fa3 {
+namespace fa3::sm90 {
 namespace {
 
 using Lines = std::vector<std::string>;
@@ -165,7 +165,7 @@ std::string text_of(const Case& c) {
                      lengths[static_cast<int>(c.lengths)], c.softcap, c.scale);
 }
 
-std::string text_of(const FwdSm90Plan& plan) {
+std::string text_of(const FwdPlan& plan) {
   const char* const scores[] = {"plain", "softcap", "scaled"};
   const char* const schedules[] = {"one_tile", "static", "dynamic"};
   const FwdConfig& c = plan.config;
@@ -180,7 +180,7 @@ std::string text_of(const FwdSm90Plan& plan) {
 std::string line_of(const Case& c) {
   DeviceInfo on = device(c.backend);
   on.multiprocessors = c.sms;
-  const Result<FwdSm90Plan> plan = make_fwd_sm90_plan(problem_of(c), on);
+  const Result<FwdPlan> plan = make_fwd_plan(problem_of(c), on);
   if (plan.ok()) return text_of(c) + "," + text_of(plan.value());
   const std::string& why = plan.status().message;
   return text_of(c) + std::string(18, ',') + "," + why.substr(0, why.find(','));
@@ -223,11 +223,11 @@ TEST(PlanGolden, Cases_CoverTheTable) {
   std::set<std::string> rows, problems;
   for (const Case& c : cases()) {
     EXPECT_TRUE(problems.insert(text_of(c)).second) << text_of(c);
-    const Result<FwdSm90Plan> plan = make_fwd_sm90_plan(problem_of(c), device());
+    const Result<FwdPlan> plan = make_fwd_plan(problem_of(c), device());
     if (plan.ok()) rows.insert(plan.value().row);
   }
   EXPECT_EQ(rows.size(), std::size(kFwdRows));
 }
 
 }  // namespace
-}  // namespace fa3
+}  // namespace fa3::sm90

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // roofline_test.cpp — costs of a KV tile counted by hand, and the grid's time as tiles make it up.
-#include "plan/roofline.h"
+#include "plan/sm90/roofline.h"
 
 #include <gtest/gtest.h>
 
-#include "plan/configs_sm90.h"
+#include "plan/sm90/fwd_configs.h"
 #include "tests/unit/fwd_plan_kit.h"
 
-namespace fa3 {
+namespace fa3::sm90 {
 namespace {
 
-FwdSm90Plan plan_of(const Problem& p) {
-  const Result<FwdSm90Plan> plan = make_fwd_sm90_plan(p, h200());
+FwdPlan plan_of(const Problem& p) {
+  const Result<FwdPlan> plan = make_fwd_plan(p, h200());
   EXPECT_TRUE(plan.ok()) << plan.status().message;
-  return plan.ok() ? plan.value() : FwdSm90Plan{};
+  return plan.ok() ? plan.value() : FwdPlan{};
 }
 
 // 128 queries, 128 keys, head dim 128.
@@ -43,9 +43,9 @@ TEST(Roofline, MasksAndScores_TakeInstructions) {
   FwdConfig c;
   const double plain = step_instructions(c, false);
   EXPECT_EQ(step_instructions(c, true), plain + 2 * 64);
-  c.mask = FwdMask::kWindow;
+  c.mask = MaskKind::kWindow;
   EXPECT_EQ(step_instructions(c, true), plain + 3 * 64);
-  c.score = FwdScore::kScaled;
+  c.score = ScoreKind::kScaled;
   EXPECT_EQ(step_instructions(c, false), plain + 64);
   EXPECT_EQ(tile_cost(c, true).mma, tile_cost(c, false).mma);
 }
@@ -76,11 +76,11 @@ TEST(Roofline, LastWave_IsWhole) {
 TEST(Roofline, ClusterOfTwo_TakesAsLong) {
   for (const int64_t queries : {4096, 4096 - 128}) {  // the last cluster full, half empty
     const Problem p = problem(128, 128, queries, 4096);
-    FwdSm90Plan plan = plan_of(p);
+    FwdPlan plan = plan_of(p);
     const Estimate alone = estimate(plan, p);
     FwdConfig config = plan.config;
     config.cluster = 2;
-    configure(plan, config, p, h200().multiprocessors);
+    plan = with_config(plan, config, p, h200().multiprocessors);
     const Estimate both = estimate(plan, p);
     EXPECT_DOUBLE_EQ(both.expected_s, alone.expected_s) << queries;
     EXPECT_DOUBLE_EQ(both.least_s, alone.least_s) << queries;
@@ -138,4 +138,4 @@ TEST(Roofline, NoKeys_StillAnEstimate) {
 }
 
 }  // namespace
-}  // namespace fa3
+}  // namespace fa3::sm90

@@ -19,7 +19,7 @@
 #include "backend/cpu/block.h"
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/kernels.h"
-#include "backend/cpu/scratch.h"
+#include "plan/cpu/scratch.h"
 
 namespace fa3::cpu {
 

@@ -17,21 +17,9 @@
 
 #include "core/device.h"
 #include "fa3/fa3.h"
+#include "plan/cpu/scratch.h"
 
 namespace fa3::cpu {
-
-inline constexpr int kTileRows =
-    6;  // rows of a register tile: 6 × 4 vectors use 24 of 32 registers
-inline constexpr int kMaxLanes = 16;  // floats per vector on the widest instruction set
-
-// Half-open range of columns, or of units of depth, that one row (or one tile of rows) has to do
-// with.
-struct Span {
-  int32_t lo = 0;
-  int32_t hi = 0;
-
-  bool empty() const { return lo >= hi; }
-};
 
 // A strided block of a caller's tensor: element (r, c) at data[r·stride + c].
 struct Rows {
@@ -51,8 +39,8 @@ struct SoftmaxBlock {
   const Span* tile = nullptr;  // per tile of kTileRows rows: columns that the P·V GEMM will read
   float* row_max = nullptr;    // running maximum m of the scores as stored in s (−inf at first)
   float* row_sum = nullptr;    // running Σ p
-  float* rescale =
-      nullptr;  // out: factor for what was accumulated before, exp2((m_old − m_new)·scale_log2e)
+  // Out: factor for what was accumulated before, exp2((m_old − m_new)·scale_log2e).
+  float* rescale = nullptr;
   float scale_log2e = 1;  // > 0: p = exp2(s·scale_log2e − m·scale_log2e)
   float softcap_in = 0;   // softcap on: s ← tanh(s·softcap_in) first; 0 = off
 };
@@ -64,12 +52,13 @@ struct GradBlock {
   int64_t ld = 0;                 // floats between rows of s and of dp
   int rows = 0;                   // keys
   const Span* visible = nullptr;  // queries that see a key
-  const Span* tile =
-      nullptr;  // per tile of keys: columns that must be defined (0 where not visible)
-  const float* lse_high =
-      nullptr;  // per query: LSE in base 2, as a sum of two floats, since |LSE| may be
-  const float* lse_low = nullptr;  // large and p needs its fraction; +inf and 0 make P = 0
-  const float* delta = nullptr;    // per query: rowsum(dO ∘ O) − dLSE
+  // Per tile of keys: columns that must be defined (0 where not visible).
+  const Span* tile = nullptr;
+  // Per query: LSE in base 2, as a sum of two floats, since |LSE| may be large and p needs its
+  // fraction; +inf and 0 make P = 0.
+  const float* lse_high = nullptr;
+  const float* lse_low = nullptr;
+  const float* delta = nullptr;  // per query: rowsum(dO ∘ O) − dLSE
   float scale_log2e = 1;
   float softcap_in = 0;  // as in SoftmaxBlock
 };

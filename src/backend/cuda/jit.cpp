@@ -76,7 +76,7 @@ Key Jit::key(const Program& program, int nvrtc_version) const {
   Sha256 hash;
   hash.update_field(headers_hash_);
   hash.update_field(program.header).update_field(program.expression);
-  for (const char* option : compiler_options()) hash.update_field(option);
+  for (const std::string& option : compiler_options(program.arch)) hash.update_field(option);
   return hash.update_field(std::to_string(nvrtc_version)).finish();
 }
 
@@ -230,6 +230,15 @@ Result<Kernel> Jit::compile(const Program& program) {
     remember(disk().value(), search(), nvrtc().value());  // again, where it was wrong
   }
   return kernel(std::move(compiled.cubin), KernelSource::kCompiled);
+}
+
+Jit& LazyJit::get() {
+  const auto open = [this]() -> Result<std::unique_ptr<Jit>> {
+    const auto driver = Driver::system();
+    if (driver.ok()) options_.driver_version = driver.value()->version();
+    return std::make_unique<Jit>(options_);
+  };
+  return *jit_.get(open).value();
 }
 
 }  // namespace fa3::cuda

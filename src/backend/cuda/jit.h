@@ -107,4 +107,16 @@ class Jit {
   std::atomic<bool> warned_{false};
 };
 
+// A context's Jit, made by the first call that needs it: few contexts do. Its kernels suit the
+// machine's driver, if there is one.
+class LazyJit {
+ public:
+  explicit LazyJit(JitOptions options) : options_(std::move(options)) {}
+  Jit& get();
+
+ private:
+  JitOptions options_;
+  Once<std::unique_ptr<Jit>> jit_;
+};
+
 }  // namespace fa3::cuda

@@ -10,7 +10,7 @@
 
 #include "backend/cuda/driver.h"
 #include "backend/cuda/jit.h"
-#include "backend/machine.h"
+#include "runtime/machine.h"
 
 namespace fa3::cuda {
 

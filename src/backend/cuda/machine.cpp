@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "backend/cuda/tensor_map.h"
-#include "backend/launch_shape.h"
+#include "runtime/launch_shape.h"
 
 namespace fa3::cuda {
 namespace {

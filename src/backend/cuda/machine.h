@@ -11,7 +11,7 @@
 #include "backend/cuda/jit.h"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/stream.h"
-#include "backend/machine.h"
+#include "runtime/machine.h"
 
 namespace fa3::cuda {
 

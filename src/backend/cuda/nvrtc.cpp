@@ -9,13 +9,6 @@
 namespace fa3::cuda {
 namespace {
 
-constexpr const char* kOptions[] = {
-    "--gpu-architecture=sm_90a",
-    "--std=c++20",
-    "--device-as-default-execution-space",
-    "--ptxas-options=-v",
-};
-
 Status find_functions(const SharedLibrary& library, NvrtcFunctions& functions) {
 #define FA3_FIND(name, parameters)                                        \
   {                                                                       \
@@ -49,8 +42,11 @@ class Compilation {
               program));
     FA3_RETURN_IF_ERROR(
         check(nvrtc_.nvrtcAddNameExpression(program_, program.expression.c_str()), program));
-    const nvrtcResult result = nvrtc_.nvrtcCompileProgram(
-        program_, static_cast<int>(std::size(kOptions)), std::data(kOptions));
+    const std::vector<std::string> options = compiler_options(program.arch);
+    std::vector<const char*> arguments;
+    for (const std::string& option : options) arguments.push_back(option.c_str());
+    const nvrtcResult result =
+        nvrtc_.nvrtcCompileProgram(program_, static_cast<int>(arguments.size()), arguments.data());
     Compiled compiled;
     compiled.log = log();
     if (result != NVRTC_SUCCESS) {
@@ -98,7 +94,10 @@ Status check_fit(const Nvrtc& nvrtc, int driver_version) {
 
 }  // namespace
 
-std::span<const char* const> compiler_options() { return kOptions; }
+std::vector<std::string> compiler_options(const std::string& arch) {
+  return {"--gpu-architecture=" + arch, "--std=c++20", "--device-as-default-execution-space",
+          "--ptxas-options=-v"};
+}
 
 bool loads(int driver_version, int nvrtc_version) {
   return nvrtc_version / 1000 <= driver_version / 1000;

@@ -9,9 +9,9 @@
 
 #include "backend/cuda/device_headers.h"
 #include "backend/cuda/driver_api.h"
-#include "backend/machine.h"
 #include "core/shared_library.h"
 #include "core/status.h"
+#include "runtime/machine.h"
 
 namespace fa3::cuda {
 
@@ -37,7 +37,7 @@ struct NvrtcFunctions {
 };
 
 // What every kernel is compiled with; part of a cubin's key.
-std::span<const char* const> compiler_options();
+std::vector<std::string> compiler_options(const std::string& arch);
 
 class Nvrtc : public NvrtcFunctions {
  public:

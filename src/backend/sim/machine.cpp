@@ -8,9 +8,9 @@
 #include <cstring>
 #include <fstream>
 
-#include "backend/launch_shape.h"
 #include "core/shared_library.h"
-#include "sim/sim_api.h"
+#include "runtime/launch_shape.h"
+#include "runtime/sim_api.h"
 
 namespace fa3::sim {
 namespace {

@@ -6,13 +6,15 @@
 #include <string>
 #include <vector>
 
-#include "plan/configs_sm90.h"
+#include "plan/sm90/fwd_configs.h"
 #include "tools/verify/problem.h"
 
 namespace fa3::sim {
 
+using namespace sm90;
+
 // Small tiles: many of them in a short run.
-constexpr FwdConfig small(FwdMask mask, bool ragged) {
+constexpr FwdConfig small(MaskKind mask, bool ragged) {
   return {.mask = mask,
           .head_dim_qk = 64,
           .head_dim_v = 64,
@@ -40,7 +42,7 @@ struct Variant {
 };
 
 // What no row of the table has; each for every mask, dense and ragged.
-template <FwdMask kMask, bool kRagged>
+template <MaskKind kMask, bool kRagged>
 inline constexpr Variant kVariants[] = {
     {"serial", with_step(small(kMask, kRagged), FwdStep::kSerial)},
     {"three stages", with_step(small(kMask, kRagged), FwdStep::kThreeStage)},

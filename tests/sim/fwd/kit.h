@@ -15,10 +15,10 @@
 #include "api/args.h"
 #include "api/buffers.h"
 #include "api/problem.h"
-#include "backend/launch_fwd_sm90.h"
-#include "device/kernels/fwd_sm90.cuh"
-#include "device/kernels/fwd_sm90_unspecialised.cuh"
-#include "plan/configs_sm90.h"
+#include "backend/launch/launch.h"
+#include "device/sm90/ablation/fwd_unspecialised.cuh"
+#include "device/sm90/fwd/fwd.cuh"
+#include "plan/sm90/fwd_configs.h"
 #include "sim/device.h"
 #include "sim/kit.h"
 #include "sim/program.h"
@@ -27,6 +27,8 @@
 #include "tools/verify/problem.h"
 
 namespace fa3::sim {
+
+using namespace sm90;
 
 // A simulated device as a Machine; memory is registered by who owns it.
 class TestMachine final : public Machine {
@@ -62,9 +64,9 @@ template <FwdConfig kCfg>
 void add_fwd() {
   static_assert(why_illegal(kCfg) == nullptr);
   if constexpr (kCfg.specialised) {
-    const Registration made(fwd_expression(kCfg).c_str(), kernel_of(&fwd_sm90<kCfg>));
+    const Registration made(fwd_expression(kCfg).c_str(), kernel_of(&fwd<kCfg>));
   } else {
-    const Registration made(fwd_expression(kCfg).c_str(), kernel_of(&fwd_sm90_unspecialised<kCfg>));
+    const Registration made(fwd_expression(kCfg).c_str(), kernel_of(&fwd_unspecialised<kCfg>));
   }
 }
 
@@ -80,8 +82,8 @@ class FwdRun {
     DeviceInfo device;
     device.backend = FA3_BACKEND_CUDA;
     device.multiprocessors = 4;
-    plan_ = value(make_fwd_sm90_plan(problem_, device));
-    configure(plan_, config, problem_, device.multiprocessors);
+    plan_ = value(make_fwd_plan(problem_, device));
+    plan_ = with_config(plan_, config, problem_, device.multiprocessors);
     for (int id = 0; id < kTensorCount; ++id) {
       if (args.tensor[static_cast<size_t>(id)].rank == 0) continue;
       const fa3_tensor& t = args.tensor[static_cast<size_t>(id)];
@@ -98,11 +100,12 @@ class FwdRun {
   FwdRun(const FwdRun&) = delete;
   FwdRun& operator=(const FwdRun&) = delete;
 
-  const FwdSm90Plan& plan() const { return plan_; }
+  const FwdPlan& plan() const { return plan_; }
   // Runs under the device's seed; O and LSE are NaN before. Throws Violation.
   void run() {
     for (const auto& [data, bytes] : outputs_) std::memset(data, 0xFF, bytes);
-    const Status status = launch_fwd_sm90(machine_, {}, problem_, plan_, buffers_, &counter_);
+    const Status status = launch({step_of(plan_, 0)}, machine_, {}, problem_, buffers_,
+                                 reinterpret_cast<std::byte*>(&counter_));
     if (!status.ok()) throw std::runtime_error(status.message);
   }
   std::vector<unsigned char> bits() const {
@@ -146,7 +149,7 @@ class FwdRun {
   fa3_forward_args args_{};
   Problem problem_;
   Buffers buffers_;
-  FwdSm90Plan plan_;
+  FwdPlan plan_;
   alignas(64) u32 counter_ = 0;
   std::vector<Output> outputs_;
   std::vector<void*> bases_;

@@ -12,17 +12,17 @@ namespace fa3::sim {
 namespace {
 
 constexpr FwdConfig kDynamic = [] {
-  FwdConfig c = small(FwdMask::kCausal, true);
+  FwdConfig c = small(MaskKind::kCausal, true);
   c.schedule = FwdSchedule::kDynamic;
   return c;
 }();
 constexpr FwdConfig kWindow = [] {
-  FwdConfig c = small(FwdMask::kWindow, true);
+  FwdConfig c = small(MaskKind::kWindow, true);
   c.consumer_wgs = 3;
   c.schedule = FwdSchedule::kDynamic;
   return c;
 }();
-constexpr FwdConfig kCluster = in_cluster(small(FwdMask::kFull, true), 2);
+constexpr FwdConfig kCluster = in_cluster(small(MaskKind::kFull, true), 2);
 const bool added = (add_fwd<kDynamic>(), add_fwd<kWindow>(), add_fwd<kCluster>(), true);
 
 verify::Config problem(const FwdConfig& c) {
@@ -34,8 +34,8 @@ verify::Config problem(const FwdConfig& c) {
   p.varlen_kv = {80, 40, 70};
   p.seqused_q = {100, 20, 90};
   p.seqused_kv = {80, 10, 60};
-  if (c.mask == FwdMask::kCausal) p.mask = FA3_MASK_CAUSAL;
-  if (c.mask == FwdMask::kWindow) p.mask = FA3_MASK_WINDOW, p.left = 30, p.right = 10;
+  if (c.mask == MaskKind::kCausal) p.mask = FA3_MASK_CAUSAL;
+  if (c.mask == MaskKind::kWindow) p.mask = FA3_MASK_WINDOW, p.left = 30, p.right = 10;
   return p;
 }
 
@@ -97,9 +97,9 @@ TEST_P(FwdLies, RandomOnes_TouchNothingOutside) {
 INSTANTIATE_TEST_SUITE_P(Kernels, FwdLies, testing::Values(kDynamic, kWindow, kCluster),
                          [](const auto& info) {
                            const FwdConfig& c = info.param;
-                           return c.cluster > 1                ? "cluster"
-                                  : c.mask == FwdMask::kWindow ? "window"
-                                                               : "causal";
+                           return c.cluster > 1                 ? "cluster"
+                                  : c.mask == MaskKind::kWindow ? "window"
+                                                                : "causal";
                          });
 
 }  // namespace

@@ -28,7 +28,7 @@ constexpr FwdConfig with(FwdConfig c, FwdSchedule schedule) {
   c.schedule = schedule;
   return c;
 }
-constexpr FwdConfig kFull = small(FwdMask::kFull, false);
+constexpr FwdConfig kFull = small(MaskKind::kFull, false);
 constexpr FwdConfig kLookAhead = [] {
   FwdConfig c = kFull;
   c.q_stages = 2;
@@ -41,7 +41,7 @@ constexpr FwdConfig kPInShared = [] {
   return c;
 }();
 constexpr FwdConfig kSkipping = [] {
-  FwdConfig c = with(small(FwdMask::kCausal, true), FwdSchedule::kDynamic);
+  FwdConfig c = with(small(MaskKind::kCausal, true), FwdSchedule::kDynamic);
   c.consumer_wgs = 3;
   return c;
 }();

@@ -11,20 +11,20 @@
 namespace fa3::sim {
 namespace {
 
-template <FwdMask kMask, bool kRagged, size_t... kI>
+template <MaskKind kMask, bool kRagged, size_t... kI>
 void add_variants(std::index_sequence<kI...>) {
   (add_fwd<kVariants<kMask, kRagged>[kI].config>(), ...);
 }
-template <FwdMask kMask>
+template <MaskKind kMask>
 void add_mask() {
   using All = std::make_index_sequence<std::size(kVariants<kMask, false>)>;
   add_variants<kMask, false>(All{});
   add_variants<kMask, true>(All{});
 }
-const bool added =
-    (add_mask<FwdMask::kFull>(), add_mask<FwdMask::kCausal>(), add_mask<FwdMask::kWindow>(), true);
+const bool added = (add_mask<MaskKind::kFull>(), add_mask<MaskKind::kCausal>(),
+                    add_mask<MaskKind::kWindow>(), true);
 
-verify::Config problem(FwdMask mask, bool ragged) {
+verify::Config problem(MaskKind mask, bool ragged) {
   verify::Config c;
   c.dtype = FA3_BF16;
   c.heads_q = 2;
@@ -36,8 +36,8 @@ verify::Config problem(FwdMask mask, bool ragged) {
     c.varlen_kv = {270, 3, 0, 65, 40};
     c.spare_q = 9;
   }
-  if (mask == FwdMask::kCausal) c.mask = FA3_MASK_CAUSAL;
-  if (mask == FwdMask::kWindow) c.mask = FA3_MASK_WINDOW, c.left = 70, c.right = 40;
+  if (mask == MaskKind::kCausal) c.mask = FA3_MASK_CAUSAL;
+  if (mask == MaskKind::kWindow) c.mask = FA3_MASK_WINDOW, c.left = 70, c.right = 40;
   return c;
 }
 
@@ -52,9 +52,9 @@ std::vector<Case> cases() {
   const auto take = [&](const auto& variants, bool ragged) {
     for (const Variant& variant : variants) all.push_back({variant, ragged});
   };
-  take(kVariants<FwdMask::kFull, false>, false), take(kVariants<FwdMask::kFull, true>, true);
-  take(kVariants<FwdMask::kCausal, false>, false), take(kVariants<FwdMask::kCausal, true>, true);
-  take(kVariants<FwdMask::kWindow, false>, false), take(kVariants<FwdMask::kWindow, true>, true);
+  take(kVariants<MaskKind::kFull, false>, false), take(kVariants<MaskKind::kFull, true>, true);
+  take(kVariants<MaskKind::kCausal, false>, false), take(kVariants<MaskKind::kCausal, true>, true);
+  take(kVariants<MaskKind::kWindow, false>, false), take(kVariants<MaskKind::kWindow, true>, true);
   return all;
 }
 

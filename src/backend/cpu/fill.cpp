@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// fill.cpp — empty rows: O, dQ, dK, dV = 0, LSE = −inf.
+#include "backend/cpu/fill.h"
+
+#include <cstring>
+#include <limits>
+
+#include "core/dtype.h"
+
+namespace fa3 {
+namespace {
+
+// Rows [first, last) of batch entry b, in all heads.
+void fill(const Problem& p, TensorId id, void* data, int64_t b, int64_t first, int64_t last) {
+  const Layout& layout = p.layout[id];
+  const int64_t element = dtype_bytes(layout.dtype);
+  std::byte* const entry = static_cast<std::byte*>(data) + b * layout.batch * element;
+  const float empty_lse = -std::numeric_limits<float>::infinity();
+  for (int64_t row = first; row < last; ++row) {
+    for (int64_t head = 0; head < p.heads_of(id); ++head) {
+      std::byte* const at = entry + (row * layout.row + head * layout.head) * element;
+      if (kTensors[id].form == Form::kRows) {
+        std::memset(at, 0, static_cast<size_t>(p.columns_of(id) * element));  // 0 in every dtype
+      } else {
+        std::memcpy(at, &empty_lse, sizeof empty_lse);
+      }
+    }
+  }
+}
+
+// Is it an output of the problem that has elements? Nothing here allocates: a run that has begun to
+// write does not run out of memory.
+bool is_filled(const Problem& p, TensorId id) {
+  return has_layout(id) && is_output(role_of(p.op, id)) && p.layout[id].present() &&
+         p.heads_of(id) != 0;
+}
+
+}  // namespace
+
+void fill_unowned_rows(const Problem& p, const Buffers& buffers) {
+  for (const TensorRow& out : kTensors) {
+    if (!is_filled(p, out.id)) continue;
+    const SeqAxis& axis = p.axis_of(out.id);
+    if (!(axis.packed || axis.seqused)) continue;
+    void* const data = buffers.data[out.id];
+    const int32_t* cu = buffers.in<int32_t>(out.query() ? kCuSeqlensQ : kCuSeqlensKv);
+    for (int64_t b = 0; b < p.batch; ++b) {
+      const Sequence s = out.query() ? q_sequence(p, buffers, b) : kv_sequence(p, buffers, b);
+      fill(p, out.id, data, b, s.begin + s.len, axis.packed ? cu[b + 1] : axis.rows);
+    }
+    if (axis.packed) fill(p, out.id, data, 0, cu[p.batch], axis.rows);
+  }
+}
+
+void fill_all_rows(const Problem& p, const Buffers& buffers) {
+  for (const TensorRow& out : kTensors) {
+    if (!is_filled(p, out.id)) continue;
+    const SeqAxis& axis = p.axis_of(out.id);
+    const int64_t entries = axis.packed ? 1 : p.batch;
+    for (int64_t b = 0; b < entries; ++b) fill(p, out.id, buffers.data[out.id], b, 0, axis.rows);
+  }
+}
+
+}  // namespace fa3

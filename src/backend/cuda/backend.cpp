@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// backend.cpp — the kernels of a plan from wherever they are to be had, and runs on a GPU.
+#include "backend/cuda/backend.h"
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "backend/cuda/driver.h"
+#include "backend/launch/launch.h"
+#include "core/check_lengths.h"
+#include "plan/explain.h"
+#include "plan/sm90/fwd_kernels.h"
+
+namespace fa3::cuda {
+namespace {
+
+// The step with a kernel of the table's head dims; nothing when that is what it has.
+std::optional<KernelStep> wider_step(const KernelStep& step) {
+  return std::visit(
+      [&](const auto& kernel) -> std::optional<KernelStep> {
+        auto wide = wider(kernel);
+        if (!wide) return std::nullopt;
+        return step_of(std::move(*wide), step.workspace_offset);
+      },
+      step.kernel);
+}
+
+std::string name_of_step(const KernelStep& step) {
+  return std::visit([](const auto& kernel) { return name_of(kernel); }, step.kernel);
+}
+
+}  // namespace
+
+std::string CudaBackend::why() const {
+  return fmt::format("backend cuda (sm90): the context's device is {}", device().name);
+}
+
+std::string CudaBackend::explain(const Plan& plan) const { return fa3::explain(plan, plan.steps); }
+
+Result<CudaMachine*> CudaBackend::machine() {
+  const auto& opened = machine_.get([this]() -> Result<std::unique_ptr<CudaMachine>> {
+    FA3_TRY(const Driver* const driver, Driver::system());
+    return CudaMachine::open(*driver, jit_.get(), device().id);
+  });
+  if (!opened.ok()) return opened.status();
+  return opened.value().get();
+}
+
+// ---- Kernels ------------------------------------------------------------------------------------
+
+Result<Plan> CudaBackend::prepare(Plan plan, StreamRef on) {
+  if (has_no_rows(plan.problem)) return plan;
+  FA3_TRY(CudaMachine* const gpu, machine());
+  for (KernelStep& step : plan.steps) {
+    FA3_TRY(step, prepared(op_name(plan.problem.op), step, *gpu, on));
+  }
+  return plan;
+}
+
+bool CudaBackend::is_missing(const KernelStep& step) {
+  const std::lock_guard lock(mutex_);
+  return missing_.contains(step.program.expression);
+}
+
+Result<KernelStep> CudaBackend::prepared(const char* op, const KernelStep& step, CudaMachine& gpu,
+                                         StreamRef on) {
+  if (is_missing(step)) {
+    const std::optional<KernelStep> wide = wider_step(step);
+    FA3_RETURN_IF_ERROR(gpu.prepare(wide->program, on));
+    return *wide;
+  }
+  Status status = gpu.prepare(step.program, on);
+  if (status.ok()) return step;
+  Jit& jit = jit_.get();
+  if (status.code != FA3_JIT_FAILED || jit.nvrtc().ok() || jit.get(step.program).ok())
+    return status;
+
+  const std::string name = name_of_step(step);
+  const std::optional<KernelStep> wide = wider_step(step);
+  if (wide && gpu.prepare(wide->program, on).ok()) {
+    logger_.log(FA3_LOG_WARNING,
+                "{}: kernel {} is in no cache and no pack, and nothing compiles here; the one of "
+                "head dims {} takes its place, which is slower; add {} with `fa3 jit --pack`",
+                op, name, std::visit([](const auto& k) { return head_dims_text(k); }, wide->kernel),
+                name);
+    const std::lock_guard lock(mutex_);
+    missing_.insert(step.program.expression);
+    return *wide;
+  }
+  status.message += fmt::format(
+      "; the kernel's name is {}: make a pack that has it where NVRTC is, with `fa3 jit --pack "
+      "FILE "
+      "--programs {}`, and name that in FA3_KERNEL_PACK",
+      name, name);
+  return status;
+}
+
+Plan CudaBackend::settled(Plan plan) {
+  Jit& jit = jit_.get();
+  for (KernelStep& step : plan.steps) {
+    const std::optional<KernelStep> wide = wider_step(step);
+    if (!wide || jit.nvrtc().ok() || jit.get(step.program).ok()) continue;
+    if (jit.get(wide->program).ok()) step = *wide;
+  }
+  return plan;
+}
+
+// ---- Runs ---------------------------------------------------------------------------------------
+
+Status CudaBackend::check(const Plan& plan, const Buffers& buffers, void* stream) {
+  FA3_RETURN_IF_ERROR(GpuBackend::check(plan, buffers, stream));
+  if (!check_values_) return {};
+  FA3_TRY(CudaMachine* const gpu, machine());
+  Buffers on_host = buffers;
+  std::vector<int32_t> copies[kTensorCount];
+  for (const TensorRow& row : kTensors) {
+    if (has_layout(row.id) || buffers.data[row.id] == nullptr) continue;
+    std::vector<int32_t>& copy = copies[row.id];
+    copy.resize(static_cast<size_t>(plan.problem.batch + (row.form == Form::kCuSeqlens ? 1 : 0)));
+    const Status status = gpu->download(copy.data(), buffers.data[row.id],
+                                        copy.size() * sizeof(int32_t), StreamRef::of(stream));
+    if (!status.ok()) {
+      return {status.code,
+              fmt::format("{}: FA3_CHECK=1 reads {}: {}; unset FA3_CHECK, or run once without the "
+                          "graph",
+                          op_name(plan.problem.op), row.name, status.message)};
+    }
+    on_host.data[row.id] = copy.data();
+  }
+  return check_lengths(plan.problem, on_host);
+}
+
+Result<WorkspaceLease> CudaBackend::workspace(size_t bytes, void* stream) {
+  if (bytes == 0) return WorkspaceLease();
+  FA3_TRY(CudaMachine* const gpu, machine());
+  const std::lock_guard lock(mutex_);
+  KeptWorkspace& kept = workspaces_[stream];
+  if (kept.bytes < bytes) {
+    if (kept.data != nullptr) gpu->release(kept.data);
+    kept = {};
+    kept.data = gpu->allocate(bytes, "workspace");
+    kept.bytes = bytes;
+  }
+  return WorkspaceLease(static_cast<std::byte*>(kept.data));
+}
+
+Status CudaBackend::run(const Plan& plan, const Buffers& buffers, std::byte* workspace,
+                        void* stream) {
+  if (has_no_rows(plan.problem)) return {};
+  FA3_TRY(CudaMachine* const gpu, machine());
+  return launch(plan.steps, *gpu, StreamRef::of(stream), plan.problem, buffers, aligned(workspace));
+}
+
+}  // namespace fa3::cuda

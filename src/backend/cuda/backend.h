@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// backend.h — the backend cuda: kernels on a Hopper GPU, on the caller's memory and streams.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "backend/cuda/jit.h"
+#include "backend/cuda/machine.h"
+#include "backend/gpu.h"
+#include "core/log.h"
+#include "core/once.h"
+
+namespace fa3::cuda {
+
+// The GPU is opened by the first call that needs it.
+class CudaBackend final : public GpuBackend {
+ public:
+  // jit outlives it. check_values: FA3_CHECK=1.
+  CudaBackend(DeviceInfo device, LazyJit& jit, Logger logger, bool check_values)
+      : GpuBackend(std::move(device)), jit_(jit), logger_(logger), check_values_(check_values) {}
+
+  std::string explain(const Plan& plan) const override;
+  // A kernel bundle has the head dims of the table. Of others a machine without a compiler has the
+  // wider kernel of the table's row, which computes them as well.
+  Result<Plan> prepare(Plan plan, StreamRef on) override;
+  Plan settled(Plan plan) override;
+  // With FA3_CHECK=1 it also waits for the stream, reads cu_seqlens and seqused and checks them, as
+  // is always done where they are in host memory.
+  Status check(const Plan& plan, const Buffers& buffers, void* stream) override;
+  // One per stream, kept.
+  Result<WorkspaceLease> workspace(size_t bytes, void* stream) override;
+  Status run(const Plan& plan, const Buffers& buffers, std::byte* workspace, void* stream) override;
+
+ protected:
+  std::string why() const override;
+
+ private:
+  struct KeptWorkspace {
+    void* data = nullptr;
+    size_t bytes = 0;
+  };
+
+  Result<CudaMachine*> machine();
+  Result<KernelStep> prepared(const char* op, const KernelStep& step, CudaMachine& gpu,
+                              StreamRef on);
+  bool is_missing(const KernelStep& step);
+
+  LazyJit& jit_;
+  Logger logger_;
+  bool check_values_;
+  Once<std::unique_ptr<CudaMachine>> machine_;
+  std::mutex mutex_;                           // of what follows
+  std::map<void*, KeptWorkspace> workspaces_;  // by stream
+  std::set<std::string> missing_;              // expressions of kernels that wider ones stand for
+};
+
+}  // namespace fa3::cuda

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// gpu.cpp — plans of kernels, and where their tensors may lie.
+#include "backend/gpu.h"
+
+#include "backend/launch/launch.h"
+
+namespace fa3 {
+
+Result<Plan> GpuBackend::plan(const Problem& problem) const {
+  Plan plan;
+  plan.problem = problem;
+  plan.backend = device().backend;
+  plan.threads = device().threads;
+  FA3_TRY(plan.steps, plan_kernels(problem, device()));
+  plan.why = why();
+  plan.workspace_bytes = with_alignment(workspace_bytes(plan.steps));
+  return plan;
+}
+
+Status GpuBackend::check(const Plan& plan, const Buffers& buffers, void*) {
+  return check_addresses(plan.steps, plan.problem, buffers);
+}
+
+}  // namespace fa3

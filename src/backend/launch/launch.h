@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// launch.h — the kernels of a plan on a machine: a GPU or the simulator. Per kernel, launch/*.h
+// fill its arguments.
+#pragma once
+
+#include <vector>
+
+#include "core/problem.h"
+#include "plan/plan.h"
+#include "runtime/machine.h"
+
+namespace fa3 {
+
+// UNSUPPORTED for a tensor at an address that a kernel does not take, and that it would read or
+// write.
+Status check_addresses(const std::vector<KernelStep>& steps, const Problem& problem,
+                       const Buffers& buffers);
+
+// Puts the kernels on the stream, one after another. buffers were validated against problem, which
+// has queries, and passed check_addresses; their addresses are the machine's. workspace: aligned.
+Status launch(const std::vector<KernelStep>& steps, Machine& machine, StreamRef stream,
+              const Problem& problem, const Buffers& buffers, std::byte* workspace);
+
+}  // namespace fa3

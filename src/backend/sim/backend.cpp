@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// backend.cpp — registers the caller's tensors with the simulator for the length of a run.
+#include "backend/sim/backend.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "backend/launch/launch.h"
+#include "core/dtype.h"
+#include "plan/explain.h"
+#include "plan/sm90/roofline.h"
+
+namespace fa3::sim {
+namespace {
+
+struct Extent {
+  uintptr_t begin, end;
+  std::string name;
+};
+
+// Elements from the first to the last that a tensor has.
+Extent extent_of(const Problem& p, const Buffers& x, TensorId id) {
+  const Layout& layout = p.layout[id];
+  const SeqAxis& axis = p.axis_of(id);
+  const int64_t batch = axis.packed ? 1 : p.batch;
+  const int64_t elements = (batch - 1) * layout.batch + (axis.rows - 1) * layout.row +
+                           (p.heads_of(id) - 1) * layout.head + p.columns_of(id);
+  const auto begin = reinterpret_cast<uintptr_t>(x.data[id]);
+  if (axis.rows == 0 || batch == 0 || begin == 0) return {0, 0, tensor_name(id)};
+  return {begin, begin + static_cast<uintptr_t>(elements * dtype_bytes(layout.dtype)),
+          tensor_name(id)};
+}
+
+Extent bytes_of(const void* data, int64_t bytes, const char* name) {
+  const auto begin = reinterpret_cast<uintptr_t>(data);
+  return {begin, begin == 0 ? 0 : begin + static_cast<uintptr_t>(bytes), name};
+}
+
+// Of all tensors; those that share memory (views of one allocation) as one.
+std::vector<Extent> extents_of(const Plan& plan, const Buffers& x, std::byte* workspace) {
+  const Problem& p = plan.problem;
+  std::vector<Extent> all = {
+      bytes_of(workspace, static_cast<int64_t>(workspace_bytes(plan.steps)), "workspace")};
+  for (const TensorRow& row : kTensors) {
+    if (role_of(p.op, row.id) == Role::kNone) continue;
+    const int64_t entries = p.batch + (row.form == Form::kCuSeqlens ? 1 : 0);
+    all.push_back(has_layout(row.id)
+                      ? extent_of(p, x, row.id)
+                      : bytes_of(x.data[row.id], entries * int64_t{sizeof(int32_t)}, row.name));
+  }
+  std::erase_if(all, [](const Extent& e) { return e.begin == e.end; });
+  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
+  std::vector<Extent> merged;
+  for (Extent& extent : all) {
+    if (merged.empty() || merged.back().end <= extent.begin) {
+      merged.push_back(std::move(extent));
+      continue;
+    }
+    merged.back().end = std::max(merged.back().end, extent.end);
+    merged.back().name += "+" + extent.name;
+  }
+  return merged;
+}
+
+// Registers memory for the life of this object.
+class Registered {
+ public:
+  Registered(SimMachine& machine, const std::vector<Extent>& extents) : machine_(machine) {
+    for (const Extent& extent : extents) {
+      void* const base = reinterpret_cast<void*>(extent.begin);
+      machine.add(base, extent.end - extent.begin, extent.name.c_str());
+      bases_.push_back(base);
+    }
+  }
+  ~Registered() {
+    for (void* base : bases_) machine_.remove(base);
+  }
+  Registered(const Registered&) = delete;
+  Registered& operator=(const Registered&) = delete;
+
+ private:
+  SimMachine& machine_;
+  std::vector<void*> bases_;
+};
+
+}  // namespace
+
+std::string SimBackend::why() const { return "backend sim (sm90): the context's options name it"; }
+
+// The simulator's plan stands for that of an H200.
+std::string SimBackend::explain(const Plan& plan) const {
+  const auto on_gpu = plan_kernels(plan.problem, sm90::h200());
+  return fa3::explain(plan, on_gpu.ok() ? on_gpu.value() : plan.steps);
+}
+
+Result<SimMachine*> SimBackend::machine() {
+  const auto& opened = machine_.get([this] { return SimMachine::open(settings_); });
+  if (!opened.ok()) return opened.status();
+  return opened.value().get();
+}
+
+Result<Plan> SimBackend::prepare(Plan plan, StreamRef) {
+  if (has_no_rows(plan.problem)) return plan;
+  FA3_TRY(SimMachine* const simulator, machine());
+  for (const KernelStep& step : plan.steps)
+    FA3_RETURN_IF_ERROR(simulator->prepare(step.program, {}));
+  return plan;
+}
+
+Result<WorkspaceLease> SimBackend::workspace(size_t bytes, void*) {
+  return workspaces_.borrow(bytes);
+}
+
+Status SimBackend::run(const Plan& plan, const Buffers& buffers, std::byte* workspace, void*) {
+  if (has_no_rows(plan.problem)) return {};
+  FA3_TRY(SimMachine* const simulator, machine());
+  const std::lock_guard lock(mutex_);
+  const Registered registered(*simulator, extents_of(plan, buffers, aligned(workspace)));
+  return launch(plan.steps, *simulator, {}, plan.problem, buffers, aligned(workspace));
+}
+
+}  // namespace fa3::sim

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// kinds.h — masks and score functions as kernels are compiled for them.
+#pragma once
+
+#include "device/types.h"
+
+namespace fa3 {
+
+enum class MaskKind : u8 { kFull, kCausal, kWindow };
+
+// What happens to a score before the mask: nothing (the scale is folded into exp2), softcap·tanh,
+// or a multiplication by the scale (negative ones, which turn the maximum into a minimum).
+enum class ScoreKind : u8 { kPlain, kSoftcap, kScaled };
+
+}  // namespace fa3

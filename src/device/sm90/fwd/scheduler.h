@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// scheduler.h — which tile a CTA works on next, and what there is to know about it. Runs in the
+// scheduler's warp, all lanes alike; the others get the result through shared memory.
+#pragma once
+
+#include "device/ptx/memory.h"
+#include "device/ptx/thread.h"
+#include "device/ptx/warp.h"
+#include "device/sm90/fwd/args.h"
+#include "device/sm90/fwd/config.h"
+
+namespace fa3::sm90 {
+
+// Rows of one sequence: where they begin in the tensor, how many there are and how many count.
+struct FwdRows {
+  i32 begin = 0;
+  i32 rows = 0;
+  i32 used = 0;
+};
+
+// One Q tile of one head of one sequence, and the KV tiles that it visits.
+struct FwdWork {
+  TileRange range;
+  i32 tile;  // −1: nothing is left
+  i32 head, batch;
+  i32 q_begin, q_rows, q_used;
+  i32 kv_begin, kv_used;
+};
+// The same in shared memory, and the KV tiles of each consumer's 64 rows.
+struct FwdSharedWork {
+  static constexpr int kWords = sizeof(FwdWork) / sizeof(i32);
+  static constexpr int kRangeWords = sizeof(TileRange) / sizeof(i32);
+  static constexpr int kTileWord = kRangeWords;
+  i32 word[kWords];
+  i32 wg_range[3][kRangeWords];
+
+  FA3_DEV bool is_tile() const { return ptx::ld_shared(&word[kTileWord]) >= 0; }
+};
+
+// A consumer's lanes read the range and the Q tile word by word (Consumer::look_ahead).
+static_assert(
+    [] {
+      const auto words = ptx::bits_as<ptx::Words<FwdSharedWork::kWords>>(
+          FwdWork{{0, 1, 2, 3}, 4, 5, 6, 7, 8, 9, 10, 11});
+      for (int i = 0; i < FwdSharedWork::kWords; ++i) {
+        if (words.word[i] != i) return false;
+      }
+      return FwdSharedWork::kRangeWords == 4 && FwdSharedWork::kTileWord == 4;
+    }(),
+    "FwdWork: words 0 to 3 are the range {first, plain_first, plain_end, end}, word 4 is the Q "
+    "tile");
+
+FA3_HD constexpr i32 clamp(i32 value, i32 lo, i32 hi) { return least(most(value, lo), hi); }
+
+// Rows of sequence b. b = batch, packed only: those behind the last sequence, none of which counts.
+template <bool kRagged>
+FA3_DEV FwdRows rows_of(const FwdAxis& axis, i32 batch, i32 b) {
+  FwdRows rows{b * axis.batch_rows, axis.rows, axis.rows};
+  if constexpr (kRagged) {
+    if (axis.cu_seqlens != nullptr) {
+      rows.begin = clamp(ptx::ld_global_nc(axis.cu_seqlens + b), 0, axis.rows);
+      const i32 end = b < batch ? ptx::ld_global_nc(axis.cu_seqlens + b + 1) : axis.rows;
+      rows.rows = rows.used = clamp(end, rows.begin, axis.rows) - rows.begin;
+    }
+    if (b == batch) {
+      rows.used = 0;
+    } else if (axis.seqused != nullptr) {
+      rows.used = clamp(ptx::ld_global_nc(axis.seqused + b), 0, rows.rows);
+    }
+  }
+  return rows;
+}
+
+// Tiles of packed queries are numbered sequence by sequence, rows of no sequence last. Indices only
+// grow, so the search goes on from the 32 sequences that it ended in.
+struct PackedSearch {
+  u32 group = 0;   // first of 32 sequences
+  u32 before = 0;  // tiles of the sequences before them
+
+  struct Found {
+    i32 batch;  // −1: index is beyond the last tile
+    u32 tiles;  // per head
+    u32 index;  // within the sequence
+  };
+  FA3_DEV Found find(const FwdArgs& args, i32 tile_q, u32 index) {
+    for (; group <= static_cast<u32>(args.batch); group += 32) {
+      const i32 b = static_cast<i32>(group + ptx::lane_index());
+      const i32 rows = b <= args.batch ? rows_of<true>(args.q_axis, args.batch, b).rows : 0;
+      const u32 mine =
+          static_cast<u32>((rows + tile_q - 1) / tile_q) * static_cast<u32>(args.heads_q);
+      u32 through = mine;  // tiles up to this lane's sequence, it included
+      FA3_UNROLL
+      for (u32 step = 1; step < 32; step *= 2) {
+        const u32 left = ptx::shfl_up(through, step);
+        if (ptx::lane_index() >= step) through += left;
+      }
+      const u32 lane = ptx::redux_add(before + through <= index);  // sequences that end before it
+      if (lane < 32) {
+        const u32 tiles = ptx::shfl_idx(mine, lane), start = ptx::shfl_idx(through - mine, lane);
+        return {static_cast<i32>(group + lane), tiles / static_cast<u32>(args.heads_q),
+                index - before - start};
+      }
+      before += ptx::shfl_idx(through, 31);
+    }
+    return {-1, 0, 0};
+  }
+};
+
+template <FwdConfig kCfg>
+class FwdTiles {
+ public:
+  FA3_DEV explicit FwdTiles(const FwdArgs& args)
+      : args_(args), index_(ptx::block_index_x() / kCfg.cluster) {}
+
+  // The first tile, or the one after the last that was returned.
+  FA3_DEV FwdWork next() {
+    if (!first_) advance();
+    first_ = false;
+    i32 batch = 0;
+    QTile at{};
+    if (kCfg.ragged && args_.q_axis.cu_seqlens != nullptr) {
+      const PackedSearch::Found found = search_.find(args_, kCfg.cluster_q(), index_);
+      if (found.batch < 0) return none();
+      batch = found.batch;
+      TileOrder order = args_.order;
+      order.q_tiles = found.tiles, order.heads = static_cast<u32>(args_.heads_q);
+      at = order.at(found.index);
+    } else {
+      if (index_ >= args_.order.tiles()) return none();
+      at = args_.order.at(index_);
+      batch = static_cast<i32>(at.head / static_cast<u32>(args_.heads_q));
+      at.head %= static_cast<u32>(args_.heads_q);
+    }
+    const FwdRows q = rows_of<kCfg.ragged>(args_.q_axis, args_.batch, batch);
+    // Rows of no sequence have no keys either.
+    const bool owned = batch < args_.batch;
+    const FwdRows kv = owned ? rows_of<kCfg.ragged>(args_.kv_axis, args_.batch, batch) : FwdRows{};
+    // CTAs of a cluster visit the same KV tiles, those of all their rows.
+    const i32 row = static_cast<i32>(at.tile) * kCfg.cluster_q();
+    const i32 rank = kCfg.cluster == 1 ? 0 : static_cast<i32>(ptx::cluster_rank());
+    return {tile_range(args_.band, q.used, kv.used, row, kCfg.cluster_q(), kCfg.tile_kv),
+            static_cast<i32>(at.tile) * kCfg.cluster + rank,
+            static_cast<i32>(at.head),
+            batch,
+            q.begin,
+            q.rows,
+            q.used,
+            kv.begin,
+            kv.used};
+  }
+
+ private:
+  FA3_DEV static FwdWork none() { return {{}, -1, 0, 0, 0, 0, 0, 0, 0}; }
+
+  FA3_DEV void advance() {
+    if constexpr (kCfg.schedule == FwdSchedule::kOneTile) {
+      index_ = ~0u;
+    } else if constexpr (kCfg.schedule == FwdSchedule::kStatic) {
+      index_ += ptx::grid_dim_x() / kCfg.cluster;
+    } else {
+      u32 taken = 0;
+      if (ptx::lane_index() == 0) taken = ptx::atom_add_u32(args_.next_tile, 1);
+      index_ = ptx::grid_dim_x() + ptx::shfl_idx(taken, 0);
+    }
+  }
+
+  const FwdArgs& args_;
+  u32 index_;
+  bool first_ = true;
+  PackedSearch search_;
+};
+
+}  // namespace fa3::sm90

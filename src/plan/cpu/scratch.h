@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// scratch.h — the cpu backend's memory: what a thread needs for one task, and what tasks share.
+// Each layout is one constructor, run by the plan to count bytes and by the run to find them.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "plan/cpu/cpu_plan.h"
+
+namespace fa3::cpu {
+
+// Half-open range of columns, or of units of depth, that one row (or one tile of rows) has to do
+// with.
+struct Span {
+  int32_t lo = 0;
+  int32_t hi = 0;
+
+  bool empty() const { return lo >= hi; }
+};
+
+inline constexpr int kPadCols = 16;  // keeps row strides of S off powers of two
+
+// One block of query rows on its way through the keys.
+struct QBlock {
+  float* q = nullptr;        // [tile_q][width_qk], operand A
+  float* o = nullptr;        // [tile_q][width_v], FP32 accumulator
+  float* row_max = nullptr;  // [tile_q]
+  float* row_sum = nullptr;  // [tile_q]
+
+  QBlock(Arena& arena, const CpuPlan& plan);
+};
+
+struct ForwardScratch {
+  float* k = nullptr;        // Kᵀ panels of one tile
+  float* v = nullptr;        // V panels of one tile
+  float* s = nullptr;        // [tile_q][ld_s]: scores, then P
+  float* rescale = nullptr;  // [tile_q]
+  Span* visible = nullptr;   // [tile_q]
+  Span* tile = nullptr;      // [tile_q / kTileRows]
+  QBlock* blocks = nullptr;  // [blocks_per_task]
+  int64_t ld_s = 0;
+
+  ForwardScratch(Arena& arena, const CpuPlan& plan);
+};
+
+// Unmerged results of splits: one slot per (batch, KV head, block, split).
+struct Partials {
+  float* o = nullptr;        // [slot][tile_q][width_v], not normalised
+  float* row_max = nullptr;  // [slot][tile_q]
+  float* row_sum = nullptr;  // [slot][tile_q]
+
+  Partials(Arena& arena, const CpuPlan& plan, int64_t heads);
+};
+
+struct BackwardScratch {
+  float* k_rows = nullptr;    // [tile_kv][width_qk]: K, V of the chunk as operand A
+  float* v_rows = nullptr;    // [tile_kv][width_v]
+  float* k_panels = nullptr;  // K as operand B of dQ
+  float* dk = nullptr;        // [tile_kv][width_qk]: FP32 accumulators
+  float* dv = nullptr;        // [tile_kv][width_v]
+  float* qt = nullptr;  // Qᵀ, dOᵀ panels of one block of queries (operand B of Sᵀ, dPᵀ)
+  float* dot = nullptr;
+  float* q = nullptr;  // Q, dO panels (operand B of dK, dV)
+  float* dout = nullptr;
+  float* s = nullptr;         // [tile_kv][ld_s]: Sᵀ, then Pᵀ
+  float* dp = nullptr;        // [tile_kv][ld_s]: dPᵀ, then dSᵀ
+  float* lse_high = nullptr;  // [tile_q]
+  float* lse_low = nullptr;   // [tile_q]
+  float* delta = nullptr;     // [tile_q]
+  float* factor = nullptr;    // [max(tile_q, tile_kv)]
+  Span* visible = nullptr;    // [tile_kv]: queries that a key sees
+  Span* tile = nullptr;       // [tile_kv / kTileRows]
+  Span* visible_q = nullptr;  // [tile_q]: keys that a query sees
+  Span* tile_q = nullptr;     // [tile_q / kTileRows]
+  int64_t ld_s = 0;
+
+  BackwardScratch(Arena& arena, const CpuPlan& plan);
+};
+
+// dQ in FP32 for all heads, and whose turn it is to add to each of its blocks: the number of the
+// next chunk.
+struct GradQ {
+  float* dq = nullptr;                   // [heads_q][rows][width_qk]
+  std::atomic<int32_t>* turn = nullptr;  // [heads_q][turns]
+  int64_t rows = 0;
+  int64_t turns = 0;
+
+  GradQ(Arena& arena, const CpuPlan& plan, const Problem& problem);
+
+  // Where the units of sequence b begin when each sequence is cut into units of `size` rows, the
+  // last one padded.
+  static int64_t first(int64_t first_row, int64_t b, int64_t size) { return first_row / size + b; }
+};
+
+// The scratch of one slot; slots follow what is shared.
+template <class Scratch>
+Scratch scratch_of_slot(std::byte* workspace, const CpuPlan& plan, int slot) {
+  Arena arena(workspace + plan.shared_bytes + static_cast<size_t>(slot) * plan.scratch_bytes);
+  return Scratch(arena, plan);
+}
+
+}  // namespace fa3::cpu

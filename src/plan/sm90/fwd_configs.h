@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// fwd_configs.h — the tile sizes of the Hopper kernels, and the only file that holds one. The
+// first row that fits a problem is used; docs/tuning/fwd_sm90.md says how each was found. What it
+// comes to for some 200 problems is in tests/golden/plan.csv.
+#pragma once
+
+#include "device/sm90/fwd/config.h"
+
+namespace fa3::sm90 {
+
+// A row fits head dims up to config.head_dim_qk and config.head_dim_v, its mask, and at most
+// max_seqlen_q queries per sequence and head (0 = any number).
+struct FwdRow {
+  const char* name;
+  int mask;  // −1 = any, else a MaskKind
+  int max_seqlen_q;
+  FwdConfig config;  // dtype, mask, score, ragged, schedule: filled in from the problem
+};
+
+inline constexpr int kAnyMask = -1;
+inline constexpr int kFullMask = static_cast<int>(MaskKind::kFull);
+inline constexpr int kCausalMask = static_cast<int>(MaskKind::kCausal);
+
+// What every row shares.
+inline constexpr SoftmaxVariant kFastSoftmax{.lazy_rescale = true, .integer_max = true};
+
+// The fields in which rows differ; all else is as FwdConfig has it.
+struct FwdTile {
+  int qk, v;  // head dims
+  int tile_kv, stages, consumers, q_stages;
+  bool ping_pong, o_in_q;
+};
+constexpr FwdConfig config_of(const FwdTile& t) {
+  FwdConfig c;
+  c.head_dim_qk = t.qk;
+  c.head_dim_v = t.v;
+  c.tile_kv = t.tile_kv;
+  c.stages = t.stages;
+  c.consumer_wgs = t.consumers;
+  c.q_stages = t.q_stages;
+  c.softmax = kFastSoftmax;
+  c.ping_pong = t.ping_pong;
+  c.o_in_q = t.o_in_q;
+  return c;
+}
+
+// clang-format off
+inline constexpr FwdRow kFwdRows[] = {
+// name                       mask         most q         qk  v   kv  st wgs q ping_pong o_in_q
+  {"d64 few queries",         kAnyMask,    64,   config_of({ 64,  64, 128, 4, 1, 1, false, false})},
+  {"d64 causal",              kCausalMask, 0,    config_of({ 64,  64, 128, 3, 3, 2,  true, false})},
+  {"d64",                     kAnyMask,    0,    config_of({ 64,  64, 128, 3, 3, 1,  true, false})},
+  {"d96 short",               kAnyMask,    2048, config_of({ 96,  96, 128, 2, 2, 2,  true, false})},
+  {"d96 full",                kFullMask,   0,    config_of({ 96,  96,  96, 2, 3, 1, false, false})},
+  {"d96",                     kAnyMask,    0,    config_of({ 96,  96, 128, 2, 2, 2,  true, false})},
+  {"d128 few queries",        kAnyMask,    64,   config_of({128, 128, 128, 3, 1, 1, false,  true})},
+  {"d128",                    kAnyMask,    0,    config_of({128, 128, 128, 2, 2, 2, false, false})},
+  {"d192 dv128 causal short", kCausalMask, 512,  config_of({192, 128,  64, 3, 2, 1, false, false})},
+  {"d192 dv128",              kAnyMask,    0,    config_of({192, 128, 128, 2, 2, 1, false,  true})},
+  {"d192 causal short",       kCausalMask, 2048, config_of({192, 192,  64, 2, 2, 1, false, false})},
+  {"d192 short",              kAnyMask,    2048, config_of({192, 192,  64, 3, 2, 1, false,  true})},
+  {"d192",                    kAnyMask,    0,    config_of({192, 192, 112, 2, 2, 1, false,  true})},
+  {"d256 short",              kAnyMask,    512,  config_of({256, 256,  64, 2, 2, 1, false,  true})},
+  {"d256 causal",             kCausalMask, 0,    config_of({256, 256,  64, 2, 2, 1, false,  true})},
+  {"d256",                    kAnyMask,    0,    config_of({256, 256,  80, 2, 2, 1, false,  true})},
+};
+// clang-format on
+
+// ---- Limits -------------------------------------------------------------------------------------
+
+inline constexpr int kSmemLimit = 227 * 1024;  // bytes per CTA
+
+// Beyond these ptxas 13.0 spills and serialises the products (found by trying).
+constexpr int tile_register_limit(const FwdConfig& c) { return c.consumer_wgs == 3 ? 128 : 208; }
+
+// Why a configuration cannot run; nullptr when it can.
+constexpr const char* why_illegal(const FwdConfig& c) {
+  if (size_of(c.dtype) != 2) return "dtype: F16 or BF16";
+  if (c.head_dim_qk < 16 || c.head_dim_qk > 256 || c.head_dim_qk % 16 != 0)
+    return "head_dim_qk: a multiple of 16 up to 256";
+  if (c.head_dim_v < 16 || c.head_dim_v > 256 || c.head_dim_v % 16 != 0)
+    return "head_dim_v: a multiple of 16 up to 256";
+  if (c.tile_kv < 16 || c.tile_kv > 256 || c.tile_kv % 16 != 0)
+    return "tile_kv: a multiple of 16 up to 256";
+  if (c.consumer_wgs < 1 || c.consumer_wgs > 3) return "consumer_wgs: 1 to 3";
+  if (c.stages < 2)
+    return "stages: at least 2, since V of a tile is waited for before the one "
+           "ahead of it is released";
+  if (c.ping_pong && c.consumer_wgs == 1) return "ping_pong: takes 2 consumers";
+  if (c.o_in_q && c.row_bytes_v() > c.row_bytes_qk()) return "o_in_q: O is larger than Q";
+  if (c.q_stages < 1 || c.q_stages > 2) return "q_stages: 1 or 2";
+  if (c.tile_registers() > tile_register_limit(c))
+    return "tile_kv, head_dim_v: S, P and O take "
+           "more registers than a thread has";
+  if (c.smem_bytes() > kSmemLimit) return "tiles and stages: more than 227 KiB of shared memory";
+  if (c.cluster != 1 && c.cluster != 2 && c.cluster != 4) return "cluster: 1, 2 or 4";
+  if (c.tile_kv % (8 * c.cluster) != 0) return "tile_kv: a multiple of 8 rows per CTA of a cluster";
+  if (c.cluster > 1 && c.schedule == FwdSchedule::kDynamic)
+    return "cluster: its CTAs go on to their next tile together, which a dynamic schedule does not";
+  if (!c.specialised && (c.schedule != FwdSchedule::kOneTile || c.cluster > 1))
+    return "specialised: without it a CTA works on one tile, on its own";
+  return nullptr;
+}
+
+constexpr bool all_legal() {
+  for (const FwdRow& row : kFwdRows) {
+    if (why_illegal(row.config) != nullptr) return false;
+  }
+  return true;
+}
+static_assert(all_legal(), "configs_sm90.h: a row breaks a limit");
+
+}  // namespace fa3::sm90

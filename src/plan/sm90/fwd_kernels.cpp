@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// fwd_kernels.cpp — a name's words, and the rows and variants that have them.
+#include "plan/sm90/fwd_kernels.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "plan/sm90/fwd_configs.h"
+
+namespace fa3::sm90 {
+namespace {
+
+struct HeadDims {
+  int qk = 0, v = 0;
+  bool operator==(const HeadDims&) const = default;
+};
+
+// What the words of a name say; nothing = any.
+struct Words {
+  std::optional<HeadDims> dims;
+  std::optional<MmaType> dtype;
+  std::optional<MaskKind> mask;
+  std::optional<bool> ragged;
+  std::optional<ScoreKind> score;
+  std::optional<int> queries;
+};
+
+const char* dtype_word(MmaType dtype) { return dtype == MmaType::kF16 ? "f16" : "bf16"; }
+const char* ragged_word(bool ragged) { return ragged ? "ragged" : "dense"; }
+
+const char* score_word(ScoreKind score) {
+  switch (score) {
+    case ScoreKind::kPlain:
+      return "plain";
+    case ScoreKind::kSoftcap:
+      return "softcap";
+    case ScoreKind::kScaled:
+      return "scaled";
+  }
+  return "";
+}
+
+std::string text_of(HeadDims dims, const FwdVariant& variant, int queries) {
+  std::string name = fmt::format("fwd/d{}", dims.qk);
+  if (dims.v != dims.qk) name += fmt::format("-{}", dims.v);
+  name += fmt::format("/{}/{}/{}", dtype_word(variant.dtype), mask_name(variant.mask),
+                      ragged_word(variant.ragged));
+  if (queries != 0) name += fmt::format("/q{}", queries);
+  if (variant.score != ScoreKind::kPlain) name += fmt::format("/{}", score_word(variant.score));
+  return name;
+}
+
+// ---- Words --------------------------------------------------------------------------------------
+
+// Digits only, as a head dim or a number of queries; 0 = malformed.
+int number_of(std::string_view text) {
+  int number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size() && number > 0 ? number : 0;
+}
+
+// "d128", "d192-128".
+std::optional<HeadDims> dims_of(std::string_view word) {
+  if (word.empty() || word[0] != 'd') return std::nullopt;
+  const size_t dash = std::min(word.find('-'), word.size());
+  const int qk = number_of(word.substr(1, dash - 1));
+  const int v = dash == word.size() ? qk : number_of(word.substr(dash + 1));
+  const auto fits = [](int dim) { return dim > 0 && dim <= 256 && dim % 16 == 0; };
+  if (!fits(qk) || !fits(v)) return std::nullopt;
+  return HeadDims{qk, v};
+}
+
+// Says that the words name this value; false when they have named another of its kind.
+template <class T>
+bool set(std::optional<T>& place, T value) {
+  if (place) return *place == value;
+  place = value;
+  return true;
+}
+
+bool read_word(std::string_view word, Words& words) {
+  if (const std::optional<HeadDims> dims = dims_of(word)) return set(words.dims, *dims);
+  if (!word.empty() && word[0] == 'q' && number_of(word.substr(1)) > 0)
+    return set(words.queries, number_of(word.substr(1)));
+  for (const MmaType dtype : kFwdTypes)
+    if (word == dtype_word(dtype)) return set(words.dtype, dtype);
+  for (const MaskKind mask : kMasks)
+    if (word == mask_name(mask)) return set(words.mask, mask);
+  for (const bool ragged : {false, true})
+    if (word == ragged_word(ragged)) return set(words.ragged, ragged);
+  for (const ScoreKind score : kScores)
+    if (word == score_word(score)) return set(words.score, score);
+  return false;
+}
+
+// ---- Kernels ------------------------------------------------------------------------------------
+
+// Head dims of the table, each pair once.
+std::vector<HeadDims> table_dims() {
+  std::vector<HeadDims> all;
+  for (const FwdRow& row : kFwdRows) {
+    const HeadDims dims{row.config.head_dim_qk, row.config.head_dim_v};
+    if (std::find(all.begin(), all.end(), dims) == all.end()) all.push_back(dims);
+  }
+  return all;
+}
+
+// The rows that problems of these head dims and that mask get, by how many queries they have.
+std::vector<const FwdRow*> rows_of(HeadDims dims, MaskKind mask) {
+  std::vector<int64_t> lengths = {std::numeric_limits<int64_t>::max()};
+  for (const FwdRow& row : kFwdRows)
+    if (row.max_seqlen_q != 0) lengths.push_back(row.max_seqlen_q);
+  std::sort(lengths.begin(), lengths.end());
+  std::vector<const FwdRow*> rows;
+  for (const int64_t length : lengths) {
+    const FwdRow* const row = choose_row({dims.qk, dims.v, mask, length});
+    if (row != nullptr && std::find(rows.begin(), rows.end(), row) == rows.end())
+      rows.push_back(row);
+  }
+  return rows;
+}
+
+void add_variants(HeadDims dims, const Words& words, std::vector<FwdKernel>& kernels) {
+  const auto wanted = [](const auto& word, const auto& value) { return !word || *word == value; };
+  for (const MmaType dtype : kFwdTypes) {
+    if (!wanted(words.dtype, dtype)) continue;
+    for (const MaskKind mask : kMasks) {
+      if (!wanted(words.mask, mask)) continue;
+      for (const bool ragged : {false, true}) {
+        if (!wanted(words.ragged, ragged)) continue;
+        const FwdVariant variant{dtype, mask, words.score.value_or(ScoreKind::kPlain), ragged};
+        for (const FwdRow* const row : rows_of(dims, mask)) {
+          if (!wanted(words.queries, row->max_seqlen_q)) continue;
+          const FwdConfig config = fitted(config_of(*row, variant), dims.qk, dims.v);
+          const auto same = [&](const FwdKernel& kernel) { return kernel.config == config; };
+          std::erase_if(kernels, same);  // rows may share one, which has the name for more queries
+          kernels.push_back({text_of(dims, variant, row->max_seqlen_q), config});
+        }
+      }
+    }
+  }
+}
+
+Status refuse(std::string_view name, std::string_view why) {
+  return invalid(
+      "jit: kernels '{}': {}; need fwd, then any of d<head dim> or d<of q and k>-<of v> (multiples "
+      "of 16 up to 256), bf16 or f16, full, causal or window, dense or ragged, q<most queries>, "
+      "softcap or scaled, each behind a '/'",
+      name, why);
+}
+
+}  // namespace
+
+Result<std::vector<FwdKernel>> fwd_kernels(std::string_view name) {
+  Words words;
+  std::string_view rest = name;
+  for (bool first = true; !rest.empty() || first; first = false) {
+    const size_t end = std::min(rest.find('/'), rest.size());
+    const std::string_view word = rest.substr(0, end);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    if (first ? word != "fwd" : !read_word(word, words))
+      return refuse(name, fmt::format("'{}' says nothing here", word));
+  }
+  std::vector<FwdKernel> kernels;
+  for (const HeadDims dims : words.dims ? std::vector{*words.dims} : table_dims())
+    add_variants(dims, words, kernels);
+  if (kernels.empty()) return refuse(name, "no kernel is called so");
+  return kernels;
+}
+
+std::string name_of(const FwdPlan& plan) {
+  const FwdConfig& c = plan.config;
+  const HeadDims dims{static_cast<int>(round_up(plan.need.head_dim_qk, 16)),
+                      static_cast<int>(round_up(plan.need.head_dim_v, 16))};
+  return text_of(dims, {c.dtype, c.mask, c.score, c.ragged}, choose_row(plan.need)->max_seqlen_q);
+}
+
+std::string head_dims_text(const FwdPlan& plan) {
+  return fmt::format("{} and {}", plan.config.head_dim_qk, plan.config.head_dim_v);
+}
+
+}  // namespace fa3::sm90

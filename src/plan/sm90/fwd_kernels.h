@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// fwd_kernels.h — the forward kernels by name, for who compiles them ahead of time:
+//
+//   fwd / d128, d192-128 / bf16, f16 / full, causal, window / dense, ragged / q64 / softcap, scaled
+//
+// d is head_dim_qk and, where it differs, head_dim_v, in multiples of 16; q64 is on rows for at
+// most that many queries per sequence. A name may leave out words, and then means the kernels of
+// all of them: of the table's head dims, and of plain scores.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/status.h"
+#include "plan/sm90/fwd_plan.h"
+
+namespace fa3::sm90 {
+
+struct FwdKernel {
+  std::string name;
+  FwdConfig config;
+};
+
+// INVALID_ARGUMENT with the words that there are for a name that means no kernel.
+Result<std::vector<FwdKernel>> fwd_kernels(std::string_view name);
+
+// The name of what a plan of a GPU runs.
+std::string name_of(const FwdPlan& plan);
+
+std::string head_dims_text(const FwdPlan& plan);  // of that kernel: "192 and 128"
+
+}  // namespace fa3::sm90

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// fwd_plan.cpp — what the Hopper kernel takes, which row of the table, and the grid.
+#include "plan/sm90/fwd_plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/dtype.h"
+#include "device/attn/conventions.h"
+#include "device/sm90/fwd/args.h"
+#include "plan/sm90/fwd_configs.h"
+#include "plan/sm90/fwd_rows.h"
+
+namespace fa3::sm90 {
+namespace {
+
+constexpr int64_t kAlign = 8;                           // elements: TMA wants 16 bytes
+constexpr int64_t kStrideLimit = int64_t{1} << 39;      // elements: TMA's strides end at 2^40 bytes
+constexpr int64_t kMaxRaggedStride = int64_t{1} << 32;  // elements: well below kRaggedWrap bytes
+constexpr int64_t kMaxRows = kRaggedRows - 512;         // coordinates of a tile stay in 31 bits
+constexpr int64_t kMaxTiles = int64_t{1} << 31;
+constexpr int64_t kL2Share = 2;  // K and V of the heads that run side by side: 1/2 of the L2 cache
+
+// ---- What is declined ---------------------------------------------------------------------------
+
+Status check_head_dim(const char* name, int64_t dim) {
+  if (dim >= 1 && dim <= 256 && dim % kAlign == 0) return {};
+  return unsupported(
+      "forward: {}={} on sm90, need a multiple of 8 up to 256; pad with zero columns, or use "
+      "backend cpu",
+      name, dim);
+}
+
+Status check_stride(const char* tensor, const char* what, int64_t extent, int64_t stride) {
+  if (extent <= 1 || (stride % kAlign == 0 && stride < kStrideLimit)) return {};
+  return unsupported(
+      "forward: {}: {} stride {} on sm90, need a multiple of 8 elements (16 bytes) below 2^39, "
+      "which TMA can address; copy the tensor, or use backend cpu",
+      tensor, what, stride);
+}
+
+Status check_tensor(const Problem& p, TensorId id, const char* name, const SeqAxis& axis,
+                    int64_t heads, bool ragged) {
+  const Layout& layout = p.layout[id];
+  FA3_RETURN_IF_ERROR(check_stride(name, "row", axis.rows, layout.row));
+  FA3_RETURN_IF_ERROR(check_stride(name, "head", heads, layout.head));
+  if (!axis.packed) FA3_RETURN_IF_ERROR(check_stride(name, "batch", p.batch, layout.batch));
+  if (!ragged) return {};
+  const int64_t row = ragged_row_stride(axis, layout);
+  if (row >= kMaxRaggedStride) {
+    return unsupported("forward: {}: row stride {} on sm90, need less than {}; copy the tensor",
+                       name, row, kMaxRaggedStride);
+  }
+  if (!has_lengths(p) || axis.packed || p.batch <= 1) return {};
+  if (layout.batch == 0 || (row > 0 && layout.batch % row == 0)) return {};
+  return unsupported(
+      "forward: {}: batch stride {} with packed or seqused tensors on sm90, need a multiple of the "
+      "row stride {}; copy the tensor, or use backend cpu",
+      name, layout.batch, row);
+}
+
+// Ragged tensors are addressed by rows over all sequences, two of an axis by the same.
+Status check_axis(const char* name, const Problem& p, const SeqAxis& axis, TensorId a, TensorId b,
+                  bool ragged) {
+  const int64_t batch_rows = ragged ? ragged_batch_rows(p, axis, p.layout[a]) : 0;
+  const int64_t other = ragged ? ragged_batch_rows(p, axis, p.layout[b]) : 0;
+  if (batch_rows != other) {
+    return unsupported(
+        "forward: the {} tensors' sequences lie {} and {} rows apart on sm90 with packed or "
+        "seqused tensors, need the same; copy one of them, or use backend cpu",
+        name, batch_rows, other);
+  }
+  const int64_t rows = std::max(axis.rows, batch_rows * p.batch);
+  if (rows <= kMaxRows) return {};
+  return unsupported("forward: {} rows of {} on sm90, need at most {}; split the batch", rows, name,
+                     kMaxRows);
+}
+
+Status check_layout(const Problem& p, bool ragged) {
+  FA3_RETURN_IF_ERROR(check_tensor(p, kQ, "q", p.q, p.heads_q, ragged));
+  FA3_RETURN_IF_ERROR(check_tensor(p, kK, "k", p.kv, p.heads_kv, ragged));
+  FA3_RETURN_IF_ERROR(check_tensor(p, kV, "v", p.kv, p.heads_kv, ragged));
+  FA3_RETURN_IF_ERROR(check_tensor(p, kO, "o", p.q, p.heads_q, ragged));
+  FA3_RETURN_IF_ERROR(check_axis("query", p, p.q, kQ, kO, ragged));
+  return check_axis("key", p, p.kv, kK, kV, ragged);
+}
+
+Status check_problem(const Problem& p) {
+  if (p.op != FA3_OP_FORWARD)
+    return unsupported("backward: not on sm90 in this release; use backend cpu");
+  if (p.dtype != FA3_F16 && p.dtype != FA3_BF16)
+    return unsupported(
+        "forward: dtype {} on sm90 (backends cuda and sim), need f16 or bf16; convert, or use "
+        "backend cpu",
+        dtype_name(p.dtype));
+  if (p.layout[kO].dtype != p.dtype)
+    return unsupported("forward: o is {} on sm90, need {}, the type of q; use backend cpu",
+                       dtype_name(p.layout[kO].dtype), dtype_name(p.dtype));
+  FA3_RETURN_IF_ERROR(check_head_dim("head_dim_qk", p.head_dim_qk));
+  FA3_RETURN_IF_ERROR(check_head_dim("head_dim_v", p.head_dim_v));
+  return check_layout(p, has_lengths(p));
+}
+
+// ---- Choices ------------------------------------------------------------------------------------
+
+// Rows that a sequence can have at most.
+int64_t most_rows(const SeqAxis& axis) {
+  return axis.packed ? std::min(axis.rows, axis.max_seqlen) : axis.rows;
+}
+
+// The mask as a band; a bound that every query's keys lie within is none.
+Band32 band_of(const Problem& p) {
+  if (p.mask == FA3_MASK_FULL) return {};
+  const int64_t left = p.mask == FA3_MASK_WINDOW ? p.left : -1;
+  const int64_t right = p.mask == FA3_MASK_WINDOW ? p.right : 0;
+  const auto bound = [](int64_t keys, int64_t reach) {
+    return keys < 0 || keys >= reach ? Band32::kUnbounded : static_cast<int32_t>(keys);
+  };
+  return {bound(left, most_rows(p.kv) - 1), bound(right, most_rows(p.q) - 1)};
+}
+
+MaskKind mask_of(const Band32& band) {
+  if (band.left != Band32::kUnbounded) return MaskKind::kWindow;
+  return band.right == Band32::kUnbounded ? MaskKind::kFull : MaskKind::kCausal;
+}
+
+// A power of two of KV heads whose K and V stay in the L2 cache, as query heads.
+uint32_t section_of(const Problem& p, int64_t l2_bytes) {
+  const int64_t head_bytes = most_rows(p.kv) * (p.head_dim_qk + p.head_dim_v) * 2;
+  int64_t heads = 1;
+  while (2 * heads * head_bytes <= l2_bytes / kL2Share && 2 * heads <= p.heads_kv * p.batch)
+    heads *= 2;
+  return static_cast<uint32_t>(
+      std::min(heads * p.group_size(), std::max<int64_t>(p.heads_q * p.batch, 1)));
+}
+
+int64_t count_tiles(const Problem& p, int tile_q) {
+  if (!p.q.packed) return div_up(p.q.rows, tile_q) * p.heads_q * p.batch;
+  // Every sequence, and the rows of none, may end in a tile that is not full.
+  return (p.q.rows / tile_q + p.batch + 1) * p.heads_q;
+}
+
+// Masked scores are −inf, and what multiplies them must not become 0 in FP32: −inf · 0 is NaN. Nor
+// may 0 meet an infinite factor.
+float scale_in_fp32(double scale) {
+  constexpr double kLeast = std::numeric_limits<float>::min();
+  constexpr double kMost = std::numeric_limits<float>::max();
+  return static_cast<float>(std::copysign(std::clamp(std::abs(scale), kLeast, kMost), scale));
+}
+
+ScoreKind score_of(const Problem& p) {
+  if (p.softcap > 0) return ScoreKind::kSoftcap;
+  return p.softmax_scale < 0 ? ScoreKind::kScaled : ScoreKind::kPlain;
+}
+
+void set_scale(const Problem& p, FwdPlan& plan) {
+  if (p.softcap > 0) {
+    plan.score_factor = scale_in_fp32(p.softmax_scale / p.softcap);
+    plan.scale_log2 = scale_in_fp32(p.softcap * double{kLog2e});
+  } else if (p.softmax_scale < 0) {
+    plan.score_factor = scale_in_fp32(p.softmax_scale * double{kLog2e});
+    plan.scale_log2 = 1;
+  } else {
+    plan.scale_log2 = scale_in_fp32(p.softmax_scale * double{kLog2e});
+  }
+}
+
+}  // namespace
+
+int64_t ragged_row_stride(const SeqAxis& axis, const Layout& layout) {
+  return axis.packed || axis.rows > 1 ? layout.row : layout.batch;
+}
+
+int64_t ragged_batch_rows(const Problem& problem, const SeqAxis& axis, const Layout& layout) {
+  if (!has_lengths(problem)) return 1;
+  const int64_t row = ragged_row_stride(axis, layout);
+  return axis.packed || problem.batch <= 1 || row == 0 ? 0 : layout.batch / row;
+}
+
+Program program_of(const FwdPlan& plan) {
+  return {fwd_header(plan.config), fwd_expression(plan.config)};
+}
+
+LaunchShape shape_of(const FwdPlan& plan) {
+  const FwdConfig& c = plan.config;
+  LaunchShape shape;
+  shape.grid[0] = plan.grid;
+  shape.cluster = static_cast<u32>(c.cluster);
+  shape.pdl = true;
+  shape.threads = static_cast<u32>(c.threads());
+  shape.smem_bytes = static_cast<u32>(c.smem_bytes());
+  shape.interacting = c.schedule == FwdSchedule::kDynamic;  // CTAs share the counter
+  return shape;
+}
+
+size_t workspace_bytes(const FwdPlan& plan) {
+  return plan.config.schedule == FwdSchedule::kDynamic ? sizeof(uint32_t) : 0;
+}
+
+size_t zeroed_bytes(const FwdPlan& plan) { return workspace_bytes(plan); }
+
+std::optional<FwdPlan> wider(const FwdPlan& plan) {
+  const FwdConfig& row = choose_row(plan.need)->config;
+  FwdPlan wide = plan;
+  wide.config.head_dim_qk = row.head_dim_qk;
+  wide.config.head_dim_v = row.head_dim_v;
+  wide.config.o_in_q = row.o_in_q;
+  if (wide.config == plan.config) return std::nullopt;
+  return wide;
+}
+
+FwdPlan with_config(FwdPlan plan, const FwdConfig& c, const Problem& p, int multiprocessors) {
+  plan.config = c;
+  const auto cluster = static_cast<uint32_t>(c.cluster);
+  const auto clusters = static_cast<uint32_t>(count_tiles(p, c.cluster_q()));
+  const uint32_t at_once = std::max(static_cast<uint32_t>(multiprocessors) / cluster, 1u);
+  const bool persistent = c.schedule != FwdSchedule::kOneTile;
+  plan.tiles = clusters * cluster;
+  plan.grid = (persistent ? std::min(clusters, at_once) : clusters) * cluster;
+  plan.order.q_tiles = static_cast<uint32_t>(div_up(p.q.rows, c.cluster_q()));
+  return plan;
+}
+
+Result<FwdPlan> make_fwd_plan(const Problem& p, const DeviceInfo& device) {
+  FA3_RETURN_IF_ERROR(check_problem(p));
+  FwdPlan plan;
+  plan.band = band_of(p);
+  const MaskKind mask = mask_of(plan.band);
+  plan.need = {p.head_dim_qk, p.head_dim_v, mask, most_rows(p.q)};
+  const FwdRow* const row = choose_row(plan.need);
+  if (row == nullptr)
+    return unsupported("forward: head_dim_qk={}, head_dim_v={}: no row of the table fits",
+                       p.head_dim_qk, p.head_dim_v);
+  plan.row = row->name;
+  const MmaType dtype = p.dtype == FA3_F16 ? MmaType::kF16 : MmaType::kBf16;
+  const FwdVariant variant{dtype, mask, score_of(p), has_lengths(p)};
+  FwdConfig config = config_of(*row, device.compiled_ahead ? ahead(variant) : variant);
+  set_scale(p, plan);
+  const int64_t tiles = count_tiles(p, config.tile_q());
+  if (tiles >= kMaxTiles)
+    return unsupported("forward: {} tiles of {} queries, need fewer than 2^31; split the batch",
+                       tiles, config.tile_q());
+  if (device.compiled_ahead) {
+    FA3_RETURN_IF_ERROR(check_layout(p, config.ragged));
+  } else {
+    config = fitted(config, p.head_dim_qk, p.head_dim_v);
+  }
+  plan = with_config(plan, config, p, device.multiprocessors);
+  plan.order.heads = static_cast<uint32_t>(p.heads_q * p.batch);
+  plan.order.longest_first = mask != MaskKind::kFull;
+  plan.order.section = plan.order.longest_first ? section_of(p, device.l2_bytes) : 1;
+  return plan;
+}
+
+}  // namespace fa3::sm90

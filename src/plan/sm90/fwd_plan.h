@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// fwd_plan.h — how the forward kernel of Hopper computes a problem: its configuration, grid and
+// order of tiles. A pure function of problem and device.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "core/device.h"
+#include "core/problem.h"
+#include "core/status.h"
+#include "device/attn/tile_order.h"
+#include "device/attn/tile_range.h"
+#include "device/sm90/fwd/config.h"
+#include "plan/sm90/fwd_rows.h"
+#include "runtime/program.h"
+
+namespace fa3::sm90 {
+
+struct FwdPlan {
+  RowNeed need;          // what the row was chosen by
+  const char* row = "";  // of fwd_configs.h
+  FwdConfig config;
+  Band32 band;  // of the mask, without bounds that no query reaches
+  TileOrder order;
+  uint32_t tiles = 0;      // Q tiles over batch and heads; packed: at most. Whole clusters
+  uint32_t grid = 0;       // CTAs
+  float score_factor = 0;  // see FwdArgs
+  float scale_log2 = 0;
+};
+
+// UNSUPPORTED with the reason for what the kernel does not do.
+Result<FwdPlan> make_fwd_plan(const Problem& problem, const DeviceInfo& device);
+
+// The plan with another configuration, and what follows from it: tiles, tiles per head, grid.
+FwdPlan with_config(FwdPlan plan, const FwdConfig& config, const Problem& problem,
+                    int multiprocessors);
+
+// The plan with the kernel of the row's own head dims; nothing where that is what it has. It
+// computes the same, more slowly: TMA fills with zeros, and clips, what the tensors lack. Grid and
+// order stay.
+std::optional<FwdPlan> wider(const FwdPlan& plan);
+
+// What a step of a plan (plan/plan.h) asks of a kernel.
+Program program_of(const FwdPlan& plan);
+LaunchShape shape_of(const FwdPlan& plan);
+size_t workspace_bytes(const FwdPlan& plan);  // the counter of the dynamic schedule
+size_t zeroed_bytes(const FwdPlan& plan);
+
+// How a ragged kernel addresses tensors without cu_seqlens: by rows over all sequences. The stride
+// of a row in elements (that of a sequence when each has one row), and rows from one sequence's
+// first to the next one's; by sequences, 1, where all lengths are equal.
+int64_t ragged_row_stride(const SeqAxis& axis, const Layout& layout);
+int64_t ragged_batch_rows(const Problem& problem, const SeqAxis& axis, const Layout& layout);
+
+// The kernel as C++ names it: fa3::sm90::fwd<fa3::sm90::FwdConfig{.dtype = …}>, every field by its
+// name.
+std::string fwd_expression(const FwdConfig& config);
+const char* fwd_header(const FwdConfig& config);  // that declares it
+
+}  // namespace fa3::sm90

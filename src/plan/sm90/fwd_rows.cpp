@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// fwd_rows.cpp — the first row that fits, made to fit closely.
+#include "plan/sm90/fwd_rows.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "plan/sm90/fwd_configs.h"
+
+namespace fa3::sm90 {
+namespace {
+
+enum class Fit { kYes, kHeadDimQk, kHeadDimV, kMask, kSeqlenQ };
+
+// The rule, and the only place that has it: what rejected_rows() says is what it returned.
+Fit fit_of(const FwdRow& row, const RowNeed& need) {
+  if (need.head_dim_qk > row.config.head_dim_qk) return Fit::kHeadDimQk;
+  if (need.head_dim_v > row.config.head_dim_v) return Fit::kHeadDimV;
+  if (!takes(row, need.mask)) return Fit::kMask;
+  if (row.max_seqlen_q != 0 && need.seqlen_q > row.max_seqlen_q) return Fit::kSeqlenQ;
+  return Fit::kYes;
+}
+
+std::string text_of(Fit fit, const FwdRow& row, const RowNeed& need) {
+  switch (fit) {
+    case Fit::kHeadDimQk:
+      return fmt::format("head_dim_qk up to {}, here {}", row.config.head_dim_qk, need.head_dim_qk);
+    case Fit::kHeadDimV:
+      return fmt::format("head_dim_v up to {}, here {}", row.config.head_dim_v, need.head_dim_v);
+    case Fit::kMask:
+      return fmt::format("mask {}, here {}", mask_name(static_cast<MaskKind>(row.mask)),
+                         mask_name(need.mask));
+    case Fit::kSeqlenQ:
+      return fmt::format("up to {} queries per sequence, here {}", row.max_seqlen_q, need.seqlen_q);
+    case Fit::kYes:
+      break;
+  }
+  return "fits too, but stands behind the row that is used";
+}
+
+}  // namespace
+
+const FwdRow* choose_row(const RowNeed& need) {
+  const FwdRow* const row =
+      std::find_if(std::begin(kFwdRows), std::end(kFwdRows),
+                   [&](const FwdRow& r) { return fit_of(r, need) == Fit::kYes; });
+  return row == std::end(kFwdRows) ? nullptr : row;
+}
+
+std::vector<RejectedRow> rejected_rows(const RowNeed& need) {
+  const FwdRow* const chosen = choose_row(need);
+  std::vector<RejectedRow> rejected;
+  for (const FwdRow& row : kFwdRows) {
+    if (&row != chosen) rejected.push_back({row.name, text_of(fit_of(row, need), row, need)});
+  }
+  return rejected;
+}
+
+FwdConfig fitted(const FwdConfig& config, int64_t head_dim_qk, int64_t head_dim_v) {
+  FwdConfig fit = config;
+  fit.head_dim_qk = static_cast<int>(round_up(head_dim_qk, 16));
+  fit.head_dim_v = static_cast<int>(round_up(head_dim_v, 16));
+  if (fit.row_bytes_v() <= fit.row_bytes_qk()) return fit;
+  fit.o_in_q = false;
+  if (why_illegal(fit) == nullptr) return fit;
+  fit.o_in_q = config.o_in_q;
+  fit.head_dim_qk = fit.head_dim_v;
+  return fit;
+}
+
+const char* mask_name(MaskKind mask) {
+  switch (mask) {
+    case MaskKind::kFull:
+      return "full";
+    case MaskKind::kCausal:
+      return "causal";
+    case MaskKind::kWindow:
+      return "window";
+  }
+  return "";
+}
+
+}  // namespace fa3::sm90

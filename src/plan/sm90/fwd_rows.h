@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// fwd_rows.h — which row of configs_sm90.h a problem gets, why none of the others, and what the row
+// comes to.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "plan/sm90/fwd_variants.h"
+
+namespace fa3::sm90 {
+
+// What a row is selected by.
+struct RowNeed {
+  int64_t head_dim_qk = 0, head_dim_v = 0;
+  MaskKind mask = MaskKind::kFull;
+  int64_t seqlen_q = 0;  // of the longest sequence
+};
+
+const FwdRow* choose_row(const RowNeed& need);  // nullptr when none fits
+
+// The rows of the table that choose_row() does not return, in their order.
+struct RejectedRow {
+  const char* name;
+  std::string why;
+};
+std::vector<RejectedRow> rejected_rows(const RowNeed& need);
+
+// The same with products no wider than the tensors ask for: of Q and K as far as the room for O
+// allows, which may have to leave through the room of a wider Q.
+FwdConfig fitted(const FwdConfig& config, int64_t head_dim_qk, int64_t head_dim_v);
+
+const char* mask_name(MaskKind mask);  // "full", "causal", "window"
+
+}  // namespace fa3::sm90

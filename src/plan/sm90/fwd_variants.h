@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// fwd_variants.h — the kernels that a row of fwd_configs.h stands for: one for each variant, when
+// they are compiled as problems ask for them; fewer, each of which does more, where they are
+// compiled ahead, as for the simulator. Planner, simulator, kernel bundles and tests all ask here.
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+#include "plan/sm90/fwd_configs.h"
+
+namespace fa3::sm90 {
+
+// What a problem adds to a row at compile time.
+struct FwdVariant {
+  MmaType dtype = MmaType::kBf16;
+  MaskKind mask = MaskKind::kFull;
+  ScoreKind score = ScoreKind::kPlain;
+  bool ragged = false;
+
+  constexpr bool operator==(const FwdVariant&) const = default;
+};
+
+inline constexpr MmaType kFwdTypes[] = {MmaType::kBf16, MmaType::kF16};
+inline constexpr MaskKind kMasks[] = {MaskKind::kFull, MaskKind::kCausal, MaskKind::kWindow};
+inline constexpr ScoreKind kScores[] = {ScoreKind::kPlain, ScoreKind::kSoftcap, ScoreKind::kScaled};
+
+constexpr bool takes(const FwdRow& row, MaskKind mask) {
+  return row.mask == kAnyMask || row.mask == static_cast<int>(mask);
+}
+
+// The row for that variant, of the row's own head dims.
+constexpr FwdConfig config_of(const FwdRow& row, const FwdVariant& variant) {
+  FwdConfig config = row.config;
+  config.dtype = variant.dtype;
+  config.mask = variant.mask;
+  config.score = variant.score;
+  config.ragged = variant.ragged;
+  const bool uneven = variant.mask != MaskKind::kFull || variant.ragged;
+  config.schedule = uneven ? FwdSchedule::kDynamic : FwdSchedule::kStatic;
+  return config;
+}
+
+// The variant that computes this one where kernels are compiled ahead: softcap, negative scales,
+// and FP16 but for dense tensors without a mask come with the widest mask and varlen.
+constexpr FwdVariant ahead(FwdVariant variant) {
+  const bool plain = variant.score == ScoreKind::kPlain;
+  const bool full = variant.mask == MaskKind::kFull && !variant.ragged;
+  if (!plain || (variant.dtype == MmaType::kF16 && !full)) {
+    variant.mask = MaskKind::kWindow;
+    variant.ragged = true;
+  }
+  return variant;
+}
+
+// Those of a row that are compiled ahead.
+struct FwdVariants {
+  std::array<FwdVariant, 36> variant{};
+  size_t count = 0;
+
+  constexpr void add(const FwdVariant& one) {
+    for (size_t i = 0; i < count; ++i) {
+      if (variant[i] == one) return;
+    }
+    variant[count++] = one;
+  }
+};
+constexpr FwdVariants compiled_ahead(const FwdRow& row) {
+  FwdVariants all;
+  for (const MmaType dtype : kFwdTypes) {
+    for (const MaskKind mask : kMasks) {
+      for (const ScoreKind score : kScores) {
+        for (const bool ragged : {false, true}) {
+          if (takes(row, mask)) all.add(ahead({dtype, mask, score, ragged}));
+        }
+      }
+    }
+  }
+  return all;
+}
+
+}  // namespace fa3::sm90

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// roofline.cpp — rates, costs of a tile, and the grid's time as a sum of them.
+//
+// Where the rates come from, in bench/results/nvidia-h200/2026-11-20-*:
+//   kMmaFlops          selftest-measure.json, wgmma/rs/bf16/n128: 64·128·16·2 FLOP in 64 clocks
+//   kExponentials      the same, instruction/ex2
+//   kWarpInstructions  an SM has four schedulers
+//   kSharedBytes       32 banks of 4 bytes; wgmma with A and B there at n8, n32 and n64 reads 2304,
+//                      3072 and 4096 bytes in the 18, 24 and 32 clocks of selftest-measure.json
+//   kClockGhz          fwd-grid.jsonl, the cells' median. The clock falls as power is drawn: 1.89
+//                      at head dim 64, 1.75 at 128 and 256
+//   kMemoryBytesPerS   fwd-grid.jsonl, "copy 1 GiB"
+#include "plan/sm90/roofline.h"
+
+#include <algorithm>
+#include <functional>
+#include <queue>
+#include <vector>
+
+namespace fa3::sm90 {
+namespace {
+
+// Besides its KV tiles, a Q tile takes this many clocks: the wait for work and Q, the first and the
+// last product, O on its way out. Fitted to 2026-11-20-fwd-grid.jsonl, as the only number here.
+constexpr double kQTileClocks = 3500;
+
+// Beyond so many Q tiles the last wave is no part worth simulating.
+constexpr uint32_t kMostTiles = 1 << 20;
+
+struct Clocks {
+  double least = 0, expected = 0;
+};
+
+// One KV tile, without a mask and with one.
+struct StepClocks {
+  Clocks plain, masked;
+
+  explicit StepClocks(const FwdConfig& c) : plain(of(c, false)), masked(of(c, true)) {}
+
+ private:
+  static Clocks of(const FwdConfig& c, bool masked) {
+    const TileCost cost = tile_cost(c, masked);
+    return {cost.most(), expected_clocks(c, cost)};
+  }
+};
+
+Clocks q_tile_clocks(const FwdPlan& plan, const Problem& p, const StepClocks& step, int64_t tile) {
+  const FwdConfig& c = plan.config;
+  const int parts = c.skips() ? c.consumer_wgs : 1;  // that go over ranges of their own
+  const int rows = c.cluster_q() / parts;
+  Clocks sum{0, kQTileClocks};
+  for (int part = 0; part < parts; ++part) {
+    const auto row = static_cast<int32_t>(tile * c.cluster_q() + part * rows);
+    const TileRange range = tile_range(plan.band, static_cast<int32_t>(p.q.rows),
+                                       static_cast<int32_t>(p.kv.rows), row, rows, c.tile_kv);
+    if (range.empty()) continue;
+    const int all = range.end - range.first;
+    const int plain = std::clamp(range.plain_end - range.plain_first, 0, all - 1);
+    const int masked = all - plain;  // the first one always
+    sum.least += (plain * step.plain.least + masked * step.masked.least) / parts;
+    sum.expected += (plain * step.plain.expected + masked * step.masked.expected) / parts;
+  }
+  return sum;
+}
+
+// Clusters of a persistent grid: each works on a tile of the order at a time.
+uint32_t clusters_of(const FwdPlan& plan) {
+  return plan.grid / static_cast<uint32_t>(plan.config.cluster);
+}
+
+// When the last cluster ends if each takes the next tile as it becomes free. With tiles of equal
+// length the static schedule comes to the same.
+double makespan(const FwdPlan& plan, const std::vector<Clocks>& q_tiles, double Clocks::*of) {
+  std::priority_queue<double, std::vector<double>, std::greater<>> free_at;
+  for (uint32_t i = 0; i < clusters_of(plan); ++i) free_at.push(0);
+  double last = 0;
+  for (uint32_t i = 0; i < plan.order.tiles(); ++i) {
+    const double end = free_at.top() + q_tiles[plan.order.at(i).tile].*of;
+    free_at.pop();
+    free_at.push(end);
+    last = std::max(last, end);
+  }
+  return last;
+}
+
+double tensor_bytes(const Problem& p) {
+  const auto of = [&](const SeqAxis& axis, int64_t heads, int64_t columns, int bytes) {
+    return static_cast<double>(axis.rows) * static_cast<double>(p.batch * heads * columns) * bytes;
+  };
+  const int64_t columns = p.head_dim_qk + p.head_dim_v;
+  return of(p.q, p.heads_q, columns, 2) + of(p.kv, p.heads_kv, columns, 2) +
+         (p.layout[kLse].present() ? of(p.q, p.heads_q, 1, 4) : 0);
+}
+
+}  // namespace
+
+DeviceInfo h200() {
+  DeviceInfo device;
+  device.type = FA3_DEVICE_CUDA;
+  device.backend = FA3_BACKEND_CUDA;
+  device.sm = 90;
+  device.multiprocessors = 132;
+  device.l2_bytes = 50 << 20;
+  device.name = "NVIDIA H200";
+  return device;
+}
+
+double TileCost::most() const { return std::max({mma, exponentials, issue, shared_memory}); }
+
+const char* TileCost::limiter() const {
+  if (mma == most()) return "mma";
+  if (exponentials == most()) return "exponentials";
+  return issue == most() ? "issue" : "shared_memory";
+}
+
+// Counted in the machine code that ptxas 13.0 makes of every row, to which fwd_programs_test.cpp
+// holds it. A thread has tile_kv / 2 scores and four instructions for each: the FMA with the scale
+// and the maximum, the exponential, the sum, half a maximum of three, half a conversion. A mask
+// adds a comparison and a selection, a window one more comparison.
+double step_instructions(const FwdConfig& c, bool masked) {
+  const double scores = c.tile_kv / 2.;
+  double per_score = 4;
+  if (masked) per_score += c.mask == MaskKind::kWindow ? 3 : 2;
+  if (c.score != ScoreKind::kPlain) per_score += c.score == ScoreKind::kSoftcap ? 2 : 1;
+  const int wgmmas = (c.head_dim_qk + c.tile_kv) / 16;
+  const int turns = c.ping_pong ? 12 : 0;
+  return per_score * scores + 4 * wgmmas + 70 + turns;
+}
+
+double rare_instructions(const FwdConfig& c) { return (c.tile_kv + c.head_dim_v) / 2.; }
+
+TileCost tile_cost(const FwdConfig& c, bool masked) {
+  const double wgs = c.consumer_wgs;
+  const double scores = static_cast<double>(c.tile_q()) * c.tile_kv;
+  TileCost cost;
+  cost.mma = 2 * scores * (c.head_dim_qk + c.head_dim_v) / kMmaFlops;
+  cost.exponentials = scores * (c.score == ScoreKind::kSoftcap ? 2 : 1) / kExponentials;
+  cost.issue = 4 * wgs * step_instructions(c, masked) / kWarpInstructions;
+  // A wgmma is 16 deep. It reads B, 32 bytes a column, and A, 2 KiB, unless that is in registers.
+  constexpr double kA = 64 * 16 * 2, kB = 16 * 2;
+  const double qk = c.head_dim_qk / 16. * (kA + kB * c.tile_kv);
+  const double pv = c.tile_kv / 16. * ((c.p_in_regs ? 0 : kA) + kB * c.head_dim_v);
+  const double filled = c.k_bytes() + c.v_bytes() + wgs * c.p_bytes();
+  cost.shared_memory = (wgs * (qk + pv) + filled) / kSharedBytes;
+  return cost;
+}
+
+// A consumer that issues its products is held until they are issued, and does not compute; who has
+// no other consumer beside it has nothing to issue while its exponentials are on their way either.
+double expected_clocks(const FwdConfig& c, const TileCost& cost) {
+  const double alone = c.consumer_wgs == 1 ? cost.exponentials : 0;
+  return std::max(cost.most(), cost.mma + cost.issue + alone);
+}
+
+Estimate estimate(const FwdPlan& plan, const Problem& p, double clock_ghz) {
+  const double clocks_per_s = clock_ghz * 1e9;
+  const int64_t q_tiles = plan.order.q_tiles;
+  const StepClocks step(plan.config);
+  std::vector<Clocks> each(plan.order.tiles() <= kMostTiles ? q_tiles : 0);
+  Clocks sum;
+  for (int64_t i = 0; i < q_tiles; ++i) {
+    const Clocks one = q_tile_clocks(plan, p, step, i);
+    if (!each.empty()) each[i] = one;
+    sum.least += one.least * plan.order.heads;
+    sum.expected += one.expected * plan.order.heads;
+  }
+  Estimate e;
+  if (plan.grid == 0) return e;
+  const Clocks mean{sum.least / clusters_of(plan), sum.expected / clusters_of(plan)};
+  const double least = each.empty() ? mean.least : makespan(plan, each, &Clocks::least);
+  const double expected = each.empty() ? mean.expected : makespan(plan, each, &Clocks::expected);
+  e.memory_s = tensor_bytes(p) / kMemoryBytesPerS;
+  e.least_s = std::max(least / clocks_per_s, e.memory_s);
+  e.expected_s = std::max(expected / clocks_per_s, e.memory_s);
+  e.busy = expected > 0 ? mean.expected / expected : 1;
+  return e;
+}
+
+}  // namespace fa3::sm90

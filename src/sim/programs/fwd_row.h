@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// fwd_row.h — the forward kernel for the host: of one row of the table the variants that are
+// compiled ahead. CMake makes a file for each row from fwd_row.cpp.in, so that they compile side by
+// side.
+#pragma once
+
+#include <utility>
+
+#include "device/sm90/fwd/fwd.cuh"
+#include "plan/sm90/fwd_plan.h"
+#include "plan/sm90/fwd_variants.h"
+#include "sim/program.h"
+
+namespace fa3::sim {
+
+static_assert(FA3_FWD_ROWS == std::size(sm90::kFwdRows),
+              "src/sim/CMakeLists.txt counts the rows of fwd_configs.h by their lines");
+
+template <sm90::FwdConfig kCfg>
+void add_fwd() {
+  const Registration registration(sm90::fwd_expression(kCfg).c_str(), kernel_of(&sm90::fwd<kCfg>));
+}
+
+// A build that only has to run the code, not every kernel, names the head dim that it keeps.
+constexpr bool is_kept([[maybe_unused]] const sm90::FwdRow& row) {
+#ifdef FA3_SIM_HEAD_DIM
+  return row.config.head_dim_qk == FA3_SIM_HEAD_DIM;
+#else
+  return true;
+#endif
+}
+
+template <size_t kRow, size_t... kVariants>
+void add_variants(std::index_sequence<kVariants...>) {
+  constexpr const sm90::FwdRow& row = sm90::kFwdRows[kRow];
+  (add_fwd<sm90::config_of(row, sm90::compiled_ahead(row).variant[kVariants])>(), ...);
+}
+
+template <size_t kRow>
+bool add_row() {
+  constexpr const sm90::FwdRow& row = sm90::kFwdRows[kRow];
+  if constexpr (is_kept(row))
+    add_variants<kRow>(std::make_index_sequence<sm90::compiled_ahead(row).count>());
+  return true;
+}
+
+}  // namespace fa3::sim
