@@ -13,11 +13,18 @@
 
 namespace fa3 {
 
+namespace cuda {
+struct HeaderSet;  // backend/cuda/device_headers.h
+}
+
 // A kernel: NVRTC compiles `#include "header"` and the name expression; the simulator looks the
 // expression up among the programs that were compiled into it.
 struct Program {
   std::string header;      // "device/kernels/fwd_sm90.cuh"
   std::string expression;  // "fa3::fwd_sm90<fa3::FwdConfig{…}>"
+  // Another library's device code, which NVRTC sees beside this library's; null = none. Stays
+  // where it is as long as the process runs.
+  const cuda::HeaderSet* headers = nullptr;
 };
 
 struct LaunchShape {
