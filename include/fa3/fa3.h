@@ -413,6 +413,9 @@ FA3_API fa3_status fa3_jit_clear(fa3_context* context);
 
 /* ---- Selftest -------------------------------------------------------------------------------- */
 
+/* Superseded by fa3_conformance_run of fa3/conformance.h, kept until 1.0. fa3_selftest opens
+ * libfa3_conformance.so when it is called, so a program that is not linked to it can use it. */
+
 /* What came of a case. */
 typedef enum fa3_case_status {
   FA3_CASE_PASSED = 1,
@@ -460,9 +463,10 @@ typedef struct fa3_selftest_args {
  * and with `measure` measurements {values {name: number}, and why these are not all}.
  * FA3_OK says that the cases ran, not that they passed; a caller looks at summary.
  * Errors: INVALID_ARGUMENT (backend, filter, list, measure, first, struct_size; measure where no
- * GPU is to be used), UNSUPPORTED (no simulator, no GPU, with the reasons), CANCELLED,
- * OUT_OF_MEMORY. A case that makes the GPU hang makes this call hang, and one that stops the GPU
- * stops it for the process; `fa3 selftest` calls it in child processes. */
+ * GPU is to be used), UNSUPPORTED (no libfa3_conformance.so, or one of another version; no
+ * simulator, no GPU, with the reasons), CANCELLED, OUT_OF_MEMORY. A case that makes the GPU hang
+ * makes this call hang, and one that stops the GPU stops it for the process; `fa3 selftest` calls
+ * it in child processes. */
 FA3_API fa3_status fa3_selftest(fa3_context* context, const fa3_selftest_args* args,
                                 const char** report);
 

@@ -2,13 +2,16 @@
 // jit.cpp — kernels ahead of time: fa3_jit_warm, fa3_jit_pack, fa3_jit_list, fa3_jit_clear.
 #include "backend/cuda/jit.h"
 
+#include <algorithm>
 #include <chrono>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "api/boundary.h"
+#include "api/conformance.h"
 #include "api/context.h"
 #include "backend/cuda/driver.h"
 #include "backend/programs.h"
@@ -34,9 +37,38 @@ const std::string* text_of(const Json& item, const char* member) {
   return found == nullptr ? nullptr : found->text();
 }
 
+// The samples of libfa3_conformance.so; none where it is not installed.
+std::span<const NamedProgram> samples() {
+  const Result<const ConformanceLibrary*> library = load_conformance();
+  if (!library.ok()) return {};
+  return library.value()->samples();
+}
+
+bool has_header(const cuda::HeaderSet& set, const std::string& path) {
+  return std::any_of(set.headers.begin(), set.headers.end(),
+                     [&](const cuda::DeviceHeader& header) { return path == header.path; });
+}
+
+// A program of this library's device code, or of libfa3_conformance.so's.
+Program program_of(const std::string& header, const std::string& expression) {
+  Program program{header, expression};
+  if (has_header(cuda::device_headers(), header)) return program;
+  const Result<const ConformanceLibrary*> library = load_conformance();
+  if (!library.ok()) return program;
+  const cuda::HeaderSet& more = library.value()->device_headers();
+  if (has_header(more, header)) program.headers = &more;
+  return program;
+}
+
+Result<std::vector<NamedProgram>> named(const std::string& name) {
+  const std::string_view word = std::string_view(name).substr(0, name.find('/'));
+  if (word == "samples") FA3_RETURN_IF_ERROR(load_conformance().status());
+  return programs_named(name, word == "fwd" ? std::span<const NamedProgram>{} : samples());
+}
+
 // Each kernel once, in the order of the list.
 Result<std::vector<NamedProgram>> read_programs(const char* text) {
-  if (text == nullptr) return known_programs();
+  if (text == nullptr) return known_programs(samples());
   const std::optional<Json> array = Json::parse(text);
   if (!array || !array->is_array()) {
     return invalid(
@@ -51,9 +83,9 @@ Result<std::vector<NamedProgram>> read_programs(const char* text) {
     const std::string* const header = text_of(item, "header");
     const std::string* const expression = text_of(item, "expression");
     if (item.text() != nullptr) {
-      FA3_TRY(meant, programs_named(*item.text()));
+      FA3_TRY(meant, named(*item.text()));
     } else if (header != nullptr && expression != nullptr) {
-      meant.push_back({"", {*header, *expression}});
+      meant.push_back({"", program_of(*header, *expression)});
     } else {
       return invalid(
           "jit: programs[{}] is neither a name nor has it the texts \"header\" and "
@@ -181,7 +213,7 @@ Status list(fa3_context* context, const char** report) {
   if (report == nullptr) return invalid("jit_list: report is NULL; pass its address");
   cuda::Jit& jit = context->jit();
   Json programs = Json::array();
-  for (const NamedProgram& program : known_programs()) {
+  for (const NamedProgram& program : known_programs(samples())) {
     Json row = describe(program);
     row["kept"] = kept(jit, program.program);
     programs.push_back(std::move(row));

@@ -18,10 +18,10 @@
 
 #include "backend/cuda/machine.h"
 #include "backend/sim/machine.h"
-#include "selftest/cases.h"
-#include "selftest/measure.h"
-#include "selftest/numerics.h"
-#include "selftest/run.h"
+#include "conformance/cases/cases.h"
+#include "conformance/cases/run.h"
+#include "conformance/measure/measure.h"
+#include "conformance/measure/numerics.h"
 #include "tools/cli/watched.h"
 
 namespace fa3::selftest {

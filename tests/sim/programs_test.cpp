@@ -7,7 +7,7 @@
 #include <set>
 
 #include "backend/sim/machine.h"
-#include "selftest/cases.h"
+#include "conformance/cases/cases.h"
 #include "sim/sim_api.h"
 
 namespace fa3::sim {
