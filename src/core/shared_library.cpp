@@ -40,7 +40,8 @@ Result<SharedLibrary> SharedLibrary::open(const std::string& name) {
 Result<SharedLibrary> SharedLibrary::open_beside(const std::string& file) {
   std::string reasons;
   const std::string folder = own_folder();
-  for (const std::string& path : {folder + "/" + file, folder + "/../lib/" + file, file}) {
+  for (const std::string& path :
+       {fmt::format("{}/{}", folder, file), fmt::format("{}/../lib/{}", folder, file), file}) {
     Result<SharedLibrary> library = open(path);
     if (library.ok()) return library;
     reasons += (reasons.empty() ? "" : "; ") + library.status().message;

@@ -45,8 +45,8 @@ nvrtcResult nvrtcVersion(int* major, int* minor) {
   *minor = version % 1000 / 10;
   return NVRTC_SUCCESS;
 }
-nvrtcResult nvrtcCreateProgram(nvrtcProgram* program, const char* source, const char*,
-                               int headers, const char* const*, const char* const*) {
+nvrtcResult nvrtcCreateProgram(nvrtcProgram* program, const char* source, const char*, int headers,
+                               const char* const*, const char* const*) {
   headers_given = headers;
   *program = new _nvrtcProgram{source, ""};
   return NVRTC_SUCCESS;
