@@ -14,7 +14,7 @@ export CTEST_PARALLEL_LEVEL ?= $(JOBS)
 build: ## library and command: build/release/bin/fa3
 	@scripts/setup build
 	@cmake --preset release
-	@cmake --build --preset release --target fa3 fa3_cli
+	@cmake --build --preset release --target fa3 fa3_cli fa3_conformance
 
 sim: ## the simulator of Hopper GPUs: build/release/lib/libfa3_sim.so
 	@scripts/setup build sim

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // jit.cpp — fa3_jit: what the first use of a GPU kernel costs when it is compiled, found on disk,
-// or in memory, by way of fa3_jit_warm. Needs NVRTC, but no GPU. Writes one JSON object a line.
+// or in memory, by way of fa3_jit_warm_kernels. Needs NVRTC, but no GPU. Writes one JSON object a
+// line.
 //     fa3_jit [ROUNDS] [FILE]      each round compiles every known kernel once; default 5, stdout
 #include <sys/wait.h>
 #include <unistd.h>
@@ -29,7 +30,8 @@ void check(fa3_status status) {
   if (status != FA3_OK) throw std::runtime_error(fa3_last_error());
 }
 
-// What fa3_jit_warm reports in a context with that cache folder: once, then again in the process.
+// What fa3_jit_warm_kernels reports in a context with that cache folder: once, then again in the
+// process.
 std::pair<Json, Json> warm_twice(const std::string& cache) {
   fa3_context_options options{};
   options.struct_size = sizeof options;
@@ -37,9 +39,9 @@ std::pair<Json, Json> warm_twice(const std::string& cache) {
   fa3_context* context = nullptr;
   check(fa3_context_create(&options, &context));
   const char* report = nullptr;
-  check(fa3_jit_warm(context, nullptr, &report));
+  check(fa3_jit_warm_kernels(context, nullptr, 0, &report));
   const Json first = Json::parse(report);
-  check(fa3_jit_warm(context, nullptr, &report));
+  check(fa3_jit_warm_kernels(context, nullptr, 0, &report));
   const Json second = Json::parse(report);
   fa3_context_destroy(context);
   return {first, second};

@@ -21,9 +21,13 @@ install(CODE "
 install(SCRIPT ${CMAKE_CURRENT_LIST_DIR}/install_begin.cmake)
 
 install(TARGETS fa3 EXPORT fa3Targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(FILES include/fa3/fa3.h include/fa3/fa3.hpp DESTINATION ${include_dir})
+install(FILES include/fa3/fa3.h include/fa3/fa3.hpp include/fa3/conformance.h DESTINATION ${include_dir})
 install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
-set(installed fa3)
+set(installed fa3 fa3_conformance)
+
+# Opened on demand. In a list of targets of its own, so that a package may leave it out: find_package looks for every
+# file of a list.
+install(TARGETS fa3_conformance EXPORT fa3ConformanceTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 
 if(TARGET fa3_cli)
   file(RELATIVE_PATH bin_to_lib ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
@@ -36,7 +40,7 @@ if(TARGET fa3_cli)
   install(FILES ${manual}/fa3.fish DESTINATION ${fish_dir})
 endif()
 
-# libfa3 looks for it in its own folder. The tests configure it too, perhaps without having built it.
+# libfa3 opens it on demand, too. The tests configure it too, perhaps without having built it.
 if(TARGET fa3_sim)
   install(TARGETS fa3_sim LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} OPTIONAL)
   list(APPEND installed fa3_sim)
@@ -44,6 +48,7 @@ endif()
 add_custom_target(fa3_installed DEPENDS ${installed})  # what `make install` brings up to date
 
 install(EXPORT fa3Targets NAMESPACE fa3:: DESTINATION ${config_dir})
+install(EXPORT fa3ConformanceTargets NAMESPACE fa3:: DESTINATION ${config_dir})
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/fa3Config.cmake.in
   ${PROJECT_BINARY_DIR}/fa3Config.cmake INSTALL_DESTINATION ${config_dir})
 # Below 1.0 a minor version may break the ABI, from 1.0 on a major one.

@@ -23,7 +23,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 PROGRAMS = ("fa3", "fa3_gpu_tests", "fa3_gpu_forward_tests", "fa3_launch", "fa3_tune_fwd")
 PROGRAMS += ("example_gpu",)  # examples/gpu.cpp
-LIBRARIES = ("libfa3.so*", "libfa3_sim.so")
+LIBRARIES = {"libfa3.so*": "fa3", "libfa3_conformance.so": "fa3_conformance"}
+LIBRARIES |= {"libfa3_sim.so": "fa3_sim"}  # with the targets that build them
 FILES = {  # to their places in the bundle
     "bench/gpu_check/gpu-check.sh": "gpu-check.sh",
     "bench/gpu_check/shapes.txt": "cases/shapes.txt",
@@ -81,10 +82,10 @@ def copy_binaries(build, out):
         if not (build / "bin" / program).is_file():
             raise BundleError(f"{build}/bin/{program} is missing; build the target {program}")
         shutil.copy2(build / "bin" / program, out / "bin" / program)
-    for pattern in LIBRARIES:
+    for pattern, target in LIBRARIES.items():
         found = sorted((build / "lib").glob(pattern))
         if not found:
-            raise BundleError(f"{build}/lib/{pattern} is missing; build the targets fa3, fa3_sim")
+            raise BundleError(f"{build}/lib/{pattern} is missing; build the target {target}")
         for library in found:
             shutil.copy2(library, out / "lib" / library.name, follow_symlinks=False)
         own += found

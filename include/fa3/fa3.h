@@ -381,26 +381,35 @@ FA3_API fa3_status fa3_get_device_info(const fa3_context* context, fa3_device_in
 /* GPU kernels are compiled when they are first needed and kept in cache_dir. These calls do so
  * ahead of time. They need NVRTC, but no GPU, and take a context of any device.
  *
- * programs: a JSON array of names and of {"header", "expression"}: a file of the library's device
- * code and a kernel in it as C++ names it. Names are those of fa3_jit_list, or their beginnings:
- *   "all"      what NULL means: "fwd" and "samples"
+ * Names of kernels are those of fa3_jit_list, or their beginnings:
+ *   "all"      "fwd", and "samples" where libfa3_conformance.so is installed
  *   "fwd"      the forward for each head dim of its table (64, 96, 128, 192, 192-128, 256), BF16
  *              and F16, each mask, dense and packed. Words choose: "fwd/d128/bf16/causal"
  *   "fwd/d80", "fwd/d48-80"  for other head dims of q and k, and of v, rounded up to 16; without
  *              them and NVRTC the next wider kernel of the table computes such a problem, slower
  *   "fwd/…/softcap", "fwd/…/scaled"  with a softcap; with a negative softmax_scale
- *   "samples"  programs of the device layer
- * They are compiled beside one another on the context's threads, with its progress callback.
- * Errors: INVALID_ARGUMENT (programs), JIT_FAILED (no compiler; the compiler's log), IO_ERROR (a
- * folder or file cannot be written), CANCELLED. */
+ *   "samples"  example kernels, from libfa3_conformance.so
+ * names: `count` of these; NULL with count 0 = "all". Each kernel is compiled once, on the
+ * context's threads, with its progress callback.
+ * Errors: INVALID_ARGUMENT (names, count), UNSUPPORTED ("samples" without libfa3_conformance.so),
+ * JIT_FAILED (no compiler; the compiler's log), IO_ERROR (a folder or file cannot be written),
+ * CANCELLED. */
 
 /* Compiles what the cache lacks. *report (may be NULL) is set to a JSON array of {name, header,
  * expression, source ("memory", "disk", "pack", "compiled"), ms, bytes}, valid until the next fa3
  * call on this thread. IO_ERROR when there is no cache to keep them in. */
-FA3_API fa3_status fa3_jit_warm(fa3_context* context, const char* programs, const char** report);
+FA3_API fa3_status fa3_jit_warm_kernels(fa3_context* context, const char* const* names,
+                                        size_t count, const char** report);
 
 /* Writes a file for the option kernel_pack: it serves where neither NVRTC nor a cache is, on
  * drivers of the same major CUDA version as the NVRTC here, or newer. */
+FA3_API fa3_status fa3_jit_pack_kernels(fa3_context* context, const char* const* names,
+                                        size_t count, const char* path);
+
+/* The same with the kernels as JSON; superseded by the two above, kept until 1.0. programs: an
+ * array of names, and of {"header", "expression"} for a kernel without a name: a file of device
+ * code and a kernel in it as C++ names it. NULL = "all". */
+FA3_API fa3_status fa3_jit_warm(fa3_context* context, const char* programs, const char** report);
 FA3_API fa3_status fa3_jit_pack(fa3_context* context, const char* programs, const char* path);
 
 /* One JSON object: driver, nvrtc, cache and pack (what is used, or why not) and the programs that
@@ -412,6 +421,9 @@ FA3_API fa3_status fa3_jit_list(fa3_context* context, const char** report);
 FA3_API fa3_status fa3_jit_clear(fa3_context* context);
 
 /* ---- Selftest -------------------------------------------------------------------------------- */
+
+/* Superseded by fa3_conformance_run of fa3/conformance.h, kept until 1.0. fa3_selftest opens
+ * libfa3_conformance.so when it is called, so a program that is not linked to it can use it. */
 
 /* What came of a case. */
 typedef enum fa3_case_status {
@@ -460,9 +472,10 @@ typedef struct fa3_selftest_args {
  * and with `measure` measurements {values {name: number}, and why these are not all}.
  * FA3_OK says that the cases ran, not that they passed; a caller looks at summary.
  * Errors: INVALID_ARGUMENT (backend, filter, list, measure, first, struct_size; measure where no
- * GPU is to be used), UNSUPPORTED (no simulator, no GPU, with the reasons), CANCELLED,
- * OUT_OF_MEMORY. A case that makes the GPU hang makes this call hang, and one that stops the GPU
- * stops it for the process; `fa3 selftest` calls it in child processes. */
+ * GPU is to be used), UNSUPPORTED (no libfa3_conformance.so, or one of another version; no
+ * simulator, no GPU, with the reasons), CANCELLED, OUT_OF_MEMORY. A case that makes the GPU hang
+ * makes this call hang, and one that stops the GPU stops it for the process; `fa3 selftest` calls
+ * it in child processes. */
 FA3_API fa3_status fa3_selftest(fa3_context* context, const fa3_selftest_args* args,
                                 const char** report);
 

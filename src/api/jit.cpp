@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// jit.cpp — kernels ahead of time: fa3_jit_warm, fa3_jit_pack, fa3_jit_list, fa3_jit_clear.
+// jit.cpp — kernels ahead of time: fa3_jit_warm_kernels, fa3_jit_pack_kernels and their forms that
+// take JSON, fa3_jit_list, fa3_jit_clear.
 #include "backend/cuda/jit.h"
 
+#include <algorithm>
 #include <chrono>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "api/boundary.h"
+#include "api/conformance.h"
 #include "api/context.h"
 #include "backend/cuda/driver.h"
 #include "backend/programs.h"
@@ -34,38 +38,93 @@ const std::string* text_of(const Json& item, const char* member) {
   return found == nullptr ? nullptr : found->text();
 }
 
-// Each kernel once, in the order of the list.
-Result<std::vector<NamedProgram>> read_programs(const char* text) {
-  if (text == nullptr) return known_programs();
+// The samples of libfa3_conformance.so; none where it is not installed.
+std::span<const NamedProgram> samples() {
+  const Result<const ConformanceLibrary*> library = load_conformance();
+  if (!library.ok()) return {};
+  return library.value()->samples();
+}
+
+bool has_header(const cuda::HeaderSet& set, const std::string& path) {
+  return std::any_of(set.headers.begin(), set.headers.end(),
+                     [&](const cuda::DeviceHeader& header) { return path == header.path; });
+}
+
+// A program of this library's device code, or of libfa3_conformance.so's.
+Program program_of(const std::string& header, const std::string& expression) {
+  Program program{header, expression};
+  if (has_header(cuda::device_headers(), header)) return program;
+  const Result<const ConformanceLibrary*> library = load_conformance();
+  if (!library.ok()) return program;
+  const cuda::HeaderSet& more = library.value()->device_headers();
+  if (has_header(more, header)) program.headers = &more;
+  return program;
+}
+
+Result<std::vector<NamedProgram>> named(const std::string& name) {
+  const std::string_view word = std::string_view(name).substr(0, name.find('/'));
+  if (word == "samples") FA3_RETURN_IF_ERROR(load_conformance().status());
+  return programs_named(name, word == "fwd" ? std::span<const NamedProgram>{} : samples());
+}
+
+// Each kernel once, in the order in which they are added.
+class ProgramList {
+ public:
+  void add(std::vector<NamedProgram> more) {
+    for (NamedProgram& program : more) {
+      if (listed_.insert(program.program.header + '\n' + program.program.expression).second)
+        programs_.push_back(std::move(program));
+    }
+  }
+  std::vector<NamedProgram> take() { return std::move(programs_); }
+
+ private:
+  std::vector<NamedProgram> programs_;
+  std::set<std::string> listed_;
+};
+
+Result<std::vector<NamedProgram>> read_names(const char* const* names, size_t count) {
+  if (names == nullptr && count == 0) return known_programs(samples());
+  if (names == nullptr) {
+    return invalid("jit: names is NULL with count={}; pass their addresses, or 0 for all kernels",
+                   count);
+  }
+  ProgramList programs;
+  for (size_t i = 0; i < count; ++i) {
+    if (names[i] == nullptr) return invalid("jit: names[{}] is NULL; need a kernel's name", i);
+    FA3_TRY(std::vector<NamedProgram> meant, named(names[i]));
+    programs.add(std::move(meant));
+  }
+  return programs.take();
+}
+
+Result<std::vector<NamedProgram>> read_json(const char* text) {
+  if (text == nullptr) return known_programs(samples());
   const std::optional<Json> array = Json::parse(text);
   if (!array || !array->is_array()) {
     return invalid(
         "jit: programs is not a JSON array; need [\"fwd/d128\", {{\"header\": …, \"expression\": "
         "…}}, …]");
   }
-  std::vector<NamedProgram> programs;
-  std::set<std::string> listed;
+  ProgramList programs;
   for (size_t i = 0; i < array->items().size(); ++i) {
     const Json& item = array->items()[i];
     std::vector<NamedProgram> meant;
     const std::string* const header = text_of(item, "header");
     const std::string* const expression = text_of(item, "expression");
     if (item.text() != nullptr) {
-      FA3_TRY(meant, programs_named(*item.text()));
+      FA3_TRY(meant, named(*item.text()));
     } else if (header != nullptr && expression != nullptr) {
-      meant.push_back({"", {*header, *expression}});
+      meant.push_back({"", program_of(*header, *expression)});
     } else {
       return invalid(
           "jit: programs[{}] is neither a name nor has it the texts \"header\" and "
           "\"expression\"; add them",
           i);
     }
-    for (NamedProgram& program : meant) {
-      if (listed.insert(program.program.header + '\n' + program.program.expression).second)
-        programs.push_back(std::move(program));
-    }
+    programs.add(std::move(meant));
   }
-  return programs;
+  return programs.take();
 }
 
 Json describe(const NamedProgram& program) {
@@ -99,9 +158,12 @@ Status keep(cuda::Jit& jit, const Program& program, const cuda::Kernel& kernel) 
   return disk.has(key) ? Status{} : disk.store(key, *kernel.cubin);
 }
 
-Status warm(fa3_context* context, const char* text, const char** report) {
+// Reads the caller's list once the other arguments are known to be sound.
+using ReadList = FunctionRef<Result<std::vector<NamedProgram>>()>;
+
+Status warm(fa3_context* context, ReadList read_list, const char** report) {
   FA3_RETURN_IF_ERROR(check_context("jit_warm", context));
-  FA3_TRY(const std::vector<NamedProgram> programs, read_programs(text));
+  FA3_TRY(const std::vector<NamedProgram> programs, read_list());
   cuda::Jit& jit = context->jit();
   if (!jit.packed_only()) FA3_RETURN_IF_ERROR(jit.disk().status());
   const auto get = [&jit](const Program& program) -> Result<cuda::Kernel> {
@@ -123,13 +185,13 @@ Status warm(fa3_context* context, const char* text, const char** report) {
   return {};
 }
 
-Status pack(fa3_context* context, const char* text, const char* path) {
+Status pack(fa3_context* context, ReadList read_list, const char* path) {
   FA3_RETURN_IF_ERROR(check_context("jit_pack", context));
   if (path == nullptr || *path == '\0') {
     return invalid("jit_pack: path is {}; name the file to write",
                    path == nullptr ? "NULL" : "empty");
   }
-  FA3_TRY(const std::vector<NamedProgram> programs, read_programs(text));
+  FA3_TRY(const std::vector<NamedProgram> programs, read_list());
   cuda::Jit& jit = context->jit();
   if (!jit.nvrtc().ok()) return {FA3_JIT_FAILED, jit.nvrtc().status().message};
   const int version = jit.nvrtc().value().version();
@@ -181,7 +243,7 @@ Status list(fa3_context* context, const char** report) {
   if (report == nullptr) return invalid("jit_list: report is NULL; pass its address");
   cuda::Jit& jit = context->jit();
   Json programs = Json::array();
-  for (const NamedProgram& program : known_programs()) {
+  for (const NamedProgram& program : known_programs(samples())) {
     Json row = describe(program);
     row["kept"] = kept(jit, program.program);
     programs.push_back(std::move(row));
@@ -209,12 +271,26 @@ Status list(fa3_context* context, const char** report) {
 }  // namespace
 }  // namespace fa3
 
+fa3_status fa3_jit_warm_kernels(fa3_context* context, const char* const* names, size_t count,
+                                const char** report) {
+  const auto read = [&] { return fa3::read_names(names, count); };
+  return FA3_BOUNDARY({ return fa3::warm(context, read, report); });
+}
+
+fa3_status fa3_jit_pack_kernels(fa3_context* context, const char* const* names, size_t count,
+                                const char* path) {
+  const auto read = [&] { return fa3::read_names(names, count); };
+  return FA3_BOUNDARY({ return fa3::pack(context, read, path); });
+}
+
 fa3_status fa3_jit_warm(fa3_context* context, const char* programs, const char** report) {
-  return FA3_BOUNDARY({ return fa3::warm(context, programs, report); });
+  const auto read = [&] { return fa3::read_json(programs); };
+  return FA3_BOUNDARY({ return fa3::warm(context, read, report); });
 }
 
 fa3_status fa3_jit_pack(fa3_context* context, const char* programs, const char* path) {
-  return FA3_BOUNDARY({ return fa3::pack(context, programs, path); });
+  const auto read = [&] { return fa3::read_json(programs); };
+  return FA3_BOUNDARY({ return fa3::pack(context, read, path); });
 }
 
 fa3_status fa3_jit_list(fa3_context* context, const char** report) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// programs.h — the kernels that the library knows by name: what `fa3 jit` compiles ahead of time.
+// programs.h — kernels by name: what `fa3 jit` compiles ahead of time.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,11 +17,12 @@ struct NamedProgram {
   Program program;
 };
 
+// "all": the forward's of the table's head dims with plain scores, and the samples given.
+std::vector<NamedProgram> known_programs(std::span<const NamedProgram> samples);
+
 // Those that a name or its beginning means: "all", "samples…", "fwd…" (plan/sm90/fwd_kernels.h).
 // INVALID_ARGUMENT for a name that means none.
-Result<std::vector<NamedProgram>> programs_named(std::string_view name);
-
-// "all": the forward's of the table's head dims with plain scores, and the samples.
-const std::vector<NamedProgram>& known_programs();
+Result<std::vector<NamedProgram>> programs_named(std::string_view name,
+                                                 std::span<const NamedProgram> samples);
 
 }  // namespace fa3

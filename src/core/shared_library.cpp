@@ -37,6 +37,18 @@ Result<SharedLibrary> SharedLibrary::open(const std::string& name) {
   return SharedLibrary(handle, known ? map->l_name : name);
 }
 
+Result<SharedLibrary> SharedLibrary::open_beside(const std::string& file) {
+  std::string reasons;
+  const std::string folder = own_folder();
+  for (const std::string& path :
+       {fmt::format("{}/{}", folder, file), fmt::format("{}/../lib/{}", folder, file), file}) {
+    Result<SharedLibrary> library = open(path);
+    if (library.ok()) return library;
+    reasons += (reasons.empty() ? "" : "; ") + library.status().message;
+  }
+  return unsupported("{}", reasons);
+}
+
 Result<void*> SharedLibrary::find(const char* function) const {
   void* address = dlsym(handle_, function);
   if (address == nullptr) return unsupported("{} has no function {}", path_, function);

@@ -15,6 +15,10 @@ class SharedLibrary {
   // UNSUPPORTED with the loader's reason.
   static Result<SharedLibrary> open(const std::string& name);
 
+  // A library that is installed with this one: in own_folder(), in ../lib, or where the system
+  // looks. UNSUPPORTED with the reason of each.
+  static Result<SharedLibrary> open_beside(const std::string& file);
+
   // The loader's name of the file, with its folder where it is known.
   const std::string& path() const { return path_; }
 

@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """abi_test.py — what a program compiled against fa3.h relies on has not changed.
 
-    abi_test.py layout --cc CC --golden FILE [--update]
+    abi_test.py layout --cc CC --golden FILE [--update] [--header conformance.h]
         struct sizes, field offsets, enum values, prototypes
-    abi_test.py symbols --nm NM --lib libfa3.so --golden FILE [--update]
-        the dynamic symbols, with versions
+    abi_test.py symbols --nm NM --lib libfa3.so --golden FILE [--update] [--header conformance.h]
+        the dynamic symbols, with versions; fa3_private_… are between fa3's own libraries and in no
+        header
 
 The header itself is read for the list of structs, fields, enumerators and functions, so that
 nothing can be forgotten here; a C99 program made from that list prints what the compiler makes of
@@ -22,12 +23,13 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-HEADER = ROOT / "include" / "fa3" / "fa3.h"
+HEADERS = ROOT / "include" / "fa3"
 
 
-def declarations():
-    """Structs {name: [field]}, enums {name: [enumerator]}, constants and prototypes of fa3.h."""
-    text = re.sub(r"/\*.*?\*/", " ", HEADER.read_text(encoding="utf-8"), flags=re.S)
+def declarations(header):
+    """Structs {name: [field]}, enums {name: [enumerator]}, constants and prototypes of a header."""
+    text = (HEADERS / header).read_text(encoding="utf-8")
+    text = re.sub(r"/\*.*?\*/", " ", text, flags=re.S)
     structs = {}
     for name, body in re.findall(r"typedef struct (\w+) \{(.*?)\} \1;", text, flags=re.S):
         structs[name] = [
@@ -47,9 +49,9 @@ def declarations():
     return structs, enums, constants, prototypes
 
 
-def layout(cc):
-    structs, enums, constants, prototypes = declarations()
-    program = ["#include <fa3/fa3.h>", "#include <stdio.h>", "int main(void) {"]
+def layout(cc, header):
+    structs, enums, constants, prototypes = declarations(header)
+    program = [f"#include <fa3/{header}>", "#include <stdio.h>", "int main(void) {"]
     for name, fields in structs.items():
         program.append(f'  printf("struct {name} %lu\\n", (unsigned long)sizeof({name}));')
         for field in fields:
@@ -83,14 +85,14 @@ def layout(cc):
         )
         printed = subprocess.run([str(binary)], capture_output=True, text=True, check=True).stdout
     head = [
-        "# The ABI of fa3.h on LP64, made by tests/cabi/abi_test.py.",
+        f"# The ABI of {header} on LP64, made by tests/cabi/abi_test.py.",
         "# struct <name> <bytes>, then <field> <offset> <bytes>;",
         "# enum <name> <bytes>, then <enumerator> <value>; then the prototypes",
     ]
     return head + printed.splitlines() + prototypes
 
 
-def symbols(nm, lib):
+def symbols(nm, lib, header):
     printed = subprocess.run(
         [nm, "-D", "--defined-only", "--with-symbol-versions", lib],
         capture_output=True,
@@ -99,14 +101,17 @@ def symbols(nm, lib):
     ).stdout
     found = sorted(line.split()[-1] for line in printed.splitlines() if line.split()[1] != "A")
     declared = {
-        re.search(r"(\w+)\(", p).group(1) for p in declarations()[3] if not p.startswith("typedef")
+        re.search(r"(\w+)\(", p).group(1)
+        for p in declarations(header)[3]
+        if not p.startswith("typedef")
     }
-    exported = {name.split("@")[0] for name in found}
+    exported = {name.split("@")[0] for name in found if not name.startswith("fa3_private_")}
     if declared != exported:
-        print("declared in fa3.h but not exported:", sorted(declared - exported) or "none")
-        print("exported but not declared in fa3.h:", sorted(exported - declared) or "none")
+        print(f"declared in {header} but not exported:", sorted(declared - exported) or "none")
+        print(f"exported but not declared in {header}:", sorted(exported - declared) or "none")
         sys.exit(1)
-    return ["# Dynamic symbols that libfa3.so defines, made by tests/cabi/abi_test.py."] + found
+    name = re.sub(r"\.so.*", ".so", pathlib.Path(lib).name)
+    return [f"# Dynamic symbols that {name} defines, made by tests/cabi/abi_test.py."] + found
 
 
 def main():
@@ -117,10 +122,14 @@ def main():
     parser.add_argument("--cc", default="cc")
     parser.add_argument("--nm", default="nm")
     parser.add_argument("--lib")
+    parser.add_argument("--header", default="fa3.h")
     parser.add_argument("--golden", type=pathlib.Path, required=True)
     parser.add_argument("--update", action="store_true")
     options = parser.parse_args()
-    lines = layout(options.cc) if options.what == "layout" else symbols(options.nm, options.lib)
+    if options.what == "layout":
+        lines = layout(options.cc, options.header)
+    else:
+        lines = symbols(options.nm, options.lib, options.header)
     if options.update:
         options.golden.write_text("\n".join(lines) + "\n", encoding="utf-8")
         return 0

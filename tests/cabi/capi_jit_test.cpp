@@ -15,7 +15,9 @@ TEST(Jit, MissingArguments_AreRefused) {
   const char* report = nullptr;
   for (const fa3_status status :
        {fa3_jit_warm(nullptr, nullptr, &report), fa3_jit_pack(nullptr, nullptr, "/p"),
-        fa3_jit_list(nullptr, &report), fa3_jit_clear(nullptr)}) {
+        fa3_jit_warm_kernels(nullptr, nullptr, 0, &report),
+        fa3_jit_pack_kernels(nullptr, nullptr, 0, "/p"), fa3_jit_list(nullptr, &report),
+        fa3_jit_clear(nullptr)}) {
     EXPECT_EQ(status, FA3_INVALID_ARGUMENT);
   }
   fa3_context* context = nullptr;
@@ -27,6 +29,27 @@ TEST(Jit, MissingArguments_AreRefused) {
   EXPECT_EQ(fa3_jit_pack(context, nullptr, ""), FA3_INVALID_ARGUMENT);
   EXPECT_EQ(fa3_jit_warm(context, "[1]", &report), FA3_INVALID_ARGUMENT);
   EXPECT_THAT(fa3_last_error(), HasSubstr("programs[0]"));
+  fa3_context_destroy(context);
+}
+
+TEST(Jit, WrongNames_AreRefused) {
+  fa3_context* context = nullptr;
+  ASSERT_EQ(fa3_context_create(nullptr, &context), FA3_OK);
+  const auto refused = [&](const char* const* names, size_t count, const char* says) {
+    EXPECT_EQ(fa3_jit_warm_kernels(context, names, count, nullptr), FA3_INVALID_ARGUMENT) << says;
+    EXPECT_THAT(fa3_last_error(), HasSubstr(says));
+    EXPECT_EQ(fa3_jit_pack_kernels(context, names, count, "/absent/p"), FA3_INVALID_ARGUMENT);
+    EXPECT_THAT(fa3_last_error(), HasSubstr(says));
+  };
+  refused(nullptr, 2, "names is NULL with count=2");
+  const char* const with_null[] = {"fwd/d64", nullptr};
+  refused(with_null, 2, "names[1] is NULL");
+  const char* const unknown[] = {"fwd/d64", "fwd/d63x"};
+  refused(unknown, 2, "fwd/d63x");
+  const char* const json[] = {"[\"fwd/d64\"]"};
+  refused(json, 1, "no kernel is called so");
+  EXPECT_EQ(fa3_jit_pack_kernels(context, unknown, 1, nullptr), FA3_INVALID_ARGUMENT);
+  EXPECT_THAT(fa3_last_error(), HasSubstr("path is NULL"));
   fa3_context_destroy(context);
 }
 
@@ -63,6 +86,9 @@ TEST(Jit, PackedOnly_CompilesNothing) {
   ASSERT_EQ(fa3_context_create(&options, &context), FA3_OK);
   EXPECT_EQ(fa3_jit_warm(context, nullptr, nullptr), FA3_IO_ERROR);
   EXPECT_THAT(fa3_last_error(), HasSubstr("/absent/pack"));
+  const char* const names[] = {"fwd/d64"};
+  EXPECT_EQ(fa3_jit_warm_kernels(context, names, 1, nullptr), FA3_IO_ERROR);
+  EXPECT_EQ(fa3_jit_pack_kernels(context, names, 1, "/absent/other"), FA3_JIT_FAILED);
   EXPECT_EQ(fa3_jit_pack(context, nullptr, "/absent/other"), FA3_JIT_FAILED);
   EXPECT_THAT(fa3_last_error(), HasSubstr("packed kernels only"));
   EXPECT_EQ(fa3_jit_clear(context), FA3_IO_ERROR);

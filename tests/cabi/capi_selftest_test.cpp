@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // capi_selftest_test.cpp — fa3_selftest: what it refuses, what it hands over, and that it can be
-// stopped. What runs in it is tested in tests/cli/selftest_test.py.
+// stopped, where nothing is linked but libfa3.
 #include "capi_kit.h"
 
 namespace fa3_test {

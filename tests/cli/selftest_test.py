@@ -2,11 +2,13 @@
 """fa3 selftest in the simulator, and on the fake GPU of tests/cuda, which loads no kernel."""
 
 import json
+import os
+import re
 import shutil
 import unittest
 from pathlib import Path
 
-from kit import BAD_INPUT, CHECK_FAILED, FA3, UNSUPPORTED, USAGE, CliTest, FakeGpuTest
+from kit import BAD_INPUT, CHECK_FAILED, FA3, UNSUPPORTED, USAGE, CliTest, FakeGpuTest, built_fake
 
 CASE = "matrix/movmatrix"
 
@@ -47,23 +49,53 @@ class InSimulator(CliTest):
         for mode in [["--list"], ["--backend", "sim"]]:
             self.assert_fails(BAD_INPUT, "selftest", "--measure", *mode, says="measure=1")
 
-    def test_without_simulator(self):
-        """The command beside a libfa3 that has no libfa3_sim.so."""
+
+
+class WithFewLibraries(CliTest):
+    """A copy of the command and of libfa3, with other libraries beside it or none."""
+
+    def setUp(self):
+        super().setUp()
         binary = Path(FA3).resolve()
+        self.built, self.lib = binary.parents[1] / "lib", self.folder / "lib"
         for folder in ["bin", "lib"]:
             (self.folder / folder).mkdir()
         shutil.copy(binary, self.folder / "bin/fa3")
-        for library in (binary.parents[1] / "lib").glob("libfa3.so*"):
-            shutil.copy(library, self.folder / "lib", follow_symlinks=False)
-        self.program = str(self.folder / "bin/fa3")
+        for library in self.built.glob("libfa3.so*"):
+            shutil.copy(library, self.lib, follow_symlinks=False)
+
+    def run_fa3(self, *args, **options):
+        return super().run_fa3(*args, program=str(self.folder / "bin/fa3"), **options)
+
+    def test_without_simulator(self):
+        shutil.copy(self.built / "libfa3_conformance.so", self.lib)
         self.assert_fails(
             UNSUPPORTED, "selftest", "--backend", "sim", says=["libfa3_sim.so", "make sim"]
         )
+        self.assertIn(CASE, self.fa3("selftest", "--list"))
 
-    program = FA3
+    def test_without_conformance_cases(self):
+        says = ["libfa3_conformance.so could not be opened", "install it beside libfa3.so"]
+        for mode in [[], ["--list"], ["--measure"]]:
+            self.assert_fails(UNSUPPORTED, "selftest", *mode, says=says)
+        environment = {**os.environ, "FA3_NVRTC": built_fake("nvrtc")}
+        environment["FA3_CACHE_DIR"] = self.path("cache")
+        (self.folder / "cache").mkdir(mode=0o700)
+        pack = ["--pack", self.path("p"), "--programs", "samples/gemm"]
+        for what in [["--warm", "samples"], pack]:
+            self.assert_fails(UNSUPPORTED, "jit", *what, says=says, env=environment)
+        text = self.fa3("jit", "--warm", "all", env=environment)
+        self.assertIn("fwd/d128/bf16", text)
+        self.assertNotIn("samples", text)
+        self.assertNotIn("samples", self.fa3("jit", "--list", env=environment))
 
-    def run_fa3(self, *args, **options):
-        return super().run_fa3(*args, program=self.program, **options)
+    def test_conformance_cases_of_another_version(self):
+        shutil.copy(built_fake("conformance"), self.lib / "libfa3_conformance.so")
+        message = self.assert_fails(
+            UNSUPPORTED, "selftest", says=["version 0.0.9", "install both together"]
+        )
+        (own,) = re.findall(r"libfa3\.so of (\S+);", message)
+        self.assertIn(own, self.fa3("--version"))
 
 
 class OnFakeGpu(FakeGpuTest):
@@ -81,6 +113,19 @@ class OnFakeGpu(FakeGpuTest):
         self.assertEqual(report["devices"][1]["nvrtc"], "13.0")
         self.assertEqual(report["summary"]["failed"], 1)
         self.assertRegex(report["cases"][0]["message"], "^Fake H200: jit: .* does not load .*kMove")
+
+    def test_gpu_that_cannot_be_opened(self):
+        """What libfa3 throws then ends in the report that libfa3_conformance writes."""
+        code, report = self.selftest(FAKE_CUDA_FAIL="cuDevicePrimaryCtxRetain")
+        self.assertEqual(code, 0)
+        self.assertEqual([d["usable"] for d in report["devices"]], [True, False])
+        self.assertIn("cuDevicePrimaryCtxRetain", report["devices"][1]["why"])
+        self.assert_fails(
+            UNSUPPORTED,
+            *["selftest", "--backend", "cuda"],
+            env={**self.environment, "FAKE_CUDA_FAIL": "cuDevicePrimaryCtxRetain"},
+            says=["nothing to run", "cuDevicePrimaryCtxRetain"],
+        )
 
     def matrix_cases(self, *args, **variables):
         """The report of cases that all fail on the fake GPU, for one reason or another."""

@@ -466,7 +466,7 @@ std::vector<Probe> ptx_probes() {
 
 std::string probe_source(const std::vector<Probe>& probes) {
   std::string source;
-  for (const cuda::DeviceHeader& header : cuda::device_headers()) {
+  for (const cuda::DeviceHeader& header : cuda::device_headers().headers) {
     const std::string path = header.path;
     if (path.starts_with("device/ptx/")) source += "#include \"" + path + "\"\n";
   }

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "selftest/cases.h"
-#include "selftest/measure.h"
+#include "conformance/cases/cases.h"
+#include "conformance/measure/measure.h"
 #include "tests/kit/cubin.h"
 #include "tests/kit/nvrtc.h"
 
@@ -71,7 +71,8 @@ class Programs : public testing::TestWithParam<Row> {};
 
 TEST_P(Programs, CompileAsMeant) {
   const Row& row = GetParam();
-  const cuda::Compiled compiled = kit::compile({row.header, row.expression});
+  const cuda::Compiled compiled =
+      kit::compile(selftest::device_program(row.header, row.expression));
   EXPECT_THAT(compiled.log,
               HasSubstr("0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads"));
   EXPECT_THAT(compiled.log, Not(HasSubstr("(C75")));
@@ -110,8 +111,8 @@ INSTANTIATE_TEST_SUITE_P(All, Programs, testing::ValuesIn(kRows),
 
 // ptxas reads a clock as soon as nothing holds it up: the answer of try_wait has to.
 TEST(MeasuringPrograms, TryWait_IsAnsweredBeforeTheClockIsRead) {
-  const cuda::Compiled compiled =
-      kit::compile({"device/selftest/rates.cuh", "fa3::selftest::wait_limit"});
+  const cuda::Compiled compiled = kit::compile(
+      selftest::device_program("device/selftest/rates.cuh", "fa3::selftest::wait_limit"));
   const kit::Code code(compiled.cubin.image, compiled.cubin.symbol);
   ASSERT_GE(code.count(kit::kClock), 2u);
   std::vector<int> order;  // from the try_wait to the second clock
@@ -162,7 +163,8 @@ class ConformanceCases : public testing::TestWithParam<Batch> {};
 TEST_P(ConformanceCases, CompileAsMeant) {
   const Batch& batch = GetParam();
   const kit::Translation all = kit::translate("#include \"" + batch.header + "\"\n",
-                                              {batch.expressions.begin(), batch.expressions.end()});
+                                              {batch.expressions.begin(), batch.expressions.end()},
+                                              &selftest::device_headers());
   EXPECT_THAT(all.log, Not(HasSubstr("(C75")));
   EXPECT_THAT(all.log, Not(HasSubstr("warning")));
   const std::regex stack(R"((\d+ bytes stack frame, \d+ bytes spill stores))");
@@ -181,18 +183,21 @@ TEST(ProgramFiles, EachIsCompiled) {
   std::set<std::string> files;
   std::set<std::string> compiled{"device/sm90/fwd/fwd.cuh",  // fwd_programs_test.cpp
                                  "device/sm90/ablation/fwd_unspecialised.cuh"};
-  for (const cuda::DeviceHeader& header : cuda::device_headers()) {
-    if (std::string(header.path).ends_with(".cuh")) files.insert(header.path);
+  for (const auto* const set : {&cuda::device_headers(), &selftest::device_headers()}) {
+    for (const cuda::DeviceHeader& header : set->headers) {
+      if (std::string(header.path).ends_with(".cuh")) files.insert(header.path);
+    }
   }
   for (const Row& row : kRows) compiled.insert(row.header);
   for (const Batch& batch : batches()) compiled.insert(batch.header);
   EXPECT_EQ(compiled, files)
-      << "the rows above, src/selftest and the .cuh files of src/device differ";
+      << "the rows above, the conformance cases and the .cuh files of src and conformance differ";
 }
 
 // The rows of gemm.cuh together use what a warp-specialised kernel needs.
 TEST(ProgramFiles, GemmUsesTheWholeMachine) {
-  const cuda::Compiled compiled = kit::compile({kRows[0].header, kRows[0].expression});
+  const cuda::Compiled compiled =
+      kit::compile(selftest::device_program(kRows[0].header, kRows[0].expression));
   const kit::Code code(compiled.cubin.image, compiled.cubin.symbol);
   for (const int opcode : {kit::kSetMaxReg, kit::kTmaLoad, kit::kTmaStore, kit::kStoreMatrix,
                            kit::kTryWait, kit::kArrive, kit::kConvert}) {

@@ -19,7 +19,7 @@ struct _nvrtcProgram {
 
 namespace {
 
-std::atomic<int> compilations{0}, openings{0};
+std::atomic<int> compilations{0}, openings{0}, headers_given{0};
 constexpr char kLog[] = "fake log: 'broken' is not declared";
 
 int number(const char* variable, int otherwise) {
@@ -33,6 +33,7 @@ extern "C" {
 
 int fake_nvrtc_compilations() { return compilations; }
 int fake_nvrtc_openings() { return openings; }
+int fake_nvrtc_headers() { return headers_given; }  // of the latest program
 
 const char* nvrtcGetErrorString(nvrtcResult result) {
   return result == NVRTC_ERROR_COMPILATION ? "NVRTC_ERROR_COMPILATION" : "NVRTC_FAKE";
@@ -44,8 +45,9 @@ nvrtcResult nvrtcVersion(int* major, int* minor) {
   *minor = version % 1000 / 10;
   return NVRTC_SUCCESS;
 }
-nvrtcResult nvrtcCreateProgram(nvrtcProgram* program, const char* source, const char*, int,
+nvrtcResult nvrtcCreateProgram(nvrtcProgram* program, const char* source, const char*, int headers,
                                const char* const*, const char* const*) {
+  headers_given = headers;
   *program = new _nvrtcProgram{source, ""};
   return NVRTC_SUCCESS;
 }

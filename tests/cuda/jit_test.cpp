@@ -81,6 +81,30 @@ TEST(Jit, Key_TellsApart) {
   EXPECT_NE(jit.key({"device/a.h", "fa3::a<2>"}, 13000), key);
   EXPECT_NE(jit.key({"device/b.h", "fa3::a<1>"}, 13000), key);
   EXPECT_NE(other.key(kProgram, 13000), key);
+  const HeaderSet one{kHeaders, "1"}, two{kHeaders, "2"};
+  const Program with_one{"device/a.h", "fa3::a<1>", &one};
+  EXPECT_NE(jit.key(with_one, 13000), key);
+  EXPECT_NE(jit.key({"device/a.h", "fa3::a<1>", &two}, 13000), jit.key(with_one, 13000));
+  const HeaderSet copy{kHeaders, "1"};
+  EXPECT_EQ(jit.key({"device/a.h", "fa3::a<1>", &copy}, 13000), jit.key(with_one, 13000));
+}
+
+// A program may lie in another library's headers.
+TEST(Jit, ProgramOfOtherHeaders_IsCompiledWithAll) {
+  const TempFolder folder;
+  static constexpr DeviceHeader kMore[] = {{"device/b.h", "b"}, {"device/c.h", "c"}};
+  const HeaderSet more{kMore, "more"};
+  const Program program{"device/b.h", "fa3::b", &more};
+  KernelMemory memory, other;
+  Jit jit(options(folder.path()), kHeaders, "a", memory);
+  const Result<Kernel> compiled = jit.get(program);
+  ASSERT_TRUE(compiled.ok()) << compiled.status().message;
+  EXPECT_EQ(compiled.value().source, KernelSource::kCompiled);
+  EXPECT_EQ(count("fake_nvrtc_headers"), 3);
+  EXPECT_EQ(Jit(options(folder.path()), kHeaders, "a", other).get(program).value().source,
+            KernelSource::kDisk);
+  expect_refusal(jit.get({"device/b.h", "fa3::b"}).status(), FA3_INVALID_ARGUMENT,
+                 {"device/b.h", "not a file of the library's device code"});
 }
 
 // A process that finds or compiles the program: its exit status is the source.

@@ -3,6 +3,7 @@
 // setmaxnreg, TMA stores. Small integers, so that every sum is exact.
 #include "device/selftest/gemm.cuh"
 
+#include "conformance/programs.h"
 #include "core/dtype.h"
 #include "kit.h"
 
@@ -26,8 +27,9 @@ TensorMapSpec matrix(const char* name, void* base, u64 columns, u64 rows, u32 bo
 
 TEST_F(GpuGemm, SmallIntegers_AreExact) {
   constexpr GemmConfig kConfig{MmaType::kBf16, 256, 3, false, false};
-  const Program program{"device/selftest/gemm.cuh",
-                        "fa3::gemm<fa3::GemmConfig{fa3::MmaType::kBf16, 256, 3, false, false}>"};
+  const Program program = selftest::device_program(
+      "device/selftest/gemm.cuh",
+      "fa3::gemm<fa3::GemmConfig{fa3::MmaType::kBf16, 256, 3, false, false}>");
   constexpr u32 kM = 4 * 128, kN = 3 * 256, kK = 5 * 64;
   std::vector<u16> a(kM * kK), b(kN * kK), c(kM * kN, 0xffff);
   const auto a_at = [](u32 m, u32 k) { return static_cast<int>((m * 7 + k * 5 + m * k) % 5) - 2; };

@@ -62,13 +62,13 @@ class GpuMachine : public GpuTest {
  protected:
   cuda::Jit& jit() override {
     static const std::vector<cuda::DeviceHeader> headers = [] {
-      const auto embedded = cuda::device_headers();
+      const auto embedded = cuda::device_headers().headers;
       std::vector<cuda::DeviceHeader> all(embedded.begin(), embedded.end());
       all.push_back(kProbe);
       return all;
     }();
     static cuda::Jit jit(jit_options(), headers,
-                         std::string(cuda::device_headers_hash()) + kProbe.text);
+                         std::string(cuda::device_headers().hash) + kProbe.text);
     return jit;
   }
 

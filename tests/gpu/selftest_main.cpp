@@ -18,10 +18,10 @@
 
 #include "backend/cuda/machine.h"
 #include "backend/sim/machine.h"
-#include "selftest/cases.h"
-#include "selftest/measure.h"
-#include "selftest/numerics.h"
-#include "selftest/run.h"
+#include "conformance/cases/cases.h"
+#include "conformance/cases/run.h"
+#include "conformance/measure/measure.h"
+#include "conformance/measure/numerics.h"
 #include "tools/cli/watched.h"
 
 namespace fa3::selftest {
@@ -109,7 +109,7 @@ int compile_only(const Options& options) {
   const std::regex advisory("C75[0-9][0-9]|[1-9][0-9]* bytes spill");
   in_parallel(programs.size(), [&](size_t i) {
     const Result<cuda::Compiled> compiled =
-        nvrtc.value().compile(programs[i], cuda::device_headers());
+        nvrtc.value().compile(programs[i], cuda::device_headers().headers);
     const std::string log = compiled.ok() ? compiled.value().log : compiled.status().message;
     const bool bad = !compiled.ok() || std::regex_search(log, advisory);
     const std::lock_guard lock(mutex);
@@ -179,8 +179,7 @@ Result<Gpu> open_gpu(const std::vector<Program>& programs) {
   FA3_TRY(const cuda::Driver* const driver, cuda::Driver::system());
   cuda::JitOptions jit_options;
   jit_options.driver_version = driver->version();
-  auto jit =
-      std::make_unique<cuda::Jit>(jit_options, cuda::device_headers(), cuda::device_headers_hash());
+  auto jit = std::make_unique<cuda::Jit>(jit_options);
   FA3_TRY(auto machine, cuda::CudaMachine::open(*driver, *jit, 0));
   in_parallel(programs.size(), [&](size_t i) { static_cast<void>(jit->get(programs[i]).ok()); });
   return Gpu{driver, std::move(jit), std::move(machine)};

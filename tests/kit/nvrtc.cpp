@@ -58,10 +58,11 @@ std::string nvrtc_build() {
 }
 
 cuda::Compiled compile(const Program& program) {
-  return get(nvrtc().compile(program, cuda::device_headers()));
+  return get(nvrtc().compile(program, cuda::device_headers().headers));
 }
 
-Translation translate(const std::string& source, const std::vector<std::string>& expressions) {
+Translation translate(const std::string& source, const std::vector<std::string>& expressions,
+                      const cuda::HeaderSet* more) {
   const cuda::Nvrtc& rtc = nvrtc();
   const auto library = get(SharedLibrary::open(rtc.path()));
   using Size = cuda::nvrtcResult (*)(cuda::nvrtcProgram, size_t*);
@@ -70,9 +71,12 @@ Translation translate(const std::string& source, const std::vector<std::string>&
   const auto ptx_text = reinterpret_cast<Text>(get(library.find("nvrtcGetPTX")));
 
   std::vector<const char*> texts, names;
-  for (const cuda::DeviceHeader& header : cuda::device_headers()) {
-    texts.push_back(header.text);
-    names.push_back(header.path);
+  for (const cuda::HeaderSet* const set : {&cuda::device_headers(), more}) {
+    if (set == nullptr) continue;
+    for (const cuda::DeviceHeader& header : set->headers) {
+      texts.push_back(header.text);
+      names.push_back(header.path);
+    }
   }
   cuda::nvrtcProgram program = nullptr;
   const auto fetch = [&](auto size, auto text) {

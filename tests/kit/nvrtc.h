@@ -27,6 +27,8 @@ struct Translation {
   std::string log;
   std::vector<std::string> symbols;  // mangled names of the templates, in their order
 };
-Translation translate(const std::string& source, const std::vector<std::string>& expressions = {});
+// `more`: headers that the source sees beside those of src/device.
+Translation translate(const std::string& source, const std::vector<std::string>& expressions = {},
+                      const cuda::HeaderSet* more = nullptr);
 
 }  // namespace fa3::kit

@@ -132,6 +132,26 @@ class LintTest(unittest.TestCase):
             {"src/sim/a.cpp": SPDX + '#include "backend/b.h"\n', "src/backend/b.h": SPDX},
         )
 
+    def test_conformance(self):
+        device = {"conformance/device/selftest/a.cuh": SPDX + '#include "device/b.h"\n'}
+        self.expect_clean(
+            {
+                **device,
+                "conformance/a.cpp": SPDX + '#include "core/b.h"\n#include "conformance/c.h"\n',
+                "conformance/c.h": SPDX + '#include "runtime/machine.h"\n',
+                "src/sim/programs/p.cpp": SPDX + '#include "device/selftest/a.cuh"\n',
+                **{f"src/{name}.h": SPDX for name in ("core/b", "device/b", "backend/machine")},
+            }
+        )
+        jit = {"src/backend/cuda/jit.h": SPDX}
+        includes = SPDX + '#include "backend/cuda/jit.h"\n'
+        self.expect("conformance/a.cpp:2: layer", {"conformance/a.cpp": includes, **jit})
+        core = {"conformance/device/a.cuh": SPDX + '#include "core/b.h"\n', "src/core/b.h": SPDX}
+        self.expect("conformance/device/a.cuh:2: layer", core)
+        for include in ("conformance/device/selftest/a.cuh", "device/selftest/a.cuh"):
+            text = SPDX + f'#include "{include}"\n'
+            self.expect("src/api/a.cpp:2: layer", {"src/api/a.cpp": text, **device})
+
     def test_cycle(self):
         status, output = lint(
             {

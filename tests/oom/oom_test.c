@@ -61,7 +61,8 @@ static int is_spared(const char* site) {
   X(fa3_plan_backward)                                                                           \
   X(fa3_plan_destroy) X(fa3_plan_run) X(fa3_plan_workspace_bytes) X(fa3_forward) X(fa3_backward) \
       X(fa3_supported) X(fa3_explain) X(fa3_get_device_info) X(fa3_jit_list) X(fa3_jit_warm)     \
-          X(fa3_jit_clear) X(fa3_selftest) X(fa3_build_info) X(fa3_environment)
+          X(fa3_jit_warm_kernels) X(fa3_jit_clear) X(fa3_selftest) X(fa3_build_info)             \
+              X(fa3_environment)
 // clang-format on
 #define DECLARE(function) static __typeof__(&function) p_##function;
 FUNCTIONS(DECLARE)
@@ -220,6 +221,10 @@ static fa3_status call_jit_list(void) {
 static fa3_status call_jit_warm(void) {
   return p_fa3_jit_warm(context, "[\"fwd/d128\", {\"header\": 1}]", NULL);
 }
+static fa3_status call_jit_warm_kernels(void) {
+  const char* const names[] = {"fwd/d128", "samples", "fwd/d1"};
+  return p_fa3_jit_warm_kernels(context, names, 3, NULL);
+}
 static fa3_status call_jit_clear(void) { return p_fa3_jit_clear(context); }
 static fa3_status call_selftest(void) {
   const fa3_selftest_args args = {.struct_size = sizeof args, .filter = "mbarrier", .list = 1};
@@ -250,6 +255,7 @@ static const struct call kCalls[] = {
     {"fa3_environment, fa3_build_info", call_texts, FA3_OK, NOTHING},
     {"fa3_jit_list", call_jit_list, FA3_OK, NOTHING},
     {"fa3_jit_warm refused", call_jit_warm, FA3_INVALID_ARGUMENT, NOTHING},
+    {"fa3_jit_warm_kernels refused", call_jit_warm_kernels, FA3_INVALID_ARGUMENT, NOTHING},
     {"fa3_jit_clear", call_jit_clear, FA3_OK, NOTHING},
     {"fa3_selftest", call_selftest, FA3_OK, NOTHING},
 };

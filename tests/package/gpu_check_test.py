@@ -99,7 +99,8 @@ class GpuCheck(unittest.TestCase):
 
     def test_libraries_are_its_own(self):
         lib = self.home / "lib"
-        for binary in [self.home / "bin" / "fa3", lib / "libfa3.so", lib / "libfa3_sim.so"]:
+        own = ["libfa3.so", "libfa3_conformance.so", "libfa3_sim.so"]
+        for binary in [self.home / "bin" / "fa3", *(lib / name for name in own)]:
             loader = environment(LD_LIBRARY_PATH=f"{lib}:{lib}/programs")
             done = subprocess.run(["ldd", binary], capture_output=True, text=True, env=loader)
             for line in done.stdout.splitlines():
@@ -110,6 +111,14 @@ class GpuCheck(unittest.TestCase):
         self.assertLessEqual(len(carried), 8, sorted(carried))
         # Python gets the C++ runtime of its own machine.
         self.assertEqual([p.name for p in lib.iterdir() if bundle.RUNTIME.match(p.name)], [])
+
+    def test_conformance_cases_run_from_it(self):
+        """In the simulator of the bundle; the step of the script takes them to the GPU, too."""
+        command = [self.home / "bin/fa3", "selftest", "--backend", "sim", "--filter", "^matrix/"]
+        loader = environment(LD_LIBRARY_PATH=f"{self.home}/lib:{self.home}/lib/programs")
+        done = subprocess.run(command, capture_output=True, text=True, env=loader)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"(\d+) cases: \1 passed")
 
     def test_without_a_gpu(self):
         if self.run_check("--help").returncode != 0:

@@ -6,6 +6,7 @@ The lines that the Makefile runs are run here on the build folder under test.
 """
 
 import argparse
+import json
 import os
 import pathlib
 import re
@@ -17,6 +18,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MAX_LIBRARIES = 15  # that the loader opens for the command
+UNSUPPORTED = 4  # exit status of the command
 MANIFEST = "share/doc/fa3/install_manifest.txt"
 OPTIONS = argparse.Namespace()
 
@@ -100,6 +102,38 @@ class Install(unittest.TestCase):
         log = run(self.prefix / "bin/fa3", *check, LD_DEBUG="files")  # another may be installed
         own = f"calling init: {re.escape(str(self.prefix))}/.*libfa3_sim.so"
         self.assertTrue(re.search(own, log), "the simulator of the prefix was not loaded")
+
+    def selftest(self, *options, **variables):
+        command = [self.prefix / "bin/fa3", "selftest", "--backend", "sim", *options]
+        return attempt(*command, **variables)
+
+    def test_selftest_runs_from_the_prefix(self):
+        self.install()
+        done = self.selftest("--filter", "^matrix/", LD_DEBUG="files")
+        self.assertEqual(done.returncode, 0, done.stdout[-2000:])
+        for library in ("libfa3_conformance.so", "libfa3_sim.so"):
+            own = f"calling init: {re.escape(str(self.prefix))}/.*{re.escape(library)}"
+            self.assertRegex(done.stdout, own)
+        lines = (self.prefix / MANIFEST).read_text(encoding="utf-8").splitlines()
+        self.assertIn("lib/libfa3_conformance.so", lines)
+        self.assertIn("include/fa3/conformance.h", lines)
+
+    def test_selftest_without_its_library(self):
+        """A package may leave it out: the rest works, and find_package finds the rest."""
+        self.install()
+        (self.prefix / "lib/libfa3_conformance.so").unlink()
+        done = self.selftest()
+        self.assertEqual(done.returncode, UNSUPPORTED, done.stdout)
+        self.assertIn("libfa3_conformance.so could not be opened", done.stdout)
+        self.assertIn("install it beside libfa3.so", done.stdout)
+        listed = json.loads(run(self.prefix / "bin/fa3", "jit", "--list", "--json"))
+        self.assertEqual({p["name"].partition("/")[0] for p in listed["programs"]}, {"fwd"})
+        project = self.tmp / "project"
+        project.mkdir()
+        text = "cmake_minimum_required(VERSION 3.22)\nproject(p C)\nfind_package(fa3 REQUIRED)\n"
+        (project / "CMakeLists.txt").write_text(text, encoding="utf-8")
+        compiler = f"-DCMAKE_C_COMPILER={OPTIONS.cc}"
+        run("cmake", project, "-B", project / "out", f"-DCMAKE_PREFIX_PATH={self.prefix}", compiler)
 
     def test_uninstall_leaves_nothing(self):
         self.install()

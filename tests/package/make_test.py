@@ -58,18 +58,20 @@ class FreshBuildFolder(unittest.TestCase):
             found = any(re.fullmatch(pattern, file) for file in files)
             self.assertTrue(found, f"make {rule} links no {pattern}, only {sorted(files)}")
 
+    product = (r"bin/fa3", r"lib/libfa3\.so\.[\d.]+", r"lib/libfa3_conformance\.so")
+
     def test_build(self):
-        self.assert_links("build", r"bin/fa3", r"lib/libfa3\.so\.[\d.]+")
+        self.assert_links("build", *self.product)
 
     def test_install(self):
-        self.assert_links("install", r"bin/fa3", r"lib/libfa3\.so\.[\d.]+")
+        self.assert_links("install", *self.product)
 
     def test_sim(self):
         self.assert_links("sim", r"lib/libfa3_sim\.so")
 
     def test_gpu_check(self):
         programs = [f"bin/{program}" for program in bundle.PROGRAMS]
-        self.assert_links("gpu-check", *programs, r"lib/libfa3\.so\.[\d.]+", r"lib/libfa3_sim\.so")
+        self.assert_links("gpu-check", *programs, *self.product, r"lib/libfa3_sim\.so")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,27 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MAX_BYTES = 5_000_000  # of libfa3.so, stripped
 OPTIONS = argparse.Namespace()
+# Calls the library that the compiler was told to link.
+LISTS_CASES = r"""
+#include <fa3/conformance.h>
+#include <stdio.h>
+int main(void) {
+  fa3_context* context = NULL;
+  fa3_conformance_args args = {0};
+  const char* report = NULL;
+  args.struct_size = sizeof args;
+  args.filter = "^matrix/";
+  args.list = 1;
+  if (fa3_context_create(NULL, &context) != FA3_OK ||
+      fa3_conformance_run(context, &args, &report) != FA3_OK) {
+    puts(fa3_last_error());
+    return 1;
+  }
+  puts(report);
+  fa3_context_destroy(context);
+  return 0;
+}
+"""
 
 
 def run(*command, **kwargs):
@@ -63,6 +84,7 @@ class PackageTest(unittest.TestCase):
     def test_what_is_installed(self):
         for name in (
             *("include/fa3/fa3.h", "include/fa3/fa3.hpp", "bin/fa3", "share/man/man1/fa3.1"),
+            *("include/fa3/conformance.h", "lib/libfa3_conformance.so"),
             "share/bash-completion/completions/fa3",
             "share/fish/vendor_completions.d/fa3.fish",
         ):
@@ -85,6 +107,26 @@ class PackageTest(unittest.TestCase):
         for name in ("forward", "attention"):
             run(out / name, cwd="/")
         self.assertTrue((out / "gpu").is_file())  # example_gpu_test.py runs it
+
+    def test_conformance_component(self):
+        project = self.tmp / "conformance"
+        project.mkdir()
+        (project / "list.c").write_text(LISTS_CASES, encoding="utf-8")
+        (project / "CMakeLists.txt").write_text(
+            "cmake_minimum_required(VERSION 3.22)\nproject(p C)\n"
+            "find_package(fa3 REQUIRED COMPONENTS conformance)\n"
+            "add_executable(list list.c)\ntarget_link_libraries(list fa3::conformance)\n",
+            encoding="utf-8",
+        )
+        out = project / "out"
+        places = [f"-DCMAKE_PREFIX_PATH={self.prefix}", f"-DCMAKE_C_COMPILER={OPTIONS.cc}"]
+        run("cmake", "-S", project, "-B", out, *places)
+        run("cmake", "--build", out)
+        self.assertIn("matrix/movmatrix", run(out / "list"))
+        plain = project / "plain"
+        flags = ["-lfa3_conformance", *self.flags(), "-o", plain]
+        run(OPTIONS.cc, "-std=c99", project / "list.c", "-L", self.library.parent, *flags)
+        self.assertIn("matrix/movmatrix", run(plain, env=self.environment()))
 
     def test_find_package_declines_another_version(self):
         project = self.tmp / "newer"
@@ -139,9 +181,14 @@ class PackageTest(unittest.TestCase):
         needs = run("ldd", self.library, env=self.environment()).lower()
         for word in ("cuda", "torch", "nvrtc", "not found"):
             self.assertNotIn(word, needs)
-        for binary in (self.library, self.prefix / "bin/fa3"):
+        conformance = self.library.parent / "libfa3_conformance.so"
+        for binary in (self.library, conformance, self.prefix / "bin/fa3"):
             dynamic = run("readelf", "-d", binary)
             self.assertNotRegex(dynamic, r"(?:RPATH|RUNPATH).*\[(?!\$ORIGIN)", str(binary))
+        # What keeps state, contexts, kernels, driver and compiler, is libfa3's alone.
+        own = run("nm", "--demangle", conformance)
+        self.assertRegex(own, r"fa3::selftest::")
+        self.assertNotRegex(own, r"fa3::(Executor|cuda::(Jit|Driver|Nvrtc|KernelMemory))::")
         stripped = self.tmp / "stripped.so"
         run("strip", "-o", stripped, self.library)
         size = stripped.stat().st_size

@@ -7,8 +7,8 @@
 #include <set>
 
 #include "backend/sim/machine.h"
+#include "conformance/cases/cases.h"
 #include "runtime/sim_api.h"
-#include "selftest/cases.h"
 
 namespace fa3::sim {
 namespace {

@@ -4,7 +4,9 @@
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
+#include <vector>
 
 #include "commands.h"
 #include "error.h"
@@ -41,21 +43,43 @@ bool is_names(const std::string& text) {
   return word == "all" || word == "fwd" || word == "samples";
 }
 
-// The JSON of "fwd/d64,samples", or the text of the file of programs.
-std::string programs_of(const std::string& text) {
-  if (!is_names(text)) return read_text(text);
-  Json names = Json::array();
-  std::istringstream parts(text);
-  for (std::string name; std::getline(parts, name, ',');) names.push_back(name);
-  return names.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
+// What "fwd/d64,samples" lists, or a file.
+class Kernels {
+ public:
+  explicit Kernels(const std::string& list) : list_(list) {
+    if (!is_names(list)) {
+      json_ = read_text(list);
+      return;
+    }
+    std::istringstream parts(list);
+    for (std::string name; std::getline(parts, name, ',');) names_.push_back(name);
+    for (const std::string& name : names_) pointers_.push_back(name.c_str());
+  }
+  Kernels(const Kernels&) = delete;
+  Kernels& operator=(const Kernels&) = delete;
 
-// Throws unless OK; what is wrong in a list of programs is said of its file.
-void check_list(fa3_status status, const std::string& list) {
-  if (status == FA3_INVALID_ARGUMENT && is_names(list)) fail(kUsage, "{}", fa3_last_error());
-  if (status == FA3_INVALID_ARGUMENT) fail(kBadInput, "{}: {}", list, fa3_last_error());
-  check_status(status);
-}
+  void warm(fa3_context* context, const char** report) const {
+    check(json_ ? fa3_jit_warm(context, json_->c_str(), report)
+                : fa3_jit_warm_kernels(context, pointers_.data(), pointers_.size(), report));
+  }
+  void pack(fa3_context* context, const std::string& path) const {
+    check(json_ ? fa3_jit_pack(context, json_->c_str(), path.c_str())
+                : fa3_jit_pack_kernels(context, pointers_.data(), pointers_.size(), path.c_str()));
+  }
+
+ private:
+  // Throws unless OK; what is wrong in a file is said of it.
+  void check(fa3_status status) const {
+    if (status == FA3_INVALID_ARGUMENT && json_) fail(kBadInput, "{}: {}", list_, fa3_last_error());
+    if (status == FA3_INVALID_ARGUMENT) fail(kUsage, "{}", fa3_last_error());
+    check_status(status);
+  }
+
+  std::string list_;
+  std::optional<std::string> json_;  // of a file; else names
+  std::vector<std::string> names_;
+  std::vector<const char*> pointers_;
+};
 
 // A kernel's name, else what names it in C++.
 std::string title(const Json& program) {
@@ -63,10 +87,10 @@ std::string title(const Json& program) {
 }
 
 void warm(Session& session, const JitOptions& o) {
-  const std::string programs = programs_of(*o.warm);
+  const Kernels kernels(*o.warm);
   const char* report = nullptr;
   session.progress().start("kernels");
-  check_list(fa3_jit_warm(session.context(), programs.c_str(), &report), *o.warm);
+  kernels.warm(session.context(), &report);
   session.progress().finish();
   const Json rows = Json::parse(report);
   if (o.json) return print(rows.dump(2) + "\n");
@@ -79,10 +103,9 @@ void warm(Session& session, const JitOptions& o) {
 
 void pack(Session& session, const JitOptions& o) {
   if (o.pack->empty()) fail(kUsage, "--pack is empty; name the file to write");
-  const std::string list = o.programs.value_or("all");
-  const std::string programs = programs_of(list);
+  const Kernels kernels(o.programs.value_or("all"));
   session.progress().start("kernels");
-  check_list(fa3_jit_pack(session.context(), programs.c_str(), o.pack->c_str()), list);
+  kernels.pack(session.context(), *o.pack);
   session.progress().finish();
   if (o.json) {
     print(Json{{"pack", *o.pack}}.dump(2) + "\n");

@@ -13,9 +13,13 @@ struct DeviceHeader {
   const char* text;
 };
 
-std::span<const DeviceHeader> device_headers();
+// The device code of a library.
+struct HeaderSet {
+  std::span<const DeviceHeader> headers;
+  const char* hash;  // SHA-256 of all of them, in hex, computed when their library was built
+};
 
-// SHA-256 of all of them, in hex, computed when the library was built.
-const char* device_headers_hash();
+// This library's.
+const HeaderSet& device_headers();
 
 }  // namespace fa3::cuda

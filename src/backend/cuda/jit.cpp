@@ -75,6 +75,7 @@ Jit::Jit(JitOptions options, std::span<const DeviceHeader> headers, std::string 
 Key Jit::key(const Program& program, int nvrtc_version) const {
   Sha256 hash;
   hash.update_field(headers_hash_);
+  if (program.headers != nullptr) hash.update_field(program.headers->hash);
   hash.update_field(program.header).update_field(program.expression);
   for (const std::string& option : compiler_options(program.arch)) hash.update_field(option);
   return hash.update_field(std::to_string(nvrtc_version)).finish();
@@ -195,10 +196,11 @@ std::optional<Cubin> Jit::from_pack(const Program& program) {
 
 // NVRTC would look for other headers in the working directory; no key covers what it finds there.
 Status Jit::check_header(const Program& program) const {
-  const bool known = std::any_of(headers_.begin(), headers_.end(), [&](const DeviceHeader& header) {
-    return program.header == header.path;
-  });
-  if (known) return {};
+  const auto has = [&](std::span<const DeviceHeader> headers) {
+    return std::any_of(headers.begin(), headers.end(),
+                       [&](const DeviceHeader& header) { return program.header == header.path; });
+  };
+  if (has(headers_) || (program.headers != nullptr && has(program.headers->headers))) return {};
   return invalid(
       "jit: {} is not a file of the library's device code; need one that `fa3 jit --list --json` "
       "shows, or another of src/device as \"device/…\"",

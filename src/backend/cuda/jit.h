@@ -63,7 +63,7 @@ class Jit {
  public:
   // Compiles the embedded device code.
   explicit Jit(JitOptions options)
-      : Jit(std::move(options), device_headers(), device_headers_hash()) {}
+      : Jit(std::move(options), device_headers().headers, device_headers().hash) {}
   // Compiles other code; `headers_hash` tells these headers from any others.
   Jit(JitOptions options, std::span<const DeviceHeader> headers, std::string headers_hash,
       KernelMemory& memory = KernelMemory::of_process());
@@ -81,7 +81,7 @@ class Jit {
   const Result<DiskCache>& disk();
   const Result<Pack>& pack();
 
-  // Name of the program's cubin by that NVRTC: SHA-256 of embedded headers, program, options
+  // Name of the program's cubin by that NVRTC: SHA-256 of its headers, program, options
   // (target included) and version.
   Key key(const Program& program, int nvrtc_version) const;
 

@@ -23,7 +23,7 @@ LoadedKernel* LoadedKernels::find(const NameView& name) {
 
 // The search for the cubin is not under the lock: programs compile beside one another.
 Result<LoadedKernel*> LoadedKernels::get(const Program& program, CUstream stream) {
-  const NameView name(program.header, program.expression);
+  const NameView name(program.header, program.expression, program.headers);
   if (LoadedKernel* const found = find(name)) return found;
   if (capturing(driver_, stream)) {
     return unsupported(

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
-#include <utility>
+#include <tuple>
 
 #include "backend/cuda/driver.h"
 #include "backend/cuda/jit.h"
@@ -40,8 +40,8 @@ class LoadedKernels {
   void allow(LoadedKernel& kernel, const LaunchShape& shape);
 
  private:
-  using Name = std::pair<std::string, std::string>;  // header, expression
-  using NameView = std::pair<std::string_view, std::string_view>;
+  using Name = std::tuple<std::string, std::string, const HeaderSet*>;  // as in Program
+  using NameView = std::tuple<std::string_view, std::string_view, const HeaderSet*>;
 
   struct Less {
     using is_transparent = void;

@@ -32,10 +32,14 @@ class Compilation {
   Result<Compiled> run(const Program& program, std::span<const DeviceHeader> headers) {
     const std::string source = fmt::format("#include \"{}\"\n", program.header);
     std::vector<const char*> texts, names;
-    for (const DeviceHeader& header : headers) {
-      texts.push_back(header.text);
-      names.push_back(header.path);
-    }
+    const auto add = [&](std::span<const DeviceHeader> more) {
+      for (const DeviceHeader& header : more) {
+        texts.push_back(header.text);
+        names.push_back(header.path);
+      }
+    };
+    add(headers);
+    if (program.headers != nullptr) add(program.headers->headers);
     FA3_RETURN_IF_ERROR(
         check(nvrtc_.nvrtcCreateProgram(&program_, source.c_str(), "fa3.cu",
                                         static_cast<int>(texts.size()), texts.data(), names.data()),

@@ -47,8 +47,8 @@ class Nvrtc : public NvrtcFunctions {
   int version() const { return version_; }  // as CUDA's, 12040 = 12.4
   const std::string& path() const { return path_; }
 
-  // Needs no GPU. JIT_FAILED with the compiler's log. Safe to call from
-  // many threads.
+  // Sees `headers` and the program's own. Needs no GPU. JIT_FAILED with the compiler's log. Safe to
+  // call from many threads.
   Result<Compiled> compile(const Program& program, std::span<const DeviceHeader> headers) const;
 
  private:

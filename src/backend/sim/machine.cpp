@@ -19,24 +19,18 @@ constexpr const char* kLibrary = "libfa3_sim.so";
 constexpr size_t kAlignment = 256;  // as cudaMalloc
 
 Result<const SimApi*> load() {
-  std::string reasons;
-  const std::string folder = own_folder();
-  for (const std::string& path :
-       {folder + "/" + kLibrary, folder + "/../lib/" + kLibrary, std::string(kLibrary)}) {
-    auto library = SharedLibrary::open(path);
-    if (!library.ok()) {
-      reasons += (reasons.empty() ? "" : "; ") + library.status().message;
-      continue;
-    }
-    FA3_TRY(void* const entry, library.value().find("fa3_sim_api"));
-    const SimApi* api = reinterpret_cast<const SimApi* (*)()>(entry)();
-    if (std::strcmp(api->version, FA3_BUILD_VERSION) != 0)
-      return unsupported("simulator: {} is of version {}, this library of {}; build both together",
-                         path, api->version, FA3_BUILD_VERSION);
-    return api;
+  const Result<SharedLibrary> library = SharedLibrary::open_beside(kLibrary);
+  if (!library.ok()) {
+    return unsupported("simulator: {} could not be opened ({}); build it with `make sim`", kLibrary,
+                       library.status().message);
   }
-  return unsupported("simulator: {} could not be opened ({}); build it with `make sim`", kLibrary,
-                     reasons);
+  FA3_TRY(void* const entry, library.value().find("fa3_sim_api"));
+  const SimApi* api = reinterpret_cast<const SimApi* (*)()>(entry)();
+  if (std::strcmp(api->version, FA3_BUILD_VERSION) != 0) {
+    return unsupported("simulator: {} is of version {}, this library of {}; build both together",
+                       library.value().path(), api->version, FA3_BUILD_VERSION);
+  }
+  return api;
 }
 
 // Can an event log be written? Asked before the simulation, which may take hours.

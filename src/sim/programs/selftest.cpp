@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// selftest.cpp — the programs of the conformance cases (src/selftest), for the host. A unit test
+// selftest.cpp — the programs of the conformance cases (conformance/), for the host. A unit test
 // compares this list with theirs.
 #include "device/selftest/convert.cuh"
 #include "device/selftest/matrix.cuh"

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// suite.h — a case on every machine at hand, and what came of it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "conformance/cases/case.h"
+#include "fa3/conformance.h"
+#include "runtime/machine.h"
+
+namespace fa3::selftest {
+
+// A machine that cases run on, for as long as it runs anything.
+struct Target {
+  Machine* machine;
+  std::string lost_in;  // the case after which it ran nothing any more; "" = none
+};
+
+struct Verdict {
+  fa3_conformance_status status = FA3_CONFORMANCE_SKIPPED;
+  std::string message;       // by machine; "" when passed
+  bool device_lost = false;  // by this case
+};
+
+// Runs the case on each target that is not lost, and compares what they write where it has to be
+// the same.
+Verdict judge(std::vector<Target>& targets, const Case& test, uint64_t seed);
+
+}  // namespace fa3::selftest

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// programs.h — the device code that this library carries, and programs in it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "backend/cuda/device_headers.h"
+#include "backend/programs.h"
+
+namespace fa3::selftest {
+
+// The files of conformance/device as they were when the library was built; generated.
+const cuda::HeaderSet& device_headers();
+
+// A kernel of one of these files: "device/selftest/gemm.cuh", "fa3::gemm<…>".
+inline Program device_program(std::string header, std::string expression) {
+  return {std::move(header), std::move(expression), &device_headers()};
+}
+
+// Whole kernels that serve as examples: what `fa3 jit` knows as "samples/…".
+const std::vector<NamedProgram>& samples();
+
+}  // namespace fa3::selftest
