@@ -117,7 +117,10 @@ def peak_shares(lines):
         parts.append(f"{line['dtype']} on {threads} {share_text(line)}")
     first = shares[0]
     what = f"head dim {first['head_dim']}, {first['mask']}, seqlen {first['seqlen']}"
-    return f"Forward at {what}, against the peak measured between the same turns: {'; '.join(parts)}."
+    return (
+        f"Forward at {what}, against the peak measured between the same turns: "
+        f"{'; '.join(parts)}."
+    )
 
 
 def page(lines):
