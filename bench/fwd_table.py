@@ -142,6 +142,7 @@ def page(path):
         "![TFLOP/s by head dim, mask and sequence length](fwd-h200.png)",
         table(grid),
         summary(grid),
+        "The original FlashAttention-3 kernels are not among the contenders yet.",
         f"For comparison, at the start of the same run: cuBLAS multiplies 8192³ in BF16 at "
         f"{grid.ceilings['matmul']:.0f} TFLOP/s, and a\ncopy of 1 GiB reads and writes "
         f"{grid.ceilings['copy']:.0f} GB/s.",

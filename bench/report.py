@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""report.py — renders the README's speed table from the newest result of peers.py, by stdlib alone.
+"""report.py — renders docs/bench/cpu.md from the newest result of peers.py, by stdlib alone.
 
-bench/report.py            writes the table into README.md, between the two bench markers
-bench/report.py --check    fails when the README does not show the newest result
-bench/report.py FILE       prints the table of one result file
+bench/report.py            writes the page
+bench/report.py --check    fails when it, or what README.md says of it, is not that result
+bench/report.py FILE       prints the page of one result file
 """
 
 import argparse
@@ -16,9 +16,8 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
 README = ROOT / "README.md"
+PAGE = ROOT / "docs" / "bench" / "cpu.md"
 SUITE = "cpu_peers"
-BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
-NO_RESULT = "No result has been recorded yet; `make bench` measures and writes one.\n"
 OPS = {"fwd": "forward", "bwd": "backward"}
 
 
@@ -36,10 +35,12 @@ def load(path):
 
 
 def newest_result(folder=RESULTS):
-    """Lines of the peers result that was started last, or None."""
+    """Lines of the peers result that was started last."""
     results = [load(path) for path in sorted(folder.glob("*/*.jsonl"))]
     results = [lines for lines in results if lines and lines[0].get("suite") == SUITE]
-    return max(results, key=lambda lines: lines[0]["started"], default=None)
+    if not results:
+        raise ValueError("bench/results: no result of peers.py; measure one with `make bench`")
+    return max(results, key=lambda lines: lines[0]["started"])
 
 
 def geometric_mean(values):
@@ -80,17 +81,29 @@ def table(measured):
     return "\n".join(out)
 
 
+def cells(lines):
+    """The measured cells, forward first, otherwise as measured."""
+    measured = [line for line in lines if line["kind"] == "cell"]
+    if not measured:
+        raise ValueError(f"result {lines[0]['id']} has no cells; run bench/run again")
+    order = {op: index for index, op in enumerate(OPS)}
+    return sorted(measured, key=lambda line: order[line["op"]])
+
+
 def means(measured):
-    """One sentence: geometric means and the lowest cell."""
+    """Geometric mean by operation: `forward 1.50×, backward 1.60×`."""
     parts = []
     for op, name in OPS.items():
         ratios = [line["ratio"] for line in measured if line["op"] == op]
         if ratios:
             parts.append(f"{name} {geometric_mean(ratios):.2f}×")
-    lowest = min(measured, key=lambda line: line["ratio"])
-    return (
-        f"Geometric mean: {', '.join(parts)}; lowest: {lowest['ratio']:.2f}× (`{lowest['cell']}`)."
-    )
+    return ", ".join(parts)
+
+
+def claim(lines):
+    """What README.md says."""
+    torch = lines[0]["torch"].split("+")[0]
+    return f"PyTorch {torch} on a CPU in geometric mean: {means(cells(lines))}"
 
 
 def peak_shares(lines):
@@ -104,61 +117,51 @@ def peak_shares(lines):
         parts.append(f"{line['dtype']} on {threads} {share_text(line)}")
     first = shares[0]
     what = f"head dim {first['head_dim']}, {first['mask']}, seqlen {first['seqlen']}"
-    return f"Forward at {what}, against the peak measured beside it: {'; '.join(parts)}."
+    return (
+        f"Forward at {what}, against the peak measured between the same turns: "
+        f"{'; '.join(parts)}."
+    )
 
 
-def render(lines):
+def page(lines):
     """Markdown of one result."""
     head = lines[0]
-    measured = [line for line in lines if line["kind"] == "cell"]
-    if not measured:
-        raise ValueError(f"result {head['id']} has no cells; run bench/run again")
-    order = {op: index for index, op in enumerate(OPS)}
-    measured.sort(key=lambda line: order[line["op"]])  # stable: otherwise as measured
+    measured = cells(lines)
     heads, torch = measured[0]["heads"], head["torch"].split("+")[0]
+    lowest = min(measured, key=lambda line: line["ratio"])
     paragraphs = [
-        f"How many times faster than `scaled_dot_product_attention` of PyTorch {torch} (in bold), "
-        f"and GFLOP/s of fa3; {heads} heads, {head['num_threads']} threads each:",
+        "# Forward and backward on a CPU",
+        "fa3 and PyTorch's `scaled_dot_product_attention` take turns in one process on the same "
+        "tensors. The machine is shared, so\nthe ratios within this run are what to compare, not "
+        "the rates.",
+        f"How many times faster than PyTorch {torch} (in bold), and GFLOP/s of fa3; {heads} heads, "
+        f"{head['num_threads']} threads each:",
         table(measured),
-        means(measured),
+        f"Geometric mean: {means(measured)}; lowest: {lowest['ratio']:.2f}× (`{lowest['cell']}`).",
         peak_shares(lines),
-        f"Measured on {head['device_name']} (`{head['device']}`), result `{head['id']}`; "
-        "the protocol is in [bench/README.md](bench/README.md).",
+        f"Measured on {head['device_name']} (`{head['device']}`), result `{head['id']}`, by "
+        "`make bench`, whose protocol\nis in [bench/README.md](../../bench/README.md). This page "
+        "is written by `bench/report.py`; `make lint` compares it with the\nresult.",
     ]
     return "\n\n".join(filter(None, paragraphs)) + "\n"
 
 
-def with_block(text, block):
-    """README text with the part between the markers replaced. Raises ValueError without them."""
-    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise ValueError(
-            f"README.md: need one {BEGIN} and after it one {END}, each on its own line; add them"
-        )
-    before, rest = text.split(BEGIN)
-    return f"{before}{BEGIN}\n{block}{END}{rest.split(END)[1]}"
-
-
 def main():
-    parser = argparse.ArgumentParser(
-        description="Renders the README's speed table from the newest result."
-    )
-    parser.add_argument(
-        "--check", action="store_true", help="fail when the README is stale; write nothing"
-    )
-    parser.add_argument(
-        "file", nargs="?", type=pathlib.Path, help="print the table of this result file instead"
-    )
+    parser = argparse.ArgumentParser(description="Renders docs/bench/cpu.md from a result.")
+    parser.add_argument("--check", action="store_true", help="fail when it is stale; write nothing")
+    parser.add_argument("file", nargs="?", type=pathlib.Path, help="print this result's page")
     options = parser.parse_args()
     if options.file:
-        print(render(load(options.file)), end="")
+        print(page(load(options.file)), end="")
         return
     lines = newest_result()
-    text = README.read_text()
-    fresh = with_block(text, render(lines) if lines else NO_RESULT)
+    fresh = page(lines)
     if not options.check:
-        README.write_text(fresh)
-    elif text != fresh:
-        sys.exit("README.md: the speed table is not that of the newest result; run bench/report.py")
+        PAGE.write_text(fresh)
+    elif not PAGE.exists() or PAGE.read_text() != fresh:
+        sys.exit("the page is not that of the newest result; run bench/report.py")
+    elif (said := claim(lines)) not in " ".join(README.read_text().split()):
+        sys.exit(f"README.md does not say what the newest result gives: {said}; correct it")
 
 
 if __name__ == "__main__":

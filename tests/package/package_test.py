@@ -3,7 +3,8 @@
 """package_test.py — installs fa3, moves the installation, and uses it as a stranger would.
 
 find_package and pkg-config build examples/ out of tree, README.md's program compiles and runs, the
-command starts; the library is small and needs neither CUDA nor torch.
+C++ snippets of README.md and of the guide compile, the command starts; the library is small and
+needs neither CUDA nor torch.
 """
 import argparse
 import os
@@ -40,6 +41,26 @@ int main(void) {
   return 0;
 }
 """
+
+# What the C++ snippets of the pages name: of the CUDA runtime, and of the caller's program.
+CUDA_NAMES = """#include <cstdio>
+#include <fa3/fa3.hpp>
+struct CUstream_st; struct CUgraph_st; struct CUgraphExec_st;
+using cudaStream_t = CUstream_st*; using cudaGraph_t = CUgraph_st*;
+using cudaGraphExec_t = CUgraphExec_st*;
+enum { cudaStreamCaptureModeThreadLocal = 1 };
+template <class T> int cudaMalloc(T**, size_t);
+int cudaStreamCreate(cudaStream_t*);
+int cudaStreamBeginCapture(cudaStream_t, int);
+int cudaStreamEndCapture(cudaStream_t, cudaGraph_t*);
+int cudaGraphInstantiate(cudaGraphExec_t*, cudaGraph_t, unsigned long long);
+int cudaGraphLaunch(cudaGraphExec_t, cudaStream_t);
+"""
+SNIPPETS = {
+    "README.md": "void* q, void* k, void* v, void* o, void* workspace, cudaStream_t stream,"
+    " int64_t batch, int64_t seqlen",
+    "docs/guide/use_from_cuda.md": "",
+}
 
 
 def run(*command, **kwargs):
@@ -172,6 +193,16 @@ class PackageTest(unittest.TestCase):
             run(OPTIONS.cc, "-std=c99", "-Wall", "-Werror", source, *self.flags(), "-o", binary)
             # The first token sees itself only: its output is its value.
             self.assertIn("1.000000 2.000000", run(binary, env=self.environment()))
+
+    def test_gpu_snippets_compile(self):
+        for page, names in SNIPPETS.items():
+            text = "".join(re.findall(r"```cpp\n(.*?)```", (ROOT / page).read_text("utf-8"), re.S))
+            self.assertTrue(text, f"{page} shows no C++")
+            statements = re.sub(r"^#include.*\n", "", text, flags=re.M)
+            source = self.tmp / "snippets.cpp"
+            source.write_text(f"{CUDA_NAMES}void page({names}) {{\n{statements}}}\n", "utf-8")
+            compiler = [OPTIONS.cxx, "-std=c++17", "-Wall", "-Wextra", "-Werror", "-fsyntax-only"]
+            run(*compiler, source, *self.flags())
 
     def test_command_starts_without_help(self):
         env = {k: v for k, v in self.environment().items() if k != "LD_LIBRARY_PATH"}
