@@ -47,11 +47,6 @@ void run(const Plan& plan, const Buffers& buffers, std::byte* workspace, const E
                           static_cast<int>(plan.backend)));
 }
 
-// Packed queries may have rows without a single sequence: they are outputs, too.
-bool nothing_to_launch(const Problem& p) {
-  return (p.batch == 0 && !p.q.packed) || p.heads_q == 0 || p.q.rows == 0;
-}
-
 Status run(const Plan& plan, const Buffers& buffers, std::byte* workspace, Machine& machine,
            StreamRef stream) {
   const Problem& problem = plan.problem;
