@@ -8,10 +8,11 @@ bench/report.py FILE       prints the table of one result file
 """
 
 import argparse
-import json
 import math
 import pathlib
 import sys
+
+from machine import CPU_FIELDS, load, require
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
@@ -22,16 +23,9 @@ NO_RESULT = "No result has been recorded yet; `make bench` measures and writes o
 OPS = {"fwd": "forward", "bwd": "backward"}
 
 
-def load(path):
-    """Lines of a result file. Raises ValueError with the place."""
-    lines = []
-    for number, text in enumerate(path.read_text().splitlines(), 1):
-        try:
-            lines.append(json.loads(text))
-        except json.JSONDecodeError as error:
-            raise ValueError(
-                f"{path.name}:{number}: not JSON ({error}); restore the file from version control"
-            ) from None
+def publishable(lines, name):
+    """The lines. Raises ValueError where they do not say how they were measured."""
+    require(name, lines, CPU_FIELDS, "measure it anew in a checkout: bench/run")
     return lines
 
 
@@ -150,9 +144,12 @@ def main():
     )
     options = parser.parse_args()
     if options.file:
-        print(render(load(options.file)), end="")
+        lines = publishable(load(options.file), options.file.name)
+        print(render(lines), end="")
         return
     lines = newest_result()
+    if lines:
+        publishable(lines, f"the newest result ({lines[0].get('id', 'without id')})")
     text = README.read_text()
     fresh = with_block(text, render(lines) if lines else NO_RESULT)
     if not options.check:
