@@ -15,8 +15,8 @@ namespace fa3 {
 // return when the outputs are written and throw Error.
 void run(const Plan& plan, const Buffers& buffers, std::byte* workspace, const Executor& executor);
 
-// Nothing is launched for such a problem: there are no queries. Packed queries may have rows without
-// a single sequence: they are outputs, too.
+// Nothing is launched for such a problem: there are no queries. Packed queries may have rows
+// without a single sequence: they are outputs, too.
 inline bool nothing_to_launch(const Problem& p) {
   return (p.batch == 0 && !p.q.packed) || p.heads_q == 0 || p.q.rows == 0;
 }
