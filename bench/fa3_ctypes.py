@@ -2,6 +2,7 @@
 """fa3_ctypes.py — the part of include/fa3/fa3.h that the benchmarks call, mirrored by ctypes."""
 
 import ctypes
+import json
 from ctypes import POINTER, byref, c_char, c_char_p, c_double, c_int32, c_int64, c_size_t, c_void_p
 
 OK = 0
@@ -10,6 +11,7 @@ DEVICES = {"default": 0, "cpu": 1, "cuda": 2}
 MASKS = {"full": 0, "causal": 1, "window": 2}
 DTYPES = {"float32": 1, "float16": 2, "bfloat16": 3, "int32": 4}  # fa3_dtype, by PyTorch's names
 MAX_RANK = 5
+FORWARD = 1  # fa3_op
 
 
 class Tensor(ctypes.Structure):
@@ -143,6 +145,10 @@ class Library:
             "fa3_get_device_info": (c_int32, [c_void_p, POINTER(DeviceInfo)]),
             "fa3_forward": (c_int32, [c_void_p, POINTER(ForwardArgs), c_void_p]),
             "fa3_backward": (c_int32, [c_void_p, POINTER(BackwardArgs), c_void_p]),
+            "fa3_explain": (
+                c_int32,
+                [c_void_p, c_int32, c_void_p, c_char_p, c_size_t, POINTER(c_size_t)],
+            ),
             "fa3_plan_forward": (c_int32, [c_void_p, POINTER(ForwardArgs), POINTER(c_void_p)]),
             "fa3_plan_destroy": (None, [c_void_p]),
             "fa3_plan_workspace_bytes": (c_size_t, [c_void_p]),
@@ -194,6 +200,14 @@ class Context:
 
     def forward(self, args, stream=None):
         self.library.check(self.library.c.fa3_forward(self.handle, byref(args), stream))
+
+    def explain_forward(self, args):
+        """The plan of a forward, as fa3_explain describes it."""
+        call, needed = self.library.c.fa3_explain, c_size_t()
+        self.library.check(call(self.handle, FORWARD, byref(args), None, 0, byref(needed)))
+        text = ctypes.create_string_buffer(needed.value)
+        self.library.check(call(self.handle, FORWARD, byref(args), text, len(text), None))
+        return json.loads(text.value)
 
     def plan_forward(self, args):
         return Plan(self, args)

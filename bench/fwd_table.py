@@ -6,19 +6,29 @@ than the standard library.
 bench/fwd_table.py            writes it from the newest bench/results/nvidia-*/*-fwd-grid.jsonl
 bench/fwd_table.py --check    fails when it, or what README.md says of it, is not that result
 bench/fwd_table.py FILE       prints the table of one result file
+A result that does not say how it was measured is refused: commit, GPU, driver, CUDA, rows.
 """
 
 import argparse
+import collections
 import dataclasses
-import json
 import math
 import pathlib
 import sys
+
+import machine
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 PAGE = ROOT / "docs" / "bench" / "forward.md"
 CONTENDERS = ("fa3", "cudnn", "fa2")
+SUITE = "fwd-grid"
+FIELDS = (*machine.GPU_FIELDS, "torch", "cudnn")
+REMEDY = (
+    "what was not recorded cannot be added later: measure a grid by gpu-check.sh of `make "
+    "gpu-check`, or by bench/peers_gpu.py --grid, and put it into bench/results/<device>/ "
+    "(bench/README.md)"
+)
 
 
 @dataclasses.dataclass
@@ -39,6 +49,13 @@ class Grid:
             return f"cuDNN {number // 10000}.{number // 100 % 100} (PyTorch {torch})"
         return f"FlashAttention-2 (PyTorch {torch})"
 
+    def date(self):
+        return self.head["started"][:10]
+
+    def rows(self):
+        """{row of fa3's table: number of cells}, in the order measured."""
+        return collections.Counter(cell["row"] for cell in self.cells)
+
     def panels(self):
         """[(head dim, mask, its cells by seqlen)], in the order measured."""
         found = {}
@@ -51,31 +68,30 @@ class Grid:
         return {c["cell"]: c[peer]["ms"] / c["fa3"]["ms"] for c in self.cells if peer in c}
 
 
-def newest_result():
-    found = sorted(ROOT.glob("bench/results/nvidia-*/*-fwd-grid.jsonl"), key=lambda p: p.name)
+def newest_result(results=ROOT / "bench" / "results"):
+    """The grid that was started last, whether or not its file can be published."""
+
+    def started(path):
+        head = machine.load(path)[0]
+        return head.get("started") or head.get("date", ""), path.name
+
+    found = list(results.glob(f"nvidia-*/*-{SUITE}.jsonl"))
     if not found:
-        raise ValueError("bench/results/nvidia-*: no grid; measure one with peers_gpu.py --grid")
-    return found[-1]
+        raise ValueError(f"bench/results/nvidia-*: no *-{SUITE}.jsonl; {REMEDY}")
+    return max(found, key=started)
 
 
 def load(path):
-    """The Grid of a file. Raises ValueError with the place."""
-    grid = Grid({}, {}, [])
-    for number, text in enumerate(path.read_text().splitlines(), 1):
-        try:
-            line = json.loads(text)
-        except json.JSONDecodeError as error:
-            message = f"{path.name}:{number}: not JSON ({error}); restore the file"
-            raise ValueError(message) from None
-        if "device" in line:
-            grid.head = line
-        elif "ceiling" in line:
+    """The Grid of a file. Raises ValueError with what is wrong."""
+    lines = machine.load(path)
+    machine.require(path.name, lines, FIELDS, REMEDY)
+    grid = Grid(lines[0], {}, [line for line in lines if "cell" in line])
+    for line in lines:
+        if "ceiling" in line:
             name = "matmul" if "tflops" in line else "copy"
             grid.ceilings[name] = line.get("tflops") or line["gbytes_per_s"]
-        elif "cell" in line:
-            grid.cells.append(line)
-    if not grid.cells or not grid.head:
-        raise ValueError(f"{path.name}: no cells; need a result of peers_gpu.py --grid")
+    if not grid.cells:
+        raise ValueError(f"{path.name}: no cells; {REMEDY}")
     return grid
 
 
@@ -133,10 +149,13 @@ def claim(grid):
 
 def page(path):
     grid = load(path)
+    if path.name != (name := machine.result_name(grid.head)):
+        raise ValueError(f"{path.name}: by its first line this is {name}; rename the file")
     source = path.relative_to(ROOT)
+    rows = ", ".join(f"`{row}` ({cells})" for row, cells in grid.rows().items())
     paragraphs = [
         "# Forward on a GPU",
-        f"BF16 on one {grid.head['device']}: 16k tokens, hidden size 2048, so 2048 / head dim "
+        f"BF16 on one {grid.head['device_name']}: 16k tokens, hidden size 2048, so 2048 / head dim "
         "heads and 16384 / seqlen sequences.\nContenders take turns in one process on the same "
         "tensors; medians, in TFLOP/s; the fastest is in bold.",
         "![TFLOP/s by head dim, mask and sequence length](fwd-h200.png)",
@@ -146,7 +165,10 @@ def page(path):
         f"For comparison, at the start of the same run: cuBLAS multiplies 8192³ in BF16 at "
         f"{grid.ceilings['matmul']:.0f} TFLOP/s, and a\ncopy of 1 GiB reads and writes "
         f"{grid.ceilings['copy']:.0f} GB/s.",
-        f"Measured on {grid.head['date']}, result\n[`{source}`](../../{source}),\n"
+        "The rows of [`fwd_configs.h`](../../src/plan/sm90/fwd_configs.h) that fa3 ran, with the "
+        f"number of cells: {rows}.",
+        f"Measured on {grid.date()} at commit `{grid.head['fa3_commit']}`, driver "
+        f"{grid.head['driver']}, CUDA {grid.head['cuda']}, result\n[`{source}`](../../{source}),\n"
         "by `peers_gpu.py --grid`, whose protocol is in [bench/README.md](../../bench/README.md); "
         "`make gpu-check`\nmakes what measures it anew. This page is written by "
         "`bench/fwd_table.py`, the picture by `bench/plot_fwd.py`; `make lint`\ncompares the page "

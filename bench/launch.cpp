@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // launch.cpp — what a prepared run costs the host on a GPU: microseconds from the call of
 // fa3_plan_run to its return, for problems so small that the GPU is never behind. Through the C
-// interface alone. Prints one JSON line per problem. `fa3_launch [rounds]`
+// interface alone. Prints one JSON line about commit and machine, then one per problem.
+//     fa3_launch [--commit "$(bench/machine.py)"] [ROUNDS]
+//     fa3_launch [--commit …] --meta SUITE       only the first line, of another suite
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -14,6 +16,7 @@
 #include <vector>
 
 #include "fa3/fa3.h"
+#include "gpu_meta.h"
 
 namespace {
 
@@ -44,6 +47,19 @@ fa3_tensor tensor(const Driver& driver, int64_t seqlen, int64_t heads, int64_t h
   return fa3_dense(driver.allocate(bytes), FA3_BF16, 4, shape);
 }
 
+// The configuration, by its row of fa3's table.
+std::string row_of(fa3_context* context, const fa3_forward_args& args) {
+  size_t bytes = 0;
+  check(fa3_explain(context, FA3_OP_FORWARD, &args, nullptr, 0, &bytes));
+  std::string plan(bytes, '\0');
+  check(fa3_explain(context, FA3_OP_FORWARD, &args, plan.data(), bytes, nullptr));
+  const std::string key = "\"row\": \"";
+  const size_t at = plan.find(key);
+  if (at == std::string::npos) throw std::runtime_error("no row in " + plan);
+  const size_t begin = at + key.size();
+  return plan.substr(begin, plan.find('"', begin) - begin);
+}
+
 void measure(const Driver& driver, fa3_context* context, fa3_mask mask, int rounds) {
   constexpr int64_t kSeqlen = 128, kHeads = 4, kHeadDim = 128;
   constexpr int kRuns = 100;  // in a round, which the driver takes without waiting
@@ -69,10 +85,10 @@ void measure(const Driver& driver, fa3_context* context, fa3_mask mask, int roun
   }
   std::sort(us.begin(), us.end());
   std::printf(
-      "{\"benchmark\": \"launch\", \"mask\": \"%s\", \"workspace_bytes\": %zu, \"rounds\": %d, "
-      "\"us_median\": %.2f, \"us_p10\": %.2f, \"us_p90\": %.2f}\n",
-      mask == FA3_MASK_FULL ? "full" : "causal", bytes, rounds, us[us.size() / 2],
-      us[us.size() / 10], us[us.size() * 9 / 10]);
+      "{\"kind\": \"cell\", \"cell\": \"launch_%s\", \"row\": \"%s\", \"workspace_bytes\": %zu, "
+      "\"rounds\": %d, \"us_median\": %.2f, \"us_p10\": %.2f, \"us_p90\": %.2f}\n",
+      mask == FA3_MASK_FULL ? "full" : "causal", row_of(context, args).c_str(), bytes, rounds,
+      us[us.size() / 2], us[us.size() / 10], us[us.size() * 9 / 10]);
   fa3_plan_destroy(plan);
 }
 
@@ -80,6 +96,8 @@ void measure(const Driver& driver, fa3_context* context, fa3_mask mask, int roun
 
 int main(int argc, char** argv) {
   try {
+    const std::string other = fa3::bench::take_option(argc, argv, "--meta", "");
+    const std::string commit = fa3::bench::take_commit(argc, argv);
     const int rounds = std::max(argc > 1 ? std::atoi(argv[1]) : 50, 1);
     const Driver driver;
     driver.call("cuInit", 0u);
@@ -91,8 +109,15 @@ int main(int argc, char** argv) {
     options.device_type = FA3_DEVICE_CUDA;
     fa3_context* context = nullptr;
     check(fa3_context_create(&options, &context));
-    measure(driver, context, FA3_MASK_FULL, rounds);
-    measure(driver, context, FA3_MASK_CAUSAL, rounds);
+    fa3_device_info device{};
+    device.struct_size = sizeof device;
+    check(fa3_get_device_info(context, &device));
+    const std::string suite = other.empty() ? "launch" : other;
+    std::printf("%s\n", fa3::bench::meta_line(suite, commit, device.name, fa3_version()).c_str());
+    if (other.empty()) {
+      measure(driver, context, FA3_MASK_FULL, rounds);
+      measure(driver, context, FA3_MASK_CAUSAL, rounds);
+    }
     fa3_context_destroy(context);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "fa3_launch: %s\n", error.what());

@@ -4,22 +4,24 @@
 
 First every check (--check): results against FP64 for many shapes, bits over repetitions, a captured
 graph, two streams. Then the paper's grid (--grid): contenders take turns in one process on the
-same tensors; medians in TFLOP/s, with a product of matrices and a copy as ceilings. One JSON object
-a line.
+same tensors; medians in TFLOP/s, with a GEMM and a copy as ceilings. One JSON object a line, the
+first about machine and commit.
 """
 
 import argparse
 import ctypes
 import json
+import pathlib
 import statistics
 import subprocess
 import sys
-import time
 
+import machine
 import torch
 from fa3_ctypes import Context, Library, forward_args
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+ROOT = pathlib.Path(__file__).resolve().parent.parent  # of the tree, or of the bundle
 HIDDEN, TOKENS = 2048, 16384
 HEAD_DIMS, MASKS = (64, 128, 256), ("full", "causal")
 SEQLENS = (512, 1024, 2048, 4096, 8192, 16384)
@@ -32,6 +34,8 @@ wrong = []  # checks that found something
 def emit(out, row):
     if row.get("failures") or row.get("equal") is False:
         wrong.append(row["check"])
+    if "kind" not in row:
+        row = {"kind": next(iter(row)), **row}  # check, ceiling or cell
     print(json.dumps(row), file=out, flush=True)
 
 
@@ -383,7 +387,8 @@ def run_cell(context, d, mask, seqlen, rounds, out):
     batch, heads = TOKENS // seqlen, HIDDEN // d
     q, k, v = (torch.randn(batch, seqlen, heads, d, device="cuda").bfloat16() for _ in "qkv")
     o, lse = torch.empty_like(q), torch.empty(batch, heads, seqlen, device="cuda")
-    plan = context.plan_forward(forward_args(mask, q=q, k=k, v=v, o=o, lse=lse))
+    args = forward_args(mask, q=q, k=k, v=v, o=o, lse=lse)
+    plan = context.plan_forward(args)
     work = torch.empty(max(plan.workspace_bytes, 1), dtype=torch.uint8, device="cuda")
     views = [x.transpose(1, 2) for x in (q, k, v)]
     calls = {"fa3": lambda: plan.run(work.data_ptr(), stream_handle())}
@@ -411,6 +416,7 @@ def run_cell(context, d, mask, seqlen, rounds, out):
     work_flops = flops(d, mask, seqlen)
     row = {
         "cell": f"fwd_bf16_d{d}_{mask}_s{seqlen}",
+        "row": context.explain_forward(args)["sm90"]["row"],
         "head_dim": d,
         "mask": mask,
         "seqlen": seqlen,
@@ -431,6 +437,7 @@ def main():
     )
     parser.add_argument("--lib", default="build/release/lib/libfa3.so")
     parser.add_argument("--out", help="file to append to [standard output]")
+    parser.add_argument("--commit", help="of the library [the commit of this tree or bundle]")
     parser.add_argument("--check", action="store_true", help="run the checks")
     parser.add_argument("--grid", action="store_true", help="run the grid")
     parser.add_argument("--rounds", type=int, default=9)
@@ -443,15 +450,17 @@ def main():
     torch.manual_seed(0)
     library = Library(args.lib)
     with Context(library, device="cuda") as context:
+        meta = machine.gpu_meta(
+            "fwd-grid" if args.grid else "check-peers",
+            torch.cuda.get_device_name(),
+            library.version(),
+            args.commit or machine.commit(ROOT),
+        )
+        if lacks := machine.missing(meta, machine.GPU_FIELDS):
+            print(f"peers_gpu: unknown {', '.join(lacks)}: no result to publish", file=sys.stderr)
         emit(
             out,
-            {
-                "device": torch.cuda.get_device_name(),
-                "torch": torch.__version__,
-                "cudnn": torch.backends.cudnn.version(),
-                "fa3": library.version(),
-                "date": time.strftime("%Y-%m-%d"),
-            },
+            {**meta, "torch": torch.__version__, "cudnn": torch.backends.cudnn.version()},
         )
         if args.check:
             check_shapes(context, out)

@@ -9,6 +9,7 @@ bench/plot_fwd.py FILE OUT.png    another result
 
 import argparse
 import pathlib
+import sys
 
 import fwd_table
 import matplotlib
@@ -62,10 +63,9 @@ def draw(grid, out):
         row[0].set_ylabel("TFLOP/s", fontsize=9)
     for place in axes[-1]:
         place.set_xlabel("sequence length", fontsize=9)
-    head = grid.head
     figure.suptitle(
-        f"Attention forward on {head['device']}: BF16, 16k tokens, hidden size 2048 "
-        f"({head['date']})",
+        f"Attention forward on {grid.head['device_name']}: BF16, 16k tokens, hidden size 2048 "
+        f"({grid.date()})",
         fontsize=13,
     )
     handles, labels = axes[0][0].get_legend_handles_labels()
@@ -99,4 +99,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (OSError, ValueError, KeyError) as error:
+        sys.exit(f"plot_fwd: {error}")

@@ -8,10 +8,11 @@ bench/report.py FILE       prints the page of one result file
 """
 
 import argparse
-import json
 import math
 import pathlib
 import sys
+
+from machine import CPU_FIELDS, load, require
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
@@ -21,16 +22,9 @@ SUITE = "cpu_peers"
 OPS = {"fwd": "forward", "bwd": "backward"}
 
 
-def load(path):
-    """Lines of a result file. Raises ValueError with the place."""
-    lines = []
-    for number, text in enumerate(path.read_text().splitlines(), 1):
-        try:
-            lines.append(json.loads(text))
-        except json.JSONDecodeError as error:
-            raise ValueError(
-                f"{path.name}:{number}: not JSON ({error}); restore the file from version control"
-            ) from None
+def publishable(lines, name):
+    """The lines. Raises ValueError where they do not say how they were measured."""
+    require(name, lines, CPU_FIELDS, "measure it anew in a checkout: bench/run")
     return lines
 
 
@@ -152,9 +146,11 @@ def main():
     parser.add_argument("file", nargs="?", type=pathlib.Path, help="print this result's page")
     options = parser.parse_args()
     if options.file:
-        print(page(load(options.file)), end="")
+        print(page(publishable(load(options.file), options.file.name)), end="")
         return
     lines = newest_result()
+    if lines:
+        publishable(lines, f"the newest result ({lines[0].get('id', 'without id')})")
     fresh = page(lines)
     if not options.check:
         PAGE.write_text(fresh)

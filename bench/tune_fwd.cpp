@@ -2,9 +2,10 @@
 // tune_fwd.cpp — fa3_tune_fwd: times variants of the forward kernel on a Hopper GPU. Reads lines
 //     d=128 mask=causal seqlen=8192 | tile_kv=128 stages=2 o_in_q=1
 // (a problem, and the fields of the planned configuration to change), writes one JSON object a
-// line: TFLOP/s, the slowest difference to the planned variant's output. Needs nothing but the
-// driver and NVRTC, so that it can be carried.
-//     fa3_tune_fwd CASES [REPEATS]
+// line: first commit and machine, then of each case the planned row, TFLOP/s and the greatest
+// difference to the output of the problem's first case. Needs nothing but the driver and NVRTC, so
+// that it can be carried.
+//     fa3_tune_fwd [--commit "$(bench/machine.py)"] [--suite fwd-tuning] CASES [REPEATS]
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -22,6 +23,7 @@
 #include "backend/launch/launch.h"
 #include "core/dtype.h"
 #include "device/attn/kv_range.h"
+#include "gpu_meta.h"
 #include "plan/sm90/fwd_configs.h"
 #include "plan/sm90/fwd_plan.h"
 
@@ -168,7 +170,7 @@ double median_ms(cuda::CudaMachine& machine, const Problem& p, const FwdPlan& pl
   return times[static_cast<size_t>(repeats / 2)];
 }
 
-int main_of(const char* file, int repeats) {
+int main_of(const std::string& suite, const std::string& commit, const char* file, int repeats) {
   const auto driver = cuda::Driver::system();
   if (!driver.ok()) throw std::runtime_error(driver.status().message);
   cuda::JitOptions options;
@@ -183,6 +185,9 @@ int main_of(const char* file, int repeats) {
   device.multiprocessors = machine.gpu().sm_count;
   device.l2_bytes = machine.gpu().l2_bytes;
   std::ifstream in(file);
+  std::printf("%s\n",
+              bench::meta_line(suite, commit, machine.gpu().name, FA3_BUILD_VERSION).c_str());
+  std::fflush(stdout);
   std::string last;
   std::unique_ptr<Tensors> tensors;
   std::vector<float> first;
@@ -216,8 +221,10 @@ int main_of(const char* file, int repeats) {
     } catch (const std::exception& error) {
       note = error.what();
     }
-    std::printf("{\"case\": \"%s\", \"tflops\": %.1f, \"difference\": %.3g, \"note\": \"%s\"}\n",
-                line.c_str(), tflops, difference, note.substr(0, 300).c_str());
+    std::printf(
+        "{\"kind\": \"cell\", \"case\": \"%s\", \"row\": \"%s\", \"tflops\": %.1f, "
+        "\"difference\": %.3g, \"note\": \"%s\"}\n",
+        line.c_str(), plan.value().row, tflops, difference, note.substr(0, 300).c_str());
     std::fflush(stdout);
   }
   return 0;
@@ -227,12 +234,14 @@ int main_of(const char* file, int repeats) {
 }  // namespace fa3::sm90
 
 int main(int argc, char** argv) {
+  const std::string suite = fa3::bench::take_option(argc, argv, "--suite", "fwd-tuning");
+  const std::string commit = fa3::bench::take_commit(argc, argv);
   if (argc < 2) {
-    std::fprintf(stderr, "usage: fa3_tune_fwd CASES [REPEATS]\n");
+    std::fprintf(stderr, "usage: fa3_tune_fwd [--commit COMMIT] [--suite SUITE] CASES [REPEATS]\n");
     return 2;
   }
   try {
-    return fa3::sm90::main_of(argv[1], argc > 2 ? std::atoi(argv[2]) : 9);
+    return fa3::sm90::main_of(suite, commit, argv[1], argc > 2 ? std::atoi(argv[2]) : 9);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "fa3_tune_fwd: %s\n", error.what());
     return 1;

@@ -30,6 +30,7 @@ FILES = {  # to their places in the bundle
     "bench/gpu_check/shapes.txt": "cases/shapes.txt",
     "bench/gpu_check/ablation.txt": "cases/ablation.txt",
     "bench/fa3_ctypes.py": "bench/fa3_ctypes.py",
+    "bench/machine.py": "bench/machine.py",
     "bench/peers_gpu.py": "bench/peers_gpu.py",
     "bench/fwd_table.py": "bench/fwd_table.py",
     "bench/plot_fwd.py": "bench/plot_fwd.py",
@@ -38,7 +39,8 @@ FILES = {  # to their places in the bundle
     "data/LICENSE.Apache-2.0": "data/LICENSE.Apache-2.0",
     "LICENSE": "LICENSE",
 }
-MARK = "VERSION"  # only a folder that has it is taken for an old bundle, and replaced
+# Names the commit to gpu-check.sh and machine.py; only a folder that has it is replaced.
+MARK = "VERSION"
 GLIBC = re.compile(r"(ld-linux|linux-vdso|lib(c|m|dl|rt|pthread|resolv)\.so)")
 RUNTIME = re.compile(r"lib(stdc\+\+|gcc_s)\.so")
 MAX_BYTES = 64 << 20  # of the archive

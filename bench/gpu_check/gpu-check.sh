@@ -6,7 +6,8 @@
 #   gpu-check.sh [--quick] [--only REGEX] [--results DIR]
 #   --quick: the checks only, no measurements
 #   --only: the steps in whose name this is found
-#   --results: where logs, summary.jsonl and results go [results, beside this script]
+#   --results: where logs, summary.jsonl and results go [results, beside this script]; results are
+#   named <date>-<commit>-<suite>.jsonl and begin with a line about commit, GPU, driver and CUDA
 # A line per step: ok, failed, or skipped with the reason. A failed step stops nothing. Exit status:
 # 0 all that ran is ok, 1 a step failed, 2 usage, 4 there is no Hopper GPU with a driver here, 5 the
 # programs do not start here.
@@ -19,7 +20,7 @@ results=$here/results
 quick='' only=''
 
 usage() {
-  sed -n '3,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+  sed -n '3,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
   exit "$1"
 }
 while [[ $# -gt 0 ]]; do
@@ -49,6 +50,12 @@ export LD_LIBRARY_PATH=$here/lib:$here/lib/programs:$system_libraries
 export python_libraries=$here/lib:$system_libraries
 summary=$results/summary.jsonl
 : >"$summary"
+# The commit that the bundle was made of; what is measured is named after it.
+commit=$(sed -n 's/.*, commit \([^,]*\),.*/\1/p' "$here/VERSION")
+export commit=${commit:-unknown}
+measured=$results/$(date -u +%F)-$commit
+export grid=$measured-fwd-grid.jsonl launches=$measured-launch.jsonl
+export variants=$measured-fwd-ablation.jsonl
 
 # ---- Steps --------------------------------------------------------------------------------------
 
@@ -98,10 +105,13 @@ tests() {
   return "$status"
 }
 
+# The first line of a result: commit, GPU, driver, CUDA.
+meta() { "$here/bin/fa3_launch" --commit "$commit" --meta "$1"; }  # suite
+
 # Every problem of shapes.txt; results/check.jsonl has a line for each.
 check_shapes() {
   local options bad=0 count=0
-  : >"$results/check.jsonl"
+  meta check >"$results/check.jsonl" || return
   while read -r options; do
     count=$((count + 1))
     # shellcheck disable=SC2086 # words
@@ -132,23 +142,26 @@ sanitize() {  # tool
 
 peers() {  # file to write, what to do
   rm -f "$1"
-  cd "$here/bench" && in_python peers_gpu.py --lib "$here/lib/libfa3.so" --out "$1" "$2"
+  cd "$here/bench" &&
+    in_python peers_gpu.py --lib "$here/lib/libfa3.so" --commit "$commit" --out "$1" "$2"
 }
 
 ablation() {
-  "$here/bin/fa3_tune_fwd" "$here/cases/ablation.txt" | tee "$results/fwd-ablation.jsonl"
+  "$here/bin/fa3_tune_fwd" --commit "$commit" --suite fwd-ablation "$here/cases/ablation.txt" |
+    tee "$variants"
 }
 
-launch() { "$here/bin/fa3_launch" | tee "$results/launch.jsonl"; }
+launch() { "$here/bin/fa3_launch" --commit "$commit" | tee "$launches"; }
 
 render() {
-  in_python "$here/bench/fwd_table.py" "$results/fwd-grid.jsonl" | tee "$results/forward.md"
+  in_python "$here/bench/fwd_table.py" "$grid" | tee "$results/forward.md"
 }
 
-picture() { in_python "$here/bench/plot_fwd.py" "$results/fwd-grid.jsonl" "$results/forward.png"; }
+picture() { in_python "$here/bench/plot_fwd.py" "$grid" "$results/forward.png"; }
 
 export cache_dir=$cache
-export -f in_python tests check_shapes command_on_gpu sanitize peers launch ablation render picture
+export -f in_python tests meta check_shapes command_on_gpu sanitize peers launch ablation
+export -f render picture
 
 # ---- What is here -------------------------------------------------------------------------------
 
@@ -207,6 +220,7 @@ find_gpu
 find_nvrtc
 find_python
 find_sanitizer
+[[ -n ${missing[gpu]-} ]] || meta gpu-check | tee -a "$summary"
 [[ -z $quick ]] || missing[time]='--quick'
 
 # ---- Correctness, then measurement --------------------------------------------------------------
@@ -228,10 +242,10 @@ step peers-check 180 'gpu torch' peers "$results/check-peers.jsonl" --check
 step memcheck 120 'gpu sanitizer' sanitize memcheck '*Results*:*Lying*'
 step racecheck 180 'gpu sanitizer' sanitize racecheck '*Results*'
 step synccheck 120 'gpu sanitizer' sanitize synccheck '*Results*'
-step grid 240 'gpu torch time' peers "$results/fwd-grid.jsonl" --grid
+step grid 240 'gpu torch time' peers "$grid" --grid
 step launch 30 'gpu time' launch
 step ablation 120 'gpu nvrtc time' ablation
-[[ -s $results/fwd-grid.jsonl ]] || missing[grid]='no grid was measured'
+[[ -s $grid ]] || missing[grid]='no grid was measured'
 step table 30 'gpu grid' render
 step plot 60 'gpu grid matplotlib' picture
 

@@ -112,7 +112,7 @@ Batch variants() {
   return batch;
 }
 
-// What no row has and the ablation measures (docs/tuning/fwd_sm90.md), for d 128.
+// What no row has and the ablation measures (docs/tuning/ablation.md), for d 128.
 FwdConfig serial() {
   FwdConfig c = row_named("d128").config;
   c.step = FwdStep::kSerial;

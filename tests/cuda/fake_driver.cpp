@@ -199,6 +199,7 @@ CUresult cuCtxPopCurrent_v2(CUcontext* context) {
   stack.pop_back();
   return CUDA_SUCCESS;
 }
+CUresult cuCtxSynchronize() { return stack.empty() ? kInvalidContext : CUDA_SUCCESS; }
 CUresult cuMemAlloc_v2(CUdeviceptr* pointer, size_t bytes) {
   FAKE_IN_CONTEXT("cuMemAlloc_v2");
   if (captures > 0) return kCaptured;
@@ -370,7 +371,8 @@ CUresult cuKernelGetParamInfo(CUkernel, size_t index, size_t* offset, size_t* by
 }
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUkernel, void** parameters, void**) {
   FAKE_IN_CONTEXT("cuLaunchKernelEx");
-  if (config->hStream->context != stack.back()) return kInvalidContext;
+  const CUstream stream = config->hStream;  // none: the default stream of the current context
+  if (stream != nullptr && stream->context != stack.back()) return kInvalidContext;
   books.launch = *config;
   books.launch_attributes.assign(config->attrs, config->attrs + config->numAttrs);
   books.args = *static_cast<const FakeArgs*>(parameters[0]);
@@ -381,7 +383,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUkernel, void** paramet
   }
   if (forward() == nullptr) return CUDA_SUCCESS;
   const auto args = *static_cast<const fa3::sm90::FwdArgs*>(parameters[0]);
-  submit(config->hStream, [args] { forward_kernel(args); });
+  submit(stream, [args] { forward_kernel(args); });
   return CUDA_SUCCESS;
 }
 CUresult cuTensorMapEncodeTiled(fa3::TensorMap* map, CUtensorMapDataType type, uint32_t rank,

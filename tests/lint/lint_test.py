@@ -110,6 +110,18 @@ class LintTest(unittest.TestCase):
                 )
         self.expect("docs/a.md:1: anchor", {"docs/a.md": "`src/core/gone.h`:`run`\n"})
 
+    def test_tables(self):
+        table = "| a | b |\n|---|:-:|\n| 1 | 2 |\n"
+        self.expect_clean({"docs/a.md": f"text\n\n{table}\n{table}- item\n\n  | c |\n  | - |\n"})
+        self.expect_clean({"docs/a.md": "```sh\n| sort\n```\n"})
+        for number, text in [
+            (5, table + "\n| 3 | 4 |\n| 5 | 6 |\n"),  # a blank line inside a table
+            (1, "| 1 | 2 |\n"),
+            (3, "text\n\n| a | b |\n\n"),
+        ]:
+            with self.subTest(text):
+                self.expect(f"docs/a.md:{number}: table", {"docs/a.md": text})
+
     def test_layers(self):
         self.expect(
             "src/core/a.h:2: layer",

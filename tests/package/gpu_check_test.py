@@ -88,6 +88,11 @@ class GpuCheck(unittest.TestCase):
             beside = (self.home / "bench" / f"{module}.py").exists()
             self.assertTrue(beside or known or module in ("torch", "matplotlib"), module)
 
+    def test_commit_travels_along(self):
+        command = [sys.executable, self.home / "bench" / "machine.py"]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+        self.assertIn(f", commit {done.stdout.strip()}, ", (self.home / "VERSION").read_text())
+
     def text(self, pattern):
         return "\n".join(path.read_text() for path in sorted(self.home.glob(pattern)))
 

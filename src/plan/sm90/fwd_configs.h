@@ -108,6 +108,6 @@ constexpr bool all_legal() {
   }
   return true;
 }
-static_assert(all_legal(), "configs_sm90.h: a row breaks a limit");
+static_assert(all_legal(), "fwd_configs.h: a row breaks a limit");
 
 }  // namespace fa3::sm90

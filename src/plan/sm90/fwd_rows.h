@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// fwd_rows.h — which row of configs_sm90.h a problem gets, why none of the others, and what the row
+// fwd_rows.h — which row of fwd_configs.h a problem gets, why none of the others, and what the row
 // comes to.
 #pragma once
 

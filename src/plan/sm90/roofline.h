@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // roofline.h — what a KV tile of the Hopper forward costs each unit of an SM, which unit limits,
-// and how long a problem takes by that. A model: docs/tuning/fwd_sm90.md holds it against an H200.
+// and how long a problem takes by that. A model: docs/tuning/roofline.md holds it against an H200.
 #pragma once
 
 #include "core/device.h"

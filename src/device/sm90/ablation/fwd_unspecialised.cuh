@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // fwd_unspecialised.cuh — the forward kernel without warp specialisation: the same consumers,
 // and one of their threads loads what they have read. It is there to be measured against
-// fwd.cuh, as in FlashAttention-3's ablation (docs/tuning/fwd_sm90.md); no row of the table
+// fwd.cuh, as in FlashAttention-3's ablation (docs/tuning/ablation.md); no row of the table
 // uses it.
 // 1 CONTRACT    As fwd.cuh; a CTA works on one Q tile.
 // 2 ROLES       wg 0…: consumers. Warp 0 finds the tile; thread 0 loads Q, and K and V at the end
