@@ -15,12 +15,12 @@ struct HeaderSet;  // backend/cuda/device_headers.h
 // A kernel: NVRTC compiles `#include "header"` and the name expression for that architecture; the
 // simulator looks the expression up among the programs that were compiled into it.
 struct Program {
-  std::string header;           // "device/sm90/fwd/fwd.cuh"
-  std::string expression;       // "fa3::sm90::fwd<fa3::sm90::FwdConfig{…}>"
-  std::string arch = "sm_90a";  // as NVRTC spells it
+  std::string header;      // "device/sm90/fwd/fwd.cuh"
+  std::string expression;  // "fa3::sm90::fwd<fa3::sm90::FwdConfig{…}>"
   // Another library's device code, which NVRTC sees beside this library's; null = none. Stays where
   // it is as long as the process runs.
   const cuda::HeaderSet* headers = nullptr;
+  std::string arch = "sm_90a";  // as NVRTC spells it
 
   bool operator==(const Program&) const = default;
 };

@@ -152,7 +152,7 @@ class LintTest(unittest.TestCase):
                 "conformance/a.cpp": SPDX + '#include "core/b.h"\n#include "conformance/c.h"\n',
                 "conformance/c.h": SPDX + '#include "runtime/machine.h"\n',
                 "src/sim/programs/p.cpp": SPDX + '#include "device/selftest/a.cuh"\n',
-                **{f"src/{name}.h": SPDX for name in ("core/b", "device/b", "backend/machine")},
+                **{f"src/{name}.h": SPDX for name in ("core/b", "device/b", "runtime/machine")},
             }
         )
         jit = {"src/backend/cuda/jit.h": SPDX}
