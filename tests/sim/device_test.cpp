@@ -88,7 +88,7 @@ TEST_F(SimDevice, GridLargerThanMachine) {
 }
 
 TEST_F(SimDevice, CtasThatWaitForEachOther) {
-  for (u64 seed = 0; seed < 60; seed++) {
+  for (u64 seed = 0; seed < some_of(60); seed++) {
     Device device;
     device.options.seed = seed;
     device.options.sms = 2;
