@@ -75,7 +75,7 @@ extern "C" {
 
 /* Version of this header. The library's own: fa3_version(). SemVer over the ABI. */
 #define FA3_VERSION_MAJOR 0
-#define FA3_VERSION_MINOR 1
+#define FA3_VERSION_MINOR 2
 #define FA3_VERSION_PATCH 0
 
 /* ---- Status ---------------------------------------------------------------------------------- */
