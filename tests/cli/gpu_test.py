@@ -73,6 +73,11 @@ class OnFakeGpu(FakeGpuTest):
         self.on_gpu("jit", "--pack", pack, "--programs", "fwd/d64/bf16")
         bare = {"FA3_NVRTC": "/absent/libnvrtc.so", "FA3_CACHE_DIR": self.path("empty")}
         small = ["--seqlen-q", 5, "--head-dim", 8, "--backend", "cuda", "--quiet"]
+        explain = ["explain", *BF16, "--seqlen-q", 5, "--head-dim", 8, "--backend", "cuda", "--json"]
+        for expected, variables in ((64, {"FA3_KERNEL_PACK": pack, **bare}), (16, {})):
+            report = json.loads(self.on_gpu(*explain, **variables))  # of the kernel that runs
+            self.assertIn(f".head_dim_qk = {expected},", report["sm90"]["kernel"])
+            self.assertEqual(report["estimate"]["kernel_head_dims"], [expected, expected])
         says = "kernel fwd/d16/bf16/full/dense/q64 is in no cache and no pack"
         self.on_gpu(
             *["bench", *BF16, *small, "--no-verify", "--repetitions", 1],
