@@ -3,11 +3,10 @@
 #include "plan/plan.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace fa3 {
 
-KernelStep step_of(Kernel kernel, size_t workspace_offset) {
+KernelStep step_of(const Kernel& kernel, size_t workspace_offset) {
   KernelStep step;
   step.workspace_offset = workspace_offset;
   std::visit(
@@ -18,7 +17,7 @@ KernelStep step_of(Kernel kernel, size_t workspace_offset) {
         step.zeroed_bytes = zeroed_bytes(k);
       },
       kernel);
-  step.kernel = std::move(kernel);
+  step.kernel = kernel;
   return step;
 }
 
@@ -27,8 +26,8 @@ Result<std::vector<KernelStep>> plan_kernels(const Problem& problem, const Devic
     return unsupported("{}: no kernels for {} (compute capability {}.{}), need 9.0, a Hopper GPU",
                        op_name(problem.op), gpu.name, gpu.sm / 10, gpu.sm % 10);
   }
-  FA3_TRY(sm90::FwdPlan forward, sm90::make_fwd_plan(problem, gpu));
-  return std::vector{step_of(std::move(forward), 0)};
+  FA3_TRY(const sm90::FwdPlan forward, sm90::make_fwd_plan(problem, gpu));
+  return std::vector{step_of(forward, 0)};
 }
 
 size_t workspace_bytes(const std::vector<KernelStep>& steps) {

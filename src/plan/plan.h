@@ -52,7 +52,7 @@ struct Plan {
 inline size_t with_alignment(size_t bytes) { return bytes == 0 ? 0 : bytes + kWorkspaceAlign - 1; }
 
 // The step for a kernel, whose part of the workspace begins at `workspace_offset`.
-KernelStep step_of(Kernel kernel, size_t workspace_offset);
+KernelStep step_of(const Kernel& kernel, size_t workspace_offset);
 
 // The kernels for a problem on a GPU. UNSUPPORTED with the reason for what there is no kernel for.
 Result<std::vector<KernelStep>> plan_kernels(const Problem& problem, const DeviceInfo& gpu);

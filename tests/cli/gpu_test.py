@@ -73,7 +73,8 @@ class OnFakeGpu(FakeGpuTest):
         self.on_gpu("jit", "--pack", pack, "--programs", "fwd/d64/bf16")
         bare = {"FA3_NVRTC": "/absent/libnvrtc.so", "FA3_CACHE_DIR": self.path("empty")}
         small = ["--seqlen-q", 5, "--head-dim", 8, "--backend", "cuda", "--quiet"]
-        explain = ["explain", *BF16, "--seqlen-q", 5, "--head-dim", 8, "--backend", "cuda", "--json"]
+        shape = ["--seqlen-q", 5, "--head-dim", 8]
+        explain = ["explain", *BF16, *shape, "--backend", "cuda", "--json"]
         for expected, variables in ((64, {"FA3_KERNEL_PACK": pack, **bare}), (16, {})):
             report = json.loads(self.on_gpu(*explain, **variables))  # of the kernel that runs
             self.assertIn(f".head_dim_qk = {expected},", report["sm90"]["kernel"])

@@ -3,7 +3,6 @@
 #include "backend/cuda/backend.h"
 
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "backend/cuda/driver.h"
@@ -19,9 +18,9 @@ namespace {
 std::optional<KernelStep> wider_step(const KernelStep& step) {
   return std::visit(
       [&](const auto& kernel) -> std::optional<KernelStep> {
-        auto wide = wider(kernel);
+        const auto wide = wider(kernel);
         if (!wide) return std::nullopt;
-        return step_of(std::move(*wide), step.workspace_offset);
+        return step_of(*wide, step.workspace_offset);
       },
       step.kernel);
 }
