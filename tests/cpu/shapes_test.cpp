@@ -305,6 +305,25 @@ TEST_P(CpuShapes, LargeScores_OneKeyTakesAll) {
   }
 }
 
+// Keys compete at scores of ±60, where FP32 resolves 10^-5: the errors of P reach dK through
+// δ = Σ P·dP, which a bound has to know.
+TEST(CpuBackward, LargeScores_KeysThatCompete) {
+  Config c;
+  c.heads_q = 2;
+  c.heads_kv = 1;
+  c.head_dim_qk = c.head_dim_v = 512;
+  c.varlen_q = {22, 10};
+  c.varlen_kv = {33, 33};
+  c.spare_q = 5;
+  c.layout = verify::Layout::kSeqFirst;
+  c.seqused_q = {0, 5};
+  c.mask = FA3_MASK_CAUSAL;
+  c.softmax_scale = 1;
+  c.seed = 495;
+  c.backward = true;
+  expect_right(c);
+}
+
 // max·scale rounds by more than 1 here: P must not become Inf by that, nor LSE NaN.
 TEST_P(CpuShapes, HugeScores_StayFinite) {
   const bool f16 = GetParam() == FA3_F16;

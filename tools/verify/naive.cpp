@@ -331,12 +331,19 @@ void backward_row(const Call& call, const Row& row, const std::vector<float>& k,
   for (float& value : o->value) value = static_cast<float>(round_to(o_dtype, value));
   const Dot delta_dot = dot(x.dout, o->value.data(), dv->d);
   const float delta = delta_dot.sum - x.dlse;
+  std::vector<Dot> dp_dots(row.p.size());
+  float of_probabilities = 0;  // square of the error in δ = Σ P·dP that the errors of P make
   for (int64_t j = row.lo; j < row.hi; ++j) {
-    const Dot dp_dot = dot(x.dout, v.data() + j * dv->d, dv->d);
+    dp_dots[j] = dot(x.dout, v.data() + j * dv->d, dv->d);
+    of_probabilities += square(row.p_error(j) * (dp_dots[j].sum - delta_dot.sum));
+  }
+  for (int64_t j = row.lo; j < row.hi; ++j) {
+    const Dot& dp_dot = dp_dots[j];
     const float dp = call.round(dp_dot.sum), p = row.p[j];
     const float ds = call.scale * call.round(p * (dp - delta) * row.slope[j]);
-    // Errors: of P, of δ (by way of the rounded O), of dP, of the slope.
-    const float inner = square(call.unit) * (delta_dot.squares + square(dp_dot.sum)) +
+    // Errors: of P, of δ (by way of O, rounded and of erroneous P), of dP, of the slope.
+    const float inner = of_probabilities +
+                        square(call.unit) * (delta_dot.squares + square(dp_dot.sum)) +
                         square(kUnitF32) * static_cast<float>(dv->d) * dp_dot.squares;
     const float slope_error = row.slope_error[j] * (dp_dot.sum - delta);
     const float of_terms = p * std::sqrt(square(row.slope[j]) * inner + square(slope_error));
