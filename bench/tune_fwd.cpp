@@ -25,6 +25,7 @@
 #include "device/attn/kv_range.h"
 #include "gpu_meta.h"
 #include "plan/sm90/fwd_configs.h"
+#include "plan/sm90/fwd_names.h"
 #include "plan/sm90/fwd_plan.h"
 
 namespace fa3::sm90 {
@@ -88,20 +89,37 @@ double flops_of(const Problem& p) {
   return 2 * pairs * static_cast<double>(p.batch * p.heads_q * (p.head_dim_qk + p.head_dim_v));
 }
 
+template <class E>
+E enumerator(const std::string& field, const std::string& text) {
+  for (const auto& name : names_of(E{})) {
+    if (name.word == text) return name.value;
+  }
+  throw std::runtime_error(field + "=" + text + ": no such value");
+}
+
+// A field of FwdConfig or of its SoftmaxVariant by its name; enumerators by their words.
+template <class Config>
+void set_fields(Config& config, const Fields& f) {
+  for_each_field(config, [&](const char* name, auto& field) {
+    using Field = std::remove_reference_t<decltype(field)>;
+    if constexpr (std::is_same_v<Field, SoftmaxVariant>) {
+      set_fields(field, f);
+    } else if (const auto found = f.find(name); found != f.end()) {
+      if constexpr (std::is_enum_v<Field>) {
+        field = enumerator<Field>(name, found->second);
+      } else {
+        field = static_cast<Field>(std::stoi(found->second));
+      }
+    }
+  });
+}
+
 // Throws what a configuration breaks.
 void change(FwdPlan& plan, const Fields& f, const Problem& p, int sms) {
   FwdConfig c = plan.config;
-  const auto set = [&](const char* name, auto& field) {
-    field = static_cast<std::remove_reference_t<decltype(field)>>(
-        number(f, name, static_cast<int64_t>(field)));
-  };
-  set("tile_kv", c.tile_kv), set("stages", c.stages), set("consumer_wgs", c.consumer_wgs);
-  set("lazy", c.softmax.lazy_rescale), set("imax", c.softmax.integer_max);
-  set("q_stages", c.q_stages);
-  set("step", c.step), set("ping_pong", c.ping_pong), set("p_in_regs", c.p_in_regs);
-  set("o_in_q", c.o_in_q), set("schedule", c.schedule);
-  set("cluster", c.cluster), set("specialised", c.specialised);
-  set("section", plan.order.section), set("lpt", plan.order.longest_first);
+  set_fields(c, f);
+  plan.order.section = static_cast<u32>(number(f, "section", plan.order.section));
+  plan.order.longest_first = number(f, "longest_first", plan.order.longest_first) != 0;
   if (const char* why = why_illegal(c)) throw std::runtime_error(why);
   plan = with_config(plan, c, p, sms);
 }

@@ -22,6 +22,18 @@ struct IndexRange {
   FA3_HD constexpr i64 size() const { return lo < hi ? hi - lo : 0; }
 };
 
+template <class T>
+FA3_HD constexpr T min(T a, T b) {
+  return a < b ? a : b;
+}
+template <class T>
+FA3_HD constexpr T max(T a, T b) {
+  return a > b ? a : b;
+}
+template <class T>
+FA3_HD constexpr T clamp(T value, T lo, T hi) {
+  return min(max(value, lo), hi);
+}
 FA3_HD constexpr i64 min_of(i64 a, i64 b) { return a < b ? a : b; }
 FA3_HD constexpr i64 max_of(i64 a, i64 b) { return a > b ? a : b; }
 FA3_HD constexpr i64 div_up(i64 a, i64 b) { return (a + b - 1) / b; }

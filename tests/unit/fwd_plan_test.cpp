@@ -311,14 +311,13 @@ TEST(FwdPlan, TinyScales_StayAboveZero) {
 TEST(FwdExpression, NamesEveryField) {
   const std::string text = fwd_expression(kFwdRows[0].config);
   // As many as FwdConfig has, and the two of SoftmaxVariant.
-  EXPECT_EQ(std::count(text.begin(), text.end(), '.'), 18 + 2) << text;
+  EXPECT_EQ(std::count(text.begin(), text.end(), '.'), 16 + 2) << text;
   EXPECT_THAT(text, testing::StartsWith("fa3::sm90::fwd<fa3::sm90::FwdConfig{"));
   const auto [dtype, mask, score, d_qk, d_v, tile_kv, stages, wgs, q_stages, step, softmax,
-              ping_pong, p_in_regs, o_in_q, ragged, schedule, cluster, specialised] =
-      kFwdRows[0].config;
+              ping_pong, o_in_q, ragged, schedule, specialised] = kFwdRows[0].config;
   (void)dtype, (void)mask, (void)score, (void)d_qk, (void)d_v, (void)tile_kv, (void)stages;
-  (void)wgs, (void)q_stages, (void)step, (void)softmax, (void)ping_pong, (void)p_in_regs;
-  (void)o_in_q, (void)ragged, (void)schedule, (void)cluster, (void)specialised;
+  (void)wgs, (void)q_stages, (void)step, (void)softmax, (void)ping_pong, (void)o_in_q;
+  (void)ragged, (void)schedule, (void)specialised;
 }
 
 // Two configurations that differ anywhere differ in their text, else a cache would mix them up.

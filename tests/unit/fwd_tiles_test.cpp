@@ -97,16 +97,17 @@ TEST(TileRange, RandomBands_AreThoseOfKvRange) {
     }
     ASSERT_EQ(range.first, some.lo / d.tile_kv) << testing::PrintToString(d);
     ASSERT_EQ(range.end, (some.hi + d.tile_kv - 1) / d.tile_kv) << testing::PrintToString(d);
-    ASSERT_LE(range.first, range.plain_first) << testing::PrintToString(d);
-    ASSERT_LE(range.plain_first, range.plain_end) << testing::PrintToString(d);
-    ASSERT_LE(range.plain_end, range.end) << testing::PrintToString(d);
+    ASSERT_LE(range.first, range.unmasked_first) << testing::PrintToString(d);
+    ASSERT_LE(range.unmasked_first, range.unmasked_end) << testing::PrintToString(d);
+    ASSERT_LE(range.unmasked_end, range.end) << testing::PrintToString(d);
     const IndexRange all = common_keys(d.wide(), d.len(), rows);
-    const i64 plain_first = (all.lo + d.tile_kv - 1) / d.tile_kv, plain_end = all.hi / d.tile_kv;
-    if (plain_first < plain_end) {  // no plain tile takes the masked way
-      ASSERT_EQ(range.plain_first, plain_first) << testing::PrintToString(d);
-      ASSERT_EQ(range.plain_end, plain_end) << testing::PrintToString(d);
+    const i64 unmasked_first = (all.lo + d.tile_kv - 1) / d.tile_kv,
+              unmasked_end = all.hi / d.tile_kv;
+    if (unmasked_first < unmasked_end) {  // no plain tile takes the masked way
+      ASSERT_EQ(range.unmasked_first, unmasked_first) << testing::PrintToString(d);
+      ASSERT_EQ(range.unmasked_end, unmasked_end) << testing::PrintToString(d);
     } else {
-      ASSERT_EQ(range.plain_first, range.plain_end) << testing::PrintToString(d);
+      ASSERT_EQ(range.unmasked_first, range.unmasked_end) << testing::PrintToString(d);
     }
   }
 }
@@ -124,13 +125,13 @@ TEST(TileRange, EveryVisiblePair_IsVisitedAndPlainTilesAreAllVisible) {
           ASSERT_TRUE(range.first <= tile && tile < range.end)
               << testing::PrintToString(d) << " row " << row << " key " << key;
         }
-        if (range.plain_first <= tile && tile < range.plain_end) {
+        if (range.unmasked_first <= tile && tile < range.unmasked_end) {
           ASSERT_TRUE(seen) << testing::PrintToString(d) << " row " << row << " key " << key;
         }
       }
     }
     if (d.row < d.q_used) {  // a plain tile has no keys beyond the last, either
-      ASSERT_LE(range.plain_end * d.tile_kv, std::max(d.kv_used, range.first * d.tile_kv))
+      ASSERT_LE(range.unmasked_end * d.tile_kv, std::max(d.kv_used, range.first * d.tile_kv))
           << testing::PrintToString(d);
     }
   }

@@ -13,6 +13,7 @@
 
 #include "core/dtype.h"
 #include "plan/sm90/fwd_configs.h"
+#include "plan/sm90/fwd_names.h"
 #include "plan/sm90/fwd_plan.h"
 #include "tests/unit/fwd_plan_kit.h"
 
@@ -170,7 +171,7 @@ std::string text_of(const FwdPlan& plan) {
   const char* const schedules[] = {"one_tile", "static", "dynamic"};
   const FwdConfig& c = plan.config;
   return fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{:.2f},{},{},{},", plan.row,
-                     c.tile_q(), c.tile_kv, c.head_dim_qk, c.head_dim_v, mask_name(c.mask),
+                     c.tile_q(), c.tile_kv, c.head_dim_qk, c.head_dim_v, word(c.mask),
                      scores[static_cast<int>(c.score)], c.ragged ? "yes" : "no", c.stages,
                      c.q_stages, c.consumer_wgs, schedules[static_cast<int>(c.schedule)], plan.grid,
                      plan.tiles, static_cast<double>(plan.tiles) / plan.grid, plan.order.section,

@@ -72,21 +72,6 @@ TEST(Roofline, LastWave_IsWhole) {
   EXPECT_DOUBLE_EQ(more.busy, 133 / 264.);
 }
 
-// Twice the rows at a time, on two SMs.
-TEST(Roofline, ClusterOfTwo_TakesAsLong) {
-  for (const int64_t queries : {4096, 4096 - 128}) {  // the last cluster full, half empty
-    const Problem p = problem(128, 128, queries, 4096);
-    FwdPlan plan = plan_of(p);
-    const Estimate alone = estimate(plan, p);
-    FwdConfig config = plan.config;
-    config.cluster = 2;
-    plan = with_config(plan, config, p, h200().multiprocessors);
-    const Estimate both = estimate(plan, p);
-    EXPECT_DOUBLE_EQ(both.expected_s, alone.expected_s) << queries;
-    EXPECT_DOUBLE_EQ(both.least_s, alone.least_s) << queries;
-  }
-}
-
 TEST(Roofline, Causal_SkipsWhatItDoesNotVisit) {
   for (const int64_t dim : {64, 128, 256}) {
     Problem p = problem(dim, dim, 16384, 16384);

@@ -7,14 +7,14 @@
 namespace fa3::sm90 {
 namespace {
 
-// Rows of one head behind TMA, as FwdArgs says: boxes of one panel × box_rows.
-TensorMapSpec spec_of(void* base, const Problem& p, TensorId id, Swizzle swizzle, int box_rows,
+// Rows of one head behind TMA, as FwdArgs says: boxes of one panel of the tile.
+TensorMapSpec spec_of(void* base, const Problem& p, TensorId id, const TileLayout& tile,
                       bool ragged) {
   const Layout& layout = p.layout[id];
   const SeqAxis& axis = p.axis_of(id);
   const int64_t heads = p.heads_of(id);
-  const auto bytes = [](int64_t extent, int64_t stride) {  // a stride that nobody takes is any
-    return extent > 1 ? static_cast<u64>(2 * stride) : u64{16};
+  const auto bytes = [&tile](int64_t extent, int64_t stride) {  // any stride, if it is never taken
+    return extent > 1 ? static_cast<u64>(tile.element_bytes * stride) : u64{16};
   };
   const u64 head = bytes(heads, layout.head);
   const u64 row =
@@ -23,11 +23,11 @@ TensorMapSpec spec_of(void* base, const Problem& p, TensorId id, Swizzle swizzle
   TensorMapSpec spec;
   spec.name = tensor_name(id);
   spec.base = base;
-  spec.type = p.dtype == FA3_F16 ? TmaType::kF16 : TmaType::kBf16;
-  spec.swizzle = swizzle;
+  spec.type = layout.dtype == FA3_F16 ? TmaType::kF16 : TmaType::kBf16;
+  spec.swizzle = tile.swizzle();
   spec.dim[0] = static_cast<u64>(p.columns_of(id));
-  spec.box[0] = static_cast<u32>(swizzle) / 2;
-  spec.box[1] = static_cast<u32>(box_rows);
+  spec.box[0] = static_cast<u32>(tile.panel_columns());
+  spec.box[1] = static_cast<u32>(tile.rows);
   spec.box[2] = spec.box[3] = spec.box[4] = 1;
   const auto dimension = [&spec](int i, u64 extent, u64 stride) {
     spec.dim[i] = extent, spec.stride_bytes[i] = stride;
@@ -79,19 +79,18 @@ Status launch(const FwdPlan& plan, const KernelStep& step, Machine& machine, Str
               const Problem& p, const Buffers& buffers, std::byte* workspace) {
   const FwdConfig& c = plan.config;
   FwdArgs args{};
-  const auto encode = [&](TensorMap& map, TensorId id, Swizzle swizzle, int rows) -> Status {
-    FA3_TRY(map, machine.encode(spec_of(buffers.data[id], p, id, swizzle, rows, c.ragged)));
+  const auto encode = [&](TensorMap& map, TensorId id, const TileLayout& tile) -> Status {
+    FA3_TRY(map, machine.encode(spec_of(buffers.data[id], p, id, tile, c.ragged)));
     return {};
   };
-  FA3_RETURN_IF_ERROR(encode(args.q, kQ, c.swizzle_qk(), 64));
+  FA3_RETURN_IF_ERROR(encode(args.q, kQ, c.q_tile()));
   if (has_no_keys(p)) {
     args.k = args.v = args.q;
   } else {
-    const int rows = c.tile_kv / c.cluster;  // that each CTA of a cluster loads for all
-    FA3_RETURN_IF_ERROR(encode(args.k, kK, c.swizzle_qk(), rows));
-    FA3_RETURN_IF_ERROR(encode(args.v, kV, c.swizzle_v(), rows));
+    FA3_RETURN_IF_ERROR(encode(args.k, kK, c.k_tile()));
+    FA3_RETURN_IF_ERROR(encode(args.v, kV, c.v_tile()));
   }
-  FA3_RETURN_IF_ERROR(encode(args.o, kO, c.swizzle_v(), 64));
+  FA3_RETURN_IF_ERROR(encode(args.o, kO, c.o_tile()));
   args.lse = buffers.out<float>(kLse);
   const Layout& lse = p.layout[kLse];
   args.lse_row = lse.row, args.lse_head = lse.head, args.lse_batch = lse.batch;

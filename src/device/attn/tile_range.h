@@ -22,22 +22,20 @@ struct KeyRange {
   FA3_HD constexpr bool empty() const { return lo >= hi; }
 };
 
-FA3_HD constexpr i32 least(i32 a, i32 b) { return a < b ? a : b; }
-FA3_HD constexpr i32 most(i32 a, i32 b) { return a > b ? a : b; }
-
 // Keys that query `row` of q_used sees among kv_used.
 FA3_HD constexpr KeyRange keys_of_row(Band32 band, i32 q_used, i32 kv_used, i32 row) {
   const i32 p = row + kv_used - q_used;
-  return {band.left == Band32::kUnbounded ? 0 : most(p - band.left, 0),
-          band.right == Band32::kUnbounded ? kv_used : least(p + band.right + 1, kv_used)};
+  return {band.left == Band32::kUnbounded ? 0 : max(p - band.left, 0),
+          band.right == Band32::kUnbounded ? kv_used : min(p + band.right + 1, kv_used)};
 }
 
-// KV tiles [first, end); of these every row sees all of [plain_first, plain_end). Loops run
-// downwards: [plain_end, end) under the mask, the plain ones, [first, plain_first) under the mask.
+// KV tiles [first, end); every row sees all keys of the tiles [unmasked_first, unmasked_end). Loops
+// run downwards: [unmasked_end, end) with the mask, the unmasked tiles, [first, unmasked_first)
+// with the mask.
 struct TileRange {
   i32 first = 0;
-  i32 plain_first = 0;
-  i32 plain_end = 0;
+  i32 unmasked_first = 0;
+  i32 unmasked_end = 0;
   i32 end = 0;
 
   FA3_HD constexpr bool empty() const { return first >= end; }
@@ -46,7 +44,7 @@ struct TileRange {
 // For queries [row, row + rows).
 FA3_HD constexpr TileRange tile_range(Band32 band, i32 q_used, i32 kv_used, i32 row, i32 rows,
                                       i32 tile_kv) {
-  const i32 last = least(row + rows, q_used) - 1;
+  const i32 last = min(row + rows, q_used) - 1;
   if (last < row) return {};
   const KeyRange above = keys_of_row(band, q_used, kv_used, row);
   const KeyRange below = keys_of_row(band, q_used, kv_used, last);
@@ -54,8 +52,8 @@ FA3_HD constexpr TileRange tile_range(Band32 band, i32 q_used, i32 kv_used, i32 
   TileRange range;
   range.first = above.lo / tile_kv;
   range.end = (below.hi + tile_kv - 1) / tile_kv;
-  range.plain_end = most(most(above.hi, 0) / tile_kv, range.first);
-  range.plain_first = least((below.lo + tile_kv - 1) / tile_kv, range.plain_end);
+  range.unmasked_end = max(max(above.hi, 0) / tile_kv, range.first);
+  range.unmasked_first = min((below.lo + tile_kv - 1) / tile_kv, range.unmasked_end);
   return range;
 }
 

@@ -126,9 +126,9 @@ struct RowSoftmax {
       FA3_UNROLL
       for (int i = 2 * h; i < N / 2; i += 4) {
         i32& m = chain[i / 4 % 2];
-        m = most(m, most(bits(i), bits(i + 1)));
+        m = fa3::max(m, fa3::max(bits(i), bits(i + 1)));
       }
-      to[h] = ptx::bits_as<float>(most(chain[0], chain[1]));
+      to[h] = ptx::bits_as<float>(fa3::max(chain[0], chain[1]));
     }
   }
 };

@@ -87,18 +87,14 @@ constexpr const char* why_illegal(const FwdConfig& c) {
     return "stages: at least 2, since V of a tile is waited for before the one "
            "ahead of it is released";
   if (c.ping_pong && c.consumer_wgs == 1) return "ping_pong: takes 2 consumers";
-  if (c.o_in_q && c.row_bytes_v() > c.row_bytes_qk()) return "o_in_q: O is larger than Q";
+  if (c.o_in_q && !c.o_fits_q()) return "o_in_q: O is larger than Q";
   if (c.q_stages < 1 || c.q_stages > 2) return "q_stages: 1 or 2";
   if (c.tile_registers() > tile_register_limit(c))
     return "tile_kv, head_dim_v: S, P and O take "
            "more registers than a thread has";
   if (c.smem_bytes() > kSmemLimit) return "tiles and stages: more than 227 KiB of shared memory";
-  if (c.cluster != 1 && c.cluster != 2 && c.cluster != 4) return "cluster: 1, 2 or 4";
-  if (c.tile_kv % (8 * c.cluster) != 0) return "tile_kv: a multiple of 8 rows per CTA of a cluster";
-  if (c.cluster > 1 && c.schedule == FwdSchedule::kDynamic)
-    return "cluster: its CTAs go on to their next tile together, which a dynamic schedule does not";
-  if (!c.specialised && (c.schedule != FwdSchedule::kOneTile || c.cluster > 1))
-    return "specialised: without it a CTA works on one tile, on its own";
+  if (!c.specialised && (c.schedule != FwdSchedule::kOneTile || c.step != FwdStep::kTwoStage))
+    return "specialised: without it a CTA works on one tile, in two stages";
   return nullptr;
 }
 

@@ -52,7 +52,7 @@ Json kv_tile_json(const FwdConfig& c) {
   json["softmax_fits_beside_mma"] = std::max(cost.exponentials, cost.issue) <= cost.mma;
   json["clocks_at_least"] = rounded(cost.most());
   json["clocks_expected"] = rounded(expected_clocks(c, cost));
-  json["l2_bytes"] = c.k_bytes() + c.v_bytes();
+  json["l2_bytes"] = c.k_tile().bytes() + c.v_tile().bytes();
   return json;
 }
 

@@ -2,80 +2,53 @@
 // fwd_expression.cpp — a configuration as the text that NVRTC compiles and the simulator finds.
 #include <fmt/core.h>
 
+#include <type_traits>
+
+#include "plan/sm90/fwd_names.h"
 #include "plan/sm90/fwd_plan.h"
 
 namespace fa3::sm90 {
 namespace {
 
-const char* name(MmaType type) { return type == MmaType::kF16 ? "kF16" : "kBf16"; }
-
-const char* name(MaskKind mask) {
-  switch (mask) {
-    case MaskKind::kFull:
-      return "kFull";
-    case MaskKind::kCausal:
-      return "kCausal";
-    case MaskKind::kWindow:
-      return "kWindow";
-  }
-  return "";
+std::string value_text(bool value) { return value ? "true" : "false"; }
+std::string value_text(int value) { return std::to_string(value); }
+std::string value_text(MmaType value) {
+  return fmt::format("fa3::MmaType::{}", name_of(value).enumerator);
 }
-
-const char* name(ScoreKind score) {
-  switch (score) {
-    case ScoreKind::kPlain:
-      return "kPlain";
-    case ScoreKind::kSoftcap:
-      return "kSoftcap";
-    case ScoreKind::kScaled:
-      return "kScaled";
-  }
-  return "";
+std::string value_text(MaskKind value) {
+  return fmt::format("fa3::MaskKind::{}", name_of(value).enumerator);
 }
-
-const char* name(FwdStep step) {
-  switch (step) {
-    case FwdStep::kSerial:
-      return "kSerial";
-    case FwdStep::kTwoStage:
-      return "kTwoStage";
-    case FwdStep::kThreeStage:
-      return "kThreeStage";
-  }
-  return "";
+std::string value_text(ScoreKind value) {
+  return fmt::format("fa3::ScoreKind::{}", name_of(value).enumerator);
 }
-
-const char* name(FwdSchedule schedule) {
-  switch (schedule) {
-    case FwdSchedule::kOneTile:
-      return "kOneTile";
-    case FwdSchedule::kStatic:
-      return "kStatic";
-    case FwdSchedule::kDynamic:
-      return "kDynamic";
-  }
-  return "";
+std::string value_text(FwdStep value) {
+  return fmt::format("fa3::sm90::FwdStep::{}", name_of(value).enumerator);
 }
+std::string value_text(FwdSchedule value) {
+  return fmt::format("fa3::sm90::FwdSchedule::{}", name_of(value).enumerator);
+}
+std::string value_text(const SoftmaxVariant& value);
+
+// {.field = value, …}
+template <class Config>
+std::string fields_text(const Config& config) {
+  std::string text;
+  for_each_field(config, [&](const char* name, const auto& value) {
+    text += fmt::format("{}.{} = {}", text.empty() ? "{" : ", ", name, value_text(value));
+  });
+  return text + "}";
+}
+std::string value_text(const SoftmaxVariant& value) { return fields_text(value); }
 
 }  // namespace
 
 const char* fwd_header(const FwdConfig& config) {
-  return config.specialised ? "device/sm90/fwd/fwd.cuh"
-                            : "device/sm90/ablation/fwd_unspecialised.cuh";
+  return config.ablation() ? "device/sm90/ablation/fwd_ablation.cuh" : "device/sm90/fwd/fwd.cuh";
 }
 
-std::string fwd_expression(const FwdConfig& c) {
-  return fmt::format(
-      "fa3::sm90::{}<fa3::sm90::FwdConfig{{.dtype = fa3::MmaType::{}, .mask = fa3::MaskKind::{}, "
-      ".score = fa3::ScoreKind::{}, .head_dim_qk = {}, .head_dim_v = {}, .tile_kv = {}, "
-      ".stages = {}, .consumer_wgs = {}, .q_stages = {}, .step = fa3::sm90::FwdStep::{}, "
-      ".softmax = {{.lazy_rescale = {}, .integer_max = {}}}, .ping_pong = {}, "
-      ".p_in_regs = {}, .o_in_q = {}, .ragged = {}, "
-      ".schedule = fa3::sm90::FwdSchedule::{}, .cluster = {}, .specialised = {}}}>",
-      c.specialised ? "fwd" : "fwd_unspecialised", name(c.dtype), name(c.mask), name(c.score),
-      c.head_dim_qk, c.head_dim_v, c.tile_kv, c.stages, c.consumer_wgs, c.q_stages, name(c.step),
-      c.softmax.lazy_rescale, c.softmax.integer_max, c.ping_pong, c.p_in_regs, c.o_in_q, c.ragged,
-      name(c.schedule), c.cluster, c.specialised);
+std::string fwd_expression(const FwdConfig& config) {
+  return fmt::format("fa3::sm90::{}<fa3::sm90::FwdConfig{}>",
+                     config.ablation() ? "fwd_ablation" : "fwd", fields_text(config));
 }
 
 }  // namespace fa3::sm90

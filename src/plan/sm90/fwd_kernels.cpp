@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "plan/sm90/fwd_configs.h"
+#include "plan/sm90/fwd_names.h"
 
 namespace fa3::sm90 {
 namespace {
@@ -30,28 +31,15 @@ struct Words {
   std::optional<int> queries;
 };
 
-const char* dtype_word(MmaType dtype) { return dtype == MmaType::kF16 ? "f16" : "bf16"; }
 const char* ragged_word(bool ragged) { return ragged ? "ragged" : "dense"; }
-
-const char* score_word(ScoreKind score) {
-  switch (score) {
-    case ScoreKind::kPlain:
-      return "plain";
-    case ScoreKind::kSoftcap:
-      return "softcap";
-    case ScoreKind::kScaled:
-      return "scaled";
-  }
-  return "";
-}
 
 std::string text_of(HeadDims dims, const FwdVariant& variant, int queries) {
   std::string name = fmt::format("fwd/d{}", dims.qk);
   if (dims.v != dims.qk) name += fmt::format("-{}", dims.v);
-  name += fmt::format("/{}/{}/{}", dtype_word(variant.dtype), mask_name(variant.mask),
+  name += fmt::format("/{}/{}/{}", word(variant.dtype), word(variant.mask),
                       ragged_word(variant.ragged));
   if (queries != 0) name += fmt::format("/q{}", queries);
-  if (variant.score != ScoreKind::kPlain) name += fmt::format("/{}", score_word(variant.score));
+  if (variant.score != ScoreKind::kPlain) name += fmt::format("/{}", word(variant.score));
   return name;
 }
 
@@ -83,18 +71,18 @@ bool set(std::optional<T>& place, T value) {
   return true;
 }
 
-bool read_word(std::string_view word, Words& words) {
-  if (const std::optional<HeadDims> dims = dims_of(word)) return set(words.dims, *dims);
-  if (!word.empty() && word[0] == 'q' && number_of(word.substr(1)) > 0)
-    return set(words.queries, number_of(word.substr(1)));
+bool read_word(std::string_view text, Words& words) {
+  if (const std::optional<HeadDims> dims = dims_of(text)) return set(words.dims, *dims);
+  if (!text.empty() && text[0] == 'q' && number_of(text.substr(1)) > 0)
+    return set(words.queries, number_of(text.substr(1)));
   for (const MmaType dtype : kFwdTypes)
-    if (word == dtype_word(dtype)) return set(words.dtype, dtype);
+    if (text == word(dtype)) return set(words.dtype, dtype);
   for (const MaskKind mask : kMasks)
-    if (word == mask_name(mask)) return set(words.mask, mask);
+    if (text == word(mask)) return set(words.mask, mask);
   for (const bool ragged : {false, true})
-    if (word == ragged_word(ragged)) return set(words.ragged, ragged);
+    if (text == ragged_word(ragged)) return set(words.ragged, ragged);
   for (const ScoreKind score : kScores)
-    if (word == score_word(score)) return set(words.score, score);
+    if (text == word(score)) return set(words.score, score);
   return false;
 }
 

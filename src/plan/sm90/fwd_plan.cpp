@@ -186,7 +186,6 @@ LaunchShape shape_of(const FwdPlan& plan) {
   const FwdConfig& c = plan.config;
   LaunchShape shape;
   shape.grid[0] = plan.grid;
-  shape.cluster = static_cast<u32>(c.cluster);
   shape.pdl = true;
   shape.threads = static_cast<u32>(c.threads());
   shape.smem_bytes = static_cast<u32>(c.smem_bytes());
@@ -212,13 +211,11 @@ std::optional<FwdPlan> wider(const FwdPlan& plan) {
 
 FwdPlan with_config(FwdPlan plan, const FwdConfig& c, const Problem& p, int multiprocessors) {
   plan.config = c;
-  const auto cluster = static_cast<uint32_t>(c.cluster);
-  const auto clusters = static_cast<uint32_t>(count_tiles(p, c.cluster_q()));
-  const uint32_t at_once = std::max(static_cast<uint32_t>(multiprocessors) / cluster, 1u);
+  plan.tiles = static_cast<uint32_t>(count_tiles(p, c.tile_q()));
   const bool persistent = c.schedule != FwdSchedule::kOneTile;
-  plan.tiles = clusters * cluster;
-  plan.grid = (persistent ? std::min(clusters, at_once) : clusters) * cluster;
-  plan.order.q_tiles = static_cast<uint32_t>(div_up(p.q.rows, c.cluster_q()));
+  plan.grid =
+      persistent ? std::min(plan.tiles, static_cast<uint32_t>(multiprocessors)) : plan.tiles;
+  plan.order.q_tiles = static_cast<uint32_t>(div_up(p.q.rows, c.tile_q()));
   return plan;
 }
 

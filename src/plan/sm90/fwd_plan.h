@@ -23,7 +23,7 @@ struct FwdPlan {
   FwdConfig config;
   Band32 band;  // of the mask, without bounds that no query reaches
   TileOrder order;
-  uint32_t tiles = 0;      // Q tiles over batch and heads; packed: at most. Whole clusters
+  uint32_t tiles = 0;      // Q tiles over batch and heads; varlen: at most
   uint32_t grid = 0;       // CTAs
   float score_factor = 0;  // see FwdArgs
   float scale_log2 = 0;

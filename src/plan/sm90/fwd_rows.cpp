@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "plan/sm90/fwd_configs.h"
+#include "plan/sm90/fwd_names.h"
 
 namespace fa3::sm90 {
 namespace {
@@ -30,8 +31,8 @@ std::string text_of(Fit fit, const FwdRow& row, const RowNeed& need) {
     case Fit::kHeadDimV:
       return fmt::format("head_dim_v up to {}, here {}", row.config.head_dim_v, need.head_dim_v);
     case Fit::kMask:
-      return fmt::format("mask {}, here {}", mask_name(static_cast<MaskKind>(row.mask)),
-                         mask_name(need.mask));
+      return fmt::format("mask {}, here {}", word(static_cast<MaskKind>(row.mask)),
+                         word(need.mask));
     case Fit::kSeqlenQ:
       return fmt::format("up to {} queries per sequence, here {}", row.max_seqlen_q, need.seqlen_q);
     case Fit::kYes:
@@ -62,24 +63,12 @@ FwdConfig fitted(const FwdConfig& config, int64_t head_dim_qk, int64_t head_dim_
   FwdConfig fit = config;
   fit.head_dim_qk = static_cast<int>(round_up(head_dim_qk, 16));
   fit.head_dim_v = static_cast<int>(round_up(head_dim_v, 16));
-  if (fit.row_bytes_v() <= fit.row_bytes_qk()) return fit;
+  if (fit.o_fits_q()) return fit;
   fit.o_in_q = false;
   if (why_illegal(fit) == nullptr) return fit;
   fit.o_in_q = config.o_in_q;
   fit.head_dim_qk = fit.head_dim_v;
   return fit;
-}
-
-const char* mask_name(MaskKind mask) {
-  switch (mask) {
-    case MaskKind::kFull:
-      return "full";
-    case MaskKind::kCausal:
-      return "causal";
-    case MaskKind::kWindow:
-      return "window";
-  }
-  return "";
 }
 
 }  // namespace fa3::sm90

@@ -27,10 +27,8 @@ struct RejectedRow {
 };
 std::vector<RejectedRow> rejected_rows(const RowNeed& need);
 
-// The same with products no wider than the tensors ask for: of Q and K as far as the room for O
-// allows, which may have to leave through the room of a wider Q.
+// The same with GEMMs no wider than the tensors ask for: of Q and K as far as O allows, which may
+// have to leave through the buffer of a wider Q.
 FwdConfig fitted(const FwdConfig& config, int64_t head_dim_qk, int64_t head_dim_v);
-
-const char* mask_name(MaskKind mask);  // "full", "causal", "window"
 
 }  // namespace fa3::sm90

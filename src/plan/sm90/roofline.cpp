@@ -47,15 +47,15 @@ struct StepClocks {
 Clocks q_tile_clocks(const FwdPlan& plan, const Problem& p, const StepClocks& step, int64_t tile) {
   const FwdConfig& c = plan.config;
   const int parts = c.skips() ? c.consumer_wgs : 1;  // that go over ranges of their own
-  const int rows = c.cluster_q() / parts;
+  const int rows = c.tile_q() / parts;
   Clocks sum{0, kQTileClocks};
   for (int part = 0; part < parts; ++part) {
-    const auto row = static_cast<int32_t>(tile * c.cluster_q() + part * rows);
+    const auto row = static_cast<int32_t>(tile * c.tile_q() + part * rows);
     const TileRange range = tile_range(plan.band, static_cast<int32_t>(p.q.rows),
                                        static_cast<int32_t>(p.kv.rows), row, rows, c.tile_kv);
     if (range.empty()) continue;
     const int all = range.end - range.first;
-    const int plain = std::clamp(range.plain_end - range.plain_first, 0, all - 1);
+    const int plain = std::clamp(range.unmasked_end - range.unmasked_first, 0, all - 1);
     const int masked = all - plain;  // the first one always
     sum.least += (plain * step.plain.least + masked * step.masked.least) / parts;
     sum.expected += (plain * step.plain.expected + masked * step.masked.expected) / parts;
@@ -63,16 +63,11 @@ Clocks q_tile_clocks(const FwdPlan& plan, const Problem& p, const StepClocks& st
   return sum;
 }
 
-// Clusters of a persistent grid: each works on a tile of the order at a time.
-uint32_t clusters_of(const FwdPlan& plan) {
-  return plan.grid / static_cast<uint32_t>(plan.config.cluster);
-}
-
-// When the last cluster ends if each takes the next tile as it becomes free. With tiles of equal
-// length the static schedule comes to the same.
+// When the last CTA of a persistent grid ends if each takes the next tile as it becomes free. With
+// tiles of equal length the static schedule comes to the same.
 double makespan(const FwdPlan& plan, const std::vector<Clocks>& q_tiles, double Clocks::*of) {
   std::priority_queue<double, std::vector<double>, std::greater<>> free_at;
-  for (uint32_t i = 0; i < clusters_of(plan); ++i) free_at.push(0);
+  for (uint32_t i = 0; i < plan.grid; ++i) free_at.push(0);
   double last = 0;
   for (uint32_t i = 0; i < plan.order.tiles(); ++i) {
     const double end = free_at.top() + q_tiles[plan.order.at(i).tile].*of;
@@ -136,11 +131,12 @@ TileCost tile_cost(const FwdConfig& c, bool masked) {
   cost.mma = 2 * scores * (c.head_dim_qk + c.head_dim_v) / kMmaFlops;
   cost.exponentials = scores * (c.score == ScoreKind::kSoftcap ? 2 : 1) / kExponentials;
   cost.issue = 4 * wgs * step_instructions(c, masked) / kWarpInstructions;
-  // A wgmma is 16 deep. It reads B, 32 bytes a column, and A, 2 KiB, unless that is in registers.
+  // A wgmma is 16 deep. It reads B, 32 bytes a column, and A, 2 KiB, unless that is in registers,
+  // as P is.
   constexpr double kA = 64 * 16 * 2, kB = 16 * 2;
   const double qk = c.head_dim_qk / 16. * (kA + kB * c.tile_kv);
-  const double pv = c.tile_kv / 16. * ((c.p_in_regs ? 0 : kA) + kB * c.head_dim_v);
-  const double filled = c.k_bytes() + c.v_bytes() + wgs * c.p_bytes();
+  const double pv = c.tile_kv / 16. * kB * c.head_dim_v;
+  const double filled = c.k_tile().bytes() + c.v_tile().bytes();
   cost.shared_memory = (wgs * (qk + pv) + filled) / kSharedBytes;
   return cost;
 }
@@ -166,7 +162,7 @@ Estimate estimate(const FwdPlan& plan, const Problem& p, double clock_ghz) {
   }
   Estimate e;
   if (plan.grid == 0) return e;
-  const Clocks mean{sum.least / clusters_of(plan), sum.expected / clusters_of(plan)};
+  const Clocks mean{sum.least / plan.grid, sum.expected / plan.grid};
   const double least = each.empty() ? mean.least : makespan(plan, each, &Clocks::least);
   const double expected = each.empty() ? mean.expected : makespan(plan, each, &Clocks::expected);
   e.memory_s = tensor_bytes(p) / kMemoryBytesPerS;

@@ -31,11 +31,6 @@ constexpr FwdConfig without_specialisation(FwdConfig c) {
   c.schedule = FwdSchedule::kOneTile;
   return c;
 }
-constexpr FwdConfig in_cluster(FwdConfig c, int ctas) {
-  c.cluster = ctas;
-  return c;
-}
-
 struct Variant {
   const char* name;
   FwdConfig config;
@@ -47,10 +42,6 @@ inline constexpr Variant kVariants[] = {
     {"serial", with_step(small(kMask, kRagged), FwdStep::kSerial)},
     {"three stages", with_step(small(kMask, kRagged), FwdStep::kThreeStage)},
     {"unspecialised", without_specialisation(small(kMask, kRagged))},
-    {"unspecialised serial",
-     with_step(without_specialisation(small(kMask, kRagged)), FwdStep::kSerial)},
-    {"cluster of 2", in_cluster(small(kMask, kRagged), 2)},
-    {"cluster of 4", in_cluster(small(kMask, kRagged), 4)},
 };
 
 }  // namespace fa3::sim

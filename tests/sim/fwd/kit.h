@@ -16,7 +16,7 @@
 #include "api/buffers.h"
 #include "api/problem.h"
 #include "backend/launch/launch.h"
-#include "device/sm90/ablation/fwd_unspecialised.cuh"
+#include "device/sm90/ablation/fwd_ablation.cuh"
 #include "device/sm90/fwd/fwd.cuh"
 #include "plan/sm90/fwd_configs.h"
 #include "sim/device.h"
@@ -63,10 +63,10 @@ class TestMachine final : public Machine {
 template <FwdConfig kCfg>
 void add_fwd() {
   static_assert(why_illegal(kCfg) == nullptr);
-  if constexpr (kCfg.specialised) {
-    const Registration made(fwd_expression(kCfg).c_str(), kernel_of(&fwd<kCfg>));
+  if constexpr (kCfg.ablation()) {
+    const Registration made(fwd_expression(kCfg).c_str(), kernel_of(&fwd_ablation<kCfg>));
   } else {
-    const Registration made(fwd_expression(kCfg).c_str(), kernel_of(&fwd_unspecialised<kCfg>));
+    const Registration made(fwd_expression(kCfg).c_str(), kernel_of(&fwd<kCfg>));
   }
 }
 

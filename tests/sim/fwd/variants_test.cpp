@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// variants_test.cpp — forms of the forward kernel that no row of the table has (serial and
-// three-stage steps, no specialisation, clusters): right by the FP64 reference, and the same bits
-// under every schedule of the simulator.
+// variants_test.cpp — the kernels of the ablation, which no row of the table has (serial and
+// three-stage steps, no specialisation): right by the FP64 reference, and the same bits under every
+// schedule of the simulator.
 #include <algorithm>
 #include <utility>
 
@@ -29,7 +29,7 @@ verify::Config problem(MaskKind mask, bool ragged) {
   c.dtype = FA3_BF16;
   c.heads_q = 2;
   c.alignment = 16;
-  c.seqlen_q = 333;  // three Q tiles: a cluster's last one is partly beyond the end
+  c.seqlen_q = 333;
   c.seqlen_kv = 301;
   if (ragged) {
     c.varlen_q = {300, 0, 1, 140, 5};

@@ -1,40 +1,40 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // fwd.cuh — forward attention on Hopper: TMA, warp specialisation, wgmma.
 // Guide: docs/guide/fwd_schedule.md. Sources: FlashAttention-3, algorithms 1 and 2.
-// 1 CONTRACT    O = softmax(score(Q·Kᵀ) + mask)·V per head, LSE in natural logarithm. The plan
-//               guarantees a legal configuration (plan/sm90/fwd_configs.h), maps of the boxes
-//               below and fewer than 2^30 rows per tensor. Values of cu_seqlens and seqused may be
-//               anything.
-// 2 ROLES       wg 0: warp 1 is the scheduler and finds the Q tiles to work on; a thread of warp 0
-//               is the producer and loads Q, K, V by TMA ·
-//               wg 1…: consumers, 64 rows of Q each: products, softmax, store
-// 3 BARRIERS    name            count           tx bytes  arrives                    waits
-//               q_full[i]       1               64 rows   producer, TMA              consumer w
-//               q_empty[i]      1               –         thread 0 of consumer w     producer
-//                                                         (i = stage · consumer_wgs + w)
-//               k_full[s]       1               K tile    producer, TMA              consumers
-//               k_empty[s]      consumer_wgs    –         thread 0 of each consumer  producer
-//               v_full, v_empty                           as K
-//               work_full[r]    1               –         lane 0 of the scheduler    all others
-//               work_empty[r]   4·consumer_wgs  –         lane 0 of each consumer's  scheduler
-//                               + 1                       warp, producer
-//               kTileBar + w    128 (named)     –         consumer w                 the same
-//               kTurnBar + w    256 (named)     –         consumer w − 1             consumer w
-//               In a cluster k_empty and v_empty count the consumers of all, and each
-//               producer loads its share of K and V into all (fwd_producer.h).
+// CONTRACT  O = softmax(score(Q·Kᵀ) + mask)·V per head, LSE in natural logarithm. The plan
+//           guarantees a legal configuration (plan/sm90/fwd_configs.h), maps of boxes as TileLayout
+//           says and fewer than 2^30 rows per tensor. cu_seqlens and seqused may hold anything.
+// ROLES     wg 0: warp 1 is the scheduler and finds the Q tiles to work on; a thread of warp 0 is
+//           the producer and loads Q, K, V by TMA ·
+//           wg 1…: consumers, 64 rows of Q each: GEMMs, softmax, store
+// BARRIERS  name            count           tx bytes  arrives                    waits
+//           q_full[i]       1               64 rows   producer, TMA              consumer w
+//           q_empty[i]      1               –         thread 0 of consumer w     producer
+//                                                     (i = stage · consumer_wgs + w)
+//           k_full[s]       1               K tile    producer, TMA              consumers
+//           k_empty[s]      consumer_wgs    –         thread 0 of each consumer  producer
+//           v_full, v_empty                           as K
+//           work_full[r]    1               –         lane 0 of the scheduler    all others
+//           work_empty[r]   4·consumer_wgs  –         lane 0 of each consumer's  scheduler
+//                           + 1                       warp, producer
+//           kTileBar + w    128 (named)     –         consumer w                 the same
+//           kTurnBar + w    256 (named)     –         consumer w − 1             consumer w
 #pragma once
 
+#include "device/ptx/fence.h"
 #include "device/ptx/grid.h"
 #include "device/sm90/fwd/consumer.h"
+#include "device/sm90/fwd/epilogue.h"
 #include "device/sm90/fwd/producer.h"
+#include "device/sm90/fwd/scheduler.h"
 #include "device/sm90/fwd/smem.h"
+#include "device/sm90/fwd/step.h"
 
 namespace fa3::sm90 {
 
-// 9 KERNEL
-template <FwdConfig kCfg>
-FA3_KERNEL(kCfg.threads(), 1)
-void fwd(FA3_GRID_CONSTANT const FwdArgs args) {
+// All roles; Order: in which order consumers overlap a Q tile's GEMMs and softmax.
+template <FwdConfig kCfg, class Order>
+FA3_DEV void run_fwd(const FwdArgs& args) {
   static_assert(sizeof(FwdSmem<kCfg>) <= kCfg.smem_bytes(), "smem_bytes() forgets something");
   auto& smem = ptx::smem_as<FwdSmem<kCfg>>();
   const u32 wg = ptx::warpgroup_index();
@@ -42,25 +42,25 @@ void fwd(FA3_GRID_CONSTANT const FwdArgs args) {
     smem.init_barriers();
     ptx::fence_mbar_init();
   }
-  // This much runs beside the end of the grid before; the next may come as far.
+  // Programmatic dependent launch: the lines above overlap the tail of the previous grid; from here
+  // on the next grid may start its own.
   ptx::pdl_launch();
   ptx::pdl_wait();
-  // A cluster's CTAs write into each other's shared memory: not before it is ready, and none ends
-  // before all have.
-  constexpr bool kCluster = kCfg.cluster > 1;
-  kCluster ? ptx::cluster_sync() : ptx::cta_sync();
+  ptx::cta_sync();
   if (wg == 0) {
     ptx::reg_decrease<kCfg.producer_registers()>();
     if (ptx::warp_index() == 0 && ptx::elect_one()) produce<kCfg>(smem, args);
     if (ptx::warp_index() == 1) schedule<kCfg>(smem, args);
   } else {
     ptx::reg_increase<kCfg.consumer_registers()>();
-    Consumer<kCfg>(smem, args, wg - 1).run();
+    Consumer<kCfg, Order>(smem, args, wg - 1).run();
   }
-  if constexpr (kCluster) {
-    ptx::warp_sync();  // for the barrier of whole warps
-    ptx::cluster_sync();
-  }
+}
+
+template <FwdConfig kCfg>
+FA3_KERNEL(kCfg.threads(), 1)
+void fwd(FA3_GRID_CONSTANT const FwdArgs args) {
+  run_fwd<kCfg, TwoStage>(args);
 }
 
 }  // namespace fa3::sm90

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// producer.h — the forward kernel's producer and scheduler.
+// producer.h — the forward kernel's producer: one thread that loads Q, K and V by TMA, each tile as
+// soon as its stage is empty.
 #pragma once
 
 #include "device/attn/tile_range.h"
 #include "device/hopper/ring.h"
-#include "device/ptx/memory.h"
+#include "device/hopper/tile_layout.h"
 #include "device/ptx/tma.h"
 #include "device/sm90/fwd/args.h"
-#include "device/sm90/fwd/scheduler.h"
 #include "device/sm90/fwd/smem.h"
+#include "device/sm90/fwd/work.h"
 
 namespace fa3::sm90 {
 
@@ -17,33 +18,21 @@ struct FwdSource {
   i32 begin, rows, head, batch;
 };
 
-// 5 PRODUCER
-// A tile of kRows rows from row `row` on, panel by panel; `full` gets the bytes of all. Each of
-// kCluster CTAs loads its share of the rows into the shared memory of all.
-template <bool kRagged, int kHeadDim, int kRows, int kCluster = 1>
+// A tile from row `row` on, panel by panel; `full` counts the bytes of all.
+template <bool kRagged, TileLayout kTile>
 FA3_DEV void load_tile(u8* to, const TensorMap& map, Barrier& full, const FwdSource& from, i32 row,
                        ptx::L2Hint hint, Where where = Where::here()) {
-  constexpr i32 kColumns = static_cast<i32>(FwdConfig::swizzle_of(kHeadDim)) / 2;
-  constexpr u32 kPanels = FwdConfig::row_bytes(kHeadDim) / (2 * kColumns);
-  constexpr u32 kPanelBytes = kRows * 2 * kColumns;
-  [[maybe_unused]] constexpr u16 kAll = (1 << kCluster) - 1;
-  const u32 share = kCluster == 1 ? 0 : kRows / kCluster * ptx::cluster_rank();
-  full.arrive_expect_tx(kPanels * kPanelBytes, where);
-  const u32 address = ptx::smem_address(to) + share * 2 * kColumns, bar = full.address();
-  row += static_cast<i32>(share);
+  full.arrive_expect_tx(static_cast<u32>(kTile.bytes()), where);
+  const u32 address = ptx::smem_address(to), bar = full.address();
   FA3_UNROLL
-  for (u32 panel = 0; panel < kPanels; ++panel) {
-    const u32 at = address + panel * kPanelBytes;
-    const i32 column = kColumns * static_cast<i32>(panel);
+  for (u32 panel = 0; panel < kTile.panels(); ++panel) {
+    const u32 at = address + panel * static_cast<u32>(kTile.panel_bytes());
+    const i32 column = kTile.panel_columns() * static_cast<i32>(panel);
     const i32 x = kRaggedRows - from.rows + row, y = from.begin + from.rows, z = kRaggedRows;
-    if constexpr (kRagged && kCluster == 1) {
+    if constexpr (kRagged) {
       ptx::tma_load_5d(at, map, bar, column, x, y, z, from.head, hint);
-    } else if constexpr (kRagged) {
-      ptx::tma_load_multicast_5d(at, map, bar, column, x, y, z, from.head, kAll, hint);
-    } else if constexpr (kCluster == 1) {
-      ptx::tma_load_4d(at, map, bar, column, row, from.head, from.batch, hint);
     } else {
-      ptx::tma_load_multicast_4d(at, map, bar, column, row, from.head, from.batch, kAll, hint);
+      ptx::tma_load_4d(at, map, bar, column, row, from.head, from.batch, hint);
     }
   }
 }
@@ -61,36 +50,34 @@ struct Producer {
     FA3_NO_UNROLL
     for (u32 w = 0; w < kCfg.consumer_wgs; ++w) {
       const u32 at = q.stage * kCfg.consumer_wgs + w;
-      smem.q_empty[at].wait(q.phase);
-      load_tile<kCfg.ragged, kCfg.head_dim_qk, 64>(
+      smem.q_empty[at].wait(q.phase);  // sim:spare(one_tile)
+      load_tile<kCfg.ragged, kCfg.q_tile()>(
           smem.q[at], args.q, smem.q_full[at], from,
-          kCfg.tile_q() * work.tile + static_cast<i32>(64 * w), ptx::L2Hint::kEvictFirst);
+          kCfg.tile_q() * work.tile + static_cast<i32>(kWgRows * w), ptx::L2Hint::kEvictFirst);
     }
     q.advance();
   }
   FA3_DEV void load_k(const FwdSource& from, i32 tile) {
     smem.k_empty[k.stage].wait(k.phase);
-    load_tile<kCfg.ragged, kCfg.head_dim_qk, kCfg.tile_kv, kCfg.cluster>(
-        smem.k[k.stage], args.k, smem.k_full[k.stage], from, kCfg.tile_kv * tile,
-        ptx::L2Hint::kEvictLast);
+    load_tile<kCfg.ragged, kCfg.k_tile()>(smem.k[k.stage], args.k, smem.k_full[k.stage], from,
+                                          kCfg.tile_kv * tile, ptx::L2Hint::kEvictLast);
     k.advance();
   }
   FA3_DEV void load_v(const FwdSource& from, i32 tile) {
     smem.v_empty[v.stage].wait(v.phase);
-    load_tile<kCfg.ragged, kCfg.head_dim_v, kCfg.tile_kv, kCfg.cluster>(
-        smem.v[v.stage], args.v, smem.v_full[v.stage], from, kCfg.tile_kv * tile,
-        ptx::L2Hint::kEvictLast);
+    load_tile<kCfg.ragged, kCfg.v_tile()>(smem.v[v.stage], args.v, smem.v_full[v.stage], from,
+                                          kCfg.tile_kv * tile, ptx::L2Hint::kEvictLast);
     v.advance();
   }
 
-  // Tells the L2 cache that a tile's Q will be asked for.
+  // Brings a tile's Q into the L2 cache.
   FA3_DEV void prefetch_q(const FwdWork& work) {
-    constexpr i32 kColumns = static_cast<i32>(kCfg.swizzle_qk()) / 2;
+    constexpr i32 kColumns = kCfg.q_tile().panel_columns();
     FA3_NO_UNROLL
     for (i32 w = 0; w < kCfg.consumer_wgs; ++w) {
       FA3_UNROLL
       for (i32 panel = 0; panel * kColumns < kCfg.head_dim_qk; ++panel) {
-        const i32 row = kCfg.tile_q() * work.tile + 64 * w;
+        const i32 row = kCfg.tile_q() * work.tile + kWgRows * w;
         if constexpr (kCfg.ragged) {
           ptx::tma_prefetch_5d(args.q, panel * kColumns, kRaggedRows - work.q_rows + row,
                                work.q_begin + work.q_rows, kRaggedRows, work.head);
@@ -101,8 +88,8 @@ struct Producer {
     }
   }
 
-  // K runs one tile ahead of V, as the consumers do; the first K does not wait for Q's room.
-  // on_begin is called when the first loads are on their way, on_end before the last K.
+  // K runs one tile ahead of V, as in the consumers; the first K does not wait for Q's buffer.
+  // on_begin is called when the first loads are in flight, on_end before the last K.
   template <class OnBegin, class OnEnd>
   FA3_DEV void load(const FwdWork& work, bool with_q, const OnBegin& on_begin,
                     const OnEnd& on_end) {
@@ -126,66 +113,16 @@ struct Producer {
   }
 };
 
-// 5a SCHEDULER: finds Q tiles and says which KV tiles they visit.
-// What was published in a slot.
-template <FwdConfig kCfg>
-FA3_DEV FwdWork work_of(const FwdSmem<kCfg>& smem, u32 slot) {
-  ptx::Words<FwdSharedWork::kWords> words;
-  FA3_UNROLL
-  for (int i = 0; i < FwdSharedWork::kWords; ++i) {
-    words.word[i] = ptx::ld_shared(&smem.work[slot].word[i]);
-  }
-  return ptx::bits_as<FwdWork>(words);
-}
-
-template <FwdConfig kCfg>
-FA3_DEV void publish(FwdSharedWork& to, const FwdArgs& args, const FwdWork& work) {
-  const auto words = ptx::bits_as<ptx::Words<FwdSharedWork::kWords>>(work);
-  FA3_UNROLL
-  for (int i = 0; i < FwdSharedWork::kWords; ++i) ptx::st_shared(&to.word[i], words.word[i]);
-  // Not unrolled: there are few registers.
-  FA3_NO_UNROLL
-  for (i32 w = 0; w < kCfg.consumer_wgs; ++w) {
-    TileRange range = work.range;
-    if constexpr (kCfg.skips()) {
-      range = tile_range(args.band, work.q_used, work.kv_used, kCfg.tile_q() * work.tile + 64 * w,
-                         64, kCfg.tile_kv);
-    }
-    ptx::st_shared(&to.wg_range[w][0], range.first);
-    ptx::st_shared(&to.wg_range[w][1], range.plain_first);
-    ptx::st_shared(&to.wg_range[w][2], range.plain_end);
-    ptx::st_shared(&to.wg_range[w][3], range.end);
-  }
-}
-
-// The whole warp; one tile ahead of the consumers.
-template <FwdConfig kCfg>
-FA3_DEV void schedule(FwdSmem<kCfg>& smem, const FwdArgs& args) {
-  FwdTiles<kCfg> tiles(args);
-  auto slot = Ring<kCfg.work_slots()>::producer();
-  bool more = true;
-  FA3_NO_UNROLL
-  for (; more; slot.advance()) {
-    smem.work_empty[slot.stage].wait(slot.phase);
-    const FwdWork work = tiles.next();
-    more = work.tile >= 0;
-    if (ptx::lane_index() == 0) {
-      publish<kCfg>(smem.work[slot.stage], args, work);
-      smem.work_full[slot.stage].arrive();
-    }
-  }
-}
-
 template <FwdConfig kCfg>
 FA3_DEV void produce(FwdSmem<kCfg>& smem, const FwdArgs& args) {
-  // A fixed schedule says early what comes next: the next Q is loaded when work on this one begins,
-  // where there is room, else the cache is told of it. A dynamic one is asked late, when all other
-  // CTAs have had their chance.
+  // A static schedule knows early what comes next: when work on this Q tile begins, the next Q is
+  // loaded, or prefetched into L2 where there is no second stage. A dynamic one claims the next
+  // tile late, when all other CTAs have had their chance.
   constexpr bool kLate = kCfg.schedule == FwdSchedule::kDynamic;
   constexpr bool kLoadsAhead = kCfg.q_stages == 2 && !kLate;
   Producer<kCfg> producer{smem, args};
   Ring<kCfg.work_slots()> slot;
-  u32 done = 0;  // slot of the work before
+  u32 done = 0;  // slot of the previous work
   smem.work_full[0].wait(0);
   FA3_NO_UNROLL
   for (bool first = true; smem.work[slot.stage].is_tile(); first = false) {
@@ -196,11 +133,11 @@ FA3_DEV void produce(FwdSmem<kCfg>& smem, const FwdArgs& args) {
     const auto look_ahead = [&] {
       smem.work_full[next.stage].wait(next.phase);
       if (!smem.work[next.stage].is_tile()) return;
-      const FwdWork work = work_of(smem, next.stage);
+      const FwdWork work = smem.work[next.stage].read();
       kLoadsAhead ? producer.load_q(work) : producer.prefetch_q(work);
     };
     producer.load(
-        work_of(smem, slot.stage), first || !kLoadsAhead,
+        smem.work[slot.stage].read(), first || !kLoadsAhead,
         [&] {
           if constexpr (!kLate) release(), look_ahead();
         },

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// scheduler.h — which tile a CTA works on next, and what there is to know about it. Runs in the
-// scheduler's warp, all lanes alike; the others get the result through shared memory.
+// scheduler.h — the forward kernel's scheduler: which Q tile a CTA works on next, and which KV
+// tiles that visits. One warp, all lanes alike; the others get the result through shared memory.
 #pragma once
 
+#include "device/hopper/ring.h"
 #include "device/ptx/memory.h"
 #include "device/ptx/thread.h"
 #include "device/ptx/warp.h"
 #include "device/sm90/fwd/args.h"
 #include "device/sm90/fwd/config.h"
+#include "device/sm90/fwd/smem.h"
+#include "device/sm90/fwd/work.h"
 
 namespace fa3::sm90 {
 
@@ -18,41 +21,7 @@ struct FwdRows {
   i32 used = 0;
 };
 
-// One Q tile of one head of one sequence, and the KV tiles that it visits.
-struct FwdWork {
-  TileRange range;
-  i32 tile;  // −1: nothing is left
-  i32 head, batch;
-  i32 q_begin, q_rows, q_used;
-  i32 kv_begin, kv_used;
-};
-// The same in shared memory, and the KV tiles of each consumer's 64 rows.
-struct FwdSharedWork {
-  static constexpr int kWords = sizeof(FwdWork) / sizeof(i32);
-  static constexpr int kRangeWords = sizeof(TileRange) / sizeof(i32);
-  static constexpr int kTileWord = kRangeWords;
-  i32 word[kWords];
-  i32 wg_range[3][kRangeWords];
-
-  FA3_DEV bool is_tile() const { return ptx::ld_shared(&word[kTileWord]) >= 0; }
-};
-
-// A consumer's lanes read the range and the Q tile word by word (Consumer::look_ahead).
-static_assert(
-    [] {
-      const auto words = ptx::bits_as<ptx::Words<FwdSharedWork::kWords>>(
-          FwdWork{{0, 1, 2, 3}, 4, 5, 6, 7, 8, 9, 10, 11});
-      for (int i = 0; i < FwdSharedWork::kWords; ++i) {
-        if (words.word[i] != i) return false;
-      }
-      return FwdSharedWork::kRangeWords == 4 && FwdSharedWork::kTileWord == 4;
-    }(),
-    "FwdWork: words 0 to 3 are the range {first, plain_first, plain_end, end}, word 4 is the Q "
-    "tile");
-
-FA3_HD constexpr i32 clamp(i32 value, i32 lo, i32 hi) { return least(most(value, lo), hi); }
-
-// Rows of sequence b. b = batch, packed only: those behind the last sequence, none of which counts.
+// Rows of sequence b. b = batch, varlen only: those behind the last sequence, none of which counts.
 template <bool kRagged>
 FA3_DEV FwdRows rows_of(const FwdAxis& axis, i32 batch, i32 b) {
   FwdRows rows{b * axis.batch_rows, axis.rows, axis.rows};
@@ -71,9 +40,9 @@ FA3_DEV FwdRows rows_of(const FwdAxis& axis, i32 batch, i32 b) {
   return rows;
 }
 
-// Tiles of packed queries are numbered sequence by sequence, rows of no sequence last. Indices only
+// Tiles of varlen queries are numbered sequence by sequence, rows of no sequence last. Indices only
 // grow, so the search goes on from the 32 sequences that it ended in.
-struct PackedSearch {
+struct SequenceSearch {
   u32 group = 0;   // first of 32 sequences
   u32 before = 0;  // tiles of the sequences before them
 
@@ -109,8 +78,7 @@ struct PackedSearch {
 template <FwdConfig kCfg>
 class FwdTiles {
  public:
-  FA3_DEV explicit FwdTiles(const FwdArgs& args)
-      : args_(args), index_(ptx::block_index_x() / kCfg.cluster) {}
+  FA3_DEV explicit FwdTiles(const FwdArgs& args) : args_(args), index_(ptx::block_index_x()) {}
 
   // The first tile, or the one after the last that was returned.
   FA3_DEV FwdWork next() {
@@ -119,7 +87,7 @@ class FwdTiles {
     i32 batch = 0;
     QTile at{};
     if (kCfg.ragged && args_.q_axis.cu_seqlens != nullptr) {
-      const PackedSearch::Found found = search_.find(args_, kCfg.cluster_q(), index_);
+      const SequenceSearch::Found found = search_.find(args_, kCfg.tile_q(), index_);
       if (found.batch < 0) return none();
       batch = found.batch;
       TileOrder order = args_.order;
@@ -135,18 +103,17 @@ class FwdTiles {
     // Rows of no sequence have no keys either.
     const bool owned = batch < args_.batch;
     const FwdRows kv = owned ? rows_of<kCfg.ragged>(args_.kv_axis, args_.batch, batch) : FwdRows{};
-    // CTAs of a cluster visit the same KV tiles, those of all their rows.
-    const i32 row = static_cast<i32>(at.tile) * kCfg.cluster_q();
-    const i32 rank = kCfg.cluster == 1 ? 0 : static_cast<i32>(ptx::cluster_rank());
-    return {tile_range(args_.band, q.used, kv.used, row, kCfg.cluster_q(), kCfg.tile_kv),
-            static_cast<i32>(at.tile) * kCfg.cluster + rank,
-            static_cast<i32>(at.head),
-            batch,
-            q.begin,
-            q.rows,
-            q.used,
-            kv.begin,
-            kv.used};
+    const i32 tile = static_cast<i32>(at.tile);
+    return {
+        tile_range(args_.band, q.used, kv.used, tile * kCfg.tile_q(), kCfg.tile_q(), kCfg.tile_kv),
+        tile,
+        static_cast<i32>(at.head),
+        batch,
+        q.begin,
+        q.rows,
+        q.used,
+        kv.begin,
+        kv.used};
   }
 
  private:
@@ -156,7 +123,7 @@ class FwdTiles {
     if constexpr (kCfg.schedule == FwdSchedule::kOneTile) {
       index_ = ~0u;
     } else if constexpr (kCfg.schedule == FwdSchedule::kStatic) {
-      index_ += ptx::grid_dim_x() / kCfg.cluster;
+      index_ += ptx::grid_dim_x();
     } else {
       u32 taken = 0;
       if (ptx::lane_index() == 0) taken = ptx::atom_add_u32(args_.next_tile, 1);
@@ -167,7 +134,45 @@ class FwdTiles {
   const FwdArgs& args_;
   u32 index_;
   bool first_ = true;
-  PackedSearch search_;
+  SequenceSearch search_;
 };
+
+template <FwdConfig kCfg>
+FA3_DEV void publish(FwdSharedWork& to, const FwdArgs& args, const FwdWork& work) {
+  const auto words = ptx::bits_as<ptx::Words<FwdSharedWork::kWords>>(work);
+  FA3_UNROLL
+  for (int i = 0; i < FwdSharedWork::kWords; ++i) ptx::st_shared(&to.word[i], words.word[i]);
+  // Not unrolled: the scheduler has few registers.
+  FA3_NO_UNROLL
+  for (i32 w = 0; w < kCfg.consumer_wgs; ++w) {
+    TileRange range = work.range;
+    if constexpr (kCfg.skips()) {
+      range = tile_range(args.band, work.q_used, work.kv_used,
+                         kCfg.tile_q() * work.tile + kWgRows * w, kWgRows, kCfg.tile_kv);
+    }
+    ptx::st_shared(&to.wg_range[w][0], range.first);
+    ptx::st_shared(&to.wg_range[w][1], range.unmasked_first);
+    ptx::st_shared(&to.wg_range[w][2], range.unmasked_end);
+    ptx::st_shared(&to.wg_range[w][3], range.end);
+  }
+}
+
+// The whole warp; work_slots() − 1 Q tiles ahead of the consumers at most.
+template <FwdConfig kCfg>
+FA3_DEV void schedule(FwdSmem<kCfg>& smem, const FwdArgs& args) {
+  FwdTiles<kCfg> tiles(args);
+  auto slot = Ring<kCfg.work_slots()>::producer();
+  bool more = true;
+  FA3_NO_UNROLL
+  for (; more; slot.advance()) {
+    smem.work_empty[slot.stage].wait(slot.phase);  // sim:spare(one_tile)
+    const FwdWork work = tiles.next();
+    more = work.tile >= 0;
+    if (ptx::lane_index() == 0) {
+      publish<kCfg>(smem.work[slot.stage], args, work);
+      smem.work_full[slot.stage].arrive();
+    }
+  }
+}
 
 }  // namespace fa3::sm90

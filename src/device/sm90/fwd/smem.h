@@ -1,42 +1,41 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// smem.h — shared memory of the forward kernel; its barriers are explained in fwd.cuh.
+// smem.h — shared memory of the forward kernel; fwd.cuh has the table of its barriers.
 #pragma once
 
 #include "device/hopper/barrier.h"
 #include "device/sm90/fwd/config.h"
-#include "device/sm90/fwd/scheduler.h"
+#include "device/sm90/fwd/work.h"
 #include "device/types.h"
 
 namespace fa3::sm90 {
 
-inline constexpr u32 kTileBar = 1, kTurnBar = 4;
+inline constexpr u32 kTileBar = 1, kTurnBar = 4;  // named barriers, one per consumer
 
-// 4 SMEM. Tiles lie in panels: [panel of swizzle-wide columns][row][swizzle bytes].
+// Tiles as TileLayout says.
 template <FwdConfig kCfg>
 struct FwdSmem {
   static constexpr int kStages = kCfg.stages, kWgs = kCfg.consumer_wgs;
   static constexpr int kQSlots = kCfg.q_stages * kWgs, kWorkSlots = kCfg.work_slots();
-  static constexpr u32 kKBytes = kCfg.k_bytes(), kVBytes = kCfg.v_bytes();
-  // Tiles that have no room of their own are bytes that nobody touches.
-  static constexpr bool kHasP = kCfg.p_bytes() > 0, kHasO = kCfg.o_bytes() > 0;
-  static_assert(kHasO || 64 * kCfg.row_bytes_v() <= kCfg.q_bytes(), "o_in_q: O is larger than Q");
+  // Where O leaves through Q's buffer, its own is a byte that nobody touches.
+  static constexpr bool kHasO = kCfg.o_bytes() > 0;
+  static_assert(kHasO || kCfg.o_fits_q(), "o_in_q: O is larger than Q");
+  static_assert(sizeof(FwdSharedWork) == FwdConfig::kWorkBytes, "config.h: kWorkBytes");
 
-  alignas(1024) u8 q[kQSlots][kCfg.q_bytes()];  // [stage][consumer]
-  alignas(1024) u8 k[kStages][kKBytes];
-  alignas(1024) u8 v[kStages][kVBytes];
+  alignas(1024) u8 q[kQSlots][kCfg.q_tile().bytes()];  // [stage][consumer]
+  alignas(1024) u8 k[kStages][kCfg.k_tile().bytes()];
+  alignas(1024) u8 v[kStages][kCfg.v_tile().bytes()];
   alignas(kHasO ? 1024 : 1) u8 o[kHasO ? kWgs : 1][kHasO ? kCfg.o_bytes() : 1];
-  alignas(kHasP ? 1024 : 1) u8 p[kHasP ? kWgs : 1][kHasP ? kCfg.p_bytes() : 1];
   FwdSharedWork work[kWorkSlots];
   Barrier q_full[kQSlots], q_empty[kQSlots], k_full[kStages], k_empty[kStages], v_full[kStages],
       v_empty[kStages], work_full[kWorkSlots], work_empty[kWorkSlots];
-  FA3_NAMED(q, k, v, o, p, work, q_full, q_empty, k_full, k_empty, v_full, v_empty, work_full,
+  FA3_NAMED(q, k, v, o, work, q_full, q_empty, k_full, k_empty, v_full, v_empty, work_full,
             work_empty)
 
   FA3_DEV void init_barriers() {
     for (int i = 0; i < kQSlots; ++i) q_full[i].init(1), q_empty[i].init(1);
     for (int s = 0; s < kStages; ++s) {
-      k_full[s].init(1), k_empty[s].init(kWgs * kCfg.cluster);
-      v_full[s].init(1), v_empty[s].init(kWgs * kCfg.cluster);
+      k_full[s].init(1), k_empty[s].init(kWgs);
+      v_full[s].init(1), v_empty[s].init(kWgs);
     }
     for (int r = 0; r < kWorkSlots; ++r) work_full[r].init(1), work_empty[r].init(4 * kWgs + 1);
   }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// lies_test.cpp — cu_seqlens and seqused in device memory are read by the kernel alone and may say
+// invalid_lengths_test.cpp — cu_seqlens and seqused in device memory are read by the kernel alone and may say
 // anything: whatever they say, the forward kernel ends and touches nothing outside of the tensors.
 // (Two sequences that claim the same rows both write them: that race is theirs.)
 #include <climits>
 #include <random>
 
+#include "plan/sm90/fwd_names.h"
 #include "sim/fwd/configs.h"
 #include "sim/fwd/kit.h"
 
@@ -22,8 +23,8 @@ constexpr FwdConfig kWindow = [] {
   c.schedule = FwdSchedule::kDynamic;
   return c;
 }();
-constexpr FwdConfig kCluster = in_cluster(small(MaskKind::kFull, true), 2);
-const bool added = (add_fwd<kDynamic>(), add_fwd<kWindow>(), add_fwd<kCluster>(), true);
+constexpr FwdConfig kStatic = small(MaskKind::kFull, true);
+const bool added = (add_fwd<kDynamic>(), add_fwd<kWindow>(), add_fwd<kStatic>(), true);
 
 verify::Config problem(const FwdConfig& c) {
   verify::Config p;
@@ -48,32 +49,32 @@ void expect_harmless(FwdRun& attention, const std::string& what) {
   }
 }
 
-class FwdLies : public testing::TestWithParam<FwdConfig> {};
+class FwdInvalidLengths : public testing::TestWithParam<FwdConfig> {};
 
-TEST_P(FwdLies, NamedOnes_TouchNothingOutside) {
-  const std::vector<std::vector<i32>> lies = {{0, 0, 0, 0},
-                                              {270, 170, 150, 0},
-                                              {-1, -100, 20, 270},
-                                              {0, 1000, 2000, 3000},
-                                              {INT_MAX, INT_MAX, INT_MAX, INT_MAX},
-                                              {INT_MIN, INT_MIN, INT_MIN, INT_MIN},
-                                              {INT_MIN, INT_MAX, INT_MIN, INT_MAX},
-                                              {0, INT_MAX, 0, INT_MAX},
-                                              {1, 2, 3, 4},
-                                              {1 << 30, 1 << 29, -(1 << 30), 1 << 30}};
+TEST_P(FwdInvalidLengths, NamedOnes_TouchNothingOutside) {
+  const std::vector<std::vector<i32>> invalid = {{0, 0, 0, 0},
+                                                 {270, 170, 150, 0},
+                                                 {-1, -100, 20, 270},
+                                                 {0, 1000, 2000, 3000},
+                                                 {INT_MAX, INT_MAX, INT_MAX, INT_MAX},
+                                                 {INT_MIN, INT_MIN, INT_MIN, INT_MIN},
+                                                 {INT_MIN, INT_MAX, INT_MIN, INT_MAX},
+                                                 {0, INT_MAX, 0, INT_MAX},
+                                                 {1, 2, 3, 4},
+                                                 {1 << 30, 1 << 29, -(1 << 30), 1 << 30}};
   TestMachine machine;
   FwdRun attention(machine, problem(GetParam()), GetParam());
   for (const TensorId id : {kCuSeqlensQ, kCuSeqlensKv, kSequsedQ, kSequsedKv}) {
     const std::vector<i32> truth = attention.lengths(id);
-    for (const std::vector<i32>& lie : lies) {
-      attention.set_lengths(id, lie);
-      expect_harmless(attention, tensor_name(id) + (": " + testing::PrintToString(lie)));
+    for (const std::vector<i32>& wrong : invalid) {
+      attention.set_lengths(id, wrong);
+      expect_harmless(attention, tensor_name(id) + (": " + testing::PrintToString(wrong)));
     }
     attention.set_lengths(id, truth);
   }
 }
 
-TEST_P(FwdLies, RandomOnes_TouchNothingOutside) {
+TEST_P(FwdInvalidLengths, RandomOnes_TouchNothingOutside) {
   TestMachine machine;
   FwdRun attention(machine, problem(GetParam()), GetParam());
   std::mt19937 random(1);
@@ -81,26 +82,21 @@ TEST_P(FwdLies, RandomOnes_TouchNothingOutside) {
     machine.device.options.seed = round;
     std::string what;
     for (const TensorId id : {kCuSeqlensQ, kCuSeqlensKv, kSequsedQ, kSequsedKv}) {
-      std::vector<i32> lie(4);
-      for (i32& x : lie) {
+      std::vector<i32> wrong(4);
+      for (i32& x : wrong) {
         const u32 bits = static_cast<u32>(random());
         x = static_cast<i32>(bits >> random() % 32);
         if (random() % 4 == 0) x = -x;
       }
-      what += tensor_name(id) + testing::PrintToString(lie);
-      attention.set_lengths(id, lie);
+      what += tensor_name(id) + testing::PrintToString(wrong);
+      attention.set_lengths(id, wrong);
     }
     expect_harmless(attention, what);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, FwdLies, testing::Values(kDynamic, kWindow, kCluster),
-                         [](const auto& info) {
-                           const FwdConfig& c = info.param;
-                           return c.cluster > 1                 ? "cluster"
-                                  : c.mask == MaskKind::kWindow ? "window"
-                                                                : "causal";
-                         });
+INSTANTIATE_TEST_SUITE_P(Kernels, FwdInvalidLengths, testing::Values(kDynamic, kWindow, kStatic),
+                         [](const auto& info) { return word(info.param.mask); });
 
 }  // namespace
 }  // namespace fa3::sim

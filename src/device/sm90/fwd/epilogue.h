@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// epilogue.h — how a Q tile leaves a consumer: O / sum as 16 bits through shared memory and TMA,
+// LSE from registers. Rows that see no key get O = 0, LSE = −∞.
+#pragma once
+
+#include "device/hopper/operand.h"
+#include "device/ptx/bulk.h"
+#include "device/ptx/fence.h"
+#include "device/ptx/math.h"
+#include "device/ptx/memory.h"
+#include "device/ptx/thread.h"
+#include "device/ptx/tma.h"
+#include "device/sm90/fwd/consumer.h"
+
+namespace fa3::sm90 {
+
+template <class Consumer>
+FA3_DEV void store_lse(const Consumer& c, const QTileState& done, const FwdWork& work,
+                       const bool (&nothing)[2]) {
+  const FwdArgs& args = c.args;
+  if (ptx::thread_index() % 4 != 0 || args.lse == nullptr) return;
+  const i32 row = c.row_of(work);
+  const i64 first = args.q_axis.cu_seqlens != nullptr ? work.q_begin : 0;
+  float* const to = args.lse + work.batch * args.lse_batch + work.head * args.lse_head +
+                    (first + row) * args.lse_row;
+  FA3_UNROLL
+  for (int h = 0; h < 2; ++h) {
+    if (row + 8 * h >= work.q_rows) continue;
+    const float lse = nothing[h] ? -kInf : done.softmax.lse(h, args.scale_log2);
+    ptx::st_global(to + 8 * h * args.lse_row, lse);
+  }
+}
+
+template <class Consumer>
+FA3_DEV void stage_o(Consumer& c, u8* to, const QTileState& done, const bool (&nothing)[2]) {
+  constexpr FwdConfig kCfg = Consumer::kConfig;
+  float inverse[2];
+  FA3_UNROLL
+  for (int h = 0; h < 2; ++h) inverse[h] = ptx::rcp(done.softmax.sum[h]);
+  FA3_UNROLL
+  for (int i = 0; i < kCfg.head_dim_v / 2; ++i) {
+    const int h = i / 2 % 2;
+    c.o_acc[i] = nothing[h] ? 0.f : c.o_acc[i] * inverse[h];
+  }
+  store_operand16<kCfg.dtype, kCfg.o_tile().swizzle()>(to, c.o_acc, kWgRows);
+}
+
+// One thread: TMA clips rows and columns that the tensor lacks.
+template <class Consumer>
+FA3_DEV void send_o(const Consumer& c, const u8* from, const FwdWork& work) {
+  constexpr FwdConfig kCfg = Consumer::kConfig;
+  constexpr TileLayout kTile = kCfg.o_tile();
+  const i32 row = kCfg.tile_q() * work.tile + static_cast<i32>(kWgRows * c.wg);
+  FA3_UNROLL
+  for (i32 panel = 0; panel * kTile.panel_columns() < kCfg.head_dim_v; ++panel) {
+    const u32 at = ptx::smem_address(from) + static_cast<u32>(panel * kTile.panel_bytes());
+    const i32 column = panel * kTile.panel_columns();
+    if constexpr (kCfg.ragged) {
+      ptx::tma_store_5d(c.args.o, at, column, kRaggedRows - work.q_rows + row,
+                        work.q_begin + work.q_rows, kRaggedRows, work.head);
+    } else {
+      ptx::tma_store_4d(c.args.o, at, column, row, work.head, work.batch);
+    }
+  }
+  ptx::bulk_commit();
+}
+
+template <FwdConfig kCfg, class Order, class Score, class Mask>
+FA3_DEV void Consumer<kCfg, Order, Score, Mask>::store_tile(const QTileState& done) {
+  const NamedBarrier all{kTileBar + wg, kWgThreads};
+  u8* const buffer = kCfg.o_in_q ? smem.q[done.q_slot] : smem.o[wg];
+  if constexpr (!kCfg.o_in_q) {
+    if (leader) ptx::bulk_wait_read<0>();  // the previous O has drained  sim:spare(one_tile)
+    all.sync();                            // publish that to the warpgroup  sim:spare(one_tile)
+  }
+  const FwdWork work = smem.work[done.work_slot].read();
+  release_work(done.work_slot);
+  const Mask seen = mask_of(work);
+  const bool nothing[2] = {seen.sees_nothing(0), seen.sees_nothing(1)};
+  stage_o(*this, buffer, done, nothing);
+  ptx::fence_proxy_async_shared();
+  all.sync();
+  if (leader) {
+    send_o(*this, buffer, work);
+    if constexpr (kCfg.o_in_q) {
+      ptx::bulk_wait_read<0>();
+      smem.q_empty[done.q_slot].arrive();
+    }
+  }
+  store_lse(*this, done, work, nothing);
+  // Reconverge: otherwise ptxas takes the warp for divergent in the loops that follow and rebuilds
+  // descriptors in every step (R2UR).
+  ptx::warp_sync();  // sim:spare(reconverge)
+}
+
+}  // namespace fa3::sm90

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// fwd_names.h — names of what a forward kernel's configuration is made of, each written once: the
+// enumerators as C++ and as words of kernel names, and the fields of FwdConfig in order.
+#pragma once
+
+#include <type_traits>
+
+#include "device/sm90/fwd/config.h"
+
+namespace fa3::sm90 {
+
+template <class E>
+struct Name {
+  E value;
+  const char* enumerator;
+  const char* word;
+};
+
+inline constexpr Name<MmaType> kTypeNames[] = {
+    {MmaType::kF16, "kF16", "f16"},    {MmaType::kBf16, "kBf16", "bf16"},
+    {MmaType::kTf32, "kTf32", "tf32"}, {MmaType::kE4m3, "kE4m3", "e4m3"},
+    {MmaType::kE5m2, "kE5m2", "e5m2"}, {MmaType::kS8, "kS8", "s8"},
+    {MmaType::kU8, "kU8", "u8"}};
+inline constexpr Name<MaskKind> kMaskNames[] = {{MaskKind::kFull, "kFull", "full"},
+                                                {MaskKind::kCausal, "kCausal", "causal"},
+                                                {MaskKind::kWindow, "kWindow", "window"}};
+inline constexpr Name<ScoreKind> kScoreNames[] = {{ScoreKind::kPlain, "kPlain", "plain"},
+                                                  {ScoreKind::kSoftcap, "kSoftcap", "softcap"},
+                                                  {ScoreKind::kScaled, "kScaled", "scaled"}};
+inline constexpr Name<FwdStep> kStepNames[] = {
+    {FwdStep::kSerial, "kSerial", "serial"},
+    {FwdStep::kTwoStage, "kTwoStage", "two_stage"},
+    {FwdStep::kThreeStage, "kThreeStage", "three_stage"}};
+inline constexpr Name<FwdSchedule> kScheduleNames[] = {
+    {FwdSchedule::kOneTile, "kOneTile", "one_tile"},
+    {FwdSchedule::kStatic, "kStatic", "static"},
+    {FwdSchedule::kDynamic, "kDynamic", "dynamic"}};
+
+constexpr const auto& names_of(MmaType) { return kTypeNames; }
+constexpr const auto& names_of(MaskKind) { return kMaskNames; }
+constexpr const auto& names_of(ScoreKind) { return kScoreNames; }
+constexpr const auto& names_of(FwdStep) { return kStepNames; }
+constexpr const auto& names_of(FwdSchedule) { return kScheduleNames; }
+
+// {value, "", ""} for a value that is no enumerator.
+template <class E>
+constexpr Name<E> name_of(E value) {
+  for (const Name<E>& name : names_of(value)) {
+    if (name.value == value) return name;
+  }
+  return {value, "", ""};
+}
+template <class E>
+constexpr const char* word(E value) {
+  return name_of(value).word;
+}
+
+// f(name, field) for each field in the order of declaration, of a FwdConfig or a SoftmaxVariant;
+// either may be const.
+template <class Config, class F>
+constexpr void for_each_field(Config& c, const F& f) {
+  if constexpr (std::is_same_v<std::remove_const_t<Config>, SoftmaxVariant>) {
+    f("lazy_rescale", c.lazy_rescale);
+    f("integer_max", c.integer_max);
+  } else {
+    f("dtype", c.dtype);
+    f("mask", c.mask);
+    f("score", c.score);
+    f("head_dim_qk", c.head_dim_qk);
+    f("head_dim_v", c.head_dim_v);
+    f("tile_kv", c.tile_kv);
+    f("stages", c.stages);
+    f("consumer_wgs", c.consumer_wgs);
+    f("q_stages", c.q_stages);
+    f("step", c.step);
+    f("softmax", c.softmax);
+    f("ping_pong", c.ping_pong);
+    f("o_in_q", c.o_in_q);
+    f("ragged", c.ragged);
+    f("schedule", c.schedule);
+    f("specialised", c.specialised);
+  }
+}
+
+}  // namespace fa3::sm90
