@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// invalid_lengths_test.cpp — cu_seqlens and seqused in device memory are read by the kernel alone and may say
-// anything: whatever they say, the forward kernel ends and touches nothing outside of the tensors.
-// (Two sequences that claim the same rows both write them: that race is theirs.)
+// invalid_lengths_test.cpp — cu_seqlens and seqused in device memory are read by the kernel alone
+// and may say anything: whatever they say, the forward kernel ends and touches nothing outside of
+// the tensors. (Two sequences that claim the same rows both write them: that race is theirs.)
 #include <climits>
 #include <random>
 

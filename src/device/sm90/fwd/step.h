@@ -59,7 +59,7 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::step(i32 kv_tile) {
   release_k();
   rescale = softmax_tile<kMasked>(kv_tile, s_acc);  // s_acc holds P now, in FP32
   const Ring<kCfg.stages> next = v.next();
-  // V of this tile, needed one step from now: ptxas cannot move the next line past this loop, and so
+  // V of this tile, needed one step from now: ptxas cannot move the next line past this loop, so
   // not above the exponentials, with which P·V overlaps.
   smem.v_full[next.stage].wait(next.phase);
   gemm_wait<0>(o_acc);  // O and p_frag writable, V's stage reusable
