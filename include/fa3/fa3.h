@@ -2,7 +2,8 @@
  * fa3.h — the C interface of fa3, exact attention as a library.
  *
  * Forward   S = softmax_scale · Q·Kᵀ,  S' = softcap·tanh(S/softcap) where softcap > 0,
- *           P = softmax(S' + mask),  O = P·V,  LSE = ln Σ exp(S' + mask).
+ *           S" = S' − slope·|p − j| with alibi_slopes (see ALiBi below),
+ *           P = softmax(S" + mask),  O = P·V,  LSE = ln Σ exp(S" + mask).
  *           Source: Dao et al., FlashAttention 1–3, algorithm 1.
  * Backward  δ = rowsum(dO ∘ O) − dLSE,  dV = Pᵀ·dO,
  *           dS = P ∘ (dO·Vᵀ − δ) [∘ (1 − tanh²) with softcap],
@@ -23,6 +24,12 @@
  *   Mask      bottom-right aligned: query i of a sequence stands at key position p = i + (len_kv −
  *             len_q); causal shows keys j ≤ p, a window shows p − left ≤ j ≤ p + right (both ends
  *             included).
+ *   Ids       of the keys that the mask shows, a query sees those whose sequence_ids_kv equals its
+ *             own sequence_ids_q: documents in one sequence; padding, by an id that no key has. Any
+ *             values in any order; where ids are sorted, documents that a query is not in cost next
+ *             to nothing. Ids of rows of no sequence, or beyond seqused, have no effect.
+ *   ALiBi     a score, scaled and softcapped, loses slope·|p − j|, with p as above (lengths are those
+ *             after seqused), before the mask. LSE includes that.
  *   LSE       FP32, natural logarithm, (batch, heads_q, seqlen_q) or, for packed queries, (heads_q,
  *             total_q).
  *   Empty     a row that sees no key has O = 0, LSE = −inf and gradient 0.
@@ -30,8 +37,8 @@
  *             empty rows.
  *   NaN, Inf  in a key or value that a row may see, they reach that row. Keys outside a sequence
  *             (tails, other sequences, beyond seqused) never influence anything; keys that the mask
- *             hides do not either on the cpu and reference backends (a GPU tile may let a hidden V
- *             through as 0 × NaN).
+ *             or ids hide do not either on the cpu and reference backends (a GPU tile may
+ *             let a hidden V through as 0 × NaN).
  *   Scores    are FP32 sums, and Inf where those overflow. On a GPU and in the simulator a row with
  *             a score beyond 8e8 in magnitude (scaled) may also come out as Inf or NaN.
  *   Zero      in a field means "default" or "off", so `= {0}` is where every struct starts. Strides
@@ -98,8 +105,7 @@ typedef enum fa3_status {
 FA3_API const char* fa3_status_name(fa3_status status);
 
 /* Message of the last failed call on this thread: `where: what, got, need; what to do`. "" when
- * none failed.
- * Valid until the next fa3 call on this thread. Never NULL. */
+ * none failed. Valid until the next fa3 call on this thread. Never NULL. */
 FA3_API const char* fa3_last_error(void);
 
 /* ---- Tensors --------------------------------------------------------------------------------- */
@@ -264,6 +270,11 @@ typedef struct fa3_forward_args {
   int64_t right;        /* window: keys visible after the diagonal, −1 = all; else must be 0 */
   double softmax_scale; /* 0 = 1/√head_dim_qk; finite */
   double softcap;       /* 0 = off; finite, ≥ 0; in units of scaled scores */
+  fa3_tensor alibi_slopes;    /* in, optional: F32, (heads_q) or (batch, heads_q), of any sign; Inf
+                                 and NaN are reckoned with as any other number */
+  fa3_tensor sequence_ids_q;  /* in, optional: I32, (batch, seqlen_q) or packed (total_q) */
+  fa3_tensor sequence_ids_kv; /* in, required by the one above, and requiring it: (batch, seqlen_kv)
+                                 or packed (total_kv) */
 } fa3_forward_args;
 
 /* Backward. Inputs q, k, v, o, lse of the forward and the gradient dout; outputs dq, dk, dv, of
@@ -293,6 +304,9 @@ typedef struct fa3_backward_args {
   int64_t right;
   double softmax_scale;
   double softcap;
+  fa3_tensor alibi_slopes; /* no gradient of slopes */
+  fa3_tensor sequence_ids_q;
+  fa3_tensor sequence_ids_kv;
 } fa3_backward_args;
 
 /* ---- Plan, then run -------------------------------------------------------------------------- */

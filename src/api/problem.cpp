@@ -42,9 +42,9 @@ struct Dims {
   }
 };
 
-// What the tensor must look like in this problem. The names and the rank need only p.q.packed and
-// p.kv.packed.
-Dims expected_dims(const Problem& p, TensorId id) {
+// What the tensor, which has `rank` dimensions, must look like in this problem. The names and the
+// rank need only p.q.packed and p.kv.packed.
+Dims expected_dims(const Problem& p, TensorId id, int rank) {
   const TensorRow& g = kTensors[id];
   const SeqAxis& axis = p.axis_of(id);
   const char* seqlen = g.query() ? "seqlen_q" : "seqlen_kv";
@@ -61,6 +61,14 @@ Dims expected_dims(const Problem& p, TensorId id) {
     case Form::kLse:
       if (!axis.packed) dims.add("batch", p.batch);
       dims.add(heads, p.heads_of(id));
+      dims.add(axis.packed ? total : seqlen, axis.rows);
+      break;
+    case Form::kSlopes:
+      if (rank == 2) dims.add("batch", p.batch);
+      dims.add(heads, p.heads_of(id));
+      break;
+    case Form::kIds:
+      if (!axis.packed) dims.add("batch", p.batch);
       dims.add(axis.packed ? total : seqlen, axis.rows);
       break;
     case Form::kCuSeqlens:
@@ -115,6 +123,15 @@ class ProblemMaker {
             tensor_name(id));
       }
     }
+    for (const auto& [given, missing] :
+         {std::pair(kSequenceIdsQ, kSequenceIdsKv), std::pair(kSequenceIdsKv, kSequenceIdsQ)}) {
+      if (present(given) && !present(missing)) {
+        return invalid(
+            "{}: {} is given, but {} is absent; need both or neither: a query sees the keys whose "
+            "id equals its own",
+            op_, tensor_name(given), tensor_name(missing));
+      }
+    }
     return {};
   }
 
@@ -127,11 +144,13 @@ class ProblemMaker {
     for (int i = 0; i < kTensorCount; ++i) {
       const TensorId id = TensorId(i);
       if (!present(id)) continue;
-      const Dims need = expected_dims(p_, id);
+      const Dims need = expected_dims(p_, id, tensor(id).rank);
       if (tensor(id).rank == need.rank) continue;
       const char* cu = tensor_name(kTensors[id].query() ? kCuSeqlensQ : kCuSeqlensKv);
       std::string remedy = "pass it in that shape";
-      if (has_layout(id)) {
+      if (kTensors[id].form == Form::kSlopes) {
+        remedy = "or (batch, heads_q), for slopes of each batch entry";
+      } else if (has_layout(id)) {
         remedy = p_.axis_of(id).packed
                      ? fmt::format("{} makes it packed: leave that out for dense tensors", cu)
                      : fmt::format("for packed tensors give {} too", cu);
@@ -205,7 +224,7 @@ class ProblemMaker {
     for (int i = 0; i < kTensorCount; ++i) {
       const TensorId id = TensorId(i);
       if (!present(id)) continue;
-      const Dims need = expected_dims(p_, id);
+      const Dims need = expected_dims(p_, id, tensor(id).rank);
       for (int d = 0; d < need.rank; ++d) {
         if (tensor(id).shape[d] == need.extent[d]) continue;
         return invalid(
@@ -334,16 +353,38 @@ class ProblemMaker {
     for (int i = 0; i < kLayoutCount; ++i) {
       const TensorId id = TensorId(i);
       if (!present(id)) continue;
-      const bool lse = kTensors[id].form == Form::kLse;
-      const bool packed = p_.axis_of(id).packed;
-      const auto stride = strides_of(tensor(id));
-      const int first = packed ? 0 : 1;  // dimension after batch
-      Layout& layout = p_.layout[i];
-      layout.dtype = fa3_dtype(tensor(id).dtype);
-      layout.batch = packed ? 0 : stride[0];
-      layout.row = stride[lse ? first + 1 : first];
-      layout.head = stride[lse ? first : first + 1];
+      p_.layout[i] = layout_of(id);
     }
+  }
+
+  Layout layout_of(TensorId id) const {
+    const auto stride = strides_of(tensor(id));
+    const bool batched =
+        kTensors[id].form == Form::kSlopes ? tensor(id).rank == 2 : !p_.axis_of(id).packed;
+    const int first = batched ? 1 : 0;  // dimension after batch
+    Layout layout;
+    layout.dtype = fa3_dtype(tensor(id).dtype);
+    layout.batch = batched ? stride[0] : 0;
+    switch (kTensors[id].form) {
+      case Form::kRows:
+        layout.row = stride[first];
+        layout.head = stride[first + 1];
+        break;
+      case Form::kLse:
+        layout.head = stride[first];
+        layout.row = stride[first + 1];
+        break;
+      case Form::kSlopes:
+        layout.head = stride[first];
+        break;
+      case Form::kIds:
+        layout.row = stride[first];
+        break;
+      case Form::kCuSeqlens:
+      case Form::kSeqused:
+        break;  // without a layout
+    }
+    return layout;
   }
 
   const Args& args_;

@@ -14,7 +14,7 @@ namespace fa3 {
 
 // Where element (batch b, row i, head h, column c) of a tensor lies: data + b·batch + i·row +
 // h·head + c, in elements. Packed tensors have batch = 0 and count rows from the first token of
-// all; LSE has no column. NONE = absent.
+// all; LSE has no column, sequence ids no head, slopes no row (those: 0). NONE = absent.
 struct Layout {
   fa3_dtype dtype = FA3_DTYPE_NONE;
   int64_t batch = 0;
@@ -50,7 +50,7 @@ struct Problem {
   int64_t right = 0;                        // window only; −1 = unbounded
   double softmax_scale = 0;                 // resolved: never 0 for "default"
   double softcap = 0;                       // 0 = off
-  std::array<Layout, kLayoutCount> layout;  // kQ … kDv
+  std::array<Layout, kLayoutCount> layout;  // kQ … kSequenceIdsKv
 
   // Of a tensor with rows: its sequence dimension, heads, and the columns of a row (LSE: 1).
   const SeqAxis& axis_of(TensorId id) const { return kTensors[id].query() ? q : kv; }
@@ -59,6 +59,19 @@ struct Problem {
     const Dim dim = kTensors[id].dim;
     return dim == Dim::kNone ? 1 : dim == Dim::kV ? head_dim_v : head_dim_qk;
   }
+
+  // Batch entries and rows that the layout of a tensor counts.
+  int64_t entries_of(TensorId id) const {
+    return kTensors[id].form != Form::kSlopes && axis_of(id).packed ? 1 : batch;
+  }
+  int64_t rows_of(TensorId id) const {
+    return kTensors[id].form == Form::kSlopes ? 1 : axis_of(id).rows;
+  }
+
+  // What is added to scores, and what hides keys besides the mask. sequence_ids_q and _kv are
+  // present together.
+  bool has_alibi() const { return layout[kAlibiSlopes].present(); }
+  bool has_sequence_ids() const { return layout[kSequenceIdsQ].present(); }
 
   // Query heads per KV head.
   int64_t group_size() const { return heads_kv == 0 ? 1 : heads_q / heads_kv; }

@@ -23,6 +23,9 @@ enum TensorId : int {
   kDq,
   kDk,
   kDv,
+  kAlibiSlopes,
+  kSequenceIdsQ,
+  kSequenceIdsKv,
   kCuSeqlensQ,
   kCuSeqlensKv,
   kSequsedQ,
@@ -44,6 +47,8 @@ constexpr bool is_optional(Role role) {
 enum class Form : uint8_t {
   kRows,       // (batch, seqlen, heads, head_dim) or (total, heads, head_dim)
   kLse,        // (batch, heads, seqlen) or (heads, total)
+  kSlopes,     // (heads) or (batch, heads)
+  kIds,        // (batch, seqlen) or (total)
   kCuSeqlens,  // (batch + 1)
   kSeqused     // (batch)
 };
@@ -92,6 +97,12 @@ inline constexpr std::array<TensorRow, kTensorCount> kTensors{{
   FA3_GRAD(kDq,   dq,                    kOptionalOutput, kRows, kQuery, kQk,   kAsQOrF32),
   FA3_GRAD(kDk,   dk,                    kOptionalOutput, kRows, kKey,   kQk,   kAsQOrF32),
   FA3_GRAD(kDv,   dv,                    kOptionalOutput, kRows, kKey,   kV,    kAsQOrF32),
+  FA3_BOTH(kAlibiSlopes,   alibi_slopes,    kOptionalInput, kOptionalInput,
+           kSlopes,    kQuery, kNone, kF32),
+  FA3_BOTH(kSequenceIdsQ,  sequence_ids_q,  kOptionalInput, kOptionalInput,
+           kIds,       kQuery, kNone, kI32),
+  FA3_BOTH(kSequenceIdsKv, sequence_ids_kv, kOptionalInput, kOptionalInput,
+           kIds,       kKey,   kNone, kI32),
   FA3_BOTH(kCuSeqlensQ,  cu_seqlens_q,  kOptionalInput, kOptionalInput,
            kCuSeqlens, kQuery, kNone, kI32),
   FA3_BOTH(kCuSeqlensKv, cu_seqlens_kv, kOptionalInput, kOptionalInput,
@@ -123,9 +134,10 @@ constexpr Role role_of(fa3_op op, TensorId id) {
 }
 constexpr const char* op_name(fa3_op op) { return op == FA3_OP_FORWARD ? "forward" : "backward"; }
 
-// Tensors with an entry in Problem::layout: with rows, or as LSE.
+// Tensors with an entry in Problem::layout: those that may have strides. What cuts sequences is
+// dense.
 constexpr bool has_layout(TensorId id) {
-  return kTensors[id].form == Form::kRows || kTensors[id].form == Form::kLse;
+  return kTensors[id].form != Form::kCuSeqlens && kTensors[id].form != Form::kSeqused;
 }
 inline constexpr int kLayoutCount = kCuSeqlensQ;
 

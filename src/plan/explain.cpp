@@ -132,7 +132,8 @@ std::string explain(const Plan& plan, const std::vector<KernelStep>& on_gpu) {
   json["flops_exact"] = work.exact;
   if (!work.exact) {
     json["flops_note"] =
-        "upper bound from max_seqlen: lengths are data, which a plan does not read";
+        "upper bound from max_seqlen: lengths and sequence ids are data, which a plan does not "
+        "read";
   }
   if (plan.backend == FA3_BACKEND_CPU) json["cpu"] = cpu_json(plan.cpu, plan.problem);
   for (const KernelStep& step : plan.steps) {

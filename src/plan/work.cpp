@@ -47,7 +47,7 @@ Work work_of(const Problem& p) {
   work.pairs = pairs * static_cast<double>(p.heads_q);
   work.flops = 2 * work.pairs * static_cast<double>(p.head_dim_qk + p.head_dim_v);
   if (p.op == FA3_OP_BACKWARD) work.flops *= 2.5;
-  work.exact = !p.q.packed && !p.kv.packed && !p.q.seqused && !p.kv.seqused;
+  work.exact = !has_lengths(p) && !p.has_sequence_ids();
   return work;
 }
 

@@ -15,22 +15,33 @@ fa3_forward_args forward_args() {
   fa3_forward_args args{};
   args.struct_size = sizeof args;
   args.q.rank = 4;
-  args.softcap = 2.5;  // the last field
+  args.softcap = 2.5;  // the last field of the first release
   return args;
 }
 
 TEST(ReadArgs, Forward_CopiesEveryField) {
   fa3_forward_args c = forward_args();
-  fa3_tensor* tensors[] = {
-      &c.q,         &c.k,         &c.v, &c.o, &c.lse, &c.cu_seqlens_q, &c.cu_seqlens_kv,
-      &c.seqused_q, &c.seqused_kv};
-  for (int i = 0; i < 9; ++i) tensors[i]->shape[0] = 100 + i;
+  fa3_tensor* tensors[] = {&c.q,
+                           &c.k,
+                           &c.v,
+                           &c.o,
+                           &c.lse,
+                           &c.cu_seqlens_q,
+                           &c.cu_seqlens_kv,
+                           &c.seqused_q,
+                           &c.seqused_kv,
+                           &c.alibi_slopes,
+                           &c.sequence_ids_q,
+                           &c.sequence_ids_kv};
+  for (int i = 0; i < 12; ++i) tensors[i]->shape[0] = 100 + i;
   c.max_seqlen_q = 1, c.max_seqlen_kv = 2, c.mask = 3, c.reserved = 4, c.left = 5, c.right = 6,
   c.softmax_scale = 7;
   const Result<Args> args = read_args(FA3_OP_FORWARD, &c);
   ASSERT_TRUE(args.ok());
-  const TensorId ids[] = {kQ, kK, kV, kO, kLse, kCuSeqlensQ, kCuSeqlensKv, kSequsedQ, kSequsedKv};
-  for (int i = 0; i < 9; ++i) EXPECT_EQ(args.value().tensor[ids[i]].shape[0], 100 + i);
+  const TensorId ids[] = {
+      kQ,           kK,        kV,         kO,           kLse,          kCuSeqlensQ,
+      kCuSeqlensKv, kSequsedQ, kSequsedKv, kAlibiSlopes, kSequenceIdsQ, kSequenceIdsKv};
+  for (int i = 0; i < 12; ++i) EXPECT_EQ(args.value().tensor[ids[i]].shape[0], 100 + i);
   EXPECT_EQ(args.value().max_seqlen_q, 1);
   EXPECT_EQ(args.value().max_seqlen_kv, 2);
   EXPECT_EQ(args.value().mask, 3);
@@ -44,10 +55,23 @@ TEST(ReadArgs, Forward_CopiesEveryField) {
 TEST(ReadArgs, Backward_CopiesEveryTensor) {
   fa3_backward_args c{};
   c.struct_size = sizeof c;
-  fa3_tensor* tensors[] = {
-      &c.q,         &c.k,         &c.v,  &c.o,  &c.lse,          &c.dout,
-      &c.dlse,      &c.dq,        &c.dk, &c.dv, &c.cu_seqlens_q, &c.cu_seqlens_kv,
-      &c.seqused_q, &c.seqused_kv};
+  fa3_tensor* tensors[] = {&c.q,
+                           &c.k,
+                           &c.v,
+                           &c.o,
+                           &c.lse,
+                           &c.dout,
+                           &c.dlse,
+                           &c.dq,
+                           &c.dk,
+                           &c.dv,
+                           &c.alibi_slopes,
+                           &c.sequence_ids_q,
+                           &c.sequence_ids_kv,
+                           &c.cu_seqlens_q,
+                           &c.cu_seqlens_kv,
+                           &c.seqused_q,
+                           &c.seqused_kv};
   for (int i = 0; i < kTensorCount; ++i) tensors[i]->shape[0] = 100 + i;
   const Result<Args> args = read_args(FA3_OP_BACKWARD, &c);
   ASSERT_TRUE(args.ok());
@@ -99,7 +123,7 @@ TEST(ReadArgs, NewerStruct_AcceptedWhenUnknownBytesAreZero) {
   ASSERT_TRUE(read_args(FA3_OP_FORWARD, &newer).ok());
   newer.added[23] = 7;
   expect_refusal(read_args(FA3_OP_FORWARD, &newer).status(), FA3_INVALID_ARGUMENT,
-                 {"struct_size=952", "byte 951", "is 7", "need 0"});
+                 {"struct_size=1240", "byte 1239", "is 7", "need 0"});
 }
 
 // A program built against an older header, where the struct ended earlier: what lies behind it is

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // reference.cpp — attention in FP64 by plain loops; every result is rounded once, when stored.
 //
-// A row is one query of one head. Only its visible keys [lo, hi) are read, so that nothing else can
+// A row is one query of one head. Only its visible keys are read, so that nothing else can
 // influence it. Consecutive rows are taken kRows at a time for one reason: each K and V row is then
 // converted to double once for all of them.
+//
+// A key is visible when the mask shows it and, with sequence ids, its id is that of the query.
 //
 // Where Inf and NaN meet the formulas (fa3.h says that they reach the rows that see them):
 // - no visible key: O = 0, LSE = −inf, gradient 0;
@@ -28,6 +30,18 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 
 // ---- Elements ----------------------------------------------------------------------------------
 
+// Sequence ids of the rows of one sequence. Without them every query and key has the same.
+struct Ids {
+  const int32_t* q = nullptr;
+  const int32_t* kv = nullptr;
+  int64_t stride_q = 0;
+  int64_t stride_kv = 0;
+
+  bool equal(int64_t i, int64_t j) const {
+    return q == nullptr || q[i * stride_q] == kv[j * stride_kv];
+  }
+};
+
 // Up to kRows consecutive queries [first, first + count) of one head of sequence b.
 struct Rows {
   int64_t b = 0;
@@ -37,6 +51,7 @@ struct Rows {
   int64_t count = 0;
   Sequence q;
   Sequence kv;
+  Ids ids;
 };
 
 int64_t offset(const Layout& layout, int64_t b, int64_t row, int64_t head) {
@@ -101,13 +116,13 @@ void add_scaled(double a, const double* x, int64_t n, double* y) {
   for (int64_t c = 0; c < n; ++c) y[c] += a * x[c];
 }
 
-// Keys [lo, hi) that query i of a sequence sees; lo == hi: none.
+// Keys [lo, hi) that the mask shows to query i of a sequence; lo == hi: none.
 struct Keys {
   int64_t lo = 0;
   int64_t hi = 0;
 };
 
-Keys visible_keys(const Problem& p, const Sequence& q, const Sequence& kv, int64_t i) {
+Keys shown_keys(const Problem& p, const Sequence& q, const Sequence& kv, int64_t i) {
   const int64_t position = i + (kv.len - q.len);  // < kv.len; negative before the first key
   Keys keys{0, kv.len};
   if (p.mask == FA3_MASK_CAUSAL) keys.hi = position + 1;
@@ -135,9 +150,14 @@ struct Scratch {
   double* dk;     // backward (max_seqlen_kv, head_dim_qk)
   double* dv;     // backward (max_seqlen_kv, head_dim_v)
   double lse[kRows];
-  Keys keys[kRows];  // what each row sees
-  Keys any;          // what some row sees
+  Keys keys[kRows];  // what the mask shows to each row
+  Keys any;          // what it shows to some row
 };
+
+// Does the r-th row see key j?
+bool sees(const Rows& rows, const Scratch& scratch, int64_t r, int64_t j) {
+  return j >= scratch.keys[r].lo && j < scratch.keys[r].hi && rows.ids.equal(rows.first + r, j);
+}
 
 // Hands out the arrays of a Scratch one after another from base; returns how many doubles they
 // take. base nullptr only counts them. In double, since the count may exceed what an integer holds.
@@ -164,13 +184,21 @@ double place(const Problem& p, double* base, Scratch* s) {
   return used;
 }
 
+// What is subtracted from the score of the r-th row for key j.
+double alibi_of(const Problem& p, const Rows& rows, double slope, int64_t r, int64_t j) {
+  if (!p.has_alibi()) return 0;
+  return slope * static_cast<double>(std::abs(rows.first + r + rows.kv.len - rows.q.len - j));
+}
+
 // Scores, probabilities and LSE of the rows, into scratch.s (and slope) and scratch.lse.
 void attend(const Problem& p, const Buffers& x, const Rows& rows, Scratch& scratch) {
   const int64_t ld = p.kv.max_seqlen, d = p.head_dim_qk;
+  double alibi_slope = 0;
+  if (p.has_alibi()) load_row(p, x, kAlibiSlopes, rows.b, 0, rows.head_q, 1, &alibi_slope);
   scratch.any = {rows.kv.len, 0};
   for (int64_t r = 0; r < rows.count; ++r) {
     load_row(p, x, kQ, rows.b, rows.q.begin + rows.first + r, rows.head_q, d, scratch.q + r * d);
-    const Keys keys = visible_keys(p, rows.q, rows.kv, rows.first + r);
+    const Keys keys = shown_keys(p, rows.q, rows.kv, rows.first + r);
     scratch.keys[r] = keys;
     if (keys.lo == keys.hi) continue;
     scratch.any = {std::min(scratch.any.lo, keys.lo), std::max(scratch.any.hi, keys.hi)};
@@ -178,7 +206,7 @@ void attend(const Problem& p, const Buffers& x, const Rows& rows, Scratch& scrat
   for (int64_t j = scratch.any.lo; j < scratch.any.hi; ++j) {
     load_row(p, x, kK, rows.b, rows.kv.begin + j, rows.head_kv, d, scratch.row);
     for (int64_t r = 0; r < rows.count; ++r) {
-      if (j < scratch.keys[r].lo || j >= scratch.keys[r].hi) continue;
+      if (!sees(rows, scratch, r, j)) continue;
       double score = p.softmax_scale * dot(scratch.q + r * d, scratch.row, d);
       double slope = 1;
       if (p.softcap > 0) {
@@ -186,7 +214,7 @@ void attend(const Problem& p, const Buffers& x, const Rows& rows, Scratch& scrat
         score = p.softcap * t;
         slope = 1 - t * t;
       }
-      scratch.s[r * ld + j] = score;
+      scratch.s[r * ld + j] = score - alibi_of(p, rows, alibi_slope, r, j);
       if (p.op == FA3_OP_BACKWARD) scratch.slope[r * ld + j] = slope;
     }
   }
@@ -194,13 +222,16 @@ void attend(const Problem& p, const Buffers& x, const Rows& rows, Scratch& scrat
     const auto [lo, hi] = scratch.keys[r];
     double* s = scratch.s + r * ld;
     double max = -kInf, sum = 0;
-    for (int64_t j = lo; j < hi; ++j) max = std::max(max, s[j]);
+    for (int64_t j = lo; j < hi; ++j)
+      if (sees(rows, scratch, r, j)) max = std::max(max, s[j]);
     const double shift = max == -kInf ? 0 : max;  // −inf − −inf is NaN; exp(−inf) = 0 is meant
     for (int64_t j = lo; j < hi; ++j) {
+      if (!sees(rows, scratch, r, j)) continue;
       s[j] = std::exp(s[j] - shift);
       sum += s[j];
     }
-    for (int64_t j = lo; j < hi; ++j) s[j] /= sum;
+    for (int64_t j = lo; j < hi; ++j)
+      if (sees(rows, scratch, r, j)) s[j] /= sum;
     scratch.lse[r] = shift + std::log(sum);
   }
 }
@@ -212,7 +243,7 @@ void forward_rows(const Problem& p, const Buffers& x, const Rows& rows, Scratch&
   for (int64_t j = scratch.any.lo; j < scratch.any.hi; ++j) {
     load_row(p, x, kV, rows.b, rows.kv.begin + j, rows.head_kv, d, scratch.row);
     for (int64_t r = 0; r < rows.count; ++r) {
-      if (j < scratch.keys[r].lo || j >= scratch.keys[r].hi) continue;
+      if (!sees(rows, scratch, r, j)) continue;
       add_scaled(scratch.s[r * ld + j], scratch.row, d, scratch.o + r * d);
     }
   }
@@ -234,7 +265,7 @@ void differentiate(const Problem& p, const Buffers& x, const Rows& rows, Scratch
   for (int64_t j = scratch.any.lo; j < scratch.any.hi; ++j) {
     load_row(p, x, kV, rows.b, rows.kv.begin + j, rows.head_kv, d, scratch.row);
     for (int64_t r = 0; r < rows.count; ++r) {
-      if (j < scratch.keys[r].lo || j >= scratch.keys[r].hi) continue;
+      if (!sees(rows, scratch, r, j)) continue;
       scratch.dp[r * ld + j] = dot(scratch.dout + r * d, scratch.row, d);
       add_scaled(scratch.s[r * ld + j], scratch.row, d, scratch.o + r * d);
     }
@@ -246,7 +277,8 @@ void differentiate(const Problem& p, const Buffers& x, const Rows& rows, Scratch
     if (p.layout[kDlse].present())
       load_row(p, x, kDlse, rows.b, rows.q.begin + rows.first + r, rows.head_q, 1, &dlse);
     const double delta = dot(scratch.dout + r * d, scratch.o + r * d, d) - dlse;
-    for (int64_t j = lo; j < hi; ++j) dp[j] = prob[j] * (dp[j] - delta) * slope[j];
+    for (int64_t j = lo; j < hi; ++j)
+      if (sees(rows, scratch, r, j)) dp[j] = prob[j] * (dp[j] - delta) * slope[j];
   }
 }
 
@@ -259,7 +291,7 @@ void backward_rows(const Problem& p, const Buffers& x, const Rows& rows, Scratch
   for (int64_t j = scratch.any.lo; j < scratch.any.hi; ++j) {
     load_row(p, x, kK, rows.b, rows.kv.begin + j, rows.head_kv, dqk, scratch.row);
     for (int64_t r = 0; r < rows.count; ++r) {
-      if (j < scratch.keys[r].lo || j >= scratch.keys[r].hi) continue;
+      if (!sees(rows, scratch, r, j)) continue;
       const double ds = p.softmax_scale * scratch.dp[r * ld + j];
       add_scaled(ds, scratch.row, dqk, scratch.dq + r * dqk);
       add_scaled(ds, scratch.q + r * dqk, dqk, scratch.dk + j * dqk);
@@ -274,6 +306,13 @@ void backward_rows(const Problem& p, const Buffers& x, const Rows& rows, Scratch
 
 // ---- One KV head of one sequence ---------------------------------------------------------------
 
+Ids ids_of(const Problem& p, const Buffers& x, int64_t b, const Sequence& q, const Sequence& kv) {
+  if (!p.has_sequence_ids()) return {};
+  const Layout &of_q = p.layout[kSequenceIdsQ], &of_kv = p.layout[kSequenceIdsKv];
+  return {x.in<int32_t>(kSequenceIdsQ) + offset(of_q, b, q.begin, 0),
+          x.in<int32_t>(kSequenceIdsKv) + offset(of_kv, b, kv.begin, 0), of_q.row, of_kv.row};
+}
+
 template <class RowsFn>
 void for_each_block(const Problem& p, const Buffers& x, int64_t b, int64_t head_kv, RowsFn run) {
   Rows rows;
@@ -281,6 +320,7 @@ void for_each_block(const Problem& p, const Buffers& x, int64_t b, int64_t head_
   rows.head_kv = head_kv;
   rows.q = q_sequence(p, x, b);
   rows.kv = kv_sequence(p, x, b);
+  rows.ids = ids_of(p, x, b, rows.q, rows.kv);
   for (int64_t g = 0; g < p.group_size(); ++g) {
     rows.head_q = head_kv * p.group_size() + g;
     for (rows.first = 0; rows.first < rows.q.len; rows.first += kRows) {

@@ -21,12 +21,11 @@ struct Extent {
 // Elements from the first to the last that a tensor has.
 Extent extent_of(const Problem& p, const Buffers& x, TensorId id) {
   const Layout& layout = p.layout[id];
-  const SeqAxis& axis = p.axis_of(id);
-  const int64_t batch = axis.packed ? 1 : p.batch;
-  const int64_t elements = (batch - 1) * layout.batch + (axis.rows - 1) * layout.row +
+  const int64_t batch = p.entries_of(id), rows = p.rows_of(id);
+  const int64_t elements = (batch - 1) * layout.batch + (rows - 1) * layout.row +
                            (p.heads_of(id) - 1) * layout.head + p.columns_of(id);
   const auto begin = reinterpret_cast<uintptr_t>(x.data[id]);
-  if (axis.rows == 0 || batch == 0 || begin == 0) return {0, 0, tensor_name(id)};
+  if (rows == 0 || batch == 0 || begin == 0) return {0, 0, tensor_name(id)};
   return {begin, begin + static_cast<uintptr_t>(elements * dtype_bytes(layout.dtype)),
           tensor_name(id)};
 }

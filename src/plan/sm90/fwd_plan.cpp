@@ -89,6 +89,9 @@ Status check_layout(const Problem& p, bool ragged) {
 Status check_problem(const Problem& p) {
   if (p.op != FA3_OP_FORWARD)
     return unsupported("backward: not on sm90 in this release; use backend cpu");
+  if (p.has_alibi() || p.has_sequence_ids())
+    return unsupported("forward: {}: not on sm90 in this release; use backend cpu",
+                       tensor_name(p.has_alibi() ? kAlibiSlopes : kSequenceIdsQ));
   if (p.dtype != FA3_F16 && p.dtype != FA3_BF16)
     return unsupported(
         "forward: dtype {} on sm90 (backends cuda and sim), need f16 or bf16; convert, or use "
