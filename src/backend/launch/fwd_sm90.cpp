@@ -59,6 +59,16 @@ FwdAxis axis_of(const Problem& p, const SeqAxis& axis, const Layout& layout, boo
   return {cu_seqlens, seqused, static_cast<i32>(axis.rows), static_cast<i32>(batch_rows)};
 }
 
+ElementArgs elements_of(const Problem& p, const Buffers& buffers, float slope_factor) {
+  return {.alibi_slopes = buffers.in<float>(kAlibiSlopes),
+          .slope_batch = p.layout[kAlibiSlopes].batch,
+          .slope_factor = slope_factor,
+          .ids_q = buffers.in<i32>(kSequenceIdsQ),
+          .ids_kv = buffers.in<i32>(kSequenceIdsKv),
+          .id_q_batch = p.layout[kSequenceIdsQ].batch,
+          .id_kv_batch = p.layout[kSequenceIdsKv].batch};
+}
+
 }  // namespace
 
 Status check_addresses(const FwdPlan&, const Problem& p, const Buffers& buffers) {
@@ -106,6 +116,7 @@ Status launch(const FwdPlan& plan, const KernelStep& step, Machine& machine, Str
   args.score_factor = plan.score_factor;
   args.scale_log2 = plan.scale_log2;
   args.order = plan.order;
+  args.elements = elements_of(p, buffers, plan.slope_factor);
   return machine.launch(step.program, step.shape, &args, sizeof args, stream);
 }
 

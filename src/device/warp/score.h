@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // score.h — what happens to the scores of a tile between QKᵀ and softmax: a function of the score
-// itself, and the mask. Both are functors that work in place on a thread's part of the accumulator,
-// and types that Consumer is told of: a user's own has the same calls.
+// itself, and the band mask, in place on a thread's part of the accumulator. element.h has the seam
+// for others.
 #pragma once
 
 #include "device/attn/kinds.h"
@@ -46,6 +46,11 @@ struct BandMask {
   }
 
   FA3_HD constexpr bool sees_nothing(int h) const { return lo[h] >= hi[h]; }
+
+  // Does row h see the key `column` beyond the thread's first of a tile that begins at first_key?
+  FA3_HD constexpr bool sees(int h, i32 column, i32 first_key) const {
+    return lo[h] - first_key <= column && column < hi[h] - first_key;
+  }
 
   // kLeft: rows may also have a first key other than 0.
   template <bool kLeft, int N>

@@ -66,6 +66,14 @@ inline constexpr FwdRow kFwdRows[] = {
 };
 // clang-format on
 
+// A row for functors, which keep values per row and key beside S, O and P: with three consumers, or
+// beyond 176 registers for those tiles, ptxas spills.
+constexpr FwdConfig with_functors(FwdConfig c) {
+  if (c.consumer_wgs == 3) c.consumer_wgs = 2;
+  while (c.tile_registers() > 176) c.tile_kv -= 16;
+  return c;
+}
+
 // ---- Limits -------------------------------------------------------------------------------------
 
 inline constexpr int kSmemLimit = 227 * 1024;  // bytes per CTA
@@ -101,6 +109,7 @@ constexpr const char* why_illegal(const FwdConfig& c) {
 constexpr bool all_legal() {
   for (const FwdRow& row : kFwdRows) {
     if (why_illegal(row.config) != nullptr) return false;
+    if (why_illegal(with_functors(row.config)) != nullptr) return false;
   }
   return true;
 }

@@ -46,9 +46,14 @@ const char* fwd_header(const FwdConfig& config) {
   return config.ablation() ? "device/sm90/ablation/fwd_ablation.cuh" : "device/sm90/fwd/fwd.cuh";
 }
 
-std::string fwd_expression(const FwdConfig& config) {
-  return fmt::format("fa3::sm90::{}<fa3::sm90::FwdConfig{}>",
-                     config.ablation() ? "fwd_ablation" : "fwd", fields_text(config));
+std::string fwd_expression(const FwdConfig& config, const FwdFunctors& functors) {
+  std::string types;
+  if (functors.any()) {
+    types = fmt::format(", fa3::{}, fa3::{}", functors.alibi ? "AlibiScore" : "SameScore",
+                        functors.sequence_ids ? "SequenceIdMask" : "EveryKey");
+  }
+  return fmt::format("fa3::sm90::{}<fa3::sm90::FwdConfig{}{}>",
+                     config.ablation() ? "fwd_ablation" : "fwd", fields_text(config), types);
 }
 
 }  // namespace fa3::sm90

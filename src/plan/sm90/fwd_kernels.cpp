@@ -29,9 +29,13 @@ struct Words {
   std::optional<bool> ragged;
   std::optional<ScoreKind> score;
   std::optional<int> queries;
+  FwdFunctors functors;
 };
 
 const char* ragged_word(bool ragged) { return ragged ? "ragged" : "dense"; }
+
+constexpr const char* kAlibiWord = "alibi";
+constexpr const char* kSequenceIdsWord = "sequence_ids";
 
 std::string text_of(HeadDims dims, const FwdVariant& variant, int queries) {
   std::string name = fmt::format("fwd/d{}", dims.qk);
@@ -40,6 +44,8 @@ std::string text_of(HeadDims dims, const FwdVariant& variant, int queries) {
                       ragged_word(variant.ragged));
   if (queries != 0) name += fmt::format("/q{}", queries);
   if (variant.score != ScoreKind::kPlain) name += fmt::format("/{}", word(variant.score));
+  if (variant.functors.alibi) name += fmt::format("/{}", kAlibiWord);
+  if (variant.functors.sequence_ids) name += fmt::format("/{}", kSequenceIdsWord);
   return name;
 }
 
@@ -83,6 +89,8 @@ bool read_word(std::string_view text, Words& words) {
     if (text == ragged_word(ragged)) return set(words.ragged, ragged);
   for (const ScoreKind score : kScores)
     if (text == word(score)) return set(words.score, score);
+  if (text == kAlibiWord) return words.functors.alibi = true;
+  if (text == kSequenceIdsWord) return words.functors.sequence_ids = true;
   return false;
 }
 
@@ -121,13 +129,16 @@ void add_variants(HeadDims dims, const Words& words, std::vector<FwdKernel>& ker
       if (!wanted(words.mask, mask)) continue;
       for (const bool ragged : {false, true}) {
         if (!wanted(words.ragged, ragged)) continue;
-        const FwdVariant variant{dtype, mask, words.score.value_or(ScoreKind::kPlain), ragged};
+        // ALiBi is added to scores that have been scaled.
+        const ScoreKind score =
+            words.score.value_or(words.functors.alibi ? ScoreKind::kScaled : ScoreKind::kPlain);
+        const FwdVariant variant{dtype, mask, score, ragged, words.functors};
         for (const FwdRow* const row : rows_of(dims, mask)) {
           if (!wanted(words.queries, row->max_seqlen_q)) continue;
           const FwdConfig config = fitted(config_of(*row, variant), dims.qk, dims.v);
           const auto same = [&](const FwdKernel& kernel) { return kernel.config == config; };
           std::erase_if(kernels, same);  // rows may share one, which has the name for more queries
-          kernels.push_back({text_of(dims, variant, row->max_seqlen_q), config});
+          kernels.push_back({text_of(dims, variant, row->max_seqlen_q), config, words.functors});
         }
       }
     }
@@ -138,7 +149,7 @@ Status refuse(std::string_view name, std::string_view why) {
   return invalid(
       "jit: kernels '{}': {}; need fwd, then any of d<head dim> or d<of q and k>-<of v> (multiples "
       "of 16 up to 256), bf16 or f16, full, causal or window, dense or ragged, q<most queries>, "
-      "softcap or scaled, each behind a '/'",
+      "softcap or scaled, alibi, sequence_ids, each behind a '/'",
       name, why);
 }
 
@@ -165,7 +176,8 @@ std::string name_of(const FwdPlan& plan) {
   const FwdConfig& c = plan.config;
   const HeadDims dims{static_cast<int>(round_up(plan.need.head_dim_qk, 16)),
                       static_cast<int>(round_up(plan.need.head_dim_v, 16))};
-  return text_of(dims, {c.dtype, c.mask, c.score, c.ragged}, choose_row(plan.need)->max_seqlen_q);
+  return text_of(dims, {c.dtype, c.mask, c.score, c.ragged, plan.functors},
+                 choose_row(plan.need)->max_seqlen_q);
 }
 
 std::string head_dims_text(const FwdPlan& plan) {

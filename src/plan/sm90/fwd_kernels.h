@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // fwd_kernels.h — the forward kernels by name, for who compiles them ahead of time:
 //
-//   fwd / d128, d192-128 / bf16, f16 / full, causal, window / dense, ragged / q64 / softcap, scaled
+//   fwd / d128, d192-128 / bf16, f16 / full, causal, window / dense, ragged / q64 / softcap, scaled /
+//   alibi / sequence_ids
 //
 // d is head_dim_qk and, where it differs, head_dim_v, in multiples of 16; q64 is on rows for at
 // most that many queries per sequence. A name may leave out words, and then means the kernels of
-// all of them: of the table's head dims, and of plain scores.
+// all of them: of the table's head dims, and of plain scores
+// without functors.
 #pragma once
 
 #include <string>
@@ -20,6 +22,7 @@ namespace fa3::sm90 {
 struct FwdKernel {
   std::string name;
   FwdConfig config;
+  FwdFunctors functors;
 };
 
 // INVALID_ARGUMENT with the words that there are for a name that means no kernel.

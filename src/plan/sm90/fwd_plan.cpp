@@ -89,9 +89,6 @@ Status check_layout(const Problem& p, bool ragged) {
 Status check_problem(const Problem& p) {
   if (p.op != FA3_OP_FORWARD)
     return unsupported("backward: not on sm90 in this release; use backend cpu");
-  if (p.has_alibi() || p.has_sequence_ids())
-    return unsupported("forward: {}: not on sm90 in this release; use backend cpu",
-                       tensor_name(p.has_alibi() ? kAlibiSlopes : kSequenceIdsQ));
   if (p.dtype != FA3_F16 && p.dtype != FA3_BF16)
     return unsupported(
         "forward: dtype {} on sm90 (backends cuda and sim), need f16 or bf16; convert, or use "
@@ -152,20 +149,27 @@ float scale_in_fp32(double scale) {
   return static_cast<float>(std::copysign(std::clamp(std::abs(scale), kLeast, kMost), scale));
 }
 
+// ALiBi is added to scores that have been scaled.
 ScoreKind score_of(const Problem& p) {
   if (p.softcap > 0) return ScoreKind::kSoftcap;
-  return p.softmax_scale < 0 ? ScoreKind::kScaled : ScoreKind::kPlain;
+  return p.softmax_scale < 0 || p.has_alibi() ? ScoreKind::kScaled : ScoreKind::kPlain;
 }
 
 void set_scale(const Problem& p, FwdPlan& plan) {
-  if (p.softcap > 0) {
-    plan.score_factor = scale_in_fp32(p.softmax_scale / p.softcap);
-    plan.scale_log2 = scale_in_fp32(p.softcap * double{kLog2e});
-  } else if (p.softmax_scale < 0) {
-    plan.score_factor = scale_in_fp32(p.softmax_scale * double{kLog2e});
-    plan.scale_log2 = 1;
-  } else {
-    plan.scale_log2 = scale_in_fp32(p.softmax_scale * double{kLog2e});
+  switch (plan.config.score) {
+    case ScoreKind::kSoftcap:
+      plan.score_factor = scale_in_fp32(p.softmax_scale / p.softcap);
+      plan.scale_log2 = scale_in_fp32(p.softcap * double{kLog2e});
+      plan.slope_factor = scale_in_fp32(1 / p.softcap);
+      break;
+    case ScoreKind::kScaled:
+      plan.score_factor = scale_in_fp32(p.softmax_scale * double{kLog2e});
+      plan.scale_log2 = 1;
+      plan.slope_factor = kLog2e;
+      break;
+    case ScoreKind::kPlain:
+      plan.scale_log2 = scale_in_fp32(p.softmax_scale * double{kLog2e});
+      break;
   }
 }
 
@@ -182,7 +186,7 @@ int64_t ragged_batch_rows(const Problem& problem, const SeqAxis& axis, const Lay
 }
 
 Program program_of(const FwdPlan& plan) {
-  return {fwd_header(plan.config), fwd_expression(plan.config)};
+  return {fwd_header(plan.config), fwd_expression(plan.config, plan.functors)};
 }
 
 LaunchShape shape_of(const FwdPlan& plan) {
@@ -203,7 +207,7 @@ size_t workspace_bytes(const FwdPlan& plan) {
 size_t zeroed_bytes(const FwdPlan& plan) { return workspace_bytes(plan); }
 
 std::optional<FwdPlan> wider(const FwdPlan& plan) {
-  const FwdConfig& row = choose_row(plan.need)->config;
+  const FwdConfig& row = choose_row(plan.need)->config;  // as wide with functors
   FwdPlan wide = plan;
   wide.config.head_dim_qk = row.head_dim_qk;
   wide.config.head_dim_v = row.head_dim_v;
@@ -234,9 +238,19 @@ Result<FwdPlan> make_fwd_plan(const Problem& p, const DeviceInfo& device) {
                        p.head_dim_qk, p.head_dim_v);
   plan.row = row->name;
   const MmaType dtype = p.dtype == FA3_F16 ? MmaType::kF16 : MmaType::kBf16;
-  const FwdVariant variant{dtype, mask, score_of(p), has_lengths(p)};
-  FwdConfig config = config_of(*row, device.compiled_ahead ? ahead(variant) : variant);
-  set_scale(p, plan);
+  FwdVariant variant{
+      dtype, mask, score_of(p), has_lengths(p), {p.has_alibi(), p.has_sequence_ids()}};
+  if (device.compiled_ahead) {
+    variant = ahead(variant);
+    if (!compiled_ahead(*row).has(variant))
+      return unsupported(
+          "forward: {}: the simulator has it for bf16 and head dims up to 64, or 65 to 128 where "
+          "no "
+          "row between takes them; use backend cpu",
+          tensor_name(p.has_alibi() ? kAlibiSlopes : kSequenceIdsQ));
+  }
+  FwdConfig config = config_of(*row, variant);
+  plan.functors = variant.functors;
   const int64_t tiles = count_tiles(p, config.tile_q());
   if (tiles >= kMaxTiles)
     return unsupported("forward: {} tiles of {} queries, need fewer than 2^31; split the batch",
@@ -247,6 +261,7 @@ Result<FwdPlan> make_fwd_plan(const Problem& p, const DeviceInfo& device) {
     config = fitted(config, p.head_dim_qk, p.head_dim_v);
   }
   plan = with_config(plan, config, p, device.multiprocessors);
+  set_scale(p, plan);
   plan.order.heads = static_cast<uint32_t>(p.heads_q * p.batch);
   plan.order.longest_first = mask != MaskKind::kFull;
   plan.order.section = plan.order.longest_first ? section_of(p, device.l2_bytes) : 1;

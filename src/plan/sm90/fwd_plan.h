@@ -21,12 +21,14 @@ struct FwdPlan {
   RowNeed need;          // what the row was chosen by
   const char* row = "";  // of fwd_configs.h
   FwdConfig config;
+  FwdFunctors functors;
   Band32 band;  // of the mask, without bounds that no query reaches
   TileOrder order;
   uint32_t tiles = 0;      // Q tiles over batch and heads; varlen: at most
   uint32_t grid = 0;       // CTAs
   float score_factor = 0;  // see FwdArgs
   float scale_log2 = 0;
+  float slope_factor = 0;  // see ElementArgs
 };
 
 // UNSUPPORTED with the reason for what the kernel does not do.
@@ -54,8 +56,8 @@ int64_t ragged_row_stride(const SeqAxis& axis, const Layout& layout);
 int64_t ragged_batch_rows(const Problem& problem, const SeqAxis& axis, const Layout& layout);
 
 // The kernel as C++ names it: fa3::sm90::fwd<fa3::sm90::FwdConfig{.dtype = …}>, every field by its
-// name.
-std::string fwd_expression(const FwdConfig& config);
+// name, and the types of functors where there are any.
+std::string fwd_expression(const FwdConfig& config, const FwdFunctors& functors = {});
 const char* fwd_header(const FwdConfig& config);  // that declares it
 
 }  // namespace fa3::sm90

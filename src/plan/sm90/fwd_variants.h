@@ -11,12 +11,22 @@
 
 namespace fa3::sm90 {
 
+// Functors that a kernel is compiled with (device/warp/element.h).
+struct FwdFunctors {
+  bool alibi = false;
+  bool sequence_ids = false;
+
+  constexpr bool any() const { return alibi || sequence_ids; }
+  constexpr bool operator==(const FwdFunctors&) const = default;
+};
+
 // What a problem adds to a row at compile time.
 struct FwdVariant {
   MmaType dtype = MmaType::kBf16;
   MaskKind mask = MaskKind::kFull;
   ScoreKind score = ScoreKind::kPlain;
   bool ragged = false;
+  FwdFunctors functors{};
 
   constexpr bool operator==(const FwdVariant&) const = default;
 };
@@ -31,19 +41,25 @@ constexpr bool takes(const FwdRow& row, MaskKind mask) {
 
 // The row for that variant, of the row's own head dims.
 constexpr FwdConfig config_of(const FwdRow& row, const FwdVariant& variant) {
-  FwdConfig config = row.config;
+  FwdConfig config = variant.functors.any() ? with_functors(row.config) : row.config;
   config.dtype = variant.dtype;
   config.mask = variant.mask;
   config.score = variant.score;
   config.ragged = variant.ragged;
-  const bool uneven = variant.mask != MaskKind::kFull || variant.ragged;
+  const bool uneven =
+      variant.mask != MaskKind::kFull || variant.ragged || variant.functors.sequence_ids;
   config.schedule = uneven ? FwdSchedule::kDynamic : FwdSchedule::kStatic;
   return config;
 }
 
 // The variant that computes this one where kernels are compiled ahead: softcap, negative scales,
-// and FP16 but for dense tensors without a mask come with the widest mask and varlen.
+// and FP16 but for dense tensors without a mask come with the widest mask and varlen, functors all
+// together and with a score function.
 constexpr FwdVariant ahead(FwdVariant variant) {
+  if (variant.functors.any()) {
+    variant.functors = {true, true};
+    if (variant.score == ScoreKind::kPlain) variant.score = ScoreKind::kScaled;
+  }
   const bool plain = variant.score == ScoreKind::kPlain;
   const bool full = variant.mask == MaskKind::kFull && !variant.ragged;
   if (!plain || (variant.dtype == MmaType::kF16 && !full)) {
@@ -53,16 +69,20 @@ constexpr FwdVariant ahead(FwdVariant variant) {
   return variant;
 }
 
-// Those of a row that are compiled ahead.
+// Those of a row that are compiled ahead. Functors: for BF16 and two head dims, which is enough to
+// execute them.
 struct FwdVariants {
-  std::array<FwdVariant, 36> variant{};
+  std::array<FwdVariant, 38> variant{};
   size_t count = 0;
 
-  constexpr void add(const FwdVariant& one) {
+  constexpr bool has(const FwdVariant& one) const {
     for (size_t i = 0; i < count; ++i) {
-      if (variant[i] == one) return;
+      if (variant[i] == one) return true;
     }
-    variant[count++] = one;
+    return false;
+  }
+  constexpr void add(const FwdVariant& one) {
+    if (!has(one)) variant[count++] = one;
   }
 };
 constexpr FwdVariants compiled_ahead(const FwdRow& row) {
@@ -75,6 +95,11 @@ constexpr FwdVariants compiled_ahead(const FwdRow& row) {
         }
       }
     }
+  }
+  const int dim = row.config.head_dim_qk;
+  if (dim == row.config.head_dim_v && (dim == 64 || dim == 128)) {
+    for (const ScoreKind score : {ScoreKind::kScaled, ScoreKind::kSoftcap})
+      all.add(ahead({MmaType::kBf16, MaskKind::kFull, score, false, {true, true}}));
   }
   return all;
 }

@@ -4,6 +4,7 @@
 // side.
 #pragma once
 
+#include <type_traits>
 #include <utility>
 
 #include "device/sm90/fwd/fwd.cuh"
@@ -16,9 +17,12 @@ namespace fa3::sim {
 static_assert(FA3_FWD_ROWS == std::size(sm90::kFwdRows),
               "src/sim/CMakeLists.txt counts the rows of fwd_configs.h by their lines");
 
-template <sm90::FwdConfig kCfg>
+template <sm90::FwdConfig kCfg, sm90::FwdFunctors kFunctors>
 void add_fwd() {
-  const Registration registration(sm90::fwd_expression(kCfg).c_str(), kernel_of(&sm90::fwd<kCfg>));
+  using Score = std::conditional_t<kFunctors.alibi, AlibiScore, SameScore>;
+  using Mask = std::conditional_t<kFunctors.sequence_ids, SequenceIdMask, EveryKey>;
+  const Registration registration(sm90::fwd_expression(kCfg, kFunctors).c_str(),
+                                  kernel_of(&sm90::fwd<kCfg, Score, Mask>));
 }
 
 // A build that only has to run the code, not every kernel, names the head dim that it keeps.
@@ -33,7 +37,9 @@ constexpr bool is_kept([[maybe_unused]] const sm90::FwdRow& row) {
 template <size_t kRow, size_t... kVariants>
 void add_variants(std::index_sequence<kVariants...>) {
   constexpr const sm90::FwdRow& row = sm90::kFwdRows[kRow];
-  (add_fwd<sm90::config_of(row, sm90::compiled_ahead(row).variant[kVariants])>(), ...);
+  constexpr sm90::FwdVariants ahead = sm90::compiled_ahead(row);
+  (add_fwd<sm90::config_of(row, ahead.variant[kVariants]), ahead.variant[kVariants].functors>(),
+   ...);
 }
 
 template <size_t kRow>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // fwd_steps.cpp — the forward kernel at head dim 128 with the steps that no row of the table has,
 // for the host: to be compared with.
-#include "device/sm90/fwd/fwd.cuh"
+#include "device/sm90/ablation/fwd_ablation.cuh"
 #include "plan/sm90/fwd_configs.h"
 #include "plan/sm90/fwd_plan.h"
 #include "sim/program.h"
@@ -24,7 +24,7 @@ constexpr FwdConfig with_step(FwdStep step) {
 template <FwdStep kStep>
 bool add() {
   constexpr FwdConfig kCfg = with_step(kStep);
-  const Registration registration(fwd_expression(kCfg).c_str(), kernel_of(&fwd<kCfg>));
+  const Registration registration(fwd_expression(kCfg).c_str(), kernel_of(&fwd_ablation<kCfg>));
   return true;
 }
 

@@ -78,10 +78,10 @@ FA3_DEV void run_unspecialised(const FwdArgs& args) {
   ptx::pdl_launch();
   ptx::pdl_wait();
   ptx::cta_sync();
-  if (ptx::warp_index() == 0) schedule<kCfg>(smem, args);
+  if (ptx::warp_index() == 0) schedule<kCfg, EveryKey>(smem, args);
   Unspecialised<kCfg> order{{smem, args}};
   order.start();
-  Consumer<kCfg, Unspecialised<kCfg>>(smem, args, ptx::warpgroup_index(), order).run();
+  Consumer<kCfg, Unspecialised<kCfg>, SameScore, EveryKey>(smem, args, ptx::warpgroup_index(), order).run();
 }
 
 }  // namespace fa3::sm90

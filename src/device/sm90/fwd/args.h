@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// args.h — what a launch of the forward kernel is given besides its configuration.
+// args.h — what a launch of the forward kernel gets besides its configuration.
 #pragma once
 
 #include "device/attn/tile_order.h"
 #include "device/attn/tile_range.h"
 #include "device/tensor_map.h"
 #include "device/types.h"
+#include "device/warp/element.h"
 
 namespace fa3::sm90 {
 
@@ -39,7 +40,8 @@ struct FwdArgs {
   Band32 band;
   float score_factor;  // of ScoreFunction
   float scale_log2;    // of RowSoftmax
-  TileOrder order;     // of tiles of cluster_q() rows; packed queries: of the longest sequence
+  TileOrder order;     // of tiles of tile_q() rows; varlen queries: of the longest sequence
+  ElementArgs elements;
 };
 
 }  // namespace fa3::sm90

@@ -15,6 +15,7 @@
 #include "device/sm90/fwd/args.h"
 #include "device/sm90/fwd/smem.h"
 #include "device/sm90/fwd/work.h"
+#include "device/warp/element.h"
 #include "device/warp/score.h"
 #include "device/warp/softmax.h"
 
@@ -74,9 +75,9 @@ struct TwoStage {
   }
 };
 
-// Score and Mask: what happens to scores before the softmax (warp/score.h).
-template <FwdConfig kCfg, class Order = TwoStage, class Score = ScoreFunction<kCfg.score>,
-          class Mask = BandMask>
+// Score and Mask: functors of one score (warp/element.h), applied after the score function and the
+// band.
+template <FwdConfig kCfg, class Order, class Score, class Mask>
 struct Consumer {
   static constexpr FwdConfig kConfig = kCfg;
   static constexpr MmaType kType = kCfg.dtype;
@@ -100,7 +101,10 @@ struct Consumer {
   Ring<kCfg.work_slots()> slots;
   QTileState tile;
   Visit visit, next_visit;  // of the current Q tile and the next
-  Mask mask;
+  BandMask band;
+  typename Score::Row score_rows[2];  // of this thread's two rows, as mask_rows
+  typename Mask::Row mask_rows[2];
+  u32 seen;          // Mask only: bit h is set when row h has seen a key
   RowScale rescale;  // of O, due before the next GEMM
   SAcc s_acc;
   ptx::Acc<kCfg.head_dim_v> o_acc;
@@ -165,9 +169,10 @@ struct Consumer {
     return kCfg.tile_q() * work.tile +
            static_cast<i32>(kWgRows * wg + fragment_row(ptx::thread_index() % kWgThreads));
   }
-  FA3_DEV Mask mask_of(const FwdWork& work) const {
+  FA3_DEV BandMask band_of(const FwdWork& work) const {
     const u32 column = fragment_column(ptx::thread_index() % kWgThreads);
-    return Mask::of(args.band, work.q_used, work.kv_used, row_of(work), static_cast<i32>(column));
+    return BandMask::of(args.band, work.q_used, work.kv_used, row_of(work),
+                        static_cast<i32>(column));
   }
 
   // The next work becomes the current tile, when its Q is there.
@@ -177,9 +182,22 @@ struct Consumer {
     slots.advance();
     tile.q_slot = q.stage * kCfg.consumer_wgs + wg;
     tile.softmax.reset();
-    mask = mask_of(smem.work[tile.work_slot].read());
+    const FwdWork work = smem.work[tile.work_slot].read();
+    band = band_of(work);
+    begin_functors(work);
     smem.q_full[tile.q_slot].wait(q.phase);
     q.advance();
+  }
+
+  FA3_DEV void begin_functors([[maybe_unused]] const FwdWork& work) {
+    FA3_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      if constexpr (Score::kActive)
+        score_rows[h] = Score::row(args.elements, place_of(args, work), row_of(work) + 8 * h);
+      if constexpr (Mask::kActive)
+        mask_rows[h] = Mask::row(args.elements, place_of(args, work), row_of(work) + 8 * h);
+    }
+    if constexpr (Mask::kActive) seen = 0;
   }
 
   // All KV tiles of the current Q tile; O and its sums are complete then.
@@ -202,16 +220,17 @@ struct Consumer {
   }
 
   // The KV tiles from kv_tile down: at the mask's right edge, unmasked, at the mask's left edge.
-  // kTail: the first of them may hold keys beyond the sequence, under a full mask too.
+  // kTail: the first of them may hold keys beyond the sequence, under a full mask too. Mask functors
+  // have edges of their own.
   template <bool kTail, class F>
   FA3_DEV void for_kv_tiles(i32 kv_tile, const F& f) {
-    if constexpr (kCfg.mask != MaskKind::kFull || kTail) {
+    if constexpr (kCfg.mask != MaskKind::kFull || kTail || Mask::kActive) {
       FA3_NO_UNROLL
       for (; kv_tile >= visit.own.unmasked_end; --kv_tile) f(kv_tile, Masked<true>{});
     }
     FA3_NO_UNROLL
     for (; kv_tile >= visit.own.unmasked_first; --kv_tile) f(kv_tile, Masked<false>{});
-    if constexpr (kCfg.mask == MaskKind::kWindow) {
+    if constexpr (kCfg.mask == MaskKind::kWindow || Mask::kActive) {
       FA3_NO_UNROLL
       for (; kv_tile >= visit.own.first; --kv_tile) f(kv_tile, Masked<true>{});
     }

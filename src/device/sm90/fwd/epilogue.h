@@ -75,8 +75,15 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::store_tile(const QTileState& do
   }
   const FwdWork work = smem.work[done.work_slot].read();
   release_work(done.work_slot);
-  const Mask seen = mask_of(work);
-  const bool nothing[2] = {seen.sees_nothing(0), seen.sees_nothing(1)};
+  const BandMask keys = band_of(work);
+  bool nothing[2] = {keys.sees_nothing(0), keys.sees_nothing(1)};
+  if constexpr (Mask::kActive) {
+    u32 by_quad = seen;
+    by_quad |= ptx::shfl_xor(by_quad, 1);
+    by_quad |= ptx::shfl_xor(by_quad, 2);
+    FA3_UNROLL
+    for (u32 h = 0; h < 2; ++h) nothing[h] = nothing[h] || (by_quad >> h & 1) == 0;
+  }
   stage_o(*this, buffer, done, nothing);
   ptx::fence_proxy_async_shared();
   all.sync();

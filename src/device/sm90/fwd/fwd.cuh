@@ -29,11 +29,14 @@
 #include "device/sm90/fwd/scheduler.h"
 #include "device/sm90/fwd/smem.h"
 #include "device/sm90/fwd/step.h"
+#include "device/warp/alibi.h"
+#include "device/warp/sequence_ids.h"
 
 namespace fa3::sm90 {
 
-// All roles; Order: in which order consumers overlap a Q tile's GEMMs and softmax.
-template <FwdConfig kCfg, class Order>
+// All roles. Order: in which order consumers overlap a Q tile's GEMMs and softmax. Score, Mask:
+// functors of one score (warp/element.h).
+template <FwdConfig kCfg, class Order, class Score = SameScore, class Mask = EveryKey>
 FA3_DEV void run_fwd(const FwdArgs& args) {
   static_assert(sizeof(FwdSmem<kCfg>) <= kCfg.smem_bytes(), "smem_bytes() forgets something");
   auto& smem = ptx::smem_as<FwdSmem<kCfg>>();
@@ -50,17 +53,17 @@ FA3_DEV void run_fwd(const FwdArgs& args) {
   if (wg == 0) {
     ptx::reg_decrease<kCfg.producer_registers()>();
     if (ptx::warp_index() == 0 && ptx::elect_one()) produce<kCfg>(smem, args);
-    if (ptx::warp_index() == 1) schedule<kCfg>(smem, args);
+    if (ptx::warp_index() == 1) schedule<kCfg, Mask>(smem, args);
   } else {
     ptx::reg_increase<kCfg.consumer_registers()>();
-    Consumer<kCfg, Order>(smem, args, wg - 1).run();
+    Consumer<kCfg, Order, Score, Mask>(smem, args, wg - 1).run();
   }
 }
 
-template <FwdConfig kCfg>
+template <FwdConfig kCfg, class Score = SameScore, class Mask = EveryKey>
 FA3_KERNEL(kCfg.threads(), 1)
 void fwd(FA3_GRID_CONSTANT const FwdArgs args) {
-  run_fwd<kCfg, TwoStage>(args);
+  run_fwd<kCfg, TwoStage, Score, Mask>(args);
 }
 
 }  // namespace fa3::sm90

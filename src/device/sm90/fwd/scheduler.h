@@ -11,6 +11,7 @@
 #include "device/sm90/fwd/config.h"
 #include "device/sm90/fwd/smem.h"
 #include "device/sm90/fwd/work.h"
+#include "device/warp/element.h"
 
 namespace fa3::sm90 {
 
@@ -158,7 +159,7 @@ FA3_DEV void publish(FwdSharedWork& to, const FwdArgs& args, const FwdWork& work
 }
 
 // The whole warp; work_slots() − 1 Q tiles ahead of the consumers at most.
-template <FwdConfig kCfg>
+template <FwdConfig kCfg, class Mask>
 FA3_DEV void schedule(FwdSmem<kCfg>& smem, const FwdArgs& args) {
   FwdTiles<kCfg> tiles(args);
   auto slot = Ring<kCfg.work_slots()>::producer();
@@ -166,8 +167,15 @@ FA3_DEV void schedule(FwdSmem<kCfg>& smem, const FwdArgs& args) {
   FA3_NO_UNROLL
   for (; more; slot.advance()) {
     smem.work_empty[slot.stage].wait(slot.phase);  // sim:spare(one_tile)
-    const FwdWork work = tiles.next();
+    FwdWork work = tiles.next();
     more = work.tile >= 0;
+    if constexpr (Mask::kActive) {
+      static_assert(!kCfg.skips(), "mask functors: their tiles are those of all consumers");
+      if (more) {
+        work.range = Mask::tiles(args.elements, place_of(args, work), work.range,
+                                 kCfg.tile_q() * work.tile, kCfg.tile_q(), kCfg.tile_kv);
+      }
+    }
     if (ptx::lane_index() == 0) {
       publish<kCfg>(smem.work[slot.stage], args, work);
       smem.work_full[slot.stage].arrive();

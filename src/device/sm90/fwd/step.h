@@ -28,8 +28,17 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::issue_pv() {
 template <FwdConfig kCfg, class Order, class Score, class Mask>
 template <bool kMasked>
 FA3_DEV RowScale Consumer<kCfg, Order, Score, Mask>::softmax_tile(i32 kv_tile, SAcc& s) {
-  Score{args.score_factor}.apply(s);
-  if constexpr (kMasked) mask.template apply<kCfg.mask == MaskKind::kWindow>(s, kv_tile);
+  ScoreFunction<kCfg.score>{args.score_factor}.apply(s);
+  if constexpr (Score::kActive) apply_scores<Score>(s, score_rows, kCfg.tile_kv * kv_tile);
+  if constexpr (kMasked) band.template apply<kCfg.mask == MaskKind::kWindow>(s, kv_tile);
+  if constexpr (Mask::kActive) {
+    if constexpr (kMasked) {
+      const ElementPlace place = place_of(args, smem.work[tile.work_slot].read());
+      hide_keys<Mask>(s, mask_rows, band, args.elements, place, kv_tile, seen);
+    } else {
+      seen = 3;
+    }
+  }
   return tile.softmax.template update<kCfg.softmax>(s, args.scale_log2);
 }
 

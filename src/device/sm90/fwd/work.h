@@ -6,7 +6,9 @@
 #include "device/attn/tile_range.h"
 #include "device/ptx/memory.h"
 #include "device/ptx/registers.h"
+#include "device/sm90/fwd/args.h"
 #include "device/types.h"
+#include "device/warp/element.h"
 
 namespace fa3::sm90 {
 
@@ -49,5 +51,15 @@ static_assert(
     }(),
     "FwdWork: words 0 to 3 are the range {first, unmasked_first, unmasked_end, end}, word 4 is the "
     "Q tile");
+
+// Where functors find what belongs to a Q tile's rows and keys.
+FA3_DEV ElementPlace place_of(const FwdArgs& args, const FwdWork& work) {
+  return {work.batch,
+          work.head,
+          args.q_axis.cu_seqlens != nullptr ? work.q_begin : 0,
+          args.kv_axis.cu_seqlens != nullptr ? work.kv_begin : 0,
+          work.q_used,
+          work.kv_used};
+}
 
 }  // namespace fa3::sm90
