@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// backend.h — what plans and computes: cpu, reference, cuda, sim. A context owns one; nothing but
-// the factory (open.h) knows which.
+// backend.h — the interface of backends, which plan and compute: cpu, reference, cuda, sim. A
+// context owns one; only the factory (open.h) knows which.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@
 
 namespace fa3 {
 
-// Safe to use from many threads at once. `stream` is one of the device's (a CUstream; null is its
-// default stream), null on a backend whose tensors are in host memory.
+// Safe to use from many threads at once. `stream` is a stream of the device (a CUstream; null is
+// its default stream), or null on a backend whose tensors are in host memory.
 class Backend {
  public:
   explicit Backend(DeviceInfo device) : device_(std::move(device)) {}
@@ -26,19 +26,19 @@ class Backend {
   Backend& operator=(const Backend&) = delete;
 
   const DeviceInfo& device() const { return device_; }
-  // Tensors are in host memory, so that the values of cu_seqlens and seqused can be checked.
+  // Are tensors in host memory? Then the values of cu_seqlens and seqused can be checked.
   bool on_host() const { return device_.type == FA3_DEVICE_CPU; }
 
   // How the problem is computed; UNSUPPORTED with the reason why it is not. A pure function.
   virtual Result<Plan> plan(const Problem& problem) const = 0;
-  // The plan that runs here in place of that one: its kernels, or those that stand in for them
-  // where there is no compiler, are found or compiled, so that a run on that stream does neither.
+  // The plan that runs here in place of `plan`: its kernels, or their substitutes where there is no
+  // compiler, are found or compiled now, so that a run on that stream does neither.
   virtual Result<Plan> prepare(Plan plan, [[maybe_unused]] StreamRef on) { return plan; }
   // The plan that prepare() would give, without compiling; and as JSON (plan/explain.h).
   virtual Plan settled(Plan plan) { return plan; }
   virtual std::string explain(const Plan& plan) const = 0;
 
-  // What it asks of the buffers of a run beyond what all backends do.
+  // Requirements on the buffers of a run beyond those of all backends.
   virtual Status check([[maybe_unused]] const Plan& plan, [[maybe_unused]] const Buffers& buffers,
                        [[maybe_unused]] void* stream) {
     return {};
@@ -46,8 +46,8 @@ class Backend {
   // Memory for a one-call function's workspace on that stream.
   virtual Result<WorkspaceLease> workspace(size_t bytes, void* stream) = 0;
   // buffers were validated against plan.problem and passed check(); workspace has
-  // plan.workspace_bytes. On a host the outputs are written when it returns, on a GPU the work is
-  // on the stream then. May throw Error.
+  // plan.workspace_bytes. On a host the outputs are written when it returns; on a GPU the work has
+  // been enqueued on the stream. May throw Error.
   virtual Status run(const Plan& plan, const Buffers& buffers, std::byte* workspace,
                      void* stream) = 0;
 

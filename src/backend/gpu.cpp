@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// gpu.cpp — plans of kernels, and where their tensors may lie.
+// gpu.cpp — plans of kernels, and which addresses their tensors may have.
 #include "backend/gpu.h"
 
 #include "backend/launch/launch.h"

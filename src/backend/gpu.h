@@ -12,7 +12,7 @@ class GpuBackend : public Backend {
   using Backend::Backend;
 
   Result<Plan> plan(const Problem& problem) const override;
-  // UNSUPPORTED for addresses that a kernel of the plan does not take.
+  // UNSUPPORTED for addresses that a kernel of the plan does not accept.
   Status check(const Plan& plan, const Buffers& buffers, void* stream) override;
 
  protected:

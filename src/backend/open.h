@@ -14,12 +14,12 @@
 
 namespace fa3 {
 
-// The device of a context with these options, its backend chosen; options were checked by
-// themselves. UNSUPPORTED with the reason where the device or the backend is not here.
+// The device of a context with these options, its backend chosen; the options alone were checked
+// before. UNSUPPORTED with the reason where the device or the backend is missing.
 Result<DeviceInfo> choose_device(const fa3_context_options& options,
                                  const Environment& environment);
 
-// The backend of such a device. What is passed by reference outlives it.
+// The backend of such a device. Objects passed by reference must outlive it.
 std::unique_ptr<Backend> make_backend(const DeviceInfo& device, const Environment& environment,
                                       const Executor& executor, const Logger& logger,
                                       cuda::LazyJit& jit);

@@ -14,7 +14,7 @@ Workspace::Workspace(size_t bytes) {
   void* pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (pages == MAP_FAILED) throw std::bad_alloc();
 #ifdef MADV_HUGEPAGE
-  madvise(pages, bytes, MADV_HUGEPAGE);  // a wish: nothing depends on it
+  madvise(pages, bytes, MADV_HUGEPAGE);  // a hint: nothing depends on it
 #endif
   data_ = static_cast<std::byte*>(pages);
   bytes_ = bytes;
@@ -42,7 +42,7 @@ WorkspaceLease WorkspaceCache::borrow(size_t bytes) {
     return lease;
   }
   if (kept_.bytes() < bytes) {
-    kept_ = Workspace();  // first give back, then ask: the two never stand side by side
+    kept_ = Workspace();  // free before allocating, so that both never exist at once
     kept_ = Workspace(bytes);
   }
   lease.data_ = kept_.data();

@@ -25,7 +25,7 @@ class Workspace {
   size_t bytes_ = 0;
 };
 
-// The memory of one call: kept by somebody else, locked for this call, or its own.
+// The memory of one call: owned elsewhere, cached and locked for this call, or its own.
 class WorkspaceLease {
  public:
   WorkspaceLease() = default;

@@ -37,7 +37,7 @@ std::string processor_name() {
 int allowed_cores() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  // More than CPU_SETSIZE (1024) processors make the call fail: then every processor counts as
+  // With more than CPU_SETSIZE (1024) processors the call fails: then every processor counts as
   // allowed.
   const int cores = sched_getaffinity(0, sizeof set, &set) == 0
                         ? CPU_COUNT(&set)

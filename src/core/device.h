@@ -25,7 +25,7 @@ struct DeviceInfo {
   int lanes = 1;            // backend cpu: floats per vector of that set's kernels
   int sm = 0;               // of a GPU, or of the simulated one: 10 · compute capability, e.g. 90
   int multiprocessors = 0;  // likewise
-  // Kernels are those that were compiled ahead, not one for each variant
+  // Only kernels that were compiled ahead are available, not every variant
   // (plan/sm90/fwd_variants.h).
   bool compiled_ahead = false;
   int64_t l1_bytes = 0;  // 0 = unknown

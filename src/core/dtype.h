@@ -67,8 +67,8 @@ constexpr float to_float(F16 x) {
   const uint32_t sign = uint32_t{x.bits & 0x8000u} << 16;
   if (magnitude >= 0x7c00u)  // Inf, NaN
     return std::bit_cast<float>(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);
-  // Read as a float the exponent is too small by 127 − 15. The product is exact, for subnormals
-  // too.
+  // Read as a float the exponent is too small by 127 − 15. The multiplication is exact, also for
+  // subnormals.
   const float value = std::bit_cast<float>(magnitude << 13) * 0x1p112f;
   return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(value));
 }

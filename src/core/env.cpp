@@ -9,7 +9,7 @@
 namespace fa3 {
 namespace {
 
-// One variable: what it is for, what is legal, and how its text becomes a field of Environment
+// One variable: its purpose, its legal values, and how its text becomes a field of Environment
 // (false = malformed).
 struct Variable {
   const char* name;

@@ -53,7 +53,8 @@ class Run {
     }
   }
 
-  // After all workers have returned. Tells a failure, a cancellation, or a pool that left out work.
+  // After all workers have returned. Throws on a failure, a cancellation, or a pool that left out
+  // work.
   void finish() {
     if (error_) std::rethrow_exception(error_);
     if (cancelled_) {
@@ -71,7 +72,7 @@ class Run {
   }
 
  private:
-  // Counts a finished task; tells the callback at most about a thousand times in a run, and always
+  // Counts a finished task; calls the callback at most about a thousand times in a run, and always
   // at its end.
   void report_one_more() {
     const int64_t done = done_.fetch_add(1) + 1;
@@ -105,8 +106,8 @@ class Run {
   int64_t last_reported_ = 0;
 };
 
-// oneTBB prepares itself once in a process. Where memory runs out meanwhile, it does not try again:
-// whoever asks next waits for ever. Nobody asks then, and runs keep to the calling thread.
+// oneTBB initialises itself once per process. If memory runs out meanwhile, it does not try again,
+// and the next thread to use it waits for ever. So it is not used then: runs stay on the caller.
 enum class Pool { kNew, kReady, kBroken };
 std::mutex pool_mutex;
 Pool pool = Pool::kNew;  // guarded by pool_mutex
@@ -121,8 +122,8 @@ bool pool_is_broken() {
 struct Executor::Arena {
   tbb::task_arena arena;
 
-  // No more places than oneTBB may use in this process: asked for more, it prints a warning. Of
-  // these one is the calling thread's. No thread starts before the first run.
+  // No more slots than oneTBB may use in this process: asked for more, it prints a warning. One of
+  // them is the calling thread's. No thread starts before the first run.
   explicit Arena(int threads) {
     const std::lock_guard lock(pool_mutex);
     if (pool == Pool::kNew) pool = Pool::kBroken;
@@ -141,7 +142,7 @@ Executor::Executor(int threads, fa3_parallel_for_fn parallel_for, void* parallel
       progress_(progress),
       progress_user_(progress_user) {
   if (parallel_for_ != nullptr || pool_is_broken()) return;
-  // Now, where a lack of memory is an error and not a slow run.
+  // Now, where running out of memory is an error and not a slow run.
   arena_ = std::make_unique<Arena>(threads_);
 }
 

@@ -12,7 +12,7 @@
 
 namespace fa3 {
 
-// What a task is told.
+// What a task is given.
 class TaskContext {
  public:
   TaskContext(int64_t index, int slot, const std::atomic<bool>& stop)
@@ -23,7 +23,7 @@ class TaskContext {
                         // tasks that run at the same time
 
   // True once another task failed or the run was cancelled. A task that waits for another one must
-  // ask, and return when it is: the other one may never finish. The outputs do not count any more.
+  // poll this and return: the other one may never finish. The outputs do not count any more.
   bool stopped() const { return stop_.load(std::memory_order_relaxed); }
 
  private:

@@ -45,7 +45,7 @@ class Json {
   static Json array() { return of(Array{}); }
   static Json object() { return of(Object{}); }
 
-  // The value of a text that others wrote. nullopt when it is not JSON, or nested beyond reason.
+  // The value of an untrusted text. nullopt when it is not JSON, or nested too deep.
   static std::optional<Json> parse(std::string_view text);
 
   bool is_null() const { return std::holds_alternative<std::nullptr_t>(value_); }

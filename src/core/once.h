@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// once.h — a value that the first who asks makes.
+// once.h — a value made by the first caller that asks for it.
 #pragma once
 
 #include <mutex>
@@ -9,8 +9,8 @@
 
 namespace fa3 {
 
-// Others wait for the one that makes it. What kept it from being made is kept as well, but for
-// want of memory: that throws, and the next one tries again. (std::call_once would use thread-local
+// Concurrent callers wait for it. A failure to make it is kept as well, except running out of
+// memory: that throws, and the next caller tries again. (std::call_once would use thread-local
 // variables of the C++ library, which may have to be allocated.)
 template <class T>
 class Once {

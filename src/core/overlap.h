@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // overlap.h — do two strided views of memory share a byte? Exact, so that interleaved views of one
-// packed buffer (q, k, v of a projection; dq, dk, dv beside each other) are told from real
+// packed buffer (q, k, v of a projection; dq, dk, dv next to each other) are told from real
 // overlaps.
 #pragma once
 

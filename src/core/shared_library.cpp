@@ -17,7 +17,7 @@ std::string last_error() {
   return text == nullptr ? "the loader gave no reason" : text;
 }
 
-// The loader has no other way to say it. Such a library may be there at the next call.
+// The loader reports it in no other way. Such a library may be there at the next call.
 bool lacks_memory(const std::string& reason) {
   return reason.find(std::strerror(ENOMEM)) != std::string::npos ||
          reason.find("out of memory") != std::string::npos;

@@ -80,7 +80,7 @@ Status check_kinds(const TensorMapSpec& spec) {
 }
 
 // The programming guide asks for 128 bytes under a swizzle; the driver and the hardware take 16,
-// which views into packed tensors rely on.
+// which views into packed buffers rely on.
 Status check_base(const TensorMapSpec& spec) {
   if (spec.base == nullptr) {
     return refuse(spec, "base is NULL; need the address of a tensor in device memory");

@@ -8,7 +8,7 @@ namespace {
 
 constexpr u32 kMaxGrid[3] = {0x7fffffff, 65535, 65535};
 constexpr u32 kMaxThreads = 1024;
-constexpr u32 kMaxCluster = 16;  // beyond 8 where the GPU has room
+constexpr u32 kMaxCluster = 16;  // more than 8 is non-portable
 
 template <class... Args>
 Status refuse(const Program& program, fmt::format_string<Args...> format, Args&&... args) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// program.h — a kernel by name, and the shape of its launch: what plans say and GPUs run.
+// program.h — a kernel by name, and the shape of its launch: what plans hold and machines run.
 #pragma once
 
 #include <string>
@@ -17,8 +17,8 @@ struct HeaderSet;  // backend/cuda/device_headers.h
 struct Program {
   std::string header;      // "device/sm90/fwd/fwd.cuh"
   std::string expression;  // "fa3::sm90::fwd<fa3::sm90::FwdConfig{…}>"
-  // Another library's device code, which NVRTC sees beside this library's; null = none. Stays where
-  // it is as long as the process runs.
+  // Another library's device code, which NVRTC sees along with this library's; null = none. Stays
+  // in place as long as the process runs.
   const cuda::HeaderSet* headers = nullptr;
   std::string arch = "sm_90a";  // as NVRTC spells it
 
@@ -30,8 +30,8 @@ struct LaunchShape {
   u32 threads = 0;     // per CTA, one-dimensional
   u32 smem_bytes = 0;  // dynamic shared memory per CTA
   u32 cluster = 1;     // CTAs along x per cluster
-  bool pdl = false;    // may start before the grid ahead of it has ended (griddepcontrol)
-  // CTAs of different clusters talk through global memory; the simulator asks to be told.
+  bool pdl = false;    // may start before the previous grid has ended (griddepcontrol)
+  // CTAs of different clusters communicate through global memory; the simulator has to know.
   bool interacting = false;
   // CTAs wait for each other: a GPU starts all at once (cooperative launch), and refuses a grid
   // that does not fit.

@@ -25,7 +25,7 @@ struct SimApi {
   void (*seed)(void* device, u64 seed);
   const char* (*add)(void* device, void* base, size_t bytes, const char* name);
   const char* (*remove)(void* device, void* base);
-  void (*settle)(void* device);  // what grids did is in the past of all that come
+  void (*settle)(void* device);  // orders all grids so far before later ones
   const char* (*encode)(const TensorMapSpec* spec, TensorMap* map);
   bool (*has_program)(const char* expression);
   const char* (*program)(size_t i);  // name expressions without blanks; null beyond the last

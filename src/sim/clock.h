@@ -9,7 +9,7 @@
 namespace fa3::sim {
 
 using Tick =
-    u32;  // an agent's own time; 0 = before everything. 2^32 releases of one thread suffice
+    u32;  // an agent's own time; 0 = before everything. 2^32 releases per thread are enough
 
 // One access: which agent, at which of its ticks.
 struct Epoch {
@@ -18,7 +18,7 @@ struct Epoch {
 
   explicit operator bool() const { return tick != 0; }
   bool operator==(const Epoch& other) const = default;
-  // Did it happen before whatever `view` is the clock of?
+  // Did it happen before the event whose clock is `view`?
   bool before(const Tick* view) const { return tick <= view[agent]; }
 };
 

@@ -6,12 +6,12 @@
 
 namespace fa3::sim {
 
-// What one lane brings to a warp instruction.
+// One lane's part in a warp instruction.
 struct Lane {
   const char* op;
   Where where;
   u32 mask;
-  bool aligned;  // .aligned: every lane must stand at the same line
+  bool aligned;  // .aligned: every lane must be at the same line
   u64 key = 0;   // immediate operands, equal in all lanes
 };
 
@@ -22,8 +22,8 @@ struct Action {
 };
 void gather_lanes(Thread& thread, const Lane& lane, void* operand, Action act);
 
-// Suspends the thread until all lanes of the mask have come; the last one runs act(operands), once,
-// before the others go on.
+// Suspends the thread until all lanes of the mask have arrived; the last one runs act(operands),
+// once, before the others resume.
 template <class Act>
 void gather(Thread& thread, const Lane& lane, void* operand, Act act) {
   gather_lanes(thread, lane, operand, {&act, [](void* context, void* const* operands) {

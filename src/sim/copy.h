@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// copy.h — one asynchronous copy of TMA or of the bulk engine: who issued it, what was known then,
-// and the agent that its accesses belong to.
+// copy.h — one asynchronous copy by TMA or the bulk engine: the issuing thread, its clock at issue,
+// and the agent that the copy's accesses belong to.
 #pragma once
 
 #include <memory>
@@ -27,20 +27,20 @@ struct Copy {
   Accessor reader() const { return {known.data(), {agent, read_tick}, site, true}; }
   Accessor writer() const { return {known.data(), {agent, write_tick}, site, true}; }
   GlobalAccessor global(bool writes, bool atomic) const;
-  // A copy of the issuing thread's bulk group.
+  // Adds the copy to the issuing thread's bulk group.
   void join_group();
   void read_done();
   void write_done();
-  // For the event log: the whole copy has been, into or out of shared memory at an offset of `at`.
+  // Logs the complete copy, into or out of shared memory of `at` at that offset.
   void log(Cta& at, u32 offset) const;
 };
 
-// By the clock: how long until bytes that are issued now have passed between a CTA and memory.
+// By the clock: how long a copy issued now takes to move its bytes between a CTA and memory.
 u64 copy_clocks(Cta& cta, u64 bytes);
 // Checks of the shared-memory side, at issue.
 void check_smem_range(Cta& cta, Thread& by, const char* op, u32 address, u64 bytes, u32 alignment,
                       Where where);
-// Does this copy need a launch whose CTAs may interact?
+// A Violation when the copy makes CTAs interact and the launch did not declare that.
 void check_atomics_allowed(Thread& thread, const char* op, Where where);
 
 }  // namespace fa3::sim

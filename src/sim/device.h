@@ -28,11 +28,11 @@ struct Options {
       false;                // elect.sync: lane 0 always (what hardware was seen to do), else drawn
   bool exact_sums = false;  // wgmma of 16-bit types bit for bit as a GPU, some 20 times slower
   Trace* trace = nullptr;   // records events when set; implies one worker
-  // Mutation tests: asked at every wait, arrival, fence and barrier of a thread, which is left out
-  // where it says so. `op` is what reports call it. Called from all workers.
+  // Mutation tests: called at every wait, arrival, fence and barrier of a thread; true leaves that
+  // one out. `op` is its name in reports. Called from all workers.
   std::function<bool(const char* op, Where where)> omit;
-  // Threads go on in the order of their clocks as sim/timing.h counts them, and asynchronous work
-  // takes effect after that many, instead of as the seed says: for pictures.
+  // Threads run in the order of their clocks, and asynchronous work takes effect after as many as
+  // sim/timing.h says, instead of by the seed: for pictures.
   bool timed = false;
 };
 
@@ -56,7 +56,7 @@ class Device {
 
   // Throws Violation; Error for a shape that breaks a limit.
   Stats launch(const Kernel& kernel, const LaunchShape& shape, const void* args);
-  // What grids did so far is in the past of all that come.
+  // Orders everything that grids did so far before all later grids.
   void synchronize() { memory.synchronize(launches_); }
 
  private:

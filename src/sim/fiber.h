@@ -32,7 +32,7 @@ class Fiber {
   void arrived(boost::context::detail::transfer_t from);
 
   boost::context::detail::fcontext_t context_ = nullptr;
-  Fiber* next_ = nullptr;  // whom this one switched to; its stack may be gone by then
+  Fiber* next_ = nullptr;  // the fiber that this one switched to; this stack may be gone by then
   Entry entry_ = nullptr;
   void* argument_ = nullptr;
   const void* stack_bottom_ = nullptr;

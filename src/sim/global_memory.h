@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// global_memory.h — allocations that kernels may touch, with who touched them: bounds, races
-// between threads that nothing orders, results of a grid read before it is over.
+// global_memory.h — allocations that kernels may access, and the accesses so far: bounds, races
+// between threads that nothing orders, results of a grid read before it has ended.
 #pragma once
 
 #include <map>
@@ -23,7 +23,7 @@ using Foreign = std::map<u64, std::vector<Tick>>;
 // What an agent of the cluster with that clock knows of others.
 Foreign known_to(const Cluster& cluster, const Tick* view);
 
-// Who accesses global memory, and what it knows. The view must outlive the call only.
+// The agent that accesses global memory, and its clock. The view need only outlive the call.
 struct GlobalAccessor {
   const Cluster* cluster;
   const Tick* view;
@@ -38,7 +38,7 @@ class GlobalMemory {
   // `read_only`: kernels may not write it, and reads are not remembered.
   void add(std::string name, void* base, u64 bytes, bool read_only = false);
   void remove(const void* base);
-  // What grids did so far is in the past of all that come.
+  // Orders everything that grids did so far before all later grids.
   void synchronize(u64 launches) { settled_ = launches; }
 
   struct Buffer;
@@ -51,9 +51,9 @@ class GlobalMemory {
 
   // fence.proxy.async by a thread, for its accesses of global memory so far.
   void fence(const Cluster& cluster, Epoch at);
-  // Release publishes what `by` knows at an address, acquire learns it.
+  // Release publishes a thread's clocks at an address; acquire reads them.
   void release(const Thread& thread, const Foreign& foreign, const Tick* view, const void* address);
-  // What release published there, clusters by number.
+  // What was published there, clusters by number.
   Foreign acquire(const void* address);
 
   struct Buffer {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// mbarrier.h — what copies need of mbarriers: bytes that arrive.
+// mbarrier.h — the side of mbarriers that copies use: bytes that arrive.
 #pragma once
 
 #include "sim/worker.h"
@@ -14,8 +14,8 @@ Cta& cta_of(Thread& thread, u32& address, const char* op, Where where);
 // complete_tx by a copy whose writes are `epoch`; `issuer` and where are for reports.
 void complete_tx(Cta& cta, Mbarrier& bar, u32 bytes, Epoch epoch, const char* op, Where where);
 
-// cp.async.mbarrier.arrive: one pending arrival more; the arrival when the copies of a thread,
-// which end at `epoch`, have landed.
+// cp.async.mbarrier.arrive: one more pending arrival; and that arrival, when the thread's copies
+// have landed, at `epoch`.
 void add_pending(Mbarrier& bar);
 void arrive_async(Cta& cta, Thread& thread, Mbarrier& bar, Epoch epoch, const char* op,
                   Where where);

@@ -6,7 +6,7 @@
 
 namespace fa3::sim {
 
-// Exponentials that this OS thread has computed since it was last asked.
+// Exponentials that this OS thread has computed since the last call.
 u32 take_exponentials();
 
 // old + operand in the type, as an atomic add rounds: F32 flushes subnormals, F16 and BF16 keep

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// program.h — the kernels that were compiled for the host, by the name expression that NVRTC knows
-// them by.
+// program.h — the kernels that were compiled for the host, under the name expressions that NVRTC
+// uses.
 #pragma once
 
 #include <string>

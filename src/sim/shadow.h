@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// shadow.h — what the simulator knows of each 16 bytes of a CTA's shared memory: who wrote and read
-// it last, by which proxy, which bytes hold a value. A cell splits when narrower accesses meet.
+// shadow.h — what the simulator knows of each 16 bytes of a CTA's shared memory: the last accesses,
+// by which proxy, and which bytes hold a value. A cell splits when narrower accesses meet.
 #pragma once
 
 #include <vector>
@@ -12,7 +12,7 @@ namespace fa3::sim {
 
 struct Cta;
 
-// Who accesses, and what it knows.
+// The agent that makes an access, and its clock.
 struct Accessor {
   const Tick* view;  // its clock: earlier accesses are ordered if they happened before this
   Epoch epoch;       // how the access is remembered
@@ -26,7 +26,7 @@ class Shadow {
 
   explicit Shadow(Cta& cta) : cta_(cta) {}
   void reset(u32 bytes);
-  // Call before an access with a view that lies where another one lay.
+  // Call before an access with a view at an address that another view had.
   void fresh_view() { ordered_view_ = nullptr; }
 
   // Members that the kernel named, and mbarriers among them, may be touched; the rest may not.
@@ -37,7 +37,7 @@ class Shadow {
   // within one granule, or a multiple of 16. Each throws a Violation.
   void read(const Accessor& by, u32 offset, u32 bytes);
   void write(const Accessor& by, u32 offset, u32 bytes);
-  // Does no initialised byte miss in the range?
+  // Are all bytes of the range initialised?
   bool initialised(u32 offset, u32 bytes) const;
 
   // A granule written by TMA remembers the swizzle of its map, for the wgmma that reads it.
@@ -47,7 +47,7 @@ class Shadow {
   // The swizzle + 1 of the copy that wrote it; 0 = written otherwise.
   u8 format(u32 offset) const { return format_[offset / kGranule]; }
 
-  // cp.async: writes that belong to nobody's past until they are completed by their thread.
+  // cp.async: writes that are ordered before nothing until their thread completes them.
   void begin_copy(const Accessor& by, u32 offset, u32 bytes);
   void end_copy(const Accessor& by, u32 offset, u32 bytes);
 
@@ -109,7 +109,7 @@ class Shadow {
   std::vector<u16> free_parts_;
   std::vector<std::vector<Reader>> crowds_;
   std::vector<u32> free_crowds_;
-  Epoch ordered_{};  // the last write found in order, and for whom: tiles repeat it
+  Epoch ordered_{};  // the last write found in order, and its reader's view: tiles repeat them
   const Tick* ordered_view_ = nullptr;
 };
 

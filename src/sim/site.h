@@ -19,6 +19,6 @@ struct Site {
 // share number 0, "unknown".
 u16 intern(const char* op, Where where);
 const Site& site(u16 id);
-std::string text(Where where);  // "fwd_sm90.cuh:71"
+std::string text(Where where);  // "step.h:71"
 
 }  // namespace fa3::sim

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// state.h — the simulated machine while it runs: threads, warps, warpgroups, CTAs and clusters. All
-// of a cluster belongs to one OS thread.
+// state.h — the simulated machine while it runs: threads, warps, warpgroups, CTAs and clusters. A
+// cluster belongs to one OS thread.
 #pragma once
 
 #include <deque>
@@ -81,7 +81,7 @@ struct Thread {
   Waiting waiting;
   Where lost_registers{};  // a wgmma whose registers went out of scope in flight
   bool exited = false, wake_spurious = false;
-  u64 time = 0;         // by the clock: when it goes on
+  u64 time = 0;         // by the clock: when it runs next
   u64 exp_batches = 0;  // of its warp's that it took part in
 
   u64 polls = 0;                                // try_waits that found their phase open
@@ -111,7 +111,7 @@ struct Collective {
   const char* op = nullptr;
   Where where{};
   u32 mask = 0, arrived = 0;
-  u64 key = 0;  // what all lanes must agree on besides op
+  u64 key = 0;  // what all lanes must agree on, other than op
   void* operands[kWarp] = {};
 };
 
@@ -166,7 +166,7 @@ struct Mbarrier {
   u32 offset = 0;
   bool live = false;
   bool fenced = false;    // fence.mbarrier_init by the thread that initialised it
-  u64 visible_after = 0;  // then: the cluster barrier it arrived at next, however relaxed
+  u64 visible_after = 0;  // then: the cluster barrier it arrived at next, relaxed or not
   Epoch initialised;
   Where init_at{};
   u32 expected = 0, pending = 0;
@@ -185,7 +185,7 @@ struct Mbarrier {
 };
 
 struct NamedBarrier {
-  u32 threads = 0;  // that this generation waits for; 0 = nobody yet
+  u32 threads = 0;  // that this generation waits for; 0 = none has arrived yet
   u32 arrived = 0;
   u64 generation = 0;
   u32 warps_arrived = 0;  // bit mask
@@ -239,7 +239,7 @@ struct Cta {
 };
 
 // What a thread learned of other clusters by an acquire: clocks by number in the grid. Threads that
-// come after that moment know it, too.
+// are ordered after it know that too.
 struct News {
   Epoch learned;
   std::map<u64, std::vector<Tick>> clocks;
@@ -260,7 +260,7 @@ struct Cluster {
   std::vector<Tick> collecting, completed;
   std::vector<Thread*> waiters;
   std::vector<News> news;
-  std::vector<Epoch> pdl_waits;  // who comes after one of them comes after the grids before
+  std::vector<Epoch> pdl_waits;  // what is ordered after one of them is after earlier grids
 
   std::string agent_name(u32 agent) const;
   // Registered threads of the cluster that have not ended.

@@ -10,7 +10,7 @@ namespace fa3::sim {
 // The bits after the point that a sum keeps: 13 for FP8, 25 for the other floating types. Products
 // (by the exponents of their factors) and accumulator are aligned to the largest exponent among
 // them and cut toward zero there; the sum is exact, and cut again. PTX leaves all this open; the
-// figures were read off a GPU by `fa3 selftest`.
+// figures were measured on a GPU by `fa3 selftest`.
 constexpr int sum_bits(MmaType type) { return is_fp8(type) ? 13 : 25; }
 
 // d[r][j] = cut(d[r][j] + Σ_k a[r][k]·b[k][j]) for `rows` rows of n ≤ 64 columns; a is [rows][32],

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// timing.h — what Options::timed takes an SM's units to need, in clocks, and until when they are
-// taken.
+// timing.h — the costs of an SM's units under Options::timed, in clocks, and until when each unit
+// is busy.
 //
-// For pictures of a schedule: who waits for whom, and what runs beside what. It leaves out far more
-// than it has in it (all arithmetic but exponentials, bank conflicts, issue slots, the L2 cache),
-// so its sums predict no speed. Rates are those that an H200 was measured to have
+// For pictures of a schedule: what waits for what, and what overlaps with what. It leaves out far
+// more than it models (all arithmetic but exponentials, bank conflicts, issue slots, the L2 cache),
+// so its totals predict no speed. The rates of wgmma and exponentials were measured on an H200
 // (bench/results/nvidia-h200/2026-11-20-selftest-measure.json); those of copies and of single
 // instructions are round numbers.
 #pragma once
@@ -16,21 +16,21 @@
 
 namespace fa3::sim {
 
-constexpr u64 kPrimitiveClocks = 8;  // of a thread, for each primitive that it enters
+constexpr u64 kPrimitiveClocks = 8;  // of a thread, per primitive
 constexpr u64 kCopyLatency = 600;    // from shared to global memory and back
 constexpr u64 kCopyBytesPerClock = 64;
 constexpr u64 kExpClocks = 8;   // of a warp on its quarter of the SM: 16 a clock and SM
-constexpr u32 kExpsAtOnce = 8;  // then another warp may have the unit
+constexpr u32 kExpsAtOnce = 8;  // then another warp may use the unit
 
 constexpr u64 wgmma_clocks(const WgmmaInstruction& i) {
   return std::max<u64>(static_cast<u64>(i.n) / 2, 16);
 }
 
-// Something that serves one after another.
+// A unit that serves requests one at a time.
 struct Unit {
   u64 until = 0;
 
-  // From when it serves a request of `clocks` that is made now.
+  // When it starts to serve a request of `clocks` made now.
   u64 take(u64 now, u64 clocks) {
     const u64 begin = std::max(now, until);
     until = begin + clocks;
@@ -38,7 +38,7 @@ struct Unit {
   }
 };
 
-// Of each CTA, as if it had an SM to itself.
+// The units of a CTA, as if it had an SM to itself.
 struct Sm {
   Unit tensor_core, copies, exponentials[4];
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // trace.h — an event log of a launch in Chrome's trace format (open it in Perfetto): a row per
-// warp, per warpgroup's wgmma, and per place in shared memory that copies go to or come from. Time
+// warp, per warpgroup's wgmma, and per place in shared memory that copies write or read. Time
 // is in scheduling steps, or in clocks where Options::timed counts them.
 #pragma once
 
@@ -28,10 +28,10 @@ class Trace {
   };
 
   void add(Event event) { events_.push_back(std::move(event)); }
-  // Into its warp's row: what several lanes do, or one does several times on end, is one event, and
-  // events follow each other.
+  // Into its warp's row, where events do not overlap: what several lanes do, or one does several
+  // times in a row, is one event.
   void add_of_lane(Event event);
-  void name_row(u32 process, u32 row, std::string name);  // again: nothing
+  void name_row(u32 process, u32 row, std::string name);  // the first name stays
   void clear() { *this = {}; }
   const std::vector<Event>& events() const { return events_; }
   // {"traceEvents": […]}

@@ -21,10 +21,10 @@ struct Policy {
     kRandom,
     kSticky,
     kPriority,  // random priorities of warps (PCT)
-    kClock      // the one whose time is earliest: Options::timed
+    kClock      // the thread with the earliest time: Options::timed
   };
   Pick pick = Pick::kRandom;
-  u32 leave_in = 16;  // sticky: leaves the warp once in so many picks
+  u32 leave_in = 16;  // sticky: switches warps once in so many picks
   u32 yield_in = 0;   // a primitive yields once in so many; 0 = never
   Completion completion = Completion::kRandom;
   u32 delay = 64;  // kRandom: mean steps until an event
@@ -72,7 +72,7 @@ struct Worker {
   void sleep(Thread& thread);  // not runnable until wake()
   void wake_all(std::vector<Thread*>& threads);
   void yield(Thread& thread);
-  // Runs `event` at a moment of the scheduler's choice; by the clock, after so many.
+  // Runs `event` when the scheduler chooses; by the clock, after `clocks`.
   void later(Cluster& cluster, std::function<void()> event, u64 clocks = kCopyLatency);
   bool timed() const { return policy.pick == Policy::Pick::kClock; }
   void finish(Thread& thread);  // the thread's kernel returned
@@ -114,12 +114,12 @@ struct Worker {
   u32 ended_ = 0;  // clusters that ended and wait for end_cluster
 };
 
-// The thread that runs on this OS thread now. A primitive outside of a kernel is an Error.
+// The thread that runs on this OS thread now; an Error outside of kernels.
 Thread& self();
 Thread* running();  // null outside of kernels, and while a failed run is taken down
 // The start of every primitive, for that thread.
 Thread& enter(const char* op, Where where, Yields yields = Yields::kSometimes);
-// Is this wait, arrival, fence or barrier to be left out (Options::omit)? Asked before enter.
+// Is this wait, arrival, fence or barrier to be left out (Options::omit)? Call before enter.
 bool omitted(const char* op, Where where);
 
 // Clusters are expensive to build; these make one ready for use and take it down.

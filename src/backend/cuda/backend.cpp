@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// backend.cpp — the kernels of a plan from wherever they are to be had, and runs on a GPU.
+// backend.cpp — resolves a plan's kernels (memory, disk, bundle, NVRTC) and runs it on a GPU.
 #include "backend/cuda/backend.h"
 
 #include <optional>
@@ -14,7 +14,7 @@
 namespace fa3::cuda {
 namespace {
 
-// The step with a kernel of the table's head dims; nothing when that is what it has.
+// The step with the kernel of its row's own head dims; nothing when it has that already.
 std::optional<KernelStep> wider_step(const KernelStep& step) {
   return std::visit(
       [&](const auto& kernel) -> std::optional<KernelStep> {

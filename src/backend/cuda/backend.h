@@ -24,8 +24,8 @@ class CudaBackend final : public GpuBackend {
       : GpuBackend(std::move(device)), jit_(jit), logger_(logger), check_values_(check_values) {}
 
   std::string explain(const Plan& plan) const override;
-  // A kernel bundle has the head dims of the table. Of others a machine without a compiler has the
-  // wider kernel of the table's row, which computes them as well.
+  // A kernel bundle has the head dims of the table. For others, a machine without a compiler uses
+  // the wider kernel of the table's row, which computes them as well.
   Result<Plan> prepare(Plan plan, StreamRef on) override;
   Plan settled(Plan plan) override;
   // With FA3_CHECK=1 it also waits for the stream, reads cu_seqlens and seqused and checks them, as
@@ -53,7 +53,7 @@ class CudaBackend final : public GpuBackend {
   Logger logger_;
   bool check_values_;
   Once<std::unique_ptr<CudaMachine>> machine_;
-  std::mutex mutex_;                           // of what follows
+  std::mutex mutex_;                           // guards what follows
   std::map<void*, KeptWorkspace> workspaces_;  // by stream
   std::set<std::string> missing_;              // expressions of kernels that wider ones stand for
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// cache.cpp — the folder's checks, entries as files, and what goes when it is full.
+// cache.cpp — checks of the folder, entries as files, and eviction when it is full.
 #include "backend/cuda/cache.h"
 
 #include <dirent.h>
@@ -25,7 +25,7 @@ constexpr uint64_t kMaxEntryBytes = uint64_t{256} << 20;
 constexpr time_t kAbandonedSeconds = 3600;   // an unfinished file or a lock this old has no owner
 constexpr time_t kNoteSeconds = 30 * 86400;  // unused; notes are too small to count
 
-// Between looks at another's lock; a compilation takes ten times as long or more.
+// Between two polls of another owner's lock; a compilation takes ten times as long or more.
 constexpr std::chrono::milliseconds kLongestPause{20};
 
 constexpr const char* kRemedy = "name another folder in FA3_CACHE_DIR or the option cache_dir";
@@ -75,7 +75,7 @@ bool earlier(const timespec& a, const timespec& b) {
   return a.tv_sec != b.tv_sec ? a.tv_sec < b.tv_sec : a.tv_nsec < b.tv_nsec;
 }
 
-// Calls visit(name, its properties) for each plain file of the folder.
+// Calls visit(name, its properties) for each regular file of the folder.
 template <class Visit>
 void each_file(const Descriptor& folder, const Visit& visit) {
   const int fd = openat(folder.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -157,13 +157,13 @@ Status DiskCache::store_file(const std::string& name, const std::string& bytes) 
   return {};
 }
 
-// The lock is the kernel's, on the open file: it ends with its owner. The file goes while it is
-// held; whoever waited for that file sees that it has no name any more, and takes the next.
+// flock is on the open file, so it ends with its owner. The file is unlinked while the lock is
+// held; a waiter that then locks it sees that it has no name any more, and opens the next one.
 DiskCache::Turn::~Turn() {
   if (file_.open()) unlinkat(folder_->get(), name_.c_str(), 0);
 }
 
-// An empty descriptor when another holds it (busy) or it cannot be had.
+// An empty descriptor when another owner holds the lock (busy) or the file cannot be opened.
 Descriptor DiskCache::lock(const std::string& name, bool& busy) const {
   Descriptor file(openat(descriptor_.get(), name.c_str(),
                          O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, kFileMode));
@@ -205,7 +205,7 @@ std::vector<DiskCache::Entry> DiskCache::list() const {
   return entries;
 }
 
-// Another process may drop the same ones: a file that is gone already is no failure.
+// Another process may drop the same entries: a file that is gone already is no failure.
 void DiskCache::drop_unused() const {
   const time_t now = time(nullptr);
   each_file(descriptor_, [&](const std::string& name, const struct stat& info) {

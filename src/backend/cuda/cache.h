@@ -33,12 +33,12 @@ class DiskCache {
   // Is there a file for it? Sound or not.
   bool has(const Key& key) const;
 
-  // Adds or replaces an entry, then drops those longest unused until the rest is within the limit.
+  // Adds or replaces an entry, then drops the longest unused ones until the rest is within limit.
   // IO_ERROR naming what failed; the folder is then as it was.
   Status store(const Key& key, const Cubin& cubin) const;
 
-  // The right to make an entry, against other processes and threads; gone with the object or the
-  // process. Empty where it was not to be had.
+  // The exclusive right to make an entry, among processes and threads; released with the object or
+  // the process. Empty where it could not be acquired.
   class Turn {
    public:
     Turn() = default;
@@ -56,11 +56,11 @@ class DiskCache {
     Descriptor file_;
   };
 
-  // Waits while another has the turn, but no longer than `patience`; the one who gets it looks for
-  // the entry again. Empty when patience ends or the folder takes no lock: make the entry then.
+  // Waits while another owner has the turn, for at most `patience`; look for the entry again once
+  // you have it. Empty after a timeout or when the folder takes no lock: make the entry then.
   Turn take_turn(const Key& key, std::chrono::milliseconds patience) const;
 
-  // A line of text by the same rules, for what is worth keeping beside the kernels. No NUL in it.
+  // A line of text, without NUL, kept next to the kernels under the same rules.
   std::optional<std::string> load_note(const Key& key) const;
   Status store_note(const Key& key, const std::string& text) const;
 

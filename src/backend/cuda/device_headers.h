@@ -7,7 +7,7 @@
 
 namespace fa3::cuda {
 
-// A file of src/device: as it is included ("device/target.h"), and its whole text. Both end in NUL.
+// A file of src/device: its name as included ("device/target.h") and its text. Both end in NUL.
 struct DeviceHeader {
   const char* path;
   const char* text;

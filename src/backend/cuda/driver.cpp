@@ -25,7 +25,7 @@ Status find_functions(const SharedLibrary& library, DriverFunctions& functions) 
   return {};
 }
 
-// Asked before the other functions are looked up: an old driver lacks some of them.
+// Checked before the other functions are looked up: an old driver lacks some of them.
 Result<int> checked_version(const SharedLibrary& library) {
   FA3_TRY(void* const address, library.find("cuDriverGetVersion"));
   int version = 0;

@@ -10,8 +10,8 @@
 
 namespace fa3::cuda {
 
-// CUDA's way of writing versions: 12040 is 12.4. Oldest that fa3 takes, and the driver release that
-// brought it.
+// Versions as CUDA writes them: 12040 is 12.4. The oldest one that fa3 takes, and the driver
+// release that introduced it.
 inline constexpr int kLeastVersion = 12040;
 inline constexpr const char* kLeastDriver = "550";
 
@@ -23,7 +23,7 @@ struct DriverFunctions {
 #undef FA3_DECLARE
 };
 
-// What fa3 asks of a GPU before it uses it.
+// What fa3 queries about a GPU before it uses it.
 struct GpuInfo {
   CUdevice device = 0;
   int ordinal = 0;

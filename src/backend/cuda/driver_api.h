@@ -30,7 +30,7 @@ using CUkernel = ::CUkern_st*;
 using nvrtcResult = int;
 using nvrtcProgram = ::_nvrtcProgram*;
 
-// Values that fa3 tells apart or passes, under their own names without the prefix.
+// Values that fa3 compares or passes, under their own names without the prefix.
 enum : CUresult {
   CUDA_SUCCESS = 0,
   CUDA_ERROR_OUT_OF_MEMORY = 2,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// entry.h — a compiled kernel as bytes that prove themselves: what the disk cache and packs hold.
+// entry.h — a compiled kernel as self-checking bytes: what the disk cache and bundles hold.
 #pragma once
 
 #include <optional>
@@ -11,14 +11,14 @@
 
 namespace fa3::cuda {
 
-// Names a compiled program: a hash of all that its bits depend on.
+// Names a compiled program: a hash of everything that its bits depend on.
 using Key = Sha256::Digest;
 
 // Layout: magic (8 bytes), key (32), payload length (8), xxHash64 of all before it and the payload
 // (8), payload = symbol, NUL, image. Little-endian.
 std::string encode_entry(const Key& key, const Cubin& cubin);
 
-// nullopt unless the bytes are exactly an entry of that key: any bit that differs is noticed.
+// nullopt unless the bytes are exactly an entry of that key: any flipped bit is detected.
 std::optional<Cubin> decode_entry(const Key& key, std::string_view bytes);
 
 uint64_t checksum(std::string_view a, std::string_view b);  // xxHash64 of a then b

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// file.cpp — write beside, flush, rename.
+// file.cpp — write a temporary file, flush, rename.
 #include "backend/cuda/file.h"
 
 #include <fcntl.h>
@@ -18,7 +18,7 @@ Status failed(const char* step, const std::string& name, int error) {
   return {FA3_IO_ERROR, fmt::format("{} {}: {}", step, name, system_error_text(error))};
 }
 
-// Differs between threads, processes and, for folders that machines share, machines.
+// Differs between threads, processes and, for shared folders, machines.
 std::string unfinished_name() {
   static std::atomic<unsigned> count{0};
   const auto now = std::chrono::system_clock::now().time_since_epoch().count();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// jit.cpp — the search for a kernel, from the cheapest place to the dearest.
+// jit.cpp — the search for a kernel, from the cheapest source to the most expensive.
 #include "backend/cuda/jit.h"
 
 #include <algorithm>
@@ -96,8 +96,9 @@ const Result<Nvrtc>& Jit::nvrtc() {
   });
 }
 
-// Of the NVRTC here, which is opened only where that is not known. Names kernels on disk; were it
-// wrong, these would be another compiler's, and new ones are named by the one that compiles.
+// The version of the NVRTC here, which is opened only if the version is not on record. It names
+// kernels on disk: a wrong one would find another compiler's, and never misname new ones, which are
+// named by the NVRTC that compiles them.
 const Result<int>& Jit::version() {
   return version_.get([&]() -> Result<int> {
     if (disk().ok()) {
@@ -144,12 +145,12 @@ const Result<Pack>& Jit::pack() {
   });
 }
 
-// In memory the compiler's version does not matter: what is there runs.
+// In memory the compiler's version does not matter: a kernel that is there runs.
 Result<Kernel> Jit::get(const Program& program) {
   return memory_.get(key(program, 0), [&] { return find(program); });
 }
 
-// A kernel can be had without a cache or a pack; that it costs time should not go unsaid.
+// Kernels work without a cache or a bundle, but the time that costs is worth a warning.
 void Jit::warn_of_places() {
   if (options_.packed_only) return;
   if (warned_.exchange(true)) return;
@@ -194,7 +195,7 @@ std::optional<Cubin> Jit::from_pack(const Program& program) {
   return pack().value().load(key(program, pack().value().nvrtc_version()));
 }
 
-// NVRTC would look for other headers in the working directory; no key covers what it finds there.
+// NVRTC would search the working directory for other headers, which no key covers.
 Status Jit::check_header(const Program& program) const {
   const auto has = [&](std::span<const DeviceHeader> headers) {
     return std::any_of(headers.begin(), headers.end(),
@@ -207,7 +208,7 @@ Status Jit::check_header(const Program& program) const {
       program.header);
 }
 
-// Of processes that lack the same kernel one compiles it, and the others find it on disk.
+// Of several processes that lack a kernel, one compiles it and the others find it on disk.
 Result<Kernel> Jit::compile_once(const Program& program) {
   FA3_RETURN_IF_ERROR(check_header(program));
   if (!nvrtc().ok()) return Status{FA3_JIT_FAILED, nvrtc().status().message};
@@ -229,7 +230,7 @@ Result<Kernel> Jit::compile(const Program& program) {
     const Status stored =
         disk().value().store(key(program, nvrtc().value().version()), compiled.cubin);
     if (!stored.ok()) options_.logger.log(FA3_LOG_WARNING, "{}", stored.message);
-    remember(disk().value(), search(), nvrtc().value());  // again, where it was wrong
+    remember(disk().value(), search(), nvrtc().value());  // once more, if it was wrong
   }
   return kernel(std::move(compiled.cubin), KernelSource::kCompiled);
 }

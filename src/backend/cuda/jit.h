@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// jit.h — a program's cubin from the nearest place that has it: memory, disk cache, kernel pack,
+// jit.h — a program's cubin from the nearest source that has it: memory, disk cache, kernel bundle,
 // compiler.
 #pragma once
 
@@ -35,8 +35,8 @@ struct Kernel {
 // Kernels that this process has found or is about to, by key.
 class KernelMemory {
  public:
-  // The kernel of that key; make() finds it when nobody has. Threads that ask meanwhile wait for
-  // the one that makes. A failure is handed to those waiting and forgotten.
+  // The kernel of that key; the first thread to ask calls make(), others that ask meanwhile wait
+  // for it. A failure goes to all that wait, and is forgotten.
   Result<Kernel> get(const Key& key, const std::function<Result<Kernel>()>& make);
 
   static KernelMemory& of_process();
@@ -51,9 +51,9 @@ struct JitOptions {
   std::string kernel_pack;   // path; "" = none
   std::string nvrtc;         // path; "" = search
   bool packed_only = false;  // neither compile nor use the cache
-  int driver_version = 0;    // whom the cubins must suit; 0 = nobody yet
-  // How long another process may take for a kernel that this one waits for: a compilation takes
-  // seconds, on a busy machine too.
+  int driver_version = 0;    // that must load the cubins; 0 = none yet
+  // How long to wait for another process that compiles the kernel: that takes seconds, on a busy
+  // machine too.
   std::chrono::milliseconds patience{60'000};
   Logger logger;
 };
@@ -68,10 +68,10 @@ class Jit {
   Jit(JitOptions options, std::span<const DeviceHeader> headers, std::string headers_hash,
       KernelMemory& memory = KernelMemory::of_process());
 
-  // JIT_FAILED with the compiler's log, or why nothing compiles here.
+  // JIT_FAILED with the compiler's log, or the reason why nothing compiles here.
   Result<Kernel> get(const Program& program);
 
-  // Of the compiler here: from the disk cache, else compiled. For packs, which name one compiler.
+  // By the compiler here: from the disk cache, else compiled. For bundles, which name one compiler.
   Result<Kernel> get_compiled(const Program& program);
 
   bool packed_only() const { return options_.packed_only; }
@@ -81,7 +81,7 @@ class Jit {
   const Result<DiskCache>& disk();
   const Result<Pack>& pack();
 
-  // Name of the program's cubin by that NVRTC: SHA-256 of its headers, program, options
+  // Names the program's cubin by that NVRTC: SHA-256 of its headers, program, options
   // (target included) and version.
   Key key(const Program& program, int nvrtc_version) const;
 

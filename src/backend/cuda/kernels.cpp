@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// kernels.cpp — cubins into the driver, and what a kernel must be allowed.
+// kernels.cpp — loads cubins into the driver, and sets what a kernel needs to be allowed.
 #include "backend/cuda/kernels.h"
 
 #include "backend/cuda/stream.h"
@@ -21,7 +21,7 @@ LoadedKernel* LoadedKernels::find(const NameView& name) {
   return found == kernels_.end() ? nullptr : &found->second;
 }
 
-// The search for the cubin is not under the lock: programs compile beside one another.
+// The search for the cubin is not under the lock, so that programs compile concurrently.
 Result<LoadedKernel*> LoadedKernels::get(const Program& program, CUstream stream) {
   const NameView name(program.header, program.expression, program.headers);
   if (LoadedKernel* const found = find(name)) return found;

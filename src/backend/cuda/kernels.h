@@ -18,7 +18,7 @@ struct LoadedKernel {
   CUlibrary library = nullptr;
   CUkernel kernel = nullptr;
   size_t args_bytes = 0;
-  u32 smem_bytes = 48 * 1024;  // dynamic shared memory it may have; more must be asked for
+  u32 smem_bytes = 48 * 1024;  // dynamic shared memory it may use; more must be requested
   bool large_cluster = false;  // clusters of more than 8 are allowed
 };
 
@@ -27,7 +27,7 @@ class LoadedKernels {
  public:
   LoadedKernels(const Driver& driver, Jit& jit, const GpuInfo& gpu)
       : driver_(driver), jit_(jit), gpu_(gpu) {}
-  // No kernel runs any more.
+  // Call when no kernel is running any more.
   ~LoadedKernels();
   LoadedKernels(const LoadedKernels&) = delete;
   LoadedKernels& operator=(const LoadedKernels&) = delete;

@@ -12,7 +12,7 @@
 namespace fa3::cuda {
 namespace {
 
-// What changes when a file does; "" when there is none.
+// An identity that changes with the file; "" when there is none.
 std::string identity(const std::string& path) {
   struct stat info {};
   if (stat(path.c_str(), &info) != 0) return "";
@@ -20,7 +20,7 @@ std::string identity(const std::string& path) {
                      info.st_mtim.tv_nsec);
 }
 
-// All that decides which file is found: for a name without a folder, also where the loader looks.
+// Everything that decides which file is found: for a bare name, also where the loader looks.
 Key key_of(const NvrtcSearch& search) {
   Sha256 hash;
   hash.update_field("nvrtc").update_field(std::to_string(search.driver_version));

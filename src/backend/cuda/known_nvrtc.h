@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// known_nvrtc.h — the version of the NVRTC that would be opened, remembered beside the kernels: to
-// open it takes a hundred times as long as to find a kernel on disk.
+// known_nvrtc.h — the version of the NVRTC that would be opened, recorded next to the kernels:
+// opening it takes a hundred times as long as finding a kernel on disk.
 #pragma once
 
 #include <optional>
@@ -18,11 +18,11 @@ struct NvrtcSearch {
   int driver_version = 0;
 };
 
-// Of the library that this search found before. nullopt when nothing is known, the file is not the
-// one it was, or the system's loader may find another.
+// The version of the library that this search found before. nullopt when none is recorded, the file
+// has changed, or the system's loader may find another one.
 std::optional<int> known_version(const DiskCache& disk, const NvrtcSearch& search);
 
-// Keeps what a search found. A folder that does not take it costs the next process time, no more.
+// Records what a search found. Where the folder refuses it, the next process only loses time.
 void remember(const DiskCache& disk, const NvrtcSearch& search, const Nvrtc& found);
 
 }  // namespace fa3::cuda

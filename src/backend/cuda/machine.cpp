@@ -12,7 +12,7 @@ namespace {
 
 CUdeviceptr address(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
 
-// A shape as the driver takes it. Holds what the driver's struct points to.
+// A launch shape as the driver takes it. Holds what the driver's struct points to.
 struct Launch {
   Launch(const LaunchShape& shape, CUstream stream) {
     config.gridDimX = shape.grid[0];
@@ -67,7 +67,7 @@ CudaMachine::CudaMachine(const Driver& driver, Jit& jit, GpuInfo gpu, CUstream s
       own_stream_(stream == nullptr),
       kernels_(driver, jit, gpu_) {}
 
-// Errors here are those of a GPU that failed before; there is nobody left to tell.
+// Errors here come from a GPU that failed before; there is no caller left to report them to.
 CudaMachine::~CudaMachine() {
   if (driver_.cuCtxPushCurrent_v2(context_.get()) != CUDA_SUCCESS) return;
   if (stream_ != nullptr) driver_.cuStreamSynchronize(stream_);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// machine.h — a Hopper GPU as a Machine, beside whatever else uses the GPU in this process.
+// machine.h — a Hopper GPU as a Machine; other code in the process may use the GPU as well.
 #pragma once
 
 #include <map>
@@ -35,8 +35,8 @@ class CudaMachine final : public Machine {
   void release(void* pointer) override;
   void upload(void* to, const void* from, size_t bytes) override;
   void download(void* to, const void* from, size_t bytes) override;
-  // Of what lies there when a stream has done its work; waits for that. UNSUPPORTED while a graph
-  // is captured on it.
+  // Copies what is there after the stream's work, and waits for that. UNSUPPORTED while a graph is
+  // being captured on it.
   Status download(void* to, const void* from, size_t bytes, StreamRef on);
   Result<TensorMap> encode(const TensorMapSpec& spec) override;
 

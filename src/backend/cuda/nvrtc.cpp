@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// nvrtc.cpp — where NVRTC is looked for, which is taken, and one compilation.
+// nvrtc.cpp — where NVRTC is searched for, which one is used, and one compilation.
 #include "backend/cuda/nvrtc.h"
 
 #include <unistd.h>
@@ -138,7 +138,7 @@ std::vector<std::string> nvrtc_places() {
   };
   add_existing("/usr/local/cuda/lib64/libnvrtc.so.13");
   add_existing("/usr/local/cuda/lib64/libnvrtc.so.12");
-  // site-packages/fa3[/lib]/libfa3.so beside site-packages/nvidia.
+  // site-packages/fa3[/lib]/libfa3.so, next to site-packages/nvidia.
   const std::string folder = own_folder();
   for (const char* up : {"/..", "/../.."}) {
     add_existing(folder + up + "/nvidia/cu13/lib/libnvrtc.so.13");

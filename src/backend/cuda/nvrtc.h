@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// nvrtc.h — NVIDIA's run-time compiler: found, opened at run time, and turned on one program.
+// nvrtc.h — NVIDIA's run-time compiler: found, opened at run time, and run on one program.
 #pragma once
 
 #include <memory>
@@ -23,7 +23,7 @@ struct Cubin {
   bool operator==(const Cubin&) const = default;
 };
 
-// Cubin with what the compiler said: registers, spills, advisories.
+// A cubin and what the compiler reported: registers, spills, advisories.
 struct Compiled {
   Cubin cubin;
   std::string log;
@@ -58,11 +58,11 @@ class Nvrtc : public NvrtcFunctions {
   std::string path_;
 };
 
-// Where NVRTC is looked for, in this order: names for the loader, then the paths that exist.
+// Where NVRTC is searched for, in this order: names for the loader, then the paths that exist.
 std::vector<std::string> nvrtc_places();
 
-// The first of `places` that can be opened and whose cubins a driver of that version loads (0 = no
-// driver to fit). UNSUPPORTED with what is wrong with each.
+// The first of `places` that can be opened and whose cubins a driver of that version loads (0 = any
+// driver). UNSUPPORTED with what is wrong with each.
 Result<Nvrtc> find_nvrtc(const std::vector<std::string>& places, int driver_version);
 
 // Does a driver load what that NVRTC compiles? It takes cubins of its own major version and older.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// pack.cpp — reads and writes packs.
+// pack.cpp — reads and writes kernel bundles.
 #include "backend/cuda/pack.h"
 
 #include <fcntl.h>
@@ -46,7 +46,7 @@ Status refuse_content(const std::string& path) {
 Result<Pack> Pack::open(const std::string& path) {
   Pack pack;
   pack.path_ = path;
-  // Without O_NONBLOCK a pipe of that name would keep the process waiting for its writer.
+  // Without O_NONBLOCK, opening a pipe of that name would block until it has a writer.
   pack.file_ = Descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!pack.file_.open()) {
     return refuse(path, fmt::format("cannot be opened: {}; name another in FA3_KERNEL_PACK or the "
@@ -101,7 +101,7 @@ Status write_pack(const std::string& path, int nvrtc_version,
   const size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
   const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
-  // The new file takes the name over; a device or a link such as /dev/stdout would be gone.
+  // The new file replaces whatever has the name, also a device or a link such as /dev/stdout.
   struct stat there {};
   if (lstat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode)) {
     return refuse(path, "cannot be written: it exists and is not an ordinary file; name another");

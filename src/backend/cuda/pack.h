@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// pack.h — many compiled kernels in one file, for machines without NVRTC.
+// pack.h — a kernel bundle: compiled kernels in one file, for machines without NVRTC.
 #pragma once
 
 #include <map>
@@ -44,7 +44,7 @@ class Pack {
   std::map<Key, Place> index_;
 };
 
-// Writes a pack; the file appears whole or not at all. IO_ERROR naming what failed.
+// Writes a bundle; the file appears whole or not at all. IO_ERROR naming what failed.
 Status write_pack(const std::string& path, int nvrtc_version,
                   const std::vector<std::pair<Key, Cubin>>& kernels);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// readiness.cpp — asks driver, GPUs and compiler in turn.
+// readiness.cpp — queries driver, GPUs and compiler in turn.
 #include "backend/cuda/readiness.h"
 
 #include "backend/cuda/nvrtc.h"

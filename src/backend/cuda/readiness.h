@@ -13,7 +13,7 @@ struct Readiness {
   std::string text;  // what is used, or what is missing and what to do
 };
 
-// The first Hopper GPU, else why the last GPU is none.
+// The first Hopper GPU, else why the last GPU is not one.
 Result<GpuInfo> first_hopper(const Driver& driver);
 
 // Looks for a driver, a Hopper GPU and an NVRTC that fit each other. `nvrtc`: the library to use;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// stream.h — whose CUDA context is current, and moments on a stream.
+// stream.h — which CUDA context is current, and events on a stream.
 #pragma once
 
 #include "backend/cuda/driver.h"
@@ -43,10 +43,10 @@ class Context {
 // Is a graph being captured there? The stream's context is current.
 bool capturing(const Driver& driver, CUstream stream);
 
-// A moment on a stream.
+// An event on a stream.
 class Event {
  public:
-  // Records it: when all work that is on the stream now is done.
+  // Records the event: it completes with all work that is on the stream now.
   Event(const Driver& driver, CUcontext context, CUstream stream);
   Event(Event&& other) noexcept;
   ~Event();

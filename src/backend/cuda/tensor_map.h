@@ -8,7 +8,7 @@
 
 namespace fa3::cuda {
 
-// INVALID_ARGUMENT as of check_tensor_map; CUDA_ERROR with every field when the driver refuses.
+// INVALID_ARGUMENT as by check_tensor_map; CUDA_ERROR with every field when the driver refuses.
 Result<TensorMap> encode_tensor_map(const Driver& driver, const TensorMapSpec& spec);
 
 }  // namespace fa3::cuda

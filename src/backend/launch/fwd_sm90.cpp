@@ -7,13 +7,13 @@
 namespace fa3::sm90 {
 namespace {
 
-// Rows of one head behind TMA, as FwdArgs says: boxes of one panel of the tile.
+// A tensor as FwdArgs describes it to TMA: rows of one head, in boxes of one panel of the tile.
 TensorMapSpec spec_of(void* base, const Problem& p, TensorId id, const TileLayout& tile,
                       bool ragged) {
   const Layout& layout = p.layout[id];
   const SeqAxis& axis = p.axis_of(id);
   const int64_t heads = p.heads_of(id);
-  const auto bytes = [&tile](int64_t extent, int64_t stride) {  // any stride, if it is never taken
+  const auto bytes = [&tile](int64_t extent, int64_t stride) {  // any stride, if it is never used
     return extent > 1 ? static_cast<u64>(tile.element_bytes * stride) : u64{16};
   };
   const u64 head = bytes(heads, layout.head);
@@ -33,8 +33,8 @@ TensorMapSpec spec_of(void* base, const Problem& p, TensorId id, const TileLayou
     spec.dim[i] = extent, spec.stride_bytes[i] = stride;
   };
   if (ragged) {
-    // Of sequences of equal lengths y takes the stride between them, whatever that is: what `rows`
-    // steps of it are too many then comes off the base.
+    // For sequences of equal lengths, y takes the batch stride, whatever it is; the base makes up
+    // for `rows` steps of y instead of row strides.
     const u64 y = has_lengths(p) ? row : bytes(p.batch, layout.batch);
     spec.base = reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(base) -
                                         static_cast<u64>(axis.rows) * (y - row));
@@ -52,7 +52,7 @@ TensorMapSpec spec_of(void* base, const Problem& p, TensorId id, const TileLayou
   return spec;
 }
 
-// Other tensors are not addressed by rows over all sequences, whose number may exceed 32 bits.
+// Dense tensors are not addressed by rows over all sequences, which may exceed 32 bits.
 FwdAxis axis_of(const Problem& p, const SeqAxis& axis, const Layout& layout, bool ragged,
                 const i32* cu_seqlens, const i32* seqused) {
   const int64_t batch_rows = ragged ? ragged_batch_rows(p, axis, layout) : 0;

@@ -8,8 +8,8 @@
 
 namespace fa3::sm90 {
 
-// UNSUPPORTED for a tensor at an address that TMA does not take, and that the kernel would read or
-// write.
+// UNSUPPORTED for a tensor that the kernel would read or write at an address that TMA does not
+// accept.
 Status check_addresses(const FwdPlan& plan, const Problem& problem, const Buffers& buffers);
 
 // Puts the kernel on the stream. buffers were validated against problem, which has queries, and

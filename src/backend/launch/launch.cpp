@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// launch.cpp — each step's workspace set to 0, then its kernel by the launch function for it.
+// launch.cpp — for each step: its workspace set to 0, then its kernel's own launch function.
 #include "backend/launch/launch.h"
 
 #include "backend/launch/fwd_sm90.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// launch.h — the kernels of a plan on a machine: a GPU or the simulator. Per kernel, launch/*.h
-// fill its arguments.
+// launch.h — launches the kernels of a plan on a machine: a GPU or the simulator. Each kernel's
+// arguments are filled in by its own launch/*.h.
 #pragma once
 
 #include <vector>
@@ -11,8 +11,8 @@
 
 namespace fa3 {
 
-// UNSUPPORTED for a tensor at an address that a kernel does not take, and that it would read or
-// write.
+// UNSUPPORTED for a tensor that a kernel would read or write at an address that it does not
+// accept.
 Status check_addresses(const std::vector<KernelStep>& steps, const Problem& problem,
                        const Buffers& buffers);
 

@@ -18,7 +18,7 @@ struct Extent {
   std::string name;
 };
 
-// Elements from the first to the last that a tensor has.
+// Memory from a tensor's first element to its last, gaps included.
 Extent extent_of(const Problem& p, const Buffers& x, TensorId id) {
   const Layout& layout = p.layout[id];
   const int64_t batch = p.entries_of(id), rows = p.rows_of(id);
@@ -35,7 +35,7 @@ Extent bytes_of(const void* data, int64_t bytes, const char* name) {
   return {begin, begin == 0 ? 0 : begin + static_cast<uintptr_t>(bytes), name};
 }
 
-// Of all tensors; those that share memory (views of one allocation) as one.
+// Of workspace and all tensors; those that overlap (views of one allocation) merged.
 std::vector<Extent> extents_of(const Plan& plan, const Buffers& x, std::byte* workspace) {
   const Problem& p = plan.problem;
   std::vector<Extent> all = {
@@ -86,7 +86,7 @@ class Registered {
 
 std::string SimBackend::why() const { return "backend sim (sm90): the context's options name it"; }
 
-// The simulator's plan stands for that of an H200.
+// The simulator's plan models that of an H200.
 std::string SimBackend::explain(const Plan& plan) const {
   const auto on_gpu = plan_kernels(plan.problem, sm90::h200());
   return fa3::explain(plan, on_gpu.ok() ? on_gpu.value() : plan.steps);

@@ -31,7 +31,7 @@ class SimBackend final : public GpuBackend {
 
   const SimMachine::Settings settings_;
   Once<std::unique_ptr<SimMachine>> machine_;
-  std::mutex mutex_;  // of a run
+  std::mutex mutex_;  // held during a run
   WorkspaceCache workspaces_;
 };
 

@@ -33,7 +33,7 @@ Result<const SimApi*> load() {
   return api;
 }
 
-// Can an event log be written? Asked before the simulation, which may take hours.
+// Can an event log be written? Checked before the simulation, which may take hours.
 Status check_trace(const std::string& path) {
   if (path.empty() || std::ofstream(path, std::ios::app)) return {};
   return {FA3_IO_ERROR,

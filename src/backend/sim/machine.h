@@ -14,7 +14,7 @@ namespace fa3::sim {
 
 struct SimApi;
 
-// Opens libfa3_sim.so once per process: beside this library, in ../lib, or where the system looks.
+// Opens libfa3_sim.so once per process: from this library's folder, ../lib, or the system's paths.
 // UNSUPPORTED with the reason when there is none or it belongs to another version.
 Result<const SimApi*> load_simulator();
 
