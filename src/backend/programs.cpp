@@ -12,7 +12,8 @@ Result<std::vector<NamedProgram>> forward(std::string_view name) {
   std::vector<NamedProgram> programs;
   for (const sm90::FwdKernel& kernel : kernels)
     programs.push_back(
-        {kernel.name, {sm90::fwd_header(kernel.config), sm90::fwd_expression(kernel.config, kernel.functors)}});
+        {kernel.name,
+         {sm90::fwd_header(kernel.config), sm90::fwd_expression(kernel.config, kernel.functors)}});
   return programs;
 }
 

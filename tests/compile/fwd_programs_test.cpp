@@ -136,7 +136,8 @@ FwdConfig unspecialised() {
 // Functors on rows of two and of three consumers, which have few registers left.
 Batch functors(const char* name, const FwdFunctors& functors) {
   Batch batch{name, {}, functors};
-  for (const char* const row : {"d64", "d64 causal", "d96", "d128", "d192", "d256", "d256 causal"}) {
+  for (const char* const row :
+       {"d64", "d64 causal", "d96", "d128", "d192", "d256", "d256 causal"}) {
     const bool causal = row_named(row).mask == kCausalMask;
     Problem p = problem(row_named(row), causal ? FA3_MASK_CAUSAL : FA3_MASK_WINDOW, false);
     if (functors.alibi) p.layout[kAlibiSlopes] = {FA3_F32, 0, 0, 1};
@@ -282,8 +283,7 @@ class FwdPrograms : public testing::TestWithParam<Batch> {};
 TEST_P(FwdPrograms, CompileAsMeant) {
   const Batch& batch = GetParam();
   std::vector<std::string> expressions;
-  for (const FwdConfig& c : batch.configs)
-    expressions.push_back(fwd_expression(c, batch.functors));
+  for (const FwdConfig& c : batch.configs) expressions.push_back(fwd_expression(c, batch.functors));
   const kit::Translation all =
       kit::translate(fmt::format("#include \"{}\"\n", fwd_header(batch.configs[0])), expressions);
   EXPECT_THAT(all.log, Not(HasSubstr("(C75")));

@@ -29,8 +29,8 @@
 
 namespace fa3 {
 
-// Tensors of functors; null = absent. Strides between batch entries in elements; the last dimension,
-// heads or rows, is contiguous.
+// Tensors of functors; null = absent. Strides between batch entries in elements; the last
+// dimension, heads or rows, is contiguous.
 struct ElementArgs {
   const float* alibi_slopes;
   i64 slope_batch;
@@ -66,9 +66,9 @@ FA3_DEV void apply_scores(ptx::Acc<N>& s, const typename Score::Row (&rows)[2], 
   for (int i = 0; i < N / 2; ++i) s[i] = Score::score(s[i], tiles[i / 2 % 2], 8 * (i / 4) + i % 2);
 }
 
-// Hides the keys of a tile that a mask functor does not let a row see. `seen`: bit h is set when row
-// h sees one, which the band must let it see, too. Each lane loads every 32nd key's 32 bits, from
-// which the warp takes them by shuffles: a thread's columns are spread over the tile.
+// Hides the keys of a tile that a mask functor does not let a row see. `seen`: bit h is set when
+// row h sees one, which the band must let it see, too. Each lane loads every 32nd key's 32 bits,
+// from which the warp takes them by shuffles: a thread's columns are spread over the tile.
 template <class Mask, int N>
 FA3_DEV void hide_keys(ptx::Acc<N>& s, const typename Mask::Row (&rows)[2], const BandMask& band,
                        const ElementArgs& args, const ElementPlace& place, i32 kv_tile, u32& seen,

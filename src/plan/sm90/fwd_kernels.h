@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // fwd_kernels.h — the forward kernels by name, for who compiles them ahead of time:
 //
-//   fwd / d128, d192-128 / bf16, f16 / full, causal, window / dense, ragged / q64 / softcap, scaled /
+//   fwd / d128, d192-128 / bf16, f16 / full, causal, window / dense, ragged / q64 / softcap, scaled
+// /
 //   alibi / sequence_ids
 //
 // d is head_dim_qk and, where it differs, head_dim_v, in multiples of 16; q64 is on rows for at

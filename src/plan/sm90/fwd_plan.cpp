@@ -244,10 +244,11 @@ Result<FwdPlan> make_fwd_plan(const Problem& p, const DeviceInfo& device) {
     variant = ahead(variant);
     if (!compiled_ahead(*row).has(variant))
       return unsupported(
-          "forward: {}: the simulator has it for bf16 and head dims up to 64, or 65 to 128 where "
-          "no "
-          "row between takes them; use backend cpu",
-          tensor_name(p.has_alibi() ? kAlibiSlopes : kSequenceIdsQ));
+          "forward: {}: {}, head_dim_qk={}, head_dim_v={}: the simulator has it for bf16 on rows "
+          "of "
+          "head dim 64 and 128 only; use backend cpu",
+          tensor_name(p.has_alibi() ? kAlibiSlopes : kSequenceIdsQ), dtype_name(p.dtype),
+          p.head_dim_qk, p.head_dim_v);
   }
   FwdConfig config = config_of(*row, variant);
   plan.functors = variant.functors;

@@ -81,7 +81,8 @@ FA3_DEV void run_unspecialised(const FwdArgs& args) {
   if (ptx::warp_index() == 0) schedule<kCfg, EveryKey>(smem, args);
   Unspecialised<kCfg> order{{smem, args}};
   order.start();
-  Consumer<kCfg, Unspecialised<kCfg>, SameScore, EveryKey>(smem, args, ptx::warpgroup_index(), order).run();
+  using Self = Consumer<kCfg, Unspecialised<kCfg>, SameScore, EveryKey>;
+  Self(smem, args, ptx::warpgroup_index(), order).run();
 }
 
 }  // namespace fa3::sm90

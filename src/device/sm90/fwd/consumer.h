@@ -220,8 +220,8 @@ struct Consumer {
   }
 
   // The KV tiles from kv_tile down: at the mask's right edge, unmasked, at the mask's left edge.
-  // kTail: the first of them may hold keys beyond the sequence, under a full mask too. Mask functors
-  // have edges of their own.
+  // kTail: the first of them may hold keys beyond the sequence, under a full mask too. Mask
+  // functors have edges of their own.
   template <bool kTail, class F>
   FA3_DEV void for_kv_tiles(i32 kv_tile, const F& f) {
     if constexpr (kCfg.mask != MaskKind::kFull || kTail || Mask::kActive) {
