@@ -118,7 +118,7 @@ void set_fields(Config& config, const Fields& f) {
 void change(FwdPlan& plan, const Fields& f, const Problem& p, int sms) {
   FwdConfig c = plan.config;
   set_fields(c, f);
-  plan.order.section = static_cast<u32>(number(f, "section", plan.order.section));
+  plan.order.head_group = static_cast<u32>(number(f, "head_group", plan.order.head_group));
   plan.order.longest_first = number(f, "longest_first", plan.order.longest_first) != 0;
   if (const char* why = why_illegal(c)) throw std::runtime_error(why);
   plan = with_config(plan, c, p, sms);

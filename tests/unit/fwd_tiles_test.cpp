@@ -200,8 +200,8 @@ TEST_P(TileOrders, WithinASection_TilesGoOneWay) {
   const TileOrder order = this->order();
   for (u32 i = 1; i < order.tiles(); ++i) {
     const QTile before = order.at(i - 1), at = order.at(i);
-    ASSERT_GE(at.head / order.section, before.head / order.section) << "index " << i;
-    if (at.head / order.section != before.head / order.section) continue;
+    ASSERT_GE(at.head / order.head_group, before.head / order.head_group) << "index " << i;
+    if (at.head / order.head_group != before.head / order.head_group) continue;
     if (order.longest_first) {
       EXPECT_LE(at.tile, before.tile) << "index " << i;
     } else {

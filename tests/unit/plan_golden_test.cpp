@@ -174,7 +174,7 @@ std::string text_of(const FwdPlan& plan) {
                      c.tile_q(), c.tile_kv, c.head_dim_qk, c.head_dim_v, word(c.mask),
                      scores[static_cast<int>(c.score)], c.ragged ? "yes" : "no", c.stages,
                      c.q_stages, c.consumer_wgs, schedules[static_cast<int>(c.schedule)], plan.grid,
-                     plan.tiles, static_cast<double>(plan.tiles) / plan.grid, plan.order.section,
+                     plan.tiles, static_cast<double>(plan.tiles) / plan.grid, plan.order.head_group,
                      plan.order.longest_first ? "yes" : "no", c.smem_bytes());
 }
 

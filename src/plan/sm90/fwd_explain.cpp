@@ -34,7 +34,7 @@ Json kernel_json(const FwdPlan& plan, const Problem& problem) {
   json["grid"] = plan.grid;
   json["q_tiles"] = plan.tiles;
   json["waves"] = rounded(waves_of(plan));
-  json["heads_side_by_side"] = plan.order.section;
+  json["heads_side_by_side"] = plan.order.head_group;
   json["longest_first"] = plan.order.longest_first;
   json["tiles_visited"] = count(tiles.visited);
   json["tiles_skipped"] = count(tiles.skipped);

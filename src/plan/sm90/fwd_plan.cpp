@@ -126,7 +126,7 @@ MaskKind mask_of(const Band32& band) {
 }
 
 // A power of two of KV heads whose K and V stay in the L2 cache, as query heads.
-uint32_t section_of(const Problem& p, int64_t l2_bytes) {
+uint32_t head_group_of(const Problem& p, int64_t l2_bytes) {
   const int64_t head_bytes = most_rows(p.kv) * (p.head_dim_qk + p.head_dim_v) * 2;
   int64_t heads = 1;
   while (2 * heads * head_bytes <= l2_bytes / kL2Share && 2 * heads <= p.heads_kv * p.batch)
@@ -265,7 +265,7 @@ Result<FwdPlan> make_fwd_plan(const Problem& p, const DeviceInfo& device) {
   set_scale(p, plan);
   plan.order.heads = static_cast<uint32_t>(p.heads_q * p.batch);
   plan.order.longest_first = mask != MaskKind::kFull;
-  plan.order.section = plan.order.longest_first ? section_of(p, device.l2_bytes) : 1;
+  plan.order.head_group = plan.order.longest_first ? head_group_of(p, device.l2_bytes) : 1;
   return plan;
 }
 
