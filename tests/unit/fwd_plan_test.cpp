@@ -45,6 +45,15 @@ TEST(FwdPlan, Types_DeclinedByName) {
   expect_declined(p, {"backward"});
 }
 
+TEST(FwdPlan, SlopesAndIds_DeclinedByName) {
+  Problem p = problem();
+  p.layout[kAlibiSlopes] = {FA3_F32, 0, 0, 1};
+  expect_declined(p, {"forward", "alibi_slopes", "backend cpu"});
+  p = problem();
+  p.layout[kSequenceIdsQ] = p.layout[kSequenceIdsKv] = {FA3_I32, 300, 1, 0};
+  expect_declined(p, {"forward", "sequence_ids_q", "backend cpu"});
+}
+
 TEST(FwdPlan, HeadDims_DeclinedByName) {
   expect_declined(problem(12, 64), {"head_dim_qk=12", "multiple of 8", "256"});
   expect_declined(problem(64, 12), {"head_dim_v=12"});
