@@ -63,6 +63,9 @@ _TAIL = [
     ("right", c_int64),
     ("softmax_scale", c_double),
     ("softcap", c_double),
+    ("alibi_slopes", Tensor),
+    ("sequence_ids_q", Tensor),
+    ("sequence_ids_kv", Tensor),
 ]
 
 

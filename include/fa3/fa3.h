@@ -28,8 +28,8 @@
  *             own sequence_ids_q: documents in one sequence; padding, by an id that no key has. Any
  *             values in any order; where ids are sorted, documents that a query is not in cost next
  *             to nothing. Ids of rows of no sequence, or beyond seqused, have no effect.
- *   ALiBi     a score, scaled and softcapped, loses slope·|p − j|, with p as above (lengths are those
- *             after seqused), before the mask. LSE includes that.
+ *   ALiBi     a score, scaled and softcapped, loses slope·|p − j|, with p as above (of the lengths
+ *             after seqused), before the mask; Inf and NaN included. LSE has it.
  *   LSE       FP32, natural logarithm, (batch, heads_q, seqlen_q) or, for packed queries, (heads_q,
  *             total_q).
  *   Empty     a row that sees no key has O = 0, LSE = −inf and gradient 0.
@@ -270,11 +270,9 @@ typedef struct fa3_forward_args {
   int64_t right;        /* window: keys visible after the diagonal, −1 = all; else must be 0 */
   double softmax_scale; /* 0 = 1/√head_dim_qk; finite */
   double softcap;       /* 0 = off; finite, ≥ 0; in units of scaled scores */
-  fa3_tensor alibi_slopes;    /* in, optional: F32, (heads_q) or (batch, heads_q), of any sign; Inf
-                                 and NaN are reckoned with as any other number */
-  fa3_tensor sequence_ids_q;  /* in, optional: I32, (batch, seqlen_q) or packed (total_q) */
-  fa3_tensor sequence_ids_kv; /* in, required by the one above, and requiring it: (batch, seqlen_kv)
-                                 or packed (total_kv) */
+  fa3_tensor alibi_slopes;    /* in, optional: F32, (heads_q) or (batch, heads_q), of any sign */
+  fa3_tensor sequence_ids_q;  /* in, both or neither: I32, (batch, seqlen_q) or packed (total_q) */
+  fa3_tensor sequence_ids_kv; /* in: (batch, seqlen_kv) or packed (total_kv) */
 } fa3_forward_args;
 
 /* Backward. Inputs q, k, v, o, lse of the forward and the gradient dout; outputs dq, dk, dv, of
@@ -443,8 +441,7 @@ FA3_API fa3_status fa3_jit_clear(fa3_context* context);
 typedef enum fa3_case_status {
   FA3_CASE_PASSED = 1,
   FA3_CASE_FAILED = 2,
-  FA3_CASE_SKIPPED =
-      3 /* it did not run: cases are listed only, or an earlier one stopped the GPU */
+  FA3_CASE_SKIPPED = 3 /* it did not run: cases are only listed, or one stopped the GPU */
 } fa3_case_status;
 
 /* One case, on all the devices it ran on. Valid during the call that hands it over. */
@@ -477,19 +474,9 @@ typedef struct fa3_selftest_args {
                       on in another process when a case has ended one */
 } fa3_selftest_args;
 
-/* Runs small programs, one or a few instructions each, in the simulator, on the first Hopper GPU,
- * or on both, and compares what they write with what the PTX specification asks for and with each
- * other. It takes a context of any device, whose options say where GPU kernels come from.
- * args NULL = all cases with seed 0. *report (may be NULL) is set to one JSON object, valid until
- * the next fa3 call on this thread: seed, devices (each {backend, usable, and why not or name,
- * driver, nvrtc}), cases (each {name, status, message}), summary {cases, passed, failed, skipped},
- * and with `measure` measurements {values {name: number}, and why these are not all}.
- * FA3_OK says that the cases ran, not that they passed; a caller looks at summary.
- * Errors: INVALID_ARGUMENT (backend, filter, list, measure, first, struct_size; measure where no
- * GPU is to be used), UNSUPPORTED (no libfa3_conformance.so, or one of another version; no
- * simulator, no GPU, with the reasons), CANCELLED, OUT_OF_MEMORY. A case that makes the GPU hang
- * makes this call hang, and one that stops the GPU stops it for the process; `fa3 selftest` calls
- * it in child processes. */
+/* What fa3_conformance_run of fa3/conformance.h does, with its report and errors, and UNSUPPORTED
+ * where libfa3_conformance.so is not there or of another version. args NULL = all cases with seed
+ * 0. */
 FA3_API fa3_status fa3_selftest(fa3_context* context, const fa3_selftest_args* args,
                                 const char** report);
 

@@ -178,6 +178,31 @@ TEST(Explain, Json_WithTheDocumentedKeys) {
   EXPECT_EQ(json["flops"], 2 * pairs * x.kBatch * x.kHeadsQ * (x.kDimQk + x.kDimV));
 }
 
+TEST(Explain, SlopesAndIds_AreNamed) {
+  Dense x;
+  fa3_forward_args args = x.forward();
+  const float slopes[Dense::kHeadsQ] = {};
+  const std::vector<int32_t> ids(Dense::kBatch * 7, 1);
+  args.alibi_slopes = fa3::tensor(slopes, {Dense::kHeadsQ});
+  for (const fa3_backend backend : {FA3_BACKEND_REFERENCE, FA3_BACKEND_CPU}) {
+    const fa3::Context context = open_context(backend);
+    args.sequence_ids_q = args.sequence_ids_kv = {};
+    Json json = Json::parse(context.explain(args));
+    EXPECT_EQ(json["problem"]["alibi_slopes"]["stride_head"], 1);
+    EXPECT_TRUE(json["problem"]["sequence_ids_q"].is_null());
+    EXPECT_EQ(json["flops_exact"], true);
+    args.sequence_ids_q = fa3::tensor(ids.data(), {Dense::kBatch, x.len_q});
+    std::string reason;
+    EXPECT_FALSE(context.supported(args, &reason));
+    EXPECT_THAT(reason, HasSubstr("sequence_ids_kv is absent"));
+    args.sequence_ids_kv = fa3::tensor(ids.data(), {Dense::kBatch, x.len_kv});
+    EXPECT_TRUE(context.supported(args));
+    json = Json::parse(context.explain(args));
+    EXPECT_EQ(json["problem"]["sequence_ids_kv"]["stride_batch"], 7);
+    EXPECT_EQ(json["flops_exact"], false) << "ids are data";
+  }
+}
+
 TEST(Explain, Capacity) {
   const fa3::Context context;
   Dense x;

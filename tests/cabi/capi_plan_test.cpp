@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // capi_plan_test.cpp — fa3_plan_*: plans, workspaces, arguments that differ, handles.
+#include <cstddef>
+#include <cstring>
+
 #include "capi_kit.h"
 
 namespace fa3_test {
@@ -54,6 +57,49 @@ TEST(Plan, RunRefuses_WhatDiffersFromIt) {
   });
   EXPECT_THAT(x.o, Each(testing::Truly([](float f) { return std::isnan(f); })))
       << "nothing written";
+}
+
+// A program built before the last fields: what lies behind its struct is not read, and a plan of
+// today's struct without them is the same problem.
+TEST(Plan, StructOfTheFirstRelease_HasNoSlopesOrIds) {
+  for (const fa3_backend backend : {FA3_BACKEND_REFERENCE, FA3_BACKEND_CPU}) {
+    const fa3::Context context = open_context(backend);
+    Dense expected, x;
+    context.forward(expected.forward());
+    context.backward(expected.backward());
+    fa3_forward_args forward = x.forward();
+    const fa3::Plan plan = context.plan(forward);
+    std::vector<std::byte> workspace(plan.workspace_bytes());
+    std::memset(&forward.alibi_slopes, 0x55,
+                sizeof forward - offsetof(fa3_forward_args, alibi_slopes));
+    EXPECT_THROW(context.forward(forward), fa3::Error);
+    forward.struct_size = offsetof(fa3_forward_args, alibi_slopes);
+    context.forward(forward);
+    EXPECT_EQ(x.o, expected.o);
+    x.o.assign(x.o.size(), kNan);
+    plan.run(forward, workspace.data(), workspace.size());
+    EXPECT_EQ(x.o, expected.o);
+    fa3_backward_args backward = x.backward();
+    std::memset(&backward.alibi_slopes, 0x55,
+                sizeof backward - offsetof(fa3_backward_args, alibi_slopes));
+    backward.struct_size = offsetof(fa3_backward_args, alibi_slopes);
+    context.backward(backward);
+    EXPECT_EQ(x.dq, expected.dq);
+    EXPECT_EQ(x.dk, expected.dk);
+    EXPECT_EQ(x.dv, expected.dv);
+  }
+}
+
+TEST(Plan, RunRefuses_SlopesThatThePlanHasNot) {
+  const fa3::Context context = open_context(FA3_BACKEND_CPU);
+  Dense x;
+  const fa3::Plan plan = context.plan(x.forward());
+  std::vector<std::byte> workspace(plan.workspace_bytes());
+  const float slopes[Dense::kHeadsQ] = {};
+  fa3_forward_args args = x.forward();
+  args.alibi_slopes = fa3::tensor(slopes, {Dense::kHeadsQ});
+  expect_error(FA3_INVALID_ARGUMENT, {"alibi_slopes", "the plan's"},
+               [&] { plan.run(args, workspace.data(), workspace.size()); });
 }
 
 TEST(Plan, Workspace_TooSmallOrInTheWay) {

@@ -141,6 +141,13 @@ class BadTensors(CliTest):
             self.changed(dlse=tensors.draw((2, 4, 5), 1)), "--backward", says="dlse"
         )
         self.assert_run_fails(self.changed(seqused_q=("I32", [3], [1, 1, 1])), says="seqused_q")
+        self.assert_run_fails(
+            self.changed(alibi_slopes=("F32", [3], [1.0] * 3)), says=["alibi_slopes", "heads_q=4"]
+        )
+        ids = ("I32", [2, 5], [1] * 10)
+        self.assert_run_fails(
+            self.changed(sequence_ids_q=ids), says=["sequence_ids_kv is absent", "both or neither"]
+        )
 
     def test_heads_and_dims(self):
         self.assert_run_fails(tensors.dense(heads_q=3, heads_kv=2), says=["heads", "3", "2"])

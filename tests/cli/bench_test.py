@@ -98,14 +98,17 @@ class Bench(CliTest):
                     "softcap": 3.0,
                     **shape,
                 },
+                {"name": "documents", "seqlen_q": 9, "alibi": True, "sequence_ids": 1, **shape},
             ]
         )
         lines = self.lines("--cases", path, "--repetitions", 1)
-        self.assertEqual([x["name"] for x in lines], ["dense_w", "ragged"])
+        self.assertEqual([x["name"] for x in lines], ["dense_w", "ragged", "documents"])
         self.assertEqual(lines[0]["mask"], "window 3,0")
         self.assertEqual(lines[0]["flops"], 2 * 4 * (9 * 4) * 24)
         self.assertEqual(lines[1]["varlen_q"], [0, 5, 9])
         self.assertEqual(lines[1]["flops"], 2.5 * 2 * 4 * (15 + 1) * 24)
+        self.assertEqual((lines[2]["alibi"], lines[2]["sequence_ids"]), (True, 1))
+        self.assertEqual(lines[2]["flops"], 2 * 4 * 9 * 9 * 24)
         self.assertEqual(
             [x["name"] for x in self.lines("--cases", path, "--only", "rag")], ["ragged"]
         )
@@ -132,6 +135,8 @@ class Bench(CliTest):
             ([{**good, "batch": 2**63}], "batch: got 9223372036854775808, need a whole number"),
             ([{**good, "varlen_q": [1, "x"]}], "varlen_q: got [1,\"x\"], need a list of whole"),
             ([{**good, "softcap": None}], "softcap: got null, need a number"),
+            ([{**good, "alibi": 1}], "alibi: got 1, need true or false"),
+            ([{**good, "sequence_ids": -1}], "sequence-ids must be"),
             ([{**good, "seqlenq": 4}], "unknown key 'seqlenq', need one of name, op,"),
             ([{**good, "left": 4}], "left, right: are for mask window"),
         ]:

@@ -92,6 +92,8 @@ class Check(CliTest):
             "--magnitude 20 --seqlen-kv 70",
             "--layout interleaved --backward --seqlen-q 19 --head-dim 8",
             "--alignment 32 --dtype f16 --head-dim 24",
+            "--alibi --sequence-ids 3 --backward --seqlen-q 40 --heads-kv 2 --seed 3",
+            "--sequence-ids 5 --scattered-ids --varlen-q 9,20 --varlen-kv 30,1 --causal",
             "--layout broadcast --threads 1 --batch 1 --seqlen-kv 0",
         ]
         for options in problems:
@@ -194,6 +196,9 @@ class Check(CliTest):
         )
         self.assert_fails(USAGE, "check", "--varlen-q", "3,4", "--batch", 3, says="--batch")
         self.assert_fails(USAGE, "check", "--seqused-q", "3", says="seqused-q")
+        self.assert_fails(USAGE, "check", "--scattered-ids", says="needs sequence-ids")
+        self.assert_fails(USAGE, "check", "--sequence-ids", -1, says="--sequence-ids")
+        self.assert_fails(USAGE, "check", path, "--alibi", says="--alibi")
 
     def test_illegal_problems(self):
         self.assert_fails(BAD_INPUT, "check", "--heads-q", 3, "--heads-kv", 2, says="3")

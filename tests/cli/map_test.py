@@ -132,6 +132,17 @@ class Map(CliTest):
                 light = sum(block.pop())
                 self.assertTrue(light > 600 if r == c else light < 100, (r, c, light))
 
+    def test_other_sequence_ids_are_hidden(self):
+        problem = tensors.dense(1, 4, 4)
+        problem["sequence_ids_q"] = ("I32", [1, 4], [1, 1, 2, 2])
+        problem["sequence_ids_kv"] = ("I32", [1, 4], [1, 2, 1, 2])
+        cells = self.plot(self.draw(problem))
+        size = len(cells) // 4
+        for r in range(4):
+            for c in range(4):
+                cell = cells[r * size + size // 2][c * size + size // 2]
+                self.assertEqual(cell == HIDDEN, (r < 2) != (c % 2 == 0), (r, c))
+
     def test_labels_can_be_read(self):
         picture = self.draw(tensors.dense(1, 4, 7, heads_q=2), "--causal", "--head", 1)
         tops = range(len(picture) - GLYPH_HEIGHT)

@@ -113,6 +113,31 @@ class Run(CliTest):
         o, _ = tensors.attention(problem["q"], problem["k"], problem["v"])
         self.assert_near(ignored["o"][2], o, 1e-5)
 
+    def test_alibi_slopes_and_sequence_ids(self):
+        plain = tensors.dense(batch=2, seqlen_q=4, seqlen_kv=6, heads_q=2)
+        slopes, ids = [0.5, -0.25], ([1, 1, 2, 9] * 2, [2, 1, 1, 2, 1, 2] * 2)
+        problem = {
+            **plain,
+            "alibi_slopes": ("F32", [2], slopes),
+            "sequence_ids_q": ("I64", [2, 4], ids[0]),
+            "sequence_ids_kv": ("I32", [2, 6], ids[1]),
+        }
+        q, k, v = plain["q"], plain["k"], plain["v"]
+        for flag in [(), ("--causal",)]:
+            out = self.run_problem(problem, *flag)
+            o, lse = tensors.attention(q, k, v, bool(flag), slopes=slopes, ids=ids)
+            self.assert_near(out["o"][2], o, 1e-5)
+            finite = [i for i, x in enumerate(lse) if x > -math.inf]
+            self.assert_near([out["lse"][2][i] for i in finite], [lse[i] for i in finite], 1e-5)
+            self.assertEqual(sum(x == -math.inf for x in out["lse"][2]), 16 - len(finite))
+        without_ids = ["--sequence-ids-q-name", "", "--sequence-ids-kv-name", ""]
+        o, _ = tensors.attention(q, k, v, slopes=slopes)
+        self.assert_near(self.run_problem(problem, *without_ids)["o"][2], o, 1e-5)
+        o, _ = tensors.attention(q, k, v)
+        out = self.run_problem(problem, *without_ids, "--alibi-slopes-name", "")
+        self.assert_near(out["o"][2], o, 1e-5)
+        self.fa3("check", self.path("in.safetensors"), "--backward", "--causal")
+
     def test_layout_bhsd_reads_and_writes_heads_first(self):
         problem = tensors.dense(batch=2, seqlen_q=3, seqlen_kv=5, heads_q=4, heads_kv=2)
         plain = self.run_problem(problem, "--backward")

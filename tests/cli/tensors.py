@@ -74,8 +74,9 @@ def dense(batch=1, seqlen_q=5, seqlen_kv=7, heads_q=2, heads_kv=1, dim=4, dim_v=
     }
 
 
-def attention(q, k, v, causal=False, scale=None):
-    """O and LSE of a dense problem by plain loops over flat lists: q (b, sq, hq, d) and so on."""
+def attention(q, k, v, causal=False, scale=None, slopes=None, ids=None):
+    """O and LSE of a dense problem by plain loops over flat lists: q (b, sq, hq, d) and so on.
+    slopes: of each query head; ids: those of queries (b, sq) and keys (b, sk)."""
     (b, sq, hq, d), (_, sk, hk, dv) = q[1], v[1]
     scale = scale or 1 / math.sqrt(d)
     o, lse = [0.0] * (b * sq * hq * dv), [0.0] * (b * hq * sq)
@@ -89,9 +90,12 @@ def attention(q, k, v, causal=False, scale=None):
         for i in range(sq):
             for h in range(hq):
                 keys = [j for j in range(sk) if not causal or j <= i + sk - sq]
+                if ids:
+                    keys = [j for j in keys if ids[0][n * sq + i] == ids[1][n * sk + j]]
                 scores = [
                     scale
                     * sum(x * y for x, y in zip(row(q, n, i, h), row(k, n, j, h // (hq // hk))))
+                    - (slopes[h] * abs(i + sk - sq - j) if slopes else 0)
                     for j in keys
                 ]
                 if not keys:

@@ -42,6 +42,18 @@ std::vector<Config> problems() {
   c.left = 50;
   c.right = 9;
   kinds.push_back(c);
+  c.varlen_q = c.varlen_kv = {};  // documents: chunks of keys pass blocks of queries by
+  c.mask = FA3_MASK_FULL;
+  c.left = c.right = 0;
+  c.seqlen_q = 500;
+  c.seqlen_kv = 2000;
+  c.sequence_ids = 7;
+  c.alibi = true;
+  kinds.push_back(c);
+  c.scattered_ids = true;
+  kinds.push_back(c);
+  c.sequence_ids = 5000;  // most queries see no key, and most chunks none of a block's
+  kinds.push_back(c);
 
   constexpr int32_t kTypes[] = {FA3_F32, FA3_F16, FA3_BF16};
   std::vector<Config> all;

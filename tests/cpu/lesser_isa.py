@@ -10,7 +10,7 @@ import sys
 
 SKIPPED = 77
 # Shapes, strides, zero sizes and huge values; NaN and Inf; every 16-bit value.
-SLICE = "*CpuShapes*:*CpuNan*:*CpuConversions*:*CpuGradients*"
+SLICE = "*CpuShapes*:*CpuNan*:*CpuTerms*:*CpuConversions*:*CpuGradients*"
 
 
 def instruction_set(fa3, asked=None):

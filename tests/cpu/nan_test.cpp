@@ -140,6 +140,47 @@ TEST_P(CpuNan, AfterTheDiagonal_NeverMatters) {
   });
 }
 
+// Keys 20 … 39 are of a document that no query is in, or their ids stand scattered among others.
+TEST_P(CpuNan, OfAnotherSequenceId_NeverMatters) {
+  for (const int64_t queries : {1, 3, 100}) {
+    for (const bool scattered : {false, true}) {
+      for (const double bad : {kNan, kInf}) {
+        Config c = causal(queries, 100);
+        c.mask = FA3_MASK_FULL;
+        c.sequence_ids = 2;
+        expect_right_after(c, [&](const Tensors& t) {
+          for (int64_t key = 0; key < 100; ++key) {
+            const bool hidden = scattered ? key % 3 == 1 : key >= 20 && key < 40;
+            verify::set(t.sequence_ids_kv.view, {0, key}, hidden ? 5 : key % 2);
+            if (!hidden) continue;
+            set_row(t.v.view, {0, key, 0}, bad);
+            if (key % 2 == 0) set_row(t.k.view, {0, key, 0}, bad);
+          }
+          for (int64_t i = 0; i < queries; ++i)
+            verify::set(t.sequence_ids_q.view, {0, i}, scattered ? i % 2 : 0);
+        });
+      }
+    }
+  }
+}
+
+// What is not finite in one document stays there: K, V, Q and dO, forward and backward.
+TEST_P(CpuNan, InOneDocument_StaysThere) {
+  for (const bool scattered : {false, true}) {
+    for (const double bad : {kNan, kInf}) {
+      Config c = causal(100, 100);
+      c.sequence_ids = 3;
+      c.scattered_ids = scattered;
+      c.alibi = scattered;
+      const auto spoil = [&](const fa3_tensor& place) { verify::set(place, {0, 31, 0, 5}, bad); };
+      expect_right_after(c, [&](const Tensors& t) { spoil(t.k.view); });
+      expect_right_after(c, [&](const Tensors& t) { spoil(t.v.view); });
+      expect_right_after(c, [&](const Tensors& t) { spoil(t.q.view); });
+      expect_right_after(c, [&](const Tensors& t) { spoil(t.dout.view); });
+    }
+  }
+}
+
 // Values alone: their product with a probability of 0 would be NaN.
 TEST_P(CpuNan, HiddenValues_DoNotLeakAsZeroTimesNan) {
   for (const double bad : {kNan, kInf})

@@ -80,6 +80,9 @@ Config draw_config(FuzzedDataProvider& in) {
   c.dlse = in.ConsumeBool();
   c.layout = in.PickValueInArray({Layout::kDense, Layout::kHeadsFirst, Layout::kSeqFirst,
                                   Layout::kPadded, Layout::kInterleaved, Layout::kBroadcast});
+  c.alibi = in.ConsumeBool();
+  c.sequence_ids = in.ConsumeIntegralInRange(0, 4);
+  c.scattered_ids = c.sequence_ids > 0 && in.ConsumeBool();
   if (!contradiction(c).empty()) c.layout = Layout::kDense;
   return c;
 }
@@ -108,7 +111,10 @@ std::vector<fa3_tensor*> tensors_of(Args& args) {
                                &args.cu_seqlens_q,
                                &args.cu_seqlens_kv,
                                &args.seqused_q,
-                               &args.seqused_kv};
+                               &args.seqused_kv,
+                               &args.alibi_slopes,
+                               &args.sequence_ids_q,
+                               &args.sequence_ids_kv};
   if constexpr (requires { args.dout; })
     all.insert(all.end(), {&args.dout, &args.dlse, &args.dq, &args.dk, &args.dv});
   return all;

@@ -105,6 +105,11 @@ inline rc::Gen<verify::Config> any_config(bool backward) {
     }
     c.softmax_scale = *rc::gen::element(0.0, 0.0, 0.0, 0.3, 1.0, -0.25);
     c.softcap = *rc::gen::element(0.0, 0.0, 0.0, 0.5, 5.0, 50.0);
+    c.alibi = *rc::gen::inRange(0, 3) == 0;
+    if (*rc::gen::inRange(0, 3) == 0) {
+      c.sequence_ids = *rc::gen::element<int64_t>(1, 2, 3, 5, 9, 40);
+      c.scattered_ids = *rc::gen::inRange(0, 3) == 0;
+    }
     c.magnitude = *rc::gen::element(1.0, 1.0, 1.0, 0.1, 6.0);
     c.lse = *rc::gen::inRange(0, 4) != 0;
     c.dlse = backward && *rc::gen::arbitrary<bool>();

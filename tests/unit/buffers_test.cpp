@@ -107,6 +107,24 @@ TEST(MakeBuffers, OutputOnAnyOtherTensor_Refused) {
   expect_refusal(memory.check(), FA3_INVALID_ARGUMENT, {"dk", "dv", "shares elements"});
 }
 
+TEST(MakeBuffers, OutputOnSlopesOrIds_Refused) {
+  Args args = test::dense_args();
+  args.tensor[kAlibiSlopes] = tensor(FA3_F32, {4});
+  args.tensor[kSequenceIdsQ] = tensor(FA3_I32, {2, 5});
+  args.tensor[kSequenceIdsKv] = tensor(FA3_I32, {2, 7});
+  EXPECT_TRUE(Memory(args).check().ok());
+  for (TensorId other : {kAlibiSlopes, kSequenceIdsQ, kSequenceIdsKv}) {
+    Memory memory(args);
+    memory.args.tensor[kO].data = memory.args.tensor[other].data;
+    expect_refusal(memory.check(), FA3_INVALID_ARGUMENT,
+                   {"forward: o (bytes 0x", tensor_name(other), "shares elements"});
+    Memory null(args);
+    null.args.tensor[other].data = nullptr;
+    expect_refusal(null.check(), FA3_INVALID_ARGUMENT,
+                   {std::string(tensor_name(other)) + ".data is NULL"});
+  }
+}
+
 TEST(MakeBuffers, InputsMayShare) {
   Memory memory(test::dense_args());
   memory.args.tensor[kK].data = memory.args.tensor[kQ].data;

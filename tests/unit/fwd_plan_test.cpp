@@ -45,6 +45,36 @@ TEST(FwdPlan, Types_DeclinedByName) {
   expect_declined(p, {"backward"});
 }
 
+// Scores are in the units that slopes are brought to, and a kernel that is compiled ahead has both
+// functors.
+TEST(FwdPlan, SlopesAndIds_AreFunctors) {
+  Problem p = problem();
+  p.layout[kAlibiSlopes] = {FA3_F32, 0, 0, 1};
+  FwdPlan plan = plan_of(p);
+  EXPECT_EQ(plan.functors, (FwdFunctors{true, false}));
+  EXPECT_EQ(plan.config.score, ScoreKind::kScaled);
+  EXPECT_FLOAT_EQ(plan.slope_factor, 1.442695041f);
+  EXPECT_FLOAT_EQ(plan.score_factor * plan.scale_log2,
+                  static_cast<float>(p.softmax_scale) * plan.slope_factor);
+  EXPECT_THAT(program_of(plan).expression, testing::EndsWith(", fa3::AlibiScore, fa3::EveryKey>"));
+  p.softcap = 20;
+  plan = plan_of(p);
+  EXPECT_EQ(plan.config.score, ScoreKind::kSoftcap);
+  EXPECT_FLOAT_EQ(plan.slope_factor * plan.scale_log2, 1.442695041f);
+  p = problem();
+  p.layout[kSequenceIdsQ] = p.layout[kSequenceIdsKv] = {FA3_I32, 300, 1, 0};
+  plan = plan_of(p);
+  EXPECT_EQ(plan.functors, (FwdFunctors{false, true}));
+  EXPECT_EQ(plan.config.schedule, FwdSchedule::kDynamic);  // Q tiles differ in length
+  EXPECT_NE(plan.config.consumer_wgs, 3);
+  const auto ahead = make_fwd_plan(p, device(FA3_BACKEND_SIM));
+  ASSERT_TRUE(ahead.ok()) << ahead.status().message;
+  EXPECT_EQ(ahead.value().functors, (FwdFunctors{true, true}));
+  EXPECT_EQ(ahead.value().config.score, ScoreKind::kScaled);
+  EXPECT_FLOAT_EQ(ahead.value().score_factor,
+                  static_cast<float>(p.softmax_scale) * ahead.value().slope_factor);
+}
+
 TEST(FwdPlan, HeadDims_DeclinedByName) {
   expect_declined(problem(12, 64), {"head_dim_qk=12", "multiple of 8", "256"});
   expect_declined(problem(64, 12), {"head_dim_v=12"});

@@ -81,6 +81,13 @@ TEST(Work, LongestSequences_DoNotOverflow) {
   EXPECT_DOUBLE_EQ(work_of(p).pairs, 12 * n * (n + 1) / 2);
 }
 
+TEST(Work, SequenceIds_AreAnUpperBound) {
+  Problem p = problem(100, 100);
+  p.layout[kSequenceIdsQ] = p.layout[kSequenceIdsKv] = {FA3_I32, 100, 1, 0};
+  EXPECT_EQ(work_of(p).pairs, 12.0 * 100 * 100);
+  EXPECT_FALSE(work_of(p).exact);
+}
+
 TEST(Work, Packed_IsAnUpperBound) {
   Problem p = problem(100, 100, FA3_MASK_CAUSAL);
   p.q.packed = p.kv.packed = true;

@@ -149,6 +149,8 @@ Json to_json(const BenchOptions& o, const Case& c, const Session& session, const
   j["head_dim_v"] = x.head_dim_v;
   j["mask"] = mask_text({x.mask, x.left, x.right});
   j["softcap"] = x.softcap;
+  j["alibi"] = x.alibi;
+  j["sequence_ids"] = x.sequence_ids;
   add_place(session, j);
   j["clock"] = session.on_gpu() ? "events" : "wall";
   j["calls"] = t.calls;

@@ -17,14 +17,16 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kKeys[] = {
-    "name",     "op",        "dtype",    "batch",         "heads_q",     "heads_kv",
-    "seqlen_q", "seqlen_kv", "varlen_q", "varlen_kv",     "head_dim_qk", "head_dim_v",
-    "mask",     "left",      "right",    "softmax_scale", "softcap"};
+constexpr const char* kKeys[] = {"name",     "op",        "dtype",       "batch",
+                                 "heads_q",  "heads_kv",  "seqlen_q",    "seqlen_kv",
+                                 "varlen_q", "varlen_kv", "head_dim_qk", "head_dim_v",
+                                 "mask",     "left",      "right",       "softmax_scale",
+                                 "softcap",  "alibi",     "sequence_ids"};
 
 // ---- Values: whether they are of a type, and what that is called --------------------------------
 
 bool fits(const Json& j, const std::string&) { return j.is_string(); }
+bool fits(const Json& j, bool) { return j.is_boolean(); }
 bool fits(const Json& j, double) { return j.is_number(); }
 bool fits(const Json& j, int64_t) {
   return j.is_number_integer() &&
@@ -35,6 +37,7 @@ bool fits(const Json& j, const std::vector<int64_t>&) {
          std::all_of(j.begin(), j.end(), [](const Json& n) { return fits(n, int64_t{}); });
 }
 const char* kind(const std::string&) { return "a string"; }
+const char* kind(bool) { return "true or false"; }
 const char* kind(double) { return "a number"; }
 const char* kind(int64_t) { return "a whole number"; }
 const char* kind(const std::vector<int64_t>&) { return "a list of whole numbers"; }
@@ -98,6 +101,8 @@ Case parse_case(const Json& j) {
   read(j, "head_dim_v", x.head_dim_v);
   read(j, "softmax_scale", x.softmax_scale);
   read(j, "softcap", x.softcap);
+  read(j, "alibi", x.alibi);
+  read(j, "sequence_ids", x.sequence_ids);
   const std::string mask = word(j, "mask", {"full", "causal", "window"});
   if (mask == "causal") x.mask = FA3_MASK_CAUSAL;
   if (mask == "window") x.mask = FA3_MASK_WINDOW;

@@ -32,6 +32,7 @@ struct CheckOptions {
   std::string layout;
   int64_t spare_q = 0, spare_kv = 0;
   std::string seqused_q, seqused_kv;
+  bool scattered_ids = false;
   bool no_lse = false, dlse = false;
   double magnitude = 1;
   int64_t alignment = 0;
@@ -125,6 +126,7 @@ verify::Config generated_config(const CheckOptions& o) {
   c.spare_kv = o.spare_kv;
   if (!o.seqused_q.empty()) c.seqused_q = parse_integers("--seqused-q", o.seqused_q);
   if (!o.seqused_kv.empty()) c.seqused_kv = parse_integers("--seqused-kv", o.seqused_kv);
+  c.scattered_ids = o.scattered_ids;
   c.lse = !o.no_lse;
   c.dlse = o.dlse;
   if (!(std::isfinite(o.magnitude) && o.magnitude >= 0))
@@ -288,6 +290,8 @@ void add_generated_options(Parser& parser, CheckOptions& o) {
   parser.whole("--spare-kv", o.spare_kv, "The same for keys");
   parser.text("--seqused-q", o.seqused_q, "N,N,...", "Queries that count, per sequence [all]");
   parser.text("--seqused-kv", o.seqused_kv, "N,N,...", "Keys that count, per sequence [all]");
+  parser.flag("--scattered-ids", o.scattered_ids,
+              "The documents of --sequence-ids in no order, and queries of none");
   parser.flag("--no-lse", o.no_lse, "Forward without LSE");
   parser.flag("--dlse", o.dlse, "Backward with a gradient of LSE");
 }

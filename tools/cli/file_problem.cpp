@@ -65,6 +65,9 @@ Args common_args(const FileProblem& p) {
   a.cu_seqlens_kv = p.cu_seqlens_kv.view();
   a.seqused_q = p.seqused_q.view();
   a.seqused_kv = p.seqused_kv.view();
+  a.alibi_slopes = p.alibi_slopes.view();
+  a.sequence_ids_q = p.sequence_ids_q.view();
+  a.sequence_ids_kv = p.sequence_ids_kv.view();
   a.max_seqlen_q = p.max_seqlen_q;
   a.max_seqlen_kv = p.max_seqlen_kv;
   a.mask = p.mask.kind;
@@ -132,6 +135,14 @@ void add_tensor_options(Parser& parser, FileOptions& o) {
        "Queries that count per sequence, I32 or I64 (batch) [seqused_q if in the file]; \"\" = "
        "none");
   name("--seqused-kv-name", o.seqused_kv, "The same for keys [seqused_kv if in the file]");
+  name("--alibi-slopes-name", o.alibi_slopes,
+       "ALiBi: slope*distance is subtracted from a score; (heads_q) or (batch, heads_q) "
+       "[alibi_slopes if in the file]; \"\" = none");
+  name("--sequence-ids-q-name", o.sequence_ids_q,
+       "Ids, I32 or I64 (batch, seqlen) or packed (tokens): a query sees keys of its own only "
+       "[sequence_ids_q if in the file]; \"\" = none");
+  name("--sequence-ids-kv-name", o.sequence_ids_kv,
+       "The same for keys [sequence_ids_kv if in the file]");
   parser.whole("--max-seqlen-q", o.max_seqlen_q,
                "Upper bound of the lengths of packed query sequences, in tokens; 0 = all tokens");
   parser.whole("--max-seqlen-kv", o.max_seqlen_kv, "The same for keys");
@@ -180,6 +191,10 @@ FileProblem load_problem(const tools::TensorFile& file, const FileOptions& optio
   p.cu_seqlens_kv = load_integers(file, options.cu_seqlens_kv, "cu_seqlens_kv");
   p.seqused_q = load_integers(file, options.seqused_q, "seqused_q");
   p.seqused_kv = load_integers(file, options.seqused_kv, "seqused_kv");
+  const std::string slopes = name_of(file, options.alibi_slopes, "alibi_slopes");
+  if (!slopes.empty()) p.alibi_slopes = load(file, slopes, FA3_F32);
+  p.sequence_ids_q = load_integers(file, options.sequence_ids_q, "sequence_ids_q");
+  p.sequence_ids_kv = load_integers(file, options.sequence_ids_kv, "sequence_ids_kv");
   if (backward) {
     // dout has the type of o, which a cast of the inputs changes too.
     p.dout = load(file, options.dout,

@@ -21,6 +21,7 @@ struct FileOptions {
   std::string path;
   std::string q = "q", k = "k", v = "v", dout = "do";
   OptionalName dlse, cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv;
+  OptionalName alibi_slopes, sequence_ids_q, sequence_ids_kv;
   std::string dtype = "file";
   std::string out_dtype = "input";
   std::string grad_dtype = "input";
@@ -38,6 +39,7 @@ inline constexpr const char* kTensorGroup = "Tensors";          // of add_tensor
 struct FileProblem {
   HostTensor q, k, v, dout, dlse;
   HostTensor cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv;
+  HostTensor alibi_slopes, sequence_ids_q, sequence_ids_kv;
   HostTensor o, lse, dq, dk, dv;  // outputs, uninitialised
   bool heads_first = false;
   int64_t max_seqlen_q = 0, max_seqlen_kv = 0;

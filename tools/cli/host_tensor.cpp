@@ -102,7 +102,7 @@ HostTensor load_int32(const tools::TensorFile& file, const std::string& name) {
     if (in[i] < INT32_MIN || in[i] > INT32_MAX)
       fail(kBadInput,
            "{}: element {} is {}, need a number of 32 bits; positions beyond that are "
-           "not offered: split the batch",
+           "not offered: split the batch, or number ids anew",
            name, i, in[i]);
     out[i] = static_cast<int32_t>(in[i]);
   }

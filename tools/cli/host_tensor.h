@@ -36,7 +36,7 @@ HostTensor allocate(const std::string& name, fa3_dtype dtype, const std::vector<
 // not asked for.
 HostTensor load(const tools::TensorFile& file, const std::string& name, fa3_dtype cast);
 
-// Reads a tensor of positions or lengths, I32 or I64, as I32. Throws as load() does, and
+// Reads a tensor of positions, lengths or ids, I32 or I64, as I32. Throws as load() does, and
 // CliError{kBadInput} for a value that 32 bits cannot hold.
 HostTensor load_int32(const tools::TensorFile& file, const std::string& name);
 

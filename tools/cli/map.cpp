@@ -64,10 +64,12 @@ class Scores {
       for (int64_t j = keys.first; j < keys.last; ++j) row_[j] += x * k[j];
     }
     const double lse = read_lse(i);
-    const double cap = args_.softcap;
+    const double cap = args_.softcap, slope = alibi_slope();
+    const int64_t position = i + sequence_.kv_len - sequence_.q_len;
     for (int64_t j = keys.first; j < keys.last; ++j) {
       double s = row_[j] * scale_;
       if (cap > 0) s = cap * std::tanh(s / cap);
+      if (slope != 0) s -= slope * static_cast<double>(std::abs(position - j));
       // A row whose scores are all −inf has LSE −inf and attends to nothing.
       row_[j] = lse == -std::numeric_limits<double>::infinity()
                     ? 0.0f
@@ -77,6 +79,11 @@ class Scores {
   }
 
  private:
+  double alibi_slope() const {
+    const fa3_tensor& t = args_.alibi_slopes;
+    if (t.rank == 0) return 0;
+    return verify::get(t, t.rank == 2 ? verify::Index{batch_, head_} : verify::Index{head_});
+  }
   double read_lse(int64_t i) const {
     const int64_t* stride = args_.lse.stride;
     const int64_t row = sequence_.q_begin + i;
@@ -94,7 +101,8 @@ class Scores {
   std::vector<float> row_;
 };
 
-std::vector<std::string> legend(const HeatMap& m, int64_t sampled, bool masked) {
+std::vector<std::string> legend(const HeatMap& m, int64_t sampled, const fa3_forward_args& args) {
+  const bool ids = args.sequence_ids_q.rank != 0;
   std::vector<std::string> notes;
   if (m.queries_per_row == 1 && m.keys_per_column == 1) {
     notes.push_back("One cell is one query and one key.");
@@ -104,8 +112,10 @@ std::vector<std::string> legend(const HeatMap& m, int64_t sampled, bool masked) 
         m.queries_per_row, m.keys_per_column,
         sampled < m.queries_per_row ? fmt::format(" ({} sampled)", sampled) : ""));
   }
-  notes.push_back(masked ? "Colour: probability, logarithmic. Grey: hidden by the mask."
-                         : "Colour: probability, logarithmic.");
+  notes.push_back(ids ? "Colour: probability, logarithmic. Grey: hidden by mask or sequence ids."
+                  : args.mask != FA3_MASK_FULL
+                      ? "Colour: probability, logarithmic. Grey: hidden by the mask."
+                      : "Colour: probability, logarithmic.");
   return notes;
 }
 
@@ -142,7 +152,7 @@ HeatMap attention_map(const fa3_forward_args& args, int64_t head, int64_t batch,
   m.title = fmt::format("Attention probabilities, head {} of {}, sequence {}, {}", head,
                         args.q.shape[args.q.rank - 2], batch,
                         mask_text({static_cast<fa3_mask>(args.mask), args.left, args.right}));
-  m.notes = legend(m, ceil_div(m.queries_per_row, step), args.mask != FA3_MASK_FULL);
+  m.notes = legend(m, ceil_div(m.queries_per_row, step), args);
   m.value.assign(static_cast<size_t>(m.rows) * m.columns, -1.0f);
 
   Scores scores(args, s, head, batch);
@@ -156,6 +166,7 @@ HeatMap attention_map(const fa3_forward_args& args, int64_t head, int64_t batch,
       const KeyRange keys = visible_keys(args, s, i);
       const std::vector<float>& p = scores.probabilities(i, keys);
       for (int64_t j = keys.first; j < keys.last; ++j) {
+        if (!same_id(s, i, j)) continue;
         float& cell = cells[j / m.keys_per_column];
         cell = (cell < 0 ? 0 : cell) + p[j] / count;
       }

@@ -48,6 +48,11 @@ fa3_tensor shape_of(const verify::Config& c, const std::vector<int64_t>& varlen,
   return fa3_dense(nullptr, static_cast<fa3_dtype>(dtype), packed ? 3 : 4, shape + packed);
 }
 
+// Sequence ids of the rows of q or k: (batch, seqlen) or (tokens).
+fa3_tensor ids_of(const fa3_tensor& rows) {
+  return fa3_dense(nullptr, FA3_I32, rows.rank - 2, rows.shape);
+}
+
 template <class Args>
 Args common_shapes(const verify::Config& c) {
   const int32_t out = c.out_dtype != 0 ? c.out_dtype : c.dtype;
@@ -60,6 +65,11 @@ Args common_shapes(const verify::Config& c) {
   const bool packed_q = !c.varlen_q.empty();
   const int64_t lse[] = {c.batch, c.heads_q, a.q.shape[a.q.rank - 3]};
   a.lse = fa3_dense(nullptr, FA3_F32, a.q.rank - 1, lse + packed_q);
+  if (c.alibi) a.alibi_slopes = fa3_dense(nullptr, FA3_F32, 1, &c.heads_q);
+  if (c.sequence_ids > 0) {
+    a.sequence_ids_q = ids_of(a.q);
+    a.sequence_ids_kv = ids_of(a.k);
+  }
   const int64_t cuts[] = {c.batch + 1};
   const fa3_tensor cu_seqlens = fa3_dense(nullptr, FA3_I32, 1, cuts);
   if (!c.varlen_q.empty()) a.cu_seqlens_q = cu_seqlens;
@@ -110,6 +120,11 @@ void add_problem_options(Parser& parser, ProblemOptions& o) {
               "Packed queries: the length of each sequence, in tokens");
   parser.text("--varlen-kv", o.varlen_kv, "N,N,...",
               "Packed keys: the length of each sequence, in tokens");
+  parser.flag("--alibi", o.alibi, "ALiBi: slopes 2^(-8i/heads_q) for query heads i from 1");
+  parser.whole("--sequence-ids", o.sequence_ids,
+               "Documents in each sequence, of random lengths, that do not see each other; 0 = "
+               "without sequence ids",
+               0, 1 << 20);
 }
 
 verify::Config make_config(const ProblemOptions& o) {
@@ -132,6 +147,8 @@ verify::Config make_config(const ProblemOptions& o) {
   c.right = mask.right;
   c.softmax_scale = o.score.softmax_scale;
   c.softcap = o.score.softcap;
+  c.alibi = o.alibi;
+  c.sequence_ids = o.sequence_ids;
   return c;
 }
 
@@ -169,6 +186,8 @@ std::string problem_text(const verify::Config& c) {
   if (c.head_dim_v != c.head_dim_qk) text += fmt::format(" (v {})", c.head_dim_v);
   text += ", " + mask_text({c.mask, c.left, c.right});
   if (c.softcap != 0) text += fmt::format(", softcap {}", c.softcap);
+  if (c.alibi) text += ", alibi";
+  if (c.sequence_ids > 0) text += fmt::format(", {} documents", c.sequence_ids);
   return text;
 }
 

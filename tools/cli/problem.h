@@ -26,6 +26,8 @@ struct ProblemOptions {
   std::string varlen_q;               // "N,N,…", "" = dense
   std::string varlen_kv;
   bool backward = false;
+  bool alibi = false;
+  int64_t sequence_ids = 0;
   ScoreOptions score;
 };
 void add_problem_options(Parser& parser, ProblemOptions& options);

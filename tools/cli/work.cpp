@@ -20,6 +20,34 @@ std::pair<int64_t, int64_t> rows(const fa3_tensor& t, const fa3_tensor& cu_seqle
   return {begin, seqused.rank > 0 ? used[b] : all};
 }
 
+// Ids of a sequence's rows, which follow one another in memory.
+const int32_t* ids(const fa3_tensor& t, int64_t b, int64_t begin) {
+  if (t.rank == 0) return nullptr;
+  return static_cast<const int32_t*>(t.data) + (t.rank == 2 ? b * t.stride[0] : 0) + begin;
+}
+
+// How many pairs of query and key of a sequence are visible.
+class PairCounter {
+ public:
+  explicit PairCounter(const Sequence& s) : sequence_(s) {
+    for (int64_t j = 0; s.kv_ids != nullptr && j < s.kv_len; ++j)
+      keys_.emplace_back(s.kv_ids[j], j);
+    std::sort(keys_.begin(), keys_.end());
+  }
+  // Keys of query `row` among `shown`.
+  int64_t count(int64_t row, KeyRange shown) const {
+    if (sequence_.kv_ids == nullptr) return shown.last - shown.first;
+    const auto before = [&](int64_t key) {
+      return std::lower_bound(keys_.begin(), keys_.end(), std::pair(sequence_.q_ids[row], key));
+    };
+    return before(shown.last) - before(shown.first);
+  }
+
+ private:
+  const Sequence& sequence_;
+  std::vector<std::pair<int32_t, int64_t>> keys_;  // (id, key), sorted
+};
+
 }  // namespace
 
 std::vector<Sequence> sequences(const fa3_forward_args& a) {
@@ -29,6 +57,8 @@ std::vector<Sequence> sequences(const fa3_forward_args& a) {
   for (int64_t b = 0; b < batch; ++b) {
     std::tie(all[b].q_begin, all[b].q_len) = rows(a.q, a.cu_seqlens_q, a.seqused_q, b);
     std::tie(all[b].kv_begin, all[b].kv_len) = rows(a.k, a.cu_seqlens_kv, a.seqused_kv, b);
+    all[b].q_ids = ids(a.sequence_ids_q, b, all[b].q_begin);
+    all[b].kv_ids = ids(a.sequence_ids_kv, b, all[b].kv_begin);
   }
   return all;
 }
@@ -48,11 +78,11 @@ KeyRange visible_keys(const fa3_forward_args& a, const Sequence& s, int64_t row)
 
 double forward_flops(const fa3_forward_args& a) {
   double pairs = 0;
-  for (const Sequence& s : sequences(a))
-    for (int64_t row = 0; row < s.q_len; ++row) {
-      const KeyRange keys = visible_keys(a, s, row);
-      pairs += static_cast<double>(keys.last - keys.first);
-    }
+  for (const Sequence& s : sequences(a)) {
+    const PairCounter counter(s);
+    for (int64_t row = 0; row < s.q_len; ++row)
+      pairs += static_cast<double>(counter.count(row, visible_keys(a, s, row)));
+  }
   const auto heads_q = static_cast<double>(a.q.shape[a.q.rank - 2]);
   const auto dims = static_cast<double>(a.q.shape[a.q.rank - 1] + a.v.shape[a.v.rank - 1]);
   return 2 * pairs * heads_q * dims;

@@ -14,16 +14,22 @@ namespace fa3::cli {
 struct Sequence {
   int64_t q_begin = 0, q_len = 0;
   int64_t kv_begin = 0, kv_len = 0;
+  const int32_t* q_ids = nullptr;  // sequence ids of its rows; nullptr = none
+  const int32_t* kv_ids = nullptr;
 };
 
 // The sequences of valid arguments with data; after seqused.
 std::vector<Sequence> sequences(const fa3_forward_args& args);
 
-// Keys [first, last) that query `row` of a sequence sees.
+// Keys [first, last) that the mask shows to query `row` of a sequence.
 struct KeyRange {
   int64_t first = 0, last = 0;
 };
 KeyRange visible_keys(const fa3_forward_args& args, const Sequence& sequence, int64_t row);
+// Whether sequence ids let query `row` see a key.
+inline bool same_id(const Sequence& s, int64_t row, int64_t key) {
+  return s.q_ids == nullptr || s.q_ids[row] == s.kv_ids[key];
+}
 
 // Floating-point operations, counted over the visible pairs of query and key only: each costs
 // 2·(d_qk + d_v) per query head forward, 2.5 times that backward.

@@ -56,6 +56,9 @@ void guard_common_inputs(const Tensors& t, Guarded* guarded) {
   guarded->input("cu_seqlens_kv", t.cu_seqlens_kv);
   guarded->input("seqused_q", t.seqused_q);
   guarded->input("seqused_kv", t.seqused_kv);
+  guarded->input("alibi_slopes", t.alibi_slopes);
+  guarded->input("sequence_ids_q", t.sequence_ids_q);
+  guarded->input("sequence_ids_kv", t.sequence_ids_kv);
 }
 
 // fa3_forward on tensors of the host; a GPU gets copies, whose guards `damage` is about too.

@@ -162,7 +162,8 @@ void drop_absent(std::initializer_list<fa3_tensor*> optional) {
 
 std::vector<OutputResult> compare_forward(const fa3_forward_args& given) {
   fa3_forward_args args = given;
-  drop_absent({&args.lse, &args.seqused_q, &args.seqused_kv});
+  drop_absent({&args.lse, &args.seqused_q, &args.seqused_kv, &args.alibi_slopes,
+               &args.sequence_ids_q, &args.sequence_ids_kv});
   const Tensor o = f32_like(args.o), lse = f32_like(args.lse);
   fa3_forward_args exact = args;
   exact.o = o.view;
@@ -176,7 +177,8 @@ std::vector<OutputResult> compare_forward(const fa3_forward_args& given) {
 
 std::vector<OutputResult> compare_backward(const fa3_backward_args& given) {
   fa3_backward_args args = given;
-  drop_absent({&args.dlse, &args.dq, &args.dk, &args.dv, &args.seqused_q, &args.seqused_kv});
+  drop_absent({&args.dlse, &args.dq, &args.dk, &args.dv, &args.seqused_q, &args.seqused_kv,
+               &args.alibi_slopes, &args.sequence_ids_q, &args.sequence_ids_kv});
   const Tensor dq = f32_like(args.dq), dk = f32_like(args.dk), dv = f32_like(args.dv);
   fa3_backward_args exact = args;
   exact.dq = dq.view;

@@ -99,6 +99,9 @@ DeviceForward::DeviceForward(Gpu& gpu, const fa3_forward_args& host) : args_(hos
   copy("cu_seqlens_kv", args_.cu_seqlens_kv);
   copy("seqused_q", args_.seqused_q);
   copy("seqused_kv", args_.seqused_kv);
+  copy("alibi_slopes", args_.alibi_slopes);
+  copy("sequence_ids_q", args_.sequence_ids_q);
+  copy("sequence_ids_kv", args_.sequence_ids_kv);
   copy("o", args_.o, true);
   copy("lse", args_.lse, true);
 }

@@ -163,12 +163,38 @@ Call call_of(const Args& args) {
           args.q.dtype == FA3_F32 ? kUnitF32 : static_cast<float>(unit_roundoff(args.q.dtype))};
 }
 
+// One query head of one sequence.
+struct Head {
+  int64_t len_q = 0, len_kv = 0;
+  std::vector<int64_t> ids_q, ids_kv;  // {} = all equal
+  bool alibi = false;
+  float slope = 0;
+};
+
+std::vector<int64_t> gather_ids(const fa3_tensor& t, int64_t b, const Sequence& s) {
+  std::vector<int64_t> ids;
+  for (int64_t i = s.begin; t.rank != 0 && i < s.begin + s.len; ++i)
+    ids.push_back(static_cast<int64_t>(get(t, t.rank == 2 ? Index{b, i} : Index{i})));
+  return ids;
+}
+
+template <class Args>
+Head head_of(const Args& args, int64_t b, const Sequence& q, const Sequence& kv, int64_t head) {
+  const fa3_tensor& slopes = args.alibi_slopes;
+  Head h{q.len, kv.len, gather_ids(args.sequence_ids_q, b, q),
+         gather_ids(args.sequence_ids_kv, b, kv), slopes.rank != 0};
+  if (h.alibi)
+    h.slope = static_cast<float>(get(slopes, slopes.rank == 2 ? Index{b, head} : Index{head}));
+  return h;
+}
+
 // The probabilities of one query.
 struct Row {
-  int64_t lo = 0, hi = 0;    // visible keys
-  std::vector<float> p;      // probabilities, rounded to the input type
-  std::vector<float> error;  // relative error to expect in p
-  std::vector<float> slope;  // d score / d (scaled score): 1 without softcap
+  std::vector<int64_t> keys;  // visible ones
+  std::vector<float> bias;    // what is added to their scores: ALiBi; {} = nothing
+  std::vector<float> p;       // probabilities, rounded to the input type
+  std::vector<float> error;   // relative error to expect in p
+  std::vector<float> slope;   // d score / d (scaled score): 1 without softcap
   std::vector<float> slope_error;
   float lse = -kInf;
   float lse_error = 0;
@@ -179,16 +205,21 @@ struct Row {
   }
 };
 
-// Query i of len_q against len_kv keys: bottom-right aligned, see fa3.h.
-void see(const Call& call, int64_t i, int64_t len_q, int64_t len_kv, Row* row) {
-  const int64_t p = i + len_kv - len_q;
-  row->lo = 0;
-  row->hi = len_kv;
-  if (call.mask == FA3_MASK_CAUSAL) row->hi = std::max<int64_t>(p + 1, 0);
+// Query i against the keys of its sequence: bottom-right aligned, see fa3.h.
+void see(const Call& call, const Head& head, int64_t i, Row* row) {
+  const int64_t p = i + head.len_kv - head.len_q;
+  int64_t lo = 0, hi = head.len_kv;
+  if (call.mask == FA3_MASK_CAUSAL) hi = std::max<int64_t>(p + 1, 0);
   if (call.mask == FA3_MASK_WINDOW) {
-    if (call.left >= 0 && p > call.left) row->lo = p - call.left;
-    if (call.right >= 0 && call.right < len_kv - p) row->hi = std::max(p + call.right + 1, row->lo);
+    if (call.left >= 0 && p > call.left) lo = p - call.left;
+    if (call.right >= 0 && call.right < head.len_kv - p) hi = std::max(p + call.right + 1, lo);
   }
+  row->keys.clear();
+  for (int64_t j = lo; j < hi; ++j)
+    if (head.ids_q.empty() || head.ids_q[i] == head.ids_kv[j]) row->keys.push_back(j);
+  row->bias.assign(head.alibi ? head.len_kv : 0, 0);
+  for (size_t j = 0; j < row->bias.size(); ++j)
+    row->bias[j] = -head.slope * static_cast<float>(std::abs(p - static_cast<int64_t>(j)));
 }
 
 void attend(const Call& call, const float* q, const std::vector<float>& k, int64_t d, Row* row) {
@@ -199,10 +230,10 @@ void attend(const Call& call, const float* q, const std::vector<float>& k, int64
   row->slope_error.assign(len_kv, 0);
   row->lse = -kInf;
   row->lse_error = 0;
-  if (row->lo == row->hi) return;
+  if (row->keys.empty()) return;
   std::vector<float> exact(len_kv);  // scores before they are rounded to the input type
   float max = -kInf, exact_max = -kInf;
-  for (int64_t j = row->lo; j < row->hi; ++j) {
+  for (const int64_t j : row->keys) {
     const Dot s = dot(q, k.data() + j * d, d);
     exact[j] = call.scale * s.sum;
     row->p[j] = call.round(exact[j]);
@@ -217,13 +248,18 @@ void attend(const Call& call, const float* q, const std::vector<float>& k, int64
       row->slope_error[j] = kUnitF32 * (4 + 2 * std::abs(t) * row->error[j] / call.softcap);
     }
     row->error[j] += std::abs(exact[j]);
+    if (!row->bias.empty()) {
+      exact[j] += row->bias[j];
+      row->p[j] += row->bias[j];
+      row->error[j] += std::abs(row->bias[j]);
+    }
     if (exact[j] == -kInf) row->error[j] = 0;  // P is 0, exactly
     max = std::max(max, row->p[j]);
     exact_max = std::max(exact_max, exact[j]);
   }
   float sum = 0, exact_sum = 0;
   const float shift = max == -kInf ? 0 : max, exact_shift = exact_max == -kInf ? 0 : exact_max;
-  for (int64_t j = row->lo; j < row->hi; ++j) {
+  for (const int64_t j : row->keys) {
     row->p[j] = std::exp(row->p[j] - shift);
     sum += row->p[j];
     exact_sum += std::exp(exact[j] - exact_shift);
@@ -234,13 +270,13 @@ void attend(const Call& call, const float* q, const std::vector<float>& k, int64
   const float unit = call.dtype == FA3_F32 ? kUnitF32 : 0x1p-19f;
   row->lse_error = unit * (1 + std::abs(row->lse));
   float normaliser = 0;  // square of the error that the scores' errors make in the sum of P
-  for (int64_t j = row->lo; j < row->hi; ++j) {
+  for (const int64_t j : row->keys) {
     row->p[j] /= sum;
     row->error[j] = kUnitF32 * (row->error[j] + std::abs(row->lse));
     row->lse_error += row->p[j] * row->error[j];
     normaliser += square(row->p[j] * row->error[j]);
   }
-  for (int64_t j = row->lo; j < row->hi; ++j) {
+  for (const int64_t j : row->keys) {
     row->p[j] = call.round(row->p[j]);
     row->error[j] = std::sqrt(square(call.unit) + square(row->error[j]) + normaliser);
   }
@@ -278,8 +314,7 @@ int64_t group_size(const Args& args) {
 // O of one query into the only row of sum.
 void output_row(const Row& row, const std::vector<float>& v, Sums* sum) {
   sum->clear();
-  for (int64_t j = row.lo; j < row.hi; ++j)
-    sum->add(0, row.p[j], row.p_error(j), v.data() + j * sum->d);
+  for (const int64_t j : row.keys) sum->add(0, row.p[j], row.p_error(j), v.data() + j * sum->d);
 }
 
 }  // namespace
@@ -298,9 +333,10 @@ NaiveForward naive_forward(const fa3_forward_args& args) {
     Sums o(1, dv);
     for (int64_t g = 0; g < group_size(args); ++g) {
       const int64_t head = head_kv * group_size(args) + g;
+      const Head of_head = head_of(args, b, sq, skv, head);
       const std::vector<float> q = gather(args.q, b, sq, head);
       for (int64_t i = 0; i < sq.len; ++i) {
-        see(call, i, sq.len, skv.len, &row);
+        see(call, of_head, i, &row);
         attend(call, q.data() + i * dqk, k, dqk, &row);
         const Index at = token_index(args.o, b, sq.begin + i, head);
         output_row(row, v, &o);
@@ -333,11 +369,11 @@ void backward_row(const Call& call, const Row& row, const std::vector<float>& k,
   const float delta = delta_dot.sum - x.dlse;
   std::vector<Dot> dp_dots(row.p.size());
   float of_probabilities = 0;  // square of the error in δ = Σ P·dP that the errors of P make
-  for (int64_t j = row.lo; j < row.hi; ++j) {
+  for (const int64_t j : row.keys) {
     dp_dots[j] = dot(x.dout, v.data() + j * dv->d, dv->d);
     of_probabilities += square(row.p_error(j) * (dp_dots[j].sum - delta_dot.sum));
   }
-  for (int64_t j = row.lo; j < row.hi; ++j) {
+  for (const int64_t j : row.keys) {
     const Dot& dp_dot = dp_dots[j];
     const float dp = call.round(dp_dot.sum), p = row.p[j];
     const float ds = call.scale * call.round(p * (dp - delta) * row.slope[j]);
@@ -384,10 +420,11 @@ NaiveBackward naive_backward(const fa3_backward_args& args) {
     Row row;
     for (int64_t g = 0; g < group_size(args); ++g) {
       const int64_t head = head_kv * group_size(args) + g;
+      const Head of_head = head_of(args, b, sq, skv, head);
       const std::vector<float> q = gather(args.q, b, sq, head);
       const std::vector<float> dout = gather(args.dout, b, sq, head);
       for (int64_t i = 0; i < sq.len; ++i) {
-        see(call, i, sq.len, skv.len, &row);
+        see(call, of_head, i, &row);
         attend(call, q.data() + i * dqk, k, dqk, &row);
         RowGradient x{q.data() + i * dqk, dout.data() + i * dv, 0};
         if (args.dlse.rank != 0)

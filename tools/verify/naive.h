@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // naive.h — attention as one writes it first, in the inputs' precision: a yardstick for errors.
 //
-// Forward: S = Q·Kᵀ accumulated in FP32 and rounded to the input type, softmax in FP32 with P
-// rounded, O = P·V accumulated in FP32 and rounded. LSE from the unrounded S. Backward: dP = dO·Vᵀ
-// rounded, dS rounded, the three products accumulated in FP32 and rounded; O is the rounded one of
-// its own forward.
+// Forward: S = Q·Kᵀ accumulated in FP32 and rounded to the input type, ALiBi and softmax in FP32
+// with P rounded, O = P·V accumulated in FP32 and rounded. LSE from the unrounded S. Backward: dP =
+// dO·Vᵀ rounded, dS rounded, the three products accumulated in FP32 and rounded; O is the rounded
+// one of its own forward.
 //
 // Beside each element stands its spread: the rounding error to expect from first-order propagation
 // when the errors of the terms are independent, √Σ (term · its relative error)². It is what remains

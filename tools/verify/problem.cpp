@@ -80,6 +80,63 @@ Tensor cu_seqlens(const std::vector<int64_t>& lengths) {
   return vector_of(cu);
 }
 
+// Slopes of the i-th query head from 1: 2^(-8i/heads_q) (Press et al., ALiBi).
+Tensor alibi_slopes(const Config& c, int64_t padding) {
+  const bool each = c.seed / 2 % 2 == 1;  // of each batch entry its own
+  const int64_t batch = batch_of(c), heads = c.heads_q;
+  Tensor t =
+      make_tensor(FA3_F32, each ? std::vector<int64_t>{batch, heads} : std::vector<int64_t>{heads},
+                  {{}, padding});
+  int64_t i = 0;
+  generate(t.view, [&] {
+    const double slope = std::exp2(-8.0 * static_cast<double>(i % heads + 1) / double(heads));
+    return slope / static_cast<double>(i++ / heads + 1);
+  });
+  return t;
+}
+
+// The documents of one sequence: where they end, as fractions of its rows.
+struct Documents {
+  std::vector<double> ends;
+
+  Documents(int64_t count, Random& random) {
+    for (int64_t i = 1; i < count; ++i) ends.push_back(random.uniform());
+    std::sort(ends.begin(), ends.end());
+  }
+  // Of row i of len.
+  int64_t at(int64_t i, int64_t len) const {
+    const auto passed = [&](double end) {
+      return static_cast<int64_t>(end * static_cast<double>(len)) <= i;
+    };
+    return std::partition_point(ends.begin(), ends.end(), passed) - ends.begin();
+  }
+};
+
+// Ids of all rows of an axis.
+Tensor sequence_ids(const Config& c, const Axis& axis, bool query, int64_t padding) {
+  Random of_documents(c.seed * 8 + 6), of_rows(c.seed * 8 + (query ? 7 : 8));
+  const int64_t batch = batch_of(c);
+  std::vector<int64_t> ids(axis.packed() ? axis.rows() : batch * axis.rows(), 0);
+  int64_t begin = 0;
+  for (int64_t b = 0; b < batch; ++b) {
+    const Documents documents(c.sequence_ids, of_documents);
+    const int64_t capacity = axis.packed() ? axis.varlen[b] : axis.seqlen;
+    const int64_t used = axis.seqused.empty() ? capacity : axis.seqused[b];
+    for (int64_t i = 0; i < used; ++i) {
+      ids[begin + i] = c.scattered_ids ? of_rows.between(0, c.sequence_ids - (query ? 0 : 1))
+                                       : documents.at(i, used);
+    }
+    begin += capacity;
+  }
+  Tensor t = make_tensor(
+      FA3_I32,
+      axis.packed() ? std::vector<int64_t>{axis.rows()} : std::vector<int64_t>{batch, axis.rows()},
+      {{}, padding});
+  size_t i = 0;
+  generate(t.view, [&] { return static_cast<double>(ids[i++]); });
+  return t;
+}
+
 // NaN in the rows that belong to no sequence or lie beyond seqused: nothing may read them.
 void poison_unowned_rows(const Config& c, const Axis& axis, const Tensor& t) {
   const int64_t batch = batch_of(c);
@@ -173,6 +230,9 @@ std::string replay_command(const Config& c, const std::string& backend) {
   flag(c.mask == FA3_MASK_WINDOW, fmt::format("--window {},{}", c.left, c.right));
   number("--softmax-scale", c.softmax_scale, d.softmax_scale);
   number("--softcap", c.softcap, d.softcap);
+  flag(c.alibi, "--alibi");
+  number("--sequence-ids", c.sequence_ids, d.sequence_ids);
+  flag(c.scattered_ids, "--scattered-ids");
   flag(!c.lse && !c.backward, "--no-lse");
   flag(c.dlse, "--dlse");
   number("--magnitude", c.magnitude, d.magnitude);
@@ -198,6 +258,10 @@ std::string contradiction(const Config& c) {
   const int64_t least = std::min({c.batch, c.heads_q, c.heads_kv, c.seqlen_q, c.seqlen_kv,
                                   c.head_dim_qk, c.head_dim_v, c.spare_q, c.spare_kv});
   if (least < 0) return "a size is negative";
+  constexpr int64_t kMostDocuments = 1 << 20;
+  if (c.sequence_ids < 0 || c.sequence_ids > kMostDocuments)
+    return "sequence-ids must be a number of documents up to 1048576";
+  if (c.scattered_ids && c.sequence_ids == 0) return "scattered-ids needs sequence-ids";
   constexpr int64_t kMostAlignment = 1 << 20;
   if (c.alignment < 0 || c.alignment > kMostAlignment || (c.alignment & (c.alignment - 1)) != 0)
     return "alignment must be a power of two up to 1048576, or 0 for that of an element";
@@ -273,6 +337,11 @@ Tensors make_tensors(const Config& c) {
   if (packed_kv(c)) t.cu_seqlens_kv = cu_seqlens(c.varlen_kv);
   if (!c.seqused_q.empty()) t.seqused_q = vector_of(c.seqused_q);
   if (!c.seqused_kv.empty()) t.seqused_kv = vector_of(c.seqused_kv);
+  if (c.alibi) t.alibi_slopes = alibi_slopes(c, padding);
+  if (c.sequence_ids > 0) {
+    t.sequence_ids_q = sequence_ids(c, axis_q(c), true, padding);
+    t.sequence_ids_kv = sequence_ids(c, axis_kv(c), false, padding);
+  }
   return t;
 }
 
@@ -292,6 +361,9 @@ Args common_args(const Config& c, const Tensors& t) {
   args.cu_seqlens_kv = t.cu_seqlens_kv.view;
   args.seqused_q = t.seqused_q.view;
   args.seqused_kv = t.seqused_kv.view;
+  args.alibi_slopes = t.alibi_slopes.view;
+  args.sequence_ids_q = t.sequence_ids_q.view;
+  args.sequence_ids_kv = t.sequence_ids_kv.view;
   // Odd seeds leave the bounds out.
   if (packed_q(c) && c.seed % 2 == 0)
     args.max_seqlen_q = *std::max_element(c.varlen_q.begin(), c.varlen_q.end());

@@ -53,8 +53,15 @@ struct Config {
   int64_t right = 0;
   double softmax_scale = 0;  // --softmax-scale; 0 = default
   double softcap = 0;        // --softcap
-  bool lse = true;           // --no-lse: forward without LSE
-  bool dlse = false;         // --dlse: backward with a gradient of LSE
+  // --alibi: slopes 2^(-8i/heads_q) for the i-th query head from 1; other ones for each batch entry
+  // where seed / 2 is odd.
+  bool alibi = false;
+  // --sequence-ids N: documents of random lengths in each sequence, at the same fractions of
+  // queries and keys; 0 = none. Rows of no sequence have the id of a document.
+  int64_t sequence_ids = 0;
+  bool scattered_ids = false;  // --scattered-ids: any row of any document, and queries of none
+  bool lse = true;             // --no-lse: forward without LSE
+  bool dlse = false;           // --dlse: backward with a gradient of LSE
   double magnitude = 1;  // --magnitude: standard deviation of q; large: one key takes nearly all
   Layout layout = Layout::kDense;  // --layout
   int64_t alignment = 0;           // --alignment: of q, k, v, o in bytes; 0 = of an element
@@ -74,6 +81,7 @@ std::string contradiction(const Config& config);
 struct Tensors {
   Tensor q, k, v, o, lse, dout, dlse, dq, dk, dv;
   Tensor cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv;
+  Tensor alibi_slopes, sequence_ids_q, sequence_ids_kv;
 };
 
 // Throws std::invalid_argument with contradiction(config) unless that is "".

@@ -38,9 +38,6 @@ Status HostBackend::run(const Plan& plan, const Buffers& buffers, std::byte* wor
 }
 
 Result<Plan> CpuBackend::plan(const Problem& problem) const {
-  if (problem.has_alibi() || problem.has_sequence_ids())
-    return unsupported("{}: {} on backend cpu; use backend reference", op_name(problem.op),
-                       tensor_name(problem.has_alibi() ? kAlibiSlopes : kSequenceIdsQ));
   Plan plan = plan_for(problem, device());
   plan.why =
       fmt::format("backend cpu ({}, {} threads): {}", isa_name(device().isa), device().threads,

@@ -18,6 +18,7 @@
 
 #include "backend/cpu/block.h"
 #include "backend/cpu/cpu.h"
+#include "backend/cpu/ids.h"
 #include "backend/cpu/kernels.h"
 #include "plan/cpu/scratch.h"
 
@@ -68,6 +69,30 @@ struct Head : KvHead {
 
   int64_t block_size() const { return balanced_tile(len.q, run.cpu.tile_q, kTileRows); }
   int64_t chunk_size() const { return balanced_tile(len.kv, run.cpu.tile_kv, kTileRows); }
+  IndexRange chunk(int64_t index) const {
+    return {index * chunk_size(), min_of((index + 1) * chunk_size(), len.kv)};
+  }
+
+  // Does the chunk add to dQ of a block? A function of mask and ids only: tasks of other chunks ask
+  // it, too. Without ids every chunk that a block sees does.
+  bool meets(IndexRange block, IdRange block_ids, int64_t index) const {
+    return !intersect(visible_keys(run.band, len, block), chunk(index)).empty() &&
+           (kv_ids == nullptr || range_of(kv_ids, chunk(index)).meets(block_ids));
+  }
+  // The last chunk before that one which adds to dQ of a block, or −1.
+  int64_t chunk_before(int64_t index, IndexRange block) const {
+    const IndexRange keys = visible_keys(run.band, len, block);
+    const int64_t first = keys.lo / chunk_size();
+    if (kv_ids == nullptr) return first < index ? index - 1 : -1;
+    const IdRange ids = range_of(q_ids, block);
+    for (int64_t i = min_of(index, div_up(keys.hi, chunk_size())) - 1; i >= first; --i)
+      if (meets(block, ids, i)) return i;
+    return -1;
+  }
+  bool sees_none(IndexRange block) const {
+    return visible_keys(run.band, len, block).empty() ||
+           (kv_ids != nullptr && chunk_before(div_up(len.kv, chunk_size()), block) < 0);
+  }
 };
 
 // A block of queries of one head, packed, and whether all operands that contract over queries are
@@ -102,6 +127,38 @@ bool load_queries(const Head& head, int64_t h, IndexRange block, BackwardScratch
   return finite_q && finite_dout;
 }
 
+// What ids leave of the spans of a block and a chunk.
+void narrow_spans(const Head& head, IndexRange chunk, IndexRange block, BackwardScratch& x) {
+  const int32_t* const q_ids = head.q_ids + block.lo;
+  const int32_t* const kv_ids = head.kv_ids + chunk.lo;
+  IdFinder queries(q_ids, block.size()), keys(kv_ids, chunk.size());
+  std::copy_n(q_ids, block.size(), x.terms.column_id);
+  std::copy_n(kv_ids, chunk.size(), x.terms.row_id);
+  for (int64_t j = 0; j < chunk.size(); ++j) {
+    const IdSpan& found = queries.find(kv_ids[j]);
+    x.visible[j] = overlap(x.visible[j], found.span);
+    x.terms.gaps[j] = found.gaps;
+  }
+  for (int64_t i = 0; i < block.size(); ++i) {
+    const IdSpan& found = keys.find(q_ids[i]);
+    x.visible_q[i] = overlap(x.visible_q[i], found.span);
+    x.gaps_q[i] = found.gaps;
+  }
+}
+
+// dQ of a tile of queries reads dS of all keys in its span. With ids these may be keys that none of
+// its queries sees: their tiles take the queries in, so that dS is defined (0) there.
+void cover_queries(const Span* tile_q, int64_t tiles_q, Span* tile) {
+  for (int32_t t = 0; t < tiles_q; ++t) {
+    const Span queries{t * kTileRows, (t + 1) * kTileRows};
+    for (int32_t k = tile_q[t].lo / kTileRows; k * kTileRows < tile_q[t].hi; ++k) {
+      tile[k] = tile[k].empty()
+                    ? queries
+                    : Span{std::min(tile[k].lo, queries.lo), std::max(tile[k].hi, queries.hi)};
+    }
+  }
+}
+
 // Which queries of the block each key of the chunk sees, and the other way round. False when none
 // does.
 bool set_spans(const Head& head, IndexRange chunk, IndexRange block, BackwardScratch& x) {
@@ -115,8 +172,10 @@ bool set_spans(const Head& head, IndexRange chunk, IndexRange block, BackwardScr
     x.visible[j] = local_span(visible_queries(head.run.band, head.len, chunk.lo + j), block);
   for (int i = 0; i < queries; ++i)
     x.visible_q[i] = local_span(visible_keys(head.run.band, head.len, block.lo + i), chunk);
+  if (head.kv_ids != nullptr) narrow_spans(head, chunk, block, x);
   join_spans(x.visible_q, padded_queries, head.run.kernels.unit, x.tile_q);
   if (!join_spans(x.visible, padded_keys, head.run.kernels.unit, x.tile)) return false;
+  if (head.kv_ids != nullptr) cover_queries(x.tile_q, padded_queries / kTileRows, x.tile);
   // dQ reads whole tiles of queries: P and dS must be defined (0) there too.
   for (int t = 0; t < padded_keys / kTileRows; ++t) {
     if (x.tile[t].empty()) continue;
@@ -127,9 +186,22 @@ bool set_spans(const Head& head, IndexRange chunk, IndexRange block, BackwardScr
   return true;
 }
 
-// Waits until every chunk before this one has added to the block. False when the run has stopped.
+// The ALiBi of a query head for the keys of a chunk, in positions of a block's queries.
+void set_bias(const Head& head, IndexRange chunk, IndexRange block, int64_t h, ScoreTerms& terms) {
+  const Backward& run = head.run;
+  if (!run.problem.has_alibi()) return;
+  const int keys = static_cast<int>(chunk.size());
+  terms.scale_high = run.scale.term_high;
+  terms.scale_low = run.scale.term_low;
+  set_slopes(run.problem, run.buffers, head.b, h, 0, keys, terms);
+  const int64_t first = chunk.lo - head.len.diagonal(block.lo);
+  for (int j = 0; j < keys; ++j) terms.position[j] = static_cast<float>(first + j);
+}
+
+// Waits until a chunk, and so every one before it, has added to the block. False when the run has
+// stopped.
 bool await_turn(const std::atomic<int32_t>& turn, int64_t chunk, const TaskContext& task) {
-  for (int spins = 0; turn.load(std::memory_order_acquire) != chunk; ++spins) {
+  for (int spins = 0; turn.load(std::memory_order_acquire) != chunk + 1; ++spins) {
     if (task.stopped()) return false;
     if (spins > 64) std::this_thread::yield();
   }
@@ -146,6 +218,7 @@ struct Step {
   bool first_of_chunk;  // dK and dV begin here
 
   void grad_kv(BackwardScratch& x) const;
+  void add_stretches(BackwardScratch& x) const;
   void grad_q(bool first, BackwardScratch& x) const;
 };
 
@@ -159,6 +232,7 @@ void Step::grad_kv(BackwardScratch& x) const {
   const int d_qk = run.width(kQ);
   const int d_v = run.width(kV);
   const bool finite = load_queries(head, h, block, x);
+  set_bias(head, chunk, block, h, x.terms);
   kernels.gemm_columns(tiles, kernels.units(d_qk), x.k_rows, run.cpu.width_qk, x.qt, queries, x.s,
                        x.ld_s, x.tile);
   kernels.gemm_columns(tiles, kernels.units(d_v), x.v_rows, run.cpu.width_v, x.dot, queries, x.dp,
@@ -173,7 +247,9 @@ void Step::grad_kv(BackwardScratch& x) const {
                         .lse_low = x.lse_low,
                         .delta = x.delta,
                         .scale_log2e = run.scale.scale_log2e,
-                        .softcap_in = run.scale.softcap_in});
+                        .softcap_in = run.scale.softcap_in,
+                        .terms = x.terms.any() ? &x.terms : nullptr});
+  if (!finite && head.kv_ids != nullptr) return add_stretches(x);
   const auto add = finite ? kernels.gemm_depth : kernels.gemm_depth_rows;
   const int rows = finite ? tiles : keys;
   const Span* spans = finite ? x.tile : x.visible;
@@ -182,6 +258,25 @@ void Step::grad_kv(BackwardScratch& x) const {
     add(rows, depth, x.s, x.ld_s, x.dout, d_v, x.dv, run.cpu.width_v, spans, first_of_chunk);
   if (run.wants(kDk))
     add(rows, depth, x.dp, x.ld_s, x.q, d_qk, x.dk, run.cpu.width_qk, spans, first_of_chunk);
+}
+
+// The end of grad_kv where ids hide queries and 0 × (NaN or Inf) could leak: only what a key sees
+// is touched.
+void Step::add_stretches(BackwardScratch& x) const {
+  const Backward& run = head.run;
+  const Kernels& kernels = run.kernels;
+  const int depth = kernels.units(block.size());
+  const SeenColumns seen{static_cast<int>(chunk.size()), x.visible, x.terms.gaps, x.terms.row_id,
+                         x.terms.column_id};
+  seen.for_each([&](int row, Span span, bool first) {
+    const auto add = [&](const float* a, const float* b, int n, float* c, int width) {
+      kernels.gemm_depth_rows(1, depth, a + row * x.ld_s, x.ld_s, b, n,
+                              c + static_cast<int64_t>(row) * width, width, &span,
+                              first && first_of_chunk);
+    };
+    if (run.wants(kDv)) add(x.s, x.dout, run.width(kV), x.dv, run.cpu.width_v);
+    if (run.wants(kDk)) add(x.dp, x.q, run.width(kQ), x.dk, run.cpu.width_qk);
+  });
 }
 
 // dQ += dS·K.
@@ -196,6 +291,15 @@ void Step::grad_q(bool first, BackwardScratch& x) const {
                       x.ld_s);
     ds = x.s;  // P has done its work
   }
+  if (!k_finite && head.kv_ids != nullptr) {
+    const SeenColumns seen{queries, x.visible_q, x.gaps_q, x.terms.column_id, x.terms.row_id};
+    seen.for_each([&](int row, Span span, bool first_stretch) {
+      kernels.gemm_depth_at_rows(1, kernels.units(keys), ds + row, x.ld_s, x.k_panels,
+                                 run.width(kQ), head.dq(h, block.lo + row), run.cpu.width_qk, &span,
+                                 first && first_stretch);
+    });
+    return;
+  }
   const auto add = k_finite ? kernels.gemm_depth_at : kernels.gemm_depth_at_rows;
   add(k_finite ? static_cast<int>(div_up(queries, kTileRows)) : queries, kernels.units(keys), ds,
       x.ld_s, x.k_panels, run.width(kQ), head.dq(h, block.lo), run.cpu.width_qk,
@@ -205,8 +309,7 @@ void Step::grad_q(bool first, BackwardScratch& x) const {
 // One chunk of keys of one KV head against all queries that see it. False when the run has stopped.
 bool attend_chunk(const Head& head, int64_t index, const TaskContext& task, BackwardScratch& x) {
   const Backward& run = head.run;
-  const int64_t size = head.chunk_size();
-  const IndexRange chunk{index * size, min_of((index + 1) * size, head.len.kv)};
+  const IndexRange chunk = head.chunk(index);
   const int keys = static_cast<int>(chunk.size());
   const Rows k = head.rows(kK, chunk.lo, head.h_kv, keys);
   const Rows v = head.rows(kV, chunk.lo, head.h_kv, keys);
@@ -221,15 +324,22 @@ bool attend_chunk(const Head& head, int64_t index, const TaskContext& task, Back
     const int64_t h = head.h_kv * run.problem.group_size() + g;
     for (int64_t i = queries.lo / rows; i * rows < queries.hi; ++i) {
       const IndexRange block{i * rows, min_of((i + 1) * rows, head.len.q)};
-      if (!set_spans(head, chunk, block, x)) continue;
+      if (head.kv_ids != nullptr && !head.meets(block, range_of(head.q_ids, block), index))
+        continue;
+      const bool seen = set_spans(head, chunk, block, x);
+      if (!seen && head.kv_ids == nullptr) continue;
       const Step step{head, chunk, block, h, k_finite, first_of_chunk};
-      step.grad_kv(x);
-      first_of_chunk = false;
+      if (seen) step.grad_kv(x);
+      first_of_chunk = first_of_chunk && !seen;
       if (!run.wants(kDq)) continue;
       std::atomic<int32_t>& turn = head.turn(h, i);
-      const bool first = visible_keys(run.band, head.len, block).lo / size == index;
-      if (!first && !await_turn(turn, index, task)) return false;
-      step.grad_q(first, x);
+      const int64_t before = head.chunk_before(index, block);
+      if (before >= 0 && !await_turn(turn, before, task)) return false;
+      if (seen) {
+        step.grad_q(before < 0, x);
+      } else if (before < 0) {
+        std::fill_n(head.dq(h, block.lo), block.size() * run.cpu.width_qk, 0.0f);
+      }
       turn.store(static_cast<int32_t>(index + 1), std::memory_order_release);
     }
   }
@@ -289,8 +399,7 @@ void backward(const Plan& plan, const Buffers& buffers, std::byte* workspace,
         const IndexRange block{first, min_of(first + head.block_size(), head.len.q)};
         auto x = scratch_of_slot<BackwardScratch>(workspace, cpu, task.slot);
         float* dq = head.dq(h, first);
-        if (visible_keys(run.band, head.len, block).empty())
-          std::fill(dq, dq + block.size() * cpu.width_qk, 0.0f);
+        if (head.sees_none(block)) std::fill(dq, dq + block.size() * cpu.width_qk, 0.0f);
         store(head, kDq, first, h, static_cast<int>(block.size()), dq, cpu.width_qk, scale, x);
       },
       {cpu.tasks, cpu.tasks + dq_tasks});

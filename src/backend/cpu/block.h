@@ -16,6 +16,8 @@
 
 namespace fa3::cpu {
 
+inline constexpr double kLog2eExact = 1.4426950408889634;
+
 // How raw scores Q·Kᵀ become exponents. Kernels want a positive scale, so a negative one moves into
 // Q as sign −1.
 struct ScoreScale {
@@ -26,6 +28,9 @@ struct ScoreScale {
   // From LSE to the exponents of the backward: not log2(e) but what scale_log2e, rounded, makes of
   // it. A score near LSE meets the same rounding of the scale as LSE does then, and it cancels.
   double lse_log2 = 1;
+  // With ALiBi the terms bring scores to units of log2 (see ScoreTerms), whose scale is then ln(2).
+  float term_high = 1;
+  float term_low = 0;
 
   explicit ScoreScale(const Problem& p) {
     const double given = std::fabs(p.softmax_scale);
@@ -34,9 +39,18 @@ struct ScoreScale {
     // Not 0, where −inf · 0 would be NaN and softcap would look off: the least float makes p = 1
     // too.
     const auto positive = [](double x) { return std::max(static_cast<float>(x), FLT_MIN); };
-    scale_log2e = positive(scale * 1.4426950408889634);
+    scale_log2e = positive(scale * kLog2eExact);
     if (p.softcap > 0) softcap_in = positive(given / p.softcap);
-    lse_log2 = scale_log2e > FLT_MIN ? scale_log2e / scale : 1.4426950408889634;
+    lse_log2 = scale_log2e > FLT_MIN ? scale_log2e / scale : kLog2eExact;
+    if (!p.has_alibi()) return;
+    constexpr float kHuge =
+        0x1p50f;  // from here on scale_low could overflow where it meets a score
+    term_high = scale_log2e;
+    if (term_high > FLT_MIN && term_high < kHuge)
+      term_low = static_cast<float>(scale * kLog2eExact - term_high);
+    scale = 1 / kLog2eExact;
+    scale_log2e = 1;
+    lse_log2 = kLog2eExact;
   }
 };
 
@@ -46,22 +60,6 @@ inline Band band_of(const Problem& p) {
   return {};
 }
 
-// One (sequence, KV head) of a run, by its number.
-struct KvHead {
-  int64_t b;
-  int64_t h_kv;
-  Sequence q_seq;
-  Sequence kv_seq;
-  SeqLens len;
-
-  KvHead(const Problem& p, const Buffers& buffers, int64_t index)
-      : b(index / p.heads_kv),
-        h_kv(index % p.heads_kv),
-        q_seq(q_sequence(p, buffers, b)),
-        kv_seq(kv_sequence(p, buffers, b)),
-        len{q_seq.len, kv_seq.len} {}
-};
-
 // Element (row of a sequence that begins at `begin`, head) of a tensor.
 template <class T>
 T* element(const Layout& layout, void* data, int64_t b, int64_t begin, int64_t row, int64_t head) {
@@ -69,11 +67,51 @@ T* element(const Layout& layout, void* data, int64_t b, int64_t begin, int64_t r
   return reinterpret_cast<T*>(static_cast<char*>(data) + offset * dtype_bytes(layout.dtype));
 }
 
+// One (sequence, KV head) of a run, by its number.
+struct KvHead {
+  int64_t b;
+  int64_t h_kv;
+  Sequence q_seq;
+  Sequence kv_seq;
+  SeqLens len;
+  // Sequence ids of the rows of each, one after another; nullptr = none.
+  const int32_t* q_ids = nullptr;
+  const int32_t* kv_ids = nullptr;
+
+  KvHead(const Problem& p, const Buffers& buffers, int64_t index)
+      : b(index / p.heads_kv),
+        h_kv(index % p.heads_kv),
+        q_seq(q_sequence(p, buffers, b)),
+        kv_seq(kv_sequence(p, buffers, b)),
+        len{q_seq.len, kv_seq.len} {
+    if (!p.has_sequence_ids()) return;
+    q_ids = element<int32_t>(p.layout[kSequenceIdsQ], buffers.data[kSequenceIdsQ], b, q_seq.begin,
+                             0, 0);
+    kv_ids = element<int32_t>(p.layout[kSequenceIdsKv], buffers.data[kSequenceIdsKv], b,
+                              kv_seq.begin, 0, 0);
+  }
+};
+
 // `rows` rows from there, as a kernel reads them.
 inline Rows rows_at(const Layout& layout, void* data, int64_t b, int64_t begin, int64_t row,
                     int64_t head, int rows, int64_t cols) {
   return {element<char>(layout, data, b, begin, row, head), layout.dtype, layout.row, rows,
           static_cast<int>(cols)};
+}
+
+// −slope·log2(e) of a query head as the sum of two floats, for `count` rows from `row` on.
+inline void set_slopes(const Problem& p, const Buffers& buffers, int64_t b, int64_t h, int row,
+                       int count, ScoreTerms& terms) {
+  const float slope =
+      *element<float>(p.layout[kAlibiSlopes], buffers.data[kAlibiSlopes], b, 0, 0, h);
+  const double exact = -kLog2eExact * slope;
+  // A finite slope stays finite: times distance 0 it is 0, Inf would be NaN.
+  const float high = std::isfinite(slope)
+                         ? static_cast<float>(std::clamp<double>(exact, -FLT_MAX, FLT_MAX))
+                         : static_cast<float>(exact);
+  const float low = std::fabs(high) < FLT_MAX ? static_cast<float>(exact - high) : 0.0f;
+  std::fill_n(terms.slope_high + row, count, high);
+  std::fill_n(terms.slope_low + row, count, low);
 }
 
 // What is visible of tile, relative to its first index.

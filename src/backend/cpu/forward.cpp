@@ -11,6 +11,7 @@
 
 #include "backend/cpu/block.h"
 #include "backend/cpu/cpu.h"
+#include "backend/cpu/ids.h"
 #include "backend/cpu/kernels.h"
 #include "plan/cpu/scratch.h"
 
@@ -64,7 +65,10 @@ Rows rows_of(const Head& head, TensorId id, int64_t begin, int64_t row, int64_t 
 // Copies Q of a block and resets its state.
 void open_block(const Head& head, const RowBlocks::Block& block, QBlock& state) {
   const Forward& run = head.run;
+  state.ids = {};
   head.for_each_stretch(block, [&](int64_t h, int64_t query, int row, int rows) {
+    if (head.q_ids != nullptr)
+      state.ids = join(state.ids, range_of(head.q_ids, {query, query + rows}));
     run.kernels.copy_rows(
         rows_of(head, kQ, head.q_seq.begin, query, h, rows, run.problem.head_dim_qk),
         run.scale.sign, state.q + row * run.cpu.width_qk, run.cpu.width_qk);
@@ -74,6 +78,23 @@ void open_block(const Head& head, const RowBlocks::Block& block, QBlock& state) 
   std::fill(state.o, state.o + padded * run.cpu.width_v, 0.0f);
   std::fill(state.row_max, state.row_max + block.rows, kNegInf);
   std::fill(state.row_sum, state.row_sum + block.rows, 0.0f);
+}
+
+// What the ids of a tile leave of the spans of a block's rows.
+void narrow_spans(const Head& head, const RowBlocks::Block& block, IndexRange tile,
+                  ForwardScratch& x) {
+  const int32_t* const ids = head.kv_ids + tile.lo;
+  IdFinder keys(ids, tile.size());
+  std::copy_n(ids, tile.size(), x.terms.column_id);
+  head.for_each_stretch(block, [&](int64_t, int64_t query, int row, int rows) {
+    for (int i = 0; i < rows; ++i) {
+      const int32_t id = head.q_ids[query + i];
+      const IdSpan& found = keys.find(id);
+      x.visible[row + i] = overlap(x.visible[row + i], found.span);
+      x.terms.row_id[row + i] = id;
+      x.terms.gaps[row + i] = found.gaps;
+    }
+  });
 }
 
 // Which keys of [tile.lo, tile.hi) each row of a block sees, relative to tile.lo. False when none
@@ -86,7 +107,21 @@ bool set_spans(const Head& head, const RowBlocks::Block& block, IndexRange tile,
     for (int i = 0; i < rows; ++i)
       x.visible[row + i] = local_span(visible_keys(head.run.band, head.len, query + i), tile);
   });
+  if (head.kv_ids != nullptr) narrow_spans(head, block, tile, x);
   return join_spans(x.visible, padded, head.run.kernels.unit, x.tile);
+}
+
+// The ALiBi of a block's rows for a tile of keys.
+void set_bias(const Head& head, const RowBlocks::Block& block, IndexRange tile, ScoreTerms& terms) {
+  const Forward& run = head.run;
+  if (!run.problem.has_alibi()) return;
+  terms.scale_high = run.scale.term_high;
+  terms.scale_low = run.scale.term_low;
+  head.for_each_stretch(block, [&](int64_t h, int64_t query, int row, int rows) {
+    set_slopes(run.problem, run.buffers, head.b, h, row, rows, terms);
+    for (int i = 0; i < rows; ++i)
+      terms.position[row + i] = static_cast<float>(head.len.diagonal(query + i) - tile.lo);
+  });
 }
 
 // Scores in x.s to P, and what the block has accumulated to the new maximum.
@@ -100,8 +135,13 @@ void soften(const Forward& run, int rows, QBlock& state, ForwardScratch& x) {
                        .row_sum = state.row_sum,
                        .rescale = x.rescale,
                        .scale_log2e = run.scale.scale_log2e,
-                       .softcap_in = run.scale.softcap_in});
+                       .softcap_in = run.scale.softcap_in,
+                       .terms = x.terms.any() ? &x.terms : nullptr});
   run.kernels.scale_rows(rows, run.cpu.width_v, state.o, run.cpu.width_v, x.rescale);
+}
+
+SeenColumns seen_columns(int rows, const ForwardScratch& x) {
+  return {rows, x.visible, x.terms.gaps, x.terms.row_id, x.terms.column_id};
 }
 
 // One block against one tile of keys, packed in x.
@@ -116,10 +156,16 @@ void step(const Head& head, const RowBlocks::Block& block, IndexRange tile, bool
   const int head_dim_v = static_cast<int>(run.problem.head_dim_v);
   kernels.gemm_columns(tiles, kernels.units(run.problem.head_dim_qk), state.q, run.cpu.width_qk,
                        x.k, keys, x.s, x.ld_s, x.tile);
+  set_bias(head, block, tile, x.terms);
   soften(run, block.rows, state, x);
   if (v_finite) {
     kernels.gemm_depth(tiles, depth, x.s, x.ld_s, x.v, head_dim_v, state.o, run.cpu.width_v, x.tile,
                        false);
+  } else if (head.kv_ids != nullptr) {
+    seen_columns(block.rows, x).for_each([&](int row, Span span, bool) {
+      kernels.gemm_depth_rows(1, depth, x.s + row * x.ld_s, x.ld_s, x.v, head_dim_v,
+                              state.o + row * run.cpu.width_v, run.cpu.width_v, &span, false);
+    });
   } else {
     kernels.gemm_depth_rows(block.rows, depth, x.s, x.ld_s, x.v, head_dim_v, state.o,
                             run.cpu.width_v, x.visible, false);
@@ -140,6 +186,7 @@ void step_few(const Head& head, const RowBlocks::Block& block, IndexRange tile, 
   const Span seen = x.tile[0];
   run.kernels.few_dot(block.rows, state.q, run.cpu.width_qk, keys(kK, seen, p.head_dim_qk),
                       x.s + seen.lo, x.ld_s);
+  set_bias(head, block, tile, x.terms);
   soften(run, block.rows, state, x);
 
   const auto add = [&](int row, int rows, Span span) {
@@ -147,6 +194,14 @@ void step_few(const Head& head, const RowBlocks::Block& block, IndexRange tile, 
     run.kernels.few_add(rows, x.s + row * x.ld_s + span.lo, x.ld_s, keys(kV, span, p.head_dim_v),
                         state.o + row * run.cpu.width_v, run.cpu.width_v);
   };
+  if (head.kv_ids != nullptr &&
+      std::count(x.terms.gaps, x.terms.gaps + block.rows, 0) < block.rows) {
+    const bool alike = head.len.q == 1;  // the heads of one query: V is read once for all
+    seen_columns(alike ? 1 : block.rows, x).for_each([&](int row, Span span, bool) {
+      add(row, alike ? block.rows : 1, span);
+    });
+    return;
+  }
   Span common = seen;
   for (int r = 0; r < block.rows; ++r)
     common = {std::max(common.lo, x.visible[r].lo), std::min(common.hi, x.visible[r].hi)};
@@ -159,15 +214,29 @@ void step_few(const Head& head, const RowBlocks::Block& block, IndexRange tile, 
   }
 }
 
+// Does a row, whose P sum up to that, see no key?
+bool sees_none(const Head& head, int64_t query, float sum, IdFinder& keys) {
+  const IndexRange shown = visible_keys(head.run.band, head.len, query);
+  if (shown.empty() || head.kv_ids == nullptr) return shown.empty();
+  // The greatest score of a row gives P = 1, unless that is −inf or there is none.
+  if (sum != 0) return false;
+  const int32_t id = head.q_ids[query];
+  const Span found = keys.find(id).span;
+  const IndexRange within = intersect(shown, {found.lo, found.hi});
+  return within.empty() ||
+         std::find(head.kv_ids + within.lo, head.kv_ids + within.hi, id) == head.kv_ids + within.hi;
+}
+
 // O and LSE of a block from its state.
 void close_block(const Head& head, const RowBlocks::Block& block, const QBlock& state,
                  float* factor) {
   const Forward& run = head.run;
   const Problem& p = run.problem;
+  IdFinder keys(head.kv_ids, head.len.kv);
   head.for_each_stretch(block, [&](int64_t h, int64_t query, int row, int rows) {
     for (int i = 0; i < rows; ++i) {
-      const bool empty = visible_keys(run.band, head.len, query + i).empty();
       const float sum = state.row_sum[row + i];
+      const bool empty = sees_none(head, query + i, sum, keys);
       factor[row + i] = empty ? 1.0f : 1.0f / sum;
       if (!p.layout[kLse].present()) continue;
       const double max = static_cast<double>(state.row_max[row + i]) * run.scale.scale;
@@ -218,18 +287,25 @@ void attend(const Head& head, int64_t head_index, int64_t first, int64_t last, i
                            : balanced_tile(head.len.kv, run.cpu.tile_kv, run.kernels.panel);
   for (int64_t lo = round_down(keys.lo, size); lo < keys.hi; lo += size) {
     const IndexRange tile{lo, min_of(lo + size, head.len.kv)};
+    const IdRange ids = head.kv_ids == nullptr ? IdRange() : range_of(head.kv_ids, tile);
+    const auto meets = [&](int64_t i) {
+      return head.kv_ids == nullptr || ids.meets(x.blocks[i - first].ids);
+    };
     if (run.cpu.few_rows) {
       for (int64_t i = first; i < last; ++i)
-        step_few(head, head.blocks.block(i), tile, x.blocks[i - first], x);
+        if (meets(i)) step_few(head, head.blocks.block(i), tile, x.blocks[i - first], x);
       continue;
     }
+    int64_t begin = first;  // of the blocks that meet the tile
+    while (begin < last && !meets(begin)) ++begin;
+    if (begin == last) continue;
     const int rows = static_cast<int>(tile.size());
     run.kernels.pack_transposed(
         rows_of(head, kK, head.kv_seq.begin, lo, head.h_kv, rows, p.head_dim_qk), x.k);
     const bool v_finite = run.kernels.pack_rows(
         rows_of(head, kV, head.kv_seq.begin, lo, head.h_kv, rows, p.head_dim_v), x.v);
-    for (int64_t i = first; i < last; ++i)
-      step(head, head.blocks.block(i), tile, v_finite, x.blocks[i - first], x);
+    for (int64_t i = begin; i < last; ++i)
+      if (meets(i)) step(head, head.blocks.block(i), tile, v_finite, x.blocks[i - first], x);
   }
 }
 

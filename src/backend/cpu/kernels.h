@@ -41,8 +41,9 @@ struct SoftmaxBlock {
   float* row_sum = nullptr;    // running Σ p
   // Out: factor for what was accumulated before, exp2((m_old − m_new)·scale_log2e).
   float* rescale = nullptr;
-  float scale_log2e = 1;  // > 0: p = exp2(s·scale_log2e − m·scale_log2e)
-  float softcap_in = 0;   // softcap on: s ← tanh(s·softcap_in) first; 0 = off
+  float scale_log2e = 1;              // > 0: p = exp2(s·scale_log2e − m·scale_log2e)
+  float softcap_in = 0;               // softcap on: s ← tanh(s·softcap_in) first; 0 = off
+  const ScoreTerms* terms = nullptr;  // applied next; nullptr = none
 };
 
 // P and dS of one block of the backward, transposed: row = key, column = query.
@@ -60,7 +61,8 @@ struct GradBlock {
   const float* lse_low = nullptr;
   const float* delta = nullptr;  // per query: rowsum(dO ∘ O) − dLSE
   float scale_log2e = 1;
-  float softcap_in = 0;  // as in SoftmaxBlock
+  float softcap_in = 0;               // as in SoftmaxBlock
+  const ScoreTerms* terms = nullptr;  // likewise
 };
 
 struct Kernels {

@@ -43,6 +43,60 @@ HWY_ATTR HWY_INLINE float max_of_row(const float* s, Span span) {
   return hn::GetLane(hn::MaxOfLanes(d, hn::Max(hn::Max(m0, m1), hn::Max(m2, m3))));
 }
 
+// ALiBi of one row, see ScoreTerms.
+struct RowBias {
+  bool on;
+  VF position, slope_high, slope_low, scale_high, scale_low;
+
+  HWY_ATTR RowBias(const ScoreTerms& terms, int row) : on(terms.position != nullptr) {
+    const DF d;
+    position = hn::Set(d, on ? terms.position[row] : 0.0f);
+    slope_high = hn::Set(d, on ? terms.slope_high[row] : 0.0f);
+    slope_low = hn::Set(d, on ? terms.slope_low[row] : 0.0f);
+    scale_high = hn::Set(d, terms.scale_high);
+    scale_low = hn::Set(d, terms.scale_low);
+  }
+
+  // Of the columns from the i-th on. An infinite score stays what it is: times scale_low it would
+  // be NaN.
+  HWY_ATTR HWY_INLINE VF operator()(VF score, int i) const {
+    constexpr float kFinite = 0x1p100f;
+    const VF distance = hn::Abs(hn::Sub(position, hn::Iota(DF(), static_cast<float>(i))));
+    const VF low = hn::Mul(at_most(kFinite, at_least(-kFinite, score)), scale_low);
+    const VF bias = hn::MulAdd(distance, slope_high, hn::MulAdd(distance, slope_low, low));
+    return hn::MulAdd(score, scale_high, bias);
+  }
+};
+
+// The columns of a row that have its id; all of them in a row without gaps.
+struct RowIds {
+  bool on;
+  const int32_t* column_id;
+  hn::Vec<DI> id;
+
+  HWY_ATTR RowIds(const ScoreTerms& terms, int row)
+      : on(terms.column_id != nullptr && terms.gaps[row] != 0), column_id(terms.column_id) {
+    id = hn::Set(DI(), on ? terms.row_id[row] : 0);
+  }
+  HWY_ATTR HWY_INLINE auto same(int i) const {
+    return hn::RebindMask(DF(), hn::Eq(hn::LoadU(DI(), column_id + i), id));
+  }
+};
+
+// Scores of a row with their terms: −inf where an id hides a key.
+HWY_ATTR void add_terms(const ScoreTerms& terms, int row, float* s, Span vectors) {
+  const RowBias bias(terms, row);
+  if (bias.on) {
+    for (int i = vectors.lo; i < vectors.hi; i += kLanes) store(bias(load(s + i), i), s + i);
+  }
+  const RowIds ids(terms, row);
+  if (ids.on) {
+    const VF hidden = hn::Set(DF(), -kInf);
+    for (int i = vectors.lo; i < vectors.hi; i += kLanes)
+      store(hn::IfThenElse(ids.same(i), load(s + i), hidden), s + i);
+  }
+}
+
 // From here on max·scale, rounded, may be off by 1 and more: the exponent of a row's greatest score
 // would not be about 0, and P not about 1 but anything up to Inf.
 inline constexpr float kHugeShift = 0x1p24f;
@@ -92,6 +146,7 @@ HWY_ATTR void softmax(const SoftmaxBlock& block) {
       for (int i = vectors.lo; i < vectors.hi; i += kLanes)
         store(tanh(hn::Mul(load(s + i), k)), s + i);
     }
+    if (block.terms != nullptr) add_terms(*block.terms, r, s, vectors);
     fill(s, vectors.lo, visible.lo, -kInf);
     fill(s, visible.hi, vectors.hi, -kInf);
     const float m_old = block.row_max[r];
@@ -112,9 +167,11 @@ HWY_ATTR void softmax(const SoftmaxBlock& block) {
   }
 }
 
-// P and dS as for softmax().
-template <class P>
-HWY_ATTR void softmax_grad(const GradBlock& block) {
+// P and dS as for softmax(). kTerms: with terms, so that without them the loop is what it was.
+template <class P, bool kTerms>
+HWY_ATTR void grad_rows(const GradBlock& block) {
+  static constexpr ScoreTerms kNone;
+  const ScoreTerms& terms = kTerms ? *block.terms : kNone;
   const DF d;
   const VF c = hn::Set(d, block.scale_log2e);
   const VF cap = hn::Set(d, block.softcap_in);
@@ -127,6 +184,8 @@ HWY_ATTR void softmax_grad(const GradBlock& block) {
     const Span tile = block.tile[r / kTileRows];
     const Span visible = block.visible[r].empty() ? Span{tile.hi, tile.hi} : block.visible[r];
     const Span vectors = whole_vectors(visible);
+    const RowBias bias(terms, r);
+    const RowIds ids(terms, r);
     for (int i = visible.empty() ? vectors.hi : vectors.lo; i < vectors.hi; i += kLanes) {
       VF score = load(s + i);
       VF slope = one;
@@ -134,11 +193,16 @@ HWY_ATTR void softmax_grad(const GradBlock& block) {
         score = tanh(hn::Mul(score, cap));
         slope = hn::NegMulAdd(score, score, one);
       }
+      if (kTerms && bias.on) score = bias(score, i);
       // P ≤ 1, but LSE in FP32 is off by more than 1 where it is huge.
-      const VF p = exp2(at_most(
+      VF p = exp2(at_most(
           1.0f, hn::Sub(hn::MulSub(score, c, load(block.lse_high + i)), load(block.lse_low + i))));
       VF ds = hn::Mul(p, hn::Sub(load(dp + i), load(block.delta + i)));
       if (block.softcap_in != 0.0f) ds = hn::Mul(ds, slope);
+      if (kTerms && ids.on) {
+        p = hn::IfThenElseZero(ids.same(i), p);
+        ds = hn::IfThenElseZero(ids.same(i), ds);
+      }
       store(p, p_out + i);
       store(ds, ds_out + i);
     }
@@ -147,6 +211,10 @@ HWY_ATTR void softmax_grad(const GradBlock& block) {
       fill(row, visible.hi, tile.hi, P{});
     }
   }
+}
+template <class P>
+HWY_ATTR void softmax_grad(const GradBlock& block) {
+  block.terms != nullptr ? grad_rows<P, true>(block) : grad_rows<P, false>(block);
 }
 
 }  // namespace fa3::cpu::HWY_NAMESPACE

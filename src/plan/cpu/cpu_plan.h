@@ -25,6 +25,8 @@ struct CpuPlan {
   int tile_kv = 0;   // most keys of a block; a multiple of whole vectors
   int width_qk = 0;  // head_dim_qk, and below head_dim_v, rounded up to whole vectors
   int width_v = 0;
+  bool alibi = false;         // what the scratch of a block of scores holds besides: slopes,
+  bool sequence_ids = false;  // ids
   // Forward: blocks of query rows per KV head, those of all query heads of its group, at most.
   int64_t blocks = 0;
   // Forward: so few query rows per KV head that K and V are read in place.

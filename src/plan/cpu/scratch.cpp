@@ -13,6 +13,19 @@ int64_t tiles(int64_t rows) { return div_up(rows, kTileRows); }
 int64_t whole_tiles(int64_t rows) { return round_up(rows, kTileRows); }
 }  // namespace
 
+ScoreTerms::ScoreTerms(Arena& arena, const CpuPlan& plan, int64_t rows, int64_t columns) {
+  if (plan.alibi) {
+    position = arena.take<float>(rows);
+    slope_high = arena.take<float>(rows);
+    slope_low = arena.take<float>(rows);
+  }
+  if (plan.sequence_ids) {
+    row_id = arena.take<int32_t>(rows);
+    column_id = arena.take<int32_t>(round_up(columns, kMaxLanes));
+    gaps = arena.take<uint8_t>(rows);
+  }
+}
+
 QBlock::QBlock(Arena& arena, const CpuPlan& plan)
     : q(arena.take<float>(whole_tiles(plan.tile_q) * plan.width_qk)),
       o(arena.take<float>(whole_tiles(plan.tile_q) * plan.width_v)),
@@ -28,6 +41,7 @@ ForwardScratch::ForwardScratch(Arena& arena, const CpuPlan& plan) {
   rescale = arena.take<float>(tile_q);
   visible = arena.take<Span>(tile_q);
   tile = arena.take<Span>(tiles(tile_q));
+  terms = ScoreTerms(arena, plan, tile_q, plan.tile_kv);
   blocks = arena.take<QBlock>(plan.blocks_per_task);
   for (int i = 0; i < plan.blocks_per_task; ++i) {
     const QBlock block(arena, plan);
@@ -65,6 +79,8 @@ BackwardScratch::BackwardScratch(Arena& arena, const CpuPlan& plan) {
   tile = arena.take<Span>(tiles(tile_kv));
   visible_q = arena.take<Span>(rows_q);
   this->tile_q = arena.take<Span>(tiles(rows_q));
+  terms = ScoreTerms(arena, plan, tile_kv, rows_q);
+  if (plan.sequence_ids) gaps_q = arena.take<uint8_t>(rows_q);
 }
 
 GradQ::GradQ(Arena& arena, const CpuPlan& plan, const Problem& problem) {

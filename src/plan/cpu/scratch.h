@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <limits>
 
 #include "plan/cpu/cpu_plan.h"
 
@@ -19,6 +20,40 @@ struct Span {
   bool empty() const { return lo >= hi; }
 };
 
+// What slopes and sequence ids do to the scores of a block. Rows are queries and columns keys in
+// the forward, the other way round in the backward. Arrays are absent (nullptr) in a problem
+// without the one or the other.
+struct ScoreTerms {
+  // ALiBi: the stored score, in units of log2, is
+  //   score·scale_high + score·scale_low + slope_high·distance + slope_low·distance,
+  // distance = |position − column|. Scale and −slope times log2(e) as sums of two floats: rounded
+  // to one, they would put the same error on all keys of a row, and on LSE.
+  float* position = nullptr;    // [rows]: the column at distance 0
+  float* slope_high = nullptr;  // [rows]
+  float* slope_low = nullptr;
+  float scale_high = 1;
+  float scale_low = 0;
+  // Sequence ids: a row with gaps has columns of other ids within its span.
+  int32_t* row_id = nullptr;     // [rows]
+  int32_t* column_id = nullptr;  // [columns], in whole vectors
+  uint8_t* gaps = nullptr;       // [rows]
+
+  ScoreTerms() = default;
+  ScoreTerms(Arena& arena, const CpuPlan& plan, int64_t rows, int64_t columns);
+  bool any() const { return position != nullptr || column_id != nullptr; }
+};
+
+// Least and greatest of some sequence ids; of none at first.
+struct IdRange {
+  int32_t lo = std::numeric_limits<int32_t>::max();
+  int32_t hi = std::numeric_limits<int32_t>::min();
+
+  bool meets(IdRange other) const { return lo <= other.hi && other.lo <= hi; }
+};
+inline IdRange join(IdRange a, IdRange b) {
+  return {a.lo < b.lo ? a.lo : b.lo, a.hi > b.hi ? a.hi : b.hi};
+}
+
 inline constexpr int kPadCols = 16;  // keeps row strides of S off powers of two
 
 // One block of query rows on its way through the keys.
@@ -27,6 +62,7 @@ struct QBlock {
   float* o = nullptr;        // [tile_q][width_v], FP32 accumulator
   float* row_max = nullptr;  // [tile_q]
   float* row_sum = nullptr;  // [tile_q]
+  IdRange ids;               // of its queries
 
   QBlock(Arena& arena, const CpuPlan& plan);
 };
@@ -38,6 +74,7 @@ struct ForwardScratch {
   float* rescale = nullptr;  // [tile_q]
   Span* visible = nullptr;   // [tile_q]
   Span* tile = nullptr;      // [tile_q / kTileRows]
+  ScoreTerms terms;          // [tile_q], [tile_kv]
   QBlock* blocks = nullptr;  // [blocks_per_task]
   int64_t ld_s = 0;
 
@@ -73,6 +110,8 @@ struct BackwardScratch {
   Span* tile = nullptr;       // [tile_kv / kTileRows]
   Span* visible_q = nullptr;  // [tile_q]: keys that a query sees
   Span* tile_q = nullptr;     // [tile_q / kTileRows]
+  ScoreTerms terms;           // [tile_kv], [tile_q]
+  uint8_t* gaps_q = nullptr;  // [tile_q]: as terms.gaps, of the queries
   int64_t ld_s = 0;
 
   BackwardScratch(Arena& arena, const CpuPlan& plan);
