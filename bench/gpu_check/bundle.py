@@ -29,6 +29,7 @@ FILES = {  # to their places in the bundle
     "bench/gpu_check/gpu-check.sh": "gpu-check.sh",
     "bench/gpu_check/shapes.txt": "cases/shapes.txt",
     "bench/gpu_check/ablation.txt": "cases/ablation.txt",
+    "bench/gpu_check/functors.json": "cases/functors.json",
     "bench/fa3_ctypes.py": "bench/fa3_ctypes.py",
     "bench/machine.py": "bench/machine.py",
     "bench/peers_gpu.py": "bench/peers_gpu.py",
@@ -45,10 +46,16 @@ GLIBC = re.compile(r"(ld-linux|linux-vdso|lib(c|m|dl|rt|pthread|resolv)\.so)")
 RUNTIME = re.compile(r"lib(stdc\+\+|gcc_s)\.so")
 MAX_BYTES = 64 << 20  # of the archive
 # Of shapes.txt and of the grid of peers_gpu.py, as `fa3 jit` names them: all of the table, then
-# other head dims and softcaps.
+# other head dims, softcaps, functors.
 KERNELS = ["fwd", "fwd/d16/bf16/full", "fwd/d32/bf16/full/ragged", "fwd/d80/bf16/full"]
 KERNELS += ["fwd/d48-80/bf16/full", "fwd/d64/bf16/causal/dense/softcap"]
 KERNELS += ["fwd/d128/bf16/full/dense/softcap"]
+KERNELS += ["fwd/d64/bf16/full/dense/alibi", "fwd/d64/bf16/causal/dense/alibi/sequence_ids"]
+KERNELS += ["fwd/d64/bf16/full/dense/sequence_ids", "fwd/d96/f16/full/dense/softcap/sequence_ids"]
+KERNELS += ["fwd/d128/bf16/causal/dense/sequence_ids"]
+KERNELS += ["fwd/d128/bf16/full/alibi/sequence_ids", "fwd/d128/f16/causal/dense/softcap/alibi"]
+KERNELS += ["fwd/d192-128/bf16/causal/dense/sequence_ids"]
+KERNELS += ["fwd/d256/bf16/causal/dense/alibi/sequence_ids", "fwd/d256/bf16/full/ragged/alibi"]
 
 
 class BundleError(Exception):

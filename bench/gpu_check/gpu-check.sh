@@ -55,7 +55,7 @@ commit=$(sed -n 's/.*, commit \([^,]*\),.*/\1/p' "$here/VERSION")
 export commit=${commit:-unknown}
 measured=$results/$(date -u +%F)-$commit
 export grid=$measured-fwd-grid.jsonl launches=$measured-launch.jsonl
-export variants=$measured-fwd-ablation.jsonl
+export variants=$measured-fwd-ablation.jsonl with_functors=$measured-fwd-functors.jsonl
 
 # ---- Steps --------------------------------------------------------------------------------------
 
@@ -151,6 +151,12 @@ ablation() {
     tee "$variants"
 }
 
+functors() {
+  meta fwd-functors >"$with_functors" || return
+  "$here/bin/fa3" bench --cases "$here/cases/functors.json" --backend cuda --json |
+    tee -a "$with_functors"
+}
+
 launch() { "$here/bin/fa3_launch" --commit "$commit" | tee "$launches"; }
 
 render() {
@@ -160,7 +166,7 @@ render() {
 picture() { in_python "$here/bench/plot_fwd.py" "$grid" "$results/forward.png"; }
 
 export cache_dir=$cache
-export -f in_python tests meta check_shapes command_on_gpu sanitize peers launch ablation
+export -f in_python tests meta check_shapes command_on_gpu sanitize peers launch ablation functors
 export -f render picture
 
 # ---- What is here -------------------------------------------------------------------------------
@@ -244,6 +250,7 @@ step racecheck 180 'gpu sanitizer' sanitize racecheck '*Results*'
 step synccheck 120 'gpu sanitizer' sanitize synccheck '*Results*'
 step grid 240 'gpu torch time' peers "$grid" --grid
 step launch 30 'gpu time' launch
+step functors 120 'gpu nvrtc time' functors
 step ablation 120 'gpu nvrtc time' ablation
 [[ -s $grid ]] || missing[grid]='no grid was measured'
 step table 30 'gpu grid' render

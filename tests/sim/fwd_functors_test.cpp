@@ -24,6 +24,7 @@ Config config(int64_t head_dim) {
   c.heads_q = 4;
   c.heads_kv = 2;
   c.head_dim_qk = c.head_dim_v = head_dim;
+  c.alignment = 16;
   c.seqlen_q = 205;
   c.seqlen_kv = 333;
   return c;

@@ -31,17 +31,26 @@ constexpr FwdConfig without_specialisation(FwdConfig c) {
   c.schedule = FwdSchedule::kOneTile;
   return c;
 }
+// For ALiBi and sequence ids.
+constexpr FwdConfig with_functors_of(FwdConfig c) {
+  c.score = ScoreKind::kScaled;
+  c.schedule = FwdSchedule::kDynamic;
+  return c;
+}
+
 struct Variant {
   const char* name;
   FwdConfig config;
+  bool functors = false;
 };
 
-// What no row of the table has; each for every mask, dense and ragged.
+// What no row of the table has, and functors; each for every mask, dense and ragged.
 template <MaskKind kMask, bool kRagged>
 inline constexpr Variant kVariants[] = {
     {"serial", with_step(small(kMask, kRagged), FwdStep::kSerial)},
     {"three stages", with_step(small(kMask, kRagged), FwdStep::kThreeStage)},
     {"unspecialised", without_specialisation(small(kMask, kRagged))},
+    {"functors", with_functors_of(small(kMask, kRagged)), true},
 };
 
 }  // namespace fa3::sim

@@ -59,11 +59,14 @@ class TestMachine final : public Machine {
   Status synchronize() override { return {}; }
 };
 
-// Compiles a configuration into the test.
-template <FwdConfig kCfg>
+// Compiles a configuration into the test; kBoth: with both functors.
+template <FwdConfig kCfg, bool kBoth = false>
 void add_fwd() {
   static_assert(why_illegal(kCfg) == nullptr);
-  if constexpr (kCfg.ablation()) {
+  if constexpr (kBoth) {
+    const Registration made(fwd_expression(kCfg, {true, true}).c_str(),
+                            kernel_of(&fwd<kCfg, AlibiScore, SequenceIdMask>));
+  } else if constexpr (kCfg.ablation()) {
     const Registration made(fwd_expression(kCfg).c_str(), kernel_of(&fwd_ablation<kCfg>));
   } else {
     const Registration made(fwd_expression(kCfg).c_str(), kernel_of(&fwd<kCfg>));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // variants_test.cpp — the kernels of the ablation, which no row of the table has (serial and
-// three-stage steps, no specialisation): right by the FP64 reference, and the same bits under every
-// schedule of the simulator.
+// three-stage steps, no specialisation), and functors: right by the FP64 reference, and the same
+// bits under every schedule of the simulator.
 #include <algorithm>
 #include <utility>
 
@@ -13,7 +13,7 @@ namespace {
 
 template <MaskKind kMask, bool kRagged, size_t... kI>
 void add_variants(std::index_sequence<kI...>) {
-  (add_fwd<kVariants<kMask, kRagged>[kI].config>(), ...);
+  (add_fwd<kVariants<kMask, kRagged>[kI].config, kVariants<kMask, kRagged>[kI].functors>(), ...);
 }
 template <MaskKind kMask>
 void add_mask() {
@@ -63,7 +63,9 @@ class FwdVariants : public testing::TestWithParam<Case> {};
 TEST_P(FwdVariants, RightUnderEverySchedule) {
   const Case& c = GetParam();
   TestMachine machine;
-  FwdRun attention(machine, problem(c.variant.config.mask, c.ragged), c.variant.config);
+  verify::Config made = problem(c.variant.config.mask, c.ragged);
+  if (c.variant.functors) made.alibi = true, made.sequence_ids = 3;
+  FwdRun attention(machine, made, c.variant.config);
   std::vector<unsigned char> first;
   for (u64 seed = 0; seed < some_of(3); ++seed) {
     machine.device.options.seed = seed;
