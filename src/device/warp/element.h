@@ -11,7 +11,7 @@
 //   struct Mask {
 //     Row row(args, place, row);  Key key(args, place, key)    32 bits of a query, and of a key
 //     bool sees(row, key)
-//     TileRange tiles(args, place, range, row, rows, tile_kv)  of range, the KV tiles that queries
+//     TileRange tiles<tile_kv>(args, place, range, row, rows)  of range, the KV tiles that queries
 //   };                                                         [row, row + rows) visit. Whole warp
 //
 // All members are static. Keys and queries count within their sequence; functors are asked for such

@@ -24,10 +24,11 @@ struct SequenceIdMask {
   }
   FA3_HD static constexpr bool sees(i32 row, i32 key) { return row == key; }
 
-  // Ids may stand in any order: tiles are visited from the first to the last that holds a key
-  // within the queries' least and greatest id. Each lane looks at every 32nd query and key.
+  // Ids may stand in any order: tiles are visited from the first to the last that holds a key within
+  // the queries' least and greatest id. Each lane looks at every 32nd query and key.
+  template <int kTileKv>
   FA3_DEV static TileRange tiles(const ElementArgs& args, const ElementPlace& place,
-                                 const TileRange& range, i32 row, i32 rows, i32 tile_kv) {
+                                 const TileRange& range, i32 row, i32 rows) {
     if (range.empty()) return range;
     const i32 lane = static_cast<i32>(ptx::lane_index());
     const i32 last = min(row + rows, place.q_used) - 1;
@@ -38,28 +39,41 @@ struct SequenceIdMask {
       lo = min(lo, id), hi = max(hi, id);
     }
     lo = ptx::redux_min_i32(lo), hi = ptx::redux_max_i32(hi);
+    // All loads of kAtOnce tiles are in flight together, without a branch between them: one tile's
+    // at a time, the scan took four times as long as the GEMMs that it saved.
+    constexpr i32 kAtOnce = 4, kLoads = (kTileKv + 31) / 32;
     TileRange found{range.end, range.end, range.end, range.first};
     bool unmasked_ended = false;  // unmasked tiles have to follow one another
     FA3_NO_UNROLL
-    for (i32 tile = range.first; tile < range.end; ++tile) {
-      bool some = false, all = true;
+    for (i32 base = range.first; base < range.end; base += kAtOnce) {
+      i32 ids[kAtOnce][kLoads];
       FA3_UNROLL
-      for (i32 k = lane; k < tile_kv; k += 32) {
-        const i32 id = key(args, place, min(tile * tile_kv + k, place.kv_used - 1));
-        some = some || (lo <= id && id <= hi);
-        all = all && lo == id && id == hi;
+      for (i32 t = 0; t < kAtOnce; ++t) {
+        FA3_UNROLL
+        for (i32 g = 0; g < kLoads; ++g) {
+          const i32 in_tile = min(32 * g + lane, kTileKv - 1);
+          ids[t][g] = key(args, place, min((base + t) * kTileKv + in_tile, place.kv_used - 1));
+        }
       }
-      some = ptx::any(some), all = ptx::all(all);
-      if (some) {
-        found.first = min(found.first, tile);
-        found.end = tile + 1;
+      FA3_UNROLL
+      for (i32 t = 0; t < kAtOnce; ++t) {
+        u32 some = 0, all = 1;
+        FA3_UNROLL
+        for (i32 g = 0; g < kLoads; ++g) {
+          const i32 id = ids[t][g];
+          some |= static_cast<u32>(lo <= id) & static_cast<u32>(id <= hi);
+          all &= static_cast<u32>(lo == id) & static_cast<u32>(id == hi);
+        }
+        const i32 tile = base + t;
+        const bool visited = ptx::any(some != 0) && tile < range.end;
+        const bool unmasked = ptx::all(all != 0) && !unmasked_ended &&
+                              range.unmasked_first <= tile && tile < range.unmasked_end;
+        if (visited) found.first = min(found.first, tile), found.end = tile + 1;
+        const bool begun = found.unmasked_first < range.end;
+        if (unmasked && !begun) found.unmasked_first = tile;
+        if (unmasked) found.unmasked_end = tile + 1;
+        if (!unmasked && begun) unmasked_ended = true;
       }
-      const bool unmasked =
-          all && !unmasked_ended && range.unmasked_first <= tile && tile < range.unmasked_end;
-      const bool begun = found.unmasked_first < range.end;
-      if (unmasked && !begun) found.unmasked_first = tile;
-      if (unmasked) found.unmasked_end = tile + 1;
-      if (!unmasked && begun) unmasked_ended = true;
     }
     if (found.first >= found.end) return {};
     // None: as tile_range() has it.

@@ -28,8 +28,8 @@ Json kernel_json(const FwdPlan& plan, const Problem& problem) {
   json["tile_kv"] = c.tile_kv;
   json["stages"] = c.stages;
   json["threads"] = c.threads();
-  json["registers_consumer"] = c.consumer_registers();
-  json["registers_producer"] = c.producer_registers();
+  json["registers_consumer"] = c.consumer_registers(plan.functors.sequence_ids);
+  json["registers_producer"] = c.producer_registers(plan.functors.sequence_ids);
   json["smem_bytes"] = c.smem_bytes();
   json["grid"] = plan.grid;
   json["q_tiles"] = plan.tiles;

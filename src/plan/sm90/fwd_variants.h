@@ -41,7 +41,8 @@ constexpr bool takes(const FwdRow& row, MaskKind mask) {
 
 // The row for that variant, of the row's own head dims.
 constexpr FwdConfig config_of(const FwdRow& row, const FwdVariant& variant) {
-  FwdConfig config = variant.functors.any() ? with_functors(row.config) : row.config;
+  const FwdFunctors& functors = variant.functors;
+  FwdConfig config = functors.any() ? with_functors(row.config, functors.sequence_ids) : row.config;
   config.dtype = variant.dtype;
   config.mask = variant.mask;
   config.score = variant.score;

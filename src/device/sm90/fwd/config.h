@@ -64,13 +64,14 @@ struct FwdConfig {
   }
 
   // Registers per thread after setmaxnreg; 64 Ki in all for threads() of them. Without
-  // specialisation each has what the launch gives.
-  FA3_HD constexpr int producer_registers() const {
-    return !specialised ? 0 : consumer_wgs == 1 ? 56 : consumer_wgs == 2 ? 40 : 32;
+  // specialisation each has what the launch gives. A scheduler that scans keys for a mask functor
+  // takes some from two consumers.
+  FA3_HD constexpr int producer_registers(bool scans = false) const {
+    return !specialised ? 0 : consumer_wgs == 1 || scans ? 56 : consumer_wgs == 2 ? 40 : 32;
   }
-  FA3_HD constexpr int consumer_registers() const {
+  FA3_HD constexpr int consumer_registers(bool scans = false) const {
     if (!specialised) return consumer_wgs == 3 ? 168 : 255;
-    return consumer_wgs == 1 ? 256 : consumer_wgs == 2 ? 232 : 160;
+    return consumer_wgs == 1 ? 256 : consumer_wgs == 2 ? (scans ? 224 : 232) : 160;
   }
   // Registers per thread held by S, O and P.
   FA3_HD constexpr int tile_registers() const {

@@ -51,11 +51,11 @@ FA3_DEV void run_fwd(const FwdArgs& args) {
   ptx::pdl_wait();
   ptx::cta_sync();
   if (wg == 0) {
-    ptx::reg_decrease<kCfg.producer_registers()>();
+    ptx::reg_decrease<kCfg.producer_registers(Mask::kActive)>();
     if (ptx::warp_index() == 0 && ptx::elect_one()) produce<kCfg>(smem, args);
     if (ptx::warp_index() == 1) schedule<kCfg, Mask>(smem, args);
   } else {
-    ptx::reg_increase<kCfg.consumer_registers()>();
+    ptx::reg_increase<kCfg.consumer_registers(Mask::kActive)>();
     Consumer<kCfg, Order, Score, Mask>(smem, args, wg - 1).run();
   }
 }

@@ -172,8 +172,9 @@ FA3_DEV void schedule(FwdSmem<kCfg>& smem, const FwdArgs& args) {
     if constexpr (Mask::kActive) {
       static_assert(!kCfg.skips(), "mask functors: their tiles are those of all consumers");
       if (more) {
-        work.range = Mask::tiles(args.elements, place_of(args, work), work.range,
-                                 kCfg.tile_q() * work.tile, kCfg.tile_q(), kCfg.tile_kv);
+        work.range =
+            Mask::template tiles<kCfg.tile_kv>(args.elements, place_of(args, work), work.range,
+                                               kCfg.tile_q() * work.tile, kCfg.tile_q());
       }
     }
     if (ptx::lane_index() == 0) {
