@@ -251,7 +251,7 @@ step racecheck 180 'gpu sanitizer' sanitize racecheck '*Results*'
 step synccheck 120 'gpu sanitizer' sanitize synccheck '*Results*'
 step grid 240 'gpu torch time' peers "$grid" --grid
 step launch 30 'gpu time' launch
-step functors 120 'gpu nvrtc time' functors
+step functors 240 'gpu nvrtc time' functors
 step ablation 120 'gpu nvrtc time' ablation
 [[ -s $grid ]] || missing[grid]='no grid was measured'
 step table 30 'gpu grid' render

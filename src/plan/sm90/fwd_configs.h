@@ -66,8 +66,8 @@ inline constexpr FwdRow kFwdRows[] = {
 };
 // clang-format on
 
-// A row for functors, which keep values per row and key next to S, O and P: with three consumers, or
-// more registers for those tiles than this, ptxas spills. hides_keys: one of them is a mask.
+// A row for functors, which keep values per row and key next to S, O and P: with three consumers,
+// or more registers for those tiles than this, ptxas spills. hides_keys: one of them is a mask.
 constexpr FwdConfig with_functors(FwdConfig c, bool hides_keys) {
   if (c.consumer_wgs == 3) c.consumer_wgs = 2;
   while (c.tile_registers() > (hides_keys ? 168 : 176)) c.tile_kv -= 16;
