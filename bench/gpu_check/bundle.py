@@ -55,7 +55,7 @@ KERNELS += ["fwd/d64/bf16/full/dense/sequence_ids", "fwd/d96/f16/full/dense/soft
 KERNELS += ["fwd/d128/bf16/causal/dense/sequence_ids"]
 KERNELS += ["fwd/d128/bf16/full/alibi/sequence_ids", "fwd/d128/f16/causal/dense/softcap/alibi"]
 KERNELS += ["fwd/d192-128/bf16/causal/dense/sequence_ids"]
-KERNELS += ["fwd/d256/bf16/causal/dense/alibi/sequence_ids", "fwd/d256/bf16/full/ragged/alibi"]
+KERNELS += ["fwd/d256/bf16/causal/dense/alibi/sequence_ids", "fwd/d256/bf16/full/alibi"]
 
 
 class BundleError(Exception):
