@@ -49,7 +49,7 @@ struct FwdConfig {
   // Is this a kernel of sm90/ablation?
   FA3_HD constexpr bool ablation() const { return step != FwdStep::kTwoStage || !specialised; }
 
-  // Q tiles that a CTA knows of at a time. A dynamic schedule claims the next one late.
+  // Q tiles that a CTA holds at a time. A dynamic schedule claims the next one late.
   FA3_HD constexpr int work_slots() const { return schedule == FwdSchedule::kDynamic ? 2 : 3; }
 
   FA3_HD constexpr int tile_q() const { return kWgRows * consumer_wgs; }
