@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // access_faults_test.cpp — bounds, alignment, initialisation, divergence and misuse of mbarriers in
-// a kernel of plain accesses.
+// a kernel of ordinary accesses.
 #include "sim/faults.h"
 #include "sim/kernels/access.h"
 

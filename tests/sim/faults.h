@@ -100,7 +100,7 @@ void expect_correct(void (*kernel)(const typename Pipeline::Args), u64 seeds = s
 
 template <class Pipeline>
 void expect_fault(const Fault<Pipeline>& fault) {
-  // What depends on the path needs them all, and is left to builds without a sanitizer.
+  // Faults that depend on the path need all seeds, which only builds without a sanitizer run.
   constexpr u64 kAll = 64;
   const bool every = fault.shows == Shows::kEverySeed;
   const u64 seeds = every || kit::kSanitized ? some_of(kAll) : kAll;

@@ -56,7 +56,7 @@ struct Row {
     c.seqlen_kv = 2 * tile_kv();
     return c;
   }
-  // Packed, with sequences of none, one and many queries and keys.
+  // Varlen, with sequences of none, one and many queries and keys.
   Config packed() const {
     Config c = config();
     c.varlen_q = {queries(tile_q() + 3), 0, 1, 17, 5};
@@ -81,7 +81,7 @@ std::vector<Row> rows() {
   return rows;
 }
 
-// A kind of problem: what it makes of a row.
+// A kind of problem: the problem that it makes for a row.
 struct Kind {
   const char* name;
   std::function<Config(const Row&)> of;

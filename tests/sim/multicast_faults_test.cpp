@@ -95,7 +95,7 @@ const Fault<Sums> kFaults[] = {
      kEvery,
      {{Rule::kCluster, "", "before the first cluster barrier", "only then every CTA has started"}}},
     // A consumer may see the phase complete before the rest of the bytes is too much for it, and
-    // these complete the next phase without A, which then lands under the product.
+    // these complete the next phase without A, which then lands during the GEMM.
     {"ExpectOwnHalf",
      kKernel<F::kExpectOwnHalf>,
      kEvery,

@@ -54,7 +54,7 @@ using F = RingFault;
 
 constexpr Shows kEvery = Shows::kEverySeed;
 
-// What a stage that is used too early shows: the copy and the product that nothing orders, seen
+// What a stage that is used too early shows: the copy and the GEMM, unordered, seen
 // from either side, or memory that the copy has not reached yet.
 const Report kReadEarly{Rule::kRace, "[", "after the write by tma_load",
                         "a wait for the full mbarrier"};

@@ -265,7 +265,7 @@ TEST(FwdPlan, NoRowFits_EveryOneSaysWhy) {
   EXPECT_EQ(rejected_rows(need).size(), std::size(kFwdRows));
 }
 
-// Packed queries are counted by the longest sequence, which the caller may bound.
+// Varlen queries are counted by the longest sequence, which the caller may bound.
 TEST(FwdPlan, PackedQueries_RowByTheLongest) {
   Problem p = problem(128, 128, 300);
   p.q.packed = true;

@@ -140,7 +140,7 @@ TEST(TensorFile, Load_FileShrankSinceOpen) {
 TEST(TensorHeader, Accepts) {
   EXPECT_TRUE(parse_header("f", "{}", 0).tensors.empty());
   EXPECT_TRUE(parse_header("f", R"({"__metadata__":{}}    )", 0).metadata.empty());
-  // Order in the JSON is free; the list follows the data. Tensors without elements stand anywhere
+  // Order in the JSON is free; the list follows the data. Tensors without elements may be anywhere
   // between.
   const TensorHeader header = parse_header(
       "f",
