@@ -173,7 +173,7 @@ typedef enum fa3_device_type {
 typedef enum fa3_backend {
   FA3_BACKEND_AUTO = 0,
   FA3_BACKEND_CPU = 1,       /* tiled FlashAttention-2, SIMD and threads; host memory */
-  FA3_BACKEND_REFERENCE = 2, /* FP64, plain loops, for checking; host memory */
+  FA3_BACKEND_REFERENCE = 2, /* FP64, untiled, for checking; host memory */
   FA3_BACKEND_CUDA = 3,      /* kernels for Hopper GPUs; memory of one GPU. Forward only */
   FA3_BACKEND_SIM = 4        /* the same kernels in a simulated GPU, every access checked: slow, for
                                 checking; host memory. Forward only. Needs libfa3_sim.so */

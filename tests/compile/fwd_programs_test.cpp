@@ -236,8 +236,8 @@ void expect_length(const FwdConfig& c, const std::vector<kit::Loop>& loops) {
 // ---- Instruction streams ------------------------------------------------------------------------
 
 // tests/golden/instructions.csv: of each kernel its number of instructions and their SHA-256, by
-// row and variant, after a line that names the NVRTC they are of. What was meant to change no
-// kernel changes no line; what changes one has been measured on a GPU.
+// row and variant, after a line that names their NVRTC. A change that is meant to
+// keep the kernels changes no line; a change of a line has been measured on a GPU.
 constexpr const char* kInstructions = FA3_GOLDEN_DIR "/instructions.csv";
 
 std::string name_of(const Batch& batch, const FwdConfig& c) {
@@ -312,7 +312,7 @@ TEST_P(FwdPrograms, CompileAsMeant) {
       SCOPED_TRACE("loop at instruction " + std::to_string(loop.begin));
       releases.push_back(expect_order(batch.configs[i], code.in(loop)));
     }
-    if (batch.functors.any()) continue;  // their work moves as ptxas likes
+    if (batch.functors.any()) continue;  // ptxas moves their work freely
     expect_early_release(batch.configs[i], releases);
     expect_length(batch.configs[i], loops);
   }

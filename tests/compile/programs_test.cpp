@@ -109,7 +109,7 @@ TEST_P(Programs, CompileAsMeant) {
 INSTANTIATE_TEST_SUITE_P(All, Programs, testing::ValuesIn(kRows),
                          [](const auto& row) { return std::string(row.param.name); });
 
-// ptxas reads a clock as soon as nothing holds it up: the answer of try_wait has to.
+// ptxas hoists a clock read unless it depends on something: it must depend on try_wait's answer.
 TEST(MeasuringPrograms, TryWait_IsAnsweredBeforeTheClockIsRead) {
   const cuda::Compiled compiled = kit::compile(
       selftest::device_program("device/selftest/rates.cuh", "fa3::selftest::wait_limit"));

@@ -130,7 +130,7 @@ TEST_P(CpuNan, BeforeTheWindow_NeverMatters) {
 }
 
 TEST_P(CpuNan, AfterTheDiagonal_NeverMatters) {
-  // Keys 61 … 99 hold NaN. Rows 0 … 60 must not notice, though tiles of theirs cover them.
+  // Keys 61 … 99 hold NaN. Rows 0 … 60 must not be affected, though their tiles cover them.
   const Config c = causal(100, 100);
   expect_right_after(c, [&](const Tensors& t) {
     for (int64_t key = 61; key < 100; ++key) {
@@ -164,7 +164,7 @@ TEST_P(CpuNan, OfAnotherSequenceId_NeverMatters) {
   }
 }
 
-// What is not finite in one document stays there: K, V, Q and dO, forward and backward.
+// NaN and Inf in one document stay there: K, V, Q and dO, forward and backward.
 TEST_P(CpuNan, InOneDocument_StaysThere) {
   for (const bool scattered : {false, true}) {
     for (const double bad : {kNan, kInf}) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// context_test.cpp — the C interface on the fake driver: kernels where nothing compiles, and
-// FA3_CHECK=1.
+// context_test.cpp — the C interface on the fake driver: kernels where nothing can be compiled,
+// and FA3_CHECK=1.
 #include <dlfcn.h>
 
 #include <array>
@@ -151,7 +151,7 @@ TEST_F(GpuContext, KernelThatIsNowhere_IsNamedWithItsRemedy) {
   }
 }
 
-// A defect of a kernel is not hidden behind another kernel.
+// A defect of a kernel is not hidden by falling back to another.
 TEST_F(GpuContext, KernelThatDoesNotLoad_IsNotReplaced) {
   const std::string path = pack(R"(["fwd/d96/bf16", "fwd/d80/bf16"])");
   const ScopedVariable nvrtc("FA3_NVRTC", "/absent/libnvrtc.so");

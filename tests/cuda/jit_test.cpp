@@ -71,7 +71,7 @@ TEST(Jit, NearestPlaceFirst) {
   }
 }
 
-// What the bits depend on is in the key.
+// Everything that the compiled bits depend on is in the key.
 TEST(Jit, Key_TellsApart) {
   KernelMemory memory;
   const Jit jit({}, kHeaders, "a", memory), other({}, kHeaders, "b", memory);
@@ -373,7 +373,7 @@ TEST_F(KnownNvrtc, DamagedNote_IsAMiss) {
   EXPECT_EQ(find(0), KernelSource::kDisk);
 }
 
-// The loader finds another file than it did: kernels that are there are of the old one, new ones
+// The loader finds another file than it did: existing kernels are of the old one, new ones
 // correct the note.
 TEST_F(KnownNvrtc, WrongNote_IsCorrectedByTheNextCompilation) {
   EXPECT_EQ(find(1), KernelSource::kCompiled);

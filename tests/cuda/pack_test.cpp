@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// pack_test.cpp — packs of kernels: what is put in comes out, and damage is noticed.
+// pack_test.cpp — kernel bundles: what is put in comes out, and damage is noticed.
 #include "backend/cuda/pack.h"
 
 #include "kit.h"

@@ -50,7 +50,7 @@ static int is_spared(const char* site) {
 
 /* ---- The library ----------------------------------------------------------------------------- */
 
-// It moves the backslashes to and fro.
+// It would move the backslashes.
 // clang-format off
 #define FUNCTIONS(X)                                                                             \
   X(fa3_status_name)                                                                             \
@@ -430,7 +430,7 @@ static void* shared(size_t bytes) {
   return mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 }
 
-/* What is right, from a child: this process itself never opens the library. */
+/* The expected results, from a child: this process itself never opens the library. */
 static int find_expected(void);
 
 int main(int argc, char** argv) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// fwd_timeline_test.cpp — event logs of the forward kernel by the clock: which units they show, what waits
-// are for, and the overlap that tells the two-stage step from the serial one.
+// fwd_timeline_test.cpp — event logs of the forward kernel by the clock: the units they show, what
+// waits are for, and the overlap that tells the two-stage step from the serial one.
 #include <unistd.h>
 
 #include <cmath>

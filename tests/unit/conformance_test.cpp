@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// conformance_test.cpp — a case's verdict from what machines make of it; names of cases; the model
+// conformance_test.cpp — a case's verdict from the machines' results; names of cases; the model
 // of the tensor cores' sums.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

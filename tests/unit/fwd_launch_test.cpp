@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // fwd_launch_test.cpp — what a launch of the Hopper forward is given for tensors of more than 2^31
-// elements and 2^40 bytes, where a 32-bit step on the way would show.
+// elements and 2^40 bytes, where a 32-bit intermediate would show.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // plan_golden_test.cpp — what the Hopper forward plans for some 200 problems, as recorded in
-// tests/golden/plan.csv: a heuristic that changes is a diff of that file.
+// tests/golden/plan.csv: a change of a heuristic is a diff of that file.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 

@@ -95,7 +95,7 @@ struct Head : KvHead {
   }
 };
 
-// A block of queries of one head, packed, and whether all operands that contract over queries are
+// A block of queries of one head as panels, and whether all operands that contract over queries are
 // finite.
 bool load_queries(const Head& head, int64_t h, IndexRange block, BackwardScratch& x) {
   const Backward& run = head.run;

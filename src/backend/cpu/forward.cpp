@@ -144,7 +144,7 @@ SeenColumns seen_columns(int rows, const ForwardScratch& x) {
   return {rows, x.visible, x.terms.gaps, x.terms.row_id, x.terms.column_id};
 }
 
-// One block against one tile of keys, packed in x.
+// One block against one tile of keys, whose panels are in x.
 void step(const Head& head, const RowBlocks::Block& block, IndexRange tile, bool v_finite,
           QBlock& state, ForwardScratch& x) {
   if (!set_spans(head, block, tile, x)) return;
