@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // softmax.h — online softmax over the two rows of S that a thread shares with its quad: running
 // maximum and sum, in the base-2 log domain. A row without a visible key so far has max = −inf and
-// takes 0 as the offset of its exponents, so that they are exp2(−inf) = 0 and never −inf + inf.
+// uses 0 as the offset of its exponents, so that P is exp2(−inf) = 0 and never −inf + inf.
 #pragma once
 
 #include "device/attn/conventions.h"

@@ -14,7 +14,7 @@ namespace fa3::sm90 {
 // equal stride, x and y, and a third that wraps the address around by 2^64 bytes.
 //     x = kRaggedRows − rows + row,  y = begin + rows,  z = kRaggedRows
 //     stride of z = kRaggedWrap − stride of x  ⇒  address of row begin + row; x ends with the rows
-// So TMA itself fills what lies beyond a sequence with zeros, and clips what is stored there.
+// So TMA itself fills loads beyond a sequence with zeros, and clips stores there.
 // Where all lengths are equal, y may have another stride than x: rows · (stride of y − stride of x)
 // is then subtracted from the base, and `begin` counts sequences.
 inline constexpr i32 kRaggedRows = 1 << 30;

@@ -65,7 +65,7 @@ struct FwdConfig {
 
   // Registers per thread after setmaxnreg; 64 Ki in all for threads() of them. Without
   // specialisation each has what the launch gives. A scheduler that scans keys for a mask functor
-  // takes some from two consumers.
+  // takes registers from the consumers where there are two.
   FA3_HD constexpr int producer_registers(bool scans = false) const {
     return !specialised ? 0 : consumer_wgs == 1 || scans ? 56 : consumer_wgs == 2 ? 40 : 32;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // scheduler.h — the forward kernel's scheduler: which Q tile a CTA works on next, and which KV
-// tiles it visits. One warp, all lanes alike; the others get the result through shared memory.
+// tiles it visits. One warp, all lanes alike; the other roles get the result through shared memory.
 #pragma once
 
 #include "device/hopper/ring.h"
