@@ -64,7 +64,7 @@ Json to_json(const verify::OutlierConfig& c, const verify::Method& m, const veri
           {"rounded", {{"rmse", e.rounded.rmse()}, {"max", e.rounded.greatest()}}}};
 }
 
-// What the kernel promises, and the yardstick that it is held against.
+// The promised error of the kernel, and the yardstick to compare with.
 bool keeps(const verify::OutlierConfig& c, const verify::Errors& kernel,
            const verify::Errors& unfused) {
   const bool promised = c.head_dim == 128 && c.seqlen_kv == 8192;

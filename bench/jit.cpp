@@ -31,7 +31,7 @@ void check(fa3_status status) {
 }
 
 // What fa3_jit_warm_kernels reports in a context with that cache folder: once, then again in the
-// process.
+// same process.
 std::pair<Json, Json> warm_twice(const std::string& cache) {
   fa3_context_options options{};
   options.struct_size = sizeof options;
@@ -82,7 +82,7 @@ std::pair<Json, Json> in_new_process(const std::string& cache) {
 
 using Times = std::map<std::string, std::vector<double>>;
 
-// The first kernel of a process is apart from the rest: it also opens the cache and, to compile,
+// The first kernel of a process is reported separately: it also opens the cache and, to compile,
 // NVRTC.
 void add(Times& times, const Json& rows, const std::string& source) {
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -99,7 +99,7 @@ Json measure(int rounds) {
   std::string folder = (std::filesystem::temp_directory_path() / "fa3-jit-XXXXXX").string();
   if (mkdtemp(folder.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
   Times times;
-  (void)in_new_process(folder + "/unmeasured");  // the compiler's file comes into memory
+  (void)in_new_process(folder + "/unmeasured");  // brings the compiler's file into the page cache
   for (int round = 0; round < rounds; ++round) {
     const std::string cache = folder + "/" + std::to_string(round);
     const auto [compiled, again] = in_new_process(cache);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // launch.cpp — what a prepared run costs the host on a GPU: microseconds from the call of
-// fa3_plan_run to its return, for problems so small that the GPU is never behind. Through the C
+// fa3_plan_run to its return, for problems so small that the GPU keeps up. Through the C
 // interface alone. Prints one JSON line about commit and machine, then one per problem.
 //     fa3_launch [--commit "$(bench/machine.py)"] [ROUNDS]
 //     fa3_launch [--commit …] --meta SUITE       only the first line, of another suite

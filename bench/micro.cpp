@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// micro.cpp — fa3_micro: what a call costs besides its arithmetic. Launch overhead on tiny
+// micro.cpp — fa3_micro: what a call costs apart from its arithmetic. Launch overhead on tiny
 // problems, bandwidth of decoding against a copy of the same bytes, and what a kept workspace
 // saves. Google Benchmark; see --help.
 #include <benchmark/benchmark.h>
@@ -153,7 +153,7 @@ BENCHMARK_CAPTURE(Decode, f32, FA3_F32, 8)->Apply(decode_sizes);
 BENCHMARK_CAPTURE(Decode, bf16, FA3_BF16, 8)->Apply(decode_sizes);
 BENCHMARK_CAPTURE(Decode, bf16_gqa4, FA3_BF16, 32)->Apply(decode_sizes);
 
-// What to hold Decode against: memcpy of as many bytes, on one thread. It reads and writes each
+// To compare Decode with: memcpy of as many bytes, on one thread. It reads and writes each
 // byte; counted once.
 void Memcpy(benchmark::State& state) {
   std::vector<std::byte> from(static_cast<size_t>(state.range(0))), to(from.size());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // peak.cpp — fa3_peak: the arithmetic peak of this processor as one JSON object: f32 by fused
 // multiply-add, bf16 by the dot-product instruction, in the widest vectors present. "Percent of
-// peak" divides by it, so it is measured beside the kernel that it judges.
+// peak" divides by it, so it is measured next to the kernel that it judges.
 //
 // Every loop keeps independent accumulators in registers and touches no memory. 16 of them cover
 // latency × issue rate wherever this runs (FMA: 4 cycles × 2 a cycle). On Intel's Golden Cove
@@ -39,7 +39,7 @@ struct Kernel {
 
 #if defined(__x86_64__)
 
-// acc = acc · 0.999 + 0.001 stays near 1: neither subnormal nor infinite, which some cores punish.
+// acc = acc · 0.999 + 0.001 stays near 1: not subnormal, not infinite; those slow some cores down.
 // The empty asm statements tell the compiler that the accumulators are used.
 __attribute__((target("avx512f"))) void fma_avx512(int64_t steps) {
   const __m512 scale = _mm512_set1_ps(0.999f), addend = _mm512_set1_ps(0.001f);

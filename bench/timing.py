@@ -8,8 +8,8 @@ import time
 import machine
 
 # After a parallel region the workers of PyTorch's OpenMP spin for some 7 ms, which would take a
-# core from whoever runs next: each turn begins with a pause and, unless a call is long enough not
-# to care, an untimed call.
+# core from the one that runs next: each turn begins with a pause and, unless a call is long enough
+# not to care, an untimed call.
 PAUSE_S = 0.02
 LONG_CALL_S = 0.5
 TURN_S = 0.05  # calls of one turn add up to this at least

@@ -4,7 +4,7 @@
 // (a problem, and the fields of the planned configuration to change), writes one JSON object a
 // line: first commit and machine, then of each case the planned row, TFLOP/s and the greatest
 // difference to the output of the problem's first case. Needs nothing but the driver and NVRTC, so
-// that it can be carried.
+// that it can be copied to another machine.
 //     fa3_tune_fwd [--commit "$(bench/machine.py)"] [--suite fwd-tuning] CASES [REPEATS]
 #include <algorithm>
 #include <chrono>
@@ -114,7 +114,7 @@ void set_fields(Config& config, const Fields& f) {
   });
 }
 
-// Throws what a configuration breaks.
+// Throws with the limit that a configuration breaks.
 void change(FwdPlan& plan, const Fields& f, const Problem& p, int sms) {
   FwdConfig c = plan.config;
   set_fields(c, f);

@@ -49,11 +49,11 @@ Status check_args(const fa3_conformance_args& args) {
 
 struct Machines {
   std::vector<std::unique_ptr<Machine>> open;
-  Json described = Json::array();  // those that are not open too
-  std::string reasons;             // why those are not
+  Json described = Json::array();  // includes those that are not open
+  std::string reasons;             // why those are not open
   bool has_gpu = false;            // opened last
 
-  // Opens a machine unless it cannot be, or another backend is asked for.
+  // Opens a machine if possible, unless another backend is asked for.
   template <class Open>
   void add(int32_t asked, fa3_backend backend, const char* name, const Open& open_machine) {
     if (asked != FA3_BACKEND_AUTO && asked != backend) return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// programs.h — the device code that this library carries, and programs in it.
+// programs.h — the device code embedded in this library, and programs in it.
 #pragma once
 
 #include <string>

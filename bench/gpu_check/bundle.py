@@ -152,7 +152,7 @@ def main():
     if not options.no_kernels:
         kernels = pack_kernels(build / "bin" / "fa3", out / "kernels.pack")
     sys.path.insert(0, str(ROOT / "bench"))
-    import machine  # beside the scripts that this one copies
+    import machine  # next to the scripts that this one copies
 
     version = run(out / "bin" / "fa3", "--version").strip()
     text = f"{version}, commit {machine.commit(ROOT)}, needs glibc {needed_glibc(out)}"

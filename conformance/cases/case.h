@@ -35,7 +35,7 @@ struct Map {
   size_t buffer = 0;
 };
 
-// Where the machine put things.
+// Where the machine placed the buffers and maps.
 struct Placed {
   std::vector<void*> buffers;
   std::vector<TensorMap> maps;
@@ -48,7 +48,7 @@ struct Placed {
 
 struct Experiment {
   LaunchShape shape;
-  int launches = 1;  // one after another, without waiting in between
+  int launches = 1;  // back to back, without waiting in between
   std::vector<Buffer> buffers;
   std::vector<Map> maps;
   std::function<Bytes(const Placed&)> args;  // the program's argument struct

@@ -12,13 +12,13 @@ namespace fa3::selftest {
 std::vector<Case> all_cases();
 
 // Those whose name has a match of a regular expression (ECMAScript). INVALID_ARGUMENT when it is
-// none, or no name has one.
+// not one, or matches no name.
 Result<std::vector<Case>> chosen_cases(const std::string& filter);
 
 // Each program once.
 std::vector<Program> programs_of(const std::vector<Case>& cases);
 
-// What all_cases() is made of; each adds the cases of one area.
+// The parts of all_cases(); each adds the cases of one area.
 void add_wgmma_cases(std::vector<Case>& cases);
 void add_tma_cases(std::vector<Case>& cases);
 void add_mbarrier_cases(std::vector<Case>& cases);

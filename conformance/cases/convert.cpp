@@ -19,7 +19,7 @@ constexpr u32 kNan = 0x7FFFFFFF;  // the NaN that PTX's arithmetic gives
 u32 word(float x) { return std::bit_cast<u32>(x); }
 float real(u32 x) { return std::bit_cast<float>(x); }
 
-// Operands and what must come of them; bounds where results are approximate.
+// Operands and the expected results; bounds where results are approximate.
 struct Table {
   std::vector<u32> in, out;
   std::vector<float> bound;
@@ -41,7 +41,7 @@ Experiment experiment_of(const Table& table) {
 
 // ---- Narrow types -------------------------------------------------------------------------------
 
-// Each value of the format, the middle to the next one, and what lies one float beside both; then
+// Each value of the format, the midpoint to the next one, and the floats adjacent to both; then
 // zeros, Infs, NaNs, the ends of FP32, and random floats.
 std::vector<float> around_all_values(const Format& format, Random& random) {
   std::vector<float> inputs;
@@ -133,7 +133,7 @@ std::vector<float> all_exponents(Random& random) {
 }
 
 // f with subnormal inputs and results flushed, as .ftz does; bound(x, exact) is the error allowed
-// beside the rounding of the table.
+// in addition to the rounding of the table.
 template <class Exact, class Bound>
 Experiment make_approximation(const std::vector<float>& inputs, const Exact& exact,
                               const Bound& bound) {
@@ -223,7 +223,7 @@ Experiment make_fma(Random& random) {
       for (const float c : list) {
         table.in.insert(table.in.end(), {word(a), word(b), word(c)});
         table.out.push_back(word(std::fma(a, b, c)));
-        table.bound.push_back(0);  // any NaN will do
+        table.bound.push_back(0);  // any NaN is accepted
       }
     }
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// kernel.cpp — whole kernels of many instructions: products of matrices, attention, the chain
-// of two FP8 products.
+// kernel.cpp — whole kernels of many instructions: GEMM, attention, the chain of two FP8
+// GEMMs.
 #include <fmt/core.h>
 
 #include <cmath>
@@ -76,7 +76,7 @@ Matrix product(const Matrix& a, const Matrix& b, MmaType type) {
   return c;
 }
 
-// ---- Products of matrices -----------------------------------------------------------------------
+// ---- GEMM ---------------------------------------------------------------------------------------
 
 // Two tiles in m, two in n, five in k. Sums of integers: exact until they become BF16.
 Experiment make_gemm(const GemmConfig& config, u32 smem_bytes, Random& random) {
@@ -127,7 +127,7 @@ struct Attended {
 };
 
 // Bounds: P and O are rounded to BF16, by 2^-9 of their size at most, and so is what is expected.
-// What the sums in FP32 and ex2 add is less than a tenth of that.
+// Accumulation in FP32 and ex2 add less than a tenth of that.
 Attended attend(const Matrix& q, const Matrix& k, const Matrix& v, double scale) {
   Attended out{Matrix(MmaType::kBf16, q.rows, v.columns), {}, {}};
   const Matrix s = product(q, k, MmaType::kBf16);

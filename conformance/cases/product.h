@@ -23,8 +23,8 @@ struct Product {
 // The program; with all its steps the name expression does not say how many.
 Program product_program(const WgmmaCase& which, int steps = kWgmmaSteps);
 
-// c: accumulators before, [register][thread], of which word 128·i + thread is register i of a
-// thread; after: what must come out, in the same order.
+// c: accumulators before, [register][thread]: word 128·i + thread is register i of a thread;
+// after: the expected accumulators, in the same order.
 enum ProductBuffer : size_t { kProductA, kProductB, kProductC, kProductD };
 Experiment product_experiment(const Product& product, const std::vector<uint32_t>& c,
                               std::optional<Expected> after);

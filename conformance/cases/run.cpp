@@ -21,7 +21,7 @@ class Placement {
       machine.upload(placed_.buffers.back(), buffer.before.data(), buffer.before.size());
     }
   }
-  // A GPU that a kernel's error has stopped refuses this too; that error has been reported before.
+  // A GPU stopped by a kernel's error refuses this too; that error has already been reported.
   ~Placement() {
     for (void* buffer : placed_.buffers) {
       try {

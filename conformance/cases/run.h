@@ -11,13 +11,13 @@
 
 namespace fa3::selftest {
 
-// Places the buffers, launches, and hands back what they hold then, in their order.
+// Places the buffers, launches, and returns their contents afterwards, in their order.
 Status execute(Machine& machine, const Program& program, const Experiment& experiment,
                std::vector<Bytes>& after);
 
 struct Outcome {
   bool passed = false;
-  bool device_lost = false;    // the GPU runs nothing any more in this process
+  bool device_lost = false;    // the GPU runs nothing more in this process
   std::string message;         // what differs, or why it did not run; "" when passed
   double max_error_ratio = 0;  // largest error as a fraction of its bound, where bounds are given
   std::vector<Bytes> after;    // what the buffers hold; empty when it did not run
@@ -25,8 +25,8 @@ struct Outcome {
 
 Outcome run_case(Machine& machine, const Case& test, uint64_t seed);
 
-// How two machines' buffers of one case differ; "" when they do not. What the case gives a bound
-// for is not looked at: there both may be right and differ.
+// How two machines' buffers of one case differ; "" when they do not. Values that the case
+// gives a bound for are not compared: both may be right and differ.
 std::string compare_machines(const Case& test, uint64_t seed, const std::vector<Bytes>& a,
                              const std::vector<Bytes>& b);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// suite.h — a case on every machine at hand, and what came of it.
+// suite.h — a case on every available machine, and the result.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace fa3::selftest {
 // A machine that cases run on, for as long as it runs anything.
 struct Target {
   Machine* machine;
-  std::string lost_in;  // the case after which it ran nothing any more; "" = none
+  std::string lost_in;  // the case after which it ran nothing more; "" = none
 };
 
 struct Verdict {
@@ -24,7 +24,7 @@ struct Verdict {
   bool device_lost = false;  // by this case
 };
 
-// Runs the case on each target that is not lost, and compares what they write where it has to be
+// Runs the case on each target that is not lost, and compares the outputs that have to be
 // the same.
 Verdict judge(std::vector<Target>& targets, const Case& test, uint64_t seed);
 

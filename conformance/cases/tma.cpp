@@ -233,7 +233,7 @@ constexpr Start kBeyond[] = {
 constexpr Swizzle kSwizzles[] = {Swizzle::k128, Swizzle::k64, Swizzle::k32, Swizzle::kNone};
 constexpr TmaType kTypes[] = {TmaType::kU8,  TmaType::kU16, TmaType::kU32,  TmaType::kI32,
                               TmaType::kU64, TmaType::kF16, TmaType::kBf16, TmaType::kF32};
-// Beside BF16.
+// In addition to BF16.
 constexpr TmaType kAddTypes[] = {TmaType::kU32, TmaType::kI32, TmaType::kU64, TmaType::kF16,
                                  TmaType::kF32};
 

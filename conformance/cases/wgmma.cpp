@@ -94,7 +94,7 @@ void add(std::vector<Case>& cases, const WgmmaCase& which, const Mode& mode) {
                    [=](Random& random) { return make(which, mode, random); }});
 }
 
-// All swizzles of one program, then what one swizzle is enough for.
+// All swizzles of one program, then the cases that need only one swizzle.
 void add_modes(std::vector<Case>& cases, const WgmmaCase& which) {
   bool accumulate = false;
   for (const Swizzle s : {Swizzle::k128, Swizzle::k64, Swizzle::k32, Swizzle::kNone}) {

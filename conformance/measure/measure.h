@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // measure.h — what PTX leaves open and a GPU can answer: clocks, precision, limits. For a GPU only;
-// the simulator has no speed and answers what it was told.
+// the simulator has no speed and would repeat its own parameters.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ struct Measurement {
 // The programs that measure() runs, so that they can be compiled beforehand.
 std::vector<Program> measuring_programs();
 
-// What was measured before an error stays in `results`.
+// Measurements made before an error stay in `results`.
 Status measure(Machine& machine, std::vector<Measurement>& results);
 
 // Its parts: measure_rates.cpp and measure_questions.cpp.

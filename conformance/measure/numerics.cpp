@@ -79,7 +79,7 @@ Operand random_numbers(MmaType type, Kind kind, Random& random) {
   return operand;
 }
 
-// As large as one of the element's products, give or take.
+// About as large as one of the element's products.
 float random_addend(const Product& product, Place place, Kind kind, Random& random) {
   if (kind == Kind::kNear && random.integer(0, 1) == 0) return 0;
   const int j = random.integer(0, product.a.k - 1);

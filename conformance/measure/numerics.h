@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// numerics.h — single steps of wgmma on values of all sizes, recorded: what a model of the tensor
-// cores' sums is fitted to.
+// numerics.h — single steps of wgmma on values of all sizes, recorded, to fit a model of the
+// tensor cores' accumulation.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// questions.cpp — precision of the tensor cores' sums; boxes that begin inside the
+// questions.cpp — precision of the tensor cores' accumulation; boxes that begin inside the
 // swizzle's pattern, lie beyond the tensor or are narrower than the swizzle; reads that a copy
 // overtakes.
 #include "device/selftest/questions.cuh"
@@ -57,7 +57,7 @@ Status step_sums(Machine& machine, const Operand& a, const Operand& b, float c,
 }
 
 // One large term, a product or C, and terms sign·2^−depth as large, of which row and column give
-// the depth. How deep may they lie and still change the sum?
+// the depth. At what depth do they still change the sum?
 struct Probe {
   const char* name;
   bool large_is_c;
@@ -222,7 +222,7 @@ Status load_box(Machine& machine, const TensorMapSpec& spec, i32 column, i32 row
 
 Status measure_boxes(Machine& machine, std::vector<Measurement>& results) {
   BoxAnswer answer;
-  // 128 KiB and more: drivers treat smaller tensors apart.
+  // 128 KiB and more: drivers treat smaller tensors differently.
   const TensorMapSpec full = spec_of(64, 2048, 64, 16);
   struct Place {
     const char* name;

@@ -67,7 +67,7 @@ double value_of(MmaType type, uint32_t code) {
 
 uint32_t code_of(MmaType type, double value) {
   if (is_int8(type)) return static_cast<uint32_t>(static_cast<int>(value)) & 0xFF;
-  // All bits of the word: that the lower ones do not count is the tensor core's doing.
+  // All bits of the word: it is the tensor core that ignores the lower ones.
   if (type == MmaType::kTf32) return std::bit_cast<uint32_t>(static_cast<float>(value));
   return encode(format_of(type), value);
 }

@@ -48,7 +48,7 @@ struct SmemLayout {
   uint32_t address(int step, int element_bytes, int m, int i) const;
 };
 
-// `compact`: blocks that follow each other along K lie next to each other, else those along MN do.
+// `compact`: blocks adjacent along K are adjacent in memory, else those adjacent along MN.
 SmemLayout smem_layout(int mn, int k, int element_bytes, Swizzle swizzle, bool mn_major,
                        bool compact);
 

@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-/* What came of a case. Numbers are never reused. */
+/* Result of a case. Numbers are never reused. */
 typedef enum fa3_conformance_status {
   FA3_CONFORMANCE_PASSED = 1,
   FA3_CONFORMANCE_FAILED = 2,
@@ -30,7 +30,7 @@ typedef struct fa3_conformance_result {
   int32_t status;      /* fa3_conformance_status */
   int32_t done;        /* cases handed over so far, this one included */
   int32_t total;       /* cases in all */
-  int32_t device_lost; /* 1 = the GPU runs nothing any more in this process */
+  int32_t device_lost; /* 1 = the GPU runs nothing more in this process */
   const char* message; /* what differs or went wrong, by device; "" when it passed. Never NULL */
 } fa3_conformance_result;
 

@@ -15,22 +15,22 @@
  *                    k (batch, seqlen_kv, heads_kv, head_dim_qk),
  *                    v (batch, seqlen_kv, heads_kv, head_dim_v),
  *                    o (batch, seqlen_q, heads_q, head_dim_v).
- *             packed (ragged): rank 3, (total tokens, heads, head_dim), with cu_seqlens. Queries
- *             and keys choose independently. Any strides ≥ 0 with a contiguous last dimension: BHSD
- *             and packed QKV are views. Inputs may be expanded: a zero stride in any dimension but
- *             the last. fa3_dense() makes a tensor whose elements follow one another.
+ *             varlen (packed, ragged): rank 3, (total tokens, heads, head_dim), with cu_seqlens.
+ *             Queries and keys choose independently. Any strides ≥ 0 with a contiguous last
+ *             dimension: BHSD and packed QKV are views. Inputs may be expanded: a zero stride in
+ *             any dimension but the last. fa3_dense() makes a contiguous tensor.
  *   Heads     heads_q is a multiple of heads_kv; query head h reads KV head h / (heads_q /
  *             heads_kv).
- *   Mask      bottom-right aligned: query i of a sequence stands at key position p = i + (len_kv −
- *             len_q); causal shows keys j ≤ p, a window shows p − left ≤ j ≤ p + right (both ends
+ *   Mask      bottom-right aligned: query i of a sequence is at key position p = i + (len_kv −
+ *             len_q); causal keeps keys j ≤ p, a window keeps p − left ≤ j ≤ p + right (both ends
  *             included).
- *   Ids       of the keys that the mask shows, a query sees those whose sequence_ids_kv equals its
+ *   Ids       of the keys that the mask keeps, a query sees those whose sequence_ids_kv equals its
  *             own sequence_ids_q: documents in one sequence; padding, by an id that no key has. Any
- *             values in any order; where ids are sorted, documents that a query is not in cost next
+ *             values in any order; where ids are sorted, other documents than the query's cost next
  *             to nothing. Ids of rows of no sequence, or beyond seqused, have no effect.
  *   ALiBi     a score, scaled and softcapped, loses slope·|p − j|, with p as above (of the lengths
  *             after seqused), before the mask; Inf and NaN included. LSE has it.
- *   LSE       FP32, natural logarithm, (batch, heads_q, seqlen_q) or, for packed queries, (heads_q,
+ *   LSE       FP32, natural logarithm, (batch, heads_q, seqlen_q) or, for varlen queries, (heads_q,
  *             total_q).
  *   Empty     a row that sees no key has O = 0, LSE = −inf and gradient 0.
  *   Written   every element of every output is written: rows of no sequence, or beyond seqused, as
@@ -39,9 +39,9 @@
  *             (tails, other sequences, beyond seqused) never influence anything; keys that the mask
  *             or ids hide do not either on the cpu and reference backends (a GPU tile may
  *             let a hidden V through as 0 × NaN).
- *   Scores    are FP32 sums, and Inf where those overflow. On a GPU and in the simulator a row with
+ *   Scores    accumulate in FP32 and overflow to Inf. On a GPU and in the simulator a row with
  *             a score beyond 8e8 in magnitude (scaled) may also come out as Inf or NaN.
- *   Zero      in a field means "default" or "off", so `= {0}` is where every struct starts. Strides
+ *   Zero      in a field means "default" or "off", so every struct can start as `= {0}`. Strides
  *             have no default.
  *
  * Structs begin with struct_size = sizeof(the struct). A smaller size, from a program built against
@@ -49,14 +49,14 @@
  * unknown to the library are zero.
  *
  * Errors: a function that can fail returns fa3_status; fa3_last_error() then says, on the calling
- * thread, which argument, what was got, what is needed and what to do. On failure outputs that are
- * handles are set to NULL, and arguments are checked in full before anything is written. The
+ * thread, which argument, what was got, what is needed and what to do. On failure output handles
+ * are set to NULL, and arguments are checked in full before anything is written. The
  * library never exits, aborts or prints.
  *
- * Memory: an allocation that fails, anywhere in a call, makes it return FA3_OUT_OF_MEMORY with a
- * message, never end the process; later calls work. A run on the CPU allocates before it writes:
- * its outputs are as they were, or written in full. Where oneTBB lacks memory or threads, the
- * calling thread does the run. Other libraries are not always so careful: see tests/oom.
+ * Memory: when an allocation fails, anywhere in a call, the call returns FA3_OUT_OF_MEMORY with a
+ * message, never ending the process; later calls work. A run on the CPU allocates before it
+ * writes: its outputs are untouched, or written in full. Where oneTBB lacks memory or threads, the
+ * run takes place on the calling thread. Other libraries are not always so careful: see tests/oom.
  *
  * Threads: a context and its plans may be used from many threads at once; destroy them when no call
  * is in flight.
@@ -87,7 +87,7 @@ extern "C" {
 
 /* ---- Status ---------------------------------------------------------------------------------- */
 
-/* What a call came to. Numbers are never reused. */
+/* Result of a call. Numbers are never reused. */
 typedef enum fa3_status {
   FA3_OK = 0,
   FA3_INVALID_ARGUMENT = 1,    /* the arguments contradict each other or the conventions above */
@@ -101,7 +101,7 @@ typedef enum fa3_status {
   FA3_CANCELLED = 9            /* the progress callback asked to stop; outputs are incomplete */
 } fa3_status;
 
-/* "OK", "INVALID_ARGUMENT", …; "UNKNOWN" for a number that is none. Static storage, never NULL. */
+/* "OK", "INVALID_ARGUMENT", …; "UNKNOWN" for any other number. Static storage, never NULL. */
 FA3_API const char* fa3_status_name(fa3_status status);
 
 /* Message of the last failed call on this thread: `where: what, got, need; what to do`. "" when
@@ -128,8 +128,8 @@ typedef enum fa3_dtype {
  * elements. Alignment: of the element; on a GPU q, k, v and o take addresses and strides of whole
  * 16 bytes, others are declined.
  * Strides: those of an absent tensor, of one without elements, and of a dimension of extent 1 are
- * ignored. All zero on a tensor of more than one element says that nobody set them, and is refused,
- * also where only a plan is made and data is NULL. */
+ * ignored. All zero on a tensor of more than one element means that they were not set, and is
+ * refused, also where only a plan is made and data is NULL. */
 typedef struct fa3_tensor {
   void* data;                   /* first element; inputs are never written through it */
   int32_t dtype;                /* fa3_dtype */
@@ -138,7 +138,7 @@ typedef struct fa3_tensor {
   int64_t stride[FA3_MAX_RANK]; /* in elements, each ≥ 0, the last 1 */
 } fa3_tensor;
 
-/* A tensor whose elements follow one another in memory, the last dimension first: row-major.
+/* A contiguous row-major tensor: the last dimension varies fastest.
  * shape: `rank` extents, outermost first. data may be NULL where only a plan is made. It reports
  * nothing: a wrong rank or extent is refused by the call that takes the tensor. */
 static inline fa3_tensor fa3_dense(const void* data, fa3_dtype dtype, int32_t rank,
@@ -168,13 +168,13 @@ typedef enum fa3_device_type {
   FA3_DEVICE_CUDA = 2
 } fa3_device_type;
 
-/* Who computes. AUTO follows the context's device: CPU → cpu, CUDA → cuda. Nothing ever moves
+/* What computes. AUTO follows the context's device: CPU → cpu, CUDA → cuda. Nothing ever moves
  * between devices. */
 typedef enum fa3_backend {
   FA3_BACKEND_AUTO = 0,
   FA3_BACKEND_CPU = 1,       /* tiled FlashAttention-2, SIMD and threads; host memory */
-  FA3_BACKEND_REFERENCE = 2, /* FP64, plain loops, for checking; host memory */
-  FA3_BACKEND_CUDA = 3,      /* kernels for Hopper GPUs; the memory of one. Forward only */
+  FA3_BACKEND_REFERENCE = 2, /* FP64, untiled, for checking; host memory */
+  FA3_BACKEND_CUDA = 3,      /* kernels for Hopper GPUs; memory of one GPU. Forward only */
   FA3_BACKEND_SIM = 4        /* the same kernels in a simulated GPU, every access checked: slow, for
                                 checking; host memory. Forward only. Needs libfa3_sim.so */
 } fa3_backend;
@@ -251,18 +251,18 @@ typedef enum fa3_mask { FA3_MASK_FULL = 0, FA3_MASK_CAUSAL = 1, FA3_MASK_WINDOW 
  * dtype or F32. Head dims are 1…512. */
 typedef struct fa3_forward_args {
   size_t struct_size; /* sizeof(fa3_forward_args) */
-  fa3_tensor q;       /* in:  (batch, seqlen_q, heads_q, head_dim_qk) or packed (total_q, …) */
-  fa3_tensor k;       /* in:  (batch, seqlen_kv, heads_kv, head_dim_qk) or packed (total_kv, …) */
-  fa3_tensor v;       /* in:  (batch, seqlen_kv, heads_kv, head_dim_v) or packed, as k */
-  fa3_tensor o;       /* out: (batch, seqlen_q, heads_q, head_dim_v) or packed, as q */
+  fa3_tensor q;       /* in:  (batch, seqlen_q, heads_q, head_dim_qk) or varlen (total_q, …) */
+  fa3_tensor k;       /* in:  (batch, seqlen_kv, heads_kv, head_dim_qk) or varlen (total_kv, …) */
+  fa3_tensor v;       /* in:  (batch, seqlen_kv, heads_kv, head_dim_v) or varlen, as k */
+  fa3_tensor o;       /* out: (batch, seqlen_q, heads_q, head_dim_v) or varlen, as q */
   fa3_tensor lse;     /* out, optional: F32, (batch, heads_q, seqlen_q) or (heads_q, total_q) */
-  fa3_tensor cu_seqlens_q;  /* in: I32, (batch + 1), dense; required by packed q, forbidden with
+  fa3_tensor cu_seqlens_q;  /* in: I32, (batch + 1), dense; required by varlen q, forbidden with
                                dense q. Starts at 0, never decreases, ends ≤ total_q: sequence b is
                                rows [cu[b], cu[b+1]) */
   fa3_tensor cu_seqlens_kv; /* in: the same for k and v */
   fa3_tensor seqused_q;     /* in, optional: I32, (batch), dense: how many queries count */
   fa3_tensor seqused_kv;    /* in, optional: the same for keys */
-  int64_t max_seqlen_q;     /* packed: upper bound of the sequences' lengths; 0 = total_q */
+  int64_t max_seqlen_q;     /* varlen: upper bound of the sequences' lengths; 0 = total_q */
   int64_t max_seqlen_kv;    /* the same for keys */
   int32_t mask;             /* fa3_mask */
   int32_t reserved;         /* must be 0 */
@@ -271,12 +271,12 @@ typedef struct fa3_forward_args {
   double softmax_scale; /* 0 = 1/√head_dim_qk; finite */
   double softcap;       /* 0 = off; finite, ≥ 0; in units of scaled scores */
   fa3_tensor alibi_slopes;    /* in, optional: F32, (heads_q) or (batch, heads_q), of any sign */
-  fa3_tensor sequence_ids_q;  /* in, both or neither: I32, (batch, seqlen_q) or packed (total_q) */
-  fa3_tensor sequence_ids_kv; /* in: (batch, seqlen_kv) or packed (total_kv) */
+  fa3_tensor sequence_ids_q;  /* in, both or neither: I32, (batch, seqlen_q) or varlen (total_q) */
+  fa3_tensor sequence_ids_kv; /* in: (batch, seqlen_kv) or varlen (total_kv) */
 } fa3_forward_args;
 
-/* Backward. Inputs q, k, v, o, lse of the forward and the gradient dout; outputs dq, dk, dv, of
- * which any may be absent. Masks and scalars as in the forward that made o and lse. o, dout: input
+/* Backward. Inputs q, k, v, o, lse of the forward and the gradient dout; outputs dq, dk, dv, any
+ * of which may be absent. Masks and scalars as in the forward that made o and lse. o, dout: input
  * dtype or F32. */
 typedef struct fa3_backward_args {
   size_t struct_size; /* sizeof(fa3_backward_args) */
@@ -314,7 +314,7 @@ typedef struct fa3_plan fa3_plan;
 /* Checks the arguments and chooses how to compute them. Reads shapes, dtypes, strides and flags; no
  * data is touched and data pointers may be NULL. The plan is immutable, owned by the caller, and
  * may run on many threads at once, each with a workspace of its own. With a GPU its kernel is found
- * or compiled here, so that no run does so.
+ * or compiled here, never in a run.
  * Errors: INVALID_ARGUMENT, UNSUPPORTED, OUT_OF_MEMORY; with a GPU JIT_FAILED, CUDA_ERROR; with the
  * simulator IO_ERROR (FA3_SIM_TRACE). */
 FA3_API fa3_status fa3_plan_forward(fa3_context* context, const fa3_forward_args* args,
@@ -345,8 +345,8 @@ FA3_API size_t fa3_plan_workspace_bytes(const fa3_plan* plan);
 FA3_API fa3_status fa3_plan_run(const fa3_plan* plan, const void* args, void* workspace,
                                 size_t workspace_bytes, void* stream);
 
-/* Plan and run in one call, with a workspace that the context keeps and reuses. Errors as of the
- * two. */
+/* Plan and run in one call, with a workspace that the context keeps and reuses. Errors of
+ * both. */
 FA3_API fa3_status fa3_forward(fa3_context* context, const fa3_forward_args* args, void* stream);
 FA3_API fa3_status fa3_backward(fa3_context* context, const fa3_backward_args* args, void* stream);
 
@@ -390,13 +390,13 @@ FA3_API fa3_status fa3_get_device_info(const fa3_context* context, fa3_device_in
 
 /* ---- Compiled kernels ------------------------------------------------------------------------ */
 
-/* GPU kernels are compiled when they are first needed and kept in cache_dir. These calls do so
+/* GPU kernels are compiled when they are first needed and kept in cache_dir. These calls do it
  * ahead of time. They need NVRTC, but no GPU, and take a context of any device.
  *
  * Names of kernels are those of fa3_jit_list, or their beginnings:
  *   "all"      "fwd", and "samples" where libfa3_conformance.so is installed
  *   "fwd"      the forward for each head dim of its table (64, 96, 128, 192, 192-128, 256), BF16
- *              and F16, each mask, dense and packed. Words choose: "fwd/d128/bf16/causal"
+ *              and F16, each mask, dense and varlen. Words choose: "fwd/d128/bf16/causal"
  *   "fwd/d80", "fwd/d48-80"  for other head dims of q and k, and of v, rounded up to 16; without
  *              them and NVRTC the next wider kernel of the table computes such a problem, slower
  *   "fwd/…/softcap", "fwd/…/scaled"  with a softcap; with a negative softmax_scale
@@ -413,7 +413,7 @@ FA3_API fa3_status fa3_get_device_info(const fa3_context* context, fa3_device_in
 FA3_API fa3_status fa3_jit_warm_kernels(fa3_context* context, const char* const* names,
                                         size_t count, const char** report);
 
-/* Writes a file for the option kernel_pack: it serves where neither NVRTC nor a cache is, on
+/* Writes a file for the option kernel_pack: it serves where there is neither NVRTC nor a cache, on
  * drivers of the same major CUDA version as the NVRTC here, or newer. */
 FA3_API fa3_status fa3_jit_pack_kernels(fa3_context* context, const char* const* names,
                                         size_t count, const char* path);
@@ -437,7 +437,7 @@ FA3_API fa3_status fa3_jit_clear(fa3_context* context);
 /* Superseded by fa3_conformance_run of fa3/conformance.h, kept until 1.0. fa3_selftest opens
  * libfa3_conformance.so when it is called, so a program that is not linked to it can use it. */
 
-/* What came of a case. */
+/* Result of a case. */
 typedef enum fa3_case_status {
   FA3_CASE_PASSED = 1,
   FA3_CASE_FAILED = 2,
@@ -451,7 +451,7 @@ typedef struct fa3_case_result {
   int32_t status;      /* fa3_case_status */
   int32_t done;        /* cases handed over so far, this one included */
   int32_t total;       /* of these in all */
-  int32_t device_lost; /* 1 = the GPU runs nothing any more in this process */
+  int32_t device_lost; /* 1 = the GPU runs nothing more in this process */
   const char* message; /* what differs or went wrong, by device; "" when it passed. Never NULL */
 } fa3_case_result;
 

@@ -110,8 +110,8 @@ class Plan {
   explicit Plan(fa3_plan* handle) : handle_(handle) {}
 
   std::size_t workspace_bytes() const { return fa3_plan_workspace_bytes(get()); }
-  // args: the struct that the plan was made for, with data. stream: of a GPU, a CUstream or
-  // cudaStream_t, on which the work then is; NULL = its default stream, and on the CPU.
+  // args: the struct that the plan was made for, with data. stream: on a GPU the CUstream or
+  // cudaStream_t to enqueue on, NULL = its default stream; on the CPU NULL.
   void run(const fa3_forward_args& args, void* workspace, std::size_t bytes,
            void* stream = nullptr) const {
     check(fa3_plan_run(get(), &args, workspace, bytes, stream));
@@ -158,7 +158,7 @@ class Context {
     return Plan(plan);
   }
 
-  // Would a plan be made? *reason, if given, says who would compute, or why not.
+  // Would a plan be made? *reason, if given, says which backend would run, or why not.
   bool supported(const fa3_forward_args& args, std::string* reason = nullptr) const {
     return supported(FA3_OP_FORWARD, &args, reason);
   }

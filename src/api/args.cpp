@@ -14,7 +14,7 @@ constexpr size_t kBackwardArgsFirstSize = 1408;
 static_assert(sizeof(fa3_forward_args) >= kForwardArgsFirstSize, "fields are only ever appended");
 static_assert(sizeof(fa3_backward_args) >= kBackwardArgsFirstSize, "fields are only ever appended");
 
-// A struct_size above this is taken for an uninitialised one, and its bytes are not looked at.
+// A struct_size above this counts as uninitialised, and its bytes are not read.
 constexpr size_t kPlausibleStructBytes = 1 << 16;
 
 // Tensors, and the fields that both structs have.
@@ -96,7 +96,7 @@ void drop_tensors_without_data(Args& args) {
   for (const TensorRow& row : kTensors) {
     fa3_tensor& t = args.tensor[row.id];
     if (t.data != nullptr || !is_optional(role_of(args.op, row.id))) continue;
-    // A tensor with no elements needs no data; shapes that make no sense are left to make_problem.
+    // A tensor with no elements needs no data; malformed shapes are left to make_problem.
     const int rank = std::clamp(t.rank, 0, FA3_MAX_RANK);
     if (std::all_of(t.shape, t.shape + rank, [](int64_t n) { return n > 0; })) t = fa3_tensor{};
   }

@@ -38,7 +38,7 @@ Result<Args> read_args(fa3_op op, const void* args);
 // Are these the same but for addresses? Then so are their problems.
 bool same_shapes(const Args& a, const Args& b);
 
-// The one-call functions take an optional tensor without data for an absent one.
+// The one-call functions treat an optional tensor without data as absent.
 void drop_tensors_without_data(Args& args);
 
 }  // namespace fa3

@@ -22,7 +22,7 @@ struct Texts {
   std::array<std::string, static_cast<size_t>(Text::kCount)> other;
 };
 
-// Two words in the memory that every thread is started with. A thread_local object with a
+// Two words in the memory that every thread starts with. A thread_local object with a
 // destructor, or one in memory that the loader allocates at its first use, would end the process
 // where memory runs out.
 #define FA3_STATIC_TLS __attribute__((tls_model("initial-exec")))
@@ -36,7 +36,7 @@ void free_texts(void* of_thread) {
 }
 
 // Frees the texts of each thread that ends. When the library is unloaded, those of threads that
-// live on stay behind: nobody is left to free them.
+// live on are leaked: nothing is left to free them.
 class Cleaner {
  public:
   Cleaner() : usable_(pthread_key_create(&key_, free_texts) == 0) { touch_cxx_tls(); }

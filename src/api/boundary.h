@@ -13,7 +13,7 @@
 
 namespace fa3 {
 
-// The texts that a thread keeps for its caller until its next call, beside the last error.
+// The texts that a thread keeps for its caller until its next call, in addition to the last error.
 enum class Text { kReason, kJitReport, kSelftestReport, kEnvironment, kCount };
 
 // Keeps one for the calling thread. Throws std::bad_alloc.

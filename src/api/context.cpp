@@ -56,7 +56,7 @@ Status check_device_and_backend(const fa3_context_options& options) {
   }
 }
 
-// What kernels a process runs must not depend on its working directory.
+// The kernels that a process runs must not depend on its working directory.
 Status check_path(const char* option, const char* path) {
   if (path == nullptr || path[0] == '/') return {};
   return invalid("context: {}='{}', need an absolute path, or NULL for the default", option, path);

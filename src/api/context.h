@@ -23,7 +23,7 @@ struct fa3_context {
 
   fa3::Backend& backend() const { return *backend_; }
   const fa3::DeviceInfo& device() const { return backend_->device(); }
-  // Kernels ahead of time are a matter of every context, also without a GPU.
+  // Every context can compile kernels ahead of time, also without a GPU.
   fa3::cuda::Jit& jit() { return jit_.get(); }
 
  private:
@@ -34,12 +34,12 @@ struct fa3_context {
 struct fa3_plan {
   fa3_context* context;
   fa3::Plan plan;
-  fa3::Args args;  // that it was made for
+  fa3::Args args;  // those it was made for
 };
 
 namespace fa3 {
 
-// What every call on a context begins with: a handle, and a stream only where there are any.
+// The checks that begin every call on a context: a handle, and a stream only where it has streams.
 Status check_call(const char* where, const fa3_context* context, const void* stream);
 
 }  // namespace fa3

@@ -127,7 +127,7 @@ fa3_status fa3_get_device_info(const fa3_context* context, fa3_device_info* info
 
 const char* fa3_version(void) { return FA3_BUILD_VERSION; }
 
-// These two cannot fail for the caller: without memory they give an empty document.
+// These two never fail for the caller: out of memory they return an empty document.
 const char* fa3_build_info(void) {
   try {
     static const std::string text = fa3::build_info();

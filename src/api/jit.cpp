@@ -135,7 +135,7 @@ Json describe(const NamedProgram& program) {
   return row;
 }
 
-// Kernels one beside another: NVRTC takes seconds for each.
+// Compiles kernels in parallel: NVRTC takes seconds for each.
 Result<std::vector<Made>> make(fa3_context* context, const std::vector<NamedProgram>& programs,
                                FunctionRef<Result<cuda::Kernel>(const Program&)> get) {
   std::vector<Made> made(programs.size());
@@ -151,7 +151,7 @@ Result<std::vector<Made>> make(fa3_context* context, const std::vector<NamedProg
   return made;
 }
 
-// A kernel that was compiled lies in the cache, or the reason why not.
+// Makes sure that a compiled kernel is in the cache, or returns the reason why not.
 Status keep(cuda::Jit& jit, const Program& program, const cuda::Kernel& kernel) {
   const cuda::Key key = jit.key(program, jit.nvrtc().value().version());
   const cuda::DiskCache& disk = jit.disk().value();

@@ -42,7 +42,7 @@ Status run_plan(const fa3_plan* handle, const void* c_args, void* workspace, siz
   const auto& [context, plan, planned] = *handle;
   FA3_RETURN_IF_ERROR(check_call("run", context, stream));
   FA3_TRY(const Args args, read_args(plan.problem.op, c_args));
-  if (!same_shapes(args, planned)) {  // other strides of a dimension of 1 are no other problem
+  if (!same_shapes(args, planned)) {  // strides of a dimension of 1 do not change the problem
     FA3_TRY(const Problem problem, make_problem(args));
     if (const auto difference = first_difference(plan.problem, problem)) {
       return invalid(

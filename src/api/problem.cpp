@@ -135,7 +135,7 @@ class ProblemMaker {
     return {};
   }
 
-  // Packed or dense, and every tensor with the rank that goes with it.
+  // Varlen or dense, and every tensor with the rank that goes with it.
   Status check_ranks() {
     p_.q.packed = present(kCuSeqlensQ);
     p_.kv.packed = present(kCuSeqlensKv);
@@ -162,7 +162,7 @@ class ProblemMaker {
     return {};
   }
 
-  // q, k, v (and cu_seqlens) define the dimensions; all others are then held against them.
+  // q, k, v (and cu_seqlens) define the dimensions; all others are then checked against them.
   void read_dims() {
     const fa3_tensor &q = tensor(kQ), &k = tensor(kK), &v = tensor(kV);
     p_.dtype = fa3_dtype(q.dtype);
@@ -200,7 +200,7 @@ class ProblemMaker {
                        limit.name, limit.value, limit.least, limit.most);
       }
     }
-    // No KV heads can serve no query heads, and nothing else.
+    // Zero KV heads can only serve zero query heads.
     if (p_.heads_kv == 0 ? p_.heads_q != 0 : p_.heads_q % p_.heads_kv != 0) {
       return invalid(
           "{}: heads_q={} is not a multiple of heads_kv={}; query head h reads KV head h / "

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// target.h — what differs between the compilers that see device code; besides ptx/ the only place
-// for #ifdef on them. FA3_GPU is 1 when NVRTC or nvcc compiles for a GPU; else the host compiles
-// the same source against the simulator (src/sim).
+// target.h — what differs between the compilers that see device code; apart from ptx/ the only
+// place for #ifdef on them. FA3_GPU is 1 when NVRTC or nvcc compiles for a GPU; else the host
+// compiles the same source against the simulator (src/sim).
 #pragma once
 
 #if defined(__CUDACC__)

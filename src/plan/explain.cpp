@@ -80,7 +80,7 @@ Json cpu_json(const CpuPlan& cpu, const Problem& problem) {
   return json;
 }
 
-// "absent" and "present" are tensors, and names that only packed or dense problems have.
+// "absent" and "present" are tensors, and names that only varlen or dense problems have.
 std::string text_of(const Json* value) {
   if (value == nullptr || value->is_null()) return "absent";
   return value->is_object() ? "present" : value->dump_line();

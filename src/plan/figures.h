@@ -12,7 +12,7 @@ namespace fa3 {
 // An integer as long as a double holds it exactly.
 inline Json count(double n) { return n < 0x1p53 ? Json(static_cast<int64_t>(n)) : Json(n); }
 
-// Three digits, or a whole number: an estimate has no more.
+// Three digits, or a whole number: an estimate has no more precision.
 inline Json rounded(double x) {
   if (!(x > 0)) return 0;
   const double per_unit = std::pow(10, 2 - std::min(2., std::floor(std::log10(x))));

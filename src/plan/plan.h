@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // plan.h — what a run will do: on a CPU tiles and tasks, on a GPU a list of kernels. Plans are made
-// by pure functions of a problem and a device, and never edited: what a fallback chooses is another
-// plan.
+// by pure functions of a problem and a device, and never edited: a fallback makes another plan.
 #pragma once
 
 #include <cstddef>
@@ -18,10 +17,10 @@
 
 namespace fa3 {
 
-// Callers may pass a workspace of any alignment; backends get one of this, a cache line.
+// Callers may pass a workspace of any alignment; backends get one aligned to this, a cache line.
 inline constexpr size_t kWorkspaceAlign = 64;
 
-// The kernels of GPUs that there are. Each has in its own namespace, found by overload:
+// All GPU kernels. Each provides these in its own namespace, found by overload:
 //   program_of(kernel), shape_of(kernel), workspace_bytes(kernel)   plan/
 //   name_of(kernel), wider(kernel), describe(kernel, …)             plan/
 //   launch(kernel, …)                                               backend/launch/
@@ -32,7 +31,7 @@ struct KernelStep {
   Kernel kernel;
   Program program;
   LaunchShape shape;
-  // Its part of the workspace, which begins with zeroed_bytes that are 0 at the start.
+  // Its part of the workspace; the first zeroed_bytes are 0 at launch.
   size_t workspace_offset = 0;
   size_t workspace_bytes = 0;
   size_t zeroed_bytes = 0;
@@ -48,16 +47,16 @@ struct Plan {
   std::vector<KernelStep> steps;           // backends cuda and sim, in the order of their launches
 };
 
-// What the caller is told to bring for that many aligned bytes.
+// Bytes to ask of the caller so that `bytes` remain after alignment.
 inline size_t with_alignment(size_t bytes) { return bytes == 0 ? 0 : bytes + kWorkspaceAlign - 1; }
 
 // The step for a kernel, whose part of the workspace begins at `workspace_offset`.
 KernelStep step_of(const Kernel& kernel, size_t workspace_offset);
 
-// The kernels for a problem on a GPU. UNSUPPORTED with the reason for what there is no kernel for.
+// The kernels for a problem on a GPU. UNSUPPORTED with the reason where there is none.
 Result<std::vector<KernelStep>> plan_kernels(const Problem& problem, const DeviceInfo& gpu);
 
-// The bytes of workspace that the steps take.
+// Bytes of workspace for all steps.
 size_t workspace_bytes(const std::vector<KernelStep>& steps);
 
 }  // namespace fa3

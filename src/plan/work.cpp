@@ -32,7 +32,7 @@ int64_t visible_pairs(const Problem& p, int64_t len_q, int64_t len_kv) {
 
 }  // namespace
 
-// More keys, or more queries in front of those there are, never see less. So a sequence of the
+// More keys, or more queries before the given ones, never give fewer pairs. So a sequence of the
 // longest lengths bounds each one, and the longest number of keys bounds each query.
 Work work_of(const Problem& p) {
   Work work;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// work.h — how much a problem asks for, whoever computes it.
+// work.h — how much work a problem is, on any backend.
 #pragma once
 
 #include "core/problem.h"
@@ -7,7 +7,7 @@
 namespace fa3 {
 
 struct Work {
-  double pairs = 0;   // (query, key) pairs that the mask shows, over batch and query heads
+  double pairs = 0;   // (query, key) pairs that the mask keeps, over batch and query heads
   double flops = 0;   // forward 2·pairs·(head_dim_qk + head_dim_v), backward 2.5 times that
   bool exact = true;  // false: an upper bound, since lengths lie in data that a plan does not read
 };

@@ -57,7 +57,7 @@ TEST(Jit, List_SaysWhatThereIs) {
   fa3_context* context = nullptr;
   fa3_context_options options{};
   options.struct_size = sizeof options;
-  options.cache_dir = "/dev/null/kernels";  // can be made by nobody
+  options.cache_dir = "/dev/null/kernels";  // cannot be created
   options.kernel_pack = "/dev/null/pack";
   ASSERT_EQ(fa3_context_create(&options, &context), FA3_OK);
   const char* report = nullptr;

@@ -59,7 +59,7 @@ TEST(Plan, RunRefuses_WhatDiffersFromIt) {
       << "nothing written";
 }
 
-// A program built before the last fields: what lies behind its struct is not read, and a plan of
+// A program built before the last fields: bytes after its struct are not read, and a plan of
 // today's struct without them is the same problem.
 TEST(Plan, StructOfTheFirstRelease_HasNoSlopesOrIds) {
   for (const fa3_backend backend : {FA3_BACKEND_REFERENCE, FA3_BACKEND_CPU}) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// fake_conformance.cpp — libfa3_conformance.so of another version, in which nothing but the version
-// may be looked at.
+// fake_conformance.cpp — libfa3_conformance.so of another version, in which only the version may
+// be read.
 #include <cstdlib>
 
 #include "api/conformance.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// fake_sim.cpp — a simulator whose every launch breaks a rule: what libfa3 and the command make of
-// the report, and of the seed.
+// fake_sim.cpp — a simulator whose every launch breaks a rule: how libfa3 and the command pass on
+// the report, and the seed.
 #include <new>
 #include <string>
 

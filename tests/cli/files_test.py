@@ -183,7 +183,7 @@ class Integers(FilesTest):
 
 class Layout(FilesTest):
     def test_swapped_layout_is_suggested(self):
-        # 8 queries and 3 keys: no number of heads, if they are taken for one.
+        # 8 queries and 3 keys: not valid numbers of heads, if mistaken for them.
         first = {"q": (1, 4, 8, 4), "k": (1, 2, 3, 4), "v": (1, 2, 3, 4)}
         tensors.write(self.source, {n: tensors.draw(shape, 1) for n, shape in first.items()})
         args = ["run", self.source, "-o", self.out]

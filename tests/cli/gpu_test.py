@@ -120,7 +120,7 @@ class OnFakeGpu(FakeGpuTest):
         sizes = ["--seqlen-q", 64, "--heads-q", 1, "--repetitions", 3]
         row = json.loads(self.on_gpu("bench", *BF16, *sizes, "--no-verify", "--json"))
         self.assertEqual((row["backend"], row["clock"], row["copied"]), ("cuda", "events", True))
-        # The fake's clock gives 1.5 ms for whatever ran: two calls at first, so 0.75 ms each.
+        # The fake's clock gives 1.5 ms for any work: two calls at first, so 0.75 ms each.
         self.assertEqual(row["calls"], 4)
         self.assertAlmostEqual(row["median_ms"], 1.5 / 4)
         table = self.on_gpu("bench", *BF16, *sizes, "--no-verify")

@@ -25,7 +25,7 @@ def memory(megabytes):
 
 class Limits(CliTest):
     def test_memory(self):
-        # The tensors fit into the machine, but not into what the process may have.
+        # The tensors fit into the machine's memory, but not into the process's limit.
         sizes = ["--batch", 8, "--heads-q", 16, "--seqlen-q", 3000]
         message = self.assert_fails(
             *[FAILED, "check", "--threads", 1, *sizes],

@@ -16,7 +16,7 @@ CHECK = "check --dtype bf16 --backend sim --batch 1 --heads-q 1 --seqlen-q 5".sp
 class Violation(CliTest):
     def setUp(self):
         super().setUp()
-        # libfa3 looks for the simulator beside itself.
+        # libfa3 looks for the simulator in its own folder.
         folder = self.folder / "lib"
         folder.mkdir()
         library = Path(FA3).resolve().parents[1] / "lib/libfa3.so.0"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // fwd_programs_test.cpp — every row of the forward kernel's table compiles for sm_90a as it is
 // meant to: in registers, without advisories, and the inner loops in the order that makes softmax
-// run beside the products and as long as the roofline has them. ptxas gives up any of these
+// overlap the GEMMs and of the length that the roofline assumes. ptxas gives up any of these
 // silently or with a note.
 #include <fmt/core.h>
 #include <gmock/gmock.h>
@@ -29,11 +29,11 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-// K is free again at most this many instructions after its product is complete, and so many per
-// key more in loops with a mask or another score: ptxas 13.0 moves that work ahead of the arrival.
+// K is free again at most this many instructions after its GEMM is complete, and this many more
+// per key in loops with a mask or another score: ptxas 13.0 moves that work ahead of the arrival.
 constexpr size_t kArriveWithin = 20;
 constexpr double kArrivePerKey = 0.75;
-// Of a loop's exponentials, those that stand behind the wait for P·V and so beside no product.
+// Of a loop's exponentials, those after the wait for P·V, which thus overlap no GEMM.
 // ptxas 13.0 sinks 8 or 9 of the 66 of a tile of 128 keys below it, whatever the source says.
 constexpr size_t kLateMufu = 12;
 // Known: three consumers under a mask, which may skip tiles (d64), have 54 to 63 there, in the
@@ -101,7 +101,7 @@ const FwdRow& row_named(const std::string& name) {
   throw std::runtime_error("no row " + name);
 }
 
-// What a problem may change besides the mask, on one row.
+// What a problem may change apart from the mask, on one row.
 Batch variants() {
   const FwdRow& row = row_named("d128");
   Problem f16 = problem(row, FA3_MASK_CAUSAL, false), softcap = f16, scaled = f16;
@@ -123,7 +123,7 @@ FwdConfig serial() {
 FwdConfig three_stages() {
   FwdConfig c = row_named("d128").config;
   c.step = FwdStep::kThreeStage;
-  c.tile_kv = 80;  // what fits beside a second S
+  c.tile_kv = 80;  // what fits next to a second S
   return c;
 }
 FwdConfig unspecialised() {
@@ -164,7 +164,7 @@ std::vector<Batch> batches() {
   return all;
 }
 
-// Under the mask, in the plain, under the mask's left edge.
+// Loops: under the mask, unmasked, under the mask's left edge.
 size_t loops_of(const FwdConfig& c, const FwdFunctors& functors) {
   if (functors.sequence_ids) return 3;
   if (c.mask == MaskKind::kWindow) return 3;
@@ -225,7 +225,7 @@ constexpr double kLoopLength = 0.1;
 void expect_length(const FwdConfig& c, const std::vector<kit::Loop>& loops) {
   if (c.ablation()) return;
   for (size_t i = 0; i < loops.size(); ++i) {
-    const bool masked = loops.size() > 1 && i != 1;  // the second is the plain one
+    const bool masked = loops.size() > 1 && i != 1;  // the second is the unmasked one
     const double length = static_cast<double>(loops[i].end - loops[i].begin);
     const double often = step_instructions(c, masked);
     EXPECT_NEAR(length - rare_instructions(c), often, kLoopLength * often)
@@ -236,8 +236,8 @@ void expect_length(const FwdConfig& c, const std::vector<kit::Loop>& loops) {
 // ---- Instruction streams ------------------------------------------------------------------------
 
 // tests/golden/instructions.csv: of each kernel its number of instructions and their SHA-256, by
-// row and variant, after a line that names the NVRTC they are of. What was meant to change no
-// kernel changes no line; what changes one has been measured on a GPU.
+// row and variant, after a line that names their NVRTC. A change that is meant to
+// keep the kernels changes no line; a change of a line has been measured on a GPU.
 constexpr const char* kInstructions = FA3_GOLDEN_DIR "/instructions.csv";
 
 std::string name_of(const Batch& batch, const FwdConfig& c) {
@@ -247,7 +247,7 @@ std::string name_of(const Batch& batch, const FwdConfig& c) {
 }
 
 std::map<std::string, std::string> read_instructions() {
-  std::map<std::string, std::string> lines;  // by what stands before the first comma
+  std::map<std::string, std::string> lines;  // by the text before the first comma
   std::ifstream file(kInstructions);
   for (std::string line; std::getline(file, line);) {
     const size_t comma = std::min(line.find(','), line.size());
@@ -312,7 +312,7 @@ TEST_P(FwdPrograms, CompileAsMeant) {
       SCOPED_TRACE("loop at instruction " + std::to_string(loop.begin));
       releases.push_back(expect_order(batch.configs[i], code.in(loop)));
     }
-    if (batch.functors.any()) continue;  // their work moves as ptxas likes
+    if (batch.functors.any()) continue;  // ptxas moves their work freely
     expect_early_release(batch.configs[i], releases);
     expect_length(batch.configs[i], loops);
   }

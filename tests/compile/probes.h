@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// probes.h — for each function of src/device/ptx a call and what must stand in its PTX.
+// probes.h — for each function of src/device/ptx a call and what its PTX must contain.
 #pragma once
 
 #include <string>

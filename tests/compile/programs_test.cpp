@@ -23,8 +23,8 @@ using testing::ElementsAreArray;
 using testing::HasSubstr;
 using testing::Not;
 
-// What an inner loop does on the tensor cores: products of tiles, each a fence, wgmmas in a row and
-// a wait, and wgmmas with A in shared memory and in registers.
+// What an inner loop does on the tensor cores: GEMMs of tiles, each a fence, wgmmas in a row and a
+// wait, and wgmmas with A in shared memory and in registers.
 struct TensorWork {
   int products = 0, ss = 0, rs = 0;
 
@@ -84,7 +84,7 @@ TEST_P(Programs, CompileAsMeant) {
   std::vector<TensorWork> loops;
   for (const kit::Loop loop : code.inner_wgmma_loops()) {
     TensorWork work;
-    int waits = 0, moves = 0;  // into uniform registers, since the last wgmma of this product
+    int waits = 0, moves = 0;  // into uniform registers, since the last wgmma of this GEMM
     bool begun = false;
     for (const kit::Instruction& instruction : code.in(loop)) {
       if (instruction.is_wgmma_fence()) {
@@ -109,7 +109,7 @@ TEST_P(Programs, CompileAsMeant) {
 INSTANTIATE_TEST_SUITE_P(All, Programs, testing::ValuesIn(kRows),
                          [](const auto& row) { return std::string(row.param.name); });
 
-// ptxas reads a clock as soon as nothing holds it up: the answer of try_wait has to.
+// ptxas hoists a clock read unless it depends on something: it must depend on try_wait's answer.
 TEST(MeasuringPrograms, TryWait_IsAnsweredBeforeTheClockIsRead) {
   const cuda::Compiled compiled = kit::compile(
       selftest::device_program("device/selftest/rates.cuh", "fa3::selftest::wait_limit"));

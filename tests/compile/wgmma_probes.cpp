@@ -23,7 +23,7 @@ const struct {
     {MmaType::kU8, "kU8", "u8", "k32", "s32"},
 };
 
-// The statements of one wgmma; what stands behind "p" in PTX is `tail`.
+// The statements of one wgmma; what follows "p" in PTX is `tail`.
 void add_wgmma(std::vector<Probe>& probes, size_t a, size_t b, int n, bool registers, int trans_a,
                int trans_b) {
   const auto &ta = kTypes[a], &tb = kTypes[b];

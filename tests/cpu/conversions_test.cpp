@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// conversions_test.cpp — 16-bit elements on their way through the cpu backend: every value, and to
-// the nearest, whatever the processor's instructions for them are.
+// conversions_test.cpp — 16-bit elements through the cpu backend: every value, rounded to the
+// nearest, whatever the processor's instructions for them are.
 #include <cmath>
 #include <limits>
 

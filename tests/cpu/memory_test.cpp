@@ -246,7 +246,7 @@ INSTANTIATE_TEST_SUITE_P(Strides, CpuOffsets,
                                             ::testing::Values(0, 1, 2)),
                          offsets_name);
 
-// Packed tensors of 2^31 tokens are out of reach, but not cu_seqlens that begin near their end.
+// Varlen tensors of 2^31 tokens are out of reach, but not cu_seqlens that begin near their end.
 TEST(CpuPackedOffsets, RowsFarApart_SameBits) {
   const kit::Context context = kit::make_context();
   Config c;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// metamorphic_test.cpp — what must hold between two runs, whatever the right values are.
+// metamorphic_test.cpp — relations that must hold between two runs, whatever the right values.
 #include <cmath>
 #include <numeric>
 #include <vector>

@@ -118,7 +118,7 @@ TEST_P(CpuNan, BeforeTheWindow_NeverMatters) {
   c.mask = FA3_MASK_WINDOW;
   c.left = 10;
   c.right = 3;
-  c.seqlen_q = 40;  // queries stand at keys 80 … 119: nobody sees a key before 70
+  c.seqlen_q = 40;  // queries are at keys 80 … 119: none sees a key before 70
   for (const double bad : {kNan, kInf}) {
     expect_right_after(c, [&](const Tensors& t) {
       for (int64_t key = 0; key < 70; ++key) {
@@ -130,7 +130,7 @@ TEST_P(CpuNan, BeforeTheWindow_NeverMatters) {
 }
 
 TEST_P(CpuNan, AfterTheDiagonal_NeverMatters) {
-  // Keys 61 … 99 hold NaN. Rows 0 … 60 must not notice, though tiles of theirs cover them.
+  // Keys 61 … 99 hold NaN. Rows 0 … 60 must not be affected, though their tiles cover them.
   const Config c = causal(100, 100);
   expect_right_after(c, [&](const Tensors& t) {
     for (int64_t key = 61; key < 100; ++key) {
@@ -140,7 +140,7 @@ TEST_P(CpuNan, AfterTheDiagonal_NeverMatters) {
   });
 }
 
-// Keys 20 … 39 are of a document that no query is in, or their ids stand scattered among others.
+// Keys 20 … 39 are of a document that no query is in, or their ids are scattered among others.
 TEST_P(CpuNan, OfAnotherSequenceId_NeverMatters) {
   for (const int64_t queries : {1, 3, 100}) {
     for (const bool scattered : {false, true}) {
@@ -164,7 +164,7 @@ TEST_P(CpuNan, OfAnotherSequenceId_NeverMatters) {
   }
 }
 
-// What is not finite in one document stays there: K, V, Q and dO, forward and backward.
+// NaN and Inf in one document stay there: K, V, Q and dO, forward and backward.
 TEST_P(CpuNan, InOneDocument_StaysThere) {
   for (const bool scattered : {false, true}) {
     for (const double bad : {kNan, kInf}) {
@@ -181,7 +181,7 @@ TEST_P(CpuNan, InOneDocument_StaysThere) {
   }
 }
 
-// Values alone: their product with a probability of 0 would be NaN.
+// Values only: their product with a probability of 0 would be NaN.
 TEST_P(CpuNan, HiddenValues_DoNotLeakAsZeroTimesNan) {
   for (const double bad : {kNan, kInf})
     expect_right_after(causal(100, 100), [&](const Tensors& t) {

@@ -108,7 +108,7 @@ TEST_P(CpuPeers, KeptWorkspace_ServesChangingSizes) {
 }
 
 // #2388: strides of LSE were hard-coded. Padded puts unused elements between its rows, dense and
-// packed.
+// varlen.
 TEST_P(CpuPeers, LseStrides_AreHonoured) {
   Config c = config();
   c.layout = verify::Layout::kPadded;

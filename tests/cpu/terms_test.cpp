@@ -72,7 +72,7 @@ TEST_P(CpuTerms, PackedAndUsedRows) {
   c.seqused_q = {33, 0, 7, 100};
   c.seqused_kv = {50, 4, 0, 210};
   for (c.seed = 0; c.seed < 4; ++c.seed) expect_right_with_terms(c);
-  c.varlen_q = {};  // dense queries of packed keys
+  c.varlen_q = {};  // dense queries of varlen keys
   c.seqlen_q = 60;
   c.seqused_q = {};
   expect_right_with_terms(c);
@@ -172,7 +172,7 @@ TEST_P(CpuTerms, Slopes_InfAndNanFollowArithmetic) {
 }
 
 // The greatest finite slope: 0 at distance 0, not Inf times 0, so the last key takes all. Bounds
-// from the size of its biases would say nothing.
+// from the size of its biases would be meaningless.
 TEST_P(CpuTerms, Slopes_GreatestFinite) {
   const kit::Context context = kit::make_context();
   Config c = config(1, 2);

@@ -149,8 +149,8 @@ TEST(CpuThreads, OneContextOnManyThreads_CallsDoNotMeet) {
 
 // ---- Progress and cancellation ---------------------------------------------------------------
 
-// Counts reports; cancels at the one of number `stop`. Calls must not overlap, so plain members
-// will do (TSan sees).
+// Counts reports; cancels at the one of number `stop`. Calls must not overlap, so ordinary members
+// are enough (TSan checks it).
 struct Watch {
   int64_t stop = -1;
   int64_t reports = 0, last_done = 0, total = 0;

@@ -28,8 +28,8 @@ struct Ours {
 namespace fa3::cuda {
 namespace {
 
-// Would a compiler pass the two types alike? Enumerations are integers of their size; of what
-// pointers point to, our structs stand for theirs.
+// Would a compiler pass the two types alike? Enumerations are integers of their size; behind
+// pointers, our structs count as theirs.
 template <class A, class B>
 constexpr bool alike() {
   if constexpr (std::is_pointer_v<A> && std::is_pointer_v<B>) {
@@ -140,7 +140,7 @@ FA3_COMPARE(CUlaunchConfig, attrs);
 FA3_COMPARE(CUlaunchConfig, numAttrs);
 #undef FA3_COMPARE
 
-// The toolkit's stand-in for the driver exports what a real one does.
+// The toolkit's stub driver exports the same functions as a real one.
 TEST(DriverApi, Functions_AreExported) {
   const Result<SharedLibrary> stub = SharedLibrary::open(FA3_CUDA_STUB);
   if (!stub.ok()) GTEST_SKIP() << stub.status().message;

@@ -145,7 +145,7 @@ TEST(DiskCache, AnyOtherLength_IsAMiss) {
   }
   write_file(file, sound + '\0');
   EXPECT_FALSE(cache.load(key_of(1)).has_value());
-  ASSERT_TRUE(cache.store(key_of(1), sample(1)).ok());  // mends it
+  ASSERT_TRUE(cache.store(key_of(1), sample(1)).ok());  // repairs it
   EXPECT_EQ(cache.load(key_of(1)), sample(1));
 }
 

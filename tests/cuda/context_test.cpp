@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// context_test.cpp — the C interface on the fake driver: kernels where nothing compiles, and
-// FA3_CHECK=1.
+// context_test.cpp — the C interface on the fake driver: kernels where nothing can be compiled,
+// and FA3_CHECK=1.
 #include <dlfcn.h>
 
 #include <array>
@@ -63,7 +63,7 @@ class GpuContext : public ::testing::Test {
     return context;
   }
 
-  // A pack of these kernels, made with the fake compiler and a cache of its own.
+  // A kernel bundle of these kernels, made with the fake compiler and a cache of its own.
   std::string pack(const char* names) {
     const ScopedVariable nvrtc("FA3_NVRTC", FA3_FAKE_NVRTC);
     const std::string path = folder_ / "pack";
@@ -76,7 +76,7 @@ class GpuContext : public ::testing::Test {
     return fa3_dense(data, dtype, static_cast<int32_t>(shape.size()), shape.data());
   }
 
-  // 10 rows of one head: a batch of one, or packed in two sequences.
+  // 10 rows of one head: a batch of one, or varlen in two sequences.
   fa3_forward_args args(int64_t head_dim, bool packed = false) {
     fa3_forward_args a{};
     a.struct_size = sizeof a;
@@ -151,7 +151,7 @@ TEST_F(GpuContext, KernelThatIsNowhere_IsNamedWithItsRemedy) {
   }
 }
 
-// A defect of a kernel is not hidden behind another kernel.
+// A defect of a kernel is not hidden by falling back to another.
 TEST_F(GpuContext, KernelThatDoesNotLoad_IsNotReplaced) {
   const std::string path = pack(R"(["fwd/d96/bf16", "fwd/d80/bf16"])");
   const ScopedVariable nvrtc("FA3_NVRTC", "/absent/libnvrtc.so");
@@ -172,7 +172,7 @@ TEST_F(GpuContext, MisalignedData_DeclinedBeforeAnyWork) {
   ASSERT_EQ(fa3_plan_forward(context_.get(), &planned, &plan), FA3_OK) << fa3_last_error();
   for (fa3_tensor fa3_forward_args::*tensor :
        {&fa3_forward_args::q, &fa3_forward_args::k, &fa3_forward_args::v, &fa3_forward_args::o}) {
-    fa3_forward_args a = planned, wide = args(80);  // the pack has no kernel for 80
+    fa3_forward_args a = planned, wide = args(80);  // the bundle has no kernel for 80
     for (fa3_forward_args* each : {&a, &wide}) {
       void*& data = (each->*tensor).data;
       data = static_cast<char*>(data) + 8;

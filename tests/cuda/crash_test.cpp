@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// crash_test.cpp — the disk cache under writers that die, disks that fill, and crowds: whatever
+// crash_test.cpp — the disk cache under dying writers, full disks and many processes: whatever
 // happens, a load gives a whole entry or none.
 #include <signal.h>
 #include <sys/mount.h>
@@ -94,7 +94,7 @@ TEST(Crash, KilledAnyTime_LeavesWholeEntries) {
   EXPECT_GT(found, 0);
 }
 
-// Each system call of a store fails in turn: the old entry stays, and no leavings.
+// Each system call of a store fails in turn: the old entry stays, and no temporary files.
 TEST(Crash, FullDiskAtEachStep_LeavesOldEntry) {
   const TempFolder folder;
   const DiskCache cache = open_cache(folder.path());
@@ -186,7 +186,7 @@ TEST(Crash, Crowd_SeesWholeEntries) {
   EXPECT_FALSE(has_unfinished(folder.path()));
 }
 
-// Packs are written by the same steps.
+// Kernel bundles are written by the same steps.
 TEST(Crash, PackKilledAtEachStep_LeavesOldOrNew) {
   int survived = 0;
   for (int step = 1; survived == 0; ++step) {

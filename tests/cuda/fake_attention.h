@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// fake_attention.h — what the forward kernel computes, of dense BF16 tensors and by plain loops,
+// fake_attention.h — what the forward kernel computes, of dense BF16 tensors and by simple loops,
 // for programs that look at results on the fake driver.
 #pragma once
 

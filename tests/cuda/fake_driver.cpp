@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// fake_driver.cpp — a libcuda.so.1 for tests: host memory, kernels that do nothing, and books that
-// are kept on contexts, allocations and launches. Environment variables say what it pretends:
+// fake_driver.cpp — a libcuda.so.1 for tests: host memory, kernels that do nothing, and a record
+// of contexts, allocations and launches. Environment variables say what it pretends:
 // FAKE_CUDA_VERSION (13000), FAKE_CUDA_INIT (result of cuInit), FAKE_CUDA_GPUS (2),
 // FAKE_CUDA_CAPABILITY (90), FAKE_CUDA_FAIL (a function that fails), FAKE_CUDA_CAPTURING,
 // FAKE_CUDA_FORWARD (any code is the forward's kernel: see forward_kernel),
@@ -89,7 +89,7 @@ void forward_kernel(const fa3::sm90::FwdArgs& args) {
 
 }  // namespace
 
-// Every function begins so: locked, counted, and failing when it is told to.
+// Every function begins so: locked, counted, and failing on request.
 #define FAKE(name)                        \
   const std::lock_guard lock(mutex);      \
   books.calls += std::string(name) + " "; \

@@ -39,7 +39,7 @@ const char* nvrtcGetErrorString(nvrtcResult result) {
   return result == NVRTC_ERROR_COMPILATION ? "NVRTC_ERROR_COMPILATION" : "NVRTC_FAKE";
 }
 nvrtcResult nvrtcVersion(int* major, int* minor) {
-  ++openings;  // whoever opens the library asks
+  ++openings;  // called once when the library is opened
   const int version = number("FAKE_NVRTC_VERSION", 13000);
   *major = version / 1000;
   *minor = version % 1000 / 10;

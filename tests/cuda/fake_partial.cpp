@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// fake_partial.cpp — libraries of which most is missing: a driver and an NVRTC that tell their
-// version and nothing else.
+// fake_partial.cpp — libraries with most functions missing: a driver and an NVRTC that have
+// their version and nothing else.
 extern "C" {
 
 int cuDriverGetVersion(int* version) {

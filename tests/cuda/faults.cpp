@@ -18,7 +18,7 @@ int steps_left = 0;
 int error_number = 0;
 bool has_fired = false;
 
-// Is this call the one? Kills the process when it is told to.
+// Is this call the one? Kills the process on request.
 bool fails_now() {
   if (armed == Fault::kNone || --steps_left > 0) return false;
   has_fired = true;

@@ -11,7 +11,7 @@ enum class Fault { kNone, kKill, kFail };
 // half done by then, and fails for good.
 void arm(Fault fault, int step, int error = 0);
 
-// Has the call come about?
+// Has that call been made?
 bool fired();
 
 }  // namespace fa3::cuda::test

@@ -71,7 +71,7 @@ TEST(Jit, NearestPlaceFirst) {
   }
 }
 
-// What the bits depend on is in the key.
+// Everything that the compiled bits depend on is in the key.
 TEST(Jit, Key_TellsApart) {
   KernelMemory memory;
   const Jit jit({}, kHeaders, "a", memory), other({}, kHeaders, "b", memory);
@@ -180,7 +180,7 @@ TEST(Jit, HolderIsStuck_OthersGoOn) {
   ASSERT_TRUE(kernel.ok()) << kernel.status().message;
   EXPECT_EQ(kernel.value().source, KernelSource::kCompiled);
   end(holder);
-  // Its file stays until somebody empties the cache or makes that kernel anew.
+  // Its file stays until the cache is emptied or that kernel is compiled again.
   ASSERT_TRUE(DiskCache::open(folder.path()).value().clear().ok());
   EXPECT_FALSE(has_lock(folder.path()));
 }
@@ -236,7 +236,7 @@ TEST(Jit, MakerThatThrows_ReachesItsCallerAndIsForgotten) {
   EXPECT_TRUE(kernel.ok());
 }
 
-// A cache that cannot be had costs time, not the kernel; the reason is logged.
+// A cache that cannot be opened costs time, not the kernel; the reason is logged.
 TEST(Jit, NoCache_Compiles) {
   std::string log;
   JitOptions without = options("relative");
@@ -373,7 +373,7 @@ TEST_F(KnownNvrtc, DamagedNote_IsAMiss) {
   EXPECT_EQ(find(0), KernelSource::kDisk);
 }
 
-// The loader finds another file than it did: kernels that are there are of the old one, new ones
+// The loader finds another file than it did: existing kernels are of the old one, new ones
 // correct the note.
 TEST_F(KnownNvrtc, WrongNote_IsCorrectedByTheNextCompilation) {
   EXPECT_EQ(find(1), KernelSource::kCompiled);
@@ -384,7 +384,7 @@ TEST_F(KnownNvrtc, WrongNote_IsCorrectedByTheNextCompilation) {
   EXPECT_EQ(find(0), KernelSource::kDisk);
 }
 
-// A pack names one compiler: what goes into it is that one's for certain.
+// A kernel bundle names one compiler: every kernel in it was compiled by that one.
 TEST_F(KnownNvrtc, KernelForAPack_IsOfTheCompilerThatIsOpen) {
   EXPECT_EQ(find(1), KernelSource::kCompiled);
   const ScopedVariable other("FAKE_NVRTC_VERSION", "13010");

@@ -97,7 +97,7 @@ TEST(NvrtcLoad, Incomplete) {
                  {FA3_FAKE_PARTIAL, "nvrtcCreateProgram"});
 }
 
-// A driver loads what compilers of its own major version and older make.
+// A driver loads kernels from compilers of its own major version and older.
 TEST(NvrtcLoad, MustFitTheDriver) {
   const ScopedVariable version("FAKE_NVRTC_VERSION", "13000");
   expect_refusal(find_nvrtc({FA3_FAKE_NVRTC}, 12090).status(), FA3_UNSUPPORTED,

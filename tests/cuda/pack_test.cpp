@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// pack_test.cpp — packs of kernels: what is put in comes out, and damage is noticed.
+// pack_test.cpp — kernel bundles: what is put in comes out, and damage is noticed.
 #include "backend/cuda/pack.h"
 
 #include "kit.h"
@@ -33,7 +33,7 @@ TEST(Pack, Empty_IsLegal) {
   EXPECT_FALSE(pack.value().load(key_of(1)).has_value());
 }
 
-// A wrong byte or a missing end makes the pack, or the entry, unusable; never a wrong kernel.
+// A wrong byte or a missing end makes the bundle, or the entry, unusable; never a wrong kernel.
 TEST(Pack, Damage_NeverGivesAWrongKernel) {
   const TempFolder folder;
   const std::string path = folder / "kernels.fa3pack";

@@ -2,7 +2,7 @@
 // capi_fuzz.cpp — arguments of the C interface: a small valid problem, then a few fields spoilt.
 //
 // What must hold for every input: no sanitizer finds anything; a refusal has a message and leaves
-// the outputs as they were; what is accepted and small is computed right, by the judgement of
+// the outputs as they were; what is accepted and small is computed right, as judged by
 // tools/verify; planning never touches data.
 #include <fuzzer/FuzzedDataProvider.h>
 
@@ -256,7 +256,7 @@ void judge(const Args& args) {
     if (!r.ok) fail(to_text(r));
 }
 
-// Inputs of which FP32 can make something; extremes are for other tests.
+// Inputs that FP32 can handle; extremes are for other tests.
 template <class Args>
 bool tame(const Args& args) {
   if (std::abs(args.softmax_scale) > 10) return false;
@@ -310,7 +310,7 @@ void run(FuzzedDataProvider& in, Args args, const std::vector<std::vector<std::b
   bool judged = true;
   if constexpr (std::is_same_v<Args, fa3_backward_args>) judged = refresh(args);
 
-  // In memory of exactly struct_size bytes: what lies behind must not be read.
+  // In memory of exactly struct_size bytes: the bytes after it must not be read.
   const int64_t size = sizeof args + (in.ConsumeBool() ? 0 : in.ConsumeIntegralInRange(-40, 40));
   args.struct_size = static_cast<size_t>(size);
   auto memory = std::make_unique<std::byte[]>(size);

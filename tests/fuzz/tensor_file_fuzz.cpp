@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // tensor_file_fuzz.cpp — any bytes as a tensor file: the reader declines or delivers exactly what
-// stands in the file, read and mapped alike, and what it accepts survives the writer.
+// is in the file, read and mapped alike, and what it accepts survives the writer.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -79,7 +79,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   if (size < sizeof header_bytes) return 0;
   std::memcpy(&header_bytes, bytes, sizeof header_bytes);
   if (header_bytes >
-      size - sizeof header_bytes) {  // most mutations: let the JSON be seen all the same
+      size - sizeof header_bytes) {  // most mutations: let the parser see the JSON all the same
     std::vector<uint8_t> mended(bytes, bytes + size);
     header_bytes = size - sizeof header_bytes;
     std::memcpy(mended.data(), &header_bytes, sizeof header_bytes);

@@ -147,7 +147,7 @@ TEST_F(GpuForward, Results_AreRight) {
   }
 }
 
-// Packed queries have rows, and cu_seqlens = {0} says that none belongs to a sequence.
+// Varlen queries have rows, and cu_seqlens = {0} says that none belongs to a sequence.
 TEST_F(GpuForward, ResultsOfNoSequences_AreEmptyRows) {
   for (const fa3_mask mask : {FA3_MASK_FULL, FA3_MASK_CAUSAL}) {
     verify::Config c = config(128, mask);

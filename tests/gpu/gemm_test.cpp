@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// gemm_test.cpp — the warp-specialised product of matrices on a real GPU: TMA, mbarriers, wgmma,
+// gemm_test.cpp — the warp-specialised GEMM on a real GPU: TMA, mbarriers, wgmma,
 // setmaxnreg, TMA stores. Small integers, so that every sum is exact.
 #include "device/selftest/gemm.cuh"
 

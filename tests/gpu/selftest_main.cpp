@@ -127,7 +127,7 @@ int refuse(const Status& status) {
 
 // ---- Cases --------------------------------------------------------------------------------------
 
-// How a run of cases went on.
+// The progress of a run of cases.
 struct Progress {
   size_t done = 0, failed = 0;
   bool lost = false;  // by the last case that was done
@@ -174,7 +174,7 @@ struct Gpu {
   std::unique_ptr<cuda::CudaMachine> machine;
 };
 
-// With all programs in the cache. What does not compile is reported where it is used.
+// With all programs in the cache. A program that does not compile is reported where it is used.
 Result<Gpu> open_gpu(const std::vector<Program>& programs) {
   FA3_TRY(const cuda::Driver* const driver, cuda::Driver::system());
   cuda::JitOptions jit_options;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// tensor_map_test.cpp — the validation of tensor maps and the driver agree: what one takes, the
-// other takes.
+// tensor_map_test.cpp — the validation of tensor maps and the driver agree: what one accepts, the
+// other accepts.
 #include "core/tensor_map.h"
 
 #include <random>

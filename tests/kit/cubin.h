@@ -53,11 +53,11 @@ class Code {
 
   const std::vector<Instruction>& instructions() const { return instructions_; }
   size_t count(int opcode) const;
-  // Of all instructions: names, sections and lines are no part of it.
+  // Of all instructions: names, sections and lines do not count.
   std::string sha256() const;
 
-  // Loops that contain a wgmma and no smaller such loop, in the order of their addresses. Waits
-  // that spin lie behind the kernel's end and branch back: ranges over an EXIT are no loops.
+  // Loops that contain a wgmma and no smaller such loop, in the order of their addresses. Spin
+  // waits are placed after the kernel's end and branch back: ranges over an EXIT are no loops.
   std::vector<Loop> inner_wgmma_loops() const;
   std::vector<Instruction> in(Loop loop) const;
 

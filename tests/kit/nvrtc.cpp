@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// nvrtc.cpp — NVRTC found as a context finds it; PTX beside the cubin that the library asks for.
+// nvrtc.cpp — NVRTC found as a context finds it; PTX in addition to the cubin.
 #include "tests/kit/nvrtc.h"
 
 #include <algorithm>

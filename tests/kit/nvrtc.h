@@ -27,7 +27,7 @@ struct Translation {
   std::string log;
   std::vector<std::string> symbols;  // mangled names of the templates, in their order
 };
-// `more`: headers that the source sees beside those of src/device.
+// `more`: headers that the source sees in addition to those of src/device.
 Translation translate(const std::string& source, const std::vector<std::string>& expressions = {},
                       const cuda::HeaderSet* more = nullptr);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// verify_test.cpp — the judge on trial: what tools/verify must accept, and what it must not.
+// verify_test.cpp — tests of the checker: what tools/verify must accept, and what it must not.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -26,7 +26,7 @@ static enum oom_mode mode;
 static _Thread_local int busy __attribute__((tls_model("initial-exec")));
 static atomic_long failures;
 static char* site;
-static char spare[SITE_BYTES]; /* threads may mix their lines: then nothing is spared */
+static char spare[SITE_BYTES]; /* if threads interleave their lines, nothing is spared */
 static const char* hidden;
 static int (*spares)(const char* site);
 static void* (*next_dlopen)(const char*, int);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * oom_test.c — every public call with each of its allocations failing in turn: it ends in what it
- * should, or in FA3_OUT_OF_MEMORY with a message and outputs as they were; afterwards everything
+ * oom_test.c — every public call with each of its allocations failing in turn: it ends as
+ * it should, or in FA3_OUT_OF_MEMORY with a message and outputs untouched; afterwards everything
  * works. A C program that opens libfa3.so at run time, so that nothing of C++ is here before it.
  *
  *     fa3_oom_test LIBFA3.so [scenario]
@@ -19,8 +19,8 @@
 
 /* ---- Sites that cannot fail ------------------------------------------------------------------ */
 
-/* Of other libraries, by a frame as oom_site() has it: the process would end or wait for ever, and
- * nothing in fa3 can help it. */
+/* Of other libraries, by a frame as oom_site() has it: the process would end or wait forever, and
+ * nothing in fa3 can prevent it. */
 static const struct {
   const char* frame;
   const char* why;
@@ -50,7 +50,7 @@ static int is_spared(const char* site) {
 
 /* ---- The library ----------------------------------------------------------------------------- */
 
-// It moves the backslashes to and fro.
+// It would move the backslashes.
 // clang-format off
 #define FUNCTIONS(X)                                                                             \
   X(fa3_status_name)                                                                             \
@@ -278,7 +278,7 @@ static int complain(const struct call* call, const char* what, fa3_status status
   return 0;
 }
 
-/* Outputs are what they should be when written, else as they were. */
+/* Outputs are correct when written, else untouched. */
 static int outputs_right(enum written written) {
   const struct outputs* const f = written == FORWARD ? &want : &untouched;
   const struct outputs* const b = written == BACKWARD ? &want : &untouched;
@@ -430,7 +430,7 @@ static void* shared(size_t bytes) {
   return mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 }
 
-/* What is right, from a child: this process itself never opens the library. */
+/* The expected results, from a child: this process itself never opens the library. */
 static int find_expected(void);
 
 int main(int argc, char** argv) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // access_faults_test.cpp — bounds, alignment, initialisation, divergence and misuse of mbarriers in
-// a kernel of plain accesses.
+// a kernel of ordinary accesses.
 #include "sim/faults.h"
 #include "sim/kernels/access.h"
 
@@ -83,7 +83,7 @@ const Fault<Access64> kFaults[] = {
      kEvery,
      {{Rule::kUninitialized, "unused", "ld_shared reads unused", "a store"}}},
     {"MissingSync", kKernel<F::kMissingSync>, kEvery, {kReadTooEarly}},
-    // Two halves of warps are a whole one to the barrier's count, as on hardware.
+    // Two half warps count as a whole one on the barrier, as on hardware.
     {"DivergentSync", kKernel<F::kDivergentSync>, kEvery, {kReadTooEarly, kReadUnordered}},
     {"InitTwice",
      kKernel<F::kInitTwice>,

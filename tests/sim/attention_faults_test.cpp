@@ -71,7 +71,7 @@ const Report kInFlight{Rule::kRegisterInFlight, "", "before the wait that covers
 const Fault<Attention> kFaults[] = {
     {"FullWaitByOneWarp", kKernel<F::kFullWaitByOneWarp>, kEvery, {kReadEarly}},
     {"TryWaitOnce", kKernel<F::kTryWaitOnce>, Shows::kWithin64, {kReadEarly}},
-    // V's stage is filled while the product still reads it, or before, or two rounds ahead of a
+    // V's stage is filled while the GEMM still reads it, or before, or two rounds ahead of a
     // lane that has not seen the first.
     {"ReleaseWrongOperand",
      kKernel<F::kReleaseWrongOperand>,
@@ -82,7 +82,7 @@ const Fault<Attention> kFaults[] = {
     {"ReadScoresBeforeWait", kKernel<F::kReadScoresBeforeWait>, kEvery, {kInFlight}},
     {"RescaleBeforeWait", kKernel<F::kRescaleBeforeWait>, kEvery, {kInFlight}},
     {"OverwriteP", kKernel<F::kOverwriteP>, kEvery, {kInFlight}},
-    // The store comes before or after the product's read.
+    // The store comes before or after the GEMM's read.
     {"OverwritePInShared",
      kKernel<F::kOverwriteP, true>,
      kEvery,

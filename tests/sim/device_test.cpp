@@ -72,7 +72,7 @@ TEST_F(SimDevice, SameSeed_SameRun) {
   for (u64 seed = 0; seed < 20; seed++) {
     Device one, two;
     one.options.seed = two.options.seed = seed;
-    two.options.workers = 2;  // who runs a CTA makes no difference
+    two.options.workers = 2;  // which worker runs a CTA makes no difference
     const Stats a = run_copy(one, 6), b = run_copy(two, 6);
     EXPECT_EQ(a.steps, b.steps);
     EXPECT_EQ(a.events, b.events);

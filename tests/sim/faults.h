@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// faults.h — kernels with one line wrong: what the simulator must say of them, and on which seeds.
+// faults.h — kernels with one line wrong: what the simulator must report, and on which seeds.
 // A pipeline is a struct with its kernel's Args, a device, clear() of the outputs, run(kernel) and
 // wrong(), the number of outputs that differ from the host's.
 #pragma once
@@ -15,7 +15,7 @@
 namespace fa3::sim {
 
 enum class Shows {
-  kEverySeed,  // in the clocks, or always on the way
+  kEverySeed,  // in the clocks, or on every path
   kWithin64,   // depends on the path: on some of 64 seeds
   kNumbers,    // no rule is broken, the result is wrong on every seed
 };
@@ -64,7 +64,7 @@ inline bool is_line(const std::string& where) {
                      [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// What a report lacks of that which every report owes its reader; empty = nothing.
+// What a report lacks of the parts that every report must have; empty = nothing.
 inline std::string flaw(const Violation& violation, u64 seed) {
   if (violation.seed != seed ||
       std::string(violation.what()).find(fmt::format("seed {}", seed)) == std::string::npos)
@@ -100,7 +100,7 @@ void expect_correct(void (*kernel)(const typename Pipeline::Args), u64 seeds = s
 
 template <class Pipeline>
 void expect_fault(const Fault<Pipeline>& fault) {
-  // What depends on the path needs them all, and is left to builds without a sanitizer.
+  // Faults that depend on the path need all seeds, which only builds without a sanitizer run.
   constexpr u64 kAll = 64;
   const bool every = fault.shows == Shows::kEverySeed;
   const u64 seeds = every || kit::kSanitized ? some_of(kAll) : kAll;
@@ -135,8 +135,8 @@ void expect_fault(const Fault<Pipeline>& fault) {
   }
   for (const auto& [kind, other] : others)
     ADD_FAILURE() << "not the report to expect, on " << other.first << " seeds:\n" << other.second;
-  // The first report is the one that names the fault; the others are its consequences, met before
-  // it on some schedules.
+  // The first report is the one that names the fault; the others are its consequences, which
+  // precede it on some schedules.
   if (!seen.empty() && seeds == kAll) {
     EXPECT_GT(seen[0], 0u) << "no seed shows " << to_string(fault.reports[0].rule) << ": "
                            << fault.reports[0].message;

@@ -110,7 +110,7 @@ TEST(SimFwdSequenceIds, TilesOfOtherDocuments_AreNotRead) {
   }
 }
 
-// Queries of a document without keys, beside others in the same tile.
+// Queries of a document without keys, next to others in the same tile.
 TEST(SimFwdSequenceIds, RowsWithoutKeys_AreEmpty) {
   Config c = config(64);
   c.sequence_ids = 2;

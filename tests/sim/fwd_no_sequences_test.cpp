@@ -10,7 +10,7 @@ namespace {
 using verify::Config;
 using verify::Tensors;
 
-// Packed queries have rows, cu_seqlens_q = {0} says that they belong to no sequence.
+// Varlen queries have rows, cu_seqlens_q = {0} says that they belong to no sequence.
 TEST(SimFwdNoSequences, RowsAreEmpty) {
   for (const fa3_mask mask : {FA3_MASK_FULL, FA3_MASK_CAUSAL}) {
     for (const bool packed_kv : {true, false}) {

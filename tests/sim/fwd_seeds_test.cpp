@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // fwd_seeds_test.cpp — the forward kernel of Hopper under many schedules: no seed breaks a rule of
-// the machine, and all of them come to the same bits. fwd_sm90_test.cpp judges the numbers.
+// the machine, and all of them give the same bits. fwd_sm90_test.cpp judges the numbers.
 #include <cstring>
 #include <vector>
 

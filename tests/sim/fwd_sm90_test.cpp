@@ -36,7 +36,7 @@ struct Row {
   int64_t tile_q() const { return row->config.tile_q(); }
   int64_t tile_kv() const { return row->config.tile_kv; }
   bool few() const { return row->max_seqlen_q > 0 && row->max_seqlen_q <= 64; }
-  // At least q queries; few-queries rows take at most 64.
+  // At least q queries; rows for short queries take at most 64.
   int64_t queries(int64_t q) const {
     q = std::max(q, fewest);
     return row->max_seqlen_q > 0 ? std::min<int64_t>(q, row->max_seqlen_q) : q;
@@ -48,7 +48,7 @@ struct Row {
   Config config() const {
     Config c;
     c.dtype = FA3_BF16;
-    c.heads_q = fewest > 1000 ? 1 : 2;  // long ones take their time
+    c.heads_q = fewest > 1000 ? 1 : 2;  // long ones are slow
     c.heads_kv = 1;
     c.head_dim_qk = row->config.head_dim_qk;
     c.head_dim_v = row->config.head_dim_v;
@@ -56,7 +56,7 @@ struct Row {
     c.seqlen_kv = 2 * tile_kv();
     return c;
   }
-  // Packed, with sequences of none, one and many queries and keys.
+  // Varlen, with sequences of none, one and many queries and keys.
   Config packed() const {
     Config c = config();
     c.varlen_q = {queries(tile_q() + 3), 0, 1, 17, 5};
@@ -81,7 +81,7 @@ std::vector<Row> rows() {
   return rows;
 }
 
-// A kind of problem: what it makes of a row.
+// A kind of problem: the problem that it makes for a row.
 struct Kind {
   const char* name;
   std::function<Config(const Row&)> of;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// fwd_timeline_test.cpp — event logs of the forward kernel by the clock: who is in them, what waits
-// are for, and that they show the overlap which tells the two-stage step from the serial one.
+// fwd_timeline_test.cpp — event logs of the forward kernel by the clock: the units they show, what
+// waits are for, and the overlap that tells the two-stage step from the serial one.
 #include <unistd.h>
 
 #include <cmath>
@@ -109,7 +109,7 @@ size_t count(const std::vector<Interval>& row, const std::string& pattern) {
   }));
 }
 
-// Clocks in which a consumer's exponentials and a product of its own run.
+// Clocks in which a consumer's exponentials overlap its own GEMMs.
 u64 overlap(const Rows& rows, const std::string& warp, const std::string& products) {
   u64 sum = 0;
   for (const Interval& a : rows.at(warp)) {
@@ -163,7 +163,7 @@ TEST(SimFwdTimeline, Steps_DifferInWhatOverlaps) {
   const std::pair<const char*, const char*> consumers[] = {{"warp 4", "wgmma of warpgroup 1"},
                                                            {"warp 8", "wgmma of warpgroup 2"}};
   for (const auto& [warp, products] : consumers) {
-    // All tiles but the first have a PV to run beside, and half of the tensor cores for it.
+    // All tiles but the first have a PV to overlap with, and half of the tensor cores for it.
     EXPECT_GT(overlap(two_stage, warp, products), (kTiles - 1) * 64u * 8 / 3);
     EXPECT_EQ(overlap(serial, warp, products), 0u);
   }

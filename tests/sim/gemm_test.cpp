@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// gemm_test.cpp — the warp-specialised product of matrices runs on every seed and gives the
+// gemm_test.cpp — the warp-specialised GEMM runs on every seed and gives the right
 // product.
 #include "device/selftest/gemm.cuh"
 

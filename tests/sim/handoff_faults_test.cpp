@@ -9,7 +9,7 @@ namespace {
 
 using namespace faulty;
 
-// The grid that hands off, then the one that depends on it.
+// The primary grid, then the one that depends on it.
 struct Handoff {
   using Args = HandoffArgs;
 

@@ -94,8 +94,8 @@ const Fault<Sums> kFaults[] = {
      kKernel<F::kEarlyRemoteStore>,
      kEvery,
      {{Rule::kCluster, "", "before the first cluster barrier", "only then every CTA has started"}}},
-    // A consumer may see the phase complete before the rest of the bytes is too much for it, and
-    // these complete the next phase without A, which then lands under the product.
+    // A consumer may see the phase complete before the remaining bytes overflow its count, and
+    // these complete the next phase without A, which then lands during the GEMM.
     {"ExpectOwnHalf",
      kKernel<F::kExpectOwnHalf>,
      kEvery,
@@ -108,7 +108,7 @@ const Fault<Sums> kFaults[] = {
      kEvery,
      {{Rule::kDeadlock, "empty[0]", "empty[0] phase 0: want 2 arrivals, have 1",
        "1 of 2 arrivals on empty[0]"}}},
-    // The other CTA's reads are not waited for: its half lands too early there, or is too much.
+    // The other CTA's reads are not waited for: its half lands too early, or overflows the count.
     {"ReleaseTwice",
      kKernel<F::kReleaseTwice>,
      kEvery,

@@ -84,7 +84,7 @@ const Fault<Reduce> kFaults[] = {
      kKernel<F::kMissingSumFence>,
      kEvery,
      {{Rule::kProxyFence, "dq", "after st_shared wrote it", "by the thread of st_shared"}}},
-    // Nobody waits for the writer's arrivals: it comes twice, if the sums do not collide first.
+    // Nothing waits for the writer's arrivals: it comes twice, if the sums do not collide first.
     {"MissingEmptyBarrier",
      kKernel<F::kMissingEmptyBarrier>,
      kEvery,

@@ -54,7 +54,7 @@ using F = RingFault;
 
 constexpr Shows kEvery = Shows::kEverySeed;
 
-// What a stage that is used too early shows: the copy and the product that nothing orders, seen
+// What a stage that is used too early shows: the copy and the GEMM, unordered, seen
 // from either side, or memory that the copy has not reached yet.
 const Report kReadEarly{Rule::kRace, "[", "after the write by tma_load",
                         "a wait for the full mbarrier"};
@@ -62,8 +62,8 @@ const Report kReadBeforeCopy{Rule::kUninitialized, "[", "which nothing has writt
                              "a completed copy"};
 const Report kOverwritten{Rule::kRace, "[", "after the read by wgmma",
                           "wgmma_wait() by the warpgroup"};
-// The count of `empty` is reached before both warpgroups came: the rest of the arrivals is early,
-// and the slower warpgroup finds `full` two phases on.
+// `empty` completes before both warpgroups have arrived: the rest of the arrivals is early, and
+// the slower warpgroup finds `full` two phases on.
 const Report kEarlyArrival{Rule::kMbarrier, "empty[", "before anybody saw phase",
                            "a wait for each phase"};
 const Report kTwoPhasesLate{Rule::kMbarrier, "full[", "two phases late",
@@ -102,7 +102,7 @@ const Fault<RingGemm> kFaults[] = {
      kEvery,
      {{Rule::kDeadlock, "", "full[0] phase 0: want 1 arrivals, have 1; 24576 tx bytes outstanding",
        "24576 bytes that full[0] expects"}}},
-    // A consumer may see the phase complete before the rest of the bytes is too much for it.
+    // A consumer may see the phase complete before the remaining bytes overflow its count.
     {"ExpectHalf",
      kKernel<F::kExpectHalf>,
      kEvery,

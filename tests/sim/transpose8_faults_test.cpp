@@ -72,8 +72,8 @@ const Fault<Transpose> kFaults[] = {
      kEvery,
      {{Rule::kRace, "v[", "after the read by ldmatrix", "an arrive on the empty mbarrier after"},
       {Rule::kRace, "v[", "after the write by tma_load", "a wait for the full mbarrier"}}},
-    // The store comes after or before the product's read, or so far ahead that vt_full is too: then
-    // nobody has seen its phase, or a waiter comes two phases late.
+    // The store comes after or before the GEMM's read, or so far ahead that vt_full is too: then no
+    // waiter has seen its phase, or a waiter comes two phases late.
     {"MissingTransposedEmptyWait",
      kKernel<F::kMissingTransposedEmptyWait>,
      kEvery,

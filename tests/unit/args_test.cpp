@@ -126,7 +126,7 @@ TEST(ReadArgs, NewerStruct_AcceptedWhenUnknownBytesAreZero) {
                  {"struct_size=1240", "byte 1239", "is 7", "need 0"});
 }
 
-// A program built against an older header, where the struct ended earlier: what lies behind it is
+// A program built against an older header, where the struct ended earlier: the bytes after it are
 // not read.
 TEST(ReadStruct, OlderStruct_MissingFieldsAreZero) {
   struct Ours {

@@ -132,7 +132,7 @@ TEST(MakeBuffers, InputsMayShare) {
 }
 
 TEST(MakeBuffers, PackedGradients_AreLegal) {
-  // One buffer (tokens 10, heads 4 + 2 + 2, dim 8) takes dq, dk and dv side by side.
+  // One buffer (tokens 10, heads 4 + 2 + 2, dim 8) holds dq, dk and dv next to each other.
   Args args;
   args.op = FA3_OP_BACKWARD;
   const auto rows = [](int64_t heads) { return tensor(FA3_F32, {1, 10, heads, 8}); };

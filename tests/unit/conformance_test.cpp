@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// conformance_test.cpp — a case's verdict from what machines make of it; names of cases; the model
+// conformance_test.cpp — a case's verdict from the machines' results; names of cases; the model
 // of the tensor cores' sums.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -140,7 +140,7 @@ TEST(SelftestCases, NamesAreUnique) {
   for (const Case& test : all_cases()) EXPECT_TRUE(names.insert(test.name).second) << test.name;
 }
 
-// One product of 2^0 beside others too small for its unit: they are cut one by one.
+// One product of 2^0 among others too small for its unit: they are cut one by one.
 TEST(SelftestSum, TermsAreCutBeforeTheyAreAdded) {
   const SumModel fp8 = *sum_model(MmaType::kE4m3), bf16 = *sum_model(MmaType::kBf16);
   const std::vector<Factors> small{{1, 1}, {0x1p-7, 0x1p-7}, {0x1p-7, 0x1p-7}};

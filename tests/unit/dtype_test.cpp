@@ -46,7 +46,7 @@ double value_of(uint32_t bits) {
 template <class T>
 constexpr uint32_t kInfBits = ((1u << Format<T>::kExponent) - 1) << Format<T>::kMantissa;
 
-// Non-negative finite values by bits, and behind them what Inf stands for when rounding: the next
+// Non-negative finite values by bits, and after them the value of Inf when rounding: the next
 // power of two.
 template <class T>
 std::vector<double> ladder() {
@@ -101,7 +101,7 @@ TYPED_TEST(DtypeConversion, BetweenNeighbours_TiesGoToEven) {
     for (const double sign : {1.0, -1.0}) {
       const uint32_t minus = sign < 0 ? 0x8000 : 0;
       ASSERT_EQ(from_double<TypeParam>(sign * middle).bits, minus | even) << bits;
-      // One ulp of double beside the tie: by way of float these would be taken for ties.
+      // One ulp of double next to the tie: via float these would be mistaken for ties.
       ASSERT_EQ(from_double<TypeParam>(sign * std::nextafter(middle, 0)).bits, minus | bits);
       ASSERT_EQ(from_double<TypeParam>(sign * std::nextafter(middle, kInf)).bits,
                 minus | (bits + 1));

@@ -63,7 +63,7 @@ TEST(Environment, Check_IsAFlag) {
                        {"FA3_CHECK=yes ", "0 or 1"});
 }
 
-// Whose meaning would depend on the working directory.
+// Values whose meaning would depend on the working directory.
 TEST(Environment, RelativePaths_AreRefused) {
   for (const char* name : {"FA3_CACHE_DIR", "FA3_KERNEL_PACK", "FA3_NVRTC"}) {
     const ScopedVariable variable(name, "kernels");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // fwd_kernels_test.cpp — the names of forward kernels: all of the table, those of plans, and words
-// that say nothing.
+// without a meaning.
 #include "plan/sm90/fwd_kernels.h"
 
 #include <gmock/gmock.h>
@@ -49,8 +49,8 @@ TEST(FwdKernels, All_AreRunnableAndNamedOnce) {
   }
 }
 
-// What a plan runs is among what its name means, and what any name means with the plan's words left
-// out.
+// A plan's kernel is among those that its name means, and among those of the name with some of its
+// words left out.
 TEST(FwdKernels, NamesOfPlans_MeanTheirKernels) {
   const std::pair<int64_t, int64_t> dims[] = {{8, 8},     {40, 72},   {64, 64},   {80, 80},
                                               {128, 128}, {192, 128}, {192, 192}, {16, 256},

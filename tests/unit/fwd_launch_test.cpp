@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // fwd_launch_test.cpp — what a launch of the Hopper forward is given for tensors of more than 2^31
-// elements and 2^40 bytes, where a 32-bit step on the way would show.
+// elements and 2^40 bytes, where a 32-bit intermediate would show.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 namespace fa3::sm90 {
 namespace {
 
-// Keeps what it is given.
+// Records what it is given.
 class Recorder final : public Machine {
  public:
   std::map<std::string, TensorMapSpec> specs;
@@ -100,7 +100,7 @@ TEST(FwdLaunch, ManyElements_StridesIn64Bits) {
 }
 
 // The ragged maps' dimensions x, y and z (fwd_args.h): an address is 64-bit arithmetic modulo 2^64,
-// and comes to that of the row for the first, a middle and the last sequence.
+// and equals that of the row for the first, a middle and the last sequence.
 TEST(FwdLaunch, ManyPackedElements_AddressesOfRows) {
   Problem p = problem(true);
   const Recorder machine = launched(p);
@@ -117,12 +117,12 @@ TEST(FwdLaunch, ManyPackedElements_AddressesOfRows) {
           x * spec.stride_bytes[1] + y * spec.stride_bytes[2] + z * spec.stride_bytes[3];
       EXPECT_EQ(address, 2 * (begin + row) * kHeads * kD) << sequence << ", " << row;
     }
-    // The row behind the sequence's last lies outside of x, whatever follows in memory.
+    // The row after the sequence's last is outside of x, whatever follows in memory.
     EXPECT_EQ(kRaggedRows - u64{kRows} + kRows, spec.dim[1]);
   }
 }
 
-// Equal lengths in a ragged kernel, as the simulator has it for a softcap: sequences side by side.
+// Equal lengths in a ragged kernel, as the simulator has it for a softcap: adjacent sequences.
 TEST(FwdLaunch, EqualLengthsInARaggedKernel_AddressesOfRows) {
   Problem p = problem(false);
   p.softcap = 5;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// fwd_plan_test.cpp — what the forward kernel of Hopper declines and by which words, which row of
-// its table a problem gets, and masks made as simple as they are.
+// fwd_plan_test.cpp — what the forward kernel of Hopper declines and with which message, which row
+// of its table a problem gets, and masks reduced to the simplest form.
 #include "plan/sm90/fwd_plan.h"
 
 #include <gmock/gmock.h>
@@ -45,7 +45,7 @@ TEST(FwdPlan, Types_DeclinedByName) {
   expect_declined(p, {"backward"});
 }
 
-// Scores are in the units that slopes are brought to, and a kernel that is compiled ahead has both
+// Scores are in the units of the converted slopes, and a kernel that is compiled ahead has both
 // functors.
 TEST(FwdPlan, SlopesAndIds_AreFunctors) {
   Problem p = problem();
@@ -101,7 +101,7 @@ TEST(FwdPlan, Strides_DeclinedByTensorAndDimension) {
   }
 }
 
-// A stride that no element is reached by may be anything.
+// A stride that no element uses may be anything.
 TEST(FwdPlan, StridesOfOne_DoNotMatter) {
   Problem p = problem(64, 64, 1, 1);
   p.batch = p.heads_q = p.heads_kv = 1;
@@ -258,14 +258,14 @@ TEST(FwdPlan, RowsNotTaken_AllWithTheReason) {
   EXPECT_THAT(*why_not(rejected_rows(plan_of(p).need), "d64"), HasSubstr("fits too"));
 }
 
-// A table has to say of every problem that is not declined which row it gets.
+// The table has a row for every problem that is not declined.
 TEST(FwdPlan, NoRowFits_EveryOneSaysWhy) {
   const RowNeed need{257, 8, MaskKind::kFull, 1};
   EXPECT_EQ(choose_row(need), nullptr);
   EXPECT_EQ(rejected_rows(need).size(), std::size(kFwdRows));
 }
 
-// Packed queries are counted by the longest sequence, which the caller may bound.
+// Varlen queries are counted by the longest sequence, which the caller may bound.
 TEST(FwdPlan, PackedQueries_RowByTheLongest) {
   Problem p = problem(128, 128, 300);
   p.q.packed = true;

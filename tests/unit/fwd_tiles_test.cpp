@@ -103,7 +103,7 @@ TEST(TileRange, RandomBands_AreThoseOfKvRange) {
     const IndexRange all = common_keys(d.wide(), d.len(), rows);
     const i64 unmasked_first = (all.lo + d.tile_kv - 1) / d.tile_kv,
               unmasked_end = all.hi / d.tile_kv;
-    if (unmasked_first < unmasked_end) {  // no plain tile takes the masked way
+    if (unmasked_first < unmasked_end) {  // no unmasked tile takes the masked path
       ASSERT_EQ(range.unmasked_first, unmasked_first) << testing::PrintToString(d);
       ASSERT_EQ(range.unmasked_end, unmasked_end) << testing::PrintToString(d);
     } else {
@@ -130,7 +130,7 @@ TEST(TileRange, EveryVisiblePair_IsVisitedAndPlainTilesAreAllVisible) {
         }
       }
     }
-    if (d.row < d.q_used) {  // a plain tile has no keys beyond the last, either
+    if (d.row < d.q_used) {  // an unmasked tile has no keys beyond the last, either
       ASSERT_LE(range.unmasked_end * d.tile_kv, std::max(d.kv_used, range.first * d.tile_kv))
           << testing::PrintToString(d);
     }
@@ -175,7 +175,7 @@ TEST(BandMask, RandomBands_HidesWhatIsNotSeen) {
   }
 }
 
-// Sections of 1, 2, 3 and all heads, the last of which may have fewer.
+// Head groups of 1, 2, 3 and all heads, the last of which may have fewer.
 class TileOrders : public testing::TestWithParam<std::tuple<u32, bool>> {
  protected:
   static constexpr u32 kHeads = 7, kTiles = 5;

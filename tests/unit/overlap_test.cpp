@@ -80,7 +80,7 @@ TEST(Overlap, RandomViews_AsEnumeration) {
     const bool expected = share_bytes(a, b);
     ASSERT_EQ(overlap(a, b), expected ? Overlap::kShared : Overlap::kDisjoint) << "case " << i;
     ASSERT_EQ(overlap(b, a), overlap(a, b)) << "case " << i;
-    // How often the answer needed more than a look at the ranges.
+    // How often comparing the ranges was not enough.
     if (expected) ++shared;
     if (!expected && !a.empty() && !b.empty() && a.base < b.base + b.span_bytes() &&
         b.base < a.base + a.span_bytes())

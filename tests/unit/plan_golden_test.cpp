@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// plan_golden_test.cpp — what the Hopper forward plans for some 200 problems, as it stands in
-// tests/golden/plan.csv: a heuristic that changes is a diff of that file.
+// plan_golden_test.cpp — what the Hopper forward plans for some 200 problems, as recorded in
+// tests/golden/plan.csv: a change of a heuristic is a diff of that file.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -219,7 +219,7 @@ TEST(PlanGolden, Choices_AreThoseOfTheFile) {
          << written.string() << ' ' << golden.string();
 }
 
-// Every row is chosen somewhere, and no problem stands there twice.
+// Every row is chosen somewhere, and no problem is there twice.
 TEST(PlanGolden, Cases_CoverTheTable) {
   std::set<std::string> rows, problems;
   for (const Case& c : cases()) {

@@ -45,7 +45,7 @@ TEST(MakeProblem, SequenceIds_DenseAndPacked) {
   EXPECT_TRUE(p.has_sequence_ids());
   EXPECT_EQ(p.layout[kSequenceIdsQ], (Layout{FA3_I32, 5, 1, 0}));
   EXPECT_EQ(p.layout[kSequenceIdsKv], (Layout{FA3_I32, 9, 1, 0}));
-  Args packed = packed_args();  // queries packed, keys dense
+  Args packed = packed_args();  // queries varlen, keys dense
   packed.tensor[kCuSeqlensKv] = {};
   packed.tensor[kK] = tensor(FA3_F32, {3, 7, 2, 8});
   packed.tensor[kV] = tensor(FA3_F32, {3, 7, 2, 6});
@@ -58,7 +58,7 @@ TEST(MakeProblem, SequenceIds_DenseAndPacked) {
   EXPECT_EQ(p.rows_of(kSequenceIdsQ), 10);
 }
 
-// Of batch 2, seqlen_q 5, seqlen_kv 7, 4 query heads; packed: 10 and 14 rows.
+// Of batch 2, seqlen_q 5, seqlen_kv 7, 4 query heads; varlen: 10 and 14 rows.
 Args with_terms(Args args) {
   const bool packed = args.tensor[kCuSeqlensQ].rank != 0;
   args.tensor[kAlibiSlopes] = tensor(FA3_F32, {4});

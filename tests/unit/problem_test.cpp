@@ -129,7 +129,7 @@ TEST(MakeProblem, HeadDims_OneAnd512) {
   EXPECT_EQ(problem_of(args).head_dim_v, 512);
 }
 
-// What lies between elements that are not there: a problem like any other of those shapes.
+// Strides between absent elements: a problem like any other of those shapes.
 TEST(MakeProblem, StridesOfExtentOne_AreIgnored) {
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
   Args dense = dense_args(), odd = dense;

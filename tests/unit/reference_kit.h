@@ -17,7 +17,7 @@ inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 inline constexpr float kInf = std::numeric_limits<float>::infinity();
 
 // An F32 problem with its tensors, dense: q (batch, seqlen_q, heads_q, head_dim_qk) and so on; lse
-// (batch, heads_q, seqlen_q). Packed when pack() was called: then all rows lie one after another.
+// (batch, heads_q, seqlen_q). Varlen after pack(): all rows are then consecutive.
 struct Case {
   Problem p;
   std::vector<float> q, k, v, o, lse, dout, dlse, dq, dk, dv;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // reference_terms_test.cpp — ALiBi and sequence ids in the FP64 reference, against a computation
-// that has nothing in common with it: every pair of query and key, a plain sum of exponentials.
+// that has nothing in common with it: every pair of query and key, a direct sum of exponentials.
 #include "reference_kit.h"
 
 namespace fa3 {
@@ -146,7 +146,7 @@ TEST(ReferenceTerms, SequenceIds_RowsWithoutAKeyAreEmpty) {
   c.ids_q = {5, 7, 5};
   c.ids_kv = {5, 5, 6};
   c.dout[2] = c.dlse[1] = kNan;  // of query 1, which sees nothing
-  c.k[4] = c.v[4] = kNan;        // key 2, which nobody sees
+  c.k[4] = c.v[4] = kNan;        // key 2, which no query sees
   c.forward();
   c.backward();
   EXPECT_EQ(c.o[2], 0);

@@ -90,7 +90,7 @@ TEST(Reference, Causal_BottomRightAligned) {
 }
 
 TEST(Reference, Window_BothEndsIncluded) {
-  Case c(1, 1, 1, 4, 6, 1, 1);  // query i stands at key i + 2
+  Case c(1, 1, 1, 4, 6, 1, 1);  // query i is at key i + 2
   c.p.mask = FA3_MASK_WINDOW;
   c.p.left = 1;
   c.p.right = 1;
@@ -110,7 +110,7 @@ TEST(Reference, Window_BothEndsIncluded) {
 }
 
 TEST(Reference, Window_BeforeTheFirstKeySeesNothing) {
-  Case c(1, 1, 1, 6, 3, 1, 1);  // query i stands at key i − 3
+  Case c(1, 1, 1, 6, 3, 1, 1);  // query i is at key i − 3
   c.p.mask = FA3_MASK_WINDOW;
   c.p.left = 0;
   c.p.right = 1;
@@ -194,7 +194,7 @@ TEST(ReferenceNan, HiddenValue_NeverReachesARow) {
     Case c(1, 1, 1, 3, 4, 2, 2);
     c.p.mask = FA3_MASK_WINDOW;
     c.p.left = 0;
-    c.p.right = 0;  // query i sees key i + 1: nobody sees key 0
+    c.p.right = 0;  // query i sees key i + 1: none sees key 0
     c.randomise(3);
     c.k[0] = c.v[0] = c.v[1] = bad;
     c.forward();

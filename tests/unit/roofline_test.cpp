@@ -104,7 +104,7 @@ TEST(Roofline, HalfTheClock_TwiceTheTime) {
   EXPECT_DOUBLE_EQ(half.least_s, 2 * e.least_s);
 }
 
-// Too many tiles to deal out one by one: their sum over the grid is as good.
+// Too many tiles to assign one by one: their sum over the grid is as good.
 TEST(Roofline, VeryManyTiles_AreSummed) {
   Problem p = problem(128, 128, 1 << 20, 128);
   p.heads_q = p.heads_kv = 64;

@@ -140,7 +140,7 @@ TEST(TensorFile, Load_FileShrankSinceOpen) {
 TEST(TensorHeader, Accepts) {
   EXPECT_TRUE(parse_header("f", "{}", 0).tensors.empty());
   EXPECT_TRUE(parse_header("f", R"({"__metadata__":{}}    )", 0).metadata.empty());
-  // Order in the JSON is free; the list follows the data. Tensors without elements stand anywhere
+  // Order in the JSON is free; the list follows the data. Tensors without elements may be anywhere
   // between.
   const TensorHeader header = parse_header(
       "f",
@@ -263,7 +263,7 @@ TEST(TensorHeader, Declines_Bombs) {
   std::string entries;
   for (size_t i = 0; i <= kMaxMetadataEntries; ++i) entries += fmt::format("\"{}\":\"\",", i);
   EXPECT_THAT(header_error("{\"__metadata__\":{" + entries), HasSubstr("more than 100000 entries"));
-  // What a terminal would obey must not reach it.
+  // Control characters must not reach a terminal.
   EXPECT_THAT(header_error("{\"\\u001b[2J\xc2\x9b\":1}"), HasSubstr(R"("\u001b[2J\u009b")"));
 }
 

@@ -168,7 +168,7 @@ TEST(TensorFileWriter, OddTargets) {
   EXPECT_EQ(TensorFile::open(dir / "real").tensors().size(), sample_tensors().size());
 
   const fs::path long_name =
-      dir / std::string(255, 'n').c_str();  // the longest name: no room for a suffix
+      dir / std::string(255, 'n').c_str();  // the longest name: no space for a suffix
   TensorFileWriter(long_name).commit({});
   EXPECT_TRUE(fs::exists(long_name));
 }
@@ -181,7 +181,7 @@ TEST(TensorFileWriter, NoPermission) {
   fs::permissions(dir / "closed", fs::perms{0555});
   fs::permissions(dir / "kept", fs::perms{0444});
   fs::permissions(dir.path(), fs::perms{0777});
-  const bool root = ::geteuid() == 0;  // whom permissions do not bind
+  const bool root = ::geteuid() == 0;  // permissions do not bind root
   constexpr uid_t kNobody = 65534;
   ASSERT_TRUE(!root || ::seteuid(kNobody) == 0);
   const TensorFileError closed = error_of([&] { TensorFileWriter writer(dir / "closed" / "new"); });

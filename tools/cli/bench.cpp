@@ -32,7 +32,7 @@ struct BenchOptions {
 
 struct Times {
   double median_s = 0, p10_s = 0, p90_s = 0;
-  int64_t calls = 1;  // of which a repetition is the mean
+  int64_t calls = 1;  // per repetition, which is their mean
 };
 
 std::vector<Case> collect_cases(const BenchOptions& o) {
@@ -82,8 +82,8 @@ void verify_slice(const Case& c, Session& session, const std::string& backend) {
          verify::replay_command(config, backend));
 }
 
-// Calls that fill a repetition on a GPU: one alone would be timed with what the host needs to start
-// it.
+// Calls that fill a repetition on a GPU: timing a single one would include its launch overhead on
+// the host.
 int64_t calls_for(double seconds) {
   constexpr double kRepetition_s = 3e-3;
   constexpr int64_t kMost = 1000;

@@ -57,7 +57,7 @@ void read(const Json& j, const char* key, T& value) {
   value = at->get<T>();
 }
 
-// One of a few words, of which the first stands for a key that is not there.
+// One of a few words; the first is the default for an absent key.
 std::string word(const Json& j, const char* key, const std::vector<std::string>& words) {
   std::string text = words[0];
   read(j, key, text);

@@ -47,7 +47,7 @@ struct Verdict {
   std::vector<verify::OutputResult> outputs;
   std::optional<Expectation> expectation;
   std::string problem;  // one line
-  std::string error;    // what went wrong beside the values, e.g. guard bytes that changed
+  std::string error;    // what else went wrong, e.g. guard bytes that changed
   std::string replay;
 };
 
@@ -147,7 +147,7 @@ Verdict check_generated(const CheckOptions& o, Session& session) {
   std::vector<Question> problems{forward};
   if (config.backward) problems.push_back(backward);
   session.prefer_gpu(problems);
-  // What the library declines shows here, before tensors of any size are made.
+  // A problem that the library declines fails here, before tensors of any size are made.
   session.require_supported(forward);
   if (config.backward) session.require_supported(backward);
   require_memory(config, session.device().memory_bytes);
@@ -235,7 +235,7 @@ std::string to_text(const CheckOptions& o, const Verdict& v, const Session& sess
   return text;
 }
 
-// The simulator's schedule is the environment's to choose: the same seed replays it in any program.
+// The environment chooses the simulator's schedule: the same seed replays it in any program.
 void choose_schedule(const CheckOptions& o) {
   if (!o.schedule_seed) return;
   if (o.session.backend != "sim")

@@ -20,7 +20,7 @@ enum ExitCode : int {
   kUnsupported = 4,
   kFailed = 5,
   kInterrupted = 130,
-  kClosedPipe = 141  // nobody reads stdout any more: the end is that by SIGPIPE
+  kClosedPipe = 141  // the reader of stdout is gone: ends as by SIGPIPE
 };
 
 // Ends the command: main() prints `fa3 <subcommand>: message` on stderr and exits with `code`.
@@ -38,7 +38,7 @@ template <class... Args>
   throw CliError(code, fmt::format(format, std::forward<Args>(args)...));
 }
 
-// Exit code of what the library's status says; FA3_OK is kDone.
+// Exit code for a status of the library; FA3_OK is kDone.
 inline ExitCode code_of(fa3_status status) {
   switch (status) {
     case FA3_OK:

@@ -20,8 +20,8 @@ std::string index_text(const verify::Index& index, int rank) {
 
 }  // namespace
 
-// F32: sums of some thousand terms in another order. 16 bit: P and O are rounded to the type, a few
-// units each.
+// F32: sums of some thousand terms in another order. 16 bit: P and O are rounded to the type, with
+// errors of a few units each.
 double default_tolerance(int32_t dtype) {
   switch (dtype) {
     case FA3_F16:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// expectation.h — an output beside a tensor that somebody else computed.
+// expectation.h — compares an output with a tensor from another implementation.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ struct Expectation {
   std::string where;   // index of the largest difference
 };
 
-// What two exact implementations that round differently may differ by, relative to the largest
+// How much two exact implementations that round differently may differ, relative to the largest
 // expected element.
 double default_tolerance(int32_t dtype);
 

@@ -21,7 +21,7 @@ HostTensor load_integers(const tools::TensorFile& file, const OptionalName& give
   return name.empty() ? HostTensor{} : load_int32(file, name);
 }
 
-// q, k or v: what the library cannot say with the file's names.
+// q, k or v: errors that the library cannot report with the file's names.
 void check_rank(const HostTensor& t) {
   if (t.shape.size() == 3 || t.shape.size() == 4) return;
   fail(kBadInput,
@@ -30,7 +30,7 @@ void check_rank(const HostTensor& t) {
        t.name, shape_text(t.shape));
 }
 
-// Heads that do not divide, but would in the other order of dimensions: then that is the mistake.
+// Heads that do not divide, but would in the other order of dimensions: the order is the mistake.
 void check_layout(const FileProblem& p) {
   if (p.q.shape.size() != 4 || p.k.shape.size() != 4) return;
   const auto divide = [&](int heads) {

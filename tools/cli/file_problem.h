@@ -14,7 +14,7 @@ namespace fa3::cli {
 // An optional tensor's name: none = the default name where the file has such a tensor, "" = never.
 using OptionalName = std::optional<std::string>;
 
-// The path that stands for stdin and stdout.
+// The path that means stdin and stdout.
 inline constexpr const char* kStandardStream = "-";
 
 struct FileOptions {

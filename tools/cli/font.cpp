@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// font.cpp — reads the pixels of data/fixed_font.inc, which says whose font it is.
+// font.cpp — reads the pixels of data/fixed_font.inc, which names the font's origin.
 #include "font.h"
 
 #include <iterator>

@@ -16,12 +16,12 @@ namespace fa3::cli {
 struct HostTensor {
   std::string name;  // in the file
   fa3_dtype dtype = FA3_DTYPE_NONE;
-  std::vector<int64_t> shape;  // as it lies in memory
+  std::vector<int64_t> shape;  // as in memory
   std::shared_ptr<const void> data;
 
   bool present() const { return dtype != FA3_DTYPE_NONE; }
 
-  // As the library wants it. heads_first: memory is (batch, heads, seqlen, head_dim); then a rank-4
+  // A view for the library. heads_first: memory is (batch, heads, seqlen, head_dim); then a rank-4
   // tensor is shown as (batch, seqlen, heads, head_dim) by its strides.
   fa3_tensor view(bool heads_first = false) const;
   tools::Tensor file_tensor() const;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// interrupt.h — Ctrl-C ends the program with 130: at once, or in order where files are being made.
+// interrupt.h — Ctrl-C ends the program with 130: at once, or after cleanup where files are
+// being written.
 #pragma once
 
 namespace fa3::cli {

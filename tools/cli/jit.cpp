@@ -37,13 +37,13 @@ std::string read_text(const std::string& path) {
   return text.str();
 }
 
-// Names of kernels, not of a file: whose first word is one of the library's.
+// Whether these are names of kernels, not of a file: the first word is one of the library's.
 bool is_names(const std::string& text) {
   const std::string word = text.substr(0, text.find_first_of("/,"));
   return word == "all" || word == "fwd" || word == "samples";
 }
 
-// What "fwd/d64,samples" lists, or a file.
+// The kernels that "fwd/d64,samples" or a file lists.
 class Kernels {
  public:
   explicit Kernels(const std::string& list) : list_(list) {
@@ -68,7 +68,7 @@ class Kernels {
   }
 
  private:
-  // Throws unless OK; what is wrong in a file is said of it.
+  // Throws unless OK; an error in a file names the file.
   void check(fa3_status status) const {
     if (status == FA3_INVALID_ARGUMENT && json_) fail(kBadInput, "{}: {}", list_, fa3_last_error());
     if (status == FA3_INVALID_ARGUMENT) fail(kUsage, "{}", fa3_last_error());
@@ -81,7 +81,7 @@ class Kernels {
   std::vector<const char*> pointers_;
 };
 
-// A kernel's name, else what names it in C++.
+// A kernel's name, else its C++ expression.
 std::string title(const Json& program) {
   return program.value("name", program.value("expression", "?"));
 }

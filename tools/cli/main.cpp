@@ -116,11 +116,11 @@ int report(const std::string& who, ExitCode code, const std::string& message) {
   const std::string place = who.substr(who.rfind(' ') + 1) + ": ";
   const size_t begin = message.compare(0, place.size(), place) == 0 ? place.size() : 0;
   const std::string line = fmt::format("{}: {}\n", who, message.substr(begin));
-  std::fputs(line.c_str(), stderr);  // a stderr that cannot be written is no further failure
+  std::fputs(line.c_str(), stderr);  // failing to write to stderr is not a further failure
   return code;
 }
 
-// Runs `action` and reports its failure in the name of `who`.
+// Runs `action` and reports its failure under the name `who`.
 int guarded(const std::string& who, const Action& action) {
   try {
     const int code = action();
@@ -145,7 +145,7 @@ int guarded(const std::string& who, const Action& action) {
   }
 }
 
-// What CLI11 says of a wrong command line, in our form.
+// CLI11's message about a wrong command line, in our form.
 int parse_failure(const CLI::App& app, const CLI::ParseError& e) {
   const std::string who = command_of(app);
   if (e.get_exit_code() == 0) {  // --help, --version

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// manual.cpp — `fa3 man` and `fa3 completion`: what the options say of themselves, for man and for
+// manual.cpp — `fa3 man` and `fa3 completion`: the options' own help texts, for man and for
 // shells.
 #include <CLI/CLI.hpp>
 #include <memory>

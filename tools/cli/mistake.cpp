@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// mistake.cpp — finds the argument that nobody expected, and the name nearest to it.
+// mistake.cpp — finds the unexpected argument, and the name nearest to it.
 #include "mistake.h"
 
 #include <fmt/core.h>
@@ -12,7 +12,7 @@
 namespace fa3::cli {
 namespace {
 
-// Characters to insert, delete or replace to make b of a.
+// Characters to insert, delete or replace to turn a into b (the edit distance).
 size_t distance(const std::string& a, const std::string& b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});

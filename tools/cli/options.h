@@ -14,7 +14,7 @@ namespace fa3::cli {
 // "N,N,…" as integers. Throws CliError{kUsage} naming `option`.
 std::vector<int64_t> parse_integers(const char* option, const std::string& text);
 
-// Who computes, and how the command speaks.
+// Which backend computes, and how the command reports.
 struct SessionOptions {
   std::string backend = "auto";
   int64_t threads = 0;  // 0 = the library's default

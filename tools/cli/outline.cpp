@@ -14,7 +14,7 @@ using Json = nlohmann::ordered_json;
 
 bool is_leaf(const Json& value) {
   if (!value.is_structured()) return true;
-  // A list of plain values fits on a line.
+  // A list of scalars fits on a line.
   return value.is_array() &&
          std::none_of(value.begin(), value.end(), [](const Json& v) { return v.is_structured(); });
 }

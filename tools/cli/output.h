@@ -12,24 +12,24 @@ namespace fa3::cli {
 // temporary files are removed, rather than a signal.
 void prepare_streams();
 
-// Appends to stdout. Throws CliError: kClosedPipe when nobody reads it any more, kFailed when it
+// Appends to stdout. Throws CliError: kClosedPipe when its reader is gone, kFailed when it
 // cannot be written.
 void print(std::string_view text);
 
-// As print(), for people: lines that a terminal has no room for are broken between words, and go on
-// below where the value began. Into files and pipes they go whole.
+// As print(), for people: lines wider than the terminal are broken between words and continue below
+// the beginning of the value. To files and pipes they go unbroken.
 void print_text(std::string_view text);
 
 // Flushes stdout. Throws as print() does.
 void flush();
 
-// Columns of the terminal behind a descriptor, 80 where it does not say.
+// Columns of the terminal behind a descriptor, 80 where that is unknown.
 int terminal_columns(int fd);
 
 // Breaks lines of more than `columns` between words, where there are any; for print_text().
 std::string fold(std::string_view text, size_t columns);
 
-// Ends the process as SIGPIPE ends one: without a word, as programs in a pipeline do.
+// Ends the process as SIGPIPE would: silently, as programs in a pipeline do.
 [[noreturn]] void end_by_closed_pipe();
 
 }  // namespace fa3::cli

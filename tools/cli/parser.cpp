@@ -12,7 +12,7 @@
 namespace fa3::cli {
 namespace {
 
-// Validators run on the text before CLI11 converts it, which would take 010 for 8 and clip
+// Validators run on the text before CLI11 converts it, which would mistake 010 for 8 and clip
 // what overflows.
 CLI::Validator whole_number(int64_t least, int64_t most) {
   return CLI::Validator(

@@ -17,7 +17,7 @@ class Option;
 namespace fa3::cli {
 
 // Wrong text is refused with `--batch: got 'x', need …`. A variable's value is its default, shown
-// in the help; an optional has none there, so that its help says what happens without it. `unit`
+// in the help; an optional shows none, so its help says what happens without it. `unit`
 // is what the help calls the value.
 class Parser {
  public:

@@ -24,7 +24,7 @@ constexpr int kRampSteps = 256;
 constexpr Rgb kHidden{222, 226, 230}, kNan{0, 190, 90};  // light grey; green, which the ramp lacks
 
 // Colour position of a probability: logarithmic, since attention spans decades, and the same in
-// every picture, so that pictures compare. What is smaller than the last decade has the colour of
+// every picture, so that pictures compare. Anything below the last decade has the colour of
 // its end.
 constexpr int kDecades = 4;
 double ramp_position(double probability) {
@@ -38,7 +38,7 @@ int64_t tick_step(int64_t items, int64_t most) {
       if (items / step <= most) return step;
 }
 
-// Pixels in memory. What is drawn must lie inside.
+// Pixels in memory. Everything drawn must lie inside.
 class Canvas {
  public:
   Canvas(int width, int height)
@@ -111,7 +111,7 @@ int text_width(const std::string& s) { return kGlyphWidth * static_cast<int>(s.s
 // Whole pixels per cell, so that every cell has the same size.
 int cell_size(int cells) { return std::clamp((kSmallSide + cells / 2) / cells, 1, kLargestCell); }
 
-// Where things stand, in pixels.
+// Where things are drawn, in pixels.
 struct Geometry {
   int cell_width, cell_height;
   int plot_width, plot_height;
@@ -147,7 +147,7 @@ void draw_cells(Canvas& canvas, const HeatMap& m, const Geometry& g) {
   canvas.frame(kLeft - 1, kTop - 1, g.plot_width + 2, g.plot_height + 2);
 }
 
-// The long name of an axis where there is room for it.
+// The long name of an axis where there is space for it.
 std::string axis_label(const std::string& what, int room) {
   const std::string full = what + " position (token)";
   return text_width(full) <= room ? full : what;

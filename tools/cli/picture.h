@@ -14,7 +14,7 @@ struct HeatMap {
   int columns = 0;
   std::vector<float> value;  // rows × columns, probabilities; negative = hidden by the mask
 
-  int64_t queries = 0, keys = 0;  // that the grid stands for
+  int64_t queries = 0, keys = 0;  // that the grid covers
   int64_t queries_per_row = 1, keys_per_column = 1;
 
   std::string title;

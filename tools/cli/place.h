@@ -13,7 +13,7 @@ namespace fa3::cli {
 std::string place_text(const Session& session);
 
 // Fields backend, device, instruction_set and threads (null and 0 on a GPU), copied: whether the
-// tensors went to a GPU and back; gpu_declined: why auto left a Hopper GPU alone, else null.
+// tensors went to a GPU and back; gpu_declined: why auto did not use a Hopper GPU, else null.
 void add_place(const Session& session, nlohmann::ordered_json& json);
 
 // A sentence about copies, or about the GPU that was not used; "" without a GPU.

@@ -39,7 +39,7 @@ int64_t total(const std::vector<int64_t>& lengths) {
   return sum;
 }
 
-// A tensor of the problem without data: (batch, seqlen, heads, dim), or packed (tokens, heads,
+// A tensor of the problem without data: (batch, seqlen, heads, dim), or varlen (tokens, heads,
 // dim).
 fa3_tensor shape_of(const verify::Config& c, const std::vector<int64_t>& varlen, int64_t seqlen,
                     int64_t heads, int64_t dim, int32_t dtype) {

@@ -36,7 +36,7 @@ inline constexpr const char* kSizeGroup = "Sizes";  // of the options that give 
 // The problem that they describe. Throws CliError{kUsage} when they contradict each other.
 verify::Config make_config(const ProblemOptions& options);
 
-// The arguments of that problem without data, for questions that touch none.
+// The arguments of that problem without data, for calls that read none.
 fa3_forward_args shapes_forward(const verify::Config& config);
 fa3_backward_args shapes_backward(const verify::Config& config);
 

@@ -16,7 +16,7 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // Begins a piece of work; `label` stands before the bar.
+  // Begins a piece of work; `label` is printed before the bar.
   void start(std::string label);
   // Draws when it is time to. True = go on, false = the user asked to stop. One call at a time.
   bool report(int64_t done, int64_t total);

@@ -96,7 +96,7 @@ std::string to_text(const RunOptions& o, const FileProblem& p, const Session& se
   return text;
 }
 
-// Whether two paths lead to one file, which may not exist yet.
+// Whether two paths name one file, which may not exist yet.
 bool same_file(const std::string& a, const std::string& b) {
   namespace fs = std::filesystem;
   std::error_code ignored;
@@ -125,7 +125,7 @@ void check_places(const RunOptions& o) {
 int run(const RunOptions& o) {
   check_places(o);
   const tools::TensorFile file = open_file(o.file);
-  defer_interrupts();  // not before: reading a pipe may take for ever, and leaves nothing behind
+  defer_interrupts();  // not earlier: reading a pipe may block forever, and leaves nothing behind
   Session session(o.session.backend, o.session.threads, !o.session.quiet);
   FileProblem problem = load_problem(file, o.file, o.score, o.backward);
   const fa3_forward_args forward = problem.forward_args();
@@ -137,7 +137,7 @@ int run(const RunOptions& o) {
   Prepared backward_plan;
   if (o.backward) backward_plan = session.prepare(backward);
 
-  // The arguments stand; what cannot be written shows now rather than after the work.
+  // The arguments are valid; an unwritable output fails now rather than after the work.
   const bool to_stdout = o.output == kStandardStream;
   std::optional<tools::TensorFileWriter> writer;
   if (!to_stdout) writer.emplace(o.output);

@@ -44,7 +44,7 @@ std::string device_text(const Json& device) {
 
 void print_measurements(const Json& measurements) {
   for (const auto& [name, value] : measurements["values"].items()) {
-    // JSON has no infinity: null stands for what is no number.
+    // JSON has no infinity: null means that the value is not a number.
     print_text(
         fmt::format("{:<52} {}\n", name,
                     value.is_number() ? fmt::format("{:.6g}", value.get<double>()) : "none"));
@@ -74,7 +74,7 @@ void print_report(const SelftestOptions& o, const Json& document) {
   if (o.measure) print_measurements(document["measurements"]);
 }
 
-// A GPU that was asked to measure and broke off is a failure; that there is none is not.
+// Measurements that a GPU broke off are a failure; having no GPU is not.
 bool succeeded(const Json& document) {
   const Json& summary = document["summary"];
   if (summary["passed"] != summary["cases"]) return false;
@@ -107,7 +107,7 @@ std::string line_of(const Json& message) {
   return message.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// What a call came to as one line: {report} or {error, message}. Nothing when the GPU was lost.
+// The result of a call as one line: {report} or {error, message}. Nothing when the GPU was lost.
 void call(fa3_selftest_args args, const Send& send) {
   args.on_case_user = const_cast<Send*>(&send);
   args.on_case = [](void* user, const fa3_case_result* result) {
@@ -157,7 +157,7 @@ class Run {
   }
 
  private:
-  // Children in a row that end in their first case: it is not the cases then.
+  // Children in a row that end in their first case: then the cases are not the cause.
   static constexpr int kMostFruitless = 3;
 
   Json& rows() { return document_["cases"]; }
@@ -218,7 +218,7 @@ class Run {
   bool measure_;
   bool lost_ = false;    // the child has lost its GPU
   bool ended_ = false;   // no further child is needed
-  std::string not_run_;  // why the rest of the cases was not
+  std::string not_run_;  // why the remaining cases did not run
   int fruitless_ = 0;
   Progress progress_;
 };

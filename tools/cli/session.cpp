@@ -47,7 +47,7 @@ void Session::prefer_gpu(const std::vector<Question>& problems) {
   fa3_context* context = nullptr;
   if (fa3_context_create(&options, &context) != FA3_OK) return;
   Context opened(context);
-  // Plans rather than fa3_supported: a kernel that cannot be had is a reason as well.
+  // Plans rather than fa3_supported: a kernel that cannot be compiled is a reason as well.
   for (const Question& problem : problems) {
     fa3_plan* plan = nullptr;
     const fa3_status status =
@@ -147,7 +147,7 @@ std::string Session::explain_op(fa3_op op, const void* args) {
   check_status(fa3_explain(context(), op, args, nullptr, 0, &needed));
   std::string text(needed, '\0');
   check_status(fa3_explain(context(), op, args, text.data(), text.size(), &needed));
-  text.resize(needed - 1);  // less the final NUL
+  text.resize(needed - 1);  // without the final NUL
   return text;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // session.h — an fa3 context with the command's progress bar and Ctrl-C, and timed runs on it. On a
-// GPU the command's tensors, which lie in host memory, are copied there and back.
+// GPU the command's tensors, which are in host memory, are copied there and back.
 #pragma once
 
 #include <memory>
@@ -28,7 +28,7 @@ struct Prepared {
   std::unique_ptr<verify::DeviceForward> device;
 };
 
-// A problem that a backend may be asked about: fa3_forward_args or fa3_backward_args.
+// A problem to ask a backend about: fa3_forward_args or fa3_backward_args.
 struct Question {
   Question(const fa3_forward_args& args) : op(FA3_OP_FORWARD), args(&args) {}
   Question(const fa3_backward_args& args) : op(FA3_OP_BACKWARD), args(&args) {}
@@ -46,7 +46,7 @@ class Session {
   void prefer_gpu(const std::vector<Question>& problems);
 
   bool on_gpu() const { return options_.device_type == FA3_DEVICE_CUDA; }
-  // Why auto has stayed on the CPU beside a Hopper GPU; "" otherwise.
+  // Why auto has stayed on the CPU in spite of a Hopper GPU; "" otherwise.
   const std::string& gpu_declined() const { return gpu_declined_; }
 
   fa3_context* context() const { return context_.get(); }
@@ -61,7 +61,7 @@ class Session {
   void download(Prepared& prepared);
 
   // Runs once and returns the wall time in seconds; on a GPU, where copies are not timed, that
-  // between two events on the stream, on average over `calls` runs one after another. `label`
+  // between two events on the stream, on average over `calls` consecutive runs. `label`
   // names the work in the progress bar.
   template <class Args>
   double run(const Prepared& prepared, const Args& args, const char* label, int64_t calls = 1) {

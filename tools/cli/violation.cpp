@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// violation.cpp — takes the simulator's report apart, line by line.
+// violation.cpp — parses the simulator's report line by line.
 #include "violation.h"
 
 #include <array>

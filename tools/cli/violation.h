@@ -8,7 +8,7 @@
 namespace fa3::cli {
 
 // From the text of docs/guide/simulator.md the object {rule, message, accesses (each {what, where,
-// who}), missing, block, seed}; null when the text is no such report.
+// who}), missing, block, seed}; null when the text is not such a report.
 nlohmann::ordered_json violation_json(const std::string& text);
 
 }  // namespace fa3::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// watched.cpp — fork, a pipe with lines, and an end for who says nothing.
+// watched.cpp — runs work in a forked child and kills it when it takes too long.
 #include "watched.h"
 
 #include <poll.h>
@@ -30,7 +30,7 @@ void write_line(int pipe, std::string line) {
   }
 }
 
-// Ends without the destructors of the process, which a GPU that failed would hold up.
+// Ends without the destructors of the process, which could hang on a GPU that failed.
 [[noreturn]] void be_child(const Watched& watched, int pipe, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);  // Ctrl-C ends the parent, and with it the child
   if (getppid() != parent) std::_Exit(kUnheard);
@@ -47,7 +47,7 @@ void write_line(int pipe, std::string line) {
   std::_Exit(code);
 }
 
-// Hands on what the child sends until it has no more to say. False: it took too long.
+// Passes on what the child sends until it closes the pipe. False: it took too long.
 bool listen(const Watched& watched, int pipe) {
   std::string text;
   while (true) {

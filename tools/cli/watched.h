@@ -13,11 +13,11 @@ using Send = std::function<void(const std::string& line)>;
 struct Watched {
   std::function<void(const Send& send)> work;             // in the child; a line has no line break
   std::function<void(const std::string& line)> received;  // here, for each line sent
-  std::function<int()> seconds;                           // that the next line may take
+  std::function<int()> seconds;                           // limit for the next line
 };
 
-// Forks and waits for the child, which is killed when it takes too long. "" when the work came to
-// its end, else what became of it: "was ended by signal 11 (Segmentation fault)". For a process of
+// Forks and waits for the child, which is killed when it takes too long. "" when the work
+// finished, else how it ended: "was ended by signal 11 (Segmentation fault)". For a process of
 // one thread: the child has no other.
 std::string run_watched(const Watched& watched);
 

@@ -20,7 +20,7 @@ std::pair<int64_t, int64_t> rows(const fa3_tensor& t, const fa3_tensor& cu_seqle
   return {begin, seqused.rank > 0 ? used[b] : all};
 }
 
-// Ids of a sequence's rows, which follow one another in memory.
+// Ids of a sequence's rows, contiguous in memory.
 const int32_t* ids(const fa3_tensor& t, int64_t b, int64_t begin) {
   if (t.rank == 0) return nullptr;
   return static_cast<const int32_t*>(t.data) + (t.rank == 2 ? b * t.stride[0] : 0) + begin;

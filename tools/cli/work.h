@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// work.h — what a call has to do: sequences, the keys that each query sees, FLOPs.
+// work.h — the work of a call: sequences, the keys that each query sees, FLOPs.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 namespace fa3::cli {
 
 // One sequence of a call. Rows count from the batch entry's first one (dense) or from the tensor's
-// (packed).
+// (varlen).
 struct Sequence {
   int64_t q_begin = 0, q_len = 0;
   int64_t kv_begin = 0, kv_len = 0;
@@ -21,7 +21,7 @@ struct Sequence {
 // The sequences of valid arguments with data; after seqused.
 std::vector<Sequence> sequences(const fa3_forward_args& args);
 
-// Keys [first, last) that the mask shows to query `row` of a sequence.
+// Keys [first, last) that the mask keeps for query `row` of a sequence.
 struct KeyRange {
   int64_t first = 0, last = 0;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // header.cpp — the JSON header of a safetensors file: parsed as a stream of events, so that neither
-// nesting nor duplicate keys nor a million tensors build anything but the list that is wanted;
+// nesting nor duplicate keys nor a million tensors build anything but the list of tensors;
 // checked; written.
 #include <fmt/format.h>
 
@@ -245,7 +245,7 @@ int64_t element_count(const std::vector<int64_t>& shape) {
 }
 
 TensorHeader parse_header(std::string_view file, std::string_view text, uint64_t data_bytes) {
-  // The parser would skip a byte-order mark and take a NUL for the end; the format knows neither.
+  // The parser would skip a byte-order mark and mistake a NUL for the end; the format has neither.
   const bool begins = !text.empty() && text.front() == '{';
   if (!begins || text.find('\0') != std::string_view::npos)
     throw TensorFileError(

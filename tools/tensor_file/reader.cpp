@@ -121,7 +121,7 @@ TensorFile TensorFile::read(int fd, const std::string& name, Access access) {
 TensorFile TensorFile::open(const std::filesystem::path& path, Access access) {
   auto state = std::make_unique<State>();
   const std::string& file = state->file = path.string();
-  // O_NONBLOCK: opening a pipe that nobody writes would wait for ever.
+  // O_NONBLOCK: opening a pipe without a writer would block forever.
   state->fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   struct stat status = {};
   if (state->fd < 0 || ::fstat(state->fd, &status) != 0)

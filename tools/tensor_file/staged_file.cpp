@@ -86,7 +86,7 @@ void sync_folder(const fs::path& folder) {
   ::close(fd);
 }
 
-// As a file that is replaced had them. Only root may give a file away, so the owner is a wish.
+// As the replaced file had them. Only root may give a file away, so the owner is best effort.
 void take_over(int fd, const struct stat& replaced) {
   if (::fchown(fd, replaced.st_uid, replaced.st_gid) != 0) [[maybe_unused]]
     const int wish = ::fchown(fd, static_cast<uid_t>(-1), replaced.st_gid);
@@ -124,7 +124,7 @@ StagedFile::StagedFile(fs::path target, const std::string& label) : target_(std:
                             std::strerror(errno)));
   const fs::path folder = folder_of(target_);
   remove_stale_files(folder);
-  // Beside a file that others may not read, nor may they read what will replace it.
+  // Next to a file that others may not read: they may not read its replacement either.
   fd_ = create_locked(folder, fs::exists(status) ? 0600 : 0666, &temporary_);
   if (fd_ < 0)
     fail(name_,
@@ -141,7 +141,7 @@ StagedFile::~StagedFile() {
 void StagedFile::commit() {
   struct stat replaced = {};
   if (::stat(target_.c_str(), &replaced) == 0) take_over(fd_, replaced);
-  // Renamed before it is closed: the lock says that it is no stale file.
+  // Renamed before it is closed: the lock shows that it is not a stale file.
   if (::fsync(fd_) != 0 || ::rename(temporary_.c_str(), target_.c_str()) != 0)
     fail(name_, fmt::format("cannot finish the file: {}; the target is unchanged: try again or "
                             "name another place",

@@ -8,10 +8,10 @@
 
 namespace fa3::tools {
 
-// Holds a temporary file `.fa3-xxxxxxxx.tmp` beside the target, which replaces the target in
+// Holds a temporary file `.fa3-xxxxxxxx.tmp` next to the target, which replaces the target in
 // commit(), with the target's mode and, where that is allowed, its owner; and vanishes otherwise.
-// Made early, it shows an unwritable target before the work. It is locked for as long as its
-// process lives: one that nobody locks was left by a process that was killed, and the next
+// Made early, it reveals an unwritable target before the work. It is locked for as long as its
+// process lives: an unlocked one was left by a process that was killed, and the next
 // StagedFile in that folder removes it. All functions throw TensorFileError(kWrite), whose message
 // begins with `label`.
 class StagedFile {
@@ -33,7 +33,7 @@ class StagedFile {
 };
 
 // Writes all of it to a descriptor that `name` names in messages. Throws TensorFileError: kClosed
-// when it is a pipe that nobody reads any more, else kWrite.
+// when it is a pipe whose reader is gone, else kWrite.
 void write_all(int fd, const std::string& name, const void* from, uint64_t bytes);
 
 }  // namespace fa3::tools

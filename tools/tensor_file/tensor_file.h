@@ -23,7 +23,7 @@
 
 namespace fa3::tools {
 
-// Limits of the reader, beside those of the format; stated in docs/guide/tensor_files.md.
+// Limits of the reader, in addition to those of the format; stated in docs/guide/tensor_files.md.
 inline constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // as in the format's own library
 inline constexpr size_t kMaxRank = 64;
 inline constexpr size_t kMaxMetadataEntries = 100'000;
@@ -58,7 +58,7 @@ const char* dtype_name(DType dtype);  // the format's own name, e.g. "BF16"
 int dtype_bits(DType dtype);          // bits per element: 4, 6, 8, 16, 32 or 64
 bool dtype_readable(DType dtype);     // true for F64, F32, F16, BF16, I32, I64
 
-// A string from a file as it may stand in a message or on a terminal: quoted, ASCII, no control
+// A string from a file in a form safe for a message or a terminal: quoted, ASCII, no control
 // characters, cut short after 64 bytes.
 std::string printable(std::string_view text);
 
@@ -68,7 +68,7 @@ class TensorFileError : public std::runtime_error {
   enum class Kind {
     kRead,         // the file cannot be opened or read
     kWrite,        // the file cannot be written
-    kClosed,       // the pipe cannot be written: nobody reads it any more
+    kClosed,       // the pipe cannot be written: its reader is gone
     kContent,      // the file was read and is not a valid safetensors file
     kMissing,      // the file is valid but holds no tensor of the name asked for
     kMemory,       // no memory for what the file holds
@@ -141,7 +141,7 @@ class TensorFile {
   static TensorFile open(const std::filesystem::path& path, Access access = Access::kRead);
   // Copies what a pipe holds into a temporary file that has no name, and opens that; a regular file
   // is opened as it is. `name` names it in messages. The descriptor stays the caller's. Throws as
-  // open() does, and TensorFileError(kWrite) where there is no room for the copy.
+  // open() does, and TensorFileError(kWrite) where there is no space for the copy.
   static TensorFile read(int fd, const std::string& name, Access access = Access::kRead);
   TensorFile(TensorFile&&) noexcept;
   TensorFile& operator=(TensorFile&&) noexcept;

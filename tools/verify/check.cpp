@@ -74,7 +74,7 @@ fa3_status forward(fa3_context* context, const fa3_forward_args& args, std::stri
   return status;
 }
 
-// Takes over what a call came to and what it damaged; true when nothing went wrong.
+// Records the result of a call and what it damaged; true when nothing went wrong.
 bool settle(fa3_status status, const Guarded& guarded, Report* report) {
   report->status = status;
   report->error = status == FA3_OK ? guarded.damage() : fa3_last_error();

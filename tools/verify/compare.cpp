@@ -52,7 +52,7 @@ RowView row_view(const fa3_tensor& t, const Index& index) {
   return {static_cast<const std::byte*>(t.data) + offset * element_bytes(t.dtype), t.dtype};
 }
 
-// Largest naive error and spread of elements [begin, end); what is not finite says nothing.
+// Largest naive error and spread of elements [begin, end); values that are not finite are skipped.
 double bound_of(const RowView& fp64, const RowView& naive, const RowView& spread, int64_t begin,
                 int64_t end, int32_t out_dtype) {
   double naive_error = 0, largest_spread = 0;
@@ -129,7 +129,7 @@ void on_threads(void*, int64_t count, void (*body)(void*, int64_t), void* body_c
   int64_t started = 1;
   try {
     for (; started < count; ++started) threads.emplace_back(body, body_context, started);
-  } catch (const std::exception&) {  // no more to be had: this one does their work
+  } catch (const std::exception&) {  // no more available: this one does their work
   }
   for (int64_t i = started; i < count; ++i) body(body_context, i);
   body(body_context, 0);

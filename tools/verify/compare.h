@@ -2,7 +2,7 @@
 // compare.h — is an output as exact as it should be?
 //
 // The rule, for every element of every row of an output:
-//   NaN, +Inf and −Inf stand where they stand in the FP64 result, and nowhere else;
+//   NaN, +Inf and −Inf are where the FP64 result has them, and nowhere else;
 //   |ours − fp64| ≤ 2 · (largest |naive − fp64| of the row) + floor,
 //   floor = kFloor · (largest spread of the row) + smallest normal number of the output's type.
 //
@@ -22,7 +22,7 @@ namespace fa3::verify {
 
 inline constexpr double kFloor = 2;
 
-// Bounds so wide, beside the values, that to be within them says next to nothing.
+// Bounds so wide, relative to the values, that being within them says next to nothing.
 inline constexpr double kBlind = 0.5;
 
 // How one output compares. max_err and bound are those of the element that comes closest to its
@@ -30,7 +30,7 @@ inline constexpr double kBlind = 0.5;
 struct OutputResult {
   std::string name;  // "o", "lse", "dq", "dk", "dv"
   bool ok = true;
-  double max_err = 0;  // NaN or Inf where those stand in the wrong place
+  double max_err = 0;  // NaN or Inf where those are in the wrong place
   double bound = 0;
   std::string where{};  // "[0, 17, 3, 5]": index into the output
   double ours = 0;

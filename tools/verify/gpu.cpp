@@ -120,7 +120,7 @@ Gpu::Gpu(int ordinal) {
 Gpu::~Gpu() {
   try {
     within([&] { driver().cuStreamDestroy_v2(stream_); });
-  } catch (const std::exception&) {  // a GPU that is lost has nothing to give back
+  } catch (const std::exception&) {  // a lost GPU has nothing to free
   }
   driver().cuDevicePrimaryCtxRelease_v2(device_);
 }

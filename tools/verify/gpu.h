@@ -21,7 +21,7 @@ class Gpu {
   Gpu(const Gpu&) = delete;
   Gpu& operator=(const Gpu&) = delete;
 
-  void* allocate(size_t bytes);  // never NULL, aligned to 256 bytes; 0 bytes are taken as 1
+  void* allocate(size_t bytes);  // never NULL, aligned to 256 bytes; 0 bytes count as 1
   void release(void* memory) noexcept;
 
   // In the order of the stream; both wait until the bytes are there.

@@ -34,7 +34,7 @@ Sequence sequence(const fa3_tensor& rows, const fa3_tensor& cu, const fa3_tensor
   return s;
 }
 
-// Index of token i of batch entry b in a dense (rank 4) or packed (rank 3) tensor.
+// Index of token i of batch entry b in a dense (rank 4) or varlen (rank 3) tensor.
 Index token_index(const fa3_tensor& t, int64_t b, int64_t i, int64_t head) {
   return t.rank == 4 ? Index{b, i, head, 0} : Index{i, head, 0};
 }
@@ -143,7 +143,7 @@ struct Call {
   float scale, softcap;
   float unit;  // relative error of a term
 
-  // What overflows the type stays in FP32: Inf would be no yardstick.
+  // Values that overflow the type stay in FP32: Inf would be no yardstick.
   float round(float x) const {
     const float rounded = static_cast<float>(round_to(dtype, x));
     return std::isinf(rounded) ? x : rounded;
@@ -299,7 +299,7 @@ void for_each_head(const Args& args, Work work) {
   const int64_t cores = std::max(1u, std::thread::hardware_concurrency());
   try {
     for (int64_t i = 1; i < std::min(cores, count); ++i) threads.emplace_back(worker);
-  } catch (const std::exception&) {  // no more to be had: those that there are do all of it
+  } catch (const std::exception&) {  // no more available: the existing ones do all of it
   }
   worker();
   for (std::thread& thread : threads) thread.join();
@@ -359,7 +359,7 @@ struct RowGradient {
   float dlse;
 };
 
-// Adds what one query gives to dQ (its only row), dK and dV. o: room for its output.
+// Adds what one query contributes to dQ (its only row), dK and dV. o: a buffer for its output.
 void backward_row(const Call& call, const Row& row, const std::vector<float>& k,
                   const std::vector<float>& v, int32_t o_dtype, const RowGradient& x, Sums* o,
                   Sums* dq, Sums* dk, Sums* dv) {

@@ -34,7 +34,7 @@ struct Axis {
   const std::vector<int64_t>& varlen;
   const std::vector<int64_t>& seqused;
   int64_t seqlen;  // dense
-  int64_t spare;   // packed
+  int64_t spare;   // varlen
 
   bool packed() const { return !varlen.empty(); }
   int64_t rows() const { return packed() ? sum(varlen) + spare : seqlen; }
@@ -140,7 +140,7 @@ Tensor sequence_ids(const Config& c, const Axis& axis, bool query, int64_t paddi
 // NaN in the rows that belong to no sequence or lie beyond seqused: nothing may read them.
 void poison_unowned_rows(const Config& c, const Axis& axis, const Tensor& t) {
   const int64_t batch = batch_of(c);
-  // owned[b · rows + i] of dense and owned[i] of packed tensors.
+  // owned[b · rows + i] of dense and owned[i] of varlen tensors.
   std::vector<bool> owned(axis.packed() ? axis.rows() : batch * axis.rows(), false);
   int64_t begin = 0;
   for (int64_t b = 0; b < batch; ++b) {

@@ -11,11 +11,11 @@
 
 namespace fa3::verify {
 
-// How tensors lie in memory.
+// Layouts of tensors in memory.
 enum class Layout {
   kDense,        // (batch, seqlen, heads, head_dim)
-  kHeadsFirst,   // (batch, heads, seqlen, head_dim) in memory; packed: (heads, total, head_dim)
-  kSeqFirst,     // (seqlen, batch, heads, head_dim) in memory; packed: as kDense
+  kHeadsFirst,   // (batch, heads, seqlen, head_dim) in memory; varlen: (heads, total, head_dim)
+  kSeqFirst,     // (seqlen, batch, heads, head_dim) in memory; varlen: as kDense
   kPadded,       // kDense with unused elements after each head
   kInterleaved,  // q, k, v one after another along heads in one tensor, dq, dk, dv in another;
                  // needs seqlen_q = seqlen_kv (or equal varlen) and head_dim_qk = head_dim_v
@@ -28,7 +28,7 @@ const char* layout_name(Layout layout);
 // "auto", "cpu", "reference", "cuda", "sim", as --backend takes them; "unknown"
 const char* backend_name(int32_t backend);
 
-// A problem. Each field's flag of `fa3 check` stands behind it.
+// A problem. The comment after each field is its flag of `fa3 check`.
 struct Config {
   bool backward = false;     // --backward
   int32_t dtype = FA3_F32;   // --dtype: F32, F16, BF16
@@ -40,10 +40,10 @@ struct Config {
   int64_t seqlen_kv = 1;     // --seqlen-kv, dense keys
   int64_t head_dim_qk = 64;  // --head-dim
   int64_t head_dim_v = 64;   // --head-dim-v
-  // Packed rows of these lengths, one per batch entry; {} = dense.
+  // Varlen rows of these lengths, one per batch entry; {} = dense.
   std::vector<int64_t> varlen_q{};   // --varlen-q N,N,…
   std::vector<int64_t> varlen_kv{};  // --varlen-kv N,N,…
-  int64_t spare_q = 0;               // --spare-q: packed rows after the last sequence
+  int64_t spare_q = 0;               // --spare-q: varlen rows after the last sequence
   int64_t spare_kv = 0;              // --spare-kv
   // Rows that count, one number per batch entry; {} = all.
   std::vector<int64_t> seqused_q{};   // --seqused-q N,N,…

@@ -85,7 +85,7 @@ double round_to(int32_t dtype, double x) {
   const double power = std::bit_cast<double>(std::bit_cast<uint64_t>(x) & 0x7ff0000000000000u);
   const double ulp = std::max(power, format.min_normal) * std::ldexp(1.0, -format.mantissa_bits);
   const double units = x / ulp;  // exact, below 2^24
-  // Adding 1.5 · 2^52 leaves no room for a fraction: the addition rounds to nearest even.
+  // Adding 1.5 · 2^52 leaves no bits for a fraction: the addition rounds to nearest even.
   const double rounded = (units + 0x1.8p52 - 0x1.8p52) * ulp;
   if (std::abs(rounded) > format.max_finite)
     return std::copysign(std::numeric_limits<double>::infinity(), x);

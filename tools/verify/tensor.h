@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // tensor.h — tensors that own their memory, with guard bytes and any strides, for checks.
 //
-// Rounding here is written apart from the library's own (src/core/dtype.h), so that one can check
-// the other.
+// Rounding here is independent of the library's own (src/core/dtype.h), so that one can check the
+// other.
 #pragma once
 
 #include <array>

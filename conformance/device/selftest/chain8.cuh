@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // chain8.cuh — O = e4m3(Q·Kᵀ)·V for one tile: everything by which FP8 differs from 16 bits. The
-// first product's accumulator becomes the second's A operand, and V, given by rows of kv, its
+// first GEMM's accumulator becomes the second's A operand, and V, given by rows of kv, its
 // K-major B.
 //
 // 1 CONTRACT  Q[64][128], K[64 kv][128], O[64][128 d] in FP32. V[64 kv][128 d], or V[128 d][64 kv]

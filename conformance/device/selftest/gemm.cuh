@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// gemm.cuh — C = A·B in BF16 out of 16-bit or FP8 tiles: the smallest kernel with everything that
-// attention's kernels are made of. Shows whether GPU, simulator and compiler are up to them.
+// gemm.cuh — C = A·B in BF16 out of 16-bit or FP8 tiles: the smallest kernel with every building
+// block of the attention kernels. Shows whether GPU, simulator and compiler handle them.
 //
 // 1 CONTRACT  A[m][k]; B[n][k], or B[k][n] when the config says so; C[m][n] in BF16. Whole tiles in
 //             m and n, at least one in k. Maps: A and B with boxes of 128 bytes × rows of a tile, C
@@ -85,7 +85,7 @@ FA3_DEV void gemm_produce(GemmSmem<kCfg>& smem, const GemmArgs& args) {
   }
 }
 
-// 6 STEP: one tile of k; the product of the tile before it is complete when this returns.
+// 6 STEP: one tile of k; the MMA of the tile before it is complete when this returns.
 template <GemmConfig kCfg, class B>
 FA3_DEV void gemm_step(ptx::Acc<kCfg.tile_n>& acc, const u8* a_tile, const B& b, u32 wg) {
   using A = KMajorTile<Swizzle::k128, kCfg.a_bytes()>;
@@ -100,7 +100,7 @@ FA3_DEV void gemm_step(ptx::Acc<kCfg.tile_n>& acc, const u8* a_tile, const B& b,
       FA3_UNROLL
       for (int r = 0; r < 4; ++r) a[s][r] = loaded[r];
     }
-    // TMA overwrites what was read here; the product starts, so also ends, after all warps' fences.
+    // TMA overwrites what was read here; the MMA starts, so also ends, after all warps' fences.
     ptx::fence_proxy_async_shared();
     gemm_rs<kCfg.type>(acc, a, b, kAccumulate);
     gemm_wait<0>(acc);

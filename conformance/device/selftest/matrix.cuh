@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// matrix.cuh — conformance of ldmatrix, stmatrix and movmatrix: one warp, rows in an order of the
-// host's choice.
+// matrix.cuh — conformance of ldmatrix, stmatrix and movmatrix: one warp, rows in an order that
+// the host chooses.
 #pragma once
 
 #include "device/ptx/barrier.h"

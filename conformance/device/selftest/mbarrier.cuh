@@ -67,7 +67,7 @@ void mbar_script(FA3_GRID_CONSTANT const MbarScriptArgs args) {
         ptx::mbar_arrive_expect_tx(bar, operand);
         break;
       case MbarStep::kLoadAndWait: {
-        const u32 parity = ptx::mbar_test_wait(bar, 0) ? 1 : 0;  // of the phase under way
+        const u32 parity = ptx::mbar_test_wait(bar, 0) ? 1 : 0;  // of the current phase
         ptx::bulk_load(ptx::smem_address(smem.data), args.source, operand, bar);
         ptx::mbar_wait(bar, parity);
         break;
@@ -88,7 +88,7 @@ inline constexpr u32 kRingItems = 20;
 
 struct MbarRingArgs {
   const u32* in;  // [kRingItems][32]
-  u32* out;       // the same, added up over the items so far
+  u32* out;       // prefix sums of the items
 };
 
 struct MbarRingSmem {

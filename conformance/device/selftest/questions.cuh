@@ -105,7 +105,7 @@ void box_bytes(FA3_GRID_CONSTANT const BoxArgs args) {
     const u64 begin = ptx::clock();
     bool done = false;
     while (!done && ptx::clock() - begin < kPatience) done = ptx::mbar_test_wait(full, 0);
-    while (ptx::clock() - begin < kPatience) {  // what was not expected arrives too
+    while (ptx::clock() - begin < kPatience) {  // wait for unexpected bytes, too
     }
     ptx::st_global(args.done, done ? 1u : 0u);
   }

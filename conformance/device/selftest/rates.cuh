@@ -41,7 +41,7 @@ FA3_DEV float rate_step(float x, float other) {
   if constexpr (kOp == RateOp::kShuffle) return ptx::shfl_xor(x, 1);
 }
 
-// kChains sequences of instructions, each of which needs the one before.
+// kChains chains of dependent instructions.
 template <RateOp kOp, int kChains>
 FA3_KERNEL(1024)
 void rate(FA3_GRID_CONSTANT const RateArgs args) {

@@ -19,7 +19,7 @@ inline constexpr u32 kNamedRounds = 12;
 
 struct NamedArgs {
   const u32* in;  // [round][32]
-  u32* out;       // the same, added up over the rounds so far
+  u32* out;       // prefix sums of the rounds
 };
 
 struct NamedSmem {
@@ -29,7 +29,7 @@ struct NamedSmem {
 };
 
 // Warp 0 hands a row to warp 1 (barrier 1), which hands it on to warp 2 (barrier 15) and gives the
-// slot back (barrier 2); warp 2 gives back its own (barrier 3). Who hands on does not wait.
+// slot back (barrier 2); warp 2 gives back its own (barrier 3). The sender of a row does not wait.
 FA3_KERNEL(96)
 void named_barriers(FA3_GRID_CONSTANT const NamedArgs args) {
   auto& smem = ptx::smem_as<NamedSmem>();
@@ -114,7 +114,7 @@ void cluster(FA3_GRID_CONSTANT const ClusterArgs args) {
   }
   ptx::mbar_wait_cluster(full, 0);
   ptx::st_global(args.copied + 32 * cta + lane, ptx::ld_shared(&smem.copied[lane]));
-  ptx::cluster_sync();  // nobody leaves while its shared memory may be in use
+  ptx::cluster_sync();  // no CTA exits while its shared memory may be in use
 }
 
 // ---- Dependent grids ----------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// tma.cuh — conformance of TMA's tensor copies: a box to shared memory and out as it lies there; to
+// tma.cuh — conformance of TMA's tensor copies: a box to shared memory and out again unchanged; to
 // both CTAs of a cluster; an image in shared memory to a box of a tensor, stored or added.
 #pragma once
 
@@ -129,7 +129,7 @@ void tma_multicast(FA3_GRID_CONSTANT const TmaArgs args) {
   for (u32 slice = 0; slice < 2; ++slice) {
     dump(args.image + (2 * rank + slice) * args.bytes, smem.image[slice], args.bytes);
   }
-  ptx::cluster_sync();  // nobody leaves while a peer's copy may still arrive
+  ptx::cluster_sync();  // no CTA exits while a peer's copy may be in flight
 }
 
 template <int kRank, bool kAdd>

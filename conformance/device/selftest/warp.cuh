@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// warp.cuh — conformance of what the lanes of a warp do together: shuffles, votes, redux, elect.
+// warp.cuh — conformance of the warp's collective instructions: shuffles, votes, redux, elect.
 #pragma once
 
 #include "device/ptx/memory.h"

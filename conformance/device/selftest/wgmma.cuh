@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// wgmma.cuh — conformance of wgmma: one product 64 × n × (32 bytes per step), whose operand images,
+// wgmma.cuh — conformance of wgmma: one MMA 64 × n × (32 bytes per step), whose operand images,
 // descriptors and register fragments the host lays out.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// backend.h — the backends that compute on the processor: cpu, and reference to check it by.
+// backend.h — the backends that compute on the processor: cpu, and reference to check it against.
 #pragma once
 
 #include "backend/backend.h"
@@ -7,7 +7,7 @@
 
 namespace fa3 {
 
-// What both share: workspaces, and the rows that no kernel needs to see.
+// What both share: workspaces, and the output rows that kernels do not write.
 class HostBackend : public Backend {
  public:
   // executor outlives it.
@@ -39,7 +39,7 @@ class CpuBackend final : public HostBackend {
                const Executor& executor) override;
 };
 
-// Plain loops in FP64.
+// Untiled loops in FP64.
 class ReferenceBackend final : public HostBackend {
  public:
   using HostBackend::HostBackend;

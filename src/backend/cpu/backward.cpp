@@ -5,11 +5,11 @@
 // A task is one chunk of one KV head. It holds K and V of the chunk and FP32 accumulators of dK and
 // dV, and visits every block of queries that sees it, of every head of the group. All block
 // matrices are transposed (row = key), so that LSE and δ lie along vectors and P, dS are operands
-// as they are:
+// as stored:
 //   Sᵀ = K·Qᵀ, dPᵀ = V·dOᵀ → P, dS;  dV += Pᵀ·dO, dK += dSᵀ·Q;  dQ += dS·K.
 // dQ is shared by the chunks of a head: they add to a block of it in the order of the chunks,
 // waiting for their turn, so the bits do not depend on the number of threads. Tasks are numbered
-// chunk by chunk, hence the one waited for has always begun.
+// chunk by chunk, so the one waited for has always begun.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -95,7 +95,7 @@ struct Head : KvHead {
   }
 };
 
-// A block of queries of one head, packed, and whether all operands that contract over queries are
+// A block of queries of one head as panels, and whether all operands that contract over queries are
 // finite.
 bool load_queries(const Head& head, int64_t h, IndexRange block, BackwardScratch& x) {
   const Backward& run = head.run;
@@ -127,7 +127,7 @@ bool load_queries(const Head& head, int64_t h, IndexRange block, BackwardScratch
   return finite_q && finite_dout;
 }
 
-// What ids leave of the spans of a block and a chunk.
+// What ids leave visible in the spans of a block and a chunk.
 void narrow_spans(const Head& head, IndexRange chunk, IndexRange block, BackwardScratch& x) {
   const int32_t* const q_ids = head.q_ids + block.lo;
   const int32_t* const kv_ids = head.kv_ids + chunk.lo;
@@ -289,7 +289,7 @@ void Step::grad_q(bool first, BackwardScratch& x) const {
   if (kernels.pair_rows) {
     kernels.pair_rows(keys, static_cast<int>(round_up(queries, kTileRows)), x.dp, x.ld_s, x.s,
                       x.ld_s);
-    ds = x.s;  // P has done its work
+    ds = x.s;  // P is no longer needed
   }
   if (!k_finite && head.kv_ids != nullptr) {
     const SeenColumns seen{queries, x.visible_q, x.gaps_q, x.terms.column_id, x.terms.row_id};

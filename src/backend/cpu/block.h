@@ -26,7 +26,7 @@ struct ScoreScale {
   float scale_log2e = 1;  // scale·log2(e)
   float softcap_in = 0;   // stored score = tanh(raw·softcap_in); 0 = raw
   // From LSE to the exponents of the backward: not log2(e) but what scale_log2e, rounded, makes of
-  // it. A score near LSE meets the same rounding of the scale as LSE does then, and it cancels.
+  // it. A score near LSE then has the same rounding of the scale as LSE, and it cancels.
   double lse_log2 = 1;
   // With ALiBi the terms bring scores to units of log2 (see ScoreTerms), whose scale is then ln(2).
   float term_high = 1;
@@ -92,7 +92,7 @@ struct KvHead {
   }
 };
 
-// `rows` rows from there, as a kernel reads them.
+// `rows` rows from there, in the form that kernels read.
 inline Rows rows_at(const Layout& layout, void* data, int64_t b, int64_t begin, int64_t row,
                     int64_t head, int rows, int64_t cols) {
   return {element<char>(layout, data, b, begin, row, head), layout.dtype, layout.row, rows,

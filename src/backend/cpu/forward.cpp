@@ -2,8 +2,8 @@
 // forward.cpp — the tiled forward: FlashAttention-2's loop, keys outside, blocks of queries inside.
 //
 // A task is a run of query blocks of one KV head (and one split of the keys). For each tile of keys
-// it packs K and V once, then lets every block take its step: S = Q·Kᵀ, online softmax, O =
-// rescale·O + P·V. A block meets its keys in the same order whatever the grouping, so the bits do
+// it packs K and V once, then every block takes its step: S = Q·Kᵀ, online softmax, O =
+// rescale·O + P·V. A block visits its keys in the same order whatever the grouping, so the bits do
 // not depend on the number of threads.
 #include <algorithm>
 #include <cmath>
@@ -80,7 +80,7 @@ void open_block(const Head& head, const RowBlocks::Block& block, QBlock& state) 
   std::fill(state.row_sum, state.row_sum + block.rows, 0.0f);
 }
 
-// What the ids of a tile leave of the spans of a block's rows.
+// What the ids of a tile leave visible in the spans of a block's rows.
 void narrow_spans(const Head& head, const RowBlocks::Block& block, IndexRange tile,
                   ForwardScratch& x) {
   const int32_t* const ids = head.kv_ids + tile.lo;
@@ -124,7 +124,7 @@ void set_bias(const Head& head, const RowBlocks::Block& block, IndexRange tile, 
   });
 }
 
-// Scores in x.s to P, and what the block has accumulated to the new maximum.
+// Turns the scores in x.s into P, and rescales what the block has accumulated to the new maximum.
 void soften(const Forward& run, int rows, QBlock& state, ForwardScratch& x) {
   run.kernels.softmax({.s = x.s,
                        .ld = x.ld_s,
@@ -144,7 +144,7 @@ SeenColumns seen_columns(int rows, const ForwardScratch& x) {
   return {rows, x.visible, x.terms.gaps, x.terms.row_id, x.terms.column_id};
 }
 
-// One block against one tile of keys, packed in x.
+// One block against one tile of keys, whose panels are in x.
 void step(const Head& head, const RowBlocks::Block& block, IndexRange tile, bool v_finite,
           QBlock& state, ForwardScratch& x) {
   if (!set_spans(head, block, tile, x)) return;
@@ -172,7 +172,7 @@ void step(const Head& head, const RowBlocks::Block& block, IndexRange tile, bool
   }
 }
 
-// The same for a handful of rows, with K and V where they lie. A hidden V is not touched: keys that
+// The same for a handful of rows, with K and V read in place. A hidden V is not touched: keys that
 // all rows see are added for all at once, the others row by row.
 void step_few(const Head& head, const RowBlocks::Block& block, IndexRange tile, QBlock& state,
               ForwardScratch& x) {
@@ -214,7 +214,7 @@ void step_few(const Head& head, const RowBlocks::Block& block, IndexRange tile, 
   }
 }
 
-// Does a row, whose P sum up to that, see no key?
+// Does a row with this sum of P see no key?
 bool sees_none(const Head& head, int64_t query, float sum, IdFinder& keys) {
   const IndexRange shown = visible_keys(head.run.band, head.len, query);
   if (shown.empty() || head.kv_ids == nullptr) return shown.empty();
@@ -296,7 +296,7 @@ void attend(const Head& head, int64_t head_index, int64_t first, int64_t last, i
         if (meets(i)) step_few(head, head.blocks.block(i), tile, x.blocks[i - first], x);
       continue;
     }
-    int64_t begin = first;  // of the blocks that meet the tile
+    int64_t begin = first;  // of the blocks that visit the tile
     while (begin < last && !meets(begin)) ++begin;
     if (begin == last) continue;
     const int rows = static_cast<int>(tile.size());

@@ -8,13 +8,13 @@
 //   FA3_OP_DOT(a, b, c)  c + a·b on vectors of 32-bit units
 //
 // Tile MR×NV: MR·NV accumulators, NV vectors of B, one broadcast of A. 6×4 fills 24 of 32 AVX-512
-// registers and needs
-// 10 loads per 24 multiplies; 6×2 the same share of 16 registers.
+// registers and needs 10 loads per 24 multiplies; 6×2 fills
+// the same share of 16 registers.
 
 namespace FA3_OP {
 
 // A long sum is thus a sum of short ones, k terms each: its rounding error grows with the number of
-// blocks, not of terms. Plain loops over a constant trip count: they unroll at -O3, which this
+// blocks, not of terms. Loops have a constant trip count: they unroll at -O3, which this
 // file's build sets.
 template <int MR, int NV, bool kColumnA>
 FA3_OP_ATTR HWY_INLINE void tile(int64_t k, const float* HWY_RESTRICT a, int64_t lda,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ids.h — what sequence ids leave of a block: where an id stands among those of a tile, and the
+// ids.h — what sequence ids leave visible of a block: where an id is among those of a tile, and the
 // stretches of columns that a row with gaps sees.
 //
 // Ids may come in any order, and are sorted in practice (documents one after another). Then an id
-// is one stretch of a tile, the spans that masks have anyway say all, and nothing else is computed.
+// is one stretch of a tile, the spans of the masks are enough, and nothing else is computed.
 // Only where other ids lie between does a row have gaps.
 #pragma once
 
@@ -28,7 +28,7 @@ struct IdSpan {
   bool gaps = false;  // others lie between
 };
 
-// Looks ids up among those of a tile. Rows that follow one another mostly have the same.
+// Looks ids up among those of a tile. Consecutive rows mostly have the same id.
 class IdFinder {
  public:
   IdFinder(const int32_t* ids, int64_t count) : ids_(ids), count_(static_cast<int>(count)) {}

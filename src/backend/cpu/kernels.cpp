@@ -50,8 +50,8 @@ const Kernels& table() {
 }
 
 #if HWY_TARGET == HWY_AVX3 && HWY_ARCH_X86
-// Highway has no BF16 dot product on x86 yet: the instruction by its intrinsic, in functions that
-// ask for it by name (clang takes no second target pragma).
+// Highway has no BF16 dot product on x86 yet: this uses the intrinsic, in functions with a target
+// attribute (clang takes no second target pragma).
 #define FA3_OP op_bf16
 #define FA3_OP_ATTR __attribute__((target(HWY_TARGET_STR ",avx512bf16")))
 #define FA3_OP_UNIT 2

@@ -7,8 +7,8 @@
 //   B  packed in panels of `panel` columns: panel p begins at p·panel·k and holds [k][width], where
 //      width = panel, or for the last one n rounded up to whole vectors,
 //   C  row-major FP32, computed in register tiles of kTileRows rows × panel columns.
-// k counts 32-bit units: one FP32, or, in the table with unit = 2, a pair of BF16 that follow one
-// another along k (an odd last one is paired with 0). Operand buffers are typed float* either way.
+// k counts 32-bit units: one FP32, or, in the table with unit = 2, a pair of BF16 adjacent along k
+// (an odd last one is paired with 0). Operand buffers are typed float* either way.
 // Rows of A and C are padded to kTileRows; a mask appears as one span per tile of kTileRows rows.
 // Spans count elements; those of a tile are multiples of `unit` at both ends (see join_spans).
 #pragma once
@@ -30,7 +30,7 @@ struct Rows {
   int cols = 0;
 };
 
-// Scores of one block on their way to probabilities; all arrays have one entry per row.
+// Scores of one block, to become probabilities; all arrays have one entry per row.
 struct SoftmaxBlock {
   float* s = nullptr;  // in: raw scores; out: P (FP32, or BF16 in the bf16 tables), row-major
   int64_t ld = 0;      // floats between rows of s
@@ -98,7 +98,7 @@ struct Kernels {
                              float* c, int64_t ldc, const Span* depth, bool first);
 
   // For at most kTileRows rows and keys that are read once, in place (FP32 tables): C = A·keysᵀ,
-  // and C += A·values. Rows of A and C are there up to 1, 2, 4 or 6.
+  // and C += A·values. Rows of A and C exist up to 1, 2, 4 or 6.
   void (*few_dot)(int rows, const float* a, int64_t lda, const Rows& keys, float* c, int64_t ldc);
   void (*few_add)(int rows, const float* a, int64_t lda, const Rows& values, float* c, int64_t ldc);
 

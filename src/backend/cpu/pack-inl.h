@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // pack-inl.h — from a caller's strided rows to GEMM operands and back, per instruction set. FP32
-// operands: 16-bit elements are widened on the way. Guarded the Highway way.
+// operands: 16-bit elements are widened by the copy. Guarded the Highway way.
 #if defined(FA3_BACKEND_CPU_PACK_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FA3_BACKEND_CPU_PACK_INL_H_
 #undef FA3_BACKEND_CPU_PACK_INL_H_

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// reference.cpp — attention in FP64 by plain loops; every result is rounded once, when stored.
+// reference.cpp — attention in FP64 by simple loops; every result is rounded once, when stored.
 //
 // A row is one query of one head. Only its visible keys are read, so that nothing else can
 // influence it. Consecutive rows are taken kRows at a time for one reason: each K and V row is then
 // converted to double once for all of them.
 //
-// A key is visible when the mask shows it and, with sequence ids, its id is that of the query.
+// A key is visible when the mask keeps it and, with sequence ids, its id is that of the query.
 //
 // Where Inf and NaN meet the formulas (fa3.h says that they reach the rows that see them):
 // - no visible key: O = 0, LSE = −inf, gradient 0;
@@ -116,7 +116,7 @@ void add_scaled(double a, const double* x, int64_t n, double* y) {
   for (int64_t c = 0; c < n; ++c) y[c] += a * x[c];
 }
 
-// Keys [lo, hi) that the mask shows to query i of a sequence; lo == hi: none.
+// Keys [lo, hi) that the mask keeps for query i of a sequence; lo == hi: none.
 struct Keys {
   int64_t lo = 0;
   int64_t hi = 0;
@@ -141,7 +141,7 @@ Keys shown_keys(const Problem& p, const Sequence& q, const Sequence& kv, int64_t
 struct Scratch {
   double* q;      // (kRows, head_dim_qk)
   double* s;      // (kRows, max_seqlen_kv): scores, then probabilities
-  double* row;    // (max(head_dim_qk, head_dim_v)): a K or V row, or a row on its way out
+  double* row;    // (max(head_dim_qk, head_dim_v)): a K or V row, or an output row
   double* o;      // (kRows, head_dim_v)
   double* dout;   // backward (kRows, head_dim_v)
   double* slope;  // backward (kRows, max_seqlen_kv): d score / d (scaled score), 1 without softcap
@@ -150,8 +150,8 @@ struct Scratch {
   double* dk;     // backward (max_seqlen_kv, head_dim_qk)
   double* dv;     // backward (max_seqlen_kv, head_dim_v)
   double lse[kRows];
-  Keys keys[kRows];  // what the mask shows to each row
-  Keys any;          // what it shows to some row
+  Keys keys[kRows];  // what the mask keeps for each row
+  Keys any;          // what it keeps for some row
 };
 
 // Does the r-th row see key j?
@@ -224,7 +224,7 @@ void attend(const Problem& p, const Buffers& x, const Rows& rows, Scratch& scrat
     double max = -kInf, sum = 0;
     for (int64_t j = lo; j < hi; ++j)
       if (sees(rows, scratch, r, j)) max = std::max(max, s[j]);
-    const double shift = max == -kInf ? 0 : max;  // −inf − −inf is NaN; exp(−inf) = 0 is meant
+    const double shift = max == -kInf ? 0 : max;  // −inf − −inf is NaN; exp(−inf) = 0 is wanted
     for (int64_t j = lo; j < hi; ++j) {
       if (!sees(rows, scratch, r, j)) continue;
       s[j] = std::exp(s[j] - shift);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// reference.h — attention in FP64 by plain loops: what every other backend is checked against.
+// reference.h — attention in FP64 by simple loops: what every other backend is checked against.
 // Includes nothing of src/device, so that a mistake there cannot hide here.
 #pragma once
 

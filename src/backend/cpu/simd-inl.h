@@ -36,8 +36,8 @@ inline HWY_ATTR VF load(const Bf16* p) {
   const hn::Rebind<uint16_t, DF> d16;
   return hn::BitCast(DF(), hn::ShiftLeft<16>(hn::PromoteTo(DU(), hn::LoadU(d16, &p->bits))));
 }
-// Highway's own conversions of F16 take Inf and NaN for numbers and cut digits off where the
-// processor has no instruction for them.
+// Highway's own conversions of F16 mistake Inf and NaN for numbers and truncate where the processor
+// has no instruction for them.
 #if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128 || (HWY_ARCH_X86 && HWY_TARGET > HWY_AVX2)
 inline HWY_ATTR VF load(const F16* p) {
   const hn::Rebind<uint16_t, DF> d16;

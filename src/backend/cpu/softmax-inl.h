@@ -28,7 +28,7 @@ inline Span whole_vectors(Span s) {
   return {s.lo / kLanes * kLanes, (s.hi + kLanes - 1) / kLanes * kLanes};
 }
 
-// Maximum over whole vectors; a NaN is passed over (exp2 brings it back).
+// Maximum over whole vectors; a NaN is skipped (exp2 brings it back).
 HWY_ATTR HWY_INLINE float max_of_row(const float* s, Span span) {
   const DF d;
   VF m0 = hn::Set(d, -kInf), m1 = m0, m2 = m0, m3 = m0;
@@ -101,8 +101,8 @@ HWY_ATTR void add_terms(const ScoreTerms& terms, int row, float* s, Span vectors
 // would not be about 0, and P not about 1 but anything up to Inf.
 inline constexpr float kHugeShift = 0x1p24f;
 
-// p ← exp2(s·scale − shift), or with kHuge exp2((s − shift)·scale); returns the sum of what is not
-// rounded yet. p may be s: element i of P never lies beyond element i of S.
+// p ← exp2(s·scale − shift), or with kHuge exp2((s − shift)·scale); returns the sum before
+// rounding. p may be s: element i of P never lies beyond element i of S.
 template <bool kHuge, class P>
 HWY_ATTR HWY_INLINE float exp_row(const float* s, P* out, Span span, float scale, float shift) {
   const DF d;
@@ -167,7 +167,7 @@ HWY_ATTR void softmax(const SoftmaxBlock& block) {
   }
 }
 
-// P and dS as for softmax(). kTerms: with terms, so that without them the loop is what it was.
+// P and dS as for softmax(). kTerms: with terms; without them the loop pays nothing for them.
 template <class P, bool kTerms>
 HWY_ATTR void grad_rows(const GradBlock& block) {
   static constexpr ScoreTerms kNone;

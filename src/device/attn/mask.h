@@ -7,7 +7,7 @@
 
 namespace fa3 {
 
-// Query i stands at key position p = i + (len_kv − len_q) and sees keys j with p − left ≤ j ≤ p +
+// Query i is at key position p = i + (len_kv − len_q) and sees keys j with p − left ≤ j ≤ p +
 // right. kUnbounded on a side means no limit there. full = both unbounded; causal = {kUnbounded,
 // 0}.
 struct Band {

@@ -17,7 +17,7 @@ struct QTile {
 struct TileOrder {
   u32 q_tiles = 0;             // per head
   u32 heads = 0;               // batch · heads_q
-  u32 head_group = 1;          // heads that run side by side; 1 = one head after the other
+  u32 head_group = 1;          // heads that run concurrently; 1 = one head after the other
   bool longest_first = false;  // later tiles see more keys (causal)
 
   FA3_HD constexpr u32 tiles() const { return q_tiles * heads; }

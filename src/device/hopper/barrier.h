@@ -23,14 +23,14 @@ struct Barrier {
   FA3_DEV void arrive_if(bool arrives, Where where = Where::here()) {
     ptx::mbar_arrive_if(address(where), arrives, where);
   }
-  // At this barrier's place in CTA `rank` of the cluster.
+  // On the barrier at this offset in CTA `rank` of the cluster.
   FA3_DEV void arrive_at(u32 rank, Where where = Where::here()) {
     ptx::mbar_arrive_cluster(ptx::map_to_rank(address(where), rank, where), 1, where);
   }
   FA3_DEV void arrive_at_if(u32 rank, bool arrives, Where where = Where::here()) {
     ptx::mbar_arrive_cluster_if(ptx::map_to_rank(address(where), rank, where), arrives, where);
   }
-  // Before the copies of `bytes` in all that complete on this barrier.
+  // Before the copies, of `bytes` in total, that complete on this barrier.
   FA3_DEV void arrive_expect_tx(u32 bytes, Where where = Where::here()) {
     ptx::mbar_arrive_expect_tx(address(where), bytes, where);
   }

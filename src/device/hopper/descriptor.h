@@ -7,9 +7,9 @@
 //
 //                        stride offset (SBO)        leading offset (LBO)
 //   K-major, swizzled    8 rows of M/N → next 8     not used
-//   K-major, plain       8 rows of M/N → next 8     16 bytes of K → next 16
+//   K-major, unswizzled  8 rows of M/N → next 8     16 bytes of K → next 16
 //   MN-major, swizzled   8 rows of K → next 8       W bytes of M/N → next W (a panel)
-//   MN-major, plain      8 elements of M/N → next   8 rows of K → next 8
+//   MN-major, unswizzled 8 elements of M/N → next   8 rows of K → next 8
 #pragma once
 
 #include "device/hopper/swizzle.h"

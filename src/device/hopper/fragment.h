@@ -19,7 +19,7 @@ struct Place {
 // First of a thread's two rows of an accumulator or A operand; the other is 8 further on.
 FA3_HD constexpr u32 fragment_row(u32 thread) { return 16 * (thread / 32) + thread % 32 / 4; }
 
-// First of a thread's columns of an accumulator; the next is beside it, the others 8, 16, … on.
+// First of a thread's columns of an accumulator; the next is adjacent, the others 8, 16, … on.
 FA3_HD constexpr u32 fragment_column(u32 thread) { return 2 * (thread % 4); }
 
 // Register i of a 32-bit accumulator.
@@ -37,12 +37,12 @@ FA3_HD constexpr Place a8_place(u32 thread, u32 r, u32 byte) {
   return {fragment_row(thread) + 8 * (r % 2), 16 * (r / 2) + 4 * (thread % 4) + byte};
 }
 
-// What slot k of an FP8 product's K holds when each thread packs the accumulators it has, without
-// exchanging any: K row sigma(k) of the other operand belongs there. Within groups of 16.
+// What slot k of an FP8 GEMM's K holds when each thread packs the accumulators it has, without
+// exchanging any: it pairs with K row sigma(k) of the other operand. Within groups of 16.
 FA3_HD constexpr u32 sigma(u32 k) { return (k & ~15u) + 8 * (k / 2 % 2) + 2 * (k / 4 % 4) + k % 2; }
 
 // What row n of an FP8 operand transposed through registers holds: source column tau(n). Rows are
-// stored in this order since it meets no bank twice. Within groups of 16.
+// stored in this order because it has no bank conflicts. Within groups of 16.
 FA3_HD constexpr u32 tau(u32 n) { return (n & ~15u) + (n & 6) + 8 * (n % 2) + n / 8 % 2; }
 
 // The row that holds source column d.

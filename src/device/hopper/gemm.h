@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// gemm.h — the product of two tiles by one warpgroup: a fence, one wgmma per 32 bytes of K, a
-// commit. The result may be touched after gemm_wait. All 128 threads call alike.
+// gemm.h — a GEMM of two tiles by one warpgroup: a fence, one wgmma per 32 bytes of K, a
+// commit. The result may be accessed after gemm_wait. All 128 threads call alike.
 #pragma once
 
 #include "device/hopper/descriptor.h"
@@ -44,7 +44,7 @@ FA3_DEV void gemm_rs(ptx::Acc<N, T>& d, ptx::AFrag (&a)[kSteps], const B& b, boo
   ptx::fence_regs(d);
 }
 
-// Until all but the last kPending products are complete; `acc` is that of one which then is.
+// Waits until all but the last kPending GEMMs are complete; `acc` belongs to a complete one.
 template <int kPending, int N, class T>
 FA3_DEV void gemm_wait(ptx::Acc<N, T>& acc, Where where = Where::here()) {
   ptx::wgmma_wait<kPending>(where);

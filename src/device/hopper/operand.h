@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// operand.h — an accumulator as A operand of the next product, so that P = softmax(S) never leaves
+// operand.h — an accumulator as A operand of the next GEMM, so that P = softmax(S) never leaves
 // the registers.
 #pragma once
 
@@ -17,7 +17,7 @@
 namespace fa3 {
 
 // The first of the consecutive accumulators that register r of step s holds: 2 of 16 bits, 16
-// columns a step, and each thread has just those it needs.
+// columns a step, and each thread already holds those it needs.
 FA3_HD constexpr int operand16_source(int s, int r) { return 8 * s + 2 * r; }
 
 // The same for FP8 in permuted order: 2 here and 2 at +4, 32 columns a step.
@@ -70,8 +70,8 @@ FA3_DEV u32 pack_fp8(float v0, float v1, float v2, float v3) {
   return kType == MmaType::kE4m3 ? ptx::pack_e4m3(v0, v1, v2, v3) : ptx::pack_e5m2(v0, v1, v2, v3);
 }
 
-// FP8 without exchange: slot k of the product holds column sigma(k), so K of the
-// other operand must be stored in that order.
+// FP8 without exchange: slot k of the GEMM's K holds column sigma(k), so the other operand must be
+// stored in that order along K.
 template <MmaType kType, int N, int kSteps>
 FA3_DEV void to_operand8_permuted(ptx::AFrag (&a)[kSteps], const ptx::Acc<N>& acc) {
   static_assert(32 * kSteps == N, "to_operand8: one operand per 32 columns of the accumulator");

@@ -12,12 +12,12 @@
 namespace fa3 {
 
 inline constexpr int kWgThreads = 128;  // of a warpgroup
-inline constexpr int kWgRows = 64;      // of A and D that one wgmma multiplies
+inline constexpr int kWgRows = 64;      // of A and D in one wgmma
 
 struct TileLayout {
   int rows, columns, element_bytes;
 
-  // The widest that pads rows least.
+  // The widest swizzle among those that pad rows least.
   FA3_HD constexpr Swizzle swizzle() const {
     const int bytes = columns * element_bytes;
     if (bytes <= 32) return Swizzle::k32;

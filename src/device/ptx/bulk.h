@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // bulk.h — asynchronous copies of consecutive bytes, and the groups by which stores are waited for.
-// Addresses and sizes are multiples of 16 bytes. Groups belong to a thread: whoever issues must
-// also commit and wait. Sections are those of PTX ISA 9.1.
+// Addresses and sizes are multiples of 16 bytes. Groups belong to a thread: the one that issues
+// must also commit and wait. Sections are those of PTX ISA 9.1.
 #pragma once
 
 #include "device/ptx/twin.h"

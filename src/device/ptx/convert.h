@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// convert.h — FP32 to and from the narrow types, packed. Arithmetic on registers: no memory
+// convert.h — FP32 to and from vectors of the narrow types. Arithmetic on registers: no memory
 // clobbers. Sections are those of PTX ISA 9.1.
 #pragma once
 

@@ -74,7 +74,7 @@ FA3_DEV void fence_acq_rel_sys(Where where = Where::here()) {
 }
 
 // fence.mbarrier_init.release.cluster (9.7.13.4): after the last mbar_init, before the barrier that
-// tells the other threads.
+// signals the other threads.
 FA3_DEV void fence_mbar_init(Where where = Where::here()) {
 #if FA3_GPU
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");

@@ -118,7 +118,7 @@ FA3_DEV T ld_global(const T* from, Where where = Where::here()) {
 #endif
 }
 
-// ld.global.nc (9.7.9.9): of memory that nobody writes while the kernel runs.
+// ld.global.nc (9.7.9.9): of memory that is not written while the kernel runs.
 template <class T>
 FA3_DEV T ld_global_nc(const T* from, Where where = Where::here()) {
 #if FA3_GPU

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // registers.h — the register arrays of wgmma, and how many registers a warp may have. On a GPU the
-// arrays are plain and every index a constant; the simulator sees each access. Sections are those
+// arrays are ordinary and every index constant; the simulator sees each access. Sections are those
 // of PTX ISA 9.1.
 #pragma once
 

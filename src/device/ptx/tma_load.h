@@ -108,7 +108,7 @@ FA3_DEV void tma_load_5d(u32 to, const TensorMap& map, u32 bar, i32 c0, i32 c1, 
 }
 
 // cp.async.bulk.tensor.1d…multicast::cluster (9.7.9.27.1.2): to the same place in each CTA of
-// the mask, each told by its own mbarrier.
+// the mask, each signalled on its own mbarrier.
 FA3_DEV void tma_load_multicast_1d(u32 to, const TensorMap& map, u32 bar, i32 c0, u16 mask,
                                    [[maybe_unused]] L2Hint hint = L2Hint::kNormal,
                                    Where where = Where::here()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// wgmma.h — the warpgroup's matrix product D = A·B (+ D): 64 rows, N columns, 32 bytes deep, B and
+// wgmma.h — the warpgroup's MMA, D = A·B (+ D): 64 rows, N columns, 32 bytes deep; B and
 // perhaps A in shared memory. All 128 threads call alike. The GPU's operand lists, one per N, are
 // generated (cmake/generate_wgmma.cmake). Sections are those of PTX ISA 9.1.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// alibi.h — ALiBi as a score functor: s − slope·|distance of query and key|, the query standing at
-// the bottom-right diagonal.
+// alibi.h — ALiBi as a score functor: s − slope·|distance of query and key|, the query on the
+// bottom-right diagonal.
 #pragma once
 
 #include "device/ptx/math.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // element.h — the seam for scores and masks beyond the softcap and the band: functors of one score,
-// of one query and one key. They never see a fragment: what is here maps them onto the part of S
-// that a thread has.
+// of one query and one key. They never see a fragment: this file maps them onto the part of S that
+// a thread has.
 //
 //   struct Score {
 //     struct Row {…};    of a query, made once per Q tile      Row row(args, place, row)
@@ -14,9 +14,9 @@
 //     TileRange tiles<tile_kv>(args, place, range, row, rows)  of range, the KV tiles that queries
 //   };                                                         [row, row + rows) visit. Whole warp
 //
-// All members are static. Keys and queries count within their sequence; functors are asked for such
-// as count (seqused), and their answers for others are not used. Scores are multiplied by
-// RowSoftmax::scale_log2 afterwards. What a functor reads stands in ElementArgs.
+// All members are static. Keys and queries count within their sequence; functors are asked about
+// those that count (seqused), and their answers for others are not used. Scores are multiplied by
+// RowSoftmax::scale_log2 afterwards. What a functor reads is in ElementArgs.
 #pragma once
 
 #include "device/attn/tile_range.h"
@@ -67,7 +67,7 @@ FA3_DEV void apply_scores(ptx::Acc<N>& s, const typename Score::Row (&rows)[2], 
 }
 
 // Hides the keys of a tile that a mask functor does not let a row see. `seen`: bit h is set when
-// row h sees one, which the band must let it see, too. Each lane loads every 32nd key's 32 bits,
+// row h sees one, which the band must show it too. Each lane loads every 32nd key's 32 bits,
 // from which the warp takes them by shuffles: a thread's columns are spread over the tile.
 template <class Mask, int N>
 FA3_DEV void hide_keys(ptx::Acc<N>& s, const typename Mask::Row (&rows)[2], const BandMask& band,

@@ -24,8 +24,8 @@ struct SequenceIdMask {
   }
   FA3_HD static constexpr bool sees(i32 row, i32 key) { return row == key; }
 
-  // Ids may stand in any order: tiles are visited from the first to the last that holds a key
-  // within the queries' least and greatest id. Each lane looks at every 32nd query and key.
+  // Ids may be in any order: tiles are visited from the first to the last that holds a key
+  // between the queries' least and greatest id. Each lane looks at every 32nd query and key.
   template <int kTileKv>
   FA3_DEV static TileRange tiles(const ElementArgs& args, const ElementPlace& place,
                                  const TileRange& range, i32 row, i32 rows) {

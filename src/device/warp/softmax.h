@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // softmax.h — online softmax over the two rows of S that a thread shares with its quad: running
 // maximum and sum, in the base-2 log domain. A row without a visible key so far has max = −inf and
-// takes 0 as the offset of its exponents, so that they are exp2(−inf) = 0 and never −inf + inf.
+// uses 0 as the offset of its exponents, so that P is exp2(−inf) = 0 and never −inf + inf.
 #pragma once
 
 #include "device/attn/conventions.h"
@@ -42,7 +42,7 @@ struct RowSoftmax {
     for (int h = 0; h < 2; ++h) max[h] = -kInf, sum[h] = 0.f;
   }
 
-  // S becomes P, unnormalised; the sum is taken before P is rounded for the second product.
+  // S becomes P, unnormalised; the sum is taken before P is rounded for the second GEMM.
   // scale_log2: of scores, not negative.
   template <SoftmaxVariant kVariant, int N>
   FA3_DEV RowScale update(ptx::Acc<N>& s, float scale_log2, Where where = Where::here()) {
@@ -91,7 +91,7 @@ struct RowSoftmax {
     return max == -kInf ? 0.f : max * scale_log2;
   }
 
-  // Over the quad, the running maximum included.
+  // Maximum over the quad, including the running one.
   template <SoftmaxVariant kVariant, int N>
   FA3_DEV void row_maxima(float (&to)[2], const ptx::Acc<N>& s, Where where) const {
     if constexpr (kVariant.integer_max) {
@@ -116,7 +116,7 @@ struct RowSoftmax {
       for (int i = 2 * h; i < N / 2; i += 4) to[h] = ptx::max(to[h], ptx::max(s[i], s[i + 1]));
     }
   }
-  // Two chains a row, so that none waits for itself.
+  // Two chains a row, to hide the latency of each.
   template <int N>
   FA3_DEV void integer_maxima(float (&to)[2], const ptx::Acc<N>& s) const {
     const auto bits = [&](int i) { return ptx::bits_as<i32>(static_cast<float>(s[i])); };

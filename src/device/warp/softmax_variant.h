@@ -10,7 +10,7 @@ struct SoftmaxVariant {
   // until then the old maximum serves, and P reaches 2^kLazyLog2.
   bool lazy_rescale = false;
   // Maxima as integers, three at a time: scores of one row compare as their bits do unless all are
-  // negative, and then the pass is made again.
+  // negative, and then the pass is repeated.
   bool integer_max = false;
 
   constexpr bool operator==(const SoftmaxVariant&) const = default;

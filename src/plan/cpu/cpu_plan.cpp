@@ -47,8 +47,8 @@ void plan_forward(const Problem& p, int threads, CpuPlan& plan) {
   plan.tile_q = static_cast<int>(
       std::clamp<int64_t>(round_up(rows, cpu::kTileRows), cpu::kTileRows, most_rows));
   plan.tile_kv = tile_kv_for(plan.width_qk + plan.width_v, kTileKv, kTileFloats, 64);
-  // The longest sequence has the most blocks, but for the step from blocks of one head to blocks
-  // across heads.
+  // The longest sequence has the most blocks, except where blocks of one head become blocks across
+  // heads.
   plan.blocks = std::max(
       row_blocks(p.q.max_seqlen, group, plan.tile_q).count,
       row_blocks(std::min<int64_t>(p.q.max_seqlen, plan.tile_q), group, plan.tile_q).count);

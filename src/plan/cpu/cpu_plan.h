@@ -25,14 +25,14 @@ struct CpuPlan {
   int tile_kv = 0;   // most keys of a block; a multiple of whole vectors
   int width_qk = 0;  // head_dim_qk, and below head_dim_v, rounded up to whole vectors
   int width_v = 0;
-  bool alibi = false;         // what the scratch of a block of scores holds besides: slopes,
-  bool sequence_ids = false;  // ids
+  bool alibi = false;         // the scratch of a block of scores also holds slopes
+  bool sequence_ids = false;  // it also holds ids
   // Forward: blocks of query rows per KV head, those of all query heads of its group, at most.
   int64_t blocks = 0;
-  // Forward: so few query rows per KV head that K and V are read in place.
+  // Forward: query rows per KV head are so few that K and V are read in place.
   bool few_rows = false;
   int blocks_per_task = 1;  // forward: blocks that share the packing of a tile of K and V
-  // Forward: parts of the keys computed apart and merged (few query rows, many keys).
+  // Forward: parts of the keys, computed separately and merged (few query rows, many keys).
   int splits = 1;
   int64_t split_len = 0;     // keys per split, a multiple of tile_kv; meaningful when splits > 1
   int64_t chunks = 0;        // backward: tiles of tile_kv keys per KV head, at most

@@ -11,8 +11,8 @@
 
 namespace fa3::cpu {
 
-// Half-open range of columns, or of units of depth, that one row (or one tile of rows) has to do
-// with.
+// Half-open range of columns, or of units of depth, that concerns one row (or one tile of
+// rows).
 struct Span {
   int32_t lo = 0;
   int32_t hi = 0;
@@ -21,8 +21,8 @@ struct Span {
 };
 
 // What slopes and sequence ids do to the scores of a block. Rows are queries and columns keys in
-// the forward, the other way round in the backward. Arrays are absent (nullptr) in a problem
-// without the one or the other.
+// the forward, the other way round in the backward. Arrays are nullptr in a problem without
+// slopes or without ids.
 struct ScoreTerms {
   // ALiBi: the stored score, in units of log2, is
   //   score·scale_high + score·scale_low + slope_high·distance + slope_low·distance,
@@ -56,7 +56,7 @@ inline IdRange join(IdRange a, IdRange b) {
 
 inline constexpr int kPadCols = 16;  // keeps row strides of S off powers of two
 
-// One block of query rows on its way through the keys.
+// The state of one block of query rows as it advances through the keys.
 struct QBlock {
   float* q = nullptr;        // [tile_q][width_qk], operand A
   float* o = nullptr;        // [tile_q][width_v], FP32 accumulator

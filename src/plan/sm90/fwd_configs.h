@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // fwd_configs.h — the tile sizes of the Hopper kernels, and the only file that holds one. The
-// first row that fits a problem is used; docs/tuning/fwd_sm90.md says how each was found. What it
-// comes to for some 200 problems is in tests/golden/plan.csv.
+// first row that fits a problem is used; docs/tuning/fwd_sm90.md says how each was found. The
+// plans of some 200 problems are in tests/golden/plan.csv.
 #pragma once
 
 #include "device/sm90/fwd/config.h"
@@ -66,8 +66,8 @@ inline constexpr FwdRow kFwdRows[] = {
 };
 // clang-format on
 
-// A row for functors, which keep values per row and key next to S, O and P: with three consumers,
-// or more registers for those tiles than this, ptxas spills. hides_keys: one of them is a mask.
+// A row for functors, which keep values per row and key in addition to S, O and P: with three
+// consumers, or more tile registers than this, ptxas spills. hides_keys: one of them is a mask.
 constexpr FwdConfig with_functors(FwdConfig c, bool hides_keys) {
   if (c.consumer_wgs == 3) c.consumer_wgs = 2;
   while (c.tile_registers() > (hides_keys ? 168 : 176)) c.tile_kv -= 16;
@@ -78,7 +78,7 @@ constexpr FwdConfig with_functors(FwdConfig c, bool hides_keys) {
 
 inline constexpr int kSmemLimit = 227 * 1024;  // bytes per CTA
 
-// Beyond these ptxas 13.0 spills and serialises the products (found by trying).
+// Beyond these ptxas 13.0 spills and serialises the GEMMs (found by trying).
 constexpr int tile_register_limit(const FwdConfig& c) { return c.consumer_wgs == 3 ? 128 : 208; }
 
 // Why a configuration cannot run; nullptr when it can.

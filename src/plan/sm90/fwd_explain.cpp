@@ -14,7 +14,7 @@ double waves_of(const FwdPlan& plan) {
   return static_cast<double>(plan.tiles) / std::max(plan.grid, 1u);
 }
 
-// The Hopper kernel: its row of the table and why it is none of the others, configuration, grid.
+// The Hopper kernel: its row of the table and why the others were rejected, configuration, grid.
 Json kernel_json(const FwdPlan& plan, const Problem& problem) {
   const FwdConfig& c = plan.config;
   const Tiles tiles = tiles_of(problem, c.tile_q(), c.tile_kv);

@@ -9,7 +9,7 @@
 
 namespace fa3::sm90 {
 
-// Row, rows that were not taken and why, configuration, grid.
+// The row, the rejected rows and why, configuration, grid.
 void describe(const FwdPlan& plan, const Problem& problem, Json& json);
 
 // What the roofline says of it.

@@ -21,7 +21,7 @@ struct HeadDims {
   bool operator==(const HeadDims&) const = default;
 };
 
-// What the words of a name say; nothing = any.
+// What the words of a name select; nothing = any.
 struct Words {
   std::optional<HeadDims> dims;
   std::optional<MmaType> dtype;
@@ -69,7 +69,7 @@ std::optional<HeadDims> dims_of(std::string_view word) {
   return HeadDims{qk, v};
 }
 
-// Says that the words name this value; false when they have named another of its kind.
+// Notes that the words name this value; false when they have named another of its kind.
 template <class T>
 bool set(std::optional<T>& place, T value) {
   if (place) return *place == value;
@@ -129,7 +129,7 @@ void add_variants(HeadDims dims, const Words& words, std::vector<FwdKernel>& ker
       if (!wanted(words.mask, mask)) continue;
       for (const bool ragged : {false, true}) {
         if (!wanted(words.ragged, ragged)) continue;
-        // ALiBi is added to scores that have been scaled.
+        // ALiBi is added to scaled scores.
         const ScoreKind score =
             words.score.value_or(words.functors.alibi ? ScoreKind::kScaled : ScoreKind::kPlain);
         const FwdVariant variant{dtype, mask, score, ragged, words.functors};

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// fwd_kernels.h — the forward kernels by name, for who compiles them ahead of time:
+// fwd_kernels.h — the forward kernels by name, for compiling them ahead of time:
 //
 //   fwd / d128, d192-128 / bf16, f16 / full, causal, window / dense, ragged / q64 / softcap, scaled
-// /
-//   alibi / sequence_ids
+//       / alibi / sequence_ids
 //
 // d is head_dim_qk and, where it differs, head_dim_v, in multiples of 16; q64 is on rows for at
-// most that many queries per sequence. A name may leave out words, and then means the kernels of
-// all of them: of the table's head dims, and of plain scores
+// most that many queries per sequence. A name may leave out words, and then means the kernels for
+// every value of them; but head dims only those of the table, and scores only unmodified ones
 // without functors.
 #pragma once
 
@@ -26,10 +25,10 @@ struct FwdKernel {
   FwdFunctors functors;
 };
 
-// INVALID_ARGUMENT with the words that there are for a name that means no kernel.
+// INVALID_ARGUMENT, listing the words there are, for a name that means no kernel.
 Result<std::vector<FwdKernel>> fwd_kernels(std::string_view name);
 
-// The name of what a plan of a GPU runs.
+// The name of the kernel that a GPU plan runs.
 std::string name_of(const FwdPlan& plan);
 
 std::string head_dims_text(const FwdPlan& plan);  // of that kernel: "192 and 128"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// fwd_names.h — names of what a forward kernel's configuration is made of, each written once: the
+// fwd_names.h — the names in a forward kernel's configuration, each written once: the
 // enumerators as C++ and as words of kernel names, and the fields of FwdConfig in order.
 #pragma once
 
@@ -42,7 +42,7 @@ constexpr const auto& names_of(ScoreKind) { return kScoreNames; }
 constexpr const auto& names_of(FwdStep) { return kStepNames; }
 constexpr const auto& names_of(FwdSchedule) { return kScheduleNames; }
 
-// {value, "", ""} for a value that is no enumerator.
+// {value, "", ""} for a value that is not an enumerator.
 template <class E>
 constexpr Name<E> name_of(E value) {
   for (const Name<E>& name : names_of(value)) {

@@ -20,7 +20,7 @@ constexpr int64_t kStrideLimit = int64_t{1} << 39;      // elements: TMA's strid
 constexpr int64_t kMaxRaggedStride = int64_t{1} << 32;  // elements: well below kRaggedWrap bytes
 constexpr int64_t kMaxRows = kRaggedRows - 512;         // coordinates of a tile stay in 31 bits
 constexpr int64_t kMaxTiles = int64_t{1} << 31;
-constexpr int64_t kL2Share = 2;  // K and V of the heads that run side by side: 1/2 of the L2 cache
+constexpr int64_t kL2Share = 2;  // K and V of the heads that run concurrently: 1/2 of L2
 
 // ---- What is declined ---------------------------------------------------------------------------
 
@@ -60,7 +60,7 @@ Status check_tensor(const Problem& p, TensorId id, const char* name, const SeqAx
       name, layout.batch, row);
 }
 
-// Ragged tensors are addressed by rows over all sequences, two of an axis by the same.
+// Ragged tensors are addressed by rows over all sequences, both tensors of an axis by the same.
 Status check_axis(const char* name, const Problem& p, const SeqAxis& axis, TensorId a, TensorId b,
                   bool ragged) {
   const int64_t batch_rows = ragged ? ragged_batch_rows(p, axis, p.layout[a]) : 0;
@@ -104,12 +104,12 @@ Status check_problem(const Problem& p) {
 
 // ---- Choices ------------------------------------------------------------------------------------
 
-// Rows that a sequence can have at most.
+// The most rows that a sequence can have.
 int64_t most_rows(const SeqAxis& axis) {
   return axis.packed ? std::min(axis.rows, axis.max_seqlen) : axis.rows;
 }
 
-// The mask as a band; a bound that every query's keys lie within is none.
+// The mask as a band; a bound beyond every query's keys is dropped.
 Band32 band_of(const Problem& p) {
   if (p.mask == FA3_MASK_FULL) return {};
   const int64_t left = p.mask == FA3_MASK_WINDOW ? p.left : -1;
@@ -137,7 +137,7 @@ uint32_t head_group_of(const Problem& p, int64_t l2_bytes) {
 
 int64_t count_tiles(const Problem& p, int tile_q) {
   if (!p.q.packed) return div_up(p.q.rows, tile_q) * p.heads_q * p.batch;
-  // Every sequence, and the rows of none, may end in a tile that is not full.
+  // Every sequence, and the rows of none, may end in a partial tile.
   return (p.q.rows / tile_q + p.batch + 1) * p.heads_q;
 }
 
@@ -149,7 +149,7 @@ float scale_in_fp32(double scale) {
   return static_cast<float>(std::copysign(std::clamp(std::abs(scale), kLeast, kMost), scale));
 }
 
-// ALiBi is added to scores that have been scaled.
+// ALiBi is added to scaled scores.
 ScoreKind score_of(const Problem& p) {
   if (p.softcap > 0) return ScoreKind::kSoftcap;
   return p.softmax_scale < 0 || p.has_alibi() ? ScoreKind::kScaled : ScoreKind::kPlain;

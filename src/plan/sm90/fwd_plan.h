@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // fwd_plan.h — how the forward kernel of Hopper computes a problem: its configuration, grid and
-// order of tiles. A pure function of problem and device.
+// tile order. A pure function of problem and device.
 #pragma once
 
 #include <optional>
@@ -38,12 +38,12 @@ Result<FwdPlan> make_fwd_plan(const Problem& problem, const DeviceInfo& device);
 FwdPlan with_config(FwdPlan plan, const FwdConfig& config, const Problem& problem,
                     int multiprocessors);
 
-// The plan with the kernel of the row's own head dims; nothing where that is what it has. It
-// computes the same, more slowly: TMA fills with zeros, and clips, what the tensors lack. Grid and
-// order stay.
+// The plan with the kernel of the row's own head dims; nothing where it has them already. It
+// computes the same, more slowly: TMA fills what the tensors lack with zeros and clips the store.
+// Grid and order stay.
 std::optional<FwdPlan> wider(const FwdPlan& plan);
 
-// What a step of a plan (plan/plan.h) asks of a kernel.
+// What a step of a plan (plan/plan.h) needs from a kernel.
 Program program_of(const FwdPlan& plan);
 LaunchShape shape_of(const FwdPlan& plan);
 size_t workspace_bytes(const FwdPlan& plan);  // the counter of the dynamic schedule
@@ -58,6 +58,6 @@ int64_t ragged_batch_rows(const Problem& problem, const SeqAxis& axis, const Lay
 // The kernel as C++ names it: fa3::sm90::fwd<fa3::sm90::FwdConfig{.dtype = …}>, every field by its
 // name, and the types of functors where there are any.
 std::string fwd_expression(const FwdConfig& config, const FwdFunctors& functors = {});
-const char* fwd_header(const FwdConfig& config);  // that declares it
+const char* fwd_header(const FwdConfig& config);  // the header that declares it
 
 }  // namespace fa3::sm90

@@ -15,7 +15,7 @@ namespace {
 
 enum class Fit { kYes, kHeadDimQk, kHeadDimV, kMask, kSeqlenQ };
 
-// The rule, and the only place that has it: what rejected_rows() says is what it returned.
+// The only place with the rule: rejected_rows() reports what it returned.
 Fit fit_of(const FwdRow& row, const RowNeed& need) {
   if (need.head_dim_qk > row.config.head_dim_qk) return Fit::kHeadDimQk;
   if (need.head_dim_v > row.config.head_dim_v) return Fit::kHeadDimV;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// fwd_rows.h — which row of fwd_configs.h a problem gets, why none of the others, and what the row
-// comes to.
+// fwd_rows.h — which row of fwd_configs.h a problem gets, why the others are rejected, and the
+// configuration that the row yields.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ struct RejectedRow {
 };
 std::vector<RejectedRow> rejected_rows(const RowNeed& need);
 
-// The same with GEMMs no wider than the tensors ask for: of Q and K as far as O allows, which may
-// have to leave through the buffer of a wider Q.
+// The same with GEMMs no wider than the tensors need; Q and K no narrower than O where O leaves
+// through Q's buffer.
 FwdConfig fitted(const FwdConfig& config, int64_t head_dim_qk, int64_t head_dim_v);
 
 }  // namespace fa3::sm90

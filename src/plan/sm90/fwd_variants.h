@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// fwd_variants.h — the kernels that a row of fwd_configs.h stands for: one for each variant, when
-// they are compiled as problems ask for them; fewer, each of which does more, where they are
-// compiled ahead, as for the simulator. Planner, simulator, kernel bundles and tests all ask here.
+// fwd_variants.h — the kernels that a row of fwd_configs.h stands for: one for each variant when
+// they are compiled on demand; fewer and more general ones when they are compiled ahead, as for the
+// simulator. Planner, simulator, kernel bundles and tests all use this file.
 #pragma once
 
 #include <array>
@@ -54,8 +54,8 @@ constexpr FwdConfig config_of(const FwdRow& row, const FwdVariant& variant) {
 }
 
 // The variant that computes this one where kernels are compiled ahead: softcap, negative scales,
-// and FP16 but for dense tensors without a mask come with the widest mask and varlen, functors all
-// together and with a score function.
+// and FP16 except dense without a mask run with the widest mask and varlen; functors all together,
+// with a score function.
 constexpr FwdVariant ahead(FwdVariant variant) {
   if (variant.functors.any()) {
     variant.functors = {true, true};

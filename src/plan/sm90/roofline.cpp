@@ -20,11 +20,11 @@
 namespace fa3::sm90 {
 namespace {
 
-// Besides its KV tiles, a Q tile takes this many clocks: the wait for work and Q, the first and the
-// last product, O on its way out. Fitted to 2026-11-20-fwd-grid.jsonl, as the only number here.
+// Clocks of a Q tile in addition to its KV tiles: the wait for work and Q, the first and the last
+// GEMM, the store of O. Fitted to 2026-11-20-fwd-grid.jsonl, the only fitted number here.
 constexpr double kQTileClocks = 3500;
 
-// Beyond so many Q tiles the last wave is no part worth simulating.
+// Beyond this many Q tiles the last wave is too short a part to be worth simulating.
 constexpr uint32_t kMostTiles = 1 << 20;
 
 struct Clocks {
@@ -46,7 +46,7 @@ struct StepClocks {
 
 Clocks q_tile_clocks(const FwdPlan& plan, const Problem& p, const StepClocks& step, int64_t tile) {
   const FwdConfig& c = plan.config;
-  const int parts = c.skips() ? c.consumer_wgs : 1;  // that go over ranges of their own
+  const int parts = c.skips() ? c.consumer_wgs : 1;  // parts of the CTA with KV ranges of their own
   const int rows = c.tile_q() / parts;
   Clocks sum{0, kQTileClocks};
   for (int part = 0; part < parts; ++part) {
@@ -64,7 +64,7 @@ Clocks q_tile_clocks(const FwdPlan& plan, const Problem& p, const StepClocks& st
 }
 
 // When the last CTA of a persistent grid ends if each takes the next tile as it becomes free. With
-// tiles of equal length the static schedule comes to the same.
+// tiles of equal length the static schedule ends at the same time.
 double makespan(const FwdPlan& plan, const std::vector<Clocks>& q_tiles, double Clocks::*of) {
   std::priority_queue<double, std::vector<double>, std::greater<>> free_at;
   for (uint32_t i = 0; i < plan.grid; ++i) free_at.push(0);
@@ -141,8 +141,8 @@ TileCost tile_cost(const FwdConfig& c, bool masked) {
   return cost;
 }
 
-// A consumer that issues its products is held until they are issued, and does not compute; who has
-// no other consumer beside it has nothing to issue while its exponentials are on their way either.
+// A consumer that issues its GEMMs is held until they are issued, and does not compute. With one
+// consumer, nothing overlaps its exponentials either.
 double expected_clocks(const FwdConfig& c, const TileCost& cost) {
   const double alone = c.consumer_wgs == 1 ? cost.exponentials : 0;
   return std::max(cost.most(), cost.mma + cost.issue + alone);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // roofline.h — what a KV tile of the Hopper forward costs each unit of an SM, which unit limits,
-// and how long a problem takes by that. A model: docs/tuning/roofline.md holds it against an H200.
+// and how long a problem takes by that. A model: docs/tuning/roofline.md compares it with an H200.
 #pragma once
 
 #include "core/device.h"
@@ -33,11 +33,11 @@ struct TileCost {
 // masked: by a loop that puts −inf where a row does not see a key.
 TileCost tile_cost(const FwdConfig& config, bool masked);
 
-// Clocks to expect of it: products and the instructions of the softmax after one another.
+// Expected clocks: the GEMMs, then the instructions of the softmax, without overlap.
 double expected_clocks(const FwdConfig& config, const TileCost& cost);
 
 // Instructions of one warp's step, in the machine code of the loop: those that run in every step,
-// and those that stand in branches hardly taken (a rescale, maxima of negative scores).
+// and those in rarely taken branches (a rescale, maxima of negative scores).
 double step_instructions(const FwdConfig& config, bool masked);
 double rare_instructions(const FwdConfig& config);
 
@@ -45,7 +45,7 @@ double rare_instructions(const FwdConfig& config);
 // the kernel is persistent.
 struct Estimate {
   double least_s = 0;     // each tile at TileCost::most()
-  double expected_s = 0;  // each tile at expected_clocks(), and what a Q tile takes besides
+  double expected_s = 0;  // each tile at expected_clocks(), and the overhead per Q tile
   double memory_s = 0;    // of both: every tensor read or written once
   double busy = 1;        // share of the grid's time until the last CTA ends, by expected_s
 };

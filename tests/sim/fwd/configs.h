@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// configs.h — configurations of the forward kernel that the tests of this folder run: what rows of
-// the table are made of, and what they are measured against.
+// configs.h — configurations of the forward kernel that the tests of this folder run: the building
+// blocks of the table's rows, and what they are measured against.
 #pragma once
 
 #include <string>
@@ -44,7 +44,7 @@ struct Variant {
   bool functors = false;
 };
 
-// What no row of the table has, and functors; each for every mask, dense and ragged.
+// Variants that no row of the table has, and functors; each for every mask, dense and ragged.
 template <MaskKind kMask, bool kRagged>
 inline constexpr Variant kVariants[] = {
     {"serial", with_step(small(kMask, kRagged), FwdStep::kSerial)},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // invalid_lengths_test.cpp — cu_seqlens and seqused in device memory are read by the kernel alone
-// and may say anything: whatever they say, the forward kernel ends and touches nothing outside of
+// and may hold anything: whatever they hold, the forward kernel ends and touches nothing outside of
 // the tensors. (Two sequences that claim the same rows both write them: that race is theirs.)
 #include <climits>
 #include <random>
@@ -40,7 +40,7 @@ verify::Config problem(const FwdConfig& c) {
   return p;
 }
 
-// Nothing but a race of two writers.
+// Only a race of two writers.
 void expect_harmless(FwdRun& attention, const std::string& what) {
   try {
     attention.run();

@@ -30,7 +30,7 @@ namespace fa3::sim {
 
 using namespace sm90;
 
-// A simulated device as a Machine; memory is registered by who owns it.
+// A simulated device as a Machine; memory is registered by its owner.
 class TestMachine final : public Machine {
  public:
   Device device;

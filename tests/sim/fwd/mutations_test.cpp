@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // mutations_test.cpp — every wait, arrival, fence and barrier of the forward kernel is left out in
-// turn, in the simulator: it has to say so, or the result has to be another. What nobody misses is
-// listed below with the reason.
+// turn, in the simulator: it has to report that, or the result has to differ. Lines whose loss
+// goes unnoticed are listed below with the reason.
 #include <cstring>
 #include <fstream>
 #include <set>
@@ -80,7 +80,7 @@ std::vector<Mutated> kernels() {
           {"unspecialised", kUnspecialised, dense()}};
 }
 
-// ---- What nobody misses -------------------------------------------------------------------------
+// ---- Lines whose loss goes unnoticed ------------------------------------------------------------
 
 // By the tag sim:spare(…) at the end of the line, for all kernels or for one.
 struct Spared {
@@ -140,7 +140,7 @@ class FwdMutations : public testing::TestWithParam<Mutated> {
     right_ = attention_.bits();
     return all;
   }
-  // How it is noticed that a line is left out: the report of a broken rule; "" = not at all.
+  // How the loss of a line is noticed: the report of a broken rule; "" = not at all.
   std::string noticed(const Line& line, u64 seeds) {
     machine_.device.options.omit = [&](const char* op, Where where) {
       return line.number == where.line && line.op == op && line.file == where.file;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// access.h — plain accesses: 64 threads reverse an array through shared memory, add up a sum by
+// access.h — ordinary accesses: 64 threads reverse an array through shared memory, add up a sum by
 // shuffles and announce it on an mbarrier; and the same with one line wrong.
 #pragma once
 

@@ -66,7 +66,7 @@ FA3_DEV void multicast_produce(MulticastSmem& smem, const MulticastArgs& args) {
                                static_cast<i32>(32 * rank), kMask);
   }
   if constexpr (kFault != F::kMissingTail) {
-    // No arrival of the other CTA may be on its way when this one ends.
+    // No arrival of the other CTA may be in flight when this one ends.
     for (int stage = 0; stage < 2; ++stage, ring.advance()) smem.empty[ring.stage].wait(ring.phase);
   }
 }

@@ -49,8 +49,8 @@ struct ReduceSmem {
 FA3_HD constexpr float score_gradient(u32 block, u32 tile, u32 row, u32 column) {
   return static_cast<float>((row * 3 + column * 5 + tile + 2 * block) % 5) - 2;
 }
-// Where register i of a thread's sum lies: float4 by float4, so that a warp's stores meet no bank
-// twice.
+// Where register i of a thread's sum lies: float4 by float4, so that a warp's stores have no bank
+// conflicts.
 FA3_HD constexpr u32 dq_slot(u32 thread, u32 i) { return i / 4 * 512 + thread * 4 + i % 4; }
 
 inline constexpr NamedBarrier kSumFull{2, 160}, kSumEmpty{3, 160};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// varlen_store.h — sequences packed one after another, a CTA each: whole tiles go out by TMA, the
+// varlen_store.h — varlen sequences, one CTA each: whole tiles go out by TMA, the
 // ragged last one by its rows; and the same with TMA for the last one, too.
 #pragma once
 

@@ -32,7 +32,7 @@ TEST(SimThreads, IndependentCtas) {
   }
 }
 
-// Found whoever comes first, on whichever thread.
+// Found in either order of the accesses, on any thread.
 TEST(SimThreads, RaceBetweenCtas) {
   for (u64 seed = 0; seed < 4; seed++) {
     Device device;

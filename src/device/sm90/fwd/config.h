@@ -49,7 +49,7 @@ struct FwdConfig {
   // Is this a kernel of sm90/ablation?
   FA3_HD constexpr bool ablation() const { return step != FwdStep::kTwoStage || !specialised; }
 
-  // Q tiles that a CTA knows of at a time. A dynamic schedule claims the next one late.
+  // Q tiles that a CTA holds at a time. A dynamic schedule claims the next one late.
   FA3_HD constexpr int work_slots() const { return schedule == FwdSchedule::kDynamic ? 2 : 3; }
 
   FA3_HD constexpr int tile_q() const { return kWgRows * consumer_wgs; }
@@ -65,7 +65,7 @@ struct FwdConfig {
 
   // Registers per thread after setmaxnreg; 64 Ki in all for threads() of them. Without
   // specialisation each has what the launch gives. A scheduler that scans keys for a mask functor
-  // takes some from two consumers.
+  // takes registers from the consumers where there are two.
   FA3_HD constexpr int producer_registers(bool scans = false) const {
     return !specialised ? 0 : consumer_wgs == 1 || scans ? 56 : consumer_wgs == 2 ? 40 : 32;
   }

@@ -47,7 +47,7 @@ struct QTileState {
   RowSoftmax softmax;
 };
 
-// The KV tiles of a Q tile, those of this consumer's rows and those of all consumers'.
+// The KV tiles of a Q tile: those that this consumer's rows see, and those that any rows see.
 struct Visit {
   TileRange own;
   i32 first, end;
@@ -145,7 +145,7 @@ struct Consumer {
     if (!kCfg.o_in_q && leader) ptx::bulk_wait_read<0>();  // sim:spare(one_tile)
   }
 
-  // Reads the next work. What loops depend on goes through reductions, so that the compiler sees
+  // Reads the next work. Loop bounds go through reductions, so that the compiler sees
   // one value per warp and keeps rings and descriptors in uniform registers.
   FA3_DEV void look_ahead() {
     smem.work_full[slots.stage].wait(slots.phase);
@@ -175,7 +175,7 @@ struct Consumer {
                         static_cast<i32>(column));
   }
 
-  // The next work becomes the current tile, when its Q is there.
+  // Makes the next work the current tile; waits for its Q.
   FA3_DEV void begin() {
     visit = next_visit;
     tile.work_slot = slots.stage;
@@ -200,12 +200,12 @@ struct Consumer {
     if constexpr (Mask::kActive) seen = 0;
   }
 
-  // All KV tiles of the current Q tile; O and its sums are complete then.
+  // All KV tiles of the current Q tile; leaves O and the row sums complete.
   FA3_DEV void attend() {
     const TileRange& own = visit.own;
     o_acc.zero();
     if (own.empty()) {
-      // No GEMM tells that all threads have seen q_full.
+      // No GEMM shows that all threads have seen q_full.
       NamedBarrier{kTileBar + wg, kWgThreads}.sync();
       release_q();
       if constexpr (kCfg.skips()) {
@@ -238,8 +238,8 @@ struct Consumer {
 
   // KV tiles [first, end) that other consumers' rows see and these do not. All threads wait for
   // each tile: an early release would count for the previous tile, and a thread that misses a phase
-  // cannot tell its parity from the one before (ABA). As in steps, a turn goes by for each tile but
-  // a consumer's first.
+  // cannot tell its parity from the one before (ABA). As in steps, each tile but a consumer's first
+  // takes a ping-pong turn.
   template <bool kFirst = false>
   FA3_DEV void skip(i32 first, i32 end) {
     FA3_NO_UNROLL
@@ -256,7 +256,7 @@ struct Consumer {
     }
   }
 
-  // All of Q has been read; where O leaves through its buffer, that is released later.
+  // All of Q has been read; where O leaves through its buffer, the epilogue releases it.
   FA3_DEV void release_q() {
     if constexpr (!kCfg.o_in_q) smem.q_empty[tile.q_slot].arrive_if(leader);  // sim:spare(one_tile)
   }

@@ -95,8 +95,8 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::store_tile(const QTileState& do
     }
   }
   store_lse(*this, done, work, nothing);
-  // Reconverge: otherwise ptxas takes the warp for divergent in the loops that follow and rebuilds
-  // descriptors in every step (R2UR).
+  // Reconverge: otherwise ptxas mistakes the warp for divergent in the loops that follow and
+  // rebuilds descriptors in every step (R2UR).
   ptx::warp_sync();  // sim:spare(reconverge)
 }
 

@@ -18,7 +18,7 @@ struct FwdSource {
   i32 begin, rows, head, batch;
 };
 
-// A tile from row `row` on, panel by panel; `full` counts the bytes of all.
+// A tile from row `row` on, panel by panel; `full` expects the bytes of all panels.
 template <bool kRagged, TileLayout kTile>
 FA3_DEV void load_tile(u8* to, const TensorMap& map, Barrier& full, const FwdSource& from, i32 row,
                        ptx::L2Hint hint, Where where = Where::here()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // scheduler.h — the forward kernel's scheduler: which Q tile a CTA works on next, and which KV
-// tiles that visits. One warp, all lanes alike; the others get the result through shared memory.
+// tiles it visits. One warp, all lanes alike; the other roles get the result through shared memory.
 #pragma once
 
 #include "device/hopper/ring.h"
@@ -22,7 +22,7 @@ struct FwdRows {
   i32 used = 0;
 };
 
-// Rows of sequence b. b = batch, varlen only: those behind the last sequence, none of which counts.
+// Rows of sequence b. b = batch, varlen only: those after the last sequence; none count.
 template <bool kRagged>
 FA3_DEV FwdRows rows_of(const FwdAxis& axis, i32 batch, i32 b) {
   FwdRows rows{b * axis.batch_rows, axis.rows, axis.rows};
@@ -42,7 +42,7 @@ FA3_DEV FwdRows rows_of(const FwdAxis& axis, i32 batch, i32 b) {
 }
 
 // Tiles of varlen queries are numbered sequence by sequence, rows of no sequence last. Indices only
-// grow, so the search goes on from the 32 sequences that it ended in.
+// grow, so the search resumes at the 32 sequences where it ended.
 struct SequenceSearch {
   u32 group = 0;   // first of 32 sequences
   u32 before = 0;  // tiles of the sequences before them
@@ -58,13 +58,13 @@ struct SequenceSearch {
       const i32 rows = b <= args.batch ? rows_of<true>(args.q_axis, args.batch, b).rows : 0;
       const u32 mine =
           static_cast<u32>((rows + tile_q - 1) / tile_q) * static_cast<u32>(args.heads_q);
-      u32 through = mine;  // tiles up to this lane's sequence, it included
+      u32 through = mine;  // tiles up to and including this lane's sequence
       FA3_UNROLL
       for (u32 step = 1; step < 32; step *= 2) {
         const u32 left = ptx::shfl_up(through, step);
         if (ptx::lane_index() >= step) through += left;
       }
-      const u32 lane = ptx::redux_add(before + through <= index);  // sequences that end before it
+      const u32 lane = ptx::redux_add(before + through <= index);  // sequences that end before
       if (lane < 32) {
         const u32 tiles = ptx::shfl_idx(mine, lane), start = ptx::shfl_idx(through - mine, lane);
         return {static_cast<i32>(group + lane), tiles / static_cast<u32>(args.heads_q),
@@ -158,7 +158,7 @@ FA3_DEV void publish(FwdSharedWork& to, const FwdArgs& args, const FwdWork& work
   }
 }
 
-// The whole warp; work_slots() − 1 Q tiles ahead of the consumers at most.
+// Run by the whole warp, at most work_slots() − 1 Q tiles ahead of the consumers.
 template <FwdConfig kCfg, class Mask>
 FA3_DEV void schedule(FwdSmem<kCfg>& smem, const FwdArgs& args) {
   FwdTiles<kCfg> tiles(args);

@@ -16,7 +16,7 @@ template <FwdConfig kCfg>
 struct FwdSmem {
   static constexpr int kStages = kCfg.stages, kWgs = kCfg.consumer_wgs;
   static constexpr int kQSlots = kCfg.q_stages * kWgs, kWorkSlots = kCfg.work_slots();
-  // Where O leaves through Q's buffer, its own is a byte that nobody touches.
+  // Where O leaves through Q's buffer, its own is a byte that is never touched.
   static constexpr bool kHasO = kCfg.o_bytes() > 0;
   static_assert(kHasO || kCfg.o_fits_q(), "o_in_q: O is larger than Q");
   static_assert(sizeof(FwdSharedWork) == FwdConfig::kWorkBytes, "config.h: kWorkBytes");
