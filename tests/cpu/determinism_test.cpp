@@ -45,8 +45,8 @@ std::vector<Config> problems() {
   c.varlen_q = c.varlen_kv = {};  // documents: chunks of keys pass blocks of queries by
   c.mask = FA3_MASK_FULL;
   c.left = c.right = 0;
-  c.seqlen_q = 500;
-  c.seqlen_kv = 2000;
+  c.seqlen_q = 300;
+  c.seqlen_kv = 1200;
   c.sequence_ids = 7;
   c.alibi = true;
   kinds.push_back(c);

@@ -9,8 +9,9 @@ import subprocess
 import sys
 
 SKIPPED = 77
-# Shapes, strides, zero sizes and huge values; NaN and Inf; every 16-bit value.
-SLICE = "*CpuShapes*:*CpuNan*:*CpuTerms*:*CpuConversions*:*CpuGradients*"
+# Shapes, strides, zero sizes and huge values; NaN and Inf; slopes and ids; every 16-bit value.
+TERMS = "*CpuTerms.Slopes*:*CpuTerms.Ids*:*CpuTerms.Layouts*:*CpuTerms.Decode*"
+SLICE = f"*CpuShapes*:*CpuNan*:{TERMS}:*CpuConversions*:*CpuGradients*"
 
 
 def instruction_set(fa3, asked=None):
