@@ -22,26 +22,22 @@ struct IndexRange {
   FA3_HD constexpr i64 size() const { return lo < hi ? hi - lo : 0; }
 };
 
-template <class T>
-FA3_HD constexpr T min(T a, T b) {
+// Of integers, also of two widths: the wider one.
+template <class A, class B>
+FA3_HD constexpr auto min(A a, B b) {
   return a < b ? a : b;
 }
-template <class T>
-FA3_HD constexpr T max(T a, T b) {
+template <class A, class B>
+FA3_HD constexpr auto max(A a, B b) {
   return a > b ? a : b;
 }
-template <class T>
-FA3_HD constexpr T clamp(T value, T lo, T hi) {
-  return min(max(value, lo), hi);
-}
-FA3_HD constexpr i64 min_of(i64 a, i64 b) { return a < b ? a : b; }
-FA3_HD constexpr i64 max_of(i64 a, i64 b) { return a > b ? a : b; }
+FA3_HD constexpr i32 clamp(i32 value, i32 lo, i32 hi) { return min(max(value, lo), hi); }
 FA3_HD constexpr i64 div_up(i64 a, i64 b) { return (a + b - 1) / b; }
 FA3_HD constexpr i64 round_up(i64 a, i64 b) { return div_up(a, b) * b; }
 FA3_HD constexpr i64 round_down(i64 a, i64 b) { return a / b * b; }
 
 FA3_HD constexpr IndexRange intersect(IndexRange a, IndexRange b) {
-  return {max_of(a.lo, b.lo), min_of(a.hi, b.hi)};
+  return {max(a.lo, b.lo), min(a.hi, b.hi)};
 }
 
 }  // namespace fa3

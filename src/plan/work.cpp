@@ -57,7 +57,7 @@ Tiles tiles_of(const Problem& p, int64_t tile_q, int64_t tile_kv) {
   const SeqLens len{p.q.max_seqlen, p.kv.max_seqlen};
   int64_t visited = 0, all = 0;
   for (int64_t row = 0; row < len.q; row += tile_q) {
-    const IndexRange keys = visible_keys(band, len, IndexRange{row, min_of(row + tile_q, len.q)});
+    const IndexRange keys = visible_keys(band, len, IndexRange{row, min(row + tile_q, len.q)});
     if (!keys.empty()) visited += div_up(keys.hi, tile_kv) - keys.lo / tile_kv;
     all += div_up(len.kv, tile_kv);
   }

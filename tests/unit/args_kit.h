@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "api/args.h"
+#include "api/problem.h"
 #include "core/status.h"
 
 namespace fa3::test {
@@ -64,6 +65,13 @@ inline void expect_refusal(const Status& status, fa3_status code,
                            const std::vector<std::string>& parts) {
   EXPECT_EQ(status.code, code) << status.message;
   for (const std::string& part : parts) EXPECT_THAT(status.message, testing::HasSubstr(part));
+}
+
+// Of legal arguments.
+inline Problem problem_of(const Args& args) {
+  Result<Problem> problem = make_problem(args);
+  EXPECT_TRUE(problem.ok()) << problem.status().message;
+  return problem.ok() ? problem.value() : Problem{};
 }
 
 }  // namespace fa3::test

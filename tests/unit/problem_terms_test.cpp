@@ -2,7 +2,6 @@
 // problem_terms_test.cpp — slopes and sequence ids: legal shapes, and what is refused by name.
 #include <functional>
 
-#include "api/problem.h"
 #include "args_kit.h"
 
 namespace fa3 {
@@ -10,13 +9,8 @@ namespace {
 
 using test::dense_args;
 using test::packed_args;
+using test::problem_of;
 using test::tensor;
-
-Problem problem_of(const Args& args) {
-  Result<Problem> problem = make_problem(args);
-  EXPECT_TRUE(problem.ok()) << problem.status().message;
-  return problem.ok() ? problem.value() : Problem{};
-}
 
 TEST(MakeProblem, AlibiSlopes_OfHeadsOrOfBatchAndHeads) {
   Args args = dense_args();

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // problem_test.cpp — legal arguments become a Problem. Illegal ones: problem_refusals_test.cpp.
-#include "api/problem.h"
-
 #include <cmath>
 #include <limits>
 
@@ -12,13 +10,8 @@ namespace {
 
 using test::dense_args;
 using test::packed_args;
+using test::problem_of;
 using test::tensor;
-
-Problem problem_of(const Args& args) {
-  Result<Problem> problem = make_problem(args);
-  EXPECT_TRUE(problem.ok()) << problem.status().message;
-  return problem.ok() ? problem.value() : Problem{};
-}
 
 TEST(MakeProblem, Dense_ShapesAndDefaults) {
   const Problem p = problem_of(dense_args());

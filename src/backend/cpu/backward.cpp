@@ -70,7 +70,7 @@ struct Head : KvHead {
   int64_t block_size() const { return balanced_tile(len.q, run.cpu.tile_q, kTileRows); }
   int64_t chunk_size() const { return balanced_tile(len.kv, run.cpu.tile_kv, kTileRows); }
   IndexRange chunk(int64_t index) const {
-    return {index * chunk_size(), min_of((index + 1) * chunk_size(), len.kv)};
+    return {index * chunk_size(), min((index + 1) * chunk_size(), len.kv)};
   }
 
   // Does the chunk add to dQ of a block? A function of mask and ids only: tasks of other chunks ask
@@ -85,7 +85,7 @@ struct Head : KvHead {
     const int64_t first = keys.lo / chunk_size();
     if (kv_ids == nullptr) return first < index ? index - 1 : -1;
     const IdRange ids = range_of(q_ids, block);
-    for (int64_t i = min_of(index, div_up(keys.hi, chunk_size())) - 1; i >= first; --i)
+    for (int64_t i = min(index, div_up(keys.hi, chunk_size())) - 1; i >= first; --i)
       if (meets(block, ids, i)) return i;
     return -1;
   }
@@ -181,7 +181,7 @@ bool set_spans(const Head& head, IndexRange chunk, IndexRange block, BackwardScr
     if (x.tile[t].empty()) continue;
     x.tile[t].lo = static_cast<int32_t>(round_down(x.tile[t].lo, kTileRows));
     x.tile[t].hi = static_cast<int32_t>(
-        min_of(round_up(x.tile[t].hi, kTileRows), round_up(queries, head.run.kernels.unit)));
+        min(round_up(x.tile[t].hi, kTileRows), round_up(queries, head.run.kernels.unit)));
   }
   return true;
 }
@@ -323,7 +323,7 @@ bool attend_chunk(const Head& head, int64_t index, const TaskContext& task, Back
   for (int64_t g = 0; g < run.problem.group_size(); ++g) {
     const int64_t h = head.h_kv * run.problem.group_size() + g;
     for (int64_t i = queries.lo / rows; i * rows < queries.hi; ++i) {
-      const IndexRange block{i * rows, min_of((i + 1) * rows, head.len.q)};
+      const IndexRange block{i * rows, min((i + 1) * rows, head.len.q)};
       if (head.kv_ids != nullptr && !head.meets(block, range_of(head.q_ids, block), index))
         continue;
       const bool seen = set_spans(head, chunk, block, x);
@@ -384,7 +384,7 @@ void backward(const Plan& plan, const Buffers& buffers, std::byte* workspace,
                  if (first >= head.len.kv) return;
                  auto x = scratch_of_slot<BackwardScratch>(workspace, cpu, task.slot);
                  if (!attend_chunk(head, chunk, task, x)) return;
-                 const int rows = static_cast<int>(min_of(head.chunk_size(), head.len.kv - first));
+                 const int rows = static_cast<int>(min(head.chunk_size(), head.len.kv - first));
                  store(head, kDk, first, head.h_kv, rows, x.dk, cpu.width_qk, scale, x);
                  store(head, kDv, first, head.h_kv, rows, x.dv, cpu.width_v, 1.0f, x);
                },
@@ -396,7 +396,7 @@ void backward(const Plan& plan, const Buffers& buffers, std::byte* workspace,
         const Head head(run, task.index / blocks / p.heads_q * p.heads_kv + h / p.group_size());
         const int64_t first = task.index % blocks * head.block_size();
         if (first >= head.len.q) return;
-        const IndexRange block{first, min_of(first + head.block_size(), head.len.q)};
+        const IndexRange block{first, min(first + head.block_size(), head.len.q)};
         auto x = scratch_of_slot<BackwardScratch>(workspace, cpu, task.slot);
         float* dq = head.dq(h, first);
         if (head.sees_none(block)) std::fill(dq, dq + block.size() * cpu.width_qk, 0.0f);

@@ -49,7 +49,7 @@ struct Head : KvHead {
     for (int row = 0; row < block.rows;) {
       const int64_t r = block.first + row;
       const int64_t query = r % len.q;
-      const int rows = static_cast<int>(min_of(block.rows - row, len.q - query));
+      const int rows = static_cast<int>(min(block.rows - row, len.q - query));
       f(h_kv * run.problem.group_size() + r / len.q, query, row, rows);
       row += rows;
     }
@@ -277,7 +277,7 @@ void attend(const Head& head, int64_t head_index, int64_t first, int64_t last, i
   for (int64_t i = first; i < last; ++i) {
     head.for_each_stretch(head.blocks.block(i), [&](int64_t, int64_t query, int, int rows) {
       const IndexRange seen = visible_keys(run.band, head.len, IndexRange{query, query + rows});
-      if (!seen.empty()) keys = {min_of(keys.lo, seen.lo), max_of(keys.hi, seen.hi)};
+      if (!seen.empty()) keys = {min(keys.lo, seen.lo), max(keys.hi, seen.hi)};
     });
   }
   if (run.cpu.splits > 1)
@@ -286,7 +286,7 @@ void attend(const Head& head, int64_t head_index, int64_t first, int64_t last, i
                            ? run.cpu.tile_kv
                            : balanced_tile(head.len.kv, run.cpu.tile_kv, run.kernels.panel);
   for (int64_t lo = round_down(keys.lo, size); lo < keys.hi; lo += size) {
-    const IndexRange tile{lo, min_of(lo + size, head.len.kv)};
+    const IndexRange tile{lo, min(lo + size, head.len.kv)};
     const IdRange ids = head.kv_ids == nullptr ? IdRange() : range_of(head.kv_ids, tile);
     const auto meets = [&](int64_t i) {
       return head.kv_ids == nullptr || ids.meets(x.blocks[i - first].ids);

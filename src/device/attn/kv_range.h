@@ -15,8 +15,8 @@ FA3_HD constexpr IndexRange visible_keys(Band band, SeqLens len, i64 query) {
   const i64 lo = band.left == Band::kUnbounded || band.left >= p ? 0 : p - band.left;
   const i64 hi = band.right == Band::kUnbounded || band.right >= len.kv - 1 - p
                      ? len.kv
-                     : max_of(p + band.right + 1, 0);
-  return {min_of(lo, len.kv), hi};
+                     : max(p + band.right + 1, 0);
+  return {min(lo, len.kv), hi};
 }
 
 // Keys that some query of rows sees (empty rows give an empty range).

@@ -64,7 +64,7 @@ void plan_forward(const Problem& p, int threads, CpuPlan& plan) {
     const int64_t slot_bytes = plan.tile_q * (plan.width_v + 2) * int64_t{4};
     const int64_t fit = std::max<int64_t>(kPartialBytes / (blocks * slot_bytes), 1);
     const int64_t most =
-        min_of(fit, min_of(div_up(kSplitBelow, blocks), div_up(p.kv.max_seqlen, kMinSplitLen)));
+        min(fit, min(div_up(kSplitBelow, blocks), div_up(p.kv.max_seqlen, kMinSplitLen)));
     plan.split_len = round_up(div_up(p.kv.max_seqlen, std::max<int64_t>(most, 1)), plan.tile_kv);
     if (plan.split_len > 0) plan.splits = static_cast<int>(div_up(p.kv.max_seqlen, plan.split_len));
     plan.splits = std::max(plan.splits, 1);

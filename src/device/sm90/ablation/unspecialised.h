@@ -6,8 +6,8 @@
 // warp 0.
 #pragma once
 
-#include "device/ptx/fence.h"
-#include "device/ptx/grid.h"
+#include "device/ptx/thread.h"
+#include "device/ptx/warp.h"
 #include "device/sm90/fwd/consumer.h"
 #include "device/sm90/fwd/producer.h"
 #include "device/sm90/fwd/scheduler.h"
@@ -70,14 +70,7 @@ struct Unspecialised {
 
 template <FwdConfig kCfg>
 FA3_DEV void run_unspecialised(const FwdArgs& args) {
-  auto& smem = ptx::smem_as<FwdSmem<kCfg>>();
-  if (ptx::thread_index() == 0) {
-    smem.init_barriers();
-    ptx::fence_mbar_init();
-  }
-  ptx::pdl_launch();
-  ptx::pdl_wait();
-  ptx::cta_sync();
+  auto& smem = begin_cta<kCfg>();
   if (ptx::warp_index() == 0) schedule<kCfg, EveryKey>(smem, args);
   Unspecialised<kCfg> order{{smem, args}};
   order.start();

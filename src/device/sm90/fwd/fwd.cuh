@@ -21,8 +21,9 @@
 //           kTurnBar + w    256 (named)     –         consumer w − 1             consumer w
 #pragma once
 
-#include "device/ptx/fence.h"
-#include "device/ptx/grid.h"
+#include "device/ptx/registers.h"
+#include "device/ptx/thread.h"
+#include "device/ptx/warp.h"
 #include "device/sm90/fwd/consumer.h"
 #include "device/sm90/fwd/epilogue.h"
 #include "device/sm90/fwd/producer.h"
@@ -38,18 +39,8 @@ namespace fa3::sm90 {
 // functors of one score (warp/element.h).
 template <FwdConfig kCfg, class Order, class Score = SameScore, class Mask = EveryKey>
 FA3_DEV void run_fwd(const FwdArgs& args) {
-  static_assert(sizeof(FwdSmem<kCfg>) <= kCfg.smem_bytes(), "smem_bytes() forgets something");
-  auto& smem = ptx::smem_as<FwdSmem<kCfg>>();
   const u32 wg = ptx::warpgroup_index();
-  if (ptx::thread_index() == 0) {
-    smem.init_barriers();
-    ptx::fence_mbar_init();
-  }
-  // Programmatic dependent launch: the lines above overlap the tail of the previous grid; from here
-  // on the next grid may start its own.
-  ptx::pdl_launch();
-  ptx::pdl_wait();
-  ptx::cta_sync();
+  auto& smem = begin_cta<kCfg>();
   if (wg == 0) {
     ptx::reg_decrease<kCfg.producer_registers(Mask::kActive)>();
     if (ptx::warp_index() == 0 && ptx::elect_one()) produce<kCfg>(smem, args);
