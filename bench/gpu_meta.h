@@ -3,45 +3,19 @@
 // driver and CUDA. The same fields as gpu_meta() of machine.py, which refuses results without them.
 #pragma once
 
-#include <dlfcn.h>
-
 #include <cstdio>
 #include <cstring>
 #include <ctime>
 #include <string>
 
+#include "nvml.h"
+
 namespace fa3::bench {
-
-inline constexpr const char* kUnknown = "unknown";
-
-struct DriverVersions {
-  std::string driver = kUnknown;  // "580.159.04", as nvidia-smi prints it
-  std::string cuda = kUnknown;    // "13.0", the newest CUDA that the driver supports
-};
-
-// From NVML, which comes with the driver.
-inline DriverVersions driver_versions() {
-  DriverVersions versions;
-  void* const nvml = dlopen("libnvidia-ml.so.1", RTLD_NOW);
-  if (nvml == nullptr) return versions;
-  const auto init = reinterpret_cast<int (*)()>(dlsym(nvml, "nvmlInit_v2"));
-  const auto driver =
-      reinterpret_cast<int (*)(char*, unsigned)>(dlsym(nvml, "nvmlSystemGetDriverVersion"));
-  const auto cuda =
-      reinterpret_cast<int (*)(int*)>(dlsym(nvml, "nvmlSystemGetCudaDriverVersion_v2"));
-  if (init == nullptr || init() != 0) return versions;
-  char text[96] = "";
-  if (driver != nullptr && driver(text, sizeof text) == 0) versions.driver = text;
-  int number = 0;  // 13000 is 13.0
-  if (cuda != nullptr && cuda(&number) == 0)
-    versions.cuda = std::to_string(number / 1000) + "." + std::to_string(number / 10 % 100);
-  return versions;
-}
 
 // One JSON object; `commit` as `bench/machine.py` prints it.
 inline std::string meta_line(const std::string& suite, const std::string& commit,
                              const std::string& device_name, const std::string& fa3) {
-  const DriverVersions versions = driver_versions();
+  const DriverVersions versions = Nvml().versions();
   char started[32];
   const std::time_t now = std::time(nullptr);
   std::strftime(started, sizeof started, "%Y-%m-%dT%H:%M:%S+00:00", std::gmtime(&now));

@@ -1,128 +1,46 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// tune_fwd.cpp — fa3_tune_fwd: times variants of the forward kernel on a Hopper GPU. Reads lines
+// tune_fwd.cpp — fa3_tune_fwd: measures variants of the forward kernel in turns on a Hopper GPU.
+// Reads lines
 //     d=128 mask=causal seqlen=8192 | tile_kv=128 stages=2 o_in_q=1
-// (a problem, and the fields of the planned configuration to change), writes one JSON object a
-// line: first commit and machine, then of each case the planned row, TFLOP/s and the greatest
-// difference to the output of the problem's first case. Needs nothing but the driver and NVRTC, so
-// that it can be copied to another machine.
-//     fa3_tune_fwd [--commit "$(bench/machine.py)"] [--suite fwd-tuning] CASES [REPEATS]
+//                                   | head_group=4
+// (a problem, and the fields of the planned configuration to change; without a problem, another
+// variant of the last one). All variants of a problem are measured in turns, the planned one first,
+// and compared with it round by round. Writes one JSON object a line: commit and machine, then of
+// each variant the row, TFLOP/s, the ratio to the planned one with its spread, a verdict, clock and
+// power, and the greatest difference to the planned one's output. Needs nothing but the driver and
+// NVRTC, so that it can be copied to another machine.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <iostream>
-#include <map>
+#include <memory>
 #include <random>
-#include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "backend/cuda/machine.h"
 #include "backend/launch/launch.h"
 #include "core/dtype.h"
-#include "device/attn/kv_range.h"
+#include "fwd_case.h"
 #include "gpu_meta.h"
-#include "plan/sm90/fwd_configs.h"
-#include "plan/sm90/fwd_names.h"
 #include "plan/sm90/fwd_plan.h"
+#include "turns.h"
 
 namespace fa3::sm90 {
 namespace {
 
-using Fields = std::map<std::string, std::string>;
-
-Fields fields_of(const std::string& text) {
-  Fields fields;
-  std::istringstream in(text);
-  for (std::string word; in >> word;) {
-    const size_t at = word.find('=');
-    if (at == std::string::npos) throw std::runtime_error("need name=value, got " + word);
-    fields[word.substr(0, at)] = word.substr(at + 1);
-  }
-  return fields;
-}
-
-int64_t number(const Fields& fields, const char* name, int64_t otherwise) {
-  const auto found = fields.find(name);
-  return found == fields.end() ? otherwise : std::stoll(found->second);
-}
-
-Problem problem_of(const Fields& f) {
-  Problem p;
-  p.dtype = f.count("f16") ? FA3_F16 : FA3_BF16;
-  p.head_dim_qk = number(f, "d", 128);
-  p.head_dim_v = number(f, "dv", p.head_dim_qk);
-  const int64_t seqlen = number(f, "seqlen", 8192);
-  p.heads_q = number(f, "heads", 2048 / p.head_dim_qk);
-  p.heads_kv = number(f, "heads_kv", p.heads_q);
-  p.batch = number(f, "batch", std::max<int64_t>(1, 16384 / seqlen));
-  p.q.rows = p.q.max_seqlen = seqlen;
-  p.kv.rows = p.kv.max_seqlen = number(f, "seqlen_kv", seqlen);
-  if (f.count("mask") && f.at("mask") == "causal") p.mask = FA3_MASK_CAUSAL;
-  if (f.count("left")) {
-    p.mask = FA3_MASK_WINDOW;
-    p.left = number(f, "left", 0), p.right = number(f, "right", 0);
-  }
-  p.softmax_scale = 1 / std::sqrt(static_cast<double>(p.head_dim_qk));
-  const auto layout = [&](TensorId id, int64_t rows, int64_t heads, int64_t d) {
-    p.layout[id] = {p.dtype, rows * heads * d, heads * d, d};
-  };
-  layout(kQ, p.q.rows, p.heads_q, p.head_dim_qk);
-  layout(kK, p.kv.rows, p.heads_kv, p.head_dim_qk);
-  layout(kV, p.kv.rows, p.heads_kv, p.head_dim_v);
-  layout(kO, p.q.rows, p.heads_q, p.head_dim_v);
-  p.layout[kLse] = {FA3_F32, p.heads_q * p.q.rows, 1, p.q.rows};
-  return p;
-}
-
-double flops_of(const Problem& p) {
-  double pairs = static_cast<double>(p.q.rows) * static_cast<double>(p.kv.rows);
-  if (p.mask != FA3_MASK_FULL) {
-    pairs = 0;
-    Band band{Band::kUnbounded, 0};
-    if (p.mask == FA3_MASK_WINDOW) band = {p.left, p.right};
-    for (int64_t i = 0; i < p.q.rows; ++i)
-      pairs += static_cast<double>(visible_keys(band, {p.q.rows, p.kv.rows}, i).size());
-  }
-  return 2 * pairs * static_cast<double>(p.batch * p.heads_q * (p.head_dim_qk + p.head_dim_v));
-}
-
-template <class E>
-E enumerator(const std::string& field, const std::string& text) {
-  for (const auto& name : names_of(E{})) {
-    if (name.word == text) return name.value;
-  }
-  throw std::runtime_error(field + "=" + text + ": no such value");
-}
-
-// A field of FwdConfig or of its SoftmaxVariant by its name; enumerators by their words.
-template <class Config>
-void set_fields(Config& config, const Fields& f) {
-  for_each_field(config, [&](const char* name, auto& field) {
-    using Field = std::remove_reference_t<decltype(field)>;
-    if constexpr (std::is_same_v<Field, SoftmaxVariant>) {
-      set_fields(field, f);
-    } else if (const auto found = f.find(name); found != f.end()) {
-      if constexpr (std::is_enum_v<Field>) {
-        field = enumerator<Field>(name, found->second);
-      } else {
-        field = static_cast<Field>(std::stoi(found->second));
-      }
-    }
-  });
-}
-
-// Throws with the limit that a configuration breaks.
-void change(FwdPlan& plan, const Fields& f, const Problem& p, int sms) {
-  FwdConfig c = plan.config;
-  set_fields(c, f);
-  plan.order.head_group = static_cast<u32>(number(f, "head_group", plan.order.head_group));
-  plan.order.longest_first = number(f, "longest_first", plan.order.longest_first) != 0;
-  if (const char* why = why_illegal(c)) throw std::runtime_error(why);
-  plan = with_config(plan, c, p, sms);
-}
+constexpr const char* kUsage =
+    R"text(usage: fa3_tune_fwd [options] CASES
+  --commit COMMIT   "$(bench/machine.py)";
+without it not a result to publish-- suite SUITE in the result's first line (fwd-tuning) --rounds N
+    turns of each problem(11)-- slice MS of a variant in a round(14); from 1000 on energy is measured, too
+  --warm MS         under load before the first round (2000)
+)text";
 
 struct Tensors {
   Tensors(cuda::CudaMachine& machine, const Problem& p) : machine(machine) {
@@ -169,82 +87,177 @@ struct Tensors {
   size_t o_count;
 };
 
-double median_ms(cuda::CudaMachine& machine, const Problem& p, const FwdPlan& plan, Tensors& t,
-                 int repeats) {
-  const auto run = [&] {
-    const Status status =
-        launch({step_of(plan, 0)}, machine, {}, p, t.x, static_cast<std::byte*>(t.workspace));
-    if (!status.ok()) throw std::runtime_error(status.message);
+struct Variant {
+  std::string text;
+  FwdPlan plan;
+  std::string note;  // why it does not run
+  double difference = 0;
+};
+
+struct Cases {
+  std::string problem;
+  std::vector<std::string> changes;
+};
+
+// In the order of each problem's first line.
+std::vector<Cases> read_cases(std::istream& in) {
+  std::vector<Cases> all;
+  const auto trimmed = [](const std::string& text) {
+    const size_t first = text.find_first_not_of(' '), last = text.find_last_not_of(' ');
+    return first == std::string::npos ? "" : text.substr(first, last - first + 1);
   };
-  for (int i = 0; i < 3; ++i) run();
-  std::vector<double> times;
-  for (int i = 0; i < repeats; ++i) {
-    const cuda::Event begin = machine.record();
-    for (int k = 0; k < 4; ++k) run();
-    const cuda::Event end = machine.record();
-    times.push_back(end.milliseconds_since(begin) / 4);
+  std::string problem;
+  for (std::string line; std::getline(in, line);) {
+    if (trimmed(line).empty() || line[0] == '#') continue;
+    const size_t bar = std::min(line.find('|'), line.size());
+    if (const std::string named = trimmed(line.substr(0, bar)); !named.empty()) problem = named;
+    auto found = std::find_if(all.begin(), all.end(),
+                              [&](const Cases& cases) { return cases.problem == problem; });
+    if (found == all.end()) found = all.insert(all.end(), Cases{problem, {""}});
+    const std::string change = bar < line.size() ? trimmed(line.substr(bar + 1)) : "";
+    if (!change.empty()) found->changes.push_back(change);
   }
-  std::nth_element(times.begin(), times.begin() + repeats / 2, times.end());
-  return times[static_cast<size_t>(repeats / 2)];
+  return all;
 }
 
-int main_of(const std::string& suite, const std::string& commit, const char* file, int repeats) {
-  const auto driver = cuda::Driver::system();
-  if (!driver.ok()) throw std::runtime_error(driver.status().message);
-  cuda::JitOptions options;
-  options.driver_version = driver.value()->version();
-  cuda::Jit jit(options);
-  auto opened = cuda::CudaMachine::open(*driver.value(), jit, 0);
-  if (!opened.ok()) throw std::runtime_error(opened.status().message);
-  cuda::CudaMachine& machine = *opened.value();
-  DeviceInfo device;
-  device.type = FA3_DEVICE_CUDA;
-  device.backend = FA3_BACKEND_CUDA;
-  device.multiprocessors = machine.gpu().sm_count;
-  device.l2_bytes = machine.gpu().l2_bytes;
-  std::ifstream in(file);
-  std::printf("%s\n",
-              bench::meta_line(suite, commit, machine.gpu().name, FA3_BUILD_VERSION).c_str());
-  std::fflush(stdout);
-  std::string last;
-  std::unique_ptr<Tensors> tensors;
-  std::vector<float> first;
-  for (std::string line; std::getline(in, line);) {
-    if (line.empty() || line[0] == '#') continue;
-    const size_t bar = line.find('|');
-    const std::string problem_text = line.substr(0, bar);
-    const Problem p = problem_of(fields_of(problem_text));
-    const Fields changes = fields_of(bar == std::string::npos ? "" : line.substr(bar + 1));
-    auto plan = make_fwd_plan(p, device);
-    if (!plan.ok()) throw std::runtime_error(plan.status().message);
-    const bool fresh = problem_text != last;
-    if (fresh) {
-      tensors.reset();
-      tensors = std::make_unique<Tensors>(machine, p);
-      last = problem_text;
-    }
-    std::string note;
-    double tflops = 0, difference = 0;
-    try {
-      change(plan.value(), changes, p, machine.gpu().sm_count);
-      tensors->poison();
-      const double ms = median_ms(machine, p, plan.value(), *tensors, repeats);
-      tflops = flops_of(p) / ms * 1e-9;
-      std::vector<float> o = tensors->o(p.dtype);
-      if (fresh) first = o;
-      for (size_t i = 0; i < o.size(); ++i) {
-        const double apart = std::fabs(o[i] - first[i]);
-        if (!(apart <= difference)) difference = apart;
+class Tuner {
+ public:
+  explicit Tuner(const bench::TurnOptions& options) : options_(options) {
+    const auto driver = cuda::Driver::system();
+    if (!driver.ok()) throw std::runtime_error(driver.status().message);
+    cuda::JitOptions jit;
+    jit.driver_version = driver.value()->version();
+    jit_ = std::make_unique<cuda::Jit>(jit);
+    auto opened = cuda::CudaMachine::open(*driver.value(), *jit_, 0);
+    if (!opened.ok()) throw std::runtime_error(opened.status().message);
+    machine_ = std::move(opened.value());
+    device_.type = FA3_DEVICE_CUDA;
+    device_.backend = FA3_BACKEND_CUDA;
+    device_.multiprocessors = machine_->gpu().sm_count;
+    device_.l2_bytes = machine_->gpu().l2_bytes;
+    nvml_ = bench::Nvml(bench::bus_id_of(machine_->gpu().device));
+  }
+
+  std::string device_name() const { return machine_->gpu().name; }
+
+  void measure(const Cases& cases) {
+    const Problem p = problem_of(fields_of(cases.problem));
+    const auto plan = make_fwd_plan(p, device_);
+    if (!plan.ok()) throw std::runtime_error(cases.problem + ": " + plan.status().message);
+    std::vector<Variant> variants;
+    for (const std::string& change : cases.changes) {
+      Variant variant{change, plan.value(), "", 0};
+      try {
+        variant.plan = with_fields(plan.value(), fields_of(change), p, machine_->gpu().sm_count);
+      } catch (const std::exception& error) {
+        variant.note = error.what();
       }
-    } catch (const std::exception& error) {
-      note = error.what();
+      variants.push_back(variant);
     }
-    std::printf(
-        "{\"kind\": \"cell\", \"case\": \"%s\", \"row\": \"%s\", \"tflops\": %.1f, "
-        "\"difference\": %.3g, \"note\": \"%s\"}\n",
-        line.c_str(), plan.value().row, tflops, difference, note.substr(0, 300).c_str());
+    compile(variants);
+    Tensors tensors(*machine_, p);
+    compare(p, variants, tensors);
+    std::vector<size_t> running;
+    for (size_t v = 0; v < variants.size(); ++v)
+      if (variants[v].note.empty()) running.push_back(v);
+    const auto run = [&](size_t v, int times) {
+      return milliseconds(p, variants[running[v]].plan, tensors, times);
+    };
+    const std::vector<bench::Turns> turns = bench::in_turns(running.size(), run, nvml_, options_);
+    size_t measured = 0;
+    for (const Variant& variant : variants)
+      print(cases, p, variant, variant.note.empty() ? turns[measured++] : bench::Turns());
+  }
+
+ private:
+  // NVRTC takes seconds a kernel and uses one core.
+  void compile(std::vector<Variant>& variants) {
+    std::vector<std::thread> threads;
+    for (Variant& variant : variants) {
+      if (!variant.note.empty()) continue;
+      threads.emplace_back([&] {
+        const Status status = machine_->prepare(program_of(variant.plan));
+        if (!status.ok()) variant.note = status.message;
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  double milliseconds(const Problem& p, const FwdPlan& plan, Tensors& t, int times) {
+    const cuda::Event begin = machine_->record();
+    for (int i = 0; i < times; ++i) {
+      const Status status =
+          launch({step_of(plan, 0)}, *machine_, {}, p, t.x, static_cast<std::byte*>(t.workspace));
+      if (!status.ok()) throw std::runtime_error(status.message);
+    }
+    const cuda::Event end = machine_->record();
+    return end.milliseconds_since(begin);
+  }
+
+  // Outputs of variants with that of the planned one.
+  void compare(const Problem& p, std::vector<Variant>& variants, Tensors& tensors) {
+    std::vector<float> planned;
+    for (Variant& variant : variants) {
+      if (!variant.note.empty()) continue;
+      tensors.poison();
+      milliseconds(p, variant.plan, tensors, 1);
+      const std::vector<float> o = tensors.o(p.dtype);
+      if (planned.empty()) planned = o;
+      for (size_t i = 0; i < o.size(); ++i) {
+        const double apart = std::fabs(o[i] - planned[i]);
+        if (!(apart <= variant.difference)) variant.difference = apart;
+      }
+    }
+  }
+
+  void print(const Cases& cases, const Problem& p, const Variant& variant,
+             const bench::Turns& turns) {
+    constexpr const char* kVerdicts[] = {"slower", "not different", "faster"};
+    const double flops = flops_of(p), seconds = turns.ms * 1e-3;
+    std::string line = fmt::format("{{\"kind\": \"cell\", \"case\": \"{} | {}\", \"row\": \"{}\"",
+                                   cases.problem, variant.text, variant.plan.row);
+    if (!variant.note.empty()) {
+      line += fmt::format(", \"note\": \"{}\"", variant.note.substr(0, 300));
+    } else {
+      line += fmt::format(
+          ", \"tflops\": {:.1f}, \"ratio\": {:.4f}, \"ratio_low\": {:.4f}, "
+          "\"ratio_high\": {:.4f}, \"verdict\": \"{}\", \"mhz\": {:.0f}, \"difference\": {:.3g}",
+          flops / seconds * 1e-12, turns.ratio, turns.ratio_low, turns.ratio_high,
+          kVerdicts[turns.verdict() + 1], turns.mhz, variant.difference);
+      if (turns.joules > 0)
+        line += fmt::format(", \"watts\": {:.0f}, \"pj_per_flop\": {:.4f}", turns.joules / seconds,
+                            turns.joules / flops * 1e12);
+    }
+    std::printf("%s}\n", line.c_str());
     std::fflush(stdout);
   }
+
+  bench::TurnOptions options_;
+  std::unique_ptr<cuda::Jit> jit_;
+  std::unique_ptr<cuda::CudaMachine> machine_;
+  DeviceInfo device_;
+  bench::Nvml nvml_;
+};
+
+int main_of(int argc, char** argv) {
+  const std::string suite = bench::take_option(argc, argv, "--suite", "fwd-tuning");
+  bench::TurnOptions options;
+  options.rounds = std::stoi(bench::take_option(argc, argv, "--rounds", "11"));
+  options.slice_ms = std::stod(bench::take_option(argc, argv, "--slice", "14"));
+  options.warm_ms = std::stod(bench::take_option(argc, argv, "--warm", "2000"));
+  const std::string commit = bench::take_commit(argc, argv);
+  if (argc != 2) {
+    std::fputs(kUsage, stderr);
+    return 2;
+  }
+  std::ifstream in(argv[1]);
+  if (!in) throw std::runtime_error(std::string(argv[1]) + ": cannot be read");
+  const std::vector<Cases> all = read_cases(in);
+  Tuner tuner(options);
+  std::printf("%s\n",
+              bench::meta_line(suite, commit, tuner.device_name(), FA3_BUILD_VERSION).c_str());
+  std::fflush(stdout);
+  for (const Cases& cases : all) tuner.measure(cases);
   return 0;
 }
 
@@ -252,14 +265,8 @@ int main_of(const std::string& suite, const std::string& commit, const char* fil
 }  // namespace fa3::sm90
 
 int main(int argc, char** argv) {
-  const std::string suite = fa3::bench::take_option(argc, argv, "--suite", "fwd-tuning");
-  const std::string commit = fa3::bench::take_commit(argc, argv);
-  if (argc < 2) {
-    std::fprintf(stderr, "usage: fa3_tune_fwd [--commit COMMIT] [--suite SUITE] CASES [REPEATS]\n");
-    return 2;
-  }
   try {
-    return fa3::sm90::main_of(suite, commit, argv[1], argc > 2 ? std::atoi(argv[2]) : 9);
+    return fa3::sm90::main_of(argc, argv);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "fa3_tune_fwd: %s\n", error.what());
     return 1;

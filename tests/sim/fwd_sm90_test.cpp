@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/sm90/fwd_configs.h"
+#include "plan/sm90/fwd_variants.h"
 #include "tests/sim/simulator.h"
 
 namespace fa3::sm90 {
@@ -48,7 +48,9 @@ struct Row {
   Config config() const {
     Config c;
     c.dtype = FA3_BF16;
-    c.heads_q = fewest > 1000 ? 1 : 2;  // long ones are slow
+    // Enough for the row, if it is one of three consumers; long ones are slow.
+    const bool three = row->config.consumer_wgs == 3;
+    c.heads_q = fewest > 1000 ? (three ? 2 : 1) : !three ? 2 : takes(*row, MaskKind::kFull) ? 4 : 8;
     c.heads_kv = 1;
     c.head_dim_qk = row->config.head_dim_qk;
     c.head_dim_v = row->config.head_dim_v;
@@ -73,7 +75,8 @@ std::vector<Row> rows() {
     int64_t fewest = 1;
     for (const Row& before : rows) {
       if (before.row->config.head_dim_qk == row.config.head_dim_qk &&
-          before.row->config.head_dim_v == row.config.head_dim_v)
+          before.row->config.head_dim_v == row.config.head_dim_v &&
+          (before.row->config.consumer_wgs != 3 || row.config.consumer_wgs == 3))
         fewest = std::max<int64_t>(fewest, before.row->max_seqlen_q + 1);
     }
     rows.push_back({&row, fewest});

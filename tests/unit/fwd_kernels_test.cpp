@@ -41,7 +41,7 @@ TEST(FwdKernels, All_AreRunnableAndNamedOnce) {
   for (const FwdRow& row : kFwdRows) {
     for (const MmaType dtype : {MmaType::kBf16, MmaType::kF16}) {
       for (const bool ragged : {false, true}) {
-        const MaskKind mask = row.mask == kAnyMask ? MaskKind::kWindow : MaskKind(row.mask);
+        const MaskKind mask = takes(row, MaskKind::kWindow) ? MaskKind::kWindow : MaskKind::kFull;
         const FwdVariant variant{dtype, mask, ScoreKind::kPlain, ragged};
         EXPECT_TRUE(contains(all, config_of(row, variant))) << row.name;
       }

@@ -183,52 +183,67 @@ TEST(FwdPlan, RaggedRows_AreCountedOverSequences) {
   expect_declined(p, {"key", "300", "600"});
 }
 
+std::string row_of(int64_t d_qk, int64_t d_v, int64_t seqlen_q, fa3_mask mask, int64_t heads) {
+  Problem p = problem(d_qk, d_v, seqlen_q);
+  p.mask = mask;
+  p.left = 100;
+  p.batch = 1;
+  p.heads_q = p.heads_kv = heads;
+  return plan_of(p).row;
+}
+
 TEST(FwdPlan, Rows_AreThoseOfTheTable) {
   struct Expected {
     int64_t d_qk, d_v, seqlen_q;
-    const char* row;
+    const char *full, *causal;
   };
   const Expected all[] = {
-      {64, 64, 64, "d64 few queries"},
-      {64, 64, 65, "d64"},
-      {8, 64, 1, "d64 few queries"},
-      {80, 80, 64, "d96 short"},
-      {80, 80, 2048, "d96 short"},
-      {80, 80, 2049, "d96 full"},
-      {104, 104, 64, "d128 few queries"},
-      {128, 128, 64, "d128 few queries"},
-      {128, 128, 65, "d128"},
-      {64, 128, 65, "d128"},
-      {192, 128, 64, "d192 dv128"},
-      {192, 128, 65, "d192 dv128"},
-      {192, 192, 2048, "d192 short"},
-      {192, 192, 2049, "d192"},
-      {128, 192, 2049, "d192"},
-      {256, 256, 64, "d256 short"},
-      {256, 256, 512, "d256 short"},
-      {256, 256, 513, "d256"},
-      {64, 256, 513, "d256"},
+      {64, 64, 64, "d64 few queries", "d64 few queries"},
+      {64, 64, 65, "d64 full", "d64 masked"},
+      {8, 64, 1, "d64 few queries", "d64 few queries"},
+      {80, 80, 192, "d96 full", "d96 masked short"},
+      {80, 80, 1025, "d96 full", "d96 masked"},
+      {104, 104, 64, "d128 few queries", "d128 few queries"},
+      {128, 128, 192, "d128 full", "d128 masked short"},
+      {64, 128, 1025, "d128 full", "d128 masked"},
+      {192, 128, 64, "d192 dv128", "d192 dv128 masked"},
+      {192, 128, 1025, "d192 dv128", "d192 dv128 masked"},
+      {192, 192, 2048, "d192 short", "d192 masked short"},
+      {192, 192, 2049, "d192", "d192"},
+      {128, 192, 2049, "d192", "d192"},
+      {256, 256, 512, "d256 short", "d256 short"},
+      {256, 256, 513, "d256", "d256 masked"},
+      {64, 256, 513, "d256", "d256 masked"},
   };
+  constexpr int64_t kMany = 10000;  // heads: enough to fill the GPU
   for (const Expected& e : all) {
-    EXPECT_STREQ(plan_of(problem(e.d_qk, e.d_v, e.seqlen_q)).row, e.row)
-        << e.d_qk << "/" << e.d_v << " seqlen_q " << e.seqlen_q;
+    SCOPED_TRACE(testing::Message() << e.d_qk << "/" << e.d_v << " seqlen_q " << e.seqlen_q);
+    EXPECT_EQ(row_of(e.d_qk, e.d_v, e.seqlen_q, FA3_MASK_FULL, kMany), e.full);
+    EXPECT_EQ(row_of(e.d_qk, e.d_v, e.seqlen_q, FA3_MASK_CAUSAL, kMany), e.causal);
+    EXPECT_EQ(row_of(e.d_qk, e.d_v, e.seqlen_q, FA3_MASK_WINDOW, kMany), e.causal);
   }
 }
 
-TEST(FwdPlan, Rows_UnderTheCausalMask) {
-  const auto row_of = [](int64_t d_qk, int64_t d_v, int64_t seqlen_q) {
-    Problem p = problem(d_qk, d_v, seqlen_q);
-    p.mask = FA3_MASK_CAUSAL;
-    return std::string(plan_of(p).row);
-  };
-  EXPECT_EQ(row_of(64, 64, 65), "d64 causal");
-  EXPECT_EQ(row_of(96, 96, 2049), "d96");
-  EXPECT_EQ(row_of(192, 128, 512), "d192 dv128 causal short");
-  EXPECT_EQ(row_of(192, 128, 513), "d192 dv128");
-  EXPECT_EQ(row_of(192, 192, 2048), "d192 causal short");
-  EXPECT_EQ(row_of(192, 192, 2049), "d192");
-  EXPECT_EQ(row_of(256, 256, 512), "d256 short");
-  EXPECT_EQ(row_of(256, 256, 513), "d256 causal");
+// Two waves of 132 tiles of 192 queries last as long as three of 128.
+TEST(FwdPlan, ThreeConsumers_WhereTheirTilesFillTheGpu) {
+  EXPECT_EQ(row_of(128, 128, 384, FA3_MASK_FULL, 132), "d128 full");  // 2 waves; 3 of 128
+  EXPECT_EQ(row_of(128, 128, 384, FA3_MASK_FULL, 133), "d128");       // 3 waves; 4 of 128
+  EXPECT_EQ(row_of(128, 128, 192, FA3_MASK_FULL, 132), "d128 full");  // 1 wave; 2 of 128
+  EXPECT_EQ(row_of(128, 128, 128, FA3_MASK_FULL, 132), "d128");
+  EXPECT_EQ(row_of(128, 128, 384, FA3_MASK_CAUSAL, 132), "d128 masked short");
+  EXPECT_EQ(row_of(128, 128, 384, FA3_MASK_CAUSAL, 131), "d128");
+  EXPECT_EQ(row_of(96, 96, 384, FA3_MASK_CAUSAL, 131), "d96");
+  EXPECT_EQ(row_of(64, 64, 384, FA3_MASK_FULL, 1), "d64");
+}
+
+TEST(FwdPlan, Functors_TakeTwoConsumers) {
+  for (const int64_t d : {64, 96, 128}) {
+    Problem p = problem(d, d, 4096);
+    p.heads_q = p.heads_kv = 1000;
+    EXPECT_EQ(plan_of(p).config.consumer_wgs, 3) << d;
+    p.layout[kAlibiSlopes] = {FA3_F32, 0, 1, 0};
+    EXPECT_EQ(plan_of(p).config.consumer_wgs, 2) << d;
+  }
 }
 
 const std::string* why_not(const std::vector<RejectedRow>& rejected, const std::string& name) {
@@ -241,21 +256,22 @@ const std::string* why_not(const std::vector<RejectedRow>& rejected, const std::
 TEST(FwdPlan, RowsNotTaken_AllWithTheReason) {
   Problem p = problem(64, 96, 65);
   const FwdPlan plan = plan_of(p);
-  EXPECT_STREQ(plan.row, "d96 short");
+  EXPECT_STREQ(plan.row, "d96");
   const std::vector<RejectedRow> rejected = rejected_rows(plan.need);
   EXPECT_EQ(rejected.size(), std::size(kFwdRows) - 1);
-  EXPECT_EQ(why_not(rejected, "d96 short"), nullptr);
+  EXPECT_EQ(why_not(rejected, "d96"), nullptr);
   EXPECT_EQ(*why_not(rejected, "d64"), "head_dim_v up to 64, here 96");
   EXPECT_EQ(*why_not(rejected, "d128 few queries"), "up to 64 queries per sequence, here 65");
   EXPECT_THAT(*why_not(rejected, "d128"), HasSubstr("fits too"));
+  EXPECT_THAT(*why_not(rejected, "d96 full"), HasSubstr("too few tiles of 192 queries"));
 
   p = problem(128, 64, 65);
   EXPECT_EQ(*why_not(rejected_rows(plan_of(p).need), "d64"), "head_dim_qk up to 64, here 128");
   p = problem(64, 64, 65);
-  EXPECT_EQ(*why_not(rejected_rows(plan_of(p).need), "d64 causal"), "mask causal, here full");
+  EXPECT_EQ(*why_not(rejected_rows(plan_of(p).need), "d64 masked"), "a mask, here full");
   p.mask = FA3_MASK_CAUSAL;
-  EXPECT_EQ(why_not(rejected_rows(plan_of(p).need), "d64 causal"), nullptr);
-  EXPECT_THAT(*why_not(rejected_rows(plan_of(p).need), "d64"), HasSubstr("fits too"));
+  EXPECT_EQ(*why_not(rejected_rows(plan_of(p).need), "d64 full"), "no mask, here causal");
+  EXPECT_THAT(*why_not(rejected_rows(plan_of(p).need), "d128"), HasSubstr("fits too"));
 }
 
 // The table has a row for every problem that is not declined.

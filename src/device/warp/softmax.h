@@ -17,7 +17,13 @@ namespace fa3 {
 
 inline constexpr float kInf = __builtin_bit_cast(float, 0x7F800000u);
 
+// By how much a maximum grows, in exponents, before O is rescaled; and before maxima are exchanged
+// to see whether it is: less, by more than the rounding of the limit.
 inline constexpr float kLazyLog2 = 8.f;
+inline constexpr float kTestLog2 = 7.99f;
+
+// From this |max·scale_log2| on, its rounding moves exponents by 1 and more.
+inline constexpr float kHugeLog2 = 0x1p24f;
 
 // What the rows of O are to be multiplied by when the maximum has grown.
 struct RowScale {
@@ -34,41 +40,44 @@ FA3_DEV void rescale_rows(ptx::Acc<N>& o, const RowScale& scale) {
 }
 
 struct RowSoftmax {
-  float max[2];  // of the scores, unscaled; the same in all threads of a quad
-  float sum[2];  // of exp2((s − max)·scale_log2) over this thread's columns
+  float max[2];     // of the scores, unscaled; the same in all threads of a quad
+  float sum[2];     // of exp2(s·scale_log2 − offset) over this thread's columns
+  float offset[2];  // max·scale_log2; 0 while max is −inf, and where it has been subtracted from S
+  i32 limit[2];     // the bits of the least score that calls for a look at the maxima
+  bool huge;        // some |max·scale_log2| of the warp is at least kHugeLog2
 
   FA3_DEV void reset() {
     FA3_UNROLL
-    for (int h = 0; h < 2; ++h) max[h] = -kInf, sum[h] = 0.f;
+    for (int h = 0; h < 2; ++h) max[h] = -kInf, sum[h] = 0.f, offset[h] = 0.f, limit[h] = kAnyScore;
+    huge = false;
   }
 
-  // S becomes P, unnormalised; the sum is taken before P is rounded for the second GEMM.
-  // scale_log2: of scores, not negative.
+  // A Q tile's first KV tile, after reset(): S becomes P, unnormalised. The sum is taken before P is
+  // rounded for the second GEMM. scale_log2: of scores, not negative.
+  template <SoftmaxVariant kVariant, int N>
+  FA3_DEV void start(ptx::Acc<N>& s, float scale_log2, Where where = Where::here()) {
+    float grown[2];
+    row_maxima(grown, s, own_maxima<kVariant>(s), where);
+    set_maxima(grown, s, scale_log2, where);
+    exponentials(s, scale_log2);
+  }
+
+  // The same for a later KV tile; returns what O is to be multiplied by.
   template <SoftmaxVariant kVariant, int N>
   FA3_DEV RowScale update(ptx::Acc<N>& s, float scale_log2, Where where = Where::here()) {
-    float grown[2];
-    row_maxima<kVariant>(grown, s, where);
+    if constexpr (kVariant.lazy_rescale && !kVariant.test_first)
+      return update_in_passes<kVariant>(s, scale_log2, where);
+    const OwnMaxima own = own_maxima<kVariant>(s);
     RowScale scale{{1.f, 1.f}, true};
-    if constexpr (kVariant.lazy_rescale) {
-      const bool more = !((grown[0] - max[0]) * scale_log2 <= kLazyLog2) ||
-                        !((grown[1] - max[1]) * scale_log2 <= kLazyLog2);
-      scale.needed = ptx::any(more, ~0u, where);
-    }
+    if constexpr (kVariant.test_first) scale.needed = ptx::any(own.reach(limit), ~0u, where);
     if (scale.needed) {
-      FA3_UNROLL
-      for (int h = 0; h < 2; ++h) {
-        scale.row[h] = ptx::ex2(ptx::fma(max[h], scale_log2, -offset(grown[h], scale_log2)));
-        max[h] = grown[h];
-        sum[h] *= scale.row[h];
-      }
+      float grown[2];
+      row_maxima(grown, s, own, where);
+      if constexpr (kVariant.lazy_rescale)
+        scale.needed = ptx::any(grow_much(grown, scale_log2) || huge, ~0u, where);
+      if (scale.needed) raise(scale, grown, s, scale_log2, where);
     }
-    const float offsets[2] = {offset(max[0], scale_log2), offset(max[1], scale_log2)};
-    FA3_UNROLL
-    for (int i = 0; i < N / 2; ++i) {
-      const int h = i / 2 % 2;
-      s[i] = ptx::ex2(ptx::fma(s[i], scale_log2, -offsets[h]));
-      sum[h] += s[i];
-    }
+    exponentials(s, scale_log2);
     return scale;
   }
 
@@ -83,24 +92,158 @@ struct RowSoftmax {
 
   // Natural logarithm of the row's sum of exponentials; −inf without keys.
   FA3_DEV float lse(int h, float scale_log2) const {
-    return (offset(max[h], scale_log2) + ptx::lg2(sum[h])) * kLn2;
+    // The product in base 2 may overflow where the one in base e does not.
+    if (huge) return ptx::fma(finite(max[h]), scale_log2 * kLn2, ptx::lg2(sum[h]) * kLn2);
+    return (offset[h] + ptx::lg2(sum[h])) * kLn2;
   }
 
  private:
-  FA3_DEV static float offset(float max, float scale_log2) {
-    return max == -kInf ? 0.f : max * scale_log2;
+  static constexpr i32 kAnyScore = -0x7FFFFFFF - 1;
+
+  // This thread's greatest score of each row as integers. Scores compare as their bits do unless
+  // all are negative.
+  struct OwnMaxima {
+    i32 row[2];
+    bool known;
+
+    FA3_DEV bool reach(const i32 (&limit)[2]) const {
+      return static_cast<bool>((row[0] >= limit[0]) | (row[1] >= limit[1]));
+    }
+  };
+
+  FA3_DEV static float finite(float max) { return max == -kInf ? 0.f : max; }
+  FA3_DEV static bool is_huge(float log2) { return log2 >= kHugeLog2 || log2 <= -kHugeLog2; }
+
+  FA3_DEV bool grow_much(const float (&grown)[2], float scale_log2) const {
+    return !((grown[0] - max[0]) * scale_log2 <= kLazyLog2) ||
+           !((grown[1] - max[1]) * scale_log2 <= kLazyLog2);
   }
 
-  // Maximum over the quad, including the running one.
+  // update() without the test. Scores are written in the branch in front of the maxima only, by a
+  // second pass: with that behind them, ptxas orders the step in a way that costs 3 % and more at
+  // head dim 64.
   template <SoftmaxVariant kVariant, int N>
-  FA3_DEV void row_maxima(float (&to)[2], const ptx::Acc<N>& s, Where where) const {
-    if constexpr (kVariant.integer_max) {
-      integer_maxima(to, s);
-      const bool negative = ptx::bits_as<i32>(to[0]) < 0 || ptx::bits_as<i32>(to[1]) < 0;
-      if (ptx::any(negative, ~0u, where)) float_maxima(to, s);
-    } else {
-      float_maxima(to, s);
+  FA3_DEV RowScale update_in_passes(ptx::Acc<N>& s, float scale_log2, Where where) {
+    RowScale scale{{1.f, 1.f}, true};
+    bool again = false;
+    FA3_NO_UNROLL
+    do {
+      float grown[2];
+      const bool negative = integer_maxima(grown, own_maxima<kVariant>(s));
+      if (ptx::any(static_cast<bool>(negative | huge), ~0u, where)) {
+        float_maxima(grown, s);
+        if (huge) {
+          over_quad(grown, where);
+          raise(scale, grown, s, scale_log2, where);
+          break;
+        }
+      }
+      over_quad(grown, where);
+      scale.needed = ptx::any(grow_much(grown, scale_log2), ~0u, where);
+      again = false;
+      if (scale.needed) {
+        const float log2[2] = {finite(grown[0]) * scale_log2, finite(grown[1]) * scale_log2};
+        again = huge = ptx::any(is_huge(log2[0]) || is_huge(log2[1]), ~0u, where);
+        FA3_UNROLL
+        for (int h = 0; h < 2; ++h) {
+          if (huge) break;
+          scale.row[h] = ptx::ex2(ptx::fma(max[h], scale_log2, -log2[h]));
+          max[h] = grown[h], offset[h] = log2[h];
+          sum[h] *= scale.row[h];
+        }
+      }
+    } while (again);
+    FA3_UNROLL
+    for (int h = 0; h < 2; ++h) offset[h] = huge ? 0.f : finite(max[h]) * scale_log2;
+    exponentials(s, scale_log2);
+    return scale;
+  }
+
+  template <int N>
+  FA3_DEV void exponentials(ptx::Acc<N>& s, float scale_log2) {
+    FA3_UNROLL
+    for (int i = 0; i < N / 2; ++i) {
+      const int h = i / 2 % 2;
+      s[i] = ptx::ex2(ptx::fma(s[i], scale_log2, -offset[h]));
+      sum[h] += s[i];
     }
+  }
+
+  // The maxima grow.
+  template <int N>
+  FA3_DEV void raise(RowScale& scale, const float (&grown)[2], ptx::Acc<N>& s, float scale_log2,
+                     Where where) {
+    const float before[2] = {max[0], max[1]};
+    set_maxima(grown, s, scale_log2, where);
+    FA3_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      const float exponent = huge ? (before[h] - finite(max[h])) * scale_log2
+                                  : ptx::fma(before[h], scale_log2, -offset[h]);
+      scale.row[h] = ptx::ex2(exponent);
+      sum[h] *= scale.row[h];
+    }
+  }
+
+  // The rounding of a huge max·scale_log2 alone could make P anything up to infinity: then S − max
+  // takes the place of S, in this tile and, since every score reaches the limit, in all later ones.
+  template <int N>
+  FA3_DEV void set_maxima(const float (&to)[2], ptx::Acc<N>& s, float scale_log2, Where where) {
+    FA3_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      max[h] = to[h];
+      offset[h] = finite(max[h]) * scale_log2;
+      const float least = ptx::fma(kTestLog2, ptx::rcp(scale_log2), max[h]);
+      limit[h] = least >= 0.f ? ptx::bits_as<i32>(least) : kAnyScore;
+    }
+    huge = ptx::any(is_huge(offset[0]) || is_huge(offset[1]), ~0u, where);
+    if (!huge) return;
+    FA3_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      offset[h] = 0.f;
+      limit[h] = kAnyScore;
+      FA3_UNROLL
+      for (int i = 2 * h; i < N / 2; i += 4) s[i] -= finite(max[h]), s[i + 1] -= finite(max[h]);
+    }
+  }
+
+  // Two chains a row, to hide the latency of each.
+  template <SoftmaxVariant kVariant, int N>
+  FA3_DEV static OwnMaxima own_maxima(const ptx::Acc<N>& s) {
+    if constexpr (!kVariant.lazy_rescale) return {{kAnyScore, kAnyScore}, false};
+    const auto bits = [&](int i) { return ptx::bits_as<i32>(static_cast<float>(s[i])); };
+    OwnMaxima own{{}, true};
+    FA3_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      i32 chain[2] = {bits(2 * h), bits(2 * h + 1)};
+      FA3_UNROLL
+      for (int i = 2 * h + 4; i < N / 2; i += 4) {
+        i32& m = chain[i / 4 % 2];
+        m = fa3::max(m, fa3::max(bits(i), bits(i + 1)));
+      }
+      own.row[h] = fa3::max(chain[0], chain[1]);
+    }
+    return own;
+  }
+
+  // Maxima over the quad, including the running ones.
+  template <int N>
+  FA3_DEV void row_maxima(float (&to)[2], const ptx::Acc<N>& s, const OwnMaxima& own,
+                          Where where) const {
+    const bool negative = integer_maxima(to, own);
+    if (!own.known || ptx::any(negative, ~0u, where)) float_maxima(to, s);
+    over_quad(to, where);
+  }
+  // With the running ones. True if all of some row are negative, when they are wrong.
+  FA3_DEV bool integer_maxima(float (&to)[2], const OwnMaxima& own) const {
+    i32 bits[2];
+    FA3_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      bits[h] = fa3::max(own.row[h], ptx::bits_as<i32>(max[h]));
+      to[h] = ptx::bits_as<float>(bits[h]);
+    }
+    return static_cast<bool>((bits[0] < 0) | (bits[1] < 0));
+  }
+  FA3_DEV static void over_quad(float (&to)[2], Where where) {
     FA3_UNROLL
     for (int h = 0; h < 2; ++h) {
       to[h] = ptx::max(to[h], ptx::shfl_xor(to[h], 1, 32, ~0u, where));
@@ -114,21 +257,6 @@ struct RowSoftmax {
       to[h] = max[h];
       FA3_UNROLL
       for (int i = 2 * h; i < N / 2; i += 4) to[h] = ptx::max(to[h], ptx::max(s[i], s[i + 1]));
-    }
-  }
-  // Two chains a row, to hide the latency of each.
-  template <int N>
-  FA3_DEV void integer_maxima(float (&to)[2], const ptx::Acc<N>& s) const {
-    const auto bits = [&](int i) { return ptx::bits_as<i32>(static_cast<float>(s[i])); };
-    FA3_UNROLL
-    for (int h = 0; h < 2; ++h) {
-      i32 chain[2] = {ptx::bits_as<i32>(max[h]), ptx::bits_as<i32>(max[h])};
-      FA3_UNROLL
-      for (int i = 2 * h; i < N / 2; i += 4) {
-        i32& m = chain[i / 4 % 2];
-        m = fa3::max(m, fa3::max(bits(i), bits(i + 1)));
-      }
-      to[h] = ptx::bits_as<float>(fa3::max(chain[0], chain[1]));
     }
   }
 };

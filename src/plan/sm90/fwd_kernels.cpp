@@ -29,20 +29,23 @@ struct Words {
   std::optional<bool> ragged;
   std::optional<ScoreKind> score;
   std::optional<int> queries;
+  bool few_tiles = false;  // where there are two: the kernel for fewer Q tiles
   FwdFunctors functors;
 };
 
 const char* ragged_word(bool ragged) { return ragged ? "ragged" : "dense"; }
 
+constexpr const char* kFewTilesWord = "few_tiles";
 constexpr const char* kAlibiWord = "alibi";
 constexpr const char* kSequenceIdsWord = "sequence_ids";
 
-std::string text_of(HeadDims dims, const FwdVariant& variant, int queries) {
+std::string text_of(HeadDims dims, const FwdVariant& variant, int queries, bool few_tiles) {
   std::string name = fmt::format("fwd/d{}", dims.qk);
   if (dims.v != dims.qk) name += fmt::format("-{}", dims.v);
   name += fmt::format("/{}/{}/{}", word(variant.dtype), word(variant.mask),
                       ragged_word(variant.ragged));
   if (queries != 0) name += fmt::format("/q{}", queries);
+  if (few_tiles) name += fmt::format("/{}", kFewTilesWord);
   if (variant.score != ScoreKind::kPlain) name += fmt::format("/{}", word(variant.score));
   if (variant.functors.alibi) name += fmt::format("/{}", kAlibiWord);
   if (variant.functors.sequence_ids) name += fmt::format("/{}", kSequenceIdsWord);
@@ -89,6 +92,7 @@ bool read_word(std::string_view text, Words& words) {
     if (text == ragged_word(ragged)) return set(words.ragged, ragged);
   for (const ScoreKind score : kScores)
     if (text == word(score)) return set(words.score, score);
+  if (text == kFewTilesWord) return words.few_tiles = true;
   if (text == kAlibiWord) return words.functors.alibi = true;
   if (text == kSequenceIdsWord) return words.functors.sequence_ids = true;
   return false;
@@ -107,18 +111,34 @@ std::vector<HeadDims> table_dims() {
 }
 
 // The rows that problems of these head dims and that mask get, by how many queries they have.
-std::vector<const FwdRow*> rows_of(HeadDims dims, MaskKind mask) {
+std::vector<const FwdRow*> rows_of(HeadDims dims, MaskKind mask, bool three_consumers) {
   std::vector<int64_t> lengths = {std::numeric_limits<int64_t>::max()};
   for (const FwdRow& row : kFwdRows)
     if (row.max_seqlen_q != 0) lengths.push_back(row.max_seqlen_q);
   std::sort(lengths.begin(), lengths.end());
   std::vector<const FwdRow*> rows;
   for (const int64_t length : lengths) {
-    const FwdRow* const row = choose_row({dims.qk, dims.v, mask, length});
+    const FwdRow* const row = choose_row({dims.qk, dims.v, mask, length, three_consumers});
     if (row != nullptr && std::find(rows.begin(), rows.end(), row) == rows.end())
       rows.push_back(row);
   }
   return rows;
+}
+
+struct NamedRow {
+  const FwdRow* row;
+  bool few_tiles;  // another row takes problems with more Q tiles
+};
+
+std::vector<NamedRow> rows_of(HeadDims dims, MaskKind mask, const FwdFunctors& functors) {
+  std::vector<NamedRow> all;
+  if (!functors.any())
+    for (const FwdRow* const row : rows_of(dims, mask, true)) all.push_back({row, false});
+  for (const FwdRow* const row : rows_of(dims, mask, false)) {
+    const auto same = [&](const NamedRow& other) { return other.row == row; };
+    if (std::none_of(all.begin(), all.end(), same)) all.push_back({row, !functors.any()});
+  }
+  return all;
 }
 
 void add_variants(HeadDims dims, const Words& words, std::vector<FwdKernel>& kernels) {
@@ -133,12 +153,14 @@ void add_variants(HeadDims dims, const Words& words, std::vector<FwdKernel>& ker
         const ScoreKind score =
             words.score.value_or(words.functors.alibi ? ScoreKind::kScaled : ScoreKind::kPlain);
         const FwdVariant variant{dtype, mask, score, ragged, words.functors};
-        for (const FwdRow* const row : rows_of(dims, mask)) {
+        for (const auto& [row, few_tiles] : rows_of(dims, mask, words.functors)) {
           if (!wanted(words.queries, row->max_seqlen_q)) continue;
+          if (words.few_tiles && !few_tiles) continue;
           const FwdConfig config = fitted(config_of(*row, variant), dims.qk, dims.v);
           const auto same = [&](const FwdKernel& kernel) { return kernel.config == config; };
           std::erase_if(kernels, same);  // rows may share one, which has the name for more queries
-          kernels.push_back({text_of(dims, variant, row->max_seqlen_q), config, words.functors});
+          kernels.push_back(
+              {text_of(dims, variant, row->max_seqlen_q, few_tiles), config, words.functors});
         }
       }
     }
@@ -149,7 +171,7 @@ Status refuse(std::string_view name, std::string_view why) {
   return invalid(
       "jit: kernels '{}': {}; need fwd, then any of d<head dim> or d<of q and k>-<of v> (multiples "
       "of 16 up to 256), bf16 or f16, full, causal or window, dense or ragged, q<most queries>, "
-      "softcap or scaled, alibi, sequence_ids, each behind a '/'",
+      "few_tiles, softcap or scaled, alibi, sequence_ids, each behind a '/'",
       name, why);
 }
 
@@ -176,8 +198,11 @@ std::string name_of(const FwdPlan& plan) {
   const FwdConfig& c = plan.config;
   const HeadDims dims{static_cast<int>(round_up(plan.need.head_dim_qk, 16)),
                       static_cast<int>(round_up(plan.need.head_dim_v, 16))};
-  return text_of(dims, {c.dtype, c.mask, c.score, c.ragged, plan.functors},
-                 choose_row(plan.need)->max_seqlen_q);
+  const FwdRow* const row = choose_row(plan.need);
+  RowNeed more_tiles = plan.need;
+  more_tiles.three_consumers = !plan.functors.any();
+  return text_of(dims, {c.dtype, c.mask, c.score, c.ragged, plan.functors}, row->max_seqlen_q,
+                 choose_row(more_tiles) != row && !plan.functors.any());
 }
 
 std::string head_dims_text(const FwdPlan& plan) {

@@ -61,7 +61,7 @@ template <class Config, class F>
 constexpr void for_each_field(Config& c, const F& f) {
   if constexpr (std::is_same_v<std::remove_const_t<Config>, SoftmaxVariant>) {
     f("lazy_rescale", c.lazy_rescale);
-    f("integer_max", c.integer_max);
+    f("test_first", c.test_first);
   } else {
     f("dtype", c.dtype);
     f("mask", c.mask);

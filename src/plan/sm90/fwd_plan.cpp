@@ -20,7 +20,6 @@ constexpr int64_t kStrideLimit = int64_t{1} << 39;      // elements: TMA's strid
 constexpr int64_t kMaxRaggedStride = int64_t{1} << 32;  // elements: well below kRaggedWrap bytes
 constexpr int64_t kMaxRows = kRaggedRows - 512;         // coordinates of a tile stay in 31 bits
 constexpr int64_t kMaxTiles = int64_t{1} << 31;
-constexpr int64_t kL2Share = 2;  // K and V of the heads that run concurrently: 1/2 of L2
 
 // ---- What is declined ---------------------------------------------------------------------------
 
@@ -125,20 +124,37 @@ MaskKind mask_of(const Band32& band) {
   return band.right == Band32::kUnbounded ? MaskKind::kFull : MaskKind::kCausal;
 }
 
-// A power of two of KV heads whose K and V stay in the L2 cache, as query heads.
-uint32_t head_group_of(const Problem& p, int64_t l2_bytes) {
-  const int64_t head_bytes = most_rows(p.kv) * (p.head_dim_qk + p.head_dim_v) * 2;
-  int64_t heads = 1;
-  while (2 * heads * head_bytes <= l2_bytes / kL2Share && 2 * heads <= p.heads_kv * p.batch)
-    heads *= 2;
-  return static_cast<uint32_t>(
-      std::min(heads * p.group_size(), std::max<int64_t>(p.heads_q * p.batch, 1)));
-}
-
 int64_t count_tiles(const Problem& p, int tile_q) {
   if (!p.q.packed) return div_up(p.q.rows, tile_q) * p.heads_q * p.batch;
   // Every sequence, and the rows of none, may end in a partial tile.
   return (p.q.rows / tile_q + p.batch + 1) * p.heads_q;
+}
+
+// Is a tile of 192 queries by three consumers better than one of 128 by two? A query takes less
+// time in it, a fifth at head dim 64, but fewer tiles may fill the last wave worse. The dynamic
+// schedule of uneven tiles balances them when every SM gets a few.
+bool three_consumers_pay(const Problem& p, MaskKind mask, int64_t sms) {
+  const bool small = p.head_dim_v <= 64;
+  const auto queries_of_sm = [&](int tile_q) {
+    return div_up(count_tiles(p, tile_q), sms) * tile_q;
+  };
+  if (mask != MaskKind::kFull || has_lengths(p))
+    return count_tiles(p, 3 * kWgRows) >= (small ? 1 : 2) * sms;
+  return 100 * queries_of_sm(3 * kWgRows) <= (small ? 120 : 107) * queries_of_sm(2 * kWgRows);
+}
+
+// Query heads that run concurrently: as many as have K and V in two thirds of the L2 cache, in
+// groups of equal size. Short sequences also move Q and O through it, and their long tiles must not
+// all run at the same time: fewer heads, the more columns they have.
+uint32_t head_group_of(const Problem& p, int64_t q_tiles, int64_t l2_bytes) {
+  const int64_t heads = p.heads_kv * p.batch;
+  if (heads == 0) return 1;
+  const int64_t columns = p.head_dim_qk + p.head_dim_v;
+  const int64_t bytes = std::max<int64_t>(most_rows(p.kv) * columns * 2, 1);
+  const int64_t most = std::min<int64_t>(64, (q_tiles <= 4 ? 8192 : 16384) / columns);
+  const int64_t fit = std::min(l2_bytes * 2 / 3 / bytes, most / p.group_size());
+  const int64_t groups = div_up(heads, std::clamp<int64_t>(fit, 1, heads));
+  return static_cast<uint32_t>(div_up(heads, groups) * p.group_size());
 }
 
 // Masked scores are −inf, and what multiplies them must not become 0 in FP32: −inf · 0 is NaN. Nor
@@ -231,15 +247,16 @@ Result<FwdPlan> make_fwd_plan(const Problem& p, const DeviceInfo& device) {
   FwdPlan plan;
   plan.band = band_of(p);
   const MaskKind mask = mask_of(plan.band);
-  plan.need = {p.head_dim_qk, p.head_dim_v, mask, most_rows(p.q)};
+  const FwdFunctors functors{p.has_alibi(), p.has_sequence_ids()};
+  plan.need = {p.head_dim_qk, p.head_dim_v, mask, most_rows(p.q),
+               !functors.any() && three_consumers_pay(p, mask, device.multiprocessors)};
   const FwdRow* const row = choose_row(plan.need);
   if (row == nullptr)
     return unsupported("forward: head_dim_qk={}, head_dim_v={}: no row of the table fits",
                        p.head_dim_qk, p.head_dim_v);
   plan.row = row->name;
   const MmaType dtype = p.dtype == FA3_F16 ? MmaType::kF16 : MmaType::kBf16;
-  FwdVariant variant{
-      dtype, mask, score_of(p), has_lengths(p), {p.has_alibi(), p.has_sequence_ids()}};
+  FwdVariant variant{dtype, mask, score_of(p), has_lengths(p), functors};
   if (device.compiled_ahead) {
     variant = ahead(variant);
     if (!compiled_ahead(*row).has(variant))
@@ -265,7 +282,8 @@ Result<FwdPlan> make_fwd_plan(const Problem& p, const DeviceInfo& device) {
   set_scale(p, plan);
   plan.order.heads = static_cast<uint32_t>(p.heads_q * p.batch);
   plan.order.longest_first = mask != MaskKind::kFull;
-  plan.order.head_group = plan.order.longest_first ? head_group_of(p, device.l2_bytes) : 1;
+  plan.order.head_group =
+      plan.order.longest_first ? head_group_of(p, plan.order.q_tiles, device.l2_bytes) : 1;
   return plan;
 }
 

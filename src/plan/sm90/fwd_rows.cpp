@@ -13,7 +13,7 @@
 namespace fa3::sm90 {
 namespace {
 
-enum class Fit { kYes, kHeadDimQk, kHeadDimV, kMask, kSeqlenQ };
+enum class Fit { kYes, kHeadDimQk, kHeadDimV, kMask, kSeqlenQ, kConsumers };
 
 // The only place with the rule: rejected_rows() reports what it returned.
 Fit fit_of(const FwdRow& row, const RowNeed& need) {
@@ -21,6 +21,7 @@ Fit fit_of(const FwdRow& row, const RowNeed& need) {
   if (need.head_dim_v > row.config.head_dim_v) return Fit::kHeadDimV;
   if (!takes(row, need.mask)) return Fit::kMask;
   if (row.max_seqlen_q != 0 && need.seqlen_q > row.max_seqlen_q) return Fit::kSeqlenQ;
+  if (row.config.consumer_wgs == 3 && !need.three_consumers) return Fit::kConsumers;
   return Fit::kYes;
 }
 
@@ -31,10 +32,11 @@ std::string text_of(Fit fit, const FwdRow& row, const RowNeed& need) {
     case Fit::kHeadDimV:
       return fmt::format("head_dim_v up to {}, here {}", row.config.head_dim_v, need.head_dim_v);
     case Fit::kMask:
-      return fmt::format("mask {}, here {}", word(static_cast<MaskKind>(row.mask)),
-                         word(need.mask));
+      return fmt::format("{}, here {}", row.masks == kFull ? "no mask" : "a mask", word(need.mask));
     case Fit::kSeqlenQ:
       return fmt::format("up to {} queries per sequence, here {}", row.max_seqlen_q, need.seqlen_q);
+    case Fit::kConsumers:
+      return "three consumers: too few tiles of 192 queries, or functors, which take registers";
     case Fit::kYes:
       break;
   }

@@ -35,9 +35,7 @@ inline constexpr MmaType kFwdTypes[] = {MmaType::kBf16, MmaType::kF16};
 inline constexpr MaskKind kMasks[] = {MaskKind::kFull, MaskKind::kCausal, MaskKind::kWindow};
 inline constexpr ScoreKind kScores[] = {ScoreKind::kPlain, ScoreKind::kSoftcap, ScoreKind::kScaled};
 
-constexpr bool takes(const FwdRow& row, MaskKind mask) {
-  return row.mask == kAnyMask || row.mask == static_cast<int>(mask);
-}
+constexpr bool takes(const FwdRow& row, MaskKind mask) { return (row.masks & mask_bit(mask)) != 0; }
 
 // The row for that variant, of the row's own head dims.
 constexpr FwdConfig config_of(const FwdRow& row, const FwdVariant& variant) {
@@ -98,7 +96,7 @@ constexpr FwdVariants compiled_ahead(const FwdRow& row) {
     }
   }
   const int dim = row.config.head_dim_qk;
-  if (dim == row.config.head_dim_v && (dim == 64 || dim == 128)) {
+  if (dim == row.config.head_dim_v && (dim == 64 || dim == 128) && row.config.consumer_wgs < 3) {
     for (const ScoreKind score : {ScoreKind::kScaled, ScoreKind::kSoftcap})
       all.add(ahead({MmaType::kBf16, MaskKind::kFull, score, false, {true, true}}));
   }

@@ -119,10 +119,12 @@ double step_instructions(const FwdConfig& c, bool masked) {
   if (c.score != ScoreKind::kPlain) per_score += c.score == ScoreKind::kSoftcap ? 2 : 1;
   const int wgmmas = (c.head_dim_qk + c.tile_kv) / 16;
   const int turns = c.ping_pong ? 12 : 0;
-  return per_score * scores + 4 * wgmmas + 70 + turns;
+  return per_score * scores + 4 * wgmmas + (c.softmax.test_first ? 50 : 70) + turns;
 }
 
-double rare_instructions(const FwdConfig& c) { return (c.tile_kv + c.head_dim_v) / 2.; }
+double rare_instructions(const FwdConfig& c) {
+  return c.tile_kv + c.head_dim_v / 2. + (c.softmax.test_first ? 50 : 30);
+}
 
 TileCost tile_cost(const FwdConfig& c, bool masked) {
   const double wgs = c.consumer_wgs;

@@ -19,7 +19,7 @@ constexpr FwdConfig small(MaskKind mask, bool ragged) {
           .head_dim_qk = 64,
           .head_dim_v = 64,
           .tile_kv = 32,
-          .softmax = kFastSoftmax,
+          .softmax = {.lazy_rescale = true, .test_first = true},
           .ragged = ragged};
 }
 constexpr FwdConfig with_step(FwdConfig c, FwdStep step) {

@@ -125,6 +125,8 @@ struct Consumer {
   FA3_DEV void issue_qk(SAcc& s);
   FA3_DEV void issue_pv();
   template <bool kMasked>
+  FA3_DEV void apply_score(i32 kv_tile, SAcc& s);
+  template <bool kMasked>
   FA3_DEV RowScale softmax_tile(i32 kv_tile, SAcc& s);
   FA3_DEV void first_step(i32 kv_tile);
   template <bool kMasked>

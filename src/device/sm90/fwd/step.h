@@ -24,10 +24,10 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::issue_pv() {
                  kAccumulate);
 }
 
-// S becomes P, unnormalised, in FP32.
+// Q·Kᵀ becomes S: score function, functors and mask.
 template <FwdConfig kCfg, class Order, class Score, class Mask>
 template <bool kMasked>
-FA3_DEV RowScale Consumer<kCfg, Order, Score, Mask>::softmax_tile(i32 kv_tile, SAcc& s) {
+FA3_DEV void Consumer<kCfg, Order, Score, Mask>::apply_score(i32 kv_tile, SAcc& s) {
   ScoreFunction<kCfg.score>{args.score_factor}.apply(s);
   if constexpr (Score::kActive) apply_scores<Score>(s, score_rows, kCfg.tile_kv * kv_tile);
   if constexpr (kMasked) band.template apply<kCfg.mask == MaskKind::kWindow>(s, kv_tile);
@@ -39,6 +39,13 @@ FA3_DEV RowScale Consumer<kCfg, Order, Score, Mask>::softmax_tile(i32 kv_tile, S
       seen = 3;
     }
   }
+}
+
+// S becomes P, unnormalised, in FP32.
+template <FwdConfig kCfg, class Order, class Score, class Mask>
+template <bool kMasked>
+FA3_DEV RowScale Consumer<kCfg, Order, Score, Mask>::softmax_tile(i32 kv_tile, SAcc& s) {
+  apply_score<kMasked>(kv_tile, s);
   return tile.softmax.template update<kCfg.softmax>(s, args.scale_log2);
 }
 
@@ -49,7 +56,8 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::first_step(i32 kv_tile) {
   issue_qk(s_acc);
   gemm_wait<0>(s_acc);  // S readable, K's stage reusable
   release_k();
-  softmax_tile<true>(kv_tile, s_acc);  // the tail: keys beyond the sequence
+  apply_score<true>(kv_tile, s_acc);  // the tail: keys beyond the sequence
+  tile.softmax.template start<kCfg.softmax>(s_acc, args.scale_log2);
   to_operand16<kType>(p_frag, s_acc);
   rescale = {{1.f, 1.f}, false};  // O is 0
   smem.v_full[v.stage].wait(v.phase);

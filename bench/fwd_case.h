@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// fwd_case.h — the text of a tuning case: a problem, and the fields of the planned configuration to
+// change. fa3_tune_fwd's head comment has the format.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+#include "core/problem.h"
+#include "device/attn/kv_range.h"
+#include "plan/sm90/fwd_configs.h"
+#include "plan/sm90/fwd_names.h"
+#include "plan/sm90/fwd_plan.h"
+
+namespace fa3::sm90 {
+
+using Fields = std::map<std::string, std::string>;
+
+inline Fields fields_of(const std::string& text) {
+  Fields fields;
+  std::istringstream in(text);
+  for (std::string word; in >> word;) {
+    const size_t at = word.find('=');
+    if (at == std::string::npos) throw std::runtime_error("need name=value, got " + word);
+    fields[word.substr(0, at)] = word.substr(at + 1);
+  }
+  return fields;
+}
+
+// Takes a field, so that what is left at the end is unknown.
+inline std::string take(Fields& fields, const std::string& name, const std::string& otherwise) {
+  const auto found = fields.find(name);
+  if (found == fields.end()) return otherwise;
+  const std::string value = found->second;
+  fields.erase(found);
+  return value;
+}
+inline int64_t take_number(Fields& fields, const std::string& name, int64_t otherwise) {
+  const std::string value = take(fields, name, "");
+  return value.empty() ? otherwise : std::stoll(value);
+}
+inline void expect_none(const Fields& fields) {
+  if (!fields.empty()) throw std::runtime_error(fields.begin()->first + ": no such field");
+}
+
+inline Problem problem_of(Fields f) {
+  Problem p;
+  p.dtype = take(f, "dtype", "bf16") == "f16" ? FA3_F16 : FA3_BF16;
+  p.head_dim_qk = take_number(f, "d", 128);
+  p.head_dim_v = take_number(f, "dv", p.head_dim_qk);
+  const int64_t seqlen = take_number(f, "seqlen", 8192);
+  p.heads_q = take_number(f, "heads", 2048 / p.head_dim_qk);
+  p.heads_kv = take_number(f, "heads_kv", p.heads_q);
+  p.batch = take_number(f, "batch", std::max<int64_t>(1, 16384 / seqlen));
+  p.q.rows = p.q.max_seqlen = seqlen;
+  p.kv.rows = p.kv.max_seqlen = take_number(f, "seqlen_kv", seqlen);
+  const std::string mask = take(f, "mask", "full");
+  p.mask = mask == "causal" ? FA3_MASK_CAUSAL : mask == "window" ? FA3_MASK_WINDOW : FA3_MASK_FULL;
+  p.left = take_number(f, "left", 0), p.right = take_number(f, "right", 0);
+  p.softcap = static_cast<double>(take_number(f, "softcap", 0));
+  p.softmax_scale = 1 / std::sqrt(static_cast<double>(p.head_dim_qk));
+  expect_none(f);
+  const auto layout = [&](TensorId id, int64_t rows, int64_t heads, int64_t d) {
+    p.layout[id] = {p.dtype, rows * heads * d, heads * d, d};
+  };
+  layout(kQ, p.q.rows, p.heads_q, p.head_dim_qk);
+  layout(kK, p.kv.rows, p.heads_kv, p.head_dim_qk);
+  layout(kV, p.kv.rows, p.heads_kv, p.head_dim_v);
+  layout(kO, p.q.rows, p.heads_q, p.head_dim_v);
+  p.layout[kLse] = {FA3_F32, p.heads_q * p.q.rows, 1, p.q.rows};
+  return p;
+}
+
+inline double flops_of(const Problem& p) {
+  double pairs = static_cast<double>(p.q.rows) * static_cast<double>(p.kv.rows);
+  if (p.mask != FA3_MASK_FULL) {
+    pairs = 0;
+    Band band{Band::kUnbounded, 0};
+    if (p.mask == FA3_MASK_WINDOW) band = {p.left, p.right};
+    for (int64_t i = 0; i < p.q.rows; ++i)
+      pairs += static_cast<double>(visible_keys(band, {p.q.rows, p.kv.rows}, i).size());
+  }
+  return 2 * pairs * static_cast<double>(p.batch * p.heads_q * (p.head_dim_qk + p.head_dim_v));
+}
+
+template <class E>
+E enumerator(const std::string& field, const std::string& text) {
+  for (const auto& name : names_of(E{})) {
+    if (name.word == text) return name.value;
+  }
+  throw std::runtime_error(field + "=" + text + ": no such value");
+}
+
+// A field of FwdConfig or of its SoftmaxVariant by its name; enumerators by their words.
+template <class Config>
+void set_fields(Config& config, Fields& f) {
+  for_each_field(config, [&](const char* name, auto& field) {
+    using Field = std::remove_reference_t<decltype(field)>;
+    if constexpr (std::is_same_v<Field, SoftmaxVariant>) {
+      set_fields(field, f);
+    } else if (const std::string value = take(f, name, ""); !value.empty()) {
+      if constexpr (std::is_enum_v<Field>) {
+        field = enumerator<Field>(name, value);
+      } else {
+        field = static_cast<Field>(std::stoi(value));
+      }
+    }
+  });
+}
+
+// The plan with fields changed. Throws with the limit that a configuration breaks.
+inline FwdPlan with_fields(FwdPlan plan, Fields f, const Problem& p, int sms) {
+  FwdConfig c = plan.config;
+  set_fields(c, f);
+  const int64_t head_group = take_number(f, "head_group", plan.order.head_group);
+  const bool longest_first = take_number(f, "longest_first", plan.order.longest_first) != 0;
+  expect_none(f);
+  if (const char* why = why_illegal(c)) throw std::runtime_error(why);
+  plan = with_config(plan, c, p, sms);
+  plan.order.head_group = static_cast<u32>(head_group);
+  plan.order.longest_first = longest_first;
+  return plan;
+}
+
+}  // namespace fa3::sm90
