@@ -23,13 +23,12 @@ constexpr int64_t kHeadDim = 128, kQueries = 128;
 
 Problem problem_of(int64_t keys) {
   Problem p;
-  p.dtype = FA3_BF16;
   p.batch = p.heads_q = p.heads_kv = 1;
   p.head_dim_qk = p.head_dim_v = kHeadDim;
   p.q.rows = p.q.max_seqlen = kQueries;
   p.kv.rows = p.kv.max_seqlen = keys;
   p.softmax_scale = 1 / std::sqrt(double{kHeadDim});
-  for (const TensorId id : {kQ, kK, kV, kO}) p.layout[id] = {p.dtype, 0, kHeadDim, kHeadDim};
+  for (const TensorId id : {kQ, kK, kV, kO}) p.layout[id] = {FA3_BF16, 0, kHeadDim, kHeadDim};
   p.layout[kLse] = {FA3_F32, 0, 1, kQueries};
   return p;
 }

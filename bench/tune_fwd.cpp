@@ -51,7 +51,7 @@ int64_t number(const Fields& fields, const char* name, int64_t otherwise) {
 
 Problem problem_of(const Fields& f) {
   Problem p;
-  p.dtype = f.count("f16") ? FA3_F16 : FA3_BF16;
+  const fa3_dtype dtype = f.count("f16") ? FA3_F16 : FA3_BF16;
   p.head_dim_qk = number(f, "d", 128);
   p.head_dim_v = number(f, "dv", p.head_dim_qk);
   const int64_t seqlen = number(f, "seqlen", 8192);
@@ -67,7 +67,7 @@ Problem problem_of(const Fields& f) {
   }
   p.softmax_scale = 1 / std::sqrt(static_cast<double>(p.head_dim_qk));
   const auto layout = [&](TensorId id, int64_t rows, int64_t heads, int64_t d) {
-    p.layout[id] = {p.dtype, rows * heads * d, heads * d, d};
+    p.layout[id] = {dtype, rows * heads * d, heads * d, d};
   };
   layout(kQ, p.q.rows, p.heads_q, p.head_dim_qk);
   layout(kK, p.kv.rows, p.heads_kv, p.head_dim_qk);
@@ -133,8 +133,8 @@ struct Tensors {
     std::normal_distribution<double> normal;
     std::vector<u16> pattern(1048573);
     for (u16& x : pattern)
-      x = p.dtype == FA3_F16 ? from_double<F16>(normal(random)).bits
-                             : from_double<Bf16>(normal(random)).bits;
+      x = p.layout[kQ].dtype == FA3_F16 ? from_double<F16>(normal(random)).bits
+                                        : from_double<Bf16>(normal(random)).bits;
     for (const TensorId id : {kQ, kK, kV, kO}) {
       const size_t n = count(id, 1);
       x.data[id] = machine.allocate(2 * n, "tensor");
@@ -230,7 +230,7 @@ int main_of(const std::string& suite, const std::string& commit, const char* fil
       tensors->poison();
       const double ms = median_ms(machine, p, plan.value(), *tensors, repeats);
       tflops = flops_of(p) / ms * 1e-9;
-      std::vector<float> o = tensors->o(p.dtype);
+      std::vector<float> o = tensors->o(p.layout[kO].dtype);
       if (fresh) first = o;
       for (size_t i = 0; i < o.size(); ++i) {
         const double apart = std::fabs(o[i] - first[i]);

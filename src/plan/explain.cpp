@@ -27,7 +27,7 @@ const char* mask_name(fa3_mask mask) {
 Json problem_json(const Problem& p) {
   Json json;
   json["op"] = op_name(p.op);
-  json["dtype"] = dtype_name(p.dtype);
+  json["dtype"] = dtype_name(p.layout[kQ].dtype);
   json["batch"] = p.batch;
   json["packed_q"] = p.q.packed;
   json["packed_kv"] = p.kv.packed;

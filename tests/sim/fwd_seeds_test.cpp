@@ -39,7 +39,6 @@ class Memory {
 
 Problem problem_of(const FwdRow& row, fa3_mask mask) {
   Problem p;
-  p.dtype = FA3_BF16;
   p.batch = 1;
   p.heads_q = p.heads_kv = 2;
   p.head_dim_qk = row.config.head_dim_qk;

@@ -41,13 +41,12 @@ Outcome run(FwdStep step, u64 seed, bool trace, bool stray_lse = false) {
   device.compiled_ahead = true;
   device.multiprocessors = 1;
   Problem p;
-  p.dtype = FA3_BF16;
   p.batch = p.heads_q = p.heads_kv = 1;
   p.head_dim_qk = p.head_dim_v = kD;
   p.q.rows = p.q.max_seqlen = kQueries;
   p.kv.rows = p.kv.max_seqlen = kTiles * 128;
   p.softmax_scale = 1 / std::sqrt(double{kD});
-  for (const TensorId id : {kQ, kK, kV, kO}) p.layout[id] = {p.dtype, 0, kD, kD};
+  for (const TensorId id : {kQ, kK, kV, kO}) p.layout[id] = {FA3_BF16, 0, kD, kD};
   p.layout[kLse] = {FA3_F32, 0, 1, kQueries};
   FwdPlan plan = make_fwd_plan(p, device).value();
   EXPECT_EQ(plan.config.tile_kv, 128);

@@ -48,7 +48,6 @@ constexpr int64_t kBatchStride = kRows * kHeads * kD;  // 2^33 elements
 
 Problem problem(bool packed) {
   Problem p;
-  p.dtype = FA3_BF16;
   p.batch = kBatch;
   p.heads_q = p.heads_kv = kHeads;
   p.head_dim_qk = p.head_dim_v = kD;

@@ -346,7 +346,7 @@ void forward(const Plan& plan, const Buffers& buffers, std::byte* workspace,
   const Forward run{plan.problem,
                     cpu,
                     buffers,
-                    kernels(cpu.isa, p.dtype, cpu.few_rows),
+                    kernels(cpu.isa, p.layout[kQ].dtype, cpu.few_rows),
                     ScoreScale(p),
                     band_of(p),
                     Partials(shared, cpu, heads)};
