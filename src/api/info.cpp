@@ -12,7 +12,6 @@
 #include "backend/sim/machine.h"
 #include "core/env.h"
 #include "core/json.h"
-#include "plan/explain.h"
 
 namespace fa3 {
 namespace {

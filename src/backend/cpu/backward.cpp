@@ -366,7 +366,7 @@ void store(const Head& head, TensorId id, int64_t row, int64_t h, int rows, cons
 void backward(const Plan& plan, const Buffers& buffers, std::byte* workspace,
               const Executor& executor) {
   const Problem& p = plan.problem;
-  const CpuPlan& cpu = plan.cpu;
+  const CpuPlan& cpu = *plan.cpu;
   Arena shared(workspace);
   const Backward run{p,
                      cpu,
