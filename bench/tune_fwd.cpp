@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/cuda/machine.h"
+#include "backend/cuda/runtime.h"
 #include "backend/launch/launch.h"
 #include "core/dtype.h"
 #include "device/attn/kv_range.h"
@@ -125,7 +125,7 @@ void change(FwdPlan& plan, const Fields& f, const Problem& p, int sms) {
 }
 
 struct Tensors {
-  Tensors(cuda::CudaMachine& machine, const Problem& p) : machine(machine) {
+  Tensors(cuda::CudaRuntime& machine, const Problem& p) : machine(machine) {
     const auto count = [&](TensorId id, int64_t rows) {
       return static_cast<size_t>(p.batch * p.layout[id].batch) * (rows > 0);
     };
@@ -163,13 +163,13 @@ struct Tensors {
     machine.upload(x.data[kO], bits.data(), 2 * o_count);
   }
 
-  cuda::CudaMachine& machine;
+  cuda::CudaRuntime& machine;
   Buffers x;
   void* workspace;
   size_t o_count;
 };
 
-double median_ms(cuda::CudaMachine& machine, const Problem& p, const FwdPlan& plan, Tensors& t,
+double median_ms(cuda::CudaRuntime& machine, const Problem& p, const FwdPlan& plan, Tensors& t,
                  int repeats) {
   const auto run = [&] {
     const Status status =
@@ -194,9 +194,9 @@ int main_of(const std::string& suite, const std::string& commit, const char* fil
   cuda::JitOptions options;
   options.driver_version = driver.value()->version();
   cuda::Jit jit(options);
-  auto opened = cuda::CudaMachine::open(*driver.value(), jit, 0);
+  auto opened = cuda::CudaRuntime::open(*driver.value(), jit, 0);
   if (!opened.ok()) throw std::runtime_error(opened.status().message);
-  cuda::CudaMachine& machine = *opened.value();
+  cuda::CudaRuntime& machine = *opened.value();
   DeviceInfo device;
   device.type = FA3_DEVICE_CUDA;
   device.backend = FA3_BACKEND_CUDA;

@@ -9,7 +9,7 @@
 #include "api/boundary.h"
 #include "api/context.h"
 #include "backend/cuda/readiness.h"
-#include "backend/sim/machine.h"
+#include "backend/sim/runtime.h"
 #include "core/env.h"
 #include "core/json.h"
 

@@ -10,7 +10,7 @@
 
 #include "backend/cuda/driver.h"
 #include "backend/cuda/jit.h"
-#include "runtime/machine.h"
+#include "runtime/gpu_runtime.h"
 
 namespace fa3::cuda {
 
