@@ -22,7 +22,7 @@
 #include "conformance/cases/run.h"
 #include "conformance/measure/measure.h"
 #include "conformance/measure/numerics.h"
-#include "tools/cli/watched.h"
+#include "tools/cli/child_process.h"
 
 namespace fa3::selftest {
 namespace {
@@ -206,7 +206,7 @@ int run_on_gpu(const Options& options) {
   do {
     progress.lost = false;
     bool begun = false;
-    const std::string fate = cli::run_watched(
+    const std::string fate = cli::run_in_child(
         {[&](const cli::Send& send) { run_in_child(cases, options, progress, send); },
          [&](const std::string& line) {
            std::istringstream(line) >> progress.done >> progress.failed >> progress.lost;

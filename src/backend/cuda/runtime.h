@@ -10,7 +10,7 @@
 
 #include "backend/cuda/driver.h"
 #include "backend/cuda/jit.h"
-#include "backend/cuda/kernels.h"
+#include "backend/cuda/loaded_kernels.h"
 #include "backend/cuda/stream.h"
 #include "runtime/gpu_runtime.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// kernels.h — the programs that a GPU has loaded.
+// loaded_kernels.h — the programs that a GPU has loaded.
 #pragma once
 
 #include <map>
