@@ -49,7 +49,7 @@ inline void expect_none(const Fields& fields) {
 
 inline Problem problem_of(Fields f) {
   Problem p;
-  p.dtype = take(f, "dtype", "bf16") == "f16" ? FA3_F16 : FA3_BF16;
+  const fa3_dtype dtype = take(f, "dtype", "bf16") == "f16" ? FA3_F16 : FA3_BF16;
   p.head_dim_qk = take_number(f, "d", 128);
   p.head_dim_v = take_number(f, "dv", p.head_dim_qk);
   const int64_t seqlen = take_number(f, "seqlen", 8192);
@@ -65,7 +65,7 @@ inline Problem problem_of(Fields f) {
   p.softmax_scale = 1 / std::sqrt(static_cast<double>(p.head_dim_qk));
   expect_none(f);
   const auto layout = [&](TensorId id, int64_t rows, int64_t heads, int64_t d) {
-    p.layout[id] = {p.dtype, rows * heads * d, heads * d, d};
+    p.layout[id] = {dtype, rows * heads * d, heads * d, d};
   };
   layout(kQ, p.q.rows, p.heads_q, p.head_dim_qk);
   layout(kK, p.kv.rows, p.heads_kv, p.head_dim_qk);

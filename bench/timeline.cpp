@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "backend/launch/launch.h"
-#include "backend/sim/machine.h"
+#include "backend/sim/runtime.h"
 #include "core/dtype.h"
 
 namespace fa3::sm90 {
@@ -23,13 +23,12 @@ constexpr int64_t kHeadDim = 128, kQueries = 128;
 
 Problem problem_of(int64_t keys) {
   Problem p;
-  p.dtype = FA3_BF16;
   p.batch = p.heads_q = p.heads_kv = 1;
   p.head_dim_qk = p.head_dim_v = kHeadDim;
   p.q.rows = p.q.max_seqlen = kQueries;
   p.kv.rows = p.kv.max_seqlen = keys;
   p.softmax_scale = 1 / std::sqrt(double{kHeadDim});
-  for (const TensorId id : {kQ, kK, kV, kO}) p.layout[id] = {p.dtype, 0, kHeadDim, kHeadDim};
+  for (const TensorId id : {kQ, kK, kV, kO}) p.layout[id] = {FA3_BF16, 0, kHeadDim, kHeadDim};
   p.layout[kLse] = {FA3_F32, 0, 1, kQueries};
   return p;
 }
@@ -49,15 +48,15 @@ void log(const std::string& path, FwdStep step, int64_t kv_tiles) {
   FwdConfig config = plan.config;
   config.step = step;
   plan = with_config(plan, config, p, device.multiprocessors);
-  auto opened = sim::SimMachine::open({.sms = 1, .trace_path = path});
+  auto opened = sim::SimRuntime::open({.sms = 1, .trace_path = path});
   check(opened.status());
-  sim::SimMachine& machine = *opened.value();
+  sim::SimRuntime& runtime = *opened.value();
   const auto tensor = [&](const char* name, int64_t rows) {
     std::vector<u16> values(static_cast<size_t>(rows * kHeadDim));
     for (size_t i = 0; i < values.size(); i++)
       values[i] = from_double<Bf16>(std::sin(static_cast<double>(i))).bits;
-    void* const data = machine.allocate(values.size() * sizeof(u16), name);
-    machine.upload(data, values.data(), values.size() * sizeof(u16));
+    void* const data = runtime.allocate(values.size() * sizeof(u16), name);
+    runtime.upload(data, values.data(), values.size() * sizeof(u16));
     return data;
   };
   Buffers buffers;
@@ -65,8 +64,8 @@ void log(const std::string& path, FwdStep step, int64_t kv_tiles) {
   buffers.data[kK] = tensor("k", p.kv.rows);
   buffers.data[kV] = tensor("v", p.kv.rows);
   buffers.data[kO] = tensor("o", kQueries);
-  buffers.data[kLse] = machine.allocate(kQueries * sizeof(float), "lse");
-  check(launch({step_of(plan, 0)}, machine, {}, p, buffers, nullptr));
+  buffers.data[kLse] = runtime.allocate(kQueries * sizeof(float), "lse");
+  check(launch({step_of(plan, 0)}, runtime, {}, p, buffers, nullptr));
 }
 
 }  // namespace

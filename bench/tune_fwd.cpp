@@ -8,7 +8,7 @@
 // and compared with it round by round. Writes one JSON object a line: commit and machine, then of
 // each variant the row, TFLOP/s, the ratio to the planned one with its spread, a verdict, clock and
 // power, and the greatest difference to the planned one's output. Needs nothing but the driver and
-// NVRTC, so that it can be copied to another machine.
+// NVRTC, so that it can be copied to another runtime.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@
 #include <thread>
 #include <vector>
 
-#include "backend/cuda/machine.h"
+#include "backend/cuda/runtime.h"
 #include "backend/launch/launch.h"
 #include "core/dtype.h"
 #include "fwd_case.h"
@@ -36,14 +36,15 @@ namespace {
 
 constexpr const char* kUsage =
     R"text(usage: fa3_tune_fwd [options] CASES
-  --commit COMMIT   "$(bench/machine.py)";
-without it not a result to publish-- suite SUITE in the result's first line (fwd-tuning) --rounds N
-    turns of each problem(11)-- slice MS of a variant in a round(14); from 1000 on energy is measured, too
+  --commit COMMIT   "$(bench/machine.py)"; without it not a result to publish
+  --suite SUITE     in the result's first line (fwd-tuning)
+  --rounds N        turns of each problem (11)
+  --slice MS        of a variant in a round (14); from 1000 on energy is measured, too
   --warm MS         under load before the first round (2000)
 )text";
 
 struct Tensors {
-  Tensors(cuda::CudaMachine& machine, const Problem& p) : machine(machine) {
+  Tensors(cuda::CudaRuntime& runtime, const Problem& p) : runtime(runtime) {
     const auto count = [&](TensorId id, int64_t rows) {
       return static_cast<size_t>(p.batch * p.layout[id].batch) * (rows > 0);
     };
@@ -51,26 +52,26 @@ struct Tensors {
     std::normal_distribution<double> normal;
     std::vector<u16> pattern(1048573);
     for (u16& x : pattern)
-      x = p.dtype == FA3_F16 ? from_double<F16>(normal(random)).bits
-                             : from_double<Bf16>(normal(random)).bits;
+      x = p.layout[kQ].dtype == FA3_F16 ? from_double<F16>(normal(random)).bits
+                                        : from_double<Bf16>(normal(random)).bits;
     for (const TensorId id : {kQ, kK, kV, kO}) {
       const size_t n = count(id, 1);
-      x.data[id] = machine.allocate(2 * n, "tensor");
+      x.data[id] = runtime.allocate(2 * n, "tensor");
       std::vector<u16> values(n);
       for (size_t i = 0; i < n; ++i) values[i] = pattern[(i + 1000 * id) % pattern.size()];
-      machine.upload(x.data[id], values.data(), 2 * n);
+      runtime.upload(x.data[id], values.data(), 2 * n);
     }
-    x.data[kLse] = machine.allocate(4 * count(kLse, 1), "lse");
-    workspace = machine.allocate(64, "workspace");
+    x.data[kLse] = runtime.allocate(4 * count(kLse, 1), "lse");
+    workspace = runtime.allocate(64, "workspace");
     o_count = count(kO, 1);
   }
   ~Tensors() {
-    for (void* data : x.data) machine.release(data);
-    machine.release(workspace);
+    for (void* data : x.data) runtime.release(data);
+    runtime.release(workspace);
   }
   std::vector<float> o(fa3_dtype type) {
     std::vector<u16> bits(o_count);
-    machine.download(bits.data(), x.data[kO], 2 * o_count);
+    runtime.download(bits.data(), x.data[kO], 2 * o_count);
     std::vector<float> out(o_count);
     for (size_t i = 0; i < o_count; ++i)
       out[i] = type == FA3_F16 ? to_float(F16{bits[i]}) : to_float(Bf16{bits[i]});
@@ -78,10 +79,10 @@ struct Tensors {
   }
   void poison() {
     std::vector<u16> bits(o_count, 0x7FFF);
-    machine.upload(x.data[kO], bits.data(), 2 * o_count);
+    runtime.upload(x.data[kO], bits.data(), 2 * o_count);
   }
 
-  cuda::CudaMachine& machine;
+  cuda::CudaRuntime& runtime;
   Buffers x;
   void* workspace;
   size_t o_count;
@@ -128,17 +129,17 @@ class Tuner {
     cuda::JitOptions jit;
     jit.driver_version = driver.value()->version();
     jit_ = std::make_unique<cuda::Jit>(jit);
-    auto opened = cuda::CudaMachine::open(*driver.value(), *jit_, 0);
+    auto opened = cuda::CudaRuntime::open(*driver.value(), *jit_, 0);
     if (!opened.ok()) throw std::runtime_error(opened.status().message);
-    machine_ = std::move(opened.value());
+    runtime_ = std::move(opened.value());
     device_.type = FA3_DEVICE_CUDA;
     device_.backend = FA3_BACKEND_CUDA;
-    device_.multiprocessors = machine_->gpu().sm_count;
-    device_.l2_bytes = machine_->gpu().l2_bytes;
-    nvml_ = bench::Nvml(bench::bus_id_of(machine_->gpu().device));
+    device_.multiprocessors = runtime_->gpu().sm_count;
+    device_.l2_bytes = runtime_->gpu().l2_bytes;
+    nvml_ = bench::Nvml(bench::bus_id_of(runtime_->gpu().device));
   }
 
-  std::string device_name() const { return machine_->gpu().name; }
+  std::string device_name() const { return runtime_->gpu().name; }
 
   void measure(const Cases& cases) {
     const Problem p = problem_of(fields_of(cases.problem));
@@ -148,14 +149,14 @@ class Tuner {
     for (const std::string& change : cases.changes) {
       Variant variant{change, plan.value(), "", 0};
       try {
-        variant.plan = with_fields(plan.value(), fields_of(change), p, machine_->gpu().sm_count);
+        variant.plan = with_fields(plan.value(), fields_of(change), p, runtime_->gpu().sm_count);
       } catch (const std::exception& error) {
         variant.note = error.what();
       }
       variants.push_back(variant);
     }
     compile(variants);
-    Tensors tensors(*machine_, p);
+    Tensors tensors(*runtime_, p);
     compare(p, variants, tensors);
     std::vector<size_t> running;
     for (size_t v = 0; v < variants.size(); ++v)
@@ -176,7 +177,7 @@ class Tuner {
     for (Variant& variant : variants) {
       if (!variant.note.empty()) continue;
       threads.emplace_back([&] {
-        const Status status = machine_->prepare(program_of(variant.plan));
+        const Status status = runtime_->prepare(program_of(variant.plan));
         if (!status.ok()) variant.note = status.message;
       });
     }
@@ -184,13 +185,13 @@ class Tuner {
   }
 
   double milliseconds(const Problem& p, const FwdPlan& plan, Tensors& t, int times) {
-    const cuda::Event begin = machine_->record();
+    const cuda::Event begin = runtime_->record();
     for (int i = 0; i < times; ++i) {
       const Status status =
-          launch({step_of(plan, 0)}, *machine_, {}, p, t.x, static_cast<std::byte*>(t.workspace));
+          launch({step_of(plan, 0)}, *runtime_, {}, p, t.x, static_cast<std::byte*>(t.workspace));
       if (!status.ok()) throw std::runtime_error(status.message);
     }
-    const cuda::Event end = machine_->record();
+    const cuda::Event end = runtime_->record();
     return end.milliseconds_since(begin);
   }
 
@@ -201,7 +202,7 @@ class Tuner {
       if (!variant.note.empty()) continue;
       tensors.poison();
       milliseconds(p, variant.plan, tensors, 1);
-      const std::vector<float> o = tensors.o(p.dtype);
+      const std::vector<float> o = tensors.o(p.layout[kQ].dtype);
       if (planned.empty()) planned = o;
       for (size_t i = 0; i < o.size(); ++i) {
         const double apart = std::fabs(o[i] - planned[i]);
@@ -234,7 +235,7 @@ class Tuner {
 
   bench::TurnOptions options_;
   std::unique_ptr<cuda::Jit> jit_;
-  std::unique_ptr<cuda::CudaMachine> machine_;
+  std::unique_ptr<cuda::CudaRuntime> runtime_;
   DeviceInfo device_;
   bench::Nvml nvml_;
 };

@@ -45,31 +45,31 @@ Status check_args(const fa3_conformance_args& args) {
   return {};
 }
 
-// ---- Machines -----------------------------------------------------------------------------------
+// ---- Runtimes -----------------------------------------------------------------------------------
 
-struct Machines {
-  std::vector<std::unique_ptr<Machine>> open;
+struct Runtimes {
+  std::vector<std::unique_ptr<GpuRuntime>> open;
   Json described = Json::array();  // includes those that are not open
   std::string reasons;             // why those are not open
   bool has_gpu = false;            // opened last
 
-  // Opens a machine if possible, unless another backend is asked for.
+  // Opens a runtime if possible, unless another backend is asked for.
   template <class Open>
-  void add(int32_t asked, fa3_backend backend, const char* name, const Open& open_machine) {
+  void add(int32_t asked, fa3_backend backend, const char* name, const Open& open_runtime) {
     if (asked != FA3_BACKEND_AUTO && asked != backend) return;
     Json row;
     row["backend"] = name;
     row["usable"] = false;
     std::string why;
     try {
-      Result<std::unique_ptr<Machine>> machine = open_machine(row);
-      if (machine.ok()) {
+      Result<std::unique_ptr<GpuRuntime>> runtime = open_runtime(row);
+      if (runtime.ok()) {
         row["usable"] = true;
         has_gpu = backend == FA3_BACKEND_CUDA;
-        row["name"] = machine.value()->name();
-        open.push_back(std::move(machine).value());
+        row["name"] = runtime.value()->name();
+        open.push_back(std::move(runtime).value());
       } else {
-        why = machine.status().message;
+        why = runtime.status().message;
       }
     } catch (const Error& error) {  // a driver that fails when it is asked
       why = error.what();
@@ -82,19 +82,19 @@ struct Machines {
   }
 };
 
-Machines open_machines(const ConformanceApi& api, fa3_context& context,
+Runtimes open_runtimes(const ConformanceApi& api, fa3_context& context,
                        const fa3_conformance_args& args) {
-  Machines machines;
-  machines.add(args.backend, FA3_BACKEND_SIM, "sim",
+  Runtimes runtimes;
+  runtimes.add(args.backend, FA3_BACKEND_SIM, "sim",
                [&](Json&) { return api.open_simulator(args.seed); });
-  machines.add(args.backend, FA3_BACKEND_CUDA, "cuda", [&](Json& row) {
+  runtimes.add(args.backend, FA3_BACKEND_CUDA, "cuda", [&](Json& row) {
     GpuVersions versions;
-    Result<std::unique_ptr<Machine>> machine = api.open_gpu(context, versions);
+    Result<std::unique_ptr<GpuRuntime>> runtime = api.open_gpu(context, versions);
     if (!versions.driver.empty()) row["driver"] = versions.driver;
     if (!versions.nvrtc.empty()) row["nvrtc"] = versions.nvrtc;
-    return machine;
+    return runtime;
   });
-  return machines;
+  return runtimes;
 }
 
 // ---- Cases --------------------------------------------------------------------------------------
@@ -140,24 +140,24 @@ Status run_cases(const fa3_conformance_args& args, const std::vector<Case>& case
 
 // ---- Measurements -------------------------------------------------------------------------------
 
-Status measure(const ConformanceApi& api, fa3_context& context, const Machines& machines,
+Status measure(const ConformanceApi& api, fa3_context& context, const Runtimes& runtimes,
                const std::vector<Target>& targets, std::vector<selftest::Measurement>& results) {
-  if (!machines.has_gpu) return unsupported("{}", machines.reasons);
+  if (!runtimes.has_gpu) return unsupported("{}", runtimes.reasons);
   const Target& gpu = targets.back();
   if (!gpu.lost_in.empty()) {
     return {FA3_CUDA_ERROR,
             fmt::format("conformance: {} runs nothing any more since {}; measure in "
                         "another process",
-                        gpu.machine->name(), gpu.lost_in)};
+                        gpu.runtime->name(), gpu.lost_in)};
   }
   api.compile(context, selftest::measuring_programs());
-  return selftest::measure(*gpu.machine, results);
+  return selftest::measure(*gpu.runtime, results);
 }
 
-Json measurements(const ConformanceApi& api, fa3_context& context, const Machines& machines,
+Json measurements(const ConformanceApi& api, fa3_context& context, const Runtimes& runtimes,
                   const std::vector<Target>& targets) {
   std::vector<selftest::Measurement> results;
-  const Status status = measure(api, context, machines, targets, results);
+  const Status status = measure(api, context, runtimes, targets, results);
   Json values = Json::object();
   for (const selftest::Measurement& result : results) values[result.name] = result.value;
   Json document;
@@ -199,21 +199,21 @@ Status run(const ConformanceApi& api, fa3_context* context, const fa3_conformanc
   }
   FA3_TRY(const fa3_conformance_args args, read_args(api, given));
   FA3_TRY(const std::vector<Case> cases, cases_of(args));
-  Machines machines;
+  Runtimes runtimes;
   std::vector<Target> targets;
   if (args.list == 0) {
-    machines = open_machines(api, *context, args);
-    if (machines.open.empty()) {
-      return unsupported("conformance: nothing to run the cases on: {}", machines.reasons);
+    runtimes = open_runtimes(api, *context, args);
+    if (runtimes.open.empty()) {
+      return unsupported("conformance: nothing to run the cases on: {}", runtimes.reasons);
     }
-    for (const auto& machine : machines.open) targets.push_back({machine.get(), ""});
-    if (machines.has_gpu) api.compile(*context, selftest::programs_of(cases));
+    for (const auto& runtime : runtimes.open) targets.push_back({runtime.get(), ""});
+    if (runtimes.has_gpu) api.compile(*context, selftest::programs_of(cases));
   }
   Json document;
   document["seed"] = args.seed;
-  document["devices"] = std::move(machines.described);
+  document["devices"] = std::move(runtimes.described);
   FA3_RETURN_IF_ERROR(run_cases(args, cases, targets, document));
-  if (args.measure == 1) document["measurements"] = measurements(api, *context, machines, targets);
+  if (args.measure == 1) document["measurements"] = measurements(api, *context, runtimes, targets);
   if (report != nullptr) *report = api.keep_report(document.dump());
   return {};
 }

@@ -236,7 +236,7 @@ forward=$here/bin/fa3_gpu_forward_tests
 step info 60 '' "$here/bin/fa3" info
 step kernels 60 '' "$here/bin/fa3" jit --list
 step selftest 300 'gpu nvrtc' "$here/bin/fa3" selftest
-step machine 120 'gpu nvrtc' tests "$here/bin/fa3_gpu_tests"
+step runtime 120 'gpu nvrtc' tests "$here/bin/fa3_gpu_tests"
 step correctness 240 gpu check_shapes
 step results 60 gpu tests "$forward" --gtest_filter='*Results*'
 step determinism 60 gpu tests "$forward" --gtest_filter='*Again'

@@ -11,7 +11,7 @@
 #include "conformance/model/bytes.h"
 #include "conformance/model/random.h"
 #include "conformance/programs.h"
-#include "runtime/machine.h"
+#include "runtime/gpu_runtime.h"
 
 namespace fa3::selftest {
 
@@ -35,7 +35,7 @@ struct Map {
   size_t buffer = 0;
 };
 
-// Where the machine placed the buffers and maps.
+// Where the runtime placed the buffers and maps.
 struct Placed {
   std::vector<void*> buffers;
   std::vector<TensorMap> maps;

@@ -11,21 +11,21 @@
 namespace fa3::selftest {
 namespace {
 
-// The buffers of an experiment on a machine.
+// The buffers of an experiment in a runtime's memory.
 class Placement {
  public:
-  Placement(Machine& machine, const Experiment& experiment) : machine_(machine) {
+  Placement(GpuRuntime& runtime, const Experiment& experiment) : runtime_(runtime) {
     for (const Buffer& buffer : experiment.buffers) {
       placed_.buffers.push_back(nullptr);
-      placed_.buffers.back() = machine.allocate(buffer.before.size(), buffer.name);
-      machine.upload(placed_.buffers.back(), buffer.before.data(), buffer.before.size());
+      placed_.buffers.back() = runtime.allocate(buffer.before.size(), buffer.name);
+      runtime.upload(placed_.buffers.back(), buffer.before.data(), buffer.before.size());
     }
   }
   // A GPU stopped by a kernel's error refuses this too; that error has already been reported.
   ~Placement() {
     for (void* buffer : placed_.buffers) {
       try {
-        if (buffer != nullptr) machine_.release(buffer);
+        if (buffer != nullptr) runtime_.release(buffer);
       } catch (const Error&) {
         return;
       }
@@ -38,7 +38,7 @@ class Placement {
     for (const Map& map : experiment.maps) {
       TensorMapSpec spec = map.spec;
       spec.base = placed_.buffers[map.buffer];
-      FA3_TRY(const TensorMap encoded, machine_.encode(spec));
+      FA3_TRY(const TensorMap encoded, runtime_.encode(spec));
       placed_.maps.push_back(encoded);
     }
     return {};
@@ -47,7 +47,7 @@ class Placement {
   const Placed& placed() const { return placed_; }
 
  private:
-  Machine& machine_;
+  GpuRuntime& runtime_;
   Placed placed_;
 };
 
@@ -110,21 +110,21 @@ void append(std::string& to, const std::string& text) {
 
 }  // namespace
 
-Status execute(Machine& machine, const Program& program, const Experiment& experiment,
+Status execute(GpuRuntime& runtime, const Program& program, const Experiment& experiment,
                std::vector<Bytes>& after) {
   try {
-    FA3_RETURN_IF_ERROR(machine.prepare(program));
-    Placement placement(machine, experiment);
+    FA3_RETURN_IF_ERROR(runtime.prepare(program));
+    Placement placement(runtime, experiment);
     FA3_RETURN_IF_ERROR(placement.encode(experiment));
     const Bytes args = experiment.args(placement.placed());
     for (int i = 0; i < experiment.launches; ++i) {
-      FA3_RETURN_IF_ERROR(machine.launch(program, experiment.shape, args.data(), args.size()));
+      FA3_RETURN_IF_ERROR(runtime.launch(program, experiment.shape, args.data(), args.size()));
     }
-    FA3_RETURN_IF_ERROR(machine.synchronize());
+    FA3_RETURN_IF_ERROR(runtime.synchronize());
     after.clear();
     for (size_t i = 0; i < experiment.buffers.size(); ++i) {
       after.emplace_back(experiment.buffers[i].before.size());
-      machine.download(after.back().data(), placement.placed().buffers[i], after.back().size());
+      runtime.download(after.back().data(), placement.placed().buffers[i], after.back().size());
     }
   } catch (const Error& e) {
     return e.status();
@@ -132,11 +132,11 @@ Status execute(Machine& machine, const Program& program, const Experiment& exper
   return {};
 }
 
-Outcome run_case(Machine& machine, const Case& test, uint64_t seed) {
+Outcome run_case(GpuRuntime& runtime, const Case& test, uint64_t seed) {
   Outcome outcome;
   Random random(seed, test.name);
   const Experiment experiment = test.make(random);
-  if (const Status status = execute(machine, test.program, experiment, outcome.after);
+  if (const Status status = execute(runtime, test.program, experiment, outcome.after);
       !status.ok()) {
     outcome.message = status.message;
     outcome.device_lost = status.code == FA3_CUDA_ERROR;
@@ -151,8 +151,8 @@ Outcome run_case(Machine& machine, const Case& test, uint64_t seed) {
   return outcome;
 }
 
-std::string compare_machines(const Case& test, uint64_t seed, const std::vector<Bytes>& a,
-                             const std::vector<Bytes>& b) {
+std::string compare_runs(const Case& test, uint64_t seed, const std::vector<Bytes>& a,
+                         const std::vector<Bytes>& b) {
   Random random(seed, test.name);
   const Experiment experiment = test.make(random);
   std::string differences;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// run.h — runs a conformance case on a machine and compares.
+// run.h — runs a conformance case on a GPU or in the simulator and compares.
 #pragma once
 
 #include <cstdint>
@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "conformance/cases/case.h"
-#include "runtime/machine.h"
+#include "runtime/gpu_runtime.h"
 
 namespace fa3::selftest {
 
 // Places the buffers, launches, and returns their contents afterwards, in their order.
-Status execute(Machine& machine, const Program& program, const Experiment& experiment,
+Status execute(GpuRuntime& runtime, const Program& program, const Experiment& experiment,
                std::vector<Bytes>& after);
 
 struct Outcome {
@@ -23,11 +23,11 @@ struct Outcome {
   std::vector<Bytes> after;    // what the buffers hold; empty when it did not run
 };
 
-Outcome run_case(Machine& machine, const Case& test, uint64_t seed);
+Outcome run_case(GpuRuntime& runtime, const Case& test, uint64_t seed);
 
-// How two machines' buffers of one case differ; "" when they do not. Values that the case
+// How the buffers of one case differ between two runs; "" when they do not. Values that the case
 // gives a bound for are not compared: both may be right and differ.
-std::string compare_machines(const Case& test, uint64_t seed, const std::vector<Bytes>& a,
-                             const std::vector<Bytes>& b);
+std::string compare_runs(const Case& test, uint64_t seed, const std::vector<Bytes>& a,
+                         const std::vector<Bytes>& b);
 
 }  // namespace fa3::selftest

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// suite.cpp — one case, several machines, one verdict.
+// suite.cpp — one case, several devices, one verdict.
 #include "conformance/cases/suite.h"
 
 #include <fmt/core.h>
@@ -19,12 +19,12 @@ Verdict judge(std::vector<Target>& targets, const Case& test, uint64_t seed) {
   const Target* first = nullptr;
   std::vector<Bytes> first_after;
   for (Target& target : targets) {
-    const std::string name = target.machine->name();
+    const std::string name = target.runtime->name();
     if (!target.lost_in.empty()) {
       add(name, fmt::format("runs nothing any more since {}", target.lost_in));
       continue;
     }
-    Outcome outcome = run_case(*target.machine, test, seed);
+    Outcome outcome = run_case(*target.runtime, test, seed);
     (outcome.passed ? passed : failed) = true;
     if (!outcome.passed) add(name, outcome.message);
     if (outcome.device_lost) {
@@ -37,9 +37,9 @@ Verdict judge(std::vector<Target>& targets, const Case& test, uint64_t seed) {
       first_after = std::move(outcome.after);
       continue;
     }
-    const std::string difference = compare_machines(test, seed, first_after, outcome.after);
+    const std::string difference = compare_runs(test, seed, first_after, outcome.after);
     if (difference.empty()) continue;
-    add(fmt::format("{} and {}", first->machine->name(), name), difference);
+    add(fmt::format("{} and {}", first->runtime->name(), name), difference);
     failed = true;
   }
   verdict.status = failed   ? FA3_CONFORMANCE_FAILED

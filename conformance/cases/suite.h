@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// suite.h — a case on every available machine, and the result.
+// suite.h — a case on every available device, and the result.
 #pragma once
 
 #include <cstdint>
@@ -8,19 +8,19 @@
 
 #include "conformance/cases/case.h"
 #include "fa3/conformance.h"
-#include "runtime/machine.h"
+#include "runtime/gpu_runtime.h"
 
 namespace fa3::selftest {
 
-// A machine that cases run on, for as long as it runs anything.
+// A device that cases run on, for as long as it runs anything.
 struct Target {
-  Machine* machine;
+  GpuRuntime* runtime;
   std::string lost_in;  // the case after which it ran nothing more; "" = none
 };
 
 struct Verdict {
   fa3_conformance_status status = FA3_CONFORMANCE_SKIPPED;
-  std::string message;       // by machine; "" when passed
+  std::string message;       // by device; "" when passed
   bool device_lost = false;  // by this case
 };
 

@@ -10,9 +10,9 @@ std::vector<Program> measuring_programs() {
   return programs;
 }
 
-Status measure(Machine& machine, std::vector<Measurement>& results) {
-  FA3_RETURN_IF_ERROR(measure_rates(machine, results));
-  return measure_questions(machine, results);
+Status measure(GpuRuntime& runtime, std::vector<Measurement>& results) {
+  FA3_RETURN_IF_ERROR(measure_rates(runtime, results));
+  return measure_questions(runtime, results);
 }
 
 }  // namespace fa3::selftest

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/machine.h"
+#include "runtime/gpu_runtime.h"
 
 namespace fa3::selftest {
 
@@ -19,12 +19,12 @@ struct Measurement {
 std::vector<Program> measuring_programs();
 
 // Measurements made before an error stay in `results`.
-Status measure(Machine& machine, std::vector<Measurement>& results);
+Status measure(GpuRuntime& runtime, std::vector<Measurement>& results);
 
 // Its parts: measure_rates.cpp and measure_questions.cpp.
 std::vector<Program> rate_programs();
-Status measure_rates(Machine& machine, std::vector<Measurement>& results);
+Status measure_rates(GpuRuntime& runtime, std::vector<Measurement>& results);
 std::vector<Program> question_programs();
-Status measure_questions(Machine& machine, std::vector<Measurement>& results);
+Status measure_questions(GpuRuntime& runtime, std::vector<Measurement>& results);
 
 }  // namespace fa3::selftest

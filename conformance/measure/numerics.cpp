@@ -112,7 +112,7 @@ void append_codes(Bytes& bytes, const Operand& operand) {
 
 WgmmaCase case_of(MmaType type) { return {type, type, kColumns, false, false, false}; }
 
-Status record(Machine& machine, MmaType type, Kind kind, Random& random, Bytes& bytes) {
+Status record(GpuRuntime& runtime, MmaType type, Kind kind, Random& random, Bytes& bytes) {
   const WgmmaCase which = case_of(type);
   const int es = size_of(type);
   const int k = 32 / es;
@@ -127,7 +127,7 @@ Status record(Machine& machine, MmaType type, Kind kind, Random& random, Bytes& 
     c[word] = std::bit_cast<uint32_t>(random_addend(product, place, kind, random));
   }
   std::vector<Bytes> after;
-  FA3_RETURN_IF_ERROR(execute(machine, product_program(which, 1),
+  FA3_RETURN_IF_ERROR(execute(runtime, product_program(which, 1),
                               product_experiment(product, c, std::nullopt), after));
   std::vector<uint32_t> d(c.size());
   std::memcpy(d.data(), after[kProductD].data(), 4 * d.size());
@@ -156,13 +156,13 @@ std::vector<Program> numerics_programs() {
   return programs;
 }
 
-Status record_numerics(Machine& machine, uint64_t seed, std::vector<Recording>& recordings) {
+Status record_numerics(GpuRuntime& runtime, uint64_t seed, std::vector<Recording>& recordings) {
   for (const MmaType type : kTypes) {
     recordings.push_back({short_name(type), {}});
     for (const Kind kind : kKinds) {
       for (int i = 0; i < kLaunchesPerKind; ++i) {
         Random random(seed, fmt::format("{}/{}/{}", short_name(type), static_cast<int>(kind), i));
-        FA3_RETURN_IF_ERROR(record(machine, type, kind, random, recordings.back().bytes));
+        FA3_RETURN_IF_ERROR(record(runtime, type, kind, random, recordings.back().bytes));
       }
     }
   }

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "conformance/cases/case.h"
-#include "runtime/machine.h"
+#include "runtime/gpu_runtime.h"
 
 namespace fa3::selftest {
 
@@ -22,6 +22,6 @@ std::string recording_layout();
 std::vector<Program> numerics_programs();
 
 // One recording per floating type; what was recorded before an error stays in `recordings`.
-Status record_numerics(Machine& machine, uint64_t seed, std::vector<Recording>& recordings);
+Status record_numerics(GpuRuntime& runtime, uint64_t seed, std::vector<Recording>& recordings);
 
 }  // namespace fa3::selftest

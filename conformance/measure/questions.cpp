@@ -39,7 +39,7 @@ constexpr int kProbeColumns = 8;
 WgmmaCase precision_case(MmaType type) { return {type, type, kProbeColumns, false, false, false}; }
 
 // D of one step; C is the same everywhere.
-Status step_sums(Machine& machine, const Operand& a, const Operand& b, float c,
+Status step_sums(GpuRuntime& runtime, const Operand& a, const Operand& b, float c,
                  std::vector<uint32_t>& sums) {
   const int es = size_of(a.type);
   const Product product{precision_case(a.type),
@@ -50,7 +50,7 @@ Status step_sums(Machine& machine, const Operand& a, const Operand& b, float c,
                         true};
   const std::vector<uint32_t> before(kProductRows * kProbeColumns, std::bit_cast<uint32_t>(c));
   std::vector<Bytes> after;
-  FA3_RETURN_IF_ERROR(execute(machine, product_program(product.which, 1),
+  FA3_RETURN_IF_ERROR(execute(runtime, product_program(product.which, 1),
                               product_experiment(product, before, std::nullopt), after));
   sums = words32(after[kProductD]);
   return {};
@@ -79,7 +79,7 @@ Depths depths_of(MmaType type) {
   return type == MmaType::kE4m3 ? Depths{8, 17, 9} : Depths{14, 24, 12};
 }
 
-Status measure_precision(Machine& machine, std::vector<Measurement>& results) {
+Status measure_precision(GpuRuntime& runtime, std::vector<Measurement>& results) {
   for (const MmaType type : kFloatTypes) {
     const int k = 32 / size_of(type);
     const Depths depths = depths_of(type);
@@ -102,7 +102,7 @@ Status measure_precision(Machine& machine, std::vector<Measurement>& results) {
       }
       const auto large = static_cast<float>(std::ldexp(1, depths.top));
       std::vector<uint32_t> sums;
-      FA3_RETURN_IF_ERROR(step_sums(machine, a, b, probe.large_is_c ? large : 0, sums));
+      FA3_RETURN_IF_ERROR(step_sums(runtime, a, b, probe.large_is_c ? large : 0, sums));
       int deepest = -1;
       for (size_t word = 0; word < sums.size(); ++word) {
         const Place place =
@@ -141,7 +141,7 @@ std::vector<uint16_t> codes_of(const Operand& operand) {
   return codes;
 }
 
-Status measure_shifted(Machine& machine, std::vector<Measurement>& results) {
+Status measure_shifted(GpuRuntime& runtime, std::vector<Measurement>& results) {
   Random random(1, "shifted");
   const Operand a = random_operand(MmaType::kBf16, 64, 64, Values::kIntegers, random);
   const Operand b = random_operand(MmaType::kBf16, 64, 64, Values::kIntegers, random);
@@ -165,7 +165,7 @@ Status measure_shifted(Machine& machine, std::vector<Measurement>& results) {
       return bytes_of(args);
     };
     std::vector<Bytes> after;
-    FA3_RETURN_IF_ERROR(execute(machine, kShifted, experiment, after));
+    FA3_RETURN_IF_ERROR(execute(runtime, kShifted, experiment, after));
     bool by_address = true;
     for (u32 i = 0; i < kShiftedBytes; ++i) {
       by_address &= after[2][swizzled(offset + i, Swizzle::k128) - offset] == linear[i];
@@ -193,7 +193,7 @@ struct BoxAnswer {
 };
 
 // Words of the tensor are numbered from 1 on.
-Status load_box(Machine& machine, const TensorMapSpec& spec, i32 column, i32 row, u32 expected,
+Status load_box(GpuRuntime& runtime, const TensorMapSpec& spec, i32 column, i32 row, u32 expected,
                 BoxAnswer& answer) {
   std::vector<u32> tensor(spec.dim[0] * spec.dim[1] / 2);
   for (size_t i = 0; i < tensor.size(); ++i) tensor[i] = static_cast<u32>(i + 1);
@@ -215,12 +215,12 @@ Status load_box(Machine& machine, const TensorMapSpec& spec, i32 column, i32 row
     return bytes_of(args);
   };
   std::vector<Bytes> after;
-  FA3_RETURN_IF_ERROR(execute(machine, kBoxBytes, experiment, after));
+  FA3_RETURN_IF_ERROR(execute(runtime, kBoxBytes, experiment, after));
   answer = {words32(after[2])[0] != 0, after[1]};
   return {};
 }
 
-Status measure_boxes(Machine& machine, std::vector<Measurement>& results) {
+Status measure_boxes(GpuRuntime& runtime, std::vector<Measurement>& results) {
   BoxAnswer answer;
   // 128 KiB and more: drivers treat smaller tensors differently.
   const TensorMapSpec full = spec_of(64, 2048, 64, 16);
@@ -230,7 +230,7 @@ Status measure_boxes(Machine& machine, std::vector<Measurement>& results) {
   };
   for (const Place& place : {Place{"inside", 0, 16}, Place{"half-beyond", 0, 2040},
                              Place{"wholly-beyond", 0, 5000}, Place{"wholly-before", -64, -64}}) {
-    FA3_RETURN_IF_ERROR(load_box(machine, full, place.column, place.row, 64 * 16 * 2, answer));
+    FA3_RETURN_IF_ERROR(load_box(runtime, full, place.column, place.row, 64 * 16 * 2, answer));
     results.push_back(
         {fmt::format("box/{}/reports-all-bytes", place.name), answer.done ? 1.0 : 0.0});
   }
@@ -238,7 +238,7 @@ Status measure_boxes(Machine& machine, std::vector<Measurement>& results) {
   // 32 columns are 64 bytes, half the swizzle's width. Where do the rows lie?
   const TensorMapSpec narrow = spec_of(64, 2048, 32, 16);
   for (const u32 expected : {32u * 16 * 2, 64u * 16 * 2}) {
-    FA3_RETURN_IF_ERROR(load_box(machine, narrow, 0, 0, expected, answer));
+    FA3_RETURN_IF_ERROR(load_box(runtime, narrow, 0, 0, expected, answer));
     results.push_back(
         {fmt::format("narrow-box/reports-{}-bytes", expected), answer.done ? 1.0 : 0.0});
   }
@@ -256,7 +256,7 @@ Status measure_boxes(Machine& machine, std::vector<Measurement>& results) {
 
 // ---- Reads that a copy overtakes ----------------------------------------------------------------
 
-Status measure_overtaking(Machine& machine, std::vector<Measurement>& results) {
+Status measure_overtaking(GpuRuntime& runtime, std::vector<Measurement>& results) {
   constexpr u32 kRounds = 20'000;
   constexpr u32 kCtas = 132 * 8;
   std::vector<u32> source(size_t{kOvertakeItems} * kOvertakeSlotBytes / 4);
@@ -274,7 +274,7 @@ Status measure_overtaking(Machine& machine, std::vector<Measurement>& results) {
   };
   for (const Program& program : {kOvertakeFenced, kOvertakeUnfenced}) {
     std::vector<Bytes> after;
-    FA3_RETURN_IF_ERROR(execute(machine, program, experiment, after));
+    FA3_RETURN_IF_ERROR(execute(runtime, program, experiment, after));
     double wrong = 0;
     for (const u32 count : words32(after[1])) wrong += count;
     const double reads = 4.0 * kRounds * kCtas * kOvertakeReaders;
@@ -296,11 +296,11 @@ std::vector<Program> question_programs() {
   return programs;
 }
 
-Status measure_questions(Machine& machine, std::vector<Measurement>& results) {
-  FA3_RETURN_IF_ERROR(measure_precision(machine, results));
-  FA3_RETURN_IF_ERROR(measure_overtaking(machine, results));
-  FA3_RETURN_IF_ERROR(measure_shifted(machine, results));
-  return measure_boxes(machine, results);
+Status measure_questions(GpuRuntime& runtime, std::vector<Measurement>& results) {
+  FA3_RETURN_IF_ERROR(measure_precision(runtime, results));
+  FA3_RETURN_IF_ERROR(measure_overtaking(runtime, results));
+  FA3_RETURN_IF_ERROR(measure_shifted(runtime, results));
+  return measure_boxes(runtime, results);
 }
 
 }  // namespace fa3::selftest

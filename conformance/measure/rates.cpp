@@ -80,7 +80,7 @@ std::vector<u64> words64(const Bytes& bytes) {
 }
 
 // Runs a program with RateArgs; clocks: pairs of begin and end.
-Status timed(Machine& machine, const Program& program, u32 threads, u32 smem_bytes, u32 rounds,
+Status timed(GpuRuntime& runtime, const Program& program, u32 threads, u32 smem_bytes, u32 rounds,
              size_t pairs, std::vector<u64>& clocks) {
   Experiment experiment;
   experiment.shape.threads = threads;
@@ -92,8 +92,8 @@ Status timed(Machine& machine, const Program& program, u32 threads, u32 smem_byt
   };
   std::vector<Bytes> after;
   // The first run warms the instruction cache.
-  FA3_RETURN_IF_ERROR(execute(machine, program, experiment, after));
-  FA3_RETURN_IF_ERROR(execute(machine, program, experiment, after));
+  FA3_RETURN_IF_ERROR(execute(runtime, program, experiment, after));
+  FA3_RETURN_IF_ERROR(execute(runtime, program, experiment, after));
   clocks = words64(after[0]);
   return {};
 }
@@ -108,26 +108,26 @@ double elapsed(const std::vector<u64>& clocks) {
   return static_cast<double>(end - begin);
 }
 
-Status measure_instructions(Machine& machine, std::vector<Measurement>& results) {
+Status measure_instructions(GpuRuntime& runtime, std::vector<Measurement>& results) {
   std::vector<u64> clocks;
   for (const Instruction& instruction : kInstructions) {
-    FA3_RETURN_IF_ERROR(timed(machine, rate_program(instruction, kManyChains), kManyThreads, 0,
+    FA3_RETURN_IF_ERROR(timed(runtime, rate_program(instruction, kManyChains), kManyThreads, 0,
                               kRounds, kManyThreads / 32, clocks));
     const double calls = double{kRounds} * kRateUnrolled;
     results.push_back({fmt::format("instruction/{}/results-per-clock", instruction.name),
                        calls * kManyChains * kManyThreads * instruction.results / elapsed(clocks)});
-    FA3_RETURN_IF_ERROR(timed(machine, rate_program(instruction, 1), 32, 0, kRounds, 1, clocks));
+    FA3_RETURN_IF_ERROR(timed(runtime, rate_program(instruction, 1), 32, 0, kRounds, 1, clocks));
     results.push_back(
         {fmt::format("instruction/{}/latency-clocks", instruction.name), elapsed(clocks) / calls});
   }
   return {};
 }
 
-Status measure_wgmma(Machine& machine, std::vector<Measurement>& results) {
+Status measure_wgmma(GpuRuntime& runtime, std::vector<Measurement>& results) {
   std::vector<u64> clocks;
   for (const Tile& tile : tiles()) {
     const auto groups = static_cast<u32>(tile.groups);
-    FA3_RETURN_IF_ERROR(timed(machine, tile_program(tile), 128 * groups, sizeof(WgmmaRateSmem),
+    FA3_RETURN_IF_ERROR(timed(runtime, tile_program(tile), 128 * groups, sizeof(WgmmaRateSmem),
                               kRounds, size_t{4} * groups, clocks));
     results.push_back(
         {fmt::format("wgmma/{}/{}/n{}/{}-warpgroups/clocks", tile.a_in_registers ? "rs" : "ss",
@@ -137,11 +137,11 @@ Status measure_wgmma(Machine& machine, std::vector<Measurement>& results) {
   return {};
 }
 
-Status measure_waits(Machine& machine, std::vector<Measurement>& results) {
+Status measure_waits(GpuRuntime& runtime, std::vector<Measurement>& results) {
   constexpr u32 kWaits = 8;
   std::vector<u64> clocks;
   FA3_RETURN_IF_ERROR(
-      timed(machine, kWaitLimit, 32, sizeof(WaitLimitSmem), kWaits, kWaits, clocks));
+      timed(runtime, kWaitLimit, 32, sizeof(WaitLimitSmem), kWaits, kWaits, clocks));
   for (size_t i = 0; i < clocks.size(); i += 2) {
     results.push_back(
         {fmt::format("try_wait/{}/clocks", i / 2), static_cast<double>(clocks[i + 1] - clocks[i])});
@@ -149,7 +149,7 @@ Status measure_waits(Machine& machine, std::vector<Measurement>& results) {
   return {};
 }
 
-Status measure_elect(Machine& machine, std::vector<Measurement>& results) {
+Status measure_elect(GpuRuntime& runtime, std::vector<Measurement>& results) {
   const std::vector<u32> masks = {~0u, 0xFFFF0000, 0x80000000, 0x00000A50, 0xFFFFFFFE};
   Experiment experiment;
   experiment.shape.grid[0] = static_cast<u32>(masks.size());
@@ -159,7 +159,7 @@ Status measure_elect(Machine& machine, std::vector<Measurement>& results) {
     return bytes_of(ElectArgs{placed.at<u32>(0), placed.at<u32>(1)});
   };
   std::vector<Bytes> after;
-  FA3_RETURN_IF_ERROR(execute(machine, kElected, experiment, after));
+  FA3_RETURN_IF_ERROR(execute(runtime, kElected, experiment, after));
   for (size_t i = 0; i < masks.size(); ++i) {
     u32 elected = 0;
     std::memcpy(&elected, after[1].data() + 4 * i, 4);
@@ -181,11 +181,11 @@ std::vector<Program> rate_programs() {
   return programs;
 }
 
-Status measure_rates(Machine& machine, std::vector<Measurement>& results) {
-  FA3_RETURN_IF_ERROR(measure_elect(machine, results));
-  FA3_RETURN_IF_ERROR(measure_instructions(machine, results));
-  FA3_RETURN_IF_ERROR(measure_wgmma(machine, results));
-  return measure_waits(machine, results);
+Status measure_rates(GpuRuntime& runtime, std::vector<Measurement>& results) {
+  FA3_RETURN_IF_ERROR(measure_elect(runtime, results));
+  FA3_RETURN_IF_ERROR(measure_instructions(runtime, results));
+  FA3_RETURN_IF_ERROR(measure_wgmma(runtime, results));
+  return measure_waits(runtime, results);
 }
 
 }  // namespace fa3::selftest

@@ -9,9 +9,9 @@
 #include "api/boundary.h"
 #include "api/context.h"
 #include "backend/cuda/driver.h"
-#include "backend/cuda/machine.h"
 #include "backend/cuda/readiness.h"
-#include "backend/sim/machine.h"
+#include "backend/cuda/runtime.h"
+#include "backend/sim/runtime.h"
 #include "core/shared_library.h"
 
 namespace fa3 {
@@ -28,15 +28,15 @@ Status check_version(const char* version) {
 
 // ---- What it is given ---------------------------------------------------------------------------
 
-Result<std::unique_ptr<Machine>> open_simulator(uint64_t seed) {
-  sim::SimMachine::Settings settings;
+Result<std::unique_ptr<GpuRuntime>> open_simulator(uint64_t seed) {
+  sim::SimRuntime::Settings settings;
   settings.seed = seed;
   settings.exact_sums = true;
-  FA3_TRY(std::unique_ptr<Machine> machine, sim::SimMachine::open(settings));
-  return machine;
+  FA3_TRY(std::unique_ptr<GpuRuntime> runtime, sim::SimRuntime::open(settings));
+  return runtime;
 }
 
-Result<std::unique_ptr<Machine>> open_gpu(fa3_context& context, GpuVersions& versions) {
+Result<std::unique_ptr<GpuRuntime>> open_gpu(fa3_context& context, GpuVersions& versions) {
   FA3_TRY(const cuda::Driver* const driver, cuda::Driver::system());
   FA3_TRY(const cuda::GpuInfo gpu, cuda::first_hopper(*driver));
   versions.driver = cuda::version_text(driver->version());
@@ -46,8 +46,8 @@ Result<std::unique_ptr<Machine>> open_gpu(fa3_context& context, GpuVersions& ver
   } else if (!jit.pack().ok()) {
     return jit.nvrtc().status();
   }
-  FA3_TRY(std::unique_ptr<Machine> machine, cuda::CudaMachine::open(*driver, jit, gpu.ordinal));
-  return machine;
+  FA3_TRY(std::unique_ptr<GpuRuntime> runtime, cuda::CudaRuntime::open(*driver, jit, gpu.ordinal));
+  return runtime;
 }
 
 void compile(fa3_context& context, const std::vector<Program>& programs) {

@@ -15,7 +15,7 @@
 #include "backend/programs.h"
 #include "core/status.h"
 #include "fa3/conformance.h"
-#include "runtime/machine.h"
+#include "runtime/gpu_runtime.h"
 
 namespace fa3 {
 
@@ -26,9 +26,9 @@ struct GpuVersions {
 
 // Offered by libfa3.
 struct ConformanceApi {
-  Result<std::unique_ptr<Machine>> (*open_simulator)(uint64_t seed);
+  Result<std::unique_ptr<GpuRuntime>> (*open_simulator)(uint64_t seed);
   // The first Hopper GPU, with the kernels of the context. `versions` is filled in as far as known.
-  Result<std::unique_ptr<Machine>> (*open_gpu)(fa3_context& context, GpuVersions& versions);
+  Result<std::unique_ptr<GpuRuntime>> (*open_gpu)(fa3_context& context, GpuVersions& versions);
   // On the context's threads, so that the GPU need not wait for one program after another. One that
   // does not compile says so where it is used.
   void (*compile)(fa3_context& context, const std::vector<Program>& programs);

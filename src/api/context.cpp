@@ -9,7 +9,6 @@
 #include "backend/open.h"
 #include "core/env.h"
 #include "core/status.h"
-#include "plan/explain.h"
 
 namespace fa3 {
 namespace {

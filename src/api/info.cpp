@@ -9,10 +9,9 @@
 #include "api/boundary.h"
 #include "api/context.h"
 #include "backend/cuda/readiness.h"
-#include "backend/sim/machine.h"
+#include "backend/sim/runtime.h"
 #include "core/env.h"
 #include "core/json.h"
-#include "plan/explain.h"
 
 namespace fa3 {
 namespace {

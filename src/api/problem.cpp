@@ -165,7 +165,6 @@ class ProblemMaker {
   // q, k, v (and cu_seqlens) define the dimensions; all others are then checked against them.
   void read_dims() {
     const fa3_tensor &q = tensor(kQ), &k = tensor(kK), &v = tensor(kV);
-    p_.dtype = fa3_dtype(q.dtype);
     p_.batch = p_.q.packed ? tensor(kCuSeqlensQ).shape[0] - 1 : q.shape[0];
     p_.q.rows = q.shape[q.rank - 3];
     p_.heads_q = q.shape[q.rank - 2];
@@ -239,8 +238,9 @@ class ProblemMaker {
   }
 
   Status check_dtypes() const {
-    if (p_.dtype != FA3_F32 && p_.dtype != FA3_F16 && p_.dtype != FA3_BF16) {
-      return invalid("{}: q.dtype={}, need f32, f16 or bf16; cast it", op_, dtype_name(p_.dtype));
+    const int32_t q_dtype = tensor(kQ).dtype;
+    if (q_dtype != FA3_F32 && q_dtype != FA3_F16 && q_dtype != FA3_BF16) {
+      return invalid("{}: q.dtype={}, need f32, f16 or bf16; cast it", op_, dtype_name(q_dtype));
     }
     for (int i = 0; i < kTensorCount; ++i) {
       if (present(TensorId(i))) FA3_RETURN_IF_ERROR(check_dtype(TensorId(i)));
@@ -249,19 +249,18 @@ class ProblemMaker {
   }
 
   Status check_dtype(TensorId id) const {
-    const int32_t dtype = tensor(id).dtype;
+    const int32_t dtype = tensor(id).dtype, q_dtype = tensor(kQ).dtype;
     const bool key_or_value = id == kK || id == kV;
     bool legal = false;
     std::string need;
     switch (kTensors[id].type) {
       case TypeRule::kAsQ:
-        legal = dtype == p_.dtype;
-        need = fmt::format("{} as q", dtype_name(p_.dtype));
+        legal = dtype == q_dtype;
+        need = fmt::format("{} as q", dtype_name(q_dtype));
         break;
       case TypeRule::kAsQOrF32:
-        legal = dtype == p_.dtype || dtype == FA3_F32;
-        need =
-            fmt::format("{} as q{}", dtype_name(p_.dtype), p_.dtype == FA3_F32 ? "" : ", or f32");
+        legal = dtype == q_dtype || dtype == FA3_F32;
+        need = fmt::format("{} as q{}", dtype_name(q_dtype), q_dtype == FA3_F32 ? "" : ", or f32");
         break;
       case TypeRule::kF32:
         legal = dtype == FA3_F32;
@@ -276,7 +275,7 @@ class ProblemMaker {
     if (key_or_value && dtype != FA3_I32) {
       return unsupported(
           "{}: {}.dtype={} differs from q.dtype={}; mixed types are not offered; cast one of them",
-          op_, tensor_name(id), dtype_name(dtype), dtype_name(p_.dtype));
+          op_, tensor_name(id), dtype_name(dtype), dtype_name(q_dtype));
     }
     return invalid("{}: {}.dtype={}, need {}; cast it", op_, tensor_name(id), dtype_name(dtype),
                    need);

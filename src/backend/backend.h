@@ -12,7 +12,7 @@
 #include "core/problem.h"
 #include "core/status.h"
 #include "plan/plan.h"
-#include "runtime/machine.h"
+#include "runtime/gpu_runtime.h"
 
 namespace fa3 {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // gpu.h — what the backends cuda and sim share: plans are lists of kernels, which a run launches on
-// a Machine (launch/launch.h).
+// a GpuRuntime (launch/launch.h).
 #pragma once
 
 #include "backend/backend.h"

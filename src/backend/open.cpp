@@ -42,7 +42,7 @@ Result<DeviceInfo> choose_device(const fa3_context_options& options,
     FA3_RETURN_IF_ERROR(sim::load_simulator().status());
     device.sm = 90;
     device.compiled_ahead = true;
-    device.multiprocessors = static_cast<int>(sim::SimMachine::Settings{}.sms);
+    device.multiprocessors = static_cast<int>(sim::SimRuntime::Settings{}.sms);
   }
   device.backend_chosen = options.backend != FA3_BACKEND_AUTO;
   device.backend = device.backend_chosen ? fa3_backend(options.backend) : FA3_BACKEND_CPU;
@@ -65,7 +65,7 @@ std::unique_ptr<Backend> make_backend(const DeviceInfo& device, const Environmen
     case FA3_BACKEND_CUDA:
       return std::make_unique<cuda::CudaBackend>(device, jit, logger, environment.check);
     case FA3_BACKEND_SIM: {
-      sim::SimMachine::Settings settings;
+      sim::SimRuntime::Settings settings;
       settings.workers = static_cast<u32>(device.threads);
       settings.trace_path = environment.sim_trace;
       settings.seed = environment.sim_seed;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/status.h"
-#include "runtime/machine.h"
+#include "runtime/gpu_runtime.h"
 
 namespace fa3 {
 

@@ -65,6 +65,22 @@ const char* isa_name(Isa isa) {
   return "unknown";
 }
 
+const char* backend_name(fa3_backend backend) {
+  switch (backend) {
+    case FA3_BACKEND_AUTO:
+      return "auto";
+    case FA3_BACKEND_CPU:
+      return "cpu";
+    case FA3_BACKEND_REFERENCE:
+      return "reference";
+    case FA3_BACKEND_CUDA:
+      return "cuda";
+    case FA3_BACKEND_SIM:
+      return "sim";
+  }
+  return "unknown";
+}
+
 DeviceInfo host_device() {
   DeviceInfo device;
   device.threads = allowed_cores();

@@ -14,6 +14,7 @@ namespace fa3 {
 enum class Isa { kScalar, kSse4, kAvx2, kAvx3, kAvx3Bf16, kNeon };
 
 const char* isa_name(Isa isa);  // "scalar", "sse4", "avx2", "avx3", "avx3_bf16", "neon"
+const char* backend_name(fa3_backend backend);  // "auto", "cpu", "reference", "cuda", "sim"
 
 struct DeviceInfo {
   fa3_device_type type = FA3_DEVICE_CPU;

@@ -37,7 +37,6 @@ struct SeqAxis {
 
 struct Problem {
   fa3_op op = FA3_OP_FORWARD;
-  fa3_dtype dtype = FA3_DTYPE_NONE;  // of q, k and v
   int64_t batch = 0;
   int64_t heads_q = 0;
   int64_t heads_kv = 0;

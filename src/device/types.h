@@ -14,13 +14,15 @@ using u32 = unsigned int;
 using u64 = unsigned long long;
 
 // Half-open range [lo, hi) of row or key indices; empty when lo ≥ hi.
-struct IndexRange {
-  i64 lo = 0;
-  i64 hi = 0;
+template <class T>
+struct Range {
+  T lo = 0;
+  T hi = 0;
 
   FA3_HD constexpr bool empty() const { return lo >= hi; }
-  FA3_HD constexpr i64 size() const { return lo < hi ? hi - lo : 0; }
+  FA3_HD constexpr T size() const { return lo < hi ? hi - lo : 0; }
 };
+using IndexRange = Range<i64>;
 
 // Of integers, also of two widths: the wider one.
 template <class A, class B>
@@ -36,7 +38,8 @@ FA3_HD constexpr i64 div_up(i64 a, i64 b) { return (a + b - 1) / b; }
 FA3_HD constexpr i64 round_up(i64 a, i64 b) { return div_up(a, b) * b; }
 FA3_HD constexpr i64 round_down(i64 a, i64 b) { return a / b * b; }
 
-FA3_HD constexpr IndexRange intersect(IndexRange a, IndexRange b) {
+template <class T>
+FA3_HD constexpr Range<T> intersect(Range<T> a, Range<T> b) {
   return {max(a.lo, b.lo), min(a.hi, b.hi)};
 }
 

@@ -4,6 +4,7 @@
 
 #include "core/dtype.h"
 #include "core/json.h"
+#include "plan/cpu/cpu_explain.h"
 #include "plan/figures.h"
 #include "plan/sm90/fwd_explain.h"
 #include "plan/work.h"
@@ -27,7 +28,7 @@ const char* mask_name(fa3_mask mask) {
 Json problem_json(const Problem& p) {
   Json json;
   json["op"] = op_name(p.op);
-  json["dtype"] = dtype_name(p.dtype);
+  json["dtype"] = dtype_name(p.layout[kQ].dtype);
   json["batch"] = p.batch;
   json["packed_q"] = p.q.packed;
   json["packed_kv"] = p.kv.packed;
@@ -58,28 +59,6 @@ Json problem_json(const Problem& p) {
   return json;
 }
 
-// The cpu backend's tiles and tasks.
-Json cpu_json(const CpuPlan& cpu, const Problem& problem) {
-  const Tiles tiles = tiles_of(problem, cpu.tile_q, cpu.tile_kv);
-  Json json;
-  json["instruction_set"] = isa_name(cpu.isa);
-  json["tile_q"] = cpu.tile_q;
-  json["tile_kv"] = cpu.tile_kv;
-  json["tiles_visited"] = count(tiles.visited);
-  json["tiles_skipped"] = count(tiles.skipped);
-  json["tasks"] = cpu.tasks;
-  if (problem.op == FA3_OP_FORWARD) {
-    json["blocks_per_head"] = cpu.blocks;
-    json["blocks_per_task"] = cpu.blocks_per_task;
-    json["splits"] = cpu.splits;
-  } else {
-    json["chunks_per_head"] = cpu.chunks;
-  }
-  json["shared_bytes"] = cpu.shared_bytes;
-  json["scratch_bytes_per_thread"] = cpu.scratch_bytes;
-  return json;
-}
-
 // "absent" and "present" are tensors, and names that only varlen or dense problems have.
 std::string text_of(const Json* value) {
   if (value == nullptr || value->is_null()) return "absent";
@@ -103,22 +82,6 @@ std::optional<Difference> difference(const Json& a, const Json& b, const std::st
 
 }  // namespace
 
-const char* backend_name(fa3_backend backend) {
-  switch (backend) {
-    case FA3_BACKEND_AUTO:
-      return "auto";
-    case FA3_BACKEND_CPU:
-      return "cpu";
-    case FA3_BACKEND_REFERENCE:
-      return "reference";
-    case FA3_BACKEND_CUDA:
-      return "cuda";
-    case FA3_BACKEND_SIM:
-      return "sim";
-  }
-  return "unknown";
-}
-
 std::string explain(const Plan& plan, const std::vector<KernelStep>& on_gpu) {
   const Work work = work_of(plan.problem);
   Json json;
@@ -135,7 +98,7 @@ std::string explain(const Plan& plan, const std::vector<KernelStep>& on_gpu) {
         "upper bound from max_seqlen: lengths and sequence ids are data, which a plan does not "
         "read";
   }
-  if (plan.backend == FA3_BACKEND_CPU) json["cpu"] = cpu_json(plan.cpu, plan.problem);
+  if (plan.cpu) describe(*plan.cpu, plan.problem, json);
   for (const KernelStep& step : plan.steps) {
     std::visit([&](const auto& kernel) { describe(kernel, plan.problem, json); }, step.kernel);
   }

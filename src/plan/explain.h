@@ -12,8 +12,6 @@
 
 namespace fa3 {
 
-const char* backend_name(fa3_backend backend);  // "auto", "cpu", "reference", "cuda", "sim"
-
 // One JSON object, indented by two spaces. on_gpu: the kernels whose time is estimated, those of a
 // real GPU; none for a backend of the host.
 std::string explain(const Plan& plan, const std::vector<KernelStep>& on_gpu);

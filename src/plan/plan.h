@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -43,7 +44,7 @@ struct Plan {
   std::string why;                         // one sentence: why this backend
   int threads = 1;                         // scratch slots; most tasks that run at once
   size_t workspace_bytes = 0;              // kWorkspaceAlign − 1 for alignment included
-  CpuPlan cpu;                             // backend cpu only
+  std::optional<CpuPlan> cpu;              // backend cpu only
   std::vector<KernelStep> steps;           // backends cuda and sim, in the order of their launches
 };
 

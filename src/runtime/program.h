@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// program.h — a kernel by name, and the shape of its launch: what plans hold and machines run.
+// program.h — a kernel by name, and the shape of its launch: what plans hold and runtimes run.
 #pragma once
 
 #include <string>

@@ -4,11 +4,11 @@
 
 #include <cstddef>
 
-#include "runtime/machine.h"
+#include "runtime/gpu_runtime.h"
 
 namespace fa3::sim {
 
-// What a simulated machine is opened with; see sim/device.h.
+// What a simulated GPU is opened with; see sim/device.h.
 struct SimSettings {
   u64 seed;
   u32 workers;  // 0 = one per core

@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-#include "runtime/machine.h"
+#include "runtime/gpu_runtime.h"
 #include "sim/global_memory.h"
 #include "sim/trace.h"
 #include "sim/violation.h"

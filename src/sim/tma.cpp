@@ -55,7 +55,7 @@ Box make_box(Thread& thread, const char* op, const TensorMap& bits, const i32* c
   if (box.map.magic != SimTensorMap::kMagic)
     fail(*thread.cta, Rule::kTma, "",
          fmt::format("{} with a tensor map that the simulator did not encode", op),
-         "a map from Machine::encode(), passed inside the kernel's argument struct",
+         "a map from GpuRuntime::encode(), passed inside the kernel's argument struct",
          {access_of(thread, op, where)});
   if (box.map.rank != rank)
     fail(*thread.cta, Rule::kTma, "",

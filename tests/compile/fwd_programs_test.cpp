@@ -43,7 +43,6 @@ bool sinks_exponentials(const FwdConfig& c) { return c.skips(); }
 Problem problem(const FwdRow& row, fa3_mask mask, bool ragged) {
   const int64_t seqlen = row.max_seqlen_q > 0 ? row.max_seqlen_q : 4096;
   Problem p;
-  p.dtype = FA3_BF16;
   p.batch = p.heads_kv = 1;
   p.heads_q = row.config.consumer_wgs == 3 ? 1000 : 1;  // enough Q tiles for the row, or too few
   p.head_dim_qk = row.config.head_dim_qk;
@@ -106,7 +105,6 @@ const FwdRow& row_named(const std::string& name) {
 Batch variants() {
   const FwdRow& row = row_named("d128");
   Problem f16 = problem(row, FA3_MASK_CAUSAL, false), softcap = f16, scaled = f16;
-  f16.dtype = FA3_F16;
   for (const TensorId id : {kQ, kK, kV, kO}) f16.layout[id].dtype = FA3_F16;
   softcap.softcap = 20;
   scaled.softmax_scale = -0.1;

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/cuda/entry.h"
+#include "backend/cuda/cubin_entry.h"
 #include "tests/kit/scoped_variable.h"
 
 namespace fa3::cuda::test {

@@ -42,7 +42,7 @@ TEST_F(GpuGemm, SmallIntegers_AreExact) {
   }
   u16* const c_memory = upload(c, "c");
   const auto encode = [&](const TensorMapSpec& spec) {
-    const Result<TensorMap> map = machine_->encode(spec);
+    const Result<TensorMap> map = runtime_->encode(spec);
     if (!map.ok()) throw std::runtime_error(map.status().message);
     return map.value();
   };
@@ -56,8 +56,8 @@ TEST_F(GpuGemm, SmallIntegers_AreExact) {
   shape.threads = static_cast<u32>(kConfig.threads());
   shape.smem_bytes = sizeof(GemmSmem<kConfig>);
   for (int repeat = 0; repeat < 20; ++repeat) {
-    FA3_EXPECT_OK(machine_->launch(program, shape, &args, sizeof args));
-    FA3_EXPECT_OK(machine_->synchronize());
+    FA3_EXPECT_OK(runtime_->launch(program, shape, &args, sizeof args));
+    FA3_EXPECT_OK(runtime_->synchronize());
     const std::vector<u16> got = download(c_memory, c.size());
     for (u32 m = 0; m < kM; ++m) {
       for (u32 n = 0; n < kN; ++n) {

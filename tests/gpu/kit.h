@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/cuda/machine.h"
+#include "backend/cuda/runtime.h"
 
 namespace fa3::gpu {
 
@@ -31,13 +31,13 @@ class GpuTest : public ::testing::Test {
     driver_ = driver.value();
     const Result<cuda::GpuInfo> gpu = driver_->hopper(0);
     if (!gpu.ok()) GTEST_SKIP() << gpu.status().message;
-    machine_ = open(0);
+    runtime_ = open(0);
   }
 
-  std::unique_ptr<cuda::CudaMachine> open(int device) {
-    auto machine = cuda::CudaMachine::open(*driver_, jit(), device);
-    if (!machine.ok()) throw std::runtime_error(machine.status().message);
-    return std::move(machine).value();
+  std::unique_ptr<cuda::CudaRuntime> open(int device) {
+    auto runtime = cuda::CudaRuntime::open(*driver_, jit(), device);
+    if (!runtime.ok()) throw std::runtime_error(runtime.status().message);
+    return std::move(runtime).value();
   }
 
   // Of the library's own device code.
@@ -48,20 +48,20 @@ class GpuTest : public ::testing::Test {
 
   template <class T>
   T* upload(const std::vector<T>& values, const char* name) {
-    T* const memory = static_cast<T*>(machine_->allocate(values.size() * sizeof(T), name));
-    machine_->upload(memory, values.data(), values.size() * sizeof(T));
+    T* const memory = static_cast<T*>(runtime_->allocate(values.size() * sizeof(T), name));
+    runtime_->upload(memory, values.data(), values.size() * sizeof(T));
     return memory;
   }
 
   template <class T>
   std::vector<T> download(const T* memory, size_t count) {
     std::vector<T> values(count);
-    machine_->download(values.data(), memory, count * sizeof(T));
+    runtime_->download(values.data(), memory, count * sizeof(T));
     return values;
   }
 
   const cuda::Driver* driver_ = nullptr;
-  std::unique_ptr<cuda::CudaMachine> machine_;
+  std::unique_ptr<cuda::CudaRuntime> runtime_;
 };
 
 #define FA3_EXPECT_OK(...)                                \

@@ -16,13 +16,13 @@
 #include <thread>
 #include <vector>
 
-#include "backend/cuda/machine.h"
-#include "backend/sim/machine.h"
+#include "backend/cuda/runtime.h"
+#include "backend/sim/runtime.h"
 #include "conformance/cases/cases.h"
 #include "conformance/cases/run.h"
 #include "conformance/measure/measure.h"
 #include "conformance/measure/numerics.h"
-#include "tools/cli/watched.h"
+#include "tools/cli/child_process.h"
 
 namespace fa3::selftest {
 namespace {
@@ -136,7 +136,7 @@ struct Progress {
 // Runs the cases from progress.done on, until the end or until the device is lost. `report` is
 // called after each.
 template <class Report>
-void run_cases(Machine& machine, const std::vector<Case>& cases, const Options& options,
+void run_cases(GpuRuntime& runtime, const std::vector<Case>& cases, const Options& options,
                Progress& progress, const Report& report) {
   while (progress.done < cases.size() && !progress.lost) {
     const Case& test = cases[progress.done];
@@ -144,7 +144,7 @@ void run_cases(Machine& machine, const std::vector<Case>& cases, const Options& 
       fmt::print("{} ...", test.name);
       std::fflush(stdout);
     }
-    const Outcome outcome = run_case(machine, test, options.seed);
+    const Outcome outcome = run_case(runtime, test, options.seed);
     ++progress.done;
     progress.failed += outcome.passed ? 0 : 1;
     progress.lost = outcome.device_lost;
@@ -161,8 +161,8 @@ void run_cases(Machine& machine, const std::vector<Case>& cases, const Options& 
   }
 }
 
-int conclude(const std::string& machine, const Progress& progress, size_t cases) {
-  fmt::print("{}: {} of {} cases run, {} failed\n", machine, progress.done, cases, progress.failed);
+int conclude(const std::string& runtime, const Progress& progress, size_t cases) {
+  fmt::print("{}: {} of {} cases run, {} failed\n", runtime, progress.done, cases, progress.failed);
   return progress.failed == 0 && progress.done == cases ? 0 : 1;
 }
 
@@ -171,7 +171,7 @@ int conclude(const std::string& machine, const Progress& progress, size_t cases)
 struct Gpu {
   const cuda::Driver* driver;
   std::unique_ptr<cuda::Jit> jit;
-  std::unique_ptr<cuda::CudaMachine> machine;
+  std::unique_ptr<cuda::CudaRuntime> runtime;
 };
 
 // With all programs in the cache. A program that does not compile is reported where it is used.
@@ -180,9 +180,9 @@ Result<Gpu> open_gpu(const std::vector<Program>& programs) {
   cuda::JitOptions jit_options;
   jit_options.driver_version = driver->version();
   auto jit = std::make_unique<cuda::Jit>(jit_options);
-  FA3_TRY(auto machine, cuda::CudaMachine::open(*driver, *jit, 0));
+  FA3_TRY(auto runtime, cuda::CudaRuntime::open(*driver, *jit, 0));
   in_parallel(programs.size(), [&](size_t i) { static_cast<void>(jit->get(programs[i]).ok()); });
-  return Gpu{driver, std::move(jit), std::move(machine)};
+  return Gpu{driver, std::move(jit), std::move(runtime)};
 }
 
 // The child's part: CUDA begins and ends here. A line is a Progress.
@@ -194,7 +194,7 @@ void run_in_child(const std::vector<Case>& cases, const Options& options, Progre
     send(fmt::format("{} {} {}", progress.done, progress.failed, progress.lost ? 1 : 0));
   };
   report();
-  run_cases(*gpu.value().machine, cases, options, progress, report);
+  run_cases(*gpu.value().runtime, cases, options, progress, report);
 }
 
 // A kernel's error ends a process's use of the GPU, and a kernel may hang: the cases run in a
@@ -206,7 +206,7 @@ int run_on_gpu(const Options& options) {
   do {
     progress.lost = false;
     bool begun = false;
-    const std::string fate = cli::run_watched(
+    const std::string fate = cli::run_in_child(
         {[&](const cli::Send& send) { run_in_child(cases, options, progress, send); },
          [&](const std::string& line) {
            std::istringstream(line) >> progress.done >> progress.failed >> progress.lost;
@@ -230,9 +230,9 @@ int measure_gpu() {
   if (!opened.ok()) return refuse(opened.status());
   Gpu& gpu = opened.value();
   std::vector<Measurement> results;
-  const Status status = measure(*gpu.machine, results);
+  const Status status = measure(*gpu.runtime, results);
   fmt::print("{{\"device\": \"{}\", \"driver\": {},\n \"error\": {},\n \"measurements\": {{",
-             gpu.machine->name(), gpu.driver->version(), nlohmann::json(status.message).dump());
+             gpu.runtime->name(), gpu.driver->version(), nlohmann::json(status.message).dump());
   for (size_t i = 0; i < results.size(); ++i) {
     fmt::print("{}\n  \"{}\": {:.6g}", i == 0 ? "" : ",", results[i].name, results[i].value);
   }
@@ -247,7 +247,7 @@ int dump_gpu(const Options& options) {
   if (!opened.ok()) return refuse(opened.status());
   Gpu& gpu = opened.value();
   std::vector<Recording> recordings;
-  const Status status = record_numerics(*gpu.machine, options.seed, recordings);
+  const Status status = record_numerics(*gpu.runtime, options.seed, recordings);
   std::filesystem::create_directories(options.directory);
   const auto write_file = [&](const std::string& name, const void* bytes, size_t count) {
     std::ofstream file(std::filesystem::path(options.directory) / name, std::ios::binary);
@@ -266,15 +266,15 @@ int dump_gpu(const Options& options) {
 // ---- In the simulator ---------------------------------------------------------------------------
 
 int run_in_simulator(const Options& options) {
-  sim::SimMachine::Settings settings;
+  sim::SimRuntime::Settings settings;
   settings.seed = options.seed;
   settings.exact_sums = true;
-  const auto machine = sim::SimMachine::open(settings);
-  if (!machine.ok()) return refuse(machine.status());
+  const auto runtime = sim::SimRuntime::open(settings);
+  if (!runtime.ok()) return refuse(runtime.status());
   const std::vector<Case> cases = cases_of(options);
   Progress progress;
-  run_cases(*machine.value(), cases, options, progress, [] {});
-  return conclude(machine.value()->name(), progress, cases.size());
+  run_cases(*runtime.value(), cases, options, progress, [] {});
+  return conclude(runtime.value()->name(), progress, cases.size());
 }
 
 int list(const Options& options) {

@@ -54,7 +54,7 @@ TensorMapSpec draw(std::mt19937_64& random, void* memory) {
 }
 
 TEST_F(GpuTensorMap, CheckAndDriver_Agree) {
-  void* const memory = machine_->allocate(4096, "tensor");
+  void* const memory = runtime_->allocate(4096, "tensor");
   const cuda::Context context = cuda::Context::of(*driver_, 0);
   const cuda::ContextScope scope(*driver_, context.get());  // the driver asks for one
   std::mt19937_64 random(1);

@@ -150,9 +150,9 @@ class LintTest(unittest.TestCase):
             {
                 **device,
                 "conformance/a.cpp": SPDX + '#include "core/b.h"\n#include "conformance/c.h"\n',
-                "conformance/c.h": SPDX + '#include "runtime/machine.h"\n',
+                "conformance/c.h": SPDX + '#include "runtime/gpu_runtime.h"\n',
                 "src/sim/programs/p.cpp": SPDX + '#include "device/selftest/a.cuh"\n',
-                **{f"src/{name}.h": SPDX for name in ("core/b", "device/b", "runtime/machine")},
+                **{f"src/{name}.h": SPDX for name in ("core/b", "device/b", "runtime/gpu_runtime")},
             }
         )
         jit = {"src/backend/cuda/jit.h": SPDX}

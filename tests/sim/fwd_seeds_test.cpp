@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "backend/launch/launch.h"
-#include "backend/sim/machine.h"
+#include "backend/sim/runtime.h"
 #include "plan/sm90/fwd_variants.h"
 #include "sim/kit.h"
 
@@ -17,29 +17,28 @@ using namespace sm90;
 // Device memory filled with small numbers, none of them alike.
 class Memory {
  public:
-  Memory(SimMachine& machine, size_t elements, const char* name) : machine_(machine) {
+  Memory(SimRuntime& runtime, size_t elements, const char* name) : runtime_(runtime) {
     std::vector<u16> values(elements);
     for (size_t i = 0; i < elements; ++i) {  // BF16 in ±[1/4, 1)
       const u64 z = (i + 1) * 0x9E3779B97F4A7C15ull;
       values[i] = static_cast<u16>(0x3E80 | (z >> 40 & 0xFF) | (z >> 63 << 15));
     }
-    data_ = machine.allocate(elements * sizeof(u16), name);
-    machine.upload(data_, values.data(), elements * sizeof(u16));
+    data_ = runtime.allocate(elements * sizeof(u16), name);
+    runtime.upload(data_, values.data(), elements * sizeof(u16));
   }
-  ~Memory() { machine_.release(data_); }
+  ~Memory() { runtime_.release(data_); }
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
   void* data() const { return data_; }
 
  private:
-  SimMachine& machine_;
+  SimRuntime& runtime_;
   void* data_;
 };
 
 Problem problem_of(const FwdRow& row, fa3_mask mask) {
   Problem p;
-  p.dtype = FA3_BF16;
   p.batch = 1;
   // On two SMs, enough Q tiles for three consumers, or too few.
   p.heads_q = p.heads_kv = row.config.consumer_wgs == 3 ? 3 : 1;
@@ -62,9 +61,9 @@ Problem problem_of(const FwdRow& row, fa3_mask mask) {
 class SimFwdSeeds : public testing::TestWithParam<fa3_mask> {};
 
 TEST_P(SimFwdSeeds, EveryRow_SameBits) {
-  auto opened = SimMachine::open({});
+  auto opened = SimRuntime::open({});
   ASSERT_TRUE(opened.ok()) << opened.status().message;
-  SimMachine& machine = *opened.value();
+  SimRuntime& runtime = *opened.value();
   DeviceInfo device;
   device.backend = FA3_BACKEND_SIM;
   device.compiled_ahead = true;
@@ -78,19 +77,19 @@ TEST_P(SimFwdSeeds, EveryRow_SameBits) {
     if (takes(row, mask) && row.max_seqlen_q == 0) EXPECT_STREQ(plan.value().row, row.name);
     const size_t q_rows = p.heads_q * p.q.rows, kv_rows = p.heads_q * p.kv.rows,
                  o_size = q_rows * p.head_dim_v;
-    const Memory q(machine, q_rows * p.head_dim_qk, "q"), k(machine, kv_rows * p.head_dim_qk, "k"),
-        v(machine, kv_rows * p.head_dim_v, "v"), o(machine, o_size, "o"),
-        lse(machine, 2 * q_rows, "lse"), workspace(machine, 2, "workspace");
+    const Memory q(runtime, q_rows * p.head_dim_qk, "q"), k(runtime, kv_rows * p.head_dim_qk, "k"),
+        v(runtime, kv_rows * p.head_dim_v, "v"), o(runtime, o_size, "o"),
+        lse(runtime, 2 * q_rows, "lse"), workspace(runtime, 2, "workspace");
     Buffers buffers;
     buffers.data[kQ] = q.data(), buffers.data[kK] = k.data(), buffers.data[kV] = v.data();
     buffers.data[kO] = o.data(), buffers.data[kLse] = lse.data();
     std::vector<u16> first(o_size), now(o_size);
     for (u64 seed = 0; seed < some_of(8); ++seed) {
-      machine.set_seed(seed);
-      const Status status = launch({step_of(plan.value(), 0)}, machine, {}, p, buffers,
+      runtime.set_seed(seed);
+      const Status status = launch({step_of(plan.value(), 0)}, runtime, {}, p, buffers,
                                    reinterpret_cast<std::byte*>(workspace.data()));
       ASSERT_TRUE(status.ok()) << row.name << ", seed " << seed << ": " << status.message;
-      machine.download(now.data(), o.data(), o_size * sizeof(u16));
+      runtime.download(now.data(), o.data(), o_size * sizeof(u16));
       if (seed == 0) first = now;
       ASSERT_EQ(now, first) << row.name << ", seed " << seed;
     }

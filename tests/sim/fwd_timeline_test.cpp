@@ -10,7 +10,7 @@
 #include <regex>
 
 #include "backend/launch/launch.h"
-#include "backend/sim/machine.h"
+#include "backend/sim/runtime.h"
 #include "core/dtype.h"
 #include "sim/kit.h"
 
@@ -41,13 +41,12 @@ Outcome run(FwdStep step, u64 seed, bool trace, bool stray_lse = false) {
   device.compiled_ahead = true;
   device.multiprocessors = 1;
   Problem p;
-  p.dtype = FA3_BF16;
   p.batch = p.heads_q = p.heads_kv = 1;
   p.head_dim_qk = p.head_dim_v = kD;
   p.q.rows = p.q.max_seqlen = kQueries;
   p.kv.rows = p.kv.max_seqlen = kTiles * 128;
   p.softmax_scale = 1 / std::sqrt(double{kD});
-  for (const TensorId id : {kQ, kK, kV, kO}) p.layout[id] = {p.dtype, 0, kD, kD};
+  for (const TensorId id : {kQ, kK, kV, kO}) p.layout[id] = {FA3_BF16, 0, kD, kD};
   p.layout[kLse] = {FA3_F32, 0, 1, kQueries};
   FwdPlan plan = make_fwd_plan(p, device).value();
   EXPECT_EQ(plan.config.tile_kv, 128);
@@ -57,25 +56,25 @@ Outcome run(FwdStep step, u64 seed, bool trace, bool stray_lse = false) {
 
   const std::string path =
       testing::TempDir() + "fa3_timeline_" + std::to_string(getpid()) + ".json";
-  auto opened = SimMachine::open({.seed = seed, .trace_path = trace ? path : ""});
+  auto opened = SimRuntime::open({.seed = seed, .trace_path = trace ? path : ""});
   EXPECT_TRUE(opened.ok()) << opened.status().message;
-  SimMachine& machine = *opened.value();
+  SimRuntime& runtime = *opened.value();
   Buffers buffers;
   const auto tensor = [&](TensorId id, const char* name, int64_t rows) {
     std::vector<u16> values(static_cast<size_t>(rows * kD));
     for (size_t i = 0; i < values.size(); i++)
       values[i] = from_double<Bf16>(std::sin(static_cast<double>(i * (id + 1)))).bits;
-    buffers.data[id] = machine.allocate(values.size() * sizeof(u16), name);
-    machine.upload(buffers.data[id], values.data(), values.size() * sizeof(u16));
+    buffers.data[id] = runtime.allocate(values.size() * sizeof(u16), name);
+    runtime.upload(buffers.data[id], values.data(), values.size() * sizeof(u16));
   };
   tensor(kQ, "q", kQueries), tensor(kK, "k", p.kv.rows), tensor(kV, "v", p.kv.rows);
   tensor(kO, "o", kQueries);
   std::vector<float> stray(kQueries);
-  buffers.data[kLse] = stray_lse ? stray.data() : machine.allocate(kQueries * sizeof(float), "lse");
-  Outcome out{launch({step_of(plan, 0)}, machine, {}, p, buffers, nullptr), "",
+  buffers.data[kLse] = stray_lse ? stray.data() : runtime.allocate(kQueries * sizeof(float), "lse");
+  Outcome out{launch({step_of(plan, 0)}, runtime, {}, p, buffers, nullptr), "",
               std::vector<u16>(kQueries * kD)};
   EXPECT_EQ(out.status.ok(), !stray_lse) << out.status.message;
-  machine.download(out.o.data(), buffers.data[kO], out.o.size() * sizeof(u16));
+  runtime.download(out.o.data(), buffers.data[kO], out.o.size() * sizeof(u16));
   if (trace) {
     std::ifstream file(path);
     out.log.assign(std::istreambuf_iterator<char>(file), {});

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <set>
 
-#include "backend/sim/machine.h"
+#include "backend/sim/runtime.h"
 #include "conformance/cases/cases.h"
 #include "runtime/sim_api.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// conformance_test.cpp — a case's verdict from the machines' results; names of cases; the model
+// conformance_test.cpp — a case's verdict from the runtimes' results; names of cases; the model
 // of the tensor cores' sums.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,11 +16,11 @@ namespace {
 using ::testing::HasSubstr;
 
 // Memory of the host. A launch calls `kernel` with the case's two buffers.
-class FakeMachine final : public Machine {
+class FakeRuntime final : public GpuRuntime {
  public:
   using Kernel = std::function<Status(uint32_t* in, uint32_t* out)>;
 
-  FakeMachine(std::string name, Kernel kernel) : name_(std::move(name)), kernel_(kernel) {}
+  FakeRuntime(std::string name, Kernel kernel) : name_(std::move(name)), kernel_(kernel) {}
 
   std::string name() const override { return name_; }
   void* allocate(size_t bytes, const char*) override { return new std::byte[bytes]; }
@@ -70,8 +70,8 @@ Status write_three(uint32_t*, uint32_t* out) {
   return {};
 }
 
-Verdict judge_two(const FakeMachine::Kernel& a, const FakeMachine::Kernel& b, const Case& test) {
-  FakeMachine first("first", a), second("second", b);
+Verdict judge_two(const FakeRuntime::Kernel& a, const FakeRuntime::Kernel& b, const Case& test) {
+  FakeRuntime first("first", a), second("second", b);
   std::vector<Target> targets{{&first, ""}, {&second, ""}};
   return judge(targets, test, 0);
 }
@@ -119,7 +119,7 @@ TEST(SelftestJudge, WithinTheBound_MayDiffer) {
 
 TEST(SelftestJudge, LostGpu_IsLeftAlone) {
   int launches = 0;
-  FakeMachine gpu("gpu", [&](uint32_t*, uint32_t*) {
+  FakeRuntime gpu("gpu", [&](uint32_t*, uint32_t*) {
     ++launches;
     return Status{FA3_CUDA_ERROR, "illegal address"};
   });

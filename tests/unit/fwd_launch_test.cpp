@@ -15,7 +15,7 @@ namespace fa3::sm90 {
 namespace {
 
 // Records what it is given.
-class Recorder final : public Machine {
+class Recorder final : public GpuRuntime {
  public:
   std::map<std::string, TensorMapSpec> specs;
   FwdArgs args{};
@@ -48,7 +48,6 @@ constexpr int64_t kBatchStride = kRows * kHeads * kD;  // 2^33 elements
 
 Problem problem(bool packed) {
   Problem p;
-  p.dtype = FA3_BF16;
   p.batch = kBatch;
   p.heads_q = p.heads_kv = kHeads;
   p.head_dim_qk = p.head_dim_v = kD;
@@ -72,21 +71,21 @@ Recorder launched(const Problem& p, fa3_backend backend = FA3_BACKEND_CUDA) {
   gpu.multiprocessors = 132;
   const Result<FwdPlan> plan = make_fwd_plan(p, gpu);
   EXPECT_TRUE(plan.ok()) << plan.status().message;
-  Recorder machine;
+  Recorder runtime;
   alignas(16) static std::byte memory[16];
   Buffers buffers;
   for (void*& data : buffers.data) data = memory;
-  machine.memory = reinterpret_cast<u64>(memory);
-  const Status status = launch({step_of(plan.value(), 0)}, machine, {}, p, buffers, memory);
+  runtime.memory = reinterpret_cast<u64>(memory);
+  const Status status = launch({step_of(plan.value(), 0)}, runtime, {}, p, buffers, memory);
   EXPECT_TRUE(status.ok()) << status.message;
-  return machine;
+  return runtime;
 }
 
 TEST(FwdLaunch, ManyElements_StridesIn64Bits) {
-  const Recorder machine = launched(problem(false));
+  const Recorder runtime = launched(problem(false));
   for (const char* name : {"q", "k", "v", "o"}) {
     SCOPED_TRACE(name);
-    const TensorMapSpec& spec = machine.specs.at(name);
+    const TensorMapSpec& spec = runtime.specs.at(name);
     ASSERT_EQ(spec.rank, 4);
     EXPECT_EQ(spec.dim[1], u64{kRows});
     EXPECT_EQ(spec.dim[3], u64{kBatch});
@@ -94,17 +93,17 @@ TEST(FwdLaunch, ManyElements_StridesIn64Bits) {
     EXPECT_EQ(spec.stride_bytes[2], u64{2 * kD});
     EXPECT_EQ(spec.stride_bytes[3], u64{2 * kBatchStride});  // 2^34
   }
-  EXPECT_EQ(machine.args.lse_batch, kRows * kHeads);
-  EXPECT_EQ(machine.args.lse_head, kRows);
-  EXPECT_EQ(machine.args.order.tiles(), u32{kRows / 128 * kHeads * kBatch});
+  EXPECT_EQ(runtime.args.lse_batch, kRows * kHeads);
+  EXPECT_EQ(runtime.args.lse_head, kRows);
+  EXPECT_EQ(runtime.args.order.tiles(), u32{kRows / 128 * kHeads * kBatch});
 }
 
 // The ragged maps' dimensions x, y and z (fwd_args.h): an address is 64-bit arithmetic modulo 2^64,
 // and equals that of the row for the first, a middle and the last sequence.
 TEST(FwdLaunch, ManyPackedElements_AddressesOfRows) {
   Problem p = problem(true);
-  const Recorder machine = launched(p);
-  const TensorMapSpec& spec = machine.specs.at("k");
+  const Recorder runtime = launched(p);
+  const TensorMapSpec& spec = runtime.specs.at("k");
   ASSERT_EQ(spec.rank, 5);
   for (const u64 sequence : {u64{0}, u64{31}, u64{kBatch - 1}}) {
     for (const u64 row : {u64{0}, u64{1}, u64{kRows - 1}}) {
@@ -128,16 +127,16 @@ TEST(FwdLaunch, EqualLengthsInARaggedKernel_AddressesOfRows) {
   p.softcap = 5;
   for (const TensorId id : {kQ, kK, kV, kO})
     p.layout[id] = {FA3_BF16, kHeads * kD, kBatch * kHeads * kD, kD};
-  const Recorder machine = launched(p, FA3_BACKEND_SIM);
-  EXPECT_EQ(machine.args.kv_axis.batch_rows, 1);
-  const TensorMapSpec& spec = machine.specs.at("k");
+  const Recorder runtime = launched(p, FA3_BACKEND_SIM);
+  EXPECT_EQ(runtime.args.kv_axis.batch_rows, 1);
+  const TensorMapSpec& spec = runtime.specs.at("k");
   ASSERT_EQ(spec.rank, 5);
   for (const u64 sequence : {u64{0}, u64{31}, u64{kBatch - 1}}) {
     for (const u64 row : {u64{0}, u64{1}, u64{kRows - 1}}) {
       const u64 x = kRaggedRows - kRows + row, y = sequence + kRows, z = kRaggedRows;
       const u64 address = reinterpret_cast<u64>(spec.base) + x * spec.stride_bytes[1] +
                           y * spec.stride_bytes[2] + z * spec.stride_bytes[3];
-      EXPECT_EQ(address - machine.memory, 2 * (row * kBatch + sequence) * kHeads * kD)
+      EXPECT_EQ(address - runtime.memory, 2 * (row * kBatch + sequence) * kHeads * kD)
           << sequence << ", " << row;
     }
   }

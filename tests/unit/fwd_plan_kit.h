@@ -25,7 +25,6 @@ inline Layout dense(fa3_dtype dtype, int64_t rows, int64_t heads, int64_t column
 // BF16, batch 2, 4 heads over 2, dense, 300 queries and keys.
 inline Problem problem(int64_t d_qk = 128, int64_t d_v = 128, int64_t q = 300, int64_t kv = 300) {
   Problem p;
-  p.dtype = FA3_BF16;
   p.batch = 2;
   p.heads_q = 4;
   p.heads_kv = 2;

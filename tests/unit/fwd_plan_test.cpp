@@ -35,7 +35,7 @@ void expect_declined(const Problem& p, const std::vector<std::string>& parts) {
 
 TEST(FwdPlan, Types_DeclinedByName) {
   Problem p = problem();
-  p.dtype = FA3_F32;
+  p.layout[kQ].dtype = FA3_F32;
   expect_declined(p, {"forward", "dtype", "f32", "bf16"});
   p = problem();
   p.layout[kO].dtype = FA3_F32;
@@ -136,7 +136,7 @@ TEST(FwdPlan, Dense_AnyBatchStride) {
     for (const fa3_mask mask : {FA3_MASK_FULL, FA3_MASK_CAUSAL}) {
       for (const fa3_dtype dtype : {FA3_BF16, FA3_F16}) {
         p.mask = mask;
-        p.dtype = p.layout[kO].dtype = dtype;
+        for (const TensorId id : {kQ, kK, kV, kO}) p.layout[id].dtype = dtype;
         p.softcap = 0, p.softmax_scale = 0.1;
         plan_of(p, backend);
         p.softmax_scale = -0.1;

@@ -72,7 +72,7 @@ TEST(KeysOfRow, RandomBands_AreThoseOfKvRange) {
     const Drawn d = draw.problem(n % 2 == 0 ? 300 : 1 << 29);
     for (const i32 row : {d.row, d.row + 1, d.q_used - 1}) {
       if (row < 0 || row >= d.q_used) continue;
-      const KeyRange keys = keys_of_row(d.band, d.q_used, d.kv_used, row);
+      const Range<i32> keys = keys_of_row(d.band, d.q_used, d.kv_used, row);
       const IndexRange expected = visible_keys(d.wide(), d.len(), row);
       ASSERT_EQ(keys.empty(), expected.empty()) << testing::PrintToString(d) << " row " << row;
       if (keys.empty()) continue;

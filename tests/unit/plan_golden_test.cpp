@@ -38,7 +38,6 @@ struct Case {
 
 Problem problem_of(const Case& c) {
   Problem p = problem(c.d_qk, c.d_v, c.q, c.kv);
-  p.dtype = c.dtype;
   p.batch = c.batch;
   p.heads_q = c.heads_q;
   p.heads_kv = c.heads_kv;

@@ -16,7 +16,7 @@ using test::tensor;
 TEST(MakeProblem, Dense_ShapesAndDefaults) {
   const Problem p = problem_of(dense_args());
   EXPECT_EQ(p.op, FA3_OP_FORWARD);
-  EXPECT_EQ(p.dtype, FA3_F32);
+  EXPECT_EQ(p.layout[kQ].dtype, FA3_F32);
   EXPECT_EQ(p.batch, 2);
   EXPECT_EQ(p.q, (SeqAxis{false, false, 5, 5}));
   EXPECT_EQ(p.kv, (SeqAxis{false, false, 7, 7}));

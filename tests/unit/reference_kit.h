@@ -27,7 +27,6 @@ struct Case {
 
   Case(int64_t batch, int64_t heads_q, int64_t heads_kv, int64_t seqlen_q, int64_t seqlen_kv,
        int64_t dqk, int64_t dv) {
-    p.dtype = FA3_F32;
     p.batch = batch;
     p.heads_q = heads_q;
     p.heads_kv = heads_kv;

@@ -327,7 +327,6 @@ TEST(Reference, SixteenBitOutput_IsRoundedOnce) {
   for (const TensorId id : {kQ, kK, kV, kO}) c.p.layout[id].dtype = FA3_BF16;
   c.p.layout[kLse] = {};
   c.p.op = FA3_OP_FORWARD;
-  c.p.dtype = FA3_BF16;
   Buffers x;
   x.data[kQ] = q.data();
   x.data[kK] = k.data();

@@ -7,9 +7,9 @@
 
 #include "cases.h"
 #include "commands.h"
+#include "device_text.h"
 #include "error.h"
 #include "output.h"
-#include "place.h"
 #include "problem.h"
 #include "session.h"
 #include "tools/verify/check.h"
@@ -151,7 +151,7 @@ Json to_json(const BenchOptions& o, const Case& c, const Session& session, const
   j["softcap"] = x.softcap;
   j["alibi"] = x.alibi;
   j["sequence_ids"] = x.sequence_ids;
-  add_place(session, j);
+  add_device(session, j);
   j["clock"] = session.on_gpu() ? "events" : "wall";
   j["calls"] = t.calls;
   j["version"] = fa3_version();
@@ -186,7 +186,7 @@ int bench(const BenchOptions& o) {
   const bool table = !o.session.json && !o.session.quiet;
   if (table) {
     print_text(fmt::format("{}; {} repetitions after {} to warm up; times in ms{}\n",
-                           place_text(session), o.repetitions, o.warmup,
+                           device_text(session), o.repetitions, o.warmup,
                            session.on_gpu() ? ", between events around calls that fill 3 ms" : ""));
     if (const std::string note = gpu_note(session); !note.empty()) print_text(note + "\n");
     if (cases.size() == 1) print_text(problem_text(cases[0].config) + "\n");

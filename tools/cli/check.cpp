@@ -8,11 +8,11 @@
 #include <nlohmann/json.hpp>
 
 #include "commands.h"
+#include "device_text.h"
 #include "error.h"
 #include "expectation.h"
 #include "file_problem.h"
 #include "output.h"
-#include "place.h"
 #include "problem.h"
 #include "session.h"
 #include "violation.h"
@@ -179,7 +179,7 @@ Json to_json(const CheckOptions& o, const Verdict& v, const Session& session) {
   j["ok"] = v.ok;
   j["seed"] = o.file.path.empty() ? Json(o.seed) : Json(nullptr);
   if (o.schedule_seed) j["schedule_seed"] = *o.schedule_seed;
-  add_place(session, j);
+  add_device(session, j);
   if (!v.replay.empty()) j["replay"] = v.replay;
   if (!v.error.empty()) j["error"] = v.error;
   j["outputs"] = Json::object();
@@ -202,7 +202,7 @@ Json to_json(const CheckOptions& o, const Verdict& v, const Session& session) {
 }
 
 std::string to_text(const CheckOptions& o, const Verdict& v, const Session& session) {
-  std::string text = fmt::format("{}\nbackend {}", v.problem, place_text(session));
+  std::string text = fmt::format("{}\nbackend {}", v.problem, device_text(session));
   if (o.file.path.empty()) text += fmt::format(", seed {}", o.seed);
   if (o.schedule_seed) text += fmt::format(", schedule seed {}", *o.schedule_seed);
   if (const std::string note = gpu_note(session); !note.empty()) text += "\ngpu     " + note;

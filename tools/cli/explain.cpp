@@ -5,7 +5,7 @@
 
 #include "commands.h"
 #include "error.h"
-#include "outline.h"
+#include "json_text.h"
 #include "output.h"
 #include "problem.h"
 #include "session.h"
@@ -30,7 +30,7 @@ int explain(const ExplainOptions& o) {
   if (o.session.json)
     print(Json::parse(plan).dump(2) + "\n");
   else if (!o.session.quiet)
-    print_text(outline(Json::parse(plan)));
+    print_text(json_text(Json::parse(plan)));
   return kDone;
 }
 

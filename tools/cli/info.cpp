@@ -5,7 +5,7 @@
 
 #include "commands.h"
 #include "error.h"
-#include "outline.h"
+#include "json_text.h"
 #include "output.h"
 #include "session.h"
 #include "tools/verify/problem.h"
@@ -60,7 +60,8 @@ std::string to_text(const Json& j) {
   const Json backends = build["backends"];
   build.erase("backends");
   build.erase("version");
-  std::string text = fmt::format("fa3 {}\n\nbuild\n{}\ndevice\n", fa3_version(), outline(build, 2));
+  std::string text =
+      fmt::format("fa3 {}\n\nbuild\n{}\ndevice\n", fa3_version(), json_text(build, 2));
   const auto line = [&](const char* name, const std::string& value) {
     text += fmt::format("  {:<16} {}\n", name, value);
   };

@@ -10,7 +10,7 @@
 
 #include "commands.h"
 #include "error.h"
-#include "outline.h"
+#include "json_text.h"
 #include "output.h"
 #include "session.h"
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "error.h"
-#include "outline.h"
+#include "json_text.h"
 
 namespace fa3::cli {
 namespace {

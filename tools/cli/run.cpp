@@ -8,13 +8,13 @@
 #include <optional>
 #include <utility>
 
+#include "attention_map.h"
 #include "commands.h"
+#include "device_text.h"
 #include "error.h"
 #include "file_problem.h"
 #include "interrupt.h"
-#include "map.h"
 #include "output.h"
-#include "place.h"
 #include "session.h"
 #include "tensor_file/staged_file.h"
 #include "tools/verify/problem.h"
@@ -56,7 +56,7 @@ Json to_json(const RunOptions& o, const FileProblem& p, const Session& session, 
     return Json{{"shape", x.shape}, {"dtype", verify::dtype_text(x.dtype)}};
   };
   Json j;
-  add_place(session, j);
+  add_device(session, j);
   j["mask"] = mask_text(p.mask);
   for (const HostTensor* x : {&p.q, &p.k, &p.v}) j["inputs"][x->name] = tensor(*x);
   for (const HostTensor* x : outputs(p)) j["outputs"][x->name] = tensor(*x);
@@ -81,7 +81,7 @@ std::string to_text(const RunOptions& o, const FileProblem& p, const Session& se
   for (const HostTensor* x : {&p.q, &p.k, &p.v})
     text += fmt::format("{:9} {}\n", x->name, tensor_text(*x));
   text += fmt::format("{:9} {}\n", "mask", mask_text(p.mask));
-  text += fmt::format("{:9} {}\n", "backend", place_text(session));
+  text += fmt::format("{:9} {}\n", "backend", device_text(session));
   if (const std::string note = gpu_note(session); !note.empty())
     text += fmt::format("{:9} {}\n", "gpu", note);
   text += timing_line("forward", t.forward_s, t.forward_flops);

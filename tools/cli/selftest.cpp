@@ -6,11 +6,11 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "child_process.h"
 #include "commands.h"
 #include "error.h"
 #include "output.h"
 #include "session.h"
-#include "watched.h"
 
 namespace fa3::cli {
 namespace {
@@ -173,8 +173,8 @@ class Run {
                                                       : static_cast<int>(options_.case_seconds);
     };
     const std::string fate =
-        run_watched({[&](const Send& send) { call(args, send); },
-                     [&](const std::string& line) { receive(Json::parse(line)); }, seconds});
+        run_in_child({[&](const Send& send) { call(args, send); },
+                      [&](const std::string& line) { receive(Json::parse(line)); }, seconds});
     fruitless_ = done_ == first ? fruitless_ + 1 : 0;
     if (!ended_ && !lost_) blame(fate);
   }

@@ -43,9 +43,9 @@ Result<Plan> CpuBackend::plan(const Problem& problem) const {
       fmt::format("backend cpu ({}, {} threads): {}", isa_name(device().isa), device().threads,
                   device().backend_chosen ? "the context's options name it"
                                           : "the context's device is the CPU");
-  plan.cpu = make_cpu_plan(problem, device().isa, device().lanes, device().threads);
-  plan.workspace_bytes =
-      with_alignment(plan.cpu.shared_bytes + device().threads * plan.cpu.scratch_bytes);
+  const CpuPlan& cpu =
+      plan.cpu.emplace(make_cpu_plan(problem, device().isa, device().lanes, device().threads));
+  plan.workspace_bytes = with_alignment(cpu.shared_bytes + device().threads * cpu.scratch_bytes);
   return plan;
 }
 

@@ -366,10 +366,15 @@ void store(const Head& head, TensorId id, int64_t row, int64_t h, int rows, cons
 void backward(const Plan& plan, const Buffers& buffers, std::byte* workspace,
               const Executor& executor) {
   const Problem& p = plan.problem;
-  const CpuPlan& cpu = plan.cpu;
+  const CpuPlan& cpu = *plan.cpu;
   Arena shared(workspace);
-  const Backward run{
-      p, cpu, buffers, kernels(cpu.isa, p.dtype), ScoreScale(p), band_of(p), GradQ(shared, cpu, p)};
+  const Backward run{p,
+                     cpu,
+                     buffers,
+                     kernels(cpu.isa, p.layout[kQ].dtype),
+                     ScoreScale(p),
+                     band_of(p),
+                     GradQ(shared, cpu, p)};
   const int64_t heads = p.batch * p.heads_kv;
   const int64_t blocks = div_up(p.q.max_seqlen, cpu.tile_q);
   const int64_t dq_tasks = run.wants(kDq) ? p.batch * p.heads_q * blocks : 0;

@@ -340,13 +340,13 @@ void merge_splits(const Forward& run, int64_t head, int64_t block, int rows, QBl
 void forward(const Plan& plan, const Buffers& buffers, std::byte* workspace,
              const Executor& executor) {
   const Problem& p = plan.problem;
-  const CpuPlan& cpu = plan.cpu;
+  const CpuPlan& cpu = *plan.cpu;
   Arena shared(workspace);
   const int64_t heads = p.batch * p.heads_kv;
   const Forward run{plan.problem,
                     cpu,
                     buffers,
-                    kernels(cpu.isa, p.dtype, cpu.few_rows),
+                    kernels(cpu.isa, p.layout[kQ].dtype, cpu.few_rows),
                     ScoreScale(p),
                     band_of(p),
                     Partials(shared, cpu, heads)};

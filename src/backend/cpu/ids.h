@@ -59,7 +59,7 @@ class IdFinder {
 };
 
 inline Span overlap(Span a, Span b) {
-  const Span both{std::max(a.lo, b.lo), std::min(a.hi, b.hi)};
+  const Span both = intersect(a, b);
   return both.empty() ? Span{} : both;
 }
 

@@ -6,7 +6,7 @@
 #include <hwy/foreach_target.h>  // IWYU pragma: keep: must come before highway.h
 #include <hwy/highway.h>
 
-#include "backend/cpu/few-inl.h"
+#include "backend/cpu/few_rows-inl.h"
 #include "backend/cpu/pack-inl.h"
 #include "backend/cpu/simd-inl.h"
 #include "backend/cpu/softmax-inl.h"

@@ -37,10 +37,10 @@ std::string CudaBackend::why() const {
 
 std::string CudaBackend::explain(const Plan& plan) const { return fa3::explain(plan, plan.steps); }
 
-Result<CudaMachine*> CudaBackend::machine() {
-  const auto& opened = machine_.get([this]() -> Result<std::unique_ptr<CudaMachine>> {
+Result<CudaRuntime*> CudaBackend::runtime() {
+  const auto& opened = runtime_.get([this]() -> Result<std::unique_ptr<CudaRuntime>> {
     FA3_TRY(const Driver* const driver, Driver::system());
-    return CudaMachine::open(*driver, jit_.get(), device().id);
+    return CudaRuntime::open(*driver, jit_.get(), device().id);
   });
   if (!opened.ok()) return opened.status();
   return opened.value().get();
@@ -50,7 +50,7 @@ Result<CudaMachine*> CudaBackend::machine() {
 
 Result<Plan> CudaBackend::prepare(Plan plan, StreamRef on) {
   if (has_no_rows(plan.problem)) return plan;
-  FA3_TRY(CudaMachine* const gpu, machine());
+  FA3_TRY(CudaRuntime* const gpu, runtime());
   for (KernelStep& step : plan.steps) {
     FA3_TRY(step, prepared(op_name(plan.problem.op), step, *gpu, on));
   }
@@ -62,7 +62,7 @@ bool CudaBackend::is_missing(const KernelStep& step) {
   return missing_.contains(step.program.expression);
 }
 
-Result<KernelStep> CudaBackend::prepared(const char* op, const KernelStep& step, CudaMachine& gpu,
+Result<KernelStep> CudaBackend::prepared(const char* op, const KernelStep& step, CudaRuntime& gpu,
                                          StreamRef on) {
   if (is_missing(step)) {
     const std::optional<KernelStep> wide = wider_step(step);
@@ -110,7 +110,7 @@ Plan CudaBackend::settled(Plan plan) {
 Status CudaBackend::check(const Plan& plan, const Buffers& buffers, void* stream) {
   FA3_RETURN_IF_ERROR(GpuBackend::check(plan, buffers, stream));
   if (!check_values_) return {};
-  FA3_TRY(CudaMachine* const gpu, machine());
+  FA3_TRY(CudaRuntime* const gpu, runtime());
   Buffers on_host = buffers;
   std::vector<int32_t> copies[kTensorCount];
   for (const TensorRow& row : kTensors) {
@@ -132,7 +132,7 @@ Status CudaBackend::check(const Plan& plan, const Buffers& buffers, void* stream
 
 Result<WorkspaceLease> CudaBackend::workspace(size_t bytes, void* stream) {
   if (bytes == 0) return WorkspaceLease();
-  FA3_TRY(CudaMachine* const gpu, machine());
+  FA3_TRY(CudaRuntime* const gpu, runtime());
   const std::lock_guard lock(mutex_);
   KeptWorkspace& kept = workspaces_[stream];
   if (kept.bytes < bytes) {
@@ -147,7 +147,7 @@ Result<WorkspaceLease> CudaBackend::workspace(size_t bytes, void* stream) {
 Status CudaBackend::run(const Plan& plan, const Buffers& buffers, std::byte* workspace,
                         void* stream) {
   if (has_no_rows(plan.problem)) return {};
-  FA3_TRY(CudaMachine* const gpu, machine());
+  FA3_TRY(CudaRuntime* const gpu, runtime());
   return launch(plan.steps, *gpu, StreamRef::of(stream), plan.problem, buffers, aligned(workspace));
 }
 

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "backend/cuda/jit.h"
-#include "backend/cuda/machine.h"
+#include "backend/cuda/runtime.h"
 #include "backend/gpu.h"
 #include "core/log.h"
 #include "core/once.h"
@@ -44,15 +44,15 @@ class CudaBackend final : public GpuBackend {
     size_t bytes = 0;
   };
 
-  Result<CudaMachine*> machine();
-  Result<KernelStep> prepared(const char* op, const KernelStep& step, CudaMachine& gpu,
+  Result<CudaRuntime*> runtime();
+  Result<KernelStep> prepared(const char* op, const KernelStep& step, CudaRuntime& gpu,
                               StreamRef on);
   bool is_missing(const KernelStep& step);
 
   LazyJit& jit_;
   Logger logger_;
   bool check_values_;
-  Once<std::unique_ptr<CudaMachine>> machine_;
+  Once<std::unique_ptr<CudaRuntime>> runtime_;
   std::mutex mutex_;                           // guards what follows
   std::map<void*, KeptWorkspace> workspaces_;  // by stream
   std::set<std::string> missing_;              // expressions of kernels that wider ones stand for

@@ -11,7 +11,7 @@
 #include "backend/cuda/driver_api.h"
 #include "core/shared_library.h"
 #include "core/status.h"
-#include "runtime/machine.h"
+#include "runtime/gpu_runtime.h"
 
 namespace fa3::cuda {
 

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "backend/cuda/entry.h"
-#include "backend/cuda/file.h"
+#include "backend/cuda/atomic_file.h"
+#include "backend/cuda/cubin_entry.h"
 #include "core/status.h"
 
 namespace fa3::cuda {

@@ -85,12 +85,12 @@ Status check_addresses(const FwdPlan&, const Problem& p, const Buffers& buffers)
   return {};
 }
 
-Status launch(const FwdPlan& plan, const KernelStep& step, Machine& machine, StreamRef stream,
+Status launch(const FwdPlan& plan, const KernelStep& step, GpuRuntime& runtime, StreamRef stream,
               const Problem& p, const Buffers& buffers, std::byte* workspace) {
   const FwdConfig& c = plan.config;
   FwdArgs args{};
   const auto encode = [&](TensorMap& map, TensorId id, const TileLayout& tile) -> Status {
-    FA3_TRY(map, machine.encode(spec_of(buffers.data[id], p, id, tile, c.ragged)));
+    FA3_TRY(map, runtime.encode(spec_of(buffers.data[id], p, id, tile, c.ragged)));
     return {};
   };
   FA3_RETURN_IF_ERROR(encode(args.q, kQ, c.q_tile()));
@@ -117,7 +117,7 @@ Status launch(const FwdPlan& plan, const KernelStep& step, Machine& machine, Str
   args.scale_log2 = plan.scale_log2;
   args.order = plan.order;
   args.elements = elements_of(p, buffers, plan.slope_factor);
-  return machine.launch(step.program, step.shape, &args, sizeof args, stream);
+  return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
 }
 
 }  // namespace fa3::sm90

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// fwd_sm90.h — the forward kernel of Hopper on a machine: a GPU or the simulator.
+// fwd_sm90.h — the forward kernel of Hopper on a GPU or in the simulator.
 #pragma once
 
 #include "core/problem.h"
 #include "plan/plan.h"
-#include "runtime/machine.h"
+#include "runtime/gpu_runtime.h"
 
 namespace fa3::sm90 {
 
@@ -13,8 +13,8 @@ namespace fa3::sm90 {
 Status check_addresses(const FwdPlan& plan, const Problem& problem, const Buffers& buffers);
 
 // Puts the kernel on the stream. buffers were validated against problem, which has queries, and
-// passed check_addresses; their addresses are the machine's. workspace: that of the step.
-Status launch(const FwdPlan& plan, const KernelStep& step, Machine& machine, StreamRef stream,
+// passed check_addresses; their addresses are in the runtime's memory. workspace: that of the step.
+Status launch(const FwdPlan& plan, const KernelStep& step, GpuRuntime& runtime, StreamRef stream,
               const Problem& problem, const Buffers& buffers, std::byte* workspace);
 
 }  // namespace fa3::sm90

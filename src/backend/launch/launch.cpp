@@ -17,14 +17,14 @@ Status check_addresses(const std::vector<KernelStep>& steps, const Problem& prob
   return {};
 }
 
-Status launch(const std::vector<KernelStep>& steps, Machine& machine, StreamRef stream,
+Status launch(const std::vector<KernelStep>& steps, GpuRuntime& runtime, StreamRef stream,
               const Problem& problem, const Buffers& buffers, std::byte* workspace) {
   for (const KernelStep& step : steps) {
     std::byte* const own = workspace + step.workspace_offset;
-    if (step.zeroed_bytes > 0) FA3_RETURN_IF_ERROR(machine.zero(own, step.zeroed_bytes, stream));
+    if (step.zeroed_bytes > 0) FA3_RETURN_IF_ERROR(runtime.zero(own, step.zeroed_bytes, stream));
     FA3_RETURN_IF_ERROR(std::visit(
         [&](const auto& kernel) {
-          return launch(kernel, step, machine, stream, problem, buffers, own);
+          return launch(kernel, step, runtime, stream, problem, buffers, own);
         },
         step.kernel));
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// launch.h — launches the kernels of a plan on a machine: a GPU or the simulator. Each kernel's
+// launch.h — launches the kernels of a plan on a GPU or in the simulator. Each kernel's
 // arguments are filled in by its own launch/*.h.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 #include "core/problem.h"
 #include "plan/plan.h"
-#include "runtime/machine.h"
+#include "runtime/gpu_runtime.h"
 
 namespace fa3 {
 
@@ -17,8 +17,9 @@ Status check_addresses(const std::vector<KernelStep>& steps, const Problem& prob
                        const Buffers& buffers);
 
 // Puts the kernels on the stream, one after another. buffers were validated against problem, which
-// has queries, and passed check_addresses; their addresses are the machine's. workspace: aligned.
-Status launch(const std::vector<KernelStep>& steps, Machine& machine, StreamRef stream,
+// has queries, and passed check_addresses; their addresses are in the runtime's memory.
+// workspace: aligned.
+Status launch(const std::vector<KernelStep>& steps, GpuRuntime& runtime, StreamRef stream,
               const Problem& problem, const Buffers& buffers, std::byte* workspace);
 
 }  // namespace fa3

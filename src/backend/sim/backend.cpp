@@ -64,21 +64,21 @@ std::vector<Extent> extents_of(const Plan& plan, const Buffers& x, std::byte* wo
 // Registers memory for the life of this object.
 class Registered {
  public:
-  Registered(SimMachine& machine, const std::vector<Extent>& extents) : machine_(machine) {
+  Registered(SimRuntime& runtime, const std::vector<Extent>& extents) : runtime_(runtime) {
     for (const Extent& extent : extents) {
       void* const base = reinterpret_cast<void*>(extent.begin);
-      machine.add(base, extent.end - extent.begin, extent.name.c_str());
+      runtime.add(base, extent.end - extent.begin, extent.name.c_str());
       bases_.push_back(base);
     }
   }
   ~Registered() {
-    for (void* base : bases_) machine_.remove(base);
+    for (void* base : bases_) runtime_.remove(base);
   }
   Registered(const Registered&) = delete;
   Registered& operator=(const Registered&) = delete;
 
  private:
-  SimMachine& machine_;
+  SimRuntime& runtime_;
   std::vector<void*> bases_;
 };
 
@@ -92,15 +92,15 @@ std::string SimBackend::explain(const Plan& plan) const {
   return fa3::explain(plan, on_gpu.ok() ? on_gpu.value() : plan.steps);
 }
 
-Result<SimMachine*> SimBackend::machine() {
-  const auto& opened = machine_.get([this] { return SimMachine::open(settings_); });
+Result<SimRuntime*> SimBackend::runtime() {
+  const auto& opened = runtime_.get([this] { return SimRuntime::open(settings_); });
   if (!opened.ok()) return opened.status();
   return opened.value().get();
 }
 
 Result<Plan> SimBackend::prepare(Plan plan, StreamRef) {
   if (has_no_rows(plan.problem)) return plan;
-  FA3_TRY(SimMachine* const simulator, machine());
+  FA3_TRY(SimRuntime* const simulator, runtime());
   for (const KernelStep& step : plan.steps)
     FA3_RETURN_IF_ERROR(simulator->prepare(step.program, {}));
   return plan;
@@ -112,7 +112,7 @@ Result<WorkspaceLease> SimBackend::workspace(size_t bytes, void*) {
 
 Status SimBackend::run(const Plan& plan, const Buffers& buffers, std::byte* workspace, void*) {
   if (has_no_rows(plan.problem)) return {};
-  FA3_TRY(SimMachine* const simulator, machine());
+  FA3_TRY(SimRuntime* const simulator, runtime());
   const std::lock_guard lock(mutex_);
   const Registered registered(*simulator, extents_of(plan, buffers, aligned(workspace)));
   return launch(plan.steps, *simulator, {}, plan.problem, buffers, aligned(workspace));

@@ -6,7 +6,7 @@
 #include <mutex>
 
 #include "backend/gpu.h"
-#include "backend/sim/machine.h"
+#include "backend/sim/runtime.h"
 #include "core/once.h"
 
 namespace fa3::sim {
@@ -15,7 +15,7 @@ namespace fa3::sim {
 // simulator is opened by the first run, and runs one plan at a time.
 class SimBackend final : public GpuBackend {
  public:
-  SimBackend(DeviceInfo device, SimMachine::Settings settings)
+  SimBackend(DeviceInfo device, SimRuntime::Settings settings)
       : GpuBackend(std::move(device)), settings_(std::move(settings)) {}
 
   std::string explain(const Plan& plan) const override;
@@ -27,10 +27,10 @@ class SimBackend final : public GpuBackend {
   std::string why() const override;
 
  private:
-  Result<SimMachine*> machine();
+  Result<SimRuntime*> runtime();
 
-  const SimMachine::Settings settings_;
-  Once<std::unique_ptr<SimMachine>> machine_;
+  const SimRuntime::Settings settings_;
+  Once<std::unique_ptr<SimRuntime>> runtime_;
   std::mutex mutex_;  // held during a run
   WorkspaceCache workspaces_;
 };

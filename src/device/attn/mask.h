@@ -10,13 +10,14 @@ namespace fa3 {
 // Query i is at key position p = i + (len_kv − len_q) and sees keys j with p − left ≤ j ≤ p +
 // right. kUnbounded on a side means no limit there. full = both unbounded; causal = {kUnbounded,
 // 0}.
-struct Band {
-  static constexpr i64 kUnbounded = -1;
-  i64 left = kUnbounded;
-  i64 right = kUnbounded;
-
-  FA3_HD constexpr bool bounded() const { return left != kUnbounded || right != kUnbounded; }
+template <class T>
+struct BandOf {
+  static constexpr T kUnbounded = -1;
+  T left = kUnbounded;
+  T right = kUnbounded;
 };
+using Band = BandOf<i64>;
+using Band32 = BandOf<i32>;  // for lengths below 2^30
 
 // Lengths of one sequence: queries and keys that count.
 struct SeqLens {

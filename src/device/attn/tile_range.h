@@ -4,26 +4,12 @@
 // tile. kv_range.h is the same for any lengths.
 #pragma once
 
-#include "device/types.h"
+#include "device/attn/mask.h"
 
 namespace fa3 {
 
-// As Band, for lengths below 2^30.
-struct Band32 {
-  static constexpr i32 kUnbounded = -1;
-  i32 left = kUnbounded;
-  i32 right = kUnbounded;
-};
-
-// Keys [lo, hi) of a row; none when lo ≥ hi.
-struct KeyRange {
-  i32 lo, hi;
-
-  FA3_HD constexpr bool empty() const { return lo >= hi; }
-};
-
 // Keys that query `row` of q_used sees among kv_used.
-FA3_HD constexpr KeyRange keys_of_row(Band32 band, i32 q_used, i32 kv_used, i32 row) {
+FA3_HD constexpr Range<i32> keys_of_row(Band32 band, i32 q_used, i32 kv_used, i32 row) {
   const i32 p = row + kv_used - q_used;
   return {band.left == Band32::kUnbounded ? 0 : max(p - band.left, 0),
           band.right == Band32::kUnbounded ? kv_used : min(p + band.right + 1, kv_used)};
@@ -46,8 +32,8 @@ FA3_HD constexpr TileRange tile_range(Band32 band, i32 q_used, i32 kv_used, i32 
                                       i32 tile_kv) {
   const i32 last = min(row + rows, q_used) - 1;
   if (last < row) return {};
-  const KeyRange above = keys_of_row(band, q_used, kv_used, row);
-  const KeyRange below = keys_of_row(band, q_used, kv_used, last);
+  const Range<i32> above = keys_of_row(band, q_used, kv_used, row);
+  const Range<i32> below = keys_of_row(band, q_used, kv_used, last);
   if (above.lo >= below.hi) return {};  // both ends of a row's keys move down with the row
   TileRange range;
   range.first = above.lo / tile_kv;

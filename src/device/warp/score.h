@@ -37,7 +37,7 @@ struct BandMask {
   FA3_HD static constexpr BandMask of(Band32 band, i32 q_used, i32 kv_used, i32 row, i32 column) {
     BandMask mask{};
     for (int h = 0; h < 2; ++h) {
-      const KeyRange keys = keys_of_row(band, q_used, kv_used, row + 8 * h);
+      const Range<i32> keys = keys_of_row(band, q_used, kv_used, row + 8 * h);
       const bool none = keys.empty() || row + 8 * h >= q_used;
       mask.lo[h] = (none ? 0 : keys.lo) - column;
       mask.hi[h] = (none ? 0 : keys.hi) - column;

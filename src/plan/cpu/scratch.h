@@ -7,18 +7,14 @@
 #include <cstdint>
 #include <limits>
 
+#include "device/types.h"
 #include "plan/cpu/cpu_plan.h"
 
 namespace fa3::cpu {
 
 // Half-open range of columns, or of units of depth, that concerns one row (or one tile of
 // rows).
-struct Span {
-  int32_t lo = 0;
-  int32_t hi = 0;
-
-  bool empty() const { return lo >= hi; }
-};
+using Span = Range<int32_t>;
 
 // What slopes and sequence ids do to the scores of a block. Rows are queries and columns keys in
 // the forward, the other way round in the backward. Arrays are nullptr in a problem without

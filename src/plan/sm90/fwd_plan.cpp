@@ -88,14 +88,15 @@ Status check_layout(const Problem& p, bool ragged) {
 Status check_problem(const Problem& p) {
   if (p.op != FA3_OP_FORWARD)
     return unsupported("backward: not on sm90 in this release; use backend cpu");
-  if (p.dtype != FA3_F16 && p.dtype != FA3_BF16)
+  const fa3_dtype dtype = p.layout[kQ].dtype;
+  if (dtype != FA3_F16 && dtype != FA3_BF16)
     return unsupported(
         "forward: dtype {} on sm90 (backends cuda and sim), need f16 or bf16; convert, or use "
         "backend cpu",
-        dtype_name(p.dtype));
-  if (p.layout[kO].dtype != p.dtype)
+        dtype_name(dtype));
+  if (p.layout[kO].dtype != dtype)
     return unsupported("forward: o is {} on sm90, need {}, the type of q; use backend cpu",
-                       dtype_name(p.layout[kO].dtype), dtype_name(p.dtype));
+                       dtype_name(p.layout[kO].dtype), dtype_name(dtype));
   FA3_RETURN_IF_ERROR(check_head_dim("head_dim_qk", p.head_dim_qk));
   FA3_RETURN_IF_ERROR(check_head_dim("head_dim_v", p.head_dim_v));
   return check_layout(p, has_lengths(p));
@@ -255,7 +256,7 @@ Result<FwdPlan> make_fwd_plan(const Problem& p, const DeviceInfo& device) {
     return unsupported("forward: head_dim_qk={}, head_dim_v={}: no row of the table fits",
                        p.head_dim_qk, p.head_dim_v);
   plan.row = row->name;
-  const MmaType dtype = p.dtype == FA3_F16 ? MmaType::kF16 : MmaType::kBf16;
+  const MmaType dtype = p.layout[kQ].dtype == FA3_F16 ? MmaType::kF16 : MmaType::kBf16;
   FwdVariant variant{dtype, mask, score_of(p), has_lengths(p), functors};
   if (device.compiled_ahead) {
     variant = ahead(variant);
@@ -264,7 +265,7 @@ Result<FwdPlan> make_fwd_plan(const Problem& p, const DeviceInfo& device) {
           "forward: {}: {}, head_dim_qk={}, head_dim_v={}: the simulator has it for bf16 on rows "
           "of "
           "head dim 64 and 128 only; use backend cpu",
-          tensor_name(p.has_alibi() ? kAlibiSlopes : kSequenceIdsQ), dtype_name(p.dtype),
+          tensor_name(p.has_alibi() ? kAlibiSlopes : kSequenceIdsQ), dtype_name(p.layout[kQ].dtype),
           p.head_dim_qk, p.head_dim_v);
   }
   FwdConfig config = config_of(*row, variant);

@@ -62,8 +62,8 @@ TEST_P(FwdInvalidLengths, NamedOnes_TouchNothingOutside) {
                                                  {0, INT_MAX, 0, INT_MAX},
                                                  {1, 2, 3, 4},
                                                  {1 << 30, 1 << 29, -(1 << 30), 1 << 30}};
-  TestMachine machine;
-  FwdRun attention(machine, problem(GetParam()), GetParam());
+  TestRuntime runtime;
+  FwdRun attention(runtime, problem(GetParam()), GetParam());
   for (const TensorId id : {kCuSeqlensQ, kCuSeqlensKv, kSequsedQ, kSequsedKv}) {
     const std::vector<i32> truth = attention.lengths(id);
     for (const std::vector<i32>& wrong : invalid) {
@@ -75,11 +75,11 @@ TEST_P(FwdInvalidLengths, NamedOnes_TouchNothingOutside) {
 }
 
 TEST_P(FwdInvalidLengths, RandomOnes_TouchNothingOutside) {
-  TestMachine machine;
-  FwdRun attention(machine, problem(GetParam()), GetParam());
+  TestRuntime runtime;
+  FwdRun attention(runtime, problem(GetParam()), GetParam());
   std::mt19937 random(1);
   for (u64 round = 0; round < some_of(15); ++round) {
-    machine.device.options.seed = round;
+    runtime.device.options.seed = round;
     std::string what;
     for (const TensorId id : {kCuSeqlensQ, kCuSeqlensKv, kSequsedQ, kSequsedKv}) {
       std::vector<i32> wrong(4);

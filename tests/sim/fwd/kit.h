@@ -30,8 +30,8 @@ namespace fa3::sim {
 
 using namespace sm90;
 
-// A simulated device as a Machine; memory is registered by its owner.
-class TestMachine final : public Machine {
+// A simulated device as a GpuRuntime; memory is registered by its owner.
+class TestRuntime final : public GpuRuntime {
  public:
   Device device;
 
@@ -47,7 +47,7 @@ class TestMachine final : public Machine {
     std::memset(to, 0, bytes);
     return {};
   }
-  using Machine::launch;
+  using GpuRuntime::launch;
   Status launch(const Program& program, const LaunchShape& shape, const void* args, size_t,
                 StreamRef) override {
     const Kernel* const kernel = find_program(program.expression);
@@ -76,8 +76,8 @@ void add_fwd() {
 // A problem with its tensors in a device's memory, and the plan for it with another configuration.
 class FwdRun {
  public:
-  FwdRun(TestMachine& machine, const verify::Config& made, const FwdConfig& config)
-      : machine_(machine), tensors_(verify::make_tensors(made)) {
+  FwdRun(TestRuntime& runtime, const verify::Config& made, const FwdConfig& config)
+      : runtime_(runtime), tensors_(verify::make_tensors(made)) {
     args_ = verify::forward_args(made, tensors_);
     const Args args = value(read_args(FA3_OP_FORWARD, &args_));
     problem_ = value(make_problem(args));
@@ -98,7 +98,7 @@ class FwdRun {
     add("workspace", &counter_, sizeof counter_);
   }
   ~FwdRun() {
-    for (void* base : bases_) machine_.device.memory.remove(base);
+    for (void* base : bases_) runtime_.device.memory.remove(base);
   }
   FwdRun(const FwdRun&) = delete;
   FwdRun& operator=(const FwdRun&) = delete;
@@ -107,7 +107,7 @@ class FwdRun {
   // Runs under the device's seed; O and LSE are NaN before. Throws Violation.
   void run() {
     for (const auto& [data, bytes] : outputs_) std::memset(data, 0xFF, bytes);
-    const Status status = launch({step_of(plan_, 0)}, machine_, {}, problem_, buffers_,
+    const Status status = launch({step_of(plan_, 0)}, runtime_, {}, problem_, buffers_,
                                  reinterpret_cast<std::byte*>(&counter_));
     if (!status.ok()) throw std::runtime_error(status.message);
   }
@@ -139,7 +139,7 @@ class FwdRun {
     return std::move(result.value());
   }
   void add(const char* name, void* base, u64 bytes) {
-    machine_.device.memory.add(name, base, bytes);
+    runtime_.device.memory.add(name, base, bytes);
     bases_.push_back(base);
   }
 
@@ -147,7 +147,7 @@ class FwdRun {
     void* data;
     u64 bytes;
   };
-  TestMachine& machine_;
+  TestRuntime& runtime_;
   verify::Tensors tensors_;
   fa3_forward_args args_{};
   Problem problem_;

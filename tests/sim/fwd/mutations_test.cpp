@@ -127,12 +127,12 @@ struct Line {
 
 class FwdMutations : public testing::TestWithParam<Mutated> {
  protected:
-  FwdMutations() : attention_(machine_, GetParam().problem, GetParam().config) {}
+  FwdMutations() : attention_(runtime_, GetParam().problem, GetParam().config) {}
 
   // All lines that the kernel synchronises in; its outputs are kept as the right ones.
   std::set<Line> lines() {
     std::set<Line> all;
-    machine_.device.options.omit = [&](const char* op, Where where) {
+    runtime_.device.options.omit = [&](const char* op, Where where) {
       all.insert({op, where.file, where.line});
       return false;
     };
@@ -142,11 +142,11 @@ class FwdMutations : public testing::TestWithParam<Mutated> {
   }
   // How the loss of a line is noticed: the report of a broken rule; "" = not at all.
   std::string noticed(const Line& line, u64 seeds) {
-    machine_.device.options.omit = [&](const char* op, Where where) {
+    runtime_.device.options.omit = [&](const char* op, Where where) {
       return line.number == where.line && line.op == op && line.file == where.file;
     };
     for (u64 seed = 0; seed < seeds; ++seed) {
-      machine_.device.options.seed = seed;
+      runtime_.device.options.seed = seed;
       try {
         attention_.run();
       } catch (const Violation& violation) {
@@ -157,7 +157,7 @@ class FwdMutations : public testing::TestWithParam<Mutated> {
     return "";
   }
 
-  TestMachine machine_;
+  TestRuntime runtime_;
   FwdRun attention_;
   std::vector<unsigned char> right_;
 };

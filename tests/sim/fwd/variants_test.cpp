@@ -62,13 +62,13 @@ class FwdVariants : public testing::TestWithParam<Case> {};
 
 TEST_P(FwdVariants, RightUnderEverySchedule) {
   const Case& c = GetParam();
-  TestMachine machine;
+  TestRuntime runtime;
   verify::Config made = problem(c.variant.config.mask, c.ragged);
   if (c.variant.functors) made.alibi = true, made.sequence_ids = 3;
-  FwdRun attention(machine, made, c.variant.config);
+  FwdRun attention(runtime, made, c.variant.config);
   std::vector<unsigned char> first;
   for (u64 seed = 0; seed < some_of(3); ++seed) {
-    machine.device.options.seed = seed;
+    runtime.device.options.seed = seed;
     ASSERT_NO_THROW(attention.run()) << "seed " << seed;
     if (seed == 0) {
       first = attention.bits();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// map.h — the attention probabilities of one head as a heat map.
+// attention_map.h — the attention probabilities of one head as a heat map.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// file.cpp — write a temporary file, flush, rename.
-#include "backend/cuda/file.h"
+// atomic_file.cpp — write a temporary file, flush, rename.
+#include "backend/cuda/atomic_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

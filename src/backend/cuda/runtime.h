@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// machine.h — a Hopper GPU as a Machine; other code in the process may use the GPU as well.
+// runtime.h — GpuRuntime of a Hopper GPU, through the CUDA driver; other code in the process may
+// use the GPU as well.
 #pragma once
 
 #include <map>
@@ -9,23 +10,23 @@
 
 #include "backend/cuda/driver.h"
 #include "backend/cuda/jit.h"
-#include "backend/cuda/kernels.h"
+#include "backend/cuda/loaded_kernels.h"
 #include "backend/cuda/stream.h"
-#include "runtime/machine.h"
+#include "runtime/gpu_runtime.h"
 
 namespace fa3::cuda {
 
 // Safe to use from many threads; work goes to the stream in the order of the calls.
-class CudaMachine final : public Machine {
+class CudaRuntime final : public GpuRuntime {
  public:
-  // Works in Context::of(the GPU). `stream` belongs to that context and outlives the machine; null
-  // = a stream of the machine's own. UNSUPPORTED, INVALID_ARGUMENT as of Driver::hopper.
-  static Result<std::unique_ptr<CudaMachine>> open(const Driver& driver, Jit& jit, int device,
+  // Works in Context::of(the GPU). `stream` belongs to that context and outlives the runtime; null
+  // = a stream of the runtime's own. UNSUPPORTED, INVALID_ARGUMENT as of Driver::hopper.
+  static Result<std::unique_ptr<CudaRuntime>> open(const Driver& driver, Jit& jit, int device,
                                                    CUstream stream = nullptr);
   // Waits for the work on its stream and frees what it has allocated.
-  ~CudaMachine() override;
-  CudaMachine(const CudaMachine&) = delete;
-  CudaMachine& operator=(const CudaMachine&) = delete;
+  ~CudaRuntime() override;
+  CudaRuntime(const CudaRuntime&) = delete;
+  CudaRuntime& operator=(const CudaRuntime&) = delete;
 
   std::string name() const override { return gpu_.name; }
   const GpuInfo& gpu() const { return gpu_; }
@@ -41,10 +42,10 @@ class CudaMachine final : public Machine {
   Result<TensorMap> encode(const TensorMapSpec& spec) override;
 
   // UNSUPPORTED when a program that was not prepared meets a stream under graph capture.
-  using Machine::prepare;
+  using GpuRuntime::prepare;
   Status prepare(const Program& program, StreamRef on) override;
   Status zero(void* to, size_t bytes, StreamRef on) override;
-  using Machine::launch;  // UNSUPPORTED as prepare
+  using GpuRuntime::launch;  // UNSUPPORTED as prepare
   Status launch(const Program& program, const LaunchShape& shape, const void* args,
                 size_t args_bytes, StreamRef on) override;
   Status synchronize() override;
@@ -53,10 +54,10 @@ class CudaMachine final : public Machine {
   Result<int> registers(const Program& program);
 
   Event record() const { return {driver_, context_.get(), stream_}; }
-  void wait_for(const Event& event);  // later work here waits; the event may be another machine's
+  void wait_for(const Event& event);  // later work here waits; the event may be another runtime's
 
  private:
-  CudaMachine(const Driver& driver, Jit& jit, GpuInfo gpu, CUstream stream);
+  CudaRuntime(const Driver& driver, Jit& jit, GpuInfo gpu, CUstream stream);
   CUstream stream_of(StreamRef on) const {
     return on.own ? stream_ : static_cast<CUstream>(on.stream);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// machine.cpp — memory, launches and errors between libfa3 and the simulator's library.
-#include "backend/sim/machine.h"
+// runtime.cpp — memory, launches and errors between libfa3 and the simulator's library.
+#include "backend/sim/runtime.h"
 
 #include <fmt/core.h>
 
@@ -49,28 +49,28 @@ Result<const SimApi*> load_simulator() {
   return loaded;
 }
 
-Result<std::unique_ptr<SimMachine>> SimMachine::open(const Settings& settings) {
+Result<std::unique_ptr<SimRuntime>> SimRuntime::open(const Settings& settings) {
   FA3_TRY(const SimApi* const api, load_simulator());
   FA3_RETURN_IF_ERROR(check_trace(settings.trace_path));
   const SimSettings given{settings.seed, settings.workers, settings.sms, settings.exact_sums,
                           settings.trace_path.empty() ? nullptr : settings.trace_path.c_str()};
   void* device = api->create(&given);
   if (device == nullptr) return Status{FA3_OUT_OF_MEMORY, "simulator: no memory for a device"};
-  return std::unique_ptr<SimMachine>(new SimMachine(*api, device));
+  return std::unique_ptr<SimRuntime>(new SimRuntime(*api, device));
 }
 
-SimMachine::~SimMachine() { api_.destroy(device_); }
+SimRuntime::~SimRuntime() { api_.destroy(device_); }
 
-void SimMachine::set_seed(u64 seed) { api_.seed(device_, seed); }
+void SimRuntime::set_seed(u64 seed) { api_.seed(device_, seed); }
 
-void SimMachine::add(void* base, size_t bytes, const char* name) {
+void SimRuntime::add(void* base, size_t bytes, const char* name) {
   if (const char* why = api_.add(device_, base, bytes, name))
     throw Error(FA3_INTERNAL, fmt::format("simulator: {}", why));
 }
 
-void SimMachine::remove(void* base) { api_.remove(device_, base); }
+void SimRuntime::remove(void* base) { api_.remove(device_, base); }
 
-void* SimMachine::allocate(size_t bytes, const char* name) {
+void* SimRuntime::allocate(size_t bytes, const char* name) {
   // Fresh memory holds NaNs in every type, and its end is not aligned more than asked for.
   auto storage = std::make_unique<std::byte[]>(bytes + kAlignment);
   const auto address = reinterpret_cast<uintptr_t>(storage.get());
@@ -82,7 +82,7 @@ void* SimMachine::allocate(size_t bytes, const char* name) {
   return pointer;
 }
 
-void SimMachine::release(void* pointer) {
+void SimRuntime::release(void* pointer) {
   if (pointer == nullptr) return;
   const std::lock_guard lock(mutex_);
   if (allocations_.count(pointer) == 0)
@@ -91,36 +91,36 @@ void SimMachine::release(void* pointer) {
   allocations_.erase(pointer);
 }
 
-void SimMachine::upload(void* to, const void* from, size_t bytes) {
+void SimRuntime::upload(void* to, const void* from, size_t bytes) {
   api_.settle(device_);
   std::memcpy(to, from, bytes);
 }
 
-void SimMachine::download(void* to, const void* from, size_t bytes) {
+void SimRuntime::download(void* to, const void* from, size_t bytes) {
   api_.settle(device_);
   std::memcpy(to, from, bytes);
 }
 
-Result<TensorMap> SimMachine::encode(const TensorMapSpec& spec) {
+Result<TensorMap> SimRuntime::encode(const TensorMapSpec& spec) {
   TensorMap map;
   if (const char* why = api_.encode(&spec, &map)) return Status{FA3_INVALID_ARGUMENT, why};
   return map;
 }
 
-Status SimMachine::prepare(const Program& program, StreamRef) {
+Status SimRuntime::prepare(const Program& program, StreamRef) {
   if (api_.has_program(program.expression.c_str())) return {};
   return unsupported(
       "simulator: {} was not compiled into {}; programs are listed in src/sim/programs",
       program.expression, kLibrary);
 }
 
-Status SimMachine::zero(void* to, size_t bytes, StreamRef) {
+Status SimRuntime::zero(void* to, size_t bytes, StreamRef) {
   api_.settle(device_);
   std::memset(to, 0, bytes);
   return {};
 }
 
-Status SimMachine::launch(const Program& program, const LaunchShape& shape, const void* args,
+Status SimRuntime::launch(const Program& program, const LaunchShape& shape, const void* args,
                           size_t args_bytes, StreamRef) {
   FA3_RETURN_IF_ERROR(check_launch(program, shape, args_bytes));
   fa3_status code = FA3_OK;
@@ -129,7 +129,7 @@ Status SimMachine::launch(const Program& program, const LaunchShape& shape, cons
   return {};
 }
 
-Status SimMachine::synchronize() {
+Status SimRuntime::synchronize() {
   api_.settle(device_);
   return {};
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// watched.cpp — runs work in a forked child and kills it when it takes too long.
-#include "watched.h"
+// child_process.cpp — runs work in a forked child and kills it when it takes too long.
+#include "child_process.h"
 
 #include <poll.h>
 #include <sys/prctl.h>
@@ -31,14 +31,14 @@ void write_line(int pipe, std::string line) {
 }
 
 // Ends without the destructors of the process, which could hang on a GPU that failed.
-[[noreturn]] void be_child(const Watched& watched, int pipe, pid_t parent) {
+[[noreturn]] void be_child(const ChildWork& task, int pipe, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);  // Ctrl-C ends the parent, and with it the child
   if (getppid() != parent) std::_Exit(kUnheard);
   std::signal(SIGINT, SIG_IGN);
   std::signal(SIGTERM, SIG_DFL);
   int code = kWorked;
   try {
-    watched.work([pipe](const std::string& line) { write_line(pipe, line); });
+    task.work([pipe](const std::string& line) { write_line(pipe, line); });
   } catch (const std::exception& error) {
     std::fprintf(stderr, "fa3: %s\n", error.what());
     code = kThrew;
@@ -48,22 +48,22 @@ void write_line(int pipe, std::string line) {
 }
 
 // Passes on what the child sends until it closes the pipe. False: it took too long.
-bool listen(const Watched& watched, int pipe) {
+bool listen(const ChildWork& task, int pipe) {
   std::string text;
   while (true) {
     pollfd ready{pipe, POLLIN, 0};
-    const int events = poll(&ready, 1, 1000 * watched.seconds());
+    const int events = poll(&ready, 1, 1000 * task.seconds());
     if (events < 0 && errno == EINTR) continue;
     if (events == 0) return false;
     char part[4096];
-    const ssize_t got = read(pipe, part, sizeof part);
+    const ssize_t got = ::read(pipe, part, sizeof part);
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) return true;
     text.append(part, static_cast<size_t>(got));
     for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n')) {
       const std::string line = text.substr(0, end);
       text.erase(0, end + 1);
-      watched.received(line);
+      task.received(line);
     }
   }
 }
@@ -84,7 +84,7 @@ std::string fate(int status) {
 
 }  // namespace
 
-std::string run_watched(const Watched& watched) {
+std::string run_in_child(const ChildWork& task) {
   int ends[2];
   if (pipe(ends) != 0) refuse("pipe to a child process");
   std::fflush(stdout);
@@ -99,10 +99,10 @@ std::string run_watched(const Watched& watched) {
   }
   if (child == 0) {
     close(ends[0]);
-    be_child(watched, ends[1], parent);
+    be_child(task, ends[1], parent);
   }
   close(ends[1]);
-  const bool in_time = listen(watched, ends[0]);
+  const bool in_time = listen(task, ends[0]);
   close(ends[0]);
   if (!in_time) kill(child, SIGKILL);
   int status = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// machine.h — a device as a kernel's launcher sees it: memory, tensor maps, programs. The GPU
-// (backend/cuda) and the simulator (backend/sim) both are one, so launchers and conformance
-// programs are written once.
+// gpu_runtime.h — what runs kernels: memory, tensor maps, launches. Implemented for a GPU
+// (backend/cuda/runtime.h) and for the simulator (backend/sim/runtime.h), so that launchers and
+// conformance programs are written once.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace fa3 {
 
-// Where work is queued: on the machine's own stream, or on one of the caller's (a CUstream; null is
+// Where work is queued: on the runtime's own stream, or on one of the caller's (a CUstream; null is
 // the legacy default stream). The simulator has none and runs work at once.
 struct StreamRef {
   static StreamRef of(void* stream) { return {false, stream}; }
@@ -23,16 +23,16 @@ struct StreamRef {
   void* stream = nullptr;
 };
 
-class Machine {
+class GpuRuntime {
  public:
-  virtual ~Machine() = default;
+  virtual ~GpuRuntime() = default;
 
   virtual std::string name() const = 0;
 
   // Memory of the device; allocations are named for reports. Throws Error(OUT_OF_MEMORY).
   virtual void* allocate(size_t bytes, const char* name) = 0;
   virtual void release(void* pointer) = 0;
-  // Ordered on the machine's stream; both return when the copy is done.
+  // Ordered on the runtime's stream; both return when the copy is done.
   virtual void upload(void* to, const void* from, size_t bytes) = 0;
   virtual void download(void* to, const void* from, size_t bytes) = 0;
 

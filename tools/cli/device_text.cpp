@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// place.cpp — where a command computed.
-#include "place.h"
+// device_text.cpp — where a command computed.
+#include "device_text.h"
 
 #include <fmt/core.h>
 
@@ -10,7 +10,7 @@
 
 namespace fa3::cli {
 
-std::string place_text(const Session& session) {
+std::string device_text(const Session& session) {
   const fa3_device_info device = session.device();
   if (session.on_gpu())
     return fmt::format("{} on {}", verify::backend_name(device.backend), device.name);
@@ -18,7 +18,7 @@ std::string place_text(const Session& session) {
                      device.instruction_set, device.num_threads, device.name);
 }
 
-void add_place(const Session& session, nlohmann::ordered_json& json) {
+void add_device(const Session& session, nlohmann::ordered_json& json) {
   const fa3_device_info device = session.device();
   json["backend"] = verify::backend_name(device.backend);
   json["device"] = device.name;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// entry.cpp — writes and verifies entries.
-#include "backend/cuda/entry.h"
+// cubin_entry.cpp — writes and verifies entries.
+#include "backend/cuda/cubin_entry.h"
 
 #define XXH_INLINE_ALL  // headers only: no library to load
 #include <xxhash.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// outline.cpp — JSON as indented text.
-#include "outline.h"
+// json_text.cpp — JSON as indented text.
+#include "json_text.h"
 
 #include <fmt/core.h>
 
@@ -56,12 +56,12 @@ std::string size_text(int64_t bytes) {
   return fmt::format("{:.4g} GiB", b / (1 << 30));
 }
 
-std::string outline(const Json& value, int indent) {
+std::string json_text(const Json& value, int indent) {
   const std::string margin(static_cast<size_t>(indent), ' ');
   if (is_leaf(value)) return margin + leaf_text("", value) + "\n";
   std::string text;
   if (value.is_array()) {
-    for (const Json& element : value) text += outline(element, indent) + "\n";
+    for (const Json& element : value) text += json_text(element, indent) + "\n";
     text.pop_back();
     return text;
   }
@@ -73,7 +73,7 @@ std::string outline(const Json& value, int indent) {
     else if (is_row(member, indent))
       text += fmt::format("{}{:<{}}  {}\n", margin, key, width, row_text(member));
     else
-      text += fmt::format("{}{}\n{}", margin, key, outline(member, indent + 2));
+      text += fmt::format("{}{}\n{}", margin, key, json_text(member, indent + 2));
   }
   return text;
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// few-inl.h — the two GEMMs for a handful of query rows (decode), per instruction set. K and V are
-// read once, in place: packing them would cost more than multiplying. Bound by memory, so the
+// few_rows-inl.h — the two GEMMs for a handful of query rows (decode), per instruction set. K and V
+// are read once, in place: packing them would cost more than multiplying. Bound by memory, so the
 // reductions are simple. Guarded the Highway way.
-#if defined(FA3_BACKEND_CPU_FEW_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef FA3_BACKEND_CPU_FEW_INL_H_
-#undef FA3_BACKEND_CPU_FEW_INL_H_
+#if defined(FA3_BACKEND_CPU_FEW_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FA3_BACKEND_CPU_FEW_ROWS_INL_H_
+#undef FA3_BACKEND_CPU_FEW_ROWS_INL_H_
 #else
-#define FA3_BACKEND_CPU_FEW_INL_H_
+#define FA3_BACKEND_CPU_FEW_ROWS_INL_H_
 #endif
 
 #include <hwy/cache_control.h>

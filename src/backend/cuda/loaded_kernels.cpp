@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// kernels.cpp — loads cubins into the driver, and sets what a kernel needs to be allowed.
-#include "backend/cuda/kernels.h"
+// loaded_kernels.cpp — loads cubins into the driver, and sets what a kernel needs to be allowed.
+#include "backend/cuda/loaded_kernels.h"
 
 #include "backend/cuda/stream.h"
 

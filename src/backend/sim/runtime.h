@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// machine.h — the simulator as a Machine; its library, libfa3_sim.so, is opened on demand.
+// runtime.h — GpuRuntime of the simulator; its library, libfa3_sim.so, is opened on demand.
 #pragma once
 
 #include <map>
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/machine.h"
+#include "runtime/gpu_runtime.h"
 
 namespace fa3::sim {
 
@@ -18,7 +18,7 @@ struct SimApi;
 // UNSUPPORTED with the reason when there is none or it belongs to another version.
 Result<const SimApi*> load_simulator();
 
-class SimMachine final : public Machine {
+class SimRuntime final : public GpuRuntime {
  public:
   struct Settings {
     u64 seed = 0;
@@ -30,10 +30,10 @@ class SimMachine final : public Machine {
     std::string trace_path;
   };
 
-  static Result<std::unique_ptr<SimMachine>> open(const Settings& settings);
-  ~SimMachine() override;
-  SimMachine(const SimMachine&) = delete;
-  SimMachine& operator=(const SimMachine&) = delete;
+  static Result<std::unique_ptr<SimRuntime>> open(const Settings& settings);
+  ~SimRuntime() override;
+  SimRuntime(const SimRuntime&) = delete;
+  SimRuntime& operator=(const SimRuntime&) = delete;
 
   std::string name() const override { return "simulator"; }
   void set_seed(u64 seed);
@@ -47,16 +47,16 @@ class SimMachine final : public Machine {
   void remove(void* base);
   Result<TensorMap> encode(const TensorMapSpec& spec) override;
   // UNSUPPORTED when the program was not compiled into libfa3_sim.so.
-  using Machine::prepare;
+  using GpuRuntime::prepare;
   Status prepare(const Program& program, StreamRef on) override;
   Status zero(void* to, size_t bytes, StreamRef on) override;
-  using Machine::launch;
+  using GpuRuntime::launch;
   Status launch(const Program& program, const LaunchShape& shape, const void* args,
                 size_t args_bytes, StreamRef on) override;
   Status synchronize() override;
 
  private:
-  SimMachine(const SimApi& api, void* device) : api_(api), device_(device) {}
+  SimRuntime(const SimApi& api, void* device) : api_(api), device_(device) {}
 
   const SimApi& api_;
   void* device_;

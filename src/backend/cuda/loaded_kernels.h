@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// kernels.h — the programs that a GPU has loaded.
+// loaded_kernels.h — the programs that a GPU has loaded.
 #pragma once
 
 #include <map>
@@ -10,7 +10,7 @@
 
 #include "backend/cuda/driver.h"
 #include "backend/cuda/jit.h"
-#include "runtime/machine.h"
+#include "runtime/gpu_runtime.h"
 
 namespace fa3::cuda {
 

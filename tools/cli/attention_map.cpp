@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// map.cpp — computes the cells of the attention map.
-#include "map.h"
+// attention_map.cpp — computes the cells of the attention map.
+#include "attention_map.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// machine.cpp — memory, copies and launches through the driver.
-#include "backend/cuda/machine.h"
+// runtime.cpp — memory, copies and launches through the driver.
+#include "backend/cuda/runtime.h"
 
 #include <algorithm>
 
@@ -47,19 +47,19 @@ struct Launch {
 
 }  // namespace
 
-Result<std::unique_ptr<CudaMachine>> CudaMachine::open(const Driver& driver, Jit& jit, int device,
+Result<std::unique_ptr<CudaRuntime>> CudaRuntime::open(const Driver& driver, Jit& jit, int device,
                                                        CUstream stream) {
   FA3_TRY(GpuInfo gpu, driver.hopper(device));
-  std::unique_ptr<CudaMachine> machine(new CudaMachine(driver, jit, std::move(gpu), stream));
-  if (machine->own_stream_) {
-    const ContextScope scope(driver, machine->context_.get());
-    driver.check(driver.cuStreamCreate(&machine->stream_, CU_STREAM_NON_BLOCKING), "cuStreamCreate",
+  std::unique_ptr<CudaRuntime> runtime(new CudaRuntime(driver, jit, std::move(gpu), stream));
+  if (runtime->own_stream_) {
+    const ContextScope scope(driver, runtime->context_.get());
+    driver.check(driver.cuStreamCreate(&runtime->stream_, CU_STREAM_NON_BLOCKING), "cuStreamCreate",
                  "to order work");
   }
-  return machine;
+  return runtime;
 }
 
-CudaMachine::CudaMachine(const Driver& driver, Jit& jit, GpuInfo gpu, CUstream stream)
+CudaRuntime::CudaRuntime(const Driver& driver, Jit& jit, GpuInfo gpu, CUstream stream)
     : driver_(driver),
       gpu_(std::move(gpu)),
       context_(Context::of(driver, gpu_.device)),
@@ -68,7 +68,7 @@ CudaMachine::CudaMachine(const Driver& driver, Jit& jit, GpuInfo gpu, CUstream s
       kernels_(driver, jit, gpu_) {}
 
 // Errors here come from a GPU that failed before; there is no caller left to report them to.
-CudaMachine::~CudaMachine() {
+CudaRuntime::~CudaRuntime() {
   if (driver_.cuCtxPushCurrent_v2(context_.get()) != CUDA_SUCCESS) return;
   if (stream_ != nullptr) driver_.cuStreamSynchronize(stream_);
   for (const auto& [pointer, name] : allocations_) driver_.cuMemFree_v2(address(pointer));
@@ -79,7 +79,7 @@ CudaMachine::~CudaMachine() {
 
 // ---- Memory -------------------------------------------------------------------------------------
 
-void* CudaMachine::allocate(size_t bytes, const char* name) {
+void* CudaRuntime::allocate(size_t bytes, const char* name) {
   const ContextScope scope(driver_, context_.get());
   CUdeviceptr pointer = 0;
   const CUresult result = driver_.cuMemAlloc_v2(&pointer, std::max<size_t>(bytes, 1));
@@ -99,13 +99,13 @@ void* CudaMachine::allocate(size_t bytes, const char* name) {
   return memory;
 }
 
-void CudaMachine::release(void* pointer) {
+void CudaRuntime::release(void* pointer) {
   if (pointer == nullptr) return;
   {
     const std::lock_guard lock(mutex_);
     if (allocations_.erase(pointer) == 0) {
       throw Error(FA3_INVALID_ARGUMENT,
-                  fmt::format("cuda: release of {}, which this machine has not allocated or has "
+                  fmt::format("cuda: release of {}, which this runtime has not allocated or has "
                               "released before; release what allocate returned, once",
                               pointer));
     }
@@ -114,26 +114,26 @@ void CudaMachine::release(void* pointer) {
   driver_.check(driver_.cuMemFree_v2(address(pointer)), "cuMemFree", "to release memory");
 }
 
-void CudaMachine::copied(CUresult result, const char* call, const char* purpose) const {
+void CudaRuntime::copied(CUresult result, const char* call, const char* purpose) const {
   driver_.check(result, call, purpose);
   driver_.check(driver_.cuStreamSynchronize(stream_), "cuStreamSynchronize", purpose);
 }
 
-void CudaMachine::upload(void* to, const void* from, size_t bytes) {
+void CudaRuntime::upload(void* to, const void* from, size_t bytes) {
   if (bytes == 0) return;
   const ContextScope scope(driver_, context_.get());
   copied(driver_.cuMemcpyHtoDAsync_v2(address(to), from, bytes, stream_), "cuMemcpyHtoDAsync",
          "to copy to the GPU");
 }
 
-void CudaMachine::download(void* to, const void* from, size_t bytes) {
+void CudaRuntime::download(void* to, const void* from, size_t bytes) {
   if (bytes == 0) return;
   const ContextScope scope(driver_, context_.get());
   copied(driver_.cuMemcpyDtoHAsync_v2(to, address(from), bytes, stream_), "cuMemcpyDtoHAsync",
          "to copy from the GPU");
 }
 
-Status CudaMachine::download(void* to, const void* from, size_t bytes, StreamRef on) {
+Status CudaRuntime::download(void* to, const void* from, size_t bytes, StreamRef on) {
   const ContextScope scope(driver_, context_.get());
   const CUstream stream = stream_of(on);
   if (capturing(driver_, stream))
@@ -144,19 +144,19 @@ Status CudaMachine::download(void* to, const void* from, size_t bytes, StreamRef
   return {};
 }
 
-Result<TensorMap> CudaMachine::encode(const TensorMapSpec& spec) {
+Result<TensorMap> CudaRuntime::encode(const TensorMapSpec& spec) {
   const ContextScope scope(driver_, context_.get());
   return encode_tensor_map(driver_, spec);
 }
 
 // ---- Programs -----------------------------------------------------------------------------------
 
-Status CudaMachine::prepare(const Program& program, StreamRef on) {
+Status CudaRuntime::prepare(const Program& program, StreamRef on) {
   const ContextScope scope(driver_, context_.get());
   return kernels_.get(program, stream_of(on)).status();
 }
 
-Status CudaMachine::zero(void* to, size_t bytes, StreamRef on) {
+Status CudaRuntime::zero(void* to, size_t bytes, StreamRef on) {
   const ContextScope scope(driver_, context_.get());
   const CUresult result = driver_.cuMemsetD8Async(address(to), 0, bytes, stream_of(on));
   if (result == CUDA_SUCCESS) return {};
@@ -164,7 +164,7 @@ Status CudaMachine::zero(void* to, size_t bytes, StreamRef on) {
                                       to, driver_.error_text(result))};
 }
 
-Status CudaMachine::launch(const Program& program, const LaunchShape& shape, const void* args,
+Status CudaRuntime::launch(const Program& program, const LaunchShape& shape, const void* args,
                            size_t args_bytes, StreamRef on) {
   FA3_RETURN_IF_ERROR(check_launch(program, shape, args_bytes, static_cast<u32>(gpu_.smem_bytes)));
   const ContextScope scope(driver_, context_.get());
@@ -195,7 +195,7 @@ Status CudaMachine::launch(const Program& program, const LaunchShape& shape, con
                       shape.waiting)};
 }
 
-Status CudaMachine::synchronize() {
+Status CudaRuntime::synchronize() {
   const ContextScope scope(driver_, context_.get());
   const CUresult result = driver_.cuStreamSynchronize(stream_);
   if (result == CUDA_SUCCESS) return {};
@@ -204,7 +204,7 @@ Status CudaMachine::synchronize() {
                                       gpu_.ordinal, gpu_.name, driver_.error_text(result))};
 }
 
-Result<int> CudaMachine::registers(const Program& program) {
+Result<int> CudaRuntime::registers(const Program& program) {
   const ContextScope scope(driver_, context_.get());
   FA3_TRY(const LoadedKernel* const kernel, kernels_.get(program, stream_));
   int count = 0;
@@ -214,7 +214,7 @@ Result<int> CudaMachine::registers(const Program& program) {
   return count;
 }
 
-void CudaMachine::wait_for(const Event& event) {
+void CudaRuntime::wait_for(const Event& event) {
   const ContextScope scope(driver_, context_.get());
   event.delay(stream_);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// watched.h — work in a child process, which may crash or hang without taking this one along.
+// child_process.h — work in a child process, which may crash or hang without taking this one along.
 // Needs nothing but POSIX; tests/gpu uses it too.
 #pragma once
 
@@ -10,7 +10,7 @@ namespace fa3::cli {
 
 using Send = std::function<void(const std::string& line)>;
 
-struct Watched {
+struct ChildWork {
   std::function<void(const Send& send)> work;             // in the child; a line has no line break
   std::function<void(const std::string& line)> received;  // here, for each line sent
   std::function<int()> seconds;                           // limit for the next line
@@ -19,6 +19,6 @@ struct Watched {
 // Forks and waits for the child, which is killed when it takes too long. "" when the work
 // finished, else how it ended: "was ended by signal 11 (Segmentation fault)". For a process of
 // one thread: the child has no other.
-std::string run_watched(const Watched& watched);
+std::string run_in_child(const ChildWork& task);
 
 }  // namespace fa3::cli

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// machine_test.cpp — CudaMachine on the fake driver: whose context is used, what a launch passes,
+// runtime_test.cpp — CudaRuntime on the fake driver: whose context is used, what a launch passes,
 // what is given back.
-#include "backend/cuda/machine.h"
+#include "backend/cuda/runtime.h"
 
 #include <dlfcn.h>
 
@@ -27,14 +27,14 @@ Function* fake(const char* name) {
   return reinterpret_cast<Function*>(dlsym(library, name));
 }
 
-class CudaMachineTest : public ::testing::Test {
+class CudaRuntimeTest : public ::testing::Test {
  protected:
-  CudaMachineTest() : driver_(Driver::open(FA3_FAKE_DRIVER)), jit_({}, kHeaders, "a", memory_) {
+  CudaRuntimeTest() : driver_(Driver::open(FA3_FAKE_DRIVER)), jit_({}, kHeaders, "a", memory_) {
     books() = {};
     add(kProgram, {"kernel", std::string("cubin\0", 6)});
   }
-  // Everything that a machine took has been given back, and the caller's context is as it was.
-  ~CudaMachineTest() override {
+  // Everything that a runtime took has been given back, and the caller's context is as it was.
+  ~CudaRuntimeTest() override {
     EXPECT_EQ(books().retained, 0);
     EXPECT_EQ(books().allocations, 0);
     EXPECT_EQ(books().streams, 0);
@@ -52,11 +52,11 @@ class CudaMachineTest : public ::testing::Test {
     ASSERT_TRUE(kernel.ok());
   }
 
-  std::unique_ptr<CudaMachine> open(int device = 0, CUstream stream = nullptr) {
-    Result<std::unique_ptr<CudaMachine>> machine =
-        CudaMachine::open(driver_.value(), jit_, device, stream);
-    if (!machine.ok()) throw std::runtime_error(machine.status().message);
-    return std::move(machine).value();
+  std::unique_ptr<CudaRuntime> open(int device = 0, CUstream stream = nullptr) {
+    Result<std::unique_ptr<CudaRuntime>> runtime =
+        CudaRuntime::open(driver_.value(), jit_, device, stream);
+    if (!runtime.ok()) throw std::runtime_error(runtime.status().message);
+    return std::move(runtime).value();
   }
 
   static LaunchShape shape() {
@@ -73,26 +73,26 @@ class CudaMachineTest : public ::testing::Test {
   Jit jit_;
 };
 
-TEST_F(CudaMachineTest, Memory_ThereAndBack) {
-  const auto machine = open();
-  EXPECT_EQ(machine->name(), "Fake H200");
+TEST_F(CudaRuntimeTest, Memory_ThereAndBack) {
+  const auto runtime = open();
+  EXPECT_EQ(runtime->name(), "Fake H200");
   const int sent[3] = {1, 2, 3};
   int received[3] = {};
-  void* const memory = machine->allocate(sizeof sent, "x");
-  machine->upload(memory, sent, sizeof sent);
-  machine->download(received, memory, sizeof received);
+  void* const memory = runtime->allocate(sizeof sent, "x");
+  runtime->upload(memory, sent, sizeof sent);
+  runtime->download(received, memory, sizeof received);
   EXPECT_THAT(received, ::testing::ElementsAre(1, 2, 3));
-  machine->upload(memory, sent, 0);
-  machine->release(memory);
-  machine->release(nullptr);
-  EXPECT_THROW(machine->release(memory), Error);
-  EXPECT_NE(machine->allocate(0, "empty"), nullptr);  // left to the machine
+  runtime->upload(memory, sent, 0);
+  runtime->release(memory);
+  runtime->release(nullptr);
+  EXPECT_THROW(runtime->release(memory), Error);
+  EXPECT_NE(runtime->allocate(0, "empty"), nullptr);  // left to the runtime
 }
 
-TEST_F(CudaMachineTest, OutOfMemory_NamesTheTensorAndWhatIsFree) {
-  const auto machine = open();
+TEST_F(CudaRuntimeTest, OutOfMemory_NamesTheTensorAndWhatIsFree) {
+  const auto runtime = open();
   try {
-    machine->allocate(size_t{1} << 50, "k cache");
+    runtime->allocate(size_t{1} << 50, "k cache");
     FAIL();
   } catch (const Error& error) {
     expect_refusal(error.status(), FA3_OUT_OF_MEMORY,
@@ -102,47 +102,47 @@ TEST_F(CudaMachineTest, OutOfMemory_NamesTheTensorAndWhatIsFree) {
 
 // ---- Contexts -----------------------------------------------------------------------------------
 
-TEST_F(CudaMachineTest, NoContext_PrimaryIsUsed) {
-  const auto machine = open();
+TEST_F(CudaRuntimeTest, NoContext_PrimaryIsUsed) {
+  const auto runtime = open();
   EXPECT_EQ(books().retained, 1);
   EXPECT_EQ(fake<int()>("fake_cuda_depth")(), 0);
 }
 
-TEST_F(CudaMachineTest, CallersContext_IsUsedAndKept) {
+TEST_F(CudaRuntimeTest, CallersContext_IsUsedAndKept) {
   fake<void(int)>("fake_cuda_push")(0);
   {
-    const auto machine = open();
+    const auto runtime = open();
     EXPECT_EQ(books().retained, 0);
-    machine->release(machine->allocate(8, "x"));
+    runtime->release(runtime->allocate(8, "x"));
     EXPECT_EQ(fake<int()>("fake_cuda_depth")(), 1);
   }
   fake<void()>("fake_cuda_pop")();
 }
 
-TEST_F(CudaMachineTest, CallersContextOfAnotherGpu_IsLeftAlone) {
+TEST_F(CudaRuntimeTest, CallersContextOfAnotherGpu_IsLeftAlone) {
   fake<void(int)>("fake_cuda_push")(0);
   {
-    const auto machine = open(1);
+    const auto runtime = open(1);
     EXPECT_EQ(books().retained, 1);
-    EXPECT_EQ(machine->gpu().ordinal, 1);
-    machine->release(machine->allocate(8, "x"));
+    EXPECT_EQ(runtime->gpu().ordinal, 1);
+    runtime->release(runtime->allocate(8, "x"));
     EXPECT_EQ(fake<int()>("fake_cuda_depth")(), 1);
   }
   fake<void()>("fake_cuda_pop")();
 }
 
-TEST_F(CudaMachineTest, CallersStream_IsUsedAndKept) {
+TEST_F(CudaRuntimeTest, CallersStream_IsUsedAndKept) {
   const auto owner = open();
   {
-    const auto machine = open(0, owner->stream());
+    const auto runtime = open(0, owner->stream());
     FakeArgs args;
-    ASSERT_TRUE(machine->launch(kProgram, shape(), &args, sizeof args).ok());
+    ASSERT_TRUE(runtime->launch(kProgram, shape(), &args, sizeof args).ok());
     EXPECT_EQ(books().launch.hStream, owner->stream());
   }
   EXPECT_EQ(books().streams, 1);
 }
 
-TEST_F(CudaMachineTest, FailureWhileOpening_LeavesNothing) {
+TEST_F(CudaRuntimeTest, FailureWhileOpening_LeavesNothing) {
   for (const char* function : {"cuStreamCreate", "cuDeviceGet", "cuDevicePrimaryCtxRetain"}) {
     const ScopedVariable fails("FAKE_CUDA_FAIL", function);
     EXPECT_THROW((void)open(), Error) << function;
@@ -152,33 +152,33 @@ TEST_F(CudaMachineTest, FailureWhileOpening_LeavesNothing) {
 
 // ---- Launches -----------------------------------------------------------------------------------
 
-TEST_F(CudaMachineTest, Launch_PassesShapeAndArguments) {
-  const auto machine = open();
+TEST_F(CudaRuntimeTest, Launch_PassesShapeAndArguments) {
+  const auto runtime = open();
   const FakeArgs args{5, 6};
-  ASSERT_TRUE(machine->launch(kProgram, shape(), &args, sizeof args).ok());
+  ASSERT_TRUE(runtime->launch(kProgram, shape(), &args, sizeof args).ok());
   const CUlaunchConfig& launch = books().launch;
   EXPECT_EQ(launch.gridDimX, 4u);
   EXPECT_EQ(launch.gridDimY, 3u);
   EXPECT_EQ(launch.gridDimZ, 2u);
   EXPECT_EQ(launch.blockDimX, 384u);
   EXPECT_EQ(launch.blockDimY * launch.blockDimZ, 1u);
-  EXPECT_EQ(launch.hStream, machine->stream());
+  EXPECT_EQ(launch.hStream, runtime->stream());
   EXPECT_EQ(launch.numAttrs, 0u);
   EXPECT_EQ(books().args.value, 5);
   EXPECT_EQ(books().args.other, 6);
   EXPECT_EQ(books().attributes, "");
-  EXPECT_TRUE(machine->synchronize().ok());
-  EXPECT_EQ(machine->registers(kProgram).value(), 168);
+  EXPECT_TRUE(runtime->synchronize().ok());
+  EXPECT_EQ(runtime->registers(kProgram).value(), 168);
 }
 
-TEST_F(CudaMachineTest, ClusterPdlAndInteraction_AreLaunchAttributes) {
-  const auto machine = open();
+TEST_F(CudaRuntimeTest, ClusterPdlAndInteraction_AreLaunchAttributes) {
+  const auto runtime = open();
   const FakeArgs args;
   LaunchShape wide = shape();
   wide.cluster = 2;
   wide.pdl = true;
   wide.waiting = true;
-  ASSERT_TRUE(machine->launch(kProgram, wide, &args, sizeof args).ok());
+  ASSERT_TRUE(runtime->launch(kProgram, wide, &args, sizeof args).ok());
   ASSERT_EQ(books().launch_attributes.size(), 3u);
   EXPECT_EQ(books().launch_attributes[0].id, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);
   EXPECT_EQ(books().launch_attributes[0].value.clusterDim.x, 2u);
@@ -190,85 +190,85 @@ TEST_F(CudaMachineTest, ClusterPdlAndInteraction_AreLaunchAttributes) {
   EXPECT_EQ(books().launch_attributes[2].value.cooperative, 1);
 }
 
-TEST_F(CudaMachineTest, WaitingGridThatDoesNotFit_IsRefused) {
-  const auto machine = open();
+TEST_F(CudaRuntimeTest, WaitingGridThatDoesNotFit_IsRefused) {
+  const auto runtime = open();
   const FakeArgs args;
   LaunchShape large = shape();
   large.grid[0] = 1000;
   large.waiting = true;
-  expect_refusal(machine->launch(kProgram, large, &args, sizeof args), FA3_INVALID_ARGUMENT,
+  expect_refusal(runtime->launch(kProgram, large, &args, sizeof args), FA3_INVALID_ARGUMENT,
                  {"fa3::a<1>", "grid 1000×3×2", "132 SMs", "fewer CTAs"});
 }
 
 // Each allowance is asked for once.
-TEST_F(CudaMachineTest, LargeSharedMemoryAndClusters_AreAllowedFirst) {
-  const auto machine = open();
+TEST_F(CudaRuntimeTest, LargeSharedMemoryAndClusters_AreAllowedFirst) {
+  const auto runtime = open();
   const FakeArgs args;
   LaunchShape large = shape();
   for (const u32 bytes : {49152u, 49153u, 100000u, 60000u, 232448u}) {
     large.smem_bytes = bytes;
-    ASSERT_TRUE(machine->launch(kProgram, large, &args, sizeof args).ok());
+    ASSERT_TRUE(runtime->launch(kProgram, large, &args, sizeof args).ok());
     EXPECT_EQ(books().launch.sharedMemBytes, bytes);
   }
   EXPECT_EQ(books().attributes, "8=49153 8=100000 8=232448 ");
   for (int i = 0; i < 2; ++i) {
     large.cluster = large.grid[0] = 16;
-    ASSERT_TRUE(machine->launch(kProgram, large, &args, sizeof args).ok());
+    ASSERT_TRUE(runtime->launch(kProgram, large, &args, sizeof args).ok());
   }
   EXPECT_EQ(books().attributes, "8=49153 8=100000 8=232448 14=1 ");
 }
 
-TEST_F(CudaMachineTest, WrongArguments_AreRefusedBeforeTheLaunch) {
-  const auto machine = open();
+TEST_F(CudaRuntimeTest, WrongArguments_AreRefusedBeforeTheLaunch) {
+  const auto runtime = open();
   const FakeArgs args;
-  expect_refusal(machine->launch(kProgram, shape(), &args, sizeof args + 4), FA3_INVALID_ARGUMENT,
+  expect_refusal(runtime->launch(kProgram, shape(), &args, sizeof args + 4), FA3_INVALID_ARGUMENT,
                  {"fa3::a<1>", "args_bytes=12", "need 8"});
   LaunchShape odd = shape();
   odd.cluster = 3;
-  expect_refusal(machine->launch(kProgram, odd, &args, sizeof args), FA3_INVALID_ARGUMENT,
+  expect_refusal(runtime->launch(kProgram, odd, &args, sizeof args), FA3_INVALID_ARGUMENT,
                  {"grid[0]=4", "cluster=3"});
   EXPECT_THAT(books().calls, ::testing::Not(HasSubstr("cuLaunchKernelEx")));
 }
 
-TEST_F(CudaMachineTest, DriversErrors_AreHandedOn) {
-  const auto machine = open();
+TEST_F(CudaRuntimeTest, DriversErrors_AreHandedOn) {
+  const auto runtime = open();
   const FakeArgs args;
   {
     const ScopedVariable fails("FAKE_CUDA_FAIL", "cuLaunchKernelEx");
-    expect_refusal(machine->launch(kProgram, shape(), &args, sizeof args), FA3_CUDA_ERROR,
+    expect_refusal(runtime->launch(kProgram, shape(), &args, sizeof args), FA3_CUDA_ERROR,
                    {"fa3::a<1>", "CUDA_ERROR_FAKE", "grid 4×3×2", "threads 384"});
   }
   {
     const ScopedVariable fails("FAKE_CUDA_FAIL", "cuStreamSynchronize");
-    expect_refusal(machine->synchronize(), FA3_CUDA_ERROR, {"GPU 0 (Fake H200)", "as told"});
+    expect_refusal(runtime->synchronize(), FA3_CUDA_ERROR, {"GPU 0 (Fake H200)", "as told"});
     int word = 0;
-    EXPECT_THROW(machine->upload(&word, &word, sizeof word), Error);
+    EXPECT_THROW(runtime->upload(&word, &word, sizeof word), Error);
   }
   {
     const ScopedVariable fails("FAKE_CUDA_FAIL", "cuLibraryLoadData");
     const Program other{"device/a.h", "fa3::other"};
     add(other, {"kernel", std::string("cubin\0", 6)});
-    expect_refusal(machine->prepare(other), FA3_JIT_FAILED,
+    expect_refusal(runtime->prepare(other), FA3_JIT_FAILED,
                    {"fa3::other", "CUDA 13.0", "from memory", "CUDA_ERROR_FAKE", "--clear"});
   }
 }
 
-TEST_F(CudaMachineTest, CubinWithoutTheKernel_IsRefused) {
-  const auto machine = open();
+TEST_F(CudaRuntimeTest, CubinWithoutTheKernel_IsRefused) {
+  const auto runtime = open();
   const Program other{"device/a.h", "fa3::other"};
   add(other, {"absent", std::string("cubin\0", 6)});
-  expect_refusal(machine->prepare(other), FA3_JIT_FAILED, {"fa3::other", "absent"});
+  expect_refusal(runtime->prepare(other), FA3_JIT_FAILED, {"fa3::other", "absent"});
 }
 
-TEST_F(CudaMachineTest, Program_IsLoadedOnce) {
-  const auto machine = open();
-  ASSERT_TRUE(machine->prepare(kProgram).ok());
-  ASSERT_TRUE(machine->prepare(kProgram).ok());
+TEST_F(CudaRuntimeTest, Program_IsLoadedOnce) {
+  const auto runtime = open();
+  ASSERT_TRUE(runtime->prepare(kProgram).ok());
+  ASSERT_TRUE(runtime->prepare(kProgram).ok());
   EXPECT_EQ(books().libraries, 1);
 }
 
-TEST_F(CudaMachineTest, CrowdOfThreads_LoadsOnce) {
-  const auto machine = open();
+TEST_F(CudaRuntimeTest, CrowdOfThreads_LoadsOnce) {
+  const auto runtime = open();
   std::vector<std::thread> threads;
   std::atomic<int> failures{0};
   for (int t = 0; t < 8; ++t) {
@@ -277,9 +277,9 @@ TEST_F(CudaMachineTest, CrowdOfThreads_LoadsOnce) {
       LaunchShape large = shape();
       for (u32 i = 0; i < 50; ++i) {
         large.smem_bytes = 48 * 1024 + 1024 * i;
-        failures += !machine->launch(kProgram, large, &args, sizeof args).ok();
-        machine->release(machine->allocate(64, "x"));
-        failures += !machine->synchronize().ok();
+        failures += !runtime->launch(kProgram, large, &args, sizeof args).ok();
+        runtime->release(runtime->allocate(64, "x"));
+        failures += !runtime->synchronize().ok();
       }
     });
   }
@@ -288,35 +288,35 @@ TEST_F(CudaMachineTest, CrowdOfThreads_LoadsOnce) {
   EXPECT_EQ(books().libraries, 1);
 }
 
-TEST_F(CudaMachineTest, Capture_TakesPreparedProgramsOnly) {
-  const auto machine = open();
+TEST_F(CudaRuntimeTest, Capture_TakesPreparedProgramsOnly) {
+  const auto runtime = open();
   const FakeArgs args;
   const ScopedVariable capturing("FAKE_CUDA_CAPTURING", "1");
-  expect_refusal(machine->launch(kProgram, shape(), &args, sizeof args), FA3_UNSUPPORTED,
+  expect_refusal(runtime->launch(kProgram, shape(), &args, sizeof args), FA3_UNSUPPORTED,
                  {"fa3::a<1>", "not prepared", "capture"});
   {
     const ScopedVariable before("FAKE_CUDA_CAPTURING", "0");
-    ASSERT_TRUE(machine->prepare(kProgram).ok());
+    ASSERT_TRUE(runtime->prepare(kProgram).ok());
   }
-  EXPECT_TRUE(machine->launch(kProgram, shape(), &args, sizeof args).ok());
+  EXPECT_TRUE(runtime->launch(kProgram, shape(), &args, sizeof args).ok());
 }
 
 // ---- Events, several GPUs, tensor maps ----------------------------------------------------------
 
-TEST_F(CudaMachineTest, Events_OrderAndMeasure) {
-  const auto machine = open(0), other = open(1);
-  const Event start = machine->record();
-  const Event end = machine->record();
+TEST_F(CudaRuntimeTest, Events_OrderAndMeasure) {
+  const auto runtime = open(0), other = open(1);
+  const Event start = runtime->record();
+  const Event end = runtime->record();
   other->wait_for(end);
   EXPECT_THAT(books().calls, HasSubstr("cuStreamWaitEvent"));
   EXPECT_DOUBLE_EQ(end.milliseconds_since(start), 1.5);
   EXPECT_EQ(books().retained, 2);
   const ScopedVariable fails("FAKE_CUDA_FAIL", "cuEventRecord");
-  EXPECT_THROW((void)machine->record(), Error);
+  EXPECT_THROW((void)runtime->record(), Error);
 }
 
-TEST_F(CudaMachineTest, TensorMap_ReachesTheDriver) {
-  const auto machine = open();
+TEST_F(CudaRuntimeTest, TensorMap_ReachesTheDriver) {
+  const auto runtime = open();
   TensorMapSpec spec;
   spec.base = reinterpret_cast<void*>(0x1000);
   spec.type = TmaType::kBf16;
@@ -329,7 +329,7 @@ TEST_F(CudaMachineTest, TensorMap_ReachesTheDriver) {
   }
   spec.swizzle = Swizzle::k128;
   spec.nan_fill = true;
-  const Result<TensorMap> map = machine->encode(spec);
+  const Result<TensorMap> map = runtime->encode(spec);
   ASSERT_TRUE(map.ok()) << map.status().message;
   const u64* bits = map.value().opaque;
   EXPECT_EQ(bits[0], 9u | 3u << 8 | 3u << 16 | 1u << 24);
@@ -338,10 +338,10 @@ TEST_F(CudaMachineTest, TensorMap_ReachesTheDriver) {
               ::testing::ElementsAre(64, 65, 66, 128, 256, 64 | 1ull << 32, 1 | 2ull << 32,
                                      1 | 3ull << 32));
   spec.box[1] = 257;
-  expect_refusal(machine->encode(spec).status(), FA3_INVALID_ARGUMENT, {"box[1]=257"});
+  expect_refusal(runtime->encode(spec).status(), FA3_INVALID_ARGUMENT, {"box[1]=257"});
   spec.box[1] = 1;
   const ScopedVariable fails("FAKE_CUDA_FAIL", "cuTensorMapEncodeTiled");
-  expect_refusal(machine->encode(spec).status(), FA3_CUDA_ERROR,
+  expect_refusal(runtime->encode(spec).status(), FA3_CUDA_ERROR,
                  {"CUDA_ERROR_FAKE", describe(spec)});
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// outline.h — JSON as indented text, and sizes in units that people read.
+// json_text.h — JSON as indented text, and sizes in units that people read.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,6 @@ std::string size_text(int64_t bytes);
 
 // One `key  value` line per leaf, nested objects indented, small ones on a line. Keys that end in
 // _bytes get their unit.
-std::string outline(const nlohmann::ordered_json& value, int indent = 0);
+std::string json_text(const nlohmann::ordered_json& value, int indent = 0);
 
 }  // namespace fa3::cli

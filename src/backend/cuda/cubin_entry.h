@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// entry.h — a compiled kernel as self-checking bytes: what the disk cache and bundles hold.
+// cubin_entry.h — a compiled kernel as self-checking bytes: what the disk cache and bundles hold.
 #pragma once
 
 #include <optional>

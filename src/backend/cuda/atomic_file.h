@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// file.h — files that are whole or absent: read in one piece, replaced in one step.
+// atomic_file.h — files that are whole or absent: read in one piece, replaced in one step.
 #pragma once
 
 #include <sys/types.h>
