@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // convert.cpp — conversions: to narrow types every output with the inputs around it, from
-// narrow types every input; approximations on a grid within PTX's bounds; max, min, fma, prmt.
+// narrow types every input; approximations on a grid within PTX's bounds; max, min, fma, prmt,
+// clz.
 #include "device/selftest/convert.cuh"
 
 #include <bit>
@@ -252,6 +253,19 @@ Experiment make_prmt(Random& random) {
   return experiment_of(table);
 }
 
+// Words around each power of two, and random ones of each length.
+Experiment make_clz(Random& random) {
+  Table table;
+  for (u32 zeros = 0; zeros <= 32; ++zeros) {
+    const u32 most = zeros < 32 ? ~0u >> zeros : 0;
+    for (const u32 x : {most, most / 2 + (zeros < 32), most - (random.word() & most / 2)}) {
+      table.in.push_back(x);
+      table.out.push_back(zeros);
+    }
+  }
+  return experiment_of(table);
+}
+
 struct Row {
   const char* name;
   const char* function;
@@ -276,6 +290,7 @@ constexpr Row kRows[] = {
     {"min", "kMin", [](Random& r) { return make_choice(false, false, r); }},
     {"max-nan", "kMaxNan", [](Random& r) { return make_choice(true, true, r); }},
     {"prmt", "kPrmt", &make_prmt},
+    {"clz", "kClz", &make_clz},
 };
 
 }  // namespace

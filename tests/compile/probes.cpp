@@ -448,6 +448,7 @@ const Probe kProbes[] = {
     {"min", "keep(fa3::ptx::min(f, 1.f));", {"min.f32"}},
     {"max_nan", "keep(max_nan(f, 1.f));", {"max.NaN.f32"}},
     {"prmt", "keep(prmt(w, 7, 0x5410));", {"prmt.b32"}},
+    {"clz", "keep(clz(w));", {"clz.b32"}},
     {"wgmma_fence", "wgmma_fence();", {"wgmma.fence.sync.aligned;"}},
     {"wgmma_commit", "wgmma_commit();", {"wgmma.commit_group.sync.aligned;"}},
     {"wgmma_wait", "wgmma_wait<1>();", {"wgmma.wait_group.sync.aligned 1;"}},

@@ -29,6 +29,7 @@ enum class Function : u8 {
   kMin,
   kMaxNan,
   kPrmt,  // a, b, selector
+  kClz,
 };
 
 FA3_HD constexpr int operands_of(Function function) {
@@ -80,6 +81,7 @@ FA3_DEV u32 apply(const u32 (&x)[4]) {
   if constexpr (kFunction == Function::kMin) return word(ptx::min(f(0), f(1)));
   if constexpr (kFunction == Function::kMaxNan) return word(ptx::max_nan(f(0), f(1)));
   if constexpr (kFunction == Function::kPrmt) return ptx::prmt(x[0], x[1], x[2]);
+  if constexpr (kFunction == Function::kClz) return static_cast<u32>(ptx::clz(x[0]));
 }
 
 template <Function kFunction>

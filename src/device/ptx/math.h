@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// math.h — FP32 functions that one instruction computes, and byte permutation. Arithmetic on
-// registers: no memory clobbers. Sections are those of PTX ISA 9.1.
+// math.h — FP32 functions that one instruction computes, byte permutation and leading zeros.
+// Arithmetic on registers: no memory clobbers. Sections are those of PTX ISA 9.1.
 #pragma once
 
 #include "device/ptx/twin.h"
@@ -104,6 +104,17 @@ FA3_DEV u32 prmt(u32 a, u32 b, u32 selector) {
   return out;
 #else
   return twin::prmt(a, b, selector);
+#endif
+}
+
+// clz.b32 (9.7.1.15): how many zeros are above the highest one; 32 for 0.
+FA3_DEV i32 clz(u32 x) {
+#if FA3_GPU
+  i32 out;
+  asm("clz.b32 %0, %1;" : "=r"(out) : "r"(x));
+  return out;
+#else
+  return x == 0 ? 32 : __builtin_clz(x);
 #endif
 }
 
