@@ -253,6 +253,25 @@ const Kind kKinds[] = {
      }},
     {"LargeScores",
      [](const Row& r) { return with(r.config(), [](Config& c) { c.magnitude = 40; }); }},
+    // |max·scale| far beyond 2^24, where its rounding alone could give any P.
+    {"HugeScores",
+     [](const Row& r) { return with(r.config(), [](Config& c) { c.magnitude = 1e9; }); }},
+    {"HugeScoresCausal",
+     [](const Row& r) {
+       return with(r.config(), [&](Config& c) {
+         c.magnitude = 1e7;
+         c.mask = FA3_MASK_CAUSAL;
+         c.seqlen_kv = c.seqlen_q + 3 * r.tile_kv();
+       });
+     }},
+    {"HugeScoresF16",
+     [](const Row& r) {
+       return with(r.config(), [&](Config& c) {
+         c.dtype = FA3_F16;
+         c.magnitude = 1e4;
+         c.seqlen_kv = 4 * r.tile_kv() + 1;
+       });
+     }},
     {"F16", [](const Row& r) { return with(r.config(), [](Config& c) { c.dtype = FA3_F16; }); }},
     {"F16Causal",
      [](const Row& r) {

@@ -29,21 +29,22 @@ void scan(const ScanArgs args) {
   ptx::st_global(args.found + ptx::lane_index(), found);
 }
 
-// ids: of the sequence's keys. A tile is visited when it lies between the first and the last that
-// has an id in [lo, hi], and unmasked when it belongs to the first run of those with no other.
+// A tile is visited when it lies between the first and the last that has an id in [lo, hi], and
+// unmasked when it belongs to the first run of those with no other.
 TileRange expected(const std::vector<i32>& queries, const std::vector<i32>& keys, TileRange range,
                    i32 tile_kv) {
   if (range.empty()) return range;
-  const auto [lo, hi] = std::minmax_element(queries.begin(), queries.end());
+  const i32 lo = *std::min_element(queries.begin(), queries.end());
+  const i32 hi = *std::max_element(queries.begin(), queries.end());
   std::vector<i32> visited, unmasked;
   for (i32 tile = range.first; tile < range.end; ++tile) {
     const auto begin = keys.begin() + tile * tile_kv;
     const auto end = keys.begin() + std::min<i64>((tile + 1) * tile_kv, std::ssize(keys));
-    if (std::any_of(begin, end, [&](i32 id) { return *lo <= id && id <= *hi; }))
+    if (std::any_of(begin, end, [&](i32 id) { return lo <= id && id <= hi; }))
       visited.push_back(tile);
     const bool in_run = unmasked.empty() || unmasked.back() == tile - 1;
     if (range.unmasked_first <= tile && tile < range.unmasked_end && in_run &&
-        std::all_of(begin, end, [&](i32 id) { return id == *lo && id == *hi; }))
+        std::all_of(begin, end, [&](i32 id) { return id == lo && id == hi; }))
       unmasked.push_back(tile);
   }
   if (visited.empty()) return {};

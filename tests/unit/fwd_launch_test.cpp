@@ -95,7 +95,7 @@ TEST(FwdLaunch, ManyElements_StridesIn64Bits) {
   }
   EXPECT_EQ(runtime.args.lse_batch, kRows * kHeads);
   EXPECT_EQ(runtime.args.lse_head, kRows);
-  EXPECT_EQ(runtime.args.order.tiles(), u32{kRows / 128 * kHeads * kBatch});
+  EXPECT_EQ(runtime.args.order.tiles(), u32{(kRows + 191) / 192 * kHeads * kBatch});
 }
 
 // The ragged maps' dimensions x, y and z (fwd_args.h): an address is 64-bit arithmetic modulo 2^64,

@@ -67,6 +67,14 @@ void add_head_dims(std::vector<Case>& all) {
         all.push_back({.d_qk = d, .d_v = d, .q = q, .mask = mask});
     }
   }
+  // With enough Q tiles for three consumers.
+  for (const int64_t d : {64, 96, 128, 256}) {
+    for (const int64_t q : {1024, 1025}) {
+      for (const fa3_mask mask : {FA3_MASK_FULL, FA3_MASK_CAUSAL})
+        all.push_back({.d_qk = d, .d_v = d, .q = q, .kv = q, .mask = mask, .batch = 21});
+    }
+  }
+  all.push_back({.d_qk = 192, .d_v = 128, .mask = FA3_MASK_CAUSAL});
   const std::pair<int64_t, int64_t> unequal[] = {{64, 128}, {128, 64}, {192, 128}, {128, 192},
                                                  {64, 256}, {256, 64}, {40, 248},  {16, 8}};
   for (const auto& [d_qk, d_v] : unequal) {

@@ -62,11 +62,11 @@ inline constexpr FwdRow kFwdRows[] = {
   {"d192 dv128 masked",  kMasked,  0,    config_of({192, 128,  64, 3, 3, 1, false,  true})},
   {"d192 dv128",         kAnyMask, 0,    config_of({192, 128, 128, 2, 2, 1, false,  true})},
   {"d192 masked short",  kMasked,  2048, config_of({192, 192,  64, 2, 2, 1, false, false})},
-  {"d192 short",         kAnyMask, 2048, config_of({192, 192,  64, 3, 2, 1, false,  true})},
+  {"d192 short",         kFull,    2048, config_of({192, 192,  64, 3, 2, 1, false,  true})},
   {"d192",               kAnyMask, 0,    config_of({192, 192, 112, 2, 2, 1, false,  true})},
   {"d256 short",         kAnyMask, 512,  config_of({256, 256,  64, 2, 2, 1, false,  true})},
   {"d256 masked",        kMasked,  0,    config_of({256, 256,  64, 2, 2, 1, false,  true})},
-  {"d256",               kAnyMask, 0,    config_of({256, 256,  80, 2, 2, 1, false,  true})},
+  {"d256",               kFull,    0,    config_of({256, 256,  80, 2, 2, 1, false,  true})},
 };
 // clang-format on
 
