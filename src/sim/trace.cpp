@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 namespace fa3::sim {
 
@@ -42,7 +43,12 @@ std::string Trace::json() const {
     last = process;
     describe("thread_name", process, row, name);
   }
-  for (const Event& event : events_)
+  // Which of two threads ran first at the same time says nothing.
+  std::vector<Event> sorted = events_;
+  std::stable_sort(sorted.begin(), sorted.end(), [](const Event& a, const Event& b) {
+    return std::tie(a.begin, a.process, a.row) < std::tie(b.begin, b.process, b.row);
+  });
+  for (const Event& event : sorted)
     events.push_back({{"ph", "X"},
                       {"name", event.name},
                       {"pid", event.process},

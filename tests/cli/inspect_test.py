@@ -83,8 +83,8 @@ class Explain(CliTest):
         problem = ["--backend", "sim", "--dtype", "bf16", "--head-dim", 128, "--seqlen-q", 4096]
         plan = self.fa3_json("explain", *problem)
         rejected = plan["sm90"]["rows_rejected"]
-        self.assertEqual(plan["sm90"]["row"], "d128")
-        self.assertNotIn("d128", rejected)
+        self.assertEqual(plan["sm90"]["row"], "d128 full")
+        self.assertNotIn("d128 full", rejected)
         self.assertEqual(rejected["d96"], "head_dim_qk up to 96, here 128")
         estimate = plan["estimate"]
         tile = estimate["kv_tile"]

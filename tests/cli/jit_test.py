@@ -60,7 +60,11 @@ class Jit(JitTest):
         rows = self.fa3_json("jit", "--warm", names)
         self.assertEqual(
             [row["name"] for row in rows],
-            [f"fwd/d128/bf16/causal/{x}" for x in ("dense/q64", "dense", "ragged/q64", "ragged")]
+            [
+                f"fwd/d128/bf16/causal/{lengths}{part}"
+                for lengths in ("dense", "ragged")
+                for part in ("/q64", "/q1024", "", "/few_tiles")
+            ]
             + [f"samples/gemm/{x}" for x in ("bf16", "f16", "e4m3", "bf16_transposed", "e5m2")],
         )
         self.assertRegex(rows[1]["expression"], "sm90::fwd<.*kBf16.*kCausal.*head_dim_qk = 128,")

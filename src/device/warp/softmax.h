@@ -52,8 +52,8 @@ struct RowSoftmax {
     huge = false;
   }
 
-  // A Q tile's first KV tile, after reset(): S becomes P, unnormalised. The sum is taken before P is
-  // rounded for the second GEMM. scale_log2: of scores, not negative.
+  // A Q tile's first KV tile, after reset(): S becomes P, unnormalised. The sum is taken before P
+  // is rounded for the second GEMM. scale_log2: of scores, not negative.
   template <SoftmaxVariant kVariant, int N>
   FA3_DEV void start(ptx::Acc<N>& s, float scale_log2, Where where = Where::here()) {
     float grown[2];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// fwd_steps.cpp — the forward kernel at head dim 128 with the steps that no row of the table has,
-// for the host: to be compared with.
+// fwd_steps.cpp — the forward kernel at head dim 128, two consumers, with the steps that no row of
+// the table has, for the host: to be compared with.
 #include "device/sm90/ablation/fwd_ablation.cuh"
 #include "plan/sm90/fwd_configs.h"
 #include "plan/sm90/fwd_plan.h"
@@ -14,7 +14,7 @@ using namespace sm90;
 constexpr FwdConfig with_step(FwdStep step) {
   for (const FwdRow& row : kFwdRows) {
     FwdConfig config = row.config;
-    if (config.head_dim_qk != 128 || config.head_dim_v != 128 || row.max_seqlen_q != 0) continue;
+    if (config.head_dim_qk != 128 || config.head_dim_v != 128 || config.consumer_wgs != 2) continue;
     config.step = step;
     return config;
   }

@@ -90,6 +90,8 @@ struct Spared {
 };
 constexpr Spared kSpared[] = {
     {nullptr, "reconverge", "for ptxas: uniform registers"},
+    {nullptr, "lagging",
+     "takes a lane that lags a round behind; SimFwdSm90 NoLse deadlocks without the line"},
     {"o_in_q", "work_read",
      "the producer releases the slot after Q's buffer, which is after all have read"},
     {"unspecialised", "converge", "the simulator does not ask whether lanes are converged"},

@@ -167,6 +167,8 @@ FA3_DEV void schedule(FwdSmem<kCfg>& smem, const FwdArgs& args) {
   FA3_NO_UNROLL
   for (; more; slot.advance()) {
     smem.work_empty[slot.stage].wait(slot.phase);  // sim:spare(one_tile)
+    // Lanes that lane 0 left behind could find a later phase with the same parity (ABA).
+    ptx::warp_sync();  // sim:spare(lagging)
     FwdWork work = tiles.next();
     more = work.tile >= 0;
     if constexpr (Mask::kActive) {
