@@ -3,6 +3,7 @@
 // change. fa3_tune_fwd's head comment has the format.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <map>
@@ -41,7 +42,11 @@ inline std::string take(Fields& fields, const std::string& name, const std::stri
 }
 inline int64_t take_number(Fields& fields, const std::string& name, int64_t otherwise) {
   const std::string value = take(fields, name, "");
-  return value.empty() ? otherwise : std::stoll(value);
+  if (value.empty()) return otherwise;
+  size_t end = 0;
+  const int64_t number = std::stoll(value, &end);
+  if (end != value.size()) throw std::runtime_error(name + "=" + value + ": need an integer");
+  return number;
 }
 inline void expect_none(const Fields& fields) {
   if (!fields.empty()) throw std::runtime_error(fields.begin()->first + ": no such field");
@@ -49,7 +54,10 @@ inline void expect_none(const Fields& fields) {
 
 inline Problem problem_of(Fields f) {
   Problem p;
-  const fa3_dtype dtype = take(f, "dtype", "bf16") == "f16" ? FA3_F16 : FA3_BF16;
+  const std::string type = take(f, "dtype", "bf16");
+  if (type != "f16" && type != "bf16")
+    throw std::runtime_error("dtype=" + type + ": need f16 or bf16");
+  const fa3_dtype dtype = type == "f16" ? FA3_F16 : FA3_BF16;
   p.head_dim_qk = take_number(f, "d", 128);
   p.head_dim_v = take_number(f, "dv", p.head_dim_qk);
   const int64_t seqlen = take_number(f, "seqlen", 8192);
@@ -59,6 +67,8 @@ inline Problem problem_of(Fields f) {
   p.q.rows = p.q.max_seqlen = seqlen;
   p.kv.rows = p.kv.max_seqlen = take_number(f, "seqlen_kv", seqlen);
   const std::string mask = take(f, "mask", "full");
+  if (mask != "full" && mask != "causal" && mask != "window")
+    throw std::runtime_error("mask=" + mask + ": need full, causal or window");
   p.mask = mask == "causal" ? FA3_MASK_CAUSAL : mask == "window" ? FA3_MASK_WINDOW : FA3_MASK_FULL;
   p.left = take_number(f, "left", 0), p.right = take_number(f, "right", 0);
   p.softcap = static_cast<double>(take_number(f, "softcap", 0));
@@ -119,6 +129,7 @@ inline FwdPlan with_fields(FwdPlan plan, Fields f, const Problem& p, int sms) {
   const int64_t head_group = take_number(f, "head_group", plan.order.head_group);
   const bool longest_first = take_number(f, "longest_first", plan.order.longest_first) != 0;
   expect_none(f);
+  if (head_group < 1) throw std::runtime_error("head_group: at least 1");
   if (const char* why = why_illegal(c)) throw std::runtime_error(why);
   plan = with_config(plan, c, p, sms);
   plan.order.head_group = static_cast<u32>(head_group);

@@ -156,6 +156,7 @@ class Tuner {
       variants.push_back(variant);
     }
     compile(variants);
+    if (!variants[0].note.empty()) throw std::runtime_error(variants[0].note);
     Tensors tensors(*runtime_, p);
     compare(p, variants, tensors);
     std::vector<size_t> running;
@@ -206,6 +207,7 @@ class Tuner {
       if (planned.empty()) planned = o;
       for (size_t i = 0; i < o.size(); ++i) {
         const double apart = std::fabs(o[i] - planned[i]);
+        if (std::isnan(variant.difference)) break;
         if (!(apart <= variant.difference)) variant.difference = apart;
       }
     }
@@ -245,6 +247,7 @@ int main_of(int argc, char** argv) {
   bench::TurnOptions options;
   options.rounds = std::stoi(bench::take_option(argc, argv, "--rounds", "11"));
   options.slice_ms = std::stod(bench::take_option(argc, argv, "--slice", "14"));
+  if (options.rounds < 3) throw std::runtime_error("--rounds: at least 3");
   options.warm_ms = std::stod(bench::take_option(argc, argv, "--warm", "2000"));
   const std::string commit = bench::take_commit(argc, argv);
   if (argc != 2) {

@@ -39,8 +39,7 @@
  *             (tails, other sequences, beyond seqused) never influence anything; keys that the mask
  *             or ids hide do not either on the cpu and reference backends (a GPU tile may
  *             let a hidden V through as 0 × NaN).
- *   Scores    accumulate in FP32 and overflow to Inf. On a GPU and in the simulator a row with
- *             a score beyond 8e8 in magnitude (scaled) may also come out as Inf or NaN.
+ *   Scores    accumulate in FP32 and overflow to Inf.
  *   Zero      in a field means "default" or "off", so every struct can start as `= {0}`. Strides
  *             have no default.
  *

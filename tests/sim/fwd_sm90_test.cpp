@@ -41,6 +41,10 @@ struct Row {
     q = std::max(q, fewest);
     return row->max_seqlen_q > 0 ? std::min<int64_t>(q, row->max_seqlen_q) : q;
   }
+  // Into a second Q tile, or with three consumers a third: of two, one would be mostly empty.
+  int64_t beyond(int64_t by) const {
+    return queries((row->config.consumer_wgs == 3 ? 2 : 1) * tile_q() + by);
+  }
   // The end of a Q tile, moved.
   int64_t edge_q(int64_t by) const {
     return queries((fewest + tile_q() - 1) / tile_q() * tile_q() + by);
@@ -61,7 +65,7 @@ struct Row {
   // Varlen, with sequences of none, one and many queries and keys.
   Config packed() const {
     Config c = config();
-    c.varlen_q = {queries(tile_q() + 3), 0, 1, 17, 5};
+    c.varlen_q = {beyond(3), 0, 1, 17, 5};
     c.varlen_kv = {tile_kv() + 5, 3, 0, 2 * tile_kv(), 40};
     c.spare_q = 9;
     c.spare_kv = 11;
@@ -92,7 +96,7 @@ struct Kind {
 
 Config windowed(const Row& row, int64_t left, int64_t right) {
   Config c = row.config();
-  c.seqlen_q = row.queries(row.tile_q() + 5);
+  c.seqlen_q = row.beyond(5);
   c.seqlen_kv = 2 * row.tile_kv() + 7;
   c.mask = FA3_MASK_WINDOW;
   c.left = left;
@@ -164,7 +168,7 @@ const Kind kKinds[] = {
     {"CausalMoreKeys",
      [](const Row& r) {
        return with(r.config(), [&](Config& c) {
-         c.seqlen_q = r.queries(r.tile_q() + 9);
+         c.seqlen_q = r.beyond(9);
          c.seqlen_kv = c.seqlen_q + r.tile_kv() + 21;
          c.mask = FA3_MASK_CAUSAL;
        });

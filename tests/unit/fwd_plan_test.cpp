@@ -206,7 +206,7 @@ TEST(FwdPlan, Rows_AreThoseOfTheTable) {
       {104, 104, 64, "d128 few queries", "d128 few queries"},
       {128, 128, 192, "d128 full", "d128 masked short"},
       {64, 128, 1025, "d128 full", "d128 masked"},
-      {192, 128, 64, "d192 dv128", "d192 dv128 masked"},
+      {192, 128, 64, "d192 dv128", "d192 dv128"},
       {192, 128, 1025, "d192 dv128", "d192 dv128 masked"},
       {192, 192, 2048, "d192 short", "d192 masked short"},
       {192, 192, 2049, "d192", "d192"},
@@ -236,6 +236,36 @@ TEST(FwdPlan, ThreeConsumers_WhereTheirTilesFillTheGpu) {
   EXPECT_EQ(row_of(64, 64, 384, FA3_MASK_FULL, 1), "d64");
 }
 
+TEST(FwdPlan, ThreeConsumers_NotForTilesThatAreMostlyEmpty) {
+  EXPECT_EQ(row_of(128, 128, 128, FA3_MASK_CAUSAL, 1000), "d128");
+  EXPECT_EQ(row_of(128, 128, 256, FA3_MASK_CAUSAL, 1000), "d128");
+  EXPECT_EQ(row_of(128, 128, 512, FA3_MASK_CAUSAL, 1000), "d128 masked short");
+}
+
+// Heads whose K and V fit two thirds of the L2 cache, in groups of equal size.
+TEST(FwdPlan, HeadGroups_ByTheCache) {
+  const auto group_of = [](Problem p) {
+    p.mask = FA3_MASK_CAUSAL;
+    DeviceInfo gpu = device();
+    gpu.l2_bytes = 50 << 20;
+    return make_fwd_plan(p, gpu).value().order.head_group;
+  };
+  Problem p = problem(128, 128, 4096, 4096);  // 2 MiB a head
+  p.batch = 1;
+  p.heads_q = p.heads_kv = 12;
+  EXPECT_EQ(group_of(p), 12u);
+  p.heads_q = p.heads_kv = 24;
+  EXPECT_EQ(group_of(p), 12u);
+  p.heads_q = 96;  // four query heads of a KV head
+  EXPECT_EQ(group_of(p), 48u);
+  p.heads_kv = 1;  // at least one
+  p.heads_q = 128;
+  EXPECT_EQ(group_of(p), 128u);
+  p.heads_kv = 4;
+  p.heads_q = 0;
+  EXPECT_EQ(group_of(p), 1u);
+}
+
 TEST(FwdPlan, Functors_TakeTwoConsumers) {
   for (const int64_t d : {64, 96, 128}) {
     Problem p = problem(d, d, 4096);
@@ -263,7 +293,7 @@ TEST(FwdPlan, RowsNotTaken_AllWithTheReason) {
   EXPECT_EQ(*why_not(rejected, "d64"), "head_dim_v up to 64, here 96");
   EXPECT_EQ(*why_not(rejected, "d128 few queries"), "up to 64 queries per sequence, here 65");
   EXPECT_THAT(*why_not(rejected, "d128"), HasSubstr("fits too"));
-  EXPECT_THAT(*why_not(rejected, "d96 full"), HasSubstr("too few tiles of 192 queries"));
+  EXPECT_THAT(*why_not(rejected, "d96 full"), HasSubstr("tiles of 192 queries"));
 
   p = problem(128, 64, 65);
   EXPECT_EQ(*why_not(rejected_rows(plan_of(p).need), "d64"), "head_dim_qk up to 64, here 128");

@@ -9,8 +9,8 @@
 namespace fa3::sm90 {
 
 // A row fits head dims up to config.head_dim_qk and config.head_dim_v, its masks, and at most
-// max_seqlen_q queries per sequence and head (0 = any number); with three consumers, problems that
-// fill the GPU with tiles of 192 queries and have no functors.
+// max_seqlen_q queries per sequence and head (0 = any number); with three consumers, problems
+// without functors for which tiles of 192 queries pay (fwd_plan.cpp).
 struct FwdRow {
   const char* name;
   unsigned masks;  // 1 << MaskKind of each
@@ -98,6 +98,7 @@ constexpr const char* why_illegal(const FwdConfig& c) {
     return "stages: at least 2, since V of a tile is waited for before the one "
            "ahead of it is released";
   if (c.ping_pong && c.consumer_wgs == 1) return "ping_pong: takes 2 consumers";
+  if (c.softmax.test_first && !c.softmax.lazy_rescale) return "test_first: takes lazy_rescale";
   if (c.o_in_q && !c.o_fits_q()) return "o_in_q: O is larger than Q";
   if (c.q_stages < 1 || c.q_stages > 2) return "q_stages: 1 or 2";
   if (c.tile_registers() > tile_register_limit(c))

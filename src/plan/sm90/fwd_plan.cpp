@@ -133,23 +133,28 @@ int64_t count_tiles(const Problem& p, int tile_q) {
 
 // Is a tile of 192 queries by three consumers better than one of 128 by two? A query takes less
 // time in it, a fifth at head dim 64, but fewer tiles may fill the last wave worse. The dynamic
-// schedule of uneven tiles balances them when every SM gets a few.
+// schedule of uneven tiles balances them when every SM gets a few, unless much of them is empty.
 bool three_consumers_pay(const Problem& p, MaskKind mask, int64_t sms) {
-  const bool small = p.head_dim_v <= 64;
+  const bool small = std::max(p.head_dim_qk, p.head_dim_v) <= 64;
   const auto queries_of_sm = [&](int tile_q) {
     return div_up(count_tiles(p, tile_q), sms) * tile_q;
   };
-  if (mask != MaskKind::kFull || has_lengths(p))
-    return count_tiles(p, 3 * kWgRows) >= (small ? 1 : 2) * sms;
+  if (mask != MaskKind::kFull || has_lengths(p)) {
+    const int64_t three = round_up(most_rows(p.q), 3 * kWgRows);
+    const int64_t two = round_up(most_rows(p.q), 2 * kWgRows);
+    return 5 * three <= 6 * two && count_tiles(p, 3 * kWgRows) >= (small ? 1 : 2) * sms;
+  }
   return 100 * queries_of_sm(3 * kWgRows) <= (small ? 120 : 107) * queries_of_sm(2 * kWgRows);
 }
 
-// Query heads that run concurrently: as many as have K and V in two thirds of the L2 cache, in
-// groups of equal size. Short sequences also move Q and O through it, and their long tiles must not
-// all run at the same time: fewer heads, the more columns they have.
-uint32_t head_group_of(const Problem& p, int64_t q_tiles, int64_t l2_bytes) {
-  const int64_t heads = p.heads_kv * p.batch;
-  if (heads == 0) return 1;
+// Query heads that run concurrently, of a varlen tensor within a sequence: as many as have K and V
+// in two thirds of the L2 cache, in groups of about equal size. Short sequences also move Q and O
+// through it, and their long tiles must not all run at the same time: fewer heads, the more columns
+// they have.
+uint32_t head_group_of(const Problem& p, int tile_q, int64_t l2_bytes) {
+  const int64_t heads = p.q.packed ? p.heads_kv : p.heads_kv * p.batch;
+  if (heads == 0 || p.heads_q == 0) return 1;
+  const int64_t q_tiles = div_up(most_rows(p.q), tile_q);
   const int64_t columns = p.head_dim_qk + p.head_dim_v;
   const int64_t bytes = std::max<int64_t>(most_rows(p.kv) * columns * 2, 1);
   const int64_t most = std::min<int64_t>(64, (q_tiles <= 4 ? 8192 : 16384) / columns);
@@ -284,7 +289,7 @@ Result<FwdPlan> make_fwd_plan(const Problem& p, const DeviceInfo& device) {
   plan.order.heads = static_cast<uint32_t>(p.heads_q * p.batch);
   plan.order.longest_first = mask != MaskKind::kFull;
   plan.order.head_group =
-      plan.order.longest_first ? head_group_of(p, plan.order.q_tiles, device.l2_bytes) : 1;
+      plan.order.longest_first ? head_group_of(p, config.tile_q(), device.l2_bytes) : 1;
   return plan;
 }
 

@@ -36,7 +36,8 @@ std::string text_of(Fit fit, const FwdRow& row, const RowNeed& need) {
     case Fit::kSeqlenQ:
       return fmt::format("up to {} queries per sequence, here {}", row.max_seqlen_q, need.seqlen_q);
     case Fit::kConsumers:
-      return "three consumers: too few tiles of 192 queries, or functors, which take registers";
+      return "three consumers: tiles of 192 queries fill the GPU worse, or functors take their "
+             "registers";
     case Fit::kYes:
       break;
   }

@@ -16,7 +16,7 @@ struct RowNeed {
   int64_t head_dim_qk = 0, head_dim_v = 0;
   MaskKind mask = MaskKind::kFull;
   int64_t seqlen_q = 0;         // of the longest sequence
-  bool three_consumers = true;  // no functors, and tiles of 192 queries fill the GPU
+  bool three_consumers = true;  // no functors, and tiles of 192 queries pay
 };
 
 const FwdRow* choose_row(const RowNeed& need);  // nullptr when none fits
