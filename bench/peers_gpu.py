@@ -170,7 +170,7 @@ def check_shapes(context, out):
 
 
 def check_ragged(context, out):
-    """Packed and seqused sequences against the same sequences alone; NaN beyond each end."""
+    """Varlen and seqused sequences against the same sequences alone; NaN beyond each end."""
     failures = cases = 0
     for d in (64, 128, 256):
         for mask in MASKS:
@@ -258,16 +258,16 @@ def check_large(context, out):
         equal = torch.equal(o[-1:], alone) and torch.equal(lse[-1:], lse_alone)
         emit(out, {"check": "large", "mask": mask, "elements": q.numel(), "equal": equal})
         o.fill_(float("nan"))
-        packed = {name: x.flatten(0, 1) for name, x in zip("qkvo", (q, k, v, o))}
+        varlen = {name: x.flatten(0, 1) for name, x in zip("qkvo", (q, k, v, o))}
         lengths = {"max_seqlen_q": seqlen, "max_seqlen_kv": seqlen}
         run_once(
             context,
             forward_args(
-                mask, lengths, **packed, cu_seqlens_q=cu_seqlens, cu_seqlens_kv=cu_seqlens
+                mask, lengths, **varlen, cu_seqlens_q=cu_seqlens, cu_seqlens_kv=cu_seqlens
             ),
         )
         equal = torch.equal(o[-1:], alone)
-        emit(out, {"check": "large, packed", "mask": mask, "elements": q.numel(), "equal": equal})
+        emit(out, {"check": "large, varlen", "mask": mask, "elements": q.numel(), "equal": equal})
 
 
 def check_runs(context, out):

@@ -16,7 +16,7 @@ constexpr int64_t kHeads = 4;     // of queries, keys and values alike
 constexpr int64_t kHeadDim = 32;  // numbers per head
 constexpr int64_t kRow = kHeads * kHeadDim;
 
-// Where each sentence begins in the packed tensors, and one past the last: lengths 5, 1 and 30.
+// Where each sentence begins in the varlen tensors, and one past the last: lengths 5, 1 and 30.
 const std::vector<int32_t> kStarts = {0, 5, 6, 36};
 const int64_t kTokens = kStarts.back();
 const int64_t kSentences = static_cast<int64_t>(kStarts.size()) - 1;
@@ -35,8 +35,8 @@ double dot(const std::vector<float>& a, const std::vector<float>& b) {
   return sum;
 }
 
-// A packed tensor has no batch dimension: (all tokens, heads, head_dim).
-fa3_tensor packed(const std::vector<float>& values) {
+// A varlen tensor has no batch dimension: (all tokens, heads, head_dim).
+fa3_tensor varlen(const std::vector<float>& values) {
   return fa3::tensor(values.data(), {kTokens, kHeads, kHeadDim});
 }
 
@@ -49,10 +49,10 @@ fa3_tensor starts() { return fa3::tensor(kStarts.data(), {kSentences + 1}); }
 void forward(const fa3::Context& context, const std::vector<float>& q, const std::vector<float>& k,
              const std::vector<float>& v, std::vector<float>& o, std::vector<float>& lse) {
   fa3_forward_args args = fa3::forward_args();  // everything off
-  args.q = packed(q);
-  args.k = packed(k);
-  args.v = packed(v);
-  args.o = packed(o);
+  args.q = varlen(q);
+  args.k = varlen(k);
+  args.v = varlen(v);
+  args.o = varlen(o);
   args.lse = fa3::tensor(lse.data(), {kHeads, kTokens});
   args.cu_seqlens_q = starts();   // queries and keys are cut alike here; they need not be,
   args.cu_seqlens_kv = starts();  // for instance when keys come from a cache
@@ -119,15 +119,15 @@ int run() {
   const std::vector<float> dout = random_tensor(4);
   std::vector<float> dq(q.size()), dk(k.size()), dv(v.size());
   fa3_backward_args args = fa3::backward_args();
-  args.q = packed(q);
-  args.k = packed(k);
-  args.v = packed(v);
-  args.o = packed(o);
+  args.q = varlen(q);
+  args.k = varlen(k);
+  args.v = varlen(v);
+  args.o = varlen(o);
   args.lse = fa3::tensor(lse.data(), {kHeads, kTokens});
-  args.dout = packed(dout);
-  args.dq = packed(dq);
-  args.dk = packed(dk);
-  args.dv = packed(dv);
+  args.dout = varlen(dout);
+  args.dq = varlen(dq);
+  args.dk = varlen(dk);
+  args.dv = varlen(dv);
   args.cu_seqlens_q = starts();
   args.cu_seqlens_kv = starts();
   args.mask = FA3_MASK_CAUSAL;  // the same mask as in the forward

@@ -15,7 +15,7 @@
  *                    k (batch, seqlen_kv, heads_kv, head_dim_qk),
  *                    v (batch, seqlen_kv, heads_kv, head_dim_v),
  *                    o (batch, seqlen_q, heads_q, head_dim_v).
- *             varlen (packed, ragged): rank 3, (total tokens, heads, head_dim), with cu_seqlens.
+ *             varlen (ragged): rank 3, (total tokens, heads, head_dim), with cu_seqlens.
  *             Queries and keys choose independently. Any strides ≥ 0 with a contiguous last
  *             dimension: BHSD and packed QKV are views. Inputs may be expanded: a zero stride in
  *             any dimension but the last. fa3_dense() makes a contiguous tensor.

@@ -132,7 +132,7 @@ fa3::cuda::JitOptions jit_options(const fa3_context_options& options,
       options.cache_dir != nullptr ? options.cache_dir : fa3::default_cache_dir(environment);
   jit.kernel_pack = options.kernel_pack != nullptr ? options.kernel_pack : environment.kernel_pack;
   jit.nvrtc = environment.nvrtc;
-  jit.packed_only = options.kernel_source == FA3_KERNELS_PACKED;
+  jit.bundled_only = options.kernel_source == FA3_KERNELS_PACKED;
   jit.logger = logger;
   return jit;
 }

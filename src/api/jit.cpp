@@ -165,7 +165,7 @@ Status warm(fa3_context* context, ReadList read_list, const char** report) {
   FA3_RETURN_IF_ERROR(check_context("jit_warm", context));
   FA3_TRY(const std::vector<NamedProgram> programs, read_list());
   cuda::Jit& jit = context->jit();
-  if (!jit.packed_only()) FA3_RETURN_IF_ERROR(jit.disk().status());
+  if (!jit.bundled_only()) FA3_RETURN_IF_ERROR(jit.disk().status());
   const auto get = [&jit](const Program& program) -> Result<cuda::Kernel> {
     FA3_TRY(cuda::Kernel kernel, jit.get(program));
     if (kernel.source == cuda::KernelSource::kCompiled)

@@ -43,7 +43,7 @@ struct Dims {
 };
 
 // What the tensor, which has `rank` dimensions, must look like in this problem. The names and the
-// rank need only p.q.packed and p.kv.packed.
+// rank need only p.q.varlen and p.kv.varlen.
 Dims expected_dims(const Problem& p, TensorId id, int rank) {
   const TensorRow& g = kTensors[id];
   const SeqAxis& axis = p.axis_of(id);
@@ -53,23 +53,23 @@ Dims expected_dims(const Problem& p, TensorId id, int rank) {
   Dims dims;
   switch (g.form) {
     case Form::kRows:
-      if (!axis.packed) dims.add("batch", p.batch);
-      dims.add(axis.packed ? total : seqlen, axis.rows);
+      if (!axis.varlen) dims.add("batch", p.batch);
+      dims.add(axis.varlen ? total : seqlen, axis.rows);
       dims.add(heads, p.heads_of(id));
       dims.add(g.dim == Dim::kV ? "head_dim_v" : "head_dim_qk", p.columns_of(id));
       break;
     case Form::kLse:
-      if (!axis.packed) dims.add("batch", p.batch);
+      if (!axis.varlen) dims.add("batch", p.batch);
       dims.add(heads, p.heads_of(id));
-      dims.add(axis.packed ? total : seqlen, axis.rows);
+      dims.add(axis.varlen ? total : seqlen, axis.rows);
       break;
     case Form::kSlopes:
       if (rank == 2) dims.add("batch", p.batch);
       dims.add(heads, p.heads_of(id));
       break;
     case Form::kIds:
-      if (!axis.packed) dims.add("batch", p.batch);
-      dims.add(axis.packed ? total : seqlen, axis.rows);
+      if (!axis.varlen) dims.add("batch", p.batch);
+      dims.add(axis.varlen ? total : seqlen, axis.rows);
       break;
     case Form::kCuSeqlens:
       dims.add("batch + 1", p.batch + 1);
@@ -137,8 +137,8 @@ class ProblemMaker {
 
   // Varlen or dense, and every tensor with the rank that goes with it.
   Status check_ranks() {
-    p_.q.packed = present(kCuSeqlensQ);
-    p_.kv.packed = present(kCuSeqlensKv);
+    p_.q.varlen = present(kCuSeqlensQ);
+    p_.kv.varlen = present(kCuSeqlensKv);
     p_.q.seqused = present(kSequsedQ);
     p_.kv.seqused = present(kSequsedKv);
     for (int i = 0; i < kTensorCount; ++i) {
@@ -151,9 +151,9 @@ class ProblemMaker {
       if (kTensors[id].form == Form::kSlopes) {
         remedy = "or (batch, heads_q), for slopes of each batch entry";
       } else if (has_layout(id)) {
-        remedy = p_.axis_of(id).packed
-                     ? fmt::format("{} makes it packed: leave that out for dense tensors", cu)
-                     : fmt::format("for packed tensors give {} too", cu);
+        remedy = p_.axis_of(id).varlen
+                     ? fmt::format("{} makes it varlen: leave that out for dense tensors", cu)
+                     : fmt::format("for varlen tensors give {} too", cu);
       }
       return invalid("{}: {}.rank={} with shape {}, need rank {} {}; {}", op_, tensor_name(id),
                      tensor(id).rank, tuple_text(tensor(id).shape, tensor(id).rank), need.rank,
@@ -165,7 +165,7 @@ class ProblemMaker {
   // q, k, v (and cu_seqlens) define the dimensions; all others are then checked against them.
   void read_dims() {
     const fa3_tensor &q = tensor(kQ), &k = tensor(kK), &v = tensor(kV);
-    p_.batch = p_.q.packed ? tensor(kCuSeqlensQ).shape[0] - 1 : q.shape[0];
+    p_.batch = p_.q.varlen ? tensor(kCuSeqlensQ).shape[0] - 1 : q.shape[0];
     p_.q.rows = q.shape[q.rank - 3];
     p_.heads_q = q.shape[q.rank - 2];
     p_.head_dim_qk = q.shape[q.rank - 1];
@@ -186,8 +186,8 @@ class ProblemMaker {
       int64_t value, least, most;
     } limits[] = {
         {"batch", p_.batch, 0, kMaxExtent},
-        {p_.q.packed ? "total_q" : "seqlen_q", p_.q.rows, 0, kMaxExtent},
-        {p_.kv.packed ? "total_kv" : "seqlen_kv", p_.kv.rows, 0, kMaxExtent},
+        {p_.q.varlen ? "total_q" : "seqlen_q", p_.q.rows, 0, kMaxExtent},
+        {p_.kv.varlen ? "total_kv" : "seqlen_kv", p_.kv.rows, 0, kMaxExtent},
         {"heads_q", p_.heads_q, 0, kMaxExtent},
         {"heads_kv", p_.heads_kv, 0, kMaxExtent},
         {"head_dim_qk", p_.head_dim_qk, 1, kMaxHeadDim},
@@ -287,7 +287,7 @@ class ProblemMaker {
           std::tuple("max_seqlen_kv", args_.max_seqlen_kv, &p_.kv)}) {
       if (given < 0)
         return invalid("{}: {}={} is negative; need ≥ 0 (0 = no bound known)", op_, name, given);
-      axis->max_seqlen = axis->packed && given > 0 ? std::min(given, axis->rows) : axis->rows;
+      axis->max_seqlen = axis->varlen && given > 0 ? std::min(given, axis->rows) : axis->rows;
       const double padded = 1.0 * p_.batch * std::max(p_.heads_q, p_.heads_kv) *
                             std::max<int64_t>(axis->max_seqlen, 1);
       if (padded > kMaxPaddedRows) {
@@ -359,7 +359,7 @@ class ProblemMaker {
   Layout layout_of(TensorId id) const {
     const auto stride = strides_of(tensor(id));
     const bool batched =
-        kTensors[id].form == Form::kSlopes ? tensor(id).rank == 2 : !p_.axis_of(id).packed;
+        kTensors[id].form == Form::kSlopes ? tensor(id).rank == 2 : !p_.axis_of(id).varlen;
     const int first = batched ? 1 : 0;  // dimension after batch
     Layout layout;
     layout.dtype = fa3_dtype(tensor(id).dtype);

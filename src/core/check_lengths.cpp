@@ -29,7 +29,7 @@ Status check_cu_seqlens(const Cuts& x, const SeqAxis& axis, int64_t batch) {
                      x.cu_name, b + 1, x.cu[b + 1], x.cu_name, b, x.cu[b]);
     }
     if (x.cu[b + 1] > axis.rows) {
-      return invalid("{}: {}[{}]={} is beyond the {} rows of the packed tensors; need at most that",
+      return invalid("{}: {}[{}]={} is beyond the {} rows of the varlen tensors; need at most that",
                      x.op, x.cu_name, b + 1, x.cu[b + 1], axis.rows);
     }
     if (len > axis.max_seqlen) {
@@ -42,7 +42,7 @@ Status check_cu_seqlens(const Cuts& x, const SeqAxis& axis, int64_t batch) {
 
 Status check_seqused(const Cuts& x, const SeqAxis& axis, int64_t batch) {
   for (int64_t b = 0; b < batch; ++b) {
-    const int64_t capacity = axis.packed ? int64_t{x.cu[b + 1]} - x.cu[b] : axis.rows;
+    const int64_t capacity = axis.varlen ? int64_t{x.cu[b + 1]} - x.cu[b] : axis.rows;
     if (x.used[b] < 0 || x.used[b] > capacity) {
       return invalid("{}: {}[{}]={}, need 0…{}, the rows of that sequence", x.op, x.used_name, b,
                      x.used[b], capacity);
@@ -58,7 +58,7 @@ Status check_cuts(const Problem& p, const Buffers& buffers, bool query) {
   const Cuts x{op_name(p.op),           tensor_name(cu),
                tensor_name(used),       query ? "max_seqlen_q" : "max_seqlen_kv",
                buffers.in<int32_t>(cu), buffers.in<int32_t>(used)};
-  if (axis.packed) FA3_RETURN_IF_ERROR(check_cu_seqlens(x, axis, p.batch));
+  if (axis.varlen) FA3_RETURN_IF_ERROR(check_cu_seqlens(x, axis, p.batch));
   if (axis.seqused) FA3_RETURN_IF_ERROR(check_seqused(x, axis, p.batch));
   return {};
 }

@@ -13,7 +13,7 @@
 namespace fa3 {
 
 // Where element (batch b, row i, head h, column c) of a tensor lies: data + b·batch + i·row +
-// h·head + c, in elements. Packed tensors have batch = 0 and count rows from the first token of
+// h·head + c, in elements. Varlen tensors have batch = 0 and count rows from the first token of
 // all; LSE has no column, sequence ids no head, slopes no row (those: 0). NONE = absent.
 struct Layout {
   fa3_dtype dtype = FA3_DTYPE_NONE;
@@ -27,9 +27,9 @@ struct Layout {
 
 // The sequence dimension of the queries or of the keys.
 struct SeqAxis {
-  bool packed = false;     // rows of all sequences one after another, cut by cu_seqlens
+  bool varlen = false;     // rows of all sequences one after another, cut by cu_seqlens
   bool seqused = false;    // only the first seqused[b] rows of a sequence count
-  int64_t rows = 0;        // dense: rows per batch entry; packed: rows of all sequences
+  int64_t rows = 0;        // dense: rows per batch entry; varlen: rows of all sequences
   int64_t max_seqlen = 0;  // upper bound of a sequence's length
 
   bool operator==(const SeqAxis&) const = default;
@@ -61,7 +61,7 @@ struct Problem {
 
   // Batch entries and rows that the layout of a tensor counts.
   int64_t entries_of(TensorId id) const {
-    return kTensors[id].form != Form::kSlopes && axis_of(id).packed ? 1 : batch;
+    return kTensors[id].form != Form::kSlopes && axis_of(id).varlen ? 1 : batch;
   }
   int64_t rows_of(TensorId id) const {
     return kTensors[id].form == Form::kSlopes ? 1 : axis_of(id).rows;
@@ -77,10 +77,10 @@ struct Problem {
   bool operator==(const Problem&) const = default;
 };
 
-// No query, so nothing to compute. Packed queries may have rows without a single sequence: those
+// No query, so nothing to compute. Varlen queries may have rows without a single sequence: those
 // are outputs, too.
 inline bool has_no_rows(const Problem& p) {
-  return (p.batch == 0 && !p.q.packed) || p.heads_q == 0 || p.q.rows == 0;
+  return (p.batch == 0 && !p.q.varlen) || p.heads_q == 0 || p.q.rows == 0;
 }
 
 // No key that any query could see: K and V are not read, and need not have an address.
@@ -88,7 +88,7 @@ inline bool has_no_keys(const Problem& p) { return p.batch == 0 || p.kv.rows == 
 
 // Lengths of sequences are data, which a plan does not read.
 inline bool has_lengths(const Problem& p) {
-  return p.q.packed || p.q.seqused || p.kv.packed || p.kv.seqused;
+  return p.q.varlen || p.q.seqused || p.kv.varlen || p.kv.seqused;
 }
 
 // Addresses of one run, in the order of TensorId; absent = nullptr. Inputs are only read.
@@ -107,15 +107,15 @@ struct Buffers {
 
 // Rows of sequence b on one axis: those that count, and where they begin.
 struct Sequence {
-  int64_t begin = 0;  // first row, from the tensor's first (packed) or the batch entry's (dense: 0)
+  int64_t begin = 0;  // first row, from the tensor's first (varlen) or the batch entry's (dense: 0)
   int64_t len = 0;    // rows that count (after seqused)
 };
 
 inline Sequence sequence(const SeqAxis& axis, const int32_t* cu_seqlens, const int32_t* seqused,
                          int64_t b) {
   Sequence s;
-  s.begin = axis.packed ? cu_seqlens[b] : 0;
-  s.len = axis.packed ? cu_seqlens[b + 1] - s.begin : axis.rows;
+  s.begin = axis.varlen ? cu_seqlens[b] : 0;
+  s.len = axis.varlen ? cu_seqlens[b + 1] - s.begin : axis.rows;
   if (axis.seqused) s.len = seqused[b];
   return s;
 }

@@ -30,10 +30,10 @@ Json problem_json(const Problem& p) {
   json["op"] = op_name(p.op);
   json["dtype"] = dtype_name(p.layout[kQ].dtype);
   json["batch"] = p.batch;
-  json["packed_q"] = p.q.packed;
-  json["packed_kv"] = p.kv.packed;
-  json[p.q.packed ? "total_q" : "seqlen_q"] = p.q.rows;
-  json[p.kv.packed ? "total_kv" : "seqlen_kv"] = p.kv.rows;
+  json["varlen_q"] = p.q.varlen;
+  json["varlen_kv"] = p.kv.varlen;
+  json[p.q.varlen ? "total_q" : "seqlen_q"] = p.q.rows;
+  json[p.kv.varlen ? "total_kv" : "seqlen_kv"] = p.kv.rows;
   json["max_seqlen_q"] = p.q.max_seqlen;
   json["max_seqlen_kv"] = p.kv.max_seqlen;
   json["seqused_q"] = p.q.seqused;

@@ -38,10 +38,10 @@ Work work_of(const Problem& p) {
   Work work;
   const double sequence = static_cast<double>(visible_pairs(p, p.q.max_seqlen, p.kv.max_seqlen));
   double pairs = sequence * static_cast<double>(p.batch);
-  if (p.q.packed) {
+  if (p.q.varlen) {
     pairs = std::min(pairs, static_cast<double>(p.q.rows) * static_cast<double>(p.kv.max_seqlen));
   }
-  if (p.kv.packed) {
+  if (p.kv.varlen) {
     pairs = std::min(pairs, static_cast<double>(p.kv.rows) * static_cast<double>(p.q.max_seqlen));
   }
   work.pairs = pairs * static_cast<double>(p.heads_q);

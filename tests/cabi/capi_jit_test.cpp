@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// capi_jit_test.cpp — the calls on compiled kernels: what they refuse, and that packed only means
+// capi_jit_test.cpp — the calls on compiled kernels: what they refuse, and that bundled only means
 // it. What they do is tested in tests/cli/jit_test.py, with a compiler at hand.
 #include <unistd.h>
 
@@ -75,11 +75,11 @@ TEST(Jit, List_SaysWhatThereIs) {
   fa3_context_destroy(context);
 }
 
-TEST(Jit, PackedOnly_CompilesNothing) {
+TEST(Jit, BundledOnly_CompilesNothing) {
   fa3_context* context = nullptr;
   fa3_context_options options{};
   options.struct_size = sizeof options;
-  const std::string folder = ::testing::TempDir() + "fa3-packed-only";
+  const std::string folder = ::testing::TempDir() + "fa3-bundled-only";
   options.cache_dir = folder.c_str();
   options.kernel_pack = "/absent/pack";
   options.kernel_source = FA3_KERNELS_PACKED;
@@ -90,7 +90,7 @@ TEST(Jit, PackedOnly_CompilesNothing) {
   EXPECT_EQ(fa3_jit_warm_kernels(context, names, 1, nullptr), FA3_IO_ERROR);
   EXPECT_EQ(fa3_jit_pack_kernels(context, names, 1, "/absent/other"), FA3_JIT_FAILED);
   EXPECT_EQ(fa3_jit_pack(context, nullptr, "/absent/other"), FA3_JIT_FAILED);
-  EXPECT_THAT(fa3_last_error(), HasSubstr("packed kernels only"));
+  EXPECT_THAT(fa3_last_error(), HasSubstr("bundled kernels only"));
   EXPECT_EQ(fa3_jit_clear(context), FA3_IO_ERROR);
   const char* report = nullptr;
   ASSERT_EQ(fa3_jit_list(context, &report), FA3_OK);

@@ -83,7 +83,7 @@ TEST(Backward, AbsentGradients_LeaveTheOthersAsTheyAre) {
 
 // 3 sequences in 12 rows of queries and 16 of keys; the last rows belong to none, and seqused cuts
 // others off.
-TEST(Packed, RowsOfNoSequence_AreWrittenAsEmptyRows) {
+TEST(Varlen, RowsOfNoSequence_AreWrittenAsEmptyRows) {
   const std::vector<int32_t> cu_q{0, 4, 4, 10}, cu_kv{0, 5, 9, 14}, used_q{3, 0, 6},
       used_kv{5, 2, 4};
   constexpr int64_t kRowsQ = 12, kRowsKv = 16, kHeads = 2, kDim = 8;

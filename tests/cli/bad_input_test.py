@@ -176,7 +176,7 @@ class BadTensors(CliTest):
         ]:
             self.assert_run_fails(self.changed(), f"{option}={value}", says=word)
 
-    def packed(self, cu_q=(0, 3, 7), cu_kv=(0, 4, 8), **more):
+    def varlen(self, cu_q=(0, 3, 7), cu_kv=(0, 4, 8), **more):
         problem = {
             "q": tensors.draw((7, 2, 4), 1),
             "k": tensors.draw((8, 1, 4), 2),
@@ -187,16 +187,16 @@ class BadTensors(CliTest):
         }
         return {name: tensor for name, tensor in problem.items() if tensor is not None}
 
-    def test_packed_lengths(self):
-        self.assert_run_fails(self.packed(cu_q=(0, 5, 3)), says="cu_seqlens_q")
-        self.assert_run_fails(self.packed(cu_q=(1, 3, 7)), says="cu_seqlens_q")
-        self.assert_run_fails(self.packed(cu_kv=(0, 4, 9)), says="cu_seqlens_kv")
-        self.assert_run_fails(self.packed(cu_kv=(0, 4)), says="cu_seqlens")
-        self.assert_run_fails(self.packed(cu_q=()), says="cu_seqlens_q")
-        self.assert_run_fails(self.packed(cu_seqlens_q=None), says="cu_seqlens_q")
-        self.assert_run_fails(self.packed(seqused_kv=("I32", [2], [4, 5])), says="seqused_kv")
-        self.assert_run_fails(self.packed(seqused_q=("I32", [2], [-1, 2])), says="seqused_q")
-        self.assert_run_fails(self.packed(), "--max-seqlen-q", 3, says="max_seqlen_q")
+    def test_varlen_lengths(self):
+        self.assert_run_fails(self.varlen(cu_q=(0, 5, 3)), says="cu_seqlens_q")
+        self.assert_run_fails(self.varlen(cu_q=(1, 3, 7)), says="cu_seqlens_q")
+        self.assert_run_fails(self.varlen(cu_kv=(0, 4, 9)), says="cu_seqlens_kv")
+        self.assert_run_fails(self.varlen(cu_kv=(0, 4)), says="cu_seqlens")
+        self.assert_run_fails(self.varlen(cu_q=()), says="cu_seqlens_q")
+        self.assert_run_fails(self.varlen(cu_seqlens_q=None), says="cu_seqlens_q")
+        self.assert_run_fails(self.varlen(seqused_kv=("I32", [2], [4, 5])), says="seqused_kv")
+        self.assert_run_fails(self.varlen(seqused_q=("I32", [2], [-1, 2])), says="seqused_q")
+        self.assert_run_fails(self.varlen(), "--max-seqlen-q", 3, says="max_seqlen_q")
         dense = self.changed(cu_seqlens_q=("I32", [3], [0, 2, 4]))
         self.assert_run_fails(dense, says="cu_seqlens_q")
 

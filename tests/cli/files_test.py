@@ -156,7 +156,7 @@ class Streams(FilesTest):
 
 
 class Integers(FilesTest):
-    def packed(self, dtype, ends):
+    def varlen(self, dtype, ends):
         length = ends[-1]
         draw = lambda heads, seed: tensors.draw((9, heads, 4), seed)
         cu = (dtype, [len(ends)], ends)
@@ -169,14 +169,14 @@ class Integers(FilesTest):
     def test_64_bits(self):
         results = []
         for dtype in ["I32", "I64"]:
-            self.packed(dtype, [0, 3, 9])
+            self.varlen(dtype, [0, 3, 9])
             self.fa3("run", self.source, "-o", self.out)
             results.append(contents(self.out))
         self.assertEqual(*results)
 
     def test_values_that_32_bits_cannot_hold(self):
         for wrong in [2**31, -(2**31) - 1, 2**32]:
-            self.packed("I64", [0, wrong, 9])
+            self.varlen("I64", [0, wrong, 9])
             says = ["cu_seqlens_q", "element 1", str(wrong), "32 bits"]
             self.assert_fails(BAD_INPUT, "run", self.source, "-o", self.out, says=says)
 

@@ -58,7 +58,7 @@ class Explain(CliTest):
         self.assertEqual(self.fa3_json("explain", "--backward")["op"], "backward")
         self.assertEqual(self.fa3_json("explain", "--backend", "reference")["backend"], "reference")
 
-    def test_text_and_packed(self):
+    def test_text_and_varlen(self):
         text = self.fa3(
             "explain",
             "--varlen-q",
@@ -102,9 +102,9 @@ class Explain(CliTest):
 
     def test_estimate_without_lengths_or_queries(self):
         bf16 = ["explain", "--backend", "sim", "--dtype", "bf16"]
-        packed = self.fa3_json(*bf16, "--varlen-q", "5,600", "--varlen-kv", "5,600")["estimate"]
-        self.assertIn("data", packed["note"])
-        self.assertNotIn("ms_expected", packed)
+        varlen = self.fa3_json(*bf16, "--varlen-q", "5,600", "--varlen-kv", "5,600")["estimate"]
+        self.assertIn("data", varlen["note"])
+        self.assertNotIn("ms_expected", varlen)
         empty = self.fa3_json(*bf16, "--seqlen-q", 0)["estimate"]
         self.assertIn("no queries", empty["note"])
         self.assertNotIn("ms_expected", empty)

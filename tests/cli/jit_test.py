@@ -184,7 +184,7 @@ class Jit(JitTest):
         listed = self.fa3_json("jit", "--list", env={"FA3_KERNEL_PACK": pipe})
         self.assertIn("not a sound pack", listed["pack"]["why"])
 
-    def test_kernel_that_is_listed_twice_is_packed_once(self):
+    def test_kernel_that_is_listed_twice_is_bundled_once(self):
         sizes = []
         for copies in [1, 2]:
             pack = self.path("pack")

@@ -11,8 +11,8 @@ from kit import BAD_INPUT, CliTest
 LENGTHS_Q, LENGTHS_KV = [3, 0, 4], [5, 2, 4]
 
 
-def packed():
-    """A packed problem and, of each sequence that has queries, the dense problem that it is."""
+def varlen():
+    """A varlen problem and, of each sequence that has queries, the dense problem that it is."""
     parts = [
         tensors.dense(1, q, kv, heads_q=2, heads_kv=1, dim=4)
         for q, kv in zip(LENGTHS_Q, LENGTHS_KV)
@@ -77,8 +77,8 @@ class Run(CliTest):
         window = self.run_problem(problem, "--window", "-1,0")
         self.assertEqual(window, out)
 
-    def test_packed_sequences_are_separate(self):
-        problem, parts = packed()
+    def test_varlen_sequences_are_separate(self):
+        problem, parts = varlen()
         out = self.run_problem(problem)
         self.assertEqual(out["o"][1], [7, 2, 4])
         self.assertEqual(out["lse"][1], [2, 7])
@@ -93,7 +93,7 @@ class Run(CliTest):
         self.assert_near(out["lse"][2], lse[0] + lse[1], 1e-5)
 
     def test_names_can_be_chosen(self):
-        problem, _ = packed()
+        problem, _ = varlen()
         plain = self.run_problem(problem)
         renamed = {f"my.{name}": tensor for name, tensor in problem.items()}
         names = []

@@ -247,7 +247,7 @@ INSTANTIATE_TEST_SUITE_P(Strides, CpuOffsets,
                          offsets_name);
 
 // Varlen tensors of 2^31 tokens are out of reach, but not cu_seqlens that begin near their end.
-TEST(CpuPackedOffsets, RowsFarApart_SameBits) {
+TEST(CpuVarlenOffsets, RowsFarApart_SameBits) {
   const kit::Context context = kit::make_context();
   Config c;
   c.heads_q = 2;

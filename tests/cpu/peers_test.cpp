@@ -158,8 +158,8 @@ TEST_P(CpuPeers, DoutStrides_AreItsOwn) {
   c.seqlen_q = c.seqlen_kv = 45;
   const kit::Context context = kit::make_context();
   Tensors t = verify::make_tensors(c);
-  for (const bool packed : {false, true}) {
-    if (packed) {
+  for (const bool varlen : {false, true}) {
+    if (varlen) {
       c.varlen_q = c.varlen_kv = {45, 30};
       t = verify::make_tensors(c);
     }

@@ -229,7 +229,7 @@ TEST_P(CpuShapes, Varlen_OneSideDense) {
   expect_right_both_ways(c);
 }
 
-TEST_P(CpuShapes, Seqused_CutsDenseAndPacked) {
+TEST_P(CpuShapes, Seqused_CutsDenseAndVarlen) {
   Config c = config();
   c.batch = 3;
   c.heads_q = 2;

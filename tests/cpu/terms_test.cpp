@@ -61,7 +61,7 @@ TEST_P(CpuTerms, MasksAndLengths) {
   }
 }
 
-TEST_P(CpuTerms, PackedAndUsedRows) {
+TEST_P(CpuTerms, VarlenAndUsedRows) {
   Config c = config(1, 1);
   c.varlen_q = {40, 0, 7, 130};
   c.varlen_kv = {50, 9, 0, 300};

@@ -77,14 +77,14 @@ class GpuContext : public ::testing::Test {
   }
 
   // 10 rows of one head: a batch of one, or varlen in two sequences.
-  fa3_forward_args args(int64_t head_dim, bool packed = false) {
+  fa3_forward_args args(int64_t head_dim, bool varlen = false) {
     fa3_forward_args a{};
     a.struct_size = sizeof a;
     std::vector<int64_t> shape = {10, 1, head_dim};
-    if (!packed) shape.insert(shape.begin(), 1);
+    if (!varlen) shape.insert(shape.begin(), 1);
     fa3_tensor* const tensors[] = {&a.q, &a.k, &a.v, &a.o};
     for (int i = 0; i < 4; ++i) *tensors[i] = tensor(FA3_BF16, shape, data_[i].data());
-    if (!packed) return a;
+    if (!varlen) return a;
     a.cu_seqlens_q = tensor(FA3_I32, {3}, cu_q_.data());
     a.cu_seqlens_kv = tensor(FA3_I32, {3}, cu_kv_.data());
     a.seqused_kv = tensor(FA3_I32, {2}, used_kv_.data());

@@ -261,30 +261,30 @@ TEST(Jit, NothingToCompileWith_SaysWhy) {
                  {"no usable NVRTC", "/absent/libnvrtc.so", "FA3_NVRTC"});
 }
 
-TEST(Jit, PackedOnly_NeverCompiles) {
+TEST(Jit, BundledOnly_NeverCompiles) {
   const TempFolder folder;
-  JitOptions packed = options(folder.path());
-  packed.packed_only = true;
+  JitOptions bundled = options(folder.path());
+  bundled.bundled_only = true;
   KernelMemory memory;
-  expect_refusal(Jit(packed, kHeaders, "a", memory).get(kProgram).status(), FA3_IO_ERROR,
+  expect_refusal(Jit(bundled, kHeaders, "a", memory).get(kProgram).status(), FA3_IO_ERROR,
                  {"none is named", "FA3_KERNEL_PACK"});
-  packed.kernel_pack = folder / "pack";
-  ASSERT_TRUE(write_pack(packed.kernel_pack, 13000, {{key_of(1), sample(1)}}).ok());
+  bundled.kernel_pack = folder / "pack";
+  ASSERT_TRUE(write_pack(bundled.kernel_pack, 13000, {{key_of(1), sample(1)}}).ok());
   const int before = compilations();
-  expect_refusal(Jit(packed, kHeaders, "a", memory).get(kProgram).status(), FA3_JIT_FAILED,
-                 {"fa3::a<1>", packed.kernel_pack, "fa3 jit --pack"});
+  expect_refusal(Jit(bundled, kHeaders, "a", memory).get(kProgram).status(), FA3_JIT_FAILED,
+                 {"fa3::a<1>", bundled.kernel_pack, "fa3 jit --pack"});
   EXPECT_EQ(compilations(), before);
 }
 
 TEST(Jit, PackTooNewForTheDriver_IsRefused) {
   const TempFolder folder;
-  JitOptions packed = options("");
-  packed.kernel_pack = folder / "pack";
-  packed.packed_only = true;
-  packed.driver_version = 12080;
-  ASSERT_TRUE(write_pack(packed.kernel_pack, 13000, {}).ok());
+  JitOptions bundled = options("");
+  bundled.kernel_pack = folder / "pack";
+  bundled.bundled_only = true;
+  bundled.driver_version = 12080;
+  ASSERT_TRUE(write_pack(bundled.kernel_pack, 13000, {}).ok());
   KernelMemory memory;
-  expect_refusal(Jit(packed, kHeaders, "a", memory).get(kProgram).status(), FA3_IO_ERROR,
+  expect_refusal(Jit(bundled, kHeaders, "a", memory).get(kProgram).status(), FA3_IO_ERROR,
                  {"NVRTC 13.0", "CUDA 12.8"});
 }
 

@@ -37,7 +37,7 @@ verify::Config config(int64_t head_dim, fa3_mask mask) {
   return c;
 }
 
-verify::Config packed(int64_t head_dim, fa3_mask mask) {
+verify::Config varlen(int64_t head_dim, fa3_mask mask) {
   verify::Config c = config(head_dim, mask);
   c.varlen_q = {100, 0, 257, 31};
   c.varlen_kv = {90, 50, 300, 0};
@@ -55,7 +55,7 @@ std::vector<verify::Config> configs() {
   for (const int64_t d : {64, 128, 256}) {
     for (const fa3_mask mask : {FA3_MASK_FULL, FA3_MASK_CAUSAL}) {
       all.push_back(config(d, mask));
-      all.push_back(packed(d, mask));
+      all.push_back(varlen(d, mask));
     }
   }
   return all;
@@ -269,7 +269,7 @@ TEST_F(GpuForward, LyingLengths_TouchNothingElse) {
   };
   for (const fa3_mask mask : {FA3_MASK_FULL, FA3_MASK_CAUSAL}) {
     for (const int64_t d : {64, 128, 256}) {
-      const verify::Config c = packed(d, mask);
+      const verify::Config c = varlen(d, mask);
       Forward forward(context(), c);
       const std::vector<std::byte> first = forward.run();
       const int rows_q = static_cast<int>(forward.host().q.shape[0]);

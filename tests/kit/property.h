@@ -59,15 +59,15 @@ inline rc::Gen<int64_t> any_head_dim() {
 }
 
 // One sequence axis: either dense, or lengths; and perhaps seqused.
-inline void draw_axis(int64_t batch, bool packed, int64_t longest, int64_t* seqlen,
+inline void draw_axis(int64_t batch, bool is_varlen, int64_t longest, int64_t* seqlen,
                       std::vector<int64_t>* varlen, std::vector<int64_t>* seqused, int64_t* spare) {
   const auto length = [&] { return std::min(*any_length(), longest); };
-  *seqlen = packed ? 1 : length();
-  for (int64_t b = 0; packed && b < batch; ++b) varlen->push_back(length());
-  *spare = packed ? *rc::gen::element<int64_t>(0, 0, 1, 5) : 0;
+  *seqlen = is_varlen ? 1 : length();
+  for (int64_t b = 0; is_varlen && b < batch; ++b) varlen->push_back(length());
+  *spare = is_varlen ? *rc::gen::element<int64_t>(0, 0, 1, 5) : 0;
   if (*rc::gen::inRange(0, 4) != 0) return;
   for (int64_t b = 0; b < batch; ++b)
-    seqused->push_back(*rc::gen::inRange<int64_t>(0, (packed ? (*varlen)[b] : *seqlen) + 1));
+    seqused->push_back(*rc::gen::inRange<int64_t>(0, (is_varlen ? (*varlen)[b] : *seqlen) + 1));
 }
 
 // Any legal problem whose query-key pairs times head dims stay below some millions.
@@ -88,13 +88,14 @@ inline rc::Gen<verify::Config> any_config(bool backward) {
     const int64_t per_pair = batch * c.heads_q * (c.head_dim_qk + c.head_dim_v);
     const int64_t pairs = (backward ? 3'000'000 : 6'000'000) / per_pair;
     const int64_t longest_q = std::max<int64_t>(pairs / 32, 8);
-    const bool packed_q = *rc::gen::inRange(0, 3) == 0, packed_kv = *rc::gen::inRange(0, 3) == 0;
-    draw_axis(batch, packed_q, longest_q, &c.seqlen_q, &c.varlen_q, &c.seqused_q, &c.spare_q);
+    const bool is_varlen_q = *rc::gen::inRange(0, 3) == 0,
+               is_varlen_kv = *rc::gen::inRange(0, 3) == 0;
+    draw_axis(batch, is_varlen_q, longest_q, &c.seqlen_q, &c.varlen_q, &c.seqused_q, &c.spare_q);
     const int64_t queries =
-        packed_q ? *std::max_element(c.varlen_q.begin(), c.varlen_q.end()) : c.seqlen_q;
-    draw_axis(batch, packed_kv, std::max<int64_t>(pairs / std::max<int64_t>(queries, 1), 8),
+        is_varlen_q ? *std::max_element(c.varlen_q.begin(), c.varlen_q.end()) : c.seqlen_q;
+    draw_axis(batch, is_varlen_kv, std::max<int64_t>(pairs / std::max<int64_t>(queries, 1), 8),
               &c.seqlen_kv, &c.varlen_kv, &c.seqused_kv, &c.spare_kv);
-    if (!packed_q && !packed_kv) c.batch = batch;
+    if (!is_varlen_q && !is_varlen_kv) c.batch = batch;
 
     c.mask = *rc::gen::element(FA3_MASK_FULL, FA3_MASK_CAUSAL, FA3_MASK_WINDOW);
     if (c.mask == FA3_MASK_WINDOW) {

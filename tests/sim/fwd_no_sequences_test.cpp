@@ -13,15 +13,15 @@ using verify::Tensors;
 // Varlen queries have rows, cu_seqlens_q = {0} says that they belong to no sequence.
 TEST(SimFwdNoSequences, RowsAreEmpty) {
   for (const fa3_mask mask : {FA3_MASK_FULL, FA3_MASK_CAUSAL}) {
-    for (const bool packed_kv : {true, false}) {
+    for (const bool is_varlen_kv : {true, false}) {
       Config c = causal();
       c.mask = mask;
       c.varlen_q = {150};
-      if (packed_kv) c.varlen_kv = {90};
+      if (is_varlen_kv) c.varlen_kv = {90};
       const Tensors t = verify::make_tensors(c);
       fa3_forward_args args = verify::forward_args(c, t);
       args.cu_seqlens_q.shape[0] = 1;
-      if (packed_kv) {
+      if (is_varlen_kv) {
         args.cu_seqlens_kv.shape[0] = 1;
       } else {
         args.k.shape[0] = args.v.shape[0] = 0;

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <functional>
 #include <iterator>
 #include <limits>
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "plan/sm90/fwd_variants.h"
+#include "tests/kit/thorough.h"
 #include "tests/sim/simulator.h"
 
 namespace fa3::sm90 {
@@ -63,7 +63,7 @@ struct Row {
     return c;
   }
   // Varlen, with sequences of none, one and many queries and keys.
-  Config packed() const {
+  Config varlen() const {
     Config c = config();
     c.varlen_q = {beyond(3), 0, 1, 17, 5};
     c.varlen_kv = {tile_kv() + 5, 3, 0, 2 * tile_kv(), 40};
@@ -192,20 +192,20 @@ const Kind kKinds[] = {
          c.seqlen_kv = r.few() ? 20 : r.tile_q();
        });
      }},
-    {"Packed", [](const Row& r) { return r.packed(); }},
-    {"PackedCausal",
+    {"Varlen", [](const Row& r) { return r.varlen(); }},
+    {"VarlenCausal",
      [](const Row& r) {
-       return with(r.packed(), [](Config& c) { c.mask = FA3_MASK_CAUSAL, c.seed = 1; });
+       return with(r.varlen(), [](Config& c) { c.mask = FA3_MASK_CAUSAL, c.seed = 1; });
      }},
-    {"PackedWindow",
+    {"VarlenWindow",
      [](const Row& r) {
-       return with(r.packed(), [](Config& c) {
+       return with(r.varlen(), [](Config& c) {
          c.mask = FA3_MASK_WINDOW;
          c.left = 9;
          c.right = 40;
        });
      }},
-    {"PackedManySequences",  // the scheduler looks at 32 at a time
+    {"VarlenManySequences",  // the scheduler looks at 32 at a time
      [](const Row& r) {
        return with(r.config(), [&](Config& c) {
          for (int64_t b = 0; b < 70; ++b) c.varlen_q.push_back(b % 3), c.varlen_kv.push_back(b % 5);
@@ -214,9 +214,9 @@ const Kind kKinds[] = {
          c.mask = FA3_MASK_CAUSAL;
        });
      }},
-    {"PackedKeysOnly",
+    {"VarlenKeysOnly",
      [](const Row& r) {
-       return with(r.packed(), [&](Config& c) {
+       return with(r.varlen(), [&](Config& c) {
          c.varlen_q.clear();
          c.spare_q = 0;
          c.seqlen_q = r.queries(20);
@@ -230,9 +230,9 @@ const Kind kKinds[] = {
          c.seqused_kv = {1, 50, r.tile_kv() + 3};
        });
      }},
-    {"PackedSeqused",
+    {"VarlenSeqused",
      [](const Row& r) {
-       return with(r.packed(), [&](Config& c) {
+       return with(r.varlen(), [&](Config& c) {
          c.seqused_q = {c.varlen_q[0] - 2, 0, 0, 17, 3};
          c.seqused_kv = {r.tile_kv(), 3, 0, 2 * r.tile_kv() - 70, 0};
          c.mask = FA3_MASK_CAUSAL;
@@ -289,7 +289,7 @@ const Kind kKinds[] = {
      [](const Row& r) { return with(r.config(), [](Config& c) { c.layout = Layout::kPadded; }); }},
     {"HeadsFirst",
      [](const Row& r) {
-       return with(r.packed(), [](Config& c) { c.layout = Layout::kHeadsFirst; });
+       return with(r.varlen(), [](Config& c) { c.layout = Layout::kHeadsFirst; });
      }},
     {"SeqFirst",
      [](const Row& r) {
@@ -340,7 +340,7 @@ const Kind kKinds[] = {
 
 // The rows that a kind runs on: kStep apart, so that each row gets its part of the kinds.
 std::vector<Row> rows_of(size_t kind) {
-  const size_t step = std::getenv("RC_PARAMS") != nullptr ? 1 : kit::kSanitized ? 3 : 5;
+  const size_t step = kit::thorough() ? 1 : kit::kSanitized ? 3 : 5;
   std::vector<Row> chosen;
   const std::vector<Row> all = rows();
   for (size_t r = 0; r < all.size(); ++r) {

@@ -48,7 +48,7 @@ inline Args dense_args(fa3_op op = FA3_OP_FORWARD, fa3_dtype dtype = FA3_F32) {
 }
 
 // The same heads; 3 sequences, 10 query rows and 14 key rows in all.
-inline Args packed_args() {
+inline Args varlen_args() {
   Args args;
   args.tensor[kQ] = tensor(FA3_F32, {10, 4, 8});
   args.tensor[kK] = tensor(FA3_F32, {14, 2, 8});

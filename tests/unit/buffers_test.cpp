@@ -37,8 +37,8 @@ struct Memory {
   }
 };
 
-Args packed_with_seqused() {
-  Args args = test::packed_args();
+Args varlen_with_seqused() {
+  Args args = test::varlen_args();
   args.tensor[kSequsedQ] = args.tensor[kSequsedKv] = tensor(FA3_I32, {3});
   return args;
 }
@@ -46,7 +46,7 @@ Args packed_with_seqused() {
 TEST(MakeBuffers, SeparateMemory_Accepted) {
   EXPECT_TRUE(Memory(test::dense_args()).check().ok());
   EXPECT_TRUE(Memory(test::dense_args(FA3_OP_BACKWARD)).check().ok());
-  EXPECT_TRUE(Memory(packed_with_seqused()).check().ok());
+  EXPECT_TRUE(Memory(varlen_with_seqused()).check().ok());
 }
 
 TEST(MakeBuffers, AddressesInOrder) {
@@ -89,7 +89,7 @@ TEST(MakeBuffers, EndOfAddressSpace_Refused) {
 
 TEST(MakeBuffers, OutputOnAnyOtherTensor_Refused) {
   for (TensorId other : {kQ, kK, kV, kLse, kCuSeqlensQ, kCuSeqlensKv, kSequsedQ, kSequsedKv}) {
-    Memory memory(packed_with_seqused());
+    Memory memory(varlen_with_seqused());
     memory.args.tensor[kO].data = memory.args.tensor[other].data;
     expect_refusal(memory.check(), FA3_INVALID_ARGUMENT,
                    {"forward: o (bytes 0x", tensor_name(other), "shares elements"});
@@ -131,7 +131,7 @@ TEST(MakeBuffers, InputsMayShare) {
   EXPECT_TRUE(memory.check().ok());
 }
 
-TEST(MakeBuffers, PackedGradients_AreLegal) {
+TEST(MakeBuffers, VarlenGradients_AreLegal) {
   // One buffer (tokens 10, heads 4 + 2 + 2, dim 8) holds dq, dk and dv next to each other.
   Args args;
   args.op = FA3_OP_BACKWARD;
@@ -142,18 +142,18 @@ TEST(MakeBuffers, PackedGradients_AreLegal) {
   for (TensorId id : {kDq, kDk, kDv})
     args.tensor[id] = tensor(FA3_F32, {1, 10, id == kDq ? 4 : 2, 8}, {640, 64, 8, 1});
   Memory memory(args);
-  float* packed = static_cast<float*>(memory.args.tensor[kDq].data);
-  memory.args.tensor[kDk].data = packed + 32;
-  memory.args.tensor[kDv].data = packed + 48;
+  float* varlen = static_cast<float*>(memory.args.tensor[kDq].data);
+  memory.args.tensor[kDk].data = varlen + 32;
+  memory.args.tensor[kDv].data = varlen + 48;
   EXPECT_TRUE(memory.check().ok());
-  memory.args.tensor[kDv].data = packed + 47;  // one element into dk
+  memory.args.tensor[kDv].data = varlen + 47;  // one element into dk
   expect_refusal(memory.check(), FA3_INVALID_ARGUMENT, {"dk", "dv", "shares elements"});
 }
 
 TEST(MakeBuffers, CuSeqlens_FirstBadEntryIsNamed) {
   const auto refuse = [](const std::vector<int32_t>& values, const std::vector<std::string>& parts,
                          int64_t max = 0) {
-    Memory memory(test::packed_args());
+    Memory memory(test::varlen_args());
     memory.set(kCuSeqlensQ, values);
     memory.args.max_seqlen_q = max;
     expect_refusal(memory.check(), FA3_INVALID_ARGUMENT, parts);
@@ -164,19 +164,19 @@ TEST(MakeBuffers, CuSeqlens_FirstBadEntryIsNamed) {
   refuse({0, 4, INT32_MAX, INT32_MIN}, {"cu_seqlens_q[2]=2147483647", "10 rows"});
   refuse({0, INT32_MIN, 0, 10}, {"cu_seqlens_q[1]=-2147483648"});
   refuse({0, 4, 4, 10}, {"cu_seqlens_q[3]−cu_seqlens_q[2]=6", "max_seqlen_q=5"}, 5);
-  Memory keys(test::packed_args());
+  Memory keys(test::varlen_args());
   keys.set(kCuSeqlensKv, {0, 5, 9, 15});
   expect_refusal(keys.check(), FA3_INVALID_ARGUMENT, {"cu_seqlens_kv[3]=15", "14 rows"});
 }
 
 TEST(MakeBuffers, CuSeqlensShortOfTheEnd_IsLegal) {
-  Memory memory(test::packed_args());
+  Memory memory(test::varlen_args());
   memory.set(kCuSeqlensQ, {0, 0, 3, 7});
   EXPECT_TRUE(memory.check().ok());
 }
 
 TEST(MakeBuffers, Seqused_WithinItsSequence) {
-  Memory memory(packed_with_seqused());
+  Memory memory(varlen_with_seqused());
   memory.set(kSequsedQ, {4, 0, 7});
   expect_refusal(memory.check(), FA3_INVALID_ARGUMENT, {"seqused_q[2]=7", "0…6"});
   memory.set(kSequsedQ, {4, 1, 6});

@@ -46,20 +46,20 @@ class Recorder final : public GpuRuntime {
 constexpr int64_t kBatch = 64, kRows = int64_t{1} << 20, kHeads = 64, kD = 128;
 constexpr int64_t kBatchStride = kRows * kHeads * kD;  // 2^33 elements
 
-Problem problem(bool packed) {
+Problem problem(bool varlen) {
   Problem p;
   p.batch = kBatch;
   p.heads_q = p.heads_kv = kHeads;
   p.head_dim_qk = p.head_dim_v = kD;
   for (SeqAxis* axis : {&p.q, &p.kv}) {
-    axis->packed = packed;
-    axis->rows = packed ? kRows * kBatch : kRows;
+    axis->varlen = varlen;
+    axis->rows = varlen ? kRows * kBatch : kRows;
     axis->max_seqlen = kRows;
   }
   p.softmax_scale = 0.1;
   for (const TensorId id : {kQ, kK, kV, kO})
-    p.layout[id] = {FA3_BF16, packed ? 0 : kBatchStride, kHeads * kD, kD};
-  p.layout[kLse] = {FA3_F32, packed ? 0 : kRows * kHeads, 1, packed ? kRows * kBatch : kRows};
+    p.layout[id] = {FA3_BF16, varlen ? 0 : kBatchStride, kHeads * kD, kD};
+  p.layout[kLse] = {FA3_F32, varlen ? 0 : kRows * kHeads, 1, varlen ? kRows * kBatch : kRows};
   return p;
 }
 
@@ -100,7 +100,7 @@ TEST(FwdLaunch, ManyElements_StridesIn64Bits) {
 
 // The ragged maps' dimensions x, y and z (fwd_args.h): an address is 64-bit arithmetic modulo 2^64,
 // and equals that of the row for the first, a middle and the last sequence.
-TEST(FwdLaunch, ManyPackedElements_AddressesOfRows) {
+TEST(FwdLaunch, ManyVarlenElements_AddressesOfRows) {
   Problem p = problem(true);
   const Recorder runtime = launched(p);
   const TensorMapSpec& spec = runtime.specs.at("k");
@@ -169,7 +169,7 @@ TEST(FwdLaunch, Misaligned_DeclinedByName) {
   p.batch = 0;
   EXPECT_TRUE(check_addresses({step_of(FwdPlan{}, 0)}, p, buffers).ok())
       << "no sequences: nothing runs";
-  p.q.packed = true;
+  p.q.varlen = true;
   EXPECT_EQ(check_addresses({step_of(FwdPlan{}, 0)}, p, buffers).code, FA3_UNSUPPORTED)
       << "rows of no sequence: O = 0";
   buffers.data[kQ] = memory + 2;

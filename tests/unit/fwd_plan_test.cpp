@@ -150,7 +150,7 @@ TEST(FwdPlan, Dense_AnyBatchStride) {
     }
   }
   p.kv.seqused = true;
-  expect_declined(p, {"q: ", "batch stride", "packed or seqused"});
+  expect_declined(p, {"q: ", "batch stride", "varlen or seqused"});
 }
 
 // Nothing lies between sequences without rows, or between the rows of one key for all.
@@ -312,9 +312,9 @@ TEST(FwdPlan, NoRowFits_EveryOneSaysWhy) {
 }
 
 // Varlen queries are counted by the longest sequence, which the caller may bound.
-TEST(FwdPlan, PackedQueries_RowByTheLongest) {
+TEST(FwdPlan, VarlenQueries_RowByTheLongest) {
   Problem p = problem(128, 128, 300);
-  p.q.packed = true;
+  p.q.varlen = true;
   p.q.max_seqlen = 64;
   const FwdPlan plan = plan_of(p);
   EXPECT_STREQ(plan.row, "d128 few queries");

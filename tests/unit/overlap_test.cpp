@@ -106,7 +106,7 @@ TEST(SelfOverlap, RandomViews_AsEnumeration) {
 // One buffer (tokens, 3, heads, dim) of 2-byte elements, and its parts. Far too large to enumerate.
 constexpr int64_t kTokens = 1 << 20, kHeads = 40, kDim = 128, kRow = kHeads * kDim * 2;
 
-TEST(Overlap, PackedProjection_PartsAreDisjoint) {
+TEST(Overlap, VarlenProjection_PartsAreDisjoint) {
   const auto part = [](int64_t i) {
     return view(0x1000 + i * kRow, 2, {kTokens, kHeads, kDim}, {3 * kRow, kDim * 2, 2});
   };

@@ -22,7 +22,7 @@ namespace {
 
 using Lines = std::vector<std::string>;
 
-enum class Lengths { kEqual, kPacked, kSeqused };
+enum class Lengths { kEqual, kVarlen, kSeqused };
 
 struct Case {
   int64_t d_qk = 128, d_v = 128, q = 4096, kv = 4096;
@@ -51,8 +51,8 @@ Problem problem_of(const Case& c) {
   p.layout[kV] = dense(c.dtype, c.kv, c.heads_kv, c.d_v);
   p.layout[kO] = dense(c.dtype, c.q, c.heads_q, c.d_v);
   p.q.seqused = p.kv.seqused = c.lengths == Lengths::kSeqused;
-  if (c.lengths == Lengths::kPacked) {
-    p.q.packed = p.kv.packed = true;
+  if (c.lengths == Lengths::kVarlen) {
+    p.q.varlen = p.kv.varlen = true;
     p.q.rows *= c.batch;
     p.kv.rows *= c.batch;
     for (const TensorId id : {kQ, kK, kV, kO}) p.layout[id].batch = 0;
@@ -105,7 +105,7 @@ void add_batches(std::vector<Case>& all) {
     all.push_back({.mask = FA3_MASK_CAUSAL, .heads_q = 32, .heads_kv = heads_kv});
     all.push_back({.q = 512, .kv = 32768, .mask = FA3_MASK_CAUSAL, .heads_kv = heads_kv});
   }
-  for (const Lengths lengths : {Lengths::kPacked, Lengths::kSeqused}) {
+  for (const Lengths lengths : {Lengths::kVarlen, Lengths::kSeqused}) {
     for (const int64_t d : {64, 128, 256}) {
       all.push_back({.d_qk = d, .d_v = d, .batch = 8, .lengths = lengths});
       all.push_back(
@@ -163,7 +163,7 @@ constexpr const char* kHeader =
     "refused";
 
 std::string text_of(const Case& c) {
-  const char* const lengths[] = {"equal", "packed", "seqused"};
+  const char* const lengths[] = {"equal", "varlen", "seqused"};
   const std::string mask = c.mask == FA3_MASK_FULL     ? "full"
                            : c.mask == FA3_MASK_CAUSAL ? "causal"
                                                        : fmt::format("{}:{}", c.left, c.right);

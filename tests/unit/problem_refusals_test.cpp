@@ -12,8 +12,8 @@ namespace fa3 {
 namespace {
 
 using test::dense_args;
-using test::packed_args;
 using test::tensor;
+using test::varlen_args;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInf = std::numeric_limits<double>::infinity();
@@ -39,7 +39,7 @@ TEST_P(MakeProblemRefuses, NamesArgumentValueAndLimit) {
 
 constexpr fa3_status kInvalid = FA3_INVALID_ARGUMENT;
 constexpr fa3_status kUnsupported = FA3_UNSUPPORTED;
-const Args kDense = dense_args(), kPacked = packed_args(), kBack = dense_args(FA3_OP_BACKWARD),
+const Args kDense = dense_args(), kVarlen = varlen_args(), kBack = dense_args(FA3_OP_BACKWARD),
            kHalf = dense_args(FA3_OP_FORWARD, FA3_F16);
 
 const Refusal kTensorRefusals[] = {
@@ -104,7 +104,7 @@ const Refusal kTensorRefusals[] = {
      {"lse.dtype=f16", "f32"}},
     {"dtype_dq", kBack, [](Args& a) { a.tensor[kDq].dtype = FA3_F16; }, kInvalid, {"dq.dtype=f16"}},
     {"dtype_cu_seqlens",
-     kPacked,
+     kVarlen,
      [](Args& a) { a.tensor[kCuSeqlensQ].dtype = FA3_F32; },
      kInvalid,
      {"cu_seqlens_q.dtype=f32", "i32"}},
@@ -140,7 +140,7 @@ const Refusal kTensorRefusals[] = {
      kInvalid,
      {"lse with shape (2, 4, 5)", "fa3_dense"}},
     {"stride_of_cu_seqlens_not_set",
-     kPacked,
+     kVarlen,
      [](Args& a) { a.tensor[kCuSeqlensKv].stride[0] = 0; },
      kInvalid,
      {"cu_seqlens_kv with shape (4) has stride (0)", "fa3_dense"}},
@@ -180,7 +180,7 @@ const Refusal kTensorRefusals[] = {
      kInvalid,
      {"o with shape (2, 5, 4, 6) and stride (120, 24, 5, 1)", "share memory"}},
     {"cu_seqlens_strided",
-     kPacked,
+     kVarlen,
      [](Args& a) { a.tensor[kCuSeqlensQ].stride[0] = 2; },
      kInvalid,
      {"cu_seqlens_q.stride[0]=2", "contiguous"}},
@@ -224,8 +224,8 @@ const Refusal kShapeRefusals[] = {
      },
      kInvalid,
      {"q.rank=3", "need rank 4", "cu_seqlens_q"}},
-    {"rank_of_packed_k",
-     kPacked,
+    {"rank_of_varlen_k",
+     kVarlen,
      [](Args& a) {
        a.tensor[kK] = tensor(FA3_F32, {2, 7, 2, 8});
      },
@@ -239,7 +239,7 @@ const Refusal kShapeRefusals[] = {
      kInvalid,
      {"lse.rank=2", "(batch, heads_q, seqlen_q)"}},
     {"rank_of_cu_seqlens",
-     kPacked,
+     kVarlen,
      [](Args& a) {
        a.tensor[kCuSeqlensQ] = tensor(FA3_I32, {2, 2});
      },
@@ -293,12 +293,12 @@ const Refusal kShapeRefusals[] = {
      kInvalid,
      {"dlse.shape[0]=1", "batch=2"}},
     {"cu_seqlens_kv_batch",
-     kPacked,
+     kVarlen,
      [](Args& a) { a.tensor[kCuSeqlensKv].shape[0] = 5; },
      kInvalid,
      {"cu_seqlens_kv.shape[0]=5", "batch + 1=4"}},
     {"cu_seqlens_q_empty",
-     kPacked,
+     kVarlen,
      [](Args& a) { a.tensor[kCuSeqlensQ].shape[0] = 0; },
      kInvalid,
      {"cu_seqlens_q.shape[0]=0"}},
@@ -348,7 +348,7 @@ const Refusal kShapeRefusals[] = {
      kInvalid,
      {"seqlen_q=2147483648", "2147483647"}},
     {"padded_rows_beyond_2_51",
-     kPacked,
+     kVarlen,
      [](Args& a) {
        for (TensorId id : {kQ, kO}) test::resize(a.tensor[id], 0, 1 << 30);
        test::resize(a.tensor[kLse], 1, 1 << 30);
@@ -361,7 +361,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, MakeProblemRefuses, testing::ValuesIn(kShapeRef
                          [](const auto& info) { return info.param.name; });
 
 const Refusal kScalarRefusals[] = {
-    {"max_seqlen_q", kPacked, [](Args& a) { a.max_seqlen_q = -1; }, kInvalid, {"max_seqlen_q=-1"}},
+    {"max_seqlen_q", kVarlen, [](Args& a) { a.max_seqlen_q = -1; }, kInvalid, {"max_seqlen_q=-1"}},
     {"max_seqlen_kv_of_dense",
      kDense,
      [](Args& a) { a.max_seqlen_kv = -7; },

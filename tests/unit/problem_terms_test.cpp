@@ -8,9 +8,9 @@ namespace fa3 {
 namespace {
 
 using test::dense_args;
-using test::packed_args;
 using test::problem_of;
 using test::tensor;
+using test::varlen_args;
 
 TEST(MakeProblem, AlibiSlopes_OfHeadsOrOfBatchAndHeads) {
   Args args = dense_args();
@@ -22,15 +22,15 @@ TEST(MakeProblem, AlibiSlopes_OfHeadsOrOfBatchAndHeads) {
   EXPECT_EQ(problem_of(args).layout[kAlibiSlopes], (Layout{FA3_F32, 6, 0, 1}));
   args.tensor[kAlibiSlopes] = tensor(FA3_F32, {2, 4}, {0, 1});  // expanded
   EXPECT_EQ(problem_of(args).layout[kAlibiSlopes], (Layout{FA3_F32, 0, 0, 1}));
-  Args packed = packed_args();
-  packed.tensor[kAlibiSlopes] = tensor(FA3_F32, {3, 4});
-  const Problem p = problem_of(packed);
+  Args varlen = varlen_args();
+  varlen.tensor[kAlibiSlopes] = tensor(FA3_F32, {3, 4});
+  const Problem p = problem_of(varlen);
   EXPECT_EQ(p.layout[kAlibiSlopes], (Layout{FA3_F32, 4, 0, 1}));
-  EXPECT_EQ(p.entries_of(kAlibiSlopes), 3) << "though the rows are packed";
+  EXPECT_EQ(p.entries_of(kAlibiSlopes), 3) << "though the rows are varlen";
   EXPECT_EQ(p.rows_of(kAlibiSlopes), 1);
 }
 
-TEST(MakeProblem, SequenceIds_DenseAndPacked) {
+TEST(MakeProblem, SequenceIds_DenseAndVarlen) {
   Args args = dense_args(FA3_OP_BACKWARD);
   EXPECT_FALSE(problem_of(args).has_sequence_ids());
   args.tensor[kSequenceIdsQ] = tensor(FA3_I32, {2, 5});
@@ -39,13 +39,13 @@ TEST(MakeProblem, SequenceIds_DenseAndPacked) {
   EXPECT_TRUE(p.has_sequence_ids());
   EXPECT_EQ(p.layout[kSequenceIdsQ], (Layout{FA3_I32, 5, 1, 0}));
   EXPECT_EQ(p.layout[kSequenceIdsKv], (Layout{FA3_I32, 9, 1, 0}));
-  Args packed = packed_args();  // queries varlen, keys dense
-  packed.tensor[kCuSeqlensKv] = {};
-  packed.tensor[kK] = tensor(FA3_F32, {3, 7, 2, 8});
-  packed.tensor[kV] = tensor(FA3_F32, {3, 7, 2, 6});
-  packed.tensor[kSequenceIdsQ] = tensor(FA3_I32, {10});
-  packed.tensor[kSequenceIdsKv] = tensor(FA3_I32, {3, 7});
-  p = problem_of(packed);
+  Args varlen = varlen_args();  // queries varlen, keys dense
+  varlen.tensor[kCuSeqlensKv] = {};
+  varlen.tensor[kK] = tensor(FA3_F32, {3, 7, 2, 8});
+  varlen.tensor[kV] = tensor(FA3_F32, {3, 7, 2, 6});
+  varlen.tensor[kSequenceIdsQ] = tensor(FA3_I32, {10});
+  varlen.tensor[kSequenceIdsKv] = tensor(FA3_I32, {3, 7});
+  p = problem_of(varlen);
   EXPECT_EQ(p.layout[kSequenceIdsQ], (Layout{FA3_I32, 0, 1, 0}));
   EXPECT_EQ(p.layout[kSequenceIdsKv], (Layout{FA3_I32, 7, 1, 0}));
   EXPECT_EQ(p.entries_of(kSequenceIdsQ), 1);
@@ -54,13 +54,13 @@ TEST(MakeProblem, SequenceIds_DenseAndPacked) {
 
 // Of batch 2, seqlen_q 5, seqlen_kv 7, 4 query heads; varlen: 10 and 14 rows.
 Args with_terms(Args args) {
-  const bool packed = args.tensor[kCuSeqlensQ].rank != 0;
+  const bool varlen = args.tensor[kCuSeqlensQ].rank != 0;
   args.tensor[kAlibiSlopes] = tensor(FA3_F32, {4});
-  args.tensor[kSequenceIdsQ] = packed ? tensor(FA3_I32, {10}) : tensor(FA3_I32, {2, 5});
-  args.tensor[kSequenceIdsKv] = packed ? tensor(FA3_I32, {14}) : tensor(FA3_I32, {2, 7});
+  args.tensor[kSequenceIdsQ] = varlen ? tensor(FA3_I32, {10}) : tensor(FA3_I32, {2, 5});
+  args.tensor[kSequenceIdsKv] = varlen ? tensor(FA3_I32, {14}) : tensor(FA3_I32, {2, 7});
   return args;
 }
-const Args kTerms = with_terms(dense_args()), kPackedTerms = with_terms(packed_args()),
+const Args kTerms = with_terms(dense_args()), kVarlenTerms = with_terms(varlen_args()),
            kBackTerms = with_terms(dense_args(FA3_OP_BACKWARD));
 
 // One change to legal arguments, and what the refusal names.
@@ -91,7 +91,7 @@ const struct {
      },
      {"backward", "alibi_slopes.shape[0]=3", "batch=2", "(batch, heads_q) = (2, 4)"}},
     {"slopes_batch_packed",
-     kPackedTerms,
+     kVarlenTerms,
      [](Args& a) {
        a.tensor[kAlibiSlopes] = tensor(FA3_F32, {2, 4});
      },
@@ -113,11 +113,11 @@ const struct {
      [](Args& a) { a.tensor[kSequenceIdsKv] = tensor(FA3_I32, {14}); },
      {"sequence_ids_kv.rank=1", "need rank 2 (batch, seqlen_kv)", "cu_seqlens_kv"}},
     {"ids_rank_of_packed",
-     kPackedTerms,
+     kVarlenTerms,
      [](Args& a) {
        a.tensor[kSequenceIdsQ] = tensor(FA3_I32, {2, 5});
      },
-     {"sequence_ids_q.rank=2", "need rank 1 (total_q)", "cu_seqlens_q makes it packed"}},
+     {"sequence_ids_q.rank=2", "need rank 1 (total_q)", "cu_seqlens_q makes it varlen"}},
     {"ids_length",
      kTerms,
      [](Args& a) {
@@ -134,7 +134,7 @@ const struct {
 
 TEST(MakeProblem, SlopesAndIds_RefusedByNameAndShape) {
   problem_of(kTerms);
-  problem_of(kPackedTerms);
+  problem_of(kVarlenTerms);
   problem_of(kBackTerms);
   for (const auto& refusal : kRefusals) {
     SCOPED_TRACE(refusal.name);

@@ -9,9 +9,9 @@ namespace fa3 {
 namespace {
 
 using test::dense_args;
-using test::packed_args;
 using test::problem_of;
 using test::tensor;
+using test::varlen_args;
 
 TEST(MakeProblem, Dense_ShapesAndDefaults) {
   const Problem p = problem_of(dense_args());
@@ -32,8 +32,8 @@ TEST(MakeProblem, Dense_ShapesAndDefaults) {
   EXPECT_FALSE(p.layout[kDq].present());
 }
 
-TEST(MakeProblem, Packed_ShapesAndBounds) {
-  Args args = packed_args();
+TEST(MakeProblem, Varlen_ShapesAndBounds) {
+  Args args = varlen_args();
   Problem p = problem_of(args);
   EXPECT_EQ(p.batch, 3);
   EXPECT_EQ(p.q, (SeqAxis{true, false, 10, 10})) << "no bound given: that of all rows";
@@ -48,14 +48,14 @@ TEST(MakeProblem, Packed_ShapesAndBounds) {
   EXPECT_EQ(p.kv, (SeqAxis{true, true, 14, 14})) << "never more than there are rows";
 }
 
-TEST(MakeProblem, PackedQueries_DenseKeys) {
-  Args args = packed_args();
+TEST(MakeProblem, VarlenQueries_DenseKeys) {
+  Args args = varlen_args();
   args.tensor[kCuSeqlensKv] = {};
   args.tensor[kK] = tensor(FA3_F32, {3, 7, 2, 8});
   args.tensor[kV] = tensor(FA3_F32, {3, 7, 2, 6});
   args.max_seqlen_kv = 3;  // ignored when dense
   const Problem p = problem_of(args);
-  EXPECT_TRUE(p.q.packed);
+  EXPECT_TRUE(p.q.varlen);
   EXPECT_EQ(p.kv, (SeqAxis{false, false, 7, 7}));
 }
 
@@ -98,7 +98,7 @@ TEST(MakeProblem, EmptyDimensions_AreLegal) {
   no_queries.tensor[kQ].shape[2] = no_queries.tensor[kO].shape[2] =
       no_queries.tensor[kLse].shape[1] = 0;
   EXPECT_EQ(problem_of(no_queries).heads_q, 0);
-  Args no_sequences = packed_args();
+  Args no_sequences = varlen_args();
   for (TensorId id : {kCuSeqlensQ, kCuSeqlensKv}) no_sequences.tensor[id].shape[0] = 1;
   EXPECT_EQ(problem_of(no_sequences).batch, 0);
 }

@@ -38,14 +38,14 @@ struct Case {
     resize();
   }
 
-  int64_t tokens_q() const { return p.q.packed ? p.q.rows : p.batch * p.q.rows; }
-  int64_t tokens_kv() const { return p.kv.packed ? p.kv.rows : p.batch * p.kv.rows; }
+  int64_t tokens_q() const { return p.q.varlen ? p.q.rows : p.batch * p.q.rows; }
+  int64_t tokens_kv() const { return p.kv.varlen ? p.kv.rows : p.batch * p.kv.rows; }
 
   // Cuts both sides into sequences at cu (first 0); rows are those of the tensors.
   void pack(std::vector<int32_t> q_cu, int64_t rows_q, std::vector<int32_t> kv_cu,
             int64_t rows_kv) {
     p.batch = static_cast<int64_t>(q_cu.size()) - 1;
-    p.q.packed = p.kv.packed = true;
+    p.q.varlen = p.kv.varlen = true;
     p.q.rows = p.q.max_seqlen = rows_q;
     p.kv.rows = p.kv.max_seqlen = rows_kv;
     cu_q = std::move(q_cu);
@@ -76,14 +76,14 @@ struct Case {
   }
 
   Layout rows_of(const SeqAxis& axis, int64_t heads, int64_t d) const {
-    return {FA3_F32, axis.packed ? 0 : axis.rows * heads * d, heads * d, d};
+    return {FA3_F32, axis.varlen ? 0 : axis.rows * heads * d, heads * d, d};
   }
 
   void run(fa3_op op, int threads = 1) {
     p.op = op;
     p.q.seqused = !used_q.empty();
     p.kv.seqused = !used_kv.empty();
-    const Layout lse_layout{FA3_F32, p.q.packed ? 0 : p.heads_q * p.q.rows, 1, p.q.rows};
+    const Layout lse_layout{FA3_F32, p.q.varlen ? 0 : p.heads_q * p.q.rows, 1, p.q.rows};
     p.layout[kQ] = p.layout[kDq] = rows_of(p.q, p.heads_q, p.head_dim_qk);
     p.layout[kK] = p.layout[kDk] = rows_of(p.kv, p.heads_kv, p.head_dim_qk);
     p.layout[kV] = p.layout[kDv] = rows_of(p.kv, p.heads_kv, p.head_dim_v);
@@ -92,8 +92,8 @@ struct Case {
     const bool of_batch = std::ssize(slopes) > p.heads_q;
     if (!slopes.empty()) p.layout[kAlibiSlopes] = {FA3_F32, of_batch ? p.heads_q : 0, 0, 1};
     if (!ids_q.empty()) {
-      p.layout[kSequenceIdsQ] = {FA3_I32, p.q.packed ? 0 : p.q.rows, 1, 0};
-      p.layout[kSequenceIdsKv] = {FA3_I32, p.kv.packed ? 0 : p.kv.rows, 1, 0};
+      p.layout[kSequenceIdsQ] = {FA3_I32, p.q.varlen ? 0 : p.q.rows, 1, 0};
+      p.layout[kSequenceIdsKv] = {FA3_I32, p.kv.varlen ? 0 : p.kv.rows, 1, 0};
     }
     Buffers x;
     x.data = {q.data(),      k.data(),    v.data(),     o.data(),      lse.data(),    dout.data(),

@@ -158,7 +158,7 @@ TEST(ReferenceTerms, SequenceIds_RowsWithoutAKeyAreEmpty) {
     for (const float x : *tensor) EXPECT_TRUE(std::isfinite(x));
 }
 
-TEST(ReferenceTerms, SequenceIds_OfPackedAndUnusedRows) {
+TEST(ReferenceTerms, SequenceIds_OfVarlenAndUnusedRows) {
   Case c(1, 1, 1, 1, 1, 1, 1);
   c.pack({0, 2, 3}, 4, {0, 3, 5}, 6);
   c.used_kv = {2, 2};

@@ -127,7 +127,7 @@ TEST(Reference, GroupedHeads_ReadTheirKvHead) {
   expect_near(c.dv, {6, 15});
 }
 
-TEST(Reference, Packed_SequencesDoNotMeet) {
+TEST(Reference, Varlen_SequencesDoNotMeet) {
   Case c(1, 1, 1, 1, 1, 1, 1);
   // Sequences of 1, 0 and 2 queries against 2, 1 and 1 keys; one spare row on both sides.
   c.pack({0, 1, 1, 3}, 4, {0, 2, 3, 4}, 5);
@@ -284,7 +284,7 @@ TEST(ReferenceGradient, SoftcapWindow_MatchesFiniteDifferences) {
   check_gradients(c, 14);
 }
 
-TEST(ReferenceGradient, PackedSeqused_MatchesFiniteDifferences) {
+TEST(ReferenceGradient, VarlenSeqused_MatchesFiniteDifferences) {
   Case c(1, 2, 1, 1, 1, 3, 2);
   c.pack({0, 3, 3, 7}, 8, {0, 4, 6, 9}, 10);
   c.used_q = {2, 0, 4};

@@ -88,9 +88,9 @@ TEST(Work, SequenceIds_AreAnUpperBound) {
   EXPECT_FALSE(work_of(p).exact);
 }
 
-TEST(Work, Packed_IsAnUpperBound) {
+TEST(Work, Varlen_IsAnUpperBound) {
   Problem p = problem(100, 100, FA3_MASK_CAUSAL);
-  p.q.packed = p.kv.packed = true;
+  p.q.varlen = p.kv.varlen = true;
   p.q.max_seqlen = p.kv.max_seqlen = 40;
   const Work work = work_of(p);
   EXPECT_FALSE(work.exact);

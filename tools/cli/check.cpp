@@ -286,7 +286,7 @@ void add_generated_options(Parser& parser, CheckOptions& o) {
   parser.whole("--alignment", o.alignment,
                "Of q, k, v, o in bytes, and not of twice that; 0 = of an element, on backends cuda "
                "and sim 16");
-  parser.whole("--spare-q", o.spare_q, "Unused packed rows after the last sequence");
+  parser.whole("--spare-q", o.spare_q, "Unused rows of varlen tensors after the last sequence");
   parser.whole("--spare-kv", o.spare_kv, "The same for keys");
   parser.text("--seqused-q", o.seqused_q, "N,N,...", "Queries that count, per sequence [all]");
   parser.text("--seqused-kv", o.seqused_kv, "N,N,...", "Keys that count, per sequence [all]");

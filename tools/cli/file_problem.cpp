@@ -25,7 +25,7 @@ HostTensor load_integers(const tools::TensorFile& file, const OptionalName& give
 void check_rank(const HostTensor& t) {
   if (t.shape.size() == 3 || t.shape.size() == 4) return;
   fail(kBadInput,
-       "tensor '{}': shape {}, need rank 4 (batch, seqlen, heads, head_dim) or, packed, 3 (tokens, "
+       "tensor '{}': shape {}, need rank 4 (batch, seqlen, heads, head_dim) or, varlen, 3 (tokens, "
        "heads, head_dim)",
        t.name, shape_text(t.shape));
 }
@@ -127,7 +127,7 @@ void add_tensor_options(Parser& parser, FileOptions& o) {
   name("--do-name", o.dout, "Gradient of o, for --backward");
   name("--dlse-name", o.dlse, "Gradient of lse, for --backward [dlse if in the file]; \"\" = none");
   name("--cu-seqlens-q-name", o.cu_seqlens_q,
-       "First row of each packed query sequence and the end, I32 or I64 (batch + 1) [cu_seqlens_q "
+       "First row of each varlen query sequence and the end, I32 or I64 (batch + 1) [cu_seqlens_q "
        "if in "
        "the file]; \"\" = none");
   name("--cu-seqlens-kv-name", o.cu_seqlens_kv, "The same for keys [cu_seqlens_kv if in the file]");
@@ -139,12 +139,12 @@ void add_tensor_options(Parser& parser, FileOptions& o) {
        "ALiBi: slope*distance is subtracted from a score; (heads_q) or (batch, heads_q) "
        "[alibi_slopes if in the file]; \"\" = none");
   name("--sequence-ids-q-name", o.sequence_ids_q,
-       "Ids, I32 or I64 (batch, seqlen) or packed (tokens): a query sees keys of its own only "
+       "Ids, I32 or I64 (batch, seqlen) or varlen (tokens): a query sees keys of its own only "
        "[sequence_ids_q if in the file]; \"\" = none");
   name("--sequence-ids-kv-name", o.sequence_ids_kv,
        "The same for keys [sequence_ids_kv if in the file]");
   parser.whole("--max-seqlen-q", o.max_seqlen_q,
-               "Upper bound of the lengths of packed query sequences, in tokens; 0 = all tokens");
+               "Upper bound of the lengths of varlen query sequences, in tokens; 0 = all tokens");
   parser.whole("--max-seqlen-kv", o.max_seqlen_kv, "The same for keys");
   parser.flag("--mmap", o.mmap, "Map the file instead of reading it; it must not change meanwhile");
 }

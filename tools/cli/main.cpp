@@ -41,7 +41,7 @@ struct Command {
 constexpr Command kCommands[] = {
     {"run",
      "Compute attention on the tensors of a safetensors file\n"
-     "Reads q, k, v (packed: cu_seqlens_q, cu_seqlens_kv too), writes o and lse.",
+     "Reads q, k, v (varlen: cu_seqlens_q, cu_seqlens_kv too), writes o and lse.",
      &add_run},
     {"check",
      "Compare a backend with the FP64 reference, on a generated problem or a file\n"

@@ -43,9 +43,9 @@ int64_t total(const std::vector<int64_t>& lengths) {
 // dim).
 fa3_tensor shape_of(const verify::Config& c, const std::vector<int64_t>& varlen, int64_t seqlen,
                     int64_t heads, int64_t dim, int32_t dtype) {
-  const bool packed = !varlen.empty();
-  const int64_t shape[] = {c.batch, packed ? total(varlen) : seqlen, heads, dim};
-  return fa3_dense(nullptr, static_cast<fa3_dtype>(dtype), packed ? 3 : 4, shape + packed);
+  const bool is_varlen = !varlen.empty();
+  const int64_t shape[] = {c.batch, is_varlen ? total(varlen) : seqlen, heads, dim};
+  return fa3_dense(nullptr, static_cast<fa3_dtype>(dtype), is_varlen ? 3 : 4, shape + is_varlen);
 }
 
 // Sequence ids of the rows of q or k: (batch, seqlen) or (tokens).
@@ -62,9 +62,9 @@ Args common_shapes(const verify::Config& c) {
   a.k = shape_of(c, c.varlen_kv, c.seqlen_kv, c.heads_kv, c.head_dim_qk, c.dtype);
   a.v = shape_of(c, c.varlen_kv, c.seqlen_kv, c.heads_kv, c.head_dim_v, c.dtype);
   a.o = shape_of(c, c.varlen_q, c.seqlen_q, c.heads_q, c.head_dim_v, out);
-  const bool packed_q = !c.varlen_q.empty();
+  const bool is_varlen_q = !c.varlen_q.empty();
   const int64_t lse[] = {c.batch, c.heads_q, a.q.shape[a.q.rank - 3]};
-  a.lse = fa3_dense(nullptr, FA3_F32, a.q.rank - 1, lse + packed_q);
+  a.lse = fa3_dense(nullptr, FA3_F32, a.q.rank - 1, lse + is_varlen_q);
   if (c.alibi) a.alibi_slopes = fa3_dense(nullptr, FA3_F32, 1, &c.heads_q);
   if (c.sequence_ids > 0) {
     a.sequence_ids_q = ids_of(a.q);
@@ -93,7 +93,7 @@ double bytes_of(const fa3_tensor& t) {
 
 std::string pair_text(const std::vector<int64_t>& varlen, int64_t seqlen) {
   if (varlen.empty()) return std::to_string(seqlen);
-  return fmt::format("{} packed tokens", total(varlen));
+  return fmt::format("{} tokens of varlen sequences", total(varlen));
 }
 
 }  // namespace
@@ -117,9 +117,9 @@ void add_problem_options(Parser& parser, ProblemOptions& o) {
   parser.whole("--head-dim-v", o.head_dim_v,
                "Elements per head of v and o, 1 to 512 [that of --head-dim]");
   parser.text("--varlen-q", o.varlen_q, "N,N,...",
-              "Packed queries: the length of each sequence, in tokens");
+              "Varlen queries: the length of each sequence, in tokens");
   parser.text("--varlen-kv", o.varlen_kv, "N,N,...",
-              "Packed keys: the length of each sequence, in tokens");
+              "Varlen keys: the length of each sequence, in tokens");
   parser.flag("--alibi", o.alibi, "ALiBi: slopes 2^(-8i/heads_q) for query heads i from 1");
   parser.whole("--sequence-ids", o.sequence_ids,
                "Documents in each sequence, of random lengths, that do not see each other; 0 = "

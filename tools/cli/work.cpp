@@ -14,9 +14,9 @@ std::pair<int64_t, int64_t> rows(const fa3_tensor& t, const fa3_tensor& cu_seqle
                                  const fa3_tensor& seqused, int64_t b) {
   const auto* cu = static_cast<const int32_t*>(cu_seqlens.data);
   const auto* used = static_cast<const int32_t*>(seqused.data);
-  const bool packed = t.rank == 3;
-  const int64_t begin = packed ? cu[b] : 0;
-  const int64_t all = packed ? cu[b + 1] - cu[b] : t.shape[1];
+  const bool is_varlen = t.rank == 3;
+  const int64_t begin = is_varlen ? cu[b] : 0;
+  const int64_t all = is_varlen ? cu[b + 1] - cu[b] : t.shape[1];
   return {begin, seqused.rank > 0 ? used[b] : all};
 }
 

@@ -16,12 +16,12 @@ namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-bool packed_q(const Config& c) { return !c.varlen_q.empty(); }
-bool packed_kv(const Config& c) { return !c.varlen_kv.empty(); }
+bool is_varlen_q(const Config& c) { return !c.varlen_q.empty(); }
+bool is_varlen_kv(const Config& c) { return !c.varlen_kv.empty(); }
 
 int64_t batch_of(const Config& c) {
-  if (packed_q(c)) return static_cast<int64_t>(c.varlen_q.size());
-  if (packed_kv(c)) return static_cast<int64_t>(c.varlen_kv.size());
+  if (is_varlen_q(c)) return static_cast<int64_t>(c.varlen_q.size());
+  if (is_varlen_kv(c)) return static_cast<int64_t>(c.varlen_kv.size());
   return c.batch;
 }
 
@@ -36,24 +36,24 @@ struct Axis {
   int64_t seqlen;  // dense
   int64_t spare;   // varlen
 
-  bool packed() const { return !varlen.empty(); }
-  int64_t rows() const { return packed() ? sum(varlen) + spare : seqlen; }
+  bool is_varlen() const { return !varlen.empty(); }
+  int64_t rows() const { return is_varlen() ? sum(varlen) + spare : seqlen; }
 };
 
 Axis axis_q(const Config& c) { return {c.varlen_q, c.seqused_q, c.seqlen_q, c.spare_q}; }
 Axis axis_kv(const Config& c) { return {c.varlen_kv, c.seqused_kv, c.seqlen_kv, c.spare_kv}; }
 
 std::vector<int64_t> shape_of(const Config& c, const Axis& axis, int64_t heads, int64_t head_dim) {
-  if (axis.packed()) return {axis.rows(), heads, head_dim};
+  if (axis.is_varlen()) return {axis.rows(), heads, head_dim};
   return {batch_of(c), axis.rows(), heads, head_dim};
 }
 
-MemoryOrder order_of(const Config& c, bool packed) {
+MemoryOrder order_of(const Config& c, bool is_varlen) {
   switch (c.layout) {
     case Layout::kHeadsFirst:
-      return {packed ? std::vector<int>{1, 0, 2} : std::vector<int>{0, 2, 1, 3}};
+      return {is_varlen ? std::vector<int>{1, 0, 2} : std::vector<int>{0, 2, 1, 3}};
     case Layout::kSeqFirst:
-      return {packed ? std::vector<int>{} : std::vector<int>{1, 0, 2, 3}};
+      return {is_varlen ? std::vector<int>{} : std::vector<int>{1, 0, 2, 3}};
     case Layout::kPadded:
       return {{}, 3};
     default:
@@ -61,8 +61,8 @@ MemoryOrder order_of(const Config& c, bool packed) {
   }
 }
 
-MemoryOrder memory_of(const Config& c, bool packed) {
-  MemoryOrder memory = order_of(c, packed);
+MemoryOrder memory_of(const Config& c, bool is_varlen) {
+  MemoryOrder memory = order_of(c, is_varlen);
   memory.alignment = c.alignment;
   return memory;
 }
@@ -116,11 +116,11 @@ struct Documents {
 Tensor sequence_ids(const Config& c, const Axis& axis, bool query, int64_t padding) {
   Random of_documents(c.seed * 8 + 6), of_rows(c.seed * 8 + (query ? 7 : 8));
   const int64_t batch = batch_of(c);
-  std::vector<int64_t> ids(axis.packed() ? axis.rows() : batch * axis.rows(), 0);
+  std::vector<int64_t> ids(axis.is_varlen() ? axis.rows() : batch * axis.rows(), 0);
   int64_t begin = 0;
   for (int64_t b = 0; b < batch; ++b) {
     const Documents documents(c.sequence_ids, of_documents);
-    const int64_t capacity = axis.packed() ? axis.varlen[b] : axis.seqlen;
+    const int64_t capacity = axis.is_varlen() ? axis.varlen[b] : axis.seqlen;
     const int64_t used = axis.seqused.empty() ? capacity : axis.seqused[b];
     for (int64_t i = 0; i < used; ++i) {
       ids[begin + i] = c.scattered_ids ? of_rows.between(0, c.sequence_ids - (query ? 0 : 1))
@@ -128,10 +128,10 @@ Tensor sequence_ids(const Config& c, const Axis& axis, bool query, int64_t paddi
     }
     begin += capacity;
   }
-  Tensor t = make_tensor(
-      FA3_I32,
-      axis.packed() ? std::vector<int64_t>{axis.rows()} : std::vector<int64_t>{batch, axis.rows()},
-      {{}, padding});
+  Tensor t = make_tensor(FA3_I32,
+                         axis.is_varlen() ? std::vector<int64_t>{axis.rows()}
+                                          : std::vector<int64_t>{batch, axis.rows()},
+                         {{}, padding});
   size_t i = 0;
   generate(t.view, [&] { return static_cast<double>(ids[i++]); });
   return t;
@@ -141,17 +141,17 @@ Tensor sequence_ids(const Config& c, const Axis& axis, bool query, int64_t paddi
 void poison_unowned_rows(const Config& c, const Axis& axis, const Tensor& t) {
   const int64_t batch = batch_of(c);
   // owned[b · rows + i] of dense and owned[i] of varlen tensors.
-  std::vector<bool> owned(axis.packed() ? axis.rows() : batch * axis.rows(), false);
+  std::vector<bool> owned(axis.is_varlen() ? axis.rows() : batch * axis.rows(), false);
   int64_t begin = 0;
   for (int64_t b = 0; b < batch; ++b) {
-    const int64_t capacity = axis.packed() ? axis.varlen[b] : axis.seqlen;
+    const int64_t capacity = axis.is_varlen() ? axis.varlen[b] : axis.seqlen;
     const int64_t used = axis.seqused.empty() ? capacity : axis.seqused[b];
     std::fill_n(owned.begin() + begin, used, true);
     begin += capacity;
   }
   const int64_t n = t.view.shape[t.view.rank - 1], size = element_bytes(t.view.dtype);
   for_each_row(t.view, [&](const Index& at, void* row) {
-    if (owned[axis.packed() ? at[0] : at[0] * axis.rows() + at[1]]) return;
+    if (owned[axis.is_varlen() ? at[0] : at[0] * axis.rows() + at[1]]) return;
     for (int64_t e = 0; e < n; ++e)
       encode(t.view.dtype, kNan, static_cast<std::byte*>(row) + e * size);
   });
@@ -213,11 +213,11 @@ std::string replay_command(const Config& c, const std::string& backend) {
   const auto size = [&](bool applies, const char* name, int64_t value) {
     flag(applies, fmt::format("{} {}", name, value));
   };
-  size(!packed_q(c) && !packed_kv(c), "--batch", c.batch);
+  size(!is_varlen_q(c) && !is_varlen_kv(c), "--batch", c.batch);
   size(true, "--heads-q", c.heads_q);
   size(true, "--heads-kv", c.heads_kv);
-  size(!packed_q(c), "--seqlen-q", c.seqlen_q);
-  size(!packed_kv(c), "--seqlen-kv", c.seqlen_kv);
+  size(!is_varlen_q(c), "--seqlen-q", c.seqlen_q);
+  size(!is_varlen_kv(c), "--seqlen-kv", c.seqlen_kv);
   size(true, "--head-dim", c.head_dim_qk);
   size(true, "--head-dim-v", c.head_dim_v);
   list("--varlen-q", c.varlen_q);
@@ -269,14 +269,15 @@ std::string contradiction(const Config& c) {
     for (size_t b = 0; b < axis.varlen.size(); ++b)
       if (axis.varlen[b] < 0) return "a varlen length is negative";
     for (size_t b = 0; b < axis.seqused.size(); ++b)
-      if (axis.seqused[b] < 0 || axis.seqused[b] > (axis.packed() ? axis.varlen[b] : axis.seqlen))
+      if (axis.seqused[b] < 0 ||
+          axis.seqused[b] > (axis.is_varlen() ? axis.varlen[b] : axis.seqlen))
         return "a seqused number is negative or beyond its sequence";
   }
   if (c.layout == Layout::kInterleaved &&
-      (c.head_dim_qk != c.head_dim_v || packed_q(c) != packed_kv(c) ||
+      (c.head_dim_qk != c.head_dim_v || is_varlen_q(c) != is_varlen_kv(c) ||
        axis_q(c).rows() != axis_kv(c).rows()))
     return "layout interleaved needs queries and keys of the same lengths and head_dim";
-  if (c.layout == Layout::kBroadcast && (packed_kv(c) || !c.seqused_kv.empty()))
+  if (c.layout == Layout::kBroadcast && (is_varlen_kv(c) || !c.seqused_kv.empty()))
     return "layout broadcast needs dense keys without seqused";
   return "";
 }
@@ -288,7 +289,8 @@ Tensors make_tensors(const Config& c) {
   const std::vector<int64_t> k = shape_of(c, axis_kv(c), c.heads_kv, c.head_dim_qk);
   const std::vector<int64_t> v = shape_of(c, axis_kv(c), c.heads_kv, c.head_dim_v);
   const std::vector<int64_t> o = shape_of(c, axis_q(c), c.heads_q, c.head_dim_v);
-  const MemoryOrder memory_q = memory_of(c, packed_q(c)), memory_kv = memory_of(c, packed_kv(c));
+  const MemoryOrder memory_q = memory_of(c, is_varlen_q(c)),
+                    memory_kv = memory_of(c, is_varlen_kv(c));
   const int64_t padding = memory_q.padding;
   Tensors t;
   if (c.layout == Layout::kInterleaved) {
@@ -313,8 +315,8 @@ Tensors make_tensors(const Config& c) {
     }
   }
   t.o = make_tensor(out, o, memory_q);
-  const std::vector<int64_t> lse = packed_q(c) ? std::vector<int64_t>{c.heads_q, o[0]}
-                                               : std::vector<int64_t>{o[0], c.heads_q, o[1]};
+  const std::vector<int64_t> lse = is_varlen_q(c) ? std::vector<int64_t>{c.heads_q, o[0]}
+                                                  : std::vector<int64_t>{o[0], c.heads_q, o[1]};
   if (c.lse || c.backward) t.lse = make_tensor(FA3_F32, lse, {{}, padding});
   if (c.backward) t.dout = make_tensor(out, o, memory_q);
   if (c.backward && c.dlse) t.dlse = make_tensor(FA3_F32, lse, {{}, padding});
@@ -333,8 +335,8 @@ Tensors make_tensors(const Config& c) {
   poison_unowned_rows(c, axis_kv(c), t.k);
   poison_unowned_rows(c, axis_kv(c), t.v);
   if (c.backward) poison_unowned_rows(c, axis_q(c), t.dout);
-  if (packed_q(c)) t.cu_seqlens_q = cu_seqlens(c.varlen_q);
-  if (packed_kv(c)) t.cu_seqlens_kv = cu_seqlens(c.varlen_kv);
+  if (is_varlen_q(c)) t.cu_seqlens_q = cu_seqlens(c.varlen_q);
+  if (is_varlen_kv(c)) t.cu_seqlens_kv = cu_seqlens(c.varlen_kv);
   if (!c.seqused_q.empty()) t.seqused_q = vector_of(c.seqused_q);
   if (!c.seqused_kv.empty()) t.seqused_kv = vector_of(c.seqused_kv);
   if (c.alibi) t.alibi_slopes = alibi_slopes(c, padding);
@@ -365,9 +367,9 @@ Args common_args(const Config& c, const Tensors& t) {
   args.sequence_ids_q = t.sequence_ids_q.view;
   args.sequence_ids_kv = t.sequence_ids_kv.view;
   // Odd seeds leave the bounds out.
-  if (packed_q(c) && c.seed % 2 == 0)
+  if (is_varlen_q(c) && c.seed % 2 == 0)
     args.max_seqlen_q = *std::max_element(c.varlen_q.begin(), c.varlen_q.end());
-  if (packed_kv(c) && c.seed % 2 == 0)
+  if (is_varlen_kv(c) && c.seed % 2 == 0)
     args.max_seqlen_kv = *std::max_element(c.varlen_kv.begin(), c.varlen_kv.end());
   args.mask = c.mask;
   args.left = c.left;

@@ -65,7 +65,7 @@ struct Head : KvHead {
         .turn[h * run.grad_q.turns + run.grad_q.first(first_row(), b, run.cpu.tile_q) + block];
   }
   // First row of this sequence among the rows of all sequences.
-  int64_t first_row() const { return run.problem.q.packed ? q_seq.begin : b * run.problem.q.rows; }
+  int64_t first_row() const { return run.problem.q.varlen ? q_seq.begin : b * run.problem.q.rows; }
 
   int64_t block_size() const { return balanced_tile(len.q, run.cpu.tile_q, kTileRows); }
   int64_t chunk_size() const { return balanced_tile(len.kv, run.cpu.tile_kv, kTileRows); }

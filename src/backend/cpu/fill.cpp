@@ -41,14 +41,14 @@ void fill_unowned_rows(const Problem& p, const Buffers& buffers) {
   for (const TensorRow& out : kTensors) {
     if (!is_filled(p, out.id)) continue;
     const SeqAxis& axis = p.axis_of(out.id);
-    if (!(axis.packed || axis.seqused)) continue;
+    if (!(axis.varlen || axis.seqused)) continue;
     void* const data = buffers.data[out.id];
     const int32_t* cu = buffers.in<int32_t>(out.query() ? kCuSeqlensQ : kCuSeqlensKv);
     for (int64_t b = 0; b < p.batch; ++b) {
       const Sequence s = out.query() ? q_sequence(p, buffers, b) : kv_sequence(p, buffers, b);
-      fill(p, out.id, data, b, s.begin + s.len, axis.packed ? cu[b + 1] : axis.rows);
+      fill(p, out.id, data, b, s.begin + s.len, axis.varlen ? cu[b + 1] : axis.rows);
     }
-    if (axis.packed) fill(p, out.id, data, 0, cu[p.batch], axis.rows);
+    if (axis.varlen) fill(p, out.id, data, 0, cu[p.batch], axis.rows);
   }
 }
 
@@ -56,7 +56,7 @@ void fill_all_rows(const Problem& p, const Buffers& buffers) {
   for (const TensorRow& out : kTensors) {
     if (!is_filled(p, out.id)) continue;
     const SeqAxis& axis = p.axis_of(out.id);
-    const int64_t entries = axis.packed ? 1 : p.batch;
+    const int64_t entries = axis.varlen ? 1 : p.batch;
     for (int64_t b = 0; b < entries; ++b) fill(p, out.id, buffers.data[out.id], b, 0, axis.rows);
   }
 }

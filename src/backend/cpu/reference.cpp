@@ -94,7 +94,7 @@ void fill(const Problem& p, const Buffers& x, TensorId id, const SeqAxis& axis, 
           int64_t n, double value, double* row_of_values) {
   if (!p.layout[id].present()) return;
   std::fill_n(row_of_values, n, value);
-  for (int64_t b = 0; b < (axis.packed ? 1 : p.batch); ++b)
+  for (int64_t b = 0; b < (axis.varlen ? 1 : p.batch); ++b)
     for (int64_t i = 0; i < axis.rows; ++i)
       for (int64_t h = 0; h < heads; ++h) store_row(p, x, id, b, i, h, n, row_of_values);
 }

@@ -88,8 +88,8 @@ NvrtcSearch Jit::search() const {
 
 const Result<Nvrtc>& Jit::nvrtc() {
   return nvrtc_.get([&]() -> Result<Nvrtc> {
-    if (options_.packed_only) {
-      return unsupported("jit: the context takes packed kernels only; nothing is compiled in it");
+    if (options_.bundled_only) {
+      return unsupported("jit: the context takes bundled kernels only; nothing is compiled in it");
     }
     const NvrtcSearch search = this->search();
     return find_nvrtc(search.places, search.driver_version);
@@ -112,9 +112,9 @@ const Result<int>& Jit::version() {
 
 const Result<DiskCache>& Jit::disk() {
   return disk_.get([&]() -> Result<DiskCache> {
-    if (options_.packed_only) {
+    if (options_.bundled_only) {
       return Status{FA3_IO_ERROR,
-                    "kernel cache: a context that takes packed kernels only has none"};
+                    "kernel cache: a context that takes bundled kernels only has none"};
     }
     if (options_.cache_dir.empty()) {
       return Status{FA3_IO_ERROR,
@@ -152,7 +152,7 @@ Result<Kernel> Jit::get(const Program& program) {
 
 // Kernels work without a cache or a bundle, but the time that costs is worth a warning.
 void Jit::warn_of_places() {
-  if (options_.packed_only) return;
+  if (options_.bundled_only) return;
   if (warned_.exchange(true)) return;
   if (!disk().ok()) options_.logger.log(FA3_LOG_WARNING, "{}", disk().status().message);
   if (!options_.kernel_pack.empty() && !pack().ok()) {
@@ -168,10 +168,10 @@ Result<Kernel> Jit::find(const Program& program) {
   if (std::optional<Cubin> cubin = from_pack(program)) {
     return kernel(*std::move(cubin), KernelSource::kPack);
   }
-  if (!options_.packed_only) return compile_once(program);
+  if (!options_.bundled_only) return compile_once(program);
   FA3_RETURN_IF_ERROR(pack().status());
   return Status{FA3_JIT_FAILED,
-                fmt::format("jit: {} of {} is not in {}, and the context takes packed kernels "
+                fmt::format("jit: {} of {} is not in {}, and the context takes bundled kernels "
                             "only; add it with `fa3 jit --pack`, or allow compiling",
                             program.expression, program.header, pack().value().path())};
 }

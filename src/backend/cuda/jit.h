@@ -47,11 +47,11 @@ class KernelMemory {
 };
 
 struct JitOptions {
-  std::string cache_dir;     // absolute; "" = none
-  std::string kernel_pack;   // path; "" = none
-  std::string nvrtc;         // path; "" = search
-  bool packed_only = false;  // neither compile nor use the cache
-  int driver_version = 0;    // that must load the cubins; 0 = none yet
+  std::string cache_dir;      // absolute; "" = none
+  std::string kernel_pack;    // path; "" = none
+  std::string nvrtc;          // path; "" = search
+  bool bundled_only = false;  // neither compile nor use the cache
+  int driver_version = 0;     // that must load the cubins; 0 = none yet
   // How long to wait for another process that compiles the kernel: that takes seconds, on a busy
   // machine too.
   std::chrono::milliseconds patience{60'000};
@@ -74,7 +74,7 @@ class Jit {
   // By the compiler here: from the disk cache, else compiled. For bundles, which name one compiler.
   Result<Kernel> get_compiled(const Program& program);
 
-  bool packed_only() const { return options_.packed_only; }
+  bool bundled_only() const { return options_.bundled_only; }
 
   // What there is, or why not.
   const Result<Nvrtc>& nvrtc();

@@ -18,7 +18,7 @@ TensorMapSpec spec_of(void* base, const Problem& p, TensorId id, const TileLayou
   };
   const u64 head = bytes(heads, layout.head);
   const u64 row =
-      ragged ? bytes(axis.packed ? axis.rows : axis.rows * p.batch, ragged_row_stride(axis, layout))
+      ragged ? bytes(axis.varlen ? axis.rows : axis.rows * p.batch, ragged_row_stride(axis, layout))
              : bytes(axis.rows, layout.row);
   TensorMapSpec spec;
   spec.name = tensor_name(id);

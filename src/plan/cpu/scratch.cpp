@@ -85,7 +85,7 @@ BackwardScratch::BackwardScratch(Arena& arena, const CpuPlan& plan) {
 
 GradQ::GradQ(Arena& arena, const CpuPlan& plan, const Problem& problem) {
   if (!problem.layout[kDq].present()) return;
-  const int64_t all = problem.q.rows * (problem.q.packed ? 1 : problem.batch);
+  const int64_t all = problem.q.rows * (problem.q.varlen ? 1 : problem.batch);
   rows = first(all, problem.batch, kTileRows) * kTileRows;
   turns = first(all, problem.batch, plan.tile_q);
   dq = arena.take<float>(problem.heads_q * rows * plan.width_qk);

@@ -44,17 +44,17 @@ Status check_tensor(const Problem& p, TensorId id, const char* name, const SeqAx
   const Layout& layout = p.layout[id];
   FA3_RETURN_IF_ERROR(check_stride(name, "row", axis.rows, layout.row));
   FA3_RETURN_IF_ERROR(check_stride(name, "head", heads, layout.head));
-  if (!axis.packed) FA3_RETURN_IF_ERROR(check_stride(name, "batch", p.batch, layout.batch));
+  if (!axis.varlen) FA3_RETURN_IF_ERROR(check_stride(name, "batch", p.batch, layout.batch));
   if (!ragged) return {};
   const int64_t row = ragged_row_stride(axis, layout);
   if (row >= kMaxRaggedStride) {
     return unsupported("forward: {}: row stride {} on sm90, need less than {}; copy the tensor",
                        name, row, kMaxRaggedStride);
   }
-  if (!has_lengths(p) || axis.packed || p.batch <= 1) return {};
+  if (!has_lengths(p) || axis.varlen || p.batch <= 1) return {};
   if (layout.batch == 0 || (row > 0 && layout.batch % row == 0)) return {};
   return unsupported(
-      "forward: {}: batch stride {} with packed or seqused tensors on sm90, need a multiple of the "
+      "forward: {}: batch stride {} with varlen or seqused tensors on sm90, need a multiple of the "
       "row stride {}; copy the tensor, or use backend cpu",
       name, layout.batch, row);
 }
@@ -66,7 +66,7 @@ Status check_axis(const char* name, const Problem& p, const SeqAxis& axis, Tenso
   const int64_t other = ragged ? ragged_batch_rows(p, axis, p.layout[b]) : 0;
   if (batch_rows != other) {
     return unsupported(
-        "forward: the {} tensors' sequences lie {} and {} rows apart on sm90 with packed or "
+        "forward: the {} tensors' sequences lie {} and {} rows apart on sm90 with varlen or "
         "seqused tensors, need the same; copy one of them, or use backend cpu",
         name, batch_rows, other);
   }
@@ -106,7 +106,7 @@ Status check_problem(const Problem& p) {
 
 // The most rows that a sequence can have.
 int64_t most_rows(const SeqAxis& axis) {
-  return axis.packed ? std::min(axis.rows, axis.max_seqlen) : axis.rows;
+  return axis.varlen ? std::min(axis.rows, axis.max_seqlen) : axis.rows;
 }
 
 // The mask as a band; a bound beyond every query's keys is dropped.
@@ -126,7 +126,7 @@ MaskKind mask_of(const Band32& band) {
 }
 
 int64_t count_tiles(const Problem& p, int tile_q) {
-  if (!p.q.packed) return div_up(p.q.rows, tile_q) * p.heads_q * p.batch;
+  if (!p.q.varlen) return div_up(p.q.rows, tile_q) * p.heads_q * p.batch;
   // Every sequence, and the rows of none, may end in a partial tile.
   return (p.q.rows / tile_q + p.batch + 1) * p.heads_q;
 }
@@ -152,7 +152,7 @@ bool three_consumers_pay(const Problem& p, MaskKind mask, int64_t sms) {
 // through it, and their long tiles must not all run at the same time: fewer heads, the more columns
 // they have.
 uint32_t head_group_of(const Problem& p, int tile_q, int64_t l2_bytes) {
-  const int64_t heads = p.q.packed ? p.heads_kv : p.heads_kv * p.batch;
+  const int64_t heads = p.q.varlen ? p.heads_kv : p.heads_kv * p.batch;
   if (heads == 0 || p.heads_q == 0) return 1;
   const int64_t q_tiles = div_up(most_rows(p.q), tile_q);
   const int64_t columns = p.head_dim_qk + p.head_dim_v;
@@ -198,13 +198,13 @@ void set_scale(const Problem& p, FwdPlan& plan) {
 }  // namespace
 
 int64_t ragged_row_stride(const SeqAxis& axis, const Layout& layout) {
-  return axis.packed || axis.rows > 1 ? layout.row : layout.batch;
+  return axis.varlen || axis.rows > 1 ? layout.row : layout.batch;
 }
 
 int64_t ragged_batch_rows(const Problem& problem, const SeqAxis& axis, const Layout& layout) {
   if (!has_lengths(problem)) return 1;
   const int64_t row = ragged_row_stride(axis, layout);
-  return axis.packed || problem.batch <= 1 || row == 0 ? 0 : layout.batch / row;
+  return axis.varlen || problem.batch <= 1 || row == 0 ? 0 : layout.batch / row;
 }
 
 Program program_of(const FwdPlan& plan) {

@@ -33,9 +33,9 @@ struct Clocks {
 
 // One KV tile, without a mask and with one.
 struct StepClocks {
-  Clocks plain, masked;
+  Clocks unmasked, masked;
 
-  explicit StepClocks(const FwdConfig& c) : plain(of(c, false)), masked(of(c, true)) {}
+  explicit StepClocks(const FwdConfig& c) : unmasked(of(c, false)), masked(of(c, true)) {}
 
  private:
   static Clocks of(const FwdConfig& c, bool masked) {
@@ -55,10 +55,10 @@ Clocks q_tile_clocks(const FwdPlan& plan, const Problem& p, const StepClocks& st
                                        static_cast<int32_t>(p.kv.rows), row, rows, c.tile_kv);
     if (range.empty()) continue;
     const int all = range.end - range.first;
-    const int plain = std::clamp(range.unmasked_end - range.unmasked_first, 0, all - 1);
-    const int masked = all - plain;  // the first one always
-    sum.least += (plain * step.plain.least + masked * step.masked.least) / parts;
-    sum.expected += (plain * step.plain.expected + masked * step.masked.expected) / parts;
+    const int unmasked = std::clamp(range.unmasked_end - range.unmasked_first, 0, all - 1);
+    const int masked = all - unmasked;  // the first one always
+    sum.least += (unmasked * step.unmasked.least + masked * step.masked.least) / parts;
+    sum.expected += (unmasked * step.unmasked.expected + masked * step.masked.expected) / parts;
   }
   return sum;
 }

@@ -62,7 +62,7 @@ verify::Config dense() {
   c.seqlen_kv = 5 * 32 + 9;
   return c;
 }
-verify::Config packed() {
+verify::Config varlen() {
   verify::Config c = dense();
   c.varlen_q = {300, 20, 450};
   c.varlen_kv = {200, 40, 0};  // Q tiles that visit no KV tile follow each other fast
@@ -74,7 +74,7 @@ std::vector<Mutated> kernels() {
   return {{"two_stages", kFull, dense()},
           {"look_ahead", kLookAhead, dense()},
           {"o_in_q", kOInQ, dense()},
-          {"skipping", kSkipping, packed()},
+          {"skipping", kSkipping, varlen()},
           {"three_stages", kThreeStages, dense()},
           {"serial", kSerial, dense()},
           {"unspecialised", kUnspecialised, dense()}};
