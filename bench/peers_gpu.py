@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""peers_gpu.py — fa3 beside PyTorch's cuDNN and FlashAttention-2 on one Hopper GPU.
+"""peers_gpu.py — fa3 beside PyTorch's cuDNN and FlashAttention-2 on one Hopper GPU, and beside the
+original FlashAttention-3 where Python finds its module flash_attn_interface.
 
 First every check (--check): results against FP64 for many shapes, bits over repetitions, a captured
 graph, two streams. Then the paper's grid (--grid): contenders take turns in one process on the
@@ -10,6 +11,7 @@ first about machine and commit.
 
 import argparse
 import ctypes
+import importlib
 import json
 import pathlib
 import statistics
@@ -26,6 +28,7 @@ HIDDEN, TOKENS = 2048, 16384
 HEAD_DIMS, MASKS = (64, 128, 256), ("full", "causal")
 SEQLENS = (512, 1024, 2048, 4096, 8192, 16384)
 PEERS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "fa2": SDPBackend.FLASH_ATTENTION}
+ORIGINAL = "flash_attn_interface"  # the module of flash-attention's hopper/ folder
 
 
 wrong = []  # checks that found something
@@ -383,6 +386,35 @@ def ceilings(out):
     emit(out, {"ceiling": "copy 1 GiB", "gbytes_per_s": 2 * x.numel() / copy * 1e-6})
 
 
+def original():
+    """(The original's module, its version), or None where it is not installed."""
+    try:
+        module = importlib.import_module(ORIGINAL)
+    except ImportError:
+        return None
+    return module, str(getattr(module, "__version__", "version unknown"))
+
+
+def peer_calls(q, k, v, mask):
+    """{name: call}, each call with (batch, seqlen, heads, d) in and out."""
+    views = [x.transpose(1, 2) for x in (q, k, v)]
+
+    def sdpa(backend):
+        with sdpa_kernel(backend):
+            return torch.nn.functional.scaled_dot_product_attention(
+                *views, is_causal=mask == "causal"
+            ).transpose(1, 2)
+
+    def flash_attn_3(function):
+        o = function(q, k, v, causal=mask == "causal")
+        return o[0] if isinstance(o, tuple) else o  # older versions return LSE too
+
+    calls = {name: lambda b=backend: sdpa(b) for name, backend in PEERS.items()}
+    if found := original():
+        calls["flash_attn_3"] = lambda: flash_attn_3(found[0].flash_attn_func)
+    return calls
+
+
 def run_cell(context, d, mask, seqlen, rounds, out):
     batch, heads = TOKENS // seqlen, HIDDEN // d
     q, k, v = (torch.randn(batch, seqlen, heads, d, device="cuda").bfloat16() for _ in "qkv")
@@ -390,17 +422,9 @@ def run_cell(context, d, mask, seqlen, rounds, out):
     args = forward_args(mask, q=q, k=k, v=v, o=o, lse=lse)
     plan = context.plan_forward(args)
     work = torch.empty(max(plan.workspace_bytes, 1), dtype=torch.uint8, device="cuda")
-    views = [x.transpose(1, 2) for x in (q, k, v)]
     calls = {"fa3": lambda: plan.run(work.data_ptr(), stream_handle())}
     answers = {}
-    for name, backend in PEERS.items():
-
-        def call(backend=backend):
-            with sdpa_kernel(backend):
-                return torch.nn.functional.scaled_dot_product_attention(
-                    *views, is_causal=mask == "causal"
-                )
-
+    for name, call in peer_calls(q, k, v, mask).items():
         try:
             answers[name] = call()
             calls[name] = call
@@ -408,9 +432,7 @@ def run_cell(context, d, mask, seqlen, rounds, out):
             print(f"{name} d{d} {mask} {seqlen}: {error}", file=sys.stderr)
     calls["fa3"]()
     torch.cuda.synchronize()
-    apart = {
-        n: (a.transpose(1, 2).float() - o.float()).abs().max().item() for n, a in answers.items()
-    }
+    apart = {n: (a.float() - o.float()).abs().max().item() for n, a in answers.items()}
     # Few short calls: a graph would take the host's time out, but a user of PyTorch pays it too.
     timed = measure(calls, rounds)
     work_flops = flops(d, mask, seqlen)
@@ -458,10 +480,10 @@ def main():
         )
         if lacks := machine.missing(meta, machine.GPU_FIELDS):
             print(f"peers_gpu: unknown {', '.join(lacks)}: no result to publish", file=sys.stderr)
-        emit(
-            out,
-            {**meta, "torch": torch.__version__, "cudnn": torch.backends.cudnn.version()},
-        )
+        meta |= {"torch": torch.__version__, "cudnn": torch.backends.cudnn.version()}
+        if found := original():
+            meta["flash_attn_3"] = found[1]
+        emit(out, meta)
         if args.check:
             check_shapes(context, out)
             check_ragged(context, out)

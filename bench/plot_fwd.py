@@ -18,8 +18,8 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402 (after the choice of a backend)
 
 # Okabe and Ito's palette: told apart with any colour vision, and by lightness in grey.
-COLOURS = {"fa3": "#0072B2", "cudnn": "#E69F00", "fa2": "#C8C8C8"}
-WIDTH = 0.29  # of a bar; a group is 1
+COLOURS = {"fa3": "#0072B2", "flash_attn_3": "#009E73", "cudnn": "#E69F00", "fa2": "#C8C8C8"}
+GROUP = 0.87  # of the distance between groups, for all bars of one
 CEILING = "#555555"
 
 
@@ -29,11 +29,14 @@ def length_text(seqlen):
 
 def draw_panel(axes, grid, head_dim, mask, cells):
     seqlens = sorted(cells)
-    for i, contender in enumerate(fwd_table.CONTENDERS):
-        at = [g + (i - 1) * WIDTH for g, s in enumerate(seqlens) if contender in cells[s]]
+    contenders = grid.contenders()
+    width = GROUP / len(contenders)
+    for i, contender in enumerate(contenders):
+        shift = (i - (len(contenders) - 1) / 2) * width
+        at = [g + shift for g, s in enumerate(seqlens) if contender in cells[s]]
         rates = [cells[s][contender]["tflops"] for s in seqlens if contender in cells[s]]
         bars = axes.bar(
-            at, rates, 0.94 * WIDTH, color=COLOURS[contender], label=grid.name(contender)
+            at, rates, 0.94 * width, color=COLOURS[contender], label=grid.name(contender)
         )
         weight = "bold" if contender == "fa3" else "normal"
         labels = axes.bar_label(bars, fmt="%.0f", fontsize=7, padding=2, fontweight=weight)
