@@ -480,10 +480,8 @@ def main():
         )
         if lacks := machine.missing(meta, machine.GPU_FIELDS):
             print(f"peers_gpu: unknown {', '.join(lacks)}: no result to publish", file=sys.stderr)
-        meta |= {"torch": torch.__version__, "cudnn": torch.backends.cudnn.version()}
-        if found := original():
-            meta["flash_attn_3"] = found[1]
-        emit(out, meta)
+        versions = {"torch": torch.__version__, "cudnn": torch.backends.cudnn.version()}
+        emit(out, meta | versions | ({"flash_attn_3": o[1]} if (o := original()) else {}))
         if args.check:
             check_shapes(context, out)
             check_ragged(context, out)
