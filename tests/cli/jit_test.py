@@ -63,7 +63,7 @@ class Jit(JitTest):
             [
                 f"fwd/d128/bf16/causal/{lengths}{part}"
                 for lengths in ("dense", "ragged")
-                for part in ("/q64", "/q1024", "", "/few_tiles")
+                for part in ("/q64", "/q1024", "/q4096", "", "/few_tiles")
             ]
             + [f"samples/gemm/{x}" for x in ("bf16", "f16", "e4m3", "bf16_transposed", "e5m2")],
         )

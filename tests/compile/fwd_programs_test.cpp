@@ -42,7 +42,7 @@ constexpr size_t kLateMufu = 15;
 bool sinks_exponentials(const FwdConfig& c) { return c.skips(); }
 
 Problem problem(const FwdRow& row, fa3_mask mask, bool ragged) {
-  const int64_t seqlen = row.max_seqlen_q > 0 ? row.max_seqlen_q : 4096;
+  const int64_t seqlen = row.max_seqlen_q > 0 ? row.max_seqlen_q : 8192;
   Problem p;
   p.batch = p.heads_kv = 1;
   p.heads_q = row.config.consumer_wgs == 3 ? 1000 : 1;  // enough Q tiles for the row, or too few

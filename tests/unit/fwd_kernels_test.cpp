@@ -41,7 +41,9 @@ TEST(FwdKernels, All_AreRunnableAndNamedOnce) {
   for (const FwdRow& row : kFwdRows) {
     for (const MmaType dtype : {MmaType::kBf16, MmaType::kF16}) {
       for (const bool ragged : {false, true}) {
-        const MaskKind mask = takes(row, MaskKind::kWindow) ? MaskKind::kWindow : MaskKind::kFull;
+        const MaskKind mask = takes(row, MaskKind::kWindow)   ? MaskKind::kWindow
+                              : takes(row, MaskKind::kCausal) ? MaskKind::kCausal
+                                                              : MaskKind::kFull;
         const FwdVariant variant{dtype, mask, ScoreKind::kPlain, ragged};
         EXPECT_TRUE(contains(all, config_of(row, variant))) << row.name;
       }
@@ -79,9 +81,9 @@ TEST(FwdKernels, NamesOfPlans_MeanTheirKernels) {
 }
 
 TEST(FwdKernels, Words_Choose) {
-  EXPECT_EQ(kernels("fwd/d128").size(), 44u);
+  EXPECT_EQ(kernels("fwd/d128").size(), 48u);
   EXPECT_EQ(kernels("fwd/bf16/d128/causal").size(),
-            8u);  // q64, q1024, more, few tiles; ragged or not
+            10u);  // q64, q1024, q4096, more, few tiles; ragged or not
   EXPECT_EQ(kernels("fwd/bf16/d128/causal/few_tiles").size(), 2u);
   EXPECT_EQ(kernels("fwd/bf16/d128/causal/alibi").size(), 4u);  // q64 and more
   EXPECT_EQ(kernels("fwd/d128/q64").size(), 12u);

@@ -195,32 +195,34 @@ std::string row_of(int64_t d_qk, int64_t d_v, int64_t seqlen_q, fa3_mask mask, i
 TEST(FwdPlan, Rows_AreThoseOfTheTable) {
   struct Expected {
     int64_t d_qk, d_v, seqlen_q;
-    const char *full, *causal;
+    const char *full, *causal, *window = nullptr;  // nullptr: as causal
   };
   const Expected all[] = {
-      {64, 64, 64, "d64 few queries", "d64 few queries"},
+      {64, 64, 64, "d64 few rows", "d64 few rows"},
       {64, 64, 192, "d64 full", "d64 masked"},
-      {8, 64, 1, "d64 few queries", "d64 few queries"},
+      {8, 64, 1, "d64 few rows", "d64 few rows"},
       {80, 80, 192, "d96 full", "d96 masked short"},
       {80, 80, 1025, "d96 full", "d96 masked"},
-      {104, 104, 64, "d128 few queries", "d128 few queries"},
+      {104, 104, 64, "d128 few rows", "d128 few rows"},
       {128, 128, 192, "d128 full", "d128 masked short"},
-      {64, 128, 1025, "d128 full", "d128 masked"},
+      {64, 128, 1025, "d128 full", "d128 causal", "d128 window"},
       {192, 128, 64, "d192 dv128", "d192 dv128"},
+      {128, 128, 4097, "d128 full", "d128 causal long", "d128 window"},
       {192, 128, 1025, "d192 dv128", "d192 dv128 masked"},
       {192, 192, 2048, "d192 short", "d192 masked short"},
       {192, 192, 2049, "d192", "d192"},
       {128, 192, 2049, "d192", "d192"},
-      {256, 256, 512, "d256 short", "d256 short"},
-      {256, 256, 513, "d256", "d256 masked"},
-      {64, 256, 513, "d256", "d256 masked"},
+      {256, 256, 512, "d256", "d256"},
+      {256, 256, 513, "d256", "d256"},
+      {64, 256, 513, "d256", "d256"},
   };
   constexpr int64_t kMany = 10000;  // heads: enough to fill the GPU
   for (const Expected& e : all) {
     SCOPED_TRACE(testing::Message() << e.d_qk << "/" << e.d_v << " seqlen_q " << e.seqlen_q);
     EXPECT_EQ(row_of(e.d_qk, e.d_v, e.seqlen_q, FA3_MASK_FULL, kMany), e.full);
     EXPECT_EQ(row_of(e.d_qk, e.d_v, e.seqlen_q, FA3_MASK_CAUSAL, kMany), e.causal);
-    EXPECT_EQ(row_of(e.d_qk, e.d_v, e.seqlen_q, FA3_MASK_WINDOW, kMany), e.causal);
+    const std::string window = row_of(e.d_qk, e.d_v, e.seqlen_q, FA3_MASK_WINDOW, kMany);
+    EXPECT_EQ(window, e.window != nullptr ? e.window : e.causal);
   }
 }
 
@@ -291,7 +293,7 @@ TEST(FwdPlan, RowsNotTaken_AllWithTheReason) {
   EXPECT_EQ(rejected.size(), std::size(kFwdRows) - 1);
   EXPECT_EQ(why_not(rejected, "d96"), nullptr);
   EXPECT_EQ(*why_not(rejected, "d64"), "head_dim_v up to 64, here 96");
-  EXPECT_EQ(*why_not(rejected, "d128 few queries"), "up to 64 queries per sequence, here 65");
+  EXPECT_EQ(*why_not(rejected, "d128 few rows"), "up to 64 queries per sequence, here 65");
   EXPECT_THAT(*why_not(rejected, "d128"), HasSubstr("fits too"));
   EXPECT_THAT(*why_not(rejected, "d96 full"), HasSubstr("tiles of 192 queries"));
 
@@ -317,7 +319,7 @@ TEST(FwdPlan, VarlenQueries_RowByTheLongest) {
   p.q.varlen = true;
   p.q.max_seqlen = 64;
   const FwdPlan plan = plan_of(p);
-  EXPECT_STREQ(plan.row, "d128 few queries");
+  EXPECT_STREQ(plan.row, "d128 few rows");
   EXPECT_TRUE(plan.config.ragged);
   EXPECT_EQ(plan.config.schedule, FwdSchedule::kDynamic);
   EXPECT_EQ(workspace_bytes(plan), 4u);
@@ -387,12 +389,13 @@ TEST(FwdPlan, TinyScales_StayAboveZero) {
 TEST(FwdExpression, NamesEveryField) {
   const std::string text = fwd_expression(kFwdRows[0].config);
   // As many as FwdConfig has, and the two of SoftmaxVariant.
-  EXPECT_EQ(std::count(text.begin(), text.end(), '.'), 16 + 2) << text;
+  EXPECT_EQ(std::count(text.begin(), text.end(), '.'), 17 + 2) << text;
   EXPECT_THAT(text, testing::StartsWith("fa3::sm90::fwd<fa3::sm90::FwdConfig{"));
   const auto [dtype, mask, score, d_qk, d_v, tile_kv, stages, wgs, q_stages, step, softmax,
-              ping_pong, o_in_q, ragged, schedule, specialised] = kFwdRows[0].config;
+              ping_pong, o_in_q, o_parts, ragged, schedule, specialised] = kFwdRows[0].config;
   (void)dtype, (void)mask, (void)score, (void)d_qk, (void)d_v, (void)tile_kv, (void)stages;
-  (void)wgs, (void)q_stages, (void)step, (void)softmax, (void)ping_pong, (void)o_in_q;
+  (void)wgs, (void)q_stages, (void)step, (void)softmax, (void)ping_pong, (void)o_in_q,
+      (void)o_parts;
   (void)ragged, (void)schedule, (void)specialised;
 }
 

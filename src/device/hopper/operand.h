@@ -43,23 +43,26 @@ FA3_DEV void to_operand16(ptx::AFrag (&a)[kSteps], const ptx::Acc<N>& acc) {
   }
 }
 
-// The same into shared memory, as panels of `rows` rows; this warpgroup's 64 begin at `to`.
+// The same into shared memory, as panels of `rows` rows; this warpgroup's 64 begin at `to`. Only
+// columns [begin, end), from the panel that begins there on.
 template <MmaType kType, Swizzle kSwizzle, int N>
-FA3_DEV void store_operand16(u8* to, const ptx::Acc<N>& acc, u32 rows,
+FA3_DEV void store_operand16(u8* to, const ptx::Acc<N>& acc, u32 rows, u32 begin = 0, u32 end = N,
                              Where where = Where::here()) {
   static_assert(N % 16 == 0, "store_operand16: whole matrices of 16 columns");
   constexpr u32 kWidth = static_cast<u32>(kSwizzle);
   const u32 lane = ptx::lane_index(), row = 16 * (ptx::warp_index(where) % 4) + lane % 16;
   FA3_UNROLL
   for (u32 t = 0; t < N / 16; ++t) {
+    if (16 * t < begin || 16 * t >= end) continue;
     ptx::Vec<u32, 4> packed;
     FA3_UNROLL
     for (int r = 0; r < 4; ++r) {
       const int i = operand16_source(static_cast<int>(t), r);
       packed[r] = pack16<kType>(acc[i], acc[i + 1]);
     }
-    u8* const panel = to + 32 * t / kWidth * (rows * kWidth);
-    const u32 column = 32 * t % kWidth + lane / 16 * 16;
+    const u32 at = 32 * t - 2 * begin;  // bytes
+    u8* const panel = to + at / kWidth * (rows * kWidth);
+    const u32 column = at % kWidth + lane / 16 * 16;
     ptx::stmatrix_x4(panel + panel_offset(row, column, kSwizzle), packed, where);
   }
 }

@@ -20,14 +20,18 @@ struct FwdRow {
 
 constexpr unsigned mask_bit(MaskKind mask) { return 1u << static_cast<unsigned>(mask); }
 inline constexpr unsigned kFull = mask_bit(MaskKind::kFull);
-inline constexpr unsigned kMasked = mask_bit(MaskKind::kCausal) | mask_bit(MaskKind::kWindow);
+inline constexpr unsigned kCausal = mask_bit(MaskKind::kCausal);
+inline constexpr unsigned kWindow = mask_bit(MaskKind::kWindow);
+inline constexpr unsigned kMasked = kCausal | kWindow;
 inline constexpr unsigned kAnyMask = kFull | kMasked;
 
 // The fields in which rows differ; all else is as FwdConfig has it.
 struct FwdTile {
   int qk, v;  // head dims
   int tile_kv, stages, consumers, q_stages;
-  bool ping_pong, o_in_q, test_first = true;
+  bool ping_pong;
+  int o_parts;  // of O's own buffer; 0: O leaves through Q's
+  bool test_first = true;
 };
 constexpr FwdConfig config_of(const FwdTile& t) {
   FwdConfig c;
@@ -39,34 +43,35 @@ constexpr FwdConfig config_of(const FwdTile& t) {
   c.q_stages = t.q_stages;
   c.softmax = {.lazy_rescale = true, .test_first = t.test_first};
   c.ping_pong = t.ping_pong;
-  c.o_in_q = t.o_in_q;
+  c.o_in_q = t.o_parts == 0;
+  c.o_parts = max(t.o_parts, 1);
   return c;
 }
 
 // clang-format off
 inline constexpr FwdRow kFwdRows[] = {
-// name                  masks     most q         qk  v   kv  st wgs q ping_pong o_in_q test_first
-  {"d64 few queries",    kAnyMask, 64,   config_of({ 64,  64, 128, 4, 1, 1, false, false})},
-  {"d64 full",           kFull,    0,    config_of({ 64,  64, 128, 3, 3, 1,  true, false, false})},
-  {"d64 masked",         kMasked,  0,    config_of({ 64,  64, 128, 3, 3, 2,  true, false})},
-  {"d64",                kAnyMask, 0,    config_of({ 64,  64, 128, 3, 2, 2,  true, false})},
-  {"d96 full",           kFull,    0,    config_of({ 96,  96,  96, 4, 3, 1, false, false})},
-  {"d96 masked short",   kMasked,  1024, config_of({ 96,  96,  64, 4, 3, 2, false, false})},
-  {"d96 masked",         kMasked,  0,    config_of({ 96,  96,  96, 3, 3, 2, false, false})},
-  {"d96",                kAnyMask, 0,    config_of({ 96,  96, 128, 2, 2, 2,  true, false})},
-  {"d128 few queries",   kAnyMask, 64,   config_of({128, 128, 128, 3, 1, 1, false,  true})},
-  {"d128 full",          kFull,    0,    config_of({128, 128,  80, 3, 3, 1, false,  true})},
-  {"d128 masked short",  kMasked,  1024, config_of({128, 128,  64, 4, 3, 2, false,  true})},
-  {"d128 masked",        kMasked,  0,    config_of({128, 128,  64, 4, 3, 1, false, false})},
-  {"d128",               kAnyMask, 0,    config_of({128, 128, 128, 2, 2, 2, false, false})},
-  {"d192 dv128 masked",  kMasked,  0,    config_of({192, 128,  64, 3, 3, 1, false,  true})},
-  {"d192 dv128",         kAnyMask, 0,    config_of({192, 128, 128, 2, 2, 1, false,  true})},
-  {"d192 masked short",  kMasked,  2048, config_of({192, 192,  64, 2, 2, 1, false, false})},
-  {"d192 short",         kFull,    2048, config_of({192, 192,  64, 3, 2, 1, false,  true})},
-  {"d192",               kAnyMask, 0,    config_of({192, 192, 112, 2, 2, 1, false,  true})},
-  {"d256 short",         kAnyMask, 512,  config_of({256, 256,  64, 2, 2, 1, false,  true})},
-  {"d256 masked",        kMasked,  0,    config_of({256, 256,  64, 2, 2, 1, false,  true})},
-  {"d256",               kFull,    0,    config_of({256, 256,  80, 2, 2, 1, false,  true})},
+// name                  masks     most q         qk  v   kv  st wgs q ping_pong o test_first
+  {"d64 few rows",    kAnyMask, 64,   config_of({ 64,  64, 128, 4, 1, 1, false, 1})},
+  {"d64 full",           kFull,    0,    config_of({ 64,  64, 128, 3, 3, 1,  true, 1, false})},
+  {"d64 masked",         kMasked,  0,    config_of({ 64,  64, 128, 3, 3, 2,  true, 1})},
+  {"d64",                kAnyMask, 0,    config_of({ 64,  64, 128, 3, 2, 2,  true, 1})},
+  {"d96 full",           kFull,    0,    config_of({ 96,  96,  96, 4, 3, 1, false, 1})},
+  {"d96 masked short",   kMasked,  1024, config_of({ 96,  96,  64, 4, 3, 2, false, 1})},
+  {"d96 masked",         kMasked,  0,    config_of({ 96,  96,  96, 3, 3, 2, false, 1})},
+  {"d96",                kAnyMask, 0,    config_of({ 96,  96, 128, 2, 2, 2,  true, 1})},
+  {"d128 few rows",   kAnyMask, 64,   config_of({128, 128, 128, 3, 1, 1, false, 0})},
+  {"d128 full",          kFull,    0,    config_of({128, 128,  80, 3, 3, 1, false, 0})},
+  {"d128 masked short",  kMasked,  1024, config_of({128, 128,  64, 4, 3, 2, false, 0})},
+  {"d128 window",        kWindow,  0,    config_of({128, 128,  64, 4, 3, 1, false, 1})},
+  {"d128 causal",        kCausal,  4096, config_of({128, 128,  64, 4, 3, 1, false, 1})},
+  {"d128 causal long",   kCausal,  0,    config_of({128, 128,  80, 3, 3, 1, false, 1})},
+  {"d128",               kAnyMask, 0,    config_of({128, 128, 128, 2, 2, 2, false, 1})},
+  {"d192 dv128 masked",  kMasked,  0,    config_of({192, 128,  64, 3, 3, 1, false, 2})},
+  {"d192 dv128",         kAnyMask, 0,    config_of({192, 128, 128, 2, 2, 1, false, 2})},
+  {"d192 masked short",  kMasked,  2048, config_of({192, 192,  64, 2, 2, 1, false, 1})},
+  {"d192 short",         kFull,    2048, config_of({192, 192,  64, 3, 2, 1, false, 3})},
+  {"d192",               kAnyMask, 0,    config_of({192, 192,  96, 2, 2, 1, false, 3})},
+  {"d256",               kAnyMask, 0,    config_of({256, 256,  64, 2, 2, 1, false, 2})},
 };
 // clang-format on
 
@@ -100,6 +105,8 @@ constexpr const char* why_illegal(const FwdConfig& c) {
   if (c.ping_pong && c.consumer_wgs == 1) return "ping_pong: takes 2 consumers";
   if (c.softmax.test_first && !c.softmax.lazy_rescale) return "test_first: takes lazy_rescale";
   if (c.o_in_q && !c.o_fits_q()) return "o_in_q: O is larger than Q";
+  if (c.o_parts < 1 || c.o_parts > c.o_tile().panels() || (c.o_in_q && c.o_parts > 1))
+    return "o_parts: 1 to the panels of O; 1 with o_in_q";
   if (c.q_stages < 1 || c.q_stages > 2) return "q_stages: 1 or 2";
   if (c.tile_registers() > tile_register_limit(c))
     return "tile_kv, head_dim_v: S, P and O take "

@@ -76,6 +76,7 @@ constexpr void for_each_field(Config& c, const F& f) {
     f("softmax", c.softmax);
     f("ping_pong", c.ping_pong);
     f("o_in_q", c.o_in_q);
+    f("o_parts", c.o_parts);
     f("ragged", c.ragged);
     f("schedule", c.schedule);
     f("specialised", c.specialised);

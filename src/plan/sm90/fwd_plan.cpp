@@ -234,6 +234,7 @@ std::optional<FwdPlan> wider(const FwdPlan& plan) {
   wide.config.head_dim_qk = row.head_dim_qk;
   wide.config.head_dim_v = row.head_dim_v;
   wide.config.o_in_q = row.o_in_q;
+  wide.config.o_parts = row.o_parts;
   if (wide.config == plan.config) return std::nullopt;
   return wide;
 }

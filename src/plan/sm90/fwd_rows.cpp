@@ -66,6 +66,7 @@ FwdConfig fitted(const FwdConfig& config, int64_t head_dim_qk, int64_t head_dim_
   FwdConfig fit = config;
   fit.head_dim_qk = static_cast<int>(round_up(head_dim_qk, 16));
   fit.head_dim_v = static_cast<int>(round_up(head_dim_v, 16));
+  fit.o_parts = std::min(fit.o_parts, fit.o_tile().panels());
   if (fit.o_fits_q()) return fit;
   fit.o_in_q = false;
   if (why_illegal(fit) == nullptr) return fit;

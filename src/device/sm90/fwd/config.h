@@ -40,6 +40,7 @@ struct FwdConfig {
   SoftmaxVariant softmax;
   bool ping_pong = true;  // consumers take turns at the tensor cores
   bool o_in_q = false;    // O leaves through Q's buffer, else through its own
+  int o_parts = 1;        // its own buffer holds this part of O's columns, which leave in turns
   bool ragged = false;    // varlen or with seqused: the kernel reads the lengths
   FwdSchedule schedule = FwdSchedule::kStatic;
   bool specialised = true;  // producer and scheduler are warps of their own (fwd.cuh)
@@ -49,8 +50,10 @@ struct FwdConfig {
   // Is this a kernel of sm90/ablation?
   FA3_HD constexpr bool ablation() const { return step != FwdStep::kTwoStage || !specialised; }
 
-  // Q tiles that a CTA holds at a time. A dynamic schedule claims the next one late.
-  FA3_HD constexpr int work_slots() const { return schedule == FwdSchedule::kDynamic ? 2 : 3; }
+  // A dynamic schedule claims a CTA's next Q tile late, when all other CTAs have had their chance.
+  FA3_HD constexpr bool claims_late() const { return schedule == FwdSchedule::kDynamic; }
+  // Q tiles that a CTA holds at a time.
+  FA3_HD constexpr int work_slots() const { return claims_late() ? 2 : 3; }
 
   FA3_HD constexpr int tile_q() const { return kWgRows * consumer_wgs; }
   FA3_HD constexpr int threads() const {
@@ -86,9 +89,15 @@ struct FwdConfig {
   FA3_HD constexpr TileLayout o_tile() const { return tile(kWgRows, head_dim_v); }
   FA3_HD constexpr bool o_fits_q() const { return o_tile().bytes() <= q_tile().bytes(); }
 
-  FA3_HD constexpr int o_bytes() const { return o_in_q ? 0 : o_tile().bytes(); }  // of its own
+  // The panels of O that leave at a time, and the bytes of O's own buffer.
+  FA3_HD constexpr int o_part_panels() const {
+    return static_cast<int>(div_up(o_tile().panels(), o_parts));
+  }
+  FA3_HD constexpr int o_bytes() const {
+    return o_in_q ? 0 : o_part_panels() * o_tile().panel_bytes();
+  }
   FA3_HD constexpr int barriers() const {
-    return 2 * consumer_wgs * q_stages + 4 * stages + 2 * work_slots();
+    return 2 * consumer_wgs * q_stages + 4 * stages + 2 * work_slots() + 1;
   }
   static constexpr int kWorkBytes = 96;  // of FwdSharedWork
   FA3_HD constexpr int smem_bytes() const {

@@ -32,7 +32,7 @@ FA3_DEV void store_lse(const Consumer& c, const QTileState& done, const FwdWork&
 }
 
 template <class Consumer>
-FA3_DEV void stage_o(Consumer& c, u8* to, const QTileState& done, const bool (&nothing)[2]) {
+FA3_DEV void normalise_o(Consumer& c, const QTileState& done, const bool (&nothing)[2]) {
   constexpr FwdConfig kCfg = Consumer::kConfig;
   float inverse[2];
   FA3_UNROLL
@@ -42,19 +42,20 @@ FA3_DEV void stage_o(Consumer& c, u8* to, const QTileState& done, const bool (&n
     const int h = i / 2 % 2;
     c.o_acc[i] = nothing[h] ? 0.f : c.o_acc[i] * inverse[h];
   }
-  store_operand16<kCfg.dtype, kCfg.o_tile().swizzle()>(to, c.o_acc, kWgRows);
 }
 
-// One thread: TMA clips rows and columns that the tensor lacks.
+// One thread: part `part` of O, which begins at `from`. TMA clips rows and columns that the tensor
+// lacks.
 template <class Consumer>
-FA3_DEV void send_o(const Consumer& c, const u8* from, const FwdWork& work) {
+FA3_DEV void send_o(const Consumer& c, const u8* from, const FwdWork& work, i32 part) {
   constexpr FwdConfig kCfg = Consumer::kConfig;
   constexpr TileLayout kTile = kCfg.o_tile();
   const i32 row = kCfg.tile_q() * work.tile + static_cast<i32>(kWgRows * c.wg);
   FA3_UNROLL
-  for (i32 panel = 0; panel * kTile.panel_columns() < kCfg.head_dim_v; ++panel) {
+  for (i32 panel = 0; panel < kCfg.o_part_panels(); ++panel) {
     const u32 at = ptx::smem_address(from) + static_cast<u32>(panel * kTile.panel_bytes());
-    const i32 column = panel * kTile.panel_columns();
+    const i32 column = (part * kCfg.o_part_panels() + panel) * kTile.panel_columns();
+    if (column >= kCfg.head_dim_v) break;
     if constexpr (kCfg.ragged) {
       ptx::tma_store_5d(c.args.o, at, column, kRaggedRows - work.q_rows + row,
                         work.q_begin + work.q_rows, kRaggedRows, work.head);
@@ -84,12 +85,23 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::store_tile(const QTileState& do
     FA3_UNROLL
     for (u32 h = 0; h < 2; ++h) nothing[h] = nothing[h] || (by_quad >> h & 1) == 0;
   }
-  stage_o(*this, buffer, done, nothing);
-  ptx::fence_proxy_async_shared();
-  all.sync();
-  if (leader) {
-    send_o(*this, buffer, work);
-    if constexpr (kCfg.o_in_q) {
+  normalise_o(*this, done, nothing);
+  constexpr u32 kColumns = kCfg.o_part_panels() * kCfg.o_tile().panel_columns();
+  FA3_UNROLL
+  for (i32 part = 0; part < kCfg.o_parts; ++part) {
+    if (part > 0) {
+      if (leader) ptx::bulk_wait_read<0>();  // the previous part has drained
+      all.sync();
+    }
+    const u32 begin = kColumns * static_cast<u32>(part);
+    store_operand16<kCfg.dtype, kCfg.o_tile().swizzle()>(buffer, o_acc, kWgRows, begin,
+                                                         begin + kColumns);
+    ptx::fence_proxy_async_shared();
+    all.sync();
+    if (leader) send_o(*this, buffer, work, part);
+  }
+  if constexpr (kCfg.o_in_q) {
+    if (leader) {
       ptx::bulk_wait_read<0>();
       smem.q_empty[done.q_slot].arrive();
     }

@@ -116,9 +116,9 @@ struct Producer {
 template <FwdConfig kCfg>
 FA3_DEV void produce(FwdSmem<kCfg>& smem, const FwdArgs& args) {
   // A static schedule knows early what comes next: when work on this Q tile begins, the next Q is
-  // loaded, or prefetched into L2 where there is no second stage. A dynamic one claims the next
-  // tile late, when all other CTAs have had their chance.
-  constexpr bool kLate = kCfg.schedule == FwdSchedule::kDynamic;
+  // loaded, or prefetched into L2 where there is no second stage. A late claim is answered when the
+  // last loads are in flight.
+  constexpr bool kLate = kCfg.claims_late();
   constexpr bool kLoadsAhead = kCfg.q_stages == 2 && !kLate;
   Producer<kCfg> producer{smem, args};
   Ring<kCfg.work_slots()> slot;
@@ -142,7 +142,7 @@ FA3_DEV void produce(FwdSmem<kCfg>& smem, const FwdArgs& args) {
           if constexpr (!kLate) release(), look_ahead();
         },
         [&] {
-          if constexpr (kLate) release();
+          if constexpr (kLate) smem.claim.arrive();
         });
     if constexpr (kLate) smem.work_full[next.stage].wait(next.phase);
     done = slot.stage;

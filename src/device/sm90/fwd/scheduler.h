@@ -163,10 +163,12 @@ template <FwdConfig kCfg, class Mask>
 FA3_DEV void schedule(FwdSmem<kCfg>& smem, const FwdArgs& args) {
   FwdTiles<kCfg> tiles(args);
   auto slot = Ring<kCfg.work_slots()>::producer();
+  Ring<1> claim = Ring<1>::producer();  // the first tile is taken at once
   bool more = true;
   FA3_NO_UNROLL
-  for (; more; slot.advance()) {
-    smem.work_empty[slot.stage].wait(slot.phase);  // sim:spare(one_tile)
+  for (; more; slot.advance(), claim.advance()) {
+    if constexpr (kCfg.claims_late()) smem.claim.wait(claim.phase);
+    smem.work_empty[slot.stage].wait(slot.phase);                    // sim:spare(one_tile)
     // Lanes that lane 0 left behind could find a later phase with the same parity (ABA).
     ptx::warp_sync();  // sim:spare(lagging)
     FwdWork work = tiles.next();

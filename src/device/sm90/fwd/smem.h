@@ -32,9 +32,10 @@ struct FwdSmem {
   alignas(kHasO ? 1024 : 1) u8 o[kHasO ? kWgs : 1][kHasO ? kCfg.o_bytes() : 1];
   FwdSharedWork work[kWorkSlots];
   Barrier q_full[kQSlots], q_empty[kQSlots], k_full[kStages], k_empty[kStages], v_full[kStages],
-      v_empty[kStages], work_full[kWorkSlots], work_empty[kWorkSlots];
+      v_empty[kStages], work_full[kWorkSlots], work_empty[kWorkSlots],
+      claim;  // dynamic schedules only
   FA3_NAMED(q, k, v, o, work, q_full, q_empty, k_full, k_empty, v_full, v_empty, work_full,
-            work_empty)
+            work_empty, claim)
 
   FA3_DEV void init_barriers() {
     for (int i = 0; i < kQSlots; ++i) q_full[i].init(1), q_empty[i].init(1);
@@ -42,7 +43,10 @@ struct FwdSmem {
       k_full[s].init(1), k_empty[s].init(kWgs);
       v_full[s].init(1), v_empty[s].init(kWgs);
     }
-    for (int r = 0; r < kWorkSlots; ++r) work_full[r].init(1), work_empty[r].init(4 * kWgs + 1);
+    for (int r = 0; r < kWorkSlots; ++r) {
+      work_full[r].init(1), work_empty[r].init(4 * kWgs + (kCfg.claims_late() ? 0 : 1));
+    }
+    if constexpr (kCfg.claims_late()) claim.init(1);
   }
 };
 
