@@ -12,6 +12,7 @@
 #include <fstream>
 #include <map>
 #include <regex>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -327,6 +328,14 @@ TEST_P(FwdPrograms, CompileAsMeant) {
   }
   EXPECT_EQ(instructions.size(), batch.configs.size()) << "two kernels have the same name";
   expect_instructions(instructions);
+}
+
+// A row that is gone leaves no line behind.
+TEST(FwdInstructions, EachLineIsOfABatch) {
+  std::set<std::string> names{"nvrtc"};
+  for (const Batch& batch : batches()) names.insert(batch.name);
+  for (const auto& [name, line] : read_instructions())
+    EXPECT_EQ(names.count(name.substr(0, name.find('/'))), 1u) << name << ": delete its line";
 }
 
 INSTANTIATE_TEST_SUITE_P(Rows, FwdPrograms, testing::ValuesIn(batches()),
