@@ -168,7 +168,7 @@ FA3_DEV void schedule(FwdSmem<kCfg>& smem, const FwdArgs& args) {
   FA3_NO_UNROLL
   for (; more; slot.advance(), claim.advance()) {
     if constexpr (kCfg.claims_late()) smem.claim.wait(claim.phase);
-    smem.work_empty[slot.stage].wait(slot.phase);                    // sim:spare(one_tile)
+    smem.work_empty[slot.stage].wait(slot.phase);  // sim:spare(one_tile)
     // Lanes that lane 0 left behind could find a later phase with the same parity (ABA).
     ptx::warp_sync();  // sim:spare(lagging)
     FwdWork work = tiles.next();
