@@ -7,9 +7,12 @@
 #include <cmath>
 #include <cstdint>
 #include <map>
+#include <numeric>
+#include <random>
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "core/problem.h"
 #include "device/attn/kv_range.h"
@@ -52,8 +55,29 @@ inline void expect_none(const Fields& fields) {
   if (!fields.empty()) throw std::runtime_error(fields.begin()->first + ": no such field");
 }
 
-inline Problem problem_of(Fields f) {
-  Problem p;
+// A problem, and with lengths=log_normal where its sequences begin and end.
+struct FwdCase {
+  Problem problem;
+  std::vector<int32_t> cu_seqlens;
+};
+
+// `count` lengths of that mean, log-normal with sigma 1, at least 1.
+inline std::vector<int32_t> log_normal_lengths(int64_t count, int64_t mean) {
+  std::mt19937 random(7);
+  std::lognormal_distribution<double> draw(0, 1);
+  std::vector<double> drawn(static_cast<size_t>(count));
+  for (double& x : drawn) x = draw(random);
+  const double sum = std::accumulate(drawn.begin(), drawn.end(), 0.);
+  std::vector<int32_t> ends{0};
+  for (const double x : drawn)
+    ends.push_back(ends.back() +
+                   std::max(1, static_cast<int32_t>(x * static_cast<double>(count * mean) / sum)));
+  return ends;
+}
+
+inline FwdCase case_of(Fields f) {
+  FwdCase made;
+  Problem& p = made.problem;
   const std::string type = take(f, "dtype", "bf16");
   if (type != "f16" && type != "bf16")
     throw std::runtime_error("dtype=" + type + ": need f16 or bf16");
@@ -73,28 +97,52 @@ inline Problem problem_of(Fields f) {
   p.left = take_number(f, "left", 0), p.right = take_number(f, "right", 0);
   p.softcap = static_cast<double>(take_number(f, "softcap", 0));
   p.softmax_scale = 1 / std::sqrt(static_cast<double>(p.head_dim_qk));
+  const std::string lengths = take(f, "lengths", "equal");
+  if (lengths != "equal" && lengths != "log_normal")
+    throw std::runtime_error("lengths=" + lengths + ": need equal or log_normal");
   expect_none(f);
+  if (lengths == "log_normal") {
+    made.cu_seqlens = log_normal_lengths(p.batch, seqlen);
+    p.q.varlen = true;
+    p.q.rows = made.cu_seqlens.back();
+    p.q.max_seqlen = 0;
+    for (size_t b = 0; b + 1 < made.cu_seqlens.size(); ++b)
+      p.q.max_seqlen =
+          std::max<int64_t>(p.q.max_seqlen, made.cu_seqlens[b + 1] - made.cu_seqlens[b]);
+    p.kv = p.q;
+  }
   const auto layout = [&](TensorId id, int64_t rows, int64_t heads, int64_t d) {
-    p.layout[id] = {dtype, rows * heads * d, heads * d, d};
+    p.layout[id] = {dtype, p.q.varlen ? 0 : rows * heads * d, heads * d, d};
   };
   layout(kQ, p.q.rows, p.heads_q, p.head_dim_qk);
   layout(kK, p.kv.rows, p.heads_kv, p.head_dim_qk);
   layout(kV, p.kv.rows, p.heads_kv, p.head_dim_v);
   layout(kO, p.q.rows, p.heads_q, p.head_dim_v);
-  p.layout[kLse] = {FA3_F32, p.heads_q * p.q.rows, 1, p.q.rows};
-  return p;
+  p.layout[kLse] = {FA3_F32, p.q.varlen ? 0 : p.heads_q * p.q.rows, 1, p.q.rows};
+  return made;
 }
 
-inline double flops_of(const Problem& p) {
-  double pairs = static_cast<double>(p.q.rows) * static_cast<double>(p.kv.rows);
-  if (p.mask != FA3_MASK_FULL) {
-    pairs = 0;
-    Band band{Band::kUnbounded, 0};
-    if (p.mask == FA3_MASK_WINDOW) band = {p.left, p.right};
-    for (int64_t i = 0; i < p.q.rows; ++i)
-      pairs += static_cast<double>(visible_keys(band, {p.q.rows, p.kv.rows}, i).size());
+// Pairs that one head of a sequence sees.
+inline double pairs_of(const Problem& p, const SeqLens& len) {
+  if (p.mask == FA3_MASK_FULL) return static_cast<double>(len.q) * static_cast<double>(len.kv);
+  Band band{Band::kUnbounded, 0};
+  if (p.mask == FA3_MASK_WINDOW) band = {p.left, p.right};
+  double pairs = 0;
+  for (int64_t i = 0; i < len.q; ++i)
+    pairs += static_cast<double>(visible_keys(band, len, i).size());
+  return pairs;
+}
+
+inline double flops_of(const FwdCase& made) {
+  const Problem& p = made.problem;
+  double pairs = 0;
+  if (made.cu_seqlens.empty())
+    pairs = static_cast<double>(p.batch) * pairs_of(p, {p.q.rows, p.kv.rows});
+  for (size_t b = 0; b + 1 < made.cu_seqlens.size(); ++b) {
+    const int64_t length = made.cu_seqlens[b + 1] - made.cu_seqlens[b];
+    pairs += pairs_of(p, {length, length});
   }
-  return 2 * pairs * static_cast<double>(p.batch * p.heads_q * (p.head_dim_qk + p.head_dim_v));
+  return 2 * pairs * static_cast<double>(p.heads_q * (p.head_dim_qk + p.head_dim_v));
 }
 
 template <class E>
@@ -127,6 +175,7 @@ inline FwdPlan with_fields(FwdPlan plan, Fields f, const Problem& p, int sms) {
   FwdConfig c = plan.config;
   set_fields(c, f);
   const int64_t head_group = take_number(f, "head_group", plan.order.head_group);
+  const std::string counter = take(f, "counter", "");
   const bool longest_first = take_number(f, "longest_first", plan.order.longest_first) != 0;
   expect_none(f);
   if (head_group < 1) throw std::runtime_error("head_group: at least 1");
@@ -134,6 +183,7 @@ inline FwdPlan with_fields(FwdPlan plan, Fields f, const Problem& p, int sms) {
   plan = with_config(plan, c, p, sms);
   plan.order.head_group = static_cast<u32>(head_group);
   plan.order.longest_first = longest_first;
+  if (!counter.empty()) plan.counter = counter != "0";
   return plan;
 }
 

@@ -12,8 +12,8 @@ import sys
 from html import escape
 
 PANELS = [
-    ("two_stage", "Two-stage step (algorithm 2): beside exp t runs PV t+1 of the same consumer"),
-    ("serial", "Serial step (algorithm 1): beside exp t runs no product of the same consumer"),
+    ("two_stage", "Two-stage step (algorithm 2): exp t overlaps PV t+1 of the same consumer"),
+    ("serial", "Serial step (algorithm 1): exp t overlaps no GEMM of the same consumer"),
 ]
 LEFT, WIDTH, ROW, BAR, TITLE = 118, 1080, 21, 15, 34  # pixels
 CHAR = 5.6  # width of a letter
@@ -31,7 +31,7 @@ LEGEND = [
     ("pv", "PV"),
     ("exp", "exponentials of the softmax"),
     ("barrier", "wait at a barrier, by its name"),
-    ("wgmma", "wait for a product or store"),
+    ("wgmma", "wait for a GEMM or store"),
 ]
 
 
@@ -54,7 +54,7 @@ class Log:
         panels = [row for name, row in self.rows.items() if panel_of(name, place)]
         return [(min(p[0] for p in t), max(p[1] for p in t)) for t in zip(*panels)]
 
-    def products(self, warpgroup):
+    def gemms(self, warpgroup):
         """Runs of wgmma with the same B operand."""
         runs = []
         for begin, end, name in self.rows[f"wgmma of warpgroup {warpgroup}"]:
@@ -134,7 +134,7 @@ class Panel:
                 self.bar(begin, end, "copy", label, f"load of {label}: {begin}…{end}")
 
     def waits(self, warp, kv_tiles=0):
-        """What a warp does besides products: exponentials, and what it waits for."""
+        """What a warp does besides GEMMs: exponentials, and what it waits for."""
         events = self.log.rows[f"warp {warp}"]
         tile = kv_tiles
         for begin, end, name in events:
@@ -154,9 +154,9 @@ class Panel:
             width = max((end - begin) * self.scale, len(label) * CHAR + 4)
             self.svg.text(self.x(begin) + width / 2, self.y + 11, label, 9.5, "middle")
 
-    def products(self, warpgroup, kv_tiles):
+    def gemms(self, warpgroup, kv_tiles):
         count = {"k": 0, "v": 0}
-        for name, run in self.log.products(warpgroup):
+        for name, run in self.log.gemms(warpgroup):
             operand = name.split()[1][0]
             tile = kv_tiles - 1 - count[operand]
             count[operand] += 1
@@ -185,7 +185,7 @@ class Panel:
         self.copies("V", stages, kv_tiles)
         for consumer in range(2):
             self.row(f"consumer {consumer}", True)
-            self.products(1 + consumer, kv_tiles)
+            self.gemms(1 + consumer, kv_tiles)
             self.row("its warps")
             self.waits(4 + 4 * consumer, kv_tiles)
         self.svg.text(LEFT - 8, self.top + 9, "clocks", 9, "end")
@@ -201,7 +201,7 @@ class Panel:
         return self.top + 16
 
     def operands(self):
-        return [name.split()[1][0] for name, _ in self.log.products(1)]
+        return [name.split()[1][0] for name, _ in self.log.gemms(1)]
 
 
 def main(folder, out):

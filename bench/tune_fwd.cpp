@@ -4,11 +4,12 @@
 //     d=128 mask=causal seqlen=8192 | tile_kv=128 stages=2 o_in_q=1
 //                                   | head_group=4
 // (a problem, and the fields of the planned configuration to change; without a problem, another
-// variant of the last one). All variants of a problem are measured in turns, the planned one first,
-// and compared with it round by round. Writes one JSON object a line: commit and machine, then of
-// each variant the row, TFLOP/s, the ratio to the planned one with its spread, a verdict, clock and
-// power, and the greatest difference to the planned one's output. Needs nothing but the driver and
-// NVRTC, so that it can be copied to another runtime.
+// variant of the last one; lengths=log_normal: varlen, of mean seqlen). All variants of a problem
+// are measured in turns, the planned one first, and compared with it round by round. Writes one
+// JSON object a line: commit and machine, then of each variant the row, TFLOP/s, the ratio to the
+// planned one with its spread, a verdict, clock and power, and the greatest difference to the
+// planned one's output. Needs nothing but the driver and NVRTC, so that it can be copied to another
+// runtime.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -44,9 +45,11 @@ constexpr const char* kUsage =
 )text";
 
 struct Tensors {
-  Tensors(cuda::CudaRuntime& runtime, const Problem& p) : runtime(runtime) {
-    const auto count = [&](TensorId id, int64_t rows) {
-      return static_cast<size_t>(p.batch * p.layout[id].batch) * (rows > 0);
+  Tensors(cuda::CudaRuntime& runtime, const FwdCase& made) : runtime(runtime) {
+    const Problem& p = made.problem;
+    const auto count = [&](TensorId id) {
+      const int64_t rows = p.axis_of(id).rows * (p.q.varlen ? 1 : p.batch);
+      return static_cast<size_t>(rows * (id == kLse ? p.heads_q : p.layout[id].row));
     };
     std::mt19937 random(7);
     std::normal_distribution<double> normal;
@@ -55,17 +58,23 @@ struct Tensors {
       x = p.layout[kQ].dtype == FA3_F16 ? from_double<F16>(normal(random)).bits
                                         : from_double<Bf16>(normal(random)).bits;
     for (const TensorId id : {kQ, kK, kV, kO}) {
-      const size_t n = count(id, 1);
+      const size_t n = count(id);
       x.data[id] = runtime.allocate(2 * n, "tensor");
       std::vector<u16> values(n);
       for (size_t i = 0; i < n; ++i) values[i] = pattern[(i + 1000 * id) % pattern.size()];
       runtime.upload(x.data[id], values.data(), 2 * n);
     }
-    x.data[kLse] = runtime.allocate(4 * count(kLse, 1), "lse");
+    x.data[kLse] = runtime.allocate(4 * count(kLse), "lse");
+    if (const size_t bytes = sizeof(int32_t) * made.cu_seqlens.size(); bytes > 0) {
+      x.data[kCuSeqlensQ] = runtime.allocate(bytes, "cu_seqlens");
+      runtime.upload(x.data[kCuSeqlensQ], made.cu_seqlens.data(), bytes);
+      x.data[kCuSeqlensKv] = x.data[kCuSeqlensQ];
+    }
     workspace = runtime.allocate(64, "workspace");
-    o_count = count(kO, 1);
+    o_count = count(kO);
   }
   ~Tensors() {
+    x.data[kCuSeqlensKv] = nullptr;  // the same as q's
     for (void* data : x.data) runtime.release(data);
     runtime.release(workspace);
   }
@@ -142,7 +151,8 @@ class Tuner {
   std::string device_name() const { return runtime_->gpu().name; }
 
   void measure(const Cases& cases) {
-    const Problem p = problem_of(fields_of(cases.problem));
+    const FwdCase made = case_of(fields_of(cases.problem));
+    const Problem& p = made.problem;
     const auto plan = make_fwd_plan(p, device_);
     if (!plan.ok()) throw std::runtime_error(cases.problem + ": " + plan.status().message);
     std::vector<Variant> variants;
@@ -157,7 +167,7 @@ class Tuner {
     }
     compile(variants);
     if (!variants[0].note.empty()) throw std::runtime_error(variants[0].note);
-    Tensors tensors(*runtime_, p);
+    Tensors tensors(*runtime_, made);
     compare(p, variants, tensors);
     std::vector<size_t> running;
     for (size_t v = 0; v < variants.size(); ++v)
@@ -168,7 +178,8 @@ class Tuner {
     const std::vector<bench::Turns> turns = bench::in_turns(running.size(), run, nvml_, options_);
     size_t measured = 0;
     for (const Variant& variant : variants)
-      print(cases, p, variant, variant.note.empty() ? turns[measured++] : bench::Turns());
+      print(cases, flops_of(made), variant,
+            variant.note.empty() ? turns[measured++] : bench::Turns());
   }
 
  private:
@@ -213,10 +224,9 @@ class Tuner {
     }
   }
 
-  void print(const Cases& cases, const Problem& p, const Variant& variant,
-             const bench::Turns& turns) {
+  void print(const Cases& cases, double flops, const Variant& variant, const bench::Turns& turns) {
     constexpr const char* kVerdicts[] = {"slower", "not different", "faster"};
-    const double flops = flops_of(p), seconds = turns.ms * 1e-3;
+    const double seconds = turns.ms * 1e-3;
     std::string line = fmt::format("{{\"kind\": \"cell\", \"case\": \"{} | {}\", \"row\": \"{}\"",
                                    cases.problem, variant.text, variant.plan.row);
     if (!variant.note.empty()) {

@@ -213,7 +213,8 @@ size_t expect_order(const FwdConfig& c, const std::vector<kit::Instruction>& loo
   EXPECT_EQ(fences.size(), 2 * steps);
   EXPECT_EQ(waits.size(), steps * waits_of_step);
   if (!sinks_exponentials(c)) {
-    EXPECT_LE(late_mufu, kLateMufu) << "exponentials stand behind the product that they run beside";
+    EXPECT_LE(late_mufu, kLateMufu)
+        << "exponentials stand behind the GEMM that they should overlap";
   }
   EXPECT_FALSE(arrivals.empty()) << "K is released behind the second wait";
   return arrivals.empty() ? loop.size() : arrivals[0] - waits[0];

@@ -93,7 +93,6 @@ TEST(FwdKernels, Words_Choose) {
   for (const FwdKernel& kernel : kernels("fwd/d80/f16/window/ragged")) {
     EXPECT_THAT(kernel.name, testing::StartsWith("fwd/d80/f16/window/ragged"));
     EXPECT_EQ(kernel.config.head_dim_qk, 80);
-    EXPECT_EQ(kernel.config.schedule, FwdSchedule::kDynamic);
   }
   for (const FwdKernel& kernel : kernels("fwd/scaled"))
     EXPECT_EQ(kernel.config.score, ScoreKind::kScaled);

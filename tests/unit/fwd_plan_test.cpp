@@ -65,7 +65,6 @@ TEST(FwdPlan, SlopesAndIds_AreFunctors) {
   p.layout[kSequenceIdsQ] = p.layout[kSequenceIdsKv] = {FA3_I32, 300, 1, 0};
   plan = plan_of(p);
   EXPECT_EQ(plan.functors, (FwdFunctors{false, true}));
-  EXPECT_EQ(plan.config.schedule, FwdSchedule::kDynamic);  // Q tiles differ in length
   EXPECT_NE(plan.config.consumer_wgs, 3);
   const auto ahead = make_fwd_plan(p, device(FA3_BACKEND_SIM));
   ASSERT_TRUE(ahead.ok()) << ahead.status().message;
@@ -313,16 +312,43 @@ TEST(FwdPlan, NoRowFits_EveryOneSaysWhy) {
   EXPECT_EQ(rejected_rows(need).size(), std::size(kFwdRows));
 }
 
-// Varlen queries are counted by the longest sequence, which the caller may bound.
-TEST(FwdPlan, VarlenQueries_RowByTheLongest) {
+// Short ones by the longest sequence, which the caller may bound; others by twice the mean length.
+TEST(FwdPlan, VarlenQueries_RowByLength) {
   Problem p = problem(128, 128, 300);
   p.q.varlen = true;
   p.q.max_seqlen = 64;
   const FwdPlan plan = plan_of(p);
   EXPECT_STREQ(plan.row, "d128 few rows");
   EXPECT_TRUE(plan.config.ragged);
-  EXPECT_EQ(plan.config.schedule, FwdSchedule::kDynamic);
-  EXPECT_EQ(workspace_bytes(plan), 4u);
+  const auto row_of = [](int64_t sequences, int64_t mean, int64_t longest) -> std::string {
+    Problem v = problem(128, 128, sequences * mean);
+    v.q.varlen = true;
+    v.q.max_seqlen = longest;
+    v.batch = sequences;
+    v.heads_q = v.heads_kv = 16;
+    v.mask = FA3_MASK_CAUSAL;
+    return plan_of(v).row;
+  };
+  EXPECT_EQ(row_of(64, 500, 32000), "d128 masked short");
+  EXPECT_EQ(row_of(64, 520, 32000), "d128 causal");
+  EXPECT_EQ(row_of(64, 2049, 32000), "d128 causal long");
+  EXPECT_EQ(row_of(64, 2049, 4000), "d128 causal");
+  EXPECT_EQ(row_of(2000, 2, 1000), "d128 masked short") << "not the row for 64 queries";
+}
+
+// Zeroing it costs 2 µs: not for tiles that all run at once, nor for short runs of equal tiles.
+TEST(FwdPlan, Counter_WhereItPays) {
+  const auto bytes_of = [](int64_t queries, int64_t keys, int64_t heads, fa3_mask mask) {
+    Problem p = problem(128, 128, queries, keys);
+    p.heads_q = p.heads_kv = heads;
+    p.mask = mask;
+    return workspace_bytes(plan_of(p));
+  };
+  EXPECT_EQ(bytes_of(1024, 1024, 1000, FA3_MASK_FULL), 4u);
+  EXPECT_EQ(bytes_of(1024, 1024, 30, FA3_MASK_FULL), 0u);
+  EXPECT_EQ(bytes_of(1024, 1024, 30, FA3_MASK_CAUSAL), 4u);
+  EXPECT_EQ(bytes_of(64, 1 << 20, 32, FA3_MASK_FULL), 0u);
+  EXPECT_EQ(bytes_of(64, 1 << 20, 32, FA3_MASK_CAUSAL), 0u);
 }
 
 TEST(FwdPlan, CompiledConfigs_AreLegalForEveryHeadDim) {

@@ -175,12 +175,11 @@ std::string text_of(const Case& c) {
 
 std::string text_of(const FwdPlan& plan) {
   const char* const scores[] = {"plain", "softcap", "scaled"};
-  const char* const schedules[] = {"one_tile", "static", "dynamic"};
   const FwdConfig& c = plan.config;
   return fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{:.2f},{},{},{},", plan.row,
                      c.tile_q(), c.tile_kv, c.head_dim_qk, c.head_dim_v, word(c.mask),
                      scores[static_cast<int>(c.score)], c.ragged ? "yes" : "no", c.stages,
-                     c.q_stages, c.consumer_wgs, schedules[static_cast<int>(c.schedule)], plan.grid,
+                     c.q_stages, c.consumer_wgs, plan.counter ? "dynamic" : "static", plan.grid,
                      plan.tiles, static_cast<double>(plan.tiles) / plan.grid, plan.order.head_group,
                      plan.order.longest_first ? "yes" : "no", c.smem_bytes());
 }

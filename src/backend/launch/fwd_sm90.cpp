@@ -104,7 +104,7 @@ Status launch(const FwdPlan& plan, const KernelStep& step, GpuRuntime& runtime, 
   args.lse = buffers.out<float>(kLse);
   const Layout& lse = p.layout[kLse];
   args.lse_row = lse.row, args.lse_head = lse.head, args.lse_batch = lse.batch;
-  args.next_tile = reinterpret_cast<u32*>(workspace);
+  args.next_tile = plan.counter ? reinterpret_cast<u32*>(workspace) : nullptr;
   args.q_axis = axis_of(p, p.q, p.layout[kQ], c.ragged, buffers.in<i32>(kCuSeqlensQ),
                         buffers.in<i32>(kSequsedQ));
   args.kv_axis = axis_of(p, p.kv, p.layout[kK], c.ragged, buffers.in<i32>(kCuSeqlensKv),

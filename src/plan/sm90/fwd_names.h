@@ -33,8 +33,7 @@ inline constexpr Name<FwdStep> kStepNames[] = {
     {FwdStep::kThreeStage, "kThreeStage", "three_stage"}};
 inline constexpr Name<FwdSchedule> kScheduleNames[] = {
     {FwdSchedule::kOneTile, "kOneTile", "one_tile"},
-    {FwdSchedule::kStatic, "kStatic", "static"},
-    {FwdSchedule::kDynamic, "kDynamic", "dynamic"}};
+    {FwdSchedule::kPersistent, "kPersistent", "persistent"}};
 
 constexpr const auto& names_of(MmaType) { return kTypeNames; }
 constexpr const auto& names_of(MaskKind) { return kMaskNames; }

@@ -11,6 +11,7 @@
 #include "device/sm90/fwd/args.h"
 #include "plan/sm90/fwd_configs.h"
 #include "plan/sm90/fwd_rows.h"
+#include "plan/sm90/roofline.h"
 
 namespace fa3::sm90 {
 namespace {
@@ -109,6 +110,15 @@ int64_t most_rows(const SeqAxis& axis) {
   return axis.varlen ? std::min(axis.rows, axis.max_seqlen) : axis.rows;
 }
 
+// The length that rows of the table are chosen by. Varlen: long sequences weigh more than the mean
+// says; twice the mean was within 2 % of the best row for log-normal lengths. Rows for short
+// queries take all sequences or none.
+int64_t typical_rows(const SeqAxis& axis, int64_t batch) {
+  const int64_t most = most_rows(axis);
+  if (!axis.varlen || most <= kWgRows || batch == 0) return most;
+  return std::clamp<int64_t>(2 * axis.rows / batch, kWgRows + 1, most);
+}
+
 // The mask as a band; a bound beyond every query's keys is dropped.
 Band32 band_of(const Problem& p) {
   if (p.mask == FA3_MASK_FULL) return {};
@@ -132,16 +142,17 @@ int64_t count_tiles(const Problem& p, int tile_q) {
 }
 
 // Is a tile of 192 queries by three consumers better than one of 128 by two? A query takes less
-// time in it, a fifth at head dim 64, but fewer tiles may fill the last wave worse. The dynamic
-// schedule of uneven tiles balances them when every SM gets a few, unless much of them is empty.
+// time in it, a fifth at head dim 64, but fewer tiles may fill the last wave worse. The
+// counter balances uneven tiles when every SM gets a few, unless much of them is empty.
 bool three_consumers_pay(const Problem& p, MaskKind mask, int64_t sms) {
   const bool small = std::max(p.head_dim_qk, p.head_dim_v) <= 64;
   const auto queries_of_sm = [&](int tile_q) {
     return div_up(count_tiles(p, tile_q), sms) * tile_q;
   };
   if (mask != MaskKind::kFull || has_lengths(p)) {
-    const int64_t three = round_up(most_rows(p.q), 3 * kWgRows);
-    const int64_t two = round_up(most_rows(p.q), 2 * kWgRows);
+    const bool by_mean = mask == MaskKind::kFull && !small;
+    const int64_t rows = by_mean ? typical_rows(p.q, p.batch) : most_rows(p.q);
+    const int64_t three = round_up(rows, 3 * kWgRows), two = round_up(rows, 2 * kWgRows);
     return 5 * three <= 6 * two && count_tiles(p, 3 * kWgRows) >= (small ? 1 : 2) * sms;
   }
   return 100 * queries_of_sm(3 * kWgRows) <= (small ? 120 : 107) * queries_of_sm(2 * kWgRows);
@@ -161,6 +172,17 @@ uint32_t head_group_of(const Problem& p, int tile_q, int64_t l2_bytes) {
   const int64_t fit = std::min(l2_bytes * 2 / 3 / bytes, most / p.group_size());
   const int64_t groups = div_up(heads, std::clamp<int64_t>(fit, 1, heads));
   return static_cast<uint32_t>(div_up(heads, groups) * p.group_size());
+}
+
+// To zero the counter takes a node in the stream, some 2 µs. Tiles of different length balance by
+// it; those of one length end together, but for what SMs differ in speed: 1 to 2 % of a long run.
+bool counter_pays(const Problem& p, MaskKind mask, int64_t sms) {
+  if (mask != MaskKind::kFull || has_lengths(p) || p.has_sequence_ids()) return true;
+  constexpr double kLong = 1e5;  // clocks of an SM's tensor cores: 100 µs at 60 % of their peak
+  const double pairs = static_cast<double>(p.q.rows) * static_cast<double>(p.kv.rows);
+  const double flops =
+      2 * pairs * static_cast<double>(p.batch * p.heads_q * (p.head_dim_qk + p.head_dim_v));
+  return flops >= kLong * kMmaFlops * static_cast<double>(sms);
 }
 
 // Masked scores are −inf, and what multiplies them must not become 0 in FP32: −inf · 0 is NaN. Nor
@@ -218,13 +240,11 @@ LaunchShape shape_of(const FwdPlan& plan) {
   shape.pdl = true;
   shape.threads = static_cast<u32>(c.threads());
   shape.smem_bytes = static_cast<u32>(c.smem_bytes());
-  shape.interacting = c.schedule == FwdSchedule::kDynamic;  // CTAs share the counter
+  shape.interacting = plan.counter;  // CTAs share it
   return shape;
 }
 
-size_t workspace_bytes(const FwdPlan& plan) {
-  return plan.config.schedule == FwdSchedule::kDynamic ? sizeof(uint32_t) : 0;
-}
+size_t workspace_bytes(const FwdPlan& plan) { return plan.counter ? sizeof(uint32_t) : 0; }
 
 size_t zeroed_bytes(const FwdPlan& plan) { return workspace_bytes(plan); }
 
@@ -245,6 +265,7 @@ FwdPlan with_config(FwdPlan plan, const FwdConfig& c, const Problem& p, int mult
   const bool persistent = c.schedule != FwdSchedule::kOneTile;
   plan.grid =
       persistent ? std::min(plan.tiles, static_cast<uint32_t>(multiprocessors)) : plan.tiles;
+  plan.counter = plan.tiles > plan.grid && counter_pays(p, mask_of(plan.band), multiprocessors);
   plan.order.q_tiles = static_cast<uint32_t>(div_up(p.q.rows, c.tile_q()));
   return plan;
 }
@@ -255,7 +276,7 @@ Result<FwdPlan> make_fwd_plan(const Problem& p, const DeviceInfo& device) {
   plan.band = band_of(p);
   const MaskKind mask = mask_of(plan.band);
   const FwdFunctors functors{p.has_alibi(), p.has_sequence_ids()};
-  plan.need = {p.head_dim_qk, p.head_dim_v, mask, most_rows(p.q),
+  plan.need = {p.head_dim_qk, p.head_dim_v, mask, typical_rows(p.q, p.batch),
                !functors.any() && three_consumers_pay(p, mask, device.multiprocessors)};
   const FwdRow* const row = choose_row(plan.need);
   if (row == nullptr)

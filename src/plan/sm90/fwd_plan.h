@@ -26,6 +26,7 @@ struct FwdPlan {
   TileOrder order;
   uint32_t tiles = 0;      // Q tiles over batch and heads; varlen: at most
   uint32_t grid = 0;       // CTAs
+  bool counter = false;    // CTAs take the next tile from a counter in the workspace
   float score_factor = 0;  // see FwdArgs
   float scale_log2 = 0;
   float slope_factor = 0;  // see ElementArgs
@@ -34,7 +35,8 @@ struct FwdPlan {
 // UNSUPPORTED with the reason for what the kernel does not do.
 Result<FwdPlan> make_fwd_plan(const Problem& problem, const DeviceInfo& device);
 
-// The plan with another configuration, and what follows from it: tiles, tiles per head, grid.
+// The plan with another configuration, and what follows from it: tiles, tiles per head, grid,
+// counter.
 FwdPlan with_config(FwdPlan plan, const FwdConfig& config, const Problem& problem,
                     int multiprocessors);
 
@@ -46,7 +48,7 @@ std::optional<FwdPlan> wider(const FwdPlan& plan);
 // What a step of a plan (plan/plan.h) needs from a kernel.
 Program program_of(const FwdPlan& plan);
 LaunchShape shape_of(const FwdPlan& plan);
-size_t workspace_bytes(const FwdPlan& plan);  // the counter of the dynamic schedule
+size_t workspace_bytes(const FwdPlan& plan);  // the counter
 size_t zeroed_bytes(const FwdPlan& plan);
 
 // How a ragged kernel addresses tensors without cu_seqlens: by rows over all sequences. The stride

@@ -45,9 +45,6 @@ constexpr FwdConfig config_of(const FwdRow& row, const FwdVariant& variant) {
   config.mask = variant.mask;
   config.score = variant.score;
   config.ragged = variant.ragged;
-  const bool uneven =
-      variant.mask != MaskKind::kFull || variant.ragged || variant.functors.sequence_ids;
-  config.schedule = uneven ? FwdSchedule::kDynamic : FwdSchedule::kStatic;
   return config;
 }
 

@@ -34,7 +34,6 @@ constexpr FwdConfig without_specialisation(FwdConfig c) {
 // For ALiBi and sequence ids.
 constexpr FwdConfig with_functors_of(FwdConfig c) {
   c.score = ScoreKind::kScaled;
-  c.schedule = FwdSchedule::kDynamic;
   return c;
 }
 

@@ -12,19 +12,14 @@
 namespace fa3::sim {
 namespace {
 
-constexpr FwdConfig kDynamic = [] {
-  FwdConfig c = small(MaskKind::kCausal, true);
-  c.schedule = FwdSchedule::kDynamic;
-  return c;
-}();
+constexpr FwdConfig kCausal = small(MaskKind::kCausal, true);
 constexpr FwdConfig kWindow = [] {
   FwdConfig c = small(MaskKind::kWindow, true);
   c.consumer_wgs = 3;
-  c.schedule = FwdSchedule::kDynamic;
   return c;
 }();
-constexpr FwdConfig kStatic = small(MaskKind::kFull, true);
-const bool added = (add_fwd<kDynamic>(), add_fwd<kWindow>(), add_fwd<kStatic>(), true);
+constexpr FwdConfig kFull = small(MaskKind::kFull, true);
+const bool added = (add_fwd<kCausal>(), add_fwd<kWindow>(), add_fwd<kFull>(), true);
 
 verify::Config problem(const FwdConfig& c) {
   verify::Config p;
@@ -95,7 +90,7 @@ TEST_P(FwdInvalidLengths, RandomOnes_TouchNothingOutside) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, FwdInvalidLengths, testing::Values(kDynamic, kWindow, kStatic),
+INSTANTIATE_TEST_SUITE_P(Kernels, FwdInvalidLengths, testing::Values(kCausal, kWindow, kFull),
                          [](const auto& info) { return word(info.param.mask); });
 
 }  // namespace

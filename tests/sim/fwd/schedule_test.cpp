@@ -1,22 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// schedule_test.cpp — which CTA takes which Q tile, by the simulator's clock: with a dynamic
-// schedule none holds a tile that another could begin.
+// schedule_test.cpp — which CTA takes which Q tile, by the simulator's clock: none holds a
+// tile that another could begin.
 #include "sim/fwd/configs.h"
 #include "sim/fwd/kit.h"
 
 namespace fa3::sim {
 namespace {
 
-constexpr FwdConfig kDynamic = [] {
-  FwdConfig c = small(MaskKind::kFull, true);
-  c.schedule = FwdSchedule::kDynamic;
-  return c;
-}();
-const bool added = (add_fwd<kDynamic>(), true);
+constexpr FwdConfig kVarlen = small(MaskKind::kFull, true);
+const bool added = (add_fwd<kVarlen>(), true);
 
 // The first sequence has three times the keys of the others; there are two of those for each of the
 // other three CTAs. Had CTA 0 claimed its second tile at the start, it would end a third later.
-TEST(FwdSchedule, Dynamic_LongTileKeepsNoOtherWaiting) {
+TEST(FwdSchedule, LongTile_KeepsNoOtherWaiting) {
   verify::Config c;
   c.dtype = FA3_BF16;
   c.alignment = 16;
@@ -27,7 +23,7 @@ TEST(FwdSchedule, Dynamic_LongTileKeepsNoOtherWaiting) {
   Trace trace;
   runtime.device.options.timed = true;
   runtime.device.options.trace = &trace;
-  FwdRun run(runtime, c, kDynamic);
+  FwdRun run(runtime, c, kVarlen);
   run.run();
   int tiles[4] = {};
   for (const Trace::Event& event : trace.events()) {

@@ -34,7 +34,7 @@ struct FwdArgs {
   TensorMap q, k, v, o;
   float* lse;                        // or null
   i64 lse_row, lse_head, lse_batch;  // strides in elements
-  u32* next_tile;                    // dynamic schedule: 0 at the start
+  u32* next_tile;                    // 0 at the start; nullptr: CTA i takes tiles i, i + grid, …
   FwdAxis q_axis, kv_axis;
   i32 batch, heads_q, group_size;  // group_size: query heads per KV head
   Band32 band;

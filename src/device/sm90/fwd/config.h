@@ -21,9 +21,8 @@ enum class FwdStep : u8 {
 };
 
 enum class FwdSchedule : u8 {
-  kOneTile,  // a CTA per Q tile
-  kStatic,   // persistent: CTA i takes Q tiles i, i + grid, …
-  kDynamic   // persistent: a CTA that is free takes the next one
+  kOneTile,    // a CTA per Q tile
+  kPersistent  // as many CTAs as fit, each takes the next tile when it is free (scheduler.h)
 };
 
 struct FwdConfig {
@@ -42,7 +41,7 @@ struct FwdConfig {
   bool o_in_q = false;    // O leaves through Q's buffer, else through its own
   int o_parts = 1;        // its own buffer holds this part of O's columns, which leave in turns
   bool ragged = false;    // varlen or with seqused: the kernel reads the lengths
-  FwdSchedule schedule = FwdSchedule::kStatic;
+  FwdSchedule schedule = FwdSchedule::kPersistent;
   bool specialised = true;  // producer and scheduler are warps of their own (fwd.cuh)
 
   constexpr bool operator==(const FwdConfig&) const = default;
@@ -50,10 +49,7 @@ struct FwdConfig {
   // Is this a kernel of sm90/ablation?
   FA3_HD constexpr bool ablation() const { return step != FwdStep::kTwoStage || !specialised; }
 
-  // A dynamic schedule claims a CTA's next Q tile late, when all other CTAs have had their chance.
-  FA3_HD constexpr bool claims_late() const { return schedule == FwdSchedule::kDynamic; }
-  // Q tiles that a CTA holds at a time.
-  FA3_HD constexpr int work_slots() const { return claims_late() ? 2 : 3; }
+  static constexpr int kWorkSlots = 2;  // Q tiles that a CTA holds at a time
 
   FA3_HD constexpr int tile_q() const { return kWgRows * consumer_wgs; }
   FA3_HD constexpr int threads() const {
@@ -97,7 +93,7 @@ struct FwdConfig {
     return o_in_q ? 0 : o_part_panels() * o_tile().panel_bytes();
   }
   FA3_HD constexpr int barriers() const {
-    return 2 * consumer_wgs * q_stages + 4 * stages + 2 * work_slots() + 1;
+    return 2 * consumer_wgs * q_stages + 4 * stages + 2 * kWorkSlots + 1;
   }
   static constexpr int kWorkBytes = 96;  // of FwdSharedWork
   FA3_HD constexpr int smem_bytes() const {
@@ -106,7 +102,7 @@ struct FwdConfig {
                       round_up(stages * k_tile().bytes(), kAlign) +
                       round_up(stages * v_tile().bytes(), kAlign) +
                       round_up(consumer_wgs * o_bytes(), kAlign);
-    return static_cast<int>(round_up(tiles + kWorkBytes * work_slots() + 8 * barriers(), kAlign));
+    return static_cast<int>(round_up(tiles + kWorkBytes * kWorkSlots + 8 * barriers(), kAlign));
   }
 
  private:

@@ -98,7 +98,7 @@ struct Consumer {
   VOperand v_tiles;
   Ring<kCfg.q_stages> q;
   Ring<kCfg.stages> k, v;
-  Ring<kCfg.work_slots()> slots;
+  Ring<FwdConfig::kWorkSlots> slots;
   QTileState tile;
   Visit visit, next_visit;  // of the current Q tile and the next
   BandMask band;

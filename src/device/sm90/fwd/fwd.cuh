@@ -16,8 +16,8 @@
 //           v_full, v_empty                           as K
 //           work_full[r]    1               –         lane 0 of the scheduler    all others
 //           work_empty[r]   4·consumer_wgs  –         lane 0 of each consumer's  scheduler
-//                           (+ 1: static)             warp (static: producer)
-//           claim (dynamic) 1               –         producer                   scheduler
+//                                                     warp
+//           claim           1               –         producer                   scheduler
 //           kTileBar + w    128 (named)     –         consumer w                 the same
 //           kTurnBar + w    256 (named)     –         consumer w − 1             consumer w
 #pragma once

@@ -70,43 +70,21 @@ struct Producer {
     v.advance();
   }
 
-  // Brings a tile's Q into the L2 cache.
-  FA3_DEV void prefetch_q(const FwdWork& work) {
-    constexpr i32 kColumns = kCfg.q_tile().panel_columns();
-    FA3_NO_UNROLL
-    for (i32 w = 0; w < kCfg.consumer_wgs; ++w) {
-      FA3_UNROLL
-      for (i32 panel = 0; panel * kColumns < kCfg.head_dim_qk; ++panel) {
-        const i32 row = kCfg.tile_q() * work.tile + kWgRows * w;
-        if constexpr (kCfg.ragged) {
-          ptx::tma_prefetch_5d(args.q, panel * kColumns, kRaggedRows - work.q_rows + row,
-                               work.q_begin + work.q_rows, kRaggedRows, work.head);
-        } else {
-          ptx::tma_prefetch_4d(args.q, panel * kColumns, row, work.head, work.batch);
-        }
-      }
-    }
-  }
-
   // K runs one tile ahead of V, as in the consumers; the first K does not wait for Q's buffer.
-  // on_begin is called when the first loads are in flight, on_end before the last K.
-  template <class OnBegin, class OnEnd>
-  FA3_DEV void load(const FwdWork& work, bool with_q, const OnBegin& on_begin,
-                    const OnEnd& on_end) {
+  // The next Q tile is claimed before the last K.
+  FA3_DEV void load(const FwdWork& work) {
     const FwdSource from = keys_of(work);
     const TileRange& range = work.range;
     if (!range.empty()) load_k(from, range.end - 1);
-    if (with_q) load_q(work);
-    if (range.end - 2 < range.first) on_end();
+    load_q(work);
+    if (range.end - 2 < range.first) smem.claim.arrive();
     FA3_NO_UNROLL
     for (i32 tile = range.end - 2; tile >= range.first; --tile) {
-      if (tile == range.first) on_end();
+      if (tile == range.first) smem.claim.arrive();
       load_k(from, tile);
       load_v(from, tile + 1);
-      if (tile == range.end - 2) on_begin();
     }
     if (!range.empty()) load_v(from, range.first);
-    if (range.end - 2 < range.first) on_begin();
   }
   FA3_DEV FwdSource keys_of(const FwdWork& work) const {
     return {work.kv_begin, work.kv_used, work.head / args.group_size, work.batch};
@@ -115,38 +93,13 @@ struct Producer {
 
 template <FwdConfig kCfg>
 FA3_DEV void produce(FwdSmem<kCfg>& smem, const FwdArgs& args) {
-  // A static schedule knows early what comes next: when work on this Q tile begins, the next Q is
-  // loaded, or prefetched into L2 where there is no second stage. A late claim is answered when the
-  // last loads are in flight.
-  constexpr bool kLate = kCfg.claims_late();
-  constexpr bool kLoadsAhead = kCfg.q_stages == 2 && !kLate;
   Producer<kCfg> producer{smem, args};
-  Ring<kCfg.work_slots()> slot;
-  u32 done = 0;  // slot of the previous work
-  smem.work_full[0].wait(0);
+  Ring<FwdConfig::kWorkSlots> slot;
   FA3_NO_UNROLL
-  for (bool first = true; smem.work[slot.stage].is_tile(); first = false) {
-    const auto next = slot.next();
-    const auto release = [&] {
-      if (!first) smem.work_empty[done].arrive();
-    };
-    const auto look_ahead = [&] {
-      smem.work_full[next.stage].wait(next.phase);
-      if (!smem.work[next.stage].is_tile()) return;
-      const FwdWork work = smem.work[next.stage].read();
-      kLoadsAhead ? producer.load_q(work) : producer.prefetch_q(work);
-    };
-    producer.load(
-        smem.work[slot.stage].read(), first || !kLoadsAhead,
-        [&] {
-          if constexpr (!kLate) release(), look_ahead();
-        },
-        [&] {
-          if constexpr (kLate) smem.claim.arrive();
-        });
-    if constexpr (kLate) smem.work_full[next.stage].wait(next.phase);
-    done = slot.stage;
-    slot = next;
+  for (;; slot.advance()) {
+    smem.work_full[slot.stage].wait(slot.phase);
+    if (!smem.work[slot.stage].is_tile()) return;
+    producer.load(smem.work[slot.stage].read());
   }
 }
 

@@ -123,11 +123,10 @@ class FwdTiles {
   FA3_DEV void advance() {
     if constexpr (kCfg.schedule == FwdSchedule::kOneTile) {
       index_ = ~0u;
-    } else if constexpr (kCfg.schedule == FwdSchedule::kStatic) {
-      index_ += ptx::grid_dim_x();
     } else {
-      u32 taken = 0;
-      if (ptx::lane_index() == 0) taken = ptx::atom_add_u32(args_.next_tile, 1);
+      u32 taken = index_;  // without a counter
+      if (args_.next_tile != nullptr && ptx::lane_index() == 0)
+        taken = ptx::atom_add_u32(args_.next_tile, 1);
       index_ = ptx::grid_dim_x() + ptx::shfl_idx(taken, 0);
     }
   }
@@ -158,16 +157,18 @@ FA3_DEV void publish(FwdSharedWork& to, const FwdArgs& args, const FwdWork& work
   }
 }
 
-// Run by the whole warp, at most work_slots() − 1 Q tiles ahead of the consumers.
+// Run by the whole warp. A CTA claims its next Q tile when the producer is about to load the last K
+// of this one: late enough for all other CTAs to have had their chance, early enough to have the
+// answer when the last loads are in flight.
 template <FwdConfig kCfg, class Mask>
 FA3_DEV void schedule(FwdSmem<kCfg>& smem, const FwdArgs& args) {
   FwdTiles<kCfg> tiles(args);
-  auto slot = Ring<kCfg.work_slots()>::producer();
+  auto slot = Ring<FwdConfig::kWorkSlots>::producer();
   Ring<1> claim = Ring<1>::producer();  // the first tile is taken at once
   bool more = true;
   FA3_NO_UNROLL
   for (; more; slot.advance(), claim.advance()) {
-    if constexpr (kCfg.claims_late()) smem.claim.wait(claim.phase);
+    if constexpr (kCfg.schedule != FwdSchedule::kOneTile) smem.claim.wait(claim.phase);
     smem.work_empty[slot.stage].wait(slot.phase);  // sim:spare(one_tile)
     // Lanes that lane 0 left behind could find a later phase with the same parity (ABA).
     ptx::warp_sync();  // sim:spare(lagging)

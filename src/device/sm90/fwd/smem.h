@@ -20,7 +20,7 @@ inline constexpr u32 kTileBar = 1, kTurnBar = 4;  // named barriers, one per con
 template <FwdConfig kCfg>
 struct FwdSmem {
   static constexpr int kStages = kCfg.stages, kWgs = kCfg.consumer_wgs;
-  static constexpr int kQSlots = kCfg.q_stages * kWgs, kWorkSlots = kCfg.work_slots();
+  static constexpr int kQSlots = kCfg.q_stages * kWgs, kWorkSlots = FwdConfig::kWorkSlots;
   // Where O leaves through Q's buffer, its own is a byte that is never touched.
   static constexpr bool kHasO = kCfg.o_bytes() > 0;
   static_assert(kHasO || kCfg.o_fits_q(), "o_in_q: O is larger than Q");
@@ -32,8 +32,7 @@ struct FwdSmem {
   alignas(kHasO ? 1024 : 1) u8 o[kHasO ? kWgs : 1][kHasO ? kCfg.o_bytes() : 1];
   FwdSharedWork work[kWorkSlots];
   Barrier q_full[kQSlots], q_empty[kQSlots], k_full[kStages], k_empty[kStages], v_full[kStages],
-      v_empty[kStages], work_full[kWorkSlots], work_empty[kWorkSlots],
-      claim;  // dynamic schedules only
+      v_empty[kStages], work_full[kWorkSlots], work_empty[kWorkSlots], claim;
   FA3_NAMED(q, k, v, o, work, q_full, q_empty, k_full, k_empty, v_full, v_empty, work_full,
             work_empty, claim)
 
@@ -43,10 +42,8 @@ struct FwdSmem {
       k_full[s].init(1), k_empty[s].init(kWgs);
       v_full[s].init(1), v_empty[s].init(kWgs);
     }
-    for (int r = 0; r < kWorkSlots; ++r) {
-      work_full[r].init(1), work_empty[r].init(4 * kWgs + (kCfg.claims_late() ? 0 : 1));
-    }
-    if constexpr (kCfg.claims_late()) claim.init(1);
+    for (int r = 0; r < kWorkSlots; ++r) work_full[r].init(1), work_empty[r].init(4 * kWgs);
+    claim.init(1);
   }
 };
 
