@@ -56,7 +56,11 @@ def draw(grid, out):
     panels = grid.panels()
     rows = len({head_dim for head_dim, _, _ in panels})
     figure, axes = plt.subplots(
-        rows, len(panels) // rows, figsize=(11.5, 3.1 * rows + 1.2), sharey=True, squeeze=False
+        rows,
+        len(panels) // rows,
+        figsize=(2.5 + 3 * len(grid.contenders()), 3.1 * rows + 1.2),
+        sharey=True,
+        squeeze=False,
     )
     for place, panel in zip(axes.flat, panels):
         draw_panel(place, grid, *panel)
@@ -78,7 +82,7 @@ def draw(grid, out):
         [labels[i] for i in order],
         loc="upper center",
         bbox_to_anchor=(0.5, 0.967),
-        ncols=4,
+        ncols=len(labels),
         frameon=False,
         fontsize=9,
     )
