@@ -138,7 +138,7 @@ TEST(SimFwdTimeline, Log_HasEveryPart) {
 }
 
 TEST(SimFwdTimeline, Waits_NameTheirBarrier) {
-  const std::regex barrier(R"(wait ((q|k|v|work)_(full|empty)\[\d\]|named barrier \d+))");
+  const std::regex barrier(R"(wait ((q|k|v|work)_(full|empty)\[\d\]|claim|named barrier \d+))");
   size_t waits = 0;
   for (const auto& [name, row] : rows_of(run(FwdStep::kTwoStage, 0, true).log))
     for (const Interval& i : row) {
