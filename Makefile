@@ -8,6 +8,8 @@ FUZZ_SECONDS ?= 600
 PREFIX ?= /usr/local
 CMAKE_GENERATOR ?= $(if $(shell command -v ninja 2>/dev/null),Ninja,Unix Makefiles)
 export CMAKE_GENERATOR
+# One word of the shell, whatever is in it. DESTDIR gets there as an environment variable.
+quoted = '$(subst ','\'',$(1))'
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 export CTEST_PARALLEL_LEVEL ?= $(JOBS)
 
@@ -65,10 +67,10 @@ fuzz: ## each fuzzer for FUZZ_SECONDS (600)
 
 install: build ## into PREFIX (/usr/local), staged below DESTDIR, with the simulator if `make sim` has built it
 	@cmake --build --preset release --target fa3_installed
-	@cmake --install build/release --prefix '$(PREFIX)'
+	@cmake --install build/release --prefix $(call quoted,$(PREFIX))
 
 uninstall: ## what `make install` put there, given the same PREFIX and DESTDIR
-	@scripts/uninstall '$(PREFIX)'
+	@scripts/uninstall $(call quoted,$(PREFIX))
 
 clean: ## forget every build
 	@rm -rf build

@@ -73,7 +73,11 @@ class ForwardArgs(_TensorArgs):
     """fa3_forward_args."""
 
     _fields_ = (
-        [("struct_size", c_size_t)] + [(n, Tensor) for n in ("q", "k", "v", "o", "lse")] + _TAIL
+        [("struct_size", c_size_t)]
+        + [(n, Tensor) for n in ("q", "k", "v", "o", "lse")]
+        + _TAIL
+        + [(n, Tensor) for n in ("q_scale", "k_scale", "v_scale", "k_offset", "v_offset")]
+        + [(f"{n}_block", c_int32 * 2) for n in "qkv"]  # fa3_scale_block: rows, cols
     )
 
 

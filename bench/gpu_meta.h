@@ -8,14 +8,14 @@
 #include <ctime>
 #include <string>
 
-#include "nvml.h"
+#include "tools/measure/nvml.h"
 
 namespace fa3::bench {
 
 // One JSON object; `commit` as `bench/machine.py` prints it.
 inline std::string meta_line(const std::string& suite, const std::string& commit,
                              const std::string& device_name, const std::string& fa3) {
-  const DriverVersions versions = Nvml().versions();
+  const measure::DriverVersions versions = measure::Nvml().versions();
   char started[32];
   const std::time_t now = std::time(nullptr);
   std::strftime(started, sizeof started, "%Y-%m-%dT%H:%M:%S+00:00", std::gmtime(&now));
@@ -48,8 +48,8 @@ inline std::string take_option(int& argc, char** argv, const char* name,
 
 // --commit COMMIT; says so where it is missing.
 inline std::string take_commit(int& argc, char** argv) {
-  const std::string commit = take_option(argc, argv, "--commit", kUnknown);
-  if (commit == kUnknown)
+  const std::string commit = take_option(argc, argv, "--commit", measure::kUnknown);
+  if (commit == measure::kUnknown)
     std::fprintf(stderr, "%s: no --commit \"$(bench/machine.py)\": not a result to publish\n",
                  argv[0]);
   return commit;

@@ -30,7 +30,7 @@
 #include "fwd_case.h"
 #include "gpu_meta.h"
 #include "plan/sm90/fwd_plan.h"
-#include "turns.h"
+#include "tools/measure/turns.h"
 
 namespace fa3::sm90 {
 namespace {
@@ -132,7 +132,7 @@ std::vector<Cases> read_cases(std::istream& in) {
 
 class Tuner {
  public:
-  explicit Tuner(const bench::TurnOptions& options) : options_(options) {
+  explicit Tuner(const measure::TurnOptions& options) : options_(options) {
     const auto driver = cuda::Driver::system();
     if (!driver.ok()) throw std::runtime_error(driver.status().message);
     cuda::JitOptions jit;
@@ -145,7 +145,7 @@ class Tuner {
     device_.backend = FA3_BACKEND_CUDA;
     device_.multiprocessors = runtime_->gpu().sm_count;
     device_.l2_bytes = runtime_->gpu().l2_bytes;
-    nvml_ = bench::Nvml(bench::bus_id_of(runtime_->gpu().device));
+    nvml_ = measure::Nvml(measure::bus_id_of(runtime_->gpu().device));
   }
 
   std::string device_name() const { return runtime_->gpu().name; }
@@ -175,11 +175,12 @@ class Tuner {
     const auto run = [&](size_t v, int times) {
       return milliseconds(p, variants[running[v]].plan, tensors, times);
     };
-    const std::vector<bench::Turns> turns = bench::in_turns(running.size(), run, nvml_, options_);
+    const std::vector<measure::Turns> turns =
+        measure::in_turns(running.size(), run, nvml_, options_);
     size_t measured = 0;
     for (const Variant& variant : variants)
       print(cases, flops_of(made), variant,
-            variant.note.empty() ? turns[measured++] : bench::Turns());
+            variant.note.empty() ? turns[measured++] : measure::Turns());
   }
 
  private:
@@ -224,7 +225,8 @@ class Tuner {
     }
   }
 
-  void print(const Cases& cases, double flops, const Variant& variant, const bench::Turns& turns) {
+  void print(const Cases& cases, double flops, const Variant& variant,
+             const measure::Turns& turns) {
     constexpr const char* kVerdicts[] = {"slower", "not different", "faster"};
     const double seconds = turns.ms * 1e-3;
     std::string line = fmt::format("{{\"kind\": \"cell\", \"case\": \"{} | {}\", \"row\": \"{}\"",
@@ -245,16 +247,16 @@ class Tuner {
     std::fflush(stdout);
   }
 
-  bench::TurnOptions options_;
+  measure::TurnOptions options_;
   std::unique_ptr<cuda::Jit> jit_;
   std::unique_ptr<cuda::CudaRuntime> runtime_;
   DeviceInfo device_;
-  bench::Nvml nvml_;
+  measure::Nvml nvml_;
 };
 
 int main_of(int argc, char** argv) {
   const std::string suite = bench::take_option(argc, argv, "--suite", "fwd-tuning");
-  bench::TurnOptions options;
+  measure::TurnOptions options;
   options.rounds = std::stoi(bench::take_option(argc, argv, "--rounds", "11"));
   options.slice_ms = std::stod(bench::take_option(argc, argv, "--slice", "14"));
   if (options.rounds < 3) throw std::runtime_error("--rounds: at least 3");

@@ -10,7 +10,7 @@ if(EXISTS "$ENV{DESTDIR}${fa3_manifest}")
   list(APPEND fa3_lines ${fa3_old_lines})
 endif()
 foreach(file ${CMAKE_INSTALL_MANIFEST_FILES} "${fa3_manifest}")
-  file(RELATIVE_PATH line "${CMAKE_INSTALL_PREFIX}" "${file}")
+  file(RELATIVE_PATH line "${fa3_root}" "${file}")
   list(APPEND fa3_lines "${line}")
 endforeach()
 list(SORT fa3_lines)
@@ -46,7 +46,7 @@ if(NOT fa3_is_searched)
   message(STATUS "fa3: the loader does not search ${fa3_lib}. Programs find ${fa3_soname} there when linked\n"
     "   with:            -Wl,-rpath,'${fa3_lib}'\n"
     "   or started with: LD_LIBRARY_PATH='${fa3_lib}'\n"
-    "   and builds by:   PKG_CONFIG_PATH='${fa3_lib}/pkgconfig' or -DCMAKE_PREFIX_PATH='${CMAKE_INSTALL_PREFIX}'\n"
+    "   and builds by:   PKG_CONFIG_PATH='${fa3_lib}/pkgconfig' or -DCMAKE_PREFIX_PATH='${fa3_root}'\n"
     "   The command ${CMAKE_INSTALL_PREFIX}/${fa3_bin_dir}/fa3 runs as it is.")
 elseif(fa3_user STREQUAL "0")
   execute_process(COMMAND ${FA3_LDCONFIG} RESULT_VARIABLE fa3_status)

@@ -49,6 +49,9 @@ MAX_BYTES = 64 << 20  # of the archive
 # other head dims, softcaps, functors.
 KERNELS = ["fwd", "fwd/d16/bf16/full", "fwd/d32/bf16/full/ragged", "fwd/d80/bf16/full"]
 KERNELS += ["fwd/d48-80/bf16/full", "fwd/d64/bf16/causal/dense/softcap"]
+KERNELS += ["fwd/d144/bf16/full/dense", "fwd/d144/bf16/causal/dense"]
+KERNELS += ["fwd/d192-80/f16/full/dense", "fwd/d208/bf16/causal/dense"]
+KERNELS += ["fwd/d256-160/bf16/full/dense"]
 KERNELS += ["fwd/d128/bf16/full/dense/softcap"]
 KERNELS += ["fwd/d64/bf16/full/dense/alibi", "fwd/d64/bf16/causal/dense/alibi/sequence_ids"]
 KERNELS += ["fwd/d64/bf16/full/dense/sequence_ids", "fwd/d96/f16/full/dense/softcap/sequence_ids"]

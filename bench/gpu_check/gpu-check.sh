@@ -158,6 +158,18 @@ functors() {
     tee -a "$with_functors"
 }
 
+# The fastest row for a problem; contexts follow the file, and compute the same.
+tune() {
+  local file=$results/tuning.json
+  local problem='--dtype bf16 --head-dim 128 --heads-q 4 --seqlen-q 2048 --causal'
+  rm -f "$file"
+  # shellcheck disable=SC2086 # words
+  "$here/bin/fa3" tune $problem -o "$file" &&
+    FA3_TUNING=$file "$here/bin/fa3" explain $problem --backend cuda --json |
+    grep -q '"row_from": "file"' &&
+    FA3_TUNING=$file "$here/bin/fa3" check $problem --backend cuda
+}
+
 launch() { "$here/bin/fa3_launch" --commit "$commit" | tee "$launches"; }
 
 render() {
@@ -168,7 +180,7 @@ picture() { in_python "$here/bench/plot_fwd.py" "$grid" "$results/forward.png"; 
 
 export cache_dir=$cache
 export -f in_python tests meta check_shapes command_on_gpu sanitize peers launch ablation functors
-export -f render picture
+export -f tune render picture
 
 # ---- What is here -------------------------------------------------------------------------------
 
@@ -244,6 +256,7 @@ step graph 60 gpu tests "$forward" --gtest_filter='*InAGraph'
 step streams 60 gpu tests "$forward" --gtest_filter='*TwoStreams'
 step lying-lengths 60 gpu tests "$forward" --gtest_filter='*Lying*'
 step command 120 gpu command_on_gpu
+step tune 120 'gpu nvrtc' tune
 step example 60 gpu "$here/bin/example_gpu"
 step peers-check 180 'gpu torch' peers "$results/check-peers.jsonl" --check
 step memcheck 120 'gpu sanitizer' sanitize memcheck '*Results*:*Lying*'

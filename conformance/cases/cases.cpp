@@ -22,6 +22,12 @@ std::vector<Case> all_cases() {
 }
 
 Result<std::vector<Case>> chosen_cases(const std::string& filter) {
+  constexpr size_t kMostCharacters =
+      1000;  // std::regex recurses, and a long one overflows the stack
+  if (filter.size() > kMostCharacters) {
+    return invalid("conformance: filter has {} characters, need at most {}; shorten it",
+                   filter.size(), kMostCharacters);
+  }
   std::vector<Case> chosen;
   try {
     const std::regex pattern(filter);

@@ -32,6 +32,13 @@
  *             after seqused), before the mask; Inf and NaN included. LSE has it.
  *   LSE       FP32, natural logarithm, (batch, heads_q, seqlen_q) or, for varlen queries, (heads_q,
  *             total_q).
+ *   8 bits    a value of q, k or v is code · scale + offset in FP32. q and k are both F8_E4M3 or
+ *             both I8; v is F8_E4M3, beside I8 also F16 or BF16. Scales: finite and > 0; absent =
+ *             1; (1): one for the tensor; (batch, heads): one for each head of a sequence; (batch,
+ *             heads, ⌈max_seqlen/rows⌉, ⌈head_dim/cols⌉): one for each block of rows × cols,
+ *             counted from the sequence's first row, where max_seqlen is the extent of dense
+ *             tensors; per token, rows = 1, also (batch, heads, seqlen) or varlen (total, heads).
+ *             heads is the tensor's; scales of q may have heads_kv. Forward only.
  *   Empty     a row that sees no key has O = 0, LSE = −inf and gradient 0.
  *   Written   every element of every output is written: rows of no sequence, or beyond seqused, as
  *             empty rows.
@@ -39,7 +46,7 @@
  *             (tails, other sequences, beyond seqused) never influence anything; keys that the mask
  *             or ids hide do not either on the cpu and reference backends (a GPU tile may
  *             let a hidden V through as 0 × NaN).
- *   Scores    accumulate in FP32 and overflow to Inf.
+ *   Scores    accumulate in FP32 and overflow to Inf; in FP64 on the reference backend.
  *   Zero      in a field means "default" or "off", so every struct can start as `= {0}`. Strides
  *             have no default.
  *
@@ -55,7 +62,8 @@
  * Memory: when an allocation fails, anywhere in a call, the call returns FA3_OUT_OF_MEMORY with a
  * message, never ending the process; later calls work. A run on the CPU allocates before it
  * writes: its outputs are untouched, or written in full. Where oneTBB lacks memory or threads, the
- * run takes place on the calling thread. Other libraries are not always so careful: see tests/oom.
+ * run takes place on the calling thread. Other libraries are not always so careful: see tests/oom;
+ * nor is the simulator, which may end the process.
  *
  * Threads: a context and its plans may be used from many threads at once; destroy them when no call
  * is in flight.
@@ -109,15 +117,16 @@ FA3_API const char* fa3_last_error(void);
 
 /* ---- Tensors --------------------------------------------------------------------------------- */
 
-/* Element types. Sizes in bytes: F32 and I32 4, F16 and BF16 2, F8 1. */
+/* Element types. Sizes in bytes: F32 and I32 4, F16 and BF16 2, F8 and I8 1. */
 typedef enum fa3_dtype {
   FA3_DTYPE_NONE = 0,
   FA3_F32 = 1,
   FA3_F16 = 2,
   FA3_BF16 = 3,
   FA3_I32 = 4,
-  FA3_F8_E4M3 = 5, /* reserved: declined with FA3_UNSUPPORTED by every backend of this release */
-  FA3_F8_E5M2 = 6  /* reserved, as above */
+  FA3_F8_E4M3 = 5, /* 1 sign, 4 exponent, 3 mantissa bits; no Inf, largest 448. OCP FP8 */
+  FA3_F8_E5M2 = 6, /* reserved: declined with FA3_UNSUPPORTED by every backend of this release */
+  FA3_I8 = 7       /* codes −128…127 */
 } fa3_dtype;
 
 #define FA3_MAX_RANK 5
@@ -246,8 +255,16 @@ FA3_API void fa3_context_destroy(fa3_context* context);
 
 typedef enum fa3_mask { FA3_MASK_FULL = 0, FA3_MASK_CAUSAL = 1, FA3_MASK_WINDOW = 2 } fa3_mask;
 
-/* Forward. q, k, v and o are required. q, k and v share one dtype of F32, F16, BF16; o has that
- * dtype or F32. Head dims are 1…512. */
+/* The elements of a tensor that share a scale: `rows` consecutive rows of one head by `cols`
+ * columns. 0 = all. */
+typedef struct fa3_scale_block {
+  int32_t rows;
+  int32_t cols;
+} fa3_scale_block;
+
+/* Forward. q, k, v and o are required. q, k and v share one dtype of F32, F16, BF16, and o has that
+ * dtype or F32; or they are of 8 bits (see above), and o is F32, F16 or BF16. Head dims are
+ * 1…512. */
 typedef struct fa3_forward_args {
   size_t struct_size; /* sizeof(fa3_forward_args) */
   fa3_tensor q;       /* in:  (batch, seqlen_q, heads_q, head_dim_qk) or varlen (total_q, …) */
@@ -272,6 +289,14 @@ typedef struct fa3_forward_args {
   fa3_tensor alibi_slopes;    /* in, optional: F32, (heads_q) or (batch, heads_q), of any sign */
   fa3_tensor sequence_ids_q;  /* in, both or neither: I32, (batch, seqlen_q) or varlen (total_q) */
   fa3_tensor sequence_ids_kv; /* in: (batch, seqlen_kv) or varlen (total_kv) */
+  fa3_tensor q_scale;         /* in, optional, 8-bit q only: F32; shapes above */
+  fa3_tensor k_scale;         /* the same for k */
+  fa3_tensor v_scale;         /* the same for v */
+  fa3_tensor k_offset;        /* in, optional, 8-bit k only: F32, (batch, heads_kv, head_dim_qk) */
+  fa3_tensor v_offset;        /* in, optional, 8-bit v only: F32, (batch, heads_kv, head_dim_v) */
+  fa3_scale_block q_block;    /* of q_scale; 0 where that is (1) or (batch, heads) */
+  fa3_scale_block k_block;
+  fa3_scale_block v_block;
 } fa3_forward_args;
 
 /* Backward. Inputs q, k, v, o, lse of the forward and the gradient dout; outputs dq, dk, dv, any
@@ -387,98 +412,6 @@ typedef struct fa3_device_info {
 /* Errors: INVALID_ARGUMENT (NULL, struct_size). */
 FA3_API fa3_status fa3_get_device_info(const fa3_context* context, fa3_device_info* info);
 
-/* ---- Compiled kernels ------------------------------------------------------------------------ */
-
-/* GPU kernels are compiled when they are first needed and kept in cache_dir. These calls do it
- * ahead of time. They need NVRTC, but no GPU, and take a context of any device.
- *
- * Names of kernels are those of fa3_jit_list, or their beginnings:
- *   "all"      "fwd", and "samples" where libfa3_conformance.so is installed
- *   "fwd"      the forward for each head dim of its table (64, 96, 128, 192, 192-128, 256), BF16
- *              and F16, each mask, dense and varlen. Words choose: "fwd/d128/bf16/causal"
- *   "fwd/d80", "fwd/d48-80"  for other head dims of q and k, and of v, rounded up to 16; without
- *              them and NVRTC the next wider kernel of the table computes such a problem, slower
- *   "fwd/…/softcap", "fwd/…/scaled"  with a softcap; with a negative softmax_scale
- *   "samples"  example kernels, from libfa3_conformance.so
- * names: `count` of these; NULL with count 0 = "all". Each kernel is compiled once, on the
- * context's threads, with its progress callback.
- * Errors: INVALID_ARGUMENT (names, count), UNSUPPORTED ("samples" without libfa3_conformance.so),
- * JIT_FAILED (no compiler; the compiler's log), IO_ERROR (a folder or file cannot be written),
- * CANCELLED. */
-
-/* Compiles what the cache lacks. *report (may be NULL) is set to a JSON array of {name, header,
- * expression, source ("memory", "disk", "pack", "compiled"), ms, bytes}, valid until the next fa3
- * call on this thread. IO_ERROR when there is no cache to keep them in. */
-FA3_API fa3_status fa3_jit_warm_kernels(fa3_context* context, const char* const* names,
-                                        size_t count, const char** report);
-
-/* Writes a file for the option kernel_pack: it serves where there is neither NVRTC nor a cache, on
- * drivers of the same major CUDA version as the NVRTC here, or newer. */
-FA3_API fa3_status fa3_jit_pack_kernels(fa3_context* context, const char* const* names,
-                                        size_t count, const char* path);
-
-/* The same with the kernels as JSON; superseded by the two above, kept until 1.0. programs: an
- * array of names, and of {"header", "expression"} for a kernel without a name: a file of device
- * code and a kernel in it as C++ names it. NULL = "all". */
-FA3_API fa3_status fa3_jit_warm(fa3_context* context, const char* programs, const char** report);
-FA3_API fa3_status fa3_jit_pack(fa3_context* context, const char* programs, const char* path);
-
-/* One JSON object: driver, nvrtc, cache and pack (what is used, or why not) and the programs that
- * the library knows with where each is kept ("disk", "pack", null). Valid until the next fa3 call
- * on this thread. */
-FA3_API fa3_status fa3_jit_list(fa3_context* context, const char** report);
-
-/* Empties the cache's folder of kernels, other versions' too. Other files in it stay. */
-FA3_API fa3_status fa3_jit_clear(fa3_context* context);
-
-/* ---- Selftest -------------------------------------------------------------------------------- */
-
-/* Superseded by fa3_conformance_run of fa3/conformance.h, kept until 1.0. fa3_selftest opens
- * libfa3_conformance.so when it is called, so a program that is not linked to it can use it. */
-
-/* Result of a case. */
-typedef enum fa3_case_status {
-  FA3_CASE_PASSED = 1,
-  FA3_CASE_FAILED = 2,
-  FA3_CASE_SKIPPED = 3 /* it did not run: cases are only listed, or one stopped the GPU */
-} fa3_case_status;
-
-/* One case, on all the devices it ran on. Valid during the call that hands it over. */
-typedef struct fa3_case_result {
-  size_t struct_size;  /* sizeof(fa3_case_result) of the library */
-  const char* name;    /* e.g. "wgmma/ss/bf16-k/bf16-k/n64/swizzle128-128" */
-  int32_t status;      /* fa3_case_status */
-  int32_t done;        /* cases handed over so far, this one included */
-  int32_t total;       /* of these in all */
-  int32_t device_lost; /* 1 = the GPU runs nothing more in this process */
-  const char* message; /* what differs or went wrong, by device; "" when it passed. Never NULL */
-} fa3_case_result;
-
-/* Takes the result of a case, on the calling thread. A non-zero return stops the call with
- * FA3_CANCELLED. */
-typedef int (*fa3_case_fn)(void* user, const fa3_case_result* result);
-
-typedef struct fa3_selftest_args {
-  size_t struct_size;  /* sizeof(fa3_selftest_args) */
-  const char* filter;  /* regular expression (ECMAScript), found somewhere in a case's name; NULL =
-                         all cases */
-  uint64_t seed;       /* of inputs, and of what the simulator may choose */
-  fa3_case_fn on_case; /* NULL = none */
-  void* on_case_user;
-  int32_t backend; /* FA3_BACKEND_SIM, FA3_BACKEND_CUDA, or FA3_BACKEND_AUTO: each that is here */
-  int32_t list;    /* 1 = nothing runs, the cases are only handed over */
-  int32_t measure; /* 1 = after the cases, measure on the GPU what PTX leaves open: clocks, limits,
-                      precision; takes a minute */
-  int32_t first; /* so many of the cases, as listed, are left out; 0 = none. For a caller that goes
-                      on in another process when a case has ended one */
-} fa3_selftest_args;
-
-/* What fa3_conformance_run of fa3/conformance.h does, with its report and errors, and UNSUPPORTED
- * where libfa3_conformance.so is not there or of another version. args NULL = all cases with seed
- * 0. */
-FA3_API fa3_status fa3_selftest(fa3_context* context, const fa3_selftest_args* args,
-                                const char** report);
-
 /* ---- Library --------------------------------------------------------------------------------- */
 
 /* "major.minor.patch" of the library. Static storage. */
@@ -495,5 +428,9 @@ FA3_API const char* fa3_environment(void);
 #ifdef __cplusplus
 } /* extern "C" */
 #endif
+
+/* The rest of the interface, by subject. */
+#include <fa3/jit.h>
+#include <fa3/selftest.h>
 
 #endif /* FA3_FA3_H_ */

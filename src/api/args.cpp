@@ -35,6 +35,7 @@ Args args_of(fa3_op op, const CArgs& c) {
   args.right = c.right;
   args.softmax_scale = c.softmax_scale;
   args.softcap = c.softcap;
+  if constexpr (requires { c.q_block; }) args.scale_block = {c.q_block, c.k_block, c.v_block};
   return args;
 }
 
@@ -86,10 +87,14 @@ bool same_shapes(const Args& a, const Args& b) {
     return x.dtype == y.dtype && x.rank == y.rank && std::ranges::equal(x.shape, y.shape) &&
            std::ranges::equal(x.stride, y.stride);
   };
+  const auto same_block = [](const fa3_scale_block& x, const fa3_scale_block& y) {
+    return x.rows == y.rows && x.cols == y.cols;
+  };
   return a.op == b.op && std::ranges::equal(a.tensor, b.tensor, same) &&
          a.max_seqlen_q == b.max_seqlen_q && a.max_seqlen_kv == b.max_seqlen_kv &&
          a.mask == b.mask && a.reserved == b.reserved && a.left == b.left && a.right == b.right &&
-         a.softmax_scale == b.softmax_scale && a.softcap == b.softcap;
+         a.softmax_scale == b.softmax_scale && a.softcap == b.softcap &&
+         std::ranges::equal(a.scale_block, b.scale_block, same_block);
 }
 
 void drop_tensors_without_data(Args& args) {

@@ -24,6 +24,7 @@ struct Args {
   int64_t right = 0;
   double softmax_scale = 0;
   double softcap = 0;
+  std::array<fa3_scale_block, 3> scale_block{};  // of q, k, v
 };
 
 // Copies the caller's struct of `size` bytes (as this library knows it) by the rules of

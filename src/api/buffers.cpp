@@ -6,6 +6,7 @@
 
 #include "api/tensor.h"
 #include "core/check_lengths.h"
+#include "core/check_scales.h"
 #include "core/dtype.h"
 #include "core/overlap.h"
 
@@ -89,8 +90,10 @@ Result<Buffers> make_buffers(const Args& args, const Problem& problem, bool on_h
     buffers.data[i] = args.tensor[i].data;
   }
   FA3_RETURN_IF_ERROR(check_outputs_disjoint(args));
-  if (on_host)
+  if (on_host) {
     FA3_RETURN_IF_ERROR(check_lengths(problem, buffers));  // kernels clamp what they read
+    FA3_RETURN_IF_ERROR(check_scales(problem, buffers));
+  }
   return buffers;
 }
 

@@ -88,6 +88,12 @@ std::string default_cache_dir(const Environment& environment) {
   return folder.empty() ? "" : folder + "/fa3";
 }
 
+Logger logger_of(const fa3_context_options& options) {
+  const bool chosen = options.log_level != 0;
+  return {options.log, options.log_user,
+          chosen ? fa3_log_level(options.log_level) : FA3_LOG_WARNING};
+}
+
 Status create(const fa3_context_options* given, fa3_context** context) {
   if (context == nullptr)
     return invalid("context: the place for the handle is NULL; pass its address");
@@ -99,7 +105,7 @@ Status create(const fa3_context_options* given, fa3_context** context) {
   }
   FA3_RETURN_IF_ERROR(check_options(options));
   FA3_TRY(const Environment environment, read_environment());
-  FA3_TRY(const DeviceInfo device, choose_device(options, environment));
+  FA3_TRY(const DeviceInfo device, choose_device(options, environment, logger_of(options)));
   auto opened = std::make_unique<fa3_context>(device, options, environment);
   opened->logger.log(FA3_LOG_INFO, "context: backend {}, {} threads, {}, {}",
                      backend_name(device.backend), device.threads, isa_name(device.isa),
@@ -141,8 +147,7 @@ fa3::cuda::JitOptions jit_options(const fa3_context_options& options,
 
 fa3_context::fa3_context(const fa3::DeviceInfo& device, const fa3_context_options& options,
                          const fa3::Environment& environment)
-    : logger{options.log, options.log_user,
-             options.log_level == 0 ? FA3_LOG_WARNING : fa3_log_level(options.log_level)},
+    : logger(fa3::logger_of(options)),
       executor(device.threads, options.parallel_for, options.parallel_for_user, options.progress,
                options.progress_user),
       jit_(jit_options(options, environment, logger)),

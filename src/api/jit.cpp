@@ -300,7 +300,6 @@ fa3_status fa3_jit_list(fa3_context* context, const char** report) {
 fa3_status fa3_jit_clear(fa3_context* context) {
   return FA3_BOUNDARY({
     FA3_RETURN_IF_ERROR(fa3::check_context("jit_clear", context));
-    FA3_RETURN_IF_ERROR(context->jit().disk().status());
-    return context->jit().disk().value().clear();
+    return context->jit().clear();
   });
 }

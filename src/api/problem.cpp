@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <tuple>
 
+#include "api/scales.h"
 #include "api/tensor.h"
 #include "core/dtype.h"
 
@@ -29,18 +30,6 @@ constexpr double kMaxScale = 0x1p126;
 // A window at least this wide sees everything: positions differ by less than 2^32. Such a bound
 // becomes −1, so that no later sum of it can overflow.
 constexpr int64_t kUnboundedWindow = int64_t{1} << 32;
-
-// Named dimensions of a tensor, outermost first.
-struct Dims {
-  int rank = 0;
-  const char* name[FA3_MAX_RANK] = {};
-  int64_t extent[FA3_MAX_RANK] = {};
-
-  void add(const char* dim_name, int64_t dim_extent) {
-    name[rank] = dim_name;
-    extent[rank++] = dim_extent;
-  }
-};
 
 // What the tensor, which has `rank` dimensions, must look like in this problem. The names and the
 // rank need only p.q.varlen and p.kv.varlen.
@@ -71,6 +60,13 @@ Dims expected_dims(const Problem& p, TensorId id, int rank) {
       if (!axis.varlen) dims.add("batch", p.batch);
       dims.add(axis.varlen ? total : seqlen, axis.rows);
       break;
+    case Form::kScale:
+      return dims_of_scale(p, id, rank);
+    case Form::kOffset:
+      dims.add("batch", p.batch);
+      dims.add(heads, p.heads_of(id));
+      dims.add(g.dim == Dim::kV ? "head_dim_v" : "head_dim_qk", p.columns_of(id));
+      break;
     case Form::kCuSeqlens:
       dims.add("batch + 1", p.batch + 1);
       break;
@@ -92,12 +88,13 @@ class ProblemMaker {
 
   Result<Problem> make() {
     FA3_RETURN_IF_ERROR(check_tensors());
+    FA3_TRY(p_.scale_block, read_scale_blocks(args_));
     FA3_RETURN_IF_ERROR(check_ranks());
     read_dims();
     FA3_RETURN_IF_ERROR(check_dims());
+    FA3_RETURN_IF_ERROR(read_max_seqlens());
     FA3_RETURN_IF_ERROR(check_shapes());
     FA3_RETURN_IF_ERROR(check_dtypes());
-    FA3_RETURN_IF_ERROR(read_max_seqlens());
     FA3_RETURN_IF_ERROR(read_mask());
     FA3_RETURN_IF_ERROR(read_scalars());
     read_layouts();
@@ -148,7 +145,14 @@ class ProblemMaker {
       if (tensor(id).rank == need.rank) continue;
       const char* cu = tensor_name(kTensors[id].query() ? kCuSeqlensQ : kCuSeqlensKv);
       std::string remedy = "pass it in that shape";
-      if (kTensors[id].form == Form::kSlopes) {
+      if (kTensors[id].form == Form::kScale) {
+        remedy = fmt::format(
+            "or (1), (batch, heads) with {0}_block 0; per token, with {0}_block.rows=1, (batch, "
+            "heads, seqlen) or varlen (total, heads)",
+            tensor_name(scaled_by(id)));
+      } else if (kTensors[id].form == Form::kOffset) {
+        remedy = "pass it in that shape";
+      } else if (kTensors[id].form == Form::kSlopes) {
         remedy = "or (batch, heads_q), for slopes of each batch entry";
       } else if (has_layout(id)) {
         remedy = p_.axis_of(id).varlen
@@ -172,6 +176,7 @@ class ProblemMaker {
     p_.kv.rows = k.shape[k.rank - 3];
     p_.heads_kv = k.shape[k.rank - 2];
     p_.head_dim_v = v.shape[v.rank - 1];
+    for (const TensorId id : {kQScale, kKScale, kVScale}) read_scale_shape(tensor(id), p_, id);
   }
 
   Status check_dims() const {
@@ -239,8 +244,13 @@ class ProblemMaker {
 
   Status check_dtypes() const {
     const int32_t q_dtype = tensor(kQ).dtype;
-    if (q_dtype != FA3_F32 && q_dtype != FA3_F16 && q_dtype != FA3_BF16) {
-      return invalid("{}: q.dtype={}, need f32, f16 or bf16; cast it", op_, dtype_name(q_dtype));
+    if (is_8_bit(q_dtype) && args_.op != FA3_OP_FORWARD) {
+      return unsupported("{}: q.dtype={}: 8-bit tensors have no gradient; need f32, f16 or bf16",
+                         op_, dtype_name(q_dtype));
+    }
+    if (q_dtype != FA3_F32 && q_dtype != FA3_F16 && q_dtype != FA3_BF16 && !is_8_bit(q_dtype)) {
+      return invalid("{}: q.dtype={}, need f32, f16, bf16, f8_e4m3 or i8; cast it", op_,
+                     dtype_name(q_dtype));
     }
     for (int i = 0; i < kTensorCount; ++i) {
       if (present(TensorId(i))) FA3_RETURN_IF_ERROR(check_dtype(TensorId(i)));
@@ -258,9 +268,19 @@ class ProblemMaker {
         legal = dtype == q_dtype;
         need = fmt::format("{} as q", dtype_name(q_dtype));
         break;
+      case TypeRule::kAsV:
+        legal = dtype == q_dtype && dtype != FA3_I8;
+        need = fmt::format("{} as q", dtype_name(q_dtype));
+        if (q_dtype != FA3_I8) break;
+        legal = dtype == FA3_F8_E4M3 || dtype == FA3_F16 || dtype == FA3_BF16;
+        need = "f8_e4m3, f16 or bf16 beside q of i8";
+        break;
       case TypeRule::kAsQOrF32:
         legal = dtype == q_dtype || dtype == FA3_F32;
         need = fmt::format("{} as q{}", dtype_name(q_dtype), q_dtype == FA3_F32 ? "" : ", or f32");
+        if (!is_8_bit(q_dtype)) break;
+        legal = dtype == FA3_F32 || dtype == FA3_F16 || dtype == FA3_BF16;
+        need = fmt::format("f32, f16 or bf16 with q of {}", dtype_name(q_dtype));
         break;
       case TypeRule::kF32:
         legal = dtype == FA3_F32;
@@ -272,7 +292,7 @@ class ProblemMaker {
         break;
     }
     if (legal) return {};
-    if (key_or_value && dtype != FA3_I32) {
+    if (key_or_value && dtype != FA3_I32 && !is_8_bit(q_dtype) && !is_8_bit(dtype)) {
       return unsupported(
           "{}: {}.dtype={} differs from q.dtype={}; mixed types are not offered; cast one of them",
           op_, tensor_name(id), dtype_name(dtype), dtype_name(q_dtype));
@@ -356,10 +376,32 @@ class ProblemMaker {
     }
   }
 
+  // Does its first dimension count sequences?
+  bool is_batched(TensorId id) const {
+    switch (kTensors[id].form) {
+      case Form::kSlopes:
+        return tensor(id).rank == 2;
+      case Form::kScale:
+        return tensor(id).rank > 1 && !p_.scale_block[scaled_by(id)].by_total_row;
+      case Form::kOffset:
+        return true;
+      default:
+        return !p_.axis_of(id).varlen;
+    }
+  }
+
+  // (1), (batch, heads), (batch, heads, rows[, columns]) or (total, heads).
+  void read_scale_strides(TensorId id, const std::array<int64_t, FA3_MAX_RANK>& stride,
+                          Layout& layout) const {
+    const bool by_total_row = p_.scale_block[scaled_by(id)].by_total_row;
+    if (by_total_row) layout.row = stride[0];
+    if (tensor(id).rank > 1) layout.head = stride[1];
+    if (tensor(id).rank > 2) layout.row = stride[2];
+  }
+
   Layout layout_of(TensorId id) const {
     const auto stride = strides_of(tensor(id));
-    const bool batched =
-        kTensors[id].form == Form::kSlopes ? tensor(id).rank == 2 : !p_.axis_of(id).varlen;
+    const bool batched = is_batched(id);
     const int first = batched ? 1 : 0;  // dimension after batch
     Layout layout;
     layout.dtype = fa3_dtype(tensor(id).dtype);
@@ -378,6 +420,12 @@ class ProblemMaker {
         break;
       case Form::kIds:
         layout.row = stride[first];
+        break;
+      case Form::kScale:
+        read_scale_strides(id, stride, layout);
+        break;
+      case Form::kOffset:
+        layout.head = stride[1];
         break;
       case Form::kCuSeqlens:
       case Form::kSeqused:

@@ -86,13 +86,12 @@ Status check_tensor(const Args& args, TensorId id) {
         "{}: {}.rank={}, need 0…{}; set it to the number of dimensions, or 0 when absent", op, name,
         t.rank, FA3_MAX_RANK);
   }
-  if (t.dtype == FA3_F8_E4M3 || t.dtype == FA3_F8_E5M2) {
-    return unsupported("{}: {}.dtype={} is reserved for a later release; cast to f16 or bf16", op,
-                       name, dtype_name(t.dtype));
+  if (t.dtype == FA3_F8_E5M2) {
+    return unsupported("{}: {}.dtype={} is reserved for a later release; cast to f8_e4m3", op, name,
+                       dtype_name(t.dtype));
   }
   if (dtype_bytes(t.dtype) == 0) {
-    return invalid("{}: {}.dtype={} is no fa3_dtype; set FA3_F32, FA3_F16, FA3_BF16 or FA3_I32", op,
-                   name, t.dtype);
+    return invalid("{}: {}.dtype={} is no fa3_dtype; set one that fa3.h lists", op, name, t.dtype);
   }
   for (int d = 0; d < t.rank; ++d) {
     if (t.shape[d] < 0) {

@@ -8,6 +8,7 @@
 #include "backend/cuda/backend.h"
 #include "backend/cuda/driver.h"
 #include "backend/sim/backend.h"
+#include "backend/tuning_file.h"
 
 namespace fa3 {
 namespace {
@@ -30,11 +31,14 @@ Result<DeviceInfo> gpu_device(int ordinal) {
 
 }  // namespace
 
-Result<DeviceInfo> choose_device(const fa3_context_options& options,
-                                 const Environment& environment) {
+Result<DeviceInfo> choose_device(const fa3_context_options& options, const Environment& environment,
+                                 const Logger& logger) {
   if (options.device_type == FA3_DEVICE_CUDA) {
     FA3_TRY(DeviceInfo device, gpu_device(options.device_id));
     device.backend_chosen = options.backend != FA3_BACKEND_AUTO;
+    if (!environment.tuning.empty()) {
+      FA3_TRY(device.tuning, read_tuning(environment.tuning, device.name, logger));
+    }
     return device;
   }
   DeviceInfo device = host_device();

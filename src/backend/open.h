@@ -16,8 +16,8 @@ namespace fa3 {
 
 // The device of a context with these options, its backend chosen; the options alone were checked
 // before. UNSUPPORTED with the reason where the device or the backend is missing.
-Result<DeviceInfo> choose_device(const fa3_context_options& options,
-                                 const Environment& environment);
+Result<DeviceInfo> choose_device(const fa3_context_options& options, const Environment& environment,
+                                 const Logger& logger);
 
 // The backend of such a device. Objects passed by reference must outlive it.
 std::unique_ptr<Backend> make_backend(const DeviceInfo& device, const Environment& environment,

@@ -2,7 +2,10 @@
 // programs.cpp — the list of known kernels.
 #include "backend/programs.h"
 
+#include <set>
+
 #include "plan/sm90/fwd_kernels.h"
+#include "plan/sm90/v_image_plan.h"
 
 namespace fa3 {
 namespace {
@@ -10,10 +13,18 @@ namespace {
 Result<std::vector<NamedProgram>> forward(std::string_view name) {
   FA3_TRY(const std::vector<sm90::FwdKernel> kernels, sm90::fwd_kernels(name));
   std::vector<NamedProgram> programs;
-  for (const sm90::FwdKernel& kernel : kernels)
+  std::set<std::string> images;
+  for (const sm90::FwdKernel& kernel : kernels) {
+    const sm90::FwdConfig& c = kernel.config;
+    if (c.v_image) {
+      const sm90::VImageConfig image{c.turned_v(), c.ragged};
+      const std::string own = sm90::v_image_name(image);
+      if (images.insert(own).second)
+        programs.push_back({own, sm90::program_of(sm90::VImagePlan{image})});
+    }
     programs.push_back(
-        {kernel.name,
-         {sm90::fwd_header(kernel.config), sm90::fwd_expression(kernel.config, kernel.functors)}});
+        {kernel.name, {sm90::fwd_header(c), sm90::fwd_expression(c, kernel.functors)}});
+  }
   return programs;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "core/status.h"
@@ -15,6 +16,8 @@ enum class Isa { kScalar, kSse4, kAvx2, kAvx3, kAvx3Bf16, kNeon };
 
 const char* isa_name(Isa isa);  // "scalar", "sse4", "avx2", "avx3", "avx3_bf16", "neon"
 const char* backend_name(fa3_backend backend);  // "auto", "cpu", "reference", "cuda", "sim"
+
+struct Tuning;  // core/tuning.h
 
 struct DeviceInfo {
   fa3_device_type type = FA3_DEVICE_CPU;
@@ -33,6 +36,7 @@ struct DeviceInfo {
   int64_t l2_bytes = 0;  // of a GPU: in all
   int64_t memory_bytes = 0;
   std::string name;
+  std::shared_ptr<const Tuning> tuning;  // of the user, by FA3_TUNING; null = none
 };
 
 // The processor's name, caches and memory. threads = cores allowed to the process. Sets neither

@@ -25,6 +25,7 @@ constexpr int64_t dtype_bytes(int32_t dtype) {
       return 2;
     case FA3_F8_E4M3:
     case FA3_F8_E5M2:
+    case FA3_I8:
       return 1;
     default:
       return 0;
@@ -47,6 +48,8 @@ constexpr const char* dtype_name(int32_t dtype) {
       return "f8_e4m3";
     case FA3_F8_E5M2:
       return "f8_e5m2";
+    case FA3_I8:
+      return "i8";
     default:
       return "unknown";
   }
@@ -60,6 +63,22 @@ struct Bf16 {
   uint16_t bits;  // 1 sign, 8 exponent, 7 mantissa
 };
 
+// One 8-bit float: 1 sign, 4 exponent (bias 7), 3 mantissa. No Inf; NaN is S.1111.111.
+struct F8E4m3 {
+  uint8_t bits;
+};
+
+constexpr bool is_8_bit(int32_t dtype) { return dtype == FA3_F8_E4M3 || dtype == FA3_I8; }
+
+constexpr float to_float(int8_t x) { return x; }
+constexpr float to_float(F8E4m3 x) {
+  const uint32_t magnitude = x.bits & 0x7fu;
+  const uint32_t sign = uint32_t{x.bits & 0x80u} << 24;
+  if (magnitude == 0x7fu) return std::bit_cast<float>(sign | 0x7fc00000u);
+  // As for F16 below: the exponent is too small by 127 − 7.
+  const float value = std::bit_cast<float>(magnitude << 20) * 0x1p120f;
+  return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(value));
+}
 constexpr float to_float(float x) { return x; }
 constexpr float to_float(Bf16 x) { return std::bit_cast<float>(uint32_t{x.bits} << 16); }
 constexpr float to_float(F16 x) {

@@ -53,6 +53,11 @@ bool parse_nvrtc(const char* text, Environment& environment) {
   return text[0] == '/';
 }
 
+bool parse_tuning(const char* text, Environment& environment) {
+  environment.tuning = text;
+  return text[0] == '/';
+}
+
 bool parse_check(const char* text, Environment& environment) {
   environment.check = std::strcmp(text, "1") == 0;
   return environment.check || std::strcmp(text, "0") == 0;
@@ -85,6 +90,9 @@ constexpr Variable kVariables[] = {
      "an absolute path", parse_kernel_pack},
     {"FA3_NVRTC", "searched for: loader, /usr/local/cuda, pip's packages beside fa3",
      "the NVRTC library that compiles kernels", "an absolute path", parse_nvrtc},
+    {"FA3_TUNING", "none",
+     "file of `fa3 tune`: the tiles that were fastest on this GPU, for the problems measured",
+     "an absolute path", parse_tuning},
     {"FA3_CHECK", "0",
      "1 = a run on a GPU waits for its stream, reads cu_seqlens and seqused, and refuses what the "
      "cpu backend would; for finding errors, since it is slow",

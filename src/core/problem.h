@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 
+#include "core/dtype.h"
 #include "core/tensors.h"
 #include "fa3/fa3.h"
 
@@ -35,6 +36,17 @@ struct SeqAxis {
   bool operator==(const SeqAxis&) const = default;
 };
 
+// Which elements of an 8-bit tensor share a scale: 0 rows = all of a sequence, 0 cols = all of a
+// head. The scale of row i of a sequence, column c, lies at block (i / rows, c / cols).
+struct ScaleBlock {
+  int64_t rows = 0;
+  int64_t cols = 0;
+  bool shared_by_group = false;  // q_scale has a head for each KV head
+  bool by_total_row = false;     // (total, heads): rows count from the tensor's first
+
+  bool operator==(const ScaleBlock&) const = default;
+};
+
 struct Problem {
   fa3_op op = FA3_OP_FORWARD;
   int64_t batch = 0;
@@ -49,7 +61,8 @@ struct Problem {
   int64_t right = 0;                        // window only; −1 = unbounded
   double softmax_scale = 0;                 // resolved: never 0 for "default"
   double softcap = 0;                       // 0 = off
-  std::array<Layout, kLayoutCount> layout;  // kQ … kSequenceIdsKv
+  std::array<Layout, kLayoutCount> layout;  // kQ … kVOffset
+  std::array<ScaleBlock, 3> scale_block;    // of kQ, kK, kV
 
   // Of a tensor with rows: its sequence dimension, heads, and the columns of a row (LSE: 1).
   const SeqAxis& axis_of(TensorId id) const { return kTensors[id].query() ? q : kv; }
@@ -61,7 +74,9 @@ struct Problem {
 
   // Batch entries and rows that the layout of a tensor counts.
   int64_t entries_of(TensorId id) const {
-    return kTensors[id].form != Form::kSlopes && axis_of(id).varlen ? 1 : batch;
+    const Form form = kTensors[id].form;
+    const bool by_row = form == Form::kRows || form == Form::kLse || form == Form::kIds;
+    return by_row && axis_of(id).varlen ? 1 : batch;
   }
   int64_t rows_of(TensorId id) const {
     return kTensors[id].form == Form::kSlopes ? 1 : axis_of(id).rows;
@@ -71,6 +86,7 @@ struct Problem {
   // present together.
   bool has_alibi() const { return layout[kAlibiSlopes].present(); }
   bool has_sequence_ids() const { return layout[kSequenceIdsQ].present(); }
+  bool is_8_bit() const { return fa3::is_8_bit(layout[kQ].dtype); }
 
   // Query heads per KV head.
   int64_t group_size() const { return heads_kv == 0 ? 1 : heads_q / heads_kv; }

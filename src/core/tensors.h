@@ -26,6 +26,11 @@ enum TensorId : int {
   kAlibiSlopes,
   kSequenceIdsQ,
   kSequenceIdsKv,
+  kQScale,
+  kKScale,
+  kVScale,
+  kKOffset,
+  kVOffset,
   kCuSeqlensQ,
   kCuSeqlensKv,
   kSequsedQ,
@@ -49,12 +54,15 @@ enum class Form : uint8_t {
   kLse,        // (batch, heads, seqlen) or (heads, total)
   kSlopes,     // (heads) or (batch, heads)
   kIds,        // (batch, seqlen) or (total)
+  kScale,      // of an 8-bit tensor: fa3.h, "8 bits"
+  kOffset,     // (batch, heads, head_dim)
   kCuSeqlens,  // (batch + 1)
   kSeqused     // (batch)
 };
 
 enum class TypeRule : uint8_t {
   kAsQ,       // the type of q
+  kAsV,       // that, but for 8-bit q: fa3.h, "8 bits"
   kAsQOrF32,  // that, or F32
   kF32,
   kI32
@@ -83,13 +91,16 @@ inline constexpr size_t kNoField = SIZE_MAX;
 #define FA3_BOTH(id, field, forward, backward, form, axis, dim, type)                           \
   {id, #field, Role::forward, Role::backward, offsetof(fa3_forward_args, field),                \
    offsetof(fa3_backward_args, field), Form::form, Axis::axis, Dim::dim, TypeRule::type}
+#define FA3_FORWARD(id, field, form, axis, dim)                                                 \
+  {id, #field, Role::kOptionalInput, Role::kNone, offsetof(fa3_forward_args, field), kNoField,  \
+   Form::form, Axis::axis, Dim::dim, TypeRule::kF32}
 #define FA3_GRAD(id, field, backward, form, axis, dim, type)                                    \
   {id, #field, Role::kNone, Role::backward, kNoField, offsetof(fa3_backward_args, field),       \
    Form::form, Axis::axis, Dim::dim, TypeRule::type}
 inline constexpr std::array<TensorRow, kTensorCount> kTensors{{
   FA3_BOTH(kQ,    q,    kInput,          kInput,          kRows, kQuery, kQk,   kAsQ),
   FA3_BOTH(kK,    k,    kInput,          kInput,          kRows, kKey,   kQk,   kAsQ),
-  FA3_BOTH(kV,    v,    kInput,          kInput,          kRows, kKey,   kV,    kAsQ),
+  FA3_BOTH(kV,    v,    kInput,          kInput,          kRows, kKey,   kV,    kAsV),
   FA3_BOTH(kO,    o,    kOutput,         kInput,          kRows, kQuery, kV,    kAsQOrF32),
   FA3_BOTH(kLse,  lse,  kOptionalOutput, kInput,          kLse,  kQuery, kNone, kF32),
   FA3_GRAD(kDout, dout,                  kInput,          kRows, kQuery, kV,    kAsQOrF32),
@@ -103,6 +114,11 @@ inline constexpr std::array<TensorRow, kTensorCount> kTensors{{
            kIds,       kQuery, kNone, kI32),
   FA3_BOTH(kSequenceIdsKv, sequence_ids_kv, kOptionalInput, kOptionalInput,
            kIds,       kKey,   kNone, kI32),
+  FA3_FORWARD(kQScale,  q_scale,  kScale,  kQuery, kQk),
+  FA3_FORWARD(kKScale,  k_scale,  kScale,  kKey,   kQk),
+  FA3_FORWARD(kVScale,  v_scale,  kScale,  kKey,   kV),
+  FA3_FORWARD(kKOffset, k_offset, kOffset, kKey,   kQk),
+  FA3_FORWARD(kVOffset, v_offset, kOffset, kKey,   kV),
   FA3_BOTH(kCuSeqlensQ,  cu_seqlens_q,  kOptionalInput, kOptionalInput,
            kCuSeqlens, kQuery, kNone, kI32),
   FA3_BOTH(kCuSeqlensKv, cu_seqlens_kv, kOptionalInput, kOptionalInput,
@@ -113,6 +129,7 @@ inline constexpr std::array<TensorRow, kTensorCount> kTensors{{
            kSeqused,   kKey,   kNone, kI32),
 }};
 #undef FA3_GRAD
+#undef FA3_FORWARD
 #undef FA3_BOTH
 // clang-format on
 
@@ -121,7 +138,7 @@ static_assert(
       for (int i = 0; i < kTensorCount; ++i) {
         const TensorRow& row = kTensors[i];
         if (row.id != i || (row.forward == Role::kNone) != (row.forward_at == kNoField) ||
-            row.backward == Role::kNone)
+            (row.backward == Role::kNone) != (row.backward_at == kNoField))
           return false;
       }
       return true;

@@ -47,6 +47,13 @@ Json problem_json(const Problem& p) {
   json["right"] = p.right;
   json["softmax_scale"] = p.softmax_scale;
   json["softcap"] = p.softcap;
+  if (p.is_8_bit()) {
+    for (const TensorId id : {kQ, kK, kV}) {
+      const std::string block = std::string(tensor_name(id)) + "_block_";
+      json[block + "rows"] = p.scale_block[id].rows;
+      json[block + "cols"] = p.scale_block[id].cols;
+    }
+  }
   for (int i = 0; i < kLayoutCount; ++i) {
     const Layout& layout = p.layout[i];
     Json& tensor = json[tensor_name(TensorId(i))];  // null = absent
@@ -90,6 +97,7 @@ std::string explain(const Plan& plan, const std::vector<KernelStep>& on_gpu) {
   json["why"] = plan.why;
   json["threads"] = plan.threads;
   json["workspace_bytes"] = plan.workspace_bytes;
+  if (plan.decoded) json["decoded_bytes"] = plan.decoded_bytes;
   json["visible_pairs"] = count(work.pairs);
   json["flops"] = count(work.flops);
   json["flops_exact"] = work.exact;

@@ -27,7 +27,12 @@ Result<std::vector<KernelStep>> plan_kernels(const Problem& problem, const Devic
                        op_name(problem.op), gpu.name, gpu.sm / 10, gpu.sm % 10);
   }
   FA3_TRY(const sm90::FwdPlan forward, sm90::make_fwd_plan(problem, gpu));
-  return std::vector{step_of(forward, 0)};
+  std::vector<KernelStep> steps;
+  // Both work on the forward's part of the workspace.
+  if (forward.config.v_image)
+    steps.push_back(step_of(sm90::make_v_image_plan(forward, problem), 0));
+  steps.push_back(step_of(forward, 0));
+  return steps;
 }
 
 size_t workspace_bytes(const std::vector<KernelStep>& steps) {

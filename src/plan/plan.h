@@ -14,6 +14,7 @@
 #include "core/status.h"
 #include "plan/cpu/cpu_plan.h"
 #include "plan/sm90/fwd_plan.h"
+#include "plan/sm90/v_image_plan.h"
 #include "runtime/program.h"
 
 namespace fa3 {
@@ -24,8 +25,9 @@ inline constexpr size_t kWorkspaceAlign = 64;
 // All GPU kernels. Each provides these in its own namespace, found by overload:
 //   program_of(kernel), shape_of(kernel), workspace_bytes(kernel)   plan/
 //   name_of(kernel), wider(kernel), describe(kernel, …)             plan/
+//   tuned(kernel), declined(kernel)                                 plan/
 //   launch(kernel, …)                                               backend/launch/
-using Kernel = std::variant<sm90::FwdPlan>;
+using Kernel = std::variant<sm90::VImagePlan, sm90::FwdPlan>;
 
 // One launch of a plan.
 struct KernelStep {
@@ -39,13 +41,19 @@ struct KernelStep {
 };
 
 struct Plan {
+  const Problem& computed() const { return decoded ? *decoded : problem; }
+
   Problem problem;
   fa3_backend backend = FA3_BACKEND_AUTO;  // resolved: never AUTO
   std::string why;                         // one sentence: why this backend
   int threads = 1;                         // scratch slots; most tasks that run at once
   size_t workspace_bytes = 0;              // kWorkspaceAlign − 1 for alignment included
   std::optional<CpuPlan> cpu;              // backend cpu only
-  std::vector<KernelStep> steps;           // backends cuda and sim, in the order of their launches
+  // On the processor, of a problem with 8-bit inputs: the FP32 problem that is computed, and its
+  // inputs' bytes, which begin the workspace.
+  std::optional<Problem> decoded;
+  size_t decoded_bytes = 0;
+  std::vector<KernelStep> steps;  // backends cuda and sim, in the order of their launches
 };
 
 // Bytes to ask of the caller so that `bytes` remain after alignment.

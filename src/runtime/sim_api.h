@@ -23,11 +23,11 @@ struct SimApi {
   void* (*create)(const SimSettings* settings);
   void (*destroy)(void* device);
   void (*seed)(void* device, u64 seed);
-  const char* (*add)(void* device, void* base, size_t bytes, const char* name);
+  const char* (*add)(void* device, void* base, size_t bytes, const char* name, fa3_status* code);
   const char* (*remove)(void* device, void* base);
   void (*settle)(void* device);  // orders all grids so far before later ones
   const char* (*encode)(const TensorMapSpec* spec, TensorMap* map);
-  bool (*has_program)(const char* expression);
+  const char* (*has_program)(const char* expression, bool* has, fa3_status* code);
   const char* (*program)(size_t i);  // name expressions without blanks; null beyond the last
   const char* (*launch)(void* device, const char* expression, const LaunchShape* shape,
                         const void* args, fa3_status* code);

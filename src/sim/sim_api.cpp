@@ -76,8 +76,8 @@ void destroy(void* device) { delete static_cast<Opened*>(device); }
 
 void set_seed(void* device, u64 seed) { opened(device).device.options.seed = seed; }
 
-const char* add(void* device, void* base, size_t bytes, const char* name) {
-  return guarded(nullptr, [&] { opened(device).device.memory.add(name, base, bytes); });
+const char* add(void* device, void* base, size_t bytes, const char* name, fa3_status* code) {
+  return guarded(code, [&] { opened(device).device.memory.add(name, base, bytes); });
 }
 
 const char* remove(void* device, void* base) {
@@ -94,7 +94,9 @@ const char* encode(const TensorMapSpec* spec, TensorMap* map) {
   });
 }
 
-bool has_program(const char* expression) { return find_program(expression) != nullptr; }
+const char* has_program(const char* expression, bool* has, fa3_status* code) {
+  return guarded(code, [&] { *has = find_program(expression) != nullptr; });
+}
 
 const char* program(size_t i) {
   static const std::vector<std::string> expressions = program_expressions();

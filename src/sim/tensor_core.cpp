@@ -48,7 +48,7 @@ void add_step(float* const* d, const float* a, const float* b, u32 rows, u32 n, 
     for (u32 i = 0; i < k; i++) {
       const float left = a[r * 32 + i];
       special = special || !std::isfinite(left);
-      if (left == 0) continue;
+      if (left == 0 || special) continue;
       const i32 left_exponent = exponent(left);
       for (u32 j = 0; j < n; j++)
         largest[j] = std::max(largest[j], left_exponent + b_exponent[i * n + j]);

@@ -147,10 +147,10 @@ TEST(Supported, ReasonEitherWay) {
   EXPECT_TRUE(open_context(FA3_BACKEND_REFERENCE).supported(x.backward(), &reason));
   EXPECT_THAT(reason, HasSubstr("backend reference"));
   fa3_forward_args args = x.forward();
-  args.q.dtype = FA3_F8_E4M3;
+  args.q.dtype = FA3_F8_E5M2;
   EXPECT_EQ(fa3_supported(context.get(), FA3_OP_FORWARD, &args, nullptr), FA3_UNSUPPORTED);
   EXPECT_FALSE(context.supported(args, &reason));
-  EXPECT_THAT(reason, HasSubstr("q.dtype=f8_e4m3"));
+  EXPECT_THAT(reason, HasSubstr("q.dtype=f8_e5m2"));
   EXPECT_EQ(fa3_supported(context.get(), static_cast<fa3_op>(3), &args, nullptr),
             FA3_INVALID_ARGUMENT);
 }

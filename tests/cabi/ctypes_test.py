@@ -5,7 +5,9 @@
 import argparse
 import array
 import gc
+import os
 import pathlib
+import subprocess
 import sys
 import unittest
 import weakref
@@ -38,6 +40,24 @@ class FakeTensor:
 
 def numbers(factor=1.0):
     return FakeTensor([factor * i for i in range(24)])
+
+
+class Unloading(unittest.TestCase):
+    def test_library_may_be_closed_after_a_run(self):
+        """oneTBB's threads live on: they must not lose their code when a host unloads a plug-in."""
+        script = (
+            "import _ctypes, ctypes, sys, time; sys.path.insert(0, sys.argv[2]);"
+            "import fa3_ctypes as f, ctypes_test as t;"
+            "library = f.Library(sys.argv[1]); context = f.Context(library, num_threads=4);"
+            "args = f.forward_args(q=t.numbers(), k=t.numbers(), v=t.numbers(), o=t.numbers());"
+            "context.forward(args); context.close();"
+            "_ctypes.dlclose(library.c._handle); time.sleep(0.3)"
+        )
+        folder = pathlib.Path(__file__).parent
+        paths = [str(folder.parents[1] / "bench"), str(folder)]
+        command = [sys.executable, "-c", script, OPTIONS.lib, paths[0]]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+        subprocess.run(command, check=True, timeout=60, env=environment)
 
 
 class Ctypes(unittest.TestCase):

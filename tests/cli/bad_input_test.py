@@ -118,7 +118,11 @@ class BadTensors(CliTest):
         self.assert_run_fails(
             self.changed(do=tensors.draw((2, 4, 4, 8), 1, "F16")), "--backward", says="dout"
         )
-        self.assert_run_fails(self.changed(seqused_kv=("F32", [2], [1.0, 2.0])), says="seqused_kv")
+        for dtype in ["F32", "F64"]:
+            used = (dtype, [2], [1.0, 2.0])
+            says = [f"seqused_kv: element type {dtype}, need I32 or I64"]
+            self.assert_run_fails(self.changed(seqused_kv=used), says=says)
+            self.assert_run_fails(self.changed(seqused_kv=used), "--dtype", "f32", says=says)
 
     def test_shapes_that_disagree(self):
         for name, shape in [

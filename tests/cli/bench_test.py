@@ -145,13 +145,26 @@ class Bench(CliTest):
                 BAD_INPUT, "bench", "--cases", self.cases(cases), says=[*says, "fa3 bench --help"]
             )
             self.assertNotIn("json.exception", error)
-        for cases, message in [("[{", "byte 3"), ("{}", "array"), ("", "byte 1")]:
+        for cases, message in [
+            ("[{", "byte 3"),
+            ("{}", "array"),
+            ("", "byte 1"),
+            ("[]", "no cases"),
+        ]:
             self.assert_fails(
                 BAD_INPUT, "bench", "--cases", self.cases(cases), says=["cases.json", message]
             )
+        self.assert_fails(BAD_INPUT, "bench", "--cases", ".", says="--cases: .: not a regular file")
         path = self.cases([good])
         self.assert_fails(BAD_INPUT, "bench", "--cases", path, "--only", "zebra", says="zebra")
         self.assertEqual(len(self.lines("--cases", path, "--repetitions", 1)), 1)
+
+    def test_options_beside_cases(self):
+        path = self.cases([{"name": "a", "dtype": "f32"}])
+        for option in ["--seqlen-q=8", "--varlen-q=3,4", "--dtype=f32", "--causal", "--backward"]:
+            for command in ["bench", "tune"]:
+                says = [option.partition("=")[0] + ": ", "--cases"]
+                self.assert_fails(USAGE, command, "--cases", path, option, says=says)
 
     def test_refusals(self):
         self.assert_fails(USAGE, "bench", "--repetitions", 0, says="--repetitions")

@@ -118,6 +118,13 @@ class Check(CliTest):
         self.assertIn("\nblind: the bounds of o are ", self.fa3(*blind))
         self.assertNotIn("blind", self.fa3("check"))
 
+    def test_scores_beyond_any_bound_are_blind(self):
+        huge = [*"check --batch 1 --heads-q 2 --seqlen-q 17 --softmax-scale 1e24".split()]
+        report = self.fa3_json(*huge, "--backward", "--dtype", "bf16")
+        self.assertTrue(report["ok"])
+        self.assertIn("o", report["blind"])
+        self.assertIn("\nblind: some bounds of o are infinite", self.fa3(*huge))
+
     def test_numbers_that_are_none(self):
         for option in ["--magnitude", "--tolerance"]:
             for value in ["inf", "-inf", "nan", "1e999", "-1"]:
@@ -196,6 +203,15 @@ class Check(CliTest):
         )
         self.assert_fails(USAGE, "check", "--varlen-q", "3,4", "--batch", 3, says="--batch")
         self.assert_fails(USAGE, "check", "--seqused-q", "3", says="seqused-q")
+        for option in ["--spare-q", "--spare-kv"]:
+            self.assert_fails(USAGE, "check", option, 5, says=[f"{option}: is for varlen"])
+        self.assert_fails(
+            USAGE, "check", "--varlen-q", "3,4", "--spare-kv", 5, says="give --varlen-kv"
+        )
+        spare = ["check", "--varlen-q", "3,3", "--spare-q"]
+        self.assert_fails(USAGE, *spare, 2**63 - 1, says="--spare-q: got '9223372036854775807'")
+        self.assert_fails(USAGE, *spare, 2**31, says="from 0 to 2147483647")
+        self.assert_fails(BAD_INPUT, *spare, 2**31 - 1, says="total_q=2147483653")
         self.assert_fails(USAGE, "check", "--scattered-ids", says="needs sequence-ids")
         self.assert_fails(USAGE, "check", "--sequence-ids", -1, says="--sequence-ids")
         self.assert_fails(USAGE, "check", path, "--alibi", says="--alibi")

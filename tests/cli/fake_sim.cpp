@@ -15,14 +15,17 @@ thread_local std::string message;
 void* create(const SimSettings* settings) { return new (std::nothrow) SimSettings(*settings); }
 void destroy(void* device) { delete static_cast<SimSettings*>(device); }
 void set_seed(void* device, u64 seed) { static_cast<SimSettings*>(device)->seed = seed; }
-const char* add(void*, void*, size_t, const char*) { return nullptr; }
+const char* add(void*, void*, size_t, const char*, fa3_status*) { return nullptr; }
 const char* remove(void*, void*) { return nullptr; }
 void settle(void*) {}
 const char* encode(const TensorMapSpec*, TensorMap* map) {
   *map = {};
   return nullptr;
 }
-bool has_program(const char*) { return true; }
+const char* has_program(const char*, bool* has, fa3_status*) {
+  *has = true;
+  return nullptr;
+}
 const char* program(size_t) { return nullptr; }
 
 const char* launch(void* device, const char*, const LaunchShape*, const void*, fa3_status* code) {

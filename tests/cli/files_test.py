@@ -39,6 +39,18 @@ class Overwriting(FilesTest):
         self.assert_fails(USAGE, "run", self.source, "-o", self.out, "--map", "-", says="--map")
         self.assertEqual(contents(self.source), before)
 
+    def test_link_to_nowhere_stays_a_link(self):
+        os.symlink("new.safetensors", self.path("dangling"))
+        self.fa3("run", self.source, "-o", self.path("dangling"))
+        self.assertTrue(os.path.islink(self.path("dangling")))
+        self.assertIn("o", tensors.read(self.path("new.safetensors")))
+        os.remove(self.path("new.safetensors"))
+        both = ["-o", self.path("dangling"), "--map", self.path("new.safetensors")]
+        self.assert_fails(USAGE, "run", self.source, *both, says=["--map", "output"])
+        os.symlink("loop", self.path("loop"))
+        for place in [["-o", self.path("loop")], ["-o", self.out, "--map", self.path("loop")]]:
+            self.assert_fails(FAILED, "run", self.source, *place, says="Too many levels")
+
     def test_mode_is_kept(self):
         picture = self.path("map.png")
         args = ["run", self.source, "-o", self.out, "--map", picture]

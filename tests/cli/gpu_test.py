@@ -39,6 +39,20 @@ class OnFakeGpu(FakeGpuTest):
             self.assertEqual(report["forward"]["seconds"], 1.5e-3)  # as the fake's events say
             self.assertEqual((o[2][0], lse[2][0]), (42, 42))
 
+    def test_varlen_files_are_planned_by_their_longest_sequence(self):
+        count, source = 64, self.path("in.safetensors")
+        rows = tensors.draw((16 * count, 1, 64), 1)
+        cuts = ("I32", [count + 1], [16 * i for i in range(count + 1)])
+        problem = {"q": rows, "k": rows, "v": rows}
+        tensors.write(source, {**problem, "cu_seqlens_q": cuts, "cu_seqlens_kv": cuts})
+        self.on_gpu("run", source, "-o", self.path("o"), *BF16, "--backend", "cuda")
+        programs = json.loads(self.on_gpu("jit", "--list", "--json"))["programs"]
+        lengths = ",".join(["16"] * count)
+        sizes = ["--varlen-q", lengths, "--varlen-kv", lengths, "--heads-q", 1, "--head-dim", 64]
+        explain = ["explain", *BF16, *sizes, "--backend", "cuda", "--json"]
+        planned = json.loads(self.on_gpu(*explain))["sm90"]["kernel"]
+        self.assertEqual([p["expression"] for p in programs if p["kept"]], [planned])
+
     def test_text_says_that_tensors_were_copied(self):
         source, out = self.path("in.safetensors"), self.path("out.safetensors")
         tensors.write(source, tensors.dense(dim=8))

@@ -148,8 +148,9 @@ class CommandLine(CliTest):
         self.assertEqual(self.fa3("--version"), f"fa3 {self.fa3_json('info')['version']}\n")
 
     def test_wrong_command_lines(self):
-        self.assert_fails(USAGE, says="run, check, bench, info, jit, explain")
-        self.assert_fails(USAGE, "walk", says=["walk", "run, check, bench, info, jit, explain"])
+        self.assert_fails(USAGE, says="run, check, bench, tune, info, jit, explain")
+        known = "run, check, bench, tune, info, jit, explain"
+        self.assert_fails(USAGE, "walk", says=["walk", known])
         self.assert_fails(USAGE, "run", says="fa3 run --help")
         self.assert_fails(USAGE, "run", "in.safetensors", says="--output")
         self.assert_fails(USAGE, "info", "--nonsense", says="--nonsense")
@@ -173,6 +174,27 @@ class CommandLine(CliTest):
             USAGE, "check", "--window", "3,4", "--causal", says=["--window", "--causal"]
         )
         self.assert_fails(USAGE, "check", "--varlen-q", "3,-4", says=["--varlen-q", "-4"])
+
+    def test_empty_text_is_no_default(self):
+        """What a script passes whose variable is not set."""
+        for command, option, unit in [
+            ("check", "--window", "L,R"),
+            ("check", "--varlen-q", "N,N,..."),
+            ("check", "--seqused-kv", "N,N,..."),
+            ("check", "--layout", "NAME"),
+            ("check", "--expect", "NAME"),
+            ("check", "--dtype", "one of f32"),
+            ("run in -o out", "--map", "FILE.png"),
+            ("run in", "--output", "OUT.safetensors"),
+            ("bench", "--cases", "FILE.json"),
+            ("bench", "--only", "TEXT"),
+            ("tune", "--output", "FILE.json"),
+            ("jit", "--warm", "KERNELS"),
+            ("selftest", "--filter", "REGEX"),
+        ]:
+            args = [*command.split(), option, ""]
+            self.assert_fails(USAGE, *args, says=f"{option}: got '', need {unit}")
+        self.assert_fails(USAGE, "check", "", says="input: got '', need IN.safetensors")
 
     def test_leading_zeros_are_decimal(self):
         self.assertEqual(self.fa3_json("explain", "--seqlen-q", "010")["problem"]["seqlen_q"], 10)

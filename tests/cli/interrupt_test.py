@@ -21,16 +21,21 @@ class Interrupt(CliTest):
             self.path("in.safetensors"), {"q": tensor, "k": tensor, "v": tensor, "do": tensor}
         )
 
-    def interrupt(self, when, *args):
-        process = subprocess.Popen(
-            [FA3, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+    def start(self, when, *args, **options):
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        process = subprocess.Popen([FA3, *args], **pipes, **options)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
         end = time.monotonic() + 30
         while not when() and time.monotonic() < end:
             time.sleep(0.01)
         self.assertTrue(when(), "the work never began")
         self.assertIsNone(process.poll(), "the work was over too soon")
-        process.send_signal(signal.SIGINT)
+        return process
+
+    def interrupt(self, when, *args, by=signal.SIGINT):
+        process = self.start(when, *args)
+        process.send_signal(by)
         stdout, stderr = process.communicate(timeout=60)
         self.assertEqual((process.returncode, stdout), (INTERRUPTED, ""))
         self.assertIn("interrupted", stderr)
@@ -47,12 +52,27 @@ class Interrupt(CliTest):
         ]
         run += ["--threads", "1"]
         began = lambda: len(self.names()) > 1  # the temporary file
-        self.interrupt(began, *run)
-        self.assertEqual(self.names(), ["in.safetensors"])
+        for by in [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]:
+            self.interrupt(began, *run, by=by)
+            self.assertEqual(self.names(), ["in.safetensors"])
         self.interrupt(
             lambda: len(self.names()) > 2, *run, "--backward", "--map", self.path("map.png")
         )
         self.assertEqual(self.names(), ["in.safetensors"])
+
+    def test_nohup_outlives_its_terminal(self):
+        self.write_long_problem()
+        run = ["run", self.path("in.safetensors"), "-o", self.path("out.safetensors")]
+        process = self.start(
+            lambda: len(self.names()) > 1,
+            *[*run, "--backend", "reference", "--threads", "1"],
+            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
+        )
+        process.send_signal(signal.SIGHUP)
+        time.sleep(0.3)
+        self.assertIsNone(process.poll())
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
 
     def test_run_keeps_the_input_it_was_to_replace(self):
         self.write_long_problem()

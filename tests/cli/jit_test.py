@@ -92,6 +92,9 @@ class Jit(JitTest):
         self.fa3("jit", "--clear")
         self.assertEqual(self.fa3_json("jit", "--list")["cache"]["entries"], 0)
         self.assertEqual(os.listdir(self.path("cache")), [])
+        os.rmdir(self.path("cache"))
+        self.fa3("jit", "--clear")
+        self.assertNotIn("cache", self.names())
 
     def test_pack_replaces_compiler_and_cache(self):
         pack = self.path("kernels.fa3pack")
@@ -176,7 +179,7 @@ class Jit(JitTest):
                 FAILED, "jit", "--pack", path, says=[str(path), "not an ordinary file"]
             )
         self.assertTrue(link.is_symlink())
-        self.assert_fails(USAGE, "jit", "--pack", "", says="name the file")
+        self.assert_fails(USAGE, "jit", "--pack", "", says="--pack: got '', need FILE")
 
     def test_pack_that_is_none(self):
         pipe = self.path("pipe")

@@ -4,8 +4,10 @@
 import os
 import resource
 import unittest
+from pathlib import Path
 
-from kit import FA3, FAILED, CliTest
+import tensors
+from kit import DONE, FA3, FAILED, CliTest, built_fake
 
 NOBODY = 65534
 
@@ -33,6 +35,46 @@ class Limits(CliTest):
             says=["memory", "smaller problem"],
         )
         self.assertNotIn("report it", message)
+
+    def test_batch_of_billions(self):
+        """Of empty sequences: neither memory nor time in proportion to their number."""
+        nothing = ("F32", [2_000_000_000, 0, 1, 4], [])
+        tensors.write(self.path("in.safetensors"), {"q": nothing, "k": nothing, "v": nothing})
+        args = ["run", self.path("in.safetensors"), "-o", self.path("out.safetensors")]
+        self.fa3(*args, "--threads", 1, "--quiet", preexec_fn=memory(400))
+
+    def test_allocation_that_fails(self):
+        """Whichever it is: one line and status 5, or the command can do without it."""
+        preloaded = {**os.environ, "LD_PRELOAD": built_fake("malloc")}
+        for goes_on in [{}, {"FA3_TEST_FAILS_ON": "1"}]:
+            at, reached = 1, True
+            while reached:
+                place = {"FA3_TEST_FAILS_AT": str(at), **goes_on}
+                result = self.run_fa3("explain", "--batch", 1, env={**preloaded, **place})
+                reached = "not reached" not in result.stderr
+                with self.subTest(place):
+                    self.assertIn(result.returncode, [DONE, FAILED], result.stderr)
+                    if result.returncode == FAILED:
+                        self.assertRegex(result.stderr, r"\Afa3[^\n]*: [^\n]*memory[^\n]*\n\Z")
+                at += 251
+
+    def test_allocation_that_fails_leaves_no_file(self):
+        source = self.path("in.safetensors")
+        tensors.write(source, tensors.dense())
+        for i in range(3000):  # where each takes memory, most allocations are of this folder
+            open(self.path(f"neighbour {i:06}"), "w").close()
+        outputs = ["-o", self.path("out.safetensors"), "--map", self.path("map.png")]
+        before, at, reached = self.names(), 1, True
+        while reached:
+            preloaded = {"LD_PRELOAD": built_fake("malloc"), "FA3_TEST_FAILS_AT": str(at)}
+            args = ["run", source, *outputs, "--threads", 1]
+            result = self.run_fa3(*args, env={**os.environ, **preloaded})
+            reached = "not reached" not in result.stderr
+            if result.returncode != DONE:
+                self.assertEqual((result.returncode, self.names()), (FAILED, before), at)
+            for path in outputs[1::2]:
+                Path(path).unlink(missing_ok=True)
+            at += 379
 
     def skip_if_out_of_reach(self):
         if os.geteuid() == 0 and self.run_fa3("--version", preexec_fn=no_processes).returncode:

@@ -43,6 +43,11 @@ class InSimulator(CliTest):
 
     def test_wrong_options(self):
         self.assert_fails(BAD_INPUT, "selftest", "--filter", "(", says=["'('", "regular"])
+        for filter_ in ["(" * 60_000 + ")" * 60_000, "x" * 1001]:  # std::regex recurses
+            says = ["filter has", f"{len(filter_)} characters, need at most 1000"]
+            self.assert_fails(BAD_INPUT, "selftest", "--filter", filter_, says=says)
+        deepest = "(" * 499 + ")" * 499
+        self.fa3("selftest", "--list", "--filter", deepest)
         self.assert_fails(BAD_INPUT, "selftest", "--filter", "^$", says=["matches no case"])
         self.assert_fails(USAGE, "selftest", "--backend", "cpu", says=["cpu", "sim, cuda, all"])
         self.assert_fails(USAGE, "selftest", "--seed", "-1", says="--seed")

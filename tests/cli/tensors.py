@@ -6,7 +6,7 @@ import math
 import random
 import struct
 
-SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I32": 4, "I64": 8}
+SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I32": 4, "I64": 8, "F8_E4M3": 1, "I8": 1}
 
 
 def pack(dtype, values):
@@ -16,7 +16,9 @@ def pack(dtype, values):
         return b"".join(
             struct.pack("<H", ((w + 0x7FFF + (w >> 16 & 1)) >> 16) & 0xFFFF) for w in words
         )
-    code = {"F64": "d", "F32": "f", "F16": "e", "I32": "i", "I64": "q"}[dtype]
+    if dtype == "F8_E4M3":  # the list has its codes, 0…255
+        return bytes(values)
+    code = {"F64": "d", "F32": "f", "F16": "e", "I32": "i", "I64": "q", "I8": "b"}[dtype]
     return struct.pack(f"<{len(values)}{code}", *values)
 
 
@@ -55,6 +57,13 @@ def read(path):
         name: (t["dtype"], t["shape"], unpack(t["dtype"], data[slice(*t["data_offsets"])]))
         for name, t in header.items()
     }
+
+
+def e4m3(code):
+    """The value of a code of F8_E4M3, none of its NaN."""
+    exponent, fraction = code >> 3 & 15, code & 7
+    value = (8 + fraction) * 2.0 ** (exponent - 10) if exponent else fraction * 2.0**-9
+    return -value if code & 128 else value
 
 
 def draw(shape, seed, dtype="F32"):

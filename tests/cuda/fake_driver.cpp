@@ -4,6 +4,7 @@
 // FAKE_CUDA_VERSION (13000), FAKE_CUDA_INIT (result of cuInit), FAKE_CUDA_GPUS (2),
 // FAKE_CUDA_CAPABILITY (90), FAKE_CUDA_FAIL (a function that fails), FAKE_CUDA_CAPTURING,
 // FAKE_CUDA_FORWARD (any code is the forward's kernel: see forward_kernel),
+// FAKE_CUDA_CLOCK (a kernel takes 10 µs for each thread of a CTA; else any work takes 1.5 ms),
 // FAKE_CUDA_KILL and FAKE_CUDA_HANG (which load of code, from 1 on, ends or stops the process).
 // Work on a stream that is captured goes into a graph, whose launch does it.
 #include "fake_driver.h"
@@ -37,7 +38,7 @@ struct CUstream_st {
   CUgraph captured = nullptr;
 };
 struct CUevent_st {
-  int dummy;
+  double recorded_ms;
 };
 struct CUlib_st {
   int dummy;
@@ -56,6 +57,7 @@ std::recursive_mutex mutex;
 FakeCuda books;
 std::set<void*> memory;
 int captures = 0;  // streams that are captured
+double clock_ms = 0;
 
 int number(const char* variable, int otherwise) {
   const char* text = std::getenv(variable);
@@ -314,17 +316,20 @@ CUresult cuEventDestroy_v2(CUevent event) {
   --books.events;
   return CUDA_SUCCESS;
 }
-CUresult cuEventRecord(CUevent, CUstream) {
+CUresult cuEventRecord(CUevent event, CUstream) {
   FAKE_IN_CONTEXT("cuEventRecord");
+  event->recorded_ms = clock_ms;
   return CUDA_SUCCESS;
 }
 CUresult cuEventSynchronize(CUevent) {
   FAKE_IN_CONTEXT("cuEventSynchronize");
   return CUDA_SUCCESS;
 }
-CUresult cuEventElapsedTime(float* milliseconds, CUevent, CUevent) {
+CUresult cuEventElapsedTime(float* milliseconds, CUevent from, CUevent to) {
   FAKE_IN_CONTEXT("cuEventElapsedTime");
   *milliseconds = 1.5f;
+  if (std::getenv("FAKE_CUDA_CLOCK") != nullptr)
+    *milliseconds = static_cast<float>(to->recorded_ms - from->recorded_ms);
   return CUDA_SUCCESS;
 }
 CUresult cuLibraryLoadData(CUlibrary* library, const void* code, int*, void**, unsigned, int*,
@@ -376,6 +381,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUkernel, void** paramet
   books.launch = *config;
   books.launch_attributes.assign(config->attrs, config->attrs + config->numAttrs);
   books.args = *static_cast<const FakeArgs*>(parameters[0]);
+  clock_ms += config->blockDimX * 1e-2;
   const unsigned ctas = config->gridDimX * config->gridDimY * config->gridDimZ;
   for (const CUlaunchAttribute& attribute : books.launch_attributes) {
     const bool cooperative = attribute.id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE;

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <stdexcept>
 
 #include "tests/kit/context.h"
 #include "tools/verify/check.h"
@@ -263,6 +264,29 @@ TEST_P(VerifyCompare, Backward_FlipsAndNansAreRejected) {
 INSTANTIATE_TEST_SUITE_P(Types, VerifyCompare, ::testing::Values(FA3_F32, FA3_F16, FA3_BF16),
                          [](const auto& info) { return dtype_text(info.param); });
 
+// Scores of 1e24: first-order errors overflow FP32. An exact answer must pass, NaN must not.
+TEST_P(VerifyCompare, SpreadThatOverflows_IsNoBound) {
+  Config c{.dtype = GetParam(), .heads_q = 2, .heads_kv = 2, .seqlen_q = 17, .seqlen_kv = 17};
+  c.softmax_scale = 1e24;
+  c.out_dtype = FA3_F32;
+  const Tensors t = make_tensors(c);
+  const fa3_forward_args args = forward_args(c, t);
+  fa3_context_options options = kit::default_options();
+  options.backend = FA3_BACKEND_REFERENCE;
+  ASSERT_EQ(fa3_forward(kit::make_context(options).get(), &args, nullptr), FA3_OK);
+  const Index at{0, 7, 1, 0};
+  set(args.o, at, get(args.o, at) * (1 + 0x1p-20));
+  const OutputResult near = compare_forward(args)[0];
+  EXPECT_TRUE(near.ok) << to_text(near);
+  EXPECT_TRUE(near.blind());
+  for (const double wrong : {kNan, -kInf * get(args.o, at)}) {
+    set(args.o, at, wrong);
+    const OutputResult r = compare_forward(args)[0];
+    EXPECT_FALSE(r.ok) << wrong;
+    EXPECT_EQ(r.where, "[0, 7, 1, 0]");
+  }
+}
+
 TEST(VerifyCompareNan, ReferenceNan_MustBeThere) {
   Config c{.seqlen_q = 2, .seqlen_kv = 2};
   const Tensors t = make_tensors(c);
@@ -276,6 +300,18 @@ TEST(VerifyCompareNan, ReferenceNan_MustBeThere) {
   const OutputResult r = compare_forward(args)[0];
   EXPECT_FALSE(r.ok);
   EXPECT_EQ(r.where, "[0, 0, 0, 9]");
+}
+
+// Memory may run out in any of the threads that share the heads.
+TEST(VerifyNaive, ExceptionInAThread_ReachesTheCaller) {
+  Config c{.batch = 16, .heads_q = 4, .heads_kv = 4};
+  c.backward = true;
+  const Tensors t = make_tensors(c);
+  fa3_forward_args forward = forward_args(c, t);
+  fa3_backward_args backward = backward_args(c, t);
+  forward.k.shape[1] = backward.k.shape[1] = int64_t{1} << 55;  // rows that no vector can hold
+  EXPECT_THROW(naive_forward(forward), std::length_error);
+  EXPECT_THROW(naive_backward(backward), std::length_error);
 }
 
 TEST(VerifyCheck, Report_SaysHowToRepeat) {

@@ -186,6 +186,28 @@ class Install(unittest.TestCase):
         self.uninstall("/usr/local", there)
         self.assertEqual(tree(stage), [])
 
+    def test_prefix_is_the_root(self):
+        stage = self.tmp / "stage"
+        self.install("/", stage)
+        run(stage / "bin/fa3", "info")
+        self.uninstall("/", stage)
+        self.assertEqual(tree(stage), [])
+
+    def test_paths_with_quotes(self):
+        there, stage = self.tmp / "it's $HOME", self.tmp / "stage's"
+        for place in [(str(there).replace("$", "$$"),), ("/usr/o'ne", stage)]:
+            self.install(*place)
+            self.uninstall(*place)
+        self.assertEqual(tree(self.tmp), ["stage's"])
+
+    def test_paths_that_cmake_cannot_list(self):
+        for name in ["a;b", "a[b"]:
+            for place in [(self.tmp / name,), ("/usr/local", self.tmp / name)]:
+                done = make("install", *place)
+                self.assertNotEqual(done.returncode, 0)
+                self.assertRegex(done.stdout, r"Nothing\s+was\s+installed")
+                self.assertEqual(tree(self.tmp), [])
+
     def test_paths_with_dots(self):
         (self.tmp / "0").mkdir()  # sorts before the folders that are made
         there = f"{self.tmp}/0/../{self.prefix.relative_to(self.tmp)}"

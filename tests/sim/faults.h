@@ -11,6 +11,7 @@
 #include <ostream>
 
 #include "sim/kit.h"
+#include "tests/kit/thorough.h"
 
 namespace fa3::sim {
 
@@ -87,7 +88,8 @@ inline std::string flaw(const Violation& violation, u64 seed) {
 }
 
 template <class Pipeline>
-void expect_correct(void (*kernel)(const typename Pipeline::Args), u64 seeds = some_of(500)) {
+void expect_correct(void (*kernel)(const typename Pipeline::Args),
+                    u64 seeds = some_of(kit::thorough() ? 500 : 200)) {
   Pipeline pipeline;
   for (u64 seed = 0; seed < seeds; ++seed) {
     pipeline.device.options.seed = seed;

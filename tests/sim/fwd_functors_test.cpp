@@ -61,6 +61,18 @@ const Kind kKinds[] = {
        c.alibi = true;
        c.mask = FA3_MASK_CAUSAL;
      }},
+    {"AlibiOfEachSequence",
+     [](Config& c) {
+       c.varlen_q = {70, 0, 17}, c.varlen_kv = {90, 10, 0};
+       c.spare_q = 66;  // a tile of rows that no sequence has
+       c.alibi = true, c.seed = 2;
+     }},
+    {"AlibiNoSequences",
+     [](Config& c) {
+       c.varlen_q = {0}, c.varlen_kv = {0};
+       c.spare_q = c.spare_kv = 7;
+       c.alibi = true;
+     }},
     {"SequsedBoth",
      [](Config& c) {
        c.batch = 3;

@@ -2,11 +2,14 @@
 // fwd_seeds_test.cpp — the forward kernel of Hopper under many schedules: no seed breaks a rule of
 // the machine, and all of them give the same bits. fwd_sm90_test.cpp judges the numbers.
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include "backend/launch/launch.h"
 #include "backend/sim/runtime.h"
+#include "core/tuning.h"
 #include "plan/sm90/fwd_configs.h"
+#include "plan/sm90/fwd_variants.h"
 #include "sim/kit.h"
 #include "tests/kit/thorough.h"
 
@@ -20,9 +23,9 @@ class Memory {
  public:
   Memory(SimRuntime& runtime, size_t elements, const char* name) : runtime_(runtime) {
     std::vector<u16> values(elements);
-    for (size_t i = 0; i < elements; ++i) {  // BF16 in ±[1/4, 1)
+    for (size_t i = 0; i < elements; ++i) {  // BF16 in ±[1/4, 1); pairs of E4M3 without NaN
       const u64 z = (i + 1) * 0x9E3779B97F4A7C15ull;
-      values[i] = static_cast<u16>(0x3E80 | (z >> 40 & 0xFF) | (z >> 63 << 15));
+      values[i] = static_cast<u16>(0x3E00 | (z >> 40 & 0x1F7) | (z >> 63 << 15));
     }
     data_ = runtime.allocate(elements * sizeof(u16), name);
     runtime.upload(data_, values.data(), elements * sizeof(u16));
@@ -51,10 +54,12 @@ Problem problem_of(const FwdRow& row, fa3_mask mask) {
   p.mask = mask;
   p.left = 70, p.right = 9;
   p.softmax_scale = 0.1;
+  const FwdConfig& c = row.config;
+  const fa3_dtype qk = !c.scaled() ? FA3_BF16 : c.v8() ? FA3_F8_E4M3 : FA3_I8;
   for (const TensorId id : {kQ, kK})
-    p.layout[id] = {FA3_BF16, 0, p.heads_q * p.head_dim_qk, p.head_dim_qk};
-  for (const TensorId id : {kV, kO})
-    p.layout[id] = {FA3_BF16, 0, p.heads_q * p.head_dim_v, p.head_dim_v};
+    p.layout[id] = {qk, 0, p.heads_q * p.head_dim_qk, p.head_dim_qk};
+  p.layout[kV] = {c.v8() ? FA3_F8_E4M3 : FA3_BF16, 0, p.heads_q * p.head_dim_v, p.head_dim_v};
+  p.layout[kO] = {FA3_BF16, 0, p.heads_q * p.head_dim_v, p.head_dim_v};
   p.layout[kLse] = {FA3_F32, 0, 1, p.q.rows};
   return p;
 }
@@ -68,26 +73,37 @@ TEST_P(SimFwdSeeds, EveryRow_SameBits) {
   DeviceInfo device;
   device.backend = FA3_BACKEND_SIM;
   device.compiled_ahead = true;
+  device.sm = 90;
   device.multiprocessors = 2;
   size_t turn = GetParam();
   for (const FwdRow& row : kFwdRows) {
     if (turn++ % 2 != 0 && !kit::thorough()) continue;
     if (kSanitized && row.config.head_dim_qk != kit::kSanitizedHeadDim) continue;
+    const MaskKind mask = GetParam() == FA3_MASK_FULL     ? MaskKind::kFull
+                          : GetParam() == FA3_MASK_CAUSAL ? MaskKind::kCausal
+                                                          : MaskKind::kWindow;
+    if (!takes(row, mask)) continue;
     const Problem p = problem_of(row, GetParam());
-    const auto plan = make_fwd_plan(p, device);
-    ASSERT_TRUE(plan.ok()) << plan.status().message;
+    Tuning tuning;
+    tuning.rows[key_of(p)] = row.name;
+    device.tuning = std::make_shared<Tuning>(tuning);
+    const auto steps = plan_kernels(p, device);
+    ASSERT_TRUE(steps.ok()) << steps.status().message;
+    const auto& plan = std::get<FwdPlan>(steps.value().back().kernel);
+    ASSERT_STREQ(plan.row, row.name) << plan.declined;
     const size_t q_rows = p.heads_q * p.q.rows, kv_rows = p.heads_q * p.kv.rows,
                  o_size = q_rows * p.head_dim_v;
     const Memory q(runtime, q_rows * p.head_dim_qk, "q"), k(runtime, kv_rows * p.head_dim_qk, "k"),
         v(runtime, kv_rows * p.head_dim_v, "v"), o(runtime, o_size, "o"),
-        lse(runtime, 2 * q_rows, "lse"), workspace(runtime, 2, "workspace");
+        lse(runtime, 2 * q_rows, "lse"),
+        workspace(runtime, 2 + workspace_bytes(steps.value()) / 2, "workspace");
     Buffers buffers;
     buffers.data[kQ] = q.data(), buffers.data[kK] = k.data(), buffers.data[kV] = v.data();
     buffers.data[kO] = o.data(), buffers.data[kLse] = lse.data();
     std::vector<u16> first(o_size), now(o_size);
     for (u64 seed = 0; seed < some_of(8); ++seed) {
       runtime.set_seed(seed);
-      const Status status = launch({step_of(plan.value(), 0)}, runtime, {}, p, buffers,
+      const Status status = launch(steps.value(), runtime, {}, p, buffers,
                                    reinterpret_cast<std::byte*>(workspace.data()));
       ASSERT_TRUE(status.ok()) << row.name << ", seed " << seed << ": " << status.message;
       runtime.download(now.data(), o.data(), o_size * sizeof(u16));

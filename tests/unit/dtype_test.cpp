@@ -156,5 +156,20 @@ TEST(Dtype, SizesAndNames_AreThoseOfTheHeader) {
   EXPECT_STREQ(dtype_name(-1), "unknown");
 }
 
+// Each code of E4M3 by the format's definition (OCP 8-bit floating point, 5.2).
+TEST(Dtype, E4m3_IsDecodedByItsDefinition) {
+  for (int bits = 0; bits < 256; ++bits) {
+    const int exponent = bits >> 3 & 15, mantissa = bits & 7;
+    const double magnitude =
+        exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
+    const float value = to_float(F8E4m3{static_cast<uint8_t>(bits)});
+    if ((bits & 0x7f) == 0x7f)
+      EXPECT_TRUE(std::isnan(value)) << bits;
+    else
+      EXPECT_EQ(value, static_cast<float>(bits & 0x80 ? -magnitude : magnitude)) << bits;
+    EXPECT_EQ(std::signbit(value), (bits & 0x80) != 0) << bits;
+  }
+}
+
 }  // namespace
 }  // namespace fa3

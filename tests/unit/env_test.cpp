@@ -65,7 +65,7 @@ TEST(Environment, Check_IsAFlag) {
 
 // Values whose meaning would depend on the working directory.
 TEST(Environment, RelativePaths_AreRefused) {
-  for (const char* name : {"FA3_CACHE_DIR", "FA3_KERNEL_PACK", "FA3_NVRTC"}) {
+  for (const char* name : {"FA3_CACHE_DIR", "FA3_KERNEL_PACK", "FA3_NVRTC", "FA3_TUNING"}) {
     const ScopedVariable variable(name, "kernels");
     test::expect_refusal(read_environment().status(), FA3_INVALID_ARGUMENT,
                          {std::string(name) + "=kernels ", "absolute path"});

@@ -3,6 +3,7 @@
 // without a meaning.
 #include "plan/sm90/fwd_kernels.h"
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -29,7 +30,9 @@ bool contains(const std::vector<FwdKernel>& all, const FwdConfig& config) {
 }
 
 TEST(FwdKernels, All_AreRunnableAndNamedOnce) {
-  const std::vector<FwdKernel> all = kernels("fwd");
+  std::vector<FwdKernel> all = kernels("fwd");
+  for (const char* const operands : {"e4m3", "i8_e4m3", "i8_16_bits"})
+    for (const FwdKernel& kernel : kernels(fmt::format("fwd/{}", operands))) all.push_back(kernel);
   std::set<std::string> names, expressions;
   for (const FwdKernel& kernel : all) {
     EXPECT_EQ(why_illegal(kernel.config), nullptr) << kernel.name;
@@ -39,13 +42,15 @@ TEST(FwdKernels, All_AreRunnableAndNamedOnce) {
     EXPECT_TRUE(contains(kernels(kernel.name), kernel.config)) << kernel.name;
   }
   for (const FwdRow& row : kFwdRows) {
-    for (const MmaType dtype : {MmaType::kBf16, MmaType::kF16}) {
-      for (const bool ragged : {false, true}) {
-        const MaskKind mask = takes(row, MaskKind::kWindow)   ? MaskKind::kWindow
-                              : takes(row, MaskKind::kCausal) ? MaskKind::kCausal
-                                                              : MaskKind::kFull;
-        const FwdVariant variant{dtype, mask, ScoreKind::kPlain, ragged};
-        EXPECT_TRUE(contains(all, config_of(row, variant))) << row.name;
+    const MaskKind mask = takes(row, MaskKind::kWindow)   ? MaskKind::kWindow
+                          : takes(row, MaskKind::kCausal) ? MaskKind::kCausal
+                                                          : MaskKind::kFull;
+    for (const Operands operands : kOperands) {
+      for (const MmaType dtype : {MmaType::kBf16, MmaType::kF16}) {
+        for (const bool ragged : {false, true}) {
+          const FwdVariant variant{dtype, mask, ScoreKind::kPlain, ragged, {}, operands};
+          EXPECT_TRUE(!row.takes(operands) || contains(all, config_of(row, variant))) << row.name;
+        }
       }
     }
   }
@@ -121,6 +126,7 @@ TEST(FwdKernels, Widened_IsTheTables) {
     const FwdPlan again = with_config(*wide, wide->config, p, device().multiprocessors);
     EXPECT_EQ(again.grid, plan.grid);
     EXPECT_EQ(again.tiles, plan.tiles);
+    EXPECT_EQ(again.counter, plan.counter);
     EXPECT_EQ(again.order.q_tiles, plan.order.q_tiles);
     EXPECT_FALSE(wider(*wide).has_value());
   }

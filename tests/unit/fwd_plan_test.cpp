@@ -284,32 +284,38 @@ const std::string* why_not(const std::vector<RejectedRow>& rejected, const std::
   return nullptr;
 }
 
+std::vector<RejectedRow> rejected(const Problem& p) {
+  const FwdPlan plan = plan_of(p);
+  return rejected_rows(plan.need, row_named(plan.row));
+}
+
 TEST(FwdPlan, RowsNotTaken_AllWithTheReason) {
   Problem p = problem(64, 96, 65);
   const FwdPlan plan = plan_of(p);
   EXPECT_STREQ(plan.row, "d96");
-  const std::vector<RejectedRow> rejected = rejected_rows(plan.need);
-  EXPECT_EQ(rejected.size(), std::size(kFwdRows) - 1);
-  EXPECT_EQ(why_not(rejected, "d96"), nullptr);
-  EXPECT_EQ(*why_not(rejected, "d64"), "head_dim_v up to 64, here 96");
-  EXPECT_EQ(*why_not(rejected, "d128 few rows"), "up to 64 queries per sequence, here 65");
-  EXPECT_THAT(*why_not(rejected, "d128"), HasSubstr("fits too"));
-  EXPECT_THAT(*why_not(rejected, "d96 full"), HasSubstr("tiles of 192 queries"));
+  const std::vector<RejectedRow> others = rejected(p);
+  EXPECT_EQ(others.size(), std::size(kFwdRows) - 1);
+  EXPECT_EQ(why_not(others, "d96"), nullptr);
+  EXPECT_EQ(*why_not(others, "d64"), "head_dim_v up to 64, here 96");
+  EXPECT_EQ(*why_not(others, "d128 few rows"),
+            "up to 64 queries per sequence (varlen: twice the mean), here 65");
+  EXPECT_THAT(*why_not(others, "d128"), HasSubstr("fits too"));
+  EXPECT_THAT(*why_not(others, "d96 full"), HasSubstr("tiles of 192 queries"));
 
   p = problem(128, 64, 65);
-  EXPECT_EQ(*why_not(rejected_rows(plan_of(p).need), "d64"), "head_dim_qk up to 64, here 128");
+  EXPECT_EQ(*why_not(rejected(p), "d64"), "head_dim_qk up to 64, here 128");
   p = problem(64, 64, 65);
-  EXPECT_EQ(*why_not(rejected_rows(plan_of(p).need), "d64 masked"), "a mask, here full");
+  EXPECT_EQ(*why_not(rejected(p), "d64 masked"), "a mask, here full");
   p.mask = FA3_MASK_CAUSAL;
-  EXPECT_EQ(*why_not(rejected_rows(plan_of(p).need), "d64 full"), "no mask, here causal");
-  EXPECT_THAT(*why_not(rejected_rows(plan_of(p).need), "d128"), HasSubstr("fits too"));
+  EXPECT_EQ(*why_not(rejected(p), "d64 full"), "no mask, here causal");
+  EXPECT_THAT(*why_not(rejected(p), "d128"), HasSubstr("fits too"));
 }
 
 // The table has a row for every problem that is not declined.
 TEST(FwdPlan, NoRowFits_EveryOneSaysWhy) {
   const RowNeed need{257, 8, MaskKind::kFull, 1};
   EXPECT_EQ(choose_row(need), nullptr);
-  EXPECT_EQ(rejected_rows(need).size(), std::size(kFwdRows));
+  EXPECT_EQ(rejected_rows(need, nullptr).size(), std::size(kFwdRows));
 }
 
 // Short ones by the longest sequence, which the caller may bound; others by twice the mean length.
@@ -414,12 +420,14 @@ TEST(FwdPlan, TinyScales_StayAboveZero) {
 
 TEST(FwdExpression, NamesEveryField) {
   const std::string text = fwd_expression(kFwdRows[0].config);
-  // As many as FwdConfig has, and the two of SoftmaxVariant.
-  EXPECT_EQ(std::count(text.begin(), text.end(), '.'), 17 + 2) << text;
+  // As many as FwdConfig has, and the three of SoftmaxVariant.
+  EXPECT_EQ(std::count(text.begin(), text.end(), '.'), 21 + 3) << text;
   EXPECT_THAT(text, testing::StartsWith("fa3::sm90::fwd<fa3::sm90::FwdConfig{"));
-  const auto [dtype, mask, score, d_qk, d_v, tile_kv, stages, wgs, q_stages, step, softmax,
-              ping_pong, o_in_q, o_parts, ragged, schedule, specialised] = kFwdRows[0].config;
-  (void)dtype, (void)mask, (void)score, (void)d_qk, (void)d_v, (void)tile_kv, (void)stages;
+  const auto [dtype_qk, dtype_v, dtype_o, mask, score, d_qk, d_v, tile_kv, stages, raw_v_stages,
+              v_image, wgs, q_stages, step, softmax, ping_pong, o_in_q, o_parts, ragged, schedule,
+              specialised] = kFwdRows[0].config;
+  (void)dtype_qk, (void)dtype_v, (void)dtype_o, (void)raw_v_stages, (void)v_image, (void)mask,
+      (void)score, (void)d_qk, (void)d_v, (void)tile_kv, (void)stages;
   (void)wgs, (void)q_stages, (void)step, (void)softmax, (void)ping_pong, (void)o_in_q,
       (void)o_parts;
   (void)ragged, (void)schedule, (void)specialised;

@@ -30,6 +30,7 @@ struct Case {
   int64_t left = 0, right = 0;
   int64_t batch = 2, heads_q = 16, heads_kv = 16;
   fa3_dtype dtype = FA3_BF16;
+  fa3_dtype dtype_v = FA3_DTYPE_NONE;  // none: as q
   double softcap = 0, scale = 0.1;
   Lengths lengths = Lengths::kEqual;
   fa3_backend backend = FA3_BACKEND_CUDA;
@@ -48,8 +49,9 @@ Problem problem_of(const Case& c) {
   p.softmax_scale = c.scale;
   p.layout[kQ] = dense(c.dtype, c.q, c.heads_q, c.d_qk);
   p.layout[kK] = dense(c.dtype, c.kv, c.heads_kv, c.d_qk);
-  p.layout[kV] = dense(c.dtype, c.kv, c.heads_kv, c.d_v);
-  p.layout[kO] = dense(c.dtype, c.q, c.heads_q, c.d_v);
+  const fa3_dtype dtype_v = c.dtype_v != FA3_DTYPE_NONE ? c.dtype_v : c.dtype;
+  p.layout[kV] = dense(dtype_v, c.kv, c.heads_kv, c.d_v);
+  p.layout[kO] = dense(is_8_bit(c.dtype) ? FA3_BF16 : c.dtype, c.q, c.heads_q, c.d_v);
   p.q.seqused = p.kv.seqused = c.lengths == Lengths::kSeqused;
   if (c.lengths == Lengths::kVarlen) {
     p.q.varlen = p.kv.varlen = true;
@@ -134,6 +136,28 @@ void add_simulated(std::vector<Case>& all) {
   }
 }
 
+void add_8_bits(std::vector<Case>& all) {
+  const std::pair<fa3_dtype, fa3_dtype> types[] = {
+      {FA3_F8_E4M3, FA3_F8_E4M3}, {FA3_I8, FA3_F8_E4M3}, {FA3_I8, FA3_BF16}};
+  for (const auto& [dtype, dtype_v] : types) {
+    for (const int64_t d : {16, 64, 96, 128, 192, 256}) {
+      for (const int64_t q : {100, 2000, 8192}) {
+        for (const fa3_mask mask : {FA3_MASK_FULL, FA3_MASK_CAUSAL}) {
+          Case c{.d_qk = d, .d_v = d, .q = q, .mask = mask};
+          c.dtype = dtype, c.dtype_v = dtype_v;
+          all.push_back(c);
+        }
+      }
+    }
+    Case few{.d_qk = 64, .d_v = 64, .q = 4200, .batch = 1, .heads_q = 1, .heads_kv = 1};
+    few.dtype = dtype, few.dtype_v = dtype_v;
+    all.push_back(few);
+    for (const fa3_backend backend : {FA3_BACKEND_CUDA, FA3_BACKEND_SIM})
+      all.push_back(
+          {.q = 300, .dtype = dtype, .dtype_v = dtype_v, .softcap = 30, .backend = backend});
+  }
+}
+
 void add_refusals(std::vector<Case>& all) {
   all.push_back({.d_qk = 12});
   all.push_back({.d_v = 260});
@@ -150,6 +174,7 @@ std::vector<Case> cases() {
   add_masks_and_scores(all);
   add_batches(all);
   add_simulated(all);
+  add_8_bits(all);
   add_refusals(all);
   return all;
 }
@@ -159,7 +184,7 @@ std::vector<Case> cases() {
 constexpr const char* kHeader =
     "backend,sms,dtype,batch,heads_q,heads_kv,seqlen_q,seqlen_kv,head_dim_qk,head_dim_v,mask,"
     "lengths,softcap,scale,row,tile_q,tile_kv,kernel_dim_qk,kernel_dim_v,kernel_mask,score,ragged,"
-    "stages,q_stages,consumers,schedule,grid,q_tiles,waves,section,longest_first,smem_bytes,"
+    "stages,q_stages,consumers,counter,grid,q_tiles,waves,section,longest_first,smem_bytes,"
     "refused";
 
 std::string text_of(const Case& c) {
@@ -167,8 +192,11 @@ std::string text_of(const Case& c) {
   const std::string mask = c.mask == FA3_MASK_FULL     ? "full"
                            : c.mask == FA3_MASK_CAUSAL ? "causal"
                                                        : fmt::format("{}:{}", c.left, c.right);
+  const std::string v = c.dtype_v == FA3_DTYPE_NONE || c.dtype_v == c.dtype
+                            ? ""
+                            : fmt::format("+{}", dtype_name(c.dtype_v));
   return fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{}",
-                     c.backend == FA3_BACKEND_SIM ? "sim" : "cuda", c.sms, dtype_name(c.dtype),
+                     c.backend == FA3_BACKEND_SIM ? "sim" : "cuda", c.sms, dtype_name(c.dtype) + v,
                      c.batch, c.heads_q, c.heads_kv, c.q, c.kv, c.d_qk, c.d_v, mask,
                      lengths[static_cast<int>(c.lengths)], c.softcap, c.scale);
 }
@@ -179,8 +207,8 @@ std::string text_of(const FwdPlan& plan) {
   return fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{:.2f},{},{},{},", plan.row,
                      c.tile_q(), c.tile_kv, c.head_dim_qk, c.head_dim_v, word(c.mask),
                      scores[static_cast<int>(c.score)], c.ragged ? "yes" : "no", c.stages,
-                     c.q_stages, c.consumer_wgs, plan.counter ? "dynamic" : "static", plan.grid,
-                     plan.tiles, static_cast<double>(plan.tiles) / plan.grid, plan.order.head_group,
+                     c.q_stages, c.consumer_wgs, plan.counter ? "yes" : "no", plan.grid, plan.tiles,
+                     static_cast<double>(plan.tiles) / plan.grid, plan.order.head_group,
                      plan.order.longest_first ? "yes" : "no", c.smem_bytes());
 }
 

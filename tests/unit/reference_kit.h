@@ -96,9 +96,23 @@ struct Case {
       p.layout[kSequenceIdsKv] = {FA3_I32, p.kv.varlen ? 0 : p.kv.rows, 1, 0};
     }
     Buffers x;
-    x.data = {q.data(),      k.data(),    v.data(),     o.data(),      lse.data(),    dout.data(),
-              dlse.data(),   dq.data(),   dk.data(),    dv.data(),     slopes.data(), ids_q.data(),
-              ids_kv.data(), cu_q.data(), cu_kv.data(), used_q.data(), used_kv.data()};
+    x.data[kQ] = q.data();
+    x.data[kK] = k.data();
+    x.data[kV] = v.data();
+    x.data[kO] = o.data();
+    x.data[kLse] = lse.data();
+    x.data[kDout] = dout.data();
+    x.data[kDlse] = dlse.data();
+    x.data[kDq] = dq.data();
+    x.data[kDk] = dk.data();
+    x.data[kDv] = dv.data();
+    x.data[kAlibiSlopes] = slopes.data();
+    x.data[kSequenceIdsQ] = ids_q.data();
+    x.data[kSequenceIdsKv] = ids_kv.data();
+    x.data[kCuSeqlensQ] = cu_q.data();
+    x.data[kCuSeqlensKv] = cu_kv.data();
+    x.data[kSequsedQ] = used_q.data();
+    x.data[kSequsedKv] = used_kv.data();
     const Executor executor(threads);
     // Garbage in the workspace, at an odd address, must not matter.
     std::vector<std::byte> workspace(reference::workspace_bytes(p, threads) + 1, std::byte{0xff});

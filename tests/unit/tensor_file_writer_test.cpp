@@ -167,6 +167,17 @@ TEST(TensorFileWriter, OddTargets) {
   EXPECT_TRUE(fs::is_symlink(dir / "link"));
   EXPECT_EQ(TensorFile::open(dir / "real").tensors().size(), sample_tensors().size());
 
+  fs::create_directory(dir / "folder");
+  fs::create_symlink("folder/chain", dir / "dangling");
+  fs::create_symlink(dir / "new", dir / "folder" / "chain");
+  TensorFileWriter(dir / "dangling").commit(sample_tensors());
+  EXPECT_TRUE(fs::is_symlink(dir / "dangling"));
+  EXPECT_TRUE(fs::is_symlink(dir / "folder" / "chain"));
+  EXPECT_EQ(TensorFile::open(dir / "new").tensors().size(), sample_tensors().size());
+  fs::create_symlink("loop", dir / "loop");
+  check(dir / "loop", "Too many levels of symbolic links");
+  EXPECT_TRUE(fs::is_symlink(dir / "loop"));
+
   const fs::path long_name =
       dir / std::string(255, 'n').c_str();  // the longest name: no space for a suffix
   TensorFileWriter(long_name).commit({});

@@ -9,6 +9,7 @@
 #include "error.h"
 #include "interrupt.h"
 #include "options.h"
+#include "tools/verify/naive_input.h"
 #include "tools/verify/tensor.h"
 #include "work.h"
 
@@ -20,24 +21,6 @@ constexpr int64_t kMostPairs = int64_t{1} << 30;  // of query and key; beyond, q
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Address of row `row`, head `head` of q or k, counted from the sequence's first row.
-const char* row_address(const fa3_tensor& t, int64_t batch, int64_t row, int64_t head) {
-  const int64_t* stride = t.stride;
-  const int64_t offset =
-      (t.rank == 4 ? batch * stride[0] : 0) + row * stride[t.rank - 3] + head * stride[t.rank - 2];
-  return static_cast<const char*>(t.data) + offset * verify::element_bytes(t.dtype);
-}
-
-std::vector<float> read_row(const fa3_tensor& t, int64_t batch, int64_t row, int64_t head) {
-  const char* at = row_address(t, batch, row, head);
-  std::vector<float> values(static_cast<size_t>(t.shape[t.rank - 1]));
-  for (float& x : values) {
-    x = static_cast<float>(verify::decode(t.dtype, at));
-    at += verify::element_bytes(t.dtype);
-  }
-  return values;
-}
-
 // The scores of one query of the head against all keys that it sees.
 class Scores {
  public:
@@ -47,18 +30,23 @@ class Scores {
     const int64_t dim = args.k.shape[args.k.rank - 1];
     scale_ = args.softmax_scale != 0 ? args.softmax_scale : 1 / std::sqrt(static_cast<double>(dim));
     keys_.resize(static_cast<size_t>(dim * sequence.kv_len));
-    for (int64_t j = 0; j < sequence.kv_len; ++j) {
-      const std::vector<float> k = read_row(args.k, batch, sequence.kv_begin + j, head / group);
-      for (int64_t c = 0; c < dim; ++c) keys_[c * sequence.kv_len + j] = k[c];
-    }
+    const verify::Input in = verify::input_k(args);
+    const std::vector<float> k =
+        verify::gather(in, batch, {sequence.kv_begin, sequence.kv_len}, head / group);
+    const std::vector<float> offset = verify::gather_offset(in, batch, head / group);
+    for (int64_t j = 0; j < sequence.kv_len; ++j)
+      for (int64_t c = 0; c < dim; ++c)
+        keys_[c * sequence.kv_len + j] = k[j * dim + c] + (offset.empty() ? 0 : offset[c]);
+    queries_ =
+        verify::gather(verify::input_q(args), batch, {sequence.q_begin, sequence.q_len}, head);
   }
 
   // Probabilities of query i; those outside `keys` are not valid.
   const std::vector<float>& probabilities(int64_t i, KeyRange keys) {
-    const std::vector<float> q = read_row(args_.q, batch_, sequence_.q_begin + i, head_);
+    const int64_t dim = args_.q.shape[args_.q.rank - 1];
     std::fill(row_.begin() + keys.first, row_.begin() + keys.last, 0.0f);
-    for (size_t c = 0; c < q.size(); ++c) {
-      const float x = q[c];
+    for (int64_t c = 0; c < dim; ++c) {
+      const float x = queries_[i * dim + c];
       const float* k =
           keys_.data() + c * sequence_.kv_len;  // row c of Kᵀ: this loop is a vector one
       for (int64_t j = keys.first; j < keys.last; ++j) row_[j] += x * k[j];
@@ -97,7 +85,8 @@ class Scores {
   const Sequence sequence_;
   const int64_t head_, batch_;
   double scale_ = 1;
-  std::vector<float> keys_;  // Kᵀ, head_dim × keys
+  std::vector<float> keys_;     // Kᵀ, head_dim × keys
+  std::vector<float> queries_;  // queries × head_dim
   std::vector<float> row_;
 };
 
@@ -123,11 +112,10 @@ Sequence checked_sequence(const fa3_forward_args& args, int64_t head, int64_t ba
   const int64_t heads = args.q.shape[args.q.rank - 2];
   if (head >= heads)
     fail(kBadInput, "--head: got {}, need 0...{}: q has {} heads", head, heads - 1, heads);
-  const std::vector<Sequence> all = sequences(args);
-  if (batch >= std::ssize(all))
-    fail(kBadInput, "--batch: got {}, need less than {}, the number of sequences", batch,
-         all.size());
-  const Sequence s = all[static_cast<size_t>(batch)];
+  const int64_t count = sequence_count(args);
+  if (batch >= count)
+    fail(kBadInput, "--batch: got {}, need less than {}, the number of sequences", batch, count);
+  const Sequence s = sequence(args, batch);
   if (s.q_len == 0 || s.kv_len == 0)
     fail(kBadInput,
          "--map: sequence {} has {} queries and {} keys, need one of each; choose another --batch",

@@ -127,6 +127,17 @@ Times measure(const BenchOptions& o, const Case& c, Session& session, double* fl
 
 // ---- Reporting ----
 
+void add_scales(const verify::Config& x, Json& j) {
+  using verify::Operand;
+  const auto scales = [&](Operand of) { return verify::scales_text(verify::scales_of(x, of)); };
+  j["v_dtype"] = verify::dtype_text(verify::dtype_of_v(x));
+  j["q_scale"] = scales(Operand::kQ);
+  j["k_scale"] = scales(Operand::kK);
+  j["v_scale"] = scales(Operand::kV);
+  j["k_offset"] = x.k_offset;
+  j["v_offset"] = x.v_offset;
+}
+
 Json to_json(const BenchOptions& o, const Case& c, const Session& session, const Times& t,
              double flops) {
   const verify::Config& x = c.config;
@@ -134,6 +145,7 @@ Json to_json(const BenchOptions& o, const Case& c, const Session& session, const
   j["name"] = c.name;
   j["op"] = x.backward ? "backward" : "forward";
   j["dtype"] = verify::dtype_text(x.dtype);
+  if (verify::is_8_bit(x.dtype)) add_scales(x, j);
   j["batch"] = x.batch;
   j["heads_q"] = x.heads_q;
   j["heads_kv"] = x.heads_kv;
@@ -220,7 +232,10 @@ Action add_bench(Parser& parser) {
   parser.whole("--repetitions", o->repetitions, "Measured runs", 1);
   parser.flag("--no-verify", o->no_verify, "Measure without the check");
   add_session_options(parser, o->session);
-  return [o] { return bench(*o); };
+  return [o, parser] {
+    if (!o->cases.empty()) refuse_beside_cases(parser);
+    return bench(*o);
+  };
 }
 
 }  // namespace fa3::cli

@@ -5,9 +5,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "error.h"
 #include "options.h"
@@ -17,11 +19,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kKeys[] = {"name",     "op",        "dtype",       "batch",
-                                 "heads_q",  "heads_kv",  "seqlen_q",    "seqlen_kv",
-                                 "varlen_q", "varlen_kv", "head_dim_qk", "head_dim_v",
-                                 "mask",     "left",      "right",       "softmax_scale",
-                                 "softcap",  "alibi",     "sequence_ids"};
+constexpr const char* kKeys[] = {
+    "name",          "op",         "dtype",     "batch",        "heads_q",
+    "heads_kv",      "seqlen_q",   "seqlen_kv", "varlen_q",     "varlen_kv",
+    "head_dim_qk",   "head_dim_v", "mask",      "left",         "right",
+    "softmax_scale", "softcap",    "alibi",     "sequence_ids", "v_dtype",
+    "q_scale",       "k_scale",    "v_scale",   "k_offset",     "v_offset"};
 
 // ---- Values: whether they are of a type, and what that is called --------------------------------
 
@@ -66,6 +69,12 @@ std::string word(const Json& j, const char* key, const std::vector<std::string>&
   return text;
 }
 
+void read_scales(const Json& j, const char* key, verify::Scales& scales) {
+  std::string text;
+  read(j, key, text);
+  scales = scales_value(key, text);
+}
+
 // ---- Cases --------------------------------------------------------------------------------------
 
 void check_keys(const Json& j) {
@@ -84,7 +93,14 @@ Case parse_case(const Json& j) {
   read(j, "name", c.name);
   verify::Config& x = c.config;
   x.backward = word(j, "op", {"forward", "backward"}) == "backward";
-  x.dtype = dtype_value(word(j, "dtype", {"f32", "f16", "bf16"}));
+  x.dtype = dtype_value(word(j, "dtype", {"f32", "f16", "bf16", "f8_e4m3", "i8"}));
+  if (j.contains("v_dtype"))
+    x.v_dtype = dtype_value(word(j, "v_dtype", {"f8_e4m3", "f16", "bf16"}));
+  read_scales(j, "q_scale", x.q_scale);
+  read_scales(j, "k_scale", x.k_scale);
+  read_scales(j, "v_scale", x.v_scale);
+  read(j, "k_offset", x.k_offset);
+  read(j, "v_offset", x.v_offset);
   read(j, "varlen_q", x.varlen_q);
   read(j, "varlen_kv", x.varlen_kv);
   const int64_t sequences = std::max(std::ssize(x.varlen_q), std::ssize(x.varlen_kv));
@@ -115,11 +131,15 @@ Case parse_case(const Json& j) {
 }
 
 Json parse_file(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored))
+    fail(kBadInput, "not a regular file; name a JSON file of cases");
   std::ifstream file(path);
   if (!file) fail(kBadInput, "cannot be read; name a JSON file of cases");
   try {
     const Json j = Json::parse(file);
     if (!j.is_array()) fail(kBadInput, "need a JSON array of cases");
+    if (j.empty()) fail(kBadInput, "has no cases; name a JSON file of cases");
     return j;
   } catch (const Json::parse_error& e) {
     fail(kBadInput, "no JSON from byte {} on; correct it", e.byte);

@@ -70,6 +70,12 @@ Verdict check_file(const CheckOptions& o, Session& session) {
   const tools::TensorFile file = open_file(o.file);
   FileOptions options = o.file;
   options.dtype = o.problem.dtype.value_or("file");
+  if (options.dtype != "file" && verify::is_8_bit(dtype_value(options.dtype)))
+    fail(kUsage, "--dtype: got {}, need f32, f16 or bf16 for a file: nothing is cast to 8 bits",
+         options.dtype);
+  if (o.problem.v_dtype)
+    fail(kUsage, "--v-dtype: is for generated problems; leave it or the file out");
+  options.scales = o.problem.scales;
   options.out_dtype = options.grad_dtype = o.problem.out_dtype;
   if (!o.layout.empty()) options.layout = o.layout;
   if (options.layout != "bshd" && options.layout != "bhsd")
@@ -122,6 +128,10 @@ verify::Layout layout_value(const std::string& name) {
 
 verify::Config generated_config(const CheckOptions& o) {
   verify::Config c = make_config(o.problem);
+  if (o.spare_q > 0 && c.varlen_q.empty())
+    fail(kUsage, "--spare-q: is for varlen tensors; give --varlen-q or leave it out");
+  if (o.spare_kv > 0 && c.varlen_kv.empty())
+    fail(kUsage, "--spare-kv: is for varlen tensors; give --varlen-kv or leave it out");
   c.spare_q = o.spare_q;
   c.spare_kv = o.spare_kv;
   if (!o.seqused_q.empty()) c.seqused_q = parse_integers("--seqused-q", o.seqused_q);
@@ -225,11 +235,12 @@ std::string to_text(const CheckOptions& o, const Verdict& v, const Session& sess
   for (const verify::OutputResult& r : v.outputs)
     if (r.blind())
       text += fmt::format(
-          "blind: the bounds of {} are {:.2g} times as large as its values, since scores this "
-          "large "
-          "cannot be rounded more exactly: that they hold says next to nothing; lower "
-          "--magnitude\n",
-          r.name, r.width);
+          "blind: {}, since scores this large cannot be rounded more exactly: that they hold says "
+          "next to nothing; lower --magnitude or --softmax-scale\n",
+          std::isfinite(r.width)
+              ? fmt::format("the bounds of {} are {:.2g} times as large as its values", r.name,
+                            r.width)
+              : fmt::format("some bounds of {} are infinite", r.name));
   if (!v.error.empty()) text += v.error + "\n";
   if (!v.ok && !v.replay.empty()) text += "replay: " + v.replay + "\n";
   return text;
@@ -286,8 +297,9 @@ void add_generated_options(Parser& parser, CheckOptions& o) {
   parser.whole("--alignment", o.alignment,
                "Of q, k, v, o in bytes, and not of twice that; 0 = of an element, on backends cuda "
                "and sim 16");
-  parser.whole("--spare-q", o.spare_q, "Unused rows of varlen tensors after the last sequence");
-  parser.whole("--spare-kv", o.spare_kv, "The same for keys");
+  parser.whole("--spare-q", o.spare_q, "Unused rows of varlen tensors after the last sequence", 0,
+               INT32_MAX);
+  parser.whole("--spare-kv", o.spare_kv, "The same for keys", 0, INT32_MAX);
   parser.text("--seqused-q", o.seqused_q, "N,N,...", "Queries that count, per sequence [all]");
   parser.text("--seqused-kv", o.seqused_kv, "N,N,...", "Keys that count, per sequence [all]");
   parser.flag("--scattered-ids", o.scattered_ids,
@@ -303,7 +315,7 @@ Action add_check(Parser& parser) {
   parser.text("input", o->file.path, "IN.safetensors",
               "File with the tensors q, k, v; - = stdin [a problem is generated]");
   add_problem_options(parser, o->problem);
-  parser.group("Attention");
+  parser.group(kAttentionGroup);
   parser.text("--layout", o->layout, "NAME",
               "Order in memory. Of a file's rank-4 tensors: bshd, bhsd [bshd]. Of a generated "
               "problem: dense, heads_first, seq_first, padded, interleaved (packed QKV), broadcast "

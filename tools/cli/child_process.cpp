@@ -35,6 +35,7 @@ void write_line(int pipe, std::string line) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);  // Ctrl-C ends the parent, and with it the child
   if (getppid() != parent) std::_Exit(kUnheard);
   std::signal(SIGINT, SIG_IGN);
+  std::signal(SIGHUP, SIG_IGN);
   std::signal(SIGTERM, SIG_DFL);
   int code = kWorked;
   try {

@@ -14,6 +14,7 @@ using Action = std::function<int()>;
 Action add_run(Parser& parser);
 Action add_check(Parser& parser);
 Action add_bench(Parser& parser);
+Action add_tune(Parser& parser);
 Action add_info(Parser& parser);
 Action add_jit(Parser& parser);
 Action add_explain(Parser& parser);

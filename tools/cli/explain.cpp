@@ -22,6 +22,8 @@ struct ExplainOptions {
 
 int explain(const ExplainOptions& o) {
   const verify::Config config = make_config(o.problem);
+  if (const std::string why = verify::contradiction(config); !why.empty())
+    fail(kUsage, "the options contradict each other: {}", why);
   Session session(o.session.backend, o.session.threads, false);
   const fa3_forward_args forward = shapes_forward(config);
   const fa3_backward_args backward = shapes_backward(config);

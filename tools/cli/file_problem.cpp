@@ -4,7 +4,10 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "error.h"
+#include "tools/verify/tensor.h"
 
 namespace fa3::cli {
 namespace {
@@ -19,6 +22,20 @@ HostTensor load_integers(const tools::TensorFile& file, const OptionalName& give
                          const char* default_name) {
   const std::string name = name_of(file, given, default_name);
   return name.empty() ? HostTensor{} : load_int32(file, name);
+}
+
+// The longest varlen sequence, as the bound that a plan takes: with that of all tokens, many short
+// sequences would be planned as if each were as long as all. Boundaries that make no sense are the
+// library's to refuse: 0 = no bound.
+int64_t longest(const HostTensor& cu_seqlens) {
+  if (!cu_seqlens.present() || cu_seqlens.shape.size() != 1) return 0;
+  const auto* cu = static_cast<const int32_t*>(cu_seqlens.data.get());
+  int64_t most = 0;
+  for (int64_t b = 0; b + 1 < cu_seqlens.shape[0]; ++b) {
+    if (cu[b] < 0 || cu[b + 1] < cu[b]) return 0;
+    most = std::max(most, int64_t{cu[b + 1]} - cu[b]);
+  }
+  return most;
 }
 
 // q, k or v: errors that the library cannot report with the file's names.
@@ -49,7 +66,85 @@ void check_layout(const FileProblem& p) {
 }
 
 fa3_dtype output_dtype(const std::string& option, fa3_dtype input) {
-  return option == "f32" ? FA3_F32 : input;
+  if (option != "input") return dtype_value(option);
+  return verify::is_8_bit(input) ? FA3_BF16 : input;
+}
+
+// The size of the blocks that n elements make `count` of; −1 = several would.
+int64_t block_size(int64_t n, int64_t count) {
+  if (count <= 1) return 0;
+  const int64_t least = (n + count - 1) / count, most = (n + count - 2) / (count - 1) - 1;
+  return least >= most ? least : -1;
+}
+
+// What scales are of by their shape. Shapes that fit nothing are the library's to refuse.
+// cu_seqlens, max_seqlen: of that tensor.
+fa3_scale_block infer_block(const fa3_tensor& scale, const fa3_tensor& of,
+                            const HostTensor& cu_seqlens, int64_t max_seqlen, const char* option) {
+  const bool varlen = cu_seqlens.present() && of.rank == 3;
+  if (scale.rank == 3) return {1, 0};
+  if (scale.rank == 2 && varlen) {
+    const bool of_heads = scale.shape[0] == cu_seqlens.shape[0] - 1;
+    const bool of_tokens = scale.shape[0] == of.shape[0];
+    if (of_heads && of_tokens)
+      fail(kBadInput, "{}: scales of heads and of tokens have this shape; say which, head or 1",
+           option);
+    return {of_tokens ? 1 : 0, 0};
+  }
+  if (scale.rank != 4) return {};
+  const int64_t tokens = of.shape[of.rank - 3];
+  const int64_t longest = varlen && max_seqlen > 0 ? std::min(max_seqlen, tokens) : tokens;
+  const int64_t columns = of.shape[of.rank - 1];
+  const int64_t rows = block_size(longest, scale.shape[2]);
+  const int64_t cols = block_size(columns, scale.shape[3]);
+  if (rows < 0 || cols < 0)
+    fail(kBadInput,
+         "{}: the scales have {} blocks of {} rows and {} of {} columns, which leaves their size "
+         "open; name it, e.g. 64 or 64x32",
+         option, scale.shape[2], longest, scale.shape[3], columns);
+  return {static_cast<int32_t>(rows), static_cast<int32_t>(cols)};
+}
+
+// Scales or offsets of an 8-bit tensor; models have tensors of these names for other purposes, so
+// without 8 bits they are read only when asked for.
+HostTensor load_for(const tools::TensorFile& file, const OptionalName& given,
+                    const char* default_name, const HostTensor& of) {
+  if (!given && !verify::is_8_bit(of.dtype)) return {};
+  const std::string name = name_of(file, given, default_name);
+  return name.empty() ? HostTensor{} : load(file, name, FA3_F32);
+}
+
+void load_scales(const tools::TensorFile& file, const FileOptions& o, FileProblem& p) {
+  struct Row {
+    const char *name, *option;
+    const std::string& text;
+    const OptionalName& given;
+    const HostTensor& of;
+    HostTensor& scale;
+    fa3_scale_block& block;
+  };
+  const Row rows[] = {{"q_scale", "--q-scale", o.scales.q, o.q_scale, p.q, p.q_scale, p.q_block},
+                      {"k_scale", "--k-scale", o.scales.k, o.k_scale, p.k, p.k_scale, p.k_block},
+                      {"v_scale", "--v-scale", o.scales.v, o.v_scale, p.v, p.v_scale, p.v_block}};
+  for (const Row& r : rows) {
+    const verify::Scales named = scales_value(r.option, r.text);
+    if (named.of == verify::Scales::Of::kNone) continue;
+    r.scale = load_for(file, r.given, r.name, r.of);
+    if (!r.scale.present()) {
+      if (!r.text.empty())
+        fail(kBadInput, "{}: got {}, but there are no scales; name their tensor with {}-name",
+             r.option, r.text, r.option);
+      continue;
+    }
+    if (r.scale.shape.empty()) r.scale.shape = {1};  // a scalar, as checkpoints have them
+    const bool query = &r.of == &p.q;
+    r.block = r.text.empty() ? infer_block(r.scale.view(), r.of.view(p.heads_first),
+                                           query ? p.cu_seqlens_q : p.cu_seqlens_kv,
+                                           query ? p.max_seqlen_q : p.max_seqlen_kv, r.option)
+                             : verify::scale_block(named);
+  }
+  p.k_offset = load_for(file, o.k_offset, "k_offset", p.k);
+  p.v_offset = load_for(file, o.v_offset, "v_offset", p.v);
 }
 
 template <class Args>
@@ -103,10 +198,12 @@ void add_type_options(Parser& parser, FileOptions& o) {
       "--dtype", o.dtype, "TYPE",
       "Type to cast q, k, v (and do) to on load: file (none), f32, f16, bf16; F64 needs a cast",
       {"file", "f32", "f16", "bf16"});
-  parser.text("--out-dtype", o.out_dtype, "TYPE", "Type of o: input (that of q), f32",
-              {"input", "f32"});
+  parser.text("--out-dtype", o.out_dtype, "TYPE",
+              "Type of o: input (that of q; bf16 for 8 bits), f32; for 8 bits also f16",
+              {"input", "f32", "f16", "bf16"});
   parser.text("--grad-dtype", o.grad_dtype, "TYPE", "Type of dq, dk, dv: input (that of q), f32",
               {"input", "f32"});
+  add_scale_options(parser, o.scales, "[by the shape of q_scale, where that leaves no choice]");
 }
 
 void add_layout_option(Parser& parser, FileOptions& o) {
@@ -119,7 +216,7 @@ void add_layout_option(Parser& parser, FileOptions& o) {
 void add_tensor_options(Parser& parser, FileOptions& o) {
   parser.group(kTensorGroup);
   const auto name = [&](const char* option, auto& value, const char* help) {
-    parser.text(option, value, "NAME", help);
+    parser.any_text(option, value, "NAME", help);
   };
   name("--q-name", o.q, "Queries");
   name("--k-name", o.k, "Keys");
@@ -143,13 +240,34 @@ void add_tensor_options(Parser& parser, FileOptions& o) {
        "[sequence_ids_q if in the file]; \"\" = none");
   name("--sequence-ids-kv-name", o.sequence_ids_kv,
        "The same for keys [sequence_ids_kv if in the file]");
+  name("--q-scale-name", o.q_scale,
+       "Scales of 8-bit q, F32; of what: --q-scale [q_scale if in the file and q has 8 bits]; \"\" "
+       "= "
+       "none");
+  name("--k-scale-name", o.k_scale, "The same for k [k_scale]");
+  name("--v-scale-name", o.v_scale, "The same for v [v_scale]");
+  name("--k-offset-name", o.k_offset,
+       "Offsets of 8-bit k, F32 (batch, heads_kv, head_dim) [k_offset if in the file and k has 8 "
+       "bits]; \"\" = none");
+  name("--v-offset-name", o.v_offset, "The same for v [v_offset]");
   parser.whole("--max-seqlen-q", o.max_seqlen_q,
-               "Upper bound of the lengths of varlen query sequences, in tokens; 0 = all tokens");
+               "Upper bound of the lengths of varlen query sequences, in tokens; 0 = the longest");
   parser.whole("--max-seqlen-kv", o.max_seqlen_kv, "The same for keys");
   parser.flag("--mmap", o.mmap, "Map the file instead of reading it; it must not change meanwhile");
 }
 
-fa3_forward_args FileProblem::forward_args() const { return common_args<fa3_forward_args>(*this); }
+fa3_forward_args FileProblem::forward_args() const {
+  auto a = common_args<fa3_forward_args>(*this);
+  a.q_scale = q_scale.view();
+  a.k_scale = k_scale.view();
+  a.v_scale = v_scale.view();
+  a.k_offset = k_offset.view();
+  a.v_offset = v_offset.view();
+  a.q_block = q_block;
+  a.k_block = k_block;
+  a.v_block = v_block;
+  return a;
+}
 
 fa3_backward_args FileProblem::backward_args() const {
   fa3_backward_args a = common_args<fa3_backward_args>(*this);
@@ -189,8 +307,11 @@ FileProblem load_problem(const tools::TensorFile& file, const FileOptions& optio
   check_layout(p);
   p.cu_seqlens_q = load_integers(file, options.cu_seqlens_q, "cu_seqlens_q");
   p.cu_seqlens_kv = load_integers(file, options.cu_seqlens_kv, "cu_seqlens_kv");
+  if (p.max_seqlen_q == 0) p.max_seqlen_q = longest(p.cu_seqlens_q);
+  if (p.max_seqlen_kv == 0) p.max_seqlen_kv = longest(p.cu_seqlens_kv);
   p.seqused_q = load_integers(file, options.seqused_q, "seqused_q");
   p.seqused_kv = load_integers(file, options.seqused_kv, "seqused_kv");
+  load_scales(file, options, p);
   const std::string slopes = name_of(file, options.alibi_slopes, "alibi_slopes");
   if (!slopes.empty()) p.alibi_slopes = load(file, slopes, FA3_F32);
   p.sequence_ids_q = load_integers(file, options.sequence_ids_q, "sequence_ids_q");

@@ -22,6 +22,8 @@ struct FileOptions {
   std::string q = "q", k = "k", v = "v", dout = "do";
   OptionalName dlse, cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv;
   OptionalName alibi_slopes, sequence_ids_q, sequence_ids_kv;
+  OptionalName q_scale, k_scale, v_scale, k_offset, v_offset;
+  ScaleOptions scales;
   std::string dtype = "file";
   std::string out_dtype = "input";
   std::string grad_dtype = "input";
@@ -31,8 +33,9 @@ struct FileOptions {
   bool mmap = false;
 };
 
-void add_type_options(Parser& parser, FileOptions& options);   // --dtype, --out-dtype, --grad-dtype
-void add_layout_option(Parser& parser, FileOptions& options);  // --layout
+void add_type_options(Parser& parser,
+                      FileOptions& options);  // --dtype, --out-dtype, --grad-dtype, --q-scale, …
+void add_layout_option(Parser& parser, FileOptions& options);   // --layout
 void add_tensor_options(Parser& parser, FileOptions& options);  // names, bounds, --mmap
 inline constexpr const char* kTensorGroup = "Tensors";          // of add_tensor_options
 
@@ -40,6 +43,8 @@ struct FileProblem {
   HostTensor q, k, v, dout, dlse;
   HostTensor cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv;
   HostTensor alibi_slopes, sequence_ids_q, sequence_ids_kv;
+  HostTensor q_scale, k_scale, v_scale, k_offset, v_offset;
+  fa3_scale_block q_block{}, k_block{}, v_block{};
   HostTensor o, lse, dq, dk, dv;  // outputs, uninitialised
   bool heads_first = false;
   int64_t max_seqlen_q = 0, max_seqlen_kv = 0;

@@ -25,6 +25,10 @@ fa3_dtype library_dtype(tools::DType dtype) {
       return FA3_BF16;
     case tools::DType::kI32:
       return FA3_I32;
+    case tools::DType::kF8E4M3:
+      return FA3_F8_E4M3;
+    case tools::DType::kI8:
+      return FA3_I8;
     default:
       return FA3_DTYPE_NONE;
   }
@@ -94,7 +98,10 @@ HostTensor allocate(const std::string& name, fa3_dtype dtype, const std::vector<
 
 HostTensor load_int32(const tools::TensorFile& file, const std::string& name) {
   const tools::Tensor from = file.load(name);
-  if (from.dtype != tools::DType::kI64) return load(file, name, FA3_DTYPE_NONE);
+  if (from.dtype == tools::DType::kI32) return load(file, name, FA3_DTYPE_NONE);
+  if (from.dtype != tools::DType::kI64)
+    fail(kBadInput, "{}: element type {}, need I32 or I64; write it anew as one of them", name,
+         tools::dtype_name(from.dtype));
   HostTensor to = allocate(from.name, FA3_I32, from.shape);
   auto* out = static_cast<int32_t*>(const_cast<void*>(to.data.get()));
   const auto* in = static_cast<const int64_t*>(from.data);
@@ -113,8 +120,10 @@ HostTensor load(const tools::TensorFile& file, const std::string& name, fa3_dtyp
   tools::Tensor from = file.load(name);
   const fa3_dtype dtype = library_dtype(from.dtype);
   if (cast == FA3_DTYPE_NONE && dtype == FA3_DTYPE_NONE)
-    fail(kBadInput, "{}: element type {}, need F32, F16 or BF16; cast it on load with --dtype f32",
-         name, tools::dtype_name(from.dtype));
+    fail(
+        kBadInput,
+        "{}: element type {}, need F32, F16, BF16, F8_E4M3 or I8; cast it on load with --dtype f32",
+        name, tools::dtype_name(from.dtype));
   if (cast != FA3_DTYPE_NONE && cast != dtype) return convert(from, cast);
   return {name, dtype, std::move(from.shape), std::shared_ptr<const void>(from.owner, from.data)};
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// interrupt.h — Ctrl-C ends the program with 130: at once, or after cleanup where files are
-// being written.
+// interrupt.h — Ctrl-C, a request to end or a terminal that is gone ends the program with 130: at
+// once, or after cleanup where files are being written.
 #pragma once
 
 namespace fa3::cli {
 
-// Catches SIGINT and SIGTERM: they end the process at once.
+// Catches SIGINT, SIGTERM and, unless it is ignored, SIGHUP: they end the process at once.
 void install_interrupt_handler();
 
 // From here on they only set a flag: the program is to stop, remove its temporary files and exit.

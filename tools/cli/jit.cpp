@@ -102,7 +102,6 @@ void warm(Session& session, const JitOptions& o) {
 }
 
 void pack(Session& session, const JitOptions& o) {
-  if (o.pack->empty()) fail(kUsage, "--pack is empty; name the file to write");
   const Kernels kernels(o.programs.value_or("all"));
   session.progress().start("kernels");
   kernels.pack(session.context(), *o.pack);

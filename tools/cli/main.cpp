@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // main.cpp — the command `fa3`: picks the subcommand, turns every failure into a line and a code.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <exception>
 #include <iterator>
 #include <new>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -31,6 +34,17 @@ constexpr const char* kFooter =
 
 constexpr const char* kNoMemory =
     "not enough memory for the tensors; use a smaller problem, or raise the limit (ulimit -v)";
+
+// Where there is no memory even for a message.
+constexpr std::string_view kNoMemoryAtAll =
+    "fa3: not enough memory; end other programs, or raise the limit (ulimit -v)\n";
+constexpr std::string_view kUnknown = "fa3: failed for an unknown reason; report it\n";
+
+int report_static(std::string_view line, ExitCode code) noexcept {
+  // failing to write to stderr is not a further failure
+  [[maybe_unused]] const ssize_t put = write(STDERR_FILENO, line.data(), line.size());
+  return code;
+}
 
 struct Command {
   const char* name;
@@ -65,6 +79,17 @@ constexpr Command kCommands[] = {
      "softmax_scale, softcap, alibi (true, false) [false], sequence_ids (documents per sequence) "
      "[0].",
      &add_bench},
+    {"tune",
+     "Find the fastest tiles of the GPU kernel for your problems\n"
+     "Runs the rows of the kernel's table that can compute a problem in turns, on the GPU, and "
+     "shows "
+     "each beside the rule's choice. A row counts as faster when it is so in four fifths of the "
+     "rounds and more; else the rule's stays. The file of --output says which row to use: contexts "
+     "follow it where FA3_TUNING names it, on a GPU of the same name, with the same version of "
+     "fa3, "
+     "for problems of the same sizes (varlen: the same number of sequences and mean length, to the "
+     "nearest power of two). Without it nothing changes.",
+     &add_tune},
     {"info", "Show version, build, device, backends and environment variables", &add_info},
     {"jit",
      "Compile GPU kernels ahead of time\n"
@@ -110,14 +135,18 @@ ExitCode code_of(tools::TensorFileError::Kind kind) {
   return kFailed;
 }
 
-int report(const std::string& who, ExitCode code, const std::string& message) {
+int report(const std::string& who, ExitCode code, const std::string& message) noexcept {
   if (code == kClosedPipe) end_by_closed_pipe();
-  // A message of the library begins with its place: "fa3 jit: jit: …" says it once.
-  const std::string place = who.substr(who.rfind(' ') + 1) + ": ";
-  const size_t begin = message.compare(0, place.size(), place) == 0 ? place.size() : 0;
-  const std::string line = fmt::format("{}: {}\n", who, message.substr(begin));
-  std::fputs(line.c_str(), stderr);  // failing to write to stderr is not a further failure
-  return code;
+  try {
+    // A message of the library begins with its place: "fa3 jit: jit: …" says it once.
+    const std::string place = who.substr(who.rfind(' ') + 1) + ": ";
+    const size_t begin = message.compare(0, place.size(), place) == 0 ? place.size() : 0;
+    const std::string line = fmt::format("{}: {}\n", who, message.substr(begin));
+    std::fputs(line.c_str(), stderr);  // failing to write to stderr is not a further failure
+    return code;
+  } catch (const std::exception&) {
+    return report_static(kNoMemoryAtAll, kFailed);
+  }
 }
 
 // Runs `action` and reports its failure under the name `who`.
@@ -194,11 +223,36 @@ int run_command(int argc, char** argv) {
   return kUsage;
 }
 
+// What escapes is thrown outside of guarded(), by the options or on the way to a message.
+int run_command_or_say_why(int argc, char** argv) noexcept {
+  try {
+    return run_command(argc, argv);
+  } catch (const std::bad_alloc&) {
+    return report_static(kNoMemoryAtAll, kFailed);
+  } catch (...) {
+    return report_static(kUnknown, kFailed);
+  }
+}
+
+// A destructor may need memory too: those of JSON do, and cannot throw.
+std::terminate_handler g_terminate = nullptr;
+[[noreturn]] void end_without_memory() {
+  try {
+    if (std::current_exception()) throw;
+  } catch (const std::bad_alloc&) {
+    _exit(report_static(kNoMemoryAtAll, kFailed));
+  } catch (...) {  // a defect: ends as it always does
+  }
+  g_terminate();
+  __builtin_unreachable();
+}
+
 }  // namespace
 }  // namespace fa3::cli
 
 int main(int argc, char** argv) {
+  fa3::cli::g_terminate = std::set_terminate(fa3::cli::end_without_memory);
   fa3::cli::prepare_streams();
   fa3::cli::install_interrupt_handler();
-  return fa3::cli::run_command(argc, argv);
+  return fa3::cli::run_command_or_say_why(argc, argv);
 }

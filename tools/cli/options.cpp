@@ -69,7 +69,27 @@ fa3_dtype dtype_value(const std::string& name) {
   if (name == "f32") return FA3_F32;
   if (name == "f16") return FA3_F16;
   if (name == "bf16") return FA3_BF16;
-  fail(kUsage, "dtype: got '{}', need f32, f16 or bf16", name);
+  if (name == "f8_e4m3") return FA3_F8_E4M3;
+  if (name == "i8") return FA3_I8;
+  fail(kUsage, "dtype: got '{}', need f32, f16, bf16, f8_e4m3 or i8", name);
+}
+
+void add_scale_options(Parser& parser, ScaleOptions& o, const char* without) {
+  const std::string help = fmt::format(
+      "Elements of 8-bit q that share a scale: none, tensor, head, group (all query heads of a KV "
+      "head), R or RxC: blocks of R rows (tokens of a sequence; 0 = all) and C columns, e.g. 64, "
+      "64x32; 1 = each token {}",
+      without);
+  parser.text("--q-scale", o.q, "SPEC", help.c_str());
+  parser.text("--k-scale", o.k, "SPEC", "The same for k, without group");
+  parser.text("--v-scale", o.v, "SPEC", "The same for v");
+}
+
+verify::Scales scales_value(const char* option, const std::string& text) {
+  if (text.empty()) return {};
+  if (const auto scales = verify::parse_scales(text)) return *scales;
+  fail(kUsage, "{}: got '{}', need none, tensor, head, group or a block, e.g. 1, 64, 64x32", option,
+       text);
 }
 
 }  // namespace fa3::cli

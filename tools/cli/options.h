@@ -8,6 +8,7 @@
 
 #include "fa3/fa3.h"
 #include "parser.h"
+#include "tools/verify/scales.h"
 
 namespace fa3::cli {
 
@@ -40,6 +41,14 @@ struct Mask {
 Mask parse_mask(const ScoreOptions& options);
 std::string mask_text(const Mask& mask);  // "full", "causal", "window 128,0"
 
-fa3_dtype dtype_value(const std::string& name);  // "f32", "f16", "bf16"
+fa3_dtype dtype_value(const std::string& name);  // "f32", "f16", "bf16", "f8_e4m3", "i8"
+
+// What the scales of 8-bit q, k, v are of; "" = not given.
+struct ScaleOptions {
+  std::string q, k, v;
+};
+void add_scale_options(Parser& parser, ScaleOptions& options, const char* without);
+// Throws CliError{kUsage} naming `option`.
+verify::Scales scales_value(const char* option, const std::string& text);
 
 }  // namespace fa3::cli

@@ -39,11 +39,13 @@ CLI::Validator real_number() {
       "");
 }
 
-// Its own name is the list, for names_of().
-CLI::Validator one_of(const Parser::Names& names) {
+// Its own name is the list, for names_of(). Without names any text but none: "" is what variables
+// hold whose option was not given, as a script's does that expands to nothing.
+CLI::Validator one_of(const Parser::Names& names, const std::string& unit) {
   return CLI::Validator(
-      [names](std::string& text) -> std::string {
-        if (names.empty() || std::find(names.begin(), names.end(), text) != names.end()) return "";
+      [names, unit](std::string& text) -> std::string {
+        if (names.empty()) return text.empty() ? fmt::format("got '', need {}", unit) : "";
+        if (std::find(names.begin(), names.end(), text) != names.end()) return "";
         return fmt::format("got '{}', need one of {}", text, fmt::join(names, ", "));
       },
       "", fmt::format("{}", fmt::join(names, " ")));
@@ -66,23 +68,37 @@ void Parser::flag(const char* name, bool& value, const char* help) {
 void Parser::text(const char* name, std::string& value, const char* unit, const char* help,
                   const Names& names) {
   CLI::Option* option = app_.add_option(name, value, help)->type_name(unit)->group(group_);
-  option->check(one_of(names));
+  option->check(one_of(names, unit));
   if (!value.empty()) option->capture_default_str();
 }
 
 void Parser::text(const char* name, std::optional<std::string>& value, const char* unit,
                   const char* help, const Names& names) {
-  app_.add_option(name, value, help)->type_name(unit)->group(group_)->check(one_of(names));
+  app_.add_option(name, value, help)->type_name(unit)->group(group_)->check(one_of(names, unit));
 }
 
 void Parser::texts(const char* name, Names& values, const char* unit, const char* help) {
-  app_.add_option(name, values, help)->type_name(unit)->group(group_)->expected(1)->take_all();
+  app_.add_option(name, values, help)
+      ->type_name(unit)
+      ->group(group_)
+      ->expected(1)
+      ->take_all()
+      ->check(one_of({}, unit));
+}
+
+void Parser::any_text(const char* name, std::string& value, const char* unit, const char* help) {
+  app_.add_option(name, value, help)->type_name(unit)->group(group_)->capture_default_str();
+}
+
+void Parser::any_text(const char* name, std::optional<std::string>& value, const char* unit,
+                      const char* help) {
+  app_.add_option(name, value, help)->type_name(unit)->group(group_);
 }
 
 void Parser::required(const char* name, std::string& value, const char* unit, const char* help,
                       const Names& names) {
   CLI::Option* option = app_.add_option(name, value, help)->type_name(unit)->group(group_);
-  option->required()->check(one_of(names));
+  option->required()->check(one_of(names, unit));
 }
 
 void Parser::whole(const char* name, int64_t& value, const char* help, int64_t least,

@@ -28,12 +28,16 @@ class Parser {
 
   using Names = std::vector<std::string>;
   void flag(const char* name, bool& value, const char* help);
-  // Text; with `names` one of them.
+  // Text, not ""; with `names` one of them.
   void text(const char* name, std::string& value, const char* unit, const char* help,
             const Names& names = {});
   void text(const char* name, std::optional<std::string>& value, const char* unit, const char* help,
             const Names& names = {});
   void texts(const char* name, Names& values, const char* unit, const char* help);  // repeatable
+  // Text for which "" is a value.
+  void any_text(const char* name, std::string& value, const char* unit, const char* help);
+  void any_text(const char* name, std::optional<std::string>& value, const char* unit,
+                const char* help);
   void required(const char* name, std::string& value, const char* unit, const char* help,
                 const Names& names = {});
   void whole(const char* name, int64_t& value, const char* help, int64_t least = 0,

@@ -31,8 +31,9 @@ int64_t resolve_batch(const ProblemOptions& o, const verify::Config& c) {
   return count;
 }
 
-int64_t total(const std::vector<int64_t>& lengths) {
-  int64_t sum = 0;
+// Rows of a varlen tensor.
+int64_t total(const std::vector<int64_t>& lengths, int64_t spare) {
+  int64_t sum = spare;
   for (const int64_t n : lengths)
     if (__builtin_add_overflow(sum, n, &sum))
       fail(kBadInput, "--varlen-*: the lengths overflow 63 bits");
@@ -41,10 +42,12 @@ int64_t total(const std::vector<int64_t>& lengths) {
 
 // A tensor of the problem without data: (batch, seqlen, heads, dim), or varlen (tokens, heads,
 // dim).
-fa3_tensor shape_of(const verify::Config& c, const std::vector<int64_t>& varlen, int64_t seqlen,
-                    int64_t heads, int64_t dim, int32_t dtype) {
+fa3_tensor shape_of(const verify::Config& c, bool of_q, int64_t heads, int64_t dim, int32_t dtype) {
+  const std::vector<int64_t>& varlen = of_q ? c.varlen_q : c.varlen_kv;
   const bool is_varlen = !varlen.empty();
-  const int64_t shape[] = {c.batch, is_varlen ? total(varlen) : seqlen, heads, dim};
+  const int64_t rows =
+      is_varlen ? total(varlen, of_q ? c.spare_q : c.spare_kv) : (of_q ? c.seqlen_q : c.seqlen_kv);
+  const int64_t shape[] = {c.batch, rows, heads, dim};
   return fa3_dense(nullptr, static_cast<fa3_dtype>(dtype), is_varlen ? 3 : 4, shape + is_varlen);
 }
 
@@ -55,13 +58,12 @@ fa3_tensor ids_of(const fa3_tensor& rows) {
 
 template <class Args>
 Args common_shapes(const verify::Config& c) {
-  const int32_t out = c.out_dtype != 0 ? c.out_dtype : c.dtype;
   Args a = {};
   a.struct_size = sizeof a;
-  a.q = shape_of(c, c.varlen_q, c.seqlen_q, c.heads_q, c.head_dim_qk, c.dtype);
-  a.k = shape_of(c, c.varlen_kv, c.seqlen_kv, c.heads_kv, c.head_dim_qk, c.dtype);
-  a.v = shape_of(c, c.varlen_kv, c.seqlen_kv, c.heads_kv, c.head_dim_v, c.dtype);
-  a.o = shape_of(c, c.varlen_q, c.seqlen_q, c.heads_q, c.head_dim_v, out);
+  a.q = shape_of(c, true, c.heads_q, c.head_dim_qk, c.dtype);
+  a.k = shape_of(c, false, c.heads_kv, c.head_dim_qk, c.dtype);
+  a.v = shape_of(c, false, c.heads_kv, c.head_dim_v, verify::dtype_of_v(c));
+  a.o = shape_of(c, true, c.heads_q, c.head_dim_v, verify::dtype_of_out(c));
   const bool is_varlen_q = !c.varlen_q.empty();
   const int64_t lse[] = {c.batch, c.heads_q, a.q.shape[a.q.rank - 3]};
   a.lse = fa3_dense(nullptr, FA3_F32, a.q.rank - 1, lse + is_varlen_q);
@@ -93,18 +95,36 @@ double bytes_of(const fa3_tensor& t) {
 
 std::string pair_text(const std::vector<int64_t>& varlen, int64_t seqlen) {
   if (varlen.empty()) return std::to_string(seqlen);
-  return fmt::format("{} tokens of varlen sequences", total(varlen));
+  return fmt::format("{} tokens of varlen sequences", total(varlen, 0));
+}
+
+// "scales of q head, k 64 (offset), v head"
+std::string scales_line(const verify::Config& c) {
+  using verify::Operand;
+  const auto of = [&](const char* name, Operand x) {
+    return fmt::format("{} {}{}", name, verify::scales_text(verify::scales_of(c, x)),
+                       verify::has_offset(c, x) ? " (offset)" : "");
+  };
+  std::string text = fmt::format("scales of {}, {}", of("q", Operand::kQ), of("k", Operand::kK));
+  if (verify::is_8_bit(verify::dtype_of_v(c))) text += ", " + of("v", Operand::kV);
+  return text;
 }
 
 }  // namespace
 
 void add_problem_options(Parser& parser, ProblemOptions& o) {
-  parser.group("Attention");
-  parser.text("--dtype", o.dtype, "TYPE", "Element type of q, k, v: f32, f16, bf16 [f32]",
-              {"f32", "f16", "bf16"});
+  parser.group(kAttentionGroup);
+  parser.text("--dtype", o.dtype, "TYPE",
+              "Element type of q, k, v: f32, f16, bf16; forward also f8_e4m3, i8 [f32]",
+              {"f32", "f16", "bf16", "f8_e4m3", "i8"});
+  parser.text("--v-dtype", o.v_dtype, "TYPE",
+              "Element type of v beside i8: f8_e4m3, f16, bf16 [f8_e4m3]",
+              {"f8_e4m3", "f16", "bf16"});
   parser.text("--out-dtype", o.out_dtype, "TYPE",
-              "Element type of o and the gradients: input (that of q), f32",
+              "Element type of o and the gradients: input (that of q; bf16 for 8 bits), f32; for 8 "
+              "bits also f16",
               {"input", "f32", "f16", "bf16"});
+  add_scale_options(parser, o.scales, "[head]");
   parser.flag("--backward", o.backward, "The gradients of q, k, v too");
   add_score_options(parser, o.score);
   parser.group(kSizeGroup);
@@ -120,6 +140,8 @@ void add_problem_options(Parser& parser, ProblemOptions& o) {
               "Varlen queries: the length of each sequence, in tokens");
   parser.text("--varlen-kv", o.varlen_kv, "N,N,...",
               "Varlen keys: the length of each sequence, in tokens");
+  parser.flag("--k-offset", o.k_offset, "8-bit k with an offset of each column");
+  parser.flag("--v-offset", o.v_offset, "The same for v");
   parser.flag("--alibi", o.alibi, "ALiBi: slopes 2^(-8i/heads_q) for query heads i from 1");
   parser.whole("--sequence-ids", o.sequence_ids,
                "Documents in each sequence, of random lengths, that do not see each other; 0 = "
@@ -127,11 +149,23 @@ void add_problem_options(Parser& parser, ProblemOptions& o) {
                0, 1 << 20);
 }
 
+void refuse_beside_cases(const Parser& parser) {
+  for (const char* group : {kAttentionGroup, kSizeGroup})
+    if (const std::string name = parser.given(group); !name.empty())
+      fail(kUsage, "{}: describes a problem, and so does --cases; leave one of the two out", name);
+}
+
 verify::Config make_config(const ProblemOptions& o) {
   const Mask mask = parse_mask(o.score);
   verify::Config c;
   c.backward = o.backward;
   c.dtype = dtype_value(o.dtype.value_or("f32"));
+  c.v_dtype = o.v_dtype ? dtype_value(*o.v_dtype) : 0;
+  c.q_scale = scales_value("--q-scale", o.scales.q);
+  c.k_scale = scales_value("--k-scale", o.scales.k);
+  c.v_scale = scales_value("--v-scale", o.scales.v);
+  c.k_offset = o.k_offset;
+  c.v_offset = o.v_offset;
   c.out_dtype = o.out_dtype == "input" ? 0 : dtype_value(o.out_dtype);
   c.heads_q = o.heads_q;
   c.heads_kv = o.heads_kv.value_or(o.heads_q);
@@ -153,7 +187,25 @@ verify::Config make_config(const ProblemOptions& o) {
 }
 
 fa3_forward_args shapes_forward(const verify::Config& c) {
-  return common_shapes<fa3_forward_args>(c);
+  using verify::Operand;
+  auto a = common_shapes<fa3_forward_args>(c);
+  const auto f32 = [](const std::vector<int64_t>& shape) {
+    return shape.empty()
+               ? fa3_tensor{}
+               : fa3_dense(nullptr, FA3_F32, static_cast<int32_t>(shape.size()), shape.data());
+  };
+  const auto block = [&](Operand x, const fa3_tensor& scale) {
+    return scale.rank == 0 ? fa3_scale_block{} : verify::scale_block(verify::scales_of(c, x));
+  };
+  a.q_scale = f32(verify::scale_shape(c, Operand::kQ, a.max_seqlen_q));
+  a.k_scale = f32(verify::scale_shape(c, Operand::kK, a.max_seqlen_kv));
+  a.v_scale = f32(verify::scale_shape(c, Operand::kV, a.max_seqlen_kv));
+  a.k_offset = f32(verify::offset_shape(c, Operand::kK));
+  a.v_offset = f32(verify::offset_shape(c, Operand::kV));
+  a.q_block = block(Operand::kQ, a.q_scale);
+  a.k_block = block(Operand::kK, a.k_scale);
+  a.v_block = block(Operand::kV, a.v_scale);
+  return a;
 }
 
 fa3_backward_args shapes_backward(const verify::Config& c) {
@@ -177,8 +229,10 @@ void require_memory(const verify::Config& c, int64_t memory_bytes) {
 }
 
 std::string problem_text(const verify::Config& c) {
-  std::string text =
-      fmt::format("{}, batch {}, heads {}", verify::dtype_text(c.dtype), c.batch, c.heads_q);
+  std::string text = verify::dtype_text(c.dtype);
+  if (const int32_t v = verify::dtype_of_v(c); v != c.dtype)
+    text += fmt::format(" (v {})", verify::dtype_text(v));
+  text += fmt::format(", batch {}, heads {}", c.batch, c.heads_q);
   if (c.heads_kv != c.heads_q) text += fmt::format(" (kv {})", c.heads_kv);
   text += fmt::format(", seqlen {} x {}", pair_text(c.varlen_q, c.seqlen_q),
                       pair_text(c.varlen_kv, c.seqlen_kv));
@@ -188,6 +242,7 @@ std::string problem_text(const verify::Config& c) {
   if (c.softcap != 0) text += fmt::format(", softcap {}", c.softcap);
   if (c.alibi) text += ", alibi";
   if (c.sequence_ids > 0) text += fmt::format(", {} documents", c.sequence_ids);
+  if (verify::is_8_bit(c.dtype)) text += ", " + scales_line(c);
   return text;
 }
 

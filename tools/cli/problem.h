@@ -14,8 +14,11 @@ namespace fa3::cli {
 
 // A problem by its sizes, for commands that need no particular data.
 struct ProblemOptions {
-  std::optional<std::string> dtype;  // default: f32
+  std::optional<std::string> dtype;    // default: f32
+  std::optional<std::string> v_dtype;  // default: f8_e4m3 beside i8, else dtype
   std::string out_dtype = "input";
+  ScaleOptions scales;
+  bool k_offset = false, v_offset = false;
   std::optional<int64_t> batch;  // default: as many as --varlen-* has, else 2
   int64_t heads_q = 4;
   std::optional<int64_t> heads_kv;  // default: heads_q
@@ -31,7 +34,11 @@ struct ProblemOptions {
   ScoreOptions score;
 };
 void add_problem_options(Parser& parser, ProblemOptions& options);
-inline constexpr const char* kSizeGroup = "Sizes";  // of the options that give sizes
+// Headings: of what is computed, of the options that give sizes.
+inline constexpr const char* kAttentionGroup = "Attention";
+inline constexpr const char* kSizeGroup = "Sizes";
+// After parsing: these options mean nothing beside files of problems. Throws CliError{kUsage}.
+void refuse_beside_cases(const Parser& parser);
 
 // The problem that they describe. Throws CliError{kUsage} when they contradict each other.
 verify::Config make_config(const ProblemOptions& options);

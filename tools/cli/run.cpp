@@ -101,7 +101,8 @@ bool same_file(const std::string& a, const std::string& b) {
   namespace fs = std::filesystem;
   std::error_code ignored;
   return fs::equivalent(a, b, ignored) ||
-         fs::weakly_canonical(a, ignored) == fs::weakly_canonical(b, ignored);
+         fs::weakly_canonical(tools::follow_links(a, ignored), ignored) ==
+             fs::weakly_canonical(tools::follow_links(b, ignored), ignored);
 }
 
 void check_places(const RunOptions& o) {

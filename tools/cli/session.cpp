@@ -104,7 +104,10 @@ Prepared Session::prepare(const fa3_backward_args& args) {
 }
 
 void Session::upload(Prepared& prepared, const fa3_forward_args& args) {
-  if (on_gpu()) prepared.device = std::make_unique<verify::DeviceForward>(*gpu(), args);
+  if (!on_gpu()) return;
+  // Held by other sessions' plans too, which may outlive this one.
+  const auto release = [gpu = gpu()](verify::DeviceForward* device) { delete device; };
+  prepared.device = {new verify::DeviceForward(*gpu(), args), release};
 }
 
 void Session::download(Prepared& prepared) {

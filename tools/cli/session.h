@@ -25,7 +25,7 @@ struct Prepared {
   std::unique_ptr<fa3_plan, PlanDeleter> plan;
   std::shared_ptr<void> workspace;
   size_t workspace_bytes = 0;
-  std::unique_ptr<verify::DeviceForward> device;
+  std::shared_ptr<verify::DeviceForward> device;
 };
 
 // A problem to ask a backend about: fa3_forward_args or fa3_backward_args.

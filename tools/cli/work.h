@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "fa3/fa3.h"
 
@@ -18,8 +17,9 @@ struct Sequence {
   const int32_t* kv_ids = nullptr;
 };
 
-// The sequences of valid arguments with data; after seqused.
-std::vector<Sequence> sequences(const fa3_forward_args& args);
+// The sequences of valid arguments with data: how many, and the b-th one, after seqused.
+int64_t sequence_count(const fa3_forward_args& args);
+Sequence sequence(const fa3_forward_args& args, int64_t b);
 
 // Keys [first, last) that the mask keeps for query `row` of a sequence.
 struct KeyRange {

@@ -25,10 +25,10 @@ struct DTypeRow {
 };
 constexpr DTypeRow kDTypes[] = {
     // in the order of DType
-    {"F64", 64},        {"F32", 32},        {"F16", 16},    {"BF16", 16},   {"I32", 32},
-    {"I64", 64},        {"BOOL", 8},        {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6},
-    {"U8", 8},          {"I8", 8},          {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8},
-    {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16},    {"U16", 16},    {"U32", 32},
+    {"F64", 64},        {"F32", 32},        {"F16", 16}, {"BF16", 16},   {"I32", 32},
+    {"I64", 64},        {"F8_E4M3", 8},     {"I8", 8},   {"BOOL", 8},    {"F4", 4},
+    {"F6_E2M3", 6},     {"F6_E3M2", 6},     {"U8", 8},   {"F8_E5M2", 8}, {"F8_E8M0", 8},
+    {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16}, {"U16", 16},    {"U32", 32},
     {"C64", 64},        {"U64", 64},
 };
 static_assert(std::size(kDTypes) == static_cast<size_t>(DType::kU64) + 1);
@@ -225,7 +225,7 @@ std::string printable(std::string_view text) {
 
 const char* dtype_name(DType dtype) { return kDTypes[static_cast<size_t>(dtype)].name; }
 int dtype_bits(DType dtype) { return kDTypes[static_cast<size_t>(dtype)].bits; }
-bool dtype_readable(DType dtype) { return dtype <= DType::kI64; }
+bool dtype_readable(DType dtype) { return dtype <= DType::kI8; }
 
 std::optional<uint64_t> dense_bytes(DType dtype, const std::vector<int64_t>& shape) {
   int64_t bits = dtype_bits(dtype);

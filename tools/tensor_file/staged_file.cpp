@@ -2,6 +2,7 @@
 // staged_file.cpp — temporary file, lock, then rename.
 #include "tensor_file/staged_file.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
@@ -11,7 +12,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <memory>
 #include <random>
+#include <string_view>
 
 #include "tensor_file/tensor_file.h"
 
@@ -32,7 +35,11 @@ fs::path folder_of(const fs::path& file) {
 constexpr std::string_view kBegin = ".fa3-", kEnd = ".tmp";
 constexpr size_t kDigits = 8;
 
-bool is_temporary(const std::string& name) {
+struct CloseFolder {
+  void operator()(DIR* folder) const { ::closedir(folder); }
+};
+
+bool is_temporary(std::string_view name) {
   const bool framed = name.size() == kBegin.size() + kDigits + kEnd.size() &&
                       name.starts_with(kBegin) && name.ends_with(kEnd);
   return framed &&
@@ -54,10 +61,13 @@ void remove_if_stale(const fs::path& file) {
   ::close(fd);
 }
 
+// By readdir, which needs no memory for an entry: a directory_iterator does, and its increment is
+// noexcept, so that it would end the process instead of throwing.
 void remove_stale_files(const fs::path& folder) {
-  std::error_code error;
-  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
-    if (is_temporary(at->path().filename())) remove_if_stale(at->path());
+  const std::unique_ptr<DIR, CloseFolder> open(::opendir(folder.c_str()));
+  if (!open) return;
+  while (const dirent* entry = ::readdir(open.get()))
+    if (is_temporary(entry->d_name)) remove_if_stale(folder / entry->d_name);
 }
 
 // A new, locked file in the folder; its descriptor, −1 with errno when there can be none.
@@ -111,14 +121,30 @@ void write_all(int fd, const std::string& name, const void* from, uint64_t bytes
   }
 }
 
+fs::path follow_links(const fs::path& path, std::error_code& error) {
+  constexpr int kMost = 40;  // Linux follows as many
+  error.clear();
+  fs::path at = path;
+  std::error_code no_link;
+  for (int links = 0; fs::is_symlink(fs::symlink_status(at, no_link)); ++links) {
+    if (links == kMost) error = std::make_error_code(std::errc::too_many_symbolic_link_levels);
+    const fs::path next = error ? fs::path() : fs::read_symlink(at, error);
+    if (error) return path;
+    at = at.parent_path() / next;  // `next` alone where it is absolute
+  }
+  return at;
+}
+
 StagedFile::StagedFile(fs::path target, const std::string& label) : target_(std::move(target)) {
   std::error_code error;
-  if (fs::is_symlink(target_, error))  // replace what it points to, not the link
-    if (const fs::path resolved = fs::weakly_canonical(target_, error); !error) target_ = resolved;
   name_ = label + target_.string();
   const fs::file_status status = fs::status(target_, error);
   if (!target_.has_filename() || (fs::exists(status) && !fs::is_regular_file(status)))
     fail(name_, "is not a regular file; name a regular or a new file");
+  target_ = follow_links(target_, error);  // replace what a link points to, not the link
+  if (error)
+    fail(name_, fmt::format("cannot follow the link: {}; name another place", error.message()));
+  name_ = label + target_.string();
   if (fs::exists(status) && ::faccessat(AT_FDCWD, target_.c_str(), W_OK, AT_EACCESS) != 0)
     fail(name_, fmt::format("cannot write: {}; change its permissions or name another",
                             std::strerror(errno)));

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <system_error>
 
 namespace fa3::tools {
 
@@ -16,7 +17,8 @@ namespace fa3::tools {
 // begins with `label`.
 class StagedFile {
  public:
-  // The target may exist (a regular file, also one that is open for reading) or be a link to such.
+  // The target may exist (a regular file, also one that is open for reading) or be a link to such
+  // or to where none is yet.
   explicit StagedFile(std::filesystem::path target, const std::string& label = "");
   ~StagedFile();
   StagedFile(const StagedFile&) = delete;
@@ -31,6 +33,10 @@ class StagedFile {
   std::string name_;
   int fd_ = -1;
 };
+
+// What a link names, through links to links, whether it is there or not; any other path as it is.
+// With an error (a loop) the path itself.
+std::filesystem::path follow_links(const std::filesystem::path& path, std::error_code& error);
 
 // Writes all of it to a descriptor that `name` names in messages. Throws TensorFileError: kClosed
 // when it is a pipe whose reader is gone, else kWrite.

@@ -28,7 +28,7 @@ inline constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // as in the format's 
 inline constexpr size_t kMaxRank = 64;
 inline constexpr size_t kMaxMetadataEntries = 100'000;
 
-// Every element type that the format defines. Tensors of the first six can be loaded; the others
+// Every element type that the format defines. Tensors of the first eight can be loaded; the others
 // are listed, and declined when asked for.
 enum class DType : uint8_t {
   kF64,
@@ -37,14 +37,14 @@ enum class DType : uint8_t {
   kBF16,
   kI32,
   kI64,
+  kF8E4M3,
+  kI8,
   kBool,
   kF4,
   kF6E2M3,
   kF6E3M2,
   kU8,
-  kI8,
   kF8E5M2,
-  kF8E4M3,
   kF8E8M0,
   kF8E4M3Fnuz,
   kF8E5M2Fnuz,
@@ -56,7 +56,7 @@ enum class DType : uint8_t {
 };
 const char* dtype_name(DType dtype);  // the format's own name, e.g. "BF16"
 int dtype_bits(DType dtype);          // bits per element: 4, 6, 8, 16, 32 or 64
-bool dtype_readable(DType dtype);     // true for F64, F32, F16, BF16, I32, I64
+bool dtype_readable(DType dtype);     // true for F64, F32, F16, BF16, I32, I64, F8_E4M3, I8
 
 // A string from a file in a form safe for a message or a terminal: quoted, ASCII, no control
 // characters, cut short after 64 bytes.

@@ -59,6 +59,11 @@ void guard_common_inputs(const Tensors& t, Guarded* guarded) {
   guarded->input("alibi_slopes", t.alibi_slopes);
   guarded->input("sequence_ids_q", t.sequence_ids_q);
   guarded->input("sequence_ids_kv", t.sequence_ids_kv);
+  guarded->input("q_scale", t.q_scale);
+  guarded->input("k_scale", t.k_scale);
+  guarded->input("v_scale", t.v_scale);
+  guarded->input("k_offset", t.k_offset);
+  guarded->input("v_offset", t.v_offset);
 }
 
 // fa3_forward on tensors of the host; a GPU gets copies, whose guards `damage` is about too.

@@ -35,7 +35,7 @@ bool judge(double ours, double fp64, double bound, double max_finite, double* er
     *error = 0;
     return true;
   }
-  return *error <= bound;  // false for NaN
+  return std::isfinite(ours) && *error <= bound;
 }
 
 // n elements at the same position of four tensors.
@@ -52,14 +52,17 @@ RowView row_view(const fa3_tensor& t, const Index& index) {
   return {static_cast<const std::byte*>(t.data) + offset * element_bytes(t.dtype), t.dtype};
 }
 
-// Largest naive error and spread of elements [begin, end); values that are not finite are skipped.
+// From the largest naive error and spread of elements [begin, end). Where the reference is Inf or
+// NaN there is nothing to bound; a spread that is so elsewhere has overflowed: there is no bound.
 double bound_of(const RowView& fp64, const RowView& naive, const RowView& spread, int64_t begin,
                 int64_t end, int32_t out_dtype) {
   double naive_error = 0, largest_spread = 0;
   for (int64_t c = begin; c < end; ++c) {
     const double error = std::abs(naive[c] - fp64[c]);
     if (std::isfinite(error)) naive_error = std::max(naive_error, error);
-    if (std::isfinite(spread[c])) largest_spread = std::max(largest_spread, spread[c]);
+    if (!std::isfinite(fp64[c])) continue;
+    if (!std::isfinite(spread[c])) return kInf;
+    largest_spread = std::max(largest_spread, spread[c]);
   }
   const double factor = end - begin < 64 ? 2 * kFloor : kFloor;
   if (naive_error == 0 && largest_spread == 0) return 0;  // an empty row is exact
@@ -105,7 +108,7 @@ OutputResult compare_output(const std::string& name, const fa3_tensor& ours, con
       result.reference = y[c];
     }
   });
-  if (values > 0) result.width = std::sqrt(bounds / values);
+  if (values > 0 || bounds == kInf) result.width = std::sqrt(bounds / values);
   return result;
 }
 
@@ -163,7 +166,8 @@ void drop_absent(std::initializer_list<fa3_tensor*> optional) {
 std::vector<OutputResult> compare_forward(const fa3_forward_args& given) {
   fa3_forward_args args = given;
   drop_absent({&args.lse, &args.seqused_q, &args.seqused_kv, &args.alibi_slopes,
-               &args.sequence_ids_q, &args.sequence_ids_kv});
+               &args.sequence_ids_q, &args.sequence_ids_kv, &args.q_scale, &args.k_scale,
+               &args.v_scale, &args.k_offset, &args.v_offset});
   const Tensor o = f32_like(args.o), lse = f32_like(args.lse);
   fa3_forward_args exact = args;
   exact.o = o.view;

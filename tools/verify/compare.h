@@ -8,7 +8,8 @@
 //
 // A row is the head_dim elements of one token and head, or one element of LSE: small rows are
 // judged by their own size, not by the largest row of the tensor. naive and spread: naive.h. A row
-// of few elements may have a naive error near 0 by chance: below 64 elements kFloor doubles.
+// of few elements may have a naive error near 0 by chance: below 64 elements kFloor doubles. A row
+// whose spread overflows FP32 has no bound: any finite values pass, and the output counts as blind.
 #pragma once
 
 #include <string>
@@ -35,8 +36,8 @@ struct OutputResult {
   std::string where{};  // "[0, 17, 3, 5]": index into the output
   double ours = 0;
   double reference = 0;
-  // Root mean square of the bounds over that of the reference; at 1 zeros would pass too. 0 when
-  // the reference has zeros only.
+  // Root mean square of the bounds over that of the reference; at 1 zeros would pass too. Inf when
+  // a row has no bound, else 0 when the reference has zeros only.
   double width = 0;
   bool blind() const { return width >= kBlind; }
 };

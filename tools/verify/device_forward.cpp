@@ -13,7 +13,7 @@
 namespace fa3::verify {
 namespace {
 
-constexpr std::byte kGuard{0xff};     // NaN in every floating-point type
+constexpr std::byte kGuard{0xff};     // NaN in every floating-point type; −1 in I8
 constexpr size_t kGuardBytes = 1024;  // before and after the elements
 constexpr size_t kAlignment = 256;    // of allocations
 constexpr size_t kTma = 16;           // of what TMA reads
@@ -102,6 +102,11 @@ DeviceForward::DeviceForward(Gpu& gpu, const fa3_forward_args& host) : args_(hos
   copy("alibi_slopes", args_.alibi_slopes);
   copy("sequence_ids_q", args_.sequence_ids_q);
   copy("sequence_ids_kv", args_.sequence_ids_kv);
+  copy("q_scale", args_.q_scale);
+  copy("k_scale", args_.k_scale);
+  copy("v_scale", args_.v_scale);
+  copy("k_offset", args_.k_offset);
+  copy("v_offset", args_.v_offset);
   copy("o", args_.o, true);
   copy("lse", args_.lse, true);
 }

@@ -5,9 +5,13 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <exception>
 #include <limits>
+#include <mutex>
 #include <thread>
 #include <vector>
+
+#include "tools/verify/naive_input.h"
 
 namespace fa3::verify {
 namespace {
@@ -16,60 +20,6 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 // Relative error of one FP32 operation that a fast kernel may make: a unit in the last place, since
 // its exp2 and tanh are not rounded correctly.
 constexpr float kUnitF32 = 0x1p-23f;
-
-// ---- Views -----------------------------------------------------------------------------------
-
-// The sequence of batch entry b on one axis.
-struct Sequence {
-  int64_t begin = 0, len = 0;
-};
-
-Sequence sequence(const fa3_tensor& rows, const fa3_tensor& cu, const fa3_tensor& used, int64_t b) {
-  Sequence s{0, rows.shape[1]};
-  if (cu.rank != 0) {
-    s.begin = static_cast<int64_t>(get(cu, {b}));
-    s.len = static_cast<int64_t>(get(cu, {b + 1})) - s.begin;
-  }
-  if (used.rank != 0) s.len = static_cast<int64_t>(get(used, {b}));
-  return s;
-}
-
-// Index of token i of batch entry b in a dense (rank 4) or varlen (rank 3) tensor.
-Index token_index(const fa3_tensor& t, int64_t b, int64_t i, int64_t head) {
-  return t.rank == 4 ? Index{b, i, head, 0} : Index{i, head, 0};
-}
-Index lse_index(const fa3_tensor& lse, int64_t b, int64_t i, int64_t head) {
-  return lse.rank == 3 ? Index{b, head, i} : Index{head, i};
-}
-
-// Rows of one head of one sequence as floats, (len, head_dim).
-std::vector<float> gather(const fa3_tensor& t, int64_t b, const Sequence& s, int64_t head) {
-  const int64_t d = t.shape[t.rank - 1];
-  std::vector<float> rows(s.len * d);
-  for (int64_t i = 0; i < s.len; ++i) {
-    Index at = token_index(t, b, s.begin + i, head);
-    for (int64_t c = 0; c < d; ++c) {
-      at[t.rank - 1] = c;
-      rows[i * d + c] = static_cast<float>(get(t, at));
-    }
-  }
-  return rows;
-}
-
-float* row_of(const Tensor& t, const Index& index) {
-  int64_t offset = 0;
-  for (int d = 0; d < t.view.rank; ++d) offset += index[d] * t.view.stride[d];
-  return static_cast<float*>(t.view.data) + offset;
-}
-
-// Empty rows: 0, and −inf for LSE.
-Estimate make_estimate(const fa3_tensor& like, float empty) {
-  const std::vector<int64_t> shape(like.shape, like.shape + like.rank);
-  Estimate e{make_tensor(FA3_F32, shape), make_tensor(FA3_F32, shape)};
-  fill(e.value.view, empty);
-  fill(e.spread.view, 0);
-  return e;
-}
 
 // ---- Arithmetic ------------------------------------------------------------------------------
 
@@ -98,13 +48,35 @@ Dot dot(const float* a, const float* b, int64_t n) {
   return total;
 }
 
+// FP8 tensor cores: terms of one step of a sum, and what remains of its largest term.
+constexpr int64_t kStep = 32;
+constexpr float kCut = 0x1p-13f;
+
+// dot() and, in *cut, the error to expect when FP8 tensor cores compute it.
+Dot dot_in_steps(const float* a, const float* b, int64_t n, float* cut) {
+  Dot total{0, 0};
+  float squares = 0;
+  for (int64_t c = 0; c < n; c += kStep) {
+    const Dot step = dot(a + c, b + c, std::min(kStep, n - c));
+    total.sum += step.sum;
+    total.squares += step.squares;
+    squares += std::max(step.squares, total.sum * total.sum);
+  }
+  *cut = kCut * std::sqrt(squares);
+  return total;
+}
+
 // Sums of one or more rows while their terms are added. Squares in double: those of small terms
 // would be 0 in FP32.
 struct Sums {
-  Sums(int64_t rows, int64_t d) : d(d), value(rows * d), squares(rows * d) {}
+  Sums(int64_t rows, int64_t d)
+      : d(d), value(rows * d), cuts(rows * d), lost(d), before(d), squares(rows * d) {}
 
   void clear() {
     std::fill(value.begin(), value.end(), 0.0f);
+    std::fill(cuts.begin(), cuts.end(), 0.0f);
+    std::fill(lost.begin(), lost.end(), 0.0f);
+    std::fill(before.begin(), before.end(), 0.0f);
     std::fill(squares.begin(), squares.end(), 0.0);
   }
 
@@ -118,16 +90,33 @@ struct Sums {
     }
   }
 
+  // The same for FP8 tensor cores, of the only row: what each term loses, toward zero, when it is
+  // aligned to the sum before it.
+  void add_in_steps(float a, float w, const float* x) {
+    add(0, a, w, x);
+    for (int64_t c = 0; c < d; ++c)
+      lost[c] += std::copysign(std::min(std::abs(a * x[c]), kCut * before[c]), x[c]);
+  }
+  // They end a step.
+  void cut() {
+    for (int64_t c = 0; c < d; ++c) {
+      cuts[c] += kCut * std::abs(value[c]) + std::abs(lost[c]);
+      lost[c] = 0;
+      before[c] = std::abs(value[c]);
+    }
+  }
+
   // Stores a row, rounded to the output's type, and its spread.
   void finish(int64_t row, int32_t out_dtype, float* out, float* spread) const {
     for (int64_t c = 0; c < d; ++c) {
       out[c] = static_cast<float>(round_to(out_dtype, value[row * d + c]));
-      spread[c] = static_cast<float>(std::sqrt(squares[row * d + c]));
+      spread[c] = static_cast<float>(std::sqrt(squares[row * d + c])) + cuts[row * d + c];
     }
   }
 
   int64_t d;
-  std::vector<float> value;
+  std::vector<float> value, cuts;
+  std::vector<float> lost, before;  // of the only row: since the last step, and the sum then
   std::vector<double> squares;
 };
 
@@ -137,16 +126,31 @@ float square(float x) { return x * x; }
 
 // Scalars of a call, from either argument struct.
 struct Call {
-  int32_t dtype;
+  int32_t dtype;    // that scores are rounded to
+  int32_t p_dtype;  // that P is rounded to
+  bool fp8_scores;  // of FP8 tensor cores
+  int64_t d;        // head_dim_qk
   int32_t mask;
   int64_t left, right;
   float scale, softcap;
-  float unit;  // relative error of a term
+  float unit;      // relative error of a term
+  float lse_unit;  // of LSE
 
   // Values that overflow the type stay in FP32: Inf would be no yardstick.
-  float round(float x) const {
+  static float round_as(int32_t dtype, float x) {
     const float rounded = static_cast<float>(round_to(dtype, x));
     return std::isinf(rounded) ? x : rounded;
+  }
+  float round(float x) const { return round_as(dtype, x); }
+  // A probability; sum: what it was divided by.
+  float round_p(float p, float sum) const {
+    if (p_dtype != FA3_F8_E4M3) return round_as(p_dtype, p);
+    const float lifted = 0x1p4f * sum;
+    return static_cast<float>(round_to(FA3_F8_E4M3, p * lifted)) / lifted;
+  }
+  // Absolute error of any probability.
+  float least_error(float sum) const {
+    return p_dtype == FA3_F8_E4M3 ? 0x1p-14f / sum : std::numeric_limits<float>::denorm_min();
   }
 };
 
@@ -154,13 +158,22 @@ template <class Args>
 Call call_of(const Args& args) {
   const int64_t d = args.q.shape[args.q.rank - 1];
   const double scale = args.softmax_scale != 0 ? args.softmax_scale : 1 / std::sqrt(double(d));
-  return {args.q.dtype,
-          args.mask,
-          args.left,
-          args.right,
-          static_cast<float>(scale),
-          static_cast<float>(args.softcap),
-          args.q.dtype == FA3_F32 ? kUnitF32 : static_cast<float>(unit_roundoff(args.q.dtype))};
+  const int32_t p_dtype = is_8_bit(args.q.dtype) ? args.v.dtype : args.q.dtype;
+  Call call{};
+  call.dtype = is_8_bit(args.q.dtype) ? int32_t{FA3_F32} : args.q.dtype;
+  call.p_dtype = p_dtype;
+  call.fp8_scores = args.q.dtype == FA3_F8_E4M3;
+  call.d = d;
+  call.mask = args.mask;
+  call.left = args.left;
+  call.right = args.right;
+  call.scale = static_cast<float>(scale);
+  call.softcap = static_cast<float>(args.softcap);
+  call.unit = p_dtype == FA3_F32 ? kUnitF32 : static_cast<float>(unit_roundoff(p_dtype));
+  // LSE is FP32, but kernels of narrower types may use an exp2 of 2^-19 relative error, far below
+  // that of their inputs.
+  call.lse_unit = args.q.dtype == FA3_F32 ? kUnitF32 : 0x1p-19f;
+  return call;
 }
 
 // One query head of one sequence.
@@ -198,11 +211,10 @@ struct Row {
   std::vector<float> slope_error;
   float lse = -kInf;
   float lse_error = 0;
+  float least_error = 0;  // of p: types count in steps below their normal numbers
 
-  // Absolute error to expect in p: FP32 counts in steps of 2^-149 below its normal numbers.
-  float p_error(int64_t j) const {
-    return p[j] * error[j] + std::numeric_limits<float>::denorm_min();
-  }
+  // Absolute error to expect in p.
+  float p_error(int64_t j) const { return std::max(p[j] * error[j], least_error); }
 };
 
 // Query i against the keys of its sequence: bottom-right aligned, see fa3.h.
@@ -222,8 +234,12 @@ void see(const Call& call, const Head& head, int64_t i, Row* row) {
     row->bias[j] = -head.slope * static_cast<float>(std::abs(p - static_cast<int64_t>(j)));
 }
 
-void attend(const Call& call, const float* q, const std::vector<float>& k, int64_t d, Row* row) {
+// k_offset: added to each key; {} = nothing.
+void attend(const Call& call, const float* q, const std::vector<float>& k,
+            const std::vector<float>& k_offset, Row* row) {
+  const int64_t d = call.d;
   const size_t len_kv = k.size() / d;
+  const Dot shift_of_keys = k_offset.empty() ? Dot{0, 0} : dot(q, k_offset.data(), d);
   row->p.resize(len_kv);
   row->error.resize(len_kv);
   row->slope.assign(len_kv, 1);
@@ -234,10 +250,15 @@ void attend(const Call& call, const float* q, const std::vector<float>& k, int64
   std::vector<float> exact(len_kv);  // scores before they are rounded to the input type
   float max = -kInf, exact_max = -kInf;
   for (const int64_t j : row->keys) {
-    const Dot s = dot(q, k.data() + j * d, d);
+    float cut = 0;
+    Dot s =
+        call.fp8_scores ? dot_in_steps(q, k.data() + j * d, d, &cut) : dot(q, k.data() + j * d, d);
+    s.sum += shift_of_keys.sum;
+    s.squares += shift_of_keys.squares;
     exact[j] = call.scale * s.sum;
     row->p[j] = call.round(exact[j]);
-    row->error[j] = std::abs(call.scale) * std::sqrt(static_cast<float>(d) * s.squares);
+    row->error[j] =
+        std::abs(call.scale) * (std::sqrt(static_cast<float>(d) * s.squares) + cut / kUnitF32);
     if (call.softcap > 0) {
       const float t = std::tanh(exact[j] / call.softcap);
       exact[j] = call.softcap * t;
@@ -265,10 +286,7 @@ void attend(const Call& call, const float* q, const std::vector<float>& k, int64
     exact_sum += std::exp(exact[j] - exact_shift);
   }
   row->lse = exact_shift + std::log(exact_sum);
-  // LSE is FP32, but 16-bit kernels may use an exp2 of 2^-19 relative error, far below that of
-  // their inputs.
-  const float unit = call.dtype == FA3_F32 ? kUnitF32 : 0x1p-19f;
-  row->lse_error = unit * (1 + std::abs(row->lse));
+  row->lse_error = call.lse_unit * (1 + std::abs(row->lse));
   float normaliser = 0;  // square of the error that the scores' errors make in the sum of P
   for (const int64_t j : row->keys) {
     row->p[j] /= sum;
@@ -276,8 +294,9 @@ void attend(const Call& call, const float* q, const std::vector<float>& k, int64
     row->lse_error += row->p[j] * row->error[j];
     normaliser += square(row->p[j] * row->error[j]);
   }
+  row->least_error = call.least_error(sum);
   for (const int64_t j : row->keys) {
-    row->p[j] = call.round(row->p[j]);
+    row->p[j] = call.round_p(row->p[j], sum);
     row->error[j] = std::sqrt(square(call.unit) + square(row->error[j]) + normaliser);
   }
 }
@@ -292,8 +311,16 @@ void for_each_head(const Args& args, Work work) {
                                                        : args.q.shape[0];
   const int64_t heads = args.k.shape[args.k.rank - 2], count = batch * heads;
   std::atomic<int64_t> next{0};
-  const auto worker = [&] {
-    for (int64_t i; (i = next++) < count;) work(i / heads, i % heads);
+  std::mutex mutex;
+  std::exception_ptr failure;  // the first one
+  const auto worker = [&]() noexcept {
+    try {
+      for (int64_t i; (i = next++) < count;) work(i / heads, i % heads);
+    } catch (...) {
+      next = count;  // the others need not go on
+      const std::lock_guard lock(mutex);
+      if (!failure) failure = std::current_exception();
+    }
   };
   std::vector<std::thread> threads;
   const int64_t cores = std::max(1u, std::thread::hardware_concurrency());
@@ -303,6 +330,7 @@ void for_each_head(const Args& args, Work work) {
   }
   worker();
   for (std::thread& thread : threads) thread.join();
+  if (failure) std::rethrow_exception(failure);
 }
 
 template <class Args>
@@ -317,29 +345,47 @@ void output_row(const Row& row, const std::vector<float>& v, Sums* sum) {
   for (const int64_t j : row.keys) sum->add(0, row.p[j], row.p_error(j), v.data() + j * sum->d);
 }
 
+// The same by FP8 tensor cores.
+void output_row_in_steps(const Row& row, const std::vector<float>& v, Sums* sum) {
+  sum->clear();
+  for (size_t begin = 0; begin < row.keys.size(); begin += kStep) {
+    for (size_t i = begin; i < std::min(begin + kStep, row.keys.size()); ++i) {
+      const int64_t j = row.keys[i];
+      sum->add_in_steps(row.p[j], row.p_error(j), v.data() + j * sum->d);
+    }
+    sum->cut();
+  }
+}
+
 }  // namespace
 
 NaiveForward naive_forward(const fa3_forward_args& args) {
   const Call call = call_of(args);
-  const int64_t dqk = args.k.shape[args.k.rank - 1], dv = args.v.shape[args.v.rank - 1];
+  const int64_t dv = args.v.shape[args.v.rank - 1];
+  const Input in_q = input_q(args), in_k = input_k(args), in_v = input_v(args);
   NaiveForward out{make_estimate(args.o, 0), {}};
   if (args.lse.rank != 0) out.lse = make_estimate(args.lse, -kInf);
   for_each_head(args, [&](int64_t b, int64_t head_kv) {
     const Sequence sq = sequence(args.q, args.cu_seqlens_q, args.seqused_q, b);
     const Sequence skv = sequence(args.k, args.cu_seqlens_kv, args.seqused_kv, b);
-    const std::vector<float> k = gather(args.k, b, skv, head_kv),
-                             v = gather(args.v, b, skv, head_kv);
+    const std::vector<float> k = gather(in_k, b, skv, head_kv), v = gather(in_v, b, skv, head_kv),
+                             k_offset = gather_offset(in_k, b, head_kv),
+                             v_offset = gather_offset(in_v, b, head_kv);
     Row row;
     Sums o(1, dv);
     for (int64_t g = 0; g < group_size(args); ++g) {
       const int64_t head = head_kv * group_size(args) + g;
       const Head of_head = head_of(args, b, sq, skv, head);
-      const std::vector<float> q = gather(args.q, b, sq, head);
+      const std::vector<float> q = gather(in_q, b, sq, head);
       for (int64_t i = 0; i < sq.len; ++i) {
         see(call, of_head, i, &row);
-        attend(call, q.data() + i * dqk, k, dqk, &row);
+        attend(call, q.data() + i * call.d, k, k_offset, &row);
         const Index at = token_index(args.o, b, sq.begin + i, head);
-        output_row(row, v, &o);
+        if (args.v.dtype == FA3_F8_E4M3)
+          output_row_in_steps(row, v, &o);
+        else
+          output_row(row, v, &o);
+        for (size_t c = 0; c < v_offset.size() && !row.keys.empty(); ++c) o.value[c] += v_offset[c];
         o.finish(0, args.o.dtype, row_of(out.o.value, at), row_of(out.o.spread, at));
         if (args.lse.rank == 0) continue;
         const Index lse_at = lse_index(args.lse, b, sq.begin + i, head);
@@ -425,7 +471,7 @@ NaiveBackward naive_backward(const fa3_backward_args& args) {
       const std::vector<float> dout = gather(args.dout, b, sq, head);
       for (int64_t i = 0; i < sq.len; ++i) {
         see(call, of_head, i, &row);
-        attend(call, q.data() + i * dqk, k, dqk, &row);
+        attend(call, q.data() + i * dqk, k, {}, &row);
         RowGradient x{q.data() + i * dqk, dout.data() + i * dv, 0};
         if (args.dlse.rank != 0)
           x.dlse = static_cast<float>(get(args.dlse, lse_index(args.dlse, b, sq.begin + i, head)));

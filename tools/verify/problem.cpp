@@ -1,47 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// problem.cpp — from a Config to tensors and arguments, and to the command that repeats it.
+// problem.cpp — from a Config to tensors and arguments.
 #include "tools/verify/problem.h"
-
-#include <fmt/core.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <stdexcept>
+
+#include "tools/verify/axis.h"
+#include "tools/verify/coded.h"
 
 namespace fa3::verify {
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
-bool is_varlen_q(const Config& c) { return !c.varlen_q.empty(); }
-bool is_varlen_kv(const Config& c) { return !c.varlen_kv.empty(); }
-
-int64_t batch_of(const Config& c) {
-  if (is_varlen_q(c)) return static_cast<int64_t>(c.varlen_q.size());
-  if (is_varlen_kv(c)) return static_cast<int64_t>(c.varlen_kv.size());
-  return c.batch;
-}
-
-int64_t sum(const std::vector<int64_t>& lengths) {
-  return std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
-}
-
-// One sequence axis of a Config.
-struct Axis {
-  const std::vector<int64_t>& varlen;
-  const std::vector<int64_t>& seqused;
-  int64_t seqlen;  // dense
-  int64_t spare;   // varlen
-
-  bool is_varlen() const { return !varlen.empty(); }
-  int64_t rows() const { return is_varlen() ? sum(varlen) + spare : seqlen; }
-};
-
-Axis axis_q(const Config& c) { return {c.varlen_q, c.seqused_q, c.seqlen_q, c.spare_q}; }
-Axis axis_kv(const Config& c) { return {c.varlen_kv, c.seqused_kv, c.seqlen_kv, c.spare_kv}; }
 
 std::vector<int64_t> shape_of(const Config& c, const Axis& axis, int64_t heads, int64_t head_dim) {
   if (axis.is_varlen()) return {axis.rows(), heads, head_dim};
@@ -138,153 +110,59 @@ Tensor sequence_ids(const Config& c, const Axis& axis, bool query, int64_t paddi
 }
 
 // NaN in the rows that belong to no sequence or lie beyond seqused: nothing may read them.
-void poison_unowned_rows(const Config& c, const Axis& axis, const Tensor& t) {
-  const int64_t batch = batch_of(c);
-  // owned[b · rows + i] of dense and owned[i] of varlen tensors.
-  std::vector<bool> owned(axis.is_varlen() ? axis.rows() : batch * axis.rows(), false);
-  int64_t begin = 0;
-  for (int64_t b = 0; b < batch; ++b) {
-    const int64_t capacity = axis.is_varlen() ? axis.varlen[b] : axis.seqlen;
-    const int64_t used = axis.seqused.empty() ? capacity : axis.seqused[b];
-    std::fill_n(owned.begin() + begin, used, true);
-    begin += capacity;
-  }
-  const int64_t n = t.view.shape[t.view.rank - 1], size = element_bytes(t.view.dtype);
+void poison_unowned_rows(const Places& places, const Tensor& t) {
   for_each_row(t.view, [&](const Index& at, void* row) {
-    if (owned[axis.is_varlen() ? at[0] : at[0] * axis.rows() + at[1]]) return;
-    for (int64_t e = 0; e < n; ++e)
-      encode(t.view.dtype, kNan, static_cast<std::byte*>(row) + e * size);
+    if (places.of(at).sequence < 0) fill_row(t.view, row, kNan);
   });
+}
+
+// The bound that the arguments give: odd seeds leave it out.
+int64_t max_seqlen(const Config& c, const Axis& axis) {
+  if (!axis.is_varlen() || c.seed % 2 != 0) return 0;
+  return *std::max_element(axis.varlen.begin(), axis.varlen.end());
+}
+
+// Each tensor from a stream of its own: values do not depend on layout or on other tensors.
+Random stream_of(const Config& c, uint64_t stream) { return Random(c.seed * 8 + stream); }
+
+void draw(const Config& c, const Tensor& tensor, uint64_t stream, double deviation) {
+  Random random = stream_of(c, stream);
+  generate(tensor.view, [&] { return deviation * random.normal(); });
+}
+
+// q, k or v, and what belongs to it where it has 8 bits.
+struct Input {
+  const Tensor& values;
+  Tensor *scale, *offset;
+};
+
+void draw_input(const Config& c, Operand x, const Places& places, const Input& input) {
+  const uint64_t stream = x == Operand::kQ ? 1 : x == Operand::kK ? 2 : 3;
+  const double deviation = x == Operand::kQ ? c.magnitude : 1;
+  if (!is_8_bit(input.values.view.dtype)) {
+    draw(c, input.values, stream, deviation);
+    poison_unowned_rows(places, input.values);
+    return;
+  }
+  const int64_t padding = order_of(c, places.varlen()).padding;
+  const std::vector<int64_t> of_scale = scale_shape(c, x, max_seqlen(c, axis_of(c, x)));
+  if (!of_scale.empty()) *input.scale = make_tensor(FA3_F32, of_scale, {{}, padding});
+  Random random(~(c.seed * 8 + stream));  // far from the streams of values
+  Tensor offset;
+  if (has_offset(c, x)) {
+    offset = make_tensor(FA3_F32, offset_shape(c, x), {{}, padding});
+    generate(offset.view, [&] { return 0.5 * random.normal(); });
+    *input.offset = offset;
+  }
+  draw_coded({input.values, *input.scale, offset, scale_block(scales_of(c, x)), places},
+             stream_of(c, stream), random, deviation);
 }
 
 }  // namespace
 
-const char* layout_name(Layout layout) {
-  switch (layout) {
-    case Layout::kDense:
-      return "dense";
-    case Layout::kHeadsFirst:
-      return "heads_first";
-    case Layout::kSeqFirst:
-      return "seq_first";
-    case Layout::kPadded:
-      return "padded";
-    case Layout::kInterleaved:
-      return "interleaved";
-    case Layout::kBroadcast:
-      return "broadcast";
-  }
-  return "?";
-}
-
-const char* backend_name(int32_t backend) {
-  switch (backend) {
-    case FA3_BACKEND_AUTO:
-      return "auto";
-    case FA3_BACKEND_CPU:
-      return "cpu";
-    case FA3_BACKEND_REFERENCE:
-      return "reference";
-    case FA3_BACKEND_CUDA:
-      return "cuda";
-    case FA3_BACKEND_SIM:
-      return "sim";
-    default:
-      return "unknown";
-  }
-}
-
-std::string replay_command(const Config& c, const std::string& backend) {
-  const Config d;  // the defaults
-  std::string text = "fa3 check";
-  const auto flag = [&](bool differs, const std::string& part) {
-    if (differs) text += " " + part;
-  };
-  const auto number = [&](const char* name, auto value, auto usual) {
-    flag(value != usual, fmt::format("{} {}", name, value));
-  };
-  const auto list = [&](const char* name, const std::vector<int64_t>& values) {
-    flag(!values.empty(), fmt::format("{} {}", name, fmt::join(values, ",")));
-  };
-  flag(c.backward, "--backward");
-  flag(c.dtype != d.dtype, fmt::format("--dtype {}", dtype_text(c.dtype)));
-  flag(c.out_dtype != d.out_dtype, fmt::format("--out-dtype {}", dtype_text(c.out_dtype)));
-  // Sizes always: the command's own defaults are larger than those of Config.
-  const auto size = [&](bool applies, const char* name, int64_t value) {
-    flag(applies, fmt::format("{} {}", name, value));
-  };
-  size(!is_varlen_q(c) && !is_varlen_kv(c), "--batch", c.batch);
-  size(true, "--heads-q", c.heads_q);
-  size(true, "--heads-kv", c.heads_kv);
-  size(!is_varlen_q(c), "--seqlen-q", c.seqlen_q);
-  size(!is_varlen_kv(c), "--seqlen-kv", c.seqlen_kv);
-  size(true, "--head-dim", c.head_dim_qk);
-  size(true, "--head-dim-v", c.head_dim_v);
-  list("--varlen-q", c.varlen_q);
-  list("--varlen-kv", c.varlen_kv);
-  number("--spare-q", c.spare_q, d.spare_q);
-  number("--spare-kv", c.spare_kv, d.spare_kv);
-  list("--seqused-q", c.seqused_q);
-  list("--seqused-kv", c.seqused_kv);
-  flag(c.mask == FA3_MASK_CAUSAL, "--causal");
-  flag(c.mask == FA3_MASK_WINDOW, fmt::format("--window {},{}", c.left, c.right));
-  number("--softmax-scale", c.softmax_scale, d.softmax_scale);
-  number("--softcap", c.softcap, d.softcap);
-  flag(c.alibi, "--alibi");
-  number("--sequence-ids", c.sequence_ids, d.sequence_ids);
-  flag(c.scattered_ids, "--scattered-ids");
-  flag(!c.lse && !c.backward, "--no-lse");
-  flag(c.dlse, "--dlse");
-  number("--magnitude", c.magnitude, d.magnitude);
-  flag(c.layout != d.layout, fmt::format("--layout {}", layout_name(c.layout)));
-  number("--alignment", c.alignment, d.alignment);
-  number("--seed", c.seed, d.seed);
-  flag(!backend.empty(), "--backend " + backend);
-  return text;
-}
-
-std::string contradiction(const Config& c) {
-  const int64_t batch = batch_of(c);
-  const auto wrong_count = [&](const std::vector<int64_t>& values) {
-    return !values.empty() && static_cast<int64_t>(values.size()) != batch;
-  };
-  if (c.dtype != FA3_F32 && c.dtype != FA3_F16 && c.dtype != FA3_BF16)
-    return "dtype must be f32, f16 or bf16";
-  if (c.out_dtype != 0 && c.out_dtype != c.dtype && c.out_dtype != FA3_F32)
-    return "out-dtype must be the dtype or f32";
-  if (wrong_count(c.varlen_kv)) return "varlen-q and varlen-kv differ in their number of sequences";
-  if (wrong_count(c.seqused_q)) return "seqused-q needs one number per batch entry";
-  if (wrong_count(c.seqused_kv)) return "seqused-kv needs one number per batch entry";
-  const int64_t least = std::min({c.batch, c.heads_q, c.heads_kv, c.seqlen_q, c.seqlen_kv,
-                                  c.head_dim_qk, c.head_dim_v, c.spare_q, c.spare_kv});
-  if (least < 0) return "a size is negative";
-  constexpr int64_t kMostDocuments = 1 << 20;
-  if (c.sequence_ids < 0 || c.sequence_ids > kMostDocuments)
-    return "sequence-ids must be a number of documents up to 1048576";
-  if (c.scattered_ids && c.sequence_ids == 0) return "scattered-ids needs sequence-ids";
-  constexpr int64_t kMostAlignment = 1 << 20;
-  if (c.alignment < 0 || c.alignment > kMostAlignment || (c.alignment & (c.alignment - 1)) != 0)
-    return "alignment must be a power of two up to 1048576, or 0 for that of an element";
-  for (const Axis& axis : {axis_q(c), axis_kv(c)}) {
-    for (size_t b = 0; b < axis.varlen.size(); ++b)
-      if (axis.varlen[b] < 0) return "a varlen length is negative";
-    for (size_t b = 0; b < axis.seqused.size(); ++b)
-      if (axis.seqused[b] < 0 ||
-          axis.seqused[b] > (axis.is_varlen() ? axis.varlen[b] : axis.seqlen))
-        return "a seqused number is negative or beyond its sequence";
-  }
-  if (c.layout == Layout::kInterleaved &&
-      (c.head_dim_qk != c.head_dim_v || is_varlen_q(c) != is_varlen_kv(c) ||
-       axis_q(c).rows() != axis_kv(c).rows()))
-    return "layout interleaved needs queries and keys of the same lengths and head_dim";
-  if (c.layout == Layout::kBroadcast && (is_varlen_kv(c) || !c.seqused_kv.empty()))
-    return "layout broadcast needs dense keys without seqused";
-  return "";
-}
-
 Tensors make_tensors(const Config& c) {
   if (const std::string why = contradiction(c); !why.empty()) throw std::invalid_argument(why);
-  const int32_t out = c.out_dtype != 0 ? c.out_dtype : c.dtype;
+  const int32_t out = dtype_of_out(c);
   const std::vector<int64_t> q = shape_of(c, axis_q(c), c.heads_q, c.head_dim_qk);
   const std::vector<int64_t> k = shape_of(c, axis_kv(c), c.heads_kv, c.head_dim_qk);
   const std::vector<int64_t> v = shape_of(c, axis_kv(c), c.heads_kv, c.head_dim_v);
@@ -307,7 +185,7 @@ Tensors make_tensors(const Config& c) {
     if (c.layout == Layout::kBroadcast) shared.broadcast = {0};
     t.q = make_tensor(c.dtype, q, memory_q);
     t.k = make_tensor(c.dtype, k, shared);
-    t.v = make_tensor(c.dtype, v, shared);
+    t.v = make_tensor(dtype_of_v(c), v, shared);
     if (c.backward) {
       t.dq = make_tensor(out, q, memory_q);
       t.dk = make_tensor(out, k, memory_kv);
@@ -321,20 +199,13 @@ Tensors make_tensors(const Config& c) {
   if (c.backward) t.dout = make_tensor(out, o, memory_q);
   if (c.backward && c.dlse) t.dlse = make_tensor(FA3_F32, lse, {{}, padding});
 
-  // Each tensor from a stream of its own: values do not depend on layout or on other tensors.
-  const auto draw = [&](const Tensor& tensor, uint64_t stream, double deviation) {
-    Random random(c.seed * 8 + stream);
-    generate(tensor.view, [&] { return deviation * random.normal(); });
-  };
-  draw(t.q, 1, c.magnitude);
-  draw(t.k, 2, 1);
-  draw(t.v, 3, 1);
-  draw(t.dout, 4, 1);
-  draw(t.dlse, 5, 1);
-  poison_unowned_rows(c, axis_q(c), t.q);
-  poison_unowned_rows(c, axis_kv(c), t.k);
-  poison_unowned_rows(c, axis_kv(c), t.v);
-  if (c.backward) poison_unowned_rows(c, axis_q(c), t.dout);
+  const Places queries(c, axis_q(c)), keys(c, axis_kv(c));
+  draw_input(c, Operand::kQ, queries, {t.q, &t.q_scale, nullptr});
+  draw_input(c, Operand::kK, keys, {t.k, &t.k_scale, &t.k_offset});
+  draw_input(c, Operand::kV, keys, {t.v, &t.v_scale, &t.v_offset});
+  draw(c, t.dout, 4, 1);
+  draw(c, t.dlse, 5, 1);
+  if (c.backward) poison_unowned_rows(queries, t.dout);
   if (is_varlen_q(c)) t.cu_seqlens_q = cu_seqlens(c.varlen_q);
   if (is_varlen_kv(c)) t.cu_seqlens_kv = cu_seqlens(c.varlen_kv);
   if (!c.seqused_q.empty()) t.seqused_q = vector_of(c.seqused_q);
@@ -366,11 +237,8 @@ Args common_args(const Config& c, const Tensors& t) {
   args.alibi_slopes = t.alibi_slopes.view;
   args.sequence_ids_q = t.sequence_ids_q.view;
   args.sequence_ids_kv = t.sequence_ids_kv.view;
-  // Odd seeds leave the bounds out.
-  if (is_varlen_q(c) && c.seed % 2 == 0)
-    args.max_seqlen_q = *std::max_element(c.varlen_q.begin(), c.varlen_q.end());
-  if (is_varlen_kv(c) && c.seed % 2 == 0)
-    args.max_seqlen_kv = *std::max_element(c.varlen_kv.begin(), c.varlen_kv.end());
+  args.max_seqlen_q = max_seqlen(c, axis_q(c));
+  args.max_seqlen_kv = max_seqlen(c, axis_kv(c));
   args.mask = c.mask;
   args.left = c.left;
   args.right = c.right;
@@ -382,7 +250,16 @@ Args common_args(const Config& c, const Tensors& t) {
 }  // namespace
 
 fa3_forward_args forward_args(const Config& c, const Tensors& t) {
-  return common_args<fa3_forward_args>(c, t);
+  auto args = common_args<fa3_forward_args>(c, t);
+  args.q_scale = t.q_scale.view;
+  args.k_scale = t.k_scale.view;
+  args.v_scale = t.v_scale.view;
+  args.k_offset = t.k_offset.view;
+  args.v_offset = t.v_offset.view;
+  if (t.q_scale.storage) args.q_block = scale_block(scales_of(c, Operand::kQ));
+  if (t.k_scale.storage) args.k_block = scale_block(scales_of(c, Operand::kK));
+  if (t.v_scale.storage) args.v_block = scale_block(scales_of(c, Operand::kV));
+  return args;
 }
 
 fa3_backward_args backward_args(const Config& c, const Tensors& t) {

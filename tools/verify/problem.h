@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "fa3/fa3.h"
+#include "tools/verify/scales.h"
 #include "tools/verify/tensor.h"
 
 namespace fa3::verify {
@@ -30,16 +31,21 @@ const char* backend_name(int32_t backend);
 
 // A problem. The comment after each field is its flag of `fa3 check`.
 struct Config {
-  bool backward = false;     // --backward
-  int32_t dtype = FA3_F32;   // --dtype: F32, F16, BF16
-  int32_t out_dtype = 0;     // --out-dtype: of o, dout, dq, dk, dv; 0 = dtype, else F32
-  int64_t batch = 1;         // --batch
-  int64_t heads_q = 1;       // --heads-q
-  int64_t heads_kv = 1;      // --heads-kv
-  int64_t seqlen_q = 1;      // --seqlen-q, dense queries
-  int64_t seqlen_kv = 1;     // --seqlen-kv, dense keys
-  int64_t head_dim_qk = 64;  // --head-dim
-  int64_t head_dim_v = 64;   // --head-dim-v
+  bool backward = false;    // --backward
+  int32_t dtype = FA3_F32;  // --dtype: F32, F16, BF16; forward also F8_E4M3, I8
+  int32_t v_dtype = 0;      // --v-dtype: of v where q and k are I8: F8_E4M3 (also for 0), F16, BF16
+  int32_t out_dtype = 0;    // --out-dtype: of o, dout, dq, dk, dv; 0 = dtype, else F32. Where dtype
+                            // has 8 bits, 0 = BF16, else F16, F32
+  Scales q_scale{}, k_scale{}, v_scale{};  // --q-scale, --k-scale, --v-scale: of 8-bit tensors
+  bool k_offset = false;                   // --k-offset: of 8-bit k
+  bool v_offset = false;                   // --v-offset: of 8-bit v
+  int64_t batch = 1;                       // --batch
+  int64_t heads_q = 1;                     // --heads-q
+  int64_t heads_kv = 1;                    // --heads-kv
+  int64_t seqlen_q = 1;                    // --seqlen-q, dense queries
+  int64_t seqlen_kv = 1;                   // --seqlen-kv, dense keys
+  int64_t head_dim_qk = 64;                // --head-dim
+  int64_t head_dim_v = 64;                 // --head-dim-v
   // Varlen rows of these lengths, one per batch entry; {} = dense.
   std::vector<int64_t> varlen_q{};   // --varlen-q N,N,…
   std::vector<int64_t> varlen_kv{};  // --varlen-kv N,N,…
@@ -75,11 +81,27 @@ std::string replay_command(const Config& config, const std::string& backend = ""
 // "" when the fields fit each other, else what does not. The library itself judges everything else.
 std::string contradiction(const Config& config);
 
+int32_t dtype_of_v(const Config& config);
+int32_t dtype_of_out(const Config& config);
+
+// Scales and offset of q, k or v.
+enum class Operand { kQ, kK, kV };
+Scales scales_of(const Config& config, Operand operand);  // never kDefault
+bool has_offset(const Config& config, Operand operand);
+// {} = none. max_seqlen: the bound that the arguments give, 0 = none.
+std::vector<int64_t> scale_shape(const Config& config, Operand operand, int64_t max_seqlen);
+std::vector<int64_t> offset_shape(const Config& config, Operand operand);
+
 // A problem's tensors. Inputs are drawn from the seed (normal, rounded to the type), guards and
 // padding are NaN, outputs NaN. In a backward problem o and lse are inputs and start as NaN as
 // well: run the forward first.
+//
+// Values of 8-bit tensors are as those of any type. Each scale is what the largest element of its
+// block needs, times 1 to 4: whoever takes the wrong one gets wrong values. Scales of blocks
+// without elements are NaN. I8 has no NaN: −128 stands in rows that nothing may read.
 struct Tensors {
   Tensor q, k, v, o, lse, dout, dlse, dq, dk, dv;
+  Tensor q_scale, k_scale, v_scale, k_offset, v_offset;
   Tensor cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv;
   Tensor alibi_slopes, sequence_ids_q, sequence_ids_kv;
 };

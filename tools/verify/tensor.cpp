@@ -40,9 +40,31 @@ Format format_of(int32_t dtype) {
       return {7, 0x1p-126, 0x1.fep127};
     case FA3_F32:
       return {23, 0x1p-126, 0x1.fffffep127};
+    case FA3_F8_E4M3:
+      return {3, 0x1p-6, 448};
     default:
       throw std::invalid_argument("verify: not a floating-point dtype");
   }
+}
+
+// 1 sign, 4 exponent (bias 7), 3 mantissa bits; all ones below the sign is NaN, the only one.
+double decode_e4m3(uint8_t bits) {
+  const int exponent = bits >> 3 & 15, fraction = bits & 7;
+  double value = exponent == 0 ? std::ldexp(fraction, -9) : std::ldexp(8 + fraction, exponent - 10);
+  if (exponent == 15 && fraction == 7) value = std::numeric_limits<double>::quiet_NaN();
+  return bits >> 7 ? -value : value;
+}
+
+// x is a value of the type, or NaN.
+uint8_t encode_e4m3(double x) {
+  const double magnitude = std::abs(x);
+  int field = 0x7f;  // NaN
+  if (!std::isnan(x)) {
+    const int exponent = magnitude < 0x1p-6 ? -6 : std::ilogb(magnitude);
+    // Units of the last place, 8 … 15 when normal: the leading 1 adds 1 to the exponent.
+    field = (exponent + 6) * 8 + static_cast<int>(std::ldexp(magnitude, 3 - exponent));
+  }
+  return static_cast<uint8_t>(field | (std::signbit(x) ? 0x80 : 0));
 }
 
 }  // namespace
@@ -57,6 +79,9 @@ int64_t element_bytes(int32_t dtype) {
     case FA3_F16:
     case FA3_BF16:
       return 2;
+    case FA3_F8_E4M3:
+    case FA3_I8:
+      return 1;
     default:
       throw std::invalid_argument("verify: dtype without elements");
   }
@@ -72,13 +97,21 @@ const char* dtype_text(int32_t dtype) {
       return "bf16";
     case FA3_I32:
       return "i32";
+    case FA3_F8_E4M3:
+      return "f8_e4m3";
+    case FA3_I8:
+      return "i8";
     default:
       return "?";
   }
 }
 
+bool is_8_bit(int32_t dtype) { return dtype == FA3_F8_E4M3 || dtype == FA3_I8; }
+
 double round_to(int32_t dtype, double x) {
   if (dtype == FA3_I32) return std::nearbyint(x);
+  if (dtype == FA3_I8) return x >= -128 ? std::min(std::nearbyint(x), 127.0) : -128;
+  if (dtype == FA3_F8_E4M3 && std::abs(x) > 448) return std::copysign(448, x);
   if (!std::isfinite(x) || x == 0) return x;
   const Format format = format_of(dtype);
   // The power of two at or below |x|, but for subnormals that of the smallest normal number.
@@ -107,6 +140,8 @@ double decode(int32_t dtype, const void* at) {
     std::memcpy(&value, at, sizeof value);
     return value;
   }
+  if (dtype == FA3_I8) return *static_cast<const int8_t*>(at);
+  if (dtype == FA3_F8_E4M3) return decode_e4m3(*static_cast<const uint8_t*>(at));
   uint16_t bits;
   std::memcpy(&bits, at, sizeof bits);
   if (dtype == FA3_BF16) return std::bit_cast<float>(uint32_t{bits} << 16);
@@ -123,6 +158,14 @@ void encode(int32_t dtype, double value, void* at) {
   if (dtype == FA3_I32) {
     const auto bits = static_cast<int32_t>(x);
     std::memcpy(at, &bits, sizeof bits);
+    return;
+  }
+  if (dtype == FA3_I8) {
+    *static_cast<int8_t*>(at) = static_cast<int8_t>(x);
+    return;
+  }
+  if (dtype == FA3_F8_E4M3) {
+    *static_cast<uint8_t*>(at) = encode_e4m3(x);
     return;
   }
   const uint32_t single = std::bit_cast<uint32_t>(static_cast<float>(x));

@@ -19,12 +19,14 @@ namespace fa3::verify {
 // ---- Elements --------------------------------------------------------------------------------
 
 int64_t element_bytes(int32_t dtype);
-const char* dtype_text(int32_t dtype);  // "f32", "f16", "bf16", "i32"; "?" for any other
+const char* dtype_text(int32_t dtype);  // "f32", "f16", "bf16", "i32", "f8_e4m3", "i8"; else "?"
+bool is_8_bit(int32_t dtype);           // F8_E4M3, I8
 
 // x rounded to the nearest value of dtype, ties to even; Inf when it overflows. I32: to the nearest
-// integer.
+// integer. 8 bits have no Inf: F8_E4M3 ends at ±448, I8 at −128 and 127, and has no NaN either:
+// −128.
 double round_to(int32_t dtype, double x);
-// Largest relative error of that rounding: 2^-24 (F32), 2^-11 (F16), 2^-8 (BF16).
+// Largest relative error of that rounding: 2^-24 (F32), 2^-11 (F16), 2^-8 (BF16), 2^-4 (F8_E4M3).
 double unit_roundoff(int32_t dtype);
 double max_finite(int32_t dtype);
 double min_normal(int32_t dtype);
@@ -47,8 +49,9 @@ void generate(const fa3_tensor& t, const std::function<double()>& next);  // ele
 
 // ---- Owning ----------------------------------------------------------------------------------
 
-// Bytes that start as 0xff, which reads as NaN in every floating-point type. Bytes that no view
-// claims are guards: they must keep that value. Under AddressSanitizer they may not even be read.
+// Bytes that start as 0xff, which reads as NaN in every floating-point type, but as −1 in I8:
+// nothing tells there whether a byte was read that should not be. Bytes that no view claims are
+// guards: they must keep that value. Under AddressSanitizer they may not even be read.
 class Storage {
  public:
   explicit Storage(size_t bytes);

@@ -3,6 +3,7 @@
 #include "backend/cpu/backend.h"
 
 #include "backend/cpu/cpu.h"
+#include "backend/cpu/decode.h"
 #include "backend/cpu/fill.h"
 #include "backend/cpu/reference.h"
 #include "plan/explain.h"
@@ -15,6 +16,10 @@ Plan plan_for(const Problem& problem, const DeviceInfo& device) {
   plan.problem = problem;
   plan.backend = device.backend;
   plan.threads = device.threads;
+  if (problem.is_8_bit()) {
+    plan.decoded = cpu::decoded(problem);
+    plan.decoded_bytes = cpu::decoded_bytes(problem);
+  }
   return plan;
 }
 
@@ -33,7 +38,12 @@ Status HostBackend::run(const Plan& plan, const Buffers& buffers, std::byte* wor
     return {};
   }
   fill_unowned_rows(problem, buffers);
-  compute(plan, buffers, aligned(workspace), executor_);
+  std::byte* const begin = aligned(workspace);
+  if (plan.decoded)
+    compute(plan, cpu::decode(problem, buffers, begin, executor_), begin + plan.decoded_bytes,
+            executor_);
+  else
+    compute(plan, buffers, begin, executor_);
   return {};
 }
 
@@ -43,9 +53,10 @@ Result<Plan> CpuBackend::plan(const Problem& problem) const {
       fmt::format("backend cpu ({}, {} threads): {}", isa_name(device().isa), device().threads,
                   device().backend_chosen ? "the context's options name it"
                                           : "the context's device is the CPU");
-  const CpuPlan& cpu =
-      plan.cpu.emplace(make_cpu_plan(problem, device().isa, device().lanes, device().threads));
-  plan.workspace_bytes = with_alignment(cpu.shared_bytes + device().threads * cpu.scratch_bytes);
+  const CpuPlan& cpu = plan.cpu.emplace(
+      make_cpu_plan(plan.computed(), device().isa, device().lanes, device().threads));
+  plan.workspace_bytes =
+      with_alignment(plan.decoded_bytes + cpu.shared_bytes + device().threads * cpu.scratch_bytes);
   return plan;
 }
 
@@ -60,14 +71,15 @@ Result<Plan> ReferenceBackend::plan(const Problem& problem) const {
   Plan plan = plan_for(problem, device());
   plan.why = fmt::format("backend reference (FP64, {} threads): the context's options name it",
                          device().threads);
-  plan.workspace_bytes = with_alignment(reference::workspace_bytes(problem, device().threads));
+  plan.workspace_bytes = with_alignment(
+      plan.decoded_bytes + reference::workspace_bytes(plan.computed(), device().threads));
   return plan;
 }
 
 void ReferenceBackend::compute(const Plan& plan, const Buffers& buffers, std::byte* workspace,
                                const Executor& executor) {
   const bool forward = plan.problem.op == FA3_OP_FORWARD;
-  forward ? reference::forward(plan.problem, buffers, workspace, executor)
+  forward ? reference::forward(plan.computed(), buffers, workspace, executor)
           : reference::backward(plan.problem, buffers, workspace, executor);
 }
 

@@ -376,12 +376,13 @@ void backward(const Plan& plan, const Buffers& buffers, std::byte* workspace,
                      band_of(p),
                      GradQ(shared, cpu, p)};
   const int64_t heads = p.batch * p.heads_kv;
-  const int64_t blocks = div_up(p.q.max_seqlen, cpu.tile_q);
+  const int64_t tasks = heads * div_up(longest_kv(p, buffers), cpu.tile_kv);
+  const int64_t blocks = div_up(longest_q(p, buffers), cpu.tile_q);
   const int64_t dq_tasks = run.wants(kDq) ? p.batch * p.heads_q * blocks : 0;
   if (run.wants(kDq)) std::uninitialized_fill_n(run.grad_q.turn, p.heads_q * run.grad_q.turns, 0);
 
   const float scale = static_cast<float>(p.softmax_scale);
-  executor.run(cpu.tasks,
+  executor.run(tasks,
                [&](const TaskContext& task) {
                  const Head head(run, task.index % heads);
                  const int64_t chunk = task.index / heads;
@@ -393,7 +394,7 @@ void backward(const Plan& plan, const Buffers& buffers, std::byte* workspace,
                  store(head, kDk, first, head.h_kv, rows, x.dk, cpu.width_qk, scale, x);
                  store(head, kDv, first, head.h_kv, rows, x.dv, cpu.width_v, 1.0f, x);
                },
-               {0, cpu.tasks + dq_tasks});
+               {0, tasks + dq_tasks});
   executor.run(
       dq_tasks,
       [&](const TaskContext& task) {
@@ -407,7 +408,7 @@ void backward(const Plan& plan, const Buffers& buffers, std::byte* workspace,
         if (head.sees_none(block)) std::fill(dq, dq + block.size() * cpu.width_qk, 0.0f);
         store(head, kDq, first, h, static_cast<int>(block.size()), dq, cpu.width_qk, scale, x);
       },
-      {cpu.tasks, cpu.tasks + dq_tasks});
+      {tasks, tasks + dq_tasks});
 }
 
 }  // namespace fa3::cpu

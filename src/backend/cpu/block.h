@@ -54,6 +54,22 @@ struct ScoreScale {
   }
 };
 
+// Rows of the longest sequence. A plan knows a bound only, and where that is the rows of all
+// sequences, most of its tasks would find nothing to do.
+inline int64_t longest(const SeqAxis& axis, const int32_t* cu_seqlens, int64_t batch) {
+  if (!axis.varlen) return axis.rows;
+  int64_t rows = 0;
+  for (int64_t b = 0; b < batch; ++b)
+    rows = std::max<int64_t>(rows, cu_seqlens[b + 1] - cu_seqlens[b]);
+  return rows;
+}
+inline int64_t longest_q(const Problem& p, const Buffers& x) {
+  return longest(p.q, x.in<int32_t>(kCuSeqlensQ), p.batch);
+}
+inline int64_t longest_kv(const Problem& p, const Buffers& x) {
+  return longest(p.kv, x.in<int32_t>(kCuSeqlensKv), p.batch);
+}
+
 inline Band band_of(const Problem& p) {
   if (p.mask == FA3_MASK_CAUSAL) return {Band::kUnbounded, 0};
   if (p.mask == FA3_MASK_WINDOW) return {p.left, p.right};

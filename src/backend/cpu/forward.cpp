@@ -339,11 +339,11 @@ void merge_splits(const Forward& run, int64_t head, int64_t block, int rows, QBl
 
 void forward(const Plan& plan, const Buffers& buffers, std::byte* workspace,
              const Executor& executor) {
-  const Problem& p = plan.problem;
+  const Problem& p = plan.computed();
   const CpuPlan& cpu = *plan.cpu;
   Arena shared(workspace);
   const int64_t heads = p.batch * p.heads_kv;
-  const Forward run{plan.problem,
+  const Forward run{p,
                     cpu,
                     buffers,
                     kernels(cpu.isa, p.layout[kQ].dtype, cpu.few_rows),
@@ -351,10 +351,12 @@ void forward(const Plan& plan, const Buffers& buffers, std::byte* workspace,
                     band_of(p),
                     Partials(shared, cpu, heads)};
 
-  const int64_t groups = div_up(cpu.blocks, cpu.blocks_per_task);
-  const Progress progress{0, cpu.tasks + (cpu.splits > 1 ? heads * cpu.blocks : 0)};
+  const int64_t blocks = most_blocks(longest_q(p, buffers), p.group_size(), cpu.tile_q);
+  const int64_t groups = div_up(blocks, cpu.blocks_per_task);
+  const int64_t tasks = heads * groups * cpu.splits;
+  const Progress progress{0, tasks + (cpu.splits > 1 ? heads * blocks : 0)};
   executor.run(
-      cpu.tasks,
+      tasks,
       [&](const TaskContext& task) {
         // Later blocks first: under a causal mask they see the most keys.
         const int64_t index = task.index % heads;
@@ -372,11 +374,11 @@ void forward(const Plan& plan, const Buffers& buffers, std::byte* workspace,
       },
       progress);
   if (cpu.splits == 1) return;
-  executor.run(heads * cpu.blocks,
+  executor.run(heads * blocks,
                [&](const TaskContext& task) {
-                 const int64_t index = task.index / cpu.blocks;
+                 const int64_t index = task.index / blocks;
                  const Head head(run, index);
-                 const int64_t i = task.index % cpu.blocks;
+                 const int64_t i = task.index % blocks;
                  if (i >= head.blocks.count) return;
                  auto x = scratch_of_slot<ForwardScratch>(workspace, cpu, task.slot);
                  const RowBlocks::Block block = head.blocks.block(i);
@@ -384,7 +386,7 @@ void forward(const Plan& plan, const Buffers& buffers, std::byte* workspace,
                  merge_splits(run, index, i, block.rows, state);
                  close_block(head, block, state, x.rescale);
                },
-               {cpu.tasks, progress.total});
+               {tasks, progress.total});
 }
 
 }  // namespace fa3::cpu

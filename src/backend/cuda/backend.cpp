@@ -2,12 +2,14 @@
 // backend.cpp — resolves a plan's kernels (memory, disk, bundle, NVRTC) and runs it on a GPU.
 #include "backend/cuda/backend.h"
 
+#include <algorithm>
 #include <optional>
 #include <vector>
 
 #include "backend/cuda/driver.h"
 #include "backend/launch/launch.h"
 #include "core/check_lengths.h"
+#include "core/tuning.h"
 #include "plan/explain.h"
 #include "plan/sm90/fwd_kernels.h"
 
@@ -23,6 +25,12 @@ std::optional<KernelStep> wider_step(const KernelStep& step) {
         return step_of(*wide, step.workspace_offset);
       },
       step.kernel);
+}
+
+bool is_tuned(const Plan& plan) {
+  return std::any_of(plan.steps.begin(), plan.steps.end(), [](const KernelStep& step) {
+    return std::visit([](const auto& kernel) { return tuned(kernel); }, step.kernel);
+  });
 }
 
 std::string name_of_step(const KernelStep& step) {
@@ -51,20 +59,57 @@ Result<CudaRuntime*> CudaBackend::runtime() {
 Result<Plan> CudaBackend::prepare(Plan plan, StreamRef on) {
   if (has_no_rows(plan.problem)) return plan;
   FA3_TRY(CudaRuntime* const gpu, runtime());
+  for (const KernelStep& step : plan.steps) {
+    const std::string why = std::visit([](const auto& k) { return declined(k); }, step.kernel);
+    if (!why.empty() && first_time(why))
+      logger_.log(FA3_LOG_WARNING, "{}: FA3_TUNING names row {}; the table's choice is used",
+                  key_of(plan.problem), why);
+  }
+  if (!is_tuned(plan)) return prepare_steps(std::move(plan), *gpu, on);
+  const std::string key = key_of(plan.problem);
+  if (!contains(untuned_, key)) {
+    Result<Plan> ready = prepare_steps(plan, *gpu, on);
+    if (ready.ok() || ready.status().code != FA3_JIT_FAILED || jit_.get().nvrtc().ok())
+      return ready;
+    logger_.log(FA3_LOG_WARNING,
+                "{}: the kernel that FA3_TUNING asks for is in no cache and no pack, and nothing "
+                "compiles here; the table's choice is used",
+                key);
+    const std::lock_guard lock(mutex_);
+    untuned_.insert(key);
+  }
+  FA3_TRY(plan, by_table(std::move(plan)));
+  return prepare_steps(std::move(plan), *gpu, on);
+}
+
+Result<Plan> CudaBackend::prepare_steps(Plan plan, CudaRuntime& gpu, StreamRef on) {
   for (KernelStep& step : plan.steps) {
-    FA3_TRY(step, prepared(op_name(plan.problem.op), step, *gpu, on));
+    FA3_TRY(step, prepared(op_name(plan.problem.op), step, gpu, on));
   }
   return plan;
 }
 
-bool CudaBackend::is_missing(const KernelStep& step) {
+Result<Plan> CudaBackend::by_table(Plan plan) const {
+  DeviceInfo untuned = device();
+  untuned.tuning = nullptr;
+  FA3_TRY(plan.steps, plan_kernels(plan.problem, untuned));
+  plan.workspace_bytes = with_alignment(workspace_bytes(plan.steps));
+  return plan;
+}
+
+bool CudaBackend::contains(const std::set<std::string>& names, const std::string& name) {
   const std::lock_guard lock(mutex_);
-  return missing_.contains(step.program.expression);
+  return names.contains(name);
+}
+
+bool CudaBackend::first_time(const std::string& warning) {
+  const std::lock_guard lock(mutex_);
+  return warned_.insert(warning).second;
 }
 
 Result<KernelStep> CudaBackend::prepared(const char* op, const KernelStep& step, CudaRuntime& gpu,
                                          StreamRef on) {
-  if (is_missing(step)) {
+  if (contains(missing_, step.program.expression)) {
     const std::optional<KernelStep> wide = wider_step(step);
     FA3_RETURN_IF_ERROR(gpu.prepare(wide->program, on));
     return *wide;
@@ -97,12 +142,19 @@ Result<KernelStep> CudaBackend::prepared(const char* op, const KernelStep& step,
 
 Plan CudaBackend::settled(Plan plan) {
   Jit& jit = jit_.get();
+  if (jit.nvrtc().ok()) return plan;
+  bool missing = false;
   for (KernelStep& step : plan.steps) {
+    if (jit.get(step.program).ok()) continue;
     const std::optional<KernelStep> wide = wider_step(step);
-    if (!wide || jit.nvrtc().ok() || jit.get(step.program).ok()) continue;
-    if (jit.get(wide->program).ok()) step = *wide;
+    if (wide && jit.get(wide->program).ok())
+      step = *wide;
+    else
+      missing = true;
   }
-  return plan;
+  if (!missing || !is_tuned(plan)) return plan;
+  const Result<Plan> untuned = by_table(plan);
+  return untuned.ok() ? settled(untuned.value()) : plan;
 }
 
 // ---- Runs ---------------------------------------------------------------------------------------

@@ -25,7 +25,8 @@ class CudaBackend final : public GpuBackend {
 
   std::string explain(const Plan& plan) const override;
   // A kernel bundle has the head dims of the table. For others, a machine without a compiler uses
-  // the wider kernel of the table's row, which computes them as well.
+  // the wider kernel of the table's row, which computes them as well; and for one that only a
+  // tuning names, that of the table's own choice.
   Result<Plan> prepare(Plan plan, StreamRef on) override;
   Plan settled(Plan plan) override;
   // With FA3_CHECK=1 it also waits for the stream, reads cu_seqlens and seqused and checks them, as
@@ -45,9 +46,13 @@ class CudaBackend final : public GpuBackend {
   };
 
   Result<CudaRuntime*> runtime();
+  // The plan without the device's tuning.
+  Result<Plan> by_table(Plan plan) const;
+  Result<Plan> prepare_steps(Plan plan, CudaRuntime& gpu, StreamRef on);
+  bool first_time(const std::string& warning);
   Result<KernelStep> prepared(const char* op, const KernelStep& step, CudaRuntime& gpu,
                               StreamRef on);
-  bool is_missing(const KernelStep& step);
+  bool contains(const std::set<std::string>& names, const std::string& name);
 
   LazyJit& jit_;
   Logger logger_;
@@ -56,6 +61,8 @@ class CudaBackend final : public GpuBackend {
   std::mutex mutex_;                           // guards what follows
   std::map<void*, KeptWorkspace> workspaces_;  // by stream
   std::set<std::string> missing_;              // expressions of kernels that wider ones stand for
+  std::set<std::string> untuned_;              // keys of problems whose tuned kernel is missing
+  std::set<std::string> warned_;
 };
 
 }  // namespace fa3::cuda

@@ -96,6 +96,11 @@ void each_file(const Descriptor& folder, const Visit& visit) {
 
 }  // namespace
 
+bool DiskCache::absent(const std::string& folder) {
+  struct stat info {};
+  return folder.starts_with('/') && lstat(folder.c_str(), &info) != 0 && errno == ENOENT;
+}
+
 Result<DiskCache> DiskCache::open(const std::string& folder, uint64_t limit_bytes) {
   if (folder.empty() || folder[0] != '/') {
     return refuse(fmt::format("'{}'", folder), "is not an absolute path");

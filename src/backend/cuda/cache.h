@@ -20,6 +20,9 @@ inline constexpr uint64_t kDiskCacheLimit = uint64_t{256} << 20;  // bytes; a ke
 // Safe to use from many threads and processes at once.
 class DiskCache {
  public:
+  // Whether open() would have to make the folder.
+  static bool absent(const std::string& folder);
+
   // Opens the folder; makes it, for its owner alone, when it is not there. IO_ERROR when the path
   // is relative, cannot be made or opened, or others own it or may write to it.
   static Result<DiskCache> open(const std::string& folder, uint64_t limit_bytes = kDiskCacheLimit);

@@ -125,6 +125,12 @@ const Result<DiskCache>& Jit::disk() {
   });
 }
 
+Status Jit::clear() {
+  if (DiskCache::absent(options_.cache_dir) && !options_.bundled_only) return {};
+  FA3_RETURN_IF_ERROR(disk().status());
+  return disk().value().clear();
+}
+
 const Result<Pack>& Jit::pack() {
   return pack_.get([&]() -> Result<Pack> {
     if (options_.kernel_pack.empty()) {

@@ -81,6 +81,9 @@ class Jit {
   const Result<DiskCache>& disk();
   const Result<Pack>& pack();
 
+  // Empties the disk cache; does not make its folder to do so.
+  Status clear();
+
   // Names the program's cubin by that NVRTC: SHA-256 of its headers, program, options
   // (target included) and version.
   Key key(const Program& program, int nvrtc_version) const;

@@ -3,6 +3,7 @@
 #include "backend/launch/fwd_sm90.h"
 
 #include "device/sm90/fwd/args.h"
+#include "device/sm90/fwd/v_image_args.h"
 
 namespace fa3::sm90 {
 namespace {
@@ -23,7 +24,9 @@ TensorMapSpec spec_of(void* base, const Problem& p, TensorId id, const TileLayou
   TensorMapSpec spec;
   spec.name = tensor_name(id);
   spec.base = base;
-  spec.type = layout.dtype == FA3_F16 ? TmaType::kF16 : TmaType::kBf16;
+  spec.type = layout.dtype == FA3_F16    ? TmaType::kF16
+              : layout.dtype == FA3_BF16 ? TmaType::kBf16
+                                         : TmaType::kU8;
   spec.swizzle = tile.swizzle();
   spec.dim[0] = static_cast<u64>(p.columns_of(id));
   spec.box[0] = static_cast<u32>(tile.panel_columns());
@@ -69,7 +72,43 @@ ElementArgs elements_of(const Problem& p, const Buffers& buffers, float slope_fa
           .id_kv_batch = p.layout[kSequenceIdsKv].batch};
 }
 
+FwdScale scale_of(const Problem& p, const Buffers& buffers, TensorId id, TensorId of) {
+  const Layout& layout = p.layout[id];
+  const ScaleBlock& block = p.scale_block[of];
+  const int64_t most = p.axis_of(of).max_seqlen;
+  FwdScale scale{};
+  scale.data = buffers.in<float>(id);
+  scale.batch = layout.batch, scale.row = layout.row, scale.head = layout.head;
+  scale.block_rows = static_cast<i32>(std::min<int64_t>(block.rows, kRaggedRows));
+  scale.blocks = block.rows > 0 ? static_cast<i32>(div_up(most, block.rows)) : 1;
+  const bool of_kv_head = of != kQ || block.shared_by_group;
+  scale.group_size = of_kv_head ? static_cast<i32>(p.group_size()) : 1;
+  scale.by_total_row = block.by_total_row;
+  return scale;
+}
+
+VImage image_of(const Problem& p, int tile_kv, std::byte* workspace) {
+  const int64_t tiles = v_image_tiles(p, tile_kv);
+  const int64_t of_sequence = p.kv.varlen ? 0 : div_up(p.kv.rows, tile_kv);
+  return {reinterpret_cast<u8*>(workspace + kVImageOffset), of_sequence * p.heads_kv,
+          p.kv.varlen ? tiles : of_sequence, p.kv.varlen};
+}
+
 }  // namespace
+
+Status launch(const VImagePlan& plan, const KernelStep& step, GpuRuntime& runtime, StreamRef stream,
+              const Problem& p, const Buffers& buffers, std::byte* workspace) {
+  if (has_no_keys(p)) return {};
+  const VImageConfig& c = plan.config;
+  VImageArgs args{};
+  FA3_TRY(args.v, runtime.encode(spec_of(buffers.data[kV], p, kV, c.raw_tile(), c.ragged)));
+  args.kv_axis = axis_of(p, p.kv, p.layout[kV], c.ragged, buffers.in<i32>(kCuSeqlensKv),
+                         buffers.in<i32>(kSequsedKv));
+  args.image = image_of(p, c.tile.keys, workspace);
+  args.batch = static_cast<i32>(p.batch);
+  args.tiles = static_cast<i32>(div_up(p.kv.rows, c.tile.keys));
+  return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
+}
 
 Status check_addresses(const FwdPlan&, const Problem& p, const Buffers& buffers) {
   constexpr uintptr_t kAlign = 16;
@@ -117,6 +156,14 @@ Status launch(const FwdPlan& plan, const KernelStep& step, GpuRuntime& runtime, 
   args.scale_log2 = plan.scale_log2;
   args.order = plan.order;
   args.elements = elements_of(p, buffers, plan.slope_factor);
+  args.q_scale = scale_of(p, buffers, kQScale, kQ);
+  args.k_scale = scale_of(p, buffers, kKScale, kK);
+  args.v_scale = scale_of(p, buffers, kVScale, kV);
+  args.v_offset = buffers.in<float>(kVOffset);
+  const Layout& v_offset = p.layout[kVOffset];
+  args.v_offset_batch = v_offset.batch, args.v_offset_head = v_offset.head;
+  args.head_dim_v = static_cast<i32>(p.head_dim_v);
+  if (c.v_image) args.v_image = image_of(p, c.tile_kv, workspace);
   return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
 }
 

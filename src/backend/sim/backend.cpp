@@ -65,19 +65,27 @@ std::vector<Extent> extents_of(const Plan& plan, const Buffers& x, std::byte* wo
 class Registered {
  public:
   Registered(SimRuntime& runtime, const std::vector<Extent>& extents) : runtime_(runtime) {
-    for (const Extent& extent : extents) {
-      void* const base = reinterpret_cast<void*>(extent.begin);
-      runtime.add(base, extent.end - extent.begin, extent.name.c_str());
-      bases_.push_back(base);
+    bases_.reserve(extents.size());
+    try {
+      for (const Extent& extent : extents) {
+        void* const base = reinterpret_cast<void*>(extent.begin);
+        runtime.add(base, extent.end - extent.begin, extent.name.c_str());
+        bases_.push_back(base);
+      }
+    } catch (...) {
+      remove_all();
+      throw;
     }
   }
-  ~Registered() {
-    for (void* base : bases_) runtime_.remove(base);
-  }
+  ~Registered() { remove_all(); }
   Registered(const Registered&) = delete;
   Registered& operator=(const Registered&) = delete;
 
  private:
+  void remove_all() {
+    for (void* base : bases_) runtime_.remove(base);
+  }
+
   SimRuntime& runtime_;
   std::vector<void*> bases_;
 };

@@ -64,8 +64,9 @@ SimRuntime::~SimRuntime() { api_.destroy(device_); }
 void SimRuntime::set_seed(u64 seed) { api_.seed(device_, seed); }
 
 void SimRuntime::add(void* base, size_t bytes, const char* name) {
-  if (const char* why = api_.add(device_, base, bytes, name))
-    throw Error(FA3_INTERNAL, fmt::format("simulator: {}", why));
+  fa3_status code = FA3_OK;
+  if (const char* why = api_.add(device_, base, bytes, name, &code))
+    throw Error(code, fmt::format("simulator: {}", why));
 }
 
 void SimRuntime::remove(void* base) { api_.remove(device_, base); }
@@ -108,7 +109,11 @@ Result<TensorMap> SimRuntime::encode(const TensorMapSpec& spec) {
 }
 
 Status SimRuntime::prepare(const Program& program, StreamRef) {
-  if (api_.has_program(program.expression.c_str())) return {};
+  bool has = false;
+  fa3_status code = FA3_OK;
+  if (const char* why = api_.has_program(program.expression.c_str(), &has, &code))
+    return {code, why};
+  if (has) return {};
   return unsupported(
       "simulator: {} was not compiled into {}; programs are listed in src/sim/programs",
       program.expression, kLibrary);

@@ -34,6 +34,19 @@ struct TileLayout {
   FA3_HD constexpr int bytes() const { return rows * row_bytes(); }
 };
 
+// A tile of 8-bit V transposed, [panel of keys][column][keys], in the widest swizzle whose panels
+// the keys fill. Orders of keys and columns: transpose8.h.
+struct TurnedTile {
+  int keys, columns;
+
+  FA3_HD constexpr Swizzle swizzle() const {
+    return keys % 128 == 0 ? Swizzle::k128 : keys % 64 == 0 ? Swizzle::k64 : Swizzle::k32;
+  }
+  FA3_HD constexpr int panel_width() const { return static_cast<int>(swizzle()); }  // keys
+  FA3_HD constexpr int panel_bytes() const { return columns * panel_width(); }
+  FA3_HD constexpr int bytes() const { return columns * keys; }
+};
+
 // The tile as an operand of wgmma: rows along K of the GEMM, or along M or N.
 template <TileLayout kTile>
 using KMajorOperand = KMajorTile<kTile.swizzle(), static_cast<u32>(kTile.panel_bytes())>;

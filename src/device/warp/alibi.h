@@ -22,7 +22,8 @@ struct AlibiScore {
 
   FA3_DEV static Row row(const ElementArgs& args, const ElementPlace& place, i32 row) {
     float slope = 0;
-    if (args.alibi_slopes != nullptr) {
+    // Rows of no sequence have no slope: their batch entry is one beyond the last.
+    if (args.alibi_slopes != nullptr && row < place.q_used) {
       slope = ptx::ld_global_nc(args.alibi_slopes + place.batch * args.slope_batch + place.head);
     }
     return {-slope * args.slope_factor, row + place.kv_used - place.q_used};

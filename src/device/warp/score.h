@@ -15,14 +15,14 @@ namespace fa3 {
 // s → s, tanh(s·factor) or s·factor; RowSoftmax::scale_log2 holds what is then left to multiply.
 template <ScoreKind kScore>
 struct ScoreFunction {
-  float factor;
+  PerRow factor;
 
   template <int N>
   FA3_DEV void apply(ptx::Acc<N>& s) const {
     if constexpr (kScore != ScoreKind::kPlain) {
       FA3_UNROLL
       for (int i = 0; i < N / 2; ++i) {
-        s[i] *= factor;
+        s[i] *= factor[i / 2 % 2];
         if constexpr (kScore == ScoreKind::kSoftcap) s[i] = ptx::tanh_approx(s[i]);
       }
     }

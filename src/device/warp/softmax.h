@@ -17,10 +17,21 @@ namespace fa3 {
 
 inline constexpr float kInf = __builtin_bit_cast(float, 0x7F800000u);
 
-// By how much a maximum grows, in exponents, before O is rescaled; and before maxima are exchanged
-// to see whether it is: less, by more than the rounding of the limit.
-inline constexpr float kLazyLog2 = 8.f;
-inline constexpr float kTestLog2 = 7.99f;
+// P may reach 2 to this power: where O is rescaled lazily, its maximum is less by what p_log2 is.
+inline constexpr float kMostLog2 = 8.f;
+
+// A number for each of a thread's two rows.
+struct PerRow {
+  float row[2];
+
+  FA3_DEV float operator[](int h) const { return row[h]; }
+};
+
+// Integer scores up to 2^22 in magnitude become FP32 by one addition, of the bits of 1.5 · 2^23:
+// the sum of both, exact. (A conversion runs where the exponentials do, and as slowly.)
+inline constexpr float kScoreBias = 0x1.8p23f;
+inline constexpr i32 kScoreBiasBits = 0x4B400000;
+static_assert(__builtin_bit_cast(i32, kScoreBias) == kScoreBiasBits);
 
 // From this |max·scale_log2| on, its rounding moves exponents by 1 and more.
 inline constexpr float kHugeLog2 = 0x1p24f;
@@ -39,35 +50,39 @@ FA3_DEV void rescale_rows(ptx::Acc<N>& o, const RowScale& scale) {
   for (int i = 0; i < N / 2; ++i) o[i] *= scale.row[i / 2 % 2];
 }
 
+// kBiased: scores are greater than they should be by kScoreBias.
+template <SoftmaxVariant kVariant, bool kBiased = false>
 struct RowSoftmax {
-  float max[2];     // of the scores, unscaled; the same in all threads of a quad
-  float sum[2];     // of exp2(s·scale_log2 − offset) over this thread's columns
-  float offset[2];  // max·scale_log2; 0 while max is −inf, and where it has been subtracted from S
-  i32 limit[2];     // the bits of the least score that calls for a look at the maxima
-  bool huge;        // some |max·scale_log2| of the warp is at least kHugeLog2
+  float max[2];  // of the scores, unscaled; the same in all threads of a quad
+  float sum[2];  // of exp2(s·scale_log2 − offset) over this thread's columns
+  float offset[2];  // max·scale_log2 − p_log2, where 0 takes the place of a max that is −inf or has
+                    // been subtracted from S
+  i32 limit[2];  // the bits of the least score that calls for a look at the maxima
+  bool huge;     // some |max·scale_log2| of the warp is at least kHugeLog2
 
   FA3_DEV void reset() {
     FA3_UNROLL
-    for (int h = 0; h < 2; ++h) max[h] = -kInf, sum[h] = 0.f, offset[h] = 0.f, limit[h] = kAnyScore;
+    for (int h = 0; h < 2; ++h)
+      max[h] = -kInf, sum[h] = 0.f, offset[h] = kMinusPLog2, limit[h] = kAnyScore;
     huge = false;
   }
 
   // A Q tile's first KV tile, after reset(): S becomes P, unnormalised. The sum is taken before P
   // is rounded for the second GEMM. scale_log2: of scores, not negative.
-  template <SoftmaxVariant kVariant, int N>
-  FA3_DEV void start(ptx::Acc<N>& s, float scale_log2, Where where = Where::here()) {
+  template <int N>
+  FA3_DEV void start(ptx::Acc<N>& s, PerRow scale_log2, Where where = Where::here()) {
     float grown[2];
-    row_maxima(grown, s, own_maxima<kVariant>(s), where);
+    row_maxima(grown, s, own_maxima(s), where);
     set_maxima(grown, s, scale_log2, where);
     exponentials(s, scale_log2);
   }
 
   // The same for a later KV tile; returns what O is to be multiplied by.
-  template <SoftmaxVariant kVariant, int N>
-  FA3_DEV RowScale update(ptx::Acc<N>& s, float scale_log2, Where where = Where::here()) {
+  template <int N>
+  FA3_DEV RowScale update(ptx::Acc<N>& s, PerRow scale_log2, Where where = Where::here()) {
     if constexpr (kVariant.lazy_rescale && !kVariant.test_first)
-      return update_in_passes<kVariant>(s, scale_log2, where);
-    const OwnMaxima own = own_maxima<kVariant>(s);
+      return update_in_passes(s, scale_log2, where);
+    const OwnMaxima own = own_maxima(s);
     RowScale scale{{1.f, 1.f}, true};
     if constexpr (kVariant.test_first) scale.needed = ptx::any(own.reach(limit), ~0u, where);
     if (scale.needed) {
@@ -81,6 +96,9 @@ struct RowSoftmax {
     return scale;
   }
 
+  // Always true, which the compiler does not know: a branch on it stands behind the exponentials.
+  FA3_DEV bool begun() const { return !(sum[0] + sum[1] < 0.f); }
+
   // Adds up the quad's sums; then 1/sum is what O is multiplied by, and lse() may be asked.
   FA3_DEV void finish(Where where = Where::here()) {
     FA3_UNROLL
@@ -91,13 +109,24 @@ struct RowSoftmax {
   }
 
   // Natural logarithm of the row's sum of exponentials; −inf without keys.
-  FA3_DEV float lse(int h, float scale_log2) const {
+  FA3_DEV float lse(int h, PerRow scale_log2) const {
     // The product in base 2 may overflow where the one in base e does not.
-    if (huge) return ptx::fma(finite(max[h]), scale_log2 * kLn2, ptx::lg2(sum[h]) * kLn2);
-    return (offset[h] + ptx::lg2(sum[h])) * kLn2;
+    if (huge) {
+      const float greatest = kBiased ? max[h] - kScoreBias : finite(max[h]);
+      return ptx::fma(greatest, scale_log2[h] * kLn2, (ptx::lg2(sum[h]) - kPLog2) * kLn2);
+    }
+    const float of_scores = kBiased ? -ptx::fma(kScoreBias, scale_log2[h], -offset[h]) : offset[h];
+    return (of_scores + ptx::lg2(sum[h])) * kLn2;
   }
 
  private:
+  // Subtracted everywhere: x − 0 is x for ptxas, x + 0 is not.
+  static constexpr float kPLog2 = kVariant.p_log2;
+  static constexpr float kMinusPLog2 = 0.f - kPLog2;
+  // By how much a maximum grows, in exponents, before O is rescaled; and before maxima are
+  // exchanged to see whether it is: less, by more than the rounding of the limit.
+  static constexpr float kLazyLog2 = kMostLog2 - kPLog2;
+  static constexpr float kTestLog2 = kLazyLog2 - 0.01f;
   static constexpr i32 kAnyScore = -0x7FFFFFFF - 1;
 
   // This thread's greatest score of each row as integers. Scores compare as their bits do unless
@@ -114,22 +143,23 @@ struct RowSoftmax {
   FA3_DEV static float finite(float max) { return max == -kInf ? 0.f : max; }
   FA3_DEV static bool is_huge(float log2) { return log2 >= kHugeLog2 || log2 <= -kHugeLog2; }
 
-  FA3_DEV bool grow_much(const float (&grown)[2], float scale_log2) const {
-    return !((grown[0] - max[0]) * scale_log2 <= kLazyLog2) ||
-           !((grown[1] - max[1]) * scale_log2 <= kLazyLog2);
+  FA3_DEV bool grow_much(const float (&grown)[2], PerRow scale_log2) const {
+    return !((grown[0] - max[0]) * scale_log2[0] <= kLazyLog2) ||
+           !((grown[1] - max[1]) * scale_log2[1] <= kLazyLog2);
   }
 
   // update() without the test. Scores are written in the branch in front of the maxima only, by a
   // second pass: with that behind them, ptxas orders the step in a way that costs 3 % and more at
   // head dim 64.
-  template <SoftmaxVariant kVariant, int N>
-  FA3_DEV RowScale update_in_passes(ptx::Acc<N>& s, float scale_log2, Where where) {
+  template <int N>
+  FA3_DEV RowScale update_in_passes(ptx::Acc<N>& s, PerRow scale_log2, Where where) {
+    static_assert(!kBiased);
     RowScale scale{{1.f, 1.f}, true};
     bool again = false;
     FA3_NO_UNROLL
     do {
       float grown[2];
-      const bool negative = integer_maxima(grown, own_maxima<kVariant>(s));
+      const bool negative = integer_maxima(grown, own_maxima(s));
       if (ptx::any(static_cast<bool>(negative | huge), ~0u, where)) {
         float_maxima(grown, s);
         if (huge) {
@@ -142,43 +172,47 @@ struct RowSoftmax {
       scale.needed = ptx::any(grow_much(grown, scale_log2), ~0u, where);
       again = false;
       if (scale.needed) {
-        const float log2[2] = {finite(grown[0]) * scale_log2, finite(grown[1]) * scale_log2};
+        const float log2[2] = {finite(grown[0]) * scale_log2[0], finite(grown[1]) * scale_log2[1]};
         again = huge = ptx::any(is_huge(log2[0]) || is_huge(log2[1]), ~0u, where);
         FA3_UNROLL
         for (int h = 0; h < 2; ++h) {
           if (huge) break;
-          scale.row[h] = ptx::ex2(ptx::fma(max[h], scale_log2, -log2[h]));
-          max[h] = grown[h], offset[h] = log2[h];
+          scale.row[h] = ptx::ex2(ptx::fma(max[h], scale_log2[h], -log2[h]));
+          max[h] = grown[h], offset[h] = log2[h] - kPLog2;
           sum[h] *= scale.row[h];
         }
       }
     } while (again);
     FA3_UNROLL
-    for (int h = 0; h < 2; ++h) offset[h] = huge ? 0.f : finite(max[h]) * scale_log2;
+    for (int h = 0; h < 2; ++h)
+      offset[h] = huge ? kMinusPLog2 : finite(max[h]) * scale_log2[h] - kPLog2;
     exponentials(s, scale_log2);
     return scale;
   }
 
   template <int N>
-  FA3_DEV void exponentials(ptx::Acc<N>& s, float scale_log2) {
+  FA3_DEV void exponentials(ptx::Acc<N>& s, PerRow scale_log2) {
     FA3_UNROLL
     for (int i = 0; i < N / 2; ++i) {
       const int h = i / 2 % 2;
-      s[i] = ptx::ex2(ptx::fma(s[i], scale_log2, -offset[h]));
+      s[i] = ptx::ex2(ptx::fma(s[i], scale_log2[h], -offset[h]));
       sum[h] += s[i];
     }
   }
 
   // The maxima grow.
   template <int N>
-  FA3_DEV void raise(RowScale& scale, const float (&grown)[2], ptx::Acc<N>& s, float scale_log2,
+  FA3_DEV void raise(RowScale& scale, const float (&grown)[2], ptx::Acc<N>& s, PerRow scale_log2,
                      Where where) {
-    const float before[2] = {max[0], max[1]};
+    const float before[2] = {max[0], max[1]}, old[2] = {offset[0], offset[1]};
     set_maxima(grown, s, scale_log2, where);
     FA3_UNROLL
     for (int h = 0; h < 2; ++h) {
-      const float exponent = huge ? (before[h] - finite(max[h])) * scale_log2
-                                  : ptx::fma(before[h], scale_log2, -offset[h]);
+      // Biased: offsets are large, and their rounding is a part of O.
+      const float exponent = huge ? (before[h] - finite(max[h])) * scale_log2[h]
+                             : kBiased
+                                 ? old[h] - offset[h]
+                                 : ptx::fma(before[h], scale_log2[h], -(offset[h] - kMinusPLog2));
       scale.row[h] = ptx::ex2(exponent);
       sum[h] *= scale.row[h];
     }
@@ -187,19 +221,19 @@ struct RowSoftmax {
   // The rounding of a huge max·scale_log2 alone could make P anything up to infinity: then S − max
   // takes the place of S, in this tile and, since every score reaches the limit, in all later ones.
   template <int N>
-  FA3_DEV void set_maxima(const float (&to)[2], ptx::Acc<N>& s, float scale_log2, Where where) {
+  FA3_DEV void set_maxima(const float (&to)[2], ptx::Acc<N>& s, PerRow scale_log2, Where where) {
     FA3_UNROLL
     for (int h = 0; h < 2; ++h) {
       max[h] = to[h];
-      offset[h] = finite(max[h]) * scale_log2;
-      const float least = ptx::fma(kTestLog2, ptx::rcp(scale_log2), max[h]);
+      offset[h] = finite(max[h]) * scale_log2[h] - kPLog2;
+      const float least = ptx::fma(kTestLog2, ptx::rcp(scale_log2[h]), max[h]);
       limit[h] = least >= 0.f ? ptx::bits_as<i32>(least) : kAnyScore;
     }
     huge = ptx::any(is_huge(offset[0]) || is_huge(offset[1]), ~0u, where);
     if (!huge) return;
     FA3_UNROLL
     for (int h = 0; h < 2; ++h) {
-      offset[h] = 0.f;
+      offset[h] = kMinusPLog2;
       limit[h] = kAnyScore;
       FA3_UNROLL
       for (int i = 2 * h; i < N / 2; i += 4) s[i] -= finite(max[h]), s[i + 1] -= finite(max[h]);
@@ -207,7 +241,7 @@ struct RowSoftmax {
   }
 
   // Two chains a row, to hide the latency of each.
-  template <SoftmaxVariant kVariant, int N>
+  template <int N>
   FA3_DEV static OwnMaxima own_maxima(const ptx::Acc<N>& s) {
     if constexpr (!kVariant.lazy_rescale) return {{kAnyScore, kAnyScore}, false};
     const auto bits = [&](int i) { return ptx::bits_as<i32>(static_cast<float>(s[i])); };

@@ -13,6 +13,9 @@ struct SoftmaxVariant {
   // maximum, and only where the warp has one are maxima exchanged: one vote in most tiles instead
   // of four shuffles and two votes.
   bool test_first = false;
+  // P is multiplied by 2^p_log2, which O / sum cancels: 8-bit P begins to lose its least values
+  // 2^15 below its greatest, and has none beyond 448.
+  int p_log2 = 0;
 
   constexpr bool operator==(const SoftmaxVariant&) const = default;
 };

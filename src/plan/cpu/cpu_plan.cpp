@@ -47,11 +47,7 @@ void plan_forward(const Problem& p, int threads, CpuPlan& plan) {
   plan.tile_q = static_cast<int>(
       std::clamp<int64_t>(round_up(rows, cpu::kTileRows), cpu::kTileRows, most_rows));
   plan.tile_kv = tile_kv_for(plan.width_qk + plan.width_v, kTileKv, kTileFloats, 64);
-  // The longest sequence has the most blocks, except where blocks of one head become blocks across
-  // heads.
-  plan.blocks = std::max(
-      row_blocks(p.q.max_seqlen, group, plan.tile_q).count,
-      row_blocks(std::min<int64_t>(p.q.max_seqlen, plan.tile_q), group, plan.tile_q).count);
+  plan.blocks = most_blocks(p.q.max_seqlen, group, plan.tile_q);
 
   const int64_t block_bytes = plan.tile_q * (plan.width_qk + plan.width_v + 2) * int64_t{4};
   const int64_t evenly = heads * plan.blocks / (kTasksPerThread * threads);
@@ -119,6 +115,11 @@ RowBlocks row_blocks(int64_t len_q, int64_t group_size, int tile_q) {
   blocks.per_head = across_heads ? 0 : div_up(rows, blocks.size);
   blocks.count = across_heads ? div_up(rows, blocks.size) : blocks.per_head * group_size;
   return blocks;
+}
+
+int64_t most_blocks(int64_t longest, int64_t group_size, int tile_q) {
+  return std::max(row_blocks(longest, group_size, tile_q).count,
+                  row_blocks(std::min<int64_t>(longest, tile_q), group_size, tile_q).count);
 }
 
 RowBlocks::Block RowBlocks::block(int64_t i) const {

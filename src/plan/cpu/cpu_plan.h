@@ -62,6 +62,9 @@ struct RowBlocks {
   Block block(int64_t i) const;
 };
 RowBlocks row_blocks(int64_t len_q, int64_t group_size, int tile_q);
+// The most that a KV head can have where the longest sequence has that many queries. It is the
+// longest one's, except where blocks of one head become blocks across heads.
+int64_t most_blocks(int64_t longest, int64_t group_size, int tile_q);
 
 // Keys per tile for a sequence: tile_kv, or less so that the last tile is not a sliver.
 int64_t balanced_tile(int64_t len, int tile, int lanes);

@@ -8,14 +8,28 @@
 
 namespace fa3::sm90 {
 
-// A row fits head dims up to config.head_dim_qk and config.head_dim_v, its masks, and at most
-// max_seqlen_q queries per sequence and head (0 = any number); with three consumers, problems
-// without functors for which tiles of 192 queries pay (fwd_plan.cpp).
+// What a problem multiplies: types of Q and K, and of V.
+enum class Operands : unsigned char {
+  k16,      // 16 bits
+  kE4m3,    // E4M3
+  kI8E4m3,  // INT8 Q and K, E4M3 V
+  kI816,    // INT8 Q and K, 16-bit V
+};
+
+// A row fits problems of its operands, head dims up to config.head_dim_qk and config.head_dim_v,
+// its masks, and at most max_seqlen_q queries per sequence and head (0 = any number; varlen: twice
+// the mean length); with three consumers, problems without functors for which tiles of 192 queries
+// pay (fwd_plan.cpp).
 struct FwdRow {
   const char* name;
   unsigned masks;  // 1 << MaskKind of each
   int max_seqlen_q;
-  FwdConfig config;  // dtype, mask, score, ragged: filled in from the problem
+  FwdConfig config;  // types, mask, score, ragged: filled in from the problem
+
+  constexpr bool takes(Operands operands) const {
+    if (config.v8()) return operands == Operands::kE4m3 || operands == Operands::kI8E4m3;
+    return operands == (config.scaled() ? Operands::kI816 : Operands::k16);
+  }
 };
 
 constexpr unsigned mask_bit(MaskKind mask) { return 1u << static_cast<unsigned>(mask); }
@@ -47,6 +61,21 @@ constexpr FwdConfig config_of(const FwdTile& t) {
   c.o_parts = max(t.o_parts, 1);
   return c;
 }
+// 8-bit V: raw_v_stages in addition; 0: V is transposed by a kernel of its own.
+constexpr FwdConfig v8_of(const FwdTile& t, int raw_v_stages) {
+  FwdConfig c = config_of(t);
+  c.dtype_qk = c.dtype_v = MmaType::kE4m3;
+  c.raw_v_stages = raw_v_stages;
+  c.v_image = raw_v_stages == 0;
+  c.softmax.p_log2 = 4;
+  return c;
+}
+// 8-bit Q and K only.
+constexpr FwdConfig qk8_of(const FwdTile& t) {
+  FwdConfig c = config_of(t);
+  c.dtype_qk = MmaType::kS8;
+  return c;
+}
 
 // clang-format off
 inline constexpr FwdRow kFwdRows[] = {
@@ -72,13 +101,38 @@ inline constexpr FwdRow kFwdRows[] = {
   {"d192 short",         kFull,    2048, config_of({192, 192,  64, 3, 2, 1, false, 3})},
   {"d192",               kAnyMask, 0,    config_of({192, 192,  96, 2, 2, 1, false, 3})},
   {"d256",               kAnyMask, 0,    config_of({256, 256,  64, 2, 2, 1, false, 2})},
+
+// 8 bits                                       qk  v   kv  st wgs q ping_pong o   raw V stages
+  {"d64 8bit short",     kAnyMask, 1024, v8_of({ 64,  64, 128, 2, 2, 2, false, 1}, 2)},
+  {"d64 8bit",           kAnyMask, 4096, v8_of({ 64,  64, 128, 3, 3, 1, false, 1}, 2)},
+  {"d64 8bit full",      kFull,    0,    v8_of({ 64,  64, 160, 4, 3, 1, false, 1}, 0)},
+  {"d64 8bit masked",    kMasked,  0,    v8_of({ 64,  64, 128, 4, 3, 2, false, 1}, 0)},
+  {"d64 8bit two",       kAnyMask, 0,    v8_of({ 64,  64, 224, 2, 2, 2, false, 1}, 0)},
+  {"d96 8bit short",     kAnyMask, 1024, v8_of({ 96,  96, 128, 2, 2, 1, false, 1}, 2)},
+  {"d96 8bit",           kAnyMask, 0,    v8_of({ 96,  96, 192, 2, 2, 1, false, 1}, 0)},
+  {"d128 8bit short",    kAnyMask, 1024, v8_of({128, 128, 128, 2, 2, 1, false, 1}, 2)},
+  {"d128 8bit masked",   kMasked,  2048, v8_of({128, 128, 224, 2, 2, 1, false, 1}, 2)},
+  {"d128 8bit full",     kFull,    2048, v8_of({128, 128, 160, 3, 2, 2, false, 1}, 0)},
+  {"d128 8bit",          kAnyMask, 0,    v8_of({128, 128, 224, 3, 2, 1, false, 1}, 0)},
+  {"d192 8bit short",    kAnyMask, 1024, v8_of({192, 192, 128, 2, 2, 1, false, 3}, 1)},
+  {"d192 8bit",          kAnyMask, 0,    v8_of({192, 192, 160, 2, 2, 1, false, 3}, 0)},
+  {"d256 8bit short",    kAnyMask, 1024, v8_of({256, 256,  96, 2, 2, 1, false, 2}, 1)},
+  {"d256 8bit full",     kFull,    0,    v8_of({256, 256,  96, 3, 2, 1, false, 2}, 0)},
+  {"d256 8bit",          kAnyMask, 0,    v8_of({256, 256, 128, 2, 2, 1, false, 2}, 0)},
+// 8-bit Q and K                                 qk  v   kv  st wgs q ping_pong o
+  {"d64 8bit qk full",   kFull,    0,    qk8_of({ 64,  64, 128, 4, 3, 2, false, 1})},
+  {"d64 8bit qk masked", kMasked,  0,    qk8_of({ 64,  64, 128, 4, 3, 1,  true, 1})},
+  {"d64 8bit qk",        kAnyMask, 0,    qk8_of({ 64,  64, 128, 3, 2, 2,  true, 1})},
+  {"d128 8bit qk",       kAnyMask, 0,    qk8_of({128, 128, 176, 2, 2, 1,  true, 1})},
+  {"d192 8bit qk",       kAnyMask, 0,    qk8_of({192, 192, 112, 2, 2, 1, false, 3})},
+  {"d256 8bit qk",       kAnyMask, 0,    qk8_of({256, 256,  80, 2, 2, 1, false, 2})},
 };
 // clang-format on
 
 // A row for functors, which keep values per row and key in addition to S, O and P: with more tile
 // registers than this, ptxas spills. hides_keys: one of them is a mask.
 constexpr FwdConfig with_functors(FwdConfig c, bool hides_keys) {
-  while (c.tile_registers() > (hides_keys ? 168 : 176)) c.tile_kv -= 16;
+  while (c.tile_registers() > (hides_keys ? 168 : 176)) c.tile_kv -= c.v8() ? 32 : 16;
   return c;
 }
 
@@ -87,15 +141,28 @@ constexpr FwdConfig with_functors(FwdConfig c, bool hides_keys) {
 inline constexpr int kSmemLimit = 227 * 1024;  // bytes per CTA
 
 // Beyond these ptxas 13.0 spills and serialises the GEMMs (found by trying).
-constexpr int tile_register_limit(const FwdConfig& c) { return c.consumer_wgs == 3 ? 128 : 208; }
+constexpr int tile_register_limit(const FwdConfig& c) {
+  return c.consumer_wgs != 3 ? 208 : c.v8() ? 132 : 128;
+}
 
 // Why a configuration cannot run; nullptr when it can.
 constexpr const char* why_illegal(const FwdConfig& c) {
-  if (size_of(c.dtype) != 2) return "dtype: F16 or BF16";
-  if (c.head_dim_qk < 16 || c.head_dim_qk > 256 || c.head_dim_qk % 16 != 0)
-    return "head_dim_qk: a multiple of 16 up to 256";
-  if (c.head_dim_v < 16 || c.head_dim_v > 256 || c.head_dim_v % 16 != 0)
-    return "head_dim_v: a multiple of 16 up to 256";
+  if (size_of(c.dtype_o) != 2) return "dtype_o: F16 or BF16";
+  const bool e4m3 = c.dtype_v == MmaType::kE4m3;
+  if (!e4m3 && c.dtype_v != c.dtype_o) return "dtype_v: the type of O, or E4M3";
+  if (c.dtype_qk != c.dtype_v && c.dtype_qk != MmaType::kS8) return "dtype_qk: that of V, or INT8";
+  if (c.head_dim_qk < 16 || c.head_dim_qk > 256 || c.head_dim_qk % c.columns_unit() != 0)
+    return "head_dim_qk: a multiple of 16, in 8 bits of 32, up to 256";
+  if (c.head_dim_v < 16 || c.head_dim_v > 256 || c.head_dim_v % c.columns_unit() != 0)
+    return "head_dim_v: a multiple of 16, in 8 bits of 32, up to 256";
+  if (c.transposes() != (c.raw_v_stages > 0))
+    return "raw_v_stages: at least 1 where 8-bit V is transposed, else 0";
+  if (c.v_image && !c.v8()) return "v_image: with 8-bit V";
+  if (c.v8() && (c.tile_kv % 32 != 0 || c.ablation()))
+    return "tile_kv: with 8-bit V a multiple of 32; no ablation";
+  // Up to 448: the greatest number of E4M3.
+  if (c.softmax.p_log2 != 0 && (!c.v8() || c.softmax.p_log2 < 0 || c.softmax.p_log2 > 8))
+    return "p_log2: up to 8, with 8-bit V only";
   if (c.tile_kv < 16 || c.tile_kv > 256 || c.tile_kv % 16 != 0)
     return "tile_kv: a multiple of 16 up to 256";
   if (c.consumer_wgs < 1 || c.consumer_wgs > 3) return "consumer_wgs: 1 to 3";

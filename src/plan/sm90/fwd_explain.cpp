@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/tuning.h"
 #include "plan/figures.h"
 #include "plan/sm90/roofline.h"
 
@@ -19,10 +20,14 @@ Json kernel_json(const FwdPlan& plan, const Problem& problem) {
   const FwdConfig& c = plan.config;
   const Tiles tiles = tiles_of(problem, c.tile_q(), c.tile_kv);
   Json rejected = Json::object();
-  for (const RejectedRow& row : rejected_rows(plan.need)) rejected[row.name] = row.why;
+  for (const RejectedRow& row : rejected_rows(plan.need, row_named(plan.row)))
+    rejected[row.name] = row.why;
   Json json;
   json["kernel"] = program_of(plan).expression;
   json["row"] = plan.row;
+  json["row_from"] = plan.tuned ? "file" : "table";
+  if (!plan.declined.empty()) json["tuning_declined"] = plan.declined;
+  json["tuning_key"] = key_of(problem);
   json["rows_rejected"] = std::move(rejected);
   json["tile_q"] = c.tile_q();
   json["tile_kv"] = c.tile_kv;
@@ -36,6 +41,7 @@ Json kernel_json(const FwdPlan& plan, const Problem& problem) {
   json["waves"] = rounded(waves_of(plan));
   json["heads_side_by_side"] = plan.order.head_group;
   json["longest_first"] = plan.order.longest_first;
+  json["counter"] = plan.counter;
   json["tiles_visited"] = count(tiles.visited);
   json["tiles_skipped"] = count(tiles.skipped);
   return json;

@@ -56,4 +56,12 @@ std::string fwd_expression(const FwdConfig& config, const FwdFunctors& functors)
                      config.ablation() ? "fwd_ablation" : "fwd", fields_text(config), types);
 }
 
+std::string v_image_expression(const VImageConfig& config) {
+  return fmt::format(
+      "fa3::sm90::v_image<fa3::sm90::VImageConfig{{.tile = {{.keys = {}, .columns = {}}}, .ragged "
+      "= "
+      "{}}}>",
+      config.tile.keys, config.tile.columns, config.ragged);
+}
+
 }  // namespace fa3::sm90

@@ -29,6 +29,7 @@ struct Words {
   std::optional<bool> ragged;
   std::optional<ScoreKind> score;
   std::optional<int> queries;
+  std::optional<Operands> operands;
   bool few_tiles = false;  // where there are two: the kernel for fewer Q tiles
   FwdFunctors functors;
 };
@@ -42,6 +43,7 @@ constexpr const char* kSequenceIdsWord = "sequence_ids";
 std::string text_of(HeadDims dims, const FwdVariant& variant, int queries, bool few_tiles) {
   std::string name = fmt::format("fwd/d{}", dims.qk);
   if (dims.v != dims.qk) name += fmt::format("-{}", dims.v);
+  if (variant.operands != Operands::k16) name += fmt::format("/{}", word(variant.operands));
   name += fmt::format("/{}/{}/{}", word(variant.dtype), word(variant.mask),
                       ragged_word(variant.ragged));
   if (queries != 0) name += fmt::format("/q{}", queries);
@@ -92,6 +94,8 @@ bool read_word(std::string_view text, Words& words) {
     if (text == ragged_word(ragged)) return set(words.ragged, ragged);
   for (const ScoreKind score : kScores)
     if (text == word(score)) return set(words.score, score);
+  for (const Operands operands : kOperands)
+    if (text == word(operands)) return set(words.operands, operands);
   if (text == kFewTilesWord) return words.few_tiles = true;
   if (text == kAlibiWord) return words.functors.alibi = true;
   if (text == kSequenceIdsWord) return words.functors.sequence_ids = true;
@@ -101,9 +105,10 @@ bool read_word(std::string_view text, Words& words) {
 // ---- Kernels ------------------------------------------------------------------------------------
 
 // Head dims of the table, each pair once.
-std::vector<HeadDims> table_dims() {
+std::vector<HeadDims> table_dims(Operands operands) {
   std::vector<HeadDims> all;
   for (const FwdRow& row : kFwdRows) {
+    if (!row.takes(operands)) continue;
     const HeadDims dims{row.config.head_dim_qk, row.config.head_dim_v};
     if (std::find(all.begin(), all.end(), dims) == all.end()) all.push_back(dims);
   }
@@ -111,14 +116,16 @@ std::vector<HeadDims> table_dims() {
 }
 
 // The rows that problems of these head dims and that mask get, by how many queries they have.
-std::vector<const FwdRow*> rows_of(HeadDims dims, MaskKind mask, bool three_consumers) {
+std::vector<const FwdRow*> rows_of(HeadDims dims, MaskKind mask, bool three_consumers,
+                                   Operands operands) {
   std::vector<int64_t> lengths = {std::numeric_limits<int64_t>::max()};
   for (const FwdRow& row : kFwdRows)
     if (row.max_seqlen_q != 0) lengths.push_back(row.max_seqlen_q);
   std::sort(lengths.begin(), lengths.end());
   std::vector<const FwdRow*> rows;
   for (const int64_t length : lengths) {
-    const FwdRow* const row = choose_row({dims.qk, dims.v, mask, length, three_consumers});
+    const FwdRow* const row =
+        choose_row({dims.qk, dims.v, mask, length, three_consumers, operands});
     if (row != nullptr && std::find(rows.begin(), rows.end(), row) == rows.end())
       rows.push_back(row);
   }
@@ -130,11 +137,13 @@ struct NamedRow {
   bool few_tiles;  // another row takes problems with more Q tiles
 };
 
-std::vector<NamedRow> rows_of(HeadDims dims, MaskKind mask, const FwdFunctors& functors) {
+std::vector<NamedRow> rows_of(HeadDims dims, MaskKind mask, const Words& words) {
+  const FwdFunctors& functors = words.functors;
+  const Operands operands = words.operands.value_or(Operands::k16);
   std::vector<NamedRow> all;
   if (!functors.any())
-    for (const FwdRow* const row : rows_of(dims, mask, true)) all.push_back({row, false});
-  for (const FwdRow* const row : rows_of(dims, mask, false)) {
+    for (const FwdRow* const row : rows_of(dims, mask, true, operands)) all.push_back({row, false});
+  for (const FwdRow* const row : rows_of(dims, mask, false, operands)) {
     const auto same = [&](const NamedRow& other) { return other.row == row; };
     if (std::none_of(all.begin(), all.end(), same)) all.push_back({row, !functors.any()});
   }
@@ -152,8 +161,9 @@ void add_variants(HeadDims dims, const Words& words, std::vector<FwdKernel>& ker
         // ALiBi is added to scaled scores.
         const ScoreKind score =
             words.score.value_or(words.functors.alibi ? ScoreKind::kScaled : ScoreKind::kPlain);
-        const FwdVariant variant{dtype, mask, score, ragged, words.functors};
-        for (const auto& [row, few_tiles] : rows_of(dims, mask, words.functors)) {
+        const FwdVariant variant{dtype,  mask,           score,
+                                 ragged, words.functors, words.operands.value_or(Operands::k16)};
+        for (const auto& [row, few_tiles] : rows_of(dims, mask, words)) {
           if (!wanted(words.queries, row->max_seqlen_q)) continue;
           if (words.few_tiles && !few_tiles) continue;
           const FwdConfig config = fitted(config_of(*row, variant), dims.qk, dims.v);
@@ -170,7 +180,9 @@ void add_variants(HeadDims dims, const Words& words, std::vector<FwdKernel>& ker
 Status refuse(std::string_view name, std::string_view why) {
   return invalid(
       "jit: kernels '{}': {}; need fwd, then any of d<head dim> or d<of q and k>-<of v> (multiples "
-      "of 16 up to 256), bf16 or f16, full, causal or window, dense or ragged, q<most queries>, "
+      "of 16 up to 256), e4m3, i8_e4m3, i8_16_bits, bf16 or f16, full, causal or window, dense or "
+      "ragged, q<most "
+      "queries>, "
       "few_tiles, softcap or scaled, alibi, sequence_ids, each behind a '/'",
       name, why);
 }
@@ -188,7 +200,8 @@ Result<std::vector<FwdKernel>> fwd_kernels(std::string_view name) {
       return refuse(name, fmt::format("'{}' says nothing here", word));
   }
   std::vector<FwdKernel> kernels;
-  for (const HeadDims dims : words.dims ? std::vector{*words.dims} : table_dims())
+  for (const HeadDims dims :
+       words.dims ? std::vector{*words.dims} : table_dims(words.operands.value_or(Operands::k16)))
     add_variants(dims, words, kernels);
   if (kernels.empty()) return refuse(name, "no kernel is called so");
   return kernels;
@@ -198,10 +211,11 @@ std::string name_of(const FwdPlan& plan) {
   const FwdConfig& c = plan.config;
   const HeadDims dims{static_cast<int>(round_up(plan.need.head_dim_qk, 16)),
                       static_cast<int>(round_up(plan.need.head_dim_v, 16))};
-  const FwdRow* const row = choose_row(plan.need);
+  const FwdRow* const row = row_named(plan.row);
   RowNeed more_tiles = plan.need;
   more_tiles.three_consumers = !plan.functors.any();
-  return text_of(dims, {c.dtype, c.mask, c.score, c.ragged, plan.functors}, row->max_seqlen_q,
+  const FwdVariant variant{c.dtype_o, c.mask, c.score, c.ragged, plan.functors, plan.need.operands};
+  return text_of(dims, variant, row->max_seqlen_q,
                  choose_row(more_tiles) != row && !plan.functors.any());
 }
 

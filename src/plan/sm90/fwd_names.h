@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "device/sm90/fwd/config.h"
+#include "plan/sm90/fwd_configs.h"
 
 namespace fa3::sm90 {
 
@@ -27,6 +28,10 @@ inline constexpr Name<MaskKind> kMaskNames[] = {{MaskKind::kFull, "kFull", "full
 inline constexpr Name<ScoreKind> kScoreNames[] = {{ScoreKind::kPlain, "kPlain", "plain"},
                                                   {ScoreKind::kSoftcap, "kSoftcap", "softcap"},
                                                   {ScoreKind::kScaled, "kScaled", "scaled"}};
+inline constexpr Name<Operands> kOperandsNames[] = {{Operands::k16, "k16", "16_bits"},
+                                                    {Operands::kE4m3, "kE4m3", "e4m3"},
+                                                    {Operands::kI8E4m3, "kI8E4m3", "i8_e4m3"},
+                                                    {Operands::kI816, "kI816", "i8_16_bits"}};
 inline constexpr Name<FwdStep> kStepNames[] = {
     {FwdStep::kSerial, "kSerial", "serial"},
     {FwdStep::kTwoStage, "kTwoStage", "two_stage"},
@@ -38,6 +43,7 @@ inline constexpr Name<FwdSchedule> kScheduleNames[] = {
 constexpr const auto& names_of(MmaType) { return kTypeNames; }
 constexpr const auto& names_of(MaskKind) { return kMaskNames; }
 constexpr const auto& names_of(ScoreKind) { return kScoreNames; }
+constexpr const auto& names_of(Operands) { return kOperandsNames; }
 constexpr const auto& names_of(FwdStep) { return kStepNames; }
 constexpr const auto& names_of(FwdSchedule) { return kScheduleNames; }
 
@@ -61,14 +67,19 @@ constexpr void for_each_field(Config& c, const F& f) {
   if constexpr (std::is_same_v<std::remove_const_t<Config>, SoftmaxVariant>) {
     f("lazy_rescale", c.lazy_rescale);
     f("test_first", c.test_first);
+    f("p_log2", c.p_log2);
   } else {
-    f("dtype", c.dtype);
+    f("dtype_qk", c.dtype_qk);
+    f("dtype_v", c.dtype_v);
+    f("dtype_o", c.dtype_o);
     f("mask", c.mask);
     f("score", c.score);
     f("head_dim_qk", c.head_dim_qk);
     f("head_dim_v", c.head_dim_v);
     f("tile_kv", c.tile_kv);
     f("stages", c.stages);
+    f("raw_v_stages", c.raw_v_stages);
+    f("v_image", c.v_image);
     f("consumer_wgs", c.consumer_wgs);
     f("q_stages", c.q_stages);
     f("step", c.step);

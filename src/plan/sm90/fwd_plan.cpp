@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "core/dtype.h"
+#include "core/tuning.h"
 #include "device/attn/conventions.h"
 #include "device/sm90/fwd/args.h"
 #include "plan/sm90/fwd_configs.h"
@@ -16,7 +17,6 @@
 namespace fa3::sm90 {
 namespace {
 
-constexpr int64_t kAlign = 8;                           // elements: TMA wants 16 bytes
 constexpr int64_t kStrideLimit = int64_t{1} << 39;      // elements: TMA's strides end at 2^40 bytes
 constexpr int64_t kMaxRaggedStride = int64_t{1} << 32;  // elements: well below kRaggedWrap bytes
 constexpr int64_t kMaxRows = kRaggedRows - 512;         // coordinates of a tile stay in 31 bits
@@ -24,28 +24,35 @@ constexpr int64_t kMaxTiles = int64_t{1} << 31;
 
 // ---- What is declined ---------------------------------------------------------------------------
 
-Status check_head_dim(const char* name, int64_t dim) {
-  if (dim >= 1 && dim <= 256 && dim % kAlign == 0) return {};
+// Elements in 16 bytes, of which TMA wants multiples.
+int64_t tma_elements(fa3_dtype dtype) { return 16 / dtype_bytes(dtype); }
+
+Status check_head_dim(const char* name, int64_t dim, fa3_dtype dtype) {
+  const int64_t unit = tma_elements(dtype);
+  if (dim >= 1 && dim <= 256 && dim % unit == 0) return {};
   return unsupported(
-      "forward: {}={} on sm90, need a multiple of 8 up to 256; pad with zero columns, or use "
+      "forward: {}={} on sm90, need a multiple of {} up to 256; pad with zero columns, or use "
       "backend cpu",
-      name, dim);
+      name, dim, unit);
 }
 
-Status check_stride(const char* tensor, const char* what, int64_t extent, int64_t stride) {
-  if (extent <= 1 || (stride % kAlign == 0 && stride < kStrideLimit)) return {};
+Status check_stride(const char* tensor, const char* what, int64_t extent, int64_t stride,
+                    fa3_dtype dtype) {
+  const int64_t unit = tma_elements(dtype);
+  if (extent <= 1 || (stride % unit == 0 && stride < kStrideLimit)) return {};
   return unsupported(
-      "forward: {}: {} stride {} on sm90, need a multiple of 8 elements (16 bytes) below 2^39, "
+      "forward: {}: {} stride {} on sm90, need a multiple of {} elements (16 bytes) below 2^39, "
       "which TMA can address; copy the tensor, or use backend cpu",
-      tensor, what, stride);
+      tensor, what, stride, unit);
 }
 
 Status check_tensor(const Problem& p, TensorId id, const char* name, const SeqAxis& axis,
                     int64_t heads, bool ragged) {
   const Layout& layout = p.layout[id];
-  FA3_RETURN_IF_ERROR(check_stride(name, "row", axis.rows, layout.row));
-  FA3_RETURN_IF_ERROR(check_stride(name, "head", heads, layout.head));
-  if (!axis.varlen) FA3_RETURN_IF_ERROR(check_stride(name, "batch", p.batch, layout.batch));
+  FA3_RETURN_IF_ERROR(check_stride(name, "row", axis.rows, layout.row, layout.dtype));
+  FA3_RETURN_IF_ERROR(check_stride(name, "head", heads, layout.head, layout.dtype));
+  if (!axis.varlen)
+    FA3_RETURN_IF_ERROR(check_stride(name, "batch", p.batch, layout.batch, layout.dtype));
   if (!ragged) return {};
   const int64_t row = ragged_row_stride(axis, layout);
   if (row >= kMaxRaggedStride) {
@@ -86,20 +93,51 @@ Status check_layout(const Problem& p, bool ragged) {
   return check_axis("key", p, p.kv, kK, kV, ragged);
 }
 
+bool is_16_bit(fa3_dtype dtype) { return dtype == FA3_F16 || dtype == FA3_BF16; }
+
+// Scales that the kernel applies: Q's per row or coarser, those of K and V per head or coarser.
+Status check_scales(const Problem& p) {
+  for (const TensorId id : {kQ, kK, kV}) {
+    const ScaleBlock& block = p.scale_block[id];
+    const char* const name = tensor_name(id);
+    if (block.cols != 0)
+      return unsupported(
+          "forward: {}_block.cols={} on sm90 in this release, need 0, a scale for all columns; use "
+          "backend cpu",
+          name, block.cols);
+    if (id != kQ && block.rows != 0)
+      return unsupported(
+          "forward: {}_block.rows={} on sm90 in this release, need 0, a scale for all rows; use "
+          "backend cpu",
+          name, block.rows);
+  }
+  if (p.layout[kKOffset].present() && (p.layout[kLse].present() || p.softcap > 0))
+    return unsupported(
+        "forward: k_offset with lse or softcap on sm90 in this release: leave lse out, or use "
+        "backend cpu");
+  return {};
+}
+
 Status check_problem(const Problem& p) {
   if (p.op != FA3_OP_FORWARD)
     return unsupported("backward: not on sm90 in this release; use backend cpu");
-  const fa3_dtype dtype = p.layout[kQ].dtype;
-  if (dtype != FA3_F16 && dtype != FA3_BF16)
+  const fa3_dtype dtype = p.layout[kQ].dtype, o = p.layout[kO].dtype;
+  if (!is_16_bit(dtype) && !p.is_8_bit())
     return unsupported(
-        "forward: dtype {} on sm90 (backends cuda and sim), need f16 or bf16; convert, or use "
-        "backend cpu",
+        "forward: dtype {} on sm90 (backends cuda and sim), need f16, bf16, f8_e4m3 or i8; "
+        "convert, or use backend cpu",
         dtype_name(dtype));
-  if (p.layout[kO].dtype != dtype)
-    return unsupported("forward: o is {} on sm90, need {}, the type of q; use backend cpu",
-                       dtype_name(p.layout[kO].dtype), dtype_name(dtype));
-  FA3_RETURN_IF_ERROR(check_head_dim("head_dim_qk", p.head_dim_qk));
-  FA3_RETURN_IF_ERROR(check_head_dim("head_dim_v", p.head_dim_v));
+  const fa3_dtype v = p.layout[kV].dtype;
+  if (p.is_8_bit() && is_16_bit(v) && v != o)
+    return unsupported("forward: o is {} and v is {} on sm90, need equal types; use backend cpu",
+                       dtype_name(o), dtype_name(v));
+  if (p.is_8_bit() ? !is_16_bit(o) : o != dtype)
+    return unsupported(
+        "forward: o is {} on sm90, need {}; use backend cpu", dtype_name(o),
+        p.is_8_bit() ? "f16 or bf16" : fmt::format("{}, the type of q", dtype_name(dtype)));
+  FA3_RETURN_IF_ERROR(check_head_dim("head_dim_qk", p.head_dim_qk, dtype));
+  FA3_RETURN_IF_ERROR(check_head_dim("head_dim_v", p.head_dim_v, p.layout[kV].dtype));
+  FA3_RETURN_IF_ERROR(check_scales(p));
   return check_layout(p, has_lengths(p));
 }
 
@@ -167,7 +205,8 @@ uint32_t head_group_of(const Problem& p, int tile_q, int64_t l2_bytes) {
   if (heads == 0 || p.heads_q == 0) return 1;
   const int64_t q_tiles = div_up(most_rows(p.q), tile_q);
   const int64_t columns = p.head_dim_qk + p.head_dim_v;
-  const int64_t bytes = std::max<int64_t>(most_rows(p.kv) * columns * 2, 1);
+  const int64_t size = dtype_bytes(p.layout[kK].dtype);
+  const int64_t bytes = std::max<int64_t>(most_rows(p.kv) * columns * size, 1);
   const int64_t most = std::min<int64_t>(64, (q_tiles <= 4 ? 8192 : 16384) / columns);
   const int64_t fit = std::min(l2_bytes * 2 / 3 / bytes, most / p.group_size());
   const int64_t groups = div_up(heads, std::clamp<int64_t>(fit, 1, heads));
@@ -193,6 +232,12 @@ float scale_in_fp32(double scale) {
   return static_cast<float>(std::copysign(std::clamp(std::abs(scale), kLeast, kMost), scale));
 }
 
+Operands operands_of(const Problem& p) {
+  if (!p.is_8_bit()) return Operands::k16;
+  if (p.layout[kQ].dtype == FA3_F8_E4M3) return Operands::kE4m3;
+  return p.layout[kV].dtype == FA3_F8_E4M3 ? Operands::kI8E4m3 : Operands::kI816;
+}
+
 // ALiBi is added to scaled scores.
 ScoreKind score_of(const Problem& p) {
   if (p.softcap > 0) return ScoreKind::kSoftcap;
@@ -215,6 +260,20 @@ void set_scale(const Problem& p, FwdPlan& plan) {
       plan.scale_log2 = scale_in_fp32(p.softmax_scale * double{kLog2e});
       break;
   }
+}
+
+// The row that a tuning names for the problem; `by_rule` where it names none that can run it.
+const FwdRow* tuned_row(const Problem& p, const Tuning& tuning, const FwdFunctors& functors,
+                        const FwdRow* by_rule, FwdPlan& plan) {
+  const std::string* const name = tuning.row_of(p);
+  if (name == nullptr) return by_rule;
+  const FwdRow* const row = row_named(*name);
+  const std::string why =
+      row == nullptr ? "no row of the table is called so" : why_not(*row, plan.need, functors);
+  plan.tuned = why.empty();
+  if (plan.tuned) return row;
+  plan.declined = fmt::format("{}: {}", *name, why);
+  return by_rule;
 }
 
 }  // namespace
@@ -244,17 +303,24 @@ LaunchShape shape_of(const FwdPlan& plan) {
   return shape;
 }
 
-size_t workspace_bytes(const FwdPlan& plan) { return plan.counter ? sizeof(uint32_t) : 0; }
+int64_t v_image_tiles(const Problem& p, int tile_kv) {
+  return p.kv.varlen ? p.kv.rows / tile_kv + p.batch : div_up(p.kv.rows, tile_kv) * p.batch;
+}
 
-size_t zeroed_bytes(const FwdPlan& plan) { return workspace_bytes(plan); }
+size_t zeroed_bytes(const FwdPlan& plan) { return plan.counter ? sizeof(uint32_t) : 0; }
+
+size_t workspace_bytes(const FwdPlan& plan) {
+  return plan.v_image_bytes > 0 ? kVImageOffset + plan.v_image_bytes : zeroed_bytes(plan);
+}
 
 std::optional<FwdPlan> wider(const FwdPlan& plan) {
-  const FwdConfig& row = choose_row(plan.need)->config;  // as wide with functors
+  const FwdConfig& row = row_named(plan.row)->config;  // as wide with functors
   FwdPlan wide = plan;
   wide.config.head_dim_qk = row.head_dim_qk;
   wide.config.head_dim_v = row.head_dim_v;
   wide.config.o_in_q = row.o_in_q;
   wide.config.o_parts = row.o_parts;
+  if (plan.config.v_image) return std::nullopt;  // V was transposed for these head dims
   if (wide.config == plan.config) return std::nullopt;
   return wide;
 }
@@ -267,6 +333,10 @@ FwdPlan with_config(FwdPlan plan, const FwdConfig& c, const Problem& p, int mult
       persistent ? std::min(plan.tiles, static_cast<uint32_t>(multiprocessors)) : plan.tiles;
   plan.counter = plan.tiles > plan.grid && counter_pays(p, mask_of(plan.band), multiprocessors);
   plan.order.q_tiles = static_cast<uint32_t>(div_up(p.q.rows, c.tile_q()));
+  plan.v_image_bytes = 0;
+  if (c.v_image)
+    plan.v_image_bytes =
+        static_cast<size_t>(v_image_tiles(p, c.tile_kv) * p.heads_kv * c.turned_v().bytes());
   return plan;
 }
 
@@ -276,24 +346,29 @@ Result<FwdPlan> make_fwd_plan(const Problem& p, const DeviceInfo& device) {
   plan.band = band_of(p);
   const MaskKind mask = mask_of(plan.band);
   const FwdFunctors functors{p.has_alibi(), p.has_sequence_ids()};
-  plan.need = {p.head_dim_qk, p.head_dim_v, mask, typical_rows(p.q, p.batch),
-               !functors.any() && three_consumers_pay(p, mask, device.multiprocessors)};
-  const FwdRow* const row = choose_row(plan.need);
+  plan.need = {p.head_dim_qk,
+               p.head_dim_v,
+               mask,
+               typical_rows(p.q, p.batch),
+               !functors.any() && three_consumers_pay(p, mask, device.multiprocessors),
+               operands_of(p)};
+  const FwdRow* row = choose_row(plan.need);
   if (row == nullptr)
     return unsupported("forward: head_dim_qk={}, head_dim_v={}: no row of the table fits",
                        p.head_dim_qk, p.head_dim_v);
+  if (device.tuning) row = tuned_row(p, *device.tuning, functors, row, plan);
   plan.row = row->name;
-  const MmaType dtype = p.layout[kQ].dtype == FA3_F16 ? MmaType::kF16 : MmaType::kBf16;
-  FwdVariant variant{dtype, mask, score_of(p), has_lengths(p), functors};
+  const MmaType dtype = p.layout[kO].dtype == FA3_F16 ? MmaType::kF16 : MmaType::kBf16;
+  FwdVariant variant{dtype, mask, score_of(p), has_lengths(p), functors, plan.need.operands};
   if (device.compiled_ahead) {
     variant = ahead(variant);
     if (!compiled_ahead(*row).has(variant))
       return unsupported(
-          "forward: {}: {}, head_dim_qk={}, head_dim_v={}: the simulator has it for bf16 on rows "
-          "of "
-          "head dim 64 and 128 only; use backend cpu",
-          tensor_name(p.has_alibi() ? kAlibiSlopes : kSequenceIdsQ), dtype_name(p.layout[kQ].dtype),
-          p.head_dim_qk, p.head_dim_v);
+          "forward: {}: q of {}, head_dim_qk={}, head_dim_v={}: the simulator has it for bf16 on "
+          "rows of head dim 64 and 128 only; use backend cpu",
+          !functors.any() ? "softcap or a negative softmax_scale with 8 bits and f16 o"
+                          : tensor_name(p.has_alibi() ? kAlibiSlopes : kSequenceIdsQ),
+          dtype_name(p.layout[kQ].dtype), p.head_dim_qk, p.head_dim_v);
   }
   FwdConfig config = config_of(*row, variant);
   plan.functors = variant.functors;

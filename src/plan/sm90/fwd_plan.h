@@ -12,6 +12,7 @@
 #include "device/attn/tile_order.h"
 #include "device/attn/tile_range.h"
 #include "device/sm90/fwd/config.h"
+#include "device/sm90/fwd/v_image_config.h"
 #include "plan/sm90/fwd_rows.h"
 #include "runtime/program.h"
 
@@ -20,6 +21,8 @@ namespace fa3::sm90 {
 struct FwdPlan {
   RowNeed need;          // what the row was chosen by
   const char* row = "";  // of fwd_configs.h
+  bool tuned = false;    // the device's tuning names it
+  std::string declined;  // "" or the row that the tuning names, and why it is not used
   FwdConfig config;
   FwdFunctors functors;
   Band32 band;  // of the mask, without bounds that no query reaches
@@ -29,8 +32,15 @@ struct FwdPlan {
   bool counter = false;    // CTAs take the next tile from a counter in the workspace
   float score_factor = 0;  // see FwdArgs
   float scale_log2 = 0;
-  float slope_factor = 0;  // see ElementArgs
+  float slope_factor = 0;    // see ElementArgs
+  size_t v_image_bytes = 0;  // of the workspace, behind kVImageOffset; 0: none
 };
+
+// Tiles of one head of 8-bit V that is transposed before: of all sequences, as VImage counts them.
+int64_t v_image_tiles(const Problem& problem, int tile_kv);
+
+// Where they begin in the forward's part of the workspace, behind the counter.
+inline constexpr size_t kVImageOffset = 128;
 
 // UNSUPPORTED with the reason for what the kernel does not do.
 Result<FwdPlan> make_fwd_plan(const Problem& problem, const DeviceInfo& device);
@@ -44,6 +54,9 @@ FwdPlan with_config(FwdPlan plan, const FwdConfig& config, const Problem& proble
 // computes the same, more slowly: TMA fills what the tensors lack with zeros and clips the store.
 // Grid and order stay.
 std::optional<FwdPlan> wider(const FwdPlan& plan);
+
+inline bool tuned(const FwdPlan& plan) { return plan.tuned; }
+inline const std::string& declined(const FwdPlan& plan) { return plan.declined; }
 
 // What a step of a plan (plan/plan.h) needs from a kernel.
 Program program_of(const FwdPlan& plan);
@@ -60,6 +73,7 @@ int64_t ragged_batch_rows(const Problem& problem, const SeqAxis& axis, const Lay
 // The kernel as C++ names it: fa3::sm90::fwd<fa3::sm90::FwdConfig{.dtype = …}>, every field by its
 // name, and the types of functors where there are any.
 std::string fwd_expression(const FwdConfig& config, const FwdFunctors& functors = {});
+std::string v_image_expression(const VImageConfig& config);
 const char* fwd_header(const FwdConfig& config);  // the header that declares it
 
 }  // namespace fa3::sm90

@@ -13,10 +13,11 @@
 namespace fa3::sm90 {
 namespace {
 
-enum class Fit { kYes, kHeadDimQk, kHeadDimV, kMask, kSeqlenQ, kConsumers };
+enum class Fit { kYes, kOperands, kHeadDimQk, kHeadDimV, kMask, kSeqlenQ, kConsumers };
 
 // The only place with the rule: rejected_rows() reports what it returned.
 Fit fit_of(const FwdRow& row, const RowNeed& need) {
+  if (!row.takes(need.operands)) return Fit::kOperands;
   if (need.head_dim_qk > row.config.head_dim_qk) return Fit::kHeadDimQk;
   if (need.head_dim_v > row.config.head_dim_v) return Fit::kHeadDimV;
   if (!takes(row, need.mask)) return Fit::kMask;
@@ -25,16 +26,30 @@ Fit fit_of(const FwdRow& row, const RowNeed& need) {
   return Fit::kYes;
 }
 
+const char* text_of_masks(unsigned masks) {
+  if (masks == kFull) return "no mask";
+  if (masks == kCausal) return "a causal mask";
+  if (masks == kWindow) return "a window";
+  return "a mask";
+}
+
 std::string text_of(Fit fit, const FwdRow& row, const RowNeed& need) {
   switch (fit) {
+    case Fit::kOperands:
+      return fmt::format("{}, here {}",
+                         !row.config.scaled() ? "16-bit q, k and v"
+                         : row.config.v8()    ? "8-bit q, k and v"
+                                              : "8-bit q and k, 16-bit v",
+                         word(need.operands));
     case Fit::kHeadDimQk:
       return fmt::format("head_dim_qk up to {}, here {}", row.config.head_dim_qk, need.head_dim_qk);
     case Fit::kHeadDimV:
       return fmt::format("head_dim_v up to {}, here {}", row.config.head_dim_v, need.head_dim_v);
     case Fit::kMask:
-      return fmt::format("{}, here {}", row.masks == kFull ? "no mask" : "a mask", word(need.mask));
+      return fmt::format("{}, here {}", text_of_masks(row.masks), word(need.mask));
     case Fit::kSeqlenQ:
-      return fmt::format("up to {} queries per sequence, here {}", row.max_seqlen_q, need.seqlen_q);
+      return fmt::format("up to {} queries per sequence (varlen: twice the mean), here {}",
+                         row.max_seqlen_q, need.seqlen_q);
     case Fit::kConsumers:
       return "three consumers: tiles of 192 queries fill the GPU worse, or functors take their "
              "registers";
@@ -53,19 +68,39 @@ const FwdRow* choose_row(const RowNeed& need) {
   return row == std::end(kFwdRows) ? nullptr : row;
 }
 
-std::vector<RejectedRow> rejected_rows(const RowNeed& need) {
+const FwdRow* row_named(std::string_view name) {
+  const FwdRow* const row = std::find_if(std::begin(kFwdRows), std::end(kFwdRows),
+                                         [&](const FwdRow& r) { return name == r.name; });
+  return row == std::end(kFwdRows) ? nullptr : row;
+}
+
+std::string why_not(const FwdRow& row, const RowNeed& need, const FwdFunctors& functors) {
+  const Fit fit = fit_of(row, need);
+  if (fit == Fit::kOperands || fit == Fit::kHeadDimQk || fit == Fit::kHeadDimV || fit == Fit::kMask)
+    return text_of(fit, row, need);
+  if (row.config.consumer_wgs == 3 && functors.any())
+    return "three consumers: functors take their registers";
+  const char* const illegal = why_illegal(
+      fitted(config_of(row, {.mask = need.mask, .functors = functors, .operands = need.operands}),
+             need.head_dim_qk, need.head_dim_v));
+  return illegal == nullptr ? "" : illegal;
+}
+
+std::vector<RejectedRow> rejected_rows(const RowNeed& need, const FwdRow* used) {
   const FwdRow* const chosen = choose_row(need);
   std::vector<RejectedRow> rejected;
   for (const FwdRow& row : kFwdRows) {
-    if (&row != chosen) rejected.push_back({row.name, text_of(fit_of(row, need), row, need)});
+    if (&row == used) continue;
+    rejected.push_back({row.name, &row == chosen ? "the rule's choice; the tuning names another"
+                                                 : text_of(fit_of(row, need), row, need)});
   }
   return rejected;
 }
 
 FwdConfig fitted(const FwdConfig& config, int64_t head_dim_qk, int64_t head_dim_v) {
   FwdConfig fit = config;
-  fit.head_dim_qk = static_cast<int>(round_up(head_dim_qk, 16));
-  fit.head_dim_v = static_cast<int>(round_up(head_dim_v, 16));
+  fit.head_dim_qk = static_cast<int>(round_up(head_dim_qk, config.columns_unit()));
+  fit.head_dim_v = static_cast<int>(round_up(head_dim_v, config.columns_unit()));
   fit.o_parts = std::min(fit.o_parts, fit.o_tile().panels());
   if (fit.o_fits_q()) return fit;
   fit.o_in_q = false;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "plan/sm90/fwd_variants.h"
@@ -15,18 +16,25 @@ namespace fa3::sm90 {
 struct RowNeed {
   int64_t head_dim_qk = 0, head_dim_v = 0;
   MaskKind mask = MaskKind::kFull;
-  int64_t seqlen_q = 0;         // of the longest sequence
+  int64_t seqlen_q = 0;         // of the longest sequence; varlen: at most twice the mean
   bool three_consumers = true;  // no functors, and tiles of 192 queries pay
+  Operands operands = Operands::k16;
 };
 
 const FwdRow* choose_row(const RowNeed& need);  // nullptr when none fits
 
-// The rows of the table that choose_row() does not return, in their order.
+const FwdRow* row_named(std::string_view name);  // nullptr when there is none
+
+// Why a row that a tuning names for such a problem cannot run it; "" = it can. Unlike choose_row(),
+// which knows where a row pays, it asks only where it is right.
+std::string why_not(const FwdRow& row, const RowNeed& need, const FwdFunctors& functors);
+
+// The rows of the table but `used`, in their order.
 struct RejectedRow {
   const char* name;
   std::string why;
 };
-std::vector<RejectedRow> rejected_rows(const RowNeed& need);
+std::vector<RejectedRow> rejected_rows(const RowNeed& need, const FwdRow* used);
 
 // The same with GEMMs no wider than the tensors need; Q and K no narrower than O where O leaves
 // through Q's buffer.

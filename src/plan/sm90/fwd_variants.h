@@ -22,15 +22,18 @@ struct FwdFunctors {
 
 // What a problem adds to a row at compile time.
 struct FwdVariant {
-  MmaType dtype = MmaType::kBf16;
+  MmaType dtype = MmaType::kBf16;  // of O, and of all that has 16 bits
   MaskKind mask = MaskKind::kFull;
   ScoreKind score = ScoreKind::kPlain;
   bool ragged = false;
   FwdFunctors functors{};
+  Operands operands = Operands::k16;
 
   constexpr bool operator==(const FwdVariant&) const = default;
 };
 
+inline constexpr Operands kOperands[] = {Operands::k16, Operands::kE4m3, Operands::kI8E4m3,
+                                         Operands::kI816};
 inline constexpr MmaType kFwdTypes[] = {MmaType::kBf16, MmaType::kF16};
 inline constexpr MaskKind kMasks[] = {MaskKind::kFull, MaskKind::kCausal, MaskKind::kWindow};
 inline constexpr ScoreKind kScores[] = {ScoreKind::kPlain, ScoreKind::kSoftcap, ScoreKind::kScaled};
@@ -41,7 +44,11 @@ constexpr bool takes(const FwdRow& row, MaskKind mask) { return (row.masks & mas
 constexpr FwdConfig config_of(const FwdRow& row, const FwdVariant& variant) {
   const FwdFunctors& functors = variant.functors;
   FwdConfig config = functors.any() ? with_functors(row.config, functors.sequence_ids) : row.config;
-  config.dtype = variant.dtype;
+  config.dtype_o = variant.dtype;
+  if (!config.v8()) config.dtype_v = variant.dtype;
+  config.dtype_qk = variant.operands == Operands::k16     ? variant.dtype
+                    : variant.operands == Operands::kE4m3 ? MmaType::kE4m3
+                                                          : MmaType::kS8;
   config.mask = variant.mask;
   config.score = variant.score;
   config.ragged = variant.ragged;
@@ -58,7 +65,13 @@ constexpr FwdVariant ahead(FwdVariant variant) {
   }
   const bool plain = variant.score == ScoreKind::kPlain;
   const bool full = variant.mask == MaskKind::kFull && !variant.ragged;
-  if (!plain || (variant.dtype == MmaType::kF16 && !full)) {
+  // E4M3: window kernels for all but the two that most problems run. INT8: for all.
+  const bool common = !variant.ragged && variant.mask != MaskKind::kWindow;
+  const bool f16 = variant.dtype == MmaType::kF16;
+  const bool rare = variant.operands == Operands::k16     ? f16 && !full
+                    : variant.operands == Operands::kE4m3 ? f16 || !common
+                                                          : true;
+  if (!plain || rare) {
     variant.mask = MaskKind::kWindow;
     variant.ragged = true;
   }
@@ -66,7 +79,7 @@ constexpr FwdVariant ahead(FwdVariant variant) {
 }
 
 // Those of a row that are compiled ahead. Functors: for BF16 and two head dims, which is enough to
-// execute them.
+// execute them; nor has F16 O with 8 bits every score.
 struct FwdVariants {
   std::array<FwdVariant, 38> variant{};
   size_t count = 0;
@@ -83,17 +96,23 @@ struct FwdVariants {
 };
 constexpr FwdVariants compiled_ahead(const FwdRow& row) {
   FwdVariants all;
-  for (const MmaType dtype : kFwdTypes) {
-    for (const MaskKind mask : kMasks) {
-      for (const ScoreKind score : kScores) {
-        for (const bool ragged : {false, true}) {
-          if (takes(row, mask)) all.add(ahead({dtype, mask, score, ragged}));
+  for (const Operands operands : kOperands) {
+    if (!row.takes(operands)) continue;
+    for (const MmaType dtype : kFwdTypes) {
+      for (const MaskKind mask : kMasks) {
+        for (const ScoreKind score : kScores) {
+          if (operands != Operands::k16 && dtype == MmaType::kF16 && score != ScoreKind::kPlain)
+            continue;
+          for (const bool ragged : {false, true}) {
+            if (takes(row, mask)) all.add(ahead({dtype, mask, score, ragged, {}, operands}));
+          }
         }
       }
     }
   }
   const int dim = row.config.head_dim_qk;
-  if (dim == row.config.head_dim_v && (dim == 64 || dim == 128) && row.config.consumer_wgs < 3) {
+  if (dim == row.config.head_dim_v && (dim == 64 || dim == 128) && row.config.consumer_wgs < 3 &&
+      row.takes(Operands::k16)) {
     for (const ScoreKind score : {ScoreKind::kScaled, ScoreKind::kSoftcap})
       all.add(ahead({MmaType::kBf16, MaskKind::kFull, score, false, {true, true}}));
   }

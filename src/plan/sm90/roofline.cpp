@@ -17,6 +17,8 @@
 #include <queue>
 #include <vector>
 
+#include "core/dtype.h"
+
 namespace fa3::sm90 {
 namespace {
 
@@ -26,6 +28,10 @@ constexpr double kQTileClocks = 3500;
 
 // Beyond this many Q tiles the last wave is too short a part to be worth simulating.
 constexpr uint32_t kMostTiles = 1 << 20;
+
+// Of a warp for 16 keys of 32 columns of V that it transposes, by which two of four schedulers have
+// one more warp: counted in the machine code.
+constexpr double kTurnInstructions = 9;
 
 struct Clocks {
   double least = 0, expected = 0;
@@ -63,8 +69,8 @@ Clocks q_tile_clocks(const FwdPlan& plan, const Problem& p, const StepClocks& st
   return sum;
 }
 
-// When the last CTA of a persistent grid ends if each takes the next tile as it becomes free. With
-// tiles of equal length the static schedule ends at the same time.
+// When the last CTA of a persistent grid ends if each takes the next tile as it becomes free. Tiles
+// of equal length end at the same time without a counter, too.
 double makespan(const FwdPlan& plan, const std::vector<Clocks>& q_tiles, double Clocks::*of) {
   std::priority_queue<double, std::vector<double>, std::greater<>> free_at;
   for (uint32_t i = 0; i < plan.grid; ++i) free_at.push(0);
@@ -82,8 +88,10 @@ double tensor_bytes(const Problem& p) {
   const auto of = [&](const SeqAxis& axis, int64_t heads, int64_t columns, int bytes) {
     return static_cast<double>(axis.rows) * static_cast<double>(p.batch * heads * columns) * bytes;
   };
-  const int64_t columns = p.head_dim_qk + p.head_dim_v;
-  return of(p.q, p.heads_q, columns, 2) + of(p.kv, p.heads_kv, columns, 2) +
+  const auto size = [&](TensorId id) { return static_cast<int>(dtype_bytes(p.layout[id].dtype)); };
+  return of(p.q, p.heads_q, p.head_dim_qk, size(kQ)) + of(p.q, p.heads_q, p.head_dim_v, size(kO)) +
+         of(p.kv, p.heads_kv, p.head_dim_qk, size(kK)) +
+         of(p.kv, p.heads_kv, p.head_dim_v, size(kV)) +
          (p.layout[kLse].present() ? of(p.q, p.heads_q, 1, 4) : 0);
 }
 
@@ -117,7 +125,9 @@ double step_instructions(const FwdConfig& c, bool masked) {
   double per_score = 4;
   if (masked) per_score += c.mask == MaskKind::kWindow ? 3 : 2;
   if (c.score != ScoreKind::kPlain) per_score += c.score == ScoreKind::kSoftcap ? 2 : 1;
-  const int wgmmas = (c.head_dim_qk + c.tile_kv) / 16;
+  if (is_int8(c.dtype_qk)) per_score += c.score == ScoreKind::kPlain ? 1 : 2;  // to FP32
+  if (c.v8()) per_score += 0.25;  // four bytes of P to a word
+  const int wgmmas = c.head_dim_qk / c.qk_step() + c.tile_kv / c.pv_step();
   const int turns = c.ping_pong ? 12 : 0;
   return per_score * scores + 4 * wgmmas + (c.softmax.test_first ? 50 : 70) + turns;
 }
@@ -130,15 +140,18 @@ TileCost tile_cost(const FwdConfig& c, bool masked) {
   const double wgs = c.consumer_wgs;
   const double scores = static_cast<double>(c.tile_q()) * c.tile_kv;
   TileCost cost;
-  cost.mma = 2 * scores * (c.head_dim_qk + c.head_dim_v) / kMmaFlops;
+  const double qk_flops = c.scaled() ? 2 * kMmaFlops : kMmaFlops;
+  const double pv_flops = c.v8() ? 2 * kMmaFlops : kMmaFlops;
+  cost.mma = 2 * scores * (c.head_dim_qk / qk_flops + c.head_dim_v / pv_flops);
   cost.exponentials = scores * (c.score == ScoreKind::kSoftcap ? 2 : 1) / kExponentials;
   cost.issue = 4 * wgs * step_instructions(c, masked) / kWarpInstructions;
-  // A wgmma is 16 deep. It reads B, 32 bytes a column, and A, 2 KiB, unless that is in registers,
-  // as P is.
-  constexpr double kA = 64 * 16 * 2, kB = 16 * 2;
-  const double qk = c.head_dim_qk / 16. * (kA + kB * c.tile_kv);
-  const double pv = c.tile_kv / 16. * kB * c.head_dim_v;
-  const double filled = c.k_tile().bytes() + c.v_tile().bytes();
+  if (c.transposes()) cost.issue += kTurnInstructions * c.tile_kv * c.head_dim_v / 512;
+  // A wgmma is 32 bytes deep. It reads B, 32 bytes a column, and A, 2 KiB, unless that is in
+  // registers, as P is.
+  constexpr double kA = 64 * 32, kB = 32;
+  const int qk_steps = c.head_dim_qk / c.qk_step(), pv_steps = c.tile_kv / c.pv_step();
+  const double qk = qk_steps * (kA + kB * c.tile_kv), pv = pv_steps * kB * c.head_dim_v;
+  const double filled = c.k_tile().bytes() + (c.transposes() ? 3 : 1) * c.v_tile().bytes();
   cost.shared_memory = (wgs * (qk + pv) + filled) / kSharedBytes;
   return cost;
 }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "device/sm90/fwd/fwd.cuh"
+#include "device/sm90/fwd/v_image.cuh"
 #include "plan/sm90/fwd_plan.h"
 #include "plan/sm90/fwd_variants.h"
 #include "sim/program.h"
@@ -23,6 +24,12 @@ void add_fwd() {
   using Mask = std::conditional_t<kFunctors.sequence_ids, SequenceIdMask, EveryKey>;
   const Registration registration(sm90::fwd_expression(kCfg, kFunctors).c_str(),
                                   kernel_of(&sm90::fwd<kCfg, Score, Mask>));
+}
+
+template <sm90::VImageConfig kCfg>
+void add_v_image() {
+  const Registration registration(sm90::v_image_expression(kCfg).c_str(),
+                                  kernel_of(&sm90::v_image<kCfg>));
 }
 
 // A build that only has to run the code, not every kernel, names the head dim that it keeps.
@@ -43,11 +50,15 @@ void add_variants(std::index_sequence<kVariants...>) {
 }
 
 template <size_t kRow>
-bool add_row() {
+void add_row() {
   constexpr const sm90::FwdRow& row = sm90::kFwdRows[kRow];
-  if constexpr (is_kept(row))
+  if constexpr (is_kept(row)) {
     add_variants<kRow>(std::make_index_sequence<sm90::compiled_ahead(row).count>());
-  return true;
+    if constexpr (row.config.v_image) {
+      add_v_image<sm90::VImageConfig{row.config.turned_v(), false}>();
+      add_v_image<sm90::VImageConfig{row.config.turned_v(), true}>();
+    }
+  }
 }
 
 }  // namespace fa3::sim

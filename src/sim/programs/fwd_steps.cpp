@@ -22,13 +22,12 @@ constexpr FwdConfig with_step(FwdStep step) {
 }
 
 template <FwdStep kStep>
-bool add() {
+void add() {
   constexpr FwdConfig kCfg = with_step(kStep);
   const Registration registration(fwd_expression(kCfg).c_str(), kernel_of(&fwd_ablation<kCfg>));
-  return true;
 }
 
-const bool added = add<FwdStep::kSerial>();
+const Registrations added(&add<FwdStep::kSerial>);
 
 }  // namespace
 }  // namespace fa3::sim

@@ -31,6 +31,33 @@ constexpr FwdConfig without_specialisation(FwdConfig c) {
   c.schedule = FwdSchedule::kOneTile;
   return c;
 }
+// O of 64 and 16 columns, which leave in two turns: the second is the shorter one.
+constexpr FwdConfig with_uneven_parts(FwdConfig c) {
+  c.head_dim_v = 80;
+  c.o_parts = 2;
+  return c;
+}
+// 8-bit Q, K and V, which is transposed in the kernel, or before.
+constexpr FwdConfig with_e4m3(FwdConfig c, int raw_v_stages) {
+  c.dtype_qk = c.dtype_v = MmaType::kE4m3;
+  c.raw_v_stages = raw_v_stages;
+  c.v_image = raw_v_stages == 0;
+  c.softmax.p_log2 = 4;
+  return c;
+}
+constexpr FwdConfig with_int8(FwdConfig c) {
+  c.dtype_qk = MmaType::kS8;
+  return c;
+}
+// The types of a problem that such a kernel computes.
+inline verify::Config in_types_of(const FwdConfig& c, verify::Config problem) {
+  if (!c.scaled()) return problem;
+  problem.dtype = c.dtype_qk == MmaType::kS8 ? FA3_I8 : FA3_F8_E4M3;
+  problem.out_dtype = FA3_BF16;
+  if (!c.v8()) problem.v_dtype = FA3_BF16;
+  problem.v_offset = c.v8();
+  return problem;
+}
 // For ALiBi and sequence ids.
 constexpr FwdConfig with_functors_of(FwdConfig c) {
   c.score = ScoreKind::kScaled;
@@ -43,12 +70,18 @@ struct Variant {
   bool functors = false;
 };
 
-// Variants that no row of the table has, and functors; each for every mask, dense and ragged.
+// Variants that no row of the table has, uneven parts of O, 8 bits and functors; each for every
+// mask, dense and ragged.
 template <MaskKind kMask, bool kRagged>
 inline constexpr Variant kVariants[] = {
     {"serial", with_step(small(kMask, kRagged), FwdStep::kSerial)},
     {"three stages", with_step(small(kMask, kRagged), FwdStep::kThreeStage)},
     {"unspecialised", without_specialisation(small(kMask, kRagged))},
+    {"uneven parts", with_uneven_parts(small(kMask, kRagged))},
+    {"e4m3", with_e4m3(small(kMask, kRagged), 2)},
+    {"V image", with_e4m3(small(kMask, kRagged), 0)},
+    {"int8", with_int8(with_e4m3(small(kMask, kRagged), 1))},
+    {"int8 qk only", with_int8(small(kMask, kRagged))},
     {"functors", with_functors_of(small(kMask, kRagged)), true},
 };
 

@@ -18,6 +18,7 @@
 #include "backend/launch/launch.h"
 #include "device/sm90/ablation/fwd_ablation.cuh"
 #include "device/sm90/fwd/fwd.cuh"
+#include "device/sm90/fwd/v_image.cuh"
 #include "plan/sm90/fwd_configs.h"
 #include "sim/device.h"
 #include "sim/kit.h"
@@ -70,6 +71,10 @@ void add_fwd() {
     const Registration made(fwd_expression(kCfg).c_str(), kernel_of(&fwd_ablation<kCfg>));
   } else {
     const Registration made(fwd_expression(kCfg).c_str(), kernel_of(&fwd<kCfg>));
+    if constexpr (kCfg.v_image) {
+      constexpr VImageConfig kImage{kCfg.turned_v(), kCfg.ragged};
+      const Registration image(v_image_expression(kImage).c_str(), kernel_of(&v_image<kImage>));
+    }
   }
 }
 
@@ -95,7 +100,11 @@ class FwdRun {
       if (bytes > 0) add(tensor_name(static_cast<TensorId>(id)), t.data, bytes);
       if (id == kO || id == kLse) outputs_.push_back({t.data, bytes});
     }
-    add("workspace", &counter_, sizeof counter_);
+    if (plan_.config.v_image) steps_.push_back(step_of(make_v_image_plan(plan_, problem_), 0));
+    steps_.push_back(step_of(plan_, 0));
+    // Of cache lines, which are aligned.
+    workspace_.resize(1 + workspace_bytes(steps_) / sizeof(Line));
+    add("workspace", workspace_.data(), workspace_.size() * sizeof(Line));
   }
   ~FwdRun() {
     for (void* base : bases_) runtime_.device.memory.remove(base);
@@ -107,8 +116,8 @@ class FwdRun {
   // Runs under the device's seed; O and LSE are NaN before. Throws Violation.
   void run() {
     for (const auto& [data, bytes] : outputs_) std::memset(data, 0xFF, bytes);
-    const Status status = launch({step_of(plan_, 0)}, runtime_, {}, problem_, buffers_,
-                                 reinterpret_cast<std::byte*>(&counter_));
+    const Status status = launch(steps_, runtime_, {}, problem_, buffers_,
+                                 reinterpret_cast<std::byte*>(workspace_.data()));
     if (!status.ok()) throw std::runtime_error(status.message);
   }
   std::vector<unsigned char> bits() const {
@@ -153,7 +162,11 @@ class FwdRun {
   Problem problem_;
   Buffers buffers_;
   FwdPlan plan_;
-  alignas(64) u32 counter_ = 0;
+  struct alignas(kWorkspaceAlign) Line {
+    std::byte bytes[kWorkspaceAlign];
+  };
+  std::vector<KernelStep> steps_;
+  std::vector<Line> workspace_;
   std::vector<Output> outputs_;
   std::vector<void*> bases_;
 };

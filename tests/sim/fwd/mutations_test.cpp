@@ -35,6 +35,7 @@ constexpr FwdConfig kOInQ = [] {
   c.o_in_q = true;
   return c;
 }();
+constexpr FwdConfig kParts = with_uneven_parts(kFull);
 constexpr FwdConfig kSkipping = [] {
   FwdConfig c = small(MaskKind::kCausal, true);
   c.consumer_wgs = 3;
@@ -44,9 +45,12 @@ constexpr FwdConfig kThreeStages = with_step(kFull, FwdStep::kThreeStage);
 constexpr FwdConfig kSerial = with_step(kFull, FwdStep::kSerial);
 constexpr FwdConfig kUnspecialised = without_specialisation(kFull);
 
-const bool added =
-    (add_fwd<kFull>(), add_fwd<kTwoQStages>(), add_fwd<kOInQ>(), add_fwd<kSkipping>(),
-     add_fwd<kThreeStages>(), add_fwd<kSerial>(), add_fwd<kUnspecialised>(), true);
+constexpr FwdConfig kE4m3 = with_e4m3(kFull, 2);
+constexpr FwdConfig kVImage = with_e4m3(kFull, 0);
+
+const bool added = (add_fwd<kE4m3>(), add_fwd<kVImage>(), add_fwd<kFull>(), add_fwd<kTwoQStages>(),
+                    add_fwd<kOInQ>(), add_fwd<kParts>(), add_fwd<kSkipping>(),
+                    add_fwd<kThreeStages>(), add_fwd<kSerial>(), add_fwd<kUnspecialised>(), true);
 
 // Several Q tiles for each of the four CTAs, and KV tiles for several rounds of the rings.
 verify::Config dense() {
@@ -57,6 +61,11 @@ verify::Config dense() {
   c.magnitude = 20;  // maxima grow, so that O is rescaled
   c.seqlen_q = 4 * 128 + 100;
   c.seqlen_kv = 5 * 32 + 9;
+  return c;
+}
+verify::Config wide_v() {
+  verify::Config c = dense();
+  c.head_dim_v = 80;
   return c;
 }
 verify::Config varlen() {
@@ -71,10 +80,13 @@ std::vector<Mutated> kernels() {
   return {{"two_stages", kFull, dense()},
           {"two_q_stages", kTwoQStages, dense()},
           {"o_in_q", kOInQ, dense()},
+          {"o_parts", kParts, wide_v()},
           {"skipping", kSkipping, varlen()},
           {"three_stages", kThreeStages, dense()},
           {"serial", kSerial, dense()},
-          {"unspecialised", kUnspecialised, dense()}};
+          {"unspecialised", kUnspecialised, dense()},
+          {"e4m3", kE4m3, in_types_of(kE4m3, dense())},
+          {"v_image", kVImage, in_types_of(kVImage, dense())}};
 }
 
 // ---- Lines whose loss goes unnoticed ------------------------------------------------------------
@@ -93,11 +105,16 @@ constexpr Spared kSpared[] = {
     {nullptr, "lagging",
      "takes a lane that lags a round behind; SimFwdSm90 NoLse deadlocks without the line"},
     {"o_in_q", "work_read",
-     "the producer releases the slot after Q's buffer, which is after all have read"},
+     "the scheduler writes the slot again when the producer has claimed, which is after it has "
+     "loaded the next Q into the buffer that all have left"},
     {"two_stages", "work_read", kShortTile},
     {"two_q_stages", "work_read", kShortTile},
+    {"o_parts", "work_read", kShortTile},
     {"three_stages", "work_read", kShortTile},
     {"serial", "work_read", kShortTile},
+    {"e4m3", "work_read", kShortTile},
+    {"v_image", "work_read", kShortTile},
+    {"v_image", "converge", "the simulator does not ask whether lanes are converged"},
     {"unspecialised", "converge", "the simulator does not ask whether lanes are converged"},
     {"unspecialised", "work_read", "a CTA works on one tile"},
     {"unspecialised", "one_tile", "a CTA works on one tile"},

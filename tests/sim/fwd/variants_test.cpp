@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // variants_test.cpp — the kernels of the ablation, which no row of the table has (serial and
-// three-stage steps, no specialisation), and functors: right by the FP64 reference, and the same
-// bits under every schedule of the simulator.
+// three-stage steps, no specialisation), uneven parts of O, and functors: right by the FP64
+// reference, and the same bits under every schedule of the simulator.
 #include <algorithm>
 #include <utility>
 
@@ -64,6 +64,8 @@ TEST_P(FwdVariants, RightUnderEverySchedule) {
   const Case& c = GetParam();
   TestRuntime runtime;
   verify::Config made = problem(c.variant.config.mask, c.ragged);
+  made.head_dim_v = c.variant.config.head_dim_v;
+  made = in_types_of(c.variant.config, made);
   if (c.variant.functors) made.alibi = true, made.sequence_ids = 3;
   FwdRun attention(runtime, made, c.variant.config);
   std::vector<unsigned char> first;

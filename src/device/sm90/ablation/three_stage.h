@@ -79,7 +79,7 @@ struct ThreeStage {
       c.release_k();
     }
     c.release_v();
-    to_operand16<Consumer::kType>(c.p_frag, s);
+    c.round_p(s);
     rescale_rows<Consumer::kConfig.softmax>(c.o_acc, c.rescale);
   }
 };

@@ -29,6 +29,30 @@ struct FwdAxis {
   i32 batch_rows;         // dense and ragged: from one sequence's first row to the next one's
 };
 
+// Scales of one 8-bit tensor, or none: data = nullptr. That of row i of a sequence is at
+// min(i / block_rows, blocks − 1), or at the row of the tensor.
+struct FwdScale {
+  const float* data;
+  i64 batch, row, head;    // strides in elements
+  i32 block_rows, blocks;  // block_rows 0: one scale for all rows
+  i32 group_size;          // query heads per head of the scales
+  bool by_total_row;
+};
+
+// 8-bit V transposed tile by tile, each as TurnedTile lays it out: tiles of a head follow one
+// another. A varlen sequence b begins at tile ⌊first row / keys⌋ + b, which leaves room for the
+// partial tiles of those before.
+struct VImage {
+  u8* data;
+  i64 batch, head;  // tiles from one's first to the next one's; varlen: batch = 0
+  bool varlen;
+
+  // Of a sequence that begins at row kv_begin of the tensor, the first tile.
+  FA3_HD constexpr i64 first_tile(i32 b, i32 kv_head, i32 kv_begin, i32 keys) const {
+    return b * batch + kv_head * head + (varlen ? kv_begin / keys + b : 0);
+  }
+};
+
 struct FwdArgs {
   // Dimensions {head_dim, row, head, sequence}; ragged {head_dim, x, y, z, head}.
   TensorMap q, k, v, o;
@@ -42,6 +66,12 @@ struct FwdArgs {
   float scale_log2;    // of RowSoftmax
   TileOrder order;     // of tiles of tile_q() rows; varlen queries: of the longest sequence
   ElementArgs elements;
+  // 8 bits only.
+  FwdScale q_scale, k_scale, v_scale;
+  const float* v_offset;              // (batch, heads_kv, head_dim_v) or null
+  i64 v_offset_batch, v_offset_head;  // strides in elements
+  i32 head_dim_v;                     // of the tensor
+  VImage v_image;
 };
 
 }  // namespace fa3::sm90

@@ -26,13 +26,17 @@ enum class FwdSchedule : u8 {
 };
 
 struct FwdConfig {
-  MmaType dtype = MmaType::kBf16;
+  MmaType dtype_qk = MmaType::kBf16;  // of Q and K
+  MmaType dtype_v = MmaType::kBf16;   // of V, and of P
+  MmaType dtype_o = MmaType::kBf16;   // of 16 bits
   MaskKind mask = MaskKind::kFull;
   ScoreKind score = ScoreKind::kPlain;
-  int head_dim_qk = 128;  // of the GEMMs, multiples of 16; tensors may have up to 15 fewer,
-  int head_dim_v = 128;   // which TMA fills with zeros and clips
+  int head_dim_qk = 128;  // of the GEMMs, multiples of columns_unit(); tensors may have fewer
+  int head_dim_v = 128;   // columns, which TMA fills with zeros and clips
   int tile_kv = 128;      // keys per tile, a multiple of 16
   int stages = 2;         // of the K ring and of the V ring
+  int raw_v_stages = 0;   // 8-bit V that is transposed here: of V as it lies in memory
+  bool v_image = false;   // 8-bit V that was transposed before, into images of a stage
   int consumer_wgs = 2;   // each owns 64 rows of Q
   int q_stages = 1;       // Q tiles in shared memory
   FwdStep step = FwdStep::kTwoStage;
@@ -56,6 +60,20 @@ struct FwdConfig {
     return kWgThreads * (consumer_wgs + (specialised ? 1 : 0));
   }
 
+  // Has Q codes that scales turn into values?
+  FA3_HD constexpr bool scaled() const { return size_of(dtype_qk) == 1; }
+  // Is V of 8 bits, which wgmma takes by columns only? If it does not come so, two warps transpose
+  // its tiles.
+  FA3_HD constexpr bool v8() const { return size_of(dtype_v) == 1; }
+  FA3_HD constexpr bool transposes() const { return v8() && !v_image; }
+
+  // Head dims of the GEMMs are multiples of this.
+  FA3_HD constexpr int columns_unit() const { return scaled() ? 32 : 16; }
+
+  // Depth of a wgmma: columns of Q and K, keys.
+  FA3_HD constexpr int qk_step() const { return 32 / size_of(dtype_qk); }
+  FA3_HD constexpr int pv_step() const { return 32 / size_of(dtype_v); }
+
   // Does a consumer leave out KV tiles that none of its own rows sees? With 192 rows under a mask
   // those are many; else the code for it costs more than it saves (docs/tuning/fwd_sm90.md).
   FA3_HD constexpr bool skips() const {
@@ -66,23 +84,29 @@ struct FwdConfig {
   // specialisation each has what the launch gives. A scheduler that scans keys for a mask functor
   // takes registers from the consumers where there are two.
   FA3_HD constexpr int producer_registers(bool scans = false) const {
-    return !specialised ? 0 : consumer_wgs == 1 || scans ? 56 : consumer_wgs == 2 ? 40 : 32;
+    if (!specialised) return 0;
+    if (consumer_wgs == 1 || scans) return 56;
+    return consumer_wgs == 3 ? 32 : tile_registers() > 204 ? 24 : 40;
   }
   FA3_HD constexpr int consumer_registers(bool scans = false) const {
     if (!specialised) return consumer_wgs == 3 ? 168 : 255;
-    return consumer_wgs == 1 ? 256 : consumer_wgs == 2 ? (scans ? 224 : 232) : 160;
+    if (consumer_wgs != 2) return consumer_wgs == 1 ? 256 : 160;
+    return scans ? 224 : tile_registers() > 204 ? 240 : 232;
   }
   // Registers per thread held by S, O and P.
   FA3_HD constexpr int tile_registers() const {
     const int s = step == FwdStep::kThreeStage ? tile_kv : tile_kv / 2;
-    return s + head_dim_v / 2 + tile_kv / 4;
+    return s + head_dim_v / 2 + tile_kv * size_of(dtype_v) / 8;
   }
 
-  // Tiles in shared memory: one consumer's Q and O, a stage of K and of V.
-  FA3_HD constexpr TileLayout q_tile() const { return tile(kWgRows, head_dim_qk); }
-  FA3_HD constexpr TileLayout k_tile() const { return tile(tile_kv, head_dim_qk); }
-  FA3_HD constexpr TileLayout v_tile() const { return tile(tile_kv, head_dim_v); }
-  FA3_HD constexpr TileLayout o_tile() const { return tile(kWgRows, head_dim_v); }
+  // Tiles in shared memory: one consumer's Q and O, a stage of K and of V as TMA loads it.
+  FA3_HD constexpr TileLayout q_tile() const { return {kWgRows, head_dim_qk, size_of(dtype_qk)}; }
+  FA3_HD constexpr TileLayout k_tile() const { return {tile_kv, head_dim_qk, size_of(dtype_qk)}; }
+  FA3_HD constexpr TileLayout v_tile() const { return {tile_kv, head_dim_v, size_of(dtype_v)}; }
+  FA3_HD constexpr TileLayout o_tile() const { return {kWgRows, head_dim_v, size_of(dtype_o)}; }
+  FA3_HD constexpr TurnedTile turned_v() const { return {tile_kv, head_dim_v}; }
+  // A stage of V as the GEMM reads it.
+  FA3_HD constexpr int v_bytes() const { return v8() ? turned_v().bytes() : v_tile().bytes(); }
   FA3_HD constexpr bool o_fits_q() const { return o_tile().bytes() <= q_tile().bytes(); }
 
   // The panels of O that leave at a time, and the bytes of O's own buffer.
@@ -93,21 +117,17 @@ struct FwdConfig {
     return o_in_q ? 0 : o_part_panels() * o_tile().panel_bytes();
   }
   FA3_HD constexpr int barriers() const {
-    return 2 * consumer_wgs * q_stages + 4 * stages + 2 * kWorkSlots + 1;
+    return 2 * consumer_wgs * q_stages + 4 * stages + 2 * raw_v_stages + 2 * kWorkSlots + 1;
   }
   static constexpr int kWorkBytes = 96;  // of FwdSharedWork
   FA3_HD constexpr int smem_bytes() const {
     constexpr int kAlign = 1024;  // of every tile: the period of the widest swizzle
     const i64 tiles = round_up(q_stages * consumer_wgs * q_tile().bytes(), kAlign) +
                       round_up(stages * k_tile().bytes(), kAlign) +
-                      round_up(stages * v_tile().bytes(), kAlign) +
+                      round_up(stages * v_bytes(), kAlign) +
                       round_up(consumer_wgs * o_bytes(), kAlign);
-    return static_cast<int>(round_up(tiles + kWorkBytes * kWorkSlots + 8 * barriers(), kAlign));
-  }
-
- private:
-  FA3_HD constexpr TileLayout tile(int rows, int columns) const {
-    return {rows, columns, size_of(dtype)};
+    return static_cast<int>(round_up(tiles + kWorkBytes * kWorkSlots + 8 * barriers(), kAlign) +
+                            round_up(raw_v_stages * v_tile().bytes(), kAlign));
   }
 };
 

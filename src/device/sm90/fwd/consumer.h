@@ -13,6 +13,7 @@
 #include "device/ptx/thread.h"
 #include "device/ptx/warp.h"
 #include "device/sm90/fwd/args.h"
+#include "device/sm90/fwd/scales.h"
 #include "device/sm90/fwd/smem.h"
 #include "device/sm90/fwd/work.h"
 #include "device/warp/element.h"
@@ -41,10 +42,23 @@ struct Turn {
 };
 
 // A Q tile while a consumer works on it. What the loop does not need is read again in the epilogue.
+template <FwdConfig kCfg, bool kBiased>
 struct QTileState {
   u32 work_slot;  // of FwdSmem::work
   u32 q_slot;     // of FwdSmem::q, q_full and q_empty
-  RowSoftmax softmax;
+  RowSoftmax<kCfg.softmax, kBiased> softmax;
+  PerRow factor;  // 8 bits: score_factor or scale_log2 of FwdArgs, times the scales of Q and K
+};
+
+// V as the GEMM's operand: as TMA has loaded it, or transposed.
+template <FwdConfig kCfg>
+struct VTile {
+  using Operand = MnMajorOperand<kCfg.v_tile()>;
+};
+template <FwdConfig kCfg>
+requires(kCfg.v8()) struct VTile<kCfg> {
+  using Operand =
+      KMajorTile<kCfg.turned_v().swizzle(), static_cast<u32>(kCfg.turned_v().panel_bytes())>;
 };
 
 // The KV tiles of a Q tile: those that this consumer's rows see, and those that any rows see.
@@ -80,12 +94,17 @@ struct TwoStage {
 template <FwdConfig kCfg, class Order, class Score, class Mask>
 struct Consumer {
   static constexpr FwdConfig kConfig = kCfg;
-  static constexpr MmaType kType = kCfg.dtype;
+  // Integer scores that nothing but the softmax looks at.
+  static constexpr bool kBiased =
+      is_int8(kCfg.dtype_qk) && kCfg.score == ScoreKind::kPlain && !Score::kActive;
   using Smem = FwdSmem<kCfg>;
+  using QTile = QTileState<kCfg, kBiased>;
   using QOperand = KMajorOperand<kCfg.q_tile()>;
   using KOperand = KMajorOperand<kCfg.k_tile()>;
-  using VOperand = MnMajorOperand<kCfg.v_tile()>;
-  using SAcc = ptx::Acc<kCfg.tile_kv>;
+  using VOperand = typename VTile<kCfg>::Operand;
+  using SAcc = ptx::AccFor<kCfg.dtype_qk, kCfg.tile_kv>;
+  using PAcc = ptx::Acc<kCfg.tile_kv>;
+  using PFrag = ptx::AFrag[kCfg.tile_kv / kCfg.pv_step()];
 
   Smem& smem;
   const FwdArgs& args;
@@ -99,7 +118,7 @@ struct Consumer {
   Ring<kCfg.q_stages> q;
   Ring<kCfg.stages> k, v;
   Ring<FwdConfig::kWorkSlots> slots;
-  QTileState tile;
+  QTile tile;
   Visit visit, next_visit;  // of the current Q tile and the next
   BandMask band;
   typename Score::Row score_rows[2];  // of this thread's two rows, as mask_rows
@@ -107,8 +126,9 @@ struct Consumer {
   u32 seen;          // Mask only: bit h is set when row h has seen a key
   RowScale rescale;  // of O, due before the next GEMM
   SAcc s_acc;
+  PAcc converted;  // S of integers in FP32; else not used
   ptx::Acc<kCfg.head_dim_v> o_acc;
-  ptx::AFrag p_frag[kCfg.tile_kv / 16];
+  PFrag p_frag;
 
   FA3_DEV Consumer(Smem& smem, const FwdArgs& args, u32 wg, const Order& order = {})
       : smem(smem),
@@ -125,15 +145,17 @@ struct Consumer {
   FA3_DEV void issue_qk(SAcc& s);
   FA3_DEV void issue_pv();
   template <bool kMasked>
-  FA3_DEV void apply_score(i32 kv_tile, SAcc& s);
+  FA3_DEV void apply_score(i32 kv_tile, PAcc& s);
   template <bool kMasked>
-  FA3_DEV RowScale softmax_tile(i32 kv_tile, SAcc& s);
+  FA3_DEV RowScale softmax_tile(i32 kv_tile, PAcc& s);
   FA3_DEV void first_step(i32 kv_tile);
   template <bool kMasked>
   FA3_DEV void step(i32 kv_tile);
   FA3_DEV void last_pv();
+  FA3_DEV PAcc& scores_of(SAcc& s);
+  FA3_DEV void round_p(const PAcc& p);
   // epilogue.h
-  FA3_DEV void store_tile(const QTileState& done);
+  FA3_DEV void store_tile(const QTile& done);
 
   FA3_DEV void run() {
     turn.start();
@@ -187,6 +209,7 @@ struct Consumer {
     const FwdWork work = smem.work[tile.work_slot].read();
     band = band_of(work);
     begin_functors(work);
+    if constexpr (kCfg.scaled()) begin_scales(work);
     smem.q_full[tile.q_slot].wait(q.phase);
     q.advance();
   }
@@ -200,6 +223,25 @@ struct Consumer {
         mask_rows[h] = Mask::row(args.elements, place_of(args, work), row_of(work) + 8 * h);
     }
     if constexpr (Mask::kActive) seen = 0;
+  }
+
+  FA3_DEV void begin_scales(const FwdWork& work) {
+    const PerRow scale = code_scale(args, work, row_of(work));
+    constexpr bool kPlain = kCfg.score == ScoreKind::kPlain;
+    FA3_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      tile.factor.row[h] =
+          kPlain ? finite_factor(scale[h] * args.scale_log2) : scale[h] * args.score_factor;
+    }
+  }
+  // What scores are multiplied by before ScoreFunction, and in the exponent.
+  FA3_DEV PerRow score_factor() const {
+    if constexpr (kCfg.scaled()) return tile.factor;
+    return {{args.score_factor, args.score_factor}};
+  }
+  FA3_DEV PerRow scale_log2() const {
+    if constexpr (kCfg.scaled() && kCfg.score == ScoreKind::kPlain) return tile.factor;
+    return {{args.scale_log2, args.scale_log2}};
   }
 
   // All KV tiles of the current Q tile; leaves O and the row sums complete.

@@ -3,7 +3,9 @@
 // LSE from registers. Rows that see no key get O = 0, LSE = −∞.
 #pragma once
 
+#include "device/hopper/fragment.h"
 #include "device/hopper/operand.h"
+#include "device/hopper/transpose8.h"
 #include "device/ptx/bulk.h"
 #include "device/ptx/fence.h"
 #include "device/ptx/math.h"
@@ -11,11 +13,12 @@
 #include "device/ptx/thread.h"
 #include "device/ptx/tma.h"
 #include "device/sm90/fwd/consumer.h"
+#include "device/sm90/fwd/scales.h"
 
 namespace fa3::sm90 {
 
 template <class Consumer>
-FA3_DEV void store_lse(const Consumer& c, const QTileState& done, const FwdWork& work,
+FA3_DEV void store_lse(const Consumer& c, const typename Consumer::QTile& done, const FwdWork& work,
                        const bool (&nothing)[2]) {
   const FwdArgs& args = c.args;
   if (ptx::thread_index() % 4 != 0 || args.lse == nullptr) return;
@@ -26,17 +29,59 @@ FA3_DEV void store_lse(const Consumer& c, const QTileState& done, const FwdWork&
   FA3_UNROLL
   for (int h = 0; h < 2; ++h) {
     if (row + 8 * h >= work.q_rows) continue;
-    const float lse = nothing[h] ? -kInf : done.softmax.lse(h, args.scale_log2);
+    const float lse = nothing[h] ? -kInf : done.softmax.lse(h, c.scale_log2());
     ptx::st_global(to + 8 * h * args.lse_row, lse);
   }
 }
 
+// O / sum · V's scale + V's offset, which each lane loads for every 32nd column and from which the
+// warp takes it by shuffles: loaded where they are added, ptxas has all of them in flight, for
+// which there are no registers.
 template <class Consumer>
-FA3_DEV void normalise_o(Consumer& c, const QTileState& done, const bool (&nothing)[2]) {
+FA3_DEV void normalise_with_offset(Consumer& c, const FwdWork& work, const float (&inverse)[2],
+                                   const bool (&nothing)[2], Where where = Where::here()) {
+  const FwdArgs& args = c.args;
+  constexpr int kColumns = Consumer::kConfig.head_dim_v;
+  const float* const offset = args.v_offset + work.batch * args.v_offset_batch +
+                              work.head / args.group_size * args.v_offset_head;
+  const u32 lane = ptx::lane_index();
+  float mine[kColumns / 32];
+  FA3_UNROLL
+  for (int g = 0; g < kColumns / 32; ++g) {
+    const i32 column = 32 * g + static_cast<i32>(lane);  // the tensor may have fewer
+    mine[g] = column < args.head_dim_v ? ptx::ld_global_nc(offset + column) : 0.f;
+  }
+  FA3_UNROLL
+  for (int column = 0; column < kColumns; column += 8) {
+    FA3_UNROLL
+    for (int n = 0; n < 2; ++n) {
+      const u32 from = static_cast<u32>(column % 32 + n) + fragment_column(lane);
+      const float of_v = ptx::shfl_idx(mine[column / 32], from, 32, ~0u, where);
+      FA3_UNROLL
+      for (int h = 0; h < 2; ++h) {
+        const int i = column / 2 + 2 * h + n;
+        c.o_acc[i] = nothing[h] ? 0.f : ptx::fma(c.o_acc[i], inverse[h], of_v);
+      }
+    }
+  }
+}
+
+template <class Consumer>
+FA3_DEV void normalise_o(Consumer& c, const typename Consumer::QTile& done, const FwdWork& work,
+                         const bool (&nothing)[2]) {
   constexpr FwdConfig kCfg = Consumer::kConfig;
   float inverse[2];
   FA3_UNROLL
   for (int h = 0; h < 2; ++h) inverse[h] = ptx::rcp(done.softmax.sum[h]);
+  if constexpr (kCfg.v8()) {
+    untranspose8(c.o_acc);
+    if (!work.range.empty()) {
+      const float scale = scale_at(c.args.v_scale, work, 0, 0);
+      FA3_UNROLL
+      for (int h = 0; h < 2; ++h) inverse[h] *= scale;
+      if (c.args.v_offset != nullptr) return normalise_with_offset(c, work, inverse, nothing);
+    }
+  }
   FA3_UNROLL
   for (int i = 0; i < kCfg.head_dim_v / 2; ++i) {
     const int h = i / 2 % 2;
@@ -67,7 +112,7 @@ FA3_DEV void send_o(const Consumer& c, const u8* from, const FwdWork& work, i32 
 }
 
 template <FwdConfig kCfg, class Order, class Score, class Mask>
-FA3_DEV void Consumer<kCfg, Order, Score, Mask>::store_tile(const QTileState& done) {
+FA3_DEV void Consumer<kCfg, Order, Score, Mask>::store_tile(const QTile& done) {
   const NamedBarrier all{kTileBar + wg, kWgThreads};
   u8* const buffer = kCfg.o_in_q ? smem.q[done.q_slot] : smem.o[wg];
   if constexpr (!kCfg.o_in_q) {
@@ -85,7 +130,7 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::store_tile(const QTileState& do
     FA3_UNROLL
     for (u32 h = 0; h < 2; ++h) nothing[h] = nothing[h] || (by_quad >> h & 1) == 0;
   }
-  normalise_o(*this, done, nothing);
+  normalise_o(*this, done, work, nothing);
   constexpr u32 kColumns = kCfg.o_part_panels() * kCfg.o_tile().panel_columns();
   FA3_UNROLL
   for (i32 part = 0; part < kCfg.o_parts; ++part) {
@@ -94,8 +139,8 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::store_tile(const QTileState& do
       all.sync();
     }
     const u32 begin = kColumns * static_cast<u32>(part);
-    store_operand16<kCfg.dtype, kCfg.o_tile().swizzle()>(buffer, o_acc, kWgRows, begin,
-                                                         begin + kColumns);
+    store_operand16<kCfg.dtype_o, kCfg.o_tile().swizzle()>(buffer, o_acc, kWgRows, begin,
+                                                           begin + kColumns);
     ptx::fence_proxy_async_shared();
     all.sync();
     if (leader) send_o(*this, buffer, work, part);

@@ -5,7 +5,7 @@
 //           guarantees a legal configuration (plan/sm90/fwd_configs.h), maps of boxes as TileLayout
 //           says and fewer than 2^30 rows per tensor. cu_seqlens and seqused may hold anything.
 // ROLES     wg 0: warp 1 is the scheduler and finds the Q tiles to work on; a thread of warp 0 is
-//           the producer and loads Q, K, V by TMA ·
+//           the producer and loads Q, K, V by TMA; warps 2 and 3 transpose V if it has 8 bits ·
 //           wg 1…: consumers, 64 rows of Q each: GEMMs, softmax, store
 // BARRIERS  name            count           tx bytes  arrives                    waits
 //           q_full[i]       1               64 rows   producer, TMA              consumer w
@@ -14,9 +14,12 @@
 //           k_full[s]       1               K tile    producer, TMA              consumers
 //           k_empty[s]      consumer_wgs    –         thread 0 of each consumer  producer
 //           v_full, v_empty                           as K
+//           raw_v_full[s]   1               V tile    producer, TMA              transposers
+//           raw_v_empty[s]  2               –         lane 0 of each transposer  producer
+//                           (8-bit V: v_full has these two arrivals, too, and no bytes)
 //           work_full[r]    1               –         lane 0 of the scheduler    all others
 //           work_empty[r]   4·consumer_wgs  –         lane 0 of each consumer's  scheduler
-//                                                     warp
+//                           (+ 2)                     and transposer's warp
 //           claim           1               –         producer                   scheduler
 //           kTileBar + w    128 (named)     –         consumer w                 the same
 //           kTurnBar + w    256 (named)     –         consumer w − 1             consumer w
@@ -31,6 +34,7 @@
 #include "device/sm90/fwd/scheduler.h"
 #include "device/sm90/fwd/smem.h"
 #include "device/sm90/fwd/step.h"
+#include "device/sm90/fwd/transposer.h"
 #include "device/warp/alibi.h"
 #include "device/warp/sequence_ids.h"
 
@@ -46,6 +50,8 @@ FA3_DEV void run_fwd(const FwdArgs& args) {
     ptx::reg_decrease<kCfg.producer_registers(Mask::kActive)>();
     if (ptx::warp_index() == 0 && ptx::elect_one()) produce<kCfg>(smem, args);
     if (ptx::warp_index() == 1) schedule<kCfg, Mask>(smem, args);
+    if constexpr (kCfg.transposes())
+      if (ptx::warp_index() >= 2) transpose<kCfg>(smem, ptx::warp_index() - 2);
   } else {
     ptx::reg_increase<kCfg.consumer_registers(Mask::kActive)>();
     Consumer<kCfg, Order, Score, Mask>(smem, args, wg - 1).run();

@@ -6,6 +6,7 @@
 #include "device/attn/tile_range.h"
 #include "device/hopper/ring.h"
 #include "device/hopper/tile_layout.h"
+#include "device/ptx/bulk.h"
 #include "device/ptx/tma.h"
 #include "device/sm90/fwd/args.h"
 #include "device/sm90/fwd/smem.h"
@@ -44,6 +45,8 @@ struct Producer {
   const FwdArgs& args;
   Ring<kCfg.stages> k = Ring<kCfg.stages>::producer(), v = k;
   Ring<kCfg.q_stages> q = Ring<kCfg.q_stages>::producer();
+  using RawRing = Ring<max(kCfg.raw_v_stages, 1)>;
+  RawRing raw_v = RawRing::producer();
 
   FA3_DEV void load_q(const FwdWork& work) {
     const FwdSource from{work.q_begin, work.q_rows, work.head, work.batch};
@@ -64,10 +67,30 @@ struct Producer {
     k.advance();
   }
   FA3_DEV void load_v(const FwdSource& from, i32 tile) {
+    if constexpr (kCfg.transposes()) return load_raw_v(from, tile);
+    if constexpr (kCfg.v_image) return load_v_image(from, tile);
     smem.v_empty[v.stage].wait(v.phase);
     load_tile<kCfg.ragged, kCfg.v_tile()>(smem.v[v.stage], args.v, smem.v_full[v.stage], from,
                                           kCfg.tile_kv * tile, ptx::L2Hint::kEvictLast);
     v.advance();
+  }
+
+  FA3_DEV void load_v_image(const FwdSource& from, i32 tile) {
+    const i64 first = args.v_image.first_tile(from.batch, from.head, from.begin, kCfg.tile_kv);
+    Barrier& full = smem.v_full[v.stage];
+    smem.v_empty[v.stage].wait(v.phase);
+    full.arrive_expect_tx(kCfg.v_bytes());
+    ptx::bulk_load(ptx::smem_address(smem.v[v.stage]),
+                   args.v_image.data + (first + tile) * kCfg.v_bytes(), kCfg.v_bytes(),
+                   full.address());
+    v.advance();
+  }
+  FA3_DEV void load_raw_v(const FwdSource& from, i32 tile) {
+    smem.raw_v_empty[raw_v.stage].wait(raw_v.phase);
+    load_tile<kCfg.ragged, kCfg.v_tile()>(smem.raw_v[raw_v.stage], args.v,
+                                          smem.raw_v_full[raw_v.stage], from, kCfg.tile_kv * tile,
+                                          ptx::L2Hint::kEvictLast);
+    raw_v.advance();
   }
 
   // K runs one tile ahead of V, as in the consumers; the first K does not wait for Q's buffer.
@@ -81,8 +104,9 @@ struct Producer {
     FA3_NO_UNROLL
     for (i32 tile = range.end - 2; tile >= range.first; --tile) {
       if (tile == range.first) smem.claim.arrive();
+      if constexpr (kCfg.transposes()) load_v(from, tile + 1);  // which has further to go
       load_k(from, tile);
-      load_v(from, tile + 1);
+      if constexpr (!kCfg.transposes()) load_v(from, tile + 1);
     }
     if (!range.empty()) load_v(from, range.first);
   }

@@ -15,12 +15,16 @@
 namespace fa3::sm90 {
 
 inline constexpr u32 kTileBar = 1, kTurnBar = 4;  // named barriers, one per consumer
+inline constexpr int kTransposers = 2;            // warps that transpose V
 
 // Tiles as TileLayout says.
 template <FwdConfig kCfg>
 struct FwdSmem {
   static constexpr int kStages = kCfg.stages, kWgs = kCfg.consumer_wgs;
   static constexpr int kQSlots = kCfg.q_stages * kWgs, kWorkSlots = FwdConfig::kWorkSlots;
+  static constexpr bool kTransposes = kCfg.transposes();
+  static constexpr int kWorkReaders = 4 * kWgs + (kTransposes ? kTransposers : 0);  // warps
+  static constexpr int kRawStages = kCfg.raw_v_stages;
   // Where O leaves through Q's buffer, its own is a byte that is never touched.
   static constexpr bool kHasO = kCfg.o_bytes() > 0;
   static_assert(kHasO || kCfg.o_fits_q(), "o_in_q: O is larger than Q");
@@ -28,21 +32,28 @@ struct FwdSmem {
 
   alignas(1024) u8 q[kQSlots][kCfg.q_tile().bytes()];  // [stage][consumer]
   alignas(1024) u8 k[kStages][kCfg.k_tile().bytes()];
-  alignas(1024) u8 v[kStages][kCfg.v_tile().bytes()];
+  alignas(1024) u8 v[kStages][kCfg.v_bytes()];  // as the GEMM reads it
   alignas(kHasO ? 1024 : 1) u8 o[kHasO ? kWgs : 1][kHasO ? kCfg.o_bytes() : 1];
   FwdSharedWork work[kWorkSlots];
   Barrier q_full[kQSlots], q_empty[kQSlots], k_full[kStages], k_empty[kStages], v_full[kStages],
       v_empty[kStages], work_full[kWorkSlots], work_empty[kWorkSlots], claim;
+  // Where V is transposed: as it lies in memory. Else never touched.
+  Barrier raw_v_full[kTransposes ? kRawStages : 1], raw_v_empty[kTransposes ? kRawStages : 1];
+  alignas(kTransposes
+              ? 1024
+              : 1) u8 raw_v[kTransposes ? kRawStages : 1][kTransposes ? kCfg.v_tile().bytes() : 1];
   FA3_NAMED(q, k, v, o, work, q_full, q_empty, k_full, k_empty, v_full, v_empty, work_full,
-            work_empty, claim)
+            work_empty, claim, raw_v_full, raw_v_empty, raw_v)
 
   FA3_DEV void init_barriers() {
     for (int i = 0; i < kQSlots; ++i) q_full[i].init(1), q_empty[i].init(1);
     for (int s = 0; s < kStages; ++s) {
       k_full[s].init(1), k_empty[s].init(kWgs);
-      v_full[s].init(1), v_empty[s].init(kWgs);
+      v_full[s].init(kTransposes ? kTransposers : 1), v_empty[s].init(kWgs);
     }
-    for (int r = 0; r < kWorkSlots; ++r) work_full[r].init(1), work_empty[r].init(4 * kWgs);
+    if constexpr (kTransposes)
+      for (int s = 0; s < kRawStages; ++s) raw_v_full[s].init(1), raw_v_empty[s].init(kTransposers);
+    for (int r = 0; r < kWorkSlots; ++r) work_full[r].init(1), work_empty[r].init(kWorkReaders);
     claim.init(1);
   }
 };

@@ -13,22 +13,37 @@ namespace fa3::sm90 {
 
 template <FwdConfig kCfg, class Order, class Score, class Mask>
 FA3_DEV void Consumer<kCfg, Order, Score, Mask>::issue_qk(SAcc& s) {
-  gemm_ss<kType, kCfg.head_dim_qk / 16>(
+  gemm_ss<kCfg.dtype_qk, kCfg.head_dim_qk / kCfg.qk_step()>(
       s, q_tiles.after(tile.q_slot * static_cast<u32>(kCfg.q_tile().bytes())),
       k_tiles.after(k.stage * static_cast<u32>(kCfg.k_tile().bytes())), kOverwrite);
 }
 
 template <FwdConfig kCfg, class Order, class Score, class Mask>
 FA3_DEV void Consumer<kCfg, Order, Score, Mask>::issue_pv() {
-  gemm_rs<kType>(o_acc, p_frag, v_tiles.after(v.stage * static_cast<u32>(kCfg.v_tile().bytes())),
-                 kAccumulate);
+  gemm_rs<kCfg.dtype_v>(o_acc, p_frag, v_tiles.after(v.stage * static_cast<u32>(kCfg.v_bytes())),
+                        kAccumulate);
+}
+
+// S in FP32, integers exactly.
+template <FwdConfig kCfg, class Order, class Score, class Mask>
+FA3_DEV auto Consumer<kCfg, Order, Score, Mask>::scores_of(SAcc& s) -> PAcc& {
+  if constexpr (is_int8(kCfg.dtype_qk)) {
+    FA3_UNROLL
+    for (int i = 0; i < kCfg.tile_kv / 2; ++i) {
+      const float biased = ptx::bits_as<float>(static_cast<i32>(s[i]) + kScoreBiasBits);
+      converted[i] = kBiased ? biased : biased - kScoreBias;
+    }
+    return converted;
+  } else {
+    return s;
+  }
 }
 
 // Q·Kᵀ becomes S: score function, functors and mask.
 template <FwdConfig kCfg, class Order, class Score, class Mask>
 template <bool kMasked>
-FA3_DEV void Consumer<kCfg, Order, Score, Mask>::apply_score(i32 kv_tile, SAcc& s) {
-  ScoreFunction<kCfg.score>{args.score_factor}.apply(s);
+FA3_DEV void Consumer<kCfg, Order, Score, Mask>::apply_score(i32 kv_tile, PAcc& s) {
+  ScoreFunction<kCfg.score>{score_factor()}.apply(s);
   if constexpr (Score::kActive) apply_scores<Score>(s, score_rows, kCfg.tile_kv * kv_tile);
   if constexpr (kMasked) band.template apply<kCfg.mask == MaskKind::kWindow>(s, kv_tile);
   if constexpr (Mask::kActive) {
@@ -44,9 +59,19 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::apply_score(i32 kv_tile, SAcc& 
 // S becomes P, unnormalised, in FP32.
 template <FwdConfig kCfg, class Order, class Score, class Mask>
 template <bool kMasked>
-FA3_DEV RowScale Consumer<kCfg, Order, Score, Mask>::softmax_tile(i32 kv_tile, SAcc& s) {
+FA3_DEV RowScale Consumer<kCfg, Order, Score, Mask>::softmax_tile(i32 kv_tile, PAcc& s) {
   apply_score<kMasked>(kv_tile, s);
-  return tile.softmax.template update<kCfg.softmax>(s, args.scale_log2);
+  return tile.softmax.update(s, scale_log2());
+}
+
+// P becomes an operand. In 8 bits a tile's keys are then in another order, that of V transposed.
+template <FwdConfig kCfg, class Order, class Score, class Mask>
+FA3_DEV void Consumer<kCfg, Order, Score, Mask>::round_p(const PAcc& p) {
+  if constexpr (kCfg.v8()) {
+    to_operand8_permuted<kCfg.dtype_v>(p_frag, p);
+  } else {
+    to_operand16<kCfg.dtype_v>(p_frag, p);
+  }
 }
 
 // The Q tile's first KV tile: there is no P·V yet that its S could overlap with.
@@ -56,9 +81,10 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::first_step(i32 kv_tile) {
   issue_qk(s_acc);
   gemm_wait<0>(s_acc);  // S readable, K's stage reusable
   release_k();
-  apply_score<true>(kv_tile, s_acc);  // the tail: keys beyond the sequence
-  tile.softmax.template start<kCfg.softmax>(s_acc, args.scale_log2);
-  to_operand16<kType>(p_frag, s_acc);
+  PAcc& s = scores_of(s_acc);
+  apply_score<true>(kv_tile, s);  // the tail: keys beyond the sequence
+  tile.softmax.start(s, scale_log2());
+  round_p(s);
   rescale = {{1.f, 1.f}, false};  // O is 0
   smem.v_full[v.stage].wait(v.phase);
 }
@@ -74,14 +100,16 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::step(i32 kv_tile) {
   turn.pass();
   gemm_wait<1>(s_acc);  // S readable, K's stage reusable; P·V still in flight
   release_k();
-  rescale = softmax_tile<kMasked>(kv_tile, s_acc);  // s_acc holds P now, in FP32
+  PAcc& s = scores_of(s_acc);
+  rescale = softmax_tile<kMasked>(kv_tile, s);  // s holds P now, in FP32
   const Ring<kCfg.stages> next = v.next();
   // V of this tile, needed one step from now: ptxas cannot move the next line past this loop, so
   // not above the exponentials, with which P·V overlaps.
-  smem.v_full[next.stage].wait(next.phase);
+  // Nor the exponentials of integers below a branch on their sums.
+  if (!is_int8(kCfg.dtype_qk) || tile.softmax.begun()) smem.v_full[next.stage].wait(next.phase);
   gemm_wait<0>(o_acc);  // O and p_frag writable, V's stage reusable
   release_v();
-  to_operand16<kType>(p_frag, s_acc);
+  round_p(s);
   rescale_rows<kCfg.softmax>(o_acc, rescale);  // O in units of the new maximum
 }
 

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "nvml.h"
+#include "tools/measure/nvml.h"
 
-namespace fa3::bench {
+namespace fa3::measure {
 
 // What turns are made of. Energy needs slices of 1 s: its counter moves every 20 to 100 ms.
 struct TurnOptions {
@@ -68,4 +68,4 @@ inline std::vector<Turns> in_turns(size_t variants, const std::function<double(s
   return result;
 }
 
-}  // namespace fa3::bench
+}  // namespace fa3::measure

@@ -7,7 +7,7 @@
 
 #include <string>
 
-namespace fa3::bench {
+namespace fa3::measure {
 
 inline constexpr const char* kUnknown = "unknown";
 
@@ -77,4 +77,4 @@ class Nvml {
   int (*clock_)(void*, int, unsigned*) = nullptr;
 };
 
-}  // namespace fa3::bench
+}  // namespace fa3::measure

@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""fwd8_gpu.py — the 8-bit forward on one Hopper GPU: fa3 with E4M3 tensors, with INT8 Q and K, and
+with 16 bits, on the paper's grid.
+
+Contenders take turns in one process on tensors of the same numbers; medians in TFLOP/s. Each
+8-bit result is compared with FP32 attention over the decoded tensors. One JSON object a line, the
+first about machine and commit.
+"""
+
+import argparse
+import sys
+
+import machine
+import peers_gpu
+import torch
+from fa3_ctypes import DTYPES, Context, Library, forward_args
+from peers_gpu import HEAD_DIMS, HIDDEN, MASKS, ROOT, TOKENS, emit, flops, measure, stream_handle
+
+SEQLENS = (2048, 4096, 8192, 16384)
+DTYPES |= {"float8_e4m3fn": 5, "int8": 7}
+MOST = {torch.float8_e4m3fn: 448.0, torch.int8: 127.0}
+
+
+def quantised(x, dtype):
+    """Codes, and scales of (batch, heads)."""
+    scale = x.abs().amax(dim=(1, 3)).float() / MOST[dtype]
+    codes = x.float() / scale[:, None, :, None]
+    codes = codes.round() if dtype == torch.int8 else codes
+    return codes.to(dtype), scale.contiguous()
+
+
+def decoded(codes, scale):
+    return codes.float() * scale[:, None, :, None]
+
+
+def relative_error(o, q, k, v, mask):
+    """Root mean square of O's error over O's, for the last 256 queries of the first head."""
+    rows = min(256, q.shape[1])
+    qs, ks, vs = (x[0, :, 0].double() for x in (q, k, v))
+    s = qs[-rows:] @ ks.T * q.shape[-1] ** -0.5
+    seen = peers_gpu.visible(mask, rows, k.shape[1])
+    want = torch.softmax(s.masked_fill(~seen, float("-inf")), -1) @ vs
+    ours = o[0, -rows:, 0].double()
+    return ((ours - want).square().mean().sqrt() / want.square().mean().sqrt()).item()
+
+
+class Contender:
+    def __init__(self, context, mask, tensors, scalars=None):
+        self.context, self.tensors = context, tensors
+        self.args = forward_args(mask, scalars, **tensors)
+        self.plan = context.plan_forward(self.args)
+        size = max(self.plan.workspace_bytes, 1)
+        self.work = torch.empty(size, dtype=torch.uint8, device="cuda")
+
+    def __call__(self):
+        self.plan.run(self.work.data_ptr(), stream_handle())
+
+
+def contenders(contexts, mask, x):
+    """{name: (contender, decoded q, k, v)} for numbers x = (q, k, v) in BF16."""
+    found = {}
+    for label, context in contexts.items():
+        o = torch.empty_like(x[0])
+        if not label:
+            names = dict(zip("qkv", x)) | {"o": o}
+            found["bf16"] = Contender(context, mask, names), x
+        for name, types in {
+            "e4m3": (torch.float8_e4m3fn,) * 3,
+            "i8_e4m3": (torch.int8, torch.int8, torch.float8_e4m3fn),
+            "i8_bf16": (torch.int8, torch.int8, None),
+        }.items():
+            tensors, numbers = {"o": torch.empty_like(o)}, []
+            for letter, of, dtype in zip("qkv", x, types):
+                if dtype is None:
+                    tensors[letter] = of
+                    numbers.append(of)
+                    continue
+                tensors[letter], tensors[f"{letter}_scale"] = quantised(of, dtype)
+                numbers.append(decoded(tensors[letter], tensors[f"{letter}_scale"]))
+            found[name + label] = Contender(context, mask, tensors), numbers
+    return found
+
+
+def run_cell(contexts, d, mask, seqlen, rounds, out):
+    batch, heads = TOKENS // seqlen, HIDDEN // d
+    x = [torch.randn(batch, seqlen, heads, d, device="cuda").bfloat16() for _ in "qkv"]
+    found = contenders(contexts, mask, x)
+    errors, rows = {}, {}
+    for name, (contender, numbers) in found.items():
+        contender()
+        torch.cuda.synchronize()
+        errors[name] = relative_error(contender.tensors["o"], *numbers, mask)
+        rows[name] = contender.context.explain_forward(contender.args)["sm90"]["row"]
+    timed = measure({name: contender for name, (contender, _) in found.items()}, rounds)
+    row = {
+        "cell": f"fwd8_d{d}_{mask}_s{seqlen}",
+        "rows": rows,
+        "head_dim": d,
+        "mask": mask,
+        "seqlen": seqlen,
+        "batch": batch,
+        "heads": heads,
+        "clock_power": peers_gpu.clock_mhz(),
+        "relative_error": errors,
+    }
+    work = flops(d, mask, seqlen)
+    for name, (ms, low, high) in timed.items():
+        row[name] = {"ms": ms, "p10_ms": low, "p90_ms": high, "tflops": work / ms * 1e-9}
+    emit(out, row)
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--lib", default="build/release/lib/libfa3.so")
+    parser.add_argument("--also", action="append", default=[], metavar="NAME=LIB",
+                        help="another build of the library, its results as …_NAME")
+    parser.add_argument("--out", help="file to append to [standard output]")
+    parser.add_argument("--commit", help="of the library [the commit of this tree or bundle]")
+    parser.add_argument("--rounds", type=int, default=9)
+    ints = lambda x: [int(y) for y in x.split(",")]
+    parser.add_argument("--head-dims", type=ints, default=HEAD_DIMS)
+    parser.add_argument("--seqlens", type=ints, default=SEQLENS)
+    parser.add_argument("--masks", type=lambda x: x.split(","), default=MASKS)
+    args = parser.parse_args()
+    out = open(args.out, "a") if args.out else sys.stdout
+    torch.manual_seed(0)
+    library = Library(args.lib)
+    contexts = {"": Context(library, device="cuda")}
+    for also in args.also:
+        name, path = also.split("=", 1)
+        contexts[f"_{name}"] = Context(Library(path), device="cuda")
+    meta = machine.gpu_meta("fwd8-grid", torch.cuda.get_device_name(), library.version(),
+                            args.commit or machine.commit(ROOT))
+    emit(out, meta | {"torch": torch.__version__})
+    peers_gpu.ceilings(out)
+    for d in args.head_dims:
+        for mask in args.masks:
+            for seqlen in args.seqlens:
+                run_cell(contexts, d, mask, seqlen, args.rounds, out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// scales.cpp — which scales fit an 8-bit tensor.
+#include "api/scales.h"
+
+#include <fmt/core.h>
+
+#include <utility>
+
+#include "core/dtype.h"
+
+namespace fa3 {
+
+TensorId scaled_by(TensorId id) {
+  return id == kQScale ? kQ : id == kKScale || id == kKOffset ? kK : kV;
+}
+
+Result<std::array<ScaleBlock, 3>> read_scale_blocks(const Args& args) {
+  std::array<ScaleBlock, 3> blocks;
+  const char* const op = op_name(args.op);
+  for (const TensorId id : {kQScale, kKScale, kVScale, kKOffset, kVOffset}) {
+    const TensorId of = scaled_by(id);
+    const bool present = args.tensor[id].rank != 0;
+    const int32_t dtype = args.tensor[of].dtype;
+    if (present && !is_8_bit(dtype)) {
+      return invalid("{}: {} is given, but {}.dtype={}, need f8_e4m3 or i8 there; leave {} out", op,
+                     tensor_name(id), tensor_name(of), dtype_name(dtype), tensor_name(id));
+    }
+    if (kTensors[id].form != Form::kScale) continue;
+    const fa3_scale_block& block = args.scale_block[of];
+    for (const auto& [name, n] : {std::pair("rows", block.rows), std::pair("cols", block.cols)}) {
+      if (n < 0) {
+        return invalid("{}: {}_block.{}={} is negative; need ≥ 0 (0 = all)", op, tensor_name(of),
+                       name, n);
+      }
+      if (n > 0 && !present) {
+        return invalid("{}: {}_block.{}={}, but {} is absent; need 0, or the scales too", op,
+                       tensor_name(of), name, n, tensor_name(id));
+      }
+    }
+    blocks[of] = {block.rows, block.cols, false, false};
+  }
+  return blocks;
+}
+
+void read_scale_shape(const fa3_tensor& scale, Problem& p, TensorId id) {
+  ScaleBlock& block = p.scale_block[scaled_by(id)];
+  block.by_total_row = p.axis_of(id).varlen && scale.rank == 2 && block.rows == 1;
+  block.shared_by_group =
+      id == kQScale && scale.rank > 1 && p.heads_kv != p.heads_q && scale.shape[1] == p.heads_kv;
+}
+
+Dims dims_of_scale(const Problem& p, TensorId id, int rank) {
+  const ScaleBlock& block = p.scale_block[scaled_by(id)];
+  const SeqAxis& axis = p.axis_of(id);
+  const char* const heads = kTensors[id].query() && !block.shared_by_group ? "heads_q" : "heads_kv";
+  const int64_t heads_here = block.shared_by_group ? p.heads_kv : p.heads_of(id);
+  const bool whole = block.rows == 0 && block.cols == 0;
+  const bool by_token = block.rows == 1 && block.cols == 0;
+  Dims dims;
+  if (rank == 1 && whole) {
+    dims.add("1", 1);
+  } else if (rank == 2 && by_token && axis.varlen) {
+    dims.add(kTensors[id].query() ? "total_q" : "total_kv", axis.rows);
+    dims.add(heads, heads_here);
+  } else if (rank == 3 && by_token && !axis.varlen) {
+    dims.add("batch", p.batch);
+    dims.add(heads, heads_here);
+    dims.add(kTensors[id].query() ? "seqlen_q" : "seqlen_kv", axis.rows);
+  } else {
+    dims.add("batch", p.batch);
+    dims.add(heads, heads_here);
+    if (rank == 2 && whole) return dims;
+    const auto blocks = [](int64_t n, int64_t size) {
+      return size == 0 ? 1 : (n + size - 1) / size;
+    };
+    dims.add("blocks of rows", blocks(axis.max_seqlen, block.rows));
+    dims.add("blocks of columns", blocks(p.columns_of(id), block.cols));
+  }
+  return dims;
+}
+
+}  // namespace fa3

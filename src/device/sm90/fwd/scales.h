@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// scales.h — the scales and offsets of 8-bit tensors, as a consumer reads them. Scales of the codes
+// of Q and K are a factor of the scores of a row; V's scale is a factor of O.
+#pragma once
+
+#include "device/ptx/math.h"
+#include "device/ptx/memory.h"
+#include "device/sm90/fwd/args.h"
+#include "device/sm90/fwd/work.h"
+#include "device/types.h"
+#include "device/warp/softmax.h"
+
+namespace fa3::sm90 {
+
+// The scale of a row of a sequence whose first row in the tensor is `begin`. Lengths in device
+// memory may be wrong: the block is clamped to the tensor.
+FA3_DEV float scale_at(const FwdScale& scale, const FwdWork& work, i32 begin, i32 row) {
+  if (scale.data == nullptr) return 1.f;
+  i32 block = 0;
+  if (scale.by_total_row) {
+    block = begin + row;
+  } else if (scale.block_rows > 0) {
+    block = min(row / scale.block_rows, scale.blocks - 1);
+  }
+  return ptx::ld_global_nc(scale.data + work.batch * scale.batch + block * scale.row +
+                           work.head / scale.group_size * scale.head);
+}
+
+// What the scores of a thread's two rows, from `row` on, are multiplied by. A tile without keys or
+// rows that count has no scales to be read. Not 0 nor infinite: −∞ · 0 would be NaN.
+FA3_DEV PerRow code_scale(const FwdArgs& args, const FwdWork& work, i32 row) {
+  PerRow scale{{1.f, 1.f}};
+  if (work.range.empty()) return scale;
+  const float of_k = scale_at(args.k_scale, work, 0, 0);
+  FA3_UNROLL
+  for (int h = 0; h < 2; ++h) {
+    const i32 r = min(row + 8 * h, work.q_used - 1);
+    scale.row[h] = of_k * scale_at(args.q_scale, work, work.q_begin, r);
+  }
+  return scale;
+}
+
+// A factor of scores that may be masked already.
+FA3_DEV float finite_factor(float factor) {
+  return ptx::min(ptx::max(factor, 0x1p-126f), 0x1.fffffep127f);
+}
+
+}  // namespace fa3::sm90

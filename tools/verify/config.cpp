@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// config.cpp — what a Config means, whether it contradicts itself, and the command that repeats it.
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "tools/verify/axis.h"
+#include "tools/verify/problem.h"
+
+namespace fa3::verify {
+
+const char* layout_name(Layout layout) {
+  switch (layout) {
+    case Layout::kDense:
+      return "dense";
+    case Layout::kHeadsFirst:
+      return "heads_first";
+    case Layout::kSeqFirst:
+      return "seq_first";
+    case Layout::kPadded:
+      return "padded";
+    case Layout::kInterleaved:
+      return "interleaved";
+    case Layout::kBroadcast:
+      return "broadcast";
+  }
+  return "?";
+}
+
+const char* backend_name(int32_t backend) {
+  switch (backend) {
+    case FA3_BACKEND_AUTO:
+      return "auto";
+    case FA3_BACKEND_CPU:
+      return "cpu";
+    case FA3_BACKEND_REFERENCE:
+      return "reference";
+    case FA3_BACKEND_CUDA:
+      return "cuda";
+    case FA3_BACKEND_SIM:
+      return "sim";
+    default:
+      return "unknown";
+  }
+}
+
+std::string replay_command(const Config& c, const std::string& backend) {
+  const Config d;  // the defaults
+  std::string text = "fa3 check";
+  const auto flag = [&](bool differs, const std::string& part) {
+    if (differs) text += " " + part;
+  };
+  const auto number = [&](const char* name, auto value, auto usual) {
+    flag(value != usual, fmt::format("{} {}", name, value));
+  };
+  const auto list = [&](const char* name, const std::vector<int64_t>& values) {
+    flag(!values.empty(), fmt::format("{} {}", name, fmt::join(values, ",")));
+  };
+  flag(c.backward, "--backward");
+  flag(c.dtype != d.dtype, fmt::format("--dtype {}", dtype_text(c.dtype)));
+  flag(c.v_dtype != d.v_dtype, fmt::format("--v-dtype {}", dtype_text(c.v_dtype)));
+  flag(c.out_dtype != d.out_dtype, fmt::format("--out-dtype {}", dtype_text(c.out_dtype)));
+  flag(c.q_scale != d.q_scale, "--q-scale " + scales_text(c.q_scale));
+  flag(c.k_scale != d.k_scale, "--k-scale " + scales_text(c.k_scale));
+  flag(c.v_scale != d.v_scale, "--v-scale " + scales_text(c.v_scale));
+  flag(c.k_offset, "--k-offset");
+  flag(c.v_offset, "--v-offset");
+  // Sizes always: the command's own defaults are larger than those of Config.
+  const auto size = [&](bool applies, const char* name, int64_t value) {
+    flag(applies, fmt::format("{} {}", name, value));
+  };
+  size(!is_varlen_q(c) && !is_varlen_kv(c), "--batch", c.batch);
+  size(true, "--heads-q", c.heads_q);
+  size(true, "--heads-kv", c.heads_kv);
+  size(!is_varlen_q(c), "--seqlen-q", c.seqlen_q);
+  size(!is_varlen_kv(c), "--seqlen-kv", c.seqlen_kv);
+  size(true, "--head-dim", c.head_dim_qk);
+  size(true, "--head-dim-v", c.head_dim_v);
+  list("--varlen-q", c.varlen_q);
+  list("--varlen-kv", c.varlen_kv);
+  number("--spare-q", c.spare_q, d.spare_q);
+  number("--spare-kv", c.spare_kv, d.spare_kv);
+  list("--seqused-q", c.seqused_q);
+  list("--seqused-kv", c.seqused_kv);
+  flag(c.mask == FA3_MASK_CAUSAL, "--causal");
+  flag(c.mask == FA3_MASK_WINDOW, fmt::format("--window {},{}", c.left, c.right));
+  number("--softmax-scale", c.softmax_scale, d.softmax_scale);
+  number("--softcap", c.softcap, d.softcap);
+  flag(c.alibi, "--alibi");
+  number("--sequence-ids", c.sequence_ids, d.sequence_ids);
+  flag(c.scattered_ids, "--scattered-ids");
+  flag(!c.lse && !c.backward, "--no-lse");
+  flag(c.dlse, "--dlse");
+  number("--magnitude", c.magnitude, d.magnitude);
+  flag(c.layout != d.layout, fmt::format("--layout {}", layout_name(c.layout)));
+  number("--alignment", c.alignment, d.alignment);
+  number("--seed", c.seed, d.seed);
+  flag(!backend.empty(), "--backend " + backend);
+  return text;
+}
+
+namespace {
+
+std::string contradiction_of_types(const Config& c) {
+  if (c.dtype != FA3_F32 && c.dtype != FA3_F16 && c.dtype != FA3_BF16 && !is_8_bit(c.dtype))
+    return "dtype must be f32, f16, bf16, f8_e4m3 or i8";
+  if (is_8_bit(c.dtype)) {
+    if (c.out_dtype != 0 && c.out_dtype != FA3_F32 && c.out_dtype != FA3_F16 &&
+        c.out_dtype != FA3_BF16)
+      return "out-dtype must be f32, f16 or bf16";
+  } else if (c.out_dtype != 0 && c.out_dtype != c.dtype && c.out_dtype != FA3_F32) {
+    return "out-dtype must be the dtype or f32";
+  }
+  if (c.v_dtype != 0 && c.v_dtype != c.dtype && c.dtype != FA3_I8) return "v-dtype is for dtype i8";
+  if (c.dtype == FA3_I8 && dtype_of_v(c) != FA3_F8_E4M3 && dtype_of_v(c) != FA3_F16 &&
+      dtype_of_v(c) != FA3_BF16)
+    return "v-dtype must be f8_e4m3, f16 or bf16";
+  if (c.layout == Layout::kInterleaved && dtype_of_v(c) != c.dtype)
+    return "layout interleaved needs q, k and v of one type";
+  constexpr Scales kDefault;
+  const std::pair<const char*, const Scales*> scales[] = {
+      {"q", &c.q_scale}, {"k", &c.k_scale}, {"v", &c.v_scale}};
+  for (const auto& [name, s] : scales) {
+    const bool of_v = s == &c.v_scale;
+    if (*s != kDefault && !is_8_bit(of_v ? dtype_of_v(c) : c.dtype))
+      return fmt::format("{}-scale needs {} of 8 bits", name, name);
+    if (s != &c.q_scale && s->of == Scales::Of::kGroups)
+      return fmt::format("{}-scale group is for q; need head", name);
+    if (s->rows < 0 || s->cols < 0) return fmt::format("{}-scale has a negative block", name);
+  }
+  if (c.k_offset && !is_8_bit(c.dtype)) return "k-offset needs k of 8 bits";
+  if (c.v_offset && !is_8_bit(dtype_of_v(c))) return "v-offset needs v of 8 bits";
+  return "";
+}
+
+}  // namespace
+
+int32_t dtype_of_v(const Config& c) {
+  if (c.v_dtype != 0) return c.v_dtype;
+  return c.dtype == FA3_I8 ? int32_t{FA3_F8_E4M3} : c.dtype;
+}
+
+int32_t dtype_of_out(const Config& c) {
+  if (c.out_dtype != 0) return c.out_dtype;
+  return is_8_bit(c.dtype) ? int32_t{FA3_BF16} : c.dtype;
+}
+
+Scales scales_of(const Config& c, Operand x) {
+  if (!is_8_bit(dtype_of(c, x))) return {Scales::Of::kNone};
+  const Scales& s = x == Operand::kQ ? c.q_scale : x == Operand::kK ? c.k_scale : c.v_scale;
+  return s.of == Scales::Of::kDefault ? Scales{Scales::Of::kHeads} : s;
+}
+
+bool has_offset(const Config& c, Operand x) {
+  return x == Operand::kK ? c.k_offset : x == Operand::kV && c.v_offset;
+}
+
+std::vector<int64_t> scale_shape(const Config& c, Operand x, int64_t max_seqlen) {
+  const Axis axis = axis_of(c, x);
+  const bool bounded = axis.is_varlen() && max_seqlen > 0;
+  const int64_t rows = axis.rows();
+  return scale_shape(scales_of(c, x), {batch_of(c), heads_of(c, x), c.heads_kv, rows,
+                                       bounded ? std::min(max_seqlen, rows) : rows,
+                                       columns_of(c, x), axis.is_varlen()});
+}
+
+std::vector<int64_t> offset_shape(const Config& c, Operand x) {
+  if (!has_offset(c, x)) return {};
+  return {batch_of(c), heads_of(c, x), columns_of(c, x)};
+}
+
+std::string contradiction(const Config& c) {
+  const int64_t batch = batch_of(c);
+  const auto wrong_count = [&](const std::vector<int64_t>& values) {
+    return !values.empty() && static_cast<int64_t>(values.size()) != batch;
+  };
+  if (const std::string why = contradiction_of_types(c); !why.empty()) return why;
+  if (wrong_count(c.varlen_kv)) return "varlen-q and varlen-kv differ in their number of sequences";
+  if (wrong_count(c.seqused_q)) return "seqused-q needs one number per batch entry";
+  if (wrong_count(c.seqused_kv)) return "seqused-kv needs one number per batch entry";
+  const int64_t least = std::min({c.batch, c.heads_q, c.heads_kv, c.seqlen_q, c.seqlen_kv,
+                                  c.head_dim_qk, c.head_dim_v, c.spare_q, c.spare_kv});
+  if (least < 0) return "a size is negative";
+  constexpr int64_t kMostDocuments = 1 << 20;
+  if (c.sequence_ids < 0 || c.sequence_ids > kMostDocuments)
+    return "sequence-ids must be a number of documents up to 1048576";
+  if (c.scattered_ids && c.sequence_ids == 0) return "scattered-ids needs sequence-ids";
+  constexpr int64_t kMostAlignment = 1 << 20;
+  if (c.alignment < 0 || c.alignment > kMostAlignment || (c.alignment & (c.alignment - 1)) != 0)
+    return "alignment must be a power of two up to 1048576, or 0 for that of an element";
+  for (const Axis& axis : {axis_q(c), axis_kv(c)}) {
+    for (size_t b = 0; b < axis.varlen.size(); ++b)
+      if (axis.varlen[b] < 0) return "a varlen length is negative";
+    for (size_t b = 0; b < axis.seqused.size(); ++b)
+      if (axis.seqused[b] < 0 ||
+          axis.seqused[b] > (axis.is_varlen() ? axis.varlen[b] : axis.seqlen))
+        return "a seqused number is negative or beyond its sequence";
+  }
+  if (c.layout == Layout::kInterleaved &&
+      (c.head_dim_qk != c.head_dim_v || is_varlen_q(c) != is_varlen_kv(c) ||
+       axis_q(c).rows() != axis_kv(c).rows()))
+    return "layout interleaved needs queries and keys of the same lengths and head_dim";
+  if (c.layout == Layout::kBroadcast && (is_varlen_kv(c) || !c.seqused_kv.empty()))
+    return "layout broadcast needs dense keys without seqused";
+  return "";
+}
+
+}  // namespace fa3::verify

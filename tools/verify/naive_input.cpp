@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// naive_input.cpp — rows out of tensors of any layout.
+#include "tools/verify/naive_input.h"
+
+#include <algorithm>
+
+#include "tools/verify/scales.h"
+
+namespace fa3::verify {
+
+Sequence sequence(const fa3_tensor& rows, const fa3_tensor& cu, const fa3_tensor& used, int64_t b) {
+  Sequence s{0, rows.shape[1]};
+  if (cu.rank != 0) {
+    s.begin = static_cast<int64_t>(get(cu, {b}));
+    s.len = static_cast<int64_t>(get(cu, {b + 1})) - s.begin;
+  }
+  if (used.rank != 0) s.len = static_cast<int64_t>(get(used, {b}));
+  return s;
+}
+
+Index token_index(const fa3_tensor& t, int64_t b, int64_t i, int64_t head) {
+  return t.rank == 4 ? Index{b, i, head, 0} : Index{i, head, 0};
+}
+Index lse_index(const fa3_tensor& lse, int64_t b, int64_t i, int64_t head) {
+  return lse.rank == 3 ? Index{b, head, i} : Index{head, i};
+}
+
+Input input_q(const fa3_forward_args& a) {
+  return {a.q, a.q_scale, {}, a.q_block, a.cu_seqlens_q.rank != 0};
+}
+Input input_k(const fa3_forward_args& a) {
+  return {a.k, a.k_scale, a.k_offset, a.k_block, a.cu_seqlens_kv.rank != 0};
+}
+Input input_v(const fa3_forward_args& a) {
+  return {a.v, a.v_scale, a.v_offset, a.v_block, a.cu_seqlens_kv.rank != 0};
+}
+
+std::vector<float> gather(const fa3_tensor& t, int64_t b, const Sequence& s, int64_t head) {
+  const int64_t d = t.shape[t.rank - 1];
+  std::vector<float> rows(s.len * d);
+  for (int64_t i = 0; i < s.len; ++i) {
+    Index at = token_index(t, b, s.begin + i, head);
+    for (int64_t c = 0; c < d; ++c) {
+      at[t.rank - 1] = c;
+      rows[i * d + c] = static_cast<float>(get(t, at));
+    }
+  }
+  return rows;
+}
+
+std::vector<float> gather(const Input& x, int64_t b, const Sequence& s, int64_t head) {
+  std::vector<float> rows = gather(x.values, b, s, head);
+  if (x.scale.rank == 0) return rows;
+  const fa3_tensor& t = x.values;
+  const int64_t d = t.shape[t.rank - 1], cols = x.block.cols > 0 ? x.block.cols : d;
+  for (int64_t i = 0; i < s.len; ++i) {
+    Index at =
+        scale_index(x.scale, x.block, {b, i, s.begin + i, head, t.shape[t.rank - 2], x.varlen});
+    for (int64_t c = 0; c < d; c += cols, ++at[x.scale.rank - 1]) {
+      const auto scale = static_cast<float>(get(x.scale, at));
+      for (int64_t e = c; e < std::min(c + cols, d); ++e) rows[i * d + e] *= scale;
+    }
+  }
+  return rows;
+}
+
+std::vector<float> gather_offset(const Input& x, int64_t b, int64_t head) {
+  std::vector<float> offset(x.offset.rank == 0 ? 0 : x.offset.shape[2]);
+  for (size_t c = 0; c < offset.size(); ++c)
+    offset[c] = static_cast<float>(get(x.offset, {b, head, static_cast<int64_t>(c)}));
+  return offset;
+}
+
+float* row_of(const Tensor& t, const Index& index) {
+  int64_t offset = 0;
+  for (int d = 0; d < t.view.rank; ++d) offset += index[d] * t.view.stride[d];
+  return static_cast<float*>(t.view.data) + offset;
+}
+
+Estimate make_estimate(const fa3_tensor& like, float empty) {
+  const std::vector<int64_t> shape(like.shape, like.shape + like.rank);
+  Estimate e{make_tensor(FA3_F32, shape), make_tensor(FA3_F32, shape)};
+  fill(e.value.view, empty);
+  fill(e.spread.view, 0);
+  return e;
+}
+
+}  // namespace fa3::verify
