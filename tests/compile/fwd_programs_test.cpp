@@ -320,8 +320,9 @@ TEST_P(FwdPrograms, CompileAsMeant) {
   // The scheduler spills where consumers leave it 24 registers: once a Q tile.
   const bool may_spill = batch.configs[0].producer_registers() < 32;
   for (std::sregex_iterator i(all.log.begin(), all.log.end(), stack), end; i != end; ++i) {
-    if (!may_spill)
+    if (!may_spill) {
       EXPECT_EQ(i->str(), "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads");
+    }
     ++kernels;
   }
   EXPECT_EQ(kernels, expressions.size()) << "a function stayed a call";
