@@ -262,6 +262,20 @@ typedef struct fa3_scale_block {
   int32_t cols;
 } fa3_scale_block;
 
+/* In how many bits a forward on tensors of 16 bits computes. All but the first quantise q, k and v
+ * in the run, as fa3_quantize does, and attend on the codes; q and k are turned first (signs,
+ * Hadamard transform in blocks of the largest power of two that divides head_dim_qk). Errors:
+ * docs/guide/accuracy.md. Backends cpu and reference, where P is not rounded. */
+typedef enum fa3_precision {
+  FA3_PRECISION_DEFAULT = 0,   /* the tensors' own type */
+  FA3_PRECISION_FP8 = 1,       /* FlashAttention-3's recipe: E4M3 for q, k and v, a scale for each
+                                  tile of rows */
+  FA3_PRECISION_EIGHT_BIT = 2, /* not FP8 alone: q and k I8, v E4M3; a scale for each row of q and
+                                  each tile of k and v, means of k and v taken off. Where
+                                  head_dim_qk ≤ 64 the next, which costs the same there */
+  FA3_PRECISION_EIGHT_BIT_ACCURATE = 3 /* that, with v in its own type */
+} fa3_precision;
+
 /* Forward. q, k, v and o are required. q, k and v share one dtype of F32, F16, BF16, and o has that
  * dtype or F32; or they are of 8 bits (see above), and o is F32, F16 or BF16. Head dims are
  * 1…512. */
@@ -297,6 +311,9 @@ typedef struct fa3_forward_args {
   fa3_scale_block q_block;    /* of q_scale; 0 where that is (1) or (batch, heads) */
   fa3_scale_block k_block;
   fa3_scale_block v_block;
+  int32_t precision;          /* fa3_precision; q, k and v of F16 or BF16 unless it is DEFAULT */
+  int32_t precision_reserved; /* must be 0 */
+  uint64_t precision_seed;    /* of the signs; else must be 0 */
 } fa3_forward_args;
 
 /* Backward. Inputs q, k, v, o, lse of the forward and the gradient dout; outputs dq, dk, dv, any
@@ -353,8 +370,8 @@ FA3_API void fa3_plan_destroy(fa3_plan* plan);
  * NULL. */
 FA3_API size_t fa3_plan_workspace_bytes(const fa3_plan* plan);
 
-/* Runs a plan. args is the struct that the plan was made for (fa3_forward_args or
- * fa3_backward_args) with the same shapes, dtypes, strides and flags, and the data. On the CPU it
+/* Runs a plan. args is the struct that the plan was made for (fa3_forward_args, fa3_backward_args or
+ * fa3_quantize_args) with the same shapes, dtypes, strides and flags, and the data. On the CPU it
  * returns when the outputs are written, allocates nothing that grows with the problem, and stream
  * must be NULL; the content of workspace does not matter. With a GPU it returns when the work is on
  * stream, a CUstream (NULL = the legacy default stream), and reads no tensor: kernels keep to the
@@ -376,7 +393,7 @@ FA3_API fa3_status fa3_backward(fa3_context* context, const fa3_backward_args* a
 
 /* ---- Questions ------------------------------------------------------------------------------- */
 
-typedef enum fa3_op { FA3_OP_FORWARD = 1, FA3_OP_BACKWARD = 2 } fa3_op;
+typedef enum fa3_op { FA3_OP_FORWARD = 1, FA3_OP_BACKWARD = 2, FA3_OP_QUANTIZE = 3 } fa3_op;
 
 /* Would a plan be made? Returns what fa3_plan_* would; *reason (may be NULL) is set to a sentence
  * either way: which backend would run and why, or the refusal. It is valid until the next fa3 call
@@ -431,6 +448,7 @@ FA3_API const char* fa3_environment(void);
 
 /* The rest of the interface, by subject. */
 #include <fa3/jit.h>
+#include <fa3/quantize.h>
 #include <fa3/selftest.h>
 
 #endif /* FA3_FA3_H_ */

@@ -11,22 +11,30 @@ namespace {
 // Sizes of the structs in the first release. They never change; see read_struct.
 constexpr size_t kForwardArgsFirstSize = 928;
 constexpr size_t kBackwardArgsFirstSize = 1408;
+constexpr size_t kQuantizeArgsFirstSize = 904;
 static_assert(sizeof(fa3_forward_args) >= kForwardArgsFirstSize, "fields are only ever appended");
 static_assert(sizeof(fa3_backward_args) >= kBackwardArgsFirstSize, "fields are only ever appended");
+static_assert(sizeof(fa3_quantize_args) >= kQuantizeArgsFirstSize, "fields are only ever appended");
 
 // A struct_size above this counts as uninitialised, and its bytes are not read.
 constexpr size_t kPlausibleStructBytes = 1 << 16;
 
-// Tensors, and the fields that both structs have.
-template <class CArgs>
-Args args_of(fa3_op op, const CArgs& c) {
+// The tensors of the operation's struct.
+Args tensors_of(fa3_op op, const void* c) {
   Args args;
   args.op = op;
   for (const TensorRow& row : kTensors) {
-    const size_t at = op == FA3_OP_FORWARD ? row.forward_at : row.backward_at;
+    const size_t at = row.at[op - 1];
     if (at != kNoField)
-      std::memcpy(&args.tensor[row.id], reinterpret_cast<const char*>(&c) + at, sizeof(fa3_tensor));
+      std::memcpy(&args.tensor[row.id], static_cast<const char*>(c) + at, sizeof(fa3_tensor));
   }
+  return args;
+}
+
+// fa3_forward_args or fa3_backward_args.
+template <class CArgs>
+Args attention_args_of(fa3_op op, const CArgs& c) {
+  Args args = tensors_of(op, &c);
   args.max_seqlen_q = c.max_seqlen_q;
   args.max_seqlen_kv = c.max_seqlen_kv;
   args.mask = c.mask;
@@ -35,7 +43,22 @@ Args args_of(fa3_op op, const CArgs& c) {
   args.right = c.right;
   args.softmax_scale = c.softmax_scale;
   args.softcap = c.softcap;
-  if constexpr (requires { c.q_block; }) args.scale_block = {c.q_block, c.k_block, c.v_block};
+  if constexpr (requires { c.q_block; }) {
+    args.scale_block = {c.q_block, c.k_block, c.v_block};
+    args.precision = c.precision;
+    args.precision_reserved = c.precision_reserved;
+    args.seed = c.precision_seed;
+  }
+  return args;
+}
+
+Args quantize_args_of(const fa3_quantize_args& c) {
+  Args args = tensors_of(FA3_OP_QUANTIZE, &c);
+  args.max_seqlen_q = c.max_seqlen;
+  args.scale_block[0] = c.block;
+  args.rotary_layout = c.rotary_layout;
+  args.hadamard = c.hadamard;
+  args.seed = c.seed;
   return args;
 }
 
@@ -70,16 +93,23 @@ Result<Args> read_args(fa3_op op, const void* source) {
   if (op == FA3_OP_FORWARD) {
     fa3_forward_args c;
     FA3_RETURN_IF_ERROR(read_struct("forward: args", source, kForwardArgsFirstSize, &c, sizeof c));
-    return args_of(op, c);
+    return attention_args_of(op, c);
   }
   if (op == FA3_OP_BACKWARD) {
     fa3_backward_args c;
     FA3_RETURN_IF_ERROR(
         read_struct("backward: args", source, kBackwardArgsFirstSize, &c, sizeof c));
-    return args_of(op, c);
+    return attention_args_of(op, c);
   }
-  return invalid("op={} is unknown; need FA3_OP_FORWARD (1) or FA3_OP_BACKWARD (2)",
-                 static_cast<int>(op));
+  if (op == FA3_OP_QUANTIZE) {
+    fa3_quantize_args c;
+    FA3_RETURN_IF_ERROR(
+        read_struct("quantize: args", source, kQuantizeArgsFirstSize, &c, sizeof c));
+    return quantize_args_of(c);
+  }
+  return invalid(
+      "op={} is unknown; need FA3_OP_FORWARD (1), FA3_OP_BACKWARD (2) or FA3_OP_QUANTIZE (3)",
+      static_cast<int>(op));
 }
 
 bool same_shapes(const Args& a, const Args& b) {
@@ -94,7 +124,9 @@ bool same_shapes(const Args& a, const Args& b) {
          a.max_seqlen_q == b.max_seqlen_q && a.max_seqlen_kv == b.max_seqlen_kv &&
          a.mask == b.mask && a.reserved == b.reserved && a.left == b.left && a.right == b.right &&
          a.softmax_scale == b.softmax_scale && a.softcap == b.softcap &&
-         std::ranges::equal(a.scale_block, b.scale_block, same_block);
+         std::ranges::equal(a.scale_block, b.scale_block, same_block) &&
+         a.precision == b.precision && a.precision_reserved == b.precision_reserved &&
+         a.rotary_layout == b.rotary_layout && a.hadamard == b.hadamard && a.seed == b.seed;
 }
 
 void drop_tensors_without_data(Args& args) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// args.h — fa3_forward_args and fa3_backward_args as one struct, so that every check is one loop
-// over tensors.
+// args.h — the arguments of all operations as one struct, so that every check is one loop over
+// tensors.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace fa3 {
 
-// The arguments of either operation. Tensors that the operation does not have are absent (rank 0).
+// The arguments of any operation. Tensors that the operation does not have are absent (rank 0).
 struct Args {
   fa3_op op = FA3_OP_FORWARD;
   std::array<fa3_tensor, kTensorCount> tensor{};
@@ -24,7 +24,12 @@ struct Args {
   int64_t right = 0;
   double softmax_scale = 0;
   double softcap = 0;
-  std::array<fa3_scale_block, 3> scale_block{};  // of q, k, v
+  std::array<fa3_scale_block, 3> scale_block{};  // of q, k, v; of codes the first
+  int32_t precision = 0;
+  int32_t precision_reserved = 0;
+  int32_t rotary_layout = 0;
+  int32_t hadamard = 0;
+  uint64_t seed = 0;  // of signs
 };
 
 // Copies the caller's struct of `size` bytes (as this library knows it) by the rules of
@@ -33,7 +38,7 @@ struct Args {
 Status read_struct(const char* where, const void* source, size_t first_size, void* copy,
                    size_t size);
 
-// args points to fa3_forward_args or fa3_backward_args.
+// args points to the operation's struct: fa3_forward_args, …
 Result<Args> read_args(fa3_op op, const void* args);
 
 // Are these the same but for addresses? Then so are their problems.

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "core/problem.h"
 #include "fa3/fa3.h"
 
 namespace fa3 {
@@ -19,5 +20,19 @@ struct Dims {
     extent[rank++] = dim_extent;
   }
 };
+
+// What the extents along a tensor's axis are called: its rows ("seqlen_q", "total_kv", …), heads
+// and columns.
+struct AxisNames {
+  const char* rows;
+  const char* heads;
+  const char* columns;
+};
+AxisNames names_of(const Problem& problem, TensorId id);
+
+// What the tensor must look like in this problem. Of scales, slopes and tables it also depends on
+// the tensor that was given. The names and the rank need only problem.q.varlen and
+// problem.kv.varlen.
+Dims expected_dims(const Problem& problem, TensorId id, const fa3_tensor& given);
 
 }  // namespace fa3

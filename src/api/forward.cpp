@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// forward.cpp — fa3_forward and fa3_backward: plan and run in one call. The map of the library.
+// forward.cpp — fa3_forward, fa3_backward, fa3_quantize: plan and run in one call. The map of the library.
 #include <utility>
 
 #include "api/args.h"
@@ -11,7 +11,7 @@
 namespace fa3 {
 namespace {
 
-Status attend(fa3_context* context, fa3_op op, const void* c_args, void* stream) {
+Status plan_and_run(fa3_context* context, fa3_op op, const void* c_args, void* stream) {
   FA3_RETURN_IF_ERROR(check_call(op_name(op), context, stream));
   FA3_TRY(Args args, read_args(op, c_args));
   drop_tensors_without_data(args);
@@ -30,9 +30,13 @@ Status attend(fa3_context* context, fa3_op op, const void* c_args, void* stream)
 }  // namespace fa3
 
 fa3_status fa3_forward(fa3_context* context, const fa3_forward_args* args, void* stream) {
-  return FA3_BOUNDARY({ return fa3::attend(context, FA3_OP_FORWARD, args, stream); });
+  return FA3_BOUNDARY({ return fa3::plan_and_run(context, FA3_OP_FORWARD, args, stream); });
 }
 
 fa3_status fa3_backward(fa3_context* context, const fa3_backward_args* args, void* stream) {
-  return FA3_BOUNDARY({ return fa3::attend(context, FA3_OP_BACKWARD, args, stream); });
+  return FA3_BOUNDARY({ return fa3::plan_and_run(context, FA3_OP_BACKWARD, args, stream); });
+}
+
+fa3_status fa3_quantize(fa3_context* context, const fa3_quantize_args* args, void* stream) {
+  return FA3_BOUNDARY({ return fa3::plan_and_run(context, FA3_OP_QUANTIZE, args, stream); });
 }

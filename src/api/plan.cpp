@@ -38,7 +38,7 @@ Status create_plan(fa3_context* context, fa3_op op, const void* args, fa3_plan**
 Status run_plan(const fa3_plan* handle, const void* c_args, void* workspace, size_t workspace_bytes,
                 void* stream) {
   if (handle == nullptr)
-    return invalid("run: the plan is NULL; make one with fa3_plan_forward or fa3_plan_backward");
+    return invalid("run: the plan is NULL; make one with fa3_plan_forward, for example");
   const auto& [context, plan, planned] = *handle;
   FA3_RETURN_IF_ERROR(check_call("run", context, stream));
   FA3_TRY(const Args args, read_args(plan.problem.op, c_args));
@@ -90,6 +90,10 @@ fa3_status fa3_plan_forward(fa3_context* context, const fa3_forward_args* args, 
 
 fa3_status fa3_plan_backward(fa3_context* context, const fa3_backward_args* args, fa3_plan** plan) {
   return FA3_BOUNDARY({ return fa3::create_plan(context, FA3_OP_BACKWARD, args, plan); });
+}
+
+fa3_status fa3_plan_quantize(fa3_context* context, const fa3_quantize_args* args, fa3_plan** plan) {
+  return FA3_BOUNDARY({ return fa3::create_plan(context, FA3_OP_QUANTIZE, args, plan); });
 }
 
 void fa3_plan_destroy(fa3_plan* plan) { delete plan; }

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <tuple>
 
+#include "api/dims.h"
+#include "api/rotation.h"
 #include "api/scales.h"
 #include "api/tensor.h"
 #include "core/dtype.h"
@@ -31,52 +33,6 @@ constexpr double kMaxScale = 0x1p126;
 // becomes −1, so that no later sum of it can overflow.
 constexpr int64_t kUnboundedWindow = int64_t{1} << 32;
 
-// What the tensor, which has `rank` dimensions, must look like in this problem. The names and the
-// rank need only p.q.varlen and p.kv.varlen.
-Dims expected_dims(const Problem& p, TensorId id, int rank) {
-  const TensorRow& g = kTensors[id];
-  const SeqAxis& axis = p.axis_of(id);
-  const char* seqlen = g.query() ? "seqlen_q" : "seqlen_kv";
-  const char* total = g.query() ? "total_q" : "total_kv";
-  const char* heads = g.query() ? "heads_q" : "heads_kv";
-  Dims dims;
-  switch (g.form) {
-    case Form::kRows:
-      if (!axis.varlen) dims.add("batch", p.batch);
-      dims.add(axis.varlen ? total : seqlen, axis.rows);
-      dims.add(heads, p.heads_of(id));
-      dims.add(g.dim == Dim::kV ? "head_dim_v" : "head_dim_qk", p.columns_of(id));
-      break;
-    case Form::kLse:
-      if (!axis.varlen) dims.add("batch", p.batch);
-      dims.add(heads, p.heads_of(id));
-      dims.add(axis.varlen ? total : seqlen, axis.rows);
-      break;
-    case Form::kSlopes:
-      if (rank == 2) dims.add("batch", p.batch);
-      dims.add(heads, p.heads_of(id));
-      break;
-    case Form::kIds:
-      if (!axis.varlen) dims.add("batch", p.batch);
-      dims.add(axis.varlen ? total : seqlen, axis.rows);
-      break;
-    case Form::kScale:
-      return dims_of_scale(p, id, rank);
-    case Form::kOffset:
-      dims.add("batch", p.batch);
-      dims.add(heads, p.heads_of(id));
-      dims.add(g.dim == Dim::kV ? "head_dim_v" : "head_dim_qk", p.columns_of(id));
-      break;
-    case Form::kCuSeqlens:
-      dims.add("batch + 1", p.batch + 1);
-      break;
-    case Form::kSeqused:
-      dims.add("batch", p.batch);
-      break;
-  }
-  return dims;
-}
-
 std::string names_text(const Dims& dims) {
   return fmt::format("({})", fmt::join(dims.name, dims.name + dims.rank, ", "));
 }
@@ -95,8 +51,13 @@ class ProblemMaker {
     FA3_RETURN_IF_ERROR(read_max_seqlens());
     FA3_RETURN_IF_ERROR(check_shapes());
     FA3_RETURN_IF_ERROR(check_dtypes());
-    FA3_RETURN_IF_ERROR(read_mask());
-    FA3_RETURN_IF_ERROR(read_scalars());
+    if (args_.op == FA3_OP_QUANTIZE) {
+      FA3_TRY(p_.rotation, read_rotation(args_, p_.head_dim_qk));
+    } else {
+      FA3_RETURN_IF_ERROR(read_mask());
+      FA3_RETURN_IF_ERROR(read_scalars());
+      FA3_RETURN_IF_ERROR(read_precision());
+    }
     read_layouts();
     return p_;
   }
@@ -120,41 +81,39 @@ class ProblemMaker {
             tensor_name(id));
       }
     }
-    for (const auto& [given, missing] :
-         {std::pair(kSequenceIdsQ, kSequenceIdsKv), std::pair(kSequenceIdsKv, kSequenceIdsQ)}) {
-      if (present(given) && !present(missing)) {
-        return invalid(
-            "{}: {} is given, but {} is absent; need both or neither: a query sees the keys whose "
-            "id equals its own",
-            op_, tensor_name(given), tensor_name(missing));
-      }
-    }
-    return {};
+    FA3_RETURN_IF_ERROR(
+        check_pair(kSequenceIdsQ, kSequenceIdsKv, "a query sees the keys whose id equals its own"));
+    return check_pair(kRotaryCos, kRotarySin, "a rotation takes the cosine and the sine");
+  }
+
+  Status check_pair(TensorId a, TensorId b, const char* why) const {
+    if (present(a) == present(b)) return {};
+    return invalid("{}: {} is given, but {} is absent; need both or neither: {}", op_,
+                   tensor_name(present(a) ? a : b), tensor_name(present(a) ? b : a), why);
   }
 
   // Varlen or dense, and every tensor with the rank that goes with it.
   Status check_ranks() {
-    p_.q.varlen = present(kCuSeqlensQ);
+    p_.q.varlen = present(kCuSeqlensQ) || present(kCuSeqlens);
     p_.kv.varlen = present(kCuSeqlensKv);
-    p_.q.seqused = present(kSequsedQ);
+    p_.q.seqused = present(kSequsedQ) || present(kSeqused);
     p_.kv.seqused = present(kSequsedKv);
     for (int i = 0; i < kTensorCount; ++i) {
       const TensorId id = TensorId(i);
       if (!present(id)) continue;
-      const Dims need = expected_dims(p_, id, tensor(id).rank);
+      const Dims need = expected_dims(p_, id, tensor(id));
       if (tensor(id).rank == need.rank) continue;
-      const char* cu = tensor_name(kTensors[id].query() ? kCuSeqlensQ : kCuSeqlensKv);
+      const char* cu = tensor_name(cu_seqlens_of(kTensors[id].axis));
       std::string remedy = "pass it in that shape";
       if (kTensors[id].form == Form::kScale) {
         remedy = fmt::format(
-            "or (1), (batch, heads) with {0}_block 0; per token, with {0}_block.rows=1, (batch, "
+            "or (1), (batch, heads) with {0}block 0; per token, with {0}block.rows=1, (batch, "
             "heads, seqlen) or varlen (total, heads)",
-            tensor_name(scaled_by(id)));
-      } else if (kTensors[id].form == Form::kOffset) {
-        remedy = "pass it in that shape";
+            id == kScale ? "" : fmt::format("{}_", tensor_name(scaled_by(id))));
       } else if (kTensors[id].form == Form::kSlopes) {
         remedy = "or (batch, heads_q), for slopes of each batch entry";
-      } else if (has_layout(id)) {
+      } else if (has_layout(id) && kTensors[id].form != Form::kOffset &&
+                 kTensors[id].form != Form::kTable) {
         remedy = p_.axis_of(id).varlen
                      ? fmt::format("{} makes it varlen: leave that out for dense tensors", cu)
                      : fmt::format("for varlen tensors give {} too", cu);
@@ -166,8 +125,17 @@ class ProblemMaker {
     return {};
   }
 
-  // q, k, v (and cu_seqlens) define the dimensions; all others are then checked against them.
+  // q, k, v (and cu_seqlens), or x, define the dimensions; all others are then checked against them.
   void read_dims() {
+    if (args_.op == FA3_OP_QUANTIZE) {
+      const fa3_tensor& x = tensor(kX);
+      p_.batch = p_.q.varlen ? tensor(kCuSeqlens).shape[0] - 1 : x.shape[0];
+      p_.q.rows = x.shape[x.rank - 3];
+      p_.heads_q = p_.heads_kv = x.shape[x.rank - 2];
+      p_.head_dim_qk = p_.head_dim_v = x.shape[x.rank - 1];
+      read_scale_shape(tensor(kScale), p_, kScale);
+      return;
+    }
     const fa3_tensor &q = tensor(kQ), &k = tensor(kK), &v = tensor(kV);
     p_.batch = p_.q.varlen ? tensor(kCuSeqlensQ).shape[0] - 1 : q.shape[0];
     p_.q.rows = q.shape[q.rank - 3];
@@ -182,21 +150,21 @@ class ProblemMaker {
   Status check_dims() const {
     if (p_.batch < 0) {
       return invalid(
-          "{}: cu_seqlens_q.shape[0]=0, need batch + 1 ≥ 1 elements; for no sequences pass the one "
-          "element 0",
-          op_);
+          "{}: {}.shape[0]=0, need batch + 1 ≥ 1 elements; for no sequences pass the one element 0",
+          op_, tensor_name(args_.op == FA3_OP_QUANTIZE ? kCuSeqlens : kCuSeqlensQ));
     }
+    const AxisNames q = names_of(p_, args_.op == FA3_OP_QUANTIZE ? kX : kQ), kv = names_of(p_, kK);
     const struct {
       const char* name;
       int64_t value, least, most;
     } limits[] = {
         {"batch", p_.batch, 0, kMaxExtent},
-        {p_.q.varlen ? "total_q" : "seqlen_q", p_.q.rows, 0, kMaxExtent},
-        {p_.kv.varlen ? "total_kv" : "seqlen_kv", p_.kv.rows, 0, kMaxExtent},
-        {"heads_q", p_.heads_q, 0, kMaxExtent},
-        {"heads_kv", p_.heads_kv, 0, kMaxExtent},
-        {"head_dim_qk", p_.head_dim_qk, 1, kMaxHeadDim},
-        {"head_dim_v", p_.head_dim_v, 1, kMaxHeadDim},
+        {q.rows, p_.q.rows, 0, kMaxExtent},
+        {kv.rows, p_.kv.rows, 0, kMaxExtent},
+        {q.heads, p_.heads_q, 0, kMaxExtent},
+        {kv.heads, p_.heads_kv, 0, kMaxExtent},
+        {q.columns, p_.head_dim_qk, 1, kMaxHeadDim},
+        {names_of(p_, kV).columns, p_.head_dim_v, 1, kMaxHeadDim},
     };
     for (const auto& limit : limits) {
       if (limit.value < limit.least || limit.value > limit.most) {
@@ -228,7 +196,7 @@ class ProblemMaker {
     for (int i = 0; i < kTensorCount; ++i) {
       const TensorId id = TensorId(i);
       if (!present(id)) continue;
-      const Dims need = expected_dims(p_, id, tensor(id).rank);
+      const Dims need = expected_dims(p_, id, tensor(id));
       for (int d = 0; d < need.rank; ++d) {
         if (tensor(id).shape[d] == need.extent[d]) continue;
         return invalid(
@@ -243,6 +211,14 @@ class ProblemMaker {
   }
 
   Status check_dtypes() const {
+    if (args_.op != FA3_OP_QUANTIZE) FA3_RETURN_IF_ERROR(check_dtype_of_q());
+    for (int i = 0; i < kTensorCount; ++i) {
+      if (present(TensorId(i))) FA3_RETURN_IF_ERROR(check_dtype(TensorId(i)));
+    }
+    return {};
+  }
+
+  Status check_dtype_of_q() const {
     const int32_t q_dtype = tensor(kQ).dtype;
     if (is_8_bit(q_dtype) && args_.op != FA3_OP_FORWARD) {
       return unsupported("{}: q.dtype={}: 8-bit tensors have no gradient; need f32, f16 or bf16",
@@ -251,9 +227,6 @@ class ProblemMaker {
     if (q_dtype != FA3_F32 && q_dtype != FA3_F16 && q_dtype != FA3_BF16 && !is_8_bit(q_dtype)) {
       return invalid("{}: q.dtype={}, need f32, f16, bf16, f8_e4m3 or i8; cast it", op_,
                      dtype_name(q_dtype));
-    }
-    for (int i = 0; i < kTensorCount; ++i) {
-      if (present(TensorId(i))) FA3_RETURN_IF_ERROR(check_dtype(TensorId(i)));
     }
     return {};
   }
@@ -290,6 +263,14 @@ class ProblemMaker {
         legal = dtype == FA3_I32;
         need = "i32";
         break;
+      case TypeRule::kFloat:
+        legal = dtype == FA3_F32 || dtype == FA3_F16 || dtype == FA3_BF16;
+        need = "f32, f16 or bf16";
+        break;
+      case TypeRule::kCode:
+        legal = is_8_bit(dtype);
+        need = "f8_e4m3 or i8";
+        break;
     }
     if (legal) return {};
     if (key_or_value && dtype != FA3_I32 && !is_8_bit(q_dtype) && !is_8_bit(dtype)) {
@@ -303,7 +284,8 @@ class ProblemMaker {
 
   Status read_max_seqlens() {
     for (const auto& [name, given, axis] :
-         {std::tuple("max_seqlen_q", args_.max_seqlen_q, &p_.q),
+         {std::tuple(args_.op == FA3_OP_QUANTIZE ? "max_seqlen" : "max_seqlen_q",
+                     args_.max_seqlen_q, &p_.q),
           std::tuple("max_seqlen_kv", args_.max_seqlen_kv, &p_.kv)}) {
       if (given < 0)
         return invalid("{}: {}={} is negative; need ≥ 0 (0 = no bound known)", op_, name, given);
@@ -368,6 +350,31 @@ class ProblemMaker {
     return {};
   }
 
+  Status read_precision() {
+    if (args_.precision < FA3_PRECISION_DEFAULT ||
+        args_.precision > FA3_PRECISION_EIGHT_BIT_ACCURATE) {
+      return invalid("{}: precision={} is unknown; need one of fa3_precision, 0…3", op_,
+                     args_.precision);
+    }
+    if (args_.precision_reserved != 0) {
+      return invalid("{}: precision_reserved={}, need 0; start the struct as `= {{0}}`", op_,
+                     args_.precision_reserved);
+    }
+    p_.precision = fa3_precision(args_.precision);
+    p_.rotation.seed = args_.seed;
+    const int32_t dtype = tensor(kQ).dtype;
+    if (p_.precision == FA3_PRECISION_DEFAULT) {
+      if (args_.seed == 0) return {};
+      return invalid("{}: precision_seed={} has no meaning with precision=0; need 0", op_,
+                     args_.seed);
+    }
+    if (dtype == FA3_F16 || dtype == FA3_BF16) return {};
+    return invalid(
+        "{}: precision={} with q.dtype={}, need f16 or bf16; {}", op_, args_.precision,
+        dtype_name(dtype),
+        is_8_bit(dtype) ? "8-bit tensors are computed as they are: leave precision 0" : "cast it");
+  }
+
   void read_layouts() {
     for (int i = 0; i < kLayoutCount; ++i) {
       const TensorId id = TensorId(i);
@@ -382,9 +389,11 @@ class ProblemMaker {
       case Form::kSlopes:
         return tensor(id).rank == 2;
       case Form::kScale:
-        return tensor(id).rank > 1 && !p_.scale_block[scaled_by(id)].by_total_row;
+        return tensor(id).rank > 1 && !p_.block_of(scaled_by(id)).by_total_row;
       case Form::kOffset:
         return true;
+      case Form::kTable:
+        return false;
       default:
         return !p_.axis_of(id).varlen;
     }
@@ -393,7 +402,7 @@ class ProblemMaker {
   // (1), (batch, heads), (batch, heads, rows[, columns]) or (total, heads).
   void read_scale_strides(TensorId id, const std::array<int64_t, FA3_MAX_RANK>& stride,
                           Layout& layout) const {
-    const bool by_total_row = p_.scale_block[scaled_by(id)].by_total_row;
+    const bool by_total_row = p_.block_of(scaled_by(id)).by_total_row;
     if (by_total_row) layout.row = stride[0];
     if (tensor(id).rank > 1) layout.head = stride[1];
     if (tensor(id).rank > 2) layout.row = stride[2];
@@ -419,6 +428,7 @@ class ProblemMaker {
         layout.head = stride[first];
         break;
       case Form::kIds:
+      case Form::kTable:
         layout.row = stride[first];
         break;
       case Form::kScale:

@@ -11,12 +11,21 @@
 namespace fa3 {
 
 TensorId scaled_by(TensorId id) {
-  return id == kQScale ? kQ : id == kKScale || id == kKOffset ? kK : kV;
+  return id == kScale ? kCodes : id == kQScale ? kQ : id == kKScale || id == kKOffset ? kK : kV;
 }
 
 Result<std::array<ScaleBlock, 3>> read_scale_blocks(const Args& args) {
   std::array<ScaleBlock, 3> blocks;
   const char* const op = op_name(args.op);
+  if (args.op == FA3_OP_QUANTIZE) {
+    const fa3_scale_block block = args.scale_block[0];
+    if (block.rows < 0 || block.cols < 0) {
+      return invalid("quantize: block=({}, {}) is negative; need ≥ 0 (0 = all)", block.rows,
+                     block.cols);
+    }
+    blocks[0] = {block.rows, block.cols, false, false};
+    return blocks;
+  }
   for (const TensorId id : {kQScale, kKScale, kVScale, kKOffset, kVOffset}) {
     const TensorId of = scaled_by(id);
     const bool present = args.tensor[id].rank != 0;
@@ -43,16 +52,18 @@ Result<std::array<ScaleBlock, 3>> read_scale_blocks(const Args& args) {
 }
 
 void read_scale_shape(const fa3_tensor& scale, Problem& p, TensorId id) {
-  ScaleBlock& block = p.scale_block[scaled_by(id)];
+  ScaleBlock& block = p.block_of(scaled_by(id));
+  block.of_tensor = scale.rank == 1;
   block.by_total_row = p.axis_of(id).varlen && scale.rank == 2 && block.rows == 1;
   block.shared_by_group =
       id == kQScale && scale.rank > 1 && p.heads_kv != p.heads_q && scale.shape[1] == p.heads_kv;
 }
 
 Dims dims_of_scale(const Problem& p, TensorId id, int rank) {
-  const ScaleBlock& block = p.scale_block[scaled_by(id)];
+  const ScaleBlock& block = p.block_of(scaled_by(id));
   const SeqAxis& axis = p.axis_of(id);
-  const char* const heads = kTensors[id].query() && !block.shared_by_group ? "heads_q" : "heads_kv";
+  const AxisNames names = names_of(p, id);
+  const char* const heads = block.shared_by_group ? "heads_kv" : names.heads;
   const int64_t heads_here = block.shared_by_group ? p.heads_kv : p.heads_of(id);
   const bool whole = block.rows == 0 && block.cols == 0;
   const bool by_token = block.rows == 1 && block.cols == 0;
@@ -60,12 +71,12 @@ Dims dims_of_scale(const Problem& p, TensorId id, int rank) {
   if (rank == 1 && whole) {
     dims.add("1", 1);
   } else if (rank == 2 && by_token && axis.varlen) {
-    dims.add(kTensors[id].query() ? "total_q" : "total_kv", axis.rows);
+    dims.add(names.rows, axis.rows);
     dims.add(heads, heads_here);
   } else if (rank == 3 && by_token && !axis.varlen) {
     dims.add("batch", p.batch);
     dims.add(heads, heads_here);
-    dims.add(kTensors[id].query() ? "seqlen_q" : "seqlen_kv", axis.rows);
+    dims.add(names.rows, axis.rows);
   } else {
     dims.add("batch", p.batch);
     dims.add(heads, heads_here);

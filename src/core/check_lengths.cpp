@@ -51,23 +51,42 @@ Status check_seqused(const Cuts& x, const SeqAxis& axis, int64_t batch) {
   return {};
 }
 
-Status check_cuts(const Problem& p, const Buffers& buffers, bool query) {
-  const SeqAxis& axis = query ? p.q : p.kv;
-  const TensorId cu = query ? kCuSeqlensQ : kCuSeqlensKv;
-  const TensorId used = query ? kSequsedQ : kSequsedKv;
-  const Cuts x{op_name(p.op),           tensor_name(cu),
-               tensor_name(used),       query ? "max_seqlen_q" : "max_seqlen_kv",
-               buffers.in<int32_t>(cu), buffers.in<int32_t>(used)};
+Status check_cuts(const Problem& p, const Buffers& buffers, Axis at) {
+  const SeqAxis& axis = at == Axis::kKey ? p.kv : p.q;
+  const TensorId cu = cu_seqlens_of(at), used = seqused_of(at);
+  const char* const max_name = at == Axis::kQuery ? "max_seqlen_q"
+                               : at == Axis::kKey ? "max_seqlen_kv"
+                                                  : "max_seqlen";
+  const Cuts x{op_name(p.op), tensor_name(cu),         tensor_name(used),
+               max_name,      buffers.in<int32_t>(cu), buffers.in<int32_t>(used)};
   if (axis.varlen) FA3_RETURN_IF_ERROR(check_cu_seqlens(x, axis, p.batch));
   if (axis.seqused) FA3_RETURN_IF_ERROR(check_seqused(x, axis, p.batch));
+  return {};
+}
+
+// Every row that counts has an angle.
+Status check_positions(const Problem& p, const Buffers& x) {
+  for (int64_t b = 0; b < p.batch; ++b) {
+    const int64_t first = x.data[kRotaryPosition] ? x.in<int32_t>(kRotaryPosition)[b] : 0;
+    const int64_t len = sequence_of(p, x, Axis::kToken, b).len;
+    if (first >= 0 && first + len <= p.rotation.positions) continue;
+    return invalid(
+        "quantize: sequence {} has {} rows from position {} on, but rotary_cos holds positions "
+        "0…{}; need a row there for each",
+        b, len, first, p.rotation.positions - 1);
+  }
   return {};
 }
 
 }  // namespace
 
 Status check_lengths(const Problem& problem, const Buffers& buffers) {
-  FA3_RETURN_IF_ERROR(check_cuts(problem, buffers, true));
-  return check_cuts(problem, buffers, false);
+  if (problem.op == FA3_OP_QUANTIZE) {
+    FA3_RETURN_IF_ERROR(check_cuts(problem, buffers, Axis::kToken));
+    return problem.rotation.rotary_dim > 0 ? check_positions(problem, buffers) : Status();
+  }
+  FA3_RETURN_IF_ERROR(check_cuts(problem, buffers, Axis::kQuery));
+  return check_cuts(problem, buffers, Axis::kKey);
 }
 
 }  // namespace fa3

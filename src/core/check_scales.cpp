@@ -9,7 +9,9 @@
 namespace fa3 {
 namespace {
 
-TensorId scale_of(TensorId id) { return id == kQ ? kQScale : id == kK ? kKScale : kVScale; }
+TensorId scale_of(TensorId id) {
+  return id == kCodes ? kScale : id == kQ ? kQScale : id == kK ? kKScale : kVScale;
+}
 
 Status check_row(const Problem& p, const Buffers& x, TensorId id, int64_t b, int64_t begin,
                  int64_t i, int64_t head) {
@@ -29,7 +31,7 @@ Status check_row(const Problem& p, const Buffers& x, TensorId id, int64_t b, int
 
 RowScales scales_of(const Problem& p, const Buffers& x, TensorId id, int64_t b, int64_t begin,
                     int64_t i, int64_t head) {
-  const ScaleBlock& block = p.scale_block[id];
+  const ScaleBlock& block = p.block_of(id);
   RowScales row;
   row.cols = block.cols > 0 ? block.cols : p.columns_of(id);
   if (const auto* const data = x.in<float>(scale_of(id))) {
@@ -38,7 +40,7 @@ RowScales scales_of(const Problem& p, const Buffers& x, TensorId id, int64_t b, 
     const int64_t of = block.shared_by_group ? head / p.group_size() : head;
     row.scale = data + b * layout.batch + at * layout.row + of * layout.head;
   }
-  const TensorId offset = id == kK ? kKOffset : kVOffset;
+  const TensorId offset = id == kCodes ? kOffset : id == kK ? kKOffset : kVOffset;
   if (id == kQ || x.data[offset] == nullptr) return row;
   const Layout& layout = p.layout[offset];
   row.offset = x.in<float>(offset) + b * layout.batch + head * layout.head;

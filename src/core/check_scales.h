@@ -17,7 +17,7 @@ struct RowScales {
   float offset_of(int64_t column) const { return offset == nullptr ? 0 : offset[column]; }
 };
 
-// Of row i of sequence b, whose first row is `begin`, in a head of kQ, kK or kV.
+// Of row i of sequence b, whose first row is `begin`, in a head of kQ, kK, kV or kCodes.
 RowScales scales_of(const Problem& problem, const Buffers& buffers, TensorId id, int64_t b,
                     int64_t begin, int64_t i, int64_t head);
 

@@ -63,7 +63,8 @@ struct Bf16 {
   uint16_t bits;  // 1 sign, 8 exponent, 7 mantissa
 };
 
-// One 8-bit float: 1 sign, 4 exponent (bias 7), 3 mantissa. No Inf; NaN is S.1111.111.
+// One 8-bit float: 1 sign, 4 exponent (bias 7), 3 mantissa. No Inf, so that what overflows becomes
+// ±448; NaN is S.1111.111.
 struct F8E4m3 {
   uint8_t bits;
 };
@@ -138,6 +139,17 @@ constexpr F16 from_double<F16>(double x) {
 template <>
 constexpr Bf16 from_double<Bf16>(double x) {
   return {static_cast<uint16_t>(round_to_bits<8, 7>(x))};
+}
+template <>
+constexpr F8E4m3 from_double<F8E4m3>(double x) {
+  const bool negative = std::bit_cast<uint64_t>(x) >> 63 != 0;
+  const double magnitude = negative ? -x : x;
+  const uint32_t sign = negative ? 0x80u : 0u;
+  if (x != x) return {static_cast<uint8_t>(sign | 0x7fu)};
+  if (magnitude >= 448) return {static_cast<uint8_t>(sign | 0x7eu)};
+  // The top binade, where IEEE 754 has Inf and NaN, by its half.
+  if (magnitude >= 240) return {static_cast<uint8_t>(round_to_bits<4, 3>(x / 2) + 8)};
+  return {static_cast<uint8_t>(round_to_bits<4, 3>(x))};
 }
 
 }  // namespace fa3

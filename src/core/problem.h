@@ -43,10 +43,24 @@ struct ScaleBlock {
   int64_t cols = 0;
   bool shared_by_group = false;  // q_scale has a head for each KV head
   bool by_total_row = false;     // (total, heads): rows count from the tensor's first
+  bool of_tensor = false;        // (1): one for all
 
   bool operator==(const ScaleBlock&) const = default;
 };
 
+// How a tensor is turned before it is quantised: see fa3.h's quantize.h.
+struct Rotation {
+  int64_t hadamard = 0;  // columns of a block, a power of two; 0 = off
+  uint64_t seed = 0;
+  int64_t rotary_dim = 0;     // columns that rotary embedding turns; 0 = off
+  bool rotary_pairs = false;  // columns 2i and 2i + 1 belong together, not i and i + rotary_dim / 2
+  int64_t positions = 0;      // rows of rotary_cos and rotary_sin
+
+  bool operator==(const Rotation&) const = default;
+};
+
+// Of a quantisation: q is the axis of x, heads_q and heads_kv are its heads, both head dims its
+// columns.
 struct Problem {
   fa3_op op = FA3_OP_FORWARD;
   int64_t batch = 0;
@@ -61,12 +75,16 @@ struct Problem {
   int64_t right = 0;                        // window only; −1 = unbounded
   double softmax_scale = 0;                 // resolved: never 0 for "default"
   double softcap = 0;                       // 0 = off
-  std::array<Layout, kLayoutCount> layout;  // kQ … kVOffset
-  std::array<ScaleBlock, 3> scale_block;    // of kQ, kK, kV
+  std::array<Layout, kLayoutCount> layout;  // kQ … kRotarySin
+  std::array<ScaleBlock, 3> scale_block;    // of kQ, kK, kV; of kCodes the first
+  fa3_precision precision = FA3_PRECISION_DEFAULT;
+  Rotation rotation;  // of a quantisation; with a precision, its seed
 
   // Of a tensor with rows: its sequence dimension, heads, and the columns of a row (LSE: 1).
-  const SeqAxis& axis_of(TensorId id) const { return kTensors[id].query() ? q : kv; }
-  int64_t heads_of(TensorId id) const { return kTensors[id].query() ? heads_q : heads_kv; }
+  const SeqAxis& axis_of(TensorId id) const { return kTensors[id].axis == Axis::kKey ? kv : q; }
+  int64_t heads_of(TensorId id) const {
+    return kTensors[id].axis == Axis::kKey ? heads_kv : heads_q;
+  }
   int64_t columns_of(TensorId id) const {
     const Dim dim = kTensors[id].dim;
     return dim == Dim::kNone ? 1 : dim == Dim::kV ? head_dim_v : head_dim_qk;
@@ -81,6 +99,10 @@ struct Problem {
   int64_t rows_of(TensorId id) const {
     return kTensors[id].form == Form::kSlopes ? 1 : axis_of(id).rows;
   }
+
+  // The blocks of scales of kQ, kK, kV or kCodes.
+  ScaleBlock& block_of(TensorId id) { return scale_block[id == kCodes ? 0 : id]; }
+  const ScaleBlock& block_of(TensorId id) const { return scale_block[id == kCodes ? 0 : id]; }
 
   // What is added to scores, and what hides keys besides the mask. sequence_ids_q and _kv are
   // present together.
@@ -135,11 +157,15 @@ inline Sequence sequence(const SeqAxis& axis, const int32_t* cu_seqlens, const i
   if (axis.seqused) s.len = seqused[b];
   return s;
 }
+inline Sequence sequence_of(const Problem& p, const Buffers& x, Axis axis, int64_t b) {
+  return sequence(axis == Axis::kKey ? p.kv : p.q, x.in<int32_t>(cu_seqlens_of(axis)),
+                  x.in<int32_t>(seqused_of(axis)), b);
+}
 inline Sequence q_sequence(const Problem& p, const Buffers& x, int64_t b) {
-  return sequence(p.q, x.in<int32_t>(kCuSeqlensQ), x.in<int32_t>(kSequsedQ), b);
+  return sequence_of(p, x, Axis::kQuery, b);
 }
 inline Sequence kv_sequence(const Problem& p, const Buffers& x, int64_t b) {
-  return sequence(p.kv, x.in<int32_t>(kCuSeqlensKv), x.in<int32_t>(kSequsedKv), b);
+  return sequence_of(p, x, Axis::kKey, b);
 }
 
 }  // namespace fa3

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// tensors.h — every tensor of both operations, declared once: what reads arguments, validates them,
+// tensors.h — every tensor of all operations, declared once: what reads arguments, validates them,
 // checks for overlap, lays out, fills, simulates and explains loops over this table. The order is
 // that of error messages.
 #pragma once
@@ -31,10 +31,19 @@ enum TensorId : int {
   kVScale,
   kKOffset,
   kVOffset,
+  kX,
+  kCodes,
+  kScale,
+  kOffset,
+  kRotaryCos,
+  kRotarySin,
   kCuSeqlensQ,
   kCuSeqlensKv,
+  kCuSeqlens,
   kSequsedQ,
   kSequsedKv,
+  kSeqused,
+  kRotaryPosition,
   kTensorCount
 };
 
@@ -56,6 +65,7 @@ enum class Form : uint8_t {
   kIds,        // (batch, seqlen) or (total)
   kScale,      // of an 8-bit tensor: fa3.h, "8 bits"
   kOffset,     // (batch, heads, head_dim)
+  kTable,      // (positions, rotary_dim / 2)
   kCuSeqlens,  // (batch + 1)
   kSeqused     // (batch)
 };
@@ -65,38 +75,48 @@ enum class TypeRule : uint8_t {
   kAsV,       // that, but for 8-bit q: fa3.h, "8 bits"
   kAsQOrF32,  // that, or F32
   kF32,
-  kI32
+  kI32,
+  kFloat,  // F32, F16 or BF16
+  kCode    // F8_E4M3 or I8
 };
 
-// On which axis its rows lie, and which head dim its columns are of.
-enum class Axis : uint8_t { kQuery, kKey };
+// On which axis its rows lie: of attention, or of the one tensor that is quantised. Which head dim
+// its columns are of.
+enum class Axis : uint8_t { kQuery, kKey, kToken };
 enum class Dim : uint8_t { kNone, kQk, kV };
+
+inline constexpr int kOpCount = 3;
+inline constexpr size_t kNoField = SIZE_MAX;
 
 struct TensorRow {
   TensorId id;
-  const char* name;  // as the field of the C structs
-  Role forward, backward;
-  size_t forward_at, backward_at;  // of that field in fa3_forward_args, fa3_backward_args
+  const char* name;                 // as the field of the C structs
+  std::array<Role, kOpCount> role;  // of fa3_op − 1, as below
+  std::array<size_t, kOpCount> at;  // of that field in the operation's struct
   Form form;
   Axis axis;
   Dim dim;
   TypeRule type;
-
-  constexpr bool query() const { return axis == Axis::kQuery; }
 };
 
-inline constexpr size_t kNoField = SIZE_MAX;
-
 // clang-format off
+#define FA3_ROLES(forward, backward, quantize) {Role::forward, Role::backward, Role::quantize}
 #define FA3_BOTH(id, field, forward, backward, form, axis, dim, type)                           \
-  {id, #field, Role::forward, Role::backward, offsetof(fa3_forward_args, field),                \
-   offsetof(fa3_backward_args, field), Form::form, Axis::axis, Dim::dim, TypeRule::type}
+  {id, #field, FA3_ROLES(forward, backward, kNone),                                             \
+   {offsetof(fa3_forward_args, field), offsetof(fa3_backward_args, field), kNoField},           \
+   Form::form, Axis::axis, Dim::dim, TypeRule::type}
 #define FA3_FORWARD(id, field, form, axis, dim)                                                 \
-  {id, #field, Role::kOptionalInput, Role::kNone, offsetof(fa3_forward_args, field), kNoField,  \
+  {id, #field, FA3_ROLES(kOptionalInput, kNone, kNone),                                         \
+   {offsetof(fa3_forward_args, field), kNoField, kNoField},                                     \
    Form::form, Axis::axis, Dim::dim, TypeRule::kF32}
 #define FA3_GRAD(id, field, backward, form, axis, dim, type)                                    \
-  {id, #field, Role::kNone, Role::backward, kNoField, offsetof(fa3_backward_args, field),       \
+  {id, #field, FA3_ROLES(kNone, backward, kNone),                                               \
+   {kNoField, offsetof(fa3_backward_args, field), kNoField},                                    \
    Form::form, Axis::axis, Dim::dim, TypeRule::type}
+#define FA3_QUANTIZE(id, field, quantize, form, dim, type)                                      \
+  {id, #field, FA3_ROLES(kNone, kNone, quantize),                                               \
+   {kNoField, kNoField, offsetof(fa3_quantize_args, field)},                                    \
+   Form::form, Axis::kToken, Dim::dim, TypeRule::type}
 inline constexpr std::array<TensorRow, kTensorCount> kTensors{{
   FA3_BOTH(kQ,    q,    kInput,          kInput,          kRows, kQuery, kQk,   kAsQ),
   FA3_BOTH(kK,    k,    kInput,          kInput,          kRows, kKey,   kQk,   kAsQ),
@@ -119,37 +139,56 @@ inline constexpr std::array<TensorRow, kTensorCount> kTensors{{
   FA3_FORWARD(kVScale,  v_scale,  kScale,  kKey,   kV),
   FA3_FORWARD(kKOffset, k_offset, kOffset, kKey,   kQk),
   FA3_FORWARD(kVOffset, v_offset, kOffset, kKey,   kV),
+  FA3_QUANTIZE(kX,         x,          kInput,          kRows,   kQk,   kFloat),
+  FA3_QUANTIZE(kCodes,     codes,      kOutput,         kRows,   kQk,   kCode),
+  FA3_QUANTIZE(kScale,     scale,      kOutput,         kScale,  kQk,   kF32),
+  FA3_QUANTIZE(kOffset,    offset,     kOptionalOutput, kOffset, kQk,   kF32),
+  FA3_QUANTIZE(kRotaryCos, rotary_cos, kOptionalInput,  kTable,  kNone, kFloat),
+  FA3_QUANTIZE(kRotarySin, rotary_sin, kOptionalInput,  kTable,  kNone, kFloat),
   FA3_BOTH(kCuSeqlensQ,  cu_seqlens_q,  kOptionalInput, kOptionalInput,
            kCuSeqlens, kQuery, kNone, kI32),
   FA3_BOTH(kCuSeqlensKv, cu_seqlens_kv, kOptionalInput, kOptionalInput,
            kCuSeqlens, kKey,   kNone, kI32),
+  FA3_QUANTIZE(kCuSeqlens, cu_seqlens, kOptionalInput,  kCuSeqlens, kNone, kI32),
   FA3_BOTH(kSequsedQ,    seqused_q,     kOptionalInput, kOptionalInput,
            kSeqused,   kQuery, kNone, kI32),
   FA3_BOTH(kSequsedKv,   seqused_kv,    kOptionalInput, kOptionalInput,
            kSeqused,   kKey,   kNone, kI32),
+  FA3_QUANTIZE(kSeqused,   seqused,    kOptionalInput,  kSeqused,   kNone, kI32),
+  FA3_QUANTIZE(kRotaryPosition, rotary_position, kOptionalInput, kSeqused, kNone, kI32),
 }};
+#undef FA3_QUANTIZE
 #undef FA3_GRAD
 #undef FA3_FORWARD
 #undef FA3_BOTH
+#undef FA3_ROLES
 // clang-format on
 
 static_assert(
     [] {
       for (int i = 0; i < kTensorCount; ++i) {
         const TensorRow& row = kTensors[i];
-        if (row.id != i || (row.forward == Role::kNone) != (row.forward_at == kNoField) ||
-            (row.backward == Role::kNone) != (row.backward_at == kNoField))
-          return false;
+        if (row.id != i) return false;
+        for (int op = 0; op < kOpCount; ++op)
+          if ((row.role[op] == Role::kNone) != (row.at[op] == kNoField)) return false;
       }
       return true;
     }(),
     "kTensors: a row for each TensorId in its order, with a field where it has a role");
 
 constexpr const char* tensor_name(TensorId id) { return kTensors[id].name; }
-constexpr Role role_of(fa3_op op, TensorId id) {
-  return op == FA3_OP_FORWARD ? kTensors[id].forward : kTensors[id].backward;
+constexpr Role role_of(fa3_op op, TensorId id) { return kTensors[id].role[op - 1]; }
+constexpr const char* op_name(fa3_op op) {
+  return op == FA3_OP_FORWARD ? "forward" : op == FA3_OP_BACKWARD ? "backward" : "quantize";
 }
-constexpr const char* op_name(fa3_op op) { return op == FA3_OP_FORWARD ? "forward" : "backward"; }
+
+// What cuts the rows of an axis into sequences.
+constexpr TensorId cu_seqlens_of(Axis axis) {
+  return axis == Axis::kQuery ? kCuSeqlensQ : axis == Axis::kKey ? kCuSeqlensKv : kCuSeqlens;
+}
+constexpr TensorId seqused_of(Axis axis) {
+  return axis == Axis::kQuery ? kSequsedQ : axis == Axis::kKey ? kSequsedKv : kSeqused;
+}
 
 // Tensors with an entry in Problem::layout: those that may have strides. What cuts sequences is
 // dense.

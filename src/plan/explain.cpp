@@ -24,8 +24,59 @@ const char* mask_name(fa3_mask mask) {
   return "unknown";
 }
 
+void describe_layouts(const Problem& p, Json& json) {
+  for (const TensorRow& row : kTensors) {
+    if (!has_layout(row.id) || role_of(p.op, row.id) == Role::kNone) continue;
+    const Layout& layout = p.layout[row.id];
+    Json& tensor = json[row.name];  // null = absent
+    if (!layout.present()) continue;
+    tensor["dtype"] = dtype_name(layout.dtype);
+    tensor["stride_batch"] = layout.batch;
+    tensor["stride_row"] = layout.row;
+    tensor["stride_head"] = layout.head;
+  }
+}
+
+Json quantization_json(const Problem& p) {
+  Json json;
+  json["op"] = op_name(p.op);
+  json["batch"] = p.batch;
+  json["varlen"] = p.q.varlen;
+  json[p.q.varlen ? "total" : "seqlen"] = p.q.rows;
+  json["max_seqlen"] = p.q.max_seqlen;
+  json["seqused"] = p.q.seqused;
+  json["heads"] = p.heads_q;
+  json["head_dim"] = p.head_dim_qk;
+  json["block_rows"] = p.block_of(kCodes).rows;
+  json["block_cols"] = p.block_of(kCodes).cols;
+  json["hadamard"] = p.rotation.hadamard;
+  json["seed"] = p.rotation.seed;
+  json["rotary_dim"] = p.rotation.rotary_dim;
+  json["rotary_layout"] = p.rotation.rotary_pairs ? "pairs" : "halves";
+  json["positions"] = p.rotation.positions;
+  describe_layouts(p, json);
+  return json;
+}
+
+// What becomes 8 bits, and how.
+Json recipe_json(const Recipe& recipe) {
+  Json json;
+  json["fp8_alone"] = recipe.attention.layout[kQ].dtype == FA3_F8_E4M3;
+  for (int i = 0; i < recipe.count; ++i) {
+    const Problem& p = recipe.quantizations[i].problem;
+    Json& tensor = json[tensor_name(recipe.inputs[i])];
+    tensor["dtype"] = dtype_name(p.layout[kCodes].dtype);
+    tensor["rows_per_scale"] = p.block_of(kCodes).rows;
+    tensor["hadamard"] = p.rotation.hadamard;
+    tensor["less_mean"] = p.layout[kOffset].present();
+  }
+  json["bytes"] = recipe.bytes;
+  return json;
+}
+
 // Every field of the problem, flat, so that two of them can be compared field by field.
 Json problem_json(const Problem& p) {
+  if (p.op == FA3_OP_QUANTIZE) return quantization_json(p);
   Json json;
   json["op"] = op_name(p.op);
   json["dtype"] = dtype_name(p.layout[kQ].dtype);
@@ -47,6 +98,8 @@ Json problem_json(const Problem& p) {
   json["right"] = p.right;
   json["softmax_scale"] = p.softmax_scale;
   json["softcap"] = p.softcap;
+  json["precision"] = precision_name(p.precision);
+  json["precision_seed"] = p.rotation.seed;
   if (p.is_8_bit()) {
     for (const TensorId id : {kQ, kK, kV}) {
       const std::string block = std::string(tensor_name(id)) + "_block_";
@@ -54,15 +107,7 @@ Json problem_json(const Problem& p) {
       json[block + "cols"] = p.scale_block[id].cols;
     }
   }
-  for (int i = 0; i < kLayoutCount; ++i) {
-    const Layout& layout = p.layout[i];
-    Json& tensor = json[tensor_name(TensorId(i))];  // null = absent
-    if (!layout.present()) continue;
-    tensor["dtype"] = dtype_name(layout.dtype);
-    tensor["stride_batch"] = layout.batch;
-    tensor["stride_row"] = layout.row;
-    tensor["stride_head"] = layout.head;
-  }
+  describe_layouts(p, json);
   return json;
 }
 
@@ -97,11 +142,14 @@ std::string explain(const Plan& plan, const std::vector<KernelStep>& on_gpu) {
   json["why"] = plan.why;
   json["threads"] = plan.threads;
   json["workspace_bytes"] = plan.workspace_bytes;
+  if (plan.recipe) json["quantizations"] = recipe_json(*plan.recipe);
   if (plan.decoded) json["decoded_bytes"] = plan.decoded_bytes;
-  json["visible_pairs"] = count(work.pairs);
-  json["flops"] = count(work.flops);
-  json["flops_exact"] = work.exact;
-  if (!work.exact) {
+  if (plan.problem.op != FA3_OP_QUANTIZE) {
+    json["visible_pairs"] = count(work.pairs);
+    json["flops"] = count(work.flops);
+    json["flops_exact"] = work.exact;
+  }
+  if (plan.problem.op != FA3_OP_QUANTIZE && !work.exact) {
     json["flops_note"] =
         "upper bound from max_seqlen: lengths and sequence ids are data, which a plan does not "
         "read";

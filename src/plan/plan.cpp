@@ -22,9 +22,20 @@ KernelStep step_of(const Kernel& kernel, size_t workspace_offset) {
 }
 
 Result<std::vector<KernelStep>> plan_kernels(const Problem& problem, const DeviceInfo& gpu) {
+  if (problem.op == FA3_OP_QUANTIZE) {
+    return unsupported(
+        "quantize: no GPU kernel in this release; quantise in host memory with a context of the "
+        "CPU, and copy codes, scales and offsets");
+  }
   if (gpu.sm != 90) {
     return unsupported("{}: no kernels for {} (compute capability {}.{}), need 9.0, a Hopper GPU",
                        op_name(problem.op), gpu.name, gpu.sm / 10, gpu.sm % 10);
+  }
+  if (problem.precision != FA3_PRECISION_DEFAULT) {
+    return unsupported(
+        "forward: precision={} ({}) has no GPU kernel that quantises in this release; quantise "
+        "with fa3_quantize in host memory and pass the codes, or leave precision 0",
+        static_cast<int>(problem.precision), precision_name(problem.precision));
   }
   FA3_TRY(const sm90::FwdPlan forward, sm90::make_fwd_plan(problem, gpu));
   std::vector<KernelStep> steps;

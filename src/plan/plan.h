@@ -13,6 +13,7 @@
 #include "core/problem.h"
 #include "core/status.h"
 #include "plan/cpu/cpu_plan.h"
+#include "plan/recipe.h"
 #include "plan/sm90/fwd_plan.h"
 #include "plan/sm90/v_image_plan.h"
 #include "runtime/program.h"
@@ -49,8 +50,10 @@ struct Plan {
   int threads = 1;                         // scratch slots; most tasks that run at once
   size_t workspace_bytes = 0;              // kWorkspaceAlign − 1 for alignment included
   std::optional<CpuPlan> cpu;              // backend cpu only
+  // On the processor, with a precision: how the inputs become 8 bits, which begin the workspace.
+  std::optional<Recipe> recipe;
   // On the processor, of a problem with 8-bit inputs: the FP32 problem that is computed, and its
-  // inputs' bytes, which begin the workspace.
+  // inputs' bytes, which come next in the workspace.
   std::optional<Problem> decoded;
   size_t decoded_bytes = 0;
   std::vector<KernelStep> steps;  // backends cuda and sim, in the order of their launches

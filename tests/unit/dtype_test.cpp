@@ -171,5 +171,26 @@ TEST(Dtype, E4m3_IsDecodedByItsDefinition) {
   }
 }
 
+// Every value of E4M3 and every middle of two neighbours, and what lies just beside them.
+TEST(Dtype, E4m3_IsRoundedToNearestEven) {
+  const auto code_of = [](double x) { return int{from_double<F8E4m3>(x).bits}; };
+  for (int code = 0; code < 0x7e; ++code) {
+    const double value = to_float(F8E4m3{static_cast<uint8_t>(code)});
+    const double next = to_float(F8E4m3{static_cast<uint8_t>(code + 1)});
+    const double middle = (value + next) / 2;
+    for (const int sign : {0, 0x80}) {
+      const double s = sign == 0 ? 1 : -1;
+      EXPECT_EQ(code_of(s * value), sign | code);
+      EXPECT_EQ(code_of(s * middle), sign | (code + code % 2));
+      EXPECT_EQ(code_of(s * std::nextafter(middle, 0)), sign | code);
+      EXPECT_EQ(code_of(s * std::nextafter(middle, 1000)), sign | (code + 1));
+    }
+  }
+  EXPECT_EQ(code_of(449), 0x7e);
+  EXPECT_EQ(code_of(-INFINITY), 0xfe);
+  EXPECT_EQ(code_of(1e-300), 0);
+  EXPECT_EQ(code_of(NAN) & 0x7f, 0x7f);
+}
+
 }  // namespace
 }  // namespace fa3

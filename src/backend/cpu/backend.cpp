@@ -2,25 +2,39 @@
 // backend.cpp — plans and runs of the backends cpu and reference.
 #include "backend/cpu/backend.h"
 
+#include <algorithm>
+
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/decode.h"
 #include "backend/cpu/fill.h"
+#include "backend/cpu/quantize.h"
 #include "backend/cpu/reference.h"
+#include "backend/cpu/reference_quantize.h"
 #include "plan/explain.h"
 
 namespace fa3 {
 namespace {
+
+// Rows that share a scale: those of a tile of FlashAttention-3's kernels, about.
+constexpr int64_t kRecipeTile = 128;
 
 Plan plan_for(const Problem& problem, const DeviceInfo& device) {
   Plan plan;
   plan.problem = problem;
   plan.backend = device.backend;
   plan.threads = device.threads;
-  if (problem.is_8_bit()) {
-    plan.decoded = cpu::decoded(problem);
-    plan.decoded_bytes = cpu::decoded_bytes(problem);
+  if (problem.precision != FA3_PRECISION_DEFAULT) plan.recipe = make_recipe(problem, kRecipeTile);
+  const Problem& attention = plan.recipe ? plan.recipe->attention : problem;
+  if (attention.is_8_bit()) {
+    plan.decoded = cpu::decoded(attention);
+    plan.decoded_bytes = cpu::decoded_bytes(attention);
   }
   return plan;
+}
+
+// Of the codes and what is decoded from them.
+size_t input_bytes(const Plan& plan) {
+  return (plan.recipe ? plan.recipe->bytes : 0) + plan.decoded_bytes;
 }
 
 }  // namespace
@@ -33,17 +47,32 @@ Result<WorkspaceLease> HostBackend::workspace(size_t bytes, void*) {
 
 Status HostBackend::run(const Plan& plan, const Buffers& buffers, std::byte* workspace, void*) {
   const Problem& problem = plan.problem;
-  if (has_no_rows(problem) || has_no_keys(problem)) {
+  const bool attends = problem.op != FA3_OP_QUANTIZE;
+  if (attends && (has_no_rows(problem) || has_no_keys(problem))) {
     fill_all_rows(problem, buffers);
     return {};
   }
   fill_unowned_rows(problem, buffers);
   std::byte* const begin = aligned(workspace);
-  if (plan.decoded)
-    compute(plan, cpu::decode(problem, buffers, begin, executor_), begin + plan.decoded_bytes,
-            executor_);
-  else
-    compute(plan, buffers, begin, executor_);
+  if (problem.op == FA3_OP_QUANTIZE) {
+    quantize(problem, buffers, begin, executor_);
+    return {};
+  }
+  Buffers inputs = buffers;
+  std::byte* const decoded = begin + (plan.recipe ? plan.recipe->bytes : 0);
+  if (plan.recipe) {
+    const Recipe& recipe = *plan.recipe;
+    for (int i = 0; i < recipe.count; ++i) {
+      quantize(recipe.quantizations[i].problem, buffers_of(recipe, i, buffers, begin), decoded,
+               executor_);
+    }
+    inputs = attention_buffers(recipe, buffers, begin);
+  }
+  if (plan.decoded) {
+    inputs =
+        cpu::decode(plan.recipe ? plan.recipe->attention : problem, inputs, decoded, executor_);
+  }
+  compute(plan, inputs, decoded + plan.decoded_bytes, executor_);
   return {};
 }
 
@@ -53,10 +82,20 @@ Result<Plan> CpuBackend::plan(const Problem& problem) const {
       fmt::format("backend cpu ({}, {} threads): {}", isa_name(device().isa), device().threads,
                   device().backend_chosen ? "the context's options name it"
                                           : "the context's device is the CPU");
+  if (problem.op == FA3_OP_QUANTIZE) {
+    plan.workspace_bytes = with_alignment(cpu::quantize_workspace_bytes(problem, device().threads));
+    return plan;
+  }
   const CpuPlan& cpu = plan.cpu.emplace(
       make_cpu_plan(plan.computed(), device().isa, device().lanes, device().threads));
-  plan.workspace_bytes =
-      with_alignment(plan.decoded_bytes + cpu.shared_bytes + device().threads * cpu.scratch_bytes);
+  const size_t computed = cpu.shared_bytes + device().threads * cpu.scratch_bytes;
+  size_t bytes = input_bytes(plan) + computed;
+  for (int i = 0; plan.recipe && i < plan.recipe->count; ++i) {
+    bytes = std::max(
+        bytes, plan.recipe->bytes + cpu::quantize_workspace_bytes(
+                                        plan.recipe->quantizations[i].problem, device().threads));
+  }
+  plan.workspace_bytes = with_alignment(bytes);
   return plan;
 }
 
@@ -67,12 +106,18 @@ void CpuBackend::compute(const Plan& plan, const Buffers& buffers, std::byte* wo
           : cpu::backward(plan, buffers, workspace, executor);
 }
 
+void CpuBackend::quantize(const Problem& problem, const Buffers& buffers, std::byte* workspace,
+                          const Executor& executor) {
+  cpu::quantize(problem, buffers, workspace, executor);
+}
+
 Result<Plan> ReferenceBackend::plan(const Problem& problem) const {
   Plan plan = plan_for(problem, device());
   plan.why = fmt::format("backend reference (FP64, {} threads): the context's options name it",
                          device().threads);
+  if (problem.op == FA3_OP_QUANTIZE) return plan;
   plan.workspace_bytes = with_alignment(
-      plan.decoded_bytes + reference::workspace_bytes(plan.computed(), device().threads));
+      input_bytes(plan) + reference::workspace_bytes(plan.computed(), device().threads));
   return plan;
 }
 
@@ -81,6 +126,11 @@ void ReferenceBackend::compute(const Plan& plan, const Buffers& buffers, std::by
   const bool forward = plan.problem.op == FA3_OP_FORWARD;
   forward ? reference::forward(plan.computed(), buffers, workspace, executor)
           : reference::backward(plan.problem, buffers, workspace, executor);
+}
+
+void ReferenceBackend::quantize(const Problem& problem, const Buffers& buffers, std::byte*,
+                                const Executor& executor) {
+  reference::quantize(problem, buffers, executor);
 }
 
 }  // namespace fa3

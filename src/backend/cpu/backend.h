@@ -22,6 +22,8 @@ class HostBackend : public Backend {
   // Writes every row that a sequence owns.
   virtual void compute(const Plan& plan, const Buffers& buffers, std::byte* workspace,
                        const Executor& executor) = 0;
+  virtual void quantize(const Problem& problem, const Buffers& buffers, std::byte* workspace,
+                        const Executor& executor) = 0;
 
  private:
   const Executor& executor_;
@@ -37,6 +39,8 @@ class CpuBackend final : public HostBackend {
  protected:
   void compute(const Plan& plan, const Buffers& buffers, std::byte* workspace,
                const Executor& executor) override;
+  void quantize(const Problem& problem, const Buffers& buffers, std::byte* workspace,
+                const Executor& executor) override;
 };
 
 // Untiled loops in FP64.
@@ -48,6 +52,8 @@ class ReferenceBackend final : public HostBackend {
  protected:
   void compute(const Plan& plan, const Buffers& buffers, std::byte* workspace,
                const Executor& executor) override;
+  void quantize(const Problem& problem, const Buffers& buffers, std::byte* workspace,
+                const Executor& executor) override;
 };
 
 }  // namespace fa3

@@ -28,10 +28,11 @@ void fill(const Problem& p, TensorId id, void* data, int64_t b, int64_t first, i
   }
 }
 
-// Is it an output of the problem that has elements? Nothing here allocates: a run that has begun to
-// write does not run out of memory.
+// Is it an output of the problem that has rows, and elements? Nothing here allocates: a run that
+// has begun to write does not run out of memory.
 bool is_filled(const Problem& p, TensorId id) {
-  return has_layout(id) && is_output(role_of(p.op, id)) && p.layout[id].present() &&
+  const Form form = kTensors[id].form;
+  return (form == Form::kRows || form == Form::kLse) && is_output(role_of(p.op, id)) && p.layout[id].present() &&
          p.heads_of(id) != 0;
 }
 
@@ -43,9 +44,9 @@ void fill_unowned_rows(const Problem& p, const Buffers& buffers) {
     const SeqAxis& axis = p.axis_of(out.id);
     if (!(axis.varlen || axis.seqused)) continue;
     void* const data = buffers.data[out.id];
-    const int32_t* cu = buffers.in<int32_t>(out.query() ? kCuSeqlensQ : kCuSeqlensKv);
+    const int32_t* cu = buffers.in<int32_t>(cu_seqlens_of(out.axis));
     for (int64_t b = 0; b < p.batch; ++b) {
-      const Sequence s = out.query() ? q_sequence(p, buffers, b) : kv_sequence(p, buffers, b);
+      const Sequence s = sequence_of(p, buffers, out.axis, b);
       fill(p, out.id, data, b, s.begin + s.len, axis.varlen ? cu[b + 1] : axis.rows);
     }
     if (axis.varlen) fill(p, out.id, data, 0, cu[p.batch], axis.rows);

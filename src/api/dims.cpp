@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// dims.cpp — the shape of each tensor, from the dimensions of a problem.
+#include "api/dims.h"
+
+#include "api/scales.h"
+
+namespace fa3 {
+
+AxisNames names_of(const Problem& p, TensorId id) {
+  const bool varlen = p.axis_of(id).varlen, of_v = kTensors[id].dim == Dim::kV;
+  switch (kTensors[id].axis) {
+    case Axis::kQuery:
+      return {varlen ? "total_q" : "seqlen_q", "heads_q", of_v ? "head_dim_v" : "head_dim_qk"};
+    case Axis::kKey:
+      return {varlen ? "total_kv" : "seqlen_kv", "heads_kv", of_v ? "head_dim_v" : "head_dim_qk"};
+    case Axis::kToken:
+      break;
+  }
+  return {varlen ? "total" : "seqlen", "heads", "head_dim"};
+}
+
+Dims expected_dims(const Problem& p, TensorId id, const fa3_tensor& given) {
+  const SeqAxis& axis = p.axis_of(id);
+  const AxisNames names = names_of(p, id);
+  Dims dims;
+  switch (kTensors[id].form) {
+    case Form::kRows:
+      if (!axis.varlen) dims.add("batch", p.batch);
+      dims.add(names.rows, axis.rows);
+      dims.add(names.heads, p.heads_of(id));
+      dims.add(names.columns, p.columns_of(id));
+      break;
+    case Form::kLse:
+      if (!axis.varlen) dims.add("batch", p.batch);
+      dims.add(names.heads, p.heads_of(id));
+      dims.add(names.rows, axis.rows);
+      break;
+    case Form::kSlopes:
+      if (given.rank == 2) dims.add("batch", p.batch);
+      dims.add(names.heads, p.heads_of(id));
+      break;
+    case Form::kIds:
+      if (!axis.varlen) dims.add("batch", p.batch);
+      dims.add(names.rows, axis.rows);
+      break;
+    case Form::kScale:
+      return dims_of_scale(p, id, given.rank);
+    case Form::kOffset:
+      dims.add("batch", p.batch);
+      dims.add(names.heads, p.heads_of(id));
+      dims.add(names.columns, p.columns_of(id));
+      break;
+    case Form::kTable:  // extents of its own, which read_rotation() checks
+      dims.add("positions", given.shape[0]);
+      dims.add("rotary_dim / 2", given.shape[1]);
+      break;
+    case Form::kCuSeqlens:
+      dims.add("batch + 1", p.batch + 1);
+      break;
+    case Form::kSeqused:
+      dims.add("batch", p.batch);
+      break;
+  }
+  return dims;
+}
+
+}  // namespace fa3

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// rotation.cpp — the rules of quantize.h on rotary tables and Hadamard blocks.
+#include "api/rotation.h"
+
+#include <bit>
+
+#include "api/tensor.h"
+#include "core/dtype.h"
+
+namespace fa3 {
+namespace {
+
+Status check_tables(const Args& args, int64_t head_dim) {
+  const fa3_tensor &cos = args.tensor[kRotaryCos], &sin = args.tensor[kRotarySin];
+  if (cos.dtype != sin.dtype || cos.shape[0] != sin.shape[0] || cos.shape[1] != sin.shape[1]) {
+    return invalid(
+        "quantize: rotary_sin is {} {}, but rotary_cos {} {}; need the same type and shape",
+        dtype_name(sin.dtype), tuple_text(sin.shape, 2), dtype_name(cos.dtype),
+        tuple_text(cos.shape, 2));
+  }
+  if (cos.shape[1] < 1 || 2 * cos.shape[1] > head_dim) {
+    return invalid(
+        "quantize: rotary_cos.shape[1]={}, need 1…{} pairs of columns, at most half of "
+        "head_dim={}; pass a table (positions, rotary_dim / 2)",
+        cos.shape[1], head_dim / 2, head_dim);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Rotation> read_rotation(const Args& args, int64_t head_dim) {
+  if (args.rotary_layout != FA3_ROTARY_HALVES && args.rotary_layout != FA3_ROTARY_PAIRS) {
+    return invalid(
+        "quantize: rotary_layout={} is unknown; need FA3_ROTARY_HALVES (0) or FA3_ROTARY_PAIRS (1)",
+        args.rotary_layout);
+  }
+  const int64_t block = args.hadamard;
+  if (block != 0 &&
+      (block < 2 || !std::has_single_bit(static_cast<uint64_t>(block)) || head_dim % block != 0)) {
+    return invalid(
+        "quantize: hadamard={}, need 0 (off) or a power of two that divides head_dim={}: at most "
+        "{}",
+        block, head_dim, head_dim & -head_dim);
+  }
+  Rotation rotation;
+  rotation.hadamard = block;
+  rotation.seed = args.seed;
+  rotation.rotary_pairs = args.rotary_layout == FA3_ROTARY_PAIRS;
+  if (args.tensor[kRotaryCos].rank == 0) {
+    if (args.tensor[kRotaryPosition].rank == 0) return rotation;
+    return invalid("quantize: rotary_position is given, but rotary_cos is absent; need the tables");
+  }
+  FA3_RETURN_IF_ERROR(check_tables(args, head_dim));
+  rotation.rotary_dim = 2 * args.tensor[kRotaryCos].shape[1];
+  rotation.positions = args.tensor[kRotaryCos].shape[0];
+  return rotation;
+}
+
+}  // namespace fa3

@@ -1,0 +1,423 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// quantize_test.cpp — fa3_quantize on the processor: against the FP64 reference, by its laws (a
+// rotation keeps q·k, means come back), with NaN, Inf and zeros, and what is refused.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <random>
+
+#include "tests/kit/property.h"
+
+namespace fa3 {
+namespace {
+
+using testing::HasSubstr;
+
+// One call: what it is made of, and memory for it.
+struct Call {
+  int64_t batch = 1, seqlen = 7, heads = 2, dim = 16;
+  std::vector<int32_t> cu, seqused, position;  // none = dense, all rows, from 0
+  fa3_dtype in = FA3_F32, out = FA3_F8_E4M3, table = FA3_F32;
+  enum Scales { kTensor, kHead, kToken, kBlocks } scales = kToken;
+  int32_t rows = 0, cols = 0;  // of kBlocks
+  int32_t hadamard = 0, rotary_dim = 0, rotary_layout = FA3_ROTARY_HALVES;
+  bool offset = false;
+  uint64_t seed = 1;
+
+  std::vector<uint8_t> x, codes, cosine, sine;
+  std::vector<float> scale, mean;
+
+  int64_t rows_of(int64_t b) const {
+    const auto u = static_cast<size_t>(b);
+    if (!seqused.empty()) return seqused[u];
+    return cu.empty() ? seqlen : cu[u + 1] - cu[u];
+  }
+  int64_t tokens() const { return cu.empty() ? batch * seqlen : seqlen; }
+  int64_t positions() const {
+    return seqlen + (position.empty() ? 0 : *std::max_element(position.begin(), position.end()));
+  }
+
+  // x is normal, with an element in 50 ten times as large.
+  void fill() {
+    std::mt19937 random(static_cast<uint32_t>(seed) + 3);
+    std::normal_distribution<double> normal;
+    const auto fill = [&](std::vector<uint8_t>& to, fa3_dtype type, int64_t count, auto&& value) {
+      const auto bytes = static_cast<size_t>(verify::element_bytes(type));
+      to.resize(static_cast<size_t>(count) * bytes);
+      for (int64_t i = 0; i < count; ++i)
+        verify::encode(type, value(i), &to[static_cast<size_t>(i) * bytes]);
+    };
+    fill(x, in, tokens() * heads * dim,
+         [&](int64_t) { return normal(random) * (random() % 50 == 0 ? 10 : 1); });
+    const int64_t half = rotary_dim / 2;
+    const auto angle = [&](int64_t i) {
+      return static_cast<double>(i / half) * std::pow(1e-4, static_cast<double>(i % half) / half);
+    };
+    if (half == 0) return;
+    fill(cosine, table, positions() * half, [&](int64_t i) { return std::cos(angle(i)); });
+    fill(sine, table, positions() * half, [&](int64_t i) { return std::sin(angle(i)); });
+  }
+
+  std::vector<int64_t> scale_shape() const {
+    const auto blocks = [](int64_t n, int64_t size) {
+      return size == 0 ? 1 : (n + size - 1) / size;
+    };
+    if (scales == kTensor) return {1};
+    if (scales == kHead) return {batch, heads};
+    if (scales == kToken && !cu.empty()) return {seqlen, heads};
+    if (scales == kToken) return {batch, heads, seqlen};
+    return {batch, heads, blocks(seqlen, rows), blocks(dim, cols)};
+  }
+
+  // Outputs full of what nobody writes.
+  fa3_quantize_args args() {
+    const auto dense = [](const void* data, fa3_dtype type, const std::vector<int64_t>& shape) {
+      return fa3_dense(data, type, static_cast<int32_t>(shape.size()), shape.data());
+    };
+    const std::vector<int64_t> of_x = cu.empty() ? std::vector<int64_t>{batch, seqlen, heads, dim}
+                                                 : std::vector<int64_t>{seqlen, heads, dim};
+    const std::vector<int64_t> of_scale = scale_shape(), tables{positions(), rotary_dim / 2};
+    codes.assign(static_cast<size_t>(tokens() * heads * dim), 0x55);
+    scale.assign(static_cast<size_t>(std::accumulate(of_scale.begin(), of_scale.end(), int64_t{1},
+                                                     std::multiplies<int64_t>())),
+                 -7);
+    mean.assign(static_cast<size_t>(batch * heads * dim), -7);
+    fa3_quantize_args a{};
+    a.struct_size = sizeof a;
+    a.x = dense(x.data(), in, of_x);
+    a.codes = dense(codes.data(), out, of_x);
+    a.scale = dense(scale.data(), FA3_F32, of_scale);
+    if (offset) a.offset = dense(mean.data(), FA3_F32, {batch, heads, dim});
+    if (!cu.empty()) a.cu_seqlens = dense(cu.data(), FA3_I32, {batch + 1});
+    if (!seqused.empty()) a.seqused = dense(seqused.data(), FA3_I32, {batch});
+    if (rotary_dim > 0) {
+      a.rotary_cos = dense(cosine.data(), table, tables);
+      a.rotary_sin = dense(sine.data(), table, tables);
+      if (!position.empty()) a.rotary_position = dense(position.data(), FA3_I32, {batch});
+    }
+    if (scales == kToken) a.block = {1, 0};
+    if (scales == kBlocks) a.block = {rows, cols};
+    a.rotary_layout = rotary_layout;
+    a.hadamard = hadamard;
+    a.seed = seed;
+    return a;
+  }
+
+  void run(fa3_context* context) {
+    const fa3_quantize_args a = args();
+    ASSERT_EQ(fa3_quantize(context, &a, nullptr), FA3_OK) << fa3_last_error();
+  }
+
+  double code(int64_t token, int64_t head, int64_t c) const {
+    const uint8_t* const at = &codes[static_cast<size_t>((token * heads + head) * dim + c)];
+    return out == FA3_I8 ? static_cast<int8_t>(*at) : verify::decode(out, at);
+  }
+  // Of dense tensors with scales by token or head.
+  double value(int64_t token, int64_t head, int64_t c) const {
+    const int64_t b = token / seqlen, i = token % seqlen, of = b * heads + head;
+    const int64_t at = scales == kToken ? of * seqlen + i : scales == kHead ? of : 0;
+    return code(token, head, c) * static_cast<double>(scale[static_cast<size_t>(at)]) +
+           (offset ? static_cast<double>(mean[static_cast<size_t>(of * dim + c)]) : 0);
+  }
+};
+
+std::ostream& operator<<(std::ostream& out, const Call& c) {
+  return out << fmt::format(
+             "batch {} seqlen {} heads {} dim {} cu {} used {} pos {} in {} out {} scales {} block "
+             "{} {} hadamard {} rotary {} {} offset {} seed {}",
+             c.batch, c.seqlen, c.heads, c.dim, fmt::join(c.cu, ","), fmt::join(c.seqused, ","),
+             fmt::join(c.position, ","), int{c.in}, int{c.out}, int{c.scales}, c.rows, c.cols,
+             c.hadamard, c.rotary_dim, c.rotary_layout, c.offset, c.seed);
+}
+
+kit::Context reference() {
+  fa3_context_options options = kit::default_options();
+  options.backend = FA3_BACKEND_REFERENCE;
+  return kit::make_context(options);
+}
+
+rc::Gen<Call> any_call() {
+  return rc::gen::exec([] {
+    Call c;
+    c.batch = *rc::gen::inRange<int64_t>(1, 4);
+    c.heads = *rc::gen::inRange<int64_t>(1, 4);
+    c.seqlen = *rc::gen::weightedOneOf<int64_t>(
+        {{4, rc::gen::inRange<int64_t>(0, 40)}, {1, rc::gen::inRange<int64_t>(120, 300)}});
+    c.dim = *rc::gen::element<int64_t>(1, 3, 8, 16, 24, 40, 64, 96, 128, 160);
+    if (*rc::gen::inRange(0, 3) == 0) {
+      c.cu = {0};
+      for (int64_t b = 0; b < c.batch; ++b)
+        c.cu.push_back(*rc::gen::inRange<int32_t>(c.cu.back(), static_cast<int32_t>(c.seqlen) + 1));
+    }
+    if (*rc::gen::inRange(0, 3) == 0)
+      for (int64_t b = 0; b < c.batch; ++b) {
+        const auto u = static_cast<size_t>(b);
+        const auto most = c.cu.empty() ? static_cast<int32_t>(c.seqlen) : c.cu[u + 1] - c.cu[u];
+        c.seqused.push_back(*rc::gen::inRange<int32_t>(0, most + 1));
+      }
+    c.in = *rc::gen::element(FA3_F32, FA3_F16, FA3_BF16);
+    c.table = *rc::gen::element(FA3_F32, FA3_F16, FA3_BF16);
+    c.out = *rc::gen::element(FA3_F8_E4M3, FA3_I8);
+    c.scales = *rc::gen::element(Call::kTensor, Call::kHead, Call::kToken, Call::kBlocks);
+    if (c.scales == Call::kBlocks) {
+      c.rows = *rc::gen::element(0, 1, 2, 16, 100, 128, 129, 1000);
+      c.cols = *rc::gen::element(0, 1, 16, 32, 100);
+    }
+    // Turned, a block of few elements may hold nothing but what cancels.
+    if (c.cols != 1 && *rc::gen::arbitrary<bool>()) {
+      const int64_t most = c.dim & -c.dim;
+      c.hadamard = static_cast<int32_t>(*rc::gen::element(most, most, (most + 1) / 2));
+      if (c.hadamard < 2) c.hadamard = 0;
+    }
+    if (c.dim > 1 && *rc::gen::arbitrary<bool>()) {
+      c.rotary_dim = static_cast<int32_t>(2 * *rc::gen::inRange<int64_t>(1, c.dim / 2 + 1));
+      c.rotary_layout = *rc::gen::element(FA3_ROTARY_HALVES, FA3_ROTARY_PAIRS);
+      if (*rc::gen::arbitrary<bool>())
+        for (int64_t b = 0; b < c.batch; ++b)
+          c.position.push_back(*rc::gen::inRange<int32_t>(0, 90));
+    }
+    // Less its own mean a single row is nothing but rounding.
+    c.offset = *rc::gen::arbitrary<bool>();
+    for (int64_t b = 0; b < c.batch; ++b) c.offset = c.offset && c.rows_of(b) != 1;
+    c.seed = *rc::gen::inRange<uint64_t>(0, 1000);
+    return c;
+  });
+}
+
+// Scales within rounding of FP32 sums, codes the same but where a value lies beside the middle of
+// two: there they are neighbours, and there are few.
+TEST(Quantize, RandomCalls_MatchTheReference) {
+  const kit::Context tested = kit::make_context(), judge = reference();
+  int64_t codes = 0, off = 0;
+  kit::expect_property("quantize", 400, [&] {
+    Call c = *any_call();
+    c.fill();
+    Call expected = c;
+    c.run(tested.get());
+    expected.run(judge.get());
+    RC_TAG(c.out == FA3_I8 ? "i8" : "e4m3");
+    // Roundings of a value before it is divided: a level of butterflies, a rotation, a difference.
+    const double roundings = (c.hadamard > 0 ? 2 + std::log2(c.hadamard) : 0) +
+                             (c.rotary_dim > 0 ? 3 : 0) + (c.offset ? 8 : 0);
+    constexpr double kLargest = 50;  // of the elements, about
+    const double most = c.out == FA3_I8 ? 127 : 448;
+    for (size_t i = 0; i < c.scale.size(); ++i) {
+      const double error = std::fabs(double{c.scale[i]} - double{expected.scale[i]});
+      if (!(error <= 0x1p-23 * double{expected.scale[i]} + roundings * 0x1p-24 * kLargest / most))
+        RC_FAIL(fmt::format("scale {} is {}, not {}", i, c.scale[i], expected.scale[i]));
+    }
+    for (size_t i = 0; c.offset && i < c.mean.size(); ++i)
+      if (!(std::fabs(double{c.mean[i]} - double{expected.mean[i]}) <= 20 * 0x1p-21))
+        RC_FAIL(fmt::format("mean {} is {}, not {}", i, c.mean[i], expected.mean[i]));
+    codes += static_cast<int64_t>(c.codes.size());
+    for (size_t i = 0; i < c.codes.size(); ++i) {
+      if (c.codes[i] == expected.codes[i]) continue;
+      ++off;
+      const int apart = std::abs(int{static_cast<int8_t>(c.codes[i])} -
+                                 int{static_cast<int8_t>(expected.codes[i])});
+      const bool zeros = c.out == FA3_F8_E4M3 && ((c.codes[i] | expected.codes[i]) & 0x7f) == 0;
+      const bool about_zero =  // −1 and +0 of E4M3
+          c.out == FA3_F8_E4M3 && (c.codes[i] & 0x7f) + (expected.codes[i] & 0x7f) <= 1;
+      if (apart > 1 && !zeros && !about_zero)
+        RC_FAIL(fmt::format("code {} is {}, not {}", i, c.codes[i], expected.codes[i]));
+    }
+  });
+  EXPECT_LE(static_cast<double>(off), 1e-3 * static_cast<double>(codes)) << codes;
+}
+
+// q·k of turned rows is q·k, to what rounding to codes allows; an offset comes back.
+TEST(Quantize, RotationKeepsDotProducts) {
+  const kit::Context context = kit::make_context();
+  Call q, k;
+  q.seqlen = k.seqlen = 20, q.dim = k.dim = 96;
+  q.out = k.out = FA3_I8;
+  k.seed = 2;
+  q.fill(), k.fill();
+  k.seed = q.seed;
+  const auto in = [](const Call& c, int64_t i) {
+    return static_cast<double>(verify::decode(c.in, &c.x[static_cast<size_t>(i) * 4]));
+  };
+  for (Call* c : {&q, &k}) c->hadamard = 32, c->offset = c == &k, c->run(context.get());
+  for (int64_t i = 0; i < q.seqlen; ++i) {
+    for (int64_t j = 0; j < k.seqlen; ++j) {
+      double plain = 0, turned = 0, size = 0;
+      for (int64_t c = 0; c < q.dim; ++c) {
+        const double a = in(q, i * 2 * q.dim + c), b = in(k, j * 2 * k.dim + c);
+        plain += a * b, turned += q.value(i, 0, c) * k.value(j, 0, c);
+        size += a * a + b * b;
+      }
+      EXPECT_NEAR(turned, plain, 0.012 * size);
+    }
+  }
+}
+
+// What a Hadamard transform is for: with one large column, the codes of the others survive.
+TEST(Quantize, OutlierIsSpread) {
+  const kit::Context context = kit::make_context();
+  Call c;
+  c.dim = 64, c.heads = 1, c.out = FA3_I8, c.in = FA3_F32;
+  const auto error = [&](int32_t hadamard) {
+    c.hadamard = 0, c.fill();
+    for (int64_t i = 0; i < c.seqlen; ++i)
+      verify::encode(FA3_F32, 100, &c.x[static_cast<size_t>(i * c.dim + 5) * 4]);
+    Call exact = c;
+    exact.hadamard = hadamard;
+    c.hadamard = hadamard, c.run(context.get());
+    double sum = 0;
+    // y itself: columns as their own blocks, one row each, so that E4M3's relative error bounds it.
+    for (int64_t i = 0; i < c.seqlen; ++i)
+      sum += static_cast<double>(c.scale[static_cast<size_t>(i)]);
+    return sum;
+  };
+  EXPECT_LT(3 * error(64), error(0));
+}
+
+TEST(Quantize, NanAndInf_StayInTheirBlocks) {
+  const kit::Context context = kit::make_context();
+  for (const double bad : {std::nan(""), std::numeric_limits<double>::infinity()}) {
+    for (const fa3_dtype out : {FA3_F8_E4M3, FA3_I8}) {
+      Call clean, c;
+      for (Call* x : {&clean, &c}) {
+        x->seqlen = 40, x->heads = 1, x->dim = 32, x->out = out, x->hadamard = 16;
+        x->scales = Call::kBlocks, x->rows = 8, x->cols = 16;
+        x->fill();
+      }
+      verify::encode(FA3_F32, bad, &c.x[(17 * 32 + 3) * 4]);  // block (2, 0)
+      clean.run(context.get()), c.run(context.get());
+      for (int64_t i = 0; i < 40; ++i) {
+        for (int64_t col = 0; col < 32; ++col) {
+          const bool in_block = i / 8 == 2 && col < 16;
+          const size_t scale = static_cast<size_t>(i / 8 * 2 + col / 16);
+          if (!in_block) {
+            EXPECT_EQ(c.code(i, 0, col), clean.code(i, 0, col)) << i << " " << col;
+            EXPECT_EQ(c.scale[scale], clean.scale[scale]);
+          } else if (out == FA3_I8) {
+            EXPECT_TRUE(std::isnan(c.scale[scale]));
+          } else {
+            EXPECT_EQ(std::isnan(c.code(i, 0, col)), i == 17) << i << " " << col;
+            EXPECT_GT(c.scale[scale], 0);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Quantize, NoRows_ScaleIsOne) {
+  const kit::Context context = kit::make_context();
+  for (const Call::Scales scales : {Call::kTensor, Call::kHead, Call::kBlocks}) {
+    Call c;
+    c.scales = scales, c.rows = 4, c.seqused = {0}, c.offset = true;
+    c.fill();
+    c.run(context.get());
+    for (const float s : c.scale) EXPECT_EQ(s, 1);
+    for (const float m : c.mean) EXPECT_EQ(m, 0);
+    for (const uint8_t code : c.codes) EXPECT_EQ(code, 0);
+  }
+}
+
+TEST(Quantize, ThreadsDoNotMatter) {
+  Call c;
+  c.batch = 2, c.seqlen = 500, c.dim = 64, c.hadamard = 64, c.offset = true, c.scales = Call::kHead;
+  c.fill();
+  Call other = c;
+  c.run(kit::make_context(1).get()), other.run(kit::make_context(7).get());
+  EXPECT_EQ(c.codes, other.codes);
+  EXPECT_EQ(c.scale, other.scale);
+  EXPECT_EQ(c.mean, other.mean);
+}
+
+TEST(Quantize, PlanRunsAndIsExplained) {
+  const kit::Context context = kit::make_context();
+  Call c, once;
+  c.hadamard = once.hadamard = 16;
+  c.fill(), once.fill();
+  once.run(context.get());
+  fa3_quantize_args a = c.args();
+  fa3_plan* made = nullptr;
+  ASSERT_EQ(fa3_plan_quantize(context.get(), &a, &made), FA3_OK) << fa3_last_error();
+  const kit::Plan plan(made);
+  std::vector<std::byte> workspace(fa3_plan_workspace_bytes(made));
+  ASSERT_EQ(fa3_plan_run(made, &a, workspace.data(), workspace.size(), nullptr), FA3_OK);
+  EXPECT_EQ(c.codes, once.codes);
+  std::string text(4096, '\0');
+  ASSERT_EQ(fa3_explain(context.get(), FA3_OP_QUANTIZE, &a, text.data(), text.size(), nullptr),
+            FA3_OK);
+  EXPECT_THAT(text, HasSubstr("\"hadamard\": 16"));
+  a.hadamard = 8;
+  EXPECT_EQ(fa3_plan_run(made, &a, workspace.data(), workspace.size(), nullptr),
+            FA3_INVALID_ARGUMENT);
+  EXPECT_THAT(fa3_last_error(), HasSubstr("hadamard=8 differs from the plan's 16"));
+}
+
+struct Refused {
+  const char* name;
+  void (*change)(Call&, fa3_quantize_args&);
+  std::vector<std::string> says;
+};
+void PrintTo(const Refused& r, std::ostream* out) { *out << r.name; }
+
+class QuantizeRefused : public testing::TestWithParam<Refused> {};
+
+TEST_P(QuantizeRefused, NamesWhatIsWrong) {
+  Call c;
+  c.rotary_dim = 8, c.fill();
+  fa3_quantize_args a = c.args();
+  GetParam().change(c, a);
+  EXPECT_EQ(fa3_quantize(kit::make_context().get(), &a, nullptr), FA3_INVALID_ARGUMENT);
+  for (const std::string& text : GetParam().says) EXPECT_THAT(fa3_last_error(), HasSubstr(text));
+  EXPECT_EQ(c.scale[0], -7) << "something was written";
+}
+
+const std::vector<Refused> kRefused = {
+    {"NoCodes", [](Call&, fa3_quantize_args& a) { a.codes = {}; }, {"codes is absent"}},
+    {"XOf8Bits", [](Call&, fa3_quantize_args& a) { a.x.dtype = FA3_I8; }, {"x.dtype=i8", "bf16"}},
+    {"CodesOf16Bits",
+     [](Call&, fa3_quantize_args& a) { a.codes.dtype = FA3_F16; },
+     {"codes.dtype=f16", "f8_e4m3 or i8"}},
+    {"CodesOfAnotherShape",
+     [](Call&, fa3_quantize_args& a) { a.codes.shape[1] = 6; },
+     {"codes.shape[1]=6", "seqlen=7"}},
+    {"ScaleOfAnotherShape",
+     [](Call&, fa3_quantize_args& a) { a.block.rows = 0; },
+     {"scale.rank=3", "(1), (batch, heads) with block 0"}},
+    {"NegativeBlock", [](Call&, fa3_quantize_args& a) { a.block.cols = -1; }, {"block=(1, -1)"}},
+    {"HadamardOf12", [](Call&, fa3_quantize_args& a) { a.hadamard = 12; }, {"hadamard=12", "16"}},
+    {"HadamardTooLarge", [](Call&, fa3_quantize_args& a) { a.hadamard = 32; }, {"head_dim=16"}},
+    {"SineMissing",
+     [](Call&, fa3_quantize_args& a) { a.rotary_sin = {}; },
+     {"rotary_cos is given, but rotary_sin is absent"}},
+    {"SineOfAnotherShape",
+     [](Call&, fa3_quantize_args& a) { a.rotary_sin.shape[0] = 6; },
+     {"rotary_sin", "(6, 4)", "(7, 4)"}},
+    {"TableTooWide",
+     [](Call&, fa3_quantize_args& a) {
+       a.rotary_cos.shape[0] = a.rotary_sin.shape[0] = 1;
+       a.rotary_cos.shape[1] = a.rotary_sin.shape[1] = 9;
+     },
+     {"rotary_cos.shape[1]=9", "head_dim=16"}},
+    {"TableTooShort",
+     [](Call&, fa3_quantize_args& a) { a.rotary_cos.shape[0] = a.rotary_sin.shape[0] = 6; },
+     {"sequence 0 has 7 rows from position 0 on", "0…5"}},
+    {"LayoutUnknown",
+     [](Call&, fa3_quantize_args& a) { a.rotary_layout = 2; },
+     {"rotary_layout=2"}},
+    {"PositionWithoutTables",
+     [](Call& c, fa3_quantize_args& a) {
+       const int64_t one[] = {1};
+       c.position = {0};
+       a.rotary_position = fa3_dense(c.position.data(), FA3_I32, 1, one);
+       a.rotary_cos = a.rotary_sin = {};
+     },
+     {"rotary_position is given"}},
+    {"ScaleOverX", [](Call& c, fa3_quantize_args& a) { a.scale.data = c.x.data(); }, {"shares"}},
+};
+INSTANTIATE_TEST_SUITE_P(Calls, QuantizeRefused, testing::ValuesIn(kRefused),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace fa3
