@@ -148,9 +148,14 @@ struct Call {
     const float lifted = 0x1p4f * sum;
     return static_cast<float>(round_to(FA3_F8_E4M3, p * lifted)) / lifted;
   }
-  // Absolute error of any probability.
+  // Absolute error of any probability, and of any of dS.
   float least_error(float sum) const {
-    return p_dtype == FA3_F8_E4M3 ? 0x1p-14f / sum : std::numeric_limits<float>::denorm_min();
+    return p_dtype == FA3_F8_E4M3 ? 0x1p-14f / sum : least_step();
+  }
+  // BF16 dot products take subnormal operands as 0.
+  float least_step() const {
+    return p_dtype == FA3_BF16 ? std::numeric_limits<float>::min()
+                               : std::numeric_limits<float>::denorm_min();
   }
 };
 
@@ -430,7 +435,8 @@ void backward_row(const Call& call, const Row& row, const std::vector<float>& k,
     const float slope_error = row.slope_error[j] * (dp_dot.sum - delta);
     const float of_terms = p * std::sqrt(square(row.slope[j]) * inner + square(slope_error));
     const float of_p = row.p_error(j) * row.slope[j] * (dp_dot.sum - delta);
-    const float ds_error = std::abs(call.scale) * std::hypot(of_terms, of_p);
+    const float ds_error =
+        std::abs(call.scale) * std::max(std::hypot(of_terms, of_p), call.least_step());
     dq->add(0, ds, ds_error, k.data() + j * dq->d);
     dk->add(j, ds, ds_error, x.q);
     dv->add(j, p, row.p_error(j), x.dout);

@@ -10,7 +10,8 @@
 // when the errors of the terms are independent, √Σ (term · its relative error)². It is what remains
 // of the yardstick where the naive error happens to be small. A term's relative error is the unit
 // roundoff of a 16-bit input type, 2^-23 for F32, and what comes from the errors of its score;
-// but every P may be off by 2^-149, FP32's least step.
+// but every P and dS may be off by 2^-149, FP32's least step, or 2^-126 of BF16, whose dot products
+// take smaller operands as 0.
 //
 // 8 bits, forward only, as a kernel computes them: scores of decoded values stay in FP32. Beside v
 // of 16 bits P is rounded to that type. Beside F8_E4M3, P = e4m3(2^4·exp(s − row max))·2^-4 over

@@ -368,10 +368,11 @@ void backward(const Plan& plan, const Buffers& buffers, std::byte* workspace,
   const Problem& p = plan.problem;
   const CpuPlan& cpu = *plan.cpu;
   Arena shared(workspace);
+  // dO is an operand, and may be FP32 beside BF16 inputs: all operands of a table are of one type.
   const Backward run{p,
                      cpu,
                      buffers,
-                     kernels(cpu.isa, p.layout[kQ].dtype),
+                     kernels(cpu.isa, p.layout[kDout].dtype),
                      ScoreScale(p),
                      band_of(p),
                      GradQ(shared, cpu, p)};

@@ -116,7 +116,7 @@ struct Kernels {
   void (*row_dot)(const Rows& a, const Rows& b, float* out);
 };
 
-// The table of an instruction set for inputs of a type; isa must be one that this processor has.
+// The table of an instruction set for operands of a type; isa must be one that this processor has.
 // few_rows: the one that has few_dot and few_add.
 const Kernels& kernels(Isa isa, fa3_dtype dtype, bool few_rows = false);
 
