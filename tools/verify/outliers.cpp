@@ -28,19 +28,37 @@ class Stream {
                        low(c.seqlen_kv), low(head),         low(tensor)};
     engine_.seed(seed);
   }
-  double next() {
+  double outlier() {
     const double x = normal();
     return uniform() < kOutlierChance ? x + kOutlierDeviation * normal() : x;
   }
-
- private:
   double uniform() { return (static_cast<double>(engine_() >> 11) + 0.5) * 0x1p-53; }
   double normal() {
     const double radius = std::sqrt(-2 * std::log(uniform()));
     return radius * std::cos(2 * std::numbers::pi * uniform());
   }
 
+ private:
   std::mt19937_64 engine_;
+};
+
+// Scale and mean of each channel of a head.
+struct Channels {
+  std::vector<double> scale, mean;
+
+  Channels(const OutlierConfig& c, int64_t head, int tensor)
+      : scale(static_cast<size_t>(c.head_dim), 1), mean(scale.size(), 0) {
+    if (c.data != Data::kChannels || tensor == 0) return;
+    Stream stream(c, head, 3 + tensor);
+    for (size_t i = 0; i < scale.size(); ++i) {
+      if (tensor == 1) {
+        scale[i] = std::exp(0.5 * stream.normal()) * (stream.uniform() < 0.04 ? 6 : 1);
+        mean[i] = 2 * scale[i] * stream.normal();
+      } else {
+        mean[i] = 0.5 * stream.normal();
+      }
+    }
+  }
 };
 
 Tensor make(int32_t dtype, int64_t rows, int64_t heads, int64_t head_dim) {
@@ -52,9 +70,14 @@ Tensor draw(const OutlierConfig& c, int64_t rows, int64_t first, int64_t count, 
   const int64_t* strides = t.view.stride;
   for (int64_t h = 0; h < count; ++h) {
     Stream stream(c, first + h, tensor);
+    const Channels channels(c, first + h, tensor);
     for (int64_t row = 0; row < rows; ++row) {
       float* at = static_cast<float*>(t.view.data) + row * strides[1] + h * strides[2];
-      for (int64_t i = 0; i < c.head_dim; ++i) at[i] = static_cast<float>(stream.next());
+      for (int64_t i = 0; i < c.head_dim; ++i) {
+        const double x = c.data == Data::kOutliers ? stream.outlier() : stream.normal();
+        const auto channel = static_cast<size_t>(i);
+        at[i] = static_cast<float>(x * channels.scale[channel] + channels.mean[channel]);
+      }
     }
   }
   return t;
@@ -83,6 +106,10 @@ Tensor forward(const Attention& inputs, int32_t dtype, fa3_context* context) {
 }
 
 }  // namespace
+
+const char* data_text(Data data) {
+  return data == Data::kOutliers ? "outliers" : data == Data::kNormal ? "normal" : "channels";
+}
 
 fa3_forward_args Attention::args(const Tensor& o) const {
   fa3_forward_args args{};

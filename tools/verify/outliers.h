@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // outliers.h — the numerical error experiment of the FlashAttention-3 paper (section 4.3): inputs
-// with a few large values, and how far a method's output is from FP64.
-//
-// Every element of Q, K, V is N(0, 1) + N(0, 100)·Bernoulli(0.001); 100 is the variance. FP64 sees
+// with a few large values, and how far a method's output is from FP64; and two more kinds of
+// inputs. FP64 sees
 // the inputs as drawn, which counts the rounding of the inputs as an error, as the paper does, or
 // as the method's type rounds them, which leaves what the method itself adds.
 #pragma once
@@ -21,12 +20,23 @@ namespace fa3::verify {
 // error is mostly that of the rounded inputs.
 inline constexpr double kMostRmse = 2.2e-4;
 
+// What Q, K and V are drawn from.
+enum class Data {
+  kOutliers,  // the paper's: N(0, 1) + N(0, 100)·Bernoulli(0.001); 100 is the variance
+  kNormal,    // N(0, 1)
+  // As layers of language models have them. Q: N(0, 1). K: a channel has a scale exp(N(0, 1/4)), 6
+  // times that in one channel of 25, and a mean of 2·N(0, 1) scales. V: a mean of N(0, 1)/2.
+  kChannels
+};
+const char* data_text(Data data);  // "outliers", "normal", "channels"
+
 struct OutlierConfig {
   int64_t heads = 48;
   int64_t seqlen_q = 128;
   int64_t seqlen_kv = 8192;
   int64_t head_dim = 128;
   uint64_t seed = 0;
+  Data data = Data::kOutliers;
 };
 
 // Full attention of one sequence: tensors (1, seqlen, heads, head_dim).
