@@ -370,7 +370,7 @@ FA3_API void fa3_plan_destroy(fa3_plan* plan);
  * NULL. */
 FA3_API size_t fa3_plan_workspace_bytes(const fa3_plan* plan);
 
-/* Runs a plan. args is the struct that the plan was made for (fa3_forward_args, fa3_backward_args or
+/* Runs a plan. args is the struct that the plan was made for (fa3_forward_args, fa3_backward_args,
  * fa3_quantize_args) with the same shapes, dtypes, strides and flags, and the data. On the CPU it
  * returns when the outputs are written, allocates nothing that grows with the problem, and stream
  * must be NULL; the content of workspace does not matter. With a GPU it returns when the work is on

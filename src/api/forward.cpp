@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// forward.cpp — fa3_forward, fa3_backward, fa3_quantize: plan and run in one call. The map of the library.
+// forward.cpp — fa3_forward, fa3_backward, fa3_quantize: plan and run in one call. The map of the
+// library.
 #include <utility>
 
 #include "api/args.h"

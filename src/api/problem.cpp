@@ -125,7 +125,7 @@ class ProblemMaker {
     return {};
   }
 
-  // q, k, v (and cu_seqlens), or x, define the dimensions; all others are then checked against them.
+  // q, k, v (and cu_seqlens), or x, define the dimensions; others are then checked against them.
   void read_dims() {
     if (args_.op == FA3_OP_QUANTIZE) {
       const fa3_tensor& x = tensor(kX);

@@ -32,8 +32,8 @@ void fill(const Problem& p, TensorId id, void* data, int64_t b, int64_t first, i
 // has begun to write does not run out of memory.
 bool is_filled(const Problem& p, TensorId id) {
   const Form form = kTensors[id].form;
-  return (form == Form::kRows || form == Form::kLse) && is_output(role_of(p.op, id)) && p.layout[id].present() &&
-         p.heads_of(id) != 0;
+  return (form == Form::kRows || form == Form::kLse) && is_output(role_of(p.op, id)) &&
+         p.layout[id].present() && p.heads_of(id) != 0;
 }
 
 }  // namespace
