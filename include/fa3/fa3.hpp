@@ -86,6 +86,11 @@ inline fa3_backward_args backward_args() {
   args.struct_size = sizeof args;
   return args;
 }
+inline fa3_quantize_args quantize_args() {
+  fa3_quantize_args args = {};
+  args.struct_size = sizeof args;
+  return args;
+}
 inline fa3_context_options context_options() {
   fa3_context_options options = {};
   options.struct_size = sizeof options;
@@ -120,6 +125,10 @@ class Plan {
            void* stream = nullptr) const {
     check(fa3_plan_run(get(), &args, workspace, bytes, stream));
   }
+  void run(const fa3_quantize_args& args, void* workspace, std::size_t bytes,
+           void* stream = nullptr) const {
+    check(fa3_plan_run(get(), &args, workspace, bytes, stream));
+  }
   fa3_plan* get() const noexcept { return handle_.get(); }
 
  private:
@@ -146,6 +155,9 @@ class Context {
   void backward(const fa3_backward_args& args, void* stream = nullptr) const {
     check(fa3_backward(get(), &args, stream));
   }
+  void quantize(const fa3_quantize_args& args, void* stream = nullptr) const {
+    check(fa3_quantize(get(), &args, stream));
+  }
 
   Plan plan(const fa3_forward_args& args) const {
     fa3_plan* plan = nullptr;
@@ -157,6 +169,11 @@ class Context {
     check(fa3_plan_backward(get(), &args, &plan));
     return Plan(plan);
   }
+  Plan plan(const fa3_quantize_args& args) const {
+    fa3_plan* plan = nullptr;
+    check(fa3_plan_quantize(get(), &args, &plan));
+    return Plan(plan);
+  }
 
   // Would a plan be made? *reason, if given, says which backend would run, or why not.
   bool supported(const fa3_forward_args& args, std::string* reason = nullptr) const {
@@ -165,11 +182,17 @@ class Context {
   bool supported(const fa3_backward_args& args, std::string* reason = nullptr) const {
     return supported(FA3_OP_BACKWARD, &args, reason);
   }
+  bool supported(const fa3_quantize_args& args, std::string* reason = nullptr) const {
+    return supported(FA3_OP_QUANTIZE, &args, reason);
+  }
 
   // The plan as JSON.
   std::string explain(const fa3_forward_args& args) const { return explain(FA3_OP_FORWARD, &args); }
   std::string explain(const fa3_backward_args& args) const {
     return explain(FA3_OP_BACKWARD, &args);
+  }
+  std::string explain(const fa3_quantize_args& args) const {
+    return explain(FA3_OP_QUANTIZE, &args);
   }
 
   fa3_device_info device_info() const {

@@ -148,8 +148,8 @@ class CommandLine(CliTest):
         self.assertEqual(self.fa3("--version"), f"fa3 {self.fa3_json('info')['version']}\n")
 
     def test_wrong_command_lines(self):
-        self.assert_fails(USAGE, says="run, check, bench, tune, info, jit, explain")
-        known = "run, check, bench, tune, info, jit, explain"
+        self.assert_fails(USAGE, says="run, quantize, check, bench, tune, info, jit, explain")
+        known = "run, quantize, check, bench, tune, info, jit, explain"
         self.assert_fails(USAGE, "walk", says=["walk", known])
         self.assert_fails(USAGE, "run", says="fa3 run --help")
         self.assert_fails(USAGE, "run", "in.safetensors", says="--output")

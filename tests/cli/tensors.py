@@ -27,7 +27,9 @@ def unpack(dtype, data):
     if dtype == "BF16":
         words = struct.unpack(f"<{len(data) // 2}H", data)
         return [struct.unpack("<f", struct.pack("<I", w << 16))[0] for w in words]
-    code = {"F64": "d", "F32": "f", "F16": "e", "I32": "i"}[dtype]
+    if dtype == "F8_E4M3":  # its codes
+        return list(data)
+    code = {"F64": "d", "F32": "f", "F16": "e", "I32": "i", "I8": "b"}[dtype]
     return list(struct.unpack(f"<{len(data) // SIZES[dtype]}{code}", data))
 
 

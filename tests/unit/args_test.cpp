@@ -78,7 +78,7 @@ TEST(ReadArgs, Backward_CopiesEveryTensor) {
   ASSERT_TRUE(args.ok());
   next = 100;
   for (const TensorRow& row : kTensors) {
-    if (row.backward == Role::kNone) continue;
+    if (role_of(FA3_OP_BACKWARD, row.id) == Role::kNone) continue;
     EXPECT_EQ(args.value().tensor[row.id].shape[0], next++) << row.name;
   }
 }
@@ -90,7 +90,7 @@ TEST(ReadArgs, Null_Refused) {
 
 TEST(ReadArgs, UnknownOperation_Refused) {
   fa3_forward_args args = forward_args();
-  expect_refusal(read_args(static_cast<fa3_op>(3), &args).status(), FA3_INVALID_ARGUMENT, {"op=3"});
+  expect_refusal(read_args(static_cast<fa3_op>(4), &args).status(), FA3_INVALID_ARGUMENT, {"op=4"});
 }
 
 TEST(ReadArgs, StructSizeBelowFirstRelease_Refused) {

@@ -12,6 +12,7 @@ namespace fa3::cli {
 using Action = std::function<int()>;
 
 Action add_run(Parser& parser);
+Action add_quantize(Parser& parser);
 Action add_check(Parser& parser);
 Action add_bench(Parser& parser);
 Action add_tune(Parser& parser);

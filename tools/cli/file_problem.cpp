@@ -24,29 +24,6 @@ HostTensor load_integers(const tools::TensorFile& file, const OptionalName& give
   return name.empty() ? HostTensor{} : load_int32(file, name);
 }
 
-// The longest varlen sequence, as the bound that a plan takes: with that of all tokens, many short
-// sequences would be planned as if each were as long as all. Boundaries that make no sense are the
-// library's to refuse: 0 = no bound.
-int64_t longest(const HostTensor& cu_seqlens) {
-  if (!cu_seqlens.present() || cu_seqlens.shape.size() != 1) return 0;
-  const auto* cu = static_cast<const int32_t*>(cu_seqlens.data.get());
-  int64_t most = 0;
-  for (int64_t b = 0; b + 1 < cu_seqlens.shape[0]; ++b) {
-    if (cu[b] < 0 || cu[b + 1] < cu[b]) return 0;
-    most = std::max(most, int64_t{cu[b + 1]} - cu[b]);
-  }
-  return most;
-}
-
-// q, k or v: errors that the library cannot report with the file's names.
-void check_rank(const HostTensor& t) {
-  if (t.shape.size() == 3 || t.shape.size() == 4) return;
-  fail(kBadInput,
-       "tensor '{}': shape {}, need rank 4 (batch, seqlen, heads, head_dim) or, varlen, 3 (tokens, "
-       "heads, head_dim)",
-       t.name, shape_text(t.shape));
-}
-
 // Heads that do not divide, but would in the other order of dimensions: the order is the mistake.
 void check_layout(const FileProblem& p) {
   if (p.q.shape.size() != 4 || p.k.shape.size() != 4) return;
@@ -63,6 +40,13 @@ void check_layout(const FileProblem& p) {
       p.q.shape[heads], p.k.shape[heads],
       p.heads_first ? "(batch, seqlen, heads, head_dim)" : "(batch, heads, seqlen, head_dim)",
       p.heads_first ? "bshd" : "bhsd");
+}
+
+fa3_precision precision_value(const std::string& name) {
+  if (name == "fp8") return FA3_PRECISION_FP8;
+  if (name == "eight_bit") return FA3_PRECISION_EIGHT_BIT;
+  if (name == "eight_bit_accurate") return FA3_PRECISION_EIGHT_BIT_ACCURATE;
+  return FA3_PRECISION_DEFAULT;
 }
 
 fa3_dtype output_dtype(const std::string& option, fa3_dtype input) {
@@ -192,6 +176,25 @@ void allocate_outputs(const FileOptions& options, bool backward, FileProblem& p)
 
 }  // namespace
 
+int64_t longest(const HostTensor& cu_seqlens) {
+  if (!cu_seqlens.present() || cu_seqlens.shape.size() != 1) return 0;
+  const auto* cu = static_cast<const int32_t*>(cu_seqlens.data.get());
+  int64_t most = 0;
+  for (int64_t b = 0; b + 1 < cu_seqlens.shape[0]; ++b) {
+    if (cu[b] < 0 || cu[b + 1] < cu[b]) return 0;
+    most = std::max(most, int64_t{cu[b + 1]} - cu[b]);
+  }
+  return most;
+}
+
+void check_rank(const HostTensor& t) {
+  if (t.shape.size() == 3 || t.shape.size() == 4) return;
+  fail(kBadInput,
+       "tensor '{}': shape {}, need rank 4 (batch, seqlen, heads, head_dim) or, varlen, 3 (tokens, "
+       "heads, head_dim)",
+       t.name, shape_text(t.shape));
+}
+
 void add_type_options(Parser& parser, FileOptions& o) {
   parser.group("Input");
   parser.text(
@@ -204,6 +207,15 @@ void add_type_options(Parser& parser, FileOptions& o) {
   parser.text("--grad-dtype", o.grad_dtype, "TYPE", "Type of dq, dk, dv: input (that of q), f32",
               {"input", "f32"});
   add_scale_options(parser, o.scales, "[by the shape of q_scale, where that leaves no choice]");
+}
+
+void add_precision_options(Parser& parser, FileOptions& o) {
+  parser.text("--precision", o.precision, "NAME",
+              "Compute 16-bit tensors by way of 8 bits: fp8 (FlashAttention-3's recipe), eight_bit "
+              "(q and k in i8), eight_bit_accurate (that, v as it is); default (as they are)",
+              {"default", "fp8", "eight_bit", "eight_bit_accurate"});
+  parser.whole("--precision-seed", o.precision_seed,
+               "Of the signs that --precision turns q and k by");
 }
 
 void add_layout_option(Parser& parser, FileOptions& o) {
@@ -256,6 +268,18 @@ void add_tensor_options(Parser& parser, FileOptions& o) {
   parser.flag("--mmap", o.mmap, "Map the file instead of reading it; it must not change meanwhile");
 }
 
+void check_output(const std::string& path, bool json) {
+  if (path != kStandardStream) return;
+  if (json)
+    fail(kUsage,
+         "--json: would print beside the tensors, which -o - writes to stdout; leave one "
+         "of the two out");
+  if (isatty(STDOUT_FILENO))
+    fail(kUsage,
+         "-o: - is stdout, and that is a terminal; send it to a file or a program, or name "
+         "a file");
+}
+
 fa3_forward_args FileProblem::forward_args() const {
   auto a = common_args<fa3_forward_args>(*this);
   a.q_scale = q_scale.view();
@@ -266,6 +290,8 @@ fa3_forward_args FileProblem::forward_args() const {
   a.q_block = q_block;
   a.k_block = k_block;
   a.v_block = v_block;
+  a.precision = precision;
+  a.precision_seed = precision_seed;
   return a;
 }
 
@@ -296,6 +322,8 @@ FileProblem load_problem(const tools::TensorFile& file, const FileOptions& optio
   p.softmax_scale = score.softmax_scale;
   p.softcap = score.softcap;
   p.heads_first = options.layout == "bhsd";
+  p.precision = precision_value(options.precision);
+  p.precision_seed = static_cast<uint64_t>(options.precision_seed);
   p.max_seqlen_q = options.max_seqlen_q;
   p.max_seqlen_kv = options.max_seqlen_kv;
 

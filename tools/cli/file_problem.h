@@ -28,6 +28,8 @@ struct FileOptions {
   std::string out_dtype = "input";
   std::string grad_dtype = "input";
   std::string layout = "bshd";
+  std::string precision = "default";
+  int64_t precision_seed = 0;
   int64_t max_seqlen_q = 0;
   int64_t max_seqlen_kv = 0;
   bool mmap = false;
@@ -35,6 +37,7 @@ struct FileOptions {
 
 void add_type_options(Parser& parser,
                       FileOptions& options);  // --dtype, --out-dtype, --grad-dtype, --q-scale, …
+void add_precision_options(Parser& parser, FileOptions& options);
 void add_layout_option(Parser& parser, FileOptions& options);   // --layout
 void add_tensor_options(Parser& parser, FileOptions& options);  // names, bounds, --mmap
 inline constexpr const char* kTensorGroup = "Tensors";          // of add_tensor_options
@@ -50,6 +53,8 @@ struct FileProblem {
   int64_t max_seqlen_q = 0, max_seqlen_kv = 0;
   Mask mask;
   double softmax_scale = 0, softcap = 0;
+  fa3_precision precision = FA3_PRECISION_DEFAULT;
+  uint64_t precision_seed = 0;
 
   fa3_forward_args forward_args() const;
   fa3_backward_args backward_args() const;
@@ -60,5 +65,16 @@ FileProblem load_problem(const tools::TensorFile& file, const FileOptions& optio
                          const ScoreOptions& score, bool backward);
 
 tools::TensorFile open_file(const FileOptions& options);
+
+// Refuses stdout where tensors cannot go there.
+void check_output(const std::string& path, bool json);
+
+// Of q, k or v: refuses what the library cannot report with the file's names.
+void check_rank(const HostTensor& tensor);
+
+// The longest varlen sequence, as the bound that a plan takes: with that of all tokens, many short
+// sequences would be planned as if each were as long as all. Boundaries that make no sense are the
+// library's to refuse: 0 = no bound.
+int64_t longest(const HostTensor& cu_seqlens);
 
 }  // namespace fa3::cli

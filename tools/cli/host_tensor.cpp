@@ -42,6 +42,10 @@ tools::DType file_dtype(fa3_dtype dtype) {
       return tools::DType::kBF16;
     case FA3_I32:
       return tools::DType::kI32;
+    case FA3_F8_E4M3:
+      return tools::DType::kF8E4M3;
+    case FA3_I8:
+      return tools::DType::kI8;
     default:
       return tools::DType::kF32;
   }

@@ -57,6 +57,13 @@ constexpr Command kCommands[] = {
      "Compute attention on the tensors of a safetensors file\n"
      "Reads q, k, v (varlen: cu_seqlens_q, cu_seqlens_kv too), writes o and lse.",
      &add_run},
+    {"quantize",
+     "Turn the tensors of a safetensors file into 8 bits\n"
+     "Writes codes, scales and means that `fa3 run` takes. q and k are turned alike first, by "
+     "signs "
+     "and a Hadamard transform, which spreads outliers; with rotary_cos and rotary_sin in the file "
+     "by rotary embedding before that.",
+     &add_quantize},
     {"check",
      "Compare a backend with the FP64 reference, on a generated problem or a file\n"
      "An output passes when its error is at most twice that of a naive computation in the same "

@@ -112,15 +112,7 @@ void check_places(const RunOptions& o) {
     if (!o.map.empty() && path != kStandardStream && same_file(o.map, path))
       fail(kUsage, "--map: {} is the {} too, which the picture would replace; name another file",
            o.map, what);
-  if (o.output != kStandardStream) return;
-  if (o.session.json)
-    fail(kUsage,
-         "--json: would print beside the tensors, which -o - writes to stdout; leave one "
-         "of the two out");
-  if (isatty(STDOUT_FILENO))
-    fail(kUsage,
-         "-o: - is stdout, and that is a terminal; send it to a file or a program, or name "
-         "a file");
+  check_output(o.output, o.session.json);
 }
 
 int run(const RunOptions& o) {
@@ -185,6 +177,7 @@ Action add_run(Parser& parser) {
   parser.group("Attention");
   parser.flag("--backward", o->backward, "Compute the gradients too; needs the tensor do");
   add_score_options(parser, o->score);
+  add_precision_options(parser, o->file);
   add_type_options(parser, o->file);
   add_layout_option(parser, o->file);
   add_tensor_options(parser, o->file);

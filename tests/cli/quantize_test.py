@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""fa3 quantize: codes that fa3 run takes, and what is refused; fa3 run --precision."""
+
+import math
+import unittest
+
+import tensors
+from kit import BAD_INPUT, DONE, UNSUPPORTED, USAGE, CliTest
+
+SHAPE = [2, 40, 3, 32]
+
+
+class Quantize(CliTest):
+    def setUp(self):
+        super().setUp()
+        self.input = {t: tensors.draw(SHAPE, seed, "BF16") for seed, t in enumerate("qkv")}
+        self.write(self.input)
+
+    def write(self, content):
+        tensors.write(self.path("in"), content)
+
+    def rmse(self, a, b):
+        return math.sqrt(sum((x - y) ** 2 for x, y in zip(a, b)) / len(a))
+
+    def output(self, *options, of="in"):
+        """o and lse of a run."""
+        args = ["--out-dtype", "f32", "--quiet", *options]
+        self.fa3("run", self.path(of), "-o", self.path("o"), *args)
+        out = tensors.read(self.path("o"))
+        return out["o"][2], out["lse"][2]
+
+    def test_run_takes_the_codes(self):
+        exact = self.output("--causal")
+        for options, in_run, types, error in [
+            ([], [], ("I8", "F8_E4M3"), 0.02),
+            (["--qk-type", "f8_e4m3", "--no-means"], [], ("F8_E4M3", "F8_E4M3"), 0.04),
+            (["--v-type", "keep"], [], ("I8", "BF16"), 0.01),
+            (["--q-scale", "tensor", "--k-scale", "16", "--v-scale", "8x16"],
+             ["--k-scale", "16", "--v-scale", "8x16"], ("I8", "F8_E4M3"), 0.02),
+            (["--hadamard", 0, "--seed", 7], [], ("I8", "F8_E4M3"), 0.02),
+        ]:
+            text = self.fa3("quantize", self.path("in"), "-o", self.path("coded"), *options)
+            self.assertIn(f"q         (2, 40, 3, 32) {types[0].lower()} from bf16", text)
+            self.assertIn(" ".join(["fa3 run", self.path("coded"), *in_run, "-o"]), text)
+            coded = tensors.read(self.path("coded"))
+            self.assertEqual((coded["q"][0], coded["k"][0], coded["v"][0]), (types[0], *types))
+            self.assertEqual("k_offset" in coded, "--no-means" not in options)
+            self.assertEqual("v_scale" in coded, types[1] != "BF16")
+            o, lse = self.output("--causal", *in_run, of="coded")
+            self.assertLess(self.rmse(o, exact[0]), error, options)
+            self.assertGreater(self.rmse(o, exact[0]), 0, options)
+            self.assertLess(self.rmse(lse, exact[1]), 0.05, options)
+
+    def test_rotary_tables_of_the_file(self):
+        # An angle of half a turn changes the signs of q and k, and with them nothing.
+        plain = self.output()
+        table = [40, 8]
+        half_turn = {
+            "rotary_cos": ("F32", table, [-1.0] * 320),
+            "rotary_sin": ("F32", table, [0.0] * 320),
+        }
+        self.write({**self.input, **half_turn, "other": ("F32", [2], [1.0, 2.0])})
+        for layout in ["halves", "pairs"]:
+            report = self.fa3_json("quantize", self.path("in"), "-o", self.path("coded"),
+                                   "--rotary-layout", layout)
+            self.assertEqual((report["q"]["rotary"], report["v"]["rotary"]), (True, False))
+            names = set(tensors.read(self.path("coded")))
+            self.assertEqual(names & {"rotary_cos", "rotary_sin", "other"}, {"other"})
+            self.assertLess(self.rmse(self.output(of="coded")[0], plain[0]), 0.02)
+        short = {k: (t, [39, 8], v[:312]) for k, (t, _, v) in half_turn.items()}
+        self.write({**self.input, **short})
+        self.assert_fails(BAD_INPUT, "quantize", self.path("in"), "-o", self.path("x"),
+                          says=["sequence 0 has 40 rows", "0…38"])
+
+    def test_varlen_and_streams(self):
+        cu = {f"cu_seqlens_{x}": ("I32", [3], [0, 5, 60]) for x in ["q", "kv"]}
+        self.write({t: (d, [80, 3, 32], v) for t, (d, _, v) in self.input.items()} | cu)
+        exact = self.output()[0]
+        with open(self.path("in"), "rb") as source, open(self.path("coded"), "wb") as sink:
+            import subprocess
+
+            from kit import FA3
+
+            done = subprocess.run([FA3, "quantize", "-", "-o", "-", "--k-scale", "1"], stdin=source,
+                                  stdout=sink, stderr=subprocess.PIPE, timeout=100)
+        self.assertEqual((done.returncode, done.stderr), (DONE, b""))
+        coded = tensors.read(self.path("coded"))
+        self.assertEqual(coded["cu_seqlens_q"], cu["cu_seqlens_q"])
+        self.assertEqual(coded["k_scale"][1], [80, 3])
+        self.assertEqual(set(coded["q"][2][60 * 96 :]), {0})
+        self.assertLess(self.rmse(self.output(of="coded")[0], exact), 0.02)
+
+    def test_refusals(self):
+        into = [self.path("in"), "-o", self.path("x")]
+        for options, says in [
+            ("--hadamard 3", ["hadamard=3", "head_dim=32"]),
+            ("--hadamard 64", ["hadamard=64"]),
+            ("--q-scale group", ["--q-scale: got group"]),
+            ("--k-scale none", ["--k-scale: got none"]),
+            ("--qk-type i4", ["--qk-type", "i8, f8_e4m3"]),
+        ]:
+            code = BAD_INPUT if "hadamard" in options else USAGE
+            self.assert_fails(code, "quantize", *into, *options.split(), says=says)
+        self.assert_fails(USAGE, "quantize", self.path("in"), "-o", "-", "--json", says="--json")
+        self.write({"x": self.input["q"]})
+        self.assert_fails(BAD_INPUT, "quantize", *into, says="none of q, k, v")
+        self.write({**self.input, "q": ("I32", [1, 1, 1, 2], [1, 2])})
+        self.assert_fails(BAD_INPUT, "quantize", *into, says=["x.dtype=i32", "bf16"])
+
+    def test_precision(self):
+        exact = self.output()[0]
+        errors = [
+            self.rmse(self.output("--precision", p, "--precision-seed", 3)[0], exact)
+            for p in ["fp8", "eight_bit", "eight_bit_accurate"]
+        ]
+        self.assertLess(errors[1], errors[0])
+        self.assertEqual(errors[1], errors[2])  # head_dim ≤ 64
+        self.assertGreater(errors[2], 0)
+        into = [self.path("in"), "-o", self.path("x")]
+        self.assert_fails(USAGE, "run", *into, "--precision", "fp4", says=["--precision", "fp8"])
+        self.assert_fails(BAD_INPUT, "run", *into, "--precision-seed", 1, says="precision_seed=1")
+        self.assert_fails(BAD_INPUT, "run", *into, "--dtype", "f32", "--precision", "fp8",
+                          says="q.dtype=f32")
+        sim = self.run_fa3("run", *into, "--precision", "fp8", "--backend", "sim")
+        self.assertEqual(sim.returncode, UNSUPPORTED, sim.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

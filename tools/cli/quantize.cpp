@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// quantize.cpp — `fa3 quantize`: q, k and v of a file as codes, scales and means, in a file that
+// `fa3 run` takes.
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+#include "commands.h"
+#include "error.h"
+#include "file_problem.h"
+#include "interrupt.h"
+#include "output.h"
+#include "session.h"
+#include "tools/verify/tensor.h"
+
+namespace fa3::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct QuantizeOptions {
+  FileOptions file;
+  SessionOptions session;
+  ScaleOptions scales{"1", "head", "head"};
+  std::string output;
+  std::string qk = "i8", v = "f8_e4m3";
+  std::optional<int64_t> hadamard;  // none = the largest
+  int64_t seed = 0;
+  bool no_means = false;
+  std::string rotary = "halves";
+};
+
+// One of q, k, v, and what it becomes.
+struct Coded {
+  HostTensor from, codes, scale, offset, cu_seqlens, seqused, position;
+  std::string spec;  // of scale
+  fa3_quantize_args args{};
+};
+
+HostTensor integers(const tools::TensorFile& file, const std::string& name) {
+  return file.find(name) == nullptr ? HostTensor{} : load_int32(file, name);
+}
+
+verify::Scaled scaled_of(const fa3_quantize_args& args) {
+  const fa3_tensor& x = args.x;
+  verify::Scaled of{};
+  of.varlen = args.cu_seqlens.rank == 1;
+  of.batch = of.varlen ? args.cu_seqlens.shape[0] - 1 : x.shape[0];
+  of.rows = x.shape[x.rank - 3];
+  of.heads = of.heads_kv = x.shape[x.rank - 2];
+  of.columns = x.shape[x.rank - 1];
+  of.max_seqlen = args.max_seqlen > 0 ? std::min(args.max_seqlen, of.rows) : of.rows;
+  return of;
+}
+
+// The tensor `name` of the file as an input and its outputs; absent where it stays as it is.
+std::optional<Coded> load_input(const tools::TensorFile& file, const QuantizeOptions& o,
+                                const std::string& name) {
+  const bool query = name == "q", value = name == "v";
+  const std::string type = value ? o.v : o.qk;
+  if (file.find(name) == nullptr || type == "keep") return std::nullopt;
+  const bool heads_first = o.file.layout == "bhsd";
+  Coded c;
+  c.from = load(file, name, o.file.dtype == "file" ? FA3_DTYPE_NONE : dtype_value(o.file.dtype));
+  check_rank(c.from);
+  c.cu_seqlens = integers(file, query ? "cu_seqlens_q" : "cu_seqlens_kv");
+  c.seqused = integers(file, query ? "seqused_q" : "seqused_kv");
+  c.codes = allocate(name, dtype_value(type), c.from.shape);
+  fa3_quantize_args& a = c.args;
+  a.struct_size = sizeof a;
+  a.x = c.from.view(heads_first);
+  a.codes = c.codes.view(heads_first);
+  a.cu_seqlens = c.cu_seqlens.view();
+  a.seqused = c.seqused.view();
+  a.max_seqlen = longest(c.cu_seqlens);
+  const verify::Scaled of = scaled_of(a);
+  const char* const option = query ? "--q-scale" : value ? "--v-scale" : "--k-scale";
+  c.spec = query ? o.scales.q : value ? o.scales.v : o.scales.k;
+  const verify::Scales scales = scales_value(option, c.spec);
+  if (scales.of == verify::Scales::Of::kNone || scales.of == verify::Scales::Of::kGroups)
+    fail(kUsage, "{}: got {}, need tensor, head or a block, e.g. 1, 64, 64x32", option, c.spec);
+  c.scale = allocate(name + "_scale", FA3_F32, verify::scale_shape(scales, of));
+  a.scale = c.scale.view();
+  a.block = verify::scale_block(scales);
+  if (!query && !o.no_means) {
+    c.offset = allocate(name + "_offset", FA3_F32, {of.batch, of.heads, of.columns});
+    a.offset = c.offset.view();
+  }
+  a.rotary_layout = o.rotary == "pairs" ? FA3_ROTARY_PAIRS : FA3_ROTARY_HALVES;
+  a.seed = static_cast<uint64_t>(o.seed);
+  if (value) return c;
+  const int64_t largest = of.columns & -of.columns;
+  const int64_t block = o.hadamard.value_or(largest == 1 ? 0 : largest);
+  a.hadamard = static_cast<int32_t>(std::min<int64_t>(block, INT32_MAX));
+  c.position = integers(file, query ? "rotary_position_q" : "rotary_position_kv");
+  a.rotary_position = c.position.view();
+  return c;
+}
+
+// Scales by which the tensor can be read again: their shape says it, or an option has to.
+std::string hint_of(const std::vector<Coded>& coded) {
+  std::string options;
+  for (const Coded& c : coded)
+    if (c.args.block.rows > 1 || c.args.block.cols > 0)
+      options += fmt::format(" --{}-scale {}", c.codes.name, c.spec);
+  return options;
+}
+
+int quantize(const QuantizeOptions& o) {
+  check_output(o.output, o.session.json);
+  const bool to_stdout = o.output == kStandardStream;
+  const tools::TensorFile file = open_file(o.file);
+  defer_interrupts();
+  Session session(o.session.backend, o.session.threads, !o.session.quiet);
+  std::vector<Coded> coded;
+  for (const char* name : {"q", "k", "v"})
+    if (std::optional<Coded> c = load_input(file, o, name)) coded.push_back(std::move(*c));
+  if (coded.empty())
+    fail(kBadInput, "{}: none of q, k, v to quantise; name the tensors so", o.file.path);
+
+  // Tables turn q and k here, and no longer when the file is read again.
+  HostTensor cos, sin;
+  std::set<std::string> gone;
+  if (file.find("rotary_cos") != nullptr || file.find("rotary_sin") != nullptr) {
+    cos = load(file, "rotary_cos", FA3_DTYPE_NONE);
+    sin = load(file, "rotary_sin", FA3_DTYPE_NONE);
+    gone = {"rotary_cos", "rotary_sin", "rotary_position_q", "rotary_position_kv"};
+  }
+  std::optional<tools::TensorFileWriter> writer;
+  if (!to_stdout) writer.emplace(o.output);
+  for (Coded& c : coded) {
+    if (c.codes.name != "v" && cos.present())
+      c.args.rotary_cos = cos.view(), c.args.rotary_sin = sin.view();
+    session.progress().start(c.codes.name.c_str());
+    const fa3_status status = fa3_quantize(session.context(), &c.args, nullptr);
+    session.progress().finish();
+    check_status(status);
+  }
+  stop_if_interrupted();
+
+  std::vector<tools::Tensor> tensors;
+  for (const Coded& c : coded)
+    for (const HostTensor* t : {&c.codes, &c.scale, &c.offset})
+      if (t->present()) tensors.push_back(t->file_tensor()), gone.insert(t->name);
+  for (const tools::TensorInfo& info : file.tensors())
+    if (gone.count(info.name) == 0) tensors.push_back(file.load(info.name));
+  if (to_stdout)
+    tools::write_tensors(STDOUT_FILENO, "stdout", tensors);
+  else
+    writer->commit(tensors);
+
+  Json json;
+  std::string text;
+  for (const Coded& c : coded) {
+    const std::string turned =
+        c.args.hadamard > 0 ? fmt::format(", turned in blocks of {}", c.args.hadamard) : "";
+    text += fmt::format("{:9} {} from {}: scale {}{}{}{}\n", c.codes.name, tensor_text(c.codes),
+                        verify::dtype_text(c.from.dtype), c.spec, turned,
+                        c.args.rotary_cos.rank > 0 ? ", rotary" : "",
+                        c.offset.present() ? ", less mean" : "");
+    json[c.codes.name] = {{"dtype", verify::dtype_text(c.codes.dtype)},
+                          {"shape", c.codes.shape},
+                          {"scale", c.spec},
+                          {"hadamard", c.args.hadamard},
+                          {"rotary", c.args.rotary_cos.rank > 0},
+                          {"less_mean", c.offset.present()}};
+  }
+  json["output"] = o.output;
+  text += fmt::format("{:9} {}; to use it: fa3 run {}{} -o …\n", "wrote", o.output, o.output,
+                      hint_of(coded));
+  if (o.session.json)
+    print(json.dump() + "\n");
+  else if (!o.session.quiet && !to_stdout)
+    print_text(text);
+  return kDone;
+}
+
+}  // namespace
+
+Action add_quantize(Parser& parser) {
+  auto o = std::make_shared<QuantizeOptions>();
+  parser.required("input", o->file.path, "IN.safetensors",
+                  "File with some of the tensors q, k, v; - = stdin");
+  parser.required(
+      "-o,--output", o->output, "OUT.safetensors",
+      "Where to write the codes as q, k, v, with q_scale, k_scale, v_scale, k_offset, "
+      "v_offset, and what else the input has; may be the input; - = stdout, which then has "
+      "nothing else");
+  parser.group("Codes");
+  parser.text("--qk-type", o->qk, "TYPE", "Type of q and k: i8, f8_e4m3", {"i8", "f8_e4m3"});
+  parser.text("--v-type", o->v, "TYPE", "Type of v: f8_e4m3, or keep", {"f8_e4m3", "keep"});
+  parser.text("--q-scale", o->scales.q, "SPEC",
+              "Elements of q that share a scale: tensor, head, R or RxC: blocks of R rows (tokens "
+              "of a sequence; 0 = all) and C columns, e.g. 64, 64x32; 1 = each token");
+  parser.text("--k-scale", o->scales.k, "SPEC", "The same for k");
+  parser.text("--v-scale", o->scales.v, "SPEC", "The same for v");
+  parser.flag("--no-means", o->no_means,
+              "Leave the means of k and v in: codes of a block then depend on that block only");
+  parser.group("Rotation of q and k");
+  parser.whole("--hadamard", o->hadamard,
+               "Columns that a Hadamard transform mixes, a power of two; 0 = none [the largest "
+               "that divides head_dim]");
+  parser.whole("--seed", o->seed, "Of the signs before it");
+  parser.text("--rotary-layout", o->rotary, "NAME",
+              "Columns that rotary embedding pairs, where the file has rotary_cos and rotary_sin "
+              "(positions, pairs): halves (i, i + pairs) or pairs (2i, 2i + 1)",
+              {"halves", "pairs"});
+  parser.group("Input");
+  parser.text("--dtype", o->file.dtype, "TYPE", "Type to cast q, k, v to on load: file (none), f32",
+              {"file", "f32"});
+  add_layout_option(parser, o->file);
+  parser.flag("--mmap", o->file.mmap,
+              "Map the file instead of reading it; it must not change meanwhile");
+  add_session_options(parser, o->session);
+  return [o] { return quantize(*o); };
+}
+
+}  // namespace fa3::cli
