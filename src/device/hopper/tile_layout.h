@@ -45,6 +45,7 @@ struct TurnedTile {
   FA3_HD constexpr int panel_width() const { return static_cast<int>(swizzle()); }  // keys
   FA3_HD constexpr int panel_bytes() const { return columns * panel_width(); }
   FA3_HD constexpr int bytes() const { return columns * keys; }
+  constexpr bool operator==(const TurnedTile&) const = default;
 };
 
 // The tile as an operand of wgmma: rows along K of the GEMM, or along M or N.

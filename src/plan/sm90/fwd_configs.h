@@ -13,7 +13,7 @@ enum class Operands : unsigned char {
   k16,      // 16 bits
   kE4m3,    // E4M3
   kI8E4m3,  // INT8 Q and K, E4M3 V
-  kI816,    // INT8 Q and K, 16-bit V
+  kI8V16,   // INT8 Q and K, 16-bit V
 };
 
 // A row fits problems of its operands, head dims up to config.head_dim_qk and config.head_dim_v,
@@ -28,7 +28,7 @@ struct FwdRow {
 
   constexpr bool takes(Operands operands) const {
     if (config.v8()) return operands == Operands::kE4m3 || operands == Operands::kI8E4m3;
-    return operands == (config.scaled() ? Operands::kI816 : Operands::k16);
+    return operands == (config.scaled() ? Operands::kI8V16 : Operands::k16);
   }
 };
 

@@ -58,9 +58,8 @@ std::string fwd_expression(const FwdConfig& config, const FwdFunctors& functors)
 
 std::string v_image_expression(const VImageConfig& config) {
   return fmt::format(
-      "fa3::sm90::v_image<fa3::sm90::VImageConfig{{.tile = {{.keys = {}, .columns = {}}}, .ragged "
-      "= "
-      "{}}}>",
+      "fa3::sm90::v_image<fa3::sm90::VImageConfig"
+      "{{.tile = {{.keys = {}, .columns = {}}}, .ragged = {}}}>",
       config.tile.keys, config.tile.columns, config.ragged);
 }
 

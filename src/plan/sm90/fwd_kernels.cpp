@@ -32,6 +32,8 @@ struct Words {
   std::optional<Operands> operands;
   bool few_tiles = false;  // where there are two: the kernel for fewer Q tiles
   FwdFunctors functors;
+
+  Operands operands_or_16() const { return operands.value_or(Operands::k16); }
 };
 
 const char* ragged_word(bool ragged) { return ragged ? "ragged" : "dense"; }
@@ -139,7 +141,7 @@ struct NamedRow {
 
 std::vector<NamedRow> rows_of(HeadDims dims, MaskKind mask, const Words& words) {
   const FwdFunctors& functors = words.functors;
-  const Operands operands = words.operands.value_or(Operands::k16);
+  const Operands operands = words.operands_or_16();
   std::vector<NamedRow> all;
   if (!functors.any())
     for (const FwdRow* const row : rows_of(dims, mask, true, operands)) all.push_back({row, false});
@@ -162,7 +164,7 @@ void add_variants(HeadDims dims, const Words& words, std::vector<FwdKernel>& ker
         const ScoreKind score =
             words.score.value_or(words.functors.alibi ? ScoreKind::kScaled : ScoreKind::kPlain);
         const FwdVariant variant{dtype,  mask,           score,
-                                 ragged, words.functors, words.operands.value_or(Operands::k16)};
+                                 ragged, words.functors, words.operands_or_16()};
         for (const auto& [row, few_tiles] : rows_of(dims, mask, words)) {
           if (!wanted(words.queries, row->max_seqlen_q)) continue;
           if (words.few_tiles && !few_tiles) continue;
@@ -181,9 +183,8 @@ Status refuse(std::string_view name, std::string_view why) {
   return invalid(
       "jit: kernels '{}': {}; need fwd, then any of d<head dim> or d<of q and k>-<of v> (multiples "
       "of 16 up to 256), e4m3, i8_e4m3, i8_16_bits, bf16 or f16, full, causal or window, dense or "
-      "ragged, q<most "
-      "queries>, "
-      "few_tiles, softcap or scaled, alibi, sequence_ids, each behind a '/'",
+      "ragged, q<most queries>, few_tiles, softcap or scaled, alibi, sequence_ids, each behind a "
+      "'/'",
       name, why);
 }
 
@@ -201,7 +202,7 @@ Result<std::vector<FwdKernel>> fwd_kernels(std::string_view name) {
   }
   std::vector<FwdKernel> kernels;
   for (const HeadDims dims :
-       words.dims ? std::vector{*words.dims} : table_dims(words.operands.value_or(Operands::k16)))
+       words.dims ? std::vector{*words.dims} : table_dims(words.operands_or_16()))
     add_variants(dims, words, kernels);
   if (kernels.empty()) return refuse(name, "no kernel is called so");
   return kernels;

@@ -31,7 +31,7 @@ inline constexpr Name<ScoreKind> kScoreNames[] = {{ScoreKind::kPlain, "kPlain", 
 inline constexpr Name<Operands> kOperandsNames[] = {{Operands::k16, "k16", "16_bits"},
                                                     {Operands::kE4m3, "kE4m3", "e4m3"},
                                                     {Operands::kI8E4m3, "kI8E4m3", "i8_e4m3"},
-                                                    {Operands::kI816, "kI816", "i8_16_bits"}};
+                                                    {Operands::kI8V16, "kI8V16", "i8_16_bits"}};
 inline constexpr Name<FwdStep> kStepNames[] = {
     {FwdStep::kSerial, "kSerial", "serial"},
     {FwdStep::kTwoStage, "kTwoStage", "two_stage"},

@@ -21,6 +21,7 @@ constexpr int64_t kStrideLimit = int64_t{1} << 39;      // elements: TMA's strid
 constexpr int64_t kMaxRaggedStride = int64_t{1} << 32;  // elements: well below kRaggedWrap bytes
 constexpr int64_t kMaxRows = kRaggedRows - 512;         // coordinates of a tile stay in 31 bits
 constexpr int64_t kMaxTiles = int64_t{1} << 31;
+constexpr int64_t kMaxGridY = 65535;  // KV heads, of the kernel that transposes V
 
 // ---- What is declined ---------------------------------------------------------------------------
 
@@ -138,6 +139,10 @@ Status check_problem(const Problem& p) {
   FA3_RETURN_IF_ERROR(check_head_dim("head_dim_qk", p.head_dim_qk, dtype));
   FA3_RETURN_IF_ERROR(check_head_dim("head_dim_v", p.head_dim_v, p.layout[kV].dtype));
   FA3_RETURN_IF_ERROR(check_scales(p));
+  if (v == FA3_F8_E4M3 && p.heads_kv > kMaxGridY)
+    return unsupported(
+        "forward: heads_kv={} with v of f8_e4m3 on sm90, need at most {}; split the heads",
+        p.heads_kv, kMaxGridY);
   return check_layout(p, has_lengths(p));
 }
 
@@ -235,7 +240,7 @@ float scale_in_fp32(double scale) {
 Operands operands_of(const Problem& p) {
   if (!p.is_8_bit()) return Operands::k16;
   if (p.layout[kQ].dtype == FA3_F8_E4M3) return Operands::kE4m3;
-  return p.layout[kV].dtype == FA3_F8_E4M3 ? Operands::kI8E4m3 : Operands::kI816;
+  return p.layout[kV].dtype == FA3_F8_E4M3 ? Operands::kI8E4m3 : Operands::kI8V16;
 }
 
 // ALiBi is added to scaled scores.

@@ -33,7 +33,7 @@ struct FwdVariant {
 };
 
 inline constexpr Operands kOperands[] = {Operands::k16, Operands::kE4m3, Operands::kI8E4m3,
-                                         Operands::kI816};
+                                         Operands::kI8V16};
 inline constexpr MmaType kFwdTypes[] = {MmaType::kBf16, MmaType::kF16};
 inline constexpr MaskKind kMasks[] = {MaskKind::kFull, MaskKind::kCausal, MaskKind::kWindow};
 inline constexpr ScoreKind kScores[] = {ScoreKind::kPlain, ScoreKind::kSoftcap, ScoreKind::kScaled};
@@ -55,23 +55,28 @@ constexpr FwdConfig config_of(const FwdRow& row, const FwdVariant& variant) {
   return config;
 }
 
-// The variant that computes this one where kernels are compiled ahead: softcap, negative scales,
-// and FP16 except dense without a mask run with the widest mask and varlen; functors all together,
-// with a score function.
+// Not worth a kernel of its own where kernels are compiled ahead. 16 bits: FP16, except dense
+// without a mask. E4M3: all but dense BF16, full and causal. INT8: all.
+constexpr bool is_rare(const FwdVariant& variant) {
+  const bool f16 = variant.dtype == MmaType::kF16, dense = !variant.ragged;
+  switch (variant.operands) {
+    case Operands::k16:
+      return f16 && !(dense && variant.mask == MaskKind::kFull);
+    case Operands::kE4m3:
+      return f16 || !(dense && variant.mask != MaskKind::kWindow);
+    default:
+      return true;
+  }
+}
+
+// The variant that computes this one where kernels are compiled ahead: softcap, negative scales and
+// rare ones run with the widest mask and varlen; functors all together, with a score function.
 constexpr FwdVariant ahead(FwdVariant variant) {
   if (variant.functors.any()) {
     variant.functors = {true, true};
     if (variant.score == ScoreKind::kPlain) variant.score = ScoreKind::kScaled;
   }
-  const bool plain = variant.score == ScoreKind::kPlain;
-  const bool full = variant.mask == MaskKind::kFull && !variant.ragged;
-  // E4M3: window kernels for all but the two that most problems run. INT8: for all.
-  const bool common = !variant.ragged && variant.mask != MaskKind::kWindow;
-  const bool f16 = variant.dtype == MmaType::kF16;
-  const bool rare = variant.operands == Operands::k16     ? f16 && !full
-                    : variant.operands == Operands::kE4m3 ? f16 || !common
-                                                          : true;
-  if (!plain || rare) {
+  if (variant.score != ScoreKind::kPlain || is_rare(variant)) {
     variant.mask = MaskKind::kWindow;
     variant.ragged = true;
   }

@@ -40,9 +40,10 @@ FA3_DEV PerRow code_scale(const FwdArgs& args, const FwdWork& work, i32 row) {
   return scale;
 }
 
-// A factor of scores that may be masked already.
+// A factor of scores that may be masked already. NaN stays: INT8 codes have none, so the scale of a
+// block says that it held one.
 FA3_DEV float finite_factor(float factor) {
-  return ptx::min(ptx::max(factor, 0x1p-126f), 0x1.fffffep127f);
+  return -ptx::max_nan(-ptx::max_nan(factor, 0x1p-126f), -0x1.fffffep127f);
 }
 
 }  // namespace fa3::sm90

@@ -13,10 +13,7 @@ struct VImageConfig {
   TurnedTile tile;      // of the forward kernel
   bool ragged = false;  // as in FwdConfig
 
-  constexpr bool operator==(const VImageConfig& other) const {
-    return tile.keys == other.tile.keys && tile.columns == other.tile.columns &&
-           ragged == other.ragged;
-  }
+  constexpr bool operator==(const VImageConfig&) const = default;
 
   FA3_HD constexpr TileLayout raw_tile() const { return {tile.keys, tile.columns, 1}; }
   FA3_HD constexpr int smem_bytes() const {
