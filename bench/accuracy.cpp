@@ -2,7 +2,8 @@
 // accuracy.cpp — fa3_accuracy: the error experiment of the FlashAttention-3 paper
 // (tools/verify/outliers.h). First in FP16: the Hopper kernel in the simulator, the cpu backend and
 // unfused attention. Then by way of 8 bits (tools/verify/recipes.h): the paper's recipe with and
-// without its parts, fa3's recipes, and the Hopper kernels on such codes. Prints tables; with FILE
+// without its parts, fa3's recipes, and the Hopper kernels on such codes, also of a layer of a real
+// model. Prints tables; with FILE
 // also one JSON object a line there. Exit status 1 where an error is above what
 // docs/guide/accuracy.md promises.
 //     fa3_accuracy [FILE [HEADS [SEED]]]      default: no file (""), 48 heads, seed 0
@@ -10,13 +11,16 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
+#include "tools/tensor_file/tensor_file.h"
 #include "tools/verify/outliers.h"
 #include "tools/verify/recipes.h"
 
@@ -54,16 +58,23 @@ Json meta(fa3_context* cpu) {
           {"fa3", fa3_version()}};
 }
 
-Json to_json(const verify::OutlierConfig& c, const verify::Method& m, const verify::Errors& e) {
+// What was computed: data, and shapes.
+struct Inputs {
+  std::string data;
+  int64_t head_dim, seqlen_kv, seqlen_q, heads;
+  uint64_t seed;
+};
+
+Json to_json(const Inputs& x, const verify::Method& m, const verify::Errors& e) {
   return {{"kind", "accuracy"},
           {"method", m.name},
           {"dtype", verify::dtype_text(m.dtype)},
-          {"data", verify::data_text(c.data)},
-          {"head_dim", c.head_dim},
-          {"seqlen_kv", c.seqlen_kv},
-          {"seqlen_q", c.seqlen_q},
-          {"heads", c.heads},
-          {"seed", c.seed},
+          {"data", x.data},
+          {"head_dim", x.head_dim},
+          {"seqlen_kv", x.seqlen_kv},
+          {"seqlen_q", x.seqlen_q},
+          {"heads", x.heads},
+          {"seed", x.seed},
           {"drawn", {{"rmse", e.drawn.rmse()}, {"max", e.drawn.greatest()}}},
           {"rounded", {{"rmse", e.rounded.rmse()}, {"max", e.rounded.greatest()}}}};
 }
@@ -92,20 +103,36 @@ class Experiment {
     config.heads = heads_;
     config.seed = seed_;
     auto errors = verify::outlier_errors(config, contexts_.reference.get(), methods);
-    for (size_t m = 0; m < methods.size(); ++m) {
-      const auto& [drawn, rounded] = errors[m];
-      fmt::print("| {} | {} | {} | {} | {} | {:.2e} | {:.2e} | {:.2e} | {:.2e} |\n",
-                 verify::data_text(config.data), config.head_dim, config.seqlen_kv, methods[m].name,
-                 verify::dtype_text(methods[m].dtype), drawn.rmse(), drawn.greatest(),
-                 rounded.rmse(), rounded.greatest());
-      if (file_.is_open()) file_ << to_json(config, methods[m], errors[m]).dump() << std::endl;
-    }
-    std::fflush(stdout);
-    if (file_.is_open()) check_file();
+    report({verify::data_text(config.data), config.head_dim, config.seqlen_kv, config.seqlen_q,
+            config.heads, config.seed},
+           methods, errors);
+    return errors;
+  }
+
+  // Of one attention, as it is.
+  std::vector<verify::Errors> run(const char* data, const verify::Attention& attention,
+                                  const std::vector<verify::Method>& methods) {
+    std::vector<verify::Errors> errors(methods.size());
+    verify::add_errors(attention, contexts_.reference.get(), methods, errors);
+    const int64_t* const q = attention.q.view.shape + attention.q.view.rank - 3;
+    report({data, q[2], q[0], q[0], q[1], 0}, methods, errors);
     return errors;
   }
 
  private:
+  void report(const Inputs& x, const std::vector<verify::Method>& methods,
+              const std::vector<verify::Errors>& errors) {
+    for (size_t m = 0; m < methods.size(); ++m) {
+      const auto& [drawn, rounded] = errors[m];
+      fmt::print("| {} | {} | {} | {} | {} | {:.2e} | {:.2e} | {:.2e} | {:.2e} |\n", x.data,
+                 x.head_dim, x.seqlen_kv, methods[m].name, verify::dtype_text(methods[m].dtype),
+                 drawn.rmse(), drawn.greatest(), rounded.rmse(), rounded.greatest());
+      if (file_.is_open()) file_ << to_json(x, methods[m], errors[m]).dump() << std::endl;
+    }
+    std::fflush(stdout);
+    if (file_.is_open()) check_file();
+  }
+
   void check_file() const {
     if (!file_) throw std::runtime_error(fmt::format("{}: cannot be written", path_));
   }
@@ -178,6 +205,20 @@ bool within(double x, double wanted, double share) {
   return std::abs(x - wanted) <= share * wanted;
 }
 
+// The layer of a sentence encoder in data/: F32, two paragraphs.
+verify::Attention model_layer(const char* path) {
+  const tools::TensorFile file = tools::TensorFile::open(path);
+  const auto copy = [&](const char* name, int32_t dtype) {
+    const tools::Tensor from = file.load(name);
+    const verify::Tensor to = verify::make_tensor(dtype, from.shape, {{}, 0, {}, 16});
+    const auto bytes = verify::element_count(to.view) * verify::element_bytes(dtype);
+    std::memcpy(to.view.data, from.data, static_cast<size_t>(bytes));
+    return to;
+  };
+  return {copy("q", FA3_F32), copy("k", FA3_F32), copy("v", FA3_F32),
+          copy("cu_seqlens_q", FA3_I32)};
+}
+
 bool run_8_bits(Experiment& experiment) {
   const auto methods = methods_8_bits(experiment.contexts());
   print_head();
@@ -202,6 +243,7 @@ bool run_8_bits(Experiment& experiment) {
   }
   for (const verify::Data data : {verify::Data::kNormal, verify::Data::kChannels})
     for (const int64_t head_dim : {64, 128, 256}) run(data, 2048, head_dim);
+  experiment.run("minilm", model_layer(FA3_DATA_DIR "/minilm.safetensors"), methods);
   return kept;
 }
 

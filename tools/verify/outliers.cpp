@@ -61,12 +61,16 @@ struct Channels {
   }
 };
 
-Tensor make(int32_t dtype, int64_t rows, int64_t heads, int64_t head_dim) {
-  return make_tensor(dtype, {1, rows, heads, head_dim}, {{}, 0, {}, kAlignment});
+Tensor make(int32_t dtype, const std::vector<int64_t>& shape) {
+  return make_tensor(dtype, shape, {{}, 0, {}, kAlignment});
+}
+// Of the same shape.
+Tensor make_like(const Tensor& like, int32_t dtype) {
+  return make(dtype, {like.view.shape, like.view.shape + like.view.rank});
 }
 
 Tensor draw(const OutlierConfig& c, int64_t rows, int64_t first, int64_t count, int tensor) {
-  const Tensor t = make(FA3_F32, rows, count, c.head_dim);
+  const Tensor t = make(FA3_F32, {1, rows, count, c.head_dim});
   const int64_t* strides = t.view.stride;
   for (int64_t h = 0; h < count; ++h) {
     Stream stream(c, first + h, tensor);
@@ -84,22 +88,18 @@ Tensor draw(const OutlierConfig& c, int64_t rows, int64_t first, int64_t count, 
 }
 
 Tensor converted(const Tensor& from, int32_t dtype) {
-  const int64_t* shape = from.view.shape;
-  const Tensor to = make(dtype, shape[1], shape[2], shape[3]);
+  const Tensor to = make_like(from, dtype);
+  const int last = from.view.rank - 1;
   for_each_row(from.view, [&](const Index& at, void* row) {
     Index i = at;
-    for (; i[3] < shape[3]; ++i[3]) set(to.view, i, static_cast<const float*>(row)[i[3]]);
+    for (; i[last] < from.view.shape[last]; ++i[last])
+      set(to.view, i, static_cast<const float*>(row)[i[last]]);
   });
   return to;
 }
 
-Tensor output_of(const Attention& inputs, int32_t dtype) {
-  const fa3_tensor& q = inputs.q.view;
-  return make(dtype, q.shape[1], q.shape[2], q.shape[3]);
-}
-
 Tensor forward(const Attention& inputs, int32_t dtype, fa3_context* context) {
-  const Tensor o = output_of(inputs, dtype);
+  const Tensor o = make_like(inputs.q, dtype);
   const fa3_forward_args args = inputs.args(o);
   if (fa3_forward(context, &args, nullptr) != FA3_OK) throw std::runtime_error(fa3_last_error());
   return o;
@@ -118,16 +118,20 @@ fa3_forward_args Attention::args(const Tensor& o) const {
   args.k = k.view;
   args.v = v.view;
   args.o = o.view;
+  args.cu_seqlens_q = args.cu_seqlens_kv = cu_seqlens.view;
   return args;
 }
 
 Attention draw_outliers(const OutlierConfig& c, int64_t first, int64_t count) {
-  return {draw(c, c.seqlen_q, first, count, 0), draw(c, c.seqlen_kv, first, count, 1),
-          draw(c, c.seqlen_kv, first, count, 2)};
+  return {draw(c, c.seqlen_q, first, count, 0),
+          draw(c, c.seqlen_kv, first, count, 1),
+          draw(c, c.seqlen_kv, first, count, 2),
+          {}};
 }
 
 Attention rounded(const Attention& drawn, int32_t dtype) {
-  return {converted(drawn.q, dtype), converted(drawn.k, dtype), converted(drawn.v, dtype)};
+  return {converted(drawn.q, dtype), converted(drawn.k, dtype), converted(drawn.v, dtype),
+          drawn.cu_seqlens};
 }
 
 Method fa3_method(std::string name, int32_t dtype, fa3_context* context) {
@@ -137,7 +141,7 @@ Method fa3_method(std::string name, int32_t dtype, fa3_context* context) {
 
 Method unfused_method(int32_t dtype) {
   return {"unfused", dtype, [=](const Attention& inputs) {
-            return naive_forward(inputs.args(output_of(inputs, dtype))).o.value;
+            return naive_forward(inputs.args(make_like(inputs.q, dtype))).o.value;
           }};
 }
 
@@ -154,28 +158,33 @@ void Error::add(const fa3_tensor& o, const fa3_tensor& exact) {
 
 double Error::rmse() const { return std::sqrt(squares_ / static_cast<double>(count_)); }
 
+void add_errors(const Attention& drawn, fa3_context* reference, const std::vector<Method>& methods,
+                std::vector<Errors>& errors) {
+  const Tensor exact = forward(drawn, FA3_F32, reference);
+  struct Typed {
+    Attention inputs;
+    Tensor exact;
+  };
+  std::map<int32_t, Typed> of_type;
+  for (size_t m = 0; m < methods.size(); ++m) {
+    const int32_t dtype = methods[m].dtype;
+    if (of_type.count(dtype) == 0) {
+      const Attention inputs = rounded(drawn, dtype);
+      of_type[dtype] = {inputs, forward(inputs, FA3_F32, reference)};
+    }
+    const Typed& typed = of_type[dtype];
+    const Tensor o = methods[m].compute(typed.inputs);
+    errors[m].drawn.add(o.view, exact.view);
+    errors[m].rounded.add(o.view, typed.exact.view);
+  }
+}
+
 std::vector<Errors> outlier_errors(const OutlierConfig& c, fa3_context* reference,
                                    const std::vector<Method>& methods) {
   std::vector<Errors> errors(methods.size());
   for (int64_t first = 0; first < c.heads; first += kHeadsAtOnce) {
-    const Attention drawn = draw_outliers(c, first, std::min(kHeadsAtOnce, c.heads - first));
-    const Tensor exact = forward(drawn, FA3_F32, reference);
-    struct Typed {
-      Attention inputs;
-      Tensor exact;
-    };
-    std::map<int32_t, Typed> of_type;
-    for (size_t m = 0; m < methods.size(); ++m) {
-      const int32_t dtype = methods[m].dtype;
-      if (of_type.count(dtype) == 0) {
-        const Attention inputs = rounded(drawn, dtype);
-        of_type[dtype] = {inputs, forward(inputs, FA3_F32, reference)};
-      }
-      const Typed& typed = of_type[dtype];
-      const Tensor o = methods[m].compute(typed.inputs);
-      errors[m].drawn.add(o.view, exact.view);
-      errors[m].rounded.add(o.view, typed.exact.view);
-    }
+    const int64_t count = std::min(kHeadsAtOnce, c.heads - first);
+    add_errors(draw_outliers(c, first, count), reference, methods, errors);
   }
   return errors;
 }

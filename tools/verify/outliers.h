@@ -39,9 +39,11 @@ struct OutlierConfig {
   Data data = Data::kOutliers;
 };
 
-// Full attention of one sequence: tensors (1, seqlen, heads, head_dim).
+// Full attention: tensors (1, seqlen, heads, head_dim), or varlen ones of queries and keys that
+// cu_seqlens cuts alike.
 struct Attention {
   Tensor q, k, v;
+  Tensor cu_seqlens{};  // absent = dense
 
   fa3_forward_args args(const Tensor& o) const;  // into o, without LSE
 };
@@ -81,7 +83,10 @@ struct Errors {
   Error drawn, rounded;
 };
 
-// One per method. reference: a context of the FP64 backend.
+// One per method: adds the errors on these inputs, in FP32, to errors. reference: a context of the
+// FP64 backend.
+void add_errors(const Attention& drawn, fa3_context* reference, const std::vector<Method>& methods,
+                std::vector<Errors>& errors);
 std::vector<Errors> outlier_errors(const OutlierConfig& config, fa3_context* reference,
                                    const std::vector<Method>& methods);
 
