@@ -60,6 +60,7 @@ static int is_spared(const char* site) {
   X(fa3_plan_forward)                                                                            \
   X(fa3_plan_backward)                                                                           \
   X(fa3_plan_destroy) X(fa3_plan_run) X(fa3_plan_workspace_bytes) X(fa3_forward) X(fa3_backward) \
+  X(fa3_plan_quantize) X(fa3_quantize)                                                           \
       X(fa3_supported) X(fa3_explain) X(fa3_get_device_info) X(fa3_jit_list) X(fa3_jit_warm)     \
           X(fa3_jit_warm_kernels) X(fa3_jit_clear) X(fa3_selftest) X(fa3_build_info)             \
               X(fa3_environment)
@@ -88,11 +89,14 @@ enum {
 };
 struct outputs {
   float o[Q_SIZE], lse[LSE_SIZE], dq[Q_SIZE], dk[KV_SIZE], dv[KV_SIZE];
+  float scale[LSE_SIZE], mean[BATCH * HEADS_Q * DIM];
+  int8_t codes[Q_SIZE];
 };
 static float q[Q_SIZE], k[KV_SIZE], v[KV_SIZE], dout[Q_SIZE], o_in[Q_SIZE], lse_in[LSE_SIZE];
 static struct outputs got, want, untouched;
 static fa3_forward_args forward_args;
 static fa3_backward_args backward_args;
+static fa3_quantize_args quantize_args;
 static char workspace[8 << 20];
 
 static fa3_tensor tensor(float* data, int rank, int64_t a, int64_t b, int64_t c, int64_t d) {
@@ -133,6 +137,13 @@ static void make_problem(void) {
   b.dk = tensor(got.dk, 4, BATCH, LEN_KV, HEADS_KV, DIM);
   b.dv = tensor(got.dv, 4, BATCH, LEN_KV, HEADS_KV, DIM);
   backward_args = b;
+  fa3_quantize_args c = {.struct_size = sizeof c, .block = {1, 0}, .hadamard = DIM};
+  c.x = f.q;
+  c.codes = tensor((float*)(void*)got.codes, 4, BATCH, LEN_Q, HEADS_Q, DIM);
+  c.codes.dtype = FA3_I8;
+  c.scale = tensor(got.scale, 3, BATCH, HEADS_Q, LEN_Q, 0);
+  c.offset = tensor(got.mean, 3, BATCH, HEADS_Q, DIM, 0);
+  quantize_args = c;
 }
 
 /* ---- Calls ----------------------------------------------------------------------------------- */
@@ -191,6 +202,13 @@ static fa3_status call_run_of_other(void) {
 }
 static fa3_status call_forward(void) { return p_fa3_forward(context, &forward_args, NULL); }
 static fa3_status call_backward(void) { return p_fa3_backward(context, &backward_args, NULL); }
+static fa3_status call_quantize(void) { return p_fa3_quantize(context, &quantize_args, NULL); }
+static fa3_status call_plan_quantize(void) {
+  fa3_plan* made = NULL;
+  const fa3_status status = p_fa3_plan_quantize(context, &quantize_args, &made);
+  p_fa3_plan_destroy(made);
+  return status;
+}
 static fa3_status call_refused(void) {
   fa3_forward_args bad = forward_args;
   bad.k.shape[1] = 7;
@@ -232,7 +250,7 @@ static fa3_status call_selftest(void) {
   return p_fa3_selftest(context, &args, &report);
 }
 
-enum written { NOTHING, FORWARD, BACKWARD };
+enum written { NOTHING, FORWARD, BACKWARD, QUANTIZE };
 struct call {
   const char* name;
   fa3_status (*make)(void);
@@ -249,6 +267,8 @@ static const struct call kCalls[] = {
     {"fa3_forward", call_forward, FA3_OK, FORWARD},
     {"fa3_forward refused", call_refused, FA3_INVALID_ARGUMENT, NOTHING},
     {"fa3_backward", call_backward, FA3_OK, BACKWARD},
+    {"fa3_plan_quantize", call_plan_quantize, FA3_OK, NOTHING},
+    {"fa3_quantize", call_quantize, FA3_OK, QUANTIZE},
     {"fa3_supported", call_supported, FA3_OK, NOTHING},
     {"fa3_explain", call_explain, FA3_OK, NOTHING},
     {"fa3_get_device_info", call_device_info, FA3_OK, NOTHING},
@@ -282,9 +302,13 @@ static int complain(const struct call* call, const char* what, fa3_status status
 static int outputs_right(enum written written) {
   const struct outputs* const f = written == FORWARD ? &want : &untouched;
   const struct outputs* const b = written == BACKWARD ? &want : &untouched;
+  const struct outputs* const c = written == QUANTIZE ? &want : &untouched;
   return memcmp(got.o, f->o, sizeof got.o) == 0 && memcmp(got.lse, f->lse, sizeof got.lse) == 0 &&
          memcmp(got.dq, b->dq, sizeof got.dq) == 0 && memcmp(got.dk, b->dk, sizeof got.dk) == 0 &&
-         memcmp(got.dv, b->dv, sizeof got.dv) == 0;
+         memcmp(got.dv, b->dv, sizeof got.dv) == 0 &&
+         memcmp(got.scale, c->scale, sizeof got.scale) == 0 &&
+         memcmp(got.mean, c->mean, sizeof got.mean) == 0 &&
+         memcmp(got.codes, c->codes, sizeof got.codes) == 0;
 }
 
 /* n = 0: nothing fails. 0 when something is wrong, else 1, or 2 when no allocation was the n-th. */
@@ -423,7 +447,7 @@ static int expected_results(int unused) {
   if (call_forward() != FA3_OK) return 1;
   memcpy(o_in, got.o, sizeof o_in);
   memcpy(lse_in, got.lse, sizeof lse_in);
-  return call_backward() == FA3_OK ? 0 : 1;
+  return call_backward() == FA3_OK && call_quantize() == FA3_OK ? 0 : 1;
 }
 
 static void* shared(size_t bytes) {

@@ -95,7 +95,9 @@ std::optional<Coded> load_input(const tools::TensorFile& file, const QuantizeOpt
   if (value) return c;
   const int64_t largest = of.columns & -of.columns;
   const int64_t block = o.hadamard.value_or(largest == 1 ? 0 : largest);
-  a.hadamard = static_cast<int32_t>(std::min<int64_t>(block, INT32_MAX));
+  if (block > of.columns)
+    fail(kUsage, "--hadamard: got {}, need at most {}, the columns of {}", block, of.columns, name);
+  a.hadamard = static_cast<int32_t>(block);
   c.position = integers(file, query ? "rotary_position_q" : "rotary_position_kv");
   a.rotary_position = c.position.view();
   return c;
@@ -149,9 +151,9 @@ int quantize(const QuantizeOptions& o) {
   for (const tools::TensorInfo& info : file.tensors())
     if (gone.count(info.name) == 0) tensors.push_back(file.load(info.name));
   if (to_stdout)
-    tools::write_tensors(STDOUT_FILENO, "stdout", tensors);
+    tools::write_tensors(STDOUT_FILENO, "stdout", tensors, file.metadata());
   else
-    writer->commit(tensors);
+    writer->commit(tensors, file.metadata());
 
   Json json;
   std::string text;
@@ -188,7 +190,7 @@ Action add_quantize(Parser& parser) {
   parser.required(
       "-o,--output", o->output, "OUT.safetensors",
       "Where to write the codes as q, k, v, with q_scale, k_scale, v_scale, k_offset, "
-      "v_offset, and what else the input has; may be the input; - = stdout, which then has "
+      "v_offset, and what else the input has, its metadata too; may be the input; - = stdout, which then has "
       "nothing else");
   parser.group("Codes");
   parser.text("--qk-type", o->qk, "TYPE", "Type of q and k: i8, f8_e4m3", {"i8", "f8_e4m3"});
