@@ -53,17 +53,11 @@ static int is_spared(const char* site) {
 // It would move the backslashes.
 // clang-format off
 #define FUNCTIONS(X)                                                                             \
-  X(fa3_status_name)                                                                             \
-  X(fa3_last_error)                                                                              \
-  X(fa3_context_create)                                                                          \
-  X(fa3_context_destroy)                                                                         \
-  X(fa3_plan_forward)                                                                            \
-  X(fa3_plan_backward)                                                                           \
-  X(fa3_plan_destroy) X(fa3_plan_run) X(fa3_plan_workspace_bytes) X(fa3_forward) X(fa3_backward) \
-  X(fa3_plan_quantize) X(fa3_quantize)                                                           \
-      X(fa3_supported) X(fa3_explain) X(fa3_get_device_info) X(fa3_jit_list) X(fa3_jit_warm)     \
-          X(fa3_jit_warm_kernels) X(fa3_jit_clear) X(fa3_selftest) X(fa3_build_info)             \
-              X(fa3_environment)
+  X(fa3_status_name) X(fa3_last_error) X(fa3_context_create) X(fa3_context_destroy)              \
+  X(fa3_plan_forward) X(fa3_plan_backward) X(fa3_plan_destroy) X(fa3_plan_run)                   \
+  X(fa3_plan_workspace_bytes) X(fa3_forward) X(fa3_backward) X(fa3_quantize) X(fa3_supported)    \
+  X(fa3_explain) X(fa3_get_device_info) X(fa3_jit_list) X(fa3_jit_warm) X(fa3_jit_warm_kernels)  \
+  X(fa3_jit_clear) X(fa3_selftest) X(fa3_build_info) X(fa3_environment)
 // clang-format on
 #define DECLARE(function) static __typeof__(&function) p_##function;
 FUNCTIONS(DECLARE)
@@ -203,12 +197,6 @@ static fa3_status call_run_of_other(void) {
 static fa3_status call_forward(void) { return p_fa3_forward(context, &forward_args, NULL); }
 static fa3_status call_backward(void) { return p_fa3_backward(context, &backward_args, NULL); }
 static fa3_status call_quantize(void) { return p_fa3_quantize(context, &quantize_args, NULL); }
-static fa3_status call_plan_quantize(void) {
-  fa3_plan* made = NULL;
-  const fa3_status status = p_fa3_plan_quantize(context, &quantize_args, &made);
-  p_fa3_plan_destroy(made);
-  return status;
-}
 static fa3_status call_refused(void) {
   fa3_forward_args bad = forward_args;
   bad.k.shape[1] = 7;
@@ -267,7 +255,6 @@ static const struct call kCalls[] = {
     {"fa3_forward", call_forward, FA3_OK, FORWARD},
     {"fa3_forward refused", call_refused, FA3_INVALID_ARGUMENT, NOTHING},
     {"fa3_backward", call_backward, FA3_OK, BACKWARD},
-    {"fa3_plan_quantize", call_plan_quantize, FA3_OK, NOTHING},
     {"fa3_quantize", call_quantize, FA3_OK, QUANTIZE},
     {"fa3_supported", call_supported, FA3_OK, NOTHING},
     {"fa3_explain", call_explain, FA3_OK, NOTHING},

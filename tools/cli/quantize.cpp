@@ -187,11 +187,11 @@ Action add_quantize(Parser& parser) {
   auto o = std::make_shared<QuantizeOptions>();
   parser.required("input", o->file.path, "IN.safetensors",
                   "File with some of the tensors q, k, v; - = stdin");
-  parser.required(
-      "-o,--output", o->output, "OUT.safetensors",
-      "Where to write the codes as q, k, v, with q_scale, k_scale, v_scale, k_offset, "
-      "v_offset, and what else the input has, its metadata too; may be the input; - = stdout, which then has "
-      "nothing else");
+  parser.required("-o,--output", o->output, "OUT.safetensors",
+                  "Where to write the codes as q, k, v, with q_scale, k_scale, v_scale, k_offset, "
+                  "v_offset, and what else the input has, its metadata too; may be the input; - = "
+                  "stdout, which then has "
+                  "nothing else");
   parser.group("Codes");
   parser.text("--qk-type", o->qk, "TYPE", "Type of q and k: i8, f8_e4m3", {"i8", "f8_e4m3"});
   parser.text("--v-type", o->v, "TYPE", "Type of v: f8_e4m3, or keep", {"f8_e4m3", "keep"});
