@@ -263,7 +263,7 @@ class Quantizer {
       const int64_t blocks = (d_ + at.cols - 1) / at.cols;
       std::fill_n(scratch.amax, blocks, 0.0f);
       grow(scratch.rows, at.cols, scratch.amax);
-      for (int64_t k = 0; k < blocks; ++k) raise(const_cast<float&>(at.scale[k]), scratch.amax[k]);
+      for (int64_t k = 0; k < blocks; ++k) raise(written(at)[k], scratch.amax[k]);
     }
   }
 
@@ -279,7 +279,7 @@ class Quantizer {
         if (in_chunk_) grow(scratch.rows + r * d_, at.cols, scratch.amax);
       }
       for (int64_t k = 0; k < blocks; ++k) {
-        float& scale = const_cast<float&>(at.scale[k]);
+        float& scale = written(at)[k];
         if (in_chunk_) scale = scale_of_block(scratch.amax[k], p_.layout[kCodes].dtype);
         scratch.amax[k] = 1 / scale;
       }

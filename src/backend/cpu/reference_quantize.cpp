@@ -138,7 +138,7 @@ void quantize(const Problem& p, const Buffers& x, const Executor& executor) {
   for_each_row(p, x, [&](int64_t b, int64_t i, int64_t head, int64_t, const RowScales& at) {
     const Row y = centred(p, x, b, i, head, at);
     for (int64_t c = 0; c < p.head_dim_qk; ++c) {
-      float& amax = const_cast<float&>(at.scale[c / at.cols]);
+      float& amax = written(at)[c / at.cols];
       const float size = static_cast<float>(std::fabs(y[c]));
       if (!is_finite(y[c]) && dtype == FA3_I8)
         amax = std::numeric_limits<float>::quiet_NaN();

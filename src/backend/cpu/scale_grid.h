@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "core/check_scales.h"
 #include "core/problem.h"
 
 namespace fa3 {
@@ -28,6 +29,9 @@ T scale_of_block(T amax, fa3_dtype codes) {
   if (amax == 0) return 1;
   return std::max(amax, static_cast<T>(kLeastAmax)) / static_cast<T>(largest_code(codes));
 }
+
+// The scales of a row, which a quantisation writes; its x.data[kScale] is an output.
+inline float* written(const RowScales& row) { return const_cast<float*>(row.scale); }
 
 // Calls f(scale) for each element of the scale tensor once.
 template <class F>
