@@ -121,6 +121,12 @@ class Quantize(CliTest):
         self.assert_fails(BAD_INPUT, "run", *into, "--precision-seed", 1, says="precision_seed=1")
         self.assert_fails(BAD_INPUT, "run", *into, "--dtype", "f32", "--precision", "fp8",
                           says="q.dtype=f32")
+        problem = ["--dtype", "bf16", "--head-dim", 128]
+        coded = self.fa3_json("explain", *problem, "--precision", "eight_bit")["quantizations"]
+        self.assertEqual((coded["q"]["dtype"], coded["v"]["dtype"]), ("i8", "f8_e4m3"))
+        self.assertEqual((coded["k"]["hadamard"], coded["fp8_alone"]), (128, False))
+        explain = ["explain", "--dtype", "bf16", "--backward", "--precision", "fp8"]
+        self.assert_fails(USAGE, *explain, says="a backward has none")
         sim = self.run_fa3("run", *into, "--precision", "fp8", "--backend", "sim")
         self.assertEqual(sim.returncode, UNSUPPORTED, sim.stderr)
 

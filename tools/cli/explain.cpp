@@ -17,6 +17,7 @@ using Json = nlohmann::ordered_json;
 
 struct ExplainOptions {
   ProblemOptions problem;
+  PrecisionOptions precision;
   SessionOptions session;
 };
 
@@ -25,7 +26,11 @@ int explain(const ExplainOptions& o) {
   if (const std::string why = verify::contradiction(config); !why.empty())
     fail(kUsage, "the options contradict each other: {}", why);
   Session session(o.session.backend, o.session.threads, false);
-  const fa3_forward_args forward = shapes_forward(config);
+  fa3_forward_args forward = shapes_forward(config);
+  forward.precision = precision_value(o.precision.name);
+  forward.precision_seed = static_cast<uint64_t>(o.precision.seed);
+  if (config.backward && forward.precision != FA3_PRECISION_DEFAULT)
+    fail(kUsage, "--precision: a backward has none; leave --backward or --precision out");
   const fa3_backward_args backward = shapes_backward(config);
   session.prefer_gpu({config.backward ? Question(backward) : Question(forward)});
   const std::string plan = config.backward ? session.explain(backward) : session.explain(forward);
@@ -41,6 +46,7 @@ int explain(const ExplainOptions& o) {
 Action add_explain(Parser& parser) {
   auto o = std::make_shared<ExplainOptions>();
   add_problem_options(parser, o->problem);
+  add_precision_options(parser, o->precision);
   add_session_options(parser, o->session);
   return [o] { return explain(*o); };
 }

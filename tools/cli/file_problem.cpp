@@ -42,13 +42,6 @@ void check_layout(const FileProblem& p) {
       p.heads_first ? "bshd" : "bhsd");
 }
 
-fa3_precision precision_value(const std::string& name) {
-  if (name == "fp8") return FA3_PRECISION_FP8;
-  if (name == "eight_bit") return FA3_PRECISION_EIGHT_BIT;
-  if (name == "eight_bit_accurate") return FA3_PRECISION_EIGHT_BIT_ACCURATE;
-  return FA3_PRECISION_DEFAULT;
-}
-
 fa3_dtype output_dtype(const std::string& option, fa3_dtype input) {
   if (option != "input") return dtype_value(option);
   return verify::is_8_bit(input) ? FA3_BF16 : input;
@@ -209,15 +202,6 @@ void add_type_options(Parser& parser, FileOptions& o) {
   add_scale_options(parser, o.scales, "[by the shape of q_scale, where that leaves no choice]");
 }
 
-void add_precision_options(Parser& parser, FileOptions& o) {
-  parser.text("--precision", o.precision, "NAME",
-              "Compute 16-bit tensors by way of 8 bits: fp8 (FlashAttention-3's recipe), eight_bit "
-              "(q and k in i8), eight_bit_accurate (that, v as it is); default (as they are)",
-              {"default", "fp8", "eight_bit", "eight_bit_accurate"});
-  parser.whole("--precision-seed", o.precision_seed,
-               "Of the signs that --precision turns q and k by");
-}
-
 void add_layout_option(Parser& parser, FileOptions& o) {
   parser.text("--layout", o.layout, "NAME",
               "Order of rank-4 tensors, read and written: bshd (batch, seqlen, heads, head_dim) or "
@@ -322,8 +306,8 @@ FileProblem load_problem(const tools::TensorFile& file, const FileOptions& optio
   p.softmax_scale = score.softmax_scale;
   p.softcap = score.softcap;
   p.heads_first = options.layout == "bhsd";
-  p.precision = precision_value(options.precision);
-  p.precision_seed = static_cast<uint64_t>(options.precision_seed);
+  p.precision = precision_value(options.precision.name);
+  p.precision_seed = static_cast<uint64_t>(options.precision.seed);
   p.max_seqlen_q = options.max_seqlen_q;
   p.max_seqlen_kv = options.max_seqlen_kv;
 

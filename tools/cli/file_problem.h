@@ -28,8 +28,7 @@ struct FileOptions {
   std::string out_dtype = "input";
   std::string grad_dtype = "input";
   std::string layout = "bshd";
-  std::string precision = "default";
-  int64_t precision_seed = 0;
+  PrecisionOptions precision;
   int64_t max_seqlen_q = 0;
   int64_t max_seqlen_kv = 0;
   bool mmap = false;
@@ -37,7 +36,6 @@ struct FileOptions {
 
 void add_type_options(Parser& parser,
                       FileOptions& options);  // --dtype, --out-dtype, --grad-dtype, --q-scale, …
-void add_precision_options(Parser& parser, FileOptions& options);
 void add_layout_option(Parser& parser, FileOptions& options);   // --layout
 void add_tensor_options(Parser& parser, FileOptions& options);  // names, bounds, --mmap
 inline constexpr const char* kTensorGroup = "Tensors";          // of add_tensor_options

@@ -74,6 +74,21 @@ fa3_dtype dtype_value(const std::string& name) {
   fail(kUsage, "dtype: got '{}', need f32, f16, bf16, f8_e4m3 or i8", name);
 }
 
+void add_precision_options(Parser& parser, PrecisionOptions& o) {
+  parser.text("--precision", o.name, "NAME",
+              "Compute 16-bit tensors by way of 8 bits: fp8 (FlashAttention-3's recipe), eight_bit "
+              "(q and k in i8), eight_bit_accurate (that, v as it is); default (as they are)",
+              {"default", "fp8", "eight_bit", "eight_bit_accurate"});
+  parser.whole("--precision-seed", o.seed, "Of the signs that --precision turns q and k by");
+}
+
+fa3_precision precision_value(const std::string& name) {
+  if (name == "fp8") return FA3_PRECISION_FP8;
+  if (name == "eight_bit") return FA3_PRECISION_EIGHT_BIT;
+  if (name == "eight_bit_accurate") return FA3_PRECISION_EIGHT_BIT_ACCURATE;
+  return FA3_PRECISION_DEFAULT;
+}
+
 void add_scale_options(Parser& parser, ScaleOptions& o, const char* without) {
   const std::string help = fmt::format(
       "Elements of 8-bit q that share a scale: none, tensor, head, group (all query heads of a KV "

@@ -43,6 +43,14 @@ std::string mask_text(const Mask& mask);  // "full", "causal", "window 128,0"
 
 fa3_dtype dtype_value(const std::string& name);  // "f32", "f16", "bf16", "f8_e4m3", "i8"
 
+// Whether tensors of 16 bits are computed by way of 8.
+struct PrecisionOptions {
+  std::string name = "default";
+  int64_t seed = 0;
+};
+void add_precision_options(Parser& parser, PrecisionOptions& options);
+fa3_precision precision_value(const std::string& name);
+
 // What the scales of 8-bit q, k, v are of; "" = not given.
 struct ScaleOptions {
   std::string q, k, v;

@@ -177,7 +177,7 @@ Action add_run(Parser& parser) {
   parser.group("Attention");
   parser.flag("--backward", o->backward, "Compute the gradients too; needs the tensor do");
   add_score_options(parser, o->score);
-  add_precision_options(parser, o->file);
+  add_precision_options(parser, o->file.precision);
   add_type_options(parser, o->file);
   add_layout_option(parser, o->file);
   add_tensor_options(parser, o->file);
