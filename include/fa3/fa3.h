@@ -196,7 +196,8 @@ typedef void (*fa3_parallel_for_fn)(void* user, int64_t count,
                                     void* body_context);
 
 /* Reports `done` of `total` units of work (roughly equal in time), from any worker thread, one call
- * at a time. A non-zero return stops the run with FA3_CANCELLED. */
+ * at a time; a run that prepares its inputs first reports each step with a total of its own. A
+ * non-zero return stops the run with FA3_CANCELLED. */
 typedef int (*fa3_progress_fn)(void* user, int64_t done, int64_t total);
 
 typedef enum fa3_log_level {
@@ -265,7 +266,9 @@ typedef struct fa3_scale_block {
 /* In how many bits a forward on tensors of 16 bits computes. All but the first quantise q, k and v
  * in the run, as fa3_quantize does, and attend on the codes; q and k are turned first (signs,
  * Hadamard transform in blocks of the largest power of two that divides head_dim_qk). Errors:
- * docs/guide/accuracy.md. Backends cpu and reference, where P is not rounded. */
+ * docs/guide/accuracy.md. Keys share scales and means with others, so that here what a mask or ids
+ * hide reaches the rounding of what they show, and large or NaN padding all of it: end padding by
+ * seqused or cu_seqlens. Backends cpu and reference, where P is not rounded. */
 typedef enum fa3_precision {
   FA3_PRECISION_DEFAULT = 0,   /* the tensors' own type */
   FA3_PRECISION_FP8 = 1,       /* FlashAttention-3's recipe: E4M3 for q, k and v, a scale for each

@@ -5,7 +5,8 @@
  * For each row x of a head:
  *   y = H·S·R·x     R rotary embedding, S signs from a seed, H a Hadamard transform in blocks
  *   μ = mean of y over the rows of the sequence, column by column        (only with `offset`)
- *   code = round((y − μ) / scale),  scale = max |y − μ| of the block / 448 (E4M3) or / 127 (I8)
+ *   code = round((y − μ) / scale),  scale = max(max |y − μ| of the block, 2^-100) / 448 (E4M3) or
+ *                                   / 127 (I8)
  * S and H spread an outlier over the columns of its block, so that the scale of the others need not
  * grow for it. H·S has orthonormal rows: q·k stays what it was where q and k are turned alike, with
  * equal hadamard, seed, rotary_layout and width of the tables. V is not to be turned: O would be.
@@ -16,12 +17,14 @@
  *             are left alone.
  *   Signs     the same for both columns of a rotary pair.
  *   H         Sylvester's matrix of ±1 over √hadamard, on each block of `hadamard` columns.
- *   Mean      over the finite y of the rows that count. It sees keys that a mask may hide: their
- *             values then reach a query's rounding, though nothing else. Without `offset`, codes of
- *             a block depend on that block only. Pass it on as k_offset or v_offset, unchanged.
+ *   Mean      over the finite y of the rows that count, also of keys that a mask or ids hide from
+ *             some query, or from all: end padding by seqused or cu_seqlens. Without `offset`,
+ *             codes of a block depend on that block only. Pass it on as k_offset or v_offset,
+ *             unchanged.
  *   Blocks    as in fa3_forward_args: the shape of `scale` and `block`. A block of zeros has scale
  *             1, as have blocks without rows.
- *   NaN, Inf  in a row of x are in all columns of its Hadamard block. E4M3 codes are NaN there. I8
+ *   NaN, Inf  in a row of x are in all columns of its Hadamard block and, with rotary tables, of
+ *             its partner's. E4M3 codes are NaN there. I8
  *             has no such code: the scale of the block is NaN, which makes all its rows NaN in a
  *             forward, or is refused where the forward checks scales. Other blocks do not notice.
  *   Numbers   in FP32, on the reference backend in FP64. Codes round to nearest, ties to even.

@@ -54,6 +54,7 @@ Result<Rotation> read_rotation(const Args& args, int64_t head_dim) {
   FA3_RETURN_IF_ERROR(check_tables(args, head_dim));
   rotation.rotary_dim = 2 * args.tensor[kRotaryCos].shape[1];
   rotation.positions = args.tensor[kRotaryCos].shape[0];
+  rotation.positioned = args.tensor[kRotaryPosition].rank != 0;
   return rotation;
 }
 

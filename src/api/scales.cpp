@@ -53,7 +53,7 @@ Result<std::array<ScaleBlock, 3>> read_scale_blocks(const Args& args) {
 
 void read_scale_shape(const fa3_tensor& scale, Problem& p, TensorId id) {
   ScaleBlock& block = p.block_of(scaled_by(id));
-  block.of_tensor = scale.rank == 1;
+  block.of_tensor = id == kScale && scale.rank == 1;
   block.by_total_row = p.axis_of(id).varlen && scale.rank == 2 && block.rows == 1;
   block.shared_by_group =
       id == kQScale && scale.rank > 1 && p.heads_kv != p.heads_q && scale.shape[1] == p.heads_kv;

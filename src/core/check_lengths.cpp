@@ -69,6 +69,7 @@ Status check_positions(const Problem& p, const Buffers& x) {
   for (int64_t b = 0; b < p.batch; ++b) {
     const int64_t first = x.data[kRotaryPosition] ? x.in<int32_t>(kRotaryPosition)[b] : 0;
     const int64_t len = sequence_of(p, x, Axis::kToken, b).len;
+    if (len == 0) continue;
     if (first >= 0 && first + len <= p.rotation.positions) continue;
     return invalid(
         "quantize: sequence {} has {} rows from position {} on, but rotary_cos holds positions "

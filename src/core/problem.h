@@ -43,7 +43,7 @@ struct ScaleBlock {
   int64_t cols = 0;
   bool shared_by_group = false;  // q_scale has a head for each KV head
   bool by_total_row = false;     // (total, heads): rows count from the tensor's first
-  bool of_tensor = false;        // (1): one for all
+  bool of_tensor = false;        // of a quantisation: (1), one for all
 
   bool operator==(const ScaleBlock&) const = default;
 };
@@ -55,6 +55,7 @@ struct Rotation {
   int64_t rotary_dim = 0;     // columns that rotary embedding turns; 0 = off
   bool rotary_pairs = false;  // columns 2i and 2i + 1 belong together, not i and i + rotary_dim / 2
   int64_t positions = 0;      // rows of rotary_cos and rotary_sin
+  bool positioned = false;    // sequences begin at positions of their own
 
   bool operator==(const Rotation&) const = default;
 };

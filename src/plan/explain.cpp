@@ -49,11 +49,13 @@ Json quantization_json(const Problem& p) {
   json["head_dim"] = p.head_dim_qk;
   json["block_rows"] = p.block_of(kCodes).rows;
   json["block_cols"] = p.block_of(kCodes).cols;
+  json["one_scale"] = p.block_of(kCodes).of_tensor;
   json["hadamard"] = p.rotation.hadamard;
   json["seed"] = p.rotation.seed;
   json["rotary_dim"] = p.rotation.rotary_dim;
   json["rotary_layout"] = p.rotation.rotary_pairs ? "pairs" : "halves";
   json["positions"] = p.rotation.positions;
+  json["rotary_position"] = p.rotation.positioned;
   describe_layouts(p, json);
   return json;
 }

@@ -43,8 +43,13 @@ Problem quantization_of(const Problem& p, TensorId id, const Choice& choice, int
   x.layout[kX] = p.layout[id];
   x.layout[kCodes] = {id == kV ? choice.v : choice.qk,
                       axis.varlen ? 0 : axis.rows * heads * columns, heads * columns, columns};
-  const int64_t blocks = (axis.max_seqlen + rows - 1) / rows;
-  x.layout[kScale] = {FA3_F32, heads * blocks, 1, blocks};
+  if (axis.varlen && rows == 1) {  // a bound of lengths says little of how many rows there are
+    x.block_of(kCodes).by_total_row = true;
+    x.layout[kScale] = {FA3_F32, 0, heads, 1};
+  } else {
+    const int64_t blocks = (axis.max_seqlen + rows - 1) / rows;
+    x.layout[kScale] = {FA3_F32, heads * blocks, 1, blocks};
+  }
   if (choice.means && id != kQ) x.layout[kOffset] = {FA3_F32, heads * columns, 0, columns};
   return x;
 }
@@ -67,7 +72,9 @@ Recipe make_recipe(const Problem& p, int64_t tile) {
     x.codes = arena.used();
     arena.take<std::byte>(p.entries_of(id) * p.axis_of(id).rows * heads * columns);
     x.scale = arena.used();
-    arena.take<float>(p.batch * x.problem.layout[kScale].batch);
+    const bool by_total_row = x.problem.block_of(kCodes).by_total_row;
+    arena.take<float>(by_total_row ? p.axis_of(id).rows * heads
+                                   : p.batch * x.problem.layout[kScale].batch);
     x.offset = arena.used();
     if (x.problem.layout[kOffset].present()) arena.take<float>(p.batch * heads * columns);
     recipe.attention.layout[id] = x.problem.layout[kCodes];

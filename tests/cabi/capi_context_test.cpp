@@ -151,7 +151,7 @@ TEST(Supported, ReasonEitherWay) {
   EXPECT_EQ(fa3_supported(context.get(), FA3_OP_FORWARD, &args, nullptr), FA3_UNSUPPORTED);
   EXPECT_FALSE(context.supported(args, &reason));
   EXPECT_THAT(reason, HasSubstr("q.dtype=f8_e5m2"));
-  EXPECT_EQ(fa3_supported(context.get(), static_cast<fa3_op>(4), &args, nullptr),
+  EXPECT_EQ(fa3_supported(context.get(), static_cast<fa3_op>(0), &args, nullptr),
             FA3_INVALID_ARGUMENT);
 }
 

@@ -59,13 +59,15 @@ class Quantize(CliTest):
             "rotary_cos": ("F32", table, [-1.0] * 320),
             "rotary_sin": ("F32", table, [0.0] * 320),
         }
-        self.write({**self.input, **half_turn, "other": ("F32", [2], [1.0, 2.0])})
+        rest = {"alibi_slopes": ("F32", [3], [0.0] * 3), "k_offset": ("F32", [1], [9.0])}
+        self.write({**self.input, **half_turn, **rest, "other": ("F32", [2], [1.0, 2.0])})
         for layout in ["halves", "pairs"]:
             report = self.fa3_json("quantize", self.path("in"), "-o", self.path("coded"),
-                                   "--rotary-layout", layout)
+                                   "--rotary-layout", layout, "--no-means")
             self.assertEqual((report["q"]["rotary"], report["v"]["rotary"]), (True, False))
             names = set(tensors.read(self.path("coded")))
-            self.assertEqual(names & {"rotary_cos", "rotary_sin", "other"}, {"other"})
+            coded = {"q", "k", "v", "q_scale", "k_scale", "v_scale", "alibi_slopes"}
+            self.assertEqual(names, coded)
             self.assertLess(self.rmse(self.output(of="coded")[0], plain[0]), 0.02)
         short = {k: (t, [39, 8], v[:312]) for k, (t, _, v) in half_turn.items()}
         self.write({**self.input, **short})
@@ -102,10 +104,26 @@ class Quantize(CliTest):
             code = BAD_INPUT if options == "--hadamard 3" else USAGE
             self.assert_fails(code, "quantize", *into, *options.split(), says=says)
         self.assert_fails(USAGE, "quantize", self.path("in"), "-o", "-", "--json", says="--json")
+        self.assert_fails(BAD_INPUT, "quantize", *into, "--v-type", "keep", "--qk-type", "f8_e4m3",
+                          says=["--v-type: keep", "need f8_e4m3"])
+        self.assert_fails(USAGE, "run", *into, "--backward", "--precision", "fp8", says="--backward")
+        self.write({**self.input, "cu_seqlens_q": ("I32", [0], [])})
+        self.assert_fails(BAD_INPUT, "quantize", *into, says=["cu_seqlens_q", "batch + 1"])
         self.write({"x": self.input["q"]})
         self.assert_fails(BAD_INPUT, "quantize", *into, says="none of q, k, v")
         self.write({**self.input, "q": ("I32", [1, 1, 1, 2], [1, 2])})
         self.assert_fails(BAD_INPUT, "quantize", *into, says=["x.dtype=i32", "bf16"])
+
+    def test_the_command_that_it_prints(self):
+        heads_first = {t: (d, [2, 3, 40, 32], v) for t, (d, _, v) in self.input.items()}
+        one_token = {t: (d, [3, 2, 32], v[:192]) for t, (d, _, v) in self.input.items()}
+        cu = {f"cu_seqlens_{x}": ("I32", [4], [0, 1, 2, 3]) for x in ["q", "kv"]}
+        for content, options in [(heads_first, ["--layout", "bhsd"]), ({**one_token, **cu}, [])]:
+            self.write(content)
+            exact = self.output(*options)[0]
+            text = self.fa3("quantize", self.path("in"), "-o", self.path("coded"), *options)
+            command = text.split("fa3 run ")[1].split(" -o")[0].split()
+            self.assertLess(self.rmse(self.output(*command[1:], of="coded")[0], exact), 0.02)
 
     def test_precision(self):
         exact = self.output()[0]

@@ -348,6 +348,38 @@ TEST(Quantize, PlanRunsAndIsExplained) {
   EXPECT_THAT(fa3_last_error(), HasSubstr("hadamard=8 differs from the plan's 16"));
 }
 
+// What a plan depends on, it compares; an empty sequence needs no angle.
+TEST(Quantize, PositionsArePartOfThePlan) {
+  const kit::Context context = kit::make_context();
+  Call c;
+  c.batch = 2, c.rotary_dim = 8, c.seqused = {7, 0}, c.position = {0, 0};
+  c.fill();
+  c.position = {0, -1};
+  fa3_quantize_args a = c.args();
+  fa3_plan* made = nullptr;
+  ASSERT_EQ(fa3_plan_quantize(context.get(), &a, &made), FA3_OK) << fa3_last_error();
+  const kit::Plan plan(made);
+  std::vector<std::byte> workspace(fa3_plan_workspace_bytes(made));
+  EXPECT_EQ(fa3_plan_run(made, &a, workspace.data(), workspace.size(), nullptr), FA3_OK)
+      << fa3_last_error();
+  a.rotary_position = {};
+  EXPECT_EQ(fa3_plan_run(made, &a, workspace.data(), workspace.size(), nullptr),
+            FA3_INVALID_ARGUMENT);
+  EXPECT_THAT(fa3_last_error(), HasSubstr("rotary_position=false differs from the plan's true"));
+}
+
+TEST(Quantize, IsCancelled) {
+  for (const fa3_backend backend : {FA3_BACKEND_CPU, FA3_BACKEND_REFERENCE}) {
+    fa3_context_options options = kit::default_options(2);
+    options.backend = backend;
+    options.progress = [](void*, int64_t, int64_t) { return 1; };
+    Call c;
+    c.fill();
+    const fa3_quantize_args a = c.args();
+    EXPECT_EQ(fa3_quantize(kit::make_context(options).get(), &a, nullptr), FA3_CANCELLED);
+  }
+}
+
 struct Refused {
   const char* name;
   void (*change)(Call&, fa3_quantize_args&);

@@ -7,7 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
+#include <vector>
 
 #include "commands.h"
 #include "error.h"
@@ -45,6 +45,13 @@ HostTensor integers(const tools::TensorFile& file, const std::string& name) {
   return file.find(name) == nullptr ? HostTensor{} : load_int32(file, name);
 }
 
+// Rotary tables have no option that casts them: F64, which numpy makes, becomes F32.
+HostTensor load_table(const tools::TensorFile& file, const std::string& name) {
+  const tools::TensorInfo* const info = file.find(name);
+  const bool wide = info != nullptr && info->dtype == tools::DType::kF64;
+  return load(file, name, wide ? FA3_F32 : FA3_DTYPE_NONE);
+}
+
 verify::Scaled scaled_of(const fa3_quantize_args& args) {
   const fa3_tensor& x = args.x;
   verify::Scaled of{};
@@ -67,7 +74,10 @@ std::optional<Coded> load_input(const tools::TensorFile& file, const QuantizeOpt
   Coded c;
   c.from = load(file, name, o.file.dtype == "file" ? FA3_DTYPE_NONE : dtype_value(o.file.dtype));
   check_rank(c.from);
-  c.cu_seqlens = integers(file, query ? "cu_seqlens_q" : "cu_seqlens_kv");
+  const char* const cu = query ? "cu_seqlens_q" : "cu_seqlens_kv";
+  c.cu_seqlens = integers(file, cu);
+  if (c.cu_seqlens.present() && c.cu_seqlens.shape == std::vector<int64_t>{0})
+    fail(kBadInput, "tensor '{}': shape (0), need batch + 1 ≥ 1 elements", cu);
   c.seqused = integers(file, query ? "seqused_q" : "seqused_kv");
   c.codes = allocate(name, dtype_value(type), c.from.shape);
   fa3_quantize_args& a = c.args;
@@ -103,13 +113,49 @@ std::optional<Coded> load_input(const tools::TensorFile& file, const QuantizeOpt
   return c;
 }
 
-// Scales by which the tensor can be read again: their shape says it, or an option has to.
-std::string hint_of(const std::vector<Coded>& coded) {
+// What `fa3 run` needs to read the codes again beyond the shapes of their scales.
+std::string hint_of(const std::vector<Coded>& coded, const std::string& layout) {
   std::string options;
-  for (const Coded& c : coded)
-    if (c.args.block.rows > 1 || c.args.block.cols > 0)
+  bool dense = false;
+  for (const Coded& c : coded) {
+    const verify::Scaled of = scaled_of(c.args);
+    const bool of_heads_or_tokens = of.varlen && c.args.scale.rank == 2 && of.batch == of.rows;
+    dense = dense || !of.varlen;
+    if (c.args.block.rows > 1 || c.args.block.cols > 0 || of_heads_or_tokens)
       options += fmt::format(" --{}-scale {}", c.codes.name, c.spec);
-  return options;
+  }
+  return options + (dense && layout != "bshd" ? " --layout " + layout : "");
+}
+
+// v as it is has to fit the codes of q and k.
+void check_kept_v(const tools::TensorFile& file, const QuantizeOptions& o) {
+  const tools::TensorInfo* const v = file.find("v");
+  if (v == nullptr || o.v != "keep") return;
+  const bool i8 = o.qk == "i8", e4m3 = v->dtype == tools::DType::kF8E4M3;
+  const bool is_16_bit = v->dtype == tools::DType::kF16 || v->dtype == tools::DType::kBF16;
+  if (e4m3 || (i8 && is_16_bit)) return;
+  fail(kBadInput, "--v-type: keep leaves v of a type that {} of q and k do not go with, need {}",
+       o.qk, i8 ? "f16, bf16 or f8_e4m3" : "f8_e4m3");
+}
+
+// What a call takes besides q, k and v, as the file has it. Where one of these is kept in 8 bits,
+// its scale and offset too.
+std::vector<tools::Tensor> load_rest(const tools::TensorFile& file,
+                                     const std::vector<Coded>& coded) {
+  std::vector<std::string> names{"cu_seqlens_q", "cu_seqlens_kv",  "seqused_q",      "seqused_kv",
+                                 "alibi_slopes", "sequence_ids_q", "sequence_ids_kv"};
+  for (const char* input : {"q", "k", "v"}) {
+    const auto is_coded = [&](const Coded& c) { return c.codes.name == input; };
+    if (file.find(input) == nullptr || std::any_of(coded.begin(), coded.end(), is_coded)) continue;
+    names.push_back(input);
+    const tools::DType dtype = file.find(input)->dtype;
+    if (dtype != tools::DType::kF8E4M3 && dtype != tools::DType::kI8) continue;
+    for (const char* of : {"_scale", "_offset"}) names.push_back(std::string(input) + of);
+  }
+  std::vector<tools::Tensor> rest;
+  for (const std::string& name : names)
+    if (file.find(name) != nullptr) rest.push_back(file.load(name));
+  return rest;
 }
 
 int quantize(const QuantizeOptions& o) {
@@ -124,14 +170,14 @@ int quantize(const QuantizeOptions& o) {
   if (coded.empty())
     fail(kBadInput, "{}: none of q, k, v to quantise; name the tensors so", o.file.path);
 
-  // Tables turn q and k here, and no longer when the file is read again.
+  check_kept_v(file, o);
+
   HostTensor cos, sin;
-  std::set<std::string> gone;
   if (file.find("rotary_cos") != nullptr || file.find("rotary_sin") != nullptr) {
-    cos = load(file, "rotary_cos", FA3_DTYPE_NONE);
-    sin = load(file, "rotary_sin", FA3_DTYPE_NONE);
-    gone = {"rotary_cos", "rotary_sin", "rotary_position_q", "rotary_position_kv"};
+    cos = load_table(file, "rotary_cos");
+    sin = load_table(file, "rotary_sin");
   }
+  std::vector<tools::Tensor> tensors = load_rest(file, coded);
   std::optional<tools::TensorFileWriter> writer;
   if (!to_stdout) writer.emplace(o.output);
   for (Coded& c : coded) {
@@ -144,12 +190,9 @@ int quantize(const QuantizeOptions& o) {
   }
   stop_if_interrupted();
 
-  std::vector<tools::Tensor> tensors;
   for (const Coded& c : coded)
     for (const HostTensor* t : {&c.codes, &c.scale, &c.offset})
-      if (t->present()) tensors.push_back(t->file_tensor()), gone.insert(t->name);
-  for (const tools::TensorInfo& info : file.tensors())
-    if (gone.count(info.name) == 0) tensors.push_back(file.load(info.name));
+      if (t->present()) tensors.push_back(t->file_tensor());
   if (to_stdout)
     tools::write_tensors(STDOUT_FILENO, "stdout", tensors, file.metadata());
   else
@@ -173,7 +216,7 @@ int quantize(const QuantizeOptions& o) {
   }
   json["output"] = o.output;
   text += fmt::format("{:9} {}; to use it: fa3 run {}{} -o …\n", "wrote", o.output, o.output,
-                      hint_of(coded));
+                      hint_of(coded, o.file.layout));
   if (o.session.json)
     print(json.dump() + "\n");
   else if (!o.session.quiet && !to_stdout)
@@ -189,9 +232,8 @@ Action add_quantize(Parser& parser) {
                   "File with some of the tensors q, k, v; - = stdin");
   parser.required("-o,--output", o->output, "OUT.safetensors",
                   "Where to write the codes as q, k, v, with q_scale, k_scale, v_scale, k_offset, "
-                  "v_offset, and what else the input has, its metadata too; may be the input; - = "
-                  "stdout, which then has "
-                  "nothing else");
+                  "v_offset, what cuts, slopes and ids the input has, and its metadata; may be the "
+                  "input; - = stdout, which then has nothing else");
   parser.group("Codes");
   parser.text("--qk-type", o->qk, "TYPE", "Type of q and k: i8, f8_e4m3", {"i8", "f8_e4m3"});
   parser.text("--v-type", o->v, "TYPE", "Type of v: f8_e4m3, or keep", {"f8_e4m3", "keep"});

@@ -117,6 +117,8 @@ void check_places(const RunOptions& o) {
 
 int run(const RunOptions& o) {
   check_places(o);
+  if (o.backward && precision_value(o.file.precision.name) != FA3_PRECISION_DEFAULT)
+    fail(kUsage, "--precision: a backward has none; leave --backward or --precision out");
   const tools::TensorFile file = open_file(o.file);
   defer_interrupts();  // not earlier: reading a pipe may block forever, and leaves nothing behind
   Session session(o.session.backend, o.session.threads, !o.session.quiet);

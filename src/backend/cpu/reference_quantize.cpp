@@ -2,10 +2,12 @@
 // reference_quantize.cpp — the formula of quantize.h, term by term.
 #include "backend/cpu/reference_quantize.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <mutex>
 
 #include "backend/cpu/scale_grid.h"
 #include "core/check_scales.h"
@@ -115,47 +117,36 @@ void write_mean(const Problem& p, const Buffers& x, int64_t b, int64_t head) {
     out[c] = static_cast<float>(count[c] == 0 ? 0 : sum[c] / count[c]);
 }
 
+// Rows of one head of a sequence: f(row of the sequence, its scales).
 template <class F>
-void for_each_row(const Problem& p, const Buffers& x, F&& f) {
-  for (int64_t b = 0; b < p.batch; ++b) {
-    const Sequence s = sequence_of(p, x, Axis::kToken, b);
-    for (int64_t head = 0; head < p.heads_q; ++head)
-      for (int64_t i = 0; i < s.len; ++i)
-        f(b, i, head, s.begin + i, scales_of(p, x, kCodes, b, s.begin, i, head));
-  }
+void for_each_row(const Problem& p, const Buffers& x, int64_t b, int64_t head, F&& f) {
+  const Sequence s = sequence_of(p, x, Axis::kToken, b);
+  for (int64_t i = 0; i < s.len; ++i) f(i, scales_of(p, x, kCodes, b, s.begin, i, head));
 }
 
-}  // namespace
-
-void quantize(const Problem& p, const Buffers& x, const Executor& executor) {
-  const fa3_dtype dtype = p.layout[kCodes].dtype;
-  if (x.data[kOffset] != nullptr) {
-    executor.run(p.batch * p.heads_q, [&](const TaskContext& task) {
-      write_mean(p, x, task.index / p.heads_q, task.index % p.heads_q);
-    });
-  }
-  for_each_scale(p, x, [](float& scale) { scale = 0; });
-  for_each_row(p, x, [&](int64_t b, int64_t i, int64_t head, int64_t, const RowScales& at) {
+void raise_scales(const Problem& p, const Buffers& x, int64_t b, int64_t head) {
+  for_each_row(p, x, b, head, [&](int64_t i, const RowScales& at) {
     const Row y = centred(p, x, b, i, head, at);
     for (int64_t c = 0; c < p.head_dim_qk; ++c) {
       float& amax = written(at)[c / at.cols];
       const float size = static_cast<float>(std::fabs(y[c]));
-      if (!is_finite(y[c]) && dtype == FA3_I8)
+      if (!is_finite(y[c]) && p.layout[kCodes].dtype == FA3_I8)
         amax = std::numeric_limits<float>::quiet_NaN();
       else if (is_finite(y[c]) && amax < size)
         amax = size;
     }
   });
-  for_each_scale(p, x, [&](float& scale) {
-    scale = static_cast<float>(scale_of_block(static_cast<double>(scale), dtype));
-  });
+}
+
+void write_codes(const Problem& p, const Buffers& x, int64_t b, int64_t head) {
   const Layout& layout = p.layout[kCodes];
-  for_each_row(p, x, [&](int64_t b, int64_t i, int64_t head, int64_t row, const RowScales& at) {
+  const int64_t begin = sequence_of(p, x, Axis::kToken, b).begin;
+  for_each_row(p, x, b, head, [&](int64_t i, const RowScales& at) {
     const Row y = centred(p, x, b, i, head, at);
-    const int64_t first = b * layout.batch + row * layout.row + head * layout.head;
+    const int64_t first = b * layout.batch + (begin + i) * layout.row + head * layout.head;
     for (int64_t c = 0; c < p.head_dim_qk; ++c) {
       const double code = y[c] / at.scale_of(c);
-      if (dtype == FA3_I8)
+      if (layout.dtype == FA3_I8)
         x.out<int8_t>(kCodes)[first + c] =
             static_cast<int8_t>(code == code ? std::clamp(std::nearbyint(code), -127.0, 127.0) : 0);
       else
@@ -163,6 +154,32 @@ void quantize(const Problem& p, const Buffers& x, const Executor& executor) {
             from_double<F8E4m3>(is_finite(y[c]) ? code : std::numeric_limits<double>::quiet_NaN());
     }
   });
+}
+
+}  // namespace
+
+void quantize(const Problem& p, const Buffers& x, const Executor& executor) {
+  const int64_t heads = p.batch * p.heads_q;
+  const bool mean = x.data[kOffset] != nullptr, of_tensor = p.block_of(kCodes).of_tensor;
+  Progress progress{0, heads * (mean ? 3 : 2)};
+  const auto phase = [&](auto&& body) {
+    executor.run(
+        heads, [&](const TaskContext& t) { body(t.index / p.heads_q, t.index % p.heads_q); },
+        progress);
+    progress.before += heads;
+  };
+  if (mean) phase([&](int64_t b, int64_t head) { write_mean(p, x, b, head); });
+  for_each_scale(p, x, [](float& scale) { scale = 0; });
+  std::mutex of_all;  // the scale, where there is one
+  phase([&](int64_t b, int64_t head) {
+    std::unique_lock lock(of_all, std::defer_lock);
+    if (of_tensor) lock.lock();
+    raise_scales(p, x, b, head);
+  });
+  for_each_scale(p, x, [&](float& scale) {
+    scale = static_cast<float>(scale_of_block(static_cast<double>(scale), p.layout[kCodes].dtype));
+  });
+  phase([&](int64_t b, int64_t head) { write_codes(p, x, b, head); });
 }
 
 }  // namespace fa3::reference

@@ -8,8 +8,8 @@
 
 namespace fa3::reference {
 
-// Writes scale and offset whole, and the codes of rows that count. Needs no workspace: heads are
-// taken one after another, and each row is turned as often as it is asked for.
+// Writes scale and offset whole, and the codes of rows that count. Needs no workspace: each row is
+// turned as often as it is asked for.
 void quantize(const Problem& problem, const Buffers& buffers, const Executor& executor);
 
 }  // namespace fa3::reference
