@@ -106,7 +106,8 @@ class Quantize(CliTest):
         self.assert_fails(USAGE, "quantize", self.path("in"), "-o", "-", "--json", says="--json")
         self.assert_fails(BAD_INPUT, "quantize", *into, "--v-type", "keep", "--qk-type", "f8_e4m3",
                           says=["--v-type: keep", "need f8_e4m3"])
-        self.assert_fails(USAGE, "run", *into, "--backward", "--precision", "fp8", says="--backward")
+        backward = ["--backward", "--precision", "fp8"]
+        self.assert_fails(USAGE, "run", *into, *backward, says="a backward has none")
         self.write({**self.input, "cu_seqlens_q": ("I32", [0], [])})
         self.assert_fails(BAD_INPUT, "quantize", *into, says=["cu_seqlens_q", "batch + 1"])
         self.write({"x": self.input["q"]})
