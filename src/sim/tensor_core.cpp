@@ -35,12 +35,16 @@ float result(i64 sum, i32 largest, int bits) {
 
 void add_step(float* const* d, const float* a, const float* b, u32 rows, u32 n, u32 k, int bits) {
   thread_local i32 b_exponent[32 * kColumns];
-  for (u32 i = 0; i < k * n; i++) b_exponent[i] = exponent(b[i]);
+  bool special_b = false;  // exponents of Inf and NaN are not to be added
+  for (u32 i = 0; i < k * n; i++) {
+    b_exponent[i] = exponent(b[i]);
+    special_b = special_b || !std::isfinite(b[i]);
+  }
   for (u32 r = 0; r < rows; r++) {
     i32 largest[kColumns];
     double scale[kColumns];
     i64 sum[kColumns];
-    bool special = false;
+    bool special = special_b;
     for (u32 j = 0; j < n; j++) {
       largest[j] = exponent(d[r][j]);
       special = special || !std::isfinite(d[r][j]);
@@ -53,7 +57,6 @@ void add_step(float* const* d, const float* a, const float* b, u32 rows, u32 n, 
       for (u32 j = 0; j < n; j++)
         largest[j] = std::max(largest[j], left_exponent + b_exponent[i * n + j]);
     }
-    for (u32 i = 0; i < k * n; i++) special = special || !std::isfinite(b[i]);
     if (special) {  // Inf and NaN need no alignment
       for (u32 j = 0; j < n; j++)
         for (u32 i = 0; i < k; i++) d[r][j] += a[r * 32 + i] * b[i * n + j];
