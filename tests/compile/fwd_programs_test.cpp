@@ -90,8 +90,8 @@ struct Batch {
 void PrintTo(const Batch& batch, std::ostream* out) { *out << batch.name; }
 
 // Compiling takes a sixth of the tests' time though `make test` compiles a third of each row's
-// variants, of 8 bits a sixth; `make ci` compiles the others, of 8 bits every second one. Who writes
-// the golden file compiles all.
+// variants, of 8 bits a sixth; `make ci` compiles the others, of 8 bits every second one. Who
+// writes the golden file compiles all.
 bool every_variant() { return std::getenv("FA3_UPDATE_GOLDEN") != nullptr; }
 
 Batch batch_of(const FwdRow& row) {
