@@ -6,7 +6,8 @@
 // model. Prints tables; with FILE
 // also one JSON object a line there. Exit status 1 where an error is above what
 // docs/guide/accuracy.md promises.
-//     fa3_accuracy [FILE [HEADS [SEED]]]      default: no file (""), 48 heads, seed 0
+//     fa3_accuracy [FILE [HEADS [SEED]]] [--commit COMMIT]
+// Default: no file (""), 48 heads, seed 0. COMMIT, which FILE needs, as bench/machine.py prints it.
 #include <fmt/core.h>
 
 #include <cmath>
@@ -20,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/gpu_meta.h"
 #include "tools/tensor_file/tensor_file.h"
 #include "tools/verify/outliers.h"
 #include "tools/verify/recipes.h"
@@ -43,7 +45,7 @@ Context open(fa3_backend backend) {
   return Context(context);
 }
 
-Json meta(fa3_context* cpu) {
+Json meta(fa3_context* cpu, const std::string& commit) {
   fa3_device_info device{};
   device.struct_size = sizeof device;
   if (fa3_get_device_info(cpu, &device) != FA3_OK) throw std::runtime_error(fa3_last_error());
@@ -55,7 +57,8 @@ Json meta(fa3_context* cpu) {
           {"started", now},
           {"device_name", device.name},
           {"instruction_set", device.instruction_set},
-          {"fa3", fa3_version()}};
+          {"fa3", fa3_version()},
+          {"fa3_commit", commit}};
 }
 
 // What was computed: data, and shapes.
@@ -87,11 +90,14 @@ struct Contexts {
 // Runs experiments, and prints and writes their errors.
 class Experiment {
  public:
-  Experiment(const char* path, int64_t heads, uint64_t seed) : heads_(heads), seed_(seed) {
+  Experiment(const char* path, int64_t heads, uint64_t seed, const std::string& commit)
+      : heads_(heads), seed_(seed) {
     if (path == nullptr) return;
+    if (commit.empty())
+      throw std::runtime_error("a FILE says which commit: add --commit \"$(bench/machine.py)\"");
     path_ = path;
     file_.open(path, std::ios::trunc);
-    file_ << meta(contexts_.cpu.get()).dump() << std::endl;
+    file_ << meta(contexts_.cpu.get(), commit).dump() << std::endl;
     check_file();
   }
 
@@ -247,8 +253,8 @@ bool run_8_bits(Experiment& experiment) {
   return kept;
 }
 
-int run(const char* path, int64_t heads, uint64_t seed) {
-  Experiment experiment(path, heads, seed);
+int run(const char* path, int64_t heads, uint64_t seed, const std::string& commit) {
+  Experiment experiment(path, heads, seed, commit);
   fmt::print(
       "{} heads of 128 queries; error of O against FP64 on the inputs as drawn, as rounded\n",
       heads);
@@ -261,10 +267,11 @@ int run(const char* path, int64_t heads, uint64_t seed) {
 
 int main(int argc, char** argv) {
   try {
+    const std::string commit = bench::take_option(argc, argv, "--commit", "");
     const int64_t heads = argc > 2 ? std::atoll(argv[2]) : 48;
     if (heads < 1) throw std::runtime_error("HEADS is not a number above 0");
     return run(argc > 1 && *argv[1] != '\0' ? argv[1] : nullptr, heads,
-               argc > 3 ? std::strtoull(argv[3], nullptr, 10) : 0);
+               argc > 3 ? std::strtoull(argv[3], nullptr, 10) : 0, commit);
   } catch (const std::exception& error) {
     fmt::print(stderr, "fa3_accuracy: {}\n", error.what());
     return 1;
