@@ -40,7 +40,10 @@ std::string names_text(const Dims& dims) {
 // One call of make_problem: the arguments, and the problem as far as it is known.
 class ProblemMaker {
  public:
-  explicit ProblemMaker(const Args& args) : args_(args), op_(op_name(args.op)) { p_.op = args.op; }
+  explicit ProblemMaker(const Args& args)
+      : args_(args), op_(op_name(args.op)), first_(args.op == FA3_OP_QUANTIZE ? kX : kQ) {
+    p_.op = args.op;
+  }
 
   Result<Problem> make() {
     FA3_RETURN_IF_ERROR(check_tensors());
@@ -94,9 +97,9 @@ class ProblemMaker {
 
   // Varlen or dense, and every tensor with the rank that goes with it.
   Status check_ranks() {
-    p_.q.varlen = present(kCuSeqlensQ) || present(kCuSeqlens);
+    p_.q.varlen = present(cu_seqlens_of(kTensors[first_].axis));
     p_.kv.varlen = present(kCuSeqlensKv);
-    p_.q.seqused = present(kSequsedQ) || present(kSeqused);
+    p_.q.seqused = present(seqused_of(kTensors[first_].axis));
     p_.kv.seqused = present(kSequsedKv);
     for (int i = 0; i < kTensorCount; ++i) {
       const TensorId id = TensorId(i);
@@ -127,7 +130,7 @@ class ProblemMaker {
 
   // q, k, v (and cu_seqlens), or x, define the dimensions; others are then checked against them.
   void read_dims() {
-    if (args_.op == FA3_OP_QUANTIZE) {
+    if (first_ == kX) {
       const fa3_tensor& x = tensor(kX);
       p_.batch = p_.q.varlen ? tensor(kCuSeqlens).shape[0] - 1 : x.shape[0];
       p_.q.rows = x.shape[x.rank - 3];
@@ -151,9 +154,9 @@ class ProblemMaker {
     if (p_.batch < 0) {
       return invalid(
           "{}: {}.shape[0]=0, need batch + 1 ≥ 1 elements; for no sequences pass the one element 0",
-          op_, tensor_name(args_.op == FA3_OP_QUANTIZE ? kCuSeqlens : kCuSeqlensQ));
+          op_, tensor_name(cu_seqlens_of(kTensors[first_].axis)));
     }
-    const AxisNames q = names_of(p_, args_.op == FA3_OP_QUANTIZE ? kX : kQ), kv = names_of(p_, kK);
+    const AxisNames q = names_of(p_, first_), kv = names_of(p_, kK);
     const struct {
       const char* name;
       int64_t value, least, most;
@@ -284,8 +287,7 @@ class ProblemMaker {
 
   Status read_max_seqlens() {
     for (const auto& [name, given, axis] :
-         {std::tuple(args_.op == FA3_OP_QUANTIZE ? "max_seqlen" : "max_seqlen_q",
-                     args_.max_seqlen_q, &p_.q),
+         {std::tuple(first_ == kX ? "max_seqlen" : "max_seqlen_q", args_.max_seqlen_q, &p_.q),
           std::tuple("max_seqlen_kv", args_.max_seqlen_kv, &p_.kv)}) {
       if (given < 0)
         return invalid("{}: {}={} is negative; need ≥ 0 (0 = no bound known)", op_, name, given);
@@ -446,6 +448,7 @@ class ProblemMaker {
 
   const Args& args_;
   const char* op_;
+  const TensorId first_;  // whose axis is p_.q
   Problem p_;
 };
 

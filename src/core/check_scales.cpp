@@ -9,10 +9,6 @@
 namespace fa3 {
 namespace {
 
-TensorId scale_of(TensorId id) {
-  return id == kCodes ? kScale : id == kQ ? kQScale : id == kK ? kKScale : kVScale;
-}
-
 Status check_row(const Problem& p, const Buffers& x, TensorId id, int64_t b, int64_t begin,
                  int64_t i, int64_t head) {
   const RowScales row = scales_of(p, x, id, b, begin, i, head);
@@ -40,7 +36,7 @@ RowScales scales_of(const Problem& p, const Buffers& x, TensorId id, int64_t b, 
     const int64_t of = block.shared_by_group ? head / p.group_size() : head;
     row.scale = data + b * layout.batch + at * layout.row + of * layout.head;
   }
-  const TensorId offset = id == kCodes ? kOffset : id == kK ? kKOffset : kVOffset;
+  const TensorId offset = offset_of(id);
   if (id == kQ || x.data[offset] == nullptr) return row;
   const Layout& layout = p.layout[offset];
   row.offset = x.in<float>(offset) + b * layout.batch + head * layout.head;

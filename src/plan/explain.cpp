@@ -134,6 +134,15 @@ std::optional<Difference> difference(const Json& a, const Json& b, const std::st
   return std::nullopt;
 }
 
+void describe_work(const Work& work, Json& json) {
+  json["visible_pairs"] = count(work.pairs);
+  json["flops"] = count(work.flops);
+  json["flops_exact"] = work.exact;
+  if (work.exact) return;
+  json["flops_note"] =
+      "upper bound from max_seqlen: lengths and sequence ids are data, which a plan does not read";
+}
+
 }  // namespace
 
 std::string explain(const Plan& plan, const std::vector<KernelStep>& on_gpu) {
@@ -146,16 +155,7 @@ std::string explain(const Plan& plan, const std::vector<KernelStep>& on_gpu) {
   json["workspace_bytes"] = plan.workspace_bytes;
   if (plan.recipe) json["quantizations"] = recipe_json(*plan.recipe);
   if (plan.decoded) json["decoded_bytes"] = plan.decoded_bytes;
-  if (plan.problem.op != FA3_OP_QUANTIZE) {
-    json["visible_pairs"] = count(work.pairs);
-    json["flops"] = count(work.flops);
-    json["flops_exact"] = work.exact;
-  }
-  if (plan.problem.op != FA3_OP_QUANTIZE && !work.exact) {
-    json["flops_note"] =
-        "upper bound from max_seqlen: lengths and sequence ids are data, which a plan does not "
-        "read";
-  }
+  if (plan.problem.op != FA3_OP_QUANTIZE) describe_work(work, json);
   if (plan.cpu) describe(*plan.cpu, plan.problem, json);
   for (const KernelStep& step : plan.steps) {
     std::visit([&](const auto& kernel) { describe(kernel, plan.problem, json); }, step.kernel);

@@ -23,9 +23,6 @@ Choice choice_of(const Problem& p, int64_t tile) {
   return {FA3_I8, keeps_v ? FA3_DTYPE_NONE : FA3_F8_E4M3, 1, true};
 }
 
-TensorId scale_of(TensorId id) { return id == kQ ? kQScale : id == kK ? kKScale : kVScale; }
-TensorId offset_of(TensorId id) { return id == kK ? kKOffset : kVOffset; }
-
 // The one tensor of the call, as fa3_quantize's x.
 Problem quantization_of(const Problem& p, TensorId id, const Choice& choice, int64_t rows) {
   const SeqAxis& axis = p.axis_of(id);

@@ -10,11 +10,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-void* __libc_malloc(size_t bytes);
-void* __libc_calloc(size_t count, size_t bytes);
-void* __libc_realloc(void* old, size_t bytes);
-void* __libc_memalign(size_t alignment, size_t bytes);
-
 static atomic_long left; /* allocations up to the one that fails */
 static atomic_int armed;
 static int goes_on;
@@ -46,18 +41,4 @@ __attribute__((destructor)) static void end(void) {
   if (armed && left > 0 && write(STDERR_FILENO, kLine, sizeof kLine - 1) < 0) return;
 }
 
-void* malloc(size_t bytes) { return fails_now() ? NULL : __libc_malloc(bytes); }
-void* calloc(size_t count, size_t bytes) {
-  return fails_now() ? NULL : __libc_calloc(count, bytes);
-}
-void* realloc(void* old, size_t bytes) { return fails_now() ? NULL : __libc_realloc(old, bytes); }
-void* memalign(size_t alignment, size_t bytes) {
-  return fails_now() ? NULL : __libc_memalign(alignment, bytes);
-}
-void* aligned_alloc(size_t alignment, size_t bytes) { return memalign(alignment, bytes); }
-int posix_memalign(void** result, size_t alignment, size_t bytes) {
-  void* const made = memalign(alignment, bytes);
-  if (made == NULL) return ENOMEM;
-  *result = made;
-  return 0;
-}
+#include "../kit/interposed_malloc.h"

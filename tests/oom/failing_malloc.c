@@ -13,11 +13,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-void* __libc_malloc(size_t bytes);
-void* __libc_calloc(size_t count, size_t bytes);
-void* __libc_realloc(void* old, size_t bytes);
-void* __libc_memalign(size_t alignment, size_t bytes);
-
 enum { FRAMES = 64, LINE_BYTES = 200, SITE_BYTES = FRAMES * LINE_BYTES };
 
 static atomic_long left; /* allocations up to the one that fails; ≤ 0: it has come */
@@ -85,21 +80,7 @@ enum oom_outcome oom_disarm(void) {
 const char* oom_site(void) { return site; }
 void oom_hide_library(const char* part) { hidden = part; }
 
-void* malloc(size_t bytes) { return fails_now() ? NULL : __libc_malloc(bytes); }
-void* calloc(size_t count, size_t bytes) {
-  return fails_now() ? NULL : __libc_calloc(count, bytes);
-}
-void* realloc(void* old, size_t bytes) { return fails_now() ? NULL : __libc_realloc(old, bytes); }
-void* memalign(size_t alignment, size_t bytes) {
-  return fails_now() ? NULL : __libc_memalign(alignment, bytes);
-}
-void* aligned_alloc(size_t alignment, size_t bytes) { return memalign(alignment, bytes); }
-int posix_memalign(void** result, size_t alignment, size_t bytes) {
-  void* const made = memalign(alignment, bytes);
-  if (made == NULL) return ENOMEM;
-  *result = made;
-  return 0;
-}
+#include "../kit/interposed_malloc.h"
 
 void* dlopen(const char* name, int flags) {
   if (hidden != NULL && name != NULL && strstr(name, hidden) != NULL) return NULL;

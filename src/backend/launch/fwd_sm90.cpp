@@ -72,12 +72,12 @@ ElementArgs elements_of(const Problem& p, const Buffers& buffers, float slope_fa
           .id_kv_batch = p.layout[kSequenceIdsKv].batch};
 }
 
-FwdScale scale_of(const Problem& p, const Buffers& buffers, TensorId id, TensorId of) {
-  const Layout& layout = p.layout[id];
+FwdScale fwd_scale(const Problem& p, const Buffers& buffers, TensorId of) {
+  const Layout& layout = p.layout[scale_of(of)];
   const ScaleBlock& block = p.scale_block[of];
   const int64_t most = p.axis_of(of).max_seqlen;
   FwdScale scale{};
-  scale.data = buffers.in<float>(id);
+  scale.data = buffers.in<float>(scale_of(of));
   scale.batch = layout.batch, scale.row = layout.row, scale.head = layout.head;
   scale.block_rows = static_cast<i32>(std::min<int64_t>(block.rows, kRaggedRows));
   scale.blocks = block.rows > 0 ? static_cast<i32>(div_up(most, block.rows)) : 1;
@@ -156,9 +156,9 @@ Status launch(const FwdPlan& plan, const KernelStep& step, GpuRuntime& runtime, 
   args.scale_log2 = plan.scale_log2;
   args.order = plan.order;
   args.elements = elements_of(p, buffers, plan.slope_factor);
-  args.q_scale = scale_of(p, buffers, kQScale, kQ);
-  args.k_scale = scale_of(p, buffers, kKScale, kK);
-  args.v_scale = scale_of(p, buffers, kVScale, kV);
+  args.q_scale = fwd_scale(p, buffers, kQ);
+  args.k_scale = fwd_scale(p, buffers, kK);
+  args.v_scale = fwd_scale(p, buffers, kV);
   args.v_offset = buffers.in<float>(kVOffset);
   const Layout& v_offset = p.layout[kVOffset];
   args.v_offset_batch = v_offset.batch, args.v_offset_head = v_offset.head;
