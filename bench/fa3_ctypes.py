@@ -3,13 +3,26 @@
 
 import ctypes
 import json
-from ctypes import POINTER, byref, c_char, c_char_p, c_double, c_int32, c_int64, c_size_t, c_void_p
+from ctypes import (
+    POINTER,
+    byref,
+    c_char,
+    c_char_p,
+    c_double,
+    c_int32,
+    c_int64,
+    c_size_t,
+    c_uint64,
+    c_void_p,
+)
 
 OK = 0
 BACKENDS = {"auto": 0, "cpu": 1, "reference": 2, "cuda": 3, "sim": 4}
 DEVICES = {"default": 0, "cpu": 1, "cuda": 2}
 MASKS = {"full": 0, "causal": 1, "window": 2}
 DTYPES = {"float32": 1, "float16": 2, "bfloat16": 3, "int32": 4}  # fa3_dtype, by PyTorch's names
+DTYPES |= {"float8_e4m3fn": 5, "int8": 7}
+PRECISIONS = {"default": 0, "fp8": 1, "eight_bit": 2, "eight_bit_accurate": 3}
 MAX_RANK = 5
 FORWARD = 1  # fa3_op
 
@@ -78,6 +91,19 @@ class ForwardArgs(_TensorArgs):
         + _TAIL
         + [(n, Tensor) for n in ("q_scale", "k_scale", "v_scale", "k_offset", "v_offset")]
         + [(f"{n}_block", c_int32 * 2) for n in "qkv"]  # fa3_scale_block: rows, cols
+        + [("precision", c_int32), ("precision_reserved", c_int32), ("precision_seed", c_uint64)]
+    )
+
+
+class QuantizeArgs(_TensorArgs):
+    """fa3_quantize_args."""
+
+    _fields_ = (
+        [("struct_size", c_size_t)]
+        + [(n, Tensor) for n in ("x", "codes", "scale", "offset", "cu_seqlens", "seqused")]
+        + [(f"rotary_{n}", Tensor) for n in ("cos", "sin", "position")]
+        + [("max_seqlen", c_int64), ("block", c_int32 * 2)]
+        + [("rotary_layout", c_int32), ("hadamard", c_int32), ("seed", c_uint64)]
     )
 
 
@@ -157,11 +183,12 @@ class Library:
                 [c_void_p, c_int32, c_void_p, c_char_p, c_size_t, POINTER(c_size_t)],
             ),
             "fa3_plan_forward": (c_int32, [c_void_p, POINTER(ForwardArgs), POINTER(c_void_p)]),
+            "fa3_plan_quantize": (c_int32, [c_void_p, POINTER(QuantizeArgs), POINTER(c_void_p)]),
             "fa3_plan_destroy": (None, [c_void_p]),
             "fa3_plan_workspace_bytes": (c_size_t, [c_void_p]),
             "fa3_plan_run": (
                 c_int32,
-                [c_void_p, POINTER(ForwardArgs), c_void_p, c_size_t, c_void_p],
+                [c_void_p, c_void_p, c_void_p, c_size_t, c_void_p],
             ),
         }
         for name, (result, arguments) in prototypes.items():
@@ -217,21 +244,23 @@ class Context:
         return json.loads(text.value)
 
     def plan_forward(self, args):
-        return Plan(self, args)
+        return Plan(self, args, self.library.c.fa3_plan_forward)
+
+    def plan_quantize(self, args):
+        return Plan(self, args, self.library.c.fa3_plan_quantize)
 
     def backward(self, args):
         self.library.check(self.library.c.fa3_backward(self.handle, byref(args), None))
 
 
 class Plan:
-    """fa3_plan of a forward."""
+    """fa3_plan."""
 
-    def __init__(self, context, args):
+    def __init__(self, context, args, make):
         self.context, self.args = context, args
         self.handle = c_void_p()
-        c = context.library.c
-        context.library.check(c.fa3_plan_forward(context.handle, byref(args), byref(self.handle)))
-        self.workspace_bytes = c.fa3_plan_workspace_bytes(self.handle)
+        context.library.check(make(context.handle, byref(args), byref(self.handle)))
+        self.workspace_bytes = context.library.c.fa3_plan_workspace_bytes(self.handle)
 
     def run(self, workspace=None, stream=None, args=None):
         c = self.context.library.c
@@ -249,6 +278,17 @@ class Plan:
 def forward_args(mask="full", scalars=None, **tensors):
     """ForwardArgs over PyTorch tensors named as the fields; `scalars`: other fields."""
     args = _args(ForwardArgs, mask, tensors)
+    for name, value in (scalars or {}).items():
+        setattr(args, name, value)
+    return args
+
+
+def quantize_args(scalars=None, **tensors):
+    """QuantizeArgs over PyTorch tensors named as the fields; `scalars`: other fields."""
+    args = QuantizeArgs()
+    args.struct_size = ctypes.sizeof(args)
+    for name, tensor in tensors.items():
+        setattr(args, name, Tensor.of(tensor))
     for name, value in (scalars or {}).items():
         setattr(args, name, value)
     return args

@@ -14,11 +14,10 @@ import sys
 import machine
 import peers_gpu
 import torch
-from fa3_ctypes import DTYPES, Context, Library, forward_args
+from fa3_ctypes import Context, Library, forward_args
 from peers_gpu import HEAD_DIMS, HIDDEN, MASKS, ROOT, TOKENS, emit, flops, measure, stream_handle
 
 SEQLENS = (2048, 4096, 8192, 16384)
-DTYPES |= {"float8_e4m3fn": 5, "int8": 7}
 MOST = {torch.float8_e4m3fn: 448.0, torch.int8: 127.0}
 
 

@@ -65,7 +65,7 @@ void log(const std::string& path, FwdStep step, int64_t kv_tiles) {
   buffers.data[kV] = tensor("v", p.kv.rows);
   buffers.data[kO] = tensor("o", kQueries);
   buffers.data[kLse] = runtime.allocate(kQueries * sizeof(float), "lse");
-  check(launch({step_of(plan, 0)}, runtime, {}, p, buffers, nullptr));
+  check(launch(plan_with(p, {step_of(plan, 0)}), runtime, {}, buffers, nullptr));
 }
 
 }  // namespace

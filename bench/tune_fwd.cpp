@@ -200,8 +200,8 @@ class Tuner {
   double milliseconds(const Problem& p, const FwdPlan& plan, Tensors& t, int times) {
     const cuda::Event begin = runtime_->record();
     for (int i = 0; i < times; ++i) {
-      const Status status =
-          launch({step_of(plan, 0)}, *runtime_, {}, p, t.x, static_cast<std::byte*>(t.workspace));
+      const Status status = launch(plan_with(p, {step_of(plan, 0)}), *runtime_, {}, t.x,
+                                   static_cast<std::byte*>(t.workspace));
       if (!status.ok()) throw std::runtime_error(status.message);
     }
     const cuda::Event end = runtime_->record();

@@ -10,10 +10,6 @@
 
 namespace fa3 {
 
-TensorId scaled_by(TensorId id) {
-  return id == kScale ? kCodes : id == kQScale ? kQ : id == kKScale || id == kKOffset ? kK : kV;
-}
-
 Result<std::array<ScaleBlock, 3>> read_scale_blocks(const Args& args) {
   std::array<ScaleBlock, 3> blocks;
   const char* const op = op_name(args.op);

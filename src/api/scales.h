@@ -11,9 +11,6 @@
 
 namespace fa3 {
 
-// The 8-bit tensor that a scale or an offset is of.
-TensorId scaled_by(TensorId id);
-
 // The blocks of q_scale, k_scale and v_scale. INVALID_ARGUMENT for scales or offsets of tensors
 // that are not of 8 bits, and for blocks without scales.
 Result<std::array<ScaleBlock, 3>> read_scale_blocks(const Args& args);

@@ -11,14 +11,16 @@ Result<Plan> GpuBackend::plan(const Problem& problem) const {
   plan.problem = problem;
   plan.backend = device().backend;
   plan.threads = device().threads;
-  FA3_TRY(plan.steps, plan_kernels(problem, device()));
+  FA3_TRY(KernelPlan kernels, plan_kernels(problem, device()));
+  plan.recipe = std::move(kernels.recipe);
+  plan.steps = std::move(kernels.steps);
   plan.why = why();
-  plan.workspace_bytes = with_alignment(workspace_bytes(plan.steps));
+  plan.workspace_bytes = with_alignment(kernel_bytes(plan));
   return plan;
 }
 
 Status GpuBackend::check(const Plan& plan, const Buffers& buffers, void*) {
-  return check_addresses(plan.steps, plan.problem, buffers);
+  return check_addresses(plan, buffers);
 }
 
 }  // namespace fa3

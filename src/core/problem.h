@@ -117,8 +117,9 @@ struct Problem {
 };
 
 // No query, so nothing to compute. Varlen queries may have rows without a single sequence: those
-// are outputs, too.
+// are outputs, too; a quantisation of nothing may have a scale.
 inline bool has_no_rows(const Problem& p) {
+  if (p.op == FA3_OP_QUANTIZE) return false;
   return (p.batch == 0 && !p.q.varlen) || p.heads_q == 0 || p.q.rows == 0;
 }
 

@@ -199,6 +199,13 @@ constexpr TensorId offset_of(TensorId id) {
   return id == kK ? kKOffset : id == kV ? kVOffset : kOffset;
 }
 
+// The tensor that scales or offsets belong to.
+constexpr TensorId scaled_by(TensorId id) {
+  for (const TensorId of : {kQ, kK, kV})
+    if (id == scale_of(of) || (of != kQ && id == offset_of(of))) return of;
+  return kCodes;
+}
+
 // Tensors with an entry in Problem::layout: those that may have strides. What cuts sequences is
 // dense.
 constexpr bool has_layout(TensorId id) {

@@ -158,11 +158,13 @@ std::string explain(const Plan& plan, const std::vector<KernelStep>& on_gpu) {
   if (plan.problem.op != FA3_OP_QUANTIZE) describe_work(work, json);
   if (plan.cpu) describe(*plan.cpu, plan.problem, json);
   for (const KernelStep& step : plan.steps) {
-    std::visit([&](const auto& kernel) { describe(kernel, plan.problem, json); }, step.kernel);
+    std::visit([&](const auto& kernel) { describe(kernel, problem_of(plan, step), json); },
+               step.kernel);
   }
   for (const KernelStep& step : on_gpu) {
-    std::visit([&](const auto& kernel) { describe_estimate(kernel, plan.problem, work, json); },
-               step.kernel);
+    std::visit(
+        [&](const auto& kernel) { describe_estimate(kernel, problem_of(plan, step), work, json); },
+        step.kernel);
   }
   json["problem"] = problem_json(plan.problem);
   return json.dump();

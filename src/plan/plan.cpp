@@ -3,8 +3,25 @@
 #include "plan/plan.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace fa3 {
+namespace {
+
+// Q by rows; K and V by heads, which is what the forward takes.
+constexpr RecipeRows kRowsOfGpu{1, 0, 0};
+
+Status add_quantization(const Problem& problem, const DeviceInfo& gpu, int part, size_t offset,
+                        std::vector<KernelStep>& steps) {
+  FA3_TRY(const std::vector<sm90::QuantizePlan> plans, sm90::make_quantize_plans(problem, gpu));
+  for (const sm90::QuantizePlan& plan : plans) {
+    steps.push_back(step_of(plan, offset));
+    steps.back().part = part;
+  }
+  return {};
+}
+
+}  // namespace
 
 KernelStep step_of(const Kernel& kernel, size_t workspace_offset) {
   KernelStep step;
@@ -21,34 +38,59 @@ KernelStep step_of(const Kernel& kernel, size_t workspace_offset) {
   return step;
 }
 
-Result<std::vector<KernelStep>> plan_kernels(const Problem& problem, const DeviceInfo& gpu) {
-  if (problem.op == FA3_OP_QUANTIZE) {
-    return unsupported(
-        "quantize: no GPU kernel in this release; quantise in host memory with a context of the "
-        "CPU, and copy codes, scales and offsets");
-  }
+Result<KernelPlan> plan_kernels(const Problem& problem, const DeviceInfo& gpu) {
   if (gpu.sm != 90) {
     return unsupported("{}: no kernels for {} (compute capability {}.{}), need 9.0, a Hopper GPU",
                        op_name(problem.op), gpu.name, gpu.sm / 10, gpu.sm % 10);
   }
-  if (problem.precision != FA3_PRECISION_DEFAULT) {
-    return unsupported(
-        "forward: precision={} ({}) has no GPU kernel that quantises in this release; quantise "
-        "with fa3_quantize in host memory and pass the codes, or leave precision 0",
-        static_cast<int>(problem.precision), precision_name(problem.precision));
+  KernelPlan plan;
+  if (problem.op == FA3_OP_QUANTIZE) {
+    FA3_RETURN_IF_ERROR(add_quantization(problem, gpu, KernelStep::kAttention, 0, plan.steps));
+    return plan;
   }
-  FA3_TRY(const sm90::FwdPlan forward, sm90::make_fwd_plan(problem, gpu));
-  std::vector<KernelStep> steps;
-  // Both work on the forward's part of the workspace.
+  size_t offset = 0;  // steps come one after another, and share what lies there
+  if (problem.precision != FA3_PRECISION_DEFAULT) {
+    plan.recipe = make_recipe(problem, kRowsOfGpu);
+    offset = plan.recipe->bytes;
+    for (int i = 0; i < plan.recipe->count; ++i)
+      FA3_RETURN_IF_ERROR(
+          add_quantization(plan.recipe->quantizations[i].problem, gpu, i, offset, plan.steps));
+  }
+  const Problem& attention = plan.recipe ? plan.recipe->attention : problem;
+  FA3_TRY(const sm90::FwdPlan forward, sm90::make_fwd_plan(attention, gpu));
   if (forward.config.v_image)
-    steps.push_back(step_of(sm90::make_v_image_plan(forward, problem), 0));
-  steps.push_back(step_of(forward, 0));
-  return steps;
+    plan.steps.push_back(step_of(sm90::make_v_image_plan(forward, attention), offset));
+  if (sm90::needs_score_offset(attention))
+    plan.steps.push_back(step_of(sm90::make_score_offset_plan(forward, attention), offset));
+  plan.steps.push_back(step_of(forward, offset));
+  return plan;
 }
 
-size_t workspace_bytes(const std::vector<KernelStep>& steps) {
-  size_t bytes = 0;
-  for (const KernelStep& step : steps)
+Plan plan_with(const Problem& problem, std::vector<KernelStep> steps) {
+  Plan plan;
+  plan.problem = problem;
+  plan.steps = std::move(steps);
+  plan.workspace_bytes = with_alignment(kernel_bytes(plan));
+  return plan;
+}
+
+const Problem& problem_of(const Plan& plan, const KernelStep& step) {
+  if (!plan.recipe) return plan.problem;
+  return step.part == KernelStep::kAttention
+             ? plan.recipe->attention
+             : plan.recipe->quantizations[static_cast<size_t>(step.part)].problem;
+}
+
+Buffers buffers_of(const Plan& plan, const KernelStep& step, const Buffers& call,
+                   std::byte* workspace) {
+  if (!plan.recipe) return call;
+  return step.part == KernelStep::kAttention ? attention_buffers(*plan.recipe, call, workspace)
+                                             : buffers_of(*plan.recipe, step.part, call, workspace);
+}
+
+size_t kernel_bytes(const Plan& plan) {
+  size_t bytes = plan.recipe ? plan.recipe->bytes : 0;
+  for (const KernelStep& step : plan.steps)
     bytes = std::max(bytes, step.workspace_offset + step.workspace_bytes);
   return bytes;
 }

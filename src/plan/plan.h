@@ -15,6 +15,8 @@
 #include "plan/cpu/cpu_plan.h"
 #include "plan/recipe.h"
 #include "plan/sm90/fwd_plan.h"
+#include "plan/sm90/quantize_plan.h"
+#include "plan/sm90/score_offset_plan.h"
 #include "plan/sm90/v_image_plan.h"
 #include "runtime/program.h"
 
@@ -28,11 +30,15 @@ inline constexpr size_t kWorkspaceAlign = 64;
 //   name_of(kernel), wider(kernel), describe(kernel, …)             plan/
 //   tuned(kernel), declined(kernel)                                 plan/
 //   launch(kernel, …)                                               backend/launch/
-using Kernel = std::variant<sm90::VImagePlan, sm90::FwdPlan>;
+using Kernel =
+    std::variant<sm90::QuantizePlan, sm90::VImagePlan, sm90::ScoreOffsetPlan, sm90::FwdPlan>;
 
 // One launch of a plan.
 struct KernelStep {
+  static constexpr int kAttention = -1;
+
   Kernel kernel;
+  int part = kAttention;  // of a recipe: the quantisation that it is a step of
   Program program;
   LaunchShape shape;
   // Its part of the workspace; the first zeroed_bytes are 0 at launch.
@@ -50,7 +56,7 @@ struct Plan {
   int threads = 1;                         // scratch slots; most tasks that run at once
   size_t workspace_bytes = 0;              // kWorkspaceAlign − 1 for alignment included
   std::optional<CpuPlan> cpu;              // backend cpu only
-  // On the processor, with a precision: how the inputs become 8 bits, which begin the workspace.
+  // With a precision: how the inputs become 8 bits, which begin the workspace.
   std::optional<Recipe> recipe;
   // On the processor, of a problem with 8-bit inputs: the FP32 problem that is computed, and its
   // inputs' bytes, which come next in the workspace.
@@ -65,10 +71,24 @@ inline size_t with_alignment(size_t bytes) { return bytes == 0 ? 0 : bytes + kWo
 // The step for a kernel, whose part of the workspace begins at `workspace_offset`.
 KernelStep step_of(const Kernel& kernel, size_t workspace_offset);
 
-// The kernels for a problem on a GPU. UNSUPPORTED with the reason where there is none.
-Result<std::vector<KernelStep>> plan_kernels(const Problem& problem, const DeviceInfo& gpu);
+// What a GPU runs for a problem.
+struct KernelPlan {
+  std::optional<Recipe> recipe;
+  std::vector<KernelStep> steps;
+};
 
-// Bytes of workspace for all steps.
-size_t workspace_bytes(const std::vector<KernelStep>& steps);
+// UNSUPPORTED with the reason where there are no kernels for it.
+Result<KernelPlan> plan_kernels(const Problem& problem, const DeviceInfo& gpu);
+
+// A plan of kernels that somebody has chosen.
+Plan plan_with(const Problem& problem, std::vector<KernelStep> steps);
+
+// The problem that a step is of, and its buffers, in a plan whose aligned workspace is given.
+const Problem& problem_of(const Plan& plan, const KernelStep& step);
+Buffers buffers_of(const Plan& plan, const KernelStep& step, const Buffers& call,
+                   std::byte* workspace);
+
+// Bytes of workspace for the recipe and all steps.
+size_t kernel_bytes(const Plan& plan);
 
 }  // namespace fa3

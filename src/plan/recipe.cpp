@@ -16,10 +16,10 @@ struct Choice {
   bool means;       // taken off k and v
 };
 
-Choice choice_of(const Problem& p, int64_t tile) {
+Choice choice_of(const Problem& p, int64_t rows_q) {
   const bool keeps_v = p.precision == FA3_PRECISION_EIGHT_BIT_ACCURATE ||
                        (p.precision == FA3_PRECISION_EIGHT_BIT && p.head_dim_qk <= kNarrow);
-  if (p.precision == FA3_PRECISION_FP8) return {FA3_F8_E4M3, FA3_F8_E4M3, tile, false};
+  if (p.precision == FA3_PRECISION_FP8) return {FA3_F8_E4M3, FA3_F8_E4M3, rows_q, false};
   return {FA3_I8, keeps_v ? FA3_DTYPE_NONE : FA3_F8_E4M3, 1, true};
 }
 
@@ -44,7 +44,7 @@ Problem quantization_of(const Problem& p, TensorId id, const Choice& choice, int
     x.block_of(kCodes).by_total_row = true;
     x.layout[kScale] = {FA3_F32, 0, heads, 1};
   } else {
-    const int64_t blocks = (axis.max_seqlen + rows - 1) / rows;
+    const int64_t blocks = rows == 0 ? 1 : (axis.max_seqlen + rows - 1) / rows;
     x.layout[kScale] = {FA3_F32, heads * blocks, 1, blocks};
   }
   if (choice.means && id != kQ) x.layout[kOffset] = {FA3_F32, heads * columns, 0, columns};
@@ -53,8 +53,8 @@ Problem quantization_of(const Problem& p, TensorId id, const Choice& choice, int
 
 }  // namespace
 
-Recipe make_recipe(const Problem& p, int64_t tile) {
-  const Choice choice = choice_of(p, tile);
+Recipe make_recipe(const Problem& p, const RecipeRows& rows) {
+  const Choice choice = choice_of(p, rows.q);
   Recipe recipe;
   recipe.attention = p;
   recipe.attention.precision = FA3_PRECISION_DEFAULT;
@@ -64,7 +64,8 @@ Recipe make_recipe(const Problem& p, int64_t tile) {
     if (id == kV && choice.v == FA3_DTYPE_NONE) continue;
     Quantization& x = recipe.quantizations[recipe.count];
     recipe.inputs[recipe.count++] = id;
-    x.problem = quantization_of(p, id, choice, id == kQ ? choice.rows_q : tile);
+    const int64_t share = id == kQ ? choice.rows_q : id == kK ? rows.k : rows.v;
+    x.problem = quantization_of(p, id, choice, share);
     const int64_t heads = p.heads_of(id), columns = p.columns_of(id);
     x.codes = arena.used();
     arena.take<std::byte>(p.entries_of(id) * p.axis_of(id).rows * heads * columns);

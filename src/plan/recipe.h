@@ -28,9 +28,13 @@ struct Recipe {
   size_t bytes = 0;  // of all codes, scales and offsets
 };
 
-// Of a problem whose precision is not the default. tile: rows of k and v that share a scale, those
-// of a tile of the kernel that attends.
-Recipe make_recipe(const Problem& problem, int64_t tile);
+// Rows that share a scale, as ScaleBlock has them; INT8 q has one for each row.
+struct RecipeRows {
+  int64_t q, k, v;
+};
+
+// Of a problem whose precision is not the default.
+Recipe make_recipe(const Problem& problem, const RecipeRows& rows);
 
 // The buffers of a quantisation of the recipe, and of its attention.
 Buffers buffers_of(const Recipe& recipe, int i, const Buffers& call, std::byte* workspace);

@@ -87,24 +87,25 @@ TEST_P(SimFwdSeeds, EveryRow_SameBits) {
     Tuning tuning;
     tuning.rows[key_of(p)] = row.name;
     device.tuning = std::make_shared<Tuning>(tuning);
-    const auto steps = plan_kernels(p, device);
-    ASSERT_TRUE(steps.ok()) << steps.status().message;
-    const auto& plan = std::get<FwdPlan>(steps.value().back().kernel);
+    const auto kernels = plan_kernels(p, device);
+    ASSERT_TRUE(kernels.ok()) << kernels.status().message;
+    const Plan launched = plan_with(p, kernels.value().steps);
+    const auto& plan = std::get<FwdPlan>(launched.steps.back().kernel);
     ASSERT_STREQ(plan.row, row.name) << plan.declined;
     const size_t q_rows = p.heads_q * p.q.rows, kv_rows = p.heads_q * p.kv.rows,
                  o_size = q_rows * p.head_dim_v;
     const Memory q(runtime, q_rows * p.head_dim_qk, "q"), k(runtime, kv_rows * p.head_dim_qk, "k"),
         v(runtime, kv_rows * p.head_dim_v, "v"), o(runtime, o_size, "o"),
         lse(runtime, 2 * q_rows, "lse"),
-        workspace(runtime, 2 + workspace_bytes(steps.value()) / 2, "workspace");
+        workspace(runtime, 2 + kernel_bytes(launched) / 2, "workspace");
     Buffers buffers;
     buffers.data[kQ] = q.data(), buffers.data[kK] = k.data(), buffers.data[kV] = v.data();
     buffers.data[kO] = o.data(), buffers.data[kLse] = lse.data();
     std::vector<u16> first(o_size), now(o_size);
     for (u64 seed = 0; seed < some_of(8); ++seed) {
       runtime.set_seed(seed);
-      const Status status = launch(steps.value(), runtime, {}, p, buffers,
-                                   reinterpret_cast<std::byte*>(workspace.data()));
+      const Status status =
+          launch(launched, runtime, {}, buffers, reinterpret_cast<std::byte*>(workspace.data()));
       ASSERT_TRUE(status.ok()) << row.name << ", seed " << seed << ": " << status.message;
       runtime.download(now.data(), o.data(), o_size * sizeof(u16));
       if (seed == 0) first = now;

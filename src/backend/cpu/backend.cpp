@@ -16,14 +16,14 @@ namespace fa3 {
 namespace {
 
 // Rows that share a scale: those of a tile of FlashAttention-3's kernels, about.
-constexpr int64_t kRecipeTile = 128;
+constexpr RecipeRows kRecipeRows{128, 128, 128};
 
 Plan plan_for(const Problem& problem, const DeviceInfo& device) {
   Plan plan;
   plan.problem = problem;
   plan.backend = device.backend;
   plan.threads = device.threads;
-  if (problem.precision != FA3_PRECISION_DEFAULT) plan.recipe = make_recipe(problem, kRecipeTile);
+  if (problem.precision != FA3_PRECISION_DEFAULT) plan.recipe = make_recipe(problem, kRecipeRows);
   const Problem& attention = plan.recipe ? plan.recipe->attention : problem;
   if (attention.is_8_bit()) {
     plan.decoded = cpu::decoded(attention);

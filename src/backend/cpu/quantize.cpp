@@ -17,7 +17,7 @@
 #include "backend/cpu/scale_grid.h"
 #include "core/check_scales.h"
 #include "core/dtype.h"
-#include "device/attn/random_sign.h"
+#include "core/signs.h"
 #include "plan/cpu/cpu_plan.h"
 
 namespace fa3::cpu {
@@ -103,7 +103,7 @@ class Quantizer {
     const Rotation& r = p_.rotation;
     const float unit = r.hadamard == 0 ? 1 : 1 / std::sqrt(static_cast<float>(r.hadamard));
     for (int64_t c = 0; c < d_; ++c)
-      factor_[c] = r.hadamard == 0 ? 1 : unit * random_sign(r.seed, sign_index(c));
+      factor_[c] = r.hadamard == 0 ? 1 : unit * sign_of_column(p_, c);
     const fa3_dtype codes = p_.layout[kCodes].dtype;
     for_each_scale(p_, x_, [&](float& scale) { scale = in_chunk_ ? 1 : 0; });
 
@@ -149,13 +149,6 @@ class Quantizer {
     Chunk chunk{b, head, sequence_of(p_, x_, Axis::kToken, b), first, 0};
     chunk.count = std::clamp<int64_t>(chunk.sequence.len - first, 0, chunk_rows_);
     return chunk;
-  }
-
-  // Both columns of a rotary pair have one sign.
-  int64_t sign_index(int64_t column) const {
-    const int64_t width = p_.rotation.rotary_dim > 0 ? p_.rotation.rotary_dim : d_ / 2 * 2;
-    if (column >= width) return column;
-    return p_.rotation.rotary_pairs ? column / 2 : column % (width / 2);
   }
 
   template <class T>

@@ -92,8 +92,10 @@ Result<Plan> CudaBackend::prepare_steps(Plan plan, CudaRuntime& gpu, StreamRef o
 Result<Plan> CudaBackend::by_table(Plan plan) const {
   DeviceInfo untuned = device();
   untuned.tuning = nullptr;
-  FA3_TRY(plan.steps, plan_kernels(plan.problem, untuned));
-  plan.workspace_bytes = with_alignment(workspace_bytes(plan.steps));
+  FA3_TRY(KernelPlan kernels, plan_kernels(plan.problem, untuned));
+  plan.recipe = std::move(kernels.recipe);
+  plan.steps = std::move(kernels.steps);
+  plan.workspace_bytes = with_alignment(kernel_bytes(plan));
   return plan;
 }
 
@@ -200,7 +202,7 @@ Status CudaBackend::run(const Plan& plan, const Buffers& buffers, std::byte* wor
                         void* stream) {
   if (has_no_rows(plan.problem)) return {};
   FA3_TRY(CudaRuntime* const gpu, runtime());
-  return launch(plan.steps, *gpu, StreamRef::of(stream), plan.problem, buffers, aligned(workspace));
+  return launch(plan, *gpu, StreamRef::of(stream), buffers, aligned(workspace));
 }
 
 }  // namespace fa3::cuda

@@ -3,6 +3,7 @@
 #include "backend/launch/fwd_sm90.h"
 
 #include "device/sm90/fwd/args.h"
+#include "device/sm90/fwd/score_offset_args.h"
 #include "device/sm90/fwd/v_image_args.h"
 
 namespace fa3::sm90 {
@@ -56,7 +57,7 @@ TensorMapSpec spec_of(void* base, const Problem& p, TensorId id, const TileLayou
 }
 
 // Dense tensors are not addressed by rows over all sequences, which may exceed 32 bits.
-FwdAxis axis_of(const Problem& p, const SeqAxis& axis, const Layout& layout, bool ragged,
+RowAxis axis_of(const Problem& p, const SeqAxis& axis, const Layout& layout, bool ragged,
                 const i32* cu_seqlens, const i32* seqused) {
   const int64_t batch_rows = ragged ? ragged_batch_rows(p, axis, layout) : 0;
   return {cu_seqlens, seqused, static_cast<i32>(axis.rows), static_cast<i32>(batch_rows)};
@@ -94,6 +95,14 @@ VImage image_of(const Problem& p, int tile_kv, std::byte* workspace) {
           p.kv.varlen ? tiles : of_sequence, p.kv.varlen};
 }
 
+// Of FwdArgs::score_offset; rows follow one another.
+struct ScoreOffsetStrides {
+  int64_t batch, head;
+};
+ScoreOffsetStrides score_offset_strides(const Problem& p) {
+  return {p.q.varlen ? 0 : p.heads_q * p.q.rows, p.q.rows};
+}
+
 }  // namespace
 
 Status launch(const VImagePlan& plan, const KernelStep& step, GpuRuntime& runtime, StreamRef stream,
@@ -107,6 +116,29 @@ Status launch(const VImagePlan& plan, const KernelStep& step, GpuRuntime& runtim
   args.image = image_of(p, c.tile.keys, workspace);
   args.batch = static_cast<i32>(p.batch);
   args.tiles = static_cast<i32>(div_up(p.kv.rows, c.tile.keys));
+  return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
+}
+
+Status launch(const ScoreOffsetPlan& plan, const KernelStep& step, GpuRuntime& runtime,
+              StreamRef stream, const Problem& p, const Buffers& buffers, std::byte* workspace) {
+  if (has_no_keys(p)) return {};
+  const Layout &q = p.layout[kQ], &offset = p.layout[kKOffset];
+  ScoreOffsetArgs args{};
+  args.q = buffers.in<u8>(kQ);
+  args.q_batch = q.batch, args.q_row = q.row, args.q_head = q.head;
+  args.q_axis.cu_seqlens = buffers.in<i32>(kCuSeqlensQ);
+  args.q_axis.seqused = buffers.in<i32>(kSequsedQ);
+  args.q_axis.rows = static_cast<i32>(p.q.rows);
+  args.q_scale = fwd_scale(p, buffers, kQ);
+  args.k_offset = buffers.in<float>(kKOffset);
+  args.k_offset_batch = offset.batch, args.k_offset_head = offset.head;
+  args.batch = static_cast<i32>(p.batch);
+  args.group_size = static_cast<i32>(p.group_size());
+  args.head_dim = static_cast<i32>(p.head_dim_qk);
+  args.softmax_scale = static_cast<float>(p.softmax_scale);
+  args.to = reinterpret_cast<float*>(workspace + plan.at);
+  const ScoreOffsetStrides to = score_offset_strides(p);
+  args.to_batch = to.batch, args.to_head = to.head;
   return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
 }
 
@@ -164,6 +196,11 @@ Status launch(const FwdPlan& plan, const KernelStep& step, GpuRuntime& runtime, 
   args.v_offset_batch = v_offset.batch, args.v_offset_head = v_offset.head;
   args.head_dim_v = static_cast<i32>(p.head_dim_v);
   if (c.v_image) args.v_image = image_of(p, c.tile_kv, workspace);
+  if (plan.score_offset_bytes > 0) {
+    args.score_offset = reinterpret_cast<const float*>(workspace + plan.score_offset_at());
+    const ScoreOffsetStrides from = score_offset_strides(p);
+    args.score_offset_batch = from.batch, args.score_offset_head = from.head;
+  }
   return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
 }
 

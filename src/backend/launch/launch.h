@@ -3,8 +3,6 @@
 // arguments are filled in by its own launch/*.h.
 #pragma once
 
-#include <vector>
-
 #include "core/problem.h"
 #include "plan/plan.h"
 #include "runtime/gpu_runtime.h"
@@ -13,13 +11,12 @@ namespace fa3 {
 
 // UNSUPPORTED for a tensor that a kernel would read or write at an address that it does not
 // accept.
-Status check_addresses(const std::vector<KernelStep>& steps, const Problem& problem,
-                       const Buffers& buffers);
+Status check_addresses(const Plan& plan, const Buffers& buffers);
 
-// Puts the kernels on the stream, one after another. buffers were validated against problem, which
-// has queries, and passed check_addresses; their addresses are in the runtime's memory.
+// Puts the kernels on the stream, one after another. buffers were validated against the plan's
+// problem, which has rows, and passed check_addresses; their addresses are in the runtime's memory.
 // workspace: aligned.
-Status launch(const std::vector<KernelStep>& steps, GpuRuntime& runtime, StreamRef stream,
-              const Problem& problem, const Buffers& buffers, std::byte* workspace);
+Status launch(const Plan& plan, GpuRuntime& runtime, StreamRef stream, const Buffers& buffers,
+              std::byte* workspace);
 
 }  // namespace fa3

@@ -18,14 +18,39 @@ struct Extent {
   std::string name;
 };
 
+// How many there are of what a layout has strides for.
+struct Counts {
+  int64_t batch, rows, heads, columns;
+};
+
+Counts counts_of(const Problem& p, TensorId id) {
+  const auto blocks = [](int64_t n, int64_t size) { return size == 0 ? 1 : div_up(n, size); };
+  switch (kTensors[id].form) {
+    case Form::kScale: {
+      const ScaleBlock& block = p.block_of(scaled_by(id));
+      if (block.of_tensor) return {1, 1, 1, 1};
+      const int64_t heads = block.shared_by_group ? p.heads_kv : p.heads_of(id);
+      const int64_t cols = blocks(p.columns_of(id), block.cols);
+      if (block.by_total_row) return {1, p.axis_of(id).rows, heads, cols};
+      return {p.batch, blocks(p.axis_of(id).max_seqlen, block.rows), heads, cols};
+    }
+    case Form::kOffset:
+      return {p.batch, 1, p.heads_of(id), p.columns_of(id)};
+    case Form::kTable:
+      return {1, p.rotation.positions, 1, p.rotation.rotary_dim / 2};
+    default:
+      return {p.entries_of(id), p.rows_of(id), p.heads_of(id), p.columns_of(id)};
+  }
+}
+
 // Memory from a tensor's first element to its last, gaps included.
 Extent extent_of(const Problem& p, const Buffers& x, TensorId id) {
   const Layout& layout = p.layout[id];
-  const int64_t batch = p.entries_of(id), rows = p.rows_of(id);
-  const int64_t elements = (batch - 1) * layout.batch + (rows - 1) * layout.row +
-                           (p.heads_of(id) - 1) * layout.head + p.columns_of(id);
+  const Counts n = counts_of(p, id);
+  const int64_t elements = (n.batch - 1) * layout.batch + (n.rows - 1) * layout.row +
+                           (n.heads - 1) * layout.head + n.columns;
   const auto begin = reinterpret_cast<uintptr_t>(x.data[id]);
-  if (rows == 0 || batch == 0 || begin == 0) return {0, 0, tensor_name(id)};
+  if (n.rows == 0 || n.batch == 0 || n.heads == 0 || begin == 0) return {0, 0, tensor_name(id)};
   return {begin, begin + static_cast<uintptr_t>(elements * dtype_bytes(layout.dtype)),
           tensor_name(id)};
 }
@@ -39,7 +64,7 @@ Extent bytes_of(const void* data, int64_t bytes, const char* name) {
 std::vector<Extent> extents_of(const Plan& plan, const Buffers& x, std::byte* workspace) {
   const Problem& p = plan.problem;
   std::vector<Extent> all = {
-      bytes_of(workspace, static_cast<int64_t>(workspace_bytes(plan.steps)), "workspace")};
+      bytes_of(workspace, static_cast<int64_t>(kernel_bytes(plan)), "workspace")};
   for (const TensorRow& row : kTensors) {
     if (role_of(p.op, row.id) == Role::kNone) continue;
     const int64_t entries = p.batch + (row.form == Form::kCuSeqlens ? 1 : 0);
@@ -97,7 +122,7 @@ std::string SimBackend::why() const { return "backend sim (sm90): the context's 
 // The simulator's plan models that of an H200.
 std::string SimBackend::explain(const Plan& plan) const {
   const auto on_gpu = plan_kernels(plan.problem, sm90::h200());
-  return fa3::explain(plan, on_gpu.ok() ? on_gpu.value() : plan.steps);
+  return fa3::explain(plan, on_gpu.ok() ? on_gpu.value().steps : plan.steps);
 }
 
 Result<SimRuntime*> SimBackend::runtime() {
@@ -123,7 +148,7 @@ Status SimBackend::run(const Plan& plan, const Buffers& buffers, std::byte* work
   FA3_TRY(SimRuntime* const simulator, runtime());
   const std::lock_guard lock(mutex_);
   const Registered registered(*simulator, extents_of(plan, buffers, aligned(workspace)));
-  return launch(plan.steps, *simulator, {}, plan.problem, buffers, aligned(workspace));
+  return launch(plan, *simulator, {}, buffers, aligned(workspace));
 }
 
 }  // namespace fa3::sim

@@ -11,6 +11,7 @@
 
 namespace fa3 {
 
+inline constexpr float kInf = __builtin_bit_cast(float, 0x7F800000u);
 inline constexpr float kLog2e = 1.4426950408889634f;
 inline constexpr float kLn2 = 0.6931471805599453f;
 

@@ -63,6 +63,17 @@ FA3_DEV float fma(float a, float b, float c) {
 #endif
 }
 
+// abs.f32 (9.7.3.9).
+FA3_DEV float abs(float x) {
+#if FA3_GPU
+  float out;
+  asm("abs.f32 %0, %1;" : "=f"(out) : "f"(x));
+  return out;
+#else
+  return __builtin_fabsf(x);
+#endif
+}
+
 // max.f32 (9.7.3.12): of a number and a NaN the number.
 FA3_DEV float max(float a, float b) {
 #if FA3_GPU

@@ -27,6 +27,16 @@ struct ScoreFunction {
       }
     }
   }
+  // tanh(s·factor + shift).
+  template <int N>
+  FA3_DEV void apply(ptx::Acc<N>& s, const PerRow& shift) const {
+    static_assert(kScore == ScoreKind::kSoftcap, "others do not notice what all keys have");
+    FA3_UNROLL
+    for (int i = 0; i < N / 2; ++i) {
+      const int h = i / 2 % 2;
+      s[i] = ptx::tanh_approx(ptx::fma(s[i], factor[h], shift[h]));
+    }
+  }
 };
 
 // The keys that a thread's two rows see, counted from the thread's first column of tile 0.

@@ -15,8 +15,6 @@
 
 namespace fa3 {
 
-inline constexpr float kInf = __builtin_bit_cast(float, 0x7F800000u);
-
 // P may reach 2 to this power: where O is rescaled lazily, its maximum is less by what p_log2 is.
 inline constexpr float kMostLog2 = 8.f;
 

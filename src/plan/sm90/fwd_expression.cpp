@@ -63,4 +63,10 @@ std::string v_image_expression(const VImageConfig& config) {
       config.tile.keys, config.tile.columns, config.ragged);
 }
 
+std::string score_offset_expression(const ScoreOffsetConfig& config) {
+  return fmt::format(
+      "fa3::sm90::score_offset<fa3::sm90::ScoreOffsetConfig{{.is_i8 = {}, .lanes = {}}}>",
+      config.is_i8, config.lanes);
+}
+
 }  // namespace fa3::sm90

@@ -21,7 +21,7 @@ constexpr int64_t kStrideLimit = int64_t{1} << 39;      // elements: TMA's strid
 constexpr int64_t kMaxRaggedStride = int64_t{1} << 32;  // elements: well below kRaggedWrap bytes
 constexpr int64_t kMaxRows = kRaggedRows - 512;         // coordinates of a tile stay in 31 bits
 constexpr int64_t kMaxTiles = int64_t{1} << 31;
-constexpr int64_t kMaxGridY = 65535;  // KV heads, of the kernel that transposes V
+constexpr int64_t kMaxGridY = 65535;  // of the kernels before the forward: heads, sequences
 
 // ---- What is declined ---------------------------------------------------------------------------
 
@@ -112,10 +112,13 @@ Status check_scales(const Problem& p) {
           "backend cpu",
           name, block.rows);
   }
-  if (p.layout[kKOffset].present() && (p.layout[kLse].present() || p.softcap > 0))
-    return unsupported(
-        "forward: k_offset with lse or softcap on sm90 in this release: leave lse out, or use "
-        "backend cpu");
+  if (needs_score_offset(p))
+    for (const auto& [what, value] : {std::pair("heads_q", p.heads_q), std::pair("batch", p.batch)})
+      if (value > kMaxGridY)
+        return unsupported(
+            "forward: {}={} with k_offset and lse or softcap on sm90, need at most {}; split the "
+            "batch",
+            what, value, kMaxGridY);
   return {};
 }
 
@@ -314,8 +317,13 @@ int64_t v_image_tiles(const Problem& p, int tile_kv) {
 
 size_t zeroed_bytes(const FwdPlan& plan) { return plan.counter ? sizeof(uint32_t) : 0; }
 
+bool needs_score_offset(const Problem& p) {
+  return p.layout[kKOffset].present() && (p.layout[kLse].present() || p.softcap > 0);
+}
+
 size_t workspace_bytes(const FwdPlan& plan) {
-  return plan.v_image_bytes > 0 ? kVImageOffset + plan.v_image_bytes : zeroed_bytes(plan);
+  if (plan.v_image_bytes + plan.score_offset_bytes == 0) return zeroed_bytes(plan);
+  return plan.score_offset_at() + plan.score_offset_bytes;
 }
 
 std::optional<FwdPlan> wider(const FwdPlan& plan) {
@@ -342,6 +350,10 @@ FwdPlan with_config(FwdPlan plan, const FwdConfig& c, const Problem& p, int mult
   if (c.v_image)
     plan.v_image_bytes =
         static_cast<size_t>(v_image_tiles(p, c.tile_kv) * p.heads_kv * c.turned_v().bytes());
+  plan.score_offset_bytes = 0;
+  if (needs_score_offset(p))
+    plan.score_offset_bytes =
+        sizeof(float) * static_cast<size_t>(p.heads_q * p.q.rows * (p.q.varlen ? 1 : p.batch));
   return plan;
 }
 

@@ -12,11 +12,16 @@
 #include "device/attn/tile_order.h"
 #include "device/attn/tile_range.h"
 #include "device/sm90/fwd/config.h"
+#include "device/sm90/fwd/score_offset_config.h"
 #include "device/sm90/fwd/v_image_config.h"
 #include "plan/sm90/fwd_rows.h"
 #include "runtime/program.h"
 
 namespace fa3::sm90 {
+
+// Where tiles of 8-bit V that is transposed before begin in the forward's part of the workspace,
+// behind the counter.
+inline constexpr size_t kVImageOffset = 128;
 
 struct FwdPlan {
   RowNeed need;          // what the row was chosen by
@@ -32,15 +37,18 @@ struct FwdPlan {
   bool counter = false;    // CTAs take the next tile from a counter in the workspace
   float score_factor = 0;  // see FwdArgs
   float scale_log2 = 0;
-  float slope_factor = 0;    // see ElementArgs
-  size_t v_image_bytes = 0;  // of the workspace, behind kVImageOffset; 0: none
+  float slope_factor = 0;         // see ElementArgs
+  size_t v_image_bytes = 0;       // of the workspace, behind kVImageOffset; 0: none
+  size_t score_offset_bytes = 0;  // of FwdArgs::score_offset, behind that; 0: none
+
+  size_t score_offset_at() const { return kVImageOffset + (v_image_bytes + 15) / 16 * 16; }
 };
 
 // Tiles of one head of 8-bit V that is transposed before: of all sequences, as VImage counts them.
 int64_t v_image_tiles(const Problem& problem, int tile_kv);
 
-// Where they begin in the forward's part of the workspace, behind the counter.
-inline constexpr size_t kVImageOffset = 128;
+// Does FwdArgs::score_offset matter: is there a k_offset, and what notices it?
+bool needs_score_offset(const Problem& problem);
 
 // UNSUPPORTED with the reason for what the kernel does not do.
 Result<FwdPlan> make_fwd_plan(const Problem& problem, const DeviceInfo& device);
@@ -61,7 +69,7 @@ inline const std::string& declined(const FwdPlan& plan) { return plan.declined; 
 // What a step of a plan (plan/plan.h) needs from a kernel.
 Program program_of(const FwdPlan& plan);
 LaunchShape shape_of(const FwdPlan& plan);
-size_t workspace_bytes(const FwdPlan& plan);  // the counter
+size_t workspace_bytes(const FwdPlan& plan);
 size_t zeroed_bytes(const FwdPlan& plan);
 
 // How a ragged kernel addresses tensors without cu_seqlens: by rows over all sequences. The stride
@@ -74,6 +82,7 @@ int64_t ragged_batch_rows(const Problem& problem, const SeqAxis& axis, const Lay
 // name, and the types of functors where there are any.
 std::string fwd_expression(const FwdConfig& config, const FwdFunctors& functors = {});
 std::string v_image_expression(const VImageConfig& config);
+std::string score_offset_expression(const ScoreOffsetConfig& config);
 const char* fwd_header(const FwdConfig& config);  // the header that declares it
 
 }  // namespace fa3::sm90

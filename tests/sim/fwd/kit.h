@@ -100,10 +100,12 @@ class FwdRun {
       if (bytes > 0) add(tensor_name(static_cast<TensorId>(id)), t.data, bytes);
       if (id == kO || id == kLse) outputs_.push_back({t.data, bytes});
     }
-    if (plan_.config.v_image) steps_.push_back(step_of(make_v_image_plan(plan_, problem_), 0));
-    steps_.push_back(step_of(plan_, 0));
+    std::vector<KernelStep> steps;
+    if (plan_.config.v_image) steps.push_back(step_of(make_v_image_plan(plan_, problem_), 0));
+    steps.push_back(step_of(plan_, 0));
+    launched_ = plan_with(problem_, std::move(steps));
     // Of cache lines, which are aligned.
-    workspace_.resize(1 + workspace_bytes(steps_) / sizeof(Line));
+    workspace_.resize(1 + kernel_bytes(launched_) / sizeof(Line));
     add("workspace", workspace_.data(), workspace_.size() * sizeof(Line));
   }
   ~FwdRun() {
@@ -116,8 +118,8 @@ class FwdRun {
   // Runs under the device's seed; O and LSE are NaN before. Throws Violation.
   void run() {
     for (const auto& [data, bytes] : outputs_) std::memset(data, 0xFF, bytes);
-    const Status status = launch(steps_, runtime_, {}, problem_, buffers_,
-                                 reinterpret_cast<std::byte*>(workspace_.data()));
+    const Status status =
+        launch(launched_, runtime_, {}, buffers_, reinterpret_cast<std::byte*>(workspace_.data()));
     if (!status.ok()) throw std::runtime_error(status.message);
   }
   std::vector<unsigned char> bits() const {
@@ -165,7 +167,7 @@ class FwdRun {
   struct alignas(kWorkspaceAlign) Line {
     std::byte bytes[kWorkspaceAlign];
   };
-  std::vector<KernelStep> steps_;
+  Plan launched_;
   std::vector<Line> workspace_;
   std::vector<Output> outputs_;
   std::vector<void*> bases_;

@@ -7,6 +7,7 @@
 #include "device/tensor_map.h"
 #include "device/types.h"
 #include "device/warp/element.h"
+#include "device/warp/sequence_rows.h"
 
 namespace fa3::sm90 {
 
@@ -19,15 +20,6 @@ namespace fa3::sm90 {
 // is then subtracted from the base, and `begin` counts sequences.
 inline constexpr i32 kRaggedRows = 1 << 30;
 inline constexpr u64 kRaggedWrap = u64{1} << 34;
-
-// Where the rows of each sequence lie in the queries, or in keys and values, and how many count.
-// Values in device memory may be wrong: every use clamps them to the tensor.
-struct FwdAxis {
-  const i32* cu_seqlens;  // varlen: batch + 1 entries; else null
-  const i32* seqused;     // or null
-  i32 rows;               // dense: of each sequence; varlen: of all
-  i32 batch_rows;         // dense and ragged: from one sequence's first row to the next one's
-};
 
 // Scales of one 8-bit tensor, or none: data = nullptr. That of row i of a sequence is at
 // min(i / block_rows, blocks − 1), or at the row of the tensor.
@@ -59,7 +51,7 @@ struct FwdArgs {
   float* lse;                        // or null
   i64 lse_row, lse_head, lse_batch;  // strides in elements
   u32* next_tile;                    // 0 at the start; nullptr: CTA i takes tiles i, i + grid, …
-  FwdAxis q_axis, kv_axis;
+  RowAxis q_axis, kv_axis;
   i32 batch, heads_q, group_size;  // group_size: query heads per KV head
   Band32 band;
   float score_factor;  // of ScoreFunction
@@ -71,6 +63,10 @@ struct FwdArgs {
   const float* v_offset;              // (batch, heads_kv, head_dim_v) or null
   i64 v_offset_batch, v_offset_head;  // strides in elements
   i32 head_dim_v;                     // of the tensor
+  // What k_offset adds to the scores of a row, (batch, heads, rows) or varlen (heads, rows); null =
+  // nothing, or nobody notices.
+  const float* score_offset;
+  i64 score_offset_batch, score_offset_head;
   VImage v_image;
 };
 

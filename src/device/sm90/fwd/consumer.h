@@ -48,6 +48,7 @@ struct QTileState {
   u32 q_slot;     // of FwdSmem::q, q_full and q_empty
   RowSoftmax<kCfg.softmax, kBiased> softmax;
   PerRow factor;  // 8 bits: score_factor or scale_log2 of FwdArgs, times the scales of Q and K
+  PerRow shift;   // 8 bits with a softcap: what is added to scores before it
 };
 
 // V as the GEMM's operand: as TMA has loaded it, or transposed.
@@ -97,6 +98,9 @@ struct Consumer {
   // Integer scores that nothing but the softmax looks at.
   static constexpr bool kBiased =
       is_int8(kCfg.dtype_qk) && kCfg.score == ScoreKind::kPlain && !Score::kActive;
+  // What k_offset adds to scores is added to LSE, or where a softcap follows, to the scores.
+  static constexpr bool kShifts = kCfg.scaled() && kCfg.score == ScoreKind::kSoftcap;
+  static constexpr bool kAddsOffset = kCfg.scaled() && !kShifts;
   using Smem = FwdSmem<kCfg>;
   using QTile = QTileState<kCfg, kBiased>;
   using QOperand = KMajorOperand<kCfg.q_tile()>;
@@ -232,6 +236,10 @@ struct Consumer {
     for (int h = 0; h < 2; ++h) {
       tile.factor.row[h] =
           kPlain ? finite_factor(scale[h] * args.scale_log2) : scale[h] * args.score_factor;
+      if constexpr (kShifts) {
+        const i32 row = min(row_of(work) + 8 * h, work.q_used - 1);
+        tile.shift.row[h] = score_offset_at(args, work, row) * args.elements.slope_factor;
+      }
     }
   }
   // What scores are multiplied by before ScoreFunction, and in the exponent.

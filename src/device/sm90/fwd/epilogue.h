@@ -29,7 +29,10 @@ FA3_DEV void store_lse(const Consumer& c, const typename Consumer::QTile& done, 
   FA3_UNROLL
   for (int h = 0; h < 2; ++h) {
     if (row + 8 * h >= work.q_rows) continue;
-    const float lse = nothing[h] ? -kInf : done.softmax.lse(h, c.scale_log2());
+    float lse = nothing[h] ? -kInf : done.softmax.lse(h, c.scale_log2());
+    if constexpr (Consumer::kAddsOffset) {
+      if (!nothing[h]) lse += score_offset_at(args, work, row + 8 * h);
+    }
     ptx::st_global(to + 8 * h * args.lse_row, lse);
   }
 }

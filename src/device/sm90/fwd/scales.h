@@ -40,6 +40,14 @@ FA3_DEV PerRow code_scale(const FwdArgs& args, const FwdWork& work, i32 row) {
   return scale;
 }
 
+// What k_offset adds to the scores of a row that counts, in units of the natural logarithm.
+FA3_DEV float score_offset_at(const FwdArgs& args, const FwdWork& work, i32 row) {
+  if (args.score_offset == nullptr || work.range.empty()) return 0.f;
+  const i64 first = args.q_axis.cu_seqlens != nullptr ? work.q_begin : 0;
+  return ptx::ld_global(args.score_offset + work.batch * args.score_offset_batch +
+                        work.head * args.score_offset_head + first + row);
+}
+
 // A factor of scores that may be masked already. NaN stays: INT8 codes have none, so the scale of a
 // block says that it held one.
 FA3_DEV float finite_factor(float factor) {

@@ -15,32 +15,6 @@
 
 namespace fa3::sm90 {
 
-// Rows of one sequence: where they begin in the tensor, how many there are and how many count.
-struct FwdRows {
-  i32 begin = 0;
-  i32 rows = 0;
-  i32 used = 0;
-};
-
-// Rows of sequence b. b = batch, varlen only: those after the last sequence; none count.
-template <bool kRagged>
-FA3_DEV FwdRows rows_of(const FwdAxis& axis, i32 batch, i32 b) {
-  FwdRows rows{b * axis.batch_rows, axis.rows, axis.rows};
-  if constexpr (kRagged) {
-    if (axis.cu_seqlens != nullptr) {
-      rows.begin = clamp(ptx::ld_global_nc(axis.cu_seqlens + b), 0, axis.rows);
-      const i32 end = b < batch ? ptx::ld_global_nc(axis.cu_seqlens + b + 1) : axis.rows;
-      rows.rows = rows.used = clamp(end, rows.begin, axis.rows) - rows.begin;
-    }
-    if (b == batch) {
-      rows.used = 0;
-    } else if (axis.seqused != nullptr) {
-      rows.used = clamp(ptx::ld_global_nc(axis.seqused + b), 0, rows.rows);
-    }
-  }
-  return rows;
-}
-
 // Tiles of varlen queries are numbered sequence by sequence, rows of no sequence last. Indices only
 // grow, so the search resumes at the 32 sequences where it ended.
 struct SequenceSearch {
@@ -100,10 +74,11 @@ class FwdTiles {
       batch = static_cast<i32>(at.head / static_cast<u32>(args_.heads_q));
       at.head %= static_cast<u32>(args_.heads_q);
     }
-    const FwdRows q = rows_of<kCfg.ragged>(args_.q_axis, args_.batch, batch);
+    const SequenceRows q = rows_of<kCfg.ragged>(args_.q_axis, args_.batch, batch);
     // Rows of no sequence have no keys either.
     const bool owned = batch < args_.batch;
-    const FwdRows kv = owned ? rows_of<kCfg.ragged>(args_.kv_axis, args_.batch, batch) : FwdRows{};
+    const SequenceRows kv =
+        owned ? rows_of<kCfg.ragged>(args_.kv_axis, args_.batch, batch) : SequenceRows{};
     const i32 tile = static_cast<i32>(at.tile);
     return {
         tile_range(args_.band, q.used, kv.used, tile * kCfg.tile_q(), kCfg.tile_q(), kCfg.tile_kv),

@@ -43,7 +43,11 @@ FA3_DEV auto Consumer<kCfg, Order, Score, Mask>::scores_of(SAcc& s) -> PAcc& {
 template <FwdConfig kCfg, class Order, class Score, class Mask>
 template <bool kMasked>
 FA3_DEV void Consumer<kCfg, Order, Score, Mask>::apply_score(i32 kv_tile, PAcc& s) {
-  ScoreFunction<kCfg.score>{score_factor()}.apply(s);
+  if constexpr (kShifts) {
+    ScoreFunction<kCfg.score>{score_factor()}.apply(s, tile.shift);
+  } else {
+    ScoreFunction<kCfg.score>{score_factor()}.apply(s);
+  }
   if constexpr (Score::kActive) apply_scores<Score>(s, score_rows, kCfg.tile_kv * kv_tile);
   if constexpr (kMasked) band.template apply<kCfg.mask == MaskKind::kWindow>(s, kv_tile);
   if constexpr (Mask::kActive) {

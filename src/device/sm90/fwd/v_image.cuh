@@ -57,7 +57,7 @@ void v_image(FA3_GRID_CONSTANT const VImageArgs args) {
   const i32 index = static_cast<i32>(ptx::block_index_x());
   const i32 head = static_cast<i32>(ptx::block_index_y());
   const i32 b = sequence_of<kCfg>(args, index);
-  const FwdRows rows = rows_of<kCfg.ragged>(args.kv_axis, args.batch, b);
+  const SequenceRows rows = rows_of<kCfg.ragged>(args.kv_axis, args.batch, b);
   const i64 first = args.image.first_tile(b, 0, rows.begin, kCfg.tile.keys);
   const i32 tile = index - static_cast<i32>(args.image.varlen ? first : i64{b} * args.tiles);
   if (tile < 0 || i64{tile} * kCfg.tile.keys >= rows.used) return;

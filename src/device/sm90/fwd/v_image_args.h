@@ -8,7 +8,7 @@ namespace fa3::sm90 {
 
 struct VImageArgs {
   TensorMap v;  // as FwdArgs
-  FwdAxis kv_axis;
+  RowAxis kv_axis;
   VImage image;
   i32 batch, tiles;  // tiles: of a sequence; varlen: not used
 };

@@ -1,0 +1,198 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""quantize_gpu.py — fa3_quantize on one Hopper GPU, and 16-bit attention by way of 8 bits.
+
+First (--check) codes, scales and offsets against the processor's. Then (--rate) what the recipes
+quantise, in bytes read and written once a second, in turns with a copy of as many bytes. Then
+(--grid) forwards with `precision` beside the one in BF16, all kernels timed, in turns; medians in
+TFLOP/s. One JSON object a line, the first about machine and commit.
+"""
+
+import argparse
+import sys
+
+import machine
+import peers_gpu
+import torch
+from fa3_ctypes import MASKS as MASK_IDS
+from fa3_ctypes import PRECISIONS, Context, Fa3Error, Library, forward_args, quantize_args
+from fwd8_gpu import Contender, relative_error
+from peers_gpu import HEAD_DIMS, HIDDEN, MASKS, ROOT, TOKENS, emit, flops, measure, stream_handle
+
+SEQLENS = (2048, 4096, 8192, 16384)
+SEED = 42
+
+
+def power_of_two(d):
+    return d & -d
+
+
+class Quantisation:
+    """One call: rows = 1, of a block, or 0 = all of a head that share a scale."""
+
+    def __init__(self, context, x, dtype, rows, hadamard=0, offset=False, rotary=None):
+        batch, seqlen, heads, d = x.shape
+        self.context, self.x = context, x
+        self.codes = torch.zeros(x.shape, dtype=dtype, device=x.device)
+        blocks = 1 if rows == 0 else -(-seqlen // rows)
+        self.scale = torch.zeros(batch, heads, blocks, 1, device=x.device)
+        tensors = {"x": x, "codes": self.codes, "scale": self.scale}
+        self.offset = torch.zeros(batch, heads, d, device=x.device) if offset else None
+        if offset:
+            tensors["offset"] = self.offset
+        if rotary is not None:
+            tensors |= {"rotary_cos": rotary[0], "rotary_sin": rotary[1]}
+        scalars = {"block": (rows, 0), "hadamard": hadamard, "seed": SEED}
+        self.args = quantize_args(scalars, **tensors)
+        self.plan = context.plan_quantize(self.args)
+        size = max(self.plan.workspace_bytes, 1)
+        self.work = torch.empty(size, dtype=torch.uint8, device=x.device)
+
+    def __call__(self):
+        on_gpu = self.x.is_cuda
+        self.plan.run(self.work.data_ptr(), stream_handle() if on_gpu else None)
+
+
+def tables(seqlen, d, device):
+    """cos and sin of rotary embedding, (seqlen, d / 2), FP32."""
+    inverse = 1e4 ** (-torch.arange(0, d, 2, device=device) / d)
+    angle = torch.arange(seqlen, device=device)[:, None] * inverse[None]
+    return angle.cos().float().contiguous(), angle.sin().float().contiguous()
+
+
+def cases(d):
+    """{name: keywords of a Quantisation}: what the recipes and attention tensors need."""
+    turned = {"hadamard": power_of_two(d)}
+    i8, e4m3 = torch.int8, torch.float8_e4m3fn
+    return {
+        "q_i8": {"dtype": i8, "rows": 1} | turned,
+        "q_i8_rotary": {"dtype": i8, "rows": 1, "rotary": True} | turned,
+        "q_e4m3": {"dtype": e4m3, "rows": 1} | turned,
+        "k_i8_tile": {"dtype": i8, "rows": 128} | turned,
+        "k_e4m3_head": {"dtype": e4m3, "rows": 0} | turned,
+        "k_i8_head_less_mean": {"dtype": i8, "rows": 0, "offset": True} | turned,
+        "v_e4m3_head_less_mean": {"dtype": e4m3, "rows": 0, "offset": True},
+    }
+
+
+def made(context, x, case):
+    case = dict(case)
+    if case.pop("rotary", False):
+        case["rotary"] = tables(x.shape[1], x.shape[3], x.device)
+    return Quantisation(context, x, **case)
+
+
+def check(gpu, cpu, d, dtype, out):
+    x = torch.randn(2, 700, 3, d).to(dtype)
+    x[:, :, :, 3] += 20  # a channel with a mean
+    for name, case in cases(d).items():
+        theirs = made(cpu, x, case)
+        theirs()
+        ours = made(gpu, x.cuda(), case)
+        ours()
+        torch.cuda.synchronize()
+        codes = [q.codes.cpu().view(torch.uint8).int() for q in (ours, theirs)]
+        apart = (codes[0] - codes[1]).abs()
+        apart = torch.minimum(apart, 256 - apart)
+        share = (apart > 0).double().mean().item()
+        scale = ((ours.scale.cpu() - theirs.scale) / theirs.scale).abs().max().item()
+        row = {
+            "check": f"quantize_{name}_d{d}_{str(dtype).removeprefix('torch.')}",
+            "codes_off": share,
+            "codes_apart_at_most": apart.max().item(),
+            "scale_relative_difference": scale,
+        }
+        bad = share > 1e-3 or scale > 2e-6
+        if ours.offset is not None:
+            row["offset_difference"] = (ours.offset.cpu() - theirs.offset).abs().max().item()
+            bad = bad or row["offset_difference"] > 1e-4
+        emit(out, row | {"failures": int(bad)})
+
+
+def rate(gpu, d, tokens, rounds, out):
+    """Bytes: x once and codes once, whatever the kernels read twice."""
+    seqlen, heads = 4096, HIDDEN // d
+    x = torch.randn(tokens // seqlen, seqlen, heads, d, device="cuda").bfloat16()
+    moved = x.numel() * 3
+    source = torch.empty(moved // 2, dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(source)
+    calls = {name: made(gpu, x, case) for name, case in cases(d).items()}
+    timed = measure({"copy": lambda: target.copy_(source)} | calls, rounds)
+    row = {"cell": f"quantize_d{d}_t{tokens}", "head_dim": d, "tokens": tokens, "bytes": moved}
+    for name, (ms, low, high) in timed.items():
+        row[name] = {"ms": ms, "p10_ms": low, "p90_ms": high, "gbytes_per_s": moved / ms * 1e-6}
+    emit(out, row)
+
+
+def grid_cell(context, d, mask, seqlen, rounds, out):
+    batch, heads = TOKENS // seqlen, HIDDEN // d
+    x = [torch.randn(batch, seqlen, heads, d, device="cuda").bfloat16() for _ in "qkv"]
+    found = {}
+    for name, value in PRECISIONS.items():
+        tensors = dict(zip("qkv", x)) | {"o": torch.empty_like(x[0])}
+        scalars = {"precision": value, "precision_seed": SEED if value else 0}
+        found["bf16" if name == "default" else name] = Contender(context, mask, tensors, scalars)
+    errors = {}
+    for name, contender in found.items():
+        contender()
+        torch.cuda.synchronize()
+        errors[name] = relative_error(contender.tensors["o"], *x, mask)
+    timed = measure(found, rounds)
+    row = {"cell": f"precision_d{d}_{mask}_s{seqlen}", "head_dim": d, "mask": mask,
+           "seqlen": seqlen, "batch": batch, "heads": heads,
+           "clock_power": peers_gpu.clock_mhz(), "relative_error": errors}
+    for name, (ms, low, high) in timed.items():
+        work = flops(d, mask, seqlen)
+        row[name] = {"ms": ms, "p10_ms": low, "p90_ms": high, "tflops": work / ms * 1e-9}
+    emit(out, row)
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--lib", default="build/release/lib/libfa3.so")
+    parser.add_argument("--out", help="file to append to [standard output]")
+    parser.add_argument("--commit", help="of the library [the commit of this tree or bundle]")
+    parser.add_argument("--rounds", type=int, default=9)
+    ints = lambda x: [int(y) for y in x.split(",")]
+    parser.add_argument("--head-dims", type=ints, default=HEAD_DIMS)
+    parser.add_argument("--seqlens", type=ints, default=SEQLENS)
+    parser.add_argument("--masks", type=lambda x: x.split(","), default=MASKS)
+    parser.add_argument("--tokens", type=int, default=65536, help="of the rates [65536]")
+    for stage in ("check", "rate", "grid"):
+        parser.add_argument(f"--{stage}", action="store_true")
+    args = parser.parse_args()
+    unknown = [mask for mask in args.masks if mask not in MASK_IDS]
+    if unknown:
+        parser.error(f"--masks: {unknown[0]} is none of {', '.join(MASK_IDS)}")
+    every = not (args.check or args.rate or args.grid)
+    out = open(args.out, "a") if args.out else sys.stdout
+    torch.manual_seed(0)
+    library = Library(args.lib)
+    gpu = Context(library, device="cuda")
+    meta = machine.gpu_meta("quantize", torch.cuda.get_device_name(), library.version(),
+                            args.commit or machine.commit(ROOT))
+    emit(out, meta | {"torch": torch.__version__})
+    peers_gpu.ceilings(out)
+    if args.check or every:
+        with Context(library, device="cpu") as cpu:
+            for d in (16, 80, *args.head_dims):
+                for dtype in (torch.bfloat16, torch.float16, torch.float32):
+                    check(gpu, cpu, d, dtype, out)
+    if args.rate or every:
+        for d in args.head_dims:
+            rate(gpu, d, args.tokens, args.rounds, out)
+    if args.grid or every:
+        for d in args.head_dims:
+            for mask in args.masks:
+                for seqlen in args.seqlens:
+                    grid_cell(gpu, d, mask, seqlen, args.rounds, out)
+    sys.exit(1 if peers_gpu.wrong else 0)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Fa3Error as error:
+        sys.exit(f"quantize_gpu.py: {error}")

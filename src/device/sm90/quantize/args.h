@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// args.h — what the launches of a quantisation take in addition to their configuration.
+#pragma once
+
+#include "device/ptx/vec.h"
+#include "device/types.h"
+#include "device/warp/sequence_rows.h"
+
+namespace fa3::sm90 {
+
+// Element (b, i, h, c) lies at data + b·batch + i·row + h·head + c; of scales, i is a block of rows
+// and c one of columns. Varlen x and codes: batch = 0, rows count from the tensor's first.
+template <class T>
+struct Strided {
+  T* data;
+  i64 batch, row, head;
+};
+
+inline constexpr int kMaxHeadDim = 256;
+
+struct QuantizeArgs {
+  Strided<const void> x;
+  Strided<u8> codes;
+  Strided<float> scale;
+  Strided<float> offset;  // (batch, heads, head_dim) or null; row: not used
+  RowAxis axis;
+  i32 batch, heads;
+  i32 most_rows;  // that a sequence may have, and scales for them
+
+  Strided<const void> cosine, sine;  // row alone
+  const i32* position;               // or null
+  i32 positions;                     // rows of the tables
+
+  i32 block_rows, blocks;  // of the scales along the rows; block_rows 0: one for all
+  bool by_total_row;       // scales count rows from the tensor's first
+  bool of_tensor;          // there is one scale
+  u32* maxima;             // (batch, heads, blocks, blocks of columns): of |y − mean|, as bits
+
+  float* sums;  // (batch, heads, chunks, head_dim): of R·x over kSumRows rows, what is finite
+  i32* counts;  // of how many
+  i32 chunks;
+
+  float unit;                              // 1/√hadamard
+  ptx::Vec<u32, 4> sign[kMaxHeadDim / 8];  // of a piece's columns, bit 15 of each half of a word
+};
+
+}  // namespace fa3::sm90

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// codes.cuh — rows turned, less the mean, as codes; and the scales.
+// CONTRACT  every code and every scale is written once: codes 0 in rows that do not count, scales 1
+//           in blocks of none. cu_seqlens, seqused and positions may hold anything.
+// GRID      x: as many as divide the rows of a sequence · y: heads · z: sequences, and with
+//           cu_seqlens one more (QuantizePlace)
+// SYNC      blocks of several rows: all threads of a CTA meet twice a block
+#pragma once
+
+#include "device/ptx/barrier.h"
+#include "device/ptx/grid.h"
+#include "device/ptx/smem.h"
+#include "device/sm90/quantize/scale.h"
+
+namespace fa3::sm90 {
+
+// Rounded by the addition of a number whose last place is the code's. |y / scale| ≤ 127.
+FA3_DEV u32 pack_i8(const float* y, float by) {
+  u32 sum[4];
+  FA3_UNROLL
+  for (int i = 0; i < 4; ++i) sum[i] = ptx::bits_as<u32>(ptx::fma(y[i], by, 0x1.8p23f));
+  return ptx::prmt(ptx::prmt(sum[0], sum[1], 0x0040), ptx::prmt(sum[2], sum[3], 0x0040), 0x5410);
+}
+
+FA3_DEV u32 pack_codes(const float* y, float by, bool to_i8) {
+  return to_i8 ? pack_i8(y, by) : ptx::pack_e4m3(y[0] * by, y[1] * by, y[2] * by, y[3] * by);
+}
+
+template <QuantizeConfig kCfg>
+struct CodesSmem {
+  u32 maxima[TurnConfig::kThreads / 32][kCfg.turn.col_blocks()];
+  FA3_NAMED(maxima)
+};
+
+template <QuantizeConfig kCfg>
+class RowQuantizer {
+ public:
+  static constexpr int kBlocks = kCfg.turn.col_blocks();
+  using Turner = RowTurner<kCfg.turn>;
+
+  FA3_DEV RowQuantizer(const QuantizeArgs& args, const QuantizePlace& place)
+      : args_(args), place_(place), turner_(args, place, true) {}
+
+  // Rows from `first` on, as many as a CTA holds.
+  FA3_DEV void quantize(i32 first, CodesSmem<kCfg>& smem) const {
+    float y[kCfg.depth()][Turner::kValues];
+    float amax[kBlocks] = {};
+    FA3_UNROLL
+    for (int k = 0; k < kCfg.depth(); ++k) {
+      const i32 i = row(first, k);
+      turner_.load(i, y[k]);
+      turner_.spread(y[k]);
+      turner_.centre(i, y[k]);
+      turner_.grow(y[k], kCfg.to_i8, amax);
+    }
+    if constexpr (kCfg.block_rows == 0) take_maxima(row(first, 0), amax);
+    if constexpr (kCfg.block_rows > 1) meet(amax, smem);
+    float scale[kBlocks];
+    FA3_UNROLL
+    for (int k = 0; k < kBlocks; ++k) scale[k] = scale_of_block(amax[k], kCfg.to_i8);
+    FA3_UNROLL
+    for (int k = 0; k < kCfg.depth(); ++k) write(row(first, k), y[k], scale);
+  }
+
+ private:
+  // The thread's row k. Where the rows of a block are no multiple of the CTA's, the last ones are
+  // none: rows behind all others.
+  FA3_DEV i32 row(i32 first, int k) const {
+    const i32 i = kCfg.turn.rows() * k + turner_.row();
+    return i < kCfg.rows() ? first + i : kNoRow;
+  }
+
+  FA3_DEV void take_maxima(i32 i, float (&amax)[kBlocks]) const {
+    if (!args_.of_tensor && place_.b >= args_.batch) return;
+    const u32* const from = maxima_of(args_, place_, block_of(args_, i), kBlocks);
+    FA3_UNROLL
+    for (int k = 0; k < kBlocks; ++k) amax[k] = ptx::bits_as<float>(ptx::ld_global(from + k));
+  }
+
+  // The maxima of all threads of the CTA.
+  FA3_DEV static void meet(float (&amax)[kBlocks], CodesSmem<kCfg>& smem) {
+    const u32 warp = ptx::thread_index() / 32;
+    FA3_UNROLL
+    for (int k = 0; k < kBlocks; ++k) {
+      const u32 most = ptx::redux_max_u32(ptx::bits_as<u32>(amax[k]));
+      if (ptx::lane_index() == 0) ptx::st_shared(&smem.maxima[warp][k], most);
+    }
+    ptx::cta_sync();
+    FA3_UNROLL
+    for (int k = 0; k < kBlocks; ++k) {
+      u32 most = 0;
+      FA3_UNROLL
+      for (int w = 0; w < TurnConfig::kThreads / 32; ++w)
+        most = max(most, ptx::ld_shared(&smem.maxima[w][k]));
+      amax[k] = ptx::bits_as<float>(most);
+    }
+    ptx::cta_sync();
+  }
+
+  FA3_DEV void write(i32 i, const float (&y)[Turner::kValues],
+                     const float (&scale)[kBlocks]) const {
+    if (i == kNoRow) return;
+    if (turner_.lane() == 0 && writes_scale(args_, place_, i)) {
+      FA3_UNROLL
+      for (int k = 0; k < kBlocks; ++k)
+        ptx::st_global(scale_of_row(args_, place_, i) + k, scale[k]);
+    }
+    if (i >= place_.rows.rows) return;
+    u8* const to = args_.codes.data + place_.at(args_.codes, i);
+    const bool counts = i < place_.rows.used;
+    FA3_UNROLL
+    for (int j = 0; j < kCfg.turn.pieces(); ++j) {
+      const float of_block = scale[kCfg.turn.col_block(j)];
+      // A block of INT8 with a NaN says so by its scale; its codes are 0.
+      const bool codes = counts && !(kCfg.to_i8 && of_block != of_block);
+      const float by = 1.f / of_block;
+      ptx::Vec<u32, 2> packed{{0, 0}};
+      if (codes) {
+        packed[0] = pack_codes(y + 8 * j, by, kCfg.to_i8);
+        packed[1] = pack_codes(y + 8 * j + 4, by, kCfg.to_i8);
+      }
+      ptx::st_global(reinterpret_cast<ptx::Vec<u32, 2>*>(to + 8 * turner_.piece(j)), packed);
+    }
+  }
+
+  static constexpr i32 kNoRow = 0x7fffffff;
+
+  const QuantizeArgs& args_;
+  const QuantizePlace& place_;
+  const Turner turner_;
+};
+
+template <QuantizeConfig kCfg>
+FA3_KERNEL(TurnConfig::kThreads)
+void quantize_codes(FA3_GRID_CONSTANT const QuantizeArgs args) {
+  auto& smem = ptx::smem_as<CodesSmem<kCfg>>();
+  ptx::pdl_launch();
+  ptx::pdl_wait();
+  const QuantizePlace place(args);
+  const RowQuantizer<kCfg> quantizer(args, place);
+  const i32 end =
+      max(place.rows.rows, place.b < args.batch || args.of_tensor ? max(args.most_rows, 1) : 0);
+  const i32 step = static_cast<i32>(ptx::grid_dim_x()) * kCfg.rows();
+  for (i32 first = static_cast<i32>(ptx::block_index_x()) * kCfg.rows(); first < end; first += step)
+    quantizer.quantize(first, smem);
+}
+
+}  // namespace fa3::sm90

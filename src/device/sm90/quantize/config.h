@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// config.h — one variant of the kernels that quantise a tensor, as a value: types, what turns a
+// row, and which elements share a scale.
+//
+// A row is held by `lanes()` neighbouring lanes, in pieces of 8 columns that they take in turns:
+// lane l has columns 8·(l + lanes()·j) … + 7. So a load is 64 bytes of a row and 8 rows a warp,
+// all in whole sectors, and only two of the Hadamard transform's levels need shuffles.
+#pragma once
+
+#include "device/types.h"
+
+namespace fa3::sm90 {
+
+enum class FloatType : u8 { kF32, kF16, kBf16 };
+FA3_HD constexpr int size_of(FloatType type) { return type == FloatType::kF32 ? 4 : 2; }
+
+// Which columns rotary embedding pairs, of the first rotary_dim: quantize.h.
+enum class RotaryKind : u8 { kNone, kHalves, kPairs };
+
+// What every pass needs to turn a row.
+struct TurnConfig {
+  FloatType x = FloatType::kBf16;
+  int head_dim = 128;  // multiple of 16
+  int hadamard = 0;    // columns of a block, a power of two; 0 = off
+  RotaryKind rotary = RotaryKind::kNone;
+  int rotary_dim = 0;  // multiple of 16
+  FloatType table = FloatType::kF32;
+  int block_cols = 0;  // columns that share a scale, a multiple of 8; 0 = all
+
+  static constexpr int kThreads = 256;
+  static constexpr int kPiece = 8;
+  static constexpr int kMostValues = 128;  // that a thread can hold beside the rest
+
+  constexpr bool operator==(const TurnConfig&) const = default;
+
+  // As many as divide the pieces of a row, those of half the rotated columns, whose partners are
+  // then in the same lane, and those of a block of scales.
+  FA3_HD constexpr int lanes() const {
+    int most = 4;
+    const auto fit = [&most](int columns) {
+      while (columns / kPiece % most != 0) most /= 2;
+    };
+    fit(head_dim);
+    if (rotary == RotaryKind::kHalves) fit(rotary_dim / 2);
+    fit(block_cols);
+    return most;
+  }
+  FA3_HD constexpr int pieces() const { return head_dim / kPiece / lanes(); }  // of a lane
+  FA3_HD constexpr int values() const { return kPiece * pieces(); }            // of a lane
+  FA3_HD constexpr int rows() const { return kThreads / lanes(); }             // that a CTA holds
+
+  // Blocks of columns, and the one of a lane's piece j.
+  FA3_HD constexpr int col_blocks() const {
+    return block_cols == 0 ? 1 : static_cast<int>(div_up(head_dim, block_cols));
+  }
+  FA3_HD constexpr int col_block(int j) const {
+    return block_cols == 0 ? 0 : kPiece * lanes() * j / block_cols;
+  }
+};
+
+struct QuantizeConfig {
+  TurnConfig turn;
+  bool to_i8 = false;  // else to E4M3
+  // Rows that share a scale: 1 = each has its own; more = a block that a CTA holds; 0 = more than
+  // that, whose maxima another kernel has found.
+  int block_rows = 1;
+
+  constexpr bool operator==(const QuantizeConfig&) const = default;
+
+  // Rows that a thread holds at a time.
+  FA3_HD constexpr int depth() const {
+    return block_rows <= 1 ? 1 : static_cast<int>(div_up(block_rows, turn.rows()));
+  }
+  FA3_HD constexpr int rows() const { return block_rows <= 1 ? turn.rows() : block_rows; }
+};
+
+// Rows whose sum a CTA makes, for the mean.
+inline constexpr int kSumRows = 256;
+
+}  // namespace fa3::sm90

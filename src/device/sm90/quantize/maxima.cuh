@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// maxima.cuh — the largest |y − mean| of blocks of more rows than a CTA holds.
+// CONTRACT  maxima are 0 before, and afterwards the largest of their blocks as the bits of an
+//           FP32 number, NaN above all. No result depends on the order of CTAs.
+// GRID      x: as many as divide the rows of a sequence · y: heads · z: sequences
+#pragma once
+
+#include "device/ptx/atomic.h"
+#include "device/ptx/grid.h"
+#include "device/sm90/quantize/scale.h"
+
+namespace fa3::sm90 {
+
+template <QuantizeConfig kCfg>
+FA3_KERNEL(TurnConfig::kThreads)
+void quantize_maxima(FA3_GRID_CONSTANT const QuantizeArgs args) {
+  constexpr TurnConfig kTurn = kCfg.turn;
+  constexpr int kBlocks = kTurn.col_blocks();
+  ptx::pdl_launch();
+  ptx::pdl_wait();
+  const QuantizePlace place(args);
+  const RowTurner<kTurn> turner(args, place, true);
+  const bool one_block = args.of_tensor || args.block_rows == 0;
+  const auto raise = [&](i32 i, const float(&amax)[kBlocks]) {
+    FA3_UNROLL
+    for (int k = 0; k < kBlocks; ++k) {
+      u32* const to = maxima_of(args, place, block_of(args, i), kBlocks) + k;
+      ptx::atom_max_u32(to, ptx::bits_as<u32>(amax[k]));
+    }
+  };
+  float all[kBlocks] = {};
+  const i32 step = static_cast<i32>(ptx::grid_dim_x()) * kTurn.rows();
+  for (i32 first = static_cast<i32>(ptx::block_index_x()) * kTurn.rows(); first < place.rows.used;
+       first += step) {
+    const i32 i = first + turner.row();
+    float y[kTurn.values()];
+    turner.load(i, y);
+    turner.spread(y);
+    turner.centre(i, y);
+    float of_row[kBlocks] = {};
+    turner.grow(y, kCfg.to_i8, of_row);
+    if (one_block) {
+      FA3_UNROLL
+      for (int k = 0; k < kBlocks; ++k) all[k] = ptx::max_nan(all[k], of_row[k]);
+    } else if (turner.lane() == 0 && i < place.rows.used) {
+      raise(i, of_row);
+    }
+  }
+  if (!one_block) return;
+  FA3_UNROLL
+  for (int k = 0; k < kBlocks; ++k)
+    all[k] = ptx::bits_as<float>(ptx::redux_max_u32(ptx::bits_as<u32>(all[k])));
+  if (ptx::lane_index() == 0 && place.rows.used > 0) raise(0, all);
+}
+
+}  // namespace fa3::sm90

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// means.cuh — the mean of y = H·S·R·x over the rows of a sequence, column by column, in two
+// kernels: sums of R·x over kSumRows rows each; then their sum, divided, and H·S of it, which is
+// linear. Sums are made in an order that the shape alone decides.
+// CONTRACT  only finite y count. Columns of a Hadamard block are finite together, so that x counts
+//           where y is. Sums of kSumRows finite values are taken to be finite in FP32.
+// GRID      sums: x: chunks of kSumRows rows · y: heads · z: sequences.
+//           means: x: 1 · y: heads · z: sequences; a thread a column
+// SYNC      all threads of a CTA, after each change of shared memory
+#pragma once
+
+#include "device/ptx/atomic.h"
+#include "device/ptx/barrier.h"
+#include "device/ptx/grid.h"
+#include "device/ptx/smem.h"
+#include "device/sm90/quantize/turn.h"
+
+namespace fa3::sm90 {
+
+template <TurnConfig kCfg>
+struct SumsSmem {
+  float sum[TurnConfig::kThreads / 32][kCfg.head_dim];
+  i32 count[TurnConfig::kThreads / 32][kCfg.head_dim];
+  u32 not_finite;
+  FA3_NAMED(sum, count, not_finite)
+};
+
+// Of the rows of a chunk, in smem by warp. kAll: each value counts.
+template <TurnConfig kCfg, bool kAll>
+FA3_DEV void sum_rows(const RowTurner<kCfg>& turner, i32 first, i32 used, SumsSmem<kCfg>& smem) {
+  constexpr int kValues = kCfg.values();
+  float sum[kValues] = {};
+  i32 count[kAll ? 1 : kValues] = {};
+  FA3_NO_UNROLL
+  for (i32 i = first + turner.row(); i - turner.row() < min(first + kSumRows, used);
+       i += kCfg.rows()) {
+    float x[kValues];
+    turner.load(i, x);
+    if constexpr (kAll) {
+      count[0] += i < used ? 1 : 0;
+      FA3_UNROLL
+      for (int v = 0; v < kValues; ++v) sum[v] += x[v];
+    } else {
+      float y[kValues];
+      FA3_UNROLL
+      for (int v = 0; v < kValues; ++v) y[v] = x[v];
+      turner.spread(y);
+      FA3_UNROLL
+      for (int v = 0; v < kValues; ++v) {
+        const bool counts = i < used && ptx::abs(y[v]) < kInf;
+        sum[v] += counts ? x[v] : 0;
+        count[v] += counts ? 1 : 0;
+      }
+    }
+  }
+  const u32 warp = ptx::thread_index() / 32, lane = ptx::lane_index();
+  FA3_UNROLL
+  for (int v = 0; v < kValues; ++v) {
+    i32 of_value = count[kAll ? 0 : v];
+    FA3_UNROLL
+    for (u32 m = static_cast<u32>(kCfg.lanes()); m < 32; m *= 2) {
+      sum[v] += ptx::shfl_xor(sum[v], m);
+      of_value += ptx::shfl_xor(of_value, m);
+    }
+    if (lane < static_cast<u32>(kCfg.lanes())) {
+      const int column = 8 * turner.piece(v / 8) + v % 8;
+      ptx::st_shared(&smem.sum[warp][column], sum[v]);
+      ptx::st_shared(&smem.count[warp][column], of_value);
+    }
+  }
+}
+
+template <TurnConfig kCfg>
+FA3_KERNEL(TurnConfig::kThreads)
+void quantize_sums(FA3_GRID_CONSTANT const QuantizeArgs args) {
+  auto& smem = ptx::smem_as<SumsSmem<kCfg>>();
+  ptx::pdl_launch();
+  ptx::pdl_wait();
+  const QuantizePlace place(args);
+  const RowTurner<kCfg> turner(args, place, false);
+  const i32 chunk = static_cast<i32>(ptx::block_index_x());
+  const u32 thread = ptx::thread_index();
+  const auto collect = [&](float& sum, i32& count) {
+    sum = 0, count = 0;
+    for (int warp = 0; warp < TurnConfig::kThreads / 32 && thread < static_cast<u32>(kCfg.head_dim);
+         ++warp) {
+      sum += ptx::ld_shared(&smem.sum[warp][thread]);
+      count += ptx::ld_shared(&smem.count[warp][thread]);
+    }
+  };
+  if (thread == 0) ptx::st_shared(&smem.not_finite, u32{0});
+  sum_rows<kCfg, true>(turner, kSumRows * chunk, place.rows.used, smem);
+  ptx::cta_sync();
+  float sum;
+  i32 count;
+  collect(sum, count);
+  if (!(ptx::abs(sum) < kInf)) ptx::atom_shared_max_u32(&smem.not_finite, 1);
+  ptx::cta_sync();
+  if (ptx::ld_shared(&smem.not_finite) != 0) {
+    sum_rows<kCfg, false>(turner, kSumRows * chunk, place.rows.used, smem);
+    ptx::cta_sync();
+    collect(sum, count);
+  }
+  if (thread >= static_cast<u32>(kCfg.head_dim)) return;
+  const i64 at = ((i64{place.b} * args.heads + place.head) * args.chunks + chunk) * kCfg.head_dim +
+                 i64{thread};
+  ptx::st_global(args.sums + at, sum);
+  ptx::st_global(args.counts + at, count);
+}
+
+template <TurnConfig kCfg>
+struct MeansSmem {
+  float mean[kCfg.head_dim];
+  FA3_NAMED(mean)
+};
+
+template <TurnConfig kCfg>
+FA3_KERNEL(TurnConfig::kThreads)
+void quantize_means(FA3_GRID_CONSTANT const QuantizeArgs args) {
+  auto& smem = ptx::smem_as<MeansSmem<kCfg>>();
+  ptx::pdl_launch();
+  ptx::pdl_wait();
+  const i32 b = static_cast<i32>(ptx::block_index_z()),
+            head = static_cast<i32>(ptx::block_index_y());
+  const u32 column = ptx::thread_index();
+  const bool active = column < static_cast<u32>(kCfg.head_dim);
+  float mean = 0;
+  if (active) {
+    const i64 first = (i64{b} * args.heads + head) * args.chunks * kCfg.head_dim + i64{column};
+    double sum = 0;
+    i64 count = 0;
+    for (i32 chunk = 0; chunk < args.chunks; ++chunk) {
+      sum += ptx::ld_global(args.sums + first + i64{chunk} * kCfg.head_dim);
+      count += ptx::ld_global(args.counts + first + i64{chunk} * kCfg.head_dim);
+    }
+    mean = count == 0 ? 0.f : static_cast<float>(sum / static_cast<double>(count));
+  }
+  if constexpr (kCfg.hadamard > 0) {
+    const u32 word = active ? args.sign[column / 8][static_cast<int>(column % 8 / 2)] : 0u;
+    const u32 bit = column % 2 == 0 ? word << 16 : word & 0x80000000u;
+    mean = ptx::bits_as<float>(ptx::bits_as<u32>(mean * args.unit) ^ bit);
+    FA3_NO_UNROLL
+    for (u32 half = 1; half < static_cast<u32>(kCfg.hadamard); half *= 2) {
+      if (active) ptx::st_shared(&smem.mean[column], mean);
+      ptx::cta_sync();
+      if (active) {
+        const float other = ptx::ld_shared(&smem.mean[column ^ half]);
+        mean = (column & half) != 0 ? other - mean : mean + other;
+      }
+      ptx::cta_sync();
+    }
+  }
+  if (active)
+    ptx::st_global(args.offset.data + b * args.offset.batch + head * args.offset.head + column,
+                   mean);
+}
+
+}  // namespace fa3::sm90

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// turn.h — a row of x as a lane has it, turned: H·S·R·x (quantize.h). All in FP32.
+#pragma once
+
+#include "device/attn/conventions.h"
+#include "device/ptx/convert.h"
+#include "device/ptx/math.h"
+#include "device/ptx/memory.h"
+#include "device/ptx/thread.h"
+#include "device/ptx/warp.h"
+#include "device/sm90/quantize/args.h"
+#include "device/sm90/quantize/config.h"
+
+namespace fa3::sm90 {
+
+// The sequence and the head of a CTA: sequences lie along z of the grid; with cu_seqlens one more,
+// of the rows behind the last, none of which counts.
+struct QuantizePlace {
+  i32 b, head;
+  SequenceRows rows;
+
+  FA3_DEV explicit QuantizePlace(const QuantizeArgs& args)
+      : b(static_cast<i32>(ptx::block_index_z())),
+        head(static_cast<i32>(ptx::block_index_y())),
+        rows(rows_of<true>(args.axis, args.batch, b)) {}
+
+  // Of row i of the sequence.
+  template <class T>
+  FA3_DEV i64 at(const Strided<T>& tensor, i32 i) const {
+    return b * tensor.batch + (i64{rows.begin} + i) * tensor.row + head * tensor.head;
+  }
+};
+
+// Eight neighbours that begin at an element of a tensor; `sign` turns those of x.
+template <FloatType kType>
+FA3_DEV void load_piece(const void* data, i64 element, float* to, const ptx::Vec<u32, 4>& sign) {
+  using Four = ptx::Vec<u32, 4>;
+  const u8* const from = static_cast<const u8*>(data) + element * size_of(kType);
+  if constexpr (kType == FloatType::kF32) {
+    FA3_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const Four words = ptx::ld_global_nc(reinterpret_cast<const Four*>(from + 16 * half));
+      FA3_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const u32 mask = sign[2 * half + i / 2];
+        const u32 own = i % 2 == 0 ? mask << 16 : mask & 0x80000000u;
+        to[4 * half + i] = ptx::bits_as<float>(words[i] ^ own);
+      }
+    }
+  } else {
+    const Four words = ptx::ld_global_nc(reinterpret_cast<const Four*>(from));
+    FA3_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const u32 two = words[i] ^ sign[i];
+      if constexpr (kType == FloatType::kBf16) {
+        to[2 * i] = ptx::bits_as<float>(two << 16);
+        to[2 * i + 1] = ptx::bits_as<float>(two & 0xffff0000u);
+      } else {
+        to[2 * i] = ptx::f16_to_f32(static_cast<u16>(two));
+        to[2 * i + 1] = ptx::f16_to_f32(static_cast<u16>(two >> 16));
+      }
+    }
+  }
+}
+
+// A lane's part of the rows that it turns.
+template <TurnConfig kCfg>
+class RowTurner {
+ public:
+  static constexpr int kValues = kCfg.values();
+
+  FA3_DEV RowTurner(const QuantizeArgs& args, const QuantizePlace& place, bool with_signs)
+      : args_(args),
+        place_(place),
+        lane_(static_cast<i32>(ptx::thread_index() % kCfg.lanes())),
+        position_(args.position == nullptr || place.b >= args.batch
+                      ? 0
+                      : ptx::ld_global_nc(args.position + place.b)) {
+    FA3_UNROLL
+    for (int j = 0; j < kCfg.pieces(); ++j)
+      sign_[j] = kCfg.hadamard > 0 && with_signs ? args.sign[piece(j)] : ptx::Vec<u32, 4>{};
+  }
+
+  // Which of the rows that a CTA holds is the thread's.
+  FA3_DEV static i32 row() { return static_cast<i32>(ptx::thread_index()) / kCfg.lanes(); }
+  FA3_DEV i32 lane() const { return lane_; }
+  // Which piece of a row is the lane's piece j.
+  FA3_DEV i32 piece(int j) const { return lane_ + kCfg.lanes() * j; }
+
+  // R·S·x of row i, or zeros where it does not count.
+  FA3_DEV void load(i32 i, float (&y)[kValues]) const {
+    FA3_UNROLL
+    for (int v = 0; v < kValues; ++v) y[v] = 0;
+    if (i >= place_.rows.used) return;
+    const i64 at = place_.at(args_.x, i);
+    FA3_UNROLL
+    for (int j = 0; j < kCfg.pieces(); ++j)
+      load_piece<kCfg.x>(args_.x.data, at + 8 * piece(j), y + 8 * j, sign_[j]);
+    if constexpr (kCfg.rotary != RotaryKind::kNone) rotate(i, y);
+  }
+
+  // H, of a row or of what was made from rows. All lanes of a warp.
+  FA3_DEV void spread(float (&y)[kValues]) const {
+    if constexpr (kCfg.hadamard > 0) {
+      constexpr int kLanes = kCfg.lanes();
+      FA3_UNROLL
+      for (int v = 0; v < kValues; ++v) y[v] *= args_.unit;
+      FA3_UNROLL
+      for (int half = 1; half < 8 && half < kCfg.hadamard; half *= 2) add_halves(y, half);
+      FA3_UNROLL
+      for (int m = 1; m < kLanes && 8 * m < kCfg.hadamard; m *= 2) {
+        const float own = (lane_ & m) != 0 ? -1.f : 1.f;
+        FA3_UNROLL
+        for (int v = 0; v < kValues; ++v)
+          y[v] = ptx::fma(y[v], own, ptx::shfl_xor(y[v], static_cast<u32>(m)));
+      }
+      FA3_UNROLL
+      for (int half = 1; 8 * kLanes * half < kCfg.hadamard; half *= 2) add_halves(y, 8 * half);
+    }
+  }
+
+  // Row i less the mean.
+  FA3_DEV void centre(i32 i, float (&y)[kValues]) const {
+    if (args_.offset.data == nullptr || i >= place_.rows.used) return;
+    const float* const mean =
+        args_.offset.data + place_.b * args_.offset.batch + place_.head * args_.offset.head;
+    FA3_UNROLL
+    for (int j = 0; j < kCfg.pieces(); ++j) {
+      FA3_UNROLL
+      for (int v = 0; v < 8; ++v) y[8 * j + v] -= ptx::ld_global(mean + 8 * piece(j) + v);
+    }
+  }
+
+  // Of a row that counts: the largest |y| of each block of columns, in all lanes of the row. What
+  // is not finite becomes NaN; it is the largest for I8, and nothing for E4M3, which has a code for
+  // it.
+  FA3_DEV void grow(float (&y)[kValues], bool to_i8, float (&amax)[kCfg.col_blocks()]) const {
+    float most = 0;
+    float own[kCfg.col_blocks()] = {};
+    FA3_UNROLL
+    for (int j = 0; j < kCfg.pieces(); ++j) {
+      float& block = own[kCfg.col_block(j)];
+      FA3_UNROLL
+      for (int v = 8 * j; v < 8 * j + 8; ++v) block = ptx::max_nan(block, ptx::abs(y[v]));
+    }
+    FA3_UNROLL
+    for (int k = 0; k < kCfg.col_blocks(); ++k) most = ptx::max_nan(most, own[k]);
+    if (!(most < kInf)) {  // a few rows, if any
+      FA3_UNROLL
+      for (int k = 0; k < kCfg.col_blocks(); ++k) own[k] = 0;
+      FA3_UNROLL
+      for (int j = 0; j < kCfg.pieces(); ++j) {
+        float& block = own[kCfg.col_block(j)];
+        FA3_UNROLL
+        for (int v = 8 * j; v < 8 * j + 8; ++v) {
+          y[v] = ptx::abs(y[v]) < kInf ? y[v] : kInf - kInf;
+          block = to_i8 ? ptx::max_nan(block, ptx::abs(y[v])) : ptx::max(block, ptx::abs(y[v]));
+        }
+      }
+    }
+    FA3_UNROLL
+    for (int k = 0; k < kCfg.col_blocks(); ++k) {
+      FA3_UNROLL
+      for (u32 m = 1; m < static_cast<u32>(kCfg.lanes()); m *= 2)
+        own[k] = ptx::max_nan(own[k], ptx::shfl_xor(own[k], m));
+      amax[k] = ptx::max_nan(amax[k], own[k]);
+    }
+  }
+
+ private:
+  // Butterflies between values whose indices differ in the bit `half`.
+  FA3_DEV static void add_halves(float (&y)[kValues], int half) {
+    FA3_UNROLL
+    for (int v = 0; v < kValues; ++v) {
+      if ((v & half) != 0) continue;
+      const float a = y[v], b = y[v + half];
+      y[v] = a + b, y[v + half] = a - b;
+    }
+  }
+
+  FA3_DEV void rotate(i32 i, float (&y)[kValues]) const {
+    // Positions in device memory may be wrong, and lengths with them.
+    const i64 t = clamp_position(i64{position_} + i);
+    const i64 cosine = t * args_.cosine.row, sine = t * args_.sine.row;
+    constexpr int kHalf = kCfg.rotary_dim / 2;
+    constexpr int kApart = kHalf / kCfg.lanes();  // of the values of a pair
+    FA3_UNROLL
+    for (int j = 0; j < kCfg.pieces(); ++j) {
+      const int first = 8 * piece(j);
+      float cos[8], sin[8];
+      if constexpr (kCfg.rotary == RotaryKind::kHalves) {
+        if (8 * j >= kApart) return;
+        load_piece<kCfg.table>(args_.cosine.data, cosine + first, cos, {});
+        load_piece<kCfg.table>(args_.sine.data, sine + first, sin, {});
+        FA3_UNROLL
+        for (int v = 8 * j; v < 8 * j + 8; ++v)
+          turn(y[v], y[v + kApart], cos[v - 8 * j], sin[v - 8 * j]);
+      } else {
+        if (first >= kCfg.rotary_dim) return;
+        load_half(args_.cosine.data, cosine + first / 2, cos);
+        load_half(args_.sine.data, sine + first / 2, sin);
+        FA3_UNROLL
+        for (int v = 0; v < 4; ++v) turn(y[8 * j + 2 * v], y[8 * j + 2 * v + 1], cos[v], sin[v]);
+      }
+    }
+  }
+  FA3_DEV i64 clamp_position(i64 t) const { return min(max(t, i64{0}), i64{args_.positions} - 1); }
+
+  FA3_DEV static void turn(float& a, float& b, float cos, float sin) {
+    const float turned = a * cos - b * sin;
+    b = b * cos + a * sin;
+    a = turned;
+  }
+
+  // Four neighbours of a table.
+  FA3_DEV static void load_half(const void* data, i64 element, float* to) {
+    const u8* const from = static_cast<const u8*>(data) + element * size_of(kCfg.table);
+    if constexpr (kCfg.table == FloatType::kF32) {
+      const auto words = ptx::ld_global_nc(reinterpret_cast<const ptx::Vec<float, 4>*>(from));
+      FA3_UNROLL
+      for (int i = 0; i < 4; ++i) to[i] = words[i];
+    } else {
+      const auto words = ptx::ld_global_nc(reinterpret_cast<const ptx::Vec<u16, 4>*>(from));
+      FA3_UNROLL
+      for (int i = 0; i < 4; ++i)
+        to[i] =
+            kCfg.table == FloatType::kF16 ? ptx::f16_to_f32(words[i]) : ptx::bf16_to_f32(words[i]);
+    }
+  }
+
+  const QuantizeArgs& args_;
+  const QuantizePlace& place_;
+  const i32 lane_;
+  const i32 position_;
+  ptx::Vec<u32, 4> sign_[kCfg.pieces()];
+};
+
+}  // namespace fa3::sm90

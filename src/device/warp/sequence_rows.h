@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// sequence_rows.h — which rows of a tensor belong to a sequence, by lengths in device memory.
+#pragma once
+
+#include "device/ptx/memory.h"
+#include "device/types.h"
+
+namespace fa3 {
+
+// Where the rows of each sequence lie in the queries, or in keys and values, and how many count.
+// Values in device memory may be wrong: every use clamps them to the tensor.
+struct RowAxis {
+  const i32* cu_seqlens;  // varlen: batch + 1 entries; else null
+  const i32* seqused;     // or null
+  i32 rows;               // dense: of each sequence; varlen: of all
+  i32 batch_rows;         // dense and ragged: from one sequence's first row to the next one's
+};
+
+// Rows of one sequence: where they begin in the tensor, how many there are and how many count.
+struct SequenceRows {
+  i32 begin = 0;
+  i32 rows = 0;
+  i32 used = 0;
+};
+
+// Rows of sequence b. b = batch, varlen only: those after the last sequence; none count.
+template <bool kRagged>
+FA3_DEV SequenceRows rows_of(const RowAxis& axis, i32 batch, i32 b) {
+  SequenceRows rows{b * axis.batch_rows, axis.rows, axis.rows};
+  if constexpr (kRagged) {
+    if (axis.cu_seqlens != nullptr) {
+      rows.begin = clamp(ptx::ld_global_nc(axis.cu_seqlens + b), 0, axis.rows);
+      const i32 end = b < batch ? ptx::ld_global_nc(axis.cu_seqlens + b + 1) : axis.rows;
+      rows.rows = rows.used = clamp(end, rows.begin, axis.rows) - rows.begin;
+    }
+    if (b == batch) {
+      rows.used = 0;
+    } else if (axis.seqused != nullptr) {
+      rows.used = clamp(ptx::ld_global_nc(axis.seqused + b), 0, rows.rows);
+    }
+  }
+  return rows;
+}
+
+}  // namespace fa3

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// quantize_expression.cpp — a configuration as the text that NVRTC compiles and the simulator finds.
+#include <fmt/core.h>
+
+#include "plan/sm90/quantize_plan.h"
+
+namespace fa3::sm90 {
+namespace {
+
+std::string turn_text(const TurnConfig& c) {
+  const auto type = [](FloatType t) {
+    return t == FloatType::kF32 ? "kF32" : t == FloatType::kF16 ? "kF16" : "kBf16";
+  };
+  const char* const rotary = c.rotary == RotaryKind::kNone     ? "kNone"
+                             : c.rotary == RotaryKind::kHalves ? "kHalves"
+                                                               : "kPairs";
+  return fmt::format(
+      "fa3::sm90::TurnConfig{{.x = fa3::sm90::FloatType::{}, .head_dim = {}, .hadamard = {}, "
+      ".rotary = fa3::sm90::RotaryKind::{}, .rotary_dim = {}, .table = fa3::sm90::FloatType::{}, "
+      ".block_cols = {}}}",
+      type(c.x), c.head_dim, c.hadamard, rotary, c.rotary_dim, type(c.table), c.block_cols);
+}
+
+}  // namespace
+
+const char* pass_name(QuantizePass pass) {
+  switch (pass) {
+    case QuantizePass::kSums:
+      return "sums";
+    case QuantizePass::kMeans:
+      return "means";
+    case QuantizePass::kMaxima:
+      return "maxima";
+    case QuantizePass::kCodes:
+      return "codes";
+  }
+  return "";
+}
+
+bool is_of_codes(QuantizePass pass) {
+  return pass == QuantizePass::kMaxima || pass == QuantizePass::kCodes;
+}
+
+Program program_of(const QuantizePlan& plan) {
+  const char* const file = is_of_codes(plan.pass) ? pass_name(plan.pass) : "means";
+  std::string config = turn_text(plan.config.turn);
+  if (is_of_codes(plan.pass))
+    config = fmt::format("fa3::sm90::QuantizeConfig{{.turn = {}, .to_i8 = {}, .block_rows = {}}}",
+                         config, plan.config.to_i8, plan.config.block_rows);
+  return {fmt::format("device/sm90/quantize/{}.cuh", file),
+          fmt::format("fa3::sm90::quantize_{}<{}>", pass_name(plan.pass), config)};
+}
+
+}  // namespace fa3::sm90

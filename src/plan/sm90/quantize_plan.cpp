@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// quantize_plan.cpp — what the quantising kernels take, which of them run, and their names.
+#include "plan/sm90/quantize_plan.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "core/dtype.h"
+#include "device/sm90/quantize/args.h"
+#include "plan/sm90/quantize_configs.h"
+
+namespace fa3::sm90 {
+namespace {
+
+constexpr int64_t kMaxGrid = 65535;             // of y and z: heads, sequences
+constexpr int64_t kMaxRows = int64_t{1} << 30;  // coordinates stay in 31 bits
+constexpr int64_t kAccess = 16;                 // bytes of a load of x and of the tables
+
+// ---- What is declined ---------------------------------------------------------------------------
+
+Status check_limit(const char* what, int64_t value, int64_t limit, const char* remedy) {
+  if (value <= limit) return {};
+  return unsupported("quantize: {}={} on sm90, need at most {}; {}", what, value, limit, remedy);
+}
+
+Status check_stride(TensorId id, const char* what, int64_t extent, int64_t stride, int64_t size,
+                    int64_t access) {
+  if (extent <= 1 || stride * size % access == 0) return {};
+  return unsupported(
+      "quantize: {}: {} stride {} on sm90, need a multiple of {} elements ({} bytes); copy the "
+      "tensor, or use backend cpu",
+      tensor_name(id), what, stride, access / size, access);
+}
+
+Status check_rows(const Problem& p, TensorId id, int64_t access) {
+  const Layout& layout = p.layout[id];
+  const int64_t size = dtype_bytes(layout.dtype);
+  FA3_RETURN_IF_ERROR(check_stride(id, "row", p.q.rows, layout.row, size, access));
+  FA3_RETURN_IF_ERROR(check_stride(id, "head", p.heads_q, layout.head, size, access));
+  if (p.q.varlen) return {};
+  return check_stride(id, "batch", p.batch, layout.batch, size, access);
+}
+
+FloatType float_type(fa3_dtype type) {
+  return type == FA3_F32 ? FloatType::kF32 : type == FA3_F16 ? FloatType::kF16 : FloatType::kBf16;
+}
+
+Result<TurnConfig> turn_of(const Problem& p) {
+  const int64_t d = p.head_dim_qk, cols = p.block_of(kCodes).cols;
+  const Rotation& r = p.rotation;
+  if (d % 16 != 0 || d < 16 || d > kMaxHeadDim)
+    return unsupported(
+        "quantize: head_dim={} on sm90, need a multiple of 16 up to {}; pad with zero columns, or "
+        "use backend cpu",
+        d, kMaxHeadDim);
+  if (r.rotary_dim % 16 != 0)
+    return unsupported(
+        "quantize: rotary_cos.shape[1]={} on sm90, need a multiple of 8; use backend cpu",
+        r.rotary_dim / 2);
+  TurnConfig turn;
+  turn.x = float_type(p.layout[kX].dtype);
+  turn.head_dim = static_cast<int>(d);
+  turn.hadamard = r.hadamard > 1 ? static_cast<int>(r.hadamard) : 0;
+  if (r.rotary_dim > 0) {
+    turn.rotary = r.rotary_pairs ? RotaryKind::kPairs : RotaryKind::kHalves;
+    turn.rotary_dim = static_cast<int>(r.rotary_dim);
+    turn.table = float_type(p.layout[kRotaryCos].dtype);
+  }
+  if (cols > 0 && cols < d) {
+    if (cols % TurnConfig::kPiece != 0)
+      return unsupported(
+          "quantize: block.cols={} on sm90, need 0 or a multiple of {}; use backend cpu", cols,
+          TurnConfig::kPiece);
+    turn.block_cols = static_cast<int>(cols);
+  }
+  if (turn.values() > TurnConfig::kMostValues)
+    return unsupported(
+        "quantize: head_dim={} with rotary_cos.shape[1]={} and block.cols={} on sm90: {} columns a "
+        "thread, which has registers for {}; use wider blocks, or backend cpu",
+        d, r.rotary_dim / 2, cols, turn.values(), TurnConfig::kMostValues);
+  return turn;
+}
+
+Status check_problem(const Problem& p) {
+  FA3_RETURN_IF_ERROR(check_limit("heads", p.heads_q, kMaxGrid, "split the heads"));
+  FA3_RETURN_IF_ERROR(check_limit("batch", p.batch, kMaxGrid - 1, "split the batch"));
+  FA3_RETURN_IF_ERROR(
+      check_limit(p.q.varlen ? "total" : "seqlen", p.q.rows, kMaxRows, "split the tensor"));
+  FA3_RETURN_IF_ERROR(check_limit("max_seqlen", p.q.max_seqlen, kMaxRows, "give a smaller bound"));
+  FA3_RETURN_IF_ERROR(check_rows(p, kX, kAccess));
+  FA3_RETURN_IF_ERROR(check_rows(p, kCodes, TurnConfig::kPiece));
+  for (const TensorId id : {kRotaryCos, kRotarySin}) {
+    const Layout& table = p.layout[id];
+    if (table.present())
+      FA3_RETURN_IF_ERROR(check_stride(id, "row", p.rotation.positions, table.row,
+                                       dtype_bytes(table.dtype), kAccess));
+  }
+  return {};
+}
+
+// ---- Which kernels ------------------------------------------------------------------------------
+
+// The block of rows as a kernel's configuration has it: 0 where no CTA holds one.
+int held_rows(const Problem& p, const TurnConfig& turn, const DeviceInfo& device) {
+  const ScaleBlock& block = p.block_of(kCodes);
+  if (block.by_total_row || block.rows == 1) return 1;
+  // Less than half of a CTA's rows would leave the others idle.
+  if (block.of_tensor || 2 * block.rows < turn.rows() || block.rows > TurnConfig::kThreads)
+    return 0;
+  const auto rows = static_cast<int>(block.rows);
+  const QuantizeConfig held{turn, false, rows};
+  if (held.depth() * turn.values() > TurnConfig::kMostValues) return 0;
+  const bool has = !device.compiled_ahead ||
+                   std::find(std::begin(kBlockRowsAhead), std::end(kBlockRowsAhead), rows) !=
+                       std::end(kBlockRowsAhead);
+  return has ? rows : 0;
+}
+
+const char* word(FloatType type) {
+  return type == FloatType::kF32 ? "f32" : type == FloatType::kF16 ? "f16" : "bf16";
+}
+}  // namespace
+
+size_t QuantizePlan::sums_offset() const { return (maxima_bytes + 15) / 16 * 16; }
+
+int64_t quantize_chunks(const Problem& p) {
+  return div_up(std::min(p.q.rows, p.q.max_seqlen), kSumRows);
+}
+
+Result<std::vector<QuantizePlan>> make_quantize_plans(const Problem& p, const DeviceInfo& device) {
+  FA3_TRY(const TurnConfig turn, turn_of(p));
+  FA3_RETURN_IF_ERROR(check_problem(p));
+  if (device.compiled_ahead &&
+      std::find(std::begin(kTurnsAhead), std::end(kTurnsAhead), turn) == std::end(kTurnsAhead))
+    return unsupported(
+        "quantize: {} of head_dim={} with hadamard={} and rotary_cos.shape[1]={}: the simulator "
+        "has a choice of kernels only (src/plan/sm90/quantize_configs.h); use backend cpu",
+        dtype_name(p.layout[kX].dtype), p.head_dim_qk, p.rotation.hadamard,
+        p.rotation.rotary_dim / 2);
+  const ScaleBlock& block = p.block_of(kCodes);
+  QuantizePlan plan;
+  plan.config = {turn, p.layout[kCodes].dtype == FA3_I8, held_rows(p, turn, device)};
+  const int64_t rows = std::min(p.q.rows, p.q.max_seqlen), entries = p.batch * p.heads_q;
+  const bool mean = p.layout[kOffset].present() && entries > 0;
+  if (plan.config.block_rows == 0) {
+    const int64_t blocks =
+        block.of_tensor ? 1 : entries * (block.rows == 0 ? 1 : div_up(p.q.max_seqlen, block.rows));
+    plan.maxima_bytes = sizeof(uint32_t) * static_cast<size_t>(blocks * turn.col_blocks());
+  }
+  if (mean)
+    plan.sums_bytes =
+        sizeof(float) * static_cast<size_t>(entries * quantize_chunks(p) * p.head_dim_qk);
+  plan.first = true;
+  std::vector<QuantizePlan> plans;
+  const auto add = [&](QuantizePass pass, int64_t x, int64_t more_entries) {
+    plan.pass = pass;
+    plan.grid[0] = static_cast<uint32_t>(std::max<int64_t>(x, 1));
+    plan.grid[1] = static_cast<uint32_t>(std::max<int64_t>(p.heads_q, 1));
+    plan.grid[2] = static_cast<uint32_t>(std::max<int64_t>(p.batch + more_entries, 1));
+    plans.push_back(plan);
+    plan.first = false;
+  };
+  if (mean && rows > 0) add(QuantizePass::kSums, quantize_chunks(p), 0);
+  if (mean) add(QuantizePass::kMeans, 1, 0);
+  const auto ctas = [&](int of_cta) { return div_up(rows, of_cta); };
+  if (plan.config.block_rows == 0 && entries > 0) add(QuantizePass::kMaxima, ctas(turn.rows()), 0);
+  add(QuantizePass::kCodes, ctas(plan.config.rows()), p.q.varlen ? 1 : 0);
+  return plans;
+}
+
+LaunchShape shape_of(const QuantizePlan& plan) {
+  const TurnConfig& turn = plan.config.turn;
+  constexpr int kWarps = TurnConfig::kThreads / 32;
+  LaunchShape shape;
+  std::copy(std::begin(plan.grid), std::end(plan.grid), shape.grid);
+  shape.threads = TurnConfig::kThreads;
+  shape.pdl = true;
+  int bytes = 0;
+  switch (plan.pass) {
+    case QuantizePass::kSums:
+      bytes = 8 * kWarps * turn.head_dim + 8;
+      break;
+    case QuantizePass::kMeans:
+      bytes = 4 * turn.head_dim;
+      break;
+    case QuantizePass::kMaxima:
+      shape.interacting = true;
+      break;
+    case QuantizePass::kCodes:
+      bytes = 4 * kWarps * turn.col_blocks();
+      break;
+  }
+  shape.smem_bytes = static_cast<u32>(bytes);
+  return shape;
+}
+
+size_t workspace_bytes(const QuantizePlan& plan) { return plan.counts_offset() + plan.sums_bytes; }
+
+size_t zeroed_bytes(const QuantizePlan& plan) { return plan.first ? plan.maxima_bytes : 0; }
+
+std::string name_of(const QuantizePlan& plan) {
+  const TurnConfig& turn = plan.config.turn;
+  std::string name =
+      fmt::format("quantize/{}/d{}/{}", pass_name(plan.pass), turn.head_dim, word(turn.x));
+  if (turn.hadamard > 0) name += fmt::format("/h{}", turn.hadamard);
+  if (turn.rotary != RotaryKind::kNone)
+    name += fmt::format("/{}{}_{}", turn.rotary == RotaryKind::kHalves ? "halves" : "pairs",
+                        turn.rotary_dim, word(turn.table));
+  if (!is_of_codes(plan.pass)) return name;
+  if (turn.block_cols > 0) name += fmt::format("/c{}", turn.block_cols);
+  name += plan.config.to_i8 ? "/i8" : "/e4m3";
+  if (plan.pass == QuantizePass::kCodes) name += fmt::format("/r{}", plan.config.block_rows);
+  return name;
+}
+
+std::string head_dims_text(const QuantizePlan& plan) {
+  return std::to_string(plan.config.turn.head_dim);
+}
+
+void describe(const QuantizePlan& plan, const Problem&, Json& json) {
+  Json& own = json["quantize_kernels"][name_of(plan)];
+  own["kernel"] = program_of(plan).expression;
+  for (const uint32_t extent : plan.grid) own["grid"].push_back(extent);
+}
+
+}  // namespace fa3::sm90

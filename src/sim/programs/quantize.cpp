@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// quantize.cpp — the quantising kernels that are compiled ahead, for the host.
+#include <utility>
+
+#include "device/sm90/quantize/codes.cuh"
+#include "device/sm90/quantize/maxima.cuh"
+#include "device/sm90/quantize/means.cuh"
+#include "plan/sm90/quantize_configs.h"
+#include "plan/sm90/quantize_plan.h"
+#include "sim/program.h"
+
+namespace fa3::sim {
+namespace {
+
+using namespace sm90;
+
+void add(QuantizePass pass, const QuantizeConfig& config, Kernel kernel) {
+  QuantizePlan plan;
+  plan.pass = pass, plan.config = config;
+  const Registration registration(program_of(plan).expression.c_str(), std::move(kernel));
+}
+
+template <QuantizeConfig kCfg>
+void add_codes() {
+  add(QuantizePass::kCodes, kCfg, kernel_of(&quantize_codes<kCfg>));
+}
+
+template <size_t kTurn, bool kToI8>
+void add_of_type() {
+  constexpr TurnConfig turn = kTurnsAhead[kTurn];
+  add_codes<QuantizeConfig{turn, kToI8, 1}>();
+  add_codes<QuantizeConfig{turn, kToI8, 0}>();
+  [&]<size_t... kRows>(std::index_sequence<kRows...>) {
+    (add_codes<QuantizeConfig{turn, kToI8, kBlockRowsAhead[kRows]}>(), ...);
+  }
+  (std::make_index_sequence<std::size(kBlockRowsAhead)>());
+  constexpr QuantizeConfig config{turn, kToI8, 0};
+  add(QuantizePass::kMaxima, config, kernel_of(&quantize_maxima<config>));
+}
+
+template <size_t kTurn>
+void add_turn() {
+  constexpr TurnConfig turn = kTurnsAhead[kTurn];
+  const QuantizeConfig config{turn};
+  add(QuantizePass::kSums, config, kernel_of(&quantize_sums<turn>));
+  add(QuantizePass::kMeans, config, kernel_of(&quantize_means<turn>));
+  add_of_type<kTurn, false>();
+  add_of_type<kTurn, true>();
+}
+
+template <size_t... kTurns>
+void add_turns(std::index_sequence<kTurns...>) {
+  (add_turn<kTurns>(), ...);
+}
+
+const Registrations added([] { add_turns(std::make_index_sequence<std::size(kTurnsAhead)>()); });
+
+}  // namespace
+}  // namespace fa3::sim

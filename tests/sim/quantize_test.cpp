@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// quantize_test.cpp — the quantising kernels of Hopper in the simulator, against the FP64
+// reference: random calls of each variant that is compiled ahead, NaN and Inf, empty tensors.
+#include <limits>
+
+#include "plan/sm90/quantize_configs.h"
+#include "tests/kit/quantize_call.h"
+
+namespace fa3 {
+namespace {
+
+using sm90::FloatType;
+using sm90::RotaryKind;
+using sm90::TurnConfig;
+using Call = kit::QuantizeCall;
+
+kit::Context simulator() {
+  fa3_context_options options = kit::default_options();
+  options.backend = FA3_BACKEND_SIM;
+  return kit::make_context(options);
+}
+
+fa3_dtype dtype_of(FloatType type) {
+  return type == FloatType::kF32 ? FA3_F32 : type == FloatType::kF16 ? FA3_F16 : FA3_BF16;
+}
+
+rc::Gen<Call> any_call_of(const TurnConfig& turn) {
+  return rc::gen::exec([turn] {
+    Call c;
+    c.dim = turn.head_dim, c.in = dtype_of(turn.x), c.table = dtype_of(turn.table);
+    c.hadamard = turn.hadamard, c.rotary_dim = turn.rotary_dim;
+    c.rotary_layout = turn.rotary == RotaryKind::kPairs ? FA3_ROTARY_PAIRS : FA3_ROTARY_HALVES;
+    c.batch = *rc::gen::inRange<int64_t>(1, 4);
+    c.heads = *rc::gen::inRange<int64_t>(1, 3);
+    c.seqlen = *rc::gen::weightedOneOf<int64_t>(
+        {{3, rc::gen::inRange<int64_t>(0, 80)}, {2, rc::gen::inRange<int64_t>(120, 600)}});
+    if (*rc::gen::inRange(0, 3) == 0) {
+      c.cu = {0};
+      for (int64_t b = 0; b < c.batch; ++b)
+        c.cu.push_back(*rc::gen::inRange<int32_t>(c.cu.back(), static_cast<int32_t>(c.seqlen) + 1));
+    }
+    if (*rc::gen::inRange(0, 3) == 0)
+      for (int64_t b = 0; b < c.batch; ++b) {
+        const auto u = static_cast<size_t>(b);
+        const auto most = c.cu.empty() ? static_cast<int32_t>(c.seqlen) : c.cu[u + 1] - c.cu[u];
+        c.seqused.push_back(*rc::gen::inRange<int32_t>(0, most + 1));
+      }
+    c.out = *rc::gen::element(FA3_F8_E4M3, FA3_I8);
+    c.scales = *rc::gen::element(Call::kTensor, Call::kHead, Call::kToken, Call::kBlocks);
+    if (turn.block_cols > 0) c.scales = Call::kBlocks, c.cols = turn.block_cols;
+    if (c.scales == Call::kBlocks) c.rows = *rc::gen::element(0, 1, 2, 16, 64, 100, 128, 1000);
+    if (c.rotary_dim > 0 && *rc::gen::arbitrary<bool>())
+      for (int64_t b = 0; b < c.batch; ++b) c.position.push_back(*rc::gen::inRange<int32_t>(0, 90));
+    // Less its own mean a single row is nothing but rounding.
+    c.offset = *rc::gen::arbitrary<bool>();
+    for (int64_t b = 0; b < c.batch; ++b) c.offset = c.offset && c.rows_of(b) != 1;
+    c.seed = *rc::gen::inRange<uint64_t>(0, 1000);
+    return c;
+  });
+}
+
+class SimQuantize : public testing::TestWithParam<TurnConfig> {};
+
+TEST_P(SimQuantize, RandomCalls_MatchTheReference) {
+  const kit::Context sim = simulator();
+  kit::CodeCount count;
+  kit::expect_property("quantize", 40, [&] {
+    Call c = *any_call_of(GetParam());
+    c.fill();
+    c.run(sim.get());
+    kit::expect_as_reference(c, count);
+  });
+  kit::expect_few_off(count);
+}
+
+// The processor's bits: one row of NaN, one of Inf, means and codes of all others as there.
+TEST_P(SimQuantize, NanAndInf_AsOnTheProcessor) {
+  const kit::Context sim = simulator(), cpu = kit::make_context();
+  for (const fa3_dtype out : {FA3_F8_E4M3, FA3_I8}) {
+    for (const Call::Scales scales : {Call::kToken, Call::kBlocks, Call::kHead}) {
+      Call c;
+      c.dim = GetParam().head_dim, c.in = dtype_of(GetParam().x), c.out = out, c.heads = 1;
+      c.hadamard = GetParam().hadamard, c.seqlen = 300, c.scales = scales, c.offset = true;
+      if (GetParam().block_cols > 0 || GetParam().rotary_dim > 0) return;
+      if (scales == Call::kBlocks) c.rows = 64;
+      c.fill();
+      const auto put = [&](int64_t row, int64_t column, double value) {
+        const int64_t size = verify::element_bytes(c.in);
+        verify::encode(c.in, value, &c.x[static_cast<size_t>((row * c.dim + column) * size)]);
+      };
+      put(70, 3, std::nan("")), put(290, c.dim - 1, std::numeric_limits<double>::infinity());
+      Call expected = c;
+      c.run(sim.get()), expected.run(cpu.get());
+      for (size_t i = 0; i < c.scale.size(); ++i) {
+        EXPECT_EQ(std::isnan(c.scale[i]), std::isnan(expected.scale[i])) << i;
+        if (!std::isnan(c.scale[i])) {
+          EXPECT_NEAR(c.scale[i], expected.scale[i], 1e-5 * std::fabs(expected.scale[i]));
+        }
+      }
+      for (size_t i = 0; i < c.mean.size(); ++i) EXPECT_NEAR(c.mean[i], expected.mean[i], 1e-5);
+      int64_t off = 0;
+      for (size_t i = 0; i < c.codes.size(); ++i) {
+        const bool e4m3 = out == FA3_F8_E4M3;
+        EXPECT_EQ(e4m3 && (c.codes[i] & 0x7f) == 0x7f, e4m3 && (expected.codes[i] & 0x7f) == 0x7f);
+        off += c.codes[i] != expected.codes[i];
+      }
+      EXPECT_LE(off, static_cast<int64_t>(c.codes.size()) / 500);
+    }
+  }
+}
+
+std::string name_of(const testing::TestParamInfo<TurnConfig>& info) {
+  const TurnConfig& t = info.param;
+  std::string name = fmt::format("d{}_{}_h{}", t.head_dim,
+                                 size_of(t.x) == 4        ? "f32"
+                                 : t.x == FloatType::kF16 ? "f16"
+                                                          : "bf16",
+                                 t.hadamard);
+  if (t.rotary_dim > 0)
+    name += fmt::format("_{}{}", t.rotary == RotaryKind::kPairs ? "pairs" : "halves", t.rotary_dim);
+  return name;
+}
+INSTANTIATE_TEST_SUITE_P(Turns, SimQuantize, testing::ValuesIn(sm90::kTurnsAhead), name_of);
+
+TEST(SimQuantizeEmpty, ScalesAreOne) {
+  const kit::Context sim = simulator();
+  for (const Call::Scales scales : {Call::kTensor, Call::kHead, Call::kBlocks}) {
+    for (const bool no_rows : {true, false}) {
+      Call c;
+      c.dim = 64, c.in = FA3_BF16, c.scales = scales, c.offset = true;
+      if (scales == Call::kBlocks) c.rows = 4;
+      if (no_rows) c.seqlen = 0, c.scales = scales == Call::kBlocks ? Call::kHead : scales;
+      if (!no_rows) c.seqused = {0};
+      c.fill();
+      c.run(sim.get());
+      for (const float s : c.scale) EXPECT_EQ(s, 1);
+      for (const float m : c.mean) EXPECT_EQ(m, 0);
+      for (const uint8_t code : c.codes) EXPECT_EQ(code, 0);
+    }
+  }
+}
+
+struct Declined {
+  const char* name;
+  void (*change)(Call&);
+  const char* says;
+};
+void PrintTo(const Declined& d, std::ostream* out) { *out << d.name; }
+
+class SimQuantizeDeclined : public testing::TestWithParam<Declined> {};
+
+TEST_P(SimQuantizeDeclined, NamesValueAndRemedy) {
+  Call c;
+  c.dim = 64, c.in = FA3_BF16;
+  GetParam().change(c);
+  c.fill();
+  const fa3_quantize_args a = c.args();
+  EXPECT_EQ(fa3_quantize(simulator().get(), &a, nullptr), FA3_UNSUPPORTED);
+  EXPECT_THAT(fa3_last_error(), testing::HasSubstr(GetParam().says));
+  EXPECT_EQ(c.scale[0], -7) << "something was written";
+}
+
+const std::vector<Declined> kDeclined = {
+    {"HeadDim", [](Call& c) { c.dim = 72; }, "head_dim=72 on sm90, need a multiple of 16"},
+    {"RotaryDim", [](Call& c) { c.rotary_dim = 24; }, "rotary_cos.shape[1]=12"},
+    {"BlockCols", [](Call& c) { c.scales = Call::kBlocks, c.cols = 12; },
+     "block.cols=12 on sm90, need 0 or a multiple of 8"},
+    {"ManyColumnsAThread", [](Call& c) { c.dim = 256, c.rotary_dim = 16; }, "256 columns a thread"},
+    {"NotAhead", [](Call& c) { c.hadamard = 2; }, "the simulator has a choice of kernels only"},
+};
+INSTANTIATE_TEST_SUITE_P(Calls, SimQuantizeDeclined, testing::ValuesIn(kDeclined),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace fa3
