@@ -33,6 +33,8 @@ FILES = {  # to their places in the bundle
     "bench/fa3_ctypes.py": "bench/fa3_ctypes.py",
     "bench/machine.py": "bench/machine.py",
     "bench/peers_gpu.py": "bench/peers_gpu.py",
+    "bench/fwd8_gpu.py": "bench/fwd8_gpu.py",
+    "bench/quantize_gpu.py": "bench/quantize_gpu.py",
     "bench/fwd_table.py": "bench/fwd_table.py",
     "bench/plot_fwd.py": "bench/plot_fwd.py",
     "data/minilm.safetensors": "data/minilm.safetensors",

@@ -146,6 +146,12 @@ peers() {  # file to write, what to do
     in_python peers_gpu.py --lib "$here/lib/libfa3.so" --commit "$commit" --out "$1" "$2"
 }
 
+in_8_bits() {  # file to write, script, its options
+  rm -f "$1"
+  cd "$here/bench" &&
+    in_python "$2" --lib "$here/lib/libfa3.so" --commit "$commit" --out "$1" "${@:3}"
+}
+
 ablation() {
   "$here/bin/fa3_tune_fwd" --commit "$commit" --suite fwd-ablation "$here/cases/ablation.txt" |
     tee "$variants"
@@ -180,6 +186,7 @@ picture() { in_python "$here/bench/plot_fwd.py" "$grid" "$results/forward.png"; 
 
 export cache_dir=$cache
 export -f in_python tests meta check_shapes command_on_gpu sanitize peers launch ablation functors
+export -f in_8_bits
 export -f tune render picture
 
 # ---- What is here -------------------------------------------------------------------------------
@@ -259,10 +266,14 @@ step command 120 gpu command_on_gpu
 step tune 120 'gpu nvrtc' tune
 step example 60 gpu "$here/bin/example_gpu"
 step peers-check 180 'gpu torch' peers "$results/check-peers.jsonl" --check
+step quantize 120 'gpu nvrtc torch' in_8_bits "$results/quantize.jsonl" quantize_gpu.py --check
 step memcheck 120 'gpu sanitizer' sanitize memcheck '*Results*:*Lying*'
 step racecheck 180 'gpu sanitizer' sanitize racecheck '*Results*'
 step synccheck 120 'gpu sanitizer' sanitize synccheck '*Results*'
 step grid 240 'gpu torch time' peers "$grid" --grid
+step grid8 240 'gpu nvrtc torch time' in_8_bits "$results/fwd8-grid.jsonl" fwd8_gpu.py
+step rates8 240 'gpu nvrtc torch time' in_8_bits "$results/precision.jsonl" quantize_gpu.py \
+  --rate --grid
 step launch 30 'gpu time' launch
 step functors 240 'gpu nvrtc time' functors
 step ablation 120 'gpu nvrtc time' ablation
