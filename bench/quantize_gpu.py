@@ -54,10 +54,9 @@ class Quantisation:
 
 
 def tables(seqlen, d, device):
-    """cos and sin of rotary embedding, (seqlen, d / 2), FP32."""
-    inverse = 1e4 ** (-torch.arange(0, d, 2, device=device) / d)
-    angle = torch.arange(seqlen, device=device)[:, None] * inverse[None]
-    return angle.cos().float().contiguous(), angle.sin().float().contiguous()
+    """cos and sin of rotary embedding, (seqlen, d / 2), FP32; the same on every device."""
+    angle = torch.arange(seqlen)[:, None] * (1e4 ** (-torch.arange(0, d, 2) / d))[None]
+    return tuple(table.float().contiguous().to(device) for table in (angle.cos(), angle.sin()))
 
 
 def cases(d):

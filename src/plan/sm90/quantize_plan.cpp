@@ -110,7 +110,7 @@ int held_rows(const Problem& p, const TurnConfig& turn, const DeviceInfo& device
     return 0;
   const auto rows = static_cast<int>(block.rows);
   const QuantizeConfig held{turn, false, rows};
-  if (held.depth() * turn.values() > TurnConfig::kMostValues) return 0;
+  if (held.turns() * turn.depth() * turn.values() > TurnConfig::kMostValues) return 0;
   const bool has = !device.compiled_ahead ||
                    std::find(std::begin(kBlockRowsAhead), std::end(kBlockRowsAhead), rows) !=
                        std::end(kBlockRowsAhead);
@@ -163,7 +163,11 @@ Result<std::vector<QuantizePlan>> make_quantize_plans(const Problem& p, const De
   };
   if (mean && rows > 0) add(QuantizePass::kSums, quantize_chunks(p), 0);
   if (mean) add(QuantizePass::kMeans, 1, 0);
-  const auto ctas = [&](int of_cta) { return div_up(rows, of_cta); };
+  // A few for each SM, that take rows in turns: a CTA's beginning costs as much as a turn.
+  constexpr int64_t kCtasOfSm = 4;
+  const int64_t most =
+      div_up(kCtasOfSm * std::max(device.multiprocessors, 1), std::max<int64_t>(entries, 1));
+  const auto ctas = [&](int of_cta) { return min(div_up(rows, of_cta), most); };
   if (plan.config.block_rows == 0 && entries > 0) add(QuantizePass::kMaxima, ctas(turn.rows()), 0);
   add(QuantizePass::kCodes, ctas(plan.config.rows()), p.q.varlen ? 1 : 0);
   return plans;
@@ -186,9 +190,10 @@ LaunchShape shape_of(const QuantizePlan& plan) {
       break;
     case QuantizePass::kMaxima:
       shape.interacting = true;
+      bytes = turn.tile_bytes();
       break;
     case QuantizePass::kCodes:
-      bytes = 4 * kWarps * turn.col_blocks();
+      bytes = plan.config.smem_bytes();
       break;
   }
   shape.smem_bytes = static_cast<u32>(bytes);

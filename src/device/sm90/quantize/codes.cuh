@@ -28,62 +28,82 @@ FA3_DEV u32 pack_codes(const float* y, float by, bool to_i8) {
 
 template <QuantizeConfig kCfg>
 struct CodesSmem {
+  TilesSmem<kCfg.turn> turn;
   u32 maxima[TurnConfig::kThreads / 32][kCfg.turn.col_blocks()];
-  FA3_NAMED(maxima)
+  FA3_NAMED(turn, maxima)
 };
 
 template <QuantizeConfig kCfg>
 class RowQuantizer {
  public:
   static constexpr int kBlocks = kCfg.turn.col_blocks();
-  using Turner = RowTurner<kCfg.turn>;
+  static constexpr int kDepth = kCfg.turn.depth();
+  static constexpr int kValues = kCfg.turn.values();
 
-  FA3_DEV RowQuantizer(const QuantizeArgs& args, const QuantizePlace& place)
-      : args_(args), place_(place), turner_(args, place, true) {}
+  FA3_DEV RowQuantizer(const QuantizeArgs& args, CodesSmem<kCfg>& smem)
+      : args_(args), smem_(smem), turner_(args, smem.turn.tiles) {}
 
   // Rows from `first` on, as many as a CTA holds.
-  FA3_DEV void quantize(i32 first, CodesSmem<kCfg>& smem) const {
-    float y[kCfg.depth()][Turner::kValues];
+  FA3_DEV void quantize(const QuantizePlace& place, i32 first) const {
+    float y[kCfg.turns()][kDepth][kValues];
     float amax[kBlocks] = {};
     FA3_UNROLL
-    for (int k = 0; k < kCfg.depth(); ++k) {
-      const i32 i = row(first, k);
-      turner_.load(i, y[k]);
-      turner_.spread(y[k]);
-      turner_.centre(i, y[k]);
-      turner_.grow(y[k], kCfg.to_i8, amax);
+    for (int k = 0; k < kCfg.turns(); ++k) {
+      turner_.turn(place, first + kCfg.turn.rows() * k, y[k]);
+      FA3_UNROLL
+      for (int r = 0; r < kDepth; ++r) {
+        const i32 i = row(first, k, r);
+        centre<kCfg.turn>(args_, place, i, y[k][r]);
+        if constexpr (kCfg.block_rows == 0) take_maxima(place, i, amax);
+        if constexpr (kCfg.block_rows <= 1) {
+          float own[kBlocks];
+          own_maxima<kCfg.turn>(y[k][r], kCfg.to_i8, own);
+          if constexpr (kCfg.block_rows == 1) {
+            over_lanes<kCfg.turn>(own);
+            write(place, i, y[k][r], own);
+          } else {
+            write(place, i, y[k][r], amax);
+          }
+        } else if (i != kNoRow) {
+          float own[kBlocks];
+          own_maxima<kCfg.turn>(y[k][r], kCfg.to_i8, own);
+          FA3_UNROLL
+          for (int c = 0; c < kBlocks; ++c) amax[c] = ptx::max_nan(amax[c], own[c]);
+        }
+      }
     }
-    if constexpr (kCfg.block_rows == 0) take_maxima(row(first, 0), amax);
-    if constexpr (kCfg.block_rows > 1) meet(amax, smem);
-    float scale[kBlocks];
-    FA3_UNROLL
-    for (int k = 0; k < kBlocks; ++k) scale[k] = scale_of_block(amax[k], kCfg.to_i8);
-    FA3_UNROLL
-    for (int k = 0; k < kCfg.depth(); ++k) write(row(first, k), y[k], scale);
+    if constexpr (kCfg.block_rows > 1) {
+      meet(amax);
+      FA3_UNROLL
+      for (int k = 0; k < kCfg.turns(); ++k) {
+        FA3_UNROLL
+        for (int r = 0; r < kDepth; ++r) write(place, row(first, k, r), y[k][r], amax);
+      }
+    }
   }
 
  private:
-  // The thread's row k. Where the rows of a block are no multiple of the CTA's, the last ones are
-  // none: rows behind all others.
-  FA3_DEV i32 row(i32 first, int k) const {
-    const i32 i = kCfg.turn.rows() * k + turner_.row();
+  // The thread's row r of turn k. Where the rows of a block are no multiple of the CTA's, the last
+  // ones are none: rows behind all others.
+  FA3_DEV i32 row(i32 first, int k, int r) const {
+    const i32 i = kCfg.turn.rows() * k + turner_.row(r);
     return i < kCfg.rows() ? first + i : kNoRow;
   }
 
-  FA3_DEV void take_maxima(i32 i, float (&amax)[kBlocks]) const {
-    if (!args_.of_tensor && place_.b >= args_.batch) return;
-    const u32* const from = maxima_of(args_, place_, block_of(args_, i), kBlocks);
+  FA3_DEV void take_maxima(const QuantizePlace& place, i32 i, float (&amax)[kBlocks]) const {
+    if (!args_.of_tensor && place.b >= args_.batch) return;
+    const u32* const from = maxima_of(args_, place, block_of(args_, i), kBlocks);
     FA3_UNROLL
     for (int k = 0; k < kBlocks; ++k) amax[k] = ptx::bits_as<float>(ptx::ld_global(from + k));
   }
 
   // The maxima of all threads of the CTA.
-  FA3_DEV static void meet(float (&amax)[kBlocks], CodesSmem<kCfg>& smem) {
+  FA3_DEV void meet(float (&amax)[kBlocks]) const {
     const u32 warp = ptx::thread_index() / 32;
     FA3_UNROLL
     for (int k = 0; k < kBlocks; ++k) {
       const u32 most = ptx::redux_max_u32(ptx::bits_as<u32>(amax[k]));
-      if (ptx::lane_index() == 0) ptx::st_shared(&smem.maxima[warp][k], most);
+      if (ptx::lane_index() == 0) ptx::st_shared(&smem_.maxima[warp][k], most);
     }
     ptx::cta_sync();
     FA3_UNROLL
@@ -91,23 +111,25 @@ class RowQuantizer {
       u32 most = 0;
       FA3_UNROLL
       for (int w = 0; w < TurnConfig::kThreads / 32; ++w)
-        most = max(most, ptx::ld_shared(&smem.maxima[w][k]));
+        most = max(most, ptx::ld_shared(&smem_.maxima[w][k]));
       amax[k] = ptx::bits_as<float>(most);
     }
     ptx::cta_sync();
   }
 
-  FA3_DEV void write(i32 i, const float (&y)[Turner::kValues],
-                     const float (&scale)[kBlocks]) const {
+  FA3_DEV void write(const QuantizePlace& place, i32 i, const float (&y)[kValues],
+                     const float (&amax)[kBlocks]) const {
     if (i == kNoRow) return;
-    if (turner_.lane() == 0 && writes_scale(args_, place_, i)) {
+    float scale[kBlocks];
+    FA3_UNROLL
+    for (int k = 0; k < kBlocks; ++k) scale[k] = scale_of_block(amax[k], kCfg.to_i8);
+    if (lane_of<kCfg.turn>() == 0 && writes_scale(args_, place, i)) {
       FA3_UNROLL
-      for (int k = 0; k < kBlocks; ++k)
-        ptx::st_global(scale_of_row(args_, place_, i) + k, scale[k]);
+      for (int k = 0; k < kBlocks; ++k) ptx::st_global(scale_of_row(args_, place, i) + k, scale[k]);
     }
-    if (i >= place_.rows.rows) return;
-    u8* const to = args_.codes.data + place_.at(args_.codes, i);
-    const bool counts = i < place_.rows.used;
+    if (i >= place.rows.rows) return;
+    u8* const to = args_.codes.data + place.at(args_.codes, i);
+    const bool counts = i < place.rows.used;
     FA3_UNROLL
     for (int j = 0; j < kCfg.turn.pieces(); ++j) {
       const float of_block = scale[kCfg.turn.col_block(j)];
@@ -119,30 +141,31 @@ class RowQuantizer {
         packed[0] = pack_codes(y + 8 * j, by, kCfg.to_i8);
         packed[1] = pack_codes(y + 8 * j + 4, by, kCfg.to_i8);
       }
-      ptx::st_global(reinterpret_cast<ptx::Vec<u32, 2>*>(to + 8 * turner_.piece(j)), packed);
+      ptx::st_global(reinterpret_cast<ptx::Vec<u32, 2>*>(to + 8 * piece_of<kCfg.turn>(j)), packed);
     }
   }
 
   static constexpr i32 kNoRow = 0x7fffffff;
 
   const QuantizeArgs& args_;
-  const QuantizePlace& place_;
-  const Turner turner_;
+  CodesSmem<kCfg>& smem_;
+  const Turner<kCfg.turn> turner_;
 };
 
 template <QuantizeConfig kCfg>
 FA3_KERNEL(TurnConfig::kThreads)
 void quantize_codes(FA3_GRID_CONSTANT const QuantizeArgs args) {
   auto& smem = ptx::smem_as<CodesSmem<kCfg>>();
+  static_assert(sizeof(CodesSmem<kCfg>) <= kCfg.smem_bytes());
   ptx::pdl_launch();
+  const RowQuantizer<kCfg> quantizer(args, smem);
   ptx::pdl_wait();
   const QuantizePlace place(args);
-  const RowQuantizer<kCfg> quantizer(args, place);
   const i32 end =
       max(place.rows.rows, place.b < args.batch || args.of_tensor ? max(args.most_rows, 1) : 0);
   const i32 step = static_cast<i32>(ptx::grid_dim_x()) * kCfg.rows();
   for (i32 first = static_cast<i32>(ptx::block_index_x()) * kCfg.rows(); first < end; first += step)
-    quantizer.quantize(first, smem);
+    quantizer.quantize(place, first);
 }
 
 }  // namespace fa3::sm90

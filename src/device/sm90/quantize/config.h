@@ -4,9 +4,15 @@
 //
 // A row is held by `lanes()` neighbouring lanes, in pieces of 8 columns that they take in turns:
 // lane l has columns 8·(l + lanes()·j) … + 7. So a load is 64 bytes of a row and 8 rows a warp,
-// all in whole sectors, and only two of the Hadamard transform's levels need shuffles.
+// all in whole sectors.
+//
+// The Hadamard transform is a GEMM where x is of 16 bits: those columns are, in another order, an
+// operand of wgmma in registers, and the result has the same columns in the same lanes
+// (hadamard.h). By additions and shuffles a row of 128 columns took 23 instructions a column, and
+// the kernels 60 % of a copy's bandwidth.
 #pragma once
 
+#include "device/hopper/tile_layout.h"
 #include "device/types.h"
 
 namespace fa3::sm90 {
@@ -45,9 +51,25 @@ struct TurnConfig {
     fit(block_cols);
     return most;
   }
+  // Is the transform a GEMM? Rotated rows are not of 16 bits any more; in blocks of fewer columns
+  // than a piece has in all lanes, the zeros of B would make NaN of another block's NaN.
+  FA3_HD constexpr bool by_gemm() const {
+    return hadamard >= 32 && x != FloatType::kF32 && rotary == RotaryKind::kNone && lanes() == 4;
+  }
+  // Columns of a GEMM; what is left of the transform are additions between them.
+  FA3_HD constexpr int gemm_columns() const { return hadamard > 128 ? 128 : hadamard; }
+  FA3_HD constexpr int gemms() const { return head_dim / gemm_columns(); }
+  FA3_HD constexpr TileLayout gemm_tile() const { return {gemm_columns(), gemm_columns(), 2}; }
+  // Of shared memory: B, by whole periods of its swizzle.
+  FA3_HD constexpr int tile_bytes() const {
+    constexpr int kAlign = 1024;
+    return static_cast<int>(round_up(by_gemm() ? gemms() * gemm_tile().bytes() : 1, kAlign));
+  }
+
   FA3_HD constexpr int pieces() const { return head_dim / kPiece / lanes(); }  // of a lane
   FA3_HD constexpr int values() const { return kPiece * pieces(); }            // of a lane
-  FA3_HD constexpr int rows() const { return kThreads / lanes(); }             // that a CTA holds
+  FA3_HD constexpr int depth() const { return by_gemm() ? 2 : 1; }             // rows of a thread
+  FA3_HD constexpr int rows() const { return kThreads / lanes() * depth(); }   // of a CTA
 
   // Blocks of columns, and the one of a lane's piece j.
   FA3_HD constexpr int col_blocks() const {
@@ -67,11 +89,12 @@ struct QuantizeConfig {
 
   constexpr bool operator==(const QuantizeConfig&) const = default;
 
-  // Rows that a thread holds at a time.
-  FA3_HD constexpr int depth() const {
+  // How often a CTA turns rows before it writes them.
+  FA3_HD constexpr int turns() const {
     return block_rows <= 1 ? 1 : static_cast<int>(div_up(block_rows, turn.rows()));
   }
   FA3_HD constexpr int rows() const { return block_rows <= 1 ? turn.rows() : block_rows; }
+  FA3_HD constexpr int smem_bytes() const { return turn.tile_bytes() + 1024; }
 };
 
 // Rows whose sum a CTA makes, for the mean.

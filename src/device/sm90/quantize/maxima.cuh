@@ -16,10 +16,11 @@ FA3_KERNEL(TurnConfig::kThreads)
 void quantize_maxima(FA3_GRID_CONSTANT const QuantizeArgs args) {
   constexpr TurnConfig kTurn = kCfg.turn;
   constexpr int kBlocks = kTurn.col_blocks();
+  auto& smem = ptx::smem_as<TilesSmem<kTurn>>();
   ptx::pdl_launch();
+  const Turner<kTurn> turner(args, smem.tiles);
   ptx::pdl_wait();
   const QuantizePlace place(args);
-  const RowTurner<kTurn> turner(args, place, true);
   const bool one_block = args.of_tensor || args.block_rows == 0;
   const auto raise = [&](i32 i, const float(&amax)[kBlocks]) {
     FA3_UNROLL
@@ -32,18 +33,21 @@ void quantize_maxima(FA3_GRID_CONSTANT const QuantizeArgs args) {
   const i32 step = static_cast<i32>(ptx::grid_dim_x()) * kTurn.rows();
   for (i32 first = static_cast<i32>(ptx::block_index_x()) * kTurn.rows(); first < place.rows.used;
        first += step) {
-    const i32 i = first + turner.row();
-    float y[kTurn.values()];
-    turner.load(i, y);
-    turner.spread(y);
-    turner.centre(i, y);
-    float of_row[kBlocks] = {};
-    turner.grow(y, kCfg.to_i8, of_row);
-    if (one_block) {
-      FA3_UNROLL
-      for (int k = 0; k < kBlocks; ++k) all[k] = ptx::max_nan(all[k], of_row[k]);
-    } else if (turner.lane() == 0 && i < place.rows.used) {
-      raise(i, of_row);
+    float y[kTurn.depth()][kTurn.values()];
+    turner.turn(place, first, y);
+    FA3_UNROLL
+    for (int r = 0; r < kTurn.depth(); ++r) {
+      const i32 i = first + turner.row(r);
+      centre<kTurn>(args, place, i, y[r]);
+      float own[kBlocks];
+      own_maxima<kTurn>(y[r], kCfg.to_i8, own);
+      if (one_block) {
+        FA3_UNROLL
+        for (int k = 0; k < kBlocks; ++k) all[k] = ptx::max_nan(all[k], own[k]);
+      } else {
+        over_lanes<kTurn>(own);
+        if (lane_of<kTurn>() == 0 && i < place.rows.used) raise(i, own);
+      }
     }
   }
   if (!one_block) return;

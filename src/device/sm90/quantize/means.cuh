@@ -27,15 +27,17 @@ struct SumsSmem {
 
 // Of the rows of a chunk, in smem by warp. kAll: each value counts.
 template <TurnConfig kCfg, bool kAll>
-FA3_DEV void sum_rows(const RowTurner<kCfg>& turner, i32 first, i32 used, SumsSmem<kCfg>& smem) {
+FA3_DEV void sum_rows(const RowTurner<kCfg>& turner, const QuantizePlace& place, i32 first,
+                      SumsSmem<kCfg>& smem) {
+  const i32 used = place.rows.used;
   constexpr int kValues = kCfg.values();
   float sum[kValues] = {};
   i32 count[kAll ? 1 : kValues] = {};
   FA3_NO_UNROLL
-  for (i32 i = first + turner.row(); i - turner.row() < min(first + kSumRows, used);
-       i += kCfg.rows()) {
+  for (i32 i = first + turner.row(0); i - turner.row(0) < min(first + kSumRows, used);
+       i += TurnConfig::kThreads / kCfg.lanes()) {
     float x[kValues];
-    turner.load(i, x);
+    turner.load(place, i, x);
     if constexpr (kAll) {
       count[0] += i < used ? 1 : 0;
       FA3_UNROLL
@@ -63,7 +65,7 @@ FA3_DEV void sum_rows(const RowTurner<kCfg>& turner, i32 first, i32 used, SumsSm
       of_value += ptx::shfl_xor(of_value, m);
     }
     if (lane < static_cast<u32>(kCfg.lanes())) {
-      const int column = 8 * turner.piece(v / 8) + v % 8;
+      const int column = 8 * piece_of<kCfg>(v / 8) + v % 8;
       ptx::st_shared(&smem.sum[warp][column], sum[v]);
       ptx::st_shared(&smem.count[warp][column], of_value);
     }
@@ -77,7 +79,7 @@ void quantize_sums(FA3_GRID_CONSTANT const QuantizeArgs args) {
   ptx::pdl_launch();
   ptx::pdl_wait();
   const QuantizePlace place(args);
-  const RowTurner<kCfg> turner(args, place, false);
+  const RowTurner<kCfg> turner(args);
   const i32 chunk = static_cast<i32>(ptx::block_index_x());
   const u32 thread = ptx::thread_index();
   const auto collect = [&](float& sum, i32& count) {
@@ -89,7 +91,7 @@ void quantize_sums(FA3_GRID_CONSTANT const QuantizeArgs args) {
     }
   };
   if (thread == 0) ptx::st_shared(&smem.not_finite, u32{0});
-  sum_rows<kCfg, true>(turner, kSumRows * chunk, place.rows.used, smem);
+  sum_rows<kCfg, true>(turner, place, kSumRows * chunk, smem);
   ptx::cta_sync();
   float sum;
   i32 count;
@@ -97,7 +99,7 @@ void quantize_sums(FA3_GRID_CONSTANT const QuantizeArgs args) {
   if (!(ptx::abs(sum) < kInf)) ptx::atom_shared_max_u32(&smem.not_finite, 1);
   ptx::cta_sync();
   if (ptx::ld_shared(&smem.not_finite) != 0) {
-    sum_rows<kCfg, false>(turner, kSumRows * chunk, place.rows.used, smem);
+    sum_rows<kCfg, false>(turner, place, kSumRows * chunk, smem);
     ptx::cta_sync();
     collect(sum, count);
   }

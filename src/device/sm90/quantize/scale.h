@@ -2,9 +2,15 @@
 // scale.h — scales of blocks: from their largest values, and where they lie.
 #pragma once
 
-#include "device/sm90/quantize/turn.h"
+#include "device/sm90/quantize/hadamard.h"
 
 namespace fa3::sm90 {
+
+template <TurnConfig kCfg>
+struct TilesSmem {
+  alignas(1024) u8 tiles[kCfg.tile_bytes()];
+  FA3_NAMED(tiles)
+};
 
 // Below this the values of a block count as this large: its scale and its reciprocal stay normal
 // numbers of FP32.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// turn.h — a row of x as a lane has it, turned: H·S·R·x (quantize.h). All in FP32.
+// turn.h — a row of x as a lane has it, turned: H·S·R·x (quantize.h), by additions in FP32.
 #pragma once
 
 #include "device/attn/conventions.h"
@@ -63,43 +63,51 @@ FA3_DEV void load_piece(const void* data, i64 element, float* to, const ptx::Vec
   }
 }
 
-// A lane's part of the rows that it turns.
+// Which of the lanes that share a row this is, and which piece of the row is its piece j.
+template <TurnConfig kCfg>
+FA3_DEV i32 lane_of() {
+  return static_cast<i32>(ptx::thread_index() % kCfg.lanes());
+}
+template <TurnConfig kCfg>
+FA3_DEV i32 piece_of(int j) {
+  return lane_of<kCfg>() + kCfg.lanes() * j;
+}
+
+// Turns one row of a thread, `first + row(0)` of a sequence.
 template <TurnConfig kCfg>
 class RowTurner {
  public:
   static constexpr int kValues = kCfg.values();
 
-  FA3_DEV RowTurner(const QuantizeArgs& args, const QuantizePlace& place, bool with_signs)
-      : args_(args),
-        place_(place),
-        lane_(static_cast<i32>(ptx::thread_index() % kCfg.lanes())),
-        position_(args.position == nullptr || place.b >= args.batch
-                      ? 0
-                      : ptx::ld_global_nc(args.position + place.b)) {
+  FA3_DEV RowTurner(const QuantizeArgs& args, [[maybe_unused]] u8* tiles) : args_(args) {
     FA3_UNROLL
     for (int j = 0; j < kCfg.pieces(); ++j)
-      sign_[j] = kCfg.hadamard > 0 && with_signs ? args.sign[piece(j)] : ptx::Vec<u32, 4>{};
+      sign_[j] = kCfg.hadamard > 0 ? args.sign[piece_of<kCfg>(j)] : ptx::Vec<u32, 4>{};
+  }
+  // Without S.
+  FA3_DEV explicit RowTurner(const QuantizeArgs& args) : args_(args), sign_{} {}
+
+  FA3_DEV static i32 row(int) { return static_cast<i32>(ptx::thread_index()) / kCfg.lanes(); }
+
+  // A row that does not count is zeros.
+  FA3_DEV void turn(const QuantizePlace& place, i32 first, float (&y)[1][kValues]) const {
+    load(place, first + row(0), y[0]);
+    spread(y[0]);
   }
 
-  // Which of the rows that a CTA holds is the thread's.
-  FA3_DEV static i32 row() { return static_cast<i32>(ptx::thread_index()) / kCfg.lanes(); }
-  FA3_DEV i32 lane() const { return lane_; }
-  // Which piece of a row is the lane's piece j.
-  FA3_DEV i32 piece(int j) const { return lane_ + kCfg.lanes() * j; }
-
-  // R·S·x of row i, or zeros where it does not count.
-  FA3_DEV void load(i32 i, float (&y)[kValues]) const {
+  // R·S·x of row i.
+  FA3_DEV void load(const QuantizePlace& place, i32 i, float (&y)[kValues]) const {
     FA3_UNROLL
     for (int v = 0; v < kValues; ++v) y[v] = 0;
-    if (i >= place_.rows.used) return;
-    const i64 at = place_.at(args_.x, i);
+    if (i >= place.rows.used) return;
+    const i64 at = place.at(args_.x, i);
     FA3_UNROLL
     for (int j = 0; j < kCfg.pieces(); ++j)
-      load_piece<kCfg.x>(args_.x.data, at + 8 * piece(j), y + 8 * j, sign_[j]);
-    if constexpr (kCfg.rotary != RotaryKind::kNone) rotate(i, y);
+      load_piece<kCfg.x>(args_.x.data, at + 8 * piece_of<kCfg>(j), y + 8 * j, sign_[j]);
+    if constexpr (kCfg.rotary != RotaryKind::kNone) rotate(position_of(place, i), y);
   }
 
-  // H, of a row or of what was made from rows. All lanes of a warp.
+  // H. All lanes of a warp.
   FA3_DEV void spread(float (&y)[kValues]) const {
     if constexpr (kCfg.hadamard > 0) {
       constexpr int kLanes = kCfg.lanes();
@@ -109,7 +117,7 @@ class RowTurner {
       for (int half = 1; half < 8 && half < kCfg.hadamard; half *= 2) add_halves(y, half);
       FA3_UNROLL
       for (int m = 1; m < kLanes && 8 * m < kCfg.hadamard; m *= 2) {
-        const float own = (lane_ & m) != 0 ? -1.f : 1.f;
+        const float own = (lane_of<kCfg>() & m) != 0 ? -1.f : 1.f;
         FA3_UNROLL
         for (int v = 0; v < kValues; ++v)
           y[v] = ptx::fma(y[v], own, ptx::shfl_xor(y[v], static_cast<u32>(m)));
@@ -119,55 +127,6 @@ class RowTurner {
     }
   }
 
-  // Row i less the mean.
-  FA3_DEV void centre(i32 i, float (&y)[kValues]) const {
-    if (args_.offset.data == nullptr || i >= place_.rows.used) return;
-    const float* const mean =
-        args_.offset.data + place_.b * args_.offset.batch + place_.head * args_.offset.head;
-    FA3_UNROLL
-    for (int j = 0; j < kCfg.pieces(); ++j) {
-      FA3_UNROLL
-      for (int v = 0; v < 8; ++v) y[8 * j + v] -= ptx::ld_global(mean + 8 * piece(j) + v);
-    }
-  }
-
-  // Of a row that counts: the largest |y| of each block of columns, in all lanes of the row. What
-  // is not finite becomes NaN; it is the largest for I8, and nothing for E4M3, which has a code for
-  // it.
-  FA3_DEV void grow(float (&y)[kValues], bool to_i8, float (&amax)[kCfg.col_blocks()]) const {
-    float most = 0;
-    float own[kCfg.col_blocks()] = {};
-    FA3_UNROLL
-    for (int j = 0; j < kCfg.pieces(); ++j) {
-      float& block = own[kCfg.col_block(j)];
-      FA3_UNROLL
-      for (int v = 8 * j; v < 8 * j + 8; ++v) block = ptx::max_nan(block, ptx::abs(y[v]));
-    }
-    FA3_UNROLL
-    for (int k = 0; k < kCfg.col_blocks(); ++k) most = ptx::max_nan(most, own[k]);
-    if (!(most < kInf)) {  // a few rows, if any
-      FA3_UNROLL
-      for (int k = 0; k < kCfg.col_blocks(); ++k) own[k] = 0;
-      FA3_UNROLL
-      for (int j = 0; j < kCfg.pieces(); ++j) {
-        float& block = own[kCfg.col_block(j)];
-        FA3_UNROLL
-        for (int v = 8 * j; v < 8 * j + 8; ++v) {
-          y[v] = ptx::abs(y[v]) < kInf ? y[v] : kInf - kInf;
-          block = to_i8 ? ptx::max_nan(block, ptx::abs(y[v])) : ptx::max(block, ptx::abs(y[v]));
-        }
-      }
-    }
-    FA3_UNROLL
-    for (int k = 0; k < kCfg.col_blocks(); ++k) {
-      FA3_UNROLL
-      for (u32 m = 1; m < static_cast<u32>(kCfg.lanes()); m *= 2)
-        own[k] = ptx::max_nan(own[k], ptx::shfl_xor(own[k], m));
-      amax[k] = ptx::max_nan(amax[k], own[k]);
-    }
-  }
-
- private:
   // Butterflies between values whose indices differ in the bit `half`.
   FA3_DEV static void add_halves(float (&y)[kValues], int half) {
     FA3_UNROLL
@@ -178,15 +137,20 @@ class RowTurner {
     }
   }
 
-  FA3_DEV void rotate(i32 i, float (&y)[kValues]) const {
-    // Positions in device memory may be wrong, and lengths with them.
-    const i64 t = clamp_position(i64{position_} + i);
+ private:
+  // Positions in device memory may be wrong, and lengths with them.
+  FA3_DEV i64 position_of(const QuantizePlace& place, i32 i) const {
+    const i64 first = args_.position == nullptr ? 0 : ptx::ld_global_nc(args_.position + place.b);
+    return min(max(first + i, i64{0}), i64{args_.positions} - 1);
+  }
+
+  FA3_DEV void rotate(i64 t, float (&y)[kValues]) const {
     const i64 cosine = t * args_.cosine.row, sine = t * args_.sine.row;
     constexpr int kHalf = kCfg.rotary_dim / 2;
     constexpr int kApart = kHalf / kCfg.lanes();  // of the values of a pair
     FA3_UNROLL
     for (int j = 0; j < kCfg.pieces(); ++j) {
-      const int first = 8 * piece(j);
+      const int first = 8 * piece_of<kCfg>(j);
       float cos[8], sin[8];
       if constexpr (kCfg.rotary == RotaryKind::kHalves) {
         if (8 * j >= kApart) return;
@@ -194,19 +158,19 @@ class RowTurner {
         load_piece<kCfg.table>(args_.sine.data, sine + first, sin, {});
         FA3_UNROLL
         for (int v = 8 * j; v < 8 * j + 8; ++v)
-          turn(y[v], y[v + kApart], cos[v - 8 * j], sin[v - 8 * j]);
+          rotate_pair(y[v], y[v + kApart], cos[v - 8 * j], sin[v - 8 * j]);
       } else {
         if (first >= kCfg.rotary_dim) return;
         load_half(args_.cosine.data, cosine + first / 2, cos);
         load_half(args_.sine.data, sine + first / 2, sin);
         FA3_UNROLL
-        for (int v = 0; v < 4; ++v) turn(y[8 * j + 2 * v], y[8 * j + 2 * v + 1], cos[v], sin[v]);
+        for (int v = 0; v < 4; ++v)
+          rotate_pair(y[8 * j + 2 * v], y[8 * j + 2 * v + 1], cos[v], sin[v]);
       }
     }
   }
-  FA3_DEV i64 clamp_position(i64 t) const { return min(max(t, i64{0}), i64{args_.positions} - 1); }
 
-  FA3_DEV static void turn(float& a, float& b, float cos, float sin) {
+  FA3_DEV static void rotate_pair(float& a, float& b, float cos, float sin) {
     const float turned = a * cos - b * sin;
     b = b * cos + a * sin;
     a = turned;
@@ -229,10 +193,62 @@ class RowTurner {
   }
 
   const QuantizeArgs& args_;
-  const QuantizePlace& place_;
-  const i32 lane_;
-  const i32 position_;
   ptx::Vec<u32, 4> sign_[kCfg.pieces()];
 };
+
+// Row i less the mean.
+template <TurnConfig kCfg>
+FA3_DEV void centre(const QuantizeArgs& args, const QuantizePlace& place, i32 i,
+                    float (&y)[kCfg.values()]) {
+  if (args.offset.data == nullptr || i >= place.rows.used) return;
+  const float* const mean =
+      args.offset.data + place.b * args.offset.batch + place.head * args.offset.head;
+  FA3_UNROLL
+  for (int j = 0; j < kCfg.pieces(); ++j) {
+    FA3_UNROLL
+    for (int v = 0; v < 8; ++v) y[8 * j + v] -= ptx::ld_global(mean + 8 * piece_of<kCfg>(j) + v);
+  }
+}
+
+// The largest |y| of each block of columns that a lane has of a row. What is not finite becomes
+// NaN; it is the largest for I8, and nothing for E4M3, which has a code for it.
+template <TurnConfig kCfg>
+FA3_DEV void own_maxima(float (&y)[kCfg.values()], bool to_i8, float (&own)[kCfg.col_blocks()]) {
+  float most = 0;
+  FA3_UNROLL
+  for (int k = 0; k < kCfg.col_blocks(); ++k) own[k] = 0;
+  FA3_UNROLL
+  for (int j = 0; j < kCfg.pieces(); ++j) {
+    float& block = own[kCfg.col_block(j)];
+    FA3_UNROLL
+    for (int v = 8 * j; v < 8 * j + 8; ++v) block = ptx::max_nan(block, ptx::abs(y[v]));
+  }
+  FA3_UNROLL
+  for (int k = 0; k < kCfg.col_blocks(); ++k) most = ptx::max_nan(most, own[k]);
+  if (most < kInf) return;
+  // A few rows, if any.
+  FA3_UNROLL
+  for (int k = 0; k < kCfg.col_blocks(); ++k) own[k] = 0;
+  FA3_UNROLL
+  for (int j = 0; j < kCfg.pieces(); ++j) {
+    float& block = own[kCfg.col_block(j)];
+    FA3_UNROLL
+    for (int v = 8 * j; v < 8 * j + 8; ++v) {
+      y[v] = ptx::abs(y[v]) < kInf ? y[v] : kInf - kInf;
+      block = to_i8 ? ptx::max_nan(block, ptx::abs(y[v])) : ptx::max(block, ptx::abs(y[v]));
+    }
+  }
+}
+
+// The same of the whole row. All lanes of a warp.
+template <TurnConfig kCfg>
+FA3_DEV void over_lanes(float (&own)[kCfg.col_blocks()]) {
+  FA3_UNROLL
+  for (int k = 0; k < kCfg.col_blocks(); ++k) {
+    FA3_UNROLL
+    for (int m = 1; m < kCfg.lanes(); m *= 2)
+      own[k] = ptx::max_nan(own[k], ptx::shfl_xor(own[k], static_cast<u32>(m)));
+  }
+}
 
 }  // namespace fa3::sm90
