@@ -2,59 +2,13 @@
 // fwd_sm90.cpp — tensor maps, arguments, grid.
 #include "backend/launch/fwd_sm90.h"
 
+#include "backend/launch/tensor_maps.h"
 #include "device/sm90/fwd/args.h"
 #include "device/sm90/fwd/score_offset_args.h"
 #include "device/sm90/fwd/v_image_args.h"
 
 namespace fa3::sm90 {
 namespace {
-
-// A tensor as FwdArgs describes it to TMA: rows of one head, in boxes of one panel of the tile.
-TensorMapSpec spec_of(void* base, const Problem& p, TensorId id, const TileLayout& tile,
-                      bool ragged) {
-  const Layout& layout = p.layout[id];
-  const SeqAxis& axis = p.axis_of(id);
-  const int64_t heads = p.heads_of(id);
-  const auto bytes = [&tile](int64_t extent, int64_t stride) {  // any stride, if it is never used
-    return extent > 1 ? static_cast<u64>(tile.element_bytes * stride) : u64{16};
-  };
-  const u64 head = bytes(heads, layout.head);
-  const u64 row =
-      ragged ? bytes(axis.varlen ? axis.rows : axis.rows * p.batch, ragged_row_stride(axis, layout))
-             : bytes(axis.rows, layout.row);
-  TensorMapSpec spec;
-  spec.name = tensor_name(id);
-  spec.base = base;
-  spec.type = layout.dtype == FA3_F16    ? TmaType::kF16
-              : layout.dtype == FA3_BF16 ? TmaType::kBf16
-                                         : TmaType::kU8;
-  spec.swizzle = tile.swizzle();
-  spec.dim[0] = static_cast<u64>(p.columns_of(id));
-  spec.box[0] = static_cast<u32>(tile.panel_columns());
-  spec.box[1] = static_cast<u32>(tile.rows);
-  spec.box[2] = spec.box[3] = spec.box[4] = 1;
-  const auto dimension = [&spec](int i, u64 extent, u64 stride) {
-    spec.dim[i] = extent, spec.stride_bytes[i] = stride;
-  };
-  if (ragged) {
-    // For sequences of equal lengths, y takes the batch stride, whatever it is; the base makes up
-    // for `rows` steps of y instead of row strides.
-    const u64 y = has_lengths(p) ? row : bytes(p.batch, layout.batch);
-    spec.base = reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(base) -
-                                        static_cast<u64>(axis.rows) * (y - row));
-    spec.rank = 5;
-    dimension(1, kRaggedRows, row);
-    dimension(2, u64{1} << 31, y);
-    dimension(3, u64{1} << 31, kRaggedWrap - row);
-    dimension(4, static_cast<u64>(heads), head);
-  } else {
-    spec.rank = 4;
-    dimension(1, static_cast<u64>(axis.rows), row);
-    dimension(2, static_cast<u64>(heads), head);
-    dimension(3, static_cast<u64>(p.batch), bytes(p.batch, layout.batch));
-  }
-  return spec;
-}
 
 // Dense tensors are not addressed by rows over all sequences, which may exceed 32 bits.
 RowAxis axis_of(const Problem& p, const SeqAxis& axis, const Layout& layout, bool ragged,

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "backend/launch/tensor_maps.h"
 #include "core/signs.h"
 #include "device/sm90/quantize/args.h"
 
@@ -73,6 +74,10 @@ Status launch(const QuantizePlan& plan, const KernelStep& step, GpuRuntime& runt
   args.counts = reinterpret_cast<i32*>(workspace + plan.counts_offset());
   args.chunks = static_cast<i32>(quantize_chunks(p));
   set_signs(p, args);
+  const TurnConfig& turn = plan.config.turn;
+  if (turn.by_gemm() && is_of_codes(plan.pass) && args.axis.rows > 0) {
+    FA3_TRY(args.x_map, runtime.encode(spec_of_rows(buffers.data[kX], p, kX, turn.x_tile())));
+  }
   return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
 }
 

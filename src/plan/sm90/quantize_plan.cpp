@@ -106,8 +106,7 @@ int held_rows(const Problem& p, const TurnConfig& turn, const DeviceInfo& device
   const ScaleBlock& block = p.block_of(kCodes);
   if (block.by_total_row || block.rows == 1) return 1;
   // Less than half of a CTA's rows would leave the others idle.
-  if (block.of_tensor || 2 * block.rows < turn.rows() || block.rows > TurnConfig::kThreads)
-    return 0;
+  if (block.of_tensor || 2 * block.rows < turn.rows() || block.rows > 256) return 0;
   const auto rows = static_cast<int>(block.rows);
   const QuantizeConfig held{turn, false, rows};
   if (held.turns() * turn.depth() * turn.values() > TurnConfig::kMostValues) return 0;
@@ -164,7 +163,7 @@ Result<std::vector<QuantizePlan>> make_quantize_plans(const Problem& p, const De
   if (mean && rows > 0) add(QuantizePass::kSums, quantize_chunks(p), 0);
   if (mean) add(QuantizePass::kMeans, 1, 0);
   // A few for each SM, that take rows in turns: a CTA's beginning costs as much as a turn.
-  constexpr int64_t kCtasOfSm = 4;
+  constexpr int64_t kCtasOfSm = 8;
   const int64_t most =
       div_up(kCtasOfSm * std::max(device.multiprocessors, 1), std::max<int64_t>(entries, 1));
   const auto ctas = [&](int of_cta) { return min(div_up(rows, of_cta), most); };
@@ -175,25 +174,24 @@ Result<std::vector<QuantizePlan>> make_quantize_plans(const Problem& p, const De
 
 LaunchShape shape_of(const QuantizePlan& plan) {
   const TurnConfig& turn = plan.config.turn;
-  constexpr int kWarps = TurnConfig::kThreads / 32;
   LaunchShape shape;
   std::copy(std::begin(plan.grid), std::end(plan.grid), shape.grid);
-  shape.threads = TurnConfig::kThreads;
+  shape.threads = static_cast<u32>(is_of_codes(plan.pass) ? turn.threads() : kSumThreads);
   shape.pdl = true;
   int bytes = 0;
   switch (plan.pass) {
     case QuantizePass::kSums:
-      bytes = 8 * kWarps * turn.head_dim + 8;
+      bytes = 8 * kSumThreads / 32 * turn.head_dim + 8;
       break;
     case QuantizePass::kMeans:
       bytes = 4 * turn.head_dim;
       break;
     case QuantizePass::kMaxima:
       shape.interacting = true;
-      bytes = turn.tile_bytes();
+      bytes = std::max(turn.smem_bytes(), 8);
       break;
     case QuantizePass::kCodes:
-      bytes = plan.config.smem_bytes();
+      bytes = turn.smem_bytes() + 1024;
       break;
   }
   shape.smem_bytes = static_cast<u32>(bytes);

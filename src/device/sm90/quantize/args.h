@@ -3,6 +3,7 @@
 #pragma once
 
 #include "device/ptx/vec.h"
+#include "device/tensor_map.h"
 #include "device/types.h"
 #include "device/warp/sequence_rows.h"
 
@@ -19,6 +20,7 @@ struct Strided {
 inline constexpr int kMaxHeadDim = 256;
 
 struct QuantizeArgs {
+  TensorMap x_map;  // by_gemm(): {head_dim, row, head, sequence}
   Strided<const void> x;
   Strided<u8> codes;
   Strided<float> scale;

@@ -28,8 +28,8 @@ FA3_DEV u32 pack_codes(const float* y, float by, bool to_i8) {
 
 template <QuantizeConfig kCfg>
 struct CodesSmem {
-  TilesSmem<kCfg.turn> turn;
-  u32 maxima[TurnConfig::kThreads / 32][kCfg.turn.col_blocks()];
+  typename Turner<kCfg.turn>::Smem turn;
+  u32 maxima[kCfg.turn.threads() / 32][kCfg.turn.col_blocks()];
   FA3_NAMED(turn, maxima)
 };
 
@@ -41,15 +41,20 @@ class RowQuantizer {
   static constexpr int kValues = kCfg.turn.values();
 
   FA3_DEV RowQuantizer(const QuantizeArgs& args, CodesSmem<kCfg>& smem)
-      : args_(args), smem_(smem), turner_(args, smem.turn.tiles) {}
+      : args_(args), smem_(smem), turner_(args, smem.turn) {}
 
-  // Rows from `first` on, as many as a CTA holds.
-  FA3_DEV void quantize(const QuantizePlace& place, i32 first) const {
+  FA3_DEV void start(const QuantizePlace& place, const RowWalk& walk) {
+    turner_.start(place, walk);
+  }
+
+  // The rows of turn n, and of those with which it shares a block.
+  FA3_DEV void quantize(const QuantizePlace& place, const RowWalk& walk, i32 n) {
+    const i32 first = walk.first(n);
     float y[kCfg.turns()][kDepth][kValues];
     float amax[kBlocks] = {};
     FA3_UNROLL
     for (int k = 0; k < kCfg.turns(); ++k) {
-      turner_.turn(place, first + kCfg.turn.rows() * k, y[k]);
+      turner_.turn(place, walk, n + k, y[k]);
       FA3_UNROLL
       for (int r = 0; r < kDepth; ++r) {
         const i32 i = row(first, k, r);
@@ -110,7 +115,7 @@ class RowQuantizer {
     for (int k = 0; k < kBlocks; ++k) {
       u32 most = 0;
       FA3_UNROLL
-      for (int w = 0; w < TurnConfig::kThreads / 32; ++w)
+      for (int w = 0; w < kCfg.turn.threads() / 32; ++w)
         most = max(most, ptx::ld_shared(&smem_.maxima[w][k]));
       amax[k] = ptx::bits_as<float>(most);
     }
@@ -149,23 +154,24 @@ class RowQuantizer {
 
   const QuantizeArgs& args_;
   CodesSmem<kCfg>& smem_;
-  const Turner<kCfg.turn> turner_;
+  Turner<kCfg.turn> turner_;
 };
 
 template <QuantizeConfig kCfg>
-FA3_KERNEL(TurnConfig::kThreads)
+FA3_KERNEL(kCfg.turn.threads())
 void quantize_codes(FA3_GRID_CONSTANT const QuantizeArgs args) {
   auto& smem = ptx::smem_as<CodesSmem<kCfg>>();
-  static_assert(sizeof(CodesSmem<kCfg>) <= kCfg.smem_bytes());
   ptx::pdl_launch();
-  const RowQuantizer<kCfg> quantizer(args, smem);
+  RowQuantizer<kCfg> quantizer(args, smem);
   ptx::pdl_wait();
   const QuantizePlace place(args);
   const i32 end =
       max(place.rows.rows, place.b < args.batch || args.of_tensor ? max(args.most_rows, 1) : 0);
-  const i32 step = static_cast<i32>(ptx::grid_dim_x()) * kCfg.rows();
-  for (i32 first = static_cast<i32>(ptx::block_index_x()) * kCfg.rows(); first < end; first += step)
-    quantizer.quantize(place, first);
+  const RowWalk walk{static_cast<i32>(ptx::block_index_x()) * kCfg.rows(),
+                     static_cast<i32>(ptx::grid_dim_x()) * kCfg.rows(), kCfg.turns(),
+                     kCfg.turn.rows()};
+  quantizer.start(place, walk);
+  for (i32 n = 0; walk.first(n) < end; n += kCfg.turns()) quantizer.quantize(place, walk, n);
 }
 
 }  // namespace fa3::sm90

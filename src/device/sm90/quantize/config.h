@@ -6,10 +6,10 @@
 // lane l has columns 8·(l + lanes()·j) … + 7. So a load is 64 bytes of a row and 8 rows a warp,
 // all in whole sectors.
 //
-// The Hadamard transform is a GEMM where x is of 16 bits: those columns are, in another order, an
-// operand of wgmma in registers, and the result has the same columns in the same lanes
-// (hadamard.h). By additions and shuffles a row of 128 columns took 23 instructions a column, and
-// the kernels 60 % of a copy's bandwidth.
+// The Hadamard transform is a GEMM where x is of 16 bits: TMA brings rows into a ring of stages,
+// and columns of the result are ordered so that they lie in those lanes (hadamard.h). By additions
+// and shuffles a column took 23 instructions, and the kernels 0.53 to 0.69 of a copy's bandwidth;
+// with rows loaded into registers 0.38 to 0.59, for want of loads in flight.
 #pragma once
 
 #include "device/hopper/tile_layout.h"
@@ -33,7 +33,6 @@ struct TurnConfig {
   FloatType table = FloatType::kF32;
   int block_cols = 0;  // columns that share a scale, a multiple of 8; 0 = all
 
-  static constexpr int kThreads = 256;
   static constexpr int kPiece = 8;
   static constexpr int kMostValues = 128;  // that a thread can hold beside the rest
 
@@ -60,16 +59,23 @@ struct TurnConfig {
   FA3_HD constexpr int gemm_columns() const { return hadamard > 128 ? 128 : hadamard; }
   FA3_HD constexpr int gemms() const { return head_dim / gemm_columns(); }
   FA3_HD constexpr TileLayout gemm_tile() const { return {gemm_columns(), gemm_columns(), 2}; }
-  // Of shared memory: B, by whole periods of its swizzle.
-  FA3_HD constexpr int tile_bytes() const {
-    constexpr int kAlign = 1024;
-    return static_cast<int>(round_up(by_gemm() ? gemms() * gemm_tile().bytes() : 1, kAlign));
+  FA3_HD constexpr int gemm_bytes() const {
+    return static_cast<int>(round_up(gemms() * gemm_tile().bytes(), 1024));
   }
+  // 64 rows of x, as TMA loads them.
+  FA3_HD constexpr TileLayout x_tile() const { return {kWgRows, head_dim, 2}; }
+  FA3_HD constexpr int stages() const { return head_dim <= 64 ? 3 : 2; }
 
   FA3_HD constexpr int pieces() const { return head_dim / kPiece / lanes(); }  // of a lane
   FA3_HD constexpr int values() const { return kPiece * pieces(); }            // of a lane
+  FA3_HD constexpr int threads() const { return by_gemm() ? kWgThreads : 256; }
   FA3_HD constexpr int depth() const { return by_gemm() ? 2 : 1; }             // rows of a thread
-  FA3_HD constexpr int rows() const { return kThreads / lanes() * depth(); }   // of a CTA
+  FA3_HD constexpr int rows() const { return threads() / lanes() * depth(); }  // of a CTA
+
+  // Of shared memory: B, stages of x and their barriers.
+  FA3_HD constexpr int smem_bytes() const {
+    return by_gemm() ? gemm_bytes() + stages() * x_tile().bytes() + 1024 : 0;
+  }
 
   // Blocks of columns, and the one of a lane's piece j.
   FA3_HD constexpr int col_blocks() const {
@@ -94,10 +100,10 @@ struct QuantizeConfig {
     return block_rows <= 1 ? 1 : static_cast<int>(div_up(block_rows, turn.rows()));
   }
   FA3_HD constexpr int rows() const { return block_rows <= 1 ? turn.rows() : block_rows; }
-  FA3_HD constexpr int smem_bytes() const { return turn.tile_bytes() + 1024; }
 };
 
-// Rows whose sum a CTA makes, for the mean.
+// Rows whose sum a CTA makes, for the mean, and its threads.
 inline constexpr int kSumRows = 256;
+inline constexpr int kSumThreads = 256;
 
 }  // namespace fa3::sm90

@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// hadamard.h — H·S as a GEMM: rows of 16-bit x are A, in registers; B is the transform with the
-// signs of its rows, in shared memory; its entries are powers of two, so that products are exact.
-//
-//   Step s of K, slot k of 16, holds column 32·⌊s/2⌋ + 8·t + 4·(s % 2) + 2·⌊k/8⌋ + k % 2 with
-//   t = ⌊k/2⌋ % 4: a lane's 16 bytes of a row are its slots of two steps. Columns of the result
-//   stand in the same order.
+// hadamard.h — H·S as a GEMM: A is 64 rows of 16-bit x, a tile that TMA has loaded; B is the
+// transform with the signs of its rows; its entries are powers of two, so that products are exact.
+// BARRIERS  full[stage]: count 1, a tile's bytes. A stage is loaded again when all warps have
+//           waited for their GEMMs on it.
 #pragma once
 
+#include "device/hopper/barrier.h"
 #include "device/hopper/gemm.h"
+#include "device/hopper/ring.h"
+#include "device/hopper/tile_layout.h"
 #include "device/ptx/barrier.h"
 #include "device/ptx/fence.h"
+#include "device/ptx/tma.h"
 #include "device/sm90/quantize/turn.h"
 
 namespace fa3::sm90 {
 
-// The column that slot `slot` of K, or column `slot` of the result, stands for.
-FA3_HD constexpr int column_of_slot(int slot) {
-  const int s = slot / 16, k = slot % 16;
+// The column that column n of the result stands for: a lane's registers, which hold columns 2t,
+// 2t + 1 of each 8, are then 8 neighbours of each 32.
+FA3_HD constexpr int column_of(int n) {
+  const int s = n / 16, k = n % 16;
   return 32 * (s / 2) + 8 * (k / 2 % 4) + 4 * (s % 2) + 2 * (k / 8) + k % 2;
 }
 
@@ -27,21 +30,49 @@ FA3_HD constexpr int unit_exponent(int hadamard) {
   return hadamard == 1 ? exponent : exponent + 1;
 }
 
-// Turns two rows of a thread: `first + row(0)` and `first + row(1)` of a sequence.
+// Steps of a tile from `first` on.
+template <class Tile>
+struct StepsFrom {
+  static constexpr bool kTransposed = Tile::kTransposed;
+  Tile tile;
+  u32 first;
+  FA3_DEV SmemDesc step(u32 s) const { return tile.step(first + s); }
+};
+
+template <TurnConfig kCfg>
+struct GemmSmem {
+  alignas(1024) u8 b[kCfg.gemm_bytes()];
+  alignas(1024) u8 x[kCfg.stages()][kCfg.x_tile().bytes()];
+  Barrier full[kCfg.stages()];
+  FA3_NAMED(b, x, full)
+};
+
+// Turns two rows of a thread, row(0) and row(1) from the first of a turn on.
 template <TurnConfig kCfg>
 class GemmTurner {
  public:
   static constexpr int kValues = kCfg.values();
   static constexpr int kColumns = kCfg.gemm_columns();
+  static constexpr int kStages = kCfg.stages();
   static constexpr MmaType kType = kCfg.x == FloatType::kF16 ? MmaType::kF16 : MmaType::kBf16;
-  using Operand = KMajorOperand<kCfg.gemm_tile()>;
+  using Smem = GemmSmem<kCfg>;
+  // WORKAROUND(g++ 12): KMajorOperand ends in an internal error here.
+  static constexpr TileLayout kX = kCfg.x_tile(), kB = kCfg.gemm_tile();
+  using A = KMajorTile<kX.swizzle(), static_cast<u32>(kX.panel_bytes())>;
+  using B = KMajorTile<kB.swizzle(), static_cast<u32>(kB.panel_bytes())>;
 
   // All threads of the CTA; they meet.
-  FA3_DEV GemmTurner(const QuantizeArgs& args, u8* tiles) : args_(args) {
-    fill(tiles);
+  FA3_DEV GemmTurner(const QuantizeArgs& args, Smem& smem) : args_(args), smem_(smem) {
+    fill();
+    if (ptx::thread_index() == 0) {
+      FA3_UNROLL
+      for (int s = 0; s < kStages; ++s) smem.full[s].init(1);
+      ptx::fence_mbar_init();
+    }
     ptx::fence_proxy_async_shared();
     ptx::cta_sync();
-    operand_ = tile_at<Operand>(tiles);
+    x_ = tile_at<A>(smem.x);
+    b_ = tile_at<B>(smem.b);
   }
 
   FA3_DEV static i32 row(int r) {
@@ -49,18 +80,33 @@ class GemmTurner {
     return thread / 32 * 16 + thread % 32 / 4 + 8 * r;
   }
 
-  // Rows that do not count are zeros.
-  FA3_DEV void turn(const QuantizePlace& place, i32 first, float (&y)[2][kValues]) const {
-    ptx::AFrag a[kCfg.gemms()][kColumns / 16];
-    load(place, first, a);
+  // The first loads.
+  FA3_DEV void start(const QuantizePlace& place, const RowWalk& walk) {
+    FA3_UNROLL
+    for (i32 n = 0; n < kStages; ++n) load(place, walk, n, static_cast<u32>(n));
+  }
+
+  // Turn n: all, one after another. Rows that do not count are zeros.
+  FA3_DEV void turn(const QuantizePlace& place, const RowWalk& walk, i32 n,
+                    float (&y)[2][kValues]) {
+    const i32 first = walk.first(n);
+    if (first >= place.rows.used) return clear<2>(y, 0);
+    smem_.full[ring_.stage].wait(ring_.phase);
     ptx::Acc<kColumns> acc[kCfg.gemms()];
     FA3_UNROLL
-    for (int g = 0; g < kCfg.gemms(); ++g)
-      gemm_rs<kType>(acc[g], a[g], operand_.after(static_cast<u32>(g * kCfg.gemm_tile().bytes())),
-                     kOverwrite);
+    for (int g = 0; g < kCfg.gemms(); ++g) {
+      const StepsFrom<A> a{x_.after(ring_.stage * static_cast<u32>(kCfg.x_tile().bytes())),
+                           static_cast<u32>(g * kColumns / 16)};
+      gemm_ss<kType, kColumns / 16>(
+          acc[g], a, b_.after(static_cast<u32>(g * kCfg.gemm_tile().bytes())), kOverwrite);
+    }
+    FA3_UNROLL
+    for (int g = 0; g < kCfg.gemms(); ++g) gemm_wait<0>(acc[g]);
+    ptx::cta_sync();  // all warps have: the stage is free
+    load(place, walk, n + kStages, ring_.stage);
+    ring_.advance();
     FA3_UNROLL
     for (int g = 0; g < kCfg.gemms(); ++g) {
-      gemm_wait<0>(acc[g]);
       FA3_UNROLL
       for (int i = 0; i < kColumns / 2; ++i)
         y[i / 2 % 2][kColumns / 4 * g + 4 * (i / 8) + 2 * (i / 4 % 2) + i % 2] = acc[g][i];
@@ -70,63 +116,63 @@ class GemmTurner {
       RowTurner<kCfg>::add_halves(y[0], half);
       RowTurner<kCfg>::add_halves(y[1], half);
     }
-    constexpr float kRest =
-        kCfg.hadamard == 1 << 2 * unit_exponent(kCfg.hadamard) ? 1.f : 0x1.6a09e6p0f;
-    if constexpr (kRest != 1.f) {
+    // What the power of two is less than 1/√hadamard.
+    if constexpr (kCfg.hadamard != 1 << 2 * unit_exponent(kCfg.hadamard)) {
       FA3_UNROLL
       for (int r = 0; r < 2; ++r) {
         FA3_UNROLL
-        for (int v = 0; v < kValues; ++v) y[r][v] *= kRest;
+        for (int v = 0; v < kValues; ++v) y[r][v] *= 0x1.6a09e6p0f;
       }
+    }
+    if (first + kWgRows > place.rows.used) {
+      FA3_UNROLL
+      for (int r = 0; r < 2; ++r)
+        if (first + row(r) >= place.rows.used) clear<1>(y, r);
     }
   }
 
  private:
-  FA3_DEV void load(const QuantizePlace& place, i32 first,
-                    ptx::AFrag (&a)[kCfg.gemms()][kColumns / 16]) const {
-    ptx::Vec<u32, 4> words[2][kCfg.pieces()];
+  template <int kRows>
+  FA3_DEV static void clear(float (&y)[2][kValues], int row) {
     FA3_UNROLL
-    for (int r = 0; r < 2; ++r) {
-      const i32 i = first + row(r);
-      const bool counts = i < place.rows.used;
-      const u8* const from = static_cast<const u8*>(args_.x.data) +
-                             2 * (counts ? place.at(args_.x, i) + 8 * lane_of<kCfg>() : 0);
+    for (int r = 0; r < kRows; ++r) {
       FA3_UNROLL
-      for (int j = 0; j < kCfg.pieces(); ++j) {
-        words[r][j] = {{0, 0, 0, 0}};
-        if (counts)
-          words[r][j] = ptx::ld_global_nc(reinterpret_cast<const ptx::Vec<u32, 4>*>(from + 64 * j));
-      }
-    }
-    FA3_UNROLL
-    for (int s = 0; s < kCfg.head_dim / 16; ++s) {
-      FA3_UNROLL
-      for (int w = 0; w < 4; ++w)
-        a[s / (kColumns / 16)][s % (kColumns / 16)][w] = words[w % 2][s / 2][2 * (s % 2) + w / 2];
+      for (int v = 0; v < kValues; ++v) y[row + r][v] = 0;
     }
   }
 
+  FA3_DEV void load(const QuantizePlace& place, const RowWalk& walk, i32 n, u32 stage) {
+    const i32 first = walk.first(n);
+    if (ptx::thread_index() != 0 || first >= place.rows.used) return;
+    constexpr TileLayout kTile = kCfg.x_tile();
+    Barrier& full = smem_.full[stage];
+    full.arrive_expect_tx(static_cast<u32>(kTile.bytes()));
+    const i32 batch = args_.axis.cu_seqlens == nullptr ? place.b : 0;
+    FA3_UNROLL
+    for (i32 panel = 0; panel < kTile.panels(); ++panel)
+      ptx::tma_load_4d(ptx::smem_address(smem_.x[stage] + panel * kTile.panel_bytes()), args_.x_map,
+                       full.address(), kTile.panel_columns() * panel, place.rows.begin + first,
+                       place.head, batch, ptx::L2Hint::kNormal);
+  }
+
   // B, each GEMM's with the signs of its columns.
-  FA3_DEV void fill(u8* tiles) const {
+  FA3_DEV void fill() const {
     constexpr TileLayout kTile = kCfg.gemm_tile();
     constexpr int kPairs = kColumns / 2;
     constexpr int kExponent = unit_exponent(kCfg.hadamard);
     constexpr u32 kUnit = kType == MmaType::kF16 ? (15 - kExponent) << 10 : (127 - kExponent) << 7;
     for (int at = static_cast<int>(ptx::thread_index()); at < kCfg.gemms() * kColumns * kPairs;
-         at += TurnConfig::kThreads) {
+         at += kCfg.threads()) {
       const int gemm = at / (kColumns * kPairs), n = at / kPairs % kColumns, k = at % kPairs * 2;
-      const int to = column_of_slot(n), from = column_of_slot(k);
-      const int column = kColumns * gemm + from;
+      const int column = kColumns * gemm + k;
       u32 two = args_.sign[column / 8][column % 8 / 2];
       FA3_UNROLL
-      for (int e = 0; e < 2; ++e) {
-        two ^= (kUnit | parity((from + e) & to) << 15) << (16 * e);
-      }
+      for (int e = 0; e < 2; ++e) two ^= (kUnit | parity((k + e) & column_of(n)) << 15) << (16 * e);
       const u32 byte = static_cast<u32>(2 * k), width = static_cast<u32>(kTile.panel_width());
       const u32 offset = static_cast<u32>(gemm * kTile.bytes()) +
                          byte / width * static_cast<u32>(kTile.panel_bytes()) +
                          panel_offset(static_cast<u32>(n), byte % width, kTile.swizzle());
-      ptx::st_shared(reinterpret_cast<u32*>(tiles + offset), two);
+      ptx::st_shared(reinterpret_cast<u32*>(smem_.b + offset), two);
     }
   }
   FA3_DEV static u32 parity(int bits) {
@@ -138,7 +184,10 @@ class GemmTurner {
   }
 
   const QuantizeArgs& args_;
-  Operand operand_;
+  Smem& smem_;
+  A x_;
+  B b_;
+  Ring<kStages> ring_;
 };
 
 template <TurnConfig kCfg, bool kByGemm = kCfg.by_gemm()>

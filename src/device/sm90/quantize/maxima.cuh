@@ -11,14 +11,20 @@
 
 namespace fa3::sm90 {
 
+template <TurnConfig kCfg>
+struct MaximaSmem {
+  typename Turner<kCfg>::Smem turn;
+  FA3_NAMED(turn)
+};
+
 template <QuantizeConfig kCfg>
-FA3_KERNEL(TurnConfig::kThreads)
+FA3_KERNEL(kCfg.turn.threads())
 void quantize_maxima(FA3_GRID_CONSTANT const QuantizeArgs args) {
   constexpr TurnConfig kTurn = kCfg.turn;
   constexpr int kBlocks = kTurn.col_blocks();
-  auto& smem = ptx::smem_as<TilesSmem<kTurn>>();
+  auto& smem = ptx::smem_as<MaximaSmem<kTurn>>();
   ptx::pdl_launch();
-  const Turner<kTurn> turner(args, smem.tiles);
+  Turner<kTurn> turner(args, smem.turn);
   ptx::pdl_wait();
   const QuantizePlace place(args);
   const bool one_block = args.of_tensor || args.block_rows == 0;
@@ -30,11 +36,13 @@ void quantize_maxima(FA3_GRID_CONSTANT const QuantizeArgs args) {
     }
   };
   float all[kBlocks] = {};
-  const i32 step = static_cast<i32>(ptx::grid_dim_x()) * kTurn.rows();
-  for (i32 first = static_cast<i32>(ptx::block_index_x()) * kTurn.rows(); first < place.rows.used;
-       first += step) {
+  const RowWalk walk{static_cast<i32>(ptx::block_index_x()) * kTurn.rows(),
+                     static_cast<i32>(ptx::grid_dim_x()) * kTurn.rows(), 1, kTurn.rows()};
+  turner.start(place, walk);
+  for (i32 n = 0; walk.first(n) < place.rows.used; ++n) {
+    const i32 first = walk.first(n);
     float y[kTurn.depth()][kTurn.values()];
-    turner.turn(place, first, y);
+    turner.turn(place, walk, n, y);
     FA3_UNROLL
     for (int r = 0; r < kTurn.depth(); ++r) {
       const i32 i = first + turner.row(r);

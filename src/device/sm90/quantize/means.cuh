@@ -19,8 +19,8 @@ namespace fa3::sm90 {
 
 template <TurnConfig kCfg>
 struct SumsSmem {
-  float sum[TurnConfig::kThreads / 32][kCfg.head_dim];
-  i32 count[TurnConfig::kThreads / 32][kCfg.head_dim];
+  float sum[kSumThreads / 32][kCfg.head_dim];
+  i32 count[kSumThreads / 32][kCfg.head_dim];
   u32 not_finite;
   FA3_NAMED(sum, count, not_finite)
 };
@@ -35,7 +35,7 @@ FA3_DEV void sum_rows(const RowTurner<kCfg>& turner, const QuantizePlace& place,
   i32 count[kAll ? 1 : kValues] = {};
   FA3_NO_UNROLL
   for (i32 i = first + turner.row(0); i - turner.row(0) < min(first + kSumRows, used);
-       i += TurnConfig::kThreads / kCfg.lanes()) {
+       i += kSumThreads / kCfg.lanes()) {
     float x[kValues];
     turner.load(place, i, x);
     if constexpr (kAll) {
@@ -73,7 +73,7 @@ FA3_DEV void sum_rows(const RowTurner<kCfg>& turner, const QuantizePlace& place,
 }
 
 template <TurnConfig kCfg>
-FA3_KERNEL(TurnConfig::kThreads)
+FA3_KERNEL(kSumThreads)
 void quantize_sums(FA3_GRID_CONSTANT const QuantizeArgs args) {
   auto& smem = ptx::smem_as<SumsSmem<kCfg>>();
   ptx::pdl_launch();
@@ -84,7 +84,7 @@ void quantize_sums(FA3_GRID_CONSTANT const QuantizeArgs args) {
   const u32 thread = ptx::thread_index();
   const auto collect = [&](float& sum, i32& count) {
     sum = 0, count = 0;
-    for (int warp = 0; warp < TurnConfig::kThreads / 32 && thread < static_cast<u32>(kCfg.head_dim);
+    for (int warp = 0; warp < kSumThreads / 32 && thread < static_cast<u32>(kCfg.head_dim);
          ++warp) {
       sum += ptx::ld_shared(&smem.sum[warp][thread]);
       count += ptx::ld_shared(&smem.count[warp][thread]);
@@ -117,7 +117,7 @@ struct MeansSmem {
 };
 
 template <TurnConfig kCfg>
-FA3_KERNEL(TurnConfig::kThreads)
+FA3_KERNEL(kSumThreads)
 void quantize_means(FA3_GRID_CONSTANT const QuantizeArgs args) {
   auto& smem = ptx::smem_as<MeansSmem<kCfg>>();
   ptx::pdl_launch();

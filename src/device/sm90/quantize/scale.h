@@ -6,12 +6,6 @@
 
 namespace fa3::sm90 {
 
-template <TurnConfig kCfg>
-struct TilesSmem {
-  alignas(1024) u8 tiles[kCfg.tile_bytes()];
-  FA3_NAMED(tiles)
-};
-
 // Below this the values of a block count as this large: its scale and its reciprocal stay normal
 // numbers of FP32.
 inline constexpr float kLeastAmax = 0x1p-100f;

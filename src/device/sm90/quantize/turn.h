@@ -73,13 +73,24 @@ FA3_DEV i32 piece_of(int j) {
   return lane_of<kCfg>() + kCfg.lanes() * j;
 }
 
-// Turns one row of a thread, `first + row(0)` of a sequence.
+// Which rows a CTA turns: `turns` times as many as it holds, then those `step` rows further on.
+struct RowWalk {
+  i32 start, step, turns, rows;
+
+  // The first row of turn n.
+  FA3_DEV i32 first(i32 n) const { return start + n / turns * step + n % turns * rows; }
+};
+
+struct NoSmem {};
+
+// Turns one row of a thread, row(0) from the first of a turn on.
 template <TurnConfig kCfg>
 class RowTurner {
  public:
   static constexpr int kValues = kCfg.values();
+  using Smem = NoSmem;
 
-  FA3_DEV RowTurner(const QuantizeArgs& args, [[maybe_unused]] u8* tiles) : args_(args) {
+  FA3_DEV RowTurner(const QuantizeArgs& args, Smem&) : args_(args) {
     FA3_UNROLL
     for (int j = 0; j < kCfg.pieces(); ++j)
       sign_[j] = kCfg.hadamard > 0 ? args.sign[piece_of<kCfg>(j)] : ptx::Vec<u32, 4>{};
@@ -89,9 +100,11 @@ class RowTurner {
 
   FA3_DEV static i32 row(int) { return static_cast<i32>(ptx::thread_index()) / kCfg.lanes(); }
 
-  // A row that does not count is zeros.
-  FA3_DEV void turn(const QuantizePlace& place, i32 first, float (&y)[1][kValues]) const {
-    load(place, first + row(0), y[0]);
+  FA3_DEV void start(const QuantizePlace&, const RowWalk&) const {}
+  // Turn n. A row that does not count is zeros.
+  FA3_DEV void turn(const QuantizePlace& place, const RowWalk& walk, i32 n,
+                    float (&y)[1][kValues]) const {
+    load(place, walk.first(n) + row(0), y[0]);
     spread(y[0]);
   }
 
