@@ -50,28 +50,33 @@ class RowQuantizer {
   // The rows of turn n, and of those with which it shares a block.
   FA3_DEV void quantize(const QuantizePlace& place, const RowWalk& walk, i32 n) {
     const i32 first = walk.first(n);
+    if (first >= place.rows.used) return clear(place, first);
     float y[kCfg.turns()][kDepth][kValues];
     float amax[kBlocks] = {};
+    float unit = 1;
     FA3_UNROLL
     for (int k = 0; k < kCfg.turns(); ++k) {
-      turner_.turn(place, walk, n + k, y[k]);
+      // Of a block, the last turns may have no row that counts.
+      const bool any = k == 0 || walk.first(n + k) < place.rows.used;
+      if (any) turner_.turn(place, walk, n + k, y[k]);
       FA3_UNROLL
       for (int r = 0; r < kDepth; ++r) {
         const i32 i = row(first, k, r);
-        centre<kCfg.turn>(args_, place, i, y[k][r]);
-        if constexpr (kCfg.block_rows == 0) take_maxima(place, i, amax);
+        float own[kBlocks] = {};
+        if (any) {
+          unit = centre<kCfg.turn>(args_, place, Turner<kCfg.turn>::kUnit, y[k][r]);
+          own_maxima<kCfg.turn>(y[k][r], kCfg.to_i8, own);
+        }
+        if constexpr (kCfg.block_rows == 0) {
+          take_maxima(place, i, own);
+        } else {
+          FA3_UNROLL
+          for (int c = 0; c < kBlocks; ++c) own[c] = i < place.rows.used ? own[c] * unit : 0;
+        }
+        if constexpr (kCfg.block_rows == 1) over_lanes<kCfg.turn>(own);
         if constexpr (kCfg.block_rows <= 1) {
-          float own[kBlocks];
-          own_maxima<kCfg.turn>(y[k][r], kCfg.to_i8, own);
-          if constexpr (kCfg.block_rows == 1) {
-            over_lanes<kCfg.turn>(own);
-            write(place, i, y[k][r], own);
-          } else {
-            write(place, i, y[k][r], amax);
-          }
-        } else if (i != kNoRow) {
-          float own[kBlocks];
-          own_maxima<kCfg.turn>(y[k][r], kCfg.to_i8, own);
+          write(place, i, y[k][r], unit, own);
+        } else {
           FA3_UNROLL
           for (int c = 0; c < kBlocks; ++c) amax[c] = ptx::max_nan(amax[c], own[c]);
         }
@@ -82,7 +87,7 @@ class RowQuantizer {
       FA3_UNROLL
       for (int k = 0; k < kCfg.turns(); ++k) {
         FA3_UNROLL
-        for (int r = 0; r < kDepth; ++r) write(place, row(first, k, r), y[k][r], amax);
+        for (int r = 0; r < kDepth; ++r) write(place, row(first, k, r), y[k][r], unit, amax);
       }
     }
   }
@@ -95,7 +100,22 @@ class RowQuantizer {
     return i < kCfg.rows() ? first + i : kNoRow;
   }
 
+  // Rows from `first` on, none of which counts.
+  FA3_DEV void clear(const QuantizePlace& place, i32 first) const {
+    FA3_NO_UNROLL
+    for (i32 at = static_cast<i32>(ptx::thread_index()) / kCfg.turn.lanes(); at < kCfg.rows();
+         at += kCfg.turn.threads() / kCfg.turn.lanes()) {
+      const i32 i = first + at;
+      float amax[kBlocks] = {};
+      if constexpr (kCfg.block_rows == 0) take_maxima(place, i, amax);
+      write_scale(place, i, amax);
+      write_codes(place, i, [](int) { return ptx::Vec<u32, 2>{}; });
+    }
+  }
+
   FA3_DEV void take_maxima(const QuantizePlace& place, i32 i, float (&amax)[kBlocks]) const {
+    FA3_UNROLL
+    for (int k = 0; k < kBlocks; ++k) amax[k] = 0;
     if (!args_.of_tensor && place.b >= args_.batch) return;
     const u32* const from = maxima_of(args_, place, block_of(args_, i), kBlocks);
     FA3_UNROLL
@@ -122,32 +142,43 @@ class RowQuantizer {
     ptx::cta_sync();
   }
 
-  FA3_DEV void write(const QuantizePlace& place, i32 i, const float (&y)[kValues],
+  FA3_DEV void write_scale(const QuantizePlace& place, i32 i, const float (&amax)[kBlocks]) const {
+    if (lane_of<kCfg.turn>() != 0) return;
+    float* const to = scale_to_write<kCfg>(args_, place, i);
+    if (to == nullptr) return;
+    FA3_UNROLL
+    for (int k = 0; k < kBlocks; ++k) ptx::st_global(to + k, scale_of_block(amax[k], kCfg.to_i8));
+  }
+
+  // pack(j): the codes of piece j.
+  template <class Pack>
+  FA3_DEV void write_codes(const QuantizePlace& place, i32 i, const Pack& pack) const {
+    if (i >= place.rows.rows) return;
+    u8* const to = args_.codes.data + place.at(args_.codes, i) + 8 * lane_of<kCfg.turn>();
+    FA3_UNROLL
+    for (int j = 0; j < kCfg.turn.pieces(); ++j)
+      ptx::st_global(reinterpret_cast<ptx::Vec<u32, 2>*>(to + 8 * kCfg.turn.lanes() * j), pack(j));
+  }
+
+  // y in units of `unit`, amax not.
+  FA3_DEV void write(const QuantizePlace& place, i32 i, const float (&y)[kValues], float unit,
                      const float (&amax)[kBlocks]) const {
     if (i == kNoRow) return;
-    float scale[kBlocks];
+    write_scale(place, i, amax);
+    if (i >= place.rows.used) return write_codes(place, i, [](int) { return ptx::Vec<u32, 2>{}; });
+    float by[kBlocks];
     FA3_UNROLL
-    for (int k = 0; k < kBlocks; ++k) scale[k] = scale_of_block(amax[k], kCfg.to_i8);
-    if (lane_of<kCfg.turn>() == 0 && writes_scale(args_, place, i)) {
-      FA3_UNROLL
-      for (int k = 0; k < kBlocks; ++k) ptx::st_global(scale_of_row(args_, place, i) + k, scale[k]);
-    }
-    if (i >= place.rows.rows) return;
-    u8* const to = args_.codes.data + place.at(args_.codes, i);
-    const bool counts = i < place.rows.used;
-    FA3_UNROLL
-    for (int j = 0; j < kCfg.turn.pieces(); ++j) {
-      const float of_block = scale[kCfg.turn.col_block(j)];
+    for (int k = 0; k < kBlocks; ++k) by[k] = unit * ptx::rcp(scale_of_block(amax[k], kCfg.to_i8));
+    write_codes(place, i, [&](int j) {
+      const float of_block = by[kCfg.turn.col_block(j)];
+      ptx::Vec<u32, 2> codes{};
       // A block of INT8 with a NaN says so by its scale; its codes are 0.
-      const bool codes = counts && !(kCfg.to_i8 && of_block != of_block);
-      const float by = 1.f / of_block;
-      ptx::Vec<u32, 2> packed{{0, 0}};
-      if (codes) {
-        packed[0] = pack_codes(y + 8 * j, by, kCfg.to_i8);
-        packed[1] = pack_codes(y + 8 * j + 4, by, kCfg.to_i8);
+      if (!kCfg.to_i8 || of_block == of_block) {
+        codes[0] = pack_codes(y + 8 * j, of_block, kCfg.to_i8);
+        codes[1] = pack_codes(y + 8 * j + 4, of_block, kCfg.to_i8);
       }
-      ptx::st_global(reinterpret_cast<ptx::Vec<u32, 2>*>(to + 8 * piece_of<kCfg.turn>(j)), packed);
-    }
+      return codes;
+    });
   }
 
   static constexpr i32 kNoRow = 0x7fffffff;

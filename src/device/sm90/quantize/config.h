@@ -56,7 +56,7 @@ struct TurnConfig {
     return hadamard >= 32 && x != FloatType::kF32 && rotary == RotaryKind::kNone && lanes() == 4;
   }
   // Columns of a GEMM; what is left of the transform are additions between them.
-  FA3_HD constexpr int gemm_columns() const { return hadamard > 128 ? 128 : hadamard; }
+  FA3_HD constexpr int gemm_columns() const { return min(hadamard, 64); }
   FA3_HD constexpr int gemms() const { return head_dim / gemm_columns(); }
   FA3_HD constexpr TileLayout gemm_tile() const { return {gemm_columns(), gemm_columns(), 2}; }
   FA3_HD constexpr int gemm_bytes() const {

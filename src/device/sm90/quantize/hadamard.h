@@ -54,6 +54,9 @@ class GemmTurner {
   static constexpr int kValues = kCfg.values();
   static constexpr int kColumns = kCfg.gemm_columns();
   static constexpr int kStages = kCfg.stages();
+  // What the entries of B, powers of two, are less than 1/√hadamard.
+  static constexpr float kUnit =
+      kCfg.hadamard == 1 << 2 * unit_exponent(kCfg.hadamard) ? 1.f : 0x1.6a09e6p0f;
   static constexpr MmaType kType = kCfg.x == FloatType::kF16 ? MmaType::kF16 : MmaType::kBf16;
   using Smem = GemmSmem<kCfg>;
   // WORKAROUND(g++ 12): KMajorOperand ends in an internal error here.
@@ -86,11 +89,10 @@ class GemmTurner {
     for (i32 n = 0; n < kStages; ++n) load(place, walk, n, static_cast<u32>(n));
   }
 
-  // Turn n: all, one after another. Rows that do not count are zeros.
+  // Turn n, whose first row counts: all, one after another; in units of kUnit. Rows that do not
+  // count are what lies there.
   FA3_DEV void turn(const QuantizePlace& place, const RowWalk& walk, i32 n,
                     float (&y)[2][kValues]) {
-    const i32 first = walk.first(n);
-    if (first >= place.rows.used) return clear<2>(y, 0);
     smem_.full[ring_.stage].wait(ring_.phase);
     ptx::Acc<kColumns> acc[kCfg.gemms()];
     FA3_UNROLL
@@ -116,31 +118,9 @@ class GemmTurner {
       RowTurner<kCfg>::add_halves(y[0], half);
       RowTurner<kCfg>::add_halves(y[1], half);
     }
-    // What the power of two is less than 1/√hadamard.
-    if constexpr (kCfg.hadamard != 1 << 2 * unit_exponent(kCfg.hadamard)) {
-      FA3_UNROLL
-      for (int r = 0; r < 2; ++r) {
-        FA3_UNROLL
-        for (int v = 0; v < kValues; ++v) y[r][v] *= 0x1.6a09e6p0f;
-      }
-    }
-    if (first + kWgRows > place.rows.used) {
-      FA3_UNROLL
-      for (int r = 0; r < 2; ++r)
-        if (first + row(r) >= place.rows.used) clear<1>(y, r);
-    }
   }
 
  private:
-  template <int kRows>
-  FA3_DEV static void clear(float (&y)[2][kValues], int row) {
-    FA3_UNROLL
-    for (int r = 0; r < kRows; ++r) {
-      FA3_UNROLL
-      for (int v = 0; v < kValues; ++v) y[row + r][v] = 0;
-    }
-  }
-
   FA3_DEV void load(const QuantizePlace& place, const RowWalk& walk, i32 n, u32 stage) {
     const i32 first = walk.first(n);
     if (ptx::thread_index() != 0 || first >= place.rows.used) return;
@@ -155,24 +135,27 @@ class GemmTurner {
                        place.head, batch, ptx::L2Hint::kNormal);
   }
 
-  // B, each GEMM's with the signs of its columns.
+  // B, each GEMM's with the signs of its columns. A thread fills two neighbours of K.
   FA3_DEV void fill() const {
     constexpr TileLayout kTile = kCfg.gemm_tile();
     constexpr int kPairs = kColumns / 2;
     constexpr int kExponent = unit_exponent(kCfg.hadamard);
-    constexpr u32 kUnit = kType == MmaType::kF16 ? (15 - kExponent) << 10 : (127 - kExponent) << 7;
-    for (int at = static_cast<int>(ptx::thread_index()); at < kCfg.gemms() * kColumns * kPairs;
-         at += kCfg.threads()) {
-      const int gemm = at / (kColumns * kPairs), n = at / kPairs % kColumns, k = at % kPairs * 2;
+    constexpr u32 kOne = kType == MmaType::kF16 ? (15 - kExponent) << 10 : (127 - kExponent) << 7;
+    const int thread = static_cast<int>(ptx::thread_index()), k = thread % kPairs * 2;
+    const u32 byte = static_cast<u32>(2 * k), width = static_cast<u32>(kTile.panel_width());
+    const u32 panel = byte / width * static_cast<u32>(kTile.panel_bytes());
+    FA3_UNROLL
+    for (int gemm = 0; gemm < kCfg.gemms(); ++gemm) {
       const int column = kColumns * gemm + k;
-      u32 two = args_.sign[column / 8][column % 8 / 2];
-      FA3_UNROLL
-      for (int e = 0; e < 2; ++e) two ^= (kUnit | parity((k + e) & column_of(n)) << 15) << (16 * e);
-      const u32 byte = static_cast<u32>(2 * k), width = static_cast<u32>(kTile.panel_width());
-      const u32 offset = static_cast<u32>(gemm * kTile.bytes()) +
-                         byte / width * static_cast<u32>(kTile.panel_bytes()) +
-                         panel_offset(static_cast<u32>(n), byte % width, kTile.swizzle());
-      ptx::st_shared(reinterpret_cast<u32*>(smem_.b + offset), two);
+      const u32 signs = args_.sign[column / 8][column % 8 / 2] ^ (kOne | kOne << 16);
+      FA3_NO_UNROLL
+      for (int n = thread / kPairs; n < kColumns; n += kCfg.threads() / kPairs) {
+        const int to = column_of(n);
+        const u32 even = parity(k & to), odd = even ^ static_cast<u32>(to & 1);
+        const u32 offset = static_cast<u32>(gemm * kTile.bytes()) + panel +
+                           panel_offset(static_cast<u32>(n), byte % width, kTile.swizzle());
+        ptx::st_shared(reinterpret_cast<u32*>(smem_.b + offset), signs ^ (even << 15 | odd << 31));
+      }
     }
   }
   FA3_DEV static u32 parity(int bits) {

@@ -46,12 +46,15 @@ void quantize_maxima(FA3_GRID_CONSTANT const QuantizeArgs args) {
     FA3_UNROLL
     for (int r = 0; r < kTurn.depth(); ++r) {
       const i32 i = first + turner.row(r);
-      centre<kTurn>(args, place, i, y[r]);
+      const float unit = centre<kTurn>(args, place, Turner<kTurn>::kUnit, y[r]);
       float own[kBlocks];
       own_maxima<kTurn>(y[r], kCfg.to_i8, own);
+      FA3_UNROLL
+      for (int k = 0; k < kBlocks; ++k) own[k] *= unit;
       if (one_block) {
         FA3_UNROLL
-        for (int k = 0; k < kBlocks; ++k) all[k] = ptx::max_nan(all[k], own[k]);
+        for (int k = 0; k < kBlocks; ++k)
+          if (i < place.rows.used) all[k] = ptx::max_nan(all[k], own[k]);
       } else {
         over_lanes<kTurn>(own);
         if (lane_of<kTurn>() == 0 && i < place.rows.used) raise(i, own);

@@ -10,11 +10,9 @@ namespace fa3::sm90 {
 // numbers of FP32.
 inline constexpr float kLeastAmax = 0x1p-100f;
 
-FA3_DEV constexpr float largest_code(bool to_i8) { return to_i8 ? 127.f : 448.f; }
-
 // Of values that are at most amax in size; NaN = some are. A block of zeros has 1.
 FA3_DEV float scale_of_block(float amax, bool to_i8) {
-  return amax == 0 ? 1.f : ptx::max_nan(amax, kLeastAmax) / largest_code(to_i8);
+  return amax == 0 ? 1.f : ptx::max_nan(amax, kLeastAmax) * (to_i8 ? 1 / 127.f : 1 / 448.f);
 }
 
 // The block of rows that row i of a sequence belongs to. Lengths in device memory may be wrong: it
@@ -31,21 +29,26 @@ FA3_DEV u32* maxima_of(const QuantizeArgs& args, const QuantizePlace& place, i32
   return args.maxima + (head * args.blocks + block) * col_blocks;
 }
 
-// The scale of row i of a sequence, in the first block of columns.
-FA3_DEV float* scale_of_row(const QuantizeArgs& args, const QuantizePlace& place, i32 i) {
-  if (args.of_tensor) return args.scale.data;
-  const i64 row = args.by_total_row ? i64{place.rows.begin} + i : block_of(args, i);
-  return args.scale.data + place.b * args.scale.batch + row * args.scale.row +
+// Where row i of a sequence writes the scale of its block, in the first block of columns; null: it
+// does not. The first row of a block does, whether it counts or not: every scale is written.
+template <QuantizeConfig kCfg>
+FA3_DEV float* scale_to_write(const QuantizeArgs& args, const QuantizePlace& place, i32 i) {
+  i64 at = i;
+  if constexpr (kCfg.block_rows == 1) {
+    if (i >= (args.by_total_row ? place.rows.rows : args.most_rows)) return nullptr;
+    if (args.by_total_row) at += place.rows.begin;
+  } else {
+    if (args.of_tensor) {
+      return place.b == 0 && place.head == 0 && i == 0 ? args.scale.data : nullptr;
+    }
+    if (i > 0 && i >= args.most_rows) return nullptr;
+    const i32 rows = kCfg.block_rows > 1 ? kCfg.block_rows : args.block_rows;
+    if (rows == 0 ? i > 0 : i % rows != 0) return nullptr;
+    at = rows == 0 ? 0 : i / rows;
+  }
+  if (place.b >= args.batch && !args.by_total_row) return nullptr;
+  return args.scale.data + place.b * args.scale.batch + at * args.scale.row +
          place.head * args.scale.head;
-}
-
-// Does row i write the scale of its block? The first row does, whether it counts or not: every
-// scale is written.
-FA3_DEV bool writes_scale(const QuantizeArgs& args, const QuantizePlace& place, i32 i) {
-  if (args.of_tensor) return place.b == 0 && place.head == 0 && i == 0;
-  if (args.by_total_row) return i < place.rows.rows;
-  return place.b < args.batch && i < max(args.most_rows, 1) &&
-         (args.block_rows == 0 ? i == 0 : i % args.block_rows == 0);
 }
 
 }  // namespace fa3::sm90

@@ -88,6 +88,7 @@ template <TurnConfig kCfg>
 class RowTurner {
  public:
   static constexpr int kValues = kCfg.values();
+  static constexpr float kUnit = 1;
   using Smem = NoSmem;
 
   FA3_DEV RowTurner(const QuantizeArgs& args, Smem&) : args_(args) {
@@ -209,18 +210,21 @@ class RowTurner {
   ptx::Vec<u32, 4> sign_[kCfg.pieces()];
 };
 
-// Row i less the mean.
+// A row in units of `unit`, less the mean; returns the unit that it has then.
 template <TurnConfig kCfg>
-FA3_DEV void centre(const QuantizeArgs& args, const QuantizePlace& place, i32 i,
-                    float (&y)[kCfg.values()]) {
-  if (args.offset.data == nullptr || i >= place.rows.used) return;
+FA3_DEV float centre(const QuantizeArgs& args, const QuantizePlace& place, float unit,
+                     float (&y)[kCfg.values()]) {
+  if (args.offset.data == nullptr || place.b >= args.batch) return unit;
   const float* const mean =
       args.offset.data + place.b * args.offset.batch + place.head * args.offset.head;
   FA3_UNROLL
   for (int j = 0; j < kCfg.pieces(); ++j) {
     FA3_UNROLL
-    for (int v = 0; v < 8; ++v) y[8 * j + v] -= ptx::ld_global(mean + 8 * piece_of<kCfg>(j) + v);
+    for (int v = 0; v < 8; ++v)
+      y[8 * j + v] =
+          ptx::fma(y[8 * j + v], unit, -ptx::ld_global(mean + 8 * piece_of<kCfg>(j) + v));
   }
+  return 1;
 }
 
 // The largest |y| of each block of columns that a lane has of a row. What is not finite becomes
