@@ -43,8 +43,11 @@ class RowQuantizer {
   FA3_DEV RowQuantizer(const QuantizeArgs& args, CodesSmem<kCfg>& smem)
       : args_(args), smem_(smem), turner_(args, smem.turn) {}
 
+  // Before the rows of a sequence in a head.
   FA3_DEV void start(const QuantizePlace& place, const RowWalk& walk) {
     turner_.start(place, walk);
+    codes_ = args_.codes.data + place.at(args_.codes, 0) + 8 * lane_of<kCfg.turn>();
+    scales_ = scales_of(args_, place);
   }
 
   // The rows of turn n, and of those with which it shares a block.
@@ -144,17 +147,18 @@ class RowQuantizer {
 
   FA3_DEV void write_scale(const QuantizePlace& place, i32 i, const float (&amax)[kBlocks]) const {
     if (lane_of<kCfg.turn>() != 0) return;
-    float* const to = scale_to_write<kCfg>(args_, place, i);
-    if (to == nullptr) return;
+    const i64 to = scale_to_write<kCfg>(args_, place, i);
+    if (to < 0) return;
     FA3_UNROLL
-    for (int k = 0; k < kBlocks; ++k) ptx::st_global(to + k, scale_of_block(amax[k], kCfg.to_i8));
+    for (int k = 0; k < kBlocks; ++k)
+      ptx::st_global(scales_ + to + k, scale_of_block(amax[k], kCfg.to_i8));
   }
 
   // pack(j): the codes of piece j.
   template <class Pack>
   FA3_DEV void write_codes(const QuantizePlace& place, i32 i, const Pack& pack) const {
     if (i >= place.rows.rows) return;
-    u8* const to = args_.codes.data + place.at(args_.codes, i) + 8 * lane_of<kCfg.turn>();
+    u8* const to = codes_ + i * args_.codes.row;
     FA3_UNROLL
     for (int j = 0; j < kCfg.turn.pieces(); ++j)
       ptx::st_global(reinterpret_cast<ptx::Vec<u32, 2>*>(to + 8 * kCfg.turn.lanes() * j), pack(j));
@@ -167,17 +171,22 @@ class RowQuantizer {
     write_scale(place, i, amax);
     if (i >= place.rows.used) return write_codes(place, i, [](int) { return ptx::Vec<u32, 2>{}; });
     float by[kBlocks];
+    bool not_a_number = false;
     FA3_UNROLL
-    for (int k = 0; k < kBlocks; ++k) by[k] = unit * ptx::rcp(scale_of_block(amax[k], kCfg.to_i8));
+    for (int k = 0; k < kBlocks; ++k) {
+      by[k] = unit * ptx::rcp(scale_of_block(amax[k], kCfg.to_i8));
+      not_a_number = not_a_number || by[k] != by[k];
+    }
+    const auto pack = [&](int j) {
+      const float of_block = by[kCfg.turn.col_block(j)];
+      return ptx::Vec<u32, 2>{{pack_codes(y + 8 * j, of_block, kCfg.to_i8),
+                               pack_codes(y + 8 * j + 4, of_block, kCfg.to_i8)}};
+    };
+    if (!kCfg.to_i8 || !not_a_number) return write_codes(place, i, pack);
+    // A block of INT8 with a NaN says so by its scale; its codes are 0.
     write_codes(place, i, [&](int j) {
       const float of_block = by[kCfg.turn.col_block(j)];
-      ptx::Vec<u32, 2> codes{};
-      // A block of INT8 with a NaN says so by its scale; its codes are 0.
-      if (!kCfg.to_i8 || of_block == of_block) {
-        codes[0] = pack_codes(y + 8 * j, of_block, kCfg.to_i8);
-        codes[1] = pack_codes(y + 8 * j + 4, of_block, kCfg.to_i8);
-      }
-      return codes;
+      return of_block == of_block ? pack(j) : ptx::Vec<u32, 2>{};
     });
   }
 
@@ -186,6 +195,8 @@ class RowQuantizer {
   const QuantizeArgs& args_;
   CodesSmem<kCfg>& smem_;
   Turner<kCfg.turn> turner_;
+  u8* codes_;  // the lane's first, of a sequence in a head
+  float* scales_;
 };
 
 template <QuantizeConfig kCfg>

@@ -103,7 +103,7 @@ struct QuantizeConfig {
 };
 
 // Rows whose sum a CTA makes, for the mean, and its threads.
-inline constexpr int kSumRows = 256;
+inline constexpr int kSumRows = 512;
 inline constexpr int kSumThreads = 256;
 
 }  // namespace fa3::sm90

@@ -25,55 +25,64 @@ struct SumsSmem {
   FA3_NAMED(sum, count, not_finite)
 };
 
-// Of the rows of a chunk, in smem by warp. kAll: each value counts.
-template <TurnConfig kCfg, bool kAll>
-FA3_DEV void sum_rows(const RowTurner<kCfg>& turner, const QuantizePlace& place, i32 first,
-                      SumsSmem<kCfg>& smem) {
-  const i32 used = place.rows.used;
-  constexpr int kValues = kCfg.values();
-  float sum[kValues] = {};
-  i32 count[kAll ? 1 : kValues] = {};
-  FA3_NO_UNROLL
-  for (i32 i = first + turner.row(0); i - turner.row(0) < min(first + kSumRows, used);
-       i += kSumThreads / kCfg.lanes()) {
-    float x[kValues];
-    turner.load(place, i, x);
-    if constexpr (kAll) {
-      count[0] += i < used ? 1 : 0;
-      FA3_UNROLL
-      for (int v = 0; v < kValues; ++v) sum[v] += x[v];
-    } else {
-      float y[kValues];
-      FA3_UNROLL
-      for (int v = 0; v < kValues; ++v) y[v] = x[v];
-      turner.spread(y);
-      FA3_UNROLL
-      for (int v = 0; v < kValues; ++v) {
-        const bool counts = i < used && ptx::abs(y[v]) < kInf;
-        sum[v] += counts ? x[v] : 0;
-        count[v] += counts ? 1 : 0;
-      }
-    }
-  }
-  const u32 warp = ptx::thread_index() / 32, lane = ptx::lane_index();
+// Adds up a value over the rows of a warp, and puts the sums of its columns where `to` says.
+template <TurnConfig kCfg, class T>
+FA3_DEV void sum_over_rows(T (&value)[kCfg.values()], T* to) {
   FA3_UNROLL
-  for (int v = 0; v < kValues; ++v) {
-    i32 of_value = count[kAll ? 0 : v];
+  for (int v = 0; v < kCfg.values(); ++v) {
     FA3_UNROLL
-    for (u32 m = static_cast<u32>(kCfg.lanes()); m < 32; m *= 2) {
-      sum[v] += ptx::shfl_xor(sum[v], m);
-      of_value += ptx::shfl_xor(of_value, m);
-    }
-    if (lane < static_cast<u32>(kCfg.lanes())) {
-      const int column = 8 * piece_of<kCfg>(v / 8) + v % 8;
-      ptx::st_shared(&smem.sum[warp][column], sum[v]);
-      ptx::st_shared(&smem.count[warp][column], of_value);
-    }
+    for (int m = kCfg.lanes(); m < 32; m *= 2)
+      value[v] += ptx::shfl_xor(value[v], static_cast<u32>(m));
+    if (ptx::lane_index() < static_cast<u32>(kCfg.lanes()))
+      ptx::st_shared(to + 8 * piece_of<kCfg>(v / 8) + v % 8, value[v]);
   }
 }
 
+// Of the rows of a chunk, in smem by warp: all of them, which are finite.
 template <TurnConfig kCfg>
-FA3_KERNEL(kSumThreads)
+FA3_DEV void sum_all(const RowTurner<kCfg>& turner, const QuantizePlace& place, i32 first,
+                     SumsSmem<kCfg>& smem) {
+  float sum[kCfg.values()] = {};
+  FA3_NO_UNROLL
+  for (i32 i = first; i < min(first + kSumRows, place.rows.used); i += kSumThreads / kCfg.lanes()) {
+    float x[kCfg.values()];
+    turner.load(place, i + turner.row(0), x);
+    FA3_UNROLL
+    for (int v = 0; v < kCfg.values(); ++v) sum[v] += x[v];
+  }
+  sum_over_rows<kCfg>(sum, smem.sum[ptx::thread_index() / 32]);
+}
+
+// The same of what is finite, and how many there are.
+template <TurnConfig kCfg>
+FA3_DEV void sum_finite(const RowTurner<kCfg>& turner, const QuantizePlace& place, i32 first,
+                        SumsSmem<kCfg>& smem) {
+  float sum[kCfg.values()] = {};
+  i32 count[kCfg.values()] = {};
+  FA3_NO_UNROLL
+  for (i32 i = first; i < min(first + kSumRows, place.rows.used); i += kSumThreads / kCfg.lanes()) {
+    // Which values count, then the values again: registers for both at a time are not there.
+    float x[kCfg.values()];
+    turner.load(place, i + turner.row(0), x);
+    turner.spread(x);
+    u64 counts[2] = {};
+    FA3_UNROLL
+    for (int v = 0; v < kCfg.values(); ++v)
+      counts[v / 64] |= u64{i + turner.row(0) < place.rows.used && ptx::abs(x[v]) < kInf} << v % 64;
+    turner.load(place, i + turner.row(0), x);
+    FA3_UNROLL
+    for (int v = 0; v < kCfg.values(); ++v) {
+      const bool one = (counts[v / 64] >> v % 64 & 1) != 0;
+      sum[v] += one ? x[v] : 0;
+      count[v] += one ? 1 : 0;
+    }
+  }
+  sum_over_rows<kCfg>(sum, smem.sum[ptx::thread_index() / 32]);
+  sum_over_rows<kCfg>(count, smem.count[ptx::thread_index() / 32]);
+}
+
+template <TurnConfig kCfg>
+FA3_KERNEL(kSumThreads, kCfg.values() <= 32 ? 2 : 1)
 void quantize_sums(FA3_GRID_CONSTANT const QuantizeArgs args) {
   auto& smem = ptx::smem_as<SumsSmem<kCfg>>();
   ptx::pdl_launch();
@@ -82,26 +91,25 @@ void quantize_sums(FA3_GRID_CONSTANT const QuantizeArgs args) {
   const RowTurner<kCfg> turner(args);
   const i32 chunk = static_cast<i32>(ptx::block_index_x());
   const u32 thread = ptx::thread_index();
-  const auto collect = [&](float& sum, i32& count) {
-    sum = 0, count = 0;
-    for (int warp = 0; warp < kSumThreads / 32 && thread < static_cast<u32>(kCfg.head_dim);
-         ++warp) {
-      sum += ptx::ld_shared(&smem.sum[warp][thread]);
-      count += ptx::ld_shared(&smem.count[warp][thread]);
-    }
+  const auto over_warps = [&](const auto& of_warp, auto& sum) {
+    sum = 0;
+    for (int warp = 0; warp < kSumThreads / 32 && thread < static_cast<u32>(kCfg.head_dim); ++warp)
+      sum += ptx::ld_shared(&of_warp[warp][thread]);
   };
   if (thread == 0) ptx::st_shared(&smem.not_finite, u32{0});
-  sum_rows<kCfg, true>(turner, place, kSumRows * chunk, smem);
+  const i32 first = kSumRows * chunk;
+  sum_all(turner, place, first, smem);
   ptx::cta_sync();
   float sum;
-  i32 count;
-  collect(sum, count);
+  over_warps(smem.sum, sum);
+  i32 count = clamp(place.rows.used - first, 0, kSumRows);
   if (!(ptx::abs(sum) < kInf)) ptx::atom_shared_max_u32(&smem.not_finite, 1);
   ptx::cta_sync();
   if (ptx::ld_shared(&smem.not_finite) != 0) {
-    sum_rows<kCfg, false>(turner, place, kSumRows * chunk, smem);
+    sum_finite(turner, place, first, smem);
     ptx::cta_sync();
-    collect(sum, count);
+    over_warps(smem.sum, sum);
+    over_warps(smem.count, count);
   }
   if (thread >= static_cast<u32>(kCfg.head_dim)) return;
   const i64 at = ((i64{place.b} * args.heads + place.head) * args.chunks + chunk) * kCfg.head_dim +

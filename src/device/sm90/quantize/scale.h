@@ -29,26 +29,31 @@ FA3_DEV u32* maxima_of(const QuantizeArgs& args, const QuantizePlace& place, i32
   return args.maxima + (head * args.blocks + block) * col_blocks;
 }
 
-// Where row i of a sequence writes the scale of its block, in the first block of columns; null: it
-// does not. The first row of a block does, whether it counts or not: every scale is written.
+// The scales of a sequence in a head, in the first block of columns.
+FA3_DEV float* scales_of(const QuantizeArgs& args, const QuantizePlace& place) {
+  if (args.of_tensor) return args.scale.data;
+  return args.scale.data + place.b * args.scale.batch + place.head * args.scale.head +
+         (args.by_total_row ? place.rows.begin * args.scale.row : 0);
+}
+
+// Where, from there, row i of a sequence writes the scale of its block; −1: it does not. The first
+// row of a block does, whether it counts or not: every scale is written.
 template <QuantizeConfig kCfg>
-FA3_DEV float* scale_to_write(const QuantizeArgs& args, const QuantizePlace& place, i32 i) {
+FA3_DEV i64 scale_to_write(const QuantizeArgs& args, const QuantizePlace& place, i32 i) {
   i64 at = i;
   if constexpr (kCfg.block_rows == 1) {
-    if (i >= (args.by_total_row ? place.rows.rows : args.most_rows)) return nullptr;
-    if (args.by_total_row) at += place.rows.begin;
+    if (i >= (args.by_total_row ? place.rows.rows : args.most_rows)) return -1;
   } else {
     if (args.of_tensor) {
-      return place.b == 0 && place.head == 0 && i == 0 ? args.scale.data : nullptr;
+      return place.b == 0 && place.head == 0 && i == 0 ? 0 : -1;
     }
-    if (i > 0 && i >= args.most_rows) return nullptr;
+    if (i > 0 && i >= args.most_rows) return -1;
     const i32 rows = kCfg.block_rows > 1 ? kCfg.block_rows : args.block_rows;
-    if (rows == 0 ? i > 0 : i % rows != 0) return nullptr;
+    if (rows == 0 ? i > 0 : i % rows != 0) return -1;
     at = rows == 0 ? 0 : i / rows;
   }
-  if (place.b >= args.batch && !args.by_total_row) return nullptr;
-  return args.scale.data + place.b * args.scale.batch + at * args.scale.row +
-         place.head * args.scale.head;
+  if (place.b >= args.batch && !args.by_total_row) return -1;
+  return at * args.scale.row;
 }
 
 }  // namespace fa3::sm90

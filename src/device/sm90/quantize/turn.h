@@ -26,8 +26,8 @@ struct QuantizePlace {
 
   // Of row i of the sequence.
   template <class T>
-  FA3_DEV i64 at(const Strided<T>& tensor, i32 i) const {
-    return b * tensor.batch + (i64{rows.begin} + i) * tensor.row + head * tensor.head;
+  FA3_DEV i64 at(const Strided<T>& tensor, i64 i) const {
+    return b * tensor.batch + (rows.begin + i) * tensor.row + head * tensor.head;
   }
 };
 
