@@ -444,6 +444,7 @@ const Probe kProbes[] = {
     {"rcp", "keep(rcp(f));", {"rcp.approx.ftz.f32"}},
     {"tanh_approx", "keep(tanh_approx(f));", {"tanh.approx.f32"}},
     {"fma", "keep(fa3::ptx::fma(f, f, 1.f));", {"fma.rn.f32"}},
+    {"abs", "keep(fa3::ptx::abs(f));", {"abs.f32"}},
     {"max", "keep(fa3::ptx::max(f, 1.f));", {"max.f32"}},
     {"min", "keep(fa3::ptx::min(f, 1.f));", {"min.f32"}},
     {"max_nan", "keep(max_nan(f, 1.f));", {"max.NaN.f32"}},

@@ -109,7 +109,9 @@ int held_rows(const Problem& p, const TurnConfig& turn, const DeviceInfo& device
   if (block.of_tensor || 2 * block.rows < turn.rows() || block.rows > 256) return 0;
   const auto rows = static_cast<int>(block.rows);
   const QuantizeConfig held{turn, false, rows};
-  if (held.turns() * turn.depth() * turn.values() > TurnConfig::kMostValues) return 0;
+  // Loads into registers take more of them than TMA.
+  const int most = turn.by_gemm() ? TurnConfig::kMostValues : TurnConfig::kMostValues / 2;
+  if (held.turns() * turn.depth() * turn.values() > most) return 0;
   const bool has = !device.compiled_ahead ||
                    std::find(std::begin(kBlockRowsAhead), std::end(kBlockRowsAhead), rows) !=
                        std::end(kBlockRowsAhead);
@@ -188,10 +190,10 @@ LaunchShape shape_of(const QuantizePlan& plan) {
       break;
     case QuantizePass::kMaxima:
       shape.interacting = true;
-      bytes = std::max(turn.smem_bytes(), 8);
+      bytes = turn.smem_bytes();
       break;
     case QuantizePass::kCodes:
-      bytes = turn.smem_bytes() + 1024;
+      bytes = turn.smem_bytes();
       break;
   }
   shape.smem_bytes = static_cast<u32>(bytes);

@@ -29,8 +29,9 @@ FA3_DEV u32 pack_codes(const float* y, float by, bool to_i8) {
 template <QuantizeConfig kCfg>
 struct CodesSmem {
   typename Turner<kCfg.turn>::Smem turn;
+  MeanSmem<kCfg.turn> mean;
   u32 maxima[kCfg.turn.threads() / 32][kCfg.turn.col_blocks()];
-  FA3_NAMED(turn, maxima)
+  FA3_NAMED(turn, mean, maxima)
 };
 
 template <QuantizeConfig kCfg>
@@ -48,6 +49,8 @@ class RowQuantizer {
     turner_.start(place, walk);
     codes_ = args_.codes.data + place.at(args_.codes, 0) + 8 * lane_of<kCfg.turn>();
     scales_ = scales_of(args_, place);
+    centred_ = load_means(args_, place, smem_.mean);
+    unit_ = centred_ ? 1.f : Turner<kCfg.turn>::kUnit;
   }
 
   // The rows of turn n, and of those with which it shares a block.
@@ -56,7 +59,6 @@ class RowQuantizer {
     if (first >= place.rows.used) return clear(place, first);
     float y[kCfg.turns()][kDepth][kValues];
     float amax[kBlocks] = {};
-    float unit = 1;
     FA3_UNROLL
     for (int k = 0; k < kCfg.turns(); ++k) {
       // Of a block, the last turns may have no row that counts.
@@ -67,18 +69,20 @@ class RowQuantizer {
         const i32 i = row(first, k, r);
         float own[kBlocks] = {};
         if (any) {
-          unit = centre<kCfg.turn>(args_, place, Turner<kCfg.turn>::kUnit, y[k][r]);
-          own_maxima<kCfg.turn>(y[k][r], kCfg.to_i8, own);
+          if (centred_) centre(smem_.mean, Turner<kCfg.turn>::kUnit, y[k][r]);
+          // Where they are known, for the NaN that they make of what is not finite.
+          if constexpr (kCfg.block_rows > 0 || !kCfg.to_i8)
+            own_maxima<kCfg.turn>(y[k][r], kCfg.to_i8, own);
         }
         if constexpr (kCfg.block_rows == 0) {
           take_maxima(place, i, own);
         } else {
           FA3_UNROLL
-          for (int c = 0; c < kBlocks; ++c) own[c] = i < place.rows.used ? own[c] * unit : 0;
+          for (int c = 0; c < kBlocks; ++c) own[c] = i < place.rows.used ? own[c] * unit_ : 0;
         }
         if constexpr (kCfg.block_rows == 1) over_lanes<kCfg.turn>(own);
         if constexpr (kCfg.block_rows <= 1) {
-          write(place, i, y[k][r], unit, own);
+          write(place, i, y[k][r], own);
         } else {
           FA3_UNROLL
           for (int c = 0; c < kBlocks; ++c) amax[c] = ptx::max_nan(amax[c], own[c]);
@@ -90,7 +94,7 @@ class RowQuantizer {
       FA3_UNROLL
       for (int k = 0; k < kCfg.turns(); ++k) {
         FA3_UNROLL
-        for (int r = 0; r < kDepth; ++r) write(place, row(first, k, r), y[k][r], unit, amax);
+        for (int r = 0; r < kDepth; ++r) write(place, row(first, k, r), y[k][r], amax);
       }
     }
   }
@@ -164,8 +168,8 @@ class RowQuantizer {
       ptx::st_global(reinterpret_cast<ptx::Vec<u32, 2>*>(to + 8 * kCfg.turn.lanes() * j), pack(j));
   }
 
-  // y in units of `unit`, amax not.
-  FA3_DEV void write(const QuantizePlace& place, i32 i, const float (&y)[kValues], float unit,
+  // y in units of unit_, amax not.
+  FA3_DEV void write(const QuantizePlace& place, i32 i, const float (&y)[kValues],
                      const float (&amax)[kBlocks]) const {
     if (i == kNoRow) return;
     write_scale(place, i, amax);
@@ -174,7 +178,7 @@ class RowQuantizer {
     bool not_a_number = false;
     FA3_UNROLL
     for (int k = 0; k < kBlocks; ++k) {
-      by[k] = unit * ptx::rcp(scale_of_block(amax[k], kCfg.to_i8));
+      by[k] = unit_ * ptx::rcp(scale_of_block(amax[k], kCfg.to_i8));
       not_a_number = not_a_number || by[k] != by[k];
     }
     const auto pack = [&](int j) {
@@ -197,6 +201,8 @@ class RowQuantizer {
   Turner<kCfg.turn> turner_;
   u8* codes_;  // the lane's first, of a sequence in a head
   float* scales_;
+  bool centred_;
+  float unit_;
 };
 
 template <QuantizeConfig kCfg>

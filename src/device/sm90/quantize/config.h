@@ -72,9 +72,9 @@ struct TurnConfig {
   FA3_HD constexpr int depth() const { return by_gemm() ? 2 : 1; }             // rows of a thread
   FA3_HD constexpr int rows() const { return threads() / lanes() * depth(); }  // of a CTA
 
-  // Of shared memory: B, stages of x and their barriers.
+  // Of shared memory: B, stages of x and their barriers; means and a few words.
   FA3_HD constexpr int smem_bytes() const {
-    return by_gemm() ? gemm_bytes() + stages() * x_tile().bytes() + 1024 : 0;
+    return (by_gemm() ? gemm_bytes() + stages() * x_tile().bytes() + 1024 : 0) + 3072;
   }
 
   // Blocks of columns, and the one of a lane's piece j.

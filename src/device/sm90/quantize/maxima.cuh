@@ -14,7 +14,8 @@ namespace fa3::sm90 {
 template <TurnConfig kCfg>
 struct MaximaSmem {
   typename Turner<kCfg>::Smem turn;
-  FA3_NAMED(turn)
+  MeanSmem<kCfg> mean;
+  FA3_NAMED(turn, mean)
 };
 
 template <QuantizeConfig kCfg>
@@ -39,6 +40,8 @@ void quantize_maxima(FA3_GRID_CONSTANT const QuantizeArgs args) {
   const RowWalk walk{static_cast<i32>(ptx::block_index_x()) * kTurn.rows(),
                      static_cast<i32>(ptx::grid_dim_x()) * kTurn.rows(), 1, kTurn.rows()};
   turner.start(place, walk);
+  const bool centred = load_means(args, place, smem.mean);
+  const float unit = centred ? 1.f : Turner<kTurn>::kUnit;
   for (i32 n = 0; walk.first(n) < place.rows.used; ++n) {
     const i32 first = walk.first(n);
     float y[kTurn.depth()][kTurn.values()];
@@ -46,7 +49,7 @@ void quantize_maxima(FA3_GRID_CONSTANT const QuantizeArgs args) {
     FA3_UNROLL
     for (int r = 0; r < kTurn.depth(); ++r) {
       const i32 i = first + turner.row(r);
-      const float unit = centre<kTurn>(args, place, Turner<kTurn>::kUnit, y[r]);
+      if (centred) centre(smem.mean, Turner<kTurn>::kUnit, y[r]);
       float own[kBlocks];
       own_maxima<kTurn>(y[r], kCfg.to_i8, own);
       FA3_UNROLL

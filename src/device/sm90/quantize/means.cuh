@@ -25,17 +25,24 @@ struct SumsSmem {
   FA3_NAMED(sum, count, not_finite)
 };
 
-// Adds up a value over the rows of a warp, and puts the sums of its columns where `to` says.
-template <TurnConfig kCfg, class T>
-FA3_DEV void sum_over_rows(T (&value)[kCfg.values()], T* to) {
+// Adds up registers over the rows of a warp.
+template <TurnConfig kCfg, class T, int N>
+FA3_DEV void sum_over_rows(T (&value)[N]) {
   FA3_UNROLL
-  for (int v = 0; v < kCfg.values(); ++v) {
+  for (int v = 0; v < N; ++v) {
     FA3_UNROLL
     for (int m = kCfg.lanes(); m < 32; m *= 2)
       value[v] += ptx::shfl_xor(value[v], static_cast<u32>(m));
-    if (ptx::lane_index() < static_cast<u32>(kCfg.lanes()))
-      ptx::st_shared(to + 8 * piece_of<kCfg>(v / 8) + v % 8, value[v]);
   }
+}
+
+// The lanes of one row put of(v), of their value v, where its column is.
+template <TurnConfig kCfg, class T, class F>
+FA3_DEV void store_columns(T* to, const F& of) {
+  if (ptx::lane_index() >= static_cast<u32>(kCfg.lanes())) return;
+  FA3_UNROLL
+  for (int v = 0; v < kCfg.values(); ++v)
+    ptx::st_shared(to + 8 * piece_of<kCfg>(v / 8) + v % 8, of(v));
 }
 
 // Of the rows of a chunk, in smem by warp: all of them, which are finite.
@@ -50,7 +57,8 @@ FA3_DEV void sum_all(const RowTurner<kCfg>& turner, const QuantizePlace& place, 
     FA3_UNROLL
     for (int v = 0; v < kCfg.values(); ++v) sum[v] += x[v];
   }
-  sum_over_rows<kCfg>(sum, smem.sum[ptx::thread_index() / 32]);
+  sum_over_rows<kCfg>(sum);
+  store_columns<kCfg>(smem.sum[ptx::thread_index() / 32], [&](int v) { return sum[v]; });
 }
 
 // The same of what is finite, and how many there are.
@@ -58,7 +66,8 @@ template <TurnConfig kCfg>
 FA3_DEV void sum_finite(const RowTurner<kCfg>& turner, const QuantizePlace& place, i32 first,
                         SumsSmem<kCfg>& smem) {
   float sum[kCfg.values()] = {};
-  i32 count[kCfg.values()] = {};
+  u32 count[kCfg.values() / 4] = {};  // four to a word: a warp has fewer than 256 rows of a chunk
+  static_assert(kSumRows * 32 / kSumThreads < 256);
   FA3_NO_UNROLL
   for (i32 i = first; i < min(first + kSumRows, place.rows.used); i += kSumThreads / kCfg.lanes()) {
     // Which values count, then the values again: registers for both at a time are not there.
@@ -74,11 +83,14 @@ FA3_DEV void sum_finite(const RowTurner<kCfg>& turner, const QuantizePlace& plac
     for (int v = 0; v < kCfg.values(); ++v) {
       const bool one = (counts[v / 64] >> v % 64 & 1) != 0;
       sum[v] += one ? x[v] : 0;
-      count[v] += one ? 1 : 0;
+      count[v / 4] += one ? 1u << 8 * (v % 4) : 0;
     }
   }
-  sum_over_rows<kCfg>(sum, smem.sum[ptx::thread_index() / 32]);
-  sum_over_rows<kCfg>(count, smem.count[ptx::thread_index() / 32]);
+  sum_over_rows<kCfg>(sum);
+  sum_over_rows<kCfg>(count);
+  store_columns<kCfg>(smem.sum[ptx::thread_index() / 32], [&](int v) { return sum[v]; });
+  store_columns<kCfg>(smem.count[ptx::thread_index() / 32],
+                      [&](int v) { return static_cast<i32>(count[v / 4] >> 8 * (v % 4) & 255); });
 }
 
 template <TurnConfig kCfg>

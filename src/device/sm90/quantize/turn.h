@@ -3,6 +3,7 @@
 #pragma once
 
 #include "device/attn/conventions.h"
+#include "device/ptx/barrier.h"
 #include "device/ptx/convert.h"
 #include "device/ptx/math.h"
 #include "device/ptx/memory.h"
@@ -210,21 +211,36 @@ class RowTurner {
   ptx::Vec<u32, 4> sign_[kCfg.pieces()];
 };
 
-// A row in units of `unit`, less the mean; returns the unit that it has then.
+// The means of a head, in shared memory.
 template <TurnConfig kCfg>
-FA3_DEV float centre(const QuantizeArgs& args, const QuantizePlace& place, float unit,
-                     float (&y)[kCfg.values()]) {
-  if (args.offset.data == nullptr || place.b >= args.batch) return unit;
-  const float* const mean =
+struct MeanSmem {
+  alignas(16) float mean[kCfg.head_dim];
+  FA3_NAMED(mean)
+};
+
+// All threads of the CTA, which meet where there are means. Are there?
+template <TurnConfig kCfg>
+FA3_DEV bool load_means(const QuantizeArgs& args, const QuantizePlace& place,
+                        MeanSmem<kCfg>& smem) {
+  if (args.offset.data == nullptr || place.b >= args.batch) return false;
+  const float* const from =
       args.offset.data + place.b * args.offset.batch + place.head * args.offset.head;
+  for (int c = static_cast<int>(ptx::thread_index()); c < kCfg.head_dim; c += kCfg.threads())
+    ptx::st_shared(&smem.mean[c], ptx::ld_global(from + c));
+  ptx::cta_sync();
+  return true;
+}
+
+// A row in units of `unit`, less the mean: in units of 1.
+template <TurnConfig kCfg>
+FA3_DEV void centre(const MeanSmem<kCfg>& smem, float unit, float (&y)[kCfg.values()]) {
   FA3_UNROLL
-  for (int j = 0; j < kCfg.pieces(); ++j) {
+  for (int v = 0; v < kCfg.values(); v += 4) {
+    const auto* const from = reinterpret_cast<const ptx::Vec<float, 4>*>(smem.mean);
+    const auto mean = ptx::ld_shared(from + 2 * piece_of<kCfg>(v / 8) + v / 4 % 2);
     FA3_UNROLL
-    for (int v = 0; v < 8; ++v)
-      y[8 * j + v] =
-          ptx::fma(y[8 * j + v], unit, -ptx::ld_global(mean + 8 * piece_of<kCfg>(j) + v));
+    for (int i = 0; i < 4; ++i) y[v + i] = ptx::fma(y[v + i], unit, -mean[i]);
   }
-  return 1;
 }
 
 // The largest |y| of each block of columns that a lane has of a row. What is not finite becomes
