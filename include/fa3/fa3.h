@@ -268,7 +268,8 @@ typedef struct fa3_scale_block {
  * Hadamard transform in blocks of the largest power of two that divides head_dim_qk). Errors:
  * docs/guide/accuracy.md. Keys share scales and means with others, so that here what a mask or ids
  * hide reaches the rounding of what they show, and large or NaN padding all of it: end padding by
- * seqused or cu_seqlens. Backends cpu and reference, where P is not rounded. */
+ * seqused or cu_seqlens. On the backends cpu and reference P is not rounded; on cuda and sim q has
+ * a scale for each row, k and v one for each head of a sequence. */
 typedef enum fa3_precision {
   FA3_PRECISION_DEFAULT = 0,   /* the tensors' own type */
   FA3_PRECISION_FP8 = 1,       /* FlashAttention-3's recipe: E4M3 for q, k and v, a scale for each

@@ -27,7 +27,8 @@
  *             its partner's. E4M3 codes are NaN there. I8
  *             has no such code: the scale of the block is NaN, which makes all its rows NaN in a
  *             forward, or is refused where the forward checks scales. Other blocks do not notice.
- *   Numbers   in FP32, on the reference backend in FP64. Codes round to nearest, ties to even.
+ *   Numbers   in FP32, on the reference backend in FP64. Codes round to nearest, ties to even. On a
+ *             GPU the values of 512 rows must add up within FP32 where a mean is taken.
  */
 #ifndef FA3_QUANTIZE_H_
 #define FA3_QUANTIZE_H_
@@ -64,7 +65,9 @@ typedef struct fa3_quantize_args {
 } fa3_quantize_args;
 
 /* As fa3_plan_forward, for fa3_plan_run with an fa3_quantize_args. Every element of the outputs is
- * written: codes 0 in rows that do not count. UNSUPPORTED on the backends cuda and sim. */
+ * written: codes 0 in rows that do not count. On the backends cuda and sim head dims are multiples
+ * of 16 up to 256, rotary_dim is one of 16, addresses and strides of x and of the tables are
+ * multiples of 16 bytes, of codes of 8; else UNSUPPORTED. */
 FA3_API fa3_status fa3_plan_quantize(fa3_context* context, const fa3_quantize_args* args,
                                      fa3_plan** plan);
 

@@ -4,7 +4,9 @@
 
 #include <set>
 
+#include "plan/plan.h"
 #include "plan/sm90/fwd_kernels.h"
+#include "plan/sm90/roofline.h"
 #include "plan/sm90/v_image_plan.h"
 
 namespace fa3 {
@@ -28,10 +30,58 @@ Result<std::vector<NamedProgram>> forward(std::string_view name) {
   return programs;
 }
 
+// A forward of 16 bits, whose plan with a precision has every kernel before the forward.
+Problem problem_of(int64_t head_dim, fa3_dtype dtype, fa3_precision precision) {
+  Problem p;
+  p.batch = p.heads_q = p.heads_kv = 1;
+  p.head_dim_qk = p.head_dim_v = head_dim;
+  p.q.rows = p.q.max_seqlen = p.kv.rows = p.kv.max_seqlen = 1024;
+  p.softmax_scale = 1;
+  p.precision = precision;
+  for (const TensorId id : {kQ, kK, kV, kO})
+    p.layout[id] = {dtype, 1024 * head_dim, head_dim, head_dim};
+  p.layout[kLse] = {FA3_F32, 1024, 1, 1024};
+  return p;
+}
+
+// The kernels that `precision` puts before a forward, of the head dims of its table.
+std::vector<NamedProgram> before_forward() {
+  std::vector<NamedProgram> programs;
+  std::set<std::string> names;
+  for (const int64_t head_dim : {64, 96, 128, 192, 256}) {
+    for (const fa3_dtype dtype : {FA3_F16, FA3_BF16}) {
+      for (const fa3_precision precision :
+           {FA3_PRECISION_FP8, FA3_PRECISION_EIGHT_BIT, FA3_PRECISION_EIGHT_BIT_ACCURATE}) {
+        const auto plan = plan_kernels(problem_of(head_dim, dtype, precision), sm90::h200());
+        for (const KernelStep& step : plan.value().steps) {
+          if (std::holds_alternative<sm90::FwdPlan>(step.kernel) ||
+              std::holds_alternative<sm90::VImagePlan>(step.kernel))
+            continue;  // forward() has them
+          std::string name = std::visit([](const auto& k) { return name_of(k); }, step.kernel);
+          if (names.insert(name).second) programs.push_back({std::move(name), step.program});
+        }
+      }
+    }
+  }
+  return programs;
+}
+
+// Those whose name begins with `name`, as a whole or up to a slash.
+void add_named(std::span<const NamedProgram> from, std::string_view name,
+               std::vector<NamedProgram>& programs) {
+  for (const NamedProgram& program : from) {
+    const std::string_view full = program.name;
+    if (full.substr(0, name.size()) != name) continue;
+    if (full.size() == name.size() || full[name.size()] == '/') programs.push_back(program);
+  }
+}
+
 }  // namespace
 
 std::vector<NamedProgram> known_programs(std::span<const NamedProgram> samples) {
   std::vector<NamedProgram> all = forward("fwd").value();
+  const std::vector<NamedProgram> before = before_forward();
+  all.insert(all.end(), before.begin(), before.end());
   all.insert(all.end(), samples.begin(), samples.end());
   return all;
 }
@@ -41,14 +91,13 @@ Result<std::vector<NamedProgram>> programs_named(std::string_view name,
   if (name == "all") return known_programs(samples);
   if (name.substr(0, name.find('/')) == "fwd") return forward(name);
   std::vector<NamedProgram> programs;
-  for (const NamedProgram& sample : samples) {
-    const std::string_view full = sample.name;
-    if (full.substr(0, name.size()) != name) continue;
-    if (full.size() == name.size() || full[name.size()] == '/') programs.push_back(sample);
-  }
+  add_named(samples, name, programs);
+  add_named(before_forward(), name, programs);
   if (!programs.empty()) return programs;
   return invalid(
-      "jit: kernels '{}': no kernel is called so; need all, fwd, samples or a name that "
+      "jit: kernels '{}': no kernel is called so; need all, fwd, quantize, score_offset, samples "
+      "or "
+      "a name that "
       "`fa3 jit --list` shows",
       name);
 }

@@ -48,9 +48,23 @@ void add_turn() {
   add_of_type<kTurn, true>();
 }
 
+// As is_kept of fwd_row.h.
+constexpr bool is_kept([[maybe_unused]] const TurnConfig& turn) {
+#ifdef FA3_SIM_HEAD_DIM
+  return turn.head_dim == FA3_SIM_HEAD_DIM;
+#else
+  return true;
+#endif
+}
+
+template <size_t kTurn>
+void add_kept() {
+  if constexpr (is_kept(kTurnsAhead[kTurn])) add_turn<kTurn>();
+}
+
 template <size_t... kTurns>
 void add_turns(std::index_sequence<kTurns...>) {
-  (add_turn<kTurns>(), ...);
+  (add_kept<kTurns>(), ...);
 }
 
 const Registrations added([] { add_turns(std::make_index_sequence<std::size(kTurnsAhead)>()); });
