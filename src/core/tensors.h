@@ -190,8 +190,8 @@ constexpr TensorId seqused_of(Axis axis) {
   return axis == Axis::kQuery ? kSequsedQ : axis == Axis::kKey ? kSequsedKv : kSeqused;
 }
 
-// The scales and the offsets of a tensor of 8 bits: kQ, kK, kV or kCodes. Q has no offsets: those of
-// another tensor, which no rule reads for it.
+// The scales and the offsets of a tensor of 8 bits: kQ, kK, kV or kCodes. Q has no offsets: those
+// of another tensor, which no rule reads for it.
 constexpr TensorId scale_of(TensorId id) {
   return id == kQ ? kQScale : id == kK ? kKScale : id == kV ? kVScale : kScale;
 }

@@ -184,14 +184,13 @@ INSTANTIATE_TEST_SUITE_P(All, ConformanceCases, testing::ValuesIn(batches()),
 
 TEST(ProgramFiles, EachIsCompiled) {
   std::set<std::string> files;
-  std::set<std::string> compiled{"device/sm90/fwd/fwd.cuh",  // fwd_programs_test.cpp
-                                 "device/sm90/fwd/v_image.cuh",
-                                 // quantize_programs_test.cpp
-                                 "device/sm90/fwd/score_offset.cuh",
-                                 "device/sm90/quantize/codes.cuh",
-                                 "device/sm90/quantize/maxima.cuh",
-                                 "device/sm90/quantize/means.cuh",
-                                 "device/sm90/ablation/fwd_ablation.cuh"};
+  std::set<std::string> compiled{
+      "device/sm90/fwd/fwd.cuh",  // fwd_programs_test.cpp
+      "device/sm90/fwd/v_image.cuh",
+      // quantize_programs_test.cpp
+      "device/sm90/fwd/score_offset.cuh", "device/sm90/quantize/codes.cuh",
+      "device/sm90/quantize/maxima.cuh", "device/sm90/quantize/means.cuh",
+      "device/sm90/ablation/fwd_ablation.cuh"};
   for (const auto* const set : {&cuda::device_headers(), &selftest::device_headers()}) {
     for (const cuda::DeviceHeader& header : set->headers) {
       if (std::string(header.path).ends_with(".cuh")) files.insert(header.path);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// quantize_expression.cpp — a configuration as the text that NVRTC compiles and the simulator finds.
+// quantize_expression.cpp — a configuration as the text that NVRTC compiles, and by which the
+// simulator finds it.
 #include <fmt/core.h>
 
 #include "plan/sm90/quantize_plan.h"
