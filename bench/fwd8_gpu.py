@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """fwd8_gpu.py — the 8-bit forward on one Hopper GPU: fa3 with E4M3 tensors, with INT8 Q and K, and
-with 16 bits, on the paper's grid.
+with 16 bits, on the paper's grid; with --cudnn beside cuDNN's FP8 forward, where Python finds the
+package nvidia-cudnn-frontend.
 
 Contenders take turns in one process on tensors of the same numbers; medians in TFLOP/s. Each
 8-bit result is compared with FP32 attention over the decoded tensors. One JSON object a line, the
@@ -14,6 +15,7 @@ import sys
 import machine
 import peers_gpu
 import torch
+from cudnn_fp8 import CudnnFp8
 from fa3_ctypes import Context, Library, forward_args
 from peers_gpu import HEAD_DIMS, HIDDEN, MASKS, ROOT, TOKENS, emit, flops, measure, stream_handle
 
@@ -56,6 +58,26 @@ class Contender:
         self.plan.run(self.work.data_ptr(), stream_handle())
 
 
+class CudnnContender:
+    """cuDNN on E4M3 tensors; a scale for each, which is what it takes."""
+
+    def __init__(self, mask, x):
+        codes, scales = [], []
+        for of in x:
+            scale = of.abs().max().float() / MOST[torch.float8_e4m3fn]
+            codes.append((of.float() / scale).to(torch.float8_e4m3fn))
+            scales.append(scale)
+        self.numbers = [c.float() * s for c, s in zip(codes, scales)]
+        self.call = CudnnFp8(*codes, scales, mask)
+
+    @property
+    def tensors(self):
+        return {"o": self.call.result()}
+
+    def __call__(self):
+        self.call()
+
+
 def contenders(contexts, mask, x):
     """{name: (contender, decoded q, k, v)} for numbers x = (q, k, v) in BF16."""
     found = {}
@@ -81,16 +103,20 @@ def contenders(contexts, mask, x):
     return found
 
 
-def run_cell(contexts, d, mask, seqlen, rounds, out):
+def run_cell(contexts, d, mask, seqlen, rounds, cudnn, out):
     batch, heads = TOKENS // seqlen, HIDDEN // d
     x = [torch.randn(batch, seqlen, heads, d, device="cuda").bfloat16() for _ in "qkv"]
     found = contenders(contexts, mask, x)
+    if cudnn:
+        peer = CudnnContender(mask, x)
+        found["cudnn_e4m3"] = peer, peer.numbers
     errors, rows = {}, {}
     for name, (contender, numbers) in found.items():
         contender()
         torch.cuda.synchronize()
         errors[name] = relative_error(contender.tensors["o"], *numbers, mask)
-        rows[name] = contender.context.explain_forward(contender.args)["sm90"]["row"]
+        if isinstance(contender, Contender):
+            rows[name] = contender.context.explain_forward(contender.args)["sm90"]["row"]
     timed = measure({name: contender for name, (contender, _) in found.items()}, rounds)
     row = {
         "cell": f"fwd8_d{d}_{mask}_s{seqlen}",
@@ -118,6 +144,7 @@ def main():
                         help="another build of the library, its results as …_NAME")
     parser.add_argument("--out", help="file to append to [standard output]")
     parser.add_argument("--commit", help="of the library [the commit of this tree or bundle]")
+    parser.add_argument("--cudnn", action="store_true", help="cuDNN's FP8 forward, too")
     parser.add_argument("--rounds", type=int, default=9)
     ints = lambda x: [int(y) for y in x.split(",")]
     parser.add_argument("--head-dims", type=ints, default=HEAD_DIMS)
@@ -138,7 +165,7 @@ def main():
     for d in args.head_dims:
         for mask in args.masks:
             for seqlen in args.seqlens:
-                run_cell(contexts, d, mask, seqlen, args.rounds, out)
+                run_cell(contexts, d, mask, seqlen, args.rounds, args.cudnn, out)
 
 
 if __name__ == "__main__":

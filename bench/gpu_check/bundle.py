@@ -34,6 +34,7 @@ FILES = {  # to their places in the bundle
     "bench/machine.py": "bench/machine.py",
     "bench/peers_gpu.py": "bench/peers_gpu.py",
     "bench/fwd8_gpu.py": "bench/fwd8_gpu.py",
+    "bench/cudnn_fp8.py": "bench/cudnn_fp8.py",
     "bench/quantize_gpu.py": "bench/quantize_gpu.py",
     "bench/fwd_table.py": "bench/fwd_table.py",
     "bench/plot_fwd.py": "bench/plot_fwd.py",
