@@ -5,7 +5,8 @@
 First (--check) codes, scales and offsets against the processor's. Then (--rate) what the recipes
 quantise, in bytes read and written once a second, in turns with a copy of as many bytes. Then
 (--grid) forwards with `precision` beside the one in BF16, all kernels timed, in turns; medians in
-TFLOP/s. One JSON object a line, the first about machine and commit.
+TFLOP/s. Last (--long) errors with up to 128k keys, where V has a mean and where it has none. One
+JSON object a line, the first about machine and commit.
 """
 
 import argparse
@@ -16,7 +17,7 @@ import peers_gpu
 import torch
 from fa3_ctypes import MASKS as MASK_IDS
 from fa3_ctypes import PRECISIONS, Context, Fa3Error, Library, forward_args, quantize_args
-from fwd8_gpu import Contender, relative_error
+from fwd8_gpu import Contender, quantised, relative_error
 from peers_gpu import HEAD_DIMS, HIDDEN, MASKS, ROOT, TOKENS, emit, flops, measure, stream_handle
 
 SEQLENS = (2048, 4096, 8192, 16384)
@@ -146,6 +147,42 @@ def grid_cell(context, d, mask, seqlen, rounds, out):
     emit(out, row)
 
 
+def exact(q, k, v):
+    """FP64 attention of the first head, full mask."""
+    q, k, v = (x[0, :, 0].double() for x in (q, k, v))
+    return torch.softmax(q @ k.T * q.shape[-1] ** -0.5, -1) @ v
+
+
+def long_cell(context, d, keys, mean, out):
+    """RMSE of O over O's deviation from its column's mean: what a mean of V adds to O says nothing."""
+    shape = lambda rows: (1, rows, 2, d)
+    q, k, v = (torch.randn(shape(n), device="cuda") for n in (128, keys, keys))
+    x = [q.bfloat16(), k.bfloat16(), (v + mean).bfloat16()]
+    want = exact(*x)
+    size = (want - want.mean(0)).square().mean().sqrt()
+    errors = {}
+    for name, value in PRECISIONS.items():
+        o = torch.empty_like(x[0])
+        scalars = {"precision": value, "precision_seed": SEED if value else 0}
+        Contender(context, "full", dict(zip("qkv", x)) | {"o": o}, scalars)()
+        errors["bf16" if name == "default" else name] = o
+    codes = [quantised(of, torch.float8_e4m3fn) for of in x]
+    offset = x[2].float().mean(1)
+    less = quantised(x[2].float() - offset[:, None], torch.float8_e4m3fn)
+    for name, coded in (("e4m3", codes[2]), ("e4m3_v_offset", less)):
+        o = torch.empty_like(x[0])
+        tensors = dict(zip("qkv", (codes[0][0], codes[1][0], coded[0]))) | {"o": o}
+        tensors |= {f"{n}_scale": s for n, s in zip("qkv", (codes[0][1], codes[1][1], coded[1]))}
+        if coded is less:
+            tensors["v_offset"] = offset.contiguous()
+        Contender(context, "full", tensors)()
+        errors[name] = o
+    torch.cuda.synchronize()
+    error = lambda o: ((o[0, :, 0].double() - want).square().mean().sqrt() / size).item()
+    emit(out, {"cell": f"long_d{d}_k{keys}_mean{mean}", "head_dim": d, "keys": keys, "v_mean": mean,
+               "size_of_o": size.item(), "error": {n: error(o) for n, o in errors.items()}})
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -159,13 +196,13 @@ def main():
     parser.add_argument("--seqlens", type=ints, default=SEQLENS)
     parser.add_argument("--masks", type=lambda x: x.split(","), default=MASKS)
     parser.add_argument("--tokens", type=int, default=65536, help="of the rates [65536]")
-    for stage in ("check", "rate", "grid"):
+    for stage in ("check", "rate", "grid", "long"):
         parser.add_argument(f"--{stage}", action="store_true")
     args = parser.parse_args()
     unknown = [mask for mask in args.masks if mask not in MASK_IDS]
     if unknown:
         parser.error(f"--masks: {unknown[0]} is none of {', '.join(MASK_IDS)}")
-    every = not (args.check or args.rate or args.grid)
+    every = not (args.check or args.rate or args.grid or args.long)
     out = open(args.out, "a") if args.out else sys.stdout
     torch.manual_seed(0)
     library = Library(args.lib)
@@ -187,6 +224,11 @@ def main():
             for mask in args.masks:
                 for seqlen in args.seqlens:
                     grid_cell(gpu, d, mask, seqlen, args.rounds, out)
+    if args.long or every:
+        for d in args.head_dims:
+            for keys in (8192, 32768, 131072):
+                for mean in (0.0, 0.5):
+                    long_cell(gpu, d, keys, mean, out)
     sys.exit(1 if peers_gpu.wrong else 0)
 
 
