@@ -381,7 +381,7 @@ FA3_API size_t fa3_plan_workspace_bytes(const fa3_plan* plan);
  * stream, a CUstream (NULL = the legacy default stream), and reads no tensor: kernels keep to the
  * tensors whatever cu_seqlens and seqused hold. Such a run may be captured in a graph. With
  * FA3_CHECK=1 in the environment when the context is created, it waits for stream, reads these
- * values and refuses what the CPU would, and a capture: slow, for finding errors.
+ * values and scales and refuses what the CPU would, and a capture: slow, for finding errors.
  * Determinism: on one instruction set the outputs are the same bits for any number of threads.
  * Errors: INVALID_ARGUMENT (arguments that differ from the plan's, NULL or overlapping data, values
  * of cu_seqlens or seqused out of range), WORKSPACE_TOO_SMALL, CANCELLED, OUT_OF_MEMORY; with a GPU

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 
 #include <array>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -260,6 +261,23 @@ TEST_F(CheckedValues, On_FirstBadEntryIsNamedAsOnTheCpu) {
     *x.entry = good;
   }
   fa3_plan_destroy(plan);
+}
+
+TEST_F(CheckedValues, On_BadScaleIsNamedAsOnTheCpu) {
+  const ScopedVariable check("FA3_CHECK", "1");
+  open();
+  float scale = 0.5f;
+  fa3_forward_args a = args(64);
+  a.q.dtype = a.k.dtype = a.v.dtype = FA3_F8_E4M3;
+  a.k_scale = tensor(FA3_F32, {1, 1}, &scale);
+  EXPECT_EQ(forward(a), FA3_OK) << fa3_last_error();
+  for (const float bad : {0.0f, -1.0f, std::numeric_limits<float>::infinity()}) {
+    scale = bad;
+    EXPECT_EQ(forward(a), FA3_INVALID_ARGUMENT) << bad;
+    const std::string message = fa3_last_error();
+    EXPECT_THAT(message, HasSubstr("k_scale of sequence 0, head 0"));
+    EXPECT_EQ(on_cpu(a), message);
+  }
 }
 
 TEST_F(CheckedValues, On_GraphCaptureIsRefused) {

@@ -9,6 +9,8 @@
 #include "backend/cuda/driver.h"
 #include "backend/launch/launch.h"
 #include "core/check_lengths.h"
+#include "core/check_scales.h"
+#include "core/span.h"
 #include "core/tuning.h"
 #include "plan/explain.h"
 #include "plan/sm90/fwd_kernels.h"
@@ -165,23 +167,28 @@ Status CudaBackend::check(const Plan& plan, const Buffers& buffers, void* stream
   FA3_RETURN_IF_ERROR(GpuBackend::check(plan, buffers, stream));
   if (!check_values_) return {};
   FA3_TRY(CudaRuntime* const gpu, runtime());
+  const Problem& p = plan.problem;
   Buffers on_host = buffers;
-  std::vector<int32_t> copies[kTensorCount];
+  std::vector<int32_t> copies[kTensorCount];  // or FP32, of scales
   for (const TensorRow& row : kTensors) {
-    if (has_layout(row.id) || buffers.data[row.id] == nullptr) continue;
+    const bool is_scale = row.form == Form::kScale && !is_output(role_of(p.op, row.id));
+    if ((has_layout(row.id) && !is_scale) || buffers.data[row.id] == nullptr) continue;
+    const int64_t elements =
+        is_scale ? span_of(p, row.id) : p.batch + (row.form == Form::kCuSeqlens ? 1 : 0);
     std::vector<int32_t>& copy = copies[row.id];
-    copy.resize(static_cast<size_t>(plan.problem.batch + (row.form == Form::kCuSeqlens ? 1 : 0)));
+    copy.resize(static_cast<size_t>(elements));
     const Status status = gpu->download(copy.data(), buffers.data[row.id],
                                         copy.size() * sizeof(int32_t), StreamRef::of(stream));
     if (!status.ok()) {
       return {status.code,
               fmt::format("{}: FA3_CHECK=1 reads {}: {}; unset FA3_CHECK, or run once without the "
                           "graph",
-                          op_name(plan.problem.op), row.name, status.message)};
+                          op_name(p.op), row.name, status.message)};
     }
     on_host.data[row.id] = copy.data();
   }
-  return check_lengths(plan.problem, on_host);
+  FA3_RETURN_IF_ERROR(check_lengths(p, on_host));
+  return p.op == FA3_OP_FORWARD ? check_scales(p, on_host) : Status();
 }
 
 Result<WorkspaceLease> CudaBackend::workspace(size_t bytes, void* stream) {

@@ -29,8 +29,8 @@ class CudaBackend final : public GpuBackend {
   // tuning names, that of the table's own choice.
   Result<Plan> prepare(Plan plan, StreamRef on) override;
   Plan settled(Plan plan) override;
-  // With FA3_CHECK=1 it also waits for the stream, reads cu_seqlens and seqused and checks them, as
-  // is always done where they are in host memory.
+  // With FA3_CHECK=1 it also waits for the stream, reads cu_seqlens, seqused and scales and checks
+  // them, as is always done where they are in host memory.
   Status check(const Plan& plan, const Buffers& buffers, void* stream) override;
   // One per stream, kept.
   Result<WorkspaceLease> workspace(size_t bytes, void* stream) override;

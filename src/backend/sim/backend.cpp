@@ -7,6 +7,7 @@
 
 #include "backend/launch/launch.h"
 #include "core/dtype.h"
+#include "core/span.h"
 #include "plan/explain.h"
 #include "plan/sm90/roofline.h"
 
@@ -18,41 +19,12 @@ struct Extent {
   std::string name;
 };
 
-// How many there are of what a layout has strides for.
-struct Counts {
-  int64_t batch, rows, heads, columns;
-};
-
-Counts counts_of(const Problem& p, TensorId id) {
-  const auto blocks = [](int64_t n, int64_t size) { return size == 0 ? 1 : div_up(n, size); };
-  switch (kTensors[id].form) {
-    case Form::kScale: {
-      const ScaleBlock& block = p.block_of(scaled_by(id));
-      if (block.of_tensor) return {1, 1, 1, 1};
-      const int64_t heads = block.shared_by_group ? p.heads_kv : p.heads_of(id);
-      const int64_t cols = blocks(p.columns_of(id), block.cols);
-      if (block.by_total_row) return {1, p.axis_of(id).rows, heads, cols};
-      return {p.batch, blocks(p.axis_of(id).max_seqlen, block.rows), heads, cols};
-    }
-    case Form::kOffset:
-      return {p.batch, 1, p.heads_of(id), p.columns_of(id)};
-    case Form::kTable:
-      return {1, p.rotation.positions, 1, p.rotation.rotary_dim / 2};
-    default:
-      return {p.entries_of(id), p.rows_of(id), p.heads_of(id), p.columns_of(id)};
-  }
-}
-
 // Memory from a tensor's first element to its last, gaps included.
 Extent extent_of(const Problem& p, const Buffers& x, TensorId id) {
-  const Layout& layout = p.layout[id];
-  const Counts n = counts_of(p, id);
-  const int64_t elements = (n.batch - 1) * layout.batch + (n.rows - 1) * layout.row +
-                           (n.heads - 1) * layout.head + n.columns;
   const auto begin = reinterpret_cast<uintptr_t>(x.data[id]);
-  if (n.rows == 0 || n.batch == 0 || n.heads == 0 || begin == 0) return {0, 0, tensor_name(id)};
-  return {begin, begin + static_cast<uintptr_t>(elements * dtype_bytes(layout.dtype)),
-          tensor_name(id)};
+  const int64_t bytes = begin == 0 ? 0 : span_of(p, id) * dtype_bytes(p.layout[id].dtype);
+  if (bytes == 0) return {0, 0, tensor_name(id)};
+  return {begin, begin + static_cast<uintptr_t>(bytes), tensor_name(id)};
 }
 
 Extent bytes_of(const void* data, int64_t bytes, const char* name) {

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// span.cpp — extents of tensors in the order of their strides.
+#include "core/span.h"
+
+namespace fa3 {
+namespace {
+
+// How many there are of what a layout has strides for.
+struct Counts {
+  int64_t batch, rows, heads, columns;
+};
+
+Counts counts_of(const Problem& p, TensorId id) {
+  const auto blocks = [](int64_t n, int64_t size) { return size == 0 ? 1 : (n + size - 1) / size; };
+  switch (kTensors[id].form) {
+    case Form::kScale: {
+      const ScaleBlock& block = p.block_of(scaled_by(id));
+      if (block.of_tensor) return {1, 1, 1, 1};
+      const int64_t heads = block.shared_by_group ? p.heads_kv : p.heads_of(id);
+      const int64_t cols = blocks(p.columns_of(id), block.cols);
+      if (block.by_total_row) return {1, p.axis_of(id).rows, heads, cols};
+      return {p.batch, blocks(p.axis_of(id).max_seqlen, block.rows), heads, cols};
+    }
+    case Form::kOffset:
+      return {p.batch, 1, p.heads_of(id), p.columns_of(id)};
+    case Form::kTable:
+      return {1, p.rotation.positions, 1, p.rotation.rotary_dim / 2};
+    default:
+      return {p.entries_of(id), p.rows_of(id), p.heads_of(id), p.columns_of(id)};
+  }
+}
+
+}  // namespace
+
+int64_t span_of(const Problem& p, TensorId id) {
+  if (!p.layout[id].present()) return 0;
+  const Layout& layout = p.layout[id];
+  const Counts n = counts_of(p, id);
+  if (n.batch == 0 || n.rows == 0 || n.heads == 0 || n.columns == 0) return 0;
+  return (n.batch - 1) * layout.batch + (n.rows - 1) * layout.row + (n.heads - 1) * layout.head +
+         n.columns;
+}
+
+}  // namespace fa3

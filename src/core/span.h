@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// span.h — how much memory a tensor takes.
+#pragma once
+
+#include "core/problem.h"
+
+namespace fa3 {
+
+// Elements from a tensor's first to its last, gaps included; 0 where it has none. Of a tensor with a
+// layout.
+int64_t span_of(const Problem& problem, TensorId id);
+
+}  // namespace fa3
