@@ -9,13 +9,19 @@
 
 #include "core/check_scales.h"
 #include "core/problem.h"
-#include "device/attn/codes.h"
 
 namespace fa3 {
 
+// The largest code: of E4M3 its largest value, of I8 that of a symmetric range.
+inline constexpr double kLargestE4m3 = 448;
+inline constexpr double kLargestI8 = 127;
 constexpr double largest_code(fa3_dtype codes) {
   return codes == FA3_I8 ? kLargestI8 : kLargestE4m3;
 }
+
+// Below this the values of a block count as this large: its scale and its reciprocal stay normal
+// numbers of FP32.
+inline constexpr double kLeastAmax = 0x1p-100;
 
 // The scale of a block whose values are at most amax in size; amax NaN = it holds a NaN.
 template <class T>

@@ -2,15 +2,17 @@
 // scale.h — scales of blocks: from their largest values, and where they lie.
 #pragma once
 
-#include "device/attn/codes.h"
 #include "device/sm90/quantize/hadamard.h"
 
 namespace fa3::sm90 {
 
+// Below this the values of a block count as this large: its scale and its reciprocal stay normal
+// numbers of FP32.
+inline constexpr float kLeastAmax = 0x1p-100f;
+
 // Of values that are at most amax in size; NaN = some are. A block of zeros has 1.
 FA3_DEV float scale_of_block(float amax, bool to_i8) {
-  return amax == 0 ? 1.f
-                   : ptx::max_nan(amax, kLeastAmax) * (1 / (to_i8 ? kLargestI8 : kLargestE4m3));
+  return amax == 0 ? 1.f : ptx::max_nan(amax, kLeastAmax) * (to_i8 ? 1 / 127.f : 1 / 448.f);
 }
 
 // The block of rows that row i of a sequence belongs to. Lengths in device memory may be wrong: it
