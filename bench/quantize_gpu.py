@@ -154,7 +154,7 @@ def exact(q, k, v):
 
 
 def long_cell(context, d, keys, mean, out):
-    """RMSE of O over O's deviation from its column's mean: what a mean of V adds to O says nothing."""
+    """RMSE of O over O's deviation from its column's mean: a mean of V adds nothing to that."""
     shape = lambda rows: (1, rows, 2, d)
     q, k, v = (torch.randn(shape(n), device="cuda") for n in (128, keys, keys))
     x = [q.bfloat16(), k.bfloat16(), (v + mean).bfloat16()]

@@ -6,7 +6,7 @@
 
 namespace fa3 {
 
-// Elements from a tensor's first to its last, gaps included; 0 where it has none. Of a tensor with a
+// Elements from a tensor's first to its last, gaps included; 0 where it has none. The tensor has a
 // layout.
 int64_t span_of(const Problem& problem, TensorId id);
 
