@@ -47,7 +47,8 @@ class RowQuantizer {
   // Before the rows of a sequence in a head.
   FA3_DEV void start(const QuantizePlace& place, const RowWalk& walk) {
     turner_.start(place, walk);
-    codes_ = args_.codes.data + place.at(args_.codes, 0) + 8 * lane_of<kCfg.turn>();
+    // A tensor without rows may be null.
+    codes_ = args_.codes.data + (place.rows.rows > 0 ? place.at(args_.codes, 0) : 0);
     scales_ = scales_of(args_, place);
     centred_ = load_means(args_, place, smem_.mean);
     unit_ = centred_ ? 1.f : Turner<kCfg.turn>::kUnit;
@@ -162,7 +163,7 @@ class RowQuantizer {
   template <class Pack>
   FA3_DEV void write_codes(const QuantizePlace& place, i32 i, const Pack& pack) const {
     if (i >= place.rows.rows) return;
-    u8* const to = codes_ + i * args_.codes.row;
+    u8* const to = codes_ + i * args_.codes.row + 8 * lane_of<kCfg.turn>();
     FA3_UNROLL
     for (int j = 0; j < kCfg.turn.pieces(); ++j)
       ptx::st_global(reinterpret_cast<ptx::Vec<u32, 2>*>(to + 8 * kCfg.turn.lanes() * j), pack(j));
@@ -199,7 +200,7 @@ class RowQuantizer {
   const QuantizeArgs& args_;
   CodesSmem<kCfg>& smem_;
   Turner<kCfg.turn> turner_;
-  u8* codes_;  // the lane's first, of a sequence in a head
+  u8* codes_;  // of a sequence in a head
   float* scales_;
   bool centred_;
   float unit_;
