@@ -143,18 +143,22 @@ void add_8_bits(std::vector<Case>& all) {
     for (const int64_t d : {16, 64, 96, 128, 192, 256}) {
       for (const int64_t q : {100, 2000, 8192}) {
         for (const fa3_mask mask : {FA3_MASK_FULL, FA3_MASK_CAUSAL}) {
-          Case c{.d_qk = d, .d_v = d, .q = q, .mask = mask};
+          Case c{.d_qk = d, .d_v = d, .q = q, .kv = 1024, .mask = mask};
           c.dtype = dtype, c.dtype_v = dtype_v;
           all.push_back(c);
+          c.kv = 16384;  // sums that are flushed
+          if (q == 8192 && dtype_v == FA3_F8_E4M3) all.push_back(c);
         }
       }
     }
-    Case few{.d_qk = 64, .d_v = 64, .q = 4200, .batch = 1, .heads_q = 1, .heads_kv = 1};
+    Case few{.d_qk = 64, .d_v = 64, .q = 4200, .kv = 1024, .batch = 1, .heads_q = 1, .heads_kv = 1};
     few.dtype = dtype, few.dtype_v = dtype_v;
     all.push_back(few);
-    for (const fa3_backend backend : {FA3_BACKEND_CUDA, FA3_BACKEND_SIM})
-      all.push_back(
-          {.q = 300, .dtype = dtype, .dtype_v = dtype_v, .softcap = 30, .backend = backend});
+    for (const fa3_backend backend : {FA3_BACKEND_CUDA, FA3_BACKEND_SIM}) {
+      Case softcap{.q = 300, .kv = 1024, .dtype = dtype, .dtype_v = dtype_v, .softcap = 30};
+      softcap.backend = backend;
+      all.push_back(softcap);
+    }
   }
 }
 

@@ -19,13 +19,14 @@ enum class Operands : unsigned char {
 // A row fits problems of its operands, head dims up to config.head_dim_qk and config.head_dim_v,
 // its masks, and at most max_seqlen_q queries per sequence and head (0 = any number; varlen: twice
 // the mean length); with three consumers, problems without functors for which tiles of 192 queries
-// pay (fwd_plan.cpp).
+// pay; with flush_columns those, and only those, whose sums of P·V are long (fwd_plan.cpp).
 struct FwdRow {
   const char* name;
   unsigned masks;  // 1 << MaskKind of each
   int max_seqlen_q;
   FwdConfig config;  // types, mask, score, ragged: filled in from the problem
 
+  constexpr bool flushes() const { return config.flush_columns > 0; }
   constexpr bool takes(Operands operands) const {
     if (config.v8()) return operands == Operands::kE4m3 || operands == Operands::kI8E4m3;
     return operands == (config.scaled() ? Operands::kI8V16 : Operands::k16);
@@ -68,6 +69,12 @@ constexpr FwdConfig v8_of(const FwdTile& t, int raw_v_stages) {
   c.raw_v_stages = raw_v_stages;
   c.v_image = raw_v_stages == 0;
   c.softmax.p_log2 = 4;
+  return c;
+}
+// The same, transposed by a kernel of its own, and P·V in FP32.
+constexpr FwdConfig flushed_of(const FwdTile& t, int flush_columns) {
+  FwdConfig c = v8_of(t, 0);
+  c.flush_columns = flush_columns;
   return c;
 }
 // 8-bit Q and K only.
@@ -119,6 +126,10 @@ inline constexpr FwdRow kFwdRows[] = {
   {"d256 8bit short",    kAnyMask, 1024, v8_of({256, 256,  96, 2, 2, 1, false, 2}, 1)},
   {"d256 8bit full",     kFull,    0,    v8_of({256, 256,  96, 3, 2, 1, false, 2}, 0)},
   {"d256 8bit",          kAnyMask, 0,    v8_of({256, 256, 128, 2, 2, 1, false, 2}, 0)},
+//                                              qk  v   kv  st wgs q ping_pong o   flush_columns
+  {"d64 8bit flushed",   kAnyMask, 0, flushed_of({ 64,  64, 160, 4, 2, 2, false, 1}, 64)},
+  {"d128 8bit flushed",  kAnyMask, 0, flushed_of({128, 128, 128, 3, 2, 1, false, 1}, 128)},
+  {"d256 8bit flushed",  kAnyMask, 0, flushed_of({256, 256,  64, 3, 2, 1, false, 2}, 64)},
 // 8-bit Q and K                                 qk  v   kv  st wgs q ping_pong o
   {"d64 8bit qk full",   kFull,    0,    qk8_of({ 64,  64, 128, 4, 3, 2, false, 1})},
   {"d64 8bit qk masked", kMasked,  0,    qk8_of({ 64,  64, 128, 4, 3, 1,  true, 1})},
@@ -132,7 +143,13 @@ inline constexpr FwdRow kFwdRows[] = {
 // A row for functors, which keep values per row and key in addition to S, O and P: with more tile
 // registers than this, ptxas spills. hides_keys: one of them is a mask.
 constexpr FwdConfig with_functors(FwdConfig c, bool hides_keys) {
-  while (c.tile_registers() > (hides_keys ? 168 : 176)) c.tile_kv -= c.v8() ? 32 : 16;
+  while (c.tile_registers() > (hides_keys ? 168 : 176)) {
+    if (c.flush_columns > 0 && c.tile_kv == 32) {
+      c.flush_columns /= 2;
+    } else {
+      c.tile_kv -= c.v8() ? 32 : 16;
+    }
+  }
   return c;
 }
 
@@ -158,6 +175,9 @@ constexpr const char* why_illegal(const FwdConfig& c) {
   if (c.transposes() != (c.raw_v_stages > 0))
     return "raw_v_stages: at least 1 where 8-bit V is transposed, else 0";
   if (c.v_image && !c.v8()) return "v_image: with 8-bit V";
+  if (c.flush_columns != 0 &&
+      (!c.v8() || c.flush_columns % 16 != 0 || c.head_dim_v % c.flush_columns != 0))
+    return "flush_columns: a multiple of 16 that divides head_dim_v, with 8-bit V only";
   if (c.v8() && (c.tile_kv % 32 != 0 || c.ablation()))
     return "tile_kv: with 8-bit V a multiple of 32; no ablation";
   // Up to 448: the greatest number of E4M3.

@@ -31,6 +31,7 @@ struct Words {
   std::optional<int> queries;
   std::optional<Operands> operands;
   bool few_tiles = false;  // where there are two: the kernel for fewer Q tiles
+  bool flushed = false;    // and that for long sums of P·V
   FwdFunctors functors;
 
   Operands operands_or_16() const { return operands.value_or(Operands::k16); }
@@ -39,16 +40,18 @@ struct Words {
 const char* ragged_word(bool ragged) { return ragged ? "ragged" : "dense"; }
 
 constexpr const char* kFewTilesWord = "few_tiles";
+constexpr const char* kFlushedWord = "flushed";
 constexpr const char* kAlibiWord = "alibi";
 constexpr const char* kSequenceIdsWord = "sequence_ids";
 
-std::string text_of(HeadDims dims, const FwdVariant& variant, int queries, bool few_tiles) {
+std::string text_of(HeadDims dims, const FwdVariant& variant, const FwdRow& row, bool few_tiles) {
   std::string name = fmt::format("fwd/d{}", dims.qk);
   if (dims.v != dims.qk) name += fmt::format("-{}", dims.v);
   if (variant.operands != Operands::k16) name += fmt::format("/{}", word(variant.operands));
   name += fmt::format("/{}/{}/{}", word(variant.dtype), word(variant.mask),
                       ragged_word(variant.ragged));
-  if (queries != 0) name += fmt::format("/q{}", queries);
+  if (row.max_seqlen_q != 0) name += fmt::format("/q{}", row.max_seqlen_q);
+  if (row.flushes()) name += fmt::format("/{}", kFlushedWord);
   if (few_tiles) name += fmt::format("/{}", kFewTilesWord);
   if (variant.score != ScoreKind::kPlain) name += fmt::format("/{}", word(variant.score));
   if (variant.functors.alibi) name += fmt::format("/{}", kAlibiWord);
@@ -99,6 +102,7 @@ bool read_word(std::string_view text, Words& words) {
   for (const Operands operands : kOperands)
     if (text == word(operands)) return set(words.operands, operands);
   if (text == kFewTilesWord) return words.few_tiles = true;
+  if (text == kFlushedWord) return words.flushed = true;
   if (text == kAlibiWord) return words.functors.alibi = true;
   if (text == kSequenceIdsWord) return words.functors.sequence_ids = true;
   return false;
@@ -125,11 +129,13 @@ std::vector<const FwdRow*> rows_of(HeadDims dims, MaskKind mask, bool three_cons
     if (row.max_seqlen_q != 0) lengths.push_back(row.max_seqlen_q);
   std::sort(lengths.begin(), lengths.end());
   std::vector<const FwdRow*> rows;
-  for (const int64_t length : lengths) {
-    const FwdRow* const row =
-        choose_row({dims.qk, dims.v, mask, length, three_consumers, operands});
-    if (row != nullptr && std::find(rows.begin(), rows.end(), row) == rows.end())
-      rows.push_back(row);
+  for (const bool flush : {false, true}) {
+    for (const int64_t length : lengths) {
+      const FwdRow* const row =
+          choose_row({dims.qk, dims.v, mask, length, three_consumers, operands, flush});
+      if (row != nullptr && std::find(rows.begin(), rows.end(), row) == rows.end())
+        rows.push_back(row);
+    }
   }
   return rows;
 }
@@ -168,11 +174,11 @@ void add_variants(HeadDims dims, const Words& words, std::vector<FwdKernel>& ker
         for (const auto& [row, few_tiles] : rows_of(dims, mask, words)) {
           if (!wanted(words.queries, row->max_seqlen_q)) continue;
           if (words.few_tiles && !few_tiles) continue;
+          if (words.flushed && !row->flushes()) continue;
           const FwdConfig config = fitted(config_of(*row, variant), dims.qk, dims.v);
           const auto same = [&](const FwdKernel& kernel) { return kernel.config == config; };
           std::erase_if(kernels, same);  // rows may share one, which has the name for more queries
-          kernels.push_back(
-              {text_of(dims, variant, row->max_seqlen_q, few_tiles), config, words.functors});
+          kernels.push_back({text_of(dims, variant, *row, few_tiles), config, words.functors});
         }
       }
     }
@@ -183,7 +189,8 @@ Status refuse(std::string_view name, std::string_view why) {
   return invalid(
       "jit: kernels '{}': {}; need fwd, then any of d<head dim> or d<of q and k>-<of v> (multiples "
       "of 16 up to 256), e4m3, i8_e4m3, i8_16_bits, bf16 or f16, full, causal or window, dense or "
-      "ragged, q<most queries>, few_tiles, softcap or scaled, alibi, sequence_ids, each behind a "
+      "ragged, q<most queries>, flushed, few_tiles, softcap or scaled, alibi, sequence_ids, each "
+      "behind a "
       "'/'",
       name, why);
 }
@@ -216,8 +223,7 @@ std::string name_of(const FwdPlan& plan) {
   RowNeed more_tiles = plan.need;
   more_tiles.three_consumers = !plan.functors.any();
   const FwdVariant variant{c.dtype_o, c.mask, c.score, c.ragged, plan.functors, plan.need.operands};
-  return text_of(dims, variant, row->max_seqlen_q,
-                 choose_row(more_tiles) != row && !plan.functors.any());
+  return text_of(dims, variant, *row, choose_row(more_tiles) != row && !plan.functors.any());
 }
 
 std::string head_dims_text(const FwdPlan& plan) {

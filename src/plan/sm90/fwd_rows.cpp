@@ -13,11 +13,12 @@
 namespace fa3::sm90 {
 namespace {
 
-enum class Fit { kYes, kOperands, kHeadDimQk, kHeadDimV, kMask, kSeqlenQ, kConsumers };
+enum class Fit { kYes, kOperands, kFlush, kHeadDimQk, kHeadDimV, kMask, kSeqlenQ, kConsumers };
 
 // The only place with the rule: rejected_rows() reports what it returned.
 Fit fit_of(const FwdRow& row, const RowNeed& need) {
   if (!row.takes(need.operands)) return Fit::kOperands;
+  if (row.flushes() != need.flush) return Fit::kFlush;
   if (need.head_dim_qk > row.config.head_dim_qk) return Fit::kHeadDimQk;
   if (need.head_dim_v > row.config.head_dim_v) return Fit::kHeadDimV;
   if (!takes(row, need.mask)) return Fit::kMask;
@@ -41,6 +42,9 @@ std::string text_of(Fit fit, const FwdRow& row, const RowNeed& need) {
                          : row.config.v8()    ? "8-bit q, k and v"
                                               : "8-bit q and k, 16-bit v",
                          word(need.operands));
+    case Fit::kFlush:
+      return row.flushes() ? "P·V added up in FP32, for sums that are long"
+                           : "P·V added up by the tensor cores, here the sums are long";
     case Fit::kHeadDimQk:
       return fmt::format("head_dim_qk up to {}, here {}", row.config.head_dim_qk, need.head_dim_qk);
     case Fit::kHeadDimV:
@@ -75,9 +79,11 @@ const FwdRow* row_named(std::string_view name) {
 }
 
 std::string why_not(const FwdRow& row, const RowNeed& need, const FwdFunctors& functors) {
-  const Fit fit = fit_of(row, need);
-  if (fit == Fit::kOperands || fit == Fit::kHeadDimQk || fit == Fit::kHeadDimV || fit == Fit::kMask)
-    return text_of(fit, row, need);
+  RowNeed right = need;
+  right.flush = need.flush || row.flushes();  // which is right for short sums, too
+  const Fit fit = fit_of(row, right);
+  for (const Fit wrong : {Fit::kOperands, Fit::kFlush, Fit::kHeadDimQk, Fit::kHeadDimV, Fit::kMask})
+    if (fit == wrong) return text_of(fit, row, need);
   if (row.config.consumer_wgs == 3 && functors.any())
     return "three consumers: functors take their registers";
   const char* const illegal = why_illegal(
@@ -102,6 +108,7 @@ FwdConfig fitted(const FwdConfig& config, int64_t head_dim_qk, int64_t head_dim_
   fit.head_dim_qk = static_cast<int>(round_up(head_dim_qk, config.columns_unit()));
   fit.head_dim_v = static_cast<int>(round_up(head_dim_v, config.columns_unit()));
   fit.o_parts = std::min(fit.o_parts, fit.o_tile().panels());
+  while (fit.flush_columns > 0 && fit.head_dim_v % fit.flush_columns != 0) fit.flush_columns -= 16;
   if (fit.o_fits_q()) return fit;
   fit.o_in_q = false;
   if (why_illegal(fit) == nullptr) return fit;

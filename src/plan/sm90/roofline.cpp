@@ -127,9 +127,10 @@ double step_instructions(const FwdConfig& c, bool masked) {
   if (c.score != ScoreKind::kPlain) per_score += c.score == ScoreKind::kSoftcap ? 2 : 1;
   if (is_int8(c.dtype_qk)) per_score += c.score == ScoreKind::kPlain ? 1 : 2;  // to FP32
   if (c.v8()) per_score += 0.25;  // four bytes of P to a word
-  const int wgmmas = c.head_dim_qk / c.qk_step() + c.tile_kv / c.pv_step();
+  const int wgmmas = c.head_dim_qk / c.qk_step() + c.pv_parts() * c.tile_kv / c.pv_step();
   const int turns = c.ping_pong ? 12 : 0;
-  return per_score * scores + 4 * wgmmas + (c.softmax.test_first ? 50 : 70) + turns;
+  const double additions = c.flush_columns > 0 ? c.head_dim_v / 2. : 0;  // to O
+  return per_score * scores + additions + 4 * wgmmas + (c.softmax.test_first ? 50 : 70) + turns;
 }
 
 double rare_instructions(const FwdConfig& c) {

@@ -45,6 +45,10 @@ constexpr FwdConfig with_e4m3(FwdConfig c, int raw_v_stages) {
   c.softmax.p_log2 = 4;
   return c;
 }
+constexpr FwdConfig with_flush(FwdConfig c, int columns) {
+  c.flush_columns = columns;
+  return c;
+}
 constexpr FwdConfig with_int8(FwdConfig c) {
   c.dtype_qk = MmaType::kS8;
   return c;
@@ -80,6 +84,7 @@ inline constexpr Variant kVariants[] = {
     {"uneven parts", with_uneven_parts(small(kMask, kRagged))},
     {"e4m3", with_e4m3(small(kMask, kRagged), 2)},
     {"V image", with_e4m3(small(kMask, kRagged), 0)},
+    {"flushed", with_flush(with_e4m3(small(kMask, kRagged), 0), 32)},
     {"int8", with_int8(with_e4m3(small(kMask, kRagged), 1))},
     {"int8 qk only", with_int8(small(kMask, kRagged))},
     {"functors", with_functors_of(small(kMask, kRagged)), true},

@@ -47,10 +47,12 @@ constexpr FwdConfig kUnspecialised = without_specialisation(kFull);
 
 constexpr FwdConfig kE4m3 = with_e4m3(kFull, 2);
 constexpr FwdConfig kVImage = with_e4m3(kFull, 0);
+constexpr FwdConfig kFlushed = with_flush(kVImage, 32);
 
-const bool added = (add_fwd<kE4m3>(), add_fwd<kVImage>(), add_fwd<kFull>(), add_fwd<kTwoQStages>(),
-                    add_fwd<kOInQ>(), add_fwd<kParts>(), add_fwd<kSkipping>(),
-                    add_fwd<kThreeStages>(), add_fwd<kSerial>(), add_fwd<kUnspecialised>(), true);
+const bool added =
+    (add_fwd<kE4m3>(), add_fwd<kVImage>(), add_fwd<kFlushed>(), add_fwd<kFull>(),
+     add_fwd<kTwoQStages>(), add_fwd<kOInQ>(), add_fwd<kParts>(), add_fwd<kSkipping>(),
+     add_fwd<kThreeStages>(), add_fwd<kSerial>(), add_fwd<kUnspecialised>(), true);
 
 // Several Q tiles for each of the four CTAs, and KV tiles for several rounds of the rings.
 verify::Config dense() {
@@ -86,7 +88,8 @@ std::vector<Mutated> kernels() {
           {"serial", kSerial, dense()},
           {"unspecialised", kUnspecialised, dense()},
           {"e4m3", kE4m3, in_types_of(kE4m3, dense())},
-          {"v_image", kVImage, in_types_of(kVImage, dense())}};
+          {"v_image", kVImage, in_types_of(kVImage, dense())},
+          {"flushed", kFlushed, in_types_of(kFlushed, dense())}};
 }
 
 // ---- Lines whose loss goes unnoticed ------------------------------------------------------------
@@ -114,7 +117,9 @@ constexpr Spared kSpared[] = {
     {"serial", "work_read", kShortTile},
     {"e4m3", "work_read", kShortTile},
     {"v_image", "work_read", kShortTile},
+    {"flushed", "work_read", kShortTile},
     {"v_image", "converge", "the simulator does not ask whether lanes are converged"},
+    {"flushed", "converge", "the simulator does not ask whether lanes are converged"},
     {"unspecialised", "converge", "the simulator does not ask whether lanes are converged"},
     {"unspecialised", "work_read", "a CTA works on one tile"},
     {"unspecialised", "one_tile", "a CTA works on one tile"},

@@ -37,8 +37,11 @@ struct FwdConfig {
   int stages = 2;         // of the K ring and of the V ring
   int raw_v_stages = 0;   // 8-bit V that is transposed here: of V as it lies in memory
   bool v_image = false;   // 8-bit V that was transposed before, into images of a stage
-  int consumer_wgs = 2;   // each owns 64 rows of Q
-  int q_stages = 1;       // Q tiles in shared memory
+  // 8-bit V: columns of P·V at a time that are summed apart, tile by tile, and added to O in FP32.
+  // 0: the tensor cores add to O, and keep 13 bits of it.
+  int flush_columns = 0;
+  int consumer_wgs = 2;  // each owns 64 rows of Q
+  int q_stages = 1;      // Q tiles in shared memory
   FwdStep step = FwdStep::kTwoStage;
   SoftmaxVariant softmax;
   bool ping_pong = true;  // consumers take turns at the tensor cores
@@ -74,6 +77,11 @@ struct FwdConfig {
   FA3_HD constexpr int qk_step() const { return 32 / size_of(dtype_qk); }
   FA3_HD constexpr int pv_step() const { return 32 / size_of(dtype_v); }
 
+  // GEMMs for a tile's P·V.
+  FA3_HD constexpr int pv_parts() const {
+    return flush_columns == 0 ? 1 : head_dim_v / flush_columns;
+  }
+
   // Does a consumer leave out KV tiles that none of its own rows sees? With 192 rows under a mask
   // those are many; else the code for it costs more than it saves (docs/tuning/fwd_sm90.md).
   FA3_HD constexpr bool skips() const {
@@ -93,10 +101,10 @@ struct FwdConfig {
     if (consumer_wgs != 2) return consumer_wgs == 1 ? 256 : 160;
     return scans ? 224 : tile_registers() > 204 ? 240 : 232;
   }
-  // Registers per thread held by S, O and P.
+  // Registers per thread held by S, O, P and what is added to O.
   FA3_HD constexpr int tile_registers() const {
     const int s = step == FwdStep::kThreeStage ? tile_kv : tile_kv / 2;
-    return s + head_dim_v / 2 + tile_kv * size_of(dtype_v) / 8;
+    return s + (head_dim_v + flush_columns) / 2 + tile_kv * size_of(dtype_v) / 8;
   }
 
   // Tiles in shared memory: one consumer's Q and O, a stage of K and of V as TMA loads it.

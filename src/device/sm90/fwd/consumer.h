@@ -132,6 +132,7 @@ struct Consumer {
   SAcc s_acc;
   PAcc converted;  // S of integers in FP32; else not used
   ptx::Acc<kCfg.head_dim_v> o_acc;
+  ptx::Acc<max(kCfg.flush_columns, 8)> part;  // of P·V, before it is added to O; else not used
   PFrag p_frag;
 
   FA3_DEV Consumer(Smem& smem, const FwdArgs& args, u32 wg, const Order& order = {})
@@ -148,6 +149,8 @@ struct Consumer {
   // step.h
   FA3_DEV void issue_qk(SAcc& s);
   FA3_DEV void issue_pv();
+  FA3_DEV void issue_part(int column);
+  FA3_DEV void finish_pv();
   template <bool kMasked>
   FA3_DEV void apply_score(i32 kv_tile, PAcc& s);
   template <bool kMasked>

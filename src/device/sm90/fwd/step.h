@@ -20,8 +20,33 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::issue_qk(SAcc& s) {
 
 template <FwdConfig kCfg, class Order, class Score, class Mask>
 FA3_DEV void Consumer<kCfg, Order, Score, Mask>::issue_pv() {
+  if constexpr (kCfg.flush_columns > 0) return issue_part(0);
   gemm_rs<kCfg.dtype_v>(o_acc, p_frag, v_tiles.after(v.stage * static_cast<u32>(kCfg.v_bytes())),
                         kAccumulate);
+}
+
+// The columns from `column` on.
+template <FwdConfig kCfg, class Order, class Score, class Mask>
+FA3_DEV void Consumer<kCfg, Order, Score, Mask>::issue_part(int column) {
+  const auto v_tile = v_tiles.after(v.stage * static_cast<u32>(kCfg.v_bytes()));
+  gemm_rs<kCfg.dtype_v>(part, p_frag, v_tile.from_row(static_cast<u32>(column)), kOverwrite);
+}
+
+// O and p_frag writable, V's stage reusable.
+template <FwdConfig kCfg, class Order, class Score, class Mask>
+FA3_DEV void Consumer<kCfg, Order, Score, Mask>::finish_pv() {
+  if constexpr (kCfg.flush_columns == 0) {
+    gemm_wait<0>(o_acc);
+  } else {
+    FA3_UNROLL
+    for (int column = 0; column < kCfg.head_dim_v; column += kCfg.flush_columns) {
+      if (column > 0) issue_part(column);
+      gemm_wait<0>(part);
+      FA3_UNROLL
+      for (int i = 0; i < kCfg.flush_columns / 2; ++i) o_acc[column / 2 + i] += part[i];
+    }
+  }
+  release_v();
 }
 
 // S in FP32, integers exactly.
@@ -109,10 +134,10 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::step(i32 kv_tile) {
   const Ring<kCfg.stages> next = v.next();
   // V of this tile, needed one step from now: ptxas cannot move the next line past this loop, so
   // not above the exponentials, with which P·V overlaps.
-  // Nor the exponentials of integers below a branch on their sums.
-  if (!is_int8(kCfg.dtype_qk) || tile.softmax.begun()) smem.v_full[next.stage].wait(next.phase);
-  gemm_wait<0>(o_acc);  // O and p_frag writable, V's stage reusable
-  release_v();
+  // Nor the exponentials below a branch on their sums, where the loop does not hold them.
+  constexpr bool kLoopHolds = !is_int8(kCfg.dtype_qk) && kCfg.flush_columns == 0;
+  if (kLoopHolds || tile.softmax.begun()) smem.v_full[next.stage].wait(next.phase);
+  finish_pv();
   round_p(s);
   rescale_rows<kCfg.softmax>(o_acc, rescale);  // O in units of the new maximum
 }
@@ -122,8 +147,7 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::last_pv() {
   issue_pv();
   look_ahead();           // overlapped with the GEMM,
   tile.softmax.finish();  // as the row sums
-  gemm_wait<0>(o_acc);
-  release_v();
+  finish_pv();
 }
 
 }  // namespace fa3::sm90

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// fwd_flushed_test.cpp — long sums of P·V in E4M3, in the forward kernel of Hopper in the simulator:
+// added up in FP32, unless v_offset says that V has no mean.
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "tests/sim/simulator.h"
+
+namespace fa3 {
+namespace {
+
+using verify::Index;
+using verify::Tensors;
+
+// Each element of V becomes its size: columns have a mean.
+void take_sizes(const fa3_tensor& v) {
+  verify::for_each_row(v, [&](const Index& row, void*) {
+    Index at = row;
+    for (at[v.rank - 1] = 0; at[v.rank - 1] < v.shape[v.rank - 1]; ++at[v.rank - 1])
+      verify::set(v, at, std::abs(verify::get(v, at)));
+  });
+}
+
+// How much of O is missing on average, relative to `want`.
+double missing(const fa3_tensor& o, const fa3_tensor& want) {
+  double lost = 0, all = 0;
+  verify::for_each_row(o, [&](const Index& row, void*) {
+    Index at = row;
+    for (at[o.rank - 1] = 0; at[o.rank - 1] < o.shape[o.rank - 1]; ++at[o.rank - 1]) {
+      lost += verify::get(want, at) - verify::get(o, at);
+      all += verify::get(want, at);
+    }
+  });
+  return lost / all;
+}
+
+void set_zero(const fa3_tensor& offset) {
+  verify::for_each_row(offset, [&](const Index& row, void*) {
+    Index at = row;
+    for (at[2] = 0; at[2] < offset.shape[2]; ++at[2]) verify::set(offset, at, 0);
+  });
+}
+
+class SimFwdFlushed : public testing::TestWithParam<int64_t> {
+ protected:
+  // Of the simulated kernel, relative to the CPU backend, which sums in FP32.
+  static double missing_with(bool v_offset) {
+    verify::Config c;
+    c.dtype = FA3_F8_E4M3;
+    c.out_dtype = FA3_F16;
+    c.heads_q = c.heads_kv = 1;
+    c.head_dim_qk = c.head_dim_v = GetParam();
+    c.seqlen_q = 64;
+    c.seqlen_kv = 1500;
+    c.alignment = 16;
+    c.magnitude = 0.1;  // each row sees all keys about alike
+    c.v_offset = v_offset;
+    const kit::Context cpu = kit::make_context();
+    const Tensors of_kernel = verify::make_tensors(c), exact = verify::make_tensors(c);
+    for (const auto& [context, t] :
+         {std::pair(simulator(), &of_kernel), std::pair(cpu.get(), &exact)}) {
+      take_sizes(t->v.view);
+      if (v_offset) set_zero(t->v_offset.view);
+      const fa3_forward_args args = verify::forward_args(c, *t);
+      EXPECT_EQ(fa3_forward(context, &args, nullptr), FA3_OK) << fa3_last_error();
+    }
+    return missing(of_kernel.o.view, exact.o.view);
+  }
+};
+
+TEST_P(SimFwdFlushed, MeanOfV_Stays) {
+  EXPECT_LT(std::abs(missing_with(false)), 1e-3);
+  EXPECT_GT(missing_with(true), 5e-3);  // what it says is not in V is cut off
+}
+
+// Sanitized simulators have one head dim.
+INSTANTIATE_TEST_SUITE_P(HeadDims, SimFwdFlushed,
+                         testing::ValuesIn(kit::kSanitized
+                                               ? std::vector<int64_t>{64}
+                                               : std::vector<int64_t>{64, 128, 192, 256}),
+                         testing::PrintToStringParamName());
+
+}  // namespace
+}  // namespace fa3
