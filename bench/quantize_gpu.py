@@ -226,7 +226,7 @@ def main():
                     grid_cell(gpu, d, mask, seqlen, args.rounds, out)
     if args.long or every:
         for d in args.head_dims:
-            for keys in (8192, 32768, 131072):
+            for keys in (1024, 2048, 4096, 8192, 32768, 131072):
                 for mean in (0.0, 0.5):
                     long_cell(gpu, d, keys, mean, out)
     sys.exit(1 if peers_gpu.wrong else 0)

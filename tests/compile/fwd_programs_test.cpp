@@ -179,6 +179,21 @@ Batch functors(const char* name, const FwdFunctors& functors,
   return batch;
 }
 
+// Scales of blocks of K and V.
+Batch block_scales() {
+  Batch batch{"block_scales", {}};
+  for (const char* const name :
+       {"d128 8bit flushed", "d64 8bit flushed", "d256 8bit flushed", "d128 8bit qk"}) {
+    const FwdRow& row = row_named(name);
+    Problem p = problem(row, FA3_MASK_FULL, false);
+    p.scale_block[kK].rows = 128;
+    if (row.config.v8()) p.scale_block[kV].rows = 64;
+    batch.configs.push_back(config_of(row, p));
+  }
+  if (!every_variant()) batch.configs.resize(2);
+  return batch;
+}
+
 std::vector<Batch> batches() {
   std::vector<Batch> all;
   for (const FwdRow& row : kFwdRows) all.push_back(batch_of(row));
@@ -186,6 +201,7 @@ std::vector<Batch> batches() {
   all.push_back(functors("sequence_ids", {false, true}, {"d64", "d128"}));
   all.push_back(functors("alibi_and_sequence_ids", {true, true}, {"d64", "d128", "d256"}));
   all.push_back(variants());
+  all.push_back(block_scales());
   all.push_back({"serial", {serial()}});
   all.push_back({"three_stages", {three_stages()}});
   all.push_back({"unspecialised", {unspecialised()}});
@@ -275,8 +291,9 @@ void expect_length(const FwdConfig& c, const std::vector<kit::Loop>& loops) {
 constexpr const char* kInstructions = FA3_GOLDEN_DIR "/instructions.csv";
 
 std::string name_of(const Batch& batch, const FwdConfig& c) {
-  const std::string dims = batch.functors.any() ? fmt::format("/d{}", c.head_dim_qk) : "";
-  const char* const qk = is_int8(c.dtype_qk) && c.v8() ? "/i8" : "";
+  const bool several = batch.functors.any() || c.block_scales;
+  const std::string dims = several ? fmt::format("/d{}", c.head_dim_qk) : "";
+  const char* const qk = is_int8(c.dtype_qk) && (c.v8() || c.block_scales) ? "/i8" : "";
   return fmt::format("{}{}{}/{}/{}/{}/{}", batch.name, dims, qk, word(c.dtype_o), word(c.mask),
                      c.ragged ? "varlen" : "dense", word(c.score));
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// fwd_flushed_test.cpp — long sums of P·V in E4M3, in the forward kernel of Hopper in the simulator:
-// added up in FP32, unless v_offset says that V has no mean.
+// fwd_flushed_test.cpp — P·V in E4M3, added up in FP32, in the forward kernel of Hopper in the
+// simulator: for long sums, unless v_offset says that V has no mean, and for scales of blocks.
 #include <cmath>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -42,6 +43,12 @@ void set_zero(const fa3_tensor& offset) {
   });
 }
 
+// Sanitized simulators have one head dim.
+std::vector<int64_t> head_dims() {
+  if (kit::kSanitized) return {64};
+  return {64, 128, 192, 256};
+}
+
 class SimFwdFlushed : public testing::TestWithParam<int64_t> {
  protected:
   // Of the simulated kernel, relative to the CPU backend, which sums in FP32.
@@ -74,12 +81,38 @@ TEST_P(SimFwdFlushed, MeanOfV_Stays) {
   EXPECT_GT(missing_with(true), 5e-3);  // what it says is not in V is cut off
 }
 
-// Sanitized simulators have one head dim.
-INSTANTIATE_TEST_SUITE_P(HeadDims, SimFwdFlushed,
-                         testing::ValuesIn(kit::kSanitized
-                                               ? std::vector<int64_t>{64}
-                                               : std::vector<int64_t>{64, 128, 192, 256}),
+INSTANTIATE_TEST_SUITE_P(HeadDims, SimFwdFlushed, testing::ValuesIn(head_dims()),
                          testing::PrintToStringParamName());
+
+// Head dim, and whether Q and K are of INT8.
+class SimFwdBlockScales : public testing::TestWithParam<std::tuple<int64_t, bool>> {};
+
+TEST_P(SimFwdBlockScales, AreRight) {
+  using Of = verify::Scales::Of;
+  const auto [head_dim, integers] = GetParam();
+  verify::Config c;
+  c.dtype = integers ? FA3_I8 : FA3_F8_E4M3;
+  c.out_dtype = FA3_BF16;
+  c.heads_q = 4;
+  c.heads_kv = 2;
+  c.head_dim_qk = c.head_dim_v = head_dim;
+  c.seqlen_q = 70;
+  c.seqlen_kv = 500;
+  c.alignment = 16;
+  c.v_offset = c.k_offset = true;
+  c.k_scale = {Of::kBlocks, 128}, c.v_scale = {Of::kBlocks, 256};
+  kit::expect_right(c, simulator());
+  c.v_scale = {Of::kHeads};
+  c.varlen_q = {30, 0, 66, 1};
+  c.varlen_kv = {390, 4, 140, 0};
+  c.mask = FA3_MASK_CAUSAL;
+  kit::expect_right(c, simulator());
+  c.v_scale = {Of::kBlocks, 128}, c.k_scale = {Of::kTensor};
+  c.softcap = 3;
+  kit::expect_right(c, simulator());
+}
+INSTANTIATE_TEST_SUITE_P(HeadDims, SimFwdBlockScales,
+                         testing::Combine(testing::ValuesIn(head_dims()), testing::Bool()));
 
 }  // namespace
 }  // namespace fa3

@@ -19,7 +19,8 @@ enum class Operands : unsigned char {
 // A row fits problems of its operands, head dims up to config.head_dim_qk and config.head_dim_v,
 // its masks, and at most max_seqlen_q queries per sequence and head (0 = any number; varlen: twice
 // the mean length); with three consumers, problems without functors for which tiles of 192 queries
-// pay; with flush_columns those, and only those, whose sums of P·V are long (fwd_plan.cpp).
+// pay; with flush_columns those, and only those, whose sums of P·V are long or whose V has scales
+// of blocks (fwd_plan.cpp).
 struct FwdRow {
   const char* name;
   unsigned masks;  // 1 << MaskKind of each
@@ -127,7 +128,7 @@ inline constexpr FwdRow kFwdRows[] = {
   {"d256 8bit full",     kFull,    0,    v8_of({256, 256,  96, 3, 2, 1, false, 2}, 0)},
   {"d256 8bit",          kAnyMask, 0,    v8_of({256, 256, 128, 2, 2, 1, false, 2}, 0)},
 //                                              qk  v   kv  st wgs q ping_pong o   flush_columns
-  {"d64 8bit flushed",   kAnyMask, 0, flushed_of({ 64,  64, 160, 4, 2, 2, false, 1}, 64)},
+  {"d64 8bit flushed",   kAnyMask, 0, flushed_of({ 64,  64, 128, 4, 2, 2, false, 1}, 64)},
   {"d128 8bit flushed",  kAnyMask, 0, flushed_of({128, 128, 128, 3, 2, 1, false, 1}, 128)},
   {"d256 8bit flushed",  kAnyMask, 0, flushed_of({256, 256,  64, 3, 2, 1, false, 2}, 64)},
 // 8-bit Q and K                                 qk  v   kv  st wgs q ping_pong o
@@ -180,6 +181,10 @@ constexpr const char* why_illegal(const FwdConfig& c) {
     return "flush_columns: a multiple of 16 that divides head_dim_v, with 8-bit V only";
   if (c.v8() && (c.tile_kv % 32 != 0 || c.ablation()))
     return "tile_kv: with 8-bit V a multiple of 32; no ablation";
+  if (c.block_scales && (!c.scaled() || c.score == ScoreKind::kPlain))
+    return "block_scales: with 8-bit Q and K and a score function, which multiplies by them";
+  if (c.block_scales && c.v8() && c.flush_columns == 0)
+    return "block_scales: of E4M3 V, which takes flush_columns";
   // Up to 448: the greatest number of E4M3.
   if (c.softmax.p_log2 != 0 && (!c.v8() || c.softmax.p_log2 < 0 || c.softmax.p_log2 > 8))
     return "p_log2: up to 8, with 8-bit V only";

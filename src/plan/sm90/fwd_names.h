@@ -81,6 +81,7 @@ constexpr void for_each_field(Config& c, const F& f) {
     f("raw_v_stages", c.raw_v_stages);
     f("v_image", c.v_image);
     f("flush_columns", c.flush_columns);
+    f("block_scales", c.block_scales);
     f("consumer_wgs", c.consumer_wgs);
     f("q_stages", c.q_stages);
     f("step", c.step);

@@ -96,7 +96,14 @@ Status check_layout(const Problem& p, bool ragged) {
 
 bool is_16_bit(fa3_dtype dtype) { return dtype == FA3_F16 || dtype == FA3_BF16; }
 
-// Scales that the kernel applies: Q's per row or coarser, those of K and V per head or coarser.
+// Keys of a tile are a multiple of this.
+int64_t keys_unit(const Problem& p) { return p.layout[kV].dtype == FA3_F8_E4M3 ? 32 : 16; }
+
+bool has_block_scales(const Problem& p) {
+  return p.is_8_bit() && (p.scale_block[kK].rows != 0 || p.scale_block[kV].rows != 0);
+}
+
+// Scales that the kernel applies: Q's per row or coarser, those of K and V per block of tiles.
 Status check_scales(const Problem& p) {
   for (const TensorId id : {kQ, kK, kV}) {
     const ScaleBlock& block = p.scale_block[id];
@@ -106,11 +113,11 @@ Status check_scales(const Problem& p) {
           "forward: {}_block.cols={} on sm90 in this release, need 0, a scale for all columns; use "
           "backend cpu",
           name, block.cols);
-    if (id != kQ && block.rows != 0)
+    if (id != kQ && block.rows % keys_unit(p) != 0)
       return unsupported(
-          "forward: {}_block.rows={} on sm90 in this release, need 0, a scale for all rows; use "
-          "backend cpu",
-          name, block.rows);
+          "forward: {}_block.rows={} on sm90 in this release, need 0, a scale for all rows, or a "
+          "multiple of {}; use backend cpu",
+          name, block.rows, keys_unit(p));
   }
   if (needs_score_offset(p))
     for (const auto& [what, value] : {std::pair("heads_q", p.heads_q), std::pair("batch", p.batch)})
@@ -252,16 +259,19 @@ Operands operands_of(const Problem& p) {
 constexpr int64_t kMostSummedKeys = 1024;
 
 bool needs_flush(const Problem& p, const Band32& band) {
-  if (p.layout[kV].dtype != FA3_F8_E4M3 || p.layout[kVOffset].present()) return false;
+  if (p.layout[kV].dtype != FA3_F8_E4M3) return false;
+  if (has_block_scales(p)) return true;
+  if (p.layout[kVOffset].present()) return false;
   const bool bounded = band.left != Band32::kUnbounded && band.right != Band32::kUnbounded;
   const int64_t seen = bounded ? int64_t{band.left} + band.right + 1 : most_rows(p.kv);
   return std::min(seen, most_rows(p.kv)) > kMostSummedKeys;
 }
 
-// ALiBi is added to scaled scores.
+// ALiBi is added to scaled scores, and scales of blocks are part of them.
 ScoreKind score_of(const Problem& p) {
   if (p.softcap > 0) return ScoreKind::kSoftcap;
-  return p.softmax_scale < 0 || p.has_alibi() ? ScoreKind::kScaled : ScoreKind::kPlain;
+  return p.softmax_scale < 0 || p.has_alibi() || has_block_scales(p) ? ScoreKind::kScaled
+                                                                     : ScoreKind::kPlain;
 }
 
 void set_scale(const Problem& p, FwdPlan& plan) {
@@ -389,7 +399,8 @@ Result<FwdPlan> make_fwd_plan(const Problem& p, const DeviceInfo& device) {
   if (device.tuning) row = tuned_row(p, *device.tuning, functors, row, plan);
   plan.row = row->name;
   const MmaType dtype = p.layout[kO].dtype == FA3_F16 ? MmaType::kF16 : MmaType::kBf16;
-  FwdVariant variant{dtype, mask, score_of(p), has_lengths(p), functors, plan.need.operands};
+  FwdVariant variant{
+      dtype, mask, score_of(p), has_lengths(p), functors, plan.need.operands, has_block_scales(p)};
   if (device.compiled_ahead) {
     variant = ahead(variant);
     if (!compiled_ahead(*row).has(variant))
@@ -401,6 +412,16 @@ Result<FwdPlan> make_fwd_plan(const Problem& p, const DeviceInfo& device) {
           dtype_name(p.layout[kQ].dtype), p.head_dim_qk, p.head_dim_v);
   }
   FwdConfig config = config_of(*row, variant);
+  for (const TensorId id : {kK, kV}) {
+    const int64_t rows = p.scale_block[id].rows;
+    if (!p.is_8_bit() || rows == 0) continue;
+    if (device.compiled_ahead && rows % config.tile_kv != 0)
+      return unsupported(
+          "forward: {}_block.rows={}, head_dim_v={}: the simulator has blocks of multiples of {}; "
+          "use backend cpu",
+          tensor_name(id), rows, p.head_dim_v, config.tile_kv);
+    while (rows % config.tile_kv != 0) config.tile_kv -= static_cast<int>(keys_unit(p));
+  }
   plan.functors = variant.functors;
   const int64_t tiles = count_tiles(p, config.tile_q());
   if (tiles >= kMaxTiles)

@@ -43,8 +43,8 @@ std::string text_of(Fit fit, const FwdRow& row, const RowNeed& need) {
                                               : "8-bit q and k, 16-bit v",
                          word(need.operands));
     case Fit::kFlush:
-      return row.flushes() ? "P·V added up in FP32, for sums that are long"
-                           : "P·V added up by the tensor cores, here the sums are long";
+      return row.flushes() ? "P·V added up in FP32, for long sums and for scales of blocks of v"
+                           : "P·V added up by the tensor cores, here it takes FP32";
     case Fit::kHeadDimQk:
       return fmt::format("head_dim_qk up to {}, here {}", row.config.head_dim_qk, need.head_dim_qk);
     case Fit::kHeadDimV:

@@ -28,6 +28,7 @@ struct FwdVariant {
   bool ragged = false;
   FwdFunctors functors{};
   Operands operands = Operands::k16;
+  bool block_scales = false;
 
   constexpr bool operator==(const FwdVariant&) const = default;
 };
@@ -52,6 +53,7 @@ constexpr FwdConfig config_of(const FwdRow& row, const FwdVariant& variant) {
   config.mask = variant.mask;
   config.score = variant.score;
   config.ragged = variant.ragged;
+  config.block_scales = variant.block_scales;
   return config;
 }
 
@@ -70,12 +72,15 @@ constexpr bool is_rare(const FwdVariant& variant) {
 }
 
 // The variant that computes this one where kernels are compiled ahead: softcap, negative scales and
-// rare ones run with the widest mask and varlen; functors all together, with a score function.
+// rare ones run with the widest mask and varlen; functors all together, with a score function, as
+// scales of blocks.
 constexpr FwdVariant ahead(FwdVariant variant) {
   if (variant.functors.any()) {
     variant.functors = {true, true};
     if (variant.score == ScoreKind::kPlain) variant.score = ScoreKind::kScaled;
   }
+  if (variant.block_scales && variant.score == ScoreKind::kPlain)
+    variant.score = ScoreKind::kScaled;
   if (variant.score != ScoreKind::kPlain || is_rare(variant)) {
     variant.mask = MaskKind::kWindow;
     variant.ragged = true;
@@ -114,6 +119,11 @@ constexpr FwdVariants compiled_ahead(const FwdRow& row) {
         }
       }
     }
+  }
+  if (row.flushes()) {
+    for (const Operands operands : {Operands::kE4m3, Operands::kI8E4m3})
+      for (const ScoreKind score : {ScoreKind::kScaled, ScoreKind::kSoftcap})
+        all.add(ahead({MmaType::kBf16, MaskKind::kFull, score, false, {}, operands, true}));
   }
   const int dim = row.config.head_dim_qk;
   if (dim == row.config.head_dim_v && (dim == 64 || dim == 128) && row.config.consumer_wgs < 3 &&

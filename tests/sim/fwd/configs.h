@@ -49,6 +49,11 @@ constexpr FwdConfig with_flush(FwdConfig c, int columns) {
   c.flush_columns = columns;
   return c;
 }
+constexpr FwdConfig with_block_scales(FwdConfig c) {
+  c.block_scales = true;
+  c.score = ScoreKind::kScaled;
+  return c;
+}
 constexpr FwdConfig with_int8(FwdConfig c) {
   c.dtype_qk = MmaType::kS8;
   return c;
@@ -60,6 +65,8 @@ inline verify::Config in_types_of(const FwdConfig& c, verify::Config problem) {
   problem.out_dtype = FA3_BF16;
   if (!c.v8()) problem.v_dtype = FA3_BF16;
   problem.v_offset = c.v8();
+  if (c.block_scales) problem.k_scale = {verify::Scales::Of::kBlocks, 64};
+  if (c.block_scales && c.v8()) problem.v_scale = {verify::Scales::Of::kBlocks, 32};
   return problem;
 }
 // For ALiBi and sequence ids.
@@ -85,6 +92,7 @@ inline constexpr Variant kVariants[] = {
     {"e4m3", with_e4m3(small(kMask, kRagged), 2)},
     {"V image", with_e4m3(small(kMask, kRagged), 0)},
     {"flushed", with_flush(with_e4m3(small(kMask, kRagged), 0), 32)},
+    {"block scales", with_block_scales(with_flush(with_e4m3(small(kMask, kRagged), 0), 64))},
     {"int8", with_int8(with_e4m3(small(kMask, kRagged), 1))},
     {"int8 qk only", with_int8(small(kMask, kRagged))},
     {"functors", with_functors_of(small(kMask, kRagged)), true},

@@ -40,6 +40,8 @@ struct FwdConfig {
   // 8-bit V: columns of P·V at a time that are summed apart, tile by tile, and added to O in FP32.
   // 0: the tensor cores add to O, and keep 13 bits of it.
   int flush_columns = 0;
+  // 8 bits: K and V have scales of blocks of rows, each of whole tiles; E4M3 V takes flush_columns.
+  bool block_scales = false;
   int consumer_wgs = 2;  // each owns 64 rows of Q
   int q_stages = 1;      // Q tiles in shared memory
   FwdStep step = FwdStep::kTwoStage;

@@ -6,6 +6,7 @@
 #include "device/ptx/math.h"
 #include "device/ptx/memory.h"
 #include "device/sm90/fwd/args.h"
+#include "device/sm90/fwd/config.h"
 #include "device/sm90/fwd/work.h"
 #include "device/types.h"
 #include "device/warp/softmax.h"
@@ -26,12 +27,57 @@ FA3_DEV float scale_at(const FwdScale& scale, const FwdWork& work, i32 begin, i3
                            work.head / scale.group_size * scale.head);
 }
 
-// What the scores of a thread's two rows, from `row` on, are multiplied by. A tile without keys or
-// rows that count has no scales to be read. Not 0 nor infinite: −∞ · 0 would be NaN.
+// The scale of one KV tile after another, the last first, where blocks have whole tiles.
+template <i32 kTileKv>
+struct BlockWalk {
+  const float* at;
+  i32 left;  // tiles of the block before its first
+
+  FA3_DEV void begin(const FwdScale& scale, const FwdWork& work, i32 kv_tile) {
+    const i32 row = kTileKv * kv_tile, rows = scale.block_rows;
+    const i32 block = rows > 0 ? min(row / rows, scale.blocks - 1) : 0;
+    at = scale.data + work.batch * scale.batch + work.head / scale.group_size * scale.head +
+         block * scale.row;
+    left = rows > 0 ? (row - block * rows) / kTileKv : kv_tile;
+  }
+  FA3_DEV float next(const FwdScale& scale) {
+    if (scale.data == nullptr) return 1.f;
+    const float value = ptx::ld_global_nc(at);
+    if (left-- == 0) {
+      at -= scale.row;
+      left = scale.block_rows / kTileKv - 1;
+    }
+    return value;
+  }
+};
+
+// Scales of K and V that change from tile to tile.
+template <FwdConfig kCfg>
+struct BlockScales {
+  BlockWalk<kCfg.tile_kv> of_k, of_v;
+  float k;          // of the tile whose scores are made
+  float v, next_v;  // of the tile whose P is multiplied, and of that of k
+
+  FA3_DEV void begin(const FwdArgs& args, const FwdWork& work, i32 kv_tile) {
+    of_k.begin(args.k_scale, work, kv_tile);
+    if constexpr (kCfg.v8()) of_v.begin(args.v_scale, work, kv_tile);
+  }
+  // Loads those of the next tile, in front of a GEMM that hides it.
+  FA3_DEV void load(const FwdArgs& args) {
+    k = of_k.next(args.k_scale);
+    if constexpr (kCfg.v8()) next_v = of_v.next(args.v_scale);
+  }
+  // P is that tile's now.
+  FA3_DEV void next() { v = next_v; }
+};
+
+// What the scores of a thread's two rows, from `row` on, are multiplied by, without scales of
+// blocks of K. A tile without keys or rows that count has no scales to be read.
+template <bool kBlockScales>
 FA3_DEV PerRow code_scale(const FwdArgs& args, const FwdWork& work, i32 row) {
   PerRow scale{{1.f, 1.f}};
   if (work.range.empty()) return scale;
-  const float of_k = scale_at(args.k_scale, work, 0, 0);
+  const float of_k = kBlockScales ? 1.f : scale_at(args.k_scale, work, 0, 0);
   FA3_UNROLL
   for (int h = 0; h < 2; ++h) {
     const i32 r = min(row + 8 * h, work.q_used - 1);
