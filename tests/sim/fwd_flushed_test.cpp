@@ -59,7 +59,7 @@ class SimFwdFlushed : public testing::TestWithParam<int64_t> {
     c.heads_q = c.heads_kv = 1;
     c.head_dim_qk = c.head_dim_v = GetParam();
     c.seqlen_q = 64;
-    c.seqlen_kv = 1500;
+    c.seqlen_kv = 4200;
     c.alignment = 16;
     c.magnitude = 0.1;  // each row sees all keys about alike
     c.v_offset = v_offset;

@@ -154,6 +154,8 @@ void add_8_bits(std::vector<Case>& all) {
     Case few{.d_qk = 64, .d_v = 64, .q = 4200, .kv = 1024, .batch = 1, .heads_q = 1, .heads_kv = 1};
     few.dtype = dtype, few.dtype_v = dtype_v;
     all.push_back(few);
+    few.kv = 16384;
+    all.push_back(few);
     for (const fa3_backend backend : {FA3_BACKEND_CUDA, FA3_BACKEND_SIM}) {
       Case softcap{.q = 300, .kv = 1024, .dtype = dtype, .dtype_v = dtype_v, .softcap = 30};
       softcap.backend = backend;
