@@ -110,6 +110,13 @@ TEST_P(SimFwdBlockScales, AreRight) {
   c.v_scale = {Of::kBlocks, 128}, c.k_scale = {Of::kTensor};
   c.softcap = 3;
   kit::expect_right(c, simulator());
+  if (head_dim != 64) return;  // the simulator has no others
+  c.v_scale = {Of::kTokens}, c.k_scale = {Of::kBlocks, 48};
+  kit::expect_right(c, simulator());
+  c.v_scale = {Of::kBlocks, 7}, c.k_scale = {Of::kTokens};
+  c.varlen_q = c.varlen_kv = {};
+  c.softcap = 0;
+  kit::expect_right(c, simulator());
 }
 INSTANTIATE_TEST_SUITE_P(HeadDims, SimFwdBlockScales,
                          testing::Combine(testing::ValuesIn(head_dims()), testing::Bool()));

@@ -142,8 +142,8 @@ inline constexpr FwdRow kFwdRows[] = {
 };
 // clang-format on
 
-// A row for functors, which keep values per row and key in addition to S, O and P: with more tile
-// registers than this, ptxas spills. hides_keys: one of them is a mask.
+// A row for functors or scales of keys, which keep values per row and key in addition to S, O and
+// P: with more tile registers than this, ptxas spills. hides_keys: one of them is a mask.
 constexpr FwdConfig with_functors(FwdConfig c, bool hides_keys) {
   while (c.tile_registers() > (hides_keys ? 168 : 176)) {
     if (c.flush_columns > 0 && c.tile_kv == 32) {
@@ -182,10 +182,10 @@ constexpr const char* why_illegal(const FwdConfig& c) {
     return "flush_columns: a multiple of 16 that divides head_dim_v, with 8-bit V only";
   if (c.v8() && (c.tile_kv % 32 != 0 || c.ablation()))
     return "tile_kv: with 8-bit V a multiple of 32; no ablation";
-  if (c.block_scales && (!c.scaled() || c.score == ScoreKind::kPlain))
-    return "block_scales: with 8-bit Q and K and a score function, which multiplies by them";
-  if (c.block_scales && c.v8() && c.flush_columns == 0)
-    return "block_scales: of E4M3 V, which takes flush_columns";
+  if (c.block_scales() && (!c.scaled() || c.score == ScoreKind::kPlain))
+    return "kv_scales: finer than a head with 8-bit Q and K and a score function";
+  if (c.block_scales() && c.v8() && c.flush_columns == 0)
+    return "kv_scales: of E4M3 V finer than a head with flush_columns";
   // Up to 448: the greatest number of E4M3.
   if (c.softmax.p_log2 != 0 && (!c.v8() || c.softmax.p_log2 < 0 || c.softmax.p_log2 > 8))
     return "p_log2: up to 8, with 8-bit V only";

@@ -21,6 +21,9 @@ std::string value_text(MaskKind value) {
 std::string value_text(ScoreKind value) {
   return fmt::format("fa3::ScoreKind::{}", name_of(value).enumerator);
 }
+std::string value_text(KvScales value) {
+  return fmt::format("fa3::sm90::KvScales::{}", name_of(value).enumerator);
+}
 std::string value_text(FwdStep value) {
   return fmt::format("fa3::sm90::FwdStep::{}", name_of(value).enumerator);
 }

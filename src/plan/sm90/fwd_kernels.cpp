@@ -32,7 +32,7 @@ struct Words {
   std::optional<Operands> operands;
   bool few_tiles = false;  // where there are two: the kernel for fewer Q tiles
   bool flushed = false;    // and that for long sums of P·V
-  bool block_scales = false;
+  std::optional<KvScales> kv_scales;
   FwdFunctors functors;
 
   Operands operands_or_16() const { return operands.value_or(Operands::k16); }
@@ -42,7 +42,6 @@ const char* ragged_word(bool ragged) { return ragged ? "ragged" : "dense"; }
 
 constexpr const char* kFewTilesWord = "few_tiles";
 constexpr const char* kFlushedWord = "flushed";
-constexpr const char* kBlockScalesWord = "block_scales";
 constexpr const char* kAlibiWord = "alibi";
 constexpr const char* kSequenceIdsWord = "sequence_ids";
 
@@ -56,7 +55,7 @@ std::string text_of(HeadDims dims, const FwdVariant& variant, const FwdRow& row,
   if (row.flushes()) name += fmt::format("/{}", kFlushedWord);
   if (few_tiles) name += fmt::format("/{}", kFewTilesWord);
   if (variant.score != ScoreKind::kPlain) name += fmt::format("/{}", word(variant.score));
-  if (variant.block_scales) name += fmt::format("/{}", kBlockScalesWord);
+  if (variant.kv_scales != KvScales::kHead) name += fmt::format("/{}", word(variant.kv_scales));
   if (variant.functors.alibi) name += fmt::format("/{}", kAlibiWord);
   if (variant.functors.sequence_ids) name += fmt::format("/{}", kSequenceIdsWord);
   return name;
@@ -106,7 +105,8 @@ bool read_word(std::string_view text, Words& words) {
     if (text == word(operands)) return set(words.operands, operands);
   if (text == kFewTilesWord) return words.few_tiles = true;
   if (text == kFlushedWord) return words.flushed = true;
-  if (text == kBlockScalesWord) return words.block_scales = true;
+  for (const KvScales scales : kKvScales)
+    if (text == word(scales)) return set(words.kv_scales, scales);
   if (text == kAlibiWord) return words.functors.alibi = true;
   if (text == kSequenceIdsWord) return words.functors.sequence_ids = true;
   return false;
@@ -171,7 +171,8 @@ void add_variants(HeadDims dims, const Words& words, std::vector<FwdKernel>& ker
       for (const bool ragged : {false, true}) {
         if (!wanted(words.ragged, ragged)) continue;
         // ALiBi is added to scaled scores, and scales of blocks are part of them.
-        const bool scaled = words.functors.alibi || words.block_scales;
+        const KvScales kv_scales = words.kv_scales.value_or(KvScales::kHead);
+        const bool scaled = words.functors.alibi || kv_scales != KvScales::kHead;
         const ScoreKind score =
             words.score.value_or(scaled ? ScoreKind::kScaled : ScoreKind::kPlain);
         const FwdVariant variant{.dtype = dtype,
@@ -180,13 +181,13 @@ void add_variants(HeadDims dims, const Words& words, std::vector<FwdKernel>& ker
                                  .ragged = ragged,
                                  .functors = words.functors,
                                  .operands = words.operands_or_16(),
-                                 .block_scales = words.block_scales};
+                                 .kv_scales = kv_scales};
         for (const auto& [row, few_tiles] : rows_of(dims, mask, words)) {
           if (!wanted(words.queries, row->max_seqlen_q)) continue;
           if (words.few_tiles && !few_tiles) continue;
           if (words.flushed && !row->flushes()) continue;
           const FwdConfig config = fitted(config_of(*row, variant), dims.qk, dims.v);
-          if (words.block_scales && why_illegal(config) != nullptr) continue;
+          if (config.block_scales() && why_illegal(config) != nullptr) continue;
           const auto same = [&](const FwdKernel& kernel) { return kernel.config == config; };
           std::erase_if(kernels, same);  // rows may share one, which has the name for more queries
           kernels.push_back({text_of(dims, variant, *row, few_tiles), config, words.functors});
@@ -200,8 +201,8 @@ Status refuse(std::string_view name, std::string_view why) {
   return invalid(
       "jit: kernels '{}': {}; need fwd, then any of d<head dim> or d<of q and k>-<of v> (multiples "
       "of 16 up to 256), e4m3, i8_e4m3, i8_16_bits, bf16 or f16, full, causal or window, dense or "
-      "ragged, q<most queries>, flushed, few_tiles, softcap or scaled, block_scales, alibi, "
-      "sequence_ids, each behind a '/'",
+      "ragged, q<most queries>, flushed, few_tiles, softcap or scaled, tile_scales or key_scales, "
+      "alibi, sequence_ids, each behind a '/'",
       name, why);
 }
 
@@ -238,7 +239,7 @@ std::string name_of(const FwdPlan& plan) {
                            .ragged = c.ragged,
                            .functors = plan.functors,
                            .operands = plan.need.operands,
-                           .block_scales = c.block_scales};
+                           .kv_scales = c.kv_scales};
   return text_of(dims, variant, *row, choose_row(more_tiles) != row && !plan.functors.any());
 }
 

@@ -32,6 +32,9 @@ inline constexpr Name<Operands> kOperandsNames[] = {{Operands::k16, "k16", "16_b
                                                     {Operands::kE4m3, "kE4m3", "e4m3"},
                                                     {Operands::kI8E4m3, "kI8E4m3", "i8_e4m3"},
                                                     {Operands::kI8V16, "kI8V16", "i8_16_bits"}};
+inline constexpr Name<KvScales> kKvScalesNames[] = {{KvScales::kHead, "kHead", "head_scales"},
+                                                    {KvScales::kTiles, "kTiles", "tile_scales"},
+                                                    {KvScales::kKeys, "kKeys", "key_scales"}};
 inline constexpr Name<FwdStep> kStepNames[] = {
     {FwdStep::kSerial, "kSerial", "serial"},
     {FwdStep::kTwoStage, "kTwoStage", "two_stage"},
@@ -44,6 +47,7 @@ constexpr const auto& names_of(MmaType) { return kTypeNames; }
 constexpr const auto& names_of(MaskKind) { return kMaskNames; }
 constexpr const auto& names_of(ScoreKind) { return kScoreNames; }
 constexpr const auto& names_of(Operands) { return kOperandsNames; }
+constexpr const auto& names_of(KvScales) { return kKvScalesNames; }
 constexpr const auto& names_of(FwdStep) { return kStepNames; }
 constexpr const auto& names_of(FwdSchedule) { return kScheduleNames; }
 
@@ -81,7 +85,7 @@ constexpr void for_each_field(Config& c, const F& f) {
     f("raw_v_stages", c.raw_v_stages);
     f("v_image", c.v_image);
     f("flush_columns", c.flush_columns);
-    f("block_scales", c.block_scales);
+    f("kv_scales", c.kv_scales);
     f("consumer_wgs", c.consumer_wgs);
     f("q_stages", c.q_stages);
     f("step", c.step);

@@ -99,11 +99,20 @@ bool is_16_bit(fa3_dtype dtype) { return dtype == FA3_F16 || dtype == FA3_BF16; 
 // Keys of a tile are a multiple of this.
 int64_t keys_unit(const Problem& p) { return p.layout[kV].dtype == FA3_F8_E4M3 ? 32 : 16; }
 
-bool has_block_scales(const Problem& p) {
-  return p.is_8_bit() && (p.scale_block[kK].rows != 0 || p.scale_block[kV].rows != 0);
+// Of K and V.
+KvScales kv_scales_of(const Problem& p) {
+  KvScales of = KvScales::kHead;
+  for (const TensorId id : {kK, kV}) {
+    const int64_t rows = p.scale_block[id].rows;
+    if (!p.is_8_bit() || rows == 0) continue;
+    if (rows % keys_unit(p) != 0) return KvScales::kKeys;
+    of = KvScales::kTiles;
+  }
+  return of;
 }
+bool has_block_scales(const Problem& p) { return kv_scales_of(p) != KvScales::kHead; }
 
-// Scales that the kernel applies: Q's per row or coarser, those of K and V per block of tiles.
+// Scales that the kernel applies.
 Status check_scales(const Problem& p) {
   for (const TensorId id : {kQ, kK, kV}) {
     const ScaleBlock& block = p.scale_block[id];
@@ -113,11 +122,6 @@ Status check_scales(const Problem& p) {
           "forward: {}_block.cols={} on sm90 in this release, need 0, a scale for all columns; use "
           "backend cpu",
           name, block.cols);
-    if (id != kQ && block.rows % keys_unit(p) != 0)
-      return unsupported(
-          "forward: {}_block.rows={} on sm90 in this release, need 0, a scale for all rows, or a "
-          "multiple of {}; use backend cpu",
-          name, block.rows, keys_unit(p));
   }
   if (needs_score_offset(p))
     for (const auto& [what, value] : {std::pair("heads_q", p.heads_q), std::pair("batch", p.batch)})
@@ -398,21 +402,22 @@ Result<FwdPlan> make_fwd_plan(const Problem& p, const DeviceInfo& device) {
   plan.row = row->name;
   const MmaType dtype = p.layout[kO].dtype == FA3_F16 ? MmaType::kF16 : MmaType::kBf16;
   FwdVariant variant{
-      dtype, mask, score_of(p), has_lengths(p), functors, plan.need.operands, has_block_scales(p)};
+      dtype, mask, score_of(p), has_lengths(p), functors, plan.need.operands, kv_scales_of(p)};
   if (device.compiled_ahead) {
     variant = ahead(variant);
     if (!compiled_ahead(*row).has(variant))
       return unsupported(
           "forward: {}: q of {}, head_dim_qk={}, head_dim_v={}: the simulator has it for bf16 on "
           "rows of head dim 64 and 128 only; use backend cpu",
-          !functors.any() ? "softcap or a negative softmax_scale with 8 bits and f16 o"
-                          : tensor_name(p.has_alibi() ? kAlibiSlopes : kSequenceIdsQ),
+          variant.kv_scales == KvScales::kKeys ? "scales of blocks of fewer than 32 keys"
+          : !functors.any() ? "softcap or a negative softmax_scale with 8 bits and f16 o"
+                            : tensor_name(p.has_alibi() ? kAlibiSlopes : kSequenceIdsQ),
           dtype_name(p.layout[kQ].dtype), p.head_dim_qk, p.head_dim_v);
   }
   FwdConfig config = config_of(*row, variant);
   for (const TensorId id : {kK, kV}) {
     const int64_t rows = p.scale_block[id].rows;
-    if (!p.is_8_bit() || rows == 0) continue;
+    if (config.kv_scales != KvScales::kTiles || rows == 0) continue;
     if (device.compiled_ahead && rows % config.tile_kv != 0)
       return unsupported(
           "forward: {}_block.rows={}, head_dim_v={}: the simulator has blocks of multiples of {}; "

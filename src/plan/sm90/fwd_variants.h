@@ -28,7 +28,7 @@ struct FwdVariant {
   bool ragged = false;
   FwdFunctors functors{};
   Operands operands = Operands::k16;
-  bool block_scales = false;
+  KvScales kv_scales = KvScales::kHead;
 
   constexpr bool operator==(const FwdVariant&) const = default;
 };
@@ -37,6 +37,7 @@ inline constexpr Operands kOperands[] = {Operands::k16, Operands::kE4m3, Operand
                                          Operands::kI8V16};
 inline constexpr MmaType kFwdTypes[] = {MmaType::kBf16, MmaType::kF16};
 inline constexpr MaskKind kMasks[] = {MaskKind::kFull, MaskKind::kCausal, MaskKind::kWindow};
+inline constexpr KvScales kKvScales[] = {KvScales::kHead, KvScales::kTiles, KvScales::kKeys};
 inline constexpr ScoreKind kScores[] = {ScoreKind::kPlain, ScoreKind::kSoftcap, ScoreKind::kScaled};
 
 constexpr bool takes(const FwdRow& row, MaskKind mask) { return (row.masks & mask_bit(mask)) != 0; }
@@ -44,7 +45,9 @@ constexpr bool takes(const FwdRow& row, MaskKind mask) { return (row.masks & mas
 // The row for that variant, of the row's own head dims.
 constexpr FwdConfig config_of(const FwdRow& row, const FwdVariant& variant) {
   const FwdFunctors& functors = variant.functors;
-  FwdConfig config = functors.any() ? with_functors(row.config, functors.sequence_ids) : row.config;
+  const bool by_key = variant.kv_scales == KvScales::kKeys;  // values per key as well
+  FwdConfig config =
+      functors.any() || by_key ? with_functors(row.config, functors.sequence_ids) : row.config;
   config.dtype_o = variant.dtype;
   if (!config.v8()) config.dtype_v = variant.dtype;
   config.dtype_qk = variant.operands == Operands::k16     ? variant.dtype
@@ -53,7 +56,7 @@ constexpr FwdConfig config_of(const FwdRow& row, const FwdVariant& variant) {
   config.mask = variant.mask;
   config.score = variant.score;
   config.ragged = variant.ragged;
-  config.block_scales = variant.block_scales;
+  config.kv_scales = variant.kv_scales;
   return config;
 }
 
@@ -79,7 +82,7 @@ constexpr FwdVariant ahead(FwdVariant variant) {
     variant.functors = {true, true};
     if (variant.score == ScoreKind::kPlain) variant.score = ScoreKind::kScaled;
   }
-  if (variant.block_scales && variant.score == ScoreKind::kPlain)
+  if (variant.kv_scales != KvScales::kHead && variant.score == ScoreKind::kPlain)
     variant.score = ScoreKind::kScaled;
   if (variant.score != ScoreKind::kPlain || is_rare(variant)) {
     variant.mask = MaskKind::kWindow;
@@ -120,12 +123,15 @@ constexpr FwdVariants compiled_ahead(const FwdRow& row) {
       }
     }
   }
-  if (row.flushes()) {
-    for (const Operands operands : {Operands::kE4m3, Operands::kI8E4m3})
-      for (const ScoreKind score : {ScoreKind::kScaled, ScoreKind::kSoftcap})
-        all.add(ahead({MmaType::kBf16, MaskKind::kFull, score, false, {}, operands, true}));
-  }
   const int dim = row.config.head_dim_qk;
+  if (row.flushes()) {
+    for (const KvScales of : {KvScales::kTiles, KvScales::kKeys}) {
+      if (of == KvScales::kKeys && (dim != 64 || row.config.consumer_wgs == 3)) continue;
+      for (const Operands operands : {Operands::kE4m3, Operands::kI8E4m3})
+        for (const ScoreKind score : {ScoreKind::kScaled, ScoreKind::kSoftcap})
+          all.add(ahead({MmaType::kBf16, MaskKind::kFull, score, false, {}, operands, of}));
+    }
+  }
   if (dim == row.config.head_dim_v && (dim == 64 || dim == 128) && row.config.consumer_wgs < 3 &&
       row.takes(Operands::k16)) {
     for (const ScoreKind score : {ScoreKind::kScaled, ScoreKind::kSoftcap})

@@ -49,8 +49,8 @@ constexpr FwdConfig with_flush(FwdConfig c, int columns) {
   c.flush_columns = columns;
   return c;
 }
-constexpr FwdConfig with_block_scales(FwdConfig c) {
-  c.block_scales = true;
+constexpr FwdConfig with_scales(FwdConfig c, KvScales of) {
+  c.kv_scales = of;
   c.score = ScoreKind::kScaled;
   return c;
 }
@@ -65,8 +65,14 @@ inline verify::Config in_types_of(const FwdConfig& c, verify::Config problem) {
   problem.out_dtype = FA3_BF16;
   if (!c.v8()) problem.v_dtype = FA3_BF16;
   problem.v_offset = c.v8();
-  if (c.block_scales) problem.k_scale = {verify::Scales::Of::kBlocks, 64};
-  if (c.block_scales && c.v8()) problem.v_scale = {verify::Scales::Of::kBlocks, 32};
+  if (c.kv_scales == KvScales::kTiles) {
+    problem.k_scale = {verify::Scales::Of::kBlocks, 64};
+    problem.v_scale = {verify::Scales::Of::kBlocks, 32};
+  }
+  if (c.kv_scales == KvScales::kKeys) {
+    problem.k_scale = {verify::Scales::Of::kTokens};
+    problem.v_scale = {verify::Scales::Of::kBlocks, 5};
+  }
   return problem;
 }
 // For ALiBi and sequence ids.
@@ -92,7 +98,10 @@ inline constexpr Variant kVariants[] = {
     {"e4m3", with_e4m3(small(kMask, kRagged), 2)},
     {"V image", with_e4m3(small(kMask, kRagged), 0)},
     {"flushed", with_flush(with_e4m3(small(kMask, kRagged), 0), 32)},
-    {"block scales", with_block_scales(with_flush(with_e4m3(small(kMask, kRagged), 0), 64))},
+    {"tile scales",
+     with_scales(with_flush(with_e4m3(small(kMask, kRagged), 0), 64), KvScales::kTiles)},
+    {"key scales",
+     with_scales(with_flush(with_e4m3(small(kMask, kRagged), 0), 64), KvScales::kKeys)},
     {"int8", with_int8(with_e4m3(small(kMask, kRagged), 1))},
     {"int8 qk only", with_int8(small(kMask, kRagged))},
     {"functors", with_functors_of(small(kMask, kRagged)), true},

@@ -25,6 +25,13 @@ enum class FwdSchedule : u8 {
   kPersistent  // as many CTAs as fit, each takes the next tile when it is free (scheduler.h)
 };
 
+// Scales of K and V.
+enum class KvScales : u8 {
+  kHead,   // one a head
+  kTiles,  // of blocks of rows, each of whole tiles
+  kKeys    // of any blocks of rows, looked up key by key
+};
+
 struct FwdConfig {
   MmaType dtype_qk = MmaType::kBf16;  // of Q and K
   MmaType dtype_v = MmaType::kBf16;   // of V, and of P
@@ -40,10 +47,9 @@ struct FwdConfig {
   // 8-bit V: columns of P·V at a time that are summed apart, tile by tile, and added to O in FP32.
   // 0: the tensor cores add to O, and keep 13 bits of it.
   int flush_columns = 0;
-  // 8 bits: K and V have scales of blocks of rows, each of whole tiles; E4M3 V takes flush_columns.
-  bool block_scales = false;
-  int consumer_wgs = 2;  // each owns 64 rows of Q
-  int q_stages = 1;      // Q tiles in shared memory
+  KvScales kv_scales = KvScales::kHead;  // 8 bits; finer ones of E4M3 V take flush_columns
+  int consumer_wgs = 2;                  // each owns 64 rows of Q
+  int q_stages = 1;                      // Q tiles in shared memory
   FwdStep step = FwdStep::kTwoStage;
   SoftmaxVariant softmax;
   bool ping_pong = true;  // consumers take turns at the tensor cores
@@ -71,6 +77,8 @@ struct FwdConfig {
   // its tiles.
   FA3_HD constexpr bool v8() const { return size_of(dtype_v) == 1; }
   FA3_HD constexpr bool transposes() const { return v8() && !v_image; }
+
+  FA3_HD constexpr bool block_scales() const { return kv_scales != KvScales::kHead; }
 
   // Head dims of the GEMMs are multiples of this.
   FA3_HD constexpr int columns_unit() const { return scaled() ? 32 : 16; }

@@ -134,7 +134,7 @@ struct Consumer {
   ptx::Acc<kCfg.head_dim_v> o_acc;
   ptx::Acc<max(kCfg.flush_columns, 8)> part;  // of P·V, before it is added to O; else not used
   PFrag p_frag;
-  BlockScales<kCfg> scales;  // block_scales only
+  KvScalesOf<kCfg> scales;
 
   FA3_DEV Consumer(Smem& smem, const FwdArgs& args, u32 wg, const Order& order = {})
       : smem(smem),
@@ -234,8 +234,8 @@ struct Consumer {
   }
 
   FA3_DEV void begin_scales(const FwdWork& work) {
-    if constexpr (kCfg.block_scales) scales.begin(args, work, max(visit.own.end - 1, 0));
-    const PerRow scale = code_scale<kCfg.block_scales>(args, work, row_of(work));
+    scales.begin(args, work, max(visit.own.end - 1, 0));
+    const PerRow scale = code_scale<kCfg.block_scales()>(args, work, row_of(work));
     constexpr bool kPlain = kCfg.score == ScoreKind::kPlain;
     FA3_UNROLL
     for (int h = 0; h < 2; ++h) {
@@ -247,12 +247,9 @@ struct Consumer {
       }
     }
   }
-  FA3_DEV void load_scales() {
-    if constexpr (kCfg.block_scales) scales.load(args);
-  }
   // What scores are multiplied by before ScoreFunction, and in the exponent.
   FA3_DEV PerRow score_factor() const {
-    if constexpr (kCfg.block_scales)
+    if constexpr (kCfg.kv_scales == KvScales::kTiles)
       return {{tile.factor[0] * scales.k, tile.factor[1] * scales.k}};
     if constexpr (kCfg.scaled()) return tile.factor;
     return {{args.score_factor, args.score_factor}};

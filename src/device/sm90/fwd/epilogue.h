@@ -79,7 +79,7 @@ FA3_DEV void normalise_o(Consumer& c, const typename Consumer::QTile& done, cons
   if constexpr (kCfg.v8()) {
     untranspose8(c.o_acc);
     if (!work.range.empty()) {
-      const float scale = kCfg.block_scales ? 1.f : scale_at(c.args.v_scale, work, 0, 0);
+      const float scale = kCfg.block_scales() ? 1.f : scale_at(c.args.v_scale, work, 0, 0);
       FA3_UNROLL
       for (int h = 0; h < 2; ++h) inverse[h] *= scale;
       if (c.args.v_offset != nullptr) return normalise_with_offset(c, work, inverse, nothing);

@@ -3,8 +3,12 @@
 // of Q and K are a factor of the scores of a row; V's scale is a factor of O.
 #pragma once
 
+#include "device/hopper/fragment.h"
 #include "device/ptx/math.h"
 #include "device/ptx/memory.h"
+#include "device/ptx/registers.h"
+#include "device/ptx/thread.h"
+#include "device/ptx/warp.h"
 #include "device/sm90/fwd/args.h"
 #include "device/sm90/fwd/config.h"
 #include "device/sm90/fwd/work.h"
@@ -51,24 +55,101 @@ struct BlockWalk {
   }
 };
 
-// Scales of K and V that change from tile to tile.
+// Scales of K and V that change with the keys, as a consumer goes through the KV tiles. `load` reads
+// those of the next tile, in front of a GEMM that hides it; `scale_p` follows when P is that tile's.
+template <FwdConfig kCfg, KvScales kOf = kCfg.kv_scales>
+struct KvScalesOf {
+  FA3_DEV void begin(const FwdArgs&, const FwdWork&, i32) {}
+  FA3_DEV void load(const FwdArgs&) {}
+  FA3_DEV void scale_scores(ptx::Acc<kCfg.tile_kv>&) const {}
+  FA3_DEV void scale_p(ptx::Acc<kCfg.tile_kv>&) {}
+};
+
 template <FwdConfig kCfg>
-struct BlockScales {
+struct KvScalesOf<kCfg, KvScales::kTiles> {
   BlockWalk<kCfg.tile_kv> of_k, of_v;
-  float k;          // of the tile whose scores are made
-  float v, next_v;  // of the tile whose P is multiplied, and of that of k
+  float k;          // a factor of the tile's scores
+  float v, next_v;  // a factor of P·V, for the tile of P and for that of k
 
   FA3_DEV void begin(const FwdArgs& args, const FwdWork& work, i32 kv_tile) {
     of_k.begin(args.k_scale, work, kv_tile);
     if constexpr (kCfg.v8()) of_v.begin(args.v_scale, work, kv_tile);
   }
-  // Loads those of the next tile, in front of a GEMM that hides it.
   FA3_DEV void load(const FwdArgs& args) {
     k = of_k.next(args.k_scale);
     if constexpr (kCfg.v8()) next_v = of_v.next(args.v_scale);
   }
-  // P is that tile's now.
-  FA3_DEV void next() { v = next_v; }
+  FA3_DEV void scale_scores(ptx::Acc<kCfg.tile_kv>&) const {}
+  FA3_DEV void scale_p(ptx::Acc<kCfg.tile_kv>&) { v = next_v; }
+};
+
+// Lane l has the scales of the tile's keys l, l + 32, …
+template <FwdConfig kCfg>
+struct KvScalesOf<kCfg, KvScales::kKeys> {
+  static constexpr int kGroups = (kCfg.tile_kv + 31) / 32;
+  using Group = float[kGroups];
+  const float *first_k, *first_v;  // of a head of a sequence
+  i32 tile, used;
+  Group k, of_v;
+  float v;  // the largest of the tile of P, a factor of P·V
+
+  FA3_DEV void begin(const FwdArgs& args, const FwdWork& work, i32 kv_tile) {
+    tile = kv_tile, used = work.kv_used;
+    first_k = first_of(args.k_scale, work), first_v = first_of(args.v_scale, work);
+  }
+  FA3_DEV void load(const FwdArgs& args) {
+    read(args.k_scale, first_k, k);
+    if constexpr (kCfg.v8()) read(args.v_scale, first_v, of_v);
+    --tile;
+  }
+  FA3_DEV void scale_scores(ptx::Acc<kCfg.tile_kv>& s) const {
+    for_columns(k, [&](int i, float scale) { s[i] *= scale, s[i + 2] *= scale; });
+  }
+  // P · scale / largest scale, which E4M3 holds as well as P. A scale that is NaN reaches the rows
+  // that see its keys.
+  FA3_DEV void scale_p(ptx::Acc<kCfg.tile_kv>& p) {
+    if constexpr (!kCfg.v8()) return;
+    float most = 0;
+    FA3_UNROLL
+    for (int g = 0; g < kGroups; ++g) most = max(most, of_v[g] == of_v[g] ? of_v[g] : 0.f);
+    v = ptx::bits_as<float>(ptx::redux_max_u32(ptx::bits_as<u32>(most)));
+    const float by = v == 0 ? 1.f : ptx::rcp(v);
+    FA3_UNROLL
+    for (int g = 0; g < kGroups; ++g) of_v[g] *= by;
+    for_columns(of_v, [&](int i, float scale) {
+      FA3_UNROLL
+      for (int h = 0; h < 2; ++h) p[i + 2 * h] = p[i + 2 * h] == 0 ? 0.f : p[i + 2 * h] * scale;
+    });
+  }
+
+ private:
+  FA3_DEV static const float* first_of(const FwdScale& scale, const FwdWork& work) {
+    return scale.data + work.batch * scale.batch + work.head / scale.group_size * scale.head +
+           (scale.by_total_row ? work.kv_begin * scale.row : 0);
+  }
+  FA3_DEV void read(const FwdScale& scale, const float* first, Group& to) const {
+    FA3_UNROLL
+    for (int g = 0; g < kGroups; ++g) {
+      const i32 row =
+          min(kCfg.tile_kv * tile + 32 * g + static_cast<i32>(ptx::lane_index()), used - 1);
+      i32 block = row;
+      if (!scale.by_total_row)
+        block = scale.block_rows > 0 ? min(row / scale.block_rows, scale.blocks - 1) : 0;
+      to[g] = scale.data == nullptr ? 1.f : ptx::ld_global_nc(first + block * scale.row);
+    }
+  }
+  // f(index of the upper row's score, scale) for each of the thread's columns.
+  template <class F>
+  FA3_DEV static void for_columns(const Group& scales, const F& f) {
+    FA3_UNROLL
+    for (int c = 0; c < kCfg.tile_kv; c += 8) {
+      FA3_UNROLL
+      for (int n = 0; n < 2; ++n) {
+        const u32 from = static_cast<u32>(c % 32 + n) + fragment_column(ptx::lane_index());
+        f(c / 2 + n, ptx::shfl_idx(scales[c / 32], from));
+      }
+    }
+  }
 };
 
 // What the scores of a thread's two rows, from `row` on, are multiplied by, without scales of

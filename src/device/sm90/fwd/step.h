@@ -45,7 +45,11 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::finish_pv() {
       FA3_UNROLL
       for (int i = 0; i < kCfg.flush_columns / 2; ++i) {
         float& o = o_acc[column / 2 + i];
-        o = kCfg.block_scales ? ptx::fma(part[i], scales.v, o) : o + part[i];
+        if constexpr (kCfg.block_scales()) {
+          o = ptx::fma(part[i], scales.v, o);
+        } else {
+          o += part[i];
+        }
       }
     }
   }
@@ -71,6 +75,7 @@ FA3_DEV auto Consumer<kCfg, Order, Score, Mask>::scores_of(SAcc& s) -> PAcc& {
 template <FwdConfig kCfg, class Order, class Score, class Mask>
 template <bool kMasked>
 FA3_DEV void Consumer<kCfg, Order, Score, Mask>::apply_score(i32 kv_tile, PAcc& s) {
+  scales.scale_scores(s);
   if constexpr (kShifts) {
     ScoreFunction<kCfg.score>{score_factor()}.apply(s, tile.shift);
   } else {
@@ -109,7 +114,7 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::round_p(const PAcc& p) {
 // The Q tile's first KV tile: there is no P·V yet that its S could overlap with.
 template <FwdConfig kCfg, class Order, class Score, class Mask>
 FA3_DEV void Consumer<kCfg, Order, Score, Mask>::first_step(i32 kv_tile) {
-  load_scales();
+  scales.load(args);
   smem.k_full[k.stage].wait(k.phase);
   issue_qk(s_acc);
   gemm_wait<0>(s_acc);  // S readable, K's stage reusable
@@ -117,8 +122,8 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::first_step(i32 kv_tile) {
   PAcc& s = scores_of(s_acc);
   apply_score<true>(kv_tile, s);  // the tail: keys beyond the sequence
   tile.softmax.start(s, scale_log2());
+  scales.scale_p(s);
   round_p(s);
-  scales.next();
   rescale = {{1.f, 1.f}, false};  // O is 0
   smem.v_full[v.stage].wait(v.phase);
 }
@@ -127,7 +132,7 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::first_step(i32 kv_tile) {
 template <FwdConfig kCfg, class Order, class Score, class Mask>
 template <bool kMasked>
 FA3_DEV void Consumer<kCfg, Order, Score, Mask>::step(i32 kv_tile) {
-  load_scales();
+  scales.load(args);
   smem.k_full[k.stage].wait(k.phase);  // V of the previous tile was waited for one step ago
   turn.wait();                         // ping-pong: our slot on the tensor cores
   issue_qk(s_acc);
@@ -144,7 +149,7 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::step(i32 kv_tile) {
   constexpr bool kLoopHolds = !is_int8(kCfg.dtype_qk) && kCfg.flush_columns == 0;
   if (kLoopHolds || tile.softmax.begun()) smem.v_full[next.stage].wait(next.phase);
   finish_pv();
-  scales.next();
+  scales.scale_p(s);
   round_p(s);
   rescale_rows<kCfg.softmax>(o_acc, rescale);  // O in units of the new maximum
 }
