@@ -28,6 +28,7 @@ LIBRARIES |= {"libfa3_sim.so": "fa3_sim"}  # with the targets that build them
 FILES = {  # to their places in the bundle
     "bench/gpu_check/gpu-check.sh": "gpu-check.sh",
     "bench/gpu_check/shapes.txt": "cases/shapes.txt",
+    "bench/gpu_check/shapes8.txt": "cases/shapes8.txt",
     "bench/gpu_check/ablation.txt": "cases/ablation.txt",
     "bench/gpu_check/functors.json": "cases/functors.json",
     "bench/fa3_ctypes.py": "bench/fa3_ctypes.py",

@@ -108,16 +108,16 @@ tests() {
 # The first line of a result: commit, GPU, driver, CUDA.
 meta() { "$here/bin/fa3_launch" --commit "$commit" --meta "$1"; }  # suite
 
-# Every problem of shapes.txt; results/check.jsonl has a line for each.
-check_shapes() {
+# Every problem of a file of cases; results/RESULT.jsonl has a line for each.
+check_shapes() {  # file, RESULT
   local options bad=0 count=0
-  meta check >"$results/check.jsonl" || return
+  meta check >"$results/$2.jsonl" || return
   while read -r options; do
     count=$((count + 1))
     # shellcheck disable=SC2086 # words
-    "$here/bin/fa3" check $options --backend cuda --json >>"$results/check.jsonl" ||
+    "$here/bin/fa3" check $options --backend cuda --json >>"$results/$2.jsonl" ||
       { bad=$((bad + 1)); echo "failed: fa3 check $options --backend cuda"; }
-  done < <(grep -v '^#' "$here/cases/shapes.txt")
+  done < <(grep -v '^#' "$here/cases/$1")
   echo "$count problems, $bad failed"
   [[ $bad = 0 && $count -gt 0 ]]
 }
@@ -256,7 +256,8 @@ step info 60 '' "$here/bin/fa3" info
 step kernels 60 '' "$here/bin/fa3" jit --list
 step selftest 300 'gpu nvrtc' "$here/bin/fa3" selftest
 step runtime 120 'gpu nvrtc' tests "$here/bin/fa3_gpu_tests"
-step correctness 240 gpu check_shapes
+step correctness 240 gpu check_shapes shapes.txt check
+step correctness8 240 'gpu nvrtc' check_shapes shapes8.txt check8
 step results 60 gpu tests "$forward" --gtest_filter='*Results*'
 step determinism 60 gpu tests "$forward" --gtest_filter='*Again'
 step graph 60 gpu tests "$forward" --gtest_filter='*InAGraph'

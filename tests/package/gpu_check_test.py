@@ -178,14 +178,8 @@ class GpuCheck(unittest.TestCase):
 
     def test_problems_have_kernels(self):
         """What problems run on the fake GPU is among what the bundle's names mean."""
-        driver, nvrtc = OPTIONS.fakes / "fa3_fake_driver.so", OPTIONS.fakes / "fa3_fake_nvrtc.so"
-        for fake in (driver, nvrtc):
-            if not fake.exists():
-                self.skipTest(f"{fake} is not built; build the target {fake.stem}")
-        (self.tmp / "driver").mkdir()
-        (self.tmp / "driver/libcuda.so.1").symlink_to(driver)
-        path = {"LD_LIBRARY_PATH": str(self.tmp / "driver")}
-        packed = {"FA3_NVRTC": str(nvrtc), "FA3_CACHE_DIR": str(self.tmp / "cache")}
+        path = self.fake_gpu()
+        packed = {"FA3_NVRTC": str(self.fake("fa3_fake_nvrtc.so")), "FA3_CACHE_DIR": str(self.tmp / "cache")}
         names = ["--warm", ",".join(bundle.KERNELS)]
         compiled = {k["expression"] for k in self.fa3_json("jit", *names, **packed)}
         for line in (FOLDER / "shapes.txt").read_text().splitlines():
@@ -194,6 +188,30 @@ class GpuCheck(unittest.TestCase):
                 explained = self.fa3_json("explain", *options, **path)
                 kernel = explained["sm90"]["kernel"]
                 self.assertTrue(kernel in compiled, f"{line}: {kernel}")
+
+    def test_problems_of_8_bits_have_plans(self):
+        path = self.fake_gpu()
+        rows = set()
+        for line in (FOLDER / "shapes8.txt").read_text().splitlines():
+            if not line.startswith("#"):
+                options = [*self.choosing(line), "--backend", "cuda"]
+                rows.add(self.fa3_json("explain", *options, **path)["sm90"]["row"])
+        for row in ("d64 8bit flushed two", "d128 8bit flushed", "d256 8bit flushed"):
+            self.assertIn(row, rows)
+
+    def fake(self, name):
+        path = OPTIONS.fakes / name
+        if not path.exists():
+            self.skipTest(f"{path} is not built; build the target {path.stem}")
+        return path
+
+    def fake_gpu(self):
+        """Environment variables with which the command finds a GPU."""
+        driver = self.tmp / "driver/libcuda.so.1"
+        driver.parent.mkdir(exist_ok=True)
+        if not driver.exists():
+            driver.symlink_to(self.fake("fa3_fake_driver.so"))
+        return {"LD_LIBRARY_PATH": str(driver.parent)}
 
     @staticmethod
     def choosing(line):

@@ -296,6 +296,26 @@ void set_scale(const Problem& p, FwdPlan& plan) {
   }
 }
 
+// Are all blocks of scales of whole tiles?
+bool has_tiles(const Problem& p, int tile_kv) {
+  return p.scale_block[kK].rows % tile_kv == 0 && p.scale_block[kV].rows % tile_kv == 0;
+}
+
+Status not_ahead(const Problem& p, const FwdVariant& variant) {
+  if (variant.kv_scales != KvScales::kHead)
+    return unsupported(
+        "forward: k_block.rows={}, v_block.rows={}, head_dim_qk={}, head_dim_v={}: the simulator "
+        "has them with o of bf16 and v of f8_e4m3 only, and above head dim 64 only multiples of "
+        "128; use backend cpu",
+        p.scale_block[kK].rows, p.scale_block[kV].rows, p.head_dim_qk, p.head_dim_v);
+  return unsupported(
+      "forward: {}: q of {}, head_dim_qk={}, head_dim_v={}: the simulator has it for bf16 on rows "
+      "of head dim 64 and 128 only; use backend cpu",
+      !variant.functors.any() ? "softcap or a negative softmax_scale with 8 bits and f16 o"
+                              : tensor_name(p.has_alibi() ? kAlibiSlopes : kSequenceIdsQ),
+      dtype_name(p.layout[kQ].dtype), p.head_dim_qk, p.head_dim_v);
+}
+
 // The row that a tuning names for the problem; `by_rule` where it names none that can run it.
 const FwdRow* tuned_row(const Problem& p, const Tuning& tuning, const FwdFunctors& functors,
                         const FwdRow* by_rule, FwdPlan& plan) {
@@ -404,25 +424,15 @@ Result<FwdPlan> make_fwd_plan(const Problem& p, const DeviceInfo& device) {
   FwdVariant variant{
       dtype, mask, score_of(p), has_lengths(p), functors, plan.need.operands, kv_scales_of(p)};
   if (device.compiled_ahead) {
+    if (variant.kv_scales == KvScales::kTiles && !has_tiles(p, row->config.tile_kv))
+      variant.kv_scales = KvScales::kKeys;
     variant = ahead(variant);
-    if (!compiled_ahead(*row).has(variant))
-      return unsupported(
-          "forward: {}: q of {}, head_dim_qk={}, head_dim_v={}: the simulator has it for bf16 on "
-          "rows of head dim 64 and 128 only; use backend cpu",
-          variant.kv_scales == KvScales::kKeys ? "scales of blocks of fewer than 32 keys"
-          : !functors.any() ? "softcap or a negative softmax_scale with 8 bits and f16 o"
-                            : tensor_name(p.has_alibi() ? kAlibiSlopes : kSequenceIdsQ),
-          dtype_name(p.layout[kQ].dtype), p.head_dim_qk, p.head_dim_v);
+    if (!compiled_ahead(*row).has(variant)) return not_ahead(p, variant);
   }
   FwdConfig config = config_of(*row, variant);
   for (const TensorId id : {kK, kV}) {
     const int64_t rows = p.scale_block[id].rows;
     if (config.kv_scales != KvScales::kTiles || rows == 0) continue;
-    if (device.compiled_ahead && rows % config.tile_kv != 0)
-      return unsupported(
-          "forward: {}_block.rows={}, head_dim_v={}: the simulator has blocks of multiples of {}; "
-          "use backend cpu",
-          tensor_name(id), rows, p.head_dim_v, config.tile_kv);
     while (rows % config.tile_kv != 0) config.tile_kv -= static_cast<int>(keys_unit(p));
   }
   plan.functors = variant.functors;
