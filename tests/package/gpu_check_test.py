@@ -179,7 +179,8 @@ class GpuCheck(unittest.TestCase):
     def test_problems_have_kernels(self):
         """What problems run on the fake GPU is among what the bundle's names mean."""
         path = self.fake_gpu()
-        packed = {"FA3_NVRTC": str(self.fake("fa3_fake_nvrtc.so")), "FA3_CACHE_DIR": str(self.tmp / "cache")}
+        nvrtc = str(self.fake("fa3_fake_nvrtc.so"))
+        packed = {"FA3_NVRTC": nvrtc, "FA3_CACHE_DIR": str(self.tmp / "cache")}
         names = ["--warm", ",".join(bundle.KERNELS)]
         compiled = {k["expression"] for k in self.fa3_json("jit", *names, **packed)}
         for line in (FOLDER / "shapes.txt").read_text().splitlines():

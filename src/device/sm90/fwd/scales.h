@@ -55,8 +55,9 @@ struct BlockWalk {
   }
 };
 
-// Scales of K and V that change with the keys, as a consumer goes through the KV tiles. `load` reads
-// those of the next tile, in front of a GEMM that hides it; `scale_p` follows when P is that tile's.
+// Scales of K and V that change with the keys, as a consumer goes through the KV tiles. `load`
+// reads those of the next tile, in front of a GEMM that hides it; `scale_p` follows when P is that
+// tile's.
 template <FwdConfig kCfg, KvScales kOf = kCfg.kv_scales>
 struct KvScalesOf {
   FA3_DEV void begin(const FwdArgs&, const FwdWork&, i32) {}
