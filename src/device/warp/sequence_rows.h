@@ -42,4 +42,9 @@ FA3_DEV SequenceRows rows_of(const RowAxis& axis, i32 batch, i32 b) {
   return rows;
 }
 
+// The first row of a sequence for plain addressing, where a dense tensor has a batch stride.
+FA3_DEV i32 first_row(const RowAxis& axis, const SequenceRows& rows) {
+  return axis.cu_seqlens != nullptr ? rows.begin : 0;
+}
+
 }  // namespace fa3

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// config.h — one variant of the backward kernels as a value: host data, cache key and template
+// argument at once. What follows from it is computed here, for host, device and simulator alike.
+#pragma once
+
+#include "device/hopper/tile_layout.h"
+#include "device/ptx/mma_types.h"
+#include "device/types.h"
+
+namespace fa3::sm90 {
+
+struct BwdConfig {
+  MmaType dtype = MmaType::kBf16;  // of Q, K, V; what is rounded on the way has it, too
+  int head_dim_qk =
+      128;  // of the GEMMs; tensors may have fewer columns, which TMA fills with zeros
+  int head_dim_v = 128;
+  int tile_q = 64;       // queries per tile
+  int consumer_wgs = 2;  // each owns 64 keys of a KV tile
+  int stages = 2;        // of the ring of Q and dO
+  bool ragged = false;   // varlen or with seqused: the kernels read the lengths
+
+  constexpr bool operator==(const BwdConfig&) const = default;
+
+  FA3_HD constexpr int tile_kv() const { return kWgRows * consumer_wgs; }
+  FA3_HD constexpr int threads() const { return kWgThreads * (consumer_wgs + 1); }
+
+  // A consumer's part of a tile of dQ: 64 of its rows, or where it has no more than 64, a part of
+  // the columns.
+  FA3_HD constexpr bool dq_by_rows() const { return tile_q == tile_kv(); }
+  FA3_HD constexpr int dq_columns() const {
+    return dq_by_rows() ? head_dim_qk : head_dim_qk / consumer_wgs;
+  }
+  // FP32 sums of a tile of dQ, in the order of the consumers' registers (dq_place).
+  FA3_HD constexpr int dq_floats() const { return tile_q * head_dim_qk; }
+
+  // Registers per thread after setmaxnreg.
+  static constexpr int kProducerRegisters = 24;
+  static constexpr int kConsumerRegisters = 240;
+
+  // Tiles in shared memory; Q, dO and dS of a stage.
+  FA3_HD constexpr TileLayout k_tile() const { return {tile_kv(), head_dim_qk, 2}; }
+  FA3_HD constexpr TileLayout v_tile() const { return {tile_kv(), head_dim_v, 2}; }
+  FA3_HD constexpr TileLayout q_tile() const { return {tile_q, head_dim_qk, 2}; }
+  FA3_HD constexpr TileLayout dout_tile() const { return {tile_q, head_dim_v, 2}; }
+  FA3_HD constexpr TileLayout ds_tile() const { return {tile_kv(), tile_q, 2}; }
+  // LSE and δ of a tile's rows.
+  FA3_HD constexpr int stats_bytes() const { return 2 * 4 * tile_q; }
+  static constexpr int kDsSlots = 2;
+
+  FA3_HD constexpr int smem_bytes() const {
+    const int tiles = k_tile().bytes() + v_tile().bytes() +
+                      stages * (q_tile().bytes() + dout_tile().bytes()) +
+                      kDsSlots * ds_tile().bytes();
+    return static_cast<int>(round_up(tiles + stages * stats_bytes() + 8 * (1 + 4 * stages), 1024));
+  }
+};
+
+// The kernels before and behind the main one: threads of a CTA, which has one Q tile.
+inline constexpr int kBwdRowThreads = 256;
+
+}  // namespace fa3::sm90

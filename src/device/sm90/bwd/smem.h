@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// smem.h — shared memory of the backward kernel; bwd.cuh has the table of its barriers.
+#pragma once
+
+#include "device/hopper/barrier.h"
+#include "device/ptx/fence.h"
+#include "device/ptx/grid.h"
+#include "device/ptx/smem.h"
+#include "device/ptx/thread.h"
+#include "device/sm90/bwd/config.h"
+
+namespace fa3::sm90 {
+
+inline constexpr u32 kDsBar = 1;  // named barrier of all consumers
+
+template <BwdConfig kCfg>
+struct BwdSmem {
+  static constexpr int kStages = kCfg.stages;
+  alignas(1024) u8 k[kCfg.k_tile().bytes()];
+  alignas(1024) u8 v[kCfg.v_tile().bytes()];
+  alignas(1024) u8 q[kStages][kCfg.q_tile().bytes()];
+  alignas(1024) u8 dout[kStages][kCfg.dout_tile().bytes()];
+  alignas(1024) u8 ds[BwdConfig::kDsSlots][kCfg.ds_tile().bytes()];  // rows of keys
+  alignas(16) float stats[kStages][2][kCfg.tile_q];                  // LSE and δ
+  Barrier kv_full, q_full[kStages], q_empty[kStages], dout_full[kStages], dout_empty[kStages];
+  FA3_NAMED(k, v, q, dout, ds, stats, kv_full, q_full, q_empty, dout_full, dout_empty)
+
+  FA3_DEV void init_barriers() {
+    kv_full.init(2);
+    for (int s = 0; s < kStages; ++s) {
+      q_full[s].init(1), q_empty[s].init(kCfg.consumer_wgs);
+      dout_full[s].init(1), dout_empty[s].init(kCfg.consumer_wgs);
+    }
+  }
+};
+
+}  // namespace fa3::sm90

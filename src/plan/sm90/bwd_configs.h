@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// bwd_configs.h — the tile sizes of Hopper's backward, and the only file that holds one.
+#pragma once
+
+#include <iterator>
+
+#include "device/sm90/bwd/config.h"
+
+namespace fa3::sm90 {
+
+// A row fits head dims up to those of its configuration; type, mask and ragged are filled in.
+struct BwdRow {
+  const char* name;
+  BwdConfig config;
+};
+
+inline constexpr BwdRow kBwdRows[] = {
+    {"d64", {.head_dim_qk = 64, .head_dim_v = 64, .tile_q = 128}},
+    {"d128", {.head_dim_qk = 128, .head_dim_v = 128, .tile_q = 64}},
+};
+
+// The variants that the simulator has, as configurations of a row.
+inline constexpr int kBwdVariants = 3;
+constexpr BwdConfig bwd_variant(const BwdRow& row, int i) {
+  BwdConfig c = row.config;
+  c.dtype = i == 2 ? MmaType::kF16 : MmaType::kBf16;
+  c.ragged = i > 0;
+  return c;
+}
+
+constexpr const char* why_illegal(const BwdConfig& c) {
+  if (size_of(c.dtype) != 2) return "dtype: F16 or BF16";
+  if (c.head_dim_qk % 64 != 0 || c.head_dim_v % 64 != 0) return "head dims: multiples of 64";
+  if (c.tile_q != 64 && !c.dq_by_rows()) return "tile_q: 64, or the keys of a tile";
+  if (!c.dq_by_rows() && c.dq_columns() % 64 != 0) return "dQ: parts of whole panels";
+  if (c.smem_bytes() > 227 * 1024) return "tiles and stages: more than 227 KiB of shared memory";
+  return nullptr;
+}
+constexpr bool all_legal(const BwdRow* rows, int count) {
+  for (int i = 0; i < count; ++i)
+    if (why_illegal(rows[i].config) != nullptr) return false;
+  return true;
+}
+static_assert(all_legal(kBwdRows, std::size(kBwdRows)), "bwd_configs.h: a row breaks a limit");
+
+}  // namespace fa3::sm90

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// bwd_programs_test.cpp — the backward kernels compile for sm_90a as they are meant to: in
+// registers, without advisories, descriptors in uniform registers.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "plan/sm90/bwd_configs.h"
+#include "plan/sm90/bwd_plan.h"
+#include "tests/kit/cubin.h"
+#include "tests/kit/nvrtc.h"
+
+namespace fa3::sm90 {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+class BwdPrograms : public testing::TestWithParam<BwdRow> {};
+
+TEST_P(BwdPrograms, CompileAsMeant) {
+  for (const BwdPass pass : {BwdPass::kDelta, BwdPass::kMain, BwdPass::kDq}) {
+    std::vector<std::string> expressions;
+    std::string header;
+    for (const MmaType dtype : {MmaType::kBf16, MmaType::kF16}) {
+      BwdPlan plan;
+      plan.pass = pass;
+      plan.config = GetParam().config;
+      plan.config.dtype = dtype;
+      plan.config.ragged = dtype == MmaType::kF16;
+      const Program program = program_of(plan);
+      header = program.header;
+      expressions.push_back(program.expression);
+    }
+    const kit::Translation all = kit::translate("#include \"" + header + "\"\n", expressions);
+    EXPECT_THAT(all.log, Not(HasSubstr("(C75")));
+    EXPECT_THAT(all.log, Not(HasSubstr("warning")));
+    for (size_t i = 0; i < expressions.size(); ++i) {
+      SCOPED_TRACE(expressions[i]);
+      const kit::Code code(all.cubin, all.symbols[i]);
+      EXPECT_EQ(code.count(kit::kLoadLocal) + code.count(kit::kStoreLocal), 0u);
+      if (pass != BwdPass::kMain) continue;
+      // Sᵀ, dPᵀ, dV, dK and dQ of each part of 64 queries.
+      const BwdConfig& c = GetParam().config;
+      const int parts = c.tile_q / 64;
+      const size_t wgmmas = static_cast<size_t>(
+          parts * (c.head_dim_qk / 16 + c.head_dim_v / 16 + 4 + 4) + c.tile_kv() / 16);
+      for (const kit::Loop& loop : code.inner_wgmma_loops()) {
+        size_t found = 0;
+        for (const kit::Instruction& instruction : code.in(loop)) found += instruction.is_wgmma();
+        EXPECT_EQ(found, wgmmas);
+      }
+      EXPECT_EQ(code.inner_wgmma_loops().size(), 3u);
+    }
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Rows, BwdPrograms, testing::ValuesIn(kBwdRows),
+                         [](const auto& row) { return std::string(row.param.name); });
+
+}  // namespace
+}  // namespace fa3::sm90
