@@ -13,6 +13,7 @@
 
 #include "plan/sm90/fwd_configs.h"
 #include "plan/sm90/fwd_rows.h"
+#include "plan/sm90/tensor_limits.h"
 #include "tests/unit/fwd_plan_kit.h"
 
 namespace fa3::sm90 {

@@ -162,8 +162,9 @@ struct BwdConsumer {
     const u32 stage = ring.stage;
     smem.q_full[stage].wait(ring.phase);
     smem.dout_full[stage].wait(ring.phase);
+    Fragment p[kParts], ds[kParts];  // until their GEMMs are complete
     FA3_UNROLL
-    for (int part = 0; part < kParts; ++part) step_part<kMasked>(tile, part);
+    for (int part = 0; part < kParts; ++part) step_part<kMasked>(tile, part, p[part], ds[part]);
     ptx::fence_proxy_async_shared();
     // All consumers have stored dS, have left the tile before's, and have read LSE and δ.
     NamedBarrier{kDsBar, kWgThreads * kCfg.consumer_wgs}.sync();
@@ -183,7 +184,7 @@ struct BwdConsumer {
   // 64 queries of the tile: dV, dK, and dS in shared memory. The accumulators are not members, nor
   // initialised: they would take registers all the time.
   template <bool kMasked>
-  FA3_DEV void step_part(i32 tile, int part) {
+  FA3_DEV void step_part(i32 tile, int part, Fragment& p_frag, Fragment& ds_frag) {
     const u32 row = static_cast<u32>(kPartQueries * part);
     const u32 q_bytes = ring.stage * static_cast<u32>(kCfg.q_tile().bytes());
     const u32 dout_bytes = ring.stage * static_cast<u32>(kCfg.dout_tile().bytes());
@@ -196,7 +197,6 @@ struct BwdConsumer {
     make_p<kMasked>(tile, part, s);
     gemm_wait<0>(dp);
     make_ds<kMasked>(part, s, dp);
-    Fragment p_frag, ds_frag;
     to_operand16<kType>(p_frag, s);
     to_operand16<kType>(ds_frag, dp);
     gemm_rs<kType>(dv, p_frag, dout_columns.after(dout_bytes).from_k(row), kAccumulate);
