@@ -5,7 +5,6 @@
 #include <set>
 
 #include "plan/plan.h"
-#include "plan/sm90/bwd_configs.h"
 #include "plan/sm90/fwd_kernels.h"
 #include "plan/sm90/roofline.h"
 #include "plan/sm90/v_image_plan.h"
@@ -67,31 +66,6 @@ std::vector<NamedProgram> before_forward() {
   return programs;
 }
 
-std::vector<NamedProgram> backward() {
-  std::vector<NamedProgram> programs;
-  for (const sm90::BwdRow& row : sm90::kBwdRows) {
-    for (const MmaType dtype : {MmaType::kBf16, MmaType::kF16}) {
-      for (const bool ragged : {false, true}) {
-        for (const sm90::BwdPass pass :
-             {sm90::BwdPass::kDelta, sm90::BwdPass::kMain, sm90::BwdPass::kDq}) {
-          sm90::BwdPlan plan;
-          plan.pass = pass, plan.config = row.config;
-          plan.config.dtype = dtype, plan.config.ragged = ragged;
-          programs.push_back({name_of(plan), program_of(plan)});
-        }
-      }
-    }
-  }
-  return programs;
-}
-
-// What is not of the forward itself.
-std::vector<NamedProgram> others() {
-  std::vector<NamedProgram> programs = before_forward();
-  for (NamedProgram& program : backward()) programs.push_back(std::move(program));
-  return programs;
-}
-
 // Those whose name begins with `name`, as a whole or up to a slash.
 void add_named(std::span<const NamedProgram> from, std::string_view name,
                std::vector<NamedProgram>& programs) {
@@ -106,8 +80,8 @@ void add_named(std::span<const NamedProgram> from, std::string_view name,
 
 std::vector<NamedProgram> known_programs(std::span<const NamedProgram> samples) {
   std::vector<NamedProgram> all = forward("fwd").value();
-  const std::vector<NamedProgram> more = others();
-  all.insert(all.end(), more.begin(), more.end());
+  const std::vector<NamedProgram> before = before_forward();
+  all.insert(all.end(), before.begin(), before.end());
   all.insert(all.end(), samples.begin(), samples.end());
   return all;
 }
@@ -118,11 +92,11 @@ Result<std::vector<NamedProgram>> programs_named(std::string_view name,
   if (name.substr(0, name.find('/')) == "fwd") return forward(name);
   std::vector<NamedProgram> programs;
   add_named(samples, name, programs);
-  add_named(others(), name, programs);
+  add_named(before_forward(), name, programs);
   if (!programs.empty()) return programs;
   return invalid(
-      "jit: kernels '{}': no kernel is called so; need all, fwd, bwd, quantize, score_offset, "
-      "samples or a name that `fa3 jit --list` shows",
+      "jit: kernels '{}': no kernel is called so; need all, fwd, quantize, score_offset, samples "
+      "or a name that `fa3 jit --list` shows",
       name);
 }
 

@@ -79,6 +79,9 @@ int64_t bwd_q_tiles(const Problem& p, int tile_q) {
 }
 
 Result<std::vector<BwdPlan>> make_bwd_plans(const Problem& p, const DeviceInfo& device) {
+  if (!device.compiled_ahead)
+    return unsupported(
+        "backward: in this release in the simulator only, not on a GPU; use backend cpu");
   FA3_RETURN_IF_ERROR(check_what(p));
   const BwdRow* const row = choose_row(p);
   if (row == nullptr)
@@ -92,7 +95,7 @@ Result<std::vector<BwdPlan>> make_bwd_plans(const Problem& p, const DeviceInfo& 
   plan.config.dtype = p.layout[kQ].dtype == FA3_F16 ? MmaType::kF16 : MmaType::kBf16;
   plan.config.ragged = has_lengths(p);
   // The simulator has fewer kernels.
-  if (device.compiled_ahead && plan.config.dtype == MmaType::kF16) plan.config.ragged = true;
+  if (plan.config.dtype == MmaType::kF16) plan.config.ragged = true;
   FA3_RETURN_IF_ERROR(check_tensors(p, plan.config.ragged));
   const BwdConfig& c = plan.config;
   plan.tiles = bwd_q_tiles(p, c.tile_q) * p.heads_q;

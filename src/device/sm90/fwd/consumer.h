@@ -164,7 +164,6 @@ struct Consumer {
   FA3_DEV void round_p(const PAcc& p);
   // epilogue.h
   FA3_DEV void store_tile(const QTile& done);
-  FA3_DEV void send_tile(const QTile& done, const FwdWork& work, u8* buffer);
 
   FA3_DEV void run() {
     turn.start();

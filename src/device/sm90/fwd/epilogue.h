@@ -137,33 +137,6 @@ FA3_DEV void store_o_f32(const Consumer& c, const FwdWork& work) {
   }
 }
 
-// O of 16 bits, through `buffer`.
-template <FwdConfig kCfg, class Order, class Score, class Mask>
-FA3_DEV void Consumer<kCfg, Order, Score, Mask>::send_tile(const QTile& done, const FwdWork& work,
-                                                           u8* buffer) {
-  const NamedBarrier all{kTileBar + wg, kWgThreads};
-  constexpr u32 kColumns = kCfg.o_part_panels() * kCfg.o_tile().panel_columns();
-  FA3_UNROLL
-  for (i32 part = 0; part < kCfg.o_parts; ++part) {
-    if (part > 0) {
-      if (leader) ptx::bulk_wait_read<0>();  // the previous part has drained
-      all.sync();
-    }
-    const u32 begin = kColumns * static_cast<u32>(part);
-    store_operand16<kCfg.dtype_o, kCfg.o_tile().swizzle()>(buffer, o_acc, kWgRows, begin,
-                                                           begin + kColumns);
-    ptx::fence_proxy_async_shared();
-    all.sync();
-    if (leader) send_o(*this, buffer, work, part);
-  }
-  if constexpr (kCfg.o_in_q) {
-    if (leader) {
-      ptx::bulk_wait_read<0>();
-      smem.q_empty[done.q_slot].arrive();
-    }
-  }
-}
-
 template <FwdConfig kCfg, class Order, class Score, class Mask>
 FA3_DEV void Consumer<kCfg, Order, Score, Mask>::store_tile(const QTile& done) {
   const NamedBarrier all{kTileBar + wg, kWgThreads};
@@ -187,7 +160,26 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::store_tile(const QTile& done) {
   if constexpr (kCfg.o_f32) {
     store_o_f32(*this, work);
   } else {
-    send_tile(done, work, buffer);
+    constexpr u32 kColumns = kCfg.o_part_panels() * kCfg.o_tile().panel_columns();
+    FA3_UNROLL
+    for (i32 part = 0; part < kCfg.o_parts; ++part) {
+      if (part > 0) {
+        if (leader) ptx::bulk_wait_read<0>();  // the previous part has drained
+        all.sync();
+      }
+      const u32 begin = kColumns * static_cast<u32>(part);
+      store_operand16<kCfg.dtype_o, kCfg.o_tile().swizzle()>(buffer, o_acc, kWgRows, begin,
+                                                             begin + kColumns);
+      ptx::fence_proxy_async_shared();
+      all.sync();
+      if (leader) send_o(*this, buffer, work, part);
+    }
+    if constexpr (kCfg.o_in_q) {
+      if (leader) {
+        ptx::bulk_wait_read<0>();
+        smem.q_empty[done.q_slot].arrive();
+      }
+    }
   }
   store_lse(*this, done, work, nothing);
   // Reconverge: otherwise ptxas mistakes the warp for divergent in the loops that follow and
