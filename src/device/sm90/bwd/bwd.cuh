@@ -4,8 +4,8 @@
 // CONTRACT  bwd_delta.cuh has written args.stats, and 0 to args.dq_sum, which bwd_dq.cuh turns into
 //           dQ. dK and dV are written for every row of the tensors. Maps have boxes as TileLayout
 //           says. cu_seqlens and seqused may hold anything.
-// GRID      x: KV tiles of the longest sequence · y: KV heads · z: sequences, and with cu_seqlens one
-//           more, the rows of none
+// GRID      x: KV tiles of the longest sequence · y: KV heads · z: sequences, and with cu_seqlens
+//           one more, the rows of none
 // ROLES     wg 0: a thread is the producer · wg 1…: consumers, 64 keys each
 // BARRIERS  name            count           tx bytes        arrives              waits
 //           kv_full         2               K, V tiles      producer, TMA        consumers

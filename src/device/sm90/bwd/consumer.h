@@ -95,8 +95,8 @@ struct BwdConsumer {
     return work.key + static_cast<i32>(kWgRows * wg + fragment_row(thread));
   }
 
-  // Through reductions, so that the compiler sees one value per warp and keeps rings and descriptors
-  // in uniform registers.
+  // Through reductions, so that the compiler sees one value per warp and keeps rings and
+  // descriptors in uniform registers.
   FA3_DEV static TileRange of_warp(const TileRange& range) {
     const auto one = [](i32 x) { return static_cast<i32>(ptx::redux_or(static_cast<u32>(x))); };
     return {one(range.first), one(range.unmasked_first), one(range.unmasked_end), one(range.end)};

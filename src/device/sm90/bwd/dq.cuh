@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// dq.cuh — behind the backward's main kernel: dQ from its sums, which lie in the order of registers.
+// dq.cuh — behind the backward's main kernel: dQ from its sums, which lie in the order of
+// registers.
 // CONTRACT  every row of the tensor is written, 0 where it does not count. cu_seqlens and seqused
 //           may hold anything.
 // GRID      x: Q tiles of the longest sequence · y: query heads · z: sequences, and with cu_seqlens
