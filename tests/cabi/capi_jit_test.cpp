@@ -79,7 +79,7 @@ TEST(Jit, BundledOnly_CompilesNothing) {
   fa3_context* context = nullptr;
   fa3_context_options options{};
   options.struct_size = sizeof options;
-  const std::string folder = ::testing::TempDir() + "fa3-bundled-only";
+  const std::string folder = ::testing::TempDir() + "fa3-bundled-only-" + std::to_string(getpid());
   options.cache_dir = folder.c_str();
   options.kernel_pack = "/absent/pack";
   options.kernel_source = FA3_KERNELS_PACKED;

@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <fstream>
 
@@ -112,7 +113,9 @@ class TuningFile : public testing::Test {
     return read_tuning(path_, "Some GPU", logger);
   }
 
-  std::string path_ = testing::TempDir() + "fa3-tuning-test.json", log_;
+  // Of this process alone: tests run side by side.
+  std::string path_ = testing::TempDir() + "fa3-tuning-" + std::to_string(getpid()) + ".json";
+  std::string log_;
 };
 
 std::string file(const std::string& version, const std::string& gpu, const std::string& problems) {
