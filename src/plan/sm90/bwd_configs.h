@@ -15,8 +15,8 @@ struct BwdRow {
 };
 
 inline constexpr BwdRow kBwdRows[] = {
-    {"d64", {.head_dim_qk = 64, .head_dim_v = 64, .tile_q = 128}},
-    {"d128", {.head_dim_qk = 128, .head_dim_v = 128, .tile_q = 64}},
+    {"d64", {.head_dim_qk = 64, .head_dim_v = 64, .tile_q = 128, .ahead = true}},
+    {"d128", {.head_dim_qk = 128, .head_dim_v = 128, .tile_q = 64, .ahead = true}},
 };
 
 // The variants that the simulator has, as configurations of a row.

@@ -17,7 +17,7 @@
 
 #include "device/ptx/registers.h"
 #include "device/ptx/warp.h"
-#include "device/sm90/bwd/consumer.h"
+#include "device/sm90/bwd/consumer_ahead.h"
 #include "device/sm90/bwd/producer.h"
 #include "device/sm90/bwd/tensor.h"
 
@@ -43,7 +43,10 @@ void bwd(FA3_GRID_CONSTANT const BwdArgs args) {
     if (ptx::warp_index() == 0 && ptx::elect_one()) produce<kCfg>(smem, args, work);
   } else {
     ptx::reg_increase<BwdConfig::kConsumerRegisters>();
-    BwdConsumer<kCfg>(smem, args, wg - 1).run();
+    if constexpr (kCfg.ahead)
+      BwdConsumerAhead<kCfg>(smem, args, wg - 1).run();
+    else
+      BwdConsumer<kCfg>(smem, args, wg - 1).run();
   }
 }
 

@@ -16,7 +16,8 @@ struct BwdConfig {
   int head_dim_v = 128;
   int tile_q = 64;       // queries per tile
   int consumer_wgs = 2;  // each owns 64 keys of a KV tile
-  int stages = 2;        // of the ring of Q and dO
+  int stages = 2;        // of the ring of dO, and of Q
+  bool ahead = false;    // S and dP of the next tile come before dK of this one
   bool ragged = false;   // varlen or with seqused: the kernels read the lengths
 
   constexpr bool operator==(const BwdConfig&) const = default;
@@ -46,12 +47,14 @@ struct BwdConfig {
   // LSE and δ of a tile's rows.
   FA3_HD constexpr int stats_bytes() const { return 2 * 4 * tile_q; }
   static constexpr int kDsSlots = 2;
+  FA3_HD constexpr int q_stages() const { return ahead ? stages + 1 : stages; }
 
   FA3_HD constexpr int smem_bytes() const {
     const int tiles = k_tile().bytes() + v_tile().bytes() +
-                      stages * (q_tile().bytes() + dout_tile().bytes()) +
+                      q_stages() * q_tile().bytes() + stages * dout_tile().bytes() +
                       kDsSlots * ds_tile().bytes();
-    return static_cast<int>(round_up(tiles + stages * stats_bytes() + 8 * (1 + 4 * stages), 1024));
+    const int barriers = 1 + 2 * q_stages() + 2 * stages + kDsSlots * (consumer_wgs + 1);
+    return static_cast<int>(round_up(tiles + q_stages() * stats_bytes() + 8 * tile_kv() + 8 * barriers, 1024));
   }
 };
 

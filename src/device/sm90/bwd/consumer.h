@@ -118,7 +118,7 @@ struct BwdConsumer {
   FA3_DEV void make_p(i32 tile, int part, Scores& s) const {
     FA3_UNROLL
     for (int j = 0; j < kPartQueries / 8; ++j) {
-      const auto lse = stats_at(0, part, j);
+      const auto lse = stats_at(ring.stage, 0, kPartQueries * part + 8 * j);
       FA3_UNROLL
       for (int n = 0; n < 2; ++n) {
         FA3_UNROLL
@@ -139,7 +139,7 @@ struct BwdConsumer {
   FA3_DEV void make_ds(int part, const Scores& p, Scores& dp) const {
     FA3_UNROLL
     for (int j = 0; j < kPartQueries / 8; ++j) {
-      const auto delta = stats_at(1, part, j);
+      const auto delta = stats_at(ring.stage, 1, kPartQueries * part + 8 * j);
       FA3_UNROLL
       for (int n = 0; n < 2; ++n) {
         FA3_UNROLL
@@ -152,9 +152,9 @@ struct BwdConsumer {
     }
   }
   FA3_DEV u32 column() const { return fragment_column(thread); }
-  FA3_DEV ptx::Vec<float, 2> stats_at(int which, int part, int j) const {
+  FA3_DEV ptx::Vec<float, 2> stats_at(u32 stage, int which, int row) const {
     return ptx::ld_shared(reinterpret_cast<const ptx::Vec<float, 2>*>(
-        &smem.stats[ring.stage][which][kPartQueries * part + 8 * j + static_cast<int>(column())]));
+        &smem.stats[stage][which][row + static_cast<int>(column())]));
   }
 
   template <bool kMasked>

@@ -21,16 +21,17 @@ FA3_DEV void produce(BwdSmem<kCfg>& smem, const BwdArgs& args, const BwdWork& wo
   load_tile<kCfg.ragged, kCfg.v_tile()>(smem.v, args.v, smem.kv_full, keys, work.key,
                                         ptx::L2Hint::kEvictFirst);
   constexpr u32 kStats = static_cast<u32>(kCfg.stats_bytes());
-  auto ring = Ring<kCfg.stages>::producer();
+  auto q_ring = Ring<kCfg.q_stages()>::producer();
+  auto dout_ring = Ring<kCfg.stages>::producer();
   FA3_NO_UNROLL
   for (i32 h = 0; h < args.group_size; ++h) {
     const i32 head = work.head_kv * args.group_size + h;
     const FwdSource rows{work.q.begin, work.q.used, head, work.batch};
     const i64 first = args.tiles.first(work.batch, head, work.q.begin, kCfg.tile_q);
     FA3_NO_UNROLL
-    for (i32 tile = work.range.first; tile < work.range.end; ++tile, ring.advance()) {
-      const u32 s = ring.stage;
-      smem.q_empty[s].wait(ring.phase);
+    for (i32 tile = work.range.first; tile < work.range.end; ++tile) {
+      u32 s = q_ring.stage;
+      smem.q_empty[s].wait(q_ring.phase);
       // The bytes of both: the tile's are added by load_tile.
       ptx::mbar_expect_tx(smem.q_full[s].address(), kStats);
       ptx::bulk_load(ptx::smem_address(smem.stats[s]),
@@ -38,9 +39,12 @@ FA3_DEV void produce(BwdSmem<kCfg>& smem, const BwdArgs& args, const BwdWork& wo
                      smem.q_full[s].address());
       load_tile<kCfg.ragged, kCfg.q_tile()>(smem.q[s], args.q, smem.q_full[s], rows,
                                             kCfg.tile_q * tile, ptx::L2Hint::kEvictLast);
-      smem.dout_empty[s].wait(ring.phase);
+      s = dout_ring.stage;
+      smem.dout_empty[s].wait(dout_ring.phase);
       load_tile<kCfg.ragged, kCfg.dout_tile()>(smem.dout[s], args.dout, smem.dout_full[s], rows,
                                                kCfg.tile_q * tile, ptx::L2Hint::kEvictLast);
+      q_ring.advance();
+      dout_ring.advance();
     }
   }
 }

@@ -7,6 +7,7 @@
 #include "device/ptx/grid.h"
 #include "device/ptx/smem.h"
 #include "device/ptx/thread.h"
+#include "device/ptx/vec.h"
 #include "device/sm90/bwd/config.h"
 
 namespace fa3::sm90 {
@@ -15,21 +16,30 @@ inline constexpr u32 kDsBar = 1;  // named barrier of all consumers
 
 template <BwdConfig kCfg>
 struct BwdSmem {
-  static constexpr int kStages = kCfg.stages;
+  static constexpr int kStages = kCfg.stages, kQStages = kCfg.q_stages();
+  static constexpr int kDsSlots = BwdConfig::kDsSlots;
   alignas(1024) u8 k[kCfg.k_tile().bytes()];
   alignas(1024) u8 v[kCfg.v_tile().bytes()];
-  alignas(1024) u8 q[kStages][kCfg.q_tile().bytes()];
+  alignas(1024) u8 q[kQStages][kCfg.q_tile().bytes()];
   alignas(1024) u8 dout[kStages][kCfg.dout_tile().bytes()];
-  alignas(1024) u8 ds[BwdConfig::kDsSlots][kCfg.ds_tile().bytes()];  // rows of keys
-  alignas(16) float stats[kStages][2][kCfg.tile_q];                  // LSE and δ
-  Barrier kv_full, q_full[kStages], q_empty[kStages], dout_full[kStages], dout_empty[kStages];
-  FA3_NAMED(k, v, q, dout, ds, stats, kv_full, q_full, q_empty, dout_full, dout_empty)
+  alignas(1024) u8 ds[kDsSlots][kCfg.ds_tile().bytes()];  // rows of keys
+  alignas(16) float stats[kQStages][2][kCfg.tile_q];                  // LSE and δ
+  // Queries that see each key: from the first, up to the second.
+  alignas(16) ptx::Vec<i32, 2> seen[kCfg.tile_kv()];
+  Barrier kv_full, q_full[kQStages], q_empty[kQStages], dout_full[kStages], dout_empty[kStages];
+  Barrier ds_full[kDsSlots][kCfg.consumer_wgs], ds_empty[kDsSlots];
+  FA3_NAMED(k, v, q, dout, ds, stats, seen, kv_full, q_full, q_empty, dout_full, dout_empty, ds_full,
+            ds_empty)
 
   FA3_DEV void init_barriers() {
     kv_full.init(2);
-    for (int s = 0; s < kStages; ++s) {
-      q_full[s].init(1), q_empty[s].init(kCfg.consumer_wgs);
+    for (int s = 0; s < kQStages; ++s) q_full[s].init(1), q_empty[s].init(kCfg.consumer_wgs);
+    for (int s = 0; s < kStages; ++s)
       dout_full[s].init(1), dout_empty[s].init(kCfg.consumer_wgs);
+    if (!kCfg.ahead) return;
+    for (int s = 0; s < kDsSlots; ++s) {
+      for (Barrier& full : ds_full[s]) full.init(kWgThreads / 32);
+      ds_empty[s].init(kCfg.consumer_wgs);
     }
   }
 };
