@@ -18,6 +18,8 @@ struct BwdConfig {
   int consumer_wgs = 2;  // each owns 64 keys of a KV tile
   int stages = 2;        // of the ring of dO, and of Q
   bool ahead = false;    // S and dP of the next tile come before dK of this one
+  bool staggered = false;  // the second consumer starts half a step late
+  bool adds = true;
   bool ragged = false;   // varlen or with seqused: the kernels read the lengths
 
   constexpr bool operator==(const BwdConfig&) const = default;

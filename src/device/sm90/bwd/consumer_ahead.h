@@ -101,11 +101,14 @@ struct BwdConsumerAhead {
     smem.kv_full.wait(0);
     Scores s;
     smem.q_full[0].wait(0);
+    constexpr NamedBarrier kStart{kStartBar, kWgThreads * kCfg.consumer_wgs};
+    if (kCfg.staggered && wg == 1) kStart.sync();
     issue_s(q_ring, s);
     smem.dout_full[0].wait(0);
     issue_dp(dout_ring, ds);
     gemm_wait<1>(s);
     make_p(q_ring, s, p);
+    if (kCfg.staggered && wg == 0) kStart.arrive();
     gemm_wait<0>(ds);
     make_ds(q_ring, s, p, ds);
   }
@@ -233,6 +236,7 @@ struct BwdConsumerAhead {
 
   // Registers 4g … 4g + 3 of all threads lie side by side.
   FA3_DEV void add_dq(float* sums, const DqAcc& dq) const {
+    if constexpr (!kCfg.adds) return;
     float* const to = sums + i64{place} * kCfg.dq_floats();
     FA3_UNROLL
     for (int g = 0; g < kCfg.dq_columns() / 8; ++g) {

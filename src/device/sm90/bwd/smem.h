@@ -13,6 +13,7 @@
 namespace fa3::sm90 {
 
 inline constexpr u32 kDsBar = 1;  // named barrier of all consumers
+inline constexpr u32 kStartBar = 2;
 
 template <BwdConfig kCfg>
 struct BwdSmem {
