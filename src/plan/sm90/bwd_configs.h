@@ -8,15 +8,18 @@
 
 namespace fa3::sm90 {
 
-// A row fits head dims up to those of its configuration; type, mask and ragged are filled in.
+// A row fits head dims up to those of its configuration; type, mask and ragged are filled in. The
+// first that fits is used, another where a tuning names it.
 struct BwdRow {
   const char* name;
   BwdConfig config;
 };
 
 inline constexpr BwdRow kBwdRows[] = {
-    {"d64", {.head_dim_qk = 64, .head_dim_v = 64, .tile_q = 128, .ahead = true}},
-    {"d128", {.head_dim_qk = 128, .head_dim_v = 128, .tile_q = 64, .ahead = true}},
+    {"d64", {.head_dim_qk = 64, .head_dim_v = 64, .tile_q = 128}},
+    {"d128", {.head_dim_qk = 128, .head_dim_v = 128, .tile_q = 64}},
+    {"d64 writer", {.head_dim_qk = 64, .head_dim_v = 64, .tile_q = 128, .dq_writer = true}},
+    {"d128 writer", {.head_dim_qk = 128, .head_dim_v = 128, .tile_q = 64, .dq_writer = true}},
 };
 
 // The variants that the simulator has, as configurations of a row.
@@ -29,6 +32,7 @@ constexpr BwdConfig bwd_variant(const BwdRow& row, int i) {
 }
 
 constexpr const char* why_illegal(const BwdConfig& c) {
+  if (c.consumer_wgs != 2) return "consumer_wgs: 2, of which one starts after the other";
   if (size_of(c.dtype) != 2) return "dtype: F16 or BF16";
   if (c.head_dim_qk % 64 != 0 || c.head_dim_v % 64 != 0) return "head dims: multiples of 64";
   if (c.tile_q != 64 && !c.dq_by_rows()) return "tile_q: 64, or the keys of a tile";

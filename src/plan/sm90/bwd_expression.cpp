@@ -19,9 +19,9 @@ Program program_of(const BwdPlan& plan) {
   return {fmt::format("device/sm90/bwd/{}.cuh", file),
           fmt::format("fa3::sm90::{}<fa3::sm90::BwdConfig{{.dtype = fa3::MmaType::{}, .head_dim_qk "
                       "= {}, .head_dim_v = {}, .tile_q = {}, .consumer_wgs = {}, "
-                      ".stages = {}, .ahead = {}, .staggered = {}, .adds = {}, .ragged = {}}}>",
+                      ".stages = {}, .dq_writer = {}, .ragged = {}}}>",
                       function, name_of(c.dtype).enumerator, c.head_dim_qk, c.head_dim_v, c.tile_q,
-                      c.consumer_wgs, c.stages, c.ahead, c.staggered, c.adds, c.ragged)};
+                      c.consumer_wgs, c.stages, c.dq_writer, c.ragged)};
 }
 
 }  // namespace fa3::sm90

@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "core/dtype.h"
+#include "core/tuning.h"
 #include "plan/sm90/bwd_configs.h"
 #include "plan/sm90/fwd_names.h"
 #include "plan/sm90/tensor_limits.h"
@@ -53,11 +54,19 @@ Status check_tensors(const Problem& p, bool ragged) {
   return {};
 }
 
-const BwdRow* choose_row(const Problem& p) {
-  const auto* const row =
-      std::find_if(std::begin(kBwdRows), std::end(kBwdRows), [&](const BwdRow& r) {
-        return p.head_dim_qk <= r.config.head_dim_qk && p.head_dim_v <= r.config.head_dim_v;
-      });
+bool fits_row(const Problem& p, const BwdRow& row) {
+  return p.head_dim_qk <= row.config.head_dim_qk && p.head_dim_v <= row.config.head_dim_v;
+}
+
+// The table's first that fits, and what a tuning names; or null.
+const BwdRow* row_by_rule(const Problem& p) {
+  const auto* const row = std::find_if(std::begin(kBwdRows), std::end(kBwdRows),
+                                       [&](const BwdRow& r) { return fits_row(p, r); });
+  return row == std::end(kBwdRows) ? nullptr : row;
+}
+const BwdRow* row_named(const std::string& name) {
+  const auto* const row = std::find_if(std::begin(kBwdRows), std::end(kBwdRows),
+                                       [&](const BwdRow& r) { return name == r.name; });
   return row == std::end(kBwdRows) ? nullptr : row;
 }
 
@@ -78,24 +87,43 @@ int64_t bwd_q_tiles(const Problem& p, int tile_q) {
   return p.q.varlen ? p.q.rows / tile_q + p.batch + 1 : div_up(p.q.rows, tile_q) * p.batch;
 }
 
-Result<std::vector<BwdPlan>> make_bwd_plans(const Problem& p, const DeviceInfo&) {
+Result<std::vector<BwdPlan>> make_bwd_plans(const Problem& p, const DeviceInfo& device) {
   FA3_RETURN_IF_ERROR(check_what(p));
-  const BwdRow* const row = choose_row(p);
+  const BwdRow* row = row_by_rule(p);
   if (row == nullptr)
     return unsupported(
         "backward: head_dim_qk={}, head_dim_v={} on sm90, need at most 128 in this release; use "
         "backend cpu",
         p.head_dim_qk, p.head_dim_v);
-  BwdPlan plan;
-  plan.row = row->name;
-  plan.config = row->config;
-  plan.config.dtype = p.layout[kQ].dtype == FA3_F16 ? MmaType::kF16 : MmaType::kBf16;
-  plan.config.ragged = has_lengths(p);
+  std::string declined;
+  const std::string* const tuned = device.tuning ? device.tuning->row_of(p) : nullptr;
+  if (tuned != nullptr) {
+    const BwdRow* const named = row_named(*tuned);
+    const bool fits = named != nullptr && fits_row(p, *named);
+    if (fits) row = named;
+    if (!fits)
+      declined = fmt::format("{}: {}", *tuned,
+                             named == nullptr ? "no row of the table is called so"
+                                              : "has fewer columns than the heads");
+  }
+  BwdConfig config = row->config;
+  config.dtype = p.layout[kQ].dtype == FA3_F16 ? MmaType::kF16 : MmaType::kBf16;
   // The simulator has fewer kernels.
-  if (plan.config.dtype == MmaType::kF16) plan.config.ragged = true;
-  FA3_RETURN_IF_ERROR(check_tensors(p, plan.config.ragged));
-  const BwdConfig& c = plan.config;
-  plan.tiles = bwd_q_tiles(p, c.tile_q) * p.heads_q;
+  config.ragged = has_lengths(p) || config.dtype == MmaType::kF16;
+  FA3_TRY(std::vector<BwdPlan> plans, bwd_plans_of(config, p));
+  for (BwdPlan& plan : plans) {
+    plan.row = row->name;
+    plan.tuned = tuned != nullptr && declined.empty();
+    plan.declined = declined;
+  }
+  return plans;
+}
+
+Result<std::vector<BwdPlan>> bwd_plans_of(const BwdConfig& config, const Problem& p) {
+  FA3_RETURN_IF_ERROR(check_tensors(p, config.ragged));
+  BwdPlan plan;
+  plan.config = config;
+  plan.tiles = bwd_q_tiles(p, config.tile_q) * p.heads_q;
   std::vector<BwdPlan> plans;
   const auto add = [&](BwdPass pass, int64_t x, int64_t heads, int64_t sequences) {
     plan.pass = pass;
@@ -104,10 +132,10 @@ Result<std::vector<BwdPlan>> make_bwd_plans(const Problem& p, const DeviceInfo&)
     plan.grid[2] = static_cast<uint32_t>(std::max<int64_t>(sequences, 1));
     plans.push_back(plan);
   };
-  const int64_t q_tiles = div_up(most_rows(p.q), c.tile_q);
+  const int64_t q_tiles = div_up(most_rows(p.q), config.tile_q);
   if (p.batch > 0) add(BwdPass::kDelta, q_tiles, p.heads_q, p.batch);
   if (p.layout[kDk].present() || p.layout[kDv].present() || p.layout[kDq].present())
-    add(BwdPass::kMain, div_up(most_rows(p.kv), c.tile_kv()), p.heads_kv,
+    add(BwdPass::kMain, div_up(most_rows(p.kv), config.tile_kv()), p.heads_kv,
         p.batch + (p.kv.varlen ? 1 : 0));
   if (p.layout[kDq].present())
     add(BwdPass::kDq, q_tiles, p.heads_q, p.batch + (p.q.varlen ? 1 : 0));
@@ -142,6 +170,7 @@ std::string head_dims_text(const BwdPlan& plan) {
 void describe(const BwdPlan& plan, const Problem&, Json& json) {
   Json& own = json["backward_kernels"][pass_name(plan.pass)];
   own["row"] = plan.row;
+  own["row_from"] = plan.tuned ? "file" : "table";
   own["kernel"] = program_of(plan).expression;
   for (const uint32_t extent : plan.grid) own["grid"].push_back(extent);
 }

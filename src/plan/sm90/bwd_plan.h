@@ -24,6 +24,8 @@ enum class BwdPass { kDelta, kMain, kDq };
 struct BwdPlan {
   BwdPass pass = BwdPass::kMain;
   const char* row = "";  // of bwd_configs.h
+  bool tuned = false;    // a tuning names the row; else why its row was not taken, or ""
+  std::string declined;
   BwdConfig config;
   uint32_t grid[3] = {1, 1, 1};
   // Of the workspace, which the kernels share: LSE and δ, then dQ's sums.
@@ -35,6 +37,8 @@ struct BwdPlan {
 
 // In the order of their launches. UNSUPPORTED with the reason for what they do not do.
 Result<std::vector<BwdPlan>> make_bwd_plans(const Problem& problem, const DeviceInfo& device);
+// The same of a configuration that fits the problem.
+Result<std::vector<BwdPlan>> bwd_plans_of(const BwdConfig& config, const Problem& problem);
 
 // Tiles of queries of one head: of all sequences, as BwdTiles counts them.
 int64_t bwd_q_tiles(const Problem& problem, int tile_q);
@@ -47,8 +51,8 @@ inline size_t zeroed_bytes(const BwdPlan&) { return 0; }
 std::string name_of(const BwdPlan& plan);
 std::string head_dims_text(const BwdPlan& plan);
 inline std::optional<BwdPlan> wider(const BwdPlan&) { return std::nullopt; }
-inline bool tuned(const BwdPlan&) { return false; }
-inline std::string declined(const BwdPlan&) { return ""; }
+inline bool tuned(const BwdPlan& plan) { return plan.tuned; }
+inline std::string declined(const BwdPlan& plan) { return plan.declined; }
 void describe(const BwdPlan& plan, const Problem& problem, Json& json);
 inline void describe_estimate(const BwdPlan&, const Problem&, const Work&, Json&) {}
 

@@ -6,18 +6,24 @@
 //           says. cu_seqlens and seqused may hold anything.
 // GRID      x: KV tiles of the longest sequence · y: KV heads · z: sequences, and with cu_seqlens
 //           one more, the rows of none
-// ROLES     wg 0: a thread is the producer · wg 1…: consumers, 64 keys each
-// BARRIERS  name            count           tx bytes        arrives              waits
-//           kv_full         2               K, V tiles      producer, TMA        consumers
-//           q_full[s]       1               Q tile, LSE, δ  producer, TMA        consumers
-//           q_empty[s]      consumer_wgs    –               thread 0 of each     producer
-//           dout_full, dout_empty                           as Q
-//           kDsBar          all consumers (named)           consumers            the same
+// ROLES     wg 0: a thread is the producer; with dq_writer, one more for each consumer adds dQ
+//           wg 1…: consumers, 64 keys each
+// BARRIERS  name             count           tx bytes        arrives              waits
+//           kv_full          2               K, V tiles      producer, TMA        consumers
+//           q_full[s]        1               Q tile, LSE, δ  producer, TMA        consumers
+//           q_empty[s]       consumer_wgs    –               thread 0 of each     producer
+//           dout_full, dout_empty                            as Q
+//           ds_full[s][wg]   4               –               lane 0 of its warps  consumers
+//           ds_empty[s]      consumer_wgs    –               thread 0 of each     consumers
+//           dq_full[wg]      4               –               lane 0 of its warps  its dQ writer
+//           dq_empty[wg]     1               –               its dQ writer        that consumer
+//           kStartBar        all consumers (named)           the first            the second
+//           kDoneBar         all consumers (named)           consumers            the same
 #pragma once
 
 #include "device/ptx/registers.h"
 #include "device/ptx/warp.h"
-#include "device/sm90/bwd/consumer_ahead.h"
+#include "device/sm90/bwd/consumer.h"
 #include "device/sm90/bwd/producer.h"
 #include "device/sm90/bwd/tensor.h"
 
@@ -40,13 +46,13 @@ void bwd(FA3_GRID_CONSTANT const BwdArgs args) {
   const u32 wg = ptx::warpgroup_index();
   if (wg == 0) {
     ptx::reg_decrease<BwdConfig::kProducerRegisters>();
-    if (ptx::warp_index() == 0 && ptx::elect_one()) produce<kCfg>(smem, args, work);
+    const u32 warp = ptx::warp_index();
+    if (warp == 0 && ptx::elect_one()) produce<kCfg>(smem, args, work);
+    if (kCfg.dq_writer && warp > 0 && warp <= kCfg.consumer_wgs && ptx::elect_one())
+      write_dq<kCfg>(smem, args, work, warp - 1);
   } else {
     ptx::reg_increase<BwdConfig::kConsumerRegisters>();
-    if constexpr (kCfg.ahead)
-      BwdConsumerAhead<kCfg>(smem, args, wg - 1).run();
-    else
-      BwdConsumer<kCfg>(smem, args, wg - 1).run();
+    BwdConsumer<kCfg>(smem, args, wg - 1).run();
   }
 }
 

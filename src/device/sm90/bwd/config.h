@@ -16,11 +16,10 @@ struct BwdConfig {
   int head_dim_v = 128;
   int tile_q = 64;       // queries per tile
   int consumer_wgs = 2;  // each owns 64 keys of a KV tile
-  int stages = 2;        // of the ring of dO, and of Q
-  bool ahead = false;    // S and dP of the next tile come before dK of this one
-  bool staggered = false;  // the second consumer starts half a step late
-  bool adds = true;
-  bool ragged = false;   // varlen or with seqused: the kernels read the lengths
+  int stages = 2;        // of the ring of dO; Q, LSE and δ have one more
+  // dQ goes through shared memory to a thread that adds it in bulk, instead of from registers.
+  bool dq_writer = false;
+  bool ragged = false;  // varlen or with seqused: the kernels read the lengths
 
   constexpr bool operator==(const BwdConfig&) const = default;
 
@@ -49,14 +48,17 @@ struct BwdConfig {
   // LSE and δ of a tile's rows.
   FA3_HD constexpr int stats_bytes() const { return 2 * 4 * tile_q; }
   static constexpr int kDsSlots = 2;
-  FA3_HD constexpr int q_stages() const { return ahead ? stages + 1 : stages; }
+  FA3_HD constexpr int q_stages() const { return stages + 1; }
 
   FA3_HD constexpr int smem_bytes() const {
-    const int tiles = k_tile().bytes() + v_tile().bytes() +
-                      q_stages() * q_tile().bytes() + stages * dout_tile().bytes() +
-                      kDsSlots * ds_tile().bytes();
-    const int barriers = 1 + 2 * q_stages() + 2 * stages + kDsSlots * (consumer_wgs + 1);
-    return static_cast<int>(round_up(tiles + q_stages() * stats_bytes() + 8 * tile_kv() + 8 * barriers, 1024));
+    const int tiles = k_tile().bytes() + v_tile().bytes() + q_stages() * q_tile().bytes() +
+                      stages * dout_tile().bytes() + kDsSlots * ds_tile().bytes();
+    const int dq = dq_writer ? 4 * dq_floats() : 0;
+    const int barriers =
+        1 + 2 * q_stages() + 2 * stages + kDsSlots * (consumer_wgs + 1) + 2 * consumer_wgs;
+    return static_cast<int>(round_up(
+        tiles + dq + q_stages() * stats_bytes() + 16 * kWgThreads * consumer_wgs + 8 * barriers,
+        1024));
   }
 };
 

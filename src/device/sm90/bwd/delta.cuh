@@ -24,7 +24,7 @@ void bwd_delta(FA3_GRID_CONSTANT const BwdDeltaArgs args) {
   const i32 tile = static_cast<i32>(ptx::block_index_x());
   const i32 head = static_cast<i32>(ptx::block_index_y());
   const i32 b = static_cast<i32>(ptx::block_index_z());
-  const SequenceRows rows = rows_of<kCfg.ragged>(args.q_axis, args.batch, b);
+  const SequenceRows rows = rows_of_warp<kCfg.ragged>(args.q_axis, args.batch, b);
   if (tile > 0 && tile * kCfg.tile_q >= rows.rows) return;
   const i64 at = args.tiles.first(b, head, rows.begin, kCfg.tile_q) + tile;
   const i32 thread = static_cast<i32>(ptx::thread_index()), lane = thread % kLanes;

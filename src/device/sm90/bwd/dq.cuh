@@ -33,7 +33,7 @@ void bwd_dq(FA3_GRID_CONSTANT const BwdDqArgs args) {
   const i32 tile = static_cast<i32>(ptx::block_index_x());
   const i32 head = static_cast<i32>(ptx::block_index_y());
   const i32 b = static_cast<i32>(ptx::block_index_z());
-  const SequenceRows rows = rows_of<kCfg.ragged>(args.q_axis, args.batch, b);
+  const SequenceRows rows = rows_of_warp<kCfg.ragged>(args.q_axis, args.batch, b);
   using Four = ptx::Vec<float, 4>;
   // Rows of no sequence have no tiles.
   const i64 at = b < args.batch ? args.tiles.first(b, head, rows.begin, kCfg.tile_q) + tile : 0;

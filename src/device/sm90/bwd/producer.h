@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// producer.h — the backward kernel's producer: one thread that loads K and V once, then Q with its
-// rows' LSE and δ, and dO, of each Q tile as soon as its stage is empty.
+// producer.h — what the backward kernel's warpgroup 0 does: one thread loads K and V once, then Q
+// with its rows' LSE and δ, and dO, of each Q tile as soon as its stage is empty; the dQ writers
+// add what the consumers hand over to dQ's sums.
 #pragma once
 
 #include "device/hopper/ring.h"
@@ -45,6 +46,29 @@ FA3_DEV void produce(BwdSmem<kCfg>& smem, const BwdArgs& args, const BwdWork& wo
                                                kCfg.tile_q * tile, ptx::L2Hint::kEvictLast);
       q_ring.advance();
       dout_ring.advance();
+    }
+  }
+}
+
+// One thread for consumer `w`, whose part of each tile it adds in bulk.
+template <BwdConfig kCfg>
+FA3_DEV void write_dq(BwdSmem<kCfg>& smem, const BwdArgs& args, const BwdWork& work, u32 w) {
+  if (work.range.empty()) return;
+  constexpr u32 kPart = BwdSmem<kCfg>::kDqPart;
+  u32 phase = 0;
+  FA3_NO_UNROLL
+  for (i32 h = 0; h < args.group_size; ++h) {
+    const i64 first =
+        args.tiles.first(work.batch, work.head_kv * args.group_size + h, work.q.begin, kCfg.tile_q);
+    FA3_NO_UNROLL
+    for (i32 tile = work.range.first; tile < work.range.end; ++tile) {
+      smem.dq_full[w].wait(phase);
+      ptx::bulk_reduce_add_f32(args.dq_sum + (first + tile) * kCfg.dq_floats() + w * kPart,
+                               ptx::smem_address(smem.dq[w]), 4 * kPart);
+      ptx::bulk_commit();
+      ptx::bulk_wait_read<0>();
+      smem.dq_empty[w].arrive();
+      phase ^= 1;
     }
   }
 }

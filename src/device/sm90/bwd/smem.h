@@ -12,8 +12,7 @@
 
 namespace fa3::sm90 {
 
-inline constexpr u32 kDsBar = 1;  // named barrier of all consumers
-inline constexpr u32 kStartBar = 2;
+inline constexpr u32 kStartBar = 1, kDoneBar = 2;  // named barriers of all consumers
 
 template <BwdConfig kCfg>
 struct BwdSmem {
@@ -24,24 +23,29 @@ struct BwdSmem {
   alignas(1024) u8 q[kQStages][kCfg.q_tile().bytes()];
   alignas(1024) u8 dout[kStages][kCfg.dout_tile().bytes()];
   alignas(1024) u8 ds[kDsSlots][kCfg.ds_tile().bytes()];  // rows of keys
-  alignas(16) float stats[kQStages][2][kCfg.tile_q];                  // LSE and δ
-  // Queries that see each key: from the first, up to the second.
-  alignas(16) ptx::Vec<i32, 2> seen[kCfg.tile_kv()];
+  static constexpr int kDqPart = kCfg.dq_floats() / kCfg.consumer_wgs;
+  alignas(128) float dq[kCfg.dq_writer ? kCfg.consumer_wgs : 1][kCfg.dq_writer ? kDqPart : 4];
+  alignas(16) float stats[kQStages][2][kCfg.tile_q];  // LSE and δ
+  // Of each consumer's threads: the queries that see each of its two keys, from the first up to the
+  // one behind the last.
+  alignas(16) ptx::Vec<i32, 4> seen[kCfg.consumer_wgs][kWgThreads];
   Barrier kv_full, q_full[kQStages], q_empty[kQStages], dout_full[kStages], dout_empty[kStages];
   Barrier ds_full[kDsSlots][kCfg.consumer_wgs], ds_empty[kDsSlots];
-  FA3_NAMED(k, v, q, dout, ds, stats, seen, kv_full, q_full, q_empty, dout_full, dout_empty, ds_full,
-            ds_empty)
+  Barrier dq_full[kCfg.consumer_wgs], dq_empty[kCfg.consumer_wgs];
+  FA3_NAMED(k, v, q, dout, ds, dq, stats, seen, kv_full, q_full, q_empty, dout_full, dout_empty,
+            ds_full, ds_empty, dq_full, dq_empty)
 
   FA3_DEV void init_barriers() {
     kv_full.init(2);
     for (int s = 0; s < kQStages; ++s) q_full[s].init(1), q_empty[s].init(kCfg.consumer_wgs);
-    for (int s = 0; s < kStages; ++s)
-      dout_full[s].init(1), dout_empty[s].init(kCfg.consumer_wgs);
-    if (!kCfg.ahead) return;
+    for (int s = 0; s < kStages; ++s) dout_full[s].init(1), dout_empty[s].init(kCfg.consumer_wgs);
     for (int s = 0; s < kDsSlots; ++s) {
       for (Barrier& full : ds_full[s]) full.init(kWgThreads / 32);
       ds_empty[s].init(kCfg.consumer_wgs);
     }
+    if (!kCfg.dq_writer) return;
+    for (int w = 0; w < kCfg.consumer_wgs; ++w)
+      dq_full[w].init(kWgThreads / 32), dq_empty[w].init(1);
   }
 };
 

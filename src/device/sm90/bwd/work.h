@@ -20,9 +20,9 @@ struct BwdWork {
     work.batch = static_cast<i32>(ptx::block_index_z());
     work.head_kv = static_cast<i32>(ptx::block_index_y());
     work.key = kCfg.tile_kv() * static_cast<i32>(ptx::block_index_x());
-    work.kv = rows_of<kCfg.ragged>(args.kv_axis, args.batch, work.batch);
+    work.kv = rows_of_warp<kCfg.ragged>(args.kv_axis, args.batch, work.batch);
     if (work.batch < args.batch) {  // rows of no sequence are seen by no query
-      work.q = rows_of<kCfg.ragged>(args.q_axis, args.batch, work.batch);
+      work.q = rows_of_warp<kCfg.ragged>(args.q_axis, args.batch, work.batch);
       work.range =
           q_tile_range(args.band, work.q.used, work.kv.used, work.key, kCfg.tile_kv(), kCfg.tile_q);
     }
