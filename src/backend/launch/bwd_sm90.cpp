@@ -92,7 +92,10 @@ Status launch(const BwdPlan& plan, const KernelStep& step, GpuRuntime& runtime, 
   args.head_dim_qk = static_cast<i32>(p.head_dim_qk);
   args.head_dim_v = static_cast<i32>(p.head_dim_v);
   args.band = band_of(p);
-  args.scale_log2 = scale_in_fp32(p.softmax_scale * double{kLog2e});
+  const bool capped = p.softcap > 0;
+  args.scale_log2 = scale_in_fp32((capped ? p.softcap : p.softmax_scale) * double{kLog2e});
+  args.score_factor = capped ? scale_in_fp32(p.softmax_scale / p.softcap) : 1;
+  args.unscale = 1 / args.scale_log2;
   args.scale = static_cast<float>(p.softmax_scale);
   args.tiles = tiles_of(p, c.tile_q);
   args.stats = stats, args.dq_sum = sums;

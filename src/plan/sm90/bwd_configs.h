@@ -22,11 +22,13 @@ inline constexpr BwdRow kBwdRows[] = {
     {"d128 writer", {.head_dim_qk = 128, .head_dim_v = 128, .tile_q = 64, .dq_writer = true}},
 };
 
-// The variants that the simulator has, as configurations of a row.
-inline constexpr int kBwdVariants = 3;
+// What the simulator has: rows that are in use, and these variants of them.
+constexpr bool has_simulator(const BwdConfig& c) { return !c.dq_writer; }
+inline constexpr int kBwdVariants = 4;
 constexpr BwdConfig bwd_variant(const BwdRow& row, int i) {
   BwdConfig c = row.config;
   c.dtype = i == 2 ? MmaType::kF16 : MmaType::kBf16;
+  c.softcap = i == 3 && c.exact_p();
   c.ragged = i > 0;
   return c;
 }
@@ -37,6 +39,7 @@ constexpr const char* why_illegal(const BwdConfig& c) {
   if (c.head_dim_qk % 64 != 0 || c.head_dim_v % 64 != 0) return "head dims: multiples of 64";
   if (c.tile_q != 64 && !c.dq_by_rows()) return "tile_q: 64, or the keys of a tile";
   if (!c.dq_by_rows() && c.dq_columns() % 64 != 0) return "dQ: parts of whole panels";
+  if (c.softcap && !c.exact_p()) return "softcap: with P in FP32 until dS is made";
   if (c.smem_bytes() > 227 * 1024) return "tiles and stages: more than 227 KiB of shared memory";
   return nullptr;
 }

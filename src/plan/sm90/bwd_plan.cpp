@@ -30,8 +30,7 @@ Status check_what(const Problem& p) {
   if (p.layout[kDout].dtype != dtype)
     return unsupported("backward: dout is {} on sm90, need {}, the type of q; convert it",
                        dtype_name(p.layout[kDout].dtype), dtype_name(dtype));
-  const char* const feature = p.softcap > 0          ? "softcap"
-                              : p.has_alibi()        ? tensor_name(kAlibiSlopes)
+  const char* const feature = p.has_alibi()          ? tensor_name(kAlibiSlopes)
                               : p.has_sequence_ids() ? tensor_name(kSequenceIdsQ)
                                                      : nullptr;
   if (feature == nullptr) return {};
@@ -55,7 +54,8 @@ Status check_tensors(const Problem& p, bool ragged) {
 }
 
 bool fits_row(const Problem& p, const BwdRow& row) {
-  return p.head_dim_qk <= row.config.head_dim_qk && p.head_dim_v <= row.config.head_dim_v;
+  return p.head_dim_qk <= row.config.head_dim_qk && p.head_dim_v <= row.config.head_dim_v &&
+         (p.softcap == 0 || row.config.exact_p());
 }
 
 // The table's first that fits, and what a tuning names; or null.
@@ -99,17 +99,26 @@ Result<std::vector<BwdPlan>> make_bwd_plans(const Problem& p, const DeviceInfo& 
   const std::string* const tuned = device.tuning ? device.tuning->row_of(p) : nullptr;
   if (tuned != nullptr) {
     const BwdRow* const named = row_named(*tuned);
-    const bool fits = named != nullptr && fits_row(p, *named);
-    if (fits) row = named;
-    if (!fits)
-      declined = fmt::format("{}: {}", *tuned,
-                             named == nullptr ? "no row of the table is called so"
-                                              : "has fewer columns than the heads");
+    const char* const why = named == nullptr       ? "no row of the table is called so"
+                            : !fits_row(p, *named) ? "has fewer columns than the heads, or no softcap"
+                            : device.compiled_ahead && !has_simulator(named->config)
+                                ? "the simulator does not have it"
+                                : nullptr;
+    if (why == nullptr) row = named;
+    if (why != nullptr) declined = fmt::format("{}: {}", *tuned, why);
   }
   BwdConfig config = row->config;
   config.dtype = p.layout[kQ].dtype == FA3_F16 ? MmaType::kF16 : MmaType::kBf16;
-  // The simulator has fewer kernels.
-  config.ragged = has_lengths(p) || config.dtype == MmaType::kF16;
+  config.softcap = p.softcap > 0;
+  config.ragged = has_lengths(p);
+  if (device.compiled_ahead) {  // fewer kernels
+    config.ragged = config.ragged || config.softcap || config.dtype == MmaType::kF16;
+    if (config.softcap && config.dtype == MmaType::kF16)
+      return unsupported(
+          "backward: softcap={} with f16 in the simulator, which has it for bf16 only; use backend "
+          "cpu",
+          p.softcap);
+  }
   FA3_TRY(std::vector<BwdPlan> plans, bwd_plans_of(config, p));
   for (BwdPlan& plan : plans) {
     plan.row = row->name;
@@ -157,8 +166,10 @@ size_t workspace_bytes(const BwdPlan& plan) { return plan.stats_bytes() + plan.s
 
 std::string name_of(const BwdPlan& plan) {
   const BwdConfig& c = plan.config;
-  return fmt::format("bwd/{}/d{}/{}/{}", pass_name(plan.pass), head_dims_text(plan), word(c.dtype),
-                     c.ragged ? "ragged" : "dense");
+  const bool main = plan.pass == BwdPass::kMain;
+  return fmt::format("bwd/{}/d{}/{}/{}{}{}", pass_name(plan.pass), head_dims_text(plan),
+                     word(c.dtype), c.ragged ? "ragged" : "dense",
+                     main && c.dq_writer ? "/writer" : "", main && c.softcap ? "/softcap" : "");
 }
 
 std::string head_dims_text(const BwdPlan& plan) {

@@ -32,6 +32,7 @@ void add_config() {
 template <size_t kRow, int... kVariants>
 void add_row(std::integer_sequence<int, kVariants...>) {
   constexpr const BwdRow& row = kBwdRows[kRow];
+  if constexpr (!has_simulator(row.config)) return;
 #ifdef FA3_SIM_HEAD_DIM
   if constexpr (row.config.head_dim_qk != FA3_SIM_HEAD_DIM) return;
 #endif

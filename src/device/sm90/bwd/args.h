@@ -35,8 +35,10 @@ struct BwdArgs {
   i32 batch, group_size;  // query heads per KV head
   i32 head_dim_qk, head_dim_v;
   Band32 band;
-  float scale_log2;  // P = exp2(s·scale_log2 − LSE·log2 e)
-  float scale;       // of dK
+  // P = exp2(x·scale_log2 − LSE·log2 e), x the score or, with a softcap, tanh(score·score_factor).
+  float scale_log2, score_factor;
+  float unscale;  // 1 / scale_log2
+  float scale;    // of dK
   BwdTiles tiles;
   float* stats;   // (tile, 2, tile_q): LSE·log2 e, +∞ in rows that do not count, and δ
   float* dq_sum;  // (tile, dq_floats())

@@ -11,20 +11,23 @@ namespace fa3::sm90 {
 
 struct BwdConfig {
   MmaType dtype = MmaType::kBf16;  // of Q, K, V; what is rounded on the way has it, too
-  int head_dim_qk =
-      128;  // of the GEMMs; tensors may have fewer columns, which TMA fills with zeros
-  int head_dim_v = 128;
+  // Of the GEMMs; tensors may have fewer columns, which TMA fills with zeros.
+  int head_dim_qk = 128, head_dim_v = 128;
   int tile_q = 64;       // queries per tile
   int consumer_wgs = 2;  // each owns 64 keys of a KV tile
   int stages = 2;        // of the ring of dO; Q, LSE and δ have one more
   // dQ goes through shared memory to a thread that adds it in bulk, instead of from registers.
   bool dq_writer = false;
-  bool ragged = false;  // varlen or with seqused: the kernels read the lengths
+  bool softcap = false;  // scores are softcap·tanh(score / softcap)
+  bool ragged = false;   // varlen or with seqused: the kernels read the lengths
 
   constexpr bool operator==(const BwdConfig&) const = default;
 
   FA3_HD constexpr int tile_kv() const { return kWgRows * consumer_wgs; }
   FA3_HD constexpr int threads() const { return kWgThreads * (consumer_wgs + 1); }
+
+  // dS is made of P in FP32; else, where registers do not allow it, of P as it is rounded for dV.
+  FA3_HD constexpr bool exact_p() const { return tile_q == 64; }
 
   // A consumer's part of a tile of dQ: 64 of its rows, or where it has no more than 64, a part of
   // the columns.

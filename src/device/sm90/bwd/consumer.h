@@ -29,8 +29,7 @@ template <BwdConfig kCfg>
 struct BwdConsumer {
   static constexpr MmaType kType = kCfg.dtype;
   static constexpr int kQueries = kCfg.tile_q;
-  // P as FP32 until dS is made where registers allow it, else from P as it was rounded for dV.
-  static constexpr bool kExactP = kQueries == 64;
+  static constexpr bool kExactP = kCfg.exact_p();
   // Whether the first step, which has no dQ to make, is code of its own: ptxas spills with it at
   // d 128, and without it at d 64. Else it makes one of its own dS, which goes nowhere.
   static constexpr bool kFirstApart = !kExactP;
@@ -298,6 +297,7 @@ struct BwdConsumer {
       FA3_UNROLL
       for (int i = 0; i < 4; ++i) {
         float& x = s[4 * j + i];
+        if constexpr (kCfg.softcap) x = ptx::tanh_approx(x * args.score_factor);
         x = ptx::ex2(ptx::fma(x, args.scale_log2, -lse[i % 2]));
       }
     }
@@ -336,6 +336,15 @@ struct BwdConsumer {
       const auto delta = stats_at(ring.stage, 1, 8 * j);
       FA3_UNROLL
       for (int i = 4 * j; i < 4 * j + 4; ++i) dp[i] = p_at(s, p, i) * (dp[i] - delta[i % 2]);
+      if constexpr (kCfg.softcap) {
+        // · (1 − tanh²), whose tanh is made again from P: kept, it would take as many registers.
+        const auto lse = stats_at(ring.stage, 0, 8 * j);
+        FA3_UNROLL
+        for (int i = 4 * j; i < 4 * j + 4; ++i) {
+          const float t = (ptx::lg2(s[i]) + lse[i % 2]) * args.unscale;
+          dp[i] = s[i] == 0 ? 0.f : dp[i] * ptx::fma(-t, t, 1.f);
+        }
+      }
     }
   }
   FA3_DEV static float p_at(const Scores& s, const Fragment& p, int i) {

@@ -43,9 +43,10 @@ struct BwdSmem {
       for (Barrier& full : ds_full[s]) full.init(kWgThreads / 32);
       ds_empty[s].init(kCfg.consumer_wgs);
     }
-    if (!kCfg.dq_writer) return;
-    for (int w = 0; w < kCfg.consumer_wgs; ++w)
-      dq_full[w].init(kWgThreads / 32), dq_empty[w].init(1);
+    if constexpr (kCfg.dq_writer) {
+      for (int w = 0; w < kCfg.consumer_wgs; ++w)
+        dq_full[w].init(kWgThreads / 32), dq_empty[w].init(1);
+    }
   }
 };
 
