@@ -15,9 +15,8 @@ import machine
 import peers_gpu
 import torch
 from fa3_ctypes import Context, Library, backward_args, forward_args
-from peers_gpu import MASKS, ROOT, SEQLENS, emit, measure, stream_handle
+from peers_gpu import HEAD_DIMS, MASKS, ROOT, SEQLENS, emit, measure, stream_handle
 
-HEAD_DIMS = (64, 128)
 BACKWARD_TO_FORWARD = 2.5
 ROWS = 256  # of queries, and of keys, that are compared
 aten = torch.ops.aten

@@ -13,7 +13,7 @@ namespace {
 
 std::vector<verify::Config> configs() {
   std::vector<verify::Config> all;
-  for (const int64_t head_dim : {64, 128}) {
+  for (const int64_t head_dim : {64, 128, 256}) {
     for (const fa3_mask mask : {FA3_MASK_FULL, FA3_MASK_CAUSAL}) {
       verify::Config c;
       c.dtype = FA3_BF16;

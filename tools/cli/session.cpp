@@ -111,7 +111,7 @@ double Session::run_plan(const Prepared& prepared, const void* args, const char*
                          int64_t calls) {
   using Clock = std::chrono::steady_clock;
   void* const stream = on_gpu() ? gpu()->stream() : nullptr;
-  if (prepared.device) args = prepared.device_args;
+  if (prepared.device) args = prepared.device->call_args();
   fa3_status status = FA3_OK;
   const auto submit = [&] {
     for (int64_t i = 0; i < calls && status == FA3_OK; ++i)

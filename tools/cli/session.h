@@ -26,7 +26,6 @@ struct Prepared {
   std::shared_ptr<void> workspace;
   size_t workspace_bytes = 0;
   std::shared_ptr<verify::DeviceTensors> device;
-  const void* device_args = nullptr;
 };
 
 // A problem to ask a backend about: fa3_forward_args or fa3_backward_args.
@@ -63,7 +62,6 @@ class Session {
     if (!on_gpu()) return;
     // Held by other sessions' plans too, which may outlive this one.
     auto* const device = new verify::DeviceCall<Args>(*gpu(), args);
-    prepared.device_args = &device->args();
     prepared.device = {device, [gpu = gpu()](verify::DeviceCall<Args>* call) { delete call; }};
   }
   void download(Prepared& prepared);

@@ -113,7 +113,7 @@ std::string DeviceTensors::damage() const {
 }
 
 template <class Args>
-DeviceCall<Args>::DeviceCall(Gpu& gpu, const Args& host) : args_(host) {
+DeviceCall<Args>::DeviceCall(Gpu& gpu, const Args& host) : DeviceTensors(&args_), args_(host) {
   const auto copied = [&](const char* name, fa3_tensor& t, bool output = false) {
     copy(gpu, name, t, output);
   };

@@ -39,12 +39,18 @@ class DeviceTensor {
 
 class DeviceTensors {
  public:
+  DeviceTensors(const DeviceTensors&) = delete;
+  DeviceTensors& operator=(const DeviceTensors&) = delete;
+
+  const void* call_args() const { return call_args_; }  // of the DeviceCall that this is part of
   void send_outputs();
   void fetch_outputs();
   // After fetch_outputs: "" or which tensor's guards, or which input, something has written to.
   std::string damage() const;
 
  protected:
+  explicit DeviceTensors(const void* call_args) : call_args_(call_args) {}
+
   // Copies a tensor that is there, and makes it a view of the copy.
   void copy(Gpu& gpu, const char* name, fa3_tensor& t, bool output = false);
 
@@ -54,6 +60,7 @@ class DeviceTensors {
     bool output;
     DeviceTensor tensor;
   };
+  const void* call_args_;
   std::vector<Entry> entries_;
 };
 

@@ -18,19 +18,29 @@ struct BwdRow {
 inline constexpr BwdRow kBwdRows[] = {
     {"d64", {.head_dim_qk = 64, .head_dim_v = 64, .tile_q = 128}},
     {"d128", {.head_dim_qk = 128, .head_dim_v = 128, .tile_q = 64}},
+    {"d256", {.head_dim_qk = 256, .head_dim_v = 256, .tile_q = 64}},
     {"d64 writer", {.head_dim_qk = 64, .head_dim_v = 64, .tile_q = 128, .dq_writer = true}},
     {"d128 writer", {.head_dim_qk = 128, .head_dim_v = 128, .tile_q = 64, .dq_writer = true}},
 };
 
-// What the simulator has: rows that are in use, and these variants of them.
-constexpr bool has_simulator(const BwdConfig& c) { return !c.dq_writer; }
+// The variants of a row, as configurations, and those of them that the simulator has.
 inline constexpr int kBwdVariants = 4;
 constexpr BwdConfig bwd_variant(const BwdRow& row, int i) {
   BwdConfig c = row.config;
   c.dtype = i == 2 ? MmaType::kF16 : MmaType::kBf16;
-  c.softcap = i == 3 && c.exact_p();
+  c.softcap = i == 3;
   c.ragged = i > 0;
   return c;
+}
+constexpr bool is_simulated(const BwdRow& row, int i) {
+  const BwdConfig& c = row.config;
+  return !c.dq_writer && (i != 3 || c.exact_p()) && (!c.split() || i == 1 || i == 3);
+}
+constexpr bool is_simulated(const BwdConfig& config) {
+  for (const BwdRow& row : kBwdRows)
+    for (int i = 0; i < kBwdVariants; ++i)
+      if (is_simulated(row, i) && bwd_variant(row, i) == config) return true;
+  return false;
 }
 
 constexpr const char* why_illegal(const BwdConfig& c) {

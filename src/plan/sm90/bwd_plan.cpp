@@ -92,18 +92,18 @@ Result<std::vector<BwdPlan>> make_bwd_plans(const Problem& p, const DeviceInfo& 
   const BwdRow* row = row_by_rule(p);
   if (row == nullptr)
     return unsupported(
-        "backward: head_dim_qk={}, head_dim_v={} on sm90, need at most 128 in this release; use "
-        "backend cpu",
+        "backward: head_dim_qk={}, head_dim_v={} on sm90, need at most 256; use backend "
+        "cpu",
         p.head_dim_qk, p.head_dim_v);
   std::string declined;
   const std::string* const tuned = device.tuning ? device.tuning->row_of(p) : nullptr;
   if (tuned != nullptr) {
     const BwdRow* const named = row_named(*tuned);
-    const char* const why = named == nullptr       ? "no row of the table is called so"
-                            : !fits_row(p, *named) ? "has fewer columns than the heads, or no softcap"
-                            : device.compiled_ahead && !has_simulator(named->config)
-                                ? "the simulator does not have it"
-                                : nullptr;
+    const char* const why =
+        named == nullptr       ? "no row of the table is called so"
+        : !fits_row(p, *named) ? "has fewer columns than the heads, or no softcap"
+        : device.compiled_ahead && named->config.dq_writer ? "the simulator does not have it"
+                                                           : nullptr;
     if (why == nullptr) row = named;
     if (why != nullptr) declined = fmt::format("{}: {}", *tuned, why);
   }
@@ -111,13 +111,14 @@ Result<std::vector<BwdPlan>> make_bwd_plans(const Problem& p, const DeviceInfo& 
   config.dtype = p.layout[kQ].dtype == FA3_F16 ? MmaType::kF16 : MmaType::kBf16;
   config.softcap = p.softcap > 0;
   config.ragged = has_lengths(p);
-  if (device.compiled_ahead) {  // fewer kernels
-    config.ragged = config.ragged || config.softcap || config.dtype == MmaType::kF16;
-    if (config.softcap && config.dtype == MmaType::kF16)
+  if (device.compiled_ahead && !is_simulated(config)) {
+    config.ragged = true;  // computes dense problems, too
+    if (!is_simulated(config))
       return unsupported(
-          "backward: softcap={} with f16 in the simulator, which has it for bf16 only; use backend "
-          "cpu",
-          p.softcap);
+          "backward: dtype {}, head_dim_qk={}, head_dim_v={}{}: the simulator has no such kernel; "
+          "use bf16, or backend cpu",
+          dtype_name(p.layout[kQ].dtype), p.head_dim_qk, p.head_dim_v,
+          p.softcap > 0 ? ", with a softcap" : "");
   }
   FA3_TRY(std::vector<BwdPlan> plans, bwd_plans_of(config, p));
   for (BwdPlan& plan : plans) {

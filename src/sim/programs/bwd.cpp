@@ -29,14 +29,18 @@ void add_config() {
   add(BwdPass::kDq, kCfg, kernel_of(&bwd_dq<kCfg>));
 }
 
-template <size_t kRow, int... kVariants>
-void add_row(std::integer_sequence<int, kVariants...>) {
+template <size_t kRow, int kVariant>
+void add_variant() {
   constexpr const BwdRow& row = kBwdRows[kRow];
-  if constexpr (!has_simulator(row.config)) return;
 #ifdef FA3_SIM_HEAD_DIM
   if constexpr (row.config.head_dim_qk != FA3_SIM_HEAD_DIM) return;
 #endif
-  (add_config<bwd_variant(row, kVariants)>(), ...);
+  if constexpr (is_simulated(row, kVariant)) add_config<bwd_variant(row, kVariant)>();
+}
+
+template <size_t kRow, int... kVariants>
+void add_row(std::integer_sequence<int, kVariants...>) {
+  (add_variant<kRow, kVariants>(), ...);
 }
 
 template <size_t... kRows>

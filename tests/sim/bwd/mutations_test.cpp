@@ -30,7 +30,11 @@ constexpr BwdConfig kHalfTile = [] {
   return c;
 }();
 
-const bool added = (add_bwd<kRegisters>(), add_bwd<kWriter>(), add_bwd<kHalfTile>(), true);
+constexpr BwdConfig kSplit = kBwdRows[2].config;
+static_assert(kSplit.split());
+
+const bool added =
+    (add_bwd<kSplit>(), add_bwd<kRegisters>(), add_bwd<kWriter>(), add_bwd<kHalfTile>(), true);
 
 // One KV tile a head, so that no two CTAs add to the same dQ, whose bits would depend on their
 // order; Q tiles for several rounds of the rings.
@@ -42,7 +46,7 @@ verify::Config problem(const BwdConfig& c) {
   p.heads_kv = 1;
   p.head_dim_qk = p.head_dim_v = c.head_dim_qk;
   p.seqlen_q = 5 * c.tile_q / 2;
-  p.seqlen_kv = 120;
+  p.seqlen_kv = c.tile_kv() - 8;
   p.alignment = 16;
   if (c.ragged) {  // and keys of no sequence, more than a CTA has rows
     p.varlen_q = {p.seqlen_q};
@@ -56,6 +60,8 @@ const std::vector<Spared> kSpared = {
     {nullptr, "late", "for speed: the second consumer may start with the first"},
     {nullptr, "own_ds",
      "the simulator begins a wgmma when all four warps are at it, which hardware need not"},
+    {"split", "seen",
+     "P is there, which has been made of the same stage; but another thread has waited for that"},
     {nullptr, "again", "stmatrix brings the lanes of a warp together, too"},
     {nullptr, "fenced",
      "GEMMs of the same step have fenced before, behind the last register access"},
@@ -74,7 +80,7 @@ TEST_P(BwdMutations, EveryLineIsMissed) {
 INSTANTIATE_TEST_SUITE_P(Kernels, BwdMutations,
                          testing::Values(Mutated{"registers", kRegisters},
                                          Mutated{"writer", kWriter},
-                                         Mutated{"half_tile", kHalfTile}),
+                                         Mutated{"half_tile", kHalfTile}, Mutated{"split", kSplit}),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -7,12 +7,13 @@
 // GRID      x: KV tiles of the longest sequence · y: KV heads · z: sequences, and with cu_seqlens
 //           one more, the rows of none
 // ROLES     wg 0: a thread is the producer; with dq_writer, one more for each consumer adds dQ
-//           wg 1…: consumers, 64 keys each
+//           wg 1, 2: consumers, 64 keys each; split(): the same 64, one for dV, one for dK
 // BARRIERS  name             count           tx bytes        arrives              waits
 //           kv_full          2               K, V tiles      producer, TMA        consumers
 //           q_full[s]        1               Q tile, LSE, δ  producer, TMA        consumers
 //           q_empty[s]       consumer_wgs    –               thread 0 of each     producer
 //           dout_full, dout_empty                            as Q
+//           p_full           4               –               lane 0, dV's warps    dK's consumer
 //           ds_full[s][wg]   4               –               lane 0 of its warps  consumers
 //           ds_empty[s]      consumer_wgs    –               thread 0 of each     consumers
 //           dq_full[wg]      4               –               lane 0 of its warps  its dQ writer
@@ -25,6 +26,7 @@
 #include "device/ptx/warp.h"
 #include "device/sm90/bwd/consumer.h"
 #include "device/sm90/bwd/producer.h"
+#include "device/sm90/bwd/split_consumer.h"
 #include "device/sm90/bwd/tensor.h"
 
 namespace fa3::sm90 {
@@ -52,7 +54,10 @@ void bwd(FA3_GRID_CONSTANT const BwdArgs args) {
       write_dq<kCfg>(smem, args, work, warp - 1);
   } else {
     ptx::reg_increase<BwdConfig::kConsumerRegisters>();
-    BwdConsumer<kCfg>(smem, args, wg - 1).run();
+    if constexpr (kCfg.split())
+      BwdSplitConsumer<kCfg>(smem, args, wg - 1).run();
+    else
+      BwdConsumer<kCfg>(smem, args, wg - 1).run();
   }
 }
 

@@ -23,7 +23,12 @@ struct BwdConfig {
 
   constexpr bool operator==(const BwdConfig&) const = default;
 
-  FA3_HD constexpr int tile_kv() const { return kWgRows * consumer_wgs; }
+  // Both consumers have the same 64 keys, one makes P and dV, the other dS and dK: accumulators of
+  // more than 128 columns are as many registers as one warpgroup has.
+  FA3_HD constexpr bool split() const { return head_dim_qk > 128 || head_dim_v > 128; }
+  // Keys from one consumer's to the next one's.
+  FA3_HD constexpr u32 own_keys() const { return split() ? 0 : kWgRows; }
+  FA3_HD constexpr int tile_kv() const { return split() ? kWgRows : kWgRows * consumer_wgs; }
   FA3_HD constexpr int threads() const { return kWgThreads * (consumer_wgs + 1); }
 
   // dS is made of P in FP32; else, where registers do not allow it, of P as it is rounded for dV.
@@ -31,7 +36,7 @@ struct BwdConfig {
 
   // A consumer's part of a tile of dQ: 64 of its rows, or where it has no more than 64, a part of
   // the columns.
-  FA3_HD constexpr bool dq_by_rows() const { return tile_q == tile_kv(); }
+  FA3_HD constexpr bool dq_by_rows() const { return tile_q == kWgRows * consumer_wgs; }
   FA3_HD constexpr int dq_columns() const {
     return dq_by_rows() ? head_dim_qk : head_dim_qk / consumer_wgs;
   }
@@ -50,15 +55,18 @@ struct BwdConfig {
   FA3_HD constexpr TileLayout ds_tile() const { return {tile_kv(), tile_q, 2}; }
   // LSE and δ of a tile's rows.
   FA3_HD constexpr int stats_bytes() const { return 2 * 4 * tile_q; }
-  static constexpr int kDsSlots = 2;
-  FA3_HD constexpr int q_stages() const { return stages + 1; }
+  FA3_HD constexpr int ds_slots() const { return split() ? 1 : 2; }
+  FA3_HD constexpr int ds_writers() const { return split() ? 1 : consumer_wgs; }
+  FA3_HD constexpr int q_stages() const { return split() ? stages : stages + 1; }
+  // P in FP32 from one consumer to the other.
+  FA3_HD constexpr int p_bytes() const { return split() ? 4 * tile_kv() * tile_q : 0; }
 
   FA3_HD constexpr int smem_bytes() const {
     const int tiles = k_tile().bytes() + v_tile().bytes() + q_stages() * q_tile().bytes() +
-                      stages * dout_tile().bytes() + kDsSlots * ds_tile().bytes();
+                      stages * dout_tile().bytes() + ds_slots() * ds_tile().bytes() + p_bytes();
     const int dq = dq_writer ? 4 * dq_floats() : 0;
     const int barriers =
-        1 + 2 * q_stages() + 2 * stages + kDsSlots * (consumer_wgs + 1) + 2 * consumer_wgs;
+        1 + 2 * q_stages() + 2 * stages + ds_slots() * (ds_writers() + 1) + 2 * consumer_wgs + 1;
     return static_cast<int>(round_up(
         tiles + dq + q_stages() * stats_bytes() + 16 * kWgThreads * consumer_wgs + 8 * barriers,
         1024));
