@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // split_consumer.h — the backward's consumers for head dims above 128, where dK and dV of 64 keys
-// fill the registers of a warpgroup each: the first makes P and dV, the second dS and dK; of dQ each
-// makes half of the columns. P goes from one to the other through shared memory, in FP32 and the
-// order of registers, which are the same queries and keys in both.
+// fill the registers of a warpgroup each: the first makes P and dV, the second dS and dK; of dQ
+// each makes half of the columns. P goes from one to the other through shared memory, in FP32 and
+// the order of registers, which are the same queries and keys in both.
 #pragma once
 
 #include "device/sm90/bwd/parts.h"
