@@ -183,6 +183,7 @@ class Library:
                 [c_void_p, c_int32, c_void_p, c_char_p, c_size_t, POINTER(c_size_t)],
             ),
             "fa3_plan_forward": (c_int32, [c_void_p, POINTER(ForwardArgs), POINTER(c_void_p)]),
+            "fa3_plan_backward": (c_int32, [c_void_p, POINTER(BackwardArgs), POINTER(c_void_p)]),
             "fa3_plan_quantize": (c_int32, [c_void_p, POINTER(QuantizeArgs), POINTER(c_void_p)]),
             "fa3_plan_destroy": (None, [c_void_p]),
             "fa3_plan_workspace_bytes": (c_size_t, [c_void_p]),
@@ -245,6 +246,9 @@ class Context:
 
     def plan_forward(self, args):
         return Plan(self, args, self.library.c.fa3_plan_forward)
+
+    def plan_backward(self, args):
+        return Plan(self, args, self.library.c.fa3_plan_backward)
 
     def plan_quantize(self, args):
         return Plan(self, args, self.library.c.fa3_plan_quantize)

@@ -146,7 +146,7 @@ peers() {  # file to write, what to do
     in_python peers_gpu.py --lib "$here/lib/libfa3.so" --commit "$commit" --out "$1" "$2"
 }
 
-in_8_bits() {  # file to write, script, its options
+script() {  # file to write, script, its options
   rm -f "$1"
   cd "$here/bench" &&
     in_python "$2" --lib "$here/lib/libfa3.so" --commit "$commit" --out "$1" "${@:3}"
@@ -186,7 +186,7 @@ picture() { in_python "$here/bench/plot_fwd.py" "$grid" "$results/forward.png"; 
 
 export cache_dir=$cache
 export -f in_python tests meta check_shapes command_on_gpu sanitize peers launch ablation functors
-export -f in_8_bits
+export -f script
 export -f tune render picture
 
 # ---- What is here -------------------------------------------------------------------------------
@@ -258,6 +258,7 @@ step selftest 300 'gpu nvrtc' "$here/bin/fa3" selftest
 step runtime 120 'gpu nvrtc' tests "$here/bin/fa3_gpu_tests"
 step correctness 240 gpu check_shapes shapes.txt check
 step correctness8 240 'gpu nvrtc' check_shapes shapes8.txt check8
+step backward 240 'gpu nvrtc' check_shapes shapes_bwd.txt check-backward
 step results 60 gpu tests "$forward" --gtest_filter='*Results*'
 step determinism 60 gpu tests "$forward" --gtest_filter='*Again'
 step graph 60 gpu tests "$forward" --gtest_filter='*InAGraph'
@@ -267,14 +268,15 @@ step command 120 gpu command_on_gpu
 step tune 120 'gpu nvrtc' tune
 step example 60 gpu "$here/bin/example_gpu"
 step peers-check 180 'gpu torch' peers "$results/check-peers.jsonl" --check
-step quantize 120 'gpu nvrtc torch' in_8_bits "$results/quantize.jsonl" quantize_gpu.py --check
+step quantize 120 'gpu nvrtc torch' script "$results/quantize.jsonl" quantize_gpu.py --check
 step memcheck 120 'gpu sanitizer' sanitize memcheck '*Results*:*Lying*'
 step racecheck 180 'gpu sanitizer' sanitize racecheck '*Results*'
 step synccheck 120 'gpu sanitizer' sanitize synccheck '*Results*'
 step grid 240 'gpu torch time' peers "$grid" --grid
-step grid8 240 'gpu nvrtc torch time' in_8_bits "$results/fwd8-grid.jsonl" fwd8_gpu.py
-step rates8 240 'gpu nvrtc torch time' in_8_bits "$results/precision.jsonl" quantize_gpu.py \
+step grid8 240 'gpu nvrtc torch time' script "$results/fwd8-grid.jsonl" fwd8_gpu.py
+step rates8 240 'gpu nvrtc torch time' script "$results/precision.jsonl" quantize_gpu.py \
   --rate --grid
+step grid-backward 240 'gpu nvrtc torch time' script "$results/bwd-grid.jsonl" bwd_gpu.py
 step launch 30 'gpu time' launch
 step functors 240 'gpu nvrtc time' functors
 step ablation 120 'gpu nvrtc time' ablation

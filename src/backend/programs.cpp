@@ -5,6 +5,7 @@
 #include <set>
 
 #include "plan/plan.h"
+#include "plan/sm90/bwd_configs.h"
 #include "plan/sm90/fwd_kernels.h"
 #include "plan/sm90/roofline.h"
 #include "plan/sm90/v_image_plan.h"
@@ -66,6 +67,26 @@ std::vector<NamedProgram> before_forward() {
   return programs;
 }
 
+// The backward's kernels, of the rows that are used without a tuning.
+std::vector<NamedProgram> backward() {
+  std::vector<NamedProgram> programs;
+  for (const sm90::BwdRow& row : sm90::kBwdRows) {
+    if (row.config.dq_writer) continue;
+    for (const MmaType dtype : {MmaType::kBf16, MmaType::kF16}) {
+      for (const bool ragged : {false, true}) {
+        sm90::BwdPlan plan;
+        plan.config = row.config;
+        plan.config.dtype = dtype, plan.config.ragged = ragged;
+        for (const auto pass : {sm90::BwdPass::kDelta, sm90::BwdPass::kMain, sm90::BwdPass::kDq}) {
+          plan.pass = pass;
+          programs.push_back({name_of(plan), program_of(plan)});
+        }
+      }
+    }
+  }
+  return programs;
+}
+
 // Those whose name begins with `name`, as a whole or up to a slash.
 void add_named(std::span<const NamedProgram> from, std::string_view name,
                std::vector<NamedProgram>& programs) {
@@ -82,6 +103,8 @@ std::vector<NamedProgram> known_programs(std::span<const NamedProgram> samples) 
   std::vector<NamedProgram> all = forward("fwd").value();
   const std::vector<NamedProgram> before = before_forward();
   all.insert(all.end(), before.begin(), before.end());
+  const std::vector<NamedProgram> behind = backward();
+  all.insert(all.end(), behind.begin(), behind.end());
   all.insert(all.end(), samples.begin(), samples.end());
   return all;
 }
@@ -93,12 +116,12 @@ Result<std::vector<NamedProgram>> programs_named(std::string_view name,
   std::vector<NamedProgram> programs;
   add_named(samples, name, programs);
   add_named(before_forward(), name, programs);
+  add_named(backward(), name, programs);
   if (!programs.empty()) return programs;
   return invalid(
-      "jit: kernels '{}': no kernel is called so; need all, fwd, quantize, score_offset, samples "
-      "or "
-      "a name that "
-      "`fa3 jit --list` shows",
+      "jit: kernels '{}': no kernel is called so; need all, fwd, bwd, quantize, score_offset, "
+      "samples "
+      "or a name that `fa3 jit --list` shows",
       name);
 }
 

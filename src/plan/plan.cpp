@@ -48,6 +48,11 @@ Result<KernelPlan> plan_kernels(const Problem& problem, const DeviceInfo& gpu) {
     FA3_RETURN_IF_ERROR(add_quantization(problem, gpu, KernelStep::kAttention, 0, plan.steps));
     return plan;
   }
+  if (problem.op == FA3_OP_BACKWARD) {
+    FA3_TRY(const std::vector<sm90::BwdPlan> plans, sm90::make_bwd_plans(problem, gpu));
+    for (const sm90::BwdPlan& backward : plans) plan.steps.push_back(step_of(backward, 0));
+    return plan;
+  }
   size_t offset = 0;  // steps come one after another, and share what lies there
   if (problem.precision != FA3_PRECISION_DEFAULT) {
     plan.recipe = make_recipe(problem, kRowsOfGpu);

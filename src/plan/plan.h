@@ -14,6 +14,7 @@
 #include "core/status.h"
 #include "plan/cpu/cpu_plan.h"
 #include "plan/recipe.h"
+#include "plan/sm90/bwd_plan.h"
 #include "plan/sm90/fwd_plan.h"
 #include "plan/sm90/quantize_plan.h"
 #include "plan/sm90/score_offset_plan.h"
@@ -30,8 +31,8 @@ inline constexpr size_t kWorkspaceAlign = 64;
 //   name_of(kernel), wider(kernel), describe(kernel, …)             plan/
 //   tuned(kernel), declined(kernel)                                 plan/
 //   launch(kernel, …)                                               backend/launch/
-using Kernel =
-    std::variant<sm90::QuantizePlan, sm90::VImagePlan, sm90::ScoreOffsetPlan, sm90::FwdPlan>;
+using Kernel = std::variant<sm90::QuantizePlan, sm90::VImagePlan, sm90::ScoreOffsetPlan,
+                            sm90::FwdPlan, sm90::BwdPlan>;
 
 // One launch of a plan.
 struct KernelStep {

@@ -134,12 +134,13 @@ const FwdRow& row_named(const std::string& name) {
 // What a problem may change apart from the mask, on one row.
 Batch variants() {
   const FwdRow& row = row_named("d128");
-  Problem f16 = problem(row, FA3_MASK_CAUSAL, false), softcap = f16, scaled = f16;
+  Problem f16 = problem(row, FA3_MASK_CAUSAL, false), softcap = f16, scaled = f16, o_f32 = f16;
   for (const TensorId id : {kQ, kK, kV, kO}) f16.layout[id].dtype = FA3_F16;
   softcap.softcap = 20;
   scaled.softmax_scale = -0.1;
+  o_f32.layout[kO].dtype = FA3_F32;
   Batch batch{"variants", {}};
-  for (const Problem& p : {f16, softcap, scaled}) batch.configs.push_back(config_of(row, p));
+  for (const Problem& p : {f16, softcap, scaled, o_f32}) batch.configs.push_back(config_of(row, p));
   return batch;
 }
 
@@ -296,8 +297,9 @@ std::string name_of(const Batch& batch, const FwdConfig& c) {
   const bool several = batch.functors.any() || c.block_scales();
   const std::string dims = several ? fmt::format("/d{}", c.head_dim_qk) : "";
   const char* const qk = is_int8(c.dtype_qk) && (c.v8() || c.block_scales()) ? "/i8" : "";
-  const std::string scales = c.block_scales() ? fmt::format("/{}", word(c.kv_scales)) : "";
-  return fmt::format("{}{}{}{}/{}/{}/{}/{}", batch.name, dims, qk, scales, word(c.dtype_o),
+  std::string more = c.block_scales() ? fmt::format("/{}", word(c.kv_scales)) : "";
+  if (c.o_f32) more += "/o_f32";
+  return fmt::format("{}{}{}{}/{}/{}/{}/{}", batch.name, dims, qk, more, word(c.dtype_o),
                      word(c.mask), c.ragged ? "varlen" : "dense", word(c.score));
 }
 

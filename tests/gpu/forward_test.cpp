@@ -12,7 +12,7 @@
 
 #include "fa3/fa3.h"
 #include "tools/verify/check.h"
-#include "tools/verify/device_forward.h"
+#include "tools/verify/device_call.h"
 
 namespace fa3::gpu {
 namespace {

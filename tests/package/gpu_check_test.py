@@ -200,6 +200,16 @@ class GpuCheck(unittest.TestCase):
         for row in ("d64 8bit flushed two", "d128 8bit flushed", "d256 8bit flushed"):
             self.assertIn(row, rows)
 
+    def test_backward_problems_have_plans(self):
+        path = self.fake_gpu()
+        rows = set()
+        for line in (FOLDER / "shapes_bwd.txt").read_text().splitlines():
+            if not line.startswith("#"):
+                options = [*self.choosing(line), "--backend", "cuda"]
+                explained = self.fa3_json("explain", *options, **path)
+                rows.add(explained["backward_kernels"]["main"]["row"])
+        self.assertEqual(rows, {"d64", "d128", "d256"})
+
     def fake(self, name):
         path = OPTIONS.fakes / name
         if not path.exists():

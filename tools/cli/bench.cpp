@@ -122,7 +122,9 @@ Times measure(const BenchOptions& o, const Case& c, Session& session, double* fl
   session.run(forward_plan, forward, "forward");  // makes o and lse
   session.download(forward_plan);
   const fa3_backward_args backward = verify::backward_args(c.config, tensors);
-  return time_runs(o, c, session, session.prepare(backward), backward);
+  Prepared backward_plan = session.prepare(backward);
+  session.upload(backward_plan, backward);
+  return time_runs(o, c, session, backward_plan, backward);
 }
 
 // ---- Reporting ----

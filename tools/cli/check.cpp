@@ -96,9 +96,11 @@ Verdict check_file(const CheckOptions& o, Session& session) {
       fmt::format("{}: q {}, {}", o.file.path, tensor_text(problem.q), mask_text(problem.mask));
   v.outputs = verify::compare_forward(forward);
   if (o.problem.backward) {
-    const Prepared backward_plan = session.prepare(backward);
+    Prepared backward_plan = session.prepare(backward);
     for (const fa3_tensor* t : {&backward.dq, &backward.dk, &backward.dv}) fill_nan(*t);
+    session.upload(backward_plan, backward);
     session.run(backward_plan, backward, "backward");
+    session.download(backward_plan);
     for (verify::OutputResult& r : verify::compare_backward(backward))
       v.outputs.push_back(std::move(r));
   }

@@ -103,13 +103,6 @@ Prepared Session::prepare(const fa3_backward_args& args) {
   return with_workspace(plan);
 }
 
-void Session::upload(Prepared& prepared, const fa3_forward_args& args) {
-  if (!on_gpu()) return;
-  // Held by other sessions' plans too, which may outlive this one.
-  const auto release = [gpu = gpu()](verify::DeviceForward* device) { delete device; };
-  prepared.device = {new verify::DeviceForward(*gpu(), args), release};
-}
-
 void Session::download(Prepared& prepared) {
   if (prepared.device) prepared.device->fetch_outputs();
 }
@@ -118,7 +111,7 @@ double Session::run_plan(const Prepared& prepared, const void* args, const char*
                          int64_t calls) {
   using Clock = std::chrono::steady_clock;
   void* const stream = on_gpu() ? gpu()->stream() : nullptr;
-  if (prepared.device) args = &prepared.device->args();
+  if (prepared.device) args = prepared.device->call_args();
   fa3_status status = FA3_OK;
   const auto submit = [&] {
     for (int64_t i = 0; i < calls && status == FA3_OK; ++i)

@@ -9,7 +9,7 @@
 
 #include "fa3/fa3.h"
 #include "progress.h"
-#include "tools/verify/device_forward.h"
+#include "tools/verify/device_call.h"
 #include "tools/verify/gpu.h"
 
 namespace fa3::cli {
@@ -25,7 +25,7 @@ struct Prepared {
   std::unique_ptr<fa3_plan, PlanDeleter> plan;
   std::shared_ptr<void> workspace;
   size_t workspace_bytes = 0;
-  std::shared_ptr<verify::DeviceForward> device;
+  std::shared_ptr<verify::DeviceTensors> device;
 };
 
 // A problem to ask a backend about: fa3_forward_args or fa3_backward_args.
@@ -57,7 +57,13 @@ class Session {
   Prepared prepare(const fa3_backward_args& args);
 
   // Copies the tensors to where they are computed, and the outputs back: nothing on the CPU.
-  void upload(Prepared& prepared, const fa3_forward_args& args);
+  template <class Args>
+  void upload(Prepared& prepared, const Args& args) {
+    if (!on_gpu()) return;
+    // Held by other sessions' plans too, which may outlive this one.
+    auto* const device = new verify::DeviceCall<Args>(*gpu(), args);
+    prepared.device = {device, [gpu = gpu()](verify::DeviceCall<Args>* call) { delete call; }};
+  }
   void download(Prepared& prepared);
 
   // Runs once and returns the wall time in seconds; on a GPU, where copies are not timed, that

@@ -8,7 +8,7 @@
 #include <new>
 #include <utility>
 
-#include "tools/verify/device_forward.h"
+#include "tools/verify/device_call.h"
 
 namespace fa3::verify {
 namespace {
@@ -66,12 +66,20 @@ void guard_common_inputs(const Tensors& t, Guarded* guarded) {
   guarded->input("v_offset", t.v_offset);
 }
 
-// fa3_forward on tensors of the host; a GPU gets copies, whose guards `damage` is about too.
-fa3_status forward(fa3_context* context, const fa3_forward_args& args, std::string* damage) {
-  if (backend_of(context) != FA3_BACKEND_CUDA) return fa3_forward(context, &args, nullptr);
+fa3_status submit(fa3_context* context, const fa3_forward_args& args, void* stream) {
+  return fa3_forward(context, &args, stream);
+}
+fa3_status submit(fa3_context* context, const fa3_backward_args& args, void* stream) {
+  return fa3_backward(context, &args, stream);
+}
+
+// The call on tensors of the host; a GPU gets copies, whose guards `damage` is about too.
+template <class Args>
+fa3_status call(fa3_context* context, const Args& args, std::string* damage) {
+  if (backend_of(context) != FA3_BACKEND_CUDA) return submit(context, args, nullptr);
   Gpu gpu(0);
-  DeviceForward device(gpu, args);
-  const fa3_status status = fa3_forward(context, &device.args(), gpu.stream());
+  DeviceCall<Args> device(gpu, args);
+  const fa3_status status = submit(context, device.args(), gpu.stream());
   if (status != FA3_OK) return status;
   gpu.synchronize();
   device.fetch_outputs();
@@ -92,14 +100,14 @@ void append(std::vector<OutputResult> results, Report* report) {
 
 void run(const Config& config, fa3_context* context, Report* report) {
   const Tensors t = make_tensors(config);
+  std::string damage;
   {
     Guarded guarded;
     guard_common_inputs(t, &guarded);
     guarded.output("o", t.o);
     guarded.output("lse", t.lse);
     const fa3_forward_args args = forward_args(config, t);
-    std::string damage;
-    if (!settle(forward(context, args, &damage), guarded, report)) return;
+    if (!settle(call(context, args, &damage), guarded, report)) return;
     report->error = damage;
     append(compare_forward(args), report);
   }
@@ -114,7 +122,8 @@ void run(const Config& config, fa3_context* context, Report* report) {
   guarded.output("dk", t.dk);
   guarded.output("dv", t.dv);
   const fa3_backward_args args = backward_args(config, t);
-  if (!settle(fa3_backward(context, &args, nullptr), guarded, report)) return;
+  if (!settle(call(context, args, &damage), guarded, report)) return;
+  if (report->error.empty()) report->error = damage;
   append(compare_backward(args), report);
 }
 

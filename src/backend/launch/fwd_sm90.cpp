@@ -10,13 +10,6 @@
 namespace fa3::sm90 {
 namespace {
 
-// Dense tensors are not addressed by rows over all sequences, which may exceed 32 bits.
-RowAxis axis_of(const Problem& p, const SeqAxis& axis, const Layout& layout, bool ragged,
-                const i32* cu_seqlens, const i32* seqused) {
-  const int64_t batch_rows = ragged ? ragged_batch_rows(p, axis, layout) : 0;
-  return {cu_seqlens, seqused, static_cast<i32>(axis.rows), static_cast<i32>(batch_rows)};
-}
-
 ElementArgs elements_of(const Problem& p, const Buffers& buffers, float slope_factor) {
   return {.alibi_slopes = buffers.in<float>(kAlibiSlopes),
           .slope_batch = p.layout[kAlibiSlopes].batch,
@@ -65,8 +58,7 @@ Status launch(const VImagePlan& plan, const KernelStep& step, GpuRuntime& runtim
   const VImageConfig& c = plan.config;
   VImageArgs args{};
   FA3_TRY(args.v, runtime.encode(spec_of(buffers.data[kV], p, kV, c.raw_tile(), c.ragged)));
-  args.kv_axis = axis_of(p, p.kv, p.layout[kV], c.ragged, buffers.in<i32>(kCuSeqlensKv),
-                         buffers.in<i32>(kSequsedKv));
+  args.kv_axis = axis_of(p, kV, buffers, c.ragged);
   args.image = image_of(p, c.tile.keys, workspace);
   args.batch = static_cast<i32>(p.batch);
   args.tiles = static_cast<i32>(div_up(p.kv.rows, c.tile.keys));
@@ -125,15 +117,20 @@ Status launch(const FwdPlan& plan, const KernelStep& step, GpuRuntime& runtime, 
     FA3_RETURN_IF_ERROR(encode(args.k, kK, c.k_tile()));
     FA3_RETURN_IF_ERROR(encode(args.v, kV, c.v_tile()));
   }
-  FA3_RETURN_IF_ERROR(encode(args.o, kO, c.o_tile()));
+  if (c.o_f32) {
+    const Layout& o = p.layout[kO];
+    args.o = args.q;
+    args.o_f32 = buffers.out<float>(kO);
+    args.o_row = o.row, args.o_head = o.head, args.o_batch = o.batch;
+  } else {
+    FA3_RETURN_IF_ERROR(encode(args.o, kO, c.o_tile()));
+  }
   args.lse = buffers.out<float>(kLse);
   const Layout& lse = p.layout[kLse];
   args.lse_row = lse.row, args.lse_head = lse.head, args.lse_batch = lse.batch;
   args.next_tile = plan.counter ? reinterpret_cast<u32*>(workspace) : nullptr;
-  args.q_axis = axis_of(p, p.q, p.layout[kQ], c.ragged, buffers.in<i32>(kCuSeqlensQ),
-                        buffers.in<i32>(kSequsedQ));
-  args.kv_axis = axis_of(p, p.kv, p.layout[kK], c.ragged, buffers.in<i32>(kCuSeqlensKv),
-                         buffers.in<i32>(kSequsedKv));
+  args.q_axis = axis_of(p, kQ, buffers, c.ragged);
+  args.kv_axis = axis_of(p, kK, buffers, c.ragged);
   args.batch = static_cast<i32>(p.batch);
   args.heads_q = static_cast<i32>(p.heads_q);
   args.group_size = static_cast<i32>(p.group_size());

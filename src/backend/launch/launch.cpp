@@ -2,6 +2,7 @@
 // launch.cpp — for each step: its workspace set to 0, then its kernel's own launch function.
 #include "backend/launch/launch.h"
 
+#include "backend/launch/bwd_sm90.h"
 #include "backend/launch/fwd_sm90.h"
 #include "backend/launch/quantize_sm90.h"
 

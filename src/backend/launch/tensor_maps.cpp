@@ -3,7 +3,7 @@
 #include "backend/launch/tensor_maps.h"
 
 #include "device/sm90/fwd/args.h"
-#include "plan/sm90/fwd_plan.h"
+#include "plan/sm90/tensor_limits.h"
 
 namespace fa3::sm90 {
 
@@ -59,6 +59,15 @@ TensorMapSpec spec_of_rows(void* base, const Problem& p, TensorId id, const Tile
   one.q.varlen = one.kv.varlen = false;
   one.batch = 1;
   return spec_of(base, one, id, tile, false);
+}
+
+// Dense tensors are not addressed by rows over all sequences, which may exceed 32 bits.
+RowAxis axis_of(const Problem& p, TensorId id, const Buffers& buffers, bool ragged) {
+  const SeqAxis& axis = p.axis_of(id);
+  const Axis which = kTensors[id].axis;
+  const int64_t batch_rows = ragged ? ragged_batch_rows(p, axis, p.layout[id]) : 0;
+  return {buffers.in<i32>(cu_seqlens_of(which)), buffers.in<i32>(seqused_of(which)),
+          static_cast<i32>(axis.rows), static_cast<i32>(batch_rows)};
 }
 
 }  // namespace fa3::sm90

@@ -5,6 +5,7 @@
 #include "core/problem.h"
 #include "device/hopper/tile_layout.h"
 #include "device/tensor_map.h"
+#include "device/warp/sequence_rows.h"
 
 namespace fa3::sm90 {
 
@@ -14,5 +15,9 @@ TensorMapSpec spec_of(void* base, const Problem& problem, TensorId id, const Til
 
 // The same by rows of the tensor, wherever its sequences begin: {columns, row, head, batch entry}.
 TensorMapSpec spec_of_rows(void* base, const Problem& problem, TensorId id, const TileLayout& tile);
+
+// The lengths of the sequences of a tensor's axis. ragged: of a kernel that addresses its rows over
+// all sequences; others count rows of one.
+RowAxis axis_of(const Problem& problem, TensorId id, const Buffers& buffers, bool ragged);
 
 }  // namespace fa3::sm90

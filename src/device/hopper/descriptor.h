@@ -81,6 +81,8 @@ struct MnMajorTile {
   FA3_HD constexpr MnMajorTile from_row(u32 element) const {
     return {base.advanced(element / (kWidth / 2) * kPanelBytes)};
   }
+  // From row `row` of K on, a multiple of 8.
+  FA3_HD constexpr MnMajorTile from_k(u32 row) const { return {base.advanced(row * kWidth)}; }
   // A tile of the same shape `bytes` further on: another stage of a ring.
   FA3_HD constexpr MnMajorTile after(u32 bytes) const { return {base.advanced(bytes)}; }
   // The operand of one wgmma: 16 rows of K.

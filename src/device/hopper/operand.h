@@ -29,6 +29,14 @@ FA3_DEV u32 pack16(float low, float high) {
   return kType == MmaType::kF16 ? ptx::pack_f16(low, high) : ptx::pack_bf16(low, high);
 }
 
+// One of the two that pack16 has packed.
+template <MmaType kType>
+FA3_DEV float unpack16(u32 packed, int which) {
+  if constexpr (kType == MmaType::kBf16)
+    return ptx::bits_as<float>(which == 0 ? packed << 16 : packed & 0xFFFF0000u);
+  return ptx::f16_to_f32(static_cast<u16>(packed >> (16 * which)));
+}
+
 // 16-bit types.
 template <MmaType kType, int N, int kSteps>
 FA3_DEV void to_operand16(ptx::AFrag (&a)[kSteps], const ptx::Acc<N>& acc) {
@@ -63,6 +71,23 @@ FA3_DEV void store_operand16(u8* to, const ptx::Acc<N>& acc, u32 rows, u32 begin
     const u32 at = 32 * t - 2 * begin;  // bytes
     u8* const panel = to + at / kWidth * (rows * kWidth);
     const u32 column = at % kWidth + lane / 16 * 16;
+    ptx::stmatrix_x4(panel + panel_offset(row, column, kSwizzle), packed, where);
+  }
+}
+
+// The same of an operand that has been made already.
+template <Swizzle kSwizzle, int kSteps>
+FA3_DEV void store_fragment16(u8* to, const ptx::AFrag (&a)[kSteps], u32 rows,
+                              Where where = Where::here()) {
+  constexpr u32 kWidth = static_cast<u32>(kSwizzle);
+  const u32 lane = ptx::lane_index(), row = 16 * (ptx::warp_index(where) % 4) + lane % 16;
+  FA3_UNROLL
+  for (u32 s = 0; s < kSteps; ++s) {
+    ptx::Vec<u32, 4> packed;
+    FA3_UNROLL
+    for (int r = 0; r < 4; ++r) packed[r] = a[s][r];
+    u8* const panel = to + 32 * s / kWidth * (rows * kWidth);
+    const u32 column = 32 * s % kWidth + lane / 16 * 16;
     ptx::stmatrix_x4(panel + panel_offset(row, column, kSwizzle), packed, where);
   }
 }

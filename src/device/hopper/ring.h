@@ -29,6 +29,9 @@ struct Ring {
     ring.advance();
     return ring;
   }
+  FA3_HD constexpr Ring before() const {
+    return stage > 0 ? Ring{stage - 1, phase} : Ring{kStages - 1, phase ^ 1};
+  }
 };
 
 }  // namespace fa3

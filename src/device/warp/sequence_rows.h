@@ -3,6 +3,8 @@
 #pragma once
 
 #include "device/ptx/memory.h"
+#include "device/ptx/thread.h"
+#include "device/ptx/warp.h"
 #include "device/types.h"
 
 namespace fa3 {
@@ -40,6 +42,24 @@ FA3_DEV SequenceRows rows_of(const RowAxis& axis, i32 batch, i32 b) {
     }
   }
   return rows;
+}
+
+// The same for all lanes of a warp, of which one reads.
+template <bool kRagged>
+FA3_DEV SequenceRows rows_of_warp(const RowAxis& axis, i32 batch, i32 b,
+                                  Where where = Where::here()) {
+  if constexpr (!kRagged) return rows_of<false>(axis, batch, b);
+  SequenceRows rows;
+  if (ptx::lane_index() == 0) rows = rows_of<kRagged>(axis, batch, b);
+  const auto of_first = [&where](i32 x) {
+    return static_cast<i32>(ptx::shfl_idx(static_cast<u32>(x), 0, 32, ~0u, where));
+  };
+  return {of_first(rows.begin), of_first(rows.rows), of_first(rows.used)};
+}
+
+// The first row of a sequence for plain addressing, where a dense tensor has a batch stride.
+FA3_DEV i32 first_row(const RowAxis& axis, const SequenceRows& rows) {
+  return axis.cu_seqlens != nullptr ? rows.begin : 0;
 }
 
 }  // namespace fa3

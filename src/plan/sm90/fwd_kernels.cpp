@@ -32,6 +32,7 @@ struct Words {
   std::optional<Operands> operands;
   bool few_tiles = false;  // where there are two: the kernel for fewer Q tiles
   bool flushed = false;    // and that for long sums of P·V
+  bool o_f32 = false;
   std::optional<KvScales> kv_scales;
   FwdFunctors functors;
 
@@ -42,6 +43,7 @@ const char* ragged_word(bool ragged) { return ragged ? "ragged" : "dense"; }
 
 constexpr const char* kFewTilesWord = "few_tiles";
 constexpr const char* kFlushedWord = "flushed";
+constexpr const char* kOF32Word = "o_f32";
 constexpr const char* kAlibiWord = "alibi";
 constexpr const char* kSequenceIdsWord = "sequence_ids";
 
@@ -56,6 +58,7 @@ std::string text_of(HeadDims dims, const FwdVariant& variant, const FwdRow& row,
   if (few_tiles) name += fmt::format("/{}", kFewTilesWord);
   if (variant.score != ScoreKind::kPlain) name += fmt::format("/{}", word(variant.score));
   if (variant.kv_scales != KvScales::kHead) name += fmt::format("/{}", word(variant.kv_scales));
+  if (variant.o_f32) name += fmt::format("/{}", kOF32Word);
   if (variant.functors.alibi) name += fmt::format("/{}", kAlibiWord);
   if (variant.functors.sequence_ids) name += fmt::format("/{}", kSequenceIdsWord);
   return name;
@@ -107,6 +110,7 @@ bool read_word(std::string_view text, Words& words) {
   if (text == kFlushedWord) return words.flushed = true;
   for (const KvScales scales : kKvScales)
     if (text == word(scales)) return set(words.kv_scales, scales);
+  if (text == kOF32Word) return words.o_f32 = true;
   if (text == kAlibiWord) return words.functors.alibi = true;
   if (text == kSequenceIdsWord) return words.functors.sequence_ids = true;
   return false;
@@ -181,7 +185,8 @@ void add_variants(HeadDims dims, const Words& words, std::vector<FwdKernel>& ker
                                  .ragged = ragged,
                                  .functors = words.functors,
                                  .operands = words.operands_or_16(),
-                                 .kv_scales = kv_scales};
+                                 .kv_scales = kv_scales,
+                                 .o_f32 = words.o_f32};
         for (const auto& [row, few_tiles] : rows_of(dims, mask, words)) {
           if (!wanted(words.queries, row->max_seqlen_q)) continue;
           if (words.few_tiles && !few_tiles) continue;
@@ -202,6 +207,7 @@ Status refuse(std::string_view name, std::string_view why) {
       "jit: kernels '{}': {}; need fwd, then any of d<head dim> or d<of q and k>-<of v> (multiples "
       "of 16 up to 256), e4m3, i8_e4m3, i8_16_bits, bf16 or f16, full, causal or window, dense or "
       "ragged, q<most queries>, flushed, few_tiles, softcap or scaled, tile_scales or key_scales, "
+      "o_f32, "
       "alibi, sequence_ids, each behind a '/'",
       name, why);
 }
@@ -239,7 +245,8 @@ std::string name_of(const FwdPlan& plan) {
                            .ragged = c.ragged,
                            .functors = plan.functors,
                            .operands = plan.need.operands,
-                           .kv_scales = c.kv_scales};
+                           .kv_scales = c.kv_scales,
+                           .o_f32 = c.o_f32};
   return text_of(dims, variant, *row, choose_row(more_tiles) != row && !plan.functors.any());
 }
 

@@ -91,6 +91,7 @@ constexpr void for_each_field(Config& c, const F& f) {
     f("step", c.step);
     f("softmax", c.softmax);
     f("ping_pong", c.ping_pong);
+    f("o_f32", c.o_f32);
     f("o_in_q", c.o_in_q);
     f("o_parts", c.o_parts);
     f("ragged", c.ragged);

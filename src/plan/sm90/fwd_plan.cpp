@@ -13,88 +13,24 @@
 #include "plan/sm90/fwd_configs.h"
 #include "plan/sm90/fwd_rows.h"
 #include "plan/sm90/roofline.h"
+#include "plan/sm90/tensor_limits.h"
 
 namespace fa3::sm90 {
 namespace {
 
-constexpr int64_t kStrideLimit = int64_t{1} << 39;      // elements: TMA's strides end at 2^40 bytes
-constexpr int64_t kMaxRaggedStride = int64_t{1} << 32;  // elements: well below kRaggedWrap bytes
-constexpr int64_t kMaxRows = kRaggedRows - 512;         // coordinates of a tile stay in 31 bits
 constexpr int64_t kMaxTiles = int64_t{1} << 31;
 constexpr int64_t kMaxGridY = 65535;  // of the kernels before the forward: heads, sequences
 
 // ---- What is declined ---------------------------------------------------------------------------
 
-// Elements in 16 bytes, of which TMA wants multiples.
-int64_t tma_elements(fa3_dtype dtype) { return 16 / dtype_bytes(dtype); }
-
-Status check_head_dim(const char* name, int64_t dim, fa3_dtype dtype) {
-  const int64_t unit = tma_elements(dtype);
-  if (dim >= 1 && dim <= 256 && dim % unit == 0) return {};
-  return unsupported(
-      "forward: {}={} on sm90, need a multiple of {} up to 256; pad with zero columns, or use "
-      "backend cpu",
-      name, dim, unit);
-}
-
-Status check_stride(const char* tensor, const char* what, int64_t extent, int64_t stride,
-                    fa3_dtype dtype) {
-  const int64_t unit = tma_elements(dtype);
-  if (extent <= 1 || (stride % unit == 0 && stride < kStrideLimit)) return {};
-  return unsupported(
-      "forward: {}: {} stride {} on sm90, need a multiple of {} elements (16 bytes) below 2^39, "
-      "which TMA can address; copy the tensor, or use backend cpu",
-      tensor, what, stride, unit);
-}
-
-Status check_tensor(const Problem& p, TensorId id, const char* name, const SeqAxis& axis,
-                    int64_t heads, bool ragged) {
-  const Layout& layout = p.layout[id];
-  FA3_RETURN_IF_ERROR(check_stride(name, "row", axis.rows, layout.row, layout.dtype));
-  FA3_RETURN_IF_ERROR(check_stride(name, "head", heads, layout.head, layout.dtype));
-  if (!axis.varlen)
-    FA3_RETURN_IF_ERROR(check_stride(name, "batch", p.batch, layout.batch, layout.dtype));
-  if (!ragged) return {};
-  const int64_t row = ragged_row_stride(axis, layout);
-  if (row >= kMaxRaggedStride) {
-    return unsupported("forward: {}: row stride {} on sm90, need less than {}; copy the tensor",
-                       name, row, kMaxRaggedStride);
-  }
-  if (!has_lengths(p) || axis.varlen || p.batch <= 1) return {};
-  if (layout.batch == 0 || (row > 0 && layout.batch % row == 0)) return {};
-  return unsupported(
-      "forward: {}: batch stride {} with varlen or seqused tensors on sm90, need a multiple of the "
-      "row stride {}; copy the tensor, or use backend cpu",
-      name, layout.batch, row);
-}
-
-// Ragged tensors are addressed by rows over all sequences, both tensors of an axis by the same.
-Status check_axis(const char* name, const Problem& p, const SeqAxis& axis, TensorId a, TensorId b,
-                  bool ragged) {
-  const int64_t batch_rows = ragged ? ragged_batch_rows(p, axis, p.layout[a]) : 0;
-  const int64_t other = ragged ? ragged_batch_rows(p, axis, p.layout[b]) : 0;
-  if (batch_rows != other) {
-    return unsupported(
-        "forward: the {} tensors' sequences lie {} and {} rows apart on sm90 with varlen or "
-        "seqused tensors, need the same; copy one of them, or use backend cpu",
-        name, batch_rows, other);
-  }
-  const int64_t rows = std::max(axis.rows, batch_rows * p.batch);
-  if (rows <= kMaxRows) return {};
-  return unsupported("forward: {} rows of {} on sm90, need at most {}; split the batch", rows, name,
-                     kMaxRows);
-}
-
 Status check_layout(const Problem& p, bool ragged) {
-  FA3_RETURN_IF_ERROR(check_tensor(p, kQ, "q", p.q, p.heads_q, ragged));
-  FA3_RETURN_IF_ERROR(check_tensor(p, kK, "k", p.kv, p.heads_kv, ragged));
-  FA3_RETURN_IF_ERROR(check_tensor(p, kV, "v", p.kv, p.heads_kv, ragged));
-  FA3_RETURN_IF_ERROR(check_tensor(p, kO, "o", p.q, p.heads_q, ragged));
-  FA3_RETURN_IF_ERROR(check_axis("query", p, p.q, kQ, kO, ragged));
-  return check_axis("key", p, p.kv, kK, kV, ragged);
+  for (const TensorId id : {kQ, kK, kV}) FA3_RETURN_IF_ERROR(check_strides(p, id, ragged));
+  // O in FP32 is not addressed by TMA.
+  const bool o_f32 = p.layout[kO].dtype == FA3_F32;
+  FA3_RETURN_IF_ERROR(check_strides(p, kO, ragged && !o_f32));
+  FA3_RETURN_IF_ERROR(check_axis(p, "query", kQ, o_f32 ? kQ : kO, ragged));
+  return check_axis(p, "key", kK, kV, ragged);
 }
-
-bool is_16_bit(fa3_dtype dtype) { return dtype == FA3_F16 || dtype == FA3_BF16; }
 
 // Keys of a tile are a multiple of this.
 int64_t keys_unit(const Problem& p) { return p.layout[kV].dtype == FA3_F8_E4M3 ? 32 : 16; }
@@ -134,8 +70,6 @@ Status check_scales(const Problem& p) {
 }
 
 Status check_problem(const Problem& p) {
-  if (p.op != FA3_OP_FORWARD)
-    return unsupported("backward: not on sm90 in this release; use backend cpu");
   const fa3_dtype dtype = p.layout[kQ].dtype, o = p.layout[kO].dtype;
   if (!is_16_bit(dtype) && !p.is_8_bit())
     return unsupported(
@@ -143,15 +77,12 @@ Status check_problem(const Problem& p) {
         "convert, or use backend cpu",
         dtype_name(dtype));
   const fa3_dtype v = p.layout[kV].dtype;
-  if (p.is_8_bit() && is_16_bit(v) && v != o)
-    return unsupported("forward: o is {} and v is {} on sm90, need equal types; use backend cpu",
-                       dtype_name(o), dtype_name(v));
-  if (p.is_8_bit() ? !is_16_bit(o) : o != dtype)
+  if (o != FA3_F32 && p.is_8_bit() && is_16_bit(v) && v != o)
     return unsupported(
-        "forward: o is {} on sm90, need {}; use backend cpu", dtype_name(o),
-        p.is_8_bit() ? "f16 or bf16" : fmt::format("{}, the type of q", dtype_name(dtype)));
-  FA3_RETURN_IF_ERROR(check_head_dim("head_dim_qk", p.head_dim_qk, dtype));
-  FA3_RETURN_IF_ERROR(check_head_dim("head_dim_v", p.head_dim_v, p.layout[kV].dtype));
+        "forward: o is {} and v is {} on sm90, need equal types, or o of f32; use backend cpu",
+        dtype_name(o), dtype_name(v));
+  FA3_RETURN_IF_ERROR(check_head_dim(p, "head_dim_qk", p.head_dim_qk, dtype));
+  FA3_RETURN_IF_ERROR(check_head_dim(p, "head_dim_v", p.head_dim_v, p.layout[kV].dtype));
   FA3_RETURN_IF_ERROR(check_scales(p));
   if (v == FA3_F8_E4M3 && p.heads_kv > kMaxGridY)
     return unsupported(
@@ -162,11 +93,6 @@ Status check_problem(const Problem& p) {
 
 // ---- Choices ------------------------------------------------------------------------------------
 
-// The most rows that a sequence can have.
-int64_t most_rows(const SeqAxis& axis) {
-  return axis.varlen ? std::min(axis.rows, axis.max_seqlen) : axis.rows;
-}
-
 // The length that rows of the table are chosen by. Varlen: long sequences weigh more than the mean
 // says; twice the mean was within 2 % of the best row for log-normal lengths. Rows for short
 // queries take all sequences or none.
@@ -174,22 +100,6 @@ int64_t typical_rows(const SeqAxis& axis, int64_t batch) {
   const int64_t most = most_rows(axis);
   if (!axis.varlen || most <= kWgRows || batch == 0) return most;
   return std::clamp<int64_t>(2 * axis.rows / batch, kWgRows + 1, most);
-}
-
-// The mask as a band; a bound beyond every query's keys is dropped.
-Band32 band_of(const Problem& p) {
-  if (p.mask == FA3_MASK_FULL) return {};
-  const int64_t left = p.mask == FA3_MASK_WINDOW ? p.left : -1;
-  const int64_t right = p.mask == FA3_MASK_WINDOW ? p.right : 0;
-  const auto bound = [](int64_t keys, int64_t reach) {
-    return keys < 0 || keys >= reach ? Band32::kUnbounded : static_cast<int32_t>(keys);
-  };
-  return {bound(left, most_rows(p.kv) - 1), bound(right, most_rows(p.q) - 1)};
-}
-
-MaskKind mask_of(const Band32& band) {
-  if (band.left != Band32::kUnbounded) return MaskKind::kWindow;
-  return band.right == Band32::kUnbounded ? MaskKind::kFull : MaskKind::kCausal;
 }
 
 int64_t count_tiles(const Problem& p, int tile_q) {
@@ -243,14 +153,6 @@ bool counter_pays(const Problem& p, MaskKind mask, int64_t sms) {
   return flops >= kLong * kMmaFlops * static_cast<double>(sms);
 }
 
-// Masked scores are −inf, and what multiplies them must not become 0 in FP32: −inf · 0 is NaN. Nor
-// may 0 meet an infinite factor.
-float scale_in_fp32(double scale) {
-  constexpr double kLeast = std::numeric_limits<float>::min();
-  constexpr double kMost = std::numeric_limits<float>::max();
-  return static_cast<float>(std::copysign(std::clamp(std::abs(scale), kLeast, kMost), scale));
-}
-
 Operands operands_of(const Problem& p) {
   if (!p.is_8_bit()) return Operands::k16;
   if (p.layout[kQ].dtype == FA3_F8_E4M3) return Operands::kE4m3;
@@ -302,6 +204,11 @@ bool has_tiles(const Problem& p, int tile_kv) {
 }
 
 Status not_ahead(const Problem& p, const FwdVariant& variant) {
+  if (variant.o_f32)
+    return unsupported(
+        "forward: o of f32 with q of {}: the simulator has it for bf16 and 8 bits, with a positive "
+        "softmax_scale, a scale per head, and no softcap, ALiBi or sequence ids; use backend cpu",
+        dtype_name(p.layout[kQ].dtype));
   if (variant.kv_scales != KvScales::kHead)
     return unsupported(
         "forward: k_block.rows={}, v_block.rows={}, head_dim_qk={}, head_dim_v={}: the simulator "
@@ -331,16 +238,6 @@ const FwdRow* tuned_row(const Problem& p, const Tuning& tuning, const FwdFunctor
 }
 
 }  // namespace
-
-int64_t ragged_row_stride(const SeqAxis& axis, const Layout& layout) {
-  return axis.varlen || axis.rows > 1 ? layout.row : layout.batch;
-}
-
-int64_t ragged_batch_rows(const Problem& problem, const SeqAxis& axis, const Layout& layout) {
-  if (!has_lengths(problem)) return 1;
-  const int64_t row = ragged_row_stride(axis, layout);
-  return axis.varlen || problem.batch <= 1 || row == 0 ? 0 : layout.batch / row;
-}
 
 Program program_of(const FwdPlan& plan) {
   return {fwd_header(plan.config), fwd_expression(plan.config, plan.functors)};
@@ -377,7 +274,7 @@ std::optional<FwdPlan> wider(const FwdPlan& plan) {
   FwdPlan wide = plan;
   wide.config.head_dim_qk = row.head_dim_qk;
   wide.config.head_dim_v = row.head_dim_v;
-  wide.config.o_in_q = row.o_in_q;
+  wide.config.o_in_q = row.o_in_q && !plan.config.o_f32;
   wide.config.o_parts = row.o_parts;
   if (plan.config.v_image) return std::nullopt;  // V was transposed for these head dims
   if (wide.config == plan.config) return std::nullopt;
@@ -420,9 +317,18 @@ Result<FwdPlan> make_fwd_plan(const Problem& p, const DeviceInfo& device) {
                        p.head_dim_qk, p.head_dim_v);
   if (device.tuning) row = tuned_row(p, *device.tuning, functors, row, plan);
   plan.row = row->name;
-  const MmaType dtype = p.layout[kO].dtype == FA3_F16 ? MmaType::kF16 : MmaType::kBf16;
-  FwdVariant variant{
-      dtype, mask, score_of(p), has_lengths(p), functors, plan.need.operands, kv_scales_of(p)};
+  // Of all that has 16 bits.
+  const bool o_f32 = p.layout[kO].dtype == FA3_F32;
+  const fa3_dtype of_16 = o_f32 ? p.layout[kV].dtype : p.layout[kO].dtype;
+  const MmaType dtype = of_16 == FA3_F16 ? MmaType::kF16 : MmaType::kBf16;
+  FwdVariant variant{.dtype = dtype,
+                     .mask = mask,
+                     .score = score_of(p),
+                     .ragged = has_lengths(p),
+                     .functors = functors,
+                     .operands = plan.need.operands,
+                     .kv_scales = kv_scales_of(p),
+                     .o_f32 = o_f32};
   if (device.compiled_ahead) {
     if (variant.kv_scales == KvScales::kTiles && !has_tiles(p, row->config.tile_kv))
       variant.kv_scales = KvScales::kKeys;

@@ -72,12 +72,6 @@ LaunchShape shape_of(const FwdPlan& plan);
 size_t workspace_bytes(const FwdPlan& plan);
 size_t zeroed_bytes(const FwdPlan& plan);
 
-// How a ragged kernel addresses tensors without cu_seqlens: by rows over all sequences. The stride
-// of a row in elements (that of a sequence when each has one row), and rows from one sequence's
-// first to the next one's; by sequences, 1, where all lengths are equal.
-int64_t ragged_row_stride(const SeqAxis& axis, const Layout& layout);
-int64_t ragged_batch_rows(const Problem& problem, const SeqAxis& axis, const Layout& layout);
-
 // The kernel as C++ names it: fa3::sm90::fwd<fa3::sm90::FwdConfig{.dtype = …}>, every field by its
 // name, and the types of functors where there are any.
 std::string fwd_expression(const FwdConfig& config, const FwdFunctors& functors = {});

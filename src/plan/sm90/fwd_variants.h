@@ -29,6 +29,7 @@ struct FwdVariant {
   FwdFunctors functors{};
   Operands operands = Operands::k16;
   KvScales kv_scales = KvScales::kHead;
+  bool o_f32 = false;
 
   constexpr bool operator==(const FwdVariant&) const = default;
 };
@@ -57,12 +58,15 @@ constexpr FwdConfig config_of(const FwdRow& row, const FwdVariant& variant) {
   config.score = variant.score;
   config.ragged = variant.ragged;
   config.kv_scales = variant.kv_scales;
+  config.o_f32 = variant.o_f32;
+  config.o_in_q = config.o_in_q && !variant.o_f32;
   return config;
 }
 
 // Not worth a kernel of its own where kernels are compiled ahead. 16 bits: FP16, except dense
-// without a mask. E4M3: all but dense BF16, full and causal. INT8: all.
+// without a mask. E4M3: all but dense BF16, full and causal. INT8 and O in FP32: all.
 constexpr bool is_rare(const FwdVariant& variant) {
+  if (variant.o_f32) return true;
   const bool f16 = variant.dtype == MmaType::kF16, dense = !variant.ragged;
   switch (variant.operands) {
     case Operands::k16:
@@ -92,7 +96,7 @@ constexpr FwdVariant ahead(FwdVariant variant) {
 }
 
 // Those of a row that are compiled ahead. Functors: for BF16 and two head dims, which is enough to
-// execute them; nor has F16 O with 8 bits every score.
+// execute them; nor has F16 O with 8 bits, or F32 O, every score.
 struct FwdVariants {
   std::array<FwdVariant, 38> variant{};
   size_t count = 0;
@@ -122,6 +126,9 @@ constexpr FwdVariants compiled_ahead(const FwdRow& row) {
         }
       }
     }
+  }
+  for (const Operands operands : kOperands) {
+    if (row.takes(operands)) all.add(ahead({.operands = operands, .o_f32 = true}));
   }
   const int dim = row.config.head_dim_qk;
   if (row.flushes()) {

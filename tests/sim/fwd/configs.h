@@ -45,6 +45,10 @@ constexpr FwdConfig with_e4m3(FwdConfig c, int raw_v_stages) {
   c.softmax.p_log2 = 4;
   return c;
 }
+constexpr FwdConfig with_o_f32(FwdConfig c) {
+  c.o_f32 = true;
+  return c;
+}
 constexpr FwdConfig with_flush(FwdConfig c, int columns) {
   c.flush_columns = columns;
   return c;
@@ -60,9 +64,10 @@ constexpr FwdConfig with_int8(FwdConfig c) {
 }
 // The types of a problem that such a kernel computes.
 inline verify::Config in_types_of(const FwdConfig& c, verify::Config problem) {
+  if (c.o_f32) problem.out_dtype = FA3_F32;
   if (!c.scaled()) return problem;
   problem.dtype = c.dtype_qk == MmaType::kS8 ? FA3_I8 : FA3_F8_E4M3;
-  problem.out_dtype = FA3_BF16;
+  if (!c.o_f32) problem.out_dtype = FA3_BF16;
   if (!c.v8()) problem.v_dtype = FA3_BF16;
   problem.v_offset = c.v8();
   if (c.kv_scales == KvScales::kTiles) {
@@ -95,6 +100,7 @@ inline constexpr Variant kVariants[] = {
     {"three stages", with_step(small(kMask, kRagged), FwdStep::kThreeStage)},
     {"unspecialised", without_specialisation(small(kMask, kRagged))},
     {"uneven parts", with_uneven_parts(small(kMask, kRagged))},
+    {"o f32", with_o_f32(small(kMask, kRagged))},
     {"e4m3", with_e4m3(small(kMask, kRagged), 2)},
     {"V image", with_e4m3(small(kMask, kRagged), 0)},
     {"flushed", with_flush(with_e4m3(small(kMask, kRagged), 0), 32)},

@@ -2,11 +2,10 @@
 // mutations_test.cpp — every wait, arrival, fence and barrier of the forward kernel is left out in
 // turn, in the simulator: it has to report that, or the result has to differ. Lines whose loss
 // goes unnoticed are listed below with the reason.
+#include "sim/mutations.h"
+
 #include <cstring>
-#include <fstream>
-#include <set>
-#include <string>
-#include <tuple>
+#include <vector>
 
 #include "sim/fwd/configs.h"
 #include "sim/fwd/kit.h"
@@ -94,16 +93,10 @@ std::vector<Mutated> kernels() {
 
 // ---- Lines whose loss goes unnoticed ------------------------------------------------------------
 
-// By the tag sim:spare(…) at the end of the line, for all kernels or for one.
-struct Spared {
-  const char* kernel;  // nullptr = all
-  const char* tag;
-  const char* reason;
-};
 constexpr const char* kShortTile =
     "a slot is written again when the producer has loaded the tile after it: too late to matter, "
     "unless that has fewer KV tiles than the rings have stages, as in the kernel skipping";
-constexpr Spared kSpared[] = {
+const std::vector<Spared> kSpared = {
     {nullptr, "reconverge", "for ptxas: uniform registers"},
     {nullptr, "lagging",
      "takes a lane that lags a round behind; SimFwdSm90 NoLse deadlocks without the line"},
@@ -125,91 +118,14 @@ constexpr Spared kSpared[] = {
     {"unspecialised", "one_tile", "a CTA works on one tile"},
 };
 
-const Spared* spared(const char* kernel, const std::string& source) {
-  for (const Spared& s : kSpared) {
-    if (s.kernel != nullptr && std::strcmp(s.kernel, kernel) != 0) continue;
-    if (source.find(std::string("sim:spare(") + s.tag + ")") != std::string::npos) return &s;
-  }
-  return nullptr;
-}
-
-// ---- A run, whole or without a line -------------------------------------------------------------
-
-// A line that synchronises, and what it does there.
-struct Line {
-  std::string op;  // "mbar_wait"
-  std::string file;
-  int number;
-
-  bool operator<(const Line& other) const {
-    return std::tie(file, number, op) < std::tie(other.file, other.number, other.op);
-  }
-  std::string at() const { return text({file.c_str(), number}); }
-  std::string source() const {
-    std::ifstream in(FA3_SOURCE_DIR + file.substr(file.rfind("/src/")));
-    std::string line;
-    for (int i = 0; i < number; ++i) std::getline(in, line);
-    return line;
-  }
-};
-
-class FwdMutations : public testing::TestWithParam<Mutated> {
- protected:
-  FwdMutations() : attention_(runtime_, GetParam().problem, GetParam().config) {}
-
-  // All lines that the kernel synchronises in; its outputs are kept as the right ones.
-  std::set<Line> lines() {
-    std::set<Line> all;
-    runtime_.device.options.omit = [&](const char* op, Where where) {
-      all.insert({op, where.file, where.line});
-      return false;
-    };
-    attention_.run();
-    right_ = attention_.bits();
-    return all;
-  }
-  // How the loss of a line is noticed: the report of a broken rule; "" = not at all.
-  std::string noticed(const Line& line, u64 seeds) {
-    runtime_.device.options.omit = [&](const char* op, Where where) {
-      return line.number == where.line && line.op == op && line.file == where.file;
-    };
-    for (u64 seed = 0; seed < seeds; ++seed) {
-      runtime_.device.options.seed = seed;
-      try {
-        attention_.run();
-      } catch (const Violation& violation) {
-        return violation.what();
-      }
-      if (attention_.bits() != right_) return "another result";
-    }
-    return "";
-  }
-
-  TestRuntime runtime_;
-  FwdRun attention_;
-  std::vector<unsigned char> right_;
-};
+class FwdMutations : public testing::TestWithParam<Mutated> {};
 
 TEST_P(FwdMutations, EveryLineIsMissed) {
   if (kSanitized && std::strcmp(GetParam().name, "two_stages") != 0)
     GTEST_SKIP() << "one kernel is enough for sanitizers, which look at the simulator";
-  const std::set<Line> all = lines();
-  ASSERT_GE(all.size(), 20u);
-  std::set<const Spared*> seen;
-  for (const Line& line : all) {
-    const std::string source = line.source();
-    ASSERT_NE(source, "") << line.at();
-    if (const Spared* const s = spared(GetParam().name, source)) {
-      seen.insert(s);
-      continue;
-    }
-    const std::string how = noticed(line, kSeeds);
-    EXPECT_NE(how, "") << line.op << " at " << line.at() << " may be left out: " << source;
-  }
-  for (const Spared& s : kSpared) {
-    if (s.kernel == nullptr || std::strcmp(s.kernel, GetParam().name) != 0) continue;
-    EXPECT_EQ(seen.count(&s), 1u) << "no line has this tag any more: " << s.tag;
-  }
+  TestRuntime runtime;
+  FwdRun attention(runtime, GetParam().problem, GetParam().config);
+  Mutations(runtime, attention).expect_every_line_missed(GetParam().name, kSpared, kSeeds);
 }
 
 INSTANTIATE_TEST_SUITE_P(Kernels, FwdMutations, testing::ValuesIn(kernels()),

@@ -62,12 +62,15 @@ struct FwdArgs {
   FwdScale q_scale, k_scale, v_scale;
   const float* v_offset;              // (batch, heads_kv, head_dim_v) or null
   i64 v_offset_batch, v_offset_head;  // strides in elements
-  i32 head_dim_v;                     // of the tensor
+  i32 head_dim_v;                     // of the tensor; also for o_f32
   // What k_offset adds to the scores of a row, (batch, heads, rows) or varlen (heads, rows); null =
   // nothing, or nobody notices.
   const float* score_offset;
   i64 score_offset_batch, score_offset_head;
   VImage v_image;
+  // Instead of the map o: strides in elements.
+  float* o_f32;
+  i64 o_row, o_head, o_batch;
 };
 
 }  // namespace fa3::sm90

@@ -53,6 +53,7 @@ struct FwdConfig {
   FwdStep step = FwdStep::kTwoStage;
   SoftmaxVariant softmax;
   bool ping_pong = true;  // consumers take turns at the tensor cores
+  bool o_f32 = false;     // O leaves registers in FP32; else as dtype_o, through shared memory
   bool o_in_q = false;    // O leaves through Q's buffer, else through its own
   int o_parts = 1;        // its own buffer holds this part of O's columns, which leave in turns
   bool ragged = false;    // varlen or with seqused: the kernel reads the lengths
@@ -132,7 +133,7 @@ struct FwdConfig {
     return static_cast<int>(div_up(o_tile().panels(), o_parts));
   }
   FA3_HD constexpr int o_bytes() const {
-    return o_in_q ? 0 : o_part_panels() * o_tile().panel_bytes();
+    return o_in_q || o_f32 ? 0 : o_part_panels() * o_tile().panel_bytes();
   }
   FA3_HD constexpr int barriers() const {
     return 2 * consumer_wgs * q_stages + 4 * stages + 2 * raw_v_stages + 2 * kWorkSlots + 1;

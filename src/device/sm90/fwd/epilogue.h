@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// epilogue.h — how a Q tile leaves a consumer: O / sum as 16 bits through shared memory and TMA,
-// LSE from registers. Rows that see no key get O = 0, LSE = −∞.
+// epilogue.h — how a Q tile leaves a consumer: O / sum as 16 bits through shared memory and TMA, or
+// in FP32 from registers, as LSE. Rows that see no key get O = 0, LSE = −∞.
 #pragma once
 
 #include "device/hopper/fragment.h"
@@ -114,11 +114,34 @@ FA3_DEV void send_o(const Consumer& c, const u8* from, const FwdWork& work, i32 
   ptx::bulk_commit();
 }
 
+// Two neighbours at a time: a quad writes 32 bytes of a row.
+template <class Consumer>
+FA3_DEV void store_o_f32(const Consumer& c, const FwdWork& work) {
+  using Two = ptx::Vec<float, 2>;
+  const FwdArgs& args = c.args;
+  const i32 row = c.row_of(work);
+  const i64 first = args.q_axis.cu_seqlens != nullptr ? work.q_begin : 0;
+  const u32 mine = fragment_column(ptx::thread_index() % kWgThreads);
+  float* const to = args.o_f32 + work.batch * args.o_batch + work.head * args.o_head +
+                    (first + row) * args.o_row + mine;
+  FA3_UNROLL
+  for (int h = 0; h < 2; ++h) {
+    if (row + 8 * h >= work.q_rows) continue;
+    FA3_UNROLL
+    for (int column = 0; column < Consumer::kConfig.head_dim_v; column += 8) {
+      if (column >= args.head_dim_v) break;
+      const int i = column / 2 + 2 * h;
+      ptx::st_global(reinterpret_cast<Two*>(to + 8 * h * args.o_row + column),
+                     Two{{c.o_acc[i], c.o_acc[i + 1]}});
+    }
+  }
+}
+
 template <FwdConfig kCfg, class Order, class Score, class Mask>
 FA3_DEV void Consumer<kCfg, Order, Score, Mask>::store_tile(const QTile& done) {
   const NamedBarrier all{kTileBar + wg, kWgThreads};
   u8* const buffer = kCfg.o_in_q ? smem.q[done.q_slot] : smem.o[wg];
-  if constexpr (!kCfg.o_in_q) {
+  if constexpr (!kCfg.o_in_q && !kCfg.o_f32) {
     if (leader) ptx::bulk_wait_read<0>();  // the previous O has drained  sim:spare(one_tile)
     all.sync();                            // publish that to the warpgroup  sim:spare(one_tile)
   }
@@ -134,24 +157,28 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::store_tile(const QTile& done) {
     for (u32 h = 0; h < 2; ++h) nothing[h] = nothing[h] || (by_quad >> h & 1) == 0;
   }
   normalise_o(*this, done, work, nothing);
-  constexpr u32 kColumns = kCfg.o_part_panels() * kCfg.o_tile().panel_columns();
-  FA3_UNROLL
-  for (i32 part = 0; part < kCfg.o_parts; ++part) {
-    if (part > 0) {
-      if (leader) ptx::bulk_wait_read<0>();  // the previous part has drained
+  if constexpr (kCfg.o_f32) {
+    store_o_f32(*this, work);
+  } else {
+    constexpr u32 kColumns = kCfg.o_part_panels() * kCfg.o_tile().panel_columns();
+    FA3_UNROLL
+    for (i32 part = 0; part < kCfg.o_parts; ++part) {
+      if (part > 0) {
+        if (leader) ptx::bulk_wait_read<0>();  // the previous part has drained
+        all.sync();
+      }
+      const u32 begin = kColumns * static_cast<u32>(part);
+      store_operand16<kCfg.dtype_o, kCfg.o_tile().swizzle()>(buffer, o_acc, kWgRows, begin,
+                                                             begin + kColumns);
+      ptx::fence_proxy_async_shared();
       all.sync();
+      if (leader) send_o(*this, buffer, work, part);
     }
-    const u32 begin = kColumns * static_cast<u32>(part);
-    store_operand16<kCfg.dtype_o, kCfg.o_tile().swizzle()>(buffer, o_acc, kWgRows, begin,
-                                                           begin + kColumns);
-    ptx::fence_proxy_async_shared();
-    all.sync();
-    if (leader) send_o(*this, buffer, work, part);
-  }
-  if constexpr (kCfg.o_in_q) {
-    if (leader) {
-      ptx::bulk_wait_read<0>();
-      smem.q_empty[done.q_slot].arrive();
+    if constexpr (kCfg.o_in_q) {
+      if (leader) {
+        ptx::bulk_wait_read<0>();
+        smem.q_empty[done.q_slot].arrive();
+      }
     }
   }
   store_lse(*this, done, work, nothing);

@@ -25,9 +25,9 @@ struct FwdSmem {
   static constexpr bool kTransposes = kCfg.transposes();
   static constexpr int kWorkReaders = 4 * kWgs + (kTransposes ? kTransposers : 0);  // warps
   static constexpr int kRawStages = kCfg.raw_v_stages;
-  // Where O leaves through Q's buffer, its own is a byte that is never touched.
+  // Where O leaves through Q's buffer or from registers, its own is a byte that is never touched.
   static constexpr bool kHasO = kCfg.o_bytes() > 0;
-  static_assert(kHasO || kCfg.o_fits_q(), "o_in_q: O is larger than Q");
+  static_assert(kHasO || kCfg.o_f32 || kCfg.o_fits_q(), "o_in_q: O is larger than Q");
   static_assert(sizeof(FwdSharedWork) == FwdConfig::kWorkBytes, "config.h: kWorkBytes");
 
   alignas(1024) u8 q[kQSlots][kCfg.q_tile().bytes()];  // [stage][consumer]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// device_forward.h — a forward's tensors copied to a GPU and back, with guard bytes around and
-// between their rows that nothing may write.
+// device_call.h — the tensors of a forward or backward copied to a GPU and back, with guard bytes
+// around and between their rows that nothing may write.
 #pragma once
 
 #include <cstddef>
@@ -37,16 +37,22 @@ class DeviceTensor {
   void* memory_ = nullptr;
 };
 
-class DeviceForward {
+class DeviceTensors {
  public:
-  // Copies all tensors of `host`, outputs too. Their memory must outlive this.
-  DeviceForward(Gpu& gpu, const fa3_forward_args& host);
+  DeviceTensors(const DeviceTensors&) = delete;
+  DeviceTensors& operator=(const DeviceTensors&) = delete;
 
-  const fa3_forward_args& args() const { return args_; }
+  const void* call_args() const { return call_args_; }  // of the DeviceCall that this is part of
   void send_outputs();
   void fetch_outputs();
   // After fetch_outputs: "" or which tensor's guards, or which input, something has written to.
   std::string damage() const;
+
+ protected:
+  explicit DeviceTensors(const void* call_args) : call_args_(call_args) {}
+
+  // Copies a tensor that is there, and makes it a view of the copy.
+  void copy(Gpu& gpu, const char* name, fa3_tensor& t, bool output = false);
 
  private:
   struct Entry {
@@ -54,8 +60,24 @@ class DeviceForward {
     bool output;
     DeviceTensor tensor;
   };
+  const void* call_args_;
   std::vector<Entry> entries_;
-  fa3_forward_args args_;
 };
+
+// Args: fa3_forward_args or fa3_backward_args.
+template <class Args>
+class DeviceCall : public DeviceTensors {
+ public:
+  // Copies all tensors of `host`, outputs too. Their memory must outlive this.
+  DeviceCall(Gpu& gpu, const Args& host);
+
+  const Args& args() const { return args_; }
+
+ private:
+  Args args_;
+};
+
+using DeviceForward = DeviceCall<fa3_forward_args>;
+using DeviceBackward = DeviceCall<fa3_backward_args>;
 
 }  // namespace fa3::verify

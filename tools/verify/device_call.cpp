@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// device_forward.cpp — images of tensors: guard bytes, elements, guard bytes.
-#include "tools/verify/device_forward.h"
+// device_call.cpp — images of tensors: guard bytes, elements, guard bytes.
+#include "tools/verify/device_call.h"
 
 #include <fmt/core.h>
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include "tools/verify/tensor.h"
@@ -86,42 +87,23 @@ bool DeviceTensor::changed() const {
   return bytes != image();
 }
 
-DeviceForward::DeviceForward(Gpu& gpu, const fa3_forward_args& host) : args_(host) {
-  const auto copy = [&](const char* name, fa3_tensor& t, bool output = false) {
-    if (t.rank == 0) return;
-    entries_.push_back({name, output, DeviceTensor(gpu, t)});
-    t = entries_.back().tensor.view();
-  };
-  copy("q", args_.q);
-  copy("k", args_.k);
-  copy("v", args_.v);
-  copy("cu_seqlens_q", args_.cu_seqlens_q);
-  copy("cu_seqlens_kv", args_.cu_seqlens_kv);
-  copy("seqused_q", args_.seqused_q);
-  copy("seqused_kv", args_.seqused_kv);
-  copy("alibi_slopes", args_.alibi_slopes);
-  copy("sequence_ids_q", args_.sequence_ids_q);
-  copy("sequence_ids_kv", args_.sequence_ids_kv);
-  copy("q_scale", args_.q_scale);
-  copy("k_scale", args_.k_scale);
-  copy("v_scale", args_.v_scale);
-  copy("k_offset", args_.k_offset);
-  copy("v_offset", args_.v_offset);
-  copy("o", args_.o, true);
-  copy("lse", args_.lse, true);
+void DeviceTensors::copy(Gpu& gpu, const char* name, fa3_tensor& t, bool output) {
+  if (t.rank == 0) return;
+  entries_.push_back({name, output, DeviceTensor(gpu, t)});
+  t = entries_.back().tensor.view();
 }
 
-void DeviceForward::send_outputs() {
+void DeviceTensors::send_outputs() {
   for (Entry& e : entries_)
     if (e.output) e.tensor.send();
 }
 
-void DeviceForward::fetch_outputs() {
+void DeviceTensors::fetch_outputs() {
   for (Entry& e : entries_)
     if (e.output) e.tensor.fetch();
 }
 
-std::string DeviceForward::damage() const {
+std::string DeviceTensors::damage() const {
   for (const Entry& e : entries_) {
     if (!e.tensor.changed()) continue;
     return e.output ? fmt::format("bytes beside the elements of {} were written on the GPU", e.name)
@@ -129,5 +111,41 @@ std::string DeviceForward::damage() const {
   }
   return "";
 }
+
+template <class Args>
+DeviceCall<Args>::DeviceCall(Gpu& gpu, const Args& host) : DeviceTensors(&args_), args_(host) {
+  const auto copied = [&](const char* name, fa3_tensor& t, bool output = false) {
+    copy(gpu, name, t, output);
+  };
+  copied("q", args_.q);
+  copied("k", args_.k);
+  copied("v", args_.v);
+  copied("cu_seqlens_q", args_.cu_seqlens_q);
+  copied("cu_seqlens_kv", args_.cu_seqlens_kv);
+  copied("seqused_q", args_.seqused_q);
+  copied("seqused_kv", args_.seqused_kv);
+  copied("alibi_slopes", args_.alibi_slopes);
+  copied("sequence_ids_q", args_.sequence_ids_q);
+  copied("sequence_ids_kv", args_.sequence_ids_kv);
+  constexpr bool kForward = std::is_same_v<Args, fa3_forward_args>;
+  copied("o", args_.o, kForward);
+  copied("lse", args_.lse, kForward);
+  if constexpr (kForward) {
+    copied("q_scale", args_.q_scale);
+    copied("k_scale", args_.k_scale);
+    copied("v_scale", args_.v_scale);
+    copied("k_offset", args_.k_offset);
+    copied("v_offset", args_.v_offset);
+  } else {
+    copied("dout", args_.dout);
+    copied("dlse", args_.dlse);
+    copied("dq", args_.dq, true);
+    copied("dk", args_.dk, true);
+    copied("dv", args_.dv, true);
+  }
+}
+
+template class DeviceCall<fa3_forward_args>;
+template class DeviceCall<fa3_backward_args>;
 
 }  // namespace fa3::verify

@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""bwd_gpu.py — the backward on one Hopper GPU: fa3 beside PyTorch's cuDNN and FlashAttention-2, on
+the paper's grid.
+
+Contenders take turns in one process on the same tensors; medians in TFLOP/s, 2.5 times the
+forward's operations. Each gradient is compared with FP32 by definition, for the last queries and
+the first keys of a head. One JSON object a line, the first about machine and commit.
+"""
+
+import argparse
+import sys
+
+import machine
+import peers_gpu
+import torch
+from fa3_ctypes import Context, Library, backward_args, forward_args
+from peers_gpu import HEAD_DIMS, MASKS, ROOT, SEQLENS, emit, measure, stream_handle
+
+BACKWARD_TO_FORWARD = 2.5
+ROWS = 256  # of queries, and of keys, that are compared
+aten = torch.ops.aten
+
+
+class Problem:
+    """Tensors of a cell and fa3's forward of them."""
+
+    def __init__(self, context, d, mask, seqlen):
+        self.batch, self.heads = peers_gpu.TOKENS // seqlen, peers_gpu.HIDDEN // d
+        self.mask, self.seqlen, self.head_dim = mask, seqlen, d
+        shape = (self.batch, seqlen, self.heads, d)
+        self.q, self.k, self.v, self.dout = (
+            torch.randn(shape, device="cuda").bfloat16() for _ in range(4)
+        )
+        self.o, self.lse = torch.empty_like(self.q), torch.empty(
+            self.batch, self.heads, seqlen, device="cuda"
+        )
+        inputs = {name: getattr(self, name) for name in ("q", "k", "v", "o", "lse")}
+        context.forward(forward_args(mask, **inputs), stream_handle())
+        torch.cuda.synchronize()
+
+    def exact(self):
+        """dQ of the last ROWS queries, dK and dV of the first ROWS keys, of the first head."""
+        q, k, v, o, dout = (
+            x[0, :, 0].float() for x in (self.q, self.k, self.v, self.o, self.dout)
+        )
+        lse, scale = self.lse[0, 0], self.head_dim**-0.5
+        delta = (o * dout).sum(-1)
+        n = min(ROWS, self.seqlen)
+
+        def p_and_ds(rows, keys, seen):
+            s = q[rows] @ k[keys].T * scale
+            p = torch.exp(s - lse[rows, None]).masked_fill(~seen, 0)
+            return p, p * (dout[rows] @ v[keys].T - delta[rows, None])
+
+        everything, last, first = slice(None), slice(self.seqlen - n, None), slice(0, n)
+        seen = peers_gpu.visible(self.mask, self.seqlen, self.seqlen)
+        _, ds = p_and_ds(last, everything, seen[last])
+        p, ds_keys = p_and_ds(everything, first, seen[:, first])
+        return {"dq": ds @ k * scale, "dk": ds_keys.T @ q * scale, "dv": p.T @ dout}
+
+    def errors(self, dq, dk, dv):
+        """Root mean square of the errors over that of the values; (batch, seqlen, heads, d)."""
+        n = min(ROWS, self.seqlen)
+        found = {"dq": dq[0, self.seqlen - n :, 0], "dk": dk[0, :n, 0], "dv": dv[0, :n, 0]}
+        exact = self.exact()
+        rms = lambda x: x.double().square().mean().sqrt().item()
+        return {name: rms(found[name] - exact[name]) / rms(exact[name]) for name in found}
+
+
+class Fa3:
+    def __init__(self, context, p):
+        self.gradients = [torch.full_like(x, float("nan")) for x in (p.q, p.k, p.v)]
+        names = {name: getattr(p, name) for name in ("q", "k", "v", "o", "lse", "dout")}
+        names |= dict(zip(("dq", "dk", "dv"), self.gradients))
+        self.plan = context.plan_backward(backward_args(p.mask, **names))
+        size = max(self.plan.workspace_bytes, 1)
+        self.work = torch.empty(size, dtype=torch.uint8, device="cuda")
+
+    def __call__(self):
+        self.plan.run(self.work.data_ptr(), stream_handle())
+        return self.gradients
+
+
+class Peer:
+    """The backward alone, on the results of the same library's forward."""
+
+    def __init__(self, name, p):
+        q, k, v, dout = (x.transpose(1, 2) for x in (p.q, p.k, p.v, p.dout))
+        causal = p.mask == "causal"
+        if name == "cudnn":
+            f = aten._scaled_dot_product_cudnn_attention(q, k, v, None, True, 0.0, causal, False)
+            o, lse, cq, ck, mq, mk, seed, offset = f[:8]
+            self.call = lambda: aten._scaled_dot_product_cudnn_attention_backward(
+                dout, q, k, v, o, lse, seed, offset, None, cq, ck, mq, mk, 0.0, causal
+            )
+        else:
+            f = aten._scaled_dot_product_flash_attention(q, k, v, 0.0, causal, False)
+            o, lse, cq, ck, mq, mk, seed, offset = f[:8]
+            self.call = lambda: aten._scaled_dot_product_flash_attention_backward(
+                dout, q, k, v, o, lse, cq, ck, mq, mk, 0.0, causal, seed, offset
+            )
+
+    def __call__(self):
+        return [x.transpose(1, 2) for x in self.call()[:3]]
+
+
+def run_cell(contexts, d, mask, seqlen, rounds, out):
+    p = Problem(contexts[""], d, mask, seqlen)
+    found, errors = {}, {}
+    makers = {f"fa3{label}": lambda c=context: Fa3(c, p) for label, context in contexts.items()}
+    makers |= {name: lambda n=name: Peer(n, p) for name in ("cudnn", "fa2")}
+    for name, make in makers.items():
+        try:
+            contender = make()
+            errors[name] = p.errors(*contender())
+            found[name] = contender
+        except RuntimeError as error:
+            print(f"{name} d{d} {mask} {seqlen}: {error}", file=sys.stderr)
+    timed = measure(found, rounds)
+    row = {
+        "cell": f"bwd_bf16_d{d}_{mask}_s{seqlen}",
+        "row": f"d{d}",
+        "head_dim": d,
+        "mask": mask,
+        "seqlen": seqlen,
+        "batch": p.batch,
+        "heads": p.heads,
+        "clock_power": peers_gpu.clock_mhz(),
+        "relative_error": errors,
+    }
+    work = BACKWARD_TO_FORWARD * peers_gpu.flops(d, mask, seqlen)
+    for name, (ms, low, high) in timed.items():
+        row[name] = {"ms": ms, "p10_ms": low, "p90_ms": high, "tflops": work / ms * 1e-9}
+    emit(out, row)
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--lib", default="build/release/lib/libfa3.so")
+    parser.add_argument("--also", action="append", default=[], metavar="NAME=LIB",
+                        help="another build of the library, its results as fa3_NAME")
+    parser.add_argument("--out", help="file to append to [standard output]")
+    parser.add_argument("--commit", help="of the library [the commit of this tree or bundle]")
+    parser.add_argument("--rounds", type=int, default=9)
+    ints = lambda x: [int(y) for y in x.split(",")]
+    parser.add_argument("--head-dims", type=ints, default=HEAD_DIMS)
+    parser.add_argument("--seqlens", type=ints, default=SEQLENS)
+    parser.add_argument("--masks", type=lambda x: x.split(","), default=MASKS)
+    args = parser.parse_args()
+    out = open(args.out, "a") if args.out else sys.stdout
+    torch.manual_seed(0)
+    library = Library(args.lib)
+    contexts = {"": Context(library, device="cuda")}
+    for also in args.also:
+        name, path = also.split("=", 1)
+        contexts[f"_{name}"] = Context(Library(path), device="cuda")
+    meta = machine.gpu_meta("bwd-grid", torch.cuda.get_device_name(), library.version(),
+                            args.commit or machine.commit(ROOT))
+    versions = {"torch": torch.__version__, "cudnn": torch.backends.cudnn.version()}
+    emit(out, meta | versions)
+    peers_gpu.ceilings(out)
+    for d in args.head_dims:
+        for mask in args.masks:
+            for seqlen in args.seqlens:
+                run_cell(contexts, d, mask, seqlen, args.rounds, out)
+
+
+if __name__ == "__main__":
+    main()

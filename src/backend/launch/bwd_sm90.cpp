@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// bwd_sm90.cpp — tensor maps and arguments of the backward kernels.
+#include "backend/launch/bwd_sm90.h"
+
+#include "backend/launch/tensor_maps.h"
+#include "device/attn/conventions.h"
+#include "device/sm90/bwd/args.h"
+#include "plan/sm90/tensor_limits.h"
+
+namespace fa3::sm90 {
+namespace {
+
+BwdTensor tensor(const Problem& p, const Buffers& buffers, TensorId id) {
+  const Layout& layout = p.layout[id];
+  return {buffers.data[id], layout.batch, layout.row, layout.head, layout.dtype == FA3_F32};
+}
+
+BwdTiles tiles_of(const Problem& p, int tile_q) {
+  const int64_t of_head = bwd_q_tiles(p, tile_q), of_sequence = div_up(p.q.rows, tile_q);
+  if (p.q.varlen) return {0, of_head, true};
+  return {of_sequence * p.heads_q, of_sequence, false};
+}
+
+Status launch_delta(const BwdPlan& plan, const KernelStep& step, GpuRuntime& runtime,
+                    StreamRef stream, const Problem& p, const Buffers& buffers, float* stats,
+                    float* sums) {
+  BwdDeltaArgs args{};
+  args.o = tensor(p, buffers, kO), args.dout = tensor(p, buffers, kDout);
+  args.lse = buffers.in<float>(kLse), args.dlse = buffers.in<float>(kDlse);
+  const Layout &lse = p.layout[kLse], &dlse = p.layout[kDlse];
+  args.lse_batch = lse.batch, args.lse_row = lse.row, args.lse_head = lse.head;
+  args.dlse_batch = dlse.batch, args.dlse_row = dlse.row, args.dlse_head = dlse.head;
+  args.q_axis = axis_of(p, kQ, buffers, plan.config.ragged);
+  args.batch = static_cast<i32>(p.batch);
+  args.head_dim_v = static_cast<i32>(p.head_dim_v);
+  args.tiles = tiles_of(p, plan.config.tile_q);
+  args.stats = stats, args.dq_sum = sums;
+  return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
+}
+
+Status launch_dq(const BwdPlan& plan, const KernelStep& step, GpuRuntime& runtime, StreamRef stream,
+                 const Problem& p, const Buffers& buffers, const float* sums) {
+  BwdDqArgs args{};
+  args.dq = tensor(p, buffers, kDq);
+  args.q_axis = axis_of(p, kQ, buffers, plan.config.ragged);
+  args.batch = static_cast<i32>(p.batch);
+  args.head_dim_qk = static_cast<i32>(p.head_dim_qk);
+  args.scale = static_cast<float>(p.softmax_scale);
+  args.tiles = tiles_of(p, plan.config.tile_q);
+  args.dq_sum = sums;
+  return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
+}
+
+}  // namespace
+
+Status check_addresses(const BwdPlan&, const Problem& p, const Buffers& buffers) {
+  constexpr uintptr_t kAlign = 16;
+  for (const TensorId id : {kQ, kK, kV, kO, kDout, kDq, kDk, kDv}) {
+    if ((id == kK || id == kV) && has_no_keys(p)) continue;
+    const uintptr_t past = reinterpret_cast<uintptr_t>(buffers.data[id]) % kAlign;
+    if (past == 0) continue;
+    return unsupported(
+        "backward: {}.data={} on sm90 is {} bytes past a multiple of {}, need none; copy the "
+        "tensor to such an address, or use backend cpu",
+        tensor_name(id), buffers.data[id], past, kAlign);
+  }
+  return {};
+}
+
+Status launch(const BwdPlan& plan, const KernelStep& step, GpuRuntime& runtime, StreamRef stream,
+              const Problem& p, const Buffers& buffers, std::byte* workspace) {
+  float* const stats = reinterpret_cast<float*>(workspace);
+  float* const sums = reinterpret_cast<float*>(workspace + plan.stats_bytes());
+  if (plan.pass == BwdPass::kDelta)
+    return launch_delta(plan, step, runtime, stream, p, buffers, stats, sums);
+  if (plan.pass == BwdPass::kDq) return launch_dq(plan, step, runtime, stream, p, buffers, sums);
+  const BwdConfig& c = plan.config;
+  if (p.kv.rows == 0) return {};
+  BwdArgs args{};
+  const auto encode = [&](TensorMap& map, TensorId id, const TileLayout& tile) -> Status {
+    FA3_TRY(map, runtime.encode(spec_of(buffers.data[id], p, id, tile, c.ragged)));
+    return {};
+  };
+  FA3_RETURN_IF_ERROR(encode(args.k, kK, c.k_tile()));
+  FA3_RETURN_IF_ERROR(encode(args.v, kV, c.v_tile()));
+  FA3_RETURN_IF_ERROR(encode(args.q, kQ, c.q_tile()));
+  FA3_RETURN_IF_ERROR(encode(args.dout, kDout, c.dout_tile()));
+  args.q_axis = axis_of(p, kQ, buffers, c.ragged);
+  args.kv_axis = axis_of(p, kK, buffers, c.ragged);
+  args.batch = static_cast<i32>(p.batch);
+  args.group_size = static_cast<i32>(p.group_size());
+  args.head_dim_qk = static_cast<i32>(p.head_dim_qk);
+  args.head_dim_v = static_cast<i32>(p.head_dim_v);
+  args.band = band_of(p);
+  const bool capped = p.softcap > 0;
+  args.scale_log2 = scale_in_fp32((capped ? p.softcap : p.softmax_scale) * double{kLog2e});
+  args.score_factor = capped ? scale_in_fp32(p.softmax_scale / p.softcap) : 1;
+  args.unscale = 1 / args.scale_log2;
+  args.scale = static_cast<float>(p.softmax_scale);
+  args.tiles = tiles_of(p, c.tile_q);
+  args.stats = stats, args.dq_sum = sums;
+  args.dk = tensor(p, buffers, kDk), args.dv = tensor(p, buffers, kDv);
+  return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
+}
+
+}  // namespace fa3::sm90

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// args.h — what launches of the backward kernels take in addition to their configuration.
+#pragma once
+
+#include "device/attn/mask.h"
+#include "device/sm90/bwd/config.h"
+#include "device/tensor_map.h"
+#include "device/types.h"
+#include "device/warp/sequence_rows.h"
+
+namespace fa3::sm90 {
+
+// A tensor of 16-bit or FP32 elements: (b, i, h, c) at data + b·batch + i·row + h·head + c. Varlen:
+// batch = 0, rows count from the tensor's first.
+struct BwdTensor {
+  void* data;  // null: an output that nobody asked for, an input that is absent
+  i64 batch, row, head;
+  bool f32;
+};
+
+// Tiles of queries, of each head one after another: dense ones by sequence; a varlen sequence b
+// begins at tile ⌊first row / tile_q⌋ + b, which leaves room for the partial tiles of those before.
+struct BwdTiles {
+  i64 batch, head;  // tiles from one's first to the next one's; varlen: batch = 0
+  bool varlen;
+
+  FA3_HD constexpr i64 first(i32 b, i32 q_head, i32 q_begin, i32 tile_q) const {
+    return b * batch + q_head * head + (varlen ? q_begin / tile_q + b : 0);
+  }
+};
+
+struct BwdArgs {
+  TensorMap q, k, v, dout;  // {head_dim, row, head, sequence}; ragged {head_dim, x, y, z, head}
+  RowAxis q_axis, kv_axis;
+  i32 batch, group_size;  // query heads per KV head
+  i32 head_dim_qk, head_dim_v;
+  Band32 band;
+  // P = exp2(x·scale_log2 − LSE·log2 e), x the score or, with a softcap, tanh(score·score_factor).
+  float scale_log2, score_factor;
+  float unscale;  // 1 / scale_log2
+  float scale;    // of dK
+  BwdTiles tiles;
+  float* stats;   // (tile, 2, tile_q): LSE·log2 e, +∞ in rows that do not count, and δ
+  float* dq_sum;  // (tile, dq_floats())
+  BwdTensor dk, dv;
+};
+
+// δ = Σ O·dO − dLSE of each row; LSE; dQ's sums to 0.
+struct BwdDeltaArgs {
+  BwdTensor o, dout;
+  const float *lse, *dlse;  // dlse: or null
+  i64 lse_batch, lse_row, lse_head, dlse_batch, dlse_row, dlse_head;
+  RowAxis q_axis;
+  i32 batch, head_dim_v;
+  BwdTiles tiles;
+  float *stats, *dq_sum;
+};
+
+// dQ from its sums.
+struct BwdDqArgs {
+  BwdTensor dq;
+  RowAxis q_axis;
+  i32 batch, head_dim_qk;
+  float scale;
+  BwdTiles tiles;
+  const float* dq_sum;
+};
+
+}  // namespace fa3::sm90

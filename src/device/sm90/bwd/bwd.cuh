@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// bwd.cuh — backward attention on Hopper: dK and dV of a KV tile in registers, over the Q tiles
+// that see it; dQ in FP32 sums. Source: FlashAttention-3, appendix B.
+// CONTRACT  bwd_delta.cuh has written args.stats, and 0 to args.dq_sum, which bwd_dq.cuh turns into
+//           dQ. dK and dV are written for every row of the tensors. Maps have boxes as TileLayout
+//           says. cu_seqlens and seqused may hold anything.
+// GRID      x: KV tiles of the longest sequence · y: KV heads · z: sequences, and with cu_seqlens
+//           one more, the rows of none
+// ROLES     wg 0: a thread is the producer; with dq_writer, one more for each consumer adds dQ
+//           wg 1, 2: consumers, 64 keys each; split(): the same 64, one for dV, one for dK
+// BARRIERS  name             count           tx bytes        arrives              waits
+//           kv_full          2               K, V tiles      producer, TMA        consumers
+//           q_full[s]        1               Q tile, LSE, δ  producer, TMA        consumers
+//           q_empty[s]       consumer_wgs    –               thread 0 of each     producer
+//           dout_full, dout_empty                            as Q
+//           p_full           4               –               lane 0, dV's warps    dK's consumer
+//           ds_full[s][wg]   4               –               lane 0 of its warps  consumers
+//           ds_empty[s]      consumer_wgs    –               thread 0 of each     consumers
+//           dq_full[wg]      4               –               lane 0 of its warps  its dQ writer
+//           dq_empty[wg]     1               –               its dQ writer        that consumer
+//           kStartBar        all consumers (named)           the first            the second
+//           kDoneBar         all consumers (named)           consumers            the same
+#pragma once
+
+#include "device/ptx/registers.h"
+#include "device/ptx/warp.h"
+#include "device/sm90/bwd/consumer.h"
+#include "device/sm90/bwd/producer.h"
+#include "device/sm90/bwd/split_consumer.h"
+#include "device/sm90/bwd/tensor.h"
+
+namespace fa3::sm90 {
+
+template <BwdConfig kCfg>
+FA3_KERNEL(kCfg.threads(), 1)
+void bwd(FA3_GRID_CONSTANT const BwdArgs args) {
+  static_assert(sizeof(BwdSmem<kCfg>) <= kCfg.smem_bytes(), "smem_bytes() forgets something");
+  auto& smem = ptx::smem_as<BwdSmem<kCfg>>();
+  if (ptx::thread_index() == 0) {
+    smem.init_barriers();
+    ptx::fence_mbar_init();
+  }
+  ptx::pdl_launch();
+  ptx::pdl_wait();
+  ptx::cta_sync();
+  const BwdWork work = BwdWork::of_cta<kCfg>(args);
+  if (work.key > 0 && work.key >= work.kv.rows) return;
+  const u32 wg = ptx::warpgroup_index();
+  if (wg == 0) {
+    ptx::reg_decrease<BwdConfig::kProducerRegisters>();
+    const u32 warp = ptx::warp_index();
+    if (warp == 0 && ptx::elect_one()) produce<kCfg>(smem, args, work);
+    if (kCfg.dq_writer && warp > 0 && warp <= kCfg.consumer_wgs && ptx::elect_one())
+      write_dq<kCfg>(smem, args, work, warp - 1);
+  } else {
+    ptx::reg_increase<BwdConfig::kConsumerRegisters>();
+    if constexpr (kCfg.split())
+      BwdSplitConsumer<kCfg>(smem, args, wg - 1).run();
+    else
+      BwdConsumer<kCfg>(smem, args, wg - 1).run();
+  }
+}
+
+}  // namespace fa3::sm90

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// config.h — one variant of the backward kernels as a value: host data, cache key and template
+// argument at once. What follows from it is computed here, for host, device and simulator alike.
+#pragma once
+
+#include "device/hopper/tile_layout.h"
+#include "device/ptx/mma_types.h"
+#include "device/types.h"
+
+namespace fa3::sm90 {
+
+struct BwdConfig {
+  MmaType dtype = MmaType::kBf16;  // of Q, K, V; what is rounded on the way has it, too
+  // Of the GEMMs; tensors may have fewer columns, which TMA fills with zeros.
+  int head_dim_qk = 128, head_dim_v = 128;
+  int tile_q = 64;       // queries per tile
+  int consumer_wgs = 2;  // each owns 64 keys of a KV tile
+  int stages = 2;        // of the ring of dO; Q, LSE and δ have one more
+  // dQ goes through shared memory to a thread that adds it in bulk, instead of from registers.
+  bool dq_writer = false;
+  bool softcap = false;  // scores are softcap·tanh(score / softcap)
+  bool ragged = false;   // varlen or with seqused: the kernels read the lengths
+
+  constexpr bool operator==(const BwdConfig&) const = default;
+
+  // Both consumers have the same 64 keys, one makes P and dV, the other dS and dK: accumulators of
+  // more than 128 columns are as many registers as one warpgroup has.
+  FA3_HD constexpr bool split() const { return head_dim_qk > 128 || head_dim_v > 128; }
+  // Keys from one consumer's to the next one's.
+  FA3_HD constexpr u32 own_keys() const { return split() ? 0 : kWgRows; }
+  FA3_HD constexpr int tile_kv() const { return split() ? kWgRows : kWgRows * consumer_wgs; }
+  FA3_HD constexpr int threads() const { return kWgThreads * (consumer_wgs + 1); }
+
+  // dS is made of P in FP32; else, where registers do not allow it, of P as it is rounded for dV.
+  FA3_HD constexpr bool exact_p() const { return tile_q == 64; }
+
+  // A consumer's part of a tile of dQ: 64 of its rows, or where it has no more than 64, a part of
+  // the columns.
+  FA3_HD constexpr bool dq_by_rows() const { return tile_q == kWgRows * consumer_wgs; }
+  FA3_HD constexpr int dq_columns() const {
+    return dq_by_rows() ? head_dim_qk : head_dim_qk / consumer_wgs;
+  }
+  // FP32 sums of a tile of dQ, in the order of the consumers' registers (dq_place).
+  FA3_HD constexpr int dq_floats() const { return tile_q * head_dim_qk; }
+
+  // Registers per thread after setmaxnreg.
+  static constexpr int kProducerRegisters = 24;
+  static constexpr int kConsumerRegisters = 240;
+
+  // Tiles in shared memory; Q, dO and dS of a stage.
+  FA3_HD constexpr TileLayout k_tile() const { return {tile_kv(), head_dim_qk, 2}; }
+  FA3_HD constexpr TileLayout v_tile() const { return {tile_kv(), head_dim_v, 2}; }
+  FA3_HD constexpr TileLayout q_tile() const { return {tile_q, head_dim_qk, 2}; }
+  FA3_HD constexpr TileLayout dout_tile() const { return {tile_q, head_dim_v, 2}; }
+  FA3_HD constexpr TileLayout ds_tile() const { return {tile_kv(), tile_q, 2}; }
+  // LSE and δ of a tile's rows.
+  FA3_HD constexpr int stats_bytes() const { return 2 * 4 * tile_q; }
+  FA3_HD constexpr int ds_slots() const { return split() ? 1 : 2; }
+  FA3_HD constexpr int ds_writers() const { return split() ? 1 : consumer_wgs; }
+  FA3_HD constexpr int q_stages() const { return split() ? stages : stages + 1; }
+  // P in FP32 from one consumer to the other.
+  FA3_HD constexpr int p_bytes() const { return split() ? 4 * tile_kv() * tile_q : 0; }
+
+  FA3_HD constexpr int smem_bytes() const {
+    const int tiles = k_tile().bytes() + v_tile().bytes() + q_stages() * q_tile().bytes() +
+                      stages * dout_tile().bytes() + ds_slots() * ds_tile().bytes() + p_bytes();
+    const int dq = dq_writer ? 4 * dq_floats() : 0;
+    const int barriers =
+        1 + 2 * q_stages() + 2 * stages + ds_slots() * (ds_writers() + 1) + 2 * consumer_wgs + 1;
+    return static_cast<int>(round_up(
+        tiles + dq + q_stages() * stats_bytes() + 16 * kWgThreads * consumer_wgs + 8 * barriers,
+        1024));
+  }
+};
+
+// The kernels before and behind the main one: threads of a CTA, which has one Q tile.
+inline constexpr int kBwdRowThreads = 256;
+
+}  // namespace fa3::sm90

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// consumer.h — one of the backward kernel's consumer warpgroups: 64 keys, whose dK and dV stay in
+// its registers. Scores lie transposed, a key a row: Sᵀ = K·Qᵀ, dPᵀ = V·dOᵀ, so that P is already
+// the A operand of dV += Pᵀ·dO. dS goes through shared memory, since dQ = dS·K takes the keys of
+// all consumers; each makes a part of dQ, which is added in FP32 to sums in global memory.
+//
+// S and dP run one tile ahead. GEMMs of step i are issued in the order dV(i), dQ(i−1), S(i+1),
+// dP(i+1), dK(i): exponentials run under dP and dK, dS under dK, dQ's way out under S. dS(i) has
+// until the next step to reach the others, so there is no barrier of all consumers.
+#pragma once
+
+#include "device/sm90/bwd/parts.h"
+
+namespace fa3::sm90 {
+
+template <BwdConfig kCfg>
+struct BwdConsumer : BwdParts<kCfg> {
+  using Parts = BwdParts<kCfg>;
+  using Parts::args, Parts::base, Parts::range, Parts::smem, Parts::thread, Parts::tile, Parts::wg;
+  using Parts::kQueries, Parts::kType, Parts::kK, Parts::kV, Parts::kQ, Parts::kDout, Parts::kDs;
+  using typename Parts::DqAcc, typename Parts::Fragment, typename Parts::Scores;
+  using typename Parts::QRing, typename Parts::DoutRing, typename Parts::DsRing;
+  // Whether the first step, which has no dQ to make, is code of its own: ptxas spills with it at
+  // d 128, and without it at d 64. Else it makes one of its own dS, which goes nowhere.
+  static constexpr bool kFirstApart = !kCfg.exact_p();
+
+  QRing q_ring;        // dK's
+  DoutRing dout_ring;  // dV's
+  DsRing ds_ring;      // of the dS that is stored next, and that whose dQ is due
+  DsRing due_ring;
+  bool begun = false;
+  ptx::Acc<kCfg.head_dim_qk> dk;
+  ptx::Acc<kCfg.head_dim_v> dv;
+
+  FA3_DEV BwdConsumer(BwdSmem<kCfg>& smem, const BwdArgs& args, u32 wg) : Parts(smem, args, wg) {}
+
+  FA3_DEV void run() {
+    dk.zero();
+    dv.zero();
+    const BwdWork work = BwdWork::of_cta<kCfg>(args);
+    if (!work.range.empty()) {
+      this->start(work);
+      attend(this->first_sums(work));
+    }
+    FA3_UNROLL
+    for (int i = 0; i < kCfg.head_dim_qk / 2; ++i) dk[i] *= args.scale;
+    this->store_tiles([this](const BwdWork& to) {
+      this->template store_rows<kK>(args.dk, to, dk, args.head_dim_qk, smem.k);
+      this->template store_rows<kV>(args.dv, to, dv, args.head_dim_v, smem.v);
+    });
+  }
+
+  // The Q tiles of all the group's heads, one sequence of steps.
+  FA3_DEV void attend(float* sums) {
+    i32 left = this->steps();
+    Fragment p;
+    Scores ds;
+    begin(p, ds);
+    if (kFirstApart && left == 1) {
+      step<true, false>(sums, p, ds);
+    } else {
+      if constexpr (kFirstApart) step<true, true>(sums, p, ds), --left;
+      FA3_NO_UNROLL
+      for (; left > 1; --left) step<false, true>(sums, p, ds);
+      step<false, false>(sums, p, ds);
+    }
+    finish(sums);
+  }
+
+  // P and dS of the first tile.
+  FA3_DEV void begin(Fragment& p, Scores& ds) {
+    smem.kv_full.wait(0);
+    Scores s;
+    smem.q_full[0].wait(0);
+    // Half a step later than the first consumer: together they would leave the tensor cores idle
+    // while both make P.
+    constexpr NamedBarrier kStart{kStartBar, kWgThreads * kCfg.consumer_wgs};
+    if (wg == 1) kStart.sync();  // sim:spare(late)
+    this->issue_s(q_ring, s);
+    smem.dout_full[0].wait(0);
+    this->issue_dp(dout_ring, ds);
+    gemm_wait<1>(s);
+    this->make_p(q_ring.stage, s, p);
+    if (wg == 0) kStart.arrive();
+    gemm_wait<0>(ds);
+    this->make_ds(q_ring.stage, s, p, ds);
+  }
+
+  // kFirst: no tile is before this one, so no dQ is due; kNext: there is one behind it.
+  template <bool kFirst, bool kNext>
+  FA3_DEV void step(float* sums, Fragment& p, Scores& ds) {
+    const bool leader = thread == 0;
+    // Every step anew, so that the compiler keeps no descriptors of K and V over the loop: they are
+    // more than the registers that are left.
+    base = ptx::shfl_idx(base, 0);
+    if constexpr (!kFirst) {
+      gemm_wait<0>(dk);
+      smem.q_empty[q_ring.before().stage].arrive_if(leader && (kFirstApart || begun));
+    }
+    smem.ds_empty[ds_ring.stage].wait(ds_ring.phase ^ 1);
+    store_ds(ds);
+    gemm_rs<kType>(dv, p, this->template columns<kDout>(smem.dout, dout_ring), kAccumulate);
+    DqAcc dq;
+    if constexpr (!kFirst) this->issue_dq(due_ring, dq);
+    gemm_wait<kFirst ? 0 : 1>(dv);
+    smem.dout_empty[dout_ring.stage].arrive_if(leader);
+    dout_ring.advance();
+    Scores s;
+    const QRing q_next = q_ring.next();
+    if constexpr (kNext) {
+      smem.q_full[q_next.stage].wait(q_next.phase);
+      this->issue_s(q_next, s);
+    }
+    if constexpr (!kFirst) {
+      gemm_wait<kNext ? 1 : 0>(dq);
+      if (kFirstApart || begun) {
+        smem.ds_empty[due_ring.stage].arrive_if(leader);
+        this->add_dq(sums, dq);
+        this->advance_place(tile);
+      }
+    }
+    begun = true;
+    due_ring = ds_ring;
+    ds_ring.advance();
+    if constexpr (kNext) {
+      smem.dout_full[dout_ring.stage].wait(dout_ring.phase);
+      this->issue_dp(dout_ring, ds);
+    }
+    smem.ds_full[due_ring.stage][wg].wait(due_ring.phase);  // sim:spare(own_ds)
+    gemm_ss<kType, kQueries / 16>(                          // sim:spare(fenced)
+        dk, this->template rows<kDs>(smem.ds, due_ring, this->template own_bytes<kDs>()),
+        this->template columns<kQ>(smem.q, q_ring), kAccumulate);
+    if constexpr (kNext) {
+      if (++tile == range.end) tile = range.first;
+      gemm_wait<2>(s);
+      this->make_p(q_next.stage, s, p);
+      gemm_wait<1>(ds);
+      this->make_ds(q_next.stage, s, p, ds);
+      q_ring.advance();
+    }
+  }
+
+  FA3_DEV void finish(float* sums) {
+    DqAcc dq;
+    this->issue_dq(due_ring, dq);
+    gemm_wait<0>(dq);
+    ptx::fence_regs(dk);
+    this->add_dq(sums, dq);
+  }
+
+  FA3_DEV void store_ds(const Scores& ds) {
+    u8* const own = smem.ds[ds_ring.stage] + this->template own_bytes<kDs>();
+    store_operand16<kType, kDs.swizzle()>(own, ds, kCfg.tile_kv());
+    ptx::fence_proxy_async_shared();
+    ptx::warp_sync();
+    smem.ds_full[ds_ring.stage][wg].arrive_if(ptx::lane_index() == 0);
+  }
+};
+
+}  // namespace fa3::sm90

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// delta.cuh — before the backward's main kernel: δ = Σ O·dO − dLSE and LSE of every row, in the
+// order of Q tiles, and sums of dQ set to 0.
+// CONTRACT  rows that do not count, and those that see no key (LSE = −∞), get LSE = +∞, so P = 0.
+//           cu_seqlens and seqused may hold anything.
+// GRID      x: Q tiles of the longest sequence · y: query heads · z: sequences
+#pragma once
+
+#include "device/attn/conventions.h"
+#include "device/ptx/grid.h"
+#include "device/ptx/math.h"
+#include "device/ptx/thread.h"
+#include "device/ptx/warp.h"
+#include "device/sm90/bwd/tensor.h"
+
+namespace fa3::sm90 {
+
+template <BwdConfig kCfg>
+FA3_KERNEL(kBwdRowThreads)
+void bwd_delta(FA3_GRID_CONSTANT const BwdDeltaArgs args) {
+  constexpr i32 kLanes = 16;  // of a row, 8 columns each at a time
+  ptx::pdl_launch();
+  ptx::pdl_wait();
+  const i32 tile = static_cast<i32>(ptx::block_index_x());
+  const i32 head = static_cast<i32>(ptx::block_index_y());
+  const i32 b = static_cast<i32>(ptx::block_index_z());
+  const SequenceRows rows = rows_of_warp<kCfg.ragged>(args.q_axis, args.batch, b);
+  if (tile > 0 && tile * kCfg.tile_q >= rows.rows) return;
+  const i64 at = args.tiles.first(b, head, rows.begin, kCfg.tile_q) + tile;
+  const i32 thread = static_cast<i32>(ptx::thread_index()), lane = thread % kLanes;
+  using Four = ptx::Vec<float, 4>;
+  auto* const sums = reinterpret_cast<Four*>(args.dq_sum + at * kCfg.dq_floats());
+  FA3_NO_UNROLL
+  for (i32 i = thread; i < kCfg.dq_floats() / 4; i += kBwdRowThreads)
+    ptx::st_global(sums + i, Four{});
+  float* const stats = args.stats + at * (2 * kCfg.tile_q);
+  FA3_NO_UNROLL
+  for (i32 r = thread / kLanes; r < kCfg.tile_q; r += kBwdRowThreads / kLanes) {
+    const i32 row = kCfg.tile_q * tile + r;
+    const i64 i = i64{first_row(args.q_axis, rows)} + row;
+    float sum = 0;
+    for (i32 c = 8 * lane; c < args.head_dim_v && row < rows.used; c += 8 * kLanes) {
+      float o[8], dout[8];
+      const auto element = [&](const BwdTensor& t) {
+        return b * t.batch + i * t.row + head * t.head + c;
+      };
+      load_eight<kCfg.dtype>(args.o, element(args.o), o);
+      load_eight<kCfg.dtype>(args.dout, element(args.dout), dout);
+      FA3_UNROLL
+      for (int k = 0; k < 8; ++k) sum = ptx::fma(o[k], dout[k], sum);
+    }
+    FA3_UNROLL
+    for (u32 m = 1; m < kLanes; m *= 2) sum += ptx::shfl_xor(sum, m);
+    if (lane != 0) continue;
+    float lse = kInf;
+    if (row < rows.used) {
+      const float given = ptx::ld_global_nc(args.lse + b * args.lse_batch + head * args.lse_head +
+                                            i * args.lse_row);
+      if (given != -kInf) lse = given * kLog2e;
+      if (args.dlse != nullptr)
+        sum -= ptx::ld_global_nc(args.dlse + b * args.dlse_batch + head * args.dlse_head +
+                                 i * args.dlse_row);
+    }
+    ptx::st_global(stats + r, lse);
+    ptx::st_global(stats + kCfg.tile_q + r, lse == kInf ? 0.f : sum);
+  }
+}
+
+}  // namespace fa3::sm90

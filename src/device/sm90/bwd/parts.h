@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// parts.h — what the backward's consumers share: which queries see their keys, operands of GEMMs, P
+// and dS from scores, dQ's way out, gradients into tensors.
+#pragma once
+
+#include "device/hopper/fragment.h"
+#include "device/hopper/gemm.h"
+#include "device/hopper/operand.h"
+#include "device/hopper/ring.h"
+#include "device/hopper/tile_layout.h"
+#include "device/ptx/fence.h"
+#include "device/ptx/math.h"
+#include "device/ptx/memory.h"
+#include "device/ptx/reduce.h"
+#include "device/sm90/bwd/args.h"
+#include "device/sm90/bwd/smem.h"
+#include "device/sm90/bwd/tensor.h"
+#include "device/sm90/bwd/work.h"
+
+namespace fa3::sm90 {
+
+template <BwdConfig kCfg>
+struct BwdParts {
+  static constexpr MmaType kType = kCfg.dtype;
+  static constexpr int kQueries = kCfg.tile_q;
+  static constexpr TileLayout kK = kCfg.k_tile(), kV = kCfg.v_tile(), kQ = kCfg.q_tile(),
+                              kDout = kCfg.dout_tile(), kDs = kCfg.ds_tile();
+  using Smem = BwdSmem<kCfg>;
+  using Scores = ptx::Acc<kQueries>;
+  using Fragment = ptx::AFrag[kQueries / 16];
+  // A consumer's part of dQ is made 64 columns at a time.
+  static constexpr int kDqColumns = 64, kDqPieces = kCfg.dq_columns() / kDqColumns;
+  using DqAcc = ptx::Acc<kDqColumns>;
+  using QRing = Ring<kCfg.q_stages()>;
+  using DoutRing = Ring<kCfg.stages>;
+  using DsRing = Ring<kCfg.ds_slots()>;
+
+  Smem& smem;
+  const BwdArgs& args;
+  u32 base;  // shared memory's first byte
+  u32 wg;    // among the consumers
+  u32 thread;
+  u32 dq_phase = 0;
+  TileRange range;
+  i32 tile;   // S's
+  i32 place;  // of dQ's tiles, from the group's first head on
+
+  FA3_DEV BwdParts(Smem& smem, const BwdArgs& args, u32 wg)
+      : smem(smem),
+        args(args),
+        base(ptx::smem_address(&smem)),
+        wg(wg),
+        thread(ptx::thread_index() % kWgThreads) {}
+
+  // The first of the thread's two keys in the tile; the other is 8 further on.
+  FA3_DEV u32 own_row() const { return kCfg.own_keys() * wg + fragment_row(thread); }
+  FA3_DEV u32 column() const { return fragment_column(thread); }  // likewise of queries
+
+  // Before anything else of a tile that has Q tiles.
+  FA3_DEV void start(const BwdWork& work) {
+    ptx::Vec<i32, 4> seen;
+    FA3_UNROLL
+    for (u32 h = 0; h < 2; ++h) {
+      const i32 key = work.key + static_cast<i32>(own_row() + 8 * h);
+      const Range<i32> of_key = rows_of_key(args.band, work.q.used, work.kv.used, key);
+      seen[2 * h] = of_key.lo, seen[2 * h + 1] = of_key.hi;
+    }
+    ptx::st_shared(&smem.seen[wg][thread], seen);
+    // Through reductions, so that the compiler sees one value per warp.
+    const auto one = [](i32 x) { return static_cast<i32>(ptx::redux_or(static_cast<u32>(x))); };
+    range = {one(work.range.first), one(work.range.unmasked_first), one(work.range.unmasked_end),
+             one(work.range.end)};
+    tile = place = range.first;
+  }
+  FA3_DEV i32 steps() const { return (range.end - range.first) * args.group_size; }
+
+  // This thread's share of dQ's sums for the first tile of the group's first head.
+  FA3_DEV float* first_sums(const BwdWork& work) const {
+    const i64 first =
+        args.tiles.first(work.batch, work.head_kv * args.group_size, work.q.begin, kQueries);
+    return args.dq_sum + first * kCfg.dq_floats() + wg * (kWgRows * kCfg.dq_columns()) + 4 * thread;
+  }
+  // From dQ's tile to the next one: `next`, which begins a head or follows.
+  FA3_DEV void advance_place(i32 next) {
+    place +=
+        next == range.first ? static_cast<i32>(args.tiles.head) - (range.end - range.first) + 1 : 1;
+  }
+
+  // ---- Operands ---------------------------------------------------------------------------------
+
+  // Of a tile in shared memory; `skip`: bytes from its first row on.
+  template <TileLayout kTile, class Member, class Cursor>
+  FA3_DEV KMajorOperand<kTile> rows(const Member& member, const Cursor& ring, u32 skip = 0) const {
+    return KMajorOperand<kTile>::at(at(member) + skip +
+                                    ring.stage * static_cast<u32>(kTile.bytes()));
+  }
+  template <TileLayout kTile, class Member, class Cursor>
+  FA3_DEV MnMajorOperand<kTile> columns(const Member& member, const Cursor& ring,
+                                        u32 skip = 0) const {
+    return MnMajorOperand<kTile>::at(at(member) + skip +
+                                     ring.stage * static_cast<u32>(kTile.bytes()));
+  }
+  template <class Member>
+  FA3_DEV u32 at(const Member& member) const {
+    return base + static_cast<u32>(reinterpret_cast<const u8*>(&member) -
+                                   reinterpret_cast<const u8*>(&smem));
+  }
+  // To the rows of this consumer's keys.
+  template <TileLayout kTile>
+  FA3_DEV u32 own_bytes() const {
+    return kCfg.own_keys() * wg * static_cast<u32>(kTile.panel_width());
+  }
+
+  FA3_DEV void issue_s(const QRing& ring, Scores& s) const {
+    gemm_ss<kType, kCfg.head_dim_qk / 16>(s, rows<kK>(smem.k, Ring<1>{}, own_bytes<kK>()),
+                                          rows<kQ>(smem.q, ring), kOverwrite);
+  }
+  FA3_DEV void issue_dp(const DoutRing& ring, Scores& dp) const {
+    gemm_ss<kType, kCfg.head_dim_v / 16>(  // sim:spare(fenced)
+        dp, rows<kV>(smem.v, Ring<1>{}, own_bytes<kV>()), rows<kDout>(smem.dout, ring), kOverwrite);
+  }
+  // Once all keys' dS is there.
+  FA3_DEV void issue_dq(const DsRing& ring, DqAcc& dq, u32 piece = 0) {
+    FA3_UNROLL
+    for (auto& full : smem.ds_full[ring.stage]) full.wait(ring.phase);
+    constexpr u32 kPanels = static_cast<u32>(kDqColumns / kK.panel_columns());
+    const u32 panel = kCfg.dq_by_rows() ? 0 : (wg * kDqPieces + piece) * kPanels;
+    const u32 own_queries = kCfg.dq_by_rows() ? wg * static_cast<u32>(kDs.panel_bytes()) : 0;
+    gemm_ss<kType, kCfg.tile_kv() / 16>(
+        dq, columns<kDs>(smem.ds, ring, own_queries),
+        columns<kK>(smem.k, Ring<1>{}, panel * static_cast<u32>(kK.panel_bytes())), kOverwrite);
+  }
+
+  // ---- P and dS ---------------------------------------------------------------------------------
+
+  FA3_DEV bool masked() const { return tile < range.unmasked_first || tile >= range.unmasked_end; }
+
+  FA3_DEV ptx::Vec<float, 2> stats_at(u32 stage, int which, int row) const {
+    return ptx::ld_shared(reinterpret_cast<const ptx::Vec<float, 2>*>(
+        &smem.stats[stage][which][row + static_cast<int>(column())]));
+  }
+
+  // In FP32, and as an operand. Stage: of Q.
+  FA3_DEV void make_p(u32 stage, Scores& s, Fragment& p) const {
+    FA3_UNROLL
+    for (int j = 0; j < kQueries / 8; ++j) {
+      const auto lse = stats_at(stage, 0, 8 * j);
+      FA3_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        float& x = s[4 * j + i];
+        if constexpr (kCfg.softcap) x = ptx::tanh_approx(x * args.score_factor);
+        x = ptx::ex2(ptx::fma(x, args.scale_log2, -lse[i % 2]));
+      }
+    }
+    if (masked()) {
+      const ptx::Vec<i32, 4> seen = ptx::ld_shared(&smem.seen[wg][thread]);
+      FA3_UNROLL
+      for (int j = 0; j < kQueries / 8; ++j) {
+        FA3_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          const i32 query = kQueries * tile + 8 * j + i % 2 + static_cast<i32>(column());
+          if (query < seen[i / 2 * 2] || query >= seen[i / 2 * 2 + 1]) s[4 * j + i] = 0;
+        }
+      }
+    }
+    to_operand16<kType>(p, s);
+    // Before the wait for dP, which the compiler would otherwise let them follow: a vote on the
+    // results, which no sign decides (P ≥ 0).
+    u32 all = 0;
+    FA3_UNROLL
+    for (int k = 0; k < kQueries / 16; ++k) {
+      FA3_UNROLL
+      for (int r = 0; r < 4; ++r) all |= p[k][r];
+    }
+    if (ptx::any(static_cast<i32>(all) < 0)) ptx::nanosleep(0);
+  }
+
+  // dS = P ∘ (dP − δ). Where the mask has hidden a pair, dP and δ may be anything.
+  FA3_DEV void make_ds(u32 stage, const Scores& s, const Fragment& p, Scores& dp) const {
+    FA3_UNROLL
+    for (int j = 0; j < kQueries / 8; ++j) {
+      const auto delta = stats_at(stage, 1, 8 * j);
+      FA3_UNROLL
+      for (int i = 4 * j; i < 4 * j + 4; ++i) dp[i] = p_at(s, p, i) * (dp[i] - delta[i % 2]);
+      if constexpr (kCfg.softcap) {
+        // · (1 − tanh²), whose tanh is made again from P: kept, it would take as many registers.
+        const auto lse = stats_at(stage, 0, 8 * j);
+        FA3_UNROLL
+        for (int i = 4 * j; i < 4 * j + 4; ++i) {
+          const float t = (ptx::lg2(s[i]) + lse[i % 2]) * args.unscale;
+          dp[i] = s[i] == 0 ? 0.f : dp[i] * ptx::fma(-t, t, 1.f);
+        }
+      }
+    }
+    if (masked() && !kCfg.softcap) {
+      FA3_UNROLL
+      for (int i = 0; i < kQueries / 2; ++i)
+        if (p_at(s, p, i) == 0) dp[i] = 0;
+    }
+  }
+  FA3_DEV static float p_at(const Scores& s, const Fragment& p, int i) {
+    if constexpr (kCfg.exact_p()) return s[i];
+    return unpack16<kType>(p[i / 8][i % 8 / 2], i % 2);
+  }
+
+  // ---- dQ ---------------------------------------------------------------------------------------
+
+  // Registers 4g … 4g + 3 of all threads lie side by side.
+  FA3_DEV void add_dq(float* sums, const DqAcc& dq, int piece = 0) {
+    if constexpr (kCfg.dq_writer) return hand_over(dq, piece);
+    float* const to = sums + i64{place} * kCfg.dq_floats() + piece * (kWgThreads * kDqColumns / 2);
+    FA3_UNROLL
+    for (int g = 0; g < kDqColumns / 8; ++g) {
+      ptx::red_add_v4_f32(to + 4 * kWgThreads * g,
+                          {{dq[4 * g], dq[4 * g + 1], dq[4 * g + 2], dq[4 * g + 3]}});
+    }
+  }
+  // To the dQ writer, once the last piece is there.
+  FA3_DEV void hand_over(const DqAcc& dq, int piece) {
+    if (piece == 0) smem.dq_empty[wg].wait(dq_phase ^ 1);
+    FA3_UNROLL
+    for (int g = 0; g < kDqColumns / 8; ++g) {
+      const u32 group = static_cast<u32>(piece * kDqColumns / 8 + g);
+      ptx::st_shared(
+          reinterpret_cast<ptx::Vec<float, 4>*>(&smem.dq[wg][4 * (kWgThreads * group + thread)]),
+          {{dq[4 * g], dq[4 * g + 1], dq[4 * g + 2], dq[4 * g + 3]}});
+    }
+    if (piece < kDqPieces - 1) return;
+    ptx::fence_proxy_async_shared();
+    ptx::warp_sync();
+    smem.dq_full[wg].arrive_if(ptx::lane_index() == 0);
+    dq_phase ^= 1;
+  }
+
+  // ---- Gradients into tensors -------------------------------------------------------------------
+
+  // store(work) for the CTA's tile, once no consumer reads K and V any more, and again for rows of
+  // no sequence, which may be more than the grid has tiles.
+  template <class Store>
+  FA3_DEV void store_tiles(const Store& store) const {
+    NamedBarrier{kDoneBar, kWgThreads * kCfg.consumer_wgs}.sync();
+    // Read again: kept over the loop, it would take registers.
+    BwdWork work = BwdWork::of_cta<kCfg>(args);
+    const i32 step = kCfg.tile_kv() * static_cast<i32>(ptx::grid_dim_x());
+    FA3_NO_UNROLL
+    do {
+      store(work);
+      work.key += step;
+      ptx::warp_sync();  // its rows of K and V are written again  sim:spare(again)
+    } while (work.batch == args.batch && work.key < work.kv.rows);
+  }
+  // FP32 two neighbours at a time, 16 bits by way of the consumer's rows of `tile`.
+  template <TileLayout kTile, int N>
+  FA3_DEV void store_rows(const BwdTensor& to, const BwdWork& work, const ptx::Acc<N>& acc,
+                          i32 columns, u8* tile) const {
+    if (to.data == nullptr) return;
+    const i64 first = work.batch * to.batch +
+                      (i64{first_row(args.kv_axis, work.kv)} + work.key) * to.row +
+                      work.head_kv * to.head;
+    if (to.f32) {
+      FA3_UNROLL
+      for (u32 h = 0; h < 2; ++h) {
+        const i32 row = static_cast<i32>(own_row() + 8 * h);
+        if (work.key + row >= work.kv.rows) continue;
+        FA3_UNROLL
+        for (int c = 0; c < N; c += 8) {
+          if (c >= columns) break;
+          store_two<kType>(to, first + row * to.row + c + column(), acc[c / 2 + 2 * h],
+                           acc[c / 2 + 2 * h + 1]);
+        }
+      }
+      return;
+    }
+    constexpr u32 kChunks = N / 8, kWidth = static_cast<u32>(kTile.panel_width());  // of 16 bytes
+    u8* const own = tile + own_bytes<kTile>();
+    store_operand16<kType, kTile.swizzle()>(own, acc, kTile.rows);
+    ptx::warp_sync();
+    const u32 warp_row = 16 * (ptx::warp_index() % 4);
+    FA3_NO_UNROLL
+    for (u32 i = ptx::lane_index(); i < 16 * kChunks; i += 32) {
+      const u32 row = warp_row + i / kChunks, at = 16 * (i % kChunks);
+      const i32 own_key = static_cast<i32>(kCfg.own_keys() * wg + row);
+      if (work.key + own_key >= work.kv.rows || static_cast<i32>(at / 2) >= columns) continue;
+      const u8* const panel = own + at / kWidth * static_cast<u32>(kTile.panel_bytes());
+      using Chunk = ptx::Vec<u32, 4>;
+      ptx::st_global(
+          reinterpret_cast<Chunk*>(static_cast<u16*>(to.data) + first + own_key * to.row + at / 2),
+          ptx::ld_shared(reinterpret_cast<const Chunk*>(
+              panel + panel_offset(row, at % kWidth, kTile.swizzle()))));
+    }
+  }
+};
+
+}  // namespace fa3::sm90

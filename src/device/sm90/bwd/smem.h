@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// smem.h — shared memory of the backward kernel; bwd.cuh has the table of its barriers.
+#pragma once
+
+#include "device/hopper/barrier.h"
+#include "device/ptx/fence.h"
+#include "device/ptx/grid.h"
+#include "device/ptx/smem.h"
+#include "device/ptx/thread.h"
+#include "device/ptx/vec.h"
+#include "device/sm90/bwd/config.h"
+
+namespace fa3::sm90 {
+
+inline constexpr u32 kStartBar = 1, kDoneBar = 2;  // named barriers of all consumers
+
+template <BwdConfig kCfg>
+struct BwdSmem {
+  static constexpr int kStages = kCfg.stages, kQStages = kCfg.q_stages();
+  static constexpr int kDsSlots = kCfg.ds_slots(), kDsWriters = kCfg.ds_writers();
+  alignas(1024) u8 k[kCfg.k_tile().bytes()];
+  alignas(1024) u8 v[kCfg.v_tile().bytes()];
+  alignas(1024) u8 q[kQStages][kCfg.q_tile().bytes()];
+  alignas(1024) u8 dout[kStages][kCfg.dout_tile().bytes()];
+  alignas(1024) u8 ds[kDsSlots][kCfg.ds_tile().bytes()];  // rows of keys
+  static constexpr int kDqPart = kCfg.dq_floats() / kCfg.consumer_wgs;
+  alignas(128) float dq[kCfg.dq_writer ? kCfg.consumer_wgs : 1][kCfg.dq_writer ? kDqPart : 4];
+  // P of each thread's registers, four by four.
+  alignas(
+      16) ptx::Vec<float, 4> p[kCfg.split() ? kCfg.tile_q / 8 : 1][kCfg.split() ? kWgThreads : 1];
+  alignas(16) float stats[kQStages][2][kCfg.tile_q];  // LSE and δ
+  // Of each consumer's threads: the queries that see each of its two keys, from the first up to the
+  // one behind the last.
+  alignas(16) ptx::Vec<i32, 4> seen[kCfg.consumer_wgs][kWgThreads];
+  Barrier kv_full, q_full[kQStages], q_empty[kQStages], dout_full[kStages], dout_empty[kStages];
+  Barrier ds_full[kDsSlots][kDsWriters], ds_empty[kDsSlots];
+  Barrier p_full;
+  Barrier dq_full[kCfg.consumer_wgs], dq_empty[kCfg.consumer_wgs];
+  FA3_NAMED(k, v, q, dout, ds, dq, p, stats, seen, kv_full, q_full, q_empty, dout_full, dout_empty,
+            ds_full, ds_empty, p_full, dq_full, dq_empty)
+
+  FA3_DEV void init_barriers() {
+    kv_full.init(2);
+    for (int s = 0; s < kQStages; ++s) q_full[s].init(1), q_empty[s].init(kCfg.consumer_wgs);
+    for (int s = 0; s < kStages; ++s) dout_full[s].init(1), dout_empty[s].init(kCfg.consumer_wgs);
+    for (int s = 0; s < kDsSlots; ++s) {
+      for (Barrier& full : ds_full[s]) full.init(kWgThreads / 32);
+      ds_empty[s].init(kCfg.consumer_wgs);
+    }
+    if constexpr (kCfg.split()) p_full.init(kWgThreads / 32);
+    if constexpr (kCfg.dq_writer) {
+      for (int w = 0; w < kCfg.consumer_wgs; ++w)
+        dq_full[w].init(kWgThreads / 32), dq_empty[w].init(1);
+    }
+  }
+};
+
+}  // namespace fa3::sm90

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// split_consumer.h — the backward's consumers for head dims above 128, where dK and dV of 64 keys
+// fill the registers of a warpgroup each: the first makes P and dV, the second dS and dK; of dQ
+// each makes half of the columns. P goes from one to the other through shared memory, in FP32 and
+// the order of registers, which are the same queries and keys in both.
+#pragma once
+
+#include "device/sm90/bwd/parts.h"
+
+namespace fa3::sm90 {
+
+template <BwdConfig kCfg>
+struct BwdSplitConsumer : BwdParts<kCfg> {
+  using Parts = BwdParts<kCfg>;
+  using Parts::args, Parts::base, Parts::range, Parts::smem, Parts::thread, Parts::tile, Parts::wg;
+  using Parts::kQueries, Parts::kType, Parts::kK, Parts::kV, Parts::kQ, Parts::kDout, Parts::kDs;
+  using typename Parts::DqAcc, typename Parts::Fragment, typename Parts::Scores;
+  using typename Parts::QRing, typename Parts::DoutRing, typename Parts::DsRing;
+  static_assert(kCfg.head_dim_qk == kCfg.head_dim_v, "one accumulator for dV or dK");
+
+  QRing q_ring;
+  DoutRing dout_ring;
+  DsRing ds_ring;
+  u32 p_phase = 0;
+  ptx::Acc<kCfg.head_dim_qk> sum;  // dV or dK
+
+  FA3_DEV BwdSplitConsumer(BwdSmem<kCfg>& smem, const BwdArgs& args, u32 wg)
+      : Parts(smem, args, wg) {}
+
+  FA3_DEV void run() {
+    if (wg == 0)
+      run_as<true>();
+    else
+      run_as<false>();
+  }
+
+  // The whole of it for each role: where both go the same way again, ptxas moves the accumulator.
+  template <bool kDv>
+  FA3_DEV void run_as() {
+    sum.zero();
+    const BwdWork work = BwdWork::of_cta<kCfg>(args);
+    if (!work.range.empty()) {
+      this->start(work);
+      float* const sums = this->first_sums(work);
+      smem.kv_full.wait(0);
+      FA3_NO_UNROLL
+      for (i32 left = this->steps(); left > 0; --left) {
+        if constexpr (kDv)
+          step_dv(sums);
+        else
+          step_dk(sums);
+      }
+    }
+    if constexpr (!kDv) {
+      FA3_UNROLL
+      for (int i = 0; i < kCfg.head_dim_qk / 2; ++i) sum[i] *= args.scale;
+    }
+    this->store_tiles([this](const BwdWork& to) {
+      if constexpr (kDv)
+        this->template store_rows<kV>(args.dv, to, sum, args.head_dim_v, smem.v);
+      else
+        this->template store_rows<kK>(args.dk, to, sum, args.head_dim_qk, smem.k);
+    });
+  }
+
+  FA3_DEV void step_dv(float* sums) {
+    const bool leader = thread == 0;
+    base = ptx::shfl_idx(base, 0);  // as in consumer.h
+    Scores s;
+    Fragment p;
+    smem.q_full[q_ring.stage].wait(q_ring.phase);
+    this->issue_s(q_ring, s);
+    gemm_wait<0>(s);
+    this->make_p(q_ring.stage, s, p);
+    // The other consumer has read the P before: its dS, of that, has been waited for.
+    FA3_UNROLL
+    for (int j = 0; j < kQueries / 8; ++j)
+      ptx::st_shared(&smem.p[j][thread], {{s[4 * j], s[4 * j + 1], s[4 * j + 2], s[4 * j + 3]}});
+    ptx::fence_proxy_async_shared();  // LSE has been read, which the next tile's overwrites
+    ptx::warp_sync();
+    smem.p_full.arrive_if(ptx::lane_index() == 0);
+    smem.dout_full[dout_ring.stage].wait(dout_ring.phase);
+    gemm_rs<kType>(sum, p, this->template columns<kDout>(smem.dout, dout_ring), kAccumulate);
+    DqAcc dq;
+    this->issue_dq(ds_ring, dq);
+    // dS is there, so all threads here had made P.
+    smem.q_empty[q_ring.stage].arrive_if(leader);
+    gemm_wait<1>(sum);
+    smem.dout_empty[dout_ring.stage].arrive_if(leader);
+    finish_step(sums, dq);
+  }
+
+  FA3_DEV void step_dk(float* sums) {
+    const bool leader = thread == 0;
+    base = ptx::shfl_idx(base, 0);
+    Scores s, ds;
+    Fragment p;
+    smem.dout_full[dout_ring.stage].wait(dout_ring.phase);
+    this->issue_dp(dout_ring, ds);
+    smem.q_full[q_ring.stage].wait(q_ring.phase);  // sim:spare(seen)
+    smem.p_full.wait(p_phase);
+    FA3_UNROLL
+    for (int j = 0; j < kQueries / 8; ++j) {
+      const ptx::Vec<float, 4> four = ptx::ld_shared(&smem.p[j][thread]);
+      FA3_UNROLL
+      for (int i = 0; i < 4; ++i) s[4 * j + i] = four[i];
+    }
+    gemm_wait<0>(ds);
+    smem.dout_empty[dout_ring.stage].arrive_if(leader);
+    this->make_ds(q_ring.stage, s, p, ds);
+    to_operand16<kType>(p, ds);
+    smem.ds_empty[ds_ring.stage].wait(ds_ring.phase ^ 1);
+    store_fragment16<kDs.swizzle()>(smem.ds[ds_ring.stage], p, kCfg.tile_kv());
+    ptx::fence_proxy_async_shared();
+    ptx::warp_sync();
+    smem.ds_full[ds_ring.stage][0].arrive_if(ptx::lane_index() == 0);
+    gemm_rs<kType>(sum, p, this->template columns<kQ>(smem.q, q_ring), kAccumulate);
+    DqAcc dq;
+    this->issue_dq(ds_ring, dq);
+    gemm_wait<1>(sum);
+    smem.q_empty[q_ring.stage].arrive_if(leader);
+    finish_step(sums, dq);
+  }
+
+  // dq: the first piece, under way.
+  FA3_DEV void finish_step(float* sums, DqAcc& dq) {
+    gemm_wait<0>(dq);
+    this->add_dq(sums, dq);
+    FA3_UNROLL
+    for (int piece = 1; piece < Parts::kDqPieces; ++piece) {
+      this->issue_dq(ds_ring, dq, static_cast<u32>(piece));
+      gemm_wait<0>(dq);
+      this->add_dq(sums, dq, piece);
+    }
+    smem.ds_empty[ds_ring.stage].arrive_if(thread == 0);
+    if (++tile == range.end) tile = range.first;
+    this->advance_place(tile);
+    q_ring.advance();
+    dout_ring.advance();
+    ds_ring.advance();
+    p_phase ^= 1;
+  }
+};
+
+}  // namespace fa3::sm90

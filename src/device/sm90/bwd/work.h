@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// work.h — a CTA's unit of work: one KV tile of one KV head of one sequence, and the Q tiles that
+// it visits, of each query head of the group.
+#pragma once
+
+#include "device/ptx/grid.h"
+#include "device/sm90/bwd/args.h"
+#include "device/sm90/bwd/rows.h"
+
+namespace fa3::sm90 {
+
+struct BwdWork {
+  SequenceRows q, kv;
+  TileRange range;
+  i32 batch, head_kv, key;  // the tile's first key
+
+  template <BwdConfig kCfg>
+  FA3_DEV static BwdWork of_cta(const BwdArgs& args) {
+    BwdWork work;
+    work.batch = static_cast<i32>(ptx::block_index_z());
+    work.head_kv = static_cast<i32>(ptx::block_index_y());
+    work.key = kCfg.tile_kv() * static_cast<i32>(ptx::block_index_x());
+    work.kv = rows_of_warp<kCfg.ragged>(args.kv_axis, args.batch, work.batch);
+    if (work.batch < args.batch) {  // rows of no sequence are seen by no query
+      work.q = rows_of_warp<kCfg.ragged>(args.q_axis, args.batch, work.batch);
+      work.range =
+          q_tile_range(args.band, work.q.used, work.kv.used, work.key, kCfg.tile_kv(), kCfg.tile_q);
+    }
+    return work;
+  }
+};
+
+}  // namespace fa3::sm90

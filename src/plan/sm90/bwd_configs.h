@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// bwd_configs.h — the tile sizes of Hopper's backward, and the only file that holds one.
+#pragma once
+
+#include <iterator>
+
+#include "device/sm90/bwd/config.h"
+
+namespace fa3::sm90 {
+
+// A row fits head dims up to those of its configuration; type, mask and ragged are filled in. The
+// first that fits is used, another where a tuning names it.
+struct BwdRow {
+  const char* name;
+  BwdConfig config;
+};
+
+inline constexpr BwdRow kBwdRows[] = {
+    {"d64", {.head_dim_qk = 64, .head_dim_v = 64, .tile_q = 128}},
+    {"d128", {.head_dim_qk = 128, .head_dim_v = 128, .tile_q = 64}},
+    {"d256", {.head_dim_qk = 256, .head_dim_v = 256, .tile_q = 64}},
+    {"d64 writer", {.head_dim_qk = 64, .head_dim_v = 64, .tile_q = 128, .dq_writer = true}},
+    {"d128 writer", {.head_dim_qk = 128, .head_dim_v = 128, .tile_q = 64, .dq_writer = true}},
+};
+
+// The variants of a row, as configurations, and those of them that the simulator has.
+inline constexpr int kBwdVariants = 4;
+constexpr BwdConfig bwd_variant(const BwdRow& row, int i) {
+  BwdConfig c = row.config;
+  c.dtype = i == 2 ? MmaType::kF16 : MmaType::kBf16;
+  c.softcap = i == 3;
+  c.ragged = i > 0;
+  return c;
+}
+constexpr bool is_simulated(const BwdRow& row, int i) {
+  const BwdConfig& c = row.config;
+  return !c.dq_writer && (i != 3 || c.exact_p()) && (!c.split() || i == 1 || i == 3);
+}
+constexpr bool is_simulated(const BwdConfig& config) {
+  for (const BwdRow& row : kBwdRows)
+    for (int i = 0; i < kBwdVariants; ++i)
+      if (is_simulated(row, i) && bwd_variant(row, i) == config) return true;
+  return false;
+}
+
+constexpr const char* why_illegal(const BwdConfig& c) {
+  if (c.consumer_wgs != 2) return "consumer_wgs: 2, of which one starts after the other";
+  if (size_of(c.dtype) != 2) return "dtype: F16 or BF16";
+  if (c.head_dim_qk % 64 != 0 || c.head_dim_v % 64 != 0) return "head dims: multiples of 64";
+  if (c.tile_q != 64 && !c.dq_by_rows()) return "tile_q: 64, or the keys of a tile";
+  if (!c.dq_by_rows() && c.dq_columns() % 64 != 0) return "dQ: parts of whole panels";
+  if (c.softcap && !c.exact_p()) return "softcap: with P in FP32 until dS is made";
+  if (c.smem_bytes() > 227 * 1024) return "tiles and stages: more than 227 KiB of shared memory";
+  return nullptr;
+}
+constexpr bool all_legal(const BwdRow* rows, int count) {
+  for (int i = 0; i < count; ++i)
+    if (why_illegal(rows[i].config) != nullptr) return false;
+  return true;
+}
+static_assert(all_legal(kBwdRows, std::size(kBwdRows)), "bwd_configs.h: a row breaks a limit");
+
+}  // namespace fa3::sm90

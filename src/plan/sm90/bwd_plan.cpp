@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// bwd_plan.cpp — what the backward kernels take, which row of the table, and the grids.
+#include "plan/sm90/bwd_plan.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "core/dtype.h"
+#include "core/tuning.h"
+#include "plan/sm90/bwd_configs.h"
+#include "plan/sm90/fwd_names.h"
+#include "plan/sm90/tensor_limits.h"
+
+namespace fa3::sm90 {
+namespace {
+
+constexpr int64_t kMaxGrid = 65535;  // of y and z: heads, sequences
+
+// ---- What is declined ---------------------------------------------------------------------------
+
+Status check_what(const Problem& p) {
+  const fa3_dtype dtype = p.layout[kQ].dtype;
+  if (!is_16_bit(dtype))
+    return unsupported(
+        "backward: dtype {} on sm90 (backends cuda and sim), need f16 or bf16; convert, or use "
+        "backend cpu",
+        dtype_name(dtype));
+  if (p.layout[kDout].dtype != dtype)
+    return unsupported("backward: dout is {} on sm90, need {}, the type of q; convert it",
+                       dtype_name(p.layout[kDout].dtype), dtype_name(dtype));
+  const char* const feature = p.has_alibi()          ? tensor_name(kAlibiSlopes)
+                              : p.has_sequence_ids() ? tensor_name(kSequenceIdsQ)
+                                                     : nullptr;
+  if (feature == nullptr) return {};
+  return unsupported("backward: {} on sm90: not in this release; use backend cpu", feature);
+}
+
+Status check_tensors(const Problem& p, bool ragged) {
+  const fa3_dtype dtype = p.layout[kQ].dtype;
+  FA3_RETURN_IF_ERROR(check_head_dim(p, "head_dim_qk", p.head_dim_qk, dtype));
+  FA3_RETURN_IF_ERROR(check_head_dim(p, "head_dim_v", p.head_dim_v, dtype));
+  for (const TensorId id : {kQ, kK, kV, kDout}) FA3_RETURN_IF_ERROR(check_strides(p, id, ragged));
+  for (const TensorId id : {kO, kDq, kDk, kDv})
+    if (p.layout[id].present()) FA3_RETURN_IF_ERROR(check_strides(p, id, false));
+  FA3_RETURN_IF_ERROR(check_axis(p, "query", kQ, kDout, ragged));
+  FA3_RETURN_IF_ERROR(check_axis(p, "key", kK, kV, ragged));
+  for (const auto& [what, value] : {std::pair("heads_q", p.heads_q), std::pair("batch", p.batch)})
+    if (value >= kMaxGrid)
+      return unsupported("backward: {}={} on sm90, need fewer than {}; split the batch", what,
+                         value, kMaxGrid);
+  return {};
+}
+
+bool fits_row(const Problem& p, const BwdRow& row) {
+  return p.head_dim_qk <= row.config.head_dim_qk && p.head_dim_v <= row.config.head_dim_v &&
+         (p.softcap == 0 || row.config.exact_p());
+}
+
+// The table's first that fits, and what a tuning names; or null.
+const BwdRow* row_by_rule(const Problem& p) {
+  const auto* const row = std::find_if(std::begin(kBwdRows), std::end(kBwdRows),
+                                       [&](const BwdRow& r) { return fits_row(p, r); });
+  return row == std::end(kBwdRows) ? nullptr : row;
+}
+const BwdRow* row_named(const std::string& name) {
+  const auto* const row = std::find_if(std::begin(kBwdRows), std::end(kBwdRows),
+                                       [&](const BwdRow& r) { return name == r.name; });
+  return row == std::end(kBwdRows) ? nullptr : row;
+}
+
+const char* pass_name(BwdPass pass) {
+  return pass == BwdPass::kDelta ? "delta" : pass == BwdPass::kMain ? "main" : "dq";
+}
+
+}  // namespace
+
+size_t BwdPlan::stats_bytes() const {
+  return static_cast<size_t>(tiles * round_up(config.stats_bytes(), 16));
+}
+size_t BwdPlan::sums_bytes() const {
+  return sizeof(float) * static_cast<size_t>(tiles * config.dq_floats());
+}
+
+int64_t bwd_q_tiles(const Problem& p, int tile_q) {
+  return p.q.varlen ? p.q.rows / tile_q + p.batch + 1 : div_up(p.q.rows, tile_q) * p.batch;
+}
+
+Result<std::vector<BwdPlan>> make_bwd_plans(const Problem& p, const DeviceInfo& device) {
+  FA3_RETURN_IF_ERROR(check_what(p));
+  const BwdRow* row = row_by_rule(p);
+  if (row == nullptr)
+    return unsupported(
+        "backward: head_dim_qk={}, head_dim_v={} on sm90, need at most 256; use backend "
+        "cpu",
+        p.head_dim_qk, p.head_dim_v);
+  std::string declined;
+  const std::string* const tuned = device.tuning ? device.tuning->row_of(p) : nullptr;
+  if (tuned != nullptr) {
+    const BwdRow* const named = row_named(*tuned);
+    const char* const why =
+        named == nullptr       ? "no row of the table is called so"
+        : !fits_row(p, *named) ? "has fewer columns than the heads, or no softcap"
+        : device.compiled_ahead && named->config.dq_writer ? "the simulator does not have it"
+                                                           : nullptr;
+    if (why == nullptr) row = named;
+    if (why != nullptr) declined = fmt::format("{}: {}", *tuned, why);
+  }
+  BwdConfig config = row->config;
+  config.dtype = p.layout[kQ].dtype == FA3_F16 ? MmaType::kF16 : MmaType::kBf16;
+  config.softcap = p.softcap > 0;
+  config.ragged = has_lengths(p);
+  if (device.compiled_ahead && !is_simulated(config)) {
+    config.ragged = true;  // computes dense problems, too
+    if (!is_simulated(config))
+      return unsupported(
+          "backward: dtype {}, head_dim_qk={}, head_dim_v={}{}: the simulator has no such kernel; "
+          "use bf16, or backend cpu",
+          dtype_name(p.layout[kQ].dtype), p.head_dim_qk, p.head_dim_v,
+          p.softcap > 0 ? ", with a softcap" : "");
+  }
+  FA3_TRY(std::vector<BwdPlan> plans, bwd_plans_of(config, p));
+  for (BwdPlan& plan : plans) {
+    plan.row = row->name;
+    plan.tuned = tuned != nullptr && declined.empty();
+    plan.declined = declined;
+  }
+  return plans;
+}
+
+Result<std::vector<BwdPlan>> bwd_plans_of(const BwdConfig& config, const Problem& p) {
+  FA3_RETURN_IF_ERROR(check_tensors(p, config.ragged));
+  BwdPlan plan;
+  plan.config = config;
+  plan.tiles = bwd_q_tiles(p, config.tile_q) * p.heads_q;
+  std::vector<BwdPlan> plans;
+  const auto add = [&](BwdPass pass, int64_t x, int64_t heads, int64_t sequences) {
+    plan.pass = pass;
+    plan.grid[0] = static_cast<uint32_t>(std::max<int64_t>(x, 1));
+    plan.grid[1] = static_cast<uint32_t>(std::max<int64_t>(heads, 1));
+    plan.grid[2] = static_cast<uint32_t>(std::max<int64_t>(sequences, 1));
+    plans.push_back(plan);
+  };
+  const int64_t q_tiles = div_up(most_rows(p.q), config.tile_q);
+  if (p.batch > 0) add(BwdPass::kDelta, q_tiles, p.heads_q, p.batch);
+  if (p.layout[kDk].present() || p.layout[kDv].present() || p.layout[kDq].present())
+    add(BwdPass::kMain, div_up(most_rows(p.kv), config.tile_kv()), p.heads_kv,
+        p.batch + (p.kv.varlen ? 1 : 0));
+  if (p.layout[kDq].present())
+    add(BwdPass::kDq, q_tiles, p.heads_q, p.batch + (p.q.varlen ? 1 : 0));
+  return plans;
+}
+
+LaunchShape shape_of(const BwdPlan& plan) {
+  LaunchShape shape;
+  std::copy(std::begin(plan.grid), std::end(plan.grid), shape.grid);
+  shape.pdl = true;
+  const bool main = plan.pass == BwdPass::kMain;
+  shape.threads = static_cast<u32>(main ? plan.config.threads() : kBwdRowThreads);
+  shape.smem_bytes = main ? static_cast<u32>(plan.config.smem_bytes()) : 0;
+  shape.interacting = main;  // sums of dQ
+  return shape;
+}
+
+size_t workspace_bytes(const BwdPlan& plan) { return plan.stats_bytes() + plan.sums_bytes(); }
+
+std::string name_of(const BwdPlan& plan) {
+  const BwdConfig& c = plan.config;
+  const bool main = plan.pass == BwdPass::kMain;
+  return fmt::format("bwd/{}/d{}/{}/{}{}{}", pass_name(plan.pass), head_dims_text(plan),
+                     word(c.dtype), c.ragged ? "ragged" : "dense",
+                     main && c.dq_writer ? "/writer" : "", main && c.softcap ? "/softcap" : "");
+}
+
+std::string head_dims_text(const BwdPlan& plan) {
+  const BwdConfig& c = plan.config;
+  return c.head_dim_qk == c.head_dim_v ? std::to_string(c.head_dim_qk)
+                                       : fmt::format("{}-{}", c.head_dim_qk, c.head_dim_v);
+}
+
+void describe(const BwdPlan& plan, const Problem&, Json& json) {
+  Json& own = json["backward_kernels"][pass_name(plan.pass)];
+  own["row"] = plan.row;
+  own["row_from"] = plan.tuned ? "file" : "table";
+  own["kernel"] = program_of(plan).expression;
+  for (const uint32_t extent : plan.grid) own["grid"].push_back(extent);
+}
+
+}  // namespace fa3::sm90

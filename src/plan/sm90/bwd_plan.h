@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// bwd_plan.h — the backward on Hopper: three kernels, of which the first and the last take rows of
+// queries, the main one tiles of keys.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/device.h"
+#include "core/json.h"
+#include "core/problem.h"
+#include "core/status.h"
+#include "device/sm90/bwd/config.h"
+#include "plan/work.h"
+#include "runtime/program.h"
+
+namespace fa3::sm90 {
+
+enum class BwdPass { kDelta, kMain, kDq };
+
+// One of the kernels.
+struct BwdPlan {
+  BwdPass pass = BwdPass::kMain;
+  const char* row = "";  // of bwd_configs.h
+  bool tuned = false;    // a tuning names the row; else why its row was not taken, or ""
+  std::string declined;
+  BwdConfig config;
+  uint32_t grid[3] = {1, 1, 1};
+  // Of the workspace, which the kernels share: LSE and δ, then dQ's sums.
+  int64_t tiles = 0;  // of queries, of all heads and sequences
+
+  size_t stats_bytes() const;
+  size_t sums_bytes() const;
+};
+
+// In the order of their launches. UNSUPPORTED with the reason for what they do not do.
+Result<std::vector<BwdPlan>> make_bwd_plans(const Problem& problem, const DeviceInfo& device);
+// The same of a configuration that fits the problem.
+Result<std::vector<BwdPlan>> bwd_plans_of(const BwdConfig& config, const Problem& problem);
+
+// Tiles of queries of one head: of all sequences, as BwdTiles counts them.
+int64_t bwd_q_tiles(const Problem& problem, int tile_q);
+
+// What a step of a plan (plan/plan.h) needs from a kernel.
+Program program_of(const BwdPlan& plan);
+LaunchShape shape_of(const BwdPlan& plan);
+size_t workspace_bytes(const BwdPlan& plan);
+inline size_t zeroed_bytes(const BwdPlan&) { return 0; }
+std::string name_of(const BwdPlan& plan);
+std::string head_dims_text(const BwdPlan& plan);
+inline std::optional<BwdPlan> wider(const BwdPlan&) { return std::nullopt; }
+inline bool tuned(const BwdPlan& plan) { return plan.tuned; }
+inline std::string declined(const BwdPlan& plan) { return plan.declined; }
+void describe(const BwdPlan& plan, const Problem& problem, Json& json);
+inline void describe_estimate(const BwdPlan&, const Problem&, const Work&, Json&) {}
+
+}  // namespace fa3::sm90

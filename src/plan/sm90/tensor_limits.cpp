@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// tensor_limits.cpp — limits of TMA and of 32-bit coordinates, with the argument that breaks one.
+#include "plan/sm90/tensor_limits.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/dtype.h"
+#include "device/sm90/fwd/args.h"
+
+namespace fa3::sm90 {
+namespace {
+
+constexpr int64_t kStrideLimit = int64_t{1} << 39;      // elements: TMA's strides end at 2^40 bytes
+constexpr int64_t kMaxRaggedStride = int64_t{1} << 32;  // elements: well below kRaggedWrap bytes
+constexpr int64_t kMaxRows = kRaggedRows - 512;         // coordinates of a tile stay in 31 bits
+
+// Elements in 16 bytes, of which TMA wants multiples.
+int64_t tma_elements(fa3_dtype dtype) { return 16 / dtype_bytes(dtype); }
+
+Status check_stride(const Problem& p, TensorId id, const char* what, int64_t extent, int64_t stride,
+                    fa3_dtype dtype) {
+  const int64_t unit = tma_elements(dtype);
+  if (extent <= 1 || (stride % unit == 0 && stride < kStrideLimit)) return {};
+  return unsupported(
+      "{}: {}: {} stride {} on sm90, need a multiple of {} elements (16 bytes) below 2^39, "
+      "which TMA can address; copy the tensor, or use backend cpu",
+      op_name(p.op), tensor_name(id), what, stride, unit);
+}
+
+}  // namespace
+
+Status check_head_dim(const Problem& p, const char* name, int64_t dim, fa3_dtype dtype) {
+  const int64_t unit = tma_elements(dtype);
+  if (dim >= 1 && dim <= 256 && dim % unit == 0) return {};
+  return unsupported(
+      "{}: {}={} on sm90, need a multiple of {} up to 256; pad with zero columns, or use "
+      "backend cpu",
+      op_name(p.op), name, dim, unit);
+}
+
+Status check_strides(const Problem& p, TensorId id, bool ragged) {
+  const Layout& layout = p.layout[id];
+  const SeqAxis& axis = p.axis_of(id);
+  FA3_RETURN_IF_ERROR(check_stride(p, id, "row", axis.rows, layout.row, layout.dtype));
+  FA3_RETURN_IF_ERROR(check_stride(p, id, "head", p.heads_of(id), layout.head, layout.dtype));
+  if (!axis.varlen)
+    FA3_RETURN_IF_ERROR(check_stride(p, id, "batch", p.batch, layout.batch, layout.dtype));
+  if (!ragged) return {};
+  const int64_t row = ragged_row_stride(axis, layout);
+  if (row >= kMaxRaggedStride) {
+    return unsupported("{}: {}: row stride {} on sm90, need less than {}; copy the tensor",
+                       op_name(p.op), tensor_name(id), row, kMaxRaggedStride);
+  }
+  if (!has_lengths(p) || axis.varlen || p.batch <= 1) return {};
+  if (layout.batch == 0 || (row > 0 && layout.batch % row == 0)) return {};
+  return unsupported(
+      "{}: {}: batch stride {} with varlen or seqused tensors on sm90, need a multiple of the "
+      "row stride {}; copy the tensor, or use backend cpu",
+      op_name(p.op), tensor_name(id), layout.batch, row);
+}
+
+Status check_axis(const Problem& p, const char* name, TensorId a, TensorId b, bool ragged) {
+  const SeqAxis& axis = p.axis_of(a);
+  const int64_t batch_rows = ragged ? ragged_batch_rows(p, axis, p.layout[a]) : 0;
+  const int64_t other = ragged ? ragged_batch_rows(p, axis, p.layout[b]) : 0;
+  if (batch_rows != other) {
+    return unsupported(
+        "{}: the {} tensors' sequences lie {} and {} rows apart on sm90 with varlen or "
+        "seqused tensors, need the same; copy one of them, or use backend cpu",
+        op_name(p.op), name, batch_rows, other);
+  }
+  const int64_t rows = std::max(axis.rows, batch_rows * p.batch);
+  if (rows <= kMaxRows) return {};
+  return unsupported("{}: {} rows of {} on sm90, need at most {}; split the batch", op_name(p.op),
+                     rows, name, kMaxRows);
+}
+
+int64_t most_rows(const SeqAxis& axis) {
+  return axis.varlen ? std::min(axis.rows, axis.max_seqlen) : axis.rows;
+}
+
+Band32 band_of(const Problem& p) {
+  if (p.mask == FA3_MASK_FULL) return {};
+  const int64_t left = p.mask == FA3_MASK_WINDOW ? p.left : -1;
+  const int64_t right = p.mask == FA3_MASK_WINDOW ? p.right : 0;
+  const auto bound = [](int64_t keys, int64_t reach) {
+    return keys < 0 || keys >= reach ? Band32::kUnbounded : static_cast<int32_t>(keys);
+  };
+  return {bound(left, most_rows(p.kv) - 1), bound(right, most_rows(p.q) - 1)};
+}
+
+MaskKind mask_of(const Band32& band) {
+  if (band.left != Band32::kUnbounded) return MaskKind::kWindow;
+  return band.right == Band32::kUnbounded ? MaskKind::kFull : MaskKind::kCausal;
+}
+
+float scale_in_fp32(double scale) {
+  constexpr double kLeast = std::numeric_limits<float>::min();
+  constexpr double kMost = std::numeric_limits<float>::max();
+  return static_cast<float>(std::copysign(std::clamp(std::abs(scale), kLeast, kMost), scale));
+}
+
+int64_t ragged_row_stride(const SeqAxis& axis, const Layout& layout) {
+  return axis.varlen || axis.rows > 1 ? layout.row : layout.batch;
+}
+
+int64_t ragged_batch_rows(const Problem& problem, const SeqAxis& axis, const Layout& layout) {
+  if (!has_lengths(problem)) return 1;
+  const int64_t row = ragged_row_stride(axis, layout);
+  return axis.varlen || problem.batch <= 1 || row == 0 ? 0 : layout.batch / row;
+}
+
+}  // namespace fa3::sm90

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// bwd.cpp — the backward kernels that are compiled ahead, for the host.
+#include "device/sm90/bwd/bwd.cuh"
+
+#include <utility>
+
+#include "device/sm90/bwd/delta.cuh"
+#include "device/sm90/bwd/dq.cuh"
+#include "plan/sm90/bwd_configs.h"
+#include "plan/sm90/bwd_plan.h"
+#include "sim/program.h"
+
+namespace fa3::sim {
+namespace {
+
+using namespace sm90;
+
+void add(BwdPass pass, const BwdConfig& config, Kernel kernel) {
+  BwdPlan plan;
+  plan.pass = pass, plan.config = config;
+  const Registration registration(program_of(plan).expression.c_str(), std::move(kernel));
+}
+
+template <BwdConfig kCfg>
+void add_config() {
+  static_assert(why_illegal(kCfg) == nullptr);
+  add(BwdPass::kDelta, kCfg, kernel_of(&bwd_delta<kCfg>));
+  add(BwdPass::kMain, kCfg, kernel_of(&bwd<kCfg>));
+  add(BwdPass::kDq, kCfg, kernel_of(&bwd_dq<kCfg>));
+}
+
+template <size_t kRow, int kVariant>
+void add_variant() {
+  constexpr const BwdRow& row = kBwdRows[kRow];
+#ifdef FA3_SIM_HEAD_DIM
+  if constexpr (row.config.head_dim_qk != FA3_SIM_HEAD_DIM) return;
+#endif
+  if constexpr (is_simulated(row, kVariant)) add_config<bwd_variant(row, kVariant)>();
+}
+
+template <size_t kRow, int... kVariants>
+void add_row(std::integer_sequence<int, kVariants...>) {
+  (add_variant<kRow, kVariants>(), ...);
+}
+
+template <size_t... kRows>
+void add_rows(std::index_sequence<kRows...>) {
+  (add_row<kRows>(std::make_integer_sequence<int, kBwdVariants>()), ...);
+}
+
+const Registrations added([] { add_rows(std::make_index_sequence<std::size(kBwdRows)>()); });
+
+}  // namespace
+}  // namespace fa3::sim

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// bwd_programs_test.cpp — the backward kernels compile for sm_90a as they are meant to: in
+// registers, without advisories, descriptors in uniform registers.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "plan/sm90/bwd_configs.h"
+#include "plan/sm90/bwd_plan.h"
+#include "tests/kit/cubin.h"
+#include "tests/kit/nvrtc.h"
+
+namespace fa3::sm90 {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+class BwdPrograms : public testing::TestWithParam<size_t> {
+ protected:
+  static const BwdConfig& row() { return kBwdRows[GetParam()].config; }
+};
+
+TEST_P(BwdPrograms, CompileAsMeant) {
+  for (const BwdPass pass : {BwdPass::kDelta, BwdPass::kMain, BwdPass::kDq}) {
+    std::vector<std::string> expressions;
+    std::string header;
+    for (const MmaType dtype : {MmaType::kBf16, MmaType::kF16}) {
+      BwdPlan plan;
+      plan.pass = pass;
+      plan.config = row();
+      plan.config.dtype = dtype;
+      plan.config.ragged = dtype == MmaType::kF16;
+      const Program program = program_of(plan);
+      header = program.header;
+      expressions.push_back(program.expression);
+    }
+    const kit::Translation all = kit::translate("#include \"" + header + "\"\n", expressions);
+    EXPECT_THAT(all.log, Not(HasSubstr("(C75")));
+    EXPECT_THAT(all.log, Not(HasSubstr("warning")));
+    for (size_t i = 0; i < expressions.size(); ++i) {
+      SCOPED_TRACE(expressions[i]);
+      const kit::Code code(all.cubin, all.symbols[i]);
+      EXPECT_EQ(code.count(kit::kLoadLocal) + code.count(kit::kStoreLocal), 0u);
+      if (pass != BwdPass::kMain) continue;
+      // dV, dQ, Sᵀ, dPᵀ and dK of a step; split, a loop for each consumer.
+      const BwdConfig& c = row();
+      const auto wgmmas =
+          static_cast<size_t>(c.head_dim_qk / 16 + c.head_dim_v / 16 + 2 * c.tile_q / 16 +
+                              (c.split() ? 4 : 1) * c.tile_kv() / 16);
+      ASSERT_EQ(code.inner_wgmma_loops().size(), c.split() ? 2u : 1u);
+      size_t found = 0;
+      for (const kit::Loop& loop : code.inner_wgmma_loops())
+        for (const kit::Instruction& instruction : code.in(loop)) found += instruction.is_wgmma();
+      EXPECT_EQ(found, wgmmas);
+    }
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Rows, BwdPrograms, testing::Range(size_t{0}, std::size(kBwdRows)),
+                         [](const auto& row) {
+                           std::string name = kBwdRows[row.param].name;
+                           std::replace(name.begin(), name.end(), ' ', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace fa3::sm90

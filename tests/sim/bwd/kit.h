@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// kit.h — the backward kernels in any configuration, in the simulator.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "device/sm90/bwd/bwd.cuh"
+#include "device/sm90/bwd/delta.cuh"
+#include "device/sm90/bwd/dq.cuh"
+#include "plan/sm90/bwd_configs.h"
+#include "plan/sm90/bwd_plan.h"
+#include "sim/kernel_run.h"
+
+namespace fa3::sim {
+
+using namespace sm90;
+
+// Compiles a configuration into the test.
+template <BwdConfig kCfg>
+void add_bwd() {
+  static_assert(why_illegal(kCfg) == nullptr);
+  const auto add = [](BwdPass pass, Kernel kernel) {
+    BwdPlan plan;
+    plan.pass = pass, plan.config = kCfg;
+    const Registration made(program_of(plan).expression.c_str(), std::move(kernel));
+  };
+  add(BwdPass::kDelta, kernel_of(&bwd_delta<kCfg>));
+  add(BwdPass::kMain, kernel_of(&bwd<kCfg>));
+  add(BwdPass::kDq, kernel_of(&bwd_dq<kCfg>));
+}
+
+class BwdRun : public KernelRun {
+ public:
+  BwdRun(TestRuntime& runtime, const verify::Config& made, const BwdConfig& config)
+      : KernelRun(runtime, made, FA3_OP_BACKWARD) {
+    std::vector<KernelStep> steps;
+    for (const BwdPlan& plan : value(bwd_plans_of(config, problem())))
+      steps.push_back(step_of(plan, 0));
+    set_steps(std::move(steps));
+  }
+};
+
+}  // namespace fa3::sim

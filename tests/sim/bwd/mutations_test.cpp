@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// mutations_test.cpp — every wait, arrival, fence and barrier of the backward kernels is left out
+// in turn, in the simulator.
+#include "sim/mutations.h"
+
+#include <vector>
+
+#include "sim/bwd/kit.h"
+
+namespace fa3::sim {
+namespace {
+
+constexpr u64 kSeeds = 60;  // schedules to try before a line counts as not missed
+
+struct Mutated {
+  const char* name;
+  BwdConfig config;
+};
+void PrintTo(const Mutated& m, std::ostream* out) { *out << m.name; }
+
+constexpr BwdConfig kRegisters = kBwdRows[0].config;
+constexpr BwdConfig kWriter = [] {
+  BwdConfig c = kRegisters;
+  c.dq_writer = true;
+  return c;
+}();
+constexpr BwdConfig kHalfTile = [] {
+  BwdConfig c = kBwdRows[1].config;
+  c.ragged = true;
+  return c;
+}();
+
+constexpr BwdConfig kSplit = kBwdRows[2].config;
+static_assert(kSplit.split());
+
+const bool added =
+    (add_bwd<kSplit>(), add_bwd<kRegisters>(), add_bwd<kWriter>(), add_bwd<kHalfTile>(), true);
+
+// One KV tile a head, so that no two CTAs add to the same dQ, whose bits would depend on their
+// order; Q tiles for several rounds of the rings.
+verify::Config problem(const BwdConfig& c) {
+  verify::Config p;
+  p.dtype = FA3_BF16;
+  p.backward = true;
+  p.heads_q = 2;
+  p.heads_kv = 1;
+  p.head_dim_qk = p.head_dim_v = c.head_dim_qk;
+  p.seqlen_q = 5 * c.tile_q / 2;
+  p.seqlen_kv = c.tile_kv() - 8;
+  p.alignment = 16;
+  if (c.ragged) {  // and keys of no sequence, more than a CTA has rows
+    p.varlen_q = {p.seqlen_q};
+    p.varlen_kv = {p.seqlen_kv};
+    p.spare_kv = 300;
+  }
+  return p;
+}
+
+const std::vector<Spared> kSpared = {
+    {nullptr, "late", "for speed: the second consumer may start with the first"},
+    {nullptr, "own_ds",
+     "the simulator begins a wgmma when all four warps are at it, which hardware need not"},
+    {"split", "seen",
+     "P is there, which has been made of the same stage; but another thread has waited for that"},
+    {nullptr, "again", "stmatrix brings the lanes of a warp together, too"},
+    {nullptr, "fenced",
+     "GEMMs of the same step have fenced before, behind the last register access"},
+};
+
+class BwdMutations : public testing::TestWithParam<Mutated> {};
+
+TEST_P(BwdMutations, EveryLineIsMissed) {
+  if (kSanitized && GetParam().config.head_dim_qk != 64)
+    GTEST_SKIP() << "one kernel is enough for sanitizers, which look at the simulator";
+  TestRuntime runtime;
+  BwdRun attention(runtime, problem(GetParam().config), GetParam().config);
+  Mutations(runtime, attention).expect_every_line_missed(GetParam().name, kSpared, kSeeds);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, BwdMutations,
+                         testing::Values(Mutated{"registers", kRegisters},
+                                         Mutated{"writer", kWriter},
+                                         Mutated{"half_tile", kHalfTile}, Mutated{"split", kSplit}),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace fa3::sim

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// rows_test.cpp — backward kernels that the rows in use do not have: dQ by writers. And all of them
+// on lengths that hold anything.
+#include <string>
+#include <vector>
+
+#include "sim/bwd/kit.h"
+#include "sim/invalid_lengths.h"
+
+namespace fa3::sim {
+namespace {
+
+constexpr BwdConfig with_writer(BwdConfig c) {
+  c.dq_writer = true;
+  c.ragged = true;
+  return c;
+}
+constexpr BwdConfig ragged(BwdConfig c) {
+  c.ragged = true;
+  return c;
+}
+constexpr BwdConfig kWriter64 = with_writer(kBwdRows[0].config);
+constexpr BwdConfig kWriter128 = with_writer(kBwdRows[1].config);
+constexpr BwdConfig kRegisters64 = ragged(kBwdRows[0].config);
+const bool added = (add_bwd<kWriter64>(), add_bwd<kWriter128>(), add_bwd<kRegisters64>(), true);
+
+std::vector<verify::Config> problems(const BwdConfig& c) {
+  verify::Config p;
+  p.dtype = FA3_BF16;
+  p.backward = true;
+  p.heads_q = 2;
+  p.heads_kv = 1;
+  p.head_dim_qk = p.head_dim_v = c.head_dim_qk;
+  p.seqlen_q = 200, p.seqlen_kv = 300;
+  p.alignment = 16;
+  verify::Config causal = p;
+  causal.mask = FA3_MASK_CAUSAL;
+  verify::Config varlen = causal;
+  varlen.varlen_q = {200, 0, 1, 130}, varlen.varlen_kv = {133, 3, 0, 40};
+  varlen.spare_q = 9, varlen.spare_kv = 300;
+  verify::Config one_tile = p;
+  one_tile.heads_q = 1;
+  one_tile.seqlen_q = one_tile.seqlen_kv = 5;
+  return {p, causal, varlen, one_tile};
+}
+
+class BwdRows : public testing::TestWithParam<BwdConfig> {};
+
+TEST_P(BwdRows, AreRightUnderSeveralSchedules) {
+  if (kSanitized && GetParam().head_dim_qk != 64)
+    GTEST_SKIP() << "one kernel is enough for sanitizers, which look at the simulator";
+  for (const verify::Config& problem : problems(GetParam())) {
+    TestRuntime runtime;
+    BwdRun attention(runtime, problem, GetParam());
+    for (u64 seed = 0; seed < some_of(4); ++seed) {
+      runtime.device.options.seed = seed;
+      attention.run();
+      for (const verify::OutputResult& r : attention.judge())
+        EXPECT_TRUE(r.ok) << "seed " << seed << ": " << verify::to_text(r);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, BwdRows, testing::Values(kWriter64, kWriter128, kRegisters64),
+                         [](const auto& info) {
+                           return (info.param.dq_writer ? "writer" : "registers") +
+                                  std::to_string(info.param.head_dim_qk);
+                         });
+
+TEST(BwdInvalidLengths, TouchNothingOutside) {
+  verify::Config problem = with_lengths();
+  problem.backward = true;
+  problem.mask = FA3_MASK_CAUSAL;
+  for (const BwdConfig& config : {kRegisters64, kWriter64}) {
+    TestRuntime runtime;
+    BwdRun attention(runtime, problem, config);
+    InvalidLengths lengths(runtime, attention);
+    lengths.expect_named_ones_harmless();
+    lengths.expect_random_ones_harmless(some_of(15));
+  }
+}
+
+}  // namespace
+}  // namespace fa3::sim
