@@ -35,6 +35,7 @@ Status launch_delta(const BwdPlan& plan, const KernelStep& step, GpuRuntime& run
   args.head_dim_v = static_cast<i32>(p.head_dim_v);
   args.tiles = tiles_of(p, plan.config.tile_q);
   args.stats = stats, args.dq_sum = sums;
+  args.elements = elements_of(p, buffers, 1);
   return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
 }
 
@@ -100,6 +101,8 @@ Status launch(const BwdPlan& plan, const KernelStep& step, GpuRuntime& runtime, 
   args.tiles = tiles_of(p, c.tile_q);
   args.stats = stats, args.dq_sum = sums;
   args.dk = tensor(p, buffers, kDk), args.dv = tensor(p, buffers, kDv);
+  args.ids_kv = buffers.in<i32>(kSequenceIdsKv);
+  args.id_kv_batch = p.layout[kSequenceIdsKv].batch;
   return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
 }
 

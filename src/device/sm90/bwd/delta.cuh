@@ -33,7 +33,7 @@ void bwd_delta(FA3_GRID_CONSTANT const BwdDeltaArgs args) {
   FA3_NO_UNROLL
   for (i32 i = thread; i < kCfg.dq_floats() / 4; i += kBwdRowThreads)
     ptx::st_global(sums + i, Four{});
-  float* const stats = args.stats + at * (2 * kCfg.tile_q);
+  float* const stats = args.stats + at * (kCfg.stats() * kCfg.tile_q);
   FA3_NO_UNROLL
   for (i32 r = thread / kLanes; r < kCfg.tile_q; r += kBwdRowThreads / kLanes) {
     const i32 row = kCfg.tile_q * tile + r;
@@ -63,6 +63,16 @@ void bwd_delta(FA3_GRID_CONSTANT const BwdDeltaArgs args) {
     }
     ptx::st_global(stats + r, lse);
     ptx::st_global(stats + kCfg.tile_q + r, lse == kInf ? 0.f : sum);
+    if constexpr (kCfg.functors) {
+      const ElementArgs& e = args.elements;
+      const bool ids = e.ids_q != nullptr && row < rows.used;
+      const i32 id = ids ? ptx::ld_global_nc(e.ids_q + b * e.id_q_batch + i) : 0;
+      const float slope = e.alibi_slopes != nullptr
+                              ? ptx::ld_global_nc(e.alibi_slopes + b * e.slope_batch + head)
+                              : 0.f;
+      ptx::st_global(stats + 2 * kCfg.tile_q + r, ptx::bits_as<float>(id));
+      ptx::st_global(stats + 3 * kCfg.tile_q + r, -slope * kLog2e);
+    }
   }
 }
 
