@@ -29,6 +29,15 @@ const Kind kKinds[] = {
     {"OneMore", [](Config& c) { c.seqlen_q = 129, c.seqlen_kv = 257; }},
     {"OneFewer", [](Config& c) { c.seqlen_q = 127, c.seqlen_kv = 255; }},
     {"OneQueryOneKey", [](Config& c) { c.seqlen_q = c.seqlen_kv = 1; }},
+    {"NoQueries", [](Config& c) { c.seqlen_q = 0; }},
+    {"NoKeys", [](Config& c) { c.seqlen_kv = 0; }},
+    {"NoSequences", [](Config& c) { c.batch = 0; }},
+    {"NoSequenceHasQueries",
+     [](Config& c) {
+       c.varlen_q = {0, 0}, c.varlen_kv = {130, 20};
+       c.spare_kv = 5;
+     }},
+    {"NoHeads", [](Config& c) { c.heads_q = 0; }},
     {"Groups", [](Config& c) { c.heads_q = 6, c.heads_kv = 2, c.batch = 2; }},
     {"NarrowHeads", [](Config& c) { c.head_dim_qk -= 24, c.head_dim_v -= 8; }},
     {"Causal", [](Config& c) { c.mask = FA3_MASK_CAUSAL, c.seqlen_q = c.seqlen_kv = 300; }},
@@ -172,6 +181,7 @@ const Declined kDeclined[] = {
     {"HeadDim", [](Config& c) { c.head_dim_v = 264; }, "head_dim_v=264"},
     {"F16Wide", [](Config& c) { c.dtype = FA3_F16, c.head_dim_v = 136; }, "head_dim_v=136"},
     {"HeadDimUnit", [](Config& c) { c.head_dim_qk = 60; }, "head_dim_qk=60"},
+    {"SmallSoftcap", [](Config& c) { c.softcap = 0.001; }, "softcap=0.001"},
     {"SoftcapF16", [](Config& c) { c.softcap = 3, c.dtype = FA3_F16; }, "with a softcap"},
     {"AlibiSoftcap", [](Config& c) { c.alibi = true, c.softcap = 3; }, "with a softcap"},
     {"GradientInF32", [](Config& c) { c.out_dtype = FA3_F32; }, "dout is f32"},

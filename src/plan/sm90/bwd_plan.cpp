@@ -30,6 +30,11 @@ Status check_what(const Problem& p) {
   if (p.layout[kDout].dtype != dtype)
     return unsupported("backward: dout is {} on sm90, need {}, the type of q; convert it",
                        dtype_name(p.layout[kDout].dtype), dtype_name(dtype));
+  // The kernels make tanh of log2 P / softcap again.
+  constexpr double kLeastSoftcap = 0x1p-7;
+  if (p.softcap > 0 && p.softcap < kLeastSoftcap)
+    return unsupported("backward: softcap={} on sm90, need at least {}; use backend cpu", p.softcap,
+                       kLeastSoftcap);
   return {};
 }
 
@@ -147,11 +152,12 @@ Result<std::vector<BwdPlan>> bwd_plans_of(const BwdConfig& config, const Problem
     plans.push_back(plan);
   };
   const int64_t q_tiles = div_up(most_rows(p.q), config.tile_q);
-  if (p.batch > 0) add(BwdPass::kDelta, q_tiles, p.heads_q, p.batch);
+  const bool queries = !has_no_rows(p);
+  if (queries && p.batch > 0) add(BwdPass::kDelta, q_tiles, p.heads_q, p.batch);
   if (p.layout[kDk].present() || p.layout[kDv].present() || p.layout[kDq].present())
     add(BwdPass::kMain, div_up(most_rows(p.kv), config.tile_kv()), p.heads_kv,
         p.batch + (p.kv.varlen ? 1 : 0));
-  if (p.layout[kDq].present())
+  if (queries && p.layout[kDq].present())
     add(BwdPass::kDq, q_tiles, p.heads_q, p.batch + (p.q.varlen ? 1 : 0));
   return plans;
 }

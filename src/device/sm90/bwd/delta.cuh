@@ -54,12 +54,12 @@ void bwd_delta(FA3_GRID_CONSTANT const BwdDeltaArgs args) {
     if (lane != 0) continue;
     float lse = kInf;
     if (row < rows.used) {
-      const float given = ptx::ld_global_nc(args.lse + b * args.lse_batch + head * args.lse_head +
-                                            i * args.lse_row);
+      const float given =
+          ptx::ld_global(args.lse + b * args.lse_batch + head * args.lse_head + i * args.lse_row);
       if (given != -kInf) lse = given * kLog2e;
       if (args.dlse != nullptr)
-        sum -= ptx::ld_global_nc(args.dlse + b * args.dlse_batch + head * args.dlse_head +
-                                 i * args.dlse_row);
+        sum -= ptx::ld_global(args.dlse + b * args.dlse_batch + head * args.dlse_head +
+                              i * args.dlse_row);
     }
     ptx::st_global(stats + r, lse);
     ptx::st_global(stats + kCfg.tile_q + r, lse == kInf ? 0.f : sum);
