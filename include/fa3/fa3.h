@@ -45,7 +45,7 @@
  *   NaN, Inf  in a key or value that a row may see, they reach that row. Keys outside a sequence
  *             (tails, other sequences, beyond seqused) never influence anything; keys that the mask
  *             or ids hide do not either on the cpu and reference backends (a GPU tile may
- *             let a hidden V through as 0 × NaN).
+ *             let a hidden V through as 0 × NaN, in a backward a hidden Q, K or dO, too).
  *   Scores    accumulate in FP32 and overflow to Inf; in FP64 on the reference backend.
  *   Zero      in a field means "default" or "off", so every struct can start as `= {0}`. Strides
  *             have no default.

@@ -67,20 +67,27 @@ std::vector<NamedProgram> before_forward() {
   return programs;
 }
 
-// The backward's kernels, of the rows that are used without a tuning.
-std::vector<NamedProgram> backward() {
+// The backward's kernels; of terms of scores and of the rows that only a tuning names, the main one.
+std::vector<NamedProgram> backward(bool all) {
   std::vector<NamedProgram> programs;
+  std::set<std::string> names;
+  const auto add = [&](const sm90::BwdPlan& plan) {
+    std::string name = name_of(plan);
+    if (names.insert(name).second) programs.push_back({std::move(name), program_of(plan)});
+  };
   for (const sm90::BwdRow& row : sm90::kBwdRows) {
-    if (row.config.dq_writer) continue;
-    for (const MmaType dtype : {MmaType::kBf16, MmaType::kF16}) {
-      for (const bool ragged : {false, true}) {
-        sm90::BwdPlan plan;
-        plan.config = row.config;
-        plan.config.dtype = dtype, plan.config.ragged = ragged;
-        for (const auto pass : {sm90::BwdPass::kDelta, sm90::BwdPass::kMain, sm90::BwdPass::kDq}) {
-          plan.pass = pass;
-          programs.push_back({name_of(plan), program_of(plan)});
-        }
+    for (int variant = 0; variant < 16; ++variant) {
+      sm90::BwdPlan plan;
+      plan.config = row.config;
+      plan.config.dtype = (variant & 1) != 0 ? MmaType::kF16 : MmaType::kBf16;
+      plan.config.ragged = (variant & 2) != 0;
+      plan.config.softcap = (variant & 4) != 0;
+      plan.config.functors = (variant & 8) != 0;
+      const bool usual = variant < 4 && !row.config.dq_writer;
+      if (sm90::why_illegal(plan.config) != nullptr || (!all && !usual)) continue;
+      for (const auto pass : {sm90::BwdPass::kDelta, sm90::BwdPass::kMain, sm90::BwdPass::kDq}) {
+        plan.pass = pass;
+        add(plan);
       }
     }
   }
@@ -103,7 +110,7 @@ std::vector<NamedProgram> known_programs(std::span<const NamedProgram> samples) 
   std::vector<NamedProgram> all = forward("fwd").value();
   const std::vector<NamedProgram> before = before_forward();
   all.insert(all.end(), before.begin(), before.end());
-  const std::vector<NamedProgram> behind = backward();
+  const std::vector<NamedProgram> behind = backward(false);
   all.insert(all.end(), behind.begin(), behind.end());
   all.insert(all.end(), samples.begin(), samples.end());
   return all;
@@ -116,7 +123,7 @@ Result<std::vector<NamedProgram>> programs_named(std::string_view name,
   std::vector<NamedProgram> programs;
   add_named(samples, name, programs);
   add_named(before_forward(), name, programs);
-  add_named(backward(), name, programs);
+  add_named(backward(name.find_first_of('/') != name.npos), name, programs);
   if (!programs.empty()) return programs;
   return invalid(
       "jit: kernels '{}': no kernel is called so; need all, fwd, bwd, quantize, score_offset, "

@@ -123,6 +123,12 @@ inline bool has_no_rows(const Problem& p) {
   return (p.batch == 0 && !p.q.varlen) || p.heads_q == 0 || p.q.rows == 0;
 }
 
+// No row of any output; without queries the gradients of keys and values still have some.
+inline bool has_no_output_rows(const Problem& p) {
+  const bool no_keys = (p.batch == 0 && !p.kv.varlen) || p.heads_kv == 0 || p.kv.rows == 0;
+  return has_no_rows(p) && (p.op != FA3_OP_BACKWARD || no_keys);
+}
+
 // No key that any query could see: K and V are not read, and need not have an address.
 inline bool has_no_keys(const Problem& p) { return p.batch == 0 || p.kv.rows == 0; }
 

@@ -65,7 +65,7 @@ class OnFakeGpu(FakeGpuTest):
         self.assertEqual((report["backend"], report["copied"]), ("cpu", False))
         self.assertIn("dtype f32", report["gpu_declined"])
         self.assertNotEqual(o[2][0], 42)
-        backward = ["check", *BF16, "--backward", "--alibi", "--seqlen-q", 5]
+        backward = ["check", *BF16, "--backward", "--out-dtype", "f32", "--seqlen-q", 5]
         self.assertIn("the GPU is not used: ", self.on_gpu(*backward))
         mixed = self.path("cases.json")
         sizes = {"heads_q": 1, "seqlen_q": 8, "head_dim_qk": 8}
@@ -107,9 +107,9 @@ class OnFakeGpu(FakeGpuTest):
 
     def test_explicit_cuda_never_falls_back(self):
         self.on_gpu("check", "--backend", "cuda", code=UNSUPPORTED, says="dtype f32")
-        with_backward = [*BF16, "--backward", "--alibi", "--backend", "cuda"]
+        with_backward = [*BF16, "--backward", "--out-dtype", "f32", "--backend", "cuda"]
         for command in [["check"], ["bench", "--no-verify"]]:
-            self.on_gpu(*command, *with_backward, code=UNSUPPORTED, says="alibi_slopes")
+            self.on_gpu(*command, *with_backward, code=UNSUPPORTED, says="dout is f32")
 
     def test_check_judges_what_came_back(self):
         problem = ["check", *BF16, "--seqlen-q", 33, "--json"]

@@ -36,6 +36,9 @@ TEST_P(BwdPrograms, CompileAsMeant) {
       const Program program = program_of(plan);
       header = program.header;
       expressions.push_back(program.expression);
+      if (!plan.config.exact_p() || plan.config.dq_writer) continue;
+      plan.config.softcap = plan.config.functors = true;
+      expressions.push_back(program_of(plan).expression);
     }
     const kit::Translation all = kit::translate("#include \"" + header + "\"\n", expressions);
     EXPECT_THAT(all.log, Not(HasSubstr("(C75")));

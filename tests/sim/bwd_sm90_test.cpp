@@ -29,6 +29,15 @@ const Kind kKinds[] = {
     {"OneMore", [](Config& c) { c.seqlen_q = 129, c.seqlen_kv = 257; }},
     {"OneFewer", [](Config& c) { c.seqlen_q = 127, c.seqlen_kv = 255; }},
     {"OneQueryOneKey", [](Config& c) { c.seqlen_q = c.seqlen_kv = 1; }},
+    {"NoQueries", [](Config& c) { c.seqlen_q = 0; }},
+    {"NoKeys", [](Config& c) { c.seqlen_kv = 0; }},
+    {"NoSequences", [](Config& c) { c.batch = 0; }},
+    {"NoSequenceHasQueries",
+     [](Config& c) {
+       c.varlen_q = {0, 0}, c.varlen_kv = {130, 20};
+       c.spare_kv = 5;
+     }},
+    {"NoHeads", [](Config& c) { c.heads_q = 0; }},
     {"Groups", [](Config& c) { c.heads_q = 6, c.heads_kv = 2, c.batch = 2; }},
     {"NarrowHeads", [](Config& c) { c.head_dim_qk -= 24, c.head_dim_v -= 8; }},
     {"Causal", [](Config& c) { c.mask = FA3_MASK_CAUSAL, c.seqlen_q = c.seqlen_kv = 300; }},
@@ -78,6 +87,20 @@ const Kind kKinds[] = {
        c.softcap = 20, c.magnitude = 10, c.mask = FA3_MASK_CAUSAL;
        c.varlen_q = {100, 30}, c.varlen_kv = {90, 140};
      }},
+    {"Alibi",
+     [](Config& c) {
+       c.alibi = true, c.mask = FA3_MASK_CAUSAL;
+       c.heads_q = 4, c.seqlen_q = 200, c.seqlen_kv = 260;
+     }},
+    {"SequenceIds",
+     [](Config& c) { c.sequence_ids = 3, c.seqlen_q = 300, c.seqlen_kv = 270, c.batch = 2; }},
+    {"AlibiAndIdsVarlen",
+     [](Config& c) {
+       c.alibi = true, c.sequence_ids = 2;
+       c.varlen_q = {200, 0, 1, 130}, c.varlen_kv = {133, 3, 0, 240};
+       c.seqused_q = {150, 0, 1, 130}, c.seqused_kv = {133, 2, 0, 200};
+       c.mask = FA3_MASK_WINDOW, c.left = 90, c.right = 20;
+     }},
     {"LargeScores", [](Config& c) { c.magnitude = 20; }},
 };
 
@@ -94,9 +117,11 @@ TEST_P(SimBwdSm90, IsRight) {
     c.seqlen_q = 128, c.seqlen_kv = 256;
     c.alignment = 16;
     GetParam().change(c);
-    if (head_dim == 256 && c.dtype == FA3_F16) continue;  // compiled for GPUs alone
-    // A softcap takes the row of head dim 128.
-    if (kit::kSanitized && (head_dim != kit::kSanitizedHeadDim || c.softcap > 0)) continue;
+    const bool functors = c.alibi || c.sequence_ids > 0;
+    if (head_dim == 256 && (functors || c.dtype == FA3_F16)) continue;  // not compiled in
+    // Terms of scores take the row of head dim 128.
+    if (kit::kSanitized && (head_dim != kit::kSanitizedHeadDim || c.softcap > 0 || functors))
+      continue;
     kit::expect_right(c, simulator());
   }
 }
@@ -156,8 +181,9 @@ const Declined kDeclined[] = {
     {"HeadDim", [](Config& c) { c.head_dim_v = 264; }, "head_dim_v=264"},
     {"F16Wide", [](Config& c) { c.dtype = FA3_F16, c.head_dim_v = 136; }, "head_dim_v=136"},
     {"HeadDimUnit", [](Config& c) { c.head_dim_qk = 60; }, "head_dim_qk=60"},
+    {"SmallSoftcap", [](Config& c) { c.softcap = 0.001; }, "softcap=0.001"},
     {"SoftcapF16", [](Config& c) { c.softcap = 3, c.dtype = FA3_F16; }, "with a softcap"},
-    {"Alibi", [](Config& c) { c.alibi = true; }, "alibi_slopes"},
+    {"AlibiSoftcap", [](Config& c) { c.alibi = true, c.softcap = 3; }, "with a softcap"},
     {"GradientInF32", [](Config& c) { c.out_dtype = FA3_F32; }, "dout is f32"},
 };
 INSTANTIATE_TEST_SUITE_P(Calls, SimBwdSm90Declined, testing::ValuesIn(kDeclined),

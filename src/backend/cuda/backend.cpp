@@ -59,7 +59,7 @@ Result<CudaRuntime*> CudaBackend::runtime() {
 // ---- Kernels ------------------------------------------------------------------------------------
 
 Result<Plan> CudaBackend::prepare(Plan plan, StreamRef on) {
-  if (has_no_rows(plan.problem)) return plan;
+  if (has_no_output_rows(plan.problem)) return plan;
   FA3_TRY(CudaRuntime* const gpu, runtime());
   for (const KernelStep& step : plan.steps) {
     const std::string why = std::visit([](const auto& k) { return declined(k); }, step.kernel);
@@ -207,7 +207,7 @@ Result<WorkspaceLease> CudaBackend::workspace(size_t bytes, void* stream) {
 
 Status CudaBackend::run(const Plan& plan, const Buffers& buffers, std::byte* workspace,
                         void* stream) {
-  if (has_no_rows(plan.problem)) return {};
+  if (has_no_output_rows(plan.problem)) return {};
   FA3_TRY(CudaRuntime* const gpu, runtime());
   return launch(plan, *gpu, StreamRef::of(stream), buffers, aligned(workspace));
 }

@@ -35,6 +35,7 @@ Status launch_delta(const BwdPlan& plan, const KernelStep& step, GpuRuntime& run
   args.head_dim_v = static_cast<i32>(p.head_dim_v);
   args.tiles = tiles_of(p, plan.config.tile_q);
   args.stats = stats, args.dq_sum = sums;
+  args.elements = elements_of(p, buffers, 1);
   return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
 }
 
@@ -75,17 +76,20 @@ Status launch(const BwdPlan& plan, const KernelStep& step, GpuRuntime& runtime, 
     return launch_delta(plan, step, runtime, stream, p, buffers, stats, sums);
   if (plan.pass == BwdPass::kDq) return launch_dq(plan, step, runtime, stream, p, buffers, sums);
   const BwdConfig& c = plan.config;
-  if (p.kv.rows == 0) return {};
+  if (p.kv.rows == 0 || p.heads_kv == 0 || (p.batch == 0 && !p.kv.varlen)) return {};
+  const bool visits = !has_no_rows(p) && p.batch > 0;  // else dK and dV are set to 0
   BwdArgs args{};
   const auto encode = [&](TensorMap& map, TensorId id, const TileLayout& tile) -> Status {
     FA3_TRY(map, runtime.encode(spec_of(buffers.data[id], p, id, tile, c.ragged)));
     return {};
   };
-  FA3_RETURN_IF_ERROR(encode(args.k, kK, c.k_tile()));
-  FA3_RETURN_IF_ERROR(encode(args.v, kV, c.v_tile()));
-  FA3_RETURN_IF_ERROR(encode(args.q, kQ, c.q_tile()));
-  FA3_RETURN_IF_ERROR(encode(args.dout, kDout, c.dout_tile()));
-  args.q_axis = axis_of(p, kQ, buffers, c.ragged);
+  if (visits) {
+    FA3_RETURN_IF_ERROR(encode(args.k, kK, c.k_tile()));
+    FA3_RETURN_IF_ERROR(encode(args.v, kV, c.v_tile()));
+    FA3_RETURN_IF_ERROR(encode(args.q, kQ, c.q_tile()));
+    FA3_RETURN_IF_ERROR(encode(args.dout, kDout, c.dout_tile()));
+    args.q_axis = axis_of(p, kQ, buffers, c.ragged);
+  }
   args.kv_axis = axis_of(p, kK, buffers, c.ragged);
   args.batch = static_cast<i32>(p.batch);
   args.group_size = static_cast<i32>(p.group_size());
@@ -100,6 +104,8 @@ Status launch(const BwdPlan& plan, const KernelStep& step, GpuRuntime& runtime, 
   args.tiles = tiles_of(p, c.tile_q);
   args.stats = stats, args.dq_sum = sums;
   args.dk = tensor(p, buffers, kDk), args.dv = tensor(p, buffers, kDv);
+  args.ids_kv = buffers.in<i32>(kSequenceIdsKv);
+  args.id_kv_batch = p.layout[kSequenceIdsKv].batch;
   return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
 }
 

@@ -10,16 +10,6 @@
 namespace fa3::sm90 {
 namespace {
 
-ElementArgs elements_of(const Problem& p, const Buffers& buffers, float slope_factor) {
-  return {.alibi_slopes = buffers.in<float>(kAlibiSlopes),
-          .slope_batch = p.layout[kAlibiSlopes].batch,
-          .slope_factor = slope_factor,
-          .ids_q = buffers.in<i32>(kSequenceIdsQ),
-          .ids_kv = buffers.in<i32>(kSequenceIdsKv),
-          .id_q_batch = p.layout[kSequenceIdsQ].batch,
-          .id_kv_batch = p.layout[kSequenceIdsKv].batch};
-}
-
 FwdScale fwd_scale(const Problem& p, const Buffers& buffers, TensorId of) {
   const Layout& layout = p.layout[scale_of(of)];
   const ScaleBlock& block = p.scale_block[of];

@@ -9,7 +9,7 @@
 namespace fa3 {
 
 Status check_addresses(const Plan& plan, const Buffers& buffers) {
-  if (has_no_rows(plan.problem)) return {};
+  if (has_no_output_rows(plan.problem)) return {};
   // What lies in the workspace is aligned, wherever that is.
   std::byte* const somewhere = reinterpret_cast<std::byte*>(kWorkspaceAlign);
   for (const KernelStep& step : plan.steps) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// tensor_maps.cpp — tensors as TMA sees them.
+// tensor_maps.cpp — tensors as TMA sees them, and what kernels read themselves.
 #include "backend/launch/tensor_maps.h"
 
 #include "device/sm90/fwd/args.h"
@@ -68,6 +68,16 @@ RowAxis axis_of(const Problem& p, TensorId id, const Buffers& buffers, bool ragg
   const int64_t batch_rows = ragged ? ragged_batch_rows(p, axis, p.layout[id]) : 0;
   return {buffers.in<i32>(cu_seqlens_of(which)), buffers.in<i32>(seqused_of(which)),
           static_cast<i32>(axis.rows), static_cast<i32>(batch_rows)};
+}
+
+ElementArgs elements_of(const Problem& p, const Buffers& buffers, float slope_factor) {
+  return {.alibi_slopes = buffers.in<float>(kAlibiSlopes),
+          .slope_batch = p.layout[kAlibiSlopes].batch,
+          .slope_factor = slope_factor,
+          .ids_q = buffers.in<i32>(kSequenceIdsQ),
+          .ids_kv = buffers.in<i32>(kSequenceIdsKv),
+          .id_q_batch = p.layout[kSequenceIdsQ].batch,
+          .id_kv_batch = p.layout[kSequenceIdsKv].batch};
 }
 
 }  // namespace fa3::sm90

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// tensor_maps.h — tensors as TMA sees them.
+// tensor_maps.h — tensors as TMA sees them, and what kernels read themselves.
 #pragma once
 
 #include "core/problem.h"
 #include "device/hopper/tile_layout.h"
 #include "device/tensor_map.h"
+#include "device/warp/element.h"
 #include "device/warp/sequence_rows.h"
 
 namespace fa3::sm90 {
@@ -19,5 +20,8 @@ TensorMapSpec spec_of_rows(void* base, const Problem& problem, TensorId id, cons
 // The lengths of the sequences of a tensor's axis. ragged: of a kernel that addresses its rows over
 // all sequences; others count rows of one.
 RowAxis axis_of(const Problem& problem, TensorId id, const Buffers& buffers, bool ragged);
+
+// Tensors of functors, and into which units slopes are converted.
+ElementArgs elements_of(const Problem& problem, const Buffers& buffers, float slope_factor);
 
 }  // namespace fa3::sm90

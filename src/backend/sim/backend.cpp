@@ -104,7 +104,7 @@ Result<SimRuntime*> SimBackend::runtime() {
 }
 
 Result<Plan> SimBackend::prepare(Plan plan, StreamRef) {
-  if (has_no_rows(plan.problem)) return plan;
+  if (has_no_output_rows(plan.problem)) return plan;
   FA3_TRY(SimRuntime* const simulator, runtime());
   for (const KernelStep& step : plan.steps)
     FA3_RETURN_IF_ERROR(simulator->prepare(step.program, {}));
@@ -116,7 +116,7 @@ Result<WorkspaceLease> SimBackend::workspace(size_t bytes, void*) {
 }
 
 Status SimBackend::run(const Plan& plan, const Buffers& buffers, std::byte* workspace, void*) {
-  if (has_no_rows(plan.problem)) return {};
+  if (has_no_output_rows(plan.problem)) return {};
   FA3_TRY(SimRuntime* const simulator, runtime());
   const std::lock_guard lock(mutex_);
   const Registered registered(*simulator, extents_of(plan, buffers, aligned(workspace)));

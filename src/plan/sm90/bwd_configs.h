@@ -8,7 +8,7 @@
 
 namespace fa3::sm90 {
 
-// A row fits head dims up to those of its configuration; type, mask and ragged are filled in. The
+// A row fits head dims up to those of its configuration; type, terms of scores and ragged are filled in. The
 // first that fits is used, another where a tuning names it.
 struct BwdRow {
   const char* name;
@@ -24,17 +24,18 @@ inline constexpr BwdRow kBwdRows[] = {
 };
 
 // The variants of a row, as configurations, and those of them that the simulator has.
-inline constexpr int kBwdVariants = 4;
+inline constexpr int kBwdVariants = 5;
 constexpr BwdConfig bwd_variant(const BwdRow& row, int i) {
   BwdConfig c = row.config;
   c.dtype = i == 2 ? MmaType::kF16 : MmaType::kBf16;
   c.softcap = i == 3;
+  c.functors = i == 4;
   c.ragged = i > 0;
   return c;
 }
 constexpr bool is_simulated(const BwdRow& row, int i) {
   const BwdConfig& c = row.config;
-  return !c.dq_writer && (i != 3 || c.exact_p()) && (!c.split() || i == 1 || i == 3);
+  return !c.dq_writer && (i < 3 || c.exact_p()) && (!c.split() || i == 1 || i == 3);
 }
 constexpr bool is_simulated(const BwdConfig& config) {
   for (const BwdRow& row : kBwdRows)
@@ -49,7 +50,8 @@ constexpr const char* why_illegal(const BwdConfig& c) {
   if (c.head_dim_qk % 64 != 0 || c.head_dim_v % 64 != 0) return "head dims: multiples of 64";
   if (c.tile_q != 64 && !c.dq_by_rows()) return "tile_q: 64, or the keys of a tile";
   if (!c.dq_by_rows() && c.dq_columns() % 64 != 0) return "dQ: parts of whole panels";
-  if (c.softcap && !c.exact_p()) return "softcap: with P in FP32 until dS is made";
+  if ((c.softcap || c.functors) && !c.exact_p())
+    return "softcap, functors: with P in FP32 until dS is made";
   if (c.smem_bytes() > 227 * 1024) return "tiles and stages: more than 227 KiB of shared memory";
   return nullptr;
 }

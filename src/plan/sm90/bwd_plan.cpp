@@ -30,11 +30,12 @@ Status check_what(const Problem& p) {
   if (p.layout[kDout].dtype != dtype)
     return unsupported("backward: dout is {} on sm90, need {}, the type of q; convert it",
                        dtype_name(p.layout[kDout].dtype), dtype_name(dtype));
-  const char* const feature = p.has_alibi()          ? tensor_name(kAlibiSlopes)
-                              : p.has_sequence_ids() ? tensor_name(kSequenceIdsQ)
-                                                     : nullptr;
-  if (feature == nullptr) return {};
-  return unsupported("backward: {} on sm90: not in this release; use backend cpu", feature);
+  // The kernels make tanh of log2 P / softcap again.
+  constexpr double kLeastSoftcap = 0x1p-7;
+  if (p.softcap > 0 && p.softcap < kLeastSoftcap)
+    return unsupported("backward: softcap={} on sm90, need at least {}; use backend cpu", p.softcap,
+                       kLeastSoftcap);
+  return {};
 }
 
 Status check_tensors(const Problem& p, bool ragged) {
@@ -53,9 +54,14 @@ Status check_tensors(const Problem& p, bool ragged) {
   return {};
 }
 
+bool has_functors(const Problem& p) { return p.has_alibi() || p.has_sequence_ids(); }
+
+// Beyond the scale and the band.
+bool has_terms(const Problem& p) { return p.softcap > 0 || has_functors(p); }
+
 bool fits_row(const Problem& p, const BwdRow& row) {
   return p.head_dim_qk <= row.config.head_dim_qk && p.head_dim_v <= row.config.head_dim_v &&
-         (p.softcap == 0 || row.config.exact_p());
+         (!has_terms(p) || row.config.exact_p());
 }
 
 // The table's first that fits, and what a tuning names; or null.
@@ -110,6 +116,7 @@ Result<std::vector<BwdPlan>> make_bwd_plans(const Problem& p, const DeviceInfo& 
   BwdConfig config = row->config;
   config.dtype = p.layout[kQ].dtype == FA3_F16 ? MmaType::kF16 : MmaType::kBf16;
   config.softcap = p.softcap > 0;
+  config.functors = has_functors(p);
   config.ragged = has_lengths(p);
   if (device.compiled_ahead && !is_simulated(config)) {
     config.ragged = true;  // computes dense problems, too
@@ -118,7 +125,9 @@ Result<std::vector<BwdPlan>> make_bwd_plans(const Problem& p, const DeviceInfo& 
           "backward: dtype {}, head_dim_qk={}, head_dim_v={}{}: the simulator has no such kernel; "
           "use bf16, or backend cpu",
           dtype_name(p.layout[kQ].dtype), p.head_dim_qk, p.head_dim_v,
-          p.softcap > 0 ? ", with a softcap" : "");
+          !has_terms(p)   ? ""
+          : p.softcap > 0 ? ", with a softcap"
+                          : ", with ALiBi or sequence ids");
   }
   FA3_TRY(std::vector<BwdPlan> plans, bwd_plans_of(config, p));
   for (BwdPlan& plan : plans) {
@@ -143,11 +152,12 @@ Result<std::vector<BwdPlan>> bwd_plans_of(const BwdConfig& config, const Problem
     plans.push_back(plan);
   };
   const int64_t q_tiles = div_up(most_rows(p.q), config.tile_q);
-  if (p.batch > 0) add(BwdPass::kDelta, q_tiles, p.heads_q, p.batch);
+  const bool queries = !has_no_rows(p);
+  if (queries && p.batch > 0) add(BwdPass::kDelta, q_tiles, p.heads_q, p.batch);
   if (p.layout[kDk].present() || p.layout[kDv].present() || p.layout[kDq].present())
     add(BwdPass::kMain, div_up(most_rows(p.kv), config.tile_kv()), p.heads_kv,
         p.batch + (p.kv.varlen ? 1 : 0));
-  if (p.layout[kDq].present())
+  if (queries && p.layout[kDq].present())
     add(BwdPass::kDq, q_tiles, p.heads_q, p.batch + (p.q.varlen ? 1 : 0));
   return plans;
 }
@@ -168,9 +178,10 @@ size_t workspace_bytes(const BwdPlan& plan) { return plan.stats_bytes() + plan.s
 std::string name_of(const BwdPlan& plan) {
   const BwdConfig& c = plan.config;
   const bool main = plan.pass == BwdPass::kMain;
-  return fmt::format("bwd/{}/d{}/{}/{}{}{}", pass_name(plan.pass), head_dims_text(plan),
+  return fmt::format("bwd/{}/d{}/{}/{}{}{}{}", pass_name(plan.pass), head_dims_text(plan),
                      word(c.dtype), c.ragged ? "ragged" : "dense",
-                     main && c.dq_writer ? "/writer" : "", main && c.softcap ? "/softcap" : "");
+                     main && c.dq_writer ? "/writer" : "", main && c.softcap ? "/softcap" : "",
+                     c.functors && plan.pass != BwdPass::kDq ? "/alibi/sequence_ids" : "");
 }
 
 std::string head_dims_text(const BwdPlan& plan) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// rows_test.cpp — backward kernels that the rows in use do not have: dQ by writers. And all of them
-// on lengths that hold anything.
+// rows_test.cpp — backward kernels that libfa3_sim.so does not have: dQ by writers, every term of
+// scores at once. And kernels on lengths that hold anything.
 #include <string>
 #include <vector>
 
@@ -22,7 +22,14 @@ constexpr BwdConfig ragged(BwdConfig c) {
 constexpr BwdConfig kWriter64 = with_writer(kBwdRows[0].config);
 constexpr BwdConfig kWriter128 = with_writer(kBwdRows[1].config);
 constexpr BwdConfig kRegisters64 = ragged(kBwdRows[0].config);
-const bool added = (add_bwd<kWriter64>(), add_bwd<kWriter128>(), add_bwd<kRegisters64>(), true);
+constexpr BwdConfig with_terms(BwdConfig c) {
+  c.softcap = c.functors = c.ragged = true;
+  return c;
+}
+constexpr BwdConfig kTerms128 = with_terms(kBwdRows[1].config);
+constexpr BwdConfig kTerms256 = with_terms(kBwdRows[2].config);
+const bool added = (add_bwd<kTerms128>(), add_bwd<kTerms256>(), add_bwd<kWriter64>(),
+                    add_bwd<kWriter128>(), add_bwd<kRegisters64>(), true);
 
 std::vector<verify::Config> problems(const BwdConfig& c) {
   verify::Config p;
@@ -33,6 +40,8 @@ std::vector<verify::Config> problems(const BwdConfig& c) {
   p.head_dim_qk = p.head_dim_v = c.head_dim_qk;
   p.seqlen_q = 200, p.seqlen_kv = 300;
   p.alignment = 16;
+  if (c.softcap) p.softcap = 4;
+  if (c.functors) p.alibi = true, p.sequence_ids = 2;
   verify::Config causal = p;
   causal.mask = FA3_MASK_CAUSAL;
   verify::Config varlen = causal;
@@ -61,10 +70,14 @@ TEST_P(BwdRows, AreRightUnderSeveralSchedules) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, BwdRows, testing::Values(kWriter64, kWriter128, kRegisters64),
+INSTANTIATE_TEST_SUITE_P(Kernels, BwdRows,
+                         testing::Values(kWriter64, kWriter128, kRegisters64, kTerms128, kTerms256),
                          [](const auto& info) {
-                           return (info.param.dq_writer ? "writer" : "registers") +
-                                  std::to_string(info.param.head_dim_qk);
+                           const BwdConfig& c = info.param;
+                           const char* const name = c.dq_writer ? "writer"
+                                                    : c.softcap ? "terms"
+                                                                : "registers";
+                           return name + std::to_string(info.param.head_dim_qk);
                          });
 
 TEST(BwdInvalidLengths, TouchNothingOutside) {

@@ -6,6 +6,7 @@
 #include "device/sm90/bwd/config.h"
 #include "device/tensor_map.h"
 #include "device/types.h"
+#include "device/warp/element.h"
 #include "device/warp/sequence_rows.h"
 
 namespace fa3::sm90 {
@@ -40,9 +41,13 @@ struct BwdArgs {
   float unscale;  // 1 / scale_log2
   float scale;    // of dK
   BwdTiles tiles;
-  float* stats;   // (tile, 2, tile_q): LSE·log2 e, +∞ in rows that do not count, and δ
+  // (tile, stats(), tile_q): LSE·log2 e, +∞ in rows that do not count, δ, and with functors ids and
+  // −slope·log2 e.
+  float* stats;
   float* dq_sum;  // (tile, dq_floats())
   BwdTensor dk, dv;
+  const i32* ids_kv;  // or null
+  i64 id_kv_batch;
 };
 
 // δ = Σ O·dO − dLSE of each row; LSE; dQ's sums to 0.
@@ -54,6 +59,7 @@ struct BwdDeltaArgs {
   i32 batch, head_dim_v;
   BwdTiles tiles;
   float *stats, *dq_sum;
+  ElementArgs elements;  // of queries
 };
 
 // dQ from its sums.

@@ -18,8 +18,9 @@ struct BwdConfig {
   int stages = 2;        // of the ring of dO; Q, LSE and δ have one more
   // dQ goes through shared memory to a thread that adds it in bulk, instead of from registers.
   bool dq_writer = false;
-  bool softcap = false;  // scores are softcap·tanh(score / softcap)
-  bool ragged = false;   // varlen or with seqused: the kernels read the lengths
+  bool softcap = false;   // scores are softcap·tanh(score / softcap)
+  bool functors = false;  // ALiBi slopes and sequence ids, each where it is given
+  bool ragged = false;    // varlen or with seqused: the kernels read the lengths
 
   constexpr bool operator==(const BwdConfig&) const = default;
 
@@ -53,8 +54,11 @@ struct BwdConfig {
   FA3_HD constexpr TileLayout q_tile() const { return {tile_q, head_dim_qk, 2}; }
   FA3_HD constexpr TileLayout dout_tile() const { return {tile_q, head_dim_v, 2}; }
   FA3_HD constexpr TileLayout ds_tile() const { return {tile_kv(), tile_q, 2}; }
-  // LSE and δ of a tile's rows.
-  FA3_HD constexpr int stats_bytes() const { return 2 * 4 * tile_q; }
+  // LSE and δ of a tile's rows; with functors also their ids and ALiBi slopes.
+  FA3_HD constexpr int stats() const { return functors ? 4 : 2; }
+  FA3_HD constexpr int stats_bytes() const { return 4 * stats() * tile_q; }
+  // Consumers that make P.
+  FA3_HD constexpr int mask_makers() const { return split() ? 1 : consumer_wgs; }
   FA3_HD constexpr int ds_slots() const { return split() ? 1 : 2; }
   FA3_HD constexpr int ds_writers() const { return split() ? 1 : consumer_wgs; }
   FA3_HD constexpr int q_stages() const { return split() ? stages : stages + 1; }
@@ -68,7 +72,8 @@ struct BwdConfig {
     const int barriers =
         1 + 2 * q_stages() + 2 * stages + ds_slots() * (ds_writers() + 1) + 2 * consumer_wgs + 1;
     return static_cast<int>(round_up(
-        tiles + dq + q_stages() * stats_bytes() + 16 * kWgThreads * consumer_wgs + 8 * barriers,
+        tiles + dq + q_stages() * stats_bytes() +
+            16 * kWgThreads * (mask_makers() + (functors ? mask_makers() : 0)) + 8 * barriers,
         1024));
   }
 };

@@ -33,7 +33,7 @@ void bwd_delta(FA3_GRID_CONSTANT const BwdDeltaArgs args) {
   FA3_NO_UNROLL
   for (i32 i = thread; i < kCfg.dq_floats() / 4; i += kBwdRowThreads)
     ptx::st_global(sums + i, Four{});
-  float* const stats = args.stats + at * (2 * kCfg.tile_q);
+  float* const stats = args.stats + at * (kCfg.stats() * kCfg.tile_q);
   FA3_NO_UNROLL
   for (i32 r = thread / kLanes; r < kCfg.tile_q; r += kBwdRowThreads / kLanes) {
     const i32 row = kCfg.tile_q * tile + r;
@@ -54,15 +54,25 @@ void bwd_delta(FA3_GRID_CONSTANT const BwdDeltaArgs args) {
     if (lane != 0) continue;
     float lse = kInf;
     if (row < rows.used) {
-      const float given = ptx::ld_global_nc(args.lse + b * args.lse_batch + head * args.lse_head +
-                                            i * args.lse_row);
+      const float given =
+          ptx::ld_global(args.lse + b * args.lse_batch + head * args.lse_head + i * args.lse_row);
       if (given != -kInf) lse = given * kLog2e;
       if (args.dlse != nullptr)
-        sum -= ptx::ld_global_nc(args.dlse + b * args.dlse_batch + head * args.dlse_head +
-                                 i * args.dlse_row);
+        sum -= ptx::ld_global(args.dlse + b * args.dlse_batch + head * args.dlse_head +
+                              i * args.dlse_row);
     }
     ptx::st_global(stats + r, lse);
     ptx::st_global(stats + kCfg.tile_q + r, lse == kInf ? 0.f : sum);
+    if constexpr (kCfg.functors) {
+      const ElementArgs& e = args.elements;
+      const bool ids = e.ids_q != nullptr && row < rows.used;
+      const i32 id = ids ? ptx::ld_global_nc(e.ids_q + b * e.id_q_batch + i) : 0;
+      const float slope = e.alibi_slopes != nullptr
+                              ? ptx::ld_global_nc(e.alibi_slopes + b * e.slope_batch + head)
+                              : 0.f;
+      ptx::st_global(stats + 2 * kCfg.tile_q + r, ptx::bits_as<float>(id));
+      ptx::st_global(stats + 3 * kCfg.tile_q + r, -slope * kLog2e);
+    }
   }
 }
 

@@ -65,12 +65,27 @@ struct BwdParts {
       const Range<i32> of_key = rows_of_key(args.band, work.q.used, work.kv.used, key);
       seen[2 * h] = of_key.lo, seen[2 * h + 1] = of_key.hi;
     }
-    ptx::st_shared(&smem.seen[wg][thread], seen);
+    if (wg < kCfg.mask_makers()) {
+      ptx::st_shared(&smem.seen[wg][thread], seen);
+      if constexpr (kCfg.functors) place_keys(work);
+    }
     // Through reductions, so that the compiler sees one value per warp.
     const auto one = [](i32 x) { return static_cast<i32>(ptx::redux_or(static_cast<u32>(x))); };
     range = {one(work.range.first), one(work.range.unmasked_first), one(work.range.unmasked_end),
              one(work.range.end)};
     tile = place = range.first;
+  }
+  FA3_DEV void place_keys(const BwdWork& work) {
+    const i32 key = work.key + static_cast<i32>(own_row());
+    ptx::Vec<i32, 4> placed{};
+    placed[0] = work.kv.used - work.q.used - key;
+    FA3_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      if (args.ids_kv == nullptr || key + 8 * h >= work.kv.used) continue;
+      placed[1 + h] = ptx::ld_global_nc(args.ids_kv + work.batch * args.id_kv_batch +
+                                        first_row(args.kv_axis, work.kv) + key + 8 * h);
+    }
+    ptx::st_shared(&smem.placed[wg][thread], placed);
   }
   FA3_DEV i32 steps() const { return (range.end - range.first) * args.group_size; }
 
@@ -140,8 +155,26 @@ struct BwdParts {
         &smem.stats[stage][which][row + static_cast<int>(column())]));
   }
 
+  // What ALiBi adds to exponents of the thread's keys and queries of S's tile: slope · distance.
+  struct Bias {
+    float slope = 0, first = 0;  // negated; query 0 of the thread from its first key
+
+    FA3_DEV float of(int j, int i) const {
+      const float distance = first + static_cast<float>(8 * j + i % 2 - i / 2 * 8);
+      return slope * ptx::abs(distance);
+    }
+  };
+  FA3_DEV Bias bias(u32 stage) const {
+    if constexpr (!kCfg.functors) return {};
+    const i32 query = kQueries * tile + static_cast<i32>(column());
+    return {
+        ptx::ld_shared(&smem.stats[stage][3][0]),
+        static_cast<float>(query + ptx::ld_shared(&smem.placed[kCfg.split() ? 0 : wg][thread])[0])};
+  }
+
   // In FP32, and as an operand. Stage: of Q.
   FA3_DEV void make_p(u32 stage, Scores& s, Fragment& p) const {
+    const Bias added = bias(stage);
     FA3_UNROLL
     for (int j = 0; j < kQueries / 8; ++j) {
       const auto lse = stats_at(stage, 0, 8 * j);
@@ -149,7 +182,18 @@ struct BwdParts {
       for (int i = 0; i < 4; ++i) {
         float& x = s[4 * j + i];
         if constexpr (kCfg.softcap) x = ptx::tanh_approx(x * args.score_factor);
-        x = ptx::ex2(ptx::fma(x, args.scale_log2, -lse[i % 2]));
+        const float y = kCfg.functors ? added.of(j, i) - lse[i % 2] : -lse[i % 2];
+        x = ptx::ex2(ptx::fma(x, args.scale_log2, y));
+      }
+    }
+    if constexpr (kCfg.functors) {
+      const ptx::Vec<i32, 4> placed = ptx::ld_shared(&smem.placed[wg][thread]);
+      FA3_UNROLL
+      for (int j = 0; j < kQueries / 8; ++j) {
+        const auto ids = stats_at(stage, 2, 8 * j);
+        FA3_UNROLL
+        for (int i = 0; i < 4; ++i)
+          if (ptx::bits_as<i32>(ids[i % 2]) != placed[1 + i / 2]) s[4 * j + i] = 0;
       }
     }
     if (masked()) {
@@ -177,6 +221,7 @@ struct BwdParts {
 
   // dS = P ∘ (dP − δ). Where the mask has hidden a pair, dP and δ may be anything.
   FA3_DEV void make_ds(u32 stage, const Scores& s, const Fragment& p, Scores& dp) const {
+    const Bias added = kCfg.softcap ? bias(stage) : Bias{};
     FA3_UNROLL
     for (int j = 0; j < kQueries / 8; ++j) {
       const auto delta = stats_at(stage, 1, 8 * j);
@@ -187,12 +232,13 @@ struct BwdParts {
         const auto lse = stats_at(stage, 0, 8 * j);
         FA3_UNROLL
         for (int i = 4 * j; i < 4 * j + 4; ++i) {
-          const float t = (ptx::lg2(s[i]) + lse[i % 2]) * args.unscale;
+          const float y = kCfg.functors ? added.of(j, i % 4) - lse[i % 2] : -lse[i % 2];
+          const float t = (ptx::lg2(s[i]) - y) * args.unscale;
           dp[i] = s[i] == 0 ? 0.f : dp[i] * ptx::fma(-t, t, 1.f);
         }
       }
     }
-    if (masked() && !kCfg.softcap) {
+    if (!kCfg.softcap && (kCfg.functors || masked())) {
       FA3_UNROLL
       for (int i = 0; i < kQueries / 2; ++i)
         if (p_at(s, p, i) == 0) dp[i] = 0;

@@ -36,7 +36,7 @@ FA3_DEV void produce(BwdSmem<kCfg>& smem, const BwdArgs& args, const BwdWork& wo
       // The bytes of both: the tile's are added by load_tile.
       ptx::mbar_expect_tx(smem.q_full[s].address(), kStats);
       ptx::bulk_load(ptx::smem_address(smem.stats[s]),
-                     args.stats + (first + tile) * (2 * kCfg.tile_q), kStats,
+                     args.stats + (first + tile) * (kCfg.stats() * kCfg.tile_q), kStats,
                      smem.q_full[s].address());
       load_tile<kCfg.ragged, kCfg.q_tile()>(smem.q[s], args.q, smem.q_full[s], rows,
                                             kCfg.tile_q * tile, ptx::L2Hint::kEvictLast);

@@ -15,8 +15,8 @@ FA3_HD constexpr Range<i32> rows_of_key(Band32 band, i32 q_used, i32 kv_used, i3
           band.left == Band32::kUnbounded ? q_used : min(p + band.left + 1, q_used)};
 }
 
-// Q tiles [first, end); every row that counts sees all keys of the KV tile in [unmasked_first,
-// unmasked_end). Keys [key, key + keys).
+// Q tiles [first, end); in [unmasked_first, unmasked_end) every row counts and sees all keys of the
+// KV tile. Keys [key, key + keys).
 FA3_HD constexpr TileRange q_tile_range(Band32 band, i32 q_used, i32 kv_used, i32 key, i32 keys,
                                         i32 tile_q) {
   const i32 last = min(key + keys, kv_used) - 1;
@@ -30,9 +30,8 @@ FA3_HD constexpr TileRange q_tile_range(Band32 band, i32 q_used, i32 kv_used, i3
   range.unmasked_first = range.unmasked_end = range.end;
   if (key + keys > kv_used) return range;
   range.unmasked_first = clamp((below.lo + tile_q - 1) / tile_q, range.first, range.end);
-  // Rows behind the last have P = 0 by their LSE.
-  range.unmasked_end =
-      above.hi >= q_used ? range.end : max(max(above.hi, 0) / tile_q, range.unmasked_first);
+  // Rows behind the last are masked, too: their scores may be NaN beside a key that is infinite.
+  range.unmasked_end = max(max(above.hi, 0) / tile_q, range.unmasked_first);
   return range;
 }
 

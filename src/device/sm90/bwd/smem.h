@@ -28,16 +28,19 @@ struct BwdSmem {
   // P of each thread's registers, four by four.
   alignas(
       16) ptx::Vec<float, 4> p[kCfg.split() ? kCfg.tile_q / 8 : 1][kCfg.split() ? kWgThreads : 1];
-  alignas(16) float stats[kQStages][2][kCfg.tile_q];  // LSE and δ
+  alignas(16) float stats[kQStages][kCfg.stats()][kCfg.tile_q];  // LSE and δ
   // Of each consumer's threads: the queries that see each of its two keys, from the first up to the
   // one behind the last.
-  alignas(16) ptx::Vec<i32, 4> seen[kCfg.consumer_wgs][kWgThreads];
+  alignas(16) ptx::Vec<i32, 4> seen[kCfg.mask_makers()][kWgThreads];
+  // Likewise: how far query 0 is behind the first of the keys, and their ids.
+  alignas(16) ptx::Vec<i32, 4> placed[kCfg.functors ? kCfg.mask_makers() : 1]
+                                     [kCfg.functors ? kWgThreads : 1];
   Barrier kv_full, q_full[kQStages], q_empty[kQStages], dout_full[kStages], dout_empty[kStages];
   Barrier ds_full[kDsSlots][kDsWriters], ds_empty[kDsSlots];
   Barrier p_full;
   Barrier dq_full[kCfg.consumer_wgs], dq_empty[kCfg.consumer_wgs];
-  FA3_NAMED(k, v, q, dout, ds, dq, p, stats, seen, kv_full, q_full, q_empty, dout_full, dout_empty,
-            ds_full, ds_empty, p_full, dq_full, dq_empty)
+  FA3_NAMED(k, v, q, dout, ds, dq, p, stats, seen, placed, kv_full, q_full, q_empty, dout_full,
+            dout_empty, ds_full, ds_empty, p_full, dq_full, dq_empty)
 
   FA3_DEV void init_barriers() {
     kv_full.init(2);

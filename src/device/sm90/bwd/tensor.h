@@ -29,10 +29,10 @@ FA3_DEV void load_eight(const BwdTensor& from, i64 element, float (&to)[8]) {
   if (from.f32) {
     const auto* const at = reinterpret_cast<const Four*>(static_cast<float*>(from.data) + element);
     FA3_UNROLL
-    for (int i = 0; i < 8; ++i) to[i] = ptx::bits_as<float>(ptx::ld_global_nc(at + i / 4)[i % 4]);
+    for (int i = 0; i < 8; ++i) to[i] = ptx::bits_as<float>(ptx::ld_global(at + i / 4)[i % 4]);
   } else {
     const Four words =
-        ptx::ld_global_nc(reinterpret_cast<const Four*>(static_cast<u16*>(from.data) + element));
+        ptx::ld_global(reinterpret_cast<const Four*>(static_cast<u16*>(from.data) + element));
     FA3_UNROLL
     for (int i = 0; i < 8; ++i) {
       const auto bits = static_cast<u16>(words[i / 2] >> (16 * (i % 2)));
