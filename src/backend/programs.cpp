@@ -67,7 +67,7 @@ std::vector<NamedProgram> before_forward() {
   return programs;
 }
 
-// The backward's kernels; of terms of scores and of the rows that only a tuning names, the main one.
+// The backward's kernels; `all`: also with terms of scores, and of rows that only a tuning names.
 std::vector<NamedProgram> backward(bool all) {
   std::vector<NamedProgram> programs;
   std::set<std::string> names;
