@@ -151,6 +151,31 @@ TEST(SimBwdSm90Outputs, AnyMayBeAbsent) {
   }
 }
 
+// O and gradients in FP32 beside dO of 16 bits.
+TEST(SimBwdSm90Outputs, MayBeInF32) {
+  for (const int64_t head_dim : {64, 128}) {
+    if (kit::kSanitized && head_dim != kit::kSanitizedHeadDim) continue;
+    Config c;
+    c.dtype = FA3_BF16;
+    c.backward = true;
+    c.heads_q = 2;
+    c.head_dim_qk = c.head_dim_v = head_dim;
+    c.seqlen_q = 100, c.seqlen_kv = 150;
+    c.alignment = 16;
+    const verify::Tensors narrow = verify::make_tensors(c);
+    c.out_dtype = FA3_F32;
+    const verify::Tensors t = verify::make_tensors(c);
+    const fa3_forward_args forward = verify::forward_args(c, t);
+    ASSERT_EQ(fa3_forward(simulator(), &forward, nullptr), FA3_OK) << fa3_last_error();
+    fa3_backward_args args = verify::backward_args(c, t);
+    args.dout = verify::backward_args(c, narrow).dout;
+    ASSERT_EQ(args.dq.dtype, FA3_F32);
+    ASSERT_EQ(fa3_backward(simulator(), &args, nullptr), FA3_OK) << fa3_last_error();
+    for (const verify::OutputResult& r : verify::compare_backward(args))
+      EXPECT_TRUE(r.ok) << verify::to_text(r);
+  }
+}
+
 struct Declined {
   const char* name;
   std::function<void(Config&)> change;
