@@ -8,8 +8,8 @@
 
 namespace fa3::sm90 {
 
-// A row fits head dims up to those of its configuration; type, terms of scores and ragged are filled
-// in. The first that fits is used, another where a tuning names it.
+// A row fits head dims up to those of its configuration; type, terms of scores and ragged are
+// filled in. The first that fits is used, another where a tuning names it.
 struct BwdRow {
   const char* name;
   BwdConfig config;
