@@ -140,7 +140,9 @@ FA3_DEV void store_o_f32(const Consumer& c, const FwdWork& work) {
 template <FwdConfig kCfg, class Order, class Score, class Mask>
 FA3_DEV void Consumer<kCfg, Order, Score, Mask>::store_tile(const QTile& done) {
   const NamedBarrier all{kTileBar + wg, kWgThreads};
-  u8* const buffer = kCfg.o_in_q ? smem.q[done.q_slot] : smem.o[wg];
+  u8* const buffer = kCfg.o_f32    ? nullptr  // leaves from registers
+                     : kCfg.o_in_q ? smem.q[done.q_slot]
+                                   : smem.o[wg];
   if constexpr (!kCfg.o_in_q && !kCfg.o_f32) {
     if (leader) ptx::bulk_wait_read<0>();  // the previous O has drained  sim:spare(one_tile)
     all.sync();                            // publish that to the warpgroup  sim:spare(one_tile)
