@@ -175,6 +175,14 @@ TEST_F(GpuForward, Results_AreRight) {
   }
 }
 
+TEST_F(GpuForward, BackwardResults_AreRight) {
+  for (verify::Config c : configs()) {
+    c.backward = true;
+    const verify::Report report = verify::check(c, context());
+    EXPECT_TRUE(report.ok) << report.text;
+  }
+}
+
 TEST_F(GpuForward, EightBitResults_AreRight) {
   bool offered = false;
   for (const verify::Config& c : eight_bit_configs()) {

@@ -10,6 +10,7 @@
 
 #include "backend/launch/launch.h"
 #include "device/sm90/fwd/args.h"
+#include "device/sm90/ragged.h"
 
 namespace fa3::sm90 {
 namespace {

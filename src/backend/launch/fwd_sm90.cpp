@@ -6,6 +6,7 @@
 #include "device/sm90/fwd/args.h"
 #include "device/sm90/fwd/score_offset_args.h"
 #include "device/sm90/fwd/v_image_args.h"
+#include "device/sm90/ragged.h"
 
 namespace fa3::sm90 {
 namespace {

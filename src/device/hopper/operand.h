@@ -75,23 +75,6 @@ FA3_DEV void store_operand16(u8* to, const ptx::Acc<N>& acc, u32 rows, u32 begin
   }
 }
 
-// The same of an operand that has been made already.
-template <Swizzle kSwizzle, int kSteps>
-FA3_DEV void store_fragment16(u8* to, const ptx::AFrag (&a)[kSteps], u32 rows,
-                              Where where = Where::here()) {
-  constexpr u32 kWidth = static_cast<u32>(kSwizzle);
-  const u32 lane = ptx::lane_index(), row = 16 * (ptx::warp_index(where) % 4) + lane % 16;
-  FA3_UNROLL
-  for (u32 s = 0; s < kSteps; ++s) {
-    ptx::Vec<u32, 4> packed;
-    FA3_UNROLL
-    for (int r = 0; r < 4; ++r) packed[r] = a[s][r];
-    u8* const panel = to + 32 * s / kWidth * (rows * kWidth);
-    const u32 column = 32 * s % kWidth + lane / 16 * 16;
-    ptx::stmatrix_x4(panel + panel_offset(row, column, kSwizzle), packed, where);
-  }
-}
-
 template <MmaType kType>
 FA3_DEV u32 pack_fp8(float v0, float v1, float v2, float v3) {
   static_assert(is_fp8(kType), "pack_fp8: E4M3 or E5M2");

@@ -106,8 +106,9 @@ Result<std::vector<BwdPlan>> make_bwd_plans(const Problem& p, const DeviceInfo& 
   if (tuned != nullptr) {
     const BwdRow* const named = row_named(*tuned);
     const char* const why =
-        named == nullptr       ? "no row of the table is called so"
-        : !fits_row(p, *named) ? "has fewer columns than the heads, or no softcap"
+        named == nullptr ? "no row of the table is called so"
+        : !fits_row(p, *named)
+            ? "has fewer columns than the heads, or no softcap, ALiBi and sequence ids"
         : device.compiled_ahead && named->config.dq_writer ? "the simulator does not have it"
                                                            : nullptr;
     if (why == nullptr) row = named;

@@ -8,6 +8,7 @@
 
 #include "device/ptx/thread.h"
 #include "device/ptx/warp.h"
+#include "device/sm90/begin_cta.h"
 #include "device/sm90/fwd/consumer.h"
 #include "device/sm90/fwd/producer.h"
 #include "device/sm90/fwd/scheduler.h"
@@ -19,7 +20,7 @@ template <FwdConfig kCfg>
 struct Unspecialised {
   static_assert(kCfg.schedule == FwdSchedule::kOneTile);
   Producer<kCfg> producer;
-  FwdSource from{};
+  TileSource from{};
   i32 first = 0, next_k = 0, next_v = 0;  // tiles [first, next_k], [first, next_v] are to be loaded
 
   // Loads Q and as many K and V as there are stages.
@@ -70,7 +71,7 @@ struct Unspecialised {
 
 template <FwdConfig kCfg>
 FA3_DEV void run_unspecialised(const FwdArgs& args) {
-  auto& smem = begin_cta<kCfg>();
+  auto& smem = begin_cta<FwdSmem<kCfg>, kCfg.smem_bytes()>();
   if (ptx::warp_index() == 0) schedule<kCfg, EveryKey>(smem, args);
   Unspecialised<kCfg> order{{smem, args}};
   order.start();

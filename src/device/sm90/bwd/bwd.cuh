@@ -24,25 +24,17 @@
 
 #include "device/ptx/registers.h"
 #include "device/ptx/warp.h"
+#include "device/sm90/begin_cta.h"
 #include "device/sm90/bwd/consumer.h"
 #include "device/sm90/bwd/producer.h"
 #include "device/sm90/bwd/split_consumer.h"
-#include "device/sm90/bwd/tensor.h"
 
 namespace fa3::sm90 {
 
 template <BwdConfig kCfg>
 FA3_KERNEL(kCfg.threads(), 1)
 void bwd(FA3_GRID_CONSTANT const BwdArgs args) {
-  static_assert(sizeof(BwdSmem<kCfg>) <= kCfg.smem_bytes(), "smem_bytes() forgets something");
-  auto& smem = ptx::smem_as<BwdSmem<kCfg>>();
-  if (ptx::thread_index() == 0) {
-    smem.init_barriers();
-    ptx::fence_mbar_init();
-  }
-  ptx::pdl_launch();
-  ptx::pdl_wait();
-  ptx::cta_sync();
+  auto& smem = begin_cta<BwdSmem<kCfg>, kCfg.smem_bytes()>();
   const BwdWork work = BwdWork::of_cta<kCfg>(args);
   if (work.key > 0 && work.key >= work.kv.rows) return;
   const u32 wg = ptx::warpgroup_index();
@@ -55,9 +47,9 @@ void bwd(FA3_GRID_CONSTANT const BwdArgs args) {
   } else {
     ptx::reg_increase<BwdConfig::kConsumerRegisters>();
     if constexpr (kCfg.split())
-      BwdSplitConsumer<kCfg>(smem, args, wg - 1).run();
+      BwdSplitConsumer<kCfg>(smem, args, wg - 1).run(work);
     else
-      BwdConsumer<kCfg>(smem, args, wg - 1).run();
+      BwdConsumer<kCfg>(smem, args, wg - 1).run(work);
   }
 }
 

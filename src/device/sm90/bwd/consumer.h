@@ -16,7 +16,7 @@ namespace fa3::sm90 {
 template <BwdConfig kCfg>
 struct BwdConsumer : BwdParts<kCfg> {
   using Parts = BwdParts<kCfg>;
-  using Parts::args, Parts::base, Parts::range, Parts::smem, Parts::thread, Parts::tile, Parts::wg;
+  using Parts::args, Parts::base, Parts::smem, Parts::thread, Parts::tile, Parts::wg;
   using Parts::kQueries, Parts::kType, Parts::kK, Parts::kV, Parts::kQ, Parts::kDout, Parts::kDs;
   using typename Parts::DqAcc, typename Parts::Fragment, typename Parts::Scores;
   using typename Parts::QRing, typename Parts::DoutRing, typename Parts::DsRing;
@@ -34,10 +34,9 @@ struct BwdConsumer : BwdParts<kCfg> {
 
   FA3_DEV BwdConsumer(BwdSmem<kCfg>& smem, const BwdArgs& args, u32 wg) : Parts(smem, args, wg) {}
 
-  FA3_DEV void run() {
+  FA3_DEV void run(const BwdWork& work) {
     dk.zero();
     dv.zero();
-    const BwdWork work = BwdWork::of_cta<kCfg>(args);
     if (!work.range.empty()) {
       this->start(work);
       attend(this->first_sums(work));
@@ -98,7 +97,7 @@ struct BwdConsumer : BwdParts<kCfg> {
       smem.q_empty[q_ring.before().stage].arrive_if(leader && (kFirstApart || begun));
     }
     smem.ds_empty[ds_ring.stage].wait(ds_ring.phase ^ 1);
-    store_ds(ds);
+    this->store_ds(ds_ring, ds);
     gemm_rs<kType>(dv, p, this->template columns<kDout>(smem.dout, dout_ring), kAccumulate);
     DqAcc dq;
     if constexpr (!kFirst) this->issue_dq(due_ring, dq);
@@ -131,7 +130,7 @@ struct BwdConsumer : BwdParts<kCfg> {
         dk, this->template rows<kDs>(smem.ds, due_ring, this->template own_bytes<kDs>()),
         this->template columns<kQ>(smem.q, q_ring), kAccumulate);
     if constexpr (kNext) {
-      if (++tile == range.end) tile = range.first;
+      this->next_tile();
       gemm_wait<2>(s);
       this->make_p(q_next.stage, s, p);
       gemm_wait<1>(ds);
@@ -146,14 +145,6 @@ struct BwdConsumer : BwdParts<kCfg> {
     gemm_wait<0>(dq);
     ptx::fence_regs(dk);
     this->add_dq(sums, dq);
-  }
-
-  FA3_DEV void store_ds(const Scores& ds) {
-    u8* const own = smem.ds[ds_ring.stage] + this->template own_bytes<kDs>();
-    store_operand16<kType, kDs.swizzle()>(own, ds, kCfg.tile_kv());
-    ptx::fence_proxy_async_shared();
-    ptx::warp_sync();
-    smem.ds_full[ds_ring.stage][wg].arrive_if(ptx::lane_index() == 0);
   }
 };
 

@@ -12,6 +12,7 @@
 #include "device/ptx/thread.h"
 #include "device/ptx/warp.h"
 #include "device/sm90/bwd/tensor.h"
+#include "device/sm90/bwd/work.h"
 
 namespace fa3::sm90 {
 
@@ -21,10 +22,7 @@ void bwd_delta(FA3_GRID_CONSTANT const BwdDeltaArgs args) {
   constexpr i32 kLanes = 16;  // of a row, 8 columns each at a time
   ptx::pdl_launch();
   ptx::pdl_wait();
-  const i32 tile = static_cast<i32>(ptx::block_index_x());
-  const i32 head = static_cast<i32>(ptx::block_index_y());
-  const i32 b = static_cast<i32>(ptx::block_index_z());
-  const SequenceRows rows = rows_of_warp<kCfg.ragged>(args.q_axis, args.batch, b);
+  const auto [rows, tile, head, b] = BwdQTile::of_cta<kCfg>(args.q_axis, args.batch);
   if (tile > 0 && tile * kCfg.tile_q >= rows.rows) return;
   const i64 at = args.tiles.first(b, head, rows.begin, kCfg.tile_q) + tile;
   const i32 thread = static_cast<i32>(ptx::thread_index()), lane = thread % kLanes;

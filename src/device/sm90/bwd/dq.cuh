@@ -11,6 +11,7 @@
 #include "device/ptx/grid.h"
 #include "device/ptx/thread.h"
 #include "device/sm90/bwd/tensor.h"
+#include "device/sm90/bwd/work.h"
 
 namespace fa3::sm90 {
 
@@ -30,10 +31,7 @@ FA3_KERNEL(kBwdRowThreads)
 void bwd_dq(FA3_GRID_CONSTANT const BwdDqArgs args) {
   ptx::pdl_launch();
   ptx::pdl_wait();
-  const i32 tile = static_cast<i32>(ptx::block_index_x());
-  const i32 head = static_cast<i32>(ptx::block_index_y());
-  const i32 b = static_cast<i32>(ptx::block_index_z());
-  const SequenceRows rows = rows_of_warp<kCfg.ragged>(args.q_axis, args.batch, b);
+  const auto [rows, tile, head, b] = BwdQTile::of_cta<kCfg>(args.q_axis, args.batch);
   using Four = ptx::Vec<float, 4>;
   // Rows of no sequence have no tiles.
   const i64 at = b < args.batch ? args.tiles.first(b, head, rows.begin, kCfg.tile_q) + tile : 0;

@@ -87,6 +87,9 @@ struct BwdParts {
     }
     ptx::st_shared(&smem.placed[wg][thread], placed);
   }
+  FA3_DEV void next_tile() {
+    if (++tile == range.end) tile = range.first;
+  }
   FA3_DEV i32 steps() const { return (range.end - range.first) * args.group_size; }
 
   // This thread's share of dQ's sums for the first tile of the group's first head.
@@ -244,6 +247,13 @@ struct BwdParts {
         if (p_at(s, p, i) == 0) dp[i] = 0;
     }
   }
+  // This consumer's rows of a slot.
+  FA3_DEV void store_ds(const DsRing& ring, const Scores& ds) {
+    store_operand16<kType, kDs.swizzle()>(smem.ds[ring.stage] + own_bytes<kDs>(), ds, kDs.rows);
+    ptx::fence_proxy_async_shared();
+    ptx::warp_sync();
+    smem.ds_full[ring.stage][kCfg.split() ? 0 : wg].arrive_if(ptx::lane_index() == 0);
+  }
   FA3_DEV static float p_at(const Scores& s, const Fragment& p, int i) {
     if constexpr (kCfg.exact_p()) return s[i];
     return unpack16<kType>(p[i / 8][i % 8 / 2], i % 2);
@@ -253,7 +263,7 @@ struct BwdParts {
 
   // Registers 4g … 4g + 3 of all threads lie side by side.
   FA3_DEV void add_dq(float* sums, const DqAcc& dq, int piece = 0) {
-    if constexpr (kCfg.dq_writer) return hand_over(dq, piece);
+    if constexpr (kCfg.dq_writer) return hand_over(dq);
     float* const to = sums + i64{place} * kCfg.dq_floats() + piece * (kWgThreads * kDqColumns / 2);
     FA3_UNROLL
     for (int g = 0; g < kDqColumns / 8; ++g) {
@@ -261,17 +271,16 @@ struct BwdParts {
                           {{dq[4 * g], dq[4 * g + 1], dq[4 * g + 2], dq[4 * g + 3]}});
     }
   }
-  // To the dQ writer, once the last piece is there.
-  FA3_DEV void hand_over(const DqAcc& dq, int piece) {
-    if (piece == 0) smem.dq_empty[wg].wait(dq_phase ^ 1);
+  // To the dQ writer.
+  FA3_DEV void hand_over(const DqAcc& dq) {
+    static_assert(kDqPieces == 1, "shared memory has no room for more");
+    smem.dq_empty[wg].wait(dq_phase ^ 1);
     FA3_UNROLL
     for (int g = 0; g < kDqColumns / 8; ++g) {
-      const u32 group = static_cast<u32>(piece * kDqColumns / 8 + g);
       ptx::st_shared(
-          reinterpret_cast<ptx::Vec<float, 4>*>(&smem.dq[wg][4 * (kWgThreads * group + thread)]),
+          reinterpret_cast<ptx::Vec<float, 4>*>(&smem.dq[wg][4 * (kWgThreads * g + thread)]),
           {{dq[4 * g], dq[4 * g + 1], dq[4 * g + 2], dq[4 * g + 3]}});
     }
-    if (piece < kDqPieces - 1) return;
     ptx::fence_proxy_async_shared();
     ptx::warp_sync();
     smem.dq_full[wg].arrive_if(ptx::lane_index() == 0);

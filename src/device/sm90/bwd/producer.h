@@ -9,14 +9,14 @@
 #include "device/sm90/bwd/args.h"
 #include "device/sm90/bwd/smem.h"
 #include "device/sm90/bwd/work.h"
-#include "device/sm90/fwd/producer.h"
+#include "device/sm90/tile_load.h"
 
 namespace fa3::sm90 {
 
 template <BwdConfig kCfg>
 FA3_DEV void produce(BwdSmem<kCfg>& smem, const BwdArgs& args, const BwdWork& work) {
   if (work.range.empty()) return;
-  const FwdSource keys{work.kv.begin, work.kv.used, work.head_kv, work.batch};
+  const TileSource keys{work.kv.begin, work.kv.used, work.head_kv, work.batch};
   load_tile<kCfg.ragged, kCfg.k_tile()>(smem.k, args.k, smem.kv_full, keys, work.key,
                                         ptx::L2Hint::kEvictFirst);
   load_tile<kCfg.ragged, kCfg.v_tile()>(smem.v, args.v, smem.kv_full, keys, work.key,
@@ -27,7 +27,7 @@ FA3_DEV void produce(BwdSmem<kCfg>& smem, const BwdArgs& args, const BwdWork& wo
   FA3_NO_UNROLL
   for (i32 h = 0; h < args.group_size; ++h) {
     const i32 head = work.head_kv * args.group_size + h;
-    const FwdSource rows{work.q.begin, work.q.used, head, work.batch};
+    const TileSource rows{work.q.begin, work.q.used, head, work.batch};
     const i64 first = args.tiles.first(work.batch, head, work.q.begin, kCfg.tile_q);
     FA3_NO_UNROLL
     for (i32 tile = work.range.first; tile < work.range.end; ++tile) {

@@ -3,10 +3,6 @@
 #pragma once
 
 #include "device/hopper/barrier.h"
-#include "device/ptx/fence.h"
-#include "device/ptx/grid.h"
-#include "device/ptx/smem.h"
-#include "device/ptx/thread.h"
 #include "device/ptx/vec.h"
 #include "device/sm90/bwd/config.h"
 

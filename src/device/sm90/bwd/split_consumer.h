@@ -12,8 +12,8 @@ namespace fa3::sm90 {
 template <BwdConfig kCfg>
 struct BwdSplitConsumer : BwdParts<kCfg> {
   using Parts = BwdParts<kCfg>;
-  using Parts::args, Parts::base, Parts::range, Parts::smem, Parts::thread, Parts::tile, Parts::wg;
-  using Parts::kQueries, Parts::kType, Parts::kK, Parts::kV, Parts::kQ, Parts::kDout, Parts::kDs;
+  using Parts::args, Parts::base, Parts::smem, Parts::thread, Parts::tile, Parts::wg;
+  using Parts::kQueries, Parts::kType, Parts::kK, Parts::kV, Parts::kQ, Parts::kDout;
   using typename Parts::DqAcc, typename Parts::Fragment, typename Parts::Scores;
   using typename Parts::QRing, typename Parts::DoutRing, typename Parts::DsRing;
   static_assert(kCfg.head_dim_qk == kCfg.head_dim_v, "one accumulator for dV or dK");
@@ -27,18 +27,17 @@ struct BwdSplitConsumer : BwdParts<kCfg> {
   FA3_DEV BwdSplitConsumer(BwdSmem<kCfg>& smem, const BwdArgs& args, u32 wg)
       : Parts(smem, args, wg) {}
 
-  FA3_DEV void run() {
+  FA3_DEV void run(const BwdWork& work) {
     if (wg == 0)
-      run_as<true>();
+      run_as<true>(work);
     else
-      run_as<false>();
+      run_as<false>(work);
   }
 
   // The whole of it for each role: where both go the same way again, ptxas moves the accumulator.
   template <bool kDv>
-  FA3_DEV void run_as() {
+  FA3_DEV void run_as(const BwdWork& work) {
     sum.zero();
-    const BwdWork work = BwdWork::of_cta<kCfg>(args);
     if (!work.range.empty()) {
       this->start(work);
       float* const sums = this->first_sums(work);
@@ -110,10 +109,7 @@ struct BwdSplitConsumer : BwdParts<kCfg> {
     this->make_ds(q_ring.stage, s, p, ds);
     to_operand16<kType>(p, ds);
     smem.ds_empty[ds_ring.stage].wait(ds_ring.phase ^ 1);
-    store_fragment16<kDs.swizzle()>(smem.ds[ds_ring.stage], p, kCfg.tile_kv());
-    ptx::fence_proxy_async_shared();
-    ptx::warp_sync();
-    smem.ds_full[ds_ring.stage][0].arrive_if(ptx::lane_index() == 0);
+    this->store_ds(ds_ring, ds);
     gemm_rs<kType>(sum, p, this->template columns<kQ>(smem.q, q_ring), kAccumulate);
     DqAcc dq;
     this->issue_dq(ds_ring, dq);
@@ -133,7 +129,7 @@ struct BwdSplitConsumer : BwdParts<kCfg> {
       this->add_dq(sums, dq, piece);
     }
     smem.ds_empty[ds_ring.stage].arrive_if(thread == 0);
-    if (++tile == range.end) tile = range.first;
+    this->next_tile();
     this->advance_place(tile);
     q_ring.advance();
     dout_ring.advance();

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// work.h — a CTA's unit of work: one KV tile of one KV head of one sequence, and the Q tiles that
-// it visits, of each query head of the group.
+// work.h — a CTA's unit of work.
 #pragma once
 
 #include "device/ptx/grid.h"
@@ -9,6 +8,24 @@
 
 namespace fa3::sm90 {
 
+// Of the kernels before and behind: one Q tile of one query head of one sequence.
+struct BwdQTile {
+  SequenceRows rows;
+  i32 tile, head, batch;
+
+  template <BwdConfig kCfg>
+  FA3_DEV static BwdQTile of_cta(const RowAxis& axis, i32 batch) {
+    BwdQTile work;
+    work.tile = static_cast<i32>(ptx::block_index_x());
+    work.head = static_cast<i32>(ptx::block_index_y());
+    work.batch = static_cast<i32>(ptx::block_index_z());
+    work.rows = rows_of_warp<kCfg.ragged>(axis, batch, work.batch);
+    return work;
+  }
+};
+
+// Of the main kernel: one KV tile of one KV head of one sequence, and the Q tiles that it visits,
+// of each query head of the group.
 struct BwdWork {
   SequenceRows q, kv;
   TileRange range;

@@ -14,6 +14,7 @@
 #include "device/ptx/tma.h"
 #include "device/sm90/fwd/consumer.h"
 #include "device/sm90/fwd/scales.h"
+#include "device/sm90/ragged.h"
 
 namespace fa3::sm90 {
 

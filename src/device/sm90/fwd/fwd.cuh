@@ -28,6 +28,7 @@
 #include "device/ptx/registers.h"
 #include "device/ptx/thread.h"
 #include "device/ptx/warp.h"
+#include "device/sm90/begin_cta.h"
 #include "device/sm90/fwd/consumer.h"
 #include "device/sm90/fwd/epilogue.h"
 #include "device/sm90/fwd/producer.h"
@@ -45,7 +46,7 @@ namespace fa3::sm90 {
 template <FwdConfig kCfg, class Order, class Score = SameScore, class Mask = EveryKey>
 FA3_DEV void run_fwd(const FwdArgs& args) {
   const u32 wg = ptx::warpgroup_index();
-  auto& smem = begin_cta<kCfg>();
+  auto& smem = begin_cta<FwdSmem<kCfg>, kCfg.smem_bytes()>();
   if (wg == 0) {
     ptx::reg_decrease<kCfg.producer_registers(Mask::kActive)>();
     if (ptx::warp_index() == 0 && ptx::elect_one()) produce<kCfg>(smem, args);

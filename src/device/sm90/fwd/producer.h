@@ -5,38 +5,13 @@
 
 #include "device/attn/tile_range.h"
 #include "device/hopper/ring.h"
-#include "device/hopper/tile_layout.h"
 #include "device/ptx/bulk.h"
-#include "device/ptx/tma.h"
 #include "device/sm90/fwd/args.h"
 #include "device/sm90/fwd/smem.h"
 #include "device/sm90/fwd/work.h"
+#include "device/sm90/tile_load.h"
 
 namespace fa3::sm90 {
-
-// Rows of one head of one sequence, as TMA finds them.
-struct FwdSource {
-  i32 begin, rows, head, batch;
-};
-
-// A tile from row `row` on, panel by panel; `full` expects the bytes of all panels.
-template <bool kRagged, TileLayout kTile>
-FA3_DEV void load_tile(u8* to, const TensorMap& map, Barrier& full, const FwdSource& from, i32 row,
-                       ptx::L2Hint hint, Where where = Where::here()) {
-  full.arrive_expect_tx(static_cast<u32>(kTile.bytes()), where);
-  const u32 address = ptx::smem_address(to), bar = full.address();
-  FA3_UNROLL
-  for (u32 panel = 0; panel < kTile.panels(); ++panel) {
-    const u32 at = address + panel * static_cast<u32>(kTile.panel_bytes());
-    const i32 column = kTile.panel_columns() * static_cast<i32>(panel);
-    const i32 x = kRaggedRows - from.rows + row, y = from.begin + from.rows, z = kRaggedRows;
-    if constexpr (kRagged) {
-      ptx::tma_load_5d(at, map, bar, column, x, y, z, from.head, hint);
-    } else {
-      ptx::tma_load_4d(at, map, bar, column, row, from.head, from.batch, hint);
-    }
-  }
-}
 
 template <FwdConfig kCfg>
 struct Producer {
@@ -49,7 +24,7 @@ struct Producer {
   RawRing raw_v = RawRing::producer();
 
   FA3_DEV void load_q(const FwdWork& work) {
-    const FwdSource from{work.q_begin, work.q_rows, work.head, work.batch};
+    const TileSource from{work.q_begin, work.q_rows, work.head, work.batch};
     FA3_NO_UNROLL
     for (u32 w = 0; w < kCfg.consumer_wgs; ++w) {
       const u32 at = q.stage * kCfg.consumer_wgs + w;
@@ -60,13 +35,13 @@ struct Producer {
     }
     q.advance();
   }
-  FA3_DEV void load_k(const FwdSource& from, i32 tile) {
+  FA3_DEV void load_k(const TileSource& from, i32 tile) {
     smem.k_empty[k.stage].wait(k.phase);
     load_tile<kCfg.ragged, kCfg.k_tile()>(smem.k[k.stage], args.k, smem.k_full[k.stage], from,
                                           kCfg.tile_kv * tile, ptx::L2Hint::kEvictLast);
     k.advance();
   }
-  FA3_DEV void load_v(const FwdSource& from, i32 tile) {
+  FA3_DEV void load_v(const TileSource& from, i32 tile) {
     if constexpr (kCfg.transposes()) return load_raw_v(from, tile);
     if constexpr (kCfg.v_image) return load_v_image(from, tile);
     smem.v_empty[v.stage].wait(v.phase);
@@ -75,7 +50,7 @@ struct Producer {
     v.advance();
   }
 
-  FA3_DEV void load_v_image(const FwdSource& from, i32 tile) {
+  FA3_DEV void load_v_image(const TileSource& from, i32 tile) {
     const i64 first = args.v_image.first_tile(from.batch, from.head, from.begin, kCfg.tile_kv);
     Barrier& full = smem.v_full[v.stage];
     smem.v_empty[v.stage].wait(v.phase);
@@ -85,7 +60,7 @@ struct Producer {
                    full.address());
     v.advance();
   }
-  FA3_DEV void load_raw_v(const FwdSource& from, i32 tile) {
+  FA3_DEV void load_raw_v(const TileSource& from, i32 tile) {
     smem.raw_v_empty[raw_v.stage].wait(raw_v.phase);
     load_tile<kCfg.ragged, kCfg.v_tile()>(smem.raw_v[raw_v.stage], args.v,
                                           smem.raw_v_full[raw_v.stage], from, kCfg.tile_kv * tile,
@@ -96,7 +71,7 @@ struct Producer {
   // K runs one tile ahead of V, as in the consumers; the first K does not wait for Q's buffer.
   // The next Q tile is claimed before the last K.
   FA3_DEV void load(const FwdWork& work) {
-    const FwdSource from = keys_of(work);
+    const TileSource from = keys_of(work);
     const TileRange& range = work.range;
     if (!range.empty()) load_k(from, range.end - 1);
     load_q(work);
@@ -110,7 +85,7 @@ struct Producer {
     }
     if (!range.empty()) load_v(from, range.first);
   }
-  FA3_DEV FwdSource keys_of(const FwdWork& work) const {
+  FA3_DEV TileSource keys_of(const FwdWork& work) const {
     return {work.kv_begin, work.kv_used, work.head / args.group_size, work.batch};
   }
 };

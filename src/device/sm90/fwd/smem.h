@@ -3,11 +3,6 @@
 #pragma once
 
 #include "device/hopper/barrier.h"
-#include "device/ptx/barrier.h"
-#include "device/ptx/fence.h"
-#include "device/ptx/grid.h"
-#include "device/ptx/smem.h"
-#include "device/ptx/thread.h"
 #include "device/sm90/fwd/config.h"
 #include "device/sm90/fwd/work.h"
 #include "device/types.h"
@@ -57,23 +52,5 @@ struct FwdSmem {
     claim.init(1);
   }
 };
-
-// What every kernel begins with, all threads: shared memory with its barriers initialised, when the
-// previous grid has ended.
-template <FwdConfig kCfg>
-FA3_DEV FwdSmem<kCfg>& begin_cta() {
-  static_assert(sizeof(FwdSmem<kCfg>) <= kCfg.smem_bytes(), "smem_bytes() forgets something");
-  auto& smem = ptx::smem_as<FwdSmem<kCfg>>();
-  if (ptx::thread_index() == 0) {
-    smem.init_barriers();
-    ptx::fence_mbar_init();
-  }
-  // Programmatic dependent launch: the lines above overlap the tail of the previous grid; from here
-  // on the next grid may start its own.
-  ptx::pdl_launch();
-  ptx::pdl_wait();
-  ptx::cta_sync();
-  return smem;
-}
 
 }  // namespace fa3::sm90
