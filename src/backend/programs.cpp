@@ -83,8 +83,7 @@ std::vector<NamedProgram> backward(bool all) {
       plan.config.ragged = (variant & 2) != 0;
       plan.config.softcap = (variant & 4) != 0;
       plan.config.functors = (variant & 8) != 0;
-      const bool usual = variant < 4 && !row.config.dq_writer;
-      if (sm90::why_illegal(plan.config) != nullptr || (!all && !usual)) continue;
+      if (sm90::why_illegal(plan.config) != nullptr || (!all && variant >= 4)) continue;
       for (const auto pass : {sm90::BwdPass::kDelta, sm90::BwdPass::kMain, sm90::BwdPass::kDq}) {
         plan.pass = pass;
         add(plan);

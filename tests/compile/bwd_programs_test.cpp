@@ -36,7 +36,7 @@ TEST_P(BwdPrograms, CompileAsMeant) {
       const Program program = program_of(plan);
       header = program.header;
       expressions.push_back(program.expression);
-      if (!plan.config.exact_p() || plan.config.dq_writer) continue;
+      if (!plan.config.exact_p()) continue;
       plan.config.softcap = plan.config.functors = true;
       expressions.push_back(program_of(plan).expression);
     }

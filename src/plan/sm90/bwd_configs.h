@@ -19,8 +19,6 @@ inline constexpr BwdRow kBwdRows[] = {
     {"d64", {.head_dim_qk = 64, .head_dim_v = 64, .tile_q = 128}},
     {"d128", {.head_dim_qk = 128, .head_dim_v = 128, .tile_q = 64}},
     {"d256", {.head_dim_qk = 256, .head_dim_v = 256, .tile_q = 64}},
-    {"d64 writer", {.head_dim_qk = 64, .head_dim_v = 64, .tile_q = 128, .dq_writer = true}},
-    {"d128 writer", {.head_dim_qk = 128, .head_dim_v = 128, .tile_q = 64, .dq_writer = true}},
 };
 
 // The variants of a row, as configurations, and those of them that the simulator has.
@@ -35,7 +33,7 @@ constexpr BwdConfig bwd_variant(const BwdRow& row, int i) {
 }
 constexpr bool is_simulated(const BwdRow& row, int i) {
   const BwdConfig& c = row.config;
-  return !c.dq_writer && (i < 3 || c.exact_p()) && (!c.split() || i == 1 || i == 3);
+  return (i < 3 || c.exact_p()) && (!c.split() || i == 1 || i == 3);
 }
 constexpr bool is_simulated(const BwdConfig& config) {
   for (const BwdRow& row : kBwdRows)

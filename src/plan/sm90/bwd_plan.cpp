@@ -109,8 +109,7 @@ Result<std::vector<BwdPlan>> make_bwd_plans(const Problem& p, const DeviceInfo& 
         named == nullptr ? "no row of the table is called so"
         : !fits_row(p, *named)
             ? "has fewer columns than the heads, or no softcap, ALiBi and sequence ids"
-        : device.compiled_ahead && named->config.dq_writer ? "the simulator does not have it"
-                                                           : nullptr;
+            : nullptr;
     if (why == nullptr) row = named;
     if (why != nullptr) declined = fmt::format("{}: {}", *tuned, why);
   }
@@ -179,9 +178,9 @@ size_t workspace_bytes(const BwdPlan& plan) { return plan.stats_bytes() + plan.s
 std::string name_of(const BwdPlan& plan) {
   const BwdConfig& c = plan.config;
   const bool main = plan.pass == BwdPass::kMain;
-  return fmt::format("bwd/{}/d{}/{}/{}{}{}{}", pass_name(plan.pass), head_dims_text(plan),
+  return fmt::format("bwd/{}/d{}/{}/{}{}{}", pass_name(plan.pass), head_dims_text(plan),
                      word(c.dtype), c.ragged ? "ragged" : "dense",
-                     main && c.dq_writer ? "/writer" : "", main && c.softcap ? "/softcap" : "",
+                     main && c.softcap ? "/softcap" : "",
                      c.functors && plan.pass != BwdPass::kDq ? "/alibi/sequence_ids" : "");
 }
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// rows_test.cpp — backward kernels that libfa3_sim.so does not have: dQ by writers, every term of
-// scores at once. And kernels on lengths that hold anything.
+// rows_test.cpp — backward kernels under several schedules, with every term of scores at once. And kernels on lengths that hold anything.
 #include <string>
 #include <vector>
 
@@ -10,26 +9,20 @@
 namespace fa3::sim {
 namespace {
 
-constexpr BwdConfig with_writer(BwdConfig c) {
-  c.dq_writer = true;
-  c.ragged = true;
-  return c;
-}
 constexpr BwdConfig ragged(BwdConfig c) {
   c.ragged = true;
   return c;
 }
-constexpr BwdConfig kWriter64 = with_writer(kBwdRows[0].config);
-constexpr BwdConfig kWriter128 = with_writer(kBwdRows[1].config);
-constexpr BwdConfig kRegisters64 = ragged(kBwdRows[0].config);
+constexpr BwdConfig kRow64 = ragged(kBwdRows[0].config);
+constexpr BwdConfig kRow128 = ragged(kBwdRows[1].config);
 constexpr BwdConfig with_terms(BwdConfig c) {
   c.softcap = c.functors = c.ragged = true;
   return c;
 }
 constexpr BwdConfig kTerms128 = with_terms(kBwdRows[1].config);
 constexpr BwdConfig kTerms256 = with_terms(kBwdRows[2].config);
-const bool added = (add_bwd<kTerms128>(), add_bwd<kTerms256>(), add_bwd<kWriter64>(),
-                    add_bwd<kWriter128>(), add_bwd<kRegisters64>(), true);
+const bool added =
+    (add_bwd<kTerms128>(), add_bwd<kTerms256>(), add_bwd<kRow64>(), add_bwd<kRow128>(), true);
 
 std::vector<verify::Config> problems(const BwdConfig& c) {
   verify::Config p;
@@ -70,28 +63,21 @@ TEST_P(BwdRows, AreRightUnderSeveralSchedules) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, BwdRows,
-                         testing::Values(kWriter64, kWriter128, kRegisters64, kTerms128, kTerms256),
+INSTANTIATE_TEST_SUITE_P(Kernels, BwdRows, testing::Values(kRow64, kRow128, kTerms128, kTerms256),
                          [](const auto& info) {
                            const BwdConfig& c = info.param;
-                           const char* const name = c.dq_writer ? "writer"
-                                                    : c.softcap ? "terms"
-                                                                : "registers";
-                           return name + std::to_string(info.param.head_dim_qk);
+                           return (c.softcap ? "terms" : "row") + std::to_string(c.head_dim_qk);
                          });
 
 TEST(BwdInvalidLengths, TouchNothingOutside) {
   verify::Config problem = with_lengths();
   problem.backward = true;
   problem.mask = FA3_MASK_CAUSAL;
-  for (const BwdConfig& config : {kRegisters64, kWriter64}) {
-    if (kSanitized && config.dq_writer) continue;  // minutes
-    TestRuntime runtime;
-    BwdRun attention(runtime, problem, config);
-    InvalidLengths lengths(runtime, attention);
-    lengths.expect_named_ones_harmless();
-    lengths.expect_random_ones_harmless(some_of(15));
-  }
+  TestRuntime runtime;
+  BwdRun attention(runtime, problem, kRow64);
+  InvalidLengths lengths(runtime, attention);
+  lengths.expect_named_ones_harmless();
+  lengths.expect_random_ones_harmless(some_of(15));
 }
 
 }  // namespace

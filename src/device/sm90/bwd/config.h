@@ -13,11 +13,9 @@ struct BwdConfig {
   MmaType dtype = MmaType::kBf16;  // of Q, K, V; what is rounded on the way has it, too
   // Of the GEMMs; tensors may have fewer columns, which TMA fills with zeros.
   int head_dim_qk = 128, head_dim_v = 128;
-  int tile_q = 64;       // queries per tile
-  int consumer_wgs = 2;  // each owns 64 keys of a KV tile
-  int stages = 2;        // of the ring of dO; Q, LSE and δ have one more
-  // dQ goes through shared memory to a thread that adds it in bulk, instead of from registers.
-  bool dq_writer = false;
+  int tile_q = 64;        // queries per tile
+  int consumer_wgs = 2;   // each owns 64 keys of a KV tile
+  int stages = 2;         // of the ring of dO; Q, LSE and δ have one more
   bool softcap = false;   // scores are softcap·tanh(score / softcap)
   bool functors = false;  // ALiBi slopes and sequence ids, each where it is given
   bool ragged = false;    // varlen or with seqused: the kernels read the lengths
@@ -27,6 +25,9 @@ struct BwdConfig {
   // Both consumers have the same 64 keys, one makes P and dV, the other dS and dK: accumulators of
   // more than 128 columns are as many registers as one warpgroup has.
   FA3_HD constexpr bool split() const { return head_dim_qk > 128 || head_dim_v > 128; }
+  // dQ goes through shared memory to a thread of each consumer that adds it in bulk; where there is
+  // no room for that, it is added from registers.
+  FA3_HD constexpr bool dq_writer() const { return !split(); }
   // Keys from one consumer's to the next one's.
   FA3_HD constexpr u32 own_keys() const { return split() ? 0 : kWgRows; }
   FA3_HD constexpr int tile_kv() const { return split() ? kWgRows : kWgRows * consumer_wgs; }
@@ -68,15 +69,22 @@ struct BwdConfig {
   FA3_HD constexpr int smem_bytes() const {
     const int tiles = k_tile().bytes() + v_tile().bytes() + q_stages() * q_tile().bytes() +
                       stages * dout_tile().bytes() + ds_slots() * ds_tile().bytes() + p_bytes();
-    const int dq = dq_writer ? 4 * dq_floats() : 0;
+    const int dq = dq_writer() ? 4 * dq_floats() : 0;
     const int barriers =
         1 + 2 * q_stages() + 2 * stages + ds_slots() * (ds_writers() + 1) + 2 * consumer_wgs + 1;
-    return static_cast<int>(round_up(
-        tiles + dq + q_stages() * stats_bytes() +
-            16 * kWgThreads * (mask_makers() + (functors ? mask_makers() : 0)) + 8 * barriers,
-        1024));
+    return static_cast<int>(
+        round_up(tiles + dq + q_stages() * stats_bytes() +
+                     16 * kWgThreads * (mask_makers() + (functors ? mask_makers() : 0)) +
+                     16 * kWgThreads / 32 * consumer_wgs + 8 * barriers,
+                 1024));
   }
 };
+
+// Of a row of a tile in its LSE, δ …: the four rows of 16 that one thread of a fragment has, two
+// neighbours and those 8 further on, follow one another.
+FA3_HD constexpr i32 stats_place(i32 row) {
+  return row / 16 * 16 + row % 8 / 2 * 4 + row % 16 / 8 * 2 + row % 2;
+}
 
 // The kernels before and behind the main one: threads of a CTA, which has one Q tile.
 inline constexpr int kBwdRowThreads = 256;

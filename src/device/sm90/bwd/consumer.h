@@ -2,7 +2,7 @@
 // consumer.h — one of the backward kernel's consumer warpgroups: 64 keys, whose dK and dV stay in
 // its registers. Scores lie transposed, a key a row: Sᵀ = K·Qᵀ, dPᵀ = V·dOᵀ, so that P is already
 // the A operand of dV += Pᵀ·dO. dS goes through shared memory, since dQ = dS·K takes the keys of
-// all consumers; each makes a part of dQ, which is added in FP32 to sums in global memory.
+// all consumers; each makes a part of dQ, which leaves by way of shared memory (producer.h).
 //
 // S and dP run one tile ahead. GEMMs of step i are issued in the order dV(i), dQ(i−1), S(i+1),
 // dP(i+1), dK(i): exponentials run under dP and dK, dS under dK, dQ's way out under S. dS(i) has
@@ -18,16 +18,21 @@ struct BwdConsumer : BwdParts<kCfg> {
   using Parts = BwdParts<kCfg>;
   using Parts::args, Parts::base, Parts::smem, Parts::thread, Parts::tile, Parts::wg;
   using Parts::kQueries, Parts::kType, Parts::kK, Parts::kV, Parts::kQ, Parts::kDout, Parts::kDs;
+  using typename Parts::Ahead, typename Parts::QRing, typename Parts::DoutRing,
+      typename Parts::DsRing;
   using typename Parts::DqAcc, typename Parts::Fragment, typename Parts::Scores;
-  using typename Parts::QRing, typename Parts::DoutRing, typename Parts::DsRing;
   // Whether the first step, which has no dQ to make, is code of its own: ptxas spills with it at
   // d 128, and without it at d 64. Else it makes one of its own dS, which goes nowhere.
   static constexpr bool kFirstApart = !kCfg.exact_p();
+  // Whether dV is issued before dS is stored, S before dV is complete, and LSE and δ are loaded
+  // before the GEMMs that they belong to are awaited: as registers allow.
+  static constexpr bool kEarly = kCfg.exact_p();
 
   QRing q_ring;        // dK's
   DoutRing dout_ring;  // dV's
   DsRing ds_ring;      // of the dS that is stored next, and that whose dQ is due
   DsRing due_ring;
+  u32 dq_phase = 0;
   bool begun = false;
   ptx::Acc<kCfg.head_dim_qk> dk;
   ptx::Acc<kCfg.head_dim_v> dv;
@@ -38,8 +43,7 @@ struct BwdConsumer : BwdParts<kCfg> {
     dk.zero();
     dv.zero();
     if (!work.range.empty()) {
-      this->start(work);
-      attend(this->first_sums(work));
+      attend(this->start(work));
     }
     FA3_UNROLL
     for (int i = 0; i < kCfg.head_dim_qk / 2; ++i) dk[i] *= args.scale;
@@ -50,20 +54,19 @@ struct BwdConsumer : BwdParts<kCfg> {
   }
 
   // The Q tiles of all the group's heads, one sequence of steps.
-  FA3_DEV void attend(float* sums) {
-    i32 left = this->steps();
+  FA3_DEV void attend(i32 left) {
     Fragment p;
     Scores ds;
     begin(p, ds);
     if (kFirstApart && left == 1) {
-      step<true, false>(sums, p, ds);
+      step<true, false>(p, ds);
     } else {
-      if constexpr (kFirstApart) step<true, true>(sums, p, ds), --left;
+      if constexpr (kFirstApart) step<true, true>(p, ds), --left;
       FA3_NO_UNROLL
-      for (; left > 1; --left) step<false, true>(sums, p, ds);
-      step<false, false>(sums, p, ds);
+      for (; left > 1; --left) step<false, true>(p, ds);
+      step<false, false>(p, ds);
     }
-    finish(sums);
+    finish();
   }
 
   // P and dS of the first tile.
@@ -87,7 +90,7 @@ struct BwdConsumer : BwdParts<kCfg> {
 
   // kFirst: no tile is before this one, so no dQ is due; kNext: there is one behind it.
   template <bool kFirst, bool kNext>
-  FA3_DEV void step(float* sums, Fragment& p, Scores& ds) {
+  FA3_DEV void step(Fragment& p, Scores& ds) {
     const bool leader = thread == 0;
     // Every step anew, so that the compiler keeps no descriptors of K and V over the loop: they are
     // more than the registers that are left.
@@ -96,27 +99,31 @@ struct BwdConsumer : BwdParts<kCfg> {
       gemm_wait<0>(dk);
       smem.q_empty[q_ring.before().stage].arrive_if(leader && (kFirstApart || begun));
     }
+    if constexpr (kEarly) issue_dv(p);
     smem.ds_empty[ds_ring.stage].wait(ds_ring.phase ^ 1);
     this->store_ds(ds_ring, ds);
-    gemm_rs<kType>(dv, p, this->template columns<kDout>(smem.dout, dout_ring), kAccumulate);
+    if constexpr (!kEarly) issue_dv(p);
+    const bool due = !kFirst && (kFirstApart || begun);
     DqAcc dq;
-    if constexpr (!kFirst) this->issue_dq(due_ring, dq);
-    gemm_wait<kFirst ? 0 : 1>(dv);
-    smem.dout_empty[dout_ring.stage].arrive_if(leader);
-    dout_ring.advance();
+    if constexpr (!kFirst) {
+      // Its own has been waited for by dK, but for a first one, which goes nowhere.
+      if (!due) smem.ds_full[due_ring.stage][wg].wait(due_ring.phase);
+      smem.ds_full[due_ring.stage][1 - wg].wait(due_ring.phase);
+      this->issue_dq(due_ring, dq);
+    }
+    constexpr int kDq = kFirst ? 0 : 1, kS = kNext ? 1 : 0;  // GEMMs behind dV
     Scores s;
     const QRing q_next = q_ring.next();
+    if constexpr (!kEarly) release_dout<kDq>();
     if constexpr (kNext) {
       smem.q_full[q_next.stage].wait(q_next.phase);
       this->issue_s(q_next, s);
     }
-    if constexpr (!kFirst) {
-      gemm_wait<kNext ? 1 : 0>(dq);
-      if (kFirstApart || begun) {
-        smem.ds_empty[due_ring.stage].arrive_if(leader);
-        this->add_dq(sums, dq);
-        this->advance_place(tile);
-      }
+    if constexpr (kEarly) release_dout<kDq + kS>();
+    if constexpr (!kFirst) gemm_wait<kS>(dq);
+    if (due) {
+      smem.ds_empty[due_ring.stage].arrive_if(leader);
+      store_dq(dq);
     }
     begun = true;
     due_ring = ds_ring;
@@ -125,26 +132,69 @@ struct BwdConsumer : BwdParts<kCfg> {
       smem.dout_full[dout_ring.stage].wait(dout_ring.phase);
       this->issue_dp(dout_ring, ds);
     }
+    if (due) release_dq();
+    [[maybe_unused]] Ahead lse;
+    if constexpr (kNext) this->next_tile();
+    if constexpr (kNext && kEarly) lse = this->load_ahead(q_next.stage, 0);
     smem.ds_full[due_ring.stage][wg].wait(due_ring.phase);  // sim:spare(own_ds)
     gemm_ss<kType, kQueries / 16>(                          // sim:spare(fenced)
         dk, this->template rows<kDs>(smem.ds, due_ring, this->template own_bytes<kDs>()),
         this->template columns<kQ>(smem.q, q_ring), kAccumulate);
     if constexpr (kNext) {
-      this->next_tile();
       gemm_wait<2>(s);
-      this->make_p(q_next.stage, s, p);
-      gemm_wait<1>(ds);
-      this->make_ds(q_next.stage, s, p, ds);
+      if constexpr (kEarly)
+        this->make_p(q_next.stage, lse, s, p);
+      else
+        this->make_p(q_next.stage, s, p);
+      if constexpr (kEarly && !kCfg.softcap) {
+        const Ahead delta = this->load_ahead(q_next.stage, 1);
+        gemm_wait<1>(ds);
+        this->make_ds(delta, s, p, ds);
+      } else {
+        gemm_wait<1>(ds);
+        this->make_ds(q_next.stage, s, p, ds);
+      }
       q_ring.advance();
     }
   }
+  FA3_DEV void issue_dv(Fragment& p) {
+    gemm_rs<kType>(dv, p, this->template columns<kDout>(smem.dout, dout_ring), kAccumulate);
+  }
+  // kBehind: GEMMs that are under way behind dV.
+  template <int kBehind>
+  FA3_DEV void release_dout() {
+    gemm_wait<kBehind>(dv);
+    smem.dout_empty[dout_ring.stage].arrive_if(thread == 0);
+    dout_ring.advance();
+  }
 
-  FA3_DEV void finish(float* sums) {
+  FA3_DEV void finish() {
     DqAcc dq;
+    smem.ds_full[due_ring.stage][1 - wg].wait(due_ring.phase);
     this->issue_dq(due_ring, dq);
     gemm_wait<0>(dq);
     ptx::fence_regs(dk);
-    this->add_dq(sums, dq);
+    store_dq(dq);
+    release_dq();
+  }
+
+  // To the dQ writer: registers 4g … 4g + 3 of all threads lie side by side.
+  FA3_DEV void store_dq(const DqAcc& dq) {
+    static_assert(Parts::kDqPieces == 1, "shared memory has no room for more");
+    smem.dq_empty[wg].wait(dq_phase ^ 1);
+    FA3_UNROLL
+    for (int g = 0; g < Parts::kDqColumns / 8; ++g) {
+      ptx::st_shared(
+          reinterpret_cast<ptx::Vec<float, 4>*>(&smem.dq[wg][4 * (kWgThreads * g + thread)]),
+          {{dq[4 * g], dq[4 * g + 1], dq[4 * g + 2], dq[4 * g + 3]}});
+    }
+    dq_phase ^= 1;
+  }
+  // Behind the next GEMM, which covers the fence's time.
+  FA3_DEV void release_dq() const {
+    ptx::fence_proxy_async_shared();
+    ptx::warp_sync();
+    smem.dq_full[wg].arrive_if(ptx::lane_index() == 0);
   }
 };
 

@@ -59,8 +59,9 @@ void bwd_delta(FA3_GRID_CONSTANT const BwdDeltaArgs args) {
         sum -= ptx::ld_global(args.dlse + b * args.dlse_batch + head * args.dlse_head +
                               i * args.dlse_row);
     }
-    ptx::st_global(stats + r, lse);
-    ptx::st_global(stats + kCfg.tile_q + r, lse == kInf ? 0.f : sum);
+    float* const to = stats + stats_place(r);
+    ptx::st_global(to, lse);
+    ptx::st_global(to + kCfg.tile_q, lse == kInf ? 0.f : sum);
     if constexpr (kCfg.functors) {
       const ElementArgs& e = args.elements;
       const bool ids = e.ids_q != nullptr && row < rows.used;
@@ -68,8 +69,8 @@ void bwd_delta(FA3_GRID_CONSTANT const BwdDeltaArgs args) {
       const float slope = e.alibi_slopes != nullptr
                               ? ptx::ld_global_nc(e.alibi_slopes + b * e.slope_batch + head)
                               : 0.f;
-      ptx::st_global(stats + 2 * kCfg.tile_q + r, ptx::bits_as<float>(id));
-      ptx::st_global(stats + 3 * kCfg.tile_q + r, -slope * kLog2e);
+      ptx::st_global(to + 2 * kCfg.tile_q, ptx::bits_as<float>(id));
+      ptx::st_global(to + 3 * kCfg.tile_q, -slope * kLog2e);
     }
   }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // parts.h — what the backward's consumers share: which queries see their keys, operands of GEMMs, P
-// and dS from scores, dQ's way out, gradients into tensors.
+// and dS from scores, gradients into tensors.
 #pragma once
 
 #include "device/hopper/fragment.h"
@@ -11,7 +11,6 @@
 #include "device/ptx/fence.h"
 #include "device/ptx/math.h"
 #include "device/ptx/memory.h"
-#include "device/ptx/reduce.h"
 #include "device/sm90/bwd/args.h"
 #include "device/sm90/bwd/smem.h"
 #include "device/sm90/bwd/tensor.h"
@@ -40,10 +39,11 @@ struct BwdParts {
   u32 base;  // shared memory's first byte
   u32 wg;    // among the consumers
   u32 thread;
-  u32 dq_phase = 0;
-  TileRange range;
-  i32 tile;   // S's
-  i32 place;  // of dQ's tiles, from the group's first head on
+  ptx::Vec<i32, 4> range;  // of Q tiles (TileRange)
+  // Whether it stands in shared memory: over the loop it would take registers that are not left.
+  static constexpr bool kRangeApart = kCfg.exact_p();
+  i32 tile;     // S's
+  bool masked;  // whether it has pairs that the mask hides
 
   FA3_DEV BwdParts(Smem& smem, const BwdArgs& args, u32 wg)
       : smem(smem),
@@ -56,8 +56,8 @@ struct BwdParts {
   FA3_DEV u32 own_row() const { return kCfg.own_keys() * wg + fragment_row(thread); }
   FA3_DEV u32 column() const { return fragment_column(thread); }  // likewise of queries
 
-  // Before anything else of a tile that has Q tiles.
-  FA3_DEV void start(const BwdWork& work) {
+  // Before anything else of a tile that has Q tiles. Returns their number, over all heads.
+  FA3_DEV i32 start(const BwdWork& work) {
     ptx::Vec<i32, 4> seen;
     FA3_UNROLL
     for (u32 h = 0; h < 2; ++h) {
@@ -71,9 +71,14 @@ struct BwdParts {
     }
     // Through reductions, so that the compiler sees one value per warp.
     const auto one = [](i32 x) { return static_cast<i32>(ptx::redux_or(static_cast<u32>(x))); };
-    range = {one(work.range.first), one(work.range.unmasked_first), one(work.range.unmasked_end),
-             one(work.range.end)};
-    tile = place = range.first;
+    range = {{one(work.range.first), one(work.range.unmasked_first), one(work.range.unmasked_end),
+              one(work.range.end)}};
+    if constexpr (kRangeApart) {
+      if (ptx::lane_index() == 0) ptx::st_shared(&own_range(), range);
+      ptx::warp_sync();  // sim:spare(range)
+    }
+    visit(range[0], range);
+    return (range[3] - range[0]) * args.group_size;
   }
   FA3_DEV void place_keys(const BwdWork& work) {
     const i32 key = work.key + static_cast<i32>(own_row());
@@ -87,21 +92,20 @@ struct BwdParts {
     }
     ptx::st_shared(&smem.placed[wg][thread], placed);
   }
+  FA3_DEV void visit(i32 next, const ptx::Vec<i32, 4>& of) {
+    tile = next;
+    masked = tile < of[1] || tile >= of[2];
+  }
   FA3_DEV void next_tile() {
-    if (++tile == range.end) tile = range.first;
+    const ptx::Vec<i32, 4> of = load_range();
+    visit(tile + 1 == of[3] ? of[0] : tile + 1, of);
   }
-  FA3_DEV i32 steps() const { return (range.end - range.first) * args.group_size; }
-
-  // This thread's share of dQ's sums for the first tile of the group's first head.
-  FA3_DEV float* first_sums(const BwdWork& work) const {
-    const i64 first =
-        args.tiles.first(work.batch, work.head_kv * args.group_size, work.q.begin, kQueries);
-    return args.dq_sum + first * kCfg.dq_floats() + wg * (kWgRows * kCfg.dq_columns()) + 4 * thread;
+  FA3_DEV ptx::Vec<i32, 4>& own_range() const {
+    return smem.ranges[(kWgThreads * wg + thread) / 32];
   }
-  // From dQ's tile to the next one: `next`, which begins a head or follows.
-  FA3_DEV void advance_place(i32 next) {
-    place +=
-        next == range.first ? static_cast<i32>(args.tiles.head) - (range.end - range.first) + 1 : 1;
+  FA3_DEV ptx::Vec<i32, 4> load_range() const {
+    if constexpr (kRangeApart) return ptx::ld_shared(&own_range());
+    return range;
   }
 
   // ---- Operands ---------------------------------------------------------------------------------
@@ -137,10 +141,8 @@ struct BwdParts {
     gemm_ss<kType, kCfg.head_dim_v / 16>(  // sim:spare(fenced)
         dp, rows<kV>(smem.v, Ring<1>{}, own_bytes<kV>()), rows<kDout>(smem.dout, ring), kOverwrite);
   }
-  // Once all keys' dS is there.
+  // All keys' dS is there.
   FA3_DEV void issue_dq(const DsRing& ring, DqAcc& dq, u32 piece = 0) {
-    FA3_UNROLL
-    for (auto& full : smem.ds_full[ring.stage]) full.wait(ring.phase);
     constexpr u32 kPanels = static_cast<u32>(kDqColumns / kK.panel_columns());
     const u32 panel = kCfg.dq_by_rows() ? 0 : (wg * kDqPieces + piece) * kPanels;
     const u32 own_queries = kCfg.dq_by_rows() ? wg * static_cast<u32>(kDs.panel_bytes()) : 0;
@@ -151,11 +153,34 @@ struct BwdParts {
 
   // ---- P and dS ---------------------------------------------------------------------------------
 
-  FA3_DEV bool masked() const { return tile < range.unmasked_first || tile >= range.unmasked_end; }
-
-  FA3_DEV ptx::Vec<float, 2> stats_at(u32 stage, int which, int row) const {
-    return ptx::ld_shared(reinterpret_cast<const ptx::Vec<float, 2>*>(
-        &smem.stats[stage][which][row + static_cast<int>(column())]));
+  // LSE (0), δ (1) or ids (2) of the thread's two queries of 8 (stats_place).
+  using Two = ptx::Vec<float, 2>;
+  FA3_DEV Two load_stats(u32 stage, int which, int of_8) const {
+    const u32 row = static_cast<u32>(of_8 / 2 * 16 + of_8 % 2 * 2) + 2 * column();
+    return ptx::ld_shared(reinterpret_cast<const Two*>(&smem.stats[stage][which][row]));
+  }
+  // All of the thread's, loaded ahead; or each when it is used.
+  struct Ahead {
+    ptx::Vec<float, 4> of_16[kQueries / 16];
+    FA3_DEV Two operator()(int of_8) const {
+      const auto& four = of_16[of_8 / 2];
+      return {{four[of_8 % 2 * 2], four[of_8 % 2 * 2 + 1]}};
+    }
+  };
+  struct JustInTime {
+    const BwdParts& parts;
+    u32 stage;
+    int which;
+    FA3_DEV Two operator()(int of_8) const { return parts.load_stats(stage, which, of_8); }
+  };
+  FA3_DEV Ahead load_ahead(u32 stage, int which) const {
+    Ahead to;
+    FA3_UNROLL
+    for (int k = 0; k < kQueries / 16; ++k) {
+      to.of_16[k] = ptx::ld_shared(reinterpret_cast<const ptx::Vec<float, 4>*>(
+          &smem.stats[stage][which][16 * static_cast<u32>(k) + 2 * column()]));
+    }
+    return to;
   }
 
   // What ALiBi adds to exponents of the thread's keys and queries of S's tile: slope · distance.
@@ -176,11 +201,12 @@ struct BwdParts {
   }
 
   // In FP32, and as an operand. Stage: of Q.
-  FA3_DEV void make_p(u32 stage, Scores& s, Fragment& p) const {
+  template <class Lse>
+  FA3_DEV void make_p(u32 stage, const Lse& lse_of, Scores& s, Fragment& p) const {
     const Bias added = bias(stage);
     FA3_UNROLL
     for (int j = 0; j < kQueries / 8; ++j) {
-      const auto lse = stats_at(stage, 0, 8 * j);
+      const Two lse = lse_of(j);
       FA3_UNROLL
       for (int i = 0; i < 4; ++i) {
         float& x = s[4 * j + i];
@@ -193,13 +219,13 @@ struct BwdParts {
       const ptx::Vec<i32, 4> placed = ptx::ld_shared(&smem.placed[wg][thread]);
       FA3_UNROLL
       for (int j = 0; j < kQueries / 8; ++j) {
-        const auto ids = stats_at(stage, 2, 8 * j);
+        const Two ids = load_stats(stage, 2, j);
         FA3_UNROLL
         for (int i = 0; i < 4; ++i)
           if (ptx::bits_as<i32>(ids[i % 2]) != placed[1 + i / 2]) s[4 * j + i] = 0;
       }
     }
-    if (masked()) {
+    if (masked) {
       const ptx::Vec<i32, 4> seen = ptx::ld_shared(&smem.seen[wg][thread]);
       FA3_UNROLL
       for (int j = 0; j < kQueries / 8; ++j) {
@@ -223,29 +249,44 @@ struct BwdParts {
   }
 
   // dS = P ∘ (dP − δ). Where the mask has hidden a pair, dP and δ may be anything.
-  FA3_DEV void make_ds(u32 stage, const Scores& s, const Fragment& p, Scores& dp) const {
-    const Bias added = kCfg.softcap ? bias(stage) : Bias{};
+  template <class Delta>
+  FA3_DEV void make_ds(const Delta& delta_of, const Scores& s, const Fragment& p,
+                       Scores& dp) const {
     FA3_UNROLL
     for (int j = 0; j < kQueries / 8; ++j) {
-      const auto delta = stats_at(stage, 1, 8 * j);
+      const Two delta = delta_of(j);
       FA3_UNROLL
       for (int i = 4 * j; i < 4 * j + 4; ++i) dp[i] = p_at(s, p, i) * (dp[i] - delta[i % 2]);
-      if constexpr (kCfg.softcap) {
-        // · (1 − tanh²), whose tanh is made again from P: kept, it would take as many registers.
-        const auto lse = stats_at(stage, 0, 8 * j);
-        FA3_UNROLL
-        for (int i = 4 * j; i < 4 * j + 4; ++i) {
-          const float y = kCfg.functors ? added.of(j, i % 4) - lse[i % 2] : -lse[i % 2];
-          const float t = (ptx::lg2(s[i]) - y) * args.unscale;
-          dp[i] = s[i] == 0 ? 0.f : dp[i] * ptx::fma(-t, t, 1.f);
-        }
-      }
     }
-    if (!kCfg.softcap && (kCfg.functors || masked())) {
+    if (kCfg.functors || masked) {
       FA3_UNROLL
       for (int i = 0; i < kQueries / 2; ++i)
         if (p_at(s, p, i) == 0) dp[i] = 0;
     }
+  }
+  // The same · (1 − tanh²), whose tanh is made again from P: kept, it would take as many registers.
+  FA3_DEV void make_capped_ds(u32 stage, const Scores& s, Scores& dp) const {
+    const Bias added = bias(stage);
+    FA3_UNROLL
+    for (int j = 0; j < kQueries / 8; ++j) {
+      const Two delta = load_stats(stage, 1, j), lse = load_stats(stage, 0, j);
+      FA3_UNROLL
+      for (int i = 4 * j; i < 4 * j + 4; ++i) {
+        const float y = kCfg.functors ? added.of(j, i % 4) - lse[i % 2] : -lse[i % 2];
+        const float t = (ptx::lg2(s[i]) - y) * args.unscale;
+        const float ds = s[i] * (dp[i] - delta[i % 2]) * ptx::fma(-t, t, 1.f);
+        dp[i] = s[i] == 0 ? 0.f : ds;
+      }
+    }
+  }
+  FA3_DEV void make_p(u32 stage, Scores& s, Fragment& p) const {
+    make_p(stage, JustInTime{*this, stage, 0}, s, p);
+  }
+  FA3_DEV void make_ds(u32 stage, const Scores& s, const Fragment& p, Scores& dp) const {
+    if constexpr (kCfg.softcap)
+      make_capped_ds(stage, s, dp);
+    else
+      make_ds(JustInTime{*this, stage, 1}, s, p, dp);
   }
   // This consumer's rows of a slot.
   FA3_DEV void store_ds(const DsRing& ring, const Scores& ds) {
@@ -257,34 +298,6 @@ struct BwdParts {
   FA3_DEV static float p_at(const Scores& s, const Fragment& p, int i) {
     if constexpr (kCfg.exact_p()) return s[i];
     return unpack16<kType>(p[i / 8][i % 8 / 2], i % 2);
-  }
-
-  // ---- dQ ---------------------------------------------------------------------------------------
-
-  // Registers 4g … 4g + 3 of all threads lie side by side.
-  FA3_DEV void add_dq(float* sums, const DqAcc& dq, int piece = 0) {
-    if constexpr (kCfg.dq_writer) return hand_over(dq);
-    float* const to = sums + i64{place} * kCfg.dq_floats() + piece * (kWgThreads * kDqColumns / 2);
-    FA3_UNROLL
-    for (int g = 0; g < kDqColumns / 8; ++g) {
-      ptx::red_add_v4_f32(to + 4 * kWgThreads * g,
-                          {{dq[4 * g], dq[4 * g + 1], dq[4 * g + 2], dq[4 * g + 3]}});
-    }
-  }
-  // To the dQ writer.
-  FA3_DEV void hand_over(const DqAcc& dq) {
-    static_assert(kDqPieces == 1, "shared memory has no room for more");
-    smem.dq_empty[wg].wait(dq_phase ^ 1);
-    FA3_UNROLL
-    for (int g = 0; g < kDqColumns / 8; ++g) {
-      ptx::st_shared(
-          reinterpret_cast<ptx::Vec<float, 4>*>(&smem.dq[wg][4 * (kWgThreads * g + thread)]),
-          {{dq[4 * g], dq[4 * g + 1], dq[4 * g + 2], dq[4 * g + 3]}});
-    }
-    ptx::fence_proxy_async_shared();
-    ptx::warp_sync();
-    smem.dq_full[wg].arrive_if(ptx::lane_index() == 0);
-    dq_phase ^= 1;
   }
 
   // ---- Gradients into tensors -------------------------------------------------------------------

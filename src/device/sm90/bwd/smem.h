@@ -20,7 +20,7 @@ struct BwdSmem {
   alignas(1024) u8 dout[kStages][kCfg.dout_tile().bytes()];
   alignas(1024) u8 ds[kDsSlots][kCfg.ds_tile().bytes()];  // rows of keys
   static constexpr int kDqPart = kCfg.dq_floats() / kCfg.consumer_wgs;
-  alignas(128) float dq[kCfg.dq_writer ? kCfg.consumer_wgs : 1][kCfg.dq_writer ? kDqPart : 4];
+  alignas(128) float dq[kCfg.dq_writer() ? kCfg.consumer_wgs : 1][kCfg.dq_writer() ? kDqPart : 4];
   // P of each thread's registers, four by four.
   alignas(
       16) ptx::Vec<float, 4> p[kCfg.split() ? kCfg.tile_q / 8 : 1][kCfg.split() ? kWgThreads : 1];
@@ -31,12 +31,14 @@ struct BwdSmem {
   // Likewise: how far query 0 is behind the first of the keys, and their ids.
   alignas(16) ptx::Vec<i32, 4> placed[kCfg.functors ? kCfg.mask_makers() : 1]
                                      [kCfg.functors ? kWgThreads : 1];
+  // Of each consumer warp: the Q tiles that it visits (TileRange).
+  alignas(16) ptx::Vec<i32, 4> ranges[kCfg.consumer_wgs * kWgThreads / 32];
   Barrier kv_full, q_full[kQStages], q_empty[kQStages], dout_full[kStages], dout_empty[kStages];
   Barrier ds_full[kDsSlots][kDsWriters], ds_empty[kDsSlots];
   Barrier p_full;
   Barrier dq_full[kCfg.consumer_wgs], dq_empty[kCfg.consumer_wgs];
-  FA3_NAMED(k, v, q, dout, ds, dq, p, stats, seen, placed, kv_full, q_full, q_empty, dout_full,
-            dout_empty, ds_full, ds_empty, p_full, dq_full, dq_empty)
+  FA3_NAMED(k, v, q, dout, ds, dq, p, stats, seen, placed, ranges, kv_full, q_full, q_empty,
+            dout_full, dout_empty, ds_full, ds_empty, p_full, dq_full, dq_empty)
 
   FA3_DEV void init_barriers() {
     kv_full.init(2);
@@ -47,7 +49,7 @@ struct BwdSmem {
       ds_empty[s].init(kCfg.consumer_wgs);
     }
     if constexpr (kCfg.split()) p_full.init(kWgThreads / 32);
-    if constexpr (kCfg.dq_writer) {
+    if constexpr (kCfg.dq_writer()) {
       for (int w = 0; w < kCfg.consumer_wgs; ++w)
         dq_full[w].init(kWgThreads / 32), dq_empty[w].init(1);
     }

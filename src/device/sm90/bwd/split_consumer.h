@@ -5,6 +5,7 @@
 // the order of registers, which are the same queries and keys in both.
 #pragma once
 
+#include "device/ptx/reduce.h"
 #include "device/sm90/bwd/parts.h"
 
 namespace fa3::sm90 {
@@ -22,6 +23,7 @@ struct BwdSplitConsumer : BwdParts<kCfg> {
   DoutRing dout_ring;
   DsRing ds_ring;
   u32 p_phase = 0;
+  i32 place = 0;                   // of dQ's tile, from the group's first head on
   ptx::Acc<kCfg.head_dim_qk> sum;  // dV or dK
 
   FA3_DEV BwdSplitConsumer(BwdSmem<kCfg>& smem, const BwdArgs& args, u32 wg)
@@ -39,11 +41,12 @@ struct BwdSplitConsumer : BwdParts<kCfg> {
   FA3_DEV void run_as(const BwdWork& work) {
     sum.zero();
     if (!work.range.empty()) {
-      this->start(work);
-      float* const sums = this->first_sums(work);
+      i32 left = this->start(work);
+      place = tile;
+      float* const sums = first_sums(work);
       smem.kv_full.wait(0);
       FA3_NO_UNROLL
-      for (i32 left = this->steps(); left > 0; --left) {
+      for (; left > 0; --left) {
         if constexpr (kDv)
           step_dv(sums);
         else
@@ -81,6 +84,7 @@ struct BwdSplitConsumer : BwdParts<kCfg> {
     smem.dout_full[dout_ring.stage].wait(dout_ring.phase);
     gemm_rs<kType>(sum, p, this->template columns<kDout>(smem.dout, dout_ring), kAccumulate);
     DqAcc dq;
+    smem.ds_full[ds_ring.stage][0].wait(ds_ring.phase);
     this->issue_dq(ds_ring, dq);
     // dS is there, so all threads here had made P.
     smem.q_empty[q_ring.stage].arrive_if(leader);
@@ -112,6 +116,7 @@ struct BwdSplitConsumer : BwdParts<kCfg> {
     this->store_ds(ds_ring, ds);
     gemm_rs<kType>(sum, p, this->template columns<kQ>(smem.q, q_ring), kAccumulate);
     DqAcc dq;
+    smem.ds_full[ds_ring.stage][0].wait(ds_ring.phase);
     this->issue_dq(ds_ring, dq);
     gemm_wait<1>(sum);
     smem.q_empty[q_ring.stage].arrive_if(leader);
@@ -121,20 +126,42 @@ struct BwdSplitConsumer : BwdParts<kCfg> {
   // dq: the first piece, under way.
   FA3_DEV void finish_step(float* sums, DqAcc& dq) {
     gemm_wait<0>(dq);
-    this->add_dq(sums, dq);
+    add_dq(sums, dq, 0);
     FA3_UNROLL
     for (int piece = 1; piece < Parts::kDqPieces; ++piece) {
       this->issue_dq(ds_ring, dq, static_cast<u32>(piece));
       gemm_wait<0>(dq);
-      this->add_dq(sums, dq, piece);
+      add_dq(sums, dq, piece);
     }
     smem.ds_empty[ds_ring.stage].arrive_if(thread == 0);
     this->next_tile();
-    this->advance_place(tile);
+    advance_place();
     q_ring.advance();
     dout_ring.advance();
     ds_ring.advance();
     p_phase ^= 1;
+  }
+
+  // This thread's share of dQ's sums for the first tile of the group's first head.
+  FA3_DEV float* first_sums(const BwdWork& work) const {
+    const i64 first =
+        args.tiles.first(work.batch, work.head_kv * args.group_size, work.q.begin, kQueries);
+    return args.dq_sum + first * kCfg.dq_floats() + wg * (kWgRows * kCfg.dq_columns()) + 4 * thread;
+  }
+  // To the next tile, which begins a head or follows.
+  FA3_DEV void advance_place() {
+    const ptx::Vec<i32, 4> of = this->load_range();
+    place += tile == of[0] ? static_cast<i32>(args.tiles.head) - (of[3] - of[0]) + 1 : 1;
+  }
+  // Registers 4g … 4g + 3 of all threads lie side by side.
+  FA3_DEV void add_dq(float* sums, const DqAcc& dq, int piece) const {
+    constexpr int kPiece = kWgThreads * Parts::kDqColumns / 2;
+    float* const to = sums + i64{place} * kCfg.dq_floats() + piece * kPiece;
+    FA3_UNROLL
+    for (int g = 0; g < Parts::kDqColumns / 8; ++g) {
+      ptx::red_add_v4_f32(to + 4 * kWgThreads * g,
+                          {{dq[4 * g], dq[4 * g + 1], dq[4 * g + 2], dq[4 * g + 3]}});
+    }
   }
 };
 
