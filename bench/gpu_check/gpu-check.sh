@@ -270,7 +270,9 @@ step example 60 gpu "$here/bin/example_gpu"
 step peers-check 180 'gpu torch' peers "$results/check-peers.jsonl" --check
 step quantize 120 'gpu nvrtc torch' script "$results/quantize.jsonl" quantize_gpu.py --check
 step memcheck 120 'gpu sanitizer' sanitize memcheck '*Results*:*Lying*'
-step racecheck 180 'gpu sanitizer' sanitize racecheck '*Results*'
+# Without the backward: racecheck takes what a bulk copy writes as unordered with the reads behind
+# the mbarrier that counts its bytes. The simulator's hazard checker knows them.
+step racecheck 180 'gpu sanitizer' sanitize racecheck '*Results*:-*Backward*'
 step synccheck 120 'gpu sanitizer' sanitize synccheck '*Results*'
 step grid 240 'gpu torch time' peers "$grid" --grid
 step grid8 240 'gpu nvrtc torch time' script "$results/fwd8-grid.jsonl" fwd8_gpu.py

@@ -19,7 +19,7 @@
 //           dq_full[wg]      4               –               lane 0 of its warps  its dQ writer
 //           dq_empty[wg]     1               –               its dQ writer        that consumer
 //           kStartBar        all consumers (named)           the first            the second
-//           kDoneBar         all consumers (named)           consumers            the same
+//           kDoneBar + wg    all consumers (named)           that consumer        the other
 #pragma once
 
 #include "device/ptx/registers.h"

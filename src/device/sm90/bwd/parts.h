@@ -306,7 +306,10 @@ struct BwdParts {
   // no sequence, which may be more than the grid has tiles.
   template <class Store>
   FA3_DEV void store_tiles(const Store& store) const {
-    NamedBarrier{kDoneBar, kWgThreads * kCfg.consumer_wgs}.sync();
+    // One for each, since split consumers come here on paths of their own.
+    constexpr u32 kThreads = kWgThreads * kCfg.consumer_wgs;
+    NamedBarrier{kDoneBar + wg, kThreads}.arrive();
+    NamedBarrier{kDoneBar + 1 - wg, kThreads}.sync();
     // Read again: kept over the loop, it would take registers.
     BwdWork work = BwdWork::of_cta<kCfg>(args);
     const i32 step = kCfg.tile_kv() * static_cast<i32>(ptx::grid_dim_x());

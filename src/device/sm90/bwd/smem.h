@@ -8,7 +8,8 @@
 
 namespace fa3::sm90 {
 
-inline constexpr u32 kStartBar = 1, kDoneBar = 2;  // named barriers of all consumers
+// Named barriers of both consumers; kDoneBar + 1 is the second consumer's.
+inline constexpr u32 kStartBar = 1, kDoneBar = 2;
 
 template <BwdConfig kCfg>
 struct BwdSmem {
