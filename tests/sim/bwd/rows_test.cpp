@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// rows_test.cpp — backward kernels under several schedules, with every term of scores at once. And kernels on lengths that hold anything.
+// rows_test.cpp — backward kernels under several schedules, with every term of scores at once. And
+// kernels on lengths that hold anything.
 #include <string>
 #include <vector>
 
