@@ -22,7 +22,9 @@ void bwd_delta(FA3_GRID_CONSTANT const BwdDeltaArgs args) {
   constexpr i32 kLanes = 16;  // of a row, 8 columns each at a time
   ptx::pdl_launch();
   ptx::pdl_wait();
-  const auto [rows, tile, head, b] = BwdQTile::of_cta<kCfg>(args.q_axis, args.batch);
+  const BwdQTile work = BwdQTile::of_cta<kCfg>(args.q_axis, args.batch);
+  const SequenceRows& rows = work.rows;
+  const i32 tile = work.tile, head = work.head, b = work.batch;
   if (tile > 0 && tile * kCfg.tile_q >= rows.rows) return;
   const i64 at = args.tiles.first(b, head, rows.begin, kCfg.tile_q) + tile;
   const i32 thread = static_cast<i32>(ptx::thread_index()), lane = thread % kLanes;

@@ -31,7 +31,9 @@ FA3_KERNEL(kBwdRowThreads)
 void bwd_dq(FA3_GRID_CONSTANT const BwdDqArgs args) {
   ptx::pdl_launch();
   ptx::pdl_wait();
-  const auto [rows, tile, head, b] = BwdQTile::of_cta<kCfg>(args.q_axis, args.batch);
+  const BwdQTile work = BwdQTile::of_cta<kCfg>(args.q_axis, args.batch);
+  const SequenceRows& rows = work.rows;
+  const i32 tile = work.tile, head = work.head, b = work.batch;
   using Four = ptx::Vec<float, 4>;
   // Rows of no sequence have no tiles.
   const i64 at = b < args.batch ? args.tiles.first(b, head, rows.begin, kCfg.tile_q) + tile : 0;
