@@ -179,10 +179,10 @@ tune() {
 launch() { "$here/bin/fa3_launch" --commit "$commit" | tee "$launches"; }
 
 render() {
-  in_python "$here/bench/fwd_table.py" "$grid" | tee "$results/forward.md"
+  in_python "$here/bench/grid_table.py" "$grid" | tee "$results/forward.md"
 }
 
-picture() { in_python "$here/bench/plot_fwd.py" "$grid" "$results/forward.png"; }
+picture() { in_python "$here/bench/plot_grid.py" "$grid" "$results/forward.png"; }
 
 export cache_dir=$cache
 export -f in_python tests meta check_shapes command_on_gpu sanitize peers launch ablation functors

@@ -17,7 +17,7 @@ BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
 OPTIONS = argparse.Namespace()
 
 sys.path.insert(0, str(BENCH))
-import fwd_table  # noqa: E402 (after the path)
+import grid_table  # noqa: E402 (after the path)
 import machine  # noqa: E402
 import report  # noqa: E402
 
@@ -140,7 +140,7 @@ class Readers(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder, name)
             path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-            return fwd_table.load(path)
+            return grid_table.load(path)
 
     def refused(self, lines, *says):
         with self.assertRaises(ValueError) as refusal:
@@ -151,7 +151,7 @@ class Readers(unittest.TestCase):
     def test_proper_result_is_accepted(self):
         grid_ = self.load(grid())
         self.assertEqual(grid_.rows(), {"d128": 2})
-        self.assertIn("| 128 | full | fa3 0.1.0 | **600** | **600** |", fwd_table.table(grid_))
+        self.assertIn("| 128 | full | fa3 0.1.0 | **600** | **600** |", grid_table.table(grid_))
         self.assertEqual(machine.result_name(grid_.head), NAME)
 
     def test_each_missing_field_is_named(self):
@@ -182,16 +182,16 @@ class Readers(unittest.TestCase):
                 lines[0] |= {"started": f"2026-11-{day}T08:00:00+00:00", "fa3_commit": name}
                 text = "".join(json.dumps(line) + "\n" for line in lines)
                 (place / machine.result_name(lines[0])).write_text(text)
-            newest = fwd_table.newest_result(place.parent)
+            newest = grid_table.newest_result(results=place.parent)
             self.assertEqual(newest.name, NAME)
-            fwd_table.ROOT, root = pathlib.Path(folder), fwd_table.ROOT
+            grid_table.ROOT, root = pathlib.Path(folder), grid_table.ROOT
             try:
-                page = fwd_table.page(newest)
+                page = grid_table.render(grid_table.FORWARD, newest)
                 wrong = newest.rename(newest.with_name("2026-11-22b-fwd-grid.jsonl"))
                 with self.assertRaisesRegex(ValueError, f"this is {NAME}; rename"):
-                    fwd_table.page(wrong)
+                    grid_table.render(grid_table.FORWARD, wrong)
             finally:
-                fwd_table.ROOT = root
+                grid_table.ROOT = root
             for text in ("0123456789ab", "580.159.04", "CUDA 13.0", "NVIDIA H200", "`d128` (2)"):
                 self.assertIn(text, page)
 

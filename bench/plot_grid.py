@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""plot_fwd.py — draws a result of peers_gpu.py --grid as the paper's figure: a panel per head dim
-and mask, a group of bars per sequence length. Needs matplotlib (bench/requirements.txt).
+"""plot_grid.py — draws a result of peers_gpu.py --grid or bwd_gpu.py as the paper's figure: a
+panel per head dim and mask, a group of bars per sequence length. Needs matplotlib
+(bench/requirements.txt).
 
-bench/plot_fwd.py                 docs/bench/fwd-h200.png from the newest result
-bench/plot_fwd.py FILE OUT.png    another result
+bench/plot_grid.py                 the pictures of docs/bench/ from the newest results
+bench/plot_grid.py FILE OUT.png    another result
 """
 
 import argparse
 import pathlib
 import sys
 
-import fwd_table
+import grid_table
 import matplotlib
 
 matplotlib.use("Agg")
@@ -52,7 +53,7 @@ def draw_panel(axes, grid, head_dim, mask, cells):
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def draw(grid, out):
+def draw(grid, name, out):
     panels = grid.panels()
     rows = len({head_dim for head_dim, _, _ in panels})
     figure, axes = plt.subplots(
@@ -71,8 +72,8 @@ def draw(grid, out):
     for place in axes[-1]:
         place.set_xlabel("sequence length", fontsize=9)
     figure.suptitle(
-        f"Attention forward on {grid.head['device_name']}: BF16, 16k tokens, hidden size 2048 "
-        f"({grid.date()})",
+        f"Attention {name.lower()} on {grid.head['device_name']}: BF16, 16k tokens, hidden size "
+        f"2048 ({grid.date()})",
         fontsize=13,
     )
     handles, labels = axes[0][0].get_legend_handles_labels()
@@ -92,21 +93,22 @@ def draw(grid, out):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Draws a result of peers_gpu.py --grid.")
-    parser.add_argument("file", nargs="?", type=pathlib.Path, help="result [the newest]")
-    parser.add_argument(
-        "out",
-        nargs="?",
-        type=pathlib.Path,
-        default=fwd_table.PAGE.with_name("fwd-h200.png"),
-        help="picture [docs/bench/fwd-h200.png]",
-    )
+    parser = argparse.ArgumentParser(description="Draws grids measured on a GPU.")
+    parser.add_argument("file", nargs="?", type=pathlib.Path, help="result [the newest of each]")
+    parser.add_argument("out", nargs="?", type=pathlib.Path, help="picture [of docs/bench]")
     options = parser.parse_args()
-    draw(fwd_table.load(options.file or fwd_table.newest_result()), options.out)
+    if options.file:
+        grid = grid_table.load(options.file)
+        page = next(p for p in grid_table.PAGES if p.suite == grid.head["suite"])
+        draw(grid, page.name, options.out or page.path().with_name(page.picture))
+        return
+    for page in grid_table.PAGES:
+        grid = grid_table.load(grid_table.newest_result(page))
+        draw(grid, page.name, page.path().with_name(page.picture))
 
 
 if __name__ == "__main__":
     try:
         main()
     except (OSError, ValueError, KeyError) as error:
-        sys.exit(f"plot_fwd: {error}")
+        sys.exit(f"plot_grid: {error}")

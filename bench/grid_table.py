@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""fwd_table.py — renders docs/bench/forward.md from a result of peers_gpu.py --grid, without more
-than the standard library.
+"""grid_table.py — renders docs/bench/forward.md from a result of peers_gpu.py --grid, and
+backward.md beside it from one of bwd_gpu.py, without more than the standard library.
 
-bench/fwd_table.py            writes it from the newest bench/results/nvidia-*/*-fwd-grid.jsonl
-bench/fwd_table.py --check    fails when it, or what README.md says of it, is not that result
-bench/fwd_table.py FILE       prints the table of one result file
+bench/grid_table.py            writes them from the newest bench/results/nvidia-*/*-grid.jsonl
+bench/grid_table.py --check    fails when one, or what README.md says, is not that result
+bench/grid_table.py FILE       prints the table of one result file
 A result that does not say how it was measured is refused: commit, GPU, driver, CUDA, rows.
 """
 
@@ -20,23 +20,56 @@ import machine
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
-PAGE = ROOT / "docs" / "bench" / "forward.md"
 PEERS = ("flash_attn_3", "cudnn", "fa2")
-SUITE = "fwd-grid"
 FIELDS = (*machine.GPU_FIELDS, "torch", "cudnn")
 ORIGINAL_MEASURED = (
     "FlashAttention-3 is the original, compiled from the source of the commit in brackets for "
     "sm_90a and called\nas its Python module calls it."
-)
-ORIGINAL_MISSING = (
-    "The original FlashAttention-3 was not installed where this was measured: `peers_gpu.py` takes "
-    "its module\n`flash_attn_interface` where there is one."
 )
 REMEDY = (
     "what was not recorded cannot be added later: measure a grid by gpu-check.sh of `make "
     "gpu-check`, or by bench/peers_gpu.py --grid, and put it into bench/results/<device>/ "
     "(bench/README.md)"
 )
+
+
+@dataclasses.dataclass(frozen=True)
+class Page:
+    """A page about grids of one suite."""
+
+    suite: str
+    name: str  # of the page and, in lower case, of its file
+    picture: str
+    rates: str  # what TFLOP/s count
+    configs: str  # the file of fa3's rows
+    script: str
+    original_missing: str
+
+    def path(self):
+        return ROOT / "docs" / "bench" / f"{self.name.lower()}.md"
+
+
+FORWARD = Page(
+    suite="fwd-grid",
+    name="Forward",
+    picture="fwd-h200.png",
+    rates="TFLOP/s",
+    configs="fwd_configs.h",
+    script="peers_gpu.py --grid",
+    original_missing="The original FlashAttention-3 was not installed where this was measured: "
+    "`peers_gpu.py` takes its module\n`flash_attn_interface` where there is one.",
+)
+BACKWARD = Page(
+    suite="bwd-grid",
+    name="Backward",
+    picture="bwd-h200.png",
+    rates="TFLOP/s of 2.5 times the forward's operations, all kernels of the backward together",
+    configs="bwd_configs.h",
+    script="bwd_gpu.py",
+    original_missing="The original FlashAttention-3 did not run here; what it reaches is in the "
+    "[tuning log](../tuning/bwd_sm90.md).",
+)
+PAGES = (FORWARD, BACKWARD)
 
 
 @dataclasses.dataclass
@@ -82,16 +115,16 @@ class Grid:
         return {c["cell"]: c[peer]["ms"] / c["fa3"]["ms"] for c in self.cells if peer in c}
 
 
-def newest_result(results=ROOT / "bench" / "results"):
+def newest_result(page=FORWARD, results=ROOT / "bench" / "results"):
     """The grid that was started last, whether or not its file can be published."""
 
     def started(path):
         head = machine.load(path)[0]
         return head.get("started") or head.get("date", ""), path.name
 
-    found = list(results.glob(f"nvidia-*/*-{SUITE}.jsonl"))
+    found = list(results.glob(f"nvidia-*/*-{page.suite}.jsonl"))
     if not found:
-        raise ValueError(f"bench/results/nvidia-*: no *-{SUITE}.jsonl; {REMEDY}")
+        raise ValueError(f"bench/results/nvidia-*: no *-{page.suite}.jsonl; {REMEDY}")
     return max(found, key=started)
 
 
@@ -164,53 +197,55 @@ def claims(grid):
         )
 
 
-def page(path):
+def render(page, path):
+    """The page of a result."""
     grid = load(path)
     if path.name != (name := machine.result_name(grid.head)):
         raise ValueError(f"{path.name}: by its first line this is {name}; rename the file")
     source = path.relative_to(ROOT)
     rows = ", ".join(f"`{row}` ({cells})" for row, cells in grid.rows().items())
     paragraphs = [
-        "# Forward on a GPU",
+        f"# {page.name} on a GPU",
         f"BF16 on one {grid.head['device_name']}: 16k tokens, hidden size 2048, so 2048 / head dim "
         "heads and 16384 / seqlen sequences.\nContenders take turns in one process on the same "
-        "tensors; medians, in TFLOP/s; the fastest is in bold.",
-        "![TFLOP/s by head dim, mask and sequence length](fwd-h200.png)",
+        f"tensors; medians, in {page.rates}; the fastest is in bold.",
+        f"![TFLOP/s by head dim, mask and sequence length]({page.picture})",
         table(grid),
         summary(grid),
-        ORIGINAL_MEASURED if "flash_attn_3" in grid.contenders() else ORIGINAL_MISSING,
+        ORIGINAL_MEASURED if "flash_attn_3" in grid.contenders() else page.original_missing,
         f"For comparison, at the start of the same run: cuBLAS multiplies 8192³ in BF16 at "
         f"{grid.ceilings['matmul']:.0f} TFLOP/s, and a\ncopy of 1 GiB reads and writes "
         f"{grid.ceilings['copy']:.0f} GB/s.",
-        "The rows of [`fwd_configs.h`](../../src/plan/sm90/fwd_configs.h) that fa3 ran, with the "
-        f"number of cells: {rows}.",
+        f"The rows of [`{page.configs}`](../../src/plan/sm90/{page.configs}) that fa3 ran, with "
+        f"the number of cells: {rows}.",
         f"Measured on {grid.date()} at commit `{grid.head['fa3_commit']}`, driver "
         f"{grid.head['driver']}, CUDA {grid.head['cuda']}, result\n[`{source}`](../../{source}),\n"
-        "by `peers_gpu.py --grid`, whose protocol is in [bench/README.md](../../bench/README.md); "
+        f"by `{page.script}`, whose protocol is in [bench/README.md](../../bench/README.md); "
         "`make gpu-check`\nmakes what measures it anew. This page is written by "
-        "`bench/fwd_table.py`, the picture by `bench/plot_fwd.py`; `make lint`\ncompares the page "
-        "with the result.",
+        "`bench/grid_table.py`, the picture by `bench/plot_grid.py`; `make lint`\ncompares the "
+        "page with the result.",
     ]
     return "\n\n".join(paragraphs) + "\n"
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Renders docs/bench/forward.md from a result.")
-    parser.add_argument("--check", action="store_true", help="fail when it is stale; write nothing")
+    parser = argparse.ArgumentParser(description="Renders docs/bench/{forward,backward}.md.")
+    parser.add_argument("--check", action="store_true", help="fail when stale; write nothing")
     parser.add_argument("file", nargs="?", type=pathlib.Path, help="print this result's table")
     options = parser.parse_args()
     if options.file:
         grid = load(options.file)
         print(f"{table(grid)}\n\n{summary(grid)}")
         return
-    fresh = page(newest_result())
-    if not options.check:
-        PAGE.write_text(fresh)
-    elif not PAGE.exists() or PAGE.read_text() != fresh:
-        sys.exit("the page is not that of the newest result; run bench/fwd_table.py")
-    else:
+    for page in PAGES:
+        fresh, path = render(page, newest_result(page)), page.path()
+        if not options.check:
+            path.write_text(fresh)
+        elif not path.exists() or path.read_text() != fresh:
+            sys.exit(f"{path.name} is not that of the newest result; run bench/grid_table.py")
+    if options.check:
         readme = " ".join(README.read_text().split())
-        for said in claims(load(newest_result())):
+        for said in (s for page in PAGES for s in claims(load(newest_result(page)))):
             if said not in readme:
                 sys.exit(f"README.md does not say what the newest result gives: {said}; correct it")
 
@@ -219,4 +254,4 @@ if __name__ == "__main__":
     try:
         main()
     except (OSError, ValueError, KeyError) as error:
-        sys.exit(f"fwd_table: {error}")
+        sys.exit(f"grid_table: {error}")
