@@ -195,8 +195,9 @@ struct BwdParts {
   FA3_DEV Bias bias(u32 stage) const {
     if constexpr (kCfg.functors) {
       const i32 query = kQueries * tile + static_cast<i32>(column());
-      const auto placed = ptx::ld_shared(&smem.placed[kCfg.split() ? 0 : wg][thread]);
-      return {ptx::ld_shared(&smem.stats[stage][3][0]), static_cast<float>(query + placed[0])};
+      const auto* const placed = &smem.placed[kCfg.split() ? 0 : wg][thread];
+      return {ptx::ld_shared(&smem.stats[stage][3][0]),
+              static_cast<float>(query + ptx::ld_shared(placed)[0])};
     } else {
       return {};
     }
