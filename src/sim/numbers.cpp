@@ -140,6 +140,10 @@ u32 pack_e4m3(float v0, float v1, float v2, float v3) {
 u32 pack_e5m2(float v0, float v1, float v2, float v3) {
   return to_e5m2(v0) | to_e5m2(v1) << 8 | to_e5m2(v2) << 16 | to_e5m2(v3) << 24;
 }
+i32 f32_to_i32(float x) {
+  if (!(x >= -0x1p31f)) return x < 0 ? INT32_MIN : 0;
+  return x >= 0x1p31f ? INT32_MAX : static_cast<i32>(std::nearbyint(x));
+}
 float f16_to_f32(u16 bits) { return to_float(F16{bits}); }
 float bf16_to_f32(u16 bits) { return to_float(Bf16{bits}); }
 u32 e4m3x2_to_f16x2(u16 bits) { return pair_to_f16<e4m3_to_f32>(bits); }

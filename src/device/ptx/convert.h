@@ -58,6 +58,18 @@ FA3_DEV u32 pack_e5m2(float v0, float v1, float v2, float v3) {
 #endif
 }
 
+// cvt.rni.s32.f32 (9.7.9.21): the nearest integer, of ties the even one; beyond 32 bits the last one
+// there is, of NaN 0.
+FA3_DEV i32 f32_to_i32(float x) {
+#if FA3_GPU
+  i32 out;
+  asm("cvt.rni.s32.f32 %0, %1;" : "=r"(out) : "f"(x));
+  return out;
+#else
+  return twin::f32_to_i32(x);
+#endif
+}
+
 // cvt.f32.f16 (9.7.9.21).
 FA3_DEV float f16_to_f32(u16 bits) {
 #if FA3_GPU

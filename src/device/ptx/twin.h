@@ -180,6 +180,7 @@ u32 pack_f16(float low, float high);                    // cvt.rn.f16x2.f32
 u32 pack_bf16(float low, float high);                   // cvt.rn.bf16x2.f32
 u32 pack_e4m3(float v0, float v1, float v2, float v3);  // cvt.rn.satfinite.e4m3x2.f32, v0 lowest
 u32 pack_e5m2(float v0, float v1, float v2, float v3);
+i32 f32_to_i32(float x);
 float f16_to_f32(u16 bits);
 float bf16_to_f32(u16 bits);
 u32 e4m3x2_to_f16x2(u16 bits);
