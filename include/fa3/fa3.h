@@ -350,6 +350,11 @@ typedef struct fa3_backward_args {
   fa3_tensor alibi_slopes; /* no gradient of slopes */
   fa3_tensor sequence_ids_q;
   fa3_tensor sequence_ids_kv;
+  /* 1: the same bits in every run of the same problem on the same kind of device, in whatever order
+   * its parts end; 0: dq on Hopper is added up in any order. Backends cpu and reference, and dk and
+   * dv everywhere, have the same bits in either case. */
+  int32_t deterministic;
+  int32_t deterministic_reserved; /* must be 0 */
 } fa3_backward_args;
 
 /* ---- Plan, then run -------------------------------------------------------------------------- */

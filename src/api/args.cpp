@@ -49,6 +49,10 @@ Args attention_args_of(fa3_op op, const CArgs& c) {
     args.precision_reserved = c.precision_reserved;
     args.seed = c.precision_seed;
   }
+  if constexpr (requires { c.deterministic; }) {
+    args.deterministic = c.deterministic;
+    args.deterministic_reserved = c.deterministic_reserved;
+  }
   return args;
 }
 
@@ -126,7 +130,8 @@ bool same_shapes(const Args& a, const Args& b) {
          a.softmax_scale == b.softmax_scale && a.softcap == b.softcap &&
          std::ranges::equal(a.scale_block, b.scale_block, same_block) &&
          a.precision == b.precision && a.precision_reserved == b.precision_reserved &&
-         a.rotary_layout == b.rotary_layout && a.hadamard == b.hadamard && a.seed == b.seed;
+         a.rotary_layout == b.rotary_layout && a.hadamard == b.hadamard && a.seed == b.seed &&
+         a.deterministic == b.deterministic && a.deterministic_reserved == b.deterministic_reserved;
 }
 
 void drop_tensors_without_data(Args& args) {

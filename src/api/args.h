@@ -30,6 +30,8 @@ struct Args {
   int32_t rotary_layout = 0;
   int32_t hadamard = 0;
   uint64_t seed = 0;  // of signs
+  int32_t deterministic = 0;
+  int32_t deterministic_reserved = 0;
 };
 
 // Copies the caller's struct of `size` bytes (as this library knows it) by the rules of

@@ -60,6 +60,7 @@ class ProblemMaker {
       FA3_RETURN_IF_ERROR(read_mask());
       FA3_RETURN_IF_ERROR(read_scalars());
       FA3_RETURN_IF_ERROR(read_precision());
+      FA3_RETURN_IF_ERROR(read_deterministic());
     }
     read_layouts();
     return p_;
@@ -375,6 +376,18 @@ class ProblemMaker {
         "{}: precision={} with q.dtype={}, need f16 or bf16; {}", op_, args_.precision,
         dtype_name(dtype),
         is_8_bit(dtype) ? "8-bit tensors are computed as they are: leave precision 0" : "cast it");
+  }
+
+  Status read_deterministic() {
+    if (args_.deterministic != 0 && args_.deterministic != 1) {
+      return invalid("{}: deterministic={} is unknown; need 0 or 1", op_, args_.deterministic);
+    }
+    if (args_.deterministic_reserved != 0) {
+      return invalid("{}: deterministic_reserved={}, need 0; start the struct as `= {{0}}`", op_,
+                     args_.deterministic_reserved);
+    }
+    p_.deterministic = args_.deterministic == 1;
+    return {};
   }
 
   void read_layouts() {

@@ -76,15 +76,18 @@ std::vector<NamedProgram> backward(bool all) {
     if (names.insert(name).second) programs.push_back({std::move(name), program_of(plan)});
   };
   for (const sm90::BwdRow& row : sm90::kBwdRows) {
-    for (int variant = 0; variant < 16; ++variant) {
+    for (int variant = 0; variant < 32; ++variant) {
       sm90::BwdPlan plan;
       plan.config = row.config;
       plan.config.dtype = (variant & 1) != 0 ? MmaType::kF16 : MmaType::kBf16;
       plan.config.ragged = (variant & 2) != 0;
       plan.config.softcap = (variant & 4) != 0;
       plan.config.functors = (variant & 8) != 0;
-      if (sm90::why_illegal(plan.config) != nullptr || (!all && variant >= 4)) continue;
-      for (const auto pass : {sm90::BwdPass::kDelta, sm90::BwdPass::kMain, sm90::BwdPass::kDq}) {
+      plan.config.deterministic = (variant & 16) != 0;
+      if (sm90::why_illegal(plan.config) != nullptr || (!all && (variant & 12) != 0)) continue;
+      for (const auto pass : {sm90::BwdPass::kBound, sm90::BwdPass::kDelta, sm90::BwdPass::kMain,
+                              sm90::BwdPass::kDq}) {
+        if (pass == sm90::BwdPass::kBound && !plan.config.deterministic) continue;
         plan.pass = pass;
         add(plan);
       }

@@ -79,7 +79,8 @@ struct Problem {
   std::array<Layout, kLayoutCount> layout;  // kQ … kRotarySin
   std::array<ScaleBlock, 3> scale_block;    // of kQ, kK, kV; of kCodes the first
   fa3_precision precision = FA3_PRECISION_DEFAULT;
-  Rotation rotation;  // of a quantisation; with a precision, its seed
+  Rotation rotation;           // of a quantisation; with a precision, its seed
+  bool deterministic = false;  // of a backward
 
   // Of a tensor with rows: its sequence dimension, heads, and the columns of a row (LSE: 1).
   const SeqAxis& axis_of(TensorId id) const { return kTensors[id].axis == Axis::kKey ? kv : q; }

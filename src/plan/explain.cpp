@@ -100,6 +100,7 @@ Json problem_json(const Problem& p) {
   json["right"] = p.right;
   json["softmax_scale"] = p.softmax_scale;
   json["softcap"] = p.softcap;
+  if (p.op == FA3_OP_BACKWARD) json["deterministic"] = p.deterministic;
   json["precision"] = precision_name(p.precision);
   json["precision_seed"] = p.rotation.seed;
   if (p.is_8_bit()) {

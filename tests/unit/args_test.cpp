@@ -74,13 +74,26 @@ TEST(ReadArgs, Backward_CopiesEveryTensor) {
                            &c.seqused_kv};
   int64_t next = 100;
   for (fa3_tensor* const tensor : tensors) tensor->shape[0] = next++;
+  c.deterministic = 1, c.deterministic_reserved = 2;
   const Result<Args> args = read_args(FA3_OP_BACKWARD, &c);
   ASSERT_TRUE(args.ok());
+  EXPECT_EQ(args.value().deterministic, 1);
+  EXPECT_EQ(args.value().deterministic_reserved, 2);
   next = 100;
   for (const TensorRow& row : kTensors) {
     if (role_of(FA3_OP_BACKWARD, row.id) == Role::kNone) continue;
     EXPECT_EQ(args.value().tensor[row.id].shape[0], next++) << row.name;
   }
+}
+
+// Callers of releases before the field was there.
+TEST(ReadArgs, BackwardWithoutDeterministic_IsNotDeterministic) {
+  fa3_backward_args c{};
+  c.struct_size = offsetof(fa3_backward_args, deterministic);
+  c.deterministic = 1;
+  const Result<Args> args = read_args(FA3_OP_BACKWARD, &c);
+  ASSERT_TRUE(args.ok());
+  EXPECT_EQ(args.value().deterministic, 0);
 }
 
 TEST(ReadArgs, Null_Refused) {

@@ -21,9 +21,36 @@ BwdTiles tiles_of(const Problem& p, int tile_q) {
   return {of_sequence * p.heads_q, of_sequence, false};
 }
 
+// The workspace.
+struct Space {
+  float* stats;
+  u32 *sums, *flags;
+  ptx::Vec<u32, 4>* bounds;
+
+  Space(const BwdPlan& plan, std::byte* at) {
+    stats = reinterpret_cast<float*>(at);
+    sums = reinterpret_cast<u32*>(at += plan.stats_bytes());
+    flags = reinterpret_cast<u32*>(at += plan.sums_bytes());
+    bounds = reinterpret_cast<ptx::Vec<u32, 4>*>(at + plan.flags_bytes());
+  }
+};
+
+Status launch_bound(const BwdPlan& plan, const KernelStep& step, GpuRuntime& runtime,
+                    StreamRef stream, const Problem& p, const Buffers& buffers,
+                    const Space& space) {
+  BwdBoundArgs args{};
+  args.k = tensor(p, buffers, kK), args.v = tensor(p, buffers, kV);
+  args.kv_axis = axis_of(p, kK, buffers, plan.config.ragged);
+  args.batch = static_cast<i32>(p.batch);
+  args.head_dim_qk = static_cast<i32>(p.head_dim_qk);
+  args.head_dim_v = static_cast<i32>(p.head_dim_v);
+  args.bounds = space.bounds;
+  return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
+}
+
 Status launch_delta(const BwdPlan& plan, const KernelStep& step, GpuRuntime& runtime,
-                    StreamRef stream, const Problem& p, const Buffers& buffers, float* stats,
-                    float* sums) {
+                    StreamRef stream, const Problem& p, const Buffers& buffers,
+                    const Space& space) {
   BwdDeltaArgs args{};
   args.o = tensor(p, buffers, kO), args.dout = tensor(p, buffers, kDout);
   args.lse = buffers.in<float>(kLse), args.dlse = buffers.in<float>(kDlse);
@@ -34,13 +61,16 @@ Status launch_delta(const BwdPlan& plan, const KernelStep& step, GpuRuntime& run
   args.batch = static_cast<i32>(p.batch);
   args.head_dim_v = static_cast<i32>(p.head_dim_v);
   args.tiles = tiles_of(p, plan.config.tile_q);
-  args.stats = stats, args.dq_sum = sums;
+  args.stats = space.stats, args.dq_sum = space.sums, args.dq_flag = space.flags;
   args.elements = elements_of(p, buffers, 1);
+  args.bounds = space.bounds;
+  args.bound_entries = static_cast<i32>(plan.bound_entries);
+  args.group_size = static_cast<i32>(p.group_size());
   return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
 }
 
 Status launch_dq(const BwdPlan& plan, const KernelStep& step, GpuRuntime& runtime, StreamRef stream,
-                 const Problem& p, const Buffers& buffers, const float* sums) {
+                 const Problem& p, const Buffers& buffers, const Space& space) {
   BwdDqArgs args{};
   args.dq = tensor(p, buffers, kDq);
   args.q_axis = axis_of(p, kQ, buffers, plan.config.ragged);
@@ -48,7 +78,7 @@ Status launch_dq(const BwdPlan& plan, const KernelStep& step, GpuRuntime& runtim
   args.head_dim_qk = static_cast<i32>(p.head_dim_qk);
   args.scale = static_cast<float>(p.softmax_scale);
   args.tiles = tiles_of(p, plan.config.tile_q);
-  args.dq_sum = sums;
+  args.dq_sum = space.sums, args.dq_flag = space.flags, args.stats = space.stats;
   return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
 }
 
@@ -70,11 +100,12 @@ Status check_addresses(const BwdPlan&, const Problem& p, const Buffers& buffers)
 
 Status launch(const BwdPlan& plan, const KernelStep& step, GpuRuntime& runtime, StreamRef stream,
               const Problem& p, const Buffers& buffers, std::byte* workspace) {
-  float* const stats = reinterpret_cast<float*>(workspace);
-  float* const sums = reinterpret_cast<float*>(workspace + plan.stats_bytes());
+  const Space space(plan, workspace);
+  if (plan.pass == BwdPass::kBound)
+    return launch_bound(plan, step, runtime, stream, p, buffers, space);
   if (plan.pass == BwdPass::kDelta)
-    return launch_delta(plan, step, runtime, stream, p, buffers, stats, sums);
-  if (plan.pass == BwdPass::kDq) return launch_dq(plan, step, runtime, stream, p, buffers, sums);
+    return launch_delta(plan, step, runtime, stream, p, buffers, space);
+  if (plan.pass == BwdPass::kDq) return launch_dq(plan, step, runtime, stream, p, buffers, space);
   const BwdConfig& c = plan.config;
   if (p.kv.rows == 0 || p.heads_kv == 0 || (p.batch == 0 && !p.kv.varlen)) return {};
   const bool visits = !has_no_rows(p) && p.batch > 0;  // else dK and dV are set to 0
@@ -102,7 +133,7 @@ Status launch(const BwdPlan& plan, const KernelStep& step, GpuRuntime& runtime, 
   args.unscale = 1 / args.scale_log2;
   args.scale = static_cast<float>(p.softmax_scale);
   args.tiles = tiles_of(p, c.tile_q);
-  args.stats = stats, args.dq_sum = sums;
+  args.stats = space.stats, args.dq_sum = space.sums, args.dq_flag = space.flags;
   args.dk = tensor(p, buffers, kDk), args.dv = tensor(p, buffers, kDv);
   args.ids_kv = buffers.in<i32>(kSequenceIdsKv);
   args.id_kv_batch = p.layout[kSequenceIdsKv].batch;

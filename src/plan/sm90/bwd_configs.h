@@ -22,18 +22,19 @@ inline constexpr BwdRow kBwdRows[] = {
 };
 
 // The variants of a row, as configurations, and those of them that the simulator has.
-inline constexpr int kBwdVariants = 5;
+inline constexpr int kBwdVariants = 7;
 constexpr BwdConfig bwd_variant(const BwdRow& row, int i) {
   BwdConfig c = row.config;
   c.dtype = i == 2 ? MmaType::kF16 : MmaType::kBf16;
   c.softcap = i == 3;
-  c.functors = i == 4;
+  c.functors = i == 4 || i == 6;
+  c.deterministic = i >= 5;
   c.ragged = i > 0;
   return c;
 }
 constexpr bool is_simulated(const BwdRow& row, int i) {
   const BwdConfig& c = row.config;
-  return (i < 3 || c.exact_p()) && (!c.split() || i == 1 || i == 3);
+  return (i < 3 || i == 5 || c.exact_p()) && (!c.split() || i == 1 || i == 3 || i == 5);
 }
 constexpr bool is_simulated(const BwdConfig& config) {
   for (const BwdRow& row : kBwdRows)

@@ -10,20 +10,21 @@ namespace fa3::sm90 {
 
 Program program_of(const BwdPlan& plan) {
   BwdConfig c = plan.config;
+  const bool keys_only = plan.pass == BwdPass::kBound;
   if (plan.pass != BwdPass::kMain) c.softcap = false;  // nothing to the others
-  if (plan.pass == BwdPass::kDq) c.functors = false;
-  const char* const file = plan.pass == BwdPass::kDelta  ? "delta"
-                           : plan.pass == BwdPass::kMain ? "bwd"
-                                                         : "dq";
-  const char* const function = plan.pass == BwdPass::kDelta  ? "bwd_delta"
-                               : plan.pass == BwdPass::kMain ? "bwd"
-                                                             : "bwd_dq";
-  return {fmt::format("device/sm90/bwd/{}.cuh", file),
+  if (plan.pass == BwdPass::kDq && !c.deterministic) c.functors = false;
+  if (keys_only) c.functors = false;
+  static constexpr const char* kFiles[] = {"bound", "delta", "bwd", "dq"};
+  static constexpr const char* kFunctions[] = {"bwd_bound", "bwd_delta", "bwd", "bwd_dq"};
+  const auto pass = static_cast<size_t>(plan.pass);
+  return {fmt::format("device/sm90/bwd/{}.cuh", kFiles[pass]),
           fmt::format("fa3::sm90::{}<fa3::sm90::BwdConfig{{.dtype = fa3::MmaType::{}, .head_dim_qk "
                       "= {}, .head_dim_v = {}, .tile_q = {}, .consumer_wgs = {}, "
-                      ".stages = {}, .softcap = {}, .functors = {}, .ragged = {}}}>",
-                      function, name_of(c.dtype).enumerator, c.head_dim_qk, c.head_dim_v, c.tile_q,
-                      c.consumer_wgs, c.stages, c.softcap, c.functors, c.ragged)};
+                      ".stages = {}, .softcap = {}, .functors = {}, .ragged = {}, "
+                      ".deterministic = {}}}>",
+                      kFunctions[pass], name_of(c.dtype).enumerator, c.head_dim_qk, c.head_dim_v,
+                      c.tile_q, c.consumer_wgs, c.stages, c.softcap, c.functors, c.ragged,
+                      c.deterministic)};
 }
 
 }  // namespace fa3::sm90

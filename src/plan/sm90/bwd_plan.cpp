@@ -18,6 +18,10 @@ namespace {
 
 constexpr int64_t kMaxGrid = 65535;  // of y and z: heads, sequences
 
+// Keys that are worth a CTA of bwd_bound, and the most CTAs of a head: each CTA of bwd_delta reads
+// what they have found.
+constexpr int64_t kBoundKeys = 128, kMostBounds = 64;
+
 // ---- What is declined ---------------------------------------------------------------------------
 
 Status check_what(const Problem& p) {
@@ -77,17 +81,30 @@ const BwdRow* row_named(const std::string& name) {
 }
 
 const char* pass_name(BwdPass pass) {
-  return pass == BwdPass::kDelta ? "delta" : pass == BwdPass::kMain ? "main" : "dq";
+  switch (pass) {
+    case BwdPass::kBound:
+      return "bound";
+    case BwdPass::kDelta:
+      return "delta";
+    case BwdPass::kMain:
+      return "main";
+    default:
+      return "dq";
+  }
 }
 
 }  // namespace
 
 size_t BwdPlan::stats_bytes() const {
-  return static_cast<size_t>(tiles * round_up(config.stats_bytes(), 16));
+  return sizeof(float) * static_cast<size_t>(tiles * config.stats_and_scales());
 }
 size_t BwdPlan::sums_bytes() const {
-  return sizeof(float) * static_cast<size_t>(tiles * config.dq_floats());
+  return sizeof(float) * static_cast<size_t>(tiles * config.dq_sums());
 }
+size_t BwdPlan::flags_bytes() const {
+  return sizeof(u32) * static_cast<size_t>(tiles * config.dq_flags());
+}
+size_t BwdPlan::bounds_bytes() const { return 16 * static_cast<size_t>(bounds); }
 
 int64_t bwd_q_tiles(const Problem& p, int tile_q) {
   return p.q.varlen ? p.q.rows / tile_q + p.batch + 1 : div_up(p.q.rows, tile_q) * p.batch;
@@ -118,6 +135,7 @@ Result<std::vector<BwdPlan>> make_bwd_plans(const Problem& p, const DeviceInfo& 
   config.softcap = p.softcap > 0;
   config.functors = has_functors(p);
   config.ragged = has_lengths(p);
+  config.deterministic = p.deterministic && p.layout[kDq].present();
   if (device.compiled_ahead && !is_simulated(config)) {
     config.ragged = true;  // computes dense problems, too
     if (!is_simulated(config))
@@ -153,6 +171,11 @@ Result<std::vector<BwdPlan>> bwd_plans_of(const BwdConfig& config, const Problem
   };
   const int64_t q_tiles = div_up(most_rows(p.q), config.tile_q);
   const bool queries = !has_no_rows(p);
+  if (config.deterministic && queries && p.batch > 0) {
+    plan.bound_entries = clamp(div_up(most_rows(p.kv), kBoundKeys), 1, kMostBounds);
+    plan.bounds = plan.bound_entries * p.heads_kv * p.batch;
+    add(BwdPass::kBound, plan.bound_entries, p.heads_kv, p.batch);
+  }
   if (queries && p.batch > 0) add(BwdPass::kDelta, q_tiles, p.heads_q, p.batch);
   if (p.layout[kDk].present() || p.layout[kDv].present() || p.layout[kDq].present())
     add(BwdPass::kMain, div_up(most_rows(p.kv), config.tile_kv()), p.heads_kv,
@@ -168,20 +191,27 @@ LaunchShape shape_of(const BwdPlan& plan) {
   shape.pdl = true;
   const bool main = plan.pass == BwdPass::kMain;
   shape.threads = static_cast<u32>(main ? plan.config.threads() : kBwdRowThreads);
-  shape.smem_bytes = main ? static_cast<u32>(plan.config.smem_bytes()) : 0;
+  shape.smem_bytes = main                           ? static_cast<u32>(plan.config.smem_bytes())
+                     : plan.pass == BwdPass::kBound ? kBoundSmemBytes
+                                                    : 0;
   shape.interacting = main;  // sums of dQ
   return shape;
 }
 
-size_t workspace_bytes(const BwdPlan& plan) { return plan.stats_bytes() + plan.sums_bytes(); }
+size_t workspace_bytes(const BwdPlan& plan) {
+  return plan.stats_bytes() + plan.sums_bytes() + plan.flags_bytes() + plan.bounds_bytes();
+}
 
 std::string name_of(const BwdPlan& plan) {
   const BwdConfig& c = plan.config;
   const bool main = plan.pass == BwdPass::kMain;
-  return fmt::format("bwd/{}/d{}/{}/{}{}{}", pass_name(plan.pass), head_dims_text(plan),
-                     word(c.dtype), c.ragged ? "ragged" : "dense",
-                     main && c.softcap ? "/softcap" : "",
-                     c.functors && plan.pass != BwdPass::kDq ? "/alibi/sequence_ids" : "");
+  return fmt::format(
+      "bwd/{}/d{}/{}/{}{}{}{}", pass_name(plan.pass), head_dims_text(plan), word(c.dtype),
+      c.ragged ? "ragged" : "dense", main && c.softcap ? "/softcap" : "",
+      c.functors && plan.pass != BwdPass::kBound && (plan.pass != BwdPass::kDq || c.deterministic)
+          ? "/alibi/sequence_ids"
+          : "",
+      c.deterministic ? "/deterministic" : "");
 }
 
 std::string head_dims_text(const BwdPlan& plan) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// bwd_plan.h — the backward on Hopper: three kernels, of which the first and the last take rows of
-// queries, the main one tiles of keys.
+// bwd_plan.h — the backward on Hopper: a kernel before and one behind the main one take rows of
+// queries, the main one tiles of keys. Deterministic, one more takes rows of keys before all others.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace fa3::sm90 {
 
-enum class BwdPass { kDelta, kMain, kDq };
+enum class BwdPass { kBound, kDelta, kMain, kDq };  // kBound: deterministic
 
 // One of the kernels.
 struct BwdPlan {
@@ -28,11 +28,15 @@ struct BwdPlan {
   std::string declined;
   BwdConfig config;
   uint32_t grid[3] = {1, 1, 1};
-  // Of the workspace, which the kernels share: LSE and δ, then dQ's sums.
-  int64_t tiles = 0;  // of queries, of all heads and sequences
+  // Of the workspace, which the kernels share: LSE, δ …, dQ's sums, the bits beside them, bounds.
+  int64_t tiles = 0;          // of queries, of all heads and sequences
+  int64_t bound_entries = 0;  // of a KV head of a sequence
+  int64_t bounds = 0;         // of all
 
   size_t stats_bytes() const;
   size_t sums_bytes() const;
+  size_t flags_bytes() const;
+  size_t bounds_bytes() const;
 };
 
 // In the order of their launches. UNSUPPORTED with the reason for what they do not do.

@@ -24,6 +24,7 @@ void add(BwdPass pass, const BwdConfig& config, Kernel kernel) {
 template <BwdConfig kCfg>
 void add_config() {
   static_assert(why_illegal(kCfg) == nullptr);
+  if constexpr (kCfg.deterministic) add(BwdPass::kBound, kCfg, kernel_of(&bwd_bound<kCfg>));
   add(BwdPass::kDelta, kCfg, kernel_of(&bwd_delta<kCfg>));
   add(BwdPass::kMain, kCfg, kernel_of(&bwd<kCfg>));
   add(BwdPass::kDq, kCfg, kernel_of(&bwd_dq<kCfg>));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "device/attn/mask.h"
+#include "device/ptx/vec.h"
 #include "device/sm90/bwd/config.h"
 #include "device/tensor_map.h"
 #include "device/types.h"
@@ -41,13 +42,22 @@ struct BwdArgs {
   float unscale;  // 1 / scale_log2
   float scale;    // of dK
   BwdTiles tiles;
-  // (tile, stats(), tile_q): LSE·log2 e, +∞ in rows that do not count, δ, and with functors ids and
-  // −slope·log2 e.
+  // (tile, stats(), tile_q): LSE·log2 e, +∞ in rows that do not count, δ, with functors ids and
+  // −slope·log2 e, deterministic dQ's scale.
   float* stats;
-  float* dq_sum;  // (tile, dq_floats())
+  u32* dq_sum;   // (tile, dq_sums()): FP32, or deterministic integers
+  u32* dq_flag;  // (tile, dq_flags())
   BwdTensor dk, dv;
   const i32* ids_kv;  // or null
   i64 id_kv_batch;
+};
+
+// Of keys and values: what bounds dQ (fixed.h).
+struct BwdBoundArgs {
+  BwdTensor k, v;
+  RowAxis kv_axis;
+  i32 batch, head_dim_qk, head_dim_v;
+  ptx::Vec<u32, 4>* bounds;  // (sequence, KV head, entry): KeyBound
 };
 
 // δ = Σ O·dO − dLSE of each row; LSE; dQ's sums to 0.
@@ -58,8 +68,11 @@ struct BwdDeltaArgs {
   RowAxis q_axis;
   i32 batch, head_dim_v;
   BwdTiles tiles;
-  float *stats, *dq_sum;
-  ElementArgs elements;  // of queries
+  float* stats;
+  u32 *dq_sum, *dq_flag;
+  ElementArgs elements;            // of queries
+  const ptx::Vec<u32, 4>* bounds;  // deterministic: as BwdBoundArgs
+  i32 bound_entries, group_size;
 };
 
 // dQ from its sums.
@@ -69,7 +82,8 @@ struct BwdDqArgs {
   i32 batch, head_dim_qk;
   float scale;
   BwdTiles tiles;
-  const float* dq_sum;
+  const u32 *dq_sum, *dq_flag;
+  const float* stats;
 };
 
 }  // namespace fa3::sm90

@@ -6,7 +6,7 @@
 //           says. cu_seqlens and seqused may hold anything.
 // GRID      x: KV tiles of the longest sequence · y: KV heads · z: sequences, and with cu_seqlens
 //           one more, the rows of none
-// ROLES     wg 0: a thread is the producer; with dq_writer(), one more for each consumer adds dQ
+// ROLES     wg 0: a thread is the producer, one more for each consumer adds dQ
 //           wg 1, 2: consumers, 64 keys each; split(): the same 64, one for dV, one for dK
 // BARRIERS  name             count           tx bytes        arrives              waits
 //           kv_full          2               K, V tiles      producer, TMA        consumers
@@ -42,7 +42,7 @@ void bwd(FA3_GRID_CONSTANT const BwdArgs args) {
     ptx::reg_decrease<BwdConfig::kProducerRegisters>();
     const u32 warp = ptx::warp_index();
     if (warp == 0 && ptx::elect_one()) produce<kCfg>(smem, args, work);
-    if (kCfg.dq_writer() && warp > 0 && warp <= kCfg.consumer_wgs && ptx::elect_one())
+    if (warp > 0 && warp <= kCfg.consumer_wgs && ptx::elect_one())
       write_dq<kCfg>(smem, args, work, warp - 1);
   } else {
     ptx::reg_increase<BwdConfig::kConsumerRegisters>();

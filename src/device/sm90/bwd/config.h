@@ -19,15 +19,14 @@ struct BwdConfig {
   bool softcap = false;   // scores are softcap·tanh(score / softcap)
   bool functors = false;  // ALiBi slopes and sequence ids, each where it is given
   bool ragged = false;    // varlen or with seqused: the kernels read the lengths
+  // dQ's sums are integers (fixed.h): the same bits in whatever order they are added to.
+  bool deterministic = false;
 
   constexpr bool operator==(const BwdConfig&) const = default;
 
   // Both consumers have the same 64 keys, one makes P and dV, the other dS and dK: accumulators of
   // more than 128 columns are as many registers as one warpgroup has.
   FA3_HD constexpr bool split() const { return head_dim_qk > 128 || head_dim_v > 128; }
-  // dQ goes through shared memory to a thread of each consumer that adds it in bulk; where there is
-  // no room for that, it is added from registers.
-  FA3_HD constexpr bool dq_writer() const { return !split(); }
   // Keys from one consumer's to the next one's.
   FA3_HD constexpr u32 own_keys() const { return split() ? 0 : kWgRows; }
   FA3_HD constexpr int tile_kv() const { return split() ? kWgRows : kWgRows * consumer_wgs; }
@@ -42,8 +41,16 @@ struct BwdConfig {
   FA3_HD constexpr int dq_columns() const {
     return dq_by_rows() ? head_dim_qk : head_dim_qk / consumer_wgs;
   }
-  // FP32 sums of a tile of dQ, in the order of the consumers' registers (dq_place).
-  FA3_HD constexpr int dq_floats() const { return tile_q * head_dim_qk; }
+  // Of which so many at a time are in registers.
+  static constexpr int kDqColumns = 64;
+  FA3_HD constexpr int dq_pieces() const { return dq_columns() / kDqColumns; }
+  // Whether dQ has shared memory of its own on its way out; else it takes that of Q and dO.
+  FA3_HD constexpr bool dq_apart() const { return !split(); }
+  // Sums of a tile of dQ, 32 bits each, in the order of the consumers' registers (dq_place).
+  FA3_HD constexpr int dq_sums() const { return tile_q * head_dim_qk; }
+  // Deterministic, words of bits beside them: of each thread's 32 registers of a piece (kDqColumns),
+  // which are too large or NaN; 128 words on, which are too small or NaN.
+  FA3_HD constexpr int dq_flags() const { return deterministic ? dq_sums() / 16 : 0; }
 
   // Registers per thread after setmaxnreg.
   static constexpr int kProducerRegisters = 24;
@@ -58,6 +65,11 @@ struct BwdConfig {
   // LSE and δ of a tile's rows; with functors also their ids and ALiBi slopes.
   FA3_HD constexpr int stats() const { return functors ? 4 : 2; }
   FA3_HD constexpr int stats_bytes() const { return 4 * stats() * tile_q; }
+  // In global memory dQ's scales follow. In shared memory they are needed for a step longer than the
+  // tile of Q, and have twice its stages.
+  FA3_HD constexpr int stats_and_scales() const { return (stats() + deterministic) * tile_q; }
+  FA3_HD constexpr int scale_bytes() const { return deterministic ? 4 * tile_q : 0; }
+  FA3_HD constexpr int scale_slots() const { return 2 * q_stages(); }
   // Consumers that make P.
   FA3_HD constexpr int mask_makers() const { return split() ? 1 : consumer_wgs; }
   FA3_HD constexpr int ds_slots() const { return split() ? 1 : 2; }
@@ -69,13 +81,13 @@ struct BwdConfig {
   FA3_HD constexpr int smem_bytes() const {
     const int tiles = k_tile().bytes() + v_tile().bytes() + q_stages() * q_tile().bytes() +
                       stages * dout_tile().bytes() + ds_slots() * ds_tile().bytes() + p_bytes();
-    const int dq = dq_writer() ? 4 * dq_floats() : 0;
-    const int barriers =
-        1 + 2 * q_stages() + 2 * stages + ds_slots() * (ds_writers() + 1) + 2 * consumer_wgs + 1;
+    const int dq = dq_apart() ? 4 * dq_sums() : 0;
+    const int barriers = 1 + 2 * q_stages() + 2 * stages + ds_slots() * (ds_writers() + 1) +
+                         (dq_pieces() + 1) * consumer_wgs + 1;
     return static_cast<int>(
-        round_up(tiles + dq + q_stages() * stats_bytes() +
+        round_up(tiles + dq + q_stages() * stats_bytes() + scale_slots() * scale_bytes() +
                      16 * kWgThreads * (mask_makers() + (functors ? mask_makers() : 0)) +
-                     16 * kWgThreads / 32 * consumer_wgs + 8 * barriers,
+                     (16 * kWgThreads / 32 + 8) * consumer_wgs + 8 * barriers,
                  1024));
   }
 };
@@ -88,5 +100,6 @@ FA3_HD constexpr i32 stats_place(i32 row) {
 
 // The kernels before and behind the main one: threads of a CTA, which has one Q tile.
 inline constexpr int kBwdRowThreads = 256;
+inline constexpr u32 kBoundSmemBytes = 16;
 
 }  // namespace fa3::sm90

@@ -100,10 +100,12 @@ struct BwdConsumer : BwdParts<kCfg> {
       smem.q_empty[q_ring.before().stage].arrive_if(leader && (kFirstApart || begun));
     }
     if constexpr (kEarly) issue_dv(p);
+    const bool due = !kFirst && (kFirstApart || begun);
+    // Long before they are needed: a load takes hundreds of clocks beside GEMMs.
+    const typename Parts::Two scales = this->load_scales(due ? q_ring.before() : q_ring);
     smem.ds_empty[ds_ring.stage].wait(ds_ring.phase ^ 1);
     this->store_ds(ds_ring, ds);
     if constexpr (!kEarly) issue_dv(p);
-    const bool due = !kFirst && (kFirstApart || begun);
     DqAcc dq;
     if constexpr (!kFirst) {
       // Its own has been waited for by dK, but for a first one, which goes nowhere.
@@ -123,7 +125,7 @@ struct BwdConsumer : BwdParts<kCfg> {
     if constexpr (!kFirst) gemm_wait<kS>(dq);
     if (due) {
       smem.ds_empty[due_ring.stage].arrive_if(leader);
-      store_dq(dq);
+      store_dq(q_ring.before(), scales, dq);
     }
     begun = true;
     due_ring = ds_ring;
@@ -132,7 +134,7 @@ struct BwdConsumer : BwdParts<kCfg> {
       smem.dout_full[dout_ring.stage].wait(dout_ring.phase);
       this->issue_dp(dout_ring, ds);
     }
-    if (due) release_dq();
+    if (due) this->release_dq(0);  // behind dP, which covers the fence's time
     [[maybe_unused]] Ahead lse;
     if constexpr (kNext) this->next_tile();
     if constexpr (kNext && kEarly) lse = this->load_ahead(q_next.stage, 0);
@@ -174,27 +176,16 @@ struct BwdConsumer : BwdParts<kCfg> {
     this->issue_dq(due_ring, dq);
     gemm_wait<0>(dq);
     ptx::fence_regs(dk);
-    store_dq(dq);
-    release_dq();
+    const typename Parts::Two scales = this->load_scales(q_ring);
+    store_dq(q_ring, scales, dq);
+    this->release_dq(0);
   }
 
-  // To the dQ writer: registers 4g … 4g + 3 of all threads lie side by side.
-  FA3_DEV void store_dq(const DqAcc& dq) {
-    static_assert(Parts::kDqPieces == 1, "shared memory has no room for more");
-    smem.dq_empty[wg].wait(dq_phase ^ 1);
-    FA3_UNROLL
-    for (int g = 0; g < Parts::kDqColumns / 8; ++g) {
-      ptx::st_shared(
-          reinterpret_cast<ptx::Vec<float, 4>*>(&smem.dq[wg][4 * (kWgThreads * g + thread)]),
-          {{dq[4 * g], dq[4 * g + 1], dq[4 * g + 2], dq[4 * g + 3]}});
-    }
+  // Ring: of Q.
+  FA3_DEV void store_dq(const QRing& ring, const typename Parts::Two& scales, DqAcc& dq) {
+    smem.dq_empty[wg].wait(dq_phase);
     dq_phase ^= 1;
-  }
-  // Behind the next GEMM, which covers the fence's time.
-  FA3_DEV void release_dq() const {
-    ptx::fence_proxy_async_shared();
-    ptx::warp_sync();
-    smem.dq_full[wg].arrive_if(ptx::lane_index() == 0);
+    this->put_dq(smem.dq[wg], ring, scales, dq, 0);
   }
 };
 

@@ -11,6 +11,7 @@
 #include "device/ptx/math.h"
 #include "device/ptx/thread.h"
 #include "device/ptx/warp.h"
+#include "device/sm90/bwd/bound.cuh"
 #include "device/sm90/bwd/tensor.h"
 #include "device/sm90/bwd/work.h"
 
@@ -28,17 +29,27 @@ void bwd_delta(FA3_GRID_CONSTANT const BwdDeltaArgs args) {
   if (tile > 0 && tile * kCfg.tile_q >= rows.rows) return;
   const i64 at = args.tiles.first(b, head, rows.begin, kCfg.tile_q) + tile;
   const i32 thread = static_cast<i32>(ptx::thread_index()), lane = thread % kLanes;
-  using Four = ptx::Vec<float, 4>;
-  auto* const sums = reinterpret_cast<Four*>(args.dq_sum + at * kCfg.dq_floats());
-  FA3_NO_UNROLL
-  for (i32 i = thread; i < kCfg.dq_floats() / 4; i += kBwdRowThreads)
-    ptx::st_global(sums + i, Four{});
-  float* const stats = args.stats + at * (kCfg.stats() * kCfg.tile_q);
+  const auto clear = [&](u32* words, i32 count) {
+    using Four = ptx::Vec<u32, 4>;
+    FA3_NO_UNROLL
+    for (i32 i = thread; i < count / 4; i += kBwdRowThreads)
+      ptx::st_global(reinterpret_cast<Four*>(words) + i, Four{});
+  };
+  clear(args.dq_sum + at * kCfg.dq_sums(), kCfg.dq_sums());
+  clear(args.dq_flag + at * kCfg.dq_flags(), kCfg.dq_flags());
+  [[maybe_unused]] KeyBound keys;
+  if constexpr (kCfg.deterministic) {
+    const i32 heads_kv = static_cast<i32>(ptx::grid_dim_y()) / args.group_size;
+    const i64 of_head = (i64{b} * heads_kv + head / args.group_size) * args.bound_entries;
+    keys = load_bound(args.bounds + of_head, args.bound_entries);
+  }
+  float* const stats = args.stats + at * kCfg.stats_and_scales();
   FA3_NO_UNROLL
   for (i32 r = thread / kLanes; r < kCfg.tile_q; r += kBwdRowThreads / kLanes) {
     const i32 row = kCfg.tile_q * tile + r;
     const i64 i = i64{first_row(args.q_axis, rows)} + row;
     float sum = 0;
+    [[maybe_unused]] RowSize size;
     for (i32 c = 8 * lane; c < args.head_dim_v && row < rows.used; c += 8 * kLanes) {
       float o[8], dout[8];
       const auto element = [&](const BwdTensor& t) {
@@ -48,9 +59,11 @@ void bwd_delta(FA3_GRID_CONSTANT const BwdDeltaArgs args) {
       load_eight<kCfg.dtype>(args.dout, element(args.dout), dout);
       FA3_UNROLL
       for (int k = 0; k < 8; ++k) sum = ptx::fma(o[k], dout[k], sum);
+      if constexpr (kCfg.deterministic) size.take(dout);
     }
     FA3_UNROLL
     for (u32 m = 1; m < kLanes; m *= 2) sum += ptx::shfl_xor(sum, m);
+    if constexpr (kCfg.deterministic) size.over_lanes<kLanes>();
     if (lane != 0) continue;
     float lse = kInf;
     if (row < rows.used) {
@@ -64,6 +77,12 @@ void bwd_delta(FA3_GRID_CONSTANT const BwdDeltaArgs args) {
     float* const to = stats + stats_place(r);
     ptx::st_global(to, lse);
     ptx::st_global(to + kCfg.tile_q, lse == kInf ? 0.f : sum);
+    if constexpr (kCfg.deterministic) {
+      // A row that does not count has P = 0, which is no number beside dO or δ that is none.
+      const float scale = scale_of_row<kCfg.dtype>(keys, norm_of(size.squares, size.most), sum,
+                                                   lse == kInf ? 0.f : lse);
+      ptx::st_global(to + kCfg.stats() * kCfg.tile_q, scale);
+    }
     if constexpr (kCfg.functors) {
       const ElementArgs& e = args.elements;
       const bool ids = e.ids_q != nullptr && row < rows.used;

@@ -10,6 +10,7 @@
 #include "device/hopper/fragment.h"
 #include "device/ptx/grid.h"
 #include "device/ptx/thread.h"
+#include "device/sm90/bwd/fixed.h"
 #include "device/sm90/bwd/tensor.h"
 #include "device/sm90/bwd/work.h"
 
@@ -26,6 +27,21 @@ FA3_HD constexpr Place dq_place(u32 i) {
   return {own.row, own.column + kColumns * part};
 }
 
+// ±∞ or NaN where consumers noted it: in two of the four sums from element 4·i on, the first of
+// which is `first`.
+template <BwdConfig kCfg>
+FA3_DEV void put_flagged(const u32* flags, u32 i, int first, float (&two)[2]) {
+  constexpr u32 kGroups = 8;  // of four, of a thread's piece
+  const u32* const words = flags + i / (kGroups * kWgThreads) * (2 * kWgThreads) + i % kWgThreads;
+  const u32 bit = 4 * (i / kWgThreads % kGroups) + static_cast<u32>(first);
+  const u32 up = ptx::ld_global(words) >> bit, down = ptx::ld_global(words + kWgThreads) >> bit;
+  FA3_UNROLL
+  for (int k = 0; k < 2; ++k) {
+    if ((up >> k & 1) != 0) two[k] = kInf;
+    if ((down >> k & 1) != 0) two[k] = (up >> k & 1) != 0 ? kInf - kInf : -kInf;
+  }
+}
+
 template <BwdConfig kCfg>
 FA3_KERNEL(kBwdRowThreads)
 void bwd_dq(FA3_GRID_CONSTANT const BwdDqArgs args) {
@@ -34,14 +50,16 @@ void bwd_dq(FA3_GRID_CONSTANT const BwdDqArgs args) {
   const BwdQTile work = BwdQTile::of_cta<kCfg>(args.q_axis, args.batch);
   const SequenceRows& rows = work.rows;
   const i32 tile = work.tile, head = work.head, b = work.batch;
-  using Four = ptx::Vec<float, 4>;
+  using Four = ptx::Vec<u32, 4>;
   // Rows of no sequence have no tiles.
   const i64 at = b < args.batch ? args.tiles.first(b, head, rows.begin, kCfg.tile_q) + tile : 0;
-  const auto* const sums = reinterpret_cast<const Four*>(args.dq_sum + at * kCfg.dq_floats());
+  const auto* const sums = reinterpret_cast<const Four*>(args.dq_sum + at * kCfg.dq_sums());
+  [[maybe_unused]] const float* const scales =
+      args.stats + at * kCfg.stats_and_scales() + kCfg.stats() * kCfg.tile_q;
   const i32 step = static_cast<i32>(ptx::grid_dim_x()) * kCfg.tile_q;
   for (i32 first = kCfg.tile_q * tile; first < rows.rows; first += step) {
     FA3_NO_UNROLL
-    for (u32 i = ptx::thread_index(); i < static_cast<u32>(kCfg.dq_floats() / 4);
+    for (u32 i = ptx::thread_index(); i < static_cast<u32>(kCfg.dq_sums() / 4);
          i += kBwdRowThreads) {
       const Place place = dq_place<kCfg>(i);
       if (static_cast<i32>(place.column) >= args.head_dim_qk) continue;
@@ -53,8 +71,21 @@ void bwd_dq(FA3_GRID_CONSTANT const BwdDqArgs args) {
         const bool counts = row < rows.used;
         const i64 to = b * args.dq.batch + (i64{first_row(args.q_axis, rows)} + row) * args.dq.row +
                        head * args.dq.head + place.column;
-        store_two<kCfg.dtype>(args.dq, to, counts ? four[2 * h] * args.scale : 0.f,
-                              counts ? four[2 * h + 1] * args.scale : 0.f);
+        float two[2];
+        FA3_UNROLL
+        for (int k = 0; k < 2; ++k) two[k] = ptx::bits_as<float>(four[2 * h + k]);
+        if constexpr (kCfg.deterministic) {
+          const float scale =
+              counts ? ptx::ld_global(scales + stats_place(static_cast<i32>(place.row) + 8 * h))
+                     : 1.f;
+          const float unit = fixed_unit(scale);
+          FA3_UNROLL
+          for (int k = 0; k < 2; ++k)
+            two[k] = static_cast<float>(static_cast<i32>(four[2 * h + k])) * unit;
+          if (scale < 0) put_flagged<kCfg>(args.dq_flag + at * kCfg.dq_flags(), i, 2 * h, two);
+        }
+        store_two<kCfg.dtype>(args.dq, to, counts ? two[0] * args.scale : 0.f,
+                              counts ? two[1] * args.scale : 0.f);
       }
     }
   }

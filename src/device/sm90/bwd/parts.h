@@ -11,7 +11,9 @@
 #include "device/ptx/fence.h"
 #include "device/ptx/math.h"
 #include "device/ptx/memory.h"
+#include "device/ptx/reduce.h"
 #include "device/sm90/bwd/args.h"
+#include "device/sm90/bwd/fixed.h"
 #include "device/sm90/bwd/smem.h"
 #include "device/sm90/bwd/tensor.h"
 #include "device/sm90/bwd/work.h"
@@ -28,7 +30,8 @@ struct BwdParts {
   using Scores = ptx::Acc<kQueries>;
   using Fragment = ptx::AFrag[kQueries / 16];
   // A consumer's part of dQ is made 64 columns at a time.
-  static constexpr int kDqColumns = 64, kDqPieces = kCfg.dq_columns() / kDqColumns;
+  static constexpr int kDqColumns = kCfg.kDqColumns, kDqPieces = kCfg.dq_pieces(),
+                       kDqPiece = kWgRows * kDqColumns;  // sums
   using DqAcc = ptx::Acc<kDqColumns>;
   using QRing = Ring<kCfg.q_stages()>;
   using DoutRing = Ring<kCfg.stages>;
@@ -301,6 +304,64 @@ struct BwdParts {
   FA3_DEV static float p_at(const Scores& s, const Fragment& p, int i) {
     if constexpr (kCfg.exact_p()) return s[i];
     return unpack16<kType>(p[i / 8][i % 8 / 2], i % 2);
+  }
+
+  // ---- dQ's sums ---------------------------------------------------------------------------------
+
+  // Of the thread's two rows of dQ.
+  FA3_DEV Two load_scales(const QRing& ring) const {
+    if constexpr (!kCfg.deterministic) return {};
+    const u32 row = (kCfg.dq_by_rows() ? kWgRows * wg : 0) + fragment_row(thread);
+    const u32 slot = ring.stage + ring.phase * static_cast<u32>(kCfg.q_stages());
+    const float* const at = &smem.scales[slot][stats_place(static_cast<i32>(row))];
+    return {{ptx::ld_shared(at), ptx::ld_shared(at + 2)}};
+  }
+  // Whether a warp's rows of dQ may hold what is not finite.
+  FA3_DEV static bool may_be_odd(const Two& scales) {
+    return kCfg.deterministic && ptx::any(scales[0] < 0 || scales[1] < 0);
+  }
+  // Registers 4g … 4g + 3 as they are added.
+  FA3_DEV ptx::Vec<u32, 4> dq_words(const DqAcc& dq, int g,
+                                    [[maybe_unused]] const Two& scales) const {
+    ptx::Vec<u32, 4> words;
+    FA3_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const float x = dq[4 * g + i];
+      if constexpr (kCfg.deterministic)
+        words[i] = to_fixed(x, scales, i);
+      else
+        words[i] = ptx::bits_as<u32>(x);
+    }
+    return words;
+  }
+  // A piece to the dQ writer: registers 4g … 4g + 3 of all threads lie side by side. Ring: of Q.
+  FA3_DEV void put_dq(u32* to, const QRing& ring, Two scales, DqAcc& dq, int piece) const {
+    if (may_be_odd(scales)) {
+      flag_dq(dq, piece);
+      scales = load_scales(ring);  // again: kept, they would be two registers too many
+    }
+    FA3_UNROLL
+    for (u32 g = 0; g < kDqColumns / 8; ++g) {
+      ptx::st_shared(reinterpret_cast<ptx::Vec<u32, 4>*>(to + 4 * (kWgThreads * g + thread)),
+                     dq_words(dq, static_cast<int>(g), scales));
+    }
+  }
+  FA3_DEV void release_dq(int piece) const {
+    ptx::fence_proxy_async_shared();
+    ptx::warp_sync();
+    smem.dq_full[wg][piece].arrive_if(ptx::lane_index() == 0);
+  }
+  // Elements of a piece that are not finite become bits beside the sums, to which they add 0.
+  FA3_DEV void flag_dq(DqAcc& dq, int piece) const {
+    u32* const flags = args.dq_flag + ptx::ld_shared(&smem.dq_tile[wg]) * kCfg.dq_flags() +
+                       (wg * kDqPieces + static_cast<u32>(piece)) * (2 * kWgThreads);
+    FA3_UNROLL
+    for (int i = 0; i < kDqColumns / 2; ++i) {
+      if (dq[i] - dq[i] == 0) continue;
+      if (!(dq[i] < 0)) ptx::red_or_b32(flags + thread, 1u << i);
+      if (!(dq[i] > 0)) ptx::red_or_b32(flags + kWgThreads + thread, 1u << i);
+      dq[i] = 0;
+    }
   }
 
   // ---- Gradients into tensors -------------------------------------------------------------------

@@ -21,7 +21,8 @@ FA3_DEV void produce(BwdSmem<kCfg>& smem, const BwdArgs& args, const BwdWork& wo
                                         ptx::L2Hint::kEvictFirst);
   load_tile<kCfg.ragged, kCfg.v_tile()>(smem.v, args.v, smem.kv_full, keys, work.key,
                                         ptx::L2Hint::kEvictFirst);
-  constexpr u32 kStats = static_cast<u32>(kCfg.stats_bytes());
+  constexpr u32 kStats = static_cast<u32>(kCfg.stats_bytes()),
+                kScales = static_cast<u32>(kCfg.scale_bytes());
   auto q_ring = Ring<kCfg.q_stages()>::producer();
   auto dout_ring = Ring<kCfg.stages>::producer();
   FA3_NO_UNROLL
@@ -34,10 +35,14 @@ FA3_DEV void produce(BwdSmem<kCfg>& smem, const BwdArgs& args, const BwdWork& wo
       u32 s = q_ring.stage;
       smem.q_empty[s].wait(q_ring.phase);
       // The bytes of both: the tile's are added by load_tile.
-      ptx::mbar_expect_tx(smem.q_full[s].address(), kStats);
-      ptx::bulk_load(ptx::smem_address(smem.stats[s]),
-                     args.stats + (first + tile) * (kCfg.stats() * kCfg.tile_q), kStats,
-                     smem.q_full[s].address());
+      ptx::mbar_expect_tx(smem.q_full[s].address(), kStats + kScales);
+      const float* const stats = args.stats + (first + tile) * kCfg.stats_and_scales();
+      ptx::bulk_load(ptx::smem_address(smem.stats[s]), stats, kStats, smem.q_full[s].address());
+      if constexpr (kCfg.deterministic) {
+        const u32 slot = s + (q_ring.phase ^ 1) * static_cast<u32>(kCfg.q_stages());
+        ptx::bulk_load(ptx::smem_address(smem.scales[slot]), stats + kStats / 4, kScales,
+                       smem.q_full[s].address());
+      }
       load_tile<kCfg.ragged, kCfg.q_tile()>(smem.q[s], args.q, smem.q_full[s], rows,
                                             kCfg.tile_q * tile, ptx::L2Hint::kEvictLast);
       s = dout_ring.stage;
@@ -50,25 +55,48 @@ FA3_DEV void produce(BwdSmem<kCfg>& smem, const BwdArgs& args, const BwdWork& wo
   }
 }
 
-// One thread for consumer `w`, whose part of each tile it adds in bulk.
+// One thread for consumer `w`, whose part of each tile it adds in bulk, piece by piece. dq_tile is
+// where a consumer has to note what is not finite.
 template <BwdConfig kCfg>
 FA3_DEV void write_dq(BwdSmem<kCfg>& smem, const BwdArgs& args, const BwdWork& work, u32 w) {
   if (work.range.empty()) return;
-  constexpr u32 kPart = BwdSmem<kCfg>::kDqPart;
+  constexpr u32 kPart = BwdSmem<kCfg>::kDqPart, kPiece = kPart / kCfg.dq_pieces();
+  static_assert(kCfg.dq_apart() || kCfg.stages == kCfg.q_stages(), "Q and dO: one ring for both");
+  static_assert(
+      kCfg.dq_apart() || (4 * kPart <= sizeof smem.q[0] && 4 * kPart <= sizeof smem.dout[0]),
+      "dQ on its way out: more than a tile of Q or dO");
   u32 phase = 0;
+  Ring<kCfg.stages> ring;
   FA3_NO_UNROLL
   for (i32 h = 0; h < args.group_size; ++h) {
     const i64 first =
         args.tiles.first(work.batch, work.head_kv * args.group_size + h, work.q.begin, kCfg.tile_q);
     FA3_NO_UNROLL
     for (i32 tile = work.range.first; tile < work.range.end; ++tile) {
-      smem.dq_full[w].wait(phase);
-      ptx::bulk_reduce_add_f32(args.dq_sum + (first + tile) * kCfg.dq_floats() + w * kPart,
-                               ptx::smem_address(smem.dq[w]), 4 * kPart);
-      ptx::bulk_commit();
-      ptx::bulk_wait_read<0>();
+      if constexpr (kCfg.deterministic) ptx::st_shared(&smem.dq_tile[w], first + tile);
       smem.dq_empty[w].arrive();
+      u32* const to = args.dq_sum + (first + tile) * kCfg.dq_sums() + w * kPart;
+      u32 from = ptx::smem_address(smem.dq[w]);
+      if constexpr (!kCfg.dq_apart())
+        from = w == 0 ? ptx::smem_address(smem.dout[ring.stage])
+                      : ptx::smem_address(smem.q[ring.stage]);
+      FA3_UNROLL
+      for (u32 piece = 0; piece < kCfg.dq_pieces(); ++piece) {
+        smem.dq_full[w][piece].wait(phase);
+        u32* const at = to + piece * kPiece;
+        if constexpr (kCfg.deterministic)
+          ptx::bulk_reduce_add_u32(at, from + 4 * kPiece * piece, 4 * kPiece);
+        else
+          ptx::bulk_reduce_add_f32(reinterpret_cast<float*>(at), from + 4 * kPiece * piece,
+                                   4 * kPiece);
+        ptx::bulk_commit();
+      }
       phase ^= 1;
+      ptx::bulk_wait_read<0>();
+      if constexpr (!kCfg.dq_apart()) {
+        (w == 0 ? smem.dout_empty[ring.stage] : smem.q_empty[ring.stage]).arrive();
+        ring.advance();
+      }
     }
   }
 }

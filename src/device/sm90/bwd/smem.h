@@ -20,12 +20,15 @@ struct BwdSmem {
   alignas(1024) u8 q[kQStages][kCfg.q_tile().bytes()];
   alignas(1024) u8 dout[kStages][kCfg.dout_tile().bytes()];
   alignas(1024) u8 ds[kDsSlots][kCfg.ds_tile().bytes()];  // rows of keys
-  static constexpr int kDqPart = kCfg.dq_floats() / kCfg.consumer_wgs;
-  alignas(128) float dq[kCfg.dq_writer() ? kCfg.consumer_wgs : 1][kCfg.dq_writer() ? kDqPart : 4];
+  static constexpr int kDqPart = kCfg.dq_sums() / kCfg.consumer_wgs;
+  alignas(128) u32 dq[kCfg.dq_apart() ? kCfg.consumer_wgs : 1][kCfg.dq_apart() ? kDqPart : 4];
   // P of each thread's registers, four by four.
   alignas(
       16) ptx::Vec<float, 4> p[kCfg.split() ? kCfg.tile_q / 8 : 1][kCfg.split() ? kWgThreads : 1];
   alignas(16) float stats[kQStages][kCfg.stats()][kCfg.tile_q];  // LSE and δ
+  // Of dQ's rows, in the place of stage and phase.
+  alignas(16) float scales[kCfg.deterministic ? kCfg.scale_slots() : 1]
+                          [kCfg.deterministic ? kCfg.tile_q : 4];
   // Of each consumer's threads: the queries that see each of its two keys, from the first up to the
   // one behind the last.
   alignas(16) ptx::Vec<i32, 4> seen[kCfg.mask_makers()][kWgThreads];
@@ -34,12 +37,13 @@ struct BwdSmem {
                                      [kCfg.functors ? kWgThreads : 1];
   // Of each consumer warp: the Q tiles that it visits (TileRange).
   alignas(16) ptx::Vec<i32, 4> ranges[kCfg.consumer_wgs * kWgThreads / 32];
+  alignas(8) i64 dq_tile[kCfg.consumer_wgs];  // deterministic: that of each consumer's next dQ
   Barrier kv_full, q_full[kQStages], q_empty[kQStages], dout_full[kStages], dout_empty[kStages];
   Barrier ds_full[kDsSlots][kDsWriters], ds_empty[kDsSlots];
   Barrier p_full;
-  Barrier dq_full[kCfg.consumer_wgs], dq_empty[kCfg.consumer_wgs];
-  FA3_NAMED(k, v, q, dout, ds, dq, p, stats, seen, placed, ranges, kv_full, q_full, q_empty,
-            dout_full, dout_empty, ds_full, ds_empty, p_full, dq_full, dq_empty)
+  Barrier dq_full[kCfg.consumer_wgs][kCfg.dq_pieces()], dq_empty[kCfg.consumer_wgs];
+  FA3_NAMED(k, v, q, dout, ds, dq, p, stats, scales, seen, placed, ranges, dq_tile, kv_full, q_full,
+            q_empty, dout_full, dout_empty, ds_full, ds_empty, p_full, dq_full, dq_empty)
 
   FA3_DEV void init_barriers() {
     kv_full.init(2);
@@ -50,9 +54,9 @@ struct BwdSmem {
       ds_empty[s].init(kCfg.consumer_wgs);
     }
     if constexpr (kCfg.split()) p_full.init(kWgThreads / 32);
-    if constexpr (kCfg.dq_writer()) {
-      for (int w = 0; w < kCfg.consumer_wgs; ++w)
-        dq_full[w].init(kWgThreads / 32), dq_empty[w].init(1);
+    for (int w = 0; w < kCfg.consumer_wgs; ++w) {
+      for (Barrier& full : dq_full[w]) full.init(kWgThreads / 32);
+      dq_empty[w].init(1);
     }
   }
 };

@@ -5,7 +5,6 @@
 // the order of registers, which are the same queries and keys in both.
 #pragma once
 
-#include "device/ptx/reduce.h"
 #include "device/sm90/bwd/parts.h"
 
 namespace fa3::sm90 {
@@ -23,7 +22,8 @@ struct BwdSplitConsumer : BwdParts<kCfg> {
   DoutRing dout_ring;
   DsRing ds_ring;
   u32 p_phase = 0;
-  i32 place = 0;                   // of dQ's tile, from the group's first head on
+  typename Parts::Two scales;  // of dQ's rows
+  u32 dq_phase = 0;
   ptx::Acc<kCfg.head_dim_qk> sum;  // dV or dK
 
   FA3_DEV BwdSplitConsumer(BwdSmem<kCfg>& smem, const BwdArgs& args, u32 wg)
@@ -42,15 +42,13 @@ struct BwdSplitConsumer : BwdParts<kCfg> {
     sum.zero();
     if (!work.range.empty()) {
       i32 left = this->start(work);
-      place = tile;
-      float* const sums = first_sums(work);
       smem.kv_full.wait(0);
       FA3_NO_UNROLL
       for (; left > 0; --left) {
         if constexpr (kDv)
-          step_dv(sums);
+          step_dv();
         else
-          step_dk(sums);
+          step_dk();
       }
     }
     if constexpr (!kDv) {
@@ -65,7 +63,7 @@ struct BwdSplitConsumer : BwdParts<kCfg> {
     });
   }
 
-  FA3_DEV void step_dv(float* sums) {
+  FA3_DEV void step_dv() {
     const bool leader = thread == 0;
     base = ptx::shfl_idx(base, 0);  // as in consumer.h
     Scores s;
@@ -74,6 +72,7 @@ struct BwdSplitConsumer : BwdParts<kCfg> {
     this->issue_s(q_ring, s);
     gemm_wait<0>(s);
     this->make_p(q_ring.stage, s, p);
+    scales = this->load_scales(q_ring);
     // The other consumer has read the P before: its dS, of that, has been waited for.
     FA3_UNROLL
     for (int j = 0; j < kQueries / 8; ++j)
@@ -82,18 +81,17 @@ struct BwdSplitConsumer : BwdParts<kCfg> {
     ptx::warp_sync();
     smem.p_full.arrive_if(ptx::lane_index() == 0);
     smem.dout_full[dout_ring.stage].wait(dout_ring.phase);
-    gemm_rs<kType>(sum, p, this->template columns<kDout>(smem.dout, dout_ring), kAccumulate);
-    DqAcc dq;
+    gemm_rs<kType>(  // sim:spare(group)
+        sum, p, this->template columns<kDout>(smem.dout, dout_ring), kAccumulate);
+    DqAcc dq[Parts::kDqPieces];
     smem.ds_full[ds_ring.stage][0].wait(ds_ring.phase);
-    this->issue_dq(ds_ring, dq);
+    issue_dq_pieces(dq);
     // dS is there, so all threads here had made P.
     smem.q_empty[q_ring.stage].arrive_if(leader);
-    gemm_wait<1>(sum);
-    smem.dout_empty[dout_ring.stage].arrive_if(leader);
-    finish_step(sums, dq);
+    finish_step(smem.dout[dout_ring.stage], dq);
   }
 
-  FA3_DEV void step_dk(float* sums) {
+  FA3_DEV void step_dk() {
     const bool leader = thread == 0;
     base = ptx::shfl_idx(base, 0);
     Scores s, ds;
@@ -111,57 +109,45 @@ struct BwdSplitConsumer : BwdParts<kCfg> {
     gemm_wait<0>(ds);
     smem.dout_empty[dout_ring.stage].arrive_if(leader);
     this->make_ds(q_ring.stage, s, p, ds);
+    scales = this->load_scales(q_ring);
     to_operand16<kType>(p, ds);
     smem.ds_empty[ds_ring.stage].wait(ds_ring.phase ^ 1);
     this->store_ds(ds_ring, ds);
-    gemm_rs<kType>(sum, p, this->template columns<kQ>(smem.q, q_ring), kAccumulate);
-    DqAcc dq;
+    gemm_rs<kType>(  // sim:spare(group)
+        sum, p, this->template columns<kQ>(smem.q, q_ring), kAccumulate);
+    DqAcc dq[Parts::kDqPieces];
     smem.ds_full[ds_ring.stage][0].wait(ds_ring.phase);
-    this->issue_dq(ds_ring, dq);
-    gemm_wait<1>(sum);
-    smem.q_empty[q_ring.stage].arrive_if(leader);
-    finish_step(sums, dq);
+    issue_dq_pieces(dq);
+    finish_step(smem.q[q_ring.stage], dq);
   }
 
-  // dq: the first piece, under way.
-  FA3_DEV void finish_step(float* sums, DqAcc& dq) {
-    gemm_wait<0>(dq);
-    add_dq(sums, dq, 0);
+  FA3_DEV void issue_dq_pieces(DqAcc (&dq)[Parts::kDqPieces]) {
     FA3_UNROLL
-    for (int piece = 1; piece < Parts::kDqPieces; ++piece) {
-      this->issue_dq(ds_ring, dq, static_cast<u32>(piece));
-      gemm_wait<0>(dq);
-      add_dq(sums, dq, piece);
-    }
+    for (u32 piece = 0; piece < Parts::kDqPieces; ++piece)
+      this->issue_dq(ds_ring, dq[piece], piece);
+  }
+
+  // dq: under way. It leaves by way of a tile that has had its last GEMM: dV's consumer takes dO,
+  // dK's takes Q, which the dQ writer releases for them.
+  FA3_DEV void finish_step(u8* tile, DqAcc (&dq)[Parts::kDqPieces]) {
+    static_assert(Parts::kDqPieces == 2, "one wait for each");
+    smem.dq_empty[wg].wait(dq_phase);
+    dq_phase ^= 1;
+    gemm_wait<1>(dq[0]);
+    ptx::fence_regs(sum);  // its GEMM came before
+    put_piece(tile, dq[0], 0);
+    gemm_wait<0>(dq[1]);
+    put_piece(tile, dq[1], 1);
     smem.ds_empty[ds_ring.stage].arrive_if(thread == 0);
     this->next_tile();
-    advance_place();
     q_ring.advance();
     dout_ring.advance();
     ds_ring.advance();
     p_phase ^= 1;
   }
-
-  // This thread's share of dQ's sums for the first tile of the group's first head.
-  FA3_DEV float* first_sums(const BwdWork& work) const {
-    const i64 first =
-        args.tiles.first(work.batch, work.head_kv * args.group_size, work.q.begin, kQueries);
-    return args.dq_sum + first * kCfg.dq_floats() + wg * (kWgRows * kCfg.dq_columns()) + 4 * thread;
-  }
-  // To the next tile, which begins a head or follows.
-  FA3_DEV void advance_place() {
-    const ptx::Vec<i32, 4> of = this->load_range();
-    place += tile == of[0] ? static_cast<i32>(args.tiles.head) - (of[3] - of[0]) + 1 : 1;
-  }
-  // Registers 4g … 4g + 3 of all threads lie side by side.
-  FA3_DEV void add_dq(float* sums, const DqAcc& dq, int piece) const {
-    constexpr int kPiece = kWgThreads * Parts::kDqColumns / 2;
-    float* const to = sums + i64{place} * kCfg.dq_floats() + piece * kPiece;
-    FA3_UNROLL
-    for (int g = 0; g < Parts::kDqColumns / 8; ++g) {
-      ptx::red_add_v4_f32(to + 4 * kWgThreads * g,
-                          {{dq[4 * g], dq[4 * g + 1], dq[4 * g + 2], dq[4 * g + 3]}});
-    }
+  FA3_DEV void put_piece(u8* tile, DqAcc& dq, int piece) const {
+    this->put_dq(reinterpret_cast<u32*>(tile) + piece * Parts::kDqPiece, q_ring, scales, dq, piece);
+    this->release_dq(piece);
   }
 };
 
