@@ -146,6 +146,7 @@ Json to_json(const BenchOptions& o, const Case& c, const Session& session, const
   Json j;
   j["name"] = c.name;
   j["op"] = x.backward ? "backward" : "forward";
+  if (x.backward) j["deterministic"] = x.deterministic;
   j["dtype"] = verify::dtype_text(x.dtype);
   if (verify::is_8_bit(x.dtype)) add_scales(x, j);
   j["batch"] = x.batch;

@@ -20,11 +20,11 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kKeys[] = {
-    "name",          "op",         "dtype",     "batch",        "heads_q",
-    "heads_kv",      "seqlen_q",   "seqlen_kv", "varlen_q",     "varlen_kv",
-    "head_dim_qk",   "head_dim_v", "mask",      "left",         "right",
-    "softmax_scale", "softcap",    "alibi",     "sequence_ids", "v_dtype",
-    "q_scale",       "k_scale",    "v_scale",   "k_offset",     "v_offset"};
+    "name",     "op",           "dtype",    "batch",         "heads_q",       "heads_kv",
+    "seqlen_q", "seqlen_kv",    "varlen_q", "varlen_kv",     "head_dim_qk",   "head_dim_v",
+    "mask",     "left",         "right",    "deterministic", "softmax_scale", "softcap",
+    "alibi",    "sequence_ids", "v_dtype",  "q_scale",       "k_scale",       "v_scale",
+    "k_offset", "v_offset"};
 
 // ---- Values: whether they are of a type, and what that is called --------------------------------
 
@@ -93,6 +93,9 @@ Case parse_case(const Json& j) {
   read(j, "name", c.name);
   verify::Config& x = c.config;
   x.backward = word(j, "op", {"forward", "backward"}) == "backward";
+  read(j, "deterministic", x.deterministic);
+  if (x.deterministic && !x.backward)
+    fail(kBadInput, "deterministic: a forward always is; leave it out, or make op backward");
   x.dtype = dtype_value(word(j, "dtype", {"f32", "f16", "bf16", "f8_e4m3", "i8"}));
   if (j.contains("v_dtype"))
     x.v_dtype = dtype_value(word(j, "v_dtype", {"f8_e4m3", "f16", "bf16"}));

@@ -76,6 +76,7 @@ Verdict check_file(const CheckOptions& o, Session& session) {
   if (o.problem.v_dtype)
     fail(kUsage, "--v-dtype: is for generated problems; leave it or the file out");
   options.scales = o.problem.scales;
+  options.deterministic = o.problem.deterministic;
   options.out_dtype = options.grad_dtype = o.problem.out_dtype;
   if (!o.layout.empty()) options.layout = o.layout;
   if (options.layout != "bshd" && options.layout != "bhsd")

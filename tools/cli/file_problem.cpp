@@ -286,6 +286,7 @@ fa3_backward_args FileProblem::backward_args() const {
   a.dq = dq.view(heads_first);
   a.dk = dk.view(heads_first);
   a.dv = dv.view(heads_first);
+  a.deterministic = deterministic;
   return a;
 }
 
@@ -306,6 +307,7 @@ FileProblem load_problem(const tools::TensorFile& file, const FileOptions& optio
   p.softmax_scale = score.softmax_scale;
   p.softcap = score.softcap;
   p.heads_first = options.layout == "bhsd";
+  p.deterministic = options.deterministic;
   p.precision = precision_value(options.precision.name);
   p.precision_seed = static_cast<uint64_t>(options.precision.seed);
   p.max_seqlen_q = options.max_seqlen_q;

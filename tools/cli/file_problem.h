@@ -32,6 +32,7 @@ struct FileOptions {
   int64_t max_seqlen_q = 0;
   int64_t max_seqlen_kv = 0;
   bool mmap = false;
+  bool deterministic = false;  // the gradients
 };
 
 void add_type_options(Parser& parser,
@@ -53,6 +54,7 @@ struct FileProblem {
   double softmax_scale = 0, softcap = 0;
   fa3_precision precision = FA3_PRECISION_DEFAULT;
   uint64_t precision_seed = 0;
+  bool deterministic = false;
 
   fa3_forward_args forward_args() const;
   fa3_backward_args backward_args() const;

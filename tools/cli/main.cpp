@@ -83,7 +83,8 @@ constexpr Command kCommands[] = {
      "backward) [forward], batch [1], heads_q [1], heads_kv [heads_q], seqlen_q [1], seqlen_kv "
      "[seqlen_q], varlen_q and varlen_kv (lists of lengths), head_dim_qk [64], head_dim_v "
      "[head_dim_qk], mask (full, causal, window) [full], left and right (of a window), "
-     "softmax_scale, softcap, alibi (true, false) [false], sequence_ids (documents per sequence) "
+     "softmax_scale, softcap, deterministic (of a backward) and alibi (true, false) [false], "
+     "sequence_ids (documents per sequence) "
      "[0].",
      &add_bench},
     {"tune",

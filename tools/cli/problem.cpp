@@ -126,6 +126,7 @@ void add_problem_options(Parser& parser, ProblemOptions& o) {
               {"input", "f32", "f16", "bf16"});
   add_scale_options(parser, o.scales, "[head]");
   parser.flag("--backward", o.backward, "The gradients of q, k, v too");
+  parser.flag("--deterministic", o.deterministic, "Gradients of the same bits in every run");
   add_score_options(parser, o.score);
   parser.group(kSizeGroup);
   parser.whole("--batch", o.batch, "Sequences [2; with --varlen-* their number]");
@@ -159,6 +160,9 @@ verify::Config make_config(const ProblemOptions& o) {
   const Mask mask = parse_mask(o.score);
   verify::Config c;
   c.backward = o.backward;
+  c.deterministic = o.deterministic;
+  if (c.deterministic && !c.backward)
+    fail(kUsage, "--deterministic: a forward always is; add --backward or leave it out");
   c.dtype = dtype_value(o.dtype.value_or("f32"));
   c.v_dtype = o.v_dtype ? dtype_value(*o.v_dtype) : 0;
   c.q_scale = scales_value("--q-scale", o.scales.q);
@@ -214,6 +218,7 @@ fa3_backward_args shapes_backward(const verify::Config& c) {
   a.dq = a.q;
   a.dk = a.k;
   a.dv = a.v;
+  a.deterministic = c.deterministic;
   a.dq.dtype = a.dk.dtype = a.dv.dtype = a.o.dtype;
   return a;
 }
@@ -240,6 +245,7 @@ std::string problem_text(const verify::Config& c) {
   if (c.head_dim_v != c.head_dim_qk) text += fmt::format(" (v {})", c.head_dim_v);
   text += ", " + mask_text({c.mask, c.left, c.right});
   if (c.softcap != 0) text += fmt::format(", softcap {}", c.softcap);
+  if (c.deterministic) text += ", deterministic";
   if (c.alibi) text += ", alibi";
   if (c.sequence_ids > 0) text += fmt::format(", {} documents", c.sequence_ids);
   if (verify::is_8_bit(c.dtype)) text += ", " + scales_line(c);

@@ -29,6 +29,7 @@ struct ProblemOptions {
   std::string varlen_q;               // "N,N,…", "" = dense
   std::string varlen_kv;
   bool backward = false;
+  bool deterministic = false;
   bool alibi = false;
   int64_t sequence_ids = 0;
   ScoreOptions score;

@@ -117,6 +117,8 @@ void check_places(const RunOptions& o) {
 
 int run(const RunOptions& o) {
   check_places(o);
+  if (o.file.deterministic && !o.backward)
+    fail(kUsage, "--deterministic: a forward always is; add --backward or leave it out");
   if (o.backward && precision_value(o.file.precision.name) != FA3_PRECISION_DEFAULT)
     fail(kUsage, "--precision: a backward has none; leave --backward or --precision out");
   const tools::TensorFile file = open_file(o.file);
@@ -178,6 +180,7 @@ Action add_run(Parser& parser) {
       "stdout, which then has nothing else");
   parser.group("Attention");
   parser.flag("--backward", o->backward, "Compute the gradients too; needs the tensor do");
+  parser.flag("--deterministic", o->file.deterministic, "Gradients of the same bits in every run");
   add_score_options(parser, o->score);
   add_precision_options(parser, o->file.precision);
   add_type_options(parser, o->file);

@@ -93,6 +93,7 @@ std::string replay_command(const Config& c, const std::string& backend) {
   flag(c.scattered_ids, "--scattered-ids");
   flag(!c.lse && !c.backward, "--no-lse");
   flag(c.dlse, "--dlse");
+  flag(c.deterministic, "--deterministic");
   number("--magnitude", c.magnitude, d.magnitude);
   flag(c.layout != d.layout, fmt::format("--layout {}", layout_name(c.layout)));
   number("--alignment", c.alignment, d.alignment);

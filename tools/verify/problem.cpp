@@ -269,6 +269,7 @@ fa3_backward_args backward_args(const Config& c, const Tensors& t) {
   args.dq = t.dq.view;
   args.dk = t.dk.view;
   args.dv = t.dv.view;
+  args.deterministic = c.deterministic;
   return args;
 }
 

@@ -68,6 +68,7 @@ struct Config {
   bool scattered_ids = false;  // --scattered-ids: any row of any document, and queries of none
   bool lse = true;             // --no-lse: forward without LSE
   bool dlse = false;           // --dlse: backward with a gradient of LSE
+  bool deterministic = false;  // --deterministic: backward
   double magnitude = 1;  // --magnitude: standard deviation of q; large: one key takes nearly all
   Layout layout = Layout::kDense;  // --layout
   int64_t alignment = 0;           // --alignment: of q, k, v, o in bytes; 0 = of an element
