@@ -92,6 +92,7 @@ class Bench(CliTest):
                 {
                     "name": "ragged",
                     "op": "backward",
+                    "deterministic": True,
                     "varlen_q": [0, 5, 9],
                     "varlen_kv": [3, 5, 1],
                     "mask": "causal",
@@ -106,6 +107,7 @@ class Bench(CliTest):
         self.assertEqual(lines[0]["mask"], "window 3,0")
         self.assertEqual(lines[0]["flops"], 2 * 4 * (9 * 4) * 24)
         self.assertEqual(lines[1]["varlen_q"], [0, 5, 9])
+        self.assertIs(lines[1]["deterministic"], True)
         self.assertEqual(lines[1]["flops"], 2.5 * 2 * 4 * (15 + 1) * 24)
         self.assertEqual((lines[2]["alibi"], lines[2]["sequence_ids"]), (True, 1))
         self.assertEqual(lines[2]["flops"], 2 * 4 * 9 * 9 * 24)

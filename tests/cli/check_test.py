@@ -82,6 +82,10 @@ class Check(CliTest):
         long = [*args[:-3], "4096", "--seqlen-kv", "16384"]
         self.assert_fails(FAILED, *long, env={"FA3_SIM_TRACE": nowhere}, says=says)
 
+    def test_deterministic_is_for_gradients(self):
+        for command in (["check"], ["explain"], ["bench", "--seqlen-q", "3"]):
+            self.assert_fails(USAGE, *command, "--deterministic", says=["--deterministic", "--backward"])
+
     def test_all_options_of_a_problem(self):
         problems = [
             "--dtype f16 --backward --causal --heads-q 6 --heads-kv 2 --head-dim 40 --head-dim-v 9",
@@ -90,7 +94,7 @@ class Check(CliTest):
             "--varlen-kv 9,40 --seqlen-q 5 --spare-kv 3 --no-lse",
             "--batch 3 --seqused-q 1,2,0 --seqused-kv 5,0,2 --seqlen-q 4 --seqlen-kv 6",
             "--magnitude 20 --seqlen-kv 70",
-            "--layout interleaved --backward --seqlen-q 19 --head-dim 8",
+            "--layout interleaved --backward --deterministic --seqlen-q 19 --head-dim 8",
             "--alignment 32 --dtype f16 --head-dim 24",
             "--alibi --sequence-ids 3 --backward --seqlen-q 40 --heads-kv 2 --seed 3",
             "--sequence-ids 5 --scattered-ids --varlen-q 9,20 --varlen-kv 30,1 --causal",

@@ -55,7 +55,8 @@ class Explain(CliTest):
         self.assertEqual(plan["problem"]["seqlen_q"], 300)
         # 2 sequences · 4 heads · 2 · (64 + 64) per visible pair of the triangle.
         self.assertEqual(plan["flops"], 2 * 4 * 2 * 128 * 300 * 301 // 2)
-        self.assertEqual(self.fa3_json("explain", "--backward")["op"], "backward")
+        plan = self.fa3_json("explain", "--backward", "--deterministic")
+        self.assertEqual((plan["op"], plan["problem"]["deterministic"]), ("backward", True))
         self.assertEqual(self.fa3_json("explain", "--backend", "reference")["backend"], "reference")
 
     def test_text_and_varlen(self):

@@ -144,6 +144,7 @@ class Run(CliTest):
         swapped = self.run_problem(
             {name: heads_first(tensor) for name, tensor in problem.items()},
             "--backward",
+            "--deterministic",
             "--layout",
             "bhsd",
         )

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <tuple>
 
 #include "plan/sm90/bwd_configs.h"
 #include "plan/sm90/bwd_plan.h"
@@ -24,21 +25,26 @@ class BwdPrograms : public testing::TestWithParam<size_t> {
 };
 
 TEST_P(BwdPrograms, CompileAsMeant) {
-  for (const BwdPass pass : {BwdPass::kDelta, BwdPass::kMain, BwdPass::kDq}) {
+  for (const BwdPass pass : {BwdPass::kBound, BwdPass::kDelta, BwdPass::kMain, BwdPass::kDq}) {
     std::vector<std::string> expressions;
     std::string header;
-    for (const MmaType dtype : {MmaType::kBf16, MmaType::kF16}) {
+    for (const auto& [dtype, deterministic, terms] :
+         {std::tuple(MmaType::kBf16, false, false), std::tuple(MmaType::kBf16, true, false),
+          std::tuple(MmaType::kF16, false, false), std::tuple(MmaType::kBf16, false, true),
+          std::tuple(MmaType::kF16, true, true)}) {
+      if ((terms && !row().exact_p()) || (pass == BwdPass::kBound && !deterministic)) continue;
       BwdPlan plan;
       plan.pass = pass;
       plan.config = row();
       plan.config.dtype = dtype;
       plan.config.ragged = dtype == MmaType::kF16;
+      plan.config.deterministic = deterministic;
+      plan.config.softcap = plan.config.functors = terms;
       const Program program = program_of(plan);
       header = program.header;
-      expressions.push_back(program.expression);
-      if (!plan.config.exact_p()) continue;
-      plan.config.softcap = plan.config.functors = true;
-      expressions.push_back(program_of(plan).expression);
+      if (std::find(expressions.begin(), expressions.end(), program.expression) ==
+          expressions.end())
+        expressions.push_back(program.expression);
     }
     const kit::Translation all = kit::translate("#include \"" + header + "\"\n", expressions);
     EXPECT_THAT(all.log, Not(HasSubstr("(C75")));

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// forward_test.cpp — the forward on a Hopper GPU through the C interface: right results, the same
-// bits again, in a graph and on two streams, and nothing written outside of O and LSE whatever
-// cu_seqlens and seqused hold. Small shapes, so that it runs under compute-sanitizer as well.
+// forward_test.cpp — the forward and the backward on a Hopper GPU through the C interface: right
+// results, the same bits again, in a graph and on two streams (a backward: deterministic), and
+// nothing written outside of the outputs whatever cu_seqlens and seqused hold. Small shapes, so that
+// it runs under compute-sanitizer as well.
 #include <gtest/gtest.h>
 
 #include <climits>
 #include <cmath>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "fa3/fa3.h"
@@ -89,35 +91,64 @@ std::vector<verify::Config> eight_bit_configs() {
   return all;
 }
 
-// Tensors of a problem, on the host and on the GPU, where a plan runs on the stream of a Gpu.
-class Forward {
+void arguments(const verify::Config& c, const verify::Tensors& t, fa3_forward_args* args) {
+  *args = verify::forward_args(c, t);
+}
+// With o and lse of the CPU.
+void arguments(verify::Config c, const verify::Tensors& t, fa3_backward_args* args) {
+  static const std::shared_ptr<fa3_context> cpu = [] {
+    fa3_context_options options = {};
+    options.struct_size = sizeof options;
+    fa3_context* context = nullptr;
+    ok(fa3_context_create(&options, &context));
+    return std::shared_ptr<fa3_context>(context, fa3_context_destroy);
+  }();
+  const fa3_forward_args forward = verify::forward_args(c, t);
+  ok(fa3_forward(cpu.get(), &forward, nullptr));
+  c.deterministic = true;
+  *args = verify::backward_args(c, t);
+}
+fa3_status make_plan(fa3_context* context, const fa3_forward_args& args, fa3_plan** plan) {
+  return fa3_plan_forward(context, &args, plan);
+}
+fa3_status make_plan(fa3_context* context, const fa3_backward_args& args, fa3_plan** plan) {
+  return fa3_plan_backward(context, &args, plan);
+}
+std::vector<fa3_tensor> outputs_of(const fa3_forward_args& args) { return {args.o, args.lse}; }
+std::vector<fa3_tensor> outputs_of(const fa3_backward_args& args) {
+  return {args.dq, args.dk, args.dv};
+}
+
+// Tensors of a problem, on the host and on the GPU, where a plan runs on the stream of a Gpu. Args:
+// fa3_forward_args or fa3_backward_args.
+template <class Args>
+class Call {
  public:
-  Forward(fa3_context* context, const verify::Config& c)
-      : tensors_(verify::make_tensors(c)),
-        host_(verify::forward_args(c, tensors_)),
+  Call(fa3_context* context, const verify::Config& c)
+      : tensors_(verify::make_tensors(config_of(c))),
+        host_(host_of(c, tensors_)),
         device_(gpu_, host_) {
     fa3_plan* plan = nullptr;
-    ok(fa3_plan_forward(context, &host_, &plan));
+    ok(make_plan(context, host_, &plan));
     plan_.reset(plan, fa3_plan_destroy);
     workspace_bytes_ = fa3_plan_workspace_bytes(plan);
     workspace_ = gpu_.allocate(workspace_bytes_);
   }
-  ~Forward() { gpu_.release(workspace_); }
+  ~Call() { gpu_.release(workspace_); }
 
   void poison() {
-    verify::fill(host_.o, std::nan(""));
-    verify::fill(host_.lse, std::nan(""));
+    for (const fa3_tensor& t : outputs_of(host_)) verify::fill(t, std::nan(""));
     device_.send_outputs();
   }
   void submit() {
     ok(fa3_plan_run(plan_.get(), &device_.args(), workspace_, workspace_bytes_, gpu_.stream()));
   }
-  // Bits of O and LSE, once the work on the stream is done.
+  // Bits of the outputs, once the work on the stream is done.
   std::vector<std::byte> outputs() {
     gpu_.synchronize();
     device_.fetch_outputs();
     std::vector<std::byte> bits;
-    for (const fa3_tensor& t : {host_.o, host_.lse}) {
+    for (const fa3_tensor& t : outputs_of(host_)) {
       const int64_t bytes = t.shape[t.rank - 1] * verify::element_bytes(t.dtype);
       verify::for_each_row(t, [&](const verify::Index&, const void* row) {
         const auto* const begin = static_cast<const std::byte*>(row);
@@ -133,20 +164,30 @@ class Forward {
   }
   std::string damage() const { return device_.damage(); }
   verify::Gpu& gpu() { return gpu_; }
-  const fa3_forward_args& host() const { return host_; }
+  const Args& host() const { return host_; }
 
   // Writes lengths or cuts on the host and the GPU.
-  void set(fa3_tensor fa3_forward_args::*which, const std::vector<int>& values) {
+  void set(fa3_tensor Args::*which, const std::vector<int>& values) {
     const fa3_tensor& t = device_.args().*which;
     gpu_.upload(t.data, values.data(), values.size() * sizeof(int));
     std::copy(values.begin(), values.end(), static_cast<int*>((host_.*which).data));
   }
 
  private:
+  static verify::Config config_of(verify::Config c) {
+    c.backward = std::is_same_v<Args, fa3_backward_args>;
+    return c;
+  }
+  static Args host_of(const verify::Config& c, const verify::Tensors& t) {
+    Args args;
+    arguments(c, t, &args);
+    return args;
+  }
+
   verify::Gpu gpu_{0};
   verify::Tensors tensors_;
-  fa3_forward_args host_;
-  verify::DeviceForward device_;
+  Args host_;
+  verify::DeviceCall<Args> device_;
   std::shared_ptr<fa3_plan> plan_;
   size_t workspace_bytes_ = 0;
   void* workspace_ = nullptr;
@@ -178,8 +219,11 @@ TEST_F(GpuForward, Results_AreRight) {
 TEST_F(GpuForward, BackwardResults_AreRight) {
   for (verify::Config c : configs()) {
     c.backward = true;
-    const verify::Report report = verify::check(c, context());
-    EXPECT_TRUE(report.ok) << report.text;
+    for (const bool deterministic : {false, true}) {
+      c.deterministic = deterministic;
+      const verify::Report report = verify::check(c, context());
+      EXPECT_TRUE(report.ok) << report.text;
+    }
   }
 }
 
@@ -218,12 +262,18 @@ TEST_F(GpuForward, ResultsOfNoSequences_AreEmptyRows) {
   }
 }
 
+template <class Args>
+void expect_same_bits_again(fa3_context* context, const verify::Config& c) {
+  Call<Args> call(context, c);
+  const std::vector<std::byte> first = call.run();
+  for (int i = 0; i < kRepeats; ++i) ASSERT_EQ(call.run(), first) << text_of(c);
+  EXPECT_EQ(call.damage(), "") << text_of(c);
+}
+
 TEST_F(GpuForward, SameBits_Again) {
   for (const verify::Config& c : configs()) {
-    Forward forward(context(), c);
-    const std::vector<std::byte> first = forward.run();
-    for (int i = 0; i < kRepeats; ++i) ASSERT_EQ(forward.run(), first) << text_of(c);
-    EXPECT_EQ(forward.damage(), "") << text_of(c);
+    expect_same_bits_again<fa3_forward_args>(context(), c);
+    expect_same_bits_again<fa3_backward_args>(context(), c);
   }
 }
 
@@ -235,43 +285,55 @@ void driver(const char* name, Args... args) {
   if (result != 0) throw std::runtime_error(std::string(name) + ": " + std::to_string(result));
 }
 
-TEST_F(GpuForward, SameBits_InAGraph) {
+template <class Args>
+void expect_same_bits_in_a_graph(fa3_context* context, const verify::Config& c) {
   constexpr int kThreadLocal = 1;  // CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+  Call<Args> call(context, c);
+  verify::Gpu& gpu = call.gpu();
+  const std::vector<std::byte> first = call.run();
+  void *graph = nullptr, *executable = nullptr;
+  gpu.within([&] {
+    driver("cuStreamBeginCapture_v2", gpu.stream(), kThreadLocal);
+    call.submit();
+    driver("cuStreamEndCapture", gpu.stream(), &graph);
+    driver("cuGraphInstantiateWithFlags", &executable, graph, 0ull);
+  });
+  for (int i = 0; i < kRepeats; ++i) {
+    call.poison();
+    gpu.within([&] { driver("cuGraphLaunch", executable, gpu.stream()); });
+    ASSERT_EQ(call.outputs(), first) << text_of(c);
+  }
+  gpu.within([&] {
+    driver("cuGraphExecDestroy", executable);
+    driver("cuGraphDestroy", graph);
+  });
+}
+
+TEST_F(GpuForward, SameBits_InAGraph) {
   for (const verify::Config& c : configs()) {
-    Forward forward(context(), c);
-    verify::Gpu& gpu = forward.gpu();
-    const std::vector<std::byte> first = forward.run();
-    void *graph = nullptr, *executable = nullptr;
-    gpu.within([&] {
-      driver("cuStreamBeginCapture_v2", gpu.stream(), kThreadLocal);
-      forward.submit();
-      driver("cuStreamEndCapture", gpu.stream(), &graph);
-      driver("cuGraphInstantiateWithFlags", &executable, graph, 0ull);
-    });
-    for (int i = 0; i < kRepeats; ++i) {
-      forward.poison();
-      gpu.within([&] { driver("cuGraphLaunch", executable, gpu.stream()); });
-      ASSERT_EQ(forward.outputs(), first) << text_of(c);
-    }
-    gpu.within([&] {
-      driver("cuGraphExecDestroy", executable);
-      driver("cuGraphDestroy", graph);
-    });
+    expect_same_bits_in_a_graph<fa3_forward_args>(context(), c);
+    expect_same_bits_in_a_graph<fa3_backward_args>(context(), c);
+  }
+}
+
+template <class Args>
+void expect_same_bits_on_two_streams(fa3_context* context, const verify::Config& c) {
+  Call<Args> one(context, c), two(context, c);
+  const std::vector<std::byte> first = one.run();
+  for (int i = 0; i < kRepeats; ++i) {
+    one.poison();
+    two.poison();
+    one.submit();
+    two.submit();
+    ASSERT_EQ(one.outputs(), first) << text_of(c);
+    ASSERT_EQ(two.outputs(), first) << text_of(c);
   }
 }
 
 TEST_F(GpuForward, SameBits_OnTwoStreams) {
   for (const verify::Config& c : configs()) {
-    Forward one(context(), c), two(context(), c);
-    const std::vector<std::byte> first = one.run();
-    for (int i = 0; i < kRepeats; ++i) {
-      one.poison();
-      two.poison();
-      one.submit();
-      two.submit();
-      ASSERT_EQ(one.outputs(), first) << text_of(c);
-      ASSERT_EQ(two.outputs(), first) << text_of(c);
-    }
+    expect_same_bits_on_two_streams<fa3_forward_args>(context(), c);
+    expect_same_bits_on_two_streams<fa3_backward_args>(context(), c);
   }
 }
 
@@ -306,43 +368,41 @@ std::string text_of(const char* name, const std::vector<int>& values) {
   return text;
 }
 
-TEST_F(GpuForward, LyingLengths_TouchNothingElse) {
-  using Field = fa3_tensor fa3_forward_args::*;
+template <class Args>
+void expect_lying_lengths_harmless(fa3_context* context, const verify::Config& c) {
   struct Lie {
     const char* name;
-    Field field;
+    fa3_tensor Args::*field;
     std::vector<std::vector<int>> values;
     std::vector<int> truth;
   };
+  Call<Args> call(context, c);
+  const std::vector<std::byte> first = call.run();
+  const int rows_q = static_cast<int>(call.host().q.shape[0]);
+  const int rows_kv = static_cast<int>(call.host().k.shape[0]);
+  const Lie lies[] = {
+      {"cu_seqlens_q", &Args::cu_seqlens_q, lying_cuts(rows_q), {0, 100, 100, 357, 388}},
+      {"cu_seqlens_kv", &Args::cu_seqlens_kv, lying_cuts(rows_kv), {0, 90, 140, 440, 440}},
+      {"seqused_q", &Args::seqused_q, lying_lengths(rows_q), {50, 0, 200, 31}},
+      {"seqused_kv", &Args::seqused_kv, lying_lengths(rows_kv), {80, 1, 255, 0}},
+  };
+  for (const Lie& lie : lies) {
+    for (const std::vector<int>& values : lie.values) {
+      const std::string what = text_of(lie.name, values) + ": " + text_of(c);
+      call.set(lie.field, values);
+      ASSERT_NO_THROW(call.run()) << what;  // a fault of the GPU comes back here
+      EXPECT_EQ(call.damage(), "") << what;
+    }
+    call.set(lie.field, lie.truth);
+  }
+  EXPECT_EQ(call.run(), first) << "once the values are right again: " << text_of(c);
+}
+
+TEST_F(GpuForward, LyingLengths_TouchNothingElse) {
   for (const fa3_mask mask : {FA3_MASK_FULL, FA3_MASK_CAUSAL}) {
     for (const int64_t d : {64, 128, 256}) {
-      const verify::Config c = varlen(d, mask);
-      Forward forward(context(), c);
-      const std::vector<std::byte> first = forward.run();
-      const int rows_q = static_cast<int>(forward.host().q.shape[0]);
-      const int rows_kv = static_cast<int>(forward.host().k.shape[0]);
-      const Lie lies[] = {
-          {"cu_seqlens_q",
-           &fa3_forward_args::cu_seqlens_q,
-           lying_cuts(rows_q),
-           {0, 100, 100, 357, 388}},
-          {"cu_seqlens_kv",
-           &fa3_forward_args::cu_seqlens_kv,
-           lying_cuts(rows_kv),
-           {0, 90, 140, 440, 440}},
-          {"seqused_q", &fa3_forward_args::seqused_q, lying_lengths(rows_q), {50, 0, 200, 31}},
-          {"seqused_kv", &fa3_forward_args::seqused_kv, lying_lengths(rows_kv), {80, 1, 255, 0}},
-      };
-      for (const Lie& lie : lies) {
-        for (const std::vector<int>& values : lie.values) {
-          const std::string what = text_of(lie.name, values) + ": " + text_of(c);
-          forward.set(lie.field, values);
-          ASSERT_NO_THROW(forward.run()) << what;  // a fault of the GPU comes back here
-          EXPECT_EQ(forward.damage(), "") << what;
-        }
-        forward.set(lie.field, lie.truth);
-      }
-      EXPECT_EQ(forward.run(), first) << "once the values are right again: " << text_of(c);
+      expect_lying_lengths_harmless<fa3_forward_args>(context(), varlen(d, mask));
+      expect_lying_lengths_harmless<fa3_backward_args>(context(), varlen(d, mask));
     }
   }
 }

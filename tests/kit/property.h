@@ -114,6 +114,7 @@ inline rc::Gen<verify::Config> any_config(bool backward) {
     c.magnitude = *rc::gen::element(1.0, 1.0, 1.0, 0.1, 6.0);
     c.lse = *rc::gen::inRange(0, 4) != 0;
     c.dlse = backward && *rc::gen::arbitrary<bool>();
+    c.deterministic = backward && *rc::gen::arbitrary<bool>();
     c.layout = *rc::gen::element(Layout::kDense, Layout::kHeadsFirst, Layout::kSeqFirst,
                                  Layout::kPadded, Layout::kInterleaved, Layout::kBroadcast);
     c.seed = *rc::gen::inRange<uint64_t>(0, 1000);

@@ -25,6 +25,7 @@ void add_bwd() {
     plan.pass = pass, plan.config = kCfg;
     const Registration made(program_of(plan).expression.c_str(), std::move(kernel));
   };
+  if constexpr (kCfg.deterministic) add(BwdPass::kBound, kernel_of(&bwd_bound<kCfg>));
   add(BwdPass::kDelta, kernel_of(&bwd_delta<kCfg>));
   add(BwdPass::kMain, kernel_of(&bwd<kCfg>));
   add(BwdPass::kDq, kernel_of(&bwd_dq<kCfg>));

@@ -18,14 +18,18 @@ struct Mutated {
 };
 void PrintTo(const Mutated& m, std::ostream* out) { *out << m.name; }
 
+constexpr BwdConfig deterministic(BwdConfig c) {
+  c.deterministic = true;
+  return c;
+}
 constexpr BwdConfig kByRows = kBwdRows[0].config;  // a consumer's part of dQ
 constexpr BwdConfig kHalfTile = [] {
-  BwdConfig c = kBwdRows[1].config;
+  BwdConfig c = deterministic(kBwdRows[1].config);
   c.ragged = true;
   return c;
 }();
 
-constexpr BwdConfig kSplit = kBwdRows[2].config;
+constexpr BwdConfig kSplit = deterministic(kBwdRows[2].config);
 static_assert(kSplit.split());
 
 const bool added = (add_bwd<kSplit>(), add_bwd<kByRows>(), add_bwd<kHalfTile>(), true);
@@ -54,6 +58,7 @@ const std::vector<Spared> kSpared = {
     {nullptr, "late", "for speed: the second consumer may start with the first"},
     {"split", "seen",
      "P is there, which has been made of the same stage; but another thread has waited for that"},
+    {"split", "group", "dQ's GEMM, which is waited for, takes the one before into its group"},
     {nullptr, "own_ds",
      "the simulator begins a wgmma when all four warps are at it, which hardware need not"},
     {nullptr, "range", "shuffles bring the lanes of a warp together before they read it"},

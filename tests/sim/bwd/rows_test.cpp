@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// rows_test.cpp — backward kernels under several schedules, with every term of scores at once. And
-// kernels on lengths that hold anything.
+// rows_test.cpp — backward kernels under several schedules and numbers of multiprocessors, with every
+// term of scores at once; deterministic ones give the same bits under all. And kernels on lengths
+// that hold anything.
 #include <string>
 #include <vector>
 
@@ -10,15 +11,16 @@
 namespace fa3::sim {
 namespace {
 
-constexpr BwdConfig ragged(BwdConfig c) {
+constexpr BwdConfig ragged(BwdConfig c, bool deterministic) {
   c.ragged = true;
+  c.deterministic = deterministic;
   return c;
 }
-constexpr BwdConfig kRow64 = ragged(kBwdRows[0].config);
-constexpr BwdConfig kRow128 = ragged(kBwdRows[1].config);
+constexpr BwdConfig kRow64 = ragged(kBwdRows[0].config, true);
+constexpr BwdConfig kRow128 = ragged(kBwdRows[1].config, false);
 constexpr BwdConfig with_terms(BwdConfig c) {
-  c.softcap = c.functors = c.ragged = true;
-  return c;
+  c.softcap = c.functors = true;
+  return ragged(c, true);
 }
 constexpr BwdConfig kTerms128 = with_terms(kBwdRows[1].config);
 constexpr BwdConfig kTerms256 = with_terms(kBwdRows[2].config);
@@ -55,11 +57,19 @@ TEST_P(BwdRows, AreRightUnderSeveralSchedules) {
   for (const verify::Config& problem : problems(GetParam())) {
     TestRuntime runtime;
     BwdRun attention(runtime, problem, GetParam());
+    constexpr u32 kSms[] = {1, 2, 3, 132};
+    std::vector<unsigned char> first;
     for (u64 seed = 0; seed < some_of(4); ++seed) {
+      SCOPED_TRACE(seed);
       runtime.device.options.seed = seed;
+      runtime.device.options.sms = kSms[seed % 4];
       attention.run();
+      if (seed == 0) first = attention.bits();
+      if (GetParam().deterministic) {
+        EXPECT_EQ(attention.bits(), first);
+      }
       for (const verify::OutputResult& r : attention.judge())
-        EXPECT_TRUE(r.ok) << "seed " << seed << ": " << verify::to_text(r);
+        EXPECT_TRUE(r.ok) << verify::to_text(r);
     }
   }
 }
