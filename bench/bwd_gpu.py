@@ -69,11 +69,11 @@ class Problem:
 
 
 class Fa3:
-    def __init__(self, context, p):
+    def __init__(self, context, p, deterministic=False):
         self.gradients = [torch.full_like(x, float("nan")) for x in (p.q, p.k, p.v)]
         names = {name: getattr(p, name) for name in ("q", "k", "v", "o", "lse", "dout")}
         names |= dict(zip(("dq", "dk", "dv"), self.gradients))
-        self.plan = context.plan_backward(backward_args(p.mask, **names))
+        self.plan = context.plan_backward(backward_args(p.mask, deterministic, **names))
         size = max(self.plan.workspace_bytes, 1)
         self.work = torch.empty(size, dtype=torch.uint8, device="cuda")
 
@@ -105,10 +105,24 @@ class Peer:
         return [x.transpose(1, 2) for x in self.call()[:3]]
 
 
+def same_bits(contender, runs=10):
+    """Whether runs agree in every bit of dQ, dK and dV."""
+    first = [x.clone() for x in contender()]
+    return all(
+        torch.equal(a.view(torch.int16), b.view(torch.int16))
+        for _ in range(runs - 1)
+        for a, b in zip(first, contender())
+    )
+
+
 def run_cell(contexts, d, mask, seqlen, rounds, out):
     p = Problem(contexts[""], d, mask, seqlen)
     found, errors = {}, {}
     makers = {f"fa3{label}": lambda c=context: Fa3(c, p) for label, context in contexts.items()}
+    makers |= {
+        f"fa3{label}_deterministic": lambda c=context: Fa3(c, p, deterministic=True)
+        for label, context in contexts.items()
+    }
     makers |= {name: lambda n=name: Peer(n, p) for name in ("cudnn", "fa2")}
     for name, make in makers.items():
         try:
@@ -129,6 +143,7 @@ def run_cell(contexts, d, mask, seqlen, rounds, out):
         "clock_power": peers_gpu.clock_mhz(),
         "relative_error": errors,
     }
+    row["same_bits"] = {n: same_bits(c) for n, c in found.items() if n.endswith("deterministic")}
     work = BACKWARD_TO_FORWARD * peers_gpu.flops(d, mask, seqlen)
     for name, (ms, low, high) in timed.items():
         row[name] = {"ms": ms, "p10_ms": low, "p90_ms": high, "tflops": work / ms * 1e-9}

@@ -114,6 +114,7 @@ class BackwardArgs(_TensorArgs):
         [("struct_size", c_size_t)]
         + [(n, Tensor) for n in ("q", "k", "v", "o", "lse", "dout", "dlse", "dq", "dk", "dv")]
         + _TAIL
+        + [("deterministic", c_int32), ("deterministic_reserved", c_int32)]
     )
 
 
@@ -298,9 +299,11 @@ def quantize_args(scalars=None, **tensors):
     return args
 
 
-def backward_args(mask="full", **tensors):
+def backward_args(mask="full", deterministic=False, **tensors):
     """BackwardArgs over PyTorch tensors named as the fields."""
-    return _args(BackwardArgs, mask, tensors)
+    args = _args(BackwardArgs, mask, tensors)
+    args.deterministic = deterministic
+    return args
 
 
 def _args(kind, mask, tensors):
