@@ -79,8 +79,8 @@ Experiment make_cp_async(Random& random) {
 // ---- Atomics ------------------------------------------------------------------------------------
 
 bool is_f32(AtomicRow row) {
-  return row == AtomicRow::kAddF32 || row == AtomicRow::kRedF32 || row == AtomicRow::kRedV2F32 ||
-         row == AtomicRow::kRedV4F32 || row == AtomicRow::kSharedAddF32;
+  return row == AtomicRow::kAddF32 || row == AtomicRow::kRedF32 || row == AtomicRow::kRedV4F32 ||
+         row == AtomicRow::kSharedAddF32;
 }
 
 bool returns_old(AtomicRow row) {
@@ -106,6 +106,8 @@ u32 combine(AtomicRow row, u32 old, u32 operand, size_t lane) {
     case AtomicRow::kCas:
     case AtomicRow::kCasAcqRel:
       return lane % 2 == 0 ? operand : old;
+    case AtomicRow::kRedOr:
+      return old | operand;
     default:
       return static_cast<u32>(sum_of(is_f32(row) ? TmaType::kF32 : TmaType::kU32, old, operand));
   }

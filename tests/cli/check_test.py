@@ -84,7 +84,8 @@ class Check(CliTest):
 
     def test_deterministic_is_for_gradients(self):
         for command in (["check"], ["explain"], ["bench", "--seqlen-q", "3"]):
-            self.assert_fails(USAGE, *command, "--deterministic", says=["--deterministic", "--backward"])
+            says = ["--deterministic", "--backward"]
+            self.assert_fails(USAGE, *command, "--deterministic", says=says)
 
     def test_all_options_of_a_problem(self):
         problems = [

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // forward_test.cpp — the forward and the backward on a Hopper GPU through the C interface: right
 // results, the same bits again, in a graph and on two streams (a backward: deterministic), and
-// nothing written outside of the outputs whatever cu_seqlens and seqused hold. Small shapes, so that
-// it runs under compute-sanitizer as well.
+// nothing written outside of the outputs whatever cu_seqlens and seqused hold. Small shapes, so
+// that it runs under compute-sanitizer as well.
 #include <gtest/gtest.h>
 
 #include <climits>

@@ -142,8 +142,8 @@ enum class AtomicRow : u32 {
   kCasAcqRel,  // the same
   kAddF32,
   kRedRelease,  // red: no old value
+  kRedOr,
   kRedF32,
-  kRedV2F32,  // even lanes, for two words each
   kRedV4F32,  // every fourth lane, for four
   kSharedAddU32,
   kSharedAddF32,
@@ -225,15 +225,12 @@ FA3_DEV void atomic_global(const AtomicArgs& args) {
   write(R::kAddF32,
         ptx::bits_as<u32>(ptx::atom_add_f32(word_f32(R::kAddF32), operand_f32(R::kAddF32))));
   ptx::red_add_release_u32(word(R::kRedRelease), operand(R::kRedRelease));
+  ptx::red_or_b32(word(R::kRedOr), operand(R::kRedOr));
   ptx::red_add_f32(word_f32(R::kRedF32), operand_f32(R::kRedF32));
   const auto operands = [&](AtomicRow row, u32 i) {
     return ptx::bits_as<float>(
         ptx::ld_global(args.operand + 32 * static_cast<u32>(row) + lane + i));
   };
-  if (lane % 2 == 0) {
-    ptx::red_add_v2_f32(word_f32(R::kRedV2F32),
-                        {operands(R::kRedV2F32, 0), operands(R::kRedV2F32, 1)});
-  }
   if (lane % 4 == 0) {
     ptx::red_add_v4_f32(word_f32(R::kRedV4F32),
                         {operands(R::kRedV4F32, 0), operands(R::kRedV4F32, 1),

@@ -58,7 +58,7 @@ FA3_DEV u32 pack_e5m2(float v0, float v1, float v2, float v3) {
 #endif
 }
 
-// cvt.rni.s32.f32 (9.7.9.21): the nearest integer, of ties the even one; beyond 32 bits the last one
+// cvt.rni.s32.f32 (9.7.9.21): the nearest integer, of ties the even one; beyond 32 bits the last
 // there is, of NaN 0.
 FA3_DEV i32 f32_to_i32(float x) {
 #if FA3_GPU

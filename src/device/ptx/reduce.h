@@ -38,17 +38,6 @@ FA3_DEV void red_add_f32(float* to, float operand, Where where = Where::here()) 
 #endif
 }
 
-// red.relaxed.gpu.global.add.v2.f32 (9.7.13.6): two neighbours, aligned to 8 bytes, each atomic.
-FA3_DEV void red_add_v2_f32(float* to, Vec<float, 2> operand, Where where = Where::here()) {
-#if FA3_GPU
-  asm volatile("red.relaxed.gpu.global.add.v2.f32 [%0], {%1, %2};" ::"l"(to), "f"(operand.v[0]),
-               "f"(operand.v[1])
-               : "memory");
-#else
-  twin::global_reduce_add_f32(to, operand.v, 2, where);
-#endif
-}
-
 // red.relaxed.gpu.global.add.v4.f32 (9.7.13.6): four neighbours, aligned to 16 bytes, each atomic.
 FA3_DEV void red_add_v4_f32(float* to, Vec<float, 4> operand, Where where = Where::here()) {
 #if FA3_GPU

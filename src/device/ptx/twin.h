@@ -51,7 +51,7 @@ enum class ScalarType : u8 { kU32, kI32, kU64, kF16, kBf16, kF32 };
 u64 global_atomic(void* to, u64 operand, u64 compare, AtomicOp op, ScalarType type, Order order,
                   Scope scope, Where where);
 u64 shared_atomic(void* to, u64 operand, u64 compare, AtomicOp op, ScalarType type, Where where);
-// red.global.add of 1, 2 or 4 neighbours, each an atomic of its own.
+// red.global.add of 1 or 4 neighbours, each an atomic of its own.
 void global_reduce_add_f32(float* to, const float* values, u32 count, Where where);
 
 void fence(Order order, Scope scope, Where where);  // fence.acq_rel, membar, __threadfence

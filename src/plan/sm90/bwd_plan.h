@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // bwd_plan.h — the backward on Hopper: a kernel before and one behind the main one take rows of
-// queries, the main one tiles of keys. Deterministic, one more takes rows of keys before all others.
+// queries, the main one tiles of keys. Deterministic, one more before them takes rows of keys.
 #pragma once
 
 #include <cstdint>

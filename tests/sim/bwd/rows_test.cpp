@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// rows_test.cpp — backward kernels under several schedules and numbers of multiprocessors, with every
-// term of scores at once; deterministic ones give the same bits under all. And kernels on lengths
-// that hold anything.
+// rows_test.cpp — backward kernels under several schedules and numbers of multiprocessors, with
+// every term of scores at once; deterministic ones give the same bits under all. And kernels on
+// lengths that hold anything.
 #include <string>
 #include <vector>
 

@@ -22,8 +22,8 @@ struct BoundSmem {
   FA3_NAMED(most)
 };
 
-// Of a row's elements, over the lanes that have them: the sum of squares, and the largest, NaN above
-// all.
+// Of a row's elements, over the lanes that have them: the sum of squares, and the largest, NaN
+// above all.
 struct RowSize {
   float squares = 0, most = 0;
 

@@ -48,8 +48,8 @@ struct BwdConfig {
   FA3_HD constexpr bool dq_apart() const { return !split(); }
   // Sums of a tile of dQ, 32 bits each, in the order of the consumers' registers (dq_place).
   FA3_HD constexpr int dq_sums() const { return tile_q * head_dim_qk; }
-  // Deterministic, words of bits beside them: of each thread's 32 registers of a piece (kDqColumns),
-  // which are too large or NaN; 128 words on, which are too small or NaN.
+  // Deterministic, words of bits beside them: which of a thread's 32 registers of a piece
+  // (kDqColumns) are +∞ or NaN; 128 words on, which are −∞ or NaN.
   FA3_HD constexpr int dq_flags() const { return deterministic ? dq_sums() / 16 : 0; }
 
   // Registers per thread after setmaxnreg.
@@ -65,8 +65,8 @@ struct BwdConfig {
   // LSE and δ of a tile's rows; with functors also their ids and ALiBi slopes.
   FA3_HD constexpr int stats() const { return functors ? 4 : 2; }
   FA3_HD constexpr int stats_bytes() const { return 4 * stats() * tile_q; }
-  // In global memory dQ's scales follow. In shared memory they are needed for a step longer than the
-  // tile of Q, and have twice its stages.
+  // In global memory dQ's scales follow. In shared memory they are needed for a step longer than
+  // the tile of Q, and have twice its stages.
   FA3_HD constexpr int stats_and_scales() const { return (stats() + deterministic) * tile_q; }
   FA3_HD constexpr int scale_bytes() const { return deterministic ? 4 * tile_q : 0; }
   FA3_HD constexpr int scale_slots() const { return 2 * q_stages(); }

@@ -16,8 +16,8 @@
 
 namespace fa3::sm90 {
 
-// A row's bound becomes at least 2^27 and less than 2^28, an eighth of what wraps around: LSE may be
-// too small by 2, as that of a forward in 8 bits may be, of which the sum of P is not 1.
+// A row's bound becomes at least 2^27 and less than 2^28, an eighth of what wraps around: LSE may
+// be too small by 2, as that of a forward in 8 bits may be, of which the sum of P is not 1.
 inline constexpr i32 kFixedBits = 28;
 
 // The least that a factor of a bound counts as: products of two would vanish else.
@@ -77,8 +77,8 @@ FA3_DEV u32 to_fixed_by_fma(float x, float scale) {
   return ptx::bits_as<u32>(high) * 4096u + ptx::bits_as<u32>(low);
 }
 
-// Register i of an accumulator, whose rows have the scales: both ways, so that no unit waits for the
-// other. Measured: docs/tuning/bwd_sm90.md.
+// Register i of an accumulator, whose rows have the scales: both ways, so that no unit waits for
+// the other. Measured: docs/tuning/bwd_sm90.md.
 FA3_DEV u32 to_fixed(float x, const ptx::Vec<float, 2>& scales, int i) {
   const float scale = ptx::abs(scales[i / 2 % 2]);
   return i % 4 < 3 ? to_fixed_by_fma(x, scale) : to_fixed(x, scale);

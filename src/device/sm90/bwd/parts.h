@@ -306,7 +306,7 @@ struct BwdParts {
     return unpack16<kType>(p[i / 8][i % 8 / 2], i % 2);
   }
 
-  // ---- dQ's sums ---------------------------------------------------------------------------------
+  // ---- dQ's sums --------------------------------------------------------------------------------
 
   // Of the thread's two rows of dQ.
   FA3_DEV Two load_scales(const QRing& ring) const {
