@@ -32,6 +32,7 @@ FILES = {  # to their places in the bundle
     "bench/gpu_check/shapes_bwd.txt": "cases/shapes_bwd.txt",
     "bench/gpu_check/ablation.txt": "cases/ablation.txt",
     "bench/gpu_check/functors.json": "cases/functors.json",
+    "bench/gpu_check/training.json": "cases/training.json",
     "bench/fa3_ctypes.py": "bench/fa3_ctypes.py",
     "bench/machine.py": "bench/machine.py",
     "bench/peers_gpu.py": "bench/peers_gpu.py",

@@ -56,6 +56,7 @@ export commit=${commit:-unknown}
 measured=$results/$(date -u +%F)-$commit
 export grid=$measured-fwd-grid.jsonl launches=$measured-launch.jsonl
 export variants=$measured-fwd-ablation.jsonl with_functors=$measured-fwd-functors.jsonl
+export training=$measured-training.jsonl
 
 # ---- Steps --------------------------------------------------------------------------------------
 
@@ -158,10 +159,9 @@ ablation() {
 }
 
 # What they compute is checked with smaller problems, in the step correctness.
-functors() {
-  meta fwd-functors >"$with_functors" || return
-  "$here/bin/fa3" bench --cases "$here/cases/functors.json" --backend cuda --no-verify --json |
-    tee -a "$with_functors"
+bench_cases() {  # file of cases, suite, file to write
+  meta "$2" >"$3" || return
+  "$here/bin/fa3" bench --cases "$here/cases/$1" --backend cuda --no-verify --json | tee -a "$3"
 }
 
 # The fastest row for a problem; contexts follow the file, and compute the same.
@@ -185,7 +185,7 @@ render() {
 picture() { in_python "$here/bench/plot_grid.py" "$grid" "$results/forward.png"; }
 
 export cache_dir=$cache
-export -f in_python tests meta check_shapes command_on_gpu sanitize peers launch ablation functors
+export -f in_python tests meta check_shapes command_on_gpu sanitize peers launch ablation bench_cases
 export -f script
 export -f tune render picture
 
@@ -280,7 +280,8 @@ step rates8 240 'gpu nvrtc torch time' script "$results/precision.jsonl" quantiz
   --rate --grid
 step grid-backward 240 'gpu nvrtc torch time' script "$results/bwd-grid.jsonl" bwd_gpu.py
 step launch 30 'gpu time' launch
-step functors 240 'gpu nvrtc time' functors
+step functors 240 'gpu nvrtc time' bench_cases functors.json fwd-functors "$with_functors"
+step training 240 'gpu nvrtc time' bench_cases training.json training "$training"
 step ablation 120 'gpu nvrtc time' ablation
 [[ -s $grid ]] || missing[grid]='no grid was measured'
 step table 30 'gpu grid' render
