@@ -21,6 +21,7 @@ import machine
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 PEERS = ("flash_attn_3", "cudnn", "fa2")
+DETERMINISTIC = "fa3_deterministic"
 FIELDS = (*machine.GPU_FIELDS, "torch", "cudnn")
 ORIGINAL_MEASURED = (
     "FlashAttention-3 is the original, compiled from the source of the commit in brackets for "
@@ -84,6 +85,8 @@ class Grid:
         """A contender with its version."""
         if contender == "fa3":
             return f"fa3 {self.head['fa3']}"
+        if contender == DETERMINISTIC:
+            return "the same, deterministic"
         if contender == "flash_attn_3":
             return f"FlashAttention-3 ({self.head['flash_attn_3']})"
         torch = self.head["torch"].split("+")[0]
@@ -93,8 +96,13 @@ class Grid:
         return f"FlashAttention-2 (PyTorch {torch})"
 
     def contenders(self):
-        """fa3, and the peers that ran."""
-        return ("fa3", *(p for p in PEERS if any(p in cell for cell in self.cells)))
+        """fa3, deterministic, too, where it is another kernel, and the peers that ran."""
+        found = {name for cell in self.cells for name in cell}
+        return ("fa3", *(c for c in (DETERMINISTIC, *PEERS) if c in found))
+
+    def peers(self):
+        """The contenders that are not fa3."""
+        return tuple(c for c in self.contenders() if c in PEERS)
 
     def date(self):
         return self.head["started"][:10]
@@ -137,6 +145,9 @@ def load(path):
         if "ceiling" in line:
             name = "matmul" if "tflops" in line else "copy"
             grid.ceilings[name] = line.get("tflops") or line["gbytes_per_s"]
+    for cell in grid.cells:
+        if not all(cell.get("same_bits", {}).values()):
+            raise ValueError(f"{path.name}: {cell['cell']}: deterministic runs differ in their bits")
     if not grid.cells:
         raise ValueError(f"{path.name}: no cells; {REMEDY}")
     return grid
@@ -173,20 +184,28 @@ def mean(ratios):
 def summary(grid):
     """How many times faster than each peer: the mean, the least, the most."""
     sentences = []
-    for peer in grid.contenders()[1:]:
+    for peer in grid.peers():
         ratios = grid.ratios(peer)
         least, most = min(ratios, key=ratios.get), max(ratios, key=ratios.get)
         sentences.append(
             f"- {grid.name(peer)}: {mean(ratios):.2f} in geometric mean over {len(ratios)} cells, "
             f"from\n  {ratios[least]:.3f} (`{least}`) to {ratios[most]:.2f} (`{most}`)."
         )
-    return "How many times faster fa3 is than\n\n" + "\n".join(sentences)
+    text = "How many times faster fa3 is than\n\n" + "\n".join(sentences)
+    if DETERMINISTIC not in grid.contenders():
+        return text
+    shares = {cell: 1 / ratio for cell, ratio in grid.ratios(DETERMINISTIC).items()}
+    return (
+        f"{text}\n\nDeterministic it runs at {mean(shares):.2f} of its own speed in geometric mean, "
+        f"from {min(shares.values()):.2f} to {max(shares.values()):.2f}; ten runs\nof each cell gave "
+        "the same bits of dQ, dK and dV."
+    )
 
 
 def claims(grid):
     """What README.md says of each peer but FlashAttention-2."""
     names = {"flash_attn_3": "the original FlashAttention-3"}
-    for peer in grid.contenders()[1:]:
+    for peer in grid.peers():
         if peer == "fa2":
             continue
         ratios = grid.ratios(peer)

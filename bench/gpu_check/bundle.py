@@ -38,6 +38,7 @@ FILES = {  # to their places in the bundle
     "bench/peers_gpu.py": "bench/peers_gpu.py",
     "bench/fwd8_gpu.py": "bench/fwd8_gpu.py",
     "bench/bwd_gpu.py": "bench/bwd_gpu.py",
+    "bench/bwd_outliers_gpu.py": "bench/bwd_outliers_gpu.py",
     "bench/cudnn_fp8.py": "bench/cudnn_fp8.py",
     "bench/quantize_gpu.py": "bench/quantize_gpu.py",
     "bench/grid_table.py": "bench/grid_table.py",

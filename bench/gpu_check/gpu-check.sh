@@ -279,6 +279,8 @@ step grid8 240 'gpu nvrtc torch time' script "$results/fwd8-grid.jsonl" fwd8_gpu
 step rates8 240 'gpu nvrtc torch time' script "$results/precision.jsonl" quantize_gpu.py \
   --rate --grid
 step grid-backward 240 'gpu nvrtc torch time' script "$results/bwd-grid.jsonl" bwd_gpu.py
+step outliers-backward 60 'gpu nvrtc torch time' script "$results/bwd-outliers.jsonl" \
+  bwd_outliers_gpu.py
 step launch 30 'gpu time' launch
 step functors 240 'gpu nvrtc time' bench_cases functors.json fwd-functors "$with_functors"
 step training 240 'gpu nvrtc time' bench_cases training.json training "$training"
