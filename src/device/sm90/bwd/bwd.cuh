@@ -12,11 +12,13 @@
 //           kv_full          2               K, V tiles      producer, TMA        consumers
 //           q_full[s]        1               Q tile, LSE, δ  producer, TMA        consumers
 //           q_empty[s]       consumer_wgs    –               thread 0 of each     producer
-//           dout_full, dout_empty                            as Q
+//           dout_full, dout_empty                            as Q; split(): q_empty of dK's
+//                                                            consumer and dout_empty of dV's come
+//                                                            from their dQ writers
 //           p_full           4               –               lane 0, dV's warps    dK's consumer
 //           ds_full[s][wg]   4               –               lane 0 of its warps  consumers
 //           ds_empty[s]      consumer_wgs    –               thread 0 of each     consumers
-//           dq_full[wg]      4               –               lane 0 of its warps  its dQ writer
+//           dq_full[wg][p]   4               –               lane 0 of its warps  its dQ writer
 //           dq_empty[wg]     1               –               its dQ writer        that consumer
 //           kStartBar        all consumers (named)           the first            the second
 //           kDoneBar + wg    all consumers (named)           that consumer        the other
