@@ -147,7 +147,7 @@ def load(path):
             grid.ceilings[name] = line.get("tflops") or line["gbytes_per_s"]
     for cell in grid.cells:
         if not all(cell.get("same_bits", {}).values()):
-            raise ValueError(f"{path.name}: {cell['cell']}: deterministic runs differ in their bits")
+            raise ValueError(f"{path.name}: {cell['cell']}: deterministic runs differ in bits")
     if not grid.cells:
         raise ValueError(f"{path.name}: no cells; {REMEDY}")
     return grid
@@ -196,9 +196,9 @@ def summary(grid):
         return text
     shares = {cell: 1 / ratio for cell, ratio in grid.ratios(DETERMINISTIC).items()}
     return (
-        f"{text}\n\nDeterministic it runs at {mean(shares):.2f} of its own speed in geometric mean, "
-        f"from {min(shares.values()):.2f} to {max(shares.values()):.2f}; ten runs\nof each cell gave "
-        "the same bits of dQ, dK and dV."
+        f"{text}\n\nDeterministic it runs at {mean(shares):.2f} of its own speed in geometric "
+        f"mean, from {min(shares.values()):.2f} to {max(shares.values()):.2f}; ten runs\nof each "
+        "cell gave the same bits of dQ, dK and dV."
     )
 
 

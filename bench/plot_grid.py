@@ -19,7 +19,8 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402 (after the choice of a backend)
 
 # Okabe and Ito's palette: told apart with any colour vision, and by lightness in grey.
-COLOURS = {"fa3": "#0072B2", "fa3_deterministic": "#56B4E9", "flash_attn_3": "#009E73", "cudnn": "#E69F00", "fa2": "#C8C8C8"}
+COLOURS = {"fa3": "#0072B2", "fa3_deterministic": "#56B4E9", "flash_attn_3": "#009E73"}
+COLOURS |= {"cudnn": "#E69F00", "fa2": "#C8C8C8"}
 GROUP = 0.87  # of the distance between groups, for all bars of one
 CEILING = "#555555"
 

@@ -185,8 +185,8 @@ render() {
 picture() { in_python "$here/bench/plot_grid.py" "$grid" "$results/forward.png"; }
 
 export cache_dir=$cache
-export -f in_python tests meta check_shapes command_on_gpu sanitize peers launch ablation bench_cases
-export -f script
+export -f in_python tests meta check_shapes command_on_gpu sanitize peers launch ablation
+export -f bench_cases script
 export -f tune render picture
 
 # ---- What is here -------------------------------------------------------------------------------

@@ -188,7 +188,8 @@ TEST(ProgramFiles, EachIsCompiled) {
       "device/sm90/fwd/fwd.cuh",  // fwd_programs_test.cpp
       "device/sm90/fwd/v_image.cuh",
       // bwd_programs_test.cpp
-      "device/sm90/bwd/bwd.cuh", "device/sm90/bwd/delta.cuh", "device/sm90/bwd/dq.cuh",
+      "device/sm90/bwd/bound.cuh", "device/sm90/bwd/bwd.cuh", "device/sm90/bwd/delta.cuh",
+      "device/sm90/bwd/dq.cuh",
       // quantize_programs_test.cpp
       "device/sm90/fwd/score_offset.cuh", "device/sm90/quantize/codes.cuh",
       "device/sm90/quantize/maxima.cuh", "device/sm90/quantize/means.cuh",

@@ -131,8 +131,8 @@ class SimBwdRange : public SimBwdDeterministic {};
 
 // The bound of a row is far above what its elements are, or near what FP32 can hold.
 TEST_P(SimBwdRange, ErrorsAreWithinTheirBounds) {
+  if (kit::kSanitized) GTEST_SKIP() << "other values in the same places: nothing for sanitizers";
   for (const int64_t head_dim : {64, 128}) {
-    if (kit::kSanitized && head_dim != kit::kSanitizedHeadDim) continue;
     SCOPED_TRACE(head_dim);
     Config c = config(head_dim);
     c.deterministic = true;
