@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """bwd_outliers_gpu.py — how far dQ is from FP64 beside outliers, deterministic (sums in fixed
-point) and by default (FP32), on one Hopper GPU. Root mean square of the errors of dQ in FP32 over that of
-its values, the last queries of one head; normal BF16 tensors, and in them
+point) and by default (FP32), on one Hopper GPU. Root mean square of the errors of dQ in FP32 over
+that of its values, the last queries of one head; normal BF16 tensors, and in them
 
   channel F   a column of K that is F times as large (every key)
   elements F  one of 1000 elements of K and of V that are F times as large
