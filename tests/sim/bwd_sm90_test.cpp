@@ -40,7 +40,7 @@ const Kind kKinds[] = {
        c.spare_kv = 5;
      }},
     {"NoHeads", [](Config& c) { c.heads_q = 0; }},
-    {"Groups", [](Config& c) { c.heads_q = 6, c.heads_kv = 2, c.batch = 2; }},
+    {"Groups", [](Config& c) { c.heads_q = 4, c.heads_kv = 2, c.batch = 2, c.seqlen_q = 90; }},
     {"NarrowHeads", [](Config& c) { c.head_dim_qk -= 24, c.head_dim_v -= 8; }},
     {"Causal", [](Config& c) { c.mask = FA3_MASK_CAUSAL, c.seqlen_q = c.seqlen_kv = 300; }},
     {"CausalMoreKeys",

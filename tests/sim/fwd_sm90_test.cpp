@@ -151,7 +151,7 @@ const Kind kKinds[] = {
     {"Batches",
      [](const Row& r) {
        return with(r.config(), [&](Config& c) {
-         c.batch = 3;
+         c.batch = 2;
          c.seqlen_kv = 3 * r.tile_kv();
        });
      }},
