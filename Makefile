@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Short names for what CMake, ctest and scripts/ do. `make help` lists them.
 .DEFAULT_GOAL := build
-.PHONY: build sim demo test gpu-check ci bench accuracy lint format fuzz install uninstall clean help
+.PHONY: build wheel sim demo test gpu-check ci bench accuracy lint format fuzz install uninstall clean help
 
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 FUZZ_SECONDS ?= 600
 PREFIX ?= /usr/local
 CMAKE_GENERATOR ?= $(if $(shell command -v ninja 2>/dev/null),Ninja,Unix Makefiles)
 export CMAKE_GENERATOR
+# The Python package, for the interpreter that scripts/setup prepares for tests.
+PYTHON_OPTIONS := -DFA3_BUILD_PYTHON=ON -DPython_EXECUTABLE=$(CURDIR)/build/python/bin/python
 # One word of the shell, whatever is in it. DESTDIR gets there as an environment variable.
 quoted = '$(subst ','\'',$(1))'
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
@@ -17,6 +19,10 @@ build: ## library and command: build/release/bin/fa3
 	@scripts/setup build
 	@cmake --preset release
 	@cmake --build --preset release --target fa3 fa3_cli fa3_conformance
+
+wheel: ## the Python package, built in an isolated environment: build/dist/fa3-….whl
+	@scripts/setup build
+	@python3 -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir build/dist .
 
 sim: ## the simulator of Hopper GPUs: build/release/lib/libfa3_sim.so
 	@scripts/setup build sim
@@ -28,7 +34,7 @@ demo: build ## attention on tensors of a real transformer, compared with the mod
 
 test: ## every tier of tests on the release build, at most 5 minutes
 	@scripts/setup build test
-	@cmake --preset release -DFA3_BUILD_TESTS=ON
+	@cmake --preset release -DFA3_BUILD_TESTS=ON $(PYTHON_OPTIONS)
 	@cmake --build --preset release
 	@ctest --preset release
 

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Outputs that are made for the caller: of the kind, and in the place, of an input."""
+
+import sys
+from typing import Any
+
+try:
+    import numpy
+except ImportError:  # nothing of ours needs it, only its arrays
+    numpy = None
+
+from ._fa3 import Spec, Unsigned
+
+Array = Any  # of NumPy, PyTorch or anything with __dlpack__; or a Spec where only a plan is made
+
+
+def shape_of(name: str, array: Array, ranks: tuple[int, ...] = (3, 4)) -> tuple[int, ...]:
+    """The extents of an argument, which must be an array of one of these ranks."""
+    try:
+        shape = tuple(array.shape)
+    except AttributeError:
+        kind = type(array).__name__
+        raise TypeError(
+            f"{name}: {kind}, need an array: of NumPy, PyTorch, or anything with __dlpack__"
+        ) from None
+    if len(shape) not in ranks:
+        raise ValueError(
+            f"{name}: {len(shape)} dimensions, need 4, (batch, seqlen, heads, head_dim), or 3, "
+            "(total tokens, heads, head_dim), with cu_seqlens"
+        )
+    return shape
+
+
+def empty(like: Array, shape: tuple[int, ...], dtype: str | None) -> Array:
+    """A new array where `like` is; dtype None: of the same type."""
+    kind = type(like)
+    if kind.__module__ == "numpy":
+        return numpy.empty(shape, like.dtype if dtype is None else _numpy_dtype(dtype))
+    if kind is Spec:
+        return Spec(shape, like.dtype if dtype is None else dtype, None, like.device)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(like, torch.Tensor):
+        kind = like.dtype if dtype is None else getattr(torch, dtype)
+        return torch.empty(shape, dtype=kind, device=like.device)
+    if hasattr(like, "__array_namespace__"):
+        space = like.__array_namespace__()
+        kind = like.dtype if dtype is None else getattr(space, dtype)
+        return space.empty(shape, dtype=kind, device=like.device)
+    raise TypeError(
+        f"out: None, and {type(like).__module__}.{type(like).__name__} has no __array_namespace__ "
+        "to make one; pass the arrays to write to (out=, lse=, dq=, …)"
+    )
+
+
+def is_numpy(array: Array) -> bool:
+    return type(array).__module__ == "numpy"
+
+
+def is_eight_bit(array: Array) -> bool:
+    """Whether an array holds codes of 8 bits."""
+    dtype = array.dtype
+    if type(dtype) is str:  # of a Spec
+        return dtype in ("int8", "float8_e4m3fn")
+    return getattr(dtype, "itemsize", 0) == 1
+
+
+_numpy_dtypes: dict[str, Any] = {}
+
+
+def _numpy_dtype(name: str) -> Any:
+    if name not in _numpy_dtypes:
+        if name in ("bfloat16", "float8_e4m3fn"):
+            try:
+                import ml_dtypes
+            except ImportError:
+                raise TypeError(
+                    f"{name}: NumPy has no such type; pip install ml_dtypes, or pass an array of "
+                    "unsigned integers to write to"
+                ) from None
+            _numpy_dtypes[name] = numpy.dtype(getattr(ml_dtypes, name))
+        else:
+            _numpy_dtypes[name] = numpy.dtype(name)
+    return _numpy_dtypes[name]
+
+
+_NO_BITS = Unsigned("", "")
+_bits: dict[Any, Unsigned] = {None: _NO_BITS}
+
+
+def bits_of(dtype: str | tuple[str, ...] | None) -> Unsigned:
+    """What arrays of unsigned integers hold, from the argument `dtype`."""
+    found = _bits.get(dtype)
+    if found is None:
+        sizes = {"": "", 16: "", 8: ""}
+        for name in (dtype,) if isinstance(dtype, str) else dtype:
+            if name in ("float16", "bfloat16"):
+                sizes[16] = name
+            elif name in ("float8_e4m3fn", "float8_e4m3"):
+                sizes[8] = "float8_e4m3fn"
+            else:
+                raise ValueError(
+                    f'dtype: "{name}", need "bfloat16", "float16" (of uint16) or "float8_e4m3fn" '
+                    "(of uint8), or a tuple of two of these"
+                )
+        found = _bits[dtype] = Unsigned(sizes[16], sizes[8])
+    return found

@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""fa3.attention and fa3.attention_backward: arguments by name → the fields of the C interface."""
+
+from ._arrays import Array, bits_of, empty, is_eight_bit, is_numpy, shape_of
+from ._fa3 import Context
+from ._plan import execute
+from ._quantize import Quantized
+
+FORWARD, BACKWARD = 1, 2
+PRECISIONS = {"default": 0, "fp8": 1, "eight_bit": 2, "eight_bit_accurate": 3}
+
+
+def attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    causal: bool = False,
+    window: tuple[int | None, int | None] | None = None,
+    softmax_scale: float | None = None,
+    softcap: float = 0.0,
+    cu_seqlens_q: Array | None = None,
+    cu_seqlens_kv: Array | None = None,
+    max_seqlen_q: int | None = None,
+    max_seqlen_kv: int | None = None,
+    seqused_q: Array | None = None,
+    seqused_kv: Array | None = None,
+    alibi_slopes: Array | None = None,
+    sequence_ids_q: Array | None = None,
+    sequence_ids_kv: Array | None = None,
+    q_scale: Array | None = None,
+    k_scale: Array | None = None,
+    v_scale: Array | None = None,
+    k_offset: Array | None = None,
+    v_offset: Array | None = None,
+    q_block: tuple[int, int] | None = None,
+    k_block: tuple[int, int] | None = None,
+    v_block: tuple[int, int] | None = None,
+    precision: str = "default",
+    seed: int = 0,
+    out: Array | None = None,
+    lse: Array | None = None,
+    return_lse: bool = False,
+    out_dtype: str | None = None,
+    dtype: str | tuple[str, ...] | None = None,
+    context: Context | None = None,
+    stream: int | None = None,
+) -> Array | tuple[Array, Array]:
+    """softmax(softmax_scale · q·kᵀ + mask) · v, and the logarithms of the softmax's sums.
+
+    Args:
+      q: (batch, seqlen_q, heads_q, head_dim), or (total_q, heads_q, head_dim) with cu_seqlens_q.
+        Any strides with a contiguous last dimension: views of packed QKV and transposed arrays
+        (batch, heads, seqlen, head_dim) need no copy. float32, float16, bfloat16; or 8-bit codes.
+      k: (batch, seqlen_kv, heads_kv, head_dim) or (total_kv, …). heads_q is a multiple of
+        heads_kv: query head h reads head h // (heads_q // heads_kv).
+      v: as k; its head_dim may differ.
+        q, k, v may be `Quantized`, what fa3.quantize returns: scales, offset and block are its own.
+      causal: query i sees keys up to i + (len_kv − len_q): bottom-right aligned.
+      window: (left, right): keys visible before and after that diagonal; None = all of them.
+      softmax_scale: finite, not 0; None = 1/√head_dim.
+      softcap: > 0: scores become softcap · tanh(score / softcap); 0 = off.
+      cu_seqlens_q, cu_seqlens_kv: int32 (batch + 1), where each sequence begins; last its end.
+      max_seqlen_q, max_seqlen_kv: with cu_seqlens: upper bounds of the lengths; None = the total.
+      seqused_q, seqused_kv: int32 (batch): how many rows of each sequence count.
+      alibi_slopes: float32 (heads_q) or (batch, heads_q): a score loses slope · distance.
+      sequence_ids_q, sequence_ids_kv: int32, both or neither: a query sees keys of its own id.
+      q_scale … v_block: of 8-bit codes: value = code · scale + offset. float32; shapes and blocks
+        as in fa3.h, "8 bits".
+      precision: "default", or of 16-bit arrays "fp8", "eight_bit", "eight_bit_accurate": quantised
+        in the call. seed: of the random signs then.
+      out: array to write to; None = a new one. lse: the same for the logarithms, float32.
+      return_lse: return them too.
+      out_dtype: of a new `out`: None = q's; of 8-bit q bfloat16, in NumPy float32.
+      dtype: what arrays of uint16 or uint8 hold: "bfloat16", "float16", "float8_e4m3fn".
+      context: None = one that calls on this device share.
+      stream: of CUDA arrays, as DLPack counts: 1 the legacy default stream, 2 each thread's, else a
+        pointer; None = PyTorch's current stream for its tensors, else 1. The call does not wait.
+
+    Returns:
+      out, (batch, seqlen_q, heads_q, head_dim_v) or (total_q, …). With return_lse also lse, float32
+      natural logarithms, (batch, heads_q, seqlen_q) or (heads_q, total_q). A query that sees no key
+      has out 0 and lse −inf.
+
+    Raises:
+      ValueError, TypeError: arguments that contradict each other, with what is needed.
+      NotImplementedError: legal, but not offered by this device or build, with the reason.
+      MemoryError, RuntimeError: memory ran out; CUDA or the kernel compiler failed.
+    """
+    fields = {"q": q, "k": k, "v": v}
+    if type(q) is Quantized or type(k) is Quantized or type(v) is Quantized:
+        q, k, v = _unpack(fields)
+    shape = shape_of("q", q)
+    shape_of("k", k)
+    columns = shape_of("v", v)[-1]
+    bits = bits_of(dtype)
+    if out is None:
+        if out_dtype is None and is_eight_bit(q):
+            out_dtype = "float32" if is_numpy(q) else "bfloat16"
+        out = empty(q, (*shape[:-1], columns), out_dtype)
+    fields["o"] = out
+    if lse is None and return_lse:
+        lse = empty(q, lse_shape(shape), "float32")
+    if lse is not None:
+        fields["lse"] = lse
+    if causal or window is not None:
+        _mask(fields, causal, window)
+    if softmax_scale is not None:
+        _scale(fields, softmax_scale)
+    if softcap:
+        fields["softcap"] = softcap
+    if cu_seqlens_q is not None:
+        fields["cu_seqlens_q"] = cu_seqlens_q
+    if cu_seqlens_kv is not None:
+        fields["cu_seqlens_kv"] = cu_seqlens_kv
+    if max_seqlen_q is not None:
+        fields["max_seqlen_q"] = max_seqlen_q
+    if max_seqlen_kv is not None:
+        fields["max_seqlen_kv"] = max_seqlen_kv
+    if seqused_q is not None:
+        fields["seqused_q"] = seqused_q
+    if seqused_kv is not None:
+        fields["seqused_kv"] = seqused_kv
+    if alibi_slopes is not None:
+        fields["alibi_slopes"] = alibi_slopes
+    if sequence_ids_q is not None:
+        fields["sequence_ids_q"] = sequence_ids_q
+    if sequence_ids_kv is not None:
+        fields["sequence_ids_kv"] = sequence_ids_kv
+    if q_scale is not None:
+        fields["q_scale"] = q_scale
+    if k_scale is not None:
+        fields["k_scale"] = k_scale
+    if v_scale is not None:
+        fields["v_scale"] = v_scale
+    if k_offset is not None:
+        fields["k_offset"] = k_offset
+    if v_offset is not None:
+        fields["v_offset"] = v_offset
+    if q_block is not None:
+        fields["q_block"] = q_block
+    if k_block is not None:
+        fields["k_block"] = k_block
+    if v_block is not None:
+        fields["v_block"] = v_block
+    if precision != "default":
+        if precision not in PRECISIONS:
+            raise ValueError(f'precision: "{precision}", need one of {", ".join(PRECISIONS)}')
+        fields["precision"] = PRECISIONS[precision]
+    if seed:
+        fields["precision_seed"] = seed
+    execute(FORWARD, fields, bits, context, stream)
+    return (out, lse) if return_lse else out
+
+
+def attention_backward(
+    dout: Array,
+    q: Array,
+    k: Array,
+    v: Array,
+    out: Array,
+    lse: Array,
+    *,
+    causal: bool = False,
+    window: tuple[int | None, int | None] | None = None,
+    softmax_scale: float | None = None,
+    softcap: float = 0.0,
+    cu_seqlens_q: Array | None = None,
+    cu_seqlens_kv: Array | None = None,
+    max_seqlen_q: int | None = None,
+    max_seqlen_kv: int | None = None,
+    seqused_q: Array | None = None,
+    seqused_kv: Array | None = None,
+    alibi_slopes: Array | None = None,
+    sequence_ids_q: Array | None = None,
+    sequence_ids_kv: Array | None = None,
+    dlse: Array | None = None,
+    deterministic: bool = False,
+    output_mask: tuple[bool, bool, bool] = (True, True, True),
+    dq: Array | None = None,
+    dk: Array | None = None,
+    dv: Array | None = None,
+    grad_dtype: str | None = None,
+    dtype: str | tuple[str, ...] | None = None,
+    context: Context | None = None,
+    stream: int | None = None,
+) -> tuple[Array | None, Array | None, Array | None]:
+    """Gradients of q, k and v from that of the output.
+
+    Args:
+      dout: gradient of out, of its shape.
+      q, k, v, out, lse: of the forward, with return_lse; the arguments of the mask and of the
+        scores as there. No 8-bit codes.
+      dlse: gradient of lse, float32, of its shape; None = 0.
+      deterministic: the same bits in every run of a problem; on the CPU always so.
+      output_mask: which of dq, dk, dv are wanted; the others are None.
+      dq, dk, dv: arrays to write to; None = new ones. dk and dv are summed over the query heads
+        that share a head of k and v.
+      grad_dtype: of new gradients: None = the inputs', or "float32".
+      dtype, context, stream: as in fa3.attention.
+
+    Returns:
+      (dq, dk, dv), of the shapes of q, k and v.
+
+    Raises:
+      as fa3.attention.
+    """
+    fields = {"q": q, "k": k, "v": v, "o": out, "lse": lse, "dout": dout}
+    for name in ("q", "k", "v", "out", "lse", "dout"):
+        shape_of(name, fields["o" if name == "out" else name], (2, 3) if name == "lse" else (3, 4))
+    wanted_q, wanted_k, wanted_v = output_mask
+    if wanted_q:
+        fields["dq"] = empty(q, tuple(q.shape), grad_dtype) if dq is None else dq
+    if wanted_k:
+        fields["dk"] = empty(k, tuple(k.shape), grad_dtype) if dk is None else dk
+    if wanted_v:
+        fields["dv"] = empty(v, tuple(v.shape), grad_dtype) if dv is None else dv
+    if causal or window is not None:
+        _mask(fields, causal, window)
+    if softmax_scale is not None:
+        _scale(fields, softmax_scale)
+    fields.update(
+        softcap=softcap,
+        cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_kv=cu_seqlens_kv,
+        max_seqlen_q=max_seqlen_q,
+        max_seqlen_kv=max_seqlen_kv,
+        seqused_q=seqused_q,
+        seqused_kv=seqused_kv,
+        alibi_slopes=alibi_slopes,
+        sequence_ids_q=sequence_ids_q,
+        sequence_ids_kv=sequence_ids_kv,
+        dlse=dlse,
+        deterministic=int(deterministic),
+    )
+    execute(BACKWARD, fields, bits_of(dtype), context, stream)
+    return fields.get("dq"), fields.get("dk"), fields.get("dv")
+
+
+def lse_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Of the logarithms, from the shape of q."""
+    return (shape[0], shape[2], shape[1]) if len(shape) == 4 else (shape[1], shape[0])
+
+
+def _mask(fields: dict, causal: bool, window: tuple[int | None, int | None] | None) -> None:
+    if window is None:
+        fields["mask"] = 1
+        return
+    try:
+        left, right = (-1 if side is None else side for side in window)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"window: {window!r}, need a tuple (left, right) of numbers or None"
+        ) from None
+    if causal:  # the keys that both let through
+        if right > 0 or right == -1:
+            right = 0
+    fields.update(mask=2, left=left, right=right)
+
+
+def _scale(fields: dict, softmax_scale: float) -> None:
+    if softmax_scale == 0:
+        raise ValueError("softmax_scale: 0, need another number, or None for 1/√head_dim")
+    fields["softmax_scale"] = softmax_scale
+
+
+def _unpack(fields: dict) -> tuple[Array, Array, Array]:
+    """Codes with their scales, offsets and blocks, in place of Quantized; returns q, k and v."""
+    for name in ("q", "k", "v"):
+        tensor = fields[name]
+        if type(tensor) is not Quantized:
+            continue
+        fields[name] = tensor.codes
+        fields[f"{name}_scale"] = tensor.scale
+        fields[f"{name}_block"] = tensor.block
+        if tensor.offset is not None:
+            if name == "q":
+                raise ValueError("q: quantised with an offset, which only k and v may have")
+            fields[f"{name}_offset"] = tensor.offset
+    return fields["q"], fields["k"], fields["v"]

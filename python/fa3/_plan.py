@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Plans, explain() and supported(): the arguments of a call without, or before, the call."""
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from . import _fa3
+from ._arrays import Array, empty
+
+
+def execute(op: int, fields: dict, bits: Any, context: Any, stream: int | None) -> None:
+    """Runs one operation of the C interface, or hands it to what stands in for a context."""
+    if context is None or type(context) is _fa3.Context:
+        _fa3.run(op, fields, bits, context, stream)
+    elif isinstance(context, _StandIn):
+        context.take(op, fields, bits, stream)
+    else:
+        raise TypeError(f"context: {type(context).__name__}, need a fa3.Context or None")
+
+
+class _StandIn:
+    def take(self, op: int, fields: dict, bits: Any, stream: int | None) -> None:
+        raise NotImplementedError
+
+
+class _Recorder(_StandIn):
+    """Keeps what a call would have run."""
+
+    def __init__(self, function: Callable, arrays: tuple, arguments: dict):
+        self.context = arguments.pop("context", None)
+        if self.context is not None and type(self.context) is not _fa3.Context:
+            kind = type(self.context).__name__
+            raise TypeError(f"context: {kind}, need a fa3.Context or None")
+        self.call = None
+        try:
+            function(*arrays, **arguments, context=self)
+        except TypeError as error:
+            if self.call is None and not callable(function):
+                raise TypeError(f"{function!r}, need a function, as fa3.attention") from error
+            raise
+        if self.call is None:
+            raise TypeError(
+                f"{function!r}, need fa3.attention, fa3.attention_backward or fa3.quantize"
+            )
+
+    def take(self, op: int, fields: dict, bits: Any, stream: int | None) -> None:
+        self.call = (op, fields, bits, self.context)
+
+
+class Plan:
+    """A call that is checked and prepared once and run many times, on arrays of the same shapes,
+    types and strides. On a GPU its kernel is found or compiled here, and a run may be captured in a
+    CUDA graph.
+
+        plan = fa3.Plan(fa3.attention, q, k, v, causal=True)
+        out = plan.run(q, k, v)
+
+    function: fa3.attention, fa3.attention_backward or fa3.quantize; then its arguments. Arrays may
+    be fa3.Spec. May be run by many threads at once.
+    """
+
+    def __init__(self, function: Callable, *arrays: Array, **arguments: Any):
+        self._function = function
+        self._arguments = {
+            name: value for name, value in arguments.items() if not hasattr(value, "shape")
+        }
+        recorder = _Recorder(function, arrays, arguments)
+        self._arguments.pop("context", None)
+        self._arguments.pop("stream", None)
+        self._plan = _fa3.plan(*recorder.call)
+        self._spare: list[Array] = []  # workspaces on the CPU that no run is using
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Bytes that a run needs beside its arrays, on their device."""
+        return self._plan.workspace_bytes
+
+    def run(
+        self,
+        *arrays: Array,
+        workspace: Array | None = None,
+        stream: int | None = None,
+        **arguments: Array,
+    ) -> Any:
+        """Runs on these arrays, which the function takes by these names; the other arguments are
+        the plan's.
+
+        workspace: uint8, (workspace_bytes or more), of the same device; None = one that the plan
+          keeps, on a GPU one of PyTorch's memory for its tensors. Two runs at once need two.
+        stream: as in fa3.attention.
+
+        Returns what the function returns. Raises ValueError where an array differs from the plan's.
+        """
+        return self._function(
+            *arrays,
+            **self._arguments,
+            **arguments,
+            context=_Runner(self, arrays[0], workspace),
+            stream=stream,
+        )
+
+
+class _Runner(_StandIn):
+    def __init__(self, plan: Plan, like: Array, workspace: Array | None):
+        self.plan, self.like, self.workspace = plan, like, workspace
+
+    def take(self, op: int, fields: dict, bits: Any, stream: int | None) -> None:
+        plan = self.plan
+        workspace, kept = self.workspace, None
+        if workspace is None and plan.workspace_bytes > 0:
+            if plan._spare:
+                workspace = kept = plan._spare.pop()
+            else:
+                workspace = empty(self.like, (plan.workspace_bytes,), "uint8")
+                torch = sys.modules.get("torch")
+                if torch is None or not isinstance(workspace, torch.Tensor):
+                    kept = workspace
+                elif workspace.is_cuda and stream is not None:
+                    # PyTorch may hand the memory out again once this stream has come so far.
+                    workspace.record_stream(torch.cuda.ExternalStream(max(stream, 0)))
+        plan._plan.run(fields, bits, workspace, stream)
+        if kept is not None:
+            plan._spare.append(kept)
+
+
+class Support(NamedTuple):
+    """Whether a call would be taken, and which backend would run it, or why not."""
+
+    supported: bool
+    reason: str
+
+    def __bool__(self) -> bool:
+        return self.supported
+
+
+def supported(function: Callable, *arrays: Array, **arguments: Any) -> Support:
+    """Would this call be taken? fa3.supported(fa3.attention, q, k, v, causal=True). Arrays may be
+    fa3.Spec. Raises TypeError, ValueError for what is no array, or an array of another kind."""
+    recorder = _Recorder(function, arrays, arguments)
+    return Support(*_fa3.supported(*recorder.call))
+
+
+def explain(function: Callable, *arrays: Array, **arguments: Any) -> dict:
+    """How this call would be computed: backend and why, tiles, kernel, workspace, and for a GPU the
+    time that it would take by a model. Arrays may be fa3.Spec. Raises as the call would."""
+    recorder = _Recorder(function, arrays, arguments)
+    return json.loads(_fa3.explain(*recorder.call))

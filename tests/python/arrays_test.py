@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""arrays_test.py — arrays of others than NumPy, by DLPack, and who keeps their memory."""
+
+import gc
+import weakref
+
+import fa3
+import numpy as np
+import pytest
+from attention_test import qkv
+
+
+class Foreign:
+    """An array that is known by DLPack alone."""
+
+    def __init__(self, array, versioned=True):
+        self.array, self.versioned, self.asked = array, versioned, []
+        self.shape, self.dtype = array.shape, array.dtype
+
+    def __dlpack__(self, **options):
+        self.asked.append(options)
+        if not self.versioned and "max_version" in options:
+            raise TypeError("__dlpack__() got an unexpected keyword argument 'max_version'")
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+@pytest.mark.parametrize("versioned", [True, False])
+def test_dlpack(rng, versioned):
+    arrays = qkv(rng)
+    want = fa3.attention(*arrays)
+    out = np.empty_like(want)
+    foreign = [Foreign(x, versioned) for x in (*arrays, out)]
+    assert fa3.attention(*foreign[:3], out=foreign[3]) is foreign[3]
+    assert (out == want).all()
+    assert foreign[0].asked[0] == {"max_version": (1, 0)}  # no stream on the CPU
+
+
+def test_read_only_by_dlpack(rng):
+    q, k, v = qkv(rng)
+    q.flags.writeable = False
+    assert (fa3.attention(Foreign(q), k, v, out=np.empty((2, 33, 4, 24), np.float32)) ==
+            fa3.attention(q, k, v)).all()  # fmt: skip
+    out = np.empty((2, 33, 4, 24), np.float32)
+    out.flags.writeable = False
+    with pytest.raises(ValueError, match="out: a read-only array"):
+        fa3.attention(q, k, v, out=Foreign(out))
+
+
+def test_an_output_has_to_be_given(rng):
+    q, k, v = qkv(rng)
+    with pytest.raises(TypeError, match="out: None, and .*Foreign has no __array_namespace__"):
+        fa3.attention(Foreign(q), k, v)
+
+
+def test_array_namespace(rng):
+    q, k, v = qkv(rng)
+
+    class Standard(Foreign):
+        device = "cpu"
+
+        def __array_namespace__(self):
+            return np
+
+    out = fa3.attention(Standard(q), k, v)
+    assert type(out) is np.ndarray and (out == fa3.attention(q, k, v)).all()
+
+
+def test_errors_of_the_producer_pass(rng):
+    q, k, v = qkv(rng)
+
+    class Broken(Foreign):
+        def __dlpack__(self, **options):
+            raise BufferError("no memory to lend")
+
+    with pytest.raises(BufferError, match="no memory to lend"):
+        fa3.attention(Broken(q), k, v, out=np.empty((2, 33, 4, 24), np.float32))
+
+
+def test_a_gpu_array_without_a_gpu(rng):
+    """The stream reaches the producer; then the context says that there is no GPU."""
+    q, k, v = qkv(rng)
+
+    class OnGpu(Foreign):
+        def __dlpack_device__(self):
+            return (2, 0)
+
+        def __dlpack__(self, *, stream=None, **options):
+            self.stream = stream
+            return super().__dlpack__(**options)
+
+    array = OnGpu(q)
+    out = np.empty((2, 33, 4, 24), np.float32)
+    fa3.attention(array, k, v, out=out)  # what it lends is CPU memory after all
+    assert array.stream == 1
+    with pytest.raises(ValueError, match="stream: given for arrays on the CPU"):
+        fa3.attention(array, k, v, out=out, stream=1234)
+    assert array.stream == 1234
+
+
+def test_requires_grad_is_refused(rng):
+    q, k, v = qkv(rng)
+
+    class Leaf(Foreign):
+        requires_grad = True
+
+    with pytest.raises(ValueError, match=r"q: requires a gradient.*q\.detach\(\)"):
+        fa3.attention(Leaf(q), k, v, out=np.empty((2, 33, 4, 24), np.float32))
+
+
+def test_nothing_is_kept(rng):
+    q, k, v = qkv(rng)
+    lent = Foreign(q.copy())
+    alive = weakref.ref(lent)
+    memory = weakref.ref(lent.array)
+    fa3.attention(lent, k, v, out=np.empty((2, 33, 4, 24), np.float32))
+    fa3.Plan(fa3.attention, lent, k, v, out=np.empty((2, 33, 4, 24), np.float32))
+    del lent
+    gc.collect()
+    assert alive() is None and memory() is None
