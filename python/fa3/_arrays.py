@@ -9,7 +9,7 @@ try:
 except ImportError:  # nothing of ours needs it, only its arrays
     numpy = None
 
-from ._fa3 import Spec, Unsigned
+from ._fa3 import Reading, Spec
 
 Array = Any  # of NumPy, PyTorch or anything with __dlpack__; or a Spec where only a plan is made
 
@@ -83,13 +83,12 @@ def _numpy_dtype(name: str) -> Any:
     return _numpy_dtypes[name]
 
 
-_NO_BITS = Unsigned("", "")
-_bits: dict[Any, Unsigned] = {None: _NO_BITS}
+_readings: dict[Any, Reading] = {None: Reading()}
 
 
-def bits_of(dtype: str | tuple[str, ...] | None) -> Unsigned:
+def reading_of(dtype: str | tuple[str, ...] | None) -> Reading:
     """What arrays of unsigned integers hold, from the argument `dtype`."""
-    found = _bits.get(dtype)
+    found = _readings.get(dtype)
     if found is None:
         sizes = {"": "", 16: "", 8: ""}
         for name in (dtype,) if isinstance(dtype, str) else dtype:
@@ -102,5 +101,5 @@ def bits_of(dtype: str | tuple[str, ...] | None) -> Unsigned:
                     f'dtype: "{name}", need "bfloat16", "float16" (of uint16) or "float8_e4m3fn" '
                     "(of uint8), or a tuple of two of these"
                 )
-        found = _bits[dtype] = Unsigned(sizes[16], sizes[8])
+        found = _readings[dtype] = Reading(sizes[16], sizes[8])
     return found

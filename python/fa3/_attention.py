@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """fa3.attention and fa3.attention_backward: arguments by name → the fields of the C interface."""
 
-from ._arrays import Array, bits_of, empty, is_eight_bit, is_numpy, shape_of
+from ._arrays import Array, empty, is_eight_bit, is_numpy, reading_of, shape_of
 from ._fa3 import Context
 from ._plan import execute
 from ._quantize import Quantized
@@ -93,7 +93,7 @@ def attention(
     shape = shape_of("q", q)
     shape_of("k", k)
     columns = shape_of("v", v)[-1]
-    bits = bits_of(dtype)
+    how = reading_of(dtype)
     if out is None:
         if out_dtype is None and is_eight_bit(q):
             out_dtype = "float32" if is_numpy(q) else "bfloat16"
@@ -149,7 +149,7 @@ def attention(
         fields["precision"] = PRECISIONS[precision]
     if seed:
         fields["precision_seed"] = seed
-    execute(FORWARD, fields, bits, context, stream)
+    execute(FORWARD, fields, how, context, stream)
     return (out, lse) if return_lse else out
 
 
@@ -233,7 +233,7 @@ def attention_backward(
         dlse=dlse,
         deterministic=int(deterministic),
     )
-    execute(BACKWARD, fields, bits_of(dtype), context, stream)
+    execute(BACKWARD, fields, reading_of(dtype), context, stream)
     return fields.get("dq"), fields.get("dk"), fields.get("dv")
 
 

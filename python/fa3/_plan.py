@@ -10,18 +10,18 @@ from . import _fa3
 from ._arrays import Array, empty
 
 
-def execute(op: int, fields: dict, bits: Any, context: Any, stream: int | None) -> None:
+def execute(op: int, fields: dict, how: Any, context: Any, stream: int | None) -> None:
     """Runs one operation of the C interface, or hands it to what stands in for a context."""
     if context is None or type(context) is _fa3.Context:
-        _fa3.run(op, fields, bits, context, stream)
+        _fa3.run(op, fields, how, context, stream)
     elif isinstance(context, _StandIn):
-        context.take(op, fields, bits, stream)
+        context.take(op, fields, how, stream)
     else:
         raise TypeError(f"context: {type(context).__name__}, need a fa3.Context or None")
 
 
 class _StandIn:
-    def take(self, op: int, fields: dict, bits: Any, stream: int | None) -> None:
+    def take(self, op: int, fields: dict, how: Any, stream: int | None) -> None:
         raise NotImplementedError
 
 
@@ -45,8 +45,8 @@ class _Recorder(_StandIn):
                 f"{function!r}, need fa3.attention, fa3.attention_backward or fa3.quantize"
             )
 
-    def take(self, op: int, fields: dict, bits: Any, stream: int | None) -> None:
-        self.call = (op, fields, bits, self.context)
+    def take(self, op: int, fields: dict, how: Any, stream: int | None) -> None:
+        self.call = (op, fields, how, self.context)
 
 
 class Plan:
@@ -106,7 +106,7 @@ class _Runner(_StandIn):
     def __init__(self, plan: Plan, like: Array, workspace: Array | None):
         self.plan, self.like, self.workspace = plan, like, workspace
 
-    def take(self, op: int, fields: dict, bits: Any, stream: int | None) -> None:
+    def take(self, op: int, fields: dict, how: Any, stream: int | None) -> None:
         plan = self.plan
         workspace, kept = self.workspace, None
         if workspace is None and plan.workspace_bytes > 0:
@@ -120,7 +120,7 @@ class _Runner(_StandIn):
                 elif workspace.is_cuda and stream is not None:
                     # PyTorch may hand the memory out again once this stream has come so far.
                     workspace.record_stream(torch.cuda.ExternalStream(max(stream, 0)))
-        plan._plan.run(fields, bits, workspace, stream)
+        plan._plan.run(fields, how, workspace, stream)
         if kept is not None:
             plan._spare.append(kept)
 

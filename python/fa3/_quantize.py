@@ -4,7 +4,7 @@
 import operator
 from typing import NamedTuple
 
-from ._arrays import Array, bits_of, empty, is_numpy, shape_of
+from ._arrays import Array, empty, is_numpy, reading_of, shape_of
 from ._fa3 import Context
 from ._plan import execute
 
@@ -103,7 +103,7 @@ def quantize(
     if rotary is not None:
         fields["rotary_cos"], fields["rotary_sin"] = rotary
     held = (bits, "float8_e4m3fn") if bits else "float8_e4m3fn"
-    execute(QUANTIZE, fields, bits_of(held), context, stream)
+    execute(QUANTIZE, fields, reading_of(held), context, stream)
     return Quantized(codes, fields["scale"], fields["offset"], (rows, cols))
 
 

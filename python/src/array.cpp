@@ -17,7 +17,7 @@ constexpr Name kNames[] = {
     {"float8_e4m3fn", FA3_F8_E4M3}, {"int8", FA3_I8},     {"int32", FA3_I32},
     {"float8_e4m3", FA3_F8_E4M3},  // another name of the same; the first one is shown
 };
-constexpr std::int32_t kUnsigned8 = -1, kUnsigned16 = -2;
+constexpr std::int32_t kReading8 = -1, kReading16 = -2;
 
 // NumPy's array interface, version 3, as __array_struct__ hands it out.
 struct ArrayInterface {
@@ -43,10 +43,10 @@ std::string dtype_text(nb::handle array) {
 constexpr const char* kNeed =
     "need float32, float16, bfloat16, float8_e4m3fn, int8 or, where it holds lengths or ids, int32";
 
-std::int32_t resolve(const char* name, std::int32_t dtype, Unsigned bits) {
+std::int32_t resolve(const char* name, std::int32_t dtype, Reading how) {
   if (dtype > 0) return dtype;
-  const bool wide = dtype == kUnsigned16;
-  const std::int32_t held = wide ? bits.in16 : bits.in8;
+  const bool wide = dtype == kReading16;
+  const std::int32_t held = wide ? how.in16 : how.in8;
   if (held != FA3_DTYPE_NONE) return held;
   type_error(std::string(name) + ": dtype uint" + (wide ? "16" : "8") + ", " + kNeed +
              "; say what its bits are: dtype=\"" + (wide ? "bfloat16" : "float8_e4m3fn") + "\"");
@@ -134,8 +134,8 @@ std::int32_t dtype_from(const char* name, const dlpack::Tensor& t) {
     if (t.code == dlpack::kE4m3) return FA3_F8_E4M3;
     if (t.code == dlpack::kInt && t.bits == 32) return FA3_I32;
     if (t.code == dlpack::kInt && t.bits == 8) return FA3_I8;
-    if (t.code == dlpack::kUInt && t.bits == 16) return kUnsigned16;
-    if (t.code == dlpack::kUInt && t.bits == 8) return kUnsigned8;
+    if (t.code == dlpack::kUInt && t.bits == 16) return kReading16;
+    if (t.code == dlpack::kUInt && t.bits == 8) return kReading8;
   }
   const char* kind = t.code == dlpack::kInt ? "int" : t.code == dlpack::kFloat ? "float" : "";
   type_error(std::string(name) + ": dtype " +
@@ -178,7 +178,7 @@ const char* name_of_dtype(std::int32_t dtype) {
 
 void Reader::read(const char* name, nb::handle object, bool written, fa3_tensor* out) {
   const TypeInfo& info = info_of(object);
-  if (info.has_gradient && nb::cast<bool>(object.attr("requires_grad"))) {
+  if (info.has_gradient && !how_.recorded && nb::cast<bool>(object.attr("requires_grad"))) {
     value_error(std::string(name) + ": requires a gradient, which this function does not record; " +
                 "use fa3.torch, or " + name + ".detach()");
   }
@@ -234,7 +234,7 @@ void Reader::numpy(const char* name, nb::handle object, bool written, fa3_tensor
         dtype = bytes == 4 ? FA3_I32 : bytes == 1 ? FA3_I8 : 0;
         break;
       case 'u':
-        dtype = bytes == 2 ? kUnsigned16 : bytes == 1 ? kUnsigned8 : 0;
+        dtype = bytes == 2 ? kReading16 : bytes == 1 ? kReading8 : 0;
         break;
       default:
         dtype = dtype_of(dtype_text(object).c_str());
@@ -249,7 +249,7 @@ void Reader::numpy(const char* name, nb::handle object, bool written, fa3_tensor
   at(name, {FA3_DEVICE_CPU, 0});
   *out = {};
   out->data = a->data;
-  out->dtype = resolve(name, dtype, bits_);
+  out->dtype = resolve(name, dtype, how_);
   out->rank = a->rank;
   for (int d = 0; d < a->rank; ++d) {
     out->shape[d] = a->shape[d];
@@ -273,7 +273,7 @@ void Reader::spec(const char* name, const Spec& spec, fa3_tensor* out) {
 void Reader::lent(const char* name, const dlpack::Tensor& tensor, fa3_tensor* out) {
   check_rank(name, tensor.ndim);
   at(name, device_from(name, tensor));
-  const std::int32_t dtype = resolve(name, dtype_from(name, tensor), bits_);
+  const std::int32_t dtype = resolve(name, dtype_from(name, tensor), how_);
   char* data = static_cast<char*>(tensor.data);
   if (data != nullptr) data += tensor.byte_offset;
   *out = fa3_dense(data, static_cast<fa3_dtype>(dtype), tensor.ndim, tensor.shape);

@@ -41,17 +41,19 @@ struct Spec {
 std::int32_t dtype_of(const char* name);
 const char* name_of_dtype(std::int32_t dtype);
 
-// What arrays of unsigned integers hold, for those who keep BF16 as uint16 or FP8 as uint8.
-struct Unsigned {
+// How arrays are read.
+struct Reading {
+  // What unsigned integers hold, for those who keep BF16 as uint16 or FP8 as uint8.
   std::int32_t in16 = FA3_DTYPE_NONE;
   std::int32_t in8 = FA3_DTYPE_NONE;
+  bool recorded = false;  // gradients are the caller's business: tensors may require them
 };
 
 // Reads the arrays of one call. They must be on one device; what DLPack lends is held until the
 // reader goes.
 class Reader {
  public:
-  explicit Reader(Unsigned bits) : bits_(bits) {}
+  explicit Reader(Reading how) : how_(how) {}
 
   // object: an array or a Spec. name: the argument's, for errors. Arrays that are lent by a method
   // of their own are read by finish(), when the stream is known.
@@ -77,7 +79,7 @@ class Reader {
   void capsule(const Later& array, std::optional<std::int64_t> stream);
   void at(const char* name, Device device);
 
-  Unsigned bits_;
+  Reading how_;
   Device device_;
   const char* first_ = nullptr;
   const char* without_data_ = nullptr;

@@ -151,7 +151,7 @@ void need_data(const Reader& reader) {
 
 // The arguments of one call and what keeps their memory.
 struct Call {
-  Call(int op, nb::dict fields, Unsigned bits, Stream stream) : op(fa3_op(op)), reader(bits) {
+  Call(int op, nb::dict fields, Reading how, Stream stream) : op(fa3_op(op)), reader(how) {
     fill(this->op, std::move(fields), stream, reader, &args);
   }
   fa3_op op;
@@ -175,17 +175,20 @@ class Plan {
     if (handle_ != nullptr && forks == made_) fa3_plan_destroy(handle_);
   }
   std::size_t workspace_bytes() const { return fa3_plan_workspace_bytes(handle_); }
-  void run(nb::dict fields, Unsigned bits, nb::handle workspace, Stream stream) const {
-    Call call(op_, std::move(fields), bits, stream);
+  void run(nb::dict fields, Reading how, nb::handle workspace, Stream stream) const {
+    Call call(op_, std::move(fields), how, stream);
     need_data(call.reader);
     context_for(call.reader, context_);
+    run(call, workspace);
+  }
+  void run(Call& call, nb::handle workspace) const {
     context_->get();
     fa3_tensor memory = {};
-    Reader reader({FA3_I8, FA3_I8});
+    Reader reader({FA3_I8, FA3_I8, true});
     std::size_t bytes = 0;
     if (!workspace.is_none()) {
       reader.read("workspace", workspace, true, &memory);
-      reader.finish(stream);
+      reader.finish({});
       context_for(reader, context_);
       if (memory.dtype != FA3_I8 || memory.rank != 1 ||
           (memory.stride[0] != 1 && memory.shape[0] > 1)) {
@@ -206,10 +209,17 @@ class Plan {
   int made_ = forks;
 };
 
-void run(int op, nb::dict fields, Unsigned bits, ContextPtr given, Stream stream) {
-  Call call(op, std::move(fields), bits, stream);
+// allocate: called with the bytes of workspace, returns an array of them; none = the context's own.
+void run(int op, nb::dict fields, Reading how, ContextPtr given, Stream stream,
+         nb::object allocate) {
+  Call call(op, std::move(fields), how, stream);
   need_data(call.reader);
   const ContextPtr context = context_for(call.reader, std::move(given));
+  if (!allocate.is_none()) {
+    const Plan plan(call, context);
+    const std::size_t bytes = plan.workspace_bytes();
+    return plan.run(call, bytes == 0 ? nb::none() : allocate(bytes));
+  }
   fa3_context* c = context->get();
   unlocked([&] {
     if (call.op == FA3_OP_FORWARD) return fa3_forward(c, &call.args.forward, call.reader.stream());
@@ -220,13 +230,13 @@ void run(int op, nb::dict fields, Unsigned bits, ContextPtr given, Stream stream
   });
 }
 
-std::unique_ptr<Plan> plan(int op, nb::dict fields, Unsigned bits, ContextPtr given) {
-  Call call(op, std::move(fields), bits, {});
+std::unique_ptr<Plan> plan(int op, nb::dict fields, Reading how, ContextPtr given) {
+  Call call(op, std::move(fields), how, {});
   return std::make_unique<Plan>(call, context_for(call.reader, std::move(given)));
 }
 
-std::string explain(int op, nb::dict fields, Unsigned bits, ContextPtr given) {
-  Call call(op, std::move(fields), bits, {});
+std::string explain(int op, nb::dict fields, Reading how, ContextPtr given) {
+  Call call(op, std::move(fields), how, {});
   const ContextPtr context = context_for(call.reader, std::move(given));
   std::size_t bytes = 0;
   check(fa3_explain(context->get(), call.op, &call.args, nullptr, 0, &bytes));
@@ -236,15 +246,13 @@ std::string explain(int op, nb::dict fields, Unsigned bits, ContextPtr given) {
   return text;
 }
 
-std::pair<bool, std::string> supported(int op, nb::dict fields, Unsigned bits, ContextPtr given) {
-  Call call(op, std::move(fields), bits, {});
+std::pair<bool, std::string> supported(int op, nb::dict fields, Reading how, ContextPtr given) {
+  Call call(op, std::move(fields), how, {});
   const ContextPtr context = context_for(call.reader, std::move(given));
   const char* reason = "";
   const fa3_status status = fa3_supported(context->get(), call.op, &call.args, &reason);
   return {status == FA3_OK, in_python(reason)};
 }
-
-Unsigned bits_of(std::int32_t in16, std::int32_t in8) { return {in16, in8}; }
 
 Spec make_spec(std::vector<std::int64_t> shape, const std::string& dtype,
                std::optional<std::vector<std::int64_t>> strides, const std::string& device) {
@@ -282,10 +290,16 @@ nb::dict describe(const Context& context) {
 NB_MODULE(_fa3, m) {
   pthread_atfork(nullptr, nullptr, [] { ++forks; });
 
-  nb::class_<Unsigned>(m, "Unsigned", "Types of what arrays of uint16 and uint8 hold.")
-      .def("__init__", [](Unsigned* self, const std::string& in16, const std::string& in8) {
-        new (self) Unsigned(bits_of(dtype_of(in16.c_str()), dtype_of(in8.c_str())));
-      });
+  nb::class_<Reading>(
+      m, "Reading",
+      "What arrays of uint16 and of uint8 hold, \"\" = they are refused; and whether "
+      "tensors may require gradients.")
+      .def(
+          "__init__",
+          [](Reading* self, const std::string& in16, const std::string& in8, bool recorded) {
+            new (self) Reading{dtype_of(in16.c_str()), dtype_of(in8.c_str()), recorded};
+          },
+          nb::arg("in16") = "", nb::arg("in8") = "", nb::arg("recorded") = false);
   nb::class_<Spec>(
       m, "Spec",
       "A tensor without memory: for plans, explain() and supported().\n\n"
@@ -331,16 +345,16 @@ NB_MODULE(_fa3, m) {
       .def("info", &describe, "What it computes on: device, backend, name, num_threads, …");
   nb::class_<Plan>(m, "Plan")
       .def_prop_ro("workspace_bytes", &Plan::workspace_bytes)
-      .def("run", &Plan::run, nb::arg("fields"), nb::arg("bits"), nb::arg("workspace").none(),
+      .def("run", nb::overload_cast<nb::dict, Reading, nb::handle, Stream>(&Plan::run, nb::const_),
+           nb::arg("fields"), nb::arg("how"), nb::arg("workspace").none(),
            nb::arg("stream").none());
 
-  m.def("run", &run, nb::arg("op"), nb::arg("fields"), nb::arg("bits"), nb::arg("context").none(),
-        nb::arg("stream").none());
-  m.def("plan", &plan, nb::arg("op"), nb::arg("fields"), nb::arg("bits"),
+  m.def("run", &run, nb::arg("op"), nb::arg("fields"), nb::arg("how"), nb::arg("context").none(),
+        nb::arg("stream").none(), nb::arg("allocate") = nb::none());
+  m.def("plan", &plan, nb::arg("op"), nb::arg("fields"), nb::arg("how"), nb::arg("context").none());
+  m.def("explain", &explain, nb::arg("op"), nb::arg("fields"), nb::arg("how"),
         nb::arg("context").none());
-  m.def("explain", &explain, nb::arg("op"), nb::arg("fields"), nb::arg("bits"),
-        nb::arg("context").none());
-  m.def("supported", &supported, nb::arg("op"), nb::arg("fields"), nb::arg("bits"),
+  m.def("supported", &supported, nb::arg("op"), nb::arg("fields"), nb::arg("how"),
         nb::arg("context").none());
   m.def("version", [] { return fa3_version(); });
   m.def("build_info", [] { return fa3_build_info(); });

@@ -1,0 +1,381 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""fa3.torch: attention as operators of PyTorch, with gradients.
+
+    from fa3.torch import attention
+    out = attention(q, k, v, causal=True)      # (batch, seqlen, heads, head_dim), CPU or CUDA
+
+Two operators, torch.ops.fa3.forward and torch.ops.fa3.backward, carry it: torch.compile does not
+break its graph at them, activation checkpointing and CUDA graphs work, autocast is followed.
+Memory comes from PyTorch's allocator, work goes to its current stream, CPU runs use at most
+torch.get_num_threads() threads. Second derivatives are refused. PyTorch 2.4 or newer; nothing of it
+is linked.
+"""
+
+import os
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ._attention import BACKWARD, FORWARD, PRECISIONS, _mask, lse_shape
+from ._fa3 import Context, Reading
+from ._fa3 import run as _run
+
+__all__ = ["attention", "attention_qkvpacked"]
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = False,
+    window: tuple[int | None, int | None] | None = None,
+    softmax_scale: float | None = None,
+    softcap: float = 0.0,
+    cu_seqlens_q: Tensor | None = None,
+    cu_seqlens_kv: Tensor | None = None,
+    max_seqlen_q: int | None = None,
+    max_seqlen_kv: int | None = None,
+    seqused_q: Tensor | None = None,
+    seqused_kv: Tensor | None = None,
+    alibi_slopes: Tensor | None = None,
+    sequence_ids_q: Tensor | None = None,
+    sequence_ids_kv: Tensor | None = None,
+    precision: str = "default",
+    seed: int = 0,
+    deterministic: bool | None = None,
+    return_lse: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """softmax(softmax_scale · q·kᵀ + mask) · v, with gradients of q, k, v.
+
+    Args:
+      q: (batch, seqlen_q, heads_q, head_dim), or (total_q, heads_q, head_dim) with cu_seqlens_q.
+        float32 (CPU), float16, bfloat16. Under autocast it is cast, as k and v are. Tensors whose
+        last dimension is not contiguous are copied; on a GPU also those whose address or strides
+        are not multiples of 16 bytes, and head dims are padded to multiples of 8.
+      k, v: (batch, seqlen_kv, heads_kv, …) or (total_kv, …); heads_q is a multiple of heads_kv.
+      causal … sequence_ids_kv: as in fa3.attention.
+      precision, seed: as in fa3.attention; gradients are those of the inputs before rounding.
+      deterministic: gradients of the same bits in every run; None = what
+        torch.are_deterministic_algorithms_enabled() says. On the CPU always so.
+      return_lse: return the logarithms, too; they have gradients.
+
+    Returns:
+      out, or (out, lse): as fa3.attention.
+
+    Raises:
+      ValueError, TypeError, NotImplementedError, RuntimeError: as fa3.attention.
+    """
+    if softmax_scale == 0:
+        raise ValueError("softmax_scale: 0, need another number, or None for 1/√head_dim")
+    if precision not in PRECISIONS:
+        raise ValueError(f'precision: "{precision}", need one of {", ".join(PRECISIONS)}')
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{name}: {type(tensor).__name__}, need a torch.Tensor")
+        if tensor.dim() not in (3, 4):
+            raise ValueError(
+                f"{name}: {tensor.dim()} dimensions, need 4, (batch, seqlen, heads, head_dim), or "
+                "3, (total tokens, heads, head_dim), with cu_seqlens"
+            )
+    kind = q.device.type
+    if kind not in ("cpu", "cuda", "meta"):
+        raise NotImplementedError(f"q: on {q.device}, need the CPU or a CUDA GPU")
+    if kind != "meta" and torch.is_autocast_enabled(kind):
+        dtype = torch.get_autocast_dtype(kind)
+        q, k, v = (x.to(dtype) if x.is_floating_point() else x for x in (q, k, v))
+    left = right = None
+    if window is not None:
+        fields: dict[str, Any] = {}
+        _mask(fields, causal, window)
+        causal, left, right = False, fields["left"], fields["right"]
+    if deterministic is None:
+        deterministic = torch.are_deterministic_algorithms_enabled()
+    take = _attend if _is_eager(q, k, v) else torch.ops.fa3.forward
+    out, lse = take(
+        q, k, v, cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv, alibi_slopes, sequence_ids_q,
+        sequence_ids_kv, max_seqlen_q, max_seqlen_kv, causal, left, right, softmax_scale, softcap,
+        deterministic, precision, seed,
+    )  # fmt: skip
+    return (out, lse) if return_lse else out
+
+
+def attention_qkvpacked(qkv: Tensor, **arguments: Any) -> Tensor | tuple[Tensor, Tensor]:
+    """fa3.torch.attention of views of one tensor, without a copy.
+
+    qkv: (batch, seqlen, 3, heads, head_dim), or (total, 3, heads, head_dim) with cu_seqlens=: for
+      queries and keys. Its gradient is one tensor of the same shape.
+    arguments: as of attention; cu_seqlens and max_seqlen are those of both.
+    """
+    if qkv.dim() not in (4, 5) or qkv.shape[-3] != 3:
+        raise ValueError(
+            f"qkv: shape {tuple(qkv.shape)}, need (batch, seqlen, 3, heads, head_dim) or "
+            "(total, 3, heads, head_dim)"
+        )
+    for name in ("cu_seqlens", "max_seqlen"):
+        if name in arguments:
+            both = arguments.pop(name)
+            arguments[f"{name}_q"] = arguments[f"{name}_kv"] = both
+    return attention(*qkv.unbind(-3), **arguments)
+
+
+# ---- Operators ----------------------------------------------------------------------------------
+
+_LENGTHS = (
+    "Tensor? cu_seqlens_q, Tensor? cu_seqlens_kv, Tensor? seqused_q, Tensor? seqused_kv, "
+    "Tensor? alibi_slopes, Tensor? sequence_ids_q, Tensor? sequence_ids_kv, "
+    "SymInt? max_seqlen_q, SymInt? max_seqlen_kv, bool causal, SymInt? left, SymInt? right, "
+    "float? softmax_scale, float softcap, bool deterministic"
+)
+_library = torch.library.Library("fa3", "DEF")
+_library.define(
+    f"forward(Tensor q, Tensor k, Tensor v, {_LENGTHS}, str precision, int seed) "
+    "-> (Tensor, Tensor)"
+)
+_library.define(
+    "backward(Tensor? dout, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, "
+    f"{_LENGTHS}, bool needs_q, bool needs_k, bool needs_v) -> (Tensor, Tensor, Tensor)"
+)
+
+_TENSORS = (
+    "cu_seqlens_q", "cu_seqlens_kv", "seqused_q", "seqused_kv", "alibi_slopes", "sequence_ids_q",
+    "sequence_ids_kv",
+)  # fmt: skip
+
+
+def _out_dtype(q: Tensor) -> torch.dtype:
+    return q.dtype if q.dtype.itemsize > 1 else torch.bfloat16
+
+
+def _common(tensors: tuple, numbers: tuple) -> dict[str, Any]:
+    """Fields of the arguments that forward and backward share: _LENGTHS."""
+    max_q, max_kv, causal, left, right, softmax_scale, softcap, _ = numbers
+    fields = {name: x for name, x in zip(_TENSORS, tensors, strict=True) if x is not None}
+    if max_q is not None:
+        fields["max_seqlen_q"] = max_q
+    if max_kv is not None:
+        fields["max_seqlen_kv"] = max_kv
+    if left is not None or right is not None:
+        fields.update(
+            mask=2, left=-1 if left is None else left, right=-1 if right is None else right
+        )
+    elif causal:
+        fields["mask"] = 1
+    if softmax_scale is not None:
+        fields["softmax_scale"] = softmax_scale
+    if softcap:
+        fields["softcap"] = softcap
+    return fields
+
+
+def _forward(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    tensors, numbers, (precision, seed) = rest[:7], rest[7:15], rest[15:]
+    fields = _common(tensors, numbers)
+    columns, columns_v = q.shape[-1], v.shape[-1]
+    shape = tuple(q.shape)
+    q, k, v = _fit(q), _fit(k), _fit(v)
+    if q.shape[-1] != columns:  # padded: the scale is that of the columns that count
+        fields.setdefault("softmax_scale", columns**-0.5)
+    out = torch.empty((*shape[:-1], v.shape[-1]), dtype=_out_dtype(q), device=q.device)
+    lse = torch.empty(lse_shape(shape), dtype=torch.float32, device=q.device)
+    fields.update(q=q, k=k, v=v, o=out, lse=lse)
+    if precision != "default":
+        fields.update(precision=PRECISIONS[precision], precision_seed=seed)
+    _execute(FORWARD, fields, q.device)
+    return (out if v.shape[-1] == columns_v else out[..., :columns_v].contiguous()), lse
+
+
+def _backward(
+    dout: Tensor | None, dlse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, out: Tensor,
+    lse: Tensor, *rest: Any,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    tensors, numbers, needs = rest[:7], rest[7:15], rest[15:]
+    fields = _common(tensors, numbers)
+    inputs = (q, k, v)
+    columns = q.shape[-1]
+    dout = torch.zeros_like(out) if dout is None else dout
+    q, k, v, out, dout = (_fit(x) for x in (q, k, v, out, dout))
+    if q.shape[-1] != columns:
+        fields.setdefault("softmax_scale", columns**-0.5)
+    fields.update(q=q, k=k, v=v, o=out, lse=lse, dout=dout, deterministic=int(numbers[-1]))
+    if dlse is not None:
+        fields["dlse"] = dlse.contiguous()
+    gradients = []
+    for name, x, needed in zip(("dq", "dk", "dv"), (q, k, v), needs, strict=True):
+        gradient = torch.empty(x.shape if needed else 0, dtype=x.dtype, device=x.device)
+        if needed:
+            fields[name] = gradient
+        gradients.append(gradient)
+    if any(needs):
+        _execute(BACKWARD, fields, q.device)
+    return tuple(
+        gradient[..., : x.shape[-1]].contiguous()
+        if needed and gradient.shape != x.shape
+        else gradient
+        for gradient, x, needed in zip(gradients, inputs, needs, strict=True)
+    )
+
+
+def _fit(x: Tensor) -> Tensor:
+    """x, or a copy that the library takes: the last dimension contiguous; on a GPU addresses and
+    strides of whole 16 bytes, and columns in multiples of 8."""
+    if not x.is_cuda:
+        return x if x.stride(-1) == 1 or x.shape[-1] <= 1 else x.contiguous()
+    if x.shape[-1] % 8 != 0:
+        return torch.nn.functional.pad(x, (0, -x.shape[-1] % 8))
+    whole = 16 // x.element_size()
+    if x.stride(-1) == 1 and x.data_ptr() % 16 == 0:
+        if all(s % whole == 0 for s, n in zip(x.stride()[:-1], x.shape, strict=False) if n > 1):
+            if x.numel() <= 1 or any(x.stride()):
+                return x
+    return x.clone(memory_format=torch.contiguous_format)
+
+
+# PyTorch before 2.10 lends tensors by a method, which refuses those that require a gradient.
+_LENDS = hasattr(Tensor, "__dlpack_c_exchange_api__")
+_READING = Reading(recorded=True)
+_contexts: dict[tuple[str, int], Context] = {}
+os.register_at_fork(after_in_child=_contexts.clear)
+
+
+def _context(device: torch.device) -> Context:
+    """One for each GPU, and for each number of threads that PyTorch is set to; made when needed."""
+    if device.type == "cpu":
+        key = ("cpu", torch.get_num_threads())
+    else:
+        key = ("cuda", torch.cuda.current_device() if device.index is None else device.index)
+    context = _contexts.get(key)
+    if context is None:
+        if key[0] == "cpu":
+            context = Context("cpu", num_threads=key[1])
+        else:
+            context = Context(f"cuda:{key[1]}")
+        context = _contexts.setdefault(key, context)
+    return context
+
+
+def _execute(op: int, fields: dict[str, Any], device: torch.device) -> None:
+    context = _context(device)
+    if not _LENDS:
+        for name, value in fields.items():
+            if isinstance(value, Tensor):
+                fields[name] = value.detach()
+    if device.type == "cpu":
+        _run(op, fields, _READING, context, None)
+        return
+    stream = None if _LENDS else torch.cuda.current_stream(device).cuda_stream or 1
+    _run(op, fields, _READING, context, stream, lambda size: _workspace(size, device))
+
+
+def _workspace(size: int, device: torch.device) -> Tensor:
+    return torch.empty(size, dtype=torch.uint8, device=device)
+
+
+for _key in ("CPU", "CUDA"):
+    _library.impl("forward", _forward, _key)
+    _library.impl("backward", _backward, _key)
+
+
+@torch.library.register_fake("fa3::forward", lib=_library)
+def _forward_fake(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    shape = tuple(q.shape)
+    out = q.new_empty((*shape[:-1], v.shape[-1]), dtype=_out_dtype(q))
+    return out, q.new_empty(lse_shape(shape), dtype=torch.float32)
+
+
+@torch.library.register_fake("fa3::backward", lib=_library)
+def _backward_fake(dout, dlse, q, k, v, out, lse, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
+    return tuple(
+        x.new_empty(x.shape if needed else 0)
+        for x, needed in zip((q, k, v), rest[15:], strict=True)
+    )
+
+
+# ---- Gradients ----------------------------------------------------------------------------------
+
+
+def _setup(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*inputs[:3], *output, *inputs[3:10])
+    ctx.numbers = inputs[10:18]
+
+
+def _differentiate(ctx: Any, dout: Tensor | None, dlse: Tensor | None, backward: Any) -> tuple:
+    needs = ctx.needs_input_grad[:3]
+    if dout is None and dlse is None:
+        return (None,) * 20
+    gradients = backward(dout, dlse, *ctx.saved_tensors, *ctx.numbers, *needs)
+    wanted = (g if needed else None for g, needed in zip(gradients, needs, strict=True))
+    return (*wanted, *(None,) * 17)
+
+
+def _refuse_twice(ctx: Any, *gradients: Tensor) -> tuple:
+    raise NotImplementedError(
+        "fa3::backward: second derivatives are not offered; take torch.nn.functional."
+        "scaled_dot_product_attention with torch.nn.attention.SDPBackend.MATH"
+    )
+
+
+torch.library.register_autograd(
+    "fa3::forward",
+    lambda ctx, dout, dlse: _differentiate(ctx, dout, dlse, torch.ops.fa3.backward),
+    setup_context=_setup,
+    lib=_library,
+)
+torch.library.register_autograd(
+    "fa3::backward", _refuse_twice, setup_context=lambda ctx, inputs, output: None, lib=_library
+)
+
+
+# ---- The way around the dispatcher --------------------------------------------------------------
+# An operator written in Python is slow to call where gradients are recorded (bench/python_calls.py).
+# Where nothing looks at operators (no compiler, mode, transform or subclass) a torch.autograd.Function
+# calls the same functions.
+
+_modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 1)
+_transform = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: 1)
+_PLAIN = (Tensor, torch.nn.Parameter)
+
+
+def _is_eager(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    return (
+        not torch.compiler.is_compiling()
+        and type(q) in _PLAIN
+        and type(k) in _PLAIN
+        and type(v) in _PLAIN
+        and q.device.type != "meta"
+        and _modes() == 0
+        and _transform() is None
+    )
+
+
+class _Twice(torch.autograd.Function):
+    """The backward, so that what differentiates it is refused in our words."""
+
+    @staticmethod
+    def forward(ctx: Any, *arguments: Any) -> tuple:
+        return _backward(*arguments)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple:
+        return _refuse_twice(ctx, *gradients)
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
+        output = _forward(*arguments)
+        _setup(ctx, arguments, output)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, dout: Tensor | None, dlse: Tensor | None) -> tuple:
+        take = _Twice.apply if torch.is_grad_enabled() else _backward
+        return _differentiate(ctx, dout, dlse, take)
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+        return _Attention.apply(q, k, v, *rest)
+    return _forward(q, k, v, *rest)

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""errors_test.py — what fa3.torch, and fa3 with tensors of PyTorch, refuse."""
+
+import re
+
+import fa3
+import fa3.torch
+import numpy as np
+import pytest
+import torch
+
+X = torch.ones(2, 6, 4, 16)
+HALF = X.half()
+GRAD = torch.ones(2, 6, 4, 16, requires_grad=True)
+attention = fa3.torch.attention
+
+BAD = {
+    "array": (TypeError, "k: ndarray, need a torch.Tensor", lambda: attention(X, np.ones(3), X)),
+    "rank": (ValueError, "v: 2 dimensions, need 4", lambda: attention(X, X, X[0, 0])),
+    "double": (TypeError, "q: dtype float64, need float32", lambda: attention(*3 * [X.double()])),
+    "int": (TypeError, "q: dtype int64", lambda: attention(*3 * [X.long()])),
+    "bool": (TypeError, "q: dtype of DLPack's code 6", lambda: attention(*3 * [X > 0])),
+    "mixed": (NotImplementedError, "k.dtype=f16 differs", lambda: attention(X, HALF, HALF)),
+    "keys": (ValueError, r"v.shape\[1\]=5", lambda: attention(X, X, X[:, :5])),
+    "scale": (ValueError, "softmax_scale: 0", lambda: attention(X, X, X, softmax_scale=0)),
+    "window": (TypeError, "window: 3", lambda: attention(X, X, X, window=3)),
+    "left": (ValueError, r"window\[0\]=-3", lambda: attention(X, X, X, window=(-3, 0))),
+    "precision": (ValueError, 'precision: "x"', lambda: attention(X, X, X, precision="x")),
+    "fp8 of float": (ValueError, 'precision="fp8"', lambda: attention(X, X, X, precision="fp8")),
+    "int64 lengths": (
+        TypeError,
+        "cu_seqlens_q: dtype int64, need .*int32",
+        lambda: attention(X[0], X[0], X[0], cu_seqlens_q=torch.tensor([0, 6]),
+                          cu_seqlens_kv=torch.tensor([0, 6])),
+    ),
+    "sparse": (TypeError, "q: Cannot access data", lambda: fa3.attention(X.to_sparse(), X, X)),
+    "meta": (TypeError, "k: Cannot pack", lambda: fa3.attention(X, X.to("meta"), X)),
+    "records": (ValueError, "k: requires a gradient", lambda: fa3.attention(X, GRAD, X)),
+    "output records": (
+        ValueError,
+        "out: requires a gradient",
+        lambda: fa3.attention(X, X, X, out=GRAD),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_refused(name):
+    kind, message, call = BAD[name]
+    with pytest.raises(kind) as error:
+        call()
+    assert type(error.value) is kind
+    assert re.search(message, str(error.value)), error.value
+
+
+def test_tensors_on_two_devices():
+    if not torch.cuda.is_available():
+        pytest.skip("there is no GPU")
+    with pytest.raises(ValueError, match="k: on cpu, need cuda:0 as q"):
+        attention(HALF.cuda(), HALF, HALF.cuda())
+
+
+def test_fa3_takes_tensors():
+    """fa3.attention, too, where no gradients are wanted; it returns tensors."""
+    q = torch.randn(2, 9, 4, 16)
+    out, lse = fa3.attention(q, q, q, causal=True, return_lse=True)
+    assert isinstance(out, torch.Tensor) and lse.dtype == torch.float32
+    assert torch.equal(out, attention(q, q, q, causal=True))
+    codes = fa3.quantize(q)
+    assert codes.codes.dtype == torch.float8_e4m3fn
+    assert fa3.attention(codes, codes, codes).dtype == torch.bfloat16
+    mixed = fa3.attention(q.numpy(), q, q)  # NumPy and PyTorch share the CPU
+    assert isinstance(mixed, np.ndarray)

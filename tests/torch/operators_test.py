@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""operators_test.py — torch.ops.fa3 in PyTorch's machinery: opcheck, compile, autocast, modes."""
+
+import fa3.torch
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+from torch_kit import DEVICES, assert_close, normal, qkv
+
+each_device = pytest.mark.parametrize("device", DEVICES)
+
+
+def some(device):
+    return torch.bfloat16 if device == "cuda" else torch.float32
+
+
+def arguments(q, k, v, *, lengths=(None,) * 4, longest=(None, None), causal=False,
+              window=(None, None), scale=None, softcap=0.0, deterministic=False):  # fmt: skip
+    others = (None,) * 3  # slopes and ids
+    return (q, k, v, *lengths, *others, *longest, causal, *window, scale, softcap, deterministic)
+
+
+def variants(device):
+    q, k, v = qkv(some(device), device)
+    yield "plain", arguments(q, k, v)
+    yield "causal", arguments(q, k, v, causal=True, scale=0.3, softcap=2.0, deterministic=True)
+    yield "window", arguments(q, k, v, window=(3, None))
+    cu = torch.tensor([0, 7, 33], dtype=torch.int32, device=device)
+    x = normal(33, 2, 16, dtype=some(device), device=device, grad=True)
+    yield "varlen", arguments(x, x, x, lengths=(cu, cu, None, None), longest=(26, 26))
+
+
+@each_device
+@pytest.mark.parametrize("name", ["plain", "causal", "window", "varlen"])
+def test_opcheck(device, name):
+    torch.manual_seed(1)
+    common = dict(variants(device))[name]
+    forward = torch.ops.fa3.forward.default
+    torch.library.opcheck(forward, (*common, "default", 0))
+    with torch.no_grad():
+        inputs = [x.detach() for x in common[:3]]
+        out, lse = forward(*inputs, *common[3:], "default", 0)
+        dout = torch.randn_like(out)
+        for needs in ((True, True, True), (True, False, True)):
+            torch.library.opcheck(
+                torch.ops.fa3.backward.default,
+                (dout, None, *inputs, out, lse, *common[3:], *needs),
+            )
+
+
+def loss(q, k, v):
+    out, lse = fa3.torch.attention(q * 2, k, v, causal=True, return_lse=True)
+    return (out.float() * out.shape[1]).sum() + lse.sum()
+
+
+@each_device
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_compile_without_breaks(device, dynamic):
+    compiled = torch.compile(loss, backend="aot_eager", fullgraph=True, dynamic=dynamic)
+    for rows in (33, 40):
+        inputs = qkv(some(device), device, rows=rows, keys=50)
+        want = torch.autograd.grad(loss(*inputs), inputs)
+        got = torch.autograd.grad(compiled(*inputs), inputs)
+        for a, b in zip(got, want, strict=True):
+            assert_close(a, b, 1e-2 if device == "cuda" else 1e-5)
+
+
+@each_device
+def test_inductor(device):
+    inputs = qkv(some(device), device)
+    got = torch.autograd.grad(torch.compile(loss, fullgraph=True)(*inputs), inputs)
+    for a, b in zip(got, torch.autograd.grad(loss(*inputs), inputs), strict=True):
+        assert_close(a, b, 1e-2 if device == "cuda" else 1e-5)
+
+
+@each_device
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast(device, dtype):
+    q, k, v = qkv(torch.float32, device)
+    with torch.autocast(device, dtype):
+        out = fa3.torch.attention(q, k, v)
+        assert out.dtype == dtype
+    got = torch.autograd.grad(out.float().sum(), (q, k, v))
+    want = fa3.torch.attention(q.to(dtype), k.to(dtype), v.to(dtype))
+    assert torch.equal(out, want)
+    assert all(g.dtype == torch.float32 for g in got)
+    with torch.autocast(device, dtype):  # inside a compiled function, too
+        compiled = torch.compile(fa3.torch.attention, backend="aot_eager", fullgraph=True)
+        assert torch.equal(compiled(q, k, v), want)
+
+
+@each_device
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_checkpointing(device, reentrant):
+    inputs = qkv(some(device), device)
+    want = torch.autograd.grad(loss(*inputs), inputs)
+    for x in inputs:
+        x.grad = None
+    checkpoint(loss, *inputs, use_reentrant=reentrant).backward()
+    for x, b in zip(inputs, want, strict=True):
+        assert_close(x.grad, b, 1e-2 if device == "cuda" else 0)
+
+
+@each_device
+@pytest.mark.parametrize("compiled", [False, True])
+def test_second_derivatives_are_refused(device, compiled):
+    q, k, v = qkv(some(device), device)
+    take = torch.ops.fa3.forward if compiled else fa3.torch._attend
+    out, _ = take(*arguments(q, k, v), "default", 0)
+    (dq,) = torch.autograd.grad(out.sum(), q, create_graph=True)
+    with pytest.raises(NotImplementedError, match="second derivatives are not offered"):
+        dq.sum().backward()
+
+
+class Seen(torch.utils._python_dispatch.TorchDispatchMode):
+    """The arguments of the operators of fa3 that run below."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function.namespace == "fa3":
+            self.calls.append((function.name(), args))
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("asked, option", [(True, None), (False, None), (False, True)])
+def test_determinism_is_an_argument_of_the_operator(asked, option):
+    q, k, v = qkv()
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(asked)
+    try:
+        with Seen() as seen:
+            out = fa3.torch.attention(q, k, v, deterministic=option)
+    finally:
+        torch.use_deterministic_algorithms(before)
+    with seen:
+        out.sum().backward()
+    (forward, given), (backward, later) = seen.calls
+    assert (forward, backward) == ("fa3::forward", "fa3::backward")
+    assert given[-3] is later[-4] is (asked or bool(option))
+
+
+def test_fake_and_meta_tensors():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        q, k, v = qkv(torch.bfloat16, d_v=16)
+        out, lse = fa3.torch.attention(q, k, v, return_lse=True)
+        assert out.shape == (2, 33, 4, 16) and out.dtype == torch.bfloat16
+        assert lse.shape == (2, 4, 33) and lse.dtype == torch.float32
+        out.sum().backward()
+        assert k.grad.shape == k.shape
+    x = torch.empty(2, 8, 4, 32, device="meta")
+    assert fa3.torch.attention(x, x, x).shape == x.shape
+
+
+def test_inside_a_module():
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.projections = torch.nn.Linear(32, 96)
+
+        def forward(self, x):
+            packed = self.projections(x).unflatten(-1, (3, 4, 8))
+            return fa3.torch.attention_qkvpacked(packed, causal=True).flatten(-2)
+
+    torch.manual_seed(2)
+    layer, x = Layer(), torch.randn(2, 10, 32)
+    want = layer(x)
+    assert torch.equal(torch.compile(layer, backend="aot_eager", fullgraph=True)(x), want)
+    layer(x).sum().backward()
+    assert layer.projections.weight.grad.abs().sum() > 0
+    twin = Layer()
+    twin.load_state_dict(layer.state_dict())
+    assert torch.equal(twin(x), want)
