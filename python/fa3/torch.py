@@ -220,8 +220,11 @@ def _backward(
 def _fit(x: Tensor) -> Tensor:
     """x, or a copy that the library takes: the last dimension contiguous; on a GPU addresses and
     strides of whole 16 bytes, and columns in multiples of 8."""
-    if not x.is_cuda:
-        return x if x.stride(-1) == 1 or x.shape[-1] <= 1 else x.contiguous()
+    if x.is_contiguous():
+        if not x.is_cuda or (x.shape[-1] % 8 == 0 and x.data_ptr() % 16 == 0):
+            return x
+    elif not x.is_cuda:
+        return x if x.stride(-1) == 1 else x.contiguous()
     if x.shape[-1] % 8 != 0:
         return torch.nn.functional.pad(x, (0, -x.shape[-1] % 8))
     whole = 16 // x.element_size()
@@ -329,9 +332,9 @@ torch.library.register_autograd(
 
 
 # ---- The way around the dispatcher --------------------------------------------------------------
-# An operator written in Python is slow to call where gradients are recorded (bench/python_calls.py).
-# Where nothing looks at operators (no compiler, mode, transform or subclass) a torch.autograd.Function
-# calls the same functions.
+# An operator written in Python is slow to call where gradients are recorded: bench/python_calls.py.
+# Where nothing looks at operators (no compiler, mode, transform or subclass) the same functions are
+# called by a torch.autograd.Function.
 
 _modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 1)
 _transform = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: 1)

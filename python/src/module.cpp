@@ -289,6 +289,7 @@ nb::dict describe(const Context& context) {
 
 NB_MODULE(_fa3, m) {
   pthread_atfork(nullptr, nullptr, [] { ++forks; });
+  nb::set_leak_warnings(false);  // PyTorch keeps its operators, and they this module, to the end
 
   nb::class_<Reading>(
       m, "Reading",

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The functions of FlashAttention-2's flash_attn on fa3. Its commit and every parameter:
+docs/guide/python.md. Tensors on a CPU work, too."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import fa3
+
+from ._common import SERVING, attend, cached_lengths, refuse, window
+
+__version__ = "2.8.3"  # the version whose functions these are; programs compare it
+__all__ = [
+    "flash_attn_func",
+    "flash_attn_kvpacked_func",
+    "flash_attn_qkvpacked_func",
+    "flash_attn_varlen_func",
+    "flash_attn_varlen_kvpacked_func",
+    "flash_attn_varlen_qkvpacked_func",
+    "flash_attn_with_kvcache",
+]
+_FA3_VERSION = fa3.__version__
+
+
+def _attend(
+    function: str,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    dropout_p: float,
+    softmax_scale: float | None,
+    causal: bool,
+    window_size: tuple[int, int],
+    softcap: float,
+    alibi_slopes: Tensor | None,
+    deterministic: bool,
+    return_attn_probs: bool,
+    **lengths: Any,
+) -> Tensor | tuple[Tensor, Tensor, None]:
+    refuse(function, dropout_p=(dropout_p, "dropout is not offered yet", "pass 0.0"))
+    out, lse = attend(
+        q,
+        k,
+        v,
+        causal=causal,
+        window=window(window_size),
+        softmax_scale=softmax_scale,
+        softcap=softcap,
+        alibi_slopes=alibi_slopes,
+        deterministic=deterministic,
+        **lengths,
+    )
+    return (out, lse, None) if return_attn_probs else out
+
+
+def flash_attn_func(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+) -> Tensor | tuple[Tensor, Tensor, None]:
+    """Attention of (batch, seqlen, heads, head_dim). With return_attn_probs: (out, lse, None); the
+    original returns the mask of its dropout as the third."""
+    return _attend(
+        "flash_attn_func", q, k, v, dropout_p, softmax_scale, causal, window_size, softcap,
+        alibi_slopes, deterministic, return_attn_probs,
+    )  # fmt: skip
+
+
+def flash_attn_kvpacked_func(
+    q: Tensor,
+    kv: Tensor,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+) -> Tensor | tuple[Tensor, Tensor, None]:
+    """The same with k and v in one tensor, (batch, seqlen, 2, heads_kv, head_dim)."""
+    return _attend(
+        "flash_attn_kvpacked_func", q, *kv.unbind(-3), dropout_p, softmax_scale, causal,
+        window_size, softcap, alibi_slopes, deterministic, return_attn_probs,
+    )  # fmt: skip
+
+
+def flash_attn_qkvpacked_func(
+    qkv: Tensor,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+) -> Tensor | tuple[Tensor, Tensor, None]:
+    """The same with q, k and v in one tensor, (batch, seqlen, 3, heads, head_dim)."""
+    return _attend(
+        "flash_attn_qkvpacked_func", *qkv.unbind(-3), dropout_p, softmax_scale, causal,
+        window_size, softcap, alibi_slopes, deterministic, return_attn_probs,
+    )  # fmt: skip
+
+
+def flash_attn_varlen_func(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+    block_table: Tensor | None = None,
+) -> Tensor | tuple[Tensor, Tensor, None]:
+    """Attention of (total, heads, head_dim), cut by cu_seqlens, int32 (batch + 1)."""
+    refuse("flash_attn_varlen_func", block_table=(block_table, SERVING, "gather the pages"))
+    return _attend(
+        "flash_attn_varlen_func", q, k, v, dropout_p, softmax_scale, causal, window_size, softcap,
+        alibi_slopes, deterministic, return_attn_probs, cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_kv=cu_seqlens_k, max_seqlen_q=max_seqlen_q, max_seqlen_kv=max_seqlen_k,
+    )  # fmt: skip
+
+
+def flash_attn_varlen_kvpacked_func(
+    q: Tensor,
+    kv: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+) -> Tensor | tuple[Tensor, Tensor, None]:
+    """The same with k and v in one tensor, (total, 2, heads_kv, head_dim)."""
+    return flash_attn_varlen_func(
+        q, *kv.unbind(-3), cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p,
+        softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
+        return_attn_probs,
+    )  # fmt: skip
+
+
+def flash_attn_varlen_qkvpacked_func(
+    qkv: Tensor,
+    cu_seqlens: Tensor,
+    max_seqlen: int,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+) -> Tensor | tuple[Tensor, Tensor, None]:
+    """The same with q, k and v in one tensor, (total, 3, heads, head_dim)."""
+    return flash_attn_varlen_func(
+        *qkv.unbind(-3), cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, dropout_p, softmax_scale,
+        causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs,
+    )  # fmt: skip
+
+
+def flash_attn_with_kvcache(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    k: Tensor | None = None,
+    v: Tensor | None = None,
+    rotary_cos: Tensor | None = None,
+    rotary_sin: Tensor | None = None,
+    cache_seqlens: int | Tensor | None = None,
+    cache_batch_idx: Tensor | None = None,
+    cache_leftpad: Tensor | None = None,
+    block_table: Tensor | None = None,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    rotary_interleaved: bool = True,
+    alibi_slopes: Tensor | None = None,
+    num_splits: int = 0,
+    return_softmax_lse: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Attention on a cache of which the first cache_seqlens rows of each sequence count. No
+    gradients."""
+    refuse(
+        "flash_attn_with_kvcache",
+        k=(k, SERVING, "write the new rows into the cache before the call"),
+        v=(v, SERVING, "write the new rows into the cache before the call"),
+        rotary_cos=(rotary_cos, SERVING, "rotate q and the new k before the call"),
+        rotary_sin=(rotary_sin, SERVING, "rotate q and the new k before the call"),
+        cache_batch_idx=(cache_batch_idx, SERVING, "pass the cache in the order of q"),
+        cache_leftpad=(cache_leftpad, SERVING, "shift the cache, or use sequence ids of fa3"),
+        block_table=(block_table, SERVING, "gather the pages"),
+    )
+    with torch.no_grad():
+        out, lse = attend(
+            q,
+            k_cache,
+            v_cache,
+            causal=causal,
+            window=window(window_size),
+            softmax_scale=softmax_scale,
+            softcap=softcap,
+            alibi_slopes=alibi_slopes,
+            seqused_kv=cached_lengths(cache_seqlens, k_cache.shape[0], k_cache.device),
+        )
+    return (out, lse) if return_softmax_lse else out

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The functions of FlashAttention-3's flash_attn_interface on fa3. Its commit and every parameter:
+docs/guide/python.md. Tensors on a CPU work, too."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import fa3
+
+from ._common import SERVING, attend, cached_lengths, refuse, window
+
+__version__ = fa3.__version__
+__all__ = [
+    "flash_attn_combine",
+    "flash_attn_func",
+    "flash_attn_qkvpacked_func",
+    "flash_attn_varlen_func",
+    "flash_attn_with_kvcache",
+    "get_scheduler_metadata",
+]
+
+
+def _refuse(function: str, qv: Tensor | None, attention_chunk: int) -> None:
+    refuse(
+        function,
+        qv=(qv, "a second query is not offered", "concatenate it with q, and v with k"),
+        attention_chunk=(attention_chunk, "chunks are not offered", "use sequence ids of fa3"),
+    )
+
+
+def flash_attn_func(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    qv: Tensor | None = None,
+    q_descale: Tensor | None = None,
+    k_descale: Tensor | None = None,
+    v_descale: Tensor | None = None,
+    window_size: tuple[int, int] = (-1, -1),
+    attention_chunk: int = 0,
+    softcap: float = 0.0,
+    num_splits: int = 1,
+    pack_gqa: bool | None = None,
+    deterministic: bool = False,
+    sm_margin: int = 0,
+    return_attn_probs: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Attention of (batch, seqlen, heads, head_dim); with return_attn_probs also the logarithms of
+    the softmax's sums. num_splits, pack_gqa and sm_margin are hints that fa3 does not need."""
+    _refuse("flash_attn_func", qv, attention_chunk)
+    out, lse = attend(
+        q,
+        k,
+        v,
+        descales=(q_descale, k_descale, v_descale),
+        causal=causal,
+        window=window(window_size),
+        softmax_scale=softmax_scale,
+        softcap=softcap,
+        deterministic=deterministic,
+    )
+    return (out, lse) if return_attn_probs else out
+
+
+def flash_attn_varlen_func(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    seqused_q: Tensor | None = None,
+    seqused_k: Tensor | None = None,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    qv: Tensor | None = None,
+    q_descale: Tensor | None = None,
+    k_descale: Tensor | None = None,
+    v_descale: Tensor | None = None,
+    window_size: tuple[int, int] = (-1, -1),
+    attention_chunk: int = 0,
+    softcap: float = 0.0,
+    num_splits: int = 1,
+    pack_gqa: bool | None = None,
+    deterministic: bool = False,
+    sm_margin: int = 0,
+    return_attn_probs: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Attention of (total, heads, head_dim), cut by cu_seqlens, int32 (batch + 1)."""
+    _refuse("flash_attn_varlen_func", qv, attention_chunk)
+    out, lse = attend(
+        q,
+        k,
+        v,
+        descales=(q_descale, k_descale, v_descale),
+        causal=causal,
+        window=window(window_size),
+        softmax_scale=softmax_scale,
+        softcap=softcap,
+        cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_kv=cu_seqlens_k,
+        max_seqlen_q=max_seqlen_q,
+        max_seqlen_kv=max_seqlen_k,
+        seqused_q=seqused_q,
+        seqused_kv=seqused_k,
+        deterministic=deterministic,
+    )
+    return (out, lse) if return_attn_probs else out
+
+
+def flash_attn_qkvpacked_func(
+    qkv: Tensor,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    q_descale: Tensor | None = None,
+    k_descale: Tensor | None = None,
+    v_descale: Tensor | None = None,
+    window_size: tuple[int, int] = (-1, -1),
+    attention_chunk: int = 0,
+    softcap: float = 0.0,
+    deterministic: bool = False,
+    num_heads_q: int | None = None,
+    sm_margin: int = 0,
+    return_attn_probs: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Attention of views of one tensor: (batch, seqlen, 3, heads, head_dim), or (batch, seqlen,
+    num_heads_q + 2 · heads_kv, head_dim)."""
+    if qkv.dim() == 5 and qkv.shape[-3] == 3:
+        q, k, v = qkv.unbind(-3)
+    elif qkv.dim() == 4 and num_heads_q is not None and (qkv.shape[2] - num_heads_q) % 2 == 0:
+        rest = (qkv.shape[2] - num_heads_q) // 2
+        q, k, v = qkv.split([num_heads_q, rest, rest], dim=2)
+    else:
+        raise ValueError(
+            f"qkv: shape {tuple(qkv.shape)} with num_heads_q={num_heads_q}, need (batch, seqlen, "
+            "3, heads, head_dim), or (batch, seqlen, num_heads_q + 2 · heads_kv, head_dim)"
+        )
+    return flash_attn_func(
+        q,
+        k,
+        v,
+        softmax_scale,
+        causal,
+        None,
+        q_descale,
+        k_descale,
+        v_descale,
+        window_size,
+        attention_chunk,
+        softcap,
+        deterministic=deterministic,
+        sm_margin=sm_margin,
+        return_attn_probs=return_attn_probs,
+    )
+
+
+def flash_attn_with_kvcache(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    k: Tensor | None = None,
+    v: Tensor | None = None,
+    qv: Tensor | None = None,
+    rotary_cos: Tensor | None = None,
+    rotary_sin: Tensor | None = None,
+    cache_seqlens: int | Tensor | None = None,
+    cache_batch_idx: Tensor | None = None,
+    cache_leftpad: Tensor | None = None,
+    page_table: Tensor | None = None,
+    cu_seqlens_q: Tensor | None = None,
+    cu_seqlens_k_new: Tensor | None = None,
+    max_seqlen_q: int | None = None,
+    rotary_seqlens: Tensor | None = None,
+    q_descale: Tensor | None = None,
+    k_descale: Tensor | None = None,
+    v_descale: Tensor | None = None,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    attention_chunk: int = 0,
+    softcap: float = 0.0,
+    rotary_interleaved: bool = True,
+    scheduler_metadata: Tensor | None = None,
+    num_splits: int = 0,
+    pack_gqa: bool | None = None,
+    sm_margin: int = 0,
+    return_softmax_lse: bool = False,
+) -> Tensor | tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Attention on a cache of which the first cache_seqlens rows of each sequence count. No
+    gradients. With return_softmax_lse: (out, lse, empty, empty), where the original may return the
+    parts of its splits."""
+    name = "flash_attn_with_kvcache"
+    _refuse(name, qv, attention_chunk)
+    append = "write the new rows into the cache before the call"
+    pick = "pass the cache in the order of q"
+    refuse(
+        name,
+        k=(k, SERVING, append),
+        v=(v, SERVING, append),
+        rotary_cos=(rotary_cos, SERVING, "rotate q and the new k before the call"),
+        rotary_sin=(rotary_sin, SERVING, "rotate q and the new k before the call"),
+        rotary_seqlens=(rotary_seqlens, SERVING, "rotate q and the new k before the call"),
+        cu_seqlens_k_new=(cu_seqlens_k_new, SERVING, append),
+        cache_batch_idx=(cache_batch_idx, SERVING, pick),
+        cache_leftpad=(cache_leftpad, SERVING, "shift the cache, or use sequence ids of fa3"),
+        page_table=(page_table, SERVING, "gather the pages"),
+    )
+    batch = k_cache.shape[0]
+    with torch.no_grad():
+        out, lse = attend(
+            q,
+            k_cache,
+            v_cache,
+            descales=(q_descale, k_descale, v_descale),
+            causal=causal,
+            window=window(window_size),
+            softmax_scale=softmax_scale,
+            softcap=softcap,
+            cu_seqlens_q=cu_seqlens_q,
+            max_seqlen_q=max_seqlen_q,
+            seqused_kv=cached_lengths(cache_seqlens, batch, k_cache.device),
+        )
+    if not return_softmax_lse:
+        return out
+    nothing = torch.empty(0, dtype=torch.float32, device=out.device)
+    return out, lse, nothing, nothing
+
+
+def flash_attn_combine(*arguments: Any, **named: Any) -> Any:
+    """Not offered yet."""
+    raise NotImplementedError(
+        "flash_attn_combine: splits cannot be merged from outside yet; fa3 merges its own"
+    )
+
+
+def get_scheduler_metadata(
+    batch_size: int,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    num_heads_q: int,
+    num_heads_kv: int,
+    headdim: int,
+    cache_seqlens: Tensor,
+    qkv_dtype: torch.dtype = torch.bfloat16,
+    headdim_v: int | None = None,
+    cu_seqlens_q: Tensor | None = None,
+    cu_seqlens_k_new: Tensor | None = None,
+    cache_leftpad: Tensor | None = None,
+    page_size: int | None = None,
+    max_seqlen_k_new: int = 0,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    attention_chunk: int = 0,
+    has_softcap: bool = False,
+    num_splits: int = 0,
+    pack_gqa: bool | None = None,
+    sm_margin: int = 0,
+) -> None:
+    """None: fa3 schedules on the device and needs nothing prepared. flash_attn_with_kvcache takes
+    it."""
+    return None

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""gpu_test.py — what only a GPU has: streams, graphs, PyTorch's allocator. Skipped without one."""
+
+import fa3
+import fa3.torch
+import pytest
+import torch
+from torch_kit import BOUND, assert_close, attend, normal, qkv
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+BF16 = torch.bfloat16
+
+
+def test_the_current_stream_is_used():
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        inputs = qkv(BF16, "cuda", grad=False, rows=2000, keys=2000)
+        torch.cuda._sleep(
+            50_000_000
+        )  # inputs change after this; work on another stream would miss it
+        inputs[0].mul_(2)
+        out = fa3.torch.attention(*inputs)
+        assert not stream.query()  # the call did not wait
+    stream.synchronize()
+    assert_close(out, attend(*inputs)[0], BOUND[BF16])
+
+
+def test_stream_by_its_pointer():
+    inputs = qkv(BF16, "cuda", grad=False)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    out = fa3.attention(*inputs, stream=stream.cuda_stream)
+    stream.synchronize()
+    assert_close(out, attend(*inputs)[0], BOUND[BF16])
+
+
+def captured(function):
+    """Runs it once to warm up, captures it, returns the graph and what it returned."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        function()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = function()
+    return graph, result
+
+
+@pytest.mark.parametrize("planned", [False, True])
+def test_graph_of_a_forward(planned):
+    inputs = qkv(BF16, "cuda", grad=False, rows=300, keys=300)
+    plan = fa3.Plan(fa3.attention, *inputs, causal=True)
+    take = plan.run if planned else lambda *x: fa3.torch.attention(*x, causal=True)
+    graph, out = captured(lambda: take(*inputs))
+    for _ in range(3):
+        for x in inputs:
+            x.normal_()
+        graph.replay()
+        assert_close(out, attend(*inputs, causal=True)[0], BOUND[BF16])
+
+
+def test_graph_of_a_training_step():
+    inputs = qkv(BF16, "cuda", rows=300, keys=300)
+    dout = normal(2, 300, 4, 32, dtype=BF16, device="cuda")
+
+    def step():
+        out = fa3.torch.attention(*inputs, causal=True, deterministic=True)
+        return torch.autograd.grad(out, inputs, dout)
+
+    graph, gradients = captured(step)
+    before = None
+    for _ in range(10):
+        graph.replay()
+        again = [g.clone() for g in gradients]
+        assert before is None or all(torch.equal(a, b) for a, b in zip(before, again, strict=True))
+        before = again
+    want = torch.autograd.grad(attend(*inputs, causal=True)[0], inputs, dout.double())
+    for a, b in zip(before, want, strict=True):
+        assert_close(a, b, 4 * BOUND[BF16])
+
+
+def test_workspace_is_pytorchs():
+    inputs = qkv(BF16, "cuda", rows=4096, keys=4096, d=128, d_v=128)
+    out = fa3.torch.attention(*inputs)
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    torch.autograd.grad(out.sum(), inputs)
+    sums = inputs[0].numel() * 4  # dQ in FP32
+    assert torch.cuda.max_memory_allocated() - before > sums
+
+
+def test_unaligned_tensors_are_copied():
+    base = torch.randn(2 * 33 * 4 * 32 + 1, device="cuda").to(BF16)
+    q = base[1:].view(2, 33, 4, 32)
+    assert q.data_ptr() % 16 != 0
+    assert_close(fa3.torch.attention(q, q, q), attend(q, q, q)[0], BOUND[BF16])
+    with pytest.raises(NotImplementedError, match="16"):
+        fa3.attention(q, q, q)
