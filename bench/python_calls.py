@@ -2,18 +2,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """python_calls.py — what a call from Python costs: microseconds, on a problem of one number.
 
-    bench/python_calls.py [--lib libfa3.so] [--seconds 1]
+    bench/python_calls.py [--lib libfa3.so] [--commit COMMIT]
 
-Prints one JSON line for each way to call: the C function through ctypes, less what ctypes itself
-costs; fa3.attention on arrays of NumPy; and where PyTorch is there, fa3.attention, fa3.torch and
-scaled_dot_product_attention on tensors, with and without gradients, on the CPU and on a GPU, there
-the time until the work is on the stream. The ways take turns; a figure is the median of turns.
+Prints JSON lines, a cell for each way to call: the C function through ctypes, and what ctypes costs
+by itself; fa3.attention on arrays of NumPy; and where PyTorch is there, its tensors by
+fa3.attention, fa3.torch and scaled_dot_product_attention, with and without gradients, on the CPU
+and on a GPU, there the time until the work is on the stream. The ways take turns; a figure is a
+median of turns.
 """
 
 import argparse
 import ctypes
 import json
 import pathlib
+import platform
 import statistics
 import sys
 import time
@@ -21,6 +23,8 @@ import time
 import fa3
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import machine  # noqa: E402
+
 TURNS = 15
 
 
@@ -103,32 +107,33 @@ def measure(call, seconds, wait):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--lib", help="libfa3.so, for the C function")
+    parser.add_argument("--commit", default="unknown", help="that the library was built from")
     parser.add_argument("--seconds", type=float, default=0.03, help="of a turn (0.03)")
     options = parser.parse_args()
     calls = (c_calls(options.lib) if options.lib else {}) | numpy_calls()
-    wait, machine = (lambda: None), {}
+    device, versions, wait = fa3.Context().info()["name"], {}, lambda: None
     try:
         import torch
 
-        machine["torch"] = torch.__version__
+        versions["torch"] = torch.__version__
         calls |= torch_calls("cpu")
         if torch.cuda.is_available():
             calls |= torch_calls("cuda")
-            wait = torch.cuda.synchronize
-            machine["gpu"] = torch.cuda.get_device_name()
+            device, wait = torch.cuda.get_device_name(), torch.cuda.synchronize
     except ImportError:
         pass
+    meta = machine.gpu_meta("python-calls", device, fa3.__version__, options.commit)
+    meta |= {"python": platform.python_version(), "cpu": fa3.Context().info()["name"], **versions}
+    print(json.dumps(meta))
     turns = {name: [] for name in calls}
     for turn in range(TURNS + 1):  # the first one warms up
         for name, call in calls.items():
             took = measure(call, options.seconds, wait)
             if turn > 0:
                 turns[name].append(took)
-    machine |= {"python": sys.version.split()[0], "fa3": fa3.__version__}
-    machine["cpu"] = fa3.Context().info()["name"]
     for name, taken in turns.items():
         us = round(statistics.median(taken), 2)
-        print(json.dumps({"call": name, "us": us, "turns": TURNS, **machine}))
+        print(json.dumps({"kind": "cell", "cell": name, "us": us, "turns": TURNS}))
 
 
 if __name__ == "__main__":

@@ -28,8 +28,8 @@ def variants(device):
     yield "causal", arguments(q, k, v, causal=True, scale=0.3, softcap=2.0, deterministic=True)
     yield "window", arguments(q, k, v, window=(3, None), **same)
     cu = torch.tensor([0, 7, 33], dtype=torch.int32, device=device)
-    x = normal(33, 2, 16, dtype=some(device), device=device, grad=True)
-    yield "varlen", arguments(x, x, x, lengths=(cu, cu, None, None), longest=(26, 26), **same)
+    x = [normal(33, 2, 16, dtype=some(device), device=device, grad=True) for _ in "qkv"]
+    yield "varlen", arguments(*x, lengths=(cu, cu, None, None), longest=(26, 26), **same)
 
 
 @each_device
