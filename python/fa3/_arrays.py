@@ -88,8 +88,14 @@ _readings: dict[Any, Reading] = {None: Reading()}
 
 def reading_of(dtype: str | tuple[str, ...] | None) -> Reading:
     """What arrays of unsigned integers hold, from the argument `dtype`."""
-    found = _readings.get(dtype)
+    try:
+        found = _readings.get(dtype)
+    except TypeError:
+        found = None
     if found is None:
+        if not isinstance(dtype, (str, tuple)):
+            kind = type(dtype).__name__
+            raise TypeError(f'dtype: {kind}, need a name, as "bfloat16", or a tuple of names')
         sizes = {"": "", 16: "", 8: ""}
         for name in (dtype,) if isinstance(dtype, str) else dtype:
             if name in ("float16", "bfloat16"):

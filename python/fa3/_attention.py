@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """fa3.attention and fa3.attention_backward: arguments by name → the fields of the C interface."""
 
+import operator
+
 from ._arrays import Array, empty, is_eight_bit, is_numpy, reading_of, shape_of
 from ._fa3 import Context
-from ._plan import execute
+from ._plan import BACKWARD, FORWARD, execute
 from ._quantize import Quantized
 
-FORWARD, BACKWARD = 1, 2
 PRECISIONS = {"default": 0, "fp8": 1, "eight_bit": 2, "eight_bit_accurate": 3}
 
 
@@ -247,7 +248,7 @@ def _mask(fields: dict, causal: bool, window: tuple[int | None, int | None] | No
         fields["mask"] = 1
         return
     try:
-        left, right = (-1 if side is None else side for side in window)
+        left, right = (-1 if side is None else operator.index(side) for side in window)
     except (TypeError, ValueError):
         raise TypeError(
             f"window: {window!r}, need a tuple (left, right) of numbers or None"

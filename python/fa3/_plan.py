@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 from . import _fa3
 from ._arrays import Array, empty
 
+FORWARD, BACKWARD, QUANTIZE = 1, 2, 3  # fa3_op
+
 
 def execute(op: int, fields: dict, how: Any, context: Any, stream: int | None) -> None:
     """Runs one operation of the C interface, or hands it to what stands in for a context."""
@@ -97,14 +99,14 @@ class Plan:
             *arrays,
             **self._arguments,
             **arguments,
-            context=_Runner(self, arrays[0], workspace),
+            context=_Runner(self, workspace),
             stream=stream,
         )
 
 
 class _Runner(_StandIn):
-    def __init__(self, plan: Plan, like: Array, workspace: Array | None):
-        self.plan, self.like, self.workspace = plan, like, workspace
+    def __init__(self, plan: Plan, workspace: Array | None):
+        self.plan, self.workspace = plan, workspace
 
     def take(self, op: int, fields: dict, how: Any, stream: int | None) -> None:
         plan = self.plan
@@ -113,7 +115,8 @@ class _Runner(_StandIn):
             if plan._spare:
                 workspace = kept = plan._spare.pop()
             else:
-                workspace = empty(self.like, (plan.workspace_bytes,), "uint8")
+                like = fields["x"] if op == QUANTIZE else fields["q"]
+                workspace = empty(like, (plan.workspace_bytes,), "uint8")
                 torch = sys.modules.get("torch")
                 if torch is None or not isinstance(workspace, torch.Tensor):
                     kept = workspace

@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 from ._arrays import Array, empty, is_numpy, reading_of, shape_of
 from ._fa3 import Context
-from ._plan import execute
+from ._plan import QUANTIZE, execute
 
-QUANTIZE = 3
 LAYOUTS = {"halves": 0, "pairs": 1}
 
 

@@ -5,10 +5,10 @@
     out = attention(q, k, v, causal=True)      # (batch, seqlen, heads, head_dim), CPU or CUDA
 
 Two operators, torch.ops.fa3.forward and torch.ops.fa3.backward, carry it: torch.compile does not
-break its graph at them, activation checkpointing and CUDA graphs work, autocast is followed.
-Memory comes from PyTorch's allocator, work goes to its current stream, CPU runs use at most
-torch.get_num_threads() threads. Second derivatives are refused. PyTorch 2.4 or newer; nothing of it
-is linked.
+break its graph at them, activation checkpointing and CUDA graphs work, autocast is followed. Memory
+comes from PyTorch's allocator, work goes to its current stream, CPU runs use at most
+torch.get_num_threads() threads. Second derivatives and forward mode are refused. PyTorch 2.4 or
+newer; nothing of it is linked.
 """
 
 import os
@@ -16,10 +16,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
-from ._attention import BACKWARD, FORWARD, PRECISIONS, _mask, lse_shape
+from ._attention import PRECISIONS, _mask, lse_shape
 from ._fa3 import Context, Reading
 from ._fa3 import run as _run
+from ._plan import BACKWARD, FORWARD
 
 __all__ = ["attention", "attention_qkvpacked"]
 
@@ -85,6 +87,8 @@ def attention(
     if kind != "meta" and torch.is_autocast_enabled(kind):
         dtype = torch.get_autocast_dtype(kind)
         q, k, v = (x.to(dtype) if x.is_floating_point() else x for x in (q, k, v))
+    if forward_ad._current_level >= 0:
+        _refuse_forward_mode(q, k, v)
     left = right = None
     if window is not None:
         fields: dict[str, Any] = {}
@@ -220,6 +224,8 @@ def _backward(
 def _fit(x: Tensor) -> Tensor:
     """x, or a copy that the library takes: the last dimension contiguous; on a GPU addresses and
     strides of whole 16 bytes, and columns in multiples of 8."""
+    if x.is_neg():
+        x = x.resolve_neg()
     if x.is_contiguous():
         if not x.is_cuda or (x.shape[-1] % 8 == 0 and x.data_ptr() % 16 == 0):
             return x
@@ -337,7 +343,7 @@ torch.library.register_autograd(
 # called by a torch.autograd.Function.
 
 _modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 1)
-_transform = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: 1)
+_transform = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: None)
 _PLAIN = (Tensor, torch.nn.Parameter)
 
 
@@ -349,36 +355,57 @@ def _is_eager(q: Tensor, k: Tensor, v: Tensor) -> bool:
         and type(v) in _PLAIN
         and q.device.type != "meta"
         and _modes() == 0
-        and _transform() is None
+        and not torch.jit.is_tracing()
     )
 
 
-class _Twice(torch.autograd.Function):
-    """The backward, so that what differentiates it is refused in our words."""
+def _attend(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    transform = _transform()
+    if transform is not None:
+        # torch.func.grad knows no gradients of operators, torch.vmap only operators.
+        if transform.key() == torch._C._functorch.TransformType.Grad:
+            return _Attention.apply(q, k, v, *rest)
+        return torch.ops.fa3.forward(q, k, v, *rest)
+    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+        return _Attention.apply(q, k, v, *rest)
+    return _forward(q, k, v, *rest)
 
-    @staticmethod
-    def forward(ctx: Any, *arguments: Any) -> tuple:
-        return _backward(*arguments)
 
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple:
-        return _refuse_twice(ctx, *gradients)
+def _refuse_forward_mode(*tensors: Tensor) -> None:
+    """Tangents would be lost without a word."""
+    if any(forward_ad.unpack_dual(x).tangent is not None for x in tensors):
+        raise NotImplementedError(
+            "fa3.torch: forward-mode derivatives are not offered; take torch.nn.functional."
+            "scaled_dot_product_attention with torch.nn.attention.SDPBackend.MATH"
+        )
 
 
 class _Attention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
-        output = _forward(*arguments)
-        _setup(ctx, arguments, output)
-        return output
+    def forward(*arguments: Any) -> tuple[Tensor, Tensor]:
+        return _forward(*arguments)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
+        _setup(ctx, inputs, output)
 
     @staticmethod
     def backward(ctx: Any, dout: Tensor | None, dlse: Tensor | None) -> tuple:
-        take = _Twice.apply if torch.is_grad_enabled() else _backward
-        return _differentiate(ctx, dout, dlse, take)
+        recorded = torch.is_grad_enabled() or _transform() is not None
+        return _differentiate(ctx, dout, dlse, _Backward.apply if recorded else _backward)
 
 
-def _attend(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-        return _Attention.apply(q, k, v, *rest)
-    return _forward(q, k, v, *rest)
+class _Backward(torch.autograd.Function):
+    """The backward, so that what differentiates it is refused in our words."""
+
+    @staticmethod
+    def forward(*arguments: Any) -> tuple:
+        return _backward(*arguments)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, output: tuple) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple:
+        return _refuse_twice(ctx, *gradients)

@@ -77,12 +77,13 @@ enum class Way { kNumpy, kExchange, kDlpack, kNone };
 struct TypeInfo {
   Way way = Way::kNone;
   const dlpack::Exchange* exchange = nullptr;
-  bool has_gradient = false;
+  bool is_torch = false;
 };
 
 TypeInfo look_up(nb::handle type) {
   TypeInfo info;
-  info.has_gradient = nb::hasattr(type, "requires_grad");
+  info.is_torch = nb::hasattr(type, "requires_grad") && nb::hasattr(type, "is_neg");
+  if (nb::hasattr(type, "harden_mask")) return info;  // NumPy's masked arrays: nobody reads masks
   if (nb::hasattr(type, "__dlpack_c_exchange_api__")) {
     nb::object capsule = type.attr("__dlpack_c_exchange_api__");
     void* table = PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api");
@@ -178,7 +179,11 @@ const char* name_of_dtype(std::int32_t dtype) {
 
 void Reader::read(const char* name, nb::handle object, bool written, fa3_tensor* out) {
   const TypeInfo& info = info_of(object);
-  if (info.has_gradient && !how_.recorded && nb::cast<bool>(object.attr("requires_grad"))) {
+  if (info.is_torch && nb::cast<bool>(object.attr("is_neg")())) {
+    value_error(std::string(name) + ": a view that is to be negated; need " + name +
+                ".resolve_neg()");
+  }
+  if (info.is_torch && !how_.recorded && nb::cast<bool>(object.attr("requires_grad"))) {
     value_error(std::string(name) + ": requires a gradient, which this function does not record; " +
                 "use fa3.torch, or " + name + ".detach()");
   }

@@ -95,7 +95,7 @@ void put(char* at, const char* name, nb::handle value) {
   T number;
   if (!nb::try_cast(value, number)) {
     const std::string got = nb::repr(value).c_str();
-    throw nb::type_error((std::string(name) + ": " + got + ", need " +
+    throw nb::type_error((argument_of(name) + ": " + got + ", need " +
                           (std::is_floating_point_v<T> ? "a number" : "an integer in range"))
                              .c_str());
   }
@@ -149,14 +149,14 @@ constexpr Rename kRenames[] = {
     {"precision=3", "precision=\"eight_bit_accurate\""},
 };
 
+}  // namespace
+
 std::string argument_of(const std::string& field) {
   for (const Rename& r : kRenames) {
     if (field == r.field) return r.argument;
   }
   return field;
 }
-
-}  // namespace
 
 void fill(fa3_op op, nb::dict fields, std::optional<std::int64_t> stream, Reader& reader,
           Arguments* args) {

@@ -17,6 +17,9 @@ union Arguments {
 void fill(fa3_op op, nb::dict fields, std::optional<std::int64_t> stream, Reader& reader,
           Arguments* args);
 
+// What Python calls a field.
+std::string argument_of(const std::string& field);
+
 // The library's message in the words of Python: fields by the names of the functions' arguments.
 std::string in_python(const char* message);
 

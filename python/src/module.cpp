@@ -317,6 +317,23 @@ NB_MODULE(_fa3, m) {
       .def_prop_ro("shape", [](const Spec& s) { return nb::tuple(nb::cast(s.shape)); })
       .def_prop_ro("dtype", [](const Spec& s) { return name_of_dtype(s.dtype); })
       .def_prop_ro("device", [](const Spec& s) { return name_of(s.device); })
+      .def_prop_ro("strides",
+                   [](const Spec& s) -> nb::object {
+                     if (s.strides.empty()) return nb::none();
+                     return nb::tuple(nb::cast(s.strides));
+                   })
+      .def("__eq__",
+           [](const Spec& a, nb::handle other) {
+             const Spec* b = nullptr;
+             return nb::try_cast(other, b) && b != nullptr && a.shape == b->shape &&
+                    a.strides == b->strides && a.dtype == b->dtype && a.device == b->device;
+           })
+      .def("__reduce__",
+           [](nb::handle self) {
+             return nb::make_tuple(self.type(),
+                                   nb::make_tuple(self.attr("shape"), self.attr("dtype"),
+                                                  self.attr("strides"), self.attr("device")));
+           })
       .def_prop_ro("ndim", [](const Spec& s) { return s.shape.size(); })
       .def("__repr__", [](const Spec& s) {
         return std::string("fa3.Spec(") + nb::repr(nb::tuple(nb::cast(s.shape))).c_str() + ", \"" +

@@ -106,6 +106,9 @@ def test_requires_grad_is_refused(rng):
     class Leaf(Foreign):
         requires_grad = True
 
+        def is_neg(self):
+            return False
+
     with pytest.raises(ValueError, match=r"q: requires a gradient.*q\.detach\(\)"):
         fa3.attention(Leaf(q), k, v, out=np.empty((2, 33, 4, 24), np.float32))
 

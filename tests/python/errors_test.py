@@ -88,6 +88,27 @@ BAD = {
     "overlap": (ValueError, "out .*shares elements with q", lambda: fa3.attention(X, X, X, out=X)),
     # numbers
     "window": (TypeError, "window: 5, need a tuple", lambda: fa3.attention(X, X, X, window=5)),
+    "window of floats": (
+        TypeError,
+        "window: .*need a tuple",
+        lambda: fa3.attention(X, X, X, window=(1.5, 1)),
+    ),
+    "masked": (TypeError, "q: .*MaskedArray, need an", lambda: fa3.attention(np.ma.array(X), X, X)),
+    "max_seqlen": (
+        TypeError,
+        "max_seqlen_q: 1.5, need an integer",
+        lambda: fa3.attention(X, X, X, max_seqlen_q=1.5),
+    ),
+    "negative seed": (
+        TypeError,
+        "seed: -1, need an integer",
+        lambda: fa3.attention(HALF, HALF, HALF, precision="fp8", seed=-1),
+    ),
+    "dtype by number": (
+        TypeError,
+        "dtype: int, need a name",
+        lambda: fa3.attention(X, X, X, dtype=3),
+    ),
     "window of 3": (
         TypeError,
         "window: .*need a tuple",

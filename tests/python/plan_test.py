@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """plan_test.py — fa3.Plan, fa3.explain, fa3.supported."""
 
+import copy
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 
 import fa3
@@ -37,6 +39,16 @@ def test_arrays_by_name(rng):
     assert (out == fa3.attention(q, k, v, seqused_kv=used[::-1].copy())).all()
     with pytest.raises(ValueError, match="seqused_kv"):
         plan.run(q, k, v)
+
+
+def test_arrays_by_name_alone(rng):
+    q, k, v = qkv(rng)
+    plan = fa3.Plan(fa3.attention, q=q, k=k, v=v)
+    assert (plan.run(q=q, k=k, v=v) == fa3.attention(q, k, v)).all()
+    codes = [fa3.quantize(x) for x in (q, k, v)]
+    assert (fa3.Plan(fa3.attention, *codes).run(*codes) == fa3.attention(*codes)).all()
+    with pytest.raises(TypeError, match="missing 3 required"):
+        plan.run()
 
 
 def test_by_many_threads(rng):
@@ -83,4 +95,7 @@ def test_spec():
         "cuda:1",
         2,
     )
+    assert spec == pickle.loads(pickle.dumps(spec)) == copy.deepcopy(spec)
+    assert spec != fa3.Spec((2, 3), "float8_e4m3") and spec != "float8_e4m3"
+    assert fa3.Spec((2, 3), strides=(6, 1)).strides == (6, 1) and spec.strides is None
     assert repr(spec) == 'fa3.Spec((2, 3), "float8_e4m3fn", device="cuda:1")'

@@ -106,6 +106,8 @@ def test_views(device):
     check((q, q.detach().clone().requires_grad_(), q), {}, {}, BOUND[dtype])
     spread = [normal(2, 20, 4, 64, dtype=dtype, device=device, grad=True)[..., ::2] for _ in "qkv"]
     check(spread, {}, {}, BOUND[dtype])
+    negated = torch._neg_view(base.detach().transpose(1, 2))
+    assert torch.equal(fa3.torch.attention(negated, q, q), fa3.torch.attention(-q, q, q))
     inputs = qkv(dtype, device)
     got = torch.autograd.grad(fa3.torch.attention(*inputs).sum(), inputs)
     want = torch.autograd.grad(attend(*inputs)[0].sum(), inputs)

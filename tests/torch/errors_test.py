@@ -35,6 +35,11 @@ BAD = {
     ),
     "sparse": (TypeError, "q: Cannot access data", lambda: fa3.attention(X.to_sparse(), X, X)),
     "meta": (TypeError, "k: Cannot pack", lambda: fa3.attention(X, X.to("meta"), X)),
+    "to be negated": (
+        ValueError,
+        r"q: a view that is to be negated; need q.resolve_neg\(\)",
+        lambda: fa3.attention(torch._neg_view(X), X, X),
+    ),
     "records": (ValueError, "k: requires a gradient", lambda: fa3.attention(X, GRAD, X)),
     "output records": (
         ValueError,

@@ -114,6 +114,44 @@ def test_second_derivatives_are_refused(device, compiled):
         dq.sum().backward()
 
 
+def test_forward_mode_is_refused():
+    q, k, v = qkv(grad=False)
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(k, torch.ones_like(k))
+        with pytest.raises(NotImplementedError, match="forward-mode derivatives"):
+            fa3.torch.attention(q, dual, v)
+        fa3.torch.attention(q, k, v)
+    with pytest.raises(NotImplementedError, match="forward-mode derivatives"):
+        torch.func.jvp(lambda q: fa3.torch.attention(q, k, v), (q,), (q,))
+
+
+@each_device
+def test_transforms(device):
+    q, k, v = qkv(some(device), device)
+    (want,) = torch.autograd.grad(loss(q, k, v), q)
+    got = torch.func.grad(loss)(q.detach(), k.detach(), v.detach())
+    assert_close(got, want, 1e-2 if device == "cuda" else 1e-6)
+    many = [torch.stack([x.detach(), 2 * x.detach()]) for x in (q, k, v)]
+    mapped = torch.vmap(fa3.torch.attention)(*many)
+    for i in range(2):
+        assert torch.equal(mapped[i], fa3.torch.attention(*(x[i] for x in many)))
+
+
+@each_device
+def test_jit_trace_and_export(device):
+    q, k, v = qkv(some(device), device, grad=False)
+    want = fa3.torch.attention(q, k, v)
+    traced = torch.jit.trace(lambda *x: fa3.torch.attention(*x), (q, k, v))
+    assert torch.equal(traced(q, k, v), want)
+
+    class Module(torch.nn.Module):
+        def forward(self, q, k, v):
+            return fa3.torch.attention(q, k, v)
+
+    program = torch.export.export(Module(), (q, k, v))
+    assert torch.equal(program.module()(q, k, v), want)
+
+
 class Seen(torch.utils._python_dispatch.TorchDispatchMode):
     """The arguments of the operators of fa3 that run below."""
 
