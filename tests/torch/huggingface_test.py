@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""huggingface_test.py — small models of transformers on fa3, against its eager attention."""
+
+import copy
+
+import fa3.huggingface
+import pytest
+import torch
+import transformers
+from torch_kit import DEVICES, assert_close
+from transformers import BartConfig, BertConfig, Gemma2Config, LlamaConfig, MistralConfig
+
+fa3.huggingface.register()
+each_device = pytest.mark.parametrize("device", DEVICES)
+COMMON = {
+    "vocab_size": 100,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 128,
+    "initializer_range": 0.3,  # the usual 0.02 makes attention so even that no test sees it
+}
+GROUPED = {**COMMON, "num_key_value_heads": 2, "pad_token_id": 0}
+CONFIGS = {
+    "llama": lambda: LlamaConfig(**GROUPED),
+    "mistral": lambda: MistralConfig(**GROUPED, sliding_window=6),
+    "gemma2": lambda: Gemma2Config(**GROUPED, head_dim=16, sliding_window=5),
+}
+# Of logits around 1, and of gradients: sums over a model of two layers.
+BOUND = {"cpu": 1e-4, "cuda": 6e-2}
+
+
+def models(config, device, kind=transformers.AutoModelForCausalLM):
+    """The same weights twice: eager, and on fa3."""
+    torch.manual_seed(7)
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
+    eager, ours = (
+        kind.from_config(copy.deepcopy(config), attn_implementation=name).to(device, dtype).eval()
+        for name in ("eager", "fa3")
+    )
+    ours.load_state_dict(eager.state_dict())
+    assert eager.config._attn_implementation == "eager"
+    assert ours.config._attn_implementation == "fa3"
+    return eager, ours
+
+
+def tokens(device, rows=3, length=20):
+    return torch.randint(1, 100, (rows, length), generator=torch.Generator().manual_seed(3)).to(
+        device
+    )
+
+
+def padding(device, side, lengths=(20, 13, 4), length=20):
+    kept = torch.arange(length)[None] < torch.tensor(lengths)[:, None]
+    return (kept if side == "right" else kept.flip(1)).long().to(device)
+
+
+@each_device
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("side", ["none", "left", "right"])
+def test_logits_and_gradients(device, name, side):
+    eager, ours = models(CONFIGS[name](), device)
+    ids = tokens(device)
+    mask = torch.ones_like(ids) if side == "none" else padding(device, side)
+    kept = mask.bool()
+    first = kept & ~torch.nn.functional.pad(kept, (1, -1))  # would be predicted from padding
+    labels = ids.masked_fill(~kept | first, -100)
+    results = []
+    for model in (eager, ours):
+        output = model(input_ids=ids, attention_mask=mask, labels=labels)
+        output.loss.backward()
+        results.append((output.logits[kept], [p.grad for p in model.parameters()]))
+    (want, want_grads), (got, grads) = results
+    assert_close(got, want, BOUND[device])
+    for a, b in zip(grads, want_grads, strict=True):
+        assert_close(a, b, BOUND[device])
+
+
+@each_device
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+def test_generate(device, name, cache):
+    eager, ours = models(CONFIGS[name](), device)
+    ids, mask = tokens(device, length=12), padding(device, "left", (12, 9, 3), 12)
+    options = {"max_new_tokens": 8, "do_sample": False, "cache_implementation": cache}
+    if cache == "static":
+        options["disable_compile"] = True
+    given = {"input_ids": ids, "attention_mask": mask, "return_dict_in_generate": True}
+    want = eager.generate(**given, **options, output_logits=True)
+    got = ours.generate(**given, **options, output_logits=True)
+    if device == "cpu":
+        assert torch.equal(got.sequences, want.sequences)
+    assert_close(got.logits[0], want.logits[0], BOUND[device])
+
+
+@each_device
+@pytest.mark.parametrize("side", ["none", "left", "right"])
+def test_encoder(device, side):
+    eager, ours = models(BertConfig(**COMMON), device, transformers.AutoModel)
+    ids = tokens(device)
+    mask = torch.ones_like(ids) if side == "none" else padding(device, side)
+    with torch.no_grad():
+        want = eager(input_ids=ids, attention_mask=mask).last_hidden_state
+        got = ours(input_ids=ids, attention_mask=mask).last_hidden_state
+    assert_close(got[mask.bool()], want[mask.bool()], BOUND[device])
+
+
+@each_device
+def test_across_sequences(device):
+    """A decoder that attends to an encoder's output, which is longer and padded."""
+    config = BartConfig(vocab_size=100, d_model=64, encoder_layers=1, decoder_layers=1,
+                        encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=96,
+                        decoder_ffn_dim=96, max_position_embeddings=64, init_std=0.3)  # fmt: skip
+    eager, ours = models(config, device, transformers.AutoModelForSeq2SeqLM)
+    given = {
+        "input_ids": tokens(device),
+        "attention_mask": padding(device, "right"),
+        "decoder_input_ids": tokens(device, length=7),
+    }
+    with torch.no_grad():
+        assert_close(ours(**given).logits, eager(**given).logits, BOUND[device])
+
+
+@each_device
+def test_packed_sequences(device):
+    eager, ours = models(CONFIGS["llama"](), device)
+    ids = tokens(device, rows=1)
+    positions = torch.cat([torch.arange(n) for n in (9, 4, 7)])[None].to(device)
+    with torch.no_grad():
+        want = eager(input_ids=ids, position_ids=positions, use_cache=False).logits
+        got = ours(input_ids=ids, position_ids=positions, use_cache=False).logits
+    assert_close(got, want, BOUND[device])
+    with torch.no_grad():
+        alone = ours(input_ids=ids[:, 9:13], use_cache=False).logits
+    assert_close(got[:, 9:13], alone, BOUND[device])
+
+
+def test_padding_is_not_attended():
+    """What stands in padding has no effect."""
+    _, ours = models(CONFIGS["llama"](), "cpu")
+    ids, mask = tokens("cpu"), padding("cpu", "left")
+    other = torch.where(mask.bool(), ids, 99 - ids)
+    with torch.no_grad():
+        a, b = (ours(input_ids=x, attention_mask=mask).logits for x in (ids, other))
+    assert torch.equal(a[mask.bool()], b[mask.bool()])
+
+
+def test_what_is_lacking_is_said():
+    _, ours = models(CONFIGS["llama"](), "cpu")
+    layer = ours.model.layers[0].self_attn
+    x = torch.ones(1, 4, 5, 16)
+    for options, message in (
+        ({"dropout": 0.1}, "dropout"),
+        ({"s_aux": x}, "attention sinks"),
+        ({"output_attentions": True}, "output_attentions"),
+    ):
+        with pytest.raises(NotImplementedError, match=f'{message}.*attn_implementation="sdpa"'):
+            fa3.huggingface.attend(layer, x, x, x, None, **options)
+    with pytest.raises(NotImplementedError, match="masks of one's own"):
+        fa3.huggingface.attend(layer, x, x, x, torch.zeros(1, 1, 5, 5))
+    with pytest.raises(NotImplementedError, match="mask of chunked_overlay"):
+        from transformers import masking_utils
+
+        chunked = masking_utils.chunked_causal_mask_function(4, torch.zeros(1, dtype=torch.int32))
+        fa3.huggingface.ids_of_keys(1, 5, 5, mask_function=chunked)
