@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""python_calls.py — what a call from Python costs: microseconds, on a problem of one number.
+"""python_calls.py — what a call from Python costs: microseconds, on a problem of one query.
 
     bench/python_calls.py [--lib libfa3.so] [--commit COMMIT]
 
