@@ -142,7 +142,10 @@ def supported(function: Callable, *arrays: Array, **arguments: Any) -> Support:
     """Would this call be taken? fa3.supported(fa3.attention, q, k, v, causal=True). Arrays may be
     fa3.Spec. Raises TypeError, ValueError for what is no array, or an array of another kind."""
     recorder = _Recorder(function, arrays, arguments)
-    return Support(*_fa3.supported(*recorder.call))
+    try:
+        return Support(*_fa3.supported(*recorder.call))
+    except NotImplementedError as error:  # there is no such device
+        return Support(False, str(error))
 
 
 def explain(function: Callable, *arrays: Array, **arguments: Any) -> dict:

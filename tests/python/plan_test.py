@@ -83,6 +83,9 @@ def test_supported():
     assert yes and yes.supported and "cpu" in yes.reason
     no = fa3.supported(fa3.attention, spec, spec, spec, precision="fp8")
     assert not no and no.reason.startswith('attention: precision="fp8"')
+    nowhere = fa3.Spec((1, 64, 4, 64), "bfloat16", device="cuda:97")
+    answer = fa3.supported(fa3.attention, nowhere, nowhere, nowhere)
+    assert not answer and "cuda" in answer.reason
     wide = fa3.Spec((1, 64, 4, 600), "float32")
     assert not fa3.supported(fa3.attention, wide, wide, wide)
 
