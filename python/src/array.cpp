@@ -109,7 +109,7 @@ const TypeInfo& info_of(nb::handle object) {
   PyTypeObject* type = Py_TYPE(object.ptr());
   if (auto it = known.find(type); it != known.end()) return it->second;
   TypeInfo info = look_up(nb::handle(reinterpret_cast<PyObject*>(type)));
-  Py_INCREF(type);  // its address stays its own
+  Py_INCREF(reinterpret_cast<PyObject*>(type));  // its address stays its own
   return known.emplace(type, info).first->second;
 }
 
@@ -208,7 +208,8 @@ void Reader::read(const char* name, nb::handle object, bool written, fa3_tensor*
       break;
   }
   if (const Spec* s = nullptr; nb::try_cast(object, s) && s != nullptr) return spec(name, *s, out);
-  type_error(std::string(name) + ": " + Py_TYPE(object.ptr())->tp_name +
+  const nb::object kind = object.type().attr("__name__");
+  type_error(std::string(name) + ": " + nb::cast<std::string>(kind) +
              ", need an array: of NumPy, PyTorch, or anything with __dlpack__");
 }
 
