@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""timeline.py — draws event logs of fa3_timeline as one SVG, by stdlib alone.
+"""timeline.py — draws event logs of fa3_timeline as SVGs, by stdlib alone.
 
-bench/timeline.py FOLDER OUT.svg    FOLDER/two_stage.json above FOLDER/serial.json
+bench/timeline.py FOLDER FORWARD.svg BACKWARD.svg    FOLDER/two_stage.json above FOLDER/serial.json;
+                                                     FOLDER/backward.json
 """
 
 import json
@@ -22,16 +23,33 @@ COLOURS = {
     "qk": "#86b6e8",
     "pv": "#8ccf98",
     "exp": "#f2a541",
+    "dp": "#9bb8c9",
+    "dv": "#8ccf98",
+    "dk": "#b5d08a",
+    "dq": "#e3c567",
     "barrier": "#ec8f8f",
     "wgmma": "#d5d8dc",
 }
+WAITS = [
+    ("barrier", "wait at a barrier, by its name"),
+    ("wgmma", "wait for a GEMM or store"),
+]
+BACKWARD_LEGEND = [
+    ("copy", "copy in flight"),
+    ("qk", "Sᵀ = K·Qᵀ"),
+    ("dp", "dPᵀ = V·dOᵀ"),
+    ("dv", "dV += Pᵀ·dO"),
+    ("dk", "dK += dSᵀ·Q"),
+    ("dq", "dQ = dS·K"),
+    ("exp", "exponentials"),
+    *WAITS,
+]
 LEGEND = [
     ("copy", "copy in flight"),
     ("qk", "QKᵀ on the tensor cores"),
     ("pv", "PV"),
     ("exp", "exponentials of the softmax"),
-    ("barrier", "wait at a barrier, by its name"),
-    ("wgmma", "wait for a GEMM or store"),
+    *WAITS,
 ]
 
 
@@ -42,9 +60,11 @@ class Log:
         events = json.loads(path.read_text())["traceEvents"]
         names = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
         self.rows = {name: [] for name in names.values()}
+        self.lines = {}  # of the kernel, of an event by row and begin
         for e in events:
             if e["ph"] == "X":
                 self.rows[names[e["tid"]]].append((e["ts"], e["ts"] + e["dur"], e["name"]))
+                self.lines[names[e["tid"]], e["ts"]] = e["args"]["at"]
         for row in self.rows.values():
             row.sort()
         self.end = max(end for row in self.rows.values() for _, end, _ in row)
@@ -54,6 +74,17 @@ class Log:
         panels = [row for name, row in self.rows.items() if panel_of(name, place)]
         return [(min(p[0] for p in t), max(p[1] for p in t)) for t in zip(*panels)]
 
+    def warp(self, warp):
+        """What a warp does; exponentials that follow one another are those of one tile."""
+        events = []
+        for begin, end, name in self.rows[f"warp {warp}"]:
+            if name.endswith("exponentials"):
+                name = "exponentials"
+                if events and events[-1][2] == name:
+                    begin = events.pop()[0]
+            events.append((begin, end, name))
+        return events
+
     def gemms(self, warpgroup):
         """Runs of wgmma with the same B operand."""
         runs = []
@@ -62,6 +93,30 @@ class Log:
                 runs.append((name, []))
             runs[-1][1].append((begin, end))
         return runs
+
+    def backward_gemms(self, warpgroup):
+        """(kind, tile, place of B, [(begin, end)…]) of each GEMM of a backward's consumer. Each loads from
+        another line; of a tile, S comes before dK, and dP before dV."""
+        row, runs, before = f"wgmma of warpgroup {warpgroup}", [], None
+        for begin, end, name in self.rows[row]:
+            operand = (name.split()[1], self.lines[row, begin])
+            if operand != before:
+                runs.append((operand[0], []))
+            before = operand
+            runs[-1][1].append((begin, end))
+        count = dict.fromkeys(("qk", "dp", "dv", "dk", "dq"), 0)
+        loaded = set()
+        gemms = []
+        for place, run in runs:
+            if place == "k":
+                kind = "dq"
+            else:
+                first = place not in loaded
+                (loaded.add if first else loaded.remove)(place)
+                kind = ("qk" if first else "dk") if place[0] == "q" else "dp" if first else "dv"
+            gemms.append((kind, count[kind], place, run))
+            count[kind] += 1
+        return gemms
 
 
 def panel_of(row, place):
@@ -123,25 +178,33 @@ class Panel:
         self.svg.text(LEFT - 8, self.y + 11, name, 10.5, "end", "bold" if first else "normal")
         self.top += ROW
 
-    def copies(self, name, stages, kv_tiles):
-        """A row per stage; tiles are loaded from the last to the first."""
-        loads = [self.log.copies(f"{name.lower()}[{s}]") for s in range(stages)]
+    def copies(self, name, place, tiles):
+        """A row per stage; `tiles` in the order in which they are loaded."""
+        pattern = rf"copies of {re.escape(place)}\[\d+\]"
+        stages = len({n for n in self.log.rows if re.fullmatch(pattern, n)})
         for stage in range(stages):
             self.row(f"{name}, stage {stage}")
-            for n, (begin, end) in enumerate(loads[stage]):
-                tile = kv_tiles - 1 - (n * stages + stage)
+            loads = self.log.copies(f"{place}[{stage}]")
+            for (begin, end), tile in zip(loads, tiles[stage::stages]):
                 label = f"{name} {tile}"
                 self.bar(begin, end, "copy", label, f"load of {label}: {begin}…{end}")
 
-    def waits(self, warp, kv_tiles=0):
-        """What a warp does besides GEMMs: exponentials, and what it waits for."""
-        events = self.log.rows[f"warp {warp}"]
-        tile = kv_tiles
+    def gemm(self, kind, label, place, run):
+        """A bar from its first instruction to its last, in which each instruction is a bar."""
+        begin, end = run[0][0], run[-1][1]
+        self.bar(begin, end, kind, "", f"{label}, B from {place}: {begin}…{end}", 0.5)
+        for b, e in run:
+            self.svg.rect(self.x(b), self.y, (e - b) * self.scale, BAR, COLOURS[kind])
+        self.svg.text(self.x((begin + end) / 2), self.y + 11, label, 9.5, "middle")
+
+    def waits(self, warp, tiles=()):
+        """What a warp does besides GEMMs: exponentials, of tiles in that order, and waits."""
+        events = self.log.warp(warp)
+        tiles = iter(tiles)
         for begin, end, name in events:
             title = f"{name}: {begin}…{end}"
             if name.endswith("exponentials"):
-                tile -= 1
-                self.bar(begin, end, "exp", f"exp {tile}", title)
+                self.bar(begin, end, "exp", f"exp {next(tiles)}", title)
             else:
                 barrier = name.startswith("wait ")
                 self.bar(begin, end, "barrier" if barrier else "wgmma", "", title)
@@ -154,40 +217,11 @@ class Panel:
             width = max((end - begin) * self.scale, len(label) * CHAR + 4)
             self.svg.text(self.x(begin) + width / 2, self.y + 11, label, 9.5, "middle")
 
-    def gemms(self, warpgroup, kv_tiles):
-        count = {"k": 0, "v": 0}
-        for name, run in self.log.gemms(warpgroup):
-            operand = name.split()[1][0]
-            tile = kv_tiles - 1 - count[operand]
-            count[operand] += 1
-            kind, label = ("qk", f"QK {tile}") if operand == "k" else ("pv", f"PV {tile}")
-            begin, end = run[0][0], run[-1][1]
-            title = f"{label}, B from {name.split()[1]}: {begin}…{end}"
-            self.bar(begin, end, kind, "", title, 0.5)
-            for b, e in run:
-                self.svg.rect(self.x(b), self.y, (e - b) * self.scale, BAR, COLOURS[kind])
-            self.svg.text(self.x((begin + end) / 2), self.y + 11, label, 9.5, "middle")
-
     def draw(self, title, span):
-        kv_tiles = sum(name == "k" for name in self.operands())
         self.svg.text(12, self.top + 15, title, 13, weight="bold")
         self.top += TITLE - 12
-        first = self.top
-        self.row("producer", True)
-        self.waits(0)
-        self.row("Q, then O")
-        for name in "qo":  # of both consumers, as one
-            tiles = [self.log.copies(f"{name}[{consumer}]")[0] for consumer in range(2)]
-            begin, end = min(t[0] for t in tiles), max(t[1] for t in tiles)
-            self.bar(begin, end, "copy", name.upper(), f"{name.upper()}: {begin}…{end}")
-        stages = len({n for n in self.log.rows if re.fullmatch(r"copies of k\[\d+\]", n)})
-        self.copies("K", stages, kv_tiles)
-        self.copies("V", stages, kv_tiles)
-        for consumer in range(2):
-            self.row(f"consumer {consumer}", True)
-            self.gemms(1 + consumer, kv_tiles)
-            self.row("its warps")
-            self.waits(4 + 4 * consumer, kv_tiles)
+        first, start = self.top, len(self.svg.parts)
+        self.rows()
         self.svg.text(LEFT - 8, self.top + 9, "clocks", 9, "end")
         for clock in range(0, span + 1, 1000):
             self.svg.text(self.x(clock), self.top + 9, f"{clock}", 9, "middle")
@@ -197,33 +231,95 @@ class Panel:
         # Behind the bars.
         lines = self.svg.parts[grid:]
         del self.svg.parts[grid:]
-        self.svg.parts[self.start : self.start] = lines
+        self.svg.parts[start:start] = lines
         return self.top + 16
 
-    def operands(self):
-        return [name.split()[1][0] for name, _ in self.log.gemms(1)]
+
+class ForwardPanel(Panel):
+    """KV tiles are visited from the last to the first."""
+
+    def rows(self):
+        operands = [name.split()[1] for name, _ in self.log.gemms(1)]
+        tiles = range(sum(place[0] == "k" for place in operands) - 1, -1, -1)
+        self.row("producer", True)
+        self.waits(0)
+        self.row("Q, then O")
+        for name in "qo":  # of both consumers, as one
+            copies = [self.log.copies(f"{name}[{consumer}]")[0] for consumer in range(2)]
+            begin, end = min(c[0] for c in copies), max(c[1] for c in copies)
+            self.bar(begin, end, "copy", name.upper(), f"{name.upper()}: {begin}…{end}")
+        self.copies("K", "k", tiles)
+        self.copies("V", "v", tiles)
+        for consumer in range(2):
+            self.row(f"consumer {consumer}", True)
+            of_k, of_v = iter(tiles), iter(tiles)
+            for name, run in self.log.gemms(1 + consumer):
+                place = name.split()[1]
+                qk = place[0] == "k"
+                label = f"QK {next(of_k)}" if qk else f"PV {next(of_v)}"
+                self.gemm("qk" if qk else "pv", label, place, run)
+            self.row("its warps")
+            self.waits(4 + 4 * consumer, tiles)
 
 
-def main(folder, out):
-    logs = [(Log(pathlib.Path(folder, f"{name}.json")), title) for name, title in PANELS]
-    span = max(log.end for log, _ in logs)
+class BackwardPanel(Panel):
+    """Q tiles are visited from the first to the last."""
+
+    NAMES = {"qk": "S", "dp": "dP", "dv": "dV", "dk": "dK", "dq": "dQ"}
+
+    def rows(self):
+        gemms = [self.log.backward_gemms(1 + consumer) for consumer in range(2)]
+        tiles = range(sum(kind == "qk" for kind, _, _, _ in gemms[0]))
+        self.row("producer", True)
+        self.waits(0)
+        self.row("K, V")
+        for name in "kv":
+            begin, end = self.log.copies(name)[0]
+            self.bar(begin, end, "copy", name.upper(), f"{name.upper()}: {begin}…{end}")
+        self.copies("Q", "q", tiles)
+        self.copies("dO", "dout", tiles)
+        for consumer in range(2):
+            self.row(f"consumer {consumer}", True)
+            # A first step that is not code of its own makes a dQ that goes nowhere.
+            idle = sum(kind == "dq" for kind, _, _, _ in gemms[consumer]) - len(tiles)
+            for kind, tile, place, run in gemms[consumer]:
+                if kind == "dq":
+                    tile -= idle
+                label = f"{self.NAMES[kind]} {tile}" if tile >= 0 else f"({self.NAMES[kind]})"
+                self.gemm(kind, label, place, run)
+            self.row("its warps")
+            self.waits(4 + 4 * consumer, tiles)
+            self.row("its dQ writer")
+            self.waits(1 + consumer)
+
+
+def draw(path, legend, panels):
+    """panels: (class, log, title) of each, one below the other."""
+    span = max(log.end for _, log, _ in panels)
     scale = (WIDTH - LEFT - 24) / span
     svg = Svg()
     x = 12
-    for kind, text in LEGEND:
+    for kind, text in legend:
         svg.rect(x, 10, 14, 12, COLOURS[kind])
         svg.text(x + 19, 20, text, 11)
         x += 34 + len(text) * CHAR * 1.05
     top = 34
-    for log, title in logs:
-        panel = Panel(svg, log, top, scale)
-        panel.start = len(svg.parts)
-        top = panel.draw(title, span)
-    pathlib.Path(out).write_text(svg.document(WIDTH, top + 4), encoding="utf-8")
+    for panel, log, title in panels:
+        top = panel(svg, log, top, scale).draw(title, span)
+    pathlib.Path(path).write_text(svg.document(WIDTH, top + 4), encoding="utf-8")
+
+
+def main(folder, forward, backward):
+    def log(name):
+        return Log(pathlib.Path(folder, f"{name}.json"))
+
+    draw(forward, LEGEND, [(ForwardPanel, log(name), title) for name, title in PANELS])
+    title = "A KV tile: S and dP one Q tile ahead, dQ one behind"
+    draw(backward, BACKWARD_LEGEND, [(BackwardPanel, log("backward"), title)])
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
+    if len(sys.argv) != 4:
         sys.exit(__doc__)
     try:
         main(*sys.argv[1:])

@@ -4,9 +4,6 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <set>
 #include <string>
 #include <vector>
@@ -16,11 +13,12 @@
 #include "plan/sm90/fwd_names.h"
 #include "plan/sm90/fwd_plan.h"
 #include "tests/unit/fwd_plan_kit.h"
+#include "tests/unit/golden_kit.h"
 
 namespace fa3::sm90 {
 namespace {
 
-using Lines = std::vector<std::string>;
+using kit::Lines;
 
 enum class Lengths { kEqual, kVarlen, kSeqused };
 
@@ -227,36 +225,10 @@ std::string line_of(const Case& c) {
   return text_of(c) + std::string(18, ',') + "," + why.substr(0, why.find(','));
 }
 
-Lines read_lines(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  Lines lines;
-  for (std::string line; std::getline(file, line);) lines.push_back(line);
-  return lines;
-}
-
-// Lines of a that b lacks.
-std::string only_in(const Lines& a, const Lines& b, char mark) {
-  const std::multiset<std::string> others(b.begin(), b.end());
-  std::string text;
-  for (const std::string& line : a) {
-    if (!others.contains(line)) text += fmt::format("{} {}\n", mark, line);
-  }
-  return text;
-}
-
 TEST(PlanGolden, Choices_AreThoseOfTheFile) {
-  Lines now{kHeader};
+  Lines now;
   for (const Case& c : cases()) now.push_back(line_of(c));
-  const std::filesystem::path golden = FA3_GOLDEN_DIR "/plan.csv";
-  const Lines before = read_lines(golden);
-  if (now == before) return;
-  const std::filesystem::path written = std::filesystem::absolute("plan.csv");
-  std::ofstream file(written);
-  for (const std::string& line : now) file << line << '\n';
-  FAIL() << "plans changed:\n"
-         << kHeader << '\n'
-         << only_in(before, now, '-') << only_in(now, before, '+') << "If they are meant to: cp "
-         << written.string() << ' ' << golden.string();
+  kit::expect_golden("plan.csv", kHeader, now);
 }
 
 // Every row is chosen somewhere, and no problem is there twice.

@@ -63,15 +63,21 @@ bool has_functors(const Problem& p) { return p.has_alibi() || p.has_sequence_ids
 // Beyond the scale and the band.
 bool has_terms(const Problem& p) { return p.softcap > 0 || has_functors(p); }
 
-bool fits_row(const Problem& p, const BwdRow& row) {
-  return p.head_dim_qk <= row.config.head_dim_qk && p.head_dim_v <= row.config.head_dim_v &&
-         (!has_terms(p) || row.config.exact_p());
+// Why a row cannot run a problem; "" = it can.
+std::string why_not(const Problem& p, const BwdRow& row) {
+  const BwdConfig& c = row.config;
+  if (p.head_dim_qk > c.head_dim_qk)
+    return fmt::format("head_dim_qk up to {}, here {}", c.head_dim_qk, p.head_dim_qk);
+  if (p.head_dim_v > c.head_dim_v)
+    return fmt::format("head_dim_v up to {}, here {}", c.head_dim_v, p.head_dim_v);
+  if (has_terms(p) && !c.exact_p()) return "no softcap, ALiBi and sequence ids";
+  return "";
 }
 
 // The table's first that fits, and what a tuning names; or null.
 const BwdRow* row_by_rule(const Problem& p) {
   const auto* const row = std::find_if(std::begin(kBwdRows), std::end(kBwdRows),
-                                       [&](const BwdRow& r) { return fits_row(p, r); });
+                                       [&](const BwdRow& r) { return why_not(p, r).empty(); });
   return row == std::end(kBwdRows) ? nullptr : row;
 }
 const BwdRow* row_named(const std::string& name) {
@@ -80,7 +86,9 @@ const BwdRow* row_named(const std::string& name) {
   return row == std::end(kBwdRows) ? nullptr : row;
 }
 
-const char* pass_name(BwdPass pass) {
+}  // namespace
+
+const char* word(BwdPass pass) {
   switch (pass) {
     case BwdPass::kBound:
       return "bound";
@@ -93,7 +101,16 @@ const char* pass_name(BwdPass pass) {
   }
 }
 
-}  // namespace
+std::vector<RejectedBwdRow> rejected_bwd_rows(const Problem& p, std::string_view used) {
+  std::vector<RejectedBwdRow> rejected;
+  for (const BwdRow& row : kBwdRows) {
+    if (row.name == used) continue;
+    const std::string why = why_not(p, row);
+    rejected.push_back(
+        {row.name, why.empty() ? "fits too, but stands behind the row that is used" : why});
+  }
+  return rejected;
+}
 
 size_t BwdPlan::stats_bytes() const {
   return sizeof(float) * static_cast<size_t>(tiles * config.stats_and_scales());
@@ -122,13 +139,10 @@ Result<std::vector<BwdPlan>> make_bwd_plans(const Problem& p, const DeviceInfo& 
   const std::string* const tuned = device.tuning ? device.tuning->row_of(p) : nullptr;
   if (tuned != nullptr) {
     const BwdRow* const named = row_named(*tuned);
-    const char* const why =
-        named == nullptr ? "no row of the table is called so"
-        : !fits_row(p, *named)
-            ? "has fewer columns than the heads, or no softcap, ALiBi and sequence ids"
-            : nullptr;
-    if (why == nullptr) row = named;
-    if (why != nullptr) declined = fmt::format("{}: {}", *tuned, why);
+    const std::string why =
+        named == nullptr ? "no row of the table is called so" : why_not(p, *named);
+    if (why.empty()) row = named;
+    if (!why.empty()) declined = fmt::format("{}: {}", *tuned, why);
   }
   BwdConfig config = row->config;
   config.dtype = p.layout[kQ].dtype == FA3_F16 ? MmaType::kF16 : MmaType::kBf16;
@@ -206,7 +220,7 @@ std::string name_of(const BwdPlan& plan) {
   const BwdConfig& c = plan.config;
   const bool main = plan.pass == BwdPass::kMain;
   return fmt::format(
-      "bwd/{}/d{}/{}/{}{}{}{}", pass_name(plan.pass), head_dims_text(plan), word(c.dtype),
+      "bwd/{}/d{}/{}/{}{}{}{}", word(plan.pass), head_dims_text(plan), word(c.dtype),
       c.ragged ? "ragged" : "dense", main && c.softcap ? "/softcap" : "",
       c.functors && plan.pass != BwdPass::kBound && (plan.pass != BwdPass::kDq || c.deterministic)
           ? "/alibi/sequence_ids"
@@ -218,14 +232,6 @@ std::string head_dims_text(const BwdPlan& plan) {
   const BwdConfig& c = plan.config;
   return c.head_dim_qk == c.head_dim_v ? std::to_string(c.head_dim_qk)
                                        : fmt::format("{}-{}", c.head_dim_qk, c.head_dim_v);
-}
-
-void describe(const BwdPlan& plan, const Problem&, Json& json) {
-  Json& own = json["backward_kernels"][pass_name(plan.pass)];
-  own["row"] = plan.row;
-  own["row_from"] = plan.tuned ? "file" : "table";
-  own["kernel"] = program_of(plan).expression;
-  for (const uint32_t extent : plan.grid) own["grid"].push_back(extent);
 }
 
 }  // namespace fa3::sm90

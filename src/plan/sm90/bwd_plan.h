@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/device.h"
@@ -19,6 +20,7 @@
 namespace fa3::sm90 {
 
 enum class BwdPass { kBound, kDelta, kMain, kDq };  // kBound: deterministic
+const char* word(BwdPass pass);
 
 // One of the kernels.
 struct BwdPlan {
@@ -44,6 +46,13 @@ Result<std::vector<BwdPlan>> make_bwd_plans(const Problem& problem, const Device
 // The same of a configuration that fits the problem.
 Result<std::vector<BwdPlan>> bwd_plans_of(const BwdConfig& config, const Problem& problem);
 
+// The rows of the table but `used`, in their order.
+struct RejectedBwdRow {
+  const char* name;
+  std::string why;
+};
+std::vector<RejectedBwdRow> rejected_bwd_rows(const Problem& problem, std::string_view used);
+
 // Tiles of queries of one head: of all sequences, as BwdTiles counts them.
 int64_t bwd_q_tiles(const Problem& problem, int tile_q);
 
@@ -57,7 +66,9 @@ std::string head_dims_text(const BwdPlan& plan);
 inline std::optional<BwdPlan> wider(const BwdPlan&) { return std::nullopt; }
 inline bool tuned(const BwdPlan& plan) { return plan.tuned; }
 inline std::string declined(const BwdPlan& plan) { return plan.declined; }
+// bwd_explain.cpp: the row, the rejected rows and why, configuration, grid, workspace by its parts;
+// and what the roofline says.
 void describe(const BwdPlan& plan, const Problem& problem, Json& json);
-inline void describe_estimate(const BwdPlan&, const Problem&, const Work&, Json&) {}
+void describe_estimate(const BwdPlan& plan, const Problem& problem, const Work& work, Json& json);
 
 }  // namespace fa3::sm90

@@ -13,11 +13,10 @@
 #include "plan/sm90/roofline.h"
 
 #include <algorithm>
-#include <functional>
-#include <queue>
 #include <vector>
 
 #include "core/dtype.h"
+#include "plan/sm90/makespan.h"
 
 namespace fa3::sm90 {
 namespace {
@@ -71,17 +70,10 @@ Clocks q_tile_clocks(const FwdPlan& plan, const Problem& p, const StepClocks& st
 
 // When the last CTA of a persistent grid ends if each takes the next tile as it becomes free. Tiles
 // of equal length end at the same time without a counter, too.
-double makespan(const FwdPlan& plan, const std::vector<Clocks>& q_tiles, double Clocks::*of) {
-  std::priority_queue<double, std::vector<double>, std::greater<>> free_at;
-  for (uint32_t i = 0; i < plan.grid; ++i) free_at.push(0);
-  double last = 0;
-  for (uint32_t i = 0; i < plan.order.tiles(); ++i) {
-    const double end = free_at.top() + q_tiles[plan.order.at(i).tile].*of;
-    free_at.pop();
-    free_at.push(end);
-    last = std::max(last, end);
-  }
-  return last;
+double last_end(const FwdPlan& plan, const std::vector<Clocks>& q_tiles, double Clocks::*of) {
+  return makespan(plan.grid, plan.order.tiles(), [&](int64_t i) {
+    return q_tiles[plan.order.at(static_cast<uint32_t>(i)).tile].*of;
+  });
 }
 
 double tensor_bytes(const Problem& p) {
@@ -183,8 +175,8 @@ Estimate estimate(const FwdPlan& plan, const Problem& p, double clock_ghz) {
   Estimate e;
   if (plan.grid == 0) return e;
   const Clocks mean{sum.least / plan.grid, sum.expected / plan.grid};
-  const double least = each.empty() ? mean.least : makespan(plan, each, &Clocks::least);
-  const double expected = each.empty() ? mean.expected : makespan(plan, each, &Clocks::expected);
+  const double least = each.empty() ? mean.least : last_end(plan, each, &Clocks::least);
+  const double expected = each.empty() ? mean.expected : last_end(plan, each, &Clocks::expected);
   e.memory_s = tensor_bytes(p) / kMemoryBytesPerS;
   e.least_s = std::max(least / clocks_per_s, e.memory_s);
   e.expected_s = std::max(expected / clocks_per_s, e.memory_s);

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// bwd_roofline.cpp — costs of a step, and the kernels' least times as sums of them.
+#include "plan/sm90/bwd_roofline.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "core/dtype.h"
+#include "device/sm90/bwd/rows.h"
+#include "plan/sm90/makespan.h"
+#include "plan/sm90/roofline.h"
+#include "plan/sm90/tensor_limits.h"
+
+namespace fa3::sm90 {
+namespace {
+
+// Beyond this many CTAs the last wave is too short a part to be worth simulating.
+constexpr double kMostTiles = 1 << 20;
+
+// Bytes of a tensor, each element once; of rows of queries or keys.
+double bytes_of(const Problem& p, TensorId id) {
+  const Layout& layout = p.layout[id];
+  if (!layout.present()) return 0;
+  const double rows = static_cast<double>(p.axis_of(id).rows * p.entries_of(id) * p.heads_of(id));
+  return rows * static_cast<double>(p.columns_of(id)) *
+         static_cast<double>(dtype_bytes(layout.dtype));
+}
+double bytes_of(const Problem& p, std::initializer_list<TensorId> ids) {
+  double sum = 0;
+  for (const TensorId id : ids) sum += bytes_of(p, id);
+  return sum;
+}
+
+}  // namespace
+
+double BwdStepCost::most() const { return std::max({mma, exponentials, shared_memory, additions}); }
+
+const char* BwdStepCost::limiter() const {
+  if (mma == most()) return "mma";
+  if (additions == most()) return "additions";
+  return shared_memory == most() ? "shared_memory" : "exponentials";
+}
+
+BwdStepCost bwd_step_cost(const BwdConfig& c) {
+  const double qk = c.head_dim_qk, v = c.head_dim_v, q = c.tile_q, kv = c.tile_kv();
+  BwdStepCost cost;
+  cost.mma = 2 * q * kv * (3 * qk + 2 * v) / kMmaFlops;
+  cost.exponentials = q * kv / kExponentials;
+  cost.additions = 4. * c.dq_sums() / kAddedBytes;
+  // A wgmma is 16 deep. It reads B, 32 bytes a column, and A, 64 rows, unless that is in registers,
+  // as P is. S and dP have a consumer's 64 keys as rows, and so have dK and dV; dQ has queries.
+  constexpr double kA = 64 * 32, kB = 32;
+  const double makers = kv / 64;  // of 64 keys of S; of dK and dV the same
+  const double scores = makers * (qk + v) / 16 * (kA + kB * q);
+  const double dv = makers * q / 16 * kB * v, dk = makers * q / 16 * (kA + kB * qk);
+  const double dq_blocks = c.dq_by_rows() ? q / 64 : c.consumer_wgs * c.dq_pieces();
+  const double dq_block_columns = c.dq_by_rows() ? qk : BwdConfig::kDqColumns;
+  const double dq = dq_blocks * kv / 16 * (kA + kB * dq_block_columns);
+  // Q, dO and what comes with them arrive; dS is stored, P too where another consumer takes it and
+  // reads it; dQ is stored, and read by what adds it.
+  const double moved = c.q_tile().bytes() + c.dout_tile().bytes() + c.stats_bytes() +
+                       c.ds_tile().bytes() + 2 * c.p_bytes() + 2 * 4. * c.dq_sums();
+  cost.shared_memory = (scores + dv + dk + dq + moved) / kSharedBytes;
+  return cost;
+}
+
+BwdEstimate bwd_estimate(const BwdPlan& plan, const Problem& p) {
+  const BwdConfig& c = plan.config;
+  BwdEstimate e;
+  const double stats = static_cast<double>(plan.stats_bytes()),
+               sums = static_cast<double>(plan.sums_bytes()),
+               flags = static_cast<double>(plan.flags_bytes());
+  if (plan.bounds > 0) e.bound_s = bytes_of(p, {kK, kV}) / kMemoryBytesPerS;
+  e.delta_s = (bytes_of(p, {kO, kDout, kLse, kDlse}) + stats + sums + flags) / kMemoryBytesPerS;
+  if (p.layout[kDq].present()) e.dq_s = (sums + flags + bytes_of(p, kDq)) / kMemoryBytesPerS;
+
+  const auto q_rows = static_cast<i32>(p.q.rows), kv_rows = static_cast<i32>(p.kv.rows);
+  const double step = bwd_step_cost(c).most(), sequences = static_cast<double>(p.batch);
+  const Band32 band = band_of(p);
+  std::vector<double> tiles;  // steps of each KV tile of a head, whose heads of a group follow
+  for (i32 key = 0; key < kv_rows; key += c.tile_kv()) {
+    const TileRange range = q_tile_range(band, q_rows, kv_rows, key, c.tile_kv(), c.tile_q);
+    tiles.push_back(std::max(range.end - range.first, 0) * static_cast<double>(p.group_size()));
+    e.steps += tiles.back();
+  }
+  const double heads = static_cast<double>(p.heads_kv) * sequences;
+  e.steps *= heads;
+  const double mean = e.steps / h200().multiprocessors;
+  double last = mean;
+  if (heads * static_cast<double>(tiles.size()) <= kMostTiles) {
+    last = makespan(h200().multiprocessors, static_cast<int64_t>(heads * tiles.size()),
+                    [&](int64_t i) { return tiles[static_cast<size_t>(i) % tiles.size()]; });
+  }
+  e.busy = last > 0 ? mean / last : 1;
+  const double by_steps = last * step / (kClockGhz * 1e9);
+  const double by_memory =
+      (bytes_of(p, {kQ, kK, kV, kDout, kDk, kDv}) + stats + sums) / kMemoryBytesPerS;
+  e.main_by_memory = by_memory > by_steps;
+  e.main_s = std::max(by_steps, by_memory);
+  return e;
+}
+
+}  // namespace fa3::sm90
