@@ -117,7 +117,7 @@ FA3_API const char* fa3_last_error(void);
 
 /* ---- Tensors --------------------------------------------------------------------------------- */
 
-/* Element types. Sizes in bytes: F32 and I32 4, F16 and BF16 2, F8 and I8 1. */
+/* Element types. Sizes in bytes: F64 8, F32 and I32 4, F16 and BF16 2, F8 and I8 1. */
 typedef enum fa3_dtype {
   FA3_DTYPE_NONE = 0,
   FA3_F32 = 1,
@@ -126,7 +126,8 @@ typedef enum fa3_dtype {
   FA3_I32 = 4,
   FA3_F8_E4M3 = 5, /* 1 sign, 4 exponent, 3 mantissa bits; no Inf, largest 448. OCP FP8 */
   FA3_F8_E5M2 = 6, /* reserved: declined with FA3_UNSUPPORTED by every backend of this release */
-  FA3_I8 = 7       /* codes −128…127 */
+  FA3_I8 = 7,      /* codes −128…127 */
+  FA3_F64 = 9      /* q, k, v, o and gradients of backend reference, for checks of derivatives */
 } fa3_dtype;
 
 #define FA3_MAX_RANK 5

@@ -53,7 +53,7 @@ def attention(
 
     Args:
       q: (batch, seqlen_q, heads_q, head_dim), or (total_q, heads_q, head_dim) with cu_seqlens_q.
-        float32 (CPU), float16, bfloat16. Under autocast it is cast, as k and v are. Tensors whose
+        float32 (CPU), float16, bfloat16; float64 (CPU), slowly, for gradcheck. Under autocast it is cast, as k and v are. Tensors whose
         last dimension is not contiguous are copied; on a GPU also those whose address or strides
         are not multiples of 16 bytes, and head dims are padded to multiples of 8.
       k, v: (batch, seqlen_kv, heads_kv, …) or (total_kv, …); heads_q is a multiple of heads_kv.
@@ -244,20 +244,22 @@ def _fit(x: Tensor) -> Tensor:
 # PyTorch before 2.10 lends tensors by a method, which refuses those that require a gradient.
 _LENDS = hasattr(Tensor, "__dlpack_c_exchange_api__")
 _READING = Reading(recorded=True)
-_contexts: dict[tuple[str, int], Context] = {}
+_contexts: dict[tuple[str, int, bool], Context] = {}
 os.register_at_fork(after_in_child=_contexts.clear)
 
 
-def _context(device: torch.device) -> Context:
-    """One for each GPU, and for each number of threads that PyTorch is set to; made when needed."""
+def _context(device: torch.device, double: bool) -> Context:
+    """One for each GPU, and for each number of threads that PyTorch is set to; made when needed.
+    double: float64, which the backend reference alone computes."""
     if device.type == "cpu":
-        key = ("cpu", torch.get_num_threads())
+        key = ("cpu", torch.get_num_threads(), double)
     else:
-        key = ("cuda", torch.cuda.current_device() if device.index is None else device.index)
+        index = torch.cuda.current_device() if device.index is None else device.index
+        key = ("cuda", index, False)
     context = _contexts.get(key)
     if context is None:
         if key[0] == "cpu":
-            context = Context("cpu", num_threads=key[1])
+            context = Context("cpu", backend="reference" if double else "auto", num_threads=key[1])
         else:
             context = Context(f"cuda:{key[1]}")
         context = _contexts.setdefault(key, context)
@@ -265,7 +267,7 @@ def _context(device: torch.device) -> Context:
 
 
 def _execute(op: int, fields: dict[str, Any], device: torch.device) -> None:
-    context = _context(device)
+    context = _context(device, fields["q"].dtype is torch.float64)
     if not _LENDS:
         for name, value in fields.items():
             if isinstance(value, Tensor):

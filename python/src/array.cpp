@@ -13,8 +13,13 @@ struct Name {
   std::int32_t dtype;
 };
 constexpr Name kNames[] = {
-    {"float32", FA3_F32},           {"float16", FA3_F16}, {"bfloat16", FA3_BF16},
-    {"float8_e4m3fn", FA3_F8_E4M3}, {"int8", FA3_I8},     {"int32", FA3_I32},
+    {"float32", FA3_F32},
+    {"float16", FA3_F16},
+    {"bfloat16", FA3_BF16},
+    {"float8_e4m3fn", FA3_F8_E4M3},
+    {"int8", FA3_I8},
+    {"int32", FA3_I32},
+    {"float64", FA3_F64},
     {"float8_e4m3", FA3_F8_E4M3},  // another name of the same; the first one is shown
 };
 constexpr std::int32_t kReading8 = -1, kReading16 = -2;
@@ -130,6 +135,7 @@ Device device_from(const char* name, const dlpack::Tensor& t) {
 std::int32_t dtype_from(const char* name, const dlpack::Tensor& t) {
   if (t.lanes == 1) {
     if (t.code == dlpack::kFloat && t.bits == 32) return FA3_F32;
+    if (t.code == dlpack::kFloat && t.bits == 64) return FA3_F64;
     if (t.code == dlpack::kFloat && t.bits == 16) return FA3_F16;
     if (t.code == dlpack::kBfloat && t.bits == 16) return FA3_BF16;
     if (t.code == dlpack::kE4m3) return FA3_F8_E4M3;
@@ -234,7 +240,7 @@ void Reader::numpy(const char* name, nb::handle object, bool written, fa3_tensor
     const int bytes = a->item_bytes;
     switch (a->kind) {
       case 'f':
-        dtype = bytes == 4 ? FA3_F32 : bytes == 2 ? FA3_F16 : 0;
+        dtype = bytes == 4 ? FA3_F32 : bytes == 2 ? FA3_F16 : bytes == 8 ? FA3_F64 : 0;
         break;
       case 'i':
         dtype = bytes == 4 ? FA3_I32 : bytes == 1 ? FA3_I8 : 0;

@@ -228,8 +228,9 @@ class ProblemMaker {
       return unsupported("{}: q.dtype={}: 8-bit tensors have no gradient; need f32, f16 or bf16",
                          op_, dtype_name(q_dtype));
     }
-    if (q_dtype != FA3_F32 && q_dtype != FA3_F16 && q_dtype != FA3_BF16 && !is_8_bit(q_dtype)) {
-      return invalid("{}: q.dtype={}, need f32, f16, bf16, f8_e4m3 or i8; cast it", op_,
+    if (q_dtype != FA3_F32 && q_dtype != FA3_F16 && q_dtype != FA3_BF16 && q_dtype != FA3_F64 &&
+        !is_8_bit(q_dtype)) {
+      return invalid("{}: q.dtype={}, need f32, f16, bf16, f8_e4m3, i8 or f64; cast it", op_,
                      dtype_name(q_dtype));
     }
     return {};

@@ -17,6 +17,8 @@ namespace fa3 {
 // Bytes of one element; 0 for FA3_DTYPE_NONE and for numbers that are no fa3_dtype.
 constexpr int64_t dtype_bytes(int32_t dtype) {
   switch (dtype) {
+    case FA3_F64:
+      return 8;
     case FA3_F32:
     case FA3_I32:
       return 4;
@@ -50,6 +52,8 @@ constexpr const char* dtype_name(int32_t dtype) {
       return "f8_e5m2";
     case FA3_I8:
       return "i8";
+    case FA3_F64:
+      return "f64";
     default:
       return "unknown";
   }

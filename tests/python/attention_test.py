@@ -179,6 +179,17 @@ def test_context(rng, backend):
     assert_close(fa3.attention(q, k, v, context=context), each(attend, q, k, v)[0], 2e-6)
 
 
+def test_float64_is_the_reference_s(rng):
+    """Neither rounded on its way in nor out: what float32 cannot tell apart stays apart."""
+    context = fa3.Context(backend="reference")
+    q, k, v = (x.astype(np.float64) for x in qkv(rng))
+    out, lse = fa3.attention(q, k, v, context=context, return_lse=True)
+    assert out.dtype == np.float64 and lse.dtype == np.float32
+    assert_close(out, each(attend, q, k, v)[0], 1e-14)
+    moved = fa3.attention(q, k, v + 1e-12, context=context)
+    assert_close((moved - out) / 1e-12, np.ones_like(out), 1e-3)
+
+
 @pytest.mark.parametrize("name", ["fp8", "eight_bit", "eight_bit_accurate"])
 def test_precision(rng, name):
     q, k, v = qkv(rng, "bfloat16", d_v=32)

@@ -24,9 +24,19 @@ BAD = {
     "list": (TypeError, "k: list, need an array", lambda: fa3.attention(X, X.tolist(), X)),
     "none": (TypeError, "v: NoneType, need an array", lambda: fa3.attention(X, X, None)),
     "float64": (
-        TypeError,
-        "q: dtype float64, need float32, float16",
+        NotImplementedError,
+        "dtype f64 on backend cpu, need f32, f16 or bf16; convert, or use backend reference",
+        lambda: fa3.attention(*3 * [X.astype(np.float64)]),
+    ),
+    "float64 queries": (
+        NotImplementedError,
+        "k.dtype=f32 differs from q.dtype=f64",
         lambda: fa3.attention(X.astype(np.float64), X, X),
+    ),
+    "longdouble": (
+        TypeError,
+        "q: dtype float128, need float32, float16",
+        lambda: fa3.attention(X.astype(np.longdouble), X, X),
     ),
     "int64": (
         TypeError,
@@ -194,7 +204,7 @@ BAD = {
         "q: a Spec has no data",
         lambda: fa3.attention(*3 * [fa3.Spec(X.shape, "float32")], out=X.copy()),
     ),
-    "spec dtype": (ValueError, 'dtype: "float64"', lambda: fa3.Spec((1,), "float64")),
+    "spec dtype": (ValueError, 'dtype: "float80"', lambda: fa3.Spec((1,), "float80")),
     "spec rank": (ValueError, "at most 5 dimensions", lambda: fa3.Spec((1,) * 6)),
     "plan of what": (TypeError, "need fa3.attention", lambda: fa3.Plan(lambda *a, **k: 1, X, X, X)),
     "plan of nothing": (TypeError, "need a function", lambda: fa3.Plan(None, X, X, X)),

@@ -154,6 +154,35 @@ def test_without_gradients(device):
         assert torch.equal(fa3.torch.attention(*inputs), want)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"causal": True}, {"window": (2, 1)}, {"softcap": 1.5}, {"softmax_scale": -0.4}],
+    ids=str,
+)
+def test_gradcheck(options):
+    """Every element of the Jacobian against finite differences, in float64."""
+    small = qkv(batch=1, rows=3, keys=5, heads=2, heads_kv=1, d=4, d_v=3)
+    inputs = [x.detach().double().requires_grad_() for x in small]
+    assert torch.autograd.gradcheck(lambda *x: fa3.torch.attention(*x, **options), inputs)
+
+
+def test_gradcheck_of_a_layer():
+    """Projections, grouped causal heads, projection back: gradients of input and weights."""
+    heads, heads_kv, d, width = 4, 2, 3, 5
+    shapes = [(heads * d, width), (heads_kv * d, width), (heads_kv * d, width), (width, heads * d)]
+    weights = [(0.5 * normal(*shape).double()).requires_grad_() for shape in shapes]
+    x = normal(2, 4, width).double().requires_grad_()
+
+    def layer(x, *weights):
+        q, k, v = (
+            (x @ w.T).unflatten(-1, (n, d))
+            for w, n in zip(weights, (heads, heads_kv, heads_kv), strict=False)
+        )
+        return x + fa3.torch.attention(q, k, v, causal=True).flatten(2) @ weights[3].T
+
+    assert torch.autograd.gradcheck(layer, (x, *weights))
+
+
 @each_device
 @pytest.mark.parametrize("batch, rows, keys", [(0, 3, 3), (2, 0, 3), (2, 3, 0)])
 def test_zero_sizes(device, batch, rows, keys):

@@ -17,7 +17,11 @@ attention = fa3.torch.attention
 BAD = {
     "array": (TypeError, "k: ndarray, need a torch.Tensor", lambda: attention(X, np.ones(3), X)),
     "rank": (ValueError, "v: 2 dimensions, need 4", lambda: attention(X, X, X[0, 0])),
-    "double": (TypeError, "q: dtype float64, need float32", lambda: attention(*3 * [X.double()])),
+    "double": (
+        NotImplementedError,
+        "dtype f64 on backend cpu",
+        lambda: fa3.attention(*3 * [X.double()]),
+    ),
     "int": (TypeError, "q: dtype int64", lambda: attention(*3 * [X.long()])),
     "bool": (TypeError, "q: dtype of DLPack's code 6", lambda: attention(*3 * [X > 0])),
     "mixed": (NotImplementedError, "k.dtype=f16 differs", lambda: attention(X, HALF, HALF)),

@@ -76,7 +76,7 @@ const Refusal kTensorRefusals[] = {
      kDense,
      [](Args& a) { a.tensor[kQ].dtype = FA3_I32; },
      kInvalid,
-     {"q.dtype=i32", "f32, f16, bf16, f8_e4m3 or i8"}},
+     {"q.dtype=i32", "f32, f16, bf16, f8_e4m3, i8 or f64"}},
     {"dtype_mixed",
      kDense,
      [](Args& a) { a.tensor[kK].dtype = FA3_BF16; },

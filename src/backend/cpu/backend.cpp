@@ -77,6 +77,11 @@ Status HostBackend::run(const Plan& plan, const Buffers& buffers, std::byte* wor
 }
 
 Result<Plan> CpuBackend::plan(const Problem& problem) const {
+  if (problem.op != FA3_OP_QUANTIZE && problem.layout[kQ].dtype == FA3_F64) {
+    return unsupported(
+        "{}: dtype f64 on backend cpu, need f32, f16 or bf16; convert, or use backend reference",
+        op_name(problem.op));
+  }
   Plan plan = plan_for(problem, device());
   plan.why =
       fmt::format("backend cpu ({}, {} threads): {}", isa_name(device().isa), device().threads,

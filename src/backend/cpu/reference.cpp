@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <type_traits>
 
 #include "core/dtype.h"
 
@@ -58,16 +59,29 @@ int64_t offset(const Layout& layout, int64_t b, int64_t row, int64_t head) {
   return b * layout.batch + row * layout.row + head * layout.head;
 }
 
+double to_double(double x) { return x; }
+template <class T>
+double to_double(T x) {
+  return to_float(x);
+}
+template <class T>
+T rounded(double x) {
+  if constexpr (std::is_same_v<T, double>)
+    return x;
+  else
+    return from_double<T>(x);
+}
+
 template <class T>
 void load(const void* data, int64_t offset, int64_t n, double* out) {
   const T* in = static_cast<const T*>(data) + offset;
-  for (int64_t c = 0; c < n; ++c) out[c] = to_float(in[c]);
+  for (int64_t c = 0; c < n; ++c) out[c] = to_double(in[c]);
 }
 
 template <class T>
 void store(void* data, int64_t offset, int64_t n, const double* in) {
   T* out = static_cast<T*>(data) + offset;
-  for (int64_t c = 0; c < n; ++c) out[c] = from_double<T>(in[c]);
+  for (int64_t c = 0; c < n; ++c) out[c] = rounded<T>(in[c]);
 }
 
 // The n elements of one row of a tensor; `row` counts from the first of the tensor or batch entry.
@@ -78,6 +92,7 @@ void load_row(const Problem& p, const Buffers& x, TensorId id, int64_t b, int64_
   if (layout.dtype == FA3_F32) load<float>(x.data[id], at, n, out);
   if (layout.dtype == FA3_F16) load<F16>(x.data[id], at, n, out);
   if (layout.dtype == FA3_BF16) load<Bf16>(x.data[id], at, n, out);
+  if (layout.dtype == FA3_F64) load<double>(x.data[id], at, n, out);
 }
 
 void store_row(const Problem& p, const Buffers& x, TensorId id, int64_t b, int64_t row,
@@ -87,6 +102,7 @@ void store_row(const Problem& p, const Buffers& x, TensorId id, int64_t b, int64
   if (layout.dtype == FA3_F32) store<float>(x.data[id], at, n, in);
   if (layout.dtype == FA3_F16) store<F16>(x.data[id], at, n, in);
   if (layout.dtype == FA3_BF16) store<Bf16>(x.data[id], at, n, in);
+  if (layout.dtype == FA3_F64) store<double>(x.data[id], at, n, in);
 }
 
 // Writes `value` to every element: rows that belong to no sequence keep it.
