@@ -47,6 +47,9 @@ Result<DeviceInfo> choose_device(const fa3_context_options& options, const Envir
     device.sm = 90;
     device.compiled_ahead = true;
     device.multiprocessors = static_cast<int>(sim::SimRuntime::Settings{}.sms);
+    if (!environment.tuning.empty()) {
+      FA3_TRY(device.tuning, read_tuning(environment.tuning, "", logger));
+    }
   }
   device.backend_chosen = options.backend != FA3_BACKEND_AUTO;
   device.backend = device.backend_chosen ? fa3_backend(options.backend) : FA3_BACKEND_CPU;

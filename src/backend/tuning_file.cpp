@@ -64,7 +64,7 @@ Result<std::shared_ptr<const Tuning>> read_tuning(const std::string& path, const
     tuning->rows[*problem] = *row;
   }
   const std::string version = fa3_version();
-  if (*made_for != gpu || *made_by != version) {
+  if ((!gpu.empty() && *made_for != gpu) || *made_by != version) {
     logger.log(FA3_LOG_WARNING,
                "context: FA3_TUNING={} is of fa3 {} on {}, here fa3 {} on {}: it is not used; tune "
                "again with `fa3 tune`",

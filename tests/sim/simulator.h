@@ -1,19 +1,52 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// simulator.h — a context of backend sim, and a problem of several tiles, for tests of the forward
-// kernel through the C interface.
+// simulator.h — contexts of backend sim, one that takes a row of one's choice, and a problem of
+// several tiles, for tests of the forward kernel through the C interface.
 #pragma once
+
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
 
 #include "tests/kit/context.h"
 
 namespace fa3 {
 
+inline fa3_context_options simulator_options() {
+  fa3_context_options options = kit::default_options();
+  options.backend = FA3_BACKEND_SIM;
+  return options;
+}
 inline fa3_context* simulator() {
-  static const kit::Context context = [] {
-    fa3_context_options options = kit::default_options();
-    options.backend = FA3_BACKEND_SIM;
-    return kit::make_context(options);
-  }();
+  static const kit::Context context = kit::make_context(simulator_options());
   return context.get();
+}
+
+// A text that fa3_explain has of the forward's kernel: "row", "tuning_key".
+inline std::string explained(const verify::Config& c, fa3_context* context, const char* name) {
+  const verify::Tensors tensors = verify::make_tensors(c);
+  const fa3_forward_args args = verify::forward_args(c, tensors);
+  size_t size = 0;
+  EXPECT_EQ(fa3_explain(context, FA3_OP_FORWARD, &args, nullptr, 0, &size), FA3_OK)
+      << fa3_last_error();
+  std::string json(size, ' ');
+  EXPECT_EQ(fa3_explain(context, FA3_OP_FORWARD, &args, json.data(), json.size(), &size), FA3_OK);
+  const std::string member = std::string("\"") + name + "\": \"";
+  const size_t at = json.find(member, json.find("\"sm90\"")) + member.size();
+  return json.substr(at, json.find('"', at) - at);
+}
+
+// A context that takes this row of the table for this problem, in place of the rule's choice.
+inline kit::Context tuned_simulator(const verify::Config& c, const char* row) {
+  const std::string path = testing::TempDir() + "fa3_row_" + std::to_string(getpid()) + ".json";
+  std::ofstream(path) << R"({"fa3_tuning": 1, "gpu": "any", "fa3": ")" << fa3_version()
+                      << R"(", "problems": [{"problem": ")"
+                      << explained(c, simulator(), "tuning_key") << R"(", "row": ")" << row
+                      << R"("}]})";
+  const kit::ScopedEnv tuning("FA3_TUNING", path.c_str());
+  kit::Context context = kit::make_context(simulator_options());
+  std::remove(path.c_str());
+  return context;
 }
 
 inline verify::Config causal() {
