@@ -26,6 +26,12 @@ FwdScale fwd_scale(const Problem& p, const Buffers& buffers, TensorId of) {
   return scale;
 }
 
+FwdColumns fwd_columns(const Problem& p, TensorId of) {
+  const int64_t columns = p.columns_of(of), block = p.scale_block[of].cols;
+  if (block == 0 || block >= columns) return {};
+  return {static_cast<i32>(block), static_cast<i32>(div_up(columns, block))};
+}
+
 VImage image_of(const Problem& p, int tile_kv, std::byte* workspace) {
   const int64_t tiles = v_image_tiles(p, tile_kv);
   const int64_t of_sequence = p.kv.varlen ? 0 : div_up(p.kv.rows, tile_kv);
@@ -67,6 +73,7 @@ Status launch(const ScoreOffsetPlan& plan, const KernelStep& step, GpuRuntime& r
   args.q_axis.seqused = buffers.in<i32>(kSequsedQ);
   args.q_axis.rows = static_cast<i32>(p.q.rows);
   args.q_scale = fwd_scale(p, buffers, kQ);
+  args.q_columns = fwd_columns(p, kQ);
   args.k_offset = buffers.in<float>(kKOffset);
   args.k_offset_batch = offset.batch, args.k_offset_head = offset.head;
   args.batch = static_cast<i32>(p.batch);
@@ -133,6 +140,9 @@ Status launch(const FwdPlan& plan, const KernelStep& step, GpuRuntime& runtime, 
   args.q_scale = fwd_scale(p, buffers, kQ);
   args.k_scale = fwd_scale(p, buffers, kK);
   args.v_scale = fwd_scale(p, buffers, kV);
+  args.q_columns = fwd_columns(p, kQ);
+  args.k_columns = fwd_columns(p, kK);
+  args.v_columns = fwd_columns(p, kV);
   args.v_offset = buffers.in<float>(kVOffset);
   const Layout& v_offset = p.layout[kVOffset];
   args.v_offset_batch = v_offset.batch, args.v_offset_head = v_offset.head;

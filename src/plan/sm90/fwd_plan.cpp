@@ -19,6 +19,7 @@ namespace fa3::sm90 {
 namespace {
 
 constexpr int64_t kMaxTiles = int64_t{1} << 31;
+constexpr int kColumnsUnit = 32;      // of 8-bit head dims and of blocks of scales: a wgmma's depth
 constexpr int64_t kMaxGridY = 65535;  // of the kernels before the forward: heads, sequences
 
 // ---- What is declined ---------------------------------------------------------------------------
@@ -35,9 +36,28 @@ Status check_layout(const Problem& p, bool ragged) {
 // Keys of a tile are a multiple of this.
 int64_t keys_unit(const Problem& p) { return p.layout[kV].dtype == FA3_F8_E4M3 ? 32 : 16; }
 
-// Of K and V.
+// Columns of a block of scales; 0: of all.
+int64_t block_columns(const Problem& p, TensorId id) {
+  const int64_t columns = p.scale_block[id].cols;
+  return p.is_8_bit() && columns < p.columns_of(id) ? columns : 0;
+}
+
+// FwdConfig::scale_columns: the most that divide all blocks, and the head dims of GEMMs in 8 bits.
+int scale_columns_of(const Problem& p) {
+  int most = 0;
+  for (const TensorId id : {kQ, kK, kV})
+    if (block_columns(p, id) > 0) most = 128;
+  const int64_t of_v = p.layout[kV].dtype == FA3_F8_E4M3 ? p.head_dim_v : 0;
+  for (const int64_t columns :
+       {block_columns(p, kQ), block_columns(p, kK), block_columns(p, kV),
+        round_up(p.head_dim_qk, kColumnsUnit), round_up(of_v, kColumnsUnit)})
+    while (most > kColumnsUnit && columns % most != 0) most /= 2;
+  return most;
+}
+
+// Of K and V. Where they change along head_dim, the finer code takes those of heads, too.
 KvScales kv_scales_of(const Problem& p) {
-  KvScales of = KvScales::kHead;
+  KvScales of = scale_columns_of(p) > 0 ? KvScales::kTiles : KvScales::kHead;
   for (const TensorId id : {kK, kV}) {
     const int64_t rows = p.scale_block[id].rows;
     if (!p.is_8_bit() || rows == 0) continue;
@@ -51,13 +71,13 @@ bool has_block_scales(const Problem& p) { return kv_scales_of(p) != KvScales::kH
 // Scales that the kernel applies.
 Status check_scales(const Problem& p) {
   for (const TensorId id : {kQ, kK, kV}) {
-    const ScaleBlock& block = p.scale_block[id];
-    const char* const name = tensor_name(id);
-    if (block.cols != 0)
+    const int64_t columns = block_columns(p, id);
+    if (columns % kColumnsUnit != 0)
       return unsupported(
-          "forward: {}_block.cols={} on sm90 in this release, need 0, a scale for all columns; use "
-          "backend cpu",
-          name, block.cols);
+          "forward: {}_block.cols={} on sm90, need a multiple of {}, or 0, a scale for all "
+          "columns; "
+          "quantise by such blocks, or use backend cpu",
+          tensor_name(id), columns, kColumnsUnit);
   }
   if (needs_score_offset(p))
     for (const auto& [what, value] : {std::pair("heads_q", p.heads_q), std::pair("batch", p.batch)})
@@ -209,6 +229,13 @@ Status not_ahead(const Problem& p, const FwdVariant& variant) {
         "forward: o of f32 with q of {}: the simulator has it for bf16 and 8 bits, with a positive "
         "softmax_scale, a scale per head, and no softcap, ALiBi or sequence ids; use backend cpu",
         dtype_name(p.layout[kQ].dtype));
+  if (variant.scale_columns > 0)
+    return unsupported(
+        "forward: q_block.cols={}, k_block.cols={}, v_block.cols={}, head_dim_qk={}, "
+        "head_dim_v={}: the simulator has multiples of 64 on rows of head dim 128, and of 256 for "
+        "f8_e4m3, with o of bf16 and without softcap, ALiBi and sequence ids; use backend cpu",
+        p.scale_block[kQ].cols, p.scale_block[kK].cols, p.scale_block[kV].cols, p.head_dim_qk,
+        p.head_dim_v);
   if (variant.kv_scales != KvScales::kHead)
     return unsupported(
         "forward: k_block.rows={}, v_block.rows={}, head_dim_qk={}, head_dim_v={}: the simulator "
@@ -328,7 +355,8 @@ Result<FwdPlan> make_fwd_plan(const Problem& p, const DeviceInfo& device) {
                      .functors = functors,
                      .operands = plan.need.operands,
                      .kv_scales = kv_scales_of(p),
-                     .o_f32 = o_f32};
+                     .o_f32 = o_f32,
+                     .scale_columns = scale_columns_of(p)};
   if (device.compiled_ahead) {
     if (variant.kv_scales == KvScales::kTiles && !has_tiles(p, row->config.tile_kv))
       variant.kv_scales = KvScales::kKeys;
