@@ -240,7 +240,7 @@ constexpr bool all_legal() {
     if (why_illegal(row.config) != nullptr) return false;
     if (row.config.consumer_wgs < 3 && why_illegal(with_functors(row.config, true)) != nullptr)
       return false;
-    if (row.config.scaled() && (!row.config.v8() || row.flushes())) {
+    if (row.config.scaled() && row.config.consumer_wgs < 3 && (!row.config.v8() || row.flushes())) {
       FwdConfig c = with_columns(row.config, 32);
       c.kv_scales = KvScales::kKeys;
       c.score = ScoreKind::kScaled;

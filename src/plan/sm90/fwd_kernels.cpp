@@ -42,6 +42,7 @@ struct Words {
 
 const char* ragged_word(bool ragged) { return ragged ? "ragged" : "dense"; }
 
+constexpr int64_t kManyQueries = std::numeric_limits<int64_t>::max();
 constexpr const char* kFewTilesWord = "few_tiles";
 constexpr const char* kFlushedWord = "flushed";
 constexpr const char* kOF32Word = "o_f32";
@@ -248,6 +249,8 @@ std::string name_of(const FwdPlan& plan) {
   const FwdRow* const row = row_named(plan.row);
   RowNeed more_tiles = plan.need;
   more_tiles.three_consumers = !plan.functors.any();
+  if (plan.need.v_image)  // by whose tiles the row was chosen, not by queries
+    more_tiles.v_image = false, more_tiles.image_keys = 0, more_tiles.seqlen_q = kManyQueries;
   const FwdVariant variant{.dtype = c.dtype_o,
                            .mask = c.mask,
                            .score = c.score,

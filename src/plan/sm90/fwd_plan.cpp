@@ -48,9 +48,9 @@ int scale_columns_of(const Problem& p) {
   for (const TensorId id : {kQ, kK, kV})
     if (block_columns(p, id) > 0) most = 128;
   const int64_t of_v = p.layout[kV].dtype == FA3_F8_E4M3 ? p.head_dim_v : 0;
-  for (const int64_t columns :
-       {block_columns(p, kQ), block_columns(p, kK), block_columns(p, kV),
-        round_up(p.head_dim_qk, kColumnsUnit), round_up(of_v, kColumnsUnit)})
+  const int64_t all[] = {block_columns(p, kQ), block_columns(p, kK), block_columns(p, kV),
+                         round_up(p.head_dim_qk, kColumnsUnit), round_up(of_v, kColumnsUnit)};
+  for (const int64_t columns : all)
     while (most > kColumnsUnit && columns % most != 0) most /= 2;
   return most;
 }
@@ -250,6 +250,42 @@ Status not_ahead(const Problem& p, const FwdVariant& variant) {
       dtype_name(p.layout[kQ].dtype), p.head_dim_qk, p.head_dim_v);
 }
 
+// The first row with the image's tiles, also where another would pay more; where there is none, one
+// that takes an image of its own.
+const FwdRow* row_of_image(const Problem& p, const FwdFunctors& functors, RowNeed& need) {
+  need.v_image = true;
+  for (const int64_t keys : {p.image.keys, int64_t{0}}) {
+    for (const bool three : {need.three_consumers, !functors.any() && !has_block_scales(p)}) {
+      need.image_keys = keys;
+      RowNeed with = need;
+      with.three_consumers = three;
+      const FwdRow* const row = choose_row(with);
+      if (row == nullptr) continue;
+      need = with;
+      return row;
+    }
+  }
+  return nullptr;
+}
+
+// An image of V is of the kernel's own tiles.
+Status check_image(const Problem& p, const FwdRow& row, const FwdConfig& c) {
+  const ImageTile& image = p.image;
+  if (image.keys == 0) return {};
+  const char* const remedy =
+      "quantise v for what fa3_plan_v_image says of a plan without v_image, or leave v_image out";
+  if (!c.v_image)
+    return unsupported(
+        "forward: v_image has tiles of {} keys and {} columns, but row '{}' of the table "
+        "transposes v itself; {}",
+        image.keys, image.columns, row.name, remedy);
+  if (image.keys == c.tile_kv && image.columns == c.head_dim_v) return {};
+  return unsupported(
+      "forward: v_image has tiles of {} keys and {} columns, but row '{}' of the table has {} and "
+      "{}; {}",
+      image.keys, image.columns, row.name, c.tile_kv, c.head_dim_v, remedy);
+}
+
 // The row that a tuning names for the problem; `by_rule` where it names none that can run it.
 const FwdRow* tuned_row(const Problem& p, const Tuning& tuning, const FwdFunctors& functors,
                         const FwdRow* by_rule, FwdPlan& plan) {
@@ -281,8 +317,8 @@ LaunchShape shape_of(const FwdPlan& plan) {
   return shape;
 }
 
-int64_t v_image_tiles(const Problem& p, int tile_kv) {
-  return p.kv.varlen ? p.kv.rows / tile_kv + p.batch : div_up(p.kv.rows, tile_kv) * p.batch;
+int64_t v_image_tiles(const SeqAxis& axis, int64_t batch, int tile_kv) {
+  return image_tiles(axis, batch, tile_kv) * (axis.varlen ? 1 : batch);
 }
 
 size_t zeroed_bytes(const FwdPlan& plan) { return plan.counter ? sizeof(uint32_t) : 0; }
@@ -317,9 +353,9 @@ FwdPlan with_config(FwdPlan plan, const FwdConfig& c, const Problem& p, int mult
   plan.counter = plan.tiles > plan.grid && counter_pays(p, mask_of(plan.band), multiprocessors);
   plan.order.q_tiles = static_cast<uint32_t>(div_up(p.q.rows, c.tile_q()));
   plan.v_image_bytes = 0;
-  if (c.v_image)
-    plan.v_image_bytes =
-        static_cast<size_t>(v_image_tiles(p, c.tile_kv) * p.heads_kv * c.turned_v().bytes());
+  if (makes_v_image(plan, p))
+    plan.v_image_bytes = static_cast<size_t>(v_image_tiles(p.kv, p.batch, c.tile_kv) * p.heads_kv *
+                                             c.turned_v().bytes());
   plan.score_offset_bytes = 0;
   if (needs_score_offset(p))
     plan.score_offset_bytes =
@@ -338,11 +374,14 @@ Result<FwdPlan> make_fwd_plan(const Problem& p, const DeviceInfo& device) {
                !functors.any() && !has_block_scales(p) &&
                    three_consumers_pay(p, mask, device.multiprocessors),
                operands_of(p), needs_flush(p, plan.band)};
-  const FwdRow* row = choose_row(plan.need);
+  const FwdRow* row =
+      p.image.keys > 0 ? row_of_image(p, functors, plan.need) : choose_row(plan.need);
   if (row == nullptr)
     return unsupported("forward: head_dim_qk={}, head_dim_v={}: no row of the table fits",
                        p.head_dim_qk, p.head_dim_v);
-  if (device.tuning) row = tuned_row(p, *device.tuning, functors, row, plan);
+  // What was measured with scales of rows says nothing of those of columns.
+  if (device.tuning && scale_columns_of(p) == 0)
+    row = tuned_row(p, *device.tuning, functors, row, plan);
   plan.row = row->name;
   // Of all that has 16 bits.
   const bool o_f32 = p.layout[kO].dtype == FA3_F32;
@@ -379,6 +418,7 @@ Result<FwdPlan> make_fwd_plan(const Problem& p, const DeviceInfo& device) {
   } else {
     config = fitted(config, p.head_dim_qk, p.head_dim_v);
   }
+  FA3_RETURN_IF_ERROR(check_image(p, *row, config));
   plan = with_config(plan, config, p, device.multiprocessors);
   set_scale(p, plan);
   plan.order.heads = static_cast<uint32_t>(p.heads_q * p.batch);
