@@ -200,7 +200,9 @@ class Library:
             ),
         }
         for name, (result, arguments) in prototypes.items():
-            function = getattr(self.c, name)
+            function = getattr(self.c, name, None)
+            if function is None:  # of an older library
+                continue
             function.restype, function.argtypes = result, arguments
 
     def version(self):

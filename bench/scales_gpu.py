@@ -95,10 +95,14 @@ def check(context, d, mask, out):
                    "tile_kv": plan["tile_kv"], "failures": int(not error <= limit)})
 
 
-def grid_cell(context, d, mask, seqlen, rounds, out):
+def grid_cell(contexts, d, mask, seqlen, rounds, out):
+    context = contexts[""]
     batch, heads = TOKENS // seqlen, HIDDEN // d
     x = [torch.randn(batch, seqlen, heads, d, device="cuda").bfloat16() for _ in "qkv"]
     found = {name: c for name, (c, _) in contenders(context, mask, x).items()}
+    for label, other in contexts.items():
+        if label:
+            found[f"e4m3_token{label}"] = coded(other, mask, x, E4M3, E4M3, (1, 0))[0]
     found["bf16"] = Contender(context, mask, dict(zip("qkv", x)) | {"o": torch.empty_like(x[0])})
     row = {"cell": f"scales_d{d}_{mask}_s{seqlen}", "head_dim": d, "mask": mask, "seqlen": seqlen,
            "batch": batch, "heads": heads, "clock_power": peers_gpu.clock_mhz()}
@@ -171,6 +175,8 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--lib", default="build/release/lib/libfa3.so")
+    parser.add_argument("--also", action="append", default=[], metavar="NAME=LIB",
+                        help="another build, scales of tokens in the grid as e4m3_token_NAME")
     parser.add_argument("--out", help="file to append to [standard output]")
     parser.add_argument("--commit", help="of the library [the commit of this tree or bundle]")
     parser.add_argument("--rounds", type=int, default=9)
@@ -185,6 +191,10 @@ def main():
     torch.manual_seed(0)
     library = Library(args.lib)
     gpu = Context(library, device="cuda")
+    contexts = {"": gpu}
+    for also in args.also:
+        name, path = also.split("=", 1)
+        contexts[f"_{name}"] = Context(Library(path), device="cuda")
     meta = machine.gpu_meta("fwd8-scales", torch.cuda.get_device_name(), library.version(),
                             args.commit or machine.commit(ROOT))
     emit(out, meta | {"torch": torch.__version__})
@@ -198,7 +208,7 @@ def main():
     for d in args.head_dims if args.grid or every else ():
         for mask in MASKS:
             for seqlen in args.seqlens:
-                grid_cell(gpu, d, mask, seqlen, args.rounds, out)
+                grid_cell(contexts, d, mask, seqlen, args.rounds, out)
     sys.exit(1 if peers_gpu.wrong else 0)
 
 
