@@ -134,11 +134,12 @@ class SimFwdColumnScales : public testing::TestWithParam<Columns> {};
 
 TEST_P(SimFwdColumnScales, AreRight) {
   using Of = verify::Scales::Of;
-  const auto [head_dim, qk, v] = GetParam();
+  const int64_t head_dim = GetParam().head_dim;
+  const bool v8 = GetParam().v == FA3_F8_E4M3;
   if (kit::kSanitized && head_dim != 64) GTEST_SKIP() << "the simulator has one head dim";
   verify::Config c;
-  c.dtype = qk;
-  if (v != FA3_F8_E4M3) c.v_dtype = v;
+  c.dtype = GetParam().qk;
+  if (!v8) c.v_dtype = GetParam().v;
   c.out_dtype = FA3_BF16;
   c.heads_q = 4;
   c.heads_kv = 2;
@@ -149,7 +150,7 @@ TEST_P(SimFwdColumnScales, AreRight) {
   c.k_offset = true;
   const auto scales = [&](verify::Scales of_q, verify::Scales of_k, verify::Scales of_v) {
     c.q_scale = of_q, c.k_scale = of_k;
-    if (v == FA3_F8_E4M3) c.v_scale = of_v;
+    if (v8) c.v_scale = of_v;
   };
   scales({Of::kBlocks, 1, 64}, {Of::kBlocks, 1, 64}, {Of::kBlocks, 1, 64});
   kit::expect_right(c, simulator());

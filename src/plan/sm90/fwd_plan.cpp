@@ -250,20 +250,21 @@ Status not_ahead(const Problem& p, const FwdVariant& variant) {
       dtype_name(p.layout[kQ].dtype), p.head_dim_qk, p.head_dim_v);
 }
 
-// The first row with the image's tiles, also where another would pay more; where there is none, one
-// that takes an image of its own.
+// The first row with the image's tiles, also where three consumers would not pay but rows with two
+// are for wider heads; where there is none, one that takes an image of its own.
 const FwdRow* row_of_image(const Problem& p, const FwdFunctors& functors, RowNeed& need) {
   need.v_image = true;
   for (const int64_t keys : {p.image.keys, int64_t{0}}) {
-    for (const bool three : {need.three_consumers, !functors.any() && !has_block_scales(p)}) {
-      need.image_keys = keys;
-      RowNeed with = need;
-      with.three_consumers = three;
-      const FwdRow* const row = choose_row(with);
-      if (row == nullptr) continue;
-      need = with;
-      return row;
+    need.image_keys = keys;
+    RowNeed three = need;
+    three.three_consumers = !functors.any() && !has_block_scales(p);
+    const FwdRow* const row = choose_row(need);
+    const FwdRow* const other = choose_row(three);
+    if (other != nullptr && (row == nullptr || other->config.head_dim_v < row->config.head_dim_v)) {
+      need = three;
+      return other;
     }
+    if (row != nullptr) return row;
   }
   return nullptr;
 }

@@ -88,12 +88,12 @@ constexpr FwdVariant ahead(FwdVariant variant) {
     variant.functors = {true, true};
     if (variant.score == ScoreKind::kPlain) variant.score = ScoreKind::kScaled;
   }
-  if (variant.kv_scales != KvScales::kHead && variant.score == ScoreKind::kPlain)
-    variant.score = ScoreKind::kScaled;
   if (variant.scale_columns > 0) {
     variant.kv_scales = KvScales::kKeys;
     variant.scale_columns = min(variant.scale_columns, 64);
   }
+  if (variant.kv_scales != KvScales::kHead && variant.score == ScoreKind::kPlain)
+    variant.score = ScoreKind::kScaled;
   if (variant.score != ScoreKind::kPlain || is_rare(variant)) {
     variant.mask = MaskKind::kWindow;
     variant.ragged = true;
