@@ -392,7 +392,7 @@ FA3_API void fa3_plan_destroy(fa3_plan* plan);
 FA3_API size_t fa3_plan_workspace_bytes(const fa3_plan* plan);
 
 /* Which v_image a plan would take (a forward) or writes (a quantisation): *image gets its type,
- * shape and strides, with data NULL, and *layout its fa3_v_image_layout; rank 0 and 0 where there is
+ * shape and strides, with data NULL, and *layout its fa3_v_image_layout; rank 0 and 0 if there is
  * none. That of a forward is known before there is an image: plan it without one, quantise v for
  * what this says, then plan with it. On the backends cpu and reference a forward reads v and takes
  * an image of any tiles without looking at it.

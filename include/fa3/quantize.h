@@ -27,7 +27,7 @@
  *             tile_kv keys × columns bytes, (batch, heads, ⌈seqlen/tile_kv⌉, tile_kv, columns) or
  *             varlen (heads, ⌊total/tile_kv⌋ + batch, tile_kv, columns), dense. tile_kv is a
  *             multiple of 32 up to 256, columns one of at least head_dim up to 256; which ones a
- *             forward takes, fa3_plan_v_image says. Order of the bytes: v_image_layout. Rows that do
+ *             forward takes, fa3_plan_v_image says. Order of bytes: v_image_layout. Rows that do
  *             not count are 0 in tiles with some that do; other tiles are left alone.
  *   NaN, Inf  in a row of x are in all columns of its Hadamard block and, with rotary tables, of
  *             its partner's. E4M3 codes are NaN there. I8

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// v_image_test.cpp — V that is quantised into the image which the forward kernel of Hopper loads, in
-// the simulator: the same bits as from the codes, which are not read; other tiles are refused.
+// v_image_test.cpp — V that is quantised into the image that Hopper's forward kernel loads, in the
+// simulator: the same bits as from the codes, which are not read; other tiles are refused.
 #include <gmock/gmock.h>
 
 #include <numeric>
