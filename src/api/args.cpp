@@ -143,7 +143,7 @@ bool same_shapes(const Args& a, const Args& b) {
 void drop_tensors_without_data(Args& args) {
   for (const TensorRow& row : kTensors) {
     fa3_tensor& t = args.tensor[row.id];
-    if (t.data != nullptr || !is_optional(role_of(args.op, row.id))) continue;
+    if (t.data != nullptr || t.rank == 0 || !is_optional(role_of(args.op, row.id))) continue;
     // A tensor with no elements needs no data; malformed shapes are left to make_problem.
     const int rank = std::clamp(t.rank, 0, FA3_MAX_RANK);
     if (std::any_of(t.shape, t.shape + rank, [](int64_t n) { return n <= 0; })) continue;

@@ -56,7 +56,7 @@ Status launch(const VImagePlan& plan, const KernelStep& step, GpuRuntime& runtim
   const bool quantizes = p.op == FA3_OP_QUANTIZE;
   const TensorId of = quantizes ? kCodes : kV;
   const SeqAxis& axis = p.axis_of(of);
-  if (p.batch == 0 || axis.rows == 0) return {};
+  if (p.batch == 0 || axis.rows == 0 || p.heads_of(of) == 0) return {};
   const VImageConfig& c = plan.config;
   VImageArgs args{};
   FA3_TRY(args.v, runtime.encode(spec_of(buffers.data[of], p, of, c.raw_tile(), c.ragged)));
