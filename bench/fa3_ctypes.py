@@ -82,6 +82,9 @@ _TAIL = [
 ]
 
 
+_IMAGE = [("v_image", Tensor), ("v_image_layout", c_int32), ("v_image_reserved", c_int32)]
+
+
 class ForwardArgs(_TensorArgs):
     """fa3_forward_args."""
 
@@ -92,6 +95,7 @@ class ForwardArgs(_TensorArgs):
         + [(n, Tensor) for n in ("q_scale", "k_scale", "v_scale", "k_offset", "v_offset")]
         + [(f"{n}_block", c_int32 * 2) for n in "qkv"]  # fa3_scale_block: rows, cols
         + [("precision", c_int32), ("precision_reserved", c_int32), ("precision_seed", c_uint64)]
+        + _IMAGE
     )
 
 
@@ -104,6 +108,7 @@ class QuantizeArgs(_TensorArgs):
         + [(f"rotary_{n}", Tensor) for n in ("cos", "sin", "position")]
         + [("max_seqlen", c_int64), ("block", c_int32 * 2)]
         + [("rotary_layout", c_int32), ("hadamard", c_int32), ("seed", c_uint64)]
+        + _IMAGE
     )
 
 
@@ -188,13 +193,16 @@ class Library:
             "fa3_plan_quantize": (c_int32, [c_void_p, POINTER(QuantizeArgs), POINTER(c_void_p)]),
             "fa3_plan_destroy": (None, [c_void_p]),
             "fa3_plan_workspace_bytes": (c_size_t, [c_void_p]),
+            "fa3_plan_v_image": (c_int32, [c_void_p, POINTER(Tensor), POINTER(c_int32)]),
             "fa3_plan_run": (
                 c_int32,
                 [c_void_p, c_void_p, c_void_p, c_size_t, c_void_p],
             ),
         }
         for name, (result, arguments) in prototypes.items():
-            function = getattr(self.c, name)
+            function = getattr(self.c, name, None)
+            if function is None:  # of an older library
+                continue
             function.restype, function.argtypes = result, arguments
 
     def version(self):
@@ -266,6 +274,13 @@ class Plan:
         self.handle = c_void_p()
         context.library.check(make(context.handle, byref(args), byref(self.handle)))
         self.workspace_bytes = context.library.c.fa3_plan_workspace_bytes(self.handle)
+
+    def v_image(self):
+        """Shape of the image of V that it takes, and its layout; ((), 0) where there is none."""
+        image, layout = Tensor(), c_int32()
+        c = self.context.library.c
+        self.context.library.check(c.fa3_plan_v_image(self.handle, byref(image), byref(layout)))
+        return tuple(image.shape[: image.rank]), layout.value
 
     def run(self, workspace=None, stream=None, args=None):
         c = self.context.library.c

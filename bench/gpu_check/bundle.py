@@ -41,6 +41,7 @@ FILES = {  # to their places in the bundle
     "bench/bwd_outliers_gpu.py": "bench/bwd_outliers_gpu.py",
     "bench/cudnn_fp8.py": "bench/cudnn_fp8.py",
     "bench/quantize_gpu.py": "bench/quantize_gpu.py",
+    "bench/scales_gpu.py": "bench/scales_gpu.py",
     "bench/grid_table.py": "bench/grid_table.py",
     "bench/plot_grid.py": "bench/plot_grid.py",
     "data/minilm.safetensors": "data/minilm.safetensors",

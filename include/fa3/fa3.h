@@ -197,8 +197,8 @@ typedef void (*fa3_parallel_for_fn)(void* user, int64_t count,
                                     void* body_context);
 
 /* Reports `done` of `total` units of work (roughly equal in time), from any worker thread, one call
- * at a time; a run that prepares its inputs first reports each step with a total of its own. A
- * non-zero return stops the run with FA3_CANCELLED. */
+ * at a time; a run that prepares its inputs first counts that in the same total. A non-zero return
+ * stops the run with FA3_CANCELLED. */
 typedef int (*fa3_progress_fn)(void* user, int64_t done, int64_t total);
 
 typedef enum fa3_log_level {
@@ -281,6 +281,12 @@ typedef enum fa3_precision {
   FA3_PRECISION_EIGHT_BIT_ACCURATE = 3 /* that, with v in its own type */
 } fa3_precision;
 
+/* How the bytes of a tile of v_image are ordered. An order never changes under its number. */
+typedef enum fa3_v_image_layout {
+  FA3_V_IMAGE_NONE = 0,
+  FA3_V_IMAGE_SM90 = 1 /* for Hopper's 8-bit tensor cores; docs/guide/fwd_schedule.md */
+} fa3_v_image_layout;
+
 /* Forward. q, k, v and o are required. q, k and v share one dtype of F32, F16, BF16, and o has that
  * dtype or F32; or they are of 8 bits (see above), and o is F32, F16 or BF16. Head dims are
  * 1…512. */
@@ -319,6 +325,12 @@ typedef struct fa3_forward_args {
   int32_t precision;          /* fa3_precision; q, k and v of F16 or BF16 unless it is DEFAULT */
   int32_t precision_reserved; /* must be 0 */
   uint64_t precision_seed;    /* of the signs; else must be 0 */
+  fa3_tensor v_image;         /* in, optional, v of F8_E4M3 only: the same codes as fa3_quantize
+                                 writes them for a GPU kernel, which then reads this and not v.
+                                 Shape, type and layout are those of fa3_plan_v_image of a plan for
+                                 this problem; a kernel with other tiles declines it, naming both */
+  int32_t v_image_layout;     /* fa3_v_image_layout; 0 without v_image */
+  int32_t v_image_reserved;   /* must be 0 */
 } fa3_forward_args;
 
 /* Backward. Inputs q, k, v, o, lse of the forward and the gradient dout; outputs dq, dk, dv, any
@@ -379,6 +391,14 @@ FA3_API void fa3_plan_destroy(fa3_plan* plan);
 /* Bytes of workspace that a run needs, in the memory of the context's device; any alignment. 0 for
  * NULL. */
 FA3_API size_t fa3_plan_workspace_bytes(const fa3_plan* plan);
+
+/* Which v_image a plan would take (a forward) or writes (a quantisation): *image gets its type,
+ * shape and strides, with data NULL, and *layout its fa3_v_image_layout; rank 0 and 0 if there is
+ * none. That of a forward is known before there is an image: plan it without one, quantise v for
+ * what this says, then plan with it. On the backends cpu and reference a forward reads v and takes
+ * an image of any tiles without looking at it.
+ * Errors: INVALID_ARGUMENT (NULL). */
+FA3_API fa3_status fa3_plan_v_image(const fa3_plan* plan, fa3_tensor* image, int32_t* layout);
 
 /* Runs a plan. args is the struct that the plan was made for (fa3_forward_args, fa3_backward_args,
  * fa3_quantize_args) with the same shapes, dtypes, strides and flags, and the data. On the CPU it

@@ -115,6 +115,12 @@ class Plan {
   explicit Plan(fa3_plan* handle) : handle_(handle) {}
 
   std::size_t workspace_bytes() const { return fa3_plan_workspace_bytes(get()); }
+  // The v_image that it would take or writes, without data, and its layout; rank 0 and 0: none.
+  fa3_tensor v_image(std::int32_t& layout) const {
+    fa3_tensor image;
+    check(fa3_plan_v_image(get(), &image, &layout));
+    return image;
+  }
   // args: the struct that the plan was made for, with data. stream: on a GPU the CUstream or
   // cudaStream_t to enqueue on, NULL = its default stream; on the CPU NULL.
   void run(const fa3_forward_args& args, void* workspace, std::size_t bytes,

@@ -23,6 +23,12 @@
  *             unchanged.
  *   Blocks    as in fa3_forward_args: the shape of `scale` and `block`. A block of zeros has scale
  *             1, as have blocks without rows.
+ *   Image     of codes of F8_E4M3, for the V of a forward on a Hopper GPU: transposed, in tiles of
+ *             tile_kv keys × columns bytes, (batch, heads, ⌈seqlen/tile_kv⌉, tile_kv, columns) or
+ *             varlen (heads, ⌊total/tile_kv⌋ + batch, tile_kv, columns), dense. tile_kv is a
+ *             multiple of 32 up to 256, columns one of at least head_dim up to 256; which ones a
+ *             forward takes, fa3_plan_v_image says. Order of bytes: v_image_layout. Rows that do
+ *             not count are 0 in tiles with some that do; other tiles are left alone.
  *   NaN, Inf  in a row of x are in all columns of its Hadamard block and, with rotary tables, of
  *             its partner's. E4M3 codes are NaN there. I8
  *             has no such code: the scale of the block is NaN, which makes all its rows NaN in a
@@ -62,12 +68,16 @@ typedef struct fa3_quantize_args {
   int32_t hadamard;           /* columns that are turned together: 0 = off, else a power of two that
                                  divides head_dim */
   uint64_t seed;              /* of the signs */
+  fa3_tensor v_image;         /* out, optional: F8_E4M3, the codes again, as above */
+  int32_t v_image_layout;     /* fa3_v_image_layout; 0 without v_image */
+  int32_t v_image_reserved;   /* must be 0 */
 } fa3_quantize_args;
 
 /* As fa3_plan_forward, for fa3_plan_run with an fa3_quantize_args. Every element of the outputs is
  * written: codes 0 in rows that do not count. On the backends cuda and sim head dims are multiples
  * of 16 up to 256, rotary_dim is one of 16, addresses and strides of x and of the tables are
- * multiples of 16 bytes, of codes of 8; else UNSUPPORTED. */
+ * multiples of 16 bytes, of codes of 8, with v_image 16 as its address; else UNSUPPORTED. The
+ * backend reference writes no image. */
 FA3_API fa3_status fa3_plan_quantize(fa3_context* context, const fa3_quantize_args* args,
                                      fa3_plan** plan);
 

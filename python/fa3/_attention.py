@@ -6,7 +6,7 @@ import operator
 from ._arrays import Array, empty, is_eight_bit, is_numpy, reading_of, shape_of
 from ._fa3 import Context
 from ._plan import BACKWARD, FORWARD, execute
-from ._quantize import Quantized
+from ._quantize import V_IMAGE_SM90, Quantized
 
 PRECISIONS = {"default": 0, "fp8": 1, "eight_bit": 2, "eight_bit_accurate": 3}
 
@@ -37,6 +37,7 @@ def attention(
     q_block: tuple[int, int] | None = None,
     k_block: tuple[int, int] | None = None,
     v_block: tuple[int, int] | None = None,
+    v_image: Array | None = None,
     precision: str = "default",
     seed: int = 0,
     out: Array | None = None,
@@ -68,6 +69,8 @@ def attention(
       sequence_ids_q, sequence_ids_kv: int32, both or neither: a query sees keys of its own id.
       q_scale … v_block: of 8-bit codes: value = code · scale + offset. float32; shapes and blocks
         as in fa3.h, "8 bits".
+      v_image: codes of v as fa3.quantize has written them for the kernel, which then does not read
+        v; of another kernel's tiles it is declined.
       precision: "default", or of 16-bit arrays "fp8", "eight_bit", "eight_bit_accurate": quantised
         in the call. seed: of the random signs then.
       out: array to write to; None = a new one. lse: the same for the logarithms, float32.
@@ -144,6 +147,10 @@ def attention(
         fields["k_block"] = k_block
     if v_block is not None:
         fields["v_block"] = v_block
+    if v_image is not None:
+        fields["v_image"] = v_image
+    if "v_image" in fields:
+        fields["v_image_layout"] = V_IMAGE_SM90
     if precision != "default":
         if precision not in PRECISIONS:
             raise ValueError(f'precision: "{precision}", need one of {", ".join(PRECISIONS)}')
@@ -278,4 +285,8 @@ def _unpack(fields: dict) -> tuple[Array, Array, Array]:
             if name == "q":
                 raise ValueError("q: quantised with an offset, which only k and v may have")
             fields[f"{name}_offset"] = tensor.offset
+        if tensor.v_image is not None:
+            if name != "v":
+                raise ValueError(f"{name}: quantised with an image, which only v may have")
+            fields["v_image"] = tensor.v_image
     return fields["q"], fields["k"], fields["v"]

@@ -79,6 +79,12 @@ class Plan:
         """Bytes that a run needs beside its arrays, on their device."""
         return self._plan.workspace_bytes
 
+    @property
+    def v_image(self) -> tuple[int, ...] | None:
+        """Shape of the image of v that an attention on 8-bit codes would load, for v_image of
+        fa3.quantize; None where there is none, as on the CPU."""
+        return self._plan.v_image
+
     def run(
         self,
         *arrays: Array,

@@ -9,6 +9,7 @@ from ._fa3 import Context
 from ._plan import QUANTIZE, execute
 
 LAYOUTS = {"halves": 0, "pairs": 1}
+V_IMAGE_SM90 = 1
 
 
 class Quantized(NamedTuple):
@@ -19,6 +20,7 @@ class Quantized(NamedTuple):
     scale: Array  # float32: one for each block
     offset: Array | None  # float32 (batch, heads, head_dim): means that were taken off
     block: tuple[int, int]  # rows and columns that share a scale; (0, 0): one for each head
+    v_image: Array | None = None  # codes of v in the order of a GPU's kernel
 
 
 def quantize(
@@ -35,6 +37,7 @@ def quantize(
     cu_seqlens: Array | None = None,
     seqused: Array | None = None,
     max_seqlen: int | None = None,
+    v_image: tuple[int, ...] | None = None,
     bits: str | None = None,
     context: Context | None = None,
     stream: int | None = None,
@@ -55,11 +58,14 @@ def quantize(
         rotary_layout: "halves" pairs columns i and i + rotary_dim / 2, "pairs" 2i and 2i + 1.
         rotary_position: int32 (batch), position of each sequence's first row; None = 0.
       cu_seqlens, seqused, max_seqlen: as in fa3.attention.
+      v_image: of v only: write the codes again in the order in which a Hopper GPU's kernel loads
+        them, once instead of in each attention. The shape is Plan.v_image of a fa3.Plan of that
+        attention.
       bits: what an x of uint16 holds: "bfloat16" or "float16".
       context, stream: as in fa3.attention.
 
     Returns:
-      Quantized: codes, scale, offset or None, block.
+      Quantized: codes, scale, offset or None, block, v_image or None.
 
     Raises:
       as fa3.attention.
@@ -101,9 +107,13 @@ def quantize(
     }
     if rotary is not None:
         fields["rotary_cos"], fields["rotary_sin"] = rotary
+    image = None
+    if v_image is not None:
+        image = empty(x, tuple(v_image), "uint8" if raw else dtype)
+        fields.update(v_image=image, v_image_layout=V_IMAGE_SM90)
     held = (bits, "float8_e4m3fn") if bits else "float8_e4m3fn"
     execute(QUANTIZE, fields, reading_of(held), context, stream)
-    return Quantized(codes, fields["scale"], fields["offset"], (rows, cols))
+    return Quantized(codes, fields["scale"], fields["offset"], (rows, cols), image)
 
 
 def _extents(

@@ -40,6 +40,8 @@ Field forward_fields[] = {
     FA3_FIELD(fa3_forward_args, v_block, kBlock),
     FA3_FIELD(fa3_forward_args, precision, kI32),
     FA3_FIELD(fa3_forward_args, precision_seed, kU64),
+    FA3_FIELD(fa3_forward_args, v_image, kIn),
+    FA3_FIELD(fa3_forward_args, v_image_layout, kI32),
 };
 Field backward_fields[] = {
     FA3_ATTENTION_FIELDS(fa3_backward_args),
@@ -67,6 +69,8 @@ Field quantize_fields[] = {
     FA3_FIELD(fa3_quantize_args, rotary_layout, kI32),
     FA3_FIELD(fa3_quantize_args, hadamard, kI32),
     FA3_FIELD(fa3_quantize_args, seed, kU64),
+    FA3_FIELD(fa3_quantize_args, v_image, kOut),
+    FA3_FIELD(fa3_quantize_args, v_image_layout, kI32),
 };
 #undef FA3_ATTENTION_FIELDS
 #undef FA3_FIELD

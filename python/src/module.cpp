@@ -175,6 +175,16 @@ class Plan {
     if (handle_ != nullptr && forks == made_) fa3_plan_destroy(handle_);
   }
   std::size_t workspace_bytes() const { return fa3_plan_workspace_bytes(handle_); }
+  // Its shape; none where the plan has no image.
+  nb::object v_image() const {
+    fa3_tensor image = {};
+    std::int32_t layout = 0;
+    unlocked([&] { return fa3_plan_v_image(handle_, &image, &layout); });
+    if (layout == FA3_V_IMAGE_NONE) return nb::none();
+    nb::list shape;
+    for (int d = 0; d < image.rank; ++d) shape.append(image.shape[d]);
+    return nb::tuple(shape);
+  }
   void run(nb::dict fields, Reading how, nb::handle workspace, Stream stream) const {
     Call call(op_, std::move(fields), how, stream);
     need_data(call.reader);
@@ -363,6 +373,7 @@ NB_MODULE(_fa3, m) {
       .def("info", &describe, "What it computes on: device, backend, name, num_threads, …");
   nb::class_<Plan>(m, "Plan")
       .def_prop_ro("workspace_bytes", &Plan::workspace_bytes)
+      .def_prop_ro("v_image", &Plan::v_image)
       .def("run", nb::overload_cast<nb::dict, Reading, nb::handle, Stream>(&Plan::run, nb::const_),
            nb::arg("fields"), nb::arg("how"), nb::arg("workspace").none(),
            nb::arg("stream").none());

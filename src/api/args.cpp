@@ -48,6 +48,8 @@ Args attention_args_of(fa3_op op, const CArgs& c) {
     args.precision = c.precision;
     args.precision_reserved = c.precision_reserved;
     args.seed = c.precision_seed;
+    args.v_image_layout = c.v_image_layout;
+    args.v_image_reserved = c.v_image_reserved;
   }
   if constexpr (requires { c.deterministic; }) {
     args.deterministic = c.deterministic;
@@ -63,6 +65,8 @@ Args quantize_args_of(const fa3_quantize_args& c) {
   args.rotary_layout = c.rotary_layout;
   args.hadamard = c.hadamard;
   args.seed = c.seed;
+  args.v_image_layout = c.v_image_layout;
+  args.v_image_reserved = c.v_image_reserved;
   return args;
 }
 
@@ -131,16 +135,20 @@ bool same_shapes(const Args& a, const Args& b) {
          std::ranges::equal(a.scale_block, b.scale_block, same_block) &&
          a.precision == b.precision && a.precision_reserved == b.precision_reserved &&
          a.rotary_layout == b.rotary_layout && a.hadamard == b.hadamard && a.seed == b.seed &&
-         a.deterministic == b.deterministic && a.deterministic_reserved == b.deterministic_reserved;
+         a.deterministic == b.deterministic &&
+         a.deterministic_reserved == b.deterministic_reserved &&
+         a.v_image_layout == b.v_image_layout && a.v_image_reserved == b.v_image_reserved;
 }
 
 void drop_tensors_without_data(Args& args) {
   for (const TensorRow& row : kTensors) {
     fa3_tensor& t = args.tensor[row.id];
-    if (t.data != nullptr || !is_optional(role_of(args.op, row.id))) continue;
+    if (t.data != nullptr || t.rank == 0 || !is_optional(role_of(args.op, row.id))) continue;
     // A tensor with no elements needs no data; malformed shapes are left to make_problem.
     const int rank = std::clamp(t.rank, 0, FA3_MAX_RANK);
-    if (std::all_of(t.shape, t.shape + rank, [](int64_t n) { return n > 0; })) t = fa3_tensor{};
+    if (std::any_of(t.shape, t.shape + rank, [](int64_t n) { return n <= 0; })) continue;
+    t = fa3_tensor{};
+    if (row.form == Form::kImage) args.v_image_layout = FA3_V_IMAGE_NONE;
   }
 }
 

@@ -2,6 +2,8 @@
 // dims.cpp — the shape of each tensor, from the dimensions of a problem.
 #include "api/dims.h"
 
+#include <algorithm>
+
 #include "api/scales.h"
 
 namespace fa3 {
@@ -54,6 +56,15 @@ Dims expected_dims(const Problem& p, TensorId id, const fa3_tensor& given) {
       dims.add("positions", given.shape[0]);
       dims.add("rotary_dim / 2", given.shape[1]);
       break;
+    case Form::kImage: {  // tiles of an extent of their own, which read_image() checks
+      const int last = std::clamp(given.rank - 1, 1, FA3_MAX_RANK - 1);
+      if (!axis.varlen) dims.add("batch", p.batch);
+      dims.add(names.heads, p.heads_of(id));
+      dims.add("tiles", image_tiles(axis, p.batch, std::max<int64_t>(given.shape[last - 1], 1)));
+      dims.add("keys of a tile", given.shape[last - 1]);
+      dims.add("columns of a tile", given.shape[last]);
+      break;
+    }
     case Form::kCuSeqlens:
       dims.add("batch + 1", p.batch + 1);
       break;

@@ -9,6 +9,7 @@
 #include "api/boundary.h"
 #include "api/buffers.h"
 #include "api/context.h"
+#include "api/dims.h"
 #include "api/problem.h"
 #include "plan/explain.h"
 
@@ -58,6 +59,26 @@ Status run_plan(const fa3_plan* handle, const void* c_args, void* workspace, siz
   return backend.run(plan, buffers, static_cast<std::byte*>(workspace), stream);
 }
 
+Status v_image_to(const fa3_plan* handle, fa3_tensor* image, int32_t* layout) {
+  if (handle == nullptr) return invalid("v_image: the plan is NULL; make one first");
+  if (image == nullptr || layout == nullptr)
+    return invalid("v_image: the place for the {} is NULL; pass its address",
+                   image == nullptr ? "image" : "layout");
+  *image = fa3_tensor{};
+  *layout = FA3_V_IMAGE_NONE;
+  const Problem& p = handle->plan.problem;
+  const ImageTile tile = image_of(handle->plan);
+  if (tile.keys == 0) return {};
+  const TensorId id = p.op == FA3_OP_QUANTIZE ? kImage : kVImage;
+  fa3_tensor given{};
+  given.rank = p.axis_of(id).varlen ? 4 : 5;
+  given.shape[given.rank - 2] = tile.keys, given.shape[given.rank - 1] = tile.columns;
+  const Dims dims = expected_dims(p, id, given);
+  *image = fa3_dense(nullptr, FA3_F8_E4M3, dims.rank, dims.extent);
+  *layout = FA3_V_IMAGE_SM90;
+  return {};
+}
+
 Status explain_to(fa3_context* context, fa3_op op, const void* args, char* text, size_t capacity,
                   size_t* needed) {
   if (capacity > 0 && text == nullptr) {
@@ -100,6 +121,10 @@ void fa3_plan_destroy(fa3_plan* plan) { delete plan; }
 
 size_t fa3_plan_workspace_bytes(const fa3_plan* plan) {
   return plan == nullptr ? 0 : plan->plan.workspace_bytes;
+}
+
+fa3_status fa3_plan_v_image(const fa3_plan* plan, fa3_tensor* image, int32_t* layout) {
+  return FA3_BOUNDARY({ return fa3::v_image_to(plan, image, layout); });
 }
 
 fa3_status fa3_plan_run(const fa3_plan* plan, const void* args, void* workspace,

@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "api/dims.h"
+#include "api/image.h"
 #include "api/rotation.h"
 #include "api/scales.h"
 #include "api/tensor.h"
@@ -52,6 +53,7 @@ class ProblemMaker {
     read_dims();
     FA3_RETURN_IF_ERROR(check_dims());
     FA3_RETURN_IF_ERROR(read_max_seqlens());
+    FA3_TRY(p_.image, read_image(args_, p_));
     FA3_RETURN_IF_ERROR(check_shapes());
     FA3_RETURN_IF_ERROR(check_dtypes());
     if (args_.op == FA3_OP_QUANTIZE) {
@@ -117,7 +119,7 @@ class ProblemMaker {
       } else if (kTensors[id].form == Form::kSlopes) {
         remedy = "or (batch, heads_q), for slopes of each batch entry";
       } else if (has_layout(id) && kTensors[id].form != Form::kOffset &&
-                 kTensors[id].form != Form::kTable) {
+                 kTensors[id].form != Form::kTable && kTensors[id].form != Form::kImage) {
         remedy = p_.axis_of(id).varlen
                      ? fmt::format("{} makes it varlen: leave that out for dense tensors", cu)
                      : fmt::format("for varlen tensors give {} too", cu);
@@ -275,6 +277,10 @@ class ProblemMaker {
       case TypeRule::kCode:
         legal = is_8_bit(dtype);
         need = "f8_e4m3 or i8";
+        break;
+      case TypeRule::kE4m3:
+        legal = dtype == FA3_F8_E4M3;
+        need = "f8_e4m3";
         break;
     }
     if (legal) return {};
@@ -453,6 +459,8 @@ class ProblemMaker {
       case Form::kOffset:
         layout.head = stride[1];
         break;
+      case Form::kImage:
+        break;  // dense, and of Problem::image
       case Form::kCuSeqlens:
       case Form::kSeqused:
         break;  // without a layout

@@ -143,10 +143,17 @@ Executor::Executor(int threads, fa3_parallel_for_fn parallel_for, void* parallel
       progress_user_(progress_user) {
   if (parallel_for_ != nullptr || pool_is_broken()) return;
   // Now, where running out of memory is an error and not a slow run.
-  arena_ = std::make_unique<Arena>(threads_);
+  arena_ = std::make_shared<Arena>(threads_);
 }
 
 Executor::~Executor() = default;
+
+Executor Executor::reporting(fa3_progress_fn progress, void* progress_user) const {
+  Executor other = *this;
+  other.progress_ = progress;
+  other.progress_user_ = progress_user;
+  return other;
+}
 
 void Executor::run(int64_t tasks, Task task, Progress progress) const {
   if (tasks <= 0) return;

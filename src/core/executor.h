@@ -48,8 +48,14 @@ class Executor {
                     void* parallel_for_user = nullptr, fa3_progress_fn progress = nullptr,
                     void* progress_user = nullptr);
   ~Executor();
-  Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
+
+  // The same threads, with another progress callback.
+  Executor reporting(fa3_progress_fn progress, void* progress_user) const;
+  // The call's progress as the callback has it: of nothing where there is none.
+  int report(int64_t done, int64_t total) const {
+    return progress_ == nullptr ? 0 : progress_(progress_user_, done, total);
+  }
 
   int threads() const { return threads_; }
 
@@ -61,12 +67,14 @@ class Executor {
  private:
   struct Arena;  // oneTBB's, kept out of this header
 
+  Executor(const Executor&) = default;
+
   int threads_;
   fa3_parallel_for_fn parallel_for_;
   void* parallel_for_user_;
   fa3_progress_fn progress_;
   void* progress_user_;
-  std::unique_ptr<Arena> arena_;
+  std::shared_ptr<Arena> arena_;
 };
 
 }  // namespace fa3

@@ -60,6 +60,20 @@ struct Rotation {
   bool operator==(const Rotation&) const = default;
 };
 
+// The tiles of v_image: as many keys, and columns; 0 keys = there is no image.
+struct ImageTile {
+  int64_t keys = 0;
+  int64_t columns = 0;
+
+  bool operator==(const ImageTile&) const = default;
+};
+
+// Those of a head, varlen of all sequences together: sequence b then begins at tile ⌊first row /
+// keys⌋ + b, which leaves room for the partial tiles of those before.
+inline int64_t image_tiles(const SeqAxis& axis, int64_t batch, int64_t keys) {
+  return axis.varlen ? axis.rows / keys + batch : (axis.rows + keys - 1) / keys;
+}
+
 // Of a quantisation: q is the axis of x, heads_q and heads_kv are its heads, both head dims its
 // columns.
 struct Problem {
@@ -81,6 +95,7 @@ struct Problem {
   fa3_precision precision = FA3_PRECISION_DEFAULT;
   Rotation rotation;           // of a quantisation; with a precision, its seed
   bool deterministic = false;  // of a backward
+  ImageTile image;
 
   // Of a tensor with rows: its sequence dimension, heads, and the columns of a row (LSE: 1).
   const SeqAxis& axis_of(TensorId id) const { return kTensors[id].axis == Axis::kKey ? kv : q; }
@@ -95,7 +110,8 @@ struct Problem {
   // Batch entries and rows that the layout of a tensor counts.
   int64_t entries_of(TensorId id) const {
     const Form form = kTensors[id].form;
-    const bool by_row = form == Form::kRows || form == Form::kLse || form == Form::kIds;
+    const bool by_row =
+        form == Form::kRows || form == Form::kLse || form == Form::kIds || form == Form::kImage;
     return by_row && axis_of(id).varlen ? 1 : batch;
   }
   int64_t rows_of(TensorId id) const {

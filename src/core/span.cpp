@@ -35,6 +35,9 @@ Counts counts_of(const Problem& p, TensorId id) {
 int64_t span_of(const Problem& p, TensorId id) {
   if (!p.layout[id].present()) return 0;
   const Layout& layout = p.layout[id];
+  if (kTensors[id].form == Form::kImage)
+    return p.entries_of(id) * p.heads_of(id) * image_tiles(p.axis_of(id), p.batch, p.image.keys) *
+           p.image.keys * p.image.columns;
   const Counts n = counts_of(p, id);
   if (n.batch == 0 || n.rows == 0 || n.heads == 0 || n.columns == 0) return 0;
   return (n.batch - 1) * layout.batch + (n.rows - 1) * layout.row + (n.heads - 1) * layout.head +

@@ -37,6 +37,8 @@ enum TensorId : int {
   kOffset,
   kRotaryCos,
   kRotarySin,
+  kVImage,
+  kImage,
   kCuSeqlensQ,
   kCuSeqlensKv,
   kCuSeqlens,
@@ -66,6 +68,7 @@ enum class Form : uint8_t {
   kScale,      // of an 8-bit tensor: fa3.h, "8 bits"
   kOffset,     // (batch, heads, head_dim)
   kTable,      // (positions, rotary_dim / 2)
+  kImage,      // (batch, heads, tiles, keys, columns) or (heads, tiles, keys, columns)
   kCuSeqlens,  // (batch + 1)
   kSeqused     // (batch)
 };
@@ -77,7 +80,8 @@ enum class TypeRule : uint8_t {
   kF32,
   kI32,
   kFloat,  // F32, F16 or BF16
-  kCode    // F8_E4M3 or I8
+  kCode,   // F8_E4M3 or I8
+  kE4m3
 };
 
 // On which axis its rows lie: of attention, or of the one tensor that is quantised. Which head dim
@@ -145,6 +149,10 @@ inline constexpr std::array<TensorRow, kTensorCount> kTensors{{
   FA3_QUANTIZE(kOffset,    offset,     kOptionalOutput, kOffset, kQk,   kF32),
   FA3_QUANTIZE(kRotaryCos, rotary_cos, kOptionalInput,  kTable,  kNone, kFloat),
   FA3_QUANTIZE(kRotarySin, rotary_sin, kOptionalInput,  kTable,  kNone, kFloat),
+  {kVImage, "v_image", FA3_ROLES(kOptionalInput, kNone, kNone),
+   {offsetof(fa3_forward_args, v_image), kNoField, kNoField},
+   Form::kImage, Axis::kKey, Dim::kV, TypeRule::kE4m3},
+  FA3_QUANTIZE(kImage,     v_image,    kOptionalOutput, kImage,  kV,    kE4m3),
   FA3_BOTH(kCuSeqlensQ,  cu_seqlens_q,  kOptionalInput, kOptionalInput,
            kCuSeqlens, kQuery, kNone, kI32),
   FA3_BOTH(kCuSeqlensKv, cu_seqlens_kv, kOptionalInput, kOptionalInput,

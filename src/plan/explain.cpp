@@ -25,6 +25,10 @@ const char* mask_name(fa3_mask mask) {
 }
 
 void describe_layouts(const Problem& p, Json& json) {
+  if (p.image.keys > 0) {
+    json["v_image_tile_kv"] = p.image.keys;
+    json["v_image_columns"] = p.image.columns;
+  }
   for (const TensorRow& row : kTensors) {
     if (!has_layout(row.id) || role_of(p.op, row.id) == Role::kNone) continue;
     const Layout& layout = p.layout[row.id];

@@ -18,6 +18,8 @@ Status add_quantization(const Problem& problem, const DeviceInfo& gpu, int part,
     steps.push_back(step_of(plan, offset));
     steps.back().part = part;
   }
+  if (problem.image.keys > 0 && image_tiles(problem.q, problem.batch, 1) > 0)
+    steps.push_back(step_of(sm90::make_v_image_plan(problem), offset));
   return {};
 }
 
@@ -63,7 +65,7 @@ Result<KernelPlan> plan_kernels(const Problem& problem, const DeviceInfo& gpu) {
   }
   const Problem& attention = plan.recipe ? plan.recipe->attention : problem;
   FA3_TRY(const sm90::FwdPlan forward, sm90::make_fwd_plan(attention, gpu));
-  if (forward.config.v_image)
+  if (sm90::makes_v_image(forward, attention))
     plan.steps.push_back(step_of(sm90::make_v_image_plan(forward, attention), offset));
   if (sm90::needs_score_offset(attention))
     plan.steps.push_back(step_of(sm90::make_score_offset_plan(forward, attention), offset));
@@ -91,6 +93,17 @@ Buffers buffers_of(const Plan& plan, const KernelStep& step, const Buffers& call
   if (!plan.recipe) return call;
   return step.part == KernelStep::kAttention ? attention_buffers(*plan.recipe, call, workspace)
                                              : buffers_of(*plan.recipe, step.part, call, workspace);
+}
+
+ImageTile image_of(const Plan& plan) {
+  if (plan.problem.op == FA3_OP_QUANTIZE) return plan.problem.image;
+  if (plan.recipe) return {};  // its own
+  for (const KernelStep& step : plan.steps) {
+    const auto* const forward = std::get_if<sm90::FwdPlan>(&step.kernel);
+    if (forward != nullptr && forward->config.v_image)
+      return {forward->config.tile_kv, forward->config.head_dim_v};
+  }
+  return {};
 }
 
 size_t kernel_bytes(const Plan& plan) {

@@ -89,6 +89,9 @@ const Problem& problem_of(const Plan& plan, const KernelStep& step);
 Buffers buffers_of(const Plan& plan, const KernelStep& step, const Buffers& call,
                    std::byte* workspace);
 
+// The image of V that the plan takes, would take, or writes; no tiles where there is none.
+ImageTile image_of(const Plan& plan);
+
 // Bytes of workspace for the recipe and all steps.
 size_t kernel_bytes(const Plan& plan);
 

@@ -197,6 +197,23 @@ Batch block_scales() {
   return batch;
 }
 
+// Scales that change along head_dim, with those of blocks of K and V, and key by key.
+Batch column_scales() {
+  Batch batch{"column_scales", {}};
+  for (const char* const name : {"d256 8bit flushed", "d128 8bit flushed", "d128 8bit qk"}) {
+    const FwdRow& row = row_named(name);
+    Problem p = problem(row, FA3_MASK_FULL, false);
+    for (const TensorId id : {kQ, kK, kV})
+      if (id != kV || row.config.v8()) p.scale_block[id].cols = 64;
+    batch.configs.push_back(config_of(row, p));
+    p.scale_block[kQ].rows = p.scale_block[kK].rows = 1;
+    if (row.config.v8()) p.scale_block[kV].rows = 1;
+    batch.configs.push_back(config_of(row, p));
+  }
+  if (!every_variant()) batch.configs.resize(3);
+  return batch;
+}
+
 std::vector<Batch> batches() {
   std::vector<Batch> all;
   for (const FwdRow& row : kFwdRows) all.push_back(batch_of(row));
@@ -205,6 +222,7 @@ std::vector<Batch> batches() {
   all.push_back(functors("alibi_and_sequence_ids", {true, true}, {"d64", "d128", "d256"}));
   all.push_back(variants());
   all.push_back(block_scales());
+  all.push_back(column_scales());
   all.push_back({"serial", {serial()}});
   all.push_back({"three_stages", {three_stages()}});
   all.push_back({"unspecialised", {unspecialised()}});
@@ -215,7 +233,22 @@ std::vector<Batch> batches() {
 size_t loops_of(const FwdConfig& c, const FwdFunctors& functors) {
   if (functors.sequence_ids) return 3;
   if (c.mask == MaskKind::kWindow) return 3;
-  return c.mask == MaskKind::kCausal || c.step == FwdStep::kSerial ? 2 : 1;
+  // One GEMM after the other: the first tile, with the keys beyond the sequence, is in a loop, too.
+  const bool serial = c.step == FwdStep::kSerial || c.column_scales();
+  return c.mask == MaskKind::kCausal || serial ? 2 : 1;
+}
+
+// Where scales change along head_dim: the GEMMs of all parts, each waited for.
+void expect_parts(const FwdConfig& c, const std::vector<kit::Instruction>& loop) {
+  size_t ss = 0, rs = 0, waits = 0;
+  for (const kit::Instruction& instruction : loop) {
+    if (instruction.is_wgmma()) ++(instruction.is_wgmma_rs() ? rs : ss);
+    waits += instruction.is_wgmma_wait();
+  }
+  const auto parts = static_cast<size_t>(c.pv_parts());
+  EXPECT_EQ(ss, static_cast<size_t>(c.head_dim_qk / c.qk_step()));
+  EXPECT_EQ(rs, parts * static_cast<size_t>(c.tile_kv / c.pv_step()));
+  EXPECT_EQ(waits, static_cast<size_t>(c.head_dim_qk / c.scale_columns) + parts);
 }
 
 // Q·Kᵀ with both operands in shared memory, then P·V with P in registers. Returns how many
@@ -298,6 +331,7 @@ std::string name_of(const Batch& batch, const FwdConfig& c) {
   const std::string dims = several ? fmt::format("/d{}", c.head_dim_qk) : "";
   const char* const qk = is_int8(c.dtype_qk) && (c.v8() || c.block_scales()) ? "/i8" : "";
   std::string more = c.block_scales() ? fmt::format("/{}", word(c.kv_scales)) : "";
+  if (c.column_scales()) more += fmt::format("/columns{}", c.scale_columns);
   if (c.o_f32) more += "/o_f32";
   return fmt::format("{}{}{}{}/{}/{}/{}/{}", batch.name, dims, qk, more, word(c.dtype_o),
                      word(c.mask), c.ragged ? "varlen" : "dense", word(c.score));
@@ -373,7 +407,11 @@ TEST_P(FwdPrograms, CompileAsMeant) {
     std::vector<size_t> releases;
     for (const kit::Loop& loop : loops) {
       SCOPED_TRACE("loop at instruction " + std::to_string(loop.begin));
-      releases.push_back(expect_order(batch.configs[i], code.in(loop)));
+      if (batch.configs[i].column_scales()) {
+        expect_parts(batch.configs[i], code.in(loop));
+      } else {
+        releases.push_back(expect_order(batch.configs[i], code.in(loop)));
+      }
       for (const kit::Instruction& instruction : code.in(loop)) {
         EXPECT_NE(instruction.opcode(), kit::kLoadLocal);
         EXPECT_NE(instruction.opcode(), kit::kStoreLocal);
@@ -381,6 +419,7 @@ TEST_P(FwdPrograms, CompileAsMeant) {
     }
     // ptxas moves their work freely.
     if (batch.functors.any() || batch.configs[i].kv_scales == KvScales::kKeys) continue;
+    if (batch.configs[i].column_scales()) continue;
     expect_early_release(batch.configs[i], releases);
     expect_length(batch.configs[i], loops);
   }

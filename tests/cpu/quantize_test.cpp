@@ -246,7 +246,42 @@ TEST_P(QuantizeRefused, NamesWhatIsWrong) {
   EXPECT_EQ(c.scale[0], -7) << "something was written";
 }
 
+// Of two heads of seven rows, in one tile each.
+void give_image(fa3_quantize_args& a, int64_t keys, int64_t columns, int64_t tiles = 1) {
+  static uint8_t bytes[2 * 64 * 64];
+  const int64_t shape[] = {1, 2, tiles, keys, columns};
+  a.v_image = fa3_dense(bytes, FA3_F8_E4M3, 5, shape);
+  a.v_image_layout = FA3_V_IMAGE_SM90;
+}
+
 const std::vector<Refused> kRefused = {
+    {"ImageWithoutLayout",
+     [](Call&, fa3_quantize_args& a) { give_image(a, 32, 32), a.v_image_layout = 0; },
+     {"v_image_layout=0", "FA3_V_IMAGE_SM90"}},
+    {"ImageOfAnotherRelease",
+     [](Call&, fa3_quantize_args& a) { give_image(a, 32, 32), a.v_image_layout = 2; },
+     {"v_image_layout=2", "another release"}},
+    {"LayoutWithoutImage",
+     [](Call&, fa3_quantize_args& a) { a.v_image_layout = 1; },
+     {"v_image_layout=1", "v_image is absent"}},
+    {"ImageReserved",
+     [](Call&, fa3_quantize_args& a) { give_image(a, 32, 32), a.v_image_reserved = 3; },
+     {"v_image_reserved=3"}},
+    {"ImageOfI8",
+     [](Call&, fa3_quantize_args& a) { give_image(a, 32, 32), a.codes.dtype = FA3_I8; },
+     {"codes.dtype=i8", "leave v_image out"}},
+    {"ImageOf48Keys",
+     [](Call&, fa3_quantize_args& a) { give_image(a, 48, 32); },
+     {"v_image.shape[3]=48 keys", "multiple of 32"}},
+    {"ImageTooNarrow",
+     [](Call&, fa3_quantize_args& a) { give_image(a, 32, 16); },
+     {"v_image.shape[4]=16 columns", "head_dim=16"}},
+    {"ImageOfMoreTiles",
+     [](Call&, fa3_quantize_args& a) { give_image(a, 32, 32, 2); },
+     {"v_image.shape[2]=2", "tiles=1"}},
+    {"ImageWithGaps",
+     [](Call&, fa3_quantize_args& a) { give_image(a, 32, 32), a.v_image.stride[1] = 2048; },
+     {"v_image.stride[1]=2048", "need 1024"}},
     {"NoCodes", [](Call&, fa3_quantize_args& a) { a.codes = {}; }, {"codes is absent"}},
     {"XOf8Bits", [](Call&, fa3_quantize_args& a) { a.x.dtype = FA3_I8; }, {"x.dtype=i8", "bf16"}},
     {"CodesOf16Bits",

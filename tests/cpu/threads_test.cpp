@@ -192,6 +192,31 @@ TEST(CpuThreads, Progress_RisesToItsTotal) {
   }
 }
 
+// Quantised, decoded, attended: one total for all.
+TEST(CpuThreads, Progress_OfARecipe_HasOneTotal) {
+  Config c;
+  c.dtype = FA3_BF16;
+  c.heads_q = 2;
+  c.seqlen_q = c.seqlen_kv = 300;
+  const verify::Tensors t = verify::make_tensors(c);
+  for (const fa3_precision precision : {FA3_PRECISION_FP8, FA3_PRECISION_EIGHT_BIT_ACCURATE}) {
+    for (const fa3_backend backend : {FA3_BACKEND_CPU, FA3_BACKEND_REFERENCE}) {
+      kit::Pool pool(3);
+      fa3_context_options options = options_with(pool, 4);
+      options.backend = backend;
+      Watch watch;
+      watch.use_in(&options);
+      const kit::Context context = kit::make_context(options);
+      fa3_forward_args forward = verify::forward_args(c, t);
+      forward.precision = precision;
+      ASSERT_EQ(fa3_forward(context.get(), &forward, nullptr), FA3_OK) << fa3_last_error();
+      EXPECT_TRUE(watch.orderly) << precision;
+      EXPECT_GT(watch.reports, 4);
+      EXPECT_EQ(watch.last_done, watch.total);
+    }
+  }
+}
+
 TEST(CpuThreads, CancelledAtAnyReport_StopsAndCanRunAgain) {
   for (const Config& c : problems()) {
     for (const int workers : {0, 3}) {

@@ -62,6 +62,22 @@ def test_means_are_taken_off(rng):
         fa3.attention(fa3.quantize(q, "int8", offset=True), moved, codes_v)
 
 
+def test_image_of_v(rng):
+    q, k, v = qkv(rng, d_v=32)
+    shape = (2, v.shape[2], -(-v.shape[1] // 64), 64, 32)
+    plain, imaged = fa3.quantize(v), fa3.quantize(v, v_image=shape)
+    assert plain.v_image is None and imaged.v_image.shape == shape
+    codes = [fa3.quantize(x) for x in (q, k)]
+    assert (fa3.attention(*codes, imaged) == fa3.attention(*codes, plain)).all()
+    counts = [np.bincount(x.view(np.uint8).ravel(), minlength=256) for x in imaged[::4]]
+    assert (counts[0][1:] == counts[1][1:]).all()
+    assert fa3.Plan(fa3.attention, *codes, plain).v_image is None  # the CPU reads v
+    with pytest.raises(ValueError, match=r"v_image.shape\[3\]=63"):
+        fa3.quantize(v, v_image=(*shape[:3], 63, 32))
+    with pytest.raises(ValueError, match="k: quantised with an image"):
+        fa3.attention(codes[0], imaged, plain)
+
+
 def test_hadamard_and_rotary(rng):
     q, k, v = qkv(rng, rows=47, d_v=32)
     angle = np.outer(np.arange(64), 100.0 ** (-np.arange(8) / 8)).astype(np.float32)

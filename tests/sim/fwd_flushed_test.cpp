@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // fwd_flushed_test.cpp — P·V in E4M3, added up in FP32, in the forward kernel of Hopper in the
 // simulator: for long sums, unless v_offset says that V has no mean, and for scales of blocks.
+#include <fmt/core.h>
+
 #include <cmath>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -120,6 +123,67 @@ TEST_P(SimFwdBlockScales, AreRight) {
 }
 INSTANTIATE_TEST_SUITE_P(HeadDims, SimFwdBlockScales,
                          testing::Combine(testing::ValuesIn(head_dims()), testing::Bool()));
+
+// Scales of blocks of columns, alone and with blocks of rows; of Q and K of E4M3 or INT8, V of E4M3
+// or 16 bits. Those of head dim 64 in blocks of 64 are plain.
+struct Columns {
+  int64_t head_dim;
+  fa3_dtype qk, v;
+};
+class SimFwdColumnScales : public testing::TestWithParam<Columns> {};
+
+TEST_P(SimFwdColumnScales, AreRight) {
+  using Of = verify::Scales::Of;
+  const int64_t head_dim = GetParam().head_dim;
+  const bool v8 = GetParam().v == FA3_F8_E4M3;
+  if (kit::kSanitized && head_dim != 64) GTEST_SKIP() << "the simulator has one head dim";
+  verify::Config c;
+  c.dtype = GetParam().qk;
+  if (!v8) c.v_dtype = GetParam().v;
+  c.out_dtype = FA3_BF16;
+  c.heads_q = 4;
+  c.heads_kv = 2;
+  c.head_dim_qk = c.head_dim_v = head_dim;
+  c.seqlen_q = 70;
+  c.seqlen_kv = 210;
+  c.alignment = 16;
+  c.k_offset = true;
+  const auto scales = [&](verify::Scales of_q, verify::Scales of_k, verify::Scales of_v) {
+    c.q_scale = of_q, c.k_scale = of_k;
+    if (v8) c.v_scale = of_v;
+  };
+  scales({Of::kBlocks, 1, 64}, {Of::kBlocks, 1, 64}, {Of::kBlocks, 1, 64});
+  kit::expect_right(c, simulator());
+  scales({Of::kHeads}, {Of::kBlocks, 0, 64}, {Of::kBlocks, 48, 64});
+  c.varlen_q = {30, 0, 66, 1};
+  c.varlen_kv = {190, 4, 70, 0};
+  c.mask = FA3_MASK_CAUSAL;
+  kit::expect_right(c, simulator());
+  scales({Of::kBlocks, 100, 64}, {Of::kTokens}, {Of::kBlocks, 0, 64});
+  kit::expect_right(c, simulator());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Rows, SimFwdColumnScales,
+    testing::Values(Columns{64, FA3_F8_E4M3, FA3_F8_E4M3}, Columns{128, FA3_F8_E4M3, FA3_F8_E4M3},
+                    Columns{128, FA3_I8, FA3_F8_E4M3}, Columns{128, FA3_I8, FA3_BF16},
+                    Columns{256, FA3_F8_E4M3, FA3_F8_E4M3}),
+    [](const auto& info) {
+      return fmt::format("d{}_{}_{}", info.param.head_dim, info.param.qk == FA3_I8 ? "i8" : "e4m3",
+                         info.param.v == FA3_BF16 ? "bf16" : "e4m3");
+    });
+
+TEST(SimFwdColumnScalesRefusals, WhatTheSimulatorLacks_IsNamed) {
+  verify::Config c;
+  c.dtype = FA3_F8_E4M3;
+  c.out_dtype = FA3_BF16;
+  c.head_dim_qk = c.head_dim_v = 64;
+  c.alignment = 16;
+  c.q_scale = {verify::Scales::Of::kBlocks, 0, 32};
+  const std::string error = verify::check(c, simulator()).error;
+  EXPECT_NE(error.find("q_block.cols=32"), std::string::npos) << error;
+  EXPECT_NE(error.find("multiples of 64"), std::string::npos) << error;
+}
 
 }  // namespace
 }  // namespace fa3

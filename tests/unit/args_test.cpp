@@ -96,6 +96,20 @@ TEST(ReadArgs, BackwardWithoutDeterministic_IsNotDeterministic) {
   EXPECT_EQ(args.value().deterministic, 0);
 }
 
+// Of a program that knows no v_image.
+TEST(ReadArgs, SmallerForward_HasNoImage) {
+  fa3_forward_args c = forward_args();
+  const int64_t shape[] = {1, 1, 1, 32, 32};
+  c.v_image = fa3_dense(nullptr, FA3_F8_E4M3, 5, shape);
+  c.v_image_layout = FA3_V_IMAGE_SM90;
+  EXPECT_EQ(read_args(FA3_OP_FORWARD, &c).value().tensor[kVImage].rank, 5);
+  c.struct_size = offsetof(fa3_forward_args, v_image);
+  const Result<Args> args = read_args(FA3_OP_FORWARD, &c);
+  ASSERT_TRUE(args.ok()) << args.status().message;
+  EXPECT_EQ(args.value().tensor[kVImage].rank, 0);
+  EXPECT_EQ(args.value().v_image_layout, FA3_V_IMAGE_NONE);
+}
+
 TEST(ReadArgs, Null_Refused) {
   expect_refusal(read_args(FA3_OP_FORWARD, nullptr).status(), FA3_INVALID_ARGUMENT,
                  {"forward", "NULL"});

@@ -56,6 +56,23 @@ TEST(FwdKernels, All_AreRunnableAndNamedOnce) {
   }
 }
 
+TEST(FwdKernels, NamesOfColumns_MeanTheirKernels) {
+  for (const int64_t cols : {32, 64, 128}) {
+    for (const int64_t rows : {0, 1}) {
+      Problem p = problem(256, 256, 700, 700);
+      for (const TensorId id : {kQ, kK, kV}) {
+        p.layout[id].dtype = FA3_F8_E4M3;
+        p.scale_block[id] = {rows, cols};
+      }
+      const Result<FwdPlan> plan = make_fwd_plan(p, device());
+      ASSERT_TRUE(plan.ok()) << plan.status().message;
+      const std::string name = name_of(plan.value());
+      EXPECT_THAT(name, testing::EndsWith(fmt::format("/columns{}", cols)));
+      EXPECT_TRUE(contains(kernels(name), plan.value().config)) << name;
+    }
+  }
+}
+
 // A plan's kernel is among those that its name means, and among those of the name with some of its
 // words left out.
 TEST(FwdKernels, NamesOfPlans_MeanTheirKernels) {

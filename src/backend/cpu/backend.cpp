@@ -3,7 +3,9 @@
 #include "backend/cpu/backend.h"
 
 #include <algorithm>
+#include <array>
 
+#include "backend/cpu/call_progress.h"
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/decode.h"
 #include "backend/cpu/fill.h"
@@ -11,6 +13,7 @@
 #include "backend/cpu/reference.h"
 #include "backend/cpu/reference_quantize.h"
 #include "plan/explain.h"
+#include "plan/work.h"
 
 namespace fa3 {
 namespace {
@@ -30,6 +33,16 @@ Plan plan_for(const Problem& problem, const DeviceInfo& device) {
     plan.decoded_bytes = cpu::decoded_bytes(attention);
   }
   return plan;
+}
+
+// FLOPs of attention in the time in which an element is decoded, and how many times as long one is
+// quantised: for shares of the progress alone.
+constexpr double kFlopsOfElement = 50, kPasses = 4;
+
+double weight_of(const Problem& quantization) {
+  const Problem& p = quantization;
+  return kPasses * static_cast<double>(p.entries_of(kX) * p.rows_of(kX) * p.heads_q) *
+         static_cast<double>(p.head_dim_qk);
 }
 
 // Of the codes and what is decoded from them.
@@ -58,22 +71,38 @@ Status HostBackend::run(const Plan& plan, const Buffers& buffers, std::byte* wor
     quantize(problem, buffers, begin, executor_);
     return {};
   }
+  if (plan.decoded) {
+    run_prepared(plan, buffers, begin);
+  } else {
+    compute(plan, buffers, begin, executor_);
+  }
+  return {};
+}
+
+// 8 bits: quantised first if need be, and decoded.
+void HostBackend::run_prepared(const Plan& plan, const Buffers& buffers, std::byte* begin) {
+  const int steps = plan.recipe ? plan.recipe->count : 0;
+  std::array<double, 3> weights{};
+  double all = 0;
+  for (int i = 0; i < steps; ++i)
+    all += weights[i] = weight_of(plan.recipe->quantizations[i].problem);
+  const double of_decoding = static_cast<double>(plan.decoded_bytes) / sizeof(float);
+  const double of_attention = work_of(plan.problem).flops / kFlopsOfElement;
+  CallProgress progress(executor_, all + of_decoding + of_attention);
+
   Buffers inputs = buffers;
   std::byte* const decoded = begin + (plan.recipe ? plan.recipe->bytes : 0);
-  if (plan.recipe) {
-    const Recipe& recipe = *plan.recipe;
-    for (int i = 0; i < recipe.count; ++i) {
-      quantize(recipe.quantizations[i].problem, buffers_of(recipe, i, buffers, begin), decoded,
-               executor_);
-    }
-    inputs = attention_buffers(recipe, buffers, begin);
+  for (int i = 0; i < steps; ++i) {
+    const Executor executor = progress.next(weights[i]);
+    quantize(plan.recipe->quantizations[i].problem, buffers_of(*plan.recipe, i, buffers, begin),
+             decoded, executor);
   }
-  if (plan.decoded) {
-    inputs =
-        cpu::decode(plan.recipe ? plan.recipe->attention : problem, inputs, decoded, executor_);
-  }
-  compute(plan, inputs, decoded + plan.decoded_bytes, executor_);
-  return {};
+  if (plan.recipe) inputs = attention_buffers(*plan.recipe, buffers, begin);
+  const Problem& attention = plan.recipe ? plan.recipe->attention : plan.problem;
+  const Executor decoding = progress.next(of_decoding);
+  inputs = cpu::decode(attention, inputs, decoded, decoding);
+  const Executor attending = progress.next(of_attention);
+  compute(plan, inputs, decoded + plan.decoded_bytes, attending);
 }
 
 Result<Plan> CpuBackend::plan(const Problem& problem) const {
@@ -120,6 +149,10 @@ Result<Plan> ReferenceBackend::plan(const Problem& problem) const {
   Plan plan = plan_for(problem, device());
   plan.why = fmt::format("backend reference (FP64, {} threads): the context's options name it",
                          device().threads);
+  if (problem.image.keys > 0 && problem.op == FA3_OP_QUANTIZE)
+    return unsupported(
+        "quantize: v_image on backend reference, which knows no kernel's tiles; use backend cpu, "
+        "or leave v_image out");
   if (problem.op == FA3_OP_QUANTIZE) return plan;
   plan.workspace_bytes = with_alignment(
       input_bytes(plan) + reference::workspace_bytes(plan.computed(), device().threads));

@@ -26,6 +26,8 @@ class HostBackend : public Backend {
                         const Executor& executor) = 0;
 
  private:
+  void run_prepared(const Plan& plan, const Buffers& buffers, std::byte* begin);
+
   const Executor& executor_;
   WorkspaceCache workspaces_;
 };

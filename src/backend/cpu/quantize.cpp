@@ -15,6 +15,7 @@
 #include <limits>
 
 #include "backend/cpu/scale_grid.h"
+#include "backend/cpu/v_image.h"
 #include "core/check_scales.h"
 #include "core/dtype.h"
 #include "core/signs.h"
@@ -110,7 +111,8 @@ class Quantizer {
     const int64_t heads = p_.batch * p_.heads_q;
     const int64_t chunks = (p_.q.max_seqlen + chunk_rows_ - 1) / chunk_rows_;
     const bool mean = x_.data[kOffset] != nullptr;
-    const int64_t total = heads * ((mean ? 1 : 0) + (in_chunk_ ? 1 : 2) * chunks);
+    const bool image = x_.data[kImage] != nullptr;
+    const int64_t total = heads * ((mean ? 1 : 0) + (in_chunk_ ? 1 : 2) * chunks + (image ? 1 : 0));
     Progress progress{0, total};
     const auto phase = [&](int64_t tasks, auto&& body) {
       executor.run(tasks, body, progress);
@@ -137,6 +139,11 @@ class Quantizer {
       Scratch scratch = scratch_of(task.slot);
       write_codes(chunk_of(task.index), scratch);
     });
+    if (image) {
+      phase(heads, [&](const TaskContext& task) {
+        write_v_image(p_, x_, task.index / p_.heads_q, task.index % p_.heads_q);
+      });
+    }
   }
 
  private:

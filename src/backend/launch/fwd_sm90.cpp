@@ -11,6 +11,8 @@
 namespace fa3::sm90 {
 namespace {
 
+constexpr uintptr_t kBulkAlign = 16;  // bytes, of addresses that TMA and bulk copies take
+
 FwdScale fwd_scale(const Problem& p, const Buffers& buffers, TensorId of) {
   const Layout& layout = p.layout[scale_of(of)];
   const ScaleBlock& block = p.scale_block[of];
@@ -26,11 +28,17 @@ FwdScale fwd_scale(const Problem& p, const Buffers& buffers, TensorId of) {
   return scale;
 }
 
-VImage image_of(const Problem& p, int tile_kv, std::byte* workspace) {
-  const int64_t tiles = v_image_tiles(p, tile_kv);
-  const int64_t of_sequence = p.kv.varlen ? 0 : div_up(p.kv.rows, tile_kv);
-  return {reinterpret_cast<u8*>(workspace + kVImageOffset), of_sequence * p.heads_kv,
-          p.kv.varlen ? tiles : of_sequence, p.kv.varlen};
+FwdColumns fwd_columns(const Problem& p, TensorId of) {
+  const int64_t columns = p.columns_of(of), block = p.scale_block[of].cols;
+  if (block == 0 || block >= columns) return {};
+  return {static_cast<i32>(block), static_cast<i32>(div_up(columns, block))};
+}
+
+// Of v, or of the codes of a quantisation, in tiles of that many keys.
+VImage image_of(const Problem& p, TensorId of, int keys, void* data) {
+  const SeqAxis& axis = p.axis_of(of);
+  const int64_t tiles = image_tiles(axis, p.batch, keys);
+  return {static_cast<u8*>(data), axis.varlen ? 0 : tiles * p.heads_of(of), tiles, axis.varlen};
 }
 
 // Of FwdArgs::score_offset; rows follow one another.
@@ -45,14 +53,18 @@ ScoreOffsetStrides score_offset_strides(const Problem& p) {
 
 Status launch(const VImagePlan& plan, const KernelStep& step, GpuRuntime& runtime, StreamRef stream,
               const Problem& p, const Buffers& buffers, std::byte* workspace) {
-  if (has_no_keys(p)) return {};
+  const bool quantizes = p.op == FA3_OP_QUANTIZE;
+  const TensorId of = quantizes ? kCodes : kV;
+  const SeqAxis& axis = p.axis_of(of);
+  if (p.batch == 0 || axis.rows == 0 || p.heads_of(of) == 0) return {};
   const VImageConfig& c = plan.config;
   VImageArgs args{};
-  FA3_TRY(args.v, runtime.encode(spec_of(buffers.data[kV], p, kV, c.raw_tile(), c.ragged)));
-  args.kv_axis = axis_of(p, kV, buffers, c.ragged);
-  args.image = image_of(p, c.tile.keys, workspace);
+  FA3_TRY(args.v, runtime.encode(spec_of(buffers.data[of], p, of, c.raw_tile(), c.ragged)));
+  args.kv_axis = axis_of(p, of, buffers, c.ragged);
+  void* const to = quantizes ? buffers.data[kImage] : workspace + kVImageOffset;
+  args.image = image_of(p, of, c.tile.keys, to);
   args.batch = static_cast<i32>(p.batch);
-  args.tiles = static_cast<i32>(div_up(p.kv.rows, c.tile.keys));
+  args.tiles = static_cast<i32>(div_up(axis.rows, c.tile.keys));
   return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
 }
 
@@ -67,6 +79,7 @@ Status launch(const ScoreOffsetPlan& plan, const KernelStep& step, GpuRuntime& r
   args.q_axis.seqused = buffers.in<i32>(kSequsedQ);
   args.q_axis.rows = static_cast<i32>(p.q.rows);
   args.q_scale = fwd_scale(p, buffers, kQ);
+  args.q_columns = fwd_columns(p, kQ);
   args.k_offset = buffers.in<float>(kKOffset);
   args.k_offset_batch = offset.batch, args.k_offset_head = offset.head;
   args.batch = static_cast<i32>(p.batch);
@@ -80,15 +93,28 @@ Status launch(const ScoreOffsetPlan& plan, const KernelStep& step, GpuRuntime& r
 }
 
 Status check_addresses(const FwdPlan&, const Problem& p, const Buffers& buffers) {
-  constexpr uintptr_t kAlign = 16;
-  for (const TensorId id : {kQ, kK, kV, kO}) {
-    if ((id == kK || id == kV) && has_no_keys(p)) continue;
-    const uintptr_t past = reinterpret_cast<uintptr_t>(buffers.data[id]) % kAlign;
+  for (const TensorId id : {kQ, kK, kV, kO, kVImage}) {
+    if ((id == kK || id == kV || id == kVImage) && has_no_keys(p)) continue;
+    const uintptr_t past = reinterpret_cast<uintptr_t>(buffers.data[id]) % kBulkAlign;
     if (past == 0) continue;
     return unsupported(
         "forward: {}.data={} on sm90 is {} bytes past a multiple of {}, need none, which TMA can "
         "address; copy the tensor to such an address, or use backend cpu",
-        tensor_name(id), buffers.data[id], past, kAlign);
+        tensor_name(id), buffers.data[id], past, kBulkAlign);
+  }
+  return {};
+}
+
+// Of the forward's tensors it asks itself.
+Status check_addresses(const VImagePlan&, const Problem& p, const Buffers& buffers) {
+  if (p.op != FA3_OP_QUANTIZE) return {};
+  for (const TensorId id : {kCodes, kImage}) {
+    const uintptr_t past = reinterpret_cast<uintptr_t>(buffers.data[id]) % kBulkAlign;
+    if (past == 0) continue;
+    return unsupported(
+        "quantize: {}.data={} with v_image on sm90 is {} bytes past a multiple of {}, need none; "
+        "give the tensor such an address",
+        tensor_name(id), buffers.data[id], past, kBulkAlign);
   }
   return {};
 }
@@ -133,11 +159,18 @@ Status launch(const FwdPlan& plan, const KernelStep& step, GpuRuntime& runtime, 
   args.q_scale = fwd_scale(p, buffers, kQ);
   args.k_scale = fwd_scale(p, buffers, kK);
   args.v_scale = fwd_scale(p, buffers, kV);
+  args.q_columns = fwd_columns(p, kQ);
+  args.k_columns = fwd_columns(p, kK);
+  args.v_columns = fwd_columns(p, kV);
   args.v_offset = buffers.in<float>(kVOffset);
   const Layout& v_offset = p.layout[kVOffset];
   args.v_offset_batch = v_offset.batch, args.v_offset_head = v_offset.head;
   args.head_dim_v = static_cast<i32>(p.head_dim_v);
-  if (c.v_image) args.v_image = image_of(p, c.tile_kv, workspace);
+  if (c.v_image) {
+    void* const made = workspace + kVImageOffset;
+    args.v_image =
+        image_of(p, kV, c.tile_kv, makes_v_image(plan, p) ? made : buffers.data[kVImage]);
+  }
   if (plan.score_offset_bytes > 0) {
     args.score_offset = reinterpret_cast<const float*>(workspace + plan.score_offset_at());
     const ScoreOffsetStrides from = score_offset_strides(p);

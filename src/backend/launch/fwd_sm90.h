@@ -13,9 +13,7 @@ namespace fa3::sm90 {
 // accept.
 Status check_addresses(const FwdPlan& plan, const Problem& problem, const Buffers& buffers);
 
-inline Status check_addresses(const VImagePlan&, const Problem&, const Buffers&) {
-  return {};  // the forward's, of the same tensor
-}
+Status check_addresses(const VImagePlan& plan, const Problem& problem, const Buffers& buffers);
 
 inline Status check_addresses(const ScoreOffsetPlan&, const Problem&, const Buffers&) {
   return {};  // the forward's, of the same tensor

@@ -56,6 +56,8 @@ struct KMajorTile {
   FA3_HD constexpr KMajorTile from_row(u32 row) const { return {base.advanced(row * kWidth)}; }
   // A tile of the same shape `bytes` further on: another stage of a ring.
   FA3_HD constexpr KMajorTile after(u32 bytes) const { return {base.advanced(bytes)}; }
+  // From step `s` on: a panel's first one, or as many as the panel has left.
+  FA3_HD constexpr KMajorTile from_step(u32 s) const { return {step(s)}; }
   // The operand of one wgmma: 32 bytes of K.
   FA3_HD constexpr SmemDesc step(u32 s) const {
     return base.advanced(s / kStepsPerPanel * kPanelBytes + s % kStepsPerPanel * 32);

@@ -155,6 +155,22 @@ constexpr FwdConfig with_functors(FwdConfig c, bool hides_keys) {
   return c;
 }
 
+// A row for scales that change every so many columns of head_dim, which other consumers' work
+// overlaps with, not a consumer's own: the registers of S are there twice.
+constexpr FwdConfig with_columns(FwdConfig c, int columns) {
+  c.scale_columns = columns;
+  c.ping_pong = false;
+  c.flush_columns = min(c.flush_columns, min(columns, 64));
+  while (c.tile_registers() > 168) {
+    if (c.flush_columns > 32 && c.tile_kv == 32) {
+      c.flush_columns = 32;
+    } else {
+      c.tile_kv -= c.v8() ? 32 : 16;
+    }
+  }
+  return c;
+}
+
 // ---- Limits -------------------------------------------------------------------------------------
 
 inline constexpr int kSmemLimit = 227 * 1024;  // bytes per CTA
@@ -186,6 +202,15 @@ constexpr const char* why_illegal(const FwdConfig& c) {
     return "kv_scales: finer than a head with 8-bit Q and K and a score function";
   if (c.block_scales() && c.v8() && c.flush_columns == 0)
     return "kv_scales: of E4M3 V finer than a head with flush_columns";
+  // Parts of an operand lie in a panel, or begin one.
+  if (c.column_scales() &&
+      (!c.block_scales() || c.head_dim_qk % c.scale_columns != 0 ||
+       (c.scale_columns != 32 && c.scale_columns != 64 && c.scale_columns != 128)))
+    return "scale_columns: 32, 64 or 128 that divide head_dim_qk, with kv_scales of blocks";
+  if (c.column_scales() && c.v8() && c.scale_columns % c.flush_columns != 0)
+    return "scale_columns: a multiple of flush_columns";
+  if (c.column_scales() && (c.ping_pong || c.ablation()))
+    return "scale_columns: no ping_pong; no ablation";
   // Up to 448: the greatest number of E4M3.
   if (c.softmax.p_log2 != 0 && (!c.v8() || c.softmax.p_log2 < 0 || c.softmax.p_log2 > 8))
     return "p_log2: up to 8, with 8-bit V only";
@@ -215,6 +240,12 @@ constexpr bool all_legal() {
     if (why_illegal(row.config) != nullptr) return false;
     if (row.config.consumer_wgs < 3 && why_illegal(with_functors(row.config, true)) != nullptr)
       return false;
+    if (row.config.scaled() && row.config.consumer_wgs < 3 && (!row.config.v8() || row.flushes())) {
+      FwdConfig c = with_columns(row.config, 32);
+      c.kv_scales = KvScales::kKeys;
+      c.score = ScoreKind::kScaled;
+      if (why_illegal(c) != nullptr) return false;
+    }
   }
   return true;
 }

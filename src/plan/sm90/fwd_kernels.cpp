@@ -34,6 +34,7 @@ struct Words {
   bool flushed = false;    // and that for long sums of P·V
   bool o_f32 = false;
   std::optional<KvScales> kv_scales;
+  std::optional<int> scale_columns;
   FwdFunctors functors;
 
   Operands operands_or_16() const { return operands.value_or(Operands::k16); }
@@ -41,9 +42,11 @@ struct Words {
 
 const char* ragged_word(bool ragged) { return ragged ? "ragged" : "dense"; }
 
+constexpr int64_t kManyQueries = std::numeric_limits<int64_t>::max();
 constexpr const char* kFewTilesWord = "few_tiles";
 constexpr const char* kFlushedWord = "flushed";
 constexpr const char* kOF32Word = "o_f32";
+constexpr std::string_view kColumnsWord = "columns";
 constexpr const char* kAlibiWord = "alibi";
 constexpr const char* kSequenceIdsWord = "sequence_ids";
 
@@ -58,6 +61,7 @@ std::string text_of(HeadDims dims, const FwdVariant& variant, const FwdRow& row,
   if (few_tiles) name += fmt::format("/{}", kFewTilesWord);
   if (variant.score != ScoreKind::kPlain) name += fmt::format("/{}", word(variant.score));
   if (variant.kv_scales != KvScales::kHead) name += fmt::format("/{}", word(variant.kv_scales));
+  if (variant.scale_columns > 0) name += fmt::format("/{}{}", kColumnsWord, variant.scale_columns);
   if (variant.o_f32) name += fmt::format("/{}", kOF32Word);
   if (variant.functors.alibi) name += fmt::format("/{}", kAlibiWord);
   if (variant.functors.sequence_ids) name += fmt::format("/{}", kSequenceIdsWord);
@@ -110,6 +114,10 @@ bool read_word(std::string_view text, Words& words) {
   if (text == kFlushedWord) return words.flushed = true;
   for (const KvScales scales : kKvScales)
     if (text == word(scales)) return set(words.kv_scales, scales);
+  if (text.substr(0, kColumnsWord.size()) == kColumnsWord) {
+    const int columns = number_of(text.substr(kColumnsWord.size()));
+    return (columns == 32 || columns == 64 || columns == 128) && set(words.scale_columns, columns);
+  }
   if (text == kOF32Word) return words.o_f32 = true;
   if (text == kAlibiWord) return words.functors.alibi = true;
   if (text == kSequenceIdsWord) return words.functors.sequence_ids = true;
@@ -175,7 +183,9 @@ void add_variants(HeadDims dims, const Words& words, std::vector<FwdKernel>& ker
       for (const bool ragged : {false, true}) {
         if (!wanted(words.ragged, ragged)) continue;
         // ALiBi is added to scaled scores, and scales of blocks are part of them.
-        const KvScales kv_scales = words.kv_scales.value_or(KvScales::kHead);
+        const int scale_columns = words.scale_columns.value_or(0);
+        const KvScales kv_scales =
+            words.kv_scales.value_or(scale_columns > 0 ? KvScales::kTiles : KvScales::kHead);
         const bool scaled = words.functors.alibi || kv_scales != KvScales::kHead;
         const ScoreKind score =
             words.score.value_or(scaled ? ScoreKind::kScaled : ScoreKind::kPlain);
@@ -186,7 +196,8 @@ void add_variants(HeadDims dims, const Words& words, std::vector<FwdKernel>& ker
                                  .functors = words.functors,
                                  .operands = words.operands_or_16(),
                                  .kv_scales = kv_scales,
-                                 .o_f32 = words.o_f32};
+                                 .o_f32 = words.o_f32,
+                                 .scale_columns = scale_columns};
         for (const auto& [row, few_tiles] : rows_of(dims, mask, words)) {
           if (!wanted(words.queries, row->max_seqlen_q)) continue;
           if (words.few_tiles && !few_tiles) continue;
@@ -207,8 +218,7 @@ Status refuse(std::string_view name, std::string_view why) {
       "jit: kernels '{}': {}; need fwd, then any of d<head dim> or d<of q and k>-<of v> (multiples "
       "of 16 up to 256), e4m3, i8_e4m3, i8_16_bits, bf16 or f16, full, causal or window, dense or "
       "ragged, q<most queries>, flushed, few_tiles, softcap or scaled, tile_scales or key_scales, "
-      "o_f32, "
-      "alibi, sequence_ids, each behind a '/'",
+      "columns32, columns64 or columns128, o_f32, alibi, sequence_ids, each behind a '/'",
       name, why);
 }
 
@@ -239,6 +249,8 @@ std::string name_of(const FwdPlan& plan) {
   const FwdRow* const row = row_named(plan.row);
   RowNeed more_tiles = plan.need;
   more_tiles.three_consumers = !plan.functors.any();
+  if (plan.need.v_image)  // by whose tiles the row was chosen, not by queries
+    more_tiles.v_image = false, more_tiles.image_keys = 0, more_tiles.seqlen_q = kManyQueries;
   const FwdVariant variant{.dtype = c.dtype_o,
                            .mask = c.mask,
                            .score = c.score,
@@ -246,7 +258,8 @@ std::string name_of(const FwdPlan& plan) {
                            .functors = plan.functors,
                            .operands = plan.need.operands,
                            .kv_scales = c.kv_scales,
-                           .o_f32 = c.o_f32};
+                           .o_f32 = c.o_f32,
+                           .scale_columns = c.scale_columns};
   return text_of(dims, variant, *row, choose_row(more_tiles) != row && !plan.functors.any());
 }
 

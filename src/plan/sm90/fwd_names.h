@@ -86,6 +86,7 @@ constexpr void for_each_field(Config& c, const F& f) {
     f("v_image", c.v_image);
     f("flush_columns", c.flush_columns);
     f("kv_scales", c.kv_scales);
+    f("scale_columns", c.scale_columns);
     f("consumer_wgs", c.consumer_wgs);
     f("q_stages", c.q_stages);
     f("step", c.step);

@@ -19,6 +19,7 @@ namespace fa3::sm90 {
 namespace {
 
 constexpr int64_t kMaxTiles = int64_t{1} << 31;
+constexpr int kColumnsUnit = 32;      // of 8-bit head dims and of blocks of scales: a wgmma's depth
 constexpr int64_t kMaxGridY = 65535;  // of the kernels before the forward: heads, sequences
 
 // ---- What is declined ---------------------------------------------------------------------------
@@ -35,9 +36,28 @@ Status check_layout(const Problem& p, bool ragged) {
 // Keys of a tile are a multiple of this.
 int64_t keys_unit(const Problem& p) { return p.layout[kV].dtype == FA3_F8_E4M3 ? 32 : 16; }
 
-// Of K and V.
+// Columns of a block of scales; 0: of all.
+int64_t block_columns(const Problem& p, TensorId id) {
+  const int64_t columns = p.scale_block[id].cols;
+  return p.is_8_bit() && columns < p.columns_of(id) ? columns : 0;
+}
+
+// FwdConfig::scale_columns: the most that divide all blocks, and the head dims of GEMMs in 8 bits.
+int scale_columns_of(const Problem& p) {
+  int most = 0;
+  for (const TensorId id : {kQ, kK, kV})
+    if (block_columns(p, id) > 0) most = 128;
+  const int64_t of_v = p.layout[kV].dtype == FA3_F8_E4M3 ? p.head_dim_v : 0;
+  const int64_t all[] = {block_columns(p, kQ), block_columns(p, kK), block_columns(p, kV),
+                         round_up(p.head_dim_qk, kColumnsUnit), round_up(of_v, kColumnsUnit)};
+  for (const int64_t columns : all)
+    while (most > kColumnsUnit && columns % most != 0) most /= 2;
+  return most;
+}
+
+// Of K and V. Where they change along head_dim, the finer code takes those of heads, too.
 KvScales kv_scales_of(const Problem& p) {
-  KvScales of = KvScales::kHead;
+  KvScales of = scale_columns_of(p) > 0 ? KvScales::kTiles : KvScales::kHead;
   for (const TensorId id : {kK, kV}) {
     const int64_t rows = p.scale_block[id].rows;
     if (!p.is_8_bit() || rows == 0) continue;
@@ -51,13 +71,13 @@ bool has_block_scales(const Problem& p) { return kv_scales_of(p) != KvScales::kH
 // Scales that the kernel applies.
 Status check_scales(const Problem& p) {
   for (const TensorId id : {kQ, kK, kV}) {
-    const ScaleBlock& block = p.scale_block[id];
-    const char* const name = tensor_name(id);
-    if (block.cols != 0)
+    const int64_t columns = block_columns(p, id);
+    if (columns % kColumnsUnit != 0)
       return unsupported(
-          "forward: {}_block.cols={} on sm90 in this release, need 0, a scale for all columns; use "
-          "backend cpu",
-          name, block.cols);
+          "forward: {}_block.cols={} on sm90, need a multiple of {}, or 0, a scale for all "
+          "columns; "
+          "quantise by such blocks, or use backend cpu",
+          tensor_name(id), columns, kColumnsUnit);
   }
   if (needs_score_offset(p))
     for (const auto& [what, value] : {std::pair("heads_q", p.heads_q), std::pair("batch", p.batch)})
@@ -209,6 +229,13 @@ Status not_ahead(const Problem& p, const FwdVariant& variant) {
         "forward: o of f32 with q of {}: the simulator has it for bf16 and 8 bits, with a positive "
         "softmax_scale, a scale per head, and no softcap, ALiBi or sequence ids; use backend cpu",
         dtype_name(p.layout[kQ].dtype));
+  if (variant.scale_columns > 0)
+    return unsupported(
+        "forward: q_block.cols={}, k_block.cols={}, v_block.cols={}, head_dim_qk={}, "
+        "head_dim_v={}: the simulator has multiples of 64 on rows of head dim 128, and of 256 for "
+        "f8_e4m3, with o of bf16 and without softcap, ALiBi and sequence ids; use backend cpu",
+        p.scale_block[kQ].cols, p.scale_block[kK].cols, p.scale_block[kV].cols, p.head_dim_qk,
+        p.head_dim_v);
   if (variant.kv_scales != KvScales::kHead)
     return unsupported(
         "forward: k_block.rows={}, v_block.rows={}, head_dim_qk={}, head_dim_v={}: the simulator "
@@ -221,6 +248,43 @@ Status not_ahead(const Problem& p, const FwdVariant& variant) {
       !variant.functors.any() ? "softcap or a negative softmax_scale with 8 bits and f16 o"
                               : tensor_name(p.has_alibi() ? kAlibiSlopes : kSequenceIdsQ),
       dtype_name(p.layout[kQ].dtype), p.head_dim_qk, p.head_dim_v);
+}
+
+// The first row with the image's tiles, also where three consumers would not pay but rows with two
+// are for wider heads; where there is none, one that takes an image of its own.
+const FwdRow* row_of_image(const Problem& p, const FwdFunctors& functors, RowNeed& need) {
+  need.v_image = true;
+  for (const int64_t keys : {p.image.keys, int64_t{0}}) {
+    need.image_keys = keys;
+    RowNeed three = need;
+    three.three_consumers = !functors.any() && !has_block_scales(p);
+    const FwdRow* const row = choose_row(need);
+    const FwdRow* const other = choose_row(three);
+    if (other != nullptr && (row == nullptr || other->config.head_dim_v < row->config.head_dim_v)) {
+      need = three;
+      return other;
+    }
+    if (row != nullptr) return row;
+  }
+  return nullptr;
+}
+
+// An image of V is of the kernel's own tiles.
+Status check_image(const Problem& p, const FwdRow& row, const FwdConfig& c) {
+  const ImageTile& image = p.image;
+  if (image.keys == 0) return {};
+  const char* const remedy =
+      "quantise v for what fa3_plan_v_image says of a plan without v_image, or leave v_image out";
+  if (!c.v_image)
+    return unsupported(
+        "forward: v_image has tiles of {} keys and {} columns, but row '{}' of the table "
+        "transposes v itself; {}",
+        image.keys, image.columns, row.name, remedy);
+  if (image.keys == c.tile_kv && image.columns == c.head_dim_v) return {};
+  return unsupported(
+      "forward: v_image has tiles of {} keys and {} columns, but row '{}' of the table has {} and "
+      "{}; {}",
+      image.keys, image.columns, row.name, c.tile_kv, c.head_dim_v, remedy);
 }
 
 // The row that a tuning names for the problem; `by_rule` where it names none that can run it.
@@ -254,8 +318,8 @@ LaunchShape shape_of(const FwdPlan& plan) {
   return shape;
 }
 
-int64_t v_image_tiles(const Problem& p, int tile_kv) {
-  return p.kv.varlen ? p.kv.rows / tile_kv + p.batch : div_up(p.kv.rows, tile_kv) * p.batch;
+int64_t v_image_tiles(const SeqAxis& axis, int64_t batch, int tile_kv) {
+  return image_tiles(axis, batch, tile_kv) * (axis.varlen ? 1 : batch);
 }
 
 size_t zeroed_bytes(const FwdPlan& plan) { return plan.counter ? sizeof(uint32_t) : 0; }
@@ -290,9 +354,9 @@ FwdPlan with_config(FwdPlan plan, const FwdConfig& c, const Problem& p, int mult
   plan.counter = plan.tiles > plan.grid && counter_pays(p, mask_of(plan.band), multiprocessors);
   plan.order.q_tiles = static_cast<uint32_t>(div_up(p.q.rows, c.tile_q()));
   plan.v_image_bytes = 0;
-  if (c.v_image)
-    plan.v_image_bytes =
-        static_cast<size_t>(v_image_tiles(p, c.tile_kv) * p.heads_kv * c.turned_v().bytes());
+  if (makes_v_image(plan, p))
+    plan.v_image_bytes = static_cast<size_t>(v_image_tiles(p.kv, p.batch, c.tile_kv) * p.heads_kv *
+                                             c.turned_v().bytes());
   plan.score_offset_bytes = 0;
   if (needs_score_offset(p))
     plan.score_offset_bytes =
@@ -311,11 +375,14 @@ Result<FwdPlan> make_fwd_plan(const Problem& p, const DeviceInfo& device) {
                !functors.any() && !has_block_scales(p) &&
                    three_consumers_pay(p, mask, device.multiprocessors),
                operands_of(p), needs_flush(p, plan.band)};
-  const FwdRow* row = choose_row(plan.need);
+  const FwdRow* row =
+      p.image.keys > 0 ? row_of_image(p, functors, plan.need) : choose_row(plan.need);
   if (row == nullptr)
     return unsupported("forward: head_dim_qk={}, head_dim_v={}: no row of the table fits",
                        p.head_dim_qk, p.head_dim_v);
-  if (device.tuning) row = tuned_row(p, *device.tuning, functors, row, plan);
+  // What was measured with scales of rows says nothing of those of columns.
+  if (device.tuning && scale_columns_of(p) == 0)
+    row = tuned_row(p, *device.tuning, functors, row, plan);
   plan.row = row->name;
   // Of all that has 16 bits.
   const bool o_f32 = p.layout[kO].dtype == FA3_F32;
@@ -328,7 +395,8 @@ Result<FwdPlan> make_fwd_plan(const Problem& p, const DeviceInfo& device) {
                      .functors = functors,
                      .operands = plan.need.operands,
                      .kv_scales = kv_scales_of(p),
-                     .o_f32 = o_f32};
+                     .o_f32 = o_f32,
+                     .scale_columns = scale_columns_of(p)};
   if (device.compiled_ahead) {
     if (variant.kv_scales == KvScales::kTiles && !has_tiles(p, row->config.tile_kv))
       variant.kv_scales = KvScales::kKeys;
@@ -351,6 +419,7 @@ Result<FwdPlan> make_fwd_plan(const Problem& p, const DeviceInfo& device) {
   } else {
     config = fitted(config, p.head_dim_qk, p.head_dim_v);
   }
+  FA3_RETURN_IF_ERROR(check_image(p, *row, config));
   plan = with_config(plan, config, p, device.multiprocessors);
   set_scale(p, plan);
   plan.order.heads = static_cast<uint32_t>(p.heads_q * p.batch);

@@ -37,15 +37,21 @@ struct FwdPlan {
   bool counter = false;    // CTAs take the next tile from a counter in the workspace
   float score_factor = 0;  // see FwdArgs
   float scale_log2 = 0;
-  float slope_factor = 0;         // see ElementArgs
-  size_t v_image_bytes = 0;       // of the workspace, behind kVImageOffset; 0: none
+  float slope_factor = 0;  // see ElementArgs
+  // Of the workspace, behind kVImageOffset; 0: none, or an argument.
+  size_t v_image_bytes = 0;
   size_t score_offset_bytes = 0;  // of FwdArgs::score_offset, behind that; 0: none
 
   size_t score_offset_at() const { return kVImageOffset + (v_image_bytes + 15) / 16 * 16; }
 };
 
 // Tiles of one head of 8-bit V that is transposed before: of all sequences, as VImage counts them.
-int64_t v_image_tiles(const Problem& problem, int tile_kv);
+int64_t v_image_tiles(const SeqAxis& axis, int64_t batch, int tile_kv);
+
+// Is the image one that the kernel's plan has to make?
+inline bool makes_v_image(const FwdPlan& plan, const Problem& problem) {
+  return plan.config.v_image && problem.image.keys == 0;
+}
 
 // Does FwdArgs::score_offset matter: is there a k_offset, and what notices it?
 bool needs_score_offset(const Problem& problem);

@@ -13,12 +13,24 @@
 namespace fa3::sm90 {
 namespace {
 
-enum class Fit { kYes, kOperands, kFlush, kHeadDimQk, kHeadDimV, kMask, kSeqlenQ, kConsumers };
+enum class Fit {
+  kYes,
+  kOperands,
+  kFlush,
+  kVImage,
+  kHeadDimQk,
+  kHeadDimV,
+  kMask,
+  kSeqlenQ,
+  kConsumers
+};
 
 // The only place with the rule: rejected_rows() reports what it returned.
 Fit fit_of(const FwdRow& row, const RowNeed& need) {
   if (!row.takes(need.operands)) return Fit::kOperands;
   if (row.flushes() != need.flush) return Fit::kFlush;
+  const bool other_tiles = need.image_keys != 0 && need.image_keys != row.config.tile_kv;
+  if (need.v_image && (row.config.transposes() || other_tiles)) return Fit::kVImage;
   if (need.head_dim_qk > row.config.head_dim_qk) return Fit::kHeadDimQk;
   if (need.head_dim_v > row.config.head_dim_v) return Fit::kHeadDimV;
   if (!takes(row, need.mask)) return Fit::kMask;
@@ -45,6 +57,10 @@ std::string text_of(Fit fit, const FwdRow& row, const RowNeed& need) {
     case Fit::kFlush:
       return row.flushes() ? "P·V added up in FP32, for long sums and for scales of blocks of v"
                            : "P·V added up by the tensor cores, here it takes FP32";
+    case Fit::kVImage:
+      return row.config.transposes() ? "transposes v itself, here v_image is given"
+                                     : fmt::format("v_image in tiles of {} keys, here of {}",
+                                                   row.config.tile_kv, need.image_keys);
     case Fit::kHeadDimQk:
       return fmt::format("head_dim_qk up to {}, here {}", row.config.head_dim_qk, need.head_dim_qk);
     case Fit::kHeadDimV:
@@ -82,7 +98,8 @@ std::string why_not(const FwdRow& row, const RowNeed& need, const FwdFunctors& f
   RowNeed right = need;
   right.flush = need.flush || row.flushes();  // which is right for short sums, too
   const Fit fit = fit_of(row, right);
-  for (const Fit wrong : {Fit::kOperands, Fit::kFlush, Fit::kHeadDimQk, Fit::kHeadDimV, Fit::kMask})
+  for (const Fit wrong :
+       {Fit::kOperands, Fit::kFlush, Fit::kVImage, Fit::kHeadDimQk, Fit::kHeadDimV, Fit::kMask})
     if (fit == wrong) return text_of(fit, row, need);
   if (row.config.consumer_wgs == 3 && functors.any())
     return "three consumers: functors take their registers";

@@ -30,6 +30,7 @@ struct FwdVariant {
   Operands operands = Operands::k16;
   KvScales kv_scales = KvScales::kHead;
   bool o_f32 = false;
+  int scale_columns = 0;
 
   constexpr bool operator==(const FwdVariant&) const = default;
 };
@@ -60,6 +61,7 @@ constexpr FwdConfig config_of(const FwdRow& row, const FwdVariant& variant) {
   config.kv_scales = variant.kv_scales;
   config.o_f32 = variant.o_f32;
   config.o_in_q = config.o_in_q && !variant.o_f32;
+  if (variant.scale_columns > 0) config = with_columns(config, variant.scale_columns);
   return config;
 }
 
@@ -80,11 +82,15 @@ constexpr bool is_rare(const FwdVariant& variant) {
 
 // The variant that computes this one where kernels are compiled ahead: softcap, negative scales and
 // rare ones run with the widest mask and varlen; functors all together, with a score function, as
-// scales of blocks.
+// scales of blocks; those of columns key by key, and 64 at a time.
 constexpr FwdVariant ahead(FwdVariant variant) {
   if (variant.functors.any()) {
     variant.functors = {true, true};
     if (variant.score == ScoreKind::kPlain) variant.score = ScoreKind::kScaled;
+  }
+  if (variant.scale_columns > 0) {
+    variant.kv_scales = KvScales::kKeys;
+    variant.scale_columns = min(variant.scale_columns, 64);
   }
   if (variant.kv_scales != KvScales::kHead && variant.score == ScoreKind::kPlain)
     variant.score = ScoreKind::kScaled;
@@ -138,6 +144,12 @@ constexpr FwdVariants compiled_ahead(const FwdRow& row) {
         for (const ScoreKind score : {ScoreKind::kScaled, ScoreKind::kSoftcap})
           all.add(ahead({MmaType::kBf16, MaskKind::kFull, score, false, {}, operands, of}));
     }
+  }
+  if (dim >= 128 && row.config.scaled() && (row.flushes() || dim == 128)) {
+    for (const Operands operands : {Operands::kE4m3, Operands::kI8E4m3, Operands::kI8V16})
+      if (row.takes(operands) && (dim == 128 || operands == Operands::kE4m3) &&
+          row.flushes() == row.config.v8())
+        all.add(ahead({.operands = operands, .scale_columns = 64}));
   }
   if (dim == row.config.head_dim_v && (dim == 64 || dim == 128) && row.config.consumer_wgs < 3 &&
       row.takes(Operands::k16)) {

@@ -8,7 +8,9 @@
 
 #include "core/dtype.h"
 #include "device/sm90/quantize/args.h"
+#include "plan/sm90/fwd_variants.h"
 #include "plan/sm90/quantize_configs.h"
+#include "plan/sm90/tensor_limits.h"
 
 namespace fa3::sm90 {
 namespace {
@@ -90,6 +92,10 @@ Status check_problem(const Problem& p) {
   FA3_RETURN_IF_ERROR(check_limit("max_seqlen", p.q.max_seqlen, kMaxRows, "give a smaller bound"));
   FA3_RETURN_IF_ERROR(check_rows(p, kX, kAccess));
   FA3_RETURN_IF_ERROR(check_rows(p, kCodes, TurnConfig::kPiece));
+  if (p.image.keys > 0) {  // whose kernel loads codes by TMA
+    FA3_RETURN_IF_ERROR(check_strides(p, kCodes, has_lengths(p)));
+    FA3_RETURN_IF_ERROR(check_axis(p, "token", kCodes, kCodes, has_lengths(p)));
+  }
   for (const TensorId id : {kRotaryCos, kRotarySin}) {
     const Layout& table = p.layout[id];
     if (table.present())
@@ -118,6 +124,20 @@ int held_rows(const Problem& p, const TurnConfig& turn, const DeviceInfo& device
   return has ? rows : 0;
 }
 
+// Has the simulator a kernel for images of such tiles?
+bool is_ahead(const ImageTile& image) {
+  const auto is = [&](const FwdConfig& c) {
+    return c.v_image && c.tile_kv == image.keys && c.head_dim_v == image.columns;
+  };
+  for (const FwdRow& row : kFwdRows) {
+    if (is(row.config)) return true;
+    const FwdVariants all = compiled_ahead(row);
+    for (size_t i = 0; i < all.count; ++i)
+      if (is(config_of(row, all.variant[i]))) return true;
+  }
+  return false;
+}
+
 const char* word(FloatType type) {
   return type == FloatType::kF32 ? "f32" : type == FloatType::kF16 ? "f16" : "bf16";
 }
@@ -139,6 +159,11 @@ Result<std::vector<QuantizePlan>> make_quantize_plans(const Problem& p, const De
         "has a choice of kernels only (src/plan/sm90/quantize_configs.h); use backend cpu",
         dtype_name(p.layout[kX].dtype), p.head_dim_qk, p.rotation.hadamard,
         p.rotation.rotary_dim / 2);
+  if (device.compiled_ahead && p.image.keys > 0 && !is_ahead(p.image))
+    return unsupported(
+        "quantize: v_image with tiles of {} keys and {} columns: the simulator has those of the "
+        "forward's rows only (src/plan/sm90/fwd_configs.h); use backend cpu",
+        p.image.keys, p.image.columns);
   const ScaleBlock& block = p.block_of(kCodes);
   QuantizePlan plan;
   plan.config = {turn, p.layout[kCodes].dtype == FA3_I8, held_rows(p, turn, device)};

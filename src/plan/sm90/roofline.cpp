@@ -119,6 +119,8 @@ double step_instructions(const FwdConfig& c, bool masked) {
   if (c.score != ScoreKind::kPlain) per_score += c.score == ScoreKind::kSoftcap ? 2 : 1;
   if (is_int8(c.dtype_qk)) per_score += c.score == ScoreKind::kPlain ? 1 : 2;  // to FP32
   if (c.v8()) per_score += 0.25;  // four bytes of P to a word
+  // By columns, roughly: a product with its scales and a sum for each score and part.
+  if (c.column_scales()) per_score += 2. * c.head_dim_qk / c.scale_columns;
   const int wgmmas = c.head_dim_qk / c.qk_step() + c.pv_parts() * c.tile_kv / c.pv_step();
   const int turns = c.ping_pong ? 12 : 0;
   const double additions = c.flush_columns > 0 ? c.head_dim_v / 2. : 0;  // to O

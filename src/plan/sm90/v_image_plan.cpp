@@ -9,8 +9,15 @@ namespace fa3::sm90 {
 VImagePlan make_v_image_plan(const FwdPlan& forward, const Problem& problem) {
   const FwdConfig& c = forward.config;
   return {{c.turned_v(), c.ragged},
-          static_cast<uint32_t>(v_image_tiles(problem, c.tile_kv)),
+          static_cast<uint32_t>(v_image_tiles(problem.kv, problem.batch, c.tile_kv)),
           static_cast<uint32_t>(problem.heads_kv)};
+}
+
+VImagePlan make_v_image_plan(const Problem& p) {
+  const TurnedTile tile{static_cast<int>(p.image.keys), static_cast<int>(p.image.columns)};
+  return {{tile, p.q.varlen || p.q.seqused},
+          static_cast<uint32_t>(v_image_tiles(p.q, p.batch, tile.keys)),
+          static_cast<uint32_t>(p.heads_q)};
 }
 
 std::string v_image_name(const VImageConfig& config) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // v_image_plan.h — the kernel that transposes 8-bit V before the forward, whose configuration says
-// so: tiles, grid, and where the image lies in the forward's part of the workspace.
+// so, or at the end of a quantisation: tiles and grid.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +22,9 @@ struct VImagePlan {
 };
 
 VImagePlan make_v_image_plan(const FwdPlan& forward, const Problem& problem);
+
+// Of a quantisation that writes an image of its codes.
+VImagePlan make_v_image_plan(const Problem& quantization);
 
 // The program's name in packs.
 std::string v_image_name(const VImageConfig& config);

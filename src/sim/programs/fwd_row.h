@@ -41,11 +41,26 @@ constexpr bool is_kept([[maybe_unused]] const sm90::FwdRow& row) {
 #endif
 }
 
+// Both images that a kernel with such tiles may load.
+template <sm90::FwdConfig kCfg>
+void add_v_images() {
+  if constexpr (kCfg.v_image) {
+    add_v_image<sm90::VImageConfig{kCfg.turned_v(), false}>();
+    add_v_image<sm90::VImageConfig{kCfg.turned_v(), true}>();
+  }
+}
+
+template <sm90::FwdConfig kCfg, sm90::FwdFunctors kFunctors>
+void add_variant() {
+  add_fwd<kCfg, kFunctors>();
+  if constexpr (kCfg.column_scales()) add_v_images<kCfg>();  // in tiles of their own
+}
+
 template <size_t kRow, size_t... kVariants>
 void add_variants(std::index_sequence<kVariants...>) {
   constexpr const sm90::FwdRow& row = sm90::kFwdRows[kRow];
   constexpr sm90::FwdVariants ahead = sm90::compiled_ahead(row);
-  (add_fwd<sm90::config_of(row, ahead.variant[kVariants]), ahead.variant[kVariants].functors>(),
+  (add_variant<sm90::config_of(row, ahead.variant[kVariants]), ahead.variant[kVariants].functors>(),
    ...);
 }
 
@@ -54,10 +69,7 @@ void add_row() {
   constexpr const sm90::FwdRow& row = sm90::kFwdRows[kRow];
   if constexpr (is_kept(row)) {
     add_variants<kRow>(std::make_index_sequence<sm90::compiled_ahead(row).count>());
-    if constexpr (row.config.v_image) {
-      add_v_image<sm90::VImageConfig{row.config.turned_v(), false}>();
-      add_v_image<sm90::VImageConfig{row.config.turned_v(), true}>();
-    }
+    add_v_images<row.config>();
   }
 }
 

@@ -58,6 +58,12 @@ constexpr FwdConfig with_scales(FwdConfig c, KvScales of) {
   c.score = ScoreKind::kScaled;
   return c;
 }
+constexpr FwdConfig by_columns(FwdConfig c, KvScales of) {
+  c = with_scales(c, of);
+  c.scale_columns = 32;
+  c.ping_pong = false;
+  return c;
+}
 constexpr FwdConfig with_int8(FwdConfig c) {
   c.dtype_qk = MmaType::kS8;
   return c;
@@ -70,13 +76,21 @@ inline verify::Config in_types_of(const FwdConfig& c, verify::Config problem) {
   if (!c.o_f32) problem.out_dtype = FA3_BF16;
   if (!c.v8()) problem.v_dtype = FA3_BF16;
   problem.v_offset = c.v8();
+  using Of = verify::Scales::Of;
+  if (c.column_scales()) {
+    const bool by_key = c.kv_scales == KvScales::kKeys;
+    problem.q_scale = {Of::kBlocks, by_key ? 1 : 48, 32};
+    problem.k_scale = {Of::kBlocks, by_key ? 1 : 0, 32};
+    if (c.v8()) problem.v_scale = {Of::kBlocks, by_key ? 5 : 64, 32};
+    return problem;
+  }
   if (c.kv_scales == KvScales::kTiles) {
-    problem.k_scale = {verify::Scales::Of::kBlocks, 64};
-    problem.v_scale = {verify::Scales::Of::kBlocks, 32};
+    problem.k_scale = {Of::kBlocks, 64};
+    problem.v_scale = {Of::kBlocks, 32};
   }
   if (c.kv_scales == KvScales::kKeys) {
-    problem.k_scale = {verify::Scales::Of::kTokens};
-    problem.v_scale = {verify::Scales::Of::kBlocks, 5};
+    problem.k_scale = {Of::kTokens};
+    problem.v_scale = {Of::kBlocks, 5};
   }
   return problem;
 }
@@ -108,6 +122,10 @@ inline constexpr Variant kVariants[] = {
      with_scales(with_flush(with_e4m3(small(kMask, kRagged), 0), 64), KvScales::kTiles)},
     {"key scales",
      with_scales(with_flush(with_e4m3(small(kMask, kRagged), 0), 64), KvScales::kKeys)},
+    {"columns",
+     by_columns(with_flush(with_e4m3(small(kMask, kRagged), 0), 32), KvScales::kTiles)},
+    {"columns of keys",
+     by_columns(with_flush(with_int8(with_e4m3(small(kMask, kRagged), 0)), 32), KvScales::kKeys)},
     {"int8", with_int8(with_e4m3(small(kMask, kRagged), 1))},
     {"int8 qk only", with_int8(small(kMask, kRagged))},
     {"functors", with_functors_of(small(kMask, kRagged)), true},

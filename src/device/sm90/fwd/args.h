@@ -21,6 +21,11 @@ struct FwdScale {
   bool by_total_row;
 };
 
+// Columns that share a scale, in as many blocks; block = 0: all do.
+struct FwdColumns {
+  i32 block, blocks;
+};
+
 // 8-bit V transposed tile by tile, each as TurnedTile lays it out: tiles of a head follow one
 // another. A varlen sequence b begins at tile ⌊first row / keys⌋ + b, which leaves room for the
 // partial tiles of those before.
@@ -61,6 +66,7 @@ struct FwdArgs {
   // Instead of the map o: strides in elements.
   float* o_f32;
   i64 o_row, o_head, o_batch;
+  FwdColumns q_columns, k_columns, v_columns;
 };
 
 }  // namespace fa3::sm90

@@ -48,8 +48,11 @@ struct FwdConfig {
   // 0: the tensor cores add to O, and keep 13 bits of it.
   int flush_columns = 0;
   KvScales kv_scales = KvScales::kHead;  // 8 bits; finer ones of E4M3 V take flush_columns
-  int consumer_wgs = 2;                  // each owns 64 rows of Q
-  int q_stages = 1;                      // Q tiles in shared memory
+  // 8 bits: scales change along head_dim, too. Of Q·Kᵀ so many columns at a time are multiplied and
+  // added up in FP32; V's change between flush_columns. 0: they do not.
+  int scale_columns = 0;
+  int consumer_wgs = 2;  // each owns 64 rows of Q
+  int q_stages = 1;      // Q tiles in shared memory
   FwdStep step = FwdStep::kTwoStage;
   SoftmaxVariant softmax;
   bool ping_pong = true;  // consumers take turns at the tensor cores
@@ -80,6 +83,7 @@ struct FwdConfig {
   FA3_HD constexpr bool transposes() const { return v8() && !v_image; }
 
   FA3_HD constexpr bool block_scales() const { return kv_scales != KvScales::kHead; }
+  FA3_HD constexpr bool column_scales() const { return scale_columns > 0; }
 
   // Head dims of the GEMMs are multiples of this.
   FA3_HD constexpr int columns_unit() const { return scaled() ? 32 : 16; }
@@ -114,6 +118,10 @@ struct FwdConfig {
   }
   // Registers per thread held by S, O, P and what is added to O.
   FA3_HD constexpr int tile_registers() const {
+    // A step of its own (columns.h): S and a part of it, then P as numbers, as operand, and P·V.
+    if (column_scales())
+      return tile_kv / 2 + head_dim_v / 2 +
+             max(tile_kv / 2, tile_kv * size_of(dtype_v) / 8 + flush_columns / 2);
     const int s = step == FwdStep::kThreeStage ? tile_kv : tile_kv / 2;
     return s + (head_dim_v + flush_columns) / 2 + tile_kv * size_of(dtype_v) / 8;
   }

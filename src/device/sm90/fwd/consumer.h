@@ -134,7 +134,7 @@ struct Consumer {
   ptx::Acc<kCfg.head_dim_v> o_acc;
   ptx::Acc<max(kCfg.flush_columns, 8)> part;  // of P·V, before it is added to O; else not used
   PFrag p_frag;
-  KvScalesOf<kCfg> scales;
+  typename ScalesOf<kCfg>::Type scales;
 
   FA3_DEV Consumer(Smem& smem, const FwdArgs& args, u32 wg, const Order& order = {})
       : smem(smem),
@@ -234,8 +234,12 @@ struct Consumer {
   }
 
   FA3_DEV void begin_scales(const FwdWork& work) {
-    scales.begin(args, work, max(visit.own.end - 1, 0));
-    const PerRow scale = code_scale<kCfg.block_scales()>(args, work, row_of(work));
+    if constexpr (kCfg.column_scales()) {
+      scales.begin(args, work, row_of(work));
+    } else {
+      scales.begin(args, work, max(visit.own.end - 1, 0));
+    }
+    const PerRow scale = code_scale<kCfg>(args, work, row_of(work));
     constexpr bool kPlain = kCfg.score == ScoreKind::kPlain;
     FA3_UNROLL
     for (int h = 0; h < 2; ++h) {
@@ -249,7 +253,7 @@ struct Consumer {
   }
   // What scores are multiplied by before ScoreFunction, and in the exponent.
   FA3_DEV PerRow score_factor() const {
-    if constexpr (kCfg.kv_scales == KvScales::kTiles)
+    if constexpr (kCfg.kv_scales == KvScales::kTiles && !kCfg.column_scales())
       return {{tile.factor[0] * scales.k, tile.factor[1] * scales.k}};
     if constexpr (kCfg.scaled()) return tile.factor;
     return {{args.score_factor, args.score_factor}};

@@ -29,6 +29,7 @@
 #include "device/ptx/thread.h"
 #include "device/ptx/warp.h"
 #include "device/sm90/begin_cta.h"
+#include "device/sm90/fwd/columns.h"
 #include "device/sm90/fwd/consumer.h"
 #include "device/sm90/fwd/epilogue.h"
 #include "device/sm90/fwd/producer.h"
@@ -59,10 +60,19 @@ FA3_DEV void run_fwd(const FwdArgs& args) {
   }
 }
 
+template <FwdConfig kCfg>
+struct OrderOf {
+  using Type = TwoStage;
+};
+template <FwdConfig kCfg>
+requires(kCfg.column_scales()) struct OrderOf<kCfg> {
+  using Type = ByColumns;
+};
+
 template <FwdConfig kCfg, class Score = SameScore, class Mask = EveryKey>
 FA3_KERNEL(kCfg.threads(), 1)
 void fwd(FA3_GRID_CONSTANT const FwdArgs args) {
-  run_fwd<kCfg, TwoStage, Score, Mask>(args);
+  run_fwd<kCfg, typename OrderOf<kCfg>::Type, Score, Mask>(args);
 }
 
 }  // namespace fa3::sm90

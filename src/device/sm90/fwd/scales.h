@@ -17,18 +17,27 @@
 
 namespace fa3::sm90 {
 
-// The scale of a row of a sequence whose first row in the tensor is `begin`. Lengths in device
-// memory may be wrong: the block is clamped to the tensor.
-FA3_DEV float scale_at(const FwdScale& scale, const FwdWork& work, i32 begin, i32 row) {
-  if (scale.data == nullptr) return 1.f;
+// The block that a column belongs to; a tensor may have fewer columns than the kernel.
+FA3_DEV i32 column_block(const FwdColumns& columns, i32 column) {
+  return columns.block > 0 ? min(column / columns.block, columns.blocks - 1) : 0;
+}
+
+// Where the scale of a row lies, of a sequence that begins at row `begin` of the tensor. Lengths in
+// device memory may be wrong: the block is clamped to the tensor.
+FA3_DEV const float* scale_place(const FwdScale& scale, const FwdWork& work, i32 begin, i32 row) {
   i32 block = 0;
   if (scale.by_total_row) {
     block = begin + row;
   } else if (scale.block_rows > 0) {
     block = min(row / scale.block_rows, scale.blocks - 1);
   }
-  return ptx::ld_global_nc(scale.data + work.batch * scale.batch + block * scale.row +
-                           work.head / scale.group_size * scale.head);
+  return scale.data + work.batch * scale.batch + block * scale.row +
+         work.head / scale.group_size * scale.head;
+}
+FA3_DEV float scale_at(const FwdScale& scale, const FwdWork& work, i32 begin, i32 row,
+                       i32 of_columns = 0) {
+  if (scale.data == nullptr) return 1.f;
+  return ptx::ld_global_nc(scale_place(scale, work, begin, row) + of_columns);
 }
 
 // The scale of one KV tile after another, the last first, where blocks have whole tiles.
@@ -84,82 +93,138 @@ struct KvScalesOf<kCfg, KvScales::kTiles> {
   FA3_DEV void scale_p(ptx::Acc<kCfg.tile_kv>&) { v = next_v; }
 };
 
-// Lane l has the scales of the tile's keys l, l + 32, …
+// The scales of a tile's keys: lane l has those of keys l, l + 32, …
+template <i32 kTileKv>
+struct KeyScales {
+  static constexpr int kGroups = (kTileKv + 31) / 32;
+  float group[kGroups];
+
+  FA3_DEV static const float* first_of(const FwdScale& scale, const FwdWork& work) {
+    return scale.data + work.batch * scale.batch + work.head / scale.group_size * scale.head +
+           (scale.by_total_row ? work.kv_begin * scale.row : 0);
+  }
+  FA3_DEV void read(const FwdScale& scale, const float* first, i32 tile, i32 used) {
+    FA3_UNROLL
+    for (int g = 0; g < kGroups; ++g) {
+      const i32 row = min(kTileKv * tile + 32 * g + static_cast<i32>(ptx::lane_index()), used - 1);
+      i32 block = row;
+      if (!scale.by_total_row)
+        block = scale.block_rows > 0 ? min(row / scale.block_rows, scale.blocks - 1) : 0;
+      group[g] = scale.data == nullptr ? 1.f : ptx::ld_global_nc(first + block * scale.row);
+    }
+  }
+  // f(index of the upper row's score, scale) for each of the thread's columns.
+  template <class F>
+  FA3_DEV void for_columns(const F& f) const {
+    FA3_UNROLL
+    for (int c = 0; c < kTileKv; c += 8) {
+      FA3_UNROLL
+      for (int n = 0; n < 2; ++n) {
+        const u32 from = static_cast<u32>(c % 32 + n) + fragment_column(ptx::lane_index());
+        f(c / 2 + n, ptx::shfl_idx(group[c / 32], from));
+      }
+    }
+  }
+  // Divides all by the largest, which it returns. NaN stays, and counts for nothing.
+  FA3_DEV float normalise() {
+    float most = 0;
+    FA3_UNROLL
+    for (int g = 0; g < kGroups; ++g) most = max(most, group[g] == group[g] ? group[g] : 0.f);
+    const float largest = ptx::bits_as<float>(ptx::redux_max_u32(ptx::bits_as<u32>(most)));
+    const float by = largest == 0 ? 1.f : ptx::rcp(largest);
+    FA3_UNROLL
+    for (int g = 0; g < kGroups; ++g) group[g] *= by;
+    return largest;
+  }
+};
+
 template <FwdConfig kCfg>
 struct KvScalesOf<kCfg, KvScales::kKeys> {
-  static constexpr int kGroups = (kCfg.tile_kv + 31) / 32;
-  using Group = float[kGroups];
+  using Keys = KeyScales<kCfg.tile_kv>;
   const float *first_k, *first_v;  // of a head of a sequence
   i32 tile, used;
-  Group k, of_v;
+  Keys k, of_v;
   float v;  // the largest of the tile of P, a factor of P·V
 
   FA3_DEV void begin(const FwdArgs& args, const FwdWork& work, i32 kv_tile) {
     tile = kv_tile, used = work.kv_used;
-    first_k = first_of(args.k_scale, work), first_v = first_of(args.v_scale, work);
+    first_k = Keys::first_of(args.k_scale, work), first_v = Keys::first_of(args.v_scale, work);
   }
   FA3_DEV void load(const FwdArgs& args) {
-    read(args.k_scale, first_k, k);
-    if constexpr (kCfg.v8()) read(args.v_scale, first_v, of_v);
+    k.read(args.k_scale, first_k, tile, used);
+    if constexpr (kCfg.v8()) of_v.read(args.v_scale, first_v, tile, used);
     --tile;
   }
   FA3_DEV void scale_scores(ptx::Acc<kCfg.tile_kv>& s) const {
-    for_columns(k, [&](int i, float scale) { s[i] *= scale, s[i + 2] *= scale; });
+    k.for_columns([&](int i, float scale) { s[i] *= scale, s[i + 2] *= scale; });
   }
   // P · scale / largest scale, which E4M3 holds as well as P. A scale that is NaN reaches the rows
   // that see its keys.
   FA3_DEV void scale_p(ptx::Acc<kCfg.tile_kv>& p) {
     if constexpr (!kCfg.v8()) return;
-    float most = 0;
-    FA3_UNROLL
-    for (int g = 0; g < kGroups; ++g) most = max(most, of_v[g] == of_v[g] ? of_v[g] : 0.f);
-    v = ptx::bits_as<float>(ptx::redux_max_u32(ptx::bits_as<u32>(most)));
-    const float by = v == 0 ? 1.f : ptx::rcp(v);
-    FA3_UNROLL
-    for (int g = 0; g < kGroups; ++g) of_v[g] *= by;
-    for_columns(of_v, [&](int i, float scale) {
+    v = of_v.normalise();
+    of_v.for_columns([&](int i, float scale) {
       FA3_UNROLL
       for (int h = 0; h < 2; ++h) p[i + 2 * h] = p[i + 2 * h] == 0 ? 0.f : p[i + 2 * h] * scale;
     });
   }
+};
 
- private:
-  FA3_DEV static const float* first_of(const FwdScale& scale, const FwdWork& work) {
-    return scale.data + work.batch * scale.batch + work.head / scale.group_size * scale.head +
-           (scale.by_total_row ? work.kv_begin * scale.row : 0);
-  }
-  FA3_DEV void read(const FwdScale& scale, const float* first, Group& to) const {
+// Where they change along head_dim, too: read when they are needed (columns.h).
+template <FwdConfig kCfg>
+struct ColumnScales {
+  using Keys = KeyScales<kCfg.tile_kv>;
+  const float *q[2], *k, *v;  // of this thread's two rows, of a head of a sequence
+  i32 used;
+
+  FA3_DEV void begin(const FwdArgs& args, const FwdWork& work, i32 row) {
+    used = work.kv_used;
+    k = Keys::first_of(args.k_scale, work), v = Keys::first_of(args.v_scale, work);
     FA3_UNROLL
-    for (int g = 0; g < kGroups; ++g) {
-      const i32 row =
-          min(kCfg.tile_kv * tile + 32 * g + static_cast<i32>(ptx::lane_index()), used - 1);
-      i32 block = row;
-      if (!scale.by_total_row)
-        block = scale.block_rows > 0 ? min(row / scale.block_rows, scale.blocks - 1) : 0;
-      to[g] = scale.data == nullptr ? 1.f : ptx::ld_global_nc(first + block * scale.row);
-    }
+    for (int h = 0; h < 2; ++h)
+      q[h] = scale_place(args.q_scale, work, work.q_begin, min(row + 8 * h, work.q_used - 1));
   }
-  // f(index of the upper row's score, scale) for each of the thread's columns.
-  template <class F>
-  FA3_DEV static void for_columns(const Group& scales, const F& f) {
+  FA3_DEV PerRow of_rows(const FwdArgs& args, int column) const {
+    const i32 block = column_block(args.q_columns, column);
+    PerRow scale{{1.f, 1.f}};
     FA3_UNROLL
-    for (int c = 0; c < kCfg.tile_kv; c += 8) {
-      FA3_UNROLL
-      for (int n = 0; n < 2; ++n) {
-        const u32 from = static_cast<u32>(c % 32 + n) + fragment_column(ptx::lane_index());
-        f(c / 2 + n, ptx::shfl_idx(scales[c / 32], from));
-      }
-    }
+    for (int h = 0; h < 2; ++h)
+      if (args.q_scale.data != nullptr) scale.row[h] = ptx::ld_global_nc(q[h] + block);
+    return scale;
   }
+  // Of a KV tile whose blocks of rows have whole tiles.
+  FA3_DEV float of_tile(const FwdScale& scale, const FwdColumns& columns, const float* first,
+                        i32 tile, int column) const {
+    if (scale.data == nullptr) return 1.f;
+    const i32 rows = scale.block_rows;
+    const i32 block = rows > 0 ? min(kCfg.tile_kv * tile / rows, scale.blocks - 1) : 0;
+    return ptx::ld_global_nc(first + block * scale.row + column_block(columns, column));
+  }
+  FA3_DEV Keys of_keys(const FwdScale& scale, const FwdColumns& columns, const float* first,
+                       i32 tile, int column) const {
+    Keys keys;
+    keys.read(scale, first + column_block(columns, column), tile, used);
+    return keys;
+  }
+  FA3_DEV void scale_scores(ptx::Acc<kCfg.tile_kv>&) const {}  // they have been
+};
+
+template <FwdConfig kCfg>
+struct ScalesOf {
+  using Type = KvScalesOf<kCfg>;
+};
+template <FwdConfig kCfg>
+requires(kCfg.column_scales()) struct ScalesOf<kCfg> {
+  using Type = ColumnScales<kCfg>;
 };
 
 // What the scores of a thread's two rows, from `row` on, are multiplied by, without scales of
-// blocks of K. A tile without keys or rows that count has no scales to be read.
-template <bool kBlockScales>
+// blocks of K or of columns. A tile without keys or rows that count has no scales to be read.
+template <FwdConfig kCfg>
 FA3_DEV PerRow code_scale(const FwdArgs& args, const FwdWork& work, i32 row) {
   PerRow scale{{1.f, 1.f}};
-  if (work.range.empty()) return scale;
-  const float of_k = kBlockScales ? 1.f : scale_at(args.k_scale, work, 0, 0);
+  if (kCfg.column_scales() || work.range.empty()) return scale;
+  const float of_k = kCfg.block_scales() ? 1.f : scale_at(args.k_scale, work, 0, 0);
   FA3_UNROLL
   for (int h = 0; h < 2; ++h) {
     const i32 r = min(row + 8 * h, work.q_used - 1);

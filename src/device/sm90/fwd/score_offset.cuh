@@ -69,13 +69,13 @@ void score_offset(FA3_GRID_CONSTANT const ScoreOffsetArgs args) {
         FA3_UNROLL
         for (int c = 0; c < 4; ++c) sum = ptx::fma(codes[c], offset[4 * w + c], sum);
       }
+      sum *= scale_at(args.q_scale, work, rows.begin, i, column_block(args.q_columns, column));
     }
     FA3_UNROLL
     for (int m = 1; m < kCfg.lanes; m *= 2) sum += ptx::shfl_xor(sum, static_cast<u32>(m));
     if (column != 0 || i >= rows.used) continue;
-    const float scale = scale_at(args.q_scale, work, rows.begin, i);
     const i64 to = work.batch * args.to_batch + work.head * args.to_head + rows.begin + i;
-    ptx::st_global(args.to + to, sum * scale * args.softmax_scale);
+    ptx::st_global(args.to + to, sum * args.softmax_scale);
   }
 }
 

@@ -17,6 +17,7 @@ struct ScoreOffsetArgs {
   float softmax_scale;
   float* to;  // FwdArgs::score_offset
   i64 to_batch, to_head;
+  FwdColumns q_columns;
 };
 
 }  // namespace fa3::sm90
