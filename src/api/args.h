@@ -32,6 +32,8 @@ struct Args {
   uint64_t seed = 0;  // of signs
   int32_t deterministic = 0;
   int32_t deterministic_reserved = 0;
+  int32_t mask_alignment = 0;
+  int32_t mask_alignment_reserved = 0;
 };
 
 // Copies the caller's struct of `size` bytes (as this library knows it) by the rules of

@@ -26,6 +26,7 @@ constexpr int64_t dtype_bytes(int32_t dtype) {
     case FA3_F8_E4M3:
     case FA3_F8_E5M2:
     case FA3_I8:
+    case FA3_BOOL:
       return 1;
     default:
       return 0;
@@ -50,6 +51,8 @@ constexpr const char* dtype_name(int32_t dtype) {
       return "f8_e5m2";
     case FA3_I8:
       return "i8";
+    case FA3_BOOL:
+      return "bool";
     default:
       return "unknown";
   }
