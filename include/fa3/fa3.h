@@ -2,12 +2,13 @@
  * fa3.h — the C interface of fa3, exact attention as a library.
  *
  * Forward   S = softmax_scale · Q·Kᵀ,  S' = softcap·tanh(S/softcap) where softcap > 0,
- *           S" = S' − slope·|p − j| with alibi_slopes (see ALiBi below),
+ *           S" = S' − slope·|p − j| with alibi_slopes, + attn_mask (see ALiBi, Mask tensor),
  *           P = softmax(S" + mask),  O = P·V,  LSE = ln Σ exp(S" + mask).
  *           Source: Dao et al., FlashAttention 1–3, algorithm 1.
  * Backward  δ = rowsum(dO ∘ O) − dLSE,  dV = Pᵀ·dO,
  *           dS = P ∘ (dO·Vᵀ − δ) [∘ (1 − tanh²) with softcap],
- *           dQ = softmax_scale · dS·K,  dK = softmax_scale · dSᵀ·Q.
+ *           dQ = softmax_scale · dS·K,  dK = softmax_scale · dSᵀ·Q;
+ *           dattn_mask = P ∘ (dO·Vᵀ − δ).
  *           Source: FlashAttention-2, algorithm 2.
  *
  * Conventions, fixed for every backend:
@@ -23,7 +24,13 @@
  *             heads_kv).
  *   Mask      bottom-right aligned: query i of a sequence is at key position p = i + (len_kv −
  *             len_q); causal keeps keys j ≤ p, a window keeps p − left ≤ j ≤ p + right (both ends
- *             included).
+ *             included). Top-left aligned where mask_alignment says so: p = i.
+ *   Mask tensor  attn_mask of the keys that mask and ids keep: (batch, heads_q, seqlen_q,
+ *             seqlen_kv), each extent that or 1, or of stride 0: the same for all. Row i, column j
+ *             are query i and key j of the sequence, for varlen keys of max_seqlen_kv columns;
+ *             queries are dense. BOOL: 0 hides a key. F32, or the type of q of 16 bits: added to
+ *             the score, after softcap; −inf hides it. Hidden from all its row's keys, a query is
+ *             an empty row. Where it hides all keys of a tile, no work is done on cpu.
  *   Ids       of the keys that the mask keeps, a query sees those whose sequence_ids_kv equals its
  *             own sequence_ids_q: documents in one sequence; padding, by an id that no key has. Any
  *             values in any order; where ids are sorted, other documents than the query's cost next
@@ -42,10 +49,11 @@
  *   Empty     a row that sees no key has O = 0, LSE = −inf and gradient 0.
  *   Written   every element of every output is written: rows of no sequence, or beyond seqused, as
  *             empty rows.
- *   NaN, Inf  in a key or value that a row may see, they reach that row. Keys outside a sequence
- *             (tails, other sequences, beyond seqused) never influence anything; keys that the mask
- *             or ids hide do not either on the cpu and reference backends (a GPU tile may
- *             let a hidden V through as 0 × NaN, in a backward a hidden Q, K or dO, too).
+ *   NaN, Inf  in a key or value that a row may see, they reach that row, and so does a NaN of
+ *             attn_mask there. Keys outside a sequence (tails, other sequences, beyond seqused)
+ *             never influence anything; keys that the mask, ids or attn_mask hide do not either on
+ *             the cpu and reference backends (a GPU tile may let a hidden V through as 0 × NaN, in
+ *             a backward a hidden Q, K or dO, too).
  *   Scores    accumulate in FP32 and overflow to Inf; in FP64 on the reference backend.
  *   Zero      in a field means "default" or "off", so every struct can start as `= {0}`. Strides
  *             have no default.
@@ -117,7 +125,7 @@ FA3_API const char* fa3_last_error(void);
 
 /* ---- Tensors --------------------------------------------------------------------------------- */
 
-/* Element types. Sizes in bytes: F64 8, F32 and I32 4, F16 and BF16 2, F8 and I8 1. */
+/* Element types. Sizes in bytes: F64 8, F32 and I32 4, F16 and BF16 2, F8, I8 and BOOL 1. */
 typedef enum fa3_dtype {
   FA3_DTYPE_NONE = 0,
   FA3_F32 = 1,
@@ -127,6 +135,7 @@ typedef enum fa3_dtype {
   FA3_F8_E4M3 = 5, /* 1 sign, 4 exponent, 3 mantissa bits; no Inf, largest 448. OCP FP8 */
   FA3_F8_E5M2 = 6, /* reserved: declined with FA3_UNSUPPORTED by every backend of this release */
   FA3_I8 = 7,      /* codes −128…127 */
+  FA3_BOOL = 8,    /* a byte: 0 = false, any other = true; of attn_mask alone */
   FA3_F64 = 9      /* q, k, v, o and gradients of backend reference, for checks of derivatives */
 } fa3_dtype;
 
@@ -144,7 +153,7 @@ typedef struct fa3_tensor {
   int32_t dtype;                /* fa3_dtype */
   int32_t rank;                 /* number of dimensions, 0…5 */
   int64_t shape[FA3_MAX_RANK];  /* extents, each ≥ 0, outermost first */
-  int64_t stride[FA3_MAX_RANK]; /* in elements, each ≥ 0, the last 1 */
+  int64_t stride[FA3_MAX_RANK]; /* in elements, each ≥ 0, the last 1 (of attn_mask 1 or 0) */
 } fa3_tensor;
 
 /* A contiguous row-major tensor: the last dimension varies fastest.
@@ -257,6 +266,13 @@ FA3_API void fa3_context_destroy(fa3_context* context);
 
 typedef enum fa3_mask { FA3_MASK_FULL = 0, FA3_MASK_CAUSAL = 1, FA3_MASK_WINDOW = 2 } fa3_mask;
 
+/* Which corner of queries × keys the position p of a query is counted from: p = i + (len_kv −
+ * len_q), or p = i. Of causal, window and ALiBi; the same where the lengths are equal. */
+typedef enum fa3_mask_alignment {
+  FA3_ALIGN_BOTTOM_RIGHT = 0,
+  FA3_ALIGN_TOP_LEFT = 1
+} fa3_mask_alignment;
+
 /* The elements of a tensor that share a scale: `rows` consecutive rows of one head by `cols`
  * columns. 0 = all. */
 typedef struct fa3_scale_block {
@@ -331,6 +347,11 @@ typedef struct fa3_forward_args {
                                  this problem; a kernel with other tiles declines it, naming both */
   int32_t v_image_layout;     /* fa3_v_image_layout; 0 without v_image */
   int32_t v_image_reserved;   /* must be 0 */
+  fa3_tensor attn_mask;   /* in, optional: (batch, heads_q, seqlen_q, seqlen_kv) or 1 in any; BOOL,
+                             F32 or, unless it is of 8 bits, the type of q. Not with varlen q.
+                             Backends cpu and reference */
+  int32_t mask_alignment; /* fa3_mask_alignment; of unequal lengths: backends cpu and reference */
+  int32_t mask_alignment_reserved; /* must be 0 */
 } fa3_forward_args;
 
 /* Backward. Inputs q, k, v, o, lse of the forward and the gradient dout; outputs dq, dk, dv, any
@@ -368,6 +389,12 @@ typedef struct fa3_backward_args {
    * dv everywhere, have the same bits in either case. */
   int32_t deterministic;
   int32_t deterministic_reserved; /* must be 0 */
+  fa3_tensor attn_mask;           /* in: as in fa3_forward_args */
+  int32_t mask_alignment;
+  int32_t mask_alignment_reserved;
+  fa3_tensor dattn_mask; /* out, optional: gradient of an attn_mask that is added, summed over the
+                            dimensions in which its own extent is 1 and not that of the scores; F32
+                            or the type of attn_mask. 0 where a key is hidden */
 } fa3_backward_args;
 
 /* ---- Plan, then run -------------------------------------------------------------------------- */

@@ -63,14 +63,19 @@ inline fa3_tensor tensor(const void* data, fa3_dtype dtype, Extents shape, Exten
   return t;
 }
 
-// The same with the dtype from the pointer: float = F32, int32_t = I32. C++17 has no type for F16
-// and BF16.
+// The same with the dtype from the pointer: float = F32, int32_t = I32, bool = BOOL. C++17 has no
+// type for F16 and BF16.
 template <class T>
 fa3_tensor tensor(T* data, Extents shape, Extents strides = {}) {
   using Element = std::remove_const_t<T>;
-  static_assert(std::is_same_v<Element, float> || std::is_same_v<Element, std::int32_t>,
+  constexpr bool kBool = std::is_same_v<Element, bool>;
+  static_assert(std::is_same_v<Element, float> || std::is_same_v<Element, std::int32_t> || kBool,
                 "name the dtype: fa3::tensor(data, FA3_BF16, shape)");
-  return tensor(data, std::is_same_v<Element, float> ? FA3_F32 : FA3_I32, shape, strides);
+  static_assert(!kBool || sizeof(bool) == 1, "FA3_BOOL is a byte");
+  constexpr fa3_dtype kDtype = std::is_same_v<Element, float> ? FA3_F32
+                               : kBool                        ? FA3_BOOL
+                                                              : FA3_I32;
+  return tensor(data, kDtype, shape, strides);
 }
 
 // ---- Arguments ---------------------------------------------------------------------------------

@@ -29,6 +29,8 @@ def attention(
     alibi_slopes: Array | None = None,
     sequence_ids_q: Array | None = None,
     sequence_ids_kv: Array | None = None,
+    attn_mask: Array | None = None,
+    top_left: bool = False,
     q_scale: Array | None = None,
     k_scale: Array | None = None,
     v_scale: Array | None = None,
@@ -67,6 +69,10 @@ def attention(
       seqused_q, seqused_kv: int32 (batch): how many rows of each sequence count.
       alibi_slopes: float32 (heads_q) or (batch, heads_q): a score loses slope · distance.
       sequence_ids_q, sequence_ids_kv: int32, both or neither: a query sees keys of its own id.
+      attn_mask: what broadcasts to (batch, heads_q, seqlen_q, seqlen_kv): bool, where False hides a
+        key; or float32 or q's type, added to the scores, where −inf hides. And causal, window and
+        ids. Queries without cu_seqlens_q; keys with them have max_seqlen_kv columns. On the CPU.
+      top_left: causal, window and ALiBi count query i at key i, not at i + (len_kv − len_q).
       q_scale … v_block: of 8-bit codes: value = code · scale + offset. float32; shapes and blocks
         as in fa3.h, "8 bits".
       v_image: codes of v as fa3.quantize has written them for the kernel, which then does not read
@@ -131,6 +137,10 @@ def attention(
         fields["sequence_ids_q"] = sequence_ids_q
     if sequence_ids_kv is not None:
         fields["sequence_ids_kv"] = sequence_ids_kv
+    if attn_mask is not None:
+        fields["attn_mask"] = attn_mask
+    if top_left:
+        fields["mask_alignment"] = 1
     if q_scale is not None:
         fields["q_scale"] = q_scale
     if k_scale is not None:
@@ -182,17 +192,21 @@ def attention_backward(
     alibi_slopes: Array | None = None,
     sequence_ids_q: Array | None = None,
     sequence_ids_kv: Array | None = None,
+    attn_mask: Array | None = None,
+    top_left: bool = False,
     dlse: Array | None = None,
     deterministic: bool = False,
     output_mask: tuple[bool, bool, bool] = (True, True, True),
     dq: Array | None = None,
     dk: Array | None = None,
     dv: Array | None = None,
+    dattn_mask: Array | None = None,
+    return_dattn_mask: bool = False,
     grad_dtype: str | None = None,
     dtype: str | tuple[str, ...] | None = None,
     context: Context | None = None,
     stream: int | None = None,
-) -> tuple[Array | None, Array | None, Array | None]:
+) -> tuple[Array | None, ...]:
     """Gradients of q, k and v from that of the output.
 
     Args:
@@ -204,11 +218,13 @@ def attention_backward(
       output_mask: which of dq, dk, dv are wanted; the others are None.
       dq, dk, dv: arrays to write to; None = new ones. dk and dv are summed over the query heads
         that share a head of k and v.
+      dattn_mask: array to write the gradient of a mask that is added to; None = a new one of its
+        shape, where return_dattn_mask asks for it. Summed where its extents are 1.
       grad_dtype: of new gradients: None = the inputs', or "float32".
       dtype, context, stream: as in fa3.attention.
 
     Returns:
-      (dq, dk, dv), of the shapes of q, k and v.
+      (dq, dk, dv), of the shapes of q, k and v; with return_dattn_mask also dattn_mask.
 
     Raises:
       as fa3.attention.
@@ -238,11 +254,22 @@ def attention_backward(
         alibi_slopes=alibi_slopes,
         sequence_ids_q=sequence_ids_q,
         sequence_ids_kv=sequence_ids_kv,
+        attn_mask=attn_mask,
+        mask_alignment=int(top_left),
         dlse=dlse,
         deterministic=int(deterministic),
     )
+    if dattn_mask is None and return_dattn_mask:
+        if attn_mask is None:
+            raise ValueError(
+                "attn_mask: None, need the mask whose gradient return_dattn_mask asks for"
+            )
+        dattn_mask = empty(attn_mask, tuple(attn_mask.shape), grad_dtype)
+    if dattn_mask is not None:
+        fields["dattn_mask"] = dattn_mask
     execute(BACKWARD, fields, reading_of(dtype), context, stream)
-    return fields.get("dq"), fields.get("dk"), fields.get("dv")
+    gradients = fields.get("dq"), fields.get("dk"), fields.get("dv")
+    return (*gradients, dattn_mask) if return_dattn_mask else gradients
 
 
 def lse_shape(shape: tuple[int, ...]) -> tuple[int, ...]:

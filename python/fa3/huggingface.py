@@ -8,7 +8,8 @@
 Registers an attention function and a mask function: without the latter transformers passes no mask,
 and padding would be attended without a word. Padding on either side, packed sequences, sliding
 windows, grouped heads, dynamic and static caches, training. Padding and packed sequences become
-sequence ids of fa3, never a mask of length × length. What fa3 lacks raises NotImplementedError and
+sequence ids of fa3, never a mask of length × length; on the CPU other masks do, those of one's own
+and those that are passed in with four dimensions. What fa3 lacks raises NotImplementedError and
 names "sdpa" as the remedy. transformers 5.
 """
 
@@ -64,15 +65,19 @@ def ids_of_keys(
 ) -> Tensor | None:
     """The mask of a model as int32 (batch, keys that count): a query sees keys of its own id, which
     is that of the key at its own position. 0: padding. None: all keys are alike. generate() passes
-    the result in again as attention_mask, so that it must mean the same there."""
+    the result in again as attention_mask, so that it must mean the same there. Masks of other
+    functions: bool (batch, 1, queries, keys)."""
     parts = [] if mask_function is None else _parts(mask_function)
     names = {f.__qualname__.split(".")[0]: f for f in parts}
     unknown = names.keys() - _KNOWN
     if unknown:
-        raise NotImplementedError(
-            f"fa3.huggingface: mask of {', '.join(sorted(unknown))}, need causal, full, sliding or "
-            f"packed masks with padding; {_REMEDY}"
-        )
+        from transformers.masking_utils import sdpa_mask
+
+        return sdpa_mask(
+            batch_size=batch_size, q_length=q_length, kv_length=kv_length, q_offset=q_offset,
+            kv_offset=kv_offset, mask_function=mask_function, attention_mask=attention_mask,
+            device=device, **(others | {"allow_is_causal_skip": False}),
+        )  # fmt: skip
     used = kv_length
     if names.keys() & _CAUSAL:  # keys of a static cache that are yet to come do not count
         used = int(q_offset) + q_length - int(kv_offset)
@@ -116,7 +121,8 @@ def attend(
     **others: Any,
 ) -> tuple[Tensor, None]:
     """Attention of (batch, heads, seqlen, head_dim) as transformers calls it; returns (batch,
-    seqlen, heads, head_dim) and no probabilities. attention_mask: what ids_of_keys returns."""
+    seqlen, heads, head_dim) and no probabilities. attention_mask: what ids_of_keys returns, or a
+    mask (batch, heads or 1, queries, keys), bool or added to the scores."""
     lacking = {
         "dropout": dropout > 0,
         "attention sinks (s_aux)": s_aux is not None,
@@ -128,18 +134,28 @@ def attend(
         raise NotImplementedError(f"fa3.huggingface: {what}: not offered yet; {_REMEDY}")
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     window = None
+    ids: dict[str, Tensor] = {}
+    if attention_mask is not None and attention_mask.dim() == 4:  # all that hides keys is in it
+        if query.is_cuda:
+            raise NotImplementedError(
+                f"fa3.huggingface: attention_mask of shape {tuple(attention_mask.shape)} on a GPU: "
+                f"masks of one's own are not offered there yet; {_REMEDY}"
+            )
+        causal, sliding_window = False, None
+        ids["attn_mask"] = attention_mask[..., : key.shape[2]]
+        attention_mask = None
     if sliding_window is not None:
         if not causal:
             raise NotImplementedError(
                 f"fa3.huggingface: sliding_window without a causal mask: not offered yet; {_REMEDY}"
             )
         window = (sliding_window - 1, 0)
-    ids: dict[str, Tensor] = {}
     if attention_mask is not None:
         if attention_mask.dim() != 2 or attention_mask.dtype != torch.int32:
             raise NotImplementedError(
                 f"fa3.huggingface: attention_mask of {attention_mask.dtype}, shape "
-                f"{tuple(attention_mask.shape)}: masks of one's own are not offered yet; {_REMEDY}"
+                f"{tuple(attention_mask.shape)}: need what ids_of_keys returns, or a mask of "
+                f"four dimensions; {_REMEDY}"
             )
         keys, rows = attention_mask.shape[1], query.shape[2]
         key, value = key[:, :, :keys], value[:, :, :keys]

@@ -22,8 +22,9 @@ from ._attention import PRECISIONS, _mask, lse_shape
 from ._fa3 import Context, Reading
 from ._fa3 import run as _run
 from ._plan import BACKWARD, FORWARD
+from ._sdpa import scaled_dot_product_attention
 
-__all__ = ["attention", "attention_qkvpacked"]
+__all__ = ["attention", "attention_qkvpacked", "scaled_dot_product_attention"]
 
 
 def attention(
@@ -44,12 +45,14 @@ def attention(
     alibi_slopes: Tensor | None = None,
     sequence_ids_q: Tensor | None = None,
     sequence_ids_kv: Tensor | None = None,
+    attn_mask: Tensor | None = None,
+    top_left: bool = False,
     precision: str = "default",
     seed: int = 0,
     deterministic: bool | None = None,
     return_lse: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """softmax(softmax_scale · q·kᵀ + mask) · v, with gradients of q, k, v.
+    """softmax(softmax_scale · q·kᵀ + mask) · v, with gradients of q, k, v and attn_mask.
 
     Args:
       q: (batch, seqlen_q, heads_q, head_dim), or (total_q, heads_q, head_dim) with cu_seqlens_q.
@@ -57,7 +60,8 @@ def attention(
         last dimension is not contiguous are copied; on a GPU also those whose address or strides
         are not multiples of 16 bytes, and head dims are padded to multiples of 8.
       k, v: (batch, seqlen_kv, heads_kv, …) or (total_kv, …); heads_q is a multiple of heads_kv.
-      causal … sequence_ids_kv: as in fa3.attention.
+      causal … top_left: as in fa3.attention. attn_mask: a type that differs from q's becomes
+        float32; its gradient has its shape. CPU.
       precision, seed: as in fa3.attention; gradients are those of the inputs before rounding.
       deterministic: gradients of the same bits in every run; None = what
         torch.are_deterministic_algorithms_enabled() says. On the CPU always so.
@@ -87,8 +91,10 @@ def attention(
     if kind != "meta" and torch.is_autocast_enabled(kind):
         dtype = torch.get_autocast_dtype(kind)
         q, k, v = (x.to(dtype) if x.is_floating_point() else x for x in (q, k, v))
+    if attn_mask is not None:
+        attn_mask = _mask_for(q, attn_mask)
     if forward_ad._current_level >= 0:
-        _refuse_forward_mode(q, k, v)
+        _refuse_forward_mode(q, k, v, attn_mask)
     left = right = None
     if window is not None:
         fields: dict[str, Any] = {}
@@ -96,11 +102,11 @@ def attention(
         causal, left, right = False, fields["left"], fields["right"]
     if deterministic is None:
         deterministic = torch.are_deterministic_algorithms_enabled()
-    take = _attend if _is_eager(q, k, v) else torch.ops.fa3.forward
+    take = _attend if _is_eager(q, k, v, attn_mask) else torch.ops.fa3.forward
     out, lse = take(
         q, k, v, cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv, alibi_slopes, sequence_ids_q,
-        sequence_ids_kv, max_seqlen_q, max_seqlen_kv, causal, left, right, softmax_scale, softcap,
-        deterministic, precision, seed,
+        sequence_ids_kv, attn_mask, max_seqlen_q, max_seqlen_kv, causal, left, right, top_left,
+        softmax_scale, softcap, deterministic, precision, seed,
     )  # fmt: skip
     return (out, lse) if return_lse else out
 
@@ -124,13 +130,30 @@ def attention_qkvpacked(qkv: Tensor, **arguments: Any) -> Tensor | tuple[Tensor,
     return attention(*qkv.unbind(-3), **arguments)
 
 
+def _mask_for(q: Tensor, mask: Tensor) -> Tensor:
+    """attn_mask with four dimensions and a type that goes with q."""
+    if not isinstance(mask, Tensor):
+        raise TypeError(f"attn_mask: {type(mask).__name__}, need a torch.Tensor")
+    if mask.dim() > 4 or mask.dim() == 0:
+        raise ValueError(
+            f"attn_mask: {mask.dim()} dimensions, need (batch, heads_q, seqlen_q, seqlen_kv), or "
+            "what broadcasts to it"
+        )
+    if mask.dtype != torch.bool:
+        if not mask.is_floating_point():
+            raise TypeError(f"attn_mask: {mask.dtype}, need torch.bool or a type of numbers to add")
+        if mask.dtype not in (torch.float32, q.dtype):
+            mask = mask.to(torch.float32)
+    return mask[(None,) * (4 - mask.dim())] if mask.dim() < 4 else mask
+
+
 # ---- Operators ----------------------------------------------------------------------------------
 
 _LENGTHS = (
     "Tensor? cu_seqlens_q, Tensor? cu_seqlens_kv, Tensor? seqused_q, Tensor? seqused_kv, "
-    "Tensor? alibi_slopes, Tensor? sequence_ids_q, Tensor? sequence_ids_kv, "
+    "Tensor? alibi_slopes, Tensor? sequence_ids_q, Tensor? sequence_ids_kv, Tensor? attn_mask, "
     "SymInt? max_seqlen_q, SymInt? max_seqlen_kv, bool causal, SymInt? left, SymInt? right, "
-    "float? softmax_scale, float softcap, bool deterministic"
+    "bool top_left, float? softmax_scale, float softcap, bool deterministic"
 )
 _library = torch.library.Library("fa3", "DEF")
 _library.define(
@@ -139,13 +162,17 @@ _library.define(
 )
 _library.define(
     "backward(Tensor? dout, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, "
-    f"{_LENGTHS}, bool needs_q, bool needs_k, bool needs_v) -> (Tensor, Tensor, Tensor)"
+    f"{_LENGTHS}, bool needs_q, bool needs_k, bool needs_v, bool needs_mask) "
+    "-> (Tensor, Tensor, Tensor, Tensor)"
 )
 
 _TENSORS = (
     "cu_seqlens_q", "cu_seqlens_kv", "seqused_q", "seqused_kv", "alibi_slopes", "sequence_ids_q",
-    "sequence_ids_kv",
+    "sequence_ids_kv", "attn_mask",
 )  # fmt: skip
+_MASK = len(_TENSORS) - 1
+_NUMBERS = slice(len(_TENSORS), len(_TENSORS) + 9)  # of what _LENGTHS lists
+_OTHERS = slice(_NUMBERS.stop, None)
 
 
 def _out_dtype(q: Tensor) -> torch.dtype:
@@ -154,8 +181,12 @@ def _out_dtype(q: Tensor) -> torch.dtype:
 
 def _common(tensors: tuple, numbers: tuple) -> dict[str, Any]:
     """Fields of the arguments that forward and backward share: _LENGTHS."""
-    max_q, max_kv, causal, left, right, softmax_scale, softcap, _ = numbers
+    max_q, max_kv, causal, left, right, top_left, softmax_scale, softcap, _ = numbers
     fields = {name: x for name, x in zip(_TENSORS, tensors, strict=True) if x is not None}
+    if "attn_mask" in fields:
+        fields["attn_mask"] = _fit_mask(fields["attn_mask"])
+    if top_left:
+        fields["mask_alignment"] = 1
     if max_q is not None:
         fields["max_seqlen_q"] = max_q
     if max_kv is not None:
@@ -174,8 +205,8 @@ def _common(tensors: tuple, numbers: tuple) -> dict[str, Any]:
 
 
 def _forward(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    tensors, numbers, (precision, seed) = rest[:7], rest[7:15], rest[15:]
-    fields = _common(tensors, numbers)
+    precision, seed = rest[_OTHERS]
+    fields = _common(rest[: len(_TENSORS)], rest[_NUMBERS])
     columns, columns_v = q.shape[-1], v.shape[-1]
     shape = tuple(q.shape)
     q, k, v = _fit(q), _fit(k), _fit(v)
@@ -193,9 +224,9 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tenso
 def _backward(
     dout: Tensor | None, dlse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, out: Tensor,
     lse: Tensor, *rest: Any,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    tensors, numbers, needs = rest[:7], rest[7:15], rest[15:]
-    fields = _common(tensors, numbers)
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    numbers, (*needs, needs_mask) = rest[_NUMBERS], rest[_OTHERS]
+    fields = _common(rest[: len(_TENSORS)], numbers)
     inputs = (q, k, v)
     columns = q.shape[-1]
     dout = torch.zeros_like(out) if dout is None else dout
@@ -211,14 +242,32 @@ def _backward(
         if needed:
             fields[name] = gradient
         gradients.append(gradient)
-    if any(needs):
+    of_mask = _gradient_of_mask(q, rest[_MASK], needs_mask)
+    if needs_mask:
+        fields["dattn_mask"] = of_mask
+    if any(needs) or needs_mask:
         _execute(BACKWARD, fields, q.device)
-    return tuple(
+    fitted = (
         gradient[..., : x.shape[-1]].contiguous()
         if needed and gradient.shape != x.shape
         else gradient
         for gradient, x, needed in zip(gradients, inputs, needs, strict=True)
     )
+    return (*fitted, of_mask)
+
+
+def _gradient_of_mask(q: Tensor, mask: Tensor | None, needed: bool) -> Tensor:
+    return (q if mask is None else mask).new_empty(mask.shape if needed else 0)
+
+
+def _fit_mask(x: Tensor) -> Tensor:
+    """attn_mask with extents of 1 where it is expanded, and contiguous rows."""
+    for d in range(x.dim()):
+        if x.shape[d] > 1 and x.stride(d) == 0:
+            x = x.narrow(d, 0, 1)
+    if x.is_neg():
+        x = x.resolve_neg()
+    return x if x.shape[-1] <= 1 or x.stride(-1) == 1 else x.contiguous()
 
 
 def _fit(x: Tensor) -> Tensor:
@@ -296,11 +345,12 @@ def _forward_fake(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, 
 
 
 @torch.library.register_fake("fa3::backward", lib=_library)
-def _backward_fake(dout, dlse, q, k, v, out, lse, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
-    return tuple(
-        x.new_empty(x.shape if needed else 0)
-        for x, needed in zip((q, k, v), rest[15:], strict=True)
+def _backward_fake(dout, dlse, q, k, v, out, lse, *rest: Any) -> tuple[Tensor, ...]:
+    *needs, needs_mask = rest[_OTHERS]
+    gradients = (
+        x.new_empty(x.shape if needed else 0) for x, needed in zip((q, k, v), needs, strict=True)
     )
+    return (*gradients, _gradient_of_mask(q, rest[_MASK], needs_mask))
 
 
 # ---- Gradients ----------------------------------------------------------------------------------
@@ -308,17 +358,19 @@ def _backward_fake(dout, dlse, q, k, v, out, lse, *rest: Any) -> tuple[Tensor, T
 
 def _setup(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(*inputs[:3], *output, *inputs[3:10])
-    ctx.numbers = inputs[10:18]
+    rest = inputs[3:]
+    ctx.save_for_backward(*inputs[:3], *output, *rest[: len(_TENSORS)])
+    ctx.numbers = rest[_NUMBERS]
 
 
 def _differentiate(ctx: Any, dout: Tensor | None, dlse: Tensor | None, backward: Any) -> tuple:
-    needs = ctx.needs_input_grad[:3]
+    needs = (*ctx.needs_input_grad[:3], ctx.needs_input_grad[3 + _MASK])
+    after = len(ctx.needs_input_grad) - 4 - _MASK  # inputs behind the mask
     if dout is None and dlse is None:
-        return (None,) * 20
+        return (None,) * len(ctx.needs_input_grad)
     gradients = backward(dout, dlse, *ctx.saved_tensors, *ctx.numbers, *needs)
-    wanted = (g if needed else None for g, needed in zip(gradients, needs, strict=True))
-    return (*wanted, *(None,) * 17)
+    *wanted, of_mask = (g if needed else None for g, needed in zip(gradients, needs, strict=True))
+    return (*wanted, *(None,) * _MASK, of_mask, *(None,) * after)
 
 
 def _refuse_twice(ctx: Any, *gradients: Tensor) -> tuple:
@@ -349,12 +401,13 @@ _transform = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: None
 _PLAIN = (Tensor, torch.nn.Parameter)
 
 
-def _is_eager(q: Tensor, k: Tensor, v: Tensor) -> bool:
+def _is_eager(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> bool:
     return (
         not torch.compiler.is_compiling()
         and type(q) in _PLAIN
         and type(k) in _PLAIN
         and type(v) in _PLAIN
+        and (mask is None or type(mask) in _PLAIN)
         and q.device.type != "meta"
         and _modes() == 0
         and not torch.jit.is_tracing()
@@ -368,14 +421,20 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor
         if transform.key() == torch._C._functorch.TransformType.Grad:
             return _Transformed.apply(q, k, v, *rest)
         return torch.ops.fa3.forward(q, k, v, *rest)
-    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+    mask = rest[_MASK]
+    if torch.is_grad_enabled() and (
+        q.requires_grad
+        or k.requires_grad
+        or v.requires_grad
+        or (mask is not None and mask.requires_grad)
+    ):
         return _Attention.apply(q, k, v, *rest)
     return _forward(q, k, v, *rest)
 
 
-def _refuse_forward_mode(*tensors: Tensor) -> None:
+def _refuse_forward_mode(*tensors: Tensor | None) -> None:
     """Tangents would be lost without a word."""
-    if any(forward_ad.unpack_dual(x).tangent is not None for x in tensors):
+    if any(x is not None and forward_ad.unpack_dual(x).tangent is not None for x in tensors):
         raise NotImplementedError(
             "fa3.torch: forward-mode derivatives are not offered; take torch.nn.functional."
             "scaled_dot_product_attention with torch.nn.attention.SDPBackend.MATH"

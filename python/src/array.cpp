@@ -20,6 +20,7 @@ constexpr Name kNames[] = {
     {"int8", FA3_I8},
     {"int32", FA3_I32},
     {"float64", FA3_F64},
+    {"bool", FA3_BOOL},
     {"float8_e4m3", FA3_F8_E4M3},  // another name of the same; the first one is shown
 };
 constexpr std::int32_t kReading8 = -1, kReading16 = -2;
@@ -46,7 +47,9 @@ std::string dtype_text(nb::handle array) {
 }
 
 constexpr const char* kNeed =
-    "need float32, float16, bfloat16, float8_e4m3fn, int8 or, where it holds lengths or ids, int32";
+    "need float32, float16, bfloat16, float8_e4m3fn, int8 or, where it holds lengths or ids, "
+    "int32; "
+    "masks also bool";
 
 std::int32_t resolve(const char* name, std::int32_t dtype, Reading how) {
   if (dtype > 0) return dtype;
@@ -141,6 +144,7 @@ std::int32_t dtype_from(const char* name, const dlpack::Tensor& t) {
     if (t.code == dlpack::kE4m3) return FA3_F8_E4M3;
     if (t.code == dlpack::kInt && t.bits == 32) return FA3_I32;
     if (t.code == dlpack::kInt && t.bits == 8) return FA3_I8;
+    if (t.code == dlpack::kBool && t.bits == 8) return FA3_BOOL;
     if (t.code == dlpack::kUInt && t.bits == 16) return kReading16;
     if (t.code == dlpack::kUInt && t.bits == 8) return kReading8;
   }
@@ -247,6 +251,9 @@ void Reader::numpy(const char* name, nb::handle object, bool written, fa3_tensor
         break;
       case 'u':
         dtype = bytes == 2 ? kReading16 : bytes == 1 ? kReading8 : 0;
+        break;
+      case 'b':
+        dtype = FA3_BOOL;
         break;
       default:
         dtype = dtype_of(dtype_text(object).c_str());

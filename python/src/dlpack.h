@@ -8,7 +8,14 @@
 namespace fa3::python::dlpack {
 
 enum DeviceType : std::int32_t { kCpu = 1, kCuda = 2, kCudaHost = 3, kCudaManaged = 13 };
-enum TypeCode : std::uint8_t { kInt = 0, kUInt = 1, kFloat = 2, kBfloat = 4, kE4m3 = 10 };
+enum TypeCode : std::uint8_t {
+  kInt = 0,
+  kUInt = 1,
+  kFloat = 2,
+  kBfloat = 4,
+  kBool = 6,
+  kE4m3 = 10
+};
 
 struct Tensor {
   void* data;

@@ -24,7 +24,8 @@ struct Field {
       FA3_FIELD(type, seqused_q, kIn), FA3_FIELD(type, seqused_kv, kIn),                      \
       FA3_FIELD(type, max_seqlen_q, kI64), FA3_FIELD(type, max_seqlen_kv, kI64),              \
       FA3_FIELD(type, alibi_slopes, kIn), FA3_FIELD(type, sequence_ids_q, kIn),               \
-      FA3_FIELD(type, sequence_ids_kv, kIn)
+      FA3_FIELD(type, sequence_ids_kv, kIn), FA3_FIELD(type, attn_mask, kIn),                 \
+      FA3_FIELD(type, mask_alignment, kI32)
 
 Field forward_fields[] = {
     FA3_ATTENTION_FIELDS(fa3_forward_args),
@@ -52,6 +53,7 @@ Field backward_fields[] = {
     FA3_FIELD(fa3_backward_args, dq, kOut),
     FA3_FIELD(fa3_backward_args, dk, kOut),
     FA3_FIELD(fa3_backward_args, dv, kOut),
+    FA3_FIELD(fa3_backward_args, dattn_mask, kOut),
     FA3_FIELD(fa3_backward_args, deterministic, kI32),
 };
 Field quantize_fields[] = {
@@ -136,6 +138,18 @@ void fill_field(const Field& field, nb::handle value, Reader& reader, char* args
   }
 }
 
+// A mask of fewer dimensions is the same for all of those in front.
+void put_in_front(fa3_tensor& mask) {
+  constexpr std::int32_t kRank = 4;
+  if (mask.rank <= 0 || mask.rank >= kRank) return;
+  const std::int32_t missing = kRank - mask.rank;
+  for (std::int32_t d = kRank - 1; d >= 0; --d) {
+    mask.shape[d] = d < missing ? 1 : mask.shape[d - missing];
+    mask.stride[d] = d < missing ? 0 : mask.stride[d - missing];
+  }
+  mask.rank = kRank;
+}
+
 // Operations and fields that Python calls otherwise.
 struct Rename {
   const char *field, *argument;
@@ -147,6 +161,7 @@ constexpr Rename kRenames[] = {
     {"left", "window[0]"},
     {"right", "window[1]"},
     {"mask", "window"},
+    {"mask_alignment", "top_left"},
     {"precision_seed", "seed"},
     {"precision=1", "precision=\"fp8\""},
     {"precision=2", "precision=\"eight_bit\""},
@@ -185,6 +200,11 @@ void fill(fa3_op op, nb::dict fields, std::optional<std::int64_t> stream, Reader
     fill_field(*field, value, reader, reinterpret_cast<char*>(args));
   }
   reader.finish(stream);
+  if (op == FA3_OP_FORWARD) put_in_front(args->forward.attn_mask);
+  if (op == FA3_OP_BACKWARD) {
+    put_in_front(args->backward.attn_mask);
+    put_in_front(args->backward.dattn_mask);
+  }
 }
 
 std::string in_python(const char* message) {

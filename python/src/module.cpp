@@ -270,7 +270,7 @@ Spec make_spec(std::vector<std::int64_t> shape, const std::string& dtype,
   if (type == FA3_DTYPE_NONE) {
     throw nb::value_error(("dtype: \"" + dtype +
                            "\", need \"float32\", \"float16\", \"bfloat16\", "
-                           "\"float8_e4m3fn\", \"int8\" or \"int32\"")
+                           "\"float8_e4m3fn\", \"int8\", \"int32\" or \"bool\"")
                               .c_str());
   }
   if (shape.size() > FA3_MAX_RANK || (strides && strides->size() != shape.size())) {

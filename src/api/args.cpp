@@ -43,6 +43,8 @@ Args attention_args_of(fa3_op op, const CArgs& c) {
   args.right = c.right;
   args.softmax_scale = c.softmax_scale;
   args.softcap = c.softcap;
+  args.mask_alignment = c.mask_alignment;
+  args.mask_alignment_reserved = c.mask_alignment_reserved;
   if constexpr (requires { c.q_block; }) {
     args.scale_block = {c.q_block, c.k_block, c.v_block};
     args.precision = c.precision;
@@ -137,7 +139,9 @@ bool same_shapes(const Args& a, const Args& b) {
          a.rotary_layout == b.rotary_layout && a.hadamard == b.hadamard && a.seed == b.seed &&
          a.deterministic == b.deterministic &&
          a.deterministic_reserved == b.deterministic_reserved &&
-         a.v_image_layout == b.v_image_layout && a.v_image_reserved == b.v_image_reserved;
+         a.v_image_layout == b.v_image_layout && a.v_image_reserved == b.v_image_reserved &&
+         a.mask_alignment == b.mask_alignment &&
+         a.mask_alignment_reserved == b.mask_alignment_reserved;
 }
 
 void drop_tensors_without_data(Args& args) {

@@ -34,6 +34,8 @@ struct Args {
   int32_t deterministic_reserved = 0;
   int32_t v_image_layout = 0;
   int32_t v_image_reserved = 0;
+  int32_t mask_alignment = 0;
+  int32_t mask_alignment_reserved = 0;
 };
 
 // Copies the caller's struct of `size` bytes (as this library knows it) by the rules of

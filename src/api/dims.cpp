@@ -45,6 +45,16 @@ Dims expected_dims(const Problem& p, TensorId id, const fa3_tensor& given) {
       if (!axis.varlen) dims.add("batch", p.batch);
       dims.add(names.rows, axis.rows);
       break;
+    case Form::kMask: {
+      const auto add = [&](const char* name, int64_t extent) {
+        dims.add(name, given.shape[dims.rank] == 1 ? 1 : extent);
+      };
+      add("batch", p.batch);
+      add(names.heads, p.heads_q);
+      add(names.rows, axis.rows);
+      add(p.kv.varlen ? "max_seqlen_kv" : "seqlen_kv", p.kv.max_seqlen);
+      break;
+    }
     case Form::kScale:
       return dims_of_scale(p, id, given.rank);
     case Form::kOffset:

@@ -30,8 +30,8 @@ struct AxisNames {
 };
 AxisNames names_of(const Problem& problem, TensorId id);
 
-// What the tensor must look like in this problem. Of scales, slopes and tables it also depends on
-// the tensor that was given. The names and the rank need only problem.q.varlen and
+// What the tensor must look like in this problem. Of scales, slopes, masks and tables it also
+// depends on the tensor that was given. The names and the rank need only problem.q.varlen and
 // problem.kv.varlen.
 Dims expected_dims(const Problem& problem, TensorId id, const fa3_tensor& given);
 

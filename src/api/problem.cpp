@@ -11,6 +11,7 @@
 
 #include "api/dims.h"
 #include "api/image.h"
+#include "api/mask.h"
 #include "api/rotation.h"
 #include "api/scales.h"
 #include "api/tensor.h"
@@ -29,10 +30,6 @@ constexpr int64_t kMaxPaddedRows = int64_t{1} << 51;
 
 // Kernels hold the scale, its product with log2(e) and its ratio to softcap in FP32.
 constexpr double kMaxScale = 0x1p126;
-
-// A window at least this wide sees everything: positions differ by less than 2^32. Such a bound
-// becomes −1, so that no later sum of it can overflow.
-constexpr int64_t kUnboundedWindow = int64_t{1} << 32;
 
 std::string names_text(const Dims& dims) {
   return fmt::format("({})", fmt::join(dims.name, dims.name + dims.rank, ", "));
@@ -59,7 +56,7 @@ class ProblemMaker {
     if (args_.op == FA3_OP_QUANTIZE) {
       FA3_TRY(p_.rotation, read_rotation(args_, p_.head_dim_qk));
     } else {
-      FA3_RETURN_IF_ERROR(read_mask());
+      FA3_RETURN_IF_ERROR(read_mask(args_, p_));
       FA3_RETURN_IF_ERROR(read_scalars());
       FA3_RETURN_IF_ERROR(read_precision());
       FA3_RETURN_IF_ERROR(read_deterministic());
@@ -89,6 +86,7 @@ class ProblemMaker {
     }
     FA3_RETURN_IF_ERROR(
         check_pair(kSequenceIdsQ, kSequenceIdsKv, "a query sees the keys whose id equals its own"));
+    FA3_RETURN_IF_ERROR(check_mask_tensors(args_));
     return check_pair(kRotaryCos, kRotarySin, "a rotation takes the cosine and the sine");
   }
 
@@ -116,6 +114,8 @@ class ProblemMaker {
             "or (1), (batch, heads) with {0}block 0; per token, with {0}block.rows=1, (batch, "
             "heads, seqlen) or varlen (total, heads)",
             id == kScale ? "" : fmt::format("{}_", tensor_name(scaled_by(id))));
+      } else if (kTensors[id].form == Form::kMask) {
+        remedy = "put extents of 1 in front where it is the same for all";
       } else if (kTensors[id].form == Form::kSlopes) {
         remedy = "or (batch, heads_q), for slopes of each batch entry";
       } else if (has_layout(id) && kTensors[id].form != Form::kOffset &&
@@ -206,11 +206,12 @@ class ProblemMaker {
       for (int d = 0; d < need.rank; ++d) {
         if (tensor(id).shape[d] == need.extent[d]) continue;
         return invalid(
-            "{}: {}.shape[{}]={} disagrees with {}={}; got {}, need {} = {}; correct the one that "
-            "is wrong",
+            "{}: {}.shape[{}]={} disagrees with {}={}; got {}, need {} = {}{}; correct the one "
+            "that is wrong",
             op_, tensor_name(id), d, tensor(id).shape[d], need.name[d], need.extent[d],
             tuple_text(tensor(id).shape, need.rank), names_text(need),
-            tuple_text(need.extent, need.rank));
+            tuple_text(need.extent, need.rank),
+            kTensors[id].form == Form::kMask ? ", or 1 in any" : "");
       }
     }
     return {};
@@ -282,6 +283,16 @@ class ProblemMaker {
         legal = dtype == FA3_F8_E4M3;
         need = "f8_e4m3";
         break;
+      case TypeRule::kMask:
+        legal = dtype == FA3_BOOL || dtype == FA3_F32 || (dtype == q_dtype && !is_8_bit(q_dtype));
+        need = fmt::format("bool, f32{}", is_8_bit(q_dtype) || q_dtype == FA3_F32
+                                              ? ""
+                                              : fmt::format(", or {} as q", dtype_name(q_dtype)));
+        break;
+      case TypeRule::kMaskGrad:
+        legal = dtype == FA3_F32 || dtype == tensor(kAttnMask).dtype;
+        need = "f32 or the type of attn_mask";
+        break;
     }
     if (legal) return {};
     if (key_or_value && dtype != FA3_I32 && !is_8_bit(q_dtype) && !is_8_bit(dtype)) {
@@ -308,30 +319,6 @@ class ProblemMaker {
             "at most 2^51 in all; set {} to the longest sequence, or split the batch",
             op_, p_.batch, name, axis->max_seqlen, std::max(p_.heads_q, p_.heads_kv), name);
       }
-    }
-    return {};
-  }
-
-  Status read_mask() {
-    if (args_.mask != FA3_MASK_FULL && args_.mask != FA3_MASK_CAUSAL &&
-        args_.mask != FA3_MASK_WINDOW) {
-      return invalid(
-          "{}: mask={} is unknown; need FA3_MASK_FULL (0), FA3_MASK_CAUSAL (1) or FA3_MASK_WINDOW "
-          "(2)",
-          op_, args_.mask);
-    }
-    p_.mask = fa3_mask(args_.mask);
-    for (const auto& [name, given, field] :
-         {std::tuple("left", args_.left, &p_.left), std::tuple("right", args_.right, &p_.right)}) {
-      if (p_.mask != FA3_MASK_WINDOW && given != 0) {
-        return invalid(
-            "{}: {}={} contradicts mask={}; need 0 there; set mask to FA3_MASK_WINDOW for a window",
-            op_, name, given, p_.mask == FA3_MASK_FULL ? "FA3_MASK_FULL" : "FA3_MASK_CAUSAL");
-      }
-      if (given < -1) {
-        return invalid("{}: {}={}, need ≥ 0, or -1 for all keys on that side", op_, name, given);
-      }
-      *field = given >= kUnboundedWindow ? -1 : given;
     }
     return {};
   }
@@ -452,6 +439,11 @@ class ProblemMaker {
       case Form::kIds:
       case Form::kTable:
         layout.row = stride[first];
+        break;
+      case Form::kMask:
+        layout.head = stride[1];
+        layout.row = stride[2];
+        layout.column = stride[3];
         break;
       case Form::kScale:
         read_scale_strides(id, stride, layout);

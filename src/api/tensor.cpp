@@ -43,7 +43,9 @@ Status too_large(const char* op, const char* name, const fa3_tensor& t) {
 }
 
 // Strides of a tensor of more than one element. Where its extent is 1 a stride may be anything.
-Status check_strides(const char* op, const char* name, const fa3_tensor& t, bool output) {
+// A tensor whose columns may be one element expanded has column_zero.
+Status check_strides(const char* op, const char* name, const fa3_tensor& t, bool output,
+                     bool column_zero) {
   if (std::all_of(t.stride, t.stride + t.rank, [](int64_t s) { return s == 0; })) {
     return invalid(
         "{}: {} with shape {} has stride {}, need its strides in elements, the last 1; make a "
@@ -58,7 +60,7 @@ Status check_strides(const char* op, const char* name, const fa3_tensor& t, bool
       return invalid("{}: {}.stride[{}]={} is negative; need ≥ 0; pass a view that runs forward",
                      op, name, d, t.stride[d]);
     }
-    if (d == last && t.stride[d] != 1) {
+    if (d == last && t.stride[d] != 1 && !(column_zero && t.stride[d] == 0)) {
       return invalid(
           "{}: {}.stride[{}]={} with extent {}: the last dimension is not contiguous; need stride "
           "1; copy it into a contiguous tensor",
@@ -102,7 +104,7 @@ Status check_tensor(const Args& args, TensorId id) {
   const auto elements =
       std::accumulate(t.shape, t.shape + t.rank, int64_t{1}, std::multiplies<int64_t>());
   if (elements == 0) return {};
-  if (elements > 1) FA3_RETURN_IF_ERROR(check_strides(op, name, t, output));
+  if (elements > 1) FA3_RETURN_IF_ERROR(check_strides(op, name, t, output, id == kAttnMask));
   if (!span_fits(t)) return too_large(op, name, t);
   if (output && self_overlap(view_of(t)) != Overlap::kDisjoint) {
     return invalid(

@@ -28,6 +28,7 @@ constexpr int64_t dtype_bytes(int32_t dtype) {
     case FA3_F8_E4M3:
     case FA3_F8_E5M2:
     case FA3_I8:
+    case FA3_BOOL:
       return 1;
     default:
       return 0;
@@ -54,6 +55,8 @@ constexpr const char* dtype_name(int32_t dtype) {
       return "i8";
     case FA3_F64:
       return "f64";
+    case FA3_BOOL:
+      return "bool";
     default:
       return "unknown";
   }

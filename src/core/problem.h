@@ -14,13 +14,14 @@
 namespace fa3 {
 
 // Where element (batch b, row i, head h, column c) of a tensor lies: data + b·batch + i·row +
-// h·head + c, in elements. Varlen tensors have batch = 0 and count rows from the first token of
-// all; LSE has no column, sequence ids no head, slopes no row (those: 0). NONE = absent.
+// h·head + c·column, in elements. Varlen tensors have batch = 0 and count rows from the first token
+// of all; LSE has no column, sequence ids no head, slopes no row (those: 0). NONE = absent.
 struct Layout {
   fa3_dtype dtype = FA3_DTYPE_NONE;
   int64_t batch = 0;
   int64_t row = 0;
   int64_t head = 0;
+  int64_t column = 1;  // of masks 0 where all columns share an element
 
   bool present() const { return dtype != FA3_DTYPE_NONE; }
   bool operator==(const Layout&) const = default;
@@ -46,6 +47,16 @@ struct ScaleBlock {
   bool of_tensor = false;        // of a quantisation: (1), one for all
 
   bool operator==(const ScaleBlock&) const = default;
+};
+
+// Extents of dattn_mask: those of the scores, or 1 where it is summed.
+struct MaskExtents {
+  int64_t batch = 0;
+  int64_t heads = 0;
+  int64_t rows = 0;
+  int64_t columns = 0;
+
+  bool operator==(const MaskExtents&) const = default;
 };
 
 // How a tensor is turned before it is quantised: see fa3.h's quantize.h.
@@ -96,6 +107,9 @@ struct Problem {
   Rotation rotation;           // of a quantisation; with a precision, its seed
   bool deterministic = false;  // of a backward
   ImageTile image;
+  // Positions are counted from the top left: p = i, and the lengths may differ.
+  bool top_left = false;
+  MaskExtents mask_grad;  // of dattn_mask
 
   // Of a tensor with rows: its sequence dimension, heads, and the columns of a row (LSE: 1).
   const SeqAxis& axis_of(TensorId id) const { return kTensors[id].axis == Axis::kKey ? kv : q; }
@@ -126,6 +140,7 @@ struct Problem {
   // present together.
   bool has_alibi() const { return layout[kAlibiSlopes].present(); }
   bool has_sequence_ids() const { return layout[kSequenceIdsQ].present(); }
+  bool has_mask() const { return layout[kAttnMask].present(); }
   bool is_8_bit() const { return fa3::is_8_bit(layout[kQ].dtype); }
 
   // Query heads per KV head.

@@ -25,6 +25,11 @@ Counts counts_of(const Problem& p, TensorId id) {
       return {p.batch, 1, p.heads_of(id), p.columns_of(id)};
     case Form::kTable:
       return {1, p.rotation.positions, 1, p.rotation.rotary_dim / 2};
+    case Form::kMask: {
+      if (id == kAttnMask) return {p.batch, p.q.rows, p.heads_q, p.kv.max_seqlen};
+      const MaskExtents& n = p.mask_grad;
+      return {n.batch, n.rows, n.heads, n.columns};
+    }
     default:
       return {p.entries_of(id), p.rows_of(id), p.heads_of(id), p.columns_of(id)};
   }
@@ -41,7 +46,7 @@ int64_t span_of(const Problem& p, TensorId id) {
   const Counts n = counts_of(p, id);
   if (n.batch == 0 || n.rows == 0 || n.heads == 0 || n.columns == 0) return 0;
   return (n.batch - 1) * layout.batch + (n.rows - 1) * layout.row + (n.heads - 1) * layout.head +
-         n.columns;
+         (n.columns - 1) * layout.column + 1;
 }
 
 }  // namespace fa3

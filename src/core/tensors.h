@@ -26,6 +26,8 @@ enum TensorId : int {
   kAlibiSlopes,
   kSequenceIdsQ,
   kSequenceIdsKv,
+  kAttnMask,
+  kDattnMask,
   kQScale,
   kKScale,
   kVScale,
@@ -65,6 +67,7 @@ enum class Form : uint8_t {
   kLse,        // (batch, heads, seqlen) or (heads, total)
   kSlopes,     // (heads) or (batch, heads)
   kIds,        // (batch, seqlen) or (total)
+  kMask,       // (batch, heads_q, seqlen_q, max_seqlen_kv), or 1 in any
   kScale,      // of an 8-bit tensor: fa3.h, "8 bits"
   kOffset,     // (batch, heads, head_dim)
   kTable,      // (positions, rotary_dim / 2)
@@ -81,7 +84,9 @@ enum class TypeRule : uint8_t {
   kI32,
   kFloat,  // F32, F16 or BF16
   kCode,   // F8_E4M3 or I8
-  kE4m3
+  kE4m3,
+  kMask,      // BOOL, F32, or the type of q of 16 bits
+  kMaskGrad,  // F32, or the type of attn_mask
 };
 
 // On which axis its rows lie: of attention, or of the one tensor that is quantised. Which head dim
@@ -138,6 +143,10 @@ inline constexpr std::array<TensorRow, kTensorCount> kTensors{{
            kIds,       kQuery, kNone, kI32),
   FA3_BOTH(kSequenceIdsKv, sequence_ids_kv, kOptionalInput, kOptionalInput,
            kIds,       kKey,   kNone, kI32),
+  FA3_BOTH(kAttnMask,      attn_mask,       kOptionalInput, kOptionalInput,
+           kMask,      kQuery, kNone, kMask),
+  FA3_GRAD(kDattnMask,     dattn_mask,                      kOptionalOutput,
+           kMask,      kQuery, kNone, kMaskGrad),
   FA3_FORWARD(kQScale,  q_scale,  kScale,  kQuery, kQk),
   FA3_FORWARD(kKScale,  k_scale,  kScale,  kKey,   kQk),
   FA3_FORWARD(kVScale,  v_scale,  kScale,  kKey,   kV),

@@ -38,6 +38,12 @@ void describe_layouts(const Problem& p, Json& json) {
     tensor["stride_batch"] = layout.batch;
     tensor["stride_row"] = layout.row;
     tensor["stride_head"] = layout.head;
+    if (row.form == Form::kMask) tensor["stride_column"] = layout.column;
+    if (row.id != kDattnMask) continue;
+    tensor["batch"] = p.mask_grad.batch;
+    tensor["heads"] = p.mask_grad.heads;
+    tensor["rows"] = p.mask_grad.rows;
+    tensor["columns"] = p.mask_grad.columns;
   }
 }
 
@@ -102,6 +108,7 @@ Json problem_json(const Problem& p) {
   json["mask"] = mask_name(p.mask);
   json["left"] = p.left;
   json["right"] = p.right;
+  json["mask_alignment"] = p.top_left ? "top_left" : "bottom_right";
   json["softmax_scale"] = p.softmax_scale;
   json["softcap"] = p.softcap;
   if (p.op == FA3_OP_BACKWARD) json["deterministic"] = p.deterministic;
@@ -145,7 +152,9 @@ void describe_work(const Work& work, Json& json) {
   json["flops_exact"] = work.exact;
   if (work.exact) return;
   json["flops_note"] =
-      "upper bound from max_seqlen: lengths and sequence ids are data, which a plan does not read";
+      "upper bound from max_seqlen: lengths, sequence ids and attn_mask are data, which a plan "
+      "does not "
+      "read";
 }
 
 }  // namespace

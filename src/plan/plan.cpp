@@ -11,6 +11,23 @@ namespace {
 // Q by rows; K and V by heads, which is what the forward takes.
 constexpr RecipeRows kRowsOfGpu{1, 0, 0};
 
+Status check_mask(const Problem& p) {
+  if (p.has_mask()) {
+    return unsupported(
+        "{}: attn_mask on sm90 (backends cuda and sim): no kernel reads it; use backend cpu, or a "
+        "mask, sequence_ids or alibi_slopes where they say the same",
+        op_name(p.op));
+  }
+  if (p.top_left) {
+    return unsupported(
+        "{}: mask_alignment of top left with lengths that differ, or seqused or cu_seqlens, on "
+        "sm90 (backends cuda and sim): kernels count from the bottom right; use backend cpu, or "
+        "leave out the keys that no query sees",
+        op_name(p.op));
+  }
+  return {};
+}
+
 Status add_quantization(const Problem& problem, const DeviceInfo& gpu, int part, size_t offset,
                         std::vector<KernelStep>& steps) {
   FA3_TRY(const std::vector<sm90::QuantizePlan> plans, sm90::make_quantize_plans(problem, gpu));
@@ -45,6 +62,7 @@ Result<KernelPlan> plan_kernels(const Problem& problem, const DeviceInfo& gpu) {
     return unsupported("{}: no kernels for {} (compute capability {}.{}), need 9.0, a Hopper GPU",
                        op_name(problem.op), gpu.name, gpu.sm / 10, gpu.sm % 10);
   }
+  FA3_RETURN_IF_ERROR(check_mask(problem));
   KernelPlan plan;
   if (problem.op == FA3_OP_QUANTIZE) {
     FA3_RETURN_IF_ERROR(add_quantization(problem, gpu, KernelStep::kAttention, 0, plan.steps));

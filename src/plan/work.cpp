@@ -23,7 +23,7 @@ int64_t visible_pairs(const Problem& p, int64_t len_q, int64_t len_kv) {
   const bool window = p.mask == FA3_MASK_WINDOW;
   const bool all_before = !window || p.left < 0;
   const bool all_after = p.mask == FA3_MASK_FULL || (window && p.right < 0);
-  const int64_t position = len_kv - len_q;  // of query 0
+  const int64_t position = p.top_left ? 0 : len_kv - len_q;  // of query 0
   const int64_t ends =
       all_after ? len_q * len_kv : sum_of_clamped(len_q, position + p.right + 1, len_kv);
   const int64_t begins = all_before ? 0 : sum_of_clamped(len_q, position - p.left, len_kv);
@@ -47,17 +47,18 @@ Work work_of(const Problem& p) {
   work.pairs = pairs * static_cast<double>(p.heads_q);
   work.flops = 2 * work.pairs * static_cast<double>(p.head_dim_qk + p.head_dim_v);
   if (p.op == FA3_OP_BACKWARD) work.flops *= 2.5;
-  work.exact = !has_lengths(p) && !p.has_sequence_ids();
+  work.exact = !has_lengths(p) && !p.has_sequence_ids() && !p.has_mask();
   return work;
 }
 
 Tiles tiles_of(const Problem& p, int64_t tile_q, int64_t tile_kv) {
   const Band band{p.mask == FA3_MASK_WINDOW ? p.left : Band::kUnbounded,
                   p.mask == FA3_MASK_FULL ? Band::kUnbounded : p.right};
-  const SeqLens len{p.q.max_seqlen, p.kv.max_seqlen};
+  const SeqLens len{p.top_left ? p.kv.max_seqlen : p.q.max_seqlen, p.kv.max_seqlen};
+  const int64_t rows = p.q.max_seqlen;
   int64_t visited = 0, all = 0;
-  for (int64_t row = 0; row < len.q; row += tile_q) {
-    const IndexRange keys = visible_keys(band, len, IndexRange{row, min(row + tile_q, len.q)});
+  for (int64_t row = 0; row < rows; row += tile_q) {
+    const IndexRange keys = visible_keys(band, len, IndexRange{row, min(row + tile_q, rows)});
     if (!keys.empty()) visited += div_up(keys.hi, tile_kv) - keys.lo / tile_kv;
     all += div_up(len.kv, tile_kv);
   }

@@ -148,6 +148,10 @@ class BadTensors(CliTest):
         self.assert_run_fails(
             self.changed(alibi_slopes=("F32", [3], [1.0] * 3)), says=["alibi_slopes", "heads_q=4"]
         )
+        self.assert_run_fails(
+            self.changed(attn_mask=("BOOL", [3, 1], [True] * 3)),
+            says=["attn_mask.shape[2]=3", "seqlen_q"],
+        )
         ids = ("I32", [2, 5], [1] * 10)
         self.assert_run_fails(
             self.changed(sequence_ids_q=ids), says=["sequence_ids_kv is absent", "both or neither"]

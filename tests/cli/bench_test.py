@@ -100,10 +100,11 @@ class Bench(CliTest):
                     **shape,
                 },
                 {"name": "documents", "seqlen_q": 9, "alibi": True, "sequence_ids": 1, **shape},
+                {"name": "bias", "seqlen_q": 9, "attn_mask": "f32", "mask_dims": "", **shape},
             ]
         )
         lines = self.lines("--cases", path, "--repetitions", 1)
-        self.assertEqual([x["name"] for x in lines], ["dense_w", "ragged", "documents"])
+        self.assertEqual([x["name"] for x in lines], ["dense_w", "ragged", "documents", "bias"])
         self.assertEqual(lines[0]["mask"], "window 3,0")
         self.assertEqual(lines[0]["flops"], 2 * 4 * (9 * 4) * 24)
         self.assertEqual(lines[1]["varlen_q"], [0, 5, 9])
@@ -111,6 +112,8 @@ class Bench(CliTest):
         self.assertEqual(lines[1]["flops"], 2.5 * 2 * 4 * (15 + 1) * 24)
         self.assertEqual((lines[2]["alibi"], lines[2]["sequence_ids"]), (True, 1))
         self.assertEqual(lines[2]["flops"], 2 * 4 * 9 * 9 * 24)
+        self.assertEqual((lines[3]["attn_mask"], lines[3]["mask_dims"]), ("f32", ""))
+        self.assertIn(lines[3]["flops"], (0, 2 * 4 * 9 * 9 * 24))  # one value hides all or none
         self.assertEqual(
             [x["name"] for x in self.lines("--cases", path, "--only", "rag")], ["ragged"]
         )
@@ -139,6 +142,7 @@ class Bench(CliTest):
             ([{**good, "softcap": None}], "softcap: got null, need a number"),
             ([{**good, "alibi": 1}], "alibi: got 1, need true or false"),
             ([{**good, "sequence_ids": -1}], "sequence-ids must be"),
+            ([{**good, "attn_mask": "i8"}], "attn_mask: got 'i8', need one of none, bool, f32"),
             ([{**good, "seqlenq": 4}], "unknown key 'seqlenq', need one of name, op,"),
             ([{**good, "left": 4}], "left, right: are for mask window"),
         ]:

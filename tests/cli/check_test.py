@@ -100,12 +100,16 @@ class Check(CliTest):
             "--alibi --sequence-ids 3 --backward --seqlen-q 40 --heads-kv 2 --seed 3",
             "--sequence-ids 5 --scattered-ids --varlen-q 9,20 --varlen-kv 30,1 --causal",
             "--layout broadcast --threads 1 --batch 1 --seqlen-kv 0",
+            "--attn-mask bool --mask-dims bk --causal --top-left --seqlen-kv 50 --seed 1",
+            "--attn-mask f32 --dattn-mask --backward --seqlen-q 40 --mask-dims hq --dtype bf16",
         ]
         for options in problems:
             report = self.fa3_json("check", *options.split())
             names = ["o", "lse"] + (["dq", "dk", "dv"] if "--backward" in options else [])
             if "--no-lse" in options:
                 names.remove("lse")
+            if "--dattn-mask" in options:
+                names.append("dattn_mask")
             self.assertEqual(list(report["outputs"]), names, options)
             # The replay command makes the same problem: the same errors in the same places.
             replay = shlex.split(report["replay"])
@@ -220,6 +224,11 @@ class Check(CliTest):
         self.assert_fails(USAGE, "check", "--scattered-ids", says="needs sequence-ids")
         self.assert_fails(USAGE, "check", "--sequence-ids", -1, says="--sequence-ids")
         self.assert_fails(USAGE, "check", path, "--alibi", says="--alibi")
+        self.assert_fails(USAGE, "check", "--attn-mask", "i8", says="--attn-mask: got 'i8'")
+        self.assert_fails(USAGE, "check", "--mask-dims", "bx", says="letters b, h, q and k")
+        self.assert_fails(USAGE, "check", "--dattn-mask", says="attn-mask that is added")
+        varlen = ["--varlen-q", "3,4", "--attn-mask", "bool"]
+        self.assert_fails(USAGE, "check", *varlen, says="attn-mask needs dense queries")
 
     def test_illegal_problems(self):
         self.assert_fails(BAD_INPUT, "check", "--heads-q", 3, "--heads-kv", 2, says="3")

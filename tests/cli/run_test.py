@@ -138,6 +138,33 @@ class Run(CliTest):
         self.assert_near(out["o"][2], o, 1e-5)
         self.fa3("check", self.path("in.safetensors"), "--backward", "--causal")
 
+    def test_attn_mask(self):
+        plain = tensors.dense(batch=2, seqlen_q=5, seqlen_kv=5, heads_q=2)
+        causal = self.run_problem(plain, "--causal")
+        shown = [[j <= i for j in range(5)] for i in range(5)]
+        flat = [x for row in shown for x in row]
+        added = [0.0 if x else -math.inf for x in flat]
+        for mask in [("BOOL", [5, 5], flat), ("F16", [1, 1, 5, 5], added), ("F32", [5, 5], added)]:
+            out = self.run_problem({**plain, "attn_mask": mask})
+            self.assert_near(out["o"][2], causal["o"][2], 1e-6)
+            self.assert_near(out["lse"][2], causal["lse"][2], 1e-6)
+            self.fa3("check", self.path("in.safetensors"), "--backward")
+        without = self.run_problem({**plain, "attn_mask": mask}, "--attn-mask-name", "")
+        self.assert_near(without["o"][2], self.run_problem(plain)["o"][2], 0)
+
+    def test_top_left(self):
+        longer = tensors.dense(batch=1, seqlen_q=3, seqlen_kv=7, heads_q=2, heads_kv=2)
+        size = 3 * 2 * longer["k"][1][3]
+        cut = {
+            name: (t, [1, 3, 2, shape[3]], values[: 3 * 2 * shape[3]])
+            for name, (t, shape, values) in longer.items()
+            if name in ("q", "k", "v")
+        }
+        self.assertEqual(len(cut["k"][2]), size)
+        want = self.run_problem(cut, "--causal")
+        out = self.run_problem(longer, "--causal", "--top-left")
+        self.assert_near(out["o"][2], want["o"][2], 1e-6)
+
     def test_layout_bhsd_reads_and_writes_heads_first(self):
         problem = tensors.dense(batch=2, seqlen_q=3, seqlen_kv=5, heads_q=4, heads_kv=2)
         plain = self.run_problem(problem, "--backward")

@@ -7,6 +7,8 @@ import random
 import struct
 
 SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I32": 4, "I64": 8, "F8_E4M3": 1, "I8": 1}
+SIZES["BOOL"] = 1
+CODES = {"F64": "d", "F32": "f", "F16": "e", "I32": "i", "I64": "q", "I8": "b", "BOOL": "?"}
 
 
 def pack(dtype, values):
@@ -18,8 +20,7 @@ def pack(dtype, values):
         )
     if dtype == "F8_E4M3":  # the list has its codes, 0…255
         return bytes(values)
-    code = {"F64": "d", "F32": "f", "F16": "e", "I32": "i", "I64": "q", "I8": "b"}[dtype]
-    return struct.pack(f"<{len(values)}{code}", *values)
+    return struct.pack(f"<{len(values)}{CODES[dtype]}", *values)
 
 
 def unpack(dtype, data):
@@ -29,8 +30,7 @@ def unpack(dtype, data):
         return [struct.unpack("<f", struct.pack("<I", w << 16))[0] for w in words]
     if dtype == "F8_E4M3":  # its codes
         return list(data)
-    code = {"F64": "d", "F32": "f", "F16": "e", "I32": "i", "I8": "b"}[dtype]
-    return list(struct.unpack(f"<{len(data) // SIZES[dtype]}{code}", data))
+    return list(struct.unpack(f"<{len(data) // SIZES[dtype]}{CODES[dtype]}", data))
 
 
 def write(path, tensors):

@@ -83,6 +83,12 @@ Config draw_config(FuzzedDataProvider& in) {
   c.alibi = in.ConsumeBool();
   c.sequence_ids = in.ConsumeIntegralInRange(0, 4);
   c.scattered_ids = c.sequence_ids > 0 && in.ConsumeBool();
+  if (c.varlen_q.empty())
+    c.attn_mask = in.PickValueInArray<int32_t>({0, FA3_BOOL, FA3_F32, c.dtype});
+  c.mask_dims = in.PickValueInArray<std::string>({"bhqk", "qk", "bk", "k", ""});
+  c.dattn_mask = c.backward && c.attn_mask != 0 && c.attn_mask != FA3_BOOL && in.ConsumeBool();
+  c.top_left = in.ConsumeBool();
+  c.seed = in.ConsumeIntegralInRange(0, 3);
   if (!contradiction(c).empty()) c.layout = Layout::kDense;
   return c;
 }
@@ -114,9 +120,10 @@ std::vector<fa3_tensor*> tensors_of(Args& args) {
                                &args.seqused_kv,
                                &args.alibi_slopes,
                                &args.sequence_ids_q,
-                               &args.sequence_ids_kv};
+                               &args.sequence_ids_kv,
+                               &args.attn_mask};
   if constexpr (requires { args.dout; })
-    all.insert(all.end(), {&args.dout, &args.dlse, &args.dq, &args.dk, &args.dv});
+    all.insert(all.end(), {&args.dout, &args.dlse, &args.dq, &args.dk, &args.dv, &args.dattn_mask});
   return all;
 }
 
@@ -124,7 +131,7 @@ void spoil_tensor(FuzzedDataProvider& in, const std::vector<fa3_tensor*>& all, f
   const int at = in.ConsumeIntegralInRange(0, FA3_MAX_RANK - 1);
   switch (in.ConsumeIntegralInRange(0, 8)) {
     case 0:
-      t.dtype = in.ConsumeIntegralInRange<int32_t>(-1, 9);
+      t.dtype = in.ConsumeIntegralInRange<int32_t>(-1, 10);
       break;
     case 1:
       t.rank = in.ConsumeIntegralInRange<int32_t>(-1, 6);
@@ -158,7 +165,7 @@ void spoil_tensor(FuzzedDataProvider& in, const std::vector<fa3_tensor*>& all, f
 template <class Args>
 void spoil(FuzzedDataProvider& in, Args& args) {
   const std::vector<fa3_tensor*> all = tensors_of(args);
-  switch (in.ConsumeIntegralInRange(0, 9)) {
+  switch (in.ConsumeIntegralInRange(0, 11)) {
     case 0:
       args.mask = in.ConsumeIntegralInRange<int32_t>(-1, 4);
       break;
@@ -183,6 +190,12 @@ void spoil(FuzzedDataProvider& in, Args& args) {
     case 7:
       args.max_seqlen_kv = odd_number(in);
       break;
+    case 8:
+      args.mask_alignment = in.ConsumeIntegralInRange<int32_t>(-1, 2);
+      break;
+    case 9:
+      args.mask_alignment_reserved = in.ConsumeIntegralInRange<int32_t>(0, 1);
+      break;
     default:
       spoil_tensor(in, all, *all[in.ConsumeIntegralInRange<size_t>(0, all.size() - 1)]);
   }
@@ -194,7 +207,7 @@ void spoil(FuzzedDataProvider& in, Args& args) {
 // compute.
 bool touchable(const fa3_tensor& t, const std::vector<std::vector<std::byte>>& arenas) {
   if (t.rank <= 0 || t.rank > FA3_MAX_RANK || t.data == nullptr) return true;  // refused or absent
-  if (t.dtype < FA3_F32 || t.dtype > FA3_I32) return true;                     // refused
+  if ((t.dtype < FA3_F32 || t.dtype > FA3_I32) && t.dtype != FA3_BOOL) return true;  // refused
   __int128 last = 0, count = 1;
   for (int d = 0; d < t.rank; ++d) {
     if (t.shape[d] < 0) return true;  // refused
@@ -256,6 +269,20 @@ void judge(const Args& args) {
     if (!r.ok) fail(to_text(r));
 }
 
+// Of a mask, whose columns may be one element; −inf hides.
+bool tame_mask(const fa3_tensor& t) {
+  if (t.rank != 4 || t.data == nullptr) return true;
+  bool small = true;
+  for_each_row(t, [&](const Index& row, void*) {
+    Index at = row;
+    for (at[3] = 0; at[3] < t.shape[3]; ++at[3]) {
+      const double value = get(t, at);
+      small = small && (value == -1.0 / 0.0 || std::abs(value) <= 100);
+    }
+  });
+  return small;
+}
+
 // Inputs that FP32 can handle; extremes are for other tests.
 template <class Args>
 bool tame(const Args& args) {
@@ -266,7 +293,7 @@ bool tame(const Args& args) {
   std::vector<const fa3_tensor*> inputs{&args.q, &args.k, &args.v};
   if constexpr (requires { args.dout; }) inputs.insert(inputs.end(), {&args.dout, &args.dlse});
   for (const fa3_tensor* t : inputs) {
-    if (t->rank == 0) continue;
+    if (t->rank == 0 || t->data == nullptr) continue;
     for_each_row(*t, [&](const Index&, void* row) {
       const int64_t bytes = element_bytes(t->dtype);
       for (int64_t c = 0; c < t->shape[t->rank - 1]; ++c)
@@ -274,7 +301,7 @@ bool tame(const Args& args) {
             small && !(std::abs(decode(t->dtype, static_cast<std::byte*>(row) + c * bytes)) > 100);
     });
   }
-  return small;
+  return small && tame_mask(args.attn_mask);
 }
 
 // Writes o and lse of a spoilt backward problem anew; false when its forward is refused.
@@ -297,6 +324,11 @@ bool refresh(const fa3_backward_args& from) {
   args.right = from.right;
   args.softmax_scale = from.softmax_scale;
   args.softcap = from.softcap;
+  args.alibi_slopes = from.alibi_slopes;
+  args.sequence_ids_q = from.sequence_ids_q;
+  args.sequence_ids_kv = from.sequence_ids_kv;
+  args.attn_mask = from.attn_mask;
+  args.mask_alignment = from.mask_alignment;
   return fa3_forward(shared_context(), &args, nullptr) == FA3_OK;
 }
 
@@ -365,7 +397,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const Config c = draw_config(in);
   const Tensors t = make_tensors(c);
   std::vector<std::vector<std::byte>> arenas;
-  arenas.reserve(16);
+  arenas.reserve(20);
   Mover mover(&arenas);
   const auto move_common = [&](auto& args) {
     mover.move(t.q, &args.q);
@@ -375,6 +407,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     mover.move(t.lse, &args.lse);
     mover.move(t.cu_seqlens_q, &args.cu_seqlens_q);
     mover.move(t.cu_seqlens_kv, &args.cu_seqlens_kv);
+    mover.move(t.alibi_slopes, &args.alibi_slopes);
+    mover.move(t.sequence_ids_q, &args.sequence_ids_q);
+    mover.move(t.sequence_ids_kv, &args.sequence_ids_kv);
+    mover.move(t.attn_mask, &args.attn_mask);
   };
   const int spoilt = in.ConsumeIntegralInRange(0, 3);
   fa3_forward_args forward = forward_args(c, t);
@@ -392,6 +428,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   mover.move(t.dq, &backward.dq);
   mover.move(t.dk, &backward.dk);
   mover.move(t.dv, &backward.dv);
+  mover.move(t.dattn_mask, &backward.dattn_mask);
   for (int i = 0; i < spoilt; ++i) spoil(in, backward);
   run(in, backward, arenas);
   return 0;

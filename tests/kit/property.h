@@ -111,6 +111,12 @@ inline rc::Gen<verify::Config> any_config(bool backward) {
       c.sequence_ids = *rc::gen::element<int64_t>(1, 2, 3, 5, 9, 40);
       c.scattered_ids = *rc::gen::inRange(0, 3) == 0;
     }
+    if (!is_varlen_q && *rc::gen::inRange(0, 3) == 0) {
+      c.attn_mask = *rc::gen::element<int32_t>(FA3_BOOL, FA3_F32, c.dtype);
+      c.mask_dims = *rc::gen::element<std::string>("bhqk", "qk", "bk", "hqk", "k", "bq", "");
+      c.dattn_mask = backward && c.attn_mask != FA3_BOOL && *rc::gen::arbitrary<bool>();
+    }
+    c.top_left = *rc::gen::inRange(0, 4) == 0;
     c.magnitude = *rc::gen::element(1.0, 1.0, 1.0, 0.1, 6.0);
     c.lse = *rc::gen::inRange(0, 4) != 0;
     c.dlse = backward && *rc::gen::arbitrary<bool>();

@@ -11,7 +11,7 @@
 namespace fa3::kit {
 
 struct OutputBits {
-  std::vector<std::byte> o, lse, dq, dk, dv;
+  std::vector<std::byte> o, lse, dq, dk, dv, dattn_mask;
   bool operator==(const OutputBits&) const = default;
 };
 
@@ -55,6 +55,7 @@ inline OutputBits output_bits(const verify::Config& config, fa3_context* context
   bits.dq = bytes_of(backward.dq);
   bits.dk = bytes_of(backward.dk);
   bits.dv = bytes_of(backward.dv);
+  if (config.dattn_mask) bits.dattn_mask = bytes_of(backward.dattn_mask);
   return bits;
 }
 

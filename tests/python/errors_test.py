@@ -43,7 +43,7 @@ BAD = {
         "cu_seqlens_q: dtype int64, need .*int32",
         lambda: fa3.attention(X[0], X, X, cu_seqlens_q=np.array([0, 6])),
     ),
-    "bool": (TypeError, "q: dtype bool", lambda: fa3.attention(X > 0, X, X)),
+    "bool": (ValueError, "q.dtype=bool, need f32", lambda: fa3.attention(X > 0, X, X)),
     "complex": (TypeError, "q: dtype complex64", lambda: fa3.attention(X + 1j, X, X)),
     "object": (TypeError, "q: dtype object", lambda: fa3.attention(X.astype(object), X, X)),
     "e5m2": (

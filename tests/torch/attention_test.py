@@ -166,6 +166,16 @@ def test_gradcheck(options):
     assert torch.autograd.gradcheck(lambda *x: fa3.torch.attention(*x, **options), inputs)
 
 
+def test_gradcheck_of_a_mask():
+    """Heads differ, batch entries share it."""
+    small = qkv(batch=2, rows=3, keys=4, heads=2, heads_kv=2, d=4, d_v=3)
+    mask = normal(1, 2, 3, 4)
+    inputs = [x.detach().double().requires_grad_() for x in (*small, mask)]
+    assert torch.autograd.gradcheck(
+        lambda q, k, v, m: fa3.torch.attention(q, k, v, causal=True, attn_mask=m), inputs
+    )
+
+
 def test_gradcheck_of_a_layer():
     """Projections, grouped causal heads, projection back: gradients of input and weights."""
     heads, heads_kv, d, width = 4, 2, 3, 5

@@ -23,7 +23,7 @@ BAD = {
         lambda: fa3.attention(*3 * [X.double()]),
     ),
     "int": (TypeError, "q: dtype int64", lambda: attention(*3 * [X.long()])),
-    "bool": (TypeError, "q: dtype of DLPack's code 6", lambda: attention(*3 * [X > 0])),
+    "bool": (ValueError, "q.dtype=bool, need f32", lambda: attention(*3 * [X > 0])),
     "mixed": (NotImplementedError, "k.dtype=f16 differs", lambda: attention(X, HALF, HALF)),
     "keys": (ValueError, r"v.shape\[1\]=5", lambda: attention(X, X, X[:, :5])),
     "scale": (ValueError, "softmax_scale: 0", lambda: attention(X, X, X, softmax_scale=0)),

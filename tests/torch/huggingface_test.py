@@ -157,10 +157,38 @@ def test_what_is_lacking_is_said():
     ):
         with pytest.raises(NotImplementedError, match=f'{message}.*attn_implementation="sdpa"'):
             fa3.huggingface.attend(layer, x, x, x, None, **options)
-    with pytest.raises(NotImplementedError, match="masks of one's own"):
-        fa3.huggingface.attend(layer, x, x, x, torch.zeros(1, 1, 5, 5))
-    with pytest.raises(NotImplementedError, match="mask of chunked_overlay"):
-        from transformers import masking_utils
+    with pytest.raises(NotImplementedError, match="attention_mask of torch.float32"):
+        fa3.huggingface.attend(layer, x, x, x, torch.zeros(1, 5))
 
-        chunked = masking_utils.chunked_causal_mask_function(4, torch.zeros(1, dtype=torch.int32))
-        fa3.huggingface.ids_of_keys(1, 5, 5, mask_function=chunked)
+
+@pytest.mark.parametrize("kind", [torch.bool, torch.float32])
+def test_masks_of_ones_own(kind):
+    """Of four dimensions, passed in: queries that it leaves no key are nobody's."""
+    eager, ours = models(CONFIGS["llama"](), "cpu")
+    ids = tokens("cpu", rows=2)
+    length = ids.shape[1]
+    shown = torch.ones(length, length, dtype=torch.bool).tril().expand(2, 1, -1, -1).clone()
+    shown[1, :, :, 1:4] = False
+    shown[1, :, range(length), range(length)] = True
+    added = torch.zeros(shown.shape).masked_fill(~shown, torch.finfo(torch.float32).min)
+    with torch.no_grad():
+        want = eager(input_ids=ids, attention_mask=added, use_cache=False).logits
+        mask = shown if kind == torch.bool else added
+        got = ours(input_ids=ids, attention_mask=mask, use_cache=False).logits
+    assert_close(got, want, BOUND["cpu"])
+
+
+def test_masks_of_other_functions():
+    from transformers import masking_utils
+
+    chunked = masking_utils.chunked_causal_mask_function(4, torch.zeros(1, dtype=torch.int32))
+    mask = fa3.huggingface.ids_of_keys(1, 9, 9, mask_function=chunked, device="cpu")
+    at = torch.arange(9)
+    want = (at[:, None] >= at) & (at[:, None] // 4 == at // 4)
+    assert mask.dtype == torch.bool
+    assert torch.equal(mask, want[None, None])
+    x = torch.randn(1, 4, 9, 16)
+    layer = models(CONFIGS["llama"](), "cpu")[1].model.layers[0].self_attn
+    out, _ = fa3.huggingface.attend(layer, x, x, x, mask)
+    theirs = torch.nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=mask)
+    assert_close(out, theirs.transpose(1, 2), BOUND["cpu"])

@@ -15,9 +15,13 @@ def some(device):
 
 
 def arguments(q, k, v, *, lengths=(None,) * 4, longest=(None, None), causal=False,
-              window=(None, None), scale=None, softcap=0.0, deterministic=False):  # fmt: skip
+              window=(None, None), mask=None, top_left=False, scale=None, softcap=0.0,
+              deterministic=False):  # fmt: skip
     others = (None,) * 3  # slopes and ids
-    return (q, k, v, *lengths, *others, *longest, causal, *window, scale, softcap, deterministic)
+    return (
+        q, k, v, *lengths, *others, mask, *longest, causal, *window, top_left, scale, softcap,
+        deterministic,
+    )  # fmt: skip
 
 
 def variants(device):
@@ -27,23 +31,31 @@ def variants(device):
     yield "plain", arguments(q, k, v, **same)
     yield "causal", arguments(q, k, v, causal=True, scale=0.3, softcap=2.0, deterministic=True)
     yield "window", arguments(q, k, v, window=(3, None), **same)
+    if device == "cpu":
+        mask = normal(1, 4, 33, 47, grad=True)
+        yield "mask", arguments(q, k, v, mask=mask, causal=True, top_left=True)
+        yield "bool mask", arguments(q, k, v, mask=mask.detach() < 1)
     cu = torch.tensor([0, 7, 33], dtype=torch.int32, device=device)
     x = [normal(33, 2, 16, dtype=some(device), device=device, grad=True) for _ in "qkv"]
     yield "varlen", arguments(*x, lengths=(cu, cu, None, None), longest=(26, 26), **same)
 
 
 @each_device
-@pytest.mark.parametrize("name", ["plain", "causal", "window", "varlen"])
+@pytest.mark.parametrize("name", ["plain", "causal", "window", "varlen", "mask", "bool mask"])
 def test_opcheck(device, name):
     torch.manual_seed(1)
-    common = dict(variants(device))[name]
+    common = dict(variants(device)).get(name)
+    if common is None:
+        pytest.skip("the device has it not")
     forward = torch.ops.fa3.forward.default
     torch.library.opcheck(forward, (*common, "default", 0))
     with torch.no_grad():
-        inputs = [x.detach() for x in common[:3]]
+        common = tuple(x.detach() if isinstance(x, torch.Tensor) else x for x in common)
+        inputs = common[:3]
         out, lse = forward(*inputs, *common[3:], "default", 0)
         dout = torch.randn_like(out)
-        for needs in ((True, True, True), (True, False, True)):
+        of_mask = name == "mask"
+        for needs in ((True, True, True, of_mask), (True, False, True, False)):
             torch.library.opcheck(
                 torch.ops.fa3.backward.default,
                 (dout, None, *inputs, out, lse, *common[3:], *needs),
@@ -179,7 +191,7 @@ def test_determinism_is_an_argument_of_the_operator(asked, option):
         out.sum().backward()
     (forward, given), (backward, later) = seen.calls
     assert (forward, backward) == ("fa3::forward", "fa3::backward")
-    assert given[-3] is later[-4] is (asked or bool(option))
+    assert given[-3] is later[-5] is (asked or bool(option))
 
 
 def test_fake_and_meta_tensors():

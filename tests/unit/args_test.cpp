@@ -32,16 +32,21 @@ TEST(ReadArgs, Forward_CopiesEveryField) {
                            &c.seqused_kv,
                            &c.alibi_slopes,
                            &c.sequence_ids_q,
-                           &c.sequence_ids_kv};
-  for (int i = 0; i < 12; ++i) tensors[i]->shape[0] = 100 + i;
+                           &c.sequence_ids_kv,
+                           &c.attn_mask};
+  for (int i = 0; i < 13; ++i) tensors[i]->shape[0] = 100 + i;
+  c.mask_alignment = 8, c.mask_alignment_reserved = 9;
   c.max_seqlen_q = 1, c.max_seqlen_kv = 2, c.mask = 3, c.reserved = 4, c.left = 5, c.right = 6,
   c.softmax_scale = 7;
   const Result<Args> args = read_args(FA3_OP_FORWARD, &c);
   ASSERT_TRUE(args.ok());
+  EXPECT_EQ(args.value().mask_alignment, 8);
+  EXPECT_EQ(args.value().mask_alignment_reserved, 9);
   const TensorId ids[] = {
       kQ,           kK,        kV,         kO,           kLse,          kCuSeqlensQ,
-      kCuSeqlensKv, kSequsedQ, kSequsedKv, kAlibiSlopes, kSequenceIdsQ, kSequenceIdsKv};
-  for (int i = 0; i < 12; ++i) EXPECT_EQ(args.value().tensor[ids[i]].shape[0], 100 + i);
+      kCuSeqlensKv, kSequsedQ, kSequsedKv, kAlibiSlopes, kSequenceIdsQ, kSequenceIdsKv,
+      kAttnMask};
+  for (int i = 0; i < 13; ++i) EXPECT_EQ(args.value().tensor[ids[i]].shape[0], 100 + i);
   EXPECT_EQ(args.value().max_seqlen_q, 1);
   EXPECT_EQ(args.value().max_seqlen_kv, 2);
   EXPECT_EQ(args.value().mask, 3);
@@ -68,6 +73,8 @@ TEST(ReadArgs, Backward_CopiesEveryTensor) {
                            &c.alibi_slopes,
                            &c.sequence_ids_q,
                            &c.sequence_ids_kv,
+                           &c.attn_mask,
+                           &c.dattn_mask,
                            &c.cu_seqlens_q,
                            &c.cu_seqlens_kv,
                            &c.seqused_q,
@@ -108,6 +115,26 @@ TEST(ReadArgs, SmallerForward_HasNoImage) {
   ASSERT_TRUE(args.ok()) << args.status().message;
   EXPECT_EQ(args.value().tensor[kVImage].rank, 0);
   EXPECT_EQ(args.value().v_image_layout, FA3_V_IMAGE_NONE);
+}
+
+TEST(ReadArgs, WithoutAMask_HasNone) {
+  fa3_forward_args f = forward_args();
+  f.struct_size = offsetof(fa3_forward_args, attn_mask);
+  f.attn_mask.rank = 4;
+  f.mask_alignment = FA3_ALIGN_TOP_LEFT;
+  const Result<Args> forward = read_args(FA3_OP_FORWARD, &f);
+  ASSERT_TRUE(forward.ok());
+  EXPECT_EQ(forward.value().tensor[kAttnMask].rank, 0);
+  EXPECT_EQ(forward.value().mask_alignment, 0);
+  fa3_backward_args b{};
+  b.struct_size = offsetof(fa3_backward_args, attn_mask);
+  b.attn_mask.rank = b.dattn_mask.rank = 4;
+  b.mask_alignment = FA3_ALIGN_TOP_LEFT;
+  const Result<Args> backward = read_args(FA3_OP_BACKWARD, &b);
+  ASSERT_TRUE(backward.ok());
+  EXPECT_EQ(backward.value().tensor[kAttnMask].rank, 0);
+  EXPECT_EQ(backward.value().tensor[kDattnMask].rank, 0);
+  EXPECT_EQ(backward.value().mask_alignment, 0);
 }
 
 TEST(ReadArgs, Null_Refused) {

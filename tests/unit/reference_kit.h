@@ -24,6 +24,9 @@ struct Case {
   std::vector<int32_t> cu_q, cu_kv, used_q, used_kv;
   std::vector<float> slopes;           // (heads_q) or (batch, heads_q); {} = none
   std::vector<int32_t> ids_q, ids_kv;  // of all rows; {} = none
+  // Extents of a mask of floats and of its gradient, and the values; {} = none.
+  std::vector<int64_t> mask_shape;
+  std::vector<float> mask, dmask;
 
   Case(int64_t batch, int64_t heads_q, int64_t heads_kv, int64_t seqlen_q, int64_t seqlen_kv,
        int64_t dqk, int64_t dv) {
@@ -95,7 +98,18 @@ struct Case {
       p.layout[kSequenceIdsQ] = {FA3_I32, p.q.varlen ? 0 : p.q.rows, 1, 0};
       p.layout[kSequenceIdsKv] = {FA3_I32, p.kv.varlen ? 0 : p.kv.rows, 1, 0};
     }
+    if (!mask.empty()) {
+      const std::vector<int64_t>& n = mask_shape;
+      const auto stride = [&](int d, int64_t of) { return n[d] == 1 ? 0 : of; };
+      p.layout[kAttnMask] = {FA3_F32, stride(0, n[1] * n[2] * n[3]), stride(2, n[3]),
+                             stride(1, n[2] * n[3]), stride(3, 1)};
+      p.layout[kDattnMask] = p.layout[kAttnMask];
+      p.mask_grad = {n[0], n[1], n[2], n[3]};
+      if (op == FA3_OP_BACKWARD) dmask.assign(mask.size(), kNan);
+    }
     Buffers x;
+    x.data[kAttnMask] = mask.data();
+    x.data[kDattnMask] = dmask.data();
     x.data[kQ] = q.data();
     x.data[kK] = k.data();
     x.data[kV] = v.data();
@@ -171,6 +185,7 @@ inline void check_gradients(Case c, uint64_t seed) {
   check("dq", c.q, c.dq);
   check("dk", c.k, c.dk);
   check("dv", c.v, c.dv);
+  if (!c.mask.empty()) check("dmask", c.mask, std::vector<float>(c.dmask));
   EXPECT_GT(largest, 0.1) << "gradients too small for the check to say anything";
 }
 

@@ -23,12 +23,22 @@ struct Plain {
   }
 
   static bool visible(const Case& c, int64_t b, int64_t i, int64_t j) {
-    const int64_t position = i + c.p.kv.rows - c.p.q.rows;
+    const int64_t position = position_of(c, i);
     if (!c.ids_q.empty() && c.ids_q[b * c.p.q.rows + i] != c.ids_kv[b * c.p.kv.rows + j])
       return false;
     if (c.p.mask == FA3_MASK_CAUSAL) return j <= position;
     if (c.p.mask == FA3_MASK_WINDOW) return j >= position - c.p.left && j <= position + c.p.right;
     return true;
+  }
+
+  static int64_t position_of(const Case& c, int64_t i) {
+    return c.p.top_left ? i : i + c.p.kv.rows - c.p.q.rows;
+  }
+  static double mask(const Case& c, int64_t b, int64_t h, int64_t i, int64_t j) {
+    if (c.mask.empty()) return 0;
+    const std::vector<int64_t>& n = c.mask_shape;
+    const auto at = [&](int d, int64_t x) { return n[d] == 1 ? 0 : x; };
+    return c.mask[((at(0, b) * n[1] + at(1, h)) * n[2] + at(2, i)) * n[3] + at(3, j)];
   }
 
   static double score(const Case& c, int64_t b, int64_t h, int64_t i, int64_t j) {
@@ -40,10 +50,11 @@ struct Plain {
       s += double{c.q[row_q * p.head_dim_qk + d]} * c.k[row_k * p.head_dim_qk + d];
     s *= p.softmax_scale;
     if (p.softcap > 0) s = p.softcap * std::tanh(s / p.softcap);
+    s += mask(c, b, h, i, j);
     if (c.slopes.empty()) return s;
     const bool of_batch = std::ssize(c.slopes) > p.heads_q;
     const double slope = c.slopes[(of_batch ? b * p.heads_q : 0) + h];
-    return s - slope * std::fabs(static_cast<double>(i + p.kv.rows - p.q.rows - j));
+    return s - slope * std::fabs(static_cast<double>(position_of(c, i) - j));
   }
 
   void row(const Case& c, int64_t b, int64_t h, int64_t i) {
@@ -167,6 +178,66 @@ TEST(ReferenceTerms, SequenceIds_OfVarlenAndUnusedRows) {
   c.ids_kv = {2, 1, 1, 1, 2, 1};  // key 2 is beyond seqused, key 5 in no sequence
   c.forward();
   expect_near(c.o, {2, 1, 4, 0});
+}
+
+// Values of a mask of these extents, one in five of them −inf where `hides`.
+void add_mask(Case& c, std::vector<int64_t> shape, bool hides) {
+  c.mask_shape = std::move(shape);
+  c.mask.resize(c.mask_shape[0] * c.mask_shape[1] * c.mask_shape[2] * c.mask_shape[3]);
+  for (size_t i = 0; i < c.mask.size(); ++i)
+    c.mask[i] = hides && i % 5 == 3 ? -kInf : static_cast<float>(i * 7 % 11) / 8 - 0.5f;
+}
+
+TEST(ReferenceTerms, Mask_AsComputedPlainly) {
+  const std::vector<int64_t> shapes[] = {{2, 4, 5, 7}, {1, 1, 5, 7}, {2, 1, 1, 7},
+                                         {1, 4, 5, 1}, {1, 1, 1, 1}, {2, 4, 1, 1}};
+  for (const auto& shape : shapes) {
+    for (const fa3_mask mask : {FA3_MASK_FULL, FA3_MASK_CAUSAL}) {
+      Case c = grouped();
+      c.p.mask = mask;
+      add_mask(c, shape, true);
+      expect_plain(c, 7);
+      c.p.top_left = true;
+      c.p.softcap = 0.8;
+      expect_plain(c, 8);
+      add_ids(c);
+      c.slopes = {0.5f, 0.25f, 0, -0.125f};
+      expect_plain(c, 9);
+    }
+  }
+}
+
+TEST(ReferenceTerms, Mask_RowsThatItHidesAreEmpty) {
+  Case c(1, 1, 1, 2, 2, 1, 1);
+  c.randomise(3);
+  c.mask_shape = {1, 1, 2, 2};
+  c.mask = {-kInf, -kInf, 0, -kInf};
+  c.dout[0] = c.dlse[0] = c.q[0] = kNan;  // of query 0, which sees nothing
+  c.k[1] = c.v[1] = kNan;                 // key 1, which no query sees
+  c.forward();
+  c.backward();
+  EXPECT_EQ(c.o[0], 0);
+  EXPECT_EQ(c.lse[0], -kInf);
+  EXPECT_EQ(c.dq[0], 0);
+  EXPECT_EQ(c.dk[1], 0);
+  EXPECT_EQ(c.dv[1], 0);
+  EXPECT_EQ(c.o[1], c.v[0]);
+  expect_near(c.dmask, {0, 0, c.dlse[1], 0});
+}
+
+// Few outputs: the rounding of each adds to the noise of the differences.
+TEST(ReferenceTerms, MaskGradients_MatchFiniteDifferences) {
+  const std::vector<int64_t> shapes[] = {{2, 2, 4, 5}, {1, 1, 4, 5}, {2, 1, 1, 5}, {1, 2, 4, 1}};
+  for (const auto& shape : shapes) {
+    Case c(2, 2, 1, 4, 5, 2, 1);
+    c.p.softmax_scale = 0.6;
+    add_mask(c, shape, false);
+    check_gradients(c, 31);
+    c.p.mask = FA3_MASK_CAUSAL;
+    c.p.top_left = true;
+    c.p.softcap = 1.5;
+    check_gradients(c, 32);
+  }
 }
 
 TEST(ReferenceTerms, Gradients_MatchFiniteDifferences) {

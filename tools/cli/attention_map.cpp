@@ -53,11 +53,13 @@ class Scores {
     }
     const double lse = read_lse(i);
     const double cap = args_.softcap, slope = alibi_slope();
-    const int64_t position = i + sequence_.kv_len - sequence_.q_len;
+    const bool top_left = args_.mask_alignment == FA3_ALIGN_TOP_LEFT;
+    const int64_t position = top_left ? i : i + sequence_.kv_len - sequence_.q_len;
     for (int64_t j = keys.first; j < keys.last; ++j) {
       double s = row_[j] * scale_;
       if (cap > 0) s = cap * std::tanh(s / cap);
       if (slope != 0) s -= slope * static_cast<double>(std::abs(position - j));
+      if (args_.attn_mask.rank != 0) s += verify::mask_value(args_.attn_mask, batch_, head_, i, j);
       // A row whose scores are all −inf has LSE −inf and attends to nothing.
       row_[j] = lse == -std::numeric_limits<double>::infinity()
                     ? 0.0f
@@ -90,6 +92,12 @@ class Scores {
   std::vector<float> row_;
 };
 
+bool hidden_by_mask(const fa3_forward_args& args, int64_t batch, int64_t head, int64_t i,
+                    int64_t j) {
+  return args.attn_mask.rank != 0 && verify::mask_value(args.attn_mask, batch, head, i, j) ==
+                                         -std::numeric_limits<float>::infinity();
+}
+
 std::vector<std::string> legend(const HeatMap& m, int64_t sampled, const fa3_forward_args& args) {
   const bool ids = args.sequence_ids_q.rank != 0;
   std::vector<std::string> notes;
@@ -101,7 +109,9 @@ std::vector<std::string> legend(const HeatMap& m, int64_t sampled, const fa3_for
         m.queries_per_row, m.keys_per_column,
         sampled < m.queries_per_row ? fmt::format(" ({} sampled)", sampled) : ""));
   }
-  notes.push_back(ids ? "Colour: probability, logarithmic. Grey: hidden by mask or sequence ids."
+  const bool tensor = args.attn_mask.rank != 0;
+  notes.push_back(tensor ? "Colour: probability, logarithmic. Grey: hidden by a mask."
+                  : ids  ? "Colour: probability, logarithmic. Grey: hidden by mask or sequence ids."
                   : args.mask != FA3_MASK_FULL
                       ? "Colour: probability, logarithmic. Grey: hidden by the mask."
                       : "Colour: probability, logarithmic.");
@@ -154,7 +164,7 @@ HeatMap attention_map(const fa3_forward_args& args, int64_t head, int64_t batch,
       const KeyRange keys = visible_keys(args, s, i);
       const std::vector<float>& p = scores.probabilities(i, keys);
       for (int64_t j = keys.first; j < keys.last; ++j) {
-        if (!same_id(s, i, j)) continue;
+        if (!same_id(s, i, j) || hidden_by_mask(args, batch, head, i, j)) continue;
         float& cell = cells[j / m.keys_per_column];
         cell = (cell < 0 ? 0 : cell) + p[j] / count;
       }

@@ -166,6 +166,8 @@ Json to_json(const BenchOptions& o, const Case& c, const Session& session, const
   j["softcap"] = x.softcap;
   j["alibi"] = x.alibi;
   j["sequence_ids"] = x.sequence_ids;
+  j["attn_mask"] = x.attn_mask == 0 ? "none" : verify::dtype_text(x.attn_mask);
+  if (x.attn_mask != 0) j["mask_dims"] = x.mask_dims;
   add_device(session, j);
   j["clock"] = session.on_gpu() ? "events" : "wall";
   j["calls"] = t.calls;

@@ -13,6 +13,7 @@
 
 #include "error.h"
 #include "options.h"
+#include "problem.h"
 
 namespace fa3::cli {
 namespace {
@@ -20,11 +21,11 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kKeys[] = {
-    "name",     "op",           "dtype",    "batch",         "heads_q",       "heads_kv",
-    "seqlen_q", "seqlen_kv",    "varlen_q", "varlen_kv",     "head_dim_qk",   "head_dim_v",
-    "mask",     "left",         "right",    "deterministic", "softmax_scale", "softcap",
-    "alibi",    "sequence_ids", "v_dtype",  "q_scale",       "k_scale",       "v_scale",
-    "k_offset", "v_offset"};
+    "name",     "op",           "dtype",     "batch",         "heads_q",       "heads_kv",
+    "seqlen_q", "seqlen_kv",    "varlen_q",  "varlen_kv",     "head_dim_qk",   "head_dim_v",
+    "mask",     "left",         "right",     "deterministic", "softmax_scale", "softcap",
+    "alibi",    "sequence_ids", "v_dtype",   "q_scale",       "k_scale",       "v_scale",
+    "k_offset", "v_offset",     "attn_mask", "mask_dims",     "dattn_mask",    "top_left"};
 
 // ---- Values: whether they are of a type, and what that is called --------------------------------
 
@@ -122,6 +123,10 @@ Case parse_case(const Json& j) {
   read(j, "softcap", x.softcap);
   read(j, "alibi", x.alibi);
   read(j, "sequence_ids", x.sequence_ids);
+  x.attn_mask = mask_dtype(word(j, "attn_mask", {"none", "bool", "f32", "input"}), x.dtype);
+  read(j, "mask_dims", x.mask_dims);
+  read(j, "dattn_mask", x.dattn_mask);
+  read(j, "top_left", x.top_left);
   const std::string mask = word(j, "mask", {"full", "causal", "window"});
   if (mask == "causal") x.mask = FA3_MASK_CAUSAL;
   if (mask == "window") x.mask = FA3_MASK_WINDOW;

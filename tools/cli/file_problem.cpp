@@ -82,6 +82,14 @@ fa3_scale_block infer_block(const fa3_tensor& scale, const fa3_tensor& of,
   return {static_cast<int32_t>(rows), static_cast<int32_t>(cols)};
 }
 
+// In a type that goes with q, and of rank 4.
+HostTensor load_mask(const tools::TensorFile& file, const std::string& name, fa3_dtype of_q) {
+  HostTensor mask = load(file, name, FA3_DTYPE_NONE);
+  if (mask.dtype != FA3_BOOL && mask.dtype != of_q) mask = load(file, name, FA3_F32);
+  while (mask.shape.size() < 4) mask.shape.insert(mask.shape.begin(), 1);
+  return mask;
+}
+
 // Scales or offsets of an 8-bit tensor; models have tensors of these names for other purposes, so
 // without 8 bits they are read only when asked for.
 HostTensor load_for(const tools::TensorFile& file, const OptionalName& given,
@@ -147,6 +155,8 @@ Args common_args(const FileProblem& p) {
   a.right = p.mask.right;
   a.softmax_scale = p.softmax_scale;
   a.softcap = p.softcap;
+  a.attn_mask = p.attn_mask.view();
+  if (p.top_left) a.mask_alignment = FA3_ALIGN_TOP_LEFT;
   return a;
 }
 
@@ -236,6 +246,10 @@ void add_tensor_options(Parser& parser, FileOptions& o) {
        "[sequence_ids_q if in the file]; \"\" = none");
   name("--sequence-ids-kv-name", o.sequence_ids_kv,
        "The same for keys [sequence_ids_kv if in the file]");
+  name("--attn-mask-name", o.attn_mask,
+       "Mask (batch, heads_q, seqlen_q, seqlen_kv), 1 in any or left out in front; BOOL: false "
+       "hides "
+       "a key; else it is added to the score [attn_mask if in the file]; \"\" = none");
   name("--q-scale-name", o.q_scale,
        "Scales of 8-bit q, F32; of what: --q-scale [q_scale if in the file and q has 8 bits]; \"\" "
        "= "
@@ -306,6 +320,7 @@ FileProblem load_problem(const tools::TensorFile& file, const FileOptions& optio
   p.mask = parse_mask(score);
   p.softmax_scale = score.softmax_scale;
   p.softcap = score.softcap;
+  p.top_left = score.top_left;
   p.heads_first = options.layout == "bhsd";
   p.deterministic = options.deterministic;
   p.precision = precision_value(options.precision.name);
@@ -330,6 +345,8 @@ FileProblem load_problem(const tools::TensorFile& file, const FileOptions& optio
   if (!slopes.empty()) p.alibi_slopes = load(file, slopes, FA3_F32);
   p.sequence_ids_q = load_integers(file, options.sequence_ids_q, "sequence_ids_q");
   p.sequence_ids_kv = load_integers(file, options.sequence_ids_kv, "sequence_ids_kv");
+  const std::string mask = name_of(file, options.attn_mask, "attn_mask");
+  if (!mask.empty()) p.attn_mask = load_mask(file, mask, p.q.dtype);
   if (backward) {
     // dout has the type of o, which a cast of the inputs changes too.
     p.dout = load(file, options.dout,

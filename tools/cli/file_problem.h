@@ -21,7 +21,7 @@ struct FileOptions {
   std::string path;
   std::string q = "q", k = "k", v = "v", dout = "do";
   OptionalName dlse, cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv;
-  OptionalName alibi_slopes, sequence_ids_q, sequence_ids_kv;
+  OptionalName alibi_slopes, sequence_ids_q, sequence_ids_kv, attn_mask;
   OptionalName q_scale, k_scale, v_scale, k_offset, v_offset;
   ScaleOptions scales;
   std::string dtype = "file";
@@ -44,13 +44,14 @@ inline constexpr const char* kTensorGroup = "Tensors";          // of add_tensor
 struct FileProblem {
   HostTensor q, k, v, dout, dlse;
   HostTensor cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv;
-  HostTensor alibi_slopes, sequence_ids_q, sequence_ids_kv;
+  HostTensor alibi_slopes, sequence_ids_q, sequence_ids_kv, attn_mask;
   HostTensor q_scale, k_scale, v_scale, k_offset, v_offset;
   fa3_scale_block q_block{}, k_block{}, v_block{};
   HostTensor o, lse, dq, dk, dv;  // outputs, uninitialised
   bool heads_first = false;
   int64_t max_seqlen_q = 0, max_seqlen_kv = 0;
   Mask mask;
+  bool top_left = false;
   double softmax_scale = 0, softcap = 0;
   fa3_precision precision = FA3_PRECISION_DEFAULT;
   uint64_t precision_seed = 0;

@@ -29,6 +29,8 @@ fa3_dtype library_dtype(tools::DType dtype) {
       return FA3_F8_E4M3;
     case tools::DType::kI8:
       return FA3_I8;
+    case tools::DType::kBool:
+      return FA3_BOOL;
     default:
       return FA3_DTYPE_NONE;
   }
@@ -46,6 +48,8 @@ tools::DType file_dtype(fa3_dtype dtype) {
       return tools::DType::kF8E4M3;
     case FA3_I8:
       return tools::DType::kI8;
+    case FA3_BOOL:
+      return tools::DType::kBool;
     default:
       return tools::DType::kF32;
   }

@@ -42,6 +42,9 @@ void add_score_options(Parser& parser, ScoreOptions& o) {
   parser.text("--window", o.window, "L,R",
               "Keys visible before and after the (bottom-right aligned) diagonal, in tokens, both "
               "ends included; -1 = unbounded [no window]");
+  parser.flag("--top-left", o.top_left,
+              "Align --causal, --window and ALiBi at the top left: the first query is at the first "
+              "key");
   parser.real("--softmax-scale", o.softmax_scale,
               "Factor of the scores before the softmax; 0 = 1/sqrt(head_dim)");
   parser.real("--softcap", o.softcap, "c in c*tanh(score/c), in units of scaled scores; 0 = off");

@@ -30,6 +30,7 @@ struct ScoreOptions {
   std::string window;        // "L,R", "" = none
   double softmax_scale = 0;  // 0 = 1/√head_dim
   double softcap = 0;        // 0 = off
+  bool top_left = false;     // mask, window and ALiBi count from the first query and key
 };
 void add_score_options(Parser& parser, ScoreOptions& options);
 

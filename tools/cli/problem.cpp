@@ -72,6 +72,14 @@ Args common_shapes(const verify::Config& c) {
     a.sequence_ids_q = ids_of(a.q);
     a.sequence_ids_kv = ids_of(a.k);
   }
+  const auto of_mask = [&](const std::vector<int64_t>& shape) {
+    return fa3_dense(nullptr, static_cast<fa3_dtype>(c.attn_mask),
+                     static_cast<int32_t>(shape.size()), shape.data());
+  };
+  if (c.attn_mask != 0)
+    a.attn_mask = of_mask(verify::mask_shape(
+        c, c.varlen_kv.empty() ? 0 : *std::max_element(c.varlen_kv.begin(), c.varlen_kv.end())));
+  if (c.top_left) a.mask_alignment = FA3_ALIGN_TOP_LEFT;
   const int64_t cuts[] = {c.batch + 1};
   const fa3_tensor cu_seqlens = fa3_dense(nullptr, FA3_I32, 1, cuts);
   if (!c.varlen_q.empty()) a.cu_seqlens_q = cu_seqlens;
@@ -148,6 +156,22 @@ void add_problem_options(Parser& parser, ProblemOptions& o) {
                "Documents in each sequence, of random lengths, that do not see each other; 0 = "
                "without sequence ids",
                0, 1 << 20);
+  parser.text("--attn-mask", o.attn_mask, "TYPE",
+              "A mask tensor of random values that hides some keys, blocks of keys and rows: none, "
+              "bool, f32, input (the type of q)",
+              {"none", "bool", "f32", "input"});
+  parser.text(
+      "--mask-dims", o.mask_dims, "DIMS",
+      "Where the values of --attn-mask differ: some of b (batch), h (heads), q (queries), k "
+      "(keys)");
+  parser.flag("--dattn-mask", o.dattn_mask, "With --backward: the gradient of --attn-mask too");
+}
+
+int32_t mask_dtype(const std::string& name, int32_t dtype) {
+  return name == "none"   ? 0
+         : name == "bool" ? int32_t{FA3_BOOL}
+         : name == "f32"  ? int32_t{FA3_F32}
+                          : dtype;
 }
 
 void refuse_beside_cases(const Parser& parser) {
@@ -187,6 +211,10 @@ verify::Config make_config(const ProblemOptions& o) {
   c.softcap = o.score.softcap;
   c.alibi = o.alibi;
   c.sequence_ids = o.sequence_ids;
+  c.attn_mask = mask_dtype(o.attn_mask, c.dtype);
+  c.mask_dims = o.mask_dims;
+  c.dattn_mask = o.dattn_mask;
+  c.top_left = o.score.top_left;
   return c;
 }
 
@@ -219,6 +247,7 @@ fa3_backward_args shapes_backward(const verify::Config& c) {
   a.dk = a.k;
   a.dv = a.v;
   a.deterministic = c.deterministic;
+  if (c.dattn_mask) a.dattn_mask = a.attn_mask;
   a.dq.dtype = a.dk.dtype = a.dv.dtype = a.o.dtype;
   return a;
 }
@@ -226,6 +255,7 @@ fa3_backward_args shapes_backward(const verify::Config& c) {
 void require_memory(const verify::Config& c, int64_t memory_bytes) {
   const fa3_backward_args a = shapes_backward(c);
   double bytes = bytes_of(a.q) + bytes_of(a.k) + bytes_of(a.v) + bytes_of(a.o) + bytes_of(a.lse);
+  if (a.attn_mask.rank != 0) bytes += bytes_of(a.attn_mask) * (c.dattn_mask ? 2 : 1);
   if (c.backward) bytes += bytes_of(a.dout) + bytes_of(a.dq) + bytes_of(a.dk) + bytes_of(a.dv);
   if (memory_bytes <= 0 || bytes <= static_cast<double>(memory_bytes)) return;
   fail(kFailed,
@@ -244,9 +274,12 @@ std::string problem_text(const verify::Config& c) {
   text += fmt::format(", head_dim {}", c.head_dim_qk);
   if (c.head_dim_v != c.head_dim_qk) text += fmt::format(" (v {})", c.head_dim_v);
   text += ", " + mask_text({c.mask, c.left, c.right});
+  if (c.top_left) text += " from the top left";
   if (c.softcap != 0) text += fmt::format(", softcap {}", c.softcap);
   if (c.deterministic) text += ", deterministic";
   if (c.alibi) text += ", alibi";
+  if (c.attn_mask != 0)
+    text += fmt::format(", attn_mask {} ({})", verify::dtype_text(c.attn_mask), c.mask_dims);
   if (c.sequence_ids > 0) text += fmt::format(", {} documents", c.sequence_ids);
   if (verify::is_8_bit(c.dtype)) text += ", " + scales_line(c);
   return text;

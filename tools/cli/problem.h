@@ -32,6 +32,8 @@ struct ProblemOptions {
   bool deterministic = false;
   bool alibi = false;
   int64_t sequence_ids = 0;
+  std::string attn_mask = "none", mask_dims = "bhqk";
+  bool dattn_mask = false;
   ScoreOptions score;
 };
 void add_problem_options(Parser& parser, ProblemOptions& options);
@@ -47,6 +49,9 @@ verify::Config make_config(const ProblemOptions& options);
 // The arguments of that problem without data, for calls that read none.
 fa3_forward_args shapes_forward(const verify::Config& config);
 fa3_backward_args shapes_backward(const verify::Config& config);
+
+// The type of attn_mask: none, bool, f32 or input, which is q's.
+int32_t mask_dtype(const std::string& name, int32_t dtype);
 
 // Throws CliError{kFailed} when the tensors of the problem do not fit into `memory_bytes` (0 =
 // unknown).

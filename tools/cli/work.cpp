@@ -3,9 +3,12 @@
 #include "work.h"
 
 #include <algorithm>
+#include <cmath>
 #include <tuple>
 #include <utility>
 #include <vector>
+
+#include "tools/verify/naive_input.h"
 
 namespace fa3::cli {
 namespace {
@@ -66,7 +69,8 @@ Sequence sequence(const fa3_forward_args& a, int64_t b) {
 }
 
 KeyRange visible_keys(const fa3_forward_args& a, const Sequence& s, int64_t row) {
-  const int64_t position = row + s.kv_len - s.q_len;  // bottom-right aligned
+  const bool top_left = a.mask_alignment == FA3_ALIGN_TOP_LEFT;
+  const int64_t position = top_left ? row : row + s.kv_len - s.q_len;
   KeyRange keys{0, s.kv_len};
   if (a.mask == FA3_MASK_CAUSAL) keys.last = position + 1;
   if (a.mask == FA3_MASK_WINDOW && a.left >= 0)
@@ -78,21 +82,46 @@ KeyRange visible_keys(const fa3_forward_args& a, const Sequence& s, int64_t row)
   return keys;
 }
 
+namespace {
+
+// Pairs of a sequence that attn_mask leaves, summed over the query heads.
+double masked_pairs(const fa3_forward_args& a, const Sequence& s, int64_t b) {
+  const int64_t heads = a.q.shape[a.q.rank - 2];
+  const int64_t planes = a.attn_mask.shape[1] == 1 ? 1 : heads;  // of the mask
+  int64_t pairs = 0;
+  for (int64_t h = 0; h < planes; ++h) {
+    for (int64_t i = 0; i < s.q_len; ++i) {
+      const KeyRange keys = visible_keys(a, s, i);
+      for (int64_t j = keys.first; j < keys.last; ++j) {
+        if (s.kv_ids != nullptr && s.kv_ids[j] != s.q_ids[i]) continue;
+        pairs += std::isinf(verify::mask_value(a.attn_mask, b, h, i, j)) ? 0 : 1;
+      }
+    }
+  }
+  return static_cast<double>(pairs) * static_cast<double>(heads / std::max<int64_t>(planes, 1));
+}
+
+}  // namespace
+
 double forward_flops(const fa3_forward_args& a) {
   const int64_t batch = sequence_count(a);
   // Without any of these all sequences are alike, and there may be billions of them.
   const bool alike = a.q.rank == 4 && a.k.rank == 4 && a.seqused_q.rank == 0 &&
-                     a.seqused_kv.rank == 0 && a.sequence_ids_q.rank == 0;
+                     a.seqused_kv.rank == 0 && a.sequence_ids_q.rank == 0 && a.attn_mask.rank == 0;
   const int64_t counted = alike ? std::min<int64_t>(batch, 1) : batch;
+  const auto heads_q = static_cast<double>(a.q.shape[a.q.rank - 2]);
   double pairs = 0;
   for (int64_t b = 0; b < counted; ++b) {
     const Sequence s = sequence(a, b);
+    if (a.attn_mask.rank != 0) {
+      pairs += masked_pairs(a, s, b) / std::max(heads_q, 1.0);
+      continue;
+    }
     const PairCounter counter(s);
     for (int64_t row = 0; row < s.q_len; ++row)
       pairs += static_cast<double>(counter.count(row, visible_keys(a, s, row)));
   }
   if (alike) pairs *= static_cast<double>(batch);
-  const auto heads_q = static_cast<double>(a.q.shape[a.q.rank - 2]);
   const auto dims = static_cast<double>(a.q.shape[a.q.rank - 1] + a.v.shape[a.v.rank - 1]);
   return 2 * pairs * heads_q * dims;
 }

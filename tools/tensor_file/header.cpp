@@ -225,7 +225,7 @@ std::string printable(std::string_view text) {
 
 const char* dtype_name(DType dtype) { return kDTypes[static_cast<size_t>(dtype)].name; }
 int dtype_bits(DType dtype) { return kDTypes[static_cast<size_t>(dtype)].bits; }
-bool dtype_readable(DType dtype) { return dtype <= DType::kI8; }
+bool dtype_readable(DType dtype) { return dtype <= DType::kBool; }
 
 std::optional<uint64_t> dense_bytes(DType dtype, const std::vector<int64_t>& shape) {
   int64_t bits = dtype_bits(dtype);

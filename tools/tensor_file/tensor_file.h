@@ -28,7 +28,7 @@ inline constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // as in the format's 
 inline constexpr size_t kMaxRank = 64;
 inline constexpr size_t kMaxMetadataEntries = 100'000;
 
-// Every element type that the format defines. Tensors of the first eight can be loaded; the others
+// Every element type that the format defines. Tensors of the first nine can be loaded; the others
 // are listed, and declined when asked for.
 enum class DType : uint8_t {
   kF64,
@@ -56,7 +56,7 @@ enum class DType : uint8_t {
 };
 const char* dtype_name(DType dtype);  // the format's own name, e.g. "BF16"
 int dtype_bits(DType dtype);          // bits per element: 4, 6, 8, 16, 32 or 64
-bool dtype_readable(DType dtype);     // true for F64, F32, F16, BF16, I32, I64, F8_E4M3, I8
+bool dtype_readable(DType dtype);     // F64, F32, F16, BF16, I32, I64, F8_E4M3, I8, BOOL
 
 // A string from a file in a form safe for a message or a terminal: quoted, ASCII, no control
 // characters, cut short after 64 bytes.

@@ -59,6 +59,7 @@ void guard_common_inputs(const Tensors& t, Guarded* guarded) {
   guarded->input("alibi_slopes", t.alibi_slopes);
   guarded->input("sequence_ids_q", t.sequence_ids_q);
   guarded->input("sequence_ids_kv", t.sequence_ids_kv);
+  guarded->input("attn_mask", t.attn_mask);
   guarded->input("q_scale", t.q_scale);
   guarded->input("k_scale", t.k_scale);
   guarded->input("v_scale", t.v_scale);
@@ -121,6 +122,7 @@ void run(const Config& config, fa3_context* context, Report* report) {
   guarded.output("dq", t.dq);
   guarded.output("dk", t.dk);
   guarded.output("dv", t.dv);
+  guarded.output("dattn_mask", t.dattn_mask);
   const fa3_backward_args args = backward_args(config, t);
   if (!settle(call(context, args, &damage), guarded, report)) return;
   if (report->error.empty()) report->error = damage;

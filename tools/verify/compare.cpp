@@ -155,19 +155,21 @@ Tensor f32_like(const fa3_tensor& t) {
   return make_tensor(FA3_F32, std::vector<int64_t>(t.shape, t.shape + t.rank));
 }
 
-// Optional tensors without data are absent, as in fa3_forward and fa3_backward.
+// Optional tensors without data are absent, as in fa3_forward and fa3_backward, but for those that
+// need none.
 void drop_absent(std::initializer_list<fa3_tensor*> optional) {
   for (fa3_tensor* t : optional)
-    if (t->data == nullptr) *t = {};
+    if (t->data == nullptr && element_count(*t) > 0) *t = {};
 }
 
 }  // namespace
 
 std::vector<OutputResult> compare_forward(const fa3_forward_args& given) {
   fa3_forward_args args = given;
-  drop_absent({&args.lse, &args.seqused_q, &args.seqused_kv, &args.alibi_slopes,
-               &args.sequence_ids_q, &args.sequence_ids_kv, &args.q_scale, &args.k_scale,
-               &args.v_scale, &args.k_offset, &args.v_offset});
+  drop_absent({&args.lse, &args.cu_seqlens_q, &args.cu_seqlens_kv, &args.seqused_q,
+               &args.seqused_kv, &args.alibi_slopes, &args.sequence_ids_q, &args.sequence_ids_kv,
+               &args.q_scale, &args.k_scale, &args.v_scale, &args.k_offset, &args.v_offset,
+               &args.attn_mask});
   const Tensor o = f32_like(args.o), lse = f32_like(args.lse);
   fa3_forward_args exact = args;
   exact.o = o.view;
@@ -181,19 +183,25 @@ std::vector<OutputResult> compare_forward(const fa3_forward_args& given) {
 
 std::vector<OutputResult> compare_backward(const fa3_backward_args& given) {
   fa3_backward_args args = given;
-  drop_absent({&args.dlse, &args.dq, &args.dk, &args.dv, &args.seqused_q, &args.seqused_kv,
-               &args.alibi_slopes, &args.sequence_ids_q, &args.sequence_ids_kv});
+  drop_absent({&args.dlse, &args.cu_seqlens_q, &args.cu_seqlens_kv, &args.dq, &args.dk, &args.dv,
+               &args.seqused_q, &args.seqused_kv, &args.alibi_slopes, &args.sequence_ids_q,
+               &args.sequence_ids_kv, &args.attn_mask, &args.dattn_mask});
+  const Tensor dattn_mask = f32_like(args.dattn_mask);
   const Tensor dq = f32_like(args.dq), dk = f32_like(args.dk), dv = f32_like(args.dv);
   fa3_backward_args exact = args;
   exact.dq = dq.view;
   exact.dk = dk.view;
   exact.dv = dv.view;
+  exact.dattn_mask = dattn_mask.view;
   require(fa3_backward(reference_context().get(), &exact, nullptr));
   const NaiveBackward naive = naive_backward(args);
   std::vector<OutputResult> results;
   if (args.dq.rank != 0) results.push_back(compare_output("dq", args.dq, dq.view, naive.dq));
   if (args.dk.rank != 0) results.push_back(compare_output("dk", args.dk, dk.view, naive.dk));
   if (args.dv.rank != 0) results.push_back(compare_output("dv", args.dv, dv.view, naive.dv));
+  if (args.dattn_mask.rank != 0)
+    results.push_back(
+        compare_output("dattn_mask", args.dattn_mask, dattn_mask.view, naive.dattn_mask));
   return results;
 }
 

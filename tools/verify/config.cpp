@@ -91,6 +91,10 @@ std::string replay_command(const Config& c, const std::string& backend) {
   flag(c.alibi, "--alibi");
   number("--sequence-ids", c.sequence_ids, d.sequence_ids);
   flag(c.scattered_ids, "--scattered-ids");
+  flag(c.attn_mask != 0, fmt::format("--attn-mask {}", dtype_text(c.attn_mask)));
+  flag(c.mask_dims != d.mask_dims, fmt::format("--mask-dims '{}'", c.mask_dims));
+  flag(c.dattn_mask, "--dattn-mask");
+  flag(c.top_left, "--top-left");
   flag(!c.lse && !c.backward, "--no-lse");
   flag(c.dlse, "--dlse");
   flag(c.deterministic, "--deterministic");
@@ -172,12 +176,41 @@ std::vector<int64_t> offset_shape(const Config& c, Operand x) {
   return {batch_of(c), heads_of(c, x), columns_of(c, x)};
 }
 
+std::vector<int64_t> mask_shape(const Config& c, int64_t max_seqlen_kv) {
+  if (c.attn_mask == 0) return {};
+  const Axis keys = axis_kv(c);
+  const int64_t columns =
+      keys.is_varlen() && max_seqlen_kv > 0 ? std::min(max_seqlen_kv, keys.rows()) : keys.rows();
+  const std::vector<int64_t> all{batch_of(c), c.heads_q, c.seqlen_q, columns};
+  std::vector<int64_t> shape;
+  for (size_t d = 0; d < all.size(); ++d)
+    shape.push_back(c.mask_dims.find("bhqk"[d]) == std::string::npos ? 1 : all[d]);
+  return shape;
+}
+
+namespace {
+
+std::string contradiction_of_mask(const Config& c) {
+  if (c.attn_mask != 0 && c.attn_mask != FA3_BOOL && c.attn_mask != FA3_F32 &&
+      (c.attn_mask != c.dtype || is_8_bit(c.dtype)))
+    return "attn-mask must be bool, f32 or the dtype";
+  if (c.attn_mask != 0 && is_varlen_q(c)) return "attn-mask needs dense queries";
+  if (c.mask_dims.find_first_not_of("bhqk") != std::string::npos)
+    return "mask-dims must be some of the letters b, h, q and k";
+  if (c.dattn_mask && (c.attn_mask == 0 || c.attn_mask == FA3_BOOL || !c.backward))
+    return "dattn-mask needs backward and an attn-mask that is added";
+  return "";
+}
+
+}  // namespace
+
 std::string contradiction(const Config& c) {
   const int64_t batch = batch_of(c);
   const auto wrong_count = [&](const std::vector<int64_t>& values) {
     return !values.empty() && static_cast<int64_t>(values.size()) != batch;
   };
   if (const std::string why = contradiction_of_types(c); !why.empty()) return why;
+  if (const std::string why = contradiction_of_mask(c); !why.empty()) return why;
   if (wrong_count(c.varlen_kv)) return "varlen-q and varlen-kv differ in their number of sequences";
   if (wrong_count(c.seqused_q)) return "seqused-q needs one number per batch entry";
   if (wrong_count(c.seqused_kv)) return "seqused-kv needs one number per batch entry";

@@ -127,6 +127,7 @@ DeviceCall<Args>::DeviceCall(Gpu& gpu, const Args& host) : DeviceTensors(&args_)
   copied("alibi_slopes", args_.alibi_slopes);
   copied("sequence_ids_q", args_.sequence_ids_q);
   copied("sequence_ids_kv", args_.sequence_ids_kv);
+  copied("attn_mask", args_.attn_mask);
   constexpr bool kForward = std::is_same_v<Args, fa3_forward_args>;
   copied("o", args_.o, kForward);
   copied("lse", args_.lse, kForward);
@@ -142,6 +143,7 @@ DeviceCall<Args>::DeviceCall(Gpu& gpu, const Args& host) : DeviceTensors(&args_)
     copied("dq", args_.dq, true);
     copied("dk", args_.dk, true);
     copied("dv", args_.dv, true);
+    copied("dattn_mask", args_.dattn_mask, true);
   }
 }
 

@@ -4,7 +4,7 @@
 // Forward: S = Q·Kᵀ accumulated in FP32 and rounded to the input type, ALiBi and softmax in FP32
 // with P rounded, O = P·V accumulated in FP32 and rounded. LSE from the unrounded S. Backward: dP =
 // dO·Vᵀ rounded, dS rounded, the three GEMMs accumulated in FP32 and rounded; O is the rounded
-// one of its own forward.
+// one of its own forward. attn_mask is added as ALiBi is; dattn_mask sums unrounded P ∘ (dP − δ).
 //
 // Each element comes with its spread: the rounding error to expect from first-order propagation
 // when the errors of the terms are independent, √Σ (term · its relative error)². It is what remains
@@ -45,6 +45,7 @@ struct NaiveForward {
 };
 struct NaiveBackward {
   Estimate dq, dk, dv;
+  Estimate dattn_mask;  // {} = not asked for
 };
 
 // args as for fa3_forward and fa3_backward, valid; outputs in them are not touched.

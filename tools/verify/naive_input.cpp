@@ -3,6 +3,7 @@
 #include "tools/verify/naive_input.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "tools/verify/scales.h"
 
@@ -69,6 +70,15 @@ std::vector<float> gather_offset(const Input& x, int64_t b, int64_t head) {
   for (size_t c = 0; c < offset.size(); ++c)
     offset[c] = static_cast<float>(get(x.offset, {b, head, static_cast<int64_t>(c)}));
   return offset;
+}
+
+float mask_value(const fa3_tensor& mask, int64_t b, int64_t head, int64_t i, int64_t j) {
+  Index at{b, head, i, j};
+  for (int d = 0; d < mask.rank; ++d)
+    if (mask.shape[d] == 1) at[d] = 0;
+  const auto value = static_cast<float>(get(mask, at));
+  if (mask.dtype != FA3_BOOL) return value;
+  return value != 0 ? 0 : -std::numeric_limits<float>::infinity();
 }
 
 float* row_of(const Tensor& t, const Index& index) {

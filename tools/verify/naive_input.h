@@ -40,6 +40,9 @@ std::vector<float> gather(const Input& x, int64_t b, const Sequence& s, int64_t 
 // (head_dim), {} = none.
 std::vector<float> gather_offset(const Input& x, int64_t b, int64_t head);
 
+// What attn_mask adds to the score of query i and key j; −inf: it hides the key.
+float mask_value(const fa3_tensor& mask, int64_t b, int64_t head, int64_t i, int64_t j);
+
 float* row_of(const Tensor& t, const Index& index);
 
 // Empty rows: 0, and −inf for LSE.

@@ -109,6 +109,41 @@ Tensor sequence_ids(const Config& c, const Axis& axis, bool query, int64_t paddi
   return t;
 }
 
+// attn_mask: see Config. Which elements it hides depends on their place alone.
+Tensor attn_mask(const Config& c, const std::vector<int64_t>& shape, int64_t padding) {
+  constexpr int64_t kBlockRows = 48, kBlockColumns = 80;
+  Tensor t = make_tensor(c.attn_mask, shape, {{}, padding});
+  const auto chance = [&](int64_t plane, int64_t i, int64_t j) {
+    return Random(c.seed * 31 + static_cast<uint64_t>((plane * 8191 + i) * 131071 + j)).uniform();
+  };
+  Random values(~(c.seed * 8 + 4));
+  const bool hides = c.attn_mask == FA3_BOOL || c.seed % 3 != 2;
+  int64_t index = 0;
+  generate(t.view, [&] {
+    const int64_t j = index % shape[3], row = index / shape[3], i = row % shape[2];
+    const int64_t plane = row / shape[2];
+    ++index;
+    const double block = chance(plane, i / kBlockRows, j / kBlockColumns);
+    bool hidden = block < 0.3 || (block < 0.6 && chance(plane + 1, i, j) < 0.4);
+    if (shape[2] > 1 && shape[3] > 1) hidden = hidden || chance(plane + 2, i, -1) < 0.1;
+    if (c.attn_mask == FA3_BOOL) return hidden ? 0.0 : static_cast<double>(1 + index % 255);
+    const double value = 2 * values.normal();
+    return hides && hidden ? -std::numeric_limits<double>::infinity() : value;
+  });
+  return t;
+}
+
+// The same values in the shape of the scores, but for one element, which has no strides to expand.
+void expand(const Config& c, int64_t columns, fa3_tensor* t) {
+  const int64_t all[] = {batch_of(c), c.heads_q, c.seqlen_q, columns};
+  if (element_count(*t) <= 1) return;
+  for (int d = 0; d < t->rank; ++d) {
+    if (t->shape[d] == all[d]) continue;
+    t->shape[d] = all[d];
+    t->stride[d] = 0;
+  }
+}
+
 // NaN in the rows that belong to no sequence or lie beyond seqused: nothing may read them.
 void poison_unowned_rows(const Places& places, const Tensor& t) {
   for_each_row(t.view, [&](const Index& at, void* row) {
@@ -215,6 +250,16 @@ Tensors make_tensors(const Config& c) {
     t.sequence_ids_q = sequence_ids(c, axis_q(c), true, padding);
     t.sequence_ids_kv = sequence_ids(c, axis_kv(c), false, padding);
   }
+  const std::vector<int64_t> mask = mask_shape(c, max_seqlen(c, axis_kv(c)));
+  if (!mask.empty()) {
+    t.attn_mask = attn_mask(c, mask, padding);
+    if (c.dattn_mask)
+      t.dattn_mask = make_tensor(c.out_dtype != 0 ? c.out_dtype : c.attn_mask, mask, {{}, padding});
+    Config full = c;
+    full.mask_dims = "bhqk";
+    if (c.seed % 2 == 1)
+      expand(c, mask_shape(full, max_seqlen(c, axis_kv(c)))[3], &t.attn_mask.view);
+  }
   return t;
 }
 
@@ -244,6 +289,8 @@ Args common_args(const Config& c, const Tensors& t) {
   args.right = c.right;
   args.softmax_scale = c.softmax_scale;
   args.softcap = c.softcap;
+  args.attn_mask = t.attn_mask.view;
+  args.mask_alignment = c.top_left ? FA3_ALIGN_TOP_LEFT : FA3_ALIGN_BOTTOM_RIGHT;
   return args;
 }
 
@@ -270,6 +317,7 @@ fa3_backward_args backward_args(const Config& c, const Tensors& t) {
   args.dk = t.dk.view;
   args.dv = t.dv.view;
   args.deterministic = c.deterministic;
+  args.dattn_mask = t.dattn_mask.view;
   return args;
 }
 

@@ -66,6 +66,14 @@ struct Config {
   // queries and keys; 0 = none. Rows of no sequence have the id of a document.
   int64_t sequence_ids = 0;
   bool scattered_ids = false;  // --scattered-ids: any row of any document, and queries of none
+  // --attn-mask: BOOL, F32 or dtype, 0 = none. Of blocks that are hidden, that are not and that
+  // mix both, of rows that see nothing; added values are normal, seeds 2 mod 3 hide nothing.
+  int32_t attn_mask = 0;
+  // --mask-dims: the dimensions of batch, heads, queries and keys in which its values differ; odd
+  // seeds expand it in the others (stride 0), even ones give extent 1.
+  std::string mask_dims = "bhqk";
+  bool dattn_mask = false;     // --dattn-mask: backward with the gradient of attn_mask
+  bool top_left = false;       // --top-left: positions from the first query and key
   bool lse = true;             // --no-lse: forward without LSE
   bool dlse = false;           // --dlse: backward with a gradient of LSE
   bool deterministic = false;  // --deterministic: backward
@@ -81,6 +89,10 @@ std::string replay_command(const Config& config, const std::string& backend = ""
 
 // "" when the fields fit each other, else what does not. The library itself judges everything else.
 std::string contradiction(const Config& config);
+
+// The extents of attn_mask: 1 where its values do not differ. {} = none. max_seqlen_kv: as for
+// scale_shape.
+std::vector<int64_t> mask_shape(const Config& config, int64_t max_seqlen_kv);
 
 int32_t dtype_of_v(const Config& config);
 int32_t dtype_of_out(const Config& config);
@@ -105,6 +117,7 @@ struct Tensors {
   Tensor q_scale, k_scale, v_scale, k_offset, v_offset;
   Tensor cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv;
   Tensor alibi_slopes, sequence_ids_q, sequence_ids_kv;
+  Tensor attn_mask, dattn_mask;
 };
 
 // Throws std::invalid_argument with contradiction(config) unless that is "".

@@ -81,6 +81,7 @@ int64_t element_bytes(int32_t dtype) {
       return 2;
     case FA3_F8_E4M3:
     case FA3_I8:
+    case FA3_BOOL:
       return 1;
     default:
       throw std::invalid_argument("verify: dtype without elements");
@@ -101,6 +102,8 @@ const char* dtype_text(int32_t dtype) {
       return "f8_e4m3";
     case FA3_I8:
       return "i8";
+    case FA3_BOOL:
+      return "bool";
     default:
       return "?";
   }
@@ -110,6 +113,7 @@ bool is_8_bit(int32_t dtype) { return dtype == FA3_F8_E4M3 || dtype == FA3_I8; }
 
 double round_to(int32_t dtype, double x) {
   if (dtype == FA3_I32) return std::nearbyint(x);
+  if (dtype == FA3_BOOL) return x != 0 ? 1 : 0;
   if (dtype == FA3_I8) return x >= -128 ? std::min(std::nearbyint(x), 127.0) : -128;
   if (dtype == FA3_F8_E4M3 && std::abs(x) > 448) return std::copysign(448, x);
   if (!std::isfinite(x) || x == 0) return x;
@@ -141,6 +145,7 @@ double decode(int32_t dtype, const void* at) {
     return value;
   }
   if (dtype == FA3_I8) return *static_cast<const int8_t*>(at);
+  if (dtype == FA3_BOOL) return *static_cast<const uint8_t*>(at) != 0 ? 1 : 0;
   if (dtype == FA3_F8_E4M3) return decode_e4m3(*static_cast<const uint8_t*>(at));
   uint16_t bits;
   std::memcpy(&bits, at, sizeof bits);
@@ -154,6 +159,12 @@ double decode(int32_t dtype, const void* at) {
 }
 
 void encode(int32_t dtype, double value, void* at) {
+  if (dtype == FA3_BOOL) {
+    // Any byte but 0 is true: values up to 255 are kept, others become 1.
+    const bool whole = value >= 0 && value <= 255 && value == std::nearbyint(value);
+    *static_cast<uint8_t*>(at) = whole ? static_cast<uint8_t>(value) : 1;
+    return;
+  }
   const double x = round_to(dtype, value);
   if (dtype == FA3_I32) {
     const auto bits = static_cast<int32_t>(x);

@@ -19,12 +19,12 @@ namespace fa3::verify {
 // ---- Elements --------------------------------------------------------------------------------
 
 int64_t element_bytes(int32_t dtype);
-const char* dtype_text(int32_t dtype);  // "f32", "f16", "bf16", "i32", "f8_e4m3", "i8"; else "?"
+const char* dtype_text(int32_t dtype);  // "f32", "f16", "bf16", "i32", "f8_e4m3", "i8", "bool", "?"
 bool is_8_bit(int32_t dtype);           // F8_E4M3, I8
 
 // x rounded to the nearest value of dtype, ties to even; Inf when it overflows. I32: to the nearest
 // integer. 8 bits have no Inf: F8_E4M3 ends at ±448, I8 at −128 and 127, and has no NaN either:
-// −128.
+// −128. BOOL: 0 or 1.
 double round_to(int32_t dtype, double x);
 // Largest relative error of that rounding: 2^-24 (F32), 2^-11 (F16), 2^-8 (BF16), 2^-4 (F8_E4M3).
 double unit_roundoff(int32_t dtype);

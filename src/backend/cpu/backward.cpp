@@ -16,187 +16,13 @@
 #include <memory>
 #include <thread>
 
-#include "backend/cpu/block.h"
+#include "backend/cpu/backward_head.h"
 #include "backend/cpu/cpu.h"
-#include "backend/cpu/ids.h"
-#include "backend/cpu/kernels.h"
-#include "plan/cpu/scratch.h"
+#include "backend/cpu/mask_gradient.h"
 
 namespace fa3::cpu {
 
 namespace {
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
-
-struct Backward {
-  const Problem& problem;
-  const CpuPlan& cpu;
-  const Buffers& buffers;
-  const Kernels& kernels;
-  ScoreScale scale;
-  Band band;
-  GradQ grad_q;
-
-  int width(TensorId id) const {
-    const bool v = id == kV || id == kDv || id == kO || id == kDout;
-    return static_cast<int>(v ? problem.head_dim_v : problem.head_dim_qk);
-  }
-  bool wants(TensorId id) const { return problem.layout[id].present(); }
-};
-
-// One (sequence, KV head), and where its rows are.
-struct Head : KvHead {
-  const Backward& run;
-
-  Head(const Backward& run, int64_t index) : KvHead(run.problem, run.buffers, index), run(run) {}
-
-  Rows rows(TensorId id, int64_t row, int64_t h, int count) const {
-    const bool keys = id == kK || id == kV || id == kDk || id == kDv;
-    return rows_at(run.problem.layout[id], run.buffers.data[id], b,
-                   keys ? kv_seq.begin : q_seq.begin, row, h, count, run.width(id));
-  }
-  float* dq(int64_t h, int64_t query) const {
-    return run.grad_q.dq +
-           (h * run.grad_q.rows + run.grad_q.first(first_row(), b, kTileRows) * kTileRows + query) *
-               run.cpu.width_qk;
-  }
-  std::atomic<int32_t>& turn(int64_t h, int64_t block) const {
-    return run.grad_q
-        .turn[h * run.grad_q.turns + run.grad_q.first(first_row(), b, run.cpu.tile_q) + block];
-  }
-  // First row of this sequence among the rows of all sequences.
-  int64_t first_row() const { return run.problem.q.varlen ? q_seq.begin : b * run.problem.q.rows; }
-
-  int64_t block_size() const { return balanced_tile(len.q, run.cpu.tile_q, kTileRows); }
-  int64_t chunk_size() const { return balanced_tile(len.kv, run.cpu.tile_kv, kTileRows); }
-  IndexRange chunk(int64_t index) const {
-    return {index * chunk_size(), min((index + 1) * chunk_size(), len.kv)};
-  }
-
-  // Does the chunk add to dQ of a block? A function of mask and ids only: tasks of other chunks ask
-  // it, too. Without ids every chunk that a block sees does.
-  bool meets(IndexRange block, IdRange block_ids, int64_t index) const {
-    return !intersect(visible_keys(run.band, len, block), chunk(index)).empty() &&
-           (kv_ids == nullptr || range_of(kv_ids, chunk(index)).meets(block_ids));
-  }
-  // The last chunk before that one which adds to dQ of a block, or −1.
-  int64_t chunk_before(int64_t index, IndexRange block) const {
-    const IndexRange keys = visible_keys(run.band, len, block);
-    const int64_t first = keys.lo / chunk_size();
-    if (kv_ids == nullptr) return first < index ? index - 1 : -1;
-    const IdRange ids = range_of(q_ids, block);
-    for (int64_t i = min(index, div_up(keys.hi, chunk_size())) - 1; i >= first; --i)
-      if (meets(block, ids, i)) return i;
-    return -1;
-  }
-  bool sees_none(IndexRange block) const {
-    return visible_keys(run.band, len, block).empty() ||
-           (kv_ids != nullptr && chunk_before(div_up(len.kv, chunk_size()), block) < 0);
-  }
-};
-
-// A block of queries of one head as panels, and whether all operands that contract over queries are
-// finite.
-bool load_queries(const Head& head, int64_t h, IndexRange block, BackwardScratch& x) {
-  const Backward& run = head.run;
-  const Kernels& kernels = run.kernels;
-  const int rows = static_cast<int>(block.size());
-  const Rows q = head.rows(kQ, block.lo, h, rows);
-  const Rows dout = head.rows(kDout, block.lo, h, rows);
-  kernels.pack_transposed(q, x.qt);
-  kernels.pack_transposed(dout, x.dot);
-  const bool finite_q = kernels.pack_rows(q, x.q);
-  const bool finite_dout = kernels.pack_rows(dout, x.dout);
-
-  kernels.row_dot(head.rows(kO, block.lo, h, rows), dout, x.delta);
-  const Problem& p = run.problem;
-  const auto row_value = [&](TensorId id, int i) {
-    return *element<float>(p.layout[id], run.buffers.data[id], head.b, head.q_seq.begin,
-                           block.lo + i, h);
-  };
-  for (int i = 0; i < rows; ++i) {
-    const double lse = row_value(kLse, i) * run.scale.lse_log2;
-    x.lse_high[i] = static_cast<float>(lse);
-    x.lse_low[i] = std::isfinite(x.lse_high[i]) ? static_cast<float>(lse - x.lse_high[i]) : 0.0f;
-    if (run.wants(kDlse)) x.delta[i] -= row_value(kDlse, i);
-  }
-  const int padded = static_cast<int>(round_up(round_up(rows, kTileRows), kMaxLanes));
-  std::fill(x.lse_high + rows, x.lse_high + padded, kInf);
-  std::fill(x.lse_low + rows, x.lse_low + padded, 0.0f);
-  std::fill(x.delta + rows, x.delta + padded, 0.0f);
-  return finite_q && finite_dout;
-}
-
-// What ids leave visible in the spans of a block and a chunk.
-void narrow_spans(const Head& head, IndexRange chunk, IndexRange block, BackwardScratch& x) {
-  const int32_t* const q_ids = head.q_ids + block.lo;
-  const int32_t* const kv_ids = head.kv_ids + chunk.lo;
-  IdFinder queries(q_ids, block.size()), keys(kv_ids, chunk.size());
-  std::copy_n(q_ids, block.size(), x.terms.column_id);
-  std::copy_n(kv_ids, chunk.size(), x.terms.row_id);
-  for (int64_t j = 0; j < chunk.size(); ++j) {
-    const IdSpan& found = queries.find(kv_ids[j]);
-    x.visible[j] = overlap(x.visible[j], found.span);
-    x.terms.gaps[j] = found.gaps;
-  }
-  for (int64_t i = 0; i < block.size(); ++i) {
-    const IdSpan& found = keys.find(q_ids[i]);
-    x.visible_q[i] = overlap(x.visible_q[i], found.span);
-    x.gaps_q[i] = found.gaps;
-  }
-}
-
-// dQ of a tile of queries reads dS of all keys in its span. With ids these may be keys that none of
-// its queries sees: their tiles take the queries in, so that dS is defined (0) there.
-void cover_queries(const Span* tile_q, int64_t tiles_q, Span* tile) {
-  for (int32_t t = 0; t < tiles_q; ++t) {
-    const Span queries{t * kTileRows, (t + 1) * kTileRows};
-    for (int32_t k = tile_q[t].lo / kTileRows; k * kTileRows < tile_q[t].hi; ++k) {
-      tile[k] = tile[k].empty()
-                    ? queries
-                    : Span{std::min(tile[k].lo, queries.lo), std::max(tile[k].hi, queries.hi)};
-    }
-  }
-}
-
-// Which queries of the block each key of the chunk sees, and the other way round. False when none
-// does.
-bool set_spans(const Head& head, IndexRange chunk, IndexRange block, BackwardScratch& x) {
-  const int keys = static_cast<int>(chunk.size());
-  const int queries = static_cast<int>(block.size());
-  const int padded_keys = static_cast<int>(round_up(keys, kTileRows));
-  const int padded_queries = static_cast<int>(round_up(queries, kTileRows));
-  std::fill(x.visible + keys, x.visible + padded_keys, Span{});
-  std::fill(x.visible_q + queries, x.visible_q + padded_queries, Span{});
-  for (int j = 0; j < keys; ++j)
-    x.visible[j] = local_span(visible_queries(head.run.band, head.len, chunk.lo + j), block);
-  for (int i = 0; i < queries; ++i)
-    x.visible_q[i] = local_span(visible_keys(head.run.band, head.len, block.lo + i), chunk);
-  if (head.kv_ids != nullptr) narrow_spans(head, chunk, block, x);
-  join_spans(x.visible_q, padded_queries, head.run.kernels.unit, x.tile_q);
-  if (!join_spans(x.visible, padded_keys, head.run.kernels.unit, x.tile)) return false;
-  if (head.kv_ids != nullptr) cover_queries(x.tile_q, padded_queries / kTileRows, x.tile);
-  // dQ reads whole tiles of queries: P and dS must be defined (0) there too.
-  for (int t = 0; t < padded_keys / kTileRows; ++t) {
-    if (x.tile[t].empty()) continue;
-    x.tile[t].lo = static_cast<int32_t>(round_down(x.tile[t].lo, kTileRows));
-    x.tile[t].hi = static_cast<int32_t>(
-        min(round_up(x.tile[t].hi, kTileRows), round_up(queries, head.run.kernels.unit)));
-  }
-  return true;
-}
-
-// The ALiBi of a query head for the keys of a chunk, in positions of a block's queries.
-void set_bias(const Head& head, IndexRange chunk, IndexRange block, int64_t h, ScoreTerms& terms) {
-  const Backward& run = head.run;
-  if (!run.problem.has_alibi()) return;
-  const int keys = static_cast<int>(chunk.size());
-  terms.scale_high = run.scale.term_high;
-  terms.scale_low = run.scale.term_low;
-  set_slopes(run.problem, run.buffers, head.b, h, 0, keys, terms);
-  const int64_t first = chunk.lo - head.len.diagonal(block.lo);
-  for (int j = 0; j < keys; ++j) terms.position[j] = static_cast<float>(first + j);
-}
 
 // Waits until a chunk, and so every one before it, has added to the block. False when the run has
 // stopped.
@@ -249,7 +75,7 @@ void Step::grad_kv(BackwardScratch& x) const {
                         .scale_log2e = run.scale.scale_log2e,
                         .softcap_in = run.scale.softcap_in,
                         .terms = x.terms.any() ? &x.terms : nullptr});
-  if (!finite && head.kv_ids != nullptr) return add_stretches(x);
+  if (!finite && head.may_have_gaps()) return add_stretches(x);
   const auto add = finite ? kernels.gemm_depth : kernels.gemm_depth_rows;
   const int rows = finite ? tiles : keys;
   const Span* spans = finite ? x.tile : x.visible;
@@ -260,14 +86,20 @@ void Step::grad_kv(BackwardScratch& x) const {
     add(rows, depth, x.dp, x.ld_s, x.q, d_qk, x.dk, run.cpu.width_qk, spans, first_of_chunk);
 }
 
-// The end of grad_kv where ids hide queries and 0 × (NaN or Inf) could leak: only what a key sees
-// is touched.
+// The end of grad_kv where ids or a mask hide queries and 0 × (NaN or Inf) could leak: only what a
+// key sees is touched.
 void Step::add_stretches(BackwardScratch& x) const {
   const Backward& run = head.run;
   const Kernels& kernels = run.kernels;
   const int depth = kernels.units(block.size());
-  const SeenColumns seen{static_cast<int>(chunk.size()), x.visible, x.terms.gaps, x.terms.row_id,
-                         x.terms.column_id};
+  const SeenColumns seen{static_cast<int>(chunk.size()),
+                         x.visible,
+                         x.terms.gaps,
+                         x.terms.row_id,
+                         x.terms.column_id,
+                         x.terms.mask_at,
+                         x.terms.mask_step,
+                         x.terms.mask_dtype};
   seen.for_each([&](int row, Span span, bool first) {
     const auto add = [&](const float* a, const float* b, int n, float* c, int width) {
       kernels.gemm_depth_rows(1, depth, a + row * x.ld_s, x.ld_s, b, n,
@@ -291,8 +123,10 @@ void Step::grad_q(bool first, BackwardScratch& x) const {
                       x.ld_s);
     ds = x.s;  // P is no longer needed
   }
-  if (!k_finite && head.kv_ids != nullptr) {
-    const SeenColumns seen{queries, x.visible_q, x.gaps_q, x.terms.column_id, x.terms.row_id};
+  if (!k_finite && head.may_have_gaps()) {
+    const HeadMask mask(run.problem, run.buffers, head.b, h);
+    const SeenColumns seen{queries,        x.visible_q, x.gaps_q,    x.terms.column_id,
+                           x.terms.row_id, x.mask_at_q, mask.column, mask.dtype};
     seen.for_each([&](int row, Span span, bool first_stretch) {
       kernels.gemm_depth_at_rows(1, kernels.units(keys), ds + row, x.ld_s, x.k_panels,
                                  run.width(kQ), head.dq(h, block.lo + row), run.cpu.width_qk, &span,
@@ -304,6 +138,10 @@ void Step::grad_q(bool first, BackwardScratch& x) const {
   add(k_finite ? static_cast<int>(div_up(queries, kTileRows)) : queries, kernels.units(keys), ds,
       x.ld_s, x.k_panels, run.width(kQ), head.dq(h, block.lo), run.cpu.width_qk,
       k_finite ? x.tile_q : x.visible_q, first);
+}
+
+IdRange ids_of(const Head& head, IndexRange block) {
+  return head.q_ids == nullptr ? IdRange() : range_of(head.q_ids, block);
 }
 
 // One chunk of keys of one KV head against all queries that see it. False when the run has stopped.
@@ -319,15 +157,17 @@ bool attend_chunk(const Head& head, int64_t index, const TaskContext& task, Back
 
   bool first_of_chunk = true;
   const int64_t rows = head.block_size();
-  const IndexRange queries = visible_queries(run.band, head.len, chunk);
+  const IndexRange queries = head.queries_of(run.band, chunk);
   for (int64_t g = 0; g < run.problem.group_size(); ++g) {
     const int64_t h = head.h_kv * run.problem.group_size() + g;
     for (int64_t i = queries.lo / rows; i * rows < queries.hi; ++i) {
       const IndexRange block{i * rows, min((i + 1) * rows, head.len.q)};
-      if (head.kv_ids != nullptr && !head.meets(block, range_of(head.q_ids, block), index))
+      if (!head.may_have_gaps()) {
+        if (!set_spans(head, h, chunk, block, x)) continue;
+      } else if (!head.meets(block, ids_of(head, block), index)) {
         continue;
-      const bool seen = set_spans(head, chunk, block, x);
-      if (!seen && head.kv_ids == nullptr) continue;
+      }
+      const bool seen = !head.may_have_gaps() || set_spans(head, h, chunk, block, x);
       const Step step{head, chunk, block, h, k_finite, first_of_chunk};
       if (seen) step.grad_kv(x);
       first_of_chunk = first_of_chunk && !seen;
@@ -377,10 +217,14 @@ void backward(const Plan& plan, const Buffers& buffers, std::byte* workspace,
                      band_of(p),
                      GradQ(shared, cpu, p)};
   const int64_t heads = p.batch * p.heads_kv;
-  const int64_t tasks = heads * div_up(longest_kv(p, buffers), cpu.tile_kv);
+  const int64_t tasks =
+      run.wants_inputs() ? heads * div_up(longest_kv(p, buffers), cpu.tile_kv) : 0;
   const int64_t blocks = div_up(longest_q(p, buffers), cpu.tile_q);
   const int64_t dq_tasks = run.wants(kDq) ? p.batch * p.heads_q * blocks : 0;
   if (run.wants(kDq)) std::uninitialized_fill_n(run.grad_q.turn, p.heads_q * run.grad_q.turns, 0);
+
+  const int64_t mask_tasks = mask_gradient_tasks(p, cpu);
+  const int64_t total = tasks + dq_tasks + mask_tasks;
 
   const float scale = static_cast<float>(p.softmax_scale);
   executor.run(tasks,
@@ -395,7 +239,7 @@ void backward(const Plan& plan, const Buffers& buffers, std::byte* workspace,
                  store(head, kDk, first, head.h_kv, rows, x.dk, cpu.width_qk, scale, x);
                  store(head, kDv, first, head.h_kv, rows, x.dv, cpu.width_v, 1.0f, x);
                },
-               {0, tasks + dq_tasks});
+               {0, total});
   executor.run(
       dq_tasks,
       [&](const TaskContext& task) {
@@ -409,7 +253,8 @@ void backward(const Plan& plan, const Buffers& buffers, std::byte* workspace,
         if (head.sees_none(block)) std::fill(dq, dq + block.size() * cpu.width_qk, 0.0f);
         store(head, kDq, first, h, static_cast<int>(block.size()), dq, cpu.width_qk, scale, x);
       },
-      {tasks, tasks + dq_tasks});
+      {tasks, total});
+  if (mask_tasks > 0) mask_gradient(run, workspace, executor, {tasks + dq_tasks, total});
 }
 
 }  // namespace fa3::cpu

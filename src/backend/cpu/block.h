@@ -29,6 +29,9 @@ struct ScoreScale {
   // it. A score near LSE then has the same rounding of the scale as LSE, and it cancels.
   double lse_log2 = 1;
   // With ALiBi the terms bring scores to units of log2 (see ScoreTerms), whose scale is then ln(2).
+  // With a mask to units of e, in which its values are given: the greatest of them times log2(e)
+  // would be Inf.
+  double unit = 1;  // of ALiBi or mask: what 1 is in these units
   float term_high = 1;
   float term_low = 0;
 
@@ -42,15 +45,16 @@ struct ScoreScale {
     scale_log2e = positive(scale * kLog2eExact);
     if (p.softcap > 0) softcap_in = positive(given / p.softcap);
     lse_log2 = scale_log2e > FLT_MIN ? scale_log2e / scale : kLog2eExact;
-    if (!p.has_alibi()) return;
+    if (!p.has_alibi() && !p.has_mask()) return;
+    unit = p.has_mask() ? 1 : kLog2eExact;
     constexpr float kHuge =
         0x1p50f;  // from here on scale_low could overflow where it meets a score
-    term_high = scale_log2e;
+    term_high = positive(scale * unit);
     if (term_high > FLT_MIN && term_high < kHuge)
-      term_low = static_cast<float>(scale * kLog2eExact - term_high);
-    scale = 1 / kLog2eExact;
-    scale_log2e = 1;
-    lse_log2 = kLog2eExact;
+      term_low = static_cast<float>(scale * unit - term_high);
+    scale = 1 / unit;
+    scale_log2e = positive(kLog2eExact / unit);
+    lse_log2 = p.has_mask() ? double{scale_log2e} : kLog2eExact;
   }
 };
 
@@ -90,6 +94,9 @@ struct KvHead {
   Sequence q_seq;
   Sequence kv_seq;
   SeqLens len;
+  // Lengths that put queries at their positions, and keys at theirs among the queries: of top-left
+  // alignment those of squares.
+  SeqLens aligned, mirrored;
   // Sequence ids of the rows of each, one after another; nullptr = none.
   const int32_t* q_ids = nullptr;
   const int32_t* kv_ids = nullptr;
@@ -99,12 +106,20 @@ struct KvHead {
         h_kv(index % p.heads_kv),
         q_seq(q_sequence(p, buffers, b)),
         kv_seq(kv_sequence(p, buffers, b)),
-        len{q_seq.len, kv_seq.len} {
+        len{q_seq.len, kv_seq.len},
+        aligned{p.top_left ? kv_seq.len : q_seq.len, kv_seq.len},
+        mirrored{q_seq.len, p.top_left ? q_seq.len : kv_seq.len} {
     if (!p.has_sequence_ids()) return;
     q_ids = element<int32_t>(p.layout[kSequenceIdsQ], buffers.data[kSequenceIdsQ], b, q_seq.begin,
                              0, 0);
     kv_ids = element<int32_t>(p.layout[kSequenceIdsKv], buffers.data[kSequenceIdsKv], b,
                               kv_seq.begin, 0, 0);
+  }
+
+  // Queries of the sequence that see some key, or one.
+  template <class Keys>
+  IndexRange queries_of(Band band, Keys keys) const {
+    return visible_queries(band, mirrored, keys);
   }
 };
 
@@ -115,12 +130,13 @@ inline Rows rows_at(const Layout& layout, void* data, int64_t b, int64_t begin, 
           static_cast<int>(cols)};
 }
 
-// −slope·log2(e) of a query head as the sum of two floats, for `count` rows from `row` on.
+// −slope·unit of a query head as the sum of two floats, for `count` rows from `row` on.
 inline void set_slopes(const Problem& p, const Buffers& buffers, int64_t b, int64_t h, int row,
                        int count, ScoreTerms& terms) {
+  const double unit = p.has_mask() ? 1 : kLog2eExact;
   const float slope =
       *element<float>(p.layout[kAlibiSlopes], buffers.data[kAlibiSlopes], b, 0, 0, h);
-  const double exact = -kLog2eExact * slope;
+  const double exact = -unit * slope;
   // A finite slope stays finite: times distance 0 it is 0, Inf would be NaN.
   const float high = std::isfinite(slope)
                          ? static_cast<float>(std::clamp<double>(exact, -FLT_MAX, FLT_MAX))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// fill.cpp — empty rows: O, dQ, dK, dV = 0, LSE = −inf.
+// fill.cpp — empty rows: O, dQ, dK, dV, dattn_mask = 0, LSE = −inf.
 #include "backend/cpu/fill.h"
 
 #include <cstring>
@@ -36,6 +36,23 @@ bool is_filled(const Problem& p, TensorId id) {
          p.layout[id].present() && p.heads_of(id) != 0;
 }
 
+// Nothing that could be summed: all of dattn_mask is 0.
+void fill_mask_gradient(const Problem& p, const Buffers& buffers) {
+  if (p.op != FA3_OP_BACKWARD || !p.layout[kDattnMask].present()) return;
+  const Layout& layout = p.layout[kDattnMask];
+  const MaskExtents& n = p.mask_grad;
+  const int64_t element = dtype_bytes(layout.dtype);
+  for (int64_t b = 0; b < n.batch; ++b) {
+    for (int64_t h = 0; h < n.heads; ++h) {
+      for (int64_t i = 0; i < n.rows; ++i) {
+        const int64_t at = b * layout.batch + h * layout.head + i * layout.row;
+        std::memset(static_cast<std::byte*>(buffers.data[kDattnMask]) + at * element, 0,
+                    static_cast<size_t>(n.columns * element));
+      }
+    }
+  }
+}
+
 }  // namespace
 
 void fill_unowned_rows(const Problem& p, const Buffers& buffers) {
@@ -60,6 +77,7 @@ void fill_all_rows(const Problem& p, const Buffers& buffers) {
     const int64_t entries = axis.varlen ? 1 : p.batch;
     for (int64_t b = 0; b < entries; ++b) fill(p, out.id, buffers.data[out.id], b, 0, axis.rows);
   }
+  fill_mask_gradient(p, buffers);
 }
 
 }  // namespace fa3

@@ -13,6 +13,7 @@
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/ids.h"
 #include "backend/cpu/kernels.h"
+#include "backend/cpu/mask_rows.h"
 #include "plan/cpu/scratch.h"
 
 namespace fa3::cpu {
@@ -41,6 +42,10 @@ struct Head : KvHead {
       : KvHead(run.problem, run.buffers, index),
         run(run),
         blocks(row_blocks(q_seq.len, run.problem.group_size(), run.cpu.tile_q)) {}
+
+  bool has_mask() const { return run.problem.has_mask(); }
+  bool may_have_gaps() const { return kv_ids != nullptr || has_mask(); }
+  HeadMask mask(int64_t h) const { return {run.problem, run.buffers, b, h}; }
 
   // Calls f(query head, first query, row of the block, rows) for each stretch of a block inside one
   // head.
@@ -80,6 +85,38 @@ void open_block(const Head& head, const RowBlocks::Block& block, QBlock& state) 
   std::fill(state.row_sum, state.row_sum + block.rows, 0.0f);
 }
 
+// What the mask leaves visible in the spans of a block's rows. Hidden keys may remain in between.
+void mask_spans(const Head& head, const RowBlocks::Block& block, IndexRange tile,
+                ForwardScratch& x) {
+  x.terms.mask_dtype = head.run.problem.layout[kAttnMask].dtype;
+  head.for_each_stretch(block, [&](int64_t h, int64_t query, int row, int rows) {
+    const HeadMask mask = head.mask(h);
+    x.terms.mask_step = mask.column;
+    for (int i = 0; i < rows; ++i) {
+      const MaskRow keys = mask.keys_of(query + i, tile.lo);
+      const Span seen = keys.visible(x.visible[row + i]);
+      x.visible[row + i] = seen;
+      x.terms.mask_at[row + i] = keys.at;
+      // Few rows read V in place, all for all where none has gaps. The others look when they have
+      // to.
+      x.terms.gaps[row + i] = !head.run.cpu.few_rows || keys.hides_any(seen);
+    }
+  });
+}
+
+// Does the mask show some key of a tile to some row of a block?
+bool mask_shows(const Head& head, const RowBlocks::Block& block, IndexRange tile) {
+  bool any = false;
+  head.for_each_stretch(block, [&](int64_t h, int64_t query, int, int rows) {
+    const HeadMask mask = head.mask(h);
+    for (int i = 0; i < rows && !any; ++i) {
+      const Span within = local_span(visible_keys(head.run.band, head.aligned, query + i), tile);
+      any = !mask.keys_of(query + i, tile.lo).visible(within).empty();
+    }
+  });
+  return any;
+}
+
 // What the ids of a tile leave visible in the spans of a block's rows.
 void narrow_spans(const Head& head, const RowBlocks::Block& block, IndexRange tile,
                   ForwardScratch& x) {
@@ -92,7 +129,7 @@ void narrow_spans(const Head& head, const RowBlocks::Block& block, IndexRange ti
       const IdSpan& found = keys.find(id);
       x.visible[row + i] = overlap(x.visible[row + i], found.span);
       x.terms.row_id[row + i] = id;
-      x.terms.gaps[row + i] = found.gaps;
+      x.terms.gaps[row + i] = found.gaps || (head.has_mask() && x.terms.gaps[row + i] != 0);
     }
   });
 }
@@ -105,22 +142,24 @@ bool set_spans(const Head& head, const RowBlocks::Block& block, IndexRange tile,
   std::fill(x.visible + block.rows, x.visible + padded, Span{});
   head.for_each_stretch(block, [&](int64_t, int64_t query, int row, int rows) {
     for (int i = 0; i < rows; ++i)
-      x.visible[row + i] = local_span(visible_keys(head.run.band, head.len, query + i), tile);
+      x.visible[row + i] = local_span(visible_keys(head.run.band, head.aligned, query + i), tile);
   });
+  if (head.has_mask()) mask_spans(head, block, tile, x);
   if (head.kv_ids != nullptr) narrow_spans(head, block, tile, x);
   return join_spans(x.visible, padded, head.run.kernels.unit, x.tile);
 }
 
-// The ALiBi of a block's rows for a tile of keys.
+// The scale, and the ALiBi of a block's rows for a tile of keys.
 void set_bias(const Head& head, const RowBlocks::Block& block, IndexRange tile, ScoreTerms& terms) {
   const Forward& run = head.run;
-  if (!run.problem.has_alibi()) return;
+  if (!run.problem.has_alibi() && !head.has_mask()) return;
   terms.scale_high = run.scale.term_high;
   terms.scale_low = run.scale.term_low;
+  if (!run.problem.has_alibi()) return;
   head.for_each_stretch(block, [&](int64_t h, int64_t query, int row, int rows) {
     set_slopes(run.problem, run.buffers, head.b, h, row, rows, terms);
     for (int i = 0; i < rows; ++i)
-      terms.position[row + i] = static_cast<float>(head.len.diagonal(query + i) - tile.lo);
+      terms.position[row + i] = static_cast<float>(head.aligned.diagonal(query + i) - tile.lo);
   });
 }
 
@@ -141,7 +180,14 @@ void soften(const Forward& run, int rows, QBlock& state, ForwardScratch& x) {
 }
 
 SeenColumns seen_columns(int rows, const ForwardScratch& x) {
-  return {rows, x.visible, x.terms.gaps, x.terms.row_id, x.terms.column_id};
+  return {rows,
+          x.visible,
+          x.terms.gaps,
+          x.terms.row_id,
+          x.terms.column_id,
+          x.terms.mask_at,
+          x.terms.mask_step,
+          x.terms.mask_dtype};
 }
 
 // One block against one tile of keys, whose panels are in x.
@@ -161,7 +207,7 @@ void step(const Head& head, const RowBlocks::Block& block, IndexRange tile, bool
   if (v_finite) {
     kernels.gemm_depth(tiles, depth, x.s, x.ld_s, x.v, head_dim_v, state.o, run.cpu.width_v, x.tile,
                        false);
-  } else if (head.kv_ids != nullptr) {
+  } else if (head.may_have_gaps()) {
     seen_columns(block.rows, x).for_each([&](int row, Span span, bool) {
       kernels.gemm_depth_rows(1, depth, x.s + row * x.ld_s, x.ld_s, x.v, head_dim_v,
                               state.o + row * run.cpu.width_v, run.cpu.width_v, &span, false);
@@ -194,9 +240,9 @@ void step_few(const Head& head, const RowBlocks::Block& block, IndexRange tile, 
     run.kernels.few_add(rows, x.s + row * x.ld_s + span.lo, x.ld_s, keys(kV, span, p.head_dim_v),
                         state.o + row * run.cpu.width_v, run.cpu.width_v);
   };
-  if (head.kv_ids != nullptr &&
-      std::count(x.terms.gaps, x.terms.gaps + block.rows, 0) < block.rows) {
-    const bool alike = head.len.q == 1;  // the heads of one query: V is read once for all
+  if (head.may_have_gaps() && std::count(x.terms.gaps, x.terms.gaps + block.rows, 0) < block.rows) {
+    // The heads of one query: V is read once for all.
+    const bool alike = head.len.q == 1 && (!head.has_mask() || p.layout[kAttnMask].head == 0);
     seen_columns(alike ? 1 : block.rows, x).for_each([&](int row, Span span, bool) {
       add(row, alike ? block.rows : 1, span);
     });
@@ -214,12 +260,19 @@ void step_few(const Head& head, const RowBlocks::Block& block, IndexRange tile, 
   }
 }
 
-// Does a row with this sum of P see no key?
-bool sees_none(const Head& head, int64_t query, float sum, IdFinder& keys) {
-  const IndexRange shown = visible_keys(head.run.band, head.len, query);
-  if (shown.empty() || head.kv_ids == nullptr) return shown.empty();
+// Does a row of a query head with this sum of P see no key?
+bool sees_none(const Head& head, int64_t h, int64_t query, float sum, IdFinder& keys) {
+  const IndexRange shown = visible_keys(head.run.band, head.aligned, query);
+  if (shown.empty() || !head.may_have_gaps()) return shown.empty();
   // The greatest score of a row gives P = 1, unless that is −inf or there is none.
   if (sum != 0) return false;
+  if (head.has_mask()) {
+    const MaskRow mask = head.mask(h).keys_of(query, 0);
+    for (int64_t j = shown.lo; j < shown.hi; ++j)
+      if (!mask.hides(j) && (head.kv_ids == nullptr || head.kv_ids[j] == head.q_ids[query]))
+        return false;
+    return true;
+  }
   const int32_t id = head.q_ids[query];
   const Span found = keys.find(id).span;
   const IndexRange within = intersect(shown, {found.lo, found.hi});
@@ -236,7 +289,7 @@ void close_block(const Head& head, const RowBlocks::Block& block, const QBlock& 
   head.for_each_stretch(block, [&](int64_t h, int64_t query, int row, int rows) {
     for (int i = 0; i < rows; ++i) {
       const float sum = state.row_sum[row + i];
-      const bool empty = sees_none(head, query + i, sum, keys);
+      const bool empty = sees_none(head, h, query + i, sum, keys);
       factor[row + i] = empty ? 1.0f : 1.0f / sum;
       if (!p.layout[kLse].present()) continue;
       const double max = static_cast<double>(state.row_max[row + i]) * run.scale.scale;
@@ -276,7 +329,7 @@ void attend(const Head& head, int64_t head_index, int64_t first, int64_t last, i
   IndexRange keys{head.len.kv, 0};  // that some row of the task sees
   for (int64_t i = first; i < last; ++i) {
     head.for_each_stretch(head.blocks.block(i), [&](int64_t, int64_t query, int, int rows) {
-      const IndexRange seen = visible_keys(run.band, head.len, IndexRange{query, query + rows});
+      const IndexRange seen = visible_keys(run.band, head.aligned, IndexRange{query, query + rows});
       if (!seen.empty()) keys = {min(keys.lo, seen.lo), max(keys.hi, seen.hi)};
     });
   }
@@ -289,7 +342,8 @@ void attend(const Head& head, int64_t head_index, int64_t first, int64_t last, i
     const IndexRange tile{lo, min(lo + size, head.len.kv)};
     const IdRange ids = head.kv_ids == nullptr ? IdRange() : range_of(head.kv_ids, tile);
     const auto meets = [&](int64_t i) {
-      return head.kv_ids == nullptr || ids.meets(x.blocks[i - first].ids);
+      return (head.kv_ids == nullptr || ids.meets(x.blocks[i - first].ids)) &&
+             (!head.has_mask() || mask_shows(head, head.blocks.block(i), tile));
     };
     if (run.cpu.few_rows) {
       for (int64_t i = first; i < last; ++i)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // ids.h — what sequence ids leave visible of a block: where an id is among those of a tile, and the
-// stretches of columns that a row with gaps sees.
+// stretches of columns that a row with gaps, which a mask may make too, sees.
 //
 // Ids may come in any order, and are sorted in practice (documents one after another). Then an id
 // is one stretch of a tile, the spans of the masks are enough, and nothing else is computed.
@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "backend/cpu/mask_rows.h"
 #include "device/types.h"
 #include "plan/cpu/scratch.h"
 
@@ -63,28 +64,37 @@ inline Span overlap(Span a, Span b) {
   return both.empty() ? Span{} : both;
 }
 
-// Calls f(span) for each stretch of equal ids within a span.
-template <class F>
-void for_each_stretch_of(int32_t id, const int32_t* ids, Span within, F&& f) {
+// Calls f(span) for each stretch of columns within a span that a row sees.
+template <class Sees, class F>
+void for_each_stretch_of(Sees&& sees, Span within, F&& f) {
   for (int i = within.lo; i < within.hi;) {
-    if (ids[i] != id) {
+    if (!sees(i)) {
       ++i;
       continue;
     }
     Span stretch{i, i};
-    while (stretch.hi < within.hi && ids[stretch.hi] == id) ++stretch.hi;
+    while (stretch.hi < within.hi && sees(stretch.hi)) ++stretch.hi;
     f(stretch);
     i = stretch.hi;
   }
 }
 
-// The rows of a block and their columns, as in ScoreTerms.
+// The rows of a block and their columns, as in ScoreTerms. Without ids, or without a mask, these
+// pointers are nullptr.
 struct SeenColumns {
   int rows = 0;
   const Span* visible = nullptr;
   const uint8_t* gaps = nullptr;
   const int32_t* row_id = nullptr;
   const int32_t* column_id = nullptr;
+  const std::byte* const* mask_at = nullptr;
+  int64_t mask_step = 0;
+  fa3_dtype mask_dtype = FA3_F32;
+
+  bool sees(int row, int column) const {
+    if (column_id != nullptr && column_id[column] != row_id[row]) return false;
+    return mask_at == nullptr || !MaskRow{mask_at[row], mask_step, mask_dtype}.hides(column);
+  }
 
   // Calls f(row, span, first) for all stretches of columns that each row sees, first or not of its
   // row; once with an empty span for a row that sees none.
@@ -97,7 +107,7 @@ struct SeenColumns {
         first = false;
       };
       if (gaps[r]) {
-        for_each_stretch_of(row_id[r], column_id, visible[r], add);
+        for_each_stretch_of([&](int column) { return sees(r, column); }, visible[r], add);
         if (first) add({});
       } else {
         add(visible[r]);

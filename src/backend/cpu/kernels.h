@@ -63,6 +63,7 @@ struct GradBlock {
   float scale_log2e = 1;
   float softcap_in = 0;               // as in SoftmaxBlock
   const ScoreTerms* terms = nullptr;  // likewise
+  bool of_mask = false;               // dS of what is added after softcap: without tanh's slope
 };
 
 struct Kernels {

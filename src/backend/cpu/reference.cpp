@@ -5,7 +5,8 @@
 // influence it. Consecutive rows are taken kRows at a time for one reason: each K and V row is then
 // converted to double once for all of them.
 //
-// A key is visible when the mask keeps it and, with sequence ids, its id is that of the query.
+// A key is visible when the mask keeps it, with sequence ids its id is that of the query, and
+// attn_mask does not hide it.
 //
 // Where Inf and NaN meet the formulas (fa3.h says that they reach the rows that see them):
 // - no visible key: O = 0, LSE = −inf, gradient 0;
@@ -43,6 +44,24 @@ struct Ids {
   }
 };
 
+// attn_mask of one head of one batch entry. Without it every value is 0.
+struct MaskValues {
+  const Layout* layout = nullptr;
+  const void* data = nullptr;
+  int64_t first = 0;  // element of query 0 and key 0
+
+  // −inf hides a key.
+  double at(int64_t i, int64_t j) const {
+    if (data == nullptr) return 0;
+    const int64_t index = first + i * layout->row + j * layout->column;
+    if (layout->dtype == FA3_BOOL) return static_cast<const uint8_t*>(data)[index] != 0 ? 0 : -kInf;
+    if (layout->dtype == FA3_F16) return to_float(static_cast<const F16*>(data)[index]);
+    if (layout->dtype == FA3_BF16) return to_float(static_cast<const Bf16*>(data)[index]);
+    if (layout->dtype == FA3_F64) return static_cast<const double*>(data)[index];
+    return static_cast<const float*>(data)[index];
+  }
+};
+
 // Up to kRows consecutive queries [first, first + count) of one head of sequence b.
 struct Rows {
   int64_t b = 0;
@@ -53,6 +72,7 @@ struct Rows {
   Sequence q;
   Sequence kv;
   Ids ids;
+  MaskValues mask;
 };
 
 int64_t offset(const Layout& layout, int64_t b, int64_t row, int64_t head) {
@@ -138,8 +158,13 @@ struct Keys {
   int64_t hi = 0;
 };
 
+// p of query i: < kv.len but for top left; negative before the first key.
+int64_t position_of(const Problem& p, const Sequence& q, const Sequence& kv, int64_t i) {
+  return p.top_left ? i : i + (kv.len - q.len);
+}
+
 Keys shown_keys(const Problem& p, const Sequence& q, const Sequence& kv, int64_t i) {
-  const int64_t position = i + (kv.len - q.len);  // < kv.len; negative before the first key
+  const int64_t position = position_of(p, q, kv, i);
   Keys keys{0, kv.len};
   if (p.mask == FA3_MASK_CAUSAL) keys.hi = position + 1;
   if (p.mask == FA3_MASK_WINDOW) {
@@ -165,6 +190,7 @@ struct Scratch {
   double* dq;     // backward (kRows, head_dim_qk)
   double* dk;     // backward (max_seqlen_kv, head_dim_qk)
   double* dv;     // backward (max_seqlen_kv, head_dim_v)
+  double* dmask;  // backward (max_seqlen_kv): a row of dattn_mask
   double lse[kRows];
   Keys keys[kRows];  // what the mask keeps for each row
   Keys any;          // what it keeps for some row
@@ -172,7 +198,8 @@ struct Scratch {
 
 // Does the r-th row see key j?
 bool sees(const Rows& rows, const Scratch& scratch, int64_t r, int64_t j) {
-  return j >= scratch.keys[r].lo && j < scratch.keys[r].hi && rows.ids.equal(rows.first + r, j);
+  return j >= scratch.keys[r].lo && j < scratch.keys[r].hi && rows.ids.equal(rows.first + r, j) &&
+         rows.mask.at(rows.first + r, j) != -kInf;
 }
 
 // Hands out the arrays of a Scratch one after another from base; returns how many doubles they
@@ -196,6 +223,7 @@ double place(const Problem& p, double* base, Scratch* s) {
     s->dq = take(kRows, p.head_dim_qk);
     s->dk = take(static_cast<double>(keys), p.head_dim_qk);
     s->dv = take(static_cast<double>(keys), p.head_dim_v);
+    s->dmask = take(1, keys);
   }
   return used;
 }
@@ -203,7 +231,7 @@ double place(const Problem& p, double* base, Scratch* s) {
 // What is subtracted from the score of the r-th row for key j.
 double alibi_of(const Problem& p, const Rows& rows, double slope, int64_t r, int64_t j) {
   if (!p.has_alibi()) return 0;
-  return slope * static_cast<double>(std::abs(rows.first + r + rows.kv.len - rows.q.len - j));
+  return slope * static_cast<double>(std::abs(position_of(p, rows.q, rows.kv, rows.first + r) - j));
 }
 
 // Scores, probabilities and LSE of the rows, into scratch.s (and slope) and scratch.lse.
@@ -230,7 +258,8 @@ void attend(const Problem& p, const Buffers& x, const Rows& rows, Scratch& scrat
         score = p.softcap * t;
         slope = 1 - t * t;
       }
-      scratch.s[r * ld + j] = score - alibi_of(p, rows, alibi_slope, r, j);
+      scratch.s[r * ld + j] =
+          score - alibi_of(p, rows, alibi_slope, r, j) + rows.mask.at(rows.first + r, j);
       if (p.op == FA3_OP_BACKWARD) scratch.slope[r * ld + j] = slope;
     }
   }
@@ -329,16 +358,24 @@ Ids ids_of(const Problem& p, const Buffers& x, int64_t b, const Sequence& q, con
           x.in<int32_t>(kSequenceIdsKv) + offset(of_kv, b, kv.begin, 0), of_q.row, of_kv.row};
 }
 
-template <class RowsFn>
-void for_each_block(const Problem& p, const Buffers& x, int64_t b, int64_t head_kv, RowsFn run) {
+// The rows of one head, none of them yet.
+Rows rows_of(const Problem& p, const Buffers& x, int64_t b, int64_t head_q) {
   Rows rows;
   rows.b = b;
-  rows.head_kv = head_kv;
+  rows.head_q = head_q;
+  rows.head_kv = head_q / p.group_size();
   rows.q = q_sequence(p, x, b);
   rows.kv = kv_sequence(p, x, b);
   rows.ids = ids_of(p, x, b, rows.q, rows.kv);
+  const Layout& mask = p.layout[kAttnMask];
+  if (p.has_mask()) rows.mask = {&mask, x.data[kAttnMask], b * mask.batch + head_q * mask.head};
+  return rows;
+}
+
+template <class RowsFn>
+void for_each_block(const Problem& p, const Buffers& x, int64_t b, int64_t head_kv, RowsFn run) {
   for (int64_t g = 0; g < p.group_size(); ++g) {
-    rows.head_q = head_kv * p.group_size() + g;
+    Rows rows = rows_of(p, x, b, head_kv * p.group_size() + g);
     for (rows.first = 0; rows.first < rows.q.len; rows.first += kRows) {
       rows.count = std::min(kRows, rows.q.len - rows.first);
       run(rows);
@@ -358,6 +395,37 @@ void backward_head(const Problem& p, const Buffers& x, int64_t b, int64_t head_k
     if (p.layout[kDv].present())
       store_row(p, x, kDv, b, kv.begin + j, head_kv, p.head_dim_v, scratch.dv + j * p.head_dim_v);
   }
+}
+
+// One row of dattn_mask: the sum of P ∘ (dP − δ) over what it stands for.
+void mask_gradient_row(const Problem& p, const Buffers& x, int64_t index, Scratch& scratch) {
+  const MaskExtents& n = p.mask_grad;
+  const int64_t i = index % n.rows, h = index / n.rows % n.heads, b = index / n.rows / n.heads;
+  const auto range = [](int64_t at, int64_t extent, int64_t all) {
+    return extent == 1 ? Keys{0, all} : Keys{at, at + 1};
+  };
+  const Keys batch = range(b, n.batch, p.batch), heads = range(h, n.heads, p.heads_q);
+  std::fill_n(scratch.dmask, p.kv.max_seqlen, 0.0);
+  for (int64_t entry = batch.lo; entry < batch.hi; ++entry) {
+    for (int64_t head = heads.lo; head < heads.hi; ++head) {
+      Rows rows = rows_of(p, x, entry, head);
+      const Keys queries = range(i, n.rows, p.q.rows);
+      const int64_t end = std::min(queries.hi, rows.q.len);
+      for (rows.first = queries.lo; rows.first < end; rows.first += kRows) {
+        rows.count = std::min(kRows, end - rows.first);
+        attend(p, x, rows, scratch);
+        std::fill_n(scratch.slope, rows.count * p.kv.max_seqlen, 1.0);  // softcap comes before
+        differentiate(p, x, rows, scratch);
+        for (int64_t r = 0; r < rows.count; ++r) {
+          for (int64_t j = scratch.keys[r].lo; j < scratch.keys[r].hi; ++j) {
+            if (!sees(rows, scratch, r, j)) continue;
+            scratch.dmask[n.columns == 1 ? 0 : j] += scratch.dp[r * p.kv.max_seqlen + j];
+          }
+        }
+      }
+    }
+  }
+  store_row(p, x, kDattnMask, b, i, h, n.columns, scratch.dmask);
 }
 
 // The scratch of one thread in a workspace of any alignment.
@@ -399,6 +467,12 @@ void backward(const Problem& p, const Buffers& x, std::byte* workspace, const Ex
   executor.run(p.batch * p.heads_kv, [&](const TaskContext& task) {
     Scratch scratch = scratch_of(p, workspace, task.slot);
     backward_head(p, x, task.index / p.heads_kv, task.index % p.heads_kv, scratch);
+  });
+  if (!p.layout[kDattnMask].present()) return;
+  const MaskExtents& n = p.mask_grad;
+  executor.run(n.batch * n.heads * n.rows, [&](const TaskContext& task) {
+    Scratch scratch = scratch_of(p, workspace, task.slot);
+    mask_gradient_row(p, x, task.index, scratch);
   });
 }
 

@@ -11,6 +11,7 @@
 
 #include <cmath>
 
+#include "backend/cpu/mask-inl.h"
 #include "backend/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -21,11 +22,6 @@ inline constexpr float kInf = std::numeric_limits<float>::infinity();
 template <class T>
 HWY_ATTR void fill(T* row, int lo, int hi, T value) {
   for (int i = lo; i < hi; ++i) row[i] = value;
-}
-
-// Columns [lo, hi) rounded out to whole vectors.
-inline Span whole_vectors(Span s) {
-  return {s.lo / kLanes * kLanes, (s.hi + kLanes - 1) / kLanes * kLanes};
 }
 
 // Maximum over whole vectors; a NaN is skipped (exp2 brings it back).
@@ -83,10 +79,19 @@ struct RowIds {
   }
 };
 
-// Scores of a row with their terms: −inf where an id hides a key.
-HWY_ATTR void add_terms(const ScoreTerms& terms, int row, float* s, Span vectors) {
+// Scores of a row with their terms: −inf where an id or the mask hides a key.
+HWY_ATTR void add_terms(const ScoreTerms& terms, int row, float* s, Span visible) {
+  const Span vectors = whole_vectors(visible);
   const RowBias bias(terms, row);
-  if (bias.on) {
+  if (terms.mask_at != nullptr) {
+    const VF none = hn::Set(DF(), -kInf);
+    load_mask(terms, row, visible);
+    for (int i = vectors.lo; i < vectors.hi; i += kLanes) {
+      const VF m = load(terms.mask_row + i);
+      const VF sum = hn::Add(bias(load(s + i), i), m);
+      store(hn::IfThenElse(hn::Eq(m, none), none, sum), s + i);
+    }
+  } else if (bias.on) {
     for (int i = vectors.lo; i < vectors.hi; i += kLanes) store(bias(load(s + i), i), s + i);
   }
   const RowIds ids(terms, row);
@@ -146,7 +151,7 @@ HWY_ATTR void softmax(const SoftmaxBlock& block) {
       for (int i = vectors.lo; i < vectors.hi; i += kLanes)
         store(tanh(hn::Mul(load(s + i), k)), s + i);
     }
-    if (block.terms != nullptr) add_terms(*block.terms, r, s, vectors);
+    if (block.terms != nullptr) add_terms(*block.terms, r, s, visible);
     fill(s, vectors.lo, visible.lo, -kInf);
     fill(s, visible.hi, vectors.hi, -kInf);
     const float m_old = block.row_max[r];
@@ -176,6 +181,7 @@ HWY_ATTR void grad_rows(const GradBlock& block) {
   const VF c = hn::Set(d, block.scale_log2e);
   const VF cap = hn::Set(d, block.softcap_in);
   const VF one = hn::Set(d, 1.0f);
+  const VF none = hn::Set(d, -kInf);
   for (int r = 0; r < block.rows; ++r) {
     float* s = block.s + r * block.ld;
     float* dp = block.dp + r * block.ld;
@@ -186,6 +192,8 @@ HWY_ATTR void grad_rows(const GradBlock& block) {
     const Span vectors = whole_vectors(visible);
     const RowBias bias(terms, r);
     const RowIds ids(terms, r);
+    const bool masked = kTerms && terms.mask_at != nullptr;
+    if (masked && !visible.empty()) load_mask(terms, r, visible);
     for (int i = visible.empty() ? vectors.hi : vectors.lo; i < vectors.hi; i += kLanes) {
       VF score = load(s + i);
       VF slope = one;
@@ -193,12 +201,19 @@ HWY_ATTR void grad_rows(const GradBlock& block) {
         score = tanh(hn::Mul(score, cap));
         slope = hn::NegMulAdd(score, score, one);
       }
-      if (kTerms && bias.on) score = bias(score, i);
+      VF mask = hn::Zero(d);
+      if (masked) mask = load(terms.mask_row + i);
+      if (kTerms && (bias.on || masked)) score = hn::Add(bias(score, i), mask);
       // P ≤ 1, but LSE in FP32 is off by more than 1 where it is huge.
       VF p = exp2(at_most(
           1.0f, hn::Sub(hn::MulSub(score, c, load(block.lse_high + i)), load(block.lse_low + i))));
       VF ds = hn::Mul(p, hn::Sub(load(dp + i), load(block.delta + i)));
-      if (block.softcap_in != 0.0f) ds = hn::Mul(ds, slope);
+      if (block.softcap_in != 0.0f && !block.of_mask) ds = hn::Mul(ds, slope);
+      if (masked) {
+        const auto hidden = hn::Eq(mask, none);
+        p = hn::IfThenZeroElse(hidden, p);
+        ds = hn::IfThenZeroElse(hidden, ds);
+      }
       if (kTerms && ids.on) {
         p = hn::IfThenElseZero(ids.same(i), p);
         ds = hn::IfThenElseZero(ids.same(i), ds);

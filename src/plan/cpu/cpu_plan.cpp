@@ -87,6 +87,8 @@ CpuPlan make_cpu_plan(const Problem& problem, Isa isa, int lanes, int threads) {
   plan.width_v = static_cast<int>(round_up(problem.head_dim_v, lanes));
   plan.alibi = problem.has_alibi();
   plan.sequence_ids = problem.has_sequence_ids();
+  plan.mask = problem.has_mask();
+  plan.mask_grad = problem.layout[kDattnMask].present();
   Arena scratch(nullptr);
   Arena shared(nullptr);
   if (problem.op == FA3_OP_FORWARD) {

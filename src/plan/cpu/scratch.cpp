@@ -22,8 +22,12 @@ ScoreTerms::ScoreTerms(Arena& arena, const CpuPlan& plan, int64_t rows, int64_t 
   if (plan.sequence_ids) {
     row_id = arena.take<int32_t>(rows);
     column_id = arena.take<int32_t>(round_up(columns, kMaxLanes));
-    gaps = arena.take<uint8_t>(rows);
   }
+  if (plan.mask) {
+    mask_at = arena.take<const std::byte*>(rows);
+    mask_row = arena.take<float>(round_up(columns, kMaxLanes));
+  }
+  if (plan.sequence_ids || plan.mask) gaps = arena.take<uint8_t>(rows);
 }
 
 QBlock::QBlock(Arena& arena, const CpuPlan& plan)
@@ -80,7 +84,9 @@ BackwardScratch::BackwardScratch(Arena& arena, const CpuPlan& plan) {
   visible_q = arena.take<Span>(rows_q);
   this->tile_q = arena.take<Span>(tiles(rows_q));
   terms = ScoreTerms(arena, plan, tile_kv, rows_q);
-  if (plan.sequence_ids) gaps_q = arena.take<uint8_t>(rows_q);
+  if (plan.sequence_ids || plan.mask) gaps_q = arena.take<uint8_t>(rows_q);
+  if (plan.mask) mask_at_q = arena.take<const std::byte*>(rows_q);
+  if (plan.mask_grad) mask_grad = arena.take<double>(tile_kv * ld_s);
 }
 
 GradQ::GradQ(Arena& arena, const CpuPlan& plan, const Problem& problem) {

@@ -16,13 +16,13 @@ namespace fa3::cpu {
 // rows).
 using Span = Range<int32_t>;
 
-// What slopes and sequence ids do to the scores of a block. Rows are queries and columns keys in
-// the forward, the other way round in the backward. Arrays are nullptr in a problem without
-// slopes or without ids.
+// What slopes, sequence ids and attn_mask do to the scores of a block. Rows are queries and columns
+// keys in the forward, the other way round in the backward. Arrays are nullptr in a problem without
+// slopes, without ids or without a mask.
 struct ScoreTerms {
-  // ALiBi: the stored score, in units of log2, is
-  //   score·scale_high + score·scale_low + slope_high·distance + slope_low·distance,
-  // distance = |position − column|. Scale and −slope times log2(e) as sums of two floats: rounded
+  // ALiBi and mask: the stored score, in units of log2 or, with a mask, of e, is
+  //   score·scale_high + score·scale_low + slope_high·distance + slope_low·distance + mask,
+  // distance = |position − column|. Scale and −slope in these units as sums of two floats: rounded
   // to one, they would put the same error on all keys of a row, and on LSE.
   float* position = nullptr;    // [rows]: the column at distance 0
   float* slope_high = nullptr;  // [rows]
@@ -32,11 +32,17 @@ struct ScoreTerms {
   // Sequence ids: a row with gaps has columns of other ids within its span.
   int32_t* row_id = nullptr;     // [rows]
   int32_t* column_id = nullptr;  // [columns], in whole vectors
-  uint8_t* gaps = nullptr;       // [rows]
+  // The mask may hide columns in between, too.
+  uint8_t* gaps = nullptr;  // [rows]
+  // Mask: element (row, column) lies at mask_at[row] + column·mask_step.
+  const std::byte** mask_at = nullptr;  // [rows]
+  int64_t mask_step = 0;                // bytes
+  fa3_dtype mask_dtype = FA3_F32;
+  float* mask_row = nullptr;  // [columns], in whole vectors: one row, as softmax reads it
 
   ScoreTerms() = default;
   ScoreTerms(Arena& arena, const CpuPlan& plan, int64_t rows, int64_t columns);
-  bool any() const { return position != nullptr || column_id != nullptr; }
+  bool any() const { return position != nullptr || column_id != nullptr || mask_at != nullptr; }
 };
 
 // Least and greatest of some sequence ids; of none at first.
@@ -96,18 +102,20 @@ struct BackwardScratch {
   float* dot = nullptr;
   float* q = nullptr;  // Q, dO panels (operand B of dK, dV)
   float* dout = nullptr;
-  float* s = nullptr;         // [tile_kv][ld_s]: Sᵀ, then Pᵀ
-  float* dp = nullptr;        // [tile_kv][ld_s]: dPᵀ, then dSᵀ
-  float* lse_high = nullptr;  // [tile_q]
-  float* lse_low = nullptr;   // [tile_q]
-  float* delta = nullptr;     // [tile_q]
-  float* factor = nullptr;    // [max(tile_q, tile_kv)]
-  Span* visible = nullptr;    // [tile_kv]: queries that a key sees
-  Span* tile = nullptr;       // [tile_kv / kTileRows]
-  Span* visible_q = nullptr;  // [tile_q]: keys that a query sees
-  Span* tile_q = nullptr;     // [tile_q / kTileRows]
-  ScoreTerms terms;           // [tile_kv], [tile_q]
-  uint8_t* gaps_q = nullptr;  // [tile_q]: as terms.gaps, of the queries
+  float* s = nullptr;                     // [tile_kv][ld_s]: Sᵀ, then Pᵀ
+  float* dp = nullptr;                    // [tile_kv][ld_s]: dPᵀ, then dSᵀ
+  float* lse_high = nullptr;              // [tile_q]
+  float* lse_low = nullptr;               // [tile_q]
+  float* delta = nullptr;                 // [tile_q]
+  float* factor = nullptr;                // [max(tile_q, tile_kv)]
+  Span* visible = nullptr;                // [tile_kv]: queries that a key sees
+  Span* tile = nullptr;                   // [tile_kv / kTileRows]
+  Span* visible_q = nullptr;              // [tile_q]: keys that a query sees
+  Span* tile_q = nullptr;                 // [tile_q / kTileRows]
+  ScoreTerms terms;                       // [tile_kv], [tile_q]
+  uint8_t* gaps_q = nullptr;              // [tile_q]: as terms.gaps, of the queries
+  const std::byte** mask_at_q = nullptr;  // [tile_q]: as terms.mask_at, of the queries
+  double* mask_grad = nullptr;            // [tile_kv][ld_s]: sums of a tile of dattn_maskᵀ
   int64_t ld_s = 0;
 
   BackwardScratch(Arena& arena, const CpuPlan& plan);
