@@ -44,7 +44,7 @@ void bwd(FA3_GRID_CONSTANT const BwdArgs args) {
     ptx::reg_decrease<BwdConfig::kProducerRegisters>();
     const u32 warp = ptx::warp_index();
     if (warp == 0 && ptx::elect_one()) produce<kCfg>(smem, args, work);
-    if (warp > 0 && warp <= kCfg.consumer_wgs && ptx::elect_one())
+    if (warp > 0 && warp <= kCfg.consumer_wgs)
       write_dq<kCfg>(smem, args, work, warp - 1);
   } else {
     ptx::reg_increase<BwdConfig::kConsumerRegisters>();

@@ -32,7 +32,6 @@ struct BwdConsumer : BwdParts<kCfg> {
   DoutRing dout_ring;  // dV's
   DsRing ds_ring;      // of the dS that is stored next, and that whose dQ is due
   DsRing due_ring;
-  u32 dq_phase = 0;
   bool begun = false;
   ptx::Acc<kCfg.head_dim_qk> dk;
   ptx::Acc<kCfg.head_dim_v> dv;
@@ -71,7 +70,7 @@ struct BwdConsumer : BwdParts<kCfg> {
 
   // P and dS of the first tile.
   FA3_DEV void begin(Fragment& p, Scores& ds) {
-    smem.kv_full.wait(0);
+    smem.k_full.wait(0);
     Scores s;
     smem.q_full[0].wait(0);
     // Half a step later than the first consumer: together they would leave the tensor cores idle
@@ -79,6 +78,7 @@ struct BwdConsumer : BwdParts<kCfg> {
     constexpr NamedBarrier kStart{kStartBar, kWgThreads * kCfg.consumer_wgs};
     if (wg == 1) kStart.sync();  // sim:spare(late)
     this->issue_s(q_ring, s);
+    smem.v_full.wait(0);
     smem.dout_full[0].wait(0);
     this->issue_dp(dout_ring, ds);
     gemm_wait<1>(s);
@@ -183,8 +183,7 @@ struct BwdConsumer : BwdParts<kCfg> {
 
   // Ring: of Q.
   FA3_DEV void store_dq(const QRing& ring, const typename Parts::Two& scales, DqAcc& dq) {
-    smem.dq_empty[wg].wait(dq_phase);
-    dq_phase ^= 1;
+    dq_empty(wg).sync();
     this->put_dq(smem.dq[wg], ring, scales, dq, 0);
   }
 };

@@ -348,8 +348,7 @@ struct BwdParts {
   }
   FA3_DEV void release_dq(int piece) const {
     ptx::fence_proxy_async_shared();
-    ptx::warp_sync();
-    smem.dq_full[wg][piece].arrive_if(ptx::lane_index() == 0);
+    dq_full(wg, static_cast<u32>(piece)).arrive();
   }
   // Elements of a piece that are not finite become bits beside the sums, to which they add 0.
   FA3_DEV void flag_dq(DqAcc& dq, int piece) const {

@@ -23,7 +23,6 @@ struct BwdSplitConsumer : BwdParts<kCfg> {
   DsRing ds_ring;
   u32 p_phase = 0;
   typename Parts::Two scales;  // of dQ's rows
-  u32 dq_phase = 0;
   ptx::Acc<kCfg.head_dim_qk> sum;  // dV or dK
 
   FA3_DEV BwdSplitConsumer(BwdSmem<kCfg>& smem, const BwdArgs& args, u32 wg)
@@ -42,7 +41,8 @@ struct BwdSplitConsumer : BwdParts<kCfg> {
     sum.zero();
     if (!work.range.empty()) {
       i32 left = this->start(work);
-      smem.kv_full.wait(0);
+      smem.k_full.wait(0);
+      if constexpr (!kDv) smem.v_full.wait(0);
       FA3_NO_UNROLL
       for (; left > 0; --left) {
         if constexpr (kDv)
@@ -131,8 +131,7 @@ struct BwdSplitConsumer : BwdParts<kCfg> {
   // dK's takes Q, which the dQ writer releases for them.
   FA3_DEV void finish_step(u8* tile, DqAcc (&dq)[Parts::kDqPieces]) {
     static_assert(Parts::kDqPieces == 2, "one wait for each");
-    smem.dq_empty[wg].wait(dq_phase);
-    dq_phase ^= 1;
+    dq_empty(wg).sync();
     gemm_wait<1>(dq[0]);
     ptx::fence_regs(sum);  // its GEMM came before
     put_piece(tile, dq[0], 0);
