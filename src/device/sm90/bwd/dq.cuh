@@ -129,8 +129,7 @@ void bwd_dq(FA3_GRID_CONSTANT const BwdDqArgs args) {
           for (u32 g = 0; g < 4; ++g) {
             FA3_UNROLL
             for (int k = 0; k < 2; ++k)
-              two[g][k] =
-                  static_cast<float>(static_cast<i32>(four[g][2 * h + k])) * unit_of_row;
+              two[g][k] = static_cast<float>(static_cast<i32>(four[g][2 * h + k])) * unit_of_row;
             if (scale < 0)
               put_flagged<kCfg>(args.dq_flag + at * kCfg.dq_flags(), i + kWgThreads * g, 2 * h,
                                 two[g]);

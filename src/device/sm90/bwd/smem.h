@@ -8,8 +8,9 @@
 
 namespace fa3::sm90 {
 
-// Named barriers. Of both consumers; kDoneBar + 1 is the second consumer's.
-inline constexpr u32 kStartBar = 1, kDoneBar = 2;
+// Named barriers. Of both consumers: kStartBar and kDsBar of different kernels; kDoneBar + 1 is the
+// second consumer's. kOwnDsBar + wg: of a consumer.
+inline constexpr u32 kStartBar = 1, kDsBar = 1, kDoneBar = 2, kOwnDsBar = 10;
 // Of a consumer and its dQ writer's warp: that shared memory may be written, that a piece is there.
 FA3_HD constexpr NamedBarrier dq_empty(u32 wg) { return {4 + wg, kWgThreads + 32}; }
 FA3_HD constexpr NamedBarrier dq_full(u32 wg, u32 piece) {
@@ -43,7 +44,8 @@ struct BwdSmem {
   // Of each consumer warp: the Q tiles that it visits (TileRange).
   alignas(16) ptx::Vec<i32, 4> ranges[kCfg.consumer_wgs * kWgThreads / 32];
   alignas(8) i64 dq_tile[kCfg.consumer_wgs];  // deterministic: that of each consumer's next dQ
-  Barrier k_full, v_full, q_full[kQStages], q_empty[kQStages], dout_full[kStages], dout_empty[kStages];
+  Barrier k_full, v_full, q_full[kQStages], q_empty[kQStages], dout_full[kStages],
+      dout_empty[kStages];
   Barrier ds_full[kDsSlots][kDsWriters], ds_empty[kDsSlots];
   Barrier p_full;
   FA3_NAMED(k, v, q, dout, ds, dq, p, stats, scales, seen, placed, ranges, dq_tile, k_full, v_full,
