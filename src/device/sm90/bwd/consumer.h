@@ -91,19 +91,21 @@ struct BwdConsumer : BwdParts<kCfg> {
     gemm_wait<2>(dv);
     smem.dout_empty[dout_ring.stage].arrive_if(leader);
     dout_ring.advance();
+    dq_empty(wg).sync();
+    gemm_wait<1>(dq);
+    this->put_dq(smem.dq[wg], q_ring, scales, dq, 0);
     const QRing q_next = q_ring.next();
     if constexpr (kNext) {
       smem.q_full[q_next.stage].wait(q_next.phase);
       lse = this->stats(q_next.stage, 0);
       delta = this->stats(q_next.stage, 1);
     }
-    dq_empty(wg).sync();
-    gemm_wait<1>(dq);
-    this->put_dq(smem.dq[wg], q_ring, scales, dq, 0);
     gemm_wait<0>(dk);
-    if constexpr (kNext) this->issue_s(q_next, s);
+    if constexpr (kNext) {
+      this->next_tile();
+      this->issue_s(q_next, s);
+    }
     this->release_dq(0);
-    if constexpr (kNext) this->next_tile();
     q_ring = q_next;
   }
 };
