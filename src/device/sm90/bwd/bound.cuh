@@ -70,7 +70,7 @@ void bwd_bound(FA3_GRID_CONSTANT const BwdBoundArgs args) {
     const auto add = [&](const BwdTensor& t, i32 columns, RowSize& size) {
       for (i32 c = 8 * lane; c < columns && row < rows.used; c += 8 * kLanes) {
         float x[8];
-        load_eight<kCfg.dtype>(t, b * t.batch + i * t.row + head * t.head + c, x);
+        load_eight<kCfg.dtype, false>(t, b * t.batch + i * t.row + head * t.head + c, x);
         size.take(x);
       }
     };

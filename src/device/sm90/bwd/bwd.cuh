@@ -27,6 +27,7 @@
 #include "device/ptx/registers.h"
 #include "device/ptx/warp.h"
 #include "device/sm90/begin_cta.h"
+#include "device/sm90/bwd/ahead_consumer.h"
 #include "device/sm90/bwd/consumer.h"
 #include "device/sm90/bwd/producer.h"
 #include "device/sm90/bwd/split_consumer.h"
@@ -44,14 +45,15 @@ void bwd(FA3_GRID_CONSTANT const BwdArgs args) {
     ptx::reg_decrease<BwdConfig::kProducerRegisters>();
     const u32 warp = ptx::warp_index();
     if (warp == 0 && ptx::elect_one()) produce<kCfg>(smem, args, work);
-    if (warp > 0 && warp <= kCfg.consumer_wgs && ptx::elect_one())
-      write_dq<kCfg>(smem, args, work, warp - 1);
+    if (warp > 0 && warp <= kCfg.consumer_wgs) write_dq<kCfg>(smem, args, work, warp - 1);
   } else {
     ptx::reg_increase<BwdConfig::kConsumerRegisters>();
     if constexpr (kCfg.split())
       BwdSplitConsumer<kCfg>(smem, args, wg - 1).run(work);
-    else
+    else if constexpr (kCfg.exact_p())
       BwdConsumer<kCfg>(smem, args, wg - 1).run(work);
+    else
+      BwdAheadConsumer<kCfg>(smem, args, wg - 1).run(work);
   }
 }
 

@@ -82,8 +82,7 @@ struct BwdConfig {
     const int tiles = k_tile().bytes() + v_tile().bytes() + q_stages() * q_tile().bytes() +
                       stages * dout_tile().bytes() + ds_slots() * ds_tile().bytes() + p_bytes();
     const int dq = dq_apart() ? 4 * dq_sums() : 0;
-    const int barriers = 1 + 2 * q_stages() + 2 * stages + ds_slots() * (ds_writers() + 1) +
-                         (dq_pieces() + 1) * consumer_wgs + 1;
+    const int barriers = 2 + 2 * q_stages() + 2 * stages + ds_slots() * (ds_writers() + 1) + 1;
     return static_cast<int>(
         round_up(tiles + dq + q_stages() * stats_bytes() + scale_slots() * scale_bytes() +
                      16 * kWgThreads * (mask_makers() + (functors ? mask_makers() : 0)) +

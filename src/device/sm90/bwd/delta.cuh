@@ -20,7 +20,9 @@ namespace fa3::sm90 {
 template <BwdConfig kCfg>
 FA3_KERNEL(kBwdRowThreads)
 void bwd_delta(FA3_GRID_CONSTANT const BwdDeltaArgs args) {
-  constexpr i32 kLanes = 16;  // of a row, 8 columns each at a time
+  // Of a row, 8 columns each at a time; rows that a thread takes part in.
+  constexpr i32 kLanes = min(kCfg.head_dim_v / 8, 16), kRows = kBwdRowThreads / kLanes;
+  constexpr i32 kTurns = kCfg.tile_q / kRows;
   ptx::pdl_launch();
   ptx::pdl_wait();
   const BwdQTile work = BwdQTile::of_cta<kCfg>(args.q_axis, args.batch);
@@ -29,6 +31,33 @@ void bwd_delta(FA3_GRID_CONSTANT const BwdDeltaArgs args) {
   if (tile > 0 && tile * kCfg.tile_q >= rows.rows) return;
   const i64 at = args.tiles.first(b, head, rows.begin, kCfg.tile_q) + tile;
   const i32 thread = static_cast<i32>(ptx::thread_index()), lane = thread % kLanes;
+  float sums[kTurns] = {};
+  [[maybe_unused]] RowSize sizes[kTurns];
+  // Loads of all rows before anything that waits for one.
+  const auto load = [&]<bool kF32>() {
+    FA3_UNROLL
+    for (i32 turn = 0; turn < kTurns; ++turn) {
+      const i32 row = kCfg.tile_q * tile + kRows * turn + thread / kLanes;
+      const i64 i = i64{first_row(args.q_axis, rows)} + row;
+      FA3_UNROLL
+      for (i32 c = 8 * lane; c < kCfg.head_dim_v; c += 8 * kLanes) {
+        if (c >= args.head_dim_v || row >= rows.used) continue;
+        float o[8], dout[8];
+        const auto element = [&](const BwdTensor& t) {
+          return b * t.batch + i * t.row + head * t.head + c;
+        };
+        load_eight<kCfg.dtype, kF32>(args.o, element(args.o), o);
+        load_eight<kCfg.dtype, false>(args.dout, element(args.dout), dout);
+        FA3_UNROLL
+        for (int k = 0; k < 8; ++k) sums[turn] = ptx::fma(o[k], dout[k], sums[turn]);
+        if constexpr (kCfg.deterministic) sizes[turn].take(dout);
+      }
+    }
+  };
+  if (args.o.f32)
+    load.template operator()<true>();
+  else
+    load.template operator()<false>();
   const auto clear = [&](u32* words, i32 count) {
     using Four = ptx::Vec<u32, 4>;
     FA3_NO_UNROLL
@@ -44,23 +73,12 @@ void bwd_delta(FA3_GRID_CONSTANT const BwdDeltaArgs args) {
     keys = load_bound(args.bounds + of_head, args.bound_entries);
   }
   float* const stats = args.stats + at * kCfg.stats_and_scales();
-  FA3_NO_UNROLL
-  for (i32 r = thread / kLanes; r < kCfg.tile_q; r += kBwdRowThreads / kLanes) {
-    const i32 row = kCfg.tile_q * tile + r;
+  FA3_UNROLL
+  for (i32 turn = 0; turn < kTurns; ++turn) {
+    const i32 r = kRows * turn + thread / kLanes, row = kCfg.tile_q * tile + r;
     const i64 i = i64{first_row(args.q_axis, rows)} + row;
-    float sum = 0;
-    [[maybe_unused]] RowSize size;
-    for (i32 c = 8 * lane; c < args.head_dim_v && row < rows.used; c += 8 * kLanes) {
-      float o[8], dout[8];
-      const auto element = [&](const BwdTensor& t) {
-        return b * t.batch + i * t.row + head * t.head + c;
-      };
-      load_eight<kCfg.dtype>(args.o, element(args.o), o);
-      load_eight<kCfg.dtype>(args.dout, element(args.dout), dout);
-      FA3_UNROLL
-      for (int k = 0; k < 8; ++k) sum = ptx::fma(o[k], dout[k], sum);
-      if constexpr (kCfg.deterministic) size.take(dout);
-    }
+    float sum = sums[turn];
+    [[maybe_unused]] RowSize size = sizes[turn];
     FA3_UNROLL
     for (u32 m = 1; m < kLanes; m *= 2) sum += ptx::shfl_xor(sum, m);
     if constexpr (kCfg.deterministic) size.over_lanes<kLanes>();

@@ -42,6 +42,47 @@ FA3_DEV void put_flagged(const u32* flags, u32 i, int first, float (&two)[2]) {
   }
 }
 
+// Word k of lane q in each four lanes becomes word q of lane k.
+FA3_DEV void transpose_in_quad(u32 (&words)[4]) {
+  const u32 lane = ptx::lane_index();
+  FA3_UNROLL
+  for (u32 m = 1; m < 4; m *= 2) {
+    const bool upper = (lane & m) != 0;
+    FA3_UNROLL
+    for (u32 k = 0; k < 4; ++k) {
+      if ((k & m) != 0) continue;
+      const u32 got = ptx::shfl_xor(upper ? words[k] : words[k | m], m);
+      if (upper)
+        words[k] = got;
+      else
+        words[k | m] = got;
+    }
+  }
+}
+
+// Four groups of 8 columns of a row from `column` on, of each of which a lane of four has two
+// neighbours: FP32 as they are, 16 bits a group a lane. All lanes of a warp.
+template <MmaType kType>
+FA3_DEV void store_groups(const BwdTensor& to, i64 row, u32 column, u32 quad,
+                          const float (&two)[4][2], i32 columns) {
+  if (to.f32) {
+    FA3_UNROLL
+    for (u32 g = 0; g < 4; ++g) {
+      const u32 at = column + 8 * g + 2 * quad;
+      if (static_cast<i32>(at) < columns) store_two<kType>(to, row + at, two[g][0], two[g][1]);
+    }
+    return;
+  }
+  u32 words[4];
+  FA3_UNROLL
+  for (u32 g = 0; g < 4; ++g) words[g] = pack16<kType>(two[g][0], two[g][1]);
+  transpose_in_quad(words);
+  const u32 at = column + 8 * quad;
+  if (static_cast<i32>(at) >= columns) return;
+  ptx::st_global(reinterpret_cast<ptx::Vec<u32, 4>*>(static_cast<u16*>(to.data) + row + at),
+                 ptx::Vec<u32, 4>{{words[0], words[1], words[2], words[3]}});
+}
+
 template <BwdConfig kCfg>
 FA3_KERNEL(kBwdRowThreads)
 void bwd_dq(FA3_GRID_CONSTANT const BwdDqArgs args) {
@@ -56,36 +97,53 @@ void bwd_dq(FA3_GRID_CONSTANT const BwdDqArgs args) {
   const auto* const sums = reinterpret_cast<const Four*>(args.dq_sum + at * kCfg.dq_sums());
   [[maybe_unused]] const float* const scales =
       args.stats + at * kCfg.stats_and_scales() + kCfg.stats() * kCfg.tile_q;
+  const u32 quad = ptx::lane_index() % 4;
   const i32 step = static_cast<i32>(ptx::grid_dim_x()) * kCfg.tile_q;
   for (i32 first = kCfg.tile_q * tile; first < rows.rows; first += step) {
+    // A thread takes four groups of 8 columns in two rows: two neighbours of each.
     FA3_NO_UNROLL
-    for (u32 i = ptx::thread_index(); i < static_cast<u32>(kCfg.dq_sums() / 4);
-         i += kBwdRowThreads) {
+    for (u32 unit = ptx::thread_index(); unit < static_cast<u32>(kCfg.dq_sums() / 16);
+         unit += kBwdRowThreads) {
+      const u32 i = unit / kWgThreads * (4 * kWgThreads) + unit % kWgThreads;
       const Place place = dq_place<kCfg>(i);
-      if (static_cast<i32>(place.column) >= args.head_dim_qk) continue;
-      const Four four = first < rows.used ? ptx::ld_global(sums + i) : Four{};
+      Four four[4];
+      FA3_UNROLL
+      for (u32 g = 0; g < 4; ++g)
+        four[g] = first < rows.used ? ptx::ld_global(sums + i + kWgThreads * g) : Four{};
       FA3_UNROLL
       for (int h = 0; h < 2; ++h) {
         const i32 row = first + static_cast<i32>(place.row) + 8 * h;
-        if (row >= rows.rows) continue;
         const bool counts = row < rows.used;
-        const i64 to = b * args.dq.batch + (i64{first_row(args.q_axis, rows)} + row) * args.dq.row +
-                       head * args.dq.head + place.column;
-        float two[2];
+        float two[4][2];
         FA3_UNROLL
-        for (int k = 0; k < 2; ++k) two[k] = ptx::bits_as<float>(four[2 * h + k]);
+        for (u32 g = 0; g < 4; ++g) {
+          FA3_UNROLL
+          for (int k = 0; k < 2; ++k) two[g][k] = ptx::bits_as<float>(four[g][2 * h + k]);
+        }
         if constexpr (kCfg.deterministic) {
           const float scale =
               counts ? ptx::ld_global(scales + stats_place(static_cast<i32>(place.row) + 8 * h))
                      : 1.f;
-          const float unit = fixed_unit(scale);
+          const float unit_of_row = fixed_unit(scale);
           FA3_UNROLL
-          for (int k = 0; k < 2; ++k)
-            two[k] = static_cast<float>(static_cast<i32>(four[2 * h + k])) * unit;
-          if (scale < 0) put_flagged<kCfg>(args.dq_flag + at * kCfg.dq_flags(), i, 2 * h, two);
+          for (u32 g = 0; g < 4; ++g) {
+            FA3_UNROLL
+            for (int k = 0; k < 2; ++k)
+              two[g][k] = static_cast<float>(static_cast<i32>(four[g][2 * h + k])) * unit_of_row;
+            if (scale < 0)
+              put_flagged<kCfg>(args.dq_flag + at * kCfg.dq_flags(), i + kWgThreads * g, 2 * h,
+                                two[g]);
+          }
         }
-        store_two<kCfg.dtype>(args.dq, to, counts ? two[0] * args.scale : 0.f,
-                              counts ? two[1] * args.scale : 0.f);
+        FA3_UNROLL
+        for (u32 g = 0; g < 4; ++g) {
+          FA3_UNROLL
+          for (int k = 0; k < 2; ++k) two[g][k] = counts ? two[g][k] * args.scale : 0.f;
+        }
+        const i64 to = b * args.dq.batch + (i64{first_row(args.q_axis, rows)} + row) * args.dq.row +
+                       head * args.dq.head;
+        store_groups<kCfg.dtype>(args.dq, to, place.column - 2 * quad, quad, two,
+                                 row < rows.rows ? args.head_dim_qk : 0);
       }
     }
   }

@@ -162,24 +162,26 @@ struct BwdParts {
     const u32 row = static_cast<u32>(of_8 / 2 * 16 + of_8 % 2 * 2) + 2 * column();
     return ptx::ld_shared(reinterpret_cast<const Two*>(&smem.stats[stage][which][row]));
   }
-  // All of the thread's, loaded ahead; or each when it is used.
-  struct Ahead {
-    ptx::Vec<float, 4> of_16[kQueries / 16];
+  // All of the thread's: loaded ahead, or where registers do not suffice, each when it is used.
+  static constexpr bool kAhead =
+      kCfg.exact_p() && !kCfg.split() && !kCfg.softcap && !kCfg.deterministic;
+  struct Stats {
+    const BwdParts* parts;
+    u32 stage;
+    int which;
+    ptx::Vec<float, 4> of_16[kAhead ? kQueries / 16 : 1];
+
     FA3_DEV Two operator()(int of_8) const {
+      if constexpr (!kAhead) return parts->load_stats(stage, which, of_8);
       const auto& four = of_16[of_8 / 2];
       return {{four[of_8 % 2 * 2], four[of_8 % 2 * 2 + 1]}};
     }
   };
-  struct JustInTime {
-    const BwdParts& parts;
-    u32 stage;
-    int which;
-    FA3_DEV Two operator()(int of_8) const { return parts.load_stats(stage, which, of_8); }
-  };
-  FA3_DEV Ahead load_ahead(u32 stage, int which) const {
-    Ahead to;
+  FA3_DEV Stats stats(u32 stage, int which) const {
+    Stats to;
+    to.parts = this, to.stage = stage, to.which = which;
     FA3_UNROLL
-    for (int k = 0; k < kQueries / 16; ++k) {
+    for (int k = 0; kAhead && k < kQueries / 16; ++k) {
       to.of_16[k] = ptx::ld_shared(reinterpret_cast<const ptx::Vec<float, 4>*>(
           &smem.stats[stage][which][16 * static_cast<u32>(k) + 2 * column()]));
     }
@@ -207,8 +209,7 @@ struct BwdParts {
   }
 
   // In FP32, and as an operand. Stage: of Q.
-  template <class Lse>
-  FA3_DEV void make_p(u32 stage, const Lse& lse_of, Scores& s, Fragment& p) const {
+  FA3_DEV void make_p(u32 stage, const Stats& lse_of, Scores& s, Fragment& p) const {
     const Bias added = bias(stage);
     FA3_UNROLL
     for (int j = 0; j < kQueries / 8; ++j) {
@@ -255,9 +256,8 @@ struct BwdParts {
   }
 
   // dS = P ∘ (dP − δ). Where the mask has hidden a pair, dP and δ may be anything.
-  template <class Delta>
-  FA3_DEV void make_ds(const Delta& delta_of, const Scores& s, const Fragment& p,
-                       Scores& dp) const {
+  FA3_DEV void make_plain_ds(const Stats& delta_of, const Scores& s, const Fragment& p,
+                             Scores& dp) const {
     FA3_UNROLL
     for (int j = 0; j < kQueries / 8; ++j) {
       const Two delta = delta_of(j);
@@ -285,21 +285,17 @@ struct BwdParts {
       }
     }
   }
-  FA3_DEV void make_p(u32 stage, Scores& s, Fragment& p) const {
-    make_p(stage, JustInTime{*this, stage, 0}, s, p);
-  }
-  FA3_DEV void make_ds(u32 stage, const Scores& s, const Fragment& p, Scores& dp) const {
+  FA3_DEV void make_ds(u32 stage, const Stats& delta_of, const Scores& s, const Fragment& p,
+                       Scores& dp) const {
     if constexpr (kCfg.softcap)
       make_capped_ds(stage, s, dp);
     else
-      make_ds(JustInTime{*this, stage, 1}, s, p, dp);
+      make_plain_ds(delta_of, s, p, dp);
   }
-  // This consumer's rows of a slot.
-  FA3_DEV void store_ds(const DsRing& ring, const Scores& ds) {
+  // This consumer's rows of a slot; a barrier hands them on.
+  FA3_DEV void put_ds(const DsRing& ring, const Scores& ds) {
     store_operand16<kType, kDs.swizzle()>(smem.ds[ring.stage] + own_bytes<kDs>(), ds, kDs.rows);
     ptx::fence_proxy_async_shared();
-    ptx::warp_sync();
-    smem.ds_full[ring.stage][kCfg.split() ? 0 : wg].arrive_if(ptx::lane_index() == 0);
   }
   FA3_DEV static float p_at(const Scores& s, const Fragment& p, int i) {
     if constexpr (kCfg.exact_p()) return s[i];
@@ -348,8 +344,7 @@ struct BwdParts {
   }
   FA3_DEV void release_dq(int piece) const {
     ptx::fence_proxy_async_shared();
-    ptx::warp_sync();
-    smem.dq_full[wg][piece].arrive_if(ptx::lane_index() == 0);
+    dq_full(wg, static_cast<u32>(piece)).arrive();
   }
   // Elements of a piece that are not finite become bits beside the sums, to which they add 0.
   FA3_DEV void flag_dq(DqAcc& dq, int piece) const {

@@ -17,10 +17,9 @@ template <BwdConfig kCfg>
 FA3_DEV void produce(BwdSmem<kCfg>& smem, const BwdArgs& args, const BwdWork& work) {
   if (work.range.empty()) return;
   const TileSource keys{work.kv.begin, work.kv.used, work.head_kv, work.batch};
-  load_tile<kCfg.ragged, kCfg.k_tile()>(smem.k, args.k, smem.kv_full, keys, work.key,
+  load_tile<kCfg.ragged, kCfg.k_tile()>(smem.k, args.k, smem.k_full, keys, work.key,
                                         ptx::L2Hint::kEvictFirst);
-  load_tile<kCfg.ragged, kCfg.v_tile()>(smem.v, args.v, smem.kv_full, keys, work.key,
-                                        ptx::L2Hint::kEvictFirst);
+  bool v_due = true;  // behind the first Q, since S comes before dP
   constexpr u32 kStats = static_cast<u32>(kCfg.stats_bytes()),
                 kScales = static_cast<u32>(kCfg.scale_bytes());
   auto q_ring = Ring<kCfg.q_stages()>::producer();
@@ -45,6 +44,11 @@ FA3_DEV void produce(BwdSmem<kCfg>& smem, const BwdArgs& args, const BwdWork& wo
       }
       load_tile<kCfg.ragged, kCfg.q_tile()>(smem.q[s], args.q, smem.q_full[s], rows,
                                             kCfg.tile_q * tile, ptx::L2Hint::kEvictLast);
+      if (v_due) {
+        load_tile<kCfg.ragged, kCfg.v_tile()>(smem.v, args.v, smem.v_full, keys, work.key,
+                                              ptx::L2Hint::kEvictFirst);
+        v_due = false;
+      }
       s = dout_ring.stage;
       smem.dout_empty[s].wait(dout_ring.phase);
       load_tile<kCfg.ragged, kCfg.dout_tile()>(smem.dout[s], args.dout, smem.dout_full[s], rows,
@@ -55,8 +59,8 @@ FA3_DEV void produce(BwdSmem<kCfg>& smem, const BwdArgs& args, const BwdWork& wo
   }
 }
 
-// One thread for consumer `w`, whose part of each tile it adds in bulk, piece by piece. dq_tile is
-// where a consumer has to note what is not finite.
+// One warp for consumer `w`, of whose part of each tile a lane adds piece by piece in bulk. dq_tile
+// is where a consumer has to note what is not finite.
 template <BwdConfig kCfg>
 FA3_DEV void write_dq(BwdSmem<kCfg>& smem, const BwdArgs& args, const BwdWork& work, u32 w) {
   if (work.range.empty()) return;
@@ -65,7 +69,7 @@ FA3_DEV void write_dq(BwdSmem<kCfg>& smem, const BwdArgs& args, const BwdWork& w
   static_assert(
       kCfg.dq_apart() || (4 * kPart <= sizeof smem.q[0] && 4 * kPart <= sizeof smem.dout[0]),
       "dQ on its way out: more than a tile of Q or dO");
-  u32 phase = 0;
+  const bool adds = ptx::elect_one();
   Ring<kCfg.stages> ring;
   FA3_NO_UNROLL
   for (i32 h = 0; h < args.group_size; ++h) {
@@ -73,16 +77,17 @@ FA3_DEV void write_dq(BwdSmem<kCfg>& smem, const BwdArgs& args, const BwdWork& w
         args.tiles.first(work.batch, work.head_kv * args.group_size + h, work.q.begin, kCfg.tile_q);
     FA3_NO_UNROLL
     for (i32 tile = work.range.first; tile < work.range.end; ++tile) {
-      if constexpr (kCfg.deterministic) ptx::st_shared(&smem.dq_tile[w], first + tile);
-      smem.dq_empty[w].arrive();
+      if (kCfg.deterministic && adds) ptx::st_shared(&smem.dq_tile[w], first + tile);
+      dq_empty(w).arrive();
       u32* const to = args.dq_sum + (first + tile) * kCfg.dq_sums() + w * kPart;
-      u32 from = ptx::smem_address(smem.dq[w]);
+      u32 from = ptx::smem_address(smem.dq[kCfg.dq_apart() ? w : 0]);
       if constexpr (!kCfg.dq_apart())
         from = w == 0 ? ptx::smem_address(smem.dout[ring.stage])
                       : ptx::smem_address(smem.q[ring.stage]);
       FA3_UNROLL
       for (u32 piece = 0; piece < kCfg.dq_pieces(); ++piece) {
-        smem.dq_full[w][piece].wait(phase);
+        dq_full(w, piece).sync();
+        if (!adds) continue;
         u32* const at = to + piece * kPiece;
         if constexpr (kCfg.deterministic)
           ptx::bulk_reduce_add_u32(at, from + 4 * kPiece * piece, 4 * kPiece);
@@ -91,10 +96,10 @@ FA3_DEV void write_dq(BwdSmem<kCfg>& smem, const BwdArgs& args, const BwdWork& w
                                    4 * kPiece);
         ptx::bulk_commit();
       }
-      phase ^= 1;
-      ptx::bulk_wait_read<0>();
+      if (adds) ptx::bulk_wait_read<0>();
+      ptx::warp_sync();
       if constexpr (!kCfg.dq_apart()) {
-        (w == 0 ? smem.dout_empty[ring.stage] : smem.q_empty[ring.stage]).arrive();
+        (w == 0 ? smem.dout_empty[ring.stage] : smem.q_empty[ring.stage]).arrive_if(adds);
         ring.advance();
       }
     }

@@ -8,8 +8,14 @@
 
 namespace fa3::sm90 {
 
-// Named barriers of both consumers; kDoneBar + 1 is the second consumer's.
-inline constexpr u32 kStartBar = 1, kDoneBar = 2;
+// Named barriers. Of both consumers: kStartBar and kDsBar of different kernels; kDoneBar + 1 is the
+// second consumer's. kOwnDsBar + wg: of a consumer.
+inline constexpr u32 kStartBar = 1, kDsBar = 1, kDoneBar = 2, kOwnDsBar = 10;
+// Of a consumer and its dQ writer's warp: that shared memory may be written, that a piece is there.
+FA3_HD constexpr NamedBarrier dq_empty(u32 wg) { return {4 + wg, kWgThreads + 32}; }
+FA3_HD constexpr NamedBarrier dq_full(u32 wg, u32 piece) {
+  return {6 + 2 * wg + piece, kWgThreads + 32};
+}
 
 template <BwdConfig kCfg>
 struct BwdSmem {
@@ -38,15 +44,15 @@ struct BwdSmem {
   // Of each consumer warp: the Q tiles that it visits (TileRange).
   alignas(16) ptx::Vec<i32, 4> ranges[kCfg.consumer_wgs * kWgThreads / 32];
   alignas(8) i64 dq_tile[kCfg.consumer_wgs];  // deterministic: that of each consumer's next dQ
-  Barrier kv_full, q_full[kQStages], q_empty[kQStages], dout_full[kStages], dout_empty[kStages];
+  Barrier k_full, v_full, q_full[kQStages], q_empty[kQStages], dout_full[kStages],
+      dout_empty[kStages];
   Barrier ds_full[kDsSlots][kDsWriters], ds_empty[kDsSlots];
   Barrier p_full;
-  Barrier dq_full[kCfg.consumer_wgs][kCfg.dq_pieces()], dq_empty[kCfg.consumer_wgs];
-  FA3_NAMED(k, v, q, dout, ds, dq, p, stats, scales, seen, placed, ranges, dq_tile, kv_full, q_full,
-            q_empty, dout_full, dout_empty, ds_full, ds_empty, p_full, dq_full, dq_empty)
+  FA3_NAMED(k, v, q, dout, ds, dq, p, stats, scales, seen, placed, ranges, dq_tile, k_full, v_full,
+            q_full, q_empty, dout_full, dout_empty, ds_full, ds_empty, p_full)
 
   FA3_DEV void init_barriers() {
-    kv_full.init(2);
+    k_full.init(1), v_full.init(1);
     for (int s = 0; s < kQStages; ++s) q_full[s].init(1), q_empty[s].init(kCfg.consumer_wgs);
     for (int s = 0; s < kStages; ++s) dout_full[s].init(1), dout_empty[s].init(kCfg.consumer_wgs);
     for (int s = 0; s < kDsSlots; ++s) {
@@ -54,10 +60,6 @@ struct BwdSmem {
       ds_empty[s].init(kCfg.consumer_wgs);
     }
     if constexpr (kCfg.split()) p_full.init(kWgThreads / 32);
-    for (int w = 0; w < kCfg.consumer_wgs; ++w) {
-      for (Barrier& full : dq_full[w]) full.init(kWgThreads / 32);
-      dq_empty[w].init(1);
-    }
   }
 };
 

@@ -22,8 +22,7 @@ struct BwdSplitConsumer : BwdParts<kCfg> {
   DoutRing dout_ring;
   DsRing ds_ring;
   u32 p_phase = 0;
-  typename Parts::Two scales;  // of dQ's rows
-  u32 dq_phase = 0;
+  typename Parts::Two scales;      // of dQ's rows
   ptx::Acc<kCfg.head_dim_qk> sum;  // dV or dK
 
   FA3_DEV BwdSplitConsumer(BwdSmem<kCfg>& smem, const BwdArgs& args, u32 wg)
@@ -42,7 +41,8 @@ struct BwdSplitConsumer : BwdParts<kCfg> {
     sum.zero();
     if (!work.range.empty()) {
       i32 left = this->start(work);
-      smem.kv_full.wait(0);
+      smem.k_full.wait(0);
+      if constexpr (!kDv) smem.v_full.wait(0);
       FA3_NO_UNROLL
       for (; left > 0; --left) {
         if constexpr (kDv)
@@ -71,7 +71,7 @@ struct BwdSplitConsumer : BwdParts<kCfg> {
     smem.q_full[q_ring.stage].wait(q_ring.phase);
     this->issue_s(q_ring, s);
     gemm_wait<0>(s);
-    this->make_p(q_ring.stage, s, p);
+    this->make_p(q_ring.stage, this->stats(q_ring.stage, 0), s, p);
     scales = this->load_scales(q_ring);
     // The other consumer has read the P before: its dS, of that, has been waited for.
     FA3_UNROLL
@@ -108,11 +108,13 @@ struct BwdSplitConsumer : BwdParts<kCfg> {
     }
     gemm_wait<0>(ds);
     smem.dout_empty[dout_ring.stage].arrive_if(leader);
-    this->make_ds(q_ring.stage, s, p, ds);
+    this->make_ds(q_ring.stage, this->stats(q_ring.stage, 1), s, p, ds);
     scales = this->load_scales(q_ring);
     to_operand16<kType>(p, ds);
     smem.ds_empty[ds_ring.stage].wait(ds_ring.phase ^ 1);
-    this->store_ds(ds_ring, ds);
+    this->put_ds(ds_ring, ds);
+    ptx::warp_sync();
+    smem.ds_full[ds_ring.stage][0].arrive_if(ptx::lane_index() == 0);
     gemm_rs<kType>(  // sim:spare(group)
         sum, p, this->template columns<kQ>(smem.q, q_ring), kAccumulate);
     DqAcc dq[Parts::kDqPieces];
@@ -131,8 +133,7 @@ struct BwdSplitConsumer : BwdParts<kCfg> {
   // dK's takes Q, which the dQ writer releases for them.
   FA3_DEV void finish_step(u8* tile, DqAcc (&dq)[Parts::kDqPieces]) {
     static_assert(Parts::kDqPieces == 2, "one wait for each");
-    smem.dq_empty[wg].wait(dq_phase);
-    dq_phase ^= 1;
+    dq_empty(wg).sync();
     gemm_wait<1>(dq[0]);
     ptx::fence_regs(sum);  // its GEMM came before
     put_piece(tile, dq[0], 0);

@@ -23,10 +23,10 @@ FA3_DEV void store_two(const BwdTensor& to, i64 element, float a, float b) {
 }
 
 // Eight neighbours from a multiple of 8 on.
-template <MmaType kType>
+template <MmaType kType, bool kF32>
 FA3_DEV void load_eight(const BwdTensor& from, i64 element, float (&to)[8]) {
   using Four = ptx::Vec<u32, 4>;
-  if (from.f32) {
+  if constexpr (kF32) {
     const auto* const at = reinterpret_cast<const Four*>(static_cast<float*>(from.data) + element);
     FA3_UNROLL
     for (int i = 0; i < 8; ++i) to[i] = ptx::bits_as<float>(ptx::ld_global(at + i / 4)[i % 4]);
