@@ -13,12 +13,12 @@
 namespace fa3::sm90 {
 namespace {
 
-enum class Fit { kYes, kOperands, kFlush, kHeadDimQk, kHeadDimV, kMask, kSeqlenQ, kConsumers };
+enum class Fit { kYes, kOperands, kSums, kHeadDimQk, kHeadDimV, kMask, kSeqlenQ, kConsumers };
 
 // The only place with the rule: rejected_rows() reports what it returned.
 Fit fit_of(const FwdRow& row, const RowNeed& need) {
   if (!row.takes(need.operands)) return Fit::kOperands;
-  if (row.flushes() != need.flush) return Fit::kFlush;
+  if (row.sums() != need.sums) return Fit::kSums;
   if (need.head_dim_qk > row.config.head_dim_qk) return Fit::kHeadDimQk;
   if (need.head_dim_v > row.config.head_dim_v) return Fit::kHeadDimV;
   if (!takes(row, need.mask)) return Fit::kMask;
@@ -34,6 +34,12 @@ const char* text_of_masks(unsigned masks) {
   return "a mask";
 }
 
+const char* text_of_sums(Sums sums) {
+  if (sums == Sums::kShort) return "P·V added up by the tensor cores";
+  return sums == Sums::kLong ? "P·V added up in FP32 every few KV tiles"
+                             : "P·V added up in FP32 tile by tile, for scales of blocks of v";
+}
+
 std::string text_of(Fit fit, const FwdRow& row, const RowNeed& need) {
   switch (fit) {
     case Fit::kOperands:
@@ -42,9 +48,8 @@ std::string text_of(Fit fit, const FwdRow& row, const RowNeed& need) {
                          : row.config.v8()    ? "8-bit q, k and v"
                                               : "8-bit q and k, 16-bit v",
                          word(need.operands));
-    case Fit::kFlush:
-      return row.flushes() ? "P·V added up in FP32, for long sums and for scales of blocks of v"
-                           : "P·V added up by the tensor cores, here it takes FP32";
+    case Fit::kSums:
+      return fmt::format("{}, here {}", text_of_sums(row.sums()), text_of_sums(need.sums));
     case Fit::kHeadDimQk:
       return fmt::format("head_dim_qk up to {}, here {}", row.config.head_dim_qk, need.head_dim_qk);
     case Fit::kHeadDimV:
@@ -80,9 +85,9 @@ const FwdRow* row_named(std::string_view name) {
 
 std::string why_not(const FwdRow& row, const RowNeed& need, const FwdFunctors& functors) {
   RowNeed right = need;
-  right.flush = need.flush || row.flushes();  // which is right for short sums, too
+  right.sums = std::max(need.sums, row.sums());  // which is right for shorter sums, too
   const Fit fit = fit_of(row, right);
-  for (const Fit wrong : {Fit::kOperands, Fit::kFlush, Fit::kHeadDimQk, Fit::kHeadDimV, Fit::kMask})
+  for (const Fit wrong : {Fit::kOperands, Fit::kSums, Fit::kHeadDimQk, Fit::kHeadDimV, Fit::kMask})
     if (fit == wrong) return text_of(fit, row, need);
   if (row.config.consumer_wgs == 3 && functors.any())
     return "three consumers: functors take their registers";

@@ -113,6 +113,15 @@ struct FwdVariants {
 };
 constexpr FwdVariants compiled_ahead(const FwdRow& row) {
   FwdVariants all;
+  if (row.sums() == Sums::kBlocks) {
+    for (const KvScales of : {KvScales::kTiles, KvScales::kKeys}) {
+      if (of == KvScales::kKeys && row.config.head_dim_qk != 64) continue;
+      for (const Operands operands : {Operands::kE4m3, Operands::kI8E4m3})
+        for (const ScoreKind score : {ScoreKind::kScaled, ScoreKind::kSoftcap})
+          all.add(ahead({MmaType::kBf16, MaskKind::kFull, score, false, {}, operands, of}));
+    }
+    return all;
+  }
   for (const Operands operands : kOperands) {
     if (!row.takes(operands)) continue;
     for (const MmaType dtype : kFwdTypes) {
@@ -131,14 +140,6 @@ constexpr FwdVariants compiled_ahead(const FwdRow& row) {
     if (row.takes(operands)) all.add(ahead({.operands = operands, .o_f32 = true}));
   }
   const int dim = row.config.head_dim_qk;
-  if (row.flushes()) {
-    for (const KvScales of : {KvScales::kTiles, KvScales::kKeys}) {
-      if (of == KvScales::kKeys && (dim != 64 || row.config.consumer_wgs == 3)) continue;
-      for (const Operands operands : {Operands::kE4m3, Operands::kI8E4m3})
-        for (const ScoreKind score : {ScoreKind::kScaled, ScoreKind::kSoftcap})
-          all.add(ahead({MmaType::kBf16, MaskKind::kFull, score, false, {}, operands, of}));
-    }
-  }
   if (dim == row.config.head_dim_v && (dim == 64 || dim == 128) && row.config.consumer_wgs < 3 &&
       row.takes(Operands::k16)) {
     for (const ScoreKind score : {ScoreKind::kScaled, ScoreKind::kSoftcap})

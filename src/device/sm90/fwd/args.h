@@ -61,6 +61,7 @@ struct FwdArgs {
   // Instead of the map o: strides in elements.
   float* o_f32;
   i64 o_row, o_head, o_batch;
+  float* parked;  // FwdConfig::parked_bytes() for each CTA (parked.h)
 };
 
 }  // namespace fa3::sm90
