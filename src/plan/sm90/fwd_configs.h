@@ -134,8 +134,8 @@ inline constexpr FwdRow kFwdRows[] = {
   {"d96 8bit short",     kAnyMask, 1024, v8_of({ 96,  96, 128, 2, 2, 1, false, 1}, 2)},
   {"d96 8bit",           kAnyMask, 0,    v8_of({ 96,  96, 192, 2, 2, 1, false, 1}, 0)},
   {"d128 8bit short",    kAnyMask, 1024, v8_of({128, 128, 128, 2, 2, 1, false, 1}, 2)},
-  {"d128 8bit masked",   kMasked,  2048, v8_of({128, 128, 224, 2, 2, 1, false, 1}, 2)},
-  {"d128 8bit full",     kFull,    2048, v8_of({128, 128, 160, 3, 2, 2, false, 1}, 0)},
+  {"d128 8bit medium",   kAnyMask, 2048, v8_of({128, 128,  96, 3, 3, 1, false, 1}, 2)},
+  {"d128 8bit masked",   kMasked,  0,    v8_of({128, 128,  96, 4, 3, 1, false, 1}, 0)},
   {"d128 8bit",          kAnyMask, 0,    v8_of({128, 128, 224, 3, 2, 1, false, 1}, 0)},
   {"d192 8bit short",    kAnyMask, 1024, v8_of({192, 192, 128, 2, 2, 1, false, 3}, 1)},
   {"d192 8bit",          kAnyMask, 0,    v8_of({192, 192, 160, 2, 2, 1, false, 3}, 0)},
@@ -143,10 +143,10 @@ inline constexpr FwdRow kFwdRows[] = {
   {"d256 8bit full",     kFull,    0,    v8_of({256, 256,  96, 3, 2, 1, false, 2}, 0)},
   {"d256 8bit",          kAnyMask, 0,    v8_of({256, 256, 128, 2, 2, 1, false, 2}, 0)},
 //                                              qk  v   kv  st wgs q ping_pong o   park_tiles
-  {"d64 8bit long",      kAnyMask, 0, parked_of({ 64,  64, 160, 4, 3, 1, false, 1}, 8)},
+  {"d64 8bit long",      kAnyMask, 0, parked_of({ 64,  64, 160, 4, 3, 1, false, 1}, 4)},
   {"d64 8bit long two",  kAnyMask, 0, parked_of({ 64,  64, 224, 2, 2, 2, false, 1}, 4)},
   {"d128 8bit long",     kAnyMask, 0, parked_of({128, 128, 224, 3, 2, 1, false, 1}, 4)},
-  {"d256 8bit long",     kAnyMask, 0, parked_of({256, 256,  96, 3, 2, 1, false, 2}, 8)},
+  {"d256 8bit long",     kAnyMask, 0, parked_of({256, 256, 128, 2, 2, 1, false, 2}, 8)},
 //                                              qk  v   kv  st wgs q ping_pong o   flush_columns
   {"d64 8bit flushed",   kAnyMask, 0, flushed_of({ 64,  64, 128, 4, 2, 2, false, 1}, 64)},
   {"d128 8bit flushed",  kAnyMask, 0, flushed_of({128, 128, 128, 3, 2, 1, false, 1}, 128)},
@@ -155,7 +155,8 @@ inline constexpr FwdRow kFwdRows[] = {
   {"d64 8bit qk full",   kFull,    0,    qk8_of({ 64,  64, 128, 4, 3, 2, false, 1})},
   {"d64 8bit qk masked", kMasked,  0,    qk8_of({ 64,  64, 128, 4, 3, 1,  true, 1})},
   {"d64 8bit qk",        kAnyMask, 0,    qk8_of({ 64,  64, 128, 3, 2, 2,  true, 1})},
-  {"d128 8bit qk",       kAnyMask, 0,    qk8_of({128, 128, 176, 2, 2, 1,  true, 1})},
+  {"d128 8bit qk",       kAnyMask, 0,    qk8_of({128, 128,  80, 4, 3, 1,  true, 1})},
+  {"d128 8bit qk two",   kAnyMask, 0,    qk8_of({128, 128, 176, 2, 2, 1, false, 1})},
   {"d192 8bit qk",       kAnyMask, 0,    qk8_of({192, 192, 112, 2, 2, 1, false, 3})},
   {"d256 8bit qk",       kAnyMask, 0,    qk8_of({256, 256,  80, 2, 2, 1, false, 2})},
 };

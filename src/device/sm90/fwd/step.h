@@ -7,6 +7,8 @@
 
 #include "device/hopper/gemm.h"
 #include "device/hopper/operand.h"
+#include "device/ptx/grid.h"
+#include "device/ptx/warp.h"
 #include "device/sm90/fwd/consumer.h"
 #include "device/sm90/fwd/parked.h"
 
@@ -159,10 +161,11 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::step(i32 kv_tile) {
   const Ring<kCfg.stages> next = v.next();
   // V of this tile, needed one step from now: ptxas cannot move the next line past this loop, so
   // not above the exponentials, with which P·V overlaps.
+  smem.v_full[next.stage].wait(next.phase);
   // Nor the exponentials below a branch on their sums, where the loop does not hold them.
   constexpr bool kLoopHolds =
-      !is_int8(kCfg.dtype_qk) && kCfg.flush_columns == 0 && kCfg.park_tiles == 0;
-  if (kLoopHolds || tile.softmax.begun()) smem.v_full[next.stage].wait(next.phase);
+      (kCfg.v8() || !is_int8(kCfg.dtype_qk)) && kCfg.flush_columns == 0 && kCfg.park_tiles == 0;
+  if (!kLoopHolds && ptx::any(!tile.softmax.begun())) ptx::nanosleep(0);
   finish_pv();
   scales.scale_p(p);
   round_p(p);
