@@ -77,7 +77,8 @@ struct Row {
 std::vector<Row> rows() {
   std::vector<Row> rows;
   for (const FwdRow& row : kFwdRows) {
-    if (row.sums() != Sums::kShort) continue;  // take longer sums: SimFwdFlushed, and fwd/variants_test.cpp
+    if (row.sums() != Sums::kShort)
+      continue;  // take longer sums: SimFwdFlushed, and fwd/variants_test.cpp
     int64_t fewest = 1;
     for (const Row& before : rows) {
       if (before.row->config.head_dim_qk == row.config.head_dim_qk &&

@@ -425,7 +425,8 @@ TEST(FwdExpression, NamesEveryField) {
               v_image, flush, park, blocks, wgs, q_stages, step, softmax, ping_pong, o_f32, o_in_q,
               o_parts, ragged, schedule, specialised] = kFwdRows[0].config;
   (void)dtype_qk, (void)dtype_v, (void)dtype_o, (void)raw_v_stages, (void)v_image, (void)flush,
-      (void)park, (void)blocks, (void)mask, (void)score, (void)d_qk, (void)d_v, (void)tile_kv, (void)stages;
+      (void)park, (void)blocks, (void)mask, (void)score, (void)d_qk, (void)d_v, (void)tile_kv,
+      (void)stages;
   (void)wgs, (void)q_stages, (void)step, (void)softmax, (void)ping_pong, (void)o_f32, (void)o_in_q,
       (void)o_parts;
   (void)ragged, (void)schedule, (void)specialised;

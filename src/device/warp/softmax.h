@@ -322,7 +322,8 @@ struct RowSoftmax {
     for (int h = 0; h < 2; ++h) {
       to[h] = max[h];
       FA3_UNROLL
-      for (int i = 2 * h; i < N / 2; i += 4) to[h] = ptx::max(to[h], ptx::max(number_of(s[i]), number_of(s[i + 1])));
+      for (int i = 2 * h; i < N / 2; i += 4)
+        to[h] = ptx::max(to[h], ptx::max(number_of(s[i]), number_of(s[i + 1])));
     }
   }
 };

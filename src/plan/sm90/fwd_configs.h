@@ -31,7 +31,8 @@ struct FwdRow {
   const char* name;
   unsigned masks;  // 1 << MaskKind of each
   int max_seqlen_q;
-  FwdConfig config;  // types, mask, score, ragged: filled in from the problem
+  FwdConfig config;         // types, mask, score, ragged: filled in from the problem
+  unsigned int8_masks = 0;  // more masks, with INT8 Q and K
 
   constexpr Sums sums() const {
     if (config.flush_columns > 0) return Sums::kBlocks;
@@ -135,21 +136,19 @@ inline constexpr FwdRow kFwdRows[] = {
   {"d96 8bit",           kAnyMask, 0,    v8_of({ 96,  96, 192, 2, 2, 1, false, 1}, 0)},
   {"d128 8bit short",    kAnyMask, 1024, v8_of({128, 128, 128, 2, 2, 1, false, 1}, 2)},
   {"d128 8bit medium",   kAnyMask, 2048, v8_of({128, 128,  96, 3, 3, 1, false, 1}, 2)},
-  {"d128 8bit masked",   kMasked,  0,    v8_of({128, 128,  96, 4, 3, 1, false, 1}, 0)},
+  {"d128 8bit three",    kMasked,  0,    v8_of({128, 128,  96, 4, 3, 1, false, 1}, 0), kFull},
   {"d128 8bit",          kAnyMask, 0,    v8_of({128, 128, 224, 3, 2, 1, false, 1}, 0)},
   {"d192 8bit short",    kAnyMask, 1024, v8_of({192, 192, 128, 2, 2, 1, false, 3}, 1)},
   {"d192 8bit",          kAnyMask, 0,    v8_of({192, 192, 160, 2, 2, 1, false, 3}, 0)},
   {"d256 8bit short",    kAnyMask, 1024, v8_of({256, 256,  96, 2, 2, 1, false, 2}, 1)},
   {"d256 8bit full",     kFull,    0,    v8_of({256, 256,  96, 3, 2, 1, false, 2}, 0)},
   {"d256 8bit",          kAnyMask, 0,    v8_of({256, 256, 128, 2, 2, 1, false, 2}, 0)},
-//                                              qk  v   kv  st wgs q ping_pong o   park_tiles
-  {"d64 8bit long",      kAnyMask, 0, parked_of({ 64,  64, 160, 4, 3, 1, false, 1}, 4)},
-  {"d64 8bit long two",  kAnyMask, 0, parked_of({ 64,  64, 224, 2, 2, 2, false, 1}, 4)},
-  {"d128 8bit long",     kAnyMask, 0, parked_of({128, 128, 224, 3, 2, 1, false, 1}, 4)},
-  {"d256 8bit long",     kAnyMask, 0, parked_of({256, 256, 128, 2, 2, 1, false, 2}, 8)},
-//                                              qk  v   kv  st wgs q ping_pong o   flush_columns
-  {"d64 8bit flushed",   kAnyMask, 0, flushed_of({ 64,  64, 128, 4, 2, 2, false, 1}, 64)},
+//                                              qk  v   kv  st wgs q ping_pong o   park_tiles, flush_columns
+  {"d64 8bit flushed",   kAnyMask, 0, flushed_of({ 64,  64,  96, 4, 3, 1, false, 1}, 64)},
+  {"d64 8bit flushed two", kAnyMask, 0, flushed_of({ 64,  64, 128, 4, 2, 2, false, 1}, 64)},
+  {"d128 8bit long",     kAnyMask, 0, parked_of({128, 128,  96, 4, 3, 1, false, 1}, 8)},
   {"d128 8bit flushed",  kAnyMask, 0, flushed_of({128, 128, 128, 3, 2, 1, false, 1}, 128)},
+  {"d256 8bit long",     kAnyMask, 0, parked_of({256, 256, 128, 2, 2, 1, false, 2}, 8)},
   {"d256 8bit flushed",  kAnyMask, 0, flushed_of({256, 256,  64, 3, 2, 1, false, 2}, 64)},
 // 8-bit Q and K                                 qk  v   kv  st wgs q ping_pong o
   {"d64 8bit qk full",   kFull,    0,    qk8_of({ 64,  64, 128, 4, 3, 2, false, 1})},

@@ -206,7 +206,8 @@ Status refuse(std::string_view name, std::string_view why) {
   return invalid(
       "jit: kernels '{}': {}; need fwd, then any of d<head dim> or d<of q and k>-<of v> (multiples "
       "of 16 up to 256), e4m3, i8_e4m3, i8_16_bits, bf16 or f16, full, causal or window, dense or "
-      "ragged, q<most queries>, long or flushed, few_tiles, softcap or scaled, tile_scales or key_scales, "
+      "ragged, q<most queries>, long or flushed, few_tiles, softcap or scaled, tile_scales or "
+      "key_scales, "
       "o_f32, "
       "alibi, sequence_ids, each behind a '/'",
       name, why);

@@ -250,7 +250,8 @@ LaunchShape shape_of(const FwdPlan& plan) {
   shape.pdl = true;
   shape.threads = static_cast<u32>(c.threads());
   shape.smem_bytes = static_cast<u32>(c.smem_bytes());
-  shape.interacting = plan.counter;  // CTAs share it
+  // CTAs share the counter. What they park they do not, but add with atomics.
+  shape.interacting = plan.counter || plan.parked_bytes > 0;
   return shape;
 }
 

@@ -18,10 +18,11 @@ enum class Fit { kYes, kOperands, kSums, kHeadDimQk, kHeadDimV, kMask, kSeqlenQ,
 // The only place with the rule: rejected_rows() reports what it returned.
 Fit fit_of(const FwdRow& row, const RowNeed& need) {
   if (!row.takes(need.operands)) return Fit::kOperands;
-  if (row.sums() != need.sums) return Fit::kSums;
+  const bool longer = row.sums() > need.sums && need.sums != Sums::kShort;  // right, and as good
+  if (row.sums() != need.sums && !longer) return Fit::kSums;
   if (need.head_dim_qk > row.config.head_dim_qk) return Fit::kHeadDimQk;
   if (need.head_dim_v > row.config.head_dim_v) return Fit::kHeadDimV;
-  if (!takes(row, need.mask)) return Fit::kMask;
+  if (!takes(row, need.mask, need.operands)) return Fit::kMask;
   if (row.max_seqlen_q != 0 && need.seqlen_q > row.max_seqlen_q) return Fit::kSeqlenQ;
   if (row.config.consumer_wgs == 3 && !need.three_consumers) return Fit::kConsumers;
   return Fit::kYes;

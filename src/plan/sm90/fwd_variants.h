@@ -41,7 +41,10 @@ inline constexpr MaskKind kMasks[] = {MaskKind::kFull, MaskKind::kCausal, MaskKi
 inline constexpr KvScales kKvScales[] = {KvScales::kHead, KvScales::kTiles, KvScales::kKeys};
 inline constexpr ScoreKind kScores[] = {ScoreKind::kPlain, ScoreKind::kSoftcap, ScoreKind::kScaled};
 
-constexpr bool takes(const FwdRow& row, MaskKind mask) { return (row.masks & mask_bit(mask)) != 0; }
+constexpr bool takes(const FwdRow& row, MaskKind mask, Operands operands = Operands::k16) {
+  const bool int8 = operands == Operands::kI8E4m3 || operands == Operands::kI8V16;
+  return ((row.masks | (int8 ? row.int8_masks : 0)) & mask_bit(mask)) != 0;
+}
 
 // The row for that variant, of the row's own head dims.
 constexpr FwdConfig config_of(const FwdRow& row, const FwdVariant& variant) {
@@ -113,14 +116,15 @@ struct FwdVariants {
 };
 constexpr FwdVariants compiled_ahead(const FwdRow& row) {
   FwdVariants all;
+  const int dim = row.config.head_dim_qk;
   if (row.sums() == Sums::kBlocks) {
     for (const KvScales of : {KvScales::kTiles, KvScales::kKeys}) {
-      if (of == KvScales::kKeys && row.config.head_dim_qk != 64) continue;
+      if (of == KvScales::kKeys && (dim != 64 || row.config.consumer_wgs == 3)) continue;
       for (const Operands operands : {Operands::kE4m3, Operands::kI8E4m3})
         for (const ScoreKind score : {ScoreKind::kScaled, ScoreKind::kSoftcap})
           all.add(ahead({MmaType::kBf16, MaskKind::kFull, score, false, {}, operands, of}));
     }
-    return all;
+    if (dim == 256) return all;  // other long sums have a row of their own
   }
   for (const Operands operands : kOperands) {
     if (!row.takes(operands)) continue;
@@ -130,7 +134,8 @@ constexpr FwdVariants compiled_ahead(const FwdRow& row) {
           if (operands != Operands::k16 && dtype == MmaType::kF16 && score != ScoreKind::kPlain)
             continue;
           for (const bool ragged : {false, true}) {
-            if (takes(row, mask)) all.add(ahead({dtype, mask, score, ragged, {}, operands}));
+            if (takes(row, mask, operands))
+              all.add(ahead({dtype, mask, score, ragged, {}, operands}));
           }
         }
       }
@@ -139,7 +144,6 @@ constexpr FwdVariants compiled_ahead(const FwdRow& row) {
   for (const Operands operands : kOperands) {
     if (row.takes(operands)) all.add(ahead({.operands = operands, .o_f32 = true}));
   }
-  const int dim = row.config.head_dim_qk;
   if (dim == row.config.head_dim_v && (dim == 64 || dim == 128) && row.config.consumer_wgs < 3 &&
       row.takes(Operands::k16)) {
     for (const ScoreKind score : {ScoreKind::kScaled, ScoreKind::kSoftcap})

@@ -33,9 +33,7 @@ struct ParkedO {
 
   // O is parked behind the step of each tile that is a multiple of kTiles. Those before are
   // last − 1 down to kv_tile + 1, the first, `last`, has no step.
-  FA3_DEV static bool has(i32 last, i32 kv_tile) {
-    return ((last - 1) & -kTiles) > kv_tile;
-  }
+  FA3_DEV static bool has(i32 last, i32 kv_tile) { return ((last - 1) & -kTiles) > kv_tile; }
 
   // The end of a step: O in units of the new maximum, as what is parked; then it is time to park O.
   FA3_DEV static void step(const FwdArgs& args, u32 wg, i32 last, i32 kv_tile, OAcc& o,

@@ -164,7 +164,7 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::step(i32 kv_tile) {
   smem.v_full[next.stage].wait(next.phase);
   // Nor the exponentials below a branch on their sums, where the loop does not hold them.
   constexpr bool kLoopHolds =
-      (kCfg.v8() || !is_int8(kCfg.dtype_qk)) && kCfg.flush_columns == 0 && kCfg.park_tiles == 0;
+      !is_int8(kCfg.dtype_qk) && kCfg.flush_columns == 0 && kCfg.park_tiles == 0;
   if (!kLoopHolds && ptx::any(!tile.softmax.begun())) ptx::nanosleep(0);
   finish_pv();
   scales.scale_p(p);
