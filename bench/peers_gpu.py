@@ -328,7 +328,7 @@ def cells(args):
 
 
 def flops(d, mask, seqlen):
-    batch, heads = TOKENS // seqlen, HIDDEN // d
+    batch, heads = max(1, TOKENS // seqlen), HIDDEN // d
     pairs = seqlen * (seqlen + 1) / 2 if mask == "causal" else seqlen * seqlen
     return 4 * batch * heads * pairs * d
 

@@ -154,6 +154,8 @@ void add_8_bits(std::vector<Case>& all) {
     all.push_back(few);
     few.kv = 16384;
     all.push_back(few);
+    few.d_qk = few.d_v = 128;
+    all.push_back(few);
     for (const fa3_backend backend : {FA3_BACKEND_CUDA, FA3_BACKEND_SIM}) {
       Case softcap{.q = 300, .kv = 1024, .dtype = dtype, .dtype_v = dtype_v, .softcap = 30};
       softcap.backend = backend;
@@ -239,6 +241,12 @@ TEST(PlanGolden, Cases_CoverTheTable) {
     const Result<FwdPlan> plan = make_fwd_plan(problem_of(c), device());
     if (plan.ok()) rows.insert(plan.value().row);
   }
+  // Scales of blocks alone, of which lines say nothing.
+  Problem blocks = problem_of({.d_qk = 256, .d_v = 256, .dtype = FA3_F8_E4M3});
+  blocks.scale_block[kV].rows = 64;
+  const Result<FwdPlan> plan = make_fwd_plan(blocks, device());
+  ASSERT_TRUE(plan.ok()) << plan.status().message;
+  rows.insert(plan.value().row);
   EXPECT_EQ(rows.size(), std::size(kFwdRows));
 }
 

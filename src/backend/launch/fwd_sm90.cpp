@@ -176,6 +176,7 @@ Status launch(const FwdPlan& plan, const KernelStep& step, GpuRuntime& runtime, 
     const ScoreOffsetStrides from = score_offset_strides(p);
     args.score_offset_batch = from.batch, args.score_offset_head = from.head;
   }
+  if (plan.parked_bytes > 0) args.parked = reinterpret_cast<float*>(workspace + plan.parked_at());
   return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
 }
 

@@ -63,15 +63,15 @@ struct BandMask {
   }
 
   // kLeft: rows may also have a first key other than 0.
-  template <bool kLeft, int N>
-  FA3_DEV void apply(ptx::Acc<N>& s, i32 kv_tile) const {
+  template <bool kLeft, int N, class T>
+  FA3_DEV void apply(ptx::Acc<N, T>& s, i32 kv_tile) const {
     FA3_UNROLL
     for (int i = 0; i < N / 2; ++i) {
       const int h = i / 2 % 2;
       const i32 column = 8 * (i / 4) + i % 2;  // beyond the thread's first
       const bool after = column >= hi[h] - kv_tile * N;
       const bool before = kLeft && column < lo[h] - kv_tile * N;
-      if (after || before) s[i] = -kInf;
+      if (after || before) set_number(s[i], -kInf);
     }
   }
 };

@@ -31,6 +31,21 @@ inline constexpr float kScoreBias = 0x1.8p23f;
 inline constexpr i32 kScoreBiasBits = 0x4B400000;
 static_assert(__builtin_bit_cast(i32, kScoreBias) == kScoreBiasBits);
 
+// A score as a number: of an integer that sum. Integers stay what the GEMM wrote until then, since
+// maxima of them are as good: so the additions stand among the exponentials, which leave room.
+FA3_DEV float number_of(float score) { return score; }
+FA3_DEV float number_of(i32 score) {
+  return ptx::bits_as<float>(static_cast<u32>(score) + static_cast<u32>(kScoreBiasBits));
+}
+// Makes a score one with that number, which any has.
+FA3_DEV void set_number(float& score, float number) { score = number; }
+FA3_DEV void set_number(i32& score, float number) {
+  score = static_cast<i32>(ptx::bits_as<u32>(number) - static_cast<u32>(kScoreBiasBits));
+}
+// Scores in the order in which integers compare, as long as not all are negative; integers always.
+FA3_DEV i32 order_of(float score) { return ptx::bits_as<i32>(score); }
+FA3_DEV i32 order_of(i32 score) { return score; }
+
 // From this |max·scale_log2| on, its rounding moves exponents by 1 and more.
 inline constexpr float kHugeLog2 = 0x1p24f;
 
@@ -48,9 +63,21 @@ FA3_DEV void rescale_rows(ptx::Acc<N>& o, const RowScale& scale) {
   for (int i = 0; i < N / 2; ++i) o[i] *= scale.row[i / 2 % 2];
 }
 
-// kBiased: scores are greater than they should be by kScoreBias.
+template <bool kInteger>
+struct ScoreType {
+  using Type = float;
+};
+template <>
+struct ScoreType<true> {
+  using Type = i32;
+};
+
+// kBiased: scores are integers, and their numbers greater than they should be by kScoreBias.
 template <SoftmaxVariant kVariant, bool kBiased = false>
 struct RowSoftmax {
+  template <int N>
+  using Scores = ptx::Acc<N, typename ScoreType<kBiased>::Type>;
+
   float max[2];  // of the scores, unscaled; the same in all threads of a quad
   float sum[2];  // of exp2(s·scale_log2 − offset) over this thread's columns
   float offset[2];  // max·scale_log2 − p_log2, where 0 takes the place of a max that is −inf or has
@@ -68,16 +95,17 @@ struct RowSoftmax {
   // A Q tile's first KV tile, after reset(): S becomes P, unnormalised. The sum is taken before P
   // is rounded for the second GEMM. scale_log2: of scores, not negative.
   template <int N>
-  FA3_DEV void start(ptx::Acc<N>& s, PerRow scale_log2, Where where = Where::here()) {
+  FA3_DEV void start(Scores<N>& s, ptx::Acc<N>& p, PerRow scale_log2, Where where = Where::here()) {
     float grown[2];
     row_maxima(grown, s, own_maxima(s), where);
     set_maxima(grown, s, scale_log2, where);
-    exponentials(s, scale_log2);
+    exponentials(s, p, scale_log2);
   }
 
   // The same for a later KV tile; returns what O is to be multiplied by.
   template <int N>
-  FA3_DEV RowScale update(ptx::Acc<N>& s, PerRow scale_log2, Where where = Where::here()) {
+  FA3_DEV RowScale update(Scores<N>& s, ptx::Acc<N>& p, PerRow scale_log2,
+                          Where where = Where::here()) {
     if constexpr (kVariant.lazy_rescale && !kVariant.test_first)
       return update_in_passes(s, scale_log2, where);
     const OwnMaxima own = own_maxima(s);
@@ -90,7 +118,7 @@ struct RowSoftmax {
         scale.needed = ptx::any(grow_much(grown, scale_log2) || huge, ~0u, where);
       if (scale.needed) raise(scale, grown, s, scale_log2, where);
     }
-    exponentials(s, scale_log2);
+    exponentials(s, p, scale_log2);
     return scale;
   }
 
@@ -126,6 +154,7 @@ struct RowSoftmax {
   static constexpr float kLazyLog2 = kMostLog2 - kPLog2;
   static constexpr float kTestLog2 = kLazyLog2 - 0.01f;
   static constexpr i32 kAnyScore = -0x7FFFFFFF - 1;
+  static constexpr i32 kBiasBits = kBiased ? kScoreBiasBits : 0;
 
   // This thread's greatest score of each row as integers. Scores compare as their bits do unless
   // all are negative.
@@ -184,23 +213,23 @@ struct RowSoftmax {
     FA3_UNROLL
     for (int h = 0; h < 2; ++h)
       offset[h] = huge ? kMinusPLog2 : finite(max[h]) * scale_log2[h] - kPLog2;
-    exponentials(s, scale_log2);
+    exponentials(s, s, scale_log2);
     return scale;
   }
 
   template <int N>
-  FA3_DEV void exponentials(ptx::Acc<N>& s, PerRow scale_log2) {
+  FA3_DEV void exponentials(const Scores<N>& s, ptx::Acc<N>& p, PerRow scale_log2) {
     FA3_UNROLL
     for (int i = 0; i < N / 2; ++i) {
       const int h = i / 2 % 2;
-      s[i] = ptx::ex2(ptx::fma(s[i], scale_log2[h], -offset[h]));
-      sum[h] += s[i];
+      p[i] = ptx::ex2(ptx::fma(number_of(s[i]), scale_log2[h], -offset[h]));
+      sum[h] += p[i];
     }
   }
 
   // The maxima grow.
   template <int N>
-  FA3_DEV void raise(RowScale& scale, const float (&grown)[2], ptx::Acc<N>& s, PerRow scale_log2,
+  FA3_DEV void raise(RowScale& scale, const float (&grown)[2], Scores<N>& s, PerRow scale_log2,
                      Where where) {
     const float before[2] = {max[0], max[1]}, old[2] = {offset[0], offset[1]};
     set_maxima(grown, s, scale_log2, where);
@@ -219,13 +248,13 @@ struct RowSoftmax {
   // The rounding of a huge max·scale_log2 alone could make P anything up to infinity: then S − max
   // takes the place of S, in this tile and, since every score reaches the limit, in all later ones.
   template <int N>
-  FA3_DEV void set_maxima(const float (&to)[2], ptx::Acc<N>& s, PerRow scale_log2, Where where) {
+  FA3_DEV void set_maxima(const float (&to)[2], Scores<N>& s, PerRow scale_log2, Where where) {
     FA3_UNROLL
     for (int h = 0; h < 2; ++h) {
       max[h] = to[h];
       offset[h] = finite(max[h]) * scale_log2[h] - kPLog2;
       const float least = ptx::fma(kTestLog2, ptx::rcp(scale_log2[h]), max[h]);
-      limit[h] = least >= 0.f ? ptx::bits_as<i32>(least) : kAnyScore;
+      limit[h] = least >= 0.f ? ptx::bits_as<i32>(least) - kBiasBits : kAnyScore;
     }
     huge = ptx::any(is_huge(offset[0]) || is_huge(offset[1]), ~0u, where);
     if (!huge) return;
@@ -234,23 +263,26 @@ struct RowSoftmax {
       offset[h] = kMinusPLog2;
       limit[h] = kAnyScore;
       FA3_UNROLL
-      for (int i = 2 * h; i < N / 2; i += 4) s[i] -= finite(max[h]), s[i + 1] -= finite(max[h]);
+      for (int i = 2 * h; i < N / 2; i += 4) {
+        set_number(s[i], number_of(s[i]) - finite(max[h]));
+        set_number(s[i + 1], number_of(s[i + 1]) - finite(max[h]));
+      }
     }
   }
 
   // Two chains a row, to hide the latency of each.
   template <int N>
-  FA3_DEV static OwnMaxima own_maxima(const ptx::Acc<N>& s) {
+  FA3_DEV static OwnMaxima own_maxima(const Scores<N>& s) {
     if constexpr (!kVariant.lazy_rescale) return {{kAnyScore, kAnyScore}, false};
-    const auto bits = [&](int i) { return ptx::bits_as<i32>(static_cast<float>(s[i])); };
+    const auto order = [&](int i) { return order_of(s[i]); };
     OwnMaxima own{{}, true};
     FA3_UNROLL
     for (int h = 0; h < 2; ++h) {
-      i32 chain[2] = {bits(2 * h), bits(2 * h + 1)};
+      i32 chain[2] = {order(2 * h), order(2 * h + 1)};
       FA3_UNROLL
       for (int i = 2 * h + 4; i < N / 2; i += 4) {
         i32& m = chain[i / 4 % 2];
-        m = fa3::max(m, fa3::max(bits(i), bits(i + 1)));
+        m = fa3::max(m, fa3::max(order(i), order(i + 1)));
       }
       own.row[h] = fa3::max(chain[0], chain[1]);
     }
@@ -259,10 +291,12 @@ struct RowSoftmax {
 
   // Maxima over the quad, including the running ones.
   template <int N>
-  FA3_DEV void row_maxima(float (&to)[2], const ptx::Acc<N>& s, const OwnMaxima& own,
+  FA3_DEV void row_maxima(float (&to)[2], const Scores<N>& s, const OwnMaxima& own,
                           Where where) const {
     const bool negative = integer_maxima(to, own);
-    if (!own.known || ptx::any(negative, ~0u, where)) float_maxima(to, s);
+    if constexpr (!kBiased || !kVariant.lazy_rescale) {
+      if (!own.known || ptx::any(negative, ~0u, where)) float_maxima(to, s);
+    }
     over_quad(to, where);
   }
   // With the running ones. True if all of some row are negative, when they are wrong.
@@ -270,7 +304,7 @@ struct RowSoftmax {
     i32 bits[2];
     FA3_UNROLL
     for (int h = 0; h < 2; ++h) {
-      bits[h] = fa3::max(own.row[h], ptx::bits_as<i32>(max[h]));
+      bits[h] = fa3::max(own.row[h] + kBiasBits, ptx::bits_as<i32>(max[h]));
       to[h] = ptx::bits_as<float>(bits[h]);
     }
     return static_cast<bool>((bits[0] < 0) | (bits[1] < 0));
@@ -283,12 +317,13 @@ struct RowSoftmax {
     }
   }
   template <int N>
-  FA3_DEV void float_maxima(float (&to)[2], const ptx::Acc<N>& s) const {
+  FA3_DEV void float_maxima(float (&to)[2], const Scores<N>& s) const {
     FA3_UNROLL
     for (int h = 0; h < 2; ++h) {
       to[h] = max[h];
       FA3_UNROLL
-      for (int i = 2 * h; i < N / 2; i += 4) to[h] = ptx::max(to[h], ptx::max(s[i], s[i + 1]));
+      for (int i = 2 * h; i < N / 2; i += 4)
+        to[h] = ptx::max(to[h], ptx::max(number_of(s[i]), number_of(s[i + 1])));
     }
   }
 };

@@ -16,18 +16,28 @@ enum class Operands : unsigned char {
   kI8V16,   // INT8 Q and K, 16-bit V
 };
 
+// Which sums of 8-bit V the tensor cores may keep, 13 bits of each.
+enum class Sums : unsigned char {
+  kShort,   // all
+  kLong,    // those of a few KV tiles: V may have a mean
+  kBlocks,  // those of one KV tile: V has scales of blocks
+};
+
 // A row fits problems of its operands, head dims up to config.head_dim_qk and config.head_dim_v,
 // its masks, and at most max_seqlen_q queries per sequence and head (0 = any number; varlen: twice
 // the mean length); with three consumers, problems without functors for which tiles of 192 queries
-// pay; with flush_columns those, and only those, whose sums of P·V are long or whose V has scales
-// of blocks (fwd_plan.cpp).
+// pay; and of its sums (fwd_plan.cpp).
 struct FwdRow {
   const char* name;
   unsigned masks;  // 1 << MaskKind of each
   int max_seqlen_q;
-  FwdConfig config;  // types, mask, score, ragged: filled in from the problem
+  FwdConfig config;         // types, mask, score, ragged: filled in from the problem
+  unsigned int8_masks = 0;  // more masks, with INT8 Q and K
 
-  constexpr bool flushes() const { return config.flush_columns > 0; }
+  constexpr Sums sums() const {
+    if (config.flush_columns > 0) return Sums::kBlocks;
+    return config.park_tiles > 0 ? Sums::kLong : Sums::kShort;
+  }
   constexpr bool takes(Operands operands) const {
     if (config.v8()) return operands == Operands::kE4m3 || operands == Operands::kI8E4m3;
     return operands == (config.scaled() ? Operands::kI8V16 : Operands::k16);
@@ -72,7 +82,13 @@ constexpr FwdConfig v8_of(const FwdTile& t, int raw_v_stages) {
   c.softmax.p_log2 = 4;
   return c;
 }
-// The same, transposed by a kernel of its own, and P·V in FP32.
+// The same, transposed by a kernel of its own, O parked every few tiles.
+constexpr FwdConfig parked_of(const FwdTile& t, int park_tiles) {
+  FwdConfig c = v8_of(t, 0);
+  c.park_tiles = park_tiles;
+  return c;
+}
+// And P·V of each tile in FP32.
 constexpr FwdConfig flushed_of(const FwdTile& t, int flush_columns) {
   FwdConfig c = v8_of(t, 0);
   c.flush_columns = flush_columns;
@@ -119,24 +135,27 @@ inline constexpr FwdRow kFwdRows[] = {
   {"d96 8bit short",     kAnyMask, 1024, v8_of({ 96,  96, 128, 2, 2, 1, false, 1}, 2)},
   {"d96 8bit",           kAnyMask, 0,    v8_of({ 96,  96, 192, 2, 2, 1, false, 1}, 0)},
   {"d128 8bit short",    kAnyMask, 1024, v8_of({128, 128, 128, 2, 2, 1, false, 1}, 2)},
-  {"d128 8bit masked",   kMasked,  2048, v8_of({128, 128, 224, 2, 2, 1, false, 1}, 2)},
-  {"d128 8bit full",     kFull,    2048, v8_of({128, 128, 160, 3, 2, 2, false, 1}, 0)},
+  {"d128 8bit medium",   kAnyMask, 2048, v8_of({128, 128,  96, 3, 3, 1, false, 1}, 2)},
+  {"d128 8bit three",    kMasked,  0,    v8_of({128, 128,  96, 4, 3, 1, false, 1}, 0), kFull},
   {"d128 8bit",          kAnyMask, 0,    v8_of({128, 128, 224, 3, 2, 1, false, 1}, 0)},
   {"d192 8bit short",    kAnyMask, 1024, v8_of({192, 192, 128, 2, 2, 1, false, 3}, 1)},
   {"d192 8bit",          kAnyMask, 0,    v8_of({192, 192, 160, 2, 2, 1, false, 3}, 0)},
   {"d256 8bit short",    kAnyMask, 1024, v8_of({256, 256,  96, 2, 2, 1, false, 2}, 1)},
   {"d256 8bit full",     kFull,    0,    v8_of({256, 256,  96, 3, 2, 1, false, 2}, 0)},
   {"d256 8bit",          kAnyMask, 0,    v8_of({256, 256, 128, 2, 2, 1, false, 2}, 0)},
-//                                              qk  v   kv  st wgs q ping_pong o   flush_columns
+//                                              qk  v   kv  st wgs q ping_pong o   park_tiles, flush_columns
   {"d64 8bit flushed",   kAnyMask, 0, flushed_of({ 64,  64,  96, 4, 3, 1, false, 1}, 64)},
   {"d64 8bit flushed two", kAnyMask, 0, flushed_of({ 64,  64, 128, 4, 2, 2, false, 1}, 64)},
+  {"d128 8bit long",     kAnyMask, 0, parked_of({128, 128,  96, 4, 3, 1, false, 1}, 8)},
   {"d128 8bit flushed",  kAnyMask, 0, flushed_of({128, 128, 128, 3, 2, 1, false, 1}, 128)},
+  {"d256 8bit long",     kAnyMask, 0, parked_of({256, 256, 128, 2, 2, 1, false, 2}, 8)},
   {"d256 8bit flushed",  kAnyMask, 0, flushed_of({256, 256,  64, 3, 2, 1, false, 2}, 64)},
 // 8-bit Q and K                                 qk  v   kv  st wgs q ping_pong o
   {"d64 8bit qk full",   kFull,    0,    qk8_of({ 64,  64, 128, 4, 3, 2, false, 1})},
   {"d64 8bit qk masked", kMasked,  0,    qk8_of({ 64,  64, 128, 4, 3, 1,  true, 1})},
   {"d64 8bit qk",        kAnyMask, 0,    qk8_of({ 64,  64, 128, 3, 2, 2,  true, 1})},
-  {"d128 8bit qk",       kAnyMask, 0,    qk8_of({128, 128, 176, 2, 2, 1,  true, 1})},
+  {"d128 8bit qk",       kAnyMask, 0,    qk8_of({128, 128,  80, 4, 3, 1,  true, 1})},
+  {"d128 8bit qk two",   kAnyMask, 0,    qk8_of({128, 128, 176, 2, 2, 1, false, 1})},
   {"d192 8bit qk",       kAnyMask, 0,    qk8_of({192, 192, 112, 2, 2, 1, false, 3})},
   {"d256 8bit qk",       kAnyMask, 0,    qk8_of({256, 256,  80, 2, 2, 1, false, 2})},
 };
@@ -196,6 +215,9 @@ constexpr const char* why_illegal(const FwdConfig& c) {
   if (c.flush_columns != 0 &&
       (!c.v8() || c.flush_columns % 16 != 0 || c.head_dim_v % c.flush_columns != 0))
     return "flush_columns: a multiple of 16 that divides head_dim_v, with 8-bit V only";
+  if (c.park_tiles != 0 && (!c.v_image || c.flush_columns != 0 || c.park_tiles < 0 ||
+                            (c.park_tiles & (c.park_tiles - 1)) != 0))
+    return "park_tiles: a power of two, with v_image and without flush_columns only";
   if (c.v8() && (c.tile_kv % 32 != 0 || c.ablation()))
     return "tile_kv: with 8-bit V a multiple of 32; no ablation";
   if (c.block_scales() && (!c.scaled() || c.score == ScoreKind::kPlain))
@@ -240,7 +262,8 @@ constexpr bool all_legal() {
     if (why_illegal(row.config) != nullptr) return false;
     if (row.config.consumer_wgs < 3 && why_illegal(with_functors(row.config, true)) != nullptr)
       return false;
-    if (row.config.scaled() && row.config.consumer_wgs < 3 && (!row.config.v8() || row.flushes())) {
+    if (row.config.scaled() && row.config.consumer_wgs < 3 &&
+        (!row.config.v8() || row.sums() == Sums::kBlocks)) {
       FwdConfig c = with_columns(row.config, 32);
       c.kv_scales = KvScales::kKeys;
       c.score = ScoreKind::kScaled;

@@ -31,7 +31,7 @@ struct Words {
   std::optional<int> queries;
   std::optional<Operands> operands;
   bool few_tiles = false;  // where there are two: the kernel for fewer Q tiles
-  bool flushed = false;    // and that for long sums of P·V
+  std::optional<Sums> sums;
   bool o_f32 = false;
   std::optional<KvScales> kv_scales;
   std::optional<int> scale_columns;
@@ -44,7 +44,6 @@ const char* ragged_word(bool ragged) { return ragged ? "ragged" : "dense"; }
 
 constexpr int64_t kManyQueries = std::numeric_limits<int64_t>::max();
 constexpr const char* kFewTilesWord = "few_tiles";
-constexpr const char* kFlushedWord = "flushed";
 constexpr const char* kOF32Word = "o_f32";
 constexpr std::string_view kColumnsWord = "columns";
 constexpr const char* kAlibiWord = "alibi";
@@ -57,7 +56,7 @@ std::string text_of(HeadDims dims, const FwdVariant& variant, const FwdRow& row,
   name += fmt::format("/{}/{}/{}", word(variant.dtype), word(variant.mask),
                       ragged_word(variant.ragged));
   if (row.max_seqlen_q != 0) name += fmt::format("/q{}", row.max_seqlen_q);
-  if (row.flushes()) name += fmt::format("/{}", kFlushedWord);
+  if (row.sums() != Sums::kShort) name += fmt::format("/{}", word(row.sums()));
   if (few_tiles) name += fmt::format("/{}", kFewTilesWord);
   if (variant.score != ScoreKind::kPlain) name += fmt::format("/{}", word(variant.score));
   if (variant.kv_scales != KvScales::kHead) name += fmt::format("/{}", word(variant.kv_scales));
@@ -111,7 +110,8 @@ bool read_word(std::string_view text, Words& words) {
   for (const Operands operands : kOperands)
     if (text == word(operands)) return set(words.operands, operands);
   if (text == kFewTilesWord) return words.few_tiles = true;
-  if (text == kFlushedWord) return words.flushed = true;
+  for (const Sums sums : {Sums::kLong, Sums::kBlocks})
+    if (text == word(sums)) return set(words.sums, sums);
   for (const KvScales scales : kKvScales)
     if (text == word(scales)) return set(words.kv_scales, scales);
   if (text.substr(0, kColumnsWord.size()) == kColumnsWord) {
@@ -145,10 +145,10 @@ std::vector<const FwdRow*> rows_of(HeadDims dims, MaskKind mask, bool three_cons
     if (row.max_seqlen_q != 0) lengths.push_back(row.max_seqlen_q);
   std::sort(lengths.begin(), lengths.end());
   std::vector<const FwdRow*> rows;
-  for (const bool flush : {false, true}) {
+  for (const Sums sums : {Sums::kShort, Sums::kLong, Sums::kBlocks}) {
     for (const int64_t length : lengths) {
       const FwdRow* const row =
-          choose_row({dims.qk, dims.v, mask, length, three_consumers, operands, flush});
+          choose_row({dims.qk, dims.v, mask, length, three_consumers, operands, sums});
       if (row != nullptr && std::find(rows.begin(), rows.end(), row) == rows.end())
         rows.push_back(row);
     }
@@ -201,7 +201,7 @@ void add_variants(HeadDims dims, const Words& words, std::vector<FwdKernel>& ker
         for (const auto& [row, few_tiles] : rows_of(dims, mask, words)) {
           if (!wanted(words.queries, row->max_seqlen_q)) continue;
           if (words.few_tiles && !few_tiles) continue;
-          if (words.flushed && !row->flushes()) continue;
+          if (!wanted(words.sums, row->sums())) continue;
           const FwdConfig config = fitted(config_of(*row, variant), dims.qk, dims.v);
           if (config.block_scales() && why_illegal(config) != nullptr) continue;
           const auto same = [&](const FwdKernel& kernel) { return kernel.config == config; };
@@ -217,8 +217,9 @@ Status refuse(std::string_view name, std::string_view why) {
   return invalid(
       "jit: kernels '{}': {}; need fwd, then any of d<head dim> or d<of q and k>-<of v> (multiples "
       "of 16 up to 256), e4m3, i8_e4m3, i8_16_bits, bf16 or f16, full, causal or window, dense or "
-      "ragged, q<most queries>, flushed, few_tiles, softcap or scaled, tile_scales or key_scales, "
-      "columns32, columns64 or columns128, o_f32, alibi, sequence_ids, each behind a '/'",
+      "ragged, q<most queries>, long or flushed, few_tiles, softcap or scaled, tile_scales or "
+      "key_scales, columns32, columns64 or columns128, o_f32, alibi, sequence_ids, each behind a "
+      "'/'",
       name, why);
 }
 

@@ -35,6 +35,9 @@ inline constexpr Name<Operands> kOperandsNames[] = {{Operands::k16, "k16", "16_b
 inline constexpr Name<KvScales> kKvScalesNames[] = {{KvScales::kHead, "kHead", "head_scales"},
                                                     {KvScales::kTiles, "kTiles", "tile_scales"},
                                                     {KvScales::kKeys, "kKeys", "key_scales"}};
+inline constexpr Name<Sums> kSumsNames[] = {{Sums::kShort, "kShort", "short"},
+                                            {Sums::kLong, "kLong", "long"},
+                                            {Sums::kBlocks, "kBlocks", "flushed"}};
 inline constexpr Name<FwdStep> kStepNames[] = {
     {FwdStep::kSerial, "kSerial", "serial"},
     {FwdStep::kTwoStage, "kTwoStage", "two_stage"},
@@ -48,6 +51,7 @@ constexpr const auto& names_of(MaskKind) { return kMaskNames; }
 constexpr const auto& names_of(ScoreKind) { return kScoreNames; }
 constexpr const auto& names_of(Operands) { return kOperandsNames; }
 constexpr const auto& names_of(KvScales) { return kKvScalesNames; }
+constexpr const auto& names_of(Sums) { return kSumsNames; }
 constexpr const auto& names_of(FwdStep) { return kStepNames; }
 constexpr const auto& names_of(FwdSchedule) { return kScheduleNames; }
 
@@ -85,6 +89,7 @@ constexpr void for_each_field(Config& c, const F& f) {
     f("raw_v_stages", c.raw_v_stages);
     f("v_image", c.v_image);
     f("flush_columns", c.flush_columns);
+    f("park_tiles", c.park_tiles);
     f("kv_scales", c.kv_scales);
     f("scale_columns", c.scale_columns);
     f("consumer_wgs", c.consumer_wgs);

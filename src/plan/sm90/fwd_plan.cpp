@@ -184,13 +184,13 @@ Operands operands_of(const Problem& p) {
 // twice as many (docs/guide/accuracy.md). With v_offset the mean is not in the sum.
 constexpr int64_t kMostSummedKeys = 4096;
 
-bool needs_flush(const Problem& p, const Band32& band) {
-  if (p.layout[kV].dtype != FA3_F8_E4M3) return false;
-  if (has_block_scales(p)) return true;
-  if (p.layout[kVOffset].present()) return false;
+Sums sums_of(const Problem& p, const Band32& band) {
+  if (p.layout[kV].dtype != FA3_F8_E4M3) return Sums::kShort;
+  if (has_block_scales(p)) return Sums::kBlocks;
+  if (p.layout[kVOffset].present()) return Sums::kShort;
   const bool bounded = band.left != Band32::kUnbounded && band.right != Band32::kUnbounded;
   const int64_t seen = bounded ? int64_t{band.left} + band.right + 1 : most_rows(p.kv);
-  return std::min(seen, most_rows(p.kv)) > kMostSummedKeys;
+  return std::min(seen, most_rows(p.kv)) > kMostSummedKeys ? Sums::kLong : Sums::kShort;
 }
 
 // ALiBi is added to scaled scores, and scales of blocks are part of them.
@@ -314,7 +314,8 @@ LaunchShape shape_of(const FwdPlan& plan) {
   shape.pdl = true;
   shape.threads = static_cast<u32>(c.threads());
   shape.smem_bytes = static_cast<u32>(c.smem_bytes());
-  shape.interacting = plan.counter;  // CTAs share it
+  // CTAs share the counter. What they park they do not, but add with atomics.
+  shape.interacting = plan.counter || plan.parked_bytes > 0;
   return shape;
 }
 
@@ -329,8 +330,9 @@ bool needs_score_offset(const Problem& p) {
 }
 
 size_t workspace_bytes(const FwdPlan& plan) {
-  if (plan.v_image_bytes + plan.score_offset_bytes == 0) return zeroed_bytes(plan);
-  return plan.score_offset_at() + plan.score_offset_bytes;
+  if (plan.v_image_bytes + plan.score_offset_bytes + plan.parked_bytes == 0)
+    return zeroed_bytes(plan);
+  return plan.parked_at() + plan.parked_bytes;
 }
 
 std::optional<FwdPlan> wider(const FwdPlan& plan) {
@@ -361,6 +363,7 @@ FwdPlan with_config(FwdPlan plan, const FwdConfig& c, const Problem& p, int mult
   if (needs_score_offset(p))
     plan.score_offset_bytes =
         sizeof(float) * static_cast<size_t>(p.heads_q * p.q.rows * (p.q.varlen ? 1 : p.batch));
+  plan.parked_bytes = size_t{plan.grid} * static_cast<size_t>(c.parked_bytes());
   return plan;
 }
 
@@ -374,7 +377,7 @@ Result<FwdPlan> make_fwd_plan(const Problem& p, const DeviceInfo& device) {
                // Blocks of scales seldom have a multiple of their keys.
                !functors.any() && !has_block_scales(p) &&
                    three_consumers_pay(p, mask, device.multiprocessors),
-               operands_of(p), needs_flush(p, plan.band)};
+               operands_of(p), sums_of(p, plan.band)};
   const FwdRow* row =
       p.image.keys > 0 ? row_of_image(p, functors, plan.need) : choose_row(plan.need);
   if (row == nullptr)

@@ -16,7 +16,7 @@ namespace {
 enum class Fit {
   kYes,
   kOperands,
-  kFlush,
+  kSums,
   kVImage,
   kHeadDimQk,
   kHeadDimV,
@@ -28,12 +28,13 @@ enum class Fit {
 // The only place with the rule: rejected_rows() reports what it returned.
 Fit fit_of(const FwdRow& row, const RowNeed& need) {
   if (!row.takes(need.operands)) return Fit::kOperands;
-  if (row.flushes() != need.flush) return Fit::kFlush;
+  const bool longer = row.sums() > need.sums && need.sums != Sums::kShort;  // right, and as good
+  if (row.sums() != need.sums && !longer) return Fit::kSums;
   const bool other_tiles = need.image_keys != 0 && need.image_keys != row.config.tile_kv;
   if (need.v_image && (row.config.transposes() || other_tiles)) return Fit::kVImage;
   if (need.head_dim_qk > row.config.head_dim_qk) return Fit::kHeadDimQk;
   if (need.head_dim_v > row.config.head_dim_v) return Fit::kHeadDimV;
-  if (!takes(row, need.mask)) return Fit::kMask;
+  if (!takes(row, need.mask, need.operands)) return Fit::kMask;
   if (row.max_seqlen_q != 0 && need.seqlen_q > row.max_seqlen_q) return Fit::kSeqlenQ;
   if (row.config.consumer_wgs == 3 && !need.three_consumers) return Fit::kConsumers;
   return Fit::kYes;
@@ -46,6 +47,12 @@ const char* text_of_masks(unsigned masks) {
   return "a mask";
 }
 
+const char* text_of_sums(Sums sums) {
+  if (sums == Sums::kShort) return "P·V added up by the tensor cores";
+  return sums == Sums::kLong ? "P·V added up in FP32 every few KV tiles"
+                             : "P·V added up in FP32 tile by tile, for scales of blocks of v";
+}
+
 std::string text_of(Fit fit, const FwdRow& row, const RowNeed& need) {
   switch (fit) {
     case Fit::kOperands:
@@ -54,9 +61,8 @@ std::string text_of(Fit fit, const FwdRow& row, const RowNeed& need) {
                          : row.config.v8()    ? "8-bit q, k and v"
                                               : "8-bit q and k, 16-bit v",
                          word(need.operands));
-    case Fit::kFlush:
-      return row.flushes() ? "P·V added up in FP32, for long sums and for scales of blocks of v"
-                           : "P·V added up by the tensor cores, here it takes FP32";
+    case Fit::kSums:
+      return fmt::format("{}, here {}", text_of_sums(row.sums()), text_of_sums(need.sums));
     case Fit::kVImage:
       return row.config.transposes() ? "transposes v itself, here v_image is given"
                                      : fmt::format("v_image in tiles of {} keys, here of {}",
@@ -96,10 +102,10 @@ const FwdRow* row_named(std::string_view name) {
 
 std::string why_not(const FwdRow& row, const RowNeed& need, const FwdFunctors& functors) {
   RowNeed right = need;
-  right.flush = need.flush || row.flushes();  // which is right for short sums, too
+  right.sums = std::max(need.sums, row.sums());  // which is right for shorter sums, too
   const Fit fit = fit_of(row, right);
   for (const Fit wrong :
-       {Fit::kOperands, Fit::kFlush, Fit::kVImage, Fit::kHeadDimQk, Fit::kHeadDimV, Fit::kMask})
+       {Fit::kOperands, Fit::kSums, Fit::kVImage, Fit::kHeadDimQk, Fit::kHeadDimV, Fit::kMask})
     if (fit == wrong) return text_of(fit, row, need);
   if (row.config.consumer_wgs == 3 && functors.any())
     return "three consumers: functors take their registers";

@@ -19,7 +19,7 @@ struct RowNeed {
   int64_t seqlen_q = 0;         // of the longest sequence; varlen: at most twice the mean
   bool three_consumers = true;  // no functors, and tiles of 192 queries pay
   Operands operands = Operands::k16;
-  bool flush = false;      // P·V has to be added up in FP32
+  Sums sums = Sums::kShort;
   bool v_image = false;    // V comes transposed,
   int64_t image_keys = 0;  // in tiles of so many; 0: of any
 };

@@ -42,7 +42,10 @@ inline constexpr MaskKind kMasks[] = {MaskKind::kFull, MaskKind::kCausal, MaskKi
 inline constexpr KvScales kKvScales[] = {KvScales::kHead, KvScales::kTiles, KvScales::kKeys};
 inline constexpr ScoreKind kScores[] = {ScoreKind::kPlain, ScoreKind::kSoftcap, ScoreKind::kScaled};
 
-constexpr bool takes(const FwdRow& row, MaskKind mask) { return (row.masks & mask_bit(mask)) != 0; }
+constexpr bool takes(const FwdRow& row, MaskKind mask, Operands operands = Operands::k16) {
+  const bool int8 = operands == Operands::kI8E4m3 || operands == Operands::kI8V16;
+  return ((row.masks | (int8 ? row.int8_masks : 0)) & mask_bit(mask)) != 0;
+}
 
 // The row for that variant, of the row's own head dims.
 constexpr FwdConfig config_of(const FwdRow& row, const FwdVariant& variant) {
@@ -119,6 +122,22 @@ struct FwdVariants {
 };
 constexpr FwdVariants compiled_ahead(const FwdRow& row) {
   FwdVariants all;
+  const int dim = row.config.head_dim_qk;
+  if (row.sums() == Sums::kBlocks) {
+    for (const KvScales of : {KvScales::kTiles, KvScales::kKeys}) {
+      if (of == KvScales::kKeys && (dim != 64 || row.config.consumer_wgs == 3)) continue;
+      for (const Operands operands : {Operands::kE4m3, Operands::kI8E4m3})
+        for (const ScoreKind score : {ScoreKind::kScaled, ScoreKind::kSoftcap})
+          all.add(ahead({MmaType::kBf16, MaskKind::kFull, score, false, {}, operands, of}));
+    }
+  }
+  if (dim >= 128 && row.config.scaled() && (row.sums() == Sums::kBlocks || dim == 128)) {
+    for (const Operands operands : {Operands::kE4m3, Operands::kI8E4m3, Operands::kI8V16})
+      if (row.takes(operands) && (dim == 128 || operands == Operands::kE4m3) &&
+          (row.sums() == Sums::kBlocks) == row.config.v8())
+        all.add(ahead({.operands = operands, .scale_columns = 64}));
+  }
+  if (row.sums() == Sums::kBlocks && dim == 256) return all;  // long sums have a row of their own
   for (const Operands operands : kOperands) {
     if (!row.takes(operands)) continue;
     for (const MmaType dtype : kFwdTypes) {
@@ -127,7 +146,8 @@ constexpr FwdVariants compiled_ahead(const FwdRow& row) {
           if (operands != Operands::k16 && dtype == MmaType::kF16 && score != ScoreKind::kPlain)
             continue;
           for (const bool ragged : {false, true}) {
-            if (takes(row, mask)) all.add(ahead({dtype, mask, score, ragged, {}, operands}));
+            if (takes(row, mask, operands))
+              all.add(ahead({dtype, mask, score, ragged, {}, operands}));
           }
         }
       }
@@ -135,21 +155,6 @@ constexpr FwdVariants compiled_ahead(const FwdRow& row) {
   }
   for (const Operands operands : kOperands) {
     if (row.takes(operands)) all.add(ahead({.operands = operands, .o_f32 = true}));
-  }
-  const int dim = row.config.head_dim_qk;
-  if (row.flushes()) {
-    for (const KvScales of : {KvScales::kTiles, KvScales::kKeys}) {
-      if (of == KvScales::kKeys && (dim != 64 || row.config.consumer_wgs == 3)) continue;
-      for (const Operands operands : {Operands::kE4m3, Operands::kI8E4m3})
-        for (const ScoreKind score : {ScoreKind::kScaled, ScoreKind::kSoftcap})
-          all.add(ahead({MmaType::kBf16, MaskKind::kFull, score, false, {}, operands, of}));
-    }
-  }
-  if (dim >= 128 && row.config.scaled() && (row.flushes() || dim == 128)) {
-    for (const Operands operands : {Operands::kE4m3, Operands::kI8E4m3, Operands::kI8V16})
-      if (row.takes(operands) && (dim == 128 || operands == Operands::kE4m3) &&
-          row.flushes() == row.config.v8())
-        all.add(ahead({.operands = operands, .scale_columns = 64}));
   }
   if (dim == row.config.head_dim_v && (dim == 64 || dim == 128) && row.config.consumer_wgs < 3 &&
       row.takes(Operands::k16)) {

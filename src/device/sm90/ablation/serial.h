@@ -29,7 +29,7 @@ struct Serial {
     c.turn.pass();
     gemm_wait<0>(c.s_acc);
     c.release_k();
-    const RowScale rescale = c.template softmax_tile<kMasked>(kv_tile, c.s_acc);
+    const RowScale rescale = c.template softmax_tile<kMasked>(kv_tile, c.s_acc, c.s_acc);
     rescale_rows<Consumer::kConfig.softmax>(c.o_acc, rescale);
     c.round_p(c.s_acc);
     c.smem.v_full[c.v.stage].wait(c.v.phase);

@@ -70,7 +70,7 @@ struct ThreeStage {
     }
     c.issue_pv();
     if constexpr (!kLast) c.turn.pass();
-    c.rescale = c.template softmax_tile<kMasked>(kv_tile, s);
+    c.rescale = c.template softmax_tile<kMasked>(kv_tile, s, s);
     const auto next = c.v.next();
     c.smem.v_full[next.stage].wait(next.phase);
     gemm_wait<0>(c.o_acc);

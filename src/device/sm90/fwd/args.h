@@ -67,6 +67,7 @@ struct FwdArgs {
   float* o_f32;
   i64 o_row, o_head, o_batch;
   FwdColumns q_columns, k_columns, v_columns;
+  float* parked;  // FwdConfig::parked_bytes() for each CTA (parked.h)
 };
 
 }  // namespace fa3::sm90

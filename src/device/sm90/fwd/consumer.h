@@ -95,7 +95,7 @@ struct TwoStage {
 template <FwdConfig kCfg, class Order, class Score, class Mask>
 struct Consumer {
   static constexpr FwdConfig kConfig = kCfg;
-  // Integer scores that nothing but the softmax looks at.
+  // Integer scores that nothing but masks and the softmax look at.
   static constexpr bool kBiased =
       is_int8(kCfg.dtype_qk) && kCfg.score == ScoreKind::kPlain && !Score::kActive;
   // What k_offset adds to scores is added to LSE, or where a softcap follows, to the scores.
@@ -108,6 +108,7 @@ struct Consumer {
   using VOperand = typename VTile<kCfg>::Operand;
   using SAcc = ptx::AccFor<kCfg.dtype_qk, kCfg.tile_kv>;
   using PAcc = ptx::Acc<kCfg.tile_kv>;
+  using Scores = ptx::Acc<kCfg.tile_kv, typename ScoreType<kBiased>::Type>;
   using PFrag = ptx::AFrag[kCfg.tile_kv / kCfg.pv_step()];
 
   Smem& smem;
@@ -130,7 +131,7 @@ struct Consumer {
   u32 seen;          // Mask only: bit h is set when row h has seen a key
   RowScale rescale;  // of O, due before the next GEMM
   SAcc s_acc;
-  PAcc converted;  // S of integers in FP32; else not used
+  PAcc converted;  // S of integers: in FP32, and its P; else not used
   ptx::Acc<kCfg.head_dim_v> o_acc;
   ptx::Acc<max(kCfg.flush_columns, 8)> part;  // of P·V, before it is added to O; else not used
   PFrag p_frag;
@@ -152,15 +153,17 @@ struct Consumer {
   FA3_DEV void issue_pv();
   FA3_DEV void issue_part(int column);
   FA3_DEV void finish_pv();
+  FA3_DEV void scale_scores(PAcc& s);
   template <bool kMasked>
-  FA3_DEV void apply_score(i32 kv_tile, PAcc& s);
+  FA3_DEV void apply_score(i32 kv_tile, Scores& s);
   template <bool kMasked>
-  FA3_DEV RowScale softmax_tile(i32 kv_tile, PAcc& s);
+  FA3_DEV RowScale softmax_tile(i32 kv_tile, Scores& s, PAcc& p);
   FA3_DEV void first_step(i32 kv_tile);
   template <bool kMasked>
   FA3_DEV void step(i32 kv_tile);
   FA3_DEV void last_pv();
-  FA3_DEV PAcc& scores_of(SAcc& s);
+  FA3_DEV Scores& scores_of(SAcc& s);
+  FA3_DEV PAcc& p_of(SAcc& s);
   FA3_DEV void round_p(const PAcc& p);
   // epilogue.h
   FA3_DEV void store_tile(const QTile& done);

@@ -7,7 +7,10 @@
 
 #include "device/hopper/gemm.h"
 #include "device/hopper/operand.h"
+#include "device/ptx/grid.h"
+#include "device/ptx/warp.h"
 #include "device/sm90/fwd/consumer.h"
+#include "device/sm90/fwd/parked.h"
 
 namespace fa3::sm90 {
 
@@ -56,31 +59,43 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::finish_pv() {
   release_v();
 }
 
-// S in FP32, integers exactly.
+// S as what follows takes it: integers as they are, or in FP32, exactly.
 template <FwdConfig kCfg, class Order, class Score, class Mask>
-FA3_DEV auto Consumer<kCfg, Order, Score, Mask>::scores_of(SAcc& s) -> PAcc& {
-  if constexpr (is_int8(kCfg.dtype_qk)) {
+FA3_DEV auto Consumer<kCfg, Order, Score, Mask>::scores_of(SAcc& s) -> Scores& {
+  if constexpr (is_int8(kCfg.dtype_qk) && !kBiased) {
     FA3_UNROLL
-    for (int i = 0; i < kCfg.tile_kv / 2; ++i) {
-      const float biased = ptx::bits_as<float>(static_cast<i32>(s[i]) + kScoreBiasBits);
-      converted[i] = kBiased ? biased : biased - kScoreBias;
-    }
+    for (int i = 0; i < kCfg.tile_kv / 2; ++i) converted[i] = number_of(s[i]) - kScoreBias;
     return converted;
   } else {
     return s;
   }
 }
 
-// Q·Kᵀ becomes S: score function, functors and mask.
+// Where P takes the place of S.
 template <FwdConfig kCfg, class Order, class Score, class Mask>
-template <bool kMasked>
-FA3_DEV void Consumer<kCfg, Order, Score, Mask>::apply_score(i32 kv_tile, PAcc& s) {
+FA3_DEV auto Consumer<kCfg, Order, Score, Mask>::p_of(SAcc& s) -> PAcc& {
+  if constexpr (is_int8(kCfg.dtype_qk)) {
+    return converted;
+  } else {
+    return s;
+  }
+}
+
+template <FwdConfig kCfg, class Order, class Score, class Mask>
+FA3_DEV void Consumer<kCfg, Order, Score, Mask>::scale_scores(PAcc& s) {
   scales.scale_scores(s);
   if constexpr (kShifts) {
     ScoreFunction<kCfg.score>{score_factor()}.apply(s, tile.shift);
   } else {
     ScoreFunction<kCfg.score>{score_factor()}.apply(s);
   }
+}
+
+// Q·Kᵀ becomes S: score function, functors and mask.
+template <FwdConfig kCfg, class Order, class Score, class Mask>
+template <bool kMasked>
+FA3_DEV void Consumer<kCfg, Order, Score, Mask>::apply_score(i32 kv_tile, Scores& s) {
+  if constexpr (!kBiased) scale_scores(s);
   if constexpr (Score::kActive) apply_scores<Score>(s, score_rows, kCfg.tile_kv * kv_tile);
   if constexpr (kMasked) band.template apply<kCfg.mask == MaskKind::kWindow>(s, kv_tile);
   if constexpr (Mask::kActive) {
@@ -96,9 +111,9 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::apply_score(i32 kv_tile, PAcc& 
 // S becomes P, unnormalised, in FP32.
 template <FwdConfig kCfg, class Order, class Score, class Mask>
 template <bool kMasked>
-FA3_DEV RowScale Consumer<kCfg, Order, Score, Mask>::softmax_tile(i32 kv_tile, PAcc& s) {
+FA3_DEV RowScale Consumer<kCfg, Order, Score, Mask>::softmax_tile(i32 kv_tile, Scores& s, PAcc& p) {
   apply_score<kMasked>(kv_tile, s);
-  return tile.softmax.update(s, scale_log2());
+  return tile.softmax.update(s, p, scale_log2());
 }
 
 // P becomes an operand. In 8 bits a tile's keys are then in another order, that of V transposed.
@@ -119,11 +134,12 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::first_step(i32 kv_tile) {
   issue_qk(s_acc);
   gemm_wait<0>(s_acc);  // S readable, K's stage reusable
   release_k();
-  PAcc& s = scores_of(s_acc);
+  Scores& s = scores_of(s_acc);
+  PAcc& p = p_of(s_acc);
   apply_score<true>(kv_tile, s);  // the tail: keys beyond the sequence
-  tile.softmax.start(s, scale_log2());
-  scales.scale_p(s);
-  round_p(s);
+  tile.softmax.start(s, p, scale_log2());
+  scales.scale_p(p);
+  round_p(p);
   rescale = {{1.f, 1.f}, false};  // O is 0
   smem.v_full[v.stage].wait(v.phase);
 }
@@ -140,18 +156,22 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::step(i32 kv_tile) {
   turn.pass();
   gemm_wait<1>(s_acc);  // S readable, K's stage reusable; P·V still in flight
   release_k();
-  PAcc& s = scores_of(s_acc);
-  rescale = softmax_tile<kMasked>(kv_tile, s);  // s holds P now, in FP32
+  PAcc& p = p_of(s_acc);
+  rescale = softmax_tile<kMasked>(kv_tile, scores_of(s_acc), p);  // p holds P now, in FP32
   const Ring<kCfg.stages> next = v.next();
   // V of this tile, needed one step from now: ptxas cannot move the next line past this loop, so
   // not above the exponentials, with which P·V overlaps.
+  smem.v_full[next.stage].wait(next.phase);
   // Nor the exponentials below a branch on their sums, where the loop does not hold them.
-  constexpr bool kLoopHolds = !is_int8(kCfg.dtype_qk) && kCfg.flush_columns == 0;
-  if (kLoopHolds || tile.softmax.begun()) smem.v_full[next.stage].wait(next.phase);
+  constexpr bool kLoopHolds =
+      !is_int8(kCfg.dtype_qk) && kCfg.flush_columns == 0 && kCfg.park_tiles == 0;
+  if (!kLoopHolds && ptx::any(!tile.softmax.begun())) ptx::nanosleep(0);
   finish_pv();
-  scales.scale_p(s);
-  round_p(s);
+  scales.scale_p(p);
+  round_p(p);
   rescale_rows<kCfg.softmax>(o_acc, rescale);  // O in units of the new maximum
+  if constexpr (kCfg.park_tiles > 0)
+    ParkedO<kCfg>::step(args, wg, visit.own.end - 1, kv_tile, o_acc, rescale);
 }
 
 template <FwdConfig kCfg, class Order, class Score, class Mask>
@@ -160,6 +180,8 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::last_pv() {
   look_ahead();           // overlapped with the GEMM,
   tile.softmax.finish();  // as the row sums
   finish_pv();
+  if constexpr (kCfg.park_tiles > 0)
+    ParkedO<kCfg>::finish(args, wg, visit.own.end - 1, visit.own.first, o_acc);
 }
 
 }  // namespace fa3::sm90
