@@ -61,6 +61,7 @@ const std::vector<Spared> kSpared = {
     {"split", "group", "dQ's GEMM, which is waited for, takes the one before into its group"},
     {nullptr, "own_ds",
      "the simulator begins a wgmma when all four warps are at it, which hardware need not"},
+    {nullptr, "lanes", "bar.arrive brings the lanes of a warp together, too"},
     {nullptr, "range", "shuffles bring the lanes of a warp together before they read it"},
     {nullptr, "again", "stmatrix brings the lanes of a warp together, too"},
     {nullptr, "fenced",

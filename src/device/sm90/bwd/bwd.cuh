@@ -6,10 +6,10 @@
 //           says. cu_seqlens and seqused may hold anything.
 // GRID      x: KV tiles of the longest sequence · y: KV heads · z: sequences, and with cu_seqlens
 //           one more, the rows of none
-// ROLES     wg 0: a thread is the producer, one more for each consumer adds dQ
+// ROLES     wg 0: a thread is the producer; a warp for each consumer, of which a lane adds dQ
 //           wg 1, 2: consumers, 64 keys each; split(): the same 64, one for dV, one for dK
 // BARRIERS  name             count           tx bytes        arrives              waits
-//           kv_full          2               K, V tiles      producer, TMA        consumers
+//           k_full, v_full   1               K, V tile       producer, TMA        consumers
 //           q_full[s]        1               Q tile, LSE, δ  producer, TMA        consumers
 //           q_empty[s]       consumer_wgs    –               thread 0 of each     producer
 //           dout_full, dout_empty                            as Q; split(): q_empty of dK's
@@ -18,10 +18,14 @@
 //           p_full           4               –               lane 0, dV's warps    dK's consumer
 //           ds_full[s][wg]   4               –               lane 0 of its warps  consumers
 //           ds_empty[s]      consumer_wgs    –               thread 0 of each     consumers
-//           dq_full[wg][p]   4               –               lane 0 of its warps  its dQ writer
-//           dq_empty[wg]     1               –               its dQ writer        that consumer
+//           dq_full(wg, p)   160 (named)     –               that consumer        its dQ writer
+//           dq_empty(wg)     160 (named)     –               its dQ writer        that consumer
+//           kDsBar           all consumers (named)           consumers            consumers
 //           kStartBar        all consumers (named)           the first            the second
+//           kOwnDsBar + wg   128 (named)                     that consumer        that consumer
 //           kDoneBar + wg    all consumers (named)           that consumer        the other
+//           Where dS is ready: p_full, ds_full, ds_empty split(); ds_full, ds_empty, kStartBar and
+//           kOwnDsBar one tile ahead (d 64); kDsBar the others.
 #pragma once
 
 #include "device/ptx/registers.h"

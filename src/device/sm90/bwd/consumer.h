@@ -87,7 +87,8 @@ struct BwdConsumer : BwdParts<kCfg> {
     DqAcc dq;
     this->issue_dq(ds_ring, dq);
     ds_ring.advance();
-    gemm_rs<kType>(dk, a, this->template columns<kQ>(smem.q, q_ring), kAccumulate);
+    gemm_rs<kType>(  // sim:spare(fenced)
+        dk, a, this->template columns<kQ>(smem.q, q_ring), kAccumulate);
     gemm_wait<2>(dv);
     smem.dout_empty[dout_ring.stage].arrive_if(leader);
     dout_ring.advance();

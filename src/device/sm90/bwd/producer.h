@@ -97,7 +97,7 @@ FA3_DEV void write_dq(BwdSmem<kCfg>& smem, const BwdArgs& args, const BwdWork& w
         ptx::bulk_commit();
       }
       if (adds) ptx::bulk_wait_read<0>();
-      ptx::warp_sync();
+      ptx::warp_sync();  // sim:spare(lanes)
       if constexpr (!kCfg.dq_apart()) {
         (w == 0 ? smem.dout_empty[ring.stage] : smem.q_empty[ring.stage]).arrive_if(adds);
         ring.advance();
