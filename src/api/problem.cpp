@@ -451,11 +451,10 @@ class ProblemMaker {
       case Form::kOffset:
         layout.head = stride[1];
         break;
-      case Form::kImage:
-        break;  // dense, and of Problem::image
+      case Form::kImage:  // dense, and of Problem::image
       case Form::kCuSeqlens:
       case Form::kSeqused:
-        break;  // without a layout
+        break;  // without strides
     }
     return layout;
   }
