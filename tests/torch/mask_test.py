@@ -5,7 +5,7 @@ import fa3.torch
 import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention as theirs
-from torch_kit import BOUND, assert_close, gradients, normal, qkv
+from torch_kit import BOUND, DEVICES, assert_close, gradients, normal, qkv
 
 ours = fa3.torch.scaled_dot_product_attention
 BATCH, HEADS, ROWS, KEYS = 2, 4, 33, 47
@@ -82,17 +82,19 @@ def test_sdpa_with_masks(shape, causal):
             assert_close(got, expected, 4 * BOUND[torch.float32])
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("rows, keys", [(9, 9), (9, 14), (14, 9), (1, 5)])
-def test_sdpa_is_causal_from_the_top_left(rows, keys):
-    q, k, v = (x.transpose(1, 2) for x in qkv(heads_kv=4, rows=rows, keys=keys))
+def test_sdpa_is_causal_from_the_top_left(device, rows, keys):
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
+    q, k, v = (x.transpose(1, 2) for x in qkv(dtype, device, heads_kv=4, rows=rows, keys=keys))
     out = ours(q, k, v, is_causal=True, scale=0.3)
     want = math(q, k, v, is_causal=True, scale=0.3)
-    assert_close(out, want, BOUND[torch.float32])
-    dout = normal(*out.shape)
+    assert_close(out, want, BOUND[dtype])
+    dout = normal(*out.shape, dtype=dtype, device=device)
     for got, expected in zip(
         gradients(out, (q, k, v), dout), gradients(want, (q, k, v), dout), strict=True
     ):
-        assert_close(got, expected, 4 * BOUND[torch.float32])
+        assert_close(got, expected, 4 * BOUND[dtype])
 
 
 FRONTS = {
