@@ -164,7 +164,7 @@ struct BwdParts {
   }
   // All of the thread's: loaded ahead, or where registers do not suffice, each when it is used.
   static constexpr bool kAhead =
-      kCfg.exact_p() && !kCfg.split() && !kCfg.softcap && !kCfg.deterministic;
+      kCfg.exact_p() && !kCfg.split() && !kCfg.softcap && !kCfg.deterministic && !kCfg.ragged;
   struct Stats {
     const BwdParts* parts;
     u32 stage;

@@ -19,7 +19,8 @@ FA3_DEV void produce(BwdSmem<kCfg>& smem, const BwdArgs& args, const BwdWork& wo
   const TileSource keys{work.kv.begin, work.kv.used, work.head_kv, work.batch};
   load_tile<kCfg.ragged, kCfg.k_tile()>(smem.k, args.k, smem.k_full, keys, work.key,
                                         ptx::L2Hint::kEvictFirst);
-  bool v_due = true;  // behind the first Q, since S comes before dP
+  load_tile<kCfg.ragged, kCfg.v_tile()>(smem.v, args.v, smem.v_full, keys, work.key,
+                                        ptx::L2Hint::kEvictFirst);
   constexpr u32 kStats = static_cast<u32>(kCfg.stats_bytes()),
                 kScales = static_cast<u32>(kCfg.scale_bytes());
   auto q_ring = Ring<kCfg.q_stages()>::producer();
@@ -44,11 +45,6 @@ FA3_DEV void produce(BwdSmem<kCfg>& smem, const BwdArgs& args, const BwdWork& wo
       }
       load_tile<kCfg.ragged, kCfg.q_tile()>(smem.q[s], args.q, smem.q_full[s], rows,
                                             kCfg.tile_q * tile, ptx::L2Hint::kEvictLast);
-      if (v_due) {
-        load_tile<kCfg.ragged, kCfg.v_tile()>(smem.v, args.v, smem.v_full, keys, work.key,
-                                              ptx::L2Hint::kEvictFirst);
-        v_due = false;
-      }
       s = dout_ring.stage;
       smem.dout_empty[s].wait(dout_ring.phase);
       load_tile<kCfg.ragged, kCfg.dout_tile()>(smem.dout[s], args.dout, smem.dout_full[s], rows,
@@ -69,17 +65,16 @@ FA3_DEV void write_dq(BwdSmem<kCfg>& smem, const BwdArgs& args, const BwdWork& w
   static_assert(
       kCfg.dq_apart() || (4 * kPart <= sizeof smem.q[0] && 4 * kPart <= sizeof smem.dout[0]),
       "dQ on its way out: more than a tile of Q or dO");
-  const bool adds = ptx::elect_one();
   Ring<kCfg.stages> ring;
   FA3_NO_UNROLL
   for (i32 h = 0; h < args.group_size; ++h) {
-    const i64 first =
-        args.tiles.first(work.batch, work.head_kv * args.group_size + h, work.q.begin, kCfg.tile_q);
+    i64 at = work.range.first + args.tiles.first(work.batch, work.head_kv * args.group_size + h,
+                                                 work.q.begin, kCfg.tile_q);
     FA3_NO_UNROLL
-    for (i32 tile = work.range.first; tile < work.range.end; ++tile) {
-      if (kCfg.deterministic && adds) ptx::st_shared(&smem.dq_tile[w], first + tile);
+    for (i32 left = work.range.end - work.range.first; left > 0; --left, ++at) {
+      if (kCfg.deterministic && ptx::elect_one()) ptx::st_shared(&smem.dq_tile[w], at);
       dq_empty(w).arrive();
-      u32* const to = args.dq_sum + (first + tile) * kCfg.dq_sums() + w * kPart;
+      u32* const to = args.dq_sum + at * kCfg.dq_sums() + w * kPart;
       u32 from = ptx::smem_address(smem.dq[kCfg.dq_apart() ? w : 0]);
       if constexpr (!kCfg.dq_apart())
         from = w == 0 ? ptx::smem_address(smem.dout[ring.stage])
@@ -87,19 +82,19 @@ FA3_DEV void write_dq(BwdSmem<kCfg>& smem, const BwdArgs& args, const BwdWork& w
       FA3_UNROLL
       for (u32 piece = 0; piece < kCfg.dq_pieces(); ++piece) {
         dq_full(w, piece).sync();
-        if (!adds) continue;
-        u32* const at = to + piece * kPiece;
+        if (!ptx::elect_one()) continue;
         if constexpr (kCfg.deterministic)
-          ptx::bulk_reduce_add_u32(at, from + 4 * kPiece * piece, 4 * kPiece);
+          ptx::bulk_reduce_add_u32(to + piece * kPiece, from + 4 * kPiece * piece, 4 * kPiece);
         else
-          ptx::bulk_reduce_add_f32(reinterpret_cast<float*>(at), from + 4 * kPiece * piece,
-                                   4 * kPiece);
+          ptx::bulk_reduce_add_f32(reinterpret_cast<float*>(to + piece * kPiece),
+                                   from + 4 * kPiece * piece, 4 * kPiece);
         ptx::bulk_commit();
       }
-      if (adds) ptx::bulk_wait_read<0>();
+      if (ptx::elect_one()) ptx::bulk_wait_read<0>();
       ptx::warp_sync();  // sim:spare(lanes)
       if constexpr (!kCfg.dq_apart()) {
-        (w == 0 ? smem.dout_empty[ring.stage] : smem.q_empty[ring.stage]).arrive_if(adds);
+        (w == 0 ? smem.dout_empty[ring.stage] : smem.q_empty[ring.stage])
+            .arrive_if(ptx::elect_one());
         ring.advance();
       }
     }
