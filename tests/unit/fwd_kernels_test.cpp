@@ -49,7 +49,11 @@ TEST(FwdKernels, All_AreRunnableAndNamedOnce) {
       for (const MmaType dtype : {MmaType::kBf16, MmaType::kF16}) {
         for (const bool ragged : {false, true}) {
           const FwdVariant variant{dtype, mask, ScoreKind::kPlain, ragged, {}, operands};
-          EXPECT_TRUE(!row.takes(operands) || contains(all, config_of(row, variant))) << row.name;
+          // A row in front of it takes its problems.
+          const bool never =
+              operands == Operands::kI8E4m3 && row.name == std::string("d64 8bit full");
+          EXPECT_TRUE(!row.takes(operands) || never || contains(all, config_of(row, variant)))
+              << row.name;
         }
       }
     }

@@ -129,8 +129,8 @@ inline constexpr FwdRow kFwdRows[] = {
 // 8 bits                                       qk  v   kv  st wgs q ping_pong o   raw V stages
   {"d64 8bit short",     kAnyMask, 1024, v8_of({ 64,  64, 128, 2, 2, 2, false, 1}, 2)},
   {"d64 8bit",           kAnyMask, 4096, v8_of({ 64,  64, 128, 3, 3, 1, false, 1}, 2)},
+  {"d64 8bit masked",    kMasked,  0,    v8_of({ 64,  64, 128, 4, 3, 2, false, 1}, 0), kFull},
   {"d64 8bit full",      kFull,    0,    v8_of({ 64,  64, 160, 4, 3, 1, false, 1}, 0)},
-  {"d64 8bit masked",    kMasked,  0,    v8_of({ 64,  64, 128, 4, 3, 2, false, 1}, 0)},
   {"d64 8bit two",       kAnyMask, 0,    v8_of({ 64,  64, 224, 2, 2, 2, false, 1}, 0)},
   {"d96 8bit short",     kAnyMask, 1024, v8_of({ 96,  96, 128, 2, 2, 1, false, 1}, 2)},
   {"d96 8bit",           kAnyMask, 0,    v8_of({ 96,  96, 192, 2, 2, 1, false, 1}, 0)},
@@ -146,7 +146,6 @@ inline constexpr FwdRow kFwdRows[] = {
 //                                              qk  v   kv  st wgs q ping_pong o   park_tiles, flush_columns
   {"d64 8bit flushed",   kAnyMask, 0, flushed_of({ 64,  64,  96, 4, 3, 1, false, 1}, 64)},
   {"d64 8bit flushed two", kAnyMask, 0, flushed_of({ 64,  64, 128, 4, 2, 2, false, 1}, 64)},
-  {"d128 8bit long",     kAnyMask, 0, parked_of({128, 128,  96, 4, 3, 1, false, 1}, 8)},
   {"d128 8bit flushed",  kAnyMask, 0, flushed_of({128, 128, 128, 3, 2, 1, false, 1}, 128)},
   {"d256 8bit long",     kAnyMask, 0, parked_of({256, 256, 128, 2, 2, 1, false, 2}, 8)},
   {"d256 8bit flushed",  kAnyMask, 0, flushed_of({256, 256,  64, 3, 2, 1, false, 2}, 64)},

@@ -134,7 +134,7 @@ double step_instructions(const FwdConfig& c, bool masked) {
 // A second pass over scores, O rescaled, and where it is parked, it to memory and zeros to it.
 double rare_instructions(const FwdConfig& c) {
   const bool integers = is_int8(c.dtype_qk) && c.score == ScoreKind::kPlain;
-  const double park = c.park_tiles > 0 ? 50 + 1.8 * c.head_dim_v : 0;
+  const double park = c.park_tiles > 0 ? 50 + 1.5 * c.head_dim_v : 0;
   return (integers ? 1.5 : 1) * c.tile_kv + c.head_dim_v / 2. + (c.softmax.test_first ? 50 : 30) +
          park;
 }
