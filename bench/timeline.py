@@ -95,8 +95,8 @@ class Log:
         return runs
 
     def backward_gemms(self, warpgroup):
-        """(kind, tile, place of B, [(begin, end)…]) of each GEMM of a backward's consumer. Each loads from
-        another line; of a tile, S comes before dK, and dP before dV."""
+        """(kind, tile, place of B, [(begin, end)…]) of each GEMM of a backward's consumer. Each
+        loads from another line; of a tile, S comes before dK, and dP before dV."""
         row, runs, before = f"wgmma of warpgroup {warpgroup}", [], None
         for begin, end, name in self.rows[row]:
             operand = (name.split()[1], self.lines[row, begin])

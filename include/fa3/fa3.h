@@ -448,62 +448,12 @@ FA3_API fa3_status fa3_plan_run(const fa3_plan* plan, const void* args, void* wo
 FA3_API fa3_status fa3_forward(fa3_context* context, const fa3_forward_args* args, void* stream);
 FA3_API fa3_status fa3_backward(fa3_context* context, const fa3_backward_args* args, void* stream);
 
-/* ---- Questions ------------------------------------------------------------------------------- */
-
-typedef enum fa3_op { FA3_OP_FORWARD = 1, FA3_OP_BACKWARD = 2, FA3_OP_QUANTIZE = 3 } fa3_op;
-
-/* Would a plan be made? Returns what fa3_plan_* would; *reason (may be NULL) is set to a sentence
- * either way: which backend would run and why, or the refusal. It is valid until the next fa3 call
- * on this thread. */
-FA3_API fa3_status fa3_supported(fa3_context* context, fa3_op op, const void* args,
-                                 const char** reason);
-
-/* Describes the plan as one JSON object: backend, why, problem, threads, workspace_bytes, flops,
- * visible_pairs and, under the backend's name, its tiles (visited, skipped), splits and tasks. Of
- * the GPU kernel also, under "estimate", what it would take on an H200 by a model: the model and
- * its fields may change from release to release.
- * Writes at most capacity bytes with a final NUL to text (NULL with capacity 0 asks for the size)
- * and the full size including the NUL to *needed (may be NULL).
- * Errors: as of fa3_plan_*; INVALID_ARGUMENT when capacity > 0 is too small (nothing but "" is
- * written then). */
-FA3_API fa3_status fa3_explain(fa3_context* context, fa3_op op, const void* args, char* text,
-                               size_t capacity, size_t* needed);
-
-/* What a context computes on. */
-typedef struct fa3_device_info {
-  size_t struct_size;  /* in: sizeof(fa3_device_info); nothing beyond it is written */
-  int32_t device_type; /* fa3_device_type */
-  int32_t device_id;
-  int32_t backend;          /* fa3_backend that AUTO resolved to */
-  int32_t num_threads;      /* most threads a run uses */
-  int64_t l1_bytes;         /* data cache per core; 0 = unknown */
-  int64_t l2_bytes;         /* per core; 0 = unknown */
-  int64_t memory_bytes;     /* of the device, in all; 0 = unknown */
-  char name[128];           /* e.g. the processor's own name; NUL-terminated */
-  char instruction_set[32]; /* in use: "scalar", "sse4", "avx2", "avx3", "avx3_bf16", "neon", … */
-} fa3_device_info;
-
-/* Errors: INVALID_ARGUMENT (NULL, struct_size). */
-FA3_API fa3_status fa3_get_device_info(const fa3_context* context, fa3_device_info* info);
-
-/* ---- Library --------------------------------------------------------------------------------- */
-
-/* "major.minor.patch" of the library. Static storage. */
-FA3_API const char* fa3_version(void);
-
-/* The build as one JSON object: version, compiler, build type, instruction sets, and each backend
- * with whether it can be used here and why not. Static storage, never NULL. */
-FA3_API const char* fa3_build_info(void);
-
-/* The environment variables that the library reads, as a JSON array of {name, value, default,
- * meaning}; value is null when unset. Valid until the next fa3 call on this thread. Never NULL. */
-FA3_API const char* fa3_environment(void);
-
 #ifdef __cplusplus
 } /* extern "C" */
 #endif
 
 /* The rest of the interface, by subject. */
+#include <fa3/info.h>
 #include <fa3/jit.h>
 #include <fa3/quantize.h>
 #include <fa3/selftest.h>

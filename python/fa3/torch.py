@@ -56,9 +56,10 @@ def attention(
 
     Args:
       q: (batch, seqlen_q, heads_q, head_dim), or (total_q, heads_q, head_dim) with cu_seqlens_q.
-        float32 (CPU), float16, bfloat16; float64 (CPU), slowly, for gradcheck. Under autocast it is cast, as k and v are. Tensors whose
-        last dimension is not contiguous are copied; on a GPU also those whose address or strides
-        are not multiples of 16 bytes, and head dims are padded to multiples of 8.
+        float32 (CPU), float16, bfloat16; float64 (CPU), slowly, for gradcheck. Under autocast it
+        is cast, as k and v are. Tensors whose last dimension is not contiguous are copied; on a GPU
+        also those whose address or strides are not multiples of 16 bytes, and head dims are padded
+        to multiples of 8.
       k, v: (batch, seqlen_kv, heads_kv, …) or (total_kv, …); heads_q is a multiple of heads_kv.
       causal … top_left: as in fa3.attention. attn_mask: a type that differs from q's becomes
         float32; its gradient has its shape. CPU.

@@ -4,7 +4,7 @@
 // simulator looks for races, deadlocks and wrong byte counts as it goes.
 //
 // Each kind of problem runs on some rows; on all of them when RC_PARAMS is set, as in `make ci`. A
-// tuning names the row, since many are chosen for thousands of queries, which few do as well to test.
+// tuning names the row, since many are chosen for thousands of queries, and few test as much.
 #include <gmock/gmock.h>
 
 #include <algorithm>

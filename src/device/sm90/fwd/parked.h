@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // parked.h — long sums of P·V: the tensor cores keep 13 bits of an E4M3 sum, so every few KV tiles
-// a consumer adds its O to FP32 sums in the workspace and begins anew. Each thread has places of its
-// own there, so that additions are in order and nobody else is waited for.
+// a consumer adds its O to FP32 sums in the workspace and begins anew. Each thread has places of
+// its own there, so that additions are in order and nobody else is waited for.
 #pragma once
 
 #include "device/ptx/grid.h"
