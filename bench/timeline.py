@@ -280,13 +280,8 @@ class BackwardPanel(Panel):
         self.copies("dO", "dout", tiles)
         for consumer in range(2):
             self.row(f"consumer {consumer}", True)
-            # A first step that is not code of its own makes a dQ that goes nowhere.
-            idle = sum(kind == "dq" for kind, _, _, _ in gemms[consumer]) - len(tiles)
             for kind, tile, place, run in gemms[consumer]:
-                if kind == "dq":
-                    tile -= idle
-                label = f"{self.NAMES[kind]} {tile}" if tile >= 0 else f"({self.NAMES[kind]})"
-                self.gemm(kind, label, place, run)
+                self.gemm(kind, f"{self.NAMES[kind]} {tile}", place, run)
             self.row("its warps")
             self.waits(4 + 4 * consumer, tiles)
             self.row("its dQ writer")
@@ -314,7 +309,7 @@ def main(folder, forward, backward):
         return Log(pathlib.Path(folder, f"{name}.json"))
 
     draw(forward, LEGEND, [(ForwardPanel, log(name), title) for name, title in PANELS])
-    title = "A KV tile: S and dP one Q tile ahead, dQ one behind"
+    title = "One KV tile: exponentials under dP, what passes through shared memory under dV and dK"
     draw(backward, BACKWARD_LEGEND, [(BackwardPanel, log("backward"), title)])
 
 

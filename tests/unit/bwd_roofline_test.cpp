@@ -38,10 +38,10 @@ TEST(BwdRoofline, StepOf128_AsCountedByHand) {
   EXPECT_EQ(cost.mma, 5 * 2 * 64. * 128 * 128 / 4096);
   EXPECT_EQ(cost.exponentials, 64. * 128 / 16);
   EXPECT_EQ(cost.additions, 64. * 128 * 4 / 15.6);
-  // Two consumers: S and dP 8 wgmmas each of 2 + 2 KiB, dV 4 of B alone, 4 KiB, dK 4 of 2 + 4 KiB,
-  // dQ 8 of 2 + 2 KiB. Q, dO arrive, 16 KiB each, LSE and delta; dS, 16 KiB, is stored; dQ, 32 KiB,
+  // Two consumers: S and dP 8 wgmmas each of 2 + 2 KiB, dV and dK 4 of B alone, 4 KiB, dQ 8 of 2 +
+  // 2 KiB. Q, dO arrive, 16 KiB each, LSE and delta; dS, 16 KiB, is stored; dQ, 32 KiB,
   // is stored and read.
-  const double kib = 2 * (8 * 4 + 8 * 4 + 4 * 4 + 4 * 6 + 8 * 4) + 2 * 16 + 0.5 + 16 + 2 * 32;
+  const double kib = 2 * (8 * 4 + 8 * 4 + 4 * 4 + 4 * 4 + 8 * 4) + 2 * 16 + 0.5 + 16 + 2 * 32;
   EXPECT_EQ(cost.shared_memory, kib * 1024 / 128);
   EXPECT_STREQ(cost.limiter(), "shared_memory");
 }
