@@ -151,7 +151,7 @@ inline constexpr FwdRow kFwdRows[] = {
   {"d256 8bit flushed",  kAnyMask, 0, flushed_of({256, 256,  64, 3, 2, 1, false, 2}, 64)},
 // 8-bit Q and K                                 qk  v   kv  st wgs q ping_pong o
   {"d64 8bit qk full",   kFull,    0,    qk8_of({ 64,  64, 128, 4, 3, 2, false, 1})},
-  {"d64 8bit qk masked", kMasked,  0,    qk8_of({ 64,  64, 128, 4, 3, 1,  true, 1})},
+  {"d64 8bit qk causal", kCausal,  0,    qk8_of({ 64,  64, 128, 4, 3, 1,  true, 1})},
   {"d64 8bit qk",        kAnyMask, 0,    qk8_of({ 64,  64, 128, 3, 2, 2,  true, 1})},
   {"d128 8bit qk",       kAnyMask, 0,    qk8_of({128, 128,  80, 4, 3, 1,  true, 1})},
   {"d128 8bit qk two",   kAnyMask, 0,    qk8_of({128, 128, 176, 2, 2, 1, false, 1})},
