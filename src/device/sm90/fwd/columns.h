@@ -34,7 +34,7 @@ struct ByColumns {
     c.smem.k_full[c.k.stage].wait(c.k.phase);
     multiply_qk(c, s, kv_tile);
     c.release_k();
-    const RowScale rescale = c.template softmax_tile<kMasked>(kv_tile, s);
+    const RowScale rescale = c.template softmax_tile<kMasked>(kv_tile, s, s);
     rescale_rows<Consumer::kConfig.softmax>(c.o_acc, rescale);
     c.smem.v_full[c.v.stage].wait(c.v.phase);
     if constexpr (Consumer::kConfig.v8()) {
@@ -61,7 +61,7 @@ struct ByColumns {
       gemm_ss<kCfg.dtype_qk, kSteps>(part, q.from_step(step), k.from_step(step), kOverwrite);
       const PerRow of_q = c.scales.of_rows(c.args, column);
       const auto add = [&](int i, float of_k) {
-        const float value = number_of(part[i]) * (of_q[i / 2 % 2] * of_k);
+        const float value = value_of(part[i]) * (of_q[i / 2 % 2] * of_k);
         s[i] = column == 0 ? value : s[i] + value;
       };
       if constexpr (kCfg.kv_scales == KvScales::kTiles) {
@@ -121,10 +121,8 @@ struct ByColumns {
     }
   }
 
-  FA3_DEV static float number_of(float score) { return score; }
-  FA3_DEV static float number_of(i32 score) {
-    return ptx::bits_as<float>(score + kScoreBiasBits) - kScoreBias;
-  }
+  FA3_DEV static float value_of(float score) { return score; }
+  FA3_DEV static float value_of(i32 score) { return number_of(score) - kScoreBias; }
 };
 
 }  // namespace fa3::sm90
