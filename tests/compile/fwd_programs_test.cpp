@@ -200,7 +200,7 @@ Batch block_scales() {
 // Scales that change along head_dim, with those of blocks of K and V, and key by key.
 Batch column_scales() {
   Batch batch{"column_scales", {}};
-  for (const char* const name : {"d256 8bit flushed", "d128 8bit flushed", "d128 8bit qk"}) {
+  for (const char* const name : {"d256 8bit flushed", "d128 8bit flushed", "d128 8bit qk two"}) {
     const FwdRow& row = row_named(name);
     Problem p = problem(row, FA3_MASK_FULL, false);
     for (const TensorId id : {kQ, kK, kV})

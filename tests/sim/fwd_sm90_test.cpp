@@ -322,7 +322,7 @@ const Kind kKinds[] = {
 
 // The rows that a kind runs on: kStep apart, so that each row gets its part of the kinds.
 std::vector<Row> rows_of(size_t kind) {
-  const size_t step = kit::thorough() ? 1 : kit::kSanitized ? 3 : 5;
+  const size_t step = kit::thorough() ? 1 : 3;
   const size_t step_8_bits = step == 1 ? 3 : 2 * step;  // the same code with other types
   std::vector<Row> chosen;
   const std::vector<Row> all = rows();
@@ -342,6 +342,7 @@ TEST_P(SimFwdSm90, IsRight) {
     SCOPED_TRACE(row.row->name);
     const Config c = in_8_bits(kKinds[GetParam()].of(row), row.row->config, GetParam());
     const kit::Context context = tuned_simulator(c, row.row->name);
+    if (!explained(c, context.get(), "tuning_declined").empty()) continue;  // of another mask
     EXPECT_EQ(explained(c, context.get(), "row"), row.row->name);
     kit::expect_right(c, context.get());
   }

@@ -99,8 +99,8 @@ class SimVImage : public testing::TestWithParam<bool> {};
 
 TEST_P(SimVImage, SameBits_WithoutV) {
   if (kit::kSanitized) GTEST_SKIP() << "the simulator has one head dim";
-  Case c(128, 1100, GetParam());  // as many queries as take a row with images
-  Image image = c.image_of_forward(GetParam() ? 1650 : 1100), by_cpu = image;
+  Case c(128, 2100, GetParam());  // as many queries as take a row with images
+  Image image = c.image_of_forward(GetParam() ? 3150 : 2100), by_cpu = image;
   ASSERT_EQ(image.layout, FA3_V_IMAGE_SM90);
   ASSERT_EQ(image.tensor.shape[image.tensor.rank - 1], 128);
   by_cpu.tensor.data = by_cpu.bytes.data();
