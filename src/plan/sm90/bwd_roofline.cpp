@@ -48,7 +48,8 @@ BwdStepCost bwd_step_cost(const BwdConfig& c) {
   cost.exponentials = q * kv / kExponentials;
   cost.additions = 4. * c.dq_sums() / kAddedBytes;
   // A wgmma is 16 deep. It reads B, 32 bytes a column, and A, 64 rows, unless that is in registers,
-  // as P is, and dS for dK where nothing runs a tile ahead (consumer.h). S and dP have a consumer's 64 keys as rows, and so have dK and dV; dQ has queries.
+  // as P is, and dS for dK where nothing runs a tile ahead (consumer.h). S and dP have a consumer's
+  // 64 keys as rows, and so have dK and dV; dQ has queries.
   constexpr double kA = 64 * 32, kB = 32;
   const double makers = kv / 64;  // of 64 keys of S; of dK and dV the same
   const double scores = makers * (qk + v) / 16 * (kA + kB * q);
