@@ -216,11 +216,7 @@ Batch column_scales() {
 
 std::vector<Batch> batches() {
   std::vector<Batch> all;
-  for (const FwdRow& row : kFwdRows) {
-    // For scales of blocks alone: block_scales.
-    if (row.sums() == Sums::kBlocks && row.config.head_dim_qk == 256) continue;
-    all.push_back(batch_of(row));
-  }
+  for (const FwdRow& row : kFwdRows) all.push_back(batch_of(row));
   all.push_back(functors("alibi", {true, false}, {"d64", "d128"}));
   all.push_back(functors("sequence_ids", {false, true}, {"d64", "d128"}));
   all.push_back(functors("alibi_and_sequence_ids", {true, true}, {"d64", "d128", "d256"}));

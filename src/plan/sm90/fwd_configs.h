@@ -82,12 +82,6 @@ constexpr FwdConfig v8_of(const FwdTile& t, int raw_v_stages) {
   c.softmax.p_log2 = 4;
   return c;
 }
-// The same, transposed by a kernel of its own, O parked every few tiles.
-constexpr FwdConfig parked_of(const FwdTile& t, int park_tiles) {
-  FwdConfig c = v8_of(t, 0);
-  c.park_tiles = park_tiles;
-  return c;
-}
 // And P·V of each tile in FP32.
 constexpr FwdConfig flushed_of(const FwdTile& t, int flush_columns) {
   FwdConfig c = v8_of(t, 0);
@@ -147,7 +141,6 @@ inline constexpr FwdRow kFwdRows[] = {
   {"d64 8bit flushed",   kAnyMask, 0, flushed_of({ 64,  64,  96, 4, 3, 1, false, 1}, 64)},
   {"d64 8bit flushed two", kAnyMask, 0, flushed_of({ 64,  64, 128, 4, 2, 2, false, 1}, 64)},
   {"d128 8bit flushed",  kAnyMask, 0, flushed_of({128, 128, 128, 3, 2, 1, false, 1}, 128)},
-  {"d256 8bit long",     kAnyMask, 0, parked_of({256, 256, 128, 2, 2, 1, false, 2}, 8)},
   {"d256 8bit flushed",  kAnyMask, 0, flushed_of({256, 256,  64, 3, 2, 1, false, 2}, 64)},
 // 8-bit Q and K                                 qk  v   kv  st wgs q ping_pong o
   {"d64 8bit qk full",   kFull,    0,    qk8_of({ 64,  64, 128, 4, 3, 2, false, 1})},

@@ -137,7 +137,6 @@ constexpr FwdVariants compiled_ahead(const FwdRow& row) {
           (row.sums() == Sums::kBlocks) == row.config.v8())
         all.add(ahead({.operands = operands, .scale_columns = 64}));
   }
-  if (row.sums() == Sums::kBlocks && dim == 256) return all;  // long sums have a row of their own
   for (const Operands operands : kOperands) {
     if (!row.takes(operands)) continue;
     for (const MmaType dtype : kFwdTypes) {
