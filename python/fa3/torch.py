@@ -298,7 +298,7 @@ _contexts: dict[tuple[str, int, bool], Context] = {}
 os.register_at_fork(after_in_child=_contexts.clear)
 
 
-def _context(device: torch.device, double: bool) -> Context:
+def _context(device: torch.device, double: bool = False) -> Context:
     """One for each GPU, and for each number of threads that PyTorch is set to; made when needed.
     double: float64, which the backend reference alone computes."""
     if device.type == "cpu":
