@@ -48,11 +48,11 @@ def test_opcheck(device, name):
     if common is None:
         pytest.skip("the device has it not")
     forward = torch.ops.fa3.forward.default
-    torch.library.opcheck(forward, (*common, "default", 0))
+    torch.library.opcheck(forward, (*common, "default", 0, 0))
     with torch.no_grad():
         common = tuple(x.detach() if isinstance(x, torch.Tensor) else x for x in common)
         inputs = common[:3]
-        out, lse = forward(*inputs, *common[3:], "default", 0)
+        out, lse = forward(*inputs, *common[3:], "default", 0, 0)
         dout = torch.randn_like(out)
         of_mask = name == "mask"
         for needs in ((True, True, True, of_mask), (True, False, True, False)):
@@ -120,7 +120,7 @@ def test_checkpointing(device, reentrant):
 def test_second_derivatives_are_refused(device, compiled):
     q, k, v = qkv(some(device), device)
     take = torch.ops.fa3.forward if compiled else fa3.torch._attend
-    out, _ = take(*arguments(q, k, v), "default", 0)
+    out, _ = take(*arguments(q, k, v), "default", 0, 0)
     (dq,) = torch.autograd.grad(out.sum(), q, create_graph=True)
     with pytest.raises(NotImplementedError, match="second derivatives are not offered"):
         dq.sum().backward()
