@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import fa3
-import fa3.torch
+import fa3.torch  # which imports this first
 
 # Keys of a config and what stands for those that are absent.
 DEFAULTS = {
@@ -46,6 +46,8 @@ class FlashAttention3Core(nn.Module):
 
     The attribute `precision` may be set to another name of fa3.torch.attention's.
     """
+
+    __module__ = "fa3.torch"
 
     def __init__(self, use_fp8: bool = False, fp8_block_size: int = 128, use_async: bool = True):
         super().__init__()
@@ -145,6 +147,8 @@ class FlashAttention3(nn.Module):
     Raises ValueError for a config with a key that is none, or with an impossible value.
     """
 
+    __module__ = "fa3.torch"
+
     def __init__(self, config: Mapping[str, Any] | None = None, *, device=None, dtype=None):
         super().__init__()
         self.config = config = _checked(config)
@@ -189,6 +193,8 @@ class TransformerLayer(nn.Module):
 
     config: as of FlashAttention3; `dropout` is that of ffn, so it is taken in training, too.
     """
+
+    __module__ = "fa3.torch"
 
     def __init__(self, config: Mapping[str, Any] | None = None, *, device=None, dtype=None):
         super().__init__()

@@ -6,7 +6,6 @@ import pickle
 import warnings
 
 import fa3
-import fa3._module
 import fa3.torch
 import pytest
 import torch
@@ -237,6 +236,8 @@ def test_state_is_that_of_four_linears():
     want = module(x, causal=True)
     for same in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
         assert torch.equal(same(x, causal=True), want)
+    for kind in (FlashAttention3, FlashAttention3Core, TransformerLayer):
+        assert kind.__module__ == "fa3.torch"  # what a pickle names
 
 
 @each_device
@@ -256,7 +257,7 @@ def test_autocast(device, dtype):
 
 
 @each_device
-@pytest.mark.parametrize("block", [None, 32, 16])
+@pytest.mark.parametrize("block", [None, 16])
 def test_compile_without_breaks(device, block):
     config = SMALL if block is None else {**SMALL, "use_fp8": True, "fp8_block_size": block}
     module = made(config, device, kind=TransformerLayer)
@@ -300,9 +301,9 @@ def test_transformer_layer_learns(device):
     layer = made({**SMALL, "dropout": 0.1}, device, torch.float32, TransformerLayer)
     x = normal(2, 16, 96, device=device)
     target = x.roll(1, 1)
-    optimizer = torch.optim.Adam(layer.parameters(), 3e-3)
+    optimizer = torch.optim.Adam(layer.parameters(), 5e-3)
     losses = []
-    for _ in range(30):
+    for _ in range(15):
         with torch.autocast(device, dtype=torch.bfloat16):
             loss = (layer(x, causal=True) - target).float().square().mean()
         optimizer.zero_grad()
