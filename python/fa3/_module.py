@@ -176,11 +176,12 @@ class FlashAttention3(nn.Module):
                 "take 'dropout': 0.0 and a torch.nn.Dropout on what this returns, or eval()"
             )
         heads = (*x.shape[:2], self.num_heads, self.head_dim)
-        q, k, v = (  # views of what the GEMM has written: nothing is transposed or copied
-            project(x).view(heads).transpose(1, 2)
-            for project in (self.q_proj, self.k_proj, self.v_proj)
+        # Views of what the GEMMs have written, not copies; not kept while out_proj runs.
+        out = self.flash_attn(
+            *(of(x).view(heads).transpose(1, 2) for of in (self.q_proj, self.k_proj, self.v_proj)),
+            causal=causal,
+            attn_mask=attn_mask,
         )
-        out = self.flash_attn(q, k, v, causal=causal, attn_mask=attn_mask)
         return self.out_proj(out.transpose(1, 2).reshape(x.shape))
 
     def extra_repr(self) -> str:
@@ -219,9 +220,12 @@ class TransformerLayer(nn.Module):
 # ---- What computes ------------------------------------------------------------------------------
 
 
-@torch.compiler.assume_constant_result
 def _way(*asked: Any) -> tuple[str | None, int]:
     return _decide(*asked)
+
+
+# What torch.compiler.assume_constant_result does, which would import the compiler: a second.
+_way._dynamo_marked_constant = True
 
 
 @functools.lru_cache(maxsize=None)

@@ -62,6 +62,15 @@ def test_opcheck(device, name):
             )
 
 
+@each_device
+@pytest.mark.parametrize("block", [0, 32])
+def test_opcheck_of_8_bits(device, block):
+    torch.manual_seed(1)
+    x = qkv(torch.bfloat16, device, heads_kv=4, d=64, d_v=64)
+    common = arguments(*x, causal=True, deterministic=True)
+    torch.library.opcheck(torch.ops.fa3.forward.default, (*common, "fp8", 0, block))
+
+
 def loss(q, k, v):
     out, lse = fa3.torch.attention(q * 2, k, v, causal=True, return_lse=True)
     return (out.float() * out.shape[1]).sum() + lse.sum()
@@ -191,7 +200,7 @@ def test_determinism_is_an_argument_of_the_operator(asked, option):
         out.sum().backward()
     (forward, given), (backward, later) = seen.calls
     assert (forward, backward) == ("fa3::forward", "fa3::backward")
-    assert given[-3] is later[-5] is (asked or bool(option))
+    assert given[-4] is later[-5] is (asked or bool(option))
 
 
 def test_fake_and_meta_tensors():
