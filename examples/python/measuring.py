@@ -11,7 +11,7 @@ import torch
 
 import fa3
 
-WARM_UPS, RUNS = 3, 10
+WARM_UPS, WARM_S, RUNS = 3, 0.1, 10
 
 
 def add_options(parser):
@@ -29,9 +29,14 @@ def device_of(options):
 
 
 def milliseconds(call, device):
-    """Mean and standard deviation of RUNS calls after WARM_UPS; on a GPU between two events."""
-    for _ in range(WARM_UPS):
+    """Mean and standard deviation of RUNS calls, after WARM_UPS that take WARM_S seconds or more;
+    on a GPU between two events."""
+    wait = (lambda: None) if device == "cpu" else torch.cuda.synchronize
+    count, until = 0, time.perf_counter() + WARM_S
+    while count < WARM_UPS or time.perf_counter() < until:
         call()
+        wait()
+        count += 1
     taken = []
     if device == "cpu":
         for _ in range(RUNS):
@@ -40,7 +45,7 @@ def milliseconds(call, device):
             taken.append((time.perf_counter() - began) * 1e3)
     else:
         events = [[torch.cuda.Event(enable_timing=True) for _ in "ab"] for _ in range(RUNS)]
-        torch.cuda.synchronize()
+        call()  # so that none waits for the one before to be launched
         for begin, end in events:
             begin.record()
             call()
