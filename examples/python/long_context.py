@@ -48,18 +48,12 @@ def main():
                 module(x, causal=True)
                 peak = torch.cuda.max_memory_allocated() / 1e9
             mean, deviation = measuring.milliseconds(lambda: module(x, causal=True), device)
+            speed = tokens / mean * 1e3
             cell = {"cell": f"{name}, {tokens}", "ms": round(mean, 4)}
-            cell |= {"ms_deviation": round(deviation, 4), "tokens_per_s": round(tokens / mean * 1e3)}
+            cell |= {"ms_deviation": round(deviation, 4), "tokens_per_s": round(speed)}
             cells.append(cell if peak is None else {**cell, "peak_gb": round(peak, 3)})
-            rows.append(
-                [
-                    f"{tokens:,}",
-                    name,
-                    f"{mean:.2f} ± {deviation:.2f}",
-                    "–" if peak is None else f"{peak:.2f}",
-                    f"{tokens / mean * 1e3:,.0f}",
-                ]
-            )
+            row = [f"{tokens:,}", name, f"{mean:.2f} ± {deviation:.2f}"]
+            rows.append([*row, "–" if peak is None else f"{peak:.2f}", f"{speed:,.0f}"])
         tokens *= 2
     print(f"batch 1, embed_dim {width}, {heads} heads, causal, {device}\n")
     measuring.print_table(["tokens", "", "ms", "peak, GB", "tokens/s"], rows)

@@ -16,7 +16,7 @@ WARM_UPS, WARM_S, RUNS = 3, 0.1, 10
 
 def add_options(parser):
     parser.add_argument("--device", help="cuda or cpu (cuda where there is a GPU)")
-    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write results there, too")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write them there, too")
     parser.add_argument("--commit", help="of fa3, for --json (that of the tree)")
 
 

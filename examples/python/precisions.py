@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """precisions.py — one attention module in 16 and in 8 bits: time, and error against FP64.
 
-    examples/python/precisions.py                    # on a Hopper GPU as below; else a small problem
+    examples/python/precisions.py                    # on a Hopper GPU as below, else small
     examples/python/precisions.py --tokens 16384
 
 Batch 2, 4096 tokens, embed_dim 2048, 16 heads, causal, BF16 weights. `module` is the time of

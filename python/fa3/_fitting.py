@@ -36,7 +36,9 @@ def check_block(columns: int, precision: str, q: Tensor, v: Tensor) -> None:
         raise ValueError(f'fp8_block: {columns} with precision "{precision}", need "fp8"')
     for name, x in (("q", q), ("v", v)):
         if columns < 0 or x.shape[-1] % columns != 0:
-            raise ValueError(f"fp8_block: {columns}, need a divisor of {name}'s {x.shape[-1]} columns")
+            raise ValueError(
+                f"fp8_block: {columns}, need a divisor of {name}'s {x.shape[-1]} columns"
+            )
     if q.dim() != 4:
         raise NotImplementedError(
             'fp8_block: need 4 dimensions, (batch, seqlen, heads, head_dim); take precision "fp8" '

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""fa3.torch.FlashAttention3: multi-head self-attention as a torch.nn.Module, made from a dictionary."""
+"""fa3.torch.FlashAttention3: multi-head self-attention as a torch.nn.Module, from a dictionary."""
 
 import functools
 import warnings
@@ -57,7 +57,7 @@ class FlashAttention3Core(nn.Module):
         self.use_fp8, self.fp8_block_size, self.use_async = use_fp8, fp8_block_size, use_async
         self.precision = "fp8" if use_fp8 else "default"
         if not use_async:
-            _say("use_async: False has no effect: fa3's kernels always overlap copies, GEMMs, softmax")
+            _say("use_async: False has no effect: fa3's kernels always overlap loads and GEMMs")
 
     def forward(
         self,
@@ -163,8 +163,8 @@ class FlashAttention3(nn.Module):
         )
 
     def forward(self, x: Tensor, causal: bool = False, attn_mask: Tensor | None = None) -> Tensor:
-        """x: (batch, N, embed_dim). causal, attn_mask: as of FlashAttention3Core, heads = num_heads;
-        padding is (batch, 1, 1, N). Returns (batch, N, embed_dim)."""
+        """x: (batch, N, embed_dim). causal, attn_mask: as of FlashAttention3Core; padding is a mask
+        of (batch, 1, 1, N). Returns (batch, N, embed_dim)."""
         if x.dim() != 3 or x.shape[-1] != self.embed_dim:
             raise ValueError(
                 f"x: shape {tuple(x.shape)}, need (batch, N, {self.embed_dim}), whose last extent "
@@ -172,7 +172,7 @@ class FlashAttention3(nn.Module):
             )
         if self.dropout > 0 and self.training:
             raise NotImplementedError(
-                f"dropout: {self.dropout} in training: dropout of attention weights is not offered; "
+                f"dropout: {self.dropout} in training: that of attention weights is not offered; "
                 "take 'dropout': 0.0 and a torch.nn.Dropout on what this returns, or eval()"
             )
         heads = (*x.shape[:2], self.num_heads, self.head_dim)

@@ -81,7 +81,7 @@ def attention(
       causal … top_left: as in fa3.attention. attn_mask: a type that differs from q's becomes
         float32; its gradient has its shape. CPU.
       precision, seed: as in fa3.attention; gradients are those of the inputs before rounding.
-      fp8_block: with precision "fp8", instead of its scales: one for each token and so many columns.
+      fp8_block: with precision "fp8": a scale for each token and so many columns; 0 = its own.
       deterministic: gradients of the same bits in every run; None = what
         torch.are_deterministic_algorithms_enabled() says. On the CPU always so.
       return_lse: return the logarithms, too; they have gradients.

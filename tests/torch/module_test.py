@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""module_test.py — fa3.torch.FlashAttention3 and TransformerLayer against the same in plain PyTorch."""
+"""module_test.py — fa3.torch.FlashAttention3 and what goes with it, against plain PyTorch."""
 
 import copy
 import pickle
@@ -99,9 +99,9 @@ def test_masks(name, causal):
 
 @each_device
 def test_fp8_errs_less_in_smaller_blocks(device):
-    """E4M3 has steps of 2⁻⁴ to 2⁻³: a few percent of V. A block's largest value has no error, so the
-    more blocks, the less. On a GPU P is rounded, too, with the scales of V's tokens: the same few
-    percent, whatever the block."""
+    """E4M3 has steps of 2⁻⁴ to 2⁻³: a few percent of V. A block's largest value has no error, so
+    the more blocks, the less. On a GPU P is rounded, too, with the scales of V's tokens: the same
+    few percent, whatever the block."""
     config = {"embed_dim": 256, "num_heads": 2}
     exact = made(config, device)
     x = normal(2, 200, 256, dtype=some(device), device=device)
@@ -389,7 +389,8 @@ def test_16_bits_stand_in(anew, monkeypatch):
     real = fa3.supported
 
     def supported(*problem, precision="default", **terms):
-        return fa3.Support(False, "no 8 bits") if precision != "default" else real(*problem, **terms)
+        declined = fa3.Support(False, "no 8 bits")
+        return declined if precision != "default" else real(*problem, **terms)
 
     monkeypatch.setattr(fa3, "supported", supported)
     module = made({**SMALL, "use_fp8": True})
