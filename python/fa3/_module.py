@@ -91,24 +91,15 @@ class FlashAttention3Core(nn.Module):
             dtype = torch.bfloat16
         if q.dtype is not dtype:
             q, k, v = (x.to(dtype) for x in (q, k, v))
-        block = self.block_of(q.shape[-1])
-        recorded = torch.is_grad_enabled() and (
-            q.requires_grad
-            or k.requires_grad
-            or v.requires_grad
-            or (attn_mask is not None and attn_mask.requires_grad)
-        )
+        mask = recorded = of_mask = None
+        if attn_mask is not None:
+            mask, of_mask = attn_mask.dtype, attn_mask.requires_grad
+        if torch.is_grad_enabled():
+            recorded = q.requires_grad or k.requires_grad or v.requires_grad or of_mask
         precision, block = _way(
-            kind,
-            q.device.index,
-            dtype,
-            q.shape[-1],
-            causal,
-            None if attn_mask is None else attn_mask.dtype,
-            recorded,
-            self.precision,
-            block,
-        )
+            kind, q.device.index, dtype, q.shape[-1], causal, mask,
+            bool(recorded), bool(recorded and of_mask), self.precision, self.block_of(q.shape[-1]),
+        )  # fmt: skip
         if precision is None:
             out = _by_pytorch(q, k, v, causal, attn_mask)
         else:
@@ -237,6 +228,7 @@ def _decide(
     causal: bool,
     mask: torch.dtype | None,
     recorded: bool,
+    of_mask: bool,
     precision: str,
     block: int,
 ) -> tuple[str | None, int]:
@@ -259,7 +251,8 @@ def _decide(
             mask = torch.float32
         terms["attn_mask"] = _spec((1, 1, rows, rows), mask, device)
     if recorded:
-        answer = fa3.supported(fa3.attention_backward, some, some, some, some, some, lse, **terms)
+        wanted = {**terms, "return_dattn_mask": True} if of_mask else terms
+        answer = fa3.supported(fa3.attention_backward, *(some,) * 5, lse, **wanted)
         if not answer:
             return _stand_in(answer.reason)
     if precision != "default":

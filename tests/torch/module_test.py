@@ -2,7 +2,11 @@
 """module_test.py — fa3.torch.FlashAttention3 and what goes with it, against plain PyTorch."""
 
 import copy
+import json
+import pathlib
 import pickle
+import runpy
+import sys
 import warnings
 
 import fa3
@@ -290,6 +294,18 @@ def test_compile_without_breaks(device, block):
         assert_close(a, b, 4 * bound)
 
 
+def test_compile_with_a_mask_and_any_length():
+    module = made(SMALL)
+    compiled = torch.compile(module, backend="aot_eager", fullgraph=True, dynamic=True)
+    for rows in (24, 31):
+        x, mask = normal(2, rows, 96, grad=True), normal(rows, rows, grad=True)
+        got, want = compiled(x, attn_mask=mask), module(x, attn_mask=mask)
+        assert_close(got, want, BOUND[torch.float32])
+        got, want = (torch.autograd.grad(y.sum(), (x, mask)) for y in (got, want))
+        for a, b in zip(got, want, strict=True):
+            assert_close(a, b, 1e-5)
+
+
 @each_device
 def test_checkpointing(device):
     module = made(SMALL, device)
@@ -335,6 +351,30 @@ def test_transformer_layer_learns(device):
     h = x + layer.attention(layer.norm1(x), causal=True)
     want = h + layer.ffn[2](torch.nn.functional.gelu(layer.ffn[0](layer.norm2(h))))
     assert_close(layer(x, causal=True), want.double(), 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("precisions", "--batch 1 --tokens 32 --embed-dim 64 --num-heads 2"),
+        ("long_context", "--max-tokens 256"),
+    ],
+)
+def test_examples(monkeypatch, tmp_path, capsys, name, arguments):
+    folder = pathlib.Path(__file__).resolve().parents[2] / "examples" / "python"
+    result = tmp_path / "result.jsonl"
+    words = [name, *arguments.split(), "--device", "cpu", "--commit", "x", "--json", str(result)]
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setattr(sys, "argv", words)
+    import measuring
+
+    monkeypatch.setattr(measuring, "WARM_S", 0)
+    runpy.run_path(str(folder / f"{name}.py"), run_name="__main__")
+    meta, *cells = map(json.loads, result.read_text().splitlines())
+    assert meta["suite"].startswith("module-") and meta["fa3_commit"] == "x"
+    printed = capsys.readouterr().out
+    assert len(cells) > 1 and f"written to {result}" in printed
+    assert all(cell["cell"].split(", ")[0] in printed for cell in cells)
 
 
 # ---- Where fa3 does not compute -----------------------------------------------------------------
