@@ -110,8 +110,9 @@ class FlashAttention3Core(nn.Module):
 
     def block_of(self, head_dim: int) -> int:
         """fp8_block of fa3.torch.attention for this head_dim; 0 where a block is the whole head."""
-        whole = _whole_head(self.fp8_block_size, head_dim)
-        return 0 if whole or self.precision != "fp8" else self.fp8_block_size
+        if self.precision != "fp8" or _whole_head(self.fp8_block_size, head_dim):
+            return 0
+        return self.fp8_block_size
 
     def extra_repr(self) -> str:
         return (

@@ -226,6 +226,10 @@ def test_blocks_that_are_the_whole_head():
     ):
         module = FlashAttention3({**config, "use_fp8": True}, device="meta")
         assert module.config["fp8_block_size"] == block
+    q = normal(1, 1, 4, 192)
+    assert FlashAttention3Core()(q, q, q).shape == q.shape  # no block is asked for
+    with pytest.raises(ValueError, match="fp8_block_size: 128, need a divisor .*; take 96 or"):
+        FlashAttention3Core(use_fp8=True)(q, q, q)
     with pytest.raises(TypeError, match="config: list, need a dictionary"):
         FlashAttention3([512, 8])
 
