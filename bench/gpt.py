@@ -361,7 +361,9 @@ def as_plan(text):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--runs", type=as_plan, default=as_plan(RUNS), help=f"[{RUNS}]")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=3, help="how many [3]")
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--no-validation", action="store_true", help="train only")
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--budget", type=float, help="seconds for all trainings: sets --steps")
     parser.add_argument("--text", type=pathlib.Path, help="folder [Python's standard library]")
@@ -381,7 +383,7 @@ def main():
     if device == "cpu":
         plan = [(d, [name for name in names if name != "cudnn"]) for d, names in plan]
     on_gpu = device == "cuda"
-    rows = bench.rows(plan) if on_gpu else {}
+    rows = bench.rows(plan) if on_gpu and not options.no_validation else {}
     if options.budget:
         each = seeds * bench.step_seconds(plan)
         steps = max(20, int(options.budget / each) // EVERY * EVERY)
@@ -393,11 +395,11 @@ def main():
     meta |= {"model": size._asdict(), "steps": steps}
     weights = sum(p.numel() for p in bench.model(64, 0).parameters())
     bench.emit(**meta, weights=weights, text=bench.about_text, rows=rows)
-    for seed in range(seeds):
+    for seed in range(options.first_seed, options.first_seed + seeds):
         for head_dim, names in plan:
             for i, name in enumerate(names):
                 again = names[:i].count(name)
-                run = f"d{head_dim}_{name}{'_again' * again}_seed{seed}"
+                run = f"d{head_dim}_{name}{f'_again{again}' * bool(again)}_seed{seed}"
                 about = {"run": run, "head_dim": head_dim, "attention": name, "again": again}
                 about["seed"] = seed
                 model = bench.model(head_dim, seed)
@@ -411,7 +413,8 @@ def main():
                     every=EVERY,
                     loss=[round(x.mean().item(), 5) for x in means],
                 )
-                bench.cells(model, head_dim, about)
+                if not options.no_validation:
+                    bench.cells(model, head_dim, about)
 
 
 if __name__ == "__main__":
