@@ -56,7 +56,7 @@ class Size(NamedTuple):
     validation: int = 512  # windows of `context` tokens, at most
 
 
-TINY = Size(layers=2, width=256, context=64, batch=2, vocabulary=512, validation=4)
+TINY = Size(layers=1, width=128, context=64, batch=2, vocabulary=512, validation=2)
 
 
 # ---- Text ---------------------------------------------------------------------------------------
@@ -377,9 +377,9 @@ def main():
     size, seeds, steps = Size(), options.seeds, options.steps
     if options.tiny:
         size, seeds, steps = TINY, min(seeds, 2), min(steps, 20)
+    plan = [(d, names) for d, names in options.runs if d <= size.width]
     torch.set_float32_matmul_precision("high")
     bench = Bench(size, text, device, out)
-    plan = options.runs
     if device == "cpu":
         plan = [(d, [name for name in names if name != "cudnn"]) for d, names in plan]
     on_gpu = device == "cuda"

@@ -13,6 +13,7 @@ import math
 import pathlib
 import statistics
 import sys
+import textwrap
 
 import machine
 from timeline import Svg
@@ -73,6 +74,14 @@ class Result:
                 return x["loss"]
         raise ValueError(f"{self.path.name}: no training {head_dim}, {attention}, seed {seed}")
 
+    def rates(self, head_dim, attention, again):
+        """Million tokens a second of each training."""
+        return [
+            x["tokens"] / x["seconds"] / 1e6
+            for x in self.runs
+            if (x["head_dim"], x["attention"], x["again"]) == (head_dim, attention, again)
+        ]
+
     def losses(self, head_dim, method, attention=None, again=0):
         """By run, of the validation files, with a method; of one kind of training or of all."""
         return {
@@ -96,9 +105,9 @@ def ends(curves):
 
 def training_table(result):
     lines = [
-        "| head dim | attention in training | training loss at the end | − FlashAttention-2, same "
-        "seed: at the end | the whole curve, RMS | validation perplexity |",
-        "|---|---|---|---|---|---|",
+        "| head dim | attention in training | training loss at the end | minus FlashAttention-2, "
+        "same seed: at the end | whole curve, RMS | validation perplexity | million tokens/s |",
+        "|---|---|---|---|---|---|---|",
     ]
     for head_dim in result.head_dims():
         for attention, again in result.trainings(head_dim):
@@ -114,11 +123,35 @@ def training_table(result):
                 whole = f"{math.sqrt(statistics.fmean(squares)):.4f}"
             losses = result.losses(head_dim, BASE, attention, again)
             perplexities = list(map(math.exp, losses.values()))
+            rate = statistics.fmean(result.rates(head_dim, attention, again))
             lines.append(
                 f"| {head_dim} | {name} | {pair(last, 4)} | {apart} | {whole} | "
-                f"{pair(perplexities, 3)} |"
+                f"{pair(perplexities, 3)} | {rate:.2f} |"
             )
     return "\n".join(lines)
+
+
+def repetitions(result):
+    """Of fa3 with one seed, from the result beside this one whose name ends in -2."""
+    path = result.path.with_name(f"{result.path.stem}-2.jsonl")
+    if not path.exists():
+        return []
+    lines = machine.load(path)
+    machine.require(path.name, lines[:1], FIELDS, REMEDY)
+    texts, found = [], {}
+    for x in lines[1:]:
+        others = result.curve(x["head_dim"], "fa2", 0, x["seed"])
+        first = result.curve(x["head_dim"], "fa3", 0, x["seed"])
+        of = found.setdefault((x["head_dim"], x["seed"]), [first, others])
+        of.append(x["loss"])
+    for (head_dim, seed), (first, others, *more) in sorted(found.items()):
+        all_ = ", ".join(f"{a - ends([others])[0]:+.4f}" for a in ends([first, *more]))
+        texts.append(f"head dim {head_dim}, seed {seed}: {all_}")
+    source = path.relative_to(ROOT)
+    return [
+        "fa3 minus FlashAttention-2 at the end, when fa3 trains once more with the seed that it "
+        f"differs most in, the first as above ([result](../../{source})): {'; '.join(texts)}."
+    ]
 
 
 def pair(values, digits):
@@ -282,7 +315,8 @@ def draw(result):
         svg.text(left, TOP - 10, f"Head dim {head_dim}: training loss, {seeds} seeds", 12.5)
         draw_losses(svg, (left, TOP, width, UPPER), result, head_dim, steps)
         below = TOP + UPPER + 34
-        svg.text(left, below - 10, "less that of FlashAttention-2 on the same batches", 12.5)
+        text = "the same, minus that of FlashAttention-2 on the same batches"
+        svg.text(left, below - 10, text, 12.5)
         draw_apart(svg, (left, below, width, LOWER), result, head_dim, steps)
         svg.text(left + width / 2, below + LOWER + 30, "step", 11, "middle")
     return svg.document(WIDTH, TOP + UPPER + 34 + LOWER + 40)
@@ -302,47 +336,56 @@ def page(result):
         "# Quality of models",
         f"Small GPTs on one {head['device_name']}: {model['layers']} layers, width "
         f"{model['width']}, heads of three sizes ({heads}), {head['weights'] / 1e6:.1f} million "
-        f"weights, context {model['context']}, learned positions, BF16\nby autocast over FP32 "
+        f"weights, context {model['context']}, learned positions, BF16 by autocast over FP32 "
         f"weights. The text is {text['files']} files of Python's standard library, split by file: "
         f"{text['training_bytes'] / 1e6:.1f} MB to train, "
-        f"{text['validation_bytes'] / 1e6:.1f} MB to\nvalidate, of which "
+        f"{text['validation_bytes'] / 1e6:.1f} MB to validate, of which "
         f"{text['validation_tokens']} tokens count; a vocabulary of {model['vocabulary']} words, "
-        f"indentations and bytes, {text['bytes_per_token']:.2f} bytes a token.\n"
+        f"indentations and bytes, {text['bytes_per_token']:.2f} bytes a token. "
         f"{head['steps']} steps of {model['batch']} windows, {tokens:.1f} million tokens, AdamW. "
         f"{len(result.runs)} models, {seconds:.0f} s of training together.",
         "## Training",
         "From the same weights on the same batches, with attention (forward and backward) of fa3, "
-        "of PyTorch's FlashAttention-2 and of its cuDNN;\n± is the standard deviation over "
+        "of PyTorch's FlashAttention-2 and of its cuDNN; ± is the standard deviation over "
         f"{len(result.seeds)} seeds. *Again*: the same program with the same seed a second time; "
-        "what it differs by is the order\nin which the backward adds up. Perplexity is that of a "
-        "token of the validation files, with fa3's attention in BF16.",
+        "what it differs by comes of the order in which the backward adds up. Perplexity is that "
+        "of a token of the validation files, with fa3's attention in BF16. Speed is that of whole "
+        "steps.",
         f"![Training loss by step, and differences]({PICTURE.name})",
         training_table(result),
+        *repetitions(result),
         "## 8 bits in validation",
         "The same models, on the validation files, with attention computed in 8 bits: perplexity "
-        "relative to BF16, model by model; the mean and the\nstandard deviation over the models "
+        "relative to BF16, model by model; the mean and the standard deviation over the models "
         "(of all seeds and kinds of training). Nothing was trained or calibrated for 8 bits.",
         quality_table(result),
         "Codes with a scale for each row and 64, 128 or 256 columns are those of `fa3.quantize(x, "
-        "block=(1, columns))` of q, k and v, for\n`fa3.attention`; where a head has no more "
-        "columns than the block, each row has one scale. They and those with a scale for each\n"
+        "block=(1, columns))` of q, k and v, for `fa3.attention`; where a head has no more "
+        "columns than the block, each row has one scale. They and those with a scale for each "
         "tensor or head are not turned (no Hadamard transform). `precision=` is what "
         "[accuracy](../guide/accuracy.md#8-bits) describes: the first is FlashAttention-3's recipe "
-        "with\nturned q and k; at head dim 64 the two others are the same.",
+        "with turned q and k; at head dim 64 the two others are the same. What the figures say is "
+        "[there](../guide/accuracy.md#models), too.",
         f"Measured on {head['started'][:10]} at commit `{head['fa3_commit']}`, driver "
         f"{head['driver']}, CUDA {head['cuda']}, PyTorch {head['torch']}, cuDNN {head['cudnn']}, "
-        f"result\n[`{source}`](../../{source}),\nby `gpt.py` ([how](../../bench/README.md)). This "
+        f"result [`{source}`](../../{source}), by `gpt.py` ([how](../../bench/README.md)). This "
         "page and the picture are written by `bench/gpt_report.py`; `make lint` compares them with "
-        "the\nresult.",
+        "the result.",
     ]
-    return "\n\n".join(paragraphs) + "\n"
+    return "\n\n".join(map(wrapped, paragraphs)) + "\n"
+
+
+def wrapped(paragraph):
+    if paragraph[0] in "#|!":
+        return paragraph
+    return textwrap.fill(paragraph, 130, break_long_words=False, break_on_hyphens=False)
 
 
 def newest():
-    found = sorted(RESULTS.glob("nvidia-*/*-gpt.jsonl"), key=lambda p: machine.load(p)[0]["started"])
+    found = list(RESULTS.glob("nvidia-*/*-gpt.jsonl"))
     if not found:
         raise ValueError(f"bench/results: no result of gpt.py; {REMEDY}")
-    return found[-1]
+    return max(found, key=lambda path: machine.load(path)[0]["started"])
 
 
 def main():
