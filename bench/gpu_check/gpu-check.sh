@@ -194,8 +194,11 @@ print(sysconfig.get_path("include"), sysconfig.get_config_var("EXT_SUFFIX"), sep
     in_python -c 'import fa3; print(fa3.__version__, fa3.__file__)'
 }
 
-torch_tests() {  # what they select
-  (cd "$here/tests/torch" && in_python -m pytest -q -p no:cacheprovider --durations=10 "$@" .)
+torch_tests() {  # what they select; in eight processes where pytest-xdist is there
+  local parallel=()
+  ! in_python -c 'import xdist' 2>/dev/null || parallel=(-n 8)
+  (cd "$here/tests/torch" &&
+    in_python -m pytest -q -p no:cacheprovider --durations=10 "${parallel[@]}" "$@")
 }
 
 gpt() {
@@ -302,7 +305,7 @@ step quantize 120 'gpu nvrtc torch' script "$results/quantize.jsonl" quantize_gp
 step memcheck 120 'gpu sanitizer' sanitize memcheck '*Results*:*Lying*'
 step package 120 'gpu nvrtc torch builds' package
 ls "$cache"/python/fa3/_fa3* >/dev/null 2>&1 || missing[package]='the package fa3 was not built'
-step torch 240 'gpu nvrtc torch builds package' torch_tests -k cuda
+step torch 420 'gpu nvrtc torch builds package' torch_tests -k cuda
 step torch-gpu 120 'gpu nvrtc torch builds package' torch_tests gpu_test.py
 # Without the backward: racecheck takes what a bulk copy writes as unordered with the reads behind
 # the mbarrier that counts its bytes. The simulator's hazard checker knows them.
