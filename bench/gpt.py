@@ -4,7 +4,7 @@
 fa3 and of PyTorch, and how well they predict other files of it when attention computes in 8 bits.
 
     PYTHONPATH=build/release/python bench/gpt.py --out FILE             a Hopper GPU, with PyTorch
-    PYTHONPATH=build/release/python bench/gpt.py --tiny --text bench    a CPU, in seconds
+    PYTHONPATH=build/release/python bench/gpt.py --tiny --text bench    a CPU, in two minutes
 
 For each head dim and seed, training with each attention from the same weights on the same batches;
 then the loss on the validation files with attention in BF16 and in each kind of 8 bits. Prints JSON
