@@ -42,6 +42,7 @@ FILES = {  # to their places in the bundle
     "bench/cudnn_fp8.py": "bench/cudnn_fp8.py",
     "bench/quantize_gpu.py": "bench/quantize_gpu.py",
     "bench/scales_gpu.py": "bench/scales_gpu.py",
+    "bench/gpt.py": "bench/gpt.py",
     "bench/grid_table.py": "bench/grid_table.py",
     "bench/plot_grid.py": "bench/plot_grid.py",
     "data/minilm.safetensors": "data/minilm.safetensors",
@@ -49,6 +50,8 @@ FILES = {  # to their places in the bundle
     "data/LICENSE.Apache-2.0": "data/LICENSE.Apache-2.0",
     "LICENSE": "LICENSE",
 }
+# The package of Python, to be compiled there, and its tests.
+FOLDERS = {"python/fa3": "*.py", "python/src": "*.*", "include/fa3": "*.h", "tests/torch": "*.py"}
 # Names the commit to gpu-check.sh and machine.py; only a folder that has it is replaced.
 MARK = "VERSION"
 GLIBC = re.compile(r"(ld-linux|linux-vdso|lib(c|m|dl|rt|pthread|resolv)\.so)")
@@ -159,6 +162,11 @@ def main():
     for source, place in FILES.items():
         (out / place).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / source, out / place)
+    for folder, pattern in FOLDERS.items():
+        for source in sorted((ROOT / folder).rglob(pattern)):
+            place = out / source.relative_to(ROOT)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, place)
     copy_binaries(build, out)
     kernels = 0
     if not options.no_kernels:

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # gpu-check.sh — every check and measurement of fa3 on a machine with a Hopper GPU, from the bundle
 # that `make gpu-check` makes. Needs the NVIDIA driver; uses NVRTC (else the bundle's kernels),
-# PyTorch, matplotlib and compute-sanitizer where they are.
+# PyTorch, matplotlib and compute-sanitizer where they are; a C++ compiler and nanobind for the
+# package fa3, which PyTorch's tests need.
 #   gpu-check.sh [--quick] [--only REGEX] [--results DIR]
 #   --quick: the checks only, no measurements
 #   --only: the steps in whose name this is found
@@ -20,7 +21,7 @@ results=$here/results
 quick='' only=''
 
 usage() {
-  sed -n '3,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+  sed -n '3,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
   exit "$1"
 }
 while [[ $# -gt 0 ]]; do
@@ -56,7 +57,7 @@ export commit=${commit:-unknown}
 measured=$results/$(date -u +%F)-$commit
 export grid=$measured-fwd-grid.jsonl launches=$measured-launch.jsonl
 export variants=$measured-fwd-ablation.jsonl with_functors=$measured-fwd-functors.jsonl
-export training=$measured-training.jsonl
+export training=$measured-training.jsonl models=$measured-gpt.jsonl
 
 # ---- Steps --------------------------------------------------------------------------------------
 
@@ -96,7 +97,9 @@ step() {
   [[ $status = 0 ]] || failed=1
 }
 
-in_python() { LD_LIBRARY_PATH=$python_libraries python3 "$@"; }
+in_python() {
+  LD_LIBRARY_PATH=$python_libraries PYTHONPATH=$cache_dir/python:${PYTHONPATH-} python3 "$@"
+}
 
 # Tests that skipped themselves have not passed.
 tests() {
@@ -176,6 +179,33 @@ tune() {
     FA3_TUNING=$file "$here/bin/fa3" check $problem --backend cuda
 }
 
+# The package fa3 with its compiled part, for the Python of this machine.
+package() {
+  local nanobind headers suffix to=$cache_dir/python/fa3
+  { read -r nanobind && read -r headers && read -r suffix; } < <(in_python -c 'import nanobind
+import pathlib, sysconfig
+print(pathlib.Path(nanobind.__file__).parent)
+print(sysconfig.get_path("include"), sysconfig.get_config_var("EXT_SUFFIX"), sep="\n")') || return
+  mkdir -p "$cache_dir/python" && cp -r "$here/python/fa3" "$cache_dir/python" &&
+    LD_LIBRARY_PATH=$python_libraries c++ -std=c++20 -O2 -DNDEBUG -fPIC -shared \
+      -fvisibility=hidden -I"$here/include" -I"$headers" -I"$nanobind/include" \
+      -I"$nanobind/ext/robin_map/include" "$here"/python/src/*.cpp \
+      "$nanobind/src/nb_combined.cpp" "$here/lib/libfa3.so.0" -o "$to/_fa3$suffix" &&
+    in_python -c 'import fa3; print(fa3.__version__, fa3.__file__)'
+}
+
+torch_tests() {  # what they select; in eight processes where pytest-xdist is there
+  local parallel=()
+  ! in_python -c 'import xdist' 2>/dev/null || parallel=(-n 8)
+  (cd "$here/tests/torch" &&
+    in_python -m pytest -q -p no:cacheprovider --durations=10 "${parallel[@]}" "$@")
+}
+
+gpt() {
+  rm -f "$models"
+  in_python "$here/bench/gpt.py" --commit "$commit" --budget 280 --out "$models"
+}
+
 launch() { "$here/bin/fa3_launch" --commit "$commit" | tee "$launches"; }
 
 render() {
@@ -187,7 +217,7 @@ picture() { in_python "$here/bench/plot_grid.py" "$grid" "$results/forward.png";
 export cache_dir=$cache
 export -f in_python tests meta check_shapes command_on_gpu sanitize peers launch ablation
 export -f bench_cases script
-export -f tune render picture
+export -f tune render picture package torch_tests gpt
 
 # ---- What is here -------------------------------------------------------------------------------
 
@@ -199,9 +229,12 @@ find_gpu() {
 
 find_python() {
   if ! command -v python3 >/dev/null; then
-    missing[torch]='no python3' missing[matplotlib]='no python3'
+    missing[torch]='no python3' missing[matplotlib]='no python3' missing[builds]='no python3'
     return
   fi
+  why=$(in_python -c 'import nanobind, pytest' 2>&1) ||
+    missing[builds]="no nanobind or pytest: $(last_line <<<"$why")"
+  command -v c++ >/dev/null || missing[builds]='no c++'
   why=$(in_python -c 'import torch; assert torch.cuda.is_available(), "it sees no GPU"' 2>&1) ||
     missing[torch]="no PyTorch with a GPU: $(last_line <<<"$why")"
   why=$(in_python -c 'import matplotlib' 2>&1) ||
@@ -270,6 +303,10 @@ step example 60 gpu "$here/bin/example_gpu"
 step peers-check 180 'gpu torch' peers "$results/check-peers.jsonl" --check
 step quantize 120 'gpu nvrtc torch' script "$results/quantize.jsonl" quantize_gpu.py --check
 step memcheck 120 'gpu sanitizer' sanitize memcheck '*Results*:*Lying*'
+step package 120 'gpu nvrtc torch builds' package
+ls "$cache"/python/fa3/_fa3* >/dev/null 2>&1 || missing[package]='the package fa3 was not built'
+step torch 420 'gpu nvrtc torch builds package' torch_tests -k cuda
+step torch-gpu 120 'gpu nvrtc torch builds package' torch_tests gpu_test.py
 # Without the backward: racecheck takes what a bulk copy writes as unordered with the reads behind
 # the mbarrier that counts its bytes. The simulator's hazard checker knows them.
 step racecheck 180 'gpu sanitizer' sanitize racecheck '*Results*:-*Backward*'
@@ -281,6 +318,7 @@ step rates8 240 'gpu nvrtc torch time' script "$results/precision.jsonl" quantiz
 step grid-backward 240 'gpu nvrtc torch time' script "$results/bwd-grid.jsonl" bwd_gpu.py
 step outliers-backward 60 'gpu nvrtc torch time' script "$results/bwd-outliers.jsonl" \
   bwd_outliers_gpu.py
+step gpt 600 'gpu nvrtc torch time builds package' gpt
 step launch 30 'gpu time' launch
 step functors 240 'gpu nvrtc time' bench_cases functors.json fwd-functors "$with_functors"
 step training 240 'gpu nvrtc time' bench_cases training.json training "$training"

@@ -73,8 +73,7 @@ void check_written(const char* name, bool written, bool writeable) {
 }
 
 // A type of DLPack cannot lend this object, and has raised an error that says why, at length.
-[[noreturn]] void refuse_loan(const char* name) {
-  const nb::python_error error;
+[[noreturn]] void refuse_loan(const char* name, const nb::python_error& error) {
   const std::string why = nb::str(error.value()).c_str();
   type_error(std::string(name) + ": " + why.substr(0, why.find('\n')) +
              "; need a dense tensor on the CPU or a CUDA GPU");
@@ -202,8 +201,8 @@ void Reader::read(const char* name, nb::handle object, bool written, fa3_tensor*
       return numpy(name, object, written, out);
     case Way::kExchange: {
       dlpack::Tensor tensor = {};
-      if (info.exchange->borrow(object.ptr(), &tensor) != 0) refuse_loan(name);
-      lent(name, tensor, out);
+      if (info.exchange->borrow(object.ptr(), &tensor) != 0) refuse_loan(name, nb::python_error());
+      lent(name, tensor, how_, out);
       if (device_.type == FA3_DEVICE_CUDA && !has_stream_) {
         const int failed = info.exchange->current_stream(dlpack::kCuda, tensor.device_id, &stream_);
         if (failed != 0) throw nb::python_error();
@@ -289,10 +288,11 @@ void Reader::spec(const char* name, const Spec& spec, fa3_tensor* out) {
   if (without_data_ == nullptr) without_data_ = name;
 }
 
-void Reader::lent(const char* name, const dlpack::Tensor& tensor, fa3_tensor* out) {
+void Reader::lent(const char* name, const dlpack::Tensor& tensor, const Reading& how,
+                  fa3_tensor* out) {
   check_rank(name, tensor.ndim);
   at(name, device_from(name, tensor));
-  const std::int32_t dtype = resolve(name, dtype_from(name, tensor), how_);
+  const std::int32_t dtype = resolve(name, dtype_from(name, tensor), how);
   char* data = static_cast<char*>(tensor.data);
   if (data != nullptr) data += tensor.byte_offset;
   *out = fa3_dense(data, static_cast<fa3_dtype>(dtype), tensor.ndim, tensor.shape);
@@ -301,32 +301,47 @@ void Reader::lent(const char* name, const dlpack::Tensor& tensor, fa3_tensor* ou
 }
 
 void Reader::capsule(const Later& array, std::optional<std::int64_t> stream) {
-  nb::object device = array.object.attr("__dlpack_device__")();
+  nb::object object = nb::borrow(array.object);
+  Reading how = how_;
+  const bool is_torch = info_of(object).is_torch;
+  if (is_torch && dtype_text(object) == "torch.float8_e4m3fn") {  // which old ones do not lend
+    object = object.attr("view")(nb::module_::import_("torch").attr("uint8"));
+    how.in8 = FA3_F8_E4M3;
+  }
+  const auto asked = [&](auto ask) {
+    try {
+      return nb::object(ask());
+    } catch (nb::python_error& error) {
+      if (is_torch && !error.matches(PyExc_TypeError)) refuse_loan(array.name, error);
+      throw;
+    }
+  };
+  const nb::object device = asked([&] { return object.attr("__dlpack_device__")(); });
   nb::dict options;
   if (nb::cast<int>(device[0]) == dlpack::kCuda && stream.has_value()) {
     options["stream"] = *stream;
   }
-  nb::object lend = array.object.attr("__dlpack__");
+  const nb::object lend = object.attr("__dlpack__");
   nb::object capsule;
   try {
     nb::dict versioned;
     versioned.update(options);
     versioned["max_version"] = nb::make_tuple(1, 0);
-    capsule = lend(**versioned);
+    capsule = asked([&] { return lend(**versioned); });
   } catch (nb::python_error& error) {
     if (!error.matches(PyExc_TypeError)) throw;
-    capsule = lend(**options);  // DLPack before 1.0
+    capsule = asked([&] { return lend(**options); });  // DLPack before 1.0
   }
   held_.push_back(capsule);
   if (PyCapsule_IsValid(capsule.ptr(), "dltensor_versioned")) {
     const auto* lent_tensor = static_cast<const dlpack::VersionedTensor*>(
         PyCapsule_GetPointer(capsule.ptr(), "dltensor_versioned"));
     check_written(array.name, array.written, (lent_tensor->flags & dlpack::kReadOnly) == 0);
-    return lent(array.name, lent_tensor->tensor, array.out);
+    return lent(array.name, lent_tensor->tensor, how, array.out);
   }
   const void* plain = PyCapsule_GetPointer(capsule.ptr(), "dltensor");
   if (plain == nullptr) throw nb::python_error();
-  lent(array.name, *static_cast<const dlpack::Tensor*>(plain), array.out);
+  lent(array.name, *static_cast<const dlpack::Tensor*>(plain), how, array.out);
 }
 
 void Reader::finish(std::optional<std::int64_t> stream) {

@@ -75,7 +75,7 @@ class Reader {
   };
   void numpy(const char* name, nb::handle object, bool written, fa3_tensor* out);
   void spec(const char* name, const Spec& spec, fa3_tensor* out);
-  void lent(const char* name, const dlpack::Tensor& tensor, fa3_tensor* out);
+  void lent(const char* name, const dlpack::Tensor& tensor, const Reading& how, fa3_tensor* out);
   void capsule(const Later& array, std::optional<std::int64_t> stream);
   void at(const char* name, Device device);
 

@@ -3,6 +3,8 @@
 // C interface. What users call is written in Python, in python/fa3/.
 #include <pthread.h>
 
+#include <deque>
+#include <exception>
 #include <map>
 #include <memory>
 #include <utility>
@@ -46,20 +48,56 @@ void check(fa3_status status) {
 
 // Calls the library without the interpreter's lock; its errors stay with the thread.
 template <class Call>
-void unlocked(Call call) {
-  fa3_status status;
-  {
-    nb::gil_scoped_release release;
-    status = call();
-  }
-  check(status);
+fa3_status unlocked(Call call) {
+  nb::gil_scoped_release release;
+  return call();
 }
+
+using LogFunction = nb::typed<nb::callable, void(int, std::string)>;
+using ProgressFunction = nb::typed<nb::callable, void(std::int64_t, std::int64_t)>;
+
+// What a context calls, from any thread. All members under the interpreter's lock.
+struct Callbacks {
+  nb::object log, progress;
+  std::deque<std::exception_ptr> raised;  // by progress, of runs that it has stopped
+
+  // Levels are those of Python's module logging: 40 error, 30 warning, 20 info, 10 debug.
+  static fa3_log_level level_from(int level) {
+    return level >= 40 ? FA3_LOG_ERROR : fa3_log_level(5 - (level < 10 ? 10 : level) / 10);
+  }
+  static void on_log(void* user, fa3_log_level level, const char* message) {
+    nb::gil_scoped_acquire lock;
+    const nb::object call = static_cast<Callbacks*>(user)->log;
+    if (!call.is_valid()) return;
+    try {
+      call(50 - 10 * int(level), in_python(message));
+    } catch (nb::python_error& error) {
+      error.discard_as_unraisable("a context's log function");
+    }
+  }
+  static int on_progress(void* user, std::int64_t done, std::int64_t total) {
+    nb::gil_scoped_acquire lock;
+    auto& self = *static_cast<Callbacks*>(user);
+    const nb::object call = self.progress;
+    if (!call.is_valid()) return 0;
+    try {
+      call(done, total);
+      return 0;
+    } catch (nb::python_error&) {
+      self.raised.push_back(std::current_exception());
+      return 1;
+    }
+  }
+};
 
 struct Options {
   std::string device = "cpu", backend = "auto";
   std::int32_t num_threads = 0;
   std::optional<std::string> cache_dir, kernel_pack;
   bool packed_only = false;
+  std::optional<LogFunction> log;
+  int log_level = 30;
+  std::optional<ProgressFunction> progress;
 };
 
 std::int32_t backend_of(const std::string& name) {
@@ -85,13 +123,38 @@ class Context {
     o.kernel_source = options.packed_only ? FA3_KERNELS_PACKED : FA3_KERNELS_ANY;
     if (options.cache_dir) o.cache_dir = options.cache_dir->c_str();
     if (options.kernel_pack) o.kernel_pack = options.kernel_pack->c_str();
-    check(fa3_context_create(&o, &handle_));
+    if (options.log) {
+      callbacks_.log = *options.log;
+      o.log = Callbacks::on_log;
+      o.log_user = &callbacks_;
+      o.log_level = Callbacks::level_from(options.log_level);
+    }
+    if (options.progress) {
+      callbacks_.progress = *options.progress;
+      o.progress = Callbacks::on_progress;
+      o.progress_user = &callbacks_;
+    }
+    python::check(unlocked([&] { return fa3_context_create(&o, &handle_); }));
   }
   Context(const Context&) = delete;
   ~Context() {
     // A child of fork() has neither the threads nor the GPU of its parent: nothing to be closed.
-    if (handle_ != nullptr && forks == made_) fa3_context_destroy(handle_);
+    if (handle_ != nullptr && forks == made_) {
+      nb::gil_scoped_release release;  // a thread of it may be about to log
+      fa3_context_destroy(handle_);
+    }
   }
+
+  // Raises what a call of the library on this context failed with.
+  void check(fa3_status status) {
+    if (status == FA3_CANCELLED && !callbacks_.raised.empty()) {
+      const std::exception_ptr raised = callbacks_.raised.front();
+      callbacks_.raised.pop_front();
+      std::rethrow_exception(raised);
+    }
+    python::check(status);
+  }
+  Callbacks& callbacks() { return callbacks_; }
 
   fa3_context* get() const {
     if (forks != made_) {
@@ -104,12 +167,13 @@ class Context {
   fa3_device_info info() const {
     fa3_device_info info = {};
     info.struct_size = sizeof info;
-    check(fa3_get_device_info(get(), &info));
+    python::check(fa3_get_device_info(get(), &info));
     return info;
   }
 
  private:
   Device device_;
+  Callbacks callbacks_;
   fa3_context* handle_ = nullptr;
   int made_ = forks;
 };
@@ -164,11 +228,11 @@ class Plan {
   Plan(Call& call, ContextPtr context) : op_(call.op), context_(std::move(context)) {
     fa3_plan** plan = &handle_;
     fa3_context* c = context_->get();
-    unlocked([&] {
+    context_->check(unlocked([&] {
       if (call.op == FA3_OP_FORWARD) return fa3_plan_forward(c, &call.args.forward, plan);
       if (call.op == FA3_OP_BACKWARD) return fa3_plan_backward(c, &call.args.backward, plan);
       return fa3_plan_quantize(c, &call.args.quantize, plan);
-    });
+    }));
   }
   Plan(const Plan&) = delete;
   ~Plan() {
@@ -179,7 +243,7 @@ class Plan {
   nb::object v_image() const {
     fa3_tensor image = {};
     std::int32_t layout = 0;
-    unlocked([&] { return fa3_plan_v_image(handle_, &image, &layout); });
+    check(fa3_plan_v_image(handle_, &image, &layout));
     if (layout == FA3_V_IMAGE_NONE) return nb::none();
     nb::list shape;
     for (int d = 0; d < image.rank; ++d) shape.append(image.shape[d]);
@@ -207,9 +271,9 @@ class Plan {
       }
       bytes = std::size_t(memory.shape[0]);
     }
-    unlocked([&] {
+    context_->check(unlocked([&] {
       return fa3_plan_run(handle_, &call.args, memory.data, bytes, call.reader.stream());
-    });
+    }));
   }
 
  private:
@@ -231,13 +295,13 @@ void run(int op, nb::dict fields, Reading how, ContextPtr given, Stream stream,
     return plan.run(call, bytes == 0 ? nb::none() : allocate(bytes));
   }
   fa3_context* c = context->get();
-  unlocked([&] {
+  context->check(unlocked([&] {
     if (call.op == FA3_OP_FORWARD) return fa3_forward(c, &call.args.forward, call.reader.stream());
     if (call.op == FA3_OP_BACKWARD) {
       return fa3_backward(c, &call.args.backward, call.reader.stream());
     }
     return fa3_quantize(c, &call.args.quantize, call.reader.stream());
-  });
+  }));
 }
 
 std::unique_ptr<Plan> plan(int op, nb::dict fields, Reading how, ContextPtr given) {
@@ -248,10 +312,11 @@ std::unique_ptr<Plan> plan(int op, nb::dict fields, Reading how, ContextPtr give
 std::string explain(int op, nb::dict fields, Reading how, ContextPtr given) {
   Call call(op, std::move(fields), how, {});
   const ContextPtr context = context_for(call.reader, std::move(given));
+  fa3_context* c = context->get();
   std::size_t bytes = 0;
-  check(fa3_explain(context->get(), call.op, &call.args, nullptr, 0, &bytes));
+  check(unlocked([&] { return fa3_explain(c, call.op, &call.args, nullptr, 0, &bytes); }));
   std::string text(bytes, '\0');
-  check(fa3_explain(context->get(), call.op, &call.args, text.data(), bytes, nullptr));
+  check(unlocked([&] { return fa3_explain(c, call.op, &call.args, text.data(), bytes, nullptr); }));
   text.pop_back();  // the NUL
   return text;
 }
@@ -259,8 +324,10 @@ std::string explain(int op, nb::dict fields, Reading how, ContextPtr given) {
 std::pair<bool, std::string> supported(int op, nb::dict fields, Reading how, ContextPtr given) {
   Call call(op, std::move(fields), how, {});
   const ContextPtr context = context_for(call.reader, std::move(given));
+  fa3_context* c = context->get();
   const char* reason = "";
-  const fa3_status status = fa3_supported(context->get(), call.op, &call.args, &reason);
+  const fa3_status status =
+      unlocked([&] { return fa3_supported(c, call.op, &call.args, &reason); });
   return {status == FA3_OK, in_python(reason)};
 }
 
@@ -294,6 +361,28 @@ nb::dict describe(const Context& context) {
   d["memory_bytes"] = info.memory_bytes;
   return d;
 }
+
+// Python's collector sees callbacks that refer to their context.
+int traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  if (!nb::inst_ready(self)) return 0;
+  const Callbacks& callbacks = nb::inst_ptr<Context>(self)->callbacks();
+  Py_VISIT(callbacks.log.ptr());
+  Py_VISIT(callbacks.progress.ptr());
+  return 0;
+}
+
+int clear(PyObject* self) {
+  if (!nb::inst_ready(self)) return 0;
+  Callbacks& callbacks = nb::inst_ptr<Context>(self)->callbacks();
+  callbacks.log.reset();
+  callbacks.progress.reset();
+  return 0;
+}
+
+PyType_Slot kContextSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse)},
+                               {Py_tp_clear, reinterpret_cast<void*>(clear)},
+                               {0, nullptr}};
 
 }  // namespace
 
@@ -350,7 +439,7 @@ NB_MODULE(_fa3, m) {
                name_of_dtype(s.dtype) + "\", device=\"" + name_of(s.device) + "\")";
       });
   nb::class_<Context>(
-      m, "Context",
+      m, "Context", nb::type_slots(kContextSlots),
       "A device, its threads and its kernels. Calls without one share one for each "
       "device.\n\n"
       "device: \"cpu\", \"cuda\", \"cuda:1\". backend: \"auto\" follows the device; "
@@ -358,18 +447,26 @@ NB_MODULE(_fa3, m) {
       "GPU. num_threads: most threads of a run, 0 = FA3_NUM_THREADS, else all cores. "
       "cache_dir, kernel_pack: absolute paths of compiled kernels. packed_only: "
       "compile nothing.\n\n"
+      "log: called with a level and a line, from any thread; levels are those of "
+      "module logging, log_level (30, warning) is the lowest reported: "
+      "log=logging.getLogger(\"fa3\").log. progress: called with how much of a run "
+      "on the CPU is done, and the total, from any thread, one call at a time; an "
+      "exception that it raises stops the run, and the call raises it.\n\n"
       "Raises ValueError, and NotImplementedError for a device that is not there.")
       .def(
           "__init__",
           [](Context* self, std::string device, std::string backend, std::int32_t num_threads,
              std::optional<std::string> cache_dir, std::optional<std::string> kernel_pack,
-             bool packed_only) {
+             bool packed_only, std::optional<LogFunction> log, int log_level,
+             std::optional<ProgressFunction> progress) {
             new (self) Context({std::move(device), std::move(backend), num_threads,
-                                std::move(cache_dir), std::move(kernel_pack), packed_only});
+                                std::move(cache_dir), std::move(kernel_pack), packed_only,
+                                std::move(log), log_level, std::move(progress)});
           },
           nb::arg("device") = "cpu", nb::kw_only(), nb::arg("backend") = "auto",
           nb::arg("num_threads") = 0, nb::arg("cache_dir") = nb::none(),
-          nb::arg("kernel_pack") = nb::none(), nb::arg("packed_only") = false)
+          nb::arg("kernel_pack") = nb::none(), nb::arg("packed_only") = false,
+          nb::arg("log") = nb::none(), nb::arg("log_level") = 30, nb::arg("progress") = nb::none())
       .def("info", &describe, "What it computes on: device, backend, name, num_threads, …");
   nb::class_<Plan>(m, "Plan")
       .def_prop_ro("workspace_bytes", &Plan::workspace_bytes)

@@ -86,7 +86,7 @@ class GpuCheck(unittest.TestCase):
         for module in re.findall(r"^(?:from|import) (\w+)", self.text("bench/*.py"), re.M):
             known = importlib.util.find_spec(module) is not None
             beside = (self.home / "bench" / f"{module}.py").exists()
-            self.assertTrue(beside or known or module in ("torch", "matplotlib"), module)
+            self.assertTrue(beside or known or module in ("torch", "matplotlib", "fa3"), module)
 
     def test_commit_travels_along(self):
         command = [sys.executable, self.home / "bench" / "machine.py"]

@@ -37,8 +37,16 @@ BAD = {
         lambda: attention(X[0], X[0], X[0], cu_seqlens_q=torch.tensor([0, 6]),
                           cu_seqlens_kv=torch.tensor([0, 6])),
     ),
-    "sparse": (TypeError, "q: Cannot access data", lambda: fa3.attention(X.to_sparse(), X, X)),
-    "meta": (TypeError, "k: Cannot pack", lambda: fa3.attention(X, X.to("meta"), X)),
+    "sparse": (
+        TypeError,
+        "q: Can('t export|not access data)",
+        lambda: fa3.attention(X.to_sparse(), X, X),
+    ),
+    "meta": (
+        TypeError,
+        "k: (Cannot pack|Unknown device)",
+        lambda: fa3.attention(X, X.to("meta"), X),
+    ),
     "to be negated": (
         ValueError,
         r"q: a view that is to be negated; need q.resolve_neg\(\)",
@@ -67,6 +75,45 @@ def test_tensors_on_two_devices():
         pytest.skip("there is no GPU")
     with pytest.raises(ValueError, match="k: on cpu, need cuda:0 as q"):
         attention(HALF.cuda(), HALF, HALF.cuda())
+
+
+class Old:
+    """A tensor as PyTorch before 2.10 has it: without the table of functions, FP8 not lent."""
+
+    requires_grad = False
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+        self.shape, self.dtype = tensor.shape, tensor.dtype
+
+    def is_neg(self):
+        return False
+
+    def view(self, dtype):
+        return Old(self.tensor.view(dtype))
+
+    def __dlpack_device__(self):
+        if self.tensor.is_meta:
+            raise ValueError("Unknown device type meta")
+        return (1, 0)
+
+    def __dlpack__(self, stream=None):
+        if self.dtype == torch.float8_e4m3fn:
+            raise RuntimeError("float8 types are not supported by dlpack")
+        if self.tensor.is_sparse:
+            raise RuntimeError("Can't export tensors with layout other than torch.strided")
+        return self.tensor.__dlpack__()
+
+
+def test_tensors_of_an_old_pytorch():
+    x = torch.randn(2, 9, 4, 16).to(torch.float8_e4m3fn)
+    want = fa3.attention(x, x, x)
+    out = torch.empty_like(want)
+    fa3.attention(Old(x), Old(x), Old(x), out=Old(out))
+    assert torch.equal(out, want)
+    for wrong, says in ((X.to_sparse(), "k: Can't export"), (X.to("meta"), "k: Unknown device")):
+        with pytest.raises(TypeError, match=says):
+            fa3.attention(Old(X), Old(wrong), Old(X), out=Old(torch.empty_like(X)))
 
 
 def test_fa3_takes_tensors():
