@@ -128,6 +128,33 @@ FA3_DEV T ld_global_nc(const T* from, Where where = Where::here()) {
 #endif
 }
 
+// The same where wanted, else 0 and no access. Of 2 or 4 bytes.
+template <class T>
+FA3_DEV T ld_global_nc_if(const T* from, bool wanted, [[maybe_unused]] Where where = Where::here()) {
+  static_assert(sizeof(T) == 2 || sizeof(T) == 4, "16 or 32 bits");
+#if FA3_GPU
+  if constexpr (sizeof(T) == 2) {
+    u16 x;
+    asm volatile(
+        "{ .reg .pred p; setp.ne.u32 p, %2, 0; mov.u16 %0, 0; @p ld.global.nc.u16 %0, [%1]; }"
+        : "=h"(x)
+        : "l"(from), "r"(u32(wanted))
+        : "memory");
+    return bits_as<T>(x);
+  } else {
+    u32 x;
+    asm volatile(
+        "{ .reg .pred p; setp.ne.u32 p, %2, 0; mov.u32 %0, 0; @p ld.global.nc.u32 %0, [%1]; }"
+        : "=r"(x)
+        : "l"(from), "r"(u32(wanted))
+        : "memory");
+    return bits_as<T>(x);
+  }
+#else
+  return wanted ? ld_global_nc(from, where) : T{};
+#endif
+}
+
 // st.global (9.7.9.11).
 template <class T>
 FA3_DEV void st_global(T* to, T value, Where where = Where::here()) {

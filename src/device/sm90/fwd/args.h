@@ -7,6 +7,7 @@
 #include "device/tensor_map.h"
 #include "device/types.h"
 #include "device/warp/element.h"
+#include "device/warp/mask_tensor.h"
 #include "device/warp/sequence_rows.h"
 
 namespace fa3::sm90 {
@@ -53,6 +54,7 @@ struct FwdArgs {
   float scale_log2;    // of RowSoftmax
   TileOrder order;     // of tiles of tile_q() rows; varlen queries: of the longest sequence
   ElementArgs elements;
+  MaskTensorArgs mask;
   // 8 bits only.
   FwdScale q_scale, k_scale, v_scale;
   const float* v_offset;              // (batch, heads_kv, head_dim_v) or null
