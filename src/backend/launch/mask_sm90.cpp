@@ -2,6 +2,7 @@
 // mask_sm90.cpp — strides of attn_mask, of its bits and of its tiles.
 #include "backend/launch/mask_sm90.h"
 
+#include "core/dtype.h"
 #include "device/sm90/mask/args.h"
 
 namespace fa3::sm90 {
@@ -22,6 +23,11 @@ MaskTensorArgs mask_of(const Problem& p, const Buffers& buffers, const MaskShape
   args.tiles_head = stride(shape.same_heads, shape.q_tiles * shape.groups);
   args.tiles_batch = stride(shape.same_batch, shape.heads * shape.q_tiles * shape.groups);
   args.step = shape.same_keys ? 0 : 1;
+  args.keys = static_cast<i32>(p.kv.max_seqlen);
+  const int64_t odd = mask.batch | mask.head | mask.row | p.kv.max_seqlen;
+  const auto pair_bytes = static_cast<uintptr_t>(2 * dtype_bytes(mask.dtype));
+  args.pairs = !shape.same_keys && odd % 2 == 0 &&
+               reinterpret_cast<uintptr_t>(args.values) % pair_bytes == 0;
   args.cap = p.softcap > 0 ? static_cast<float>(p.softcap) : 1;
   return args;
 }

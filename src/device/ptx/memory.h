@@ -128,16 +128,24 @@ FA3_DEV T ld_global_nc(const T* from, Where where = Where::here()) {
 #endif
 }
 
-// The same where wanted, else 0 and no access. Of 2 or 4 bytes.
+// The same where wanted, else 0 and no access. Of 2, 4 or 8 bytes.
 template <class T>
 FA3_DEV T ld_global_nc_if(const T* from, bool wanted, [[maybe_unused]] Where where = Where::here()) {
-  static_assert(sizeof(T) == 2 || sizeof(T) == 4, "16 or 32 bits");
+  static_assert(sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8, "2, 4 or 8 bytes");
 #if FA3_GPU
   if constexpr (sizeof(T) == 2) {
     u16 x;
     asm volatile(
         "{ .reg .pred p; setp.ne.u32 p, %2, 0; mov.u16 %0, 0; @p ld.global.nc.u16 %0, [%1]; }"
         : "=h"(x)
+        : "l"(from), "r"(u32(wanted))
+        : "memory");
+    return bits_as<T>(x);
+  } else if constexpr (sizeof(T) == 8) {
+    u64 x;
+    asm volatile(
+        "{ .reg .pred p; setp.ne.u32 p, %2, 0; mov.u64 %0, 0; @p ld.global.nc.u64 %0, [%1]; }"
+        : "=l"(x)
         : "l"(from), "r"(u32(wanted))
         : "memory");
     return bits_as<T>(x);

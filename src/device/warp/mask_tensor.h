@@ -25,6 +25,7 @@ namespace fa3 {
 // from some query of which a key is hidden; of which some score changes. Word 3 is 0.
 using MaskTiles = ptx::Vec<u32, 4>;
 
+// Bits and tiles are written while the next kernel begins already: not to be read by ld.global.nc.
 // Strides of dimensions in which the mask is the same for all are 0; `step` is 1, or 0 where it is
 // the same for all keys.
 struct MaskTensorArgs {
@@ -35,6 +36,8 @@ struct MaskTensorArgs {
   const MaskTiles* tiles;  // of a Q tile, 32 KV tiles each
   i64 tiles_batch, tiles_head, tiles_q;
   i32 step;
+  i32 keys;    // columns
+  bool pairs;  // neighbours from an even column on are one access
   float cap;  // softcap, by which tanh is to be multiplied before anything is added; else 1
 };
 
@@ -68,7 +71,7 @@ struct ShownTiles {
   }
   FA3_DEV void load(i32 to) {
     group = to;
-    const MaskTiles words = ptx::ld_global_nc(at + group * step);
+    const MaskTiles words = ptx::ld_global(at + group * step);
     shown = one(words[0]), changed = one(words[1] | words[2]), added = one(words[2]);
   }
   // The last one before kv_tile, or first − 1.
@@ -102,7 +105,7 @@ FA3_DEV TileRange shown_range(const MaskTensorArgs& args, i32 batch, i32 head, i
   for (i32 begin = range.first / 32; 32 * begin < range.end; begin += 32) {
     const i32 group = begin + static_cast<i32>(ptx::lane_index()), tile = 32 * group;
     if (tile >= range.end) continue;
-    u32 shown = ptx::ld_global_nc(reinterpret_cast<const u32*>(at + group * args.step));
+    u32 shown = ptx::ld_global(reinterpret_cast<const u32*>(at + group * args.step));
     if (tile < range.first) shown &= ~0u << (range.first - tile);
     if (tile + 32 > range.end) shown &= ~0u >> (tile + 32 - range.end);
     if (shown == 0) continue;
@@ -143,7 +146,7 @@ struct ShownKeys {
       u32 all = 0;
       FA3_UNROLL
       for (int w = 0; w < N / 32; ++w) {
-        const u32 bits = ptx::ld_global_nc(at + w * args.step) &
+        const u32 bits = ptx::ld_global(at + w * args.step) &
                          bits_between(band.lo[h] - first - 32 * w, band.hi[h] - first - 32 * w);
         all |= bits;
         keys.word[h][w] = bits >> column;
@@ -166,7 +169,7 @@ struct ShownKeys {
       if (!sees(i / 2 % 2, 8 * (i / 4) + i % 2)) set_number(s[i], -kInf);
   }
 
-  // Adds the elements of those that are seen; no others are read.
+  // Adds the elements, also of those that are not seen: whether they are, is not waited for.
   template <class Element>
   FA3_DEV void add(ptx::Acc<N>& s, const MaskTensorArgs& args, i32 batch, i32 head, i32 row,
                    i32 last, i32 kv_tile) const {
@@ -176,12 +179,24 @@ struct ShownKeys {
       const auto* const at = static_cast<const typename Element::Type*>(args.values) +
                              batch * args.batch + head * args.head +
                              min(row + 8 * h, last) * args.row + first * args.step;
-      const float same = args.step == 0 ? Element::value(ptx::ld_global_nc_if(at, any[h])) : 0;
-      FA3_UNROLL
-      for (int i = 2 * h; i < N / 2; i += i % 2 == 0 ? 1 : 3) {
-        const int column = 8 * (i / 4) + i % 2;
-        const bool reads = args.step != 0 && sees(h, column);
-        s[i] += same + Element::value(ptx::ld_global_nc_if(at + column, reads));
+      const i32 left = args.step == 0 ? 0 : args.keys - first;
+      if (args.pairs) {
+        using Two = ptx::Vec<typename Element::Type, 2>;
+        FA3_UNROLL
+        for (int i = 2 * h; i < N / 2; i += 4) {
+          const int column = 8 * (i / 4);
+          const auto* const from = reinterpret_cast<const Two*>(at + column);
+          const Two two = ptx::ld_global_nc_if(from, column < left);
+          s[i] += Element::value(two[0]);
+          s[i + 1] += Element::value(two[1]);
+        }
+      } else {
+        const float same = Element::value(ptx::ld_global_nc_if(at, args.step == 0));
+        FA3_UNROLL
+        for (int i = 2 * h; i < N / 2; i += i % 2 == 0 ? 1 : 3) {
+          const int column = 8 * (i / 4) + i % 2;
+          s[i] += same + Element::value(ptx::ld_global_nc_if(at + column, column < left));
+        }
       }
     }
   }

@@ -218,11 +218,12 @@ struct BwdParts {
     u32 shown[2];  // bit 0: the first key; bit 8: the other
     const typename Element::Type* at[2];
     i32 other;  // elements from the first key's to the other's
+    i32 left;   // keys from the first one on
 
     FA3_DEV bool sees(int i) const { return (shown[i % 2] >> (i / 2 * 8) & 1) != 0; }
     FA3_DEV float value(int i) const {
       if constexpr (!kCfg.adds_mask()) return 0;
-      return Element::value(ptx::ld_global_nc_if(at[i % 2] + i / 2 * other, sees(i)));
+      return Element::value(ptx::ld_global_nc_if(at[i % 2] + i / 2 * other, i / 2 * 8 < left));
     }
   };
   FA3_DEV MaskPart mask_part(int j) const {
@@ -233,13 +234,13 @@ struct BwdParts {
       const i32 head = static_cast<i32>(ptx::block_index_y()) * args.group_size + group_head;
       const i32 key =
           kCfg.tile_kv() * static_cast<i32>(ptx::block_index_x()) + static_cast<i32>(own_row());
-      part.other = 8 * mask.step;
+      part.other = 8 * mask.step, part.left = mask.keys - key;
       FA3_UNROLL
       for (int n = 0; n < 2; ++n) {
         // Rows that do not count have P = 0, whatever the mask says of others.
         const i32 query = min(kQueries * tile + 8 * j + n + static_cast<i32>(column()),
                               args.q_axis.rows - 1);
-        part.shown[n] = ptx::ld_global_nc(mask.bits + batch * mask.bits_batch +
+        part.shown[n] = ptx::ld_global(mask.bits + batch * mask.bits_batch +
                                           head * mask.bits_head + query * mask.bits_row +
                                           key / 32 * mask.step) >>
                         (key % 32);
@@ -276,8 +277,8 @@ struct BwdParts {
         }
         if (kCfg.has_mask() && !part.sees(i)) x = 0;
       }
-      // A quarter of the elements in flight at a time: there are no registers for more (P ≥ 0).
-      if (kCfg.adds_mask() && j % 2 == 1 && ptx::any(s[4 * j] < 0)) ptx::nanosleep(0);
+      // Half of the elements in flight at a time: there are no registers for more (P ≥ 0).
+      if (kCfg.adds_mask() && j == kQueries / 16 - 1 && ptx::any(s[4 * j] < 0)) ptx::nanosleep(0);
     }
     if constexpr (kCfg.functors) {
       const ptx::Vec<i32, 4> placed = ptx::ld_shared(&smem.placed[wg][thread]);
