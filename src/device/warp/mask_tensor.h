@@ -56,13 +56,14 @@ struct MaskElement<MaskTensor::kF32, kBf16> {
 };
 
 // The KV tiles of a Q tile that the mask does not hide, from the last one down. kWarp: by whole
-// warps, whose registers the compiler then knows to be one value.
+// warps, whose registers the compiler then knows to be one value. The reductions that tell it so
+// stand behind no condition: ptxas 13.0 puts them under another condition's predicate.
 template <bool kWarp>
 struct ShownTiles {
   const MaskTiles* at;
   i32 step;
   i32 group;  // of the 32 tiles that the words stand for
-  u32 shown, changed, added;
+  u32 shown, changed, added;  // one value in all lanes
 
   FA3_DEV void begin(const MaskTensorArgs& args, i32 batch, i32 head, i32 q_tile, i32 kv_tile) {
     at = args.tiles + batch * args.tiles_batch + head * args.tiles_head + q_tile * args.tiles_q;
@@ -72,7 +73,7 @@ struct ShownTiles {
   FA3_DEV void load(i32 to) {
     group = to;
     const MaskTiles words = ptx::ld_global(at + group * step);
-    shown = one(words[0]), changed = one(words[1] | words[2]), added = one(words[2]);
+    shown = words[0], changed = words[1] | words[2], added = words[2];
   }
   // The last one before kv_tile, or first − 1.
   FA3_DEV i32 before(i32 kv_tile, i32 first) {
@@ -80,15 +81,15 @@ struct ShownTiles {
     while (kv_tile > first) {
       const i32 to = (kv_tile - 1) / 32;
       if (to != group) load(to);
-      const u32 left = shown & (~0u >> (32 * to + 32 - kv_tile));
+      const u32 left = one(shown) & (~0u >> (32 * to + 32 - kv_tile));
       if (left != 0) return max(32 * to + 31 - ptx::clz(left), first - 1);
       kv_tile = 32 * to;
     }
     return first - 1;
   }
   // Of a tile of the group.
-  FA3_DEV bool changes(i32 kv_tile) const { return (changed >> (kv_tile % 32) & 1) != 0; }
-  FA3_DEV bool adds(i32 kv_tile) const { return (added >> (kv_tile % 32) & 1) != 0; }
+  FA3_DEV bool changes(i32 kv_tile) const { return (one(changed) >> (kv_tile % 32) & 1) != 0; }
+  FA3_DEV bool adds(i32 kv_tile) const { return (one(added) >> (kv_tile % 32) & 1) != 0; }
 
  private:
   FA3_DEV static u32 one(u32 x) { return kWarp ? ptx::redux_or(x) : x; }

@@ -296,16 +296,19 @@ struct Consumer {
   // functors have edges of their own.
   template <bool kTail, class F>
   FA3_DEV void for_kv_tiles(i32 kv_tile, const F& f) {
-    if constexpr (kCfg.has_mask()) return for_shown_tiles(kv_tile, f);
-    if constexpr (kCfg.mask != MaskKind::kFull || kTail || Mask::kActive) {
+    if constexpr (kCfg.has_mask()) {
+      for_shown_tiles(kv_tile, f);
+    } else {
+      if constexpr (kCfg.mask != MaskKind::kFull || kTail || Mask::kActive) {
+        FA3_NO_UNROLL
+        for (; kv_tile >= visit.own.unmasked_end; --kv_tile) f(kv_tile, Masked<true>{});
+      }
       FA3_NO_UNROLL
-      for (; kv_tile >= visit.own.unmasked_end; --kv_tile) f(kv_tile, Masked<true>{});
-    }
-    FA3_NO_UNROLL
-    for (; kv_tile >= visit.own.unmasked_first; --kv_tile) f(kv_tile, Masked<false>{});
-    if constexpr (kCfg.mask == MaskKind::kWindow || Mask::kActive) {
-      FA3_NO_UNROLL
-      for (; kv_tile >= visit.own.first; --kv_tile) f(kv_tile, Masked<true>{});
+      for (; kv_tile >= visit.own.unmasked_first; --kv_tile) f(kv_tile, Masked<false>{});
+      if constexpr (kCfg.mask == MaskKind::kWindow || Mask::kActive) {
+        FA3_NO_UNROLL
+        for (; kv_tile >= visit.own.first; --kv_tile) f(kv_tile, Masked<true>{});
+      }
     }
   }
 
@@ -315,7 +318,8 @@ struct Consumer {
     FA3_NO_UNROLL
     while ((kv_tile = tiles.before(kv_tile + 1, visit.own.first)) >= visit.own.first) {
       const bool inside = kv_tile >= visit.own.unmasked_first && kv_tile < visit.own.unmasked_end;
-      if (inside && !tiles.changes(kv_tile)) {
+      const bool changes = tiles.changes(kv_tile);
+      if (inside && !changes) {
         f(kv_tile, Masked<false>{});
       } else {
         f(kv_tile, Masked<true>{});
