@@ -21,10 +21,26 @@ from torch.autograd import forward_ad
 from ._attention import PRECISIONS, _mask, lse_shape
 from ._fa3 import Context, Reading
 from ._fa3 import run as _run
-from ._plan import BACKWARD, FORWARD
+from ._fitting import check_block, in_blocks
+from ._fitting import fit as _fit
+from ._module import (
+    FlashAttention3,
+    FlashAttention3Core,
+    TransformerLayer,
+    is_flash_attention_3_available,
+)
+from ._plan import BACKWARD, FORWARD, QUANTIZE
 from ._sdpa import scaled_dot_product_attention
 
-__all__ = ["attention", "attention_qkvpacked", "scaled_dot_product_attention"]
+__all__ = [
+    "FlashAttention3",
+    "FlashAttention3Core",
+    "TransformerLayer",
+    "attention",
+    "attention_qkvpacked",
+    "is_flash_attention_3_available",
+    "scaled_dot_product_attention",
+]
 
 
 def attention(
@@ -49,6 +65,7 @@ def attention(
     top_left: bool = False,
     precision: str = "default",
     seed: int = 0,
+    fp8_block: int = 0,
     deterministic: bool | None = None,
     return_lse: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
@@ -64,6 +81,7 @@ def attention(
       causal … top_left: as in fa3.attention. attn_mask: a type that differs from q's becomes
         float32; its gradient has its shape. CPU.
       precision, seed: as in fa3.attention; gradients are those of the inputs before rounding.
+      fp8_block: with precision "fp8": a scale for each token and so many columns; 0 = its own.
       deterministic: gradients of the same bits in every run; None = what
         torch.are_deterministic_algorithms_enabled() says. On the CPU always so.
       return_lse: return the logarithms, too; they have gradients.
@@ -78,6 +96,8 @@ def attention(
         raise ValueError("softmax_scale: 0, need another number, or None for 1/√head_dim")
     if precision not in PRECISIONS:
         raise ValueError(f'precision: "{precision}", need one of {", ".join(PRECISIONS)}')
+    if fp8_block:
+        check_block(fp8_block, precision, q, v)
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if not isinstance(tensor, Tensor):
             raise TypeError(f"{name}: {type(tensor).__name__}, need a torch.Tensor")
@@ -107,7 +127,7 @@ def attention(
     out, lse = take(
         q, k, v, cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv, alibi_slopes, sequence_ids_q,
         sequence_ids_kv, attn_mask, max_seqlen_q, max_seqlen_kv, causal, left, right, top_left,
-        softmax_scale, softcap, deterministic, precision, seed,
+        softmax_scale, softcap, deterministic, precision, seed, fp8_block,
     )  # fmt: skip
     return (out, lse) if return_lse else out
 
@@ -158,8 +178,8 @@ _LENGTHS = (
 )
 _library = torch.library.Library("fa3", "DEF")
 _library.define(
-    f"forward(Tensor q, Tensor k, Tensor v, {_LENGTHS}, str precision, int seed) "
-    "-> (Tensor, Tensor)"
+    f"forward(Tensor q, Tensor k, Tensor v, {_LENGTHS}, str precision, int seed, "
+    "int fp8_block) -> (Tensor, Tensor)"
 )
 _library.define(
     "backward(Tensor? dout, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, "
@@ -206,7 +226,7 @@ def _common(tensors: tuple, numbers: tuple) -> dict[str, Any]:
 
 
 def _forward(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    precision, seed = rest[_OTHERS]
+    precision, seed, block = rest[_OTHERS]
     fields = _common(rest[: len(_TENSORS)], rest[_NUMBERS])
     columns, columns_v = q.shape[-1], v.shape[-1]
     shape = tuple(q.shape)
@@ -216,7 +236,9 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tenso
     out = torch.empty((*shape[:-1], v.shape[-1]), dtype=_out_dtype(q), device=q.device)
     lse = torch.empty(lse_shape(shape), dtype=torch.float32, device=q.device)
     fields.update(q=q, k=k, v=v, o=out, lse=lse)
-    if precision != "default":
+    if block:
+        fields.update(in_blocks(fields, block, _execute))
+    elif precision != "default":
         fields.update(precision=PRECISIONS[precision], precision_seed=seed)
     _execute(FORWARD, fields, q.device)
     return (out if v.shape[-1] == columns_v else out[..., :columns_v].contiguous()), lse
@@ -271,26 +293,6 @@ def _fit_mask(x: Tensor) -> Tensor:
     return x if x.shape[-1] <= 1 or x.stride(-1) == 1 else x.contiguous()
 
 
-def _fit(x: Tensor) -> Tensor:
-    """x, or a copy that the library takes: the last dimension contiguous; on a GPU addresses and
-    strides of whole 16 bytes, and columns in multiples of 8."""
-    if x.is_neg():
-        x = x.resolve_neg()
-    if x.is_contiguous():
-        if not x.is_cuda or (x.shape[-1] % 8 == 0 and x.data_ptr() % 16 == 0):
-            return x
-    elif not x.is_cuda:
-        return x if x.stride(-1) == 1 else x.contiguous()
-    if x.shape[-1] % 8 != 0:
-        return torch.nn.functional.pad(x, (0, -x.shape[-1] % 8))
-    whole = 16 // x.element_size()
-    if x.stride(-1) == 1 and x.data_ptr() % 16 == 0:
-        if all(s % whole == 0 for s, n in zip(x.stride()[:-1], x.shape, strict=False) if n > 1):
-            if x.numel() <= 1 or any(x.stride()):
-                return x
-    return x.clone(memory_format=torch.contiguous_format)
-
-
 # PyTorch before 2.10 lends tensors by a method, which refuses those that require a gradient.
 _LENDS = hasattr(Tensor, "__dlpack_c_exchange_api__")
 _READING = Reading(recorded=True)
@@ -317,7 +319,7 @@ def _context(device: torch.device, double: bool = False) -> Context:
 
 
 def _execute(op: int, fields: dict[str, Any], device: torch.device) -> None:
-    context = _context(device, fields["q"].dtype is torch.float64)
+    context = _context(device, op != QUANTIZE and fields["q"].dtype is torch.float64)
     if not _LENDS:
         for name, value in fields.items():
             if isinstance(value, Tensor):

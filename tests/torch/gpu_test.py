@@ -99,3 +99,34 @@ def test_unaligned_tensors_are_copied():
     assert_close(fa3.torch.attention(q, q, q), attend(q, q, q)[0], BOUND[BF16])
     with pytest.raises(NotImplementedError, match="16"):
         fa3.attention(q, q, q)
+
+
+@pytest.mark.filterwarnings("ignore:FlashAttention3")
+def test_module_where_the_library_declines(monkeypatch):
+    """float32, and blocks of columns that no kernel has: right by what stands in."""
+    x = torch.randn(2, 40, 128, device="cuda")
+    module = fa3.torch.FlashAttention3({"embed_dim": 128, "num_heads": 2}).cuda()
+    q, k, v = (
+        of(x).unflatten(-1, (2, 64)) for of in (module.q_proj, module.k_proj, module.v_proj)
+    )
+    want, _ = attend(q, k, v, causal=True)
+    out_proj = [p.double() for p in module.out_proj.parameters()]
+    want = torch.nn.functional.linear(want.flatten(2), *out_proj)
+    assert_close(module(x, causal=True), want, 1e-2)  # GEMMs in TF32 where PyTorch is set to
+    odd = fa3.torch.FlashAttention3Core(use_fp8=True, fp8_block_size=16)
+    q, k, v = (x.bfloat16().transpose(1, 2) for x in (q, k, v))
+    got = odd(q, k, v, causal=True)
+    assert torch.equal(got, fa3.torch.FlashAttention3Core()(q, k, v, causal=True))
+
+
+@pytest.mark.parametrize("block", [None, 64, 32])
+def test_module_in_a_graph(block):
+    fp8 = {} if block is None else {"use_fp8": True, "fp8_block_size": block}
+    config = {"embed_dim": 128, "num_heads": 2, **fp8}
+    module = fa3.torch.FlashAttention3(config, device="cuda", dtype=BF16)
+    x = normal(2, 300, 128, dtype=BF16, device="cuda")
+    with torch.inference_mode():
+        graph, out = captured(lambda: module(x, causal=True))
+        x.copy_(normal(2, 300, 128, dtype=BF16, device="cuda"))
+        graph.replay()
+        assert torch.equal(out, module(x, causal=True))

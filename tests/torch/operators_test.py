@@ -48,11 +48,11 @@ def test_opcheck(device, name):
     if common is None:
         pytest.skip("the device has it not")
     forward = torch.ops.fa3.forward.default
-    torch.library.opcheck(forward, (*common, "default", 0))
+    torch.library.opcheck(forward, (*common, "default", 0, 0))
     with torch.no_grad():
         common = tuple(x.detach() if isinstance(x, torch.Tensor) else x for x in common)
         inputs = common[:3]
-        out, lse = forward(*inputs, *common[3:], "default", 0)
+        out, lse = forward(*inputs, *common[3:], "default", 0, 0)
         dout = torch.randn_like(out)
         of_mask = name == "mask"
         for needs in ((True, True, True, of_mask), (True, False, True, False)):
@@ -60,6 +60,15 @@ def test_opcheck(device, name):
                 torch.ops.fa3.backward.default,
                 (dout, None, *inputs, out, lse, *common[3:], *needs),
             )
+
+
+@each_device
+@pytest.mark.parametrize("block", [0, 32])
+def test_opcheck_of_8_bits(device, block):
+    torch.manual_seed(1)
+    x = qkv(torch.bfloat16, device, heads_kv=4, d=64, d_v=64)
+    common = arguments(*x, causal=True, deterministic=True)
+    torch.library.opcheck(torch.ops.fa3.forward.default, (*common, "fp8", 0, block))
 
 
 def loss(q, k, v):
@@ -120,7 +129,7 @@ def test_checkpointing(device, reentrant):
 def test_second_derivatives_are_refused(device, compiled):
     q, k, v = qkv(some(device), device)
     take = torch.ops.fa3.forward if compiled else fa3.torch._attend
-    out, _ = take(*arguments(q, k, v), "default", 0)
+    out, _ = take(*arguments(q, k, v), "default", 0, 0)
     (dq,) = torch.autograd.grad(out.sum(), q, create_graph=True)
     with pytest.raises(NotImplementedError, match="second derivatives are not offered"):
         dq.sum().backward()
@@ -191,7 +200,7 @@ def test_determinism_is_an_argument_of_the_operator(asked, option):
         out.sum().backward()
     (forward, given), (backward, later) = seen.calls
     assert (forward, backward) == ("fa3::forward", "fa3::backward")
-    assert given[-3] is later[-5] is (asked or bool(option))
+    assert given[-4] is later[-5] is (asked or bool(option))
 
 
 def test_fake_and_meta_tensors():
