@@ -107,7 +107,9 @@ def cell(context, kind, d, n, backward, rounds, out):
         four = None if mask is None else mask[None, None]
         tensors = dict(zip("qkv", x)) | {"o": torch.empty_like(x[0])}
         tensors["lse"] = torch.empty(batch, heads, n, device="cuda")
-        forward = Contender(context, "full", tensors | ({} if mask is None else {"attn_mask": four}))
+        if mask is not None:
+            tensors["attn_mask"] = four
+        forward = Contender(context, "full", tensors)
         forward()
         torch.cuda.synchronize()
         if mask is not None and not backward:

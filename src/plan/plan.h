@@ -16,8 +16,8 @@
 #include "plan/recipe.h"
 #include "plan/sm90/bwd_plan.h"
 #include "plan/sm90/fwd_plan.h"
-#include "plan/sm90/quantize_plan.h"
 #include "plan/sm90/mask_bits_plan.h"
+#include "plan/sm90/quantize_plan.h"
 #include "plan/sm90/score_offset_plan.h"
 #include "plan/sm90/v_image_plan.h"
 #include "runtime/program.h"
@@ -32,8 +32,8 @@ inline constexpr size_t kWorkspaceAlign = 64;
 //   name_of(kernel), wider(kernel), describe(kernel, …)             plan/
 //   tuned(kernel), declined(kernel)                                 plan/
 //   launch(kernel, …)                                               backend/launch/
-using Kernel = std::variant<sm90::QuantizePlan, sm90::VImagePlan, sm90::ScoreOffsetPlan, sm90::MaskBitsPlan,
-                            sm90::FwdPlan, sm90::BwdPlan>;
+using Kernel = std::variant<sm90::QuantizePlan, sm90::VImagePlan, sm90::ScoreOffsetPlan,
+                            sm90::MaskBitsPlan, sm90::FwdPlan, sm90::BwdPlan>;
 
 // One launch of a plan.
 struct KernelStep {

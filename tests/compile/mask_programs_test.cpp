@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// mask_programs_test.cpp — kernels with attn_mask stay in registers, and ptxas leaves the reductions
-// of which tiles they visit unconditional: it has put them under the predicate of another condition.
+// mask_programs_test.cpp — kernels with attn_mask stay in registers, and ptxas leaves the
+// reductions of which tiles they visit unconditional: it has put them under the predicate of
+// another condition.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -40,8 +41,8 @@ std::vector<size_t> compile(const std::string& header,
 }
 
 FwdConfig forward(const char* name, const FwdFunctors& functors, ScoreKind score) {
-  const FwdConfig config =
-      config_of(*row_named(name), {.mask = MaskKind::kCausal, .score = score, .functors = functors});
+  const FwdConfig config = config_of(
+      *row_named(name), {.mask = MaskKind::kCausal, .score = score, .functors = functors});
   EXPECT_EQ(why_illegal(config), nullptr) << name;
   return config;
 }
@@ -74,10 +75,9 @@ TEST(MaskPrograms, OfTheBackward_StayInRegisters) {
 }
 
 TEST(MaskPrograms, OfBits_StayInRegisters) {
-  const std::vector<std::string> all = {
-      mask_bits_expression({MaskTensor::kBool, false, 128, 128}),
-      mask_bits_expression({MaskTensor::kF32, false, 128, 96}),
-      mask_bits_expression({MaskTensor::k16, true, 64, 32})};
+  const std::vector<std::string> all = {mask_bits_expression({MaskTensor::kBool, false, 128, 128}),
+                                        mask_bits_expression({MaskTensor::kF32, false, 128, 96}),
+                                        mask_bits_expression({MaskTensor::k16, true, 64, 32})};
   EXPECT_THAT(compile("device/sm90/mask/mask_bits.cuh", all), testing::Each(0u));
 }
 

@@ -24,11 +24,12 @@ Config config(int32_t type, int64_t head_dim = 64) {
   Config c;
   c.dtype = FA3_BF16;
   c.attn_mask = type;
-  c.heads_q = 4;
-  c.heads_kv = 2;
+  c.batch = 1;
+  c.heads_q = 2;
+  c.heads_kv = 1;
   c.head_dim_qk = c.head_dim_v = head_dim;
   c.alignment = 16;
-  c.seqlen_q = 205;
+  c.seqlen_q = 141;
   c.seqlen_kv = 333;
   return c;
 }
@@ -56,7 +57,7 @@ const Kind kKinds[] = {
     {"SequsedBoth",
      [](Config& c) {
        c.batch = 3;
-       c.seqused_q = {205, 0, 33}, c.seqused_kv = {300, 40, 129};
+       c.seqused_q = {141, 0, 33}, c.seqused_kv = {300, 40, 129};
      }},
     {"VarlenKeys",
      [](Config& c) {

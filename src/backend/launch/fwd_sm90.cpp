@@ -178,8 +178,8 @@ Status launch(const FwdPlan& plan, const KernelStep& step, GpuRuntime& runtime, 
     args.score_offset_batch = from.batch, args.score_offset_head = from.head;
   }
   if (c.has_mask())
-    args.mask = mask_of(p, buffers, mask_shape(p, c.tile_q(), c.tile_kv),
-                        workspace + plan.mask_at());
+    args.mask =
+        mask_of(p, buffers, mask_shape(p, c.tile_q(), c.tile_kv), workspace + plan.mask_at());
   if (plan.parked_bytes > 0) args.parked = reinterpret_cast<float*>(workspace + plan.parked_at());
   return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
 }

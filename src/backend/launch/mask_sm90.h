@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// mask_sm90.h — attn_mask for kernels: the one that reads it first, and what it leaves to attention.
+// mask_sm90.h — attn_mask for kernels: the one that reads it first, and what it leaves to the
+// others.
 #pragma once
 
 #include "core/problem.h"

@@ -130,7 +130,8 @@ FA3_DEV T ld_global_nc(const T* from, Where where = Where::here()) {
 
 // The same where wanted, else 0 and no access. Of 2, 4 or 8 bytes.
 template <class T>
-FA3_DEV T ld_global_nc_if(const T* from, bool wanted, [[maybe_unused]] Where where = Where::here()) {
+FA3_DEV T ld_global_nc_if(const T* from, bool wanted,
+                          [[maybe_unused]] Where where = Where::here()) {
   static_assert(sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8, "2, 4 or 8 bytes");
 #if FA3_GPU
   if constexpr (sizeof(T) == 2) {

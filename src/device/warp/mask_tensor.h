@@ -38,7 +38,7 @@ struct MaskTensorArgs {
   i32 step;
   i32 keys;    // columns
   bool pairs;  // neighbours from an even column on are one access
-  float cap;  // softcap, by which tanh is to be multiplied before anything is added; else 1
+  float cap;   // softcap, by which tanh is to be multiplied before anything is added; else 1
 };
 
 // Elements that are added. kBf16: those of 16 bits.
@@ -62,7 +62,7 @@ template <bool kWarp>
 struct ShownTiles {
   const MaskTiles* at;
   i32 step;
-  i32 group;  // of the 32 tiles that the words stand for
+  i32 group;                  // of the 32 tiles that the words stand for
   u32 shown, changed, added;  // one value in all lanes
 
   FA3_DEV void begin(const MaskTensorArgs& args, i32 batch, i32 head, i32 q_tile, i32 kv_tile) {

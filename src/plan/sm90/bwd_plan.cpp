@@ -238,7 +238,7 @@ std::string name_of(const BwdPlan& plan) {
       c.functors && plan.pass != BwdPass::kBound && (plan.pass != BwdPass::kDq || c.deterministic)
           ? "/alibi/sequence_ids"
           : "",
-      c.has_mask() && main ? fmt::format("/{}", word(c.attn_mask))
+      c.has_mask() && main                            ? fmt::format("/{}", word(c.attn_mask))
       : c.adds_mask() && plan.pass == BwdPass::kDelta ? "/natural"
                                                       : "",
       c.deterministic ? "/deterministic" : "");

@@ -172,7 +172,8 @@ uint32_t head_group_of(const Problem& p, int tile_q, int64_t l2_bytes) {
 // To zero the counter takes a node in the stream, some 2 µs. Tiles of different length balance by
 // it; those of one length end together, but for what SMs differ in speed: 1 to 2 % of a long run.
 bool counter_pays(const Problem& p, MaskKind mask, int64_t sms) {
-  if (mask != MaskKind::kFull || has_lengths(p) || p.has_sequence_ids() || p.has_mask()) return true;
+  if (mask != MaskKind::kFull || has_lengths(p) || p.has_sequence_ids() || p.has_mask())
+    return true;
   constexpr double kLong = 1e5;  // clocks of an SM's tensor cores: 100 µs at 60 % of their peak
   const double pairs = static_cast<double>(p.q.rows) * static_cast<double>(p.kv.rows);
   const double flops =
@@ -211,8 +212,7 @@ ScoreKind score_of(const Problem& p) {
 
 // What is added to scores by attn_mask is so in natural units (FwdConfig::adds_mask()).
 void set_natural_scale(const Problem& p, FwdPlan& plan) {
-  plan.score_factor =
-      scale_in_fp32(p.softcap > 0 ? p.softmax_scale / p.softcap : p.softmax_scale);
+  plan.score_factor = scale_in_fp32(p.softcap > 0 ? p.softmax_scale / p.softcap : p.softmax_scale);
   plan.scale_log2 = kLog2e;
   plan.slope_factor = 1;
 }
@@ -264,8 +264,8 @@ Status not_ahead(const Problem& p, const FwdVariant& variant) {
       "forward: {}: q of {}, head_dim_qk={}, head_dim_v={}: the simulator has it for bf16 on rows "
       "of head dim 64 and 128 only; use backend cpu",
       variant.functors.has_mask() ? "attn_mask"
-      : !variant.functors.any() ? "softcap or a negative softmax_scale with 8 bits and f16 o"
-                              : tensor_name(p.has_alibi() ? kAlibiSlopes : kSequenceIdsQ),
+      : !variant.functors.any()   ? "softcap or a negative softmax_scale with 8 bits and f16 o"
+                                  : tensor_name(p.has_alibi() ? kAlibiSlopes : kSequenceIdsQ),
       dtype_name(p.layout[kQ].dtype), p.head_dim_qk, p.head_dim_v);
 }
 

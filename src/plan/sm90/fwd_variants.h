@@ -169,8 +169,7 @@ constexpr FwdVariants compiled_ahead(const FwdRow& row) {
     for (const MaskTensor mask : {MaskTensor::kBool, MaskTensor::kF32, MaskTensor::k16}) {
       const bool many_rows = row.max_seqlen_q == 0;
       const FwdFunctors functors{true, true, mask};
-      if (dim == 64 ? many_rows || mask == MaskTensor::kF32
-                    : many_rows && mask == MaskTensor::kF32)
+      if (dim == 64 ? many_rows || mask == MaskTensor::kF32 : many_rows && mask == MaskTensor::kF32)
         all.add(ahead({MmaType::kBf16, MaskKind::kFull, ScoreKind::kScaled, false, functors}));
       if (dim == 64 && many_rows && mask == MaskTensor::kF32)
         all.add(ahead({MmaType::kBf16, MaskKind::kFull, ScoreKind::kSoftcap, false, functors}));

@@ -55,8 +55,8 @@ MaskShape mask_shape(const Problem& p, int tile_q, int tile_kv) {
 Status check_mask_shape(const MaskShape& shape, const char* op) {
   if (shape.grid() < kMaxGrid) return {};
   return unsupported(
-      "{}: attn_mask of {} batch entries, {} heads, {} queries and {} keys on sm90: {} pieces of 32 "
-      "tiles, need fewer than 2^31; split the batch",
+      "{}: attn_mask of {} batch entries, {} heads, {} queries and {} keys on sm90: {} pieces of "
+      "32 tiles, need fewer than 2^31; split the batch",
       op, shape.batch, shape.heads, shape.rows, shape.keys, shape.grid());
 }
 

@@ -22,8 +22,8 @@ MaskTensor mask_tensor_of(const Problem& problem);  // kNone: without attn_mask
 // and its strides are 0, where the mask is the same for all; of keys 32.
 struct MaskShape {
   int64_t batch = 0, heads = 0, rows = 0, keys = 0;
-  int64_t words = 0;                 // of a row
-  int64_t q_tiles = 0, groups = 0;   // of rows; of 32 KV tiles
+  int64_t words = 0;                // of a row
+  int64_t q_tiles = 0, groups = 0;  // of rows; of 32 KV tiles
   bool same_batch = false, same_heads = false, same_rows = false, same_keys = false;
 
   int64_t grid() const { return batch * heads * q_tiles * groups; }

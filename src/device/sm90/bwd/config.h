@@ -20,7 +20,7 @@ struct BwdConfig {
   bool softcap = false;   // scores are softcap·tanh(score / softcap)
   bool functors = false;  // ALiBi slopes and sequence ids, each where it is given
   MaskTensor attn_mask = MaskTensor::kNone;
-  bool ragged = false;    // varlen or with seqused: the kernels read the lengths
+  bool ragged = false;  // varlen or with seqused: the kernels read the lengths
   // dQ's sums are integers (fixed.h): the same bits in whatever order they are added to.
   bool deterministic = false;
 

@@ -45,8 +45,8 @@ struct BwdParts {
   ptx::Vec<i32, 4> range;  // of Q tiles (TileRange)
   // Whether it stands in shared memory: over the loop it would take registers that are not left.
   static constexpr bool kRangeApart = kCfg.exact_p();
-  i32 tile;     // S's
-  bool masked;  // whether it has pairs that the mask hides
+  i32 tile;            // S's
+  bool masked;         // whether it has pairs that the mask hides
   i32 group_head = 0;  // attn_mask only: whose tile it is, among the group's
 
   FA3_DEV BwdParts(Smem& smem, const BwdArgs& args, u32 wg)
@@ -166,9 +166,8 @@ struct BwdParts {
     return ptx::ld_shared(reinterpret_cast<const Two*>(&smem.stats[stage][which][row]));
   }
   // All of the thread's: loaded ahead, or where registers do not suffice, each when it is used.
-  static constexpr bool kAhead =
-      kCfg.exact_p() && !kCfg.split() && !kCfg.softcap && !kCfg.has_mask() &&
-      !kCfg.deterministic && !kCfg.ragged;
+  static constexpr bool kAhead = kCfg.exact_p() && !kCfg.split() && !kCfg.softcap &&
+                                 !kCfg.has_mask() && !kCfg.deterministic && !kCfg.ragged;
   struct Stats {
     const BwdParts* parts;
     u32 stage;
@@ -238,11 +237,10 @@ struct BwdParts {
       FA3_UNROLL
       for (int n = 0; n < 2; ++n) {
         // Rows that do not count have P = 0, whatever the mask says of others.
-        const i32 query = min(kQueries * tile + 8 * j + n + static_cast<i32>(column()),
-                              args.q_axis.rows - 1);
-        part.shown[n] = ptx::ld_global(mask.bits + batch * mask.bits_batch +
-                                          head * mask.bits_head + query * mask.bits_row +
-                                          key / 32 * mask.step) >>
+        const i32 query =
+            min(kQueries * tile + 8 * j + n + static_cast<i32>(column()), args.q_axis.rows - 1);
+        part.shown[n] = ptx::ld_global(mask.bits + batch * mask.bits_batch + head * mask.bits_head +
+                                       query * mask.bits_row + key / 32 * mask.step) >>
                         (key % 32);
         if constexpr (kCfg.adds_mask())
           part.at[n] = static_cast<const typename MaskPart::Element::Type*>(mask.values) +

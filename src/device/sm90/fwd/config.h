@@ -101,8 +101,8 @@ struct FwdConfig {
     return flush_columns == 0 ? 1 : head_dim_v / flush_columns;
   }
 
-  // Has it attn_mask, and is that added to scores? These are then in natural units, as it is: finite
-  // numbers that hide keys would be infinite in others.
+  // Has it attn_mask, and is that added to scores? These are then in natural units, as it is:
+  // finite numbers that hide keys would be infinite in others.
   FA3_HD constexpr bool has_mask() const { return attn_mask != MaskTensor::kNone; }
   FA3_HD constexpr bool adds_mask() const { return has_mask() && attn_mask != MaskTensor::kBool; }
 

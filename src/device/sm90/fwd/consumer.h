@@ -129,9 +129,9 @@ struct Consumer {
   BandMask band;
   typename Score::Row score_rows[2];  // of this thread's two rows, as mask_rows
   typename Mask::Row mask_rows[2];
-  u32 seen;  // Mask and attn_mask only: bit h is set when row h has seen a key
+  u32 seen;                // Mask and attn_mask only: bit h is set when row h has seen a key
   ShownTiles<true> tiles;  // attn_mask only
-  RowScale rescale;  // of O, due before the next GEMM
+  RowScale rescale;        // of O, due before the next GEMM
   SAcc s_acc;
   PAcc converted;  // S of integers: in FP32, and its P; else not used
   ptx::Acc<kCfg.head_dim_v> o_acc;

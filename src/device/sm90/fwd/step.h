@@ -125,8 +125,8 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::apply_mask(i32 kv_tile, Scores&
   } else {
     const FwdWork work = smem.work[tile.work_slot].read();
     const i32 row = row_of(work), last = max(work.q_used - 1, 0);
-    const auto keys = ShownKeys<kCfg.tile_kv>::of(args.mask, work.batch, work.head, row, last,
-                                                  kv_tile, band);
+    const auto keys =
+        ShownKeys<kCfg.tile_kv>::of(args.mask, work.batch, work.head, row, last, kv_tile, band);
     if constexpr (kCfg.adds_mask()) {
       if (tiles.adds(kv_tile))
         keys.template add<MaskElement<kCfg.attn_mask, kCfg.dtype_qk == MmaType::kBf16>>(

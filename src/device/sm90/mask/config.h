@@ -13,7 +13,7 @@ struct MaskBitsConfig {
   static constexpr int kSmemBytes = kThreads / 32 * kTiles * 4;
 
   MaskTensor type = MaskTensor::kBool;
-  bool bf16 = false;  // elements of 16 bits, else F16
+  bool bf16 = false;                // elements of 16 bits, else F16
   int tile_q = 128, tile_kv = 128;  // of the attention kernel; tile_kv: a multiple of 32
 
   constexpr bool operator==(const MaskBitsConfig&) const = default;

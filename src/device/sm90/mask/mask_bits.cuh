@@ -100,12 +100,8 @@ void mask_bits(FA3_GRID_CONSTANT const MaskBitsArgs args) {
   const MaskTensorArgs& mask = args.mask;
   u32* const bits = const_cast<u32*>(mask.bits) + batch * mask.bits_batch + head * mask.bits_head +
                     row * mask.bits_row;
-  const MaskReader<kCfg> reader{args,
-                                batch * mask.batch + head * mask.head,
-                                bits,
-                                row,
-                                min(args.rows - row, kCfg.tile_q),
-                                thread / 32,
+  const MaskReader<kCfg> reader{args,       batch * mask.batch + head * mask.head, bits,
+                                row,        min(args.rows - row, kCfg.tile_q),     thread / 32,
                                 thread % 32};
   auto& smem = ptx::smem_as<MaskBitsSmem>();
   FA3_NO_UNROLL
