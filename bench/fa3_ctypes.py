@@ -21,7 +21,7 @@ BACKENDS = {"auto": 0, "cpu": 1, "reference": 2, "cuda": 3, "sim": 4}
 DEVICES = {"default": 0, "cpu": 1, "cuda": 2}
 MASKS = {"full": 0, "causal": 1, "window": 2}
 DTYPES = {"float32": 1, "float16": 2, "bfloat16": 3, "int32": 4}  # fa3_dtype, by PyTorch's names
-DTYPES |= {"float8_e4m3fn": 5, "int8": 7}
+DTYPES |= {"float8_e4m3fn": 5, "int8": 7, "bool": 8}
 PRECISIONS = {"default": 0, "fp8": 1, "eight_bit": 2, "eight_bit_accurate": 3}
 MAX_RANK = 5
 FORWARD = 1  # fa3_op
@@ -82,6 +82,7 @@ _TAIL = [
 ]
 
 
+_MASK = [("attn_mask", Tensor), ("mask_alignment", c_int32), ("mask_alignment_reserved", c_int32)]
 _IMAGE = [("v_image", Tensor), ("v_image_layout", c_int32), ("v_image_reserved", c_int32)]
 
 
@@ -96,6 +97,7 @@ class ForwardArgs(_TensorArgs):
         + [(f"{n}_block", c_int32 * 2) for n in "qkv"]  # fa3_scale_block: rows, cols
         + [("precision", c_int32), ("precision_reserved", c_int32), ("precision_seed", c_uint64)]
         + _IMAGE
+        + _MASK
     )
 
 
@@ -120,6 +122,8 @@ class BackwardArgs(_TensorArgs):
         + [(n, Tensor) for n in ("q", "k", "v", "o", "lse", "dout", "dlse", "dq", "dk", "dv")]
         + _TAIL
         + [("deterministic", c_int32), ("deterministic_reserved", c_int32)]
+        + _MASK
+        + [("dattn_mask", Tensor)]
     )
 
 

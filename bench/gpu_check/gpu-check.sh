@@ -292,6 +292,7 @@ step runtime 120 'gpu nvrtc' tests "$here/bin/fa3_gpu_tests"
 step correctness 240 gpu check_shapes shapes.txt check
 step correctness8 240 'gpu nvrtc' check_shapes shapes8.txt check8
 step backward 240 'gpu nvrtc' check_shapes shapes_bwd.txt check-backward
+step mask 240 'gpu nvrtc' check_shapes shapes_mask.txt check-mask
 step results 180 gpu tests "$forward" --gtest_filter='*Results*'
 step determinism 60 gpu tests "$forward" --gtest_filter='*Again'
 step graph 60 gpu tests "$forward" --gtest_filter='*InAGraph'

@@ -30,7 +30,8 @@
  *             are query i and key j of the sequence, for varlen keys of max_seqlen_kv columns;
  *             queries are dense. BOOL: 0 hides a key. F32, or the type of q of 16 bits: added to
  *             the score, after softcap; −inf hides it. Hidden from all its row's keys, a query is
- *             an empty row. Where it hides all keys of a tile, no work is done on cpu.
+ *             an empty row. Where it hides all keys of a tile, no work is done on cpu, nor in
+ *             a forward on Hopper. There of 16-bit tensors, and without its gradient.
  *   Ids       of the keys that the mask keeps, a query sees those whose sequence_ids_kv equals its
  *             own sequence_ids_q: documents in one sequence; padding, by an id that no key has. Any
  *             values in any order; where ids are sorted, other documents than the query's cost next
@@ -348,8 +349,7 @@ typedef struct fa3_forward_args {
   int32_t v_image_layout;     /* fa3_v_image_layout; 0 without v_image */
   int32_t v_image_reserved;   /* must be 0 */
   fa3_tensor attn_mask;   /* in, optional: (batch, heads_q, seqlen_q, seqlen_kv) or 1 in any; BOOL,
-                             F32 or, unless it is of 8 bits, the type of q. Not with varlen q.
-                             Backends cpu and reference */
+                             F32 or, unless it is of 8 bits, the type of q. Not with varlen q */
   int32_t mask_alignment; /* fa3_mask_alignment; of unequal lengths: backends cpu and reference */
   int32_t mask_alignment_reserved; /* must be 0 */
 } fa3_forward_args;
@@ -394,7 +394,8 @@ typedef struct fa3_backward_args {
   int32_t mask_alignment_reserved;
   fa3_tensor dattn_mask; /* out, optional: gradient of an attn_mask that is added, summed over the
                             dimensions in which its own extent is 1 and not that of the scores; F32
-                            or the type of attn_mask. 0 where a key is hidden */
+                            or the type of attn_mask. 0 where a key is hidden. Backends cpu and
+                            reference */
 } fa3_backward_args;
 
 /* ---- Plan, then run -------------------------------------------------------------------------- */

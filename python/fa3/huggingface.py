@@ -136,11 +136,6 @@ def attend(
     window = None
     ids: dict[str, Tensor] = {}
     if attention_mask is not None and attention_mask.dim() == 4:  # all that hides keys is in it
-        if query.is_cuda:
-            raise NotImplementedError(
-                f"fa3.huggingface: attention_mask of shape {tuple(attention_mask.shape)} on a GPU: "
-                f"masks of one's own are not offered there yet; {_REMEDY}"
-            )
         causal, sliding_window = False, None
         ids["attn_mask"] = attention_mask[..., : key.shape[2]]
         attention_mask = None

@@ -47,12 +47,13 @@ std::string key_of(const Problem& p) {
   const std::string batch =
       varlen ? fmt::format("~{}", nearest_power_of_two(static_cast<double>(p.batch)))
              : fmt::format("{}", p.batch);
-  return fmt::format("{} {} batch {} heads {}/{} head_dim {}/{} seqlen {}/{} {}{}{}{}{}",
+  return fmt::format("{} {} batch {} heads {}/{} head_dim {}/{} seqlen {}/{} {}{}{}{}{}{}",
                      op_name(p.op), dtype_name(p.layout[kQ].dtype), batch, p.heads_q, p.heads_kv,
                      p.head_dim_qk, p.head_dim_v, length_text(p.q, p.batch),
                      length_text(p.kv, p.batch), mask_text(p),
                      p.deterministic ? " deterministic" : "", p.softcap > 0 ? " softcap" : "",
-                     p.has_alibi() ? " alibi" : "", p.has_sequence_ids() ? " sequence_ids" : "");
+                     p.has_alibi() ? " alibi" : "", p.has_sequence_ids() ? " sequence_ids" : "",
+                     p.has_mask() ? " attn_mask" : "");
 }
 
 }  // namespace fa3

@@ -12,10 +12,10 @@ namespace {
 constexpr RecipeRows kRowsOfGpu{1, 0, 0};
 
 Status check_mask(const Problem& p) {
-  if (p.has_mask()) {
+  if (p.layout[kDattnMask].present()) {
     return unsupported(
-        "{}: attn_mask on sm90 (backends cuda and sim): no kernel reads it; use backend cpu, or a "
-        "mask, sequence_ids or alibi_slopes where they say the same",
+        "{}: dattn_mask on sm90 (backends cuda and sim): no kernel writes it; leave it out, or use "
+        "backend cpu",
         op_name(p.op));
   }
   if (p.top_left) {
@@ -70,6 +70,12 @@ Result<KernelPlan> plan_kernels(const Problem& problem, const DeviceInfo& gpu) {
   }
   if (problem.op == FA3_OP_BACKWARD) {
     FA3_TRY(const std::vector<sm90::BwdPlan> plans, sm90::make_bwd_plans(problem, gpu));
+    if (!plans.empty() && plans.front().config.has_mask()) {
+      const sm90::BwdPlan& first = plans.front();
+      const sm90::BwdConfig& c = first.config;
+      plan.steps.push_back(
+          step_of(sm90::make_mask_bits_plan(problem, c.tile_q, c.tile_kv(), first.mask_at()), 0));
+    }
     for (const sm90::BwdPlan& backward : plans) plan.steps.push_back(step_of(backward, 0));
     return plan;
   }
@@ -87,6 +93,11 @@ Result<KernelPlan> plan_kernels(const Problem& problem, const DeviceInfo& gpu) {
     plan.steps.push_back(step_of(sm90::make_v_image_plan(forward, attention), offset));
   if (sm90::needs_score_offset(attention))
     plan.steps.push_back(step_of(sm90::make_score_offset_plan(forward, attention), offset));
+  if (forward.config.has_mask()) {
+    const sm90::FwdConfig& c = forward.config;
+    plan.steps.push_back(step_of(
+        sm90::make_mask_bits_plan(attention, c.tile_q(), c.tile_kv, forward.mask_at()), offset));
+  }
   plan.steps.push_back(step_of(forward, offset));
   return plan;
 }

@@ -46,6 +46,7 @@ const Probe kProbes[] = {
     {"ld_shared", "keep(ld_shared(shared_as<u8>()));", {"ld.shared.u8"}},
     {"ld_global", "keep(ld_global(global_as<u8>()));", {"ld.global.u8"}},
     {"ld_global_nc", "keep(ld_global_nc(global_as<u8>()));", {"ld.global.nc.u8"}},
+    {"ld_global_nc_if", "keep(ld_global_nc_if(global_as<u8>(), w != 0));", {"@p ld.global.nc.u8"}},
     {"ld_volatile", "keep(ld_volatile(global_as<u8>()));", {"ld.volatile.global.u8"}},
     {"ld_relaxed_gpu", "keep(ld_relaxed_gpu(global_as<u8>()));", {"ld.relaxed.gpu.global.u8"}},
     {"ld_acquire_gpu", "keep(ld_acquire_gpu(global_as<u8>()));", {"ld.acquire.gpu.global.u8"}},

@@ -163,9 +163,10 @@ class ConformanceCases : public testing::TestWithParam<Batch> {};
 
 TEST_P(ConformanceCases, CompileAsMeant) {
   const Batch& batch = GetParam();
-  std::vector<std::string> expressions;  // every second one, unless there is time for all
+  std::vector<std::string> expressions;
   for (size_t i = 0; const std::string& expression : batch.expressions)
-    if (i++ % 2 == 0 || kit::thorough()) expressions.push_back(expression);
+    if (kit::due(i++, 3)) expressions.push_back(expression);
+  if (expressions.empty()) GTEST_SKIP() << "one program";
   const kit::Translation all = kit::translate("#include \"" + batch.header + "\"\n", expressions,
                                               &selftest::device_headers());
   EXPECT_THAT(all.log, Not(HasSubstr("(C75")));
@@ -190,6 +191,7 @@ TEST(ProgramFiles, EachIsCompiled) {
       // bwd_programs_test.cpp
       "device/sm90/bwd/bound.cuh", "device/sm90/bwd/bwd.cuh", "device/sm90/bwd/delta.cuh",
       "device/sm90/bwd/dq.cuh",
+      "device/sm90/mask/mask_bits.cuh",  // mask_programs_test.cpp
       // quantize_programs_test.cpp
       "device/sm90/fwd/score_offset.cuh", "device/sm90/quantize/codes.cuh",
       "device/sm90/quantize/maxima.cuh", "device/sm90/quantize/means.cuh",

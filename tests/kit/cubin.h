@@ -20,6 +20,7 @@ enum Opcode : uint16_t {
   kExit = 0x94d,          // EXIT
   kLoadLocal = 0x983,     // LDL
   kMufu = 0x308,          // MUFU: ex2, rcp …
+  kRedux = 0x3c4,         // REDUX
   kRegToUniform = 0x2ca,  // R2UR
   kSetMaxReg = 0x9c8,     // USETMAXREG
   kStoreLocal = 0x387,    // STL
@@ -34,6 +35,7 @@ struct Instruction {
   uint64_t low, high;
 
   int opcode() const { return static_cast<int>(low & 0xfff); }
+  bool is_predicated() const { return (low >> 12 & 7) != 7; }  // else PT, which is always true
   bool is_wgmma() const;     // of any type, A in shared memory or in registers
   bool is_wgmma_rs() const;  // A in registers
   bool is_wgmma_fence() const { return opcode() == kWarpgroup && low >> 32 == 0; }

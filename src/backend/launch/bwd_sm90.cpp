@@ -2,6 +2,7 @@
 // bwd_sm90.cpp — tensor maps and arguments of the backward kernels.
 #include "backend/launch/bwd_sm90.h"
 
+#include "backend/launch/mask_sm90.h"
 #include "backend/launch/tensor_maps.h"
 #include "device/attn/conventions.h"
 #include "device/sm90/bwd/args.h"
@@ -128,7 +129,8 @@ Status launch(const BwdPlan& plan, const KernelStep& step, GpuRuntime& runtime, 
   args.head_dim_v = static_cast<i32>(p.head_dim_v);
   args.band = band_of(p);
   const bool capped = p.softcap > 0;
-  args.scale_log2 = scale_in_fp32((capped ? p.softcap : p.softmax_scale) * double{kLog2e});
+  const double unit = c.adds_mask() ? 1 : double{kLog2e};
+  args.scale_log2 = scale_in_fp32((capped ? p.softcap : p.softmax_scale) * unit);
   args.score_factor = capped ? scale_in_fp32(p.softmax_scale / p.softcap) : 1;
   args.unscale = 1 / args.scale_log2;
   args.scale = static_cast<float>(p.softmax_scale);
@@ -137,6 +139,7 @@ Status launch(const BwdPlan& plan, const KernelStep& step, GpuRuntime& runtime, 
   args.dk = tensor(p, buffers, kDk), args.dv = tensor(p, buffers, kDv);
   args.ids_kv = buffers.in<i32>(kSequenceIdsKv);
   args.id_kv_batch = p.layout[kSequenceIdsKv].batch;
+  if (c.has_mask()) args.mask = mask_of(p, buffers, plan.mask, workspace + plan.mask_at());
   return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
 }
 

@@ -4,6 +4,7 @@
 
 #include "backend/launch/bwd_sm90.h"
 #include "backend/launch/fwd_sm90.h"
+#include "backend/launch/mask_sm90.h"
 #include "backend/launch/quantize_sm90.h"
 
 namespace fa3 {

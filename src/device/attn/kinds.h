@@ -12,4 +12,7 @@ enum class MaskKind : u8 { kFull, kCausal, kWindow };
 // or a multiplication by the scale (negative ones, which turn the maximum into a minimum).
 enum class ScoreKind : u8 { kPlain, kSoftcap, kScaled };
 
+// attn_mask: its elements, which hide keys (bytes) or are added to scores (FP32, or 16 bits as q).
+enum class MaskTensor : u8 { kNone, kBool, kF32, k16 };
+
 }  // namespace fa3

@@ -128,6 +128,37 @@ FA3_DEV T ld_global_nc(const T* from, Where where = Where::here()) {
 #endif
 }
 
+// @p ld.global.nc (9.7.9.9): where wanted; else 0, and nothing is read.
+template <class T>
+FA3_DEV T ld_global_nc_if(const T* from, bool wanted,
+                          [[maybe_unused]] Where where = Where::here()) {
+  static_assert(sizeof(T) <= 8, "one access moves 1, 2, 4 or 8 bytes");
+#if FA3_GPU
+#define FA3_LOAD_IF(REGISTER, ZERO, LOAD, C)                                                   \
+  REGISTER x;                                                                                  \
+  asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; " ZERO " %0, 0; @p " LOAD " %0, [%1]; }" \
+               : C(x)                                                                          \
+               : "l"(from), "r"(u32(wanted))                                                   \
+               : "memory");
+  if constexpr (sizeof(T) == 1) {
+    FA3_LOAD_IF(u32, "mov.u32", "ld.global.nc.u8", "=r")
+    return bits_as<T>(u8(x));
+  } else if constexpr (sizeof(T) == 2) {
+    FA3_LOAD_IF(u16, "mov.u16", "ld.global.nc.u16", "=h")
+    return bits_as<T>(x);
+  } else if constexpr (sizeof(T) == 4) {
+    FA3_LOAD_IF(u32, "mov.u32", "ld.global.nc.u32", "=r")
+    return bits_as<T>(x);
+  } else {
+    FA3_LOAD_IF(u64, "mov.u64", "ld.global.nc.u64", "=l")
+    return bits_as<T>(x);
+  }
+#undef FA3_LOAD_IF
+#else
+  return wanted ? ld_global_nc(from, where) : T{};
+#endif
+}
+
 // st.global (9.7.9.11).
 template <class T>
 FA3_DEV void st_global(T* to, T value, Where where = Where::here()) {

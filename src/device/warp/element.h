@@ -67,10 +67,11 @@ FA3_DEV void apply_scores(ptx::Acc<N>& s, const typename Score::Row (&rows)[2], 
 }
 
 // Hides the keys of a tile that a mask functor does not let a row see. `seen`: bit h is set when
-// row h sees one, which the band must show it too. Each lane loads every 32nd key's 32 bits,
-// from which the warp takes them by shuffles: a thread's columns are spread over the tile.
-template <class Mask, int N, class T>
-FA3_DEV void hide_keys(ptx::Acc<N, T>& s, const typename Mask::Row (&rows)[2], const BandMask& band,
+// row h sees one, which `shown` must show it too: shown(h, column), of the columns from the
+// thread's first on. Each lane loads every 32nd key's 32 bits, from which the warp takes them by
+// shuffles: a thread's columns are spread over the tile.
+template <class Mask, int N, class T, class Shown>
+FA3_DEV void hide_keys(ptx::Acc<N, T>& s, const typename Mask::Row (&rows)[2], const Shown& shown,
                        const ElementArgs& args, const ElementPlace& place, i32 kv_tile, u32& seen,
                        Where where = Where::here()) {
   constexpr int kGroups = (N + 31) / 32;
@@ -91,7 +92,7 @@ FA3_DEV void hide_keys(ptx::Acc<N, T>& s, const typename Mask::Row (&rows)[2], c
       for (int h = 0; h < 2; ++h) {
         const bool sees = Mask::sees(rows[h], key);
         if (!sees) set_number(s[c / 2 + 2 * h + n], -kInf);
-        if (sees && band.sees(h, c + n, kv_tile * N)) seen |= 1u << h;
+        if (sees && shown(h, c + n)) seen |= 1u << h;
       }
     }
   }

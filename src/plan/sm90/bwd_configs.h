@@ -22,19 +22,20 @@ inline constexpr BwdRow kBwdRows[] = {
 };
 
 // The variants of a row, as configurations, and those of them that the simulator has.
-inline constexpr int kBwdVariants = 7;
+inline constexpr int kBwdVariants = 8;
 constexpr BwdConfig bwd_variant(const BwdRow& row, int i) {
   BwdConfig c = row.config;
   c.dtype = i == 2 ? MmaType::kF16 : MmaType::kBf16;
   c.softcap = i == 3;
-  c.functors = i == 4 || i == 6;
-  c.deterministic = i >= 5;
+  c.functors = i == 4 || i == 6 || (i == 7 && c.split());
+  c.attn_mask = i == 7 ? MaskTensor::kF32 : MaskTensor::kNone;
+  c.deterministic = i == 5 || i == 6;
   c.ragged = i > 0;
   return c;
 }
 constexpr bool is_simulated(const BwdRow& row, int i) {
   const BwdConfig& c = row.config;
-  return (i < 3 || i == 5 || c.exact_p()) && (!c.split() || i == 1 || i == 3 || i == 5);
+  return (i < 3 || i == 5 || c.exact_p()) && (!c.split() || i == 1 || i == 3 || i == 5 || i == 7);
 }
 constexpr bool is_simulated(const BwdConfig& config) {
   for (const BwdRow& row : kBwdRows)
@@ -49,8 +50,11 @@ constexpr const char* why_illegal(const BwdConfig& c) {
   if (c.head_dim_qk % 64 != 0 || c.head_dim_v % 64 != 0) return "head dims: multiples of 64";
   if (c.tile_q != 64 && !c.dq_by_rows()) return "tile_q: 64, or the keys of a tile";
   if (!c.dq_by_rows() && c.dq_columns() % 64 != 0) return "dQ: parts of whole panels";
-  if ((c.softcap || c.functors) && !c.exact_p())
-    return "softcap, functors: with P in FP32 until dS is made";
+  if ((c.softcap || c.functors || c.has_mask()) && !c.exact_p())
+    return "softcap, functors, attn_mask: with P in FP32 until dS is made";
+  // ptxas spills where two accumulators leave registers for neither.
+  if (!c.split() && c.has_mask() && c.softcap + c.functors + c.adds_mask() > 1)
+    return "attn_mask beside softcap or functors: with consumers of one gradient";
   if (c.smem_bytes() > 227 * 1024) return "tiles and stages: more than 227 KiB of shared memory";
   return nullptr;
 }

@@ -14,17 +14,23 @@ Program program_of(const BwdPlan& plan) {
   if (plan.pass != BwdPass::kMain) c.softcap = false;  // nothing to the others
   if (plan.pass == BwdPass::kDq && !c.deterministic) c.functors = false;
   if (keys_only) c.functors = false;
+  if (plan.pass != BwdPass::kMain) {  // but for the unit of LSE, nothing either
+    const bool adds = plan.pass == BwdPass::kDelta && c.adds_mask();
+    c.attn_mask = adds ? MaskTensor::kF32 : MaskTensor::kNone;
+  }
   static constexpr const char* kFiles[] = {"bound", "delta", "bwd", "dq"};
   static constexpr const char* kFunctions[] = {"bwd_bound", "bwd_delta", "bwd", "bwd_dq"};
   const auto pass = static_cast<size_t>(plan.pass);
-  return {fmt::format("device/sm90/bwd/{}.cuh", kFiles[pass]),
-          fmt::format("fa3::sm90::{}<fa3::sm90::BwdConfig{{.dtype = fa3::MmaType::{}, .head_dim_qk "
-                      "= {}, .head_dim_v = {}, .tile_q = {}, .consumer_wgs = {}, "
-                      ".stages = {}, .softcap = {}, .functors = {}, .ragged = {}, "
-                      ".deterministic = {}}}>",
-                      kFunctions[pass], name_of(c.dtype).enumerator, c.head_dim_qk, c.head_dim_v,
-                      c.tile_q, c.consumer_wgs, c.stages, c.softcap, c.functors, c.ragged,
-                      c.deterministic)};
+  return {
+      fmt::format("device/sm90/bwd/{}.cuh", kFiles[pass]),
+      fmt::format("fa3::sm90::{}<fa3::sm90::BwdConfig{{.dtype = fa3::MmaType::{}, .head_dim_qk "
+                  "= {}, .head_dim_v = {}, .tile_q = {}, .consumer_wgs = {}, "
+                  ".stages = {}, .softcap = {}, .functors = {}, .attn_mask = fa3::MaskTensor::{}, "
+                  ".ragged = {}, "
+                  ".deterministic = {}}}>",
+                  kFunctions[pass], name_of(c.dtype).enumerator, c.head_dim_qk, c.head_dim_v,
+                  c.tile_q, c.consumer_wgs, c.stages, c.softcap, c.functors,
+                  name_of(c.attn_mask).enumerator, c.ragged, c.deterministic)};
 }
 
 }  // namespace fa3::sm90

@@ -60,8 +60,15 @@ Status check_tensors(const Problem& p, bool ragged) {
 
 bool has_functors(const Problem& p) { return p.has_alibi() || p.has_sequence_ids(); }
 
+BwdConfig with_terms(BwdConfig config, const Problem& p) {
+  config.softcap = p.softcap > 0;
+  config.functors = has_functors(p);
+  config.attn_mask = mask_tensor_of(p);
+  return config;
+}
+
 // Beyond the scale and the band.
-bool has_terms(const Problem& p) { return p.softcap > 0 || has_functors(p); }
+bool has_terms(const Problem& p) { return p.softcap > 0 || has_functors(p) || p.has_mask(); }
 
 // Why a row cannot run a problem; "" = it can.
 std::string why_not(const Problem& p, const BwdRow& row) {
@@ -70,7 +77,9 @@ std::string why_not(const Problem& p, const BwdRow& row) {
     return fmt::format("head_dim_qk up to {}, here {}", c.head_dim_qk, p.head_dim_qk);
   if (p.head_dim_v > c.head_dim_v)
     return fmt::format("head_dim_v up to {}, here {}", c.head_dim_v, p.head_dim_v);
-  if (has_terms(p) && !c.exact_p()) return "no softcap, ALiBi and sequence ids";
+  if (has_terms(p) && !c.exact_p()) return "no softcap, ALiBi, sequence ids and attn_mask";
+  if (why_illegal(with_terms(c, p)) != nullptr)
+    return "no attn_mask beside softcap, ALiBi or sequence ids, but one of bool beside one of them";
   return "";
 }
 
@@ -144,14 +153,13 @@ Result<std::vector<BwdPlan>> make_bwd_plans(const Problem& p, const DeviceInfo& 
     if (why.empty()) row = named;
     if (!why.empty()) declined = fmt::format("{}: {}", *tuned, why);
   }
-  BwdConfig config = row->config;
+  BwdConfig config = with_terms(row->config, p);
   config.dtype = p.layout[kQ].dtype == FA3_F16 ? MmaType::kF16 : MmaType::kBf16;
-  config.softcap = p.softcap > 0;
-  config.functors = has_functors(p);
   config.ragged = has_lengths(p);
   config.deterministic = p.deterministic && p.layout[kDq].present();
   if (device.compiled_ahead && !is_simulated(config)) {
     config.ragged = true;  // computes dense problems, too
+    if (config.has_mask() && config.split()) config.functors = true;
     if (!is_simulated(config))
       return unsupported(
           "backward: dtype {}, head_dim_qk={}, head_dim_v={}{}: the simulator has no such kernel; "
@@ -159,6 +167,7 @@ Result<std::vector<BwdPlan>> make_bwd_plans(const Problem& p, const DeviceInfo& 
           dtype_name(p.layout[kQ].dtype), p.head_dim_qk, p.head_dim_v,
           !has_terms(p)   ? ""
           : p.softcap > 0 ? ", with a softcap"
+          : p.has_mask()  ? ", with attn_mask, of f32 in full head dims up to 128 only"
                           : ", with ALiBi or sequence ids");
   }
   FA3_TRY(std::vector<BwdPlan> plans, bwd_plans_of(config, p));
@@ -183,6 +192,10 @@ Result<std::vector<BwdPlan>> bwd_plans_of(const BwdConfig& config, const Problem
     plan.grid[2] = static_cast<uint32_t>(std::max<int64_t>(sequences, 1));
     plans.push_back(plan);
   };
+  if (config.has_mask()) {
+    plan.mask = mask_shape(p, config.tile_q, config.tile_kv());
+    FA3_RETURN_IF_ERROR(check_mask_shape(plan.mask, "backward"));
+  }
   const int64_t q_tiles = div_up(most_rows(p.q), config.tile_q);
   const bool queries = !has_no_rows(p);
   if (config.deterministic && queries && p.batch > 0) {
@@ -213,18 +226,21 @@ LaunchShape shape_of(const BwdPlan& plan) {
 }
 
 size_t workspace_bytes(const BwdPlan& plan) {
-  return plan.stats_bytes() + plan.sums_bytes() + plan.flags_bytes() + plan.bounds_bytes();
+  return plan.mask_at() + (plan.config.has_mask() ? plan.mask.bytes() : 0);
 }
 
 std::string name_of(const BwdPlan& plan) {
   const BwdConfig& c = plan.config;
   const bool main = plan.pass == BwdPass::kMain;
   return fmt::format(
-      "bwd/{}/d{}/{}/{}{}{}{}", word(plan.pass), head_dims_text(plan), word(c.dtype),
+      "bwd/{}/d{}/{}/{}{}{}{}{}", word(plan.pass), head_dims_text(plan), word(c.dtype),
       c.ragged ? "ragged" : "dense", main && c.softcap ? "/softcap" : "",
       c.functors && plan.pass != BwdPass::kBound && (plan.pass != BwdPass::kDq || c.deterministic)
           ? "/alibi/sequence_ids"
           : "",
+      c.has_mask() && main                            ? fmt::format("/{}", word(c.attn_mask))
+      : c.adds_mask() && plan.pass == BwdPass::kDelta ? "/natural"
+                                                      : "",
       c.deterministic ? "/deterministic" : "");
 }
 

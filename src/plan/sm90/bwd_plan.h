@@ -14,6 +14,7 @@
 #include "core/problem.h"
 #include "core/status.h"
 #include "device/sm90/bwd/config.h"
+#include "plan/sm90/mask_bits_plan.h"
 #include "plan/work.h"
 #include "runtime/program.h"
 
@@ -30,15 +31,18 @@ struct BwdPlan {
   std::string declined;
   BwdConfig config;
   uint32_t grid[3] = {1, 1, 1};
-  // Of the workspace, which the kernels share: LSE, δ …, dQ's sums, the bits beside them, bounds.
+  // Of the workspace, which the kernels share: LSE, δ …, dQ's sums, the bits beside them, bounds,
+  // and what stands for attn_mask.
   int64_t tiles = 0;          // of queries, of all heads and sequences
   int64_t bound_entries = 0;  // of a KV head of a sequence
   int64_t bounds = 0;         // of all
+  MaskShape mask;             // with attn_mask
 
   size_t stats_bytes() const;
   size_t sums_bytes() const;
   size_t flags_bytes() const;
   size_t bounds_bytes() const;
+  size_t mask_at() const { return stats_bytes() + sums_bytes() + flags_bytes() + bounds_bytes(); }
 };
 
 // In the order of their launches. UNSUPPORTED with the reason for what they do not do.

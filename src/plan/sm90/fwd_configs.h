@@ -166,6 +166,13 @@ constexpr FwdConfig with_functors(FwdConfig c, bool hides_keys) {
   return c;
 }
 
+// A row for attn_mask, of which a tile takes whole words of bits.
+constexpr FwdConfig with_mask(FwdConfig c, MaskTensor mask) {
+  c.attn_mask = mask;
+  c.tile_kv = max(c.tile_kv / 32 * 32, 32);
+  return c;
+}
+
 // A row for scales that change every so many columns of head_dim, which other consumers' work
 // overlaps with, not a consumer's own: the registers of S are there twice.
 constexpr FwdConfig with_columns(FwdConfig c, int columns) {
@@ -201,6 +208,10 @@ constexpr const char* why_illegal(const FwdConfig& c) {
     return "head_dim_qk: a multiple of 16, in 8 bits of 32, up to 256";
   if (c.head_dim_v < 16 || c.head_dim_v > 256 || c.head_dim_v % c.columns_unit() != 0)
     return "head_dim_v: a multiple of 16, in 8 bits of 32, up to 256";
+  if (c.has_mask() && (c.scaled() || c.ablation() || c.tile_kv % 32 != 0 || c.consumer_wgs == 3))
+    return "attn_mask: with 16 bits, at most 2 consumers and a tile_kv of a multiple of 32";
+  if (c.adds_mask() && c.score == ScoreKind::kPlain)
+    return "attn_mask: what is added takes a score function";
   if (c.transposes() != (c.raw_v_stages > 0))
     return "raw_v_stages: at least 1 where 8-bit V is transposed, else 0";
   if (c.v_image && !c.v8()) return "v_image: with 8-bit V";
@@ -252,8 +263,12 @@ constexpr const char* why_illegal(const FwdConfig& c) {
 constexpr bool all_legal() {
   for (const FwdRow& row : kFwdRows) {
     if (why_illegal(row.config) != nullptr) return false;
-    if (row.config.consumer_wgs < 3 && why_illegal(with_functors(row.config, true)) != nullptr)
-      return false;
+    if (row.config.consumer_wgs < 3) {
+      const FwdConfig least = with_functors(row.config, true);
+      if (why_illegal(least) != nullptr) return false;
+      if (!least.scaled() && why_illegal(with_mask(least, MaskTensor::kBool)) != nullptr)
+        return false;
+    }
     if (row.config.scaled() && row.config.consumer_wgs < 3 &&
         (!row.config.v8() || row.sums() == Sums::kBlocks)) {
       FwdConfig c = with_columns(row.config, 32);

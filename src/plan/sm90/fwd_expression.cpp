@@ -6,6 +6,7 @@
 
 #include "plan/sm90/fwd_names.h"
 #include "plan/sm90/fwd_plan.h"
+#include "plan/sm90/mask_bits_plan.h"
 
 namespace fa3::sm90 {
 namespace {
@@ -20,6 +21,9 @@ std::string value_text(MaskKind value) {
 }
 std::string value_text(ScoreKind value) {
   return fmt::format("fa3::ScoreKind::{}", name_of(value).enumerator);
+}
+std::string value_text(MaskTensor value) {
+  return fmt::format("fa3::MaskTensor::{}", name_of(value).enumerator);
 }
 std::string value_text(KvScales value) {
   return fmt::format("fa3::sm90::KvScales::{}", name_of(value).enumerator);
@@ -51,7 +55,7 @@ const char* fwd_header(const FwdConfig& config) {
 
 std::string fwd_expression(const FwdConfig& config, const FwdFunctors& functors) {
   std::string types;
-  if (functors.any()) {
+  if (functors.alibi || functors.sequence_ids) {
     types = fmt::format(", fa3::{}, fa3::{}", functors.alibi ? "AlibiScore" : "SameScore",
                         functors.sequence_ids ? "SequenceIdMask" : "EveryKey");
   }
@@ -70,6 +74,13 @@ std::string score_offset_expression(const ScoreOffsetConfig& config) {
   return fmt::format(
       "fa3::sm90::score_offset<fa3::sm90::ScoreOffsetConfig{{.is_i8 = {}, .lanes = {}}}>",
       config.is_i8, config.lanes);
+}
+
+std::string mask_bits_expression(const MaskBitsConfig& c) {
+  return fmt::format(
+      "fa3::sm90::mask_bits<fa3::sm90::MaskBitsConfig{{.type = fa3::MaskTensor::{}, .bf16 = {}, "
+      ".tile_q = {}, .tile_kv = {}}}>",
+      name_of(c.type).enumerator, c.bf16, c.tile_q, c.tile_kv);
 }
 
 }  // namespace fa3::sm90

@@ -64,6 +64,7 @@ std::string text_of(HeadDims dims, const FwdVariant& variant, const FwdRow& row,
   if (variant.o_f32) name += fmt::format("/{}", kOF32Word);
   if (variant.functors.alibi) name += fmt::format("/{}", kAlibiWord);
   if (variant.functors.sequence_ids) name += fmt::format("/{}", kSequenceIdsWord);
+  if (variant.functors.has_mask()) name += fmt::format("/{}", word(variant.functors.attn_mask));
   return name;
 }
 
@@ -121,6 +122,12 @@ bool read_word(std::string_view text, Words& words) {
   if (text == kOF32Word) return words.o_f32 = true;
   if (text == kAlibiWord) return words.functors.alibi = true;
   if (text == kSequenceIdsWord) return words.functors.sequence_ids = true;
+  for (const MaskTensor mask : kMaskTensors) {
+    if (text != word(mask)) continue;
+    const bool first = !words.functors.has_mask();
+    words.functors.attn_mask = mask;
+    return first;
+  }
   return false;
 }
 
@@ -186,7 +193,9 @@ void add_variants(HeadDims dims, const Words& words, std::vector<FwdKernel>& ker
         const int scale_columns = words.scale_columns.value_or(0);
         const KvScales kv_scales =
             words.kv_scales.value_or(scale_columns > 0 ? KvScales::kTiles : KvScales::kHead);
-        const bool scaled = words.functors.alibi || kv_scales != KvScales::kHead;
+        const bool adds =
+            words.functors.has_mask() && words.functors.attn_mask != MaskTensor::kBool;
+        const bool scaled = words.functors.alibi || adds || kv_scales != KvScales::kHead;
         const ScoreKind score =
             words.score.value_or(scaled ? ScoreKind::kScaled : ScoreKind::kPlain);
         const FwdVariant variant{.dtype = dtype,
@@ -218,8 +227,8 @@ Status refuse(std::string_view name, std::string_view why) {
       "jit: kernels '{}': {}; need fwd, then any of d<head dim> or d<of q and k>-<of v> (multiples "
       "of 16 up to 256), e4m3, i8_e4m3, i8_16_bits, bf16 or f16, full, causal or window, dense or "
       "ragged, q<most queries>, long or flushed, few_tiles, softcap or scaled, tile_scales or "
-      "key_scales, columns32, columns64 or columns128, o_f32, alibi, sequence_ids, each behind a "
-      "'/'",
+      "key_scales, columns32, columns64 or columns128, o_f32, alibi, sequence_ids, bool_mask, "
+      "f32_mask or 16_bit_mask, each behind a '/'",
       name, why);
 }
 

@@ -4,6 +4,7 @@
 //   fwd / d128, d192-128 / e4m3, i8_e4m3, i8_16_bits / bf16, f16 / full, causal, window
 //       / dense, ragged / q64 / long, flushed / few_tiles / softcap, scaled / tile_scales,
 //       key_scales / columns32, columns64, columns128 / o_f32 / alibi / sequence_ids
+//       / bool_mask, f32_mask, 16_bit_mask
 //
 // e4m3: Q, K and V have that type, O the 16-bit one; i8_…: Q and K have INT8, V has the other.
 // d is head_dim_qk and, where it differs, head_dim_v, in multiples of 16; q64 is on rows for at

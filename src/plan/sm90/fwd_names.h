@@ -46,8 +46,14 @@ inline constexpr Name<FwdSchedule> kScheduleNames[] = {
     {FwdSchedule::kOneTile, "kOneTile", "one_tile"},
     {FwdSchedule::kPersistent, "kPersistent", "persistent"}};
 
+inline constexpr Name<MaskTensor> kMaskTensorNames[] = {{MaskTensor::kNone, "kNone", "no_mask"},
+                                                        {MaskTensor::kBool, "kBool", "bool_mask"},
+                                                        {MaskTensor::kF32, "kF32", "f32_mask"},
+                                                        {MaskTensor::k16, "k16", "16_bit_mask"}};
+
 constexpr const auto& names_of(MmaType) { return kTypeNames; }
 constexpr const auto& names_of(MaskKind) { return kMaskNames; }
+constexpr const auto& names_of(MaskTensor) { return kMaskTensorNames; }
 constexpr const auto& names_of(ScoreKind) { return kScoreNames; }
 constexpr const auto& names_of(Operands) { return kOperandsNames; }
 constexpr const auto& names_of(KvScales) { return kKvScalesNames; }
@@ -82,6 +88,7 @@ constexpr void for_each_field(Config& c, const F& f) {
     f("dtype_o", c.dtype_o);
     f("mask", c.mask);
     f("score", c.score);
+    f("attn_mask", c.attn_mask);
     f("head_dim_qk", c.head_dim_qk);
     f("head_dim_v", c.head_dim_v);
     f("tile_kv", c.tile_kv);

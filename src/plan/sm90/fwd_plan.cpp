@@ -12,6 +12,7 @@
 #include "device/sm90/fwd/args.h"
 #include "plan/sm90/fwd_configs.h"
 #include "plan/sm90/fwd_rows.h"
+#include "plan/sm90/mask_bits_plan.h"
 #include "plan/sm90/roofline.h"
 #include "plan/sm90/tensor_limits.h"
 
@@ -103,6 +104,12 @@ Status check_problem(const Problem& p) {
         dtype_name(o), dtype_name(v));
   FA3_RETURN_IF_ERROR(check_head_dim(p, "head_dim_qk", p.head_dim_qk, dtype));
   FA3_RETURN_IF_ERROR(check_head_dim(p, "head_dim_v", p.head_dim_v, p.layout[kV].dtype));
+  if (p.has_mask() && p.is_8_bit())
+    return unsupported(
+        "forward: attn_mask with q of {} on sm90 (backends cuda and sim), need f16 or bf16; leave "
+        "the tensors in 16 bits, use sequence_ids or alibi_slopes where they say the same, or use "
+        "backend cpu",
+        dtype_name(dtype));
   FA3_RETURN_IF_ERROR(check_scales(p));
   if (v == FA3_F8_E4M3 && p.heads_kv > kMaxGridY)
     return unsupported(
@@ -165,7 +172,8 @@ uint32_t head_group_of(const Problem& p, int tile_q, int64_t l2_bytes) {
 // To zero the counter takes a node in the stream, some 2 µs. Tiles of different length balance by
 // it; those of one length end together, but for what SMs differ in speed: 1 to 2 % of a long run.
 bool counter_pays(const Problem& p, MaskKind mask, int64_t sms) {
-  if (mask != MaskKind::kFull || has_lengths(p) || p.has_sequence_ids()) return true;
+  if (mask != MaskKind::kFull || has_lengths(p) || p.has_sequence_ids() || p.has_mask())
+    return true;
   constexpr double kLong = 1e5;  // clocks of an SM's tensor cores: 100 µs at 60 % of their peak
   const double pairs = static_cast<double>(p.q.rows) * static_cast<double>(p.kv.rows);
   const double flops =
@@ -193,14 +201,24 @@ Sums sums_of(const Problem& p, const Band32& band) {
   return std::min(seen, most_rows(p.kv)) > kMostSummedKeys ? Sums::kLong : Sums::kShort;
 }
 
-// ALiBi is added to scaled scores, and scales of blocks are part of them.
+// ALiBi and attn_mask are added to scaled scores, and scales of blocks are part of them.
 ScoreKind score_of(const Problem& p) {
   if (p.softcap > 0) return ScoreKind::kSoftcap;
-  return p.softmax_scale < 0 || p.has_alibi() || has_block_scales(p) ? ScoreKind::kScaled
-                                                                     : ScoreKind::kPlain;
+  const MaskTensor mask = mask_tensor_of(p);
+  const bool adds = p.has_alibi() || (mask != MaskTensor::kNone && mask != MaskTensor::kBool);
+  return p.softmax_scale < 0 || adds || has_block_scales(p) ? ScoreKind::kScaled
+                                                            : ScoreKind::kPlain;
+}
+
+// What is added to scores by attn_mask is so in natural units (FwdConfig::adds_mask()).
+void set_natural_scale(const Problem& p, FwdPlan& plan) {
+  plan.score_factor = scale_in_fp32(p.softcap > 0 ? p.softmax_scale / p.softcap : p.softmax_scale);
+  plan.scale_log2 = kLog2e;
+  plan.slope_factor = 1;
 }
 
 void set_scale(const Problem& p, FwdPlan& plan) {
+  if (plan.config.adds_mask()) return set_natural_scale(p, plan);
   switch (plan.config.score) {
     case ScoreKind::kSoftcap:
       plan.score_factor = scale_in_fp32(p.softmax_scale / p.softcap);
@@ -245,8 +263,9 @@ Status not_ahead(const Problem& p, const FwdVariant& variant) {
   return unsupported(
       "forward: {}: q of {}, head_dim_qk={}, head_dim_v={}: the simulator has it for bf16 on rows "
       "of head dim 64 and 128 only; use backend cpu",
-      !variant.functors.any() ? "softcap or a negative softmax_scale with 8 bits and f16 o"
-                              : tensor_name(p.has_alibi() ? kAlibiSlopes : kSequenceIdsQ),
+      variant.functors.has_mask() ? "attn_mask"
+      : !variant.functors.any()   ? "softcap or a negative softmax_scale with 8 bits and f16 o"
+                                  : tensor_name(p.has_alibi() ? kAlibiSlopes : kSequenceIdsQ),
       dtype_name(p.layout[kQ].dtype), p.head_dim_qk, p.head_dim_v);
 }
 
@@ -330,9 +349,9 @@ bool needs_score_offset(const Problem& p) {
 }
 
 size_t workspace_bytes(const FwdPlan& plan) {
-  if (plan.v_image_bytes + plan.score_offset_bytes + plan.parked_bytes == 0)
+  if (plan.v_image_bytes + plan.score_offset_bytes + plan.parked_bytes + plan.mask_bytes == 0)
     return zeroed_bytes(plan);
-  return plan.parked_at() + plan.parked_bytes;
+  return plan.mask_at() + plan.mask_bytes;
 }
 
 std::optional<FwdPlan> wider(const FwdPlan& plan) {
@@ -364,6 +383,7 @@ FwdPlan with_config(FwdPlan plan, const FwdConfig& c, const Problem& p, int mult
     plan.score_offset_bytes =
         sizeof(float) * static_cast<size_t>(p.heads_q * p.q.rows * (p.q.varlen ? 1 : p.batch));
   plan.parked_bytes = size_t{plan.grid} * static_cast<size_t>(c.parked_bytes());
+  plan.mask_bytes = c.has_mask() ? mask_shape(p, c.tile_q(), c.tile_kv).bytes() : 0;
   return plan;
 }
 
@@ -372,7 +392,7 @@ Result<FwdPlan> make_fwd_plan(const Problem& p, const DeviceInfo& device) {
   FwdPlan plan;
   plan.band = band_of(p);
   const MaskKind mask = mask_of(plan.band);
-  const FwdFunctors functors{p.has_alibi(), p.has_sequence_ids()};
+  const FwdFunctors functors{p.has_alibi(), p.has_sequence_ids(), mask_tensor_of(p)};
   plan.need = {p.head_dim_qk, p.head_dim_v, mask, typical_rows(p.q, p.batch),
                // Blocks of scales seldom have a multiple of their keys.
                !functors.any() && !has_block_scales(p) &&
@@ -423,6 +443,9 @@ Result<FwdPlan> make_fwd_plan(const Problem& p, const DeviceInfo& device) {
     config = fitted(config, p.head_dim_qk, p.head_dim_v);
   }
   FA3_RETURN_IF_ERROR(check_image(p, *row, config));
+  if (config.has_mask())
+    FA3_RETURN_IF_ERROR(
+        check_mask_shape(mask_shape(p, config.tile_q(), config.tile_kv), "forward"));
   plan = with_config(plan, config, p, device.multiprocessors);
   set_scale(p, plan);
   plan.order.heads = static_cast<uint32_t>(p.heads_q * p.batch);

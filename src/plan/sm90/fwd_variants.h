@@ -11,12 +11,15 @@
 
 namespace fa3::sm90 {
 
-// Functors that a kernel is compiled with (device/warp/element.h).
+// Functors that a kernel is compiled with (device/warp/element.h), and attn_mask, which like them
+// looks at each score.
 struct FwdFunctors {
   bool alibi = false;
   bool sequence_ids = false;
+  MaskTensor attn_mask = MaskTensor::kNone;
 
-  constexpr bool any() const { return alibi || sequence_ids; }
+  constexpr bool has_mask() const { return attn_mask != MaskTensor::kNone; }
+  constexpr bool any() const { return alibi || sequence_ids || has_mask(); }
   constexpr bool operator==(const FwdFunctors&) const = default;
 };
 
@@ -40,6 +43,7 @@ inline constexpr Operands kOperands[] = {Operands::k16, Operands::kE4m3, Operand
 inline constexpr MmaType kFwdTypes[] = {MmaType::kBf16, MmaType::kF16};
 inline constexpr MaskKind kMasks[] = {MaskKind::kFull, MaskKind::kCausal, MaskKind::kWindow};
 inline constexpr KvScales kKvScales[] = {KvScales::kHead, KvScales::kTiles, KvScales::kKeys};
+inline constexpr MaskTensor kMaskTensors[] = {MaskTensor::kBool, MaskTensor::kF32, MaskTensor::k16};
 inline constexpr ScoreKind kScores[] = {ScoreKind::kPlain, ScoreKind::kSoftcap, ScoreKind::kScaled};
 
 constexpr bool takes(const FwdRow& row, MaskKind mask, Operands operands = Operands::k16) {
@@ -51,8 +55,10 @@ constexpr bool takes(const FwdRow& row, MaskKind mask, Operands operands = Opera
 constexpr FwdConfig config_of(const FwdRow& row, const FwdVariant& variant) {
   const FwdFunctors& functors = variant.functors;
   const bool by_key = variant.kv_scales == KvScales::kKeys;  // values per key as well
-  FwdConfig config =
-      functors.any() || by_key ? with_functors(row.config, functors.sequence_ids) : row.config;
+  FwdConfig config = row.config;
+  if (functors.any() || by_key)
+    config = with_functors(config, functors.sequence_ids || functors.has_mask());
+  if (functors.has_mask()) config = with_mask(config, functors.attn_mask);
   config.dtype_o = variant.dtype;
   if (!config.v8()) config.dtype_v = variant.dtype;
   config.dtype_qk = variant.operands == Operands::k16     ? variant.dtype
@@ -88,7 +94,7 @@ constexpr bool is_rare(const FwdVariant& variant) {
 // scales of blocks; those of columns key by key, and 64 at a time.
 constexpr FwdVariant ahead(FwdVariant variant) {
   if (variant.functors.any()) {
-    variant.functors = {true, true};
+    variant.functors = {true, true, variant.functors.attn_mask};
     if (variant.score == ScoreKind::kPlain) variant.score = ScoreKind::kScaled;
   }
   if (variant.scale_columns > 0) {
@@ -159,6 +165,15 @@ constexpr FwdVariants compiled_ahead(const FwdRow& row) {
       row.takes(Operands::k16)) {
     for (const ScoreKind score : {ScoreKind::kScaled, ScoreKind::kSoftcap})
       all.add(ahead({MmaType::kBf16, MaskKind::kFull, score, false, {true, true}}));
+    // attn_mask: of each type where head dims are least, elsewhere one.
+    for (const MaskTensor mask : {MaskTensor::kBool, MaskTensor::kF32, MaskTensor::k16}) {
+      const bool many_rows = row.max_seqlen_q == 0;
+      const FwdFunctors functors{true, true, mask};
+      if (dim == 64 ? many_rows || mask == MaskTensor::kF32 : many_rows && mask == MaskTensor::kF32)
+        all.add(ahead({MmaType::kBf16, MaskKind::kFull, ScoreKind::kScaled, false, functors}));
+      if (dim == 64 && many_rows && mask == MaskTensor::kF32)
+        all.add(ahead({MmaType::kBf16, MaskKind::kFull, ScoreKind::kSoftcap, false, functors}));
+    }
   }
   return all;
 }

@@ -6,6 +6,7 @@
 
 #include "device/sm90/bwd/delta.cuh"
 #include "device/sm90/bwd/dq.cuh"
+#include "device/sm90/mask/mask_bits.cuh"
 #include "plan/sm90/bwd_configs.h"
 #include "plan/sm90/bwd_plan.h"
 #include "sim/program.h"
@@ -28,6 +29,12 @@ void add_config() {
   add(BwdPass::kDelta, kCfg, kernel_of(&bwd_delta<kCfg>));
   add(BwdPass::kMain, kCfg, kernel_of(&bwd<kCfg>));
   add(BwdPass::kDq, kCfg, kernel_of(&bwd_dq<kCfg>));
+  if constexpr (kCfg.has_mask()) {
+    constexpr bool kBf16 = kCfg.attn_mask == MaskTensor::k16 && kCfg.dtype == MmaType::kBf16;
+    constexpr MaskBitsConfig kBits{kCfg.attn_mask, kBf16, kCfg.tile_q, kCfg.tile_kv()};
+    const Registration registration(mask_bits_expression(kBits).c_str(),
+                                    kernel_of(&mask_bits<kBits>));
+  }
 }
 
 template <size_t kRow, int kVariant>

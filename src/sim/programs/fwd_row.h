@@ -9,8 +9,10 @@
 
 #include "device/sm90/fwd/fwd.cuh"
 #include "device/sm90/fwd/v_image.cuh"
+#include "device/sm90/mask/mask_bits.cuh"
 #include "plan/sm90/fwd_plan.h"
 #include "plan/sm90/fwd_variants.h"
+#include "plan/sm90/mask_bits_plan.h"
 #include "sim/program.h"
 
 namespace fa3::sim {
@@ -50,9 +52,19 @@ void add_v_images() {
   }
 }
 
+template <sm90::MaskBitsConfig kCfg>
+void add_mask_bits() {
+  const Registration registration(sm90::mask_bits_expression(kCfg).c_str(),
+                                  kernel_of(&sm90::mask_bits<kCfg>));
+}
+
 template <sm90::FwdConfig kCfg, sm90::FwdFunctors kFunctors>
 void add_variant() {
   add_fwd<kCfg, kFunctors>();
+  if constexpr (kCfg.has_mask() && kCfg.score == ScoreKind::kScaled) {
+    constexpr bool kBf16 = kCfg.attn_mask == MaskTensor::k16 && kCfg.dtype_o == MmaType::kBf16;
+    add_mask_bits<sm90::MaskBitsConfig{kCfg.attn_mask, kBf16, kCfg.tile_q(), kCfg.tile_kv}>();
+  }
   if constexpr (kCfg.column_scales()) add_v_images<kCfg>();  // in tiles of their own
 }
 

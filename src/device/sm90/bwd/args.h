@@ -8,6 +8,7 @@
 #include "device/tensor_map.h"
 #include "device/types.h"
 #include "device/warp/element.h"
+#include "device/warp/mask_tensor.h"
 #include "device/warp/sequence_rows.h"
 
 namespace fa3::sm90 {
@@ -37,7 +38,8 @@ struct BwdArgs {
   i32 batch, group_size;  // query heads per KV head
   i32 head_dim_qk, head_dim_v;
   Band32 band;
-  // P = exp2(x·scale_log2 − LSE·log2 e), x the score or, with a softcap, tanh(score·score_factor).
+  // P = exp2(x·scale_log2 − LSE·log2 e), x the score or, with a softcap, tanh(score·score_factor);
+  // where attn_mask is added, exp(x·scale_log2 + mask − LSE).
   float scale_log2, score_factor;
   float unscale;  // 1 / scale_log2
   float scale;    // of dK
@@ -50,6 +52,7 @@ struct BwdArgs {
   BwdTensor dk, dv;
   const i32* ids_kv;  // or null
   i64 id_kv_batch;
+  MaskTensorArgs mask;
 };
 
 // Of keys and values: what bounds dQ (fixed.h).

@@ -3,6 +3,7 @@
 // argument at once. What follows from it is computed here, for host, device and simulator alike.
 #pragma once
 
+#include "device/attn/kinds.h"
 #include "device/hopper/tile_layout.h"
 #include "device/ptx/mma_types.h"
 #include "device/types.h"
@@ -18,11 +19,17 @@ struct BwdConfig {
   int stages = 2;         // of the ring of dO; Q, LSE and δ have one more
   bool softcap = false;   // scores are softcap·tanh(score / softcap)
   bool functors = false;  // ALiBi slopes and sequence ids, each where it is given
-  bool ragged = false;    // varlen or with seqused: the kernels read the lengths
+  MaskTensor attn_mask = MaskTensor::kNone;
+  bool ragged = false;  // varlen or with seqused: the kernels read the lengths
   // dQ's sums are integers (fixed.h): the same bits in whatever order they are added to.
   bool deterministic = false;
 
   constexpr bool operator==(const BwdConfig&) const = default;
+
+  // Where attn_mask is added, exponents, LSE and slopes are in natural units, as it is; else in
+  // units of log2.
+  FA3_HD constexpr bool has_mask() const { return attn_mask != MaskTensor::kNone; }
+  FA3_HD constexpr bool adds_mask() const { return has_mask() && attn_mask != MaskTensor::kBool; }
 
   // Both consumers have the same 64 keys, one makes P and dV, the other dS and dK: accumulators of
   // more than 128 columns are as many registers as one warpgroup has.

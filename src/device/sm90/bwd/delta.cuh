@@ -23,6 +23,7 @@ void bwd_delta(FA3_GRID_CONSTANT const BwdDeltaArgs args) {
   // Of a row, 8 columns each at a time; rows that a thread takes part in.
   constexpr i32 kLanes = min(kCfg.head_dim_v / 8, 16), kRows = kBwdRowThreads / kLanes;
   constexpr i32 kTurns = kCfg.tile_q / kRows;
+  constexpr float kUnit = kCfg.adds_mask() ? 1.f : kLog2e;  // of LSE and slopes
   ptx::pdl_launch();
   ptx::pdl_wait();
   const BwdQTile work = BwdQTile::of_cta<kCfg>(args.q_axis, args.batch);
@@ -87,7 +88,7 @@ void bwd_delta(FA3_GRID_CONSTANT const BwdDeltaArgs args) {
     if (row < rows.used) {
       const float given =
           ptx::ld_global(args.lse + b * args.lse_batch + head * args.lse_head + i * args.lse_row);
-      if (given != -kInf) lse = given * kLog2e;
+      if (given != -kInf) lse = given * kUnit;
       if (args.dlse != nullptr)
         sum -= ptx::ld_global(args.dlse + b * args.dlse_batch + head * args.dlse_head +
                               i * args.dlse_row);
@@ -109,7 +110,7 @@ void bwd_delta(FA3_GRID_CONSTANT const BwdDeltaArgs args) {
                               ? ptx::ld_global_nc(e.alibi_slopes + b * e.slope_batch + head)
                               : 0.f;
       ptx::st_global(to + 2 * kCfg.tile_q, ptx::bits_as<float>(id));
-      ptx::st_global(to + 3 * kCfg.tile_q, -slope * kLog2e);
+      ptx::st_global(to + 3 * kCfg.tile_q, -slope * kUnit);
     }
   }
 }

@@ -45,8 +45,9 @@ struct BwdParts {
   ptx::Vec<i32, 4> range;  // of Q tiles (TileRange)
   // Whether it stands in shared memory: over the loop it would take registers that are not left.
   static constexpr bool kRangeApart = kCfg.exact_p();
-  i32 tile;     // S's
-  bool masked;  // whether it has pairs that the mask hides
+  i32 tile;            // S's
+  bool masked;         // whether it has pairs that the mask hides
+  i32 group_head = 0;  // attn_mask only: whose tile it is, among the group's
 
   FA3_DEV BwdParts(Smem& smem, const BwdArgs& args, u32 wg)
       : smem(smem),
@@ -101,7 +102,9 @@ struct BwdParts {
   }
   FA3_DEV void next_tile() {
     const ptx::Vec<i32, 4> of = load_range();
-    visit(tile + 1 == of[3] ? of[0] : tile + 1, of);
+    const bool last = tile + 1 == of[3];
+    if constexpr (kCfg.has_mask()) group_head += last ? 1 : 0;
+    visit(last ? of[0] : tile + 1, of);
   }
   FA3_DEV ptx::Vec<i32, 4>& own_range() const {
     return smem.ranges[(kWgThreads * wg + thread) / 32];
@@ -163,8 +166,8 @@ struct BwdParts {
     return ptx::ld_shared(reinterpret_cast<const Two*>(&smem.stats[stage][which][row]));
   }
   // All of the thread's: loaded ahead, or where registers do not suffice, each when it is used.
-  static constexpr bool kAhead =
-      kCfg.exact_p() && !kCfg.split() && !kCfg.softcap && !kCfg.deterministic && !kCfg.ragged;
+  static constexpr bool kAhead = kCfg.exact_p() && !kCfg.split() && !kCfg.softcap &&
+                                 !kCfg.has_mask() && !kCfg.deterministic && !kCfg.ragged;
   struct Stats {
     const BwdParts* parts;
     u32 stage;
@@ -208,19 +211,72 @@ struct BwdParts {
     }
   }
 
+  // attn_mask of the thread's two keys and of two queries of 8 of S's tile.
+  struct MaskPart {
+    using Element = MaskElement<kCfg.attn_mask, kCfg.dtype == MmaType::kBf16>;
+    u32 shown[2];  // bit 0: the first key; bit 8: the other
+    const typename Element::Type* at[2];
+    i32 other;  // elements from the first key's to the other's
+    i32 left;   // keys from the first one on
+
+    FA3_DEV bool sees(int i) const { return (shown[i % 2] >> (i / 2 * 8) & 1) != 0; }
+    FA3_DEV float value(int i) const {
+      if constexpr (!kCfg.adds_mask()) return 0;
+      return Element::value(ptx::ld_global_nc_if(at[i % 2] + i / 2 * other, i / 2 * 8 < left));
+    }
+  };
+  FA3_DEV MaskPart mask_part(int j) const {
+    MaskPart part{};
+    if constexpr (kCfg.has_mask()) {
+      const MaskTensorArgs& mask = args.mask;
+      const i32 batch = static_cast<i32>(ptx::block_index_z());
+      const i32 head = static_cast<i32>(ptx::block_index_y()) * args.group_size + group_head;
+      const i32 key =
+          kCfg.tile_kv() * static_cast<i32>(ptx::block_index_x()) + static_cast<i32>(own_row());
+      part.other = 8 * mask.step, part.left = mask.keys - key;
+      FA3_UNROLL
+      for (int n = 0; n < 2; ++n) {
+        // Rows that do not count have P = 0, whatever the mask says of others.
+        const i32 query =
+            min(kQueries * tile + 8 * j + n + static_cast<i32>(column()), args.q_axis.rows - 1);
+        part.shown[n] = ptx::ld_global(mask.bits + batch * mask.bits_batch + head * mask.bits_head +
+                                       query * mask.bits_row + key / 32 * mask.step) >>
+                        (key % 32);
+        if constexpr (kCfg.adds_mask())
+          part.at[n] = static_cast<const typename MaskPart::Element::Type*>(mask.values) +
+                       batch * mask.batch + head * mask.head + query * mask.row + key * mask.step;
+      }
+    }
+    return part;
+  }
+  // What is added to the exponent of element i of 8 queries, but −LSE.
+  FA3_DEV float added_of(const Bias& of, const MaskPart& part, int j, int i) const {
+    const float value = kCfg.adds_mask() ? part.value(i) : 0.f;
+    return kCfg.functors ? value + of.of(j, i) : value;
+  }
+
   // In FP32, and as an operand. Stage: of Q.
   FA3_DEV void make_p(u32 stage, const Stats& lse_of, Scores& s, Fragment& p) const {
     const Bias added = bias(stage);
     FA3_UNROLL
     for (int j = 0; j < kQueries / 8; ++j) {
       const Two lse = lse_of(j);
+      [[maybe_unused]] const MaskPart part = mask_part(j);
       FA3_UNROLL
       for (int i = 0; i < 4; ++i) {
         float& x = s[4 * j + i];
         if constexpr (kCfg.softcap) x = ptx::tanh_approx(x * args.score_factor);
-        const float y = kCfg.functors ? added.of(j, i) - lse[i % 2] : -lse[i % 2];
-        x = ptx::ex2(ptx::fma(x, args.scale_log2, y));
+        if constexpr (kCfg.adds_mask()) {
+          const float with_mask = ptx::fma(x, args.scale_log2, added_of(added, part, j, i));
+          x = ptx::ex2((with_mask - lse[i % 2]) * kLog2e);
+        } else {
+          const float y = kCfg.functors ? added.of(j, i) - lse[i % 2] : -lse[i % 2];
+          x = ptx::ex2(ptx::fma(x, args.scale_log2, y));
+        }
+        if (kCfg.has_mask() && !part.sees(i)) x = 0;
       }
+      // Half of the elements in flight at a time: there are no registers for more (P ≥ 0).
+      if (kCfg.adds_mask() && j == kQueries / 16 - 1 && ptx::any(s[4 * j] < 0)) ptx::nanosleep(0);
     }
     if constexpr (kCfg.functors) {
       const ptx::Vec<i32, 4> placed = ptx::ld_shared(&smem.placed[wg][thread]);
@@ -264,7 +320,7 @@ struct BwdParts {
       FA3_UNROLL
       for (int i = 4 * j; i < 4 * j + 4; ++i) dp[i] = p_at(s, p, i) * (dp[i] - delta[i % 2]);
     }
-    if (kCfg.functors || masked) {
+    if (kCfg.functors || kCfg.has_mask() || masked) {
       FA3_UNROLL
       for (int i = 0; i < kQueries / 2; ++i)
         if (p_at(s, p, i) == 0) dp[i] = 0;
@@ -276,10 +332,12 @@ struct BwdParts {
     FA3_UNROLL
     for (int j = 0; j < kQueries / 8; ++j) {
       const Two delta = load_stats(stage, 1, j), lse = load_stats(stage, 0, j);
+      [[maybe_unused]] const MaskPart part = mask_part(j);
       FA3_UNROLL
       for (int i = 4 * j; i < 4 * j + 4; ++i) {
-        const float y = kCfg.functors ? added.of(j, i % 4) - lse[i % 2] : -lse[i % 2];
-        const float t = (ptx::lg2(s[i]) - y) * args.unscale;
+        const float y = added_of(added, part, j, i % 4) - lse[i % 2];
+        const float log = kCfg.adds_mask() ? ptx::lg2(s[i]) * kLn2 : ptx::lg2(s[i]);
+        const float t = (log - y) * args.unscale;
         const float ds = s[i] * (dp[i] - delta[i % 2]) * ptx::fma(-t, t, 1.f);
         dp[i] = s[i] == 0 ? 0.f : ds;
       }

@@ -7,6 +7,7 @@
 #include "device/tensor_map.h"
 #include "device/types.h"
 #include "device/warp/element.h"
+#include "device/warp/mask_tensor.h"
 #include "device/warp/sequence_rows.h"
 
 namespace fa3::sm90 {
@@ -68,6 +69,7 @@ struct FwdArgs {
   i64 o_row, o_head, o_batch;
   FwdColumns q_columns, k_columns, v_columns;
   float* parked;  // FwdConfig::parked_bytes() for each CTA (parked.h)
+  MaskTensorArgs mask;
 };
 
 }  // namespace fa3::sm90

@@ -38,6 +38,7 @@ struct FwdConfig {
   MmaType dtype_o = MmaType::kBf16;   // of 16 bits
   MaskKind mask = MaskKind::kFull;
   ScoreKind score = ScoreKind::kPlain;
+  MaskTensor attn_mask = MaskTensor::kNone;
   int head_dim_qk = 128;  // of the GEMMs, multiples of columns_unit(); tensors may have fewer
   int head_dim_v = 128;   // columns, which TMA fills with zeros and clips
   int tile_kv = 128;      // keys per tile, a multiple of 16
@@ -100,6 +101,11 @@ struct FwdConfig {
     return flush_columns == 0 ? 1 : head_dim_v / flush_columns;
   }
 
+  // Has it attn_mask, and is that added to scores? These are then in natural units, as it is:
+  // finite numbers that hide keys would be infinite in others.
+  FA3_HD constexpr bool has_mask() const { return attn_mask != MaskTensor::kNone; }
+  FA3_HD constexpr bool adds_mask() const { return has_mask() && attn_mask != MaskTensor::kBool; }
+
   // Does a consumer leave out KV tiles that none of its own rows sees? With 192 rows under a mask
   // those are many; else the code for it costs more than it saves (docs/tuning/fwd_sm90.md).
   FA3_HD constexpr bool skips() const {
@@ -108,16 +114,16 @@ struct FwdConfig {
 
   // Registers per thread after setmaxnreg; 64 Ki in all for threads() of them. Without
   // specialisation each has what the launch gives. A scheduler that scans keys for a mask functor
-  // takes registers from the consumers where there are two.
+  // or tiles for attn_mask takes registers from the consumers where there are two.
   FA3_HD constexpr int producer_registers(bool scans = false) const {
     if (!specialised) return 0;
-    if (consumer_wgs == 1 || scans) return 56;
+    if (consumer_wgs == 1 || scans || has_mask()) return 56;
     return consumer_wgs == 3 ? 32 : tile_registers() > 204 ? 24 : 40;
   }
   FA3_HD constexpr int consumer_registers(bool scans = false) const {
     if (!specialised) return consumer_wgs == 3 ? 168 : 255;
     if (consumer_wgs != 2) return consumer_wgs == 1 ? 256 : 160;
-    return scans ? 224 : tile_registers() > 204 ? 240 : 232;
+    return scans || has_mask() ? 224 : tile_registers() > 204 ? 240 : 232;
   }
   // Registers per thread held by S, O, P and what is added to O.
   FA3_HD constexpr int tile_registers() const {

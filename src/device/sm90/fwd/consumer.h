@@ -17,6 +17,7 @@
 #include "device/sm90/fwd/smem.h"
 #include "device/sm90/fwd/work.h"
 #include "device/warp/element.h"
+#include "device/warp/mask_tensor.h"
 #include "device/warp/score.h"
 #include "device/warp/softmax.h"
 
@@ -128,8 +129,9 @@ struct Consumer {
   BandMask band;
   typename Score::Row score_rows[2];  // of this thread's two rows, as mask_rows
   typename Mask::Row mask_rows[2];
-  u32 seen;          // Mask only: bit h is set when row h has seen a key
-  RowScale rescale;  // of O, due before the next GEMM
+  u32 seen;                // Mask and attn_mask only: bit h is set when row h has seen a key
+  ShownTiles<true> tiles;  // attn_mask only
+  RowScale rescale;        // of O, due before the next GEMM
   SAcc s_acc;
   PAcc converted;  // S of integers: in FP32, and its P; else not used
   ptx::Acc<kCfg.head_dim_v> o_acc;
@@ -156,6 +158,8 @@ struct Consumer {
   FA3_DEV void scale_scores(PAcc& s);
   template <bool kMasked>
   FA3_DEV void apply_score(i32 kv_tile, Scores& s);
+  template <bool kMasked>
+  FA3_DEV void apply_mask(i32 kv_tile, Scores& s);
   template <bool kMasked>
   FA3_DEV RowScale softmax_tile(i32 kv_tile, Scores& s, PAcc& p);
   FA3_DEV void first_step(i32 kv_tile);
@@ -233,7 +237,9 @@ struct Consumer {
       if constexpr (Mask::kActive)
         mask_rows[h] = Mask::row(args.elements, place_of(args, work), row_of(work) + 8 * h);
     }
-    if constexpr (Mask::kActive) seen = 0;
+    if constexpr (Mask::kActive || kCfg.has_mask()) seen = 0;
+    if constexpr (kCfg.has_mask())
+      tiles.begin(args.mask, work.batch, work.head, work.tile, visit.own.end - 1);
   }
 
   FA3_DEV void begin_scales(const FwdWork& work) {
@@ -290,15 +296,35 @@ struct Consumer {
   // functors have edges of their own.
   template <bool kTail, class F>
   FA3_DEV void for_kv_tiles(i32 kv_tile, const F& f) {
-    if constexpr (kCfg.mask != MaskKind::kFull || kTail || Mask::kActive) {
+    if constexpr (kCfg.has_mask()) {
+      for_shown_tiles(kv_tile, f);
+    } else {
+      if constexpr (kCfg.mask != MaskKind::kFull || kTail || Mask::kActive) {
+        FA3_NO_UNROLL
+        for (; kv_tile >= visit.own.unmasked_end; --kv_tile) f(kv_tile, Masked<true>{});
+      }
       FA3_NO_UNROLL
-      for (; kv_tile >= visit.own.unmasked_end; --kv_tile) f(kv_tile, Masked<true>{});
+      for (; kv_tile >= visit.own.unmasked_first; --kv_tile) f(kv_tile, Masked<false>{});
+      if constexpr (kCfg.mask == MaskKind::kWindow || Mask::kActive) {
+        FA3_NO_UNROLL
+        for (; kv_tile >= visit.own.first; --kv_tile) f(kv_tile, Masked<true>{});
+      }
     }
+  }
+
+  // Of those that attn_mask shows.
+  template <class F>
+  FA3_DEV void for_shown_tiles(i32 kv_tile, const F& f) {
     FA3_NO_UNROLL
-    for (; kv_tile >= visit.own.unmasked_first; --kv_tile) f(kv_tile, Masked<false>{});
-    if constexpr (kCfg.mask == MaskKind::kWindow || Mask::kActive) {
-      FA3_NO_UNROLL
-      for (; kv_tile >= visit.own.first; --kv_tile) f(kv_tile, Masked<true>{});
+    while ((kv_tile = tiles.before(kv_tile + 1, visit.own.first)) >= visit.own.first) {
+      const bool inside = kv_tile >= visit.own.unmasked_first && kv_tile < visit.own.unmasked_end;
+      const bool changes = tiles.changes(kv_tile);
+      if (inside && !changes) {
+        f(kv_tile, Masked<false>{});
+      } else {
+        f(kv_tile, Masked<true>{});
+      }
+      --kv_tile;
     }
   }
 

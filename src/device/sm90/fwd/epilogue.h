@@ -152,7 +152,7 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::store_tile(const QTile& done) {
   release_work(done.work_slot);
   const BandMask keys = band_of(work);
   bool nothing[2] = {keys.sees_nothing(0), keys.sees_nothing(1)};
-  if constexpr (Mask::kActive) {
+  if constexpr (Mask::kActive || kCfg.has_mask()) {
     u32 by_quad = seen;
     by_quad |= ptx::shfl_xor(by_quad, 1);
     by_quad |= ptx::shfl_xor(by_quad, 2);

@@ -75,6 +75,7 @@ struct Producer {
     const TileRange& range = work.range;
     if (!range.empty()) load_k(from, range.end - 1);
     load_q(work);
+    if constexpr (kCfg.has_mask()) return load_shown(work, from);
     if (range.end - 2 < range.first) smem.claim.arrive();
     FA3_NO_UNROLL
     for (i32 tile = range.end - 2; tile >= range.first; --tile) {
@@ -84,6 +85,24 @@ struct Producer {
       if constexpr (!kCfg.transposes()) load_v(from, tile + 1);
     }
     if (!range.empty()) load_v(from, range.first);
+  }
+  // The same without the KV tiles that attn_mask hides. The first and the last are shown.
+  FA3_DEV void load_shown(const FwdWork& work, const TileSource& from) {
+    const TileRange& range = work.range;
+    if (range.empty()) return smem.claim.arrive();
+    ShownTiles<false> tiles;
+    tiles.begin(args.mask, work.batch, work.head, work.tile, range.end - 1);
+    i32 behind = range.end - 1;  // whose V is due
+    if (behind == range.first) smem.claim.arrive();
+    FA3_NO_UNROLL
+    while (behind > range.first) {
+      const i32 tile = tiles.before(behind, range.first);
+      if (tile == range.first) smem.claim.arrive();
+      load_k(from, tile);
+      load_v(from, behind);
+      behind = tile;
+    }
+    load_v(from, behind);
   }
   FA3_DEV TileSource keys_of(const FwdWork& work) const {
     return {work.kv_begin, work.kv_used, work.head / args.group_size, work.batch};

@@ -12,6 +12,7 @@
 #include "device/sm90/fwd/smem.h"
 #include "device/sm90/fwd/work.h"
 #include "device/warp/element.h"
+#include "device/warp/mask_tensor.h"
 
 namespace fa3::sm90 {
 
@@ -156,6 +157,10 @@ FA3_DEV void schedule(FwdSmem<kCfg>& smem, const FwdArgs& args) {
             Mask::template tiles<kCfg.tile_kv>(args.elements, place_of(args, work), work.range,
                                                kCfg.tile_q() * work.tile, kCfg.tile_q());
       }
+    }
+    if constexpr (kCfg.has_mask()) {
+      static_assert(!kCfg.skips());
+      if (more) work.range = shown_range(args.mask, work.batch, work.head, work.tile, work.range);
     }
     if (ptx::lane_index() == 0) {
       publish<kCfg>(smem.work[slot.stage], args, work);

@@ -96,14 +96,48 @@ template <FwdConfig kCfg, class Order, class Score, class Mask>
 template <bool kMasked>
 FA3_DEV void Consumer<kCfg, Order, Score, Mask>::apply_score(i32 kv_tile, Scores& s) {
   if constexpr (!kBiased) scale_scores(s);
+  if constexpr (kCfg.adds_mask() && kCfg.score == ScoreKind::kSoftcap) {
+    FA3_UNROLL
+    for (int i = 0; i < kCfg.tile_kv / 2; ++i) s[i] *= args.mask.cap;  // in natural units
+  }
   if constexpr (Score::kActive) apply_scores<Score>(s, score_rows, kCfg.tile_kv * kv_tile);
+  if constexpr (kCfg.has_mask()) return apply_mask<kMasked>(kv_tile, s);
   if constexpr (kMasked) band.template apply<kCfg.mask == MaskKind::kWindow>(s, kv_tile);
   if constexpr (Mask::kActive) {
     if constexpr (kMasked) {
       const ElementPlace place = place_of(args, smem.work[tile.work_slot].read());
-      hide_keys<Mask>(s, mask_rows, band, args.elements, place, kv_tile, seen);
+      const auto shown = [&](int h, int column) {
+        return band.sees(h, column, kCfg.tile_kv * kv_tile);
+      };
+      hide_keys<Mask>(s, mask_rows, shown, args.elements, place, kv_tile, seen);
     } else {
       seen = 3;
+    }
+  }
+}
+
+// The same with attn_mask, whose bits the band is put into.
+template <FwdConfig kCfg, class Order, class Score, class Mask>
+template <bool kMasked>
+FA3_DEV void Consumer<kCfg, Order, Score, Mask>::apply_mask(i32 kv_tile, Scores& s) {
+  if constexpr (!kMasked) {
+    seen = 3;
+  } else {
+    const FwdWork work = smem.work[tile.work_slot].read();
+    const i32 row = row_of(work), last = max(work.q_used - 1, 0);
+    const auto keys =
+        ShownKeys<kCfg.tile_kv>::of(args.mask, work.batch, work.head, row, last, kv_tile, band);
+    if constexpr (kCfg.adds_mask()) {
+      if (tiles.adds(kv_tile))
+        keys.template add<MaskElement<kCfg.attn_mask, kCfg.dtype_qk == MmaType::kBf16>>(
+            s, args.mask, work.batch, work.head, row, last, kv_tile);
+    }
+    keys.apply(s);
+    if constexpr (Mask::kActive) {
+      const auto shown = [&](int h, int column) { return keys.sees(h, column); };
+      hide_keys<Mask>(s, mask_rows, shown, args.elements, place_of(args, work), kv_tile, seen);
+    } else {
+      seen |= (keys.any[0] ? 1u : 0u) | (keys.any[1] ? 2u : 0u);
     }
   }
 }

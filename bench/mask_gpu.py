@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""mask_gpu.py — attention with attn_mask on one Hopper GPU: fa3 beside PyTorch's
+scaled_dot_product_attention with the same mask, and beside fa3 without one.
+
+Masks are of all heads, (batch or 1, 1, queries, keys): "random" hides half of the keys, "blocks"
+three of four blocks of 256 × 256 (never the diagonal's), "causal" what a causal mask does, "bias"
+hides nothing and adds. Contenders take turns in one process on the same tensors; medians. First
+each is compared with FP64 on some rows. One JSON object a line, the first about machine and commit.
+"""
+
+import argparse
+import sys
+
+import machine
+import peers_gpu
+import torch
+from fa3_ctypes import Context, Fa3Error, Library, backward_args
+from fwd8_gpu import Contender
+from peers_gpu import HIDDEN, ROOT, TOKENS, emit, measure, stream_handle
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+KINDS = ("random", "blocks", "causal", "bias")
+PEERS = {"efficient": SDPBackend.EFFICIENT_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
+
+
+def shown(kind, n):
+    """(n, n) of bool."""
+    if kind == "random":
+        seen = torch.rand(n, n, device="cuda") < 0.5
+        return seen.fill_diagonal_(True)
+    if kind == "causal":
+        return torch.ones(n, n, dtype=torch.bool, device="cuda").tril()
+    if kind == "bias":
+        return torch.ones(n, n, dtype=torch.bool, device="cuda")
+    blocks = torch.rand(n // 256, n // 256, device="cuda") < 0.25
+    return blocks.fill_diagonal_(True).repeat_interleave(256, 0).repeat_interleave(256, 1)
+
+
+def masks(kind, n):
+    """By type: what hides the keys, and what is added where they are seen."""
+    seen = shown(kind, n)
+    bias = torch.randn(n, n, device="cuda") if kind == "bias" else torch.zeros(n, n, device="cuda")
+    added = bias.masked_fill(~seen, float("-inf"))
+    found = {"f32": added, "bf16": added.bfloat16()}
+    return found if kind == "bias" else {"bool": seen} | found
+
+
+class Backward:
+    def __init__(self, context, forward, dout, mask):
+        t = forward.tensors
+        grads = {f"d{n}": torch.empty_like(t[n]) for n in "qkv"}
+        extra = {} if mask is None else {"attn_mask": mask}
+        self.args = backward_args("full", **{n: t[n] for n in ("q", "k", "v", "o", "lse")},
+                                  dout=dout, **grads, **extra)
+        self.plan = context.plan_backward(self.args)
+        self.work = torch.empty(max(self.plan.workspace_bytes, 1), dtype=torch.uint8,
+                                device="cuda")
+
+    def __call__(self):
+        self.plan.run(self.work.data_ptr(), stream_handle())
+
+
+class Peer:
+    """PyTorch's, forward or backward."""
+
+    def __init__(self, backend, x, mask, dout):
+        self.q, self.k, self.v = (t.transpose(1, 2).detach().requires_grad_(dout is not None)
+                                  for t in x)
+        self.backend, self.mask, self.dout = backend, mask, dout
+        self.o = self.forward()
+
+    def forward(self):
+        with sdpa_kernel(self.backend):
+            return torch.nn.functional.scaled_dot_product_attention(
+                self.q, self.k, self.v, attn_mask=self.mask)
+
+    def __call__(self):
+        if self.dout is None:
+            self.o = self.forward()
+        else:
+            torch.autograd.grad(self.o, (self.q, self.k, self.v), self.dout.transpose(1, 2),
+                                retain_graph=True)
+
+
+def error_of(o, x, mask):
+    """Root mean square of O's error over O's, for the last 256 queries of each head."""
+    q, k, v = (t[:1].double().transpose(1, 2) for t in x)
+    rows = min(256, q.shape[2])
+    s = q[:, :, -rows:] @ k.transpose(2, 3) * q.shape[-1] ** -0.5
+    part = mask[..., -rows:, :]
+    s = s.masked_fill(~part, float("-inf")) if part.dtype == torch.bool else s + part.double()
+    want = torch.softmax(s, -1) @ v
+    ours = o[:1, -rows:].transpose(1, 2).double()
+    return ((ours - want).square().mean().sqrt() / want.square().mean().sqrt()).item()
+
+
+def cell(context, kind, d, n, backward, rounds, out):
+    batch, heads = max(TOKENS // n, 1), HIDDEN // d
+    x = [torch.randn(batch, n, heads, d, device="cuda").bfloat16() for _ in "qkv"]
+    dout = torch.randn_like(x[0]) if backward else None
+    found, row = {}, {"cell": f"{'bwd' if backward else 'fwd'}_{kind}_d{d}_s{n}", "head_dim": d,
+                      "seqlen": n, "batch": batch, "heads": heads, "mask": kind}
+    by_type = masks(kind, n)
+    row["seen"] = by_type.get("bool", torch.ones(1, device="cuda")).float().mean().item()
+    for name, mask in ({"none": None} | by_type).items():
+        four = None if mask is None else mask[None, None]
+        tensors = dict(zip("qkv", x)) | {"o": torch.empty_like(x[0])}
+        tensors["lse"] = torch.empty(batch, heads, n, device="cuda")
+        if mask is not None:
+            tensors["attn_mask"] = four
+        forward = Contender(context, "full", tensors)
+        forward()
+        torch.cuda.synchronize()
+        if mask is not None and not backward:
+            error = error_of(tensors["o"], x, four)
+            emit(out, {"check": f"mask_{kind}_{name}_d{d}_s{n}", "relative_error": error,
+                       "failures": int(not error < 0.01)})
+        found[f"fa3_{name}"] = Backward(context, forward, dout, four) if backward else forward
+    for name, backend in PEERS.items():
+        for of, mask in by_type.items():
+            if of == "f32":  # PyTorch takes bool or the type of q
+                continue
+            try:
+                peer = Peer(backend, x, mask[None, None].expand(batch, 1, n, n), dout)
+                peer()
+                torch.cuda.synchronize()
+                found[f"{name}_{of}"] = peer
+            except RuntimeError as error:
+                row[f"{name}_{of}"] = str(error).splitlines()[0][:80]
+    for name, (ms, low, high) in measure(found, rounds).items():
+        row[name] = {"ms": ms, "p10_ms": low, "p90_ms": high}
+    emit(out, row)
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--lib", default="build/release/lib/libfa3.so")
+    parser.add_argument("--out", help="file to append to [standard output]")
+    parser.add_argument("--commit", help="of the library [the commit of this tree or bundle]")
+    parser.add_argument("--rounds", type=int, default=7)
+    ints = lambda text: [int(y) for y in text.split(",")]
+    parser.add_argument("--head-dims", type=ints, default=(64, 128))
+    parser.add_argument("--seqlens", type=ints, default=(2048, 8192))
+    args = parser.parse_args()
+    out = open(args.out, "a") if args.out else sys.stdout
+    torch.manual_seed(0)
+    library = Library(args.lib)
+    context = Context(library, device="cuda")
+    meta = machine.gpu_meta("attn-mask", torch.cuda.get_device_name(), library.version(),
+                            args.commit or machine.commit(ROOT))
+    emit(out, meta | {"torch": torch.__version__})
+    peers_gpu.ceilings(out)
+    for d in args.head_dims:
+        for n in args.seqlens:
+            for kind in KINDS:
+                for backward in (False, True):
+                    cell(context, kind, d, n, backward, args.rounds, out)
+    sys.exit(1 if peers_gpu.wrong else 0)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Fa3Error as error:
+        sys.exit(f"mask_gpu.py: {error}")

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// mask_sm90.cpp — strides of attn_mask, of its bits and of its tiles.
+#include "backend/launch/mask_sm90.h"
+
+#include "core/dtype.h"
+#include "device/sm90/mask/args.h"
+
+namespace fa3::sm90 {
+
+MaskTensorArgs mask_of(const Problem& p, const Buffers& buffers, const MaskShape& shape,
+                       std::byte* at) {
+  const Layout& mask = p.layout[kAttnMask];
+  MaskTensorArgs args{};
+  args.values = buffers.data[kAttnMask];
+  args.batch = mask.batch, args.head = mask.head, args.row = mask.row;
+  args.bits = reinterpret_cast<const u32*>(at);
+  args.tiles = reinterpret_cast<const MaskTiles*>(at + shape.tiles_at());
+  const auto stride = [](bool same, int64_t of) { return same ? 0 : of; };
+  args.bits_row = stride(shape.same_rows, shape.words);
+  args.bits_head = stride(shape.same_heads, shape.rows * shape.words);
+  args.bits_batch = stride(shape.same_batch, shape.heads * shape.rows * shape.words);
+  args.tiles_q = stride(shape.same_rows, shape.groups);
+  args.tiles_head = stride(shape.same_heads, shape.q_tiles * shape.groups);
+  args.tiles_batch = stride(shape.same_batch, shape.heads * shape.q_tiles * shape.groups);
+  args.step = shape.same_keys ? 0 : 1;
+  args.keys = static_cast<i32>(p.kv.max_seqlen);
+  const int64_t odd = mask.batch | mask.head | mask.row | p.kv.max_seqlen;
+  const auto pair_bytes = static_cast<uintptr_t>(2 * dtype_bytes(mask.dtype));
+  args.pairs = !shape.same_keys && odd % 2 == 0 &&
+               reinterpret_cast<uintptr_t>(args.values) % pair_bytes == 0;
+  args.cap = p.softcap > 0 ? static_cast<float>(p.softcap) : 1;
+  return args;
+}
+
+Status launch(const MaskBitsPlan& plan, const KernelStep& step, GpuRuntime& runtime,
+              StreamRef stream, const Problem& p, const Buffers& buffers, std::byte* workspace) {
+  const MaskShape& shape = plan.shape;
+  if (shape.grid() == 0) return {};
+  MaskBitsArgs args{};
+  args.mask = mask_of(p, buffers, shape, workspace + plan.at);
+  args.heads = static_cast<i32>(shape.heads);
+  args.rows = static_cast<i32>(shape.rows);
+  args.keys = static_cast<i32>(shape.keys);
+  args.q_tiles = static_cast<i32>(shape.q_tiles);
+  args.groups = static_cast<i32>(shape.groups);
+  return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
+}
+
+}  // namespace fa3::sm90

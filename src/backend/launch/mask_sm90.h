@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// mask_sm90.h — attn_mask for kernels: the one that reads it first, and what it leaves to the
+// others.
+#pragma once
+
+#include "core/problem.h"
+#include "device/warp/mask_tensor.h"
+#include "plan/plan.h"
+#include "runtime/gpu_runtime.h"
+
+namespace fa3::sm90 {
+
+// at: of the shape's bytes in the workspace.
+MaskTensorArgs mask_of(const Problem& problem, const Buffers& buffers, const MaskShape& shape,
+                       std::byte* at);
+
+inline Status check_addresses(const MaskBitsPlan&, const Problem&, const Buffers&) {
+  return {};  // elements may lie anywhere
+}
+Status launch(const MaskBitsPlan& plan, const KernelStep& step, GpuRuntime& runtime,
+              StreamRef stream, const Problem& problem, const Buffers& buffers,
+              std::byte* workspace);
+
+}  // namespace fa3::sm90
