@@ -32,7 +32,7 @@ sim: ## the simulator of Hopper GPUs: build/release/lib/libfa3_sim.so
 demo: build ## attention on tensors of a real transformer, compared with the model's own output
 	@scripts/demo
 
-test: ## every tier of tests on the release build, at most 5 minutes
+test: ## every tier of tests on the release build, about 5 minutes
 	@scripts/setup build test
 	@cmake --preset release -DFA3_BUILD_TESTS=ON $(PYTHON_OPTIONS)
 	@cmake --build --preset release
@@ -44,7 +44,7 @@ gpu-check: ## build/gpu-check.tar.gz, to carry to a Hopper GPU: every check ther
 	@cmake --build --preset release --target fa3_gpu_check
 	@bench/gpu_check/bundle.py
 
-ci: ## clang with -Werror and sanitizers, fuzzers, more random problems: before a merge
+ci: ## clang with -Werror and sanitizers, fuzzers, what `make test` leaves out: before a merge
 	@scripts/setup build test ci
 	@scripts/ci
 

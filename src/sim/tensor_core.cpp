@@ -1,78 +1,134 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// tensor_core.cpp — aligned, cut, exact: loops over columns that compilers turn into vectors.
+// tensor_core.cpp — aligned, cut, exact: in doubles, which hold every sum as it is, by Google
+// Highway.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "sim/tensor_core.cpp"
 #include "sim/tensor_core.h"
 
+#include <hwy/foreach_target.h>  // includes this file once per target
+#include <hwy/highway.h>
+
 #include <algorithm>
-#include <bit>
 #include <cmath>
+#include <cstdint>
 
+HWY_BEFORE_NAMESPACE();
 namespace fa3::sim {
-namespace {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
 
-constexpr u32 kColumns = 64;
+constexpr u32 kColumns = 64, kTerms = 32;
 constexpr i32 kNone = -100000;  // the exponent of zero
+// Below those of all products, which a double's hold: what is cut at it is zero.
+constexpr i32 kLeastExponent = -400;
 
-// Of a finite number, subnormals included.
-i32 exponent(float x) { return x == 0 ? kNone : std::ilogb(x); }
+using F64 = hn::CappedTag<double, 8>;
+using F32 = hn::Rebind<float, F64>;
+using I32 = hn::Rebind<i32, F64>;
+using I64 = hn::Rebind<int64_t, F64>;
 
-// 2^e. The exponents of all terms together stay within those of a double.
-double power(i32 e) { return std::bit_cast<double>(static_cast<u64>(e + 1023) << 52); }
-
-// sum · 2^(largest − bits) as FP32: cut toward zero after `bits` bits, or FP32's 23.
-float result(i64 sum, i32 largest, int bits) {
-  if (sum == 0) return 0;
-  const u64 magnitude = static_cast<u64>(sum < 0 ? -sum : sum);
-  const int excess = std::bit_width(magnitude) - 1 - std::min(bits, 23);
-  const u64 kept = excess > 0 ? magnitude >> excess << excess : magnitude;
-  const double value = std::ldexp(static_cast<double>(kept), largest - bits);
-  // Below FP32's normal numbers the last place is fixed.
-  const double whole = std::ldexp(std::trunc(std::ldexp(value, 149)), -149);
-  const float out = static_cast<float>(value < 0x1p-126 ? whole : value);
-  return sum < 0 ? -out : out;
+// Of finite numbers, subnormals included: the exponent of their leading bit.
+HWY_INLINE hn::Vec<I32> exponent(hn::Vec<F32> x) {
+  const I32 i;
+  const auto bits = hn::And(hn::BitCast(i, x), hn::Set(i, 0x7fffffff));
+  const auto normal = hn::Sub(hn::ShiftRight<23>(bits), hn::Set(i, 127));
+  // A subnormal number is its bits, times 2^-149.
+  const auto whole = hn::BitCast(i, hn::ConvertTo(F32(), bits));
+  const auto subnormal = hn::Sub(hn::ShiftRight<23>(whole), hn::Set(i, 127 + 149));
+  const auto nonzero = hn::IfThenElse(hn::Lt(bits, hn::Set(i, 1 << 23)), subnormal, normal);
+  return hn::IfThenElse(hn::Eq(bits, hn::Zero(i)), hn::Set(i, kNone), nonzero);
 }
 
-}  // namespace
+// 2^e.
+HWY_INLINE hn::Vec<F64> power(hn::Vec<I32> e) {
+  const I64 wide;
+  const auto biased = hn::Add(hn::PromoteTo(wide, e), hn::Set(wide, 1023));
+  return hn::BitCast(F64(), hn::ShiftLeft<52>(biased));
+}
+
+// d[0 … lanes) += Σ a[k] · b[k][0 … lanes); b and its exponents have rows of kColumns.
+HWY_INLINE hn::Vec<F32> sum(hn::Vec<F32> d, const double* a, const i32* a_exponent, const double* b,
+                            const i32* b_exponent, u32 k, int bits) {
+  const F64 f64;
+  const I32 i32s;
+  auto largest = hn::Max(exponent(d), hn::Set(i32s, kLeastExponent));
+  for (u32 i = 0; i < k; i++)
+    largest = hn::Max(
+        largest, hn::Add(hn::Set(i32s, a_exponent[i]), hn::LoadU(i32s, b_exponent + i * kColumns)));
+  const auto scale = power(hn::Sub(hn::Set(i32s, bits), largest));
+  // From +0 on: no sum is −0.
+  auto sum = hn::Add(hn::Zero(f64), hn::Trunc(hn::Mul(hn::PromoteTo(f64, d), scale)));
+  for (u32 i = 0; i < k; i++) {
+    const auto product = hn::Mul(hn::Set(f64, a[i]), hn::LoadU(f64, b + i * kColumns));
+    sum = hn::Add(sum, hn::Trunc(hn::Mul(product, scale)));
+  }
+  // Cut after `bits` bits, or FP32's 23; below FP32's normal numbers the last place is fixed.
+  const uint64_t kept = ~uint64_t{0} << (52 - std::min(bits, 23));
+  const hn::Rebind<uint64_t, F64> words;
+  const auto value = hn::Mul(sum, power(hn::Sub(largest, hn::Set(i32s, bits))));
+  const auto cut = hn::BitCast(f64, hn::And(hn::BitCast(words, value), hn::Set(words, kept)));
+  const auto units = hn::Trunc(hn::Mul(cut, hn::Set(f64, 0x1p149)));
+  return hn::DemoteTo(F32(), hn::Mul(units, hn::Set(f64, 0x1p-149)));
+}
 
 void add_step(float* const* d, const float* a, const float* b, u32 rows, u32 n, u32 k, int bits) {
-  thread_local i32 b_exponent[32 * kColumns];
-  bool special_b = false;  // exponents of Inf and NaN are not to be added
-  for (u32 i = 0; i < k * n; i++) {
-    b_exponent[i] = exponent(b[i]);
-    special_b = special_b || !std::isfinite(b[i]);
+  const F64 f64;
+  const F32 f32;
+  const I32 i32s;
+  const u32 lanes = static_cast<u32>(hn::Lanes(f64));
+  thread_local double right[kTerms * kColumns];
+  thread_local i32 right_exponent[kTerms * kColumns];
+  bool special_column[kColumns] = {};  // Inf and NaN need no alignment
+  for (u32 i = 0; i < k; i++) {
+    float row[kColumns] = {};
+    std::copy_n(b + i * n, n, row);
+    for (u32 j = 0; j < n; j++) special_column[j] = special_column[j] || !std::isfinite(row[j]);
+    for (u32 j = 0; j < n; j += lanes) {
+      const auto x = hn::LoadU(f32, row + j);
+      hn::StoreU(hn::PromoteTo(f64, x), f64, right + i * kColumns + j);
+      hn::StoreU(exponent(x), i32s, right_exponent + i * kColumns + j);
+    }
   }
   for (u32 r = 0; r < rows; r++) {
-    i32 largest[kColumns];
-    double scale[kColumns];
-    i64 sum[kColumns];
-    bool special = special_b;
+    float row[kColumns] = {}, factors[kTerms] = {}, sums[kColumns];
+    std::copy_n(d[r], n, row);
+    std::copy_n(a + r * kTerms, k, factors);
+    double left[kTerms];
+    i32 left_exponent[kTerms];
+    bool special_row = false;
+    for (u32 i = 0; i < k; i++) special_row = special_row || !std::isfinite(factors[i]);
+    for (u32 i = 0; i < kTerms; i += lanes) {
+      const auto x = hn::LoadU(f32, factors + i);
+      hn::StoreU(hn::PromoteTo(f64, x), f64, left + i);
+      hn::StoreU(exponent(x), i32s, left_exponent + i);
+    }
+    for (u32 j = 0; j < n; j += lanes)
+      hn::StoreU(
+          sum(hn::LoadU(f32, row + j), left, left_exponent, right + j, right_exponent + j, k, bits),
+          f32, sums + j);
     for (u32 j = 0; j < n; j++) {
-      largest[j] = exponent(d[r][j]);
-      special = special || !std::isfinite(d[r][j]);
+      if (special_row || special_column[j] || !std::isfinite(row[j])) {
+        double total = row[j];
+        for (u32 i = 0; i < k; i++) total += left[i] * right[i * kColumns + j];
+        sums[j] = static_cast<float>(total);
+      }
     }
-    for (u32 i = 0; i < k; i++) {
-      const float left = a[r * 32 + i];
-      special = special || !std::isfinite(left);
-      if (left == 0 || special) continue;
-      const i32 left_exponent = exponent(left);
-      for (u32 j = 0; j < n; j++)
-        largest[j] = std::max(largest[j], left_exponent + b_exponent[i * n + j]);
-    }
-    if (special) {  // Inf and NaN need no alignment
-      for (u32 j = 0; j < n; j++)
-        for (u32 i = 0; i < k; i++) d[r][j] += a[r * 32 + i] * b[i * n + j];
-      continue;
-    }
-    for (u32 j = 0; j < n; j++) {
-      scale[j] = power(bits - std::max(largest[j], -400));
-      sum[j] = static_cast<i64>(d[r][j] * scale[j]);
-    }
-    for (u32 i = 0; i < k; i++) {
-      const double left = a[r * 32 + i];
-      for (u32 j = 0; j < n; j++) sum[j] += static_cast<i32>(left * b[i * n + j] * scale[j]);
-    }
-    for (u32 j = 0; j < n; j++)
-      d[r][j] = largest[j] <= kNone / 2 ? 0.f : result(sum[j], largest[j], bits);
+    std::copy_n(sums, n, d[r]);
   }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace fa3::sim
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace fa3::sim {
+
+HWY_EXPORT(add_step);
+
+void add_step(float* const* d, const float* a, const float* b, u32 rows, u32 n, u32 k, int bits) {
+  HWY_DYNAMIC_DISPATCH(add_step)(d, a, b, rows, n, k, bits);
 }
 
 }  // namespace fa3::sim
+#endif

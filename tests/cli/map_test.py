@@ -2,6 +2,7 @@
 """fa3 run --map: the picture decodes and shows the mask and the probabilities."""
 
 import functools
+import itertools
 import pathlib
 import re
 import struct
@@ -16,6 +17,28 @@ GLYPH_WIDTH, GLYPH_HEIGHT = 9, 15
 INK = (32, 32, 32)
 HIDDEN = (222, 226, 230)
 WHITE = (255, 255, 255)
+
+
+def unfiltered(kind, line, above):
+    """A line of the picture from what its filter has left of it."""
+    if kind == 1:
+        for channel in range(3):
+            line[channel::3] = bytes(
+                itertools.accumulate(line[channel::3], lambda left, x: (left + x) & 255)
+            )
+    elif kind == 2:
+        line = bytearray((x + up) & 255 for x, up in zip(line, above))
+    elif kind > 2:
+        left, corner = [0, 0, 0], [0, 0, 0]
+        for i, up in enumerate(above):
+            a, c = left[i % 3], corner[i % 3]
+            guess = (a + up) // 2
+            if kind == 4:
+                near = a + up - c
+                guess = min((a, up, c), key=lambda value, near=near: abs(near - value))
+            line[i] = left[i % 3] = (line[i] + guess) & 255
+            corner[i % 3] = up
+    return line
 
 
 def decode_png(path):
@@ -37,18 +60,9 @@ def decode_png(path):
         at += 12 + length
     raw, stride, rows, above = zlib.decompress(packed), 3 * width, [], bytes(3 * width)
     for y in range(height):
-        kind, line = raw[y * (stride + 1)], bytearray(
-            raw[y * (stride + 1) + 1 : (y + 1) * (stride + 1)]
-        )
-        for i in range(stride):
-            left = line[i - 3] if i >= 3 else 0
-            corner = above[i - 3] if i >= 3 else 0
-            up = above[i]
-            guess = left + up - corner
-            near = min((left, up, corner), key=lambda v: abs(guess - v))
-            line[i] = (line[i] + [0, left, up, (left + up) // 2, near][kind]) & 255
-        rows.append([tuple(line[i : i + 3]) for i in range(0, stride, 3)])
-        above = line
+        kind, *line = raw[y * (stride + 1) : (y + 1) * (stride + 1)]
+        above = unfiltered(kind, bytearray(line), above)
+        rows.append(list(zip(above[0::3], above[1::3], above[2::3])))
     return rows
 
 

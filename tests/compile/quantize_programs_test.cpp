@@ -10,6 +10,7 @@
 #include "plan/sm90/quantize_plan.h"
 #include "tests/kit/cubin.h"
 #include "tests/kit/nvrtc.h"
+#include "tests/kit/thorough.h"
 
 namespace fa3::sm90 {
 namespace {
@@ -71,7 +72,12 @@ TEST_P(QuantizePrograms, CompileWithoutSpills) {
     }
   }
   EXPECT_EQ(of_header.size(), 3u);
-  for (const auto& [header, expressions] : of_header) expect_in_registers(header, expressions);
+  for (const auto& [header, expressions] : of_header) {
+    std::vector<std::string> some;
+    for (size_t i = 0; i < expressions.size(); ++i)
+      if (kit::due(i, 3)) some.push_back(expressions[i]);
+    if (!some.empty()) expect_in_registers(header, some);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(HeadDims, QuantizePrograms, testing::Values(64, 96, 128, 192, 256),

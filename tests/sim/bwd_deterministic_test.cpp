@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/kit/thorough.h"
 #include "tests/sim/simulator.h"
 
 namespace fa3 {
@@ -41,9 +42,8 @@ struct Put {
   const char* name;
   std::function<void(const fa3_backward_args&)> change;
 };
-void PrintTo(const Put& put, std::ostream* out) { *out << put.name; }
 
-class SimBwdDeterministic : public testing::TestWithParam<Put> {
+class SimBwdDeterministic : public testing::TestWithParam<size_t> {
  protected:
   fa3_backward_args run(const Config& c, const verify::Tensors& t, bool deterministic) {
     fa3_backward_args args = verify::backward_args(c, t);
@@ -71,20 +71,6 @@ std::string kinds_of(const fa3_tensor& t) {
 
 class SimBwdNotFinite : public SimBwdDeterministic {};
 
-TEST_P(SimBwdNotFinite, StandsWhereItDoesByDefault) {
-  // dQ apart from the tiles of Q and dO, and in their place.
-  for (const int64_t head_dim : {kit::kSanitized ? kit::kSanitizedHeadDim : 128, 256}) {
-    if (kit::kSanitized && head_dim != kit::kSanitizedHeadDim) continue;
-    SCOPED_TRACE(head_dim);
-    const Config c = config(head_dim);
-    const verify::Tensors t = verify::make_tensors(c);
-    GetParam().change(verify::backward_args(c, t));
-    forward(c, t);
-    const std::string by_default = kinds_of(run(c, t, false).dq);
-    EXPECT_NE(by_default.find_first_not_of('.'), std::string::npos) << "nothing to find";
-    EXPECT_EQ(kinds_of(run(c, t, true).dq), by_default);
-  }
-}
 // Causal, 130 keys more than queries: query i sees keys to i + 130.
 const Put kNotFinite[] = {
     {"NanInK",
@@ -125,25 +111,27 @@ const Put kNotFinite[] = {
        verify::set(a.v, {0, 100, 0, 5}, 1e30);
      }},
 };
-INSTANTIATE_TEST_SUITE_P(Values, SimBwdNotFinite, testing::ValuesIn(kNotFinite),
-                         [](const auto& put) { return std::string(put.param.name); });
+
+TEST_P(SimBwdNotFinite, StandsWhereItDoesByDefault) {
+  // dQ apart from the tiles of Q and dO, and in their place.
+  for (const int64_t head_dim : {kit::kSanitized ? kit::kSanitizedHeadDim : 128, 256}) {
+    if (kit::kSanitized && head_dim != kit::kSanitizedHeadDim) continue;
+    if (!kit::due(GetParam() + (head_dim == 256 ? 1 : 0), 2)) continue;
+    SCOPED_TRACE(head_dim);
+    const Config c = config(head_dim);
+    const verify::Tensors t = verify::make_tensors(c);
+    kNotFinite[GetParam()].change(verify::backward_args(c, t));
+    forward(c, t);
+    const std::string by_default = kinds_of(run(c, t, false).dq);
+    EXPECT_NE(by_default.find_first_not_of('.'), std::string::npos) << "nothing to find";
+    EXPECT_EQ(kinds_of(run(c, t, true).dq), by_default);
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Values, SimBwdNotFinite, testing::Range(size_t{0}, std::size(kNotFinite)),
+                         [](const auto& put) { return std::string(kNotFinite[put.param].name); });
 
 class SimBwdRange : public SimBwdDeterministic {};
 
-// The bound of a row is far above what its elements are, or near what FP32 can hold.
-TEST_P(SimBwdRange, ErrorsAreWithinTheirBounds) {
-  if (kit::kSanitized) GTEST_SKIP() << "other values in the same places: nothing for sanitizers";
-  for (const int64_t head_dim : {64, 128}) {
-    SCOPED_TRACE(head_dim);
-    Config c = config(head_dim);
-    c.deterministic = true;
-    const verify::Tensors t = verify::make_tensors(c);
-    GetParam().change(verify::backward_args(c, t));
-    forward(c, t);
-    for (const verify::OutputResult& r : verify::compare_backward(run(c, t, true)))
-      EXPECT_TRUE(r.ok) << verify::to_text(r);
-  }
-}
 const Put kRange[] = {
     {"OutlierInK",
      [](const auto& a) {
@@ -173,8 +161,24 @@ const Put kRange[] = {
     {"ZeroV", [](const auto& a) { scale(a.v, 0); }},
     {"ZeroK", [](const auto& a) { scale(a.k, 0); }},
 };
-INSTANTIATE_TEST_SUITE_P(Values, SimBwdRange, testing::ValuesIn(kRange),
-                         [](const auto& put) { return std::string(put.param.name); });
+
+// The bound of a row is far above what its elements are, or near what FP32 can hold.
+TEST_P(SimBwdRange, ErrorsAreWithinTheirBounds) {
+  if (kit::kSanitized) GTEST_SKIP() << "other values in the same places: nothing for sanitizers";
+  for (const int64_t head_dim : {64, 128}) {
+    if (!kit::due(GetParam() + (head_dim == 128 ? 1 : 0), 2)) continue;
+    SCOPED_TRACE(head_dim);
+    Config c = config(head_dim);
+    c.deterministic = true;
+    const verify::Tensors t = verify::make_tensors(c);
+    kRange[GetParam()].change(verify::backward_args(c, t));
+    forward(c, t);
+    for (const verify::OutputResult& r : verify::compare_backward(run(c, t, true)))
+      EXPECT_TRUE(r.ok) << verify::to_text(r);
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Values, SimBwdRange, testing::Range(size_t{0}, std::size(kRange)),
+                         [](const auto& put) { return std::string(kRange[put.param].name); });
 
 }  // namespace
 }  // namespace fa3

@@ -249,7 +249,7 @@ void generate(const fa3_tensor& t, const std::function<double()>& next) {
 
 // ---- Owning ----------------------------------------------------------------------------------
 
-Storage::Storage(size_t bytes) : bytes_(bytes, kGuard), claimed_(bytes, false) { set_poison(true); }
+Storage::Storage(size_t bytes) : bytes_(bytes, kGuard), claimed_(bytes, 0) { set_poison(true); }
 
 Storage::~Storage() { set_poison(false); }
 
@@ -259,16 +259,35 @@ void Storage::claim(const fa3_tensor& view) {
     const int64_t begin = static_cast<std::byte*>(row) - bytes_.data();
     if (begin < 0 || begin + row_bytes > static_cast<int64_t>(bytes_.size()))
       throw std::logic_error("verify: a view leaves its storage");
-    std::fill_n(claimed_.begin() + begin, row_bytes, true);
+    std::memset(claimed_.data() + begin, 1, static_cast<size_t>(row_bytes));
   });
   set_poison(true);
+}
+
+// The runs of bytes that no view has claimed.
+template <class Visit>
+void Storage::for_each_guard(const Visit& visit) const {
+  const size_t size = claimed_.size();
+  const auto next = [&](size_t from, int value) {
+    const void* const at = std::memchr(claimed_.data() + from, value, size - from);
+    return at == nullptr ? size
+                         : static_cast<size_t>(static_cast<const uint8_t*>(at) - claimed_.data());
+  };
+  for (size_t begin = 0; (begin = next(begin, 0)) < size;) {
+    const size_t end = next(begin, 1);
+    visit(begin, end - begin);
+    begin = end;
+  }
 }
 
 bool Storage::guards_intact() const {
   set_poison(false);
   bool intact = true;
-  for (size_t i = 0; i < bytes_.size(); ++i)
-    intact = intact && (claimed_[i] || bytes_[i] == kGuard);
+  for_each_guard([&](size_t begin, size_t bytes) {
+    const auto guard = bytes_.begin() + static_cast<std::ptrdiff_t>(begin);
+    intact = intact && std::all_of(guard, guard + static_cast<std::ptrdiff_t>(bytes),
+                                   [](std::byte b) { return b == kGuard; });
+  });
   set_poison(true);
   return intact;
 }
@@ -284,12 +303,9 @@ std::vector<std::byte> Storage::snapshot() const {
 void Storage::set_poison([[maybe_unused]] bool on) const {
 #ifdef FA3_VERIFY_ASAN
   ASAN_UNPOISON_MEMORY_REGION(bytes_.data(), bytes_.size());
-  for (size_t i = 0; on && i < bytes_.size();) {
-    size_t end = i;
-    while (end < bytes_.size() && claimed_[end] == claimed_[i]) ++end;
-    if (!claimed_[i]) ASAN_POISON_MEMORY_REGION(bytes_.data() + i, end - i);
-    i = end;
-  }
+  if (!on) return;
+  for_each_guard(
+      [&](size_t begin, size_t bytes) { ASAN_POISON_MEMORY_REGION(bytes_.data() + begin, bytes); });
 #endif
 }
 

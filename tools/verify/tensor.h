@@ -65,10 +65,12 @@ class Storage {
   std::vector<std::byte> snapshot() const;  // all bytes, to tell later whether any changed
 
  private:
+  template <class Visit>
+  void for_each_guard(const Visit& visit) const;
   void set_poison(bool on) const;
 
   std::vector<std::byte> bytes_;
-  std::vector<bool> claimed_;
+  std::vector<uint8_t> claimed_;  // of each byte: 1 if it is an element's
 };
 
 // A view and the memory that it lies in, which several Tensors may share. Default: absent.

@@ -74,6 +74,7 @@ void fill_all_rows(const Problem& p, const Buffers& buffers) {
   for (const TensorRow& out : kTensors) {
     if (!is_filled(p, out.id)) continue;
     const SeqAxis& axis = p.axis_of(out.id);
+    if (axis.rows == 0) continue;  // of any number of batch entries
     const int64_t entries = axis.varlen ? 1 : p.batch;
     for (int64_t b = 0; b < entries; ++b) fill(p, out.id, buffers.data[out.id], b, 0, axis.rows);
   }
