@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "plan/sm90/bwd_configs.h"
@@ -64,11 +65,15 @@ TEST(MaskPrograms, OfTheBackward_StayInRegisters) {
   std::string header;
   for (const BwdRow& row : kBwdRows) {
     if (!row.config.exact_p()) continue;
-    for (const MaskTensor type : {MaskTensor::kBool, MaskTensor::kF32}) {
+    // Alone, and a mask that only hides beside one other term.
+    for (const auto& [type, softcap, functors] :
+         {std::tuple(MaskTensor::kBool, true, false), std::tuple(MaskTensor::kBool, false, true),
+          std::tuple(MaskTensor::kF32, false, false)}) {
       BwdPlan plan;
       plan.config = row.config;
       plan.config.attn_mask = type;
-      plan.config.functors = type == MaskTensor::kBool;
+      plan.config.softcap = softcap;
+      plan.config.functors = functors;
       ASSERT_EQ(why_illegal(plan.config), nullptr);
       all.push_back(program_of(plan).expression);
       header = program_of(plan).header;

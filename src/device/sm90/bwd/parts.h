@@ -221,8 +221,11 @@ struct BwdParts {
 
     FA3_DEV bool sees(int i) const { return (shown[i % 2] >> (i / 2 * 8) & 1) != 0; }
     FA3_DEV float value(int i) const {
-      if constexpr (!kCfg.adds_mask()) return 0;
-      return Element::value(ptx::ld_global_nc_if(at[i % 2] + i / 2 * other, i / 2 * 8 < left));
+      if constexpr (kCfg.adds_mask()) {
+        return Element::value(ptx::ld_global_nc_if(at[i % 2] + i / 2 * other, i / 2 * 8 < left));
+      } else {
+        return 0;
+      }
     }
   };
   FA3_DEV MaskPart mask_part(int j) const {
