@@ -8,14 +8,13 @@ forward's operations. Each gradient is compared with FP32 by definition, for the
 the first keys of a head. One JSON object a line, the first about machine and commit.
 """
 
-import argparse
 import sys
 
-import machine
+import gpu_run
 import peers_gpu
 import torch
 from fa3_ctypes import Context, Library, backward_args, forward_args
-from peers_gpu import HEAD_DIMS, MASKS, ROOT, SEQLENS, emit, measure, stream_handle
+from gpu_run import HEAD_DIMS, MASKS, SEQLENS, emit, measure, stream_handle
 
 BACKWARD_TO_FORWARD = 2.5
 ROWS = 256  # of queries, and of keys, that are compared
@@ -26,7 +25,7 @@ class Problem:
     """Tensors of a cell and fa3's forward of them."""
 
     def __init__(self, context, d, mask, seqlen):
-        self.batch, self.heads = peers_gpu.TOKENS // seqlen, peers_gpu.HIDDEN // d
+        self.batch, self.heads = gpu_run.TOKENS // seqlen, gpu_run.HIDDEN // d
         self.mask, self.seqlen, self.head_dim = mask, seqlen, d
         shape = (self.batch, seqlen, self.heads, d)
         self.q, self.k, self.v, self.dout = (
@@ -140,43 +139,27 @@ def run_cell(contexts, d, mask, seqlen, rounds, out):
         "seqlen": seqlen,
         "batch": p.batch,
         "heads": p.heads,
-        "clock_power": peers_gpu.clock_mhz(),
+        "clock_power": gpu_run.clock_mhz(),
         "relative_error": errors,
     }
     row["same_bits"] = {n: same_bits(c) for n, c in found.items() if n.endswith("deterministic")}
-    work = BACKWARD_TO_FORWARD * peers_gpu.flops(d, mask, seqlen)
+    work = BACKWARD_TO_FORWARD * gpu_run.flops(d, mask, seqlen)
     for name, (ms, low, high) in timed.items():
         row[name] = {"ms": ms, "p10_ms": low, "p90_ms": high, "tflops": work / ms * 1e-9}
     emit(out, row)
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--lib", default="build/release/lib/libfa3.so")
+    parser = gpu_run.arguments(__doc__, 9, HEAD_DIMS, SEQLENS)
     parser.add_argument("--also", action="append", default=[], metavar="NAME=LIB",
                         help="another build of the library, its results as fa3_NAME")
-    parser.add_argument("--out", help="file to append to [standard output]")
-    parser.add_argument("--commit", help="of the library [the commit of this tree or bundle]")
-    parser.add_argument("--rounds", type=int, default=9)
-    ints = lambda x: [int(y) for y in x.split(",")]
-    parser.add_argument("--head-dims", type=ints, default=HEAD_DIMS)
-    parser.add_argument("--seqlens", type=ints, default=SEQLENS)
     parser.add_argument("--masks", type=lambda x: x.split(","), default=MASKS)
     args = parser.parse_args()
-    out = open(args.out, "a") if args.out else sys.stdout
-    torch.manual_seed(0)
-    library = Library(args.lib)
-    contexts = {"": Context(library, device="cuda")}
+    out, context = gpu_run.begin(args, "bwd-grid")
+    contexts = {"": context}
     for also in args.also:
         name, path = also.split("=", 1)
         contexts[f"_{name}"] = Context(Library(path), device="cuda")
-    meta = machine.gpu_meta("bwd-grid", torch.cuda.get_device_name(), library.version(),
-                            args.commit or machine.commit(ROOT))
-    versions = {"torch": torch.__version__, "cudnn": torch.backends.cudnn.version()}
-    emit(out, meta | versions)
-    peers_gpu.ceilings(out)
     for d in args.head_dims:
         for mask in args.masks:
             for seqlen in args.seqlens:

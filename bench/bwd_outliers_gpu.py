@@ -9,13 +9,11 @@ that of its values, the last queries of one head; normal BF16 tensors, and in th
   keys F      one of 1000 keys whose K and V are F times as large
 """
 
-import argparse
-import sys
-
-import machine
+import gpu_run
 import torch
-from fa3_ctypes import Context, Library, backward_args, forward_args
-from peers_gpu import ROOT, emit, stream_handle, visible
+from fa3_ctypes import backward_args, forward_args
+from gpu_run import emit, stream_handle
+from peers_gpu import visible
 
 ROWS = 128  # queries that are compared
 
@@ -61,20 +59,9 @@ def run(context, kind, factor, d, mask, seqlen):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--lib", default="build/release/lib/libfa3.so")
-    parser.add_argument("--out", help="file to append to [standard output]")
-    parser.add_argument("--commit", help="of the library [the commit of this tree or bundle]")
+    parser = gpu_run.arguments(__doc__)
     args = parser.parse_args()
-    out = open(args.out, "a") if args.out else sys.stdout
-    torch.manual_seed(0)
-    library = Library(args.lib)
-    context = Context(library, device="cuda")
-    name = torch.cuda.get_device_name()
-    commit = args.commit or machine.commit(ROOT)
-    emit(out, machine.gpu_meta("bwd-outliers", name, library.version(), commit))
+    out, context = gpu_run.begin(args, "bwd-outliers")
     cases = [("channel", f) for f in (1, 10, 100, 1000)]
     cases += [(kind, f) for kind in ("elements", "keys") for f in (10, 100, 1000)]
     for d in (64, 128, 256):

@@ -9,19 +9,18 @@ Contenders take turns in one process on tensors of the same numbers; medians in 
 first about machine and commit.
 """
 
-import argparse
 import json
 import os
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
-import machine
+import gpu_run
 import peers_gpu
 import torch
 from cudnn_fp8 import CudnnFp8
 from fa3_ctypes import Context, Fa3Error, Library, forward_args
-from peers_gpu import HEAD_DIMS, HIDDEN, MASKS, ROOT, TOKENS, emit, flops, measure, stream_handle
+from gpu_run import HEAD_DIMS, HIDDEN, MASKS, TOKENS, emit, flops, measure, stream_handle
 
 SEQLENS = (2048, 4096, 8192, 16384, 32768)
 MOST = {torch.float8_e4m3fn: 448.0, torch.int8: 127.0}
@@ -214,7 +213,7 @@ def run_cell(contexts, rows, d, mask, seqlen, rounds, cudnn, out):
         "seqlen": seqlen,
         "batch": batch,
         "heads": heads,
-        "clock_power": peers_gpu.clock_mhz(),
+        "clock_power": gpu_run.clock_mhz(),
         "relative_error": errors,
     }
     work = flops(d, mask, seqlen)
@@ -224,27 +223,16 @@ def run_cell(contexts, rows, d, mask, seqlen, rounds, cudnn, out):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--lib", default="build/release/lib/libfa3.so")
+    parser = gpu_run.arguments(__doc__, 9, HEAD_DIMS, SEQLENS)
     parser.add_argument("--also", action="append", default=[], metavar="NAME=LIB",
                         help="another build of the library, its results as …_NAME")
     parser.add_argument("--row", action="append", default=[], metavar="NAME=OPERANDS:ROW",
                         help="also on that row; OPERANDS+v_offset: with an offset of zeros")
-    parser.add_argument("--out", help="file to append to [standard output]")
-    parser.add_argument("--commit", help="of the library [the commit of this tree or bundle]")
     parser.add_argument("--cudnn", action="store_true", help="cuDNN's FP8 forward, too")
-    parser.add_argument("--rounds", type=int, default=9)
-    ints = lambda x: [int(y) for y in x.split(",")]
-    parser.add_argument("--head-dims", type=ints, default=HEAD_DIMS)
-    parser.add_argument("--seqlens", type=ints, default=SEQLENS)
     parser.add_argument("--masks", type=lambda x: x.split(","), default=MASKS)
     args = parser.parse_args()
-    out = open(args.out, "a") if args.out else sys.stdout
-    torch.manual_seed(0)
-    library = Library(args.lib)
-    contexts = {"": Context(library, device="cuda")}
+    out, context = gpu_run.begin(args, "fwd8-grid")
+    contexts = {"": context}
     for also in args.also:
         name, path = also.split("=", 1)
         contexts[f"_{name}"] = Context(Library(path), device="cuda")
@@ -252,10 +240,6 @@ def main():
     for text in args.row:
         name, operands, row = text.replace(":", "=", 1).split("=", 2)
         rows.append((name, operands.removesuffix("+v_offset"), row, "+" in operands))
-    meta = machine.gpu_meta("fwd8-grid", torch.cuda.get_device_name(), library.version(),
-                            args.commit or machine.commit(ROOT))
-    emit(out, meta | {"torch": torch.__version__})
-    peers_gpu.ceilings(out)
     for d in args.head_dims:
         for mask in args.masks:
             for seqlen in args.seqlens:

@@ -9,15 +9,13 @@ hides nothing and adds. Contenders take turns in one process on the same tensors
 each is compared with FP64 on some rows. One JSON object a line, the first about machine and commit.
 """
 
-import argparse
 import sys
 
-import machine
-import peers_gpu
+import gpu_run
 import torch
-from fa3_ctypes import Context, Fa3Error, Library, backward_args
+from fa3_ctypes import Fa3Error, backward_args
 from fwd8_gpu import Contender
-from peers_gpu import HIDDEN, ROOT, TOKENS, emit, measure, stream_handle
+from gpu_run import HIDDEN, TOKENS, emit, measure, stream_handle
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 KINDS = ("random", "blocks", "causal", "bias")
@@ -134,31 +132,15 @@ def cell(context, kind, d, n, backward, rounds, out):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--lib", default="build/release/lib/libfa3.so")
-    parser.add_argument("--out", help="file to append to [standard output]")
-    parser.add_argument("--commit", help="of the library [the commit of this tree or bundle]")
-    parser.add_argument("--rounds", type=int, default=7)
-    ints = lambda text: [int(y) for y in text.split(",")]
-    parser.add_argument("--head-dims", type=ints, default=(64, 128))
-    parser.add_argument("--seqlens", type=ints, default=(2048, 8192))
+    parser = gpu_run.arguments(__doc__, 7, (64, 128), (2048, 8192))
     args = parser.parse_args()
-    out = open(args.out, "a") if args.out else sys.stdout
-    torch.manual_seed(0)
-    library = Library(args.lib)
-    context = Context(library, device="cuda")
-    meta = machine.gpu_meta("attn-mask", torch.cuda.get_device_name(), library.version(),
-                            args.commit or machine.commit(ROOT))
-    emit(out, meta | {"torch": torch.__version__})
-    peers_gpu.ceilings(out)
+    out, context = gpu_run.begin(args, "attn-mask")
     for d in args.head_dims:
         for n in args.seqlens:
             for kind in KINDS:
                 for backward in (False, True):
                     cell(context, kind, d, n, backward, args.rounds, out)
-    sys.exit(1 if peers_gpu.wrong else 0)
+    sys.exit(1 if gpu_run.wrong else 0)
 
 
 if __name__ == "__main__":

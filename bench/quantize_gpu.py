@@ -9,16 +9,14 @@ TFLOP/s. Last (--long) errors with up to 128k keys, where V has a mean and where
 JSON object a line, the first about machine and commit.
 """
 
-import argparse
 import sys
 
-import machine
-import peers_gpu
+import gpu_run
 import torch
 from fa3_ctypes import MASKS as MASK_IDS
-from fa3_ctypes import PRECISIONS, Context, Fa3Error, Library, forward_args, quantize_args
+from fa3_ctypes import PRECISIONS, Context, Fa3Error, Library, quantize_args
 from fwd8_gpu import Contender, quantised, relative_error
-from peers_gpu import HEAD_DIMS, HIDDEN, MASKS, ROOT, TOKENS, emit, flops, measure, stream_handle
+from gpu_run import HEAD_DIMS, HIDDEN, MASKS, TOKENS, emit, flops, measure, stream_handle
 
 SEQLENS = (2048, 4096, 8192, 16384)
 SEED = 42
@@ -140,7 +138,7 @@ def grid_cell(context, d, mask, seqlen, rounds, out):
     timed = measure(found, rounds)
     row = {"cell": f"precision_d{d}_{mask}_s{seqlen}", "head_dim": d, "mask": mask,
            "seqlen": seqlen, "batch": batch, "heads": heads,
-           "clock_power": peers_gpu.clock_mhz(), "relative_error": errors}
+           "clock_power": gpu_run.clock_mhz(), "relative_error": errors}
     for name, (ms, low, high) in timed.items():
         work = flops(d, mask, seqlen)
         row[name] = {"ms": ms, "p10_ms": low, "p90_ms": high, "tflops": work / ms * 1e-9}
@@ -184,16 +182,7 @@ def long_cell(context, d, keys, mean, out):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--lib", default="build/release/lib/libfa3.so")
-    parser.add_argument("--out", help="file to append to [standard output]")
-    parser.add_argument("--commit", help="of the library [the commit of this tree or bundle]")
-    parser.add_argument("--rounds", type=int, default=9)
-    ints = lambda x: [int(y) for y in x.split(",")]
-    parser.add_argument("--head-dims", type=ints, default=HEAD_DIMS)
-    parser.add_argument("--seqlens", type=ints, default=SEQLENS)
+    parser = gpu_run.arguments(__doc__, 9, HEAD_DIMS, SEQLENS)
     parser.add_argument("--masks", type=lambda x: x.split(","), default=MASKS)
     parser.add_argument("--tokens", type=int, default=65536, help="of the rates [65536]")
     for stage in ("check", "rate", "grid", "long"):
@@ -203,16 +192,9 @@ def main():
     if unknown:
         parser.error(f"--masks: {unknown[0]} is none of {', '.join(MASK_IDS)}")
     every = not (args.check or args.rate or args.grid or args.long)
-    out = open(args.out, "a") if args.out else sys.stdout
-    torch.manual_seed(0)
-    library = Library(args.lib)
-    gpu = Context(library, device="cuda")
-    meta = machine.gpu_meta("quantize", torch.cuda.get_device_name(), library.version(),
-                            args.commit or machine.commit(ROOT))
-    emit(out, meta | {"torch": torch.__version__})
-    peers_gpu.ceilings(out)
+    out, gpu = gpu_run.begin(args, "quantize")
     if args.check or every:
-        with Context(library, device="cpu") as cpu:
+        with Context(Library(args.lib), device="cpu") as cpu:
             for d in (16, 80, *args.head_dims):
                 for dtype in (torch.bfloat16, torch.float16, torch.float32):
                     check(gpu, cpu, d, dtype, out)
@@ -229,7 +211,7 @@ def main():
             for keys in (1024, 2048, 4096, 8192, 32768, 131072):
                 for mean in (0.0, 0.5):
                     long_cell(gpu, d, keys, mean, out)
-    sys.exit(1 if peers_gpu.wrong else 0)
+    sys.exit(1 if gpu_run.wrong else 0)
 
 
 if __name__ == "__main__":

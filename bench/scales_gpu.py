@@ -9,15 +9,14 @@ the codes, bit by bit. Then (--grid) blocks of columns beside scales of heads an
 One JSON object a line, the first about machine and commit.
 """
 
-import argparse
 import sys
 
-import machine
+import gpu_run
 import peers_gpu
 import torch
 from fa3_ctypes import Context, Fa3Error, Library, quantize_args
 from fwd8_gpu import MOST, Contender
-from peers_gpu import HIDDEN, MASKS, ROOT, TOKENS, emit, flops, measure, stream_handle
+from gpu_run import HIDDEN, MASKS, TOKENS, emit, flops, measure, stream_handle
 
 E4M3 = torch.float8_e4m3fn
 SEQLENS = (2048, 16384)
@@ -107,7 +106,7 @@ def grid_cell(contexts, d, mask, seqlen, rounds, out):
             found[f"e4m3_token{label}"] = coded(other, mask, x, E4M3, E4M3, (1, 0))[0]
     found["bf16"] = Contender(context, mask, dict(zip("qkv", x)) | {"o": torch.empty_like(x[0])})
     row = {"cell": f"scales_d{d}_{mask}_s{seqlen}", "head_dim": d, "mask": mask, "seqlen": seqlen,
-           "batch": batch, "heads": heads, "clock_power": peers_gpu.clock_mhz()}
+           "batch": batch, "heads": heads, "clock_power": gpu_run.clock_mhz()}
     for name, (ms, low, high) in measure(found, rounds).items():
         work = flops(d, mask, seqlen)
         row[name] = {"ms": ms, "p10_ms": low, "p90_ms": high, "tflops": work / ms * 1e-9}
@@ -173,34 +172,18 @@ def image_cell(context, d, seqlen, queries, rounds, out):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--lib", default="build/release/lib/libfa3.so")
+    parser = gpu_run.arguments(__doc__, 9, (128, 256), SEQLENS)
     parser.add_argument("--also", action="append", default=[], metavar="NAME=LIB",
                         help="another build, scales of tokens in the grid as e4m3_token_NAME")
-    parser.add_argument("--out", help="file to append to [standard output]")
-    parser.add_argument("--commit", help="of the library [the commit of this tree or bundle]")
-    parser.add_argument("--rounds", type=int, default=9)
-    ints = lambda x: [int(y) for y in x.split(",")]
-    parser.add_argument("--head-dims", type=ints, default=(128, 256))
-    parser.add_argument("--seqlens", type=ints, default=SEQLENS)
     for stage in ("check", "grid", "image"):
         parser.add_argument(f"--{stage}", action="store_true")
     args = parser.parse_args()
     every = not (args.check or args.grid or args.image)
-    out = open(args.out, "a") if args.out else sys.stdout
-    torch.manual_seed(0)
-    library = Library(args.lib)
-    gpu = Context(library, device="cuda")
+    out, gpu = gpu_run.begin(args, "fwd8-scales")
     contexts = {"": gpu}
     for also in args.also:
         name, path = also.split("=", 1)
         contexts[f"_{name}"] = Context(Library(path), device="cuda")
-    meta = machine.gpu_meta("fwd8-scales", torch.cuda.get_device_name(), library.version(),
-                            args.commit or machine.commit(ROOT))
-    emit(out, meta | {"torch": torch.__version__})
-    peers_gpu.ceilings(out)
     for d in args.head_dims if args.check or every else ():
         for mask in MASKS:
             check(gpu, d, mask, out)
@@ -211,7 +194,7 @@ def main():
         for mask in MASKS:
             for seqlen in args.seqlens:
                 grid_cell(contexts, d, mask, seqlen, args.rounds, out)
-    sys.exit(1 if peers_gpu.wrong else 0)
+    sys.exit(1 if gpu_run.wrong else 0)
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ FILES = {  # to their places in the bundle
     "bench/gpu_check/training.json": "cases/training.json",
     "bench/fa3_ctypes.py": "bench/fa3_ctypes.py",
     "bench/machine.py": "bench/machine.py",
+    "bench/gpu_run.py": "bench/gpu_run.py",
     "bench/peers_gpu.py": "bench/peers_gpu.py",
     "bench/fwd8_gpu.py": "bench/fwd8_gpu.py",
     "bench/bwd_gpu.py": "bench/bwd_gpu.py",

@@ -165,7 +165,7 @@ TEST_P(ConformanceCases, CompileAsMeant) {
   const Batch& batch = GetParam();
   std::vector<std::string> expressions;
   for (size_t i = 0; const std::string& expression : batch.expressions)
-    if (kit::due(i++, 3)) expressions.push_back(expression);
+    if (kit::due(i++, 4)) expressions.push_back(expression);
   if (expressions.empty()) GTEST_SKIP() << "one program";
   const kit::Translation all = kit::translate("#include \"" + batch.header + "\"\n", expressions,
                                               &selftest::device_headers());

@@ -322,7 +322,7 @@ const Kind kKinds[] = {
 
 // The rows that a kind runs on: some apart, so that each row gets its part of the kinds.
 std::vector<Row> rows_of(size_t kind) {
-  constexpr size_t kStep = 6;
+  constexpr size_t kStep = 8;
   std::vector<Row> chosen;
   const std::vector<Row> all = rows();
   for (size_t r = 0; r < all.size(); ++r) {

@@ -64,7 +64,7 @@ class SimQuantize : public testing::TestWithParam<TurnConfig> {};
 TEST_P(SimQuantize, RandomCalls_MatchTheReference) {
   const kit::Context sim = simulator();
   kit::CodeCount count;
-  kit::expect_property("quantize", 20, [&] {
+  kit::expect_property("quantize", 40, [&] {
     Call c = *any_call_of(GetParam());
     c.fill();
     c.run(sim.get());

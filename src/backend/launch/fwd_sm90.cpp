@@ -177,9 +177,7 @@ Status launch(const FwdPlan& plan, const KernelStep& step, GpuRuntime& runtime, 
     const ScoreOffsetStrides from = score_offset_strides(p);
     args.score_offset_batch = from.batch, args.score_offset_head = from.head;
   }
-  if (c.has_mask())
-    args.mask =
-        mask_of(p, buffers, mask_shape(p, c.tile_q(), c.tile_kv), workspace + plan.mask_at());
+  if (c.has_mask()) args.mask = mask_of(p, buffers, plan.mask, workspace + plan.mask_at());
   if (plan.parked_bytes > 0) args.parked = reinterpret_cast<float*>(workspace + plan.parked_at());
   return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
 }

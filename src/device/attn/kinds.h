@@ -14,5 +14,8 @@ enum class ScoreKind : u8 { kPlain, kSoftcap, kScaled };
 
 // attn_mask: its elements, which hide keys (bytes) or are added to scores (FP32, or 16 bits as q).
 enum class MaskTensor : u8 { kNone, kBool, kF32, k16 };
+FA3_HD constexpr bool adds_to_scores(MaskTensor mask) {
+  return mask == MaskTensor::kF32 || mask == MaskTensor::k16;
+}
 
 }  // namespace fa3

@@ -226,7 +226,7 @@ LaunchShape shape_of(const BwdPlan& plan) {
 }
 
 size_t workspace_bytes(const BwdPlan& plan) {
-  return plan.mask_at() + (plan.config.has_mask() ? plan.mask.bytes() : 0);
+  return plan.mask_at() + plan.mask.bytes();
 }
 
 std::string name_of(const BwdPlan& plan) {

@@ -193,9 +193,8 @@ void add_variants(HeadDims dims, const Words& words, std::vector<FwdKernel>& ker
         const int scale_columns = words.scale_columns.value_or(0);
         const KvScales kv_scales =
             words.kv_scales.value_or(scale_columns > 0 ? KvScales::kTiles : KvScales::kHead);
-        const bool adds =
-            words.functors.has_mask() && words.functors.attn_mask != MaskTensor::kBool;
-        const bool scaled = words.functors.alibi || adds || kv_scales != KvScales::kHead;
+        const bool adds = words.functors.alibi || adds_to_scores(words.functors.attn_mask);
+        const bool scaled = adds || kv_scales != KvScales::kHead;
         const ScoreKind score =
             words.score.value_or(scaled ? ScoreKind::kScaled : ScoreKind::kPlain);
         const FwdVariant variant{.dtype = dtype,

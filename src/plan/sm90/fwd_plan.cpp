@@ -12,7 +12,6 @@
 #include "device/sm90/fwd/args.h"
 #include "plan/sm90/fwd_configs.h"
 #include "plan/sm90/fwd_rows.h"
-#include "plan/sm90/mask_bits_plan.h"
 #include "plan/sm90/roofline.h"
 #include "plan/sm90/tensor_limits.h"
 
@@ -204,8 +203,7 @@ Sums sums_of(const Problem& p, const Band32& band) {
 // ALiBi and attn_mask are added to scaled scores, and scales of blocks are part of them.
 ScoreKind score_of(const Problem& p) {
   if (p.softcap > 0) return ScoreKind::kSoftcap;
-  const MaskTensor mask = mask_tensor_of(p);
-  const bool adds = p.has_alibi() || (mask != MaskTensor::kNone && mask != MaskTensor::kBool);
+  const bool adds = p.has_alibi() || adds_to_scores(mask_tensor_of(p));
   return p.softmax_scale < 0 || adds || has_block_scales(p) ? ScoreKind::kScaled
                                                             : ScoreKind::kPlain;
 }
@@ -349,9 +347,10 @@ bool needs_score_offset(const Problem& p) {
 }
 
 size_t workspace_bytes(const FwdPlan& plan) {
-  if (plan.v_image_bytes + plan.score_offset_bytes + plan.parked_bytes + plan.mask_bytes == 0)
+  const size_t mask_bytes = plan.mask.bytes();
+  if (plan.v_image_bytes + plan.score_offset_bytes + plan.parked_bytes + mask_bytes == 0)
     return zeroed_bytes(plan);
-  return plan.mask_at() + plan.mask_bytes;
+  return plan.mask_at() + mask_bytes;
 }
 
 std::optional<FwdPlan> wider(const FwdPlan& plan) {
@@ -383,7 +382,7 @@ FwdPlan with_config(FwdPlan plan, const FwdConfig& c, const Problem& p, int mult
     plan.score_offset_bytes =
         sizeof(float) * static_cast<size_t>(p.heads_q * p.q.rows * (p.q.varlen ? 1 : p.batch));
   plan.parked_bytes = size_t{plan.grid} * static_cast<size_t>(c.parked_bytes());
-  plan.mask_bytes = c.has_mask() ? mask_shape(p, c.tile_q(), c.tile_kv).bytes() : 0;
+  plan.mask = c.has_mask() ? mask_shape(p, c.tile_q(), c.tile_kv) : MaskShape{};
   return plan;
 }
 
@@ -443,10 +442,8 @@ Result<FwdPlan> make_fwd_plan(const Problem& p, const DeviceInfo& device) {
     config = fitted(config, p.head_dim_qk, p.head_dim_v);
   }
   FA3_RETURN_IF_ERROR(check_image(p, *row, config));
-  if (config.has_mask())
-    FA3_RETURN_IF_ERROR(
-        check_mask_shape(mask_shape(p, config.tile_q(), config.tile_kv), "forward"));
   plan = with_config(plan, config, p, device.multiprocessors);
+  FA3_RETURN_IF_ERROR(check_mask_shape(plan.mask, "forward"));
   set_scale(p, plan);
   plan.order.heads = static_cast<uint32_t>(p.heads_q * p.batch);
   plan.order.longest_first = mask != MaskKind::kFull;

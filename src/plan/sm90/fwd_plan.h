@@ -15,6 +15,7 @@
 #include "device/sm90/fwd/score_offset_config.h"
 #include "device/sm90/fwd/v_image_config.h"
 #include "plan/sm90/fwd_rows.h"
+#include "plan/sm90/mask_bits_plan.h"
 #include "runtime/program.h"
 
 namespace fa3::sm90 {
@@ -42,7 +43,7 @@ struct FwdPlan {
   size_t v_image_bytes = 0;
   size_t score_offset_bytes = 0;  // of FwdArgs::score_offset, behind that; 0: none
   size_t parked_bytes = 0;        // of FwdArgs::parked, behind that; 0: none
-  size_t mask_bytes = 0;          // of FwdArgs::mask's bits and tiles, behind that; 0: none
+  MaskShape mask;                 // of FwdArgs::mask's bits and tiles, behind that
 
   size_t score_offset_at() const { return kVImageOffset + (v_image_bytes + 15) / 16 * 16; }
   size_t parked_at() const { return score_offset_at() + (score_offset_bytes + 15) / 16 * 16; }

@@ -166,7 +166,7 @@ constexpr FwdVariants compiled_ahead(const FwdRow& row) {
     for (const ScoreKind score : {ScoreKind::kScaled, ScoreKind::kSoftcap})
       all.add(ahead({MmaType::kBf16, MaskKind::kFull, score, false, {true, true}}));
     // attn_mask: of each type where head dims are least, elsewhere one.
-    for (const MaskTensor mask : {MaskTensor::kBool, MaskTensor::kF32, MaskTensor::k16}) {
+    for (const MaskTensor mask : kMaskTensors) {
       const bool many_rows = row.max_seqlen_q == 0;
       const FwdFunctors functors{true, true, mask};
       if (dim == 64 ? many_rows || mask == MaskTensor::kF32 : many_rows && mask == MaskTensor::kF32)

@@ -29,7 +29,7 @@ struct BwdConfig {
   // Where attn_mask is added, exponents, LSE and slopes are in natural units, as it is; else in
   // units of log2.
   FA3_HD constexpr bool has_mask() const { return attn_mask != MaskTensor::kNone; }
-  FA3_HD constexpr bool adds_mask() const { return has_mask() && attn_mask != MaskTensor::kBool; }
+  FA3_HD constexpr bool adds_mask() const { return adds_to_scores(attn_mask); }
 
   // Both consumers have the same 64 keys, one makes P and dV, the other dS and dK: accumulators of
   // more than 128 columns are as many registers as one warpgroup has.

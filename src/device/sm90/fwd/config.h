@@ -104,7 +104,7 @@ struct FwdConfig {
   // Has it attn_mask, and is that added to scores? These are then in natural units, as it is:
   // finite numbers that hide keys would be infinite in others.
   FA3_HD constexpr bool has_mask() const { return attn_mask != MaskTensor::kNone; }
-  FA3_HD constexpr bool adds_mask() const { return has_mask() && attn_mask != MaskTensor::kBool; }
+  FA3_HD constexpr bool adds_mask() const { return adds_to_scores(attn_mask); }
 
   // Does a consumer leave out KV tiles that none of its own rows sees? With 192 rows under a mask
   // those are many; else the code for it costs more than it saves (docs/tuning/fwd_sm90.md).
