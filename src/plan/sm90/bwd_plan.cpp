@@ -225,9 +225,7 @@ LaunchShape shape_of(const BwdPlan& plan) {
   return shape;
 }
 
-size_t workspace_bytes(const BwdPlan& plan) {
-  return plan.mask_at() + plan.mask.bytes();
-}
+size_t workspace_bytes(const BwdPlan& plan) { return plan.mask_at() + plan.mask.bytes(); }
 
 std::string name_of(const BwdPlan& plan) {
   const BwdConfig& c = plan.config;
