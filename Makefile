@@ -32,7 +32,7 @@ sim: ## the simulator of Hopper GPUs: build/release/lib/libfa3_sim.so
 demo: build ## attention on tensors of a real transformer, compared with the model's own output
 	@scripts/demo
 
-test: ## every tier of tests on the release build, about 5 minutes
+test: ## every tier of tests on the release build, at most 5 minutes
 	@scripts/setup build test
 	@cmake --preset release -DFA3_BUILD_TESTS=ON $(PYTHON_OPTIONS)
 	@cmake --build --preset release

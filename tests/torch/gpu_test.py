@@ -16,9 +16,9 @@ def test_the_current_stream_is_used():
     with torch.cuda.stream(stream):
         inputs = qkv(BF16, "cuda", grad=False, rows=2000, keys=2000)
         fa3.torch.attention(*inputs)  # finds or compiles the kernel
-        torch.cuda._sleep(
-            50_000_000
-        )  # inputs change after this; work on another stream would miss it
+        inputs[0].mul_(1)  # PyTorch's kernel is loaded, which waits
+        # Inputs change after this; work on another stream would miss it.
+        torch.cuda._sleep(50_000_000)
         inputs[0].mul_(2)
         out = fa3.torch.attention(*inputs)
         assert not stream.query()  # the call did not wait
