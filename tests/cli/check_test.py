@@ -226,7 +226,8 @@ class Check(CliTest):
         self.assert_fails(USAGE, "check", path, "--alibi", says="--alibi")
         self.assert_fails(USAGE, "check", "--attn-mask", "i8", says="--attn-mask: got 'i8'")
         self.assert_fails(USAGE, "check", "--mask-dims", "bx", says="letters b, h, q and k")
-        self.assert_fails(USAGE, "check", "--dattn-mask", says="attn-mask that is added")
+        gradient = ["--backward", "--dattn-mask"]
+        self.assert_fails(USAGE, "check", *gradient, says="attn-mask that is added")
         varlen = ["--varlen-q", "3,4", "--attn-mask", "bool"]
         self.assert_fails(USAGE, "check", *varlen, says="attn-mask needs dense queries")
 

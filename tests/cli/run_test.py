@@ -6,7 +6,7 @@ import os
 import unittest
 
 import tensors
-from kit import BAD_INPUT, CliTest
+from kit import BAD_INPUT, USAGE, CliTest
 
 LENGTHS_Q, LENGTHS_KV = [3, 0, 4], [5, 2, 4]
 
@@ -211,17 +211,22 @@ class Run(CliTest):
     def test_backward_is_the_derivative(self):
         problem = tensors.dense(batch=1, seqlen_q=2, seqlen_kv=3, heads_q=2, heads_kv=1, dim=3)
         problem["dlse"] = tensors.draw((1, 2, 2), 7)
-        out = self.run_problem(problem, "--backward")
-        self.assertEqual(sorted(out), ["dk", "dq", "dv", "lse", "o"])
+        problem["attn_mask"] = tensors.draw((2, 3), 8)
+        out = self.run_problem(problem, "--backward", "--dattn-mask")
+        self.assertEqual(sorted(out), ["dattn_mask", "dk", "dq", "dv", "lse", "o"])
+        without = self.run_problem(problem, "--backward")
+        self.assertEqual(without, {name: t for name, t in out.items() if name != "dattn_mask"})
 
         def loss(changed):
-            o, lse = tensors.attention(changed["q"], changed["k"], changed["v"])
+            inputs = [changed[name] for name in ["q", "k", "v"]]
+            o, lse = tensors.attention(*inputs, mask=changed["attn_mask"])
             return sum(x * y for x, y in zip(o, problem["do"][2])) + sum(
                 x * y for x, y in zip(lse, problem["dlse"][2])
             )
 
-        for name in ["q", "k", "v"]:
+        for name in ["q", "k", "v", "attn_mask"]:
             dtype, shape, values = problem[name]
+            self.assertEqual(out["d" + name][:2], (dtype, shape))
             slopes = []
             for i in range(len(values)):
                 sides = []
@@ -230,6 +235,35 @@ class Run(CliTest):
                     sides.append(loss({**problem, name: (dtype, shape, moved)}))
                 slopes.append((sides[0] - sides[1]) / 2e-5)
             self.assert_near(out["d" + name][2], slopes, 1e-4)
+
+    def test_gradient_of_the_mask(self):
+        # One for all heads is the sum of those of each; with --layout, --grad-dtype, and refused.
+        plain = tensors.dense(batch=2, seqlen_q=2, seqlen_kv=3, heads_q=2, heads_kv=2, dtype="BF16")
+        shared = tensors.draw((3,), 8, "BF16")  # of each key
+        of_each = ("BF16", [2, 2, 2, 3], shared[2] * 8)
+        grad = ["--backward", "--dattn-mask"]
+        each = self.run_problem({**plain, "attn_mask": of_each}, *grad, "--grad-dtype", "f32")
+        each = each["dattn_mask"]
+        self.assertEqual(each[:2], ("F32", [2, 2, 2, 3]))
+        total = self.run_problem({**plain, "m": shared}, *grad, "--attn-mask-name", "m")
+        self.assertEqual(total["dattn_mask"][:2], ("BF16", [3]))
+        sums = [sum(each[2][key::3]) for key in range(3)]
+        self.assert_near(total["dattn_mask"][2], sums, 0.01 * max(map(abs, sums)))
+        swapped = {name: heads_first(tensor) for name, tensor in plain.items()}
+        swapped = self.run_problem({**swapped, "attn_mask": shared}, *grad, "--layout", "bhsd")
+        self.assertEqual(swapped["dattn_mask"], total["dattn_mask"])
+        path = self.path("in.safetensors")
+        checked = self.fa3_json("check", path, *grad, "--layout", "bhsd")
+        self.assertEqual((checked["ok"], "dattn_mask" in checked["outputs"]), (True, True))
+        into = ["run", path, "-o", self.path("new"), "--dattn-mask"]
+        for command in [into, ["check", path, "--dattn-mask"]]:
+            self.assert_fails(USAGE, *command, says=["--dattn-mask", "add --backward"])
+        tensors.write(path, {**plain, "attn_mask": shared})
+        says = ["--dattn-mask", "--attn-mask-name"]
+        self.assert_fails(BAD_INPUT, *into, "--backward", "--attn-mask-name", "", says=says)
+        tensors.write(path, {**plain, "attn_mask": ("BOOL", [3], [True] * 3)})
+        says = ["--dattn-mask", "attn_mask", "BOOL", "F32"]
+        self.assert_fails(BAD_INPUT, *into, "--backward", says=says)
 
     def test_scalars_are_passed_on(self):
         problem = tensors.dense()

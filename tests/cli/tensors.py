@@ -85,9 +85,10 @@ def dense(batch=1, seqlen_q=5, seqlen_kv=7, heads_q=2, heads_kv=1, dim=4, dim_v=
     }
 
 
-def attention(q, k, v, causal=False, scale=None, slopes=None, ids=None):
+def attention(q, k, v, causal=False, scale=None, slopes=None, ids=None, mask=None):
     """O and LSE of a dense problem by plain loops over flat lists: q (b, sq, hq, d) and so on.
-    slopes: of each query head; ids: those of queries (b, sq) and keys (b, sk)."""
+    slopes: of each query head; ids: those of queries (b, sq) and keys (b, sk); mask: added to
+    scores, (sq, sk) of all heads."""
     (b, sq, hq, d), (_, sk, hk, dv) = q[1], v[1]
     scale = scale or 1 / math.sqrt(d)
     o, lse = [0.0] * (b * sq * hq * dv), [0.0] * (b * hq * sq)
@@ -107,6 +108,7 @@ def attention(q, k, v, causal=False, scale=None, slopes=None, ids=None):
                     scale
                     * sum(x * y for x, y in zip(row(q, n, i, h), row(k, n, j, h // (hq // hk))))
                     - (slopes[h] * abs(i + sk - sq - j) if slopes else 0)
+                    + (mask[2][i * sk + j] if mask else 0)
                     for j in keys
                 ]
                 if not keys:

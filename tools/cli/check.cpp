@@ -67,6 +67,7 @@ void fill_nan(const fa3_tensor& t) {
 }
 
 Verdict check_file(const CheckOptions& o, Session& session) {
+  check_gradients(o.problem.gradients, o.problem.backward);
   const tools::TensorFile file = open_file(o.file);
   FileOptions options = o.file;
   options.dtype = o.problem.dtype.value_or("file");
@@ -76,7 +77,7 @@ Verdict check_file(const CheckOptions& o, Session& session) {
   if (o.problem.v_dtype)
     fail(kUsage, "--v-dtype: is for generated problems; leave it or the file out");
   options.scales = o.problem.scales;
-  options.deterministic = o.problem.deterministic;
+  options.gradients = o.problem.gradients;
   options.out_dtype = options.grad_dtype = o.problem.out_dtype;
   if (!o.layout.empty()) options.layout = o.layout;
   if (options.layout != "bshd" && options.layout != "bhsd")
@@ -98,7 +99,8 @@ Verdict check_file(const CheckOptions& o, Session& session) {
   v.outputs = verify::compare_forward(forward);
   if (o.problem.backward) {
     Prepared backward_plan = session.prepare(backward);
-    for (const fa3_tensor* t : {&backward.dq, &backward.dk, &backward.dv}) fill_nan(*t);
+    for (const fa3_tensor* t : {&backward.dq, &backward.dk, &backward.dv, &backward.dattn_mask})
+      fill_nan(*t);
     session.upload(backward_plan, backward);
     session.run(backward_plan, backward, "backward");
     session.download(backward_plan);

@@ -82,12 +82,18 @@ fa3_scale_block infer_block(const fa3_tensor& scale, const fa3_tensor& of,
   return {static_cast<int32_t>(rows), static_cast<int32_t>(cols)};
 }
 
-// In a type that goes with q, and of rank 4.
+// In a type that goes with q.
 HostTensor load_mask(const tools::TensorFile& file, const std::string& name, fa3_dtype of_q) {
   HostTensor mask = load(file, name, FA3_DTYPE_NONE);
   if (mask.dtype != FA3_BOOL && mask.dtype != of_q) mask = load(file, name, FA3_F32);
-  while (mask.shape.size() < 4) mask.shape.insert(mask.shape.begin(), 1);
   return mask;
+}
+
+// A mask or its gradient as the library takes it: dimensions that are left out in front are 1.
+fa3_tensor mask_view(HostTensor mask) {
+  if (mask.present() && mask.shape.size() < 4)
+    mask.shape.insert(mask.shape.begin(), 4 - mask.shape.size(), 1);
+  return mask.view();
 }
 
 // Scales or offsets of an 8-bit tensor; models have tensors of these names for other purposes, so
@@ -155,9 +161,22 @@ Args common_args(const FileProblem& p) {
   a.right = p.mask.right;
   a.softmax_scale = p.softmax_scale;
   a.softcap = p.softcap;
-  a.attn_mask = p.attn_mask.view();
+  a.attn_mask = mask_view(p.attn_mask);
   if (p.top_left) a.mask_alignment = FA3_ALIGN_TOP_LEFT;
   return a;
+}
+
+// Of --dattn-mask: a gradient that there is.
+void check_mask_gradient(const FileProblem& p) {
+  if (!p.attn_mask.present())
+    fail(kBadInput,
+         "--dattn-mask: there is no attn_mask to have a gradient; name its tensor with "
+         "--attn-mask-name or leave --dattn-mask out");
+  if (p.attn_mask.dtype == FA3_BOOL)
+    fail(kBadInput,
+         "--dattn-mask: {} is a mask of BOOL, which has no gradient, need one that is added (F32, "
+         "F16, BF16); leave --dattn-mask out",
+         p.attn_mask.name);
 }
 
 void allocate_outputs(const FileOptions& options, bool backward, FileProblem& p) {
@@ -175,6 +194,9 @@ void allocate_outputs(const FileOptions& options, bool backward, FileProblem& p)
   p.dq = allocate("dq", grad, p.q.shape);
   p.dk = allocate("dk", grad, p.k.shape);
   p.dv = allocate("dv", grad, p.v.shape);
+  if (!options.gradients.dattn_mask) return;
+  const fa3_dtype of_mask = options.grad_dtype == "input" ? p.attn_mask.dtype : grad;
+  p.dattn_mask = allocate("dattn_mask", of_mask, p.attn_mask.shape);
 }
 
 }  // namespace
@@ -207,7 +229,8 @@ void add_type_options(Parser& parser, FileOptions& o) {
   parser.text("--out-dtype", o.out_dtype, "TYPE",
               "Type of o: input (that of q; bf16 for 8 bits), f32; for 8 bits also f16",
               {"input", "f32", "f16", "bf16"});
-  parser.text("--grad-dtype", o.grad_dtype, "TYPE", "Type of dq, dk, dv: input (that of q), f32",
+  parser.text("--grad-dtype", o.grad_dtype, "TYPE",
+              "Type of dq, dk, dv, dattn_mask: input (that of q, of attn_mask), f32",
               {"input", "f32"});
   add_scale_options(parser, o.scales, "[by the shape of q_scale, where that leaves no choice]");
 }
@@ -300,6 +323,7 @@ fa3_backward_args FileProblem::backward_args() const {
   a.dq = dq.view(heads_first);
   a.dk = dk.view(heads_first);
   a.dv = dv.view(heads_first);
+  a.dattn_mask = mask_view(dattn_mask);
   a.deterministic = deterministic;
   return a;
 }
@@ -322,7 +346,7 @@ FileProblem load_problem(const tools::TensorFile& file, const FileOptions& optio
   p.softcap = score.softcap;
   p.top_left = score.top_left;
   p.heads_first = options.layout == "bhsd";
-  p.deterministic = options.deterministic;
+  p.deterministic = options.gradients.deterministic;
   p.precision = precision_value(options.precision.name);
   p.precision_seed = static_cast<uint64_t>(options.precision.seed);
   p.max_seqlen_q = options.max_seqlen_q;
@@ -347,6 +371,7 @@ FileProblem load_problem(const tools::TensorFile& file, const FileOptions& optio
   p.sequence_ids_kv = load_integers(file, options.sequence_ids_kv, "sequence_ids_kv");
   const std::string mask = name_of(file, options.attn_mask, "attn_mask");
   if (!mask.empty()) p.attn_mask = load_mask(file, mask, p.q.dtype);
+  if (options.gradients.dattn_mask) check_mask_gradient(p);
   if (backward) {
     // dout has the type of o, which a cast of the inputs changes too.
     p.dout = load(file, options.dout,

@@ -32,7 +32,7 @@ struct FileOptions {
   int64_t max_seqlen_q = 0;
   int64_t max_seqlen_kv = 0;
   bool mmap = false;
-  bool deterministic = false;  // the gradients
+  GradientOptions gradients;
 };
 
 void add_type_options(Parser& parser,
@@ -47,7 +47,7 @@ struct FileProblem {
   HostTensor alibi_slopes, sequence_ids_q, sequence_ids_kv, attn_mask;
   HostTensor q_scale, k_scale, v_scale, k_offset, v_offset;
   fa3_scale_block q_block{}, k_block{}, v_block{};
-  HostTensor o, lse, dq, dk, dv;  // outputs, uninitialised
+  HostTensor o, lse, dq, dk, dv, dattn_mask;  // outputs, uninitialised
   bool heads_first = false;
   int64_t max_seqlen_q = 0, max_seqlen_kv = 0;
   Mask mask;

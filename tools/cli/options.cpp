@@ -50,6 +50,20 @@ void add_score_options(Parser& parser, ScoreOptions& o) {
   parser.real("--softcap", o.softcap, "c in c*tanh(score/c), in units of scaled scores; 0 = off");
 }
 
+void add_gradient_options(Parser& parser, GradientOptions& o) {
+  parser.flag("--deterministic", o.deterministic, "Gradients of the same bits in every run");
+  parser.flag("--dattn-mask", o.dattn_mask,
+              "With --backward: the gradient of an attn_mask that is added, too (backends cpu and "
+              "reference)");
+}
+
+void check_gradients(const GradientOptions& o, bool backward) {
+  if (o.deterministic && !backward)
+    fail(kUsage, "--deterministic: a forward always is; add --backward or leave it out");
+  if (o.dattn_mask && !backward)
+    fail(kUsage, "--dattn-mask: a forward has no gradients; add --backward or leave it out");
+}
+
 Mask parse_mask(const ScoreOptions& o) {
   if (o.causal && !o.window.empty())
     fail(kUsage, "--window: got {} beside --causal, need one of them; causal is --window -1,0",

@@ -34,6 +34,15 @@ struct ScoreOptions {
 };
 void add_score_options(Parser& parser, ScoreOptions& options);
 
+// Of a backward.
+struct GradientOptions {
+  bool deterministic = false;
+  bool dattn_mask = false;  // the gradient of attn_mask too
+};
+void add_gradient_options(Parser& parser, GradientOptions& options);
+// Throws CliError{kUsage} when they are given without --backward.
+void check_gradients(const GradientOptions& options, bool backward);
+
 struct Mask {
   fa3_mask kind = FA3_MASK_FULL;
   int64_t left = 0;

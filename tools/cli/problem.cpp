@@ -134,7 +134,7 @@ void add_problem_options(Parser& parser, ProblemOptions& o) {
               {"input", "f32", "f16", "bf16"});
   add_scale_options(parser, o.scales, "[head]");
   parser.flag("--backward", o.backward, "The gradients of q, k, v too");
-  parser.flag("--deterministic", o.deterministic, "Gradients of the same bits in every run");
+  add_gradient_options(parser, o.gradients);
   add_score_options(parser, o.score);
   parser.group(kSizeGroup);
   parser.whole("--batch", o.batch, "Sequences [2; with --varlen-* their number]");
@@ -164,7 +164,6 @@ void add_problem_options(Parser& parser, ProblemOptions& o) {
       "--mask-dims", o.mask_dims, "DIMS",
       "Where the values of --attn-mask differ: some of b (batch), h (heads), q (queries), k "
       "(keys)");
-  parser.flag("--dattn-mask", o.dattn_mask, "With --backward: the gradient of --attn-mask too");
 }
 
 int32_t mask_dtype(const std::string& name, int32_t dtype) {
@@ -184,9 +183,8 @@ verify::Config make_config(const ProblemOptions& o) {
   const Mask mask = parse_mask(o.score);
   verify::Config c;
   c.backward = o.backward;
-  c.deterministic = o.deterministic;
-  if (c.deterministic && !c.backward)
-    fail(kUsage, "--deterministic: a forward always is; add --backward or leave it out");
+  check_gradients(o.gradients, o.backward);
+  c.deterministic = o.gradients.deterministic;
   c.dtype = dtype_value(o.dtype.value_or("f32"));
   c.v_dtype = o.v_dtype ? dtype_value(*o.v_dtype) : 0;
   c.q_scale = scales_value("--q-scale", o.scales.q);
@@ -213,7 +211,7 @@ verify::Config make_config(const ProblemOptions& o) {
   c.sequence_ids = o.sequence_ids;
   c.attn_mask = mask_dtype(o.attn_mask, c.dtype);
   c.mask_dims = o.mask_dims;
-  c.dattn_mask = o.dattn_mask;
+  c.dattn_mask = o.gradients.dattn_mask;
   c.top_left = o.score.top_left;
   return c;
 }

@@ -29,11 +29,10 @@ struct ProblemOptions {
   std::string varlen_q;               // "N,N,…", "" = dense
   std::string varlen_kv;
   bool backward = false;
-  bool deterministic = false;
+  GradientOptions gradients;
   bool alibi = false;
   int64_t sequence_ids = 0;
   std::string attn_mask = "none", mask_dims = "bhqk";
-  bool dattn_mask = false;
   ScoreOptions score;
 };
 void add_problem_options(Parser& parser, ProblemOptions& options);

@@ -44,7 +44,7 @@ struct Timing {
 
 std::vector<const HostTensor*> outputs(const FileProblem& p) {
   std::vector<const HostTensor*> all;
-  for (const HostTensor* t : {&p.o, &p.lse, &p.dq, &p.dk, &p.dv})
+  for (const HostTensor* t : {&p.o, &p.lse, &p.dq, &p.dk, &p.dv, &p.dattn_mask})
     if (t->present()) all.push_back(t);
   return all;
 }
@@ -117,8 +117,7 @@ void check_places(const RunOptions& o) {
 
 int run(const RunOptions& o) {
   check_places(o);
-  if (o.file.deterministic && !o.backward)
-    fail(kUsage, "--deterministic: a forward always is; add --backward or leave it out");
+  check_gradients(o.file.gradients, o.backward);
   if (o.backward && precision_value(o.file.precision.name) != FA3_PRECISION_DEFAULT)
     fail(kUsage, "--precision: a backward has none; leave --backward or --precision out");
   const tools::TensorFile file = open_file(o.file);
@@ -174,13 +173,12 @@ Action add_run(Parser& parser) {
   auto o = std::make_shared<RunOptions>();
   parser.required("input", o->file.path, "IN.safetensors",
                   "File with the tensors q, k, v; - = stdin");
-  parser.required(
-      "-o,--output", o->output, "OUT.safetensors",
-      "Where to write o and lse (with --backward dq, dk, dv too); may be the input; - = "
-      "stdout, which then has nothing else");
+  parser.required("-o,--output", o->output, "OUT.safetensors",
+                  "Where to write o and lse (with --backward dq, dk, dv too, with --dattn-mask "
+                  "dattn_mask); may be the input; - = stdout, which then has nothing else");
   parser.group("Attention");
   parser.flag("--backward", o->backward, "Compute the gradients too; needs the tensor do");
-  parser.flag("--deterministic", o->file.deterministic, "Gradients of the same bits in every run");
+  add_gradient_options(parser, o->file.gradients);
   add_score_options(parser, o->score);
   add_precision_options(parser, o->file.precision);
   add_type_options(parser, o->file);
