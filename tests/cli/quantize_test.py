@@ -126,6 +126,95 @@ class Quantize(CliTest):
             command = text.split("fa3 run ")[1].split(" -o")[0].split()
             self.assertLess(self.rmse(self.output(*command[1:], of="coded")[0], exact), 0.02)
 
+    def test_image_of_v(self):
+        exact = self.output()[0]
+        problem = "--dtype i8 --heads-q 3 --head-dim 32 --seqlen-q 5000 --seqlen-kv 40"
+        tile = self.fa3_json("explain", *problem.split(), "--backend", "sim")["v_image"]["tile"]
+        keys, columns = map(int, tile.split("x"))
+        quantize = ["quantize", self.path("in"), "-o", self.path("coded")]
+        self.fa3(*quantize)
+        without = tensors.read(self.path("coded"))
+        text = self.fa3(*quantize, "--v-image", tile)
+        self.assertIn(f"v_image   (2, 3, 1, {keys}, {columns}) f8_e4m3: ", text)
+        coded = tensors.read(self.path("coded"))
+        image = coded["v_image"]
+        self.assertEqual(image[:2], ("F8_E4M3", [2, 3, 1, keys, columns]))
+        self.assertEqual(coded["v_image_layout"], ("I32", [1], [1]))
+        self.assertTrue({x: coded[x] for x in without} == without)  # a list of differences: minutes
+        self.fa3("check", self.path("coded"), "--backend", "sim")
+
+        # Hopper's kernel reads it and not v, the CPU v: which has other codes here.
+        sim = self.output("--backend", "sim", of="coded")
+        self.assertLess(self.rmse(sim[0], exact), 0.02)
+        other = {x: t for x, t in coded.items() if x != "v_image" and x != "v_image_layout"}
+        other["v"] = (*coded["v"][:2], [0] * len(coded["v"][2]))
+        other |= {"w": image, "w_layout": coded["v_image_layout"]}
+        tensors.write(self.path("other"), other)
+        by_name = ["--v-image-name", "w"]
+        self.assertTrue(self.output("--backend", "sim", *by_name, of="other") == sim)
+        for options in [["--backend", "sim"], [], by_name]:
+            self.assertGreater(self.rmse(self.output(*options, of="other")[0], exact), 0.1, options)
+
+        # It stays beside v that stays, and goes with v that is quantised anew.
+        kept = {**self.input, **{x: t for x, t in coded.items() if x[0] == "v"}}
+        self.write({**kept, "q_image": self.input["q"]})
+        self.fa3(*quantize, "--v-type", "keep")
+        again = tensors.read(self.path("coded"))
+        self.assertTrue(again["v_image"] == image and "q_image" not in again)
+        self.write({**kept, "v": self.input["v"]})
+        self.fa3(*quantize)
+        self.assertNotIn("v_image", tensors.read(self.path("coded")))
+
+        for wrong, says in [
+            ({"v_image_layout": ("I32", [1], [2])}, ["v_image_layout=2", "another release"]),
+            ({"v_image_layout": ("I32", [2], [1, 1])}, ["v_image_layout: shape (2)", "--v-image"]),
+            ({"v_image": (*image[:1], [1, 3, 1, keys, columns], image[2][: len(image[2]) // 2])},
+             ["v_image.shape[0]=1", "batch=2"]),
+        ]:
+            tensors.write(self.path("coded"), {**coded, **wrong})
+            for backend in ["cpu", "sim"]:
+                run = ["run", self.path("coded"), "-o", self.path("o"), "--backend", backend]
+                self.assert_fails(BAD_INPUT, *run, says=says)
+        del coded["v_image_layout"]
+        tensors.write(self.path("coded"), coded)
+        self.assert_fails(BAD_INPUT, *run, says=["'v_image_layout'", "fa3 quantize --v-image"])
+        self.fa3(*run, "--v-image-name", "", "--quiet")
+
+    def test_image_of_varlen_v(self):
+        cu = {f"cu_seqlens_{x}": ("I32", [3], [0, 5, 60]) for x in ["q", "kv"]}
+        self.write({t: (d, [80, 3, 32], v) for t, (d, _, v) in self.input.items()} | cu)
+        self.fa3("quantize", self.path("in"), "-o", self.path("coded"), "--v-image", "128x64")
+        image = tensors.read(self.path("coded"))["v_image"]
+        self.assertEqual(image[1], [3, 2, 128, 64])
+        self.fa3("check", self.path("coded"), "--backend", "sim")
+        cu["cu_seqlens_kv"] = ("I32", [3], [0, 0, 0])  # no key at all: tiles that nobody writes
+        self.write({t: (d, [80, 3, 32], v) for t, (d, _, v) in self.input.items()} | cu)
+        self.fa3("quantize", self.path("in"), "-o", self.path("coded"), "--v-image", "128x64")
+        self.assertEqual(set(tensors.read(self.path("coded"))["v_image"][2]), {0})
+
+    def test_refusals_of_images(self):
+        into = [self.path("in"), "-o", self.path("x")]
+        for tile in ["128", "128x", "x64", "100x64", "288x64", "0x64", "128x320", "128x64x1"]:
+            says = [f"--v-image: got '{tile}'", "KEYSxCOLUMNS", "32 up to 256", "fa3 explain"]
+            self.assert_fails(USAGE, "quantize", *into, "--v-image", tile, says=says)
+        keep = ["--v-image", "128x64", "--v-type", "keep"]
+        self.assert_fails(USAGE, "quantize", *into, *keep, says=["--v-image", "--v-type keep"])
+        reference = ["--v-image", "128x64", "--backend", "reference"]
+        self.assert_fails(UNSUPPORTED, "quantize", *into, *reference, says="use backend cpu")
+        self.fa3("quantize", *into, "--v-image", "32x32")  # of no row of the forward
+        run = ["run", self.path("x"), "-o", self.path("o"), "--quiet", "--backend"]
+        says = ["v_image has tiles of 32 keys and 32 columns", "leave v_image out"]
+        self.assert_fails(UNSUPPORTED, *run, "sim", says=says)
+        self.fa3(*run, "cpu")
+        wide = tensors.draw([1, 2, 1, 48], 1)
+        self.write({"v": wide})
+        narrow = ["--v-image", "128x32"]
+        self.assert_fails(USAGE, "quantize", *into, *narrow, says="columns at least 48")
+        self.write({"v": tensors.draw([1, 2, 1, 257], 1)})
+        self.assert_fails(USAGE, "quantize", *into, *narrow, says=["head_dim=257", "at most 256"])
+        self.write({"q": wide})
+        self.assert_fails(BAD_INPUT, "quantize", *into, *narrow, says=["--v-image", "no v"])
+
     def test_precision(self):
         exact = self.output()[0]
         errors = [

@@ -138,6 +138,25 @@ void load_scales(const tools::TensorFile& file, const FileOptions& o, FileProble
   p.v_offset = load_for(file, o.v_offset, "v_offset", p.v);
 }
 
+// Of v's codes, with the number of its order of bytes in a tensor beside it.
+void load_image(const tools::TensorFile& file, const OptionalName& given, FileProblem& p) {
+  if (!given && p.v.dtype != FA3_F8_E4M3) return;
+  const std::string name = name_of(file, given, "v_image");
+  if (name.empty()) return;
+  p.v_image = load(file, name, FA3_DTYPE_NONE);
+  const std::string layout = name + "_layout";
+  constexpr const char* kRemedy =
+      "write both anew with fa3 quantize --v-image, or leave them out with --v-image-name \"\"";
+  if (file.find(layout) == nullptr)
+    fail(kBadInput, "{}: there is no tensor '{}' with the number of its order of bytes; {}", name,
+         layout, kRemedy);
+  const HostTensor number = load_int32(file, layout);
+  if (verify::element_count(number.view()) != 1)
+    fail(kBadInput, "{}: shape {}, need one element; {}", layout, shape_text(number.shape),
+         kRemedy);
+  p.v_image_layout = *static_cast<const int32_t*>(number.data.get());
+}
+
 template <class Args>
 Args common_args(const FileProblem& p) {
   Args a = {};
@@ -283,6 +302,11 @@ void add_tensor_options(Parser& parser, FileOptions& o) {
        "Offsets of 8-bit k, F32 (batch, heads_kv, head_dim) [k_offset if in the file and k has 8 "
        "bits]; \"\" = none");
   name("--v-offset-name", o.v_offset, "The same for v [v_offset]");
+  name(
+      "--v-image-name", o.v_image,
+      "The codes of v again, in tiles that kernels of Hopper GPUs (--backend cuda, sim) read in "
+      "place of v, as fa3 quantize --v-image writes them, with NAME_layout [v_image if in the file "
+      "and v is of F8_E4M3]; \"\" = none");
   parser.whole("--max-seqlen-q", o.max_seqlen_q,
                "Upper bound of the lengths of varlen query sequences, in tokens; 0 = the longest");
   parser.whole("--max-seqlen-kv", o.max_seqlen_kv, "The same for keys");
@@ -311,6 +335,8 @@ fa3_forward_args FileProblem::forward_args() const {
   a.q_block = q_block;
   a.k_block = k_block;
   a.v_block = v_block;
+  a.v_image = v_image.view();
+  a.v_image_layout = v_image_layout;
   a.precision = precision;
   a.precision_seed = precision_seed;
   return a;
@@ -365,6 +391,7 @@ FileProblem load_problem(const tools::TensorFile& file, const FileOptions& optio
   p.seqused_q = load_integers(file, options.seqused_q, "seqused_q");
   p.seqused_kv = load_integers(file, options.seqused_kv, "seqused_kv");
   load_scales(file, options, p);
+  load_image(file, options.v_image, p);
   const std::string slopes = name_of(file, options.alibi_slopes, "alibi_slopes");
   if (!slopes.empty()) p.alibi_slopes = load(file, slopes, FA3_F32);
   p.sequence_ids_q = load_integers(file, options.sequence_ids_q, "sequence_ids_q");

@@ -22,7 +22,7 @@ struct FileOptions {
   std::string q = "q", k = "k", v = "v", dout = "do";
   OptionalName dlse, cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv;
   OptionalName alibi_slopes, sequence_ids_q, sequence_ids_kv, attn_mask;
-  OptionalName q_scale, k_scale, v_scale, k_offset, v_offset;
+  OptionalName q_scale, k_scale, v_scale, k_offset, v_offset, v_image;
   ScaleOptions scales;
   std::string dtype = "file";
   std::string out_dtype = "input";
@@ -47,6 +47,8 @@ struct FileProblem {
   HostTensor alibi_slopes, sequence_ids_q, sequence_ids_kv, attn_mask;
   HostTensor q_scale, k_scale, v_scale, k_offset, v_offset;
   fa3_scale_block q_block{}, k_block{}, v_block{};
+  HostTensor v_image;
+  int32_t v_image_layout = 0;
   HostTensor o, lse, dq, dk, dv, dattn_mask;  // outputs, uninitialised
   bool heads_first = false;
   int64_t max_seqlen_q = 0, max_seqlen_kv = 0;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -31,12 +32,14 @@ struct QuantizeOptions {
   std::optional<int64_t> hadamard;  // none = the largest
   int64_t seed = 0;
   bool no_means = false;
+  std::string v_image;  // "KEYSxCOLUMNS", "" = none
   std::string rotary = "halves";
 };
 
 // One of q, k, v, and what it becomes.
 struct Coded {
   HostTensor from, codes, scale, offset, cu_seqlens, seqused, position;
+  HostTensor image, image_layout;
   std::string spec;  // of scale
   fa3_quantize_args args{};
 };
@@ -62,6 +65,41 @@ verify::Scaled scaled_of(const fa3_quantize_args& args) {
   of.columns = x.shape[x.rank - 1];
   of.max_seqlen = args.max_seqlen > 0 ? std::min(args.max_seqlen, of.rows) : of.rows;
   return of;
+}
+
+// Keys and columns of a tile of v's image, as --v-image says.
+std::pair<int64_t, int64_t> parse_tile(const std::string& text, int64_t head_dim) {
+  constexpr int64_t kUnit = 32, kMost = 256;  // of fa3/quantize.h
+  if (head_dim > kMost)
+    fail(kUsage, "--v-image: got {} for v of head_dim={}, need at most {}; leave --v-image out",
+         text, head_dim, kMost);
+  const size_t cross = std::min(text.find('x'), text.size());
+  const auto keys = parse_integer(text.substr(0, cross));
+  const auto columns = parse_integer(text.substr(std::min(cross + 1, text.size())));
+  const auto fits = [](const std::optional<int64_t>& n, int64_t least) {
+    return n && *n >= least && *n <= kMost && *n % kUnit == 0;
+  };
+  if (fits(keys, kUnit) && fits(columns, std::max(head_dim, kUnit))) return {*keys, *columns};
+  fail(kUsage,
+       "--v-image: got '{}', need KEYSxCOLUMNS, multiples of {} up to {}, columns at least {}, the "
+       "head_dim of v; fa3 explain --backend sim (or cuda) of the attention that is to read it "
+       "names the tile under v_image",
+       text, kUnit, kMost, head_dim);
+}
+
+// The image of v's codes, and the number of its order of bytes, which travels as a tensor too.
+void add_image(const std::string& tile, Coded& c) {
+  const verify::Scaled of = scaled_of(c.args);
+  const auto [keys, columns] = parse_tile(tile, of.columns);
+  std::vector<int64_t> shape{of.heads, of.rows / keys + of.batch, keys, columns};
+  if (!of.varlen) shape = {of.batch, of.heads, (of.rows + keys - 1) / keys, keys, columns};
+  c.image = allocate("v_image", FA3_F8_E4M3, shape);
+  c.args.v_image = c.image.view();
+  // Tiles in which no row counts are not written.
+  std::memset(c.args.v_image.data, 0, static_cast<size_t>(verify::element_count(c.args.v_image)));
+  c.args.v_image_layout = FA3_V_IMAGE_SM90;
+  c.image_layout = allocate("v_image_layout", FA3_I32, {1});
+  std::memcpy(c.image_layout.view().data, &c.args.v_image_layout, sizeof(int32_t));
 }
 
 // The tensor `name` of the file as an input and its outputs; absent where it stays as it is.
@@ -102,7 +140,10 @@ std::optional<Coded> load_input(const tools::TensorFile& file, const QuantizeOpt
   }
   a.rotary_layout = o.rotary == "pairs" ? FA3_ROTARY_PAIRS : FA3_ROTARY_HALVES;
   a.seed = static_cast<uint64_t>(o.seed);
-  if (value) return c;
+  if (value) {
+    if (!o.v_image.empty()) add_image(o.v_image, c);
+    return c;
+  }
   const int64_t largest = of.columns & -of.columns;
   const int64_t block = o.hadamard.value_or(largest == 1 ? 0 : largest);
   if (block > of.columns)
@@ -128,8 +169,11 @@ std::string hint_of(const std::vector<Coded>& coded, const std::string& layout) 
 }
 
 // v as it is has to fit the codes of q and k.
-void check_kept_v(const tools::TensorFile& file, const QuantizeOptions& o) {
+void check_v(const tools::TensorFile& file, const QuantizeOptions& o) {
   const tools::TensorInfo* const v = file.find("v");
+  if (!o.v_image.empty() && v == nullptr)
+    fail(kBadInput, "--v-image: got {}, but {} has no v to make an image of; leave it out",
+         o.v_image, o.file.path);
   if (v == nullptr || o.v != "keep") return;
   const bool i8 = o.qk == "i8", e4m3 = v->dtype == tools::DType::kF8E4M3;
   const bool is_16_bit = v->dtype == tools::DType::kF16 || v->dtype == tools::DType::kBF16;
@@ -139,7 +183,7 @@ void check_kept_v(const tools::TensorFile& file, const QuantizeOptions& o) {
 }
 
 // What a call takes besides q, k and v, as the file has it. Where one of these is kept in 8 bits,
-// its scale and offset too.
+// its scale and offset too, and its image.
 std::vector<tools::Tensor> load_rest(const tools::TensorFile& file,
                                      const std::vector<Coded>& coded) {
   std::vector<std::string> names{"cu_seqlens_q", "cu_seqlens_kv",  "seqused_q",      "seqused_kv",
@@ -151,6 +195,7 @@ std::vector<tools::Tensor> load_rest(const tools::TensorFile& file,
     const tools::DType dtype = file.find(input)->dtype;
     if (dtype != tools::DType::kF8E4M3 && dtype != tools::DType::kI8) continue;
     for (const char* of : {"_scale", "_offset"}) names.push_back(std::string(input) + of);
+    if (*input == 'v') names.insert(names.end(), {"v_image", "v_image_layout"});
   }
   std::vector<tools::Tensor> rest;
   for (const std::string& name : names)
@@ -160,6 +205,9 @@ std::vector<tools::Tensor> load_rest(const tools::TensorFile& file,
 
 int quantize(const QuantizeOptions& o) {
   check_output(o.output, o.session.json);
+  if (!o.v_image.empty() && o.v == "keep")
+    fail(kUsage, "--v-image: got {} beside --v-type keep, need codes of v; leave one of them out",
+         o.v_image);
   const bool to_stdout = o.output == kStandardStream;
   const tools::TensorFile file = open_file(o.file);
   defer_interrupts();
@@ -170,7 +218,7 @@ int quantize(const QuantizeOptions& o) {
   if (coded.empty())
     fail(kBadInput, "{}: none of q, k, v to quantise; name the tensors so", o.file.path);
 
-  check_kept_v(file, o);
+  check_v(file, o);
 
   HostTensor cos, sin;
   if (file.find("rotary_cos") != nullptr || file.find("rotary_sin") != nullptr) {
@@ -191,7 +239,7 @@ int quantize(const QuantizeOptions& o) {
   stop_if_interrupted();
 
   for (const Coded& c : coded)
-    for (const HostTensor* t : {&c.codes, &c.scale, &c.offset})
+    for (const HostTensor* t : {&c.codes, &c.scale, &c.offset, &c.image, &c.image_layout})
       if (t->present()) tensors.push_back(t->file_tensor());
   if (to_stdout)
     tools::write_tensors(STDOUT_FILENO, "stdout", tensors, file.metadata());
@@ -213,6 +261,10 @@ int quantize(const QuantizeOptions& o) {
                           {"hadamard", c.args.hadamard},
                           {"rotary", c.args.rotary_cos.rank > 0},
                           {"less_mean", c.offset.present()}};
+    if (!c.image.present()) continue;
+    text += fmt::format("{:9} {}: the codes in tiles of {}, for kernels of Hopper GPUs\n",
+                        c.image.name, tensor_text(c.image), o.v_image);
+    json[c.codes.name]["v_image"] = {{"shape", c.image.shape}, {"tile", o.v_image}};
   }
   json["output"] = o.output;
   text += fmt::format("{:9} {}; to use it: fa3 run {}{} -o …\n", "wrote", o.output, o.output,
@@ -232,8 +284,8 @@ Action add_quantize(Parser& parser) {
                   "File with some of the tensors q, k, v; - = stdin");
   parser.required("-o,--output", o->output, "OUT.safetensors",
                   "Where to write the codes as q, k, v, with q_scale, k_scale, v_scale, k_offset, "
-                  "v_offset, what cuts, slopes and ids the input has, and its metadata; may be the "
-                  "input; - = stdout, which then has nothing else");
+                  "v_offset, with --v-image v_image; what cuts, slopes and ids the input has, and "
+                  "its metadata; may be the input; - = stdout, which then has nothing else");
   parser.group("Codes");
   parser.text("--qk-type", o->qk, "TYPE", "Type of q and k: i8, f8_e4m3", {"i8", "f8_e4m3"});
   parser.text("--v-type", o->v, "TYPE", "Type of v: f8_e4m3, or keep", {"f8_e4m3", "keep"});
@@ -244,6 +296,10 @@ Action add_quantize(Parser& parser) {
   parser.text("--v-scale", o->scales.v, "SPEC", "The same for v");
   parser.flag("--no-means", o->no_means,
               "Leave the means of k and v in: codes of a block then depend on that block only");
+  parser.text("--v-image", o->v_image, "KEYSxCOLUMNS",
+              "Write v_image and v_image_layout too: the codes of v in tiles, which kernels of "
+              "Hopper GPUs (--backend cuda, sim) load as they are; others read v. fa3 explain of "
+              "the attention that is to read it names the tile under v_image, e.g. 128x64");
   parser.group("Rotation of q and k");
   parser.whole("--hadamard", o->hadamard,
                "Columns that a Hadamard transform mixes, a power of two; 0 = none [the largest "

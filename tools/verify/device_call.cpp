@@ -137,6 +137,7 @@ DeviceCall<Args>::DeviceCall(Gpu& gpu, const Args& host) : DeviceTensors(&args_)
     copied("v_scale", args_.v_scale);
     copied("k_offset", args_.k_offset);
     copied("v_offset", args_.v_offset);
+    copied("v_image", args_.v_image);
   } else {
     copied("dout", args_.dout);
     copied("dlse", args_.dlse);

@@ -48,6 +48,7 @@ std::string head_dims_text(const VImagePlan& plan) {
 void describe(const VImagePlan& plan, const Problem&, Json& json) {
   Json& own = json["v_image"];
   own["kernel"] = program_of(plan).expression;
+  own["tile"] = fmt::format("{}x{}", plan.config.tile.keys, plan.config.tile.columns);
   own["tiles"] = plan.tiles;
   own["heads"] = plan.heads;
   own["bytes"] = static_cast<int64_t>(plan.tiles) * plan.heads * plan.config.tile.bytes();
