@@ -6,6 +6,7 @@
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 FUZZ_SECONDS ?= 600
 PREFIX ?= /usr/local
+RESULT ?=
 CMAKE_GENERATOR ?= $(if $(shell command -v ninja 2>/dev/null),Ninja,Unix Makefiles)
 export CMAKE_GENERATOR
 # The Python package, for the interpreter that scripts/setup prepares for tests.
@@ -52,11 +53,11 @@ bench: build ## speed beside PyTorch on this machine (a virtual environment unde
 	@scripts/setup build bench
 	@bench/run
 
-accuracy: ## errors against FP64 on inputs with outliers, the GPU kernel simulated: docs/guide/accuracy.md
+accuracy: ## errors against FP64 on inputs with outliers, the GPU kernel simulated; in RESULT as JSON lines too
 	@scripts/setup build sim bench
 	@cmake --preset release -DFA3_BUILD_SIM=ON -DFA3_BUILD_BENCH=ON
 	@cmake --build --preset release --target fa3_sim fa3_accuracy
-	@build/release/bin/fa3_accuracy
+	@build/release/bin/fa3_accuracy $(call quoted,$(RESULT)) --commit "$$(bench/machine.py)"
 
 lint: ## the rules of CONTRIBUTING.md that a script can check
 	@scripts/setup build ci

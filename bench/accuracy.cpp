@@ -7,7 +7,8 @@
 // also one JSON object a line there. Exit status 1 where an error is above what
 // docs/guide/accuracy.md promises.
 //     fa3_accuracy [FILE [HEADS [SEED]]] [--commit COMMIT]
-// Default: no file (""), 48 heads, seed 0. COMMIT, which FILE needs, as bench/machine.py prints it.
+// Default: no file (""), 48 heads, seed 0. COMMIT, which FILE needs and the tables repeat, as
+// bench/machine.py prints it.
 #include <fmt/core.h>
 
 #include <cmath>
@@ -256,8 +257,8 @@ bool run_8_bits(Experiment& experiment) {
 int run(const char* path, int64_t heads, uint64_t seed, const std::string& commit) {
   Experiment experiment(path, heads, seed, commit);
   fmt::print(
-      "{} heads of 128 queries; error of O against FP64 on the inputs as drawn, as rounded\n",
-      heads);
+      "{} heads of 128 queries{}; error of O against FP64 on the inputs as drawn, as rounded\n",
+      heads, commit.empty() ? "" : ", commit " + commit);
   const bool kept_16 = run_16_bits(experiment), kept_8 = run_8_bits(experiment);
   fmt::print("\n{}\n", kept_16 && kept_8 ? "within the bounds" : "ABOVE THE BOUNDS");
   return kept_16 && kept_8 ? 0 : 1;
@@ -268,6 +269,10 @@ int run(const char* path, int64_t heads, uint64_t seed, const std::string& commi
 int main(int argc, char** argv) {
   try {
     const std::string commit = bench::take_option(argc, argv, "--commit", "");
+    if (argc > 4 || (argc > 1 && *argv[1] == '-'))
+      throw std::runtime_error(
+          fmt::format("got '{}', need [FILE [HEADS [SEED]]] [--commit COMMIT]; FILE \"\" = none",
+                      argc > 4 ? argv[4] : argv[1]));
     const int64_t heads = argc > 2 ? std::atoll(argv[2]) : 48;
     if (heads < 1) throw std::runtime_error("HEADS is not a number above 0");
     return run(argc > 1 && *argv[1] != '\0' ? argv[1] : nullptr, heads,

@@ -74,6 +74,14 @@ class FreshBuildFolder(unittest.TestCase):
         self.assert_links("gpu-check", *programs, *self.product, r"lib/libfa3_sim\.so")
 
 
+class Accuracy(unittest.TestCase):
+    def test_result_names_its_commit(self):
+        commit = ["--commit", "$(bench/machine.py)"]
+        for given, file in [([], ""), (["RESULT=it's a.jsonl"], "it's a.jsonl")]:
+            last = run("make", "--dry-run", "accuracy", *given).splitlines()[-1]
+            self.assertEqual(shlex.split(last), ["build/release/bin/fa3_accuracy", file, *commit])
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cc", default="cc")
