@@ -5,7 +5,8 @@ scaled_dot_product_attention with the same mask, and beside fa3 without one.
 
 Masks are of all heads, (batch or 1, 1, queries, keys): "random" hides half of the keys, "blocks"
 three of four blocks of 256 × 256 (never the diagonal's), "causal" what a causal mask does, "bias"
-hides nothing and adds. Contenders take turns in one process on the same tensors; medians. First
+hides nothing and adds. With --gradient a bias whose gradient is taken, too: one for all, one for each
+head and one for each head of each batch entry. Contenders take turns in one process on the same tensors; medians. First
 each is compared with FP64 on some rows. One JSON object a line, the first about machine and commit.
 """
 
@@ -45,10 +46,12 @@ def masks(kind, n):
 
 
 class Backward:
-    def __init__(self, context, forward, dout, mask):
+    def __init__(self, context, forward, dout, mask, of_mask=None):
         t = forward.tensors
         grads = {f"d{n}": torch.empty_like(t[n]) for n in "qkv"}
         extra = {} if mask is None else {"attn_mask": mask}
+        if of_mask is not None:
+            extra["dattn_mask"] = of_mask
         self.args = backward_args("full", **{n: t[n] for n in ("q", "k", "v", "o", "lse")},
                                   dout=dout, **grads, **extra)
         self.plan = context.plan_backward(self.args)
@@ -77,8 +80,11 @@ class Peer:
         if self.dout is None:
             self.o = self.forward()
         else:
-            torch.autograd.grad(self.o, (self.q, self.k, self.v), self.dout.transpose(1, 2),
-                                retain_graph=True)
+            wanted = [self.q, self.k, self.v]
+            if self.mask is not None and self.mask.requires_grad:
+                wanted.append(self.mask)
+            return torch.autograd.grad(self.o, wanted, self.dout.transpose(1, 2),
+                                       retain_graph=True)
 
 
 def error_of(o, x, mask):
@@ -131,13 +137,73 @@ def cell(context, kind, d, n, backward, rounds, out):
     emit(out, row)
 
 
+def gradient_error(got, x, mask, dout):
+    """Root mean square of dattn_mask's error over its own, by FP64 for the last 64 queries of one
+    batch entry and head; mask and got have a gradient of their own for each."""
+    q, k, v, d = (t[-1:, :, -1].double()[0] for t in (*x, dout))
+    s = q[-64:] @ k.T * q.shape[-1] ** -0.5 + mask[-1, -1, -64:].double()
+    p = torch.softmax(s, -1)
+    dp = d[-64:] @ v.T
+    want = p * (dp - (p * dp).sum(-1, keepdim=True))
+    ours = got[-1, -1, -64:].double()
+    return ((ours - want).square().mean().sqrt() / want.square().mean().sqrt()).item()
+
+
+def gradient_cell(context, d, n, rounds, out):
+    """The backward with a bias of BF16, without its gradient and with it."""
+    batch, heads = max(TOKENS // n, 1), HIDDEN // d
+    x = [torch.randn(batch, n, heads, d, device="cuda").bfloat16() for _ in "qkv"]
+    dout = torch.randn_like(x[0])
+    for name, b, h in (("all", 1, 1), ("heads", 1, heads), ("each", batch, heads)):
+        if b * h * n * n > 2**31:
+            continue
+        found, row = {}, {"cell": f"bwd_gradient_{name}_d{d}_s{n}", "head_dim": d, "seqlen": n,
+                          "batch": batch, "heads": heads, "mask": [b, h, n, n]}
+        mask = torch.randn(b, h, n, n, device="cuda").bfloat16()
+        tensors = dict(zip("qkv", x)) | {"o": torch.empty_like(x[0]), "attn_mask": mask}
+        tensors["lse"] = torch.empty(batch, heads, n, device="cuda")
+        forward = Contender(context, "full", tensors)
+        forward()
+        of_mask = torch.full_like(mask, float("nan"))
+        found["fa3"] = Backward(context, forward, dout, mask)
+        found["fa3_gradient"] = Backward(context, forward, dout, mask, of_mask)
+        found["fa3_gradient"]()
+        torch.cuda.synchronize()
+        if name == "each":
+            error = gradient_error(of_mask, x, mask, dout)
+            emit(out, {"check": row["cell"], "relative_error": error,
+                       "failures": int(not error < 0.02)})
+        kept = mask.detach().clone().requires_grad_()
+        for peer, wanted in (("efficient", mask), ("efficient_gradient", kept)):
+            try:
+                made = Peer(PEERS["efficient"], x, wanted.expand(batch, heads, n, n), dout)
+                if wanted.requires_grad:
+                    made.mask = wanted  # a leaf: its gradient is summed
+                made()
+                torch.cuda.synchronize()
+                found[peer] = made
+            except RuntimeError as error:
+                row[peer] = str(error).splitlines()[0][:80]
+        for contender, (ms, low, high) in measure(found, rounds).items():
+            row[contender] = {"ms": ms, "p10_ms": low, "p90_ms": high}
+        emit(out, row)
+
+
 def main():
     parser = gpu_run.arguments(__doc__, 7, (64, 128), (2048, 8192))
+    parser.add_argument("--gradient", action="store_true", help="only gradients of a bias")
+    parser.add_argument("--kinds", default=KINDS, type=lambda x: x.split(","),
+                        help="of masks, with commas between [all]")
     args = parser.parse_args()
-    out, context = gpu_run.begin(args, "attn-mask")
+    out, context = gpu_run.begin(args, "mask-gradient" if args.gradient else "attn-mask")
+    if args.gradient:
+        for d in args.head_dims:
+            for n in args.seqlens:
+                gradient_cell(context, d, n, args.rounds, out)
+        sys.exit(1 if gpu_run.wrong else 0)
     for d in args.head_dims:
         for n in args.seqlens:
-            for kind in KINDS:
+            for kind in args.kinds:
                 for backward in (False, True):
                     cell(context, kind, d, n, backward, args.rounds, out)
     sys.exit(1 if gpu_run.wrong else 0)

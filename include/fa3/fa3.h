@@ -394,8 +394,8 @@ typedef struct fa3_backward_args {
   int32_t mask_alignment_reserved;
   fa3_tensor dattn_mask; /* out, optional: gradient of an attn_mask that is added, summed over the
                             dimensions in which its own extent is 1 and not that of the scores; F32
-                            or the type of attn_mask. 0 where a key is hidden. Backends cpu and
-                            reference */
+                            or the type of attn_mask. 0 where a key is hidden. Summed in the same
+                            order in every run */
 } fa3_backward_args;
 
 /* ---- Plan, then run -------------------------------------------------------------------------- */

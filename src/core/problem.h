@@ -155,8 +155,11 @@ inline bool has_no_rows(const Problem& p) {
   return (p.batch == 0 && !p.q.varlen) || p.heads_q == 0 || p.q.rows == 0;
 }
 
-// No row of any output; without queries the gradients of keys and values still have some.
+// No row of any output; without queries the gradients of keys and values still have some, and that
+// of a mask what sums of nothing are.
 inline bool has_no_output_rows(const Problem& p) {
+  const MaskExtents& mask = p.mask_grad;
+  if (mask.batch * mask.heads * mask.rows * mask.columns > 0) return false;
   const bool no_keys = (p.batch == 0 && !p.kv.varlen) || p.heads_kv == 0 || p.kv.rows == 0;
   return has_no_rows(p) && (p.op != FA3_OP_BACKWARD || no_keys);
 }

@@ -12,12 +12,6 @@ namespace {
 constexpr RecipeRows kRowsOfGpu{1, 0, 0};
 
 Status check_mask(const Problem& p) {
-  if (p.layout[kDattnMask].present()) {
-    return unsupported(
-        "{}: dattn_mask on sm90 (backends cuda and sim): no kernel writes it; leave it out, or use "
-        "backend cpu",
-        op_name(p.op));
-  }
   if (p.top_left) {
     return unsupported(
         "{}: mask_alignment of top left with lengths that differ, or seqused or cu_seqlens, on "
@@ -73,8 +67,11 @@ Result<KernelPlan> plan_kernels(const Problem& problem, const DeviceInfo& gpu) {
     if (!plans.empty() && plans.front().config.has_mask()) {
       const sm90::BwdPlan& first = plans.front();
       const sm90::BwdConfig& c = first.config;
+      const size_t at = first.mask_at();
       plan.steps.push_back(
-          step_of(sm90::make_mask_bits_plan(problem, c.tile_q, c.tile_kv(), first.mask_at()), 0));
+          c.adds_mask()
+              ? step_of(sm90::make_mask_image_plan(problem, at), 0)
+              : step_of(sm90::make_mask_bits_plan(problem, c.tile_q, c.tile_kv(), at), 0));
     }
     for (const sm90::BwdPlan& backward : plans) plan.steps.push_back(step_of(backward, 0));
     return plan;

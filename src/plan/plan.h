@@ -17,6 +17,7 @@
 #include "plan/sm90/bwd_plan.h"
 #include "plan/sm90/fwd_plan.h"
 #include "plan/sm90/mask_bits_plan.h"
+#include "plan/sm90/mask_image_plan.h"
 #include "plan/sm90/quantize_plan.h"
 #include "plan/sm90/score_offset_plan.h"
 #include "plan/sm90/v_image_plan.h"
@@ -33,7 +34,7 @@ inline constexpr size_t kWorkspaceAlign = 64;
 //   tuned(kernel), declined(kernel)                                 plan/
 //   launch(kernel, …)                                               backend/launch/
 using Kernel = std::variant<sm90::QuantizePlan, sm90::VImagePlan, sm90::ScoreOffsetPlan,
-                            sm90::MaskBitsPlan, sm90::FwdPlan, sm90::BwdPlan>;
+                            sm90::MaskBitsPlan, sm90::MaskImagePlan, sm90::FwdPlan, sm90::BwdPlan>;
 
 // One launch of a plan.
 struct KernelStep {

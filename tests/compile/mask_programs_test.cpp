@@ -82,6 +82,25 @@ TEST(MaskPrograms, OfTheBackward_StayInRegisters) {
   EXPECT_THAT(compile(header, all), testing::Each(0u));
 }
 
+TEST(MaskPrograms, OfGradients_StayInRegisters) {
+  std::vector<std::string> all;
+  std::string header;
+  for (const auto& [head_dim, type, terms] :
+       {std::tuple(64, MaskTensor::kF32, false), std::tuple(128, MaskTensor::k16, false),
+        std::tuple(128, MaskTensor::kF32, false), std::tuple(256, MaskTensor::kF32, true)}) {
+    BwdPlan plan;
+    plan.pass = BwdPass::kMaskGradient;
+    plan.config.head_dim_qk = plan.config.head_dim_v = head_dim;
+    plan.config.attn_mask = type;
+    plan.config.softcap = plan.config.functors = terms;
+    plan.config.ragged = type == MaskTensor::k16;
+    plan.gradient = gradient_of(plan.config);
+    all.push_back(program_of(plan).expression);
+    header = program_of(plan).header;
+  }
+  EXPECT_THAT(compile(header, all), testing::Each(0u));
+}
+
 TEST(MaskPrograms, OfBits_StayInRegisters) {
   const std::vector<std::string> all = {mask_bits_expression({MaskTensor::kBool, false, 128, 128}),
                                         mask_bits_expression({MaskTensor::kF32, false, 128, 96}),

@@ -182,6 +182,7 @@ const Kind kBackwardKinds[] = {
     {"Plain", [](Config&) {}},
     {"OfAllHeads", [](Config& c) { c.mask_dims = "bqk", c.seed = 1; }},
     {"OfKeys", [](Config& c) { c.mask_dims = "bk", c.batch = 2; }},
+    {"OfQueries", [](Config& c) { c.mask_dims = "hq", c.batch = 2; }},
     {"OneNumber", [](Config& c) { c.mask_dims = "", c.seed = 2; }},
     {"Causal", [](Config& c) { c.mask = FA3_MASK_CAUSAL; }},
     {"Seqused",
@@ -199,7 +200,7 @@ class SimAttnMaskBackward : public testing::TestWithParam<size_t> {};
 TEST_P(SimAttnMaskBackward, IsRight) {
   if (kit::kSanitized) GTEST_SKIP() << "the simulator has head dim 64 only";
   Config c = config(FA3_F32, 128);
-  c.backward = true;
+  c.backward = c.dattn_mask = true;
   c.seqlen_q = 150, c.seqlen_kv = 190;
   c.heads_q = 2, c.heads_kv = 1;
   kBackwardKinds[GetParam()].change(c);

@@ -178,7 +178,7 @@ TEST(MakeProblem, Mask_RefusedByNameAndShape) {
   }
 }
 
-// No kernel reads it beside 8 bits or writes its gradient, and none counts from the top left.
+// No kernel reads it beside 8 bits, and none counts from the top left.
 TEST(PlanKernels, Mask_DeclinedByName) {
   const auto expect_declined = [](const Args& args, const std::vector<std::string>& parts) {
     test::expect_refusal(plan_kernels(problem_of(args), sm90::h200()).status(), FA3_UNSUPPORTED,
@@ -189,9 +189,6 @@ TEST(PlanKernels, Mask_DeclinedByName) {
   eight_bits.tensor[kK] = eight_bits.tensor[kV] = tensor(FA3_F8_E4M3, {2, 7, 2, 16});
   eight_bits.tensor[kO] = tensor(FA3_BF16, {2, 5, 4, 16});
   expect_declined(eight_bits, {"forward: attn_mask with q of f8_e4m3", "sm90", "use backend cpu"});
-  Args gradient = kBackMask;
-  gradient.tensor[kDattnMask] = gradient.tensor[kAttnMask];
-  expect_declined(gradient, {"backward: dattn_mask", "sm90", "leave it out"});
   Args args = dense_args();
   args.mask = FA3_MASK_CAUSAL;
   args.mask_alignment = FA3_ALIGN_TOP_LEFT;

@@ -83,32 +83,16 @@ Status launch_dq(const BwdPlan& plan, const KernelStep& step, GpuRuntime& runtim
   return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
 }
 
-}  // namespace
+// Boxes of tensor maps.
+struct MainTiles {
+  TileLayout k, v, q, dout;
+};
 
-Status check_addresses(const BwdPlan&, const Problem& p, const Buffers& buffers) {
-  constexpr uintptr_t kAlign = 16;
-  for (const TensorId id : {kQ, kK, kV, kO, kDout, kDq, kDk, kDv}) {
-    if ((id == kK || id == kV) && has_no_keys(p)) continue;
-    const uintptr_t past = reinterpret_cast<uintptr_t>(buffers.data[id]) % kAlign;
-    if (past == 0) continue;
-    return unsupported(
-        "backward: {}.data={} on sm90 is {} bytes past a multiple of {}, need none; copy the "
-        "tensor to such an address, or use backend cpu",
-        tensor_name(id), buffers.data[id], past, kAlign);
-  }
-  return {};
-}
-
-Status launch(const BwdPlan& plan, const KernelStep& step, GpuRuntime& runtime, StreamRef stream,
-              const Problem& p, const Buffers& buffers, std::byte* workspace) {
-  const Space space(plan, workspace);
-  if (plan.pass == BwdPass::kBound)
-    return launch_bound(plan, step, runtime, stream, p, buffers, space);
-  if (plan.pass == BwdPass::kDelta)
-    return launch_delta(plan, step, runtime, stream, p, buffers, space);
-  if (plan.pass == BwdPass::kDq) return launch_dq(plan, step, runtime, stream, p, buffers, space);
+// Of the main kernel, and of all that does the same with scores.
+Result<BwdArgs> main_args(const BwdPlan& plan, const MainTiles& tiles, GpuRuntime& runtime,
+                          const Problem& p, const Buffers& buffers, std::byte* workspace) {
   const BwdConfig& c = plan.config;
-  if (p.kv.rows == 0 || p.heads_kv == 0 || (p.batch == 0 && !p.kv.varlen)) return {};
+  const Space space(plan, workspace);
   const bool visits = !has_no_rows(p) && p.batch > 0;  // else dK and dV are set to 0
   BwdArgs args{};
   const auto encode = [&](TensorMap& map, TensorId id, const TileLayout& tile) -> Status {
@@ -116,10 +100,10 @@ Status launch(const BwdPlan& plan, const KernelStep& step, GpuRuntime& runtime, 
     return {};
   };
   if (visits) {
-    FA3_RETURN_IF_ERROR(encode(args.k, kK, c.k_tile()));
-    FA3_RETURN_IF_ERROR(encode(args.v, kV, c.v_tile()));
-    FA3_RETURN_IF_ERROR(encode(args.q, kQ, c.q_tile()));
-    FA3_RETURN_IF_ERROR(encode(args.dout, kDout, c.dout_tile()));
+    if (p.kv.rows > 0) FA3_RETURN_IF_ERROR(encode(args.k, kK, tiles.k));
+    if (p.kv.rows > 0) FA3_RETURN_IF_ERROR(encode(args.v, kV, tiles.v));
+    FA3_RETURN_IF_ERROR(encode(args.q, kQ, tiles.q));
+    FA3_RETURN_IF_ERROR(encode(args.dout, kDout, tiles.dout));
     args.q_axis = axis_of(p, kQ, buffers, c.ragged);
   }
   args.kv_axis = axis_of(p, kK, buffers, c.ragged);
@@ -139,7 +123,72 @@ Status launch(const BwdPlan& plan, const KernelStep& step, GpuRuntime& runtime, 
   args.dk = tensor(p, buffers, kDk), args.dv = tensor(p, buffers, kDv);
   args.ids_kv = buffers.in<i32>(kSequenceIdsKv);
   args.id_kv_batch = p.layout[kSequenceIdsKv].batch;
-  if (c.has_mask()) args.mask = mask_of(p, buffers, plan.mask, workspace + plan.mask_at());
+  if (c.adds_mask())
+    args.image = image_of(plan.image, workspace + plan.mask_at());
+  else if (c.has_mask())
+    args.mask = mask_of(p, buffers, plan.mask, workspace + plan.mask_at());
+  return args;
+}
+
+Status launch_mask_gradient(const BwdPlan& plan, const KernelStep& step, GpuRuntime& runtime,
+                            StreamRef stream, const Problem& p, const Buffers& buffers,
+                            std::byte* workspace) {
+  const BwdConfig& c = plan.gradient;
+  MaskGradientArgs args{};
+  const MainTiles tiles{c.k_tile(), c.v_tile(), c.q_tiles(), c.dout_tiles()};
+  FA3_TRY(args.main, main_args(plan, tiles, runtime, p, buffers, workspace));
+  const Layout& layout = p.layout[kDattnMask];
+  args.data = buffers.data[kDattnMask];
+  args.batch = layout.batch, args.head = layout.head, args.row = layout.row;
+  args.f32 = layout.dtype == FA3_F32;
+  const MaskExtents& n = p.mask_grad;
+  args.rows = static_cast<i32>(n.rows), args.keys = static_cast<i32>(n.columns);
+  args.sum_rows = n.rows == 1, args.sum_keys = n.columns == 1;
+  const auto extent = [](int64_t own, int64_t all, int64_t tile = 1) {
+    return GradientExtent{static_cast<i32>(div_up(own, tile)), static_cast<i32>(div_up(all, tile))};
+  };
+  args.batches = extent(n.batch, p.batch);
+  args.heads = extent(n.heads, p.heads_q);
+  args.q_tiles = extent(n.rows, most_rows(p.q), c.tile_q * c.parts());
+  args.kv_tiles = extent(n.columns, most_rows(p.kv), c.tile_kv());
+  return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
+}
+
+}  // namespace
+
+Status check_addresses(const BwdPlan&, const Problem& p, const Buffers& buffers) {
+  constexpr uintptr_t kAlign = 16;
+  for (const TensorId id : {kQ, kK, kV, kO, kDout, kDq, kDk, kDv}) {
+    if ((id == kK || id == kV) && has_no_keys(p)) continue;
+    const uintptr_t past = reinterpret_cast<uintptr_t>(buffers.data[id]) % kAlign;
+    if (past == 0) continue;
+    return unsupported(
+        "backward: {}.data={} on sm90 is {} bytes past a multiple of {}, need none; copy the "
+        "tensor to such an address, or use backend cpu",
+        tensor_name(id), buffers.data[id], past, kAlign);
+  }
+  return {};
+}
+
+Status launch(const BwdPlan& plan, const KernelStep& step, GpuRuntime& runtime, StreamRef stream,
+              const Problem& p, const Buffers& buffers, std::byte* workspace) {
+  const Space space(plan, workspace);
+  switch (plan.pass) {
+    case BwdPass::kBound:
+      return launch_bound(plan, step, runtime, stream, p, buffers, space);
+    case BwdPass::kDelta:
+      return launch_delta(plan, step, runtime, stream, p, buffers, space);
+    case BwdPass::kDq:
+      return launch_dq(plan, step, runtime, stream, p, buffers, space);
+    case BwdPass::kMaskGradient:
+      return launch_mask_gradient(plan, step, runtime, stream, p, buffers, workspace);
+    default:
+      break;
+  }
+  const BwdConfig& c = plan.config;
+  if (p.kv.rows == 0 || p.heads_kv == 0 || (p.batch == 0 && !p.kv.varlen)) return {};
+  const MainTiles tiles{c.k_tile(), c.v_tile(), c.q_tile(), c.dout_tile()};
+  FA3_TRY(const BwdArgs args, main_args(plan, tiles, runtime, p, buffers, workspace));
   return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// mask_sm90.cpp — strides of attn_mask, of its bits and of its tiles.
+// mask_sm90.cpp — strides of attn_mask, of its bits, tiles and image.
 #include "backend/launch/mask_sm90.h"
 
 #include "core/dtype.h"
@@ -30,6 +30,35 @@ MaskTensorArgs mask_of(const Problem& p, const Buffers& buffers, const MaskShape
                reinterpret_cast<uintptr_t>(args.values) % pair_bytes == 0;
   args.cap = p.softcap > 0 ? static_cast<float>(p.softcap) : 1;
   return args;
+}
+
+MaskImageView image_of(const MaskImageShape& shape, const std::byte* at) {
+  const auto stride = [](bool same, int64_t of) { return same ? 0 : of; };
+  MaskImageView view{};
+  view.data = at;
+  view.kv_block = static_cast<i32>(stride(shape.same_keys, 1));
+  view.q_block = stride(shape.same_rows, shape.kv_blocks);
+  view.head = stride(shape.same_heads, shape.q_blocks * shape.kv_blocks);
+  view.batch = stride(shape.same_batch, shape.heads * shape.q_blocks * shape.kv_blocks);
+  return view;
+}
+
+Status launch(const MaskImagePlan& plan, const KernelStep& step, GpuRuntime& runtime,
+              StreamRef stream, const Problem& p, const Buffers& buffers, std::byte* workspace) {
+  const MaskImageShape& shape = plan.shape;
+  if (shape.blocks() == 0) return {};
+  const Layout& mask = p.layout[kAttnMask];
+  MaskImageArgs args{};
+  args.mask.values = buffers.data[kAttnMask];
+  args.mask.batch = mask.batch, args.mask.head = mask.head, args.mask.row = mask.row;
+  args.mask.step = shape.same_keys ? 0 : 1;
+  args.image = workspace + plan.at;
+  args.heads = static_cast<i32>(shape.heads);
+  args.rows = static_cast<i32>(shape.same_rows ? kMaskImageRows : p.q.rows);
+  args.keys = static_cast<i32>(shape.same_keys ? kMaskImageRows : p.kv.max_seqlen);
+  args.q_blocks = static_cast<i32>(shape.q_blocks);
+  args.kv_blocks = static_cast<i32>(shape.kv_blocks);
+  return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
 }
 
 Status launch(const MaskBitsPlan& plan, const KernelStep& step, GpuRuntime& runtime,

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "core/problem.h"
+#include "device/warp/mask_image.h"
 #include "device/warp/mask_tensor.h"
 #include "plan/plan.h"
 #include "runtime/gpu_runtime.h"
@@ -14,6 +15,14 @@ namespace fa3::sm90 {
 MaskTensorArgs mask_of(const Problem& problem, const Buffers& buffers, const MaskShape& shape,
                        std::byte* at);
 
+MaskImageView image_of(const MaskImageShape& shape, const std::byte* at);
+
+inline Status check_addresses(const MaskImagePlan&, const Problem&, const Buffers&) {
+  return {};  // likewise
+}
+Status launch(const MaskImagePlan& plan, const KernelStep& step, GpuRuntime& runtime,
+              StreamRef stream, const Problem& problem, const Buffers& buffers,
+              std::byte* workspace);
 inline Status check_addresses(const MaskBitsPlan&, const Problem&, const Buffers&) {
   return {};  // elements may lie anywhere
 }

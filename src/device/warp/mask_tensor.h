@@ -45,6 +45,7 @@ struct MaskTensorArgs {
 template <MaskTensor kType, bool kBf16>
 struct MaskElement {
   using Type = u16;
+  static constexpr Type kHidden = kBf16 ? 0xFF80 : 0xFC00;  // −∞
   FA3_DEV static float value(u16 bits) {
     return kBf16 ? ptx::bf16_to_f32(bits) : ptx::f16_to_f32(bits);
   }
@@ -56,6 +57,7 @@ struct MaskElement<MaskTensor::kBool, kBf16> {
 template <bool kBf16>
 struct MaskElement<MaskTensor::kF32, kBf16> {
   using Type = float;
+  static constexpr Type kHidden = -kInf;
   FA3_DEV static float value(float x) { return x; }
 };
 

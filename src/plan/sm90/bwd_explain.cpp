@@ -43,6 +43,15 @@ void describe_main(const BwdPlan& plan, const Problem& problem, Json& json) {
   }
 }
 
+// dattn_mask's kernel.
+void describe_gradient(const BwdPlan& plan, Json& json) {
+  const BwdConfig& c = plan.gradient;
+  json["tile_q"] = c.tile_q * c.parts();
+  json["tile_kv"] = c.tile_kv();
+  json["stages"] = c.stages;
+  json["smem_bytes"] = c.smem_bytes();
+}
+
 Json step_json(const BwdConfig& c) {
   const BwdStepCost cost = bwd_step_cost(c);
   Json json;
@@ -64,6 +73,7 @@ void describe(const BwdPlan& plan, const Problem& problem, Json& json) {
   own["kernel"] = program_of(plan).expression;
   for (const uint32_t extent : plan.grid) own["grid"].push_back(extent);
   if (plan.pass == BwdPass::kMain) describe_main(plan, problem, own);
+  if (plan.pass == BwdPass::kMaskGradient) describe_gradient(plan, own);
 }
 
 void describe_estimate(const BwdPlan& plan, const Problem& problem, const Work& work, Json& json) {

@@ -67,6 +67,24 @@ BwdConfig with_terms(BwdConfig config, const Problem& p) {
   return config;
 }
 
+// Without columns that the problem does not have, while its tiles of keys remain.
+BwdConfig narrow_gradient_of(BwdConfig config, const Problem& p) {
+  const BwdConfig wide = gradient_of(config);
+  const auto fitted = [](int columns, int64_t used) {
+    return std::min(columns, static_cast<int>(round_up(std::max<int64_t>(used, 1), 64)));
+  };
+  config.head_dim_qk = fitted(config.head_dim_qk, p.head_dim_qk);
+  config.head_dim_v = fitted(config.head_dim_v, p.head_dim_v);
+  return config.wide() == wide.wide() ? gradient_of(config) : wide;
+}
+
+// Tiles of dattn_mask, each of which a CTA makes; in the kernel's order (MaskGradientArgs).
+int64_t gradient_tiles(const BwdConfig& gradient, const Problem& p) {
+  const MaskExtents& n = p.mask_grad;
+  return n.batch * n.heads * div_up(n.rows, gradient.tile_q * gradient.parts()) *
+         div_up(n.columns, gradient.tile_kv());
+}
+
 // Beyond the scale and the band.
 bool has_terms(const Problem& p) { return p.softcap > 0 || has_functors(p) || p.has_mask(); }
 
@@ -105,6 +123,8 @@ const char* word(BwdPass pass) {
       return "delta";
     case BwdPass::kMain:
       return "main";
+    case BwdPass::kMaskGradient:
+      return "mask_gradient";
     default:
       return "dq";
   }
@@ -170,7 +190,9 @@ Result<std::vector<BwdPlan>> make_bwd_plans(const Problem& p, const DeviceInfo& 
           : p.has_mask()  ? ", with attn_mask, of f32 in full head dims up to 128 only"
                           : ", with ALiBi or sequence ids");
   }
-  FA3_TRY(std::vector<BwdPlan> plans, bwd_plans_of(config, p));
+  const BwdConfig gradient =
+      device.compiled_ahead ? gradient_of(config) : narrow_gradient_of(config, p);
+  FA3_TRY(std::vector<BwdPlan> plans, bwd_plans_of(config, gradient, p, device.multiprocessors));
   for (BwdPlan& plan : plans) {
     plan.row = row->name;
     plan.tuned = tuned != nullptr && declined.empty();
@@ -179,10 +201,11 @@ Result<std::vector<BwdPlan>> make_bwd_plans(const Problem& p, const DeviceInfo& 
   return plans;
 }
 
-Result<std::vector<BwdPlan>> bwd_plans_of(const BwdConfig& config, const Problem& p) {
+Result<std::vector<BwdPlan>> bwd_plans_of(const BwdConfig& config, const BwdConfig& gradient,
+                                          const Problem& p, int multiprocessors) {
   FA3_RETURN_IF_ERROR(check_tensors(p, config.ragged));
   BwdPlan plan;
-  plan.config = config;
+  plan.config = config, plan.gradient = gradient;
   plan.tiles = bwd_q_tiles(p, config.tile_q) * p.heads_q;
   std::vector<BwdPlan> plans;
   const auto add = [&](BwdPass pass, int64_t x, int64_t heads, int64_t sequences) {
@@ -192,7 +215,10 @@ Result<std::vector<BwdPlan>> bwd_plans_of(const BwdConfig& config, const Problem
     plan.grid[2] = static_cast<uint32_t>(std::max<int64_t>(sequences, 1));
     plans.push_back(plan);
   };
-  if (config.has_mask()) {
+  if (config.adds_mask()) {
+    plan.image = mask_image_shape(p);
+    FA3_RETURN_IF_ERROR(check_mask_image_shape(plan.image));
+  } else if (config.has_mask()) {
     plan.mask = mask_shape(p, config.tile_q, config.tile_kv());
     FA3_RETURN_IF_ERROR(check_mask_shape(plan.mask, "backward"));
   }
@@ -207,6 +233,16 @@ Result<std::vector<BwdPlan>> bwd_plans_of(const BwdConfig& config, const Problem
   if (p.layout[kDk].present() || p.layout[kDv].present() || p.layout[kDq].present())
     add(BwdPass::kMain, div_up(most_rows(p.kv), config.tile_kv()), p.heads_kv,
         p.batch + (p.kv.varlen ? 1 : 0));
+  if (p.layout[kDattnMask].present()) {
+    const int64_t tiles = gradient_tiles(gradient, p);
+    if (tiles >= int64_t{1} << 31)
+      return unsupported(
+          "backward: dattn_mask of {} batch entries, {} heads, {} queries and {} keys on sm90: {} "
+          "tiles, need fewer than 2^31; split the batch",
+          p.mask_grad.batch, p.mask_grad.heads, p.mask_grad.rows, p.mask_grad.columns, tiles);
+    if (tiles > 0)
+      add(BwdPass::kMaskGradient, std::min<int64_t>(tiles, std::max(multiprocessors, 1)), 1, 1);
+  }
   if (queries && p.layout[kDq].present())
     add(BwdPass::kDq, q_tiles, p.heads_q, p.batch + (p.q.varlen ? 1 : 0));
   return plans;
@@ -216,20 +252,23 @@ LaunchShape shape_of(const BwdPlan& plan) {
   LaunchShape shape;
   std::copy(std::begin(plan.grid), std::end(plan.grid), shape.grid);
   shape.pdl = true;
-  const bool main = plan.pass == BwdPass::kMain;
-  shape.threads = static_cast<u32>(main ? plan.config.threads() : kBwdRowThreads);
+  const bool main = plan.pass == BwdPass::kMain, gradient = plan.pass == BwdPass::kMaskGradient;
+  shape.threads = static_cast<u32>(main || gradient ? plan.config.threads() : kBwdRowThreads);
   shape.smem_bytes = main                           ? static_cast<u32>(plan.config.smem_bytes())
+                     : gradient                     ? static_cast<u32>(plan.gradient.smem_bytes())
                      : plan.pass == BwdPass::kBound ? kBoundSmemBytes
                                                     : 0;
   shape.interacting = main;  // sums of dQ
   return shape;
 }
 
-size_t workspace_bytes(const BwdPlan& plan) { return plan.mask_at() + plan.mask.bytes(); }
+size_t workspace_bytes(const BwdPlan& plan) {
+  return plan.mask_at() + (plan.config.adds_mask() ? plan.image.bytes() : plan.mask.bytes());
+}
 
 std::string name_of(const BwdPlan& plan) {
   const BwdConfig& c = plan.config;
-  const bool main = plan.pass == BwdPass::kMain;
+  const bool main = plan.pass == BwdPass::kMain || plan.pass == BwdPass::kMaskGradient;
   return fmt::format(
       "bwd/{}/d{}/{}/{}{}{}{}{}", word(plan.pass), head_dims_text(plan), word(c.dtype),
       c.ragged ? "ragged" : "dense", main && c.softcap ? "/softcap" : "",
@@ -243,7 +282,7 @@ std::string name_of(const BwdPlan& plan) {
 }
 
 std::string head_dims_text(const BwdPlan& plan) {
-  const BwdConfig& c = plan.config;
+  const BwdConfig& c = plan.pass == BwdPass::kMaskGradient ? plan.gradient : plan.config;
   return c.head_dim_qk == c.head_dim_v ? std::to_string(c.head_dim_qk)
                                        : fmt::format("{}-{}", c.head_dim_qk, c.head_dim_v);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // bwd_plan.h — the backward on Hopper: a kernel before and one behind the main one take rows of
-// queries, the main one tiles of keys. Deterministic, one more before them takes rows of keys.
+// queries, the main one tiles of keys. Deterministic, one more before them takes rows of keys; for
+// dattn_mask one more takes its tiles.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +16,13 @@
 #include "core/status.h"
 #include "device/sm90/bwd/config.h"
 #include "plan/sm90/mask_bits_plan.h"
+#include "plan/sm90/mask_image_plan.h"
 #include "plan/work.h"
 #include "runtime/program.h"
 
 namespace fa3::sm90 {
 
-enum class BwdPass { kBound, kDelta, kMain, kDq };  // kBound: deterministic
+enum class BwdPass { kBound, kDelta, kMain, kDq, kMaskGradient };  // kBound: deterministic
 const char* word(BwdPass pass);
 
 // One of the kernels.
@@ -30,13 +32,15 @@ struct BwdPlan {
   bool tuned = false;    // a tuning names the row; else why its row was not taken, or ""
   std::string declined;
   BwdConfig config;
+  BwdConfig gradient;  // of dattn_mask's kernel
   uint32_t grid[3] = {1, 1, 1};
   // Of the workspace, which the kernels share: LSE, δ …, dQ's sums, the bits beside them, bounds,
   // and what stands for attn_mask.
   int64_t tiles = 0;          // of queries, of all heads and sequences
   int64_t bound_entries = 0;  // of a KV head of a sequence
   int64_t bounds = 0;         // of all
-  MaskShape mask;             // with attn_mask
+  MaskShape mask;             // with attn_mask of bool
+  MaskImageShape image;       // with one that is added
 
   size_t stats_bytes() const;
   size_t sums_bytes() const;
@@ -47,8 +51,9 @@ struct BwdPlan {
 
 // In the order of their launches. UNSUPPORTED with the reason for what they do not do.
 Result<std::vector<BwdPlan>> make_bwd_plans(const Problem& problem, const DeviceInfo& device);
-// The same of a configuration that fits the problem.
-Result<std::vector<BwdPlan>> bwd_plans_of(const BwdConfig& config, const Problem& problem);
+// The same of a configuration that fits the problem, and of that of dattn_mask's kernel.
+Result<std::vector<BwdPlan>> bwd_plans_of(const BwdConfig& config, const BwdConfig& gradient,
+                                          const Problem& problem, int multiprocessors);
 
 // The rows of the table but `used`, in their order.
 struct RejectedBwdRow {

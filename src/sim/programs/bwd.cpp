@@ -6,7 +6,9 @@
 
 #include "device/sm90/bwd/delta.cuh"
 #include "device/sm90/bwd/dq.cuh"
+#include "device/sm90/bwd/mask_gradient.cuh"
 #include "device/sm90/mask/mask_bits.cuh"
+#include "device/sm90/mask/mask_image.cuh"
 #include "plan/sm90/bwd_configs.h"
 #include "plan/sm90/bwd_plan.h"
 #include "sim/program.h"
@@ -18,7 +20,7 @@ using namespace sm90;
 
 void add(BwdPass pass, const BwdConfig& config, Kernel kernel) {
   BwdPlan plan;
-  plan.pass = pass, plan.config = config;
+  plan.pass = pass, plan.config = config, plan.gradient = gradient_of(config);
   const Registration registration(program_of(plan).expression.c_str(), std::move(kernel));
 }
 
@@ -29,8 +31,13 @@ void add_config() {
   add(BwdPass::kDelta, kCfg, kernel_of(&bwd_delta<kCfg>));
   add(BwdPass::kMain, kCfg, kernel_of(&bwd<kCfg>));
   add(BwdPass::kDq, kCfg, kernel_of(&bwd_dq<kCfg>));
-  if constexpr (kCfg.has_mask()) {
-    constexpr bool kBf16 = kCfg.attn_mask == MaskTensor::k16 && kCfg.dtype == MmaType::kBf16;
+  constexpr bool kBf16 = kCfg.attn_mask == MaskTensor::k16 && kCfg.dtype == MmaType::kBf16;
+  if constexpr (kCfg.adds_mask()) {
+    constexpr MaskImageConfig kImage{kCfg.attn_mask, kBf16};
+    const Registration registration(mask_image_expression(kImage).c_str(),
+                                    kernel_of(&mask_image<kImage>));
+    add(BwdPass::kMaskGradient, kCfg, kernel_of(&bwd_mask_gradient<gradient_of(kCfg)>));
+  } else if constexpr (kCfg.has_mask()) {
     constexpr MaskBitsConfig kBits{kCfg.attn_mask, kBf16, kCfg.tile_q, kCfg.tile_kv()};
     const Registration registration(mask_bits_expression(kBits).c_str(),
                                     kernel_of(&mask_bits<kBits>));

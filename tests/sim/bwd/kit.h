@@ -36,7 +36,7 @@ class BwdRun : public KernelRun {
   BwdRun(TestRuntime& runtime, const verify::Config& made, const BwdConfig& config)
       : KernelRun(runtime, made, FA3_OP_BACKWARD) {
     std::vector<KernelStep> steps;
-    for (const BwdPlan& plan : value(bwd_plans_of(config, problem())))
+    for (const BwdPlan& plan : value(bwd_plans_of(config, gradient_of(config), problem(), 3)))
       steps.push_back(step_of(plan, 0));
     set_steps(std::move(steps));
   }

@@ -8,6 +8,7 @@
 #include "device/tensor_map.h"
 #include "device/types.h"
 #include "device/warp/element.h"
+#include "device/warp/mask_image.h"
 #include "device/warp/mask_tensor.h"
 #include "device/warp/sequence_rows.h"
 
@@ -52,7 +53,8 @@ struct BwdArgs {
   BwdTensor dk, dv;
   const i32* ids_kv;  // or null
   i64 id_kv_batch;
-  MaskTensorArgs mask;
+  MaskTensorArgs mask;  // of bool: its bits
+  MaskImageView image;  // of what is added
 };
 
 // Of keys and values: what bounds dQ (fixed.h).
@@ -76,6 +78,20 @@ struct BwdDeltaArgs {
   ElementArgs elements;            // of queries
   const ptx::Vec<u32, 4>* bounds;  // deterministic: as BwdBoundArgs
   i32 bound_entries, group_size;
+};
+
+// dattn_mask's tiles, KV tiles one after another, then Q tiles, heads, batch entries. Of each of
+// these so many are its own, and one stands for all where it is the sum of all.
+struct GradientExtent {
+  i32 own, all;
+};
+struct MaskGradientArgs {
+  BwdArgs main;
+  void* data;
+  i64 batch, head, row;  // in elements
+  bool f32, sum_rows, sum_keys;
+  i32 rows, keys;  // 1: of a sum
+  GradientExtent batches, heads, q_tiles, kv_tiles;
 };
 
 // dQ from its sums.

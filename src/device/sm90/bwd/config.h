@@ -23,6 +23,7 @@ struct BwdConfig {
   bool ragged = false;  // varlen or with seqused: the kernels read the lengths
   // dQ's sums are integers (fixed.h): the same bits in whatever order they are added to.
   bool deterministic = false;
+  bool mask_gradient = false;  // of the kernel that makes dattn_mask: gradient_of()
 
   constexpr bool operator==(const BwdConfig&) const = default;
 
@@ -33,7 +34,8 @@ struct BwdConfig {
 
   // Both consumers have the same 64 keys, one makes P and dV, the other dS and dK: accumulators of
   // more than 128 columns are as many registers as one warpgroup has.
-  FA3_HD constexpr bool split() const { return head_dim_qk > 128 || head_dim_v > 128; }
+  FA3_HD constexpr bool wide() const { return head_dim_qk > 128 || head_dim_v > 128; }
+  FA3_HD constexpr bool split() const { return wide() && !mask_gradient; }
   // Keys from one consumer's to the next one's.
   FA3_HD constexpr u32 own_keys() const { return split() ? 0 : kWgRows; }
   FA3_HD constexpr int tile_kv() const { return split() ? kWgRows : kWgRows * consumer_wgs; }
@@ -85,7 +87,22 @@ struct BwdConfig {
   // P in FP32 from one consumer to the other.
   FA3_HD constexpr int p_bytes() const { return split() ? 4 * tile_kv() * tile_q : 0; }
 
+  // dattn_mask: a stage holds K and Q, or V and dO, of several tiles of queries.
+  FA3_HD constexpr int parts() const { return wide() ? 1 : 2; }
+  FA3_HD constexpr TileLayout q_tiles() const { return {tile_q * parts(), head_dim_qk, 2}; }
+  FA3_HD constexpr TileLayout dout_tiles() const { return {tile_q * parts(), head_dim_v, 2}; }
+  FA3_HD constexpr int pair_bytes() const {
+    return 2 * (tile_kv() + tile_q * parts()) * max(head_dim_qk, head_dim_v);
+  }
+  static constexpr int kGradientProducerRegisters = 40, kGradientConsumerRegisters = 232;
+
   FA3_HD constexpr int smem_bytes() const {
+    if (mask_gradient) {
+      const int of_stages = stages * (pair_bytes() + parts() * stats_bytes() + 32 + 2 * 8);
+      const int of_threads = 16 * kWgThreads * mask_makers() * (functors ? 2 : 1);
+      const int sums = 4 * kWgThreads / 32 * consumer_wgs * parts() * tile_q;
+      return static_cast<int>(round_up(of_stages + of_threads + sums, 1024));
+    }
     const int tiles = k_tile().bytes() + v_tile().bytes() + q_stages() * q_tile().bytes() +
                       stages * dout_tile().bytes() + ds_slots() * ds_tile().bytes() + p_bytes();
     const int dq = dq_apart() ? 4 * dq_sums() : 0;
@@ -97,6 +114,14 @@ struct BwdConfig {
                  1024));
   }
 };
+
+// The kernel that makes dattn_mask, beside a main kernel of `main` that has attn_mask. Its head dims
+// may be less, but above 128 as long as those are.
+FA3_HD constexpr BwdConfig gradient_of(BwdConfig main) {
+  main.mask_gradient = true;
+  main.stages = main.wide() ? 2 : max(main.head_dim_qk, main.head_dim_v) > 64 ? 3 : 4;
+  return main;
+}
 
 // Of a row of a tile in its LSE, δ …: the four rows of 16 that one thread of a fragment has, two
 // neighbours and those 8 further on, follow one another.

@@ -20,13 +20,24 @@
 
 namespace fa3::sm90 {
 
-template <BwdConfig kCfg>
+// The keys of a tile: of which sequence, and which rows of it count.
+struct KeysOfTile {
+  i32 q_used, kv_used, first_row;
+  i32 key;  // the tile's first
+  i32 batch;
+};
+// Where they lie for attn_mask.
+struct MaskPlace {
+  i32 batch, head, key;  // the query head's; the tile's first
+};
+
+template <BwdConfig kCfg, class SmemOf = BwdSmem<kCfg>>
 struct BwdParts {
   static constexpr MmaType kType = kCfg.dtype;
   static constexpr int kQueries = kCfg.tile_q;
   static constexpr TileLayout kK = kCfg.k_tile(), kV = kCfg.v_tile(), kQ = kCfg.q_tile(),
                               kDout = kCfg.dout_tile(), kDs = kCfg.ds_tile();
-  using Smem = BwdSmem<kCfg>;
+  using Smem = SmemOf;
   using Scores = ptx::Acc<kQueries>;
   using Fragment = ptx::AFrag[kQueries / 16];
   // A consumer's part of dQ is made 64 columns at a time.
@@ -48,6 +59,7 @@ struct BwdParts {
   i32 tile;            // S's
   bool masked;         // whether it has pairs that the mask hides
   i32 group_head = 0;  // attn_mask only: whose tile it is, among the group's
+  MaskPlace place;     // mask_gradient only; else made of the CTA's index when it is needed
 
   FA3_DEV BwdParts(Smem& smem, const BwdArgs& args, u32 wg)
       : smem(smem),
@@ -62,17 +74,7 @@ struct BwdParts {
 
   // Before anything else of a tile that has Q tiles. Returns their number, over all heads.
   FA3_DEV i32 start(const BwdWork& work) {
-    ptx::Vec<i32, 4> seen;
-    FA3_UNROLL
-    for (u32 h = 0; h < 2; ++h) {
-      const i32 key = work.key + static_cast<i32>(own_row() + 8 * h);
-      const Range<i32> of_key = rows_of_key(args.band, work.q.used, work.kv.used, key);
-      seen[2 * h] = of_key.lo, seen[2 * h + 1] = of_key.hi;
-    }
-    if (wg < kCfg.mask_makers()) {
-      ptx::st_shared(&smem.seen[wg][thread], seen);
-      if constexpr (kCfg.functors) place_keys(work);
-    }
+    see_keys({work.q.used, work.kv.used, first_row(args.kv_axis, work.kv), work.key, work.batch});
     // Through reductions, so that the compiler sees one value per warp.
     const auto one = [](i32 x) { return static_cast<i32>(ptx::redux_or(static_cast<u32>(x))); };
     range = {{one(work.range.first), one(work.range.unmasked_first), one(work.range.unmasked_end),
@@ -84,15 +86,28 @@ struct BwdParts {
     visit(range[0], range);
     return (range[3] - range[0]) * args.group_size;
   }
-  FA3_DEV void place_keys(const BwdWork& work) {
-    const i32 key = work.key + static_cast<i32>(own_row());
+  FA3_DEV void see_keys(const KeysOfTile& of) {
+    ptx::Vec<i32, 4> seen;
+    FA3_UNROLL
+    for (u32 h = 0; h < 2; ++h) {
+      const i32 key = of.key + static_cast<i32>(own_row() + 8 * h);
+      const Range<i32> of_key = rows_of_key(args.band, of.q_used, of.kv_used, key);
+      seen[2 * h] = of_key.lo, seen[2 * h + 1] = of_key.hi;
+    }
+    if (wg < kCfg.mask_makers()) {
+      ptx::st_shared(&smem.seen[wg][thread], seen);
+      if constexpr (kCfg.functors) place_keys(of);
+    }
+  }
+  FA3_DEV void place_keys(const KeysOfTile& of) {
+    const i32 key = of.key + static_cast<i32>(own_row());
     ptx::Vec<i32, 4> placed{};
-    placed[0] = work.kv.used - work.q.used - key;
+    placed[0] = of.kv_used - of.q_used - key;
     FA3_UNROLL
     for (int h = 0; h < 2; ++h) {
-      if (args.ids_kv == nullptr || key + 8 * h >= work.kv.used) continue;
-      placed[1 + h] = ptx::ld_global_nc(args.ids_kv + work.batch * args.id_kv_batch +
-                                        first_row(args.kv_axis, work.kv) + key + 8 * h);
+      if (args.ids_kv == nullptr || key + 8 * h >= of.kv_used) continue;
+      placed[1 + h] =
+          ptx::ld_global_nc(args.ids_kv + of.batch * args.id_kv_batch + of.first_row + key + 8 * h);
     }
     ptx::st_shared(&smem.placed[wg][thread], placed);
   }
@@ -211,43 +226,49 @@ struct BwdParts {
     }
   }
 
-  // attn_mask of the thread's two keys and of two queries of 8 of S's tile.
+  // attn_mask of the thread's two keys and of two queries of 8 of S's tile: elements that are
+  // added, or bits.
   struct MaskPart {
     using Element = MaskElement<kCfg.attn_mask, kCfg.dtype == MmaType::kBf16>;
+    ptx::Vec<typename Element::Type, 4> added;
     u32 shown[2];  // bit 0: the first key; bit 8: the other
-    const typename Element::Type* at[2];
-    i32 other;  // elements from the first key's to the other's
-    i32 left;   // keys from the first one on
 
-    FA3_DEV bool sees(int i) const { return (shown[i % 2] >> (i / 2 * 8) & 1) != 0; }
+    FA3_DEV bool sees(int i) const {
+      if constexpr (kCfg.adds_mask()) return !(value(i) == -kInf);
+      return (shown[i % 2] >> (i / 2 * 8) & 1) != 0;
+    }
     FA3_DEV float value(int i) const {
-      if constexpr (kCfg.adds_mask()) {
-        return Element::value(ptx::ld_global_nc_if(at[i % 2] + i / 2 * other, i / 2 * 8 < left));
-      } else {
-        return 0;
-      }
+      if constexpr (kCfg.adds_mask()) return Element::value(added[i]);
+      return 0;
     }
   };
+  FA3_DEV MaskPlace mask_place() const {
+    if constexpr (kCfg.mask_gradient) return place;
+    return {static_cast<i32>(ptx::block_index_z()),
+            static_cast<i32>(ptx::block_index_y()) * args.group_size + group_head,
+            kCfg.tile_kv() * static_cast<i32>(ptx::block_index_x())};
+  }
   FA3_DEV MaskPart mask_part(int j) const {
     MaskPart part{};
-    if constexpr (kCfg.has_mask()) {
+    if constexpr (kCfg.adds_mask()) {
+      const MaskPlace of = mask_place();
+      const i32 kv_block = (of.key + static_cast<i32>(kCfg.own_keys() * wg)) / kMaskImageRows;
+      part.added = MaskImageBlock<typename MaskPart::Element>::of(args.image, of.batch, of.head,
+                                                                  tile, kv_block, thread)
+                       .load(j);
+    } else if constexpr (kCfg.has_mask()) {
       const MaskTensorArgs& mask = args.mask;
-      const i32 batch = static_cast<i32>(ptx::block_index_z());
-      const i32 head = static_cast<i32>(ptx::block_index_y()) * args.group_size + group_head;
-      const i32 key =
-          kCfg.tile_kv() * static_cast<i32>(ptx::block_index_x()) + static_cast<i32>(own_row());
-      part.other = 8 * mask.step, part.left = mask.keys - key;
+      const MaskPlace of = mask_place();
+      const i32 key = of.key + static_cast<i32>(own_row());
       FA3_UNROLL
       for (int n = 0; n < 2; ++n) {
         // Rows that do not count have P = 0, whatever the mask says of others.
         const i32 query =
             min(kQueries * tile + 8 * j + n + static_cast<i32>(column()), args.q_axis.rows - 1);
-        part.shown[n] = ptx::ld_global(mask.bits + batch * mask.bits_batch + head * mask.bits_head +
-                                       query * mask.bits_row + key / 32 * mask.step) >>
-                        (key % 32);
-        if constexpr (kCfg.adds_mask())
-          part.at[n] = static_cast<const typename MaskPart::Element::Type*>(mask.values) +
-                       batch * mask.batch + head * mask.head + query * mask.row + key * mask.step;
+        part.shown[n] =
+            ptx::ld_global(mask.bits + of.batch * mask.bits_batch + of.head * mask.bits_head +
+                           query * mask.bits_row + key / 32 * mask.step) >>
+            (key % 32);
       }
     }
     return part;
@@ -258,8 +279,8 @@ struct BwdParts {
     return kCfg.functors ? value + of.of(j, i) : value;
   }
 
-  // In FP32, and as an operand. Stage: of Q.
-  FA3_DEV void make_p(u32 stage, const Stats& lse_of, Scores& s, Fragment& p) const {
+  // P in FP32. Stage: of Q.
+  FA3_DEV void make_exact_p(u32 stage, const Stats& lse_of, Scores& s) const {
     const Bias added = bias(stage);
     FA3_UNROLL
     for (int j = 0; j < kQueries / 8; ++j) {
@@ -278,8 +299,9 @@ struct BwdParts {
         }
         if (kCfg.has_mask() && !part.sees(i)) x = 0;
       }
-      // Half of the elements in flight at a time: there are no registers for more (P ≥ 0).
-      if (kCfg.adds_mask() && j == kQueries / 16 - 1 && ptx::any(s[4 * j] < 0)) ptx::nanosleep(0);
+      // Elements of 32 queries in flight at a time: there are no registers for more (P ≥ 0).
+      if (kCfg.adds_mask() && j % 4 == 3 && j + 1 < kQueries / 8 && ptx::any(s[4 * j] < 0))
+        ptx::nanosleep(0);
     }
     if constexpr (kCfg.functors) {
       const ptx::Vec<i32, 4> placed = ptx::ld_shared(&smem.placed[wg][thread]);
@@ -302,6 +324,10 @@ struct BwdParts {
         }
       }
     }
+  }
+  // And as an operand.
+  FA3_DEV void make_p(u32 stage, const Stats& lse_of, Scores& s, Fragment& p) const {
+    make_exact_p(stage, lse_of, s);
     to_operand16<kType>(p, s);
     // Before the wait for dP, which the compiler would otherwise let them follow: a vote on the
     // results, which no sign decides (P ≥ 0).

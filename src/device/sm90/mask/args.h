@@ -6,6 +6,14 @@
 
 namespace fa3::sm90 {
 
+// Extents: 1 block, 64 rows, 64 keys where the mask is the same for all.
+struct MaskImageArgs {
+  MaskTensorArgs mask;
+  void* image;
+  i32 heads, rows, keys;
+  i32 q_blocks, kv_blocks;  // of kMaskImageRows
+};
+
 struct MaskBitsArgs {
   MaskTensorArgs mask;  // whose bits and tiles are written
   // Extents: 1 where the mask is the same for all; keys likewise 32.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// config.h — one variant of the kernel that reads attn_mask before attention does, as a value.
+// config.h — one variant of the kernels that read attn_mask before attention does, as a value.
 #pragma once
 
 #include "device/attn/kinds.h"
@@ -17,6 +17,16 @@ struct MaskBitsConfig {
   int tile_q = 128, tile_kv = 128;  // of the attention kernel; tile_kv: a multiple of 32
 
   constexpr bool operator==(const MaskBitsConfig&) const = default;
+};
+
+// Of the kernel that puts it in the order of registers (mask_image.cuh).
+struct MaskImageConfig {
+  static constexpr int kThreads = 256;
+
+  MaskTensor type = MaskTensor::kF32;  // kF32 or k16
+  bool bf16 = false;                   // elements of 16 bits, else F16
+
+  constexpr bool operator==(const MaskImageConfig&) const = default;
 };
 
 }  // namespace fa3::sm90
