@@ -99,12 +99,10 @@ class GemmSums {
   FA3_DEV GemmSums(const QuantizeArgs& args, Smem& smem) : args_(args), turner_(args, smem) {}
 
   FA3_DEV void run(const QuantizePlace& place) {
-    const i32 block = static_cast<i32>(ptx::block_index_x());
-    const i32 blocks = static_cast<i32>(ptx::grid_dim_x());
-    const RowWalk walk{kSumRows * block, kSumRows * blocks, kSumRows / kWgRows, kWgRows};
+    const RowWalk walk{kSumRows * place.cta, kSumRows * place.ctas, kSumRows / kWgRows, kWgRows};
     turner_.start(place, walk);
     i32 n = 0;
-    for (i32 chunk = block; chunk < args_.chunks; chunk += blocks) {
+    for (i32 chunk = place.cta; chunk < args_.chunks; chunk += place.ctas) {
       RowSums<kColumns> sums;
       const i32 rows = clamp(place.rows.used - kSumRows * chunk, 0, kSumRows);
       FA3_NO_UNROLL
@@ -161,8 +159,7 @@ class PieceSums {
         group_(static_cast<i32>(ptx::thread_index()) / kPieces) {}
 
   FA3_DEV void run(const QuantizePlace& place) const {
-    for (i32 chunk = static_cast<i32>(ptx::block_index_x()); chunk < args_.chunks;
-         chunk += static_cast<i32>(ptx::grid_dim_x())) {
+    for (i32 chunk = place.cta; chunk < args_.chunks; chunk += place.ctas) {
       RowSums<8> sums;
       const i32 first = kSumRows * chunk, rows = clamp(place.rows.used - first, 0, kSumRows);
       if constexpr (kCfg.turns()) {
@@ -190,8 +187,7 @@ class PieceSums {
       float y[kDepth][8];
       const auto counts = [&](int k) { return i + k * kGroups < rows; };
       FA3_UNROLL
-      for (int k = 0; k < kDepth; ++k)
-        load(min(i + k * kGroups, rows - 1), y[k]);
+      for (int k = 0; k < kDepth; ++k) load(min(i + k * kGroups, rows - 1), y[k]);
       FA3_UNROLL
       for (int k = 0; k < kDepth; ++k)
         sums.template add<1>([&](int c, int) { return y[k][c]; }, counts(k),
