@@ -138,9 +138,9 @@ bool is_ahead(const ImageTile& image) {
   return false;
 }
 
-// CTAs of a head that take as many chunks each, `most` at most.
-int64_t ctas_of_chunks(int64_t chunks, int64_t most) {
-  return div_up(chunks, div_up(chunks, most));
+// CTAs that sum up the chunks of a head: of a GEMM `most` at most, which take as many each.
+int64_t sum_ctas(const TurnConfig& turn, int64_t chunks, int64_t most) {
+  return turn.sums_by_gemm() ? div_up(chunks, div_up(chunks, most)) : chunks;
 }
 
 const char* word(FloatType type) {
@@ -198,7 +198,7 @@ Result<std::vector<QuantizePlan>> make_quantize_plans(const Problem& p, const De
   const int64_t most =
       div_up(kCtasOfSm * std::max(device.multiprocessors, 1), std::max<int64_t>(entries, 1));
   const auto ctas = [&](int of_cta) { return min(div_up(rows, of_cta), most); };
-  if (mean && rows > 0) add(QuantizePass::kSums, ctas_of_chunks(quantize_chunks(p), most), 0);
+  if (mean && rows > 0) add(QuantizePass::kSums, sum_ctas(turn, quantize_chunks(p), most), 0);
   if (mean) add(QuantizePass::kMeans, 1, 0);
   if (plan.config.block_rows == 0 && entries > 0 && !plan.maxima_of_means)
     add(QuantizePass::kMaxima, ctas(turn.rows()), 0);

@@ -213,7 +213,7 @@ void quantize_codes(FA3_GRID_CONSTANT const QuantizeArgs args) {
   ptx::pdl_launch();
   RowQuantizer<kCfg> quantizer(args, smem);
   ptx::pdl_wait();
-  const QuantizePlace place(args, true);
+  const QuantizePlace place(args, kCfg.block_rows == 0);
   const i32 end =
       max(place.rows.rows, place.b < args.batch || args.of_tensor ? max(args.most_rows, 1) : 0);
   const RowWalk walk{place.cta * kCfg.rows(), place.ctas * kCfg.rows(), kCfg.turns(),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // sums.h — of the rows of a chunk, column by column of y: their sum, the least and the largest,
 // what is finite. Rows come from a GEMM with columns as rows, so that a thread has many rows of
-// few columns; or as pieces of 8 columns, from memory or, turned by additions, through shared memory.
-// Sums are made in an order that the shape alone decides.
+// few columns; or as pieces of 8 columns, from memory or, turned by additions, through shared
+// memory, and a CTA has one chunk. Sums are made in an order that the shape alone decides.
 // SYNC      all threads of a CTA meet each turn
 #pragma once
 
@@ -159,23 +159,23 @@ class PieceSums {
         group_(static_cast<i32>(ptx::thread_index()) / kPieces) {}
 
   FA3_DEV void run(const QuantizePlace& place) const {
-    for (i32 chunk = place.cta; chunk < args_.chunks; chunk += place.ctas) {
-      RowSums<8> sums;
-      const i32 first = kSumRows * chunk, rows = clamp(place.rows.used - first, 0, kSumRows);
-      if constexpr (kCfg.turns()) {
-        add_turned(place, first, rows, sums);
-      } else {
-        const i64 at = place.at(args_.x, first) + 8 * piece_;
-        add(rows, sums, [&](i32 i, float(&y)[8]) {
-          load_piece<kCfg.x>(args_.x.data, at + i * args_.x.row, y, {});
-        });
-      }
-      over_groups(sums_of<kCfg>(args_, place, chunk), sums);
+    const i32 chunk = place.cta, first = kSumRows * chunk;
+    const i32 rows = clamp(place.rows.used - first, 0, kSumRows);
+    RowSums<8> sums;
+    if constexpr (kCfg.turns()) {
+      add_turned(place, first, rows, sums);
+    } else {
+      const i64 at = place.at(args_.x, first) + 8 * piece_;
+      add(rows, sums, [&](i32 i, float(&y)[8]) {
+        load_piece<kCfg.x>(args_.x.data, at + i * args_.x.row, y, {});
+      });
     }
+    over_groups(sums_of<kCfg>(args_, place, chunk), sums);
   }
 
  private:
   static constexpr int kPieces = kCfg.head_dim / 8, kGroups = kCfg.sum_groups();
+  static constexpr int kParts = kSumThreads / kCfg.head_dim;
   static constexpr int kDepth = 4;  // rows whose loads are in flight
 
   // Rows of the thread's group: load(i, y).
@@ -229,15 +229,23 @@ class PieceSums {
         ptx::st_shared(&smem_.of_group[group_][8 * piece_ + c], sums.of(c));
     }
     ptx::cta_sync();
-    const u32 column = ptx::thread_index();
-    if (column < static_cast<u32>(kCfg.head_dim)) {
-      ColumnSums all = no_rows();
+    // A column's groups in parts, a thread each; its first group then holds the part.
+    const i32 thread = static_cast<i32>(ptx::thread_index());
+    const i32 column = thread % kCfg.head_dim, part = thread / kCfg.head_dim;
+    ColumnSums all = no_rows();
+    if (part < kParts) {
       FA3_NO_UNROLL
-      for (int group = 0; group < kGroups; ++group)
+      for (i32 group = part; group < kGroups; group += kParts)
         merge(all, ptx::ld_shared(&smem_.of_group[group][column]));
-      ptx::st_global(to + column, all);
     }
-    ptx::cta_sync();
+    if constexpr (kParts > 1) {
+      if (part < kParts) ptx::st_shared(&smem_.of_group[part][column], all);
+      ptx::cta_sync();
+      FA3_UNROLL
+      for (i32 other = 1; other < kParts; ++other)
+        if (part == 0) merge(all, ptx::ld_shared(&smem_.of_group[other][column]));
+    }
+    if (part == 0) ptx::st_global(to + column, all);
   }
 
   using Four = ptx::Vec<float, 4>;
