@@ -17,7 +17,7 @@
 
 namespace fa3::sm90 {
 
-// Rows whose sums a CTA makes at a time, for the mean; threads of those that take them from registers.
+// Rows whose sums a CTA makes at a time, for the mean; its threads where no GEMM turns the rows.
 inline constexpr int kSumRows = 512;
 inline constexpr int kSumThreads = 256;
 
