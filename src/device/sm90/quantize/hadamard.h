@@ -64,16 +64,13 @@ class GemmTurner {
   using A = KMajorTile<kX.swizzle(), static_cast<u32>(kX.panel_bytes())>;
   using B = KMajorTile<kB.swizzle(), static_cast<u32>(kB.panel_bytes())>;
 
-  // All threads of the CTA; they meet.
+  // All threads of the CTA.
   FA3_DEV GemmTurner(const QuantizeArgs& args, Smem& smem) : args_(args), smem_(smem) {
-    fill();
     if (ptx::thread_index() == 0) {
       FA3_UNROLL
       for (int s = 0; s < kStages; ++s) smem.full[s].init(1);
       ptx::fence_mbar_init();
     }
-    ptx::fence_proxy_async_shared();
-    ptx::cta_sync();
     x_ = tile_at<A>(smem.x);
     b_ = tile_at<B>(smem.b);
   }
@@ -83,10 +80,13 @@ class GemmTurner {
     return thread / 32 * 16 + thread % 32 / 4 + 8 * r;
   }
 
-  // The first loads.
+  // The first loads, and B while they are under way. All threads; they meet.
   FA3_DEV void start(const QuantizePlace& place, const RowWalk& walk) {
     FA3_UNROLL
     for (i32 n = 0; n < kStages; ++n) load(place, walk, n, static_cast<u32>(n));
+    fill();
+    ptx::fence_proxy_async_shared();
+    ptx::cta_sync();
   }
 
   // Turn n, whose first row counts: all, one after another; in units of kUnit. Rows that do not
