@@ -6,7 +6,8 @@ First (--check) codes, scales and offsets against the processor's. Then (--rate)
 quantise, in bytes read and written once a second, in turns with a copy of as many bytes. Then
 (--grid) forwards with `precision` beside the one in BF16, all kernels timed, in turns; medians in
 TFLOP/s. Last (--long) errors with up to 128k keys, where V has a mean and where it has none. One
-JSON object a line, the first about machine and commit.
+JSON object a line, the first about machine and commit. With --before another build takes its turns
+beside this one in rates and grid, under names that begin with before/.
 """
 
 import sys
@@ -107,14 +108,15 @@ def check(gpu, cpu, d, dtype, out):
         emit(out, row | {"failures": int(bad)})
 
 
-def rate(gpu, d, tokens, rounds, out):
+def rate(contexts, d, tokens, rounds, out):
     """Bytes: x once and codes once, whatever the kernels read twice."""
     seqlen, heads = 4096, HIDDEN // d
     x = torch.randn(tokens // seqlen, seqlen, heads, d, device="cuda").bfloat16()
     moved = x.numel() * 3
     source = torch.empty(moved // 2, dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
-    calls = {name: made(gpu, x, case) for name, case in cases(d).items()}
+    calls = {prefix + name: made(context, x, case)
+             for name, case in cases(d).items() for prefix, context in contexts.items()}
     timed = measure({"copy": lambda: target.copy_(source)} | calls, rounds)
     row = {"cell": f"quantize_d{d}_t{tokens}", "head_dim": d, "tokens": tokens, "bytes": moved}
     for name, (ms, low, high) in timed.items():
@@ -122,14 +124,16 @@ def rate(gpu, d, tokens, rounds, out):
     emit(out, row)
 
 
-def grid_cell(context, d, mask, seqlen, rounds, out):
+def grid_cell(contexts, d, mask, seqlen, rounds, out):
     batch, heads = TOKENS // seqlen, HIDDEN // d
     x = [torch.randn(batch, seqlen, heads, d, device="cuda").bfloat16() for _ in "qkv"]
     found = {}
     for name, value in PRECISIONS.items():
-        tensors = dict(zip("qkv", x)) | {"o": torch.empty_like(x[0])}
-        scalars = {"precision": value, "precision_seed": SEED if value else 0}
-        found["bf16" if name == "default" else name] = Contender(context, mask, tensors, scalars)
+        for prefix, context in contexts.items():
+            tensors = dict(zip("qkv", x)) | {"o": torch.empty_like(x[0])}
+            scalars = {"precision": value, "precision_seed": SEED if value else 0}
+            key = prefix + ("bf16" if name == "default" else name)
+            found[key] = Contender(context, mask, tensors, scalars)
     errors = {}
     for name, contender in found.items():
         contender()
@@ -185,6 +189,8 @@ def main():
     parser = gpu_run.arguments(__doc__, 9, HEAD_DIMS, SEQLENS)
     parser.add_argument("--masks", type=lambda x: x.split(","), default=MASKS)
     parser.add_argument("--tokens", type=int, default=65536, help="of the rates [65536]")
+    parser.add_argument("--before", help="another build of the library, timed in turns with --lib")
+    parser.add_argument("--before-commit", help="its commit")
     for stage in ("check", "rate", "grid", "long"):
         parser.add_argument(f"--{stage}", action="store_true")
     args = parser.parse_args()
@@ -193,6 +199,10 @@ def main():
         parser.error(f"--masks: {unknown[0]} is none of {', '.join(MASK_IDS)}")
     every = not (args.check or args.rate or args.grid or args.long)
     out, gpu = gpu_run.begin(args, "quantize")
+    contexts = {"": gpu}
+    if args.before:
+        contexts["before/"] = Context(Library(args.before), device="cuda")
+        emit(out, {"kind": "before", "fa3_commit": args.before_commit})
     if args.check or every:
         with Context(Library(args.lib), device="cpu") as cpu:
             for d in (16, 80, *args.head_dims):
@@ -200,12 +210,12 @@ def main():
                     check(gpu, cpu, d, dtype, out)
     if args.rate or every:
         for d in args.head_dims:
-            rate(gpu, d, args.tokens, args.rounds, out)
+            rate(contexts, d, args.tokens, args.rounds, out)
     if args.grid or every:
         for d in args.head_dims:
             for mask in args.masks:
                 for seqlen in args.seqlens:
-                    grid_cell(gpu, d, mask, seqlen, args.rounds, out)
+                    grid_cell(contexts, d, mask, seqlen, args.rounds, out)
     if args.long or every:
         for d in args.head_dims:
             for keys in (1024, 2048, 4096, 8192, 32768, 131072):

@@ -28,9 +28,12 @@ void expect_in_registers(const std::string& header, const std::vector<std::strin
                       expressions[i].find("kHalves") != std::string::npos;
     EXPECT_LE(code.count(kit::kLoadLocal) + code.count(kit::kStoreLocal), wide ? 8u : 0u)
         << expressions[i];
-    const bool turns = expressions[i].find(".hadamard = 0") == std::string::npos &&
-                       expressions[i].find("kNone") != std::string::npos &&
-                       expressions[i].find("QuantizeConfig") != std::string::npos;
+    const auto has = [&](const char* text) {
+      return expressions[i].find(text) != std::string::npos;
+    };
+    // Sums of columns take 64 of a Hadamard block at a time.
+    const bool turns = !has(".hadamard = 0") && has("kNone") &&
+                       (has("QuantizeConfig") || (has("quantize_sums") && !has(".hadamard = 32")));
     size_t wgmmas = 0;
     for (const kit::Instruction& instruction : code.instructions())
       wgmmas += instruction.is_wgmma() ? 1 : 0;
@@ -45,7 +48,8 @@ TEST_P(QuantizePrograms, CompileWithoutSpills) {
   DeviceInfo gpu;
   gpu.multiprocessors = 132;
   std::map<std::string, std::vector<std::string>> of_header;
-  for (const int64_t rows : {1, 128, 0}) {
+  // A scale a row, for 128 rows; for a head, as it is and less the mean.
+  for (const auto& [rows, mean] : {std::pair{1, false}, {128, false}, {0, false}, {0, true}}) {
     for (const int kind : {0, 1, 2}) {  // as it is, turned, rotated and turned
       Problem p;
       p.op = FA3_OP_QUANTIZE;
@@ -59,7 +63,7 @@ TEST_P(QuantizePrograms, CompileWithoutSpills) {
       p.layout[kCodes] = p.layout[kX];
       p.layout[kCodes].dtype = kind == 1 ? FA3_I8 : FA3_F8_E4M3;
       p.layout[kScale] = {FA3_F32, 3000, 1, 1000};
-      p.layout[kOffset] = {FA3_F32, 3 * GetParam(), 0, GetParam()};
+      if (mean) p.layout[kOffset] = {FA3_F32, 3 * GetParam(), 0, GetParam()};
       if (kind > 1) p.layout[kRotaryCos] = p.layout[kRotarySin] = {FA3_F32, 0, GetParam() / 2, 0};
       const auto plans = make_quantize_plans(p, gpu);
       ASSERT_TRUE(plans.ok()) << plans.status().message;

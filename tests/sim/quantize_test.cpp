@@ -109,6 +109,23 @@ TEST_P(SimQuantize, NanAndInf_AsOnTheProcessor) {
   }
 }
 
+// Of many heads a CTA sums up one chunk of rows after another.
+TEST(SimQuantizeMean, ChunksInOneCta_MatchTheReference) {
+  const kit::Context sim = simulator();
+  kit::CodeCount count;
+  kit::expect_property("chunks of many heads", 1, [&] {
+    Call c;
+    c.dim = 64, c.in = FA3_BF16, c.out = FA3_I8, c.hadamard = 64, c.scales = Call::kHead;
+    c.seqlen = 520, c.batch = 16, c.heads = 2, c.offset = true;
+    c.seqused.assign(16, 2);
+    c.seqused[5] = 520;
+    c.fill();
+    c.run(sim.get());
+    kit::expect_as_reference(c, count);
+  });
+  kit::expect_few_off(count);
+}
+
 std::string name_of(const testing::TestParamInfo<TurnConfig>& info) {
   const TurnConfig& t = info.param;
   std::string name = fmt::format("d{}_{}_h{}", t.head_dim,

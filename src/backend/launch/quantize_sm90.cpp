@@ -70,12 +70,16 @@ Status launch(const QuantizePlan& plan, const KernelStep& step, GpuRuntime& runt
   args.by_total_row = block.by_total_row;
   args.of_tensor = block.of_tensor;
   args.maxima = reinterpret_cast<u32*>(workspace);
-  args.sums = reinterpret_cast<float*>(workspace + plan.sums_offset());
-  args.counts = reinterpret_cast<i32*>(workspace + plan.counts_offset());
+  args.to_i8 = plan.config.to_i8;
+  args.sums = reinterpret_cast<ColumnSums*>(workspace + plan.sums_offset());
+  args.maxima_of_means = plan.maxima_of_means;
   args.chunks = static_cast<i32>(quantize_chunks(p));
   set_signs(p, args);
   const TurnConfig& turn = plan.config.turn;
-  if (turn.by_gemm() && is_of_codes(plan.pass) && args.axis.rows > 0) {
+  const bool by_gemm = is_of_codes(plan.pass)
+                           ? turn.by_gemm()
+                           : plan.pass == QuantizePass::kSums && turn.sums_by_gemm();
+  if (by_gemm && args.axis.rows > 0) {
     FA3_TRY(args.x_map, runtime.encode(spec_of_rows(buffers.data[kX], p, kX, turn.x_tile())));
   }
   return runtime.launch(step.program, step.shape, &args, sizeof args, stream);

@@ -138,6 +138,11 @@ bool is_ahead(const ImageTile& image) {
   return false;
 }
 
+// CTAs that sum up the chunks of a head: of a GEMM `most` at most, which take as many each.
+int64_t sum_ctas(const TurnConfig& turn, int64_t chunks, int64_t most) {
+  return turn.sums_by_gemm() ? div_up(chunks, div_up(chunks, most)) : chunks;
+}
+
 const char* word(FloatType type) {
   return type == FloatType::kF32 ? "f32" : type == FloatType::kF16 ? "f16" : "bf16";
 }
@@ -176,7 +181,8 @@ Result<std::vector<QuantizePlan>> make_quantize_plans(const Problem& p, const De
   }
   if (mean)
     plan.sums_bytes =
-        sizeof(float) * static_cast<size_t>(entries * quantize_chunks(p) * p.head_dim_qk);
+        sizeof(ColumnSums) * static_cast<size_t>(entries * quantize_chunks(p) * p.head_dim_qk);
+  plan.maxima_of_means = mean && (block.of_tensor || block.rows == 0);
   plan.first = true;
   std::vector<QuantizePlan> plans;
   const auto add = [&](QuantizePass pass, int64_t x, int64_t more_entries) {
@@ -187,14 +193,15 @@ Result<std::vector<QuantizePlan>> make_quantize_plans(const Problem& p, const De
     plans.push_back(plan);
     plan.first = false;
   };
-  if (mean && rows > 0) add(QuantizePass::kSums, quantize_chunks(p), 0);
-  if (mean) add(QuantizePass::kMeans, 1, 0);
   // A few for each SM, that take rows in turns: a CTA's beginning costs as much as a turn.
   constexpr int64_t kCtasOfSm = 8;
   const int64_t most =
       div_up(kCtasOfSm * std::max(device.multiprocessors, 1), std::max<int64_t>(entries, 1));
   const auto ctas = [&](int of_cta) { return min(div_up(rows, of_cta), most); };
-  if (plan.config.block_rows == 0 && entries > 0) add(QuantizePass::kMaxima, ctas(turn.rows()), 0);
+  if (mean && rows > 0) add(QuantizePass::kSums, sum_ctas(turn, quantize_chunks(p), most), 0);
+  if (mean) add(QuantizePass::kMeans, 1, 0);
+  if (plan.config.block_rows == 0 && entries > 0 && !plan.maxima_of_means)
+    add(QuantizePass::kMaxima, ctas(turn.rows()), 0);
   add(QuantizePass::kCodes, ctas(plan.config.rows()), p.q.varlen ? 1 : 0);
   return plans;
 }
@@ -203,15 +210,18 @@ LaunchShape shape_of(const QuantizePlan& plan) {
   const TurnConfig& turn = plan.config.turn;
   LaunchShape shape;
   std::copy(std::begin(plan.grid), std::end(plan.grid), shape.grid);
-  shape.threads = static_cast<u32>(is_of_codes(plan.pass) ? turn.threads() : kSumThreads);
+  shape.threads = static_cast<u32>(is_of_codes(plan.pass)             ? turn.threads()
+                                   : plan.pass == QuantizePass::kSums ? turn.sum_threads()
+                                                                      : kSumThreads);
   shape.pdl = true;
   int bytes = 0;
   switch (plan.pass) {
     case QuantizePass::kSums:
-      bytes = 8 * kSumThreads / 32 * turn.head_dim + 8;
+      bytes = turn.sum_bytes();
       break;
     case QuantizePass::kMeans:
-      bytes = 4 * turn.head_dim;
+      shape.interacting = plan.maxima_of_means;
+      bytes = 4 * turn.col_blocks();
       break;
     case QuantizePass::kMaxima:
       shape.interacting = true;
@@ -225,7 +235,7 @@ LaunchShape shape_of(const QuantizePlan& plan) {
   return shape;
 }
 
-size_t workspace_bytes(const QuantizePlan& plan) { return plan.counts_offset() + plan.sums_bytes; }
+size_t workspace_bytes(const QuantizePlan& plan) { return plan.sums_offset() + plan.sums_bytes; }
 
 size_t zeroed_bytes(const QuantizePlan& plan) { return plan.first ? plan.maxima_bytes : 0; }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // quantize_plan.h — how Hopper quantises a tensor: the kernels and their grids. Blocks of scales
 // that a CTA holds take one pass over x; larger ones a pass for their maxima before; a mean one
-// before that.
+// before that, which finds the maxima, too, where heads or the tensor have one scale.
 #pragma once
 
 #include <cstdint>
@@ -26,13 +26,14 @@ struct QuantizePlan {
   QuantizePass pass = QuantizePass::kCodes;
   QuantizeConfig config;
   uint32_t grid[3] = {1, 1, 1};
-  // Of the workspace, which the kernels of a quantisation share: maxima, sums, counts.
+  // Of the workspace, which the kernels of a quantisation share: maxima, sums.
   size_t maxima_bytes = 0;
   size_t sums_bytes = 0;
   bool first = false;  // of the quantisation: the maxima are zeroed before it
 
+  bool maxima_of_means = false;
+
   size_t sums_offset() const;
-  size_t counts_offset() const { return sums_offset() + sums_bytes; }
 };
 
 const char* pass_name(QuantizePass pass);  // "sums", "means", "maxima", "codes"

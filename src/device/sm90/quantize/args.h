@@ -19,6 +19,12 @@ struct Strided {
 
 inline constexpr int kMaxHeadDim = 256;
 
+// Of the finite values of a few rows of y in one column: in units of the turner's.
+struct alignas(16) ColumnSums {
+  float sum, least, most;
+  i32 count;
+};
+
 struct QuantizeArgs {
   TensorMap x_map;  // by_gemm(): {head_dim, row, head, sequence}
   Strided<const void> x;
@@ -37,10 +43,11 @@ struct QuantizeArgs {
   bool by_total_row;       // scales count rows from the tensor's first
   bool of_tensor;          // there is one scale
   u32* maxima;             // (batch, heads, blocks, blocks of columns): of |y − mean|, as bits
+  bool to_i8;
 
-  float* sums;  // (batch, heads, chunks, head_dim): of R·x over kSumRows rows, what is finite
-  i32* counts;  // of how many
+  ColumnSums* sums;  // (batch, heads, chunks of kSumRows rows, head_dim)
   i32 chunks;
+  bool maxima_of_means;  // the kernel of the means finds the maxima, of heads or of the tensor
 
   float unit;                              // 1/√hadamard
   ptx::Vec<u32, 4> sign[kMaxHeadDim / 8];  // of a piece's columns, bit 15 of each half of a word

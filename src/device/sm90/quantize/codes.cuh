@@ -213,11 +213,10 @@ void quantize_codes(FA3_GRID_CONSTANT const QuantizeArgs args) {
   ptx::pdl_launch();
   RowQuantizer<kCfg> quantizer(args, smem);
   ptx::pdl_wait();
-  const QuantizePlace place(args);
+  const QuantizePlace place(args, kCfg.block_rows == 0);
   const i32 end =
       max(place.rows.rows, place.b < args.batch || args.of_tensor ? max(args.most_rows, 1) : 0);
-  const RowWalk walk{static_cast<i32>(ptx::block_index_x()) * kCfg.rows(),
-                     static_cast<i32>(ptx::grid_dim_x()) * kCfg.rows(), kCfg.turns(),
+  const RowWalk walk{place.cta * kCfg.rows(), place.ctas * kCfg.rows(), kCfg.turns(),
                      kCfg.turn.rows()};
   quantizer.start(place, walk);
   for (i32 n = 0; walk.first(n) < end; n += kCfg.turns()) quantizer.quantize(place, walk, n);

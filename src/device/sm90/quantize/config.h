@@ -17,6 +17,10 @@
 
 namespace fa3::sm90 {
 
+// Rows whose sums a CTA makes at a time, for the mean; its threads where no GEMM turns the rows.
+inline constexpr int kSumRows = 512;
+inline constexpr int kSumThreads = 256;
+
 enum class FloatType : u8 { kF32, kF16, kBf16 };
 FA3_HD constexpr int size_of(FloatType type) { return type == FloatType::kF32 ? 4 : 2; }
 
@@ -77,6 +81,22 @@ struct TurnConfig {
     return (by_gemm() ? gemm_bytes() + stages() * x_tile().bytes() + 1024 : 0) + 3072;
   }
 
+  // The sums of columns. Of a GEMM whose result has columns as rows, a wgmma's 64, each thread has
+  // two columns of each GEMM; otherwise 8 neighbours.
+  FA3_HD constexpr bool sums_by_gemm() const { return by_gemm() && gemm_columns() == kWgRows; }
+  FA3_HD constexpr int sum_threads() const { return sums_by_gemm() ? kWgThreads : kSumThreads; }
+  FA3_HD constexpr bool turns() const { return hadamard > 0 || rotary != RotaryKind::kNone; }
+  FA3_HD constexpr int sum_groups() const { return kSumThreads / (head_dim / kPiece); }  // of rows
+  FA3_HD constexpr int sum_turned() const { return turns() ? kSumThreads / lanes() : 1; }
+  FA3_HD constexpr int sum_bytes() const {
+    return sums_by_gemm() ? smem_bytes()
+                          : 16 * sum_groups() * head_dim + 4 * sum_turned() * (head_dim + 4);
+  }
+  FA3_HD constexpr int sum_ctas() const {  // of an SM
+    if (sums_by_gemm()) return head_dim > 128 ? 2 : 4;
+    return turns() ? 1 : x == FloatType::kF32 ? 2 : 3;
+  }
+
   // Blocks of columns, and the one of a lane's piece j.
   FA3_HD constexpr int col_blocks() const {
     return block_cols == 0 ? 1 : static_cast<int>(div_up(head_dim, block_cols));
@@ -101,9 +121,5 @@ struct QuantizeConfig {
   }
   FA3_HD constexpr int rows() const { return block_rows <= 1 ? turn.rows() : block_rows; }
 };
-
-// Rows whose sum a CTA makes, for the mean, and its threads.
-inline constexpr int kSumRows = 512;
-inline constexpr int kSumThreads = 256;
 
 }  // namespace fa3::sm90

@@ -64,16 +64,13 @@ class GemmTurner {
   using A = KMajorTile<kX.swizzle(), static_cast<u32>(kX.panel_bytes())>;
   using B = KMajorTile<kB.swizzle(), static_cast<u32>(kB.panel_bytes())>;
 
-  // All threads of the CTA; they meet.
+  // All threads of the CTA.
   FA3_DEV GemmTurner(const QuantizeArgs& args, Smem& smem) : args_(args), smem_(smem) {
-    fill();
     if (ptx::thread_index() == 0) {
       FA3_UNROLL
       for (int s = 0; s < kStages; ++s) smem.full[s].init(1);
       ptx::fence_mbar_init();
     }
-    ptx::fence_proxy_async_shared();
-    ptx::cta_sync();
     x_ = tile_at<A>(smem.x);
     b_ = tile_at<B>(smem.b);
   }
@@ -83,30 +80,21 @@ class GemmTurner {
     return thread / 32 * 16 + thread % 32 / 4 + 8 * r;
   }
 
-  // The first loads.
+  // The first loads, and B while they are under way. All threads; they meet.
   FA3_DEV void start(const QuantizePlace& place, const RowWalk& walk) {
     FA3_UNROLL
     for (i32 n = 0; n < kStages; ++n) load(place, walk, n, static_cast<u32>(n));
+    fill();
+    ptx::fence_proxy_async_shared();
+    ptx::cta_sync();
   }
 
   // Turn n, whose first row counts: all, one after another; in units of kUnit. Rows that do not
   // count are what lies there.
   FA3_DEV void turn(const QuantizePlace& place, const RowWalk& walk, i32 n,
                     float (&y)[2][kValues]) {
-    smem_.full[ring_.stage].wait(ring_.phase);
     ptx::Acc<kColumns> acc[kCfg.gemms()];
-    FA3_UNROLL
-    for (int g = 0; g < kCfg.gemms(); ++g) {
-      const StepsFrom<A> a{x_.after(ring_.stage * static_cast<u32>(kCfg.x_tile().bytes())),
-                           static_cast<u32>(g * kColumns / 16)};
-      gemm_ss<kType, kColumns / 16>(
-          acc[g], a, b_.after(static_cast<u32>(g * kCfg.gemm_tile().bytes())), kOverwrite);
-    }
-    FA3_UNROLL
-    for (int g = 0; g < kCfg.gemms(); ++g) gemm_wait<0>(acc[g]);
-    ptx::cta_sync();  // all warps have: the stage is free
-    load(place, walk, n + kStages, ring_.stage);
-    ring_.advance();
+    multiply<false>(place, walk, n, acc);
     FA3_UNROLL
     for (int g = 0; g < kCfg.gemms(); ++g) {
       FA3_UNROLL
@@ -120,7 +108,49 @@ class GemmTurner {
     }
   }
 
+  // The same with columns as rows: row m of y[g] is column kColumns·g + column_of(m).
+  FA3_DEV void turn_columns(const QuantizePlace& place, const RowWalk& walk, i32 n,
+                            ptx::Acc<kColumns> (&y)[kCfg.gemms()]) {
+    static_assert(kColumns == kWgRows);
+    multiply<true>(place, walk, n, y);
+    FA3_UNROLL
+    for (int half = 1; kColumns * half < kCfg.hadamard; half *= 2) {
+      FA3_UNROLL
+      for (int g = 0; g < kCfg.gemms(); ++g) {
+        if ((g & half) != 0) continue;
+        FA3_UNROLL
+        for (int i = 0; i < kColumns / 2; ++i) {
+          const float a = y[g][i], b = y[g + half][i];
+          y[g][i] = a + b, y[g + half][i] = a - b;
+        }
+      }
+    }
+  }
+
  private:
+  // Turn n as it is in the ring, times B, or transposed.
+  template <bool kTransposed>
+  FA3_DEV void multiply(const QuantizePlace& place, const RowWalk& walk, i32 n,
+                        ptx::Acc<kColumns> (&acc)[kCfg.gemms()]) {
+    smem_.full[ring_.stage].wait(ring_.phase);
+    FA3_UNROLL
+    for (int g = 0; g < kCfg.gemms(); ++g) {
+      const StepsFrom<A> a{x_.after(ring_.stage * static_cast<u32>(kCfg.x_tile().bytes())),
+                           static_cast<u32>(g * kColumns / 16)};
+      const B b = b_.after(static_cast<u32>(g * kCfg.gemm_tile().bytes()));
+      if constexpr (kTransposed) {
+        gemm_ss<kType, kColumns / 16>(acc[g], b, a, kOverwrite);
+      } else {
+        gemm_ss<kType, kColumns / 16>(acc[g], a, b, kOverwrite);
+      }
+    }
+    FA3_UNROLL
+    for (int g = 0; g < kCfg.gemms(); ++g) gemm_wait<0>(acc[g]);
+    ptx::cta_sync();  // all warps have: the stage is free
+    load(place, walk, n + kStages, ring_.stage);
+    ring_.advance();
+  }
+
   FA3_DEV void load(const QuantizePlace& place, const RowWalk& walk, i32 n, u32 stage) {
     const i32 first = walk.first(n);
     if (ptx::thread_index() != 0 || first >= place.rows.used) return;

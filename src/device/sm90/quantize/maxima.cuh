@@ -37,8 +37,7 @@ void quantize_maxima(FA3_GRID_CONSTANT const QuantizeArgs args) {
     }
   };
   float all[kBlocks] = {};
-  const RowWalk walk{static_cast<i32>(ptx::block_index_x()) * kTurn.rows(),
-                     static_cast<i32>(ptx::grid_dim_x()) * kTurn.rows(), 1, kTurn.rows()};
+  const RowWalk walk{place.cta * kTurn.rows(), place.ctas * kTurn.rows(), 1, kTurn.rows()};
   turner.start(place, walk);
   const bool centred = load_means(args, place, smem.mean);
   const float unit = centred ? 1.f : Turner<kTurn>::kUnit;

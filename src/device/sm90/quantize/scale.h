@@ -9,6 +9,8 @@ namespace fa3::sm90 {
 // Below this the values of a block count as this large: its scale and its reciprocal stay normal
 // numbers of FP32.
 inline constexpr float kLeastAmax = 0x1p-100f;
+// As large count values that are finite and less their mean are not.
+inline constexpr float kMostAmax = 0x1.fffffep127f;
 
 // Of values that are at most amax in size; NaN = some are. A block of zeros has 1.
 FA3_DEV float scale_of_block(float amax, bool to_i8) {

@@ -15,15 +15,25 @@
 namespace fa3::sm90 {
 
 // The sequence and the head of a CTA: sequences lie along z of the grid; with cu_seqlens one more,
-// of the rows behind the last, none of which counts.
+// of the rows behind the last, none of which counts. A second pass over x goes backwards, from
+// what the L2 cache still has of the first.
 struct QuantizePlace {
   i32 b, head;
+  i32 ctas, cta;  // of the rows, and which this is
   SequenceRows rows;
 
-  FA3_DEV explicit QuantizePlace(const QuantizeArgs& args)
+  FA3_DEV explicit QuantizePlace(const QuantizeArgs& args, bool backwards = false)
       : b(static_cast<i32>(ptx::block_index_z())),
         head(static_cast<i32>(ptx::block_index_y())),
-        rows(rows_of<true>(args.axis, args.batch, b)) {}
+        ctas(static_cast<i32>(ptx::grid_dim_x())),
+        cta(static_cast<i32>(ptx::block_index_x())) {
+    if (backwards) {
+      b = static_cast<i32>(ptx::grid_dim_z()) - 1 - b;
+      head = static_cast<i32>(ptx::grid_dim_y()) - 1 - head;
+      cta = ctas - 1 - cta;
+    }
+    rows = rows_of<true>(args.axis, args.batch, b);
+  }
 
   // Of row i of the sequence.
   template <class T>
