@@ -5,7 +5,7 @@ import fa3.torch
 import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention as theirs
-from torch_kit import BOUND, DEVICES, assert_close, gradients, normal, qkv
+from torch_kit import BOUND, DEVICES, assert_close, dtypes, gradients, normal, qkv
 
 ours = fa3.torch.scaled_dot_product_attention
 BATCH, HEADS, ROWS, KEYS = 2, 4, 33, 47
@@ -30,18 +30,20 @@ SHAPES = [(BATCH, HEADS, ROWS, KEYS), (1, 1, ROWS, KEYS), (BATCH, 1, 1, KEYS), (
           (ROWS, KEYS), (KEYS,), (1,)]  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", list(BOUND))
+@pytest.mark.parametrize(("device", "dtype"), [(d, t) for d in DEVICES for t in dtypes(d)])
+@pytest.mark.parametrize("softcap", [0.0, 3.0])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_added_masks_have_gradients(dtype, shape):
-    q, k, v = qkv(dtype)
-    mask = normal(*shape, dtype=dtype, grad=True)
-    out = fa3.torch.attention(q, k, v, attn_mask=mask, softcap=3.0)
+def test_added_masks_have_gradients(shape, softcap, dtype, device):
+    q, k, v = qkv(dtype, device)
+    mask = normal(*shape, dtype=dtype, device=device, grad=True)
+    out = fa3.torch.attention(q, k, v, attn_mask=mask, softcap=softcap)
     group = [x.double().transpose(1, 2) for x in (q, k, v)]
     s = group[0] @ group[1].repeat_interleave(2, 1).mT * q.shape[-1] ** -0.5
-    p = torch.softmax(3 * torch.tanh(s / 3) + mask.double(), -1)
+    s = softcap * torch.tanh(s / softcap) if softcap else s
+    p = torch.softmax(s + mask.double(), -1)
     want = (p @ group[2].repeat_interleave(2, 1)).transpose(1, 2)
     assert_close(out, want, BOUND[dtype])
-    dout = normal(*out.shape, dtype=dtype)
+    dout = normal(*out.shape, dtype=dtype, device=device)
     inputs = (q, k, v, mask)
     for got, x, expected in zip(
         gradients(out, inputs, dout), inputs, gradients(want, inputs, dout), strict=True

@@ -4,6 +4,7 @@
 
 #include "backend/launch/mask_sm90.h"
 #include "backend/launch/tensor_maps.h"
+#include "core/dtype.h"
 #include "device/attn/conventions.h"
 #include "device/sm90/bwd/args.h"
 #include "plan/sm90/tensor_limits.h"
@@ -144,6 +145,9 @@ Status launch_mask_gradient(const BwdPlan& plan, const KernelStep& step, GpuRunt
   const MaskExtents& n = p.mask_grad;
   args.rows = static_cast<i32>(n.rows), args.keys = static_cast<i32>(n.columns);
   args.sum_rows = n.rows == 1, args.sum_keys = n.columns == 1;
+  const int64_t odd = layout.batch | layout.head | layout.row | n.columns;
+  const size_t four_bytes = 4 * static_cast<size_t>(dtype_bytes(layout.dtype));
+  args.fours = odd % 4 == 0 && reinterpret_cast<uintptr_t>(args.data) % four_bytes == 0;
   const auto extent = [](int64_t own, int64_t all, int64_t tile = 1) {
     return GradientExtent{static_cast<i32>(div_up(own, tile)), static_cast<i32>(div_up(all, tile))};
   };

@@ -90,6 +90,7 @@ struct MaskGradientArgs {
   void* data;
   i64 batch, head, row;  // in elements
   bool f32, sum_rows, sum_keys;
+  bool fours;      // four neighbouring keys from a multiple of 4 on are one access
   i32 rows, keys;  // 1: of a sum
   GradientExtent batches, heads, q_tiles, kv_tiles;
 };

@@ -115,8 +115,8 @@ struct BwdConfig {
   }
 };
 
-// The kernel that makes dattn_mask, beside a main kernel of `main` that has attn_mask. Its head dims
-// may be less, but above 128 as long as those are.
+// The kernel that makes dattn_mask, beside a main kernel of `main` that has attn_mask. Its head
+// dims may be less, but above 128 as long as those are.
 FA3_HD constexpr BwdConfig gradient_of(BwdConfig main) {
   main.mask_gradient = true;
   main.stages = main.wide() ? 2 : max(main.head_dim_qk, main.head_dim_v) > 64 ? 3 : 4;

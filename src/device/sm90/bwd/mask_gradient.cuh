@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // mask_gradient.cuh — dattn_mask: each element once, summed over the batch entries, heads, queries
 // and keys that share it, in the same order in every run.
-// CONTRACT  delta.cuh has written args.main.stats, and mask_image.cuh args.main.image. All elements are written. Maps have boxes as TileLayout says.
-//           seqused and cu_seqlens of keys may hold anything.
+// CONTRACT  delta.cuh has written args.main.stats, and mask_image.cuh args.main.image. All elements
+//           are written. Maps have boxes as TileLayout says. seqused and cu_seqlens of keys may
+//           hold anything.
 // GRID      x: CTAs that take tiles of dattn_mask in turns
 // ROLES     wg 0: a thread is the producer · wg 1, 2: consumers, 64 keys each
 // BARRIERS  name      count              tx bytes              arrives                waits

@@ -251,6 +251,9 @@ struct MaskGradientConsumer : BwdParts<kCfg, MaskGradientSmem<kCfg>> {
                     .batch = step.batch});
     place = {step.batch, step.head, step.key};
     masked = step.is(GradientStep::kMasked);
+    tile = kParts * step.q_tile;
+    typename Parts::MaskPart parts[kQueries / 8];
+    load(parts);  // before anything that is waited for
     const u32 first = ring.stage;
     ring.advance();
     const u32 second = ring.stage;
@@ -263,8 +266,9 @@ struct MaskGradientConsumer : BwdParts<kCfg, MaskGradientSmem<kCfg>> {
       gemm_wait<1>(s);
       if (p + 1 == kParts) release(first);
       const u32 stats = kParts * second + p;
-      tile = kParts * step.q_tile + static_cast<i32>(p);
-      this->make_exact_p(stats, this->stats(stats, 0), s);
+      this->make_exact_p(stats, this->stats(stats, 0), s, [&parts](int j) { return parts[j]; });
+      ++tile;
+      if (p + 1 < kParts) load(parts);
       gemm_wait<0>(dp);
       add(sums[p], s, dp, this->stats(stats, 1));
     }
@@ -273,6 +277,10 @@ struct MaskGradientConsumer : BwdParts<kCfg, MaskGradientSmem<kCfg>> {
     ring.advance();
   }
 
+  FA3_DEV void load(typename Parts::MaskPart (&parts)[kQueries / 8]) const {
+    FA3_UNROLL
+    for (int j = 0; j < kQueries / 8; ++j) parts[j] = this->mask_part(j);
+  }
   // P ∘ (dP − δ), where dP and δ of a hidden pair, P = 0, may be anything.
   FA3_DEV static void add(Scores& to, const Scores& p, const Scores& dp,
                           const typename Parts::Stats& delta_of) {
@@ -285,10 +293,14 @@ struct MaskGradientConsumer : BwdParts<kCfg, MaskGradientSmem<kCfg>> {
     }
   }
 
+  // dattn_mask's element of the step's batch entry and head, or of all.
+  FA3_DEV i64 first_of(const GradientStep& of) const {
+    return (out.batches.own == 1 ? 0 : of.batch) * out.batch +
+           (out.heads.own == 1 ? 0 : of.head) * out.head;
+  }
   FA3_DEV void put(const GradientStep& of, i32 row, i32 key, float x) const {
     if (row >= out.rows || key >= out.keys) return;
-    const i64 at = (out.batches.own == 1 ? 0 : of.batch) * out.batch +
-                   (out.heads.own == 1 ? 0 : of.head) * out.head + row * out.row + key;
+    const i64 at = first_of(of) + row * out.row + key;
     if (out.f32)
       ptx::st_global(static_cast<float*>(out.data) + at, x);
     else
@@ -317,11 +329,59 @@ struct MaskGradientConsumer : BwdParts<kCfg, MaskGradientSmem<kCfg>> {
       }
       return;
     }
+    if (out.fours) return store_fours(of);
     FA3_UNROLL
     for (int p = 0; p < kParts; ++p) {
       FA3_UNROLL
       for (int i = 0; i < kQueries / 2; ++i)
         put(of, row + kQueries * p + 8 * (i / 4) + i % 2, key + i % 4 / 2 * 8, sums[p][i]);
+    }
+  }
+  // Four lanes with neighbouring keys exchange their values of four queries, so that each has four
+  // keys of one.
+  FA3_DEV void store_fours(const GradientStep& of) {
+    const u32 lane = ptx::lane_index(), at = lane / 4 % 4;  // of the four lanes
+    const i32 key =
+        of.key + static_cast<i32>(kCfg.own_keys() * wg + thread / 32 * 16 + lane / 16 * 4);
+    FA3_UNROLL
+    for (int p = 0; p < kParts; ++p) {
+      FA3_UNROLL
+      for (int j = 0; j < kQueries / 8; j += 2) {
+        const i32 row = kQueries * (kParts * of.q_tile + p) +
+                        static_cast<i32>(8 * (j + at / 2) + this->column() + at % 2);
+        FA3_UNROLL
+        for (int h = 0; h < 2; ++h) {
+          float x[4];
+          FA3_UNROLL
+          for (int i = 0; i < 4; ++i) x[i] = sums[p][4 * (j + i / 2) + 2 * h + i % 2];
+          transpose_fours(x, at);
+          put_four(of, row, key + 8 * h, x);
+        }
+      }
+    }
+  }
+  // x[i] of lane `at` becomes x[at] of lane i, of lanes 4 apart.
+  FA3_DEV static void transpose_fours(float (&x)[4], u32 at) {
+    FA3_UNROLL
+    for (u32 bit = 1; bit < 4; bit *= 2) {
+      const bool upper = (at & bit) != 0;
+      FA3_UNROLL
+      for (u32 i = 0; i < 4; ++i) {
+        if ((i & bit) != 0) continue;
+        const float other = ptx::shfl_xor(upper ? x[i] : x[i + bit], 4 * bit);
+        (upper ? x[i] : x[i + bit]) = other;
+      }
+    }
+  }
+  FA3_DEV void put_four(const GradientStep& of, i32 row, i32 key, const float (&x)[4]) const {
+    if (row >= out.rows || key >= out.keys) return;
+    const i64 at = first_of(of) + row * out.row + key;
+    if (out.f32) {
+      ptx::st_global(reinterpret_cast<ptx::Vec<float, 4>*>(static_cast<float*>(out.data) + at),
+                     ptx::Vec<float, 4>{{x[0], x[1], x[2], x[3]}});
+    } else {
+      ptx::st_global(reinterpret_cast<ptx::Vec<u32, 2>*>(static_cast<u16*>(out.data) + at),
+                     ptx::Vec<u32, 2>{{pack16<kType>(x[0], x[1]), pack16<kType>(x[2], x[3])}});
     }
   }
   // By way of shared memory: keys are those of all warps.

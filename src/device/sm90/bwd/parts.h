@@ -14,6 +14,7 @@
 #include "device/ptx/reduce.h"
 #include "device/sm90/bwd/args.h"
 #include "device/sm90/bwd/fixed.h"
+#include "device/sm90/bwd/mask_part.h"
 #include "device/sm90/bwd/smem.h"
 #include "device/sm90/bwd/tensor.h"
 #include "device/sm90/bwd/work.h"
@@ -26,11 +27,6 @@ struct KeysOfTile {
   i32 key;  // the tile's first
   i32 batch;
 };
-// Where they lie for attn_mask.
-struct MaskPlace {
-  i32 batch, head, key;  // the query head's; the tile's first
-};
-
 template <BwdConfig kCfg, class SmemOf = BwdSmem<kCfg>>
 struct BwdParts {
   static constexpr MmaType kType = kCfg.dtype;
@@ -226,22 +222,7 @@ struct BwdParts {
     }
   }
 
-  // attn_mask of the thread's two keys and of two queries of 8 of S's tile: elements that are
-  // added, or bits.
-  struct MaskPart {
-    using Element = MaskElement<kCfg.attn_mask, kCfg.dtype == MmaType::kBf16>;
-    ptx::Vec<typename Element::Type, 4> added;
-    u32 shown[2];  // bit 0: the first key; bit 8: the other
-
-    FA3_DEV bool sees(int i) const {
-      if constexpr (kCfg.adds_mask()) return !(value(i) == -kInf);
-      return (shown[i % 2] >> (i / 2 * 8) & 1) != 0;
-    }
-    FA3_DEV float value(int i) const {
-      if constexpr (kCfg.adds_mask()) return Element::value(added[i]);
-      return 0;
-    }
-  };
+  using MaskPart = BwdMaskPart<kCfg>;
   FA3_DEV MaskPlace mask_place() const {
     if constexpr (kCfg.mask_gradient) return place;
     return {static_cast<i32>(ptx::block_index_z()),
@@ -249,29 +230,7 @@ struct BwdParts {
             kCfg.tile_kv() * static_cast<i32>(ptx::block_index_x())};
   }
   FA3_DEV MaskPart mask_part(int j) const {
-    MaskPart part{};
-    if constexpr (kCfg.adds_mask()) {
-      const MaskPlace of = mask_place();
-      const i32 kv_block = (of.key + static_cast<i32>(kCfg.own_keys() * wg)) / kMaskImageRows;
-      part.added = MaskImageBlock<typename MaskPart::Element>::of(args.image, of.batch, of.head,
-                                                                  tile, kv_block, thread)
-                       .load(j);
-    } else if constexpr (kCfg.has_mask()) {
-      const MaskTensorArgs& mask = args.mask;
-      const MaskPlace of = mask_place();
-      const i32 key = of.key + static_cast<i32>(own_row());
-      FA3_UNROLL
-      for (int n = 0; n < 2; ++n) {
-        // Rows that do not count have P = 0, whatever the mask says of others.
-        const i32 query =
-            min(kQueries * tile + 8 * j + n + static_cast<i32>(column()), args.q_axis.rows - 1);
-        part.shown[n] =
-            ptx::ld_global(mask.bits + of.batch * mask.bits_batch + of.head * mask.bits_head +
-                           query * mask.bits_row + key / 32 * mask.step) >>
-            (key % 32);
-      }
-    }
-    return part;
+    return MaskPart::load(args, mask_place(), wg, thread, tile, j);
   }
   // What is added to the exponent of element i of 8 queries, but −LSE.
   FA3_DEV float added_of(const Bias& of, const MaskPart& part, int j, int i) const {
@@ -279,13 +238,15 @@ struct BwdParts {
     return kCfg.functors ? value + of.of(j, i) : value;
   }
 
-  // P in FP32. Stage: of Q.
-  FA3_DEV void make_exact_p(u32 stage, const Stats& lse_of, Scores& s) const {
+  // P in FP32. Stage: of Q; part_of(j): mask_part(j).
+  template <class PartOf>
+  FA3_DEV void make_exact_p(u32 stage, const Stats& lse_of, Scores& s,
+                            const PartOf& part_of) const {
     const Bias added = bias(stage);
     FA3_UNROLL
     for (int j = 0; j < kQueries / 8; ++j) {
       const Two lse = lse_of(j);
-      [[maybe_unused]] const MaskPart part = mask_part(j);
+      [[maybe_unused]] const MaskPart part = part_of(j);
       FA3_UNROLL
       for (int i = 0; i < 4; ++i) {
         float& x = s[4 * j + i];
@@ -327,7 +288,7 @@ struct BwdParts {
   }
   // And as an operand.
   FA3_DEV void make_p(u32 stage, const Stats& lse_of, Scores& s, Fragment& p) const {
-    make_exact_p(stage, lse_of, s);
+    make_exact_p(stage, lse_of, s, [this](int j) { return mask_part(j); });
     to_operand16<kType>(p, s);
     // Before the wait for dP, which the compiler would otherwise let them follow: a vote on the
     // results, which no sign decides (P ≥ 0).
