@@ -6,8 +6,9 @@ scaled_dot_product_attention with the same mask, and beside fa3 without one.
 Masks are of all heads, (batch or 1, 1, queries, keys): "random" hides half of the keys, "blocks"
 three of four blocks of 256 × 256 (never the diagonal's), "causal" what a causal mask does, "bias"
 hides nothing and adds. With --gradient a bias whose gradient is taken, too: one for all, one for
-each head, and one for each head of each batch entry. Contenders take turns in one process on the same tensors; medians. First
-each is compared with FP64 on some rows. One JSON object a line, the first about machine and commit.
+each head, and one for each head of each batch entry. Contenders take turns in one process on the
+same tensors; medians. First each is compared with FP64 on some rows. One JSON object a line, the
+first about machine and commit.
 """
 
 import sys

@@ -109,5 +109,12 @@ TEST(MaskPrograms, OfBits_StayInRegisters) {
   EXPECT_THAT(compile("device/sm90/mask/mask_bits.cuh", all), testing::Each(0u));
 }
 
+TEST(MaskPrograms, OfImages_StayInRegisters) {
+  const std::vector<std::string> all = {mask_image_expression({MaskTensor::kF32, false}),
+                                        mask_image_expression({MaskTensor::k16, true}),
+                                        mask_image_expression({MaskTensor::k16, false})};
+  EXPECT_THAT(compile("device/sm90/mask/mask_image.cuh", all), testing::Each(0u));
+}
+
 }  // namespace
 }  // namespace fa3::sm90

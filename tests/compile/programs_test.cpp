@@ -191,7 +191,9 @@ TEST(ProgramFiles, EachIsCompiled) {
       // bwd_programs_test.cpp
       "device/sm90/bwd/bound.cuh", "device/sm90/bwd/bwd.cuh", "device/sm90/bwd/delta.cuh",
       "device/sm90/bwd/dq.cuh",
-      "device/sm90/mask/mask_bits.cuh",  // mask_programs_test.cpp
+      // mask_programs_test.cpp
+      "device/sm90/bwd/mask_gradient.cuh", "device/sm90/mask/mask_bits.cuh",
+      "device/sm90/mask/mask_image.cuh",
       // quantize_programs_test.cpp
       "device/sm90/fwd/score_offset.cuh", "device/sm90/quantize/codes.cuh",
       "device/sm90/quantize/maxima.cuh", "device/sm90/quantize/means.cuh",

@@ -180,6 +180,7 @@ TEST(SimAttnMaskRows, LeastFiniteNumber_IsNoMinusInfinity) {
 // The backward: the simulator has it for masks of FP32.
 const Kind kBackwardKinds[] = {
     {"Plain", [](Config&) {}},
+    {"FoursOfKeys", [](Config& c) { c.seqlen_kv = 188; }},
     {"OfAllHeads", [](Config& c) { c.mask_dims = "bqk", c.seed = 1; }},
     {"OfKeys", [](Config& c) { c.mask_dims = "bk", c.batch = 2; }},
     {"OfQueries", [](Config& c) { c.mask_dims = "hq", c.batch = 2; }},
