@@ -41,7 +41,11 @@ struct Descriptor {
   }
   u32 mn_major_bytes(u32 mn) const {
     if (swizzle == 0) return (mn - 1) / 8 * stride + leading + 128;
-    return (mn - 1) / (swizzle / 2) * leading + stride + 8 * swizzle;
+    return (mn - 1) / (swizzle / 2) * leading + stride + 8 * swizzle - start % swizzle;
+  }
+  // A part of a panel of an MN-major operand, which does not end in the next one.
+  bool leaves_panel(u32 mn) const {
+    return swizzle != 0 && start % swizzle != 0 && start % swizzle + 2 * mn > swizzle;
   }
   // The 16 bytes that hold 8 rows from mn (a multiple of 8) at k of an MN-major operand of 16 bits.
   u32 mn_major(u32 mn, u32 k) const {
@@ -76,6 +80,10 @@ class Reader {
   // `mn` rows of the operand must lie in one member; elements of an array are one member here.
   void check_extent(u32 mn, bool transposed) {
     const u32 first = descriptor_.start - kSmemWindow;
+    if (transposed && descriptor_.leaves_panel(mn))
+      refuse(fmt::format("begins {} bytes into a panel of {} and has {}",
+                         descriptor_.start % descriptor_.swizzle, descriptor_.swizzle, 2 * mn),
+             "whole panels, or a part of one");
     const u32 end =
         first + (transposed ? descriptor_.mn_major_bytes(mn) : descriptor_.k_major_bytes(mn));
     const Member* begins = cta_.member(first);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <iterator>
+#include <string_view>
 
 #include "device/sm90/bwd/config.h"
 
@@ -17,9 +18,16 @@ struct BwdRow {
 
 inline constexpr BwdRow kBwdRows[] = {
     {"d64", {.head_dim_qk = 64, .head_dim_v = 64, .tile_q = 128}},
+    {"d64_terms", {.head_dim_qk = 64, .head_dim_v = 64, .tile_q = 64, .stages = 3}},
     {"d128", {.head_dim_qk = 128, .head_dim_v = 128, .tile_q = 64}},
     {"d256", {.head_dim_qk = 256, .head_dim_v = 256, .tile_q = 64}},
 };
+
+constexpr BwdConfig bwd_config(std::string_view row) {
+  const BwdRow* at = kBwdRows;
+  while (at->name != row) ++at;
+  return at->config;
+}
 
 // The variants of a row, as configurations, and those of them that the simulator has.
 inline constexpr int kBwdVariants = 8;
@@ -35,6 +43,7 @@ constexpr BwdConfig bwd_variant(const BwdRow& row, int i) {
 }
 constexpr bool is_simulated(const BwdRow& row, int i) {
   const BwdConfig& c = row.config;
+  if (c.exact_p() && c.head_dim_qk == 64) return i == 3 || i == 4 || i > 5;  // terms of scores
   return (i < 3 || i == 5 || c.exact_p()) && (!c.split() || i == 1 || i == 3 || i == 5 || i == 7);
 }
 constexpr bool is_simulated(const BwdConfig& config) {
@@ -49,11 +58,13 @@ constexpr const char* why_illegal(const BwdConfig& c) {
   if (size_of(c.dtype) != 2) return "dtype: F16 or BF16";
   if (c.head_dim_qk % 64 != 0 || c.head_dim_v % 64 != 0) return "head dims: multiples of 64";
   if (c.tile_q != 64 && !c.dq_by_rows()) return "tile_q: 64, or the keys of a tile";
-  if (!c.dq_by_rows() && c.dq_columns() % 64 != 0) return "dQ: parts of whole panels";
+  if (!c.dq_by_rows() && c.dq_columns() % c.dq_piece_columns() != 0)
+    return "dQ: parts of whole pieces";
   if ((c.softcap || c.functors || c.has_mask()) && !c.exact_p())
     return "softcap, functors, attn_mask: with P in FP32 until dS is made";
   // ptxas spills where two accumulators leave registers for neither.
-  if (!c.split() && c.has_mask() && c.softcap + c.functors + c.adds_mask() > 1)
+  const bool narrow = c.head_dim_qk <= 64 && c.head_dim_v <= 64;
+  if (!c.split() && !narrow && c.has_mask() && c.softcap + c.functors + c.adds_mask() > 1)
     return "attn_mask beside softcap or functors: with consumers of one gradient";
   if (c.smem_bytes() > 227 * 1024) return "tiles and stages: more than 227 KiB of shared memory";
   return nullptr;

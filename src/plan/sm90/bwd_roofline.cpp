@@ -56,7 +56,7 @@ BwdStepCost bwd_step_cost(const BwdConfig& c) {
   const double dv = makers * q / 16 * kB * v,
                dk = makers * q / 16 * ((c.exact_p() ? 0 : kA) + kB * qk);
   const double dq_blocks = c.dq_by_rows() ? q / 64 : c.consumer_wgs * c.dq_pieces();
-  const double dq_block_columns = c.dq_by_rows() ? qk : BwdConfig::kDqColumns;
+  const double dq_block_columns = c.dq_by_rows() ? qk : c.dq_piece_columns();
   const double dq = dq_blocks * kv / 16 * (kA + kB * dq_block_columns);
   // Q, dO and what comes with them arrive; dS is stored, P too where another consumer takes it and
   // reads it; dQ is stored, and read by what adds it.

@@ -22,14 +22,14 @@ constexpr BwdConfig deterministic(BwdConfig c) {
   c.deterministic = true;
   return c;
 }
-constexpr BwdConfig kByRows = kBwdRows[0].config;  // a consumer's part of dQ
+constexpr BwdConfig kByRows = bwd_config("d64");  // a consumer's part of dQ
 constexpr BwdConfig kHalfTile = [] {
-  BwdConfig c = deterministic(kBwdRows[1].config);
+  BwdConfig c = deterministic(bwd_config("d128"));
   c.ragged = true;
   return c;
 }();
 
-constexpr BwdConfig kSplit = deterministic(kBwdRows[2].config);
+constexpr BwdConfig kSplit = deterministic(bwd_config("d256"));
 static_assert(kSplit.split());
 
 const bool added = (add_bwd<kSplit>(), add_bwd<kByRows>(), add_bwd<kHalfTile>(), true);

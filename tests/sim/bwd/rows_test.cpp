@@ -17,14 +17,14 @@ constexpr BwdConfig ragged(BwdConfig c, bool deterministic) {
   c.deterministic = deterministic;
   return c;
 }
-constexpr BwdConfig kRow64 = ragged(kBwdRows[0].config, true);
-constexpr BwdConfig kRow128 = ragged(kBwdRows[1].config, false);
+constexpr BwdConfig kRow64 = ragged(bwd_config("d64"), true);
+constexpr BwdConfig kRow128 = ragged(bwd_config("d128"), false);
 constexpr BwdConfig with_terms(BwdConfig c) {
   c.softcap = c.functors = true;
   return ragged(c, true);
 }
-constexpr BwdConfig kTerms128 = with_terms(kBwdRows[1].config);
-constexpr BwdConfig kTerms256 = with_terms(kBwdRows[2].config);
+constexpr BwdConfig kTerms128 = with_terms(bwd_config("d128"));
+constexpr BwdConfig kTerms256 = with_terms(bwd_config("d256"));
 const bool added =
     (add_bwd<kTerms128>(), add_bwd<kTerms256>(), add_bwd<kRow64>(), add_bwd<kRow128>(), true);
 

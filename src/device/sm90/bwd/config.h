@@ -51,15 +51,17 @@ struct BwdConfig {
     return dq_by_rows() ? head_dim_qk : head_dim_qk / consumer_wgs;
   }
   // Of which so many at a time are in registers.
-  static constexpr int kDqColumns = 64;
-  FA3_HD constexpr int dq_pieces() const { return dq_columns() / kDqColumns; }
+  FA3_HD constexpr int dq_piece_columns() const { return min(dq_columns(), 64); }
+  FA3_HD constexpr int dq_pieces() const { return dq_columns() / dq_piece_columns(); }
   // Whether dQ has shared memory of its own on its way out; else it takes that of Q and dO.
   FA3_HD constexpr bool dq_apart() const { return !split(); }
   // Sums of a tile of dQ, 32 bits each, in the order of the consumers' registers (dq_place).
   FA3_HD constexpr int dq_sums() const { return tile_q * head_dim_qk; }
-  // Deterministic, words of bits beside them: which of a thread's 32 registers of a piece
-  // (kDqColumns) are +∞ or NaN; 128 words on, which are −∞ or NaN.
-  FA3_HD constexpr int dq_flags() const { return deterministic ? dq_sums() / 16 : 0; }
+  // Deterministic, words of bits beside them: which of a thread's registers of a piece are +∞ or
+  // NaN; 128 words on, which are −∞ or NaN.
+  FA3_HD constexpr int dq_flags() const {
+    return deterministic ? 2 * kWgThreads * dq_sums() / (kWgRows * dq_piece_columns()) : 0;
+  }
 
   // Registers per thread after setmaxnreg.
   static constexpr int kProducerRegisters = 24;

@@ -37,7 +37,7 @@ struct BwdParts {
   using Scores = ptx::Acc<kQueries>;
   using Fragment = ptx::AFrag[kQueries / 16];
   // A consumer's part of dQ is made 64 columns at a time.
-  static constexpr int kDqColumns = kCfg.kDqColumns, kDqPieces = kCfg.dq_pieces(),
+  static constexpr int kDqColumns = kCfg.dq_piece_columns(), kDqPieces = kCfg.dq_pieces(),
                        kDqPiece = kWgRows * kDqColumns;  // sums
   using DqAcc = ptx::Acc<kDqColumns>;
   using QRing = Ring<kCfg.q_stages()>;
@@ -160,12 +160,13 @@ struct BwdParts {
   }
   // All keys' dS is there.
   FA3_DEV void issue_dq(const DsRing& ring, DqAcc& dq, u32 piece = 0) {
-    constexpr u32 kPanels = static_cast<u32>(kDqColumns / kK.panel_columns());
-    const u32 panel = kCfg.dq_by_rows() ? 0 : (wg * kDqPieces + piece) * kPanels;
+    constexpr u32 kPanelColumns = static_cast<u32>(kK.panel_columns());
+    const u32 column = kCfg.dq_by_rows() ? 0 : (wg * kDqPieces + piece) * kDqColumns;
+    const u32 first =
+        column / kPanelColumns * static_cast<u32>(kK.panel_bytes()) + column % kPanelColumns * 2;
     const u32 own_queries = kCfg.dq_by_rows() ? wg * static_cast<u32>(kDs.panel_bytes()) : 0;
-    gemm_ss<kType, kCfg.tile_kv() / 16>(
-        dq, columns<kDs>(smem.ds, ring, own_queries),
-        columns<kK>(smem.k, Ring<1>{}, panel * static_cast<u32>(kK.panel_bytes())), kOverwrite);
+    gemm_ss<kType, kCfg.tile_kv() / 16>(dq, columns<kDs>(smem.ds, ring, own_queries),
+                                        columns<kK>(smem.k, Ring<1>{}, first), kOverwrite);
   }
 
   // ---- P and dS ---------------------------------------------------------------------------------
