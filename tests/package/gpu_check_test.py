@@ -208,7 +208,7 @@ class GpuCheck(unittest.TestCase):
                 options = [*self.choosing(line), "--backend", "cuda"]
                 explained = self.fa3_json("explain", *options, **path)
                 rows.add(explained["backward_kernels"]["main"]["row"])
-        self.assertEqual(rows, {"d64", "d128", "d256"})
+        self.assertEqual(rows, {"d64", "d64_terms", "d128", "d256"})
 
     def fake(self, name):
         path = OPTIONS.fakes / name

@@ -29,8 +29,8 @@ void describe_main(const BwdPlan& plan, const Problem& problem, Json& json) {
   json["tile_kv"] = c.tile_kv();
   json["stages"] = c.stages;
   json["threads"] = c.threads();
-  json["registers_consumer"] = BwdConfig::kConsumerRegisters;
-  json["registers_producer"] = BwdConfig::kProducerRegisters;
+  json["registers_consumer"] = c.consumer_registers();
+  json["registers_producer"] = c.producer_registers();
   json["smem_bytes"] = c.smem_bytes();
   json["tiles_visited"] = count(steps.visited);
   json["tiles_skipped"] = count(steps.skipped);

@@ -23,10 +23,11 @@ constexpr BwdConfig with_terms(BwdConfig c) {
   c.softcap = c.functors = true;
   return ragged(c, true);
 }
+constexpr BwdConfig kTerms64 = with_terms(bwd_config("d64_terms"));
 constexpr BwdConfig kTerms128 = with_terms(bwd_config("d128"));
 constexpr BwdConfig kTerms256 = with_terms(bwd_config("d256"));
-const bool added =
-    (add_bwd<kTerms128>(), add_bwd<kTerms256>(), add_bwd<kRow64>(), add_bwd<kRow128>(), true);
+const bool added = (add_bwd<kTerms64>(), add_bwd<kTerms128>(), add_bwd<kTerms256>(),
+                    add_bwd<kRow64>(), add_bwd<kRow128>(), true);
 
 std::vector<verify::Config> problems(const BwdConfig& c) {
   verify::Config p;
@@ -76,7 +77,8 @@ TEST_P(BwdRows, AreRightUnderSeveralSchedules) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, BwdRows, testing::Values(kRow64, kRow128, kTerms128, kTerms256),
+INSTANTIATE_TEST_SUITE_P(Kernels, BwdRows,
+                         testing::Values(kRow64, kRow128, kTerms64, kTerms128, kTerms256),
                          [](const auto& info) {
                            const BwdConfig& c = info.param;
                            return (c.softcap ? "terms" : "row") + std::to_string(c.head_dim_qk);

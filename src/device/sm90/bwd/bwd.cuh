@@ -46,12 +46,12 @@ void bwd(FA3_GRID_CONSTANT const BwdArgs args) {
   if (work.key > 0 && work.key >= work.kv.rows) return;
   const u32 wg = ptx::warpgroup_index();
   if (wg == 0) {
-    ptx::reg_decrease<BwdConfig::kProducerRegisters>();
+    ptx::reg_decrease<kCfg.producer_registers()>();
     const u32 warp = ptx::warp_index();
     if (warp == 0 && ptx::elect_one()) produce<kCfg>(smem, args, work);
     if (warp > 0 && warp <= kCfg.consumer_wgs) write_dq<kCfg>(smem, args, work, warp - 1);
   } else {
-    ptx::reg_increase<BwdConfig::kConsumerRegisters>();
+    ptx::reg_increase<kCfg.consumer_registers()>();
     if constexpr (kCfg.split())
       BwdSplitConsumer<kCfg>(smem, args, wg - 1).run(work);
     else if constexpr (kCfg.exact_p())

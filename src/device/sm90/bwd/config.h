@@ -63,9 +63,12 @@ struct BwdConfig {
     return deterministic ? 2 * kWgThreads * dq_sums() / (kWgRows * dq_piece_columns()) : 0;
   }
 
-  // Registers per thread after setmaxnreg.
-  static constexpr int kProducerRegisters = 24;
-  static constexpr int kConsumerRegisters = 240;
+  // Registers per thread after setmaxnreg; where consumers need fewer, the producer has some more.
+  FA3_HD constexpr int producer_registers() const { return roomy() ? 40 : 24; }
+  FA3_HD constexpr int consumer_registers() const { return roomy() ? 232 : 240; }
+  FA3_HD constexpr bool roomy() const {
+    return mask_gradient || (exact_p() && head_dim_qk + head_dim_v <= 128);
+  }
 
   // Tiles in shared memory; Q, dO and dS of a stage.
   FA3_HD constexpr TileLayout k_tile() const { return {tile_kv(), head_dim_qk, 2}; }
@@ -96,7 +99,6 @@ struct BwdConfig {
   FA3_HD constexpr int pair_bytes() const {
     return 2 * (tile_kv() + tile_q * parts()) * max(head_dim_qk, head_dim_v);
   }
-  static constexpr int kGradientProducerRegisters = 40, kGradientConsumerRegisters = 232;
 
   FA3_HD constexpr int smem_bytes() const {
     if (mask_gradient) {

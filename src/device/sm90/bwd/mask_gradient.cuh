@@ -25,10 +25,10 @@ void bwd_mask_gradient(FA3_GRID_CONSTANT const MaskGradientArgs args) {
   auto& smem = begin_cta<MaskGradientSmem<kCfg>, kCfg.smem_bytes()>();
   const u32 wg = ptx::warpgroup_index();
   if (wg == 0) {
-    ptx::reg_decrease<BwdConfig::kGradientProducerRegisters>();
+    ptx::reg_decrease<kCfg.producer_registers()>();
     if (ptx::warp_index() == 0 && ptx::elect_one()) GradientProducer<kCfg>{smem, args}.run();
   } else {
-    ptx::reg_increase<BwdConfig::kGradientConsumerRegisters>();
+    ptx::reg_increase<kCfg.consumer_registers()>();
     MaskGradientConsumer<kCfg>(smem, args, wg - 1).run();
   }
 }
