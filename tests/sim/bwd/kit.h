@@ -8,6 +8,8 @@
 #include "device/sm90/bwd/bwd.cuh"
 #include "device/sm90/bwd/delta.cuh"
 #include "device/sm90/bwd/dq.cuh"
+#include "device/sm90/bwd/mask_gradient.cuh"
+#include "device/sm90/mask/mask_image.cuh"
 #include "plan/sm90/bwd_configs.h"
 #include "plan/sm90/bwd_plan.h"
 #include "sim/kernel_run.h"
@@ -30,6 +32,38 @@ void add_bwd() {
   add(BwdPass::kMain, kernel_of(&bwd<kCfg>));
   add(BwdPass::kDq, kernel_of(&bwd_dq<kCfg>));
 }
+
+// Only what makes dattn_mask of a mask of F32.
+template <BwdConfig kCfg>
+void add_mask_gradient() {
+  static_assert(why_illegal(kCfg) == nullptr && kCfg.attn_mask == MaskTensor::kF32);
+  BwdPlan plan;
+  plan.config = kCfg, plan.gradient = gradient_of(kCfg);
+  const auto add = [&plan](BwdPass pass, Kernel kernel) {
+    plan.pass = pass;
+    const Registration made(program_of(plan).expression.c_str(), std::move(kernel));
+  };
+  add(BwdPass::kDelta, kernel_of(&bwd_delta<kCfg>));
+  add(BwdPass::kMaskGradient, kernel_of(&bwd_mask_gradient<gradient_of(kCfg)>));
+  constexpr MaskImageConfig kImage{};
+  const Registration image(mask_image_expression(kImage).c_str(), kernel_of(&mask_image<kImage>));
+}
+
+class MaskGradientRun : public KernelRun {
+ public:
+  // One CTA makes all tiles of dattn_mask.
+  MaskGradientRun(TestRuntime& runtime, const verify::Config& made, const BwdConfig& config)
+      : KernelRun(runtime, made, FA3_OP_BACKWARD) {
+    std::vector<KernelStep> steps;
+    for (const BwdPlan& plan : value(bwd_plans_of(config, gradient_of(config), problem(), 1))) {
+      if (steps.empty())
+        steps.push_back(step_of(make_mask_image_plan(problem(), plan.mask_at()), 0));
+      if (plan.pass == BwdPass::kDelta || plan.pass == BwdPass::kMaskGradient)
+        steps.push_back(step_of(plan, 0));
+    }
+    set_steps(std::move(steps));
+  }
+};
 
 class BwdRun : public KernelRun {
  public:

@@ -78,6 +78,27 @@ TEST_P(BwdMutations, EveryLineIsMissed) {
   Mutations(runtime, attention).expect_every_line_missed(GetParam().name, kSpared, kSeeds);
 }
 
+constexpr BwdConfig kMasked = [] {
+  BwdConfig c = bwd_config("d64_terms");
+  c.attn_mask = MaskTensor::kF32;
+  return c;
+}();
+const bool mask_gradient_added = (add_mask_gradient<kMasked>(), true);
+
+// Several rounds of the ring, of tiles of one step each, so that nothing else keeps the next one's
+// sums over keys apart from this one's.
+TEST(MaskGradientMutations, EveryLineIsMissed) {
+  verify::Config p = problem(kMasked);
+  p.heads_q = 1;
+  p.seqlen_q = 700;
+  p.attn_mask = FA3_F32;
+  p.mask_dims = "q";
+  p.dattn_mask = true;
+  TestRuntime runtime;
+  MaskGradientRun attention(runtime, p, kMasked);
+  Mutations(runtime, attention).expect_every_line_missed("mask_gradient", kSpared, kSeeds);
+}
+
 INSTANTIATE_TEST_SUITE_P(Kernels, BwdMutations,
                          testing::Values(Mutated{"by_rows", kByRows},
                                          Mutated{"half_tile", kHalfTile}, Mutated{"split", kSplit}),
