@@ -231,10 +231,10 @@ int quantize(const QuantizeOptions& o) {
   for (Coded& c : coded) {
     if (c.codes.name != "v" && cos.present())
       c.args.rotary_cos = cos.view(), c.args.rotary_sin = sin.view();
-    session.progress().start(c.codes.name.c_str());
-    const fa3_status status = fa3_quantize(session.context(), &c.args, nullptr);
-    session.progress().finish();
-    check_status(status);
+    Prepared plan = session.prepare(c.args);
+    session.upload(plan, c.args);
+    session.run(plan, c.args, c.codes.name.c_str());
+    session.download(plan);
   }
   stop_if_interrupted();
 

@@ -103,6 +103,12 @@ Prepared Session::prepare(const fa3_backward_args& args) {
   return with_workspace(plan);
 }
 
+Prepared Session::prepare(const fa3_quantize_args& args) {
+  fa3_plan* plan = nullptr;
+  check_status(fa3_plan_quantize(context(), &args, &plan));
+  return with_workspace(plan);
+}
+
 void Session::download(Prepared& prepared) {
   if (prepared.device) prepared.device->fetch_outputs();
 }

@@ -55,6 +55,7 @@ class Session {
 
   Prepared prepare(const fa3_forward_args& args);
   Prepared prepare(const fa3_backward_args& args);
+  Prepared prepare(const fa3_quantize_args& args);
 
   // Copies the tensors to where they are computed, and the outputs back: nothing on the CPU.
   template <class Args>

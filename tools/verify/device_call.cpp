@@ -114,6 +114,25 @@ std::string DeviceTensors::damage() const {
 
 template <class Args>
 DeviceCall<Args>::DeviceCall(Gpu& gpu, const Args& host) : DeviceTensors(&args_), args_(host) {
+  copy_all(gpu);
+}
+
+template <>
+void DeviceCall<fa3_quantize_args>::copy_all(Gpu& gpu) {
+  copy(gpu, "x", args_.x);
+  copy(gpu, "cu_seqlens", args_.cu_seqlens);
+  copy(gpu, "seqused", args_.seqused);
+  copy(gpu, "rotary_cos", args_.rotary_cos);
+  copy(gpu, "rotary_sin", args_.rotary_sin);
+  copy(gpu, "rotary_position", args_.rotary_position);
+  copy(gpu, "codes", args_.codes, true);
+  copy(gpu, "scale", args_.scale, true);
+  copy(gpu, "offset", args_.offset, true);
+  copy(gpu, "v_image", args_.v_image, true);
+}
+
+template <class Args>
+void DeviceCall<Args>::copy_all(Gpu& gpu) {
   const auto copied = [&](const char* name, fa3_tensor& t, bool output = false) {
     copy(gpu, name, t, output);
   };
@@ -150,5 +169,6 @@ DeviceCall<Args>::DeviceCall(Gpu& gpu, const Args& host) : DeviceTensors(&args_)
 
 template class DeviceCall<fa3_forward_args>;
 template class DeviceCall<fa3_backward_args>;
+template class DeviceCall<fa3_quantize_args>;
 
 }  // namespace fa3::verify

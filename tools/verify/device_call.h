@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// device_call.h — the tensors of a forward or backward copied to a GPU and back, with guard bytes
+// device_call.h — the tensors of an operation copied to a GPU and back, with guard bytes
 // around and between their rows that nothing may write.
 #pragma once
 
@@ -64,7 +64,7 @@ class DeviceTensors {
   std::vector<Entry> entries_;
 };
 
-// Args: fa3_forward_args or fa3_backward_args.
+// Args: fa3_forward_args, fa3_backward_args or fa3_quantize_args.
 template <class Args>
 class DeviceCall : public DeviceTensors {
  public:
@@ -74,6 +74,8 @@ class DeviceCall : public DeviceTensors {
   const Args& args() const { return args_; }
 
  private:
+  void copy_all(Gpu& gpu);
+
   Args args_;
 };
 
