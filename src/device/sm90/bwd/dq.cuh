@@ -13,6 +13,7 @@
 #include "device/sm90/bwd/fixed.h"
 #include "device/sm90/bwd/tensor.h"
 #include "device/sm90/bwd/work.h"
+#include "device/warp/transpose.h"
 
 namespace fa3::sm90 {
 
@@ -42,24 +43,6 @@ FA3_DEV void put_flagged(const u32* flags, u32 i, int first, float (&two)[2]) {
   }
 }
 
-// Word k of lane q in each four lanes becomes word q of lane k.
-FA3_DEV void transpose_in_quad(u32 (&words)[4]) {
-  const u32 lane = ptx::lane_index();
-  FA3_UNROLL
-  for (u32 m = 1; m < 4; m *= 2) {
-    const bool upper = (lane & m) != 0;
-    FA3_UNROLL
-    for (u32 k = 0; k < 4; ++k) {
-      if ((k & m) != 0) continue;
-      const u32 got = ptx::shfl_xor(upper ? words[k] : words[k | m], m);
-      if (upper)
-        words[k] = got;
-      else
-        words[k | m] = got;
-    }
-  }
-}
-
 // Four groups of 8 columns of a row from `column` on, of each of which a lane of four has two
 // neighbours: FP32 as they are, 16 bits a group a lane. All lanes of a warp.
 template <MmaType kType>
@@ -76,7 +59,7 @@ FA3_DEV void store_groups(const BwdTensor& to, i64 row, u32 column, u32 quad,
   u32 words[4];
   FA3_UNROLL
   for (u32 g = 0; g < 4; ++g) words[g] = pack16<kType>(two[g][0], two[g][1]);
-  transpose_in_quad(words);
+  transpose_fours<1>(words);
   const u32 at = column + 8 * quad;
   if (static_cast<i32>(at) >= columns) return;
   ptx::st_global(reinterpret_cast<ptx::Vec<u32, 4>*>(static_cast<u16*>(to.data) + row + at),

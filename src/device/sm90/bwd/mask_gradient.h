@@ -6,6 +6,7 @@
 #include "device/ptx/bulk.h"
 #include "device/sm90/bwd/parts.h"
 #include "device/sm90/tile_load.h"
+#include "device/warp/transpose.h"
 
 namespace fa3::sm90 {
 
@@ -354,22 +355,9 @@ struct MaskGradientConsumer : BwdParts<kCfg, MaskGradientSmem<kCfg>> {
           float x[4];
           FA3_UNROLL
           for (int i = 0; i < 4; ++i) x[i] = sums[p][4 * (j + i / 2) + 2 * h + i % 2];
-          transpose_fours(x, at);
+          transpose_fours<4>(x);
           put_four(of, row, key + 8 * h, x);
         }
-      }
-    }
-  }
-  // x[i] of lane `at` becomes x[at] of lane i, of lanes 4 apart.
-  FA3_DEV static void transpose_fours(float (&x)[4], u32 at) {
-    FA3_UNROLL
-    for (u32 bit = 1; bit < 4; bit *= 2) {
-      const bool upper = (at & bit) != 0;
-      FA3_UNROLL
-      for (u32 i = 0; i < 4; ++i) {
-        if ((i & bit) != 0) continue;
-        const float other = ptx::shfl_xor(upper ? x[i] : x[i + bit], 4 * bit);
-        (upper ? x[i] : x[i + bit]) = other;
       }
     }
   }
