@@ -178,6 +178,14 @@ Status launch(const FwdPlan& plan, const KernelStep& step, GpuRuntime& runtime, 
     args.score_offset_batch = from.batch, args.score_offset_head = from.head;
   }
   if (c.has_mask()) args.mask = mask_of(p, buffers, plan.mask, workspace + plan.mask_at());
+  args.mask_map = args.q;
+  if (c.mask_stages > 0) {
+    const auto map = map_of_mask(buffers.data[kAttnMask], p, c.mask_tile());
+    args.mask.by_tma = map.has_value();
+    if (map) {
+      FA3_TRY(args.mask_map, runtime.encode(*map));
+    }
+  }
   if (plan.parked_bytes > 0) args.parked = reinterpret_cast<float*>(workspace + plan.parked_at());
   return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
 }

@@ -3,9 +3,36 @@
 #include "backend/launch/mask_sm90.h"
 
 #include "core/dtype.h"
+#include "core/tensor_map.h"
 #include "device/sm90/mask/args.h"
 
 namespace fa3::sm90 {
+std::optional<TensorMapSpec> map_of_mask(void* values, const Problem& p, const TileLayout& tile) {
+  const Layout& mask = p.layout[kAttnMask];
+  if (mask.row <= 0 || mask.head < 0 || mask.batch < 0 || mask.column != 1) return std::nullopt;
+  TensorMapSpec spec;
+  spec.name = tensor_name(kAttnMask);
+  spec.base = values;
+  spec.type = mask.dtype == FA3_F32   ? TmaType::kF32
+              : mask.dtype == FA3_F16 ? TmaType::kF16
+                                      : TmaType::kBf16;
+  spec.swizzle = tile.swizzle();
+  spec.rank = 4;
+  spec.dim[0] = static_cast<u64>(p.kv.max_seqlen);
+  spec.box[0] = static_cast<u32>(tile.panel_columns());
+  spec.box[1] = static_cast<u32>(tile.rows);
+  spec.box[2] = spec.box[3] = 1;
+  const auto dimension = [&](int i, int64_t extent, int64_t stride) {
+    const bool same = stride == 0;  // any other stride, which is never used
+    spec.dim[i] = same ? 1 : static_cast<u64>(extent);
+    spec.stride_bytes[i] = same ? 16 : static_cast<u64>(stride * tile.element_bytes);
+  };
+  dimension(1, p.q.rows, mask.row);
+  dimension(2, p.heads_q, mask.head);
+  dimension(3, p.batch, mask.batch);
+  if (!check_tensor_map(spec).ok()) return std::nullopt;
+  return spec;
+}
 
 MaskTensorArgs mask_of(const Problem& p, const Buffers& buffers, const MaskShape& shape,
                        std::byte* at) {

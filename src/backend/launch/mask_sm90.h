@@ -3,6 +3,8 @@
 // others.
 #pragma once
 
+#include <optional>
+
 #include "core/problem.h"
 #include "device/warp/mask_image.h"
 #include "device/warp/mask_tensor.h"
@@ -14,6 +16,11 @@ namespace fa3::sm90 {
 // at: of the shape's bytes in the workspace.
 MaskTensorArgs mask_of(const Problem& problem, const Buffers& buffers, const MaskShape& shape,
                        std::byte* at);
+
+// The mask's elements in boxes of a panel of the tile; nothing where all rows or keys are alike, or
+// addresses and strides are none that TMA takes.
+std::optional<TensorMapSpec> map_of_mask(void* values, const Problem& problem,
+                                         const TileLayout& tile);
 
 MaskImageView image_of(const MaskImageShape& shape, const std::byte* at);
 

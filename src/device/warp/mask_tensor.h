@@ -36,9 +36,10 @@ struct MaskTensorArgs {
   const MaskTiles* tiles;  // of a Q tile, 32 KV tiles each
   i64 tiles_batch, tiles_head, tiles_q;
   i32 step;
-  i32 keys;    // columns
-  bool pairs;  // neighbours from an even column on are one access
-  float cap;   // softcap, by which tanh is to be multiplied before anything is added; else 1
+  i32 keys;     // columns
+  bool pairs;   // neighbours from an even column on are one access
+  bool by_tma;  // added elements come by tiles, where the kernel has room for them
+  float cap;    // softcap, by which tanh is to be multiplied before anything is added; else 1
 };
 
 // Elements as they lie, and what is added. kBf16: those of 16 bits.
@@ -68,8 +69,8 @@ template <bool kWarp>
 struct ShownTiles {
   const MaskTiles* at;
   i32 step;
-  i32 group;                  // of the 32 tiles that the words stand for
-  u32 shown, changed, added;  // one value in all lanes
+  i32 group;                 // of the 32 tiles that the words stand for
+  u32 shown, hidden, added;  // one value in all lanes
 
   FA3_DEV void begin(const MaskTensorArgs& args, i32 batch, i32 head, i32 q_tile, i32 kv_tile) {
     at = args.tiles + batch * args.tiles_batch + head * args.tiles_head + q_tile * args.tiles_q;
@@ -79,7 +80,7 @@ struct ShownTiles {
   FA3_DEV void load(i32 to) {
     group = to;
     const MaskTiles words = ptx::ld_global(at + group * step);
-    shown = words[0], changed = words[1] | words[2], added = words[2];
+    shown = words[0], hidden = words[1], added = words[2];
   }
   // The last one before kv_tile, or first − 1.
   FA3_DEV i32 before(i32 kv_tile, i32 first) {
@@ -94,7 +95,10 @@ struct ShownTiles {
     return first - 1;
   }
   // Of a tile of the group.
-  FA3_DEV bool changes(i32 kv_tile) const { return (one(changed) >> (kv_tile % 32) & 1) != 0; }
+  FA3_DEV bool changes(i32 kv_tile) const {
+    return (one(hidden | added) >> (kv_tile % 32) & 1) != 0;
+  }
+  FA3_DEV bool hides(i32 kv_tile) const { return (one(hidden) >> (kv_tile % 32) & 1) != 0; }
   FA3_DEV bool adds(i32 kv_tile) const { return (one(added) >> (kv_tile % 32) & 1) != 0; }
 
  private:
@@ -119,7 +123,7 @@ FA3_DEV TileRange shown_range(const MaskTensorArgs& args, i32 batch, i32 head, i
     first = min(first, tile + 31 - ptx::clz(shown & (0 - shown)));
     last = max(last, tile + 31 - ptx::clz(shown));
   }
-  ptx::warp_sync();
+  ptx::warp_sync();  // sim:spare(converge)
   first = ptx::redux_min_i32(first), last = ptx::redux_max_i32(last);
   if (first > last) return {};
   range.first = first, range.end = last + 1;
@@ -175,38 +179,39 @@ struct ShownKeys {
     for (int i = 0; i < N / 2; ++i)
       if (!sees(i / 2 % 2, 8 * (i / 4) + i % 2)) set_number(s[i], -kInf);
   }
+};
 
-  // Adds the elements, also of those that are not seen: whether they are, is not waited for.
-  template <class Element>
-  FA3_DEV void add(ptx::Acc<N>& s, const MaskTensorArgs& args, i32 batch, i32 head, i32 row,
-                   i32 last, i32 kv_tile) const {
-    const i32 first = kv_tile * N + static_cast<i32>(fragment_column(ptx::lane_index()));
-    FA3_UNROLL
-    for (int h = 0; h < 2; ++h) {
-      const auto* const at = static_cast<const typename Element::Type*>(args.values) +
-                             batch * args.batch + head * args.head +
-                             min(row + 8 * h, last) * args.row + first * args.step;
-      const i32 left = args.step == 0 ? 0 : args.keys - first;
-      if (args.pairs) {
-        using Two = ptx::Vec<typename Element::Type, 2>;
-        FA3_UNROLL
-        for (int i = 2 * h; i < N / 2; i += 4) {
-          const int column = 8 * (i / 4);
-          const auto* const from = reinterpret_cast<const Two*>(at + column);
-          const Two two = ptx::ld_global_nc_if(from, column < left);
-          s[i] += Element::value(two[0]);
-          s[i + 1] += Element::value(two[1]);
-        }
-      } else {
-        const float same = Element::value(ptx::ld_global_nc_if(at, args.step == 0));
-        FA3_UNROLL
-        for (int i = 2 * h; i < N / 2; i += i % 2 == 0 ? 1 : 3) {
-          const int column = 8 * (i / 4) + i % 2;
-          s[i] += same + Element::value(ptx::ld_global_nc_if(at + column, column < left));
-        }
+// Adds the elements to scores, also those of keys that are not seen: whether they are, is not waited
+// for. row: the first of the thread's two, and the last that there is, both of the sequence.
+template <class Element, int N>
+FA3_DEV void add_mask_elements(ptx::Acc<N>& s, const MaskTensorArgs& args, i32 batch, i32 head,
+                               i32 row, i32 last, i32 kv_tile) {
+  const i32 first = kv_tile * N + static_cast<i32>(fragment_column(ptx::lane_index()));
+  FA3_UNROLL
+  for (int h = 0; h < 2; ++h) {
+    const auto* const at = static_cast<const typename Element::Type*>(args.values) +
+                           batch * args.batch + head * args.head +
+                           min(row + 8 * h, last) * args.row + first * args.step;
+    const i32 left = args.step == 0 ? 0 : args.keys - first;
+    if (args.pairs) {
+      using Two = ptx::Vec<typename Element::Type, 2>;
+      FA3_UNROLL
+      for (int i = 2 * h; i < N / 2; i += 4) {
+        const int column = 8 * (i / 4);
+        const auto* const from = reinterpret_cast<const Two*>(at + column);
+        const Two two = ptx::ld_global_nc_if(from, column < left);
+        s[i] += Element::value(two[0]);
+        s[i + 1] += Element::value(two[1]);
+      }
+    } else {
+      const float same = Element::value(ptx::ld_global_nc_if(at, args.step == 0));
+      FA3_UNROLL
+      for (int i = 2 * h; i < N / 2; i += i % 2 == 0 ? 1 : 3) {
+        const int column = 8 * (i / 4) + i % 2;
+        s[i] += same + Element::value(ptx::ld_global_nc_if(at + column, column < left));
       }
     }
   }
-};
+}
 
 }  // namespace fa3

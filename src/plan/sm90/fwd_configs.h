@@ -153,6 +153,8 @@ inline constexpr FwdRow kFwdRows[] = {
 };
 // clang-format on
 
+inline constexpr int kSmemLimit = 227 * 1024;  // bytes per CTA
+
 // A row for functors or scales of keys, which keep values per row and key in addition to S, O and
 // P: with more tile registers than this, ptxas spills. hides_keys: one of them is a mask.
 constexpr FwdConfig with_functors(FwdConfig c, bool hides_keys) {
@@ -166,10 +168,24 @@ constexpr FwdConfig with_functors(FwdConfig c, bool hides_keys) {
   return c;
 }
 
-// A row for attn_mask, of which a tile takes whole words of bits.
+inline constexpr MaskTensor kMaskTensors[] = {MaskTensor::kBool, MaskTensor::kF32, MaskTensor::k16};
+
+// A row for attn_mask, of which a tile takes whole words of bits. Where one is added, its tiles take
+// the place of a second Q tile, then of keys: read element by element they take longer by more than
+// either (docs/tuning/mask_sm90.md).
 constexpr FwdConfig with_mask(FwdConfig c, MaskTensor mask) {
   c.attn_mask = mask;
   c.tile_kv = max(c.tile_kv / 32 * 32, 32);
+  if (!c.adds_mask()) return c;
+  for (c.mask_stages = 2; c.smem_bytes() > kSmemLimit;) {
+    if (c.mask_stages == 2) {
+      c.mask_stages = 1;
+    } else if (c.q_stages == 2) {
+      c.q_stages = 1;
+    } else {
+      c.tile_kv -= 32;
+    }
+  }
   return c;
 }
 
@@ -191,8 +207,6 @@ constexpr FwdConfig with_columns(FwdConfig c, int columns) {
 
 // ---- Limits -------------------------------------------------------------------------------------
 
-inline constexpr int kSmemLimit = 227 * 1024;  // bytes per CTA
-
 // Beyond these ptxas 13.0 spills and serialises the GEMMs (found by trying).
 constexpr int tile_register_limit(const FwdConfig& c) {
   return c.consumer_wgs != 3 ? 208 : c.v8() ? 132 : 128;
@@ -210,6 +224,8 @@ constexpr const char* why_illegal(const FwdConfig& c) {
     return "head_dim_v: a multiple of 16, in 8 bits of 32, up to 256";
   if (c.has_mask() && (c.scaled() || c.ablation() || c.tile_kv % 32 != 0 || c.consumer_wgs == 3))
     return "attn_mask: with 16 bits, at most 2 consumers and a tile_kv of a multiple of 32";
+  if (c.mask_stages != 0 && (!c.adds_mask() || c.mask_stages < 0 || c.mask_stages > 2))
+    return "mask_stages: up to 2, with an attn_mask that is added only";
   if (c.adds_mask() && c.score == ScoreKind::kPlain)
     return "attn_mask: what is added takes a score function";
   if (c.transposes() != (c.raw_v_stages > 0))
@@ -266,8 +282,11 @@ constexpr bool all_legal() {
     if (row.config.consumer_wgs < 3) {
       const FwdConfig least = with_functors(row.config, true);
       if (why_illegal(least) != nullptr) return false;
-      if (!least.scaled() && why_illegal(with_mask(least, MaskTensor::kBool)) != nullptr)
-        return false;
+      for (const MaskTensor mask : kMaskTensors) {
+        FwdConfig c = with_mask(least, mask);
+        c.score = ScoreKind::kScaled;
+        if (!least.scaled() && why_illegal(c) != nullptr) return false;
+      }
     }
     if (row.config.scaled() && row.config.consumer_wgs < 3 &&
         (!row.config.v8() || row.sums() == Sums::kBlocks)) {

@@ -101,6 +101,7 @@ constexpr void for_each_field(Config& c, const F& f) {
     f("scale_columns", c.scale_columns);
     f("consumer_wgs", c.consumer_wgs);
     f("q_stages", c.q_stages);
+    f("mask_stages", c.mask_stages);
     f("step", c.step);
     f("softmax", c.softmax);
     f("ping_pong", c.ping_pong);

@@ -9,7 +9,9 @@
 #include "device/sm90/ablation/fwd_ablation.cuh"
 #include "device/sm90/fwd/fwd.cuh"
 #include "device/sm90/fwd/v_image.cuh"
+#include "device/sm90/mask/mask_bits.cuh"
 #include "plan/sm90/fwd_configs.h"
+#include "plan/sm90/mask_bits_plan.h"
 #include "sim/kernel_run.h"
 
 namespace fa3::sim {
@@ -27,6 +29,10 @@ void add_fwd() {
     const Registration made(fwd_expression(kCfg).c_str(), kernel_of(&fwd_ablation<kCfg>));
   } else {
     const Registration made(fwd_expression(kCfg).c_str(), kernel_of(&fwd<kCfg>));
+    if constexpr (kCfg.has_mask()) {
+      constexpr MaskBitsConfig kBits{kCfg.attn_mask, false, kCfg.tile_q(), kCfg.tile_kv};
+      const Registration bits(mask_bits_expression(kBits).c_str(), kernel_of(&mask_bits<kBits>));
+    }
     if constexpr (kCfg.v_image) {
       constexpr VImageConfig kImage{kCfg.turned_v(), kCfg.ragged};
       const Registration image(v_image_expression(kImage).c_str(), kernel_of(&v_image<kImage>));
@@ -42,7 +48,11 @@ class FwdRun : public KernelRun {
     plan_ = with_config(value(make_fwd_plan(problem(), device)), config, problem(),
                         device.multiprocessors);
     std::vector<KernelStep> steps;
-    if (plan_.config.v_image) steps.push_back(step_of(make_v_image_plan(plan_, problem()), 0));
+    const FwdConfig& c = plan_.config;
+    if (c.has_mask())
+      steps.push_back(
+          step_of(make_mask_bits_plan(problem(), c.tile_q(), c.tile_kv, plan_.mask_at()), 0));
+    if (c.v_image) steps.push_back(step_of(make_v_image_plan(plan_, problem()), 0));
     steps.push_back(step_of(plan_, 0));
     set_steps(std::move(steps));
   }

@@ -47,11 +47,18 @@ constexpr FwdConfig kUnspecialised = without_specialisation(kFull);
 constexpr FwdConfig kE4m3 = with_e4m3(kFull, 2);
 constexpr FwdConfig kVImage = with_e4m3(kFull, 0);
 constexpr FwdConfig kFlushed = with_flush(kVImage, 32);
+constexpr FwdConfig kMaskTiles = [] {
+  FwdConfig c = kFull;
+  c.score = ScoreKind::kScaled;
+  c.attn_mask = MaskTensor::kF32;
+  c.mask_stages = 1;
+  return c;
+}();
 
-const bool added =
-    (add_fwd<kE4m3>(), add_fwd<kVImage>(), add_fwd<kFlushed>(), add_fwd<kFull>(),
-     add_fwd<kTwoQStages>(), add_fwd<kOInQ>(), add_fwd<kParts>(), add_fwd<kSkipping>(),
-     add_fwd<kThreeStages>(), add_fwd<kSerial>(), add_fwd<kUnspecialised>(), true);
+const bool added = (add_fwd<kE4m3>(), add_fwd<kVImage>(), add_fwd<kFlushed>(), add_fwd<kFull>(),
+                    add_fwd<kTwoQStages>(), add_fwd<kOInQ>(), add_fwd<kParts>(),
+                    add_fwd<kSkipping>(), add_fwd<kThreeStages>(), add_fwd<kSerial>(),
+                    add_fwd<kUnspecialised>(), add_fwd<kMaskTiles>(), true);
 
 // Several Q tiles for each of the four CTAs, and KV tiles for several rounds of the rings.
 verify::Config dense() {
@@ -67,6 +74,13 @@ verify::Config dense() {
 verify::Config wide_v() {
   verify::Config c = dense();
   c.head_dim_v = 80;
+  return c;
+}
+verify::Config masked() {
+  verify::Config c = dense();
+  c.attn_mask = FA3_F32;
+  c.mask_dims = "qk";
+  c.seqlen_kv = 5 * 32 + 12;  // rows that TMA can address
   return c;
 }
 verify::Config varlen() {
@@ -88,7 +102,8 @@ std::vector<Mutated> kernels() {
           {"unspecialised", kUnspecialised, dense()},
           {"e4m3", kE4m3, in_types_of(kE4m3, dense())},
           {"v_image", kVImage, in_types_of(kVImage, dense())},
-          {"flushed", kFlushed, in_types_of(kFlushed, dense())}};
+          {"flushed", kFlushed, in_types_of(kFlushed, dense())},
+          {"mask_tiles", kMaskTiles, masked()}};
 }
 
 // ---- Lines whose loss goes unnoticed ------------------------------------------------------------
@@ -111,6 +126,8 @@ const std::vector<Spared> kSpared = {
     {"e4m3", "work_read", kShortTile},
     {"v_image", "work_read", kShortTile},
     {"flushed", "work_read", kShortTile},
+    {"mask_tiles", "work_read", kShortTile},
+    {"mask_tiles", "converge", "the simulator does not ask whether lanes are converged"},
     {"v_image", "converge", "the simulator does not ask whether lanes are converged"},
     {"flushed", "converge", "the simulator does not ask whether lanes are converged"},
     {"unspecialised", "converge", "the simulator does not ask whether lanes are converged"},

@@ -70,6 +70,7 @@ struct FwdArgs {
   FwdColumns q_columns, k_columns, v_columns;
   float* parked;  // FwdConfig::parked_bytes() for each CTA (parked.h)
   MaskTensorArgs mask;
+  TensorMap mask_map;  // {key, row, head, batch entry}, where mask.by_tma
 };
 
 }  // namespace fa3::sm90

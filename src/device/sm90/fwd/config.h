@@ -57,6 +57,9 @@ struct FwdConfig {
   int scale_columns = 0;
   int consumer_wgs = 2;  // each owns 64 rows of Q
   int q_stages = 1;      // Q tiles in shared memory
+  // attn_mask that is added: its tiles in shared memory, for each consumer. 0: elements are read one
+  // by one only.
+  int mask_stages = 0;
   FwdStep step = FwdStep::kTwoStage;
   SoftmaxVariant softmax;
   bool ping_pong = true;  // consumers take turns at the tensor cores
@@ -140,10 +143,14 @@ struct FwdConfig {
     return park_tiles == 0 ? 0 : tile_q() * head_dim_v * 4;
   }
 
-  // Tiles in shared memory: one consumer's Q and O, a stage of K and of V as TMA loads it.
+  // Tiles in shared memory: one consumer's Q, attn_mask and O, a stage of K and of V as TMA loads
+  // it.
   FA3_HD constexpr TileLayout q_tile() const { return {kWgRows, head_dim_qk, size_of(dtype_qk)}; }
   FA3_HD constexpr TileLayout k_tile() const { return {tile_kv, head_dim_qk, size_of(dtype_qk)}; }
   FA3_HD constexpr TileLayout v_tile() const { return {tile_kv, head_dim_v, size_of(dtype_v)}; }
+  FA3_HD constexpr TileLayout mask_tile() const {
+    return {kWgRows, tile_kv, attn_mask == MaskTensor::kF32 ? 4 : 2};
+  }
   FA3_HD constexpr TileLayout o_tile() const { return {kWgRows, head_dim_v, size_of(dtype_o)}; }
   FA3_HD constexpr TurnedTile turned_v() const { return {tile_kv, head_dim_v}; }
   // A stage of V as the GEMM reads it.
@@ -158,7 +165,8 @@ struct FwdConfig {
     return o_in_q || o_f32 ? 0 : o_part_panels() * o_tile().panel_bytes();
   }
   FA3_HD constexpr int barriers() const {
-    return 2 * consumer_wgs * q_stages + 4 * stages + 2 * raw_v_stages + 2 * kWorkSlots + 1;
+    return 2 * consumer_wgs * (q_stages + mask_stages) + 4 * stages + 2 * raw_v_stages +
+           2 * kWorkSlots + 1;
   }
   static constexpr int kWorkBytes = 96;  // of FwdSharedWork
   FA3_HD constexpr int smem_bytes() const {
@@ -168,7 +176,8 @@ struct FwdConfig {
                       round_up(stages * v_bytes(), kAlign) +
                       round_up(consumer_wgs * o_bytes(), kAlign);
     return static_cast<int>(round_up(tiles + kWorkBytes * kWorkSlots + 8 * barriers(), kAlign) +
-                            round_up(raw_v_stages * v_tile().bytes(), kAlign));
+                            round_up(raw_v_stages * v_tile().bytes(), kAlign) +
+                            mask_stages * consumer_wgs * mask_tile().bytes());
   }
 };
 

@@ -18,6 +18,7 @@
 #include "device/sm90/fwd/work.h"
 #include "device/warp/element.h"
 #include "device/warp/mask_tensor.h"
+#include "device/warp/mask_tile.h"
 #include "device/warp/score.h"
 #include "device/warp/softmax.h"
 
@@ -123,6 +124,7 @@ struct Consumer {
   VOperand v_tiles;
   Ring<kCfg.q_stages> q;
   Ring<kCfg.stages> k, v;
+  Ring<max(kCfg.mask_stages, 1)> added;  // tiles of attn_mask
   Ring<FwdConfig::kWorkSlots> slots;
   QTile tile;
   Visit visit, next_visit;  // of the current Q tile and the next
@@ -160,6 +162,7 @@ struct Consumer {
   FA3_DEV void apply_score(i32 kv_tile, Scores& s);
   template <bool kMasked>
   FA3_DEV void apply_mask(i32 kv_tile, Scores& s);
+  FA3_DEV void add_mask(i32 kv_tile, Scores& s);
   template <bool kMasked>
   FA3_DEV RowScale softmax_tile(i32 kv_tile, Scores& s, PAcc& p);
   FA3_DEV void first_step(i32 kv_tile);

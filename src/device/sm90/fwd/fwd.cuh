@@ -5,7 +5,7 @@
 //           guarantees a legal configuration (plan/sm90/fwd_configs.h), maps of boxes as TileLayout
 //           says and fewer than 2^30 rows per tensor. cu_seqlens and seqused may hold anything.
 // ROLES     wg 0: warp 1 is the scheduler and finds the Q tiles to work on; a thread of warp 0 is
-//           the producer and loads Q, K, V by TMA; warps 2 and 3 transpose V if it has 8 bits ·
+//           the producer and loads Q, K, V and an attn_mask that is added by TMA; warps 2 and 3 transpose V if it has 8 bits ·
 //           wg 1…: consumers, 64 rows of Q each: GEMMs, softmax, store
 // BARRIERS  name            count           tx bytes  arrives                    waits
 //           q_full[i]       1               64 rows   producer, TMA              consumer w
@@ -14,6 +14,9 @@
 //           k_full[s]       1               K tile    producer, TMA              consumers
 //           k_empty[s]      consumer_wgs    –         thread 0 of each consumer  producer
 //           v_full, v_empty                           as K
+//           mask_full[i]    1               64 rows   producer, TMA              consumer w
+//           mask_empty[i]   4               –         lane 0 of consumer w's     producer
+//                                                     warps (i as of Q)
 //           raw_v_full[s]   1               V tile    producer, TMA              transposers
 //           raw_v_empty[s]  2               –         lane 0 of each transposer  producer
 //                           (8-bit V: v_full has these two arrivals, too, and no bytes)

@@ -22,6 +22,8 @@ struct Producer {
   Ring<kCfg.q_stages> q = Ring<kCfg.q_stages>::producer();
   using RawRing = Ring<max(kCfg.raw_v_stages, 1)>;
   RawRing raw_v = RawRing::producer();
+  using MaskRing = Ring<max(kCfg.mask_stages, 1)>;
+  MaskRing mask = MaskRing::producer();
 
   FA3_DEV void load_q(const FwdWork& work) {
     const TileSource from{work.q_begin, work.q_rows, work.head, work.batch};
@@ -62,10 +64,26 @@ struct Producer {
   }
   FA3_DEV void load_raw_v(const TileSource& from, i32 tile) {
     smem.raw_v_empty[raw_v.stage].wait(raw_v.phase);
-    load_tile<kCfg.ragged, kCfg.v_tile()>(smem.raw_v[raw_v.stage], args.v,
+    load_tile<kCfg.ragged, kCfg.v_tile()>(smem.side[raw_v.stage], args.v,
                                           smem.raw_v_full[raw_v.stage], from, kCfg.tile_kv * tile,
                                           ptx::L2Hint::kEvictLast);
     raw_v.advance();
+  }
+
+  // attn_mask's elements for a KV tile. Where it is the same for all heads, it has one.
+  FA3_DEV void load_mask(const FwdWork& work, i32 tile) {
+    constexpr TileLayout kTile = kCfg.mask_tile();
+    const i32 head = args.mask.head == 0 ? 0 : work.head;
+    const i32 batch = args.mask.batch == 0 ? 0 : work.batch;
+    FA3_NO_UNROLL
+    for (u32 w = 0; w < kCfg.consumer_wgs; ++w) {
+      const u32 at = mask.stage * kCfg.consumer_wgs + w;
+      smem.mask_empty[at].wait(mask.phase);
+      load_tile<false, kTile>(smem.side[at], args.mask_map, smem.mask_full[at], {0, 0, head, batch},
+                              kCfg.tile_q() * work.tile + static_cast<i32>(kWgRows * w),
+                              ptx::L2Hint::kEvictFirst, kCfg.tile_kv * tile);
+    }
+    mask.advance();
   }
 
   // K runs one tile ahead of V, as in the consumers; the first K does not wait for Q's buffer.
@@ -93,13 +111,20 @@ struct Producer {
     ShownTiles<false> tiles;
     tiles.begin(args.mask, work.batch, work.head, work.tile, range.end - 1);
     i32 behind = range.end - 1;  // whose V is due
+    const auto load_added = [&](i32 tile) {
+      if constexpr (kCfg.mask_stages > 0) {
+        if (args.mask.by_tma && tiles.adds(tile)) load_mask(work, tile);
+      }
+    };
     if (behind == range.first) smem.claim.arrive();
+    load_added(behind);
     FA3_NO_UNROLL
     while (behind > range.first) {
       const i32 tile = tiles.before(behind, range.first);
       if (tile == range.first) smem.claim.arrive();
       load_k(from, tile);
       load_v(from, behind);
+      load_added(tile);  // whose place is empty when S of the tile before has been added to
       behind = tile;
     }
     load_v(from, behind);

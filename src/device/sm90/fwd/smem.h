@@ -20,6 +20,10 @@ struct FwdSmem {
   static constexpr bool kTransposes = kCfg.transposes();
   static constexpr int kWorkReaders = 4 * kWgs + (kTransposes ? kTransposers : 0);  // warps
   static constexpr int kRawStages = kCfg.raw_v_stages;
+  static constexpr int kMaskSlots = kCfg.mask_stages * kWgs;
+  static constexpr int kSideBytes = kTransposes      ? kCfg.v_tile().bytes()
+                                    : kMaskSlots > 0 ? kCfg.mask_tile().bytes()
+                                                     : 1;
   // Where O leaves through Q's buffer or from registers, its own is a byte that is never touched.
   static constexpr bool kHasO = kCfg.o_bytes() > 0;
   static_assert(kHasO || kCfg.o_f32 || kCfg.o_fits_q(), "o_in_q: O is larger than Q");
@@ -32,13 +36,14 @@ struct FwdSmem {
   FwdSharedWork work[kWorkSlots];
   Barrier q_full[kQSlots], q_empty[kQSlots], k_full[kStages], k_empty[kStages], v_full[kStages],
       v_empty[kStages], work_full[kWorkSlots], work_empty[kWorkSlots], claim;
-  // Where V is transposed: as it lies in memory. Else never touched.
+  // Where attn_mask is added, or V is transposed; else never touched.
+  Barrier mask_full[max(kMaskSlots, 1)], mask_empty[max(kMaskSlots, 1)];
   Barrier raw_v_full[kTransposes ? kRawStages : 1], raw_v_empty[kTransposes ? kRawStages : 1];
-  alignas(kTransposes
-              ? 1024
-              : 1) u8 raw_v[kTransposes ? kRawStages : 1][kTransposes ? kCfg.v_tile().bytes() : 1];
+  // V as it lies in memory, or what attn_mask adds, [stage][consumer]; else a byte.
+  alignas(kSideBytes > 1 ? 1024
+                         : 1) u8 side[kTransposes ? kRawStages : max(kMaskSlots, 1)][kSideBytes];
   FA3_NAMED(q, k, v, o, work, q_full, q_empty, k_full, k_empty, v_full, v_empty, work_full,
-            work_empty, claim, raw_v_full, raw_v_empty, raw_v)
+            work_empty, claim, mask_full, mask_empty, raw_v_full, raw_v_empty, side)
 
   FA3_DEV void init_barriers() {
     for (int i = 0; i < kQSlots; ++i) q_full[i].init(1), q_empty[i].init(1);
@@ -46,6 +51,7 @@ struct FwdSmem {
       k_full[s].init(1), k_empty[s].init(kWgs);
       v_full[s].init(kTransposes ? kTransposers : 1), v_empty[s].init(kWgs);
     }
+    for (int i = 0; i < kMaskSlots; ++i) mask_full[i].init(1), mask_empty[i].init(4);
     if constexpr (kTransposes)
       for (int s = 0; s < kRawStages; ++s) raw_v_full[s].init(1), raw_v_empty[s].init(kTransposers);
     for (int r = 0; r < kWorkSlots; ++r) work_full[r].init(1), work_empty[r].init(kWorkReaders);

@@ -116,6 +116,25 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::apply_score(i32 kv_tile, Scores
   }
 }
 
+// What attn_mask adds, also to keys that are not seen.
+template <FwdConfig kCfg, class Order, class Score, class Mask>
+FA3_DEV void Consumer<kCfg, Order, Score, Mask>::add_mask(i32 kv_tile, Scores& s) {
+  using Element = MaskElement<kCfg.attn_mask, kCfg.dtype_qk == MmaType::kBf16>;
+  if constexpr (kCfg.mask_stages > 0) {
+    if (args.mask.by_tma) {
+      const u32 at = added.stage * kCfg.consumer_wgs + wg;
+      smem.mask_full[at].wait(added.phase);
+      add_mask_tile<Element, kCfg.mask_tile()>(s, smem.side[at], ptx::thread_index() % kWgThreads);
+      ptx::warp_sync();  // all lanes have read
+      smem.mask_empty[at].arrive_if(ptx::lane_index() == 0);
+      return added.advance();
+    }
+  }
+  const FwdWork work = smem.work[tile.work_slot].read();
+  add_mask_elements<Element>(s, args.mask, work.batch, work.head, row_of(work),
+                             max(work.q_used - 1, 0), kv_tile);
+}
+
 // The same with attn_mask, whose bits the band is put into.
 template <FwdConfig kCfg, class Order, class Score, class Mask>
 template <bool kMasked>
@@ -123,15 +142,20 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::apply_mask(i32 kv_tile, Scores&
   if constexpr (!kMasked) {
     seen = 3;
   } else {
+    if constexpr (kCfg.adds_mask()) {
+      if (tiles.adds(kv_tile)) add_mask(kv_tile, s);
+      if constexpr (!Mask::kActive) {
+        const bool inside = kv_tile >= visit.own.unmasked_first && kv_tile < visit.own.unmasked_end;
+        if (inside && !tiles.hides(kv_tile)) {
+          seen = 3;
+          return;
+        }
+      }
+    }
     const FwdWork work = smem.work[tile.work_slot].read();
     const i32 row = row_of(work), last = max(work.q_used - 1, 0);
-    const auto keys =
-        ShownKeys<kCfg.tile_kv>::of(args.mask, work.batch, work.head, row, last, kv_tile, band);
-    if constexpr (kCfg.adds_mask()) {
-      if (tiles.adds(kv_tile))
-        keys.template add<MaskElement<kCfg.attn_mask, kCfg.dtype_qk == MmaType::kBf16>>(
-            s, args.mask, work.batch, work.head, row, last, kv_tile);
-    }
+    const auto keys = ShownKeys<kCfg.tile_kv>::of(args.mask, work.batch, work.head, row, last,
+                                                  kv_tile, band_of(work));
     keys.apply(s);
     if constexpr (Mask::kActive) {
       const auto shown = [&](int h, int column) { return keys.sees(h, column); };

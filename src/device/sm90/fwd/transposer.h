@@ -80,7 +80,7 @@ struct Transposer {
   FA3_DEV void tile() {
     smem.raw_v_full[from.stage].wait(from.phase);
     smem.v_empty[to.stage].wait(to.phase);
-    turner.turn(smem.raw_v[from.stage], smem.v[to.stage], warp, kTransposers);
+    turner.turn(smem.side[from.stage], smem.v[to.stage], warp, kTransposers);
     // One fence for both: stores before wgmma reads them, loads before TMA overwrites them.
     ptx::fence_proxy_async_shared();
     ptx::warp_sync();
