@@ -181,8 +181,8 @@ struct ShownKeys {
   }
 };
 
-// Adds the elements to scores, also those of keys that are not seen: whether they are, is not waited
-// for. row: the first of the thread's two, and the last that there is, both of the sequence.
+// Adds the elements to scores, also those of keys that are not seen: whether they are, is not
+// waited for. row: the first of the thread's two, and the last that there is, both of the sequence.
 template <class Element, int N>
 FA3_DEV void add_mask_elements(ptx::Acc<N>& s, const MaskTensorArgs& args, i32 batch, i32 head,
                                i32 row, i32 last, i32 kv_tile) {

@@ -170,9 +170,9 @@ constexpr FwdConfig with_functors(FwdConfig c, bool hides_keys) {
 
 inline constexpr MaskTensor kMaskTensors[] = {MaskTensor::kBool, MaskTensor::kF32, MaskTensor::k16};
 
-// A row for attn_mask, of which a tile takes whole words of bits. Where one is added, its tiles take
-// the place of a second Q tile, then of keys: read element by element they take longer by more than
-// either (docs/tuning/mask_sm90.md).
+// A row for attn_mask, of which a tile takes whole words of bits. Where one is added, its tiles
+// take the place of a second Q tile, then of keys: read element by element they take longer by more
+// than either (docs/tuning/mask_sm90.md).
 constexpr FwdConfig with_mask(FwdConfig c, MaskTensor mask) {
   c.attn_mask = mask;
   c.tile_kv = max(c.tile_kv / 32 * 32, 32);

@@ -57,8 +57,8 @@ struct FwdConfig {
   int scale_columns = 0;
   int consumer_wgs = 2;  // each owns 64 rows of Q
   int q_stages = 1;      // Q tiles in shared memory
-  // attn_mask that is added: its tiles in shared memory, for each consumer. 0: elements are read one
-  // by one only.
+  // attn_mask that is added: its tiles in shared memory, for each consumer. 0: elements are read
+  // one by one only.
   int mask_stages = 0;
   FwdStep step = FwdStep::kTwoStage;
   SoftmaxVariant softmax;
