@@ -61,7 +61,7 @@ struct BwdFinder {
         FA3_NO_UNROLL
         for (; tiles != 0; tiles &= tiles - 1) {
           if (!found.is_none()) hand_over(found);
-          found.head = head, found.tile = first + 31 - ptx::clz(tiles & (0 - tiles));
+          found = {head, first + 31 - ptx::clz(tiles & (0 - tiles)), false};
         }
       }
     }
@@ -71,9 +71,8 @@ struct BwdFinder {
 
  private:
   FA3_DEV void hand_over(const BwdStep& step) {
-    smem.steps_empty[steps.stage].wait(steps.phase);
-    ptx::warp_sync();  // lanes that lag could find a later phase with the same parity
     if (ptx::lane_index() == 0) {
+      smem.steps_empty[steps.stage].wait(steps.phase);
       ptx::st_shared(&smem.steps[steps.stage], step.word());
       smem.steps_full[steps.stage].arrive();
     }
