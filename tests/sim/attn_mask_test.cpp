@@ -221,6 +221,66 @@ INSTANTIATE_TEST_SUITE_P(Kinds, SimAttnMaskBackward,
                            return std::string(kBackwardKinds[info.param].name);
                          });
 
+// A backward of the simulator whose o and lse are the forward's.
+void run_backward(const Config& c, const verify::Tensors& t) {
+  const fa3_forward_args forward = verify::forward_args(c, t);
+  ASSERT_EQ(fa3_forward(simulator(), &forward, nullptr), FA3_OK) << fa3_last_error();
+  const fa3_backward_args args = verify::backward_args(c, t);
+  ASSERT_EQ(fa3_backward(simulator(), &args, nullptr), FA3_OK) << fa3_last_error();
+}
+void set_rows(const verify::Tensor& t, int64_t first, int64_t end, double to) {
+  for (int64_t i = first; i < end; ++i)
+    for (int64_t h = 0; h < t.view.shape[2]; ++h)
+      for (int64_t d = 0; d < t.view.shape[3]; ++d) verify::set(t.view, {0, i, h, d}, to);
+}
+
+// NaN in dO of Q tiles in which all keys of a KV tile are hidden, which P = 0 would not keep from
+// its gradients: they are not visited. Other KV tiles see them.
+TEST(SimAttnMaskBackwardTiles, HiddenOnes_AreNotVisited) {
+  Config c = config(FA3_F32);
+  c.backward = true;
+  c.heads_q = c.heads_kv = 1;
+  c.seqlen_q = 64 * 40, c.seqlen_kv = 300;  // more Q tiles than are looked at at a time
+  c.seed = 2;
+  const verify::Tensors t = verify::make_tensors(c);
+  for (int64_t i = 0; i < c.seqlen_q; ++i)
+    for (int64_t j = 0; j < 128; ++j)
+      verify::set(t.attn_mask.view, {0, 0, i, j}, i / 64 == 3 || i / 64 == 38 ? 0.5 : -kInf);
+  for (int64_t j = 256; j < 300; ++j)  // seen by no query
+    for (int64_t i = 0; i < c.seqlen_q; ++i) verify::set(t.attn_mask.view, {0, 0, i, j}, -kInf);
+  run_backward(c, t);
+  const fa3_backward_args args = verify::backward_args(c, t);
+  for (const verify::OutputResult& r : verify::compare_backward(args))
+    EXPECT_TRUE(r.ok) << verify::to_text(r);
+  set_rows(t.dout, 0, 3 * 64, kNan);
+  set_rows(t.dout, 4 * 64, 38 * 64, kNan);
+  set_rows(t.dout, 39 * 64, 40 * 64, kNan);
+  run_backward(c, t);
+  for (const int64_t key : {0, 127, 256, 299}) {
+    EXPECT_FALSE(std::isnan(verify::get(t.dv.view, {0, key, 0, 1}))) << key;
+    EXPECT_FALSE(std::isnan(verify::get(t.dk.view, {0, key, 0, 1}))) << key;
+  }
+  EXPECT_TRUE(std::isnan(verify::get(t.dv.view, {0, 128, 0, 1})));
+}
+
+// Likewise of other documents.
+TEST(SimSequenceIdsBackwardTiles, OfOtherDocuments_AreNotVisited) {
+  Config c = config(0);
+  c.backward = true;
+  c.sequence_ids = 2;
+  c.heads_q = c.heads_kv = 1;
+  c.seqlen_q = c.seqlen_kv = 384;
+  const verify::Tensors t = verify::make_tensors(c);
+  for (int64_t i = 0; i < 384; ++i) {
+    verify::set(t.sequence_ids_q.view, {0, i}, i < 192 ? -7 : 5);
+    verify::set(t.sequence_ids_kv.view, {0, i}, i < 192 ? -7 : 5);
+  }
+  set_rows(t.dout, 0, 192, kNan);
+  run_backward(c, t);
+  for (int64_t key = 0; key < 384; ++key)  // KV tiles of 128 keys: the second is of both
+    EXPECT_EQ(std::isnan(verify::get(t.dv.view, {0, key, 0, 1})), key < 256) << key;
+}
+
 TEST(SimAttnMaskRefusals, NameTheTensorAndTheRemedy) {
   Config c = config(FA3_BOOL);
   c.dtype = FA3_F8_E4M3;

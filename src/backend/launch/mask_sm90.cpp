@@ -63,6 +63,7 @@ MaskImageView image_of(const MaskImageShape& shape, const std::byte* at) {
   const auto stride = [](bool same, int64_t of) { return same ? 0 : of; };
   MaskImageView view{};
   view.data = at;
+  view.shown = reinterpret_cast<const MaskImageShown*>(at + shape.shown_at());
   view.kv_block = static_cast<i32>(stride(shape.same_keys, 1));
   view.q_block = stride(shape.same_rows, shape.kv_blocks);
   view.head = stride(shape.same_heads, shape.q_blocks * shape.kv_blocks);
@@ -80,6 +81,7 @@ Status launch(const MaskImagePlan& plan, const KernelStep& step, GpuRuntime& run
   args.mask.batch = mask.batch, args.mask.head = mask.head, args.mask.row = mask.row;
   args.mask.step = shape.same_keys ? 0 : 1;
   args.image = workspace + plan.at;
+  args.shown = reinterpret_cast<MaskImageShown*>(workspace + plan.at + shape.shown_at());
   args.heads = static_cast<i32>(shape.heads);
   args.rows = static_cast<i32>(shape.same_rows ? kMaskImageRows : p.q.rows);
   args.keys = static_cast<i32>(shape.same_keys ? kMaskImageRows : p.kv.max_seqlen);

@@ -14,8 +14,11 @@
 
 namespace fa3::sm90 {
 
-size_t MaskImageShape::bytes() const {
+size_t MaskImageShape::shown_at() const {
   return static_cast<size_t>(blocks() * kMaskImageRows * kMaskImageRows * element_bytes);
+}
+size_t MaskImageShape::bytes() const {
+  return shown_at() + sizeof(MaskImageShown) * static_cast<size_t>(blocks());
 }
 
 MaskImageShape mask_image_shape(const Problem& p) {

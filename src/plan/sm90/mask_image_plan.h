@@ -24,6 +24,7 @@ struct MaskImageShape {
   int64_t element_bytes = 0;
 
   int64_t blocks() const { return batch * heads * q_blocks * kv_blocks; }
+  size_t shown_at() const;  // behind the blocks
   size_t bytes() const;
 };
 MaskImageShape mask_image_shape(const Problem& problem);

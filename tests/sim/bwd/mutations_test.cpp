@@ -25,7 +25,7 @@ constexpr BwdConfig deterministic(BwdConfig c) {
 constexpr BwdConfig kByRows = bwd_config("d64");  // a consumer's part of dQ
 constexpr BwdConfig kHalfTile = [] {
   BwdConfig c = deterministic(bwd_config("d128"));
-  c.ragged = true;
+  c.ragged = c.functors = true;
   return c;
 }();
 
@@ -46,6 +46,10 @@ verify::Config problem(const BwdConfig& c) {
   p.seqlen_q = 5 * c.tile_q / 2;
   p.seqlen_kv = c.tile_kv() - 8;
   p.alignment = 16;
+  if (c.functors) {  // and of what the finder hands over
+    p.alibi = true, p.sequence_ids = 2;
+    p.seqlen_q = 5 * c.tile_q;
+  }
   if (c.ragged) {  // and keys of no sequence, more than a CTA has rows
     p.varlen_q = {p.seqlen_q};
     p.varlen_kv = {p.seqlen_kv};

@@ -34,7 +34,7 @@ struct BwdAheadConsumer : BwdParts<kCfg> {
   FA3_DEV void run(const BwdWork& work) {
     dk.zero();
     dv.zero();
-    if (!work.range.empty()) attend(this->start(work));
+    if (this->has_tiles(work)) attend(this->start(work));
     FA3_UNROLL
     for (int i = 0; i < kCfg.head_dim_qk / 2; ++i) dk[i] *= args.scale;
     this->store_tiles([this](const BwdWork& to) {

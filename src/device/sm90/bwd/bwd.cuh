@@ -6,7 +6,8 @@
 //           says. cu_seqlens and seqused may hold anything.
 // GRID      x: KV tiles of the longest sequence · y: KV heads · z: sequences, and with cu_seqlens
 //           one more, the rows of none
-// ROLES     wg 0: a thread is the producer; a warp for each consumer, of which a lane adds dQ
+// ROLES     wg 0: a thread is the producer; a warp for each consumer, of which a lane adds dQ;
+//           lists(): a warp finds the Q tiles that are visited
 //           wg 1, 2: consumers, 64 keys each; split(): the same 64, one for dV, one for dK
 // BARRIERS  name             count           tx bytes        arrives              waits
 //           k_full, v_full   1               K, V tile       producer, TMA        consumers
@@ -18,6 +19,10 @@
 //           p_full           4               –               lane 0, dV's warps    dK's consumer
 //           ds_full[s][wg]   4               –               lane 0 of its warps  consumers
 //           ds_empty[s]      consumer_wgs    –               thread 0 of each     consumers
+//           steps_full[i]    1               –               the finder's lane 0  producer, dQ
+//                                                                                 writers, and the
+//                                                                                 first consumers
+//           steps_empty[i]   consumer_wgs    –               dQ writers           finder
 //           dq_full(wg, p)   160 (named)     –               that consumer        its dQ writer
 //           dq_empty(wg)     160 (named)     –               its dQ writer        that consumer
 //           kDsBar           all consumers (named)           consumers            consumers
@@ -33,6 +38,7 @@
 #include "device/sm90/begin_cta.h"
 #include "device/sm90/bwd/ahead_consumer.h"
 #include "device/sm90/bwd/consumer.h"
+#include "device/sm90/bwd/finder.h"
 #include "device/sm90/bwd/producer.h"
 #include "device/sm90/bwd/split_consumer.h"
 
@@ -48,8 +54,13 @@ void bwd(FA3_GRID_CONSTANT const BwdArgs args) {
   if (wg == 0) {
     ptx::reg_decrease<kCfg.producer_registers()>();
     const u32 warp = ptx::warp_index();
-    if (warp == 0 && ptx::elect_one()) produce<kCfg>(smem, args, work);
-    if (warp > 0 && warp <= kCfg.consumer_wgs) write_dq<kCfg>(smem, args, work, warp - 1);
+    if (warp == 0) {
+      if (ptx::elect_one()) produce<kCfg>(smem, args, work);
+    } else if (warp <= kCfg.consumer_wgs) {
+      write_dq<kCfg>(smem, args, work, warp - 1);
+    } else if constexpr (kCfg.lists()) {
+      if (!work.range.empty()) BwdFinder<kCfg>{smem, args, work}.run();
+    }
   } else {
     ptx::reg_increase<kCfg.consumer_registers()>();
     if constexpr (kCfg.split())

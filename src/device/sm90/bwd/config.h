@@ -10,6 +10,9 @@
 
 namespace fa3::sm90 {
 
+// Q tiles that the finder is ahead of the dQ writers: as many as there are stages of Q, and more.
+inline constexpr int kBwdSteps = 8;
+
 struct BwdConfig {
   MmaType dtype = MmaType::kBf16;  // of Q, K, V; what is rounded on the way has it, too
   // Of the GEMMs; tensors may have fewer columns, which TMA fills with zeros.
@@ -40,6 +43,9 @@ struct BwdConfig {
   FA3_HD constexpr u32 own_keys() const { return split() ? 0 : kWgRows; }
   FA3_HD constexpr int tile_kv() const { return split() ? kWgRows : kWgRows * consumer_wgs; }
   FA3_HD constexpr int threads() const { return kWgThreads * (consumer_wgs + 1); }
+
+  // Which Q tiles are visited lies in data: a warp finds them (finder.h).
+  FA3_HD constexpr bool lists() const { return !mask_gradient && (functors || has_mask()); }
 
   // dS is made of P in FP32; else, where registers do not allow it, of P as it is rounded for dV.
   FA3_HD constexpr bool exact_p() const { return tile_q == 64; }
@@ -79,6 +85,8 @@ struct BwdConfig {
   // LSE and δ of a tile's rows; with functors also their ids and ALiBi slopes.
   FA3_HD constexpr int stats() const { return functors ? 4 : 2; }
   FA3_HD constexpr int stats_bytes() const { return 4 * stats() * tile_q; }
+  // Of the slopes, which are one, the third and fourth: the tile's least and greatest id.
+  FA3_HD constexpr int id_range_at() const { return 3 * tile_q + 2; }
   // In global memory dQ's scales follow. In shared memory they are needed for a step longer than
   // the tile of Q, and have twice its stages.
   FA3_HD constexpr int stats_and_scales() const { return (stats() + deterministic) * tile_q; }
@@ -110,11 +118,14 @@ struct BwdConfig {
     const int tiles = k_tile().bytes() + v_tile().bytes() + q_stages() * q_tile().bytes() +
                       stages * dout_tile().bytes() + ds_slots() * ds_tile().bytes() + p_bytes();
     const int dq = dq_apart() ? 4 * dq_sums() : 0;
-    const int barriers = 2 + 2 * q_stages() + 2 * stages + ds_slots() * (ds_writers() + 1) + 1;
+    constexpr int kUnused = 4 * 16;  // members that a variant does not touch
+    const int steps = lists() ? kBwdSteps : 1;
+    const int barriers =
+        2 + 2 * q_stages() + 2 * stages + ds_slots() * (ds_writers() + 1) + 1 + 2 * steps;
     return static_cast<int>(
-        round_up(tiles + dq + q_stages() * stats_bytes() + scale_slots() * scale_bytes() +
+        round_up(tiles + dq + kUnused + q_stages() * stats_bytes() + scale_slots() * scale_bytes() +
                      16 * kWgThreads * (mask_makers() + (functors ? mask_makers() : 0)) +
-                     (16 * kWgThreads / 32 + 8) * consumer_wgs + 8 * barriers,
+                     (16 * kWgThreads / 32 + 8) * consumer_wgs + 8 * steps + 8 * barriers,
                  1024));
   }
 };

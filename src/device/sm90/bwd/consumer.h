@@ -36,7 +36,7 @@ struct BwdConsumer : BwdParts<kCfg> {
   FA3_DEV void run(const BwdWork& work) {
     dk.zero();
     dv.zero();
-    if (!work.range.empty()) attend(this->start(work));
+    if (this->has_tiles(work)) attend(this->start(work));
     FA3_UNROLL
     for (int i = 0; i < kCfg.head_dim_qk / 2; ++i) dk[i] *= args.scale;
     this->store_tiles([this](const BwdWork& to) {
@@ -49,12 +49,13 @@ struct BwdConsumer : BwdParts<kCfg> {
   FA3_DEV void attend(i32 left) {
     smem.k_full.wait(0);
     smem.q_full[0].wait(0);
+    this->begin_tile();
     Stats lse = this->stats(0, 0), delta = this->stats(0, 1);
     Scores s;
     this->issue_s(q_ring, s);
     smem.v_full.wait(0);
     FA3_NO_UNROLL
-    for (; left > 1; --left) step<true>(s, lse, delta);
+    for (; kCfg.lists() ? !this->last : left > 1; --left) step<true>(s, lse, delta);
     step<false>(s, lse, delta);
   }
 
@@ -104,6 +105,7 @@ struct BwdConsumer : BwdParts<kCfg> {
     gemm_wait<0>(dk);
     if constexpr (kNext) {
       this->next_tile();
+      this->begin_tile();
       this->issue_s(q_next, s);
     }
     this->release_dq(0);

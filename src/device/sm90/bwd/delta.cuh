@@ -12,6 +12,7 @@
 #include "device/ptx/thread.h"
 #include "device/ptx/warp.h"
 #include "device/sm90/bwd/bound.cuh"
+#include "device/sm90/bwd/finder.h"
 #include "device/sm90/bwd/tensor.h"
 #include "device/sm90/bwd/work.h"
 
@@ -110,8 +111,18 @@ void bwd_delta(FA3_GRID_CONSTANT const BwdDeltaArgs args) {
                               ? ptx::ld_global_nc(e.alibi_slopes + b * e.slope_batch + head)
                               : 0.f;
       ptx::st_global(to + 2 * kCfg.tile_q, ptx::bits_as<float>(id));
-      ptx::st_global(to + 3 * kCfg.tile_q, -slope * kUnit);
+      if (r == 0) ptx::st_global(to + 3 * kCfg.tile_q, -slope * kUnit);
     }
+  }
+  if constexpr (kCfg.functors) {
+    const ElementArgs& e = args.elements;
+    const i32 row = kCfg.tile_q * tile;
+    if (e.ids_q == nullptr || thread >= 32 || row >= rows.used) return;
+    const IdRange ids = IdRange::of<kCfg.tile_q>(
+        e.ids_q + b * e.id_q_batch + first_row(args.q_axis, rows) + row, rows.used - row);
+    if (thread == 0)
+      ptx::st_global(reinterpret_cast<ptx::Vec<i32, 2>*>(stats + kCfg.id_range_at()),
+                     {{ids.least, ids.greatest}});
   }
 }
 

@@ -17,6 +17,7 @@
 #include "device/sm90/bwd/mask_part.h"
 #include "device/sm90/bwd/smem.h"
 #include "device/sm90/bwd/tensor.h"
+#include "device/sm90/bwd/visits.h"
 #include "device/sm90/bwd/work.h"
 
 namespace fa3::sm90 {
@@ -52,10 +53,12 @@ struct BwdParts {
   ptx::Vec<i32, 4> range;  // of Q tiles (TileRange)
   // Whether it stands in shared memory: over the loop it would take registers that are not left.
   static constexpr bool kRangeApart = kCfg.exact_p();
-  i32 tile;            // S's
-  bool masked;         // whether it has pairs that the mask hides
-  i32 group_head = 0;  // attn_mask only: whose tile it is, among the group's
-  MaskPlace place;     // mask_gradient only; else made of the CTA's index when it is needed
+  i32 tile;                 // S's
+  bool masked;              // whether it has pairs that the mask hides
+  i32 head;                 // attn_mask only: whose tile it is
+  Ring<kBwdSteps> steps{};  // lists() only
+  bool last;                // likewise: whether no tile is behind S's
+  MaskPlace place;          // mask_gradient only; else made of the CTA's index when it is needed
 
   FA3_DEV BwdParts(Smem& smem, const BwdArgs& args, u32 wg)
       : smem(smem),
@@ -68,7 +71,17 @@ struct BwdParts {
   FA3_DEV u32 own_row() const { return kCfg.own_keys() * wg + fragment_row(thread); }
   FA3_DEV u32 column() const { return fragment_column(thread); }  // likewise of queries
 
-  // Before anything else of a tile that has Q tiles. Returns their number, over all heads.
+  FA3_DEV bool has_tiles(const BwdWork& work) const {
+    if (work.range.empty()) return false;
+    if constexpr (kCfg.lists()) {
+      smem.steps_full[0].wait(0);
+      return !BwdStep::read(smem.steps[0]).is_none();
+    }
+    return true;
+  }
+
+  // Before anything else of a tile that has Q tiles. Returns their number, over all heads; with
+  // lists() there may be fewer, which begin_tile() tells.
   FA3_DEV i32 start(const BwdWork& work) {
     see_keys({work.q.used, work.kv.used, first_row(args.kv_axis, work.kv), work.key, work.batch});
     // Through reductions, so that the compiler sees one value per warp.
@@ -79,7 +92,7 @@ struct BwdParts {
       if (ptx::lane_index() == 0) ptx::st_shared(&own_range(), range);
       ptx::warp_sync();  // sim:spare(range)
     }
-    visit(range[0], range);
+    if constexpr (!kCfg.lists()) visit(range[0], range);
     return (range[3] - range[0]) * args.group_size;
   }
   FA3_DEV void see_keys(const KeysOfTile& of) {
@@ -111,11 +124,22 @@ struct BwdParts {
     tile = next;
     masked = tile < of[1] || tile >= of[2];
   }
+  // lists() only: S's tile becomes the next one, whose Q is there.
+  FA3_DEV void begin_tile() {
+    if constexpr (kCfg.lists()) {
+      const BwdStep step = BwdStep::read(smem.steps[steps.stage]);
+      const u32 word = ptx::redux_or(static_cast<u32>(step.word()[0]));
+      last = word % 2 != 0;
+      if constexpr (kCfg.has_mask()) head = step.head;
+      visit(static_cast<i32>(word / 2), load_range());
+      steps.advance();
+    }
+  }
   FA3_DEV void next_tile() {
-    const ptx::Vec<i32, 4> of = load_range();
-    const bool last = tile + 1 == of[3];
-    if constexpr (kCfg.has_mask()) group_head += last ? 1 : 0;
-    visit(last ? of[0] : tile + 1, of);
+    if constexpr (!kCfg.lists()) {
+      const ptx::Vec<i32, 4> of = load_range();
+      visit(tile + 1 == of[3] ? of[0] : tile + 1, of);
+    }
   }
   FA3_DEV ptx::Vec<i32, 4>& own_range() const {
     return smem.ranges[(kWgThreads * wg + thread) / 32];
@@ -226,8 +250,7 @@ struct BwdParts {
   using MaskPart = BwdMaskPart<kCfg>;
   FA3_DEV MaskPlace mask_place() const {
     if constexpr (kCfg.mask_gradient) return place;
-    return {static_cast<i32>(ptx::block_index_z()),
-            static_cast<i32>(ptx::block_index_y()) * args.group_size + group_head,
+    return {static_cast<i32>(ptx::block_index_z()), head,
             kCfg.tile_kv() * static_cast<i32>(ptx::block_index_x())};
   }
   FA3_DEV MaskPart mask_part(int j) const {

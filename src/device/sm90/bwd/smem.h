@@ -3,6 +3,7 @@
 #pragma once
 
 #include "device/hopper/barrier.h"
+#include "device/ptx/memory.h"
 #include "device/ptx/vec.h"
 #include "device/sm90/bwd/config.h"
 
@@ -17,10 +18,26 @@ FA3_HD constexpr NamedBarrier dq_full(u32 wg, u32 piece) {
   return {6 + 2 * wg + piece, kWgThreads + 32};
 }
 
+// A Q tile that is visited, as the finder hands it over.
+struct BwdStep {
+  i32 head, tile;  // head: of queries
+  bool last;       // of the CTA
+
+  FA3_DEV static BwdStep none() { return {0, -1, true}; }
+  FA3_DEV bool is_none() const { return tile < 0; }
+  using Word = ptx::Vec<i32, 2>;
+  FA3_DEV Word word() const { return {{2 * tile + (last ? 1 : 0), head}}; }
+  FA3_DEV static BwdStep read(const Word& from) {
+    const Word word = ptx::ld_shared(&from);
+    return {word[1], word[0] >> 1, word[0] % 2 != 0};
+  }
+};
+
 template <BwdConfig kCfg>
 struct BwdSmem {
   static constexpr int kStages = kCfg.stages, kQStages = kCfg.q_stages();
-  static constexpr int kDsSlots = kCfg.ds_slots(), kDsWriters = kCfg.ds_writers();
+  static constexpr int kDsSlots = kCfg.ds_slots(), kDsWriters = kCfg.ds_writers(),
+                       kSteps = kCfg.lists() ? kBwdSteps : 1;
   alignas(1024) u8 k[kCfg.k_tile().bytes()];
   alignas(1024) u8 v[kCfg.v_tile().bytes()];
   alignas(1024) u8 q[kQStages][kCfg.q_tile().bytes()];
@@ -43,13 +60,16 @@ struct BwdSmem {
                                      [kCfg.functors ? kWgThreads : 1];
   // Of each consumer warp: the Q tiles that it visits (TileRange).
   alignas(16) ptx::Vec<i32, 4> ranges[kCfg.consumer_wgs * kWgThreads / 32];
+  alignas(8) BwdStep::Word steps[kSteps];
   alignas(8) i64 dq_tile[kCfg.consumer_wgs];  // deterministic: that of each consumer's next dQ
   Barrier k_full, v_full, q_full[kQStages], q_empty[kQStages], dout_full[kStages],
       dout_empty[kStages];
   Barrier ds_full[kDsSlots][kDsWriters], ds_empty[kDsSlots];
   Barrier p_full;
-  FA3_NAMED(k, v, q, dout, ds, dq, p, stats, scales, seen, placed, ranges, dq_tile, k_full, v_full,
-            q_full, q_empty, dout_full, dout_empty, ds_full, ds_empty, p_full)
+  Barrier steps_full[kSteps], steps_empty[kSteps];
+  FA3_NAMED(k, v, q, dout, ds, dq, p, stats, scales, seen, placed, ranges, steps, dq_tile, k_full,
+            v_full, q_full, q_empty, dout_full, dout_empty, ds_full, ds_empty, p_full, steps_full,
+            steps_empty)
 
   FA3_DEV void init_barriers() {
     k_full.init(1), v_full.init(1);
@@ -59,6 +79,8 @@ struct BwdSmem {
       for (Barrier& full : ds_full[s]) full.init(kWgThreads / 32);
       ds_empty[s].init(kCfg.consumer_wgs);
     }
+    for (int i = 0; i < kSteps && kCfg.lists(); ++i)
+      steps_full[i].init(1), steps_empty[i].init(kCfg.consumer_wgs);
     if constexpr (kCfg.split()) p_full.init(kWgThreads / 32);
   }
 };

@@ -39,17 +39,17 @@ struct BwdSplitConsumer : BwdParts<kCfg> {
   template <bool kDv>
   FA3_DEV void run_as(const BwdWork& work) {
     sum.zero();
-    if (!work.range.empty()) {
+    if (this->has_tiles(work)) {
       i32 left = this->start(work);
       smem.k_full.wait(0);
       if constexpr (!kDv) smem.v_full.wait(0);
       FA3_NO_UNROLL
-      for (; left > 0; --left) {
+      do {
         if constexpr (kDv)
           step_dv();
         else
           step_dk();
-      }
+      } while (kCfg.lists() ? !this->last : --left > 0);
     }
     if constexpr (!kDv) {
       FA3_UNROLL
@@ -69,6 +69,7 @@ struct BwdSplitConsumer : BwdParts<kCfg> {
     Scores s;
     Fragment p;
     smem.q_full[q_ring.stage].wait(q_ring.phase);
+    this->begin_tile();
     this->issue_s(q_ring, s);
     gemm_wait<0>(s);
     this->make_p(q_ring.stage, this->stats(q_ring.stage, 0), s, p);
@@ -99,6 +100,7 @@ struct BwdSplitConsumer : BwdParts<kCfg> {
     smem.dout_full[dout_ring.stage].wait(dout_ring.phase);
     this->issue_dp(dout_ring, ds);
     smem.q_full[q_ring.stage].wait(q_ring.phase);  // sim:spare(seen)
+    this->begin_tile();
     smem.p_full.wait(p_phase);
     FA3_UNROLL
     for (int j = 0; j < kQueries / 8; ++j) {

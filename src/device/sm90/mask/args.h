@@ -2,6 +2,7 @@
 // args.h — what a launch of the kernel that reads attn_mask before attention does takes.
 #pragma once
 
+#include "device/warp/mask_image.h"
 #include "device/warp/mask_tensor.h"
 
 namespace fa3::sm90 {
@@ -10,6 +11,7 @@ namespace fa3::sm90 {
 struct MaskImageArgs {
   MaskTensorArgs mask;
   void* image;
+  MaskImageShown* shown;  // of each block
   i32 heads, rows, keys;
   i32 q_blocks, kv_blocks;  // of kMaskImageRows
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // mask_image.cuh — before the backward with an attn_mask that is added: its elements in the order
 // in which consumers hold scores (warp/mask_image.h), so that each thread reads those of 8 queries
-// at once, whatever the strides are.
+// at once, whatever the strides are; and which blocks show a key.
 // CONTRACT  reads no element beyond the extents; −∞ stands for those.
 // GRID      x: blocks of 64 queries and 64 keys of heads of batch entries, keys fastest
 #pragma once
@@ -10,6 +10,7 @@
 #include "device/ptx/grid.h"
 #include "device/ptx/memory.h"
 #include "device/ptx/thread.h"
+#include "device/ptx/warp.h"
 #include "device/sm90/mask/args.h"
 #include "device/sm90/mask/config.h"
 #include "device/warp/mask_image.h"
@@ -35,6 +36,7 @@ void mask_image(FA3_GRID_CONSTANT const MaskImageArgs args) {
   const Value* const values =
       static_cast<const Value*>(mask.values) + batch * mask.batch + head * mask.head;
   Four* const to = static_cast<Four*>(args.image) + block * kMaskImageFours;
+  bool shows = false;
   FA3_UNROLL
   for (u32 i = ptx::thread_index(); i < kMaskImageFours; i += MaskImageConfig::kThreads) {
     const u32 thread = i % kWgThreads;
@@ -48,9 +50,14 @@ void mask_image(FA3_GRID_CONSTANT const MaskImageArgs args) {
       const bool exists = r < args.rows && k < args.keys;
       const Value value = ptx::ld_global_nc_if(values + r * mask.row + i64{k} * mask.step, exists);
       four[e] = exists ? value : Element::kHidden;
+      shows = shows || (exists && !(Element::value(value) == -kInf));
     }
     ptx::st_global(to + i, four);
   }
+  static_assert(MaskImageConfig::kThreads / 32 == sizeof(MaskImageShown), "a byte a warp");
+  shows = ptx::any(shows);
+  u8* const of_warp = reinterpret_cast<u8*>(args.shown + block) + ptx::warp_index();
+  if (ptx::lane_index() == 0) ptx::st_global(of_warp, static_cast<u8>(shows ? 1 : 0));
 }
 
 }  // namespace fa3::sm90
