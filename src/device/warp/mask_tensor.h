@@ -142,29 +142,31 @@ template <int N>
 struct ShownKeys {
   static_assert(N % 32 == 0, "whole words of bits");
   u32 word[2][N / 32];  // from the thread's first column on
-  bool any[2];          // of all columns
 
   // row: the first of the two, and the last that there is, both of the sequence.
-  FA3_DEV static ShownKeys of(const MaskTensorArgs& args, i32 batch, i32 head, i32 row, i32 last,
-                              i32 kv_tile, const BandMask& band) {
-    ShownKeys keys;
+  FA3_DEV void load(const MaskTensorArgs& args, i32 batch, i32 head, i32 row, i32 last, i32 kv_tile,
+                    const BandMask& band) {
     const u32 column = fragment_column(ptx::lane_index());
     FA3_UNROLL
     for (int h = 0; h < 2; ++h) {
       const u32* const at = args.bits + batch * args.bits_batch + head * args.bits_head +
                             min(row + 8 * h, last) * args.bits_row + kv_tile * (N / 32) * args.step;
       const i32 first = kv_tile * N - static_cast<i32>(column);
-      u32 all = 0;
       FA3_UNROLL
       for (int w = 0; w < N / 32; ++w) {
         const u32 bits = ptx::ld_global(at + w * args.step) &
                          bits_between(band.lo[h] - first - 32 * w, band.hi[h] - first - 32 * w);
-        all |= bits;
-        keys.word[h][w] = bits >> column;
+        word[h][w] = bits >> column;
       }
-      keys.any[h] = all != 0;
     }
-    return keys;
+  }
+
+  // Some key of the row: in a quad, its first thread has all columns.
+  FA3_DEV bool sees_any(int h) const {
+    u32 all = 0;
+    FA3_UNROLL
+    for (int w = 0; w < N / 32; ++w) all |= word[h][w];
+    return all != 0;
   }
 
   // The key `column`, a constant, beyond the thread's first.

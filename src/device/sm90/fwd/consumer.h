@@ -131,9 +131,12 @@ struct Consumer {
   BandMask band;
   typename Score::Row score_rows[2];  // of this thread's two rows, as mask_rows
   typename Mask::Row mask_rows[2];
-  u32 seen;                // Mask and attn_mask only: bit h is set when row h has seen a key
-  ShownTiles<true> tiles;  // attn_mask only
-  RowScale rescale;        // of O, due before the next GEMM
+  u32 seen;  // Mask and attn_mask only: bit h is set when row h has seen a key
+  // attn_mask only; of the tile, whether it hides keys, and then which it does not.
+  ShownTiles<true> tiles;
+  ShownKeys<kCfg.has_mask() ? kCfg.tile_kv : 32> keys;
+  bool hides;
+  RowScale rescale;  // of O, due before the next GEMM
   SAcc s_acc;
   PAcc converted;  // S of integers: in FP32, and its P; else not used
   ptx::Acc<kCfg.head_dim_v> o_acc;
@@ -162,6 +165,9 @@ struct Consumer {
   FA3_DEV void apply_score(i32 kv_tile, Scores& s);
   template <bool kMasked>
   FA3_DEV void apply_mask(i32 kv_tile, Scores& s);
+  template <bool kMasked>
+  FA3_DEV void begin_mask(i32 kv_tile);
+  FA3_DEV void load_keys(i32 kv_tile);
   FA3_DEV void add_mask(i32 kv_tile, Scores& s);
   template <bool kMasked>
   FA3_DEV RowScale softmax_tile(i32 kv_tile, Scores& s, PAcc& p);

@@ -135,7 +135,31 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::add_mask(i32 kv_tile, Scores& s
                              max(work.q_used - 1, 0), kv_tile);
 }
 
-// The same with attn_mask, whose bits the band is put into.
+// What attn_mask does to a tile, before its S is waited for: loads of bits take long.
+template <FwdConfig kCfg, class Order, class Score, class Mask>
+template <bool kMasked>
+FA3_DEV void Consumer<kCfg, Order, Score, Mask>::begin_mask(i32 kv_tile) {
+  if constexpr (kCfg.has_mask() && kMasked) {
+    hides = true;
+    bool adds = false;
+    if constexpr (kCfg.adds_mask()) {
+      adds = tiles.adds(kv_tile);
+      if constexpr (!Mask::kActive)
+        hides = kv_tile < visit.own.unmasked_first || kv_tile >= visit.own.unmasked_end ||
+                tiles.hides(kv_tile);
+    }
+    if (hides && !adds) load_keys(kv_tile);
+  }
+}
+
+// Bits of the tile, into which the band is put.
+template <FwdConfig kCfg, class Order, class Score, class Mask>
+FA3_DEV void Consumer<kCfg, Order, Score, Mask>::load_keys(i32 kv_tile) {
+  const FwdWork work = smem.work[tile.work_slot].read();
+  keys.load(args.mask, work.batch, work.head, row_of(work), max(work.q_used - 1, 0), kv_tile,
+            band_of(work));
+}
+
 template <FwdConfig kCfg, class Order, class Score, class Mask>
 template <bool kMasked>
 FA3_DEV void Consumer<kCfg, Order, Score, Mask>::apply_mask(i32 kv_tile, Scores& s) {
@@ -143,25 +167,23 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::apply_mask(i32 kv_tile, Scores&
     seen = 3;
   } else {
     if constexpr (kCfg.adds_mask()) {
-      if (tiles.adds(kv_tile)) add_mask(kv_tile, s);
-      if constexpr (!Mask::kActive) {
-        const bool inside = kv_tile >= visit.own.unmasked_first && kv_tile < visit.own.unmasked_end;
-        if (inside && !tiles.hides(kv_tile)) {
-          seen = 3;
-          return;
-        }
+      if (tiles.adds(kv_tile)) {
+        add_mask(kv_tile, s);
+        // Not before: there are no registers for both.
+        if (hides) load_keys(kv_tile);
+      }
+      if (!hides) {
+        seen = 3;
+        return;
       }
     }
-    const FwdWork work = smem.work[tile.work_slot].read();
-    const i32 row = row_of(work), last = max(work.q_used - 1, 0);
-    const auto keys = ShownKeys<kCfg.tile_kv>::of(args.mask, work.batch, work.head, row, last,
-                                                  kv_tile, band_of(work));
     keys.apply(s);
     if constexpr (Mask::kActive) {
       const auto shown = [&](int h, int column) { return keys.sees(h, column); };
-      hide_keys<Mask>(s, mask_rows, shown, args.elements, place_of(args, work), kv_tile, seen);
+      const ElementPlace place = place_of(args, smem.work[tile.work_slot].read());
+      hide_keys<Mask>(s, mask_rows, shown, args.elements, place, kv_tile, seen);
     } else {
-      seen |= (keys.any[0] ? 1u : 0u) | (keys.any[1] ? 2u : 0u);
+      seen |= (keys.sees_any(0) ? 1u : 0u) | (keys.sees_any(1) ? 2u : 0u);
     }
   }
 }
@@ -190,6 +212,7 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::first_step(i32 kv_tile) {
   scales.load(args);
   smem.k_full[k.stage].wait(k.phase);
   issue_qk(s_acc);
+  begin_mask<true>(kv_tile);
   gemm_wait<0>(s_acc);  // S readable, K's stage reusable
   release_k();
   Scores& s = scores_of(s_acc);
@@ -212,6 +235,7 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::step(i32 kv_tile) {
   issue_qk(s_acc);
   issue_pv();
   turn.pass();
+  begin_mask<kMasked>(kv_tile);
   gemm_wait<1>(s_acc);  // S readable, K's stage reusable; P·V still in flight
   release_k();
   PAcc& p = p_of(s_acc);
