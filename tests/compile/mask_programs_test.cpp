@@ -52,10 +52,13 @@ FwdConfig forward(const char* name, const FwdFunctors& functors, ScoreKind score
 }
 
 TEST(MaskPrograms, OfTheForward_StayInRegisters) {
-  const FwdFunctors hides{false, false, MaskTensor::kBool}, adds{false, false, MaskTensor::kF32};
+  const FwdFunctors hides{false, false, MaskTensor::kBool}, adds{false, false, MaskTensor::kF32},
+      adds_16{false, false, MaskTensor::k16};
   const std::vector<std::string> all = {
       fwd_expression(forward("d128", hides, ScoreKind::kPlain), hides),
       fwd_expression(forward("d64", adds, ScoreKind::kScaled), adds),
+      fwd_expression(forward("d128", adds, ScoreKind::kScaled), adds),
+      fwd_expression(forward("d128", adds_16, ScoreKind::kScaled), adds_16),
       fwd_expression(forward("d256", adds, ScoreKind::kScaled), adds)};
   EXPECT_THAT(compile("device/sm90/fwd/fwd.cuh", all), testing::Each(0u));
 }

@@ -144,9 +144,10 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::begin_mask(i32 kv_tile) {
     bool adds = false;
     if constexpr (kCfg.adds_mask()) {
       adds = tiles.adds(kv_tile);
+      // Of the mask first: its reduction has to stand behind no condition (ShownTiles).
+      const bool by_mask = tiles.hides(kv_tile);
       if constexpr (!Mask::kActive)
-        hides = kv_tile < visit.own.unmasked_first || kv_tile >= visit.own.unmasked_end ||
-                tiles.hides(kv_tile);
+        hides = by_mask || kv_tile < visit.own.unmasked_first || kv_tile >= visit.own.unmasked_end;
     }
     if (hides && !adds) load_keys(kv_tile);
   }
