@@ -172,11 +172,13 @@ inline constexpr MaskTensor kMaskTensors[] = {MaskTensor::kBool, MaskTensor::kF3
 
 // A row for attn_mask, of which a tile takes whole words of bits. Where one is added, its tiles
 // take the place of a second Q tile, then of keys: read element by element they take longer by more
-// than either (docs/tuning/mask_sm90.md).
+// than either. Not those of F32 above head dim 64, with which masks of 0 and −∞ took up to 1.5 of
+// the time (docs/tuning/mask_sm90.md).
 constexpr FwdConfig with_mask(FwdConfig c, MaskTensor mask) {
   c.attn_mask = mask;
   c.tile_kv = max(c.tile_kv / 32 * 32, 32);
-  if (!c.adds_mask()) return c;
+  const bool wide = max(c.head_dim_qk, c.head_dim_v) > 64;
+  if (!c.adds_mask() || (wide && mask == MaskTensor::kF32)) return c;
   for (c.mask_stages = 2; c.smem_bytes() > kSmemLimit;) {
     if (c.mask_stages == 2) {
       c.mask_stages = 1;
