@@ -9,6 +9,7 @@
 
 #include "core/dtype.h"
 #include "core/tuning.h"
+#include "device/sm90/bwd/rows.h"
 #include "plan/sm90/bwd_configs.h"
 #include "plan/sm90/fwd_names.h"
 #include "plan/sm90/tensor_limits.h"
@@ -78,6 +79,14 @@ BwdConfig narrow_gradient_of(BwdConfig config, const Problem& p) {
   return config.wide() == wide.wide() ? gradient_of(config) : wide;
 }
 
+// Whether a KV tile that has all keys visits every Q tile.
+bool visits_all(const BwdConfig& c, const Problem& p) {
+  if (has_lengths(p)) return false;
+  const auto queries = static_cast<i32>(p.q.rows), keys = static_cast<i32>(p.kv.rows);
+  const TileRange range = q_tile_range(band_of(p), queries, keys, 0, c.tile_kv(), c.tile_q);
+  return range.first == 0 && range.end == div_up(queries, c.tile_q);
+}
+
 // Tiles of dattn_mask, each of which a CTA makes; in the kernel's order (MaskGradientArgs).
 int64_t gradient_tiles(const BwdConfig& gradient, const Problem& p) {
   const MaskExtents& n = p.mask_grad;
@@ -145,7 +154,7 @@ size_t BwdPlan::stats_bytes() const {
   return sizeof(float) * static_cast<size_t>(tiles * config.stats_and_scales());
 }
 size_t BwdPlan::sums_bytes() const {
-  return sizeof(float) * static_cast<size_t>(tiles * config.dq_sums());
+  return sums_dq ? sizeof(float) * static_cast<size_t>(tiles * config.dq_sums()) : 0;
 }
 size_t BwdPlan::flags_bytes() const {
   return sizeof(u32) * static_cast<size_t>(tiles * config.dq_flags());
@@ -207,6 +216,9 @@ Result<std::vector<BwdPlan>> bwd_plans_of(const BwdConfig& config, const BwdConf
   BwdPlan plan;
   plan.config = config, plan.gradient = gradient;
   plan.tiles = bwd_q_tiles(p, config.tile_q) * p.heads_q;
+  const int64_t kv_tiles = div_up(most_rows(p.kv), config.tile_kv());
+  plan.sums_dq = p.layout[kDq].present();
+  plan.stores_dq = plan.sums_dq && kv_tiles == 1 && !config.lists() && visits_all(config, p);
   std::vector<BwdPlan> plans;
   const auto add = [&](BwdPass pass, int64_t x, int64_t heads, int64_t sequences) {
     plan.pass = pass;
@@ -231,8 +243,7 @@ Result<std::vector<BwdPlan>> bwd_plans_of(const BwdConfig& config, const BwdConf
   }
   if (queries && p.batch > 0) add(BwdPass::kDelta, q_tiles, p.heads_q, p.batch);
   if (p.layout[kDk].present() || p.layout[kDv].present() || p.layout[kDq].present())
-    add(BwdPass::kMain, div_up(most_rows(p.kv), config.tile_kv()), p.heads_kv,
-        p.batch + (p.kv.varlen ? 1 : 0));
+    add(BwdPass::kMain, kv_tiles, p.heads_kv, p.batch + (p.kv.varlen ? 1 : 0));
   if (p.layout[kDattnMask].present()) {
     const int64_t tiles = gradient_tiles(gradient, p);
     if (tiles >= int64_t{1} << 31)

@@ -37,6 +37,8 @@ struct BwdPlan {
   // Of the workspace, which the kernels share: LSE, δ …, dQ's sums, the bits beside them, bounds,
   // and what stands for attn_mask.
   int64_t tiles = 0;          // of queries, of all heads and sequences
+  bool sums_dq = true;        // else nobody wants dQ
+  bool stores_dq = false;     // a head has one KV tile, which visits all Q tiles
   int64_t bound_entries = 0;  // of a KV head of a sequence
   int64_t bounds = 0;         // of all
   MaskShape mask;             // with attn_mask of bool

@@ -38,8 +38,8 @@ struct BwdAheadConsumer : BwdParts<kCfg> {
     FA3_UNROLL
     for (int i = 0; i < kCfg.head_dim_qk / 2; ++i) dk[i] *= args.scale;
     this->store_tiles([this](const BwdWork& to) {
-      this->template store_rows<kK>(args.dk, to, dk, args.head_dim_qk, smem.k);
       this->template store_rows<kV>(args.dv, to, dv, args.head_dim_v, smem.v);
+      this->template store_rows<kV>(args.dk, to, dk, args.head_dim_qk, smem.v);
     });
   }
 

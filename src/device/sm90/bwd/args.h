@@ -38,6 +38,8 @@ struct BwdArgs {
   RowAxis q_axis, kv_axis;
   i32 batch, group_size;  // query heads per KV head
   i32 head_dim_qk, head_dim_v;
+  // A head has one KV tile, which visits all Q tiles: what dq_sum holds is not added to.
+  bool stores_dq;
   Band32 band;
   // P = exp2(x·scale_log2 − LSE·log2 e), x the score or, with a softcap, tanh(score·score_factor);
   // where attn_mask is added, exp(x·scale_log2 + mask − LSE).
@@ -48,7 +50,7 @@ struct BwdArgs {
   // (tile, stats(), tile_q): LSE·log2 e, +∞ in rows that do not count, δ, with functors ids and
   // −slope·log2 e, deterministic dQ's scale.
   float* stats;
-  u32* dq_sum;   // (tile, dq_sums()): FP32, or deterministic integers
+  u32* dq_sum;   // (tile, dq_sums()): FP32, or deterministic integers; null: nobody wants dQ
   u32* dq_flag;  // (tile, dq_flags())
   BwdTensor dk, dv;
   const i32* ids_kv;  // or null
@@ -65,7 +67,7 @@ struct BwdBoundArgs {
   ptx::Vec<u32, 4>* bounds;  // (sequence, KV head, entry): KeyBound
 };
 
-// δ = Σ O·dO − dLSE of each row; LSE; dQ's sums to 0.
+// δ = Σ O·dO − dLSE of each row; LSE; dQ's sums and flags to 0.
 struct BwdDeltaArgs {
   BwdTensor o, dout;
   const float *lse, *dlse;  // dlse: or null
@@ -74,7 +76,8 @@ struct BwdDeltaArgs {
   i32 batch, head_dim_v;
   BwdTiles tiles;
   float* stats;
-  u32 *dq_sum, *dq_flag;
+  u32* dq_sum;  // null: not set to 0
+  u32* dq_flag;
   ElementArgs elements;            // of queries
   const ptx::Vec<u32, 4>* bounds;  // deterministic: as BwdBoundArgs
   i32 bound_entries, group_size;

@@ -40,8 +40,8 @@ struct BwdConsumer : BwdParts<kCfg> {
     FA3_UNROLL
     for (int i = 0; i < kCfg.head_dim_qk / 2; ++i) dk[i] *= args.scale;
     this->store_tiles([this](const BwdWork& to) {
-      this->template store_rows<kK>(args.dk, to, dk, args.head_dim_qk, smem.k);
       this->template store_rows<kV>(args.dv, to, dv, args.head_dim_v, smem.v);
+      this->template store_rows<kV>(args.dk, to, dk, args.head_dim_qk, smem.v);
     });
   }
 
@@ -56,6 +56,8 @@ struct BwdConsumer : BwdParts<kCfg> {
     smem.v_full.wait(0);
     FA3_NO_UNROLL
     for (; kCfg.lists() ? !this->last : left > 1; --left) step<true>(s, lse, delta);
+    // Anew, so that what the last step makes of it is not kept over the loop.
+    thread = ptx::shfl_idx(thread, static_cast<int>(ptx::lane_index()));
     step<false>(s, lse, delta);
   }
 

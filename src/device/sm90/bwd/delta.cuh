@@ -66,7 +66,7 @@ void bwd_delta(FA3_GRID_CONSTANT const BwdDeltaArgs args) {
     for (i32 i = thread; i < count / 4; i += kBwdRowThreads)
       ptx::st_global(reinterpret_cast<Four*>(words) + i, Four{});
   };
-  clear(args.dq_sum + at * kCfg.dq_sums(), kCfg.dq_sums());
+  if (args.dq_sum != nullptr) clear(args.dq_sum + at * kCfg.dq_sums(), kCfg.dq_sums());
   clear(args.dq_flag + at * kCfg.dq_flags(), kCfg.dq_flags());
   [[maybe_unused]] KeyBound keys;
   if constexpr (kCfg.deterministic) {

@@ -433,14 +433,17 @@ struct BwdParts {
 
   // ---- Gradients into tensors -------------------------------------------------------------------
 
-  // store(work) for the CTA's tile, once no consumer reads K and V any more, and again for rows of
-  // no sequence, which may be more than the grid has tiles.
+  // store(work) for the CTA's tile, and again for rows of no sequence, which may be more than the
+  // grid has tiles. Split, through K's and V's memory, once no consumer reads there any more; else
+  // through this consumer's own rows of V, which nobody else reads.
   template <class Store>
   FA3_DEV void store_tiles(const Store& store) const {
-    // One for each, since split consumers come here on paths of their own.
-    constexpr u32 kThreads = kWgThreads * kCfg.consumer_wgs;
-    NamedBarrier{kDoneBar + wg, kThreads}.arrive();
-    NamedBarrier{kDoneBar + 1 - wg, kThreads}.sync();
+    if constexpr (kCfg.split()) {
+      // One for each, since split consumers come here on paths of their own.
+      constexpr u32 kThreads = kWgThreads * kCfg.consumer_wgs;
+      NamedBarrier{kDoneBar + wg, kThreads}.arrive();
+      NamedBarrier{kDoneBar + 1 - wg, kThreads}.sync();
+    }
     // Read again: kept over the loop, it would take registers.
     BwdWork work = BwdWork::of_cta<kCfg>(args);
     const i32 step = kCfg.tile_kv() * static_cast<i32>(ptx::grid_dim_x());
@@ -448,7 +451,6 @@ struct BwdParts {
     do {
       store(work);
       work.key += step;
-      ptx::warp_sync();  // its rows of K and V are written again  sim:spare(again)
     } while (work.batch == args.batch && work.key < work.kv.rows);
   }
   // FP32 two neighbours at a time, 16 bits by way of the consumer's rows of `tile`.
@@ -473,22 +475,33 @@ struct BwdParts {
       }
       return;
     }
-    constexpr u32 kChunks = N / 8, kWidth = static_cast<u32>(kTile.panel_width());  // of 16 bytes
+    using Chunk = ptx::Vec<u32, 4>;
+    // Of 16 bytes: so many are a row. A warp's 16 rows take so many turns, a few at a time.
+    constexpr u32 kChunks = N / 8, kRows = 32 / kChunks, kTurns = 16 / kRows;
+    constexpr u32 kAtOnce = min(kTurns, 8u), kWidth = static_cast<u32>(kTile.panel_width());
     u8* const own = tile + own_bytes<kTile>();
+    ptx::warp_sync();  // who has read what lay there  sim:spare(again)
     store_operand16<kType, kTile.swizzle()>(own, acc, kTile.rows);
     ptx::warp_sync();
-    const u32 warp_row = 16 * (ptx::warp_index() % 4);
-    FA3_NO_UNROLL
-    for (u32 i = ptx::lane_index(); i < 16 * kChunks; i += 32) {
-      const u32 row = warp_row + i / kChunks, at = 16 * (i % kChunks);
-      const i32 own_key = static_cast<i32>(kCfg.own_keys() * wg + row);
-      if (work.key + own_key >= work.kv.rows || static_cast<i32>(at / 2) >= columns) continue;
-      const u8* const panel = own + at / kWidth * static_cast<u32>(kTile.panel_bytes());
-      using Chunk = ptx::Vec<u32, 4>;
-      ptx::st_global(
-          reinterpret_cast<Chunk*>(static_cast<u16*>(to.data) + first + own_key * to.row + at / 2),
-          ptx::ld_shared(reinterpret_cast<const Chunk*>(
-              panel + panel_offset(row, at % kWidth, kTile.swizzle()))));
+    const u32 lane = ptx::lane_index(), at = 16 * (lane % kChunks);
+    const u32 row = 16 * (ptx::warp_index() % 4) + lane / kChunks;
+    const u8* const panel = own + at / kWidth * static_cast<u32>(kTile.panel_bytes());
+    const i32 own_key = static_cast<i32>(kCfg.own_keys() * wg + row);
+    u16* const out = static_cast<u16*>(to.data) + first + own_key * to.row + at / 2;
+    const i32 rows = static_cast<i32>(at / 2) < columns ? work.kv.rows - work.key - own_key : 0;
+    FA3_UNROLL
+    for (u32 turn = 0; turn < kTurns; turn += kAtOnce) {
+      Chunk chunks[kAtOnce];
+      FA3_UNROLL
+      for (u32 i = 0; i < kAtOnce; ++i)
+        chunks[i] = ptx::ld_shared(reinterpret_cast<const Chunk*>(
+            panel + panel_offset(row + kRows * (turn + i), at % kWidth, kTile.swizzle())));
+      FA3_UNROLL
+      for (u32 i = 0; i < kAtOnce; ++i) {
+        const i32 of_turn = static_cast<i32>(kRows * (turn + i));
+        if (of_turn < rows)
+          ptx::st_global(reinterpret_cast<Chunk*>(out + of_turn * to.row), chunks[i]);
+      }
     }
   }
 };

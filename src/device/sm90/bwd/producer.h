@@ -93,8 +93,10 @@ FA3_DEV void write_dq(BwdSmem<kCfg>& smem, const BwdArgs& args, const BwdWork& w
     FA3_UNROLL
     for (u32 piece = 0; piece < kCfg.dq_pieces(); ++piece) {
       dq_full(w, piece).sync();
-      if (!ptx::elect_one()) continue;
-      if constexpr (kCfg.deterministic)
+      if (!ptx::elect_one() || args.dq_sum == nullptr) continue;
+      if (args.stores_dq)
+        ptx::bulk_store(to + piece * kPiece, from + 4 * kPiece * piece, 4 * kPiece);
+      else if constexpr (kCfg.deterministic)
         ptx::bulk_reduce_add_u32(to + piece * kPiece, from + 4 * kPiece * piece, 4 * kPiece);
       else
         ptx::bulk_reduce_add_f32(reinterpret_cast<float*>(to + piece * kPiece),

@@ -9,8 +9,8 @@
 
 namespace fa3::sm90 {
 
-// Named barriers. Of both consumers: kStartBar and kDsBar of different kernels; kDoneBar + 1 is the
-// second consumer's. kOwnDsBar + wg: of a consumer.
+// Named barriers. Of both consumers: kStartBar and kDsBar of different kernels; kDoneBar, split:
+// kDoneBar + 1 is the second consumer's. kOwnDsBar + wg: of a consumer.
 inline constexpr u32 kStartBar = 1, kDsBar = 1, kDoneBar = 2, kOwnDsBar = 10;
 // Of a consumer and its dQ writer's warp: that shared memory may be written, that a piece is there.
 FA3_HD constexpr NamedBarrier dq_empty(u32 wg) { return {4 + wg, kWgThreads + 32}; }
