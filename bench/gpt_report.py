@@ -259,6 +259,7 @@ def draw_losses(svg, place, result, head_dim, steps):
     skipped = min(len(steps) // 10, 10)
     low = min(min(c) for c in curves.values())
     high = max(c[skipped] for c in curves.values())
+    high = max(high, low + 1e-6)  # of a run that has not learnt anything
     axes = Axes(svg, place, (0, steps[-1]), (low - 0.05 * (high - low), high))
     axes.frame([], marks(*axes.ys, nice(high - low)), 1)
     for (attention, _), curve in curves.items():

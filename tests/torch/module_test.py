@@ -298,6 +298,9 @@ def test_compile_without_breaks(device, block):
         assert_close(a, b, 4 * bound)
 
 
+@pytest.mark.skipif(
+    torch.__version__.startswith("2.4."), reason="2.4 has no constants of a trace of any length"
+)
 def test_compile_with_a_mask_and_any_length():
     module = made(SMALL)
     compiled = torch.compile(module, backend="aot_eager", fullgraph=True, dynamic=True)
