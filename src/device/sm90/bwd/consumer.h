@@ -56,8 +56,6 @@ struct BwdConsumer : BwdParts<kCfg> {
     smem.v_full.wait(0);
     FA3_NO_UNROLL
     for (; kCfg.lists() ? !this->last : left > 1; --left) step<true>(s, lse, delta);
-    // Anew, so that what the last step makes of it is not kept over the loop.
-    thread = ptx::shfl_idx(thread, static_cast<int>(ptx::lane_index()));
     step<false>(s, lse, delta);
   }
 
@@ -65,9 +63,10 @@ struct BwdConsumer : BwdParts<kCfg> {
   template <bool kNext>
   FA3_DEV void step(Scores& s, Stats& lse, Stats& delta) {
     const bool leader = thread == 0;
-    // Every step anew, so that the compiler keeps no descriptors of K and V over the loop: they are
-    // more than the registers that are left.
+    // Every step anew, so that the compiler keeps nothing made of them over the loop, as descriptors
+    // of K and V: it is more than the registers that are left.
     base = ptx::shfl_idx(base, 0);
+    this->thread_anew();
     Scores ds;
     smem.dout_full[dout_ring.stage].wait(dout_ring.phase);
     gemm_wait<0>(s);
@@ -95,6 +94,7 @@ struct BwdConsumer : BwdParts<kCfg> {
     gemm_wait<2>(dv);
     smem.dout_empty[dout_ring.stage].arrive_if(leader);
     dout_ring.advance();
+    if constexpr (kCfg.functors) this->thread_anew();
     dq_empty(wg).sync();
     gemm_wait<1>(dq);
     this->put_dq(smem.dq[wg], q_ring, scales, dq, 0);

@@ -67,6 +67,10 @@ struct BwdParts {
         wg(wg),
         thread(ptx::thread_index() % kWgThreads) {}
 
+  // The same, which the compiler does not know.
+  FA3_DEV void thread_anew() {
+    thread = ptx::shfl_idx(thread, static_cast<int>(ptx::lane_index()));
+  }
   // The first of the thread's two keys in the tile; the other is 8 further on.
   FA3_DEV u32 own_row() const { return kCfg.own_keys() * wg + fragment_row(thread); }
   FA3_DEV u32 column() const { return fragment_column(thread); }  // likewise of queries
