@@ -66,7 +66,7 @@ struct BwdConsumer : BwdParts<kCfg> {
     // Every step anew, so that the compiler keeps nothing made of them over the loop, as descriptors
     // of K and V: it is more than the registers that are left.
     base = ptx::shfl_idx(base, 0);
-    this->thread_anew();
+    if constexpr (!kCfg.roomy()) this->thread_anew();
     Scores ds;
     smem.dout_full[dout_ring.stage].wait(dout_ring.phase);
     gemm_wait<0>(s);
@@ -94,7 +94,7 @@ struct BwdConsumer : BwdParts<kCfg> {
     gemm_wait<2>(dv);
     smem.dout_empty[dout_ring.stage].arrive_if(leader);
     dout_ring.advance();
-    if constexpr (kCfg.functors) this->thread_anew();
+    if constexpr (kCfg.functors && !kCfg.roomy()) this->thread_anew();
     dq_empty(wg).sync();
     gemm_wait<1>(dq);
     this->put_dq(smem.dq[wg], q_ring, scales, dq, 0);
