@@ -24,6 +24,10 @@ struct BwdConsumer : BwdParts<kCfg> {
   using typename Parts::QRing, typename Parts::DoutRing, typename Parts::DsRing;
   using typename Parts::Stats;
 
+  // Ids and slopes need the registers of what the compiler makes of the thread's index before the loop.
+  // Where there are enough, to make it anew in each step costs more than it gives (bwd_sm90.md).
+  static constexpr bool kTight = kCfg.functors && !kCfg.roomy();
+
   QRing q_ring;  // S's, dK's
   DoutRing dout_ring;
   DsRing ds_ring;
@@ -56,6 +60,7 @@ struct BwdConsumer : BwdParts<kCfg> {
     smem.v_full.wait(0);
     FA3_NO_UNROLL
     for (; kCfg.lists() ? !this->last : left > 1; --left) step<true>(s, lse, delta);
+    if constexpr (!kCfg.roomy()) this->thread_anew();  // nothing of it for the last step is kept
     step<false>(s, lse, delta);
   }
 
@@ -63,10 +68,10 @@ struct BwdConsumer : BwdParts<kCfg> {
   template <bool kNext>
   FA3_DEV void step(Scores& s, Stats& lse, Stats& delta) {
     const bool leader = thread == 0;
-    // Every step anew, so that the compiler keeps nothing made of them over the loop, as descriptors
-    // of K and V: it is more than the registers that are left.
+    // Every step anew, so that the compiler keeps no descriptors of K and V over the loop: they are
+    // more than the registers that are left.
     base = ptx::shfl_idx(base, 0);
-    if constexpr (!kCfg.roomy()) this->thread_anew();
+    if constexpr (kTight) this->thread_anew();
     Scores ds;
     smem.dout_full[dout_ring.stage].wait(dout_ring.phase);
     gemm_wait<0>(s);
@@ -94,7 +99,7 @@ struct BwdConsumer : BwdParts<kCfg> {
     gemm_wait<2>(dv);
     smem.dout_empty[dout_ring.stage].arrive_if(leader);
     dout_ring.advance();
-    if constexpr (kCfg.functors && !kCfg.roomy()) this->thread_anew();
+    if constexpr (kTight) this->thread_anew();
     dq_empty(wg).sync();
     gemm_wait<1>(dq);
     this->put_dq(smem.dq[wg], q_ring, scales, dq, 0);
