@@ -24,8 +24,8 @@ struct BwdConsumer : BwdParts<kCfg> {
   using typename Parts::QRing, typename Parts::DoutRing, typename Parts::DsRing;
   using typename Parts::Stats;
 
-  // Ids and slopes need the registers of what the compiler makes of the thread's index before the loop.
-  // Where there are enough, to make it anew in each step costs more than it gives (bwd_sm90.md).
+  // Ids and slopes need the registers of what is made of the thread's index before the loop. Where
+  // there are enough, to make it anew in each step costs more than it gives (bwd_sm90.md).
   static constexpr bool kTight = kCfg.functors && !kCfg.roomy();
 
   QRing q_ring;  // S's, dK's

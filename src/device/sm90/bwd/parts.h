@@ -16,6 +16,7 @@
 #include "device/sm90/bwd/fixed.h"
 #include "device/sm90/bwd/mask_part.h"
 #include "device/sm90/bwd/smem.h"
+#include "device/sm90/bwd/store_rows.h"
 #include "device/sm90/bwd/tensor.h"
 #include "device/sm90/bwd/visits.h"
 #include "device/sm90/bwd/work.h"
@@ -457,56 +458,10 @@ struct BwdParts {
       work.key += step;
     } while (work.batch == args.batch && work.key < work.kv.rows);
   }
-  // FP32 two neighbours at a time, 16 bits by way of the consumer's rows of `tile`.
   template <TileLayout kTile, int N>
   FA3_DEV void store_rows(const BwdTensor& to, const BwdWork& work, const ptx::Acc<N>& acc,
                           i32 columns, u8* tile) const {
-    if (to.data == nullptr) return;
-    const i64 first = work.batch * to.batch +
-                      (i64{first_row(args.kv_axis, work.kv)} + work.key) * to.row +
-                      work.head_kv * to.head;
-    if (to.f32) {
-      FA3_UNROLL
-      for (u32 h = 0; h < 2; ++h) {
-        const i32 row = static_cast<i32>(own_row() + 8 * h);
-        if (work.key + row >= work.kv.rows) continue;
-        FA3_UNROLL
-        for (int c = 0; c < N; c += 8) {
-          if (c >= columns) break;
-          store_two<kType>(to, first + row * to.row + c + column(), acc[c / 2 + 2 * h],
-                           acc[c / 2 + 2 * h + 1]);
-        }
-      }
-      return;
-    }
-    using Chunk = ptx::Vec<u32, 4>;
-    // Of 16 bytes: so many are a row. A warp's 16 rows take so many turns, a few at a time.
-    constexpr u32 kChunks = N / 8, kRows = 32 / kChunks, kTurns = 16 / kRows;
-    constexpr u32 kAtOnce = min(kTurns, 8u), kWidth = static_cast<u32>(kTile.panel_width());
-    u8* const own = tile + own_bytes<kTile>();
-    ptx::warp_sync();  // who has read what lay there  sim:spare(again)
-    store_operand16<kType, kTile.swizzle()>(own, acc, kTile.rows);
-    ptx::warp_sync();
-    const u32 lane = ptx::lane_index(), at = 16 * (lane % kChunks);
-    const u32 row = 16 * (ptx::warp_index() % 4) + lane / kChunks;
-    const u8* const panel = own + at / kWidth * static_cast<u32>(kTile.panel_bytes());
-    const i32 own_key = static_cast<i32>(kCfg.own_keys() * wg + row);
-    u16* const out = static_cast<u16*>(to.data) + first + own_key * to.row + at / 2;
-    const i32 rows = static_cast<i32>(at / 2) < columns ? work.kv.rows - work.key - own_key : 0;
-    FA3_UNROLL
-    for (u32 turn = 0; turn < kTurns; turn += kAtOnce) {
-      Chunk chunks[kAtOnce];
-      FA3_UNROLL
-      for (u32 i = 0; i < kAtOnce; ++i)
-        chunks[i] = ptx::ld_shared(reinterpret_cast<const Chunk*>(
-            panel + panel_offset(row + kRows * (turn + i), at % kWidth, kTile.swizzle())));
-      FA3_UNROLL
-      for (u32 i = 0; i < kAtOnce; ++i) {
-        const i32 of_turn = static_cast<i32>(kRows * (turn + i));
-        if (of_turn < rows)
-          ptx::st_global(reinterpret_cast<Chunk*>(out + of_turn * to.row), chunks[i]);
-      }
-    }
+    sm90::store_rows<kCfg, kTile>({args, work, wg, thread}, to, acc, columns, tile);
   }
 };
 
