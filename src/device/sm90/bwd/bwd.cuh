@@ -2,8 +2,8 @@
 // bwd.cuh — backward attention on Hopper: dK and dV of a KV tile in registers, over the Q tiles
 // that see it; dQ in FP32 sums. Source: FlashAttention-3, appendix B.
 // CONTRACT  bwd_delta.cuh has written args.stats, and 0 to args.dq_sum but with stores_dq;
-//           bwd_dq.cuh turns it into dQ. dK and dV are written for every row of the tensors. Maps have boxes as TileLayout
-//           says. cu_seqlens and seqused may hold anything.
+//           bwd_dq.cuh turns it into dQ. dK and dV are written for every row of the tensors. Maps
+//           have boxes as TileLayout says. cu_seqlens and seqused may hold anything.
 // GRID      x: KV tiles of the longest sequence · y: KV heads · z: sequences, and with cu_seqlens
 //           one more, the rows of none
 // ROLES     wg 0: a thread is the producer; a warp for each consumer, of which a lane adds dQ;
@@ -28,9 +28,9 @@
 //           kDsBar           all consumers (named)           consumers            consumers
 //           kStartBar        all consumers (named)           the first            the second
 //           kOwnDsBar + wg   128 (named)                     that consumer        that consumer
-//           kDoneBar + wg    all consumers (named)           that consumer        the other; split()
-//           Where dS is ready: p_full, ds_full, ds_empty split(); ds_full, ds_empty, kStartBar and
-//           kOwnDsBar one tile ahead (d 64); kDsBar the others.
+//           kDoneBar + wg    all consumers (named)           that consumer        the other
+//           Only split(): kDoneBar. Where dS is ready: p_full, ds_full, ds_empty split(); ds_full,
+//           ds_empty, kStartBar and kOwnDsBar one tile ahead (d 64); kDsBar the others.
 #pragma once
 
 #include "device/ptx/registers.h"
