@@ -55,6 +55,15 @@ TEST(BwdRoofline, EveryRow_HasALimiter) {
   }
 }
 
+TEST(BwdRoofline, OneKvTile_SetsNothingTo0) {
+  const double one = estimate_of(backward(128, 4096, 128)).delta_s,
+               two = estimate_of(backward(128, 4096, 129)).delta_s;
+  EXPECT_NEAR(two - one, 2 * 16 * 4096. * 128 * 4 / kMemoryBytesPerS, 1e-9);
+  Problem causal = backward(128, 4096, 128);  // of which most queries see no key
+  causal.mask = FA3_MASK_CAUSAL;
+  EXPECT_EQ(estimate_of(causal).delta_s, two);
+}
+
 TEST(BwdRoofline, Causal_HasHalfOfTheSteps) {
   for (const int64_t d : {64, 128, 256}) {
     Problem p = backward(d, 16384, 16384);
@@ -86,14 +95,17 @@ TEST(BwdRoofline, ShortSequences_AreBoundByMemory) {
   EXPECT_LT(e.dq_s, 2 * sums / kMemoryBytesPerS);
 }
 
-TEST(BwdRoofline, NoDq_NoKernelForIt) {
-  Problem p = backward(128, 4096, 4096);
-  const BwdEstimate all = estimate_of(p);
-  p.layout[kDq] = {};
-  const BwdEstimate without = estimate_of(p);
-  EXPECT_GT(all.dq_s, 0);
-  EXPECT_EQ(without.dq_s, 0);
-  EXPECT_DOUBLE_EQ(without.main_s, all.main_s);
+TEST(BwdRoofline, NoDq_NoSumsOfIt) {
+  for (const int64_t d : {128, 256}) {
+    Problem p = backward(d, 4096, 4096);
+    const BwdEstimate all = estimate_of(p);
+    p.layout[kDq] = {};
+    const BwdEstimate without = estimate_of(p);
+    EXPECT_GT(all.dq_s, 0) << d;
+    EXPECT_EQ(without.dq_s, 0) << d;
+    EXPECT_LT(without.main_s, all.main_s) << d;
+    EXPECT_LT(without.delta_s, all.delta_s) << d;
+  }
 }
 
 TEST(BwdRoofline, Deterministic_ReadsKeysFirst) {

@@ -53,8 +53,7 @@ void describe_gradient(const BwdPlan& plan, Json& json) {
   json["smem_bytes"] = c.smem_bytes();
 }
 
-Json step_json(const BwdConfig& c) {
-  const BwdStepCost cost = bwd_step_cost(c);
+Json step_json(const BwdStepCost& cost) {
   Json json;
   json["mma_clocks"] = rounded(cost.mma);
   json["exponential_clocks"] = rounded(cost.exponentials);
@@ -81,7 +80,8 @@ void describe_estimate(const BwdPlan& plan, const Problem& problem, const Work& 
   if (plan.pass != BwdPass::kMain) return;  // its estimate is of all kernels
   Json& own = json["estimate"];
   own["what"] = "a model of the kernels with the rates of an H200, not a measurement";
-  own["step"] = step_json(plan.config);
+  const BwdStepCost step = bwd_step_cost(plan.config, plan.sums_dq);
+  own["step"] = step_json(step);
   if (!work.exact) {
     own["note"] = "of one step only: how many there are lies in the lengths, which are data";
     return;
@@ -91,7 +91,7 @@ void describe_estimate(const BwdPlan& plan, const Problem& problem, const Work& 
   own["waves"] = rounded(waves_of(plan));
   own["steps"] = count(e.steps);
   own["busy"] = rounded(e.busy);
-  own["limiter"] = e.main_by_memory ? "memory" : bwd_step_cost(plan.config).limiter();
+  own["limiter"] = e.main_by_memory ? "memory" : step.limiter();
   Json& ms = own["ms_at_least_of"];
   if (e.bound_s > 0) ms["bound"] = rounded(e.bound_s * 1e3);
   ms["delta"] = rounded(e.delta_s * 1e3);

@@ -41,12 +41,12 @@ const char* BwdStepCost::limiter() const {
   return shared_memory == most() ? "shared_memory" : "exponentials";
 }
 
-BwdStepCost bwd_step_cost(const BwdConfig& c) {
+BwdStepCost bwd_step_cost(const BwdConfig& c, bool sums_dq) {
   const double qk = c.head_dim_qk, v = c.head_dim_v, q = c.tile_q, kv = c.tile_kv();
   BwdStepCost cost;
   cost.mma = 2 * q * kv * (3 * qk + 2 * v) / kMmaFlops;
   cost.exponentials = q * kv / kExponentials;
-  cost.additions = 4. * c.dq_sums() / kAddedBytes;
+  cost.additions = sums_dq ? 4. * c.dq_sums() / kAddedBytes : 0;
   // A wgmma is 16 deep. It reads B, 32 bytes a column, and A, 64 rows, unless that is in registers,
   // as P is, and dS for dK where nothing runs a tile ahead (consumer.h). S and dP have a consumer's
   // 64 keys as rows, and so have dK and dV; dQ has queries.
@@ -61,7 +61,7 @@ BwdStepCost bwd_step_cost(const BwdConfig& c) {
   // Q, dO and what comes with them arrive; dS is stored, P too where another consumer takes it and
   // reads it; dQ is stored, and read by what adds it.
   const double moved = c.q_tile().bytes() + c.dout_tile().bytes() + c.stats_bytes() +
-                       c.ds_tile().bytes() + 2 * c.p_bytes() + 2 * 4. * c.dq_sums();
+                       c.ds_tile().bytes() + 2 * c.p_bytes() + (sums_dq ? 2 : 1) * 4. * c.dq_sums();
   cost.shared_memory = (scores + dv + dk + dq + moved) / kSharedBytes;
   return cost;
 }
@@ -73,11 +73,13 @@ BwdEstimate bwd_estimate(const BwdPlan& plan, const Problem& p) {
                sums = static_cast<double>(plan.sums_bytes()),
                flags = static_cast<double>(plan.flags_bytes());
   if (plan.bounds > 0) e.bound_s = bytes_of(p, {kK, kV}) / kMemoryBytesPerS;
-  e.delta_s = (bytes_of(p, {kO, kDout, kLse, kDlse}) + stats + sums + flags) / kMemoryBytesPerS;
+  const double set_to_0 = (plan.stores_dq ? 0 : sums) + flags;
+  e.delta_s = (bytes_of(p, {kO, kDout, kLse, kDlse}) + stats + set_to_0) / kMemoryBytesPerS;
   if (p.layout[kDq].present()) e.dq_s = (sums + flags + bytes_of(p, kDq)) / kMemoryBytesPerS;
 
   const auto q_rows = static_cast<i32>(p.q.rows), kv_rows = static_cast<i32>(p.kv.rows);
-  const double step = bwd_step_cost(c).most(), sequences = static_cast<double>(p.batch);
+  const double step = bwd_step_cost(c, plan.sums_dq).most(),
+               sequences = static_cast<double>(p.batch);
   const Band32 band = band_of(p);
   std::vector<double> tiles;  // steps of each KV tile of a head, whose heads of a group follow
   for (i32 key = 0; key < kv_rows; key += c.tile_kv()) {

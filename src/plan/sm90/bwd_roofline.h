@@ -25,7 +25,8 @@ struct BwdStepCost {
   double most() const;          // all units at work at the same time
   const char* limiter() const;  // the unit that takes most()
 };
-BwdStepCost bwd_step_cost(const BwdConfig& config);
+// sums_dq: whether anybody wants dQ; it is made all the same.
+BwdStepCost bwd_step_cost(const BwdConfig& config, bool sums_dq = true);
 
 // Seconds of each kernel, none of which overlaps another; 0 for one that does not run. The main
 // kernel at BwdStepCost::most() for each step, or by its tensors, each read or written once; the
