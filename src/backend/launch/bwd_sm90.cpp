@@ -31,8 +31,7 @@ struct Space {
 
   Space(const BwdPlan& plan, std::byte* at) {
     stats = reinterpret_cast<float*>(at);
-    at += plan.stats_bytes();
-    sums = plan.sums_bytes() > 0 ? reinterpret_cast<u32*>(at) : nullptr;
+    sums = reinterpret_cast<u32*>(at += plan.stats_bytes());
     flags = reinterpret_cast<u32*>(at += plan.sums_bytes());
     bounds = reinterpret_cast<ptx::Vec<u32, 4>*>(at + plan.flags_bytes());
   }
@@ -65,7 +64,7 @@ Status launch_delta(const BwdPlan& plan, const KernelStep& step, GpuRuntime& run
   args.head_dim_v = static_cast<i32>(p.head_dim_v);
   args.tiles = tiles_of(p, plan.config.tile_q);
   args.stats = space.stats, args.dq_flag = space.flags;
-  args.dq_sum = plan.stores_dq ? nullptr : space.sums;
+  args.dq_sum = plan.sums_dq && !plan.stores_dq ? space.sums : nullptr;
   args.elements = elements_of(p, buffers, 1);
   args.bounds = space.bounds;
   args.bound_entries = static_cast<i32>(plan.bound_entries);
@@ -114,7 +113,7 @@ Result<BwdArgs> main_args(const BwdPlan& plan, const MainTiles& tiles, GpuRuntim
   args.group_size = static_cast<i32>(p.group_size());
   args.head_dim_qk = static_cast<i32>(p.head_dim_qk);
   args.head_dim_v = static_cast<i32>(p.head_dim_v);
-  args.stores_dq = plan.stores_dq;
+  args.stores_dq = plan.stores_dq, args.sums_dq = plan.sums_dq;
   args.band = band_of(p);
   const bool capped = p.softcap > 0;
   const double unit = c.adds_mask() ? 1 : double{kLog2e};

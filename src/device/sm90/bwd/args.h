@@ -40,6 +40,7 @@ struct BwdArgs {
   i32 head_dim_qk, head_dim_v;
   // A head has one KV tile, which visits all Q tiles: what dq_sum holds is not added to.
   bool stores_dq;
+  bool sums_dq;  // else nobody wants dQ, and there are no sums
   Band32 band;
   // P = exp2(x·scale_log2 − LSE·log2 e), x the score or, with a softcap, tanh(score·score_factor);
   // where attn_mask is added, exp(x·scale_log2 + mask − LSE).
@@ -50,7 +51,7 @@ struct BwdArgs {
   // (tile, stats(), tile_q): LSE·log2 e, +∞ in rows that do not count, δ, with functors ids and
   // −slope·log2 e, deterministic dQ's scale.
   float* stats;
-  u32* dq_sum;   // (tile, dq_sums()): FP32, or deterministic integers; null: nobody wants dQ
+  u32* dq_sum;   // (tile, dq_sums()): FP32, or deterministic integers
   u32* dq_flag;  // (tile, dq_flags())
   BwdTensor dk, dv;
   const i32* ids_kv;  // or null

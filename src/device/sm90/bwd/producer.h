@@ -93,7 +93,7 @@ FA3_DEV void write_dq(BwdSmem<kCfg>& smem, const BwdArgs& args, const BwdWork& w
     FA3_UNROLL
     for (u32 piece = 0; piece < kCfg.dq_pieces(); ++piece) {
       dq_full(w, piece).sync();
-      if (!ptx::elect_one() || args.dq_sum == nullptr) continue;
+      if (!ptx::elect_one() || !args.sums_dq) continue;
       if (args.stores_dq)
         ptx::bulk_store(to + piece * kPiece, from + 4 * kPiece * piece, 4 * kPiece);
       else if constexpr (kCfg.deterministic)
