@@ -28,20 +28,26 @@ FA3_DEV void gemm_ss(ptx::Acc<N, T>& d, const A& a, const B& b, bool accumulate,
   ptx::fence_regs(d);
 }
 
-// A in registers, B in shared memory.
-template <MmaType kType, int kSteps, int N, class T, class B>
-FA3_DEV void gemm_rs(ptx::Acc<N, T>& d, ptx::AFrag (&a)[kSteps], const B& b, bool accumulate,
-                     Where where = Where::here()) {
+// Steps [kFrom, kTo) of K, A in registers, B in shared memory.
+template <MmaType kType, int kFrom, int kTo, int kSteps, int N, class T, class B>
+FA3_DEV void gemm_rs_steps(ptx::Acc<N, T>& d, ptx::AFrag (&a)[kSteps], const B& b, bool accumulate,
+                           Where where = Where::here()) {
   ptx::fence_regs(d);
   FA3_UNROLL
-  for (int s = 0; s < kSteps; ++s) ptx::fence_regs(a[s]);
+  for (int s = kFrom; s < kTo; ++s) ptx::fence_regs(a[s]);
   ptx::wgmma_fence(where);
   FA3_UNROLL
-  for (int s = 0; s < kSteps; ++s) {
-    ptx::wgmma_rs<kType, N, B::kTransposed>(d, a[s], b.step(s).bits, accumulate || s > 0, where);
+  for (int s = kFrom; s < kTo; ++s) {
+    ptx::wgmma_rs<kType, N, B::kTransposed>(d, a[s], b.step(s).bits, accumulate || s > kFrom,
+                                            where);
   }
   ptx::wgmma_commit(where);
   ptx::fence_regs(d);
+}
+template <MmaType kType, int kSteps, int N, class T, class B>
+FA3_DEV void gemm_rs(ptx::Acc<N, T>& d, ptx::AFrag (&a)[kSteps], const B& b, bool accumulate,
+                     Where where = Where::here()) {
+  gemm_rs_steps<kType, 0, kSteps>(d, a, b, accumulate, where);
 }
 
 // Waits until all but the last kPending GEMMs are complete; `acc` belongs to a complete one.

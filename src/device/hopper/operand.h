@@ -75,6 +75,25 @@ FA3_DEV void store_operand16(u8* to, const ptx::Acc<N>& acc, u32 rows, u32 begin
   }
 }
 
+// The same turned: N rows of this warpgroup's 64, a panel. `thread`: of the warpgroup.
+template <MmaType kType, int N>
+FA3_DEV void store_turned16(u8* to, u32 thread, const ptx::Acc<N>& acc,
+                            Where where = Where::here()) {
+  const u32 row = thread % 32 / 16 * 8 + thread % 8;
+  const u32 column = 2 * (thread / 32 * 16 + thread / 8 % 2 * 8);  // bytes
+  u8* const at = to + panel_offset(row, column, Swizzle::k128);
+  FA3_UNROLL
+  for (u32 t = 0; t < N / 16; ++t) {
+    ptx::Vec<u32, 4> packed;
+    FA3_UNROLL
+    for (int r = 0; r < 4; ++r) {
+      const int i = operand16_source(static_cast<int>(t), r);
+      packed[r] = pack16<kType>(acc[i], acc[i + 1]);
+    }
+    ptx::stmatrix_x4_trans(at + 16 * 128 * t, packed, where);
+  }
+}
+
 template <MmaType kType>
 FA3_DEV u32 pack_fp8(float v0, float v1, float v2, float v3) {
   static_assert(is_fp8(kType), "pack_fp8: E4M3 or E5M2");

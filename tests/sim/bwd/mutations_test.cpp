@@ -63,6 +63,7 @@ const std::vector<Spared> kSpared = {
     {"split", "seen",
      "P is there, which has been made of the same stage; but another thread has waited for that"},
     {"split", "group", "dQ's GEMM, which is waited for, takes the one before into its group"},
+    {"half_tile", "group", "dQ's GEMM, which is waited for, takes the one before into its group"},
     {nullptr, "own_ds",
      "the simulator begins a wgmma when all four warps are at it, which hardware need not"},
     {nullptr, "lanes", "bar.arrive brings the lanes of a warp together, too"},

@@ -92,6 +92,7 @@ struct BwdAheadConsumer : BwdParts<kCfg> {
     const typename Parts::Two scales = this->load_scales(kFirst ? q_ring : q_ring.before());
     smem.ds_empty[ds_ring.stage].wait(ds_ring.phase ^ 1);
     this->put_ds(ds_ring, ds);
+    ptx::fence_proxy_async_shared();
     ptx::warp_sync();
     smem.ds_full[ds_ring.stage][wg].arrive_if(ptx::lane_index() == 0);
     gemm_rs<kType>(dv, p, this->template columns<kDout>(smem.dout, dout_ring), kAccumulate);

@@ -81,7 +81,11 @@ struct BwdConfig {
   FA3_HD constexpr TileLayout v_tile() const { return {tile_kv(), head_dim_v, 2}; }
   FA3_HD constexpr TileLayout q_tile() const { return {tile_q, head_dim_qk, 2}; }
   FA3_HD constexpr TileLayout dout_tile() const { return {tile_q, head_dim_v, 2}; }
-  FA3_HD constexpr TileLayout ds_tile() const { return {tile_kv(), tile_q, 2}; }
+  // dS lies as dQ's GEMM reads it best, a query a row, or as its maker has it, a key a row.
+  FA3_HD constexpr bool ds_turned() const { return exact_p() && !split() && !mask_gradient; }
+  FA3_HD constexpr TileLayout ds_tile() const {
+    return ds_turned() ? TileLayout{tile_q, tile_kv(), 2} : TileLayout{tile_kv(), tile_q, 2};
+  }
   // LSE and δ of a tile's rows; with functors also their ids and ALiBi slopes.
   FA3_HD constexpr int stats() const { return functors ? 4 : 2; }
   FA3_HD constexpr int stats_bytes() const { return 4 * stats() * tile_q; }

@@ -135,7 +135,8 @@ struct BwdParts {
       const BwdStep step = BwdStep::read(smem.steps[steps.stage]);
       const u32 word = ptx::redux_or(static_cast<u32>(step.word()[0]));
       last = word % 2 != 0;
-      if constexpr (kCfg.has_mask()) head = step.head;
+      if constexpr (kCfg.has_mask())
+        head = static_cast<i32>(ptx::redux_or(static_cast<u32>(step.head)));
       visit(static_cast<i32>(word / 2), load_range());
       steps.advance();
     }
@@ -194,8 +195,12 @@ struct BwdParts {
     const u32 first =
         column / kPanelColumns * static_cast<u32>(kK.panel_bytes()) + column % kPanelColumns * 2;
     const u32 own_queries = kCfg.dq_by_rows() ? wg * static_cast<u32>(kDs.panel_bytes()) : 0;
-    gemm_ss<kType, kCfg.tile_kv() / 16>(dq, columns<kDs>(smem.ds, ring, own_queries),
-                                        columns<kK>(smem.k, Ring<1>{}, first), kOverwrite);
+    const auto k = columns<kK>(smem.k, Ring<1>{}, first);
+    if constexpr (kCfg.ds_turned())
+      gemm_ss<kType, kCfg.tile_kv() / 16>(dq, rows<kDs>(smem.ds, ring), k, kOverwrite);
+    else
+      gemm_ss<kType, kCfg.tile_kv() / 16>(dq, columns<kDs>(smem.ds, ring, own_queries), k,
+                                          kOverwrite);
   }
 
   // ---- P and dS ---------------------------------------------------------------------------------
@@ -289,8 +294,8 @@ struct BwdParts {
         }
         if (kCfg.has_mask() && !part.sees(i)) x = 0;
       }
-      // Elements of 32 queries in flight at a time: there are no registers for more (P ≥ 0).
-      if (kCfg.adds_mask() && j % 4 == 3 && j + 1 < kQueries / 8 && ptx::any(s[4 * j] < 0))
+      // Elements of 40 queries in flight at a time: there are no registers for more (P ≥ 0).
+      if (kCfg.adds_mask() && j % 5 == 4 && j + 1 < kQueries / 8 && ptx::any(s[4 * j] < 0))
         ptx::nanosleep(0);
     }
     if constexpr (kCfg.functors) {
@@ -369,10 +374,14 @@ struct BwdParts {
     else
       make_plain_ds(delta_of, s, p, dp);
   }
-  // This consumer's rows of a slot; a barrier hands them on.
+  // This consumer's keys of a slot; a fence and a barrier hand them on.
   FA3_DEV void put_ds(const DsRing& ring, const Scores& ds) {
-    store_operand16<kType, kDs.swizzle()>(smem.ds[ring.stage] + own_bytes<kDs>(), ds, kDs.rows);
-    ptx::fence_proxy_async_shared();
+    static_assert(!kCfg.ds_turned() || kDs.panel_columns() == kWgRows, "each consumer's keys");
+    if constexpr (kCfg.ds_turned())
+      store_turned16<kType>(smem.ds[ring.stage] + wg * static_cast<u32>(kDs.panel_bytes()), thread,
+                            ds);
+    else
+      store_operand16<kType, kDs.swizzle()>(smem.ds[ring.stage] + own_bytes<kDs>(), ds, kDs.rows);
   }
   FA3_DEV static float p_at(const Scores& s, const Fragment& p, int i) {
     if constexpr (kCfg.exact_p()) return s[i];

@@ -115,6 +115,7 @@ struct BwdSplitConsumer : BwdParts<kCfg> {
     to_operand16<kType>(p, ds);
     smem.ds_empty[ds_ring.stage].wait(ds_ring.phase ^ 1);
     this->put_ds(ds_ring, ds);
+    ptx::fence_proxy_async_shared();
     ptx::warp_sync();
     smem.ds_full[ds_ring.stage][0].arrive_if(ptx::lane_index() == 0);
     gemm_rs<kType>(  // sim:spare(group)
