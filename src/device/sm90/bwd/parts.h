@@ -212,8 +212,7 @@ struct BwdParts {
     return ptx::ld_shared(reinterpret_cast<const Two*>(&smem.stats[stage][which][row]));
   }
   // All of the thread's: loaded ahead, or where registers do not suffice, each when it is used.
-  static constexpr bool kAhead = kCfg.exact_p() && !kCfg.split() && !kCfg.softcap &&
-                                 !kCfg.has_mask() && !kCfg.deterministic && !kCfg.ragged;
+  static constexpr bool kAhead = kCfg.exact_p() && !kCfg.split() && !kCfg.has_mask();
   struct Stats {
     const BwdParts* parts;
     u32 stage;
