@@ -96,7 +96,7 @@ class Log:
 
     def backward_gemms(self, warpgroup):
         """(kind, tile, place of B, [(begin, end)…]) of each GEMM of a backward's consumer. Each
-        loads from another line; of a tile, S comes before dK, and dP before dV."""
+        loads from another line; of a tile, S comes before dP and dK, dP before all parts of dV."""
         row, runs, before = f"wgmma of warpgroup {warpgroup}", [], None
         for begin, end, name in self.rows[row]:
             operand = (name.split()[1], self.lines[row, begin])
@@ -104,18 +104,21 @@ class Log:
                 runs.append((operand[0], []))
             before = operand
             runs[-1][1].append((begin, end))
-        count = dict.fromkeys(("qk", "dp", "dv", "dk", "dq"), 0)
+        count = dict.fromkeys(("qk", "dp", "dk", "dq"), 0)
         loaded = set()
         gemms = []
         for place, run in runs:
             if place == "k":
                 kind = "dq"
-            else:
+            elif place[0] == "q":
                 first = place not in loaded
                 (loaded.add if first else loaded.remove)(place)
-                kind = ("qk" if first else "dk") if place[0] == "q" else "dp" if first else "dv"
-            gemms.append((kind, count[kind], place, run))
-            count[kind] += 1
+                kind = "qk" if first else "dk"
+            else:
+                kind = "dp" if count["qk"] > count["dp"] else "dv"
+            gemms.append((kind, count["dp"] - 1 if kind == "dv" else count[kind], place, run))
+            if kind != "dv":
+                count[kind] += 1
         return gemms
 
 
