@@ -28,6 +28,9 @@ struct BwdConsumer : BwdParts<kCfg> {
   // Where there are enough, to make it anew in each step costs more than it gives (bwd_sm90.md).
   static constexpr bool kTight = kCfg.lists() && !kCfg.roomy();
 
+  // Behind the exponentials: there are no registers for dP while a mask of FP32 is added.
+  static constexpr bool kDpLate = kCfg.attn_mask == MaskTensor::kF32;
+
   QRing q_ring;  // S's, dK's
   DoutRing dout_ring;
   DsRing ds_ring;
@@ -57,6 +60,11 @@ struct BwdConsumer : BwdParts<kCfg> {
     } while (kCfg.lists() ? !this->last : --left > 0);
   }
 
+  FA3_DEV void issue_dp(Scores& dp) {
+    smem.dout_full[dout_ring.stage].wait(dout_ring.phase);
+    Parts::issue_dp(dout_ring, dp);
+  }
+
   FA3_DEV void step() {
     const bool leader = thread == 0;
     // Every step anew, so that the compiler keeps no descriptors of K and V over the loop: they are
@@ -68,10 +76,10 @@ struct BwdConsumer : BwdParts<kCfg> {
     this->begin_tile();
     const Stats lse = this->stats(q_ring.stage, 0);
     this->issue_s(q_ring, s);
-    smem.dout_full[dout_ring.stage].wait(dout_ring.phase);
-    this->issue_dp(dout_ring, ds);
-    gemm_wait<1>(s);
+    if constexpr (!kDpLate) issue_dp(ds);
+    gemm_wait<kDpLate ? 0 : 1>(s);
     this->make_exact_p(q_ring.stage, lse, s, [this](int j) { return this->mask_part(j); });
+    if constexpr (kDpLate) issue_dp(ds);
     Fragment p, a;
     to_operand16<kType>(p, s);
     const Stats delta = this->stats(q_ring.stage, 1);

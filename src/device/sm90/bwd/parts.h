@@ -293,8 +293,8 @@ struct BwdParts {
         }
         if (kCfg.has_mask() && !part.sees(i)) x = 0;
       }
-      // Elements of 40 queries in flight at a time: there are no registers for more (P ≥ 0).
-      if (kCfg.adds_mask() && j % 5 == 4 && j + 1 < kQueries / 8 && ptx::any(s[4 * j] < 0))
+      // Elements of 32 queries in flight at a time: there are no registers for more (P ≥ 0).
+      if (kCfg.adds_mask() && j % 4 == 3 && j + 1 < kQueries / 8 && ptx::any(s[4 * j] < 0))
         ptx::nanosleep(0);
     }
     if constexpr (kCfg.functors) {
