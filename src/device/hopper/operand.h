@@ -51,6 +51,18 @@ FA3_DEV void to_operand16(ptx::AFrag (&a)[kSteps], const ptx::Acc<N>& acc) {
   }
 }
 
+// Step s of it.
+template <MmaType kType, int N>
+FA3_DEV ptx::Vec<u32, 4> operand16(const ptx::Acc<N>& acc, int s) {
+  ptx::Vec<u32, 4> packed;
+  FA3_UNROLL
+  for (int r = 0; r < 4; ++r) {
+    const int i = operand16_source(s, r);
+    packed[r] = pack16<kType>(acc[i], acc[i + 1]);
+  }
+  return packed;
+}
+
 // The same into shared memory, as panels of `rows` rows; this warpgroup's 64 begin at `to`. Only
 // columns [begin, end), from the panel that begins there on.
 template <MmaType kType, Swizzle kSwizzle, int N>
@@ -62,12 +74,7 @@ FA3_DEV void store_operand16(u8* to, const ptx::Acc<N>& acc, u32 rows, u32 begin
   FA3_UNROLL
   for (u32 t = 0; t < N / 16; ++t) {
     if (16 * t < begin || 16 * t >= end) continue;
-    ptx::Vec<u32, 4> packed;
-    FA3_UNROLL
-    for (int r = 0; r < 4; ++r) {
-      const int i = operand16_source(static_cast<int>(t), r);
-      packed[r] = pack16<kType>(acc[i], acc[i + 1]);
-    }
+    const ptx::Vec<u32, 4> packed = operand16<kType>(acc, static_cast<int>(t));
     const u32 at = 32 * t - 2 * begin;  // bytes
     u8* const panel = to + at / kWidth * (rows * kWidth);
     const u32 column = at % kWidth + lane / 16 * 16;
@@ -84,12 +91,7 @@ FA3_DEV void store_turned16(u8* to, u32 thread, const ptx::Acc<N>& acc,
   u8* const at = to + panel_offset(row, column, Swizzle::k128);
   FA3_UNROLL
   for (u32 t = 0; t < N / 16; ++t) {
-    ptx::Vec<u32, 4> packed;
-    FA3_UNROLL
-    for (int r = 0; r < 4; ++r) {
-      const int i = operand16_source(static_cast<int>(t), r);
-      packed[r] = pack16<kType>(acc[i], acc[i + 1]);
-    }
+    const ptx::Vec<u32, 4> packed = operand16<kType>(acc, static_cast<int>(t));
     ptx::stmatrix_x4_trans(at + 16 * 128 * t, packed, where);
   }
 }

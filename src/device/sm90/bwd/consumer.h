@@ -29,7 +29,7 @@ struct BwdConsumer : BwdParts<kCfg> {
   static constexpr bool kTight = kCfg.lists() && !kCfg.roomy();
 
   // Behind the exponentials: there are no registers for dP while a mask of FP32 is added.
-  static constexpr bool kDpLate = kCfg.attn_mask == MaskTensor::kF32;
+  static constexpr bool kDpLate = kTight && kCfg.attn_mask == MaskTensor::kF32;
 
   QRing q_ring;  // S's, dK's
   DoutRing dout_ring;

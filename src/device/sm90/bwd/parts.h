@@ -350,11 +350,12 @@ struct BwdParts {
     }
   }
   // The same · (1 − tanh²), whose tanh is made again from P: kept, it would take as many registers.
-  FA3_DEV void make_capped_ds(u32 stage, const Scores& s, Scores& dp) const {
+  FA3_DEV void make_capped_ds(u32 stage, const Stats& delta_of, const Scores& s,
+                              Scores& dp) const {
     const Bias added = bias(stage);
     FA3_UNROLL
     for (int j = 0; j < kQueries / 8; ++j) {
-      const Two delta = load_stats(stage, 1, j), lse = load_stats(stage, 0, j);
+      const Two delta = delta_of(j), lse = load_stats(stage, 0, j);
       [[maybe_unused]] const MaskPart part = mask_part(j);
       FA3_UNROLL
       for (int i = 4 * j; i < 4 * j + 4; ++i) {
@@ -369,7 +370,7 @@ struct BwdParts {
   FA3_DEV void make_ds(u32 stage, const Stats& delta_of, const Scores& s, const Fragment& p,
                        Scores& dp) const {
     if constexpr (kCfg.softcap)
-      make_capped_ds(stage, s, dp);
+      make_capped_ds(stage, delta_of, s, dp);
     else
       make_plain_ds(delta_of, s, p, dp);
   }
