@@ -350,8 +350,7 @@ struct BwdParts {
     }
   }
   // The same · (1 − tanh²), whose tanh is made again from P: kept, it would take as many registers.
-  FA3_DEV void make_capped_ds(u32 stage, const Stats& delta_of, const Scores& s,
-                              Scores& dp) const {
+  FA3_DEV void make_capped_ds(u32 stage, const Stats& delta_of, const Scores& s, Scores& dp) const {
     const Bias added = bias(stage);
     FA3_UNROLL
     for (int j = 0; j < kQueries / 8; ++j) {
