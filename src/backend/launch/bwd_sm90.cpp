@@ -111,6 +111,7 @@ Result<BwdArgs> main_args(const BwdPlan& plan, const MainTiles& tiles, GpuRuntim
   args.kv_axis = axis_of(p, kK, buffers, c.ragged);
   args.batch = static_cast<i32>(p.batch);
   args.group_size = static_cast<i32>(p.group_size());
+  args.section_log2 = plan.section_log2;
   args.head_dim_qk = static_cast<i32>(p.head_dim_qk);
   args.head_dim_v = static_cast<i32>(p.head_dim_v);
   args.stores_dq = plan.stores_dq, args.sums_dq = plan.sums_dq;

@@ -27,6 +27,7 @@ void describe_main(const BwdPlan& plan, const Problem& problem, Json& json) {
     rejected[row.name] = row.why;
   json["tile_q"] = c.tile_q;
   json["tile_kv"] = c.tile_kv();
+  json["section_heads"] = 1 << plan.section_log2;
   json["dq_sums"] = !plan.sums_dq ? "none" : plan.stores_dq ? "stored" : "added to";
   json["stages"] = c.stages;
   json["threads"] = c.threads();

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 
 #include "core/dtype.h"
 #include "core/tuning.h"
@@ -22,6 +23,22 @@ constexpr int64_t kMaxGrid = 65535;  // of y and z: heads, sequences
 // Keys that are worth a CTA of bwd_bound, and the most CTAs of a head: each CTA of bwd_delta reads
 // what they have found.
 constexpr int64_t kBoundKeys = 128, kMostBounds = 64;
+
+// A section's Q, dO and sums of dQ stay in the L2 cache (50 MB) while its KV tiles visit them. With
+// more heads than 16 the CTAs begin and end at the same time, and memory is busy then and idle in
+// between. Measured: docs/tuning/bwd_sm90.md.
+constexpr int64_t kSectionBytes = 40'000'000, kMostSectionHeads = 16;
+
+// log2 of the KV heads of a section: the greatest power of two that divides all of them.
+uint32_t section_log2(const Problem& p, int64_t kv_tiles) {
+  const int64_t of_query = 2 * (p.head_dim_qk + p.head_dim_v) + 4 * p.head_dim_qk,
+                of_head = std::max<int64_t>(most_rows(p.q) * p.group_size() * of_query, 1),
+                of_grid = std::numeric_limits<int32_t>::max() / std::max<int64_t>(kv_tiles, 1),
+                most = std::min({kSectionBytes / of_head, of_grid, kMostSectionHeads});
+  uint32_t log2 = 0;
+  while (p.heads_kv % (int64_t{2} << log2) == 0 && int64_t{2} << log2 <= most) ++log2;
+  return log2;
+}
 
 // ---- What is declined ---------------------------------------------------------------------------
 
@@ -217,6 +234,7 @@ Result<std::vector<BwdPlan>> bwd_plans_of(const BwdConfig& config, const BwdConf
   plan.config = config, plan.gradient = gradient;
   plan.tiles = bwd_q_tiles(p, config.tile_q) * p.heads_q;
   const int64_t kv_tiles = div_up(most_rows(p.kv), config.tile_kv());
+  plan.section_log2 = section_log2(p, kv_tiles);
   plan.sums_dq = p.layout[kDq].present();
   plan.stores_dq = plan.sums_dq && kv_tiles == 1 && !config.lists() && visits_all(config, p);
   std::vector<BwdPlan> plans;
@@ -243,7 +261,8 @@ Result<std::vector<BwdPlan>> bwd_plans_of(const BwdConfig& config, const BwdConf
   }
   if (queries && p.batch > 0) add(BwdPass::kDelta, q_tiles, p.heads_q, p.batch);
   if (p.layout[kDk].present() || p.layout[kDv].present() || p.layout[kDq].present())
-    add(BwdPass::kMain, kv_tiles, p.heads_kv, p.batch + (p.kv.varlen ? 1 : 0));
+    add(BwdPass::kMain, kv_tiles << plan.section_log2, p.heads_kv >> plan.section_log2,
+        p.batch + (p.kv.varlen ? 1 : 0));
   if (p.layout[kDattnMask].present()) {
     const int64_t tiles = gradient_tiles(gradient, p);
     if (tiles >= int64_t{1} << 31)

@@ -34,6 +34,7 @@ struct BwdPlan {
   BwdConfig config;
   BwdConfig gradient;  // of dattn_mask's kernel
   uint32_t grid[3] = {1, 1, 1};
+  uint32_t section_log2 = 0;  // of the KV heads of a section (device/sm90/bwd/work.h)
   // Of the workspace, which the kernels share: LSE, δ …, dQ's sums, the bits beside them, bounds,
   // and what stands for attn_mask.
   int64_t tiles = 0;          // of queries, of all heads and sequences

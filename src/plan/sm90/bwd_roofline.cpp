@@ -92,8 +92,10 @@ BwdEstimate bwd_estimate(const BwdPlan& plan, const Problem& p) {
   const double mean = e.steps / h200().multiprocessors;
   double last = mean;
   if (heads * static_cast<double>(tiles.size()) <= kMostTiles) {
-    last = makespan(h200().multiprocessors, static_cast<int64_t>(heads * tiles.size()),
-                    [&](int64_t i) { return tiles[static_cast<size_t>(i) % tiles.size()]; });
+    const auto ctas = static_cast<int64_t>(heads * static_cast<double>(tiles.size()));
+    last = makespan(h200().multiprocessors, ctas, [&](int64_t i) {
+      return tiles[static_cast<size_t>(i >> plan.section_log2) % tiles.size()];
+    });
   }
   e.busy = last > 0 ? mean / last : 1;
   const double by_steps = last * step / (kClockGhz * 1e9);

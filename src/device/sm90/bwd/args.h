@@ -37,6 +37,7 @@ struct BwdArgs {
   TensorMap q, k, v, dout;  // {head_dim, row, head, sequence}; ragged {head_dim, x, y, z, head}
   RowAxis q_axis, kv_axis;
   i32 batch, group_size;  // query heads per KV head
+  u32 section_log2;       // of the KV heads of a section (work.h)
   i32 head_dim_qk, head_dim_v;
   // A head has one KV tile, which visits all Q tiles: what dq_sum holds is not added to.
   bool stores_dq;

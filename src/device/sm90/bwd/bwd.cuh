@@ -4,8 +4,8 @@
 // CONTRACT  bwd_delta.cuh has written args.stats, and 0 to args.dq_sum but with stores_dq;
 //           bwd_dq.cuh turns it into dQ. dK and dV are written for every row of the tensors. Maps
 //           have boxes as TileLayout says. cu_seqlens and seqused may hold anything.
-// GRID      x: KV tiles of the longest sequence · y: KV heads · z: sequences, and with cu_seqlens
-//           one more, the rows of none
+// GRID      x: KV tiles of the longest sequence, of each the KV heads of a section · y: sections ·
+//           z: sequences, and with cu_seqlens one more, the rows of none
 // ROLES     wg 0: a thread is the producer; a warp for each consumer, of which a lane adds dQ;
 //           lists(): a warp finds the Q tiles that are visited
 //           wg 1, 2: consumers, 64 keys each; split(): the same 64, one for dV, one for dK

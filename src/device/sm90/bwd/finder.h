@@ -5,7 +5,6 @@
 #pragma once
 
 #include "device/hopper/ring.h"
-#include "device/ptx/grid.h"
 #include "device/ptx/memory.h"
 #include "device/ptx/thread.h"
 #include "device/ptx/warp.h"
@@ -54,7 +53,7 @@ struct BwdFinder {
     BwdStep found = BwdStep::none();
     FA3_NO_UNROLL
     for (i32 h = 0; h < args.group_size; ++h) {
-      const i32 head = static_cast<i32>(ptx::block_index_y()) * args.group_size + h;
+      const i32 head = BwdCta::head_kv(args) * args.group_size + h;
       FA3_NO_UNROLL
       for (i32 first = work.range.first; first < work.range.end; first += 32) {
         u32 tiles = shown(head, first);
@@ -92,8 +91,8 @@ struct BwdFinder {
   }
 
   // Of the CTA; kept in registers, they would be more than there are.
-  FA3_DEV static i32 batch() { return static_cast<i32>(ptx::block_index_z()); }
-  FA3_DEV static i32 kv_tile() { return static_cast<i32>(ptx::block_index_x()); }
+  FA3_DEV static i32 batch() { return BwdCta::batch(); }
+  FA3_DEV i32 kv_tile() const { return BwdCta::kv_tile(args); }
 
   // Tiles with an id between the least and the greatest of the keys.
   FA3_DEV u32 with_an_id(i32 head, i32 tile) const {

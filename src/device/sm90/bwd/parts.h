@@ -259,8 +259,7 @@ struct BwdParts {
   using MaskPart = BwdMaskPart<kCfg>;
   FA3_DEV MaskPlace mask_place() const {
     if constexpr (kCfg.mask_gradient) return place;
-    return {static_cast<i32>(ptx::block_index_z()), head,
-            kCfg.tile_kv() * static_cast<i32>(ptx::block_index_x())};
+    return {BwdCta::batch(), head, kCfg.tile_kv() * BwdCta::kv_tile(args)};
   }
   FA3_DEV MaskPart mask_part(int j) const {
     return MaskPart::load(args, mask_place(), wg, thread, tile, j);
@@ -459,7 +458,7 @@ struct BwdParts {
     }
     // Read again: kept over the loop, it would take registers.
     BwdWork work = BwdWork::of_cta<kCfg>(args);
-    const i32 step = kCfg.tile_kv() * static_cast<i32>(ptx::grid_dim_x());
+    const i32 step = kCfg.tile_kv() * BwdCta::kv_tiles(args);
     FA3_NO_UNROLL
     do {
       store(work);

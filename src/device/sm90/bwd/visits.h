@@ -5,7 +5,6 @@
 #pragma once
 
 #include "device/hopper/ring.h"
-#include "device/ptx/grid.h"
 #include "device/ptx/memory.h"
 #include "device/sm90/bwd/args.h"
 #include "device/sm90/bwd/smem.h"
@@ -46,7 +45,7 @@ struct BwdVisits {
     } else {
       if (++tile < work.range.end) return true;
       tile = work.range.first;
-      if (++head == (static_cast<i32>(ptx::block_index_y()) + 1) * args.group_size) return false;
+      if (++head == (BwdCta::head_kv(args) + 1) * args.group_size) return false;
       first = first_tile();
       return true;
     }
@@ -56,8 +55,7 @@ struct BwdVisits {
 
  private:
   FA3_DEV i64 first_tile() const {
-    return args.tiles.first(static_cast<i32>(ptx::block_index_z()), head, work.q.begin,
-                            kCfg.tile_q);
+    return args.tiles.first(BwdCta::batch(), head, work.q.begin, kCfg.tile_q);
   }
 };
 

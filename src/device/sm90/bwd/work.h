@@ -24,6 +24,22 @@ struct BwdQTile {
   }
 };
 
+// Of the main kernel. The heads of a section take turns tile by tile, so that under a causal mask the
+// longest tiles of all of them begin first and the shortest fill the grid's end (guide/bwd_schedule.md).
+struct BwdCta {
+  FA3_DEV static i32 batch() { return static_cast<i32>(ptx::block_index_z()); }
+  FA3_DEV static i32 kv_tile(const BwdArgs& args) {
+    return static_cast<i32>(ptx::block_index_x() >> args.section_log2);
+  }
+  FA3_DEV static i32 head_kv(const BwdArgs& args) {
+    const u32 in_section = ptx::block_index_x() & ((1u << args.section_log2) - 1);
+    return static_cast<i32>((ptx::block_index_y() << args.section_log2) + in_section);
+  }
+  FA3_DEV static i32 kv_tiles(const BwdArgs& args) {
+    return static_cast<i32>(ptx::grid_dim_x() >> args.section_log2);
+  }
+};
+
 // Of the main kernel: one KV tile of one KV head of one sequence, and the Q tiles that it visits,
 // of each query head of the group.
 struct BwdWork {
@@ -34,9 +50,9 @@ struct BwdWork {
   template <BwdConfig kCfg>
   FA3_DEV static BwdWork of_cta(const BwdArgs& args) {
     BwdWork work;
-    work.batch = static_cast<i32>(ptx::block_index_z());
-    work.head_kv = static_cast<i32>(ptx::block_index_y());
-    work.key = kCfg.tile_kv() * static_cast<i32>(ptx::block_index_x());
+    work.batch = BwdCta::batch();
+    work.head_kv = BwdCta::head_kv(args);
+    work.key = kCfg.tile_kv() * BwdCta::kv_tile(args);
     work.kv = rows_of_warp<kCfg.ragged>(args.kv_axis, args.batch, work.batch);
     if (work.batch < args.batch) {  // rows of no sequence are seen by no query
       work.q = rows_of_warp<kCfg.ragged>(args.q_axis, args.batch, work.batch);
