@@ -51,7 +51,8 @@ TEST(BwdRoofline, EveryRow_HasALimiter) {
     const BwdStepCost cost = bwd_step_cost(row.config);
     EXPECT_GT(cost.mma, 0) << row.name;
     EXPECT_GE(cost.most(), cost.mma) << row.name;
-    EXPECT_EQ(std::string(cost.limiter()) == "additions", row.config.split()) << row.name;
+    // 128 keys share a tile of dQ, at head dim 256 those of a cluster.
+    EXPECT_LT(cost.additions, cost.mma) << row.name;
   }
 }
 

@@ -112,6 +112,7 @@ Result<BwdArgs> main_args(const BwdPlan& plan, const MainTiles& tiles, GpuRuntim
   args.batch = static_cast<i32>(p.batch);
   args.group_size = static_cast<i32>(p.group_size());
   args.section_log2 = plan.section_log2;
+  args.kv_rows = static_cast<i32>(most_rows(p.kv));
   args.head_dim_qk = static_cast<i32>(p.head_dim_qk);
   args.head_dim_v = static_cast<i32>(p.head_dim_v);
   args.stores_dq = plan.stores_dq, args.sums_dq = plan.sums_dq;

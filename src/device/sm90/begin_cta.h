@@ -11,8 +11,8 @@
 namespace fa3::sm90 {
 
 // All threads: shared memory, of which the launch has kBytes, with its barriers initialised, when
-// the previous grid has ended.
-template <class Smem, int kBytes>
+// the previous grid has ended; in a cluster that of each CTA.
+template <class Smem, int kBytes, int kCluster = 1>
 FA3_DEV Smem& begin_cta() {
   static_assert(sizeof(Smem) <= kBytes, "smem_bytes() forgets something");
   auto& smem = ptx::smem_as<Smem>();
@@ -24,7 +24,10 @@ FA3_DEV Smem& begin_cta() {
   // on the next grid may start its own.
   ptx::pdl_launch();
   ptx::pdl_wait();
-  ptx::cta_sync();
+  if constexpr (kCluster > 1)
+    ptx::cluster_sync();
+  else
+    ptx::cta_sync();
   return smem;
 }
 

@@ -19,7 +19,7 @@ double waves_of(const BwdPlan& plan) {
 // The main kernel: its row of the table and why the others were rejected, configuration, steps.
 void describe_main(const BwdPlan& plan, const Problem& problem, Json& json) {
   const BwdConfig& c = plan.config;
-  const Tiles steps = tiles_of(problem, c.tile_q, c.tile_kv());
+  const Tiles steps = tiles_of(problem, c.tile_q, c.cluster_kv());
   if (!plan.declined.empty()) json["tuning_declined"] = plan.declined;
   json["tuning_key"] = key_of(problem);
   Json& rejected = json["rows_rejected"] = Json::object();
@@ -27,6 +27,7 @@ void describe_main(const BwdPlan& plan, const Problem& problem, Json& json) {
     rejected[row.name] = row.why;
   json["tile_q"] = c.tile_q;
   json["tile_kv"] = c.tile_kv();
+  json["cluster"] = c.cluster();
   json["section_heads"] = 1 << plan.section_log2;
   json["dq_sums"] = !plan.sums_dq ? "none" : plan.stores_dq ? "stored" : "added to";
   json["stages"] = c.stages;

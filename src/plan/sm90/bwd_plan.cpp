@@ -100,7 +100,7 @@ BwdConfig narrow_gradient_of(BwdConfig config, const Problem& p) {
 bool visits_all(const BwdConfig& c, const Problem& p) {
   if (has_lengths(p)) return false;
   const auto queries = static_cast<i32>(p.q.rows), keys = static_cast<i32>(p.kv.rows);
-  const TileRange range = q_tile_range(band_of(p), queries, keys, 0, c.tile_kv(), c.tile_q);
+  const TileRange range = q_tile_range(band_of(p), queries, keys, 0, c.cluster_kv(), c.tile_q);
   return range.first == 0 && range.end == div_up(queries, c.tile_q);
 }
 
@@ -233,10 +233,10 @@ Result<std::vector<BwdPlan>> bwd_plans_of(const BwdConfig& config, const BwdConf
   BwdPlan plan;
   plan.config = config, plan.gradient = gradient;
   plan.tiles = bwd_q_tiles(p, config.tile_q) * p.heads_q;
-  const int64_t kv_tiles = div_up(most_rows(p.kv), config.tile_kv());
-  plan.section_log2 = section_log2(p, kv_tiles);
+  const int64_t clusters = div_up(most_rows(p.kv), config.cluster_kv());
+  plan.section_log2 = section_log2(p, clusters * config.cluster());
   plan.sums_dq = p.layout[kDq].present();
-  plan.stores_dq = plan.sums_dq && kv_tiles == 1 && !config.lists() && visits_all(config, p);
+  plan.stores_dq = plan.sums_dq && clusters == 1 && !config.lists() && visits_all(config, p);
   std::vector<BwdPlan> plans;
   const auto add = [&](BwdPass pass, int64_t x, int64_t heads, int64_t sequences) {
     plan.pass = pass;
@@ -261,8 +261,8 @@ Result<std::vector<BwdPlan>> bwd_plans_of(const BwdConfig& config, const BwdConf
   }
   if (queries && p.batch > 0) add(BwdPass::kDelta, q_tiles, p.heads_q, p.batch);
   if (p.layout[kDk].present() || p.layout[kDv].present() || p.layout[kDq].present())
-    add(BwdPass::kMain, kv_tiles << plan.section_log2, p.heads_kv >> plan.section_log2,
-        p.batch + (p.kv.varlen ? 1 : 0));
+    add(BwdPass::kMain, clusters * config.cluster() << plan.section_log2,
+        p.heads_kv >> plan.section_log2, p.batch + (p.kv.varlen ? 1 : 0));
   if (p.layout[kDattnMask].present()) {
     const int64_t tiles = gradient_tiles(gradient, p);
     if (tiles >= int64_t{1} << 31)
@@ -288,6 +288,7 @@ LaunchShape shape_of(const BwdPlan& plan) {
                      : gradient                     ? static_cast<u32>(plan.gradient.smem_bytes())
                      : plan.pass == BwdPass::kBound ? kBoundSmemBytes
                                                     : 0;
+  shape.cluster = main ? static_cast<u32>(plan.config.cluster()) : 1;
   shape.interacting = main;  // sums of dQ
   return shape;
 }

@@ -46,7 +46,8 @@ BwdStepCost bwd_step_cost(const BwdConfig& c, bool sums_dq) {
   BwdStepCost cost;
   cost.mma = 2 * q * kv * (3 * qk + 2 * v) / kMmaFlops;
   cost.exponentials = q * kv / kExponentials;
-  cost.additions = sums_dq ? 4. * c.dq_sums() / kAddedBytes : 0;
+  const double dq_bytes = 4. * c.dq_sums() / c.cluster();  // that a CTA adds
+  cost.additions = sums_dq ? dq_bytes / kAddedBytes : 0;
   // A wgmma is 16 deep. It reads B, 32 bytes a column, and A, 64 rows, unless that is in registers,
   // as P is, and dS for dK where nothing runs a tile ahead (consumer.h). S and dP have a consumer's
   // 64 keys as rows, and so have dK and dV; dQ has queries.
@@ -54,14 +55,14 @@ BwdStepCost bwd_step_cost(const BwdConfig& c, bool sums_dq) {
   const double makers = kv / 64;  // of 64 keys of S; of dK and dV the same
   const double scores = makers * (qk + v) / 16 * (kA + kB * q);
   const double dv = makers * q / 16 * kB * v,
-               dk = makers * q / 16 * ((c.exact_p() ? 0 : kA) + kB * qk);
-  const double dq_blocks = c.dq_by_rows() ? q / 64 : c.consumer_wgs * c.dq_pieces();
-  const double dq_block_columns = c.dq_by_rows() ? qk : c.dq_piece_columns();
-  const double dq = dq_blocks * kv / 16 * (kA + kB * dq_block_columns);
-  // Q, dO and what comes with them arrive; dS is stored, P too where another consumer takes it and
-  // reads it; dQ is stored, and read by what adds it.
+               dk = makers * q / 16 * ((c.exact_p() && !c.split() ? 0 : kA) + kB * qk);
+  const double dq_blocks = c.dq_by_rows() ? q / 64 : c.split() ? 1 : c.consumer_wgs;
+  const double dq_block_columns = c.dq_columns();
+  const double dq = dq_blocks * c.cluster_kv() / 16 * (kA + kB * dq_block_columns);
+  // Q, dO and what comes with them arrive; dS is stored, in a cluster also sent and received; dQ is
+  // stored, and read by what adds it.
   const double moved = c.q_tile().bytes() + c.dout_tile().bytes() + c.stats_bytes() +
-                       c.ds_tile().bytes() + 2 * c.p_bytes() + (sums_dq ? 2 : 1) * 4. * c.dq_sums();
+                       (c.split() ? 3 : 1) * c.ds_tile().bytes() + (sums_dq ? 2 : 1) * dq_bytes;
   cost.shared_memory = (scores + dv + dk + dq + moved) / kSharedBytes;
   return cost;
 }
@@ -81,20 +82,21 @@ BwdEstimate bwd_estimate(const BwdPlan& plan, const Problem& p) {
   const double step = bwd_step_cost(c, plan.sums_dq).most(),
                sequences = static_cast<double>(p.batch);
   const Band32 band = band_of(p);
-  std::vector<double> tiles;  // steps of each KV tile of a head, whose heads of a group follow
-  for (i32 key = 0; key < kv_rows; key += c.tile_kv()) {
-    const TileRange range = q_tile_range(band, q_rows, kv_rows, key, c.tile_kv(), c.tile_q);
+  // Steps of each KV tile of a head, whose heads of a group follow, in a cluster of each CTA.
+  std::vector<double> tiles;
+  for (i32 key = 0; key < kv_rows; key += c.cluster_kv()) {
+    const TileRange range = q_tile_range(band, q_rows, kv_rows, key, c.cluster_kv(), c.tile_q);
     tiles.push_back(std::max(range.end - range.first, 0) * static_cast<double>(p.group_size()));
-    e.steps += tiles.back();
+    e.steps += c.cluster() * tiles.back();
   }
   const double heads = static_cast<double>(p.heads_kv) * sequences;
   e.steps *= heads;
   const double mean = e.steps / h200().multiprocessors;
   double last = mean;
   if (heads * static_cast<double>(tiles.size()) <= kMostTiles) {
-    const auto ctas = static_cast<int64_t>(heads * static_cast<double>(tiles.size()));
+    const auto ctas = static_cast<int64_t>(heads * static_cast<double>(tiles.size())) * c.cluster();
     last = makespan(h200().multiprocessors, ctas, [&](int64_t i) {
-      return tiles[static_cast<size_t>(i >> plan.section_log2) % tiles.size()];
+      return tiles[static_cast<size_t>(i / c.cluster() >> plan.section_log2) % tiles.size()];
     });
   }
   e.busy = last > 0 ? mean / last : 1;

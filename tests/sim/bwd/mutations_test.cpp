@@ -34,8 +34,8 @@ static_assert(kSplit.split());
 
 const bool added = (add_bwd<kSplit>(), add_bwd<kByRows>(), add_bwd<kHalfTile>(), true);
 
-// One KV tile a head, so that no two CTAs add to the same dQ, whose bits would depend on their
-// order; Q tiles for several rounds of the rings.
+// One KV tile a head, or one for each CTA of a cluster, so that no two add to the same dQ, whose
+// bits would depend on their order; Q tiles for several rounds of the rings.
 verify::Config problem(const BwdConfig& c) {
   verify::Config p;
   p.dtype = FA3_BF16;
@@ -44,7 +44,7 @@ verify::Config problem(const BwdConfig& c) {
   p.heads_kv = 1;
   p.head_dim_qk = p.head_dim_v = c.head_dim_qk;
   p.seqlen_q = 5 * c.tile_q / 2;
-  p.seqlen_kv = c.tile_kv() - 8;
+  p.seqlen_kv = c.cluster_kv() - 8;
   p.alignment = 16;
   if (c.functors) {  // and of what the finder hands over
     p.alibi = true, p.sequence_ids = 2;
@@ -61,11 +61,12 @@ verify::Config problem(const BwdConfig& c) {
 const std::vector<Spared> kSpared = {
     {nullptr, "late", "for speed: the second consumer may start with the first"},
     {"split", "seen",
-     "P is there, which has been made of the same stage; but another thread has waited for that"},
+     "dS is there, which has been made of the same stage; but another thread has waited for that"},
     {"split", "group", "dQ's GEMM, which is waited for, takes the one before into its group"},
     {"half_tile", "group", "dQ's GEMM, which is waited for, takes the one before into its group"},
     {nullptr, "own_ds",
      "the simulator begins a wgmma when all four warps are at it, which hardware need not"},
+    {nullptr, "aligned", "the simulator's barriers bring the lanes of a warp together, too"},
     {nullptr, "lanes", "bar.arrive brings the lanes of a warp together, too"},
     {nullptr, "range", "shuffles bring the lanes of a warp together before they read it"},
     {nullptr, "again", "stmatrix brings the lanes of a warp together, too"},

@@ -122,7 +122,7 @@ struct BwdAheadConsumer : BwdParts<kCfg> {
       smem.dout_full[dout_ring.stage].wait(dout_ring.phase);
       this->issue_dp(dout_ring, ds);
     }
-    if constexpr (!kFirst) this->release_dq(0);  // behind dP, which covers the fence's time
+    if constexpr (!kFirst) this->release_dq(wg);  // behind dP, which covers the fence's time
     if constexpr (kNext) this->next_tile();
     // All warps of this consumer have stored their dS.
     NamedBarrier{kOwnDsBar + wg, kWgThreads}.sync();  // sim:spare(own_ds)
@@ -146,13 +146,14 @@ struct BwdAheadConsumer : BwdParts<kCfg> {
     ptx::fence_regs(dk);
     const typename Parts::Two scales = this->load_scales(q_ring);
     store_dq(q_ring, scales, dq);
-    this->release_dq(0);
+    this->release_dq(wg);
   }
 
   // Ring: of Q.
-  FA3_DEV void store_dq(const QRing& ring, const typename Parts::Two& scales, DqAcc& dq) {
+  FA3_DEV void store_dq(const QRing& ring, typename Parts::Two scales, DqAcc& dq) {
     dq_empty(wg).sync();
-    this->put_dq(smem.dq[wg], ring, scales, dq, 0);
+    this->note_odd(ring, scales, dq);
+    this->put_dq(scales, dq, wg);
   }
 };
 

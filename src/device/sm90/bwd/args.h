@@ -38,6 +38,7 @@ struct BwdArgs {
   RowAxis q_axis, kv_axis;
   i32 batch, group_size;  // query heads per KV head
   u32 section_log2;       // of the KV heads of a section (work.h)
+  i32 kv_rows;            // of the longest sequence
   i32 head_dim_qk, head_dim_v;
   // A head has one KV tile, which visits all Q tiles: what dq_sum holds is not added to.
   bool stores_dq;

@@ -35,14 +35,18 @@ struct BwdConfig {
   FA3_HD constexpr bool has_mask() const { return attn_mask != MaskTensor::kNone; }
   FA3_HD constexpr bool adds_mask() const { return adds_to_scores(attn_mask); }
 
-  // Both consumers have the same 64 keys, one makes P and dV, the other dS and dK: accumulators of
-  // more than 128 columns are as many registers as one warpgroup has.
+  // Both consumers have the same 64 keys, one makes P, dS and dV, the other dK and dQ: accumulators
+  // of more than 128 columns are as many registers as one warpgroup has.
   FA3_HD constexpr bool wide() const { return head_dim_qk > 128 || head_dim_v > 128; }
   FA3_HD constexpr bool split() const { return wide() && !mask_gradient; }
   // Keys from one consumer's to the next one's.
   FA3_HD constexpr u32 own_keys() const { return split() ? 0 : kWgRows; }
   FA3_HD constexpr int tile_kv() const { return split() ? kWgRows : kWgRows * consumer_wgs; }
   FA3_HD constexpr int threads() const { return kWgThreads * (consumer_wgs + 1); }
+  // CTAs of a cluster: two neighbours visit the same Q tiles, each with keys of its own. They
+  // exchange dS, and each makes half of the columns of dQ, of the keys of both.
+  FA3_HD constexpr int cluster() const { return split() ? 2 : 1; }
+  FA3_HD constexpr int cluster_kv() const { return cluster() * tile_kv(); }
 
   // Which Q tiles are visited lies in data: a warp finds them (finder.h).
   FA3_HD constexpr bool lists() const { return !mask_gradient && (functors || has_mask()); }
@@ -50,30 +54,32 @@ struct BwdConfig {
   // dS is made of P in FP32; else, where registers do not allow it, of P as it is rounded for dV.
   FA3_HD constexpr bool exact_p() const { return tile_q == 64; }
 
-  // A consumer's part of a tile of dQ: 64 of its rows, or where it has no more than 64, a part of
-  // the columns.
+  // What one accumulator holds of a tile of dQ: 64 of its rows, or where it has no more than 64, a
+  // part of the columns, which the consumers share, or the CTAs of a cluster.
   FA3_HD constexpr bool dq_by_rows() const { return tile_q == kWgRows * consumer_wgs; }
   FA3_HD constexpr int dq_columns() const {
-    return dq_by_rows() ? head_dim_qk : head_dim_qk / consumer_wgs;
+    return dq_by_rows() ? head_dim_qk : head_dim_qk / (split() ? cluster() : consumer_wgs);
   }
-  // Of which so many at a time are in registers.
-  FA3_HD constexpr int dq_piece_columns() const { return min(dq_columns(), 64); }
-  FA3_HD constexpr int dq_pieces() const { return dq_columns() / dq_piece_columns(); }
-  // Whether dQ has shared memory of its own on its way out; else it takes that of Q and dO.
-  FA3_HD constexpr bool dq_apart() const { return !split(); }
+  // Of which so many go to a dQ writer at a time: split, each of the two takes half of the columns
+  // in two turns.
+  FA3_HD constexpr int dq_turns() const { return split() ? 2 : 1; }
+  FA3_HD constexpr int dq_piece_columns() const {
+    return split() ? dq_columns() / (consumer_wgs * dq_turns()) : dq_columns();
+  }
   // Sums of a tile of dQ, 32 bits each, in the order of the consumers' registers (dq_place).
   FA3_HD constexpr int dq_sums() const { return tile_q * head_dim_qk; }
-  // Deterministic, words of bits beside them: which of a thread's registers of a piece are +∞ or
-  // NaN; 128 words on, which are −∞ or NaN.
+  // Deterministic, words of bits beside them, for at most 64 columns: which of a thread's registers
+  // are +∞ or NaN; 128 words on, which are −∞ or NaN.
+  FA3_HD constexpr int dq_flag_columns() const { return min(dq_columns(), 64); }
   FA3_HD constexpr int dq_flags() const {
-    return deterministic ? 2 * kWgThreads * dq_sums() / (kWgRows * dq_piece_columns()) : 0;
+    return deterministic ? 2 * kWgThreads * dq_sums() / (kWgRows * dq_flag_columns()) : 0;
   }
 
   // Registers per thread after setmaxnreg; where consumers need fewer, the producer has some more.
   FA3_HD constexpr int producer_registers() const { return roomy() ? 40 : 24; }
   FA3_HD constexpr int consumer_registers() const { return roomy() ? 232 : 240; }
   FA3_HD constexpr bool roomy() const {
-    return mask_gradient || (exact_p() && head_dim_qk + head_dim_v <= 128);
+    return mask_gradient || (split() && lists()) || (exact_p() && head_dim_qk + head_dim_v <= 128);
   }
 
   // Tiles in shared memory; Q, dO and dS of a stage.
@@ -100,9 +106,14 @@ struct BwdConfig {
   FA3_HD constexpr int mask_makers() const { return split() ? 1 : consumer_wgs; }
   FA3_HD constexpr int ds_slots() const { return split() ? 1 : 2; }
   FA3_HD constexpr int ds_writers() const { return split() ? 1 : consumer_wgs; }
-  FA3_HD constexpr int q_stages() const { return split() ? stages : stages + 1; }
-  // P in FP32 from one consumer to the other.
-  FA3_HD constexpr int p_bytes() const { return split() ? 4 * tile_kv() * tile_q : 0; }
+  FA3_HD constexpr int q_stages() const { return stages + 1; }
+  // Of the other CTA's keys, what this one's part of dQ takes: K's columns, and dS.
+  FA3_HD constexpr TileLayout peer_k_tile() const {
+    return {tile_kv(), head_dim_qk / cluster(), 2};
+  }
+  FA3_HD constexpr int peer_bytes() const {
+    return split() ? peer_k_tile().bytes() + ds_tile().bytes() : 0;
+  }
 
   // dattn_mask: a stage holds K and Q, or V and dO, of several tiles of queries.
   FA3_HD constexpr int parts() const { return wide() ? 1 : 2; }
@@ -120,12 +131,12 @@ struct BwdConfig {
       return static_cast<int>(round_up(of_stages + of_threads + sums, 1024));
     }
     const int tiles = k_tile().bytes() + v_tile().bytes() + q_stages() * q_tile().bytes() +
-                      stages * dout_tile().bytes() + ds_slots() * ds_tile().bytes() + p_bytes();
-    const int dq = dq_apart() ? 4 * dq_sums() : 0;
-    constexpr int kUnused = 4 * 16;  // members that a variant does not touch
+                      stages * dout_tile().bytes() + ds_slots() * ds_tile().bytes() + peer_bytes();
+    const int dq = 4 * kWgRows * consumer_wgs * dq_piece_columns();
+    constexpr int kUnused = 3 * 16 + 128;  // members that a variant does not touch
     const int steps = lists() ? kBwdSteps : 1;
     const int barriers =
-        2 + 2 * q_stages() + 2 * stages + ds_slots() * (ds_writers() + 1) + 1 + 2 * steps;
+        4 + 2 * q_stages() + 2 * stages + ds_slots() * (ds_writers() + 1) + 2 * steps;
     return static_cast<int>(
         round_up(tiles + dq + kUnused + q_stages() * stats_bytes() + scale_slots() * scale_bytes() +
                      16 * kWgThreads * (mask_makers() + (functors ? mask_makers() : 0)) +

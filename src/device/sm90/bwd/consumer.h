@@ -85,7 +85,7 @@ struct BwdConsumer : BwdParts<kCfg> {
     const Stats delta = this->stats(q_ring.stage, 1);
     gemm_wait<0>(ds);
     this->make_ds(q_ring.stage, delta, s, p, ds);
-    const typename Parts::Two scales = this->load_scales(q_ring);
+    typename Parts::Two scales = this->load_scales(q_ring);
     to_operand16<kType>(a, ds);
     this->put_ds(ds_ring, ds);
     // dV in halves: one covers the way of dS, the other that of dQ.
@@ -103,10 +103,11 @@ struct BwdConsumer : BwdParts<kCfg> {
     if constexpr (kTight) this->thread_anew();
     dq_empty(wg).sync();
     gemm_wait<1>(dq);
-    this->put_dq(smem.dq[wg], q_ring, scales, dq, 0);
+    this->note_odd(q_ring, scales, dq);
+    this->put_dq(scales, dq, wg);
     const auto q = this->template columns<kQ>(smem.q, q_ring);
     gemm_rs<kType>(dk, a, q, kAccumulate);  // sim:spare(fenced)
-    this->release_dq(0);                    // behind dK, which covers the fence's time
+    this->release_dq(wg);                   // behind dK, which covers the fence's time
     gemm_wait<1>(dv);
     smem.dout_empty[dout_ring.stage].arrive_if(leader);
     dout_ring.advance();

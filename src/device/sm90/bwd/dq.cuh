@@ -32,7 +32,7 @@ FA3_HD constexpr Place dq_place(u32 i) {
 // which is `first`.
 template <BwdConfig kCfg>
 FA3_DEV void put_flagged(const u32* flags, u32 i, int first, float (&two)[2]) {
-  constexpr u32 kGroups = kCfg.dq_piece_columns() / 8;  // of four, of a thread's piece
+  constexpr u32 kGroups = kCfg.dq_flag_columns() / 8;  // of four, of a thread
   const u32* const words = flags + i / (kGroups * kWgThreads) * (2 * kWgThreads) + i % kWgThreads;
   const u32 bit = 4 * (i / kWgThreads % kGroups) + static_cast<u32>(first);
   const u32 up = ptx::ld_global(words) >> bit, down = ptx::ld_global(words + kWgThreads) >> bit;

@@ -46,14 +46,15 @@ struct BwdFinder {
   FA3_DEV void run() {
     if constexpr (kCfg.functors) {
       if (args.ids_kv != nullptr)
-        ids = IdRange::of<kCfg.tile_kv()>(args.ids_kv + work.batch * args.id_kv_batch +
-                                              first_row(args.kv_axis, work.kv) + work.key,
-                                          work.kv.used - work.key);
+        ids = IdRange::of<kCfg.cluster_kv()>(args.ids_kv + work.batch * args.id_kv_batch +
+                                                 first_row(args.kv_axis, work.kv) +
+                                                 work.cluster_key<kCfg>(),
+                                             work.kv.used - work.cluster_key<kCfg>());
     }
     BwdStep found = BwdStep::none();
     FA3_NO_UNROLL
     for (i32 h = 0; h < args.group_size; ++h) {
-      const i32 head = BwdCta::head_kv(args) * args.group_size + h;
+      const i32 head = BwdCta<kCfg>::head_kv(args) * args.group_size + h;
       FA3_NO_UNROLL
       for (i32 first = work.range.first; first < work.range.end; first += 32) {
         u32 tiles = shown(head, first);
@@ -91,8 +92,13 @@ struct BwdFinder {
   }
 
   // Of the CTA; kept in registers, they would be more than there are.
-  FA3_DEV static i32 batch() { return BwdCta::batch(); }
-  FA3_DEV i32 kv_tile() const { return BwdCta::kv_tile(args); }
+  FA3_DEV static i32 batch() { return BwdCta<kCfg>::batch(); }
+  FA3_DEV i32 kv_tile() const { return BwdCta<kCfg>::first_kv_tile(args); }
+  // Of the cluster, those that hold keys.
+  FA3_DEV i32 kv_tiles() const {
+    if constexpr (kCfg.cluster() == 1) return 1;
+    return min((args.kv_rows - 1) / kCfg.tile_kv() - kv_tile() + 1, kCfg.cluster());
+  }
 
   // Tiles with an id between the least and the greatest of the keys.
   FA3_DEV u32 with_an_id(i32 head, i32 tile) const {
@@ -109,14 +115,16 @@ struct BwdFinder {
     if constexpr (kCfg.adds_mask()) {
       static_assert(kCfg.tile_q == kMaskImageRows, "a block of the image");
       FA3_UNROLL
-      for (i32 i = 0; i < kCfg.tile_kv(); i += kMaskImageRows)
+      for (i32 i = 0; i < kCfg.tile_kv() * kv_tiles(); i += kMaskImageRows)
         shows = shows || args.image.shows(batch(), head, tile,
                                           (kCfg.tile_kv() * kv_tile() + i) / kMaskImageRows);
     } else {
       const MaskTensorArgs& mask = args.mask;
       const MaskTiles* const at = mask.tiles + batch() * mask.tiles_batch + head * mask.tiles_head +
                                   tile * mask.tiles_q + kv_tile() / 32 * mask.step;
-      shows = (ptx::ld_global(reinterpret_cast<const u32*>(at)) >> (kv_tile() % 32) & 1) != 0;
+      const u32 of_cluster = (1u << kv_tiles()) - 1;
+      shows =
+          (ptx::ld_global(reinterpret_cast<const u32*>(at)) >> (kv_tile() % 32) & of_cluster) != 0;
     }
     return ptx::ballot(shows);
   }

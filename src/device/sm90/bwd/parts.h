@@ -38,9 +38,7 @@ struct BwdParts {
   using Smem = SmemOf;
   using Scores = ptx::Acc<kQueries>;
   using Fragment = ptx::AFrag[kQueries / 16];
-  // A consumer's part of dQ is made 64 columns at a time.
-  static constexpr int kDqColumns = kCfg.dq_piece_columns(), kDqPieces = kCfg.dq_pieces(),
-                       kDqPiece = kWgRows * kDqColumns;  // sums
+  static constexpr int kDqColumns = kCfg.dq_columns(), kPieceColumns = kCfg.dq_piece_columns();
   using DqAcc = ptx::Acc<kDqColumns>;
   using QRing = Ring<kCfg.q_stages()>;
   using DoutRing = Ring<kCfg.stages>;
@@ -97,7 +95,7 @@ struct BwdParts {
       if (ptx::lane_index() == 0) ptx::st_shared(&own_range(), range);
       ptx::warp_sync();  // sim:spare(range)
     }
-    if constexpr (!kCfg.lists()) visit(range[0], range);
+    if constexpr (!kCfg.lists()) visit(work.first_q_tile<kCfg>(), range);
     return (range[3] - range[0]) * args.group_size;
   }
   FA3_DEV void see_keys(const KeysOfTile& of) {
@@ -189,18 +187,25 @@ struct BwdParts {
         dp, rows<kV>(smem.v, Ring<1>{}, own_bytes<kV>()), rows<kDout>(smem.dout, ring), kOverwrite);
   }
   // All keys' dS is there.
-  FA3_DEV void issue_dq(const DsRing& ring, DqAcc& dq, u32 piece = 0) {
-    constexpr u32 kPanelColumns = static_cast<u32>(kK.panel_columns());
-    const u32 column = kCfg.dq_by_rows() ? 0 : (wg * kDqPieces + piece) * kDqColumns;
-    const u32 first =
-        column / kPanelColumns * static_cast<u32>(kK.panel_bytes()) + column % kPanelColumns * 2;
+  FA3_DEV void issue_dq(const DsRing& ring, DqAcc& dq) {
     const u32 own_queries = kCfg.dq_by_rows() ? wg * static_cast<u32>(kDs.panel_bytes()) : 0;
-    const auto k = columns<kK>(smem.k, Ring<1>{}, first);
+    const auto k = columns<kK>(smem.k, Ring<1>{}, to_column<kK>(kDqColumns * dq_part()));
     if constexpr (kCfg.ds_turned())
       gemm_ss<kType, kCfg.tile_kv() / 16>(dq, rows<kDs>(smem.ds, ring), k, kOverwrite);
     else
       gemm_ss<kType, kCfg.tile_kv() / 16>(dq, columns<kDs>(smem.ds, ring, own_queries), k,
                                           kOverwrite);
+  }
+  // To a column of the first row.
+  template <TileLayout kTile>
+  FA3_DEV static u32 to_column(u32 column) {
+    constexpr u32 kPanel = static_cast<u32>(kTile.panel_columns());
+    return column / kPanel * static_cast<u32>(kTile.panel_bytes()) + column % kPanel * 2;
+  }
+  // Which of dQ's columns.
+  FA3_DEV u32 dq_part() const {
+    if constexpr (kCfg.dq_by_rows()) return 0;
+    return kCfg.split() ? BwdCta<kCfg>::rank() : wg;
   }
 
   // ---- P and dS ---------------------------------------------------------------------------------
@@ -248,7 +253,7 @@ struct BwdParts {
   FA3_DEV Bias bias(u32 stage) const {
     if constexpr (kCfg.functors) {
       const i32 query = kQueries * tile + static_cast<i32>(column());
-      const auto* const placed = &smem.placed[kCfg.split() ? 0 : wg][thread];
+      const auto* const placed = &smem.placed[wg][thread];
       return {ptx::ld_shared(&smem.stats[stage][3][0]),
               static_cast<float>(query + ptx::ld_shared(placed)[0])};
     } else {
@@ -259,7 +264,10 @@ struct BwdParts {
   using MaskPart = BwdMaskPart<kCfg>;
   FA3_DEV MaskPlace mask_place() const {
     if constexpr (kCfg.mask_gradient) return place;
-    return {BwdCta::batch(), head, kCfg.tile_kv() * BwdCta::kv_tile(args)};
+    i32 kv_tile = BwdCta<kCfg>::kv_tile(args);
+    // A cluster may have a CTA without keys, which reads what the other does.
+    if constexpr (kCfg.cluster() > 1) kv_tile = min(kv_tile, (args.kv_rows - 1) / kCfg.tile_kv());
+    return {BwdCta<kCfg>::batch(), head, kCfg.tile_kv() * kv_tile};
   }
   FA3_DEV MaskPart mask_part(int j) const {
     return MaskPart::load(args, mask_place(), wg, thread, tile, j);
@@ -414,51 +422,52 @@ struct BwdParts {
     }
     return words;
   }
-  // A piece to the dQ writer: registers 4g … 4g + 3 of all threads lie side by side. Ring: of Q.
-  FA3_DEV void put_dq(u32* to, const QRing& ring, Two scales, DqAcc& dq, int piece) const {
-    if (may_be_odd(scales)) {
-      flag_dq(dq, piece);
-      scales = load_scales(ring);  // again: kept, they would be two registers too many
-    }
+  // To dQ writer `w` its piece of that turn: registers 4g … 4g + 3 of all threads lie side by side.
+  FA3_DEV void put_dq(const Two& scales, const DqAcc& dq, u32 w, int turn = 0) const {
+    constexpr int kFours = kPieceColumns / 8;
+    const int first = kFours * (kCfg.split() ? static_cast<int>(w) + kCfg.consumer_wgs * turn : 0);
     FA3_UNROLL
-    for (u32 g = 0; g < kDqColumns / 8; ++g) {
-      ptx::st_shared(reinterpret_cast<ptx::Vec<u32, 4>*>(to + 4 * (kWgThreads * g + thread)),
-                     dq_words(dq, static_cast<int>(g), scales));
+    for (int g = 0; g < kFours; ++g) {
+      const u32 at = 4 * (kWgThreads * static_cast<u32>(g) + thread);
+      ptx::st_shared(reinterpret_cast<ptx::Vec<u32, 4>*>(smem.dq[w] + at),
+                     dq_words(dq, first + g, scales));
     }
   }
-  FA3_DEV void release_dq(int piece) const {
+  FA3_DEV void release_dq(u32 w) const {
     ptx::fence_proxy_async_shared();
-    dq_full(wg, static_cast<u32>(piece)).arrive();
+    dq_full(w).arrive();
   }
-  // Elements of a piece that are not finite become bits beside the sums, to which they add 0.
-  FA3_DEV void flag_dq(DqAcc& dq, int piece) const {
-    u32* const flags = args.dq_flag + ptx::ld_shared(&smem.dq_tile[wg]) * kCfg.dq_flags() +
-                       (wg * kDqPieces + static_cast<u32>(piece)) * (2 * kWgThreads);
+  // Elements that are not finite become bits beside the sums, to which they add 0; scales are
+  // loaded again: kept, they would be two registers too many. Ring: of Q. Behind a dq_empty().
+  FA3_DEV void note_odd(const QRing& ring, Two& scales, DqAcc& dq) const {
+    if (!may_be_odd(scales)) return;
+    constexpr int kBits = kCfg.dq_flag_columns() / 2;  // registers
+    const i64 tile_of_dq = ptx::ld_shared(&smem.dq_tile[kCfg.split() ? 0 : wg]);
+    constexpr u32 kParts = static_cast<u32>(kDqColumns / kCfg.dq_flag_columns());
+    const u32 part = kParts * (kCfg.split() ? BwdCta<kCfg>::rank() : wg);
+    u32* const flags =
+        args.dq_flag + tile_of_dq * kCfg.dq_flags() + part * (2 * kWgThreads) + thread;
     FA3_UNROLL
     for (int i = 0; i < kDqColumns / 2; ++i) {
       if (dq[i] - dq[i] == 0) continue;
-      if (!(dq[i] < 0)) ptx::red_or_b32(flags + thread, 1u << i);
-      if (!(dq[i] > 0)) ptx::red_or_b32(flags + kWgThreads + thread, 1u << i);
+      u32* const words = flags + i / kBits * (2 * kWgThreads);
+      if (!(dq[i] < 0)) ptx::red_or_b32(words, 1u << i % kBits);
+      if (!(dq[i] > 0)) ptx::red_or_b32(words + kWgThreads, 1u << i % kBits);
       dq[i] = 0;
     }
+    scales = load_scales(ring);
   }
 
   // ---- Gradients into tensors -------------------------------------------------------------------
 
   // store(work) for the CTA's tile, and again for rows of no sequence, which may be more than the
-  // grid has tiles. Split, through K's and V's memory, once no consumer reads there any more; else
-  // through this consumer's own rows of V, which nobody else reads.
+  // grid has tiles. They leave through this consumer's own rows of V, which nobody else reads;
+  // split, dK through K, whose last reader is dK's consumer, since dS was made of the last S.
   template <class Store>
   FA3_DEV void store_tiles(const Store& store) const {
-    if constexpr (kCfg.split()) {
-      // One for each, since split consumers come here on paths of their own.
-      constexpr u32 kThreads = kWgThreads * kCfg.consumer_wgs;
-      NamedBarrier{kDoneBar + wg, kThreads}.arrive();
-      NamedBarrier{kDoneBar + 1 - wg, kThreads}.sync();
-    }
     // Read again: kept over the loop, it would take registers.
     BwdWork work = BwdWork::of_cta<kCfg>(args);
-    const i32 step = kCfg.tile_kv() * BwdCta::kv_tiles(args);
+    const i32 step = kCfg.tile_kv() * BwdCta<kCfg>::kv_tiles(args);
     FA3_NO_UNROLL
     do {
       store(work);

@@ -29,6 +29,12 @@ struct BwdProducer {
                                           ptx::L2Hint::kEvictFirst);
     load_tile<kCfg.ragged, kCfg.v_tile()>(smem.v, args.v, smem.v_full, keys, work.key,
                                           ptx::L2Hint::kEvictFirst);
+    if constexpr (kCfg.split()) {
+      const i32 key = 2 * work.cluster_key<kCfg>() + kCfg.tile_kv() - work.key;
+      const i32 column = kCfg.peer_k_tile().columns * static_cast<i32>(BwdCta<kCfg>::rank());
+      load_tile<kCfg.ragged, kCfg.peer_k_tile()>(smem.peer_k, args.k, smem.peer_k_full, keys, key,
+                                                 ptx::L2Hint::kEvictFirst, column);
+    }
   }
 
   FA3_DEV void load_queries(const BwdVisits<kCfg>& of) {
@@ -69,48 +75,39 @@ FA3_DEV void produce(BwdSmem<kCfg>& smem, const BwdArgs& args, const BwdWork& wo
     producer.load_queries(visits);
 }
 
-// One warp for consumer `w`, of whose part of each tile a lane adds piece by piece in bulk. dq_tile
-// is where a consumer has to note what is not finite.
+// One warp of two, which adds in bulk, by a lane, what consumer `w` hands over of each tile; split,
+// half of the columns, a piece a turn. dq_tile is where a consumer has to note what is not finite.
 template <BwdConfig kCfg>
 FA3_DEV void write_dq(BwdSmem<kCfg>& smem, const BwdArgs& args, const BwdWork& work, u32 w) {
   if (work.range.empty()) return;
-  constexpr u32 kPart = BwdSmem<kCfg>::kDqPart, kPiece = kPart / kCfg.dq_pieces();
-  static_assert(kCfg.dq_apart() || kCfg.stages == kCfg.q_stages(), "Q and dO: one ring for both");
-  static_assert(
-      kCfg.dq_apart() || (4 * kPart <= sizeof smem.q[0] && 4 * kPart <= sizeof smem.dout[0]),
-      "dQ on its way out: more than a tile of Q or dO");
-  Ring<kCfg.stages> ring;
+  constexpr u32 kPiece = static_cast<u32>(kWgRows * kCfg.dq_piece_columns()),
+                kWriters = static_cast<u32>(kCfg.consumer_wgs), kTurns = kCfg.dq_turns();
+  const u32 from = ptx::smem_address(smem.dq[w]);
   FA3_NO_UNROLL
   for (BwdVisits<kCfg> visits(smem, args, work); visits.next();) {
     const i64 at = visits.index();
     if (kCfg.deterministic && ptx::elect_one()) ptx::st_shared(&smem.dq_tile[w], at);
-    dq_empty(w).arrive();
-    u32* const to = args.dq_sum + at * kCfg.dq_sums() + w * kPart;
-    u32 from = ptx::smem_address(smem.dq[kCfg.dq_apart() ? w : 0]);
-    if constexpr (!kCfg.dq_apart())
-      from =
-          w == 0 ? ptx::smem_address(smem.dout[ring.stage]) : ptx::smem_address(smem.q[ring.stage]);
+    u32* const to =
+        args.dq_sum + at * kCfg.dq_sums() + (BwdCta<kCfg>::rank() * kWriters * kTurns + w) * kPiece;
     FA3_UNROLL
-    for (u32 piece = 0; piece < kCfg.dq_pieces(); ++piece) {
-      dq_full(w, piece).sync();
-      if (!ptx::elect_one() || !args.sums_dq) continue;
-      if (args.stores_dq)
-        ptx::bulk_store(to + piece * kPiece, from + 4 * kPiece * piece, 4 * kPiece);
-      else if constexpr (kCfg.deterministic)
-        ptx::bulk_reduce_add_u32(to + piece * kPiece, from + 4 * kPiece * piece, 4 * kPiece);
-      else
-        ptx::bulk_reduce_add_f32(reinterpret_cast<float*>(to + piece * kPiece),
-                                 from + 4 * kPiece * piece, 4 * kPiece);
-      ptx::bulk_commit();
+    for (u32 turn = 0; turn < kTurns; ++turn) {
+      dq_empty(w).arrive();
+      dq_full(w).sync();
+      if (ptx::elect_one() && args.sums_dq) {
+        u32* const piece = to + turn * kWriters * kPiece;
+        if (args.stores_dq)
+          ptx::bulk_store(piece, from, 4 * kPiece);
+        else if constexpr (kCfg.deterministic)
+          ptx::bulk_reduce_add_u32(piece, from, 4 * kPiece);
+        else
+          ptx::bulk_reduce_add_f32(reinterpret_cast<float*>(piece), from, 4 * kPiece);
+        ptx::bulk_commit();
+        ptx::bulk_wait_read<0>();
+      }
+      ptx::warp_sync();  // sim:spare(lanes)
     }
     if constexpr (kCfg.lists())
       smem.steps_empty[visits.steps.before().stage].arrive_if(ptx::elect_one());
-    if (ptx::elect_one()) ptx::bulk_wait_read<0>();
-    ptx::warp_sync();  // sim:spare(lanes)
-    if constexpr (!kCfg.dq_apart()) {
-      (w == 0 ? smem.dout_empty[ring.stage] : smem.q_empty[ring.stage]).arrive_if(ptx::elect_one());
-      ring.advance();
-    }
   }
 }
 

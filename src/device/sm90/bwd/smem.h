@@ -9,14 +9,12 @@
 
 namespace fa3::sm90 {
 
-// Named barriers. Of both consumers: kStartBar and kDsBar of different kernels; kDoneBar, split:
-// kDoneBar + 1 is the second consumer's. kOwnDsBar + wg: of a consumer.
-inline constexpr u32 kStartBar = 1, kDsBar = 1, kDoneBar = 2, kOwnDsBar = 10;
-// Of a consumer and its dQ writer's warp: that shared memory may be written, that a piece is there.
+// Named barriers. Of both consumers: kStartBar and kDsBar of different kernels. kOwnDsBar + wg: of
+// a consumer.
+inline constexpr u32 kStartBar = 1, kDsBar = 1, kOwnDsBar = 10;
+// Of a consumer and its dQ writer's warp: that shared memory may be written, that dQ is there.
 FA3_HD constexpr NamedBarrier dq_empty(u32 wg) { return {4 + wg, kWgThreads + 32}; }
-FA3_HD constexpr NamedBarrier dq_full(u32 wg, u32 piece) {
-  return {6 + 2 * wg + piece, kWgThreads + 32};
-}
+FA3_HD constexpr NamedBarrier dq_full(u32 wg) { return {6 + wg, kWgThreads + 32}; }
 
 // A Q tile that is visited, as the finder hands it over.
 struct BwdStep {
@@ -43,11 +41,11 @@ struct BwdSmem {
   alignas(1024) u8 q[kQStages][kCfg.q_tile().bytes()];
   alignas(1024) u8 dout[kStages][kCfg.dout_tile().bytes()];
   alignas(1024) u8 ds[kDsSlots][kCfg.ds_tile().bytes()];  // rows of keys
-  static constexpr int kDqPart = kCfg.dq_sums() / kCfg.consumer_wgs;
-  alignas(128) u32 dq[kCfg.dq_apart() ? kCfg.consumer_wgs : 1][kCfg.dq_apart() ? kDqPart : 4];
-  // P of each thread's registers, four by four.
-  alignas(
-      16) ptx::Vec<float, 4> p[kCfg.split() ? kCfg.tile_q / 8 : 1][kCfg.split() ? kWgThreads : 1];
+  // Of the other CTA of the cluster: K's columns for this one's part of dQ, dS.
+  alignas(kCfg.split() ? 1024 : 16) u8 peer_k[kCfg.split() ? kCfg.peer_k_tile().bytes() : 16];
+  alignas(kCfg.split() ? 1024 : 16) u8 peer_ds[kCfg.split() ? kCfg.ds_tile().bytes() : 16];
+  // Of each dQ writer.
+  alignas(128) u32 dq[kCfg.consumer_wgs][kWgRows * kCfg.dq_piece_columns()];
   alignas(16) float stats[kQStages][kCfg.stats()][kCfg.tile_q];  // LSE and δ
   // Of dQ's rows, in the place of stage and phase.
   alignas(16) float scales[kCfg.deterministic ? kCfg.scale_slots() : 1]
@@ -65,23 +63,25 @@ struct BwdSmem {
   Barrier k_full, v_full, q_full[kQStages], q_empty[kQStages], dout_full[kStages],
       dout_empty[kStages];
   Barrier ds_full[kDsSlots][kDsWriters], ds_empty[kDsSlots];
-  Barrier p_full;
+  Barrier peer_k_full, peer_ds_full;
   Barrier steps_full[kSteps], steps_empty[kSteps];
-  FA3_NAMED(k, v, q, dout, ds, dq, p, stats, scales, seen, placed, ranges, steps, dq_tile, k_full,
-            v_full, q_full, q_empty, dout_full, dout_empty, ds_full, ds_empty, p_full, steps_full,
-            steps_empty)
+  FA3_NAMED(k, v, q, dout, ds, peer_k, peer_ds, dq, stats, scales, seen, placed, ranges, steps,
+            dq_tile, k_full, v_full, q_full, q_empty, dout_full, dout_empty, ds_full, ds_empty,
+            peer_k_full, peer_ds_full, steps_full, steps_empty)
 
   FA3_DEV void init_barriers() {
+    // Split, one consumer reads Q last, one dO, and dS of each of the cluster's CTAs.
+    constexpr int kReaders = kCfg.split() ? 1 : kCfg.consumer_wgs;
     k_full.init(1), v_full.init(1);
-    for (int s = 0; s < kQStages; ++s) q_full[s].init(1), q_empty[s].init(kCfg.consumer_wgs);
-    for (int s = 0; s < kStages; ++s) dout_full[s].init(1), dout_empty[s].init(kCfg.consumer_wgs);
+    for (int s = 0; s < kQStages; ++s) q_full[s].init(1), q_empty[s].init(kReaders);
+    for (int s = 0; s < kStages; ++s) dout_full[s].init(1), dout_empty[s].init(kReaders);
     for (int s = 0; s < kDsSlots; ++s) {
       for (Barrier& full : ds_full[s]) full.init(kWgThreads / 32);
-      ds_empty[s].init(kCfg.consumer_wgs);
+      ds_empty[s].init(kReaders * kCfg.cluster());
     }
     for (int i = 0; i < kSteps && kCfg.lists(); ++i)
       steps_full[i].init(1), steps_empty[i].init(kCfg.consumer_wgs);
-    if constexpr (kCfg.split()) p_full.init(kWgThreads / 32);
+    if constexpr (kCfg.split()) peer_k_full.init(1), peer_ds_full.init(1);
   }
 };
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // split_consumer.h — the backward's consumers for head dims above 128, where dK and dV of 64 keys
-// fill the registers of a warpgroup each: the first makes P and dV, the second dS and dK; of dQ
-// each makes half of the columns. P goes from one to the other through shared memory, in FP32 and
-// the order of registers, which are the same queries and keys in both.
+// fill the registers of a warpgroup each. The first makes P, dS and dV; the second takes dS from
+// shared memory and makes dK and dQ. So one computes scores while the other's GEMMs run.
+//
+// Two CTAs of a cluster have 64 keys each and exchange dS, so that a tile of dQ takes 128 keys:
+// half as many additions, which would take longer than all GEMMs. Each makes half of its columns.
 #pragma once
 
 #include "device/sm90/bwd/parts.h"
@@ -13,16 +15,18 @@ template <BwdConfig kCfg>
 struct BwdSplitConsumer : BwdParts<kCfg> {
   using Parts = BwdParts<kCfg>;
   using Parts::args, Parts::base, Parts::smem, Parts::thread, Parts::tile, Parts::wg;
-  using Parts::kQueries, Parts::kType, Parts::kK, Parts::kV, Parts::kQ, Parts::kDout;
+  using Parts::kQueries, Parts::kType, Parts::kK, Parts::kV, Parts::kQ, Parts::kDout, Parts::kDs;
   using typename Parts::DqAcc, typename Parts::Fragment, typename Parts::Scores;
   using typename Parts::QRing, typename Parts::DoutRing, typename Parts::DsRing;
   static_assert(kCfg.head_dim_qk == kCfg.head_dim_v, "one accumulator for dV or dK");
+  static constexpr TileLayout kPeerK = kCfg.peer_k_tile();
+
+  // Behind the exponentials: there are no registers for dP while ids, slopes or masks are used.
+  static constexpr bool kDpLate = kCfg.lists();
 
   QRing q_ring;
   DoutRing dout_ring;
-  DsRing ds_ring;
-  u32 p_phase = 0;
-  typename Parts::Two scales;      // of dQ's rows
+  Ring<1> ds_ring;                 // own dS and the other CTA's
   ptx::Acc<kCfg.head_dim_qk> sum;  // dV or dK
 
   FA3_DEV BwdSplitConsumer(BwdSmem<kCfg>& smem, const BwdArgs& args, u32 wg)
@@ -38,18 +42,14 @@ struct BwdSplitConsumer : BwdParts<kCfg> {
   // The whole of it for each role: where both go the same way again, ptxas moves the accumulator.
   template <bool kDv>
   FA3_DEV void run_as(const BwdWork& work) {
+    wg = kDv ? 0 : 1;  // as it is; the compiler then keeps none
     sum.zero();
     if (this->has_tiles(work)) {
-      i32 left = this->start(work);
-      smem.k_full.wait(0);
-      if constexpr (!kDv) smem.v_full.wait(0);
-      FA3_NO_UNROLL
-      do {
-        if constexpr (kDv)
-          step_dv();
-        else
-          step_dk();
-      } while (kCfg.lists() ? !this->last : --left > 0);
+      const i32 left = this->start(work);
+      if constexpr (kDv)
+        attend_dv(left);
+      else
+        attend_dk(left);
     }
     if constexpr (!kDv) {
       FA3_UNROLL
@@ -62,96 +62,112 @@ struct BwdSplitConsumer : BwdParts<kCfg> {
         this->template store_rows<kK>(args.dk, to, sum, args.head_dim_qk, smem.k);
     });
   }
+  FA3_DEV bool is_last(i32& left) const { return kCfg.lists() ? this->last : --left == 0; }
 
+  // ---- P, dS and dV -----------------------------------------------------------------------------
+
+  FA3_DEV void attend_dv(i32 left) {
+    smem.k_full.wait(0);
+    smem.v_full.wait(0);
+    FA3_NO_UNROLL
+    do {
+      step_dv();
+    } while (!is_last(left));
+  }
   FA3_DEV void step_dv() {
-    const bool leader = thread == 0;
     base = ptx::shfl_idx(base, 0);  // as in consumer.h
-    Scores s;
+    if constexpr (kCfg.lists()) this->thread_anew();
+    Scores s, ds;
     Fragment p;
     smem.q_full[q_ring.stage].wait(q_ring.phase);
     this->begin_tile();
+    const auto lse = this->stats(q_ring.stage, 0);
     this->issue_s(q_ring, s);
-    gemm_wait<0>(s);
-    this->make_p(q_ring.stage, this->stats(q_ring.stage, 0), s, p);
-    scales = this->load_scales(q_ring);
-    // The other consumer has read the P before: its dS, of that, has been waited for.
-    FA3_UNROLL
-    for (int j = 0; j < kQueries / 8; ++j)
-      ptx::st_shared(&smem.p[j][thread], {{s[4 * j], s[4 * j + 1], s[4 * j + 2], s[4 * j + 3]}});
-    ptx::fence_proxy_async_shared();  // LSE has been read, which the next tile's overwrites
-    ptx::warp_sync();
-    smem.p_full.arrive_if(ptx::lane_index() == 0);
-    smem.dout_full[dout_ring.stage].wait(dout_ring.phase);
+    if constexpr (!kDpLate) issue_dp(ds);
+    gemm_wait<kDpLate ? 0 : 1>(s);
+    this->make_exact_p(q_ring.stage, lse, s, [this](int j) { return this->mask_part(j); });
+    if constexpr (kDpLate) issue_dp(ds);
+    to_operand16<kType>(p, s);
+    const auto delta = this->stats(q_ring.stage, 1);
     gemm_rs<kType>(  // sim:spare(group)
         sum, p, this->template columns<kDout>(smem.dout, dout_ring), kAccumulate);
-    DqAcc dq[Parts::kDqPieces];
-    smem.ds_full[ds_ring.stage][0].wait(ds_ring.phase);
-    issue_dq_pieces(dq);
-    // dS is there, so all threads here had made P.
-    smem.q_empty[q_ring.stage].arrive_if(leader);
-    finish_step(smem.dout[dout_ring.stage], dq);
+    gemm_wait<1>(ds);
+    this->make_ds(q_ring.stage, delta, s, p, ds);
+    // Nobody reads the dS before: both CTAs have made dQ of it.
+    smem.ds_empty[0].wait_cluster(ds_ring.phase ^ 1);
+    ds_ring.advance();
+    this->put_ds(DsRing{}, ds);
+    ptx::fence_proxy_async_shared();
+    ptx::warp_sync();
+    send_ds();
+    this->next_tile();
+    q_ring.advance();
+    gemm_wait<0>(sum);
+    smem.dout_empty[dout_ring.stage].arrive_if(thread == 0);
+    dout_ring.advance();
+  }
+  FA3_DEV void issue_dp(Scores& dp) {
+    smem.dout_full[dout_ring.stage].wait(dout_ring.phase);
+    Parts::issue_dp(dout_ring, dp);
+  }
+  // To this CTA's other consumer and the other CTA's: a warp's rows of keys follow one another.
+  FA3_DEV void send_ds() {
+    if (ptx::lane_index() != 0) return;
+    smem.ds_full[0][0].arrive();
+    constexpr u32 kBytes = 16 * static_cast<u32>(kDs.panel_width());
+    static_assert(kDs.panels() == 1, "a warp's rows: one copy");
+    const u32 skip = thread / 32 * kBytes, peer = BwdCta<kCfg>::rank() ^ 1;
+    ptx::bulk_copy_to_cluster(ptx::map_to_rank(ptx::smem_address(smem.peer_ds) + skip, peer),
+                              ptx::smem_address(smem.ds[0]) + skip, kBytes,
+                              ptx::map_to_rank(smem.peer_ds_full.address(), peer));
   }
 
+  // ---- dK and dQ --------------------------------------------------------------------------------
+
+  FA3_DEV void attend_dk(i32 left) {
+    smem.k_full.wait(0);  // sim:spare(seen)
+    smem.peer_k_full.wait(0);
+    FA3_NO_UNROLL
+    do {
+      step_dk();
+    } while (!is_last(left));
+  }
   FA3_DEV void step_dk() {
     const bool leader = thread == 0;
     base = ptx::shfl_idx(base, 0);
-    Scores s, ds;
-    Fragment p;
-    smem.dout_full[dout_ring.stage].wait(dout_ring.phase);
-    this->issue_dp(dout_ring, ds);
+    if (leader) smem.peer_ds_full.arrive_expect_tx(static_cast<u32>(kDs.bytes()));
     smem.q_full[q_ring.stage].wait(q_ring.phase);  // sim:spare(seen)
     this->begin_tile();
-    smem.p_full.wait(p_phase);
+    typename Parts::Two scales = this->load_scales(q_ring);
+    smem.ds_full[0][0].wait(ds_ring.phase);
+    gemm_ss<kType, kQueries / 16>(sum, this->template rows<kDs>(smem.ds, DsRing{}),
+                                  this->template columns<kQ>(smem.q, q_ring), kAccumulate);
+    DqAcc dq;
+    this->issue_dq(DsRing{}, dq);
+    gemm_wait<1>(sum);
+    // LSE and δ have been read, too, before dS was there.
+    smem.q_empty[q_ring.stage].arrive_if(leader);
+    smem.peer_ds_full.wait(ds_ring.phase);
+    ds_ring.advance();
+    gemm_ss<kType, kCfg.tile_kv() / 16>(  // sim:spare(fenced)
+        dq, this->template columns<kDs>(smem.peer_ds, Ring<1>{}),
+        this->template columns<kPeerK>(smem.peer_k, Ring<1>{}), kAccumulate);
+    gemm_wait<0>(dq);
+    ptx::fence_regs(sum);
+    smem.ds_empty[0].arrive_if(leader);
+    smem.ds_empty[0].arrive_at_if(BwdCta<kCfg>::rank() ^ 1, leader);
     FA3_UNROLL
-    for (int j = 0; j < kQueries / 8; ++j) {
-      const ptx::Vec<float, 4> four = ptx::ld_shared(&smem.p[j][thread]);
+    for (int turn = 0; turn < kCfg.dq_turns(); ++turn) {
       FA3_UNROLL
-      for (int i = 0; i < 4; ++i) s[4 * j + i] = four[i];
+      for (u32 w = 0; w < 2; ++w) {
+        dq_empty(w).sync();
+        if (turn == 0 && w == 0) this->note_odd(q_ring, scales, dq);
+        this->put_dq(scales, dq, w, turn);
+        this->release_dq(w);
+      }
     }
-    gemm_wait<0>(ds);
-    smem.dout_empty[dout_ring.stage].arrive_if(leader);
-    this->make_ds(q_ring.stage, this->stats(q_ring.stage, 1), s, p, ds);
-    scales = this->load_scales(q_ring);
-    to_operand16<kType>(p, ds);
-    smem.ds_empty[ds_ring.stage].wait(ds_ring.phase ^ 1);
-    this->put_ds(ds_ring, ds);
-    ptx::fence_proxy_async_shared();
-    ptx::warp_sync();
-    smem.ds_full[ds_ring.stage][0].arrive_if(ptx::lane_index() == 0);
-    gemm_rs<kType>(  // sim:spare(group)
-        sum, p, this->template columns<kQ>(smem.q, q_ring), kAccumulate);
-    DqAcc dq[Parts::kDqPieces];
-    smem.ds_full[ds_ring.stage][0].wait(ds_ring.phase);
-    issue_dq_pieces(dq);
-    finish_step(smem.q[q_ring.stage], dq);
-  }
-
-  FA3_DEV void issue_dq_pieces(DqAcc (&dq)[Parts::kDqPieces]) {
-    FA3_UNROLL
-    for (u32 piece = 0; piece < Parts::kDqPieces; ++piece)
-      this->issue_dq(ds_ring, dq[piece], piece);
-  }
-
-  // dq: under way. It leaves by way of a tile that has had its last GEMM: dV's consumer takes dO,
-  // dK's takes Q, which the dQ writer releases for them.
-  FA3_DEV void finish_step(u8* tile, DqAcc (&dq)[Parts::kDqPieces]) {
-    static_assert(Parts::kDqPieces == 2, "one wait for each");
-    dq_empty(wg).sync();
-    gemm_wait<1>(dq[0]);
-    ptx::fence_regs(sum);  // its GEMM came before
-    put_piece(tile, dq[0], 0);
-    gemm_wait<0>(dq[1]);
-    put_piece(tile, dq[1], 1);
-    smem.ds_empty[ds_ring.stage].arrive_if(thread == 0);
     this->next_tile();
     q_ring.advance();
-    dout_ring.advance();
-    ds_ring.advance();
-    p_phase ^= 1;
-  }
-  FA3_DEV void put_piece(u8* tile, DqAcc& dq, int piece) const {
-    this->put_dq(reinterpret_cast<u32*>(tile) + piece * Parts::kDqPiece, q_ring, scales, dq, piece);
-    this->release_dq(piece);
   }
 };
 

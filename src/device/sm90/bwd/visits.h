@@ -28,8 +28,8 @@ struct BwdVisits {
       : smem(smem),
         args(args),
         work(work),
-        head(work.head_kv * args.group_size),
-        tile(work.range.first - 1),
+        head(work.head_kv * args.group_size - (kCfg.lists() ? 0 : 1)),
+        tile(work.first_q_tile<kCfg>() - 1),
         first(first_tile()) {}
 
   // To the next; false: there is none.
@@ -43,9 +43,9 @@ struct BwdVisits {
       steps.advance();
       return !step.is_none();
     } else {
-      if (++tile < work.range.end) return true;
-      tile = work.range.first;
-      if (++head == (BwdCta::head_kv(args) + 1) * args.group_size) return false;
+      if (++tile >= work.range.end) tile = work.range.first;
+      if (tile != work.first_q_tile<kCfg>()) return true;
+      if (++head == (BwdCta<kCfg>::head_kv(args) + 1) * args.group_size) return false;
       first = first_tile();
       return true;
     }
@@ -55,7 +55,7 @@ struct BwdVisits {
 
  private:
   FA3_DEV i64 first_tile() const {
-    return args.tiles.first(BwdCta::batch(), head, work.q.begin, kCfg.tile_q);
+    return args.tiles.first(BwdCta<kCfg>::batch(), head, work.q.begin, kCfg.tile_q);
   }
 };
 
