@@ -33,7 +33,7 @@ TEST_P(BwdPrograms, CompileAsMeant) {
          {std::tuple(MmaType::kBf16, false, false), std::tuple(MmaType::kBf16, true, false),
           std::tuple(MmaType::kF16, false, false), std::tuple(MmaType::kBf16, false, true),
           std::tuple(MmaType::kF16, true, true)}) {
-      if ((terms && !row().exact_p()) || (pass == BwdPass::kBound && !deterministic)) continue;
+      if ((terms && row().staggered()) || (pass == BwdPass::kBound && !deterministic)) continue;
       BwdPlan plan;
       plan.pass = pass;
       plan.config = row();

@@ -29,14 +29,6 @@ FA3_DEV u32 pack16(float low, float high) {
   return kType == MmaType::kF16 ? ptx::pack_f16(low, high) : ptx::pack_bf16(low, high);
 }
 
-// One of the two that pack16 has packed.
-template <MmaType kType>
-FA3_DEV float unpack16(u32 packed, int which) {
-  if constexpr (kType == MmaType::kBf16)
-    return ptx::bits_as<float>(which == 0 ? packed << 16 : packed & 0xFFFF0000u);
-  return ptx::f16_to_f32(static_cast<u16>(packed >> (16 * which)));
-}
-
 // 16-bit types.
 template <MmaType kType, int N, int kSteps>
 FA3_DEV void to_operand16(ptx::AFrag (&a)[kSteps], const ptx::Acc<N>& acc) {

@@ -43,8 +43,9 @@ constexpr BwdConfig bwd_variant(const BwdRow& row, int i) {
 }
 constexpr bool is_simulated(const BwdRow& row, int i) {
   const BwdConfig& c = row.config;
-  if (c.exact_p() && c.head_dim_qk == 64) return i == 3 || i == 4 || i > 5;  // terms of scores
-  return (i < 3 || i == 5 || c.exact_p()) && (!c.split() || i == 1 || i == 3 || i == 5 || i == 7);
+  if (!c.staggered() && c.head_dim_qk == 64) return i == 3 || i == 4 || i > 5;  // terms of scores
+  return (i < 3 || i == 5 || !c.staggered()) &&
+         (!c.split() || i == 1 || i == 3 || i == 5 || i == 7);
 }
 constexpr bool is_simulated(const BwdConfig& config) {
   for (const BwdRow& row : kBwdRows)
@@ -58,8 +59,8 @@ constexpr const char* why_illegal(const BwdConfig& c) {
   if (size_of(c.dtype) != 2) return "dtype: F16 or BF16";
   if (c.head_dim_qk % 64 != 0 || c.head_dim_v % 64 != 0) return "head dims: multiples of 64";
   if (c.tile_q != 64 && !c.dq_by_rows()) return "tile_q: 64, or the keys of a tile";
-  if ((c.softcap || c.functors || c.has_mask()) && !c.exact_p())
-    return "softcap, functors, attn_mask: with P in FP32 until dS is made";
+  if ((c.softcap || c.functors || c.has_mask()) && c.staggered())
+    return "softcap, functors, attn_mask: with tiles of 64 queries, for want of registers";
   // ptxas spills where two accumulators leave registers for neither.
   const bool narrow = c.head_dim_qk <= 64 && c.head_dim_v <= 64;
   if (!c.split() && !narrow && c.has_mask() && c.softcap + c.functors + c.adds_mask() > 1)

@@ -121,7 +121,7 @@ std::string why_not(const Problem& p, const BwdRow& row) {
     return fmt::format("head_dim_qk up to {}, here {}", c.head_dim_qk, p.head_dim_qk);
   if (p.head_dim_v > c.head_dim_v)
     return fmt::format("head_dim_v up to {}, here {}", c.head_dim_v, p.head_dim_v);
-  if (has_terms(p) && !c.exact_p()) return "no softcap, ALiBi, sequence ids and attn_mask";
+  if (has_terms(p) && c.staggered()) return "no softcap, ALiBi, sequence ids and attn_mask";
   if (why_illegal(with_terms(c, p)) != nullptr)
     return "no attn_mask beside softcap, ALiBi or sequence ids, but one of bool beside one of them";
   return "";

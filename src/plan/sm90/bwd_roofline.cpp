@@ -49,13 +49,13 @@ BwdStepCost bwd_step_cost(const BwdConfig& c, bool sums_dq) {
   const double dq_bytes = 4. * c.dq_sums() / c.cluster();  // that a CTA adds
   cost.additions = sums_dq ? dq_bytes / kAddedBytes : 0;
   // A wgmma is 16 deep. It reads B, 32 bytes a column, and A, 64 rows, unless that is in registers,
-  // as P is, and dS for dK where nothing runs a tile ahead (consumer.h). S and dP have a consumer's
-  // 64 keys as rows, and so have dK and dV; dQ has queries.
+  // as P is, and dS for dK but in split(). S and dP have a consumer's 64 keys as rows, and so have
+  // dK and dV; dQ has queries.
   constexpr double kA = 64 * 32, kB = 32;
   const double makers = kv / 64;  // of 64 keys of S; of dK and dV the same
   const double scores = makers * (qk + v) / 16 * (kA + kB * q);
   const double dv = makers * q / 16 * kB * v,
-               dk = makers * q / 16 * ((c.exact_p() && !c.split() ? 0 : kA) + kB * qk);
+               dk = makers * q / 16 * ((c.split() ? kA : 0) + kB * qk);
   const double dq_blocks = c.dq_by_rows() ? q / 64 : c.split() ? 1 : c.consumer_wgs;
   const double dq_block_columns = c.dq_columns();
   const double dq = dq_blocks * c.cluster_kv() / 16 * (kA + kB * dq_block_columns);

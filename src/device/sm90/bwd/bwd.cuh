@@ -26,21 +26,19 @@
 //           dq_empty(wg)     160 (named)     –               its dQ writer        that consumer
 //           kDsBar           all consumers (named)           consumers            consumers
 //           kStartBar        all consumers (named)           the first            the second
-//           kOwnDsBar + wg   128 (named)                     that consumer        that consumer
 //           split() only:
 //           peer_k_full      1               K's columns     producer, TMA        dK's consumer
 //           peer_ds_full     1               dS              dK's consumer; the   dK's consumer
 //                                                            other CTA's copies
-//           Where dS is ready: ds_full, ds_empty split() and one tile ahead (d 64), which has
-//           kStartBar and kOwnDsBar, too; kDsBar the others. split(): q_empty and dout_empty have
-//           one arrival, of dK's and dV's consumer; ds_empty two, of dK's consumer of each CTA;
-//           dK's consumer hands over to both dQ writers.
+//           Where dS is ready: ds_full, ds_empty split() and staggered(), which has kStartBar,
+//           too; kDsBar the others. split(): q_empty and dout_empty have one arrival, of dK's and
+//           dV's consumer; ds_empty two, of dK's consumer of each CTA; dK's consumer hands over to
+//           both dQ writers.
 #pragma once
 
 #include "device/ptx/registers.h"
 #include "device/ptx/warp.h"
 #include "device/sm90/begin_cta.h"
-#include "device/sm90/bwd/ahead_consumer.h"
 #include "device/sm90/bwd/consumer.h"
 #include "device/sm90/bwd/finder.h"
 #include "device/sm90/bwd/producer.h"
@@ -76,10 +74,8 @@ void bwd(FA3_GRID_CONSTANT const BwdArgs args) {
     ptx::reg_increase<kCfg.consumer_registers()>();
     if constexpr (kCfg.split())
       BwdSplitConsumer<kCfg>(smem, args, wg - 1).run(work_of_role());
-    else if constexpr (kCfg.exact_p())
-      BwdConsumer<kCfg>(smem, args, wg - 1).run(work_of_role());
     else
-      BwdAheadConsumer<kCfg>(smem, args, wg - 1).run(work_of_role());
+      BwdConsumer<kCfg>(smem, args, wg - 1).run(work_of_role());
   }
   // The other CTA of the cluster writes to this one's shared memory until its last step.
   if constexpr (kCfg.cluster() > 1) {

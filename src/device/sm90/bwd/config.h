@@ -51,8 +51,10 @@ struct BwdConfig {
   // Which Q tiles are visited lies in data: a warp finds them (finder.h).
   FA3_HD constexpr bool lists() const { return !mask_gradient && (functors || has_mask()); }
 
-  // dS is made of P in FP32; else, where registers do not allow it, of P as it is rounded for dV.
-  FA3_HD constexpr bool exact_p() const { return tile_q == 64; }
+  // Head dim 64, whose exponentials take as long as two GEMMs: the second consumer starts half a
+  // step late, so that one makes P under the GEMMs of the other, and dQ is made one tile behind, so
+  // that neither waits for the other's dS.
+  FA3_HD constexpr bool staggered() const { return dq_by_rows(); }
 
   // What one accumulator holds of a tile of dQ: 64 of its rows, or where it has no more than 64, a
   // part of the columns, which the consumers share, or the CTAs of a cluster.
@@ -79,7 +81,8 @@ struct BwdConfig {
   FA3_HD constexpr int producer_registers() const { return roomy() ? 40 : 24; }
   FA3_HD constexpr int consumer_registers() const { return roomy() ? 232 : 240; }
   FA3_HD constexpr bool roomy() const {
-    return mask_gradient || (split() && lists()) || (exact_p() && head_dim_qk + head_dim_v <= 128);
+    return mask_gradient || (split() && lists()) ||
+           (!staggered() && head_dim_qk + head_dim_v <= 128);
   }
 
   // Tiles in shared memory; Q, dO and dS of a stage.
@@ -88,7 +91,7 @@ struct BwdConfig {
   FA3_HD constexpr TileLayout q_tile() const { return {tile_q, head_dim_qk, 2}; }
   FA3_HD constexpr TileLayout dout_tile() const { return {tile_q, head_dim_v, 2}; }
   // dS lies as dQ's GEMM reads it best, a query a row, or as its maker has it, a key a row.
-  FA3_HD constexpr bool ds_turned() const { return exact_p() && !split() && !mask_gradient; }
+  FA3_HD constexpr bool ds_turned() const { return !split() && !mask_gradient; }
   FA3_HD constexpr TileLayout ds_tile() const {
     return ds_turned() ? TileLayout{tile_q, tile_kv(), 2} : TileLayout{tile_kv(), tile_q, 2};
   }

@@ -8,7 +8,7 @@
 // A step's GEMMs are issued in the order S, dP, half of dV, dQ, the rest of dV, dK. Those whose
 // operands both lie in shared memory leave no room for stores there, so these run under dV and dK,
 // of which one is in registers: dS goes out under the first half of dV, dQ under the second, and
-// its fence under dK. Exponentials run under dP.
+// its fence under dK. Exponentials run under dP, and staggered() under the other consumer's GEMMs.
 #pragma once
 
 #include "device/sm90/bwd/parts.h"
@@ -31,7 +31,7 @@ struct BwdConsumer : BwdParts<kCfg> {
   // Behind the exponentials: there are no registers for dP while a mask of FP32 is added.
   static constexpr bool kDpLate = kTight && kCfg.attn_mask == MaskTensor::kF32;
 
-  QRing q_ring;  // S's, dK's
+  QRing q_ring;
   DoutRing dout_ring;
   DsRing ds_ring;
   ptx::Acc<kCfg.head_dim_qk> dk;
@@ -55,9 +55,17 @@ struct BwdConsumer : BwdParts<kCfg> {
   FA3_DEV void attend(i32 left) {
     smem.k_full.wait(0);
     smem.v_full.wait(0);
-    do {
-      step();
-    } while (kCfg.lists() ? !this->last : --left > 0);
+    if constexpr (kCfg.staggered()) {
+      if (wg == 1) both(kStartBar).sync();  // sim:spare(late)
+      step<true>();
+      FA3_NO_UNROLL
+      for (--left; left > 0; --left) step<false>();
+      finish();
+    } else {
+      do {
+        step<true>();
+      } while (kCfg.lists() ? !this->last : --left > 0);
+    }
   }
 
   FA3_DEV void issue_dp(Scores& dp) {
@@ -65,7 +73,10 @@ struct BwdConsumer : BwdParts<kCfg> {
     Parts::issue_dp(dout_ring, dp);
   }
 
+  // kFirst: no tile is before this one, whose dQ could be due.
+  template <bool kFirst>
   FA3_DEV void step() {
+    constexpr bool kBehind = kCfg.staggered(), kDqDue = !kBehind || !kFirst;
     const bool leader = thread == 0;
     // Every step anew, so that the compiler keeps no descriptors of K and V over the loop: they are
     // more than the registers that are left.
@@ -78,36 +89,43 @@ struct BwdConsumer : BwdParts<kCfg> {
     this->issue_s(q_ring, s);
     if constexpr (!kDpLate) issue_dp(ds);
     gemm_wait<kDpLate ? 0 : 1>(s);
-    this->make_exact_p(q_ring.stage, lse, s, [this](int j) { return this->mask_part(j); });
+    this->make_p(q_ring.stage, lse, s, [this](int j) { return this->mask_part(j); });
+    if constexpr (kBehind && kFirst)
+      if (wg == 0) both(kStartBar).arrive();
     if constexpr (kDpLate) issue_dp(ds);
     Fragment p, a;
     to_operand16<kType>(p, s);
     const Stats delta = this->stats(q_ring.stage, 1);
     gemm_wait<0>(ds);
-    this->make_ds(q_ring.stage, delta, s, p, ds);
-    typename Parts::Two scales = this->load_scales(q_ring);
+    this->make_ds(q_ring.stage, delta, s, ds);
+    const QRing before = q_ring.before();
+    const QRing& q_due = kBehind && !kFirst ? before : q_ring;
+    typename Parts::Two scales = this->load_scales(q_due);
     to_operand16<kType>(a, ds);
+    if constexpr (kBehind) smem.ds_empty[ds_ring.stage].wait(ds_ring.phase ^ 1);
     this->put_ds(ds_ring, ds);
     // dV in halves: one covers the way of dS, the other that of dQ.
     constexpr int kSteps = kCfg.tile_q / 16, kHalf = kSteps / 2;
     const auto dout = this->template columns<kDout>(smem.dout, dout_ring);
     gemm_rs_steps<kType, 0, kHalf>(dv, p, dout, kAccumulate);  // sim:spare(group)
     ptx::fence_proxy_async_shared();
-    // Both consumers' dS is there. That it may be overwritten in the next step but one follows: the
-    // other consumer comes here again with its dQ complete.
-    NamedBarrier{kDsBar, kWgThreads * kCfg.consumer_wgs}.sync();
+    hand_over_ds();
     DqAcc dq;
-    this->issue_dq(ds_ring, dq);
+    if constexpr (kDqDue) issue_dq(dq);
     ds_ring.advance();
     gemm_rs_steps<kType, kHalf, kSteps>(dv, p, dout, kAccumulate);  // sim:spare(fenced)
     if constexpr (kTight) this->thread_anew();
-    dq_empty(wg).sync();
-    gemm_wait<1>(dq);
-    this->note_odd(q_ring, scales, dq);
-    this->put_dq(scales, dq, wg);
+    if constexpr (kDqDue) {
+      dq_empty(wg).sync();
+      gemm_wait<1>(dq);
+      // Of two slots the next dS takes that of the dS before.
+      if constexpr (kBehind) smem.ds_empty[ds_ring.stage].arrive_if(leader);
+      this->note_odd(q_due, scales, dq);
+      this->put_dq(scales, dq, wg);
+    }
     const auto q = this->template columns<kQ>(smem.q, q_ring);
-    gemm_rs<kType>(dk, a, q, kAccumulate);  // sim:spare(fenced)
-    this->release_dq(wg);                   // behind dK, which covers the fence's time
+    gemm_rs<kType>(dk, a, q, kAccumulate);       // sim:spare(fenced)
+    if constexpr (kDqDue) this->release_dq(wg);  // behind dK, which covers the fence's time
     gemm_wait<1>(dv);
     smem.dout_empty[dout_ring.stage].arrive_if(leader);
     dout_ring.advance();
@@ -115,6 +133,41 @@ struct BwdConsumer : BwdParts<kCfg> {
     gemm_wait<0>(dk);
     smem.q_empty[q_ring.stage].arrive_if(leader);
     q_ring.advance();
+  }
+
+  FA3_DEV static NamedBarrier both(u32 id) { return {id, kWgThreads * kCfg.consumer_wgs}; }
+  // dS of this consumer's keys, stored and fenced, to both.
+  FA3_DEV void hand_over_ds() const {
+    if constexpr (kCfg.staggered()) {
+      ptx::warp_sync();
+      smem.ds_full[ds_ring.stage][wg].arrive_if(ptx::lane_index() == 0);
+    } else {
+      // Both consumers' is there. That it may be overwritten in the next step but one follows: the
+      // other consumer comes here again with its dQ complete.
+      both(kDsBar).sync();
+    }
+  }
+  FA3_DEV void issue_dq(DqAcc& dq) {
+    if constexpr (kCfg.staggered()) {
+      const DsRing due = ds_ring.before();
+      for (Barrier& full : smem.ds_full[due.stage]) full.wait(due.phase);
+      Parts::issue_dq(due, dq);
+    } else {
+      Parts::issue_dq(ds_ring, dq);
+    }
+  }
+
+  // dQ of the last tile.
+  FA3_DEV void finish() {
+    const QRing q_due = q_ring.before();
+    DqAcc dq;
+    issue_dq(dq);
+    typename Parts::Two scales = this->load_scales(q_due);
+    dq_empty(wg).sync();
+    gemm_wait<0>(dq);
+    this->note_odd(q_due, scales, dq);
+    this->put_dq(scales, dq, wg);
+    this->release_dq(wg);
   }
 };
 

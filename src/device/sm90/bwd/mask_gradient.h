@@ -267,7 +267,7 @@ struct MaskGradientConsumer : BwdParts<kCfg, MaskGradientSmem<kCfg>> {
       gemm_wait<1>(s);
       if (p + 1 == kParts) release(first);
       const u32 stats = kParts * second + p;
-      this->make_exact_p(stats, this->stats(stats, 0), s, [&parts](int j) { return parts[j]; });
+      this->make_p(stats, this->stats(stats, 0), s, [&parts](int j) { return parts[j]; });
       ++tile;
       if (p + 1 < kParts) load(parts);
       gemm_wait<0>(dp);

@@ -49,9 +49,6 @@ struct BwdParts {
   u32 base;  // shared memory's first byte
   u32 wg;    // among the consumers
   u32 thread;
-  ptx::Vec<i32, 4> range;  // of Q tiles (TileRange)
-  // Whether it stands in shared memory: over the loop it would take registers that are not left.
-  static constexpr bool kRangeApart = kCfg.exact_p();
   i32 tile;                 // S's
   bool masked;              // whether it has pairs that the mask hides
   i32 head;                 // attn_mask only: whose tile it is
@@ -87,14 +84,13 @@ struct BwdParts {
   // lists() there may be fewer, which begin_tile() tells.
   FA3_DEV i32 start(const BwdWork& work) {
     see_keys({work.q.used, work.kv.used, first_row(args.kv_axis, work.kv), work.key, work.batch});
-    // Through reductions, so that the compiler sees one value per warp.
+    // Through reductions, so that the compiler sees one value per warp; and in shared memory, since
+    // over the loop it would take registers that are not left.
     const auto one = [](i32 x) { return static_cast<i32>(ptx::redux_or(static_cast<u32>(x))); };
-    range = {{one(work.range.first), one(work.range.unmasked_first), one(work.range.unmasked_end),
-              one(work.range.end)}};
-    if constexpr (kRangeApart) {
-      if (ptx::lane_index() == 0) ptx::st_shared(&own_range(), range);
-      ptx::warp_sync();  // sim:spare(range)
-    }
+    const ptx::Vec<i32, 4> range = {{one(work.range.first), one(work.range.unmasked_first),
+                                     one(work.range.unmasked_end), one(work.range.end)}};
+    if (ptx::lane_index() == 0) ptx::st_shared(&own_range(), range);
+    ptx::warp_sync();  // sim:spare(range)
     if constexpr (!kCfg.lists()) visit(work.first_q_tile<kCfg>(), range);
     return (range[3] - range[0]) * args.group_size;
   }
@@ -148,10 +144,7 @@ struct BwdParts {
   FA3_DEV ptx::Vec<i32, 4>& own_range() const {
     return smem.ranges[(kWgThreads * wg + thread) / 32];
   }
-  FA3_DEV ptx::Vec<i32, 4> load_range() const {
-    if constexpr (kRangeApart) return ptx::ld_shared(&own_range());
-    return range;
-  }
+  FA3_DEV ptx::Vec<i32, 4> load_range() const { return ptx::ld_shared(&own_range()); }
 
   // ---- Operands ---------------------------------------------------------------------------------
 
@@ -188,13 +181,13 @@ struct BwdParts {
   }
   // All keys' dS is there.
   FA3_DEV void issue_dq(const DsRing& ring, DqAcc& dq) {
-    const u32 own_queries = kCfg.dq_by_rows() ? wg * static_cast<u32>(kDs.panel_bytes()) : 0;
     const auto k = columns<kK>(smem.k, Ring<1>{}, to_column<kK>(kDqColumns * dq_part()));
-    if constexpr (kCfg.ds_turned())
-      gemm_ss<kType, kCfg.tile_kv() / 16>(dq, rows<kDs>(smem.ds, ring), k, kOverwrite);
-    else
-      gemm_ss<kType, kCfg.tile_kv() / 16>(dq, columns<kDs>(smem.ds, ring, own_queries), k,
-                                          kOverwrite);
+    if constexpr (kCfg.ds_turned()) {
+      constexpr u32 kOwn = kCfg.dq_by_rows() ? static_cast<u32>(kWgRows * kDs.panel_width()) : 0;
+      gemm_ss<kType, kCfg.tile_kv() / 16>(dq, rows<kDs>(smem.ds, ring, kOwn * wg), k, kOverwrite);
+    } else {
+      gemm_ss<kType, kCfg.tile_kv() / 16>(dq, columns<kDs>(smem.ds, ring), k, kOverwrite);
+    }
   }
   // To a column of the first row.
   template <TileLayout kTile>
@@ -217,7 +210,7 @@ struct BwdParts {
     return ptx::ld_shared(reinterpret_cast<const Two*>(&smem.stats[stage][which][row]));
   }
   // All of the thread's: loaded ahead, or where registers do not suffice, each when it is used.
-  static constexpr bool kAhead = kCfg.exact_p() && !kCfg.split() && !kCfg.has_mask();
+  static constexpr bool kAhead = !kCfg.staggered() && !kCfg.split() && !kCfg.has_mask();
   struct Stats {
     const BwdParts* parts;
     u32 stage;
@@ -280,8 +273,7 @@ struct BwdParts {
 
   // P in FP32. Stage: of Q; part_of(j): mask_part(j).
   template <class PartOf>
-  FA3_DEV void make_exact_p(u32 stage, const Stats& lse_of, Scores& s,
-                            const PartOf& part_of) const {
+  FA3_DEV void make_p(u32 stage, const Stats& lse_of, Scores& s, const PartOf& part_of) const {
     const Bias added = bias(stage);
     FA3_UNROLL
     for (int j = 0; j < kQueries / 8; ++j) {
@@ -326,38 +318,23 @@ struct BwdParts {
       }
     }
   }
-  // And as an operand.
-  FA3_DEV void make_p(u32 stage, const Stats& lse_of, Scores& s, Fragment& p) const {
-    make_exact_p(stage, lse_of, s, [this](int j) { return mask_part(j); });
-    to_operand16<kType>(p, s);
-    // Before the wait for dP, which the compiler would otherwise let them follow: a vote on the
-    // results, which no sign decides (P ≥ 0).
-    u32 all = 0;
-    FA3_UNROLL
-    for (int k = 0; k < kQueries / 16; ++k) {
-      FA3_UNROLL
-      for (int r = 0; r < 4; ++r) all |= p[k][r];
-    }
-    if (ptx::any(static_cast<i32>(all) < 0)) ptx::nanosleep(0);
-  }
 
   // dS = P ∘ (dP − δ). Where the mask has hidden a pair, dP and δ may be anything.
-  FA3_DEV void make_plain_ds(const Stats& delta_of, const Scores& s, const Fragment& p,
-                             Scores& dp) const {
+  FA3_DEV void make_plain_ds(const Stats& delta_of, const Scores& p, Scores& dp) const {
     FA3_UNROLL
     for (int j = 0; j < kQueries / 8; ++j) {
       const Two delta = delta_of(j);
       FA3_UNROLL
-      for (int i = 4 * j; i < 4 * j + 4; ++i) dp[i] = p_at(s, p, i) * (dp[i] - delta[i % 2]);
+      for (int i = 4 * j; i < 4 * j + 4; ++i) dp[i] = p[i] * (dp[i] - delta[i % 2]);
     }
     if (kCfg.functors || kCfg.has_mask() || masked) {
       FA3_UNROLL
       for (int i = 0; i < kQueries / 2; ++i)
-        if (p_at(s, p, i) == 0) dp[i] = 0;
+        if (p[i] == 0) dp[i] = 0;
     }
   }
   // The same · (1 − tanh²), whose tanh is made again from P: kept, it would take as many registers.
-  FA3_DEV void make_capped_ds(u32 stage, const Stats& delta_of, const Scores& s, Scores& dp) const {
+  FA3_DEV void make_capped_ds(u32 stage, const Stats& delta_of, const Scores& p, Scores& dp) const {
     const Bias added = bias(stage);
     FA3_UNROLL
     for (int j = 0; j < kQueries / 8; ++j) {
@@ -366,19 +343,18 @@ struct BwdParts {
       FA3_UNROLL
       for (int i = 4 * j; i < 4 * j + 4; ++i) {
         const float y = added_of(added, part, j, i % 4) - lse[i % 2];
-        const float log = kCfg.adds_mask() ? ptx::lg2(s[i]) * kLn2 : ptx::lg2(s[i]);
+        const float log = kCfg.adds_mask() ? ptx::lg2(p[i]) * kLn2 : ptx::lg2(p[i]);
         const float t = (log - y) * args.unscale;
-        const float ds = s[i] * (dp[i] - delta[i % 2]) * ptx::fma(-t, t, 1.f);
-        dp[i] = s[i] == 0 ? 0.f : ds;
+        const float ds = p[i] * (dp[i] - delta[i % 2]) * ptx::fma(-t, t, 1.f);
+        dp[i] = p[i] == 0 ? 0.f : ds;
       }
     }
   }
-  FA3_DEV void make_ds(u32 stage, const Stats& delta_of, const Scores& s, const Fragment& p,
-                       Scores& dp) const {
+  FA3_DEV void make_ds(u32 stage, const Stats& delta_of, const Scores& p, Scores& dp) const {
     if constexpr (kCfg.softcap)
-      make_capped_ds(stage, delta_of, s, dp);
+      make_capped_ds(stage, delta_of, p, dp);
     else
-      make_plain_ds(delta_of, s, p, dp);
+      make_plain_ds(delta_of, p, dp);
   }
   // This consumer's keys of a slot; a fence and a barrier hand them on.
   FA3_DEV void put_ds(const DsRing& ring, const Scores& ds) {
@@ -388,10 +364,6 @@ struct BwdParts {
                             ds);
     else
       store_operand16<kType, kDs.swizzle()>(smem.ds[ring.stage] + own_bytes<kDs>(), ds, kDs.rows);
-  }
-  FA3_DEV static float p_at(const Scores& s, const Fragment& p, int i) {
-    if constexpr (kCfg.exact_p()) return s[i];
-    return unpack16<kType>(p[i / 8][i % 8 / 2], i % 2);
   }
 
   // ---- dQ's sums --------------------------------------------------------------------------------

@@ -9,9 +9,8 @@
 
 namespace fa3::sm90 {
 
-// Named barriers. Of both consumers: kStartBar and kDsBar of different kernels. kOwnDsBar + wg: of
-// a consumer.
-inline constexpr u32 kStartBar = 1, kDsBar = 1, kOwnDsBar = 10;
+// Named barriers. Of both consumers: kStartBar and kDsBar of different kernels.
+inline constexpr u32 kStartBar = 1, kDsBar = 1;
 // Of a consumer and its dQ writer's warp: that shared memory may be written, that dQ is there.
 FA3_HD constexpr NamedBarrier dq_empty(u32 wg) { return {4 + wg, kWgThreads + 32}; }
 FA3_HD constexpr NamedBarrier dq_full(u32 wg) { return {6 + wg, kWgThreads + 32}; }

@@ -85,14 +85,14 @@ struct BwdSplitConsumer : BwdParts<kCfg> {
     this->issue_s(q_ring, s);
     if constexpr (!kDpLate) issue_dp(ds);
     gemm_wait<kDpLate ? 0 : 1>(s);
-    this->make_exact_p(q_ring.stage, lse, s, [this](int j) { return this->mask_part(j); });
+    this->make_p(q_ring.stage, lse, s, [this](int j) { return this->mask_part(j); });
     if constexpr (kDpLate) issue_dp(ds);
     to_operand16<kType>(p, s);
     const auto delta = this->stats(q_ring.stage, 1);
     gemm_rs<kType>(  // sim:spare(group)
         sum, p, this->template columns<kDout>(smem.dout, dout_ring), kAccumulate);
     gemm_wait<1>(ds);
-    this->make_ds(q_ring.stage, delta, s, p, ds);
+    this->make_ds(q_ring.stage, delta, s, ds);
     // Nobody reads the dS before: both CTAs have made dQ of it.
     smem.ds_empty[0].wait_cluster(ds_ring.phase ^ 1);
     ds_ring.advance();
