@@ -27,7 +27,7 @@ CONFIGS = {
     "mistral": lambda: MistralConfig(**GROUPED, sliding_window=6),
     "gemma2": lambda: Gemma2Config(**GROUPED, head_dim=16, sliding_window=5),
 }
-# Of logits around 1, and of gradients: sums over a model of two layers.
+# Of logits around 1, and in FP32 of gradients: sums over a model of two layers.
 BOUND = {"cpu": 1e-4, "cuda": 6e-2}
 
 
@@ -56,6 +56,10 @@ def padding(device, side, lengths=(20, 13, 4), length=20):
     return (kept if side == "right" else kept.flip(1)).long().to(device)
 
 
+def distance(a, b):
+    return (a - b).abs().max().item()
+
+
 @each_device
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize("side", ["none", "left", "right"])
@@ -66,15 +70,23 @@ def test_logits_and_gradients(device, name, side):
     kept = mask.bool()
     first = kept & ~torch.nn.functional.pad(kept, (1, -1))  # would be predicted from padding
     labels = ids.masked_fill(~kept | first, -100)
-    results = []
-    for model in (eager, ours):
+
+    def run(model):
         output = model(input_ids=ids, attention_mask=mask, labels=labels)
         output.loss.backward()
-        results.append((output.logits[kept], [p.grad for p in model.parameters()]))
-    (want, want_grads), (got, grads) = results
+        return output.logits[kept], [p.grad.float() for p in model.parameters()]
+
+    (want, want_grads), (got, grads) = run(eager), run(ours)
     assert_close(got, want, BOUND[device])
-    for a, b in zip(grads, want_grads, strict=True):
-        assert_close(a, b, BOUND[device])
+    if device == "cpu":
+        for a, b in zip(grads, want_grads, strict=True):
+            assert_close(a, b, BOUND[device])
+    else:
+        # Of two models in BF16 neither is right: fa3's is as close to the same in FP32 as eager's.
+        eager.zero_grad()
+        _, exact = run(eager.float())
+        ours_off, eager_off = (max(map(distance, of, exact)) for of in (grads, want_grads))
+        assert ours_off <= 1.2 * eager_off + 1e-3
 
 
 @each_device
