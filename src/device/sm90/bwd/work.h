@@ -8,7 +8,9 @@
 
 namespace fa3::sm90 {
 
-// Of the kernels before and behind: one Q tile of one query head of one sequence.
+// Of the kernels before and behind: one Q tile of one query head of one sequence. The last come
+// first: sums of dQ that the main kernel begins with are then in the L2 cache, and so are, behind
+// it, those that it ends with.
 struct BwdQTile {
   SequenceRows rows;
   i32 tile, head, batch;
@@ -16,9 +18,9 @@ struct BwdQTile {
   template <BwdConfig kCfg>
   FA3_DEV static BwdQTile of_cta(const RowAxis& axis, i32 batch) {
     BwdQTile work;
-    work.tile = static_cast<i32>(ptx::block_index_x());
-    work.head = static_cast<i32>(ptx::block_index_y());
-    work.batch = static_cast<i32>(ptx::block_index_z());
+    work.tile = static_cast<i32>(ptx::grid_dim_x() - 1 - ptx::block_index_x());
+    work.head = static_cast<i32>(ptx::grid_dim_y() - 1 - ptx::block_index_y());
+    work.batch = static_cast<i32>(ptx::grid_dim_z() - 1 - ptx::block_index_z());
     work.rows = rows_of_warp<kCfg.ragged>(axis, batch, work.batch);
     return work;
   }
