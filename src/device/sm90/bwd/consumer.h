@@ -73,7 +73,7 @@ struct BwdConsumer : BwdParts<kCfg> {
     Parts::issue_dp(dout_ring, dp);
   }
 
-  // kFirst: no tile is before this one, whose dQ could be due.
+  // staggered(): a step makes dQ of the tile before, and kFirst none; else of its own.
   template <bool kFirst>
   FA3_DEV void step() {
     constexpr bool kBehind = kCfg.staggered(), kDqDue = !kBehind || !kFirst;
