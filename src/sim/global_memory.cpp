@@ -248,16 +248,22 @@ void GlobalMemory::write(const GlobalAccessor& by, const void* pointer, u64 byte
   });
 }
 
+void GlobalMemory::forget_earlier(u64 launch) {
+  if (std::exchange(sync_launch_, launch) == launch) return;
+  fences_.clear();
+  published_.clear();
+}
+
 void GlobalMemory::fence(const Cluster& cluster, Epoch at) {
   const std::lock_guard lock(sync_mutex_);
-  if (std::exchange(fences_launch_, cluster.launch) != cluster.launch) fences_.clear();
+  forget_earlier(cluster.launch);
   fences_[{cluster.index, at.agent}].push_back(at.tick);
 }
 
 bool GlobalMemory::fenced(const GlobalAccessor& by, const Buffer::Mark& mark) const {
   const std::lock_guard lock(sync_mutex_);
   const auto fences = fences_.find({mark.cluster, mark.agent});
-  if (fences == fences_.end() || fences_launch_ != by.cluster->launch) return false;
+  if (fences == fences_.end() || sync_launch_ != by.cluster->launch) return false;
   const auto after = std::lower_bound(fences->second.begin(), fences->second.end(), mark.tick);
   return after != fences->second.end() && comes_after(by, mark.cluster, {mark.agent, *after});
 }
@@ -266,13 +272,15 @@ void GlobalMemory::release(const Thread& thread, const Foreign& foreign, const T
                            const void* address) {
   const Cluster& cluster = thread.cta->cluster;
   const std::lock_guard lock(sync_mutex_);
+  forget_earlier(cluster.launch);
   Foreign& to = published_[address];
   merge(to, foreign);
   merge(to, {{cluster.index, std::vector<Tick>(view, view + cluster.width)}});
 }
 
-Foreign GlobalMemory::acquire(const void* address) {
+Foreign GlobalMemory::acquire(const Cluster& cluster, const void* address) {
   const std::lock_guard lock(sync_mutex_);
+  forget_earlier(cluster.launch);
   const auto found = published_.find(address);
   return found == published_.end() ? Foreign{} : found->second;
 }

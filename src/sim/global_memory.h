@@ -53,8 +53,8 @@ class GlobalMemory {
   void fence(const Cluster& cluster, Epoch at);
   // Release publishes a thread's clocks at an address; acquire reads them.
   void release(const Thread& thread, const Foreign& foreign, const Tick* view, const void* address);
-  // What was published there, clusters by number.
-  Foreign acquire(const void* address);
+  // What was published there in this launch, clusters by number.
+  Foreign acquire(const Cluster& cluster, const void* address);
 
   struct Buffer {
     std::string name;
@@ -86,9 +86,12 @@ class GlobalMemory {
   std::map<u64, std::unique_ptr<Buffer>> buffers_;
   bool fenced(const GlobalAccessor& by, const Buffer::Mark& mark) const;
 
-  mutable std::mutex sync_mutex_;
-  std::map<std::pair<u64, u32>, std::vector<Tick>> fences_;  // of a launch, by cluster and agent
-  u64 fences_launch_ = 0;
+  // What an earlier launch left: its clusters have the same numbers, and other clocks.
+  void forget_earlier(u64 launch);
+
+  mutable std::mutex sync_mutex_;  // of all that follows, of one launch
+  u64 sync_launch_ = 0;
+  std::map<std::pair<u64, u32>, std::vector<Tick>> fences_;  // by cluster and agent
   std::unordered_map<const void*, Foreign> published_;
   u64 settled_ = 0;
 };

@@ -80,7 +80,8 @@ void learn(Thread& thread, const Foreign& news) {
 
 // The synchronisation of a strong access at an address, before (acquire) and after (release) it.
 void acquire_side(Thread& thread, const void* address, Order order) {
-  Foreign news = thread.cta->cluster.worker->grid.device.memory.acquire(address);
+  const Cluster& cluster = thread.cta->cluster;
+  Foreign news = cluster.worker->grid.device.memory.acquire(cluster, address);
   if (acquires(order))
     learn(thread, news);
   else

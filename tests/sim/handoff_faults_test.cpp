@@ -105,6 +105,19 @@ const Fault<Dependent> kDependentFaults[] = {
 INSTANTIATE_TEST_SUITE_P(Sim, DependentFaults, testing::ValuesIn(kDependentFaults),
                          fault_name<testing::TestParamInfo<Fault<Dependent>>>);
 
+// A launch that was right leaves nothing behind that would hide what the next one does wrong.
+struct Again : Handoff {
+  std::optional<Violation> run(void (*kernel)(const Args)) {
+    if (auto violation = Handoff::run(kKernel<F::kNone, false, false>)) return violation;
+    clear();
+    return Handoff::run(kernel);
+  }
+};
+TEST(SimHandoff, SecondLaunch_RelaxedStoreIsReported) {
+  expect_fault(
+      Fault<Again>{"RelaxedStore", kKernel<F::kRelaxedStore, false, false>, kEvery, {kUnordered}});
+}
+
 TEST(SimHandoff, Release_EverySeed) { expect_correct<Handoff>(kKernel<F::kNone, false, false>); }
 TEST(SimHandoff, Fences_EverySeed) { expect_correct<Handoff>(kKernel<F::kNone, true, false>); }
 TEST(SimHandoff, Tma_EverySeed) { expect_correct<Handoff>(kKernel<F::kNone, false, true>); }
