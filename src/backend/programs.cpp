@@ -89,7 +89,11 @@ std::vector<NamedProgram> backward(bool all) {
                               sm90::BwdPass::kDq}) {
         if (pass == sm90::BwdPass::kBound && !plan.config.deterministic) continue;
         plan.pass = pass;
-        add(plan);
+        for (const bool zeros : {false, true}) {
+          plan.config.sets_zeros = zeros;
+          if ((!zeros || row.zero_tiles > 0) && sm90::why_illegal(plan.config) == nullptr)
+            add(plan);
+        }
       }
     }
   }

@@ -29,11 +29,16 @@ TEST_P(BwdPrograms, CompileAsMeant) {
   for (const BwdPass pass : {BwdPass::kBound, BwdPass::kDelta, BwdPass::kMain, BwdPass::kDq}) {
     std::vector<std::string> expressions;
     std::string header;
-    for (const auto& [dtype, deterministic, terms] :
-         {std::tuple(MmaType::kBf16, false, false), std::tuple(MmaType::kBf16, true, false),
-          std::tuple(MmaType::kF16, false, false), std::tuple(MmaType::kBf16, false, true),
-          std::tuple(MmaType::kF16, true, true)}) {
+    for (const auto& [dtype, deterministic, terms, zeros] :
+         {std::tuple(MmaType::kBf16, false, false, false),
+          std::tuple(MmaType::kBf16, true, false, false),
+          std::tuple(MmaType::kF16, false, false, false),
+          std::tuple(MmaType::kBf16, false, true, false),
+          std::tuple(MmaType::kF16, true, true, false),
+          std::tuple(MmaType::kBf16, false, false, true),
+          std::tuple(MmaType::kBf16, true, false, true)}) {
       if ((terms && row().staggered()) || (pass == BwdPass::kBound && !deterministic)) continue;
+      if (zeros && kBwdRows[GetParam()].zero_tiles == 0) continue;
       BwdPlan plan;
       plan.pass = pass;
       plan.config = row();
@@ -41,6 +46,7 @@ TEST_P(BwdPrograms, CompileAsMeant) {
       plan.config.ragged = dtype == MmaType::kF16;
       plan.config.deterministic = deterministic;
       plan.config.softcap = plan.config.functors = terms;
+      plan.config.sets_zeros = zeros;
       const Program program = program_of(plan);
       header = program.header;
       if (std::find(expressions.begin(), expressions.end(), program.expression) ==

@@ -28,12 +28,18 @@ struct Space {
   float* stats;
   u32 *sums, *flags;
   ptx::Vec<u32, 4>* bounds;
+  DqZeroArgs zeros{};
 
   Space(const BwdPlan& plan, std::byte* at) {
     stats = reinterpret_cast<float*>(at);
     sums = reinterpret_cast<u32*>(at += plan.stats_bytes());
     flags = reinterpret_cast<u32*>(at += plan.sums_bytes());
-    bounds = reinterpret_cast<ptx::Vec<u32, 4>*>(at + plan.flags_bytes());
+    bounds = reinterpret_cast<ptx::Vec<u32, 4>*>(at += plan.flags_bytes());
+    if (plan.zero_ahead == 0) return;
+    zeros.ahead = static_cast<i32>(plan.zero_ahead);
+    zeros.tiles = static_cast<u32>(plan.tiles / plan.heads);
+    zeros.taken = reinterpret_cast<u32*>(at + plan.bounds_bytes());
+    zeros.set = zeros.taken + plan.tiles;
   }
 };
 
@@ -63,7 +69,7 @@ Status launch_delta(const BwdPlan& plan, const KernelStep& step, GpuRuntime& run
   args.batch = static_cast<i32>(p.batch);
   args.head_dim_v = static_cast<i32>(p.head_dim_v);
   args.tiles = tiles_of(p, plan.config.tile_q);
-  args.stats = space.stats, args.dq_flag = space.flags;
+  args.stats = space.stats, args.dq_flag = space.flags, args.zeros = space.zeros;
   args.dq_sum = plan.sums_dq && !plan.stores_dq ? space.sums : nullptr;
   args.elements = elements_of(p, buffers, 1);
   args.bounds = space.bounds;
@@ -125,6 +131,7 @@ Result<BwdArgs> main_args(const BwdPlan& plan, const MainTiles& tiles, GpuRuntim
   args.scale = static_cast<float>(p.softmax_scale);
   args.tiles = tiles_of(p, c.tile_q);
   args.stats = space.stats, args.dq_sum = space.sums, args.dq_flag = space.flags;
+  args.zeros = space.zeros;
   args.dk = tensor(p, buffers, kDk), args.dv = tensor(p, buffers, kDv);
   args.ids_kv = buffers.in<i32>(kSequenceIdsKv);
   args.id_kv_batch = p.layout[kSequenceIdsKv].batch;

@@ -14,13 +14,16 @@ namespace fa3::sm90 {
 struct BwdRow {
   const char* name;
   BwdConfig config;
+  // Where KV tiles visit on average so many Q tiles of a head or fewer, the main kernel sets sums
+  // of dQ to 0. Measured: docs/tuning/bwd_sm90.md.
+  int zero_tiles = 0;
 };
 
 inline constexpr BwdRow kBwdRows[] = {
-    {"d64", {.head_dim_qk = 64, .head_dim_v = 64, .tile_q = 128}},
+    {"d64", {.head_dim_qk = 64, .head_dim_v = 64, .tile_q = 128}, 12},
     {"d64_terms", {.head_dim_qk = 64, .head_dim_v = 64, .tile_q = 64, .stages = 3}},
-    {"d128", {.head_dim_qk = 128, .head_dim_v = 128, .tile_q = 64}},
-    {"d256", {.head_dim_qk = 256, .head_dim_v = 256, .tile_q = 64, .stages = 1}},
+    {"d128", {.head_dim_qk = 128, .head_dim_v = 128, .tile_q = 64}, 1 << 30},
+    {"d256", {.head_dim_qk = 256, .head_dim_v = 256, .tile_q = 64, .stages = 1}, 1 << 30},
 };
 
 constexpr BwdConfig bwd_config(std::string_view row) {
@@ -38,7 +41,7 @@ constexpr BwdConfig bwd_variant(const BwdRow& row, int i) {
   c.functors = i == 4 || i == 6 || (i == 7 && c.split());
   c.attn_mask = i == 7 ? MaskTensor::kF32 : MaskTensor::kNone;
   c.deterministic = i == 5 || i == 6;
-  c.ragged = i > 0;
+  c.ragged = i > 0, c.sets_zeros = i == 0 && row.zero_tiles > 0;
   return c;
 }
 constexpr bool is_simulated(const BwdRow& row, int i) {
@@ -65,6 +68,8 @@ constexpr const char* why_illegal(const BwdConfig& c) {
   const bool narrow = c.head_dim_qk <= 64 && c.head_dim_v <= 64;
   if (!c.split() && !narrow && c.has_mask() && c.softcap + c.functors + c.adds_mask() > 1)
     return "attn_mask beside softcap or functors: with consumers of one gradient";
+  if (c.sets_zeros && (c.ragged || c.lists()))
+    return "sets_zeros: with as many tiles in each head, and a warp that has nothing else to do";
   if (c.smem_bytes() > 227 * 1024) return "tiles and stages: more than 227 KiB of shared memory";
   return nullptr;
 }

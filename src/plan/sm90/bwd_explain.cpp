@@ -30,6 +30,7 @@ void describe_main(const BwdPlan& plan, const Problem& problem, Json& json) {
   json["cluster"] = c.cluster();
   json["section_heads"] = 1 << plan.section_log2;
   json["dq_sums"] = !plan.sums_dq ? "none" : plan.stores_dq ? "stored" : "added to";
+  json["sets_zeros"] = plan.zero_ahead > 0;
   json["stages"] = c.stages;
   json["threads"] = c.threads();
   json["registers_consumer"] = c.consumer_registers();
@@ -40,6 +41,7 @@ void describe_main(const BwdPlan& plan, const Problem& problem, Json& json) {
   Json& workspace = json["workspace"];
   workspace["lse_and_delta_bytes"] = plan.stats_bytes();
   workspace["dq_sums_bytes"] = plan.sums_bytes();
+  workspace["zero_counts_bytes"] = plan.zero_counts_bytes();
   if (c.deterministic) {
     workspace["dq_flags_bytes"] = plan.flags_bytes();
     workspace["bounds_bytes"] = plan.bounds_bytes();

@@ -17,6 +17,7 @@ Program program_of(const BwdPlan& plan) {
   if (rows_only) c.softcap = false;  // nothing to the others
   if (plan.pass == BwdPass::kDq && !c.deterministic) c.functors = false;
   if (keys_only) c.functors = false;
+  if (plan.pass != BwdPass::kMain && plan.pass != BwdPass::kDelta) c.sets_zeros = false;
   if (rows_only) {  // but for the unit of LSE, nothing either
     const bool adds = plan.pass == BwdPass::kDelta && c.adds_mask();
     c.attn_mask = adds ? MaskTensor::kF32 : MaskTensor::kNone;
@@ -31,10 +32,11 @@ Program program_of(const BwdPlan& plan) {
               "= {}, .head_dim_v = {}, .tile_q = {}, .consumer_wgs = {}, "
               ".stages = {}, .softcap = {}, .functors = {}, .attn_mask = fa3::MaskTensor::{}, "
               ".ragged = {}, "
-              ".deterministic = {}{}}}>",
+              ".deterministic = {}{}{}}}>",
               kFunctions[pass], name_of(c.dtype).enumerator, c.head_dim_qk, c.head_dim_v, c.tile_q,
               c.consumer_wgs, c.stages, c.softcap, c.functors, name_of(c.attn_mask).enumerator,
-              c.ragged, c.deterministic, gradient ? ", .mask_gradient = true" : "")};
+              c.ragged, c.deterministic, c.sets_zeros ? ", .sets_zeros = true" : "",
+              gradient ? ", .mask_gradient = true" : "")};
 }
 
 std::string mask_image_expression(const MaskImageConfig& config) {

@@ -104,6 +104,39 @@ bool visits_all(const BwdConfig& c, const Problem& p) {
   return range.first == 0 && range.end == div_up(queries, c.tile_q);
 }
 
+// CTAs of the main kernel that a KV head of the longest sequence has.
+int64_t ctas_of_head(const BwdConfig& c, const Problem& p) {
+  return div_up(most_rows(p.kv), c.cluster_kv()) * c.cluster();
+}
+
+// A head has one KV tile, which visits all Q tiles, so dQ's sums are stored.
+bool stores_dq(const BwdConfig& c, const Problem& p) {
+  return p.layout[kDq].present() && ctas_of_head(c, p) == c.cluster() && !c.lists() &&
+         visits_all(c, p);
+}
+
+// KV heads from that of a CTA to that whose sums of dQ it sets to 0: whole sections, so many that
+// the CTAs of a GPU have begun between who sets them and who adds. 0: there are not as many heads,
+// or nothing to set.
+int64_t zero_ahead(const BwdConfig& c, const Problem& p, int multiprocessors) {
+  const int64_t ctas = ctas_of_head(c, p);
+  if (!p.layout[kDq].present() || stores_dq(c, p) || ctas == 0) return 0;
+  const int64_t heads = int64_t{1} << section_log2(p, ctas);
+  const int64_t ahead = heads * div_up(std::max(multiprocessors, 1), heads * ctas);
+  return ahead < p.heads_kv * p.batch ? ahead : 0;
+}
+
+// Whether the main kernel sets them, which shortens what comes before it, where that is much of the
+// time. In the simulator wherever it can.
+bool sets_zeros(const BwdConfig& c, const BwdRow& row, const Problem& p, const DeviceInfo& device) {
+  if (row.zero_tiles == 0 || c.ragged || c.lists() || c.softcap) return false;
+  if (device.compiled_ahead) return true;
+  const double most = double{1} * row.zero_tiles * static_cast<double>(ctas_of_head(c, p)) /
+                      c.cluster() * static_cast<double>(p.heads_q) * static_cast<double>(p.batch);
+  return zero_ahead(c, p, device.multiprocessors) > 0 &&
+         tiles_of(p, c.tile_q, c.cluster_kv()).visited <= most;
+}
+
 // Tiles of dattn_mask, each of which a CTA makes; in the kernel's order (MaskGradientArgs).
 int64_t gradient_tiles(const BwdConfig& gradient, const Problem& p) {
   const MaskExtents& n = p.mask_grad;
@@ -177,6 +210,13 @@ size_t BwdPlan::flags_bytes() const {
   return sizeof(u32) * static_cast<size_t>(tiles * config.dq_flags());
 }
 size_t BwdPlan::bounds_bytes() const { return 16 * static_cast<size_t>(bounds); }
+// In whole 16 bytes, as what follows needs.
+size_t BwdPlan::zero_counts_bytes() const {
+  return zero_ahead > 0 ? sizeof(u32) * static_cast<size_t>(round_up(tiles + heads, 4)) : 0;
+}
+size_t BwdPlan::mask_at() const {
+  return stats_bytes() + sums_bytes() + flags_bytes() + bounds_bytes() + zero_counts_bytes();
+}
 
 int64_t bwd_q_tiles(const Problem& p, int tile_q) {
   return p.q.varlen ? p.q.rows / tile_q + p.batch + 1 : div_up(p.q.rows, tile_q) * p.batch;
@@ -203,8 +243,9 @@ Result<std::vector<BwdPlan>> make_bwd_plans(const Problem& p, const DeviceInfo& 
   config.dtype = p.layout[kQ].dtype == FA3_F16 ? MmaType::kF16 : MmaType::kBf16;
   config.ragged = has_lengths(p);
   config.deterministic = p.deterministic && p.layout[kDq].present();
+  config.sets_zeros = sets_zeros(config, *row, p, device);
   if (device.compiled_ahead && !is_simulated(config)) {
-    config.ragged = true;  // computes dense problems, too
+    config.ragged = true, config.sets_zeros = false;  // computes dense problems, too
     if (config.has_mask() && config.split()) config.functors = true;
     if (!is_simulated(config))
       return unsupported(
@@ -233,10 +274,12 @@ Result<std::vector<BwdPlan>> bwd_plans_of(const BwdConfig& config, const BwdConf
   BwdPlan plan;
   plan.config = config, plan.gradient = gradient;
   plan.tiles = bwd_q_tiles(p, config.tile_q) * p.heads_q;
-  const int64_t clusters = div_up(most_rows(p.kv), config.cluster_kv());
-  plan.section_log2 = section_log2(p, clusters * config.cluster());
+  const int64_t ctas = ctas_of_head(config, p);
+  plan.section_log2 = section_log2(p, ctas);
   plan.sums_dq = p.layout[kDq].present();
-  plan.stores_dq = plan.sums_dq && clusters == 1 && !config.lists() && visits_all(config, p);
+  plan.stores_dq = stores_dq(config, p);
+  plan.heads = p.heads_kv * p.batch;
+  if (config.sets_zeros) plan.zero_ahead = zero_ahead(config, p, multiprocessors);
   std::vector<BwdPlan> plans;
   const auto add = [&](BwdPass pass, int64_t x, int64_t heads, int64_t sequences) {
     plan.pass = pass;
@@ -261,8 +304,8 @@ Result<std::vector<BwdPlan>> bwd_plans_of(const BwdConfig& config, const BwdConf
   }
   if (queries && p.batch > 0) add(BwdPass::kDelta, q_tiles, p.heads_q, p.batch);
   if (p.layout[kDk].present() || p.layout[kDv].present() || p.layout[kDq].present())
-    add(BwdPass::kMain, clusters * config.cluster() << plan.section_log2,
-        p.heads_kv >> plan.section_log2, p.batch + (p.kv.varlen ? 1 : 0));
+    add(BwdPass::kMain, ctas << plan.section_log2, p.heads_kv >> plan.section_log2,
+        p.batch + (p.kv.varlen ? 1 : 0));
   if (p.layout[kDattnMask].present()) {
     const int64_t tiles = gradient_tiles(gradient, p);
     if (tiles >= int64_t{1} << 31)
@@ -301,7 +344,7 @@ std::string name_of(const BwdPlan& plan) {
   const BwdConfig& c = plan.config;
   const bool main = plan.pass == BwdPass::kMain || plan.pass == BwdPass::kMaskGradient;
   return fmt::format(
-      "bwd/{}/d{}/{}/{}{}{}{}{}", word(plan.pass), head_dims_text(plan), word(c.dtype),
+      "bwd/{}/d{}/{}/{}{}{}{}{}{}", word(plan.pass), head_dims_text(plan), word(c.dtype),
       c.ragged ? "ragged" : "dense", main && c.softcap ? "/softcap" : "",
       c.functors && plan.pass != BwdPass::kBound && (plan.pass != BwdPass::kDq || c.deterministic)
           ? "/alibi/sequence_ids"
@@ -309,7 +352,9 @@ std::string name_of(const BwdPlan& plan) {
       c.has_mask() && main                            ? fmt::format("/{}", word(c.attn_mask))
       : c.adds_mask() && plan.pass == BwdPass::kDelta ? "/natural"
                                                       : "",
-      c.deterministic ? "/deterministic" : "");
+      c.deterministic ? "/deterministic" : "",
+      c.sets_zeros && (plan.pass == BwdPass::kMain || plan.pass == BwdPass::kDelta) ? "/zeros"
+                                                                                    : "");
 }
 
 std::string head_dims_text(const BwdPlan& plan) {

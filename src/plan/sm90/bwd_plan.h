@@ -36,10 +36,13 @@ struct BwdPlan {
   uint32_t grid[3] = {1, 1, 1};
   uint32_t section_log2 = 0;  // of the KV heads of a section (device/sm90/bwd/work.h)
   // Of the workspace, which the kernels share: LSE, δ …, dQ's sums, the bits beside them, bounds,
-  // and what stands for attn_mask.
-  int64_t tiles = 0;          // of queries, of all heads and sequences
-  bool sums_dq = true;        // else nobody wants dQ
-  bool stores_dq = false;     // a head has one KV tile, which visits all Q tiles
+  // what counts sums that are 0, and what stands for attn_mask.
+  int64_t tiles = 0;       // of queries, of all heads and sequences
+  bool sums_dq = true;     // else nobody wants dQ
+  bool stores_dq = false;  // a head has one KV tile, which visits all Q tiles
+  int64_t heads = 0;       // of keys, of all sequences
+  // From that of a CTA to that whose sums it sets to 0 (dq_zeros.h); 0: bwd_delta sets all.
+  int64_t zero_ahead = 0;
   int64_t bound_entries = 0;  // of a KV head of a sequence
   int64_t bounds = 0;         // of all
   MaskShape mask;             // with attn_mask of bool
@@ -49,7 +52,8 @@ struct BwdPlan {
   size_t sums_bytes() const;
   size_t flags_bytes() const;
   size_t bounds_bytes() const;
-  size_t mask_at() const { return stats_bytes() + sums_bytes() + flags_bytes() + bounds_bytes(); }
+  size_t zero_counts_bytes() const;
+  size_t mask_at() const;
 };
 
 // In the order of their launches. UNSUPPORTED with the reason for what they do not do.

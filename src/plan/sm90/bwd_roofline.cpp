@@ -74,7 +74,12 @@ BwdEstimate bwd_estimate(const BwdPlan& plan, const Problem& p) {
                sums = static_cast<double>(plan.sums_bytes()),
                flags = static_cast<double>(plan.flags_bytes());
   if (plan.bounds > 0) e.bound_s = bytes_of(p, {kK, kV}) / kMemoryBytesPerS;
-  const double set_to_0 = (plan.stores_dq ? 0 : sums) + flags;
+  // Of what the main kernel sets nothing reaches memory twice.
+  const double share = plan.stores_dq ? 0
+                       : plan.zero_ahead == 0
+                           ? 1
+                           : static_cast<double>(plan.zero_ahead) / static_cast<double>(plan.heads);
+  const double set_to_0 = share * sums + flags;
   e.delta_s = (bytes_of(p, {kO, kDout, kLse, kDlse}) + stats + set_to_0) / kMemoryBytesPerS;
   if (p.layout[kDq].present()) e.dq_s = (sums + flags + bytes_of(p, kDq)) / kMemoryBytesPerS;
 

@@ -31,11 +31,18 @@ constexpr BwdConfig kHalfTile = [] {
 
 constexpr BwdConfig kSplit = deterministic(bwd_config("d256"));
 static_assert(kSplit.split());
+constexpr BwdConfig kZeros = [] {
+  BwdConfig c = deterministic(bwd_config("d64"));
+  c.sets_zeros = true;
+  return c;
+}();
 
-const bool added = (add_bwd<kSplit>(), add_bwd<kByRows>(), add_bwd<kHalfTile>(), true);
+const bool added =
+    (add_bwd<kSplit>(), add_bwd<kByRows>(), add_bwd<kHalfTile>(), add_bwd<kZeros>(), true);
 
 // One KV tile a head, or one for each CTA of a cluster, so that no two add to the same dQ, whose
-// bits would depend on their order; Q tiles for several rounds of the rings.
+// bits would depend on their order; Q tiles for several rounds of the rings. Of sums that a CTA
+// sets to 0 for others more heads, and two KV tiles, since one would store.
 verify::Config problem(const BwdConfig& c) {
   verify::Config p;
   p.dtype = FA3_BF16;
@@ -46,6 +53,7 @@ verify::Config problem(const BwdConfig& c) {
   p.seqlen_q = 5 * c.tile_q / 2;
   p.seqlen_kv = c.cluster_kv() - 8;
   p.alignment = 16;
+  if (c.sets_zeros) p.batch = 3, p.seqlen_kv = 2 * c.tile_kv() - 8;
   if (c.functors) {  // and of what the finder hands over
     p.alibi = true, p.sequence_ids = 2;
     p.seqlen_q = 5 * c.tile_q;
@@ -64,6 +72,7 @@ const std::vector<Spared> kSpared = {
      "dS is there, which has been made of the same stage; but another thread has waited for that"},
     {"split", "group", "dQ's GEMM, which is waited for, takes the one before into its group"},
     {"by_rows", "group", "dQ's GEMM, which is waited for, takes the one before into its group"},
+    {"zeros", "group", "dQ's GEMM, which is waited for, takes the one before into its group"},
     {"half_tile", "group", "dQ's GEMM, which is waited for, takes the one before into its group"},
     {nullptr, "aligned", "the simulator's barriers bring the lanes of a warp together, too"},
     {nullptr, "lanes", "bar.arrive brings the lanes of a warp together, too"},
@@ -106,7 +115,8 @@ TEST(MaskGradientMutations, EveryLineIsMissed) {
 
 INSTANTIATE_TEST_SUITE_P(Kernels, BwdMutations,
                          testing::Values(Mutated{"by_rows", kByRows},
-                                         Mutated{"half_tile", kHalfTile}, Mutated{"split", kSplit}),
+                                         Mutated{"half_tile", kHalfTile}, Mutated{"split", kSplit},
+                                         Mutated{"zeros", kZeros}),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -33,6 +33,14 @@ struct BwdTiles {
   }
 };
 
+// dq_zeros.h.
+struct DqZeroArgs {
+  i32 ahead;   // KV heads from a CTA's to that whose sums it sets to 0; 0: bwd_delta sets all
+  u32 tiles;   // of a KV head, of all its queries
+  u32* taken;  // (sequence, KV head, tile): whether someone sets it to 0
+  u32* set;    // (sequence, KV head): how many are 0
+};
+
 struct BwdArgs {
   TensorMap q, k, v, dout;  // {head_dim, row, head, sequence}; ragged {head_dim, x, y, z, head}
   RowAxis q_axis, kv_axis;
@@ -53,8 +61,9 @@ struct BwdArgs {
   // (tile, stats(), tile_q): LSE·log2 e, +∞ in rows that do not count, δ, with functors ids and
   // −slope·log2 e, deterministic dQ's scale.
   float* stats;
-  u32* dq_sum;   // (tile, dq_sums()): FP32, or deterministic integers
-  u32* dq_flag;  // (tile, dq_flags())
+  u32* dq_sum;       // (tile, dq_sums()): FP32, or deterministic integers
+  u32* dq_flag;      // (tile, dq_flags())
+  DqZeroArgs zeros;  // sets_zeros
   BwdTensor dk, dv;
   const i32* ids_kv;  // or null
   i64 id_kv_batch;
@@ -70,7 +79,8 @@ struct BwdBoundArgs {
   ptx::Vec<u32, 4>* bounds;  // (sequence, KV head, entry): KeyBound
 };
 
-// δ = Σ O·dO − dLSE of each row; LSE; dQ's sums and flags to 0.
+// δ = Σ O·dO − dLSE of each row; LSE; dQ's flags to 0, and those of its sums that the main kernel
+// does not set.
 struct BwdDeltaArgs {
   BwdTensor o, dout;
   const float *lse, *dlse;  // dlse: or null
@@ -81,6 +91,7 @@ struct BwdDeltaArgs {
   float* stats;
   u32* dq_sum;  // null: not set to 0
   u32* dq_flag;
+  DqZeroArgs zeros;
   ElementArgs elements;            // of queries
   const ptx::Vec<u32, 4>* bounds;  // deterministic: as BwdBoundArgs
   i32 bound_entries, group_size;

@@ -10,6 +10,9 @@
 
 namespace fa3::sm90 {
 
+// Bytes that zeros are copied from.
+inline constexpr int kZeroBytes = 1024;
+
 // Q tiles that the finder is ahead of the dQ writers: as many as there are stages of Q, and more.
 inline constexpr int kBwdSteps = 8;
 
@@ -26,6 +29,8 @@ struct BwdConfig {
   bool ragged = false;  // varlen or with seqused: the kernels read the lengths
   // dQ's sums are integers (fixed.h): the same bits in whatever order they are added to.
   bool deterministic = false;
+  // The main kernel sets dQ's sums to 0 (dq_zeros.h), else bwd_delta does.
+  bool sets_zeros = false;
   bool mask_gradient = false;  // of the kernel that makes dattn_mask: gradient_of()
 
   constexpr bool operator==(const BwdConfig&) const = default;
@@ -135,7 +140,7 @@ struct BwdConfig {
     }
     const int tiles = k_tile().bytes() + v_tile().bytes() + q_stages() * q_tile().bytes() +
                       stages * dout_tile().bytes() + ds_slots() * ds_tile().bytes() + peer_bytes();
-    const int dq = 4 * kWgRows * consumer_wgs * dq_piece_columns();
+    const int dq = 4 * kWgRows * consumer_wgs * dq_piece_columns() + (sets_zeros ? kZeroBytes : 0);
     constexpr int kUnused = 3 * 16 + 128;  // members that a variant does not touch
     const int steps = lists() ? kBwdSteps : 1;
     const int barriers =
@@ -151,7 +156,7 @@ struct BwdConfig {
 // The kernel that makes dattn_mask, beside a main kernel of `main` that has attn_mask. Its head
 // dims may be less, but above 128 as long as those are.
 FA3_HD constexpr BwdConfig gradient_of(BwdConfig main) {
-  main.mask_gradient = true;
+  main.mask_gradient = true, main.sets_zeros = false;
   main.stages = main.wide() ? 2 : max(main.head_dim_qk, main.head_dim_v) > 64 ? 3 : 4;
   return main;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // delta.cuh — before the backward's main kernel: δ = Σ O·dO − dLSE and LSE of every row, in the
-// order of Q tiles, and sums of dQ set to 0.
+// order of Q tiles; sums of dQ set to 0, or those of the first heads, and what counts the others.
 // CONTRACT  rows that do not count, and those that see no key (LSE = −∞), get LSE = +∞, so P = 0.
 //           cu_seqlens and seqused may hold anything.
 // GRID      x: Q tiles of the longest sequence · y: query heads · z: sequences
@@ -66,12 +66,20 @@ void bwd_delta(FA3_GRID_CONSTANT const BwdDeltaArgs args) {
     for (i32 i = thread; i < count / 4; i += kBwdRowThreads)
       ptx::st_global(reinterpret_cast<Four*>(words) + i, Four{});
   };
-  if (args.dq_sum != nullptr) clear(args.dq_sum + at * kCfg.dq_sums(), kCfg.dq_sums());
+  const i32 heads_kv = static_cast<i32>(ptx::grid_dim_y()) / args.group_size;
+  const i32 head_kv = b * heads_kv + head / args.group_size;
+  const bool clears = args.zeros.ahead == 0 || head_kv < args.zeros.ahead;
+  if (args.dq_sum != nullptr && clears) clear(args.dq_sum + at * kCfg.dq_sums(), kCfg.dq_sums());
+  if constexpr (kCfg.sets_zeros) {
+    if (thread == 0 && args.zeros.ahead > 0) {
+      ptx::st_global(args.zeros.taken + at, 0u);
+      if (tile == 0 && head % args.group_size == 0) ptx::st_global(args.zeros.set + head_kv, 0u);
+    }
+  }
   clear(args.dq_flag + at * kCfg.dq_flags(), kCfg.dq_flags());
   [[maybe_unused]] KeyBound keys;
   if constexpr (kCfg.deterministic) {
-    const i32 heads_kv = static_cast<i32>(ptx::grid_dim_y()) / args.group_size;
-    const i64 of_head = (i64{b} * heads_kv + head / args.group_size) * args.bound_entries;
+    const i64 of_head = i64{head_kv} * args.bound_entries;
     keys = load_bound(args.bounds + of_head, args.bound_entries);
   }
   float* const stats = args.stats + at * kCfg.stats_and_scales();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// producer.h — what the backward kernel's warpgroup 0 does: one thread loads K and V once, then Q
-// with its rows' LSE and δ, and dO, of each Q tile as soon as its stage is empty; the dQ writers
-// add what the consumers hand over to dQ's sums.
+// producer.h — one thread of the backward kernel's warpgroup 0 loads K and V once, then Q with its
+// rows' LSE and δ, and dO, of each Q tile as soon as its stage is empty.
 #pragma once
 
 #include "device/hopper/ring.h"
@@ -73,42 +72,6 @@ FA3_DEV void produce(BwdSmem<kCfg>& smem, const BwdArgs& args, const BwdWork& wo
   FA3_NO_UNROLL
   for (bool more = kCfg.lists() || visits.next(); more; more = visits.next())
     producer.load_queries(visits);
-}
-
-// One warp of two, which adds in bulk, by a lane, what consumer `w` hands over of each tile; split,
-// half of the columns, a piece a turn. dq_tile is where a consumer has to note what is not finite.
-template <BwdConfig kCfg>
-FA3_DEV void write_dq(BwdSmem<kCfg>& smem, const BwdArgs& args, const BwdWork& work, u32 w) {
-  if (work.range.empty()) return;
-  constexpr u32 kPiece = static_cast<u32>(kWgRows * kCfg.dq_piece_columns()),
-                kWriters = static_cast<u32>(kCfg.consumer_wgs), kTurns = kCfg.dq_turns();
-  const u32 from = ptx::smem_address(smem.dq[w]);
-  FA3_NO_UNROLL
-  for (BwdVisits<kCfg> visits(smem, args, work); visits.next();) {
-    const i64 at = visits.index();
-    if (kCfg.deterministic && ptx::elect_one()) ptx::st_shared(&smem.dq_tile[w], at);
-    u32* const to =
-        args.dq_sum + at * kCfg.dq_sums() + (BwdCta<kCfg>::rank() * kWriters * kTurns + w) * kPiece;
-    FA3_UNROLL
-    for (u32 turn = 0; turn < kTurns; ++turn) {
-      dq_empty(w).arrive();
-      dq_full(w).sync();
-      if (ptx::elect_one() && args.sums_dq) {
-        u32* const piece = to + turn * kWriters * kPiece;
-        if (args.stores_dq)
-          ptx::bulk_store(piece, from, 4 * kPiece);
-        else if constexpr (kCfg.deterministic)
-          ptx::bulk_reduce_add_u32(piece, from, 4 * kPiece);
-        else
-          ptx::bulk_reduce_add_f32(reinterpret_cast<float*>(piece), from, 4 * kPiece);
-        ptx::bulk_commit();
-        ptx::bulk_wait_read<0>();
-      }
-      ptx::warp_sync();  // sim:spare(lanes)
-    }
-    if constexpr (kCfg.lists())
-      smem.steps_empty[visits.steps.before().stage].arrive_if(ptx::elect_one());
-  }
 }
 
 }  // namespace fa3::sm90

@@ -45,6 +45,13 @@ struct BwdCta {
     const u32 in_section = ptx::block_index_x() / kCluster & ((1u << args.section_log2) - 1);
     return static_cast<i32>((ptx::block_index_y() << args.section_log2) + in_section);
   }
+  FA3_DEV static i32 heads_kv(const BwdArgs& args) {
+    return static_cast<i32>(ptx::grid_dim_y() << args.section_log2);
+  }
+  // The KV head among those of all sequences.
+  FA3_DEV static i32 head_of_all(const BwdArgs& args) {
+    return batch() * heads_kv(args) + head_kv(args);
+  }
   FA3_DEV static i32 kv_tiles(const BwdArgs& args) {
     return static_cast<i32>(ptx::grid_dim_x() >> args.section_log2);
   }
