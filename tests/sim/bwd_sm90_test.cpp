@@ -44,6 +44,8 @@ const Kind kKinds[] = {
      }},
     {"NoHeads", [](Config& c) { c.heads_q = 0; }},
     {"Groups", [](Config& c) { c.heads_q = 4, c.heads_kv = 2, c.batch = 2, c.seqlen_q = 90; }},
+    {"ManyHeads",  // most of whose sums of dQ the main kernel sets to 0
+     [](Config& c) { c.heads_q = 4, c.heads_kv = 2, c.batch = 4, c.seqlen_q = 150; }},
     {"NarrowHeads", [](Config& c) { c.head_dim_qk -= 24, c.head_dim_v -= 8; }},
     {"Causal", [](Config& c) { c.mask = FA3_MASK_CAUSAL, c.seqlen_q = c.seqlen_kv = 300; }},
     {"CausalMoreKeys",

@@ -26,8 +26,17 @@ constexpr BwdConfig with_terms(BwdConfig c) {
 constexpr BwdConfig kTerms64 = with_terms(bwd_config("d64_terms"));
 constexpr BwdConfig kTerms128 = with_terms(bwd_config("d128"));
 constexpr BwdConfig kTerms256 = with_terms(bwd_config("d256"));
-const bool added = (add_bwd<kTerms64>(), add_bwd<kTerms128>(), add_bwd<kTerms256>(),
-                    add_bwd<kRow64>(), add_bwd<kRow128>(), true);
+constexpr BwdConfig with_zeros(BwdConfig c, bool deterministic) {
+  c.sets_zeros = true;
+  c.deterministic = deterministic;
+  return c;
+}
+constexpr BwdConfig kZeros64 = with_zeros(bwd_config("d64"), true);
+constexpr BwdConfig kZeros128 = with_zeros(bwd_config("d128"), false);
+constexpr BwdConfig kZeros256 = with_zeros(bwd_config("d256"), true);
+const bool added =
+    (add_bwd<kTerms64>(), add_bwd<kTerms128>(), add_bwd<kTerms256>(), add_bwd<kRow64>(),
+     add_bwd<kRow128>(), add_bwd<kZeros64>(), add_bwd<kZeros128>(), add_bwd<kZeros256>(), true);
 
 std::vector<verify::Config> problems(const BwdConfig& c) {
   verify::Config p;
@@ -42,6 +51,10 @@ std::vector<verify::Config> problems(const BwdConfig& c) {
   if (c.functors) p.alibi = true, p.sequence_ids = 2;
   verify::Config causal = p;
   causal.mask = FA3_MASK_CAUSAL;
+  if (c.sets_zeros) {  // of the heads behind the first
+    p.batch = 3, p.heads_q = 1, causal.batch = 2;
+    return {p, causal};
+  }
   verify::Config varlen = causal;
   varlen.varlen_q = {200, 0, 1, 130}, varlen.varlen_kv = {133, 3, 0, 40};
   varlen.spare_q = 9, varlen.spare_kv = 300;
@@ -77,12 +90,14 @@ TEST_P(BwdRows, AreRightUnderSeveralSchedules) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, BwdRows,
-                         testing::Values(kRow64, kRow128, kTerms64, kTerms128, kTerms256),
-                         [](const auto& info) {
-                           const BwdConfig& c = info.param;
-                           return (c.softcap ? "terms" : "row") + std::to_string(c.head_dim_qk);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Kernels, BwdRows,
+    testing::Values(kRow64, kRow128, kTerms64, kTerms128, kTerms256, kZeros64, kZeros128,
+                    kZeros256),
+    [](const auto& info) {
+      const BwdConfig& c = info.param;
+      return (c.softcap ? "terms" : c.sets_zeros ? "zeros" : "row") + std::to_string(c.head_dim_qk);
+    });
 
 TEST(BwdInvalidLengths, TouchNothingOutside) {
   verify::Config problem = with_lengths();

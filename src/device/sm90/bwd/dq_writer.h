@@ -33,7 +33,7 @@ FA3_DEV void write_dq(BwdSmem<kCfg>& smem, const BwdArgs& args, const BwdWork& w
     for (u32 turn = 0; turn < kTurns; ++turn) {
       dq_empty(w).arrive();
       if constexpr (kCfg.sets_zeros) {
-        if (first) await_zeros<kCfg>(args);
+        if (first && ptx::elect_one()) await_zeros<kCfg>(args);
         first = false;
       }
       dq_full(w).sync();

@@ -21,16 +21,17 @@
 
 namespace fa3::sm90 {
 
-// Whether those of a KV head are (BwdCta::head_of_all). Whole warp.
+// Whether those of a KV head are (BwdCta::head_of_all).
 FA3_DEV bool are_zero(const DqZeroArgs& args, i32 head) {
-  return !ptx::any(ptx::ld_acquire_gpu(args.set + head) != args.tiles);
+  return ptx::ld_acquire_gpu(args.set + head) == args.tiles;
 }
 
-// Before a dQ writer's first addition.
+// Before a dQ writer's first addition, by a lane.
 template <BwdConfig kCfg>
 FA3_DEV void await_zeros(const BwdArgs& args) {
   const i32 head = BwdCta<kCfg>::head_of_all(args);
   if (args.zeros.ahead == 0 || head < args.zeros.ahead) return;  // bwd_delta has set them
+  FA3_NO_UNROLL
   while (!are_zero(args.zeros, head)) ptx::nanosleep(20);
 }
 
@@ -51,7 +52,7 @@ struct DqZeros {
     const i32 own = Cta::head_of_all(args), head = own + args.zeros.ahead;
     if (head < args.batch * Cta::heads_kv(args))
       set_tiles(head, static_cast<u32>(Cta::kv_tile(args)), static_cast<u32>(Cta::kv_tiles(args)));
-    if (own >= args.zeros.ahead && !are_zero(args.zeros, own)) set_tiles(own, 0, 1);
+    if (own >= args.zeros.ahead && ptx::any(!are_zero(args.zeros, own))) set_tiles(own, 0, 1);
   }
 
  private:
