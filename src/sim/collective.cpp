@@ -82,7 +82,7 @@ using namespace sim;
 
 void warp_sync(u32 mask, Where where) {
   if (omitted("warp_sync", where)) return;
-  Thread& thread = enter("warp_sync", where);
+  Thread& thread = enter("warp_sync", where, Yields::kMeeting);
   const u32 width = thread.cta->cluster.width;
   gather(thread, {"warp_sync", where, mask, false}, &thread, [&](void* const* operands) {
     std::vector<Tick> all(width, 0);
@@ -106,7 +106,7 @@ u32 shuffle(u32 value, u32 operand, Shuffle kind, u32 width, u32 mask, Where whe
   struct Operand {
     u32 value, operand, result;
   } mine{value, operand, value};
-  Thread& thread = enter("shuffle", where);
+  Thread& thread = enter("shuffle", where, Yields::kMeeting);
   if (width == 0 || width > 32 || !std::has_single_bit(width))
     fail(*thread.cta, Rule::kDivergence, "", fmt::format("shuffle with width {}", width),
          "a power of two up to 32", {access_of(thread, "shuffle", where)});
@@ -144,7 +144,7 @@ u32 ballot(bool predicate, u32 mask, Where where) {
     bool predicate;
     u32 result;
   } mine{predicate, 0};
-  Thread& thread = enter("ballot", where);
+  Thread& thread = enter("ballot", where, Yields::kMeeting);
   gather(thread, {"ballot", where, mask, false}, &mine, [](void* const* operands) {
     u32 bits = 0;
     for (u32 i = 0; i < kWarp; i++)
@@ -156,7 +156,7 @@ u32 ballot(bool predicate, u32 mask, Where where) {
 }
 
 bool elect(u32 mask, Where where) {
-  Thread& thread = enter("elect", where);
+  Thread& thread = enter("elect", where, Yields::kMeeting);
   Worker& worker = *thread.cta->cluster.worker;
   gather(thread, {"elect", where, mask, false}, &thread, [](void* const*) {});
   // The same leader for a mask throughout a run; which one is not specified.
@@ -173,7 +173,7 @@ u32 redux(u32 value, Redux op, bool is_signed, u32 mask, Where where) {
   struct Operand {
     u32 value, result;
   } mine{value, 0};
-  Thread& thread = enter("redux", where);
+  Thread& thread = enter("redux", where, Yields::kMeeting);
   const u64 key = static_cast<u32>(op) * 2u + is_signed;
   gather(thread, {"redux", where, mask, false, key}, &mine, [&](void* const* operands) {
     bool first = true;

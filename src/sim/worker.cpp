@@ -172,7 +172,7 @@ Thread& Worker::enter(const char* op, Where where, Yields yields) {
   thread.where = where;
   if (yields != Yields::kPolling) {
     progress_++;
-    idle_ = 0;
+    if (yields != Yields::kMeeting) idle_ = 0;
   } else {
     if (++idle_ % kIdlePolls == 0) {
       if (!events_.empty())
@@ -194,7 +194,7 @@ Thread& Worker::enter(const char* op, Where where, Yields yields) {
     spend(thread);
     return thread;
   }
-  if (yields == Yields::kSometimes && policy.yield_in != 0 && random.one_in(policy.yield_in))
+  if (yields != Yields::kNever && policy.yield_in != 0 && random.one_in(policy.yield_in))
     yield(thread);
   return thread;
 }

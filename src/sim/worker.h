@@ -45,6 +45,7 @@ struct Grid {
 enum class Yields : u8 {
   kNever,      // it only posts: what it starts runs at a drawn moment anyway
   kSometimes,  // as the policy says
+  kMeeting,    // the same; lanes of a warp meet, which a loop that polls may do, too
   kPolling,    // always: it may be waiting for them
 };
 
@@ -108,7 +109,7 @@ struct Worker {
   bool fair_ = false;  // the next pick ignores the policy
   std::vector<Event> events_;
   u64 next_due_ = ~0ull;
-  u64 idle_ = 0;  // primitives since one made progress
+  u64 idle_ = 0;  // polls since a primitive did more than polling and meeting
   u64 progress_ = 0;
   u64 stuck_progress_ = ~0ull;
   u32 ended_ = 0;  // clusters that ended and wait for end_cluster

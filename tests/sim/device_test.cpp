@@ -8,10 +8,13 @@
 #include "core/status.h"
 #include "device/hopper/barrier.h"
 #include "device/ptx/atomic.h"
+#include "device/ptx/bulk.h"
 #include "device/ptx/fence.h"
+#include "device/ptx/grid.h"
 #include "device/ptx/memory.h"
 #include "device/ptx/thread.h"
 #include "device/ptx/tma.h"
+#include "device/ptx/warp.h"
 #include "sim/kernels/copy.h"
 #include "sim/kit.h"
 
@@ -143,6 +146,59 @@ TEST_F(SimDevice, WaitForNobody_IsALivelock) {
                                       ChainArgs{flags.data(), values.data()});
   ASSERT_TRUE(violation);
   EXPECT_EQ(violation->rule, Rule::kLivelock) << violation->what();
+}
+
+// So are lanes that vote on what they have found.
+TEST_F(SimDevice, VotesForNobody_AreALivelock) {
+  Device device;
+  Array<u32> flags(device, "flags", 1), values(device, "values", 1);
+  flags[0] = 0;
+  const auto poll = +[](const ChainArgs args) {
+    while (ptx::any(ptx::ld_acquire_gpu(args.flags) == 0)) {
+    }
+  };
+  const auto violation = violation_of(device, poll, LaunchShape{{1, 1, 1}, 32, 0},
+                                      ChainArgs{flags.data(), values.data()});
+  ASSERT_TRUE(violation);
+  EXPECT_EQ(violation->rule, Rule::kLivelock) << violation->what();
+}
+
+struct PublishedSmem {
+  alignas(16) u32 ones[4];
+  FA3_NAMED(ones)
+};
+
+// A copy that completes as late as it can does so while others vote.
+TEST_F(SimDevice, VotesForACopy_EndWhenItIsThere) {
+  const auto publish = +[](const ChainArgs args) {
+    auto& smem = ptx::smem_as<PublishedSmem>();
+    const u32 thread = ptx::thread_index();
+    if (thread == 0) {
+      ptx::st_shared(reinterpret_cast<ptx::Vec<u32, 4>*>(smem.ones),
+                     ptx::Vec<u32, 4>{{1, 1, 1, 1}});
+      ptx::fence_proxy_async_shared();
+      ptx::bulk_store(args.values, ptx::smem_address(smem.ones), 16);
+      ptx::bulk_commit();
+      ptx::bulk_wait<0>();
+      ptx::st_release_gpu(args.flags, 1u);
+    }
+    if (thread < 32) return;
+    while (ptx::any(ptx::ld_acquire_gpu(args.flags) == 0)) ptx::nanosleep(20);
+    if (thread == 32) ptx::st_global(args.values + 4, ptx::ld_global(args.values) + 1);
+  };
+  Device device;
+  device.options.completion = Completion::kLate;
+  Array<u32> flags(device, "flags", 1), values(device, "values", 8);
+  for (u64 seed = 0; seed < 8; ++seed) {
+    SCOPED_TRACE(seed);
+    device.options.seed = seed;
+    flags[0] = values[0] = values[4] = 0;
+    const auto violation =
+        violation_of(device, publish, LaunchShape{{1, 1, 1}, 64, sizeof(PublishedSmem)},
+                     ChainArgs{flags.data(), values.data()});
+    ASSERT_FALSE(violation) << violation->what();
+    EXPECT_EQ(values[4], 2u);
+  }
 }
 
 TEST_F(SimDevice, AfterAViolation_TheDeviceGoesOn) {

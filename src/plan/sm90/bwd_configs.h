@@ -68,8 +68,9 @@ constexpr const char* why_illegal(const BwdConfig& c) {
   const bool narrow = c.head_dim_qk <= 64 && c.head_dim_v <= 64;
   if (!c.split() && !narrow && c.has_mask() && c.softcap + c.functors + c.adds_mask() > 1)
     return "attn_mask beside softcap or functors: with consumers of one gradient";
-  if (c.sets_zeros && (c.ragged || c.lists()))
-    return "sets_zeros: with as many tiles in each head, and a warp that has nothing else to do";
+  if (c.sets_zeros && (c.ragged || c.lists() || c.softcap))
+    return "sets_zeros: with as many tiles in each head, a warp to do it, and no softcap "
+           "(unmeasured)";
   if (c.smem_bytes() > 227 * 1024) return "tiles and stages: more than 227 KiB of shared memory";
   return nullptr;
 }

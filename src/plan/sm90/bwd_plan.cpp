@@ -120,7 +120,8 @@ bool stores_dq(const BwdConfig& c, const Problem& p) {
 // or nothing to set.
 int64_t zero_ahead(const BwdConfig& c, const Problem& p, int multiprocessors) {
   const int64_t ctas = ctas_of_head(c, p);
-  if (!p.layout[kDq].present() || stores_dq(c, p) || ctas == 0) return 0;
+  const bool none = !p.layout[kDq].present() || has_no_rows(p) || ctas == 0;
+  if (none || stores_dq(c, p)) return 0;
   const int64_t heads = int64_t{1} << section_log2(p, ctas);
   const int64_t ahead = heads * div_up(std::max(multiprocessors, 1), heads * ctas);
   return ahead < p.heads_kv * p.batch ? ahead : 0;
@@ -128,13 +129,14 @@ int64_t zero_ahead(const BwdConfig& c, const Problem& p, int multiprocessors) {
 
 // Whether the main kernel sets them, which shortens what comes before it, where that is much of the
 // time. In the simulator wherever it can.
-bool sets_zeros(const BwdConfig& c, const BwdRow& row, const Problem& p, const DeviceInfo& device) {
-  if (row.zero_tiles == 0 || c.ragged || c.lists() || c.softcap) return false;
+bool sets_zeros(BwdConfig c, const BwdRow& row, const Problem& p, const DeviceInfo& device) {
+  c.sets_zeros = true;
+  if (row.zero_tiles == 0 || why_illegal(c) != nullptr) return false;
   if (device.compiled_ahead) return true;
-  const double most = double{1} * row.zero_tiles * static_cast<double>(ctas_of_head(c, p)) /
-                      c.cluster() * static_cast<double>(p.heads_q) * static_cast<double>(p.batch);
+  const double kv_tiles = static_cast<double>(div_up(most_rows(p.kv), c.cluster_kv())) *
+                          static_cast<double>(p.heads_q) * static_cast<double>(p.batch);
   return zero_ahead(c, p, device.multiprocessors) > 0 &&
-         tiles_of(p, c.tile_q, c.cluster_kv()).visited <= most;
+         tiles_of(p, c.tile_q, c.cluster_kv()).visited <= row.zero_tiles * kv_tiles;
 }
 
 // Tiles of dattn_mask, each of which a CTA makes; in the kernel's order (MaskGradientArgs).

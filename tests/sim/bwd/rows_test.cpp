@@ -12,28 +12,24 @@
 namespace fa3::sim {
 namespace {
 
-constexpr BwdConfig ragged(BwdConfig c, bool deterministic) {
-  c.ragged = true;
+// Ragged, or dense and with sums of dQ that the main kernel sets to 0.
+constexpr BwdConfig made(BwdConfig c, bool ragged, bool deterministic) {
+  c.ragged = ragged, c.sets_zeros = !ragged;
   c.deterministic = deterministic;
   return c;
 }
-constexpr BwdConfig kRow64 = ragged(bwd_config("d64"), true);
-constexpr BwdConfig kRow128 = ragged(bwd_config("d128"), false);
+constexpr BwdConfig kRow64 = made(bwd_config("d64"), true, true);
+constexpr BwdConfig kRow128 = made(bwd_config("d128"), true, false);
 constexpr BwdConfig with_terms(BwdConfig c) {
   c.softcap = c.functors = true;
-  return ragged(c, true);
+  return made(c, true, true);
 }
 constexpr BwdConfig kTerms64 = with_terms(bwd_config("d64_terms"));
 constexpr BwdConfig kTerms128 = with_terms(bwd_config("d128"));
 constexpr BwdConfig kTerms256 = with_terms(bwd_config("d256"));
-constexpr BwdConfig with_zeros(BwdConfig c, bool deterministic) {
-  c.sets_zeros = true;
-  c.deterministic = deterministic;
-  return c;
-}
-constexpr BwdConfig kZeros64 = with_zeros(bwd_config("d64"), true);
-constexpr BwdConfig kZeros128 = with_zeros(bwd_config("d128"), false);
-constexpr BwdConfig kZeros256 = with_zeros(bwd_config("d256"), true);
+constexpr BwdConfig kZeros64 = made(bwd_config("d64"), false, true);
+constexpr BwdConfig kZeros128 = made(bwd_config("d128"), false, false);
+constexpr BwdConfig kZeros256 = made(bwd_config("d256"), false, true);
 const bool added =
     (add_bwd<kTerms64>(), add_bwd<kTerms128>(), add_bwd<kTerms256>(), add_bwd<kRow64>(),
      add_bwd<kRow128>(), add_bwd<kZeros64>(), add_bwd<kZeros128>(), add_bwd<kZeros256>(), true);

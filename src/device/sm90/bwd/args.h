@@ -33,7 +33,7 @@ struct BwdTiles {
   }
 };
 
-// dq_zeros.h.
+// Of sums of dQ that the main kernel sets to 0 (dq_zeros.h).
 struct DqZeroArgs {
   i32 ahead;   // KV heads from a CTA's to that whose sums it sets to 0; 0: bwd_delta sets all
   u32 tiles;   // of a KV head, of all its queries

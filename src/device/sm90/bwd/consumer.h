@@ -3,7 +3,7 @@
 // its registers. Scores lie transposed, a key a row: Sᵀ = K·Qᵀ, dPᵀ = V·dOᵀ, so that P and dS are
 // already the A operands of dV += Pᵀ·dO and dK += dSᵀ·Q. dS goes through shared memory, too, since
 // dQ = dS·K takes the keys of all consumers; each makes a part of dQ, which leaves by way of shared
-// memory (producer.h).
+// memory (dq_writer.h).
 //
 // A step's GEMMs are issued in the order S, dP, half of dV, dQ, the rest of dV, dK. Those whose
 // operands both lie in shared memory leave no room for stores there, so these run under dV and dK,

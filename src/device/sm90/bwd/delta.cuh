@@ -68,7 +68,7 @@ void bwd_delta(FA3_GRID_CONSTANT const BwdDeltaArgs args) {
   };
   const i32 heads_kv = static_cast<i32>(ptx::grid_dim_y()) / args.group_size;
   const i32 head_kv = b * heads_kv + head / args.group_size;
-  const bool clears = args.zeros.ahead == 0 || head_kv < args.zeros.ahead;
+  const bool clears = !kCfg.sets_zeros || args.zeros.ahead == 0 || head_kv < args.zeros.ahead;
   if (args.dq_sum != nullptr && clears) clear(args.dq_sum + at * kCfg.dq_sums(), kCfg.dq_sums());
   if constexpr (kCfg.sets_zeros) {
     if (thread == 0 && args.zeros.ahead > 0) {

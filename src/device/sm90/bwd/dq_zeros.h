@@ -21,7 +21,7 @@
 
 namespace fa3::sm90 {
 
-// Whether those of a KV head are (BwdCta::head_of_all).
+// Whether all sums of a KV head (BwdCta::head_of_all) are 0.
 FA3_DEV bool are_zero(const DqZeroArgs& args, i32 head) {
   return ptx::ld_acquire_gpu(args.set + head) == args.tiles;
 }
