@@ -332,6 +332,8 @@ LaunchShape shape_of(const BwdPlan& plan) {
   shape.smem_bytes = main                           ? static_cast<u32>(plan.config.smem_bytes())
                      : gradient                     ? static_cast<u32>(plan.gradient.smem_bytes())
                      : plan.pass == BwdPass::kBound ? kBoundSmemBytes
+                     : plan.pass == BwdPass::kDelta ? plan.config.delta_smem_bytes()
+                     : plan.pass == BwdPass::kDq    ? plan.config.dq_smem_bytes()
                                                     : 0;
   shape.cluster = main ? static_cast<u32>(plan.config.cluster()) : 1;
   shape.interacting = main;  // sums of dQ

@@ -123,6 +123,13 @@ struct BwdConfig {
     return split() ? peer_k_tile().bytes() + ds_tile().bytes() : 0;
   }
 
+  // Of bwd_delta: tiles of O and dO.
+  FA3_HD constexpr u32 delta_smem_bytes() const {
+    return static_cast<u32>(2 * 2 * tile_q * head_dim_v);
+  }
+  // Of bwd_dq: a tile's sums and a barrier.
+  FA3_HD constexpr u32 dq_smem_bytes() const { return static_cast<u32>(4 * dq_sums() + 128); }
+
   // dattn_mask: a stage holds K and Q, or V and dO, of several tiles of queries.
   FA3_HD constexpr int parts() const { return wide() ? 1 : 2; }
   FA3_HD constexpr TileLayout q_tiles() const { return {tile_q * parts(), head_dim_qk, 2}; }

@@ -7,8 +7,10 @@
 #pragma once
 
 #include "device/attn/conventions.h"
+#include "device/ptx/async_copy.h"
 #include "device/ptx/grid.h"
 #include "device/ptx/math.h"
+#include "device/ptx/smem.h"
 #include "device/ptx/thread.h"
 #include "device/ptx/warp.h"
 #include "device/sm90/bwd/bound.cuh"
@@ -18,13 +20,25 @@
 
 namespace fa3::sm90 {
 
+// What each thread has of O, of 16 bits, and dO: by asynchronous copies, since registers for all of
+// a tile at once would leave room for half as many CTAs.
+template <BwdConfig kCfg>
+struct DeltaSmem {
+  using Eight = ptx::Vec<u32, 4>;  // of 16 bits
+  static constexpr int kEach = kCfg.tile_q * kCfg.head_dim_v / 8 / kBwdRowThreads;
+  Eight o[kEach][kBwdRowThreads], dout[kEach][kBwdRowThreads];
+  FA3_NAMED(o, dout)
+};
+
 template <BwdConfig kCfg>
 FA3_KERNEL(kBwdRowThreads)
 void bwd_delta(FA3_GRID_CONSTANT const BwdDeltaArgs args) {
   // Of a row, 8 columns each at a time; rows that a thread takes part in.
   constexpr i32 kLanes = min(kCfg.head_dim_v / 8, 16), kRows = kBwdRowThreads / kLanes;
-  constexpr i32 kTurns = kCfg.tile_q / kRows;
+  constexpr i32 kTurns = kCfg.tile_q / kRows, kColumns = kCfg.head_dim_v / 8 / kLanes;
   constexpr float kUnit = kCfg.adds_mask() ? 1.f : kLog2e;  // of LSE and slopes
+  auto& smem = ptx::smem_as<DeltaSmem<kCfg>>();
+  static_assert(sizeof smem == kCfg.delta_smem_bytes());
   ptx::pdl_launch();
   ptx::pdl_wait();
   const BwdQTile work = BwdQTile::of_cta<kCfg>(args.q_axis, args.batch);
@@ -33,33 +47,31 @@ void bwd_delta(FA3_GRID_CONSTANT const BwdDeltaArgs args) {
   if (tile > 0 && tile * kCfg.tile_q >= rows.rows) return;
   const i64 at = args.tiles.first(b, head, rows.begin, kCfg.tile_q) + tile;
   const i32 thread = static_cast<i32>(ptx::thread_index()), lane = thread % kLanes;
-  float sums[kTurns] = {};
-  [[maybe_unused]] RowSize sizes[kTurns];
-  // Loads of all rows before anything that waits for one.
-  const auto load = [&]<bool kF32>() {
+  const auto row_of = [&](i32 turn) { return kCfg.tile_q * tile + kRows * turn + thread / kLanes; };
+  // Of eight columns that this thread has of a row, from c on, where in a tensor they lie.
+  const auto element = [&](const BwdTensor& t, i32 turn, i32 c) {
+    return b * t.batch + (i64{first_row(args.q_axis, rows)} + row_of(turn)) * t.row +
+           head * t.head + c;
+  };
+  const auto each = [&](const auto& what) {
     FA3_UNROLL
     for (i32 turn = 0; turn < kTurns; ++turn) {
-      const i32 row = kCfg.tile_q * tile + kRows * turn + thread / kLanes;
-      const i64 i = i64{first_row(args.q_axis, rows)} + row;
       FA3_UNROLL
-      for (i32 c = 8 * lane; c < kCfg.head_dim_v; c += 8 * kLanes) {
-        if (c >= args.head_dim_v || row >= rows.used) continue;
-        float o[8], dout[8];
-        const auto element = [&](const BwdTensor& t) {
-          return b * t.batch + i * t.row + head * t.head + c;
-        };
-        load_eight<kCfg.dtype, kF32>(args.o, element(args.o), o);
-        load_eight<kCfg.dtype, false>(args.dout, element(args.dout), dout);
-        FA3_UNROLL
-        for (int k = 0; k < 8; ++k) sums[turn] = ptx::fma(o[k], dout[k], sums[turn]);
-        if constexpr (kCfg.deterministic) sizes[turn].take(dout);
-      }
+      for (i32 i = 0; i < kColumns; ++i) what(turn, 8 * (lane + kLanes * i), kColumns * turn + i);
     }
   };
-  if (args.o.f32)
-    load.template operator()<true>();
-  else
-    load.template operator()<false>();
+  const auto is_there = [&](i32 turn, i32 c) {
+    return c < args.head_dim_v && row_of(turn) < rows.used;
+  };
+  each([&](i32 turn, i32 c, i32 i) {
+    const auto copy = [&](DeltaSmem<kCfg>::Eight& to, const BwdTensor& t) {
+      const bool there = is_there(turn, c);
+      const u16* const from = static_cast<const u16*>(t.data) + (there ? element(t, turn, c) : 0);
+      ptx::cp_async_16(ptx::smem_address(&to), from, there ? 16 : 0);
+    };
+    copy(smem.dout[i][thread], args.dout);
+    if (!args.o.f32) copy(smem.o[i][thread], args.o);
+  });
   const auto clear = [&](u32* words, i32 count) {
     using Four = ptx::Vec<u32, 4>;
     FA3_NO_UNROLL
@@ -77,6 +89,34 @@ void bwd_delta(FA3_GRID_CONSTANT const BwdDeltaArgs args) {
     }
   }
   clear(args.dq_flag + at * kCfg.dq_flags(), kCfg.dq_flags());
+  // −∞ in rows that do not count; of lane 0, which stores what is made of them.
+  float given[kTurns], of_lse[kTurns];
+  FA3_UNROLL
+  for (i32 turn = 0; turn < kTurns; ++turn) {
+    const i64 i = i64{first_row(args.q_axis, rows)} + row_of(turn);
+    const bool counts = lane == 0 && row_of(turn) < rows.used;
+    given[turn] = counts ? ptx::ld_global(args.lse + b * args.lse_batch + head * args.lse_head +
+                                          i * args.lse_row)
+                         : -kInf;
+    of_lse[turn] = counts && args.dlse != nullptr
+                       ? ptx::ld_global(args.dlse + b * args.dlse_batch + head * args.dlse_head +
+                                        i * args.dlse_row)
+                       : 0.f;
+  }
+  ptx::cp_async_wait_all();
+  float sums[kTurns] = {};
+  [[maybe_unused]] RowSize sizes[kTurns];
+  each([&](i32 turn, i32 c, i32 i) {
+    float o[8] = {}, dout[8];
+    unpack_eight<kCfg.dtype>(ptx::ld_shared(&smem.dout[i][thread]), dout);
+    if (!args.o.f32)
+      unpack_eight<kCfg.dtype>(ptx::ld_shared(&smem.o[i][thread]), o);
+    else if (is_there(turn, c))
+      load_eight<kCfg.dtype, true>(args.o, element(args.o, turn, c), o);
+    FA3_UNROLL
+    for (int k = 0; k < 8; ++k) sums[turn] = ptx::fma(o[k], dout[k], sums[turn]);
+    if constexpr (kCfg.deterministic) sizes[turn].take(dout);
+  });
   [[maybe_unused]] KeyBound keys;
   if constexpr (kCfg.deterministic) {
     const i64 of_head = i64{head_kv} * args.bound_entries;
@@ -93,15 +133,8 @@ void bwd_delta(FA3_GRID_CONSTANT const BwdDeltaArgs args) {
     for (u32 m = 1; m < kLanes; m *= 2) sum += ptx::shfl_xor(sum, m);
     if constexpr (kCfg.deterministic) size.over_lanes<kLanes>();
     if (lane != 0) continue;
-    float lse = kInf;
-    if (row < rows.used) {
-      const float given =
-          ptx::ld_global(args.lse + b * args.lse_batch + head * args.lse_head + i * args.lse_row);
-      if (given != -kInf) lse = given * kUnit;
-      if (args.dlse != nullptr)
-        sum -= ptx::ld_global(args.dlse + b * args.dlse_batch + head * args.dlse_head +
-                              i * args.dlse_row);
-    }
+    const float lse = given[turn] == -kInf ? kInf : given[turn] * kUnit;
+    sum -= of_lse[turn];
     float* const to = stats + stats_place(r);
     ptx::st_global(to, lse);
     ptx::st_global(to + kCfg.tile_q, lse == kInf ? 0.f : sum);

@@ -7,9 +7,12 @@
 //           one more, the rows of none
 #pragma once
 
+#include "device/hopper/barrier.h"
 #include "device/hopper/fragment.h"
+#include "device/ptx/bulk.h"
 #include "device/ptx/grid.h"
 #include "device/ptx/thread.h"
+#include "device/sm90/begin_cta.h"
 #include "device/sm90/bwd/fixed.h"
 #include "device/sm90/bwd/tensor.h"
 #include "device/sm90/bwd/work.h"
@@ -66,20 +69,36 @@ FA3_DEV void store_groups(const BwdTensor& to, i64 row, u32 column, u32 quad,
                  ptx::Vec<u32, 4>{{words[0], words[1], words[2], words[3]}});
 }
 
+// A tile's sums come in one bulk copy, so that those of all CTAs of an SM are on their way at once.
+template <BwdConfig kCfg>
+struct DqSmem {
+  alignas(128) ptx::Vec<u32, 4> sums[kCfg.dq_sums() / 4];
+  Barrier full;
+  FA3_NAMED(sums, full)
+
+  FA3_DEV void init_barriers() { full.init(1); }
+};
+
 template <BwdConfig kCfg>
 FA3_KERNEL(kBwdRowThreads)
 void bwd_dq(FA3_GRID_CONSTANT const BwdDqArgs args) {
-  ptx::pdl_launch();
-  ptx::pdl_wait();
+  auto& smem = begin_cta<DqSmem<kCfg>, kCfg.dq_smem_bytes()>();
   const BwdQTile work = BwdQTile::of_cta<kCfg>(args.q_axis, args.batch);
   const SequenceRows& rows = work.rows;
   const i32 tile = work.tile, head = work.head, b = work.batch;
   using Four = ptx::Vec<u32, 4>;
   // Rows of no sequence have no tiles.
   const i64 at = b < args.batch ? args.tiles.first(b, head, rows.begin, kCfg.tile_q) + tile : 0;
-  const auto* const sums = reinterpret_cast<const Four*>(args.dq_sum + at * kCfg.dq_sums());
   [[maybe_unused]] const float* const scales =
       args.stats + at * kCfg.stats_and_scales() + kCfg.stats() * kCfg.tile_q;
+  if (kCfg.tile_q * tile < rows.used) {
+    if (ptx::thread_index() == 0) {
+      smem.full.arrive_expect_tx(sizeof smem.sums);
+      ptx::bulk_load(ptx::smem_address(smem.sums), args.dq_sum + at * kCfg.dq_sums(),
+                     sizeof smem.sums, smem.full.address());
+    }
+    smem.full.wait(0);
+  }
   const u32 quad = ptx::lane_index() % 4;
   const i32 step = static_cast<i32>(ptx::grid_dim_x()) * kCfg.tile_q;
   for (i32 first = kCfg.tile_q * tile; first < rows.rows; first += step) {
@@ -92,7 +111,7 @@ void bwd_dq(FA3_GRID_CONSTANT const BwdDqArgs args) {
       Four four[4];
       FA3_UNROLL
       for (u32 g = 0; g < 4; ++g)
-        four[g] = first < rows.used ? ptx::ld_global(sums + i + kWgThreads * g) : Four{};
+        four[g] = first < rows.used ? ptx::ld_shared(smem.sums + i + kWgThreads * g) : Four{};
       FA3_UNROLL
       for (int h = 0; h < 2; ++h) {
         const i32 row = first + static_cast<i32>(place.row) + 8 * h;

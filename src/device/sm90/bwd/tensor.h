@@ -22,6 +22,16 @@ FA3_DEV void store_two(const BwdTensor& to, i64 element, float a, float b) {
   }
 }
 
+// Eight neighbours of 16 bits.
+template <MmaType kType>
+FA3_DEV void unpack_eight(const ptx::Vec<u32, 4>& words, float (&to)[8]) {
+  FA3_UNROLL
+  for (int i = 0; i < 8; ++i) {
+    const auto bits = static_cast<u16>(words[i / 2] >> (16 * (i % 2)));
+    to[i] = kType == MmaType::kF16 ? ptx::f16_to_f32(bits) : ptx::bf16_to_f32(bits);
+  }
+}
+
 // Eight neighbours from a multiple of 8 on.
 template <MmaType kType, bool kF32>
 FA3_DEV void load_eight(const BwdTensor& from, i64 element, float (&to)[8]) {
@@ -31,13 +41,8 @@ FA3_DEV void load_eight(const BwdTensor& from, i64 element, float (&to)[8]) {
     FA3_UNROLL
     for (int i = 0; i < 8; ++i) to[i] = ptx::bits_as<float>(ptx::ld_global(at + i / 4)[i % 4]);
   } else {
-    const Four words =
-        ptx::ld_global(reinterpret_cast<const Four*>(static_cast<u16*>(from.data) + element));
-    FA3_UNROLL
-    for (int i = 0; i < 8; ++i) {
-      const auto bits = static_cast<u16>(words[i / 2] >> (16 * (i % 2)));
-      to[i] = kType == MmaType::kF16 ? ptx::f16_to_f32(bits) : ptx::bf16_to_f32(bits);
-    }
+    unpack_eight<kType>(
+        ptx::ld_global(reinterpret_cast<const Four*>(static_cast<u16*>(from.data) + element)), to);
   }
 }
 
