@@ -331,7 +331,7 @@ LaunchShape shape_of(const BwdPlan& plan) {
   shape.threads = static_cast<u32>(main || gradient ? plan.config.threads() : kBwdRowThreads);
   shape.smem_bytes = main                           ? static_cast<u32>(plan.config.smem_bytes())
                      : gradient                     ? static_cast<u32>(plan.gradient.smem_bytes())
-                     : plan.pass == BwdPass::kBound ? kBoundSmemBytes
+                     : plan.pass == BwdPass::kBound ? plan.config.bound_smem_bytes()
                      : plan.pass == BwdPass::kDelta ? plan.config.delta_smem_bytes()
                      : plan.pass == BwdPass::kDq    ? plan.config.dq_smem_bytes()
                                                     : 0;

@@ -12,14 +12,18 @@
 #include "device/ptx/thread.h"
 #include "device/ptx/warp.h"
 #include "device/sm90/bwd/fixed.h"
+#include "device/sm90/bwd/row_share.h"
 #include "device/sm90/bwd/tensor.h"
 #include "device/sm90/bwd/work.h"
 
 namespace fa3::sm90 {
 
+template <BwdConfig kCfg>
 struct BoundSmem {
+  RowShare<kCfg.bound_rows(), kCfg.head_dim_qk> k;
+  RowShare<kCfg.bound_rows(), kCfg.head_dim_v> v;
   alignas(16) u32 most[4];  // bits of KeyBound's vk, v and k, and odd
-  FA3_NAMED(most)
+  FA3_NAMED(k, v, most)
 };
 
 // Of a row's elements, over the lanes that have them: the sum of squares, and the largest, NaN
@@ -47,38 +51,46 @@ struct RowSize {
 template <BwdConfig kCfg>
 FA3_KERNEL(kBwdRowThreads)
 void bwd_bound(FA3_GRID_CONSTANT const BwdBoundArgs args) {
-  constexpr i32 kLanes = 16;  // of a row, 8 columns each at a time
-  static_assert(sizeof(BoundSmem) == kBoundSmemBytes, "the launch has another size");
-  auto& smem = ptx::smem_as<BoundSmem>();
+  using Share = RowShare<kCfg.bound_rows(), kCfg.head_dim_qk>;
+  static_assert(kCfg.head_dim_v == kCfg.head_dim_qk, "a row of K and of V in the same lanes");
+  static_assert(sizeof(BoundSmem<kCfg>) == kCfg.bound_smem_bytes());
+  auto& smem = ptx::smem_as<BoundSmem<kCfg>>();
   ptx::pdl_launch();
   ptx::pdl_wait();
-  const auto thread = static_cast<i32>(ptx::thread_index()), lane = thread % kLanes;
+  const i32 thread = Share::thread();
   if (thread < 4) ptx::st_shared(&smem.most[thread], 0u);
   ptx::cta_sync();
   const auto x = static_cast<i32>(ptx::block_index_x()),
              head = static_cast<i32>(ptx::block_index_y()),
              b = static_cast<i32>(ptx::block_index_z());
   const SequenceRows rows = rows_of_warp<kCfg.ragged>(args.kv_axis, args.batch, b);
-  constexpr i32 kRows = kBwdRowThreads / kLanes;
   KeyBound bound;
   // All lanes of a warp take as many steps.
-  for (i32 first = kRows * x; first < rows.used;
-       first += kRows * static_cast<i32>(ptx::grid_dim_x())) {
-    const i32 row = first + thread / kLanes;
-    const i64 i = i64{first_row(args.kv_axis, rows)} + row;
-    RowSize k, v;
-    const auto add = [&](const BwdTensor& t, i32 columns, RowSize& size) {
-      for (i32 c = 8 * lane; c < columns && row < rows.used; c += 8 * kLanes) {
-        float x[8];
-        load_eight<kCfg.dtype, false>(t, b * t.batch + i * t.row + head * t.head + c, x);
-        size.take(x);
-      }
+  for (i32 first = kCfg.bound_rows() * x; first < rows.used;
+       first += kCfg.bound_rows() * static_cast<i32>(ptx::grid_dim_x())) {
+    const auto copy = [&](auto& to, const BwdTensor& t, i32 columns) {
+      const i64 i = i64{first_row(args.kv_axis, rows)} + first;
+      to.copy(t, b * t.batch + i * t.row + head * t.head, rows.used - first, columns);
     };
-    add(args.k, args.head_dim_qk, k);
-    add(args.v, args.head_dim_v, v);
-    k.over_lanes<kLanes>();
-    v.over_lanes<kLanes>();
-    bound.take(norm_of(v.squares, v.most), k.most, k.most < kInf && v.most < kInf);
+    copy(smem.k, args.k, args.head_dim_qk);
+    copy(smem.v, args.v, args.head_dim_v);
+    ptx::cp_async_wait_all();
+    FA3_UNROLL
+    for (i32 turn = 0; turn < Share::kTurns; ++turn) {
+      const auto size_of = [&](const Share& of) {
+        RowSize size;
+        FA3_UNROLL
+        for (i32 part = 0; part < Share::kParts; ++part) {
+          float x[8];
+          of.template read<kCfg.dtype>(turn, part, x);
+          size.take(x);
+        }
+        size.over_lanes<Share::kLanes>();
+        return size;
+      };
+      const RowSize k = size_of(smem.k), v = size_of(smem.v);
+      bound.take(norm_of(v.squares, v.most), k.most, k.most < kInf && v.most < kInf);
+    }
   }
   const u32 most[4] = {ptx::bits_as<u32>(bound.vk), ptx::bits_as<u32>(bound.v),
                        ptx::bits_as<u32>(bound.k), bound.odd};

@@ -13,6 +13,12 @@ namespace fa3::sm90 {
 // Bytes that zeros are copied from.
 inline constexpr int kZeroBytes = 1024;
 
+// The kernels before and behind the main one: threads of a CTA, which but in bwd_bound has one Q
+// tile.
+inline constexpr int kBwdRowThreads = 256;
+// Their lanes of a row, eight columns each at a time.
+FA3_HD constexpr int row_lanes(int columns) { return min(columns / 8, 16); }
+
 // Q tiles that the finder is ahead of the dQ writers: as many as there are stages of Q, and more.
 inline constexpr int kBwdSteps = 8;
 
@@ -123,6 +129,11 @@ struct BwdConfig {
     return split() ? peer_k_tile().bytes() + ds_tile().bytes() : 0;
   }
 
+  // Of bwd_bound: rows of K and V at a time, four a thread, and what is found of them.
+  FA3_HD constexpr int bound_rows() const { return 4 * kBwdRowThreads / row_lanes(head_dim_qk); }
+  FA3_HD constexpr u32 bound_smem_bytes() const {
+    return static_cast<u32>(2 * bound_rows() * (head_dim_qk + head_dim_v) + 16);
+  }
   // Of bwd_delta: tiles of O and dO.
   FA3_HD constexpr u32 delta_smem_bytes() const {
     return static_cast<u32>(2 * 2 * tile_q * head_dim_v);
@@ -173,9 +184,5 @@ FA3_HD constexpr BwdConfig gradient_of(BwdConfig main) {
 FA3_HD constexpr i32 stats_place(i32 row) {
   return row / 16 * 16 + row % 8 / 2 * 4 + row % 16 / 8 * 2 + row % 2;
 }
-
-// The kernels before and behind the main one: threads of a CTA, which has one Q tile.
-inline constexpr int kBwdRowThreads = 256;
-inline constexpr u32 kBoundSmemBytes = 16;
 
 }  // namespace fa3::sm90

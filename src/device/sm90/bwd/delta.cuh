@@ -7,7 +7,6 @@
 #pragma once
 
 #include "device/attn/conventions.h"
-#include "device/ptx/async_copy.h"
 #include "device/ptx/grid.h"
 #include "device/ptx/math.h"
 #include "device/ptx/smem.h"
@@ -15,27 +14,23 @@
 #include "device/ptx/warp.h"
 #include "device/sm90/bwd/bound.cuh"
 #include "device/sm90/bwd/finder.h"
+#include "device/sm90/bwd/row_share.h"
 #include "device/sm90/bwd/tensor.h"
 #include "device/sm90/bwd/work.h"
 
 namespace fa3::sm90 {
 
-// What each thread has of O, of 16 bits, and dO: by asynchronous copies, since registers for all of
-// a tile at once would leave room for half as many CTAs.
 template <BwdConfig kCfg>
 struct DeltaSmem {
-  using Eight = ptx::Vec<u32, 4>;  // of 16 bits
-  static constexpr int kEach = kCfg.tile_q * kCfg.head_dim_v / 8 / kBwdRowThreads;
-  Eight o[kEach][kBwdRowThreads], dout[kEach][kBwdRowThreads];
+  RowShare<kCfg.tile_q, kCfg.head_dim_v> o, dout;  // o: of 16 bits
   FA3_NAMED(o, dout)
 };
 
 template <BwdConfig kCfg>
 FA3_KERNEL(kBwdRowThreads)
 void bwd_delta(FA3_GRID_CONSTANT const BwdDeltaArgs args) {
-  // Of a row, 8 columns each at a time; rows that a thread takes part in.
-  constexpr i32 kLanes = min(kCfg.head_dim_v / 8, 16), kRows = kBwdRowThreads / kLanes;
-  constexpr i32 kTurns = kCfg.tile_q / kRows, kColumns = kCfg.head_dim_v / 8 / kLanes;
+  using Share = RowShare<kCfg.tile_q, kCfg.head_dim_v>;
+  constexpr i32 kTurns = Share::kTurns, kLanes = Share::kLanes;
   constexpr float kUnit = kCfg.adds_mask() ? 1.f : kLog2e;  // of LSE and slopes
   auto& smem = ptx::smem_as<DeltaSmem<kCfg>>();
   static_assert(sizeof smem == kCfg.delta_smem_bytes());
@@ -46,32 +41,13 @@ void bwd_delta(FA3_GRID_CONSTANT const BwdDeltaArgs args) {
   const i32 tile = work.tile, head = work.head, b = work.batch;
   if (tile > 0 && tile * kCfg.tile_q >= rows.rows) return;
   const i64 at = args.tiles.first(b, head, rows.begin, kCfg.tile_q) + tile;
-  const i32 thread = static_cast<i32>(ptx::thread_index()), lane = thread % kLanes;
-  const auto row_of = [&](i32 turn) { return kCfg.tile_q * tile + kRows * turn + thread / kLanes; };
-  // Of eight columns that this thread has of a row, from c on, where in a tensor they lie.
-  const auto element = [&](const BwdTensor& t, i32 turn, i32 c) {
-    return b * t.batch + (i64{first_row(args.q_axis, rows)} + row_of(turn)) * t.row +
-           head * t.head + c;
+  const i32 thread = Share::thread(), first = kCfg.tile_q * tile;
+  // Of a tensor's first row of the tile.
+  const auto element = [&](const BwdTensor& t) {
+    return b * t.batch + (i64{first_row(args.q_axis, rows)} + first) * t.row + head * t.head;
   };
-  const auto each = [&](const auto& what) {
-    FA3_UNROLL
-    for (i32 turn = 0; turn < kTurns; ++turn) {
-      FA3_UNROLL
-      for (i32 i = 0; i < kColumns; ++i) what(turn, 8 * (lane + kLanes * i), kColumns * turn + i);
-    }
-  };
-  const auto is_there = [&](i32 turn, i32 c) {
-    return c < args.head_dim_v && row_of(turn) < rows.used;
-  };
-  each([&](i32 turn, i32 c, i32 i) {
-    const auto copy = [&](DeltaSmem<kCfg>::Eight& to, const BwdTensor& t) {
-      const bool there = is_there(turn, c);
-      const u16* const from = static_cast<const u16*>(t.data) + (there ? element(t, turn, c) : 0);
-      ptx::cp_async_16(ptx::smem_address(&to), from, there ? 16 : 0);
-    };
-    copy(smem.dout[i][thread], args.dout);
-    if (!args.o.f32) copy(smem.o[i][thread], args.o);
-  });
+  smem.dout.copy(args.dout, element(args.dout), rows.used - first, args.head_dim_v);
+  if (!args.o.f32) smem.o.copy(args.o, element(args.o), rows.used - first, args.head_dim_v);
   const auto clear = [&](u32* words, i32 count) {
     using Four = ptx::Vec<u32, 4>;
     FA3_NO_UNROLL
@@ -93,8 +69,9 @@ void bwd_delta(FA3_GRID_CONSTANT const BwdDeltaArgs args) {
   float given[kTurns], of_lse[kTurns];
   FA3_UNROLL
   for (i32 turn = 0; turn < kTurns; ++turn) {
-    const i64 i = i64{first_row(args.q_axis, rows)} + row_of(turn);
-    const bool counts = lane == 0 && row_of(turn) < rows.used;
+    const i32 row = first + Share::row(turn);
+    const i64 i = i64{first_row(args.q_axis, rows)} + row;
+    const bool counts = Share::lane() == 0 && row < rows.used;
     given[turn] = counts ? ptx::ld_global(args.lse + b * args.lse_batch + head * args.lse_head +
                                           i * args.lse_row)
                          : -kInf;
@@ -103,36 +80,41 @@ void bwd_delta(FA3_GRID_CONSTANT const BwdDeltaArgs args) {
                                         i * args.dlse_row)
                        : 0.f;
   }
-  ptx::cp_async_wait_all();
-  float sums[kTurns] = {};
-  [[maybe_unused]] RowSize sizes[kTurns];
-  each([&](i32 turn, i32 c, i32 i) {
-    float o[8] = {}, dout[8];
-    unpack_eight<kCfg.dtype>(ptx::ld_shared(&smem.dout[i][thread]), dout);
-    if (!args.o.f32)
-      unpack_eight<kCfg.dtype>(ptx::ld_shared(&smem.o[i][thread]), o);
-    else if (is_there(turn, c))
-      load_eight<kCfg.dtype, true>(args.o, element(args.o, turn, c), o);
-    FA3_UNROLL
-    for (int k = 0; k < 8; ++k) sums[turn] = ptx::fma(o[k], dout[k], sums[turn]);
-    if constexpr (kCfg.deterministic) sizes[turn].take(dout);
-  });
   [[maybe_unused]] KeyBound keys;
   if constexpr (kCfg.deterministic) {
     const i64 of_head = i64{head_kv} * args.bound_entries;
     keys = load_bound(args.bounds + of_head, args.bound_entries);
   }
+  ptx::cp_async_wait_all();
+  float sums[kTurns] = {};
+  [[maybe_unused]] RowSize sizes[kTurns];
+  FA3_UNROLL
+  for (i32 turn = 0; turn < kTurns; ++turn) {
+    FA3_UNROLL
+    for (i32 part = 0; part < Share::kParts; ++part) {
+      const i32 row = Share::row(turn), c = Share::column(part);
+      float o[8] = {}, dout[8];
+      smem.dout.template read<kCfg.dtype>(turn, part, dout);
+      if (!args.o.f32)
+        smem.o.template read<kCfg.dtype>(turn, part, o);
+      else if (first + row < rows.used && c < args.head_dim_v)
+        load_eight_f32(args.o, element(args.o) + row * args.o.row + c, o);
+      FA3_UNROLL
+      for (int k = 0; k < 8; ++k) sums[turn] = ptx::fma(o[k], dout[k], sums[turn]);
+      if constexpr (kCfg.deterministic) sizes[turn].take(dout);
+    }
+  }
   float* const stats = args.stats + at * kCfg.stats_and_scales();
   FA3_UNROLL
   for (i32 turn = 0; turn < kTurns; ++turn) {
-    const i32 r = kRows * turn + thread / kLanes, row = kCfg.tile_q * tile + r;
+    const i32 r = Share::row(turn), row = first + r;
     const i64 i = i64{first_row(args.q_axis, rows)} + row;
     float sum = sums[turn];
     [[maybe_unused]] RowSize size = sizes[turn];
     FA3_UNROLL
     for (u32 m = 1; m < kLanes; m *= 2) sum += ptx::shfl_xor(sum, m);
     if constexpr (kCfg.deterministic) size.over_lanes<kLanes>();
-    if (lane != 0) continue;
+    if (Share::lane() != 0) continue;
     const float lse = given[turn] == -kInf ? kInf : given[turn] * kUnit;
     sum -= of_lse[turn];
     float* const to = stats + stats_place(r);

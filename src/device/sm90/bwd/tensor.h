@@ -32,18 +32,12 @@ FA3_DEV void unpack_eight(const ptx::Vec<u32, 4>& words, float (&to)[8]) {
   }
 }
 
-// Eight neighbours from a multiple of 8 on.
-template <MmaType kType, bool kF32>
-FA3_DEV void load_eight(const BwdTensor& from, i64 element, float (&to)[8]) {
-  using Four = ptx::Vec<u32, 4>;
-  if constexpr (kF32) {
-    const auto* const at = reinterpret_cast<const Four*>(static_cast<float*>(from.data) + element);
-    FA3_UNROLL
-    for (int i = 0; i < 8; ++i) to[i] = ptx::bits_as<float>(ptx::ld_global(at + i / 4)[i % 4]);
-  } else {
-    unpack_eight<kType>(
-        ptx::ld_global(reinterpret_cast<const Four*>(static_cast<u16*>(from.data) + element)), to);
-  }
+// Eight neighbours of FP32 from a multiple of 8 on.
+FA3_DEV void load_eight_f32(const BwdTensor& from, i64 element, float (&to)[8]) {
+  const auto* const at =
+      reinterpret_cast<const ptx::Vec<float, 4>*>(static_cast<float*>(from.data) + element);
+  FA3_UNROLL
+  for (int i = 0; i < 8; ++i) to[i] = ptx::ld_global(at + i / 4)[i % 4];
 }
 
 }  // namespace fa3::sm90
