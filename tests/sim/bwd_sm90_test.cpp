@@ -176,13 +176,15 @@ TEST(SimBwdSm90Outputs, AnyMayBeAbsent) {
 
 // O and gradients in FP32 beside dO of 16 bits.
 TEST(SimBwdSm90Outputs, MayBeInF32) {
-  for (const int64_t head_dim : {64, 128}) {
+  for (const auto& [head_dim, head_dim_v] :
+       {std::pair(64, 64), std::pair(128, 128), std::pair(128, 40), std::pair(256, 136)}) {
     if (kit::kSanitized && head_dim != kit::kSanitizedHeadDim) continue;
     Config c;
     c.dtype = FA3_BF16;
     c.backward = true;
+    c.deterministic = head_dim_v != head_dim;
     c.heads_q = 2;
-    c.head_dim_qk = c.head_dim_v = head_dim;
+    c.head_dim_qk = head_dim, c.head_dim_v = head_dim_v;
     c.seqlen_q = 100, c.seqlen_kv = 150;
     c.alignment = 16;
     const verify::Tensors narrow = verify::make_tensors(c);

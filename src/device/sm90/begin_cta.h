@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// begin_cta.h — what a kernel of several roles begins with.
+// begin_cta.h — what a kernel with mbarriers begins with.
 #pragma once
 
 #include "device/ptx/barrier.h"

@@ -68,6 +68,8 @@ constexpr const char* why_illegal(const BwdConfig& c) {
   const bool narrow = c.head_dim_qk <= 64 && c.head_dim_v <= 64;
   if (!c.split() && !narrow && c.has_mask() && c.softcap + c.functors + c.adds_mask() > 1)
     return "attn_mask beside softcap or functors: with consumers of one gradient";
+  if (c.deterministic && c.head_dim_v != c.head_dim_qk)
+    return "deterministic: as many columns of V as of K, which bwd_bound reads alike";
   if (c.sets_zeros && (c.ragged || c.lists() || c.softcap))
     return "sets_zeros: with as many tiles in each head, a warp to do it, and no softcap "
            "(unmeasured)";

@@ -323,18 +323,30 @@ Result<std::vector<BwdPlan>> bwd_plans_of(const BwdConfig& config, const BwdConf
   return plans;
 }
 
+namespace {
+int smem_bytes_of(const BwdPlan& plan) {
+  switch (plan.pass) {
+    case BwdPass::kBound:
+      return plan.config.bound_smem_bytes();
+    case BwdPass::kDelta:
+      return plan.config.delta_smem_bytes();
+    case BwdPass::kDq:
+      return plan.config.dq_smem_bytes();
+    case BwdPass::kMaskGradient:
+      return plan.gradient.smem_bytes();
+    default:
+      return plan.config.smem_bytes();
+  }
+}
+}  // namespace
+
 LaunchShape shape_of(const BwdPlan& plan) {
   LaunchShape shape;
   std::copy(std::begin(plan.grid), std::end(plan.grid), shape.grid);
   shape.pdl = true;
   const bool main = plan.pass == BwdPass::kMain, gradient = plan.pass == BwdPass::kMaskGradient;
   shape.threads = static_cast<u32>(main || gradient ? plan.config.threads() : kBwdRowThreads);
-  shape.smem_bytes = main                           ? static_cast<u32>(plan.config.smem_bytes())
-                     : gradient                     ? static_cast<u32>(plan.gradient.smem_bytes())
-                     : plan.pass == BwdPass::kBound ? plan.config.bound_smem_bytes()
-                     : plan.pass == BwdPass::kDelta ? plan.config.delta_smem_bytes()
-                     : plan.pass == BwdPass::kDq    ? plan.config.dq_smem_bytes()
-                                                    : 0;
+  shape.smem_bytes = static_cast<u32>(smem_bytes_of(plan));
   shape.cluster = main ? static_cast<u32>(plan.config.cluster()) : 1;
   shape.interacting = main;  // sums of dQ
   return shape;

@@ -8,20 +8,20 @@
 #include "device/ptx/atomic.h"
 #include "device/ptx/barrier.h"
 #include "device/ptx/grid.h"
+#include "device/ptx/memory.h"
 #include "device/ptx/smem.h"
 #include "device/ptx/thread.h"
 #include "device/ptx/warp.h"
+#include "device/sm90/bwd/args.h"
 #include "device/sm90/bwd/fixed.h"
 #include "device/sm90/bwd/row_share.h"
-#include "device/sm90/bwd/tensor.h"
 #include "device/sm90/bwd/work.h"
 
 namespace fa3::sm90 {
 
 template <BwdConfig kCfg>
 struct BoundSmem {
-  RowShare<kCfg.bound_rows(), kCfg.head_dim_qk> k;
-  RowShare<kCfg.bound_rows(), kCfg.head_dim_v> v;
+  RowShare<kCfg.bound_rows(), kCfg.head_dim_qk> k, v;
   alignas(16) u32 most[4];  // bits of KeyBound's vk, v and k, and odd
   FA3_NAMED(k, v, most)
 };
@@ -53,7 +53,7 @@ FA3_KERNEL(kBwdRowThreads)
 void bwd_bound(FA3_GRID_CONSTANT const BwdBoundArgs args) {
   using Share = RowShare<kCfg.bound_rows(), kCfg.head_dim_qk>;
   static_assert(kCfg.head_dim_v == kCfg.head_dim_qk, "a row of K and of V in the same lanes");
-  static_assert(sizeof(BoundSmem<kCfg>) == kCfg.bound_smem_bytes());
+  static_assert(sizeof(BoundSmem<kCfg>) == kCfg.bound_smem_bytes(), "the launch has another size");
   auto& smem = ptx::smem_as<BoundSmem<kCfg>>();
   ptx::pdl_launch();
   ptx::pdl_wait();
@@ -68,13 +68,13 @@ void bwd_bound(FA3_GRID_CONSTANT const BwdBoundArgs args) {
   // All lanes of a warp take as many steps.
   for (i32 first = kCfg.bound_rows() * x; first < rows.used;
        first += kCfg.bound_rows() * static_cast<i32>(ptx::grid_dim_x())) {
-    const auto copy = [&](auto& to, const BwdTensor& t, i32 columns) {
+    const auto copy = [&](Share& to, const BwdTensor& t, i32 columns) {
       const i64 i = i64{first_row(args.kv_axis, rows)} + first;
       to.copy(t, b * t.batch + i * t.row + head * t.head, rows.used - first, columns);
     };
     copy(smem.k, args.k, args.head_dim_qk);
     copy(smem.v, args.v, args.head_dim_v);
-    ptx::cp_async_wait_all();
+    Share::wait();
     FA3_UNROLL
     for (i32 turn = 0; turn < Share::kTurns; ++turn) {
       const auto size_of = [&](const Share& of) {

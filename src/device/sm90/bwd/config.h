@@ -13,10 +13,10 @@ namespace fa3::sm90 {
 // Bytes that zeros are copied from.
 inline constexpr int kZeroBytes = 1024;
 
-// The kernels before and behind the main one: threads of a CTA, which but in bwd_bound has one Q
-// tile.
+// The kernels before and behind the main one: threads of a CTA, which has one Q tile; in bwd_bound,
+// a part of the keys.
 inline constexpr int kBwdRowThreads = 256;
-// Their lanes of a row, eight columns each at a time.
+// Lanes that share a row there, eight columns each at a time.
 FA3_HD constexpr int row_lanes(int columns) { return min(columns / 8, 16); }
 
 // Q tiles that the finder is ahead of the dQ writers: as many as there are stages of Q, and more.
@@ -129,17 +129,14 @@ struct BwdConfig {
     return split() ? peer_k_tile().bytes() + ds_tile().bytes() : 0;
   }
 
-  // Of bwd_bound: rows of K and V at a time, four a thread, and what is found of them.
+  // Shared memory of the other kernels. bwd_bound: rows of K and V at a time, four a thread, and what
+  // is found of them; bwd_delta: tiles of O and dO; bwd_dq: a tile's sums and a barrier.
   FA3_HD constexpr int bound_rows() const { return 4 * kBwdRowThreads / row_lanes(head_dim_qk); }
-  FA3_HD constexpr u32 bound_smem_bytes() const {
-    return static_cast<u32>(2 * bound_rows() * (head_dim_qk + head_dim_v) + 16);
+  FA3_HD constexpr int bound_smem_bytes() const {
+    return 2 * bound_rows() * (head_dim_qk + head_dim_v) + 16;
   }
-  // Of bwd_delta: tiles of O and dO.
-  FA3_HD constexpr u32 delta_smem_bytes() const {
-    return static_cast<u32>(2 * 2 * tile_q * head_dim_v);
-  }
-  // Of bwd_dq: a tile's sums and a barrier.
-  FA3_HD constexpr u32 dq_smem_bytes() const { return static_cast<u32>(4 * dq_sums() + 128); }
+  FA3_HD constexpr int delta_smem_bytes() const { return 2 * 2 * tile_q * head_dim_v; }
+  FA3_HD constexpr int dq_smem_bytes() const { return 4 * dq_sums() + 128; }
 
   // dattn_mask: a stage holds K and Q, or V and dO, of several tiles of queries.
   FA3_HD constexpr int parts() const { return wide() ? 1 : 2; }

@@ -33,7 +33,7 @@ void bwd_delta(FA3_GRID_CONSTANT const BwdDeltaArgs args) {
   constexpr i32 kTurns = Share::kTurns, kLanes = Share::kLanes;
   constexpr float kUnit = kCfg.adds_mask() ? 1.f : kLog2e;  // of LSE and slopes
   auto& smem = ptx::smem_as<DeltaSmem<kCfg>>();
-  static_assert(sizeof smem == kCfg.delta_smem_bytes());
+  static_assert(sizeof smem == kCfg.delta_smem_bytes(), "the launch has another size");
   ptx::pdl_launch();
   ptx::pdl_wait();
   const BwdQTile work = BwdQTile::of_cta<kCfg>(args.q_axis, args.batch);
@@ -65,7 +65,7 @@ void bwd_delta(FA3_GRID_CONSTANT const BwdDeltaArgs args) {
     }
   }
   clear(args.dq_flag + at * kCfg.dq_flags(), kCfg.dq_flags());
-  // −∞ in rows that do not count; of lane 0, which stores what is made of them.
+  // Loaded by a row's lane 0, which stores the row; −∞ where it does not count.
   float given[kTurns], of_lse[kTurns];
   FA3_UNROLL
   for (i32 turn = 0; turn < kTurns; ++turn) {
@@ -85,20 +85,20 @@ void bwd_delta(FA3_GRID_CONSTANT const BwdDeltaArgs args) {
     const i64 of_head = i64{head_kv} * args.bound_entries;
     keys = load_bound(args.bounds + of_head, args.bound_entries);
   }
-  ptx::cp_async_wait_all();
+  Share::wait();
   float sums[kTurns] = {};
   [[maybe_unused]] RowSize sizes[kTurns];
   FA3_UNROLL
   for (i32 turn = 0; turn < kTurns; ++turn) {
     FA3_UNROLL
     for (i32 part = 0; part < Share::kParts; ++part) {
-      const i32 row = Share::row(turn), c = Share::column(part);
+      const i32 r = Share::row(turn), c = Share::column(part);
       float o[8] = {}, dout[8];
       smem.dout.template read<kCfg.dtype>(turn, part, dout);
       if (!args.o.f32)
         smem.o.template read<kCfg.dtype>(turn, part, o);
-      else if (first + row < rows.used && c < args.head_dim_v)
-        load_eight_f32(args.o, element(args.o) + row * args.o.row + c, o);
+      else if (first + r < rows.used && c < args.head_dim_v)
+        load_eight_f32(args.o, element(args.o) + r * args.o.row + c, o);
       FA3_UNROLL
       for (int k = 0; k < 8; ++k) sums[turn] = ptx::fma(o[k], dout[k], sums[turn]);
       if constexpr (kCfg.deterministic) sizes[turn].take(dout);
@@ -139,10 +139,9 @@ void bwd_delta(FA3_GRID_CONSTANT const BwdDeltaArgs args) {
   }
   if constexpr (kCfg.functors) {
     const ElementArgs& e = args.elements;
-    const i32 row = kCfg.tile_q * tile;
-    if (e.ids_q == nullptr || thread >= 32 || row >= rows.used) return;
+    if (e.ids_q == nullptr || thread >= 32 || first >= rows.used) return;
     const IdRange ids = IdRange::of<kCfg.tile_q>(
-        e.ids_q + b * e.id_q_batch + first_row(args.q_axis, rows) + row, rows.used - row);
+        e.ids_q + b * e.id_q_batch + first_row(args.q_axis, rows) + first, rows.used - first);
     if (thread == 0)
       ptx::st_global(reinterpret_cast<ptx::Vec<i32, 2>*>(stats + kCfg.id_range_at()),
                      {{ids.least, ids.greatest}});

@@ -5,12 +5,15 @@
 //           may hold anything.
 // GRID      x: Q tiles of the longest sequence · y: query heads · z: sequences, and with cu_seqlens
 //           one more, the rows of none
+// BARRIERS  full: 1 arrival, a tile's sums; all threads wait
 #pragma once
 
 #include "device/hopper/barrier.h"
 #include "device/hopper/fragment.h"
 #include "device/ptx/bulk.h"
 #include "device/ptx/grid.h"
+#include "device/ptx/memory.h"
+#include "device/ptx/smem.h"
 #include "device/ptx/thread.h"
 #include "device/sm90/begin_cta.h"
 #include "device/sm90/bwd/fixed.h"
