@@ -129,8 +129,8 @@ struct BwdConfig {
     return split() ? peer_k_tile().bytes() + ds_tile().bytes() : 0;
   }
 
-  // Shared memory of the other kernels. bwd_bound: rows of K and V at a time, four a thread, and what
-  // is found of them; bwd_delta: tiles of O and dO; bwd_dq: a tile's sums and a barrier.
+  // Shared memory of the other kernels. bwd_bound: rows of K and V at a time, four a thread, and
+  // what is found of them; bwd_delta: tiles of O and dO; bwd_dq: a tile's sums and a barrier.
   FA3_HD constexpr int bound_rows() const { return 4 * kBwdRowThreads / row_lanes(head_dim_qk); }
   FA3_HD constexpr int bound_smem_bytes() const {
     return 2 * bound_rows() * (head_dim_qk + head_dim_v) + 16;
