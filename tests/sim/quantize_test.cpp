@@ -5,6 +5,7 @@
 
 #include "plan/sm90/quantize_configs.h"
 #include "tests/kit/quantize_call.h"
+#include "tests/kit/sanitized.h"
 
 namespace fa3 {
 namespace {
@@ -111,6 +112,7 @@ TEST_P(SimQuantize, NanAndInf_AsOnTheProcessor) {
 
 // Of many heads a CTA sums up one chunk of rows after another.
 TEST(SimQuantizeMean, ChunksInOneCta_MatchTheReference) {
+  if (kit::kSanitized) GTEST_SKIP() << "other heads in the same places: nothing for sanitizers";
   const kit::Context sim = simulator();
   kit::CodeCount count;
   kit::expect_property("chunks of many heads", 1, [&] {
