@@ -174,6 +174,21 @@ const BwdRow* row_named(const std::string& name) {
   return row == std::end(kBwdRows) ? nullptr : row;
 }
 
+int smem_bytes_of(const BwdPlan& plan) {
+  switch (plan.pass) {
+    case BwdPass::kBound:
+      return plan.config.bound_smem_bytes();
+    case BwdPass::kDelta:
+      return plan.config.delta_smem_bytes();
+    case BwdPass::kDq:
+      return plan.config.dq_smem_bytes();
+    case BwdPass::kMaskGradient:
+      return plan.gradient.smem_bytes();
+    default:
+      return plan.config.smem_bytes();
+  }
+}
+
 }  // namespace
 
 const char* word(BwdPass pass) {
@@ -322,23 +337,6 @@ Result<std::vector<BwdPlan>> bwd_plans_of(const BwdConfig& config, const BwdConf
     add(BwdPass::kDq, q_tiles, p.heads_q, p.batch + (p.q.varlen ? 1 : 0));
   return plans;
 }
-
-namespace {
-int smem_bytes_of(const BwdPlan& plan) {
-  switch (plan.pass) {
-    case BwdPass::kBound:
-      return plan.config.bound_smem_bytes();
-    case BwdPass::kDelta:
-      return plan.config.delta_smem_bytes();
-    case BwdPass::kDq:
-      return plan.config.dq_smem_bytes();
-    case BwdPass::kMaskGradient:
-      return plan.gradient.smem_bytes();
-    default:
-      return plan.config.smem_bytes();
-  }
-}
-}  // namespace
 
 LaunchShape shape_of(const BwdPlan& plan) {
   LaunchShape shape;
