@@ -80,7 +80,9 @@ Status launch(const QuantizePlan& plan, const KernelStep& step, GpuRuntime& runt
                            ? turn.by_gemm()
                            : plan.pass == QuantizePass::kSums && turn.sums_by_gemm();
   if (by_gemm && args.axis.rows > 0) {
-    FA3_TRY(args.x_map, runtime.encode(spec_of_rows(buffers.data[kX], p, kX, turn.x_tile())));
+    const int warpgroups = plan.pass == QuantizePass::kCodes ? plan.config.warpgroups() : 1;
+    FA3_TRY(args.x_map,
+            runtime.encode(spec_of_rows(buffers.data[kX], p, kX, turn.x_tile(warpgroups))));
   }
   return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
 }

@@ -15,7 +15,7 @@
 namespace fa3::sm90 {
 namespace {
 
-constexpr int64_t kMaxGrid = 65535;             // of y and z: heads, sequences
+constexpr int64_t kMaxGrid = 65535;             // of y and z
 constexpr int64_t kMaxRows = int64_t{1} << 30;  // coordinates stay in 31 bits
 constexpr int64_t kAccess = 16;                 // bytes of a load of x and of the tables
 
@@ -138,9 +138,20 @@ bool is_ahead(const ImageTile& image) {
   return false;
 }
 
-// CTAs that sum up the chunks of a head: of a GEMM `most` at most, which take as many each.
-int64_t sum_ctas(const TurnConfig& turn, int64_t chunks, int64_t most) {
-  return turn.sums_by_gemm() ? div_up(chunks, div_up(chunks, most)) : chunks;
+// CTAs that share `tiles` of each of so many sequences and heads, where an SM has room for of_sm. A
+// CTA takes a few tiles, since what it makes beforehand costs half a tile's time; no more, since SMs
+// are not equally fast and the last CTAs begin where the first have ended. Where a CTA is alone on
+// an SM, nothing hides its beginning.
+int64_t ctas_of(int64_t tiles, int64_t entries, int of_sm, int multiprocessors) {
+  const int64_t most = of_sm > 1 ? 4 : 8, room = int64_t{of_sm} * std::max(multiprocessors, 1);
+  int64_t best = 1;
+  double least = 0;
+  for (int64_t each = 1; each <= most; ++each) {
+    const int64_t rounds = div_up(div_up(tiles, each) * std::max<int64_t>(entries, 1), room);
+    const double time = static_cast<double>(rounds) * (static_cast<double>(each) + 0.5);
+    if (each == 1 || time <= least) best = each, least = time;
+  }
+  return min(div_up(tiles, best), kMaxGrid);
 }
 
 const char* word(FloatType type) {
@@ -185,24 +196,23 @@ Result<std::vector<QuantizePlan>> make_quantize_plans(const Problem& p, const De
   plan.maxima_of_means = mean && (block.of_tensor || block.rows == 0);
   plan.first = true;
   std::vector<QuantizePlan> plans;
-  const auto add = [&](QuantizePass pass, int64_t x, int64_t more_entries) {
+  const auto add = [&](QuantizePass pass, int64_t y, int64_t more_entries) {
     plan.pass = pass;
-    plan.grid[0] = static_cast<uint32_t>(std::max<int64_t>(x, 1));
-    plan.grid[1] = static_cast<uint32_t>(std::max<int64_t>(p.heads_q, 1));
+    plan.grid[0] = static_cast<uint32_t>(std::max<int64_t>(p.heads_q, 1));
+    plan.grid[1] = static_cast<uint32_t>(std::clamp<int64_t>(y, 1, kMaxGrid));
     plan.grid[2] = static_cast<uint32_t>(std::max<int64_t>(p.batch + more_entries, 1));
     plans.push_back(plan);
     plan.first = false;
   };
-  // A few for each SM, that take rows in turns: a CTA's beginning costs as much as a turn.
-  constexpr int64_t kCtasOfSm = 8;
-  const int64_t most =
-      div_up(kCtasOfSm * std::max(device.multiprocessors, 1), std::max<int64_t>(entries, 1));
-  const auto ctas = [&](int of_cta) { return min(div_up(rows, of_cta), most); };
-  if (mean && rows > 0) add(QuantizePass::kSums, sum_ctas(turn, quantize_chunks(p), most), 0);
+  const auto ctas = [&](int of_tile, int of_sm) {
+    return ctas_of(div_up(rows, of_tile), entries, of_sm, device.multiprocessors);
+  };
+  if (mean && rows > 0) add(QuantizePass::kSums, quantize_chunks(p), 0);
   if (mean) add(QuantizePass::kMeans, 1, 0);
   if (plan.config.block_rows == 0 && entries > 0 && !plan.maxima_of_means)
-    add(QuantizePass::kMaxima, ctas(turn.rows()), 0);
-  add(QuantizePass::kCodes, ctas(plan.config.rows()), p.q.varlen ? 1 : 0);
+    add(QuantizePass::kMaxima, ctas(turn.rows(), turn.ctas_of_sm(1, turn.depth() * turn.values())),
+        0);
+  add(QuantizePass::kCodes, ctas(plan.config.rows(), plan.config.ctas_of_sm()), p.q.varlen ? 1 : 0);
   return plans;
 }
 
@@ -210,14 +220,11 @@ LaunchShape shape_of(const QuantizePlan& plan) {
   const TurnConfig& turn = plan.config.turn;
   LaunchShape shape;
   std::copy(std::begin(plan.grid), std::end(plan.grid), shape.grid);
-  shape.threads = static_cast<u32>(is_of_codes(plan.pass)             ? turn.threads()
-                                   : plan.pass == QuantizePass::kSums ? turn.sum_threads()
-                                                                      : kSumThreads);
   shape.pdl = true;
-  int bytes = 0;
+  int threads = kSumThreads, bytes = 0;
   switch (plan.pass) {
     case QuantizePass::kSums:
-      bytes = turn.sum_bytes();
+      threads = turn.sum_threads(), bytes = turn.sum_bytes();
       break;
     case QuantizePass::kMeans:
       shape.interacting = plan.maxima_of_means;
@@ -225,12 +232,13 @@ LaunchShape shape_of(const QuantizePlan& plan) {
       break;
     case QuantizePass::kMaxima:
       shape.interacting = true;
-      bytes = turn.smem_bytes();
+      threads = turn.threads(), bytes = turn.smem_bytes();
       break;
     case QuantizePass::kCodes:
-      bytes = turn.smem_bytes();
+      threads = plan.config.threads(), bytes = plan.config.smem_bytes();
       break;
   }
+  shape.threads = static_cast<u32>(threads);
   shape.smem_bytes = static_cast<u32>(bytes);
   return shape;
 }

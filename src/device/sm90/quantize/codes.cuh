@@ -2,7 +2,7 @@
 // codes.cuh — rows turned, less the mean, as codes; and the scales.
 // CONTRACT  every code and every scale is written once: codes 0 in rows that do not count, scales 1
 //           in blocks of none. cu_seqlens, seqused and positions may hold anything.
-// GRID      x: as many as divide the rows of a sequence · y: heads · z: sequences, and with
+// GRID      x: heads · y: as many as divide the rows of a sequence · z: sequences, and with
 //           cu_seqlens one more (QuantizePlace)
 // SYNC      blocks of several rows: all threads of a CTA meet twice a block
 #pragma once
@@ -28,15 +28,16 @@ FA3_DEV u32 pack_codes(const float* y, float by, bool to_i8) {
 
 template <QuantizeConfig kCfg>
 struct CodesSmem {
-  typename Turner<kCfg.turn>::Smem turn;
+  typename Turner<kCfg.turn, kCfg.warpgroups()>::Smem turn;
   MeanSmem<kCfg.turn> mean;
-  u32 maxima[kCfg.turn.threads() / 32][kCfg.turn.col_blocks()];
+  u32 maxima[kCfg.threads() / 32][kCfg.turn.col_blocks()];
   FA3_NAMED(turn, mean, maxima)
 };
 
 template <QuantizeConfig kCfg>
 class RowQuantizer {
  public:
+  using Turner = sm90::Turner<kCfg.turn, kCfg.warpgroups()>;
   static constexpr int kBlocks = kCfg.turn.col_blocks();
   static constexpr int kDepth = kCfg.turn.depth();
   static constexpr int kValues = kCfg.turn.values();
@@ -50,8 +51,8 @@ class RowQuantizer {
     // A tensor without rows may be null.
     codes_ = args_.codes.data + (place.rows.rows > 0 ? place.at(args_.codes, 0) : 0);
     scales_ = scales_of(args_, place);
-    centred_ = load_means(args_, place, smem_.mean);
-    unit_ = centred_ ? 1.f : Turner<kCfg.turn>::kUnit;
+    centred_ = load_means<kCfg.turn, kCfg.warpgroups()>(args_, place, smem_.mean);
+    unit_ = centred_ ? 1.f : Turner::kUnit;
   }
 
   // The rows of turn n, and of those with which it shares a block.
@@ -70,7 +71,7 @@ class RowQuantizer {
         const i32 i = row(first, k, r);
         float own[kBlocks] = {};
         if (any) {
-          if (centred_) centre(smem_.mean, Turner<kCfg.turn>::kUnit, y[k][r]);
+          if (centred_) centre(smem_.mean, Turner::kUnit, y[k][r]);
           // Where they are known, for the NaN that they make of what is not finite.
           if constexpr (kCfg.block_rows > 0 || !kCfg.to_i8)
             own_maxima<kCfg.turn>(y[k][r], kCfg.to_i8, own);
@@ -104,7 +105,7 @@ class RowQuantizer {
   // The thread's row r of turn k. Where the rows of a block are no multiple of the CTA's, the last
   // ones are none: rows behind all others.
   FA3_DEV i32 row(i32 first, int k, int r) const {
-    const i32 i = kCfg.turn.rows() * k + turner_.row(r);
+    const i32 i = kCfg.turn_rows() * k + turner_.row(r);
     return i < kCfg.rows() ? first + i : kNoRow;
   }
 
@@ -112,7 +113,7 @@ class RowQuantizer {
   FA3_DEV void clear(const QuantizePlace& place, i32 first) const {
     FA3_NO_UNROLL
     for (i32 at = static_cast<i32>(ptx::thread_index()) / kCfg.turn.lanes(); at < kCfg.rows();
-         at += kCfg.turn.threads() / kCfg.turn.lanes()) {
+         at += kCfg.threads() / kCfg.turn.lanes()) {
       const i32 i = first + at;
       float amax[kBlocks] = {};
       if constexpr (kCfg.block_rows == 0) take_maxima(place, i, amax);
@@ -143,7 +144,7 @@ class RowQuantizer {
     for (int k = 0; k < kBlocks; ++k) {
       u32 most = 0;
       FA3_UNROLL
-      for (int w = 0; w < kCfg.turn.threads() / 32; ++w)
+      for (int w = 0; w < kCfg.threads() / 32; ++w)
         most = max(most, ptx::ld_shared(&smem_.maxima[w][k]));
       amax[k] = ptx::bits_as<float>(most);
     }
@@ -199,7 +200,7 @@ class RowQuantizer {
 
   const QuantizeArgs& args_;
   CodesSmem<kCfg>& smem_;
-  Turner<kCfg.turn> turner_;
+  Turner turner_;
   u8* codes_;  // of a sequence in a head
   float* scales_;
   bool centred_;
@@ -207,7 +208,7 @@ class RowQuantizer {
 };
 
 template <QuantizeConfig kCfg>
-FA3_KERNEL(kCfg.turn.threads())
+FA3_KERNEL(kCfg.threads())
 void quantize_codes(FA3_GRID_CONSTANT const QuantizeArgs args) {
   auto& smem = ptx::smem_as<CodesSmem<kCfg>>();
   ptx::pdl_launch();
@@ -217,7 +218,7 @@ void quantize_codes(FA3_GRID_CONSTANT const QuantizeArgs args) {
   const i32 end =
       max(place.rows.rows, place.b < args.batch || args.of_tensor ? max(args.most_rows, 1) : 0);
   const RowWalk walk{place.cta * kCfg.rows(), place.ctas * kCfg.rows(), kCfg.turns(),
-                     kCfg.turn.rows()};
+                     kCfg.turn_rows()};
   quantizer.start(place, walk);
   for (i32 n = 0; walk.first(n) < end; n += kCfg.turns()) quantizer.quantize(place, walk, n);
 }

@@ -66,19 +66,28 @@ struct TurnConfig {
   FA3_HD constexpr int gemm_bytes() const {
     return static_cast<int>(round_up(gemms() * gemm_tile().bytes(), 1024));
   }
-  // 64 rows of x, as TMA loads them.
-  FA3_HD constexpr TileLayout x_tile() const { return {kWgRows, head_dim, 2}; }
+  // 64 rows of x for each warpgroup, as TMA loads them.
+  FA3_HD constexpr TileLayout x_tile(int warpgroups = 1) const {
+    return {kWgRows * warpgroups, head_dim, 2};
+  }
   FA3_HD constexpr int stages() const { return head_dim <= 64 ? 3 : 2; }
 
   FA3_HD constexpr int pieces() const { return head_dim / kPiece / lanes(); }  // of a lane
   FA3_HD constexpr int values() const { return kPiece * pieces(); }            // of a lane
+  // Of a warpgroup, or of a CTA where no GEMM turns rows.
   FA3_HD constexpr int threads() const { return by_gemm() ? kWgThreads : 256; }
-  FA3_HD constexpr int depth() const { return by_gemm() ? 2 : 1; }             // rows of a thread
-  FA3_HD constexpr int rows() const { return threads() / lanes() * depth(); }  // of a CTA
+  FA3_HD constexpr int depth() const { return by_gemm() ? 2 : 1; }  // rows of a thread
+  FA3_HD constexpr int rows() const { return threads() / lanes() * depth(); }
 
   // Of shared memory: B, stages of x and their barriers; means and a few words.
-  FA3_HD constexpr int smem_bytes() const {
-    return (by_gemm() ? gemm_bytes() + stages() * x_tile().bytes() + 1024 : 0) + 3072;
+  FA3_HD constexpr int smem_bytes(int warpgroups = 1) const {
+    return (by_gemm() ? gemm_bytes() + stages() * x_tile(warpgroups).bytes() + 1024 : 0) + 3072;
+  }
+  // CTAs that an SM has room for, where each thread holds so many values.
+  FA3_HD constexpr int ctas_of_sm(int warpgroups, int held) const {
+    if (!by_gemm()) return 4;
+    constexpr int kSmem = 228 * 1024, kOfSystem = 1024;
+    return max(min(256 / (held * warpgroups), kSmem / (smem_bytes(warpgroups) + kOfSystem)), 1);
   }
 
   // The sums of columns. Of a GEMM whose result has columns as rows, a wgmma's 64, each thread has
@@ -115,11 +124,21 @@ struct QuantizeConfig {
 
   constexpr bool operator==(const QuantizeConfig&) const = default;
 
+  // Of a CTA: a second one halves what a thread holds of a block.
+  FA3_HD constexpr int warpgroups() const {
+    return turn.by_gemm() && block_rows > turn.rows() ? 2 : 1;
+  }
+  FA3_HD constexpr int threads() const { return warpgroups() * turn.threads(); }
+  FA3_HD constexpr int turn_rows() const { return warpgroups() * turn.rows(); }
   // How often a CTA turns rows before it writes them.
   FA3_HD constexpr int turns() const {
-    return block_rows <= 1 ? 1 : static_cast<int>(div_up(block_rows, turn.rows()));
+    return block_rows <= 1 ? 1 : static_cast<int>(div_up(block_rows, turn_rows()));
   }
-  FA3_HD constexpr int rows() const { return block_rows <= 1 ? turn.rows() : block_rows; }
+  FA3_HD constexpr int rows() const { return block_rows <= 1 ? turn_rows() : block_rows; }
+  FA3_HD constexpr int smem_bytes() const { return turn.smem_bytes(warpgroups()); }
+  FA3_HD constexpr int ctas_of_sm() const {
+    return turn.ctas_of_sm(warpgroups(), turns() * turn.depth() * turn.values());
+  }
 };
 
 }  // namespace fa3::sm90

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// hadamard.h — H·S as a GEMM: A is 64 rows of 16-bit x, a tile that TMA has loaded; B is the
-// transform with the signs of its rows; its entries are powers of two, so that products are exact.
+// hadamard.h — H·S as a GEMM: A is 64 rows of 16-bit x for each warpgroup, of a tile that TMA has
+// loaded; B is the transform with the signs of its rows; its entries are powers of two, so that
+// products are exact.
 // BARRIERS  full[stage]: count 1, a tile's bytes. A stage is loaded again when all warps have
 //           waited for their GEMMs on it.
 #pragma once
@@ -39,16 +40,16 @@ struct StepsFrom {
   FA3_DEV SmemDesc step(u32 s) const { return tile.step(first + s); }
 };
 
-template <TurnConfig kCfg>
+template <TurnConfig kCfg, int kWarpgroups>
 struct GemmSmem {
   alignas(1024) u8 b[kCfg.gemm_bytes()];
-  alignas(1024) u8 x[kCfg.stages()][kCfg.x_tile().bytes()];
+  alignas(1024) u8 x[kCfg.stages()][kCfg.x_tile(kWarpgroups).bytes()];
   Barrier full[kCfg.stages()];
   FA3_NAMED(b, x, full)
 };
 
 // Turns two rows of a thread, row(0) and row(1) from the first of a turn on.
-template <TurnConfig kCfg>
+template <TurnConfig kCfg, int kWarpgroups = 1>
 class GemmTurner {
  public:
   static constexpr int kValues = kCfg.values();
@@ -58,9 +59,9 @@ class GemmTurner {
   static constexpr float kUnit =
       kCfg.hadamard == 1 << 2 * unit_exponent(kCfg.hadamard) ? 1.f : 0x1.6a09e6p0f;
   static constexpr MmaType kType = kCfg.x == FloatType::kF16 ? MmaType::kF16 : MmaType::kBf16;
-  using Smem = GemmSmem<kCfg>;
+  using Smem = GemmSmem<kCfg, kWarpgroups>;
   // WORKAROUND(g++ 12): KMajorOperand ends in an internal error here.
-  static constexpr TileLayout kX = kCfg.x_tile(), kB = kCfg.gemm_tile();
+  static constexpr TileLayout kX = kCfg.x_tile(kWarpgroups), kB = kCfg.gemm_tile();
   using A = KMajorTile<kX.swizzle(), static_cast<u32>(kX.panel_bytes())>;
   using B = KMajorTile<kB.swizzle(), static_cast<u32>(kB.panel_bytes())>;
 
@@ -71,7 +72,9 @@ class GemmTurner {
       for (int s = 0; s < kStages; ++s) smem.full[s].init(1);
       ptx::fence_mbar_init();
     }
-    x_ = tile_at<A>(smem.x);
+    // The warpgroup's rows of each panel.
+    const u32 warpgroup = kWarpgroups == 1 ? 0 : ptx::shfl_idx(ptx::thread_index() / kWgThreads, 0);
+    x_ = tile_at<A>(smem.x).after(warpgroup * static_cast<u32>(kX.panel_bytes() / kWarpgroups));
     b_ = tile_at<B>(smem.b);
   }
 
@@ -135,7 +138,7 @@ class GemmTurner {
     smem_.full[ring_.stage].wait(ring_.phase);
     FA3_UNROLL
     for (int g = 0; g < kCfg.gemms(); ++g) {
-      const StepsFrom<A> a{x_.after(ring_.stage * static_cast<u32>(kCfg.x_tile().bytes())),
+      const StepsFrom<A> a{x_.after(ring_.stage * static_cast<u32>(kX.bytes())),
                            static_cast<u32>(g * kColumns / 16)};
       const B b = b_.after(static_cast<u32>(g * kCfg.gemm_tile().bytes()));
       if constexpr (kTransposed) {
@@ -154,42 +157,49 @@ class GemmTurner {
   FA3_DEV void load(const QuantizePlace& place, const RowWalk& walk, i32 n, u32 stage) {
     const i32 first = walk.first(n);
     if (ptx::thread_index() != 0 || first >= place.rows.used) return;
-    constexpr TileLayout kTile = kCfg.x_tile();
     Barrier& full = smem_.full[stage];
-    full.arrive_expect_tx(static_cast<u32>(kTile.bytes()));
+    full.arrive_expect_tx(static_cast<u32>(kX.bytes()));
     const i32 batch = args_.axis.cu_seqlens == nullptr ? place.b : 0;
     FA3_UNROLL
-    for (i32 panel = 0; panel < kTile.panels(); ++panel)
-      ptx::tma_load_4d(ptx::smem_address(smem_.x[stage] + panel * kTile.panel_bytes()), args_.x_map,
-                       full.address(), kTile.panel_columns() * panel, place.rows.begin + first,
+    for (i32 panel = 0; panel < kX.panels(); ++panel)
+      ptx::tma_load_4d(ptx::smem_address(smem_.x[stage] + panel * kX.panel_bytes()), args_.x_map,
+                       full.address(), kX.panel_columns() * panel, place.rows.begin + first,
                        place.head, batch, ptx::L2Hint::kNormal);
   }
 
-  // B, each GEMM's with the signs of its columns. A thread fills two neighbours of K.
+  // B, each GEMM's with the signs of its columns. A thread fills 8 neighbours of K, 8·chunk + j: the
+  // parity of that & column is one of the chunk, which all 8 share, and one of the column's last
+  // three bits.
   FA3_DEV void fill() const {
     constexpr TileLayout kTile = kCfg.gemm_tile();
-    constexpr int kPairs = kColumns / 2;
+    constexpr int kChunks = kColumns / 8;
     constexpr int kExponent = unit_exponent(kCfg.hadamard);
     constexpr u32 kOne = kType == MmaType::kF16 ? (15 - kExponent) << 10 : (127 - kExponent) << 7;
-    const int thread = static_cast<int>(ptx::thread_index()), k = thread % kPairs * 2;
-    const u32 byte = static_cast<u32>(2 * k), width = static_cast<u32>(kTile.panel_width());
+    const u32 thread = ptx::thread_index(), chunk = thread % kChunks;
+    const u32 byte = 16 * chunk, width = static_cast<u32>(kTile.panel_width());
     const u32 panel = byte / width * static_cast<u32>(kTile.panel_bytes());
     FA3_UNROLL
     for (int gemm = 0; gemm < kCfg.gemms(); ++gemm) {
-      const int column = kColumns * gemm + k;
-      const u32 signs = args_.sign[column / 8][column % 8 / 2] ^ (kOne | kOne << 16);
+      ptx::Vec<u32, 4> signs = args_.sign[kChunks * gemm + static_cast<int>(chunk)];
+      FA3_UNROLL
+      for (int i = 0; i < 4; ++i) signs[i] ^= kOne | kOne << 16;
       FA3_NO_UNROLL
-      for (int n = thread / kPairs; n < kColumns; n += kCfg.threads() / kPairs) {
-        const int to = column_of(n);
-        const u32 even = parity(k & to), odd = even ^ static_cast<u32>(to & 1);
+      for (u32 n = thread / kChunks; n < kColumns; n += kWarpgroups * kWgThreads / kChunks) {
+        const u32 to = static_cast<u32>(column_of(static_cast<int>(n)));
+        const u32 first = parity(8 * chunk & to);
+        const u32 two = (first << 15 | first << 31) ^ (to & 1) << 31;  // entries 0 and 1
+        const u32 second = (to & 2) << 14 | (to & 2) << 30, fourth = (to & 4) << 13 | (to & 4)
+                                                                                          << 29;
         const u32 offset = static_cast<u32>(gemm * kTile.bytes()) + panel +
-                           panel_offset(static_cast<u32>(n), byte % width, kTile.swizzle());
-        ptx::st_shared(reinterpret_cast<u32*>(smem_.b + offset), signs ^ (even << 15 | odd << 31));
+                           panel_offset(n, byte % width, kTile.swizzle());
+        ptx::st_shared(
+            reinterpret_cast<ptx::Vec<u32, 4>*>(smem_.b + offset),
+            ptx::Vec<u32, 4>{{signs[0] ^ two, signs[1] ^ two ^ second, signs[2] ^ two ^ fourth,
+                              signs[3] ^ two ^ second ^ fourth}});
       }
     }
   }
-  FA3_DEV static u32 parity(int bits) {
-    u32 x = static_cast<u32>(bits);
+  FA3_DEV static u32 parity(u32 x) {
     x ^= x >> 4;
     x ^= x >> 2;
     x ^= x >> 1;
@@ -203,15 +213,15 @@ class GemmTurner {
   Ring<kStages> ring_;
 };
 
-template <TurnConfig kCfg, bool kByGemm = kCfg.by_gemm()>
+template <TurnConfig kCfg, int kWarpgroups, bool kByGemm = kCfg.by_gemm()>
 struct TurnerOf {
   using Type = RowTurner<kCfg>;
 };
-template <TurnConfig kCfg>
-struct TurnerOf<kCfg, true> {
-  using Type = GemmTurner<kCfg>;
+template <TurnConfig kCfg, int kWarpgroups>
+struct TurnerOf<kCfg, kWarpgroups, true> {
+  using Type = GemmTurner<kCfg, kWarpgroups>;
 };
-template <TurnConfig kCfg>
-using Turner = typename TurnerOf<kCfg>::Type;
+template <TurnConfig kCfg, int kWarpgroups = 1>
+using Turner = typename TurnerOf<kCfg, kWarpgroups>::Type;
 
 }  // namespace fa3::sm90

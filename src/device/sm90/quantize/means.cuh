@@ -5,8 +5,8 @@
 // the least or of the largest y.
 // CONTRACT  only finite y count. Sums of kSumRows finite values are taken to be finite in FP32.
 //           maxima as in maxima.cuh.
-// GRID      sums: x: chunks of kSumRows rows, by a GEMM as many as divide them · y: heads ·
-//           z: sequences. means: x: 1 · y: heads · z: sequences; a thread a column
+// GRID      sums: x: heads · y: as many as divide the chunks of kSumRows rows · z: sequences.
+//           means: x: heads · y: 1 · z: sequences; a thread a column
 #pragma once
 
 #include "device/ptx/atomic.h"

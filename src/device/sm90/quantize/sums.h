@@ -95,7 +95,7 @@ FA3_DEV ColumnSums* sums_of(const QuantizeArgs& args, const QuantizePlace& place
 template <TurnConfig kCfg>
 class GemmSums {
  public:
-  using Smem = GemmSmem<kCfg>;
+  using Smem = GemmSmem<kCfg, 1>;
   FA3_DEV GemmSums(const QuantizeArgs& args, Smem& smem) : args_(args), turner_(args, smem) {}
 
   FA3_DEV void run(const QuantizePlace& place) {
@@ -159,7 +159,12 @@ class PieceSums {
         group_(static_cast<i32>(ptx::thread_index()) / kPieces) {}
 
   FA3_DEV void run(const QuantizePlace& place) const {
-    const i32 chunk = place.cta, first = kSumRows * chunk;
+    for (i32 chunk = place.cta; chunk < args_.chunks; chunk += place.ctas) add(place, chunk);
+  }
+
+ private:
+  FA3_DEV void add(const QuantizePlace& place, i32 chunk) const {
+    const i32 first = kSumRows * chunk;
     const i32 rows = clamp(place.rows.used - first, 0, kSumRows);
     RowSums<8> sums;
     if constexpr (kCfg.turns()) {
@@ -171,9 +176,9 @@ class PieceSums {
       });
     }
     over_groups(sums_of<kCfg>(args_, place, chunk), sums);
+    ptx::cta_sync();  // shared memory is free for the next chunk
   }
 
- private:
   static constexpr int kPieces = kCfg.head_dim / 8, kGroups = kCfg.sum_groups();
   static constexpr int kParts = kSumThreads / kCfg.head_dim;
   static constexpr int kDepth = 4;  // rows whose loads are in flight

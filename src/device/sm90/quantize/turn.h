@@ -14,9 +14,10 @@
 
 namespace fa3::sm90 {
 
-// The sequence and the head of a CTA: sequences lie along z of the grid; with cu_seqlens one more,
-// of the rows behind the last, none of which counts. A second pass over x goes backwards, from
-// what the L2 cache still has of the first.
+// The sequence and the head of a CTA: heads, whose rows are neighbours in memory, lie along x of
+// the grid, parts of the rows along y, sequences along z; with cu_seqlens one more, of the rows
+// behind the last, none of which counts. A second pass over x goes backwards, from what the L2
+// cache still has of the first.
 struct QuantizePlace {
   i32 b, head;
   i32 ctas, cta;  // of the rows, and which this is
@@ -24,12 +25,12 @@ struct QuantizePlace {
 
   FA3_DEV explicit QuantizePlace(const QuantizeArgs& args, bool backwards = false)
       : b(static_cast<i32>(ptx::block_index_z())),
-        head(static_cast<i32>(ptx::block_index_y())),
-        ctas(static_cast<i32>(ptx::grid_dim_x())),
-        cta(static_cast<i32>(ptx::block_index_x())) {
+        head(static_cast<i32>(ptx::block_index_x())),
+        ctas(static_cast<i32>(ptx::grid_dim_y())),
+        cta(static_cast<i32>(ptx::block_index_y())) {
     if (backwards) {
       b = static_cast<i32>(ptx::grid_dim_z()) - 1 - b;
-      head = static_cast<i32>(ptx::grid_dim_y()) - 1 - head;
+      head = static_cast<i32>(ptx::grid_dim_x()) - 1 - head;
       cta = ctas - 1 - cta;
     }
     rows = rows_of<true>(args.axis, args.batch, b);
@@ -229,13 +230,14 @@ struct MeanSmem {
 };
 
 // All threads of the CTA, which meet where there are means. Are there?
-template <TurnConfig kCfg>
+template <TurnConfig kCfg, int kWarpgroups = 1>
 FA3_DEV bool load_means(const QuantizeArgs& args, const QuantizePlace& place,
                         MeanSmem<kCfg>& smem) {
   if (args.offset.data == nullptr || place.b >= args.batch) return false;
   const float* const from =
       args.offset.data + place.b * args.offset.batch + place.head * args.offset.head;
-  for (int c = static_cast<int>(ptx::thread_index()); c < kCfg.head_dim; c += kCfg.threads())
+  for (int c = static_cast<int>(ptx::thread_index()); c < kCfg.head_dim;
+       c += kWarpgroups * kCfg.threads())
     ptx::st_shared(&smem.mean[c], ptx::ld_global(from + c));
   ptx::cta_sync();
   return true;
