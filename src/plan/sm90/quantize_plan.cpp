@@ -138,10 +138,10 @@ bool is_ahead(const ImageTile& image) {
   return false;
 }
 
-// CTAs that share `tiles` of each of so many sequences and heads, where an SM has room for of_sm. A
-// CTA takes a few tiles, since what it makes beforehand costs half a tile's time; no more, since SMs
-// are not equally fast and the last CTAs begin where the first have ended. Where a CTA is alone on
-// an SM, nothing hides its beginning.
+// CTAs that share `tiles` of each of so many sequences and heads, where an SM has room for of_sm.
+// A CTA takes a few tiles, since what it makes beforehand costs half a tile's time; no more, since
+// SMs are not equally fast and the last CTAs begin where the first have ended. Where a CTA is alone
+// on an SM, nothing hides its beginning.
 int64_t ctas_of(int64_t tiles, int64_t entries, int of_sm, int multiprocessors) {
   const int64_t most = of_sm > 1 ? 4 : 8, room = int64_t{of_sm} * std::max(multiprocessors, 1);
   int64_t best = 1;

@@ -188,8 +188,8 @@ class GemmTurner {
         const u32 to = static_cast<u32>(column_of(static_cast<int>(n)));
         const u32 first = parity(8 * chunk & to);
         const u32 two = (first << 15 | first << 31) ^ (to & 1) << 31;  // entries 0 and 1
-        const u32 second = (to & 2) << 14 | (to & 2) << 30, fourth = (to & 4) << 13 | (to & 4)
-                                                                                          << 29;
+        const u32 second = (to & 2) << 14 | (to & 2) << 30;
+        const u32 fourth = (to & 4) << 13 | (to & 4) << 29;
         const u32 offset = static_cast<u32>(gemm * kTile.bytes()) + panel +
                            panel_offset(n, byte % width, kTile.swizzle());
         ptx::st_shared(
