@@ -167,9 +167,9 @@ class GemmTurner {
                        place.head, batch, ptx::L2Hint::kNormal);
   }
 
-  // B, each GEMM's with the signs of its columns. A thread fills 8 neighbours of K, 8·chunk + j: the
-  // parity of that & column is one of the chunk, which all 8 share, and one of the column's last
-  // three bits.
+  // B, each GEMM's with the signs of its columns. A thread fills 8 neighbours of K, 8·chunk + j:
+  // the parity of that & column is one of the chunk, which all 8 share, and one of the column's
+  // last three bits.
   FA3_DEV void fill() const {
     constexpr TileLayout kTile = kCfg.gemm_tile();
     constexpr int kChunks = kColumns / 8;
