@@ -33,7 +33,7 @@ void expect_in_registers(const std::string& header, const std::vector<std::strin
     };
     // Sums of columns take 64 of a Hadamard block at a time.
     const bool turns = !has(".hadamard = 0") && has("kNone") &&
-                       (has("QuantizeConfig") || (has("quantize_sums") && !has(".hadamard = 32")));
+                       (has("QuantizeConfig") || (has("quantize_means") && !has(".hadamard = 32")));
     size_t wgmmas = 0;
     for (const kit::Instruction& instruction : code.instructions())
       wgmmas += instruction.is_wgmma() ? 1 : 0;

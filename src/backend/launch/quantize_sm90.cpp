@@ -72,13 +72,12 @@ Status launch(const QuantizePlan& plan, const KernelStep& step, GpuRuntime& runt
   args.maxima = reinterpret_cast<u32*>(workspace);
   args.to_i8 = plan.config.to_i8;
   args.sums = reinterpret_cast<ColumnSums*>(workspace + plan.sums_offset());
+  args.summed = reinterpret_cast<u32*>(workspace + plan.maxima_bytes);
   args.maxima_of_means = plan.maxima_of_means;
   args.chunks = static_cast<i32>(quantize_chunks(p));
   set_signs(p, args);
   const TurnConfig& turn = plan.config.turn;
-  const bool by_gemm = is_of_codes(plan.pass)
-                           ? turn.by_gemm()
-                           : plan.pass == QuantizePass::kSums && turn.sums_by_gemm();
+  const bool by_gemm = is_of_codes(plan.pass) ? turn.by_gemm() : turn.sums_by_gemm();
   if (by_gemm && args.axis.rows > 0) {
     const int warpgroups = plan.pass == QuantizePass::kCodes ? plan.config.warpgroups() : 1;
     FA3_TRY(args.x_map,

@@ -26,8 +26,6 @@ std::string turn_text(const TurnConfig& c) {
 
 const char* pass_name(QuantizePass pass) {
   switch (pass) {
-    case QuantizePass::kSums:
-      return "sums";
     case QuantizePass::kMeans:
       return "means";
     case QuantizePass::kMaxima:
@@ -43,12 +41,11 @@ bool is_of_codes(QuantizePass pass) {
 }
 
 Program program_of(const QuantizePlan& plan) {
-  const char* const file = is_of_codes(plan.pass) ? pass_name(plan.pass) : "means";
   std::string config = turn_text(plan.config.turn);
   if (is_of_codes(plan.pass))
     config = fmt::format("fa3::sm90::QuantizeConfig{{.turn = {}, .to_i8 = {}, .block_rows = {}}}",
                          config, plan.config.to_i8, plan.config.block_rows);
-  return {fmt::format("device/sm90/quantize/{}.cuh", file),
+  return {fmt::format("device/sm90/quantize/{}.cuh", pass_name(plan.pass)),
           fmt::format("fa3::sm90::quantize_{}<{}>", pass_name(plan.pass), config)};
 }
 

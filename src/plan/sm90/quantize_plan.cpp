@@ -159,7 +159,7 @@ const char* word(FloatType type) {
 }
 }  // namespace
 
-size_t QuantizePlan::sums_offset() const { return (maxima_bytes + 15) / 16 * 16; }
+size_t QuantizePlan::sums_offset() const { return (maxima_bytes + counts_bytes + 15) / 16 * 16; }
 
 int64_t quantize_chunks(const Problem& p) {
   return div_up(std::min(p.q.rows, p.q.max_seqlen), kSumRows);
@@ -190,9 +190,11 @@ Result<std::vector<QuantizePlan>> make_quantize_plans(const Problem& p, const De
         block.of_tensor ? 1 : entries * (block.rows == 0 ? 1 : div_up(p.q.max_seqlen, block.rows));
     plan.maxima_bytes = sizeof(uint32_t) * static_cast<size_t>(blocks * turn.col_blocks());
   }
-  if (mean)
+  if (mean) {
+    plan.counts_bytes = sizeof(uint32_t) * static_cast<size_t>(entries);
     plan.sums_bytes =
         sizeof(ColumnSums) * static_cast<size_t>(entries * quantize_chunks(p) * p.head_dim_qk);
+  }
   plan.maxima_of_means = mean && (block.of_tensor || block.rows == 0);
   plan.first = true;
   std::vector<QuantizePlan> plans;
@@ -207,8 +209,7 @@ Result<std::vector<QuantizePlan>> make_quantize_plans(const Problem& p, const De
   const auto ctas = [&](int of_tile, int of_sm) {
     return ctas_of(div_up(rows, of_tile), entries, of_sm, device.multiprocessors);
   };
-  if (mean && rows > 0) add(QuantizePass::kSums, quantize_chunks(p), 0);
-  if (mean) add(QuantizePass::kMeans, 1, 0);
+  if (mean) add(QuantizePass::kMeans, quantize_chunks(p), 0);
   if (plan.config.block_rows == 0 && entries > 0 && !plan.maxima_of_means)
     add(QuantizePass::kMaxima, ctas(turn.rows(), turn.ctas_of_sm(1, turn.depth() * turn.values())),
         0);
@@ -221,14 +222,11 @@ LaunchShape shape_of(const QuantizePlan& plan) {
   LaunchShape shape;
   std::copy(std::begin(plan.grid), std::end(plan.grid), shape.grid);
   shape.pdl = true;
-  int threads = kSumThreads, bytes = 0;
+  int threads = 0, bytes = 0;
   switch (plan.pass) {
-    case QuantizePass::kSums:
-      threads = turn.sum_threads(), bytes = turn.sum_bytes();
-      break;
     case QuantizePass::kMeans:
-      shape.interacting = plan.maxima_of_means;
-      bytes = 4 * turn.col_blocks();
+      shape.interacting = true;
+      threads = turn.sum_threads(), bytes = turn.sum_bytes();
       break;
     case QuantizePass::kMaxima:
       shape.interacting = true;
@@ -245,7 +243,9 @@ LaunchShape shape_of(const QuantizePlan& plan) {
 
 size_t workspace_bytes(const QuantizePlan& plan) { return plan.sums_offset() + plan.sums_bytes; }
 
-size_t zeroed_bytes(const QuantizePlan& plan) { return plan.first ? plan.maxima_bytes : 0; }
+size_t zeroed_bytes(const QuantizePlan& plan) {
+  return plan.first ? plan.maxima_bytes + plan.counts_bytes : 0;
+}
 
 std::string name_of(const QuantizePlan& plan) {
   const TurnConfig& turn = plan.config.turn;

@@ -19,24 +19,25 @@
 
 namespace fa3::sm90 {
 
-enum class QuantizePass { kSums, kMeans, kMaxima, kCodes };
+enum class QuantizePass { kMeans, kMaxima, kCodes };
 
 // One of the kernels.
 struct QuantizePlan {
   QuantizePass pass = QuantizePass::kCodes;
   QuantizeConfig config;
   uint32_t grid[3] = {1, 1, 1};
-  // Of the workspace, which the kernels of a quantisation share: maxima, sums.
+  // Of the workspace, which the kernels of a quantisation share: maxima, counts of sums, sums.
   size_t maxima_bytes = 0;
+  size_t counts_bytes = 0;
   size_t sums_bytes = 0;
-  bool first = false;  // of the quantisation: the maxima are zeroed before it
+  bool first = false;  // of the quantisation: maxima and counts are zeroed before it
 
   bool maxima_of_means = false;
 
   size_t sums_offset() const;
 };
 
-const char* pass_name(QuantizePass pass);  // "sums", "means", "maxima", "codes"
+const char* pass_name(QuantizePass pass);  // "means", "maxima", "codes"
 bool is_of_codes(QuantizePass pass);       // its kernels differ by the codes, too
 
 // In the order of their launches. UNSUPPORTED with the reason for what they do not do.

@@ -42,7 +42,6 @@ template <size_t kTurn>
 void add_turn() {
   constexpr TurnConfig turn = kTurnsAhead[kTurn];
   const QuantizeConfig config{turn};
-  add(QuantizePass::kSums, config, kernel_of(&quantize_sums<turn>));
   add(QuantizePass::kMeans, config, kernel_of(&quantize_means<turn>));
   add_of_type<kTurn, false>();
   add_of_type<kTurn, true>();

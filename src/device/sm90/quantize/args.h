@@ -47,6 +47,7 @@ struct QuantizeArgs {
 
   ColumnSums* sums;  // (batch, heads, chunks of kSumRows rows, head_dim)
   i32 chunks;
+  u32* summed;           // (batch, heads): CTAs that have stored their sums
   bool maxima_of_means;  // the kernel of the means finds the maxima, of heads or of the tensor
 
   float unit;                              // 1/√hadamard

@@ -98,8 +98,9 @@ struct TurnConfig {
   FA3_HD constexpr int sum_groups() const { return kSumThreads / (head_dim / kPiece); }  // of rows
   FA3_HD constexpr int sum_turned() const { return turns() ? kSumThreads / lanes() : 1; }
   FA3_HD constexpr int sum_bytes() const {
-    return sums_by_gemm() ? smem_bytes()
-                          : 16 * sum_groups() * head_dim + 4 * sum_turned() * (head_dim + 4);
+    if (sums_by_gemm()) return smem_bytes();
+    const int words = sum_turned() * (head_dim + 4) + col_blocks() + 1;
+    return 16 * sum_groups() * head_dim + static_cast<int>(round_up(4 * words, 16));
   }
   FA3_HD constexpr int sum_ctas() const {  // of an SM
     if (sums_by_gemm()) return head_dim > 128 ? 2 : 4;

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// means.cuh — the mean of y = H·S·R·x over the rows of a sequence, column by column, in two
-// kernels: of kSumRows rows each their sum, the least and the largest (sums.h); then those of all,
-// the mean and, where a head or the tensor has one scale, the largest |y − mean|: the distance of
-// the least or of the largest y.
+// means.cuh — the mean of y = H·S·R·x over the rows of a sequence, column by column: of kSumRows
+// rows each their sum, the least and the largest (sums.h); the last CTA of a head then makes those
+// of all, the mean and, where a head or the tensor has one scale, the largest |y − mean|: the
+// distance of the least or of the largest y.
 // CONTRACT  only finite y count. Sums of kSumRows finite values are taken to be finite in FP32.
-//           maxima as in maxima.cuh.
-// GRID      sums: x: heads · y: as many as divide the chunks of kSumRows rows · z: sequences.
-//           means: x: heads · y: 1 · z: sequences; a thread a column
+//           summed is 0 before. maxima as in maxima.cuh.
+// GRID      x: heads · y: as many as divide the chunks of kSumRows rows · z: sequences
 #pragma once
 
 #include "device/ptx/atomic.h"
@@ -19,22 +18,11 @@
 namespace fa3::sm90 {
 
 template <TurnConfig kCfg>
-FA3_KERNEL(kCfg.sum_threads(), kCfg.sum_ctas())
-void quantize_sums(FA3_GRID_CONSTANT const QuantizeArgs args) {
-  using Sums = typename SumsOf<kCfg>::Type;
-  auto& smem = ptx::smem_as<typename Sums::Smem>();
-  ptx::pdl_launch();
-  Sums sums(args, smem);
-  ptx::pdl_wait();
-  QuantizePlace place(args);
-  place.rows.used = min(place.rows.used, kSumRows * args.chunks);
-  sums.run(place);
-}
-
-template <TurnConfig kCfg>
 struct MeansSmem {
+  typename SumsOf<kCfg>::Type::Smem sums;
   u32 maxima[kCfg.col_blocks()];
-  FA3_NAMED(maxima)
+  u32 last;
+  FA3_NAMED(sums, maxima, last)
 };
 
 // Of a column's values, `rows` in all, less their mean: as own_maxima.
@@ -46,19 +34,17 @@ FA3_DEV float largest_of(const ColumnSums& of, i32 rows, float unit, float mean,
   return to_i8 ? kInf - kInf : kMostAmax;
 }
 
+// From the sums of all chunks. All threads.
 template <TurnConfig kCfg>
-FA3_KERNEL(kSumThreads)
-void quantize_means(FA3_GRID_CONSTANT const QuantizeArgs args) {
+FA3_DEV void make_means(const QuantizeArgs& args, const QuantizePlace& place,
+                        MeansSmem<kCfg>& smem) {
   constexpr int kBlocks = kCfg.col_blocks();
   constexpr float kUnit = SumsOf<kCfg>::kUnit;
-  auto& smem = ptx::smem_as<MeansSmem<kCfg>>();
-  ptx::pdl_launch();
-  ptx::pdl_wait();
-  const QuantizePlace place(args);
-  const int column = static_cast<int>(ptx::thread_index());
-  if (column < kBlocks) ptx::st_shared(&smem.maxima[column], u32{0});
+  const int thread = static_cast<int>(ptx::thread_index());
+  if (thread < kBlocks) ptx::st_shared(&smem.maxima[thread], u32{0});
   ptx::cta_sync();
-  if (column < kCfg.head_dim) {
+  FA3_UNROLL
+  for (int column = thread; column < kCfg.head_dim; column += kCfg.sum_threads()) {
     ColumnSums all = no_rows();
     double sum = 0;
     const ColumnSums* const from = sums_of<kCfg>(args, place, 0) + column;
@@ -72,17 +58,35 @@ void quantize_means(FA3_GRID_CONSTANT const QuantizeArgs args) {
     ptx::st_global(
         args.offset.data + place.b * args.offset.batch + place.head * args.offset.head + column,
         mean);
-    const i32 rows = min(place.rows.used, kSumRows * args.chunks);
     if (args.maxima_of_means)
       ptx::atom_shared_max_u32(
           &smem.maxima[kCfg.block_cols == 0 ? 0 : column / kCfg.block_cols],
-          ptx::bits_as<u32>(ptx::abs(largest_of(all, rows, kUnit, mean, args.to_i8))));
+          ptx::bits_as<u32>(ptx::abs(largest_of(all, place.rows.used, kUnit, mean, args.to_i8))));
   }
   if (!args.maxima_of_means) return;
   ptx::cta_sync();
-  if (column < kBlocks)
-    ptx::atom_max_u32(maxima_of(args, place, 0, kBlocks) + column,
-                      ptx::ld_shared(&smem.maxima[column]));
+  if (thread < kBlocks)
+    ptx::atom_max_u32(maxima_of(args, place, 0, kBlocks) + thread,
+                      ptx::ld_shared(&smem.maxima[thread]));
+}
+
+template <TurnConfig kCfg>
+FA3_KERNEL(kCfg.sum_threads(), kCfg.sum_ctas())
+void quantize_means(FA3_GRID_CONSTANT const QuantizeArgs args) {
+  auto& smem = ptx::smem_as<MeansSmem<kCfg>>();
+  ptx::pdl_launch();
+  typename SumsOf<kCfg>::Type sums(args, smem.sums);
+  ptx::pdl_wait();
+  QuantizePlace place(args);
+  place.rows.used = min(place.rows.used, kSumRows * args.chunks);
+  sums.run(place);
+  ptx::cta_sync();  // all have stored theirs
+  if (ptx::thread_index() == 0) {
+    u32* const summed = args.summed + i64{place.b} * args.heads + place.head;
+    ptx::st_shared(&smem.last, ptx::atom_add_acq_rel_u32(summed, 1) + 1);
+  }
+  ptx::cta_sync();
+  if (ptx::ld_shared(&smem.last) == static_cast<u32>(place.ctas)) make_means(args, place, smem);
 }
 
 }  // namespace fa3::sm90
