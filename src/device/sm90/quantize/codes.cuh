@@ -4,7 +4,8 @@
 //           in blocks of none. cu_seqlens, seqused and positions may hold anything.
 // GRID      x: heads · y: as many as divide the rows of a sequence · z: sequences, and with
 //           cu_seqlens one more (QuantizePlace)
-// SYNC      blocks of several rows: all threads of a CTA meet twice a block
+// SYNC      blocks of several rows: all threads of a CTA meet, once they have their maxima and
+//           before they store the next block's
 #pragma once
 
 #include "device/ptx/barrier.h"
@@ -148,7 +149,8 @@ class RowQuantizer {
         most = max(most, ptx::ld_shared(&smem_.maxima[w][k]));
       amax[k] = ptx::bits_as<float>(most);
     }
-    ptx::cta_sync();
+    // Before the next block's; a GEMM's turn meets before that.
+    if constexpr (!kCfg.turn.by_gemm()) ptx::cta_sync();
   }
 
   FA3_DEV void write_scale(const QuantizePlace& place, i32 i, const float (&amax)[kBlocks]) const {

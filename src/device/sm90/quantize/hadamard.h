@@ -149,7 +149,7 @@ class GemmTurner {
     }
     FA3_UNROLL
     for (int g = 0; g < kCfg.gemms(); ++g) gemm_wait<0>(acc[g]);
-    ptx::cta_sync();  // all warps have: the stage is free
+    ptx::cta_sync();  // all warps have: the stage is free  sim:spare(warps)
     load(place, walk, n + kStages, ring_.stage);
     ring_.advance();
   }

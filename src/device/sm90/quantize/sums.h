@@ -159,7 +159,10 @@ class PieceSums {
         group_(static_cast<i32>(ptx::thread_index()) / kPieces) {}
 
   FA3_DEV void run(const QuantizePlace& place) const {
-    for (i32 chunk = place.cta; chunk < args_.chunks; chunk += place.ctas) add(place, chunk);
+    for (i32 chunk = place.cta; chunk < args_.chunks; chunk += place.ctas) {
+      if (chunk > place.cta) ptx::cta_sync();  // shared memory is free
+      add(place, chunk);
+    }
   }
 
  private:
@@ -176,7 +179,6 @@ class PieceSums {
       });
     }
     over_groups(sums_of<kCfg>(args_, place, chunk), sums);
-    ptx::cta_sync();  // shared memory is free for the next chunk
   }
 
   static constexpr int kPieces = kCfg.head_dim / 8, kGroups = kCfg.sum_groups();

@@ -229,7 +229,8 @@ struct MeanSmem {
   FA3_NAMED(mean)
 };
 
-// All threads of the CTA, which meet where there are means. Are there?
+// All threads of the CTA, which meet where there are means, or in a GEMM's first turn. Are there
+// any?
 template <TurnConfig kCfg, int kWarpgroups = 1>
 FA3_DEV bool load_means(const QuantizeArgs& args, const QuantizePlace& place,
                         MeanSmem<kCfg>& smem) {
@@ -239,7 +240,7 @@ FA3_DEV bool load_means(const QuantizeArgs& args, const QuantizePlace& place,
   for (int c = static_cast<int>(ptx::thread_index()); c < kCfg.head_dim;
        c += kWarpgroups * kCfg.threads())
     ptx::st_shared(&smem.mean[c], ptx::ld_global(from + c));
-  ptx::cta_sync();
+  if constexpr (!kCfg.by_gemm()) ptx::cta_sync();
   return true;
 }
 
