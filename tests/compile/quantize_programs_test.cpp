@@ -48,8 +48,9 @@ TEST_P(QuantizePrograms, CompileWithoutSpills) {
   DeviceInfo gpu;
   gpu.multiprocessors = 132;
   std::map<std::string, std::vector<std::string>> of_header;
-  // A scale a row, for 128 rows; for a head, as it is and less the mean.
-  for (const auto& [rows, mean] : {std::pair{1, false}, {128, false}, {0, false}, {0, true}}) {
+  // A scale a row, for 128, 200 and 256 rows; for a head, as it is and less the mean.
+  for (const auto& [rows, mean] :
+       {std::pair{1, false}, {128, false}, {200, false}, {256, false}, {0, false}, {0, true}}) {
     for (const int kind : {0, 1, 2}) {  // as it is, turned, rotated and turned
       Problem p;
       p.op = FA3_OP_QUANTIZE;

@@ -54,7 +54,8 @@ class Mutations {
   // `run`: with the same bits under every schedule.
   Mutations(TestRuntime& runtime, Run& run) : options_(runtime.device.options), run_(run) {}
 
-  // `seeds`: schedules to try before a line counts as not missed. least: lines there are.
+  // `seeds`: schedules to try before a line counts as not missed. `least`: how many lines must be
+  // found.
   void expect_every_line_missed(const char* kernel, const std::vector<Spared>& all_spared,
                                 u64 seeds, size_t least = 20) {
     const std::set<SyncLine> all = lines();

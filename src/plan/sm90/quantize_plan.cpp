@@ -15,7 +15,7 @@
 namespace fa3::sm90 {
 namespace {
 
-constexpr int64_t kMaxGrid = 65535;             // of y and z
+constexpr int64_t kMaxGrid = 65535;             // of y and z: parts of rows, sequences
 constexpr int64_t kMaxRows = int64_t{1} << 30;  // coordinates stay in 31 bits
 constexpr int64_t kAccess = 16;                 // bytes of a load of x and of the tables
 
@@ -85,7 +85,6 @@ Result<TurnConfig> turn_of(const Problem& p) {
 }
 
 Status check_problem(const Problem& p) {
-  FA3_RETURN_IF_ERROR(check_limit("heads", p.heads_q, kMaxGrid, "split the heads"));
   FA3_RETURN_IF_ERROR(check_limit("batch", p.batch, kMaxGrid - 1, "split the batch"));
   FA3_RETURN_IF_ERROR(
       check_limit(p.q.varlen ? "total" : "seqlen", p.q.rows, kMaxRows, "split the tensor"));
@@ -151,7 +150,7 @@ int64_t ctas_of(int64_t tiles, int64_t entries, int of_sm, int multiprocessors) 
     const double time = static_cast<double>(rounds) * (static_cast<double>(each) + 0.5);
     if (each == 1 || time <= least) best = each, least = time;
   }
-  return min(div_up(tiles, best), kMaxGrid);
+  return div_up(tiles, best);
 }
 
 const char* word(FloatType type) {
@@ -206,10 +205,17 @@ Result<std::vector<QuantizePlan>> make_quantize_plans(const Problem& p, const De
     plans.push_back(plan);
     plan.first = false;
   };
+  // Where lengths are known to the kernels only, most tiles may have no rows: then no more CTAs
+  // than these, each of which goes over what there is.
+  constexpr int64_t kMostOfSm = 64;
+  const int64_t most =
+      p.q.varlen || p.q.seqused
+          ? div_up(kMostOfSm * std::max(device.multiprocessors, 1), std::max<int64_t>(entries, 1))
+          : kMaxGrid;
   const auto ctas = [&](int of_tile, int of_sm) {
-    return ctas_of(div_up(rows, of_tile), entries, of_sm, device.multiprocessors);
+    return min(ctas_of(div_up(rows, of_tile), entries, of_sm, device.multiprocessors), most);
   };
-  if (mean) add(QuantizePass::kMeans, quantize_chunks(p), 0);
+  if (mean) add(QuantizePass::kMeans, min(quantize_chunks(p), most), 0);
   if (plan.config.block_rows == 0 && entries > 0 && !plan.maxima_of_means)
     add(QuantizePass::kMaxima, ctas(turn.rows(), turn.ctas_of_sm(1, turn.depth() * turn.values())),
         0);

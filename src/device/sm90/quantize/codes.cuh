@@ -2,10 +2,10 @@
 // codes.cuh — rows turned, less the mean, as codes; and the scales.
 // CONTRACT  every code and every scale is written once: codes 0 in rows that do not count, scales 1
 //           in blocks of none. cu_seqlens, seqused and positions may hold anything.
-// GRID      x: heads · y: as many as divide the rows of a sequence · z: sequences, and with
+// GRID      x: heads · y: CTAs that share the rows of a sequence · z: sequences, and with
 //           cu_seqlens one more (QuantizePlace)
-// SYNC      blocks of several rows: all threads of a CTA meet, once they have their maxima and
-//           before they store the next block's
+// SYNC      blocks of several rows: cta_sync between the stores and the loads of a block's maxima,
+//           and before the next block's stores: by GEMM that of its turn
 #pragma once
 
 #include "device/ptx/barrier.h"
@@ -149,7 +149,7 @@ class RowQuantizer {
         most = max(most, ptx::ld_shared(&smem_.maxima[w][k]));
       amax[k] = ptx::bits_as<float>(most);
     }
-    // Before the next block's; a GEMM's turn meets before that.
+    // Before the next block's stores; a GEMM's turn has one there.
     if constexpr (!kCfg.turn.by_gemm()) ptx::cta_sync();
   }
 

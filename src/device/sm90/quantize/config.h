@@ -83,7 +83,8 @@ struct TurnConfig {
   FA3_HD constexpr int smem_bytes(int warpgroups = 1) const {
     return (by_gemm() ? gemm_bytes() + stages() * x_tile(warpgroups).bytes() + 1024 : 0) + 3072;
   }
-  // CTAs that an SM has room for, where each thread holds so many values.
+  // CTAs that an SM has room for, where each thread holds so many values: about two registers each,
+  // of 65,536; where no GEMM turns rows, a guess at 256 threads of 64.
   FA3_HD constexpr int ctas_of_sm(int warpgroups, int held) const {
     if (!by_gemm()) return 4;
     constexpr int kSmem = 228 * 1024, kOfSystem = 1024;

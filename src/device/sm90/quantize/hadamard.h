@@ -85,6 +85,7 @@ class GemmTurner {
 
   // The first loads, and B while they are under way. All threads; they meet.
   FA3_DEV void start(const QuantizePlace& place, const RowWalk& walk) {
+    if (walk.first(0) >= place.rows.used) return;  // there will be no turn
     FA3_UNROLL
     for (i32 n = 0; n < kStages; ++n) load(place, walk, n, static_cast<u32>(n));
     fill();
@@ -149,7 +150,9 @@ class GemmTurner {
     }
     FA3_UNROLL
     for (int g = 0; g < kCfg.gemms(); ++g) gemm_wait<0>(acc[g]);
-    ptx::cta_sync();  // all warps have: the stage is free  sim:spare(warps)
+    // All warps have: the stage is free. And what they have stored to shared memory before their
+    // first turn is there: means; what they have read of it is free: maxima of blocks.
+    ptx::cta_sync();  // sim:spare(warps)
     load(place, walk, n + kStages, ring_.stage);
     ring_.advance();
   }
@@ -167,17 +170,16 @@ class GemmTurner {
                        place.head, batch, ptx::L2Hint::kNormal);
   }
 
-  // B, each GEMM's with the signs of its columns. A thread fills 8 neighbours of K, 8·chunk + j:
-  // the parity of that & column is one of the chunk, which all 8 share, and one of the column's
-  // last three bits.
+  // B, each GEMM's with the signs of its columns: B[column][k] has the sign of parity(k & column).
+  // A thread fills 8 neighbours of K, k = 8·chunk + j: that is parity(8·chunk & column), one for
+  // all of them, xor parity(j & column), which the last three bits of column decide.
   FA3_DEV void fill() const {
     constexpr TileLayout kTile = kCfg.gemm_tile();
     constexpr int kChunks = kColumns / 8;
     constexpr int kExponent = unit_exponent(kCfg.hadamard);
     constexpr u32 kOne = kType == MmaType::kF16 ? (15 - kExponent) << 10 : (127 - kExponent) << 7;
     const u32 thread = ptx::thread_index(), chunk = thread % kChunks;
-    const u32 byte = 16 * chunk, width = static_cast<u32>(kTile.panel_width());
-    const u32 panel = byte / width * static_cast<u32>(kTile.panel_bytes());
+    static_assert(kTile.panels() == 1);
     FA3_UNROLL
     for (int gemm = 0; gemm < kCfg.gemms(); ++gemm) {
       ptx::Vec<u32, 4> signs = args_.sign[kChunks * gemm + static_cast<int>(chunk)];
@@ -190,8 +192,8 @@ class GemmTurner {
         const u32 two = (first << 15 | first << 31) ^ (to & 1) << 31;  // entries 0 and 1
         const u32 second = (to & 2) << 14 | (to & 2) << 30;
         const u32 fourth = (to & 4) << 13 | (to & 4) << 29;
-        const u32 offset = static_cast<u32>(gemm * kTile.bytes()) + panel +
-                           panel_offset(n, byte % width, kTile.swizzle());
+        const u32 offset =
+            static_cast<u32>(gemm * kTile.bytes()) + panel_offset(n, 16 * chunk, kTile.swizzle());
         ptx::st_shared(
             reinterpret_cast<ptx::Vec<u32, 4>*>(smem_.b + offset),
             ptx::Vec<u32, 4>{{signs[0] ^ two, signs[1] ^ two ^ second, signs[2] ^ two ^ fourth,

@@ -2,7 +2,7 @@
 // maxima.cuh — the largest |y − mean| of blocks of more rows than a CTA holds.
 // CONTRACT  maxima are 0 before, and afterwards the largest of their blocks as the bits of an
 //           FP32 number, NaN above all. No result depends on the order of CTAs.
-// GRID      x: heads · y: as many as divide the rows of a sequence · z: sequences
+// GRID      x: heads · y: CTAs that share the rows of a sequence · z: sequences
 #pragma once
 
 #include "device/ptx/atomic.h"

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// means.cuh — the mean of y = H·S·R·x over the rows of a sequence, column by column: of kSumRows
-// rows each their sum, the least and the largest (sums.h); the last CTA of a head then makes those
-// of all, the mean and, where a head or the tensor has one scale, the largest |y − mean|: the
-// distance of the least or of the largest y.
+// means.cuh — the mean of y = H·S·R·x over the rows of a sequence, column by column. A CTA stores
+// of chunks of kSumRows rows and each column the sum, the least and the largest (sums.h). The last
+// CTA of a head to do so makes of them the mean and, where a head or the tensor has one scale, the
+// largest |y − mean|: the distance of the least or of the largest y.
 // CONTRACT  only finite y count. Sums of kSumRows finite values are taken to be finite in FP32.
 //           summed is 0 before. maxima as in maxima.cuh.
-// GRID      x: heads · y: as many as divide the chunks of kSumRows rows · z: sequences
+// GRID      x: heads · y: CTAs that share the chunks of a sequence · z: sequences
+// SYNC      cta_sync before and after the count of a head; where it makes maxima two more
 #pragma once
 
 #include "device/ptx/atomic.h"
@@ -41,14 +42,17 @@ FA3_DEV void make_means(const QuantizeArgs& args, const QuantizePlace& place,
   constexpr int kBlocks = kCfg.col_blocks();
   constexpr float kUnit = SumsOf<kCfg>::kUnit;
   const int thread = static_cast<int>(ptx::thread_index());
-  if (thread < kBlocks) ptx::st_shared(&smem.maxima[thread], u32{0});
-  ptx::cta_sync();
+  if (args.maxima_of_means) {
+    if (thread < kBlocks) ptx::st_shared(&smem.maxima[thread], u32{0});
+    ptx::cta_sync();
+  }
   FA3_UNROLL
   for (int column = thread; column < kCfg.head_dim; column += kCfg.sum_threads()) {
     ColumnSums all = no_rows();
     double sum = 0;
     const ColumnSums* const from = sums_of<kCfg>(args, place, 0) + column;
-    for (i32 chunk = 0; chunk < args.chunks; ++chunk) {
+    const i32 chunks = static_cast<i32>(div_up(place.rows.used, kSumRows));
+    for (i32 chunk = 0; chunk < chunks; ++chunk) {
       const ColumnSums one = ptx::ld_global(from + i64{chunk} * kCfg.head_dim);
       merge(all, one);
       sum += one.sum;
@@ -82,6 +86,7 @@ void quantize_means(FA3_GRID_CONSTANT const QuantizeArgs args) {
   sums.run(place);
   ptx::cta_sync();  // all have stored theirs
   if (ptx::thread_index() == 0) {
+    // Release: of what the CTA has stored. Acquire: of what others have.
     u32* const summed = args.summed + i64{place.b} * args.heads + place.head;
     ptx::st_shared(&smem.last, ptx::atom_add_acq_rel_u32(summed, 1) + 1);
   }

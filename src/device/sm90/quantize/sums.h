@@ -2,8 +2,9 @@
 // sums.h — of the rows of a chunk, column by column of y: their sum, the least and the largest,
 // what is finite. Rows come from a GEMM with columns as rows, so that a thread has many rows of
 // few columns; or as pieces of 8 columns, from memory or, turned by additions, through shared
-// memory, and a CTA has one chunk. Sums are made in an order that the shape alone decides.
-// SYNC      all threads of a CTA meet each turn
+// memory. Sums are made in an order that the shape alone decides.
+// SYNC      by GEMM: turn_columns. Pieces: cta_sync before and after each turn's rows in shared
+//           memory, once or twice for the sums of a chunk, and between chunks
 #pragma once
 
 #include "device/sm90/quantize/hadamard.h"
@@ -102,7 +103,7 @@ class GemmSums {
     const RowWalk walk{kSumRows * place.cta, kSumRows * place.ctas, kSumRows / kWgRows, kWgRows};
     turner_.start(place, walk);
     i32 n = 0;
-    for (i32 chunk = place.cta; chunk < args_.chunks; chunk += place.ctas) {
+    for (i32 chunk = place.cta; kSumRows * chunk < place.rows.used; chunk += place.ctas) {
       RowSums<kColumns> sums;
       const i32 rows = clamp(place.rows.used - kSumRows * chunk, 0, kSumRows);
       FA3_NO_UNROLL
@@ -159,7 +160,7 @@ class PieceSums {
         group_(static_cast<i32>(ptx::thread_index()) / kPieces) {}
 
   FA3_DEV void run(const QuantizePlace& place) const {
-    for (i32 chunk = place.cta; chunk < args_.chunks; chunk += place.ctas) {
+    for (i32 chunk = place.cta; kSumRows * chunk < place.rows.used; chunk += place.ctas) {
       if (chunk > place.cta) ptx::cta_sync();  // shared memory is free
       add(place, chunk);
     }

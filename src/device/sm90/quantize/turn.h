@@ -229,8 +229,8 @@ struct MeanSmem {
   FA3_NAMED(mean)
 };
 
-// All threads of the CTA, which meet where there are means, or in a GEMM's first turn. Are there
-// any?
+// False: there are none. All threads of the CTA. Ends in a cta_sync; by GEMM without one, since
+// turn() has one before centre().
 template <TurnConfig kCfg, int kWarpgroups = 1>
 FA3_DEV bool load_means(const QuantizeArgs& args, const QuantizePlace& place,
                         MeanSmem<kCfg>& smem) {
