@@ -29,7 +29,6 @@ const std::vector<Spared> kSpared = {{"heads", "warps", kWarps}, {"means", "warp
 class QuantizeMutations : public testing::TestWithParam<Mutated> {};
 
 TEST_P(QuantizeMutations, EveryLineIsMissed) {
-  if (kSanitized) GTEST_SKIP() << "those of the backward are enough for sanitizers";
   TestRuntime runtime;
   QuantizeRun quantisation(runtime, GetParam().of);
   Mutations(runtime, quantisation).expect_every_line_missed(GetParam().name, kSpared, kSeeds, 2);
