@@ -107,17 +107,11 @@ class KernelRun {
     const bool forward = op == FA3_OP_FORWARD;
     const Args args = forward ? value(read_args(op, &forward_)) : value(read_args(op, &backward_));
     if (!forward) compute_forward();
-    problem_ = value(make_problem(args));
-    buffers_ = value(make_buffers(args, problem_));
-    for (int id = 0; id < kTensorCount; ++id) {
-      if (args.tensor[static_cast<size_t>(id)].rank == 0) continue;
-      const fa3_tensor& t = args.tensor[static_cast<size_t>(id)];
-      u64 bytes = static_cast<u64>(dtype_bytes(t.dtype));
-      for (int i = 0; i < t.rank; ++i) bytes *= static_cast<u64>(t.shape[i]);  // dense ones
-      if (bytes > 0) add(tensor_name(static_cast<TensorId>(id)), t.data, bytes);
-      const bool output = forward ? id == kO || id == kLse : id == kDq || id == kDk || id == kDv;
-      if (output) outputs_.push_back({t.data, bytes});
-    }
+    take(args);
+  }
+  // Of tensors that outlive it; without a judge.
+  KernelRun(TestRuntime& runtime, fa3_op op, const Args& args) : runtime_(runtime), op_(op) {
+    take(args);
   }
   const Problem& problem() const { return problem_; }
   void set_steps(std::vector<KernelStep> steps) {
@@ -133,6 +127,23 @@ class KernelRun {
   }
 
  private:
+  void take(const Args& args) {
+    problem_ = value(make_problem(args));
+    buffers_ = value(make_buffers(args, problem_));
+    for (int id = 0; id < kTensorCount; ++id) {
+      if (args.tensor[static_cast<size_t>(id)].rank == 0) continue;
+      const fa3_tensor& t = args.tensor[static_cast<size_t>(id)];
+      u64 bytes = static_cast<u64>(dtype_bytes(t.dtype));
+      for (int i = 0; i < t.rank; ++i) bytes *= static_cast<u64>(t.shape[i]);  // dense ones
+      if (bytes > 0) add(tensor_name(static_cast<TensorId>(id)), t.data, bytes);
+      if (is_output(id)) outputs_.push_back({t.data, bytes});
+    }
+  }
+  bool is_output(int id) const {
+    if (op_ == FA3_OP_FORWARD) return id == kO || id == kLse;
+    if (op_ == FA3_OP_BACKWARD) return id == kDq || id == kDk || id == kDv;
+    return id == kCodes || id == kScale || id == kOffset;
+  }
   int64_t count(TensorId id) const {
     return problem_.batch + (id == kCuSeqlensQ || id == kCuSeqlensKv ? 1 : 0);
   }

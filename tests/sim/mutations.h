@@ -48,16 +48,14 @@ struct SyncLine {
   }
 };
 
-template <class Run>  // a KernelRun, or what else has run() and bits()
 class Mutations {
  public:
   // `run`: with the same bits under every schedule.
-  Mutations(TestRuntime& runtime, Run& run) : options_(runtime.device.options), run_(run) {}
+  Mutations(TestRuntime& runtime, KernelRun& run) : options_(runtime.device.options), run_(run) {}
 
-  // `seeds`: schedules to try before a line counts as not missed. `least`: how many lines must be
-  // found.
+  // `least`: how many lines must be found.
   void expect_every_line_missed(const char* kernel, const std::vector<Spared>& all_spared,
-                                u64 seeds, size_t least = 20) {
+                                size_t least = 20) {
     const std::set<SyncLine> all = lines();
     ASSERT_GE(all.size(), least);
     std::set<const Spared*> seen;
@@ -68,7 +66,7 @@ class Mutations {
         seen.insert(s);
         continue;
       }
-      EXPECT_NE(noticed(line, seeds), "")
+      EXPECT_NE(noticed(line), "")
           << line.op << " at " << line.at() << " may be left out: " << source;
     }
     for (const Spared& s : all_spared) {
@@ -90,11 +88,11 @@ class Mutations {
     return all;
   }
   // How the loss of a line is noticed: the report of a broken rule; "" = not at all.
-  std::string noticed(const SyncLine& line, u64 seeds) {
+  std::string noticed(const SyncLine& line) {
     options_.omit = [&](const char* op, Where where) {
       return line.number == where.line && line.op == op && line.file == where.file;
     };
-    for (u64 seed = 0; seed < seeds; ++seed) {
+    for (u64 seed = 0; seed < kSeeds; ++seed) {
       options_.seed = seed;
       try {
         run_.run();
@@ -106,8 +104,10 @@ class Mutations {
     return "";
   }
 
+  static constexpr u64 kSeeds = 60;  // schedules to try before a line counts as not missed
+
   decltype(TestRuntime::device.options)& options_;
-  Run& run_;
+  KernelRun& run_;
   std::vector<unsigned char> right_;
 };
 

@@ -212,14 +212,13 @@ Result<std::vector<QuantizePlan>> make_quantize_plans(const Problem& p, const De
       p.q.varlen || p.q.seqused
           ? div_up(kMostOfSm * std::max(device.multiprocessors, 1), std::max<int64_t>(entries, 1))
           : kMaxGrid;
-  const auto ctas = [&](int of_tile, int of_sm) {
-    return min(ctas_of(div_up(rows, of_tile), entries, of_sm, device.multiprocessors), most);
-  };
+  const int64_t ctas = min(ctas_of(div_up(rows, plan.config.rows()), entries,
+                                   plan.config.ctas_of_sm(), device.multiprocessors),
+                           most);
   if (mean) add(QuantizePass::kMeans, min(quantize_chunks(p), most), 0);
   if (plan.config.block_rows == 0 && entries > 0 && !plan.maxima_of_means)
-    add(QuantizePass::kMaxima, ctas(turn.rows(), turn.ctas_of_sm(1, turn.depth() * turn.values())),
-        0);
-  add(QuantizePass::kCodes, ctas(plan.config.rows(), plan.config.ctas_of_sm()), p.q.varlen ? 1 : 0);
+    add(QuantizePass::kMaxima, ctas, 0);
+  add(QuantizePass::kCodes, ctas, p.q.varlen ? 1 : 0);
   return plans;
 }
 

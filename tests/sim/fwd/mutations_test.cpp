@@ -13,9 +13,6 @@
 namespace fa3::sim {
 namespace {
 
-// Schedules to try before a line counts as not missed.
-constexpr u64 kSeeds = 60;
-
 struct Mutated {
   const char* name;
   FwdConfig config;
@@ -142,7 +139,7 @@ TEST_P(FwdMutations, EveryLineIsMissed) {
     GTEST_SKIP() << "one kernel is enough for sanitizers, which look at the simulator";
   TestRuntime runtime;
   FwdRun attention(runtime, GetParam().problem, GetParam().config);
-  Mutations(runtime, attention).expect_every_line_missed(GetParam().name, kSpared, kSeeds);
+  Mutations(runtime, attention).expect_every_line_missed(GetParam().name, kSpared);
 }
 
 INSTANTIATE_TEST_SUITE_P(Kernels, FwdMutations, testing::ValuesIn(kernels()),

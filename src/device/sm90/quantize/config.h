@@ -83,13 +83,6 @@ struct TurnConfig {
   FA3_HD constexpr int smem_bytes(int warpgroups = 1) const {
     return (by_gemm() ? gemm_bytes() + stages() * x_tile(warpgroups).bytes() + 1024 : 0) + 3072;
   }
-  // CTAs that an SM has room for, where each thread holds so many values: about two registers each,
-  // of 65,536; where no GEMM turns rows, a guess at 256 threads of 64.
-  FA3_HD constexpr int ctas_of_sm(int warpgroups, int held) const {
-    if (!by_gemm()) return 4;
-    constexpr int kSmem = 228 * 1024, kOfSystem = 1024;
-    return max(min(256 / (held * warpgroups), kSmem / (smem_bytes(warpgroups) + kOfSystem)), 1);
-  }
 
   // The sums of columns. Of a GEMM whose result has columns as rows, a wgmma's 64, each thread has
   // two columns of each GEMM; otherwise 8 neighbours.
@@ -138,8 +131,13 @@ struct QuantizeConfig {
   }
   FA3_HD constexpr int rows() const { return block_rows <= 1 ? turn_rows() : block_rows; }
   FA3_HD constexpr int smem_bytes() const { return turn.smem_bytes(warpgroups()); }
+  // CTAs that an SM has room for, about: each value that a thread holds takes two registers, of
+  // 65,536; where no GEMM turns rows, 256 threads have 64.
   FA3_HD constexpr int ctas_of_sm() const {
-    return turn.ctas_of_sm(warpgroups(), turns() * turn.depth() * turn.values());
+    if (!turn.by_gemm()) return 4;
+    constexpr int kSmem = 228 * 1024, kOfSystem = 1024;
+    const int held = warpgroups() * turns() * turn.depth() * turn.values();
+    return max(min(256 / held, kSmem / (smem_bytes() + kOfSystem)), 1);
   }
 };
 
