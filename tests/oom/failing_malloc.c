@@ -21,7 +21,6 @@ static enum oom_mode mode;
 static _Thread_local int busy __attribute__((tls_model("initial-exec")));
 static atomic_long failures;
 static char* site;
-static char spare[SITE_BYTES]; /* if threads interleave their lines, nothing is spared */
 static const char* hidden;
 static int (*spares)(const char* site);
 static void* (*next_dlopen)(const char*, int);
@@ -46,9 +45,11 @@ static int fails_now(void) {
   if (!armed || busy) return 0;
   const long place = atomic_fetch_sub(&left, 1);
   if (place > 1 || (place < 1 && mode == OOM_ONE)) return 0;
-  busy = 1; /* what describes the site may allocate */
-  describe_site(place == 1 ? site : spare);
-  const int spared = spares(place == 1 ? site : spare);
+  busy = 1;              /* what describes the site may allocate */
+  char here[SITE_BYTES]; /* each its own: several threads may fail at once */
+  describe_site(here);
+  if (place == 1) memcpy(site, here, sizeof here);
+  const int spared = spares(here);
   busy = 0;
   if (spared) return 0;
   ++failures;
