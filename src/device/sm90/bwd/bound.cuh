@@ -22,7 +22,7 @@ namespace fa3::sm90 {
 template <BwdConfig kCfg>
 struct BoundSmem {
   RowShare<kCfg.bound_rows(), kCfg.head_dim_qk> k, v;
-  alignas(16) u32 most[4];  // bits of KeyBound's vk, v and k, and odd
+  alignas(16) u32 most[4];  // bits of KeyBound's vk, v and k, and non_finite
   FA3_NAMED(k, v, most)
 };
 
@@ -93,7 +93,7 @@ void bwd_bound(FA3_GRID_CONSTANT const BwdBoundArgs args) {
     }
   }
   const u32 most[4] = {ptx::bits_as<u32>(bound.vk), ptx::bits_as<u32>(bound.v),
-                       ptx::bits_as<u32>(bound.k), bound.odd};
+                       ptx::bits_as<u32>(bound.k), bound.non_finite};
   FA3_UNROLL
   for (int i = 0; i < 4; ++i) {
     const u32 of_warp = ptx::redux_max_u32(most[i]);

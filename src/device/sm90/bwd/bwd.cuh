@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // bwd.cuh — backward attention on Hopper: dK and dV of a KV tile in registers, over the Q tiles
 // that see it; dQ in FP32 sums. Source: FlashAttention-3, appendix B.
-// CONTRACT  bwd_delta.cuh has written args.stats, 0 to what dq_zeros.h counts with, and to dq_sum
-//           but with stores_dq and where dq_zeros.h does it; bwd_dq.cuh turns it into dQ. dK and
+// CONTRACT  delta.cuh has written args.stats, 0 to what dq_zeros.h counts with, and to dq_sum
+//           but with stores_dq and where dq_zeros.h does it; dq.cuh turns it into dQ. dK and
 //           dV are written for every row of the tensors. Maps have boxes as TileLayout says.
 //           cu_seqlens and seqused may hold anything.
 // GRID      x: KV tiles of the longest sequence, of each the KV heads of a section; split(), of
 //           each a cluster of two · y: sections · z: sequences, and with cu_seqlens one more, the
 //           rows of none
-// ROLES     wg 0: a thread is the producer; two warps, of which a lane adds dQ; a warp sets sums of
-//           dQ to 0 that other CTAs need or, lists(), finds the Q tiles that are visited
+// ROLES     wg 0: a thread is the producer; two warps, the dQ writers, of which a lane adds dQ; a
+//           warp sets sums of dQ to 0 that other CTAs need or, lists(), finds the Q tiles that are
+//           visited
 //           wg 1, 2: consumers, 64 keys each; split(): the same 64, one for P, dS and dV, one for
 //           dK and dQ
 // BARRIERS  name             count           tx bytes        arrives              waits

@@ -92,7 +92,7 @@ struct BwdConfig {
   FA3_HD constexpr int producer_registers() const { return roomy() ? 40 : 24; }
   FA3_HD constexpr int consumer_registers() const { return roomy() ? 232 : 240; }
   FA3_HD constexpr bool roomy() const {
-    return mask_gradient || (split() && lists()) ||
+    return mask_gradient || ((split() || deterministic) && lists()) ||
            (!staggered() && head_dim_qk + head_dim_v <= 128);
   }
 

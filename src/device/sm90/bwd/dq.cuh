@@ -34,13 +34,13 @@ FA3_HD constexpr Place dq_place(u32 i) {
   return {own.row, own.column + kColumns * part};
 }
 
-// ±∞ or NaN where consumers noted it: in two of the four sums from element 4·i on, the first of
+// ±∞ or NaN where dQ writers noted it: in two of the four sums from element 4·i on, the first of
 // which is `first`.
 template <BwdConfig kCfg>
 FA3_DEV void put_flagged(const u32* flags, u32 i, int first, float (&two)[2]) {
-  constexpr u32 kGroups = kCfg.dq_flag_columns() / 8;  // of four, of a thread
-  const u32* const words = flags + i / (kGroups * kWgThreads) * (2 * kWgThreads) + i % kWgThreads;
-  const u32 bit = 4 * (i / kWgThreads % kGroups) + static_cast<u32>(first);
+  const DqFlag flag = DqFlag::of<kCfg>(i / kWgThreads, i % kWgThreads);
+  const u32* const words = flags + flag.word;
+  const u32 bit = flag.bit + static_cast<u32>(first);
   const u32 up = ptx::ld_global(words) >> bit, down = ptx::ld_global(words + kWgThreads) >> bit;
   FA3_UNROLL
   for (int k = 0; k < 2; ++k) {

@@ -6,7 +6,7 @@
 //   |dQ_ic| ≤ ‖dO_i‖·most_j(‖V_j‖·most_c|K_jc|) + |δ_i|·most_jc|K_jc|.
 //
 // What is not finite cannot be an integer. Rows in which it may turn up have a negative scale;
-// there consumers look at each element, and note it in bits beside the sums (kBwdFlagBits).
+// there each element is looked at, and noted in bits beside the sums (DqFlag).
 #pragma once
 
 #include "device/attn/conventions.h"
@@ -16,8 +16,9 @@
 
 namespace fa3::sm90 {
 
-// A row's bound becomes at least 2^27 and less than 2^28, an eighth of what wraps around: LSE may
-// be too small by 2, as that of a forward in 8 bits may be, of which the sum of P is not 1.
+// The scale maps a row's bound into [2^27, 2^28), an eighth of where a 32-bit sum wraps around. The
+// factor 8 covers an LSE that is too small by up to 2 (e² < 8), as after a forward in 8 bits, whose
+// P does not sum to 1.
 inline constexpr i32 kFixedBits = 28;
 
 // The least that a factor of a bound counts as: products of two would vanish else.
@@ -33,10 +34,10 @@ FA3_DEV float norm_of(float squares, float most) {
 // What the keys of a head contribute to bounds, over those whose elements are finite.
 struct KeyBound {
   float vk = kLeastFactor, v = kLeastFactor, k = kLeastFactor;  // most ‖V_j‖·most|K_j|, each alone
-  bool odd = false;                                             // there are others
+  bool non_finite = false;  // some key has an element that is not finite
 
   FA3_DEV void take(float v_norm, float k_most, bool finite) {
-    odd = odd || !finite;
+    non_finite = non_finite || !finite;
     if (!finite) return;
     vk = ptx::max(vk, v_norm * k_most);
     v = ptx::max(v, v_norm);
@@ -51,8 +52,8 @@ FA3_DEV float scale_of_row(const KeyBound& keys, float dout_norm, float delta, f
   constexpr float kLargest = kType == MmaType::kF16 ? 65504.f : 0x1.fep127f;
   const float off = ptx::abs(delta);
   const float bound = ptx::max(ptx::fma(dout_norm, keys.vk, off * keys.k), kLeastFactor);
-  const bool safe =
-      !keys.odd && ptx::fma(dout_norm, keys.v, off) <= kLargest && bound < kInf && lse - lse == 0;
+  const bool safe = !keys.non_finite && ptx::fma(dout_norm, keys.v, off) <= kLargest &&
+                    bound < kInf && lse - lse == 0;
   const auto exponent = static_cast<i32>(ptx::bits_as<u32>(bound) >> 23 & 255);
   const i32 of_scale = clamp(kFixedBits + 126 + 127 - exponent, 1, 253);
   return ptx::bits_as<float>((safe ? 0u : 1u << 31) | static_cast<u32>(of_scale) << 23);
@@ -83,5 +84,17 @@ FA3_DEV u32 to_fixed(float x, const ptx::Vec<float, 2>& scales, int i) {
   const float scale = ptx::abs(scales[i / 2 % 2]);
   return i % 4 < 3 ? to_fixed_by_fma(x, scale) : to_fixed(x, scale);
 }
+
+// Of the four sums that are thread `thread`'s of group `group` of a tile's: +∞ or NaN is noted in
+// the bits from `bit` on of a word, −∞ or NaN in those of the word kWgThreads further on.
+struct DqFlag {
+  u32 word, bit;
+
+  template <BwdConfig kCfg>
+  FA3_HD static constexpr DqFlag of(u32 group, u32 thread) {
+    constexpr u32 kGroups = static_cast<u32>(kCfg.dq_flag_columns()) / 8;
+    return {group / kGroups * (2 * kWgThreads) + thread, 4 * (group % kGroups)};
+  }
+};
 
 }  // namespace fa3::sm90

@@ -13,7 +13,6 @@
 #include "device/ptx/memory.h"
 #include "device/ptx/reduce.h"
 #include "device/sm90/bwd/args.h"
-#include "device/sm90/bwd/fixed.h"
 #include "device/sm90/bwd/mask_part.h"
 #include "device/sm90/bwd/smem.h"
 #include "device/sm90/bwd/store_rows.h"
@@ -368,66 +367,17 @@ struct BwdParts {
 
   // ---- dQ's sums --------------------------------------------------------------------------------
 
-  // Of the thread's two rows of dQ.
-  FA3_DEV Two load_scales(const QRing& ring) const {
-    if constexpr (!kCfg.deterministic) return {};
-    const u32 row = (kCfg.dq_by_rows() ? kWgRows * wg : 0) + fragment_row(thread);
-    const u32 slot = ring.stage + ring.phase * static_cast<u32>(kCfg.q_stages());
-    const float* const at = &smem.scales[slot][stats_place(static_cast<i32>(row))];
-    return {{ptx::ld_shared(at), ptx::ld_shared(at + 2)}};
-  }
-  // Whether a warp's rows of dQ may hold what is not finite.
-  FA3_DEV static bool may_be_odd(const Two& scales) {
-    return kCfg.deterministic && ptx::any(scales[0] < 0 || scales[1] < 0);
-  }
-  // Registers 4g … 4g + 3 as they are added.
-  FA3_DEV ptx::Vec<u32, 4> dq_words(const DqAcc& dq, int g,
-                                    [[maybe_unused]] const Two& scales) const {
-    ptx::Vec<u32, 4> words;
+  // To dQ writer `w` a piece, word(i) of its i-th register, from `first` on: registers 4g … 4g + 3
+  // of all threads lie side by side.
+  template <class Word>
+  FA3_DEV void put_dq(u32 w, int first, const Word& word) const {
     FA3_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      const float x = dq[4 * g + i];
-      if constexpr (kCfg.deterministic)
-        words[i] = to_fixed(x, scales, i);
-      else
-        words[i] = ptx::bits_as<u32>(x);
-    }
-    return words;
-  }
-  // To dQ writer `w` its piece of that turn: registers 4g … 4g + 3 of all threads lie side by side.
-  FA3_DEV void put_dq(const Two& scales, const DqAcc& dq, u32 w, int turn = 0) const {
-    constexpr int kFours = kPieceColumns / 8;
-    const int first = kFours * (kCfg.split() ? static_cast<int>(w) + kCfg.consumer_wgs * turn : 0);
-    FA3_UNROLL
-    for (int g = 0; g < kFours; ++g) {
+    for (int g = 0; g < kPieceColumns / 8; ++g) {
+      const int i = first + 4 * g;
       const u32 at = 4 * (kWgThreads * static_cast<u32>(g) + thread);
       ptx::st_shared(reinterpret_cast<ptx::Vec<u32, 4>*>(smem.dq[w] + at),
-                     dq_words(dq, first + g, scales));
+                     ptx::Vec<u32, 4>{{word(i), word(i + 1), word(i + 2), word(i + 3)}});
     }
-  }
-  FA3_DEV void release_dq(u32 w) const {
-    ptx::fence_proxy_async_shared();
-    dq_full(w).arrive();
-  }
-  // Elements that are not finite become bits beside the sums, to which they add 0; scales are
-  // loaded again: kept, they would be two registers too many. Ring: of Q. Behind a dq_empty().
-  FA3_DEV void note_odd(const QRing& ring, Two& scales, DqAcc& dq) const {
-    if (!may_be_odd(scales)) return;
-    constexpr int kBits = kCfg.dq_flag_columns() / 2;  // registers
-    const i64 tile_of_dq = ptx::ld_shared(&smem.dq_tile[kCfg.split() ? 0 : wg]);
-    constexpr u32 kParts = static_cast<u32>(kDqColumns / kCfg.dq_flag_columns());
-    const u32 part = kParts * (kCfg.split() ? BwdCta<kCfg>::rank() : wg);
-    u32* const flags =
-        args.dq_flag + tile_of_dq * kCfg.dq_flags() + part * (2 * kWgThreads) + thread;
-    FA3_UNROLL
-    for (int i = 0; i < kDqColumns / 2; ++i) {
-      if (dq[i] - dq[i] == 0) continue;
-      u32* const words = flags + i / kBits * (2 * kWgThreads);
-      if (!(dq[i] < 0)) ptx::red_or_b32(words, 1u << i % kBits);
-      if (!(dq[i] > 0)) ptx::red_or_b32(words + kWgThreads, 1u << i % kBits);
-      dq[i] = 0;
-    }
-    scales = load_scales(ring);
   }
 
   // ---- Gradients into tensors -------------------------------------------------------------------

@@ -19,7 +19,7 @@ struct BwdVisits {
   const BwdArgs& args;
   const BwdWork& work;
   i32 head, tile;  // head: of queries
-  i64 first;       // of the head's tiles, among those of all heads and sequences
+  i64 first;       // of the head's tiles, among those of all heads and sequences; not lists()
   // lists() only.
   Ring<kBwdSteps> steps{};
   bool last = false;
@@ -30,7 +30,7 @@ struct BwdVisits {
         work(work),
         head(work.head_kv * args.group_size - (kCfg.lists() ? 0 : 1)),
         tile(work.first_q_tile<kCfg>() - 1),
-        first(first_tile()) {}
+        first(kCfg.lists() ? 0 : first_tile()) {}
 
   // To the next; false: there is none.
   FA3_DEV bool next() {
@@ -39,7 +39,6 @@ struct BwdVisits {
       smem.steps_full[steps.stage].wait(steps.phase);
       const BwdStep step = BwdStep::read(smem.steps[steps.stage]);
       tile = step.tile, head = step.head, last = step.last;
-      first = first_tile();
       steps.advance();
       return !step.is_none();
     } else {
@@ -51,7 +50,7 @@ struct BwdVisits {
     }
   }
 
-  FA3_DEV i64 index() const { return first + tile; }
+  FA3_DEV i64 index() const { return (kCfg.lists() ? first_tile() : first) + tile; }
 
  private:
   FA3_DEV i64 first_tile() const {
