@@ -54,7 +54,7 @@ class ProblemMaker {
     FA3_RETURN_IF_ERROR(check_shapes());
     FA3_RETURN_IF_ERROR(check_dtypes());
     if (args_.op == FA3_OP_QUANTIZE) {
-      FA3_TRY(p_.rotation, read_rotation(args_, p_.head_dim_qk));
+      FA3_TRY(p_.rotation, read_rotation(args_, p_));
     } else {
       FA3_RETURN_IF_ERROR(read_mask(args_, p_));
       FA3_RETURN_IF_ERROR(read_scalars());

@@ -2,6 +2,7 @@
 // rotation.cpp — the rules of quantize.h on rotary tables and Hadamard blocks.
 #include "api/rotation.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "api/tensor.h"
@@ -10,7 +11,8 @@
 namespace fa3 {
 namespace {
 
-Status check_tables(const Args& args, int64_t head_dim) {
+Status check_tables(const Args& args, const Problem& p) {
+  const int64_t head_dim = p.head_dim_qk;
   const fa3_tensor &cos = args.tensor[kRotaryCos], &sin = args.tensor[kRotarySin];
   if (cos.dtype != sin.dtype || cos.shape[0] != sin.shape[0] || cos.shape[1] != sin.shape[1]) {
     return invalid(
@@ -24,12 +26,23 @@ Status check_tables(const Args& args, int64_t head_dim) {
         "head_dim={}; pass a table (positions, rotary_dim / 2)",
         cos.shape[1], head_dim / 2, head_dim);
   }
+  // Lengths and positions in data are checked where they can be read (check_lengths.cpp).
+  const bool in_data = args.tensor[kRotaryPosition].rank != 0 || p.q.varlen || p.q.seqused;
+  const int64_t rows = p.batch > 0 ? p.q.rows : 0,
+                need = in_data ? std::min<int64_t>(rows, 1) : rows;
+  if (cos.shape[0] < need) {
+    return invalid(
+        "quantize: rotary_cos.shape[0]={}, need at least {}: a position for each row of a "
+        "sequence; pass a longer table",
+        cos.shape[0], need);
+  }
   return {};
 }
 
 }  // namespace
 
-Result<Rotation> read_rotation(const Args& args, int64_t head_dim) {
+Result<Rotation> read_rotation(const Args& args, const Problem& p) {
+  const int64_t head_dim = p.head_dim_qk;
   if (args.rotary_layout != FA3_ROTARY_HALVES && args.rotary_layout != FA3_ROTARY_PAIRS) {
     return invalid(
         "quantize: rotary_layout={} is unknown; need FA3_ROTARY_HALVES (0) or FA3_ROTARY_PAIRS (1)",
@@ -51,7 +64,7 @@ Result<Rotation> read_rotation(const Args& args, int64_t head_dim) {
     if (args.tensor[kRotaryPosition].rank == 0) return rotation;
     return invalid("quantize: rotary_position is given, but rotary_cos is absent; need the tables");
   }
-  FA3_RETURN_IF_ERROR(check_tables(args, head_dim));
+  FA3_RETURN_IF_ERROR(check_tables(args, p));
   rotation.rotary_dim = 2 * args.tensor[kRotaryCos].shape[1];
   rotation.positions = args.tensor[kRotaryCos].shape[0];
   rotation.positioned = args.tensor[kRotaryPosition].rank != 0;

@@ -10,8 +10,9 @@
 
 namespace fa3 {
 
-// The rotation of rows of head_dim columns. INVALID_ARGUMENT for blocks that do not divide them and
-// for tables that do not fit them or each other. The tables were checked each by itself.
-Result<Rotation> read_rotation(const Args& args, int64_t head_dim);
+// The rotation of x's rows, of a problem whose shape is known. INVALID_ARGUMENT for blocks that do
+// not divide head_dim and for tables that do not fit x or each other. The tables were checked each
+// by itself.
+Result<Rotation> read_rotation(const Args& args, const Problem& problem);
 
 }  // namespace fa3

@@ -310,7 +310,22 @@ const std::vector<Refused> kRefused = {
      {"rotary_cos.shape[1]=9", "head_dim=16"}},
     {"TableTooShort",
      [](Call&, fa3_quantize_args& a) { a.rotary_cos.shape[0] = a.rotary_sin.shape[0] = 6; },
-     {"sequence 0 has 7 rows from position 0 on", "0…5"}},
+     {"rotary_cos.shape[0]=6", "at least 7"}},
+    {"TableTooShortForASequence",
+     [](Call& c, fa3_quantize_args& a) {
+       const int64_t one[] = {1};
+       c.position = {1};
+       a.rotary_position = fa3_dense(c.position.data(), FA3_I32, 1, one);
+     },
+     {"sequence 0 has 7 rows from position 1 on", "0…6"}},
+    {"EmptyTable",
+     [](Call& c, fa3_quantize_args& a) {
+       const int64_t one[] = {1};
+       c.seqused = {0};
+       a.seqused = fa3_dense(c.seqused.data(), FA3_I32, 1, one);
+       a.rotary_cos.shape[0] = a.rotary_sin.shape[0] = 0;
+     },
+     {"rotary_cos.shape[0]=0", "at least 1"}},
     {"LayoutUnknown",
      [](Call&, fa3_quantize_args& a) { a.rotary_layout = 2; },
      {"rotary_layout=2"}},

@@ -167,6 +167,23 @@ TEST(SimQuantizeEmpty, ScalesAreOne) {
   }
 }
 
+// No rows at all: there is a scale for all of them, and none for a block.
+TEST(SimQuantizeEmpty, WithoutRowsNothingOutsideIsTouched) {
+  const kit::Context sim = simulator();
+  for (const int64_t rows : {0, 1, 64, 512}) {
+    for (const bool varlen : {false, true}) {
+      SCOPED_TRACE(fmt::format("blocks of {} rows{}", rows, varlen ? ", varlen" : ""));
+      Call c;
+      c.dim = 64, c.in = FA3_BF16, c.batch = 2, c.heads = 3, c.seqlen = 0;
+      c.scales = rows == 0 ? Call::kHead : Call::kBlocks, c.rows = rows;
+      if (varlen) c.cu = {0, 0, 0};
+      c.fill();
+      c.run(sim.get());
+      for (const float s : c.scale) EXPECT_EQ(s, rows == 0 ? 1 : -7);
+    }
+  }
+}
+
 struct Declined {
   const char* name;
   void (*change)(Call&);

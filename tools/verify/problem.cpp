@@ -112,7 +112,7 @@ Tensor sequence_ids(const Config& c, const Axis& axis, bool query, int64_t paddi
 // attn_mask: see Config. Which elements it hides depends on their place alone.
 Tensor attn_mask(const Config& c, const std::vector<int64_t>& shape, int64_t padding) {
   constexpr int64_t kBlockRows = 48, kBlockColumns = 80;
-  Tensor t = make_tensor(c.attn_mask, shape, {{}, padding});
+  Tensor t = make_tensor(c.attn_mask, shape, {{}, padding, {}, c.alignment});
   const auto chance = [&](int64_t plane, int64_t i, int64_t j) {
     return Random(c.seed * 31 + static_cast<uint64_t>((plane * 8191 + i) * 131071 + j)).uniform();
   };
@@ -254,7 +254,8 @@ Tensors make_tensors(const Config& c) {
   if (!mask.empty()) {
     t.attn_mask = attn_mask(c, mask, padding);
     if (c.dattn_mask)
-      t.dattn_mask = make_tensor(c.out_dtype != 0 ? c.out_dtype : c.attn_mask, mask, {{}, padding});
+      t.dattn_mask = make_tensor(c.out_dtype != 0 ? c.out_dtype : c.attn_mask, mask,
+                                 {{}, padding, {}, c.alignment});
     Config full = c;
     full.mask_dims = "bhqk";
     if (c.seed % 2 == 1)

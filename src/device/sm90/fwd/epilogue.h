@@ -53,7 +53,7 @@ FA3_DEV void normalise_with_offset(Consumer& c, const FwdWork& work, const float
   FA3_UNROLL
   for (int g = 0; g < kColumns / 32; ++g) {
     const i32 column = 32 * g + static_cast<i32>(lane);  // the tensor may have fewer
-    mine[g] = column < args.head_dim_v ? ptx::ld_global_nc(offset + column) : 0.f;
+    mine[g] = column < args.head_dim_v ? ptx::ld_global(offset + column) : 0.f;
   }
   FA3_UNROLL
   for (int column = 0; column < kColumns; column += 8) {

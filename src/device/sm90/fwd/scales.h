@@ -37,7 +37,7 @@ FA3_DEV const float* scale_place(const FwdScale& scale, const FwdWork& work, i32
 FA3_DEV float scale_at(const FwdScale& scale, const FwdWork& work, i32 begin, i32 row,
                        i32 of_columns = 0) {
   if (scale.data == nullptr) return 1.f;
-  return ptx::ld_global_nc(scale_place(scale, work, begin, row) + of_columns);
+  return ptx::ld_global(scale_place(scale, work, begin, row) + of_columns);
 }
 
 // The scale of one KV tile after another, the last first, where blocks have whole tiles.
@@ -55,7 +55,7 @@ struct BlockWalk {
   }
   FA3_DEV float next(const FwdScale& scale) {
     if (scale.data == nullptr) return 1.f;
-    const float value = ptx::ld_global_nc(at);
+    const float value = ptx::ld_global(at);
     if (left-- == 0) {
       at -= scale.row;
       left = scale.block_rows / kTileKv - 1;
@@ -110,7 +110,7 @@ struct KeyScales {
       i32 block = row;
       if (!scale.by_total_row)
         block = scale.block_rows > 0 ? min(row / scale.block_rows, scale.blocks - 1) : 0;
-      group[g] = scale.data == nullptr ? 1.f : ptx::ld_global_nc(first + block * scale.row);
+      group[g] = scale.data == nullptr ? 1.f : ptx::ld_global(first + block * scale.row);
     }
   }
   // f(index of the upper row's score, scale) for each of the thread's columns.
@@ -189,7 +189,7 @@ struct ColumnScales {
     PerRow scale{{1.f, 1.f}};
     FA3_UNROLL
     for (int h = 0; h < 2; ++h)
-      if (args.q_scale.data != nullptr) scale.row[h] = ptx::ld_global_nc(q[h] + block);
+      if (args.q_scale.data != nullptr) scale.row[h] = ptx::ld_global(q[h] + block);
     return scale;
   }
   // Of a KV tile whose blocks of rows have whole tiles.
@@ -198,7 +198,7 @@ struct ColumnScales {
     if (scale.data == nullptr) return 1.f;
     const i32 rows = scale.block_rows;
     const i32 block = rows > 0 ? min(kCfg.tile_kv * tile / rows, scale.blocks - 1) : 0;
-    return ptx::ld_global_nc(first + block * scale.row + column_block(columns, column));
+    return ptx::ld_global(first + block * scale.row + column_block(columns, column));
   }
   FA3_DEV Keys of_keys(const FwdScale& scale, const FwdColumns& columns, const float* first,
                        i32 tile, int column) const {

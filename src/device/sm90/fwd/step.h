@@ -125,7 +125,8 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::add_mask(i32 kv_tile, Scores& s
       const u32 at = added.stage * kCfg.consumer_wgs + wg;
       smem.mask_full[at].wait(added.phase);
       add_mask_tile<Element, kCfg.mask_tile()>(s, smem.side[at], ptx::thread_index() % kWgThreads);
-      ptx::warp_sync();  // all lanes have read
+      ptx::fence_proxy_async_shared();  // before TMA writes there again
+      ptx::warp_sync();                 // all lanes have read
       smem.mask_empty[at].arrive_if(ptx::lane_index() == 0);
       return added.advance();
     }

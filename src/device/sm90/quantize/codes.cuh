@@ -217,8 +217,10 @@ void quantize_codes(FA3_GRID_CONSTANT const QuantizeArgs args) {
   RowQuantizer<kCfg> quantizer(args, smem);
   ptx::pdl_wait();
   const QuantizePlace place(args, kCfg.block_rows == 0);
-  const i32 end =
-      max(place.rows.rows, place.b < args.batch || args.of_tensor ? max(args.most_rows, 1) : 0);
+  // The scale of all rows is written even if there are none.
+  const bool of_all = kCfg.block_rows == 0 && (args.of_tensor || args.block_rows == 0);
+  const i32 scaled = max(args.most_rows, of_all ? 1 : 0);
+  const i32 end = max(place.rows.rows, place.b < args.batch || args.of_tensor ? scaled : 0);
   const RowWalk walk{place.cta * kCfg.rows(), place.ctas * kCfg.rows(), kCfg.turns(),
                      kCfg.turn_rows()};
   quantizer.start(place, walk);

@@ -49,9 +49,8 @@ FA3_DEV i64 scale_to_write(const QuantizeArgs& args, const QuantizePlace& place,
     if (args.of_tensor) {
       return place.b == 0 && place.head == 0 && i == 0 ? 0 : -1;
     }
-    if (i > 0 && i >= args.most_rows) return -1;
     const i32 rows = kCfg.block_rows > 1 ? kCfg.block_rows : args.block_rows;
-    if (rows == 0 ? i > 0 : i % rows != 0) return -1;
+    if (rows == 0 ? i > 0 : i >= args.most_rows || i % rows != 0) return -1;
     at = rows == 0 ? 0 : i / rows;
   }
   if (place.b >= args.batch && !args.by_total_row) return -1;

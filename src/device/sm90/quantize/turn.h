@@ -51,7 +51,7 @@ FA3_DEV void load_piece(const void* data, i64 element, float* to, const ptx::Vec
   if constexpr (kType == FloatType::kF32) {
     FA3_UNROLL
     for (int half = 0; half < 2; ++half) {
-      const Four words = ptx::ld_global_nc(reinterpret_cast<const Four*>(from + 16 * half));
+      const Four words = ptx::ld_global(reinterpret_cast<const Four*>(from + 16 * half));
       FA3_UNROLL
       for (int i = 0; i < 4; ++i) {
         const u32 mask = sign[2 * half + i / 2];
@@ -60,7 +60,7 @@ FA3_DEV void load_piece(const void* data, i64 element, float* to, const ptx::Vec
       }
     }
   } else {
-    const Four words = ptx::ld_global_nc(reinterpret_cast<const Four*>(from));
+    const Four words = ptx::ld_global(reinterpret_cast<const Four*>(from));
     FA3_UNROLL
     for (int i = 0; i < 4; ++i) {
       const u32 two = words[i] ^ sign[i];
