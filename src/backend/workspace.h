@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <mutex>
+#include <utility>
 
 namespace fa3 {
 
@@ -29,13 +30,15 @@ class Workspace {
 class WorkspaceLease {
  public:
   WorkspaceLease() = default;
-  explicit WorkspaceLease(std::byte* kept) : data_(kept) {}
+  // Of memory that its owner locks for one call at a time.
+  WorkspaceLease(std::byte* kept, std::unique_lock<std::mutex> lock)
+      : lock_(std::move(lock)), data_(kept) {}
 
   std::byte* data() const { return data_; }
 
  private:
   friend class WorkspaceCache;
-  std::unique_lock<std::mutex> lock_;  // held: the cached one is in use
+  std::unique_lock<std::mutex> lock_;  // held: the kept one is in use
   Workspace own_;
   std::byte* data_ = nullptr;
 };

@@ -4,12 +4,17 @@
 #include <dlfcn.h>
 
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "backend/cuda/backend.h"
 #include "fa3/fa3.h"
 #include "fake_driver.h"
 #include "kit.h"
@@ -194,6 +199,35 @@ TEST_F(GpuContext, NoQueries_NeedNoKernel) {
   fa3_forward_args a = args(80);
   a.q.shape[1] = a.o.shape[1] = 0;
   EXPECT_EQ(forward(a), FA3_OK) << fa3_last_error();
+}
+
+// ---- The context's workspace ---------------------------------------------------------------------
+
+// While one call enqueues with it, another one on the stream neither frees nor writes it.
+TEST_F(GpuContext, WorkspaceOfAStream_IsLentToOneCallAtATime) {
+  LazyJit jit{JitOptions{}};
+  DeviceInfo device;
+  device.type = FA3_DEVICE_CUDA;
+  CudaBackend backend(device, jit, Logger{}, false);
+  std::optional<WorkspaceLease> lease = backend.workspace(1 << 10, stream_).value();
+  std::atomic<bool> lent = false;
+  std::thread other([&] {
+    const WorkspaceLease larger = backend.workspace(1 << 20, stream_).value();
+    lent = true;
+  });
+  EXPECT_NE(backend.workspace(1 << 10, nullptr).value().data(), lease->data());  // another stream's
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_FALSE(lent);
+  lease.reset();
+  other.join();
+  EXPECT_TRUE(lent);
+
+  const ScopedVariable capturing("FAKE_CUDA_CAPTURING", "1");
+  EXPECT_TRUE(backend.workspace(0, stream_).ok());
+  const Status refused = backend.workspace(1 << 10, stream_).status();
+  EXPECT_EQ(refused.code, FA3_UNSUPPORTED);
+  for (const char* text : {"graph", "1024 bytes", "fa3_plan_run"})
+    EXPECT_THAT(refused.message, HasSubstr(text));
 }
 
 // ---- FA3_CHECK ----------------------------------------------------------------------------------

@@ -194,15 +194,27 @@ Status CudaBackend::check(const Plan& plan, const Buffers& buffers, void* stream
 Result<WorkspaceLease> CudaBackend::workspace(size_t bytes, void* stream) {
   if (bytes == 0) return WorkspaceLease();
   FA3_TRY(CudaRuntime* const gpu, runtime());
-  const std::lock_guard lock(mutex_);
-  KeptWorkspace& kept = workspaces_[stream];
-  if (kept.bytes < bytes) {
-    if (kept.data != nullptr) gpu->release(kept.data);
-    kept = {};
-    kept.data = gpu->allocate(bytes, "workspace");
-    kept.bytes = bytes;
+  if (gpu->captures(StreamRef::of(stream))) {
+    return unsupported(
+        "cuda: a graph is being captured on the stream, but the context's workspace, of which {} "
+        "bytes are needed, may be gone before the graph is; need one of your own: use fa3_plan_run",
+        bytes);
   }
-  return WorkspaceLease(static_cast<std::byte*>(kept.data));
+  const bool of_thread = stream == kStreamPerThread;
+  const StreamKey key(stream, of_thread ? std::this_thread::get_id() : std::thread::id());
+  KeptWorkspace* kept = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    kept = &workspaces_[key];
+  }
+  std::unique_lock in_use(kept->in_use);
+  if (kept->bytes < bytes) {
+    if (kept->data != nullptr) gpu->release(std::exchange(kept->data, nullptr));
+    kept->bytes = 0;
+    kept->data = gpu->allocate(bytes, "workspace");
+    kept->bytes = bytes;
+  }
+  return WorkspaceLease(static_cast<std::byte*>(kept->data), std::move(in_use));
 }
 
 Status CudaBackend::run(const Plan& plan, const Buffers& buffers, std::byte* workspace,

@@ -7,6 +7,8 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
+#include <utility>
 
 #include "backend/cuda/jit.h"
 #include "backend/cuda/runtime.h"
@@ -32,7 +34,8 @@ class CudaBackend final : public GpuBackend {
   // With FA3_CHECK=1 it also waits for the stream, reads cu_seqlens, seqused and scales and checks
   // them, as is always done where they are in host memory.
   Status check(const Plan& plan, const Buffers& buffers, void* stream) override;
-  // One per stream, kept.
+  // One per stream, kept; calls on a stream come one after another while they enqueue. UNSUPPORTED
+  // under graph capture: a graph would keep the address, which a later call may free.
   Result<WorkspaceLease> workspace(size_t bytes, void* stream) override;
   Status run(const Plan& plan, const Buffers& buffers, std::byte* workspace, void* stream) override;
 
@@ -41,9 +44,12 @@ class CudaBackend final : public GpuBackend {
 
  private:
   struct KeptWorkspace {
+    std::mutex in_use;  // guards what follows
     void* data = nullptr;
     size_t bytes = 0;
   };
+  // The default stream of a thread has one handle for all of them.
+  using StreamKey = std::pair<void*, std::thread::id>;
 
   Result<CudaRuntime*> runtime();
   // The plan without the device's tuning.
@@ -58,10 +64,10 @@ class CudaBackend final : public GpuBackend {
   Logger logger_;
   bool check_values_;
   Once<std::unique_ptr<CudaRuntime>> runtime_;
-  std::mutex mutex_;                           // guards what follows
-  std::map<void*, KeptWorkspace> workspaces_;  // by stream
-  std::set<std::string> missing_;              // expressions of kernels that wider ones stand for
-  std::set<std::string> untuned_;              // keys of problems whose tuned kernel is missing
+  std::mutex mutex_;  // guards what follows
+  std::map<StreamKey, KeptWorkspace> workspaces_;
+  std::set<std::string> missing_;  // expressions of kernels that wider ones stand for
+  std::set<std::string> untuned_;  // keys of problems whose tuned kernel is missing
   std::set<std::string> warned_;
 };
 

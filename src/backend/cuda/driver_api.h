@@ -25,6 +25,8 @@ using CUdeviceptr = unsigned long long;
 using CUcontext = ::CUctx_st*;
 using CUstream = ::CUstream_st*;
 using CUevent = ::CUevent_st*;
+// The handle of each thread's own default stream, CU_STREAM_PER_THREAD.
+inline const CUstream kStreamPerThread = reinterpret_cast<CUstream>(2);
 using CUlibrary = ::CUlib_st*;
 using CUkernel = ::CUkern_st*;
 using nvrtcResult = int;

@@ -133,6 +133,11 @@ void CudaRuntime::download(void* to, const void* from, size_t bytes) {
          "to copy from the GPU");
 }
 
+bool CudaRuntime::captures(StreamRef on) const {
+  const ContextScope scope(driver_, context_.get());
+  return capturing(driver_, stream_of(on));
+}
+
 Status CudaRuntime::download(void* to, const void* from, size_t bytes, StreamRef on) {
   const ContextScope scope(driver_, context_.get());
   const CUstream stream = stream_of(on);

@@ -53,6 +53,9 @@ class CudaRuntime final : public GpuRuntime {
   // Registers per thread of a program.
   Result<int> registers(const Program& program);
 
+  // Is a graph being captured there?
+  bool captures(StreamRef on) const;
+
   Event record() const { return {driver_, context_.get(), stream_}; }
   void wait_for(const Event& event);  // later work here waits; the event may be another runtime's
 
