@@ -51,6 +51,16 @@ class _Recorder(_StandIn):
         self.call = (op, fields, how, self.context)
 
 
+def _has_arrays(value: Any) -> bool:
+    """Whether an argument is an array or a tuple of them, as rotary tables and Quantized are."""
+    return hasattr(value, "shape") or (isinstance(value, tuple) and any(map(_has_arrays, value)))
+
+
+def _is_on_host(array: Array) -> bool:
+    cpu = 1  # DLPack's kDLCPU
+    return array.__dlpack_device__()[0] == cpu
+
+
 class Plan:
     """A call that is checked and prepared once and run many times, on arrays of the same shapes,
     types and strides. On a GPU its kernel is found or compiled here, and a run may be captured in a
@@ -66,7 +76,7 @@ class Plan:
     def __init__(self, function: Callable, *arrays: Array, **arguments: Any):
         self._function = function
         self._arguments = {
-            name: value for name, value in arguments.items() if not hasattr(value, "shape")
+            name: value for name, value in arguments.items() if not _has_arrays(value)
         }
         recorder = _Recorder(function, arrays, arguments)
         self._arguments.pop("context", None)
@@ -103,8 +113,7 @@ class Plan:
         """
         return self._function(
             *arrays,
-            **self._arguments,
-            **arguments,
+            **{**self._arguments, **arguments},
             context=_Runner(self, workspace),
             stream=stream,
         )
@@ -118,14 +127,15 @@ class _Runner(_StandIn):
         plan = self.plan
         workspace, kept = self.workspace, None
         if workspace is None and plan.workspace_bytes > 0:
-            if plan._spare:
+            try:
                 workspace = kept = plan._spare.pop()
-            else:
+            except IndexError:
                 like = fields["x"] if op == QUANTIZE else fields["q"]
                 workspace = empty(like, (plan.workspace_bytes,), "uint8")
                 torch = sys.modules.get("torch")
                 if torch is None or not isinstance(workspace, torch.Tensor):
-                    kept = workspace
+                    # On a GPU the work is only enqueued when it returns.
+                    kept = workspace if _is_on_host(workspace) else None
                 elif workspace.is_cuda and stream is not None:
                     # PyTorch may hand the memory out again once this stream has come so far.
                     workspace.record_stream(torch.cuda.ExternalStream(max(stream, 0)))

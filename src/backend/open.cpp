@@ -33,8 +33,14 @@ Result<DeviceInfo> gpu_device(int ordinal) {
 
 Result<DeviceInfo> choose_device(const fa3_context_options& options, const Environment& environment,
                                  const Logger& logger) {
+  const auto set_threads = [&](DeviceInfo& device) {
+    if (environment.num_threads > 0) device.threads = environment.num_threads;
+    if (options.num_threads > 0) device.threads = options.num_threads;
+  };
   if (options.device_type == FA3_DEVICE_CUDA) {
     FA3_TRY(DeviceInfo device, gpu_device(options.device_id));
+    device.threads = host_device().threads;  // that compile kernels
+    set_threads(device);
     device.backend_chosen = options.backend != FA3_BACKEND_AUTO;
     if (!environment.tuning.empty()) {
       FA3_TRY(device.tuning, read_tuning(environment.tuning, device.name, logger));
@@ -53,8 +59,7 @@ Result<DeviceInfo> choose_device(const fa3_context_options& options, const Envir
   }
   device.backend_chosen = options.backend != FA3_BACKEND_AUTO;
   device.backend = device.backend_chosen ? fa3_backend(options.backend) : FA3_BACKEND_CPU;
-  if (environment.num_threads > 0) device.threads = environment.num_threads;
-  if (options.num_threads > 0) device.threads = options.num_threads;
+  set_threads(device);
   FA3_TRY(device.isa, cpu::choose_isa(environment.simd));
   device.lanes = cpu::kernels(device.isa, FA3_F32).lanes;
   return device;
@@ -64,7 +69,7 @@ std::unique_ptr<Backend> make_backend(const DeviceInfo& device, const Environmen
                                       const Executor& executor, const Logger& logger,
                                       cuda::LazyJit& jit) {
   switch (device.backend) {
-    case FA3_BACKEND_AUTO:  // choose_device gives none of these
+    case FA3_BACKEND_AUTO:  // choose_device has resolved it
     case FA3_BACKEND_CPU:
       return std::make_unique<CpuBackend>(device, executor);
     case FA3_BACKEND_REFERENCE:

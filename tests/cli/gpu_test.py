@@ -39,6 +39,17 @@ class OnFakeGpu(FakeGpuTest):
             self.assertEqual(report["forward"]["seconds"], 1.5e-3)  # as the fake's events say
             self.assertEqual((o[2][0], lse[2][0]), (42, 42))
 
+    def test_run_copies_gradients_there_and_back(self):
+        source, out = self.path("in.safetensors"), self.path("out.safetensors")
+        dense = tensors.dense(dim=8)
+        tensors.write(source, {**dense, "do": dense["q"]})
+        for backend in ["cuda", "auto"]:
+            text = self.on_gpu(
+                "run", source, "-o", out, *BF16, "--backward", "--backend", backend, "--json"
+            )
+            self.assertEqual(json.loads(text)["backend"], "cuda")
+            self.assertEqual(tensors.read(out)["dk"][2][0], 42)
+
     def test_varlen_files_are_planned_by_their_longest_sequence(self):
         count, source = 64, self.path("in.safetensors")
         rows = tensors.draw((16 * count, 1, 64), 1)

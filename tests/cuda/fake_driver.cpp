@@ -3,12 +3,14 @@
 // of contexts, allocations and launches. Environment variables say what it pretends:
 // FAKE_CUDA_VERSION (13000), FAKE_CUDA_INIT (result of cuInit), FAKE_CUDA_GPUS (2),
 // FAKE_CUDA_CAPABILITY (90), FAKE_CUDA_FAIL (a function that fails), FAKE_CUDA_CAPTURING,
-// FAKE_CUDA_FORWARD (any code is the forward's kernel: see forward_kernel),
+// FAKE_CUDA_FORWARD (any code is the forward's kernel, see forward_kernel, but those of the
+// backward, see backward_kernel),
 // FAKE_CUDA_CLOCK (a kernel takes 10 µs for each thread of a CTA; else any work takes 1.5 ms),
 // FAKE_CUDA_KILL and FAKE_CUDA_HANG (which load of code, from 1 on, ends or stops the process).
 // Work on a stream that is captured goes into a graph, whose launch does it.
 #include "fake_driver.h"
 
+#include <malloc.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -21,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "device/sm90/bwd/args.h"
 #include "device/sm90/fwd/args.h"
 #include "fake_attention.h"
 
@@ -44,7 +47,8 @@ struct CUlib_st {
   int dummy;
 };
 struct CUkern_st {
-  int dummy;
+  size_t args_bytes;
+  bool gradients;  // the backward's main kernel
 };
 
 namespace {
@@ -87,6 +91,28 @@ void forward_kernel(const fa3::sm90::FwdArgs& args) {
   const int at = std::strcmp(forward(), "stray") == 0 ? -1 : 0;
   reinterpret_cast<uint16_t*>(FakeMap(args.o).base())[at] = kBf16;
   if (args.lse != nullptr) args.lse[at] = 42;
+}
+
+// 42 into the first element of dK, taken as BF16. False: that is not the GPU's memory.
+bool backward_kernel(const fa3::sm90::BwdArgs& args) {
+  auto block = memory.upper_bound(args.dk.data);
+  if (block == memory.begin()) return false;
+  const auto offset = static_cast<char*>(args.dk.data) - static_cast<char*>(*--block);
+  if (static_cast<size_t>(offset) >= malloc_usable_size(*block)) return false;
+  constexpr uint16_t kBf16 = 0x4228;
+  *static_cast<uint16_t*>(args.dk.data) = kBf16;
+  return true;
+}
+
+// What a symbol, which is the expression as the fake compiler gives it, names.
+CUkern_st* kernel_of(const char* symbol) {
+  static CUkern_st tested{sizeof(FakeArgs), false}, forwards{sizeof(fa3::sm90::FwdArgs), false},
+      deltas{sizeof(fa3::sm90::BwdDeltaArgs), false}, mains{sizeof(fa3::sm90::BwdArgs), true},
+      dqs{sizeof(fa3::sm90::BwdDqArgs), false};
+  if (forward() == nullptr) return &tested;
+  if (std::strstr(symbol, "::bwd_delta<") != nullptr) return &deltas;
+  if (std::strstr(symbol, "::bwd_dq<") != nullptr) return &dqs;
+  return std::strstr(symbol, "::bwd<") != nullptr ? &mains : &forwards;
 }
 
 }  // namespace
@@ -352,9 +378,8 @@ CUresult cuLibraryUnload(CUlibrary library) {
 }
 CUresult cuLibraryGetKernel(CUkernel* kernel, CUlibrary, const char* symbol) {
   FAKE("cuLibraryGetKernel");
-  static CUkern_st only;
   if (forward() == nullptr && std::strcmp(symbol, "kernel") != 0) return kInvalidValue;
-  *kernel = &only;
+  *kernel = kernel_of(symbol);
   return CUDA_SUCCESS;
 }
 CUresult cuKernelGetAttribute(int* value, CUfunction_attribute, CUkernel, CUdevice) {
@@ -367,14 +392,15 @@ CUresult cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkerne
   books.attributes += std::to_string(attribute) + "=" + std::to_string(value) + " ";
   return CUDA_SUCCESS;
 }
-CUresult cuKernelGetParamInfo(CUkernel, size_t index, size_t* offset, size_t* bytes) {
+CUresult cuKernelGetParamInfo(CUkernel kernel, size_t index, size_t* offset, size_t* bytes) {
   FAKE("cuKernelGetParamInfo");
   if (index != 0) return kInvalidValue;
   *offset = 0;
-  *bytes = forward() == nullptr ? sizeof(FakeArgs) : sizeof(fa3::sm90::FwdArgs);
+  *bytes = kernel->args_bytes;
   return CUDA_SUCCESS;
 }
-CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUkernel, void** parameters, void**) {
+CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUkernel kernel, void** parameters,
+                          void**) {
   FAKE_IN_CONTEXT("cuLaunchKernelEx");
   const CUstream stream = config->hStream;  // none: the default stream of the current context
   if (stream != nullptr && stream->context != stack.back()) return kInvalidContext;
@@ -388,6 +414,11 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUkernel, void** paramet
     if (cooperative && ctas > 132) return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
   }
   if (forward() == nullptr) return CUDA_SUCCESS;
+  if (kernel->gradients) {
+    const auto& args = *static_cast<const fa3::sm90::BwdArgs*>(parameters[0]);
+    return backward_kernel(args) ? CUDA_SUCCESS : kInvalidValue;
+  }
+  if (kernel->args_bytes != sizeof(fa3::sm90::FwdArgs)) return CUDA_SUCCESS;
   const auto args = *static_cast<const fa3::sm90::FwdArgs*>(parameters[0]);
   submit(stream, [args] { forward_kernel(args); });
   return CUDA_SUCCESS;

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <future>
 #include <thread>
 
 #include "faults.h"
@@ -224,6 +225,33 @@ TEST(Jit, Failure_ReachesAllAndIsForgotten) {
   expect_refusal(jit.get(broken).status(), FA3_JIT_FAILED,
                  {"fa3::broken", "device/a.h", "NVRTC_ERROR_COMPILATION", "fake log"});
   EXPECT_EQ(compilations() - before, 1);  // tried again
+}
+
+// Contexts share the memory, but one may have a compiler where another takes bundled kernels only.
+TEST(Jit, FailureOfAnother_IsNoAnswer) {
+  KernelMemory memory;
+  const auto made = [] {
+    return Result<Kernel>({std::make_shared<const Cubin>(sample(1)), KernelSource::kCompiled});
+  };
+  for (const bool throws : {false, true}) {
+    std::promise<void> begun;
+    std::thread other([&] {
+      const auto fails = [&]() -> Result<Kernel> {
+        begun.set_value();
+        std::this_thread::sleep_for(std::chrono::milliseconds(30));
+        if (throws) throw Error(FA3_INTERNAL, "as told");
+        return Status{FA3_JIT_FAILED, "as told"};
+      };
+      try {
+        EXPECT_FALSE(memory.get(key_of(1 + throws), fails).ok());
+      } catch (const Error&) {
+        EXPECT_TRUE(throws);
+      }
+    });
+    begun.get_future().wait();
+    EXPECT_TRUE(memory.get(key_of(1 + throws), made).ok());
+    other.join();
+  }
 }
 
 TEST(Jit, MakerThatThrows_ReachesItsCallerAndIsForgotten) {

@@ -30,6 +30,17 @@ def test_of_a_backward_and_of_quantize(rng):
     assert (plan.run(k, "int8").codes == fa3.quantize(k, "int8", offset=True).codes).all()
 
 
+def test_tuples_of_arrays_are_given_to_each_run(rng):
+    x = rng.standard_normal((1, 5, 1, 32), np.float32)
+    angle = rng.standard_normal((5, 8), np.float32)
+    tables, other = (np.cos(angle), np.sin(angle)), (np.cos(2 * angle), np.sin(2 * angle))
+    plan = fa3.Plan(fa3.quantize, x, "int8", rotary=tables)
+    got = plan.run(x, "int8", rotary=other)
+    assert (got.codes == fa3.quantize(x, "int8", rotary=other).codes).all()
+    with pytest.raises(ValueError, match="rotary_dim=0"):
+        plan.run(x, "int8")
+
+
 def test_arrays_by_name(rng):
     q, k, v = qkv(rng)
     used = np.array([5, 9], np.int32)

@@ -58,7 +58,7 @@ int64_t block_size(int64_t n, int64_t count) {
 // cu_seqlens, max_seqlen: of that tensor.
 fa3_scale_block infer_block(const fa3_tensor& scale, const fa3_tensor& of,
                             const HostTensor& cu_seqlens, int64_t max_seqlen, const char* option) {
-  const bool varlen = cu_seqlens.present() && of.rank == 3;
+  const bool varlen = cu_seqlens.shape.size() == 1 && of.rank == 3;
   if (scale.rank == 3) return {1, 0};
   if (scale.rank == 2 && varlen) {
     const bool of_heads = scale.shape[0] == cu_seqlens.shape[0] - 1;

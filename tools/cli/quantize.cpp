@@ -228,9 +228,13 @@ int quantize(const QuantizeOptions& o) {
   std::vector<tools::Tensor> tensors = load_rest(file, coded);
   std::optional<tools::TensorFileWriter> writer;
   if (!to_stdout) writer.emplace(o.output);
-  for (Coded& c : coded) {
+  for (Coded& c : coded)
     if (c.codes.name != "v" && cos.present())
       c.args.rotary_cos = cos.view(), c.args.rotary_sin = sin.view();
+  std::vector<Question> problems;
+  for (const Coded& c : coded) problems.push_back(c.args);
+  session.prefer_gpu(problems);
+  for (Coded& c : coded) {
     Prepared plan = session.prepare(c.args);
     session.upload(plan, c.args);
     session.run(plan, c.args, c.codes.name.c_str());

@@ -144,7 +144,11 @@ int run(const RunOptions& o) {
   session.upload(forward_plan, forward);
   timing.forward_s = session.run(forward_plan, forward, "forward");
   session.download(forward_plan);
-  if (o.backward) timing.backward_s = session.run(backward_plan, backward, "backward");
+  if (o.backward) {
+    session.upload(backward_plan, backward);  // with O and LSE, which the forward has just written
+    timing.backward_s = session.run(backward_plan, backward, "backward");
+    session.download(backward_plan);
+  }
   timing.forward_flops = forward_flops(forward);
   if (picture) {
     const std::string png = draw_png(attention_map(forward, o.head, o.batch, session.progress()));

@@ -50,11 +50,15 @@ void Session::prefer_gpu(const std::vector<Question>& problems) {
   // Plans rather than fa3_supported: a kernel that cannot be compiled is a reason as well.
   for (const Question& problem : problems) {
     fa3_plan* plan = nullptr;
-    const fa3_status status =
-        problem.op == FA3_OP_FORWARD
-            ? fa3_plan_forward(context, static_cast<const fa3_forward_args*>(problem.args), &plan)
-            : fa3_plan_backward(context, static_cast<const fa3_backward_args*>(problem.args),
-                                &plan);
+    fa3_status status = FA3_OK;
+    if (problem.op == FA3_OP_FORWARD)
+      status = fa3_plan_forward(context, static_cast<const fa3_forward_args*>(problem.args), &plan);
+    else if (problem.op == FA3_OP_BACKWARD)
+      status =
+          fa3_plan_backward(context, static_cast<const fa3_backward_args*>(problem.args), &plan);
+    else
+      status =
+          fa3_plan_quantize(context, static_cast<const fa3_quantize_args*>(problem.args), &plan);
     if (status != FA3_OK) {
       gpu_declined_ = fa3_last_error();
       return;

@@ -32,6 +32,7 @@ struct Prepared {
 struct Question {
   Question(const fa3_forward_args& args) : op(FA3_OP_FORWARD), args(&args) {}
   Question(const fa3_backward_args& args) : op(FA3_OP_BACKWARD), args(&args) {}
+  Question(const fa3_quantize_args& args) : op(FA3_OP_QUANTIZE), args(&args) {}
   fa3_op op;
   const void* args;
 };

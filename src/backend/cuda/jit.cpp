@@ -37,17 +37,23 @@ KernelMemory& KernelMemory::of_process() {
 
 Result<Kernel> KernelMemory::get(const Key& key, const std::function<Result<Kernel>()>& make) {
   std::promise<Result<Kernel>> promise;
-  std::shared_future<Result<Kernel>> known;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto [place, is_new] = kernels_.try_emplace(key);
-    if (is_new) place->second = promise.get_future().share();
-    if (!is_new) known = place->second;
-  }
-  if (known.valid()) {
-    Result<Kernel> result = known.get();
-    if (result.ok()) result.value().source = KernelSource::kMemory;
-    return result;
+  for (;;) {
+    std::shared_future<Result<Kernel>> known;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto [place, is_new] = kernels_.try_emplace(key);
+      if (is_new) place->second = promise.get_future().share();
+      if (is_new) break;
+      known = place->second;
+    }
+    // What another context failed to make, this one may be able to: it has a compiler, or a bundle.
+    try {
+      Result<Kernel> result = known.get();
+      if (!result.ok()) continue;
+      result.value().source = KernelSource::kMemory;
+      return result;
+    } catch (...) {
+    }
   }
   const auto forget = [&] {
     const std::lock_guard lock(mutex_);
