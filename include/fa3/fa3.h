@@ -25,13 +25,13 @@
  *   Mask      bottom-right aligned: query i of a sequence is at key position p = i + (len_kv −
  *             len_q); causal keeps keys j ≤ p, a window keeps p − left ≤ j ≤ p + right (both ends
  *             included). Top-left aligned where mask_alignment says so: p = i.
- *   Mask tensor  attn_mask of the keys that mask and ids keep: (batch, heads_q, seqlen_q,
- *             seqlen_kv), each extent that or 1, or of stride 0: the same for all. Row i, column j
- *             are query i and key j of the sequence, for varlen keys of max_seqlen_kv columns;
- *             queries are dense. BOOL: 0 hides a key. F32, or the type of q of 16 bits: added to
- *             the score, after softcap; −inf hides it. Hidden from all its row's keys, a query is
- *             an empty row. Where it hides all keys of a tile, no work is done on cpu, nor in
- *             a forward on Hopper. There of 16-bit tensors, and without its gradient.
+ *   Mask tensor  attn_mask applies to the keys that mask and ids keep. Shape (batch, heads_q,
+ *             seqlen_q, seqlen_kv); an extent of 1 or a stride of 0 broadcasts. Row i, column j are
+ *             query i and key j of the sequence. Queries must be dense; with varlen keys there are
+ *             max_seqlen_kv columns. BOOL: 0 hides a key. F32, or the type of q unless that is of 8
+ *             bits: added to the score, after softcap; −inf hides the key. A query whose keys are
+ *             all hidden is an empty row. Tiles in which it hides every key are skipped, except by
+ *             the kernel that computes dattn_mask. On cuda and sim q, k and v must be F16 or BF16.
  *   Ids       of the keys that the mask keeps, a query sees those whose sequence_ids_kv equals its
  *             own sequence_ids_q: documents in one sequence; padding, by an id that no key has. Any
  *             values in any order; where ids are sorted, other documents than the query's cost next
@@ -75,7 +75,7 @@
  * nor is the simulator, which may end the process.
  *
  * Threads: a context and its plans may be used from many threads at once; destroy them when no call
- * is in flight.
+ * is in flight and, on a GPU, the work of their runs has ended.
  */
 #ifndef FA3_FA3_H_
 #define FA3_FA3_H_
@@ -142,10 +142,10 @@ typedef enum fa3_dtype {
 
 #define FA3_MAX_RANK 5
 
-/* A strided view of memory that the caller owns. rank 0 = the tensor is absent. In the calls that
- * run (not in those that only plan), data NULL also means absent, except for a tensor with no
- * elements. Alignment: of the element; on a GPU q, k, v and o take addresses and strides of whole
- * 16 bytes, others are declined.
+/* A strided view of memory that the caller owns. rank 0 = the tensor is absent. In fa3_forward,
+ * fa3_backward and fa3_quantize, data NULL also means absent, except for a tensor with no elements;
+ * fa3_plan_run takes what was planned. Alignment: of the element; on a GPU q, k, v and o take
+ * addresses and strides of whole 16 bytes, others are declined.
  * Strides: those of an absent tensor, of one without elements, and of a dimension of extent 1 are
  * ignored. All zero on a tensor of more than one element means that they were not set, and is
  * refused, also where only a plan is made and data is NULL. */
@@ -193,9 +193,10 @@ typedef enum fa3_backend {
   FA3_BACKEND_AUTO = 0,
   FA3_BACKEND_CPU = 1,       /* tiled FlashAttention-2, SIMD and threads; host memory */
   FA3_BACKEND_REFERENCE = 2, /* FP64, untiled, for checking; host memory */
-  FA3_BACKEND_CUDA = 3,      /* kernels for Hopper GPUs; memory of one GPU. Forward only */
-  FA3_BACKEND_SIM = 4        /* the same kernels in a simulated GPU, every access checked: slow, for
-                                checking; host memory. Forward only. Needs libfa3_sim.so */
+  FA3_BACKEND_CUDA = 3,      /* kernels for Hopper GPUs; memory of one GPU */
+  FA3_BACKEND_SIM = 4        /* the same kernels, of fewer types and head dims, on a simulated GPU,
+                                every access checked: slow, for checking; host memory. Needs
+                                libfa3_sim.so */
 } fa3_backend;
 
 /* Runs body(body_context, i) once for each i in [0, count), in any order, on any threads, and
@@ -282,18 +283,18 @@ typedef struct fa3_scale_block {
 } fa3_scale_block;
 
 /* In how many bits a forward on tensors of 16 bits computes. All but the first quantise q, k and v
- * in the run, as fa3_quantize does, and attend on the codes; q and k are turned first (signs,
+ * in the run, as fa3_quantize does, and attend on the codes; q and k are rotated first (signs,
  * Hadamard transform in blocks of the largest power of two that divides head_dim_qk). Errors:
- * docs/guide/accuracy.md. Keys share scales and means with others, so that here what a mask or ids
- * hide reaches the rounding of what they show, and large or NaN padding all of it: end padding by
- * seqused or cu_seqlens. On the backends cpu and reference P is not rounded; on cuda and sim q has
- * a scale for each row, k and v one for each head of a sequence. */
+ * docs/guide/accuracy.md. Keys share scales and means: a key that a mask or ids hide still affects
+ * the rounding of visible keys, and large or NaN padding can spoil all of them. Exclude padding by
+ * seqused or cu_seqlens. Scales: on cpu and reference as listed below, and P is not rounded; on
+ * cuda and sim q has one for each row, k and v one for each head of a sequence. */
 typedef enum fa3_precision {
   FA3_PRECISION_DEFAULT = 0,   /* the tensors' own type */
   FA3_PRECISION_FP8 = 1,       /* FlashAttention-3's recipe: E4M3 for q, k and v, a scale for each
                                   tile of rows */
   FA3_PRECISION_EIGHT_BIT = 2, /* not FP8 alone: q and k I8, v E4M3; a scale for each row of q and
-                                  each tile of k and v, means of k and v taken off. Where
+                                  each tile of k and v, means of k and v subtracted. Where
                                   head_dim_qk ≤ 64 the next, which costs the same there */
   FA3_PRECISION_EIGHT_BIT_ACCURATE = 3 /* that, with v in its own type */
 } fa3_precision;
@@ -304,8 +305,9 @@ typedef enum fa3_v_image_layout {
   FA3_V_IMAGE_SM90 = 1 /* for Hopper's 8-bit tensor cores; docs/guide/fwd_schedule.md */
 } fa3_v_image_layout;
 
-/* Forward. q, k, v and o are required. q, k and v share one dtype of F32, F16, BF16, and o has that
- * dtype or F32; or they are of 8 bits (see above), and o is F32, F16 or BF16. Head dims are
+/* Forward. q, k, v and o are required. q, k and v share one dtype of F32, F16, BF16 or, on backend
+ * reference, F64, and o has that dtype or F32; or they are of 8 bits (see above), and o is F32, F16
+ * or BF16. Head dims are
  * 1…512. */
 typedef struct fa3_forward_args {
   size_t struct_size; /* sizeof(fa3_forward_args) */
@@ -320,7 +322,8 @@ typedef struct fa3_forward_args {
   fa3_tensor cu_seqlens_kv; /* in: the same for k and v */
   fa3_tensor seqused_q;     /* in, optional: I32, (batch), dense: how many queries count */
   fa3_tensor seqused_kv;    /* in, optional: the same for keys */
-  int64_t max_seqlen_q;     /* varlen: upper bound of the sequences' lengths; 0 = total_q */
+  int64_t max_seqlen_q;     /* varlen: upper bound of the sequences' lengths; 0 = total_q, as is
+                               more; dense: no meaning */
   int64_t max_seqlen_kv;    /* the same for keys */
   int32_t mask;             /* fa3_mask */
   int32_t reserved;         /* must be 0 */
@@ -355,8 +358,8 @@ typedef struct fa3_forward_args {
 } fa3_forward_args;
 
 /* Backward. Inputs q, k, v, o, lse of the forward and the gradient dout; outputs dq, dk, dv, any
- * of which may be absent. Masks and scalars as in the forward that made o and lse. o, dout: input
- * dtype or F32. */
+ * of which may be absent. Masks and scalars as in the forward that made o and lse. o: input
+ * dtype or F32; dout: likewise, but on cuda and sim the input dtype. */
 typedef struct fa3_backward_args {
   size_t struct_size; /* sizeof(fa3_backward_args) */
   fa3_tensor q;       /* in: as in fa3_forward_args */
@@ -384,18 +387,17 @@ typedef struct fa3_backward_args {
   fa3_tensor alibi_slopes; /* no gradient of slopes */
   fa3_tensor sequence_ids_q;
   fa3_tensor sequence_ids_kv;
-  /* 1: the same bits in every run of the same problem on the same kind of device, in whatever order
-   * its parts end; 0: dq on Hopper is added up in any order. Backends cpu and reference, and dk and
-   * dv everywhere, have the same bits in either case. */
+  /* 1: bitwise the same gradients in every run of the problem on the same kind of device. 0: on
+   * cuda and sim, dq is accumulated in no fixed order. dk and dv, and everything on cpu and
+   * reference, are reproducible in either case. */
   int32_t deterministic;
   int32_t deterministic_reserved; /* must be 0 */
   fa3_tensor attn_mask;           /* in: as in fa3_forward_args */
   int32_t mask_alignment;
   int32_t mask_alignment_reserved;
-  fa3_tensor dattn_mask; /* out, optional: gradient of an attn_mask that is added, summed over the
-                            dimensions in which its own extent is 1 and not that of the scores; F32
-                            or the type of attn_mask. 0 where a key is hidden. Summed in the same
-                            order in every run */
+  fa3_tensor dattn_mask; /* out, optional: gradient of an attn_mask that is added, reduced over its
+                            dimensions of extent 1; F32 or the type of attn_mask; 0 where a key is
+                            hidden; reproducible */
 } fa3_backward_args;
 
 /* ---- Plan, then run -------------------------------------------------------------------------- */
@@ -444,8 +446,9 @@ FA3_API fa3_status fa3_plan_v_image(const fa3_plan* plan, fa3_tensor* image, int
 FA3_API fa3_status fa3_plan_run(const fa3_plan* plan, const void* args, void* workspace,
                                 size_t workspace_bytes, void* stream);
 
-/* Plan and run in one call, with a workspace that the context keeps and reuses. Errors of
- * both. */
+/* Plan and run in one call, with a workspace that the context keeps and reuses: on a GPU one for
+ * each stream, until the context closes. A run that needs some cannot be captured in a graph.
+ * Errors of both. */
 FA3_API fa3_status fa3_forward(fa3_context* context, const fa3_forward_args* args, void* stream);
 FA3_API fa3_status fa3_backward(fa3_context* context, const fa3_backward_args* args, void* stream);
 

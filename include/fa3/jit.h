@@ -14,13 +14,15 @@ extern "C" {
  * ahead of time. They need NVRTC, but no GPU, and take a context of any device.
  *
  * Names of kernels are those of fa3_jit_list, or their beginnings:
- *   "all"      "fwd", and "samples" where libfa3_conformance.so is installed
+ *   "all"      every kernel that fa3_jit_list names
  *   "fwd"      the forward for each head dim of its table (64, 96, 128, 192, 192-128, 256), BF16
  *              and F16, each mask, dense and varlen. Words choose: "fwd/d128/bf16/causal"
  *   "fwd/d80", "fwd/d48-80"  for other head dims of q and k, and of v, rounded up to 16; without
  *              them and NVRTC the next wider kernel of the table computes such a problem, slower
  *   "fwd/…/softcap", "fwd/…/scaled"  with a softcap; with a negative softmax_scale
- *   "samples"  example kernels, from libfa3_conformance.so
+ *   "bwd"      the backward: "bwd/main/d64", …
+ *   "quantize", "score_offset"  quantising, and what k_offset adds to LSE
+ *   "samples"  example kernels, where libfa3_conformance.so is installed
  * names: `count` of these; NULL with count 0 = "all". Each kernel is compiled once, on the
  * context's threads, with its progress callback.
  * Errors: INVALID_ARGUMENT (names, count), UNSUPPORTED ("samples" without libfa3_conformance.so),

@@ -26,15 +26,15 @@
  *   Image     of codes of F8_E4M3, for the V of a forward on a Hopper GPU: transposed, in tiles of
  *             tile_kv keys × columns bytes, (batch, heads, ⌈seqlen/tile_kv⌉, tile_kv, columns) or
  *             varlen (heads, ⌊total/tile_kv⌋ + batch, tile_kv, columns), dense. tile_kv is a
- *             multiple of 32 up to 256, columns one of at least head_dim up to 256; which ones a
- *             forward takes, fa3_plan_v_image says. Order of bytes: v_image_layout. Rows that do
+ *             multiple of 32 up to 256, and so is columns, at least head_dim; which ones a forward
+ *             takes, fa3_plan_v_image says. Order of bytes: v_image_layout. Rows that do
  *             not count are 0 in tiles with some that do; other tiles are left alone.
  *   NaN, Inf  in a row of x are in all columns of its Hadamard block and, with rotary tables, of
  *             its partner's. E4M3 codes are NaN there. I8
  *             has no such code: the scale of the block is NaN, which makes all its rows NaN in a
  *             forward, or is refused where the forward checks scales. Other blocks do not notice.
  *   Numbers   in FP32, on the reference backend in FP64. Codes round to nearest, ties to even. On a
- *             GPU the values of 512 rows must add up within FP32 where a mean is taken.
+ *             GPU the sum of 512 rows must not overflow FP32 where a mean is subtracted.
  */
 #ifndef FA3_QUANTIZE_H_
 #define FA3_QUANTIZE_H_
@@ -62,7 +62,8 @@ typedef struct fa3_quantize_args {
   fa3_tensor rotary_cos;      /* in, both or neither: (positions, rotary_dim / 2), F32, F16, BF16 */
   fa3_tensor rotary_sin;      /* in: the same shape and type */
   fa3_tensor rotary_position; /* in, optional: I32, (batch), dense: position of the first row */
-  int64_t max_seqlen;         /* varlen: upper bound of the sequences' lengths; 0 = total */
+  int64_t max_seqlen;         /* varlen: upper bound of the sequences' lengths; 0 = total, as is
+                                 more; dense: no meaning */
   fa3_scale_block block;      /* of scale */
   int32_t rotary_layout;      /* fa3_rotary_layout */
   int32_t hadamard;           /* columns that are turned together: 0 = off, else a power of two that
@@ -75,7 +76,7 @@ typedef struct fa3_quantize_args {
 
 /* As fa3_plan_forward, for fa3_plan_run with an fa3_quantize_args. Every element of the outputs is
  * written: codes 0 in rows that do not count. On the backends cuda and sim head dims are multiples
- * of 16 up to 256, rotary_dim is one of 16, addresses and strides of x and of the tables are
+ * of 16 up to 256, rotary_dim a multiple of 16, addresses and strides of x and of the tables are
  * multiples of 16 bytes, of codes of 8, with v_image 16 as its address; else UNSUPPORTED. The
  * backend reference writes no image. */
 FA3_API fa3_status fa3_plan_quantize(fa3_context* context, const fa3_quantize_args* args,

@@ -124,7 +124,8 @@ def _extents(
         return shape
     if cu_seqlens is None:
         raise ValueError("cu_seqlens: None, need int32 (batch + 1) with an x of 3 dimensions")
-    return cu_seqlens.shape[0] - 1, max_seqlen or shape[0], shape[1], shape[2]
+    longest = min(max_seqlen, shape[0]) if max_seqlen else shape[0]
+    return cu_seqlens.shape[0] - 1, longest, shape[1], shape[2]
 
 
 def _blocks(extent: int, size: int) -> int:

@@ -96,8 +96,6 @@ def attention(
         raise ValueError("softmax_scale: 0, need another number, or None for 1/√head_dim")
     if precision not in PRECISIONS:
         raise ValueError(f'precision: "{precision}", need one of {", ".join(PRECISIONS)}')
-    if fp8_block:
-        check_block(fp8_block, precision, q, v)
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if not isinstance(tensor, Tensor):
             raise TypeError(f"{name}: {type(tensor).__name__}, need a torch.Tensor")
@@ -106,6 +104,8 @@ def attention(
                 f"{name}: {tensor.dim()} dimensions, need 4, (batch, seqlen, heads, head_dim), or "
                 "3, (total tokens, heads, head_dim), with cu_seqlens"
             )
+    if fp8_block:
+        check_block(fp8_block, precision, q, v)
     kind = q.device.type
     if kind not in ("cpu", "cuda", "meta"):
         raise NotImplementedError(f"q: on {q.device}, need the CPU or a CUDA GPU")

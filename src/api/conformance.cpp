@@ -51,7 +51,7 @@ Result<std::unique_ptr<GpuRuntime>> open_gpu(fa3_context& context, GpuVersions& 
 }
 
 void compile(fa3_context& context, const std::vector<Program>& programs) {
-  const Executor executor(context.executor.threads());
+  const Executor executor = context.executor.reporting(nullptr, nullptr);
   executor.run(static_cast<int64_t>(programs.size()), [&](const TaskContext& task) {
     static_cast<void>(context.jit().get(programs[static_cast<size_t>(task.index)]).ok());
   });

@@ -194,6 +194,7 @@ Status pack(fa3_context* context, ReadList read_list, const char* path) {
   FA3_TRY(const std::vector<NamedProgram> programs, read_list());
   cuda::Jit& jit = context->jit();
   if (!jit.nvrtc().ok()) return {FA3_JIT_FAILED, jit.nvrtc().status().message};
+  FA3_RETURN_IF_ERROR(cuda::check_pack_place(path));
   const int version = jit.nvrtc().value().version();
   const auto get = [&jit](const Program& program) { return jit.get_compiled(program); };
   FA3_TRY(const std::vector<Made> made, make(context, programs, get));

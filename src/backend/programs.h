@@ -18,11 +18,12 @@ struct NamedProgram {
 };
 
 // "all": the forward with the table's head dims and ScoreKind::kPlain, the kernels that `precision`
-// puts before it, and the samples given.
+// puts before it, the backward without terms of scores, and the samples given.
 std::vector<NamedProgram> known_programs(std::span<const NamedProgram> samples);
 
 // Those that a name or a prefix of it selects: "all", "samples…", "quantize…", "score_offset…",
-// "fwd…" (plan/sm90/fwd_kernels.h).
+// "mask_bits…", "mask_image…", "bwd…", with a slash also with terms of scores, "fwd…"
+// (plan/sm90/fwd_kernels.h).
 // INVALID_ARGUMENT for a name that selects none.
 Result<std::vector<NamedProgram>> programs_named(std::string_view name,
                                                  std::span<const NamedProgram> samples);

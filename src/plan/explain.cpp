@@ -59,6 +59,7 @@ Json quantization_json(const Problem& p) {
   json["head_dim"] = p.head_dim_qk;
   json["block_rows"] = p.block_of(kCodes).rows;
   json["block_cols"] = p.block_of(kCodes).cols;
+  json["block_by_total_row"] = p.block_of(kCodes).by_total_row;
   json["one_scale"] = p.block_of(kCodes).of_tensor;
   json["hadamard"] = p.rotation.hadamard;
   json["seed"] = p.rotation.seed;
@@ -119,7 +120,9 @@ Json problem_json(const Problem& p) {
       const std::string block = std::string(tensor_name(id)) + "_block_";
       json[block + "rows"] = p.scale_block[id].rows;
       json[block + "cols"] = p.scale_block[id].cols;
+      json[block + "by_total_row"] = p.scale_block[id].by_total_row;
     }
+    json["q_scale_per_kv_head"] = p.scale_block[kQ].shared_by_group;
   }
   describe_layouts(p, json);
   return json;
@@ -188,7 +191,7 @@ std::optional<Difference> first_difference(const Problem& a, const Problem& b) {
   if (a == b) return std::nullopt;
   const Json x = problem_json(a), y = problem_json(b);
   if (auto found = difference(x, y, "")) return found;
-  return Difference{"tensors", "others", "those"};
+  return Difference{"the problem", "own", "other one"};  // JSON that lacks a member of Problem
 }
 
 }  // namespace fa3

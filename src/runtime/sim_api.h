@@ -23,7 +23,9 @@ struct SimApi {
   void* (*create)(const SimSettings* settings);
   void (*destroy)(void* device);
   void (*seed)(void* device, u64 seed);
-  const char* (*add)(void* device, void* base, size_t bytes, const char* name, fa3_status* code);
+  // read_only: kernels may not write it.
+  const char* (*add)(void* device, void* base, size_t bytes, const char* name, bool read_only,
+                     fa3_status* code);
   const char* (*remove)(void* device, void* base);
   void (*settle)(void* device);  // orders all grids so far before later ones
   const char* (*encode)(const TensorMapSpec* spec, TensorMap* map);

@@ -76,8 +76,9 @@ void destroy(void* device) { delete static_cast<Opened*>(device); }
 
 void set_seed(void* device, u64 seed) { opened(device).device.options.seed = seed; }
 
-const char* add(void* device, void* base, size_t bytes, const char* name, fa3_status* code) {
-  return guarded(code, [&] { opened(device).device.memory.add(name, base, bytes); });
+const char* add(void* device, void* base, size_t bytes, const char* name, bool read_only,
+                fa3_status* code) {
+  return guarded(code, [&] { opened(device).device.memory.add(name, base, bytes, read_only); });
 }
 
 const char* remove(void* device, void* base) {

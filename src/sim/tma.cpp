@@ -89,9 +89,7 @@ void fill(u8* row, const Box& box) {
     std::memset(row, 0, box.row_bytes);
     return;
   }
-  const u32 nan = box.map.type == TmaType::kF32    ? 0x7FFFFFFF
-                  : box.map.type == TmaType::kBf16 ? 0x7FFF7FFF
-                                                   : 0x7FFF7FFF;
+  const u32 nan = box.map.type == TmaType::kF32 ? 0x7FFFFFFF : 0x7FFF7FFF;  // two of 16 bits
   for (u32 i = 0; i < box.row_bytes; i += 4) std::memcpy(row + i, &nan, 4);
 }
 

@@ -47,7 +47,7 @@ TEST(Jit, WrongNames_AreRefused) {
   const char* const unknown[] = {"fwd/d64", "fwd/d63x"};
   refused(unknown, 2, "fwd/d63x");
   const char* const json[] = {"[\"fwd/d64\"]"};
-  refused(json, 1, "no kernel is called so");
+  refused(json, 1, "no kernel has this name");
   EXPECT_EQ(fa3_jit_pack_kernels(context, unknown, 1, nullptr), FA3_INVALID_ARGUMENT);
   EXPECT_THAT(fa3_last_error(), HasSubstr("path is NULL"));
   fa3_context_destroy(context);

@@ -15,7 +15,7 @@ thread_local std::string message;
 void* create(const SimSettings* settings) { return new (std::nothrow) SimSettings(*settings); }
 void destroy(void* device) { delete static_cast<SimSettings*>(device); }
 void set_seed(void* device, u64 seed) { static_cast<SimSettings*>(device)->seed = seed; }
-const char* add(void*, void*, size_t, const char*, fa3_status*) { return nullptr; }
+const char* add(void*, void*, size_t, const char*, bool, fa3_status*) { return nullptr; }
 const char* remove(void*, void*) { return nullptr; }
 void settle(void*) {}
 const char* encode(const TensorMapSpec*, TensorMap* map) {

@@ -201,7 +201,7 @@ TEST_F(GpuContext, NoQueries_NeedNoKernel) {
   EXPECT_EQ(forward(a), FA3_OK) << fa3_last_error();
 }
 
-// ---- The context's workspace ---------------------------------------------------------------------
+// ---- The context's workspace ------------------------------------------------------------------
 
 // While one call enqueues with it, another one on the stream neither frees nor writes it.
 TEST_F(GpuContext, WorkspaceOfAStream_IsLentToOneCallAtATime) {

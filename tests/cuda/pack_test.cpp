@@ -74,6 +74,13 @@ TEST(Pack, WhatIsNone_SaysWhy) {
   expect_refusal(Pack::open(folder.path()).status(), FA3_IO_ERROR, {folder.path()});
   expect_refusal(write_pack(folder / "no/folder/pack", 13000, {}), FA3_IO_ERROR,
                  {"no/folder/pack", "No such file or directory"});
+  // Known before anything is compiled.
+  expect_refusal(check_pack_place(folder / "no/folder/pack"), FA3_IO_ERROR, {"no/folder/pack"});
+  expect_refusal(check_pack_place("/dev/null"), FA3_IO_ERROR, {"/dev/null", "ordinary file"});
+  expect_refusal(check_pack_place(folder.path()), FA3_IO_ERROR, {"ordinary file"});
+  expect_refusal(check_pack_place(folder / std::string(1000, 'x')), FA3_IO_ERROR, {"too long"});
+  EXPECT_TRUE(check_pack_place(folder / "pack").ok());
+  EXPECT_FALSE(std::filesystem::exists(folder / "pack"));
 }
 
 }  // namespace

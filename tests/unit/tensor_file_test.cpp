@@ -120,10 +120,23 @@ TEST_P(TensorFileAccess, Open_WhatIsNoFile) {
   write_bytes(dir_ / "t", file_of(UINT64_MAX, "{}"));
   check(dir_ / "t", Kind::kContent, "a header of 18446744073709551615 bytes, need at most 2");
   write_bytes(dir_ / "t", file_of(0, ""));
-  check(dir_ / "t", Kind::kContent, "does not begin with '{'");
+  check(dir_ / "t", Kind::kContent, "a header of 0 bytes, need at least 2");
   write_bytes(dir_ / "t", file_of(kMaxHeaderBytes + 1, "{}"));
   fs::resize_file(dir_ / "t", 2 * kMaxHeaderBytes);  // sparse
   check(dir_ / "t", Kind::kContent, "need at most 100000000, the format's limit");
+}
+
+// What never ends is not read to its end: the writer's side of the pipe stays open.
+TEST(TensorFile, Read_StreamThatIsNoFile_EndsAtItsHeader) {
+  for (const uint64_t length : {uint64_t{0}, kMaxHeaderBytes + 1}) {
+    int ends[2];
+    ASSERT_EQ(::pipe(ends), 0);
+    ASSERT_EQ(::write(ends[1], &length, sizeof length), static_cast<ssize_t>(sizeof length));
+    const TensorFileError error = error_of([&] { (void)TensorFile::read(ends[0], "stdin"); });
+    EXPECT_EQ(error.kind(), Kind::kContent);
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("stdin: a header of"), HasSubstr("need at")));
+    ::close(ends[0]), ::close(ends[1]);
+  }
 }
 
 TEST(TensorFile, Load_FileShrankSinceOpen) {

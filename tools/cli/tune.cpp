@@ -2,6 +2,7 @@
 // tune.cpp — `fa3 tune`: which row of the GPU kernel's table is the fastest for a user's problems.
 #include <stdlib.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -49,8 +50,17 @@ Json problems_in(const std::string& path, const std::string& gpu) {
   const Json file = Json::parse(in, nullptr, false);
   if (!file.is_object() || !file.contains("fa3_tuning"))
     fail(kBadInput, "--output: {} exists and is no tuning file; name another", path);
+  const Json problems = file.value("problems", Json::array());
+  const bool objects =
+      problems.is_array() &&
+      std::all_of(problems.begin(), problems.end(), [](const Json& x) { return x.is_object(); });
+  if (!objects)
+    fail(kBadInput,
+         "--output: {} is a tuning file whose problems are no list of objects; name "
+         "another",
+         path);
   const bool ours = file.value("fa3", "") == fa3_version() && file.value("gpu", "") == gpu;
-  return ours && file.contains("problems") ? file["problems"] : Json::array();
+  return ours ? problems : Json::array();
 }
 
 void replace_problem(Json& problems, const Json& entry) {

@@ -59,7 +59,23 @@ const char* file_kind(mode_t mode) {
                           : "a device";
 }
 
-// A descriptor of a new file without a name that holds the rest of what `from` gives.
+// The header's length as the file says it, of which `most` are possible.
+void check_header_bytes(const std::string& file, uint64_t bytes, uint64_t most) {
+  constexpr uint64_t kLeast = 2;  // {}
+  if (bytes < kLeast)
+    fail(Kind::kContent, file,
+         fmt::format("a header of {} bytes, need at least {}; this is not a safetensors file",
+                     bytes, kLeast));
+  if (bytes > most)
+    fail(Kind::kContent, file,
+         fmt::format(
+             "a header of {} bytes, need at most {}, {}; the file is truncated or not safetensors",
+             bytes, most,
+             most == kMaxHeaderBytes ? "the format's limit" : "what follows in the file"));
+}
+
+// A descriptor of a new file without a name that holds the rest of what `from` gives. Throws as
+// soon as that cannot be a safetensors file.
 int spool(int from, const std::string& name) {
   std::error_code error;
   const std::string folder = std::filesystem::temp_directory_path(error);
@@ -75,12 +91,20 @@ int spool(int from, const std::string& name) {
   ::unlink(path.c_str());
   try {
     std::vector<char> part(1 << 20);
+    std::string length;
     while (true) {
       const ssize_t got = ::read(from, part.data(), part.size());
       if (got < 0 && errno == EINTR) continue;
       if (got < 0)
         fail(Kind::kRead, name, fmt::format("cannot read: {}; try again", std::strerror(errno)));
       if (got == 0) return to;
+      if (length.size() < kLengthBytes) {
+        length.append(part.data(),
+                      std::min(static_cast<size_t>(got), size_t{kLengthBytes} - length.size()));
+        uint64_t header_bytes = 0;
+        std::memcpy(&header_bytes, length.data(), length.size());
+        if (length.size() == kLengthBytes) check_header_bytes(name, header_bytes, kMaxHeaderBytes);
+      }
       write_all(to, name + ", kept in " + folder, part.data(), static_cast<uint64_t>(got));
     }
   } catch (...) {
@@ -144,13 +168,7 @@ TensorFile TensorFile::parse(std::unique_ptr<State> state, Access access) {
                      kLengthBytes));
   uint64_t header_bytes = 0;
   read_exactly(state->fd, file, &header_bytes, kLengthBytes, 0);
-  const uint64_t most = std::min(file_bytes - kLengthBytes, kMaxHeaderBytes);
-  if (header_bytes > most)
-    fail(Kind::kContent, file,
-         fmt::format(
-             "a header of {} bytes, need at most {}, {}; the file is truncated or not safetensors",
-             header_bytes, most,
-             most == kMaxHeaderBytes ? "the format's limit" : "what follows in the file"));
+  check_header_bytes(file, header_bytes, std::min(file_bytes - kLengthBytes, kMaxHeaderBytes));
   std::string text(header_bytes, '\0');
   read_exactly(state->fd, file, text.data(), header_bytes, kLengthBytes);
   state->data_begin = kLengthBytes + header_bytes;

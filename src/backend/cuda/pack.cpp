@@ -80,6 +80,42 @@ std::optional<Cubin> Pack::load(const Key& key) const {
   return bytes ? decode_entry(key, *bytes) : std::nullopt;
 }
 
+namespace {
+
+// Where a file is written: its folder, open, and its name there.
+struct Place {
+  Descriptor folder;
+  std::string name;
+};
+
+// IO_ERROR saying why nothing can be written there.
+Result<Place> place_of(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  // The new file replaces whatever has the name, also a device or a link such as /dev/stdout.
+  struct stat there {};
+  if (lstat(path.c_str(), &there) == 0) {
+    if (!S_ISREG(there.st_mode))
+      return refuse(path, "cannot be written: it exists and is not an ordinary file; name another");
+  } else if (errno != ENOENT && errno != ENOTDIR && errno != EACCES) {
+    return refuse(path,
+                  fmt::format("cannot be written: {}; name another", system_error_text(errno)));
+  }
+  Place place{Descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)),
+              slash == std::string::npos ? path : path.substr(slash + 1)};
+  if (!place.folder.open() || ::faccessat(place.folder.get(), ".", W_OK, AT_EACCESS) != 0) {
+    return refuse(
+        path, fmt::format("cannot be written: {}: {}; name a file in a folder that exists and can "
+                          "be written",
+                          folder, system_error_text(errno)));
+  }
+  return place;
+}
+
+}  // namespace
+
+Status check_pack_place(const std::string& path) { return place_of(path).status(); }
+
 Status write_pack(const std::string& path, int nvrtc_version,
                   const std::vector<std::pair<Key, Cubin>>& kernels) {
   Header header{};
@@ -98,21 +134,8 @@ Status write_pack(const std::string& path, int nvrtc_version,
   const std::string bytes =
       std::string(reinterpret_cast<const char*>(&header), sizeof header) + index + entries;
 
-  const size_t slash = path.rfind('/');
-  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
-  const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
-  // The new file replaces whatever has the name, also a device or a link such as /dev/stdout.
-  struct stat there {};
-  if (lstat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode)) {
-    return refuse(path, "cannot be written: it exists and is not an ordinary file; name another");
-  }
-  const Descriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!descriptor.open()) {
-    return refuse(
-        path, fmt::format("cannot be written: {}: {}; name a file in a folder that exists", folder,
-                          system_error_text(errno)));
-  }
-  const Status status = write_atomically(descriptor, name, bytes, kFileMode);
+  FA3_TRY(const Place place, place_of(path));
+  const Status status = write_atomically(place.folder, place.name, bytes, kFileMode);
   if (!status.ok()) return refuse(path, "cannot be written: " + status.message);
   return {};
 }

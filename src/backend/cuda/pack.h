@@ -45,6 +45,7 @@ class Pack {
 };
 
 // Writes a bundle; the file appears whole or not at all. IO_ERROR naming what failed.
+Status check_pack_place(const std::string& path);  // whether it could, before there is anything
 Status write_pack(const std::string& path, int nvrtc_version,
                   const std::vector<std::pair<Key, Cubin>>& kernels);
 

@@ -30,7 +30,11 @@ std::optional<TensorMapSpec> map_of_mask(void* values, const Problem& p, const T
   dimension(1, p.q.rows, mask.row);
   dimension(2, p.heads_q, mask.head);
   dimension(3, p.batch, mask.batch);
-  if (!check_tensor_map(spec).ok()) return std::nullopt;
+  // The usual reason first: the message of a check is memory, of which a run takes none.
+  for (int i = 1; i < spec.rank; ++i)
+    if (spec.stride_bytes[i] % 16 != 0) return std::nullopt;
+  if (reinterpret_cast<uintptr_t>(values) % 16 != 0 || !check_tensor_map(spec).ok())
+    return std::nullopt;
   return spec;
 }
 

@@ -17,6 +17,7 @@ namespace {
 struct Extent {
   uintptr_t begin, end;
   std::string name;
+  bool read_only = false;
 };
 
 // Memory from a tensor's first element to its last, gaps included.
@@ -43,6 +44,7 @@ std::vector<Extent> extents_of(const Plan& plan, const Buffers& x, std::byte* wo
     all.push_back(has_layout(row.id)
                       ? extent_of(p, x, row.id)
                       : bytes_of(x.data[row.id], entries * int64_t{sizeof(int32_t)}, row.name));
+    all.back().read_only = !is_output(role_of(p.op, row.id));
   }
   std::erase_if(all, [](const Extent& e) { return e.begin == e.end; });
   std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
@@ -53,6 +55,7 @@ std::vector<Extent> extents_of(const Plan& plan, const Buffers& x, std::byte* wo
       continue;
     }
     merged.back().end = std::max(merged.back().end, extent.end);
+    merged.back().read_only = merged.back().read_only && extent.read_only;
     merged.back().name += "+" + extent.name;
   }
   return merged;
@@ -66,7 +69,7 @@ class Registered {
     try {
       for (const Extent& extent : extents) {
         void* const base = reinterpret_cast<void*>(extent.begin);
-        runtime.add(base, extent.end - extent.begin, extent.name.c_str());
+        runtime.add(base, extent.end - extent.begin, extent.name.c_str(), extent.read_only);
         bases_.push_back(base);
       }
     } catch (...) {

@@ -63,9 +63,9 @@ SimRuntime::~SimRuntime() { api_.destroy(device_); }
 
 void SimRuntime::set_seed(u64 seed) { api_.seed(device_, seed); }
 
-void SimRuntime::add(void* base, size_t bytes, const char* name) {
+void SimRuntime::add(void* base, size_t bytes, const char* name, bool read_only) {
   fa3_status code = FA3_OK;
-  if (const char* why = api_.add(device_, base, bytes, name, &code))
+  if (const char* why = api_.add(device_, base, bytes, name, read_only, &code))
     throw Error(code, fmt::format("simulator: {}", why));
 }
 
@@ -77,9 +77,14 @@ void* SimRuntime::allocate(size_t bytes, const char* name) {
   const auto address = reinterpret_cast<uintptr_t>(storage.get());
   void* pointer = reinterpret_cast<void*>((address + kAlignment - 1) / kAlignment * kAlignment);
   std::memset(pointer, 0xFF, bytes);
-  add(pointer, bytes, name);
   const std::lock_guard lock(mutex_);
-  allocations_.emplace(pointer, std::move(storage));
+  const auto place = allocations_.emplace(pointer, std::move(storage)).first;
+  try {
+    add(pointer, bytes, name);
+  } catch (...) {
+    allocations_.erase(place);
+    throw;
+  }
   return pointer;
 }
 

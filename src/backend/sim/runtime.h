@@ -42,8 +42,8 @@ class SimRuntime final : public GpuRuntime {
   void release(void* pointer) override;
   void upload(void* to, const void* from, size_t bytes) override;
   void download(void* to, const void* from, size_t bytes) override;
-  // Memory of the caller's that kernels may touch until it is removed.
-  void add(void* base, size_t bytes, const char* name);
+  // Memory of the caller's that kernels may touch, or only read, until it is removed.
+  void add(void* base, size_t bytes, const char* name, bool read_only = false);
   void remove(void* base);
   Result<TensorMap> encode(const TensorMapSpec& spec) override;
   // UNSUPPORTED when the program was not compiled into libfa3_sim.so.

@@ -235,6 +235,15 @@ size_t BwdPlan::mask_at() const {
   return stats_bytes() + sums_bytes() + flags_bytes() + bounds_bytes() + zero_counts_bytes();
 }
 
+std::vector<BwdConfig> mask_gradients_of(const BwdConfig& main) {
+  std::vector<BwdConfig> all;
+  BwdConfig narrow = main;
+  for (narrow.head_dim_qk = 64; narrow.head_dim_qk <= main.head_dim_qk; narrow.head_dim_qk += 64)
+    for (narrow.head_dim_v = 64; narrow.head_dim_v <= main.head_dim_v; narrow.head_dim_v += 64)
+      if (narrow.wide() == main.wide()) all.push_back(gradient_of(narrow));
+  return all;
+}
+
 int64_t bwd_q_tiles(const Problem& p, int tile_q) {
   return p.q.varlen ? p.q.rows / tile_q + p.batch + 1 : div_up(p.q.rows, tile_q) * p.batch;
 }

@@ -69,6 +69,9 @@ struct RejectedBwdRow {
 };
 std::vector<RejectedBwdRow> rejected_bwd_rows(const Problem& problem, std::string_view used);
 
+// The kernels that make dattn_mask beside a main kernel: of its head dims and of fewer columns.
+std::vector<BwdConfig> mask_gradients_of(const BwdConfig& main);
+
 // Tiles of queries of one head: of all sequences, as BwdTiles counts them.
 int64_t bwd_q_tiles(const Problem& problem, int tile_q);
 

@@ -247,7 +247,7 @@ Result<std::vector<FwdKernel>> fwd_kernels(std::string_view name) {
   for (const HeadDims dims :
        words.dims ? std::vector{*words.dims} : table_dims(words.operands_or_16()))
     add_variants(dims, words, kernels);
-  if (kernels.empty()) return refuse(name, "no kernel is called so");
+  if (kernels.empty()) return refuse(name, "no kernel has this name");
   return kernels;
 }
 

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// programs_test.cpp — every kernel that a plan for a GPU may run has a name under which it can be
+// bundled.
+#include "backend/programs.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "plan/plan.h"
+#include "plan/sm90/fwd_kernels.h"
+#include "plan/sm90/roofline.h"
+
+namespace fa3 {
+namespace {
+
+struct Case {
+  fa3_op op;
+  int64_t d_qk, d_v, rows;
+  fa3_dtype dtype, mask;
+  fa3_precision precision = FA3_PRECISION_DEFAULT;
+  bool deterministic = false, varlen = false;
+};
+
+Problem problem_of(const Case& c) {
+  Problem p;
+  p.op = c.op;
+  p.batch = 2, p.heads_q = p.heads_kv = 4;
+  p.head_dim_qk = c.d_qk, p.head_dim_v = c.d_v;
+  p.q.rows = p.kv.rows = p.q.max_seqlen = p.kv.max_seqlen = c.rows;
+  p.kv.varlen = c.varlen;
+  p.mask = FA3_MASK_CAUSAL;
+  p.softmax_scale = 0.1;
+  p.precision = c.precision;
+  p.deterministic = c.deterministic;
+  const auto give = [&](TensorId id, int64_t columns, fa3_dtype dtype) {
+    p.layout[id] = {dtype, 4 * columns * c.rows, 4 * columns, columns};
+  };
+  for (const TensorId id : {kQ, kK}) give(id, c.d_qk, c.dtype);
+  for (const TensorId id : {kV, kO}) give(id, c.d_v, c.dtype);
+  give(kLse, 1, FA3_F32);
+  if (c.mask != FA3_DTYPE_NONE) p.layout[kAttnMask] = {c.mask, 0, c.rows, c.rows * c.rows};
+  if (c.op == FA3_OP_FORWARD) return p;
+  for (const TensorId id : {kDq, kDk}) give(id, c.d_qk, c.dtype);
+  for (const TensorId id : {kDv, kDout}) give(id, c.d_v, c.dtype);
+  if (c.mask == FA3_DTYPE_NONE || c.mask == FA3_BOOL) return p;
+  p.layout[kDattnMask] = {c.mask, 0, c.rows, c.rows * c.rows};
+  p.mask_grad = {1, 4, c.rows, c.rows};
+  return p;
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const fa3_dtype dtype : {FA3_F16, FA3_BF16}) {
+    for (const int64_t rows : {40, 1000, 9000}) {
+      for (const auto& [d_qk, d_v] :
+           {std::pair(64, 64), {40, 64}, {96, 96}, {128, 64}, {128, 128}, {192, 128}, {256, 256}}) {
+        Case c{FA3_OP_FORWARD, d_qk, d_v, rows, dtype, FA3_DTYPE_NONE};
+        for (const fa3_precision precision :
+             {FA3_PRECISION_FP8, FA3_PRECISION_EIGHT_BIT, FA3_PRECISION_EIGHT_BIT_ACCURATE}) {
+          c.precision = precision;
+          all.push_back(c);
+        }
+        c.precision = FA3_PRECISION_DEFAULT;
+        for (const fa3_dtype mask : {FA3_DTYPE_NONE, FA3_BOOL, FA3_F32, dtype}) {
+          for (const bool varlen : {false, true}) {
+            c.mask = mask, c.varlen = varlen;
+            c.op = FA3_OP_FORWARD, c.deterministic = false;
+            all.push_back(c);
+            c.op = FA3_OP_BACKWARD;
+            all.push_back(c);
+            c.deterministic = true;
+            all.push_back(c);
+          }
+        }
+      }
+    }
+  }
+  return all;
+}
+
+TEST(Programs, EachKernelOfAPlan_HasAName) {
+  std::set<std::string> seen;
+  size_t planned = 0;
+  for (const Case& c : cases()) {
+    const Result<KernelPlan> plan = plan_kernels(problem_of(c), sm90::h200());
+    if (!plan.ok()) continue;
+    ++planned;
+    for (const KernelStep& step : plan.value().steps) {
+      const std::string name =
+          std::visit([](const auto& kernel) { return name_of(kernel); }, step.kernel);
+      if (!seen.insert(name).second) continue;
+      const Result<std::vector<NamedProgram>> named = programs_named(name, {});
+      ASSERT_TRUE(named.ok()) << named.status().message;
+      const auto is_it = [&](const NamedProgram& program) {
+        return program.name == name && program.program.expression == step.program.expression;
+      };
+      EXPECT_TRUE(std::any_of(named.value().begin(), named.value().end(), is_it))
+          << name << " is not " << step.program.expression;
+    }
+  }
+  EXPECT_GT(planned, cases().size() * 3 / 4);
+  EXPECT_GT(seen.size(), 200u);
+}
+
+}  // namespace
+}  // namespace fa3
