@@ -71,7 +71,8 @@ def attention(
       sequence_ids_q, sequence_ids_kv: int32, both or neither: a query sees keys of its own id.
       attn_mask: what broadcasts to (batch, heads_q, seqlen_q, seqlen_kv): bool, where False hides a
         key; or float32 or q's type, added to the scores, where −inf hides. And causal, window and
-        ids. Queries without cu_seqlens_q; keys with them have max_seqlen_kv columns. On the CPU.
+        ids. Queries without cu_seqlens_q; keys with them have max_seqlen_kv columns. On a GPU with
+        16-bit tensors.
       top_left: causal, window and ALiBi count query i at key i, not at i + (len_kv − len_q).
       q_scale … v_block: of 8-bit codes: value = code · scale + offset. float32; shapes and blocks
         as in fa3.h, "8 bits".

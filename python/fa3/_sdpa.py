@@ -24,7 +24,7 @@ def scaled_dot_product_attention(
       key, value: (…, heads, seqlen_kv, head_dim): what is in front broadcasts. Nothing is copied
         where there are four dimensions.
       attn_mask: what broadcasts to (…, seqlen_q, seqlen_kv): bool, where False hides a key, or
-        numbers that are added to the scores. CPU.
+        numbers that are added to the scores. On a GPU with 16-bit tensors.
       dropout_p: 0; others are refused.
       is_causal: query i sees keys up to i: top-left aligned, as PyTorch has it. And attn_mask,
         where both are given, which PyTorch refuses.

@@ -8,8 +8,8 @@
 Registers an attention function and a mask function: without the latter transformers passes no mask,
 and padding would be attended without a word. Padding on either side, packed sequences, sliding
 windows, grouped heads, dynamic and static caches, training. Padding and packed sequences become
-sequence ids of fa3, never a mask of length × length; on the CPU other masks do, those of one's own
-and those that are passed in with four dimensions. What fa3 lacks raises NotImplementedError and
+sequence ids of fa3, never a mask of length × length; other masks do, those of one's own and those
+that are passed in with four dimensions. What fa3 lacks raises NotImplementedError and
 names "sdpa" as the remedy. transformers 5.
 """
 

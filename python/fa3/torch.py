@@ -79,7 +79,7 @@ def attention(
         to multiples of 8.
       k, v: (batch, seqlen_kv, heads_kv, …) or (total_kv, …); heads_q is a multiple of heads_kv.
       causal … top_left: as in fa3.attention. attn_mask: a type that differs from q's becomes
-        float32; its gradient has its shape. CPU.
+        float32; its gradient has its shape. On a GPU with 16-bit tensors.
       precision, seed: as in fa3.attention; gradients are those of the inputs before rounding.
       fp8_block: with precision "fp8": a scale for each token and so many columns; 0 = its own.
       deterministic: gradients of the same bits in every run; None = what

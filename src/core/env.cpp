@@ -94,8 +94,8 @@ constexpr Variable kVariables[] = {
      "file of `fa3 tune`: the tiles that were fastest on this GPU, for the problems measured",
      "an absolute path", parse_tuning},
     {"FA3_CHECK", "0",
-     "1 = a run on a GPU waits for its stream, reads cu_seqlens and seqused, and refuses what the "
-     "cpu backend would; for finding errors, since it is slow",
+     "1 = a run on a GPU waits for its stream, reads cu_seqlens, seqused, rotary_position and "
+     "scales, and refuses what the cpu backend would; for finding errors, since it is slow",
      "0 or 1", parse_check},
     {"FA3_SIM_TRACE", "none", "file for the event log of backend sim's latest launch, for Perfetto",
      "a path", parse_sim_trace},

@@ -20,9 +20,9 @@ struct Environment {
   std::string kernel_pack;  // FA3_KERNEL_PACK: file of precompiled kernels; "" = unset
   std::string nvrtc;        // FA3_NVRTC: the NVRTC library to use; "" = unset
   std::string tuning;       // FA3_TUNING: file of `fa3 tune`; "" = unset
-  bool check = false;       // FA3_CHECK: a GPU's cu_seqlens and seqused are read and checked
-  std::string sim_trace;    // FA3_SIM_TRACE: where backend sim writes an event log; "" = unset
-  uint64_t sim_seed = 0;    // FA3_SIM_SEED: every choice of backend sim's schedule follows from it
+  bool check = false;     // FA3_CHECK: lengths, positions and scales of a GPU are read and checked
+  std::string sim_trace;  // FA3_SIM_TRACE: where backend sim writes an event log; "" = unset
+  uint64_t sim_seed = 0;  // FA3_SIM_SEED: every choice of backend sim's schedule follows from it
 };
 
 // INVALID_ARGUMENT naming variable, value and what is legal, when one is malformed.

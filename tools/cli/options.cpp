@@ -53,8 +53,7 @@ void add_score_options(Parser& parser, ScoreOptions& o) {
 void add_gradient_options(Parser& parser, GradientOptions& o) {
   parser.flag("--deterministic", o.deterministic, "Gradients of the same bits in every run");
   parser.flag("--dattn-mask", o.dattn_mask,
-              "With --backward: the gradient of an attn_mask that is added, too (backends cpu and "
-              "reference)");
+              "With --backward: the gradient of an attn_mask that is added, too");
 }
 
 void check_gradients(const GradientOptions& o, bool backward) {
