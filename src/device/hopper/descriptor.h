@@ -56,7 +56,7 @@ struct KMajorTile {
   FA3_HD constexpr KMajorTile from_row(u32 row) const { return {base.advanced(row * kWidth)}; }
   // A tile of the same shape `bytes` further on: another stage of a ring.
   FA3_HD constexpr KMajorTile after(u32 bytes) const { return {base.advanced(bytes)}; }
-  // From step `s` on: a panel's first one, or as many as the panel has left.
+  // Starts at step s. Valid if s begins a panel, or if the GEMM's steps end in s's panel.
   FA3_HD constexpr KMajorTile from_step(u32 s) const { return {step(s)}; }
   // The operand of one wgmma: 32 bytes of K.
   FA3_HD constexpr SmemDesc step(u32 s) const {
@@ -83,8 +83,6 @@ struct MnMajorTile {
   FA3_HD constexpr MnMajorTile from_row(u32 element) const {
     return {base.advanced(element / (kWidth / 2) * kPanelBytes)};
   }
-  // From row `row` of K on, a multiple of 8.
-  FA3_HD constexpr MnMajorTile from_k(u32 row) const { return {base.advanced(row * kWidth)}; }
   // A tile of the same shape `bytes` further on: another stage of a ring.
   FA3_HD constexpr MnMajorTile after(u32 bytes) const { return {base.advanced(bytes)}; }
   // The operand of one wgmma: 16 rows of K.

@@ -103,8 +103,7 @@ FA3_DEV void to_operand8_permuted(ptx::AFrag (&a)[kSteps], const ptx::Acc<N>& ac
   for (int s = 0; s < kSteps; ++s) {
     FA3_UNROLL
     for (int r = 0; r < 4; ++r) {
-      const int i =
-          16 * s + 8 * (r / 2) + 2 * (r % 2);  // left block of 8 columns; the right one at +4
+      const int i = operand8_source(s, r);  // in the left block of 8 columns; the right one at +4
       a[s][r] = pack_fp8<kType>(acc[i], acc[i + 1], acc[i + 4], acc[i + 5]);
     }
   }

@@ -66,10 +66,10 @@ FA3_DEV void apply_scores(ptx::Acc<N>& s, const typename Score::Row (&rows)[2], 
   for (int i = 0; i < N / 2; ++i) s[i] = Score::score(s[i], tiles[i / 2 % 2], 8 * (i / 4) + i % 2);
 }
 
-// Hides the keys of a tile that a mask functor does not let a row see. `seen`: bit h is set when
-// row h sees one, which `shown` must show it too: shown(h, column), of the columns from the
-// thread's first on. Each lane loads every 32nd key's 32 bits, from which the warp takes them by
-// shuffles: a thread's columns are spread over the tile.
+// Sets the scores of keys that Mask hides to −∞. Sets bit h of `seen` if row h sees a key that Mask
+// and shown(h, column) both allow; column counts from the thread's first. Each lane loads the 32
+// bits of every 32nd key, and the others get them by shuffles: a thread's columns are spread over
+// the tile.
 template <class Mask, int N, class T, class Shown>
 FA3_DEV void hide_keys(ptx::Acc<N, T>& s, const typename Mask::Row (&rows)[2], const Shown& shown,
                        const ElementArgs& args, const ElementPlace& place, i32 kv_tile, u32& seen,

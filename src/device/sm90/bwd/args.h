@@ -97,8 +97,9 @@ struct BwdDeltaArgs {
   i32 bound_entries, group_size;
 };
 
-// dattn_mask's tiles, KV tiles one after another, then Q tiles, heads, batch entries. Of each of
-// these so many are its own, and one stands for all where it is the sum of all.
+// One axis of dattn_mask's tiles (KV tile fastest, then Q tile, head, batch entry). own: tiles of
+// dattn_mask along it; all: tiles of scores. Where dattn_mask is summed along the axis, own is 1,
+// and that tile sums over all.
 struct GradientExtent {
   i32 own, all;
 };

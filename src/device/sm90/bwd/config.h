@@ -19,7 +19,8 @@ inline constexpr int kBwdRowThreads = 256;
 // Lanes that share a row there, eight columns each at a time.
 FA3_HD constexpr int row_lanes(int columns) { return min(columns / 8, 16); }
 
-// Q tiles that the finder is ahead of the dQ writers: as many as there are stages of Q, and more.
+// Slots in the finder's queue of Q tiles: more than stages of Q, so that the queue never limits how
+// far the producer runs ahead of the dQ writers.
 inline constexpr int kBwdSteps = 8;
 
 struct BwdConfig {

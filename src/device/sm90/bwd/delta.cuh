@@ -121,7 +121,8 @@ void bwd_delta(FA3_GRID_CONSTANT const BwdDeltaArgs args) {
     ptx::st_global(to, lse);
     ptx::st_global(to + kCfg.tile_q, lse == kInf ? 0.f : sum);
     if constexpr (kCfg.deterministic) {
-      // A row that does not count has P = 0, which is no number beside dO or δ that is none.
+      // A row that does not count gets a normal scale: its P is 0, but 0 · NaN from its dO or δ
+      // would not be.
       const float scale = scale_of_row<kCfg.dtype>(keys, norm_of(size.squares, size.most), sum,
                                                    lse == kInf ? 0.f : lse);
       ptx::st_global(to + kCfg.stats() * kCfg.tile_q, scale);

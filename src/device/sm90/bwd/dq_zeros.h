@@ -4,8 +4,9 @@
 // the KV head that is zeros.ahead behind its own. Of problems without lengths in data, all of whose
 // heads have as many tiles.
 //
-// Those CTAs have begun earlier as a rule, and nothing depends on it: who finds tiles of its own
-// head that nobody has taken takes them, and who has taken one waits for nobody before it is 0.
+// Normally another CTA has zeroed a head's sums before that head's CTAs need them, but nothing
+// relies on launch order: a CTA zeroes those tiles of its own head that are still unclaimed, and a
+// claimed tile is zeroed without waiting for anyone.
 #pragma once
 
 #include "device/ptx/atomic.h"

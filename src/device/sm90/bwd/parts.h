@@ -53,7 +53,7 @@ struct BwdParts {
   i32 head;                 // attn_mask only: whose tile it is
   Ring<kBwdSteps> steps{};  // lists() only
   bool last;                // likewise: whether no tile is behind S's
-  MaskPlace place;          // mask_gradient only; else made of the CTA's index when it is needed
+  MaskPlace place;          // mask_gradient only; else derived from the CTA's index on demand
 
   FA3_DEV BwdParts(Smem& smem, const BwdArgs& args, u32 wg)
       : smem(smem),
@@ -62,7 +62,8 @@ struct BwdParts {
         wg(wg),
         thread(ptx::thread_index() % kWgThreads) {}
 
-  // The same, which the compiler does not know.
+  // Passes `thread` through a shuffle, so that the compiler keeps nothing derived from it in
+  // registers across the loop.
   FA3_DEV void thread_anew() {
     thread = ptx::shfl_idx(thread, static_cast<int>(ptx::lane_index()));
   }

@@ -9,7 +9,8 @@
 
 namespace fa3::sm90 {
 
-// Named barriers. Of both consumers: kStartBar and kDsBar of different kernels.
+// Named barriers of both consumers. One id: kStartBar is for staggered() kernels, kDsBar for the
+// others.
 inline constexpr u32 kStartBar = 1, kDsBar = 1;
 // Of a consumer and its dQ writer's warp: that shared memory may be written, that dQ is there.
 FA3_HD constexpr NamedBarrier dq_empty(u32 wg) { return {4 + wg, kWgThreads + 32}; }
@@ -39,7 +40,7 @@ struct BwdSmem {
   alignas(1024) u8 v[kCfg.v_tile().bytes()];
   alignas(1024) u8 q[kQStages][kCfg.q_tile().bytes()];
   alignas(1024) u8 dout[kStages][kCfg.dout_tile().bytes()];
-  alignas(1024) u8 ds[kDsSlots][kCfg.ds_tile().bytes()];  // rows of keys
+  alignas(1024) u8 ds[kDsSlots][kCfg.ds_tile().bytes()];
   // Of the other CTA of the cluster: K's columns for this one's part of dQ, dS.
   alignas(kCfg.split() ? 1024 : 16) u8 peer_k[kCfg.split() ? kCfg.peer_k_tile().bytes() : 16];
   alignas(kCfg.split() ? 1024 : 16) u8 peer_ds[kCfg.split() ? kCfg.ds_tile().bytes() : 16];

@@ -8,9 +8,9 @@
 
 namespace fa3::sm90 {
 
-// Of the kernels before and behind: one Q tile of one query head of one sequence. The last come
-// first: sums of dQ that the main kernel begins with are then in the L2 cache, and so are, behind
-// it, those that it ends with.
+// A CTA of the kernels before and after the main one: one Q tile of one query head of one sequence,
+// in reverse grid order. So the sums that the main kernel touches first were written last and are
+// still in the L2 cache, and bwd_dq starts with those that the main kernel finished last.
 struct BwdQTile {
   SequenceRows rows;
   i32 tile, head, batch;

@@ -6,7 +6,7 @@
 //           says and fewer than 2^30 rows per tensor. cu_seqlens and seqused may hold anything.
 // ROLES     wg 0: warp 1 is the scheduler and finds the Q tiles to work on; a thread of warp 0 is
 //           the producer and loads Q, K, V and an attn_mask that is added by TMA; warps 2 and 3
-//           transpose V if it has 8 bits ·
+//           transpose 8-bit V (transposes()) ·
 //           wg 1…: consumers, 64 rows of Q each: GEMMs, softmax, store
 // BARRIERS  name            count           tx bytes  arrives                    waits
 //           q_full[i]       1               64 rows   producer, TMA              consumer w
@@ -20,7 +20,7 @@
 //                                                     warps (i as of Q)
 //           raw_v_full[s]   1               V tile    producer, TMA              transposers
 //           raw_v_empty[s]  2               –         lane 0 of each transposer  producer
-//                           (8-bit V: v_full has these two arrivals, too, and no bytes)
+//                           (transposes(): v_full has these two arrivals instead, and no bytes)
 //           work_full[r]    1               –         lane 0 of the scheduler    all others
 //           work_empty[r]   4·consumer_wgs  –         lane 0 of each consumer's  scheduler
 //                           (+ 2)                     and transposer's warp

@@ -129,7 +129,7 @@ struct KeyScales {
   FA3_DEV float normalise() {
     float most = 0;
     FA3_UNROLL
-    for (int g = 0; g < kGroups; ++g) most = max(most, group[g] == group[g] ? group[g] : 0.f);
+    for (int g = 0; g < kGroups; ++g) most = ptx::max(most, group[g]);
     const float largest = ptx::bits_as<float>(ptx::redux_max_u32(ptx::bits_as<u32>(most)));
     const float by = largest == 0 ? 1.f : ptx::rcp(largest);
     FA3_UNROLL

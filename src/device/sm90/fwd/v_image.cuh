@@ -12,6 +12,7 @@
 #include "device/ptx/fence.h"
 #include "device/ptx/grid.h"
 #include "device/ptx/thread.h"
+#include "device/sm90/begin_cta.h"
 #include "device/sm90/fwd/scheduler.h"
 #include "device/sm90/fwd/transposer.h"
 #include "device/sm90/fwd/v_image_args.h"
@@ -26,6 +27,8 @@ struct VImageSmem {
   alignas(1024) u8 turned[kCfg.tile.bytes()];
   Barrier full;
   FA3_NAMED(raw, turned, full)
+
+  FA3_DEV void init_barriers() { full.init(1); }
 };
 
 // The sequence that a tile belongs to: the last that begins at or before it.
@@ -44,16 +47,8 @@ FA3_DEV i32 sequence_of(const VImageArgs& args, i32 tile) {
 template <VImageConfig kCfg>
 FA3_KERNEL(VImageConfig::kThreads, 4)
 void v_image(FA3_GRID_CONSTANT const VImageArgs args) {
-  auto& smem = ptx::smem_as<VImageSmem<kCfg>>();
-  static_assert(sizeof(VImageSmem<kCfg>) <= kCfg.smem_bytes());
+  auto& smem = begin_cta<VImageSmem<kCfg>, kCfg.smem_bytes()>();
   const bool leader = ptx::thread_index() == 0;
-  if (leader) {
-    smem.full.init(1);
-    ptx::fence_mbar_init();
-  }
-  ptx::pdl_launch();
-  ptx::pdl_wait();
-  ptx::cta_sync();
   const i32 index = static_cast<i32>(ptx::block_index_x());
   const i32 head = static_cast<i32>(ptx::block_index_y());
   const i32 b = sequence_of<kCfg>(args, index);

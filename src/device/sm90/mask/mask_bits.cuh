@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // mask_bits.cuh — before attention with attn_mask: a bit for each element that shows its key, and
 // which tiles hide all keys, some or none, or change scores (warp/mask_tensor.h).
-// CONTRACT  reads no element beyond the extents, and writes every word that attention reads.
+// CONTRACT  reads no element beyond the extents, and writes the word of every key that exists.
+//           Attention reads whole tiles, up to 3 words further; the band masks those keys, and the
+//           tiles, which lie behind the bits, keep the reads in the workspace.
 // GRID      x: groups of 32 KV tiles of Q tiles of heads of batch entries, the first fastest
 #pragma once
 

@@ -213,6 +213,7 @@ template <QuantizeConfig kCfg>
 FA3_KERNEL(kCfg.threads())
 void quantize_codes(FA3_GRID_CONSTANT const QuantizeArgs args) {
   auto& smem = ptx::smem_as<CodesSmem<kCfg>>();
+  static_assert(sizeof smem <= kCfg.smem_bytes(), "smem_bytes() forgets something");
   ptx::pdl_launch();
   RowQuantizer<kCfg> quantizer(args, smem);
   ptx::pdl_wait();

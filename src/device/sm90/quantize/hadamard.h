@@ -31,15 +31,6 @@ FA3_HD constexpr int unit_exponent(int hadamard) {
   return hadamard == 1 ? exponent : exponent + 1;
 }
 
-// Steps of a tile from `first` on.
-template <class Tile>
-struct StepsFrom {
-  static constexpr bool kTransposed = Tile::kTransposed;
-  Tile tile;
-  u32 first;
-  FA3_DEV SmemDesc step(u32 s) const { return tile.step(first + s); }
-};
-
 template <TurnConfig kCfg, int kWarpgroups>
 struct GemmSmem {
   alignas(1024) u8 b[kCfg.gemm_bytes()];
@@ -139,8 +130,8 @@ class GemmTurner {
     smem_.full[ring_.stage].wait(ring_.phase);
     FA3_UNROLL
     for (int g = 0; g < kCfg.gemms(); ++g) {
-      const StepsFrom<A> a{x_.after(ring_.stage * static_cast<u32>(kX.bytes())),
-                           static_cast<u32>(g * kColumns / 16)};
+      const A a = x_.after(ring_.stage * static_cast<u32>(kX.bytes()))
+                      .from_step(static_cast<u32>(g * kColumns / 16));
       const B b = b_.after(static_cast<u32>(g * kCfg.gemm_tile().bytes()));
       if constexpr (kTransposed) {
         gemm_ss<kType, kColumns / 16>(acc[g], b, a, kOverwrite);

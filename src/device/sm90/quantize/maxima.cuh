@@ -24,6 +24,7 @@ void quantize_maxima(FA3_GRID_CONSTANT const QuantizeArgs args) {
   constexpr TurnConfig kTurn = kCfg.turn;
   constexpr int kBlocks = kTurn.col_blocks();
   auto& smem = ptx::smem_as<MaximaSmem<kTurn>>();
+  static_assert(sizeof smem <= kTurn.smem_bytes(), "smem_bytes() forgets something");
   ptx::pdl_launch();
   Turner<kTurn> turner(args, smem.turn);
   ptx::pdl_wait();

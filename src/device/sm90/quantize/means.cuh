@@ -78,6 +78,7 @@ template <TurnConfig kCfg>
 FA3_KERNEL(kCfg.sum_threads(), kCfg.sum_ctas())
 void quantize_means(FA3_GRID_CONSTANT const QuantizeArgs args) {
   auto& smem = ptx::smem_as<MeansSmem<kCfg>>();
+  static_assert(sizeof smem <= kCfg.sum_bytes(), "sum_bytes() forgets something");
   ptx::pdl_launch();
   typename SumsOf<kCfg>::Type sums(args, smem.sums);
   ptx::pdl_wait();
