@@ -87,6 +87,21 @@ class Check(CliTest):
             says = ["--deterministic", "--backward"]
             self.assert_fails(USAGE, *command, "--deterministic", says=says)
 
+    def test_options_without_effect_are_refused(self):
+        for option in ["--dlse", "--no-lse --backward"]:
+            self.assert_fails(USAGE, "check", *option.split(), says=[option.split()[0], "leave it"])
+
+    def test_contradictions_say_value_and_limit(self):
+        for options, says in [
+            ("--batch 3 --seqused-q 9,9", ["seqused-q has 2 numbers", "need 3"]),
+            ("--batch 1 --seqlen-q 8 --seqused-q 9", ["seqused-q has 9 for sequence 0", "0 to 8"]),
+            ("--alignment 3", ["alignment is 3", "power of two"]),
+            ("--threads 2000", ["2000", "0 to 1024"]),
+            ("--window 99999999999999999999,1", ["--window", "2^63 - 1"]),
+            ("--dtype f8_e4m3 --k-scale bogus", ["--k-scale", "none, tensor, head or a block"]),
+        ]:
+            self.assert_fails(USAGE, "check", *options.split(), says=says)
+
     def test_all_options_of_a_problem(self):
         problems = [
             "--dtype f16 --backward --causal --heads-q 6 --heads-kv 2 --head-dim 40 --head-dim-v 9",

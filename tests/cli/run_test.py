@@ -265,6 +265,17 @@ class Run(CliTest):
         says = ["--dattn-mask", "attn_mask", "BOOL", "F32"]
         self.assert_fails(BAD_INPUT, *into, "--backward", says=says)
 
+    def test_options_without_effect_are_refused(self):
+        for option, remedy in [
+            (["--grad-dtype", "f32"], "--backward"),
+            (["--do-name", "x"], "--backward"),
+            (["--dlse-name", "x"], "--backward"),
+            (["--head", "1"], "--map"),
+            (["--batch", "1"], "--map"),
+        ]:
+            command = ["run", self.path("in"), "-o", self.path("out"), *option]
+            self.assert_fails(USAGE, *command, says=[option[0], f"add {remedy}"])
+
     def test_scalars_are_passed_on(self):
         problem = tensors.dense()
         o, lse = tensors.attention(problem["q"], problem["k"], problem["v"], scale=0.25)

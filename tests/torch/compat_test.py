@@ -132,6 +132,27 @@ def test_with_kvcache(device, family, rows):
     )
 
 
+@both
+def test_wrong_shapes_name_the_argument(family):
+    q, k, v = qkv(torch.float32, "cpu")
+    with pytest.raises(ValueError, match=r"qkv: shape \(2, 20, 2, 4, 32\)"):
+        family.flash_attn_qkvpacked_func(torch.zeros(2, 20, 2, 4, 32))
+    for lengths, kind in (([3, 4], TypeError), (2.5, TypeError), (True, TypeError),
+                          (48, ValueError), (-1, ValueError),
+                          (torch.tensor([1, 2]), ValueError)):  # fmt: skip
+        with pytest.raises(kind, match="cache_seqlens: .* need int32"):
+            family.flash_attn_with_kvcache(q, k, v, cache_seqlens=lengths)
+    if family is three:
+        with pytest.raises(ValueError, match="num_heads_q=99"):
+            three.flash_attn_qkvpacked_func(torch.zeros(2, 20, 8, 32), num_heads_q=99)
+        return
+    with pytest.raises(ValueError, match=r"kv: shape .* need \(batch, seqlen, 2, heads"):
+        two.flash_attn_kvpacked_func(q, torch.zeros(2, 20, 4, 4, 32))
+    cu = torch.tensor([0, 20], dtype=torch.int32)
+    with pytest.raises(ValueError, match=r"qkv: shape .* need \(total, 3, heads"):
+        two.flash_attn_varlen_qkvpacked_func(torch.zeros(20, 4, 4, 32), cu, 20)
+
+
 @each_device
 def test_alibi(device):
     q, k, v = qkv(some(device), device, grad=False)

@@ -141,6 +141,10 @@ verify::Config generated_config(const CheckOptions& o) {
   c.spare_kv = o.spare_kv;
   if (!o.seqused_q.empty()) c.seqused_q = parse_integers("--seqused-q", o.seqused_q);
   if (!o.seqused_kv.empty()) c.seqused_kv = parse_integers("--seqused-kv", o.seqused_kv);
+  if (o.dlse && !c.backward)
+    fail(kUsage, "--dlse: a forward has no gradients; add --backward or leave it out");
+  if (o.no_lse && c.backward)
+    fail(kUsage, "--no-lse: a backward needs LSE; leave it or --backward out");
   c.scattered_ids = o.scattered_ids;
   c.lse = !o.no_lse;
   c.dlse = o.dlse;

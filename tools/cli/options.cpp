@@ -15,8 +15,9 @@ std::vector<int64_t> parse_integers(const char* option, const std::string& text)
     const size_t end = std::min(text.find(',', begin), text.size());
     const std::optional<int64_t> value = parse_integer(text.substr(begin, end - begin));
     if (!value)
-      fail(kUsage, "{}: got '{}', need whole numbers separated by commas, e.g. 128,64", option,
-           text);
+      fail(kUsage,
+           "{}: got '{}', need whole numbers of at most 2^63 - 1 separated by commas, e.g. 128,64",
+           option, text);
     values.push_back(*value);
     begin = end + 1;
   }
@@ -30,8 +31,7 @@ void add_session_options(Parser& parser, SessionOptions& o) {
       "Who computes: auto (a Hopper GPU where it can, else cpu), cpu, reference (FP64), sim, cuda",
       {"auto", "cpu", "reference", "sim", "cuda"});
   parser.whole("--threads", o.threads,
-               "Most threads to use; 0 = FA3_NUM_THREADS if set, else every core allowed", 0,
-               1 << 20);
+               "Most threads to use; 0 = FA3_NUM_THREADS if set, else every core allowed", 0, 1024);
   parser.flag("--json", o.json, "Print JSON on stdout instead of text");
   parser.flag("--quiet", o.quiet, "Print nothing but errors; no progress bar");
 }
@@ -119,8 +119,9 @@ void add_scale_options(Parser& parser, ScaleOptions& o, const char* without) {
 verify::Scales scales_value(const char* option, const std::string& text) {
   if (text.empty()) return {};
   if (const auto scales = verify::parse_scales(text)) return *scales;
-  fail(kUsage, "{}: got '{}', need none, tensor, head, group or a block, e.g. 1, 64, 64x32", option,
-       text);
+  const bool of_q = std::string_view(option).find('q') != std::string_view::npos;
+  fail(kUsage, "{}: got '{}', need none, tensor, head{} or a block, e.g. 1, 64, 64x32", option,
+       text, of_q ? ", group" : "");
 }
 
 }  // namespace fa3::cli

@@ -22,7 +22,7 @@ CLI::Validator whole_number(int64_t least, int64_t most) {
           text = std::to_string(*value);
           return "";
         }
-        const std::string end = most == INT64_MAX ? "" : fmt::format(" to {}", most);
+        const std::string end = most == INT64_MAX ? " to 2^63 - 1" : fmt::format(" to {}", most);
         return fmt::format("got '{}', need a whole number from {}{}", text, least, end);
       },
       "");

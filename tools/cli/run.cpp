@@ -115,8 +115,21 @@ void check_places(const RunOptions& o) {
   check_output(o.output, o.session.json);
 }
 
+// What would have no effect.
+void check_idle(const RunOptions& o) {
+  for (const auto& [option, given] : {std::pair("--grad-dtype", o.file.grad_dtype != "input"),
+                                      std::pair("--do-name", o.file.dout != "do"),
+                                      std::pair("--dlse-name", !o.file.dlse.value_or("").empty())})
+    if (given && !o.backward)
+      fail(kUsage, "{}: a forward has no gradients; add --backward or leave it out", option);
+  for (const auto& [option, value] : {std::pair("--head", o.head), std::pair("--batch", o.batch)})
+    if (value != 0 && o.map.empty())
+      fail(kUsage, "{}: got {}, but nothing is drawn; add --map or leave it out", option, value);
+}
+
 int run(const RunOptions& o) {
   check_places(o);
+  check_idle(o);
   check_gradients(o.file.gradients, o.backward);
   if (o.backward && precision_value(o.file.precision.name) != FA3_PRECISION_DEFAULT)
     fail(kUsage, "--precision: a backward has none; leave --backward or --precision out");

@@ -211,26 +211,37 @@ std::string contradiction(const Config& c) {
   };
   if (const std::string why = contradiction_of_types(c); !why.empty()) return why;
   if (const std::string why = contradiction_of_mask(c); !why.empty()) return why;
-  if (wrong_count(c.varlen_kv)) return "varlen-q and varlen-kv differ in their number of sequences";
-  if (wrong_count(c.seqused_q)) return "seqused-q needs one number per batch entry";
-  if (wrong_count(c.seqused_kv)) return "seqused-kv needs one number per batch entry";
-  const int64_t least = std::min({c.batch, c.heads_q, c.heads_kv, c.seqlen_q, c.seqlen_kv,
-                                  c.head_dim_qk, c.head_dim_v, c.spare_q, c.spare_kv});
-  if (least < 0) return "a size is negative";
+  for (const auto& [name, values] :
+       {std::pair("varlen-kv", &c.varlen_kv), std::pair("seqused-q", &c.seqused_q),
+        std::pair("seqused-kv", &c.seqused_kv)})
+    if (wrong_count(*values))
+      return fmt::format("{} has {} numbers, need {}: one for each sequence", name, values->size(),
+                         batch);
+  for (const auto& [name, size] :
+       {std::pair("batch", c.batch), std::pair("heads-q", c.heads_q),
+        std::pair("heads-kv", c.heads_kv), std::pair("seqlen-q", c.seqlen_q),
+        std::pair("seqlen-kv", c.seqlen_kv), std::pair("head-dim", c.head_dim_qk),
+        std::pair("head-dim-v", c.head_dim_v), std::pair("spare-q", c.spare_q),
+        std::pair("spare-kv", c.spare_kv)})
+    if (size < 0) return fmt::format("{} is {}, need at least 0", name, size);
   constexpr int64_t kMostDocuments = 1 << 20;
   if (c.sequence_ids < 0 || c.sequence_ids > kMostDocuments)
-    return "sequence-ids must be a number of documents up to 1048576";
+    return fmt::format("sequence-ids is {}, need 0 to {} documents", c.sequence_ids,
+                       kMostDocuments);
   if (c.scattered_ids && c.sequence_ids == 0) return "scattered-ids needs sequence-ids";
   constexpr int64_t kMostAlignment = 1 << 20;
   if (c.alignment < 0 || c.alignment > kMostAlignment || (c.alignment & (c.alignment - 1)) != 0)
-    return "alignment must be a power of two up to 1048576, or 0 for that of an element";
-  for (const Axis& axis : {axis_q(c), axis_kv(c)}) {
-    for (size_t b = 0; b < axis.varlen.size(); ++b)
-      if (axis.varlen[b] < 0) return "a varlen length is negative";
-    for (size_t b = 0; b < axis.seqused.size(); ++b)
-      if (axis.seqused[b] < 0 ||
-          axis.seqused[b] > (axis.is_varlen() ? axis.varlen[b] : axis.seqlen))
-        return "a seqused number is negative or beyond its sequence";
+    return fmt::format("alignment is {}, need a power of two up to {}, or 0 for that of an element",
+                       c.alignment, kMostAlignment);
+  for (const auto& [name, axis] : {std::pair("q", axis_q(c)), std::pair("kv", axis_kv(c))}) {
+    for (const int64_t length : axis.varlen)
+      if (length < 0) return fmt::format("varlen-{} has {}, need at least 0", name, length);
+    for (size_t b = 0; b < axis.seqused.size(); ++b) {
+      const int64_t most = axis.is_varlen() ? axis.varlen[b] : axis.seqlen;
+      if (axis.seqused[b] < 0 || axis.seqused[b] > most)
+        return fmt::format("seqused-{} has {} for sequence {}, need 0 to {}, its length", name,
+                           axis.seqused[b], b, most);
+    }
   }
   if (c.layout == Layout::kInterleaved &&
       (c.head_dim_qk != c.head_dim_v || is_varlen_q(c) != is_varlen_kv(c) ||

@@ -47,12 +47,32 @@ def attend(
     return fa3.attention(q, k, v, return_lse=True, **scales, **arguments)
 
 
-def cached_lengths(
-    cache_seqlens: Tensor | int | None, batch: int, device: torch.device
-) -> Tensor | None:
-    if isinstance(cache_seqlens, int):
-        return torch.full((batch,), cache_seqlens, dtype=torch.int32, device=device)
-    return None if cache_seqlens is None else cache_seqlens.contiguous()
+def unpacked(name: str, packed: Tensor, count: int, dims: int) -> tuple[Tensor, ...]:
+    """The `count` tensors that lie in one of `dims` dimensions, before heads and head_dim."""
+    if packed.dim() != dims or packed.shape[-3] != count:
+        rows = "batch, seqlen" if dims == 5 else "total"
+        raise ValueError(
+            f"{name}: shape {tuple(packed.shape)}, need ({rows}, {count}, heads, head_dim)"
+        )
+    return packed.unbind(-3)
+
+
+def cached_lengths(cache_seqlens: Tensor | int | None, cache: Tensor) -> Tensor | None:
+    """How many rows of each sequence of a cache (batch, seqlen, …) count."""
+    batch, rows = cache.shape[:2]
+    need = f"need int32 ({batch}), or a whole number from 0 to {rows}, the cache's length"
+    if cache_seqlens is None:
+        return None
+    if isinstance(cache_seqlens, int) and not isinstance(cache_seqlens, bool):
+        if not 0 <= cache_seqlens <= rows:
+            raise ValueError(f"cache_seqlens: {cache_seqlens}, {need}")
+        return torch.full((batch,), cache_seqlens, dtype=torch.int32, device=cache.device)
+    if not isinstance(cache_seqlens, Tensor):
+        raise TypeError(f"cache_seqlens: {type(cache_seqlens).__name__}, {need}")
+    if cache_seqlens.dtype != torch.int32 or tuple(cache_seqlens.shape) != (batch,):
+        shape = tuple(cache_seqlens.shape)
+        raise ValueError(f"cache_seqlens: {cache_seqlens.dtype} {shape}, {need}")
+    return cache_seqlens.contiguous()
 
 
 SERVING = "paged, appending and rotary KV caches are not offered yet"

@@ -9,7 +9,7 @@ from torch import Tensor
 
 import fa3
 
-from ._common import SERVING, attend, cached_lengths, refuse, window
+from ._common import SERVING, attend, cached_lengths, refuse, unpacked, window
 
 __version__ = "2.8.3"  # the version whose functions these are; programs compare it
 __all__ = [
@@ -90,7 +90,7 @@ def flash_attn_kvpacked_func(
 ) -> Tensor | tuple[Tensor, Tensor, None]:
     """The same with k and v in one tensor, (batch, seqlen, 2, heads_kv, head_dim)."""
     return _attend(
-        "flash_attn_kvpacked_func", q, *kv.unbind(-3), dropout_p, softmax_scale, causal,
+        "flash_attn_kvpacked_func", q, *unpacked("kv", kv, 2, 5), dropout_p, softmax_scale, causal,
         window_size, softcap, alibi_slopes, deterministic, return_attn_probs,
     )  # fmt: skip
 
@@ -108,7 +108,7 @@ def flash_attn_qkvpacked_func(
 ) -> Tensor | tuple[Tensor, Tensor, None]:
     """The same with q, k and v in one tensor, (batch, seqlen, 3, heads, head_dim)."""
     return _attend(
-        "flash_attn_qkvpacked_func", *qkv.unbind(-3), dropout_p, softmax_scale, causal,
+        "flash_attn_qkvpacked_func", *unpacked("qkv", qkv, 3, 5), dropout_p, softmax_scale, causal,
         window_size, softcap, alibi_slopes, deterministic, return_attn_probs,
     )  # fmt: skip
 
@@ -158,8 +158,8 @@ def flash_attn_varlen_kvpacked_func(
 ) -> Tensor | tuple[Tensor, Tensor, None]:
     """The same with k and v in one tensor, (total, 2, heads_kv, head_dim)."""
     return flash_attn_varlen_func(
-        q, *kv.unbind(-3), cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p,
-        softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
+        q, *unpacked("kv", kv, 2, 4), cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k,
+        dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
         return_attn_probs,
     )  # fmt: skip
 
@@ -179,8 +179,8 @@ def flash_attn_varlen_qkvpacked_func(
 ) -> Tensor | tuple[Tensor, Tensor, None]:
     """The same with q, k and v in one tensor, (total, 3, heads, head_dim)."""
     return flash_attn_varlen_func(
-        *qkv.unbind(-3), cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, dropout_p, softmax_scale,
-        causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs,
+        *unpacked("qkv", qkv, 3, 4), cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, dropout_p,
+        softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs,
     )  # fmt: skip
 
 
@@ -227,6 +227,6 @@ def flash_attn_with_kvcache(
             softmax_scale=softmax_scale,
             softcap=softcap,
             alibi_slopes=alibi_slopes,
-            seqused_kv=cached_lengths(cache_seqlens, k_cache.shape[0], k_cache.device),
+            seqused_kv=cached_lengths(cache_seqlens, k_cache),
         )
     return (out, lse) if return_softmax_lse else out

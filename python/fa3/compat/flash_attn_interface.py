@@ -132,7 +132,12 @@ def flash_attn_qkvpacked_func(
     num_heads_q + 2 · heads_kv, head_dim)."""
     if qkv.dim() == 5 and qkv.shape[-3] == 3:
         q, k, v = qkv.unbind(-3)
-    elif qkv.dim() == 4 and num_heads_q is not None and (qkv.shape[2] - num_heads_q) % 2 == 0:
+    elif (
+        qkv.dim() == 4
+        and num_heads_q is not None
+        and 0 < num_heads_q < qkv.shape[2]
+        and (qkv.shape[2] - num_heads_q) % 2 == 0
+    ):
         rest = (qkv.shape[2] - num_heads_q) // 2
         q, k, v = qkv.split([num_heads_q, rest, rest], dim=2)
     else:
@@ -210,7 +215,6 @@ def flash_attn_with_kvcache(
         cache_leftpad=(cache_leftpad, SERVING, "shift the cache, or use sequence ids of fa3"),
         page_table=(page_table, SERVING, "gather the pages"),
     )
-    batch = k_cache.shape[0]
     with torch.no_grad():
         out, lse = attend(
             q,
@@ -223,7 +227,7 @@ def flash_attn_with_kvcache(
             softcap=softcap,
             cu_seqlens_q=cu_seqlens_q,
             max_seqlen_q=max_seqlen_q,
-            seqused_kv=cached_lengths(cache_seqlens, batch, k_cache.device),
+            seqused_kv=cached_lengths(cache_seqlens, k_cache),
         )
     if not return_softmax_lse:
         return out
