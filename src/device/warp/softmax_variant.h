@@ -7,8 +7,8 @@ namespace fa3 {
 // Ways to the same result that cost different instructions.
 struct SoftmaxVariant {
   // O is rescaled only when the maximum of some row of the warp has grown by more than
-  // 2^(kMostLog2 − p_log2); until then the old maximum serves, and P reaches 2^kMostLog2. Maxima are
-  // taken as integers.
+  // 2^(kMostLog2 − p_log2); until then the old maximum serves, and P reaches 2^kMostLog2. Maxima
+  // are taken as integers.
   bool lazy_rescale = false;
   // With lazy_rescale: each thread compares its own scores with the least one that calls for a new
   // maximum, and only where the warp has one are maxima exchanged: one vote in most tiles instead
