@@ -18,7 +18,6 @@ enum Opcode : uint16_t {
   kClock = 0x805,         // CS2R: clock64
   kConvert = 0x23e,       // F2FP
   kExit = 0x94d,          // EXIT
-  kFloatToInt = 0x305,    // F2I
   kLoadLocal = 0x983,     // LDL
   kMufu = 0x308,          // MUFU: ex2, rcp …
   kRedux = 0x3c4,         // REDUX

@@ -19,6 +19,16 @@ FA3_DEV void red_add_release_u32(u32* to, u32 operand, Where where = Where::here
 #endif
 }
 
+// red.relaxed.gpu.global.add.u32 (9.7.13.6).
+FA3_DEV void red_add_u32(u32* to, u32 operand, Where where = Where::here()) {
+#if FA3_GPU
+  asm volatile("red.relaxed.gpu.global.add.u32 [%0], %1;" ::"l"(to), "r"(operand) : "memory");
+#else
+  twin::global_atomic(to, operand, 0, twin::AtomicOp::kAdd, twin::ScalarType::kU32,
+                      twin::Order::kRelaxed, twin::Scope::kGpu, where);
+#endif
+}
+
 // red.relaxed.gpu.global.or.b32 (9.7.13.6).
 FA3_DEV void red_or_b32(u32* to, u32 operand, Where where = Where::here()) {
 #if FA3_GPU

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// fixed_test.cpp — dQ's integers: their scales, and both ways to make them.
+// fixed_test.cpp — dQ's integers: their scales, and the words that are added.
 #include "device/sm90/bwd/fixed.h"
 
 #include <gtest/gtest.h>
@@ -74,24 +74,63 @@ TEST(BwdFixed, ANormIsNotLostInItsSquares) {
   EXPECT_GT(norm_of(0, 0), 0);
 }
 
-TEST(BwdFixed, BothWaysRoundToTheNearest) {
+// What an element adds, in units of a row with that scale.
+double units_of(float x, float scale) {
+  const float fixed = to_fixed(x, fixed_factor(scale));
+  const u32 word =
+      fixed_fits(ptx::bits_as<u32>(fixed)) ? ptx::bits_as<u32>(fixed) : word_of_fixed(fixed);
+  return static_cast<double>(from_fixed(word, 1, fixed_unit(scale))) * static_cast<double>(scale);
+}
+
+TEST(BwdFixed, AWordIsTheNearestInteger) {
   verify::Random random(7);
   for (int exponent = -40; exponent <= 28; ++exponent) {
-    for (int n = 0; n < 200; ++n) {
-      const auto x = static_cast<float>(std::ldexp(random.normal() / 8, exponent - 10));
-      const float scale = 0x1p10f;
-      const double exact = std::ldexp(static_cast<double>(x), 10);
-      if (std::abs(exact) > 0x1p30) continue;
-      const auto one = static_cast<i32>(to_fixed(x, scale));
-      const auto other = static_cast<i32>(to_fixed_by_fma(x, scale));
-      EXPECT_LE(std::abs(one - exact), 0.5) << x;
-      EXPECT_LE(std::abs(other - exact), 0.5) << x;
+    SCOPED_TRACE(exponent);
+    for (const float scale : {1.f, 0x1p10f, 0x1p-100f, 0x1p126f}) {
+      for (int n = 0; n < 50; ++n) {
+        const double exact = std::ldexp(random.normal() / 8, exponent);
+        const auto x = static_cast<float>(exact / static_cast<double>(scale));
+        if (std::abs(x) < 0x1p-126f) continue;
+        // As FP32 has it: both, and kOffPower.
+        EXPECT_NEAR(units_of(x, scale), exact, 0.5001 + std::abs(exact) * 0x1p-21) << x;
+      }
     }
   }
-  for (const float x : {0.5f, 1.5f, 2.5f, -0.5f, 2047.5f, 2048.5f, -4096.f, 6144.f}) {
-    EXPECT_LE(std::abs(static_cast<i32>(to_fixed(x, 1)) - x), 0.5);
-    EXPECT_LE(std::abs(static_cast<i32>(to_fixed_by_fma(x, 1)) - x), 0.5);
+  for (const float x : {0.f, 0.25f, 1.f, -1.f, 2047.f, -4096.f, 0x1p21f, -0x1p21f}) {
+    EXPECT_FLOAT_EQ(static_cast<float>(units_of(x, 1)), std::nearbyint(x));
   }
+}
+
+// Bits of what is out of range look like those of no number in it, also where the sum with
+// kFixedZero cancels.
+TEST(BwdFixed, WhatDoesNotFitIsSeen) {
+  i64 wrong = 0;
+  for (u32 bits = 0; bits < (3u << 23); ++bits) {
+    // 2^22 … 2^25 units, of either sign.
+    const float x = ptx::bits_as<float>((127u + 22u) * (1u << 23) + bits);
+    for (const float signed_x : {x, -x}) {
+      const float fixed = to_fixed(signed_x, fixed_factor(1));
+      const bool fits = fixed >= 2 && fixed < 4;
+      wrong += fixed_fits(ptx::bits_as<u32>(fixed)) != fits;
+      wrong += fits && x > 0x1p22f;
+    }
+  }
+  EXPECT_EQ(wrong, 0);
+  for (const float x : {kInfinity, -kInfinity, kNan, 3e38f, -3e38f, 0x1p40f, -0x1p40f})
+    EXPECT_FALSE(fixed_fits(ptx::bits_as<u32>(to_fixed(x, fixed_factor(1))))) << x;
+}
+
+TEST(BwdFixed, WordsAddUpInAnyOrder) {
+  verify::Random random(3);
+  double exact = 0;
+  u32 sum = 0;
+  constexpr u32 kWords = 1000;
+  for (u32 n = 0; n < kWords; ++n) {
+    const double units = std::nearbyint(random.normal() * 0x1p19);
+    exact += units;
+    sum += ptx::bits_as<u32>(to_fixed(static_cast<float>(units), fixed_factor(1)));
+  }
+  EXPECT_NEAR(static_cast<double>(from_fixed(sum, kWords, 1)), exact, kWords / 2.0);
 }
 
 TEST(BwdFixed, IntegersEndWhereTheyEnd) {

@@ -82,18 +82,19 @@ struct BwdConfig {
   }
   // Sums of a tile of dQ, 32 bits each, in the order of the consumers' registers (dq_place).
   FA3_HD constexpr int dq_sums() const { return tile_q * head_dim_qk; }
-  // Deterministic, words of bits beside them, for at most 64 columns: which of a thread's registers
-  // are +∞ or NaN; 128 words on, which are −∞ or NaN.
+  // Deterministic, words beside them: bits, for at most 64 columns which of a thread's registers are
+  // +∞ or NaN, 128 words on, which are −∞ or NaN; and how often was added, in four for alignment.
   FA3_HD constexpr int dq_flag_columns() const { return min(dq_columns(), 64); }
-  FA3_HD constexpr int dq_flags() const {
-    return deterministic ? 2 * kWgThreads * dq_sums() / (kWgRows * dq_flag_columns()) : 0;
+  FA3_HD constexpr int dq_count_at() const {
+    return 2 * kWgThreads * dq_sums() / (kWgRows * dq_flag_columns());
   }
+  FA3_HD constexpr int dq_flags() const { return deterministic ? dq_count_at() + 4 : 0; }
 
   // Registers per thread after setmaxnreg; where consumers need fewer, the producer has some more.
   FA3_HD constexpr int producer_registers() const { return roomy() ? 40 : 24; }
   FA3_HD constexpr int consumer_registers() const { return roomy() ? 232 : 240; }
   FA3_HD constexpr bool roomy() const {
-    return mask_gradient || ((split() || deterministic) && lists()) ||
+    return mask_gradient || (split() && lists()) ||
            (!staggered() && head_dim_qk + head_dim_v <= 128);
   }
 

@@ -98,6 +98,9 @@ struct BwdConsumer : BwdParts<kCfg> {
     const Stats delta = this->stats(q_ring.stage, 1);
     gemm_wait<0>(ds);
     this->make_ds(q_ring.stage, delta, s, ds);
+    const QRing before = q_ring.before();
+    const QRing& q_due = kBehind && !kFirst ? before : q_ring;
+    const typename Parts::Two scales = this->load_scales(q_due);
     to_operand16<kType>(a, ds);
     if constexpr (kBehind) smem.ds_empty[ds_ring.stage].wait(ds_ring.phase ^ 1);
     this->put_ds(ds_ring, ds);
@@ -117,11 +120,11 @@ struct BwdConsumer : BwdParts<kCfg> {
       gemm_wait<1>(dq);
       // Of two slots the next dS takes that of the dS before.
       if constexpr (kBehind) smem.ds_empty[ds_ring.stage].arrive_if(leader);
-      put_dq(dq);
+      this->put_dq(scales, dq, wg);
     }
     const auto q = this->template columns<kQ>(smem.q, q_ring);
-    gemm_rs<kType>(dk, a, q, kAccumulate);  // sim:spare(fenced)
-    if constexpr (kDqDue) release_dq();     // behind dK, which covers the fence's time
+    gemm_rs<kType>(dk, a, q, kAccumulate);       // sim:spare(fenced)
+    if constexpr (kDqDue) this->release_dq(wg);  // behind dK, which covers the fence's time
     gemm_wait<1>(dv);
     smem.dout_empty[dout_ring.stage].arrive_if(leader);
     dout_ring.advance();
@@ -153,23 +156,16 @@ struct BwdConsumer : BwdParts<kCfg> {
     }
   }
 
-  FA3_DEV void put_dq(const DqAcc& dq) const {
-    Parts::put_dq(wg, 0, [&](int i) { return ptx::bits_as<u32>(dq[i]); });
-  }
-  FA3_DEV void release_dq() const {
-    // Else its writer does (dq_fixed.h).
-    if constexpr (!kCfg.deterministic) ptx::fence_proxy_async_shared();
-    dq_full(wg).arrive();
-  }
-
   // dQ of the last tile.
   FA3_DEV void finish() {
+    const QRing q_due = q_ring.before();
     DqAcc dq;
     issue_dq(dq);
+    const typename Parts::Two scales = this->load_scales(q_due);
     dq_empty(wg).sync();
     gemm_wait<0>(dq);
-    put_dq(dq);
-    release_dq();
+    this->put_dq(scales, dq, wg);
+    this->release_dq(wg);
   }
 };
 

@@ -129,15 +129,14 @@ void bwd_dq(FA3_GRID_CONSTANT const BwdDqArgs args) {
           const float scale =
               counts ? ptx::ld_global(scales + stats_place(static_cast<i32>(place.row) + 8 * h))
                      : 1.f;
-          const float unit_of_row = fixed_unit(scale);
+          const u32* const flags = args.dq_flag + at * kCfg.dq_flags();
+          const u32 added = counts ? ptx::ld_global(flags + kCfg.dq_count_at()) : 0;
           FA3_UNROLL
           for (u32 g = 0; g < 4; ++g) {
             FA3_UNROLL
             for (int k = 0; k < 2; ++k)
-              two[g][k] = static_cast<float>(static_cast<i32>(four[g][2 * h + k])) * unit_of_row;
-            if (scale < 0)
-              put_flagged<kCfg>(args.dq_flag + at * kCfg.dq_flags(), i + kWgThreads * g, 2 * h,
-                                two[g]);
+              two[g][k] = from_fixed(four[g][2 * h + k], added, fixed_unit(scale));
+            if (scale < 0) put_flagged<kCfg>(flags, i + kWgThreads * g, 2 * h, two[g]);
           }
         }
         FA3_UNROLL

@@ -64,25 +64,33 @@ FA3_HD constexpr float fixed_unit(float scale) {
   return ptx::bits_as<float>((254u << 23) - (ptx::bits_as<u32>(scale) & 0x7fffffffu));
 }
 
-// x·scale as an integer, by the unit that also makes exponentials.
-FA3_DEV u32 to_fixed(float x, float scale) { return static_cast<u32>(ptx::f32_to_i32(x * scale)); }
+// What is added is not the integer itself but the bits of a float near kFixedZero, whose last place
+// is worth one: an FMA rounds and converts at once. bwd_dq knows how many were added, and subtracts
+// the bits of kFixedZero as often.
+inline constexpr float kFixedZero = 3;
 
-// The same without that unit: the multiple of 4096, and what is left, each as the low bits of a
-// number that is large enough to have integers for its last place. What their upper bits add up to
-// is 0 modulo 2^32.
-FA3_DEV u32 to_fixed_by_fma(float x, float scale) {
-  constexpr float kHigh = 0x1.9698p23f, kLow = 0x1.8p23f;
-  static_assert(ptx::bits_as<u32>(kHigh) * 4096u + ptx::bits_as<u32>(kLow) == 0);
-  const float high = ptx::fma(x, scale * 0x1p-12f, kHigh);
-  const float low = ptx::fma(x, scale, ptx::fma(high, -4096.f, 4096.f * kHigh + kLow));
-  return ptx::bits_as<u32>(high) * 4096u + ptx::bits_as<u32>(low);
+// By which x is multiplied, in units of that float. Not quite a power of two, so that no sum in
+// to_fixed() is 0, which fixed_fits() could not tell.
+inline constexpr float kOffPower = 0x1.000002p0f;
+FA3_DEV float fixed_factor(float scale) { return ptx::abs(scale) * (kOffPower * 0x1p-22f); }
+
+FA3_DEV float to_fixed(float x, float factor) { return ptx::fma(x, factor, kFixedZero); }
+
+// Of the bits of several, combined by OR: whether each is in [2, 4), so that its last place is that
+// of kFixedZero. Only there are the sign and all bits of the exponent but the first 0; Inf and NaN
+// have others.
+FA3_HD constexpr bool fixed_fits(u32 bits) { return (bits & 0xbf800000u) == 0; }
+
+// The word to add, of a to_fixed() that may not fit: it has lost at most what FP32 loses.
+FA3_DEV u32 word_of_fixed(float fixed) {
+  const i32 units = ptx::f32_to_i32(ptx::fma(fixed, 0x1p22f, -kFixedZero * 0x1p22f));
+  return ptx::bits_as<u32>(kFixedZero) + static_cast<u32>(units);
 }
 
-// Register i of an accumulator, whose rows have the scales: both ways, so that no unit waits for
-// the other. Measured: docs/tuning/bwd_sm90.md.
-FA3_DEV u32 to_fixed(float x, const ptx::Vec<float, 2>& scales, int i) {
-  const float scale = ptx::abs(scales[i / 2 % 2]);
-  return i % 4 < 3 ? to_fixed_by_fma(x, scale) : to_fixed(x, scale);
+// What `words` words of elements of a row add up to.
+FA3_DEV float from_fixed(u32 sum, u32 words, float unit) {
+  const auto units = static_cast<i32>(sum - words * ptx::bits_as<u32>(kFixedZero));
+  return static_cast<float>(units) * (unit * (2 - kOffPower));
 }
 
 // Of the four sums that are thread `thread`'s of group `group` of a tile's: +∞ or NaN is noted in

@@ -13,6 +13,7 @@
 #include "device/ptx/memory.h"
 #include "device/ptx/reduce.h"
 #include "device/sm90/bwd/args.h"
+#include "device/sm90/bwd/fixed.h"
 #include "device/sm90/bwd/mask_part.h"
 #include "device/sm90/bwd/smem.h"
 #include "device/sm90/bwd/store_rows.h"
@@ -37,7 +38,8 @@ struct BwdParts {
   using Smem = SmemOf;
   using Scores = ptx::Acc<kQueries>;
   using Fragment = ptx::AFrag[kQueries / 16];
-  static constexpr int kDqColumns = kCfg.dq_columns(), kPieceColumns = kCfg.dq_piece_columns();
+  static constexpr int kDqColumns = kCfg.dq_columns();
+  static constexpr int kPieceFours = kCfg.dq_piece_columns() / 8;  // of a thread's registers
   using DqAcc = ptx::Acc<kDqColumns>;
   using QRing = Ring<kCfg.q_stages()>;
   using DoutRing = Ring<kCfg.stages>;
@@ -368,17 +370,70 @@ struct BwdParts {
 
   // ---- dQ's sums --------------------------------------------------------------------------------
 
-  // To dQ writer `w` a piece, word(i) of its i-th register, from `first` on: registers 4g … 4g + 3
-  // of all threads lie side by side.
-  template <class Word>
-  FA3_DEV void put_dq(u32 w, int first, const Word& word) const {
+  // Of the thread's two rows of dQ.
+  FA3_DEV Two load_scales(const QRing& ring) const {
+    if constexpr (!kCfg.deterministic) return {};
+    const u32 row = (kCfg.dq_by_rows() ? kWgRows * wg : 0) + fragment_row(thread);
+    const u32 slot = ring.stage + ring.phase * static_cast<u32>(kCfg.q_stages());
+    const float* const at = &smem.scales[slot][stats_place(static_cast<i32>(row))];
+    return {{ptx::ld_shared(at), ptx::ld_shared(at + 2)}};
+  }
+  // To dQ writer `w` its piece of that turn: registers 4g … 4g + 3 of all threads lie side by side.
+  // Deterministic, words of fixed point.
+  FA3_DEV void put_dq(const Two& scales, const DqAcc& dq, u32 w, int turn = 0) const {
+    const int piece = kCfg.split() ? static_cast<int>(w) + kCfg.consumer_wgs * turn : 0;
+    const float factors[2] = {fixed_factor(scales[0]), fixed_factor(scales[1])};
+    u32 all = 0;
     FA3_UNROLL
-    for (int g = 0; g < kPieceColumns / 8; ++g) {
-      const int i = first + 4 * g;
-      const u32 at = 4 * (kWgThreads * static_cast<u32>(g) + thread);
-      ptx::st_shared(reinterpret_cast<ptx::Vec<u32, 4>*>(smem.dq[w] + at),
-                     ptx::Vec<u32, 4>{{word(i), word(i + 1), word(i + 2), word(i + 3)}});
+    for (int g = 0; g < kPieceFours; ++g) {
+      ptx::Vec<u32, 4> words;
+      FA3_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const float x = dq[4 * (kPieceFours * piece + g) + i];
+        words[i] = ptx::bits_as<u32>(kCfg.deterministic ? to_fixed(x, factors[i / 2]) : x);
+        all |= words[i];
+      }
+      ptx::st_shared(own_dq(w) + kWgThreads * g, words);
     }
+    if (kCfg.deterministic && ptx::any(!fixed_fits(all))) put_large_dq(w, piece);
+  }
+  // Again, where some did not fit. What is not finite becomes bits beside the sums, and adds 0.
+  FA3_DEV void put_large_dq(u32 w, int piece) const {
+    const int first = kPieceFours * piece +
+                      kDqColumns / 8 * static_cast<int>(kCfg.split() ? BwdCta<kCfg>::rank() : wg);
+    FA3_NO_UNROLL
+    for (int g = 0; g < kPieceFours; ++g) {
+      ptx::Vec<u32, 4> words = ptx::ld_shared(own_dq(w) + kWgThreads * g);
+      float not_finite = 0;
+      FA3_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const float x = ptx::bits_as<float>(words[i]);
+        not_finite += x - x;
+      }
+      if (not_finite != 0) flag_non_finite(w, DqFlag::of<kCfg>(first + g, thread), words);
+      FA3_UNROLL
+      for (int i = 0; i < 4; ++i) words[i] = word_of_fixed(ptx::bits_as<float>(words[i]));
+      ptx::st_shared(own_dq(w) + kWgThreads * g, words);
+    }
+  }
+  FA3_DEV void flag_non_finite(u32 w, const DqFlag& flag, ptx::Vec<u32, 4>& words) const {
+    u32* const flags =
+        args.dq_flag + ptx::ld_shared(&smem.dq_tile[w]) * kCfg.dq_flags() + flag.word;
+    FA3_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const float x = ptx::bits_as<float>(words[i]);
+      if (x - x == 0) continue;
+      if (!(x < 0)) ptx::red_or_b32(flags, 1u << flag.bit << i);
+      if (!(x > 0)) ptx::red_or_b32(flags + kWgThreads, 1u << flag.bit << i);
+      words[i] = ptx::bits_as<u32>(kFixedZero);
+    }
+  }
+  FA3_DEV ptx::Vec<u32, 4>* own_dq(u32 w) const {
+    return reinterpret_cast<ptx::Vec<u32, 4>*>(smem.dq[w]) + thread;
+  }
+  FA3_DEV void release_dq(u32 w) const {
+    ptx::fence_proxy_async_shared();
+    dq_full(w).arrive();
   }
 
   // ---- Gradients into tensors -------------------------------------------------------------------

@@ -60,7 +60,7 @@ struct BwdSmem {
   // Of each consumer warp: the Q tiles that it visits (TileRange).
   alignas(16) ptx::Vec<i32, 4> ranges[kCfg.consumer_wgs * kWgThreads / 32];
   alignas(8) BwdStep::Word steps[kSteps];
-  alignas(8) i64 dq_tile;  // split, deterministic: that of the next dQ
+  alignas(8) i64 dq_tile[kCfg.consumer_wgs];  // deterministic: that of each consumer's next dQ
   Barrier k_full, v_full, q_full[kQStages], q_empty[kQStages], dout_full[kStages],
       dout_empty[kStages];
   Barrier ds_full[kDsSlots][kDsWriters], ds_empty[kDsSlots];

@@ -7,8 +7,6 @@
 // half as many additions, which would take longer than all GEMMs. Each makes half of its columns.
 #pragma once
 
-#include "device/ptx/reduce.h"
-#include "device/sm90/bwd/fixed.h"
 #include "device/sm90/bwd/parts.h"
 
 namespace fa3::sm90 {
@@ -140,7 +138,7 @@ struct BwdSplitConsumer : BwdParts<kCfg> {
     if (leader) smem.peer_ds_full.arrive_expect_tx(static_cast<u32>(kDs.bytes()));
     smem.q_full[q_ring.stage].wait(q_ring.phase);  // sim:spare(seen)
     this->begin_tile();
-    Scales scales = load_scales();
+    const typename Parts::Two scales = this->load_scales(q_ring);
     smem.ds_full[0][0].wait(ds_ring.phase);
     gemm_ss<kType, kQueries / 16>(sum, this->template rows<kDs>(smem.ds, DsRing{}),
                                   this->template columns<kQ>(smem.q, q_ring), kAccumulate);
@@ -163,44 +161,12 @@ struct BwdSplitConsumer : BwdParts<kCfg> {
       FA3_UNROLL
       for (u32 w = 0; w < 2; ++w) {
         dq_empty(w).sync();
-        if (turn == 0 && w == 0) flag_non_finite(scales, dq);
-        const int first = Parts::kPieceColumns / 2 * (static_cast<int>(w) + 2 * turn);
-        this->put_dq(w, first, [&](int i) {
-          return kCfg.deterministic ? to_fixed(dq[i], scales, i) : ptx::bits_as<u32>(dq[i]);
-        });
-        ptx::fence_proxy_async_shared();
-        dq_full(w).arrive();
+        this->put_dq(scales, dq, w, turn);
+        this->release_dq(w);
       }
     }
     this->next_tile();
     q_ring.advance();
-  }
-
-  // Deterministic, of the thread's two rows of dQ (fixed.h). Integers are made here, not by dQ
-  // writers as elsewhere: with dQ handed over in turns this would wait for them.
-  using Scales = ptx::Vec<float, 2>;
-  FA3_DEV Scales load_scales() const {
-    if constexpr (!kCfg.deterministic) return {};
-    const u32 slot = q_ring.stage + q_ring.phase * static_cast<u32>(kCfg.q_stages());
-    const float* const at = &smem.scales[slot][stats_place(static_cast<i32>(fragment_row(thread)))];
-    return {{ptx::ld_shared(at), ptx::ld_shared(at + 2)}};
-  }
-  // Elements that are not finite become bits beside the sums, to which they add 0; scales are
-  // loaded again: kept, they would be two registers too many. Behind a dq_empty().
-  FA3_DEV void flag_non_finite(Scales& scales, DqAcc& dq) const {
-    if (!kCfg.deterministic || !ptx::any(scales[0] < 0 || scales[1] < 0)) return;
-    constexpr u32 kGroups = static_cast<u32>(kCfg.dq_columns()) / 8;
-    const u32 own = DqFlag::of<kCfg>(BwdCta<kCfg>::rank() * kGroups, thread).word;
-    u32* const flags = args.dq_flag + ptx::ld_shared(&smem.dq_tile) * kCfg.dq_flags() + own;
-    FA3_UNROLL
-    for (u32 i = 0; i < 4 * kGroups; ++i) {
-      if (dq[i] - dq[i] == 0) continue;
-      const DqFlag flag = DqFlag::of<kCfg>(i / 4, 0);
-      if (!(dq[i] < 0)) ptx::red_or_b32(flags + flag.word, 1u << flag.bit << i % 4);
-      if (!(dq[i] > 0)) ptx::red_or_b32(flags + flag.word + kWgThreads, 1u << flag.bit << i % 4);
-      dq[i] = 0;
-    }
-    scales = load_scales();
   }
 };
 
