@@ -82,8 +82,8 @@ struct BwdConfig {
   }
   // Sums of a tile of dQ, 32 bits each, in the order of the consumers' registers (dq_place).
   FA3_HD constexpr int dq_sums() const { return tile_q * head_dim_qk; }
-  // Deterministic, words beside them: bits, for at most 64 columns which of a thread's registers are
-  // +∞ or NaN, 128 words on, which are −∞ or NaN; and how often was added, in four for alignment.
+  // Deterministic, words beside them: bits, for at most 64 columns which of a thread's registers
+  // are +∞ or NaN, 128 words on, which are −∞ or NaN; and, aligned, how often was added.
   FA3_HD constexpr int dq_flag_columns() const { return min(dq_columns(), 64); }
   FA3_HD constexpr int dq_count_at() const {
     return 2 * kWgThreads * dq_sums() / (kWgRows * dq_flag_columns());

@@ -5,8 +5,8 @@
 //   |dQ_ic| ≤ Σ_j |dS_ij|·|K_jc|,  |dS_ij| ≤ P_ij·(‖dO_i‖·‖V_j‖ + |δ_i|),  Σ_j P_ij ≤ 1, so
 //   |dQ_ic| ≤ ‖dO_i‖·most_j(‖V_j‖·most_c|K_jc|) + |δ_i|·most_jc|K_jc|.
 //
-// What is not finite cannot be an integer. Rows in which it may turn up have a negative scale;
-// there each element is looked at, and noted in bits beside the sums (DqFlag).
+// What is not finite cannot be an integer; it is noted in bits beside the sums (DqFlag). Rows in
+// which it may turn up have a negative scale.
 #pragma once
 
 #include "device/attn/conventions.h"
