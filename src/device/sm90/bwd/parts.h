@@ -379,9 +379,9 @@ struct BwdParts {
     return {{ptx::ld_shared(at), ptx::ld_shared(at + 2)}};
   }
   // To dQ writer `w` its piece of that turn: registers 4g … 4g + 3 of all threads lie side by side.
-  // Deterministic, words of fixed point.
-  FA3_DEV void put_dq(const Two& scales, const DqAcc& dq, u32 w, int turn = 0) const {
-    const int piece = kCfg.split() ? static_cast<int>(w) + kCfg.consumer_wgs * turn : 0;
+  // Deterministic, words of fixed point, whose bits are returned, combined by OR.
+  FA3_DEV u32 put_dq(const Two& scales, const DqAcc& dq, u32 w, int turn = 0) const {
+    const int piece = piece_of(w, turn);
     const float factors[2] = {fixed_factor(scales[0]), fixed_factor(scales[1])};
     u32 all = 0;
     FA3_UNROLL
@@ -395,7 +395,7 @@ struct BwdParts {
       }
       ptx::st_shared(own_dq(w) + kWgThreads * g, words);
     }
-    if (kCfg.deterministic && ptx::any(!fixed_fits(all))) put_large_dq(w, piece);
+    return all;
   }
   // Again, where some did not fit. What is not finite becomes bits beside the sums, and adds 0.
   FA3_DEV void put_large_dq(u32 w, int piece) const {
@@ -428,10 +428,15 @@ struct BwdParts {
       words[i] = ptx::bits_as<u32>(kFixedZero);
     }
   }
+  FA3_DEV static int piece_of(u32 w, int turn) {
+    return kCfg.split() ? static_cast<int>(w) + kCfg.consumer_wgs * turn : 0;
+  }
   FA3_DEV ptx::Vec<u32, 4>* own_dq(u32 w) const {
     return reinterpret_cast<ptx::Vec<u32, 4>*>(smem.dq[w]) + thread;
   }
-  FA3_DEV void release_dq(u32 w) const {
+  // all: of put_dq(). Not there, so that a GEMM can be issued before.
+  FA3_DEV void release_dq(u32 all, u32 w, int turn = 0) const {
+    if (kCfg.deterministic && ptx::any(!fixed_fits(all))) put_large_dq(w, piece_of(w, turn));
     ptx::fence_proxy_async_shared();
     dq_full(w).arrive();
   }

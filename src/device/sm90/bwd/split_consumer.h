@@ -161,8 +161,8 @@ struct BwdSplitConsumer : BwdParts<kCfg> {
       FA3_UNROLL
       for (u32 w = 0; w < 2; ++w) {
         dq_empty(w).sync();
-        this->put_dq(scales, dq, w, turn);
-        this->release_dq(w);
+        const u32 all = this->put_dq(scales, dq, w, turn);
+        this->release_dq(all, w, turn);
       }
     }
     this->next_tile();
