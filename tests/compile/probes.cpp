@@ -193,6 +193,7 @@ const Probe kProbes[] = {
      "red_add_release_u32(global_as<u32>(), w);",
      {"red.release.gpu.global.add.u32"}},
     {"red_add_f32", "red_add_f32(global_as<float>(), f);", {"red.relaxed.gpu.global.add.f32"}},
+    {"red_add_u32", "red_add_u32(global_as<u32>(), w);", {"red.relaxed.gpu.global.add.u32"}},
     {"red_or_b32", "red_or_b32(global_as<u32>(), w);", {"red.relaxed.gpu.global.or.b32"}},
     {"red_add_v4_f32",
      "red_add_v4_f32(global_as<float>(), {f, f, f, f});",
@@ -476,8 +477,7 @@ std::string probe_source(const std::vector<Probe>& probes) {
   source += R"(
 namespace fa3::ptx {
 struct Args { TensorMap map; };
-__constant__ u64 input;
-__device__ u64 output[64];
+__constant__ u64 input; __device__ u64 output[64];
 template <class T> __device__ T* global_as() { return reinterpret_cast<T*>(output); }
 template <class T> __device__ T* shared_as() { return &smem_as<T>(); }
 template <class T> __device__ T value_as() {
