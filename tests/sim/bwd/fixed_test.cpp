@@ -120,7 +120,7 @@ TEST(BwdFixed, WhatDoesNotFitIsSeen) {
     EXPECT_FALSE(fixed_fits(ptx::bits_as<u32>(to_fixed(x, fixed_factor(1))))) << x;
 }
 
-TEST(BwdFixed, WordsAddUpInAnyOrder) {
+TEST(BwdFixed, WordsAddUp) {
   verify::Random random(3);
   double exact = 0;
   u32 sum = 0;

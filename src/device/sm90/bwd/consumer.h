@@ -115,17 +115,17 @@ struct BwdConsumer : BwdParts<kCfg> {
     ds_ring.advance();
     gemm_rs_steps<kType, kHalf, kSteps>(dv, p, dout, kAccumulate);  // sim:spare(fenced)
     if constexpr (kTight) this->thread_anew();
-    [[maybe_unused]] u32 all = 0;
+    [[maybe_unused]] u32 dq_bits = 0;
     if constexpr (kDqDue) {
       dq_empty(wg).sync();
       gemm_wait<1>(dq);
       // Of two slots the next dS takes that of the dS before.
       if constexpr (kBehind) smem.ds_empty[ds_ring.stage].arrive_if(leader);
-      all = this->put_dq(scales, dq, wg);
+      dq_bits = this->put_dq(scales, dq, wg);
     }
     const auto q = this->template columns<kQ>(smem.q, q_ring);
-    gemm_rs<kType>(dk, a, q, kAccumulate);            // sim:spare(fenced)
-    if constexpr (kDqDue) this->release_dq(all, wg);  // behind dK, which covers its time
+    gemm_rs<kType>(dk, a, q, kAccumulate);                // sim:spare(fenced)
+    if constexpr (kDqDue) this->release_dq(dq_bits, wg);  // behind dK, which covers its time
     gemm_wait<1>(dv);
     smem.dout_empty[dout_ring.stage].arrive_if(leader);
     dout_ring.advance();

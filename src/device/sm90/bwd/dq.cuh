@@ -94,7 +94,10 @@ void bwd_dq(FA3_GRID_CONSTANT const BwdDqArgs args) {
   const i64 at = b < args.batch ? args.tiles.first(b, head, rows.begin, kCfg.tile_q) + tile : 0;
   [[maybe_unused]] const float* const scales =
       args.stats + at * kCfg.stats_and_scales() + kCfg.stats() * kCfg.tile_q;
+  [[maybe_unused]] const u32* const flags = args.dq_flag + at * kCfg.dq_flags();
+  [[maybe_unused]] u32 added = 0;  // words, to each sum
   if (kCfg.tile_q * tile < rows.used) {
+    if constexpr (kCfg.deterministic) added = ptx::ld_global(flags + kCfg.dq_count_at());
     if (ptx::thread_index() == 0) {
       smem.full.arrive_expect_tx(sizeof smem.sums);
       ptx::bulk_load(ptx::smem_address(smem.sums), args.dq_sum + at * kCfg.dq_sums(),
@@ -129,8 +132,6 @@ void bwd_dq(FA3_GRID_CONSTANT const BwdDqArgs args) {
           const float scale =
               counts ? ptx::ld_global(scales + stats_place(static_cast<i32>(place.row) + 8 * h))
                      : 1.f;
-          const u32* const flags = args.dq_flag + at * kCfg.dq_flags();
-          const u32 added = counts ? ptx::ld_global(flags + kCfg.dq_count_at()) : 0;
           FA3_UNROLL
           for (u32 g = 0; g < 4; ++g) {
             FA3_UNROLL

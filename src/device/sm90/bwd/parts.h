@@ -379,11 +379,11 @@ struct BwdParts {
     return {{ptx::ld_shared(at), ptx::ld_shared(at + 2)}};
   }
   // To dQ writer `w` its piece of that turn: registers 4g … 4g + 3 of all threads lie side by side.
-  // Deterministic, words of fixed point, whose bits are returned, combined by OR.
+  // Deterministic, words of fixed point; returns their bits, combined by OR, for release_dq().
   FA3_DEV u32 put_dq(const Two& scales, const DqAcc& dq, u32 w, int turn = 0) const {
     const int piece = piece_of(w, turn);
     const float factors[2] = {fixed_factor(scales[0]), fixed_factor(scales[1])};
-    u32 all = 0;
+    u32 bits = 0;
     FA3_UNROLL
     for (int g = 0; g < kPieceFours; ++g) {
       ptx::Vec<u32, 4> words;
@@ -391,11 +391,11 @@ struct BwdParts {
       for (int i = 0; i < 4; ++i) {
         const float x = dq[4 * (kPieceFours * piece + g) + i];
         words[i] = ptx::bits_as<u32>(kCfg.deterministic ? to_fixed(x, factors[i / 2]) : x);
-        all |= words[i];
+        bits |= words[i];
       }
       ptx::st_shared(own_dq(w) + kWgThreads * g, words);
     }
-    return all;
+    return bits;
   }
   // Again, where some did not fit. What is not finite becomes bits beside the sums, and adds 0.
   FA3_DEV void put_large_dq(u32 w, int piece) const {
@@ -434,9 +434,9 @@ struct BwdParts {
   FA3_DEV ptx::Vec<u32, 4>* own_dq(u32 w) const {
     return reinterpret_cast<ptx::Vec<u32, 4>*>(smem.dq[w]) + thread;
   }
-  // all: of put_dq(). Not there, so that a GEMM can be issued before.
-  FA3_DEV void release_dq(u32 all, u32 w, int turn = 0) const {
-    if (kCfg.deterministic && ptx::any(!fixed_fits(all))) put_large_dq(w, piece_of(w, turn));
+  // Puts again what did not fit: here and not in put_dq(), so that a GEMM can be issued between.
+  FA3_DEV void release_dq(u32 bits, u32 w, int turn = 0) const {
+    if (kCfg.deterministic && ptx::any(!fixed_fits(bits))) put_large_dq(w, piece_of(w, turn));
     ptx::fence_proxy_async_shared();
     dq_full(w).arrive();
   }

@@ -161,8 +161,7 @@ struct BwdSplitConsumer : BwdParts<kCfg> {
       FA3_UNROLL
       for (u32 w = 0; w < 2; ++w) {
         dq_empty(w).sync();
-        const u32 all = this->put_dq(scales, dq, w, turn);
-        this->release_dq(all, w, turn);
+        this->release_dq(this->put_dq(scales, dq, w, turn), w, turn);
       }
     }
     this->next_tile();
