@@ -45,6 +45,7 @@ class QuantizePrograms : public testing::TestWithParam<int64_t> {};
 
 // What a plan takes for heads and blocks, turned, rotated and as they are.
 TEST_P(QuantizePrograms, CompileWithoutSpills) {
+  constexpr int64_t kHeads = 8;
   DeviceInfo gpu;
   gpu.multiprocessors = 132;
   std::map<std::string, std::vector<std::string>> of_header;
@@ -54,17 +55,17 @@ TEST_P(QuantizePrograms, CompileWithoutSpills) {
     for (const int kind : {0, 1, 2}) {  // as it is, turned, rotated and turned
       Problem p;
       p.op = FA3_OP_QUANTIZE;
-      p.batch = 2, p.heads_q = p.heads_kv = 3, p.head_dim_qk = p.head_dim_v = GetParam();
+      p.batch = 2, p.heads_q = p.heads_kv = kHeads, p.head_dim_qk = p.head_dim_v = GetParam();
       p.q.rows = p.q.max_seqlen = 1000;
       p.block_of(kCodes).rows = rows;
       p.rotation.hadamard = kind > 0 ? GetParam() & -GetParam() : 0;
       p.rotation.rotary_dim = kind > 1 ? GetParam() : 0;
       p.rotation.positions = 1000;
-      p.layout[kX] = {FA3_BF16, 3000 * GetParam(), 3 * GetParam(), GetParam()};
+      p.layout[kX] = {FA3_BF16, 1000 * kHeads * GetParam(), kHeads * GetParam(), GetParam()};
       p.layout[kCodes] = p.layout[kX];
       p.layout[kCodes].dtype = kind == 1 ? FA3_I8 : FA3_F8_E4M3;
-      p.layout[kScale] = {FA3_F32, 3000, 1, 1000};
-      if (mean) p.layout[kOffset] = {FA3_F32, 3 * GetParam(), 0, GetParam()};
+      p.layout[kScale] = {FA3_F32, 1000 * kHeads, 1, 1000};
+      if (mean) p.layout[kOffset] = {FA3_F32, kHeads * GetParam(), 0, GetParam()};
       if (kind > 1) p.layout[kRotaryCos] = p.layout[kRotarySin] = {FA3_F32, 0, GetParam() / 2, 0};
       const auto plans = make_quantize_plans(p, gpu);
       ASSERT_TRUE(plans.ok()) << plans.status().message;
@@ -76,7 +77,7 @@ TEST_P(QuantizePrograms, CompileWithoutSpills) {
       }
     }
   }
-  EXPECT_EQ(of_header.size(), 3u);
+  EXPECT_EQ(of_header.size(), 4u);
   for (const auto& [header, expressions] : of_header) {
     std::vector<std::string> some;
     for (size_t i = 0; i < expressions.size(); ++i)

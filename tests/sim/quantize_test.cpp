@@ -25,14 +25,19 @@ fa3_dtype dtype_of(FloatType type) {
   return type == FloatType::kF32 ? FA3_F32 : type == FloatType::kF16 ? FA3_F16 : FA3_BF16;
 }
 
+void set_rotary(const TurnConfig& turn, Call& c) {
+  c.rotary_dim = turn.rotary_dim;
+  c.rotary_layout = turn.rotary == RotaryKind::kPairs ? FA3_ROTARY_PAIRS : FA3_ROTARY_HALVES;
+}
+
 rc::Gen<Call> any_call_of(const TurnConfig& turn) {
   return rc::gen::exec([turn] {
     Call c;
     c.dim = turn.head_dim, c.in = dtype_of(turn.x), c.table = dtype_of(turn.table);
-    c.hadamard = turn.hadamard, c.rotary_dim = turn.rotary_dim;
-    c.rotary_layout = turn.rotary == RotaryKind::kPairs ? FA3_ROTARY_PAIRS : FA3_ROTARY_HALVES;
+    c.hadamard = turn.hadamard;
+    set_rotary(turn, c);
     c.batch = *rc::gen::inRange<int64_t>(1, 4);
-    c.heads = *rc::gen::inRange<int64_t>(1, 3);
+    c.heads = *rc::gen::inRange<int64_t>(1, c.rotary_dim > 0 ? 9 : 3);
     c.seqlen = *rc::gen::weightedOneOf<int64_t>(
         {{3, rc::gen::inRange<int64_t>(0, 80)}, {2, rc::gen::inRange<int64_t>(120, 600)}});
     if (*rc::gen::inRange(0, 3) == 0) {
@@ -81,8 +86,11 @@ TEST_P(SimQuantize, NanAndInf_AsOnTheProcessor) {
     for (const Call::Scales scales : {Call::kToken, Call::kBlocks, Call::kHead}) {
       Call c;
       c.dim = GetParam().head_dim, c.in = dtype_of(GetParam().x), c.out = out, c.heads = 1;
+      c.table = dtype_of(GetParam().table);
       c.hadamard = GetParam().hadamard, c.seqlen = 300, c.scales = scales, c.offset = true;
-      if (GetParam().block_cols > 0 || GetParam().rotary_dim > 0) return;
+      if (GetParam().block_cols > 0) return;
+      set_rotary(GetParam(), c);
+      if (c.rotary_dim > 0) c.heads = 4;  // for the kernel of rotated rows
       if (scales == Call::kBlocks) c.rows = 64;
       c.fill();
       const auto put = [&](int64_t row, int64_t column, double value) {

@@ -76,12 +76,20 @@ Status launch(const QuantizePlan& plan, const KernelStep& step, GpuRuntime& runt
   args.maxima_of_means = plan.maxima_of_means;
   args.chunks = static_cast<i32>(quantize_chunks(p));
   set_signs(p, args);
+  args.rotated = plan.rotated;
+  const auto widely = [](uintptr_t bytes) { return bytes % 16 == 0; };
+  args.wide_codes = widely(reinterpret_cast<uintptr_t>(args.codes.data)) &&
+                    widely(static_cast<uintptr_t>(args.codes.batch)) &&
+                    widely(static_cast<uintptr_t>(args.codes.row)) &&
+                    widely(static_cast<uintptr_t>(args.codes.head));
   const TurnConfig& turn = plan.config.turn;
+  const bool rotated = plan.pass == QuantizePass::kRotated;
+  if (rotated && plan.counts_bytes > 0) args.taken = args.summed;
   const bool by_gemm = is_of_codes(plan.pass) ? turn.by_gemm() : turn.sums_by_gemm();
-  if (by_gemm && args.axis.rows > 0) {
+  if ((by_gemm || rotated) && args.axis.rows > 0) {
     const int warpgroups = plan.pass == QuantizePass::kCodes ? plan.config.warpgroups() : 1;
-    FA3_TRY(args.x_map,
-            runtime.encode(spec_of_rows(buffers.data[kX], p, kX, turn.x_tile(warpgroups))));
+    const TileLayout tile = rotated ? RotatedConfig{plan.config}.x_tile() : turn.x_tile(warpgroups);
+    FA3_TRY(args.x_map, runtime.encode(spec_of_rows(buffers.data[kX], p, kX, tile)));
   }
   return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
 }

@@ -36,6 +36,12 @@ inline constexpr TurnConfig kTurnsAhead[] = {
      .hadamard = 128,
      .rotary = RotaryKind::kHalves,
      .rotary_dim = 128},
+    {.x = FloatType::kBf16,
+     .head_dim = 256,
+     .hadamard = 256,
+     .rotary = RotaryKind::kPairs,
+     .rotary_dim = 128,
+     .table = FloatType::kBf16},
 };
 
 // Rows of a block that a CTA holds, in those kernels.

@@ -18,8 +18,9 @@ std::string turn_text(const TurnConfig& c) {
   return fmt::format(
       "fa3::sm90::TurnConfig{{.x = fa3::sm90::FloatType::{}, .head_dim = {}, .hadamard = {}, "
       ".rotary = fa3::sm90::RotaryKind::{}, .rotary_dim = {}, .table = fa3::sm90::FloatType::{}, "
-      ".block_cols = {}}}",
-      type(c.x), c.head_dim, c.hadamard, rotary, c.rotary_dim, type(c.table), c.block_cols);
+      ".block_cols = {}, .most_lanes = {}}}",
+      type(c.x), c.head_dim, c.hadamard, rotary, c.rotary_dim, type(c.table), c.block_cols,
+      c.most_lanes);
 }
 
 }  // namespace
@@ -32,19 +33,21 @@ const char* pass_name(QuantizePass pass) {
       return "maxima";
     case QuantizePass::kCodes:
       return "codes";
+    case QuantizePass::kRotated:
+      return "rotated";
   }
   return "";
 }
 
-bool is_of_codes(QuantizePass pass) {
-  return pass == QuantizePass::kMaxima || pass == QuantizePass::kCodes;
-}
+bool is_of_codes(QuantizePass pass) { return pass != QuantizePass::kMeans; }
 
 Program program_of(const QuantizePlan& plan) {
   std::string config = turn_text(plan.config.turn);
   if (is_of_codes(plan.pass))
     config = fmt::format("fa3::sm90::QuantizeConfig{{.turn = {}, .to_i8 = {}, .block_rows = {}}}",
                          config, plan.config.to_i8, plan.config.block_rows);
+  if (plan.pass == QuantizePass::kRotated)
+    config = fmt::format("fa3::sm90::RotatedConfig{{.codes = {}}}", config);
   return {fmt::format("device/sm90/quantize/{}.cuh", pass_name(plan.pass)),
           fmt::format("fa3::sm90::quantize_{}<{}>", pass_name(plan.pass), config)};
 }

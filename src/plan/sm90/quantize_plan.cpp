@@ -123,6 +123,47 @@ int held_rows(const Problem& p, const TurnConfig& turn, const DeviceInfo& device
   return has ? rows : 0;
 }
 
+// The configuration of the kernel for rotated rows with a scale each, of as few lanes as have
+// registers for them. None for other rows, or where consumers would be idle for want of heads.
+std::optional<RotatedConfig> rotated_of(const Problem& p, const QuantizeConfig& codes) {
+  if (codes.turn.rotary == RotaryKind::kNone || codes.turn.x == FloatType::kF32 ||
+      codes.block_rows != 1 || p.layout[kOffset].present())
+    return std::nullopt;
+  for (const int lanes : {1, 2}) {
+    RotatedConfig rotated{codes};
+    rotated.codes.turn.most_lanes = lanes;
+    if (rotated.codes.turn.values() > TurnConfig::kMostValues) continue;
+    if (p.heads_q * RotatedConfig::kStages < rotated.consumers()) return std::nullopt;
+    return rotated;
+  }
+  return std::nullopt;
+}
+
+// The tiles of that kernel, whose CTAs stay.
+Status set_tiles(const Problem& p, const RotatedConfig& rotated, int64_t rows,
+                 const DeviceInfo& device, QuantizePlan& plan) {
+  constexpr int64_t kMostHeads = 32;
+  const int64_t sms = std::max(device.multiprocessors, 1);
+  const int64_t parts = div_up(rows, rotated.rows());
+  const int64_t sequences = p.batch + (p.q.varlen ? 1 : 0);
+  // As many heads as leave each SM some tiles: they share the tables.
+  int64_t groups = div_up(p.heads_q, kMostHeads);
+  while (groups < p.heads_q && parts * sequences * groups < 2 * sms) ++groups;
+  const int64_t heads = div_up(p.heads_q, groups);
+  groups = div_up(p.heads_q, heads);
+  const int64_t tiles = parts * sequences * groups;
+  FA3_RETURN_IF_ERROR(check_limit("tiles of rows", tiles, INT32_MAX / 2, "split the batch"));
+  plan.rotated = {static_cast<i32>(tiles), static_cast<i32>(parts), static_cast<i32>(groups),
+                  static_cast<i32>(heads)};
+  plan.pass = QuantizePass::kRotated;
+  plan.config = rotated.codes;
+  plan.grid[0] = static_cast<uint32_t>(std::clamp<int64_t>(tiles, 1, sms));
+  // SMs are not equally fast at memory, so whoever is next takes a tile; but the count of tiles
+  // taken has to be zeroed first, which takes 2 us, and others may have no rows.
+  if (tiles > 8 * sms && !p.q.varlen) plan.counts_bytes = sizeof(uint32_t);
+  return {};
+}
+
 // Has the simulator a kernel for images of such tiles?
 bool is_ahead(const ImageTile& image) {
   const auto is = [&](const FwdConfig& c) {
@@ -215,6 +256,10 @@ Result<std::vector<QuantizePlan>> make_quantize_plans(const Problem& p, const De
   const int64_t ctas = min(ctas_of(div_up(rows, plan.config.rows()), entries,
                                    plan.config.ctas_of_sm(), device.multiprocessors),
                            most);
+  if (const std::optional<RotatedConfig> rotated = rotated_of(p, plan.config)) {
+    FA3_RETURN_IF_ERROR(set_tiles(p, *rotated, rows, device, plan));
+    return std::vector<QuantizePlan>{plan};
+  }
   if (mean) add(QuantizePass::kMeans, min(quantize_chunks(p), most), 0);
   if (plan.config.block_rows == 0 && entries > 0 && !plan.maxima_of_means)
     add(QuantizePass::kMaxima, ctas, 0);
@@ -240,6 +285,11 @@ LaunchShape shape_of(const QuantizePlan& plan) {
     case QuantizePass::kCodes:
       threads = plan.config.threads(), bytes = plan.config.smem_bytes();
       break;
+    case QuantizePass::kRotated:
+      shape.interacting = plan.counts_bytes > 0;
+      threads = RotatedConfig{plan.config}.threads();
+      bytes = RotatedConfig{plan.config}.smem_bytes();
+      break;
   }
   shape.threads = static_cast<u32>(threads);
   shape.smem_bytes = static_cast<u32>(bytes);
@@ -263,7 +313,7 @@ std::string name_of(const QuantizePlan& plan) {
   if (!is_of_codes(plan.pass)) return name;
   if (turn.block_cols > 0) name += fmt::format("/c{}", turn.block_cols);
   name += plan.config.to_i8 ? "/i8" : "/e4m3";
-  if (plan.pass == QuantizePass::kCodes) name += fmt::format("/r{}", plan.config.block_rows);
+  if (plan.pass != QuantizePass::kMaxima) name += fmt::format("/r{}", plan.config.block_rows);
   return name;
 }
 

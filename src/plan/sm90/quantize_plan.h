@@ -13,18 +13,20 @@
 #include "core/json.h"
 #include "core/problem.h"
 #include "core/status.h"
+#include "device/sm90/quantize/args.h"
 #include "device/sm90/quantize/config.h"
 #include "plan/work.h"
 #include "runtime/program.h"
 
 namespace fa3::sm90 {
 
-enum class QuantizePass { kMeans, kMaxima, kCodes };
+enum class QuantizePass { kMeans, kMaxima, kCodes, kRotated };
 
 // One of the kernels.
 struct QuantizePlan {
   QuantizePass pass = QuantizePass::kCodes;
   QuantizeConfig config;
+  RotatedGrid rotated{};  // kRotated
   uint32_t grid[3] = {1, 1, 1};
   // Of the workspace, which the kernels of a quantisation share: maxima, counts of sums, sums.
   size_t maxima_bytes = 0;
@@ -37,7 +39,7 @@ struct QuantizePlan {
   size_t sums_offset() const;
 };
 
-const char* pass_name(QuantizePass pass);  // "means", "maxima", "codes"
+const char* pass_name(QuantizePass pass);  // "means", "maxima", "codes", "rotated"
 bool is_of_codes(QuantizePass pass);       // its kernels differ by the codes, too
 
 // In the order of their launches. UNSUPPORTED with the reason for what they do not do.

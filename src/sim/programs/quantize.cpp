@@ -5,6 +5,7 @@
 #include "device/sm90/quantize/codes.cuh"
 #include "device/sm90/quantize/maxima.cuh"
 #include "device/sm90/quantize/means.cuh"
+#include "device/sm90/quantize/rotated.cuh"
 #include "plan/sm90/quantize_configs.h"
 #include "plan/sm90/quantize_plan.h"
 #include "sim/program.h"
@@ -25,11 +26,25 @@ void add_codes() {
   add(QuantizePass::kCodes, kCfg, kernel_of(&quantize_codes<kCfg>));
 }
 
+// As few lanes a row as have registers for it: rotated_of.
+template <TurnConfig kTurn, bool kToI8>
+void add_rotated() {
+  if constexpr (kTurn.rotary != RotaryKind::kNone && kTurn.x != FloatType::kF32) {
+    constexpr QuantizeConfig kCodes = [] {
+      QuantizeConfig config{kTurn, kToI8, 1};
+      config.turn.most_lanes = kTurn.head_dim > TurnConfig::kMostValues ? 2 : 1;
+      return config;
+    }();
+    add(QuantizePass::kRotated, kCodes, kernel_of(&quantize_rotated<RotatedConfig{kCodes}>));
+  }
+}
+
 template <size_t kTurn, bool kToI8>
 void add_of_type() {
   constexpr TurnConfig turn = kTurnsAhead[kTurn];
   add_codes<QuantizeConfig{turn, kToI8, 1}>();
   add_codes<QuantizeConfig{turn, kToI8, 0}>();
+  add_rotated<turn, kToI8>();
   [&]<size_t... kRows>(std::index_sequence<kRows...>) {
     (add_codes<QuantizeConfig{turn, kToI8, kBlockRowsAhead[kRows]}>(), ...);
   }

@@ -9,6 +9,7 @@
 #include "device/sm90/quantize/codes.cuh"
 #include "device/sm90/quantize/maxima.cuh"
 #include "device/sm90/quantize/means.cuh"
+#include "device/sm90/quantize/rotated.cuh"
 #include "plan/sm90/quantize_plan.h"
 #include "sim/kernel_run.h"
 
@@ -16,12 +17,13 @@ namespace fa3::sim {
 
 using namespace sm90;
 
-// What is quantised: BF16 in INT8, turned.
+// What is quantised: BF16 in INT8, turned, and rotated before where there are angles for it.
 struct Quantised {
   int head_dim;
   int hadamard;
   int block_rows;  // 0 = a scale for each head
   bool means;
+  int rotary_dim = 0;
 };
 
 // Compiled into the test: its kernels.
@@ -40,28 +42,49 @@ bool add_quantize() {
   return true;
 }
 
-// One sequence in two heads.
+// The kernel for rotated rows with a scale each.
+template <int kHeadDim>
+bool add_rotated() {
+  constexpr TurnConfig kTurn{.x = FloatType::kBf16,
+                             .head_dim = kHeadDim,
+                             .hadamard = kHeadDim,
+                             .rotary = RotaryKind::kHalves,
+                             .rotary_dim = kHeadDim,
+                             .most_lanes = 1};
+  constexpr RotatedConfig kConfig{{kTurn, true, 1}};
+  QuantizePlan plan;
+  plan.pass = QuantizePass::kRotated, plan.config = kConfig.codes;
+  const Registration made(program_of(plan).expression.c_str(),
+                          kernel_of(&quantize_rotated<kConfig>));
+  return true;
+}
+
+// One sequence in a few heads.
 class QuantizeTensors {
  protected:
-  static constexpr int kSeqlen = 1100, kHeads = 2;
-
   explicit QuantizeTensors(const Quantised& q)
-      : x_(static_cast<size_t>(kSeqlen * kHeads * q.head_dim)),
+      : heads_(q.rotary_dim > 0 ? 7 : 2),
+        rows_(q.rotary_dim > 0 ? 300 : 1100),
+        x_(static_cast<size_t>(rows_ * heads_ * q.head_dim)),
         codes_(x_.size()),
-        scale_(
-            static_cast<size_t>(kHeads * (q.block_rows == 0 ? 1 : div_up(kSeqlen, q.block_rows)))),
-        mean_(static_cast<size_t>(kHeads * q.head_dim)) {
+        scale_(static_cast<size_t>(heads_ * (q.block_rows == 0 ? 1 : div_up(rows_, q.block_rows)))),
+        mean_(static_cast<size_t>(heads_ * q.head_dim)),
+        cosine_(static_cast<size_t>(rows_ * q.rotary_dim / 2), 0.5f),
+        sine_(cosine_) {
     std::mt19937 random(1);
     std::normal_distribution<float> normal;
     for (u16& bits : x_) bits = static_cast<u16>(std::bit_cast<u32>(normal(random)) >> 16);
     args_.struct_size = sizeof args_;
-    const int64_t d = q.head_dim, blocks = static_cast<int64_t>(scale_.size()) / kHeads;
-    args_.x = tensor(x_.data(), FA3_BF16, {1, kSeqlen, kHeads, d});
-    args_.codes = tensor(codes_.data(), FA3_I8, {1, kSeqlen, kHeads, d});
-    args_.scale = tensor(scale_.data(), FA3_F32, {1, kHeads, blocks, 1});
-    if (q.means) args_.offset = tensor(mean_.data(), FA3_F32, {1, kHeads, d});
+    const int64_t d = q.head_dim, blocks = static_cast<int64_t>(scale_.size()) / heads_;
+    args_.x = tensor(x_.data(), FA3_BF16, {1, rows_, heads_, d});
+    args_.codes = tensor(codes_.data(), FA3_I8, {1, rows_, heads_, d});
+    args_.scale = tensor(scale_.data(), FA3_F32, {1, heads_, blocks, 1});
+    if (q.means) args_.offset = tensor(mean_.data(), FA3_F32, {1, heads_, d});
     args_.block = {q.block_rows, 0};
     args_.hadamard = q.hadamard, args_.seed = 1;
+    if (q.rotary_dim == 0) return;
+    args_.rotary_cos = tensor(cosine_.data(), FA3_F32, {rows_, q.rotary_dim / 2});
+    args_.rotary_sin = tensor(sine_.data(), FA3_F32, {rows_, q.rotary_dim / 2});
   }
 
   fa3_quantize_args args_{};
@@ -71,9 +94,10 @@ class QuantizeTensors {
     return fa3_dense(data, dtype, static_cast<int32_t>(shape.size()), shape.data());
   }
 
+  int64_t heads_, rows_;
   std::vector<u16> x_;
   std::vector<u8> codes_;
-  std::vector<float> scale_, mean_;
+  std::vector<float> scale_, mean_, cosine_, sine_;
 };
 
 // On one SM, so that a CTA goes over several tiles.

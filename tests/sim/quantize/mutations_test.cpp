@@ -16,7 +16,8 @@ void PrintTo(const Mutated& m, std::ostream* out) { *out << m.name; }
 
 const bool added = add_quantize<64, 64, 128>() && add_quantize<64, 64, 200>() &&
                    add_quantize<128, 128, 0>() && add_quantize<32, 0, 0>() &&
-                   add_quantize<32, 0, 64>() && add_quantize<32, 16, 0>();
+                   add_quantize<32, 0, 64>() && add_quantize<32, 16, 0>() && add_rotated<64>() &&
+                   add_rotated<256>();
 
 // Of one warpgroup. Where two share a stage it is missed.
 constexpr char kWarps[] =
@@ -39,7 +40,8 @@ INSTANTIATE_TEST_SUITE_P(Kernels, QuantizeMutations,
                                          Mutated{"means", {128, 128, 0, true}},
                                          Mutated{"pieces", {32, 0, 0, true}},
                                          Mutated{"turned_pieces", {32, 16, 0, true}},
-                                         Mutated{"piece_blocks", {32, 0, 64, false}}),
+                                         Mutated{"piece_blocks", {32, 0, 64, false}},
+                                         Mutated{"rotated", {64, 64, 1, false, 64}}),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

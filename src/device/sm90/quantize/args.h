@@ -25,6 +25,14 @@ struct alignas(16) ColumnSums {
   i32 count;
 };
 
+// Tiles of the kernel for rotated rows: groups of heads innermost, then parts of the rows of a
+// sequence, then sequences.
+struct RotatedGrid {
+  i32 tiles;
+  i32 parts;          // of a sequence
+  i32 groups, heads;  // of heads, and heads of a group
+};
+
 struct QuantizeArgs {
   TensorMap x_map;  // by_gemm(): {head_dim, row, head, sequence}
   Strided<const void> x;
@@ -47,7 +55,10 @@ struct QuantizeArgs {
 
   ColumnSums* sums;  // (batch, heads, chunks of kSumRows rows, head_dim)
   i32 chunks;
-  u32* summed;           // (batch, heads): CTAs that have stored their sums
+  u32* summed;  // (batch, heads): CTAs that have stored their sums
+  RotatedGrid rotated;
+  u32* taken;  // tiles, but for the first of each CTA; 0 before. Null: CTAs take them in turns.
+  bool wide_codes;       // rows of codes begin at multiples of 16 bytes
   bool maxima_of_means;  // the kernel of the means finds the maxima, of heads or of the tensor
 
   float unit;                              // 1/√hadamard

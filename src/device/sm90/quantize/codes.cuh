@@ -11,21 +11,9 @@
 #include "device/ptx/barrier.h"
 #include "device/ptx/grid.h"
 #include "device/ptx/smem.h"
-#include "device/sm90/quantize/scale.h"
+#include "device/sm90/quantize/pack.h"
 
 namespace fa3::sm90 {
-
-// Rounded by the addition of a number whose last place is the code's. |y / scale| ≤ 127.
-FA3_DEV u32 pack_i8(const float* y, float by) {
-  u32 sum[4];
-  FA3_UNROLL
-  for (int i = 0; i < 4; ++i) sum[i] = ptx::bits_as<u32>(ptx::fma(y[i], by, 0x1.8p23f));
-  return ptx::prmt(ptx::prmt(sum[0], sum[1], 0x0040), ptx::prmt(sum[2], sum[3], 0x0040), 0x5410);
-}
-
-FA3_DEV u32 pack_codes(const float* y, float by, bool to_i8) {
-  return to_i8 ? pack_i8(y, by) : ptx::pack_e4m3(y[0] * by, y[1] * by, y[2] * by, y[3] * by);
-}
 
 template <QuantizeConfig kCfg>
 struct CodesSmem {
@@ -154,12 +142,7 @@ class RowQuantizer {
   }
 
   FA3_DEV void write_scale(const QuantizePlace& place, i32 i, const float (&amax)[kBlocks]) const {
-    if (lane_of<kCfg.turn>() != 0) return;
-    const i64 to = scale_to_write<kCfg>(args_, place, i);
-    if (to < 0) return;
-    FA3_UNROLL
-    for (int k = 0; k < kBlocks; ++k)
-      ptx::st_global(scales_ + to + k, scale_of_block(amax[k], kCfg.to_i8));
+    if (lane_of<kCfg.turn>() == 0) sm90::write_scale<kCfg>(args_, place, scales_, i, amax);
   }
 
   // pack(j): the codes of piece j.
@@ -178,24 +161,7 @@ class RowQuantizer {
     if (i == kNoRow) return;
     write_scale(place, i, amax);
     if (i >= place.rows.used) return write_codes(place, i, [](int) { return ptx::Vec<u32, 2>{}; });
-    float by[kBlocks];
-    bool not_a_number = false;
-    FA3_UNROLL
-    for (int k = 0; k < kBlocks; ++k) {
-      by[k] = unit_ * ptx::rcp(scale_of_block(amax[k], kCfg.to_i8));
-      not_a_number = not_a_number || by[k] != by[k];
-    }
-    const auto pack = [&](int j) {
-      const float of_block = by[kCfg.turn.col_block(j)];
-      return ptx::Vec<u32, 2>{{pack_codes(y + 8 * j, of_block, kCfg.to_i8),
-                               pack_codes(y + 8 * j + 4, of_block, kCfg.to_i8)}};
-    };
-    if (!kCfg.to_i8 || !not_a_number) return write_codes(place, i, pack);
-    // A block of INT8 with a NaN says so by its scale; its codes are 0.
-    write_codes(place, i, [&](int j) {
-      const float of_block = by[kCfg.turn.col_block(j)];
-      return of_block == of_block ? pack(j) : ptx::Vec<u32, 2>{};
-    });
+    pack_row<kCfg>(y, amax, unit_, [&](const auto& pack) { write_codes(place, i, pack); });
   }
 
   static constexpr i32 kNoRow = 0x7fffffff;

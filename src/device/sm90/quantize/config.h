@@ -36,6 +36,8 @@ struct TurnConfig {
   int rotary_dim = 0;  // multiple of 16
   FloatType table = FloatType::kF32;
   int block_cols = 0;  // columns that share a scale, a multiple of 8; 0 = all
+  // That may share a row: 4 neighbours. Fewer are 32 / lanes() apart, for rows in shared memory.
+  int most_lanes = 4;
 
   static constexpr int kPiece = 8;
   static constexpr int kMostValues = 128;  // that a thread can hold beside the rest
@@ -45,7 +47,7 @@ struct TurnConfig {
   // As many as divide the pieces of a row, those of half the rotated columns, whose partners are
   // then in the same lane, and those of a block of scales.
   FA3_HD constexpr int lanes() const {
-    int most = 4;
+    int most = most_lanes;
     const auto fit = [&most](int columns) {
       while (columns / kPiece % most != 0) most /= 2;
     };
@@ -54,6 +56,7 @@ struct TurnConfig {
     fit(block_cols);
     return most;
   }
+  FA3_HD constexpr int lane_step() const { return most_lanes == 4 ? 1 : 32 / lanes(); }
   // Is the transform a GEMM? Rotated rows are not of 16 bits any more; in blocks of fewer columns
   // than a piece has in all lanes, the zeros of B would make NaN of another block's NaN.
   FA3_HD constexpr bool by_gemm() const {
@@ -138,6 +141,55 @@ struct QuantizeConfig {
     constexpr int kSmem = 228 * 1024, kOfSystem = 1024;
     const int held = warpgroups() * turns() * turn.depth() * turn.values();
     return max(min(256 / held, kSmem / (smem_bytes() + kOfSystem)), 1);
+  }
+};
+
+// Of rotated rows of 16 bits that have a scale each (rotated.cuh).
+struct RotatedConfig {
+  QuantizeConfig codes;
+
+  static constexpr int kStages = 3;      // tiles, with their tables
+  static constexpr int kTableWarps = 3;  // beside one for x
+  static constexpr int kProducerRegisters = 32;
+
+  // Consumer warps: as many as have registers for a lane's values.
+  FA3_HD constexpr int consumers() const { return codes.turn.values() > 64 ? 12 : 20; }
+  // What the CTA was launched with, shared out again: setmaxnreg has no others to give.
+  FA3_HD constexpr int consumer_registers() const {
+    const int at_launch = 65536 / threads() / 8 * 8;
+    const int of_producer = kProducerRegisters * kWgThreads;
+    return (at_launch * threads() - of_producer) / (32 * consumers()) / 8 * 8;
+  }
+  FA3_HD constexpr int threads() const { return 32 * consumers() + kWgThreads; }
+  FA3_HD constexpr int rows() const { return 32 / codes.turn.lanes(); }  // of a tile
+  FA3_HD constexpr TileLayout x_tile() const { return {rows(), codes.turn.head_dim, 2}; }
+  FA3_HD constexpr int x_bytes() const {
+    return static_cast<int>(round_up(x_tile().bytes(), 1024));
+  }
+  // Rows with 16 bytes more lie in other banks.
+  FA3_HD constexpr int code_pitch() const { return codes.turn.head_dim + 16; }
+  FA3_HD constexpr int table_pitch() const { return codes.turn.rotary_dim / 2 + 4; }  // numbers
+  // Of the tables in 16 bytes, and of a tile for a thread.
+  FA3_HD constexpr int piece() const { return 16 / size_of(codes.turn.table); }
+  FA3_HD constexpr int pieces_of_thread() const {
+    return static_cast<int>(
+        div_up(rows() * (codes.turn.rotary_dim / 2 / piece()), 32 * kTableWarps));
+  }
+  FA3_HD constexpr int smem_bytes() const {
+    const int of_consumer = x_bytes() + rows() * code_pitch() + 16;
+    const int of_stage = 2 * rows() * 4 * table_pitch() + 56;
+    const int raw = 2 * pieces_of_thread() * 32 * kTableWarps * 16;
+    const int bytes = consumers() * of_consumer + kStages * of_stage + raw;
+    return static_cast<int>(round_up(bytes + 2 * codes.turn.head_dim + 16, 1024));
+  }
+
+  // How far apart the columns of a pair are.
+  FA3_HD constexpr int apart() const {
+    return codes.turn.rotary == RotaryKind::kPairs ? 1 : codes.turn.rotary_dim / 2;
+  }
+  // Are they partners in the Hadamard transform, too? Then rotation and that butterfly are one.
+  FA3_HD constexpr bool fused() const {
+    return (apart() & (apart() - 1)) == 0 && 2 * apart() <= codes.turn.hadamard;
   }
 };
 

@@ -98,8 +98,8 @@ class GemmTurner {
     }
     FA3_UNROLL
     for (int half = kColumns / 4; 4 * half < kCfg.hadamard; half *= 2) {
-      RowTurner<kCfg>::add_halves(y[0], half);
-      RowTurner<kCfg>::add_halves(y[1], half);
+      add_halves(y[0], half);
+      add_halves(y[1], half);
     }
   }
 

@@ -57,4 +57,15 @@ FA3_DEV i64 scale_to_write(const QuantizeArgs& args, const QuantizePlace& place,
   return at * args.scale.row;
 }
 
+// Writes them. One of the lanes that share row i.
+template <QuantizeConfig kCfg>
+FA3_DEV void write_scale(const QuantizeArgs& args, const QuantizePlace& place, float* scales, i32 i,
+                         const float (&amax)[kCfg.turn.col_blocks()]) {
+  const i64 to = scale_to_write<kCfg>(args, place, i);
+  if (to < 0) return;
+  FA3_UNROLL
+  for (int k = 0; k < kCfg.turn.col_blocks(); ++k)
+    ptx::st_global(scales + to + k, scale_of_block(amax[k], kCfg.to_i8));
+}
+
 }  // namespace fa3::sm90

@@ -176,7 +176,7 @@ class PieceSums {
     } else {
       const i64 at = place.at(args_.x, first) + 8 * piece_;
       add(rows, sums, [&](i32 i, float(&y)[8]) {
-        load_piece<kCfg.x>(args_.x.data, at + i * args_.x.row, y, {});
+        load_piece<kCfg.x>(args_.x.data, at + i * args_.x.row, y, {}, FromGlobal{});
       });
     }
     over_groups(sums_of<kCfg>(args_, place, chunk), sums);
@@ -210,8 +210,7 @@ class PieceSums {
     FA3_NO_UNROLL
     for (i32 at = 0; at < rows; at += kCfg.sum_turned()) {
       float y[kCfg.values()];
-      turner.load(place, first + at + own, y);
-      turner.spread(y);
+      turner.turn(place, first + at + own, y);
       FA3_UNROLL
       for (int v = 0; v < kCfg.values(); v += 4)
         ptx::st_shared(reinterpret_cast<Four*>(&smem_.y[own][8 * piece_of<kCfg>(v / 8) + v % 8]),

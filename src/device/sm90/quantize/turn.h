@@ -36,6 +36,9 @@ struct QuantizePlace {
     rows = rows_of<true>(args.axis, args.batch, b);
   }
 
+  FA3_DEV QuantizePlace(i32 sequence, i32 head_of_it, const SequenceRows& rows_of_it)
+      : b(sequence), head(head_of_it), ctas(1), cta(0), rows(rows_of_it) {}
+
   // Of row i of the sequence.
   template <class T>
   FA3_DEV i64 at(const Strided<T>& tensor, i64 i) const {
@@ -43,15 +46,34 @@ struct QuantizePlace {
   }
 };
 
-// Eight neighbours that begin at an element of a tensor; `sign` turns those of x.
+// Eight neighbours of x as FP32, from their words in memory; `sign` turns them.
 template <FloatType kType>
-FA3_DEV void load_piece(const void* data, i64 element, float* to, const ptx::Vec<u32, 4>& sign) {
+FA3_DEV void to_floats(ptx::Vec<u32, 4> words, float* to, const ptx::Vec<u32, 4>& sign) {
+  static_assert(kType != FloatType::kF32);
+  FA3_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    const u32 two = words[i] ^ sign[i];
+    if constexpr (kType == FloatType::kBf16) {
+      to[2 * i] = ptx::bits_as<float>(two << 16);
+      to[2 * i + 1] = ptx::bits_as<float>(two & 0xffff0000u);
+    } else {
+      to[2 * i] = ptx::f16_to_f32(static_cast<u16>(two));
+      to[2 * i + 1] = ptx::f16_to_f32(static_cast<u16>(two >> 16));
+    }
+  }
+}
+
+// Eight neighbours that begin at an element of a tensor; `sign` turns those of x. load(p): what
+// lies at p.
+template <FloatType kType, class Load>
+FA3_DEV void load_piece(const void* data, i64 element, float* to, const ptx::Vec<u32, 4>& sign,
+                        const Load& load) {
   using Four = ptx::Vec<u32, 4>;
   const u8* const from = static_cast<const u8*>(data) + element * size_of(kType);
   if constexpr (kType == FloatType::kF32) {
     FA3_UNROLL
     for (int half = 0; half < 2; ++half) {
-      const Four words = ptx::ld_global(reinterpret_cast<const Four*>(from + 16 * half));
+      const Four words = load(reinterpret_cast<const Four*>(from + 16 * half));
       FA3_UNROLL
       for (int i = 0; i < 4; ++i) {
         const u32 mask = sign[2 * half + i / 2];
@@ -60,29 +82,125 @@ FA3_DEV void load_piece(const void* data, i64 element, float* to, const ptx::Vec
       }
     }
   } else {
-    const Four words = ptx::ld_global(reinterpret_cast<const Four*>(from));
-    FA3_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      const u32 two = words[i] ^ sign[i];
-      if constexpr (kType == FloatType::kBf16) {
-        to[2 * i] = ptx::bits_as<float>(two << 16);
-        to[2 * i + 1] = ptx::bits_as<float>(two & 0xffff0000u);
-      } else {
-        to[2 * i] = ptx::f16_to_f32(static_cast<u16>(two));
-        to[2 * i + 1] = ptx::f16_to_f32(static_cast<u16>(two >> 16));
-      }
-    }
+    to_floats<kType>(load(reinterpret_cast<const Four*>(from)), to, sign);
   }
 }
+
+// Four neighbours of a table.
+template <FloatType kType, class Load>
+FA3_DEV void load_half(const void* data, i64 element, float* to, const Load& load) {
+  const u8* const from = static_cast<const u8*>(data) + element * size_of(kType);
+  if constexpr (kType == FloatType::kF32) {
+    const auto words = load(reinterpret_cast<const ptx::Vec<float, 4>*>(from));
+    FA3_UNROLL
+    for (int i = 0; i < 4; ++i) to[i] = words[i];
+  } else {
+    const auto words = load(reinterpret_cast<const ptx::Vec<u16, 4>*>(from));
+    FA3_UNROLL
+    for (int i = 0; i < 4; ++i)
+      to[i] = kType == FloatType::kF16 ? ptx::f16_to_f32(words[i]) : ptx::bf16_to_f32(words[i]);
+  }
+}
+
+// The two places that tensors may be loaded from.
+struct FromGlobal {
+  template <class T>
+  FA3_DEV T operator()(const T* from) const {
+    return ptx::ld_global(from);
+  }
+};
+struct FromShared {
+  template <class T>
+  FA3_DEV T operator()(const T* from) const {
+    return ptx::ld_shared(from);
+  }
+};
 
 // Which of the lanes that share a row this is, and which piece of the row is its piece j.
 template <TurnConfig kCfg>
 FA3_DEV i32 lane_of() {
-  return static_cast<i32>(ptx::thread_index() % kCfg.lanes());
+  return static_cast<i32>(ptx::thread_index() / kCfg.lane_step() % kCfg.lanes());
 }
 template <TurnConfig kCfg>
 FA3_DEV i32 piece_of(int j) {
   return lane_of<kCfg>() + kCfg.lanes() * j;
+}
+
+struct RotatePair {
+  FA3_DEV void operator()(float& a, float& b, float cos, float sin) const {
+    const float turned = a * cos - b * sin;
+    b = b * cos + a * sin;
+    a = turned;
+  }
+};
+
+// R: pair() of the pairs of a lane's columns and a row of the tables, which begins at these
+// elements.
+template <TurnConfig kCfg, class Load, class Pair = RotatePair>
+FA3_DEV void rotate(float (&y)[kCfg.values()], const void* cosines, i64 cosine, const void* sines,
+                    i64 sine, const Load& load, const Pair& pair = {}) {
+  constexpr int kHalf = kCfg.rotary_dim / 2;
+  constexpr int kApart = kHalf / kCfg.lanes();  // of the values of a pair
+  FA3_UNROLL
+  for (int j = 0; j < kCfg.pieces(); ++j) {
+    const int first = 8 * piece_of<kCfg>(j);
+    float cos[8], sin[8];
+    if constexpr (kCfg.rotary == RotaryKind::kHalves) {
+      if (8 * j >= kApart) return;
+      load_piece<kCfg.table>(cosines, cosine + first, cos, {}, load);
+      load_piece<kCfg.table>(sines, sine + first, sin, {}, load);
+      FA3_UNROLL
+      for (int v = 8 * j; v < 8 * j + 8; ++v)
+        pair(y[v], y[v + kApart], cos[v - 8 * j], sin[v - 8 * j]);
+    } else {
+      if (first >= kCfg.rotary_dim) return;
+      load_half<kCfg.table>(cosines, cosine + first / 2, cos, load);
+      load_half<kCfg.table>(sines, sine + first / 2, sin, load);
+      FA3_UNROLL
+      for (int v = 0; v < 4; ++v) pair(y[8 * j + 2 * v], y[8 * j + 2 * v + 1], cos[v], sin[v]);
+    }
+  }
+}
+
+// The row of the tables for the first row of sequence b, and for row i. Positions in device memory
+// may be wrong, and lengths with them.
+FA3_DEV i64 first_position(const QuantizeArgs& args, i32 b) {
+  return args.position == nullptr ? 0 : ptx::ld_global_nc(args.position + b);
+}
+FA3_DEV i64 position_of(const QuantizeArgs& args, i64 first, i32 i) {
+  return min(max(first + i, i64{0}), i64{args.positions} - 1);
+}
+
+// Butterflies between values whose indices differ in the bit `half`; not the first ones.
+template <int N>
+FA3_DEV void add_halves(float (&y)[N], int half, int first = 0) {
+  FA3_UNROLL
+  for (int v = first; v < N; ++v) {
+    if ((v & half) != 0) continue;
+    const float a = y[v], b = y[v + half];
+    y[v] = a + b, y[v + half] = a - b;
+  }
+}
+
+// √hadamard·H of a row. All lanes of a warp. kDone: in rotated columns the butterflies between
+// columns so far apart have been done.
+template <TurnConfig kCfg, int kDone = 0>
+FA3_DEV void spread(float (&y)[kCfg.values()]) {
+  constexpr int kLanes = kCfg.lanes();
+  const auto add = [&](int half, int columns) {
+    add_halves(y, half, columns == kDone ? kCfg.rotary_dim / kLanes : 0);
+  };
+  FA3_UNROLL
+  for (int half = 1; half < 8 && half < kCfg.hadamard; half *= 2) add(half, half);
+  FA3_UNROLL
+  for (int m = 1; m < kLanes && 8 * m < kCfg.hadamard; m *= 2) {
+    const float own = (lane_of<kCfg>() & m) != 0 ? -1.f : 1.f;
+    FA3_UNROLL
+    for (int v = 0; v < kCfg.values(); ++v)
+      y[v] = ptx::fma(y[v], own, ptx::shfl_xor(y[v], static_cast<u32>(m * kCfg.lane_step())));
+  }
+  FA3_UNROLL
+  for (int half = 8; kLanes * half < kCfg.hadamard; half *= 2) add(half, kLanes * half);
 }
 
 // Which rows a CTA turns: `turns` times as many as it holds, then those `step` rows further on.
@@ -108,116 +226,39 @@ class RowTurner {
     for (int j = 0; j < kCfg.pieces(); ++j)
       sign_[j] = kCfg.hadamard > 0 ? args.sign[piece_of<kCfg>(j)] : ptx::Vec<u32, 4>{};
   }
-  // Without S.
-  FA3_DEV explicit RowTurner(const QuantizeArgs& args) : args_(args), sign_{} {}
-
   FA3_DEV static i32 row(int) { return static_cast<i32>(ptx::thread_index()) / kCfg.lanes(); }
 
   FA3_DEV void start(const QuantizePlace&, const RowWalk&) const {}
   // Turn n. A row that does not count is zeros.
   FA3_DEV void turn(const QuantizePlace& place, const RowWalk& walk, i32 n,
                     float (&y)[1][kValues]) const {
-    load(place, walk.first(n) + row(0), y[0]);
-    spread(y[0]);
+    turn(place, walk.first(n) + row(0), y[0]);
   }
 
-  // R·S·x of row i.
-  FA3_DEV void load(const QuantizePlace& place, i32 i, float (&y)[kValues]) const {
+  // Row i, the same for all lanes that share it. All lanes of a warp.
+  FA3_DEV void turn(const QuantizePlace& place, i32 i, float (&y)[kValues]) const {
     FA3_UNROLL
     for (int v = 0; v < kValues; ++v) y[v] = 0;
-    if (i >= place.rows.used) return;
-    const i64 at = place.at(args_.x, i);
-    FA3_UNROLL
-    for (int j = 0; j < kCfg.pieces(); ++j)
-      load_piece<kCfg.x>(args_.x.data, at + 8 * piece_of<kCfg>(j), y + 8 * j, sign_[j]);
-    if constexpr (kCfg.rotary != RotaryKind::kNone) rotate(position_of(place, i), y);
-  }
-
-  // H. All lanes of a warp.
-  FA3_DEV void spread(float (&y)[kValues]) const {
+    if (i < place.rows.used) {
+      const i64 at = place.at(args_.x, i);
+      FA3_UNROLL
+      for (int j = 0; j < kCfg.pieces(); ++j)
+        load_piece<kCfg.x>(args_.x.data, at + 8 * piece_of<kCfg>(j), y + 8 * j, sign_[j],
+                           FromGlobal{});
+      if constexpr (kCfg.rotary != RotaryKind::kNone) {
+        const i64 t = position_of(args_, first_position(args_, place.b), i);
+        rotate<kCfg>(y, args_.cosine.data, t * args_.cosine.row, args_.sine.data,
+                     t * args_.sine.row, FromGlobal{});
+      }
+    }
     if constexpr (kCfg.hadamard > 0) {
-      constexpr int kLanes = kCfg.lanes();
       FA3_UNROLL
       for (int v = 0; v < kValues; ++v) y[v] *= args_.unit;
-      FA3_UNROLL
-      for (int half = 1; half < 8 && half < kCfg.hadamard; half *= 2) add_halves(y, half);
-      FA3_UNROLL
-      for (int m = 1; m < kLanes && 8 * m < kCfg.hadamard; m *= 2) {
-        const float own = (lane_of<kCfg>() & m) != 0 ? -1.f : 1.f;
-        FA3_UNROLL
-        for (int v = 0; v < kValues; ++v)
-          y[v] = ptx::fma(y[v], own, ptx::shfl_xor(y[v], static_cast<u32>(m)));
-      }
-      FA3_UNROLL
-      for (int half = 1; 8 * kLanes * half < kCfg.hadamard; half *= 2) add_halves(y, 8 * half);
-    }
-  }
-
-  // Butterflies between values whose indices differ in the bit `half`.
-  FA3_DEV static void add_halves(float (&y)[kValues], int half) {
-    FA3_UNROLL
-    for (int v = 0; v < kValues; ++v) {
-      if ((v & half) != 0) continue;
-      const float a = y[v], b = y[v + half];
-      y[v] = a + b, y[v + half] = a - b;
+      spread<kCfg>(y);
     }
   }
 
  private:
-  // Positions in device memory may be wrong, and lengths with them.
-  FA3_DEV i64 position_of(const QuantizePlace& place, i32 i) const {
-    const i64 first = args_.position == nullptr ? 0 : ptx::ld_global_nc(args_.position + place.b);
-    return min(max(first + i, i64{0}), i64{args_.positions} - 1);
-  }
-
-  FA3_DEV void rotate(i64 t, float (&y)[kValues]) const {
-    const i64 cosine = t * args_.cosine.row, sine = t * args_.sine.row;
-    constexpr int kHalf = kCfg.rotary_dim / 2;
-    constexpr int kApart = kHalf / kCfg.lanes();  // of the values of a pair
-    FA3_UNROLL
-    for (int j = 0; j < kCfg.pieces(); ++j) {
-      const int first = 8 * piece_of<kCfg>(j);
-      float cos[8], sin[8];
-      if constexpr (kCfg.rotary == RotaryKind::kHalves) {
-        if (8 * j >= kApart) return;
-        load_piece<kCfg.table>(args_.cosine.data, cosine + first, cos, {});
-        load_piece<kCfg.table>(args_.sine.data, sine + first, sin, {});
-        FA3_UNROLL
-        for (int v = 8 * j; v < 8 * j + 8; ++v)
-          rotate_pair(y[v], y[v + kApart], cos[v - 8 * j], sin[v - 8 * j]);
-      } else {
-        if (first >= kCfg.rotary_dim) return;
-        load_half(args_.cosine.data, cosine + first / 2, cos);
-        load_half(args_.sine.data, sine + first / 2, sin);
-        FA3_UNROLL
-        for (int v = 0; v < 4; ++v)
-          rotate_pair(y[8 * j + 2 * v], y[8 * j + 2 * v + 1], cos[v], sin[v]);
-      }
-    }
-  }
-
-  FA3_DEV static void rotate_pair(float& a, float& b, float cos, float sin) {
-    const float turned = a * cos - b * sin;
-    b = b * cos + a * sin;
-    a = turned;
-  }
-
-  // Four neighbours of a table.
-  FA3_DEV static void load_half(const void* data, i64 element, float* to) {
-    const u8* const from = static_cast<const u8*>(data) + element * size_of(kCfg.table);
-    if constexpr (kCfg.table == FloatType::kF32) {
-      const auto words = ptx::ld_global_nc(reinterpret_cast<const ptx::Vec<float, 4>*>(from));
-      FA3_UNROLL
-      for (int i = 0; i < 4; ++i) to[i] = words[i];
-    } else {
-      const auto words = ptx::ld_global_nc(reinterpret_cast<const ptx::Vec<u16, 4>*>(from));
-      FA3_UNROLL
-      for (int i = 0; i < 4; ++i)
-        to[i] =
-            kCfg.table == FloatType::kF16 ? ptx::f16_to_f32(words[i]) : ptx::bf16_to_f32(words[i]);
-    }
-  }
-
   const QuantizeArgs& args_;
   ptx::Vec<u32, 4> sign_[kCfg.pieces()];
 };
@@ -256,11 +297,9 @@ FA3_DEV void centre(const MeanSmem<kCfg>& smem, float unit, float (&y)[kCfg.valu
   }
 }
 
-// The largest |y| of each block of columns that a lane has of a row. What is not finite becomes
-// NaN; it is the largest for I8, and nothing for E4M3, which has a code for it.
+// The largest |y| of each block of columns that a lane has of a row, and of all; NaN above all.
 template <TurnConfig kCfg>
-FA3_DEV void own_maxima(float (&y)[kCfg.values()], bool to_i8, float (&own)[kCfg.col_blocks()]) {
-  float most = 0;
+FA3_DEV float largest(const float (&y)[kCfg.values()], float (&own)[kCfg.col_blocks()]) {
   FA3_UNROLL
   for (int k = 0; k < kCfg.col_blocks(); ++k) own[k] = 0;
   FA3_UNROLL
@@ -269,9 +308,17 @@ FA3_DEV void own_maxima(float (&y)[kCfg.values()], bool to_i8, float (&own)[kCfg
     FA3_UNROLL
     for (int v = 8 * j; v < 8 * j + 8; ++v) block = ptx::max_nan(block, ptx::abs(y[v]));
   }
+  float most = 0;
   FA3_UNROLL
   for (int k = 0; k < kCfg.col_blocks(); ++k) most = ptx::max_nan(most, own[k]);
-  if (most < kInf) return;
+  return most;
+}
+
+// The same where what is not finite becomes NaN; it is the largest for I8, and nothing for E4M3,
+// which has a code for it.
+template <TurnConfig kCfg>
+FA3_DEV void own_maxima(float (&y)[kCfg.values()], bool to_i8, float (&own)[kCfg.col_blocks()]) {
+  if (largest<kCfg>(y, own) < kInf) return;
   // A few rows, if any.
   FA3_UNROLL
   for (int k = 0; k < kCfg.col_blocks(); ++k) own[k] = 0;
@@ -293,7 +340,7 @@ FA3_DEV void over_lanes(float (&own)[kCfg.col_blocks()]) {
   for (int k = 0; k < kCfg.col_blocks(); ++k) {
     FA3_UNROLL
     for (int m = 1; m < kCfg.lanes(); m *= 2)
-      own[k] = ptx::max_nan(own[k], ptx::shfl_xor(own[k], static_cast<u32>(m)));
+      own[k] = ptx::max_nan(own[k], ptx::shfl_xor(own[k], static_cast<u32>(m * kCfg.lane_step())));
   }
 }
 
