@@ -121,9 +121,10 @@ class TableProducer {
         return after(i);
       }
       // Nor have the sequence's parts behind that one.
-      const i32 ctas = static_cast<i32>(ptx::grid_dim_x());
-      const i32 others = (b + 1) * grid.parts * grid.groups - i;
-      i += static_cast<i32>(div_up(others, ctas)) * ctas;
+      const i32 end = (b + 1) * grid.parts * grid.groups;
+      FA3_NO_UNROLL
+      do i += static_cast<i32>(ptx::grid_dim_x());
+      while (i < end);
     }
     rows = {};
     return i;
@@ -271,9 +272,8 @@ class RotatedConsumer {
     }
     float y[kValues];
     read_x(y);
-    turn(stage, y);
     float amax[kBlocks];
-    own_maxima<kTurn>(y, kCodes.to_i8, amax);
+    turn(stage, y, amax);
     store_row(stage, h, y, amax);
     ptx::warp_sync();
     write(stage, h);
@@ -304,14 +304,15 @@ class RotatedConsumer {
     }
   }
 
-  // H·S·R·x.
-  FA3_DEV void turn(u32 stage, float (&y)[kValues]) {
+  // H·S·R·x, and the maxima of its blocks of columns.
+  FA3_DEV void turn(u32 stage, float (&y)[kValues], float (&amax)[kBlocks]) {
     constexpr TurnConfig kOfTable = [] {
       TurnConfig turn = kTurn;
       turn.table = FloatType::kF32;
       return turn;
     }();
     const auto& table = smem_.table[stage];
+    constexpr int kDone = kCfg.fused() ? kCfg.apart() : 0;
     if constexpr (kCfg.fused()) {
       const auto pair = [](float& a, float& b, float sum, float difference) {
         const float first = a * sum + b * difference;
@@ -319,13 +320,21 @@ class RotatedConsumer {
         a = first;
       };
       rotate<kOfTable>(y, table[0][row_], 0, table[1][row_], 0, FromShared{}, pair);
-      free_x();
-      spread<kTurn, kCfg.apart()>(y);
     } else {
       rotate<kOfTable>(y, table[0][row_], 0, table[1][row_], 0, FromShared{});
-      free_x();
-      if constexpr (kTurn.hadamard > 0) spread<kTurn>(y);
     }
+    free_x();
+    constexpr int kLast = kDone == 1 ? 2 : 1;  // of the butterflies
+    float most;
+    if constexpr (kTurn.hadamard > kLast) {
+      spread<kTurn, kDone, kLast>(y);
+      most = largest_after<kTurn, kLast>(y, amax);
+      add_halves(y, kLast);
+    } else {
+      if constexpr (kTurn.hadamard > 0) spread<kTurn, kDone>(y);
+      most = largest<kTurn>(y, amax);
+    }
+    if (!(most < kInf)) finite_maxima<kTurn>(y, kCodes.to_i8, amax);
   }
 
   FA3_DEV QuantizePlace place_of(u32 stage, i32 h) const {

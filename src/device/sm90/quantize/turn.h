@@ -183,12 +183,12 @@ FA3_DEV void add_halves(float (&y)[N], int half, int first = 0) {
 }
 
 // √hadamard·H of a row. All lanes of a warp. kDone: in rotated columns the butterflies between
-// columns so far apart have been done.
-template <TurnConfig kCfg, int kDone = 0>
+// columns so far apart have been done. kLeft: none between columns so far apart.
+template <TurnConfig kCfg, int kDone = 0, int kLeft = 0>
 FA3_DEV void spread(float (&y)[kCfg.values()]) {
   constexpr int kLanes = kCfg.lanes();
   const auto add = [&](int half, int columns) {
-    add_halves(y, half, columns == kDone ? kCfg.rotary_dim / kLanes : 0);
+    if (columns != kLeft) add_halves(y, half, columns == kDone ? kCfg.rotary_dim / kLanes : 0);
   };
   FA3_UNROLL
   for (int half = 1; half < 8 && half < kCfg.hadamard; half *= 2) add(half, half);
@@ -314,12 +314,30 @@ FA3_DEV float largest(const float (&y)[kCfg.values()], float (&own)[kCfg.col_blo
   return most;
 }
 
-// The same where what is not finite becomes NaN; it is the largest for I8, and nothing for E4M3,
-// which has a code for it.
+// The same of a row whose butterflies between columns kLeft apart are still to be done, kLeft < 8:
+// |a| + |b| is the larger one of |a + b| and |a − b|, bit for bit. Sums compare as their bits do.
+template <TurnConfig kCfg, int kLeft>
+FA3_DEV float largest_after(const float (&y)[kCfg.values()], float (&own)[kCfg.col_blocks()]) {
+  i32 block[kCfg.col_blocks()] = {};
+  FA3_UNROLL
+  for (int v = 0; v < kCfg.values(); ++v) {
+    if ((v & kLeft) != 0) continue;
+    i32& most = block[kCfg.col_block(v / 8)];
+    most = max(most, ptx::bits_as<i32>(ptx::abs(y[v]) + ptx::abs(y[v + kLeft])));
+  }
+  i32 most = 0;
+  FA3_UNROLL
+  for (int k = 0; k < kCfg.col_blocks(); ++k) {
+    most = max(most, block[k]);
+    own[k] = ptx::bits_as<float>(block[k]);
+  }
+  return ptx::bits_as<float>(most);
+}
+
+// The same of a few rows, if any: what is not finite becomes NaN; it is the largest for I8, and
+// nothing for E4M3, which has a code for it.
 template <TurnConfig kCfg>
-FA3_DEV void own_maxima(float (&y)[kCfg.values()], bool to_i8, float (&own)[kCfg.col_blocks()]) {
-  if (largest<kCfg>(y, own) < kInf) return;
-  // A few rows, if any.
+FA3_DEV void finite_maxima(float (&y)[kCfg.values()], bool to_i8, float (&own)[kCfg.col_blocks()]) {
   FA3_UNROLL
   for (int k = 0; k < kCfg.col_blocks(); ++k) own[k] = 0;
   FA3_UNROLL
@@ -331,6 +349,12 @@ FA3_DEV void own_maxima(float (&y)[kCfg.values()], bool to_i8, float (&own)[kCfg
       block = to_i8 ? ptx::max_nan(block, ptx::abs(y[v])) : ptx::max(block, ptx::abs(y[v]));
     }
   }
+}
+
+// Whichever it is.
+template <TurnConfig kCfg>
+FA3_DEV void own_maxima(float (&y)[kCfg.values()], bool to_i8, float (&own)[kCfg.col_blocks()]) {
+  if (!(largest<kCfg>(y, own) < kInf)) finite_maxima<kCfg>(y, to_i8, own);
 }
 
 // The same of the whole row. All lanes of a warp.
