@@ -3,6 +3,7 @@
 #pragma once
 
 #include "device/sm90/quantize/hadamard.h"
+#include "device/sm90/quantize/values.h"
 
 namespace fa3::sm90 {
 

@@ -2,49 +2,14 @@
 // turn.h — a row of x as a lane has it, turned: H·S·R·x (quantize.h), by additions in FP32.
 #pragma once
 
-#include "device/attn/conventions.h"
-#include "device/ptx/barrier.h"
 #include "device/ptx/convert.h"
 #include "device/ptx/math.h"
 #include "device/ptx/memory.h"
-#include "device/ptx/thread.h"
 #include "device/ptx/warp.h"
-#include "device/sm90/quantize/args.h"
 #include "device/sm90/quantize/config.h"
+#include "device/sm90/quantize/place.h"
 
 namespace fa3::sm90 {
-
-// The sequence and the head of a CTA: heads, whose rows are neighbours in memory, lie along x of
-// the grid, parts of the rows along y, sequences along z; with cu_seqlens one more, of the rows
-// behind the last, none of which counts. A second pass over x goes backwards, from what the L2
-// cache still has of the first.
-struct QuantizePlace {
-  i32 b, head;
-  i32 ctas, cta;  // of the rows, and which this is
-  SequenceRows rows;
-
-  FA3_DEV explicit QuantizePlace(const QuantizeArgs& args, bool backwards = false)
-      : b(static_cast<i32>(ptx::block_index_z())),
-        head(static_cast<i32>(ptx::block_index_x())),
-        ctas(static_cast<i32>(ptx::grid_dim_y())),
-        cta(static_cast<i32>(ptx::block_index_y())) {
-    if (backwards) {
-      b = static_cast<i32>(ptx::grid_dim_z()) - 1 - b;
-      head = static_cast<i32>(ptx::grid_dim_x()) - 1 - head;
-      cta = ctas - 1 - cta;
-    }
-    rows = rows_of<true>(args.axis, args.batch, b);
-  }
-
-  FA3_DEV QuantizePlace(i32 sequence, i32 head_of_it, const SequenceRows& rows_of_it)
-      : b(sequence), head(head_of_it), ctas(1), cta(0), rows(rows_of_it) {}
-
-  // Of row i of the sequence.
-  template <class T>
-  FA3_DEV i64 at(const Strided<T>& tensor, i64 i) const {
-    return b * tensor.batch + (rows.begin + i) * tensor.row + head * tensor.head;
-  }
-};
 
 // Eight neighbours of x as FP32, from their words in memory; `sign` turns them.
 template <FloatType kType>
@@ -162,15 +127,6 @@ FA3_DEV void rotate(float (&y)[kCfg.values()], const void* cosines, i64 cosine, 
   }
 }
 
-// The row of the tables for the first row of sequence b, and for row i. Positions in device memory
-// may be wrong, and lengths with them.
-FA3_DEV i64 first_position(const QuantizeArgs& args, i32 b) {
-  return args.position == nullptr ? 0 : ptx::ld_global_nc(args.position + b);
-}
-FA3_DEV i64 position_of(const QuantizeArgs& args, i64 first, i32 i) {
-  return min(max(first + i, i64{0}), i64{args.positions} - 1);
-}
-
 // Butterflies between values whose indices differ in the bit `half`; not the first ones.
 template <int N>
 FA3_DEV void add_halves(float (&y)[N], int half, int first = 0) {
@@ -202,14 +158,6 @@ FA3_DEV void spread(float (&y)[kCfg.values()]) {
   FA3_UNROLL
   for (int half = 8; kLanes * half < kCfg.hadamard; half *= 2) add(half, kLanes * half);
 }
-
-// Which rows a CTA turns: `turns` times as many as it holds, then those `step` rows further on.
-struct RowWalk {
-  i32 start, step, turns, rows;
-
-  // The first row of turn n.
-  FA3_DEV i32 first(i32 n) const { return start + n / turns * step + n % turns * rows; }
-};
 
 struct NoSmem {};
 
@@ -262,110 +210,5 @@ class RowTurner {
   const QuantizeArgs& args_;
   ptx::Vec<u32, 4> sign_[kCfg.pieces()];
 };
-
-// The means of a head, in shared memory.
-template <TurnConfig kCfg>
-struct MeanSmem {
-  alignas(16) float mean[kCfg.head_dim];
-  FA3_NAMED(mean)
-};
-
-// False: there are none. All threads of the CTA. Ends in a cta_sync; by GEMM without one, since
-// turn() has one before centre().
-template <TurnConfig kCfg, int kWarpgroups = 1>
-FA3_DEV bool load_means(const QuantizeArgs& args, const QuantizePlace& place,
-                        MeanSmem<kCfg>& smem) {
-  if (args.offset.data == nullptr || place.b >= args.batch) return false;
-  const float* const from =
-      args.offset.data + place.b * args.offset.batch + place.head * args.offset.head;
-  for (int c = static_cast<int>(ptx::thread_index()); c < kCfg.head_dim;
-       c += kWarpgroups * kCfg.threads())
-    ptx::st_shared(&smem.mean[c], ptx::ld_global(from + c));
-  if constexpr (!kCfg.by_gemm()) ptx::cta_sync();
-  return true;
-}
-
-// A row in units of `unit`, less the mean: in units of 1.
-template <TurnConfig kCfg>
-FA3_DEV void centre(const MeanSmem<kCfg>& smem, float unit, float (&y)[kCfg.values()]) {
-  FA3_UNROLL
-  for (int v = 0; v < kCfg.values(); v += 4) {
-    const auto* const from = reinterpret_cast<const ptx::Vec<float, 4>*>(smem.mean);
-    const auto mean = ptx::ld_shared(from + 2 * piece_of<kCfg>(v / 8) + v / 4 % 2);
-    FA3_UNROLL
-    for (int i = 0; i < 4; ++i) y[v + i] = ptx::fma(y[v + i], unit, -mean[i]);
-  }
-}
-
-// The largest |y| of each block of columns that a lane has of a row, and of all; NaN above all.
-template <TurnConfig kCfg>
-FA3_DEV float largest(const float (&y)[kCfg.values()], float (&own)[kCfg.col_blocks()]) {
-  FA3_UNROLL
-  for (int k = 0; k < kCfg.col_blocks(); ++k) own[k] = 0;
-  FA3_UNROLL
-  for (int j = 0; j < kCfg.pieces(); ++j) {
-    float& block = own[kCfg.col_block(j)];
-    FA3_UNROLL
-    for (int v = 8 * j; v < 8 * j + 8; ++v) block = ptx::max_nan(block, ptx::abs(y[v]));
-  }
-  float most = 0;
-  FA3_UNROLL
-  for (int k = 0; k < kCfg.col_blocks(); ++k) most = ptx::max_nan(most, own[k]);
-  return most;
-}
-
-// The same of a row whose butterflies between columns kLeft apart are still to be done, kLeft < 8:
-// |a| + |b| is the larger one of |a + b| and |a − b|, bit for bit. Sums compare as their bits do.
-template <TurnConfig kCfg, int kLeft>
-FA3_DEV float largest_after(const float (&y)[kCfg.values()], float (&own)[kCfg.col_blocks()]) {
-  i32 block[kCfg.col_blocks()] = {};
-  FA3_UNROLL
-  for (int v = 0; v < kCfg.values(); ++v) {
-    if ((v & kLeft) != 0) continue;
-    i32& most = block[kCfg.col_block(v / 8)];
-    most = max(most, ptx::bits_as<i32>(ptx::abs(y[v]) + ptx::abs(y[v + kLeft])));
-  }
-  i32 most = 0;
-  FA3_UNROLL
-  for (int k = 0; k < kCfg.col_blocks(); ++k) {
-    most = max(most, block[k]);
-    own[k] = ptx::bits_as<float>(block[k]);
-  }
-  return ptx::bits_as<float>(most);
-}
-
-// The same of a few rows, if any: what is not finite becomes NaN; it is the largest for I8, and
-// nothing for E4M3, which has a code for it.
-template <TurnConfig kCfg>
-FA3_DEV void finite_maxima(float (&y)[kCfg.values()], bool to_i8, float (&own)[kCfg.col_blocks()]) {
-  FA3_UNROLL
-  for (int k = 0; k < kCfg.col_blocks(); ++k) own[k] = 0;
-  FA3_UNROLL
-  for (int j = 0; j < kCfg.pieces(); ++j) {
-    float& block = own[kCfg.col_block(j)];
-    FA3_UNROLL
-    for (int v = 8 * j; v < 8 * j + 8; ++v) {
-      y[v] = ptx::abs(y[v]) < kInf ? y[v] : kInf - kInf;
-      block = to_i8 ? ptx::max_nan(block, ptx::abs(y[v])) : ptx::max(block, ptx::abs(y[v]));
-    }
-  }
-}
-
-// Whichever it is.
-template <TurnConfig kCfg>
-FA3_DEV void own_maxima(float (&y)[kCfg.values()], bool to_i8, float (&own)[kCfg.col_blocks()]) {
-  if (!(largest<kCfg>(y, own) < kInf)) finite_maxima<kCfg>(y, to_i8, own);
-}
-
-// The same of the whole row. All lanes of a warp.
-template <TurnConfig kCfg>
-FA3_DEV void over_lanes(float (&own)[kCfg.col_blocks()]) {
-  FA3_UNROLL
-  for (int k = 0; k < kCfg.col_blocks(); ++k) {
-    FA3_UNROLL
-    for (int m = 1; m < kCfg.lanes(); m *= 2)
-      own[k] = ptx::max_nan(own[k], ptx::shfl_xor(own[k], static_cast<u32>(m * kCfg.lane_step())));
-  }
-}
 
 }  // namespace fa3::sm90
