@@ -17,6 +17,7 @@ namespace fa3::kit {
 // One call: what it is made of, and memory for it.
 struct QuantizeCall {
   int64_t batch = 1, seqlen = 7, heads = 2, dim = 16;
+  int64_t max_seqlen = 0;                      // varlen: the bound that is given; 0 = none
   std::vector<int32_t> cu, seqused, position;  // none = dense, all rows, from 0
   fa3_dtype in = FA3_F32, out = FA3_F8_E4M3, table = FA3_F32;
   enum Scales { kTensor, kHead, kToken, kBlocks } scales = kToken;
@@ -90,6 +91,7 @@ struct QuantizeCall {
     a.scale = dense(scale.data(), FA3_F32, of_scale);
     if (offset) a.offset = dense(mean.data(), FA3_F32, {batch, heads, dim});
     if (!cu.empty()) a.cu_seqlens = dense(cu.data(), FA3_I32, {batch + 1});
+    a.max_seqlen = max_seqlen;
     if (!seqused.empty()) a.seqused = dense(seqused.data(), FA3_I32, {batch});
     if (rotary_dim > 0) {
       a.rotary_cos = dense(cosine.data(), table, tables);

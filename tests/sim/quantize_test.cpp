@@ -79,6 +79,22 @@ TEST_P(SimQuantize, RandomCalls_MatchTheReference) {
   kit::expect_few_off(count);
 }
 
+// A bound of the sequences' lengths bounds none of the rows behind the last one.
+TEST_P(SimQuantize, ManyRowsBehindTheLastSequence_AreZeros) {
+  const kit::Context sim = simulator();
+  kit::CodeCount count;
+  Call c;
+  c.dim = GetParam().head_dim, c.in = dtype_of(GetParam().x), c.table = dtype_of(GetParam().table);
+  c.hadamard = GetParam().hadamard, c.heads = 8, c.scales = Call::kToken;
+  if (GetParam().block_cols > 0) return;
+  set_rotary(GetParam(), c);
+  c.batch = 2, c.seqlen = 300, c.max_seqlen = 60, c.cu = {0, 60, 100};
+  c.fill();
+  c.run(sim.get());
+  kit::expect_as_reference(c, count);
+  kit::expect_few_off(count);
+}
+
 // The processor's bits: one row of NaN, one of Inf, means and codes of all others as there.
 TEST_P(SimQuantize, NanAndInf_AsOnTheProcessor) {
   const kit::Context sim = simulator(), cpu = kit::make_context();

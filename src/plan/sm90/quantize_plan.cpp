@@ -123,20 +123,17 @@ int held_rows(const Problem& p, const TurnConfig& turn, const DeviceInfo& device
   return has ? rows : 0;
 }
 
-// The configuration of the kernel for rotated rows with a scale each, of as few lanes as have
-// registers for them. None for other rows, or where consumers would be idle for want of heads.
+// The configuration of the kernel for rotated rows with a scale each. None for other rows, where
+// consumers would be idle for want of heads, and for varlen: a bound of the lengths, from which its
+// tiles come, is none of the rows behind the last sequence, nor of one whose length is wrong.
 std::optional<RotatedConfig> rotated_of(const Problem& p, const QuantizeConfig& codes) {
   if (codes.turn.rotary == RotaryKind::kNone || codes.turn.x == FloatType::kF32 ||
-      codes.block_rows != 1 || p.layout[kOffset].present())
+      codes.block_rows != 1 || p.layout[kOffset].present() || p.q.varlen)
     return std::nullopt;
-  for (const int lanes : {1, 2}) {
-    RotatedConfig rotated{codes};
-    rotated.codes.turn.most_lanes = lanes;
-    if (rotated.codes.turn.values() > TurnConfig::kMostValues) continue;
-    if (p.heads_q * RotatedConfig::kStages < rotated.consumers()) return std::nullopt;
-    return rotated;
-  }
-  return std::nullopt;
+  const RotatedConfig rotated = RotatedConfig::of(codes);
+  if (rotated.codes.turn.values() > TurnConfig::kMostValues) return std::nullopt;
+  if (p.heads_q * RotatedConfig::kStages < rotated.consumers()) return std::nullopt;
+  return rotated;
 }
 
 // The tiles of that kernel, whose CTAs stay.
@@ -145,13 +142,12 @@ Status set_tiles(const Problem& p, const RotatedConfig& rotated, int64_t rows,
   constexpr int64_t kMostHeads = 32;
   const int64_t sms = std::max(device.multiprocessors, 1);
   const int64_t parts = div_up(rows, rotated.rows());
-  const int64_t sequences = p.batch + (p.q.varlen ? 1 : 0);
   // As many heads as leave each SM some tiles: they share the tables.
   int64_t groups = div_up(p.heads_q, kMostHeads);
-  while (groups < p.heads_q && parts * sequences * groups < 2 * sms) ++groups;
+  while (groups < p.heads_q && parts * p.batch * groups < 2 * sms) ++groups;
   const int64_t heads = div_up(p.heads_q, groups);
   groups = div_up(p.heads_q, heads);
-  const int64_t tiles = parts * sequences * groups;
+  const int64_t tiles = parts * p.batch * groups;
   FA3_RETURN_IF_ERROR(check_limit("tiles of rows", tiles, INT32_MAX / 2, "split the batch"));
   plan.rotated = {static_cast<i32>(tiles), static_cast<i32>(parts), static_cast<i32>(groups),
                   static_cast<i32>(heads)};
@@ -159,8 +155,8 @@ Status set_tiles(const Problem& p, const RotatedConfig& rotated, int64_t rows,
   plan.config = rotated.codes;
   plan.grid[0] = static_cast<uint32_t>(std::clamp<int64_t>(tiles, 1, sms));
   // SMs are not equally fast at memory, so whoever is next takes a tile; but the count of tiles
-  // taken has to be zeroed first, which takes 2 us, and others may have no rows.
-  if (tiles > 8 * sms && !p.q.varlen) plan.counts_bytes = sizeof(uint32_t);
+  // taken has to be zeroed first, which takes 2 us.
+  if (tiles > 8 * sms) plan.counts_bytes = sizeof(uint32_t);
   return {};
 }
 

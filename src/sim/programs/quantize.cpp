@@ -26,16 +26,11 @@ void add_codes() {
   add(QuantizePass::kCodes, kCfg, kernel_of(&quantize_codes<kCfg>));
 }
 
-// As few lanes a row as have registers for it: rotated_of.
 template <TurnConfig kTurn, bool kToI8>
 void add_rotated() {
   if constexpr (kTurn.rotary != RotaryKind::kNone && kTurn.x != FloatType::kF32) {
-    constexpr QuantizeConfig kCodes = [] {
-      QuantizeConfig config{kTurn, kToI8, 1};
-      config.turn.most_lanes = kTurn.head_dim > TurnConfig::kMostValues ? 2 : 1;
-      return config;
-    }();
-    add(QuantizePass::kRotated, kCodes, kernel_of(&quantize_rotated<RotatedConfig{kCodes}>));
+    constexpr RotatedConfig kCfg = RotatedConfig::of({kTurn, kToI8, 1});
+    add(QuantizePass::kRotated, kCfg.codes, kernel_of(&quantize_rotated<kCfg>));
   }
 }
 

@@ -49,9 +49,8 @@ bool add_rotated() {
                              .head_dim = kHeadDim,
                              .hadamard = kHeadDim,
                              .rotary = RotaryKind::kHalves,
-                             .rotary_dim = kHeadDim,
-                             .most_lanes = 1};
-  constexpr RotatedConfig kConfig{{kTurn, true, 1}};
+                             .rotary_dim = kHeadDim};
+  constexpr RotatedConfig kConfig = RotatedConfig::of({kTurn, true, 1});
   QuantizePlan plan;
   plan.pass = QuantizePass::kRotated, plan.config = kConfig.codes;
   const Registration made(program_of(plan).expression.c_str(),

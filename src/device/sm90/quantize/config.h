@@ -152,6 +152,13 @@ struct RotatedConfig {
   static constexpr int kTableWarps = 3;  // beside one for x
   static constexpr int kProducerRegisters = 32;
 
+  // With as few lanes a row as have registers for its values, if 2 do.
+  FA3_HD static constexpr RotatedConfig of(QuantizeConfig codes) {
+    codes.turn.most_lanes = 1;
+    if (codes.turn.values() > TurnConfig::kMostValues) codes.turn.most_lanes = 2;
+    return {codes};
+  }
+
   // Consumer warps: as many as have registers for a lane's values.
   FA3_HD constexpr int consumers() const { return codes.turn.values() > 64 ? 12 : 20; }
   // What the CTA was launched with, shared out again: setmaxnreg has no others to give.

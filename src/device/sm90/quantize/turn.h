@@ -11,23 +11,6 @@
 
 namespace fa3::sm90 {
 
-// Eight neighbours of x as FP32, from their words in memory; `sign` turns them.
-template <FloatType kType>
-FA3_DEV void to_floats(ptx::Vec<u32, 4> words, float* to, const ptx::Vec<u32, 4>& sign) {
-  static_assert(kType != FloatType::kF32);
-  FA3_UNROLL
-  for (int i = 0; i < 4; ++i) {
-    const u32 two = words[i] ^ sign[i];
-    if constexpr (kType == FloatType::kBf16) {
-      to[2 * i] = ptx::bits_as<float>(two << 16);
-      to[2 * i + 1] = ptx::bits_as<float>(two & 0xffff0000u);
-    } else {
-      to[2 * i] = ptx::f16_to_f32(static_cast<u16>(two));
-      to[2 * i + 1] = ptx::f16_to_f32(static_cast<u16>(two >> 16));
-    }
-  }
-}
-
 // Eight neighbours that begin at an element of a tensor; `sign` turns those of x. load(p): what
 // lies at p.
 template <FloatType kType, class Load>
@@ -47,7 +30,18 @@ FA3_DEV void load_piece(const void* data, i64 element, float* to, const ptx::Vec
       }
     }
   } else {
-    to_floats<kType>(load(reinterpret_cast<const Four*>(from)), to, sign);
+    const Four words = load(reinterpret_cast<const Four*>(from));
+    FA3_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const u32 two = words[i] ^ sign[i];
+      if constexpr (kType == FloatType::kBf16) {
+        to[2 * i] = ptx::bits_as<float>(two << 16);
+        to[2 * i + 1] = ptx::bits_as<float>(two & 0xffff0000u);
+      } else {
+        to[2 * i] = ptx::f16_to_f32(static_cast<u16>(two));
+        to[2 * i + 1] = ptx::f16_to_f32(static_cast<u16>(two >> 16));
+      }
+    }
   }
 }
 

@@ -45,17 +45,22 @@ FA3_DEV void centre(const MeanSmem<kCfg>& smem, float unit, float (&y)[kCfg.valu
   }
 }
 
-// The largest |y| of each block of columns that a lane has of a row, and of all; NaN above all.
-template <TurnConfig kCfg>
-FA3_DEV float largest(const float (&y)[kCfg.values()], float (&own)[kCfg.col_blocks()]) {
+// own[block] = fold(own[block], v) for the values of each block of columns, from 0 on.
+template <TurnConfig kCfg, class Fold>
+FA3_DEV void fold_blocks(float (&own)[kCfg.col_blocks()], const Fold& fold) {
   FA3_UNROLL
   for (int k = 0; k < kCfg.col_blocks(); ++k) own[k] = 0;
   FA3_UNROLL
-  for (int j = 0; j < kCfg.pieces(); ++j) {
-    float& block = own[kCfg.col_block(j)];
-    FA3_UNROLL
-    for (int v = 8 * j; v < 8 * j + 8; ++v) block = ptx::max_nan(block, ptx::abs(y[v]));
+  for (int v = 0; v < kCfg.values(); ++v) {
+    float& block = own[kCfg.col_block(v / 8)];
+    block = fold(block, v);
   }
+}
+
+// The largest |y| of each block of columns that a lane has of a row, and of all; NaN above all.
+template <TurnConfig kCfg>
+FA3_DEV float largest(const float (&y)[kCfg.values()], float (&own)[kCfg.col_blocks()]) {
+  fold_blocks<kCfg>(own, [&](float most, int v) { return ptx::max_nan(most, ptx::abs(y[v])); });
   float most = 0;
   FA3_UNROLL
   for (int k = 0; k < kCfg.col_blocks(); ++k) most = ptx::max_nan(most, own[k]);
@@ -86,20 +91,13 @@ FA3_DEV float largest_after(const float (&y)[kCfg.values()], float (&own)[kCfg.c
 // nothing for E4M3, which has a code for it.
 template <TurnConfig kCfg>
 FA3_DEV void finite_maxima(float (&y)[kCfg.values()], bool to_i8, float (&own)[kCfg.col_blocks()]) {
-  FA3_UNROLL
-  for (int k = 0; k < kCfg.col_blocks(); ++k) own[k] = 0;
-  FA3_UNROLL
-  for (int j = 0; j < kCfg.pieces(); ++j) {
-    float& block = own[kCfg.col_block(j)];
-    FA3_UNROLL
-    for (int v = 8 * j; v < 8 * j + 8; ++v) {
-      y[v] = ptx::abs(y[v]) < kInf ? y[v] : kInf - kInf;
-      block = to_i8 ? ptx::max_nan(block, ptx::abs(y[v])) : ptx::max(block, ptx::abs(y[v]));
-    }
-  }
+  fold_blocks<kCfg>(own, [&](float most, int v) {
+    y[v] = ptx::abs(y[v]) < kInf ? y[v] : kInf - kInf;
+    return to_i8 ? ptx::max_nan(most, ptx::abs(y[v])) : ptx::max(most, ptx::abs(y[v]));
+  });
 }
 
-// Whichever it is.
+// Of any row.
 template <TurnConfig kCfg>
 FA3_DEV void own_maxima(float (&y)[kCfg.values()], bool to_i8, float (&own)[kCfg.col_blocks()]) {
   if (!(largest<kCfg>(y, own) < kInf)) finite_maxima<kCfg>(y, to_i8, own);
