@@ -38,8 +38,7 @@ void check_d(Thread& thread, const RegisterState& state, const WgmmaInstruction&
              bool accumulate, Where where) {
   check_registers(thread, state, "accumulators", where);
   if (state.last != nullptr && state.mma_fences == thread.wgmma_fences &&
-      (state.last->n != instruction.n || state.last->a != instruction.a ||
-       state.last->b != instruction.b))
+      (state.last->n != instruction.n || state.last->k() != instruction.k()))
     fail(*thread.cta, Rule::kWgmmaFence, "",
          "wgmmas of different shapes use the same accumulators without wgmma_fence() between",
          "wgmma_fence() between wgmmas of different shapes on one accumulator",

@@ -5,9 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <random>
 #include <set>
 #include <vector>
 
+#include "device/hopper/column_term.h"
 #include "device/hopper/descriptor.h"
 #include "device/hopper/fragment.h"
 #include "device/hopper/operand.h"
@@ -250,6 +255,35 @@ TEST(Operand, QuadExchangeRestoresTheOrder) {
       EXPECT_EQ(permuted(first, second, r == 0 ? quad.row0 : quad.row8), want) << "lane " << q;
     }
   }
+}
+
+// What ones times both halves of K make of it, in any order: parts are multiples of the last one.
+double sum_of_term(float term) {
+  double sum = 0;
+  const ColumnTermVec words = column_term(term);
+  for (int i = 0; i < 4; ++i)
+    for (int half = 0; half < 2; ++half)
+      sum += 2 * double{std::bit_cast<float>(words[i] >> (16 * half) << 16)};
+  return sum;
+}
+
+TEST(ColumnTerm, PartsAreTheWholeTerm) {
+  for (const float x :
+       {0.f, -0.f, 1.f, -1.f, 3.14159274f, 1e-30f, -0x1.FFFFFEp127f, 0x1.FFFFFEp-100f})
+    EXPECT_EQ(sum_of_term(x), x);
+  std::mt19937 random(1);
+  for (int i = 0; i < 100000; ++i) {
+    const float x = std::bit_cast<float>(static_cast<u32>(random()));
+    if (!std::isfinite(x) || std::fabs(x) < 0x1p-100f) continue;
+    ASSERT_EQ(sum_of_term(x), x) << std::bit_cast<u32>(x);
+  }
+}
+TEST(ColumnTerm, WhatIsNotFiniteStaysSo) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(sum_of_term(kInf), kInf);
+  EXPECT_EQ(sum_of_term(-kInf), -kInf);
+  for (const u32 nan : {0x7F800001u, 0xFF800001u, 0x7FFFFFFFu, 0xFFC00000u})
+    EXPECT_TRUE(std::isnan(sum_of_term(std::bit_cast<float>(nan)))) << nan;
 }
 
 TEST(Transpose8, BlockArrivesInOrderSigmaAndTau) {

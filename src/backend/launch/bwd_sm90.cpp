@@ -2,6 +2,8 @@
 // bwd_sm90.cpp — tensor maps and arguments of the backward kernels.
 #include "backend/launch/bwd_sm90.h"
 
+#include <cmath>
+
 #include "backend/launch/mask_sm90.h"
 #include "backend/launch/tensor_maps.h"
 #include "core/dtype.h"
@@ -21,6 +23,13 @@ BwdTiles tiles_of(const Problem& p, int tile_q) {
   const int64_t of_head = bwd_q_tiles(p, tile_q), of_sequence = div_up(p.q.rows, tile_q);
   if (p.q.varlen) return {0, of_head, true};
   return {of_sequence * p.heads_q, of_sequence, false};
+}
+
+// In FP32, of scores that have a term of LSE: not less than what 1 / scale · LSE has room for, 2^-100.
+// Below that no score counts.
+float scale_of_scores(const Problem& p) {
+  const double least = p.softmax_scale < 0 ? -0x1p-100 : 0x1p-100;
+  return scale_in_fp32(std::fabs(p.softmax_scale) < 0x1p-100 ? least : p.softmax_scale);
 }
 
 // The workspace.
@@ -69,6 +78,7 @@ Status launch_delta(const BwdPlan& plan, const KernelStep& step, GpuRuntime& run
   args.batch = static_cast<i32>(p.batch);
   args.head_dim_v = static_cast<i32>(p.head_dim_v);
   args.tiles = tiles_of(p, plan.config.tile_q);
+  args.minus_unscale = -1 / scale_of_scores(p);
   args.stats = space.stats, args.dq_flag = space.flags, args.zeros = space.zeros;
   args.dq_sum = plan.sums_dq && !plan.stores_dq ? space.sums : nullptr;
   args.elements = elements_of(p, buffers, 1);
@@ -125,7 +135,8 @@ Result<BwdArgs> main_args(const BwdPlan& plan, const MainTiles& tiles, GpuRuntim
   args.band = band_of(p);
   const bool capped = p.softcap > 0;
   const double unit = c.adds_mask() ? 1 : double{kLog2e};
-  args.scale_log2 = scale_in_fp32((capped ? p.softcap : p.softmax_scale) * unit);
+  args.scale_log2 =
+      capped ? scale_in_fp32(p.softcap * unit) : scale_in_fp32(scale_of_scores(p) * unit);
   args.score_factor = capped ? scale_in_fp32(p.softmax_scale / p.softcap) : 1;
   args.unscale = 1 / args.scale_log2;
   args.scale = static_cast<float>(p.softmax_scale);

@@ -13,9 +13,10 @@ namespace fa3 {
 inline constexpr bool kOverwrite = false;  // D = A·B
 inline constexpr bool kAccumulate = true;  // D = A·B + D
 
-// A and B in shared memory: KMajorTile or MnMajorTile. kSteps is K in bytes / 32.
-template <MmaType kType, int kSteps, int N, class T, class A, class B>
-FA3_DEV void gemm_ss(ptx::Acc<N, T>& d, const A& a, const B& b, bool accumulate,
+// A and B in shared memory: KMajorTile or MnMajorTile. kSteps is K in bytes / 32. `then`: issues
+// more steps of it.
+template <MmaType kType, int kSteps, int N, class T, class A, class B, class Then>
+FA3_DEV void gemm_ss(ptx::Acc<N, T>& d, const A& a, const B& b, bool accumulate, const Then& then,
                      Where where = Where::here()) {
   ptx::fence_regs(d);
   ptx::wgmma_fence(where);
@@ -24,8 +25,15 @@ FA3_DEV void gemm_ss(ptx::Acc<N, T>& d, const A& a, const B& b, bool accumulate,
     ptx::wgmma_ss<kType, N, A::kTransposed, B::kTransposed>(d, a.step(s).bits, b.step(s).bits,
                                                             accumulate || s > 0, where);
   }
+  then();
   ptx::wgmma_commit(where);
   ptx::fence_regs(d);
+}
+template <MmaType kType, int kSteps, int N, class T, class A, class B>
+FA3_DEV void gemm_ss(ptx::Acc<N, T>& d, const A& a, const B& b, bool accumulate,
+                     Where where = Where::here()) {
+  gemm_ss<kType, kSteps>(
+      d, a, b, accumulate, [] {}, where);
 }
 
 // Steps [kFrom, kTo) of K, A in registers, B in shared memory.

@@ -11,8 +11,9 @@
 
 namespace fa3 {
 
-inline constexpr int kWgThreads = 128;  // of a warpgroup
-inline constexpr int kWgRows = 64;      // of A and D in one wgmma
+inline constexpr int kWgThreads = 128;       // of a warpgroup
+inline constexpr int kWgRows = 64;           // of A and D in one wgmma
+inline constexpr int kColumnTermBytes = 16;  // of a column of D (column_term.h)
 
 struct TileLayout {
   int rows, columns, element_bytes;

@@ -14,7 +14,7 @@ Program program_of(const BwdPlan& plan) {
   const bool rows_only = plan.pass != BwdPass::kMain && !gradient;
   const bool keys_only = plan.pass == BwdPass::kBound;
   BwdConfig c = gradient ? plan.gradient : plan.config;
-  if (rows_only) c.softcap = false;  // nothing to the others
+  if (rows_only && plan.pass != BwdPass::kDelta) c.softcap = false;  // nothing to the others
   if (plan.pass == BwdPass::kDq && !c.deterministic) c.functors = false;
   if (keys_only) c.functors = false;
   if (plan.pass != BwdPass::kMain && plan.pass != BwdPass::kDelta) c.sets_zeros = false;

@@ -218,7 +218,7 @@ std::vector<RejectedBwdRow> rejected_bwd_rows(const Problem& p, std::string_view
 }
 
 size_t BwdPlan::stats_bytes() const {
-  return sizeof(float) * static_cast<size_t>(tiles * config.stats_and_scales());
+  return sizeof(float) * static_cast<size_t>(tiles * config.row_floats());
 }
 size_t BwdPlan::sums_bytes() const {
   return sums_dq ? sizeof(float) * static_cast<size_t>(tiles * config.dq_sums()) : 0;

@@ -44,16 +44,17 @@ const char* BwdStepCost::limiter() const {
 BwdStepCost bwd_step_cost(const BwdConfig& c, bool sums_dq) {
   const double qk = c.head_dim_qk, v = c.head_dim_v, q = c.tile_q, kv = c.tile_kv();
   BwdStepCost cost;
-  cost.mma = 2 * q * kv * (3 * qk + 2 * v) / kMmaFlops;
+  const double terms = c.softcap ? 1 : 2;  // LSE and δ, steps of S and dP
+  cost.mma = 2 * q * kv * (3 * qk + 2 * v + 16 * terms) / kMmaFlops;
   cost.exponentials = q * kv / kExponentials;
   const double dq_bytes = 4. * c.dq_sums() / c.cluster();  // that a CTA adds
   cost.additions = sums_dq ? dq_bytes / kAddedBytes : 0;
   // A wgmma is 16 deep. It reads B, 32 bytes a column, and A, 64 rows, unless that is in registers,
-  // as P is, and dS for dK but in split(). S and dP have a consumer's 64 keys as rows, and so have
+  // as P is, the ones of a term, and dS for dK but in split(). S and dP have a consumer's 64 keys as rows, and so have
   // dK and dV; dQ has queries.
   constexpr double kA = 64 * 32, kB = 32;
   const double makers = kv / 64;  // of 64 keys of S; of dK and dV the same
-  const double scores = makers * (qk + v) / 16 * (kA + kB * q);
+  const double scores = makers * ((qk + v) / 16 * (kA + kB * q) + terms * kB * q);
   const double dv = makers * q / 16 * kB * v,
                dk = makers * q / 16 * ((c.split() ? kA : 0) + kB * qk);
   const double dq_blocks = c.dq_by_rows() ? q / 64 : c.split() ? 1 : c.consumer_wgs;
@@ -62,7 +63,8 @@ BwdStepCost bwd_step_cost(const BwdConfig& c, bool sums_dq) {
   // Q, dO and what comes with them arrive; dS is stored, in a cluster also sent and received; dQ is
   // stored, and read by what adds it.
   const double moved = c.q_tile().bytes() + c.dout_tile().bytes() + c.stats_bytes() +
-                       (c.split() ? 3 : 1) * c.ds_tile().bytes() + (sums_dq ? 2 : 1) * dq_bytes;
+                       c.delta_bytes() + (c.split() ? 3 : 1) * c.ds_tile().bytes() +
+                       (sums_dq ? 2 : 1) * dq_bytes;
   cost.shared_memory = (scores + dv + dk + dq + moved) / kSharedBytes;
   return cost;
 }

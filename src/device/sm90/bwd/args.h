@@ -52,14 +52,16 @@ struct BwdArgs {
   bool stores_dq;
   bool sums_dq;  // else nobody wants dQ, and there are no sums
   Band32 band;
-  // P = exp2(x·scale_log2 − LSE·log2 e), x the score or, with a softcap, tanh(score·score_factor);
-  // where attn_mask is added, exp(x·scale_log2 + mask − LSE).
+  // P = exp2(x·scale_log2), x the score and its term of LSE, or with a softcap
+  // exp2(tanh(score·score_factor)·scale_log2 − LSE·log2 e); where attn_mask is added,
+  // exp(x·scale_log2 + mask), likewise.
   float scale_log2, score_factor;
-  float unscale;  // 1 / scale_log2
+  float unscale;  // 1 / scale_log2, with a softcap
   float scale;    // of dK
   BwdTiles tiles;
-  // (tile, stats(), tile_q): LSE·log2 e, +∞ in rows that do not count, δ, with functors ids and
-  // −slope·log2 e, deterministic dQ's scale.
+  // (tile, row_floats()): −LSE / scale as a term of S, −∞·scale in rows that do not count, or with a
+  // softcap LSE·log2 e, +∞; with functors ids and −slope·log2 e; −δ as a term of dP; deterministic
+  // dQ's scale.
   float* stats;
   u32* dq_sum;       // (tile, dq_sums()): FP32, or deterministic integers
   u32* dq_flag;      // (tile, dq_flags())
@@ -88,6 +90,7 @@ struct BwdDeltaArgs {
   RowAxis q_axis;
   i32 batch, head_dim_v;
   BwdTiles tiles;
+  float minus_unscale;  // −1 / scale of scores
   float* stats;
   u32* dq_sum;  // null: not set to 0
   u32* dq_flag;

@@ -29,7 +29,7 @@ struct BwdConfig {
   int head_dim_qk = 128, head_dim_v = 128;
   int tile_q = 64;        // queries per tile
   int consumer_wgs = 2;   // each owns 64 keys of a KV tile
-  int stages = 2;         // of the ring of dO; Q, LSE and δ have one more
+  int stages = 2;         // of the ring of dO and δ; Q and LSE have one more
   bool softcap = false;   // scores are softcap·tanh(score / softcap)
   bool functors = false;  // ALiBi slopes and sequence ids, each where it is given
   MaskTensor attn_mask = MaskTensor::kNone;
@@ -108,14 +108,20 @@ struct BwdConfig {
   FA3_HD constexpr TileLayout ds_tile() const {
     return ds_turned() ? TileLayout{tile_q, tile_kv(), 2} : TileLayout{tile_kv(), tile_q, 2};
   }
-  // LSE and δ of a tile's rows; with functors also their ids and ALiBi slopes.
-  FA3_HD constexpr int stats() const { return functors ? 4 : 2; }
-  FA3_HD constexpr int stats_bytes() const { return 4 * stats() * tile_q; }
-  // Of the slopes, which are one, the third and fourth: the tile's least and greatest id.
-  FA3_HD constexpr int id_range_at() const { return 3 * tile_q + 2; }
-  // In global memory dQ's scales follow. In shared memory they are needed for a step longer than
-  // the tile of Q, and have twice its stages.
-  FA3_HD constexpr int stats_and_scales() const { return (stats() + deterministic) * tile_q; }
+  // What is known of a tile's rows, in floats of global memory, one after another: what comes with
+  // Q, which is LSE, with functors ids and ALiBi slopes; −δ, which comes with dO; dQ's scales.
+  // LSE and δ are terms of GEMMs (column_term.h), but with a softcap LSE is a float a row.
+  FA3_HD constexpr int term_floats() const { return tile_q * kColumnTermBytes / 4; }
+  FA3_HD constexpr int ids_at() const { return term_floats(); }
+  FA3_HD constexpr int slope_at() const { return ids_at() + tile_q; }
+  FA3_HD constexpr int id_range_at() const { return slope_at() + 2; }  // least and greatest id
+  FA3_HD constexpr int delta_at() const { return term_floats() + (functors ? 2 * tile_q : 0); }
+  FA3_HD constexpr int scales_at() const { return delta_at() + term_floats(); }
+  FA3_HD constexpr int row_floats() const { return scales_at() + (deterministic ? tile_q : 0); }
+  FA3_HD constexpr int stats_bytes() const { return 4 * delta_at(); }
+  FA3_HD constexpr int delta_bytes() const { return 4 * term_floats(); }
+  // In shared memory scales are needed for a step longer than the tile of Q, and have twice its
+  // stages.
   FA3_HD constexpr int scale_bytes() const { return deterministic ? 4 * tile_q : 0; }
   FA3_HD constexpr int scale_slots() const { return 2 * q_stages(); }
   // Consumers that make P.
@@ -158,12 +164,13 @@ struct BwdConfig {
     const int tiles = k_tile().bytes() + v_tile().bytes() + q_stages() * q_tile().bytes() +
                       stages * dout_tile().bytes() + ds_slots() * ds_tile().bytes() + peer_bytes();
     const int dq = 4 * kWgRows * consumer_wgs * dq_piece_columns() + (sets_zeros ? kZeroBytes : 0);
-    constexpr int kUnused = 3 * 16 + 128;  // members that a variant does not touch
+    constexpr int kUnused = 3 * 16 + 2 * 128;  // members that a variant does not touch
     const int steps = lists() ? kBwdSteps : 1;
     const int barriers =
         4 + 2 * q_stages() + 2 * stages + ds_slots() * (ds_writers() + 1) + 2 * steps;
     return static_cast<int>(
-        round_up(tiles + dq + kUnused + q_stages() * stats_bytes() + scale_slots() * scale_bytes() +
+        round_up(tiles + dq + kUnused + q_stages() * stats_bytes() + stages * delta_bytes() +
+                     scale_slots() * scale_bytes() +
                      16 * kWgThreads * (mask_makers() + (functors ? mask_makers() : 0)) +
                      (16 * kWgThreads / 32 + 8) * consumer_wgs + 8 * steps + 8 * barriers,
                  1024));
@@ -178,8 +185,8 @@ FA3_HD constexpr BwdConfig gradient_of(BwdConfig main) {
   return main;
 }
 
-// Of a row of a tile in its LSE, δ …: the four rows of 16 that one thread of a fragment has, two
-// neighbours and those 8 further on, follow one another.
+// Of a row of a tile among its ids, dQ's scales and, with a softcap, LSE: the four rows of 16 that
+// one thread of a fragment has, two neighbours and those 8 further on, follow one another.
 FA3_HD constexpr i32 stats_place(i32 row) {
   return row / 16 * 16 + row % 8 / 2 * 4 + row % 16 / 8 * 2 + row % 2;
 }

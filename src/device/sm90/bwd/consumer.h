@@ -22,14 +22,15 @@ struct BwdConsumer : BwdParts<kCfg> {
   using Parts::kType, Parts::kK, Parts::kV, Parts::kQ, Parts::kDout;
   using typename Parts::DqAcc, typename Parts::Fragment, typename Parts::Scores;
   using typename Parts::QRing, typename Parts::DoutRing, typename Parts::DsRing;
-  using typename Parts::Stats;
 
   // Ids, slopes and masks need the registers of what is made of the thread's index before the loop.
   // Where there are enough, to make it anew in each step costs more than it gives (bwd_sm90.md).
   static constexpr bool kTight = kCfg.lists() && !kCfg.roomy();
 
-  // Behind the exponentials: there are no registers for dP while a mask of FP32 is added.
-  static constexpr bool kDpLate = kTight && kCfg.attn_mask == MaskTensor::kF32;
+  // Behind the exponentials: there are no registers for dP while a mask of FP32 is added, or a mask
+  // and ids are read.
+  static constexpr bool kDpLate =
+      kTight && (kCfg.attn_mask == MaskTensor::kF32 || (kCfg.has_mask() && kCfg.functors));
 
   QRing q_ring;
   DoutRing dout_ring;
@@ -68,9 +69,9 @@ struct BwdConsumer : BwdParts<kCfg> {
     }
   }
 
-  FA3_DEV void issue_dp(Scores& dp) {
+  FA3_DEV void issue_dp(const ptx::AFrag& ones, Scores& dp) {
     smem.dout_full[dout_ring.stage].wait(dout_ring.phase);
-    Parts::issue_dp(dout_ring, dp);
+    Parts::issue_dp(dout_ring, ones, dp);
   }
 
   // staggered(): a step makes dQ of the tile before, and kFirst none; else of its own.
@@ -83,21 +84,21 @@ struct BwdConsumer : BwdParts<kCfg> {
     base = ptx::shfl_idx(base, 0);
     if constexpr (kTight) this->thread_anew();
     Scores s, ds;
+    ptx::AFrag ones;
+    set_ones(ones);
     smem.q_full[q_ring.stage].wait(q_ring.phase);
     this->begin_tile();
-    const Stats lse = this->stats(q_ring.stage, 0);
-    this->issue_s(q_ring, s);
-    if constexpr (!kDpLate) issue_dp(ds);
+    this->issue_s(q_ring, ones, s);
+    if constexpr (!kDpLate) issue_dp(ones, ds);
     gemm_wait<kDpLate ? 0 : 1>(s);
-    this->make_p(q_ring.stage, lse, s, [this](int j) { return this->mask_part(j); });
+    this->make_p(q_ring.stage, s, [this](int j) { return this->mask_part(j); });
     if constexpr (kBehind && kFirst)
       if (wg == 0) both(kStartBar).arrive();
-    if constexpr (kDpLate) issue_dp(ds);
+    if constexpr (kDpLate) issue_dp(ones, ds);
     Fragment p, a;
     to_operand16<kType>(p, s);
-    const Stats delta = this->stats(q_ring.stage, 1);
     gemm_wait<0>(ds);
-    this->make_ds(q_ring.stage, delta, s, ds);
+    this->make_ds(q_ring.stage, s, ds);
     const QRing before = q_ring.before();
     const QRing& q_due = kBehind && !kFirst ? before : q_ring;
     const typename Parts::Two scales = this->load_scales(q_due);

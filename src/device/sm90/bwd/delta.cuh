@@ -7,6 +7,7 @@
 #pragma once
 
 #include "device/attn/conventions.h"
+#include "device/hopper/column_term.h"
 #include "device/ptx/grid.h"
 #include "device/ptx/math.h"
 #include "device/ptx/smem.h"
@@ -115,7 +116,7 @@ struct DeltaTile {
     }
   }
 
-  FA3_DEV float* stats() const { return args.stats + at * kCfg.stats_and_scales(); }
+  FA3_DEV float* stats() const { return args.stats + at * kCfg.row_floats(); }
   FA3_DEV void store(const Rows& rows, const KeyBound& keys) const {
     FA3_UNROLL
     for (i32 turn = 0; turn < kTurns; ++turn) {
@@ -126,21 +127,27 @@ struct DeltaTile {
       if constexpr (kCfg.deterministic) size.template over_lanes<kLanes>();
       if (Share::lane() != 0) continue;
       const i32 r = Share::row(turn);
-      const float lse = rows.lse[turn] == -kInf ? kInf : rows.lse[turn] * kUnit;
+      const float lse = rows.lse[turn] == -kInf ? kInf : rows.lse[turn];
       sum -= rows.dlse[turn];
       float* const to = stats() + stats_place(r);
-      ptx::st_global(to, lse);
-      ptx::st_global(to + kCfg.tile_q, lse == kInf ? 0.f : sum);
+      if constexpr (kCfg.softcap)
+        ptx::st_global(to, lse * kUnit);
+      else
+        store_term(stats(), r, lse * args.minus_unscale);
+      store_term(stats() + kCfg.delta_at(), r, lse == kInf ? 0.f : -sum);
       if constexpr (kCfg.deterministic) {
         // A row that does not count gets a normal scale: its P is 0, but 0 · NaN from its dO or δ
         // would not be.
         const float scale = scale_of_row<kCfg.dtype>(keys, norm_of(size.squares, size.most), sum,
-                                                     lse == kInf ? 0.f : lse);
-        ptx::st_global(to + kCfg.stats() * kCfg.tile_q, scale);
+                                                     lse == kInf ? 0.f : lse * kUnit);
+        ptx::st_global(to + kCfg.scales_at(), scale);
       }
       if constexpr (kCfg.functors) store_terms(to, r);
     }
     if constexpr (kCfg.functors) store_id_range();
+  }
+  FA3_DEV static void store_term(float* terms, i32 row, float term) {
+    ptx::st_global(reinterpret_cast<ColumnTermVec*>(terms) + row, column_term(term));
   }
   // The row's id, and with the tile's first the head's slope.
   FA3_DEV void store_terms(float* to, i32 r) const {
@@ -152,8 +159,8 @@ struct DeltaTile {
         e.alibi_slopes != nullptr
             ? ptx::ld_global_nc(e.alibi_slopes + work.batch * e.slope_batch + work.head)
             : 0.f;
-    ptx::st_global(to + 2 * kCfg.tile_q, ptx::bits_as<float>(id));
-    if (r == 0) ptx::st_global(to + 3 * kCfg.tile_q, -slope * kUnit);
+    ptx::st_global(to + kCfg.ids_at(), ptx::bits_as<float>(id));
+    if (r == 0) ptx::st_global(to + kCfg.slope_at(), -slope * kUnit);
   }
   FA3_DEV void store_id_range() const {
     const ElementArgs& e = args.elements;

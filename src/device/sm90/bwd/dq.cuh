@@ -93,7 +93,7 @@ void bwd_dq(FA3_GRID_CONSTANT const BwdDqArgs args) {
   // Rows of no sequence have no tiles.
   const i64 at = b < args.batch ? args.tiles.first(b, head, rows.begin, kCfg.tile_q) + tile : 0;
   [[maybe_unused]] const float* const scales =
-      args.stats + at * kCfg.stats_and_scales() + kCfg.stats() * kCfg.tile_q;
+      args.stats + at * kCfg.row_floats() + kCfg.scales_at();
   [[maybe_unused]] const u32* const flags = args.dq_flag + at * kCfg.dq_flags();
   [[maybe_unused]] u32 added = 0;  // words, to each sum
   if (kCfg.tile_q * tile < rows.used) {

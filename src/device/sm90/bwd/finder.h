@@ -102,8 +102,10 @@ struct BwdFinder {
 
   // Tiles with an id between the least and the greatest of the keys.
   FA3_DEV u32 with_an_id(i32 head, i32 tile) const {
-    const i64 index = tile + args.tiles.first(batch(), head, work.q.begin, kCfg.tile_q);
-    const float* const stats = args.stats + index * kCfg.stats_and_scales();
+    // In 32 bits, which number all tiles that memory holds: there are no registers for more.
+    const u32 index =
+        static_cast<u32>(tile + args.tiles.first(batch(), head, work.q.begin, kCfg.tile_q));
+    const float* const stats = args.stats + u64{index} * kCfg.row_floats();
     const auto of_tile =
         ptx::ld_global(reinterpret_cast<const ptx::Vec<i32, 2>*>(stats + kCfg.id_range_at()));
     return ptx::ballot(of_tile[0] <= ids.greatest && of_tile[1] >= ids.least);

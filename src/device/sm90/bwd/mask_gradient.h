@@ -33,8 +33,8 @@ struct MaskGradientSmem {
   // K or V; behind it Q or dO.
   alignas(1024) u8 pair[kStages][kCfg.pair_bytes()];
   alignas(16) ptx::Vec<i32, 4> step[kStages][2];  // GradientStep, beside K and Q
-  // Of each tile of queries, beside V and dO.
-  alignas(16) float stats[kCfg.parts() * kStages][kCfg.stats()][kCfg.tile_q];
+  // Of each tile of queries what comes with Q or, beside V and dO, δ.
+  alignas(128) float stats[kCfg.parts() * kStages][kCfg.delta_at()];
   // As in BwdSmem.
   alignas(16) ptx::Vec<i32, 4> seen[kCfg.mask_makers()][kWgThreads];
   alignas(16) ptx::Vec<i32, 4> placed[kCfg.functors ? kCfg.mask_makers() : 1]
@@ -70,8 +70,8 @@ struct GradientTile {
   }
 };
 
-// One thread. Steps of each tile of dattn_mask one after another: K and Q, then V, dO and the
-// rows' LSE and δ.
+// One thread. Steps of each tile of dattn_mask one after another: K and Q with its rows' LSE, then V
+// and dO with their δ.
 template <BwdConfig kCfg>
 struct GradientProducer {
   static constexpr i32 kParts = kCfg.parts();
@@ -138,6 +138,7 @@ struct GradientProducer {
     const TileSource keys{kv.begin, kv.used, step.head / main.group_size, step.batch};
     const TileSource rows{q.begin, q.used, step.head, step.batch};
     const i32 row = kParts * kCfg.tile_q * step.q_tile;
+    load_stats(s, step, q, 0, kCfg.stats_bytes());
     load_tile<kCfg.ragged, kCfg.k_tile()>(smem.pair[s], main.k, smem.full[s], keys, step.key,
                                           ptx::L2Hint::kEvictLast);
     load_tile<kCfg.ragged, kCfg.q_tiles()>(smem.pair[s] + kCfg.k_tile().bytes(), main.q,
@@ -145,22 +146,24 @@ struct GradientProducer {
     ring.advance();
     s = ring.stage;
     smem.empty[s].wait(ring.phase);
-    load_stats(s, step, q);
+    load_stats(s, step, q, kCfg.delta_at(), kCfg.delta_bytes());
     load_tile<kCfg.ragged, kCfg.v_tile()>(smem.pair[s], main.v, smem.full[s], keys, step.key,
                                           ptx::L2Hint::kEvictLast);
     load_tile<kCfg.ragged, kCfg.dout_tiles()>(smem.pair[s] + kCfg.v_tile().bytes(), main.dout,
                                               smem.full[s], rows, row, ptx::L2Hint::kEvictLast);
     ring.advance();
   }
-  FA3_DEV void load_stats(u32 s, const GradientStep& step, const SequenceRows& q) const {
-    constexpr u32 kBytes = static_cast<u32>(kCfg.stats_bytes());
-    ptx::mbar_expect_tx(smem.full[s].address(), kParts * kBytes);
+  // `from`: of a tile's row_floats().
+  FA3_DEV void load_stats(u32 s, const GradientStep& step, const SequenceRows& q, i32 from,
+                          i32 bytes) const {
+    const u32 count = static_cast<u32>(bytes);
+    ptx::mbar_expect_tx(smem.full[s].address(), kParts * count);
     const i64 first = args.main.tiles.first(step.batch, step.head, q.begin, kCfg.tile_q);
     FA3_UNROLL
     for (i32 p = 0; p < kParts; ++p) {
       const i64 at = first + min(kParts * step.q_tile + p, last_q_tile());  // behind it: masked
       ptx::bulk_load(ptx::smem_address(smem.stats[kParts * static_cast<i32>(s) + p]),
-                     args.main.stats + at * kCfg.stats_and_scales(), kBytes,
+                     args.main.stats + at * kCfg.row_floats() + from, count,
                      smem.full[s].address());
     }
   }
@@ -190,6 +193,8 @@ struct MaskGradientConsumer : BwdParts<kCfg, MaskGradientSmem<kCfg>> {
   using Parts::masked, Parts::place, Parts::smem, Parts::thread, Parts::tile, Parts::wg;
   using typename Parts::Scores;
   static constexpr int kParts = kCfg.parts();
+  // Ids and slopes, or LSE in floats, are read by threads.
+  static constexpr bool kReadsStats = kCfg.functors || kCfg.softcap;
 
   const MaskGradientArgs& out;
   Ring<kCfg.stages> ring;
@@ -231,13 +236,13 @@ struct MaskGradientConsumer : BwdParts<kCfg, MaskGradientSmem<kCfg>> {
             b[0],      b[1],      b[2],      static_cast<u32>(one(b[3]))};
   }
   // Keys of a stage's first tile, queries of its second.
-  template <TileLayout kKeys, TileLayout kRows>
-  FA3_DEV void gemm(u32 stage, u32 part, Scores& to) const {
+  template <TileLayout kKeys, TileLayout kRows, class Then>
+  FA3_DEV void gemm(u32 stage, u32 part, Scores& to, const Then& then) const {
     const u32 at = ptx::smem_address(smem.pair[stage]);
     const u32 rows = kQueries * part * static_cast<u32>(kRows.panel_width());
     gemm_ss<kType, kRows.columns / 16>(
         to, KMajorOperand<kKeys>::at(at + this->template own_bytes<kKeys>()),
-        KMajorOperand<kRows>::at(at + static_cast<u32>(kKeys.bytes()) + rows), kOverwrite);
+        KMajorOperand<kRows>::at(at + static_cast<u32>(kKeys.bytes()) + rows), kOverwrite, then);
   }
   FA3_DEV void release(u32 stage) const {
     ptx::warp_sync();
@@ -255,25 +260,31 @@ struct MaskGradientConsumer : BwdParts<kCfg, MaskGradientSmem<kCfg>> {
     tile = kParts * step.q_tile;
     typename Parts::MaskPart parts[kQueries / 8];
     load(parts);  // before anything that is waited for
+    ptx::AFrag ones;
+    set_ones(ones);
     const u32 first = ring.stage;
     ring.advance();
     const u32 second = ring.stage;
     FA3_UNROLL
     for (u32 p = 0; p < kParts; ++p) {
       Scores s, dp;
-      gemm<kK, kCfg.q_tiles()>(first, p, s);
+      const u32 of_q = kParts * first + p, of_dout = kParts * second + p;
+      gemm<kK, kCfg.q_tiles()>(first, p, s, [&] { this->add_lse(of_q, ones, s); });
       if (p == 0) smem.full[second].wait(ring.phase);
-      gemm<kV, kCfg.dout_tiles()>(second, p, dp);
+      gemm<kV, kCfg.dout_tiles()>(
+          second, p, dp, [&] { add_terms(dp, ones, ptx::smem_address(smem.stats[of_dout])); });
       gemm_wait<1>(s);
-      if (p + 1 == kParts) release(first);
-      const u32 stats = kParts * second + p;
-      this->make_p(stats, this->stats(stats, 0), s, [&parts](int j) { return parts[j]; });
+      if (!kReadsStats && p + 1 == kParts) release(first);
+      this->make_p(of_q, s, [&parts](int j) { return parts[j]; });
+      if constexpr (kReadsStats) {
+        ptx::fence_proxy_async_shared();  // copies write there next
+        if (p + 1 == kParts) release(first);
+      }
       ++tile;
       if (p + 1 < kParts) load(parts);
       gemm_wait<0>(dp);
-      add(sums[p], s, dp, this->stats(stats, 1));
+      add(sums[p], s, dp);
     }
-    ptx::fence_proxy_async_shared();  // LSE and δ are read; copies write there next
     release(second);
     ring.advance();
   }
@@ -282,16 +293,11 @@ struct MaskGradientConsumer : BwdParts<kCfg, MaskGradientSmem<kCfg>> {
     FA3_UNROLL
     for (int j = 0; j < kQueries / 8; ++j) parts[j] = this->mask_part(j);
   }
-  // P ∘ (dP − δ), where dP and δ of a hidden pair, P = 0, may be anything.
-  FA3_DEV static void add(Scores& to, const Scores& p, const Scores& dp,
-                          const typename Parts::Stats& delta_of) {
+  // P ∘ (dP − δ), of which `dp` has the difference; of a hidden pair, P = 0, it may be anything.
+  FA3_DEV static void add(Scores& to, const Scores& p, const Scores& dp) {
     FA3_UNROLL
-    for (int j = 0; j < kQueries / 8; ++j) {
-      const typename Parts::Two delta = delta_of(j);
-      FA3_UNROLL
-      for (int i = 4 * j; i < 4 * j + 4; ++i)
-        if (p[i] != 0) to[i] = ptx::fma(p[i], dp[i] - delta[i % 2], to[i]);
-    }
+    for (int i = 0; i < kQueries / 2; ++i)
+      if (p[i] != 0) to[i] = ptx::fma(p[i], dp[i], to[i]);
   }
 
   // dattn_mask's element of the step's batch entry and head, or of all.

@@ -3,6 +3,7 @@
 // and dS from scores, gradients into tensors.
 #pragma once
 
+#include "device/hopper/column_term.h"
 #include "device/hopper/fragment.h"
 #include "device/hopper/gemm.h"
 #include "device/hopper/operand.h"
@@ -173,13 +174,24 @@ struct BwdParts {
     return kCfg.own_keys() * wg * static_cast<u32>(kTile.panel_width());
   }
 
-  FA3_DEV void issue_s(const QRing& ring, Scores& s) const {
+  // S − LSE / scale, so that P is of its exponential; with a softcap S.
+  FA3_DEV void issue_s(const QRing& ring, const ptx::AFrag& ones, Scores& s) const {
     gemm_ss<kType, kCfg.head_dim_qk / 16>(s, rows<kK>(smem.k, Ring<1>{}, own_bytes<kK>()),
-                                          rows<kQ>(smem.q, ring), kOverwrite);
+                                          rows<kQ>(smem.q, ring), kOverwrite,
+                                          [&] { add_lse(ring.stage, ones, s); });
   }
-  FA3_DEV void issue_dp(const DoutRing& ring, Scores& dp) const {
+  FA3_DEV void add_lse(u32 stage, const ptx::AFrag& ones, Scores& s) const {
+    if constexpr (!kCfg.softcap) add_terms(s, ones, term_at(smem.stats[0], stage, kCfg.delta_at()));
+  }
+  // dP − δ.
+  FA3_DEV void issue_dp(const DoutRing& ring, const ptx::AFrag& ones, Scores& dp) const {
     gemm_ss<kType, kCfg.head_dim_v / 16>(  // sim:spare(fenced)
-        dp, rows<kV>(smem.v, Ring<1>{}, own_bytes<kV>()), rows<kDout>(smem.dout, ring), kOverwrite);
+        dp, rows<kV>(smem.v, Ring<1>{}, own_bytes<kV>()), rows<kDout>(smem.dout, ring), kOverwrite,
+        [&] { add_terms(dp, ones, term_at(smem.delta[0], ring.stage, kCfg.term_floats())); });
+  }
+  template <class Member>
+  FA3_DEV u32 term_at(const Member& first, u32 stage, int floats) const {
+    return at(first) + stage * 4 * static_cast<u32>(floats);
   }
   // All keys' dS is there.
   FA3_DEV void issue_dq(const DsRing& ring, DqAcc& dq) {
@@ -205,37 +217,12 @@ struct BwdParts {
 
   // ---- P and dS ---------------------------------------------------------------------------------
 
-  // LSE (0), δ (1) or ids (2) of the thread's two queries of 8 (stats_place).
+  // What lies from stats[at] on, of the thread's two queries of 8 (stats_place).
   using Two = ptx::Vec<float, 2>;
-  FA3_DEV Two load_stats(u32 stage, int which, int of_8) const {
+  FA3_DEV Two load_stats(u32 stage, int at, int of_8) const {
     const u32 row = static_cast<u32>(of_8 / 2 * 16 + of_8 % 2 * 2) + 2 * column();
-    return ptx::ld_shared(reinterpret_cast<const Two*>(&smem.stats[stage][which][row]));
+    return ptx::ld_shared(reinterpret_cast<const Two*>(&smem.stats[stage][at] + row));
   }
-  // All of the thread's: loaded ahead, or where registers do not suffice, each when it is used.
-  static constexpr bool kAhead = !kCfg.staggered() && !kCfg.split() && !kCfg.has_mask();
-  struct Stats {
-    const BwdParts* parts;
-    u32 stage;
-    int which;
-    ptx::Vec<float, 4> of_16[kAhead ? kQueries / 16 : 1];
-
-    FA3_DEV Two operator()(int of_8) const {
-      if constexpr (!kAhead) return parts->load_stats(stage, which, of_8);
-      const auto& four = of_16[of_8 / 2];
-      return {{four[of_8 % 2 * 2], four[of_8 % 2 * 2 + 1]}};
-    }
-  };
-  FA3_DEV Stats stats(u32 stage, int which) const {
-    Stats to;
-    to.parts = this, to.stage = stage, to.which = which;
-    FA3_UNROLL
-    for (int k = 0; kAhead && k < kQueries / 16; ++k) {
-      to.of_16[k] = ptx::ld_shared(reinterpret_cast<const ptx::Vec<float, 4>*>(
-          &smem.stats[stage][which][16 * static_cast<u32>(k) + 2 * column()]));
-    }
-    return to;
-  }
-
   // What ALiBi adds to exponents of the thread's keys and queries of S's tile: slope · distance.
   struct Bias {
     float slope = 0, first = 0;  // negated; query 0 of the thread from its first key
@@ -249,7 +236,7 @@ struct BwdParts {
     if constexpr (kCfg.functors) {
       const i32 query = kQueries * tile + static_cast<i32>(column());
       const auto* const placed = &smem.placed[wg][thread];
-      return {ptx::ld_shared(&smem.stats[stage][3][0]),
+      return {ptx::ld_shared(&smem.stats[stage][kCfg.slope_at()]),
               static_cast<float>(query + ptx::ld_shared(placed)[0])};
     } else {
       return {};
@@ -267,6 +254,10 @@ struct BwdParts {
   FA3_DEV MaskPart mask_part(int j) const {
     return MaskPart::load(args, mask_place(), wg, thread, tile, j);
   }
+  // LSE of the thread's two queries of 8, where S has no term of it.
+  FA3_DEV Two load_lse(u32 stage, int of_8) const {
+    return kCfg.softcap ? load_stats(stage, 0, of_8) : Two{};
+  }
   // What is added to the exponent of element i of 8 queries, but −LSE.
   FA3_DEV float added_of(const Bias& of, const MaskPart& part, int j, int i) const {
     const float value = kCfg.adds_mask() ? part.value(i) : 0.f;
@@ -275,23 +266,21 @@ struct BwdParts {
 
   // P in FP32. Stage: of Q; part_of(j): mask_part(j).
   template <class PartOf>
-  FA3_DEV void make_p(u32 stage, const Stats& lse_of, Scores& s, const PartOf& part_of) const {
+  FA3_DEV void make_p(u32 stage, Scores& s, const PartOf& part_of) const {
     const Bias added = bias(stage);
     FA3_UNROLL
     for (int j = 0; j < kQueries / 8; ++j) {
-      const Two lse = lse_of(j);
+      const Two lse = load_lse(stage, j);
       [[maybe_unused]] const MaskPart part = part_of(j);
       FA3_UNROLL
       for (int i = 0; i < 4; ++i) {
         float& x = s[4 * j + i];
         if constexpr (kCfg.softcap) x = ptx::tanh_approx(x * args.score_factor);
-        if constexpr (kCfg.adds_mask()) {
-          const float with_mask = ptx::fma(x, args.scale_log2, added_of(added, part, j, i));
-          x = ptx::ex2((with_mask - lse[i % 2]) * kLog2e);
-        } else {
-          const float y = kCfg.functors ? added.of(j, i) - lse[i % 2] : -lse[i % 2];
-          x = ptx::ex2(ptx::fma(x, args.scale_log2, y));
-        }
+        if constexpr (kCfg.softcap || kCfg.functors || kCfg.adds_mask())
+          x = ptx::fma(x, args.scale_log2, added_of(added, part, j, i) - lse[i % 2]);
+        else
+          x *= args.scale_log2;
+        x = ptx::ex2(kCfg.adds_mask() ? x * kLog2e : x);
         if (kCfg.has_mask() && !part.sees(i)) x = 0;
       }
       // Elements of 32 queries in flight at a time: there are no registers for more (P ≥ 0).
@@ -302,7 +291,7 @@ struct BwdParts {
       const ptx::Vec<i32, 4> placed = ptx::ld_shared(&smem.placed[wg][thread]);
       FA3_UNROLL
       for (int j = 0; j < kQueries / 8; ++j) {
-        const Two ids = load_stats(stage, 2, j);
+        const Two ids = load_stats(stage, kCfg.ids_at(), j);
         FA3_UNROLL
         for (int i = 0; i < 4; ++i)
           if (ptx::bits_as<i32>(ids[i % 2]) != placed[1 + i / 2]) s[4 * j + i] = 0;
@@ -321,14 +310,11 @@ struct BwdParts {
     }
   }
 
-  // dS = P ∘ (dP − δ). Where the mask has hidden a pair, dP and δ may be anything.
-  FA3_DEV void make_plain_ds(const Stats& delta_of, const Scores& p, Scores& dp) const {
+  // dS = P ∘ (dP − δ), of which `dp` has the difference. Where the mask has hidden a pair, it may be
+  // anything.
+  FA3_DEV void make_plain_ds(const Scores& p, Scores& dp) const {
     FA3_UNROLL
-    for (int j = 0; j < kQueries / 8; ++j) {
-      const Two delta = delta_of(j);
-      FA3_UNROLL
-      for (int i = 4 * j; i < 4 * j + 4; ++i) dp[i] = p[i] * (dp[i] - delta[i % 2]);
-    }
+    for (int i = 0; i < kQueries / 2; ++i) dp[i] *= p[i];
     if (kCfg.functors || kCfg.has_mask() || masked) {
       FA3_UNROLL
       for (int i = 0; i < kQueries / 2; ++i)
@@ -336,27 +322,27 @@ struct BwdParts {
     }
   }
   // The same · (1 − tanh²), whose tanh is made again from P: kept, it would take as many registers.
-  FA3_DEV void make_capped_ds(u32 stage, const Stats& delta_of, const Scores& p, Scores& dp) const {
+  FA3_DEV void make_capped_ds(u32 stage, const Scores& p, Scores& dp) const {
     const Bias added = bias(stage);
     FA3_UNROLL
     for (int j = 0; j < kQueries / 8; ++j) {
-      const Two delta = delta_of(j), lse = load_stats(stage, 0, j);
+      const Two lse = load_lse(stage, j);
       [[maybe_unused]] const MaskPart part = mask_part(j);
       FA3_UNROLL
       for (int i = 4 * j; i < 4 * j + 4; ++i) {
         const float y = added_of(added, part, j, i % 4) - lse[i % 2];
         const float log = kCfg.adds_mask() ? ptx::lg2(p[i]) * kLn2 : ptx::lg2(p[i]);
         const float t = (log - y) * args.unscale;
-        const float ds = p[i] * (dp[i] - delta[i % 2]) * ptx::fma(-t, t, 1.f);
+        const float ds = p[i] * dp[i] * ptx::fma(-t, t, 1.f);
         dp[i] = p[i] == 0 ? 0.f : ds;
       }
     }
   }
-  FA3_DEV void make_ds(u32 stage, const Stats& delta_of, const Scores& p, Scores& dp) const {
+  FA3_DEV void make_ds(u32 stage, const Scores& p, Scores& dp) const {
     if constexpr (kCfg.softcap)
-      make_capped_ds(stage, delta_of, p, dp);
+      make_capped_ds(stage, p, dp);
     else
-      make_plain_ds(delta_of, p, dp);
+      make_plain_ds(p, dp);
   }
   // This consumer's keys of a slot; a fence and a barrier hand them on.
   FA3_DEV void put_ds(const DsRing& ring, const Scores& ds) {

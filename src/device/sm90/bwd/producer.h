@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // producer.h — one thread of the backward kernel's warpgroup 0 loads K and V once, then Q with its
-// rows' LSE and δ, and dO, of each Q tile as soon as its stage is empty.
+// rows' LSE, and dO with their δ, of each Q tile as soon as its stage is empty.
 #pragma once
 
 #include "device/hopper/ring.h"
@@ -44,16 +44,20 @@ struct BwdProducer {
     smem.q_empty[s].wait(q.phase);
     // The bytes of both: the tile's are added by load_tile.
     ptx::mbar_expect_tx(smem.q_full[s].address(), kStats + kScales);
-    const float* const stats = args.stats + of.index() * kCfg.stats_and_scales();
+    const float* const stats = args.stats + of.index() * kCfg.row_floats();
     ptx::bulk_load(ptx::smem_address(smem.stats[s]), stats, kStats, smem.q_full[s].address());
     if constexpr (kCfg.deterministic) {
       const u32 slot = s + (q.phase ^ 1) * static_cast<u32>(kCfg.q_stages());
-      ptx::bulk_load(ptx::smem_address(smem.scales[slot]), stats + kStats / 4, kScales,
+      ptx::bulk_load(ptx::smem_address(smem.scales[slot]), stats + kCfg.scales_at(), kScales,
                      smem.q_full[s].address());
     }
     load_tile<kCfg.ragged, kCfg.q_tile()>(smem.q[s], args.q, smem.q_full[s], rows,
                                           kCfg.tile_q * of.tile, ptx::L2Hint::kEvictLast);
     smem.dout_empty[dout.stage].wait(dout.phase);
+    constexpr u32 kDelta = static_cast<u32>(kCfg.delta_bytes());
+    ptx::mbar_expect_tx(smem.dout_full[dout.stage].address(), kDelta);
+    ptx::bulk_load(ptx::smem_address(smem.delta[dout.stage]), stats + kCfg.delta_at(), kDelta,
+                   smem.dout_full[dout.stage].address());
     load_tile<kCfg.ragged, kCfg.dout_tile()>(smem.dout[dout.stage], args.dout,
                                              smem.dout_full[dout.stage], rows,
                                              kCfg.tile_q * of.tile, ptx::L2Hint::kEvictLast);

@@ -46,8 +46,9 @@ struct BwdSmem {
   alignas(kCfg.split() ? 1024 : 16) u8 peer_ds[kCfg.split() ? kCfg.ds_tile().bytes() : 16];
   // Of each dQ writer.
   alignas(128) u32 dq[kCfg.consumer_wgs][kWgRows * kCfg.dq_piece_columns()];
-  alignas(16) u32 zeros[kCfg.sets_zeros ? kZeroBytes / 4 : 4];   // what sums of dQ are set from
-  alignas(16) float stats[kQStages][kCfg.stats()][kCfg.tile_q];  // LSE and δ
+  alignas(16) u32 zeros[kCfg.sets_zeros ? kZeroBytes / 4 : 4];  // what sums of dQ are set from
+  alignas(128) float stats[kQStages][kCfg.delta_at()];          // LSE, ids, slopes
+  alignas(128) float delta[kStages][kCfg.term_floats()];
   // Of dQ's rows, in the place of stage and phase.
   alignas(16) float scales[kCfg.deterministic ? kCfg.scale_slots() : 1]
                           [kCfg.deterministic ? kCfg.tile_q : 4];
@@ -66,8 +67,8 @@ struct BwdSmem {
   Barrier ds_full[kDsSlots][kDsWriters], ds_empty[kDsSlots];
   Barrier peer_k_full, peer_ds_full;
   Barrier steps_full[kSteps], steps_empty[kSteps];
-  FA3_NAMED(k, v, q, dout, ds, peer_k, peer_ds, dq, zeros, stats, scales, seen, placed, ranges,
-            steps, dq_tile, k_full, v_full, q_full, q_empty, dout_full, dout_empty, ds_full,
+  FA3_NAMED(k, v, q, dout, ds, peer_k, peer_ds, dq, zeros, stats, delta, scales, seen, placed,
+            ranges, steps, dq_tile, k_full, v_full, q_full, q_empty, dout_full, dout_empty, ds_full,
             ds_empty, peer_k_full, peer_ds_full, steps_full, steps_empty)
 
   FA3_DEV void init_barriers() {

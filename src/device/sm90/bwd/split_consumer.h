@@ -78,21 +78,21 @@ struct BwdSplitConsumer : BwdParts<kCfg> {
     base = ptx::shfl_idx(base, 0);  // as in consumer.h
     if constexpr (kCfg.lists()) this->thread_anew();
     Scores s, ds;
+    ptx::AFrag ones;
+    set_ones(ones);
     Fragment p;
     smem.q_full[q_ring.stage].wait(q_ring.phase);
     this->begin_tile();
-    const auto lse = this->stats(q_ring.stage, 0);
-    this->issue_s(q_ring, s);
-    if constexpr (!kDpLate) issue_dp(ds);
+    this->issue_s(q_ring, ones, s);
+    if constexpr (!kDpLate) issue_dp(ones, ds);
     gemm_wait<kDpLate ? 0 : 1>(s);
-    this->make_p(q_ring.stage, lse, s, [this](int j) { return this->mask_part(j); });
-    if constexpr (kDpLate) issue_dp(ds);
+    this->make_p(q_ring.stage, s, [this](int j) { return this->mask_part(j); });
+    if constexpr (kDpLate) issue_dp(ones, ds);
     to_operand16<kType>(p, s);
-    const auto delta = this->stats(q_ring.stage, 1);
     gemm_rs<kType>(  // sim:spare(group)
         sum, p, this->template columns<kDout>(smem.dout, dout_ring), kAccumulate);
     gemm_wait<1>(ds);
-    this->make_ds(q_ring.stage, delta, s, ds);
+    this->make_ds(q_ring.stage, s, ds);
     // Nobody reads the dS before: both CTAs have made dQ of it.
     smem.ds_empty[0].wait_cluster(ds_ring.phase ^ 1);
     ds_ring.advance();
@@ -106,9 +106,9 @@ struct BwdSplitConsumer : BwdParts<kCfg> {
     smem.dout_empty[dout_ring.stage].arrive_if(thread == 0);
     dout_ring.advance();
   }
-  FA3_DEV void issue_dp(Scores& dp) {
+  FA3_DEV void issue_dp(const ptx::AFrag& ones, Scores& dp) {
     smem.dout_full[dout_ring.stage].wait(dout_ring.phase);
-    Parts::issue_dp(dout_ring, dp);
+    Parts::issue_dp(dout_ring, ones, dp);
   }
   // To this CTA's other consumer and the other CTA's: a warp's rows of keys follow one another.
   FA3_DEV void send_ds() {
