@@ -64,8 +64,8 @@ TEST_P(BwdPrograms, CompileAsMeant) {
       const kit::Code code(all.cubin, all.symbols[i]);
       EXPECT_EQ(code.count(kit::kLoadLocal) + code.count(kit::kStoreLocal), 0u);
       if (pass != BwdPass::kMain) continue;
-      // dV and dK, Sᵀ and dPᵀ with LSE and δ, of which a softcap leaves one, and dQ of a step; split,
-      // a loop for each consumer.
+      // dV and dK, Sᵀ and dPᵀ with LSE and δ, of which a softcap leaves one, and dQ of a step;
+      // split, a loop for each consumer.
       const BwdConfig& c = row();
       const bool softcap = expressions[i].find(".softcap = true") != std::string::npos;
       const auto wgmmas =

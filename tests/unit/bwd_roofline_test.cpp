@@ -38,9 +38,9 @@ TEST(BwdRoofline, StepOf128_AsCountedByHand) {
   EXPECT_EQ(cost.mma, (5 * 128 + 2 * 16) * 2 * 64. * 128 / 4096);
   EXPECT_EQ(cost.exponentials, 64. * 128 / 16);
   EXPECT_EQ(cost.additions, 64. * 128 * 4 / 15.6);
-  // Two consumers: S and dP 8 wgmmas each of 2 + 2 KiB, and one of B alone, 2 KiB, for LSE and delta,
-  // dV and dK 4 of B alone, 4 KiB, dQ 8 of 2 + 2 KiB. Q, dO arrive, 16 KiB each, LSE and delta, 1 KiB
-  // each; dS, 16 KiB, is stored; dQ, 32 KiB, is stored and read.
+  // Two consumers: S and dP 8 wgmmas each of 2 + 2 KiB, and one of B alone, 2 KiB, for LSE and
+  // delta, dV and dK 4 of B alone, 4 KiB, dQ 8 of 2 + 2 KiB. Q, dO arrive, 16 KiB each, LSE and
+  // delta, 1 KiB each; dS, 16 KiB, is stored; dQ, 32 KiB, is stored and read.
   const double kib = 2 * (2 * (8 * 4 + 2) + 2 * 4 * 4 + 8 * 4) + 2 * 16 + 2 * 1 + 16 + 2 * 32;
   EXPECT_EQ(cost.shared_memory, kib * 1024 / 128);
   EXPECT_STREQ(cost.limiter(), "shared_memory");

@@ -25,8 +25,8 @@ BwdTiles tiles_of(const Problem& p, int tile_q) {
   return {of_sequence * p.heads_q, of_sequence, false};
 }
 
-// In FP32, of scores that have a term of LSE: not less than what 1 / scale · LSE has room for, 2^-100.
-// Below that no score counts.
+// In FP32, of scores that have a term of LSE: at least 2^-100, so that LSE / scale is finite. With
+// less no score counts.
 float scale_of_scores(const Problem& p) {
   const double least = p.softmax_scale < 0 ? -0x1p-100 : 0x1p-100;
   return scale_in_fp32(std::fabs(p.softmax_scale) < 0x1p-100 ? least : p.softmax_scale);

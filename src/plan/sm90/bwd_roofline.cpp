@@ -50,8 +50,8 @@ BwdStepCost bwd_step_cost(const BwdConfig& c, bool sums_dq) {
   const double dq_bytes = 4. * c.dq_sums() / c.cluster();  // that a CTA adds
   cost.additions = sums_dq ? dq_bytes / kAddedBytes : 0;
   // A wgmma is 16 deep. It reads B, 32 bytes a column, and A, 64 rows, unless that is in registers,
-  // as P is, the ones of a term, and dS for dK but in split(). S and dP have a consumer's 64 keys as rows, and so have
-  // dK and dV; dQ has queries.
+  // as P is, the ones of a term, and dS for dK but in split(). S and dP have a consumer's 64 keys
+  // as rows, and so have dK and dV; dQ has queries.
   constexpr double kA = 64 * 32, kB = 32;
   const double makers = kv / 64;  // of 64 keys of S; of dK and dV the same
   const double scores = makers * ((qk + v) / 16 * (kA + kB * q) + terms * kB * q);

@@ -59,9 +59,9 @@ struct BwdArgs {
   float unscale;  // 1 / scale_log2, with a softcap
   float scale;    // of dK
   BwdTiles tiles;
-  // (tile, row_floats()): −LSE / scale as a term of S, −∞·scale in rows that do not count, or with a
-  // softcap LSE·log2 e, +∞; with functors ids and −slope·log2 e; −δ as a term of dP; deterministic
-  // dQ's scale.
+  // (tile, row_floats()): −LSE / scale as a term of S, LSE +∞ in rows that do not count, or with a
+  // softcap LSE·log2 e; with functors ids and −slope·log2 e; −δ as a term of dP; deterministic dQ's
+  // scale.
   float* stats;
   u32* dq_sum;       // (tile, dq_sums()): FP32, or deterministic integers
   u32* dq_flag;      // (tile, dq_flags())

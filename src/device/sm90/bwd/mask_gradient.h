@@ -70,8 +70,8 @@ struct GradientTile {
   }
 };
 
-// One thread. Steps of each tile of dattn_mask one after another: K and Q with its rows' LSE, then V
-// and dO with their δ.
+// One thread. Steps of each tile of dattn_mask one after another: K and Q with its rows' LSE, then
+// V and dO with their δ.
 template <BwdConfig kCfg>
 struct GradientProducer {
   static constexpr i32 kParts = kCfg.parts();

@@ -310,8 +310,8 @@ struct BwdParts {
     }
   }
 
-  // dS = P ∘ (dP − δ), of which `dp` has the difference. Where the mask has hidden a pair, it may be
-  // anything.
+  // dS = P ∘ (dP − δ), of which `dp` has the difference. Of a pair that the mask has hidden it may
+  // be anything.
   FA3_DEV void make_plain_ds(const Scores& p, Scores& dp) const {
     FA3_UNROLL
     for (int i = 0; i < kQueries / 2; ++i) dp[i] *= p[i];
