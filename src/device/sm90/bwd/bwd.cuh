@@ -15,9 +15,9 @@
 //           dK and dQ
 // BARRIERS  name             count           tx bytes        arrives              waits
 //           k_full, v_full   1               K, V tile       producer, TMA        consumers
-//           q_full[s]        1               Q tile, LSE, δ  producer, TMA        consumers
+//           q_full[s]        1               Q tile, LSE     producer, TMA        consumers
 //           q_empty[s]       consumer_wgs    –               thread 0 of each     producer
-//           dout_full, dout_empty                            as Q
+//           dout_full, dout_empty            dO tile, δ      as Q
 //           ds_full[s][wg]   4               –               lane 0 of its warps  consumers
 //           ds_empty[s]      consumer_wgs    –               thread 0 of each     consumers
 //           steps_full[i]    1               –               the finder's lane 0  producer, dQ
