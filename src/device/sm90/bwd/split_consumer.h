@@ -145,7 +145,7 @@ struct BwdSplitConsumer : BwdParts<kCfg> {
     DqAcc dq;
     this->issue_dq(DsRing{}, dq);
     gemm_wait<1>(sum);
-    // LSE and δ have been read, too, before dS was there.
+    // S is complete, too, LSE with it: dS is made of it.
     smem.q_empty[q_ring.stage].arrive_if(leader);
     smem.peer_ds_full.wait(ds_ring.phase);
     ds_ring.advance();
