@@ -94,6 +94,7 @@ TEST_P(BwdMutations, EveryLineIsMissed) {
 constexpr BwdConfig kMasked = [] {
   BwdConfig c = bwd_config("d64_terms");
   c.attn_mask = MaskTensor::kF32;
+  c.functors = true;  // whose ids threads read, and let go of
   return c;
 }();
 const bool mask_gradient_added = (add_mask_gradient<kMasked>(), true);

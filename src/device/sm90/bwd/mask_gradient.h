@@ -245,7 +245,7 @@ struct MaskGradientConsumer : BwdParts<kCfg, MaskGradientSmem<kCfg>> {
         KMajorOperand<kRows>::at(at + static_cast<u32>(kKeys.bytes()) + rows), kOverwrite, then);
   }
   FA3_DEV void release(u32 stage) const {
-    ptx::warp_sync();
+    if constexpr (kReadsStats) ptx::warp_sync();  // else all lanes have waited for a GEMM
     smem.empty[stage].arrive_if(ptx::lane_index() == 0);
   }
 
