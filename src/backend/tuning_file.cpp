@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <optional>
 
-#include "backend/cuda/atomic_file.h"
+#include "core/atomic_file.h"
 #include "core/json.h"
 #include "fa3/fa3.h"
 
@@ -24,11 +24,11 @@ Status refuse(const std::string& path, fmt::format_string<Args...> why, Args&&..
 
 Result<std::string> read_text(const std::string& path) {
   // Without O_NONBLOCK, opening a pipe of that name would block until it has a writer.
-  const cuda::Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!file.open()) return refuse(path, "cannot be opened: {}", cuda::system_error_text(errno));
-  const std::optional<uint64_t> bytes = cuda::size_of(file);
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file.open()) return refuse(path, "cannot be opened: {}", system_error_text(errno));
+  const std::optional<uint64_t> bytes = size_of(file);
   if (!bytes || *bytes > kMostBytes) return refuse(path, "is no file of at most 64 MiB");
-  std::optional<std::string> text = cuda::read_part(file, 0, *bytes);
+  std::optional<std::string> text = read_part(file, 0, *bytes);
   if (!text) return refuse(path, "cannot be read");
   return *std::move(text);
 }

@@ -77,7 +77,7 @@ bool earlier(const timespec& a, const timespec& b) {
 
 // Calls visit(name, its properties) for each regular file of the folder.
 template <class Visit>
-void each_file(const Descriptor& folder, const Visit& visit) {
+void each_file(const FileDescriptor& folder, const Visit& visit) {
   const int fd = openat(folder.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return;
   const std::unique_ptr<DIR, int (*)(DIR*)> stream(fdopendir(fd), closedir);
@@ -106,7 +106,7 @@ Result<DiskCache> DiskCache::open(const std::string& folder, uint64_t limit_byte
     return refuse(fmt::format("'{}'", folder), "is not an absolute path");
   }
   make_folders(folder);
-  Descriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  FileDescriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!descriptor.open()) {
     return refuse(folder, fmt::format("cannot be made or opened: {}", system_error_text(errno)));
   }
@@ -129,7 +129,7 @@ std::optional<std::string> DiskCache::load_note(const Key& key) const {
 }
 
 std::optional<Cubin> DiskCache::load_file(const std::string& name, const Key& key) const {
-  const Descriptor file(
+  const FileDescriptor file(
       openat(descriptor_.get(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat info {};
   if (!file.open() || fstat(file.get(), &info) != 0) return std::nullopt;
@@ -169,21 +169,21 @@ DiskCache::Turn::~Turn() {
 }
 
 // An empty descriptor when another owner holds the lock (busy) or the file cannot be opened.
-Descriptor DiskCache::lock(const std::string& name, bool& busy) const {
-  Descriptor file(openat(descriptor_.get(), name.c_str(),
-                         O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, kFileMode));
+FileDescriptor DiskCache::lock(const std::string& name, bool& busy) const {
+  FileDescriptor file(openat(descriptor_.get(), name.c_str(),
+                             O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, kFileMode));
   busy = false;
   if (!file.open()) return file;
   if (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
     busy = errno == EWOULDBLOCK || errno == EINTR;
-    return Descriptor();
+    return FileDescriptor();
   }
   struct stat opened {
   }, named{};
   busy = fstat(file.get(), &opened) != 0 ||
          fstatat(descriptor_.get(), name.c_str(), &named, AT_SYMLINK_NOFOLLOW) != 0 ||
          opened.st_ino != named.st_ino || opened.st_dev != named.st_dev;
-  return busy ? Descriptor() : std::move(file);
+  return busy ? FileDescriptor() : std::move(file);
 }
 
 DiskCache::Turn DiskCache::take_turn(const Key& key, std::chrono::milliseconds patience) const {
@@ -192,7 +192,7 @@ DiskCache::Turn DiskCache::take_turn(const Key& key, std::chrono::milliseconds p
   std::string name = hex(key) + std::string(kLockSuffix);
   for (std::chrono::milliseconds pause{1};; pause = std::min(2 * pause, kLongestPause)) {
     bool busy = false;
-    Descriptor file = lock(name, busy);
+    FileDescriptor file = lock(name, busy);
     if (file.open()) return Turn(descriptor_, std::move(name), std::move(file));
     if (!busy || Clock::now() >= end) return {};
     std::this_thread::sleep_for(pause);

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "backend/cuda/atomic_file.h"
 #include "backend/cuda/cubin_entry.h"
+#include "core/atomic_file.h"
 #include "core/status.h"
 
 namespace fa3::cuda {
@@ -51,12 +51,12 @@ class DiskCache {
 
    private:
     friend class DiskCache;
-    Turn(const Descriptor& folder, std::string name, Descriptor file)
+    Turn(const FileDescriptor& folder, std::string name, FileDescriptor file)
         : folder_(&folder), name_(std::move(name)), file_(std::move(file)) {}
 
-    const Descriptor* folder_ = nullptr;
+    const FileDescriptor* folder_ = nullptr;
     std::string name_;
-    Descriptor file_;
+    FileDescriptor file_;
   };
 
   // Waits while another owner has the turn, for at most `patience`; look for the entry again once
@@ -78,14 +78,14 @@ class DiskCache {
   Status clear() const;
 
  private:
-  DiskCache(Descriptor descriptor, std::string folder, uint64_t limit_bytes)
+  DiskCache(FileDescriptor descriptor, std::string folder, uint64_t limit_bytes)
       : descriptor_(std::move(descriptor)), folder_(std::move(folder)), limit_bytes_(limit_bytes) {}
   std::optional<Cubin> load_file(const std::string& name, const Key& key) const;
-  Descriptor lock(const std::string& name, bool& busy) const;
+  FileDescriptor lock(const std::string& name, bool& busy) const;
   Status store_file(const std::string& name, const std::string& bytes) const;
   void drop_unused() const;
 
-  Descriptor descriptor_;
+  FileDescriptor descriptor_;
   std::string folder_;
   uint64_t limit_bytes_;
 };

@@ -47,7 +47,7 @@ Result<Pack> Pack::open(const std::string& path) {
   Pack pack;
   pack.path_ = path;
   // Without O_NONBLOCK, opening a pipe of that name would block until it has a writer.
-  pack.file_ = Descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  pack.file_ = FileDescriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!pack.file_.open()) {
     return refuse(path, fmt::format("cannot be opened: {}; name another in FA3_KERNEL_PACK or the "
                                     "option kernel_pack",
@@ -84,7 +84,7 @@ namespace {
 
 // Where a file is written: its folder, open, and its name there.
 struct Place {
-  Descriptor folder;
+  FileDescriptor folder;
   std::string name;
 };
 
@@ -101,7 +101,7 @@ Result<Place> place_of(const std::string& path) {
     return refuse(path,
                   fmt::format("cannot be written: {}; name another", system_error_text(errno)));
   }
-  Place place{Descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)),
+  Place place{FileDescriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)),
               slash == std::string::npos ? path : path.substr(slash + 1)};
   if (!place.folder.open() || ::faccessat(place.folder.get(), ".", W_OK, AT_EACCESS) != 0) {
     return refuse(

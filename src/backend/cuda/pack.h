@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "backend/cuda/atomic_file.h"
 #include "backend/cuda/cubin_entry.h"
+#include "core/atomic_file.h"
 #include "core/status.h"
 
 namespace fa3::cuda {
@@ -38,7 +38,7 @@ class Pack {
 
   Pack() = default;
 
-  Descriptor file_;
+  FileDescriptor file_;
   std::string path_;
   int nvrtc_version_ = 0;
   std::map<Key, Place> index_;

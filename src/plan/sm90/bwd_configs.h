@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "device/sm90/bwd/config.h"
+#include "runtime/launch_shape.h"
 
 namespace fa3::sm90 {
 
@@ -73,7 +74,8 @@ constexpr const char* why_illegal(const BwdConfig& c) {
   if (c.sets_zeros && (c.ragged || c.lists() || c.softcap))
     return "sets_zeros: with as many tiles in each head, a warp to do it, and no softcap "
            "(unmeasured)";
-  if (c.smem_bytes() > 227 * 1024) return "tiles and stages: more than 227 KiB of shared memory";
+  if (c.smem_bytes() > static_cast<int>(kHopperSmemBytes))
+    return "tiles and stages: more than 227 KiB of shared memory";
   return nullptr;
 }
 constexpr bool all_legal(const BwdRow* rows, int count) {

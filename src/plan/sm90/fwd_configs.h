@@ -5,6 +5,7 @@
 #pragma once
 
 #include "device/sm90/fwd/config.h"
+#include "runtime/launch_shape.h"
 
 namespace fa3::sm90 {
 
@@ -153,7 +154,7 @@ inline constexpr FwdRow kFwdRows[] = {
 };
 // clang-format on
 
-inline constexpr int kSmemLimit = 227 * 1024;  // bytes per CTA
+inline constexpr int kSmemLimit = static_cast<int>(kHopperSmemBytes);  // of a CTA
 
 // A row for functors or scales of keys, which keep values per row and key in addition to S, O and
 // P: with more tile registers than this, ptxas spills. hides_keys: one of them is a mask.

@@ -12,18 +12,18 @@
 
 #include "core/status.h"
 
-namespace fa3::cuda {
+namespace fa3 {
 
 // An open file or folder, closed with the object. -1 = none.
-class Descriptor {
+class FileDescriptor {
  public:
-  explicit Descriptor(int fd = -1) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
+  explicit FileDescriptor(int fd = -1) : fd_(fd) {}
+  FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
     std::swap(fd_, other.fd_);
     return *this;
   }
-  ~Descriptor();
+  ~FileDescriptor();
 
   int get() const { return fd_; }
   bool open() const { return fd_ >= 0; }
@@ -40,13 +40,13 @@ inline constexpr std::string_view kUnfinished = ".fa3-unfinished-";
 
 // Makes `name` in the folder hold exactly `bytes`, or leaves it as it was: a reader, another writer
 // or a crash sees the old file or the new one. IO_ERROR naming the step that failed.
-Status write_atomically(const Descriptor& folder, const std::string& name, std::string_view bytes,
-                        mode_t mode);
+Status write_atomically(const FileDescriptor& folder, const std::string& name,
+                        std::string_view bytes, mode_t mode);
 
 // The file's length; nullopt when the system does not say.
-std::optional<uint64_t> size_of(const Descriptor& file);
+std::optional<uint64_t> size_of(const FileDescriptor& file);
 
 // Bytes [offset, offset + size) of a file; nullopt when it does not have them.
-std::optional<std::string> read_part(const Descriptor& file, uint64_t offset, uint64_t size);
+std::optional<std::string> read_part(const FileDescriptor& file, uint64_t offset, uint64_t size);
 
-}  // namespace fa3::cuda
+}  // namespace fa3

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // atomic_file.cpp — write a temporary file, flush, rename.
-#include "backend/cuda/atomic_file.h"
+#include "core/atomic_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -11,7 +11,7 @@
 #include <chrono>
 #include <system_error>
 
-namespace fa3::cuda {
+namespace fa3 {
 namespace {
 
 Status failed(const char* step, const std::string& name, int error) {
@@ -38,17 +38,17 @@ int write_and_flush(int fd, std::string_view bytes) {
 
 }  // namespace
 
-Descriptor::~Descriptor() {
+FileDescriptor::~FileDescriptor() {
   if (fd_ >= 0) close(fd_);
 }
 
 std::string system_error_text(int error) { return std::generic_category().message(error); }
 
-Status write_atomically(const Descriptor& folder, const std::string& name, std::string_view bytes,
-                        mode_t mode) {
+Status write_atomically(const FileDescriptor& folder, const std::string& name,
+                        std::string_view bytes, mode_t mode) {
   const std::string unfinished = unfinished_name();
-  const Descriptor file(openat(folder.get(), unfinished.c_str(),
-                               O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode));
+  const FileDescriptor file(openat(folder.get(), unfinished.c_str(),
+                                   O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode));
   if (!file.open()) return failed("create", name, errno);
   Status status;
   if (const int error = write_and_flush(file.get(), bytes)) {
@@ -65,13 +65,13 @@ Status write_atomically(const Descriptor& folder, const std::string& name, std::
   return status;
 }
 
-std::optional<uint64_t> size_of(const Descriptor& file) {
+std::optional<uint64_t> size_of(const FileDescriptor& file) {
   struct stat info {};
   if (fstat(file.get(), &info) != 0 || info.st_size < 0) return std::nullopt;
   return static_cast<uint64_t>(info.st_size);
 }
 
-std::optional<std::string> read_part(const Descriptor& file, uint64_t offset, uint64_t size) {
+std::optional<std::string> read_part(const FileDescriptor& file, uint64_t offset, uint64_t size) {
   const std::optional<uint64_t> end = size_of(file);
   if (!end || offset > *end || size > *end - offset) return std::nullopt;
   std::string bytes(size, '\0');
@@ -85,4 +85,4 @@ std::optional<std::string> read_part(const Descriptor& file, uint64_t offset, ui
   return bytes;
 }
 
-}  // namespace fa3::cuda
+}  // namespace fa3
