@@ -61,7 +61,8 @@ def attention(
       v: as k; its head_dim may differ.
         q, k, v may be `Quantized`, what fa3.quantize returns: scales, offset and block are its own.
       causal: query i sees keys up to i + (len_kv − len_q): bottom-right aligned.
-      window: (left, right): keys visible before and after that diagonal; None = all of them.
+      window: (left, right): keys visible before and after that diagonal; None = all of them. Beside
+        causal: those that both let through.
       softmax_scale: finite, not 0; None = 1/√head_dim.
       softcap: > 0: scores become softcap · tanh(score / softcap); 0 = off.
       cu_seqlens_q, cu_seqlens_kv: int32 (batch + 1), where each sequence begins; last its end.
