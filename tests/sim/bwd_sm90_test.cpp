@@ -109,6 +109,9 @@ const Kind kKinds[] = {
        c.mask = FA3_MASK_WINDOW, c.left = 90, c.right = 20;
      }},
     {"LargeScores", [](Config& c) { c.magnitude = 20; }},
+    // LSE / scale, which is a term of S, is more than FP32 holds.
+    {"TinyScale", [](Config& c) { c.softmax_scale = 1e-38; }},
+    {"TinyNegativeScale", [](Config& c) { c.dtype = FA3_F16, c.softmax_scale = -1e-38; }},
 };
 
 class SimBwdSm90 : public testing::TestWithParam<size_t> {

@@ -2,6 +2,7 @@
 // bwd_sm90.cpp — tensor maps and arguments of the backward kernels.
 #include "backend/launch/bwd_sm90.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "backend/launch/mask_sm90.h"
@@ -28,8 +29,8 @@ BwdTiles tiles_of(const Problem& p, int tile_q) {
 // In FP32, of scores that have a term of LSE: at least 2^-100, so that LSE / scale is finite. With
 // less no score counts.
 float scale_of_scores(const Problem& p) {
-  const double least = p.softmax_scale < 0 ? -0x1p-100 : 0x1p-100;
-  return scale_in_fp32(std::fabs(p.softmax_scale) < 0x1p-100 ? least : p.softmax_scale);
+  return scale_in_fp32(
+      std::copysign(std::max(std::fabs(p.softmax_scale), 0x1p-100), p.softmax_scale));
 }
 
 // The workspace.
