@@ -10,6 +10,7 @@ JSON object a line, the first about machine and commit. With --before another bu
 beside this one in rates and grid, under names that begin with before/.
 """
 
+import itertools
 import sys
 
 import gpu_run
@@ -28,15 +29,22 @@ def power_of_two(d):
 
 
 class Quantisation:
-    """One call: rows = 1, of a block, or 0 = all of a head that share a scale."""
+    """One call: rows = 1, of a block, or 0 = all of a head that share a scale. With ends of packed
+    sequences, rows of the batch follow each other, and rows = 1."""
 
-    def __init__(self, context, x, dtype, rows, hadamard=0, offset=False, rotary=None):
+    def __init__(self, context, x, dtype, rows, hadamard=0, offset=False, rotary=None, ends=None):
         batch, seqlen, heads, d = x.shape
+        if ends is not None:
+            x = x.flatten(0, 1)
         self.context, self.x = context, x
         self.codes = torch.zeros(x.shape, dtype=dtype, device=x.device)
         blocks = 1 if rows == 0 else -(-seqlen // rows)
-        self.scale = torch.zeros(batch, heads, blocks, 1, device=x.device)
+        shape = (batch, heads, blocks, 1) if ends is None else (batch * seqlen, heads)
+        self.scale = torch.zeros(shape, device=x.device)
         tensors = {"x": x, "codes": self.codes, "scale": self.scale}
+        if ends is not None:
+            self.ends = torch.tensor([0, *ends], dtype=torch.int32, device=x.device)
+            tensors["cu_seqlens"] = self.ends
         self.offset = torch.zeros(batch, heads, d, device=x.device) if offset else None
         if offset:
             tensors["offset"] = self.offset
@@ -66,6 +74,7 @@ def cases(d):
     return {
         "q_i8": {"dtype": i8, "rows": 1} | turned,
         "q_i8_rotary": {"dtype": i8, "rows": 1, "rotary": True} | turned,
+        "q_i8_rotary_packed": {"dtype": i8, "rows": 1, "rotary": True, "packed": True} | turned,
         "q_e4m3": {"dtype": e4m3, "rows": 1} | turned,
         "k_i8_tile": {"dtype": i8, "rows": 128} | turned,
         "k_e4m3_head": {"dtype": e4m3, "rows": 0} | turned,
@@ -76,8 +85,13 @@ def cases(d):
 
 def made(context, x, case):
     case = dict(case)
+    batch, longest, _, d = x.shape
+    if case.pop("packed", False):  # by turns a quarter longer and shorter
+        lengths = [longest * 5 // 4, longest - longest // 4] * (batch // 2) + [longest] * (batch % 2)
+        case["ends"] = list(itertools.accumulate(lengths))
+        longest = max(lengths)
     if case.pop("rotary", False):
-        case["rotary"] = tables(x.shape[1], x.shape[3], x.device)
+        case["rotary"] = tables(longest, d, x.device)
     return Quantisation(context, x, **case)
 
 

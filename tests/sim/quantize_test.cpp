@@ -173,6 +173,33 @@ std::vector<TurnConfig> turns() {
 }
 INSTANTIATE_TEST_SUITE_P(Turns, SimQuantize, testing::ValuesIn(turns()), name_of);
 
+// The kernel of rotated rows looks for a tile's sequence among 32 at a time.
+TEST(SimQuantizeRotated, ManySequences_MatchTheReference) {
+  const kit::Context sim = simulator();
+  kit::CodeCount count;
+  for (const TurnConfig& turn : turns()) {
+    if (turn.rotary_dim == 0 || turn.block_cols > 0) continue;
+    for (const bool by_total_row : {true, false}) {
+      Call c;
+      c.dim = turn.head_dim, c.in = dtype_of(turn.x), c.table = dtype_of(turn.table);
+      c.hadamard = turn.hadamard, c.heads = 8;
+      c.scales = by_total_row ? Call::kToken : Call::kBlocks, c.rows = 1;
+      set_rotary(turn, c);
+      c.batch = 36, c.cu = {0}, c.seqused.clear();
+      for (int32_t b = 0; b < 36; ++b) {
+        c.seqused.push_back(b == 34 ? 40 : b % 3);
+        c.cu.push_back(c.cu.back() + c.seqused.back());
+      }
+      c.seqused[34] = 35;
+      c.seqlen = c.cu.back() + 20, c.max_seqlen = by_total_row ? 40 : 0;
+      c.fill();
+      c.run(sim.get());
+      kit::expect_as_reference(c, count);
+    }
+  }
+  kit::expect_few_off(count);
+}
+
 TEST(SimQuantizeEmpty, ScalesAreOne) {
   const kit::Context sim = simulator();
   for (const Call::Scales scales : {Call::kTensor, Call::kHead, Call::kBlocks}) {

@@ -27,6 +27,18 @@ void set_signs(const Problem& p, QuantizeArgs& args) {
   }
 }
 
+// {columns of a panel, row, panel, head, batch entry}: all panels of a tile in one box.
+TensorMapSpec with_panels(TensorMapSpec spec, const TileLayout& tile) {
+  for (int i = spec.rank++; i > 2; --i) {
+    spec.dim[i] = spec.dim[i - 1];
+    spec.stride_bytes[i] = spec.stride_bytes[i - 1];
+  }
+  spec.dim[0] = spec.box[0];
+  spec.dim[2] = spec.box[2] = static_cast<u32>(tile.panels());
+  spec.stride_bytes[2] = static_cast<u64>(tile.panel_width());
+  return spec;
+}
+
 Status check_address(const Buffers& buffers, TensorId id, uintptr_t access) {
   const uintptr_t past = reinterpret_cast<uintptr_t>(buffers.data[id]) % access;
   if (past == 0) return {};
@@ -89,7 +101,9 @@ Status launch(const QuantizePlan& plan, const KernelStep& step, GpuRuntime& runt
   if ((by_gemm || rotated) && args.axis.rows > 0) {
     const int warpgroups = plan.pass == QuantizePass::kCodes ? plan.config.warpgroups() : 1;
     const TileLayout tile = rotated ? RotatedConfig{plan.config}.x_tile() : turn.x_tile(warpgroups);
-    FA3_TRY(args.x_map, runtime.encode(spec_of_rows(buffers.data[kX], p, kX, tile)));
+    TensorMapSpec spec = spec_of_rows(buffers.data[kX], p, kX, tile);
+    if (rotated && RotatedConfig{plan.config}.one_box()) spec = with_panels(spec, tile);
+    FA3_TRY(args.x_map, runtime.encode(spec));
   }
   return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
 }

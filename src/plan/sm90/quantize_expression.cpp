@@ -18,9 +18,9 @@ std::string turn_text(const TurnConfig& c) {
   return fmt::format(
       "fa3::sm90::TurnConfig{{.x = fa3::sm90::FloatType::{}, .head_dim = {}, .hadamard = {}, "
       ".rotary = fa3::sm90::RotaryKind::{}, .rotary_dim = {}, .table = fa3::sm90::FloatType::{}, "
-      ".block_cols = {}, .most_lanes = {}}}",
+      ".block_cols = {}, .most_lanes = {}, .from_smem = {}}}",
       type(c.x), c.head_dim, c.hadamard, rotary, c.rotary_dim, type(c.table), c.block_cols,
-      c.most_lanes);
+      c.most_lanes, c.from_smem);
 }
 
 }  // namespace

@@ -123,16 +123,16 @@ int held_rows(const Problem& p, const TurnConfig& turn, const DeviceInfo& device
   return has ? rows : 0;
 }
 
-// The configuration of the kernel for rotated rows with a scale each. None for other rows, where
-// consumers would be idle for want of heads, and for varlen: a bound of the lengths, from which its
-// tiles come, is none of the rows behind the last sequence, nor of one whose length is wrong.
+// The configuration of the kernel for rotated rows with a scale each. None for other rows, and
+// where consumers would be idle for want of heads.
 std::optional<RotatedConfig> rotated_of(const Problem& p, const QuantizeConfig& codes) {
   if (codes.turn.rotary == RotaryKind::kNone || codes.turn.x == FloatType::kF32 ||
-      codes.block_rows != 1 || p.layout[kOffset].present() || p.q.varlen)
+      codes.block_rows != 1 || p.layout[kOffset].present())
     return std::nullopt;
   const RotatedConfig rotated = RotatedConfig::of(codes);
   if (rotated.codes.turn.values() > TurnConfig::kMostValues) return std::nullopt;
-  if (p.heads_q * RotatedConfig::kStages < rotated.consumers()) return std::nullopt;
+  if (p.heads_q * rotated.row_blocks() * RotatedConfig::kStages < rotated.consumers())
+    return std::nullopt;
   return rotated;
 }
 
@@ -141,16 +141,22 @@ Status set_tiles(const Problem& p, const RotatedConfig& rotated, int64_t rows,
                  const DeviceInfo& device, QuantizePlan& plan) {
   constexpr int64_t kMostHeads = 32;
   const int64_t sms = std::max(device.multiprocessors, 1);
-  const int64_t parts = div_up(rows, rotated.rows());
+  const int64_t of_sequence = div_up(rows, rotated.rows());
+  // At most, of packed sequences: each has one that is not full, and the rows behind the last do.
+  int64_t parts = of_sequence * p.batch;
+  if (p.q.varlen) {
+    const int64_t scaled = p.block_of(kCodes).by_total_row ? 0 : parts;
+    parts = p.q.rows / rotated.rows() + p.batch + 1 + scaled;
+  }
   // As many heads as leave each SM some tiles: they share the tables.
   int64_t groups = div_up(p.heads_q, kMostHeads);
-  while (groups < p.heads_q && parts * p.batch * groups < 2 * sms) ++groups;
+  while (groups < p.heads_q && parts * groups < 2 * sms) ++groups;
   const int64_t heads = div_up(p.heads_q, groups);
   groups = div_up(p.heads_q, heads);
-  const int64_t tiles = parts * p.batch * groups;
+  const int64_t tiles = parts * groups;
   FA3_RETURN_IF_ERROR(check_limit("tiles of rows", tiles, INT32_MAX / 2, "split the batch"));
-  plan.rotated = {static_cast<i32>(tiles), static_cast<i32>(parts), static_cast<i32>(groups),
-                  static_cast<i32>(heads)};
+  plan.rotated = {static_cast<i32>(tiles), p.q.varlen ? 0 : static_cast<i32>(of_sequence),
+                  static_cast<i32>(groups), static_cast<i32>(heads)};
   plan.pass = QuantizePass::kRotated;
   plan.config = rotated.codes;
   plan.grid[0] = static_cast<uint32_t>(std::clamp<int64_t>(tiles, 1, sms));

@@ -28,13 +28,13 @@ struct alignas(16) ColumnSums {
 // Tiles of the kernel for rotated rows: groups of heads innermost, then parts of the rows of a
 // sequence, then sequences.
 struct RotatedGrid {
-  i32 tiles;
-  i32 parts;          // of a sequence
+  i32 tiles;          // at most so many
+  i32 parts;          // of a sequence; 0: as many as its rows need
   i32 groups, heads;  // of heads, and heads of a group
 };
 
 struct QuantizeArgs {
-  TensorMap x_map;  // by_gemm(): {head_dim, row, head, sequence}
+  TensorMap x_map;  // by_gemm(): {head_dim, row, head, sequence}; RotatedConfig::one_box(): {…}
   Strided<const void> x;
   Strided<u8> codes;
   Strided<float> scale;

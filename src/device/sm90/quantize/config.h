@@ -36,8 +36,9 @@ struct TurnConfig {
   int rotary_dim = 0;  // multiple of 16
   FloatType table = FloatType::kF32;
   int block_cols = 0;  // columns that share a scale, a multiple of 8; 0 = all
-  // That may share a row: 4 neighbours. Fewer are 32 / lanes() apart, for rows in shared memory.
-  int most_lanes = 4;
+  int most_lanes = 4;  // that may share a row: neighbours
+  // Or rows lie in shared memory, and lanes that share one are 32 / lanes() apart.
+  bool from_smem = false;
 
   static constexpr int kPiece = 8;
   static constexpr int kMostValues = 128;  // that a thread can hold beside the rest
@@ -56,7 +57,16 @@ struct TurnConfig {
     fit(block_cols);
     return most;
   }
-  FA3_HD constexpr int lane_step() const { return most_lanes == 4 ? 1 : 32 / lanes(); }
+  FA3_HD constexpr int lane_step() const { return from_smem ? 32 / lanes() : 1; }
+  // Do lanes that share a row exchange columns on the way (turn.h)? Whole groups of so many.
+  FA3_HD constexpr int exchanged() const { return kPiece * lanes() * lanes(); }
+  FA3_HD constexpr bool exchanges() const {
+    const int pairs = rotary == RotaryKind::kHalves ? rotary_dim / 2 : rotary_dim;
+    const int all[] = {head_dim, hadamard, rotary == RotaryKind::kNone ? 0 : pairs, block_cols};
+    bool whole = from_smem && lanes() > 1 && hadamard > 0;
+    for (int columns : all) whole = whole && columns % exchanged() == 0;
+    return whole;
+  }
   // Is the transform a GEMM? Rotated rows are not of 16 bits any more; in blocks of fewer columns
   // than a piece has in all lanes, the zeros of B would make NaN of another block's NaN.
   FA3_HD constexpr bool by_gemm() const {
@@ -148,14 +158,19 @@ struct QuantizeConfig {
 struct RotatedConfig {
   QuantizeConfig codes;
 
-  static constexpr int kStages = 3;      // tiles, with their tables
-  static constexpr int kTableWarps = 3;  // beside one for x
+  static constexpr int kTableWarps = 3;        // beside one for x
+  static constexpr int kStages = kTableWarps;  // tiles, with their tables
   static constexpr int kProducerRegisters = 32;
 
-  // With as few lanes a row as have registers for its values, if 2 do.
+  // With 64 columns a lane, since the code of more does not fit the cache of instructions, if then
+  // lanes exchange columns; else with as few lanes a row as have registers for its values, if 2 do.
   FA3_HD static constexpr RotatedConfig of(QuantizeConfig codes) {
-    codes.turn.most_lanes = 1;
-    if (codes.turn.values() > TurnConfig::kMostValues) codes.turn.most_lanes = 2;
+    TurnConfig& turn = codes.turn;
+    turn.from_smem = true;
+    for (turn.most_lanes = 1; turn.most_lanes < 4 && turn.values() > 64;) turn.most_lanes *= 2;
+    if (turn.values() <= 64 && (turn.lanes() == 1 || turn.exchanges())) return {codes};
+    turn.most_lanes = 1;
+    if (turn.values() > TurnConfig::kMostValues) turn.most_lanes = 2;
     return {codes};
   }
 
@@ -168,25 +183,27 @@ struct RotatedConfig {
     return (at_launch * threads() - of_producer) / (32 * consumers()) / 8 * 8;
   }
   FA3_HD constexpr int threads() const { return 32 * consumers() + kWgThreads; }
-  FA3_HD constexpr int rows() const { return 32 / codes.turn.lanes(); }  // of a tile
-  FA3_HD constexpr TileLayout x_tile() const { return {rows(), codes.turn.head_dim, 2}; }
+  // Of a warp at a time; and of a tile, which has one or two such blocks in each of its heads.
+  FA3_HD constexpr int warp_rows() const { return 32 / codes.turn.lanes(); }
+  FA3_HD constexpr int row_blocks() const { return warp_rows() < 16 ? 2 : 1; }
+  FA3_HD constexpr int rows() const { return row_blocks() * warp_rows(); }
+  FA3_HD constexpr TileLayout x_tile() const { return {warp_rows(), codes.turn.head_dim, 2}; }
   FA3_HD constexpr int x_bytes() const {
     return static_cast<int>(round_up(x_tile().bytes(), 1024));
+  }
+  // Do all panels of x come in one box?
+  FA3_HD constexpr bool one_box() const {
+    return codes.turn.head_dim % x_tile().panel_columns() == 0;
   }
   // Rows with 16 bytes more lie in other banks.
   FA3_HD constexpr int code_pitch() const { return codes.turn.head_dim + 16; }
   FA3_HD constexpr int table_pitch() const { return codes.turn.rotary_dim / 2 + 4; }  // numbers
-  // Of the tables in 16 bytes, and of a tile for a thread.
+  // Numbers of a table in 16 bytes.
   FA3_HD constexpr int piece() const { return 16 / size_of(codes.turn.table); }
-  FA3_HD constexpr int pieces_of_thread() const {
-    return static_cast<int>(
-        div_up(rows() * (codes.turn.rotary_dim / 2 / piece()), 32 * kTableWarps));
-  }
   FA3_HD constexpr int smem_bytes() const {
-    const int of_consumer = x_bytes() + rows() * code_pitch() + 16;
-    const int of_stage = 2 * rows() * 4 * table_pitch() + 56;
-    const int raw = 2 * pieces_of_thread() * 32 * kTableWarps * 16;
-    const int bytes = consumers() * of_consumer + kStages * of_stage + raw;
+    const int of_consumer = x_bytes() + warp_rows() * code_pitch() + 16;
+    const int of_stage = 2 * rows() * 4 * table_pitch() + 72;
+    const int bytes = consumers() * of_consumer + kStages * of_stage;
     return static_cast<int>(round_up(bytes + 2 * codes.turn.head_dim + 16, 1024));
   }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // rotated_producers.h — the warps that bring tiles of rotated rows. Tables are made once for all
-// heads of a tile: with signs, 1/√hadamard and, where partners of a pair are partners in the
-// transform, too, the sum and the difference of cosine and sine.
+// heads of a tile, each tile's by one warp, so that as many tiles' loads are under way: with signs,
+// 1/√hadamard and, where partners of a pair are partners in the transform, too, the sum and the
+// difference of cosine and sine.
 #pragma once
 
 #include "device/ptx/async_copy.h"
@@ -10,160 +11,254 @@
 
 namespace fa3::sm90 {
 
-// The warps that make the tables of tiles; the first also says what a tile is.
+// A warp that makes the tables of every kTableWarps-th tile, in the stage of its own, and says what
+// the tile is.
 template <RotatedConfig kCfg>
 class TableProducer {
  public:
   FA3_DEV TableProducer(const QuantizeArgs& args, RotatedSmem<kCfg>& smem, u32 warp)
-      : args_(args), smem_(smem), thread_(static_cast<i32>(32 * warp + ptx::lane_index())) {}
+      : args_(args), smem_(smem), stage_(warp), lane_(static_cast<i32>(ptx::lane_index())) {}
 
   FA3_DEV void run() {
-    i32 next = static_cast<i32>(ptx::block_index_x());
+    const Signs signs = signs_of_piece();
+    const u32 before = stage_ == 0 ? kCfg.kStages - 1 : stage_ - 1;
+    u32 phase = 0;
     FA3_NO_UNROLL
-    for (Ring<kCfg.kStages> ring;; ring.advance()) {
-      TileRows rows{};
-      TileHeads heads{};
-      if (thread_ < 32) {
-        next = find(next, rows, heads);
-        smem_.tile_empty[ring.stage].wait(ring.phase ^ 1);
-        if (thread_ == 0) {
-          ptx::st_shared(&smem_.tile[ring.stage], rows);
-          ptx::st_shared(&smem_.heads[ring.stage], heads);
-          smem_.tile_known[ring.stage].arrive();
-        }
-      } else {
-        smem_.tile_known[ring.stage].wait(ring.phase);
-        rows = ptx::ld_shared(&smem_.tile[ring.stage]);
-        heads = ptx::ld_shared(&smem_.heads[ring.stage]);
+    for (bool first = stage_ == 0;; first = false, phase ^= 1) {
+      // Warps ask one after another, so that behind a tile that is none there is no other.
+      smem_.tile_known[before].wait(stage_ == 0 ? phase ^ 1 : phase);
+      const Tile tile = find(first ? static_cast<i32>(ptx::block_index_x()) : behind(before));
+      smem_.tile_empty[stage_].wait(phase ^ 1);
+      if (lane_ == 0) {
+        ptx::st_shared(&smem_.rows[stage_], tile.rows);
+        ptx::st_shared(&smem_.source[stage_], tile.source);
+        smem_.tile_known[stage_].arrive();
       }
-      if (rows.counts()) make(ring.stage, rows, heads);
-      smem_.tile_full[ring.stage].arrive();
-      if (heads.heads == 0) return;
+      if (tile.rows.counts()) load(tile);
+      if (lane_ == 0 && tile.rows.heads > 0) ptx::st_shared(&smem_.target[stage_], target_of(tile));
+      if (tile.rows.counts()) make(signs);
+      smem_.tile_full[stage_].arrive();
+      if (tile.rows.heads == 0) return;
     }
   }
 
  private:
   static constexpr TurnConfig kTurn = kCfg.codes.turn;
-  static constexpr i32 kThreads = 32 * kCfg.kTableWarps;
-  static constexpr i32 kOfRow = kTurn.rotary_dim / 2 / kCfg.piece(), kAll = kCfg.rows() * kOfRow;
+  static constexpr i32 kOfRow = kTurn.rotary_dim / 2 / kCfg.piece();  // pieces
+  static constexpr i32 kStep = 32 / kOfRow;                           // rows at a time
+  static_assert(kStep > 0 && kCfg.kStages == kCfg.kTableWarps);
+  static constexpr bool kOf16Bits = kCfg.piece() == 8;
+  // Of the lane's numbers: 1/√hadamard with the sign of a pair, or of two pairs in 16 bits each the
+  // signs alone.
+  using Signs = ptx::Vec<u32, 4>;
 
-  // The first tile from i on that has something to do, if there is one; returns that behind it.
-  // All lanes of a warp.
-  FA3_DEV i32 find(i32 i, TileRows& rows, TileHeads& heads) const {
+  struct Tile {
+    TileRows rows;
+    TileSource source;
+    SequenceRows of;
+    i32 first;  // of those
+  };
+
+  FA3_DEV static Tile none(i32 i) {
+    Tile tile{};
+    tile.source.tile = i;
+    return tile;
+  }
+
+  // Tile i, if there is one. All lanes.
+  FA3_DEV Tile find(i32 i) {
     const RotatedGrid& grid = args_.rotated;
-    FA3_NO_UNROLL
-    while (i < grid.tiles) {
-      const i32 part = i / grid.groups, head = i % grid.groups * grid.heads;
-      const i32 b = part / grid.parts;
-      const SequenceRows of = rows_of_warp<true>(args_.axis, args_.batch, b);
-      rows = {of.begin, of.rows, of.used, part % grid.parts * kCfg.rows()};
-      // Rows that have a scale, or are of the tensor.
-      if (rows.first < max(of.rows, b < args_.batch ? args_.most_rows : 0)) {
-        heads = {b, head, min(args_.heads - head, grid.heads)};
-        return after(i);
-      }
-      // Nor have the sequence's parts behind that one.
-      const i32 end = (b + 1) * grid.parts * grid.groups;
-      FA3_NO_UNROLL
-      do i += static_cast<i32>(ptx::grid_dim_x());
-      while (i < end);
-    }
-    rows = {};
-    return i;
+    if (i >= grid.tiles) return none(i);
+    const i32 part = i / grid.groups;
+    if (grid.parts == 0) return find_ragged(i, static_cast<u32>(part));
+    const i32 b = part / grid.parts;
+    const SequenceRows of = rows_of_warp<true>(args_.axis, args_.batch, b);
+    return tile_of(i, b, of, part % grid.parts);
   }
 
-  FA3_DEV i32 after(i32 i) const {
-    const u32 ctas = ptx::grid_dim_x();
-    if (args_.taken == nullptr) return i + static_cast<i32>(ctas);
-    u32 taken = 0;
-    if (thread_ == 0) taken = ptx::atom_add_u32(args_.taken, 1);
-    return static_cast<i32>(ctas + ptx::shfl_idx(taken, 0));
+  // Rows of a sequence that have scales.
+  FA3_DEV i32 scaled_rows(const SequenceRows& of, i32 b) const {
+    return args_.by_total_row ? of.rows : b < args_.batch ? args_.most_rows : 0;
   }
 
-  // By way of shared memory, where each thread has places of its own: all loads are under way at a
-  // time, and take no registers.
-  FA3_DEV void make(u32 stage, const TileRows& rows, const TileHeads& heads) const {
-    const i64 start = first_position(args_, heads.b);
+  FA3_DEV Tile tile_of(i32 i, i32 b, const SequenceRows& of, i32 part) const {
+    const i32 first = part * kCfg.rows(), head = i % args_.rotated.groups * args_.rotated.heads;
+    return {{of.used - first, of.rows - first, scaled_rows(of, b) - first,
+             min(args_.heads - head, args_.rotated.heads)},
+            {of.begin + first, head, b, i},
+            of,
+            first};
+  }
+  FA3_DEV TileTarget target_of(const Tile& tile) const {
+    const QuantizePlace place{tile.source.sequence, tile.source.head, tile.of};
+    return {args_.codes.data + place.at(args_.codes, tile.first),
+            scales_of(args_, place) + tile.first * args_.scale.row};
+  }
+
+  // Of sequences with lengths of their own, part `part` of all: tiles come in order, so the search
+  // goes on from the last one, 32 sequences at a time. Lengths may be wrong: sums may overflow, but
+  // what is found is a part of its sequence.
+  FA3_DEV Tile find_ragged(i32 i, u32 part) {
     FA3_NO_UNROLL
-    for (i32 k = 0; k < kCfg.pieces_of_thread(); ++k) {
-      const i32 at = thread_ + k * kThreads;
-      if (at >= kAll) break;
-      const i64 t = position_of(args_, start, rows.first + at / kOfRow);
-      load(args_.cosine, t, at % kOfRow, &smem_.raw[0][k][thread_]);
-      load(args_.sine, t, at % kOfRow, &smem_.raw[1][k][thread_]);
-    }
-    ptx::cp_async_wait_all();
-    FA3_NO_UNROLL
-    for (i32 k = 0; k < kCfg.pieces_of_thread(); ++k) {
-      const i32 at = thread_ + k * kThreads;
-      if (at >= kAll) break;
+    for (; sequence_ <= args_.batch; sequence_ += 32) {
+      const i32 b = sequence_ + lane_;
+      SequenceRows of;
+      if (b <= args_.batch) of = rows_of<true>(args_.axis, args_.batch, b);
+      const i32 rows = b <= args_.batch ? max(of.rows, scaled_rows(of, b)) : 0;
+      const auto parts = static_cast<u32>(rows / kCfg.rows() + (rows % kCfg.rows() > 0));
+      u32 behind = parts;  // parts of this sequence and those before it
       FA3_UNROLL
-      for (int i = 0; i < kCfg.piece(); i += 4) {
-        float cos[4], sin[4];
-        load_half<kTurn.table>(&smem_.raw[0][k][thread_], i, cos, FromShared{});
-        load_half<kTurn.table>(&smem_.raw[1][k][thread_], i, sin, FromShared{});
-        store(stage, at / kOfRow, at % kOfRow * kCfg.piece() + i, cos, sin);
+      for (i32 m = 1; m < 32; m *= 2) {
+        const u32 before = ptx::shfl_up(behind, static_cast<u32>(m));
+        if (lane_ >= m) behind += before;
       }
+      const u32 found = ptx::ballot(part - before_ - (behind - parts) < parts);
+      if (found != 0) {
+        const auto of_lane = [lane = 31 - static_cast<u32>(ptx::clz(found & -found))](auto x) {
+          return ptx::shfl_idx(x, lane);
+        };
+        before_ += of_lane(behind - parts), sequence_ = of_lane(b);
+        return tile_of(i, sequence_, {of_lane(of.begin), of_lane(of.rows), of_lane(of.used)},
+                       static_cast<i32>(part - before_));
+      }
+      before_ += ptx::shfl_idx(behind, 31);
+    }
+    return none(i);
+  }
+
+  // The number to look at after the tile of a stage. All lanes.
+  FA3_DEV i32 behind(u32 stage) const {
+    i32 next = 0;
+    if (lane_ == 0)
+      next = args_.taken == nullptr ? ptx::ld_shared(&smem_.source[stage].tile)
+                                    : static_cast<i32>(ptx::atom_add_u32(args_.taken, 1));
+    return ptx::shfl_idx(next, 0) + static_cast<i32>(ptx::grid_dim_x());
+  }
+
+  // What is loaded lies where the lane will write: all loads are under way at a time, and take
+  // neither registers nor room.
+  FA3_DEV void load(const Tile& tile) const {
+    const i64 last = args_.positions - 1;
+    const i64 begin = first_position(args_, tile.source.sequence) + tile.first;
+    // As position_of, for up to kCfg.rows() rows from here on.
+    const auto from = static_cast<i32>(min(max(begin, i64{-kCfg.rows()}), last));
+    const auto most = static_cast<u32>(last - from);
+    const u8* const cosine = static_cast<const u8*>(args_.cosine.data) + 16 * piece();
+    const u8* const sine = static_cast<const u8*>(args_.sine.data) + 16 * piece();
+    const i64 cosine_row = args_.cosine.row * size_of(kTurn.table);
+    const i64 sine_row = args_.sine.row * size_of(kTurn.table);
+    each_row<kOf16Bits ? 2 : 4>([&](i32 r) {
+      const i64 t = max(from + static_cast<i32>(min(static_cast<u32>(r), most)), 0);
+      ptx::cp_async_16(ptx::smem_address(place(0, r)), cosine + t * cosine_row);
+      ptx::cp_async_16(ptx::smem_address(place(1, r)), sine + t * sine_row);
+    });
+  }
+
+  FA3_DEV void make(const Signs& signs) const {
+    ptx::cp_async_wait_all();
+    each_row<1>([&](i32 r) {
+      float cos[kCfg.piece()], sin[kCfg.piece()];
+      if constexpr (kOf16Bits) {
+        load_piece<kTurn.table>(place(0, r), 0, cos, signs, FromShared{});
+        load_piece<kTurn.table>(place(1, r), 0, sin, signs, FromShared{});
+      } else {
+        load_half<kTurn.table>(place(0, r), 0, cos, FromShared{});
+        load_half<kTurn.table>(place(1, r), 0, sin, FromShared{});
+      }
+      FA3_UNROLL
+      for (int i = 0; i < kCfg.piece(); i += 4) store(r, i, cos + i, sin + i, signs);
+    });
+  }
+
+  // The lane's first row, and its piece of it and of each kStep-th one behind.
+  FA3_DEV i32 row() const { return lane_ / kOfRow; }
+  FA3_DEV i32 piece() const { return lane_ % kOfRow; }
+
+  // work(r) for each row r of the lane, kUnroll at a time.
+  template <int kUnroll, class Work>
+  FA3_DEV void each_row(const Work& work) const {
+    if (32 % kOfRow != 0 && lane_ >= kStep * kOfRow) return;
+    FA3_NO_UNROLL
+    for (i32 first = row(); first < kCfg.rows(); first += kUnroll * kStep) {
+      FA3_UNROLL
+      for (int i = 0; i < kUnroll; ++i)
+        if (i == 0 || first + i * kStep < kCfg.rows()) work(first + i * kStep);
     }
   }
 
-  FA3_DEV static void load(const Strided<const void>& table, i64 t, i32 piece,
-                           const ptx::Vec<u32, 4>* to) {
-    const u8* const from = static_cast<const u8*>(table.data);
-    ptx::cp_async_16(ptx::smem_address(to),
-                     from + t * table.row * size_of(kTurn.table) + 16 * piece);
+  FA3_DEV ptx::Vec<u32, 4>* place(u32 table, i32 row) const {
+    return reinterpret_cast<ptx::Vec<u32, 4>*>(
+        &smem_.table[stage_][table][row][piece() * kCfg.piece()]);
   }
 
-  FA3_DEV void store(u32 stage, i32 row, i32 column, const float* cos, const float* sin) const {
+  // Numbers i to i + 3 of the lane's piece, in place of what was loaded.
+  FA3_DEV void store(i32 row, i32 i, const float* cos, const float* sin, const Signs& signs) const {
     ptx::Vec<float, 4> a, b;
     FA3_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      const float unit = unit_of(column + i);
-      a[i] = unit * (kCfg.fused() ? cos[i] + sin[i] : cos[i]);
-      b[i] = unit * (kCfg.fused() ? cos[i] - sin[i] : sin[i]);
+    for (int k = 0; k < 4; ++k) {
+      const float unit = kOf16Bits ? args_.unit : ptx::bits_as<float>(signs[k]);
+      a[k] = unit * (kCfg.fused() ? cos[k] + sin[k] : cos[k]);
+      b[k] = unit * (kCfg.fused() ? cos[k] - sin[k] : sin[k]);
     }
-    ptx::st_shared(reinterpret_cast<ptx::Vec<float, 4>*>(&smem_.table[stage][0][row][column]), a);
-    ptx::st_shared(reinterpret_cast<ptx::Vec<float, 4>*>(&smem_.table[stage][1][row][column]), b);
+    const i32 column = piece() * kCfg.piece() + i;
+    auto& table = smem_.table[stage_];
+    ptx::st_shared(reinterpret_cast<ptx::Vec<float, 4>*>(&table[0][row][column]), a);
+    ptx::st_shared(reinterpret_cast<ptx::Vec<float, 4>*>(&table[1][row][column]), b);
   }
 
-  // 1/√hadamard with the sign of a pair.
-  FA3_DEV float unit_of(i32 pair) const {
-    const i32 column = kTurn.rotary == RotaryKind::kPairs ? 2 * pair : pair;
-    const u32 sign = ptx::ld_shared(&smem_.sign[column]);
-    return ptx::bits_as<float>(ptx::bits_as<u32>(args_.unit) ^ sign << 16);
+  FA3_DEV Signs signs_of_piece() const {
+    const auto sign = [&](int i) {
+      const i32 pair = piece() * kCfg.piece() + i;
+      return u32{ptx::ld_shared(&smem_.sign[kTurn.rotary == RotaryKind::kPairs ? 2 * pair : pair])};
+    };
+    Signs signs;
+    FA3_UNROLL
+    for (int i = 0; i < 4; ++i)
+      signs[i] = kOf16Bits ? sign(2 * i) | sign(2 * i + 1) << 16
+                           : ptx::bits_as<u32>(args_.unit) ^ sign(i) << 16;
+    return signs;
   }
 
   const QuantizeArgs& args_;
   RotatedSmem<kCfg>& smem_;
-  const i32 thread_;
+  const u32 stage_;
+  const i32 lane_;
+  i32 sequence_ = 0;  // with lengths of their own: of the last tile,
+  u32 before_ = 0;    // and the parts of those before it
 };
 
 // The thread that brings x.
 template <RotatedConfig kCfg>
 FA3_DEV void load_rotated(const QuantizeArgs& args, RotatedSmem<kCfg>& smem) {
   constexpr TileLayout kX = kCfg.x_tile();
-  u32 consumer = 0, phase = 1;  // of the next head
+  u32 consumer = 0, phase = 1;  // of the next part
   FA3_NO_UNROLL
   for (Ring<kCfg.kStages> ring;; ring.advance()) {
     smem.tile_known[ring.stage].wait(ring.phase);
-    const TileRows rows = ptx::ld_shared(&smem.tile[ring.stage]);
-    const TileHeads heads = ptx::ld_shared(&smem.heads[ring.stage]);
-    if (heads.heads == 0) return;
+    const TileRows rows = ptx::ld_shared(&smem.rows[ring.stage]);
+    const TileSource source = ptx::ld_shared(&smem.source[ring.stage]);
+    if (rows.heads == 0) return;
     smem.tile_empty[ring.stage].arrive();
-    const i32 batch = args.axis.cu_seqlens == nullptr ? heads.b : 0;
+    const i32 batch = args.axis.cu_seqlens == nullptr ? source.sequence : 0;
     FA3_NO_UNROLL
-    for (i32 h = 0; h < heads.heads; ++h) {
+    for (i32 i = 0; i < kCfg.row_blocks() * rows.heads; ++i) {
+      const TilePart part = part_of<kCfg>(rows.heads, i);
+      const i32 row = source.row + part.row, head = source.head + part.head;
       Barrier& full = smem.x_full[consumer];
       smem.x_empty[consumer].wait(phase);
-      if (rows.counts()) {
-        full.arrive_expect_tx(static_cast<u32>(kX.bytes()));
-        FA3_UNROLL
-        for (i32 panel = 0; panel < kX.panels(); ++panel)
-          ptx::tma_load_4d(ptx::smem_address(smem.x[consumer] + panel * kX.panel_bytes()),
-                           args.x_map, full.address(), kX.panel_columns() * panel,
-                           rows.begin + rows.first, heads.head + h, batch);
-      } else {
+      if (!rows.counts()) {
         full.arrive();
+      } else {
+        full.arrive_expect_tx(static_cast<u32>(kX.bytes()));
+        const u32 to = ptx::smem_address(smem.x[consumer]);
+        if constexpr (kCfg.one_box()) {
+          ptx::tma_load_5d(to, args.x_map, full.address(), 0, row, 0, head, batch);
+        } else {
+          FA3_UNROLL
+          for (i32 panel = 0; panel < kX.panels(); ++panel)
+            ptx::tma_load_4d(to + static_cast<u32>(panel * kX.panel_bytes()), args.x_map,
+                             full.address(), kX.panel_columns() * panel, row, head, batch);
+        }
       }
       if (++consumer == kCfg.consumers()) consumer = 0, phase ^= 1;
     }

@@ -75,14 +75,26 @@ struct FromShared {
   }
 };
 
-// Which of the lanes that share a row this is, and which piece of the row is its piece j.
+// Which of the lanes that share a row this is, and which piece of the row is its piece j: where
+// lanes exchange columns, m of them, in groups of m of which the lane's number turns the order.
 template <TurnConfig kCfg>
 FA3_DEV i32 lane_of() {
   return static_cast<i32>(ptx::thread_index() / kCfg.lane_step() % kCfg.lanes());
 }
 template <TurnConfig kCfg>
 FA3_DEV i32 piece_of(int j) {
-  return lane_of<kCfg>() + kCfg.lanes() * j;
+  constexpr int m = kCfg.lanes();
+  const i32 lane = lane_of<kCfg>();
+  if constexpr (kCfg.exchanges()) return j / m * m * m + ((j % m ^ lane) * m + lane);
+  return lane + m * j;
+}
+// The same after the exchange, whose groups are neighbours; `flip`, of a bit, in their order.
+template <TurnConfig kCfg>
+FA3_DEV i32 turned_piece_of(int j, i32 flip) {
+  constexpr int m = kCfg.lanes();
+  const i32 lane = lane_of<kCfg>();
+  if constexpr (kCfg.exchanges()) return j / m * m * m + (lane * m + (j % m ^ lane ^ flip));
+  return (lane ^ flip) + m * j;
 }
 
 struct RotatePair {
@@ -132,6 +144,17 @@ FA3_DEV void add_halves(float (&y)[N], int half, int first = 0) {
   }
 }
 
+// The same where a lane with `own` = −1 has the values of each pair the other way round.
+template <int N>
+FA3_DEV void add_halves_of_lane(float (&y)[N], int half, float own) {
+  FA3_UNROLL
+  for (int v = 0; v < N; ++v) {
+    if ((v & half) != 0) continue;
+    const float a = y[v], b = y[v + half];
+    y[v] = ptx::fma(a, own, b), y[v + half] = ptx::fma(b, -own, a);
+  }
+}
+
 // √hadamard·H of a row. All lanes of a warp. kDone: in rotated columns the butterflies between
 // columns so far apart have been done. kLeft: none between columns so far apart.
 template <TurnConfig kCfg, int kDone = 0, int kLeft = 0>
@@ -145,12 +168,23 @@ FA3_DEV void spread(float (&y)[kCfg.values()]) {
   FA3_UNROLL
   for (int m = 1; m < kLanes && 8 * m < kCfg.hadamard; m *= 2) {
     const float own = (lane_of<kCfg>() & m) != 0 ? -1.f : 1.f;
-    FA3_UNROLL
-    for (int v = 0; v < kCfg.values(); ++v)
-      y[v] = ptx::fma(y[v], own, ptx::shfl_xor(y[v], static_cast<u32>(m * kCfg.lane_step())));
+    if constexpr (kCfg.exchanges()) {
+      // Both lanes keep one value of two and hand over the other, so that each then does both sums
+      // of half of the pairs. What bit of a column the lanes stood for, the values stand for now.
+      add_halves_of_lane(y, 8 * m, own);
+      FA3_UNROLL
+      for (int v = 0; v < kCfg.values(); ++v)
+        if ((v & 8 * m) != 0) y[v] = ptx::shfl_xor(y[v], static_cast<u32>(m * kCfg.lane_step()));
+      add_halves_of_lane(y, 8 * m, own);
+    } else {
+      FA3_UNROLL
+      for (int v = 0; v < kCfg.values(); ++v)
+        y[v] = ptx::fma(y[v], own, ptx::shfl_xor(y[v], static_cast<u32>(m * kCfg.lane_step())));
+    }
   }
   FA3_UNROLL
-  for (int half = 8; kLanes * half < kCfg.hadamard; half *= 2) add(half, kLanes * half);
+  for (int half = kCfg.exchanges() ? 8 * kLanes : 8; kLanes * half < kCfg.hadamard; half *= 2)
+    add(half, kLanes * half);
 }
 
 struct NoSmem {};
