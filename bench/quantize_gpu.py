@@ -87,7 +87,8 @@ def made(context, x, case):
     case = dict(case)
     batch, longest, _, d = x.shape
     if case.pop("packed", False):  # by turns a quarter longer and shorter
-        lengths = [longest * 5 // 4, longest - longest // 4] * (batch // 2) + [longest] * (batch % 2)
+        two = [longest * 5 // 4, longest - longest // 4]
+        lengths = two * (batch // 2) + [longest] * (batch % 2)
         case["ends"] = list(itertools.accumulate(lengths))
         longest = max(lengths)
     if case.pop("rotary", False):

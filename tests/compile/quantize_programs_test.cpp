@@ -51,11 +51,13 @@ TEST_P(QuantizePrograms, CompileWithoutSpills) {
   // A scale a row, for 128, 200 and 256 rows; for a head, as it is and less the mean.
   for (const auto& [rows, mean] :
        {std::pair{1, false}, {128, false}, {200, false}, {256, false}, {0, false}, {0, true}}) {
-    for (const int kind : {0, 1, 2, 3}) {  // as it is, turned, rotated and turned by two types
-      if (kind == 3 && rows != 1) continue;
+    // As it is, turned, rotated and turned; the last with other tables, and in few heads.
+    for (const int kind : {0, 1, 2, 3, 4}) {
+      if (kind > 2 && rows != 1) continue;
       Problem p;
       p.op = FA3_OP_QUANTIZE;
-      p.batch = 2, p.heads_q = p.heads_kv = kHeads, p.head_dim_qk = p.head_dim_v = GetParam();
+      p.batch = 2, p.heads_q = p.heads_kv = kind == 4 ? 4 : kHeads,
+      p.head_dim_qk = p.head_dim_v = GetParam();
       p.q.rows = p.q.max_seqlen = 1000;
       p.block_of(kCodes).rows = rows;
       p.rotation.hadamard = kind > 0 ? GetParam() & -GetParam() : 0;
@@ -68,7 +70,7 @@ TEST_P(QuantizePrograms, CompileWithoutSpills) {
       if (mean) p.layout[kOffset] = {FA3_F32, kHeads * GetParam(), 0, GetParam()};
       if (kind > 1)
         p.layout[kRotaryCos] =
-            p.layout[kRotarySin] = {kind == 2 ? FA3_F32 : FA3_BF16, 0, GetParam() / 2, 0};
+            p.layout[kRotarySin] = {kind == 3 ? FA3_BF16 : FA3_F32, 0, GetParam() / 2, 0};
       const auto plans = make_quantize_plans(p, gpu);
       ASSERT_TRUE(plans.ok()) << plans.status().message;
       for (const QuantizePlan& plan : plans.value()) {

@@ -100,9 +100,9 @@ Status launch(const QuantizePlan& plan, const KernelStep& step, GpuRuntime& runt
   const bool by_gemm = is_of_codes(plan.pass) ? turn.by_gemm() : turn.sums_by_gemm();
   if ((by_gemm || rotated) && args.axis.rows > 0) {
     const int warpgroups = plan.pass == QuantizePass::kCodes ? plan.config.warpgroups() : 1;
-    const TileLayout tile = rotated ? RotatedConfig{plan.config}.x_tile() : turn.x_tile(warpgroups);
+    const TileLayout tile = rotated ? rotated_config(plan).x_tile() : turn.x_tile(warpgroups);
     TensorMapSpec spec = spec_of_rows(buffers.data[kX], p, kX, tile);
-    if (rotated && RotatedConfig{plan.config}.one_box()) spec = with_panels(spec, tile);
+    if (rotated && rotated_config(plan).one_box()) spec = with_panels(spec, tile);
     FA3_TRY(args.x_map, runtime.encode(spec));
   }
   return runtime.launch(step.program, step.shape, &args, sizeof args, stream);

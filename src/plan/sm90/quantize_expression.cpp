@@ -47,7 +47,8 @@ Program program_of(const QuantizePlan& plan) {
     config = fmt::format("fa3::sm90::QuantizeConfig{{.turn = {}, .to_i8 = {}, .block_rows = {}}}",
                          config, plan.config.to_i8, plan.config.block_rows);
   if (plan.pass == QuantizePass::kRotated)
-    config = fmt::format("fa3::sm90::RotatedConfig{{.codes = {}}}", config);
+    config = fmt::format("fa3::sm90::RotatedConfig{{.codes = {}, .row_blocks = {}}}", config,
+                         plan.row_blocks);
   return {fmt::format("device/sm90/quantize/{}.cuh", pass_name(plan.pass)),
           fmt::format("fa3::sm90::quantize_{}<{}>", pass_name(plan.pass), config)};
 }

@@ -129,10 +129,10 @@ std::optional<RotatedConfig> rotated_of(const Problem& p, const QuantizeConfig& 
   if (codes.turn.rotary == RotaryKind::kNone || codes.turn.x == FloatType::kF32 ||
       codes.block_rows != 1 || p.layout[kOffset].present())
     return std::nullopt;
-  const RotatedConfig rotated = RotatedConfig::of(codes);
-  if (rotated.codes.turn.values() > TurnConfig::kMostValues) return std::nullopt;
-  if (p.heads_q * rotated.row_blocks() * RotatedConfig::kStages < rotated.consumers())
-    return std::nullopt;
+  const RotatedConfig rotated = RotatedConfig::of(codes, p.heads_q);
+  const bool fits = rotated.codes.turn.values() <= TurnConfig::kMostValues &&
+                    rotated.smem_bytes() <= static_cast<int>(kHopperSmemBytes);
+  if (!fits || !rotated.keeps_busy(p.heads_q)) return std::nullopt;
   return rotated;
 }
 
@@ -159,6 +159,7 @@ Status set_tiles(const Problem& p, const RotatedConfig& rotated, int64_t rows,
                   static_cast<i32>(groups), static_cast<i32>(heads)};
   plan.pass = QuantizePass::kRotated;
   plan.config = rotated.codes;
+  plan.row_blocks = rotated.row_blocks;
   plan.grid[0] = static_cast<uint32_t>(std::clamp<int64_t>(tiles, 1, sms));
   // SMs are not equally fast at memory, so whoever is next takes a tile; but the count of tiles
   // taken has to be zeroed first, which takes 2 us.
@@ -289,8 +290,7 @@ LaunchShape shape_of(const QuantizePlan& plan) {
       break;
     case QuantizePass::kRotated:
       shape.interacting = plan.counts_bytes > 0;
-      threads = RotatedConfig{plan.config}.threads();
-      bytes = RotatedConfig{plan.config}.smem_bytes();
+      threads = rotated_config(plan).threads(), bytes = rotated_config(plan).smem_bytes();
       break;
   }
   shape.threads = static_cast<u32>(threads);

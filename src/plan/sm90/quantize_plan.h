@@ -26,6 +26,7 @@ enum class QuantizePass { kMeans, kMaxima, kCodes, kRotated };
 struct QuantizePlan {
   QuantizePass pass = QuantizePass::kCodes;
   QuantizeConfig config;
+  int row_blocks = 1;     // kRotated, RotatedConfig
   RotatedGrid rotated{};  // kRotated
   uint32_t grid[3] = {1, 1, 1};
   // Of the workspace, which the kernels of a quantisation share: maxima, counts of sums, sums.
@@ -38,6 +39,10 @@ struct QuantizePlan {
 
   size_t sums_offset() const;
 };
+
+inline RotatedConfig rotated_config(const QuantizePlan& plan) {
+  return {plan.config, plan.row_blocks};
+}
 
 const char* pass_name(QuantizePass pass);  // "means", "maxima", "codes", "rotated"
 bool is_of_codes(QuantizePass pass);       // its kernels differ by the codes, too

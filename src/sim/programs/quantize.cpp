@@ -15,9 +15,9 @@ namespace {
 
 using namespace sm90;
 
-void add(QuantizePass pass, const QuantizeConfig& config, Kernel kernel) {
+void add(QuantizePass pass, const QuantizeConfig& config, Kernel kernel, int row_blocks = 1) {
   QuantizePlan plan;
-  plan.pass = pass, plan.config = config;
+  plan.pass = pass, plan.config = config, plan.row_blocks = row_blocks;
   const Registration registration(program_of(plan).expression.c_str(), std::move(kernel));
 }
 
@@ -26,11 +26,11 @@ void add_codes() {
   add(QuantizePass::kCodes, kCfg, kernel_of(&quantize_codes<kCfg>));
 }
 
-template <TurnConfig kTurn, bool kToI8>
+template <TurnConfig kTurn, bool kToI8, int kHeads>
 void add_rotated() {
   if constexpr (kTurn.rotary != RotaryKind::kNone && kTurn.x != FloatType::kF32) {
-    constexpr RotatedConfig kCfg = RotatedConfig::of({kTurn, kToI8, 1});
-    add(QuantizePass::kRotated, kCfg.codes, kernel_of(&quantize_rotated<kCfg>));
+    constexpr RotatedConfig kCfg = RotatedConfig::of({kTurn, kToI8, 1}, kHeads);
+    add(QuantizePass::kRotated, kCfg.codes, kernel_of(&quantize_rotated<kCfg>), kCfg.row_blocks);
   }
 }
 
@@ -39,7 +39,9 @@ void add_of_type() {
   constexpr TurnConfig turn = kTurnsAhead[kTurn];
   add_codes<QuantizeConfig{turn, kToI8, 1}>();
   add_codes<QuantizeConfig{turn, kToI8, 0}>();
-  add_rotated<turn, kToI8>();
+  add_rotated<turn, kToI8, 32>();
+  if constexpr (RotatedConfig::of({turn}, 1) != RotatedConfig::of({turn}))
+    add_rotated<turn, kToI8, 1>();
   [&]<size_t... kRows>(std::index_sequence<kRows...>) {
     (add_codes<QuantizeConfig{turn, kToI8, kBlockRowsAhead[kRows]}>(), ...);
   }

@@ -53,6 +53,7 @@ bool add_rotated() {
   constexpr RotatedConfig kConfig = RotatedConfig::of({kTurn, true, 1});
   QuantizePlan plan;
   plan.pass = QuantizePass::kRotated, plan.config = kConfig.codes;
+  plan.row_blocks = kConfig.row_blocks;
   const Registration made(program_of(plan).expression.c_str(),
                           kernel_of(&quantize_rotated<kConfig>));
   return true;

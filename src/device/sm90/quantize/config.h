@@ -157,6 +157,9 @@ struct QuantizeConfig {
 // Of rotated rows of 16 bits that have a scale each (rotated.cuh).
 struct RotatedConfig {
   QuantizeConfig codes;
+  int row_blocks = 1;  // of a tile, each of as many rows as a warp has at a time: 1 or 2
+
+  constexpr bool operator==(const RotatedConfig&) const = default;
 
   static constexpr int kTableWarps = 3;        // beside one for x
   static constexpr int kStages = kTableWarps;  // tiles, with their tables
@@ -164,14 +167,20 @@ struct RotatedConfig {
 
   // With 64 columns a lane, since the code of more does not fit the cache of instructions, if then
   // lanes exchange columns; else with as few lanes a row as have registers for its values, if 2 do.
-  FA3_HD static constexpr RotatedConfig of(QuantizeConfig codes) {
-    TurnConfig& turn = codes.turn;
+  // Two blocks of rows where one would be less than 16 rows, or leave consumers idle.
+  FA3_HD static constexpr RotatedConfig of(QuantizeConfig codes, i64 heads = 32) {
+    RotatedConfig config{codes};
+    TurnConfig& turn = config.codes.turn;
     turn.from_smem = true;
     for (turn.most_lanes = 1; turn.most_lanes < 4 && turn.values() > 64;) turn.most_lanes *= 2;
-    if (turn.values() <= 64 && (turn.lanes() == 1 || turn.exchanges())) return {codes};
-    turn.most_lanes = 1;
-    if (turn.values() > TurnConfig::kMostValues) turn.most_lanes = 2;
-    return {codes};
+    if (turn.values() > 64 || (turn.lanes() > 1 && !turn.exchanges()))
+      turn.most_lanes = turn.head_dim > TurnConfig::kMostValues ? 2 : 1;
+    if (config.warp_rows() < 16 || !config.keeps_busy(heads)) config.row_blocks = 2;
+    return config;
+  }
+  // Have all consumers something to do while there are tiles?
+  FA3_HD constexpr bool keeps_busy(i64 heads) const {
+    return heads * row_blocks * kStages >= consumers();
   }
 
   // Consumer warps: as many as have registers for a lane's values.
@@ -183,10 +192,9 @@ struct RotatedConfig {
     return (at_launch * threads() - of_producer) / (32 * consumers()) / 8 * 8;
   }
   FA3_HD constexpr int threads() const { return 32 * consumers() + kWgThreads; }
-  // Of a warp at a time; and of a tile, which has one or two such blocks in each of its heads.
+  // Of a warp at a time, and of a tile.
   FA3_HD constexpr int warp_rows() const { return 32 / codes.turn.lanes(); }
-  FA3_HD constexpr int row_blocks() const { return warp_rows() < 16 ? 2 : 1; }
-  FA3_HD constexpr int rows() const { return row_blocks() * warp_rows(); }
+  FA3_HD constexpr int rows() const { return row_blocks * warp_rows(); }
   FA3_HD constexpr TileLayout x_tile() const { return {warp_rows(), codes.turn.head_dim, 2}; }
   FA3_HD constexpr int x_bytes() const {
     return static_cast<int>(round_up(x_tile().bytes(), 1024));

@@ -51,8 +51,8 @@ class RotatedConsumer {
       const i32 heads = ptx::ld_shared(&smem_.rows[stage].heads);
       if (heads == 0) return;
       FA3_NO_UNROLL
-      for (; part < kCfg.row_blocks() * heads; part += kCfg.consumers()) code(stage, part);
-      part -= kCfg.row_blocks() * heads;
+      for (; part < kCfg.row_blocks * heads; part += kCfg.consumers()) code(stage, part);
+      part -= kCfg.row_blocks * heads;
       ptx::warp_sync();
       if (ptx::lane_index() == 0) smem_.tile_empty[stage].arrive();
     }

@@ -37,7 +37,7 @@ struct TilePart {
 };
 template <RotatedConfig kCfg>
 FA3_DEV TilePart part_of(i32 heads, i32 i) {
-  const bool second = kCfg.row_blocks() == 2 && i >= heads;
+  const bool second = kCfg.row_blocks == 2 && i >= heads;
   return {second ? kCfg.warp_rows() : 0, i - (second ? heads : 0)};
 }
 

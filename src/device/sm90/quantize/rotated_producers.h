@@ -241,7 +241,7 @@ FA3_DEV void load_rotated(const QuantizeArgs& args, RotatedSmem<kCfg>& smem) {
     smem.tile_empty[ring.stage].arrive();
     const i32 batch = args.axis.cu_seqlens == nullptr ? source.sequence : 0;
     FA3_NO_UNROLL
-    for (i32 i = 0; i < kCfg.row_blocks() * rows.heads; ++i) {
+    for (i32 i = 0; i < kCfg.row_blocks * rows.heads; ++i) {
       const TilePart part = part_of<kCfg>(rows.heads, i);
       const i32 row = source.row + part.row, head = source.head + part.head;
       Barrier& full = smem.x_full[consumer];
