@@ -16,8 +16,7 @@ void PrintTo(const Mutated& m, std::ostream* out) { *out << m.name; }
 
 const bool added = add_quantize<64, 64, 128>() && add_quantize<64, 64, 200>() &&
                    add_quantize<128, 128, 0>() && add_quantize<32, 0, 0>() &&
-                   add_quantize<32, 0, 64>() && add_quantize<32, 16, 0>() && add_rotated<64>() &&
-                   add_rotated<256>();
+                   add_quantize<32, 0, 64>() && add_quantize<32, 16, 0>() && add_rotated<64>();
 
 // Of one warpgroup. Where two share a stage it is missed.
 constexpr char kWarps[] =
