@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// rotated_test.cpp — a CTA that codes many tiles of rotated rows, whose barriers all go round several
+// rotated_test.cpp — a CTA that codes many tiles of rotated rows, whose barriers all go round a few
 // times, breaks no rule and has the same bits under every schedule of the simulator.
 #include <gmock/gmock.h>
 

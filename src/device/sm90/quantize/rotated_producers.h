@@ -7,7 +7,7 @@
 
 #include "device/ptx/async_copy.h"
 #include "device/ptx/tma.h"
-#include "device/sm90/quantize/rotated.h"
+#include "device/sm90/quantize/rotated_tiles.h"
 
 namespace fa3::sm90 {
 
@@ -17,7 +17,11 @@ template <RotatedConfig kCfg>
 class TableProducer {
  public:
   FA3_DEV TableProducer(const QuantizeArgs& args, RotatedSmem<kCfg>& smem, u32 warp)
-      : args_(args), smem_(smem), stage_(warp), lane_(static_cast<i32>(ptx::lane_index())) {}
+      : args_(args),
+        smem_(smem),
+        stage_(warp),
+        lane_(static_cast<i32>(ptx::lane_index())),
+        tiles_(args) {}
 
   FA3_DEV void run() {
     const Signs signs = signs_of_piece();
@@ -27,7 +31,8 @@ class TableProducer {
     for (bool first = stage_ == 0;; first = false, phase ^= 1) {
       // Warps ask one after another, so that behind a tile that is none there is no other.
       smem_.tile_known[before].wait(stage_ == 0 ? phase ^ 1 : phase);
-      const Tile tile = find(first ? static_cast<i32>(ptx::block_index_x()) : behind(before));
+      const RotatedTile tile =
+          tiles_.find(first ? static_cast<i32>(ptx::block_index_x()) : behind(before));
       smem_.tile_empty[stage_].wait(phase ^ 1);
       if (lane_ == 0) {
         ptx::st_shared(&smem_.rows[stage_], tile.rows);
@@ -35,7 +40,8 @@ class TableProducer {
         smem_.tile_known[stage_].arrive();
       }
       if (tile.rows.counts()) load(tile);
-      if (lane_ == 0 && tile.rows.heads > 0) ptx::st_shared(&smem_.target[stage_], target_of(tile));
+      if (lane_ == 0 && tile.rows.heads > 0)
+        ptx::st_shared(&smem_.target[stage_], tiles_.target_of(tile));
       if (tile.rows.counts()) make(signs);
       smem_.tile_full[stage_].arrive();
       if (tile.rows.heads == 0) return;
@@ -52,80 +58,6 @@ class TableProducer {
   // signs alone.
   using Signs = ptx::Vec<u32, 4>;
 
-  struct Tile {
-    TileRows rows;
-    TileSource source;
-    SequenceRows of;
-    i32 first;  // of those
-  };
-
-  FA3_DEV static Tile none(i32 i) {
-    Tile tile{};
-    tile.source.tile = i;
-    return tile;
-  }
-
-  // Tile i, if there is one. All lanes.
-  FA3_DEV Tile find(i32 i) {
-    const RotatedGrid& grid = args_.rotated;
-    if (i >= grid.tiles) return none(i);
-    const i32 part = i / grid.groups;
-    if (grid.parts == 0) return find_ragged(i, static_cast<u32>(part));
-    const i32 b = part / grid.parts;
-    const SequenceRows of = rows_of_warp<true>(args_.axis, args_.batch, b);
-    return tile_of(i, b, of, part % grid.parts);
-  }
-
-  // Rows of a sequence that have scales.
-  FA3_DEV i32 scaled_rows(const SequenceRows& of, i32 b) const {
-    return args_.by_total_row ? of.rows : b < args_.batch ? args_.most_rows : 0;
-  }
-
-  FA3_DEV Tile tile_of(i32 i, i32 b, const SequenceRows& of, i32 part) const {
-    const i32 first = part * kCfg.rows(), head = i % args_.rotated.groups * args_.rotated.heads;
-    return {{of.used - first, of.rows - first, scaled_rows(of, b) - first,
-             min(args_.heads - head, args_.rotated.heads)},
-            {of.begin + first, head, b, i},
-            of,
-            first};
-  }
-  FA3_DEV TileTarget target_of(const Tile& tile) const {
-    const QuantizePlace place{tile.source.sequence, tile.source.head, tile.of};
-    return {args_.codes.data + place.at(args_.codes, tile.first),
-            scales_of(args_, place) + tile.first * args_.scale.row};
-  }
-
-  // Of sequences with lengths of their own, part `part` of all: tiles come in order, so the search
-  // goes on from the last one, 32 sequences at a time. Lengths may be wrong: sums may overflow, but
-  // what is found is a part of its sequence.
-  FA3_DEV Tile find_ragged(i32 i, u32 part) {
-    FA3_NO_UNROLL
-    for (; sequence_ <= args_.batch; sequence_ += 32) {
-      const i32 b = sequence_ + lane_;
-      SequenceRows of;
-      if (b <= args_.batch) of = rows_of<true>(args_.axis, args_.batch, b);
-      const i32 rows = b <= args_.batch ? max(of.rows, scaled_rows(of, b)) : 0;
-      const auto parts = static_cast<u32>(rows / kCfg.rows() + (rows % kCfg.rows() > 0));
-      u32 behind = parts;  // parts of this sequence and those before it
-      FA3_UNROLL
-      for (i32 m = 1; m < 32; m *= 2) {
-        const u32 before = ptx::shfl_up(behind, static_cast<u32>(m));
-        if (lane_ >= m) behind += before;
-      }
-      const u32 found = ptx::ballot(part - before_ - (behind - parts) < parts);
-      if (found != 0) {
-        const auto of_lane = [lane = 31 - static_cast<u32>(ptx::clz(found & -found))](auto x) {
-          return ptx::shfl_idx(x, lane);
-        };
-        before_ += of_lane(behind - parts), sequence_ = of_lane(b);
-        return tile_of(i, sequence_, {of_lane(of.begin), of_lane(of.rows), of_lane(of.used)},
-                       static_cast<i32>(part - before_));
-      }
-      before_ += ptx::shfl_idx(behind, 31);
-    }
-    return none(i);
-  }
-
   // The number to look at after the tile of a stage. All lanes.
   FA3_DEV i32 behind(u32 stage) const {
     i32 next = 0;
@@ -137,7 +69,7 @@ class TableProducer {
 
   // What is loaded lies where the lane will write: all loads are under way at a time, and take
   // neither registers nor room.
-  FA3_DEV void load(const Tile& tile) const {
+  FA3_DEV void load(const RotatedTile& tile) const {
     const i64 last = args_.positions - 1;
     const i64 begin = first_position(args_, tile.source.sequence) + tile.first;
     // As position_of, for up to kCfg.rows() rows from here on.
@@ -223,8 +155,7 @@ class TableProducer {
   RotatedSmem<kCfg>& smem_;
   const u32 stage_;
   const i32 lane_;
-  i32 sequence_ = 0;  // with lengths of their own: of the last tile,
-  u32 before_ = 0;    // and the parts of those before it
+  TileFinder<kCfg> tiles_;
 };
 
 // The thread that brings x.
