@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// quantize_plan.cpp — what the quantising kernels take, which of them run, and their names.
+// quantize_plan.cpp — which of the quantising kernels run, how, and their names.
 #include "plan/sm90/quantize_plan.h"
 
 #include <fmt/core.h>
@@ -10,101 +10,10 @@
 #include "device/sm90/quantize/args.h"
 #include "plan/sm90/fwd_variants.h"
 #include "plan/sm90/quantize_configs.h"
-#include "plan/sm90/tensor_limits.h"
+#include "plan/sm90/quantize_limits.h"
 
 namespace fa3::sm90 {
 namespace {
-
-constexpr int64_t kMaxGrid = 65535;             // of y and z: parts of rows, sequences
-constexpr int64_t kMaxRows = int64_t{1} << 30;  // coordinates stay in 31 bits
-constexpr int64_t kAccess = 16;                 // bytes of a load of x and of the tables
-
-// ---- What is declined ---------------------------------------------------------------------------
-
-Status check_limit(const char* what, int64_t value, int64_t limit, const char* remedy) {
-  if (value <= limit) return {};
-  return unsupported("quantize: {}={} on sm90, need at most {}; {}", what, value, limit, remedy);
-}
-
-Status check_stride(TensorId id, const char* what, int64_t extent, int64_t stride, int64_t size,
-                    int64_t access) {
-  if (extent <= 1 || stride * size % access == 0) return {};
-  return unsupported(
-      "quantize: {}: {} stride {} on sm90, need a multiple of {} elements ({} bytes); copy the "
-      "tensor, or use backend cpu",
-      tensor_name(id), what, stride, access / size, access);
-}
-
-Status check_rows(const Problem& p, TensorId id, int64_t access) {
-  const Layout& layout = p.layout[id];
-  const int64_t size = dtype_bytes(layout.dtype);
-  FA3_RETURN_IF_ERROR(check_stride(id, "row", p.q.rows, layout.row, size, access));
-  FA3_RETURN_IF_ERROR(check_stride(id, "head", p.heads_q, layout.head, size, access));
-  if (p.q.varlen) return {};
-  return check_stride(id, "batch", p.batch, layout.batch, size, access);
-}
-
-FloatType float_type(fa3_dtype type) {
-  return type == FA3_F32 ? FloatType::kF32 : type == FA3_F16 ? FloatType::kF16 : FloatType::kBf16;
-}
-
-Result<TurnConfig> turn_of(const Problem& p) {
-  const int64_t d = p.head_dim_qk, cols = p.block_of(kCodes).cols;
-  const Rotation& r = p.rotation;
-  if (d % 16 != 0 || d < 16 || d > kMaxHeadDim)
-    return unsupported(
-        "quantize: head_dim={} on sm90, need a multiple of 16 up to {}; pad with zero columns, or "
-        "use backend cpu",
-        d, kMaxHeadDim);
-  if (r.rotary_dim % 16 != 0)
-    return unsupported(
-        "quantize: rotary_cos.shape[1]={} on sm90, need a multiple of 8; use backend cpu",
-        r.rotary_dim / 2);
-  TurnConfig turn;
-  turn.x = float_type(p.layout[kX].dtype);
-  turn.head_dim = static_cast<int>(d);
-  turn.hadamard = r.hadamard > 1 ? static_cast<int>(r.hadamard) : 0;
-  if (r.rotary_dim > 0) {
-    turn.rotary = r.rotary_pairs ? RotaryKind::kPairs : RotaryKind::kHalves;
-    turn.rotary_dim = static_cast<int>(r.rotary_dim);
-    turn.table = float_type(p.layout[kRotaryCos].dtype);
-  }
-  if (cols > 0 && cols < d) {
-    if (cols % TurnConfig::kPiece != 0)
-      return unsupported(
-          "quantize: block.cols={} on sm90, need 0 or a multiple of {}; use backend cpu", cols,
-          TurnConfig::kPiece);
-    turn.block_cols = static_cast<int>(cols);
-  }
-  if (turn.values() > TurnConfig::kMostValues)
-    return unsupported(
-        "quantize: head_dim={} with rotary_cos.shape[1]={} and block.cols={} on sm90: {} columns a "
-        "thread, which has registers for {}; use wider blocks, or backend cpu",
-        d, r.rotary_dim / 2, cols, turn.values(), TurnConfig::kMostValues);
-  return turn;
-}
-
-Status check_problem(const Problem& p) {
-  FA3_RETURN_IF_ERROR(check_limit("batch", p.batch, kMaxGrid - 1, "split the batch"));
-  FA3_RETURN_IF_ERROR(
-      check_limit(p.q.varlen ? "total" : "seqlen", p.q.rows, kMaxRows, "split the tensor"));
-  FA3_RETURN_IF_ERROR(check_limit("max_seqlen", p.q.max_seqlen, kMaxRows, "give a smaller bound"));
-  FA3_RETURN_IF_ERROR(check_rows(p, kX, kAccess));
-  FA3_RETURN_IF_ERROR(check_rows(p, kCodes, TurnConfig::kPiece));
-  if (p.image.keys > 0) {  // whose kernel loads codes by TMA
-    FA3_RETURN_IF_ERROR(check_strides(p, kCodes, has_lengths(p)));
-    FA3_RETURN_IF_ERROR(check_axis(p, "token", kCodes, kCodes, has_lengths(p)));
-  }
-  for (const TensorId id : {kRotaryCos, kRotarySin}) {
-    const Layout& table = p.layout[id];
-    if (table.present())
-      FA3_RETURN_IF_ERROR(check_stride(id, "row", p.rotation.positions, table.row,
-                                       dtype_bytes(table.dtype), kAccess));
-  }
-  return {};
-}
-
-// ---- Which kernels ------------------------------------------------------------------------------
 
 // The block of rows as a kernel's configuration has it: 0 where no CTA holds one.
 int held_rows(const Problem& p, const TurnConfig& turn, const DeviceInfo& device) {
@@ -154,7 +63,8 @@ Status set_tiles(const Problem& p, const RotatedConfig& rotated, int64_t rows,
   const int64_t heads = div_up(p.heads_q, groups);
   groups = div_up(p.heads_q, heads);
   const int64_t tiles = parts * groups;
-  FA3_RETURN_IF_ERROR(check_limit("tiles of rows", tiles, INT32_MAX / 2, "split the batch"));
+  FA3_RETURN_IF_ERROR(
+      check_quantize_limit("tiles of rows", tiles, INT32_MAX / 2, "split the batch"));
   plan.rotated = {static_cast<i32>(tiles), p.q.varlen ? 0 : static_cast<i32>(of_sequence),
                   static_cast<i32>(groups), static_cast<i32>(heads)};
   plan.pass = QuantizePass::kRotated;
@@ -210,7 +120,7 @@ int64_t quantize_chunks(const Problem& p) {
 
 Result<std::vector<QuantizePlan>> make_quantize_plans(const Problem& p, const DeviceInfo& device) {
   FA3_TRY(const TurnConfig turn, turn_of(p));
-  FA3_RETURN_IF_ERROR(check_problem(p));
+  FA3_RETURN_IF_ERROR(check_quantize(p));
   if (device.compiled_ahead &&
       std::find(std::begin(kTurnsAhead), std::end(kTurnsAhead), turn) == std::end(kTurnsAhead))
     return unsupported(
@@ -244,7 +154,7 @@ Result<std::vector<QuantizePlan>> make_quantize_plans(const Problem& p, const De
   const auto add = [&](QuantizePass pass, int64_t y, int64_t more_entries) {
     plan.pass = pass;
     plan.grid[0] = static_cast<uint32_t>(std::max<int64_t>(p.heads_q, 1));
-    plan.grid[1] = static_cast<uint32_t>(std::clamp<int64_t>(y, 1, kMaxGrid));
+    plan.grid[1] = static_cast<uint32_t>(std::clamp<int64_t>(y, 1, kMaxQuantizeGrid));
     plan.grid[2] = static_cast<uint32_t>(std::max<int64_t>(p.batch + more_entries, 1));
     plans.push_back(plan);
     plan.first = false;
@@ -255,7 +165,7 @@ Result<std::vector<QuantizePlan>> make_quantize_plans(const Problem& p, const De
   const int64_t most =
       p.q.varlen || p.q.seqused
           ? div_up(kMostOfSm * std::max(device.multiprocessors, 1), std::max<int64_t>(entries, 1))
-          : kMaxGrid;
+          : kMaxQuantizeGrid;
   const int64_t ctas = min(ctas_of(div_up(rows, plan.config.rows()), entries,
                                    plan.config.ctas_of_sm(), device.multiprocessors),
                            most);
