@@ -223,14 +223,18 @@ TEST(SimQuantizeEmpty, WithoutRowsNothingOutsideIsTouched) {
   const kit::Context sim = simulator();
   for (const int64_t rows : {0, 1, 64, 512}) {
     for (const bool varlen : {false, true}) {
-      SCOPED_TRACE(fmt::format("blocks of {} rows{}", rows, varlen ? ", varlen" : ""));
-      Call c;
-      c.dim = 64, c.in = FA3_BF16, c.batch = 2, c.heads = 3, c.seqlen = 0;
-      c.scales = rows == 0 ? Call::kHead : Call::kBlocks, c.rows = rows;
-      if (varlen) c.cu = {0, 0, 0};
-      c.fill();
-      c.run(sim.get());
-      for (const float s : c.scale) EXPECT_EQ(s, rows == 0 ? 1 : -7);
+      for (const bool rotated : {false, true}) {
+        SCOPED_TRACE(fmt::format("blocks of {} rows{}{}", rows, varlen ? ", varlen" : "",
+                                 rotated ? ", rotated" : ""));
+        Call c;
+        c.dim = 64, c.in = FA3_BF16, c.batch = 2, c.heads = 8, c.seqlen = 0;
+        c.scales = rows == 0 ? Call::kHead : Call::kBlocks, c.rows = rows;
+        if (rotated) c.hadamard = 64, c.rotary_dim = 64;
+        if (varlen) c.cu = {0, 0, 0};
+        c.fill();
+        c.run(sim.get());
+        for (const float s : c.scale) EXPECT_EQ(s, rows == 0 ? 1 : -7);
+      }
     }
   }
 }
@@ -253,6 +257,17 @@ TEST_P(SimQuantizeDeclined, NamesValueAndRemedy) {
   EXPECT_EQ(fa3_quantize(simulator().get(), &a, nullptr), FA3_UNSUPPORTED);
   EXPECT_THAT(fa3_last_error(), testing::HasSubstr(GetParam().says));
   EXPECT_EQ(c.scale[0], -7) << "something was written";
+}
+
+// Kernels count positions in 32 bits. Tensors are not looked at.
+TEST(SimQuantizePositions, MoreThanKernelsCount_AreDeclined) {
+  Call c;
+  c.dim = 64, c.in = FA3_BF16, c.hadamard = 64, c.rotary_dim = 64, c.scales = Call::kToken;
+  c.fill();
+  fa3_quantize_args a = c.args();
+  a.rotary_cos.shape[0] = a.rotary_sin.shape[0] = int64_t{1} << 31;
+  EXPECT_EQ(fa3_quantize(simulator().get(), &a, nullptr), FA3_UNSUPPORTED);
+  EXPECT_THAT(fa3_last_error(), testing::HasSubstr("rotary_cos.shape[0]=2147483648 on sm90"));
 }
 
 const std::vector<Declined> kDeclined = {

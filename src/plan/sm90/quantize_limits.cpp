@@ -84,6 +84,8 @@ Status check_quantize(const Problem& p) {
                                            "split the tensor"));
   FA3_RETURN_IF_ERROR(
       check_quantize_limit("max_seqlen", p.q.max_seqlen, kMaxRows, "give a smaller bound"));
+  FA3_RETURN_IF_ERROR(check_quantize_limit("rotary_cos.shape[0]", p.rotation.positions, INT32_MAX,
+                                           "keep the positions that occur"));
   FA3_RETURN_IF_ERROR(check_rows(p, kX, kAccess));
   FA3_RETURN_IF_ERROR(check_rows(p, kCodes, TurnConfig::kPiece));
   if (p.image.keys > 0) {  // whose kernel loads codes by TMA

@@ -38,6 +38,7 @@ std::optional<RotatedConfig> rotated_of(const Problem& p, const QuantizeConfig& 
   if (codes.turn.rotary == RotaryKind::kNone || codes.turn.x == FloatType::kF32 ||
       codes.block_rows != 1 || p.layout[kOffset].present())
     return std::nullopt;
+  if (!p.q.varlen && p.q.rows * p.batch == 0) return std::nullopt;  // no tiles
   const RotatedConfig rotated = RotatedConfig::of(codes, p.heads_q);
   const bool fits = rotated.codes.turn.values() <= TurnConfig::kMostValues &&
                     rotated.smem_bytes() <= static_cast<int>(kHopperSmemBytes);
