@@ -10,7 +10,7 @@ namespace fa3::sm90 {
 namespace {
 
 constexpr int64_t kMaxRows = int64_t{1} << 30;  // coordinates stay in 31 bits
-constexpr int64_t kAccess = 16;                 // bytes of a load of x and of the tables
+constexpr int64_t kAccess = 16;                 // bytes of a load of the tables
 
 Status check_stride(TensorId id, const char* what, int64_t extent, int64_t stride, int64_t size,
                     int64_t access) {
@@ -21,13 +21,14 @@ Status check_stride(TensorId id, const char* what, int64_t extent, int64_t strid
       tensor_name(id), what, stride, access / size, access);
 }
 
-Status check_rows(const Problem& p, TensorId id, int64_t access) {
-  const Layout& layout = p.layout[id];
-  const int64_t size = dtype_bytes(layout.dtype);
-  FA3_RETURN_IF_ERROR(check_stride(id, "row", p.q.rows, layout.row, size, access));
-  FA3_RETURN_IF_ERROR(check_stride(id, "head", p.heads_q, layout.head, size, access));
+// Rows of codes begin with whole pieces.
+Status check_codes(const Problem& p) {
+  const Layout& codes = p.layout[kCodes];
+  constexpr int64_t kAccess = TurnConfig::kPiece;
+  FA3_RETURN_IF_ERROR(check_stride(kCodes, "row", p.q.rows, codes.row, 1, kAccess));
+  FA3_RETURN_IF_ERROR(check_stride(kCodes, "head", p.heads_q, codes.head, 1, kAccess));
   if (p.q.varlen) return {};
-  return check_stride(id, "batch", p.batch, layout.batch, size, access);
+  return check_stride(kCodes, "batch", p.batch, codes.batch, 1, kAccess);
 }
 
 FloatType float_type(fa3_dtype type) {
@@ -86,8 +87,8 @@ Status check_quantize(const Problem& p) {
       check_quantize_limit("max_seqlen", p.q.max_seqlen, kMaxRows, "give a smaller bound"));
   FA3_RETURN_IF_ERROR(check_quantize_limit("rotary_cos.shape[0]", p.rotation.positions, INT32_MAX,
                                            "keep the positions that occur"));
-  FA3_RETURN_IF_ERROR(check_rows(p, kX, kAccess));
-  FA3_RETURN_IF_ERROR(check_rows(p, kCodes, TurnConfig::kPiece));
+  FA3_RETURN_IF_ERROR(check_strides(p, kX, false));  // as TMA has them
+  FA3_RETURN_IF_ERROR(check_codes(p));
   if (p.image.keys > 0) {  // whose kernel loads codes by TMA
     FA3_RETURN_IF_ERROR(check_strides(p, kCodes, has_lengths(p)));
     FA3_RETURN_IF_ERROR(check_axis(p, "token", kCodes, kCodes, has_lengths(p)));
