@@ -2,9 +2,9 @@
 // quantize_limits.h — what the quantising kernels take.
 #pragma once
 
+#include "core/problem.h"
 #include "core/status.h"
 #include "device/sm90/quantize/config.h"
-#include "core/problem.h"
 
 namespace fa3::sm90 {
 
