@@ -24,11 +24,11 @@ Status check_stride(TensorId id, const char* what, int64_t extent, int64_t strid
 // Rows of codes begin with whole pieces.
 Status check_codes(const Problem& p) {
   const Layout& codes = p.layout[kCodes];
-  constexpr int64_t kAccess = TurnConfig::kPiece;
-  FA3_RETURN_IF_ERROR(check_stride(kCodes, "row", p.q.rows, codes.row, 1, kAccess));
-  FA3_RETURN_IF_ERROR(check_stride(kCodes, "head", p.heads_q, codes.head, 1, kAccess));
+  constexpr int64_t kPiece = TurnConfig::kPiece;
+  FA3_RETURN_IF_ERROR(check_stride(kCodes, "row", p.q.rows, codes.row, 1, kPiece));
+  FA3_RETURN_IF_ERROR(check_stride(kCodes, "head", p.heads_q, codes.head, 1, kPiece));
   if (p.q.varlen) return {};
-  return check_stride(kCodes, "batch", p.batch, codes.batch, 1, kAccess);
+  return check_stride(kCodes, "batch", p.batch, codes.batch, 1, kPiece);
 }
 
 FloatType float_type(fa3_dtype type) {
