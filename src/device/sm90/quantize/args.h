@@ -34,7 +34,8 @@ struct RotatedGrid {
 };
 
 struct QuantizeArgs {
-  // {head_dim, row, head, sequence}; RotatedConfig::one_box(): {column, row, panel, head, sequence}.
+  // {head_dim, row, head, sequence}; with RotatedConfig::one_box()
+  // {column, row, panel, head, sequence}.
   TensorMap x_map;
   Strided<const void> x;
   Strided<u8> codes;
