@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """gpu_check_test.py — the bundle of `make gpu-check`: complete, at home in any folder, and clear
-about a machine without a GPU. Programs that this build has not made are played by another."""
+about a machine without a GPU. Programs that this build leaves out (with sanitizers it does) are
+played by another."""
 
 import argparse
 import importlib.util
@@ -105,7 +106,8 @@ class GpuCheck(unittest.TestCase):
     def test_libraries_are_its_own(self):
         lib = self.home / "lib"
         own = ["libfa3.so", "libfa3_conformance.so", "libfa3_sim.so"]
-        for binary in [self.home / "bin" / "fa3", *(lib / name for name in own)]:
+        programs = [self.home / "bin" / name for name in bundle.PROGRAMS]
+        for binary in [*programs, *(lib / name for name in own)]:
             loader = environment(LD_LIBRARY_PATH=f"{lib}:{lib}/programs")
             done = subprocess.run(["ldd", binary], capture_output=True, text=True, env=loader)
             for line in done.stdout.splitlines():
