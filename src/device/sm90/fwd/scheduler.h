@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// scheduler.h — the forward kernel's scheduler: which Q tile a CTA works on next, and which KV
-// tiles it visits. One warp, all lanes alike; the other roles get the result through shared memory.
+// scheduler.h — the forward kernel's scheduler: which Q tile a CTA works on
+// next, and which KV tiles it visits. One warp, all lanes alike; the other
+// roles get the result through shared memory.
 #pragma once
 
 #include "device/hopper/ring.h"
@@ -13,43 +14,9 @@
 #include "device/sm90/fwd/work.h"
 #include "device/warp/element.h"
 #include "device/warp/mask_tensor.h"
+#include "device/warp/sequence_search.h"
 
 namespace fa3::sm90 {
-
-// Tiles of varlen queries are numbered sequence by sequence, rows of no sequence last. Indices only
-// grow, so the search resumes at the 32 sequences where it ended.
-struct SequenceSearch {
-  u32 group = 0;   // first of 32 sequences
-  u32 before = 0;  // tiles of the sequences before them
-
-  struct Found {
-    i32 batch;  // −1: index is beyond the last tile
-    u32 tiles;  // per head
-    u32 index;  // within the sequence
-  };
-  FA3_DEV Found find(const FwdArgs& args, i32 tile_q, u32 index) {
-    for (; group <= static_cast<u32>(args.batch); group += 32) {
-      const i32 b = static_cast<i32>(group + ptx::lane_index());
-      const i32 rows = b <= args.batch ? rows_of<true>(args.q_axis, args.batch, b).rows : 0;
-      const u32 mine =
-          static_cast<u32>((rows + tile_q - 1) / tile_q) * static_cast<u32>(args.heads_q);
-      u32 through = mine;  // tiles up to and including this lane's sequence
-      FA3_UNROLL
-      for (u32 step = 1; step < 32; step *= 2) {
-        const u32 left = ptx::shfl_up(through, step);
-        if (ptx::lane_index() >= step) through += left;
-      }
-      const u32 lane = ptx::redux_add(before + through <= index);  // sequences that end before
-      if (lane < 32) {
-        const u32 tiles = ptx::shfl_idx(mine, lane), start = ptx::shfl_idx(through - mine, lane);
-        return {static_cast<i32>(group + lane), tiles / static_cast<u32>(args.heads_q),
-                index - before - start};
-      }
-      before += ptx::shfl_idx(through, 31);
-    }
-    return {-1, 0, 0};
-  }
-};
 
 template <FwdConfig kCfg>
 class FwdTiles {
@@ -63,11 +30,16 @@ class FwdTiles {
     i32 batch = 0;
     QTile at{};
     if (kCfg.ragged && args_.q_axis.cu_seqlens != nullptr) {
-      const SequenceSearch::Found found = search_.find(args_, kCfg.tile_q(), index_);
+      // Rows of no sequence last.
+      const SequenceSearch::Found found = search_.find(args_.batch, index_, [&](i32 b) {
+        const i32 rows = b <= args_.batch ? rows_of<true>(args_.q_axis, args_.batch, b).rows : 0;
+        return static_cast<u32>((rows + kCfg.tile_q() - 1) / kCfg.tile_q()) *
+               static_cast<u32>(args_.heads_q);
+      });
       if (found.batch < 0) return none();
       batch = found.batch;
       TileOrder order = args_.order;
-      order.q_tiles = found.tiles, order.heads = static_cast<u32>(args_.heads_q);
+      order.heads = static_cast<u32>(args_.heads_q), order.q_tiles = found.tiles / order.heads;
       at = order.at(found.index);
     } else {
       if (index_ >= args_.order.tiles()) return none();
@@ -133,9 +105,10 @@ FA3_DEV void publish(FwdSharedWork& to, const FwdArgs& args, const FwdWork& work
   }
 }
 
-// Run by the whole warp. A CTA claims its next Q tile when the producer is about to load the last K
-// of this one: late enough for all other CTAs to have had their chance, early enough to have the
-// answer when the last loads are in flight.
+// Run by the whole warp. A CTA claims its next Q tile when the producer is
+// about to load the last K of this one: late enough for all other CTAs to have
+// had their chance, early enough to have the answer when the last loads are in
+// flight.
 template <FwdConfig kCfg, class Mask>
 FA3_DEV void schedule(FwdSmem<kCfg>& smem, const FwdArgs& args) {
   FwdTiles<kCfg> tiles(args);
@@ -146,7 +119,8 @@ FA3_DEV void schedule(FwdSmem<kCfg>& smem, const FwdArgs& args) {
   for (; more; slot.advance(), claim.advance()) {
     if constexpr (kCfg.schedule != FwdSchedule::kOneTile) smem.claim.wait(claim.phase);
     smem.work_empty[slot.stage].wait(slot.phase);  // sim:spare(one_tile)
-    // Lanes that lane 0 left behind could find a later phase with the same parity (ABA).
+    // Lanes that lane 0 left behind could find a later phase with the same
+    // parity (ABA).
     ptx::warp_sync();  // sim:spare(lagging)
     FwdWork work = tiles.next();
     more = work.tile >= 0;
