@@ -127,6 +127,41 @@ TEST_P(SimFwdBlockScales, AreRight) {
 INSTANTIATE_TEST_SUITE_P(HeadDims, SimFwdBlockScales,
                          testing::Combine(testing::ValuesIn(head_dims()), testing::Bool()));
 
+// A key that a row does not see changes nothing there, however large its scale; and what a row sees
+// may have scales of any size.
+TEST(SimFwdTokenScales, HiddenKeysCountForNothing) {
+  using Of = verify::Scales::Of;
+  verify::Config c = causal();
+  c.dtype = FA3_F8_E4M3;
+  c.out_dtype = FA3_BF16;
+  c.heads_q = c.heads_kv = 1;
+  c.seqlen_q = c.seqlen_kv = 70;
+  c.v_scale = {Of::kTokens};
+  kit::expect_right(c, simulator());
+  const auto o_with = [&](double first, double last) {
+    Tensors t = verify::make_tensors(c);
+    for (int64_t key = 0; key < 70; ++key) {
+      const Index at = {0, 0, key};
+      verify::set(t.v_scale.view, at, verify::get(t.v_scale.view, at) * (key < 69 ? first : last));
+    }
+    const fa3_forward_args args = verify::forward_args(c, t);
+    EXPECT_EQ(fa3_forward(simulator(), &args, nullptr), FA3_OK) << fa3_last_error();
+    std::vector<double> o;
+    for (int64_t row = 0; row < 69; ++row)
+      for (int64_t column = 0; column < c.head_dim_v; ++column)
+        o.push_back(verify::get(t.o.view, {0, row, 0, column}));
+    return o;
+  };
+  const std::vector<double> plain = o_with(1, 1);
+  EXPECT_EQ(o_with(1, 0x1p30), plain);
+  EXPECT_EQ(o_with(1, 0x1p-60), plain);
+  for (const double factor : {0x1p-100, 0x1p100}) {
+    std::vector<double> o = o_with(factor, 1);
+    for (double& x : o) x /= factor;
+    EXPECT_EQ(o, plain) << factor;
+  }
+}
+
 // Scales of blocks of columns, alone and with blocks of rows; of Q and K of E4M3 or INT8, V of E4M3
 // or 16 bits. Those of head dim 64 in blocks of 64 are plain.
 struct Columns {

@@ -134,6 +134,41 @@ TEST_P(SimQuantize, NanAndInf_AsOnTheProcessor) {
   }
 }
 
+// Turned, finite elements may be beyond FP32: that is NaN, as on the processor, though the kernel
+// turns in units by which they are finite.
+TEST(SimQuantizeLargest, BeyondFp32_AsOnTheProcessor) {
+  if (kit::kSanitized) GTEST_SKIP() << "values of elements: nothing for sanitizers";
+  const kit::Context sim = simulator(), cpu = kit::make_context();
+  Call c;
+  c.dim = c.hadamard = c.seqlen = 128, c.in = FA3_BF16, c.heads = 1;
+  c.fill();
+  const auto put = [&](int64_t row, int64_t column, double value) {
+    verify::encode(c.in, value, &c.x[static_cast<size_t>((row * c.dim + column) * 2)]);
+  };
+  for (int64_t row = 0; row < c.dim; ++row)
+    for (int64_t column = 0; column < c.dim; ++column) put(row, column, row == column ? 1 : 0);
+  c.run(cpu.get());
+  std::vector<double> signs;  // of column 0
+  for (int64_t row = 0; row < c.dim; ++row) signs.push_back(c.value(row, 0, 0) > 0 ? 1 : -1);
+  c.fill();
+  for (int64_t column = 0; column < c.dim; ++column)  // 15 / sqrt(128) > 1 > 15 / 16
+    put(3, column, column < 15 ? 3.3e38 * signs[static_cast<size_t>(column)] : 0);
+  for (const Call::Scales scales : {Call::kToken, Call::kBlocks, Call::kHead}) {
+    c.scales = scales, c.rows = scales == Call::kBlocks ? 64 : 0;
+    Call expected = c;
+    c.run(sim.get()), expected.run(cpu.get());
+    for (size_t i = 0; i < c.scale.size(); ++i)
+      EXPECT_NEAR(c.scale[i], expected.scale[i], 1e-5 * expected.scale[i]) << i;
+    int64_t nan = 0;
+    for (int64_t column = 0; column < c.dim; ++column) {
+      const bool is = std::isnan(c.code(3, 0, column));
+      EXPECT_EQ(is, std::isnan(expected.code(3, 0, column))) << column;
+      nan += is ? 1 : 0;
+    }
+    EXPECT_GT(nan, 0);
+  }
+}
+
 // Of many heads with lengths of their own a CTA sums up one chunk of rows after another.
 TEST(SimQuantizeMean, ChunksInOneCta_MatchTheReference) {
   if (kit::kSanitized) GTEST_SKIP() << "other heads in the same places: nothing for sanitizers";

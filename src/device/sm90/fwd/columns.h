@@ -87,37 +87,34 @@ struct ByColumns {
     if constexpr (kCfg.kv_scales == KvScales::kTiles) c.round_p(p);
     FA3_UNROLL
     for (int column = 0; column < kCfg.head_dim_v; column += kCfg.flush_columns) {
-      const float of_v = scale_p(c, p, kv_tile, column);
+      const PerRow of_v = scale_p(c, p, kv_tile, column);
       ptx::Acc<kCfg.flush_columns> part;
       gemm_rs<kCfg.dtype_v>(part, c.p_frag, v.from_row(static_cast<u32>(column)), kOverwrite);
       gemm_wait<0>(part);
       FA3_UNROLL
       for (int i = 0; i < kCfg.flush_columns / 2; ++i) {
         float& o = c.o_acc[column / 2 + i];
-        o = ptx::fma(part[i], of_v, o);
+        o = ptx::fma(part[i], of_v[i / 2 % 2], o);
       }
     }
   }
 
-  // What P·V of those columns is multiplied by. Where scales change within a tile, that is their
-  // largest, and P as an operand is multiplied by scale / largest, which E4M3 holds as well as P.
+  // What P·V of those columns is multiplied by. Where scales change within a tile, P as an operand
+  // has them.
   template <class Consumer>
-  FA3_DEV static float scale_p(Consumer& c, const typename Consumer::PAcc& p, i32 kv_tile,
-                               int column) {
+  FA3_DEV static PerRow scale_p(Consumer& c, const typename Consumer::PAcc& p, i32 kv_tile,
+                                int column) {
     const FwdScale& scale = c.args.v_scale;
     const FwdColumns& columns = c.args.v_columns;
     if constexpr (Consumer::kConfig.kv_scales == KvScales::kTiles) {
-      return c.scales.of_tile(scale, columns, c.scales.v, kv_tile, column);
+      const float of_tile = c.scales.of_tile(scale, columns, c.scales.v, kv_tile, column);
+      return {{of_tile, of_tile}};
     } else {
-      auto of_keys = c.scales.of_keys(scale, columns, c.scales.v, kv_tile, column);
-      const float largest = of_keys.normalise();
       typename Consumer::PAcc scaled;
-      of_keys.for_columns([&](int i, float of_v) {
-        FA3_UNROLL
-        for (int n = i; n <= i + 2; n += 2) scaled[n] = p[n] == 0 ? 0.f : p[n] * of_v;
-      });
+      const PerRow inverse =
+          c.scales.of_keys(scale, columns, c.scales.v, kv_tile, column).scale_p(scaled, p);
       c.round_p(scaled);
-      return largest;
+      return inverse;
     }
   }
 

@@ -78,8 +78,9 @@ struct KvScalesOf {
 template <FwdConfig kCfg>
 struct KvScalesOf<kCfg, KvScales::kTiles> {
   BlockWalk<kCfg.tile_kv> of_k, of_v;
-  float k;          // a factor of the tile's scores
-  float v, next_v;  // a factor of P·V, for the tile of P and for that of k
+  float k;       // a factor of the tile's scores
+  PerRow v;      // factors of P·V
+  float next_v;  // the same, for the tile of k
 
   FA3_DEV void begin(const FwdArgs& args, const FwdWork& work, i32 kv_tile) {
     of_k.begin(args.k_scale, work, kv_tile);
@@ -90,7 +91,7 @@ struct KvScalesOf<kCfg, KvScales::kTiles> {
     if constexpr (kCfg.v8()) next_v = of_v.next(args.v_scale);
   }
   FA3_DEV void scale_scores(ptx::Acc<kCfg.tile_kv>&) const {}
-  FA3_DEV void scale_p(ptx::Acc<kCfg.tile_kv>&) { v = next_v; }
+  FA3_DEV void scale_p(ptx::Acc<kCfg.tile_kv>&) { v = {{next_v, next_v}}; }
 };
 
 // The scales of a tile's keys: lane l has those of keys l, l + 32, …
@@ -125,16 +126,37 @@ struct KeyScales {
       }
     }
   }
-  // Divides all by the largest, which it returns. NaN stays, and counts for nothing.
-  FA3_DEV float normalise() {
-    float most = 0;
+  // P · scale of V as an operand that E4M3 holds as well as P: by a power of two for each row, that
+  // puts its largest at 2^7 to 2^8. Returns the inverses, factors of P·V. P is 0 where a key is not
+  // seen, so that its scale counts for nothing; one that is NaN reaches the rows that see its key.
+  template <class P>
+  FA3_DEV PerRow scale_p(P& scaled, const P& p) const {
+    KeyScales least;  // P reaches 2^8, and P · scale no more than FP32 does
     FA3_UNROLL
-    for (int g = 0; g < kGroups; ++g) most = ptx::max(most, group[g]);
-    const float largest = ptx::bits_as<float>(ptx::redux_max_u32(ptx::bits_as<u32>(most)));
-    const float by = largest == 0 ? 1.f : ptx::rcp(largest);
+    for (int g = 0; g < kGroups; ++g) least.group[g] = group[g] * 0x1p-8f;
+    static_assert(kMostLog2 == 8);
+    float most[2] = {0.f, 0.f};
+    least.for_columns([&](int i, float scale) {
+      FA3_UNROLL
+      for (int h = 0; h < 2; ++h) {
+        const float x = p[i + 2 * h] == 0 ? 0.f : p[i + 2 * h] * scale;
+        most[h] = ptx::max(most[h], x);
+        scaled[i + 2 * h] = x;
+      }
+    });
+    PerRow inverse;
     FA3_UNROLL
-    for (int g = 0; g < kGroups; ++g) group[g] *= by;
-    return largest;
+    for (int h = 0; h < 2; ++h) {
+      most[h] = ptx::max(most[h], ptx::shfl_xor(most[h], 1));
+      most[h] = ptx::max(most[h], ptx::shfl_xor(most[h], 2));
+      // 2^126 at most, whose inverse is normal.
+      const u32 exponent = max(ptx::bits_as<u32>(most[h]) >> 23, 8u);
+      const float by = ptx::bits_as<float>((261 - exponent) << 23);
+      inverse.row[h] = ptx::bits_as<float>((exponent + 1) << 23);
+      FA3_UNROLL
+      for (int i = 2 * h; i < kTileKv / 2; i += 4) scaled[i] *= by, scaled[i + 1] *= by;
+    }
+    return inverse;
   }
 };
 
@@ -144,7 +166,7 @@ struct KvScalesOf<kCfg, KvScales::kKeys> {
   const float *first_k, *first_v;  // of a head of a sequence
   i32 tile, used;
   Keys k, of_v;
-  float v;  // the largest of the tile of P, a factor of P·V
+  PerRow v;  // factors of P·V
 
   FA3_DEV void begin(const FwdArgs& args, const FwdWork& work, i32 kv_tile) {
     tile = kv_tile, used = work.kv_used;
@@ -158,15 +180,8 @@ struct KvScalesOf<kCfg, KvScales::kKeys> {
   FA3_DEV void scale_scores(ptx::Acc<kCfg.tile_kv>& s) const {
     k.for_columns([&](int i, float scale) { s[i] *= scale, s[i + 2] *= scale; });
   }
-  // P · scale / largest scale, which E4M3 holds as well as P. A scale that is NaN reaches the rows
-  // that see its keys.
   FA3_DEV void scale_p(ptx::Acc<kCfg.tile_kv>& p) {
-    if constexpr (!kCfg.v8()) return;
-    v = of_v.normalise();
-    of_v.for_columns([&](int i, float scale) {
-      FA3_UNROLL
-      for (int h = 0; h < 2; ++h) p[i + 2 * h] = p[i + 2 * h] == 0 ? 0.f : p[i + 2 * h] * scale;
-    });
+    if constexpr (kCfg.v8()) v = of_v.scale_p(p, p);
   }
 };
 

@@ -49,7 +49,7 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::finish_pv() {
       for (int i = 0; i < kCfg.flush_columns / 2; ++i) {
         float& o = o_acc[column / 2 + i];
         if constexpr (kCfg.block_scales()) {
-          o = ptx::fma(part[i], scales.v, o);
+          o = ptx::fma(part[i], scales.v[i / 2 % 2], o);
         } else {
           o += part[i];
         }

@@ -63,7 +63,7 @@ class RowQuantizer {
           if (centred_) centre(smem_.mean, Turner::kUnit, y[k][r]);
           // Where they are known, for the NaN that they make of what is not finite.
           if constexpr (kCfg.block_rows > 0 || !kCfg.to_i8)
-            own_maxima<kCfg.turn>(y[k][r], kCfg.to_i8, own);
+            own_maxima<kCfg.turn>(y[k][r], unit_, kCfg.to_i8, own);
         }
         if constexpr (kCfg.block_rows == 0) {
           take_maxima(place, i, own);

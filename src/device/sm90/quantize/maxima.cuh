@@ -51,7 +51,7 @@ void quantize_maxima(FA3_GRID_CONSTANT const QuantizeArgs args) {
       const i32 i = first + turner.row(r);
       if (centred) centre(smem.mean, Turner<kTurn>::kUnit, y[r]);
       float own[kBlocks];
-      own_maxima<kTurn>(y[r], kCfg.to_i8, own);
+      own_maxima<kTurn>(y[r], unit, kCfg.to_i8, own);
       FA3_UNROLL
       for (int k = 0; k < kBlocks; ++k) own[k] *= unit;
       if (one_block) {

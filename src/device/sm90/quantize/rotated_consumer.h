@@ -127,7 +127,7 @@ class RotatedConsumer {
       if constexpr (kTurn.hadamard > 0) spread<kTurn, kDone>(y);
       most = largest<kTurn>(y, amax);
     }
-    if (!(most < kInf)) finite_maxima<kTurn>(y, kCodes.to_i8, amax);
+    if (!(most < kInf)) finite_maxima<kTurn>(y, 1, kCodes.to_i8, amax);
   }
 
   FA3_DEV TilePart part(u32 stage, i32 i) const {

@@ -87,20 +87,22 @@ FA3_DEV float largest_after(const float (&y)[kCfg.values()], float (&own)[kCfg.c
   return ptx::bits_as<float>(most);
 }
 
-// The same of a few rows, if any: what is not finite becomes NaN; it is the largest for I8, and
-// nothing for E4M3, which has a code for it.
+// The same of a few rows, if any: where y · unit is not finite, y becomes NaN, the largest for
+// I8, nothing for E4M3, which has a code for it.
 template <TurnConfig kCfg>
-FA3_DEV void finite_maxima(float (&y)[kCfg.values()], bool to_i8, float (&own)[kCfg.col_blocks()]) {
+FA3_DEV void finite_maxima(float (&y)[kCfg.values()], float unit, bool to_i8,
+                           float (&own)[kCfg.col_blocks()]) {
   fold_blocks<kCfg>(own, [&](float most, int v) {
-    y[v] = ptx::abs(y[v]) < kInf ? y[v] : kInf - kInf;
+    y[v] = ptx::abs(y[v]) * unit < kInf ? y[v] : kInf - kInf;
     return to_i8 ? ptx::max_nan(most, ptx::abs(y[v])) : ptx::max(most, ptx::abs(y[v]));
   });
 }
 
 // Of any row.
 template <TurnConfig kCfg>
-FA3_DEV void own_maxima(float (&y)[kCfg.values()], bool to_i8, float (&own)[kCfg.col_blocks()]) {
-  if (!(largest<kCfg>(y, own) < kInf)) finite_maxima<kCfg>(y, to_i8, own);
+FA3_DEV void own_maxima(float (&y)[kCfg.values()], float unit, bool to_i8,
+                        float (&own)[kCfg.col_blocks()]) {
+  if (!(largest<kCfg>(y, own) * unit < kInf)) finite_maxima<kCfg>(y, unit, to_i8, own);
 }
 
 // The same of the whole row. All lanes of a warp.
