@@ -55,7 +55,9 @@
  *             never influence anything; keys that the mask, ids or attn_mask hide do not either on
  *             the cpu and reference backends (a GPU tile may let a hidden V through as 0 × NaN, in
  *             a backward a hidden Q, K or dO, too).
- *   Scores    accumulate in FP32 and overflow to Inf; in FP64 on the reference backend.
+ *   Range     scores and sums of P·V accumulate in FP32 and overflow to Inf, as sums may from
+ *             |v| = 3·10^38 / keys on; in FP64 on the reference backend. Subnormal elements of BF16
+ *             count as 0 on processors whose instructions do that (AVX-512 BF16).
  *   Zero      in a field means "default" or "off", so every struct can start as `= {0}`. Strides
  *             have no default.
  *
