@@ -56,7 +56,7 @@
  *             the cpu and reference backends (a GPU tile may let a hidden V through as 0 × NaN, in
  *             a backward a hidden Q, K or dO, too).
  *   Range     scores and sums of P·V accumulate in FP32 and overflow to Inf, as sums may from
- *             |v| = 3·10^38 / keys on; in FP64 on the reference backend. Subnormal elements of BF16
+ *             |v| = 10^36 / keys on; in FP64 on the reference backend. Subnormal elements of BF16
  *             count as 0 on processors whose instructions do that (AVX-512 BF16).
  *   Zero      in a field means "default" or "off", so every struct can start as `= {0}`. Strides
  *             have no default.

@@ -11,10 +11,14 @@ Result<Plan> GpuBackend::plan(const Problem& problem) const {
   plan.problem = problem;
   plan.backend = device().backend;
   plan.threads = device().threads;
-  FA3_TRY(KernelPlan kernels, plan_kernels(problem, device()));
+  plan.why = why();
+  return with_kernels(std::move(plan), device());
+}
+
+Result<Plan> GpuBackend::with_kernels(Plan plan, const DeviceInfo& on) {
+  FA3_TRY(KernelPlan kernels, plan_kernels(plan.problem, on));
   plan.recipe = std::move(kernels.recipe);
   plan.steps = std::move(kernels.steps);
-  plan.why = why();
   plan.workspace_bytes = with_alignment(kernel_bytes(plan));
   return plan;
 }

@@ -17,6 +17,8 @@ class GpuBackend : public Backend {
 
  protected:
   virtual std::string why() const = 0;  // this backend, in one sentence
+  // The plan with the kernels for its problem on that device.
+  static Result<Plan> with_kernels(Plan plan, const DeviceInfo& on);
 };
 
 }  // namespace fa3

@@ -94,11 +94,7 @@ Result<Plan> CudaBackend::prepare_steps(Plan plan, CudaRuntime& gpu, StreamRef o
 Result<Plan> CudaBackend::by_table(Plan plan) const {
   DeviceInfo untuned = device();
   untuned.tuning = nullptr;
-  FA3_TRY(KernelPlan kernels, plan_kernels(plan.problem, untuned));
-  plan.recipe = std::move(kernels.recipe);
-  plan.steps = std::move(kernels.steps);
-  plan.workspace_bytes = with_alignment(kernel_bytes(plan));
-  return plan;
+  return with_kernels(std::move(plan), untuned);
 }
 
 bool CudaBackend::contains(const std::set<std::string>& names, const std::string& name) {
