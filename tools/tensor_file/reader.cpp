@@ -12,6 +12,7 @@
 #include <cstring>
 #include <new>
 
+#include "tensor_file/staged_file.h"
 #include "tensor_file/tensor_file.h"
 
 namespace fa3::tools {
@@ -78,7 +79,7 @@ void check_header_bytes(const std::string& file, uint64_t bytes, uint64_t most) 
 // soon as that cannot be a safetensors file.
 int spool(int from, const std::string& name) {
   std::error_code error;
-  const std::string folder = std::filesystem::temp_directory_path(error);
+  const std::string folder = temporary_folder(error);
   if (error)
     fail(Kind::kWrite, name,
          fmt::format("no folder for a temporary copy: {}; set TMPDIR to one", error.message()));

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -96,6 +97,15 @@ void sync_folder(const fs::path& folder) {
   ::close(fd);
 }
 
+// A file of another user in a sticky folder, such as /tmp, which cannot be renamed over.
+bool is_protected(const fs::path& file, const fs::path& folder) {
+  struct stat of_file = {}, of_folder = {};
+  if (::stat(file.c_str(), &of_file) != 0 || ::stat(folder.c_str(), &of_folder) != 0) return false;
+  const uid_t user = ::geteuid();
+  return (of_folder.st_mode & S_ISVTX) != 0 && user != 0 && user != of_file.st_uid &&
+         user != of_folder.st_uid;
+}
+
 // As the replaced file had them. Only root may give a file away, so the owner is best effort.
 void take_over(int fd, const struct stat& replaced) {
   if (::fchown(fd, replaced.st_uid, replaced.st_gid) != 0) [[maybe_unused]]
@@ -135,12 +145,20 @@ fs::path follow_links(const fs::path& path, std::error_code& error) {
   return at;
 }
 
+fs::path temporary_folder(std::error_code& error) {
+  const char* const set = std::getenv("TMPDIR");  // lint-ok(env): the system's, not the library's
+  error.clear();
+  return set != nullptr && *set == '\0' ? fs::path("/tmp") : fs::temp_directory_path(error);
+}
+
 StagedFile::StagedFile(fs::path target, const std::string& label) : target_(std::move(target)) {
   std::error_code error;
   name_ = label + target_.string();
   const fs::file_status status = fs::status(target_, error);
   if (!target_.has_filename() || (fs::exists(status) && !fs::is_regular_file(status)))
     fail(name_, "is not a regular file; name a regular or a new file");
+  if (error == std::errc::filename_too_long)
+    fail(name_, fmt::format("cannot create: {}; name a shorter one", error.message()));
   target_ = follow_links(target_, error);  // replace what a link points to, not the link
   if (error)
     fail(name_, fmt::format("cannot follow the link: {}; name another place", error.message()));
@@ -149,6 +167,9 @@ StagedFile::StagedFile(fs::path target, const std::string& label) : target_(std:
     fail(name_, fmt::format("cannot write: {}; change its permissions or name another",
                             std::strerror(errno)));
   const fs::path folder = folder_of(target_);
+  if (fs::exists(status) && is_protected(target_, folder))
+    fail(name_,
+         "cannot replace: it is another user's, in a folder where only owners may; name another");
   remove_stale_files(folder);
   // Next to a file that others may not read: they may not read its replacement either.
   fd_ = create_locked(folder, fs::exists(status) ? 0600 : 0666, &temporary_);

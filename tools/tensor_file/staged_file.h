@@ -38,6 +38,9 @@ class StagedFile {
 // With an error (a loop) the path itself.
 std::filesystem::path follow_links(const std::filesystem::path& path, std::error_code& error);
 
+// The system's folder for temporary files: TMPDIR, unless that is empty.
+std::filesystem::path temporary_folder(std::error_code& error);
+
 // Writes all of it to a descriptor that `name` names in messages. Throws TensorFileError: kClosed
 // when it is a pipe whose reader is gone, else kWrite.
 void write_all(int fd, const std::string& name, const void* from, uint64_t bytes);
