@@ -145,6 +145,8 @@ class Bench(CliTest):
             ([{**good, "attn_mask": "i8"}], "attn_mask: got 'i8', need one of none, bool, f32"),
             ([{**good, "seqlenq": 4}], "unknown key 'seqlenq', need one of name, op,"),
             ([{**good, "left": 4}], "left, right: are for mask window"),
+            ([{**good, "varlen_q": [1], "batch": 2}], "batch: got 2, need the number of varlen"),
+            ('[{"name": "a", "softcap": 1e999}]', "'1e999' is beyond the range of a double"),
         ]:
             says = ["cases.json: case 0: ", message]
             error = self.assert_fails(
@@ -156,6 +158,7 @@ class Bench(CliTest):
             ("{}", "array"),
             ("", "byte 1"),
             ("[]", "no cases"),
+            ("[" * 100000 + "]" * 100000, "nested deeper than 8 levels"),
         ]:
             self.assert_fails(
                 BAD_INPUT, "bench", "--cases", self.cases(cases), says=["cases.json", message]

@@ -73,6 +73,33 @@ class Overwriting(FilesTest):
         self.assertEqual((os.stat(self.out).st_uid, os.stat(self.out).st_gid), (12345, 23456))
 
 
+    def test_names_that_cannot_be(self):
+        """Noticed before the work."""
+        long = self.path("x" * 256)
+        self.assert_fails(FAILED, "run", self.source, "-o", long, says=["x: ", "a shorter one"])
+        args = ["run", self.source, "-o", self.out, "--map"]
+        self.assert_fails(FAILED, *args, long, says=["--map: ", "a shorter one"])
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root may become another user")
+    def test_file_of_another_in_a_sticky_folder(self):
+        self.folder.chmod(0o1777)
+        (self.folder / "out").write_text("theirs")
+        (self.folder / "out").chmod(0o666)
+        os.chmod(self.source, 0o644)
+        nobody = lambda: (os.setgroups([]), os.setgid(65534), os.setuid(65534))
+        if self.run_fa3("--version", preexec_fn=nobody).returncode:
+            self.skipTest(f"{FA3} is out of reach for others than root")
+        says = ["cannot replace: it is another user's", "name another"]
+        args = ["run", self.source, "-o", self.path("out")]
+        self.assert_fails(FAILED, *args, preexec_fn=nobody, says=says)
+
+    def test_name_that_is_not_utf8(self):
+        out = self.folder / os.fsdecode(b"\xff.safetensors")
+        for command in ["run", "quantize"]:
+            report = self.fa3_json(command, self.source, "-o", out)
+            self.assertEqual(report["output"], self.path("\ufffd.safetensors"))
+
+
 class Killed(FilesTest):
     def temporary(self):
         return [name for name in self.names() if name.startswith(".fa3-")]
@@ -130,6 +157,8 @@ class Streams(FilesTest):
             options = {"stdin": file, "capture_output": True, "env": {"TMPDIR": "/none"}}
             result = subprocess.run([FA3, "run", "-", "-o", "-"], **options)
             self.assertEqual(result.stdout, want)
+        result = self.piped("run", "-", "-o", "-", data=data, env={"TMPDIR": ""})
+        self.assertEqual((result.returncode, result.stdout), (DONE, want))
         check = self.piped("check", "-", data=data)
         self.assertEqual(check.returncode, DONE)
 

@@ -5,7 +5,7 @@ import json
 import os
 import unittest
 
-from kit import BAD_INPUT, UNSUPPORTED, USAGE, FakeGpuTest
+from kit import BAD_INPUT, FAILED, UNSUPPORTED, USAGE, FakeGpuTest
 
 PROBLEM = ["--head-dim", 64, "--seqlen-q", 3000, "--causal"]
 QUICK = ["--rounds", 3, "--slice", 1, "--warm", 0]
@@ -123,6 +123,12 @@ class Tune(FakeGpuTest):
         self.assert_fails(BAD_INPUT, *onto_notes, env=self.environment, says=says)
         with open(self.path("notes.txt")) as file:
             self.assertEqual(file.read(), "mine")
+        with open(self.path("deep.json"), "w") as file:
+            file.write('{"fa3_tuning": 1, "problems": ' + "[" * 100000 + "]" * 100000 + "}")
+        onto_deep = ["tune", "-o", self.path("deep.json")]
+        self.assert_fails(BAD_INPUT, *onto_deep, env=self.environment, says="no tuning file")
+        no_folder = {**self.environment, "TMPDIR": self.path("absent")}
+        self.assert_fails(FAILED, "tune", "--quiet", env=no_folder, says="TMPDIR")
         nowhere = {**self.environment, "FA3_TUNING": self.path("absent.json")}
         says = ["FA3_TUNING=", "cannot be opened", "fa3 tune"]
         self.assert_fails(BAD_INPUT, "explain", "--backend", "cuda", env=nowhere, says=says)

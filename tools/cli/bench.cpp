@@ -9,6 +9,7 @@
 #include "commands.h"
 #include "device_text.h"
 #include "error.h"
+#include "json_text.h"
 #include "output.h"
 #include "problem.h"
 #include "session.h"
@@ -214,7 +215,7 @@ int bench(const BenchOptions& o) {
   for (const Case& c : cases) {
     double flops = 0;
     const Times t = measure(o, c, session, &flops);
-    if (o.session.json) print(to_json(o, c, session, t, flops).dump() + "\n");
+    if (o.session.json) print(dump(to_json(o, c, session, t, flops)) + "\n");
     if (table)
       print_text(fmt::format("{:<{}}  {:>10.4g} {:>10.4g} {:>10.4g} {:>10.4g}\n", c.name, width,
                              1e3 * t.median_s, 1e3 * t.p10_s, 1e3 * t.p90_s,

@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "error.h"
+#include "json_text.h"
 #include "options.h"
 #include "problem.h"
 
@@ -48,7 +49,7 @@ const char* kind(const std::vector<int64_t>&) { return "a list of whole numbers"
 
 std::string shown(const Json& j) {
   constexpr size_t kMost = 60;
-  const std::string text = j.dump();
+  const std::string text = dump(j);
   return text.size() > kMost ? text.substr(0, kMost) + "..." : text;
 }
 
@@ -110,6 +111,9 @@ Case parse_case(const Json& j) {
   const int64_t sequences = std::max(std::ssize(x.varlen_q), std::ssize(x.varlen_kv));
   x.batch = std::max<int64_t>(sequences, 1);
   read(j, "batch", x.batch);
+  if (sequences > 0 && x.batch != sequences)
+    fail(kBadInput, "batch: got {}, need the number of varlen lengths ({}); leave batch out",
+         x.batch, sequences);
   read(j, "heads_q", x.heads_q);
   x.heads_kv = x.heads_q;
   read(j, "heads_kv", x.heads_kv);
@@ -144,13 +148,25 @@ Json parse_file(const std::string& path) {
     fail(kBadInput, "not a regular file; name a JSON file of cases");
   std::ifstream file(path);
   if (!file) fail(kBadInput, "cannot be read; name a JSON file of cases");
+  constexpr int kDepth = 8;  // more than cases have; deeper ones would take as deep a recursion
+  size_t cases = 0;          // that have ended
+  const auto follow = [&](int depth, Json::parse_event_t event, const Json&) {
+    if (depth > kDepth)
+      fail(kBadInput, "nested deeper than {} levels; name a JSON file of cases", kDepth);
+    if (depth == 1 && event == Json::parse_event_t::object_end) ++cases;
+    return true;
+  };
   try {
-    const Json j = Json::parse(file);
+    const Json j = Json::parse(file, follow);
     if (!j.is_array()) fail(kBadInput, "need a JSON array of cases");
     if (j.empty()) fail(kBadInput, "has no cases; name a JSON file of cases");
     return j;
   } catch (const Json::parse_error& e) {
     fail(kBadInput, "no JSON from byte {} on; correct it", e.byte);
+  } catch (const Json::out_of_range& e) {
+    const std::string text = e.what();  // "… number overflow parsing '1e999'"
+    fail(kBadInput, "case {}: {} is beyond the range of a double; correct it", cases,
+         text.substr(std::min(text.find('\''), text.size())));
   }
 }
 

@@ -12,6 +12,7 @@
 #include "error.h"
 #include "expectation.h"
 #include "file_problem.h"
+#include "json_text.h"
 #include "output.h"
 #include "problem.h"
 #include "session.h"
@@ -278,11 +279,11 @@ int check(const CheckOptions& o) {
     if (violation.is_null()) throw;
     Json j{{"ok", false}, {"violation", violation}};
     if (o.file.path.empty()) j["replay"] = replay_text(o, generated_config(o));
-    print(j.dump() + "\n");
+    print(dump(j) + "\n");
     return e.code();
   }
   if (o.session.json)
-    print(to_json(o, v, session).dump() + "\n");
+    print(dump(to_json(o, v, session)) + "\n");
   else if (!o.session.quiet)
     print_text(to_text(o, v, session));
   return v.ok ? kDone : kCheckFailed;
@@ -335,8 +336,8 @@ Action add_check(Parser& parser) {
   parser.group(kFileGroup);
   parser.text("--expect", o->expect, "NAME", "Compare o with this tensor of the file too");
   parser.real("--tolerance", o->tolerance,
-              "Largest difference from --expect, relative to its largest element; 0 = 1e-5 for "
-              "f32, 2^-9 for f16, 2^-6 for bf16");
+              "Largest difference from --expect, relative to its largest finite element; 0 = "
+              "1e-5 for f32, 2^-9 for f16, 2^-6 for bf16");
   add_session_options(parser, o->session);
   parser.whole("--schedule-seed", o->schedule_seed,
                "Seed of the simulator's schedule, with --backend sim: who runs next, and when "

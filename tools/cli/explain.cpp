@@ -35,7 +35,7 @@ int explain(const ExplainOptions& o) {
   session.prefer_gpu({config.backward ? Question(backward) : Question(forward)});
   const std::string plan = config.backward ? session.explain(backward) : session.explain(forward);
   if (o.session.json)
-    print(Json::parse(plan).dump(2) + "\n");
+    print(dump(Json::parse(plan), 2) + "\n");
   else if (!o.session.quiet)
     print_text(json_text(Json::parse(plan)));
   return kDone;

@@ -88,7 +88,7 @@ Action add_info(Parser& parser) {
   return [json]() -> int {
     const Json j = collect();
     if (*json)
-      print(j.dump(2) + "\n");
+      print(dump(j, 2) + "\n");
     else
       print_text(to_text(j));
     return kDone;

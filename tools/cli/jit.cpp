@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
+#include <system_error>
 #include <vector>
 
 #include "commands.h"
@@ -39,7 +40,8 @@ std::string read_text(const std::string& path) {
 
 // Whether these are names of kernels, of which the library says what is wrong with them.
 bool is_names(const std::string& text) {
-  return !text.ends_with(".json") && !std::filesystem::exists(text);
+  std::error_code ignored;  // names may be longer than those of files
+  return !text.ends_with(".json") && !std::filesystem::exists(text, ignored);
 }
 
 // The kernels that "fwd/d64,samples" or a file lists.
@@ -92,7 +94,7 @@ void warm(Session& session, const JitOptions& o) {
   kernels.warm(session.context(), &report);
   session.progress().finish();
   const Json rows = Json::parse(report);
-  if (o.json) return print(rows.dump(2) + "\n");
+  if (o.json) return print(dump(rows, 2) + "\n");
   for (const Json& row : rows) {
     print_text(fmt::format("{:<9} {:>8.1f} ms {:>9}  {}\n", row.value("source", "?"),
                            row.value("ms", 0.0), size_text(row.value("bytes", int64_t{0})),
@@ -106,7 +108,7 @@ void pack(Session& session, const JitOptions& o) {
   kernels.pack(session.context(), *o.pack);
   session.progress().finish();
   if (o.json) {
-    print(Json{{"pack", *o.pack}}.dump(2) + "\n");
+    print(dump(Json{{"pack", *o.pack}}, 2) + "\n");
   } else {
     print_text(fmt::format("{} written; use it with FA3_KERNEL_PACK or the option kernel_pack\n",
                            *o.pack));
@@ -153,7 +155,7 @@ void list(fa3_context* context, const JitOptions& o) {
   const char* report = nullptr;
   check_status(fa3_jit_list(context, &report));
   const Json document = Json::parse(report);
-  if (o.json) return print(document.dump(2) + "\n");
+  if (o.json) return print(dump(document, 2) + "\n");
   for (const char* name : {"driver", "nvrtc", "cache", "pack"}) {
     print_text(place_text(name, document[name]));
   }

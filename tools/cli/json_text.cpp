@@ -30,7 +30,7 @@ std::string leaf_text(const std::string& key, const Json& value) {
     for (const Json& v : value) text += (text.empty() ? "" : ", ") + leaf_text("", v);
     return text;
   }
-  return value.dump();
+  return dump(value);
 }
 
 // A small object below the top level takes one line: "dtype f32, stride_row 256".
@@ -54,6 +54,10 @@ std::string size_text(int64_t bytes) {
   if (bytes < (int64_t{1} << 20)) return fmt::format("{:.4g} KiB", b / 1024);
   if (bytes < (int64_t{1} << 30)) return fmt::format("{:.4g} MiB", b / (1 << 20));
   return fmt::format("{:.4g} GiB", b / (1 << 30));
+}
+
+std::string dump(const Json& value, int indent) {
+  return value.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
 std::string json_text(const Json& value, int indent) {

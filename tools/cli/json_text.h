@@ -15,4 +15,7 @@ std::string size_text(int64_t bytes);
 // _bytes get their unit.
 std::string json_text(const nlohmann::ordered_json& value, int indent = 0);
 
+// As JSON of one line, or indented. A byte that is not UTF-8, as paths may have, becomes U+FFFD.
+std::string dump(const nlohmann::ordered_json& value, int indent = -1);
+
 }  // namespace fa3::cli

@@ -14,6 +14,7 @@
 #include "error.h"
 #include "file_problem.h"
 #include "interrupt.h"
+#include "json_text.h"
 #include "output.h"
 #include "session.h"
 #include "tensor_file/staged_file.h"
@@ -178,7 +179,7 @@ int run(const RunOptions& o) {
   if (picture) picture->commit();
 
   if (o.session.json)
-    print(to_json(o, problem, session, timing).dump() + "\n");
+    print(dump(to_json(o, problem, session, timing)) + "\n");
   else if (!o.session.quiet && !to_stdout)
     print_text(to_text(o, problem, session, timing));
   return kDone;

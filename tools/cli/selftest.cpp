@@ -9,6 +9,7 @@
 #include "child_process.h"
 #include "commands.h"
 #include "error.h"
+#include "json_text.h"
 #include "output.h"
 #include "session.h"
 
@@ -103,10 +104,6 @@ Json list_cases(const SelftestOptions& o) {
   return Json::parse(report);
 }
 
-std::string line_of(const Json& message) {
-  return message.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
 // The result of a call as one line: {report} or {error, message}. Nothing when the GPU was lost.
 void call(fa3_selftest_args args, const Send& send) {
   args.on_case_user = const_cast<Send*>(&send);
@@ -114,7 +111,7 @@ void call(fa3_selftest_args args, const Send& send) {
     const Json message{{"status", result->status == FA3_CASE_PASSED ? "passed" : "failed"},
                        {"message", result->message},
                        {"lost", result->device_lost != 0}};
-    (*static_cast<const Send*>(user))(line_of(message));
+    (*static_cast<const Send*>(user))(dump(message));
     return result->device_lost;
   };
   try {
@@ -123,9 +120,9 @@ void call(fa3_selftest_args args, const Send& send) {
     const fa3_status status = fa3_selftest(session.context(), &args, &report);
     if (status == FA3_CANCELLED) return;
     check_status(status);
-    send(line_of({{"report", Json::parse(report)}}));
+    send(dump({{"report", Json::parse(report)}}));
   } catch (const CliError& error) {
-    send(line_of({{"error", error.code()}, {"message", error.what()}}));
+    send(dump({{"error", error.code()}, {"message", error.what()}}));
   }
 }
 
@@ -226,7 +223,7 @@ class Run {
 int selftest(const SelftestOptions& o) {
   const Json document = o.list ? list_cases(o) : Run(o).finish();
   if (o.json) {
-    print(document.dump(2) + "\n");
+    print(dump(document, 2) + "\n");
   } else {
     print_report(o, document);
   }

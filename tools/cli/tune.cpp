@@ -13,6 +13,7 @@
 #include "commands.h"
 #include "device_text.h"
 #include "error.h"
+#include "json_text.h"
 #include "output.h"
 #include "problem.h"
 #include "session.h"
@@ -47,8 +48,15 @@ Json file_of(const std::string& gpu, Json problems) {
 Json problems_in(const std::string& path, const std::string& gpu) {
   std::ifstream in(path);
   if (!in) return Json::array();
-  const Json file = Json::parse(in, nullptr, false);
-  if (!file.is_object() || !file.contains("fa3_tuning"))
+  constexpr int kDepth =
+      8;  // more than such a file has; deeper ones would take as deep a recursion
+  bool shallow = true;
+  const auto follow = [&](int depth, Json::parse_event_t, const Json&) {
+    shallow = shallow && depth <= kDepth;
+    return shallow;
+  };
+  const Json file = Json::parse(in, follow, false);
+  if (!shallow || !file.is_object() || !file.contains("fa3_tuning"))
     fail(kBadInput, "--output: {} exists and is no tuning file; name another", path);
   const Json problems = file.value("problems", Json::array());
   const bool objects =
@@ -89,8 +97,9 @@ class TuningOfOne {
 class TemporaryFolder {
  public:
   TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "fa3-tune-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr)
+    std::error_code error;
+    std::string name = (tools::temporary_folder(error) / "fa3-tune-XXXXXX").string();
+    if (error || ::mkdtemp(name.data()) == nullptr)
       fail(kFailed, "{}: cannot be made; name a folder that can be written to in TMPDIR", name);
     path_ = name;
   }
@@ -250,14 +259,14 @@ int tune_all(const TuneOptions& o) {
     const Found found = tune(o, c, folder.path());
     const Json entry = to_json(c, found);
     if (o.json)
-      print(entry.dump() + "\n");
+      print(dump(entry) + "\n");
     else if (!o.quiet)
       print_text(table_of(c, found));
     flush();
     replace_problem(problems, entry);
   }
   if (!file) return kDone;
-  const std::string text = file_of(gpu, problems).dump(1) + "\n";
+  const std::string text = dump(file_of(gpu, problems), 1) + "\n";
   tools::write_all(file->descriptor(), o.output, text.data(), text.size());
   file->commit();
   if (!o.json && !o.quiet)
