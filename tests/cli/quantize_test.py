@@ -92,16 +92,28 @@ class Quantize(CliTest):
         self.assertEqual(set(coded["q"][2][60 * 96 :]), {0})
         self.assertLess(self.rmse(self.output(of="coded")[0], exact), 0.02)
 
+    def test_mask_of_the_file(self):
+        values = [0.0 if j <= i else -math.inf for i in range(40) for j in range(40)]
+        mask = ("F32", [40, 40], values)
+        self.write({**self.input, "attn_mask": mask})
+        exact = self.output()
+        self.fa3("quantize", self.path("in"), "-o", self.path("coded"))
+        self.assertEqual(tensors.read(self.path("coded"))["attn_mask"], mask)
+        o, lse = self.output(of="coded")
+        self.assertLess(self.rmse(o, exact[0]), 0.02)
+        self.assertLess(self.rmse(lse, exact[1]), 0.05)
+
     def test_refusals(self):
         into = [self.path("in"), "-o", self.path("x")]
         for options, says in [
             ("--hadamard 3", ["hadamard=3", "head_dim=32"]),
+            ("--hadamard 1", ["hadamard=1", "a power of two from 2 to 32"]),
             ("--hadamard 64", ["--hadamard: got 64", "at most 32"]),
             ("--q-scale group", ["--q-scale: got group"]),
             ("--k-scale none", ["--k-scale: got none"]),
             ("--qk-type i4", ["--qk-type", "i8, f8_e4m3"]),
         ]:
-            code = BAD_INPUT if options == "--hadamard 3" else USAGE
+            code = BAD_INPUT if options in ("--hadamard 3", "--hadamard 1") else USAGE
             self.assert_fails(code, "quantize", *into, *options.split(), says=says)
         self.assert_fails(USAGE, "quantize", self.path("in"), "-o", "-", "--json", says="--json")
         self.assert_fails(BAD_INPUT, "quantize", *into, "--v-type", "keep", "--qk-type", "f8_e4m3",
@@ -110,6 +122,8 @@ class Quantize(CliTest):
         self.assert_fails(USAGE, "run", *into, *backward, says="a backward has none")
         self.write({**self.input, "cu_seqlens_q": ("I32", [0], [])})
         self.assert_fails(BAD_INPUT, "quantize", *into, says=["cu_seqlens_q", "batch + 1"])
+        self.write({"q": tensors.draw([1, 2, 1, 3], 1)})
+        self.assert_fails(BAD_INPUT, "quantize", *into, "--hadamard", 1, says="head_dim=3 is odd")
         self.write({"x": self.input["q"]})
         self.assert_fails(BAD_INPUT, "quantize", *into, says="none of q, k, v")
         self.write({**self.input, "q": ("I32", [1, 1, 1, 2], [1, 2])})
@@ -206,6 +220,11 @@ class Quantize(CliTest):
         says = ["v_image has tiles of 32 keys and 32 columns", "leave v_image out"]
         self.assert_fails(UNSUPPORTED, *run, "sim", says=says)
         self.fa3(*run, "cpu")
+        coded = tensors.read(self.path("x"))
+        self.write({**coded, "v_image_layout": ("I64", [1], [2**40])})
+        run[1] = self.path("in")
+        message = self.assert_fails(BAD_INPUT, *run, "cpu", says=["v_image_layout", "--v-image"])
+        self.assertNotIn("ids", message)
         wide = tensors.draw([1, 2, 1, 48], 1)
         self.write({"v": wide})
         narrow = ["--v-image", "128x32"]

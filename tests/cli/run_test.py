@@ -144,13 +144,22 @@ class Run(CliTest):
         shown = [[j <= i for j in range(5)] for i in range(5)]
         flat = [x for row in shown for x in row]
         added = [0.0 if x else -math.inf for x in flat]
-        for mask in [("BOOL", [5, 5], flat), ("F16", [1, 1, 5, 5], added), ("F32", [5, 5], added)]:
+        for mask in [
+            ("BOOL", [5, 5], flat),
+            ("F16", [1, 1, 5, 5], added),
+            ("F32", [5, 5], added),
+            ("F64", [5, 5], added),
+        ]:
             out = self.run_problem({**plain, "attn_mask": mask})
             self.assert_near(out["o"][2], causal["o"][2], 1e-6)
             self.assert_near(out["lse"][2], causal["lse"][2], 1e-6)
             self.fa3("check", self.path("in.safetensors"), "--backward")
         without = self.run_problem({**plain, "attn_mask": mask}, "--attn-mask-name", "")
         self.assert_near(without["o"][2], self.run_problem(plain)["o"][2], 0)
+        path = self.path("in.safetensors")
+        tensors.write(path, {**plain, "attn_mask": ("I64", [5, 5], [int(x) for x in flat])})
+        says = ["attn_mask: element type I64", "BOOL"]
+        self.assert_fails(BAD_INPUT, "run", path, "-o", self.path("out"), says=says)
 
     def test_top_left(self):
         longer = tensors.dense(batch=1, seqlen_q=3, seqlen_kv=7, heads_q=2, heads_kv=2)

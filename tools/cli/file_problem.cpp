@@ -82,9 +82,16 @@ fa3_scale_block infer_block(const fa3_tensor& scale, const fa3_tensor& of,
   return {static_cast<int32_t>(rows), static_cast<int32_t>(cols)};
 }
 
-// In a type that goes with q.
+// In a type that goes with q. No option casts it: F64 becomes F32.
 HostTensor load_mask(const tools::TensorFile& file, const std::string& name, fa3_dtype of_q) {
-  HostTensor mask = load(file, name, FA3_DTYPE_NONE);
+  const tools::TensorInfo* const info = file.find(name);
+  if (info != nullptr && info->dtype == tools::DType::kI64)
+    fail(kBadInput,
+         "{}: element type I64, need BOOL, or F32, F16, BF16, F64, which are added to the score; "
+         "write it anew as one of them",
+         name);
+  const bool wide = info != nullptr && info->dtype == tools::DType::kF64;
+  HostTensor mask = load(file, name, wide ? FA3_F32 : FA3_DTYPE_NONE);
   if (mask.dtype != FA3_BOOL && mask.dtype != of_q) mask = load(file, name, FA3_F32);
   return mask;
 }
@@ -150,7 +157,7 @@ void load_image(const tools::TensorFile& file, const OptionalName& given, FilePr
   if (file.find(layout) == nullptr)
     fail(kBadInput, "{}: there is no tensor '{}' with the number of its order of bytes; {}", name,
          layout, kRemedy);
-  const HostTensor number = load_int32(file, layout);
+  const HostTensor number = load_int32(file, layout, kRemedy);
   if (verify::element_count(number.view()) != 1)
     fail(kBadInput, "{}: shape {}, need one element; {}", layout, shape_text(number.shape),
          kRemedy);

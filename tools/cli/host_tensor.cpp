@@ -104,7 +104,7 @@ HostTensor allocate(const std::string& name, fa3_dtype dtype, const std::vector<
   return t;
 }
 
-HostTensor load_int32(const tools::TensorFile& file, const std::string& name) {
+HostTensor load_int32(const tools::TensorFile& file, const std::string& name, const char* remedy) {
   const tools::Tensor from = file.load(name);
   if (from.dtype == tools::DType::kI32) return load(file, name, FA3_DTYPE_NONE);
   if (from.dtype != tools::DType::kI64)
@@ -115,10 +115,7 @@ HostTensor load_int32(const tools::TensorFile& file, const std::string& name) {
   const auto* in = static_cast<const int64_t*>(from.data);
   for (int64_t i = 0; i < tools::element_count(from.shape); ++i) {
     if (in[i] < INT32_MIN || in[i] > INT32_MAX)
-      fail(kBadInput,
-           "{}: element {} is {}, need a number of 32 bits; positions beyond that are "
-           "not offered: split the batch, or number ids anew",
-           name, i, in[i]);
+      fail(kBadInput, "{}: element {} is {}, need a number of 32 bits; {}", name, i, in[i], remedy);
     out[i] = static_cast<int32_t>(in[i]);
   }
   return to;

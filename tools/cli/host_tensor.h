@@ -37,8 +37,11 @@ HostTensor allocate(const std::string& name, fa3_dtype dtype, const std::vector<
 HostTensor load(const tools::TensorFile& file, const std::string& name, fa3_dtype cast);
 
 // Reads a tensor of positions, lengths or ids, I32 or I64, as I32. Throws as load() does, and
-// CliError{kBadInput} for a value that 32 bits cannot hold.
-HostTensor load_int32(const tools::TensorFile& file, const std::string& name);
+// CliError{kBadInput} for a value that 32 bits cannot hold, with the remedy.
+HostTensor load_int32(const tools::TensorFile& file, const std::string& name,
+                      const char* remedy =
+                          "positions beyond that are not offered: split the "
+                          "batch, or number ids anew");
 
 // "(2, 128, 8, 64) bf16"
 std::string shape_text(const std::vector<int64_t>& shape);

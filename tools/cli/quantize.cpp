@@ -14,6 +14,7 @@
 #include "error.h"
 #include "file_problem.h"
 #include "interrupt.h"
+#include "json_text.h"
 #include "output.h"
 #include "session.h"
 #include "tools/verify/tensor.h"
@@ -186,8 +187,8 @@ void check_v(const tools::TensorFile& file, const QuantizeOptions& o) {
 // its scale and offset too, and its image.
 std::vector<tools::Tensor> load_rest(const tools::TensorFile& file,
                                      const std::vector<Coded>& coded) {
-  std::vector<std::string> names{"cu_seqlens_q", "cu_seqlens_kv",  "seqused_q",      "seqused_kv",
-                                 "alibi_slopes", "sequence_ids_q", "sequence_ids_kv"};
+  std::vector<std::string> names{"cu_seqlens_q", "cu_seqlens_kv",  "seqused_q",       "seqused_kv",
+                                 "alibi_slopes", "sequence_ids_q", "sequence_ids_kv", "attn_mask"};
   for (const char* input : {"q", "k", "v"}) {
     const auto is_coded = [&](const Coded& c) { return c.codes.name == input; };
     if (file.find(input) == nullptr || std::any_of(coded.begin(), coded.end(), is_coded)) continue;
@@ -274,7 +275,7 @@ int quantize(const QuantizeOptions& o) {
   text += fmt::format("{:9} {}; to use it: fa3 run {}{} -o …\n", "wrote", o.output, o.output,
                       hint_of(coded, o.file.layout));
   if (o.session.json)
-    print(json.dump() + "\n");
+    print(dump(json) + "\n");
   else if (!o.session.quiet && !to_stdout)
     print_text(text);
   return kDone;
@@ -286,10 +287,11 @@ Action add_quantize(Parser& parser) {
   auto o = std::make_shared<QuantizeOptions>();
   parser.required("input", o->file.path, "IN.safetensors",
                   "File with some of the tensors q, k, v; - = stdin");
-  parser.required("-o,--output", o->output, "OUT.safetensors",
-                  "Where to write the codes as q, k, v, with q_scale, k_scale, v_scale, k_offset, "
-                  "v_offset, with --v-image v_image; what cuts, slopes and ids the input has, and "
-                  "its metadata; may be the input; - = stdout, which then has nothing else");
+  parser.required(
+      "-o,--output", o->output, "OUT.safetensors",
+      "Where to write the codes as q, k, v, with q_scale, k_scale, v_scale, k_offset, "
+      "v_offset, with --v-image v_image; what cuts, slopes, ids and mask the input has, "
+      "and its metadata; may be the input; - = stdout, which then has nothing else");
   parser.group("Codes");
   parser.text("--qk-type", o->qk, "TYPE", "Type of q and k: i8, f8_e4m3", {"i8", "f8_e4m3"});
   parser.text("--v-type", o->v, "TYPE", "Type of v: f8_e4m3, or keep", {"f8_e4m3", "keep"});
@@ -305,9 +307,10 @@ Action add_quantize(Parser& parser) {
               "Hopper GPUs (--backend cuda, sim) load as they are; others read v. fa3 explain of "
               "the attention that is to read it names the tile under v_image, e.g. 128x64");
   parser.group("Rotation of q and k");
-  parser.whole("--hadamard", o->hadamard,
-               "Columns that a Hadamard transform mixes, a power of two; 0 = none [the largest "
-               "that divides head_dim]");
+  parser.whole(
+      "--hadamard", o->hadamard,
+      "Columns that a Hadamard transform mixes, a power of two from 2; 0 = none [the largest "
+      "that divides head_dim]");
   parser.whole("--seed", o->seed, "Of the signs before it");
   parser.text("--rotary-layout", o->rotary, "NAME",
               "Columns that rotary embedding pairs, where the file has rotary_cos and rotary_sin "
