@@ -116,6 +116,7 @@ class Check(CliTest):
             "--sequence-ids 5 --scattered-ids --varlen-q 9,20 --varlen-kv 30,1 --causal",
             "--layout broadcast --threads 1 --batch 1 --seqlen-kv 0",
             "--attn-mask bool --mask-dims bk --causal --top-left --seqlen-kv 50 --seed 1",
+            "--attn-mask input --seqlen-q 9 --dtype f16",
             "--attn-mask f32 --dattn-mask --backward --seqlen-q 40 --mask-dims hq --dtype bf16",
         ]
         for options in problems:
@@ -206,6 +207,29 @@ class Check(CliTest):
 
     def test_expectation_with_nan_fails(self):
         path = self.expecting(change=math.nan)
+        self.assertEqual(self.run_fa3("check", path, "--expect", "want").returncode, CHECK_FAILED)
+
+    def test_expectation_with_inf_fails(self):
+        # One Inf makes neither all differences nor any other element right.
+        path = self.expecting(change=math.inf)
+        problem = tensors.read(path)
+        for i in range(1, 8):
+            problem["want"][2][i] = 1e6
+        tensors.write(path, problem)
+        result = self.run_fa3("check", path, "--expect", "want", "--json")
+        self.assertEqual(result.returncode, CHECK_FAILED)
+        self.assertEqual(json.loads(result.stdout)["expected"]["bound"], 10)
+
+    def test_expected_nan_and_inf_are_compared_by_position(self):
+        problem = tensors.dense(seqlen_kv=1, heads_q=1, dim=4)
+        problem["v"][2][:3] = [math.nan, math.inf, -math.inf]
+        path = self.path("in.safetensors")
+        tensors.write(path, {**problem, "want": ("F32", problem["q"][1], problem["v"][2] * 5)})
+        expected = self.fa3_json("check", path, "--expect", "want")["expected"]
+        self.assertLess(expected["max_err"], 1e-6)
+        self.assertLess(expected["bound"], 1)
+        wrong = [problem["v"][2][i] for i in (1, 0, 2, 3)]
+        tensors.write(path, {**problem, "want": ("F32", problem["q"][1], wrong * 5)})
         self.assertEqual(self.run_fa3("check", path, "--expect", "want").returncode, CHECK_FAILED)
 
     def test_expectation_must_fit(self):

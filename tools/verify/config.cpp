@@ -91,7 +91,9 @@ std::string replay_command(const Config& c, const std::string& backend) {
   flag(c.alibi, "--alibi");
   number("--sequence-ids", c.sequence_ids, d.sequence_ids);
   flag(c.scattered_ids, "--scattered-ids");
-  flag(c.attn_mask != 0, fmt::format("--attn-mask {}", dtype_text(c.attn_mask)));
+  const bool by_name = c.attn_mask == FA3_BOOL || c.attn_mask == FA3_F32;  // else it is that of q
+  flag(c.attn_mask != 0,
+       fmt::format("--attn-mask {}", by_name ? dtype_text(c.attn_mask) : "input"));
   flag(c.mask_dims != d.mask_dims, fmt::format("--mask-dims '{}'", c.mask_dims));
   flag(c.dattn_mask, "--dattn-mask");
   flag(c.top_left, "--top-left");
