@@ -62,8 +62,8 @@
  *             have no default.
  *
  * Structs begin with struct_size = sizeof(the struct). A smaller size, from a program built against
- * an older header, is accepted (missing fields are off); a larger one is accepted when the bytes
- * unknown to the library are zero.
+ * an older header, is accepted (missing fields are off); a larger one, up to 65536, is accepted
+ * when the bytes unknown to the library are zero.
  *
  * Errors: a function that can fail returns fa3_status; fa3_last_error() then says, on the calling
  * thread, which argument, what was got, what is needed and what to do. On failure output handles

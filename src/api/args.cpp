@@ -81,9 +81,8 @@ Status read_struct(const char* where, const void* source, size_t first_size, voi
   std::memcpy(&given, source, sizeof given);  // struct_size comes first in every struct
   if (given < first_size || given > kPlausibleStructBytes) {
     return invalid(
-        "{}: struct_size={} is that of no release, need at least {}; set it to sizeof of the "
-        "struct",
-        where, given, first_size);
+        "{}: struct_size={} is that of no release, need {} to {}; set it to sizeof of the struct",
+        where, given, first_size, kPlausibleStructBytes);
   }
   std::memset(copy, 0, size);
   std::memcpy(copy, source, std::min(given, size));

@@ -51,10 +51,13 @@ Result<Rotation> read_rotation(const Args& args, const Problem& p) {
   const int64_t block = args.hadamard;
   if (block != 0 &&
       (block < 2 || !std::has_single_bit(static_cast<uint64_t>(block)) || head_dim % block != 0)) {
+    if (head_dim % 2 != 0)
+      return invalid("quantize: hadamard={}, need 0 (off): head_dim={} is odd; pad it, or pass 0",
+                     block, head_dim);
     return invalid(
-        "quantize: hadamard={}, need 0 (off) or a power of two that divides head_dim={}: at most "
-        "{}",
-        block, head_dim, head_dim & -head_dim);
+        "quantize: hadamard={}, need 0 (off) or a power of two from 2 to {} that divides "
+        "head_dim={}; pass one of them",
+        block, head_dim & -head_dim, head_dim);
   }
   Rotation rotation;
   rotation.hadamard = block;

@@ -151,6 +151,7 @@ class CommandLine(CliTest):
     def test_wrong_command_lines(self):
         self.assert_fails(USAGE, says="run, quantize, check, bench, tune, info, jit, explain")
         known = "run, quantize, check, bench, tune, info, jit, explain"
+        self.assert_fails(USAGE, "--", "check", says=f"no subcommand, need one of {known}")
         self.assert_fails(USAGE, "walk", says=["walk", known])
         self.assert_fails(USAGE, "run", says="fa3 run --help")
         self.assert_fails(USAGE, "run", "in.safetensors", says="--output")
@@ -165,6 +166,9 @@ class CommandLine(CliTest):
             )
         self.assert_fails(USAGE, "check", "--threads", -1, says=["--threads", "-1"])
         self.assert_fails(USAGE, "check", "--softcap", "much", says=["--softcap", "much"])
+        for value in ["1e-400", "-1e-400", "1e999", "-1e999"]:
+            says = f"--softmax-scale: got '{value}', need 0 or a number from"
+            self.assert_fails(USAGE, "check", f"--softmax-scale={value}", says=says)
         self.assert_fails(USAGE, "check", "--dtype", "f8", says=["--dtype", "f8", "bf16"])
         self.assert_fails(
             USAGE, "check", "--backend", "tpu", says=["--backend", "tpu", "reference"]

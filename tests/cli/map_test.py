@@ -227,6 +227,9 @@ class Map(CliTest):
         ]
         self.assert_fails(BAD_INPUT, *args, "--head", 2, says=["--head", "2"])
         self.assert_fails(BAD_INPUT, *args, "--batch", 1, says=["--batch", "1"])
+        tensors.write(self.path("none.safetensors"), tensors.dense(batch=0))
+        args[1] = self.path("none.safetensors")
+        self.assert_fails(BAD_INPUT, *args, says="--map: there is no sequence to draw")
         self.assert_fails(FAILED, *args[:-1], self.path("no/map.png"), says=["--map", "no/map.png"])
 
 

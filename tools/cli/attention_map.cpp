@@ -123,6 +123,7 @@ Sequence checked_sequence(const fa3_forward_args& args, int64_t head, int64_t ba
   if (head >= heads)
     fail(kBadInput, "--head: got {}, need 0...{}: q has {} heads", head, heads - 1, heads);
   const int64_t count = sequence_count(args);
+  if (count == 0) fail(kBadInput, "--map: there is no sequence to draw; leave --map out");
   if (batch >= count)
     fail(kBadInput, "--batch: got {}, need less than {}, the number of sequences", batch, count);
   const Sequence s = sequence(args, batch);

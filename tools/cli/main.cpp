@@ -211,11 +211,11 @@ int run_command(int argc, char** argv) {
   }
   std::vector<std::string> names;
   for (const Command& c : kCommands) names.push_back(c.name);
-  if (argc < 2)
+  const std::string first = argc < 2 ? "--" : argv[1];
+  if (first == "--")
     return report(
         "fa3", kUsage,
         fmt::format("no subcommand, need one of {}; see fa3 --help", fmt::join(names, ", ")));
-  const std::string first = argv[1];
   const auto named = [&](const Command& c) { return first == c.name; };
   if (first[0] != '-' && std::none_of(std::begin(kCommands), std::end(kCommands), named))
     return report("fa3", kUsage,

@@ -6,7 +6,9 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <cmath>
 #include <cstdlib>
 
 namespace fa3::cli {
@@ -32,9 +34,14 @@ CLI::Validator real_number() {
   return CLI::Validator(
       [](std::string& text) -> std::string {
         char* stop = nullptr;
-        std::strtod(text.c_str(), &stop);
-        const bool whole = !text.empty() && *stop == '\0';
-        return whole ? "" : fmt::format("got '{}', need a number, e.g. 0.125", text);
+        errno = 0;
+        const double value = std::strtod(text.c_str(), &stop);
+        if (text.empty() || *stop != '\0')
+          return fmt::format("got '{}', need a number, e.g. 0.125", text);
+        // What rounds to 0 or Inf: 0 would mean the default.
+        if (errno == ERANGE && (value == 0 || std::isinf(value)))
+          return fmt::format("got '{}', need 0 or a number from 5e-324 to 1.7e308", text);
+        return "";
       },
       "");
 }

@@ -136,7 +136,9 @@ Status write_pack(const std::string& path, int nvrtc_version,
 
   FA3_TRY(const Place place, place_of(path));
   const Status status = write_atomically(place.folder, place.name, bytes, kFileMode);
-  if (!status.ok()) return refuse(path, "cannot be written: " + status.message);
+  if (!status.ok())
+    return refuse(path, fmt::format("cannot be written: {}; free space or name another place",
+                                    status.message));
   return {};
 }
 
