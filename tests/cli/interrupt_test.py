@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Ctrl-C: exit code 130, no output, no temporary file."""
 
+import select
 import signal
 import subprocess
 import time
@@ -9,6 +10,12 @@ from pathlib import Path
 
 import tensors
 from kit import FA3, INTERRUPTED, CliTest
+
+
+def as_from_a_terminal(ignoring=()):
+    """No signal ignored but these, wherever the tests were started from."""
+    for of in [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]:
+        signal.signal(of, signal.SIG_IGN if of in ignoring else signal.SIG_DFL)
 
 
 class Interrupt(CliTest):
@@ -21,9 +28,10 @@ class Interrupt(CliTest):
             self.path("in.safetensors"), {"q": tensor, "k": tensor, "v": tensor, "do": tensor}
         )
 
-    def start(self, when, *args, **options):
+    def start(self, when, *args, ignoring=()):
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        process = subprocess.Popen([FA3, *args], **pipes, **options)
+        signals = lambda: as_from_a_terminal(ignoring)
+        process = subprocess.Popen([FA3, *args], **pipes, preexec_fn=signals)
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
         end = time.monotonic() + 30
@@ -66,13 +74,36 @@ class Interrupt(CliTest):
         process = self.start(
             lambda: len(self.names()) > 1,
             *[*run, "--backend", "reference", "--threads", "1"],
-            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
+            ignoring=[signal.SIGHUP, signal.SIGINT],
         )
-        process.send_signal(signal.SIGHUP)
+        for ignored in [signal.SIGHUP, signal.SIGINT]:
+            process.send_signal(ignored)
+        time.sleep(0.3)
+        self.assertIsNone(process.poll())
+        process.send_signal(signal.SIGTERM)
+        self.assertIn("interrupted", process.communicate(timeout=60)[1])
+
+    def test_second_one_ends_it_at_once(self):
+        tensor = tensors.draw([1, 2000, 4, 16], 5)
+        tensors.write(self.path("in.safetensors"), {"q": tensor, "k": tensor, "v": tensor})
+        process = self.start(lambda: True, "run", self.path("in.safetensors"), "-o", "-")
+        select.select([process.stdout], [], [], 60)  # more than the pipe holds: the write blocks
+        process.send_signal(signal.SIGINT)
         time.sleep(0.3)
         self.assertIsNone(process.poll())
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        self.assertEqual(process.wait(timeout=60), -signal.SIGINT)
+        process.stdout.close()
+        process.stderr.close()
+
+    def test_reference_stops_within_a_head(self):
+        tensor = tensors.draw([1, 40000, 1, 8], 5)
+        tensors.write(self.path("in.safetensors"), {"q": tensor, "k": tensor, "v": tensor})
+        run = ["run", self.path("in.safetensors"), "-o", self.path("out.safetensors")]
+        run += ["--backend", "reference", "--threads", "1"]
+        begin = time.monotonic()
+        self.interrupt(lambda: len(self.names()) > 1, *run)
+        self.assertLess(time.monotonic() - begin, 8)
 
     def test_run_keeps_the_input_it_was_to_replace(self):
         self.write_long_problem()
@@ -115,7 +146,10 @@ class Interrupt(CliTest):
 
     def test_selftest_takes_its_child_along(self):
         process = subprocess.Popen(
-            [FA3, "selftest", "--backend", "sim"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            [FA3, "selftest", "--backend", "sim"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            preexec_fn=as_from_a_terminal,
         )
         end = time.monotonic() + 30
         while not self.children(process.pid) and time.monotonic() < end:

@@ -24,23 +24,24 @@ void end_at_once(int) {
 
 void set_flag(int) { g_interrupted = true; }
 
-void install(void (*handler)(int)) {
+// What is ignored stays so: nohup has the program outlive its terminal.
+void install(void (*handler)(int), int flags) {
   struct sigaction action = {};
   action.sa_handler = handler;
-  action.sa_flags = SA_RESTART;
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-  // nohup has it ignored: the program is to outlive its terminal.
-  struct sigaction present = {};
-  sigaction(SIGHUP, nullptr, &present);
-  if (present.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);
+  action.sa_flags = flags;
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction present = {};
+    sigaction(signal, nullptr, &present);
+    if (present.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);
+  }
 }
 
 }  // namespace
 
-void install_interrupt_handler() { install(end_at_once); }
+void install_interrupt_handler() { install(end_at_once, SA_RESTART); }
 
-void defer_interrupts() { install(set_flag); }
+// Once: the second one takes its default action.
+void defer_interrupts() { install(set_flag, SA_RESTART | SA_RESETHAND); }
 
 bool interrupted() { return g_interrupted; }
 

@@ -5,10 +5,11 @@
 
 namespace fa3::cli {
 
-// Catches SIGINT, SIGTERM and, unless it is ignored, SIGHUP: they end the process at once.
+// Catches those of SIGINT, SIGTERM and SIGHUP that are not ignored: they end the process at once.
 void install_interrupt_handler();
 
-// From here on they only set a flag: the program is to stop, remove its temporary files and exit.
+// From here on they only set a flag: the program is to stop, remove its temporary files and exit. A
+// second one ends it at once.
 void defer_interrupts();
 
 // True once the user has asked to stop.

@@ -452,10 +452,18 @@ void forward(const Problem& p, const Buffers& x, std::byte* workspace, const Exe
   double* row = scratch_of(p, workspace, 0).row;
   fill(p, x, kO, p.q, p.heads_q, p.head_dim_v, 0, row);
   fill(p, x, kLse, p.q, p.heads_q, 1, -kInf, row);
-  executor.run(p.batch * p.heads_kv, [&](const TaskContext& task) {
+  // Tasks of one block each, so that a run can be cancelled within a head; of varlen sequences on
+  // average: a longer one has more blocks in a task.
+  const int64_t sequences = p.q.varlen ? std::max<int64_t>(p.batch, 1) : 1;
+  const int64_t parts = (p.q.rows + kRows * sequences - 1) / (kRows * sequences);
+  executor.run(p.batch * p.heads_q * parts, [&](const TaskContext& task) {
     Scratch scratch = scratch_of(p, workspace, task.slot);
-    for_each_block(p, x, task.index / p.heads_kv, task.index % p.heads_kv,
-                   [&](const Rows& rows) { forward_rows(p, x, rows, scratch); });
+    const int64_t part = task.index % parts, head = task.index / parts;
+    Rows rows = rows_of(p, x, head / p.heads_q, head % p.heads_q);
+    for (rows.first = part * kRows; rows.first < rows.q.len; rows.first += parts * kRows) {
+      rows.count = std::min(kRows, rows.q.len - rows.first);
+      forward_rows(p, x, rows, scratch);
+    }
   });
 }
 
