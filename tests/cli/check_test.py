@@ -150,6 +150,17 @@ class Check(CliTest):
         self.assertIn("o", report["blind"])
         self.assertIn("\nblind: some bounds of o are infinite", self.fa3(*huge))
 
+        report = self.fa3_json("check", "--batch", 1, "--seqlen-q", 17, "--magnitude", "1e38")
+        self.assertEqual((report["ok"], report["blind"]), (True, ["o", "lse"]))
+
+    def test_nothing_but_nan_is_blind(self):
+        nan = ["check", "--dtype", "f16", "--magnitude", "1e8"]  # q is Inf
+        report = self.fa3_json(*nan)
+        self.assertEqual((report["ok"], report["blind"]), (True, ["o", "lse"]))
+        self.assertIn("\nblind: o has NaN and nothing finite", self.fa3(*nan))
+        empty = self.fa3_json("check", "--seqlen-kv", 0)
+        self.assertEqual((empty["ok"], empty["blind"]), (True, []))
+
     def test_numbers_that_are_none(self):
         for option in ["--magnitude", "--tolerance"]:
             for value in ["inf", "-inf", "nan", "1e999", "-1"]:

@@ -287,6 +287,37 @@ TEST_P(VerifyCompare, SpreadThatOverflows_IsNoBound) {
   }
 }
 
+// Products beyond FP32 in every row: any answer passes, and the check is blind.
+TEST(VerifyCompareInf, ScoresThatOverflow_MayBeAnything) {
+  Config c{.seqlen_q = 17, .seqlen_kv = 17};
+  c.magnitude = 5e37;  // no q overflows
+  const Tensors t = make_tensors(c);
+  const fa3_forward_args args = forward_args(c, t);
+  for (const double answer : {kNan, kInf, 0.0}) {
+    fill(args.o, answer);
+    fill(args.lse, answer);
+    for (const OutputResult& r : compare_forward(args)) {
+      EXPECT_TRUE(r.ok) << to_text(r);
+      EXPECT_TRUE(r.blind());
+    }
+  }
+}
+
+TEST(VerifyCompareInf, BoundBeyondTheType_AllowsInfOfEitherSign) {
+  const Tensor ours = make_tensor(FA3_F16, {1, 2}), fp64 = make_tensor(FA3_F32, {1, 2});
+  const Estimate naive{make_tensor(FA3_F32, {1, 2}), make_tensor(FA3_F32, {1, 2})};
+  for (const Tensor& t : {ours, fp64, naive.value}) fill(t.view, 3);
+  for (const auto& [spread, allowed] : {std::pair(1e5, true), std::pair(1e4, false)}) {
+    fill(naive.spread.view, spread);
+    for (const double answer : {kInf, -kInf}) {
+      set(ours.view, {0, 1}, answer);
+      EXPECT_EQ(compare_output("dq", ours.view, fp64.view, naive).ok, allowed) << answer;
+    }
+    set(ours.view, {0, 1}, kNan);
+    EXPECT_FALSE(compare_output("dq", ours.view, fp64.view, naive).ok);
+  }
+}
+
 TEST(VerifyCompareNan, ReferenceNan_MustBeThere) {
   Config c{.seqlen_q = 2, .seqlen_kv = 2};
   const Tensors t = make_tensors(c);

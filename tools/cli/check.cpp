@@ -245,10 +245,11 @@ std::string to_text(const CheckOptions& o, const Verdict& v, const Session& sess
   for (const verify::OutputResult& r : v.outputs)
     if (r.blind())
       text += fmt::format(
-          "blind: {}: that they hold says next to nothing. Large scores are rounded coarsely: "
+          "blind: {}: the check says next to nothing. Large scores are rounded coarsely: "
           "lower --magnitude or --softmax-scale; so is P beside V of 8 bits: take 64 columns or "
           "more, or --v-dtype bf16\n",
-          std::isfinite(r.width)
+          std::isnan(r.width) ? fmt::format("{} has NaN and nothing finite", r.name)
+          : std::isfinite(r.width)
               ? fmt::format("the bounds of {} are {:.2g} times as large as its values", r.name,
                             r.width)
               : fmt::format("some bounds of {} are infinite", r.name));

@@ -10,6 +10,8 @@
 // judged by their own size, not by the largest row of the tensor. naive and spread: naive.h. A row
 // of few elements may have a naive error near 0 by chance: below 64 elements kFloor doubles. A row
 // whose spread overflows FP32 has no bound: any finite values pass, and the output counts as blind.
+// Where scores may do so, which makes the naive result NaN, NaN and Inf pass too. So does Inf where
+// the result and the bound together are beyond the range of the output's type.
 #pragma once
 
 #include <string>
@@ -37,9 +39,10 @@ struct OutputResult {
   double ours = 0;
   double reference = 0;
   // Root mean square of the bounds over that of the reference; at 1 zeros would pass too. Inf when
-  // a row has no bound, else 0 when the reference has zeros only.
+  // a row has no bound, else 0 when the reference has zeros only. NaN when it has NaN and nothing
+  // finite.
   double width = 0;
-  bool blind() const { return width >= kBlind; }
+  bool blind() const { return !(width < kBlind); }
 };
 
 // fp64: F32 tensor of the reference's results.

@@ -13,6 +13,8 @@
 // but every P and dS may be off by 2^-149, FP32's least step, or 2^-126 of BF16, whose dot products
 // take smaller operands as 0.
 //
+// Scores that may overflow FP32 in another order of the sum are NaN, and their spread with them.
+//
 // 8 bits, forward only, as a kernel computes them: scores of decoded values stay in FP32. Beside v
 // of 16 bits P is rounded to that type. Beside F8_E4M3, P = e4m3(2^4·exp(s − row max))·2^-4 over
 // the sum of the unrounded ones; then

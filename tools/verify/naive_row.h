@@ -45,6 +45,16 @@ inline Dot dot(const float* a, const float* b, int64_t n) {
   return total;
 }
 
+// Whether an FP32 sum of these products, or log2(e)·scale times as much, may overflow in some
+// order. Inf and NaN among the inputs do not count.
+inline bool may_overflow(const float* a, const float* b, int64_t n, float scale) {
+  constexpr double kLog2E = 1.4426950408889634;
+  double sum = 0;
+  for (int64_t c = 0; c < n; ++c) sum += std::abs(double{a[c]} * b[c]);
+  const double most = sum * std::max(1.0, kLog2E * std::abs(double{scale}));
+  return std::isfinite(most) && most > std::numeric_limits<float>::max();
+}
+
 // FP8 tensor cores: terms of one step of a sum, and what remains of its largest term.
 inline constexpr int64_t kStep = 32;
 inline constexpr float kCut = 0x1p-13f;
@@ -273,6 +283,8 @@ inline void attend(const Call& call, const float* q, const std::vector<float>& k
     float cut = 0;
     Dot s =
         call.fp8_scores ? dot_in_steps(q, k.data() + j * d, d, &cut) : dot(q, k.data() + j * d, d);
+    if (!std::isfinite(s.squares) && may_overflow(q, k.data() + j * d, d, call.scale))
+      s.sum = std::numeric_limits<float>::quiet_NaN();
     s.sum += shift_of_keys.sum;
     s.squares += shift_of_keys.squares;
     exact[j] = call.scale * s.sum;
