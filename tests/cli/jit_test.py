@@ -4,6 +4,7 @@ they are the same on machines with and without a GPU. FA3_FAKES is their folder.
 
 import json
 import os
+import resource
 import unittest
 
 from kit import BAD_INPUT, FAILED, USAGE, CliTest, built_fake
@@ -183,6 +184,9 @@ class Jit(JitTest):
             )
         self.assertTrue(link.is_symlink())
         self.assert_fails(USAGE, "jit", "--pack", "", says="--pack: got '', need FILE")
+        says = ["pack cannot be written", "File too large", "free space or name another place"]
+        full = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+        self.assert_fails(FAILED, "jit", "--pack", self.path("pack"), preexec_fn=full, says=says)
 
     def test_pack_that_is_none(self):
         pipe = self.path("pipe")

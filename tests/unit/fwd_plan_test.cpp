@@ -164,7 +164,9 @@ TEST(FwdPlan, SequsedOfNothing_HasNoBatchStride) {
 
 TEST(FwdPlan, Rows_DeclinedBeyondCoordinates) {
   Problem p = problem(8, 8, 300, int64_t{1} << 30);
-  expect_declined(p, {"1073741824 rows of key"});
+  expect_declined(p, {"1073741824 rows of key", "use backend cpu"});
+  p.kv.varlen = true;
+  expect_declined(p, {"1073741824 rows of key", "split the batch"});
 }
 
 // Ragged tensors are addressed by rows over all sequences; a sequence of one row is a row.

@@ -73,8 +73,9 @@ Status check_axis(const Problem& p, const char* name, TensorId a, TensorId b, bo
   }
   const int64_t rows = std::max(axis.rows, batch_rows * p.batch);
   if (rows <= kMaxRows) return {};
+  const bool of_many = p.batch > 1 && (axis.varlen || axis.rows <= kMaxRows);
   return unsupported("{}: {} rows of {} on sm90, need at most {}; {}", op_name(p.op), rows, name,
-                     kMaxRows, p.batch > 1 ? "split the batch" : "use backend cpu");
+                     kMaxRows, of_many ? "split the batch" : "use backend cpu");
 }
 
 int64_t most_rows(const SeqAxis& axis) {
