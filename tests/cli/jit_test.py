@@ -87,9 +87,9 @@ class Jit(JitTest):
         for name in ["fwd/d100", "fwd/bf16/f16", "fwd,fwd/q63", "samples/ge", "all/fwd", "fwd,,"]:
             for what in [["--warm", name], ["--pack", self.path("pack"), "--programs", name]]:
                 self.assert_fails(USAGE, "jit", *what, says=["kernels '", "need "])
-        long = ",".join(["samples/gemm/bf16"] * 20)  # longer than a file's name may be
+        long = ",".join(["samples"] * 40)  # longer than a file's name may be
         rows = self.fa3_json("jit", "--warm", long)
-        self.assertEqual({row["name"] for row in rows}, {"samples/gemm/bf16"})
+        self.assertEqual(len(rows), len(self.fa3_json("jit", "--warm", "samples")))
 
     def test_clear(self):
         self.fa3("jit", "--warm", "all")
