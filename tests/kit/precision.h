@@ -150,6 +150,40 @@ class PrecisionTest : public testing::Test {
     EXPECT_EQ(o, o1) << d << " " << varlen << " " << int{precision};
     EXPECT_EQ(lse, lse1);
   }
+
+  // A NaN in a key is in the rows that see it or, of INT8, anything of its block, and in no other.
+  void expect_nan_of_key(fa3_precision precision, fa3_context* on) {
+    constexpr int64_t kBlind = 10;            // rows without keys
+    const int64_t key = len_kv / 2 - kBlind;  // in sequence 1, head 0
+    len_q = len_kv + kBlind;
+    fill();
+    verify::encode(
+        FA3_BF16, NAN,
+        reinterpret_cast<uint8_t*>(&k[static_cast<size_t>((len_kv + key) * kHeadsKv * dim + 9)]));
+    run(args(precision), on);
+    const int64_t of_block = rows.k == 0 ? 0 : key / rows.k * rows.k;
+    const int64_t first = kBlind + (precision == FA3_PRECISION_FP8 ? key : of_block);
+    for (int64_t b = 0; b < kBatch; ++b)
+      for (int64_t i = 0; i < len_q; ++i)
+        for (int64_t h = 0; h < kHeads; ++h) {
+          const double x = o_at(static_cast<size_t>(((b * len_q + i) * kHeads + h) * dim));
+          EXPECT_EQ(std::isnan(x), b == 1 && h < kHeads / kHeadsKv && i >= first)
+              << b << " " << i << " " << h;
+          if (i < kBlind) {
+            EXPECT_EQ(x, 0) << b << " " << i << " " << h;
+          }
+        }
+  }
+  // One in a query stays in its row.
+  void expect_nan_of_query(fa3_precision precision, fa3_context* on) {
+    constexpr int64_t kRow = 20, kHead = 3;  // of sequence 1
+    fill();
+    const int64_t at = ((len_q + kRow) * kHeads + kHead) * dim;
+    verify::encode(FA3_BF16, NAN, reinterpret_cast<uint8_t*>(&q[static_cast<size_t>(at + 9)]));
+    run(args(precision), on);
+    for (int64_t i = 0; i < static_cast<int64_t>(lse.size()); ++i)
+      EXPECT_EQ(std::isnan(o_at(static_cast<size_t>(i * dim))), i * dim == at) << i;
+  }
 };
 
 }  // namespace fa3::kit

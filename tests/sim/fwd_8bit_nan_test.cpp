@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// fwd_8bit_nan_test.cpp — NaN among E4M3 codes, in the forward kernel of Hopper in the simulator.
+// fwd_8bit_nan_test.cpp — NaN among E4M3 codes, and where scales could make one, in the forward
+// kernel of Hopper in the simulator.
 #include <cmath>
 #include <cstdint>
 
@@ -12,7 +13,7 @@ using verify::Index;
 
 constexpr int64_t kSeqlen = 200;
 
-// A causal problem in which one code becomes NaN.
+// A causal problem, for a code or scales to be changed.
 class SimFwd8BitNan : public testing::Test {
  protected:
   SimFwd8BitNan() {
@@ -64,6 +65,26 @@ TEST_F(SimFwd8BitNan, InVisibleValue_ReachesItsColumn) {
   for (int64_t row = 0; row < kSeqlen; ++row)
     for (int64_t column = 0; column < config_.head_dim_v; ++column)
       EXPECT_EQ(is_nan(row, 0, column), column == 5) << row << ", " << column;
+}
+
+// Masked scores are −Inf, and scores may be 0: times a product of scales that is 0 or Inf in FP32
+// they would be NaN.
+TEST_F(SimFwd8BitNan, ProductOfScalesBeyondFp32_MakesNone) {
+  config_.seqlen_q = kSeqlen + 9;  // whose first rows see nothing
+  for (const fa3_dtype dtype : {FA3_F8_E4M3, FA3_I8}) {
+    config_.dtype = dtype;
+    for (const double scale : {1e-30, 1e25}) {
+      SCOPED_TRACE(scale);
+      tensors_ = verify::make_tensors(config_);
+      verify::fill(tensors_.q_scale.view, scale), verify::fill(tensors_.k_scale.view, scale);
+      for (int64_t c = 0; c < config_.head_dim_qk; ++c)
+        verify::set(tensors_.q.view, {0, kSeqlen, 0, c}, 0);
+      const fa3_forward_args args = verify::forward_args(config_, tensors_);
+      run();
+      for (const verify::OutputResult& r : verify::compare_forward(args))
+        EXPECT_TRUE(r.ok) << verify::to_text(r);
+    }
+  }
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // precision_test.cpp — fa3_forward_args::precision in the simulator: quantising kernels and forward
-// in one plan, with the bits of both by hand, and errors in the order that the recipes promise.
+// in one plan, with the bits of both by hand, errors in the order that the recipes promise, NaN.
 #include "tests/kit/precision.h"
 
 #include <limits>
@@ -46,6 +46,15 @@ TEST_F(SimPrecision, NoKeysOrNoQueries) {
     len_q = 0, len_kv = 100;
     fill();
     run(args(precision), sim.get());
+  }
+}
+
+TEST_F(SimPrecision, NanReachesTheRowsThatSeeItsBlock) {
+  const kit::Context sim = open(FA3_BACKEND_SIM);
+  len_kv = 80;
+  for (const fa3_precision precision : {FA3_PRECISION_FP8, FA3_PRECISION_EIGHT_BIT}) {
+    expect_nan_of_query(precision, sim.get());
+    expect_nan_of_key(precision, sim.get());
   }
 }
 
