@@ -162,6 +162,50 @@ TEST(SimFwdTokenScales, HiddenKeysCountForNothing) {
   }
 }
 
+// Scales of q become those of the first head of each group, for all of it. Heads are the second
+// dimension of every shape.
+std::vector<float> take_scales_of_groups(fa3_tensor& scale, const verify::Config& c) {
+  fa3_tensor fewer = scale;
+  fewer.shape[1] = c.heads_kv;
+  std::vector<float> values(static_cast<size_t>(verify::element_count(fewer)));
+  fewer = fa3_dense(values.data(), FA3_F32, fewer.rank, fewer.shape);
+  verify::for_each_row(fewer, [&](const Index& row, void*) {
+    const int last = fewer.rank - 1;
+    for (Index at = row; at[last] < fewer.shape[last]; ++at[last]) {
+      Index from = at;
+      from[1] *= c.heads_q / c.heads_kv;
+      verify::set(fewer, at, verify::get(scale, from));
+    }
+  });
+  scale = fewer;
+  return values;
+}
+
+// Of rows of q, with those of the heads of a group in common; k_offset's kernel reads them, too.
+TEST(SimFwdGroupScales, OfRows_AreRight) {
+  using Of = verify::Scales::Of;
+  for (const bool varlen : {false, true}) {
+    for (const verify::Scales of_q : {verify::Scales{Of::kTokens}, {Of::kBlocks, 16}}) {
+      verify::Config c;
+      c.dtype = varlen ? FA3_F8_E4M3 : FA3_I8;
+      c.out_dtype = FA3_BF16;
+      c.heads_q = 6, c.heads_kv = 2, c.batch = 2;
+      c.seqlen_q = 40, c.seqlen_kv = 100;
+      if (varlen) c.varlen_q = {30, 33}, c.varlen_kv = {100, 70};
+      c.alignment = 16;
+      c.k_offset = true;
+      c.q_scale = of_q;
+      const verify::Tensors t = verify::make_tensors(c);
+      fa3_forward_args args = verify::forward_args(c, t);
+      const std::vector<float> of_groups = take_scales_of_groups(args.q_scale, c);
+      ASSERT_EQ(fa3_forward(simulator(), &args, nullptr), FA3_OK) << fa3_last_error();
+      for (const verify::OutputResult& r : verify::compare_forward(args))
+        EXPECT_TRUE(r.ok) << verify::scales_text(of_q) << ' ' << varlen << ' '
+                          << verify::to_text(r);
+    }
+  }
+}
+
 // Scales of blocks of columns, alone and with blocks of rows; of Q and K of E4M3 or INT8, V of E4M3
 // or 16 bits. Those of head dim 64 in blocks of 64 are plain.
 struct Columns {
