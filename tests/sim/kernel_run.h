@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <stdexcept>
@@ -85,6 +86,7 @@ class KernelRun {
     }
     return all;
   }
+  bool has(TensorId id) const { return buffers_.data[id] != nullptr; }
   // cu_seqlens or seqused as the kernel will read them.
   std::vector<i32> lengths(TensorId id) const {
     const i32* const begin = buffers_.in<i32>(id);
@@ -93,6 +95,19 @@ class KernelRun {
   void set_lengths(TensorId id, const std::vector<i32>& to) {
     std::memcpy(buffers_.data[id], to.data(), static_cast<size_t>(count(id)) * sizeof(i32));
   }
+  // Does each sequence begin where those before have ended, as the kernels read cu_seqlens?
+  bool sequences_are_apart() const {
+    for (const TensorId id : {kCuSeqlensQ, kCuSeqlensKv, kCuSeqlens}) {
+      if (!has(id)) continue;
+      std::vector<i32> cu = lengths(id);
+      const i64 rows = (id == kCuSeqlensKv ? problem_.kv : problem_.q).rows;
+      for (i32& row : cu) row = std::clamp(row, 0, static_cast<i32>(rows));
+      if (!std::is_sorted(cu.begin(), cu.end())) return false;
+    }
+    return true;
+  }
+  // Those that it made.
+  const verify::Tensors& tensors() const { return tensors_; }
   std::vector<verify::OutputResult> judge() const {
     return op_ == FA3_OP_FORWARD ? verify::compare_forward(forward_)
                                  : verify::compare_backward(backward_);
@@ -145,7 +160,7 @@ class KernelRun {
     return id == kCodes || id == kScale || id == kOffset;
   }
   int64_t count(TensorId id) const {
-    return problem_.batch + (id == kCuSeqlensQ || id == kCuSeqlensKv ? 1 : 0);
+    return problem_.batch + (id == kCuSeqlensQ || id == kCuSeqlensKv || id == kCuSeqlens ? 1 : 0);
   }
   void compute_forward() const {
     fa3_context_options options = {};

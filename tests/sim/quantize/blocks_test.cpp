@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // blocks_test.cpp — blocks of rows that a CTA holds, of any number of rows, have the bits of those
-// whose maxima another kernel finds; in the simulator.
+// whose maxima another kernel finds; in the simulator. Neither touches anything outside of the
+// tensors, whatever their lengths are.
 #include <gmock/gmock.h>
 
+#include "sim/invalid_lengths.h"
 #include "sim/quantize/kit.h"
 
 namespace fa3::sim {
@@ -29,6 +31,16 @@ TEST_P(QuantizeBlocks, HeldByACta_HaveTheBitsOfTwoPasses) {
       EXPECT_EQ(held.kernels() + 1, two.kernels());
       EXPECT_EQ(held.bits(), two.bits()) << "hadamard " << hadamard << (means ? ", means" : "");
     }
+  }
+}
+
+TEST(QuantizeLengths, InvalidOnes_TouchNothingOutside) {
+  for (const int rows : {40, 0}) {
+    TestRuntime runtime;
+    QuantizeRun run(runtime, {64, 64, rows, true, 0, true});
+    InvalidLengths lengths(runtime, run);
+    lengths.expect_named_sequences_harmless();
+    lengths.expect_random_ones_harmless(some_of(5));
   }
 }
 
