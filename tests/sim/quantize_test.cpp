@@ -300,8 +300,8 @@ TEST_P(SimQuantizeDeclined, NamesValueAndRemedy) {
   EXPECT_EQ(c.scale[0], -7) << "something was written";
 }
 
-// Kernels count positions in 32 bits. Tensors are not looked at.
-TEST(SimQuantizePositions, MoreThanKernelsCount_AreDeclined) {
+// Kernels count positions and tiles in 32 bits. Tensors are not looked at.
+TEST(SimQuantizeCounts, MorePositionsThanKernelsCount_AreDeclined) {
   Call c;
   c.dim = 64, c.in = FA3_BF16, c.hadamard = 64, c.rotary_dim = 64, c.scales = Call::kToken;
   c.fill();
@@ -309,6 +309,24 @@ TEST(SimQuantizePositions, MoreThanKernelsCount_AreDeclined) {
   a.rotary_cos.shape[0] = a.rotary_sin.shape[0] = int64_t{1} << 31;
   EXPECT_EQ(fa3_quantize(simulator().get(), &a, nullptr), FA3_UNSUPPORTED);
   EXPECT_THAT(fa3_last_error(), testing::HasSubstr("rotary_cos.shape[0]=2147483648 on sm90"));
+}
+TEST(SimQuantizeCounts, MoreTilesThanKernelsCount_AreDeclined) {
+  Call c;
+  c.dim = 64, c.in = FA3_BF16, c.hadamard = 64, c.rotary_dim = 64, c.scales = Call::kToken;
+  c.heads = 8;
+  c.fill();
+  fa3_quantize_args a = c.args();
+  const int64_t batch = 4096, seqlen = int64_t{1} << 26;
+  for (fa3_tensor* const t : {&a.x, &a.codes}) {
+    t->shape[0] = batch, t->shape[1] = seqlen;
+    t->stride[0] = seqlen * t->stride[1];
+  }
+  a.scale.shape[0] = batch, a.scale.shape[2] = seqlen;
+  a.scale.stride[0] = c.heads * seqlen, a.scale.stride[1] = seqlen;
+  a.rotary_cos.shape[0] = a.rotary_sin.shape[0] = seqlen;
+  EXPECT_EQ(fa3_quantize(simulator().get(), &a, nullptr), FA3_UNSUPPORTED);
+  EXPECT_THAT(fa3_last_error(), testing::HasSubstr("tiles of rows="));
+  EXPECT_THAT(fa3_last_error(), testing::HasSubstr("split the batch"));
 }
 
 const std::vector<Declined> kDeclined = {

@@ -81,6 +81,40 @@ TEST(FwdPlan8Bit, ScalesOfColumns_AreLegalForEveryHeadDim) {
   }
 }
 
+// Kernels before the forward have a grid with heads or sequences along y or z.
+TEST(FwdPlan8Bit, MoreThanAGridHolds_IsDeclined) {
+  constexpr int64_t kMost = 65535;
+  Problem p = eight_bits(64, FA3_F8_E4M3, FA3_F8_E4M3);
+  p.heads_q = p.heads_kv = kMost;
+  plan_of(p);
+  p.heads_q = p.heads_kv = kMost + 1;
+  expect_declined(p, {"heads_kv=65536 with v of f8_e4m3", "at most 65535", "split the heads"});
+  for (const char* const what : {"heads_q", "batch"}) {
+    p = eight_bits(64, FA3_I8, FA3_BF16);
+    p.layout[kKOffset] = {FA3_F32, 0, 0, 64};
+    int64_t& value = what[0] == 'h' ? p.heads_q : p.batch;
+    value = kMost;
+    plan_of(p);
+    value = kMost + 1;
+    const std::vector<std::string> says = {fmt::format("{}=65536 with k_offset", what),
+                                           "at most 65535", "split the batch"};
+    expect_declined(p, says);
+    p.layout[kLse] = {};
+    plan_of(p);  // which does not ask for what k_offset adds
+    p.softcap = 3;
+    expect_declined(p, says);
+  }
+}
+
+TEST(FwdPlan8Bit, TypesOfVAndO_AreEqualUnlessOIsF32) {
+  Problem p = eight_bits(128, FA3_I8, FA3_F16);
+  expect_declined(p, {"o is bf16 and v is f16", "need equal types, or o of f32"});
+  for (const fa3_dtype o : {FA3_F16, FA3_F32}) {
+    p.layout[kO].dtype = o;
+    plan_of(p);
+  }
+}
+
 TEST(FwdPlan8Bit, ImageOfV_ChoosesRowsOfItsTiles) {
   const FwdPlan without = plan_of(eight_bits(128, FA3_F8_E4M3, FA3_F8_E4M3));
   EXPECT_GT(without.v_image_bytes, 0u);
