@@ -292,11 +292,6 @@ Status check_image(const Problem& p, const FwdRow& row, const FwdConfig& c) {
   if (image.keys == 0) return {};
   const char* const remedy =
       "quantise v for what fa3_plan_v_image says of a plan without v_image, or leave v_image out";
-  if (!c.v_image)
-    return unsupported(
-        "forward: v_image has tiles of {} keys and {} columns, but row '{}' of the table "
-        "transposes v itself; {}",
-        image.keys, image.columns, row.name, remedy);
   if (image.keys == c.tile_kv && image.columns == c.head_dim_v) return {};
   return unsupported(
       "forward: v_image has tiles of {} keys and {} columns, but row '{}' of the table has {} and "

@@ -83,8 +83,6 @@ Status check_quantize(const Problem& p) {
       check_quantize_limit("batch", p.batch, kMaxQuantizeGrid - 1, "split the batch"));
   FA3_RETURN_IF_ERROR(check_quantize_limit(p.q.varlen ? "total" : "seqlen", p.q.rows, kMaxRows,
                                            "split the tensor"));
-  FA3_RETURN_IF_ERROR(
-      check_quantize_limit("max_seqlen", p.q.max_seqlen, kMaxRows, "give a smaller bound"));
   FA3_RETURN_IF_ERROR(check_quantize_limit("rotary_cos.shape[0]", p.rotation.positions, INT32_MAX,
                                            "keep the positions that occur"));
   FA3_RETURN_IF_ERROR(check_strides(p, kX, false));  // as TMA has them
