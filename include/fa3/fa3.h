@@ -49,7 +49,7 @@
  *             heads is the tensor's; scales of q may have heads_kv. Forward only.
  *   Empty     a row that sees no key has O = 0, LSE = −inf and gradient 0.
  *   Written   every element of every output is written: rows of no sequence, or beyond seqused, as
- *             empty rows.
+ *             empty rows; of a v_image only tiles with rows that count.
  *   NaN, Inf  in a key or value that a row may see, they reach that row, and so does a NaN of
  *             attn_mask there. Keys outside a sequence (tails, other sequences, beyond seqused)
  *             never influence anything; keys that the mask, ids or attn_mask hide do not either on

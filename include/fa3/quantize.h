@@ -75,10 +75,10 @@ typedef struct fa3_quantize_args {
 } fa3_quantize_args;
 
 /* As fa3_plan_forward, for fa3_plan_run with an fa3_quantize_args. Every element of the outputs is
- * written: codes 0 in rows that do not count. On the backends cuda and sim head dims are multiples
- * of 16 up to 256, rotary_dim a multiple of 16, addresses and strides of x and of the tables are
- * multiples of 16 bytes, of codes of 8, with v_image 16 as its address; else UNSUPPORTED. The
- * backend reference writes no image. */
+ * written, codes 0 in rows that do not count, but for the tiles of v_image that are left alone (see
+ * Image). On the backends cuda and sim head dims are multiples of 16 up to 256, rotary_dim a
+ * multiple of 16, addresses and strides of x and of the tables are multiples of 16 bytes, of codes
+ * of 8, with v_image 16 as its address; else UNSUPPORTED. The backend reference writes no image. */
 FA3_API fa3_status fa3_plan_quantize(fa3_context* context, const fa3_quantize_args* args,
                                      fa3_plan** plan);
 

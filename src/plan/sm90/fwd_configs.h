@@ -138,7 +138,7 @@ inline constexpr FwdRow kFwdRows[] = {
   {"d256 8bit short",    kAnyMask, 1024, v8_of({256, 256,  96, 2, 2, 1, false, 2}, 1)},
   {"d256 8bit full",     kFull,    0,    v8_of({256, 256,  96, 3, 2, 1, false, 2}, 0)},
   {"d256 8bit",          kAnyMask, 0,    v8_of({256, 256, 128, 2, 2, 1, false, 2}, 0)},
-//                                              qk  v   kv  st wgs q ping_pong o   park, flush
+//                                              qk  v   kv  st wgs q ping_pong o   flush_columns
   {"d64 8bit flushed",   kAnyMask, 0, flushed_of({ 64,  64,  96, 4, 3, 1, false, 1}, 64)},
   {"d64 8bit flushed two", kAnyMask, 0, flushed_of({ 64,  64, 128, 4, 2, 2, false, 1}, 64)},
   {"d128 8bit flushed",  kAnyMask, 0, flushed_of({128, 128, 128, 3, 2, 1, false, 1}, 128)},
