@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // quantize_test.cpp — the quantising kernels of Hopper in the simulator, against the FP64
 // reference: random calls of each variant that is compiled ahead, NaN and Inf, empty tensors.
+#include <gmock/gmock.h>
+
 #include <limits>
 
 #include "plan/sm90/quantize_configs.h"
