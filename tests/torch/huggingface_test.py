@@ -8,7 +8,16 @@ import pytest
 import torch
 import transformers
 from torch_kit import DEVICES, assert_close
-from transformers import BartConfig, BertConfig, Gemma2Config, LlamaConfig, MistralConfig
+from transformers import (
+    BartConfig,
+    BertConfig,
+    BloomConfig,
+    CodeGenConfig,
+    Gemma2Config,
+    LlamaConfig,
+    MistralConfig,
+    T5Config,
+)
 
 fa3.huggingface.register()
 each_device = pytest.mark.parametrize("device", DEVICES)
@@ -29,6 +38,7 @@ CONFIGS = {
 }
 # Of logits around 1, and in FP32 of gradients: sums over a model of two layers.
 BOUND = {"cpu": 1e-4, "cuda": 6e-2}
+BOUND_OF_BIAS = {"cpu": 3e-3, "cuda": 0.2}  # sums over all rows and keys of a bucket
 
 
 def models(config, device, kind=transformers.AutoModelForCausalLM):
@@ -166,11 +176,125 @@ def test_what_is_lacking_is_said():
         ({"dropout": 0.1}, "dropout"),
         ({"s_aux": x}, "attention sinks"),
         ({"output_attentions": True}, "output_attentions"),
+        ({"cache": object()}, "cache"),
+        ({"head_mask": x, "indices": x}, "head_mask, indices"),
+        ({"invented": 0}, "invented"),
+        ({"cu_seq_lens_q": torch.tensor([0, 2, 5])}, "cu_seq_lens_q"),
     ):
         with pytest.raises(NotImplementedError, match=f'{message}.*attn_implementation="sdpa"'):
             fa3.huggingface.attend(layer, x, x, x, None, **options)
     with pytest.raises(NotImplementedError, match="attention_mask of torch.float32"):
         fa3.huggingface.attend(layer, x, x, x, torch.zeros(1, 5))
+
+
+def test_what_has_no_effect_is_taken():
+    layer = models(CONFIGS["llama"](), "cpu")[1].model.layers[0].self_attn
+    x = torch.randn(1, 4, 5, 16)
+    want, _ = fa3.huggingface.attend(layer, x, x, x, None)
+    options = {"position_ids": torch.arange(5)[None], "use_cache": True, "s_aux": None}
+    got, _ = fa3.huggingface.attend(
+        layer, x, x, x, None, **options, output_attentions=False, invented=None, deterministic=True
+    )
+    assert torch.equal(got, want)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_cu_seq_lens(causal):
+    layer = models(CONFIGS["llama"](), "cpu")[1].model.layers[0].self_attn
+    x = torch.randn(1, 4, 9, 16)
+    lens = torch.tensor([0, 4, 9], dtype=torch.int32)
+    got, _ = fa3.huggingface.attend(
+        layer, x, x, x, None, is_causal=causal, cu_seq_lens_q=lens, cu_seq_lens_k=lens,
+        max_length_q=5, max_length_k=5,
+    )  # fmt: skip
+    for part in (slice(0, 4), slice(4, 9)):
+        y = x[:, :, part]
+        want, _ = fa3.huggingface.attend(layer, y, y, y, None, is_causal=causal)
+        assert_close(got[:, part], want, BOUND["cpu"])
+
+
+@each_device
+@pytest.mark.parametrize("side", ["none", "right"])
+def test_position_bias(device, side):
+    """T5: encoder, decoder and attention across, with a bias of positions that is learned."""
+    config = T5Config(vocab_size=100, d_model=64, d_kv=16, d_ff=96, num_layers=2, num_heads=4,
+                      relative_attention_num_buckets=8, relative_attention_max_distance=16,
+                      dropout_rate=0.0, initializer_factor=3.0, pad_token_id=0,
+                      decoder_start_token_id=0)  # fmt: skip
+    eager, ours = models(config, device, transformers.AutoModelForSeq2SeqLM)
+    ids = tokens(device)
+    mask = torch.ones_like(ids) if side == "none" else padding(device, side)
+
+    def run(model):
+        output = model(input_ids=ids, attention_mask=mask, labels=tokens(device, length=7))
+        output.loss.backward()
+        bias = model.encoder.block[0].layer[0].SelfAttention.relative_attention_bias.weight
+        return output.logits, bias.grad
+
+    (want, want_grad), (got, grad) = run(eager), run(ours)
+    assert_close(got, want, BOUND[device])
+    assert want_grad.abs().max() > 1e-3
+    assert_close(grad, want_grad, BOUND_OF_BIAS[device])
+    if device == "cpu":
+        options = {"max_new_tokens": 6, "do_sample": False, "input_ids": ids}
+        a, b = (m.generate(attention_mask=mask, **options) for m in (eager, ours))
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("kind", [torch.bool, torch.float32])
+def test_position_bias_and_mask(kind):
+    """A mask of four dimensions and a bias: both count."""
+    layer = models(CONFIGS["llama"](), "cpu")[1].model.layers[0].self_attn
+    x, bias = torch.randn(2, 4, 6, 16), torch.randn(1, 4, 6, 6)
+    shown = torch.ones(2, 1, 6, 6, dtype=torch.bool).tril()
+    mask = shown if kind == torch.bool else torch.where(shown, 0.0, torch.finfo(kind).min)
+    got, _ = fa3.huggingface.attend(layer, x, x, x, mask, position_bias=bias)
+    added = bias.masked_fill(~shown, -torch.inf)
+    want = torch.nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=added)
+    assert_close(got, want.transpose(1, 2), BOUND["cpu"])
+
+
+OWN_ATTENTION = {
+    "bloom": lambda: BloomConfig(vocab_size=100, hidden_size=64, n_layer=1, n_head=4),
+    "codegen": lambda: CodeGenConfig(
+        vocab_size=100, n_embd=64, n_layer=1, n_head=4, rotary_dim=8, n_positions=64
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OWN_ATTENTION)
+def test_models_with_an_attention_of_their_own(name):
+    """They would compute with whatever mask they get, and without one see the future."""
+    config = OWN_ATTENTION[name]()
+    _, ours = models(config, "cpu")
+    with pytest.raises(NotImplementedError, match=f"{type(config).__name__}.*=\"eager\""):
+        ours(tokens("cpu"))
+
+
+def test_models_that_ask_for_the_mask_in_full():
+    """Those with an indexer compute with it, and then hand fa3 what it does not know."""
+    config = transformers.DeepseekV32Config(
+        vocab_size=100, hidden_size=64, intermediate_size=96, moe_intermediate_size=32,
+        num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=4, n_routed_experts=4,
+        num_experts_per_tok=2, n_group=1, topk_group=1, kv_lora_rank=16, q_lora_rank=16,
+        qk_rope_head_dim=8, qk_nope_head_dim=8, v_head_dim=16, index_topk=4, index_n_heads=2,
+        index_head_dim=16, first_k_dense_replace=1, max_position_embeddings=64,
+    )  # fmt: skip
+    _, ours = models(config, "cpu")
+    with pytest.raises(NotImplementedError, match="indices"):
+        ours(tokens("cpu"))
+
+
+def test_configurations_of_ones_own():
+    class OwnConfig(LlamaConfig):
+        pass
+
+    class Unknown(transformers.PreTrainedConfig):
+        pass
+
+    assert fa3.huggingface.ids_of_keys(1, 4, 4, config=OwnConfig(**GROUPED)) is None
+    with pytest.raises(NotImplementedError, match="Unknown"):
+        fa3.huggingface.ids_of_keys(1, 4, 4, config=Unknown())
 
 
 @pytest.mark.parametrize("kind", [torch.bool, torch.float32])
