@@ -211,7 +211,7 @@ typedef void (*fa3_parallel_for_fn)(void* user, int64_t count,
 
 /* Reports `done` of `total` units of work (roughly equal in time), from any worker thread, one call
  * at a time; a run that prepares its inputs first counts that in the same total. A non-zero return
- * stops the run with FA3_CANCELLED. */
+ * stops the run with FA3_CANCELLED, and fa3_last_error() has the number. */
 typedef int (*fa3_progress_fn)(void* user, int64_t done, int64_t total);
 
 typedef enum fa3_log_level {

@@ -3,12 +3,11 @@
 // C interface. What users call is written in Python, in python/fa3/.
 #include <pthread.h>
 
-#include <deque>
-#include <exception>
 #include <map>
 #include <memory>
 #include <utility>
 
+#include "callbacks.h"
 #include "fields.h"
 
 namespace fa3::python {
@@ -52,43 +51,6 @@ fa3_status unlocked(Call call) {
   nb::gil_scoped_release release;
   return call();
 }
-
-using LogFunction = nb::typed<nb::callable, void(int, std::string)>;
-using ProgressFunction = nb::typed<nb::callable, void(std::int64_t, std::int64_t)>;
-
-// What a context calls, from any thread. All members under the interpreter's lock.
-struct Callbacks {
-  nb::object log, progress;
-  std::deque<std::exception_ptr> raised;  // by progress, of runs that it has stopped
-
-  // Levels are those of Python's module logging: 40 error, 30 warning, 20 info, 10 debug.
-  static fa3_log_level level_from(int level) {
-    return level >= 40 ? FA3_LOG_ERROR : fa3_log_level(5 - (level < 10 ? 10 : level) / 10);
-  }
-  static void on_log(void* user, fa3_log_level level, const char* message) {
-    nb::gil_scoped_acquire lock;
-    const nb::object call = static_cast<Callbacks*>(user)->log;
-    if (!call.is_valid()) return;
-    try {
-      call(50 - 10 * int(level), in_python(message));
-    } catch (nb::python_error& error) {
-      error.discard_as_unraisable("a context's log function");
-    }
-  }
-  static int on_progress(void* user, std::int64_t done, std::int64_t total) {
-    nb::gil_scoped_acquire lock;
-    auto& self = *static_cast<Callbacks*>(user);
-    const nb::object call = self.progress;
-    if (!call.is_valid()) return 0;
-    try {
-      call(done, total);
-      return 0;
-    } catch (nb::python_error&) {
-      self.raised.push_back(std::current_exception());
-      return 1;
-    }
-  }
-};
 
 struct Options {
   std::string device = "cpu", backend = "auto";
@@ -147,10 +109,8 @@ class Context {
 
   // Raises what a call of the library on this context failed with.
   void check(fa3_status status) {
-    if (status == FA3_CANCELLED && !callbacks_.raised.empty()) {
-      const std::exception_ptr raised = callbacks_.raised.front();
-      callbacks_.raised.pop_front();
-      std::rethrow_exception(raised);
+    if (status == FA3_CANCELLED) {
+      if (const auto raised = callbacks_.take(fa3_last_error())) std::rethrow_exception(raised);
     }
     python::check(status);
   }
@@ -235,9 +195,13 @@ class Plan {
     }));
   }
   Plan(const Plan&) = delete;
-  ~Plan() {
+  ~Plan() { close(); }
+  void close() {
     if (handle_ != nullptr && forks == made_) fa3_plan_destroy(handle_);
+    handle_ = nullptr;
+    context_.reset();
   }
+  const ContextPtr& context() const { return context_; }
   std::size_t workspace_bytes() const { return fa3_plan_workspace_bytes(handle_); }
   // Its shape; none where the plan has no image.
   nb::object v_image() const {
@@ -256,6 +220,7 @@ class Plan {
     run(call, workspace);
   }
   void run(Call& call, nb::handle workspace) const {
+    if (context_ == nullptr) throw std::runtime_error("plan: collected; make another one");
     context_->get();
     fa3_tensor memory = {};
     Reader reader({FA3_I8, FA3_I8, true});
@@ -337,7 +302,7 @@ Spec make_spec(std::vector<std::int64_t> shape, const std::string& dtype,
   if (type == FA3_DTYPE_NONE) {
     throw nb::value_error(("dtype: \"" + dtype +
                            "\", need \"float32\", \"float16\", \"bfloat16\", "
-                           "\"float8_e4m3fn\", \"int8\", \"int32\" or \"bool\"")
+                           "\"float8_e4m3fn\", \"int8\", \"int32\", \"float64\" or \"bool\"")
                               .c_str());
   }
   if (shape.size() > FA3_MAX_RANK || (strides && strides->size() != shape.size())) {
@@ -362,7 +327,7 @@ nb::dict describe(const Context& context) {
   return d;
 }
 
-// Python's collector sees callbacks that refer to their context.
+// Python's collector sees callbacks that refer to their context, and contexts of plans.
 int traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
   if (!nb::inst_ready(self)) return 0;
@@ -383,6 +348,23 @@ int clear(PyObject* self) {
 PyType_Slot kContextSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse)},
                                {Py_tp_clear, reinterpret_cast<void*>(clear)},
                                {0, nullptr}};
+
+int traverse_plan(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  if (!nb::inst_ready(self)) return 0;
+  const ContextPtr& context = nb::inst_ptr<Plan>(self)->context();
+  if (context != nullptr) Py_VISIT(nb::find(context).ptr());
+  return 0;
+}
+
+int clear_plan(PyObject* self) {
+  if (nb::inst_ready(self)) nb::inst_ptr<Plan>(self)->close();
+  return 0;
+}
+
+PyType_Slot kPlanSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse_plan)},
+                            {Py_tp_clear, reinterpret_cast<void*>(clear_plan)},
+                            {0, nullptr}};
 
 }  // namespace
 
@@ -427,6 +409,12 @@ NB_MODULE(_fa3, m) {
              return nb::try_cast(other, b) && b != nullptr && a.shape == b->shape &&
                     a.strides == b->strides && a.dtype == b->dtype && a.device == b->device;
            })
+      .def("__hash__",
+           [](const Spec& s) {
+             const auto tuple = [](const auto& extents) { return nb::tuple(nb::cast(extents)); };
+             return nb::hash(nb::make_tuple(tuple(s.shape), tuple(s.strides), s.dtype,
+                                            s.device.type, s.device.id));
+           })
       .def("__reduce__",
            [](nb::handle self) {
              return nb::make_tuple(self.type(),
@@ -468,7 +456,7 @@ NB_MODULE(_fa3, m) {
           nb::arg("kernel_pack") = nb::none(), nb::arg("packed_only") = false,
           nb::arg("log") = nb::none(), nb::arg("log_level") = 30, nb::arg("progress") = nb::none())
       .def("info", &describe, "What it computes on: device, backend, name, num_threads, …");
-  nb::class_<Plan>(m, "Plan")
+  nb::class_<Plan>(m, "Plan", nb::type_slots(kPlanSlots))
       .def_prop_ro("workspace_bytes", &Plan::workspace_bytes)
       .def_prop_ro("v_image", &Plan::v_image)
       .def("run", nb::overload_cast<nb::dict, Reading, nb::handle, Stream>(&Plan::run, nb::const_),

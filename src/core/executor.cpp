@@ -57,11 +57,11 @@ class Run {
   // work.
   void finish() {
     if (error_) std::rethrow_exception(error_);
-    if (cancelled_) {
+    if (cancelled_ != 0) {
       throw Error(FA3_CANCELLED,
-                  fmt::format("run: the progress callback asked to stop after {} of {} units; "
-                              "the outputs are incomplete",
-                              last_reported_, total_));
+                  fmt::format("run: the progress callback asked to stop, by returning {}, after {} "
+                              "of {} units; the outputs are incomplete",
+                              cancelled_, last_reported_, total_));
     }
     if (done_.load() != tasks_) {
       throw Error(FA3_INVALID_ARGUMENT,
@@ -82,10 +82,8 @@ class Run {
     const std::lock_guard lock(mutex_);
     if (stop_ || before_ + done <= last_reported_) return;  // a later report overtook this one
     last_reported_ = before_ + done;
-    if (report_(report_user_, last_reported_, total_) != 0) {
-      cancelled_ = true;
-      stop_ = true;
-    }
+    cancelled_ = report_(report_user_, last_reported_, total_);
+    if (cancelled_ != 0) stop_ = true;
   }
 
   const int64_t tasks_;
@@ -102,7 +100,7 @@ class Run {
   std::atomic<bool> stop_{false};
   std::mutex mutex_;  // guards what follows
   std::exception_ptr error_;
-  bool cancelled_ = false;
+  int cancelled_ = 0;  // what the callback returned to stop the run
   int64_t last_reported_ = 0;
 };
 

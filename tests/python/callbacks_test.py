@@ -67,6 +67,41 @@ def test_runs_at_once_raise_their_own():
     assert len(caught) == 40
 
 
+def test_runs_at_once_raise_what_was_raised_in_them():
+    """Runs are known by their totals."""
+
+    def progress(done, total):
+        if armed:
+            raise Stop(total)
+        totals.append(total)
+
+    armed, totals, wrong = False, [], []
+    context = fa3.Context(progress=progress)
+    inputs = [X[:, :, :heads] for heads in (1, 2, 3, 4)]
+    of = []
+    for x in inputs:
+        totals.clear()
+        fa3.attention(x, x, x, context=context)
+        of.append(totals[-1])
+    assert len(set(of)) == len(of)
+    armed = True
+
+    def work(x, total):
+        for _ in range(50):
+            try:
+                fa3.attention(x, x, x, context=context)
+            except Stop as stop:
+                if stop.args != (total,):
+                    wrong.append((stop.args, total))
+
+    threads = [threading.Thread(target=work, args=each) for each in zip(inputs, of, strict=True)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(60)
+    assert not wrong
+
+
 def simulator(**options):
     try:
         return fa3.Context(backend="sim", **options)
@@ -121,5 +156,18 @@ def test_a_cycle_is_collected():
     owner.context = fa3.Context(progress=lambda done, total, owner=owner: None)
     gone = weakref.ref(owner)
     del owner
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_cycle_through_a_plan_is_collected():
+    class Owner:
+        pass
+
+    owner = Owner()
+    context = fa3.Context(progress=lambda done, total, owner=owner: None)
+    owner.plan = fa3.Plan(fa3.attention, X, X, X, context=context)
+    gone = weakref.ref(owner)
+    del owner, context
     gc.collect()
     assert gone() is None

@@ -102,7 +102,7 @@ def test_supported():
 
 
 def test_spec():
-    spec = fa3.Spec((2, 3), "float8_e4m3", device="cuda:1")
+    spec = fa3.Spec((2, 3), "float8_e4m3fn", device="cuda:1")
     assert (spec.shape, spec.dtype, spec.device, spec.ndim) == (
         (2, 3),
         "float8_e4m3fn",
@@ -110,6 +110,8 @@ def test_spec():
         2,
     )
     assert spec == pickle.loads(pickle.dumps(spec)) == copy.deepcopy(spec)
-    assert spec != fa3.Spec((2, 3), "float8_e4m3") and spec != "float8_e4m3"
+    assert spec != fa3.Spec((2, 3), "float8_e4m3fn") and spec != "float8_e4m3fn"
+    assert len({spec, copy.copy(spec), fa3.Spec((2, 3)), fa3.Spec((2, 3), strides=(3, 1))}) == 3
+    assert hash(spec) == hash(pickle.loads(pickle.dumps(spec)))
     assert fa3.Spec((2, 3), strides=(6, 1)).strides == (6, 1) and spec.strides is None
     assert repr(spec) == 'fa3.Spec((2, 3), "float8_e4m3fn", device="cuda:1")'
