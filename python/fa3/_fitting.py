@@ -62,3 +62,35 @@ def in_blocks(fields: dict[str, Any], columns: int, execute: Callable) -> dict[s
     if mask is not None and mask.is_floating_point():  # of q's type, which is another now
         found["attn_mask"] = mask.float()
     return found
+
+
+def cast(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """As autocast does: float64 stays."""
+    return x.to(dtype) if x.is_floating_point() and x.dtype != torch.float64 else x
+
+
+def mask_for(q: Tensor, mask: Tensor) -> Tensor:
+    """attn_mask with four dimensions and a type that goes with q."""
+    if not isinstance(mask, Tensor):
+        raise TypeError(f"attn_mask: {type(mask).__name__}, need a torch.Tensor")
+    if mask.dim() > 4:
+        raise ValueError(
+            f"attn_mask: {mask.dim()} dimensions, need (batch, heads_q, seqlen_q, seqlen_kv), or "
+            "what broadcasts to it"
+        )
+    if mask.dtype != torch.bool:
+        if not mask.is_floating_point():
+            raise TypeError(f"attn_mask: {mask.dtype}, need torch.bool or a type of numbers to add")
+        if mask.dtype not in (torch.float32, q.dtype):
+            mask = mask.to(torch.float32)
+    return mask[(None,) * (4 - mask.dim())] if mask.dim() < 4 else mask
+
+
+def fit_mask(x: Tensor) -> Tensor:
+    """attn_mask with extents of 1 where it is expanded, and contiguous rows."""
+    for d in range(x.dim()):
+        if x.shape[d] > 1 and x.stride(d) == 0:
+            x = x.narrow(d, 0, 1)
+    if x.is_neg():
+        x = x.resolve_neg()
+    return x if x.shape[-1] <= 1 or x.stride(-1) == 1 else x.contiguous()

@@ -85,7 +85,7 @@ class FlashAttention3Core(nn.Module):
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
         dtype = kept = q.dtype
         kind = q.device.type
-        if kind != "meta" and torch.is_autocast_enabled(kind):
+        if kind != "meta" and torch.is_autocast_enabled(kind) and dtype != torch.float64:
             dtype = kept = torch.get_autocast_dtype(kind)
         if self.precision != "default" and dtype in (torch.float32, torch.float64):
             dtype = torch.bfloat16

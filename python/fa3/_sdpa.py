@@ -72,7 +72,7 @@ def scaled_dot_product_attention(
     window = None
     if is_causal and queries < keys:  # what no query sees
         key, value = key[:, :queries], value[:, :queries]
-        if attn_mask is not None and attn_mask.shape[-1] != 1:
+        if attn_mask is not None and attn_mask.dim() > 0 and attn_mask.shape[-1] != 1:
             attn_mask = attn_mask[..., :queries]
     elif is_causal and queries > keys:  # j ≤ i, counted from the bottom right
         window = (None, queries - keys)

@@ -21,7 +21,7 @@ from torch.autograd import forward_ad
 from ._attention import PRECISIONS, _mask, lse_shape
 from ._fa3 import Context, Reading
 from ._fa3 import run as _run
-from ._fitting import check_block, in_blocks
+from ._fitting import cast, check_block, fit_mask, in_blocks, mask_for
 from ._fitting import fit as _fit
 from ._module import (
     FlashAttention3,
@@ -111,11 +111,19 @@ def attention(
         raise NotImplementedError(f"q: on {q.device}, need the CPU or a CUDA GPU")
     if kind != "meta" and torch.is_autocast_enabled(kind):
         dtype = torch.get_autocast_dtype(kind)
-        q, k, v = (x.to(dtype) if x.is_floating_point() else x for x in (q, k, v))
+        q, k, v = (cast(x, dtype) for x in (q, k, v))
+    if getattr(alibi_slopes, "requires_grad", False) and torch.is_grad_enabled():
+        raise ValueError(
+            "alibi_slopes: requires a gradient, which this function does not record; pass "
+            "alibi_slopes.detach()"
+        )
+    softmax_scale, softcap = (
+        float(x) if hasattr(x, "__float__") else x for x in (softmax_scale, softcap)
+    )
     if attn_mask is not None:
-        attn_mask = _mask_for(q, attn_mask)
+        attn_mask = mask_for(q, attn_mask)
     if forward_ad._current_level >= 0:
-        _refuse_forward_mode(q, k, v, attn_mask)
+        _refuse_forward_mode(q, k, v, attn_mask, alibi_slopes)
     left = right = None
     if window is not None:
         fields: dict[str, Any] = {}
@@ -149,23 +157,6 @@ def attention_qkvpacked(qkv: Tensor, **arguments: Any) -> Tensor | tuple[Tensor,
             both = arguments.pop(name)
             arguments[f"{name}_q"] = arguments[f"{name}_kv"] = both
     return attention(*qkv.unbind(-3), **arguments)
-
-
-def _mask_for(q: Tensor, mask: Tensor) -> Tensor:
-    """attn_mask with four dimensions and a type that goes with q."""
-    if not isinstance(mask, Tensor):
-        raise TypeError(f"attn_mask: {type(mask).__name__}, need a torch.Tensor")
-    if mask.dim() > 4 or mask.dim() == 0:
-        raise ValueError(
-            f"attn_mask: {mask.dim()} dimensions, need (batch, heads_q, seqlen_q, seqlen_kv), or "
-            "what broadcasts to it"
-        )
-    if mask.dtype != torch.bool:
-        if not mask.is_floating_point():
-            raise TypeError(f"attn_mask: {mask.dtype}, need torch.bool or a type of numbers to add")
-        if mask.dtype not in (torch.float32, q.dtype):
-            mask = mask.to(torch.float32)
-    return mask[(None,) * (4 - mask.dim())] if mask.dim() < 4 else mask
 
 
 # ---- Operators ----------------------------------------------------------------------------------
@@ -205,7 +196,7 @@ def _common(tensors: tuple, numbers: tuple) -> dict[str, Any]:
     max_q, max_kv, causal, left, right, top_left, softmax_scale, softcap, _ = numbers
     fields = {name: x for name, x in zip(_TENSORS, tensors, strict=True) if x is not None}
     if "attn_mask" in fields:
-        fields["attn_mask"] = _fit_mask(fields["attn_mask"])
+        fields["attn_mask"] = fit_mask(fields["attn_mask"])
     if top_left:
         fields["mask_alignment"] = 1
     if max_q is not None:
@@ -281,16 +272,6 @@ def _backward(
 
 def _gradient_of_mask(q: Tensor, mask: Tensor | None, needed: bool) -> Tensor:
     return (q if mask is None else mask).new_empty(mask.shape if needed else 0)
-
-
-def _fit_mask(x: Tensor) -> Tensor:
-    """attn_mask with extents of 1 where it is expanded, and contiguous rows."""
-    for d in range(x.dim()):
-        if x.shape[d] > 1 and x.stride(d) == 0:
-            x = x.narrow(d, 0, 1)
-    if x.is_neg():
-        x = x.resolve_neg()
-    return x if x.shape[-1] <= 1 or x.stride(-1) == 1 else x.contiguous()
 
 
 # PyTorch before 2.10 lends tensors by a method, which refuses those that require a gradient.
@@ -401,6 +382,7 @@ torch.library.register_autograd(
 
 _modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 1)
 _transform = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: None)
+_is_batched_tensor = getattr(torch._C._functorch, "is_legacy_batchedtensor", lambda x: False)
 _PLAIN = (Tensor, torch.nn.Parameter)
 
 
@@ -417,11 +399,16 @@ def _is_eager(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> bool:
     )
 
 
+def _is_batched(x: Tensor | None) -> bool:
+    return x is not None and _is_batched_tensor(x)
+
+
 def _attend(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     transform = _transform()
     if transform is not None:
-        # torch.func.grad knows no gradients of operators, torch.vmap only operators.
-        if transform.key() == torch._C._functorch.TransformType.Grad:
+        # torch.func knows no gradients of operators; torch.vmap runs operators one by one.
+        kinds = torch._C._functorch.TransformType
+        if transform.key() in (kinds.Grad, kinds.Vmap):
             return _Transformed.apply(q, k, v, *rest)
         return torch.ops.fa3.forward(q, k, v, *rest)
     mask = rest[_MASK]
@@ -453,16 +440,20 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dout: Tensor | None, dlse: Tensor | None) -> tuple:
-        recorded = torch.is_grad_enabled() or _transform() is not None
-        return _differentiate(ctx, dout, dlse, _Backward.apply if recorded else _backward)
+        if torch.is_grad_enabled() or _transform() is not None:
+            return _differentiate(ctx, dout, dlse, _Backward.apply)
+        batched = _is_batched(dout) or _is_batched(dlse)  # is_grads_batched
+        return _differentiate(ctx, dout, dlse, torch.ops.fa3.backward if batched else _backward)
 
 
 class _Transformed(_Attention):
     """The same in the form that torch.func needs, whose calls take 30 µs more."""
 
+    generate_vmap_rule = True
+
     @staticmethod
     def forward(*arguments: Any) -> tuple[Tensor, Tensor]:
-        return _forward(*arguments)
+        return (_forward if _transform() is None else torch.ops.fa3.forward)(*arguments)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
@@ -472,9 +463,11 @@ class _Transformed(_Attention):
 class _Backward(torch.autograd.Function):
     """The backward, so that what differentiates it is refused in our words."""
 
+    generate_vmap_rule = True
+
     @staticmethod
     def forward(*arguments: Any) -> tuple:
-        return _backward(*arguments)
+        return (_backward if _transform() is None else torch.ops.fa3.backward)(*arguments)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: tuple) -> None:

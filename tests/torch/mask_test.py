@@ -27,7 +27,7 @@ def math(*inputs, **options):
 
 
 SHAPES = [(BATCH, HEADS, ROWS, KEYS), (1, 1, ROWS, KEYS), (BATCH, 1, 1, KEYS), (HEADS, ROWS, 1),
-          (ROWS, KEYS), (KEYS,), (1,)]  # fmt: skip
+          (ROWS, KEYS), (KEYS,), (1,), ()]  # fmt: skip
 
 
 @pytest.mark.parametrize(("device", "dtype"), [(d, t) for d in DEVICES for t in dtypes(d)])
@@ -53,7 +53,7 @@ def test_added_masks_have_gradients(shape, softcap, dtype, device):
         bound = 4 * BOUND[dtype]
         if x is mask:  # a sum of many terms in its type's steps
             bound *= max(1.0, expected.abs().max().item())
-            if shape[-1] == 1:  # all keys of a row: 0, but for δ, made of O as it is rounded
+            if shape[-1:] in ((), (1,)):  # all keys of a row: 0, but for δ, of O as it is rounded
                 step = torch.finfo(dtype).eps / 2
                 bound = max(bound, 3 * step * (out.double() * dout.double()).norm().item())
         assert_close(got, expected, bound)

@@ -2,6 +2,7 @@
 """operators_test.py — torch.ops.fa3 in PyTorch's machinery: opcheck, compile, autocast, modes."""
 
 import fa3.torch
+import numpy as np
 import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -114,6 +115,16 @@ def test_autocast(device, dtype):
         assert torch.equal(compiled(q, k, v), want)
 
 
+def test_autocast_leaves_float64_alone():
+    q, k, v = (x.detach().double() for x in qkv())
+    want = fa3.torch.attention(q, k, v)
+    core = fa3.torch.FlashAttention3Core()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(fa3.torch.attention(q, k, v), want)
+        got = core(*(x.transpose(1, 2) for x in (q, k, v)))
+    assert torch.equal(got.transpose(1, 2), want)
+
+
 @each_device
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_checkpointing(device, reentrant):
@@ -144,6 +155,10 @@ def test_forward_mode_is_refused():
         with pytest.raises(NotImplementedError, match="forward-mode derivatives"):
             fa3.torch.attention(q, dual, v)
         fa3.torch.attention(q, k, v)
+        slopes = torch.ones(q.shape[2])
+        dual = torch.autograd.forward_ad.make_dual(slopes, slopes)
+        with pytest.raises(NotImplementedError, match="forward-mode derivatives"):
+            fa3.torch.attention(q, k, v, alibi_slopes=dual)
     with pytest.raises(NotImplementedError, match="forward-mode derivatives"):
         torch.func.jvp(lambda q: fa3.torch.attention(q, k, v), (q,), (q,))
 
@@ -158,6 +173,46 @@ def test_transforms(device):
     mapped = torch.vmap(fa3.torch.attention)(*many)
     for i in range(2):
         assert torch.equal(mapped[i], fa3.torch.attention(*(x[i] for x in many)))
+
+
+@each_device
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_transforms_of_gradients(device):
+    from torch.func import grad, jacrev, vmap
+
+    inputs = qkv(some(device), device, grad=False, rows=5, keys=7, d=8, d_v=8)
+    bound = 2e-2 if device == "cuda" else 1e-5
+    many = [torch.stack([x, x.flip(1), 2 * x]) for x in inputs]
+    apart = [grad(loss, argnums=(0, 1, 2))(*(x[i] for x in many)) for i in range(3)]
+    together = vmap(grad(loss, argnums=(0, 1, 2)))(*many)
+    outside = grad(lambda *x: vmap(loss)(*x).sum(), argnums=(0, 1, 2))(*many)
+    for i in range(3):
+        for got in (together, outside):
+            for a, b in zip(got, apart[i], strict=True):
+                assert_close(a[i], b, bound)
+    shared = vmap(grad(loss, argnums=1), in_dims=(None, 0, None))(inputs[0], many[1], inputs[2])
+    assert_close(shared[1], grad(loss, argnums=1)(inputs[0], many[1][1], inputs[2]), bound)
+
+    def short(v):
+        return fa3.torch.attention(*inputs[:2], v)[0, 0, 0]
+
+    leaf = inputs[2].clone().requires_grad_()
+    rows = [torch.autograd.grad(x, leaf, retain_graph=True)[0] for x in short(leaf)]
+    assert_close(jacrev(short)(inputs[2]), torch.stack(rows), bound)
+    one = torch.eye(8, device=device, dtype=leaf.dtype)
+    (batched,) = torch.autograd.grad(short(leaf), leaf, one, is_grads_batched=True)
+    assert_close(batched, torch.stack(rows), bound)
+    with pytest.raises(NotImplementedError, match="second derivatives"):
+        grad(lambda q: grad(loss)(q, *inputs[1:]).sum())(inputs[0])
+
+
+def test_scales_of_numpy():
+    """A graph break, not an error."""
+    q, k, v = qkv(grad=False)
+    scale = np.float32(0.3)
+    take = torch.compile(lambda q: fa3.torch.attention(q, k, v, softmax_scale=scale),
+                         backend="aot_eager")  # fmt: skip
+    assert torch.equal(take(q), fa3.torch.attention(q, k, v, softmax_scale=float(scale)))
 
 
 @each_device
