@@ -14,6 +14,14 @@ from ._fa3 import Reading, Spec
 Array = Any  # of NumPy, PyTorch or anything with __dlpack__; or a Spec where only a plan is made
 
 
+_RANKS = {
+    (3, 4): "4, (batch, seqlen, heads, head_dim), or 3, (total tokens, heads, head_dim), with "
+    "cu_seqlens",
+    (2, 3): "3, (batch, heads, seqlen), or 2, (heads, total tokens), with cu_seqlens",
+    (1,): "1, (batch + 1)",
+}
+
+
 def shape_of(name: str, array: Array, ranks: tuple[int, ...] = (3, 4)) -> tuple[int, ...]:
     """The extents of an argument, which must be an array of one of these ranks."""
     try:
@@ -24,11 +32,27 @@ def shape_of(name: str, array: Array, ranks: tuple[int, ...] = (3, 4)) -> tuple[
             f"{name}: {kind}, need an array: of NumPy, PyTorch, or anything with __dlpack__"
         ) from None
     if len(shape) not in ranks:
-        raise ValueError(
-            f"{name}: {len(shape)} dimensions, need 4, (batch, seqlen, heads, head_dim), or 3, "
-            "(total tokens, heads, head_dim), with cu_seqlens"
-        )
+        raise ValueError(f"{name}: {len(shape)} dimensions, need {_RANKS[ranks]}")
     return shape
+
+
+def check_float(name: str, dtype: str | None) -> None:
+    """The type of a new output."""
+    if dtype is not None and dtype not in ("float32", "float16", "bfloat16", "float64"):
+        raise ValueError(
+            f'{name}: {dtype!r}, need "float32", "float16", "bfloat16", "float64" or None'
+        )
+
+
+def mark_written(arrays: tuple[Array | None, ...]) -> None:
+    """Tells PyTorch's autograd that its tensors among these have new contents: what has saved one
+    refuses to use it."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return
+    for x in arrays:
+        if isinstance(x, torch.Tensor) and not x.is_inference():
+            torch.autograd.graph.increment_version(x)
 
 
 def empty(like: Array, shape: tuple[int, ...], dtype: str | None) -> Array:
@@ -100,8 +124,8 @@ def reading_of(dtype: str | tuple[str, ...] | None) -> Reading:
         for name in (dtype,) if isinstance(dtype, str) else dtype:
             if name in ("float16", "bfloat16"):
                 sizes[16] = name
-            elif name in ("float8_e4m3fn", "float8_e4m3"):
-                sizes[8] = "float8_e4m3fn"
+            elif name == "float8_e4m3fn":
+                sizes[8] = name
             else:
                 raise ValueError(
                     f'dtype: "{name}", need "bfloat16", "float16" (of uint16) or "float8_e4m3fn" '

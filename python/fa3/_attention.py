@@ -2,8 +2,9 @@
 """fa3.attention and fa3.attention_backward: arguments by name → the fields of the C interface."""
 
 import operator
+from typing import Any
 
-from ._arrays import Array, empty, is_eight_bit, is_numpy, reading_of, shape_of
+from ._arrays import Array, check_float, empty, is_eight_bit, is_numpy, reading_of, shape_of
 from ._fa3 import Context
 from ._plan import BACKWARD, FORWARD, execute
 from ._quantize import V_IMAGE_SM90, Quantized
@@ -101,12 +102,17 @@ def attention(
     """
     fields = {"q": q, "k": k, "v": v}
     if type(q) is Quantized or type(k) is Quantized or type(v) is Quantized:
-        q, k, v = _unpack(fields)
+        q, k, v = _unpack(
+            fields, q_scale=q_scale, k_scale=k_scale, v_scale=v_scale, k_offset=k_offset,
+            v_offset=v_offset, q_block=q_block, k_block=k_block, v_block=v_block,
+        )  # fmt: skip
     shape = shape_of("q", q)
     shape_of("k", k)
     columns = shape_of("v", v)[-1]
     how = reading_of(dtype)
+    written = () if out is None and lse is None else (out, lse)
     if out is None:
+        check_float("out_dtype", out_dtype)
         if out_dtype is None and is_eight_bit(q):
             out_dtype = "float32" if is_numpy(q) else "bfloat16"
         out = empty(q, (*shape[:-1], columns), out_dtype)
@@ -169,7 +175,7 @@ def attention(
         fields["precision"] = PRECISIONS[precision]
     if seed:
         fields["precision_seed"] = seed
-    execute(FORWARD, fields, how, context, stream)
+    execute(FORWARD, fields, how, context, stream, written)
     return (out, lse) if return_lse else out
 
 
@@ -234,6 +240,8 @@ def attention_backward(
     fields = {"q": q, "k": k, "v": v, "o": out, "lse": lse, "dout": dout}
     for name in ("q", "k", "v", "out", "lse", "dout"):
         shape_of(name, fields["o" if name == "out" else name], (2, 3) if name == "lse" else (3, 4))
+    check_float("grad_dtype", grad_dtype)
+    written = dq, dk, dv, dattn_mask
     wanted_q, wanted_k, wanted_v = output_mask
     if wanted_q:
         fields["dq"] = empty(q, tuple(q.shape), grad_dtype) if dq is None else dq
@@ -269,7 +277,7 @@ def attention_backward(
         dattn_mask = empty(attn_mask, tuple(attn_mask.shape), grad_dtype)
     if dattn_mask is not None:
         fields["dattn_mask"] = dattn_mask
-    execute(BACKWARD, fields, reading_of(dtype), context, stream)
+    execute(BACKWARD, fields, reading_of(dtype), context, stream, written)
     gradients = fields.get("dq"), fields.get("dk"), fields.get("dv")
     return (*gradients, dattn_mask) if return_dattn_mask else gradients
 
@@ -301,12 +309,19 @@ def _scale(fields: dict, softmax_scale: float) -> None:
     fields["softmax_scale"] = softmax_scale
 
 
-def _unpack(fields: dict) -> tuple[Array, Array, Array]:
-    """Codes with their scales, offsets and blocks, in place of Quantized; returns q, k and v."""
+def _unpack(fields: dict, **given: Any) -> tuple[Array, Array, Array]:
+    """Codes with their scales, offsets and blocks, in place of Quantized; returns q, k and v.
+    given: those arguments, which a Quantized has already."""
     for name in ("q", "k", "v"):
         tensor = fields[name]
         if type(tensor) is not Quantized:
             continue
+        for part in ("scale", "offset", "block"):
+            if given.get(f"{name}_{part}") is not None:
+                raise ValueError(
+                    f"{name}_{part}: given, but {name} is a Quantized, which has its own; pass "
+                    f"{name}.codes to give others"
+                )
         fields[name] = tensor.codes
         fields[f"{name}_scale"] = tensor.scale
         fields[f"{name}_block"] = tensor.block

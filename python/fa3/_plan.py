@@ -7,19 +7,29 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from . import _fa3
-from ._arrays import Array, empty
+from ._arrays import Array, empty, mark_written
 
 FORWARD, BACKWARD, QUANTIZE = 1, 2, 3  # fa3_op
 
 
-def execute(op: int, fields: dict, how: Any, context: Any, stream: int | None) -> None:
-    """Runs one operation of the C interface, or hands it to what stands in for a context."""
+def execute(
+    op: int,
+    fields: dict,
+    how: Any,
+    context: Any,
+    stream: int | None,
+    written: tuple[Array | None, ...] = (),
+) -> None:
+    """Runs one operation of the C interface, or hands it to what stands in for a context. written:
+    outputs that are the caller's own."""
     if context is None or type(context) is _fa3.Context:
         _fa3.run(op, fields, how, context, stream)
     elif isinstance(context, _StandIn):
         context.take(op, fields, how, stream)
     else:
         raise TypeError(f"context: {type(context).__name__}, need a fa3.Context or None")
+    if written and type(context) is not _Recorder:
+        mark_written(written)
 
 
 class _StandIn:

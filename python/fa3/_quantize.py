@@ -71,8 +71,6 @@ def quantize(
       as fa3.attention.
     """
     shape = shape_of("x", x)
-    if dtype == "float8_e4m3":
-        dtype = "float8_e4m3fn"
     if dtype not in ("float8_e4m3fn", "int8"):
         raise ValueError(f'dtype: "{dtype}", need "float8_e4m3fn" or "int8"')
     if rotary_layout not in LAYOUTS:
@@ -125,7 +123,7 @@ def _extents(
     if cu_seqlens is None:
         raise ValueError("cu_seqlens: None, need int32 (batch + 1) with an x of 3 dimensions")
     longest = min(max_seqlen, shape[0]) if max_seqlen else shape[0]
-    return cu_seqlens.shape[0] - 1, longest, shape[1], shape[2]
+    return shape_of("cu_seqlens", cu_seqlens, (1,))[0] - 1, longest, shape[1], shape[2]
 
 
 def _blocks(extent: int, size: int) -> int:

@@ -13,15 +13,9 @@ struct Name {
   std::int32_t dtype;
 };
 constexpr Name kNames[] = {
-    {"float32", FA3_F32},
-    {"float16", FA3_F16},
-    {"bfloat16", FA3_BF16},
-    {"float8_e4m3fn", FA3_F8_E4M3},
-    {"int8", FA3_I8},
-    {"int32", FA3_I32},
-    {"float64", FA3_F64},
-    {"bool", FA3_BOOL},
-    {"float8_e4m3", FA3_F8_E4M3},  // another name of the same; the first one is shown
+    {"float32", FA3_F32},           {"float16", FA3_F16}, {"bfloat16", FA3_BF16},
+    {"float8_e4m3fn", FA3_F8_E4M3}, {"int8", FA3_I8},     {"int32", FA3_I32},
+    {"float64", FA3_F64},           {"bool", FA3_BOOL},
 };
 constexpr std::int32_t kReading8 = -1, kReading16 = -2;
 
@@ -64,6 +58,22 @@ void check_rank(const char* name, long rank) {
   if (rank <= FA3_MAX_RANK) return;
   value_error(std::string(name) + ": " + std::to_string(rank) + " dimensions, need at most " +
               std::to_string(FA3_MAX_RANK));
+}
+
+// Rank 0 stands for an absent tensor in the C interface. A number that is the same for all elements
+// is an array of one; other arguments have dimensions.
+void check_present(const char* name, fa3_tensor* tensor) {
+  static constexpr const char* kBroadcast[] = {"q_scale", "k_scale", "v_scale", "attn_mask",
+                                               "dattn_mask"};
+  if (tensor->rank != 0) return;
+  for (const char* broadcast : kBroadcast) {
+    if (std::strcmp(name, broadcast) != 0) continue;
+    tensor->rank = 1;
+    tensor->shape[0] = tensor->stride[0] = 1;
+    return;
+  }
+  value_error(std::string(name) + ": 0 dimensions, need at least 1; pass " + name +
+              ".reshape(1) if it holds one element");
 }
 
 void check_written(const char* name, bool written, bool writeable) {
@@ -236,6 +246,7 @@ void Reader::numpy(const char* name, nb::handle object, bool written, fa3_tensor
   nb::object capsule = object.attr("__array_struct__");
   const auto* a = static_cast<const ArrayInterface*>(PyCapsule_GetPointer(capsule.ptr(), nullptr));
   if (a == nullptr) throw nb::python_error();
+  held_.push_back(capsule);  // it may own the memory
   check_rank(name, a->rank);
   check_written(name, written, (a->flags & kWriteable) != 0);
   std::int32_t dtype = FA3_DTYPE_NONE;
@@ -278,6 +289,7 @@ void Reader::numpy(const char* name, nb::handle object, bool written, fa3_tensor
     }
     out->stride[d] = a->strides[d] / a->item_bytes;
   }
+  check_present(name, out);
 }
 
 void Reader::spec(const char* name, const Spec& spec, fa3_tensor* out) {
@@ -285,6 +297,7 @@ void Reader::spec(const char* name, const Spec& spec, fa3_tensor* out) {
   const auto rank = static_cast<std::int32_t>(spec.shape.size());
   *out = fa3_dense(nullptr, static_cast<fa3_dtype>(spec.dtype), rank, spec.shape.data());
   for (std::size_t d = 0; d < spec.strides.size(); ++d) out->stride[d] = spec.strides[d];
+  check_present(name, out);
   if (without_data_ == nullptr) without_data_ = name;
 }
 
@@ -296,8 +309,10 @@ void Reader::lent(const char* name, const dlpack::Tensor& tensor, const Reading&
   char* data = static_cast<char*>(tensor.data);
   if (data != nullptr) data += tensor.byte_offset;
   *out = fa3_dense(data, static_cast<fa3_dtype>(dtype), tensor.ndim, tensor.shape);
-  if (tensor.strides == nullptr) return;
-  for (int d = 0; d < tensor.ndim; ++d) out->stride[d] = tensor.strides[d];
+  for (int d = 0; d < tensor.ndim && tensor.strides != nullptr; ++d) {
+    out->stride[d] = tensor.strides[d];
+  }
+  check_present(name, out);
 }
 
 void Reader::capsule(const Later& array, std::optional<std::int64_t> stream) {

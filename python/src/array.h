@@ -49,8 +49,8 @@ struct Reading {
   bool recorded = false;  // gradients are the caller's business: tensors may require them
 };
 
-// Reads the arrays of one call. They must be on one device; what DLPack lends is held until the
-// reader goes.
+// Reads the arrays of one call. They must be on one device; what lends their memory is held
+// until the reader goes.
 class Reader {
  public:
   explicit Reader(Reading how) : how_(how) {}

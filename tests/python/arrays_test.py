@@ -5,9 +5,11 @@ import gc
 import weakref
 
 import fa3
+import ml_dtypes
 import numpy as np
 import pytest
 from attention_test import qkv
+from kit import BOUND, assert_close
 
 
 class Foreign:
@@ -123,3 +125,46 @@ def test_nothing_is_kept(rng):
     del lent
     gc.collect()
     assert alive() is None and memory() is None
+
+
+def test_what_array_struct_lends_is_held(rng):
+    """Until the call ends: each look at it may make an array that nobody else keeps."""
+    arrays = qkv(rng)
+    made, alive = [], []
+
+    class Fresh:
+        def __init__(self, array):
+            self.array, self.shape, self.dtype = array, array.shape, array.dtype
+
+        @property
+        def __array_struct__(self):
+            copy = self.array.copy()
+            made.append(weakref.ref(copy))
+            return copy.__array_struct__
+
+    def progress(done, total):
+        alive.extend(x() is not None for x in made)
+
+    out = np.empty((2, 33, 4, 24), np.float32)
+    context = fa3.Context(progress=progress)
+    fa3.attention(*map(Fresh, arrays), out=out, context=context)
+    assert (out == fa3.attention(*arrays)).all()
+    assert alive and all(alive)
+    assert not any(x() for x in made)
+
+
+def test_numbers_as_arrays(rng):
+    """Of no dimensions, where they are the same for all elements."""
+    q, k, v = qkv(rng)
+    hidden = fa3.attention(q, k, v, attn_mask=np.array(False))
+    assert (hidden == 0).all()
+    shown = fa3.attention(q, k, v, attn_mask=np.array(True))
+    assert_close(shown, fa3.attention(q, k, v), BOUND["float32"])
+    codes = q.astype(ml_dtypes.float8_e4m3fn)
+    ones = {"q_scale": 0.5, "k_scale": 0.5, "v_scale": 2.0}
+    want, got = (
+        fa3.attention(codes, codes, codes, **{n: make(x, np.float32) for n, x in ones.items()})
+        for make in (lambda x, t: np.array([x], t), np.array)
+    )
+    assert (got == want).all()
+    assert (fa3.attention(codes, codes, codes, v_scale=np.array(2, np.float32)) != got).any()

@@ -12,6 +12,8 @@ X = np.ones((2, 6, 4, 16), np.float32)
 HALF = np.ones((2, 6, 4, 16), np.float16)
 CU = np.array([0, 6], np.int32)
 LSE = np.zeros((2, 4, 6), np.float32)
+NUMBER = np.zeros((), np.float32)
+CODES = fa3.quantize(X, "int8")
 
 
 def unaligned():
@@ -50,6 +52,16 @@ BAD = {
         TypeError,
         "q: dtype float8_e5m2",
         lambda: fa3.attention(X.astype(ml_dtypes.float8_e5m2), X, X),
+    ),
+    "e4m3 with infinities": (
+        TypeError,
+        "q: dtype float8_e4m3, need .*float8_e4m3fn",
+        lambda: fa3.attention(X.astype(ml_dtypes.float8_e4m3), X, X),
+    ),
+    "e4m3 with infinities by name": (
+        ValueError,
+        'dtype: "float8_e4m3", need .*"float8_e4m3fn"',
+        lambda: fa3.attention(*3 * [X.astype(np.uint8)], dtype="float8_e4m3"),
     ),
     "byte order": (TypeError, "q: dtype >f4", lambda: fa3.attention(X.astype(">f4"), X, X)),
     "bits": (
@@ -94,6 +106,46 @@ BAD = {
         ValueError,
         "out: a read-only array",
         lambda: fa3.attention(X, X, X, out=np.frombuffer(X.tobytes(), np.float32).reshape(X.shape)),
+    ),
+    "out of no dimensions": (
+        ValueError,
+        "out: 0 dimensions, need at least 1",
+        lambda: fa3.attention(X, X, X, out=NUMBER),
+    ),
+    "lse of no dimensions": (
+        ValueError,
+        "lse: 0 dimensions, need at least 1",
+        lambda: fa3.attention(X, X, X, lse=NUMBER),
+    ),
+    "lengths of no dimensions": (
+        ValueError,
+        "seqused_kv: 0 dimensions, need at least 1",
+        lambda: fa3.attention(X, X, X, seqused_kv=NUMBER.astype(np.int32)),
+    ),
+    "spec of no dimensions": (
+        ValueError,
+        "alibi_slopes: 0 dimensions",
+        lambda: fa3.supported(fa3.attention, X, X, X, alibi_slopes=fa3.Spec((), "float32")),
+    ),
+    "out_dtype": (
+        ValueError,
+        "out_dtype: 'foo', need \"float32\", \"float16\", \"bfloat16\"",
+        lambda: fa3.attention(X, X, X, out_dtype="foo"),
+    ),
+    "grad_dtype": (
+        ValueError,
+        "grad_dtype: 'int8', need \"float32\"",
+        lambda: fa3.attention_backward(*5 * [X], LSE, grad_dtype="int8"),
+    ),
+    "two scales": (
+        ValueError,
+        "k_scale: given, but k is a Quantized.*k.codes",
+        lambda: fa3.attention(CODES, CODES, CODES, k_scale=NUMBER),
+    ),
+    "two blocks": (
+        ValueError,
+        "q_block: given, but q is a Quantized",
+        lambda: fa3.attention(CODES, CODES, CODES, q_block=(1, 0)),
     ),
     "overlap": (ValueError, "out .*shares elements with q", lambda: fa3.attention(X, X, X, out=X)),
     # numbers
@@ -185,6 +237,16 @@ BAD = {
         "lse: NoneType",
         lambda: fa3.attention_backward(X, X, X, X, X, None),
     ),
+    "backward lse of one dimension": (
+        ValueError,
+        r"lse: 1 dimensions, need 3, \(batch, heads, seqlen\), or 2",
+        lambda: fa3.attention_backward(*5 * [X], LSE.reshape(-1)),
+    ),
+    "backward dq": (
+        ValueError,
+        "dq: 0 dimensions",
+        lambda: fa3.attention_backward(*5 * [X], LSE, dq=NUMBER),
+    ),
     "backward dout": (
         ValueError,
         "attention_backward: dout",
@@ -196,6 +258,21 @@ BAD = {
         lambda: fa3.attention_backward(*5 * [X.astype(np.int8)], LSE),
     ),
     "codes": (ValueError, 'dtype: "int4"', lambda: fa3.quantize(X, "int4")),
+    "codes with infinities": (
+        ValueError,
+        'dtype: "float8_e4m3", need "float8_e4m3fn"',
+        lambda: fa3.quantize(X, "float8_e4m3"),
+    ),
+    "list of lengths": (
+        TypeError,
+        "cu_seqlens: list, need an array",
+        lambda: fa3.quantize(X[0], cu_seqlens=[0, 6]),
+    ),
+    "length of no dimensions": (
+        ValueError,
+        r"cu_seqlens: 0 dimensions, need 1, \(batch \+ 1\)",
+        lambda: fa3.quantize(X[0], cu_seqlens=NUMBER.astype(np.int32)),
+    ),
     "layout": (ValueError, 'rotary_layout: "x"', lambda: fa3.quantize(X, rotary_layout="x")),
     "hadamard": (ValueError, "quantize: hadamard=3", lambda: fa3.quantize(X, hadamard=3)),
     "block": (TypeError, "block: .*need a tuple", lambda: fa3.quantize(X, block=("a", 1))),

@@ -7,6 +7,7 @@ import sys
 
 import fa3
 import fa3.compat
+import numpy as np
 import pytest
 import torch
 import upstream
@@ -124,6 +125,9 @@ def test_with_kvcache(device, family, rows):
         assert_close(out[b : b + 1], want, BOUND[some(device)])
         assert_close(lse[b : b + 1], want_lse, 1e-5)
     one = family.flash_attn_with_kvcache(q, k, v, cache_seqlens=20, causal=True)
+    for number in (np.int64(20), np.array(20)):
+        again = family.flash_attn_with_kvcache(q, k, v, cache_seqlens=number, causal=True)
+        assert torch.equal(again, one)
     assert torch.equal(one[0], out[0])
     assert_close(
         family.flash_attn_with_kvcache(q, k, v),
@@ -217,6 +221,7 @@ def run(code):
 def test_install():
     code = """
 import fa3.compat
+import numpy as np
 fa3.compat.install()
 fa3.compat.install()  # again is no error
 import importlib.util, torch, flash_attn, flash_attn_interface
@@ -235,6 +240,7 @@ def test_install_over_the_original():
 import sys, types
 sys.modules["flash_attn"] = original = types.ModuleType("flash_attn")
 import fa3.compat
+import numpy as np
 try:
     fa3.compat.install()
 except RuntimeError as error:

@@ -53,6 +53,21 @@ BAD = {
         lambda: fa3.attention(torch._neg_view(X), X, X),
     ),
     "records": (ValueError, "k: requires a gradient", lambda: fa3.attention(X, GRAD, X)),
+    "slopes record": (
+        ValueError,
+        r"alibi_slopes: requires a gradient.*alibi_slopes.detach\(\)",
+        lambda: attention(X, X, X, alibi_slopes=torch.ones(4, requires_grad=True)),
+    ),
+    "slopes of no dimensions": (
+        ValueError,
+        "alibi_slopes: 0 dimensions",
+        lambda: attention(X, X, X, alibi_slopes=torch.tensor(1.0)),
+    ),
+    "scale of text": (
+        TypeError,
+        "softmax_scale",
+        lambda: attention(X, X, X, softmax_scale="1"),
+    ),
     "output records": (
         ValueError,
         "out: requires a gradient",
@@ -127,3 +142,28 @@ def test_fa3_takes_tensors():
     assert fa3.attention(codes, codes, codes).dtype == torch.bfloat16
     mixed = fa3.attention(q.numpy(), q, q)  # NumPy and PyTorch share the CPU
     assert isinstance(mixed, np.ndarray)
+
+
+def test_what_is_written_is_marked():
+    """What autograd has saved before it was written to is refused, as after x.copy_()."""
+    names = ("out", "lse")
+    written = {"out": torch.empty_like(X), "lse": torch.empty(2, 4, 6)}
+    saved = (torch.ones_like(X, requires_grad=True) * written["out"]).sum()
+    versions = [written[n]._version for n in names]
+    fa3.supported(fa3.attention, X, X, X, **written)
+    assert [written[n]._version for n in names] == versions
+    fa3.attention(X, X, X, **written)
+    assert [written[n]._version for n in names] == [v + 1 for v in versions]
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        saved.backward()
+    plan = fa3.Plan(fa3.attention, X, X, X, **written)
+    assert written["out"]._version == versions[0] + 1
+    plan.run(X, X, X, **written)
+    assert written["out"]._version == versions[0] + 2
+    dq = torch.empty_like(X)
+    fa3.attention_backward(X, X, X, X, written["out"], written["lse"], dq=dq)
+    assert dq._version == 1
+    with torch.inference_mode():
+        free = torch.empty_like(X)
+    fa3.attention(X, X, X, out=free)  # has no version
+    assert torch.equal(free, written["out"])

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What both families of functions need: refusals, windows, and the call itself."""
 
+import operator
 from typing import Any
 
 import torch
@@ -63,7 +64,9 @@ def cached_lengths(cache_seqlens: Tensor | int | None, cache: Tensor) -> Tensor 
     need = f"need int32 ({batch}), or a whole number from 0 to {rows}, the cache's length"
     if cache_seqlens is None:
         return None
-    if isinstance(cache_seqlens, int) and not isinstance(cache_seqlens, bool):
+    is_number = hasattr(cache_seqlens, "__index__")  # NumPy's, too
+    if is_number and not isinstance(cache_seqlens, (Tensor, bool)):
+        cache_seqlens = operator.index(cache_seqlens)
         if not 0 <= cache_seqlens <= rows:
             raise ValueError(f"cache_seqlens: {cache_seqlens}, {need}")
         return torch.full((batch,), cache_seqlens, dtype=torch.int32, device=cache.device)
