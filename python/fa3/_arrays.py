@@ -11,7 +11,8 @@ except ImportError:  # nothing of ours needs it, only its arrays
 
 from ._fa3 import Reading, Spec
 
-Array = Any  # of NumPy, PyTorch or anything with __dlpack__; or a Spec where only a plan is made
+# Of NumPy, PyTorch or anything with __dlpack__ and shape; or a Spec where only a plan is made.
+Array = Any
 
 
 _RANKS = {
@@ -29,7 +30,8 @@ def shape_of(name: str, array: Array, ranks: tuple[int, ...] = (3, 4)) -> tuple[
     except AttributeError:
         kind = type(array).__name__
         raise TypeError(
-            f"{name}: {kind}, need an array: of NumPy, PyTorch, or anything with __dlpack__"
+            f"{name}: {kind}, need an array: of NumPy, PyTorch, or anything with __dlpack__ and "
+            "shape"
         ) from None
     if len(shape) not in ranks:
         raise ValueError(f"{name}: {len(shape)} dimensions, need {_RANKS[ranks]}")

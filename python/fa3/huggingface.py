@@ -71,15 +71,19 @@ def _refuse_own_attention(config: type) -> None:
         return
     from transformers import PreTrainedConfig, PreTrainedModel
 
-    modules = {
-        parent.__module__
+    models = [
+        model
         for model in _classes(PreTrainedModel)
         if model.config_class not in (None, PreTrainedConfig)
         and issubclass(config, model.config_class)
-        for parent in model.__mro__
-        if issubclass(parent, PreTrainedModel) and parent is not PreTrainedModel
-    }
-    if not any(hasattr(sys.modules.get(name), "ALL_ATTENTION_FUNCTIONS") for name in modules):
+    ]
+    own = [kind for model in models for kind in model.__mro__ if issubclass(kind, PreTrainedModel)]
+    modules = {kind.__module__ for kind in own if kind is not PreTrainedModel}
+    for kind in config.__mro__:  # those of parts of a model are often no model's by themselves
+        if issubclass(kind, PreTrainedConfig) and kind is not PreTrainedConfig:
+            modules.add(kind.__module__.replace("configuration_", "modeling_"))
+    served = any(hasattr(sys.modules.get(name), "ALL_ATTENTION_FUNCTIONS") for name in modules)
+    if not served and not any(model.is_backend_compatible() for model in models):
         raise NotImplementedError(
             f"fa3.huggingface: {config.__name__}: its models compute attention themselves, and "
             'would not call fa3; load the model with attn_implementation="eager"'

@@ -439,7 +439,8 @@ NB_MODULE(_fa3, m) {
       "module logging, log_level (30, warning) is the lowest reported: "
       "log=logging.getLogger(\"fa3\").log. progress: called with how much of a run "
       "on the CPU is done, and the total, from any thread, one call at a time; an "
-      "exception that it raises stops the run, and the call raises it.\n\n"
+      "exception that it raises stops the run, and the call raises it. Without one Ctrl-C "
+      "waits for the end of the call.\n\n"
       "Raises ValueError, and NotImplementedError for a device that is not there.")
       .def(
           "__init__",

@@ -221,7 +221,6 @@ def run(code):
 def test_install():
     code = """
 import fa3.compat
-import numpy as np
 fa3.compat.install()
 fa3.compat.install()  # again is no error
 import importlib.util, torch, flash_attn, flash_attn_interface
@@ -240,7 +239,6 @@ def test_install_over_the_original():
 import sys, types
 sys.modules["flash_attn"] = original = types.ModuleType("flash_attn")
 import fa3.compat
-import numpy as np
 try:
     fa3.compat.install()
 except RuntimeError as error:

@@ -2,6 +2,7 @@
 """huggingface_test.py — small models of transformers on fa3, against its eager attention."""
 
 import copy
+import importlib
 
 import fa3.huggingface
 import pytest
@@ -292,7 +293,10 @@ def test_configurations_of_ones_own():
     class Unknown(transformers.PreTrainedConfig):
         pass
 
-    assert fa3.huggingface.ids_of_keys(1, 4, 4, config=OwnConfig(**GROUPED)) is None
+    part = transformers.T5GemmaConfig().decoder  # of a model, no model's by itself
+    importlib.import_module("transformers.models.t5gemma.modeling_t5gemma")
+    for config in (OwnConfig(**GROUPED), part):
+        assert fa3.huggingface.ids_of_keys(1, 4, 4, config=config) is None
     with pytest.raises(NotImplementedError, match="Unknown"):
         fa3.huggingface.ids_of_keys(1, 4, 4, config=Unknown())
 

@@ -146,7 +146,7 @@ TEST(Executor, Progress_MayCancel) {
     FAIL() << "not cancelled";
   } catch (const Error& error) {
     EXPECT_EQ(error.status().code, FA3_CANCELLED);
-    EXPECT_THAT(error.status().message, testing::HasSubstr("10 of 100"));
+    EXPECT_THAT(error.status().message, testing::HasSubstr("by returning 1, after 10 of 100"));
   }
   EXPECT_EQ(ran, 10);
   EXPECT_EQ(reports.done.size(), 10u) << "not asked again";
