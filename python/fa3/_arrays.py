@@ -50,7 +50,7 @@ def mark_written(arrays: tuple[Array | None, ...]) -> None:
     """Tells PyTorch's autograd that its tensors among these have new contents: what has saved one
     refuses to use it."""
     torch = sys.modules.get("torch")
-    if torch is None:
+    if torch is None or not hasattr(torch.autograd.graph, "increment_version"):
         return
     for x in arrays:
         if isinstance(x, torch.Tensor) and not x.is_inference():

@@ -39,7 +39,6 @@ CONFIGS = {
 }
 # Of logits around 1, and in FP32 of gradients: sums over a model of two layers.
 BOUND = {"cpu": 1e-4, "cuda": 6e-2}
-BOUND_OF_BIAS = {"cpu": 3e-3, "cuda": 0.2}  # sums over all rows and keys of a bucket
 
 
 def models(config, device, kind=transformers.AutoModelForCausalLM):
@@ -159,6 +158,15 @@ def test_packed_sequences(device):
     assert_close(got[:, 9:13], alone, BOUND[device])
 
 
+def test_compiled():
+    """In one graph: neither function breaks it."""
+    _, ours = models(CONFIGS["llama"](), "cpu")
+    ids = tokens("cpu")
+    with torch.no_grad():
+        got = torch.compile(ours, backend="aot_eager", fullgraph=True)(ids).logits
+        assert_close(got, ours(ids).logits, BOUND["cpu"])
+
+
 def test_padding_is_not_attended():
     """What stands in padding has no effect."""
     _, ours = models(CONFIGS["llama"](), "cpu")
@@ -214,10 +222,10 @@ def test_cu_seq_lens(causal):
         assert_close(got[:, part], want, BOUND["cpu"])
 
 
-@each_device
 @pytest.mark.parametrize("side", ["none", "right"])
-def test_position_bias(device, side):
+def test_position_bias(side):
     """T5: encoder, decoder and attention across, with a bias of positions that is learned."""
+    device = "cpu"
     config = T5Config(vocab_size=100, d_model=64, d_kv=16, d_ff=96, num_layers=2, num_heads=4,
                       relative_attention_num_buckets=8, relative_attention_max_distance=16,
                       dropout_rate=0.0, initializer_factor=3.0, pad_token_id=0,
@@ -235,11 +243,10 @@ def test_position_bias(device, side):
     (want, want_grad), (got, grad) = run(eager), run(ours)
     assert_close(got, want, BOUND[device])
     assert want_grad.abs().max() > 1e-3
-    assert_close(grad, want_grad, BOUND_OF_BIAS[device])
-    if device == "cpu":
-        options = {"max_new_tokens": 6, "do_sample": False, "input_ids": ids}
-        a, b = (m.generate(attention_mask=mask, **options) for m in (eager, ours))
-        assert torch.equal(a, b)
+    assert_close(grad, want_grad, 3e-3)  # sums over all rows and keys of a bucket
+    options = {"max_new_tokens": 6, "do_sample": False, "input_ids": ids}
+    a, b = (m.generate(attention_mask=mask, **options) for m in (eager, ours))
+    assert torch.equal(a, b)
 
 
 @pytest.mark.parametrize("kind", [torch.bool, torch.float32])
