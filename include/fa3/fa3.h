@@ -32,6 +32,8 @@
  *             bits: added to the score, after softcap; −inf hides the key. A query whose keys are
  *             all hidden is an empty row. Tiles in which it hides every key are skipped, except by
  *             the kernel that computes dattn_mask. On cuda and sim q, k and v must be F16 or BF16.
+ *             Hide keys by −inf: a row that sees none but keys of −1e9, say, sees them all alike,
+ *             and gradients from its dO are as coarse as such scores.
  *   Ids       of the keys that the mask keeps, a query sees those whose sequence_ids_kv equals its
  *             own sequence_ids_q: documents in one sequence; padding, by an id that no key has. Any
  *             values in any order; where ids are sorted, other documents than the query's cost next
@@ -54,7 +56,8 @@
  *             attn_mask there. Keys outside a sequence (tails, other sequences, beyond seqused)
  *             never influence anything; keys that the mask, ids or attn_mask hide do not either on
  *             the cpu and reference backends (a GPU tile may let a hidden V through as 0 × NaN, in
- *             a backward a hidden Q, K or dO, too).
+ *             a backward a hidden Q, K or dO, too; and a deterministic one rounds dQ by the largest
+ *             key and value of the head, hidden or not: ADR 0019).
  *   Range     scores and sums of P·V accumulate in FP32 and overflow to Inf, as sums may from
  *             |v| = 10^36 / keys on; in FP64 on the reference backend. Subnormal elements of BF16
  *             count as 0 on processors whose instructions do that (AVX-512 BF16).

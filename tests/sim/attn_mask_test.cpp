@@ -266,6 +266,40 @@ TEST(SimAttnMaskBackwardTiles, HiddenOnes_AreNotVisited) {
   EXPECT_TRUE(std::isnan(verify::get(t.dv.view, {0, 128, 0, 1})));
 }
 
+// Rows that see keys of a large negative mask only, as padding on the left makes them: LSE is as
+// coarse as the mask, and P would be anything. Their dO is 0, so that others' gradients are right.
+TEST(SimAttnMaskBackwardRows, OfPaddingAlone_DisturbNoOthers) {
+  for (const int64_t head_dim : {64, 128}) {
+    if (kit::kSanitized && head_dim != 64) continue;  // the simulator has no other
+    for (const double least : {-1e9, kLeast}) {
+      Config c = config(FA3_F32, head_dim);
+      c.backward = true;
+      c.mask = FA3_MASK_CAUSAL;
+      c.mask_dims = "k";
+      c.seqlen_q = c.seqlen_kv = 150;
+      const verify::Tensors t = verify::make_tensors(c);
+      for (int64_t j = 0; j < c.seqlen_kv; ++j)
+        verify::set(t.attn_mask.view, {0, 0, 0, j}, j < 20 ? least : 0);
+      set_rows(t.dout, 0, 20, 0);
+      run_backward(c, t);
+      const fa3_backward_args args = verify::backward_args(c, t);
+      for (const verify::OutputResult& r : verify::compare_backward(args))
+        EXPECT_TRUE(r.ok) << head_dim << ", " << least << ": " << verify::to_text(r);
+    }
+  }
+}
+
+// Gradients of a mask where a sequence has no query: tiles without a GEMM.
+TEST(SimAttnMaskBackwardRows, OfNoQuery_GiveTheMaskNothing) {
+  if (kit::kSanitized) GTEST_SKIP() << "the simulator has no gradient of a mask";
+  Config c = config(FA3_F32);
+  c.backward = c.dattn_mask = true;
+  c.batch = 2;
+  c.seqlen_q = 64, c.seqlen_kv = 300;
+  c.seqused_q = {0, 64};
+  kit::expect_right(c, simulator());
+}
+
 // Likewise of other documents.
 TEST(SimSequenceIdsBackwardTiles, OfOtherDocuments_AreNotVisited) {
   Config c = config(0);

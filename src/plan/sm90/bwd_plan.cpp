@@ -53,7 +53,7 @@ Status check_what(const Problem& p) {
     return unsupported("backward: dout is {} on sm90, need {}, the type of q; convert it",
                        dtype_name(p.layout[kDout].dtype), dtype_name(dtype));
   // The kernels make tanh of log2 P / softcap again.
-  constexpr double kLeastSoftcap = 0x1p-7;
+  constexpr double kLeastSoftcap = 0.25;
   if (p.softcap > 0 && p.softcap < kLeastSoftcap)
     return unsupported("backward: softcap={} on sm90, need at least {}; use backend cpu", p.softcap,
                        kLeastSoftcap);
@@ -275,12 +275,14 @@ Result<std::vector<BwdPlan>> make_bwd_plans(const Problem& p, const DeviceInfo& 
     if (config.has_mask() && config.split()) config.functors = true;
     if (!is_simulated(config))
       return unsupported(
-          "backward: dtype {}, head_dim_qk={}, head_dim_v={}{}: the simulator has no such kernel; "
-          "use bf16, or backend cpu",
+          "backward: dtype {}, head_dim_qk={}, head_dim_v={}{}{}: the simulator has no such "
+          "kernel, but some of bf16, with attn_mask those of f32, with that or a softcap none that "
+          "is deterministic; use backend cpu",
           dtype_name(p.layout[kQ].dtype), p.head_dim_qk, p.head_dim_v,
+          config.deterministic ? ", deterministic" : "",
           !has_terms(p)   ? ""
           : p.softcap > 0 ? ", with a softcap"
-          : p.has_mask()  ? ", with attn_mask, of f32 in full head dims up to 128 only"
+          : p.has_mask()  ? ", with attn_mask"
                           : ", with ALiBi or sequence ids");
   }
   const BwdConfig gradient =

@@ -211,6 +211,7 @@ struct MaskGradientConsumer : BwdParts<kCfg, MaskGradientSmem<kCfg>> {
       const GradientStep step = load_step();
       if (step.is(GradientStep::kEnd)) return;
       if (step.is(GradientStep::kEmpty)) {
+        ptx::warp_sync();  // all lanes have read the step
         release(ring.stage);
         ring.advance();
       } else {

@@ -280,7 +280,9 @@ struct BwdParts {
           x = ptx::fma(x, args.scale_log2, added_of(added, part, j, i) - lse[i % 2]);
         else
           x *= args.scale_log2;
-        x = ptx::ex2(kCfg.adds_mask() ? x * kLog2e : x);
+        // P ≤ 1 also where the mask is large, as padding may have it, and LSE with it as coarse.
+        if constexpr (kCfg.adds_mask()) x = -ptx::max_nan(-x, 0.f) * kLog2e;
+        x = ptx::ex2(x);
         if (kCfg.has_mask() && !part.sees(i)) x = 0;
       }
       // Elements of 32 queries in flight at a time: there are no registers for more (P ≥ 0).
