@@ -24,9 +24,10 @@ constexpr int64_t kMaxExtent =
     INT32_MAX;  // batch, heads and rows: positions fit cu_seqlens' 32 bits
 constexpr int64_t kMaxHeadDim = 512;
 
-// Rows of all heads, counted as if every sequence had max_seqlen: plans count in 64 bits up to
-// bytes of FP32.
-constexpr int64_t kMaxPaddedRows = int64_t{1} << 51;
+// Rows of all heads: those of the tensors, or more where every sequence is counted as if it had
+// max_seqlen. Plans count bytes in 64 bits: of FP32 and of all columns that is 2^60, and several
+// such buffers fit.
+constexpr int64_t kMaxPaddedRows = int64_t{1} << 49;
 
 // Kernels hold the scale, its product with log2(e) and its ratio to softcap in FP32.
 constexpr double kMaxScale = 0x1p126;
@@ -311,13 +312,16 @@ class ProblemMaker {
       if (given < 0)
         return invalid("{}: {}={} is negative; need ≥ 0 (0 = no bound known)", op_, name, given);
       axis->max_seqlen = axis->varlen && given > 0 ? std::min(given, axis->rows) : axis->rows;
-      const double padded = 1.0 * p_.batch * std::max(p_.heads_q, p_.heads_kv) *
-                            std::max<int64_t>(axis->max_seqlen, 1);
+      const double rows = std::max(1.0 * p_.batch * std::max<int64_t>(axis->max_seqlen, 1),
+                                   static_cast<double>(axis->rows));
+      const double padded = rows * std::max(p_.heads_q, p_.heads_kv);
       if (padded > kMaxPaddedRows) {
         return invalid(
-            "{}: batch={} sequences of up to {}={} rows in {} heads are too many to plan for, need "
-            "at most 2^51 in all; set {} to the longest sequence, or split the batch",
-            op_, p_.batch, name, axis->max_seqlen, std::max(p_.heads_q, p_.heads_kv), name);
+            "{}: batch={} sequences of up to {}={} rows, {} rows of the tensors, in {} heads are "
+            "too many to plan for, need at most 2^49 in all; set {} to the longest sequence, or "
+            "split the batch",
+            op_, p_.batch, name, axis->max_seqlen, axis->rows, std::max(p_.heads_q, p_.heads_kv),
+            name);
       }
     }
     return {};

@@ -347,7 +347,7 @@ const Refusal kShapeRefusals[] = {
      },
      kInvalid,
      {"seqlen_q=2147483648", "2147483647"}},
-    {"padded_rows_beyond_2_51",
+    {"padded_rows_beyond_2_49",
      kVarlen,
      [](Args& a) {
        for (TensorId id : {kQ, kO}) test::resize(a.tensor[id], 0, 1 << 30);
@@ -355,7 +355,20 @@ const Refusal kShapeRefusals[] = {
        a.tensor[kCuSeqlensQ].shape[0] = a.tensor[kCuSeqlensKv].shape[0] = 1 << 30;
      },
      kInvalid,
-     {"batch=1073741823", "max_seqlen_q=1073741824", "2^51"}},
+     {"batch=1073741823", "max_seqlen_q=1073741824", "2^49"}},
+    {"rows_beyond_2_49",  // of the tensors, though few are in sequences
+     kVarlen,
+     [](Args& a) {
+       for (TensorId id : {kK, kV}) {
+         test::resize(a.tensor[id], 0, 1 << 30);
+         test::resize(a.tensor[id], 1, 1 << 20);
+       }
+       for (TensorId id : {kQ, kO}) test::resize(a.tensor[id], 1, 1 << 20);
+       test::resize(a.tensor[kLse], 0, 1 << 20);
+       a.max_seqlen_kv = 1;
+     },
+     kInvalid,
+     {"max_seqlen_kv=1 rows", "1073741824 rows of the tensors", "2^49"}},
 };
 INSTANTIATE_TEST_SUITE_P(Shapes, MakeProblemRefuses, testing::ValuesIn(kShapeRefusals),
                          [](const auto& info) { return info.param.name; });
