@@ -157,6 +157,29 @@ TEST_F(GpuContext, KernelThatIsNowhere_IsNamedWithItsRemedy) {
   }
 }
 
+// The kernel that a tuned row gives way from is the table's own choice of another problem, whose
+// row has no wider one.
+TEST_F(GpuContext, KernelThatATunedRowLacked_IsNamedWhereItIsTheRowsOwn) {
+  const std::string path = pack(R"(["fwd/d128/e4m3"])");
+  const ScopedVariable nvrtc("FA3_NVRTC", "/absent/libnvrtc.so");
+  const std::string problem = "forward f8_e4m3 batch 1 heads 1/1 head_dim 96/96 seqlen 10/10 full";
+  test::write_file(folder_ / "tuning", std::string(R"({"fa3_tuning": 1, "fa3": ")") +
+                                           fa3_version() +
+                                           R"(", "gpu": "Fake H200", "problems": [{"problem": ")" +
+                                           problem + R"(", "row": "d128 8bit short"}]})");
+  const ScopedVariable tuning("FA3_TUNING", (folder_ / "tuning").c_str());
+  open(path.c_str());
+  fa3_forward_args tuned = args(96);
+  tuned.q.dtype = tuned.k.dtype = tuned.v.dtype = FA3_F8_E4M3;
+  ASSERT_EQ(forward(tuned), FA3_OK) << fa3_last_error();
+  ASSERT_EQ(log_.size(), 1u);
+  EXPECT_THAT(log_[0], HasSubstr("the one of head dims 128 and 128 takes its place"));
+  fa3_forward_args other = tuned;
+  other.q.shape[1] = other.o.shape[1] = 9;
+  EXPECT_EQ(forward(other), FA3_JIT_FAILED);
+  EXPECT_THAT(fa3_last_error(), HasSubstr("the kernel's name is fwd/d96/e4m3"));
+}
+
 // A defect of a kernel is not hidden by falling back to another.
 TEST_F(GpuContext, KernelThatDoesNotLoad_IsNotReplaced) {
   const std::string path = pack(R"(["fwd/d96/bf16", "fwd/d80/bf16"])");
