@@ -227,6 +227,29 @@ TEST(Jit, Failure_ReachesAllAndIsForgotten) {
   EXPECT_EQ(compilations() - before, 1);  // tried again
 }
 
+// Of its parent's threads a forked process has the one that forked: no other would end its work.
+TEST(Jit, ForkedWhileAnotherThreadCompiles_CompilesItself) {
+  const Program program{"device/a.h", "fa3::forked"};
+  Jit jit(options(""), kHeaders, "forked");
+  ASSERT_TRUE(jit.nvrtc().ok());
+  const int before = compilations();
+  std::thread other;
+  {
+    const ScopedVariable slow("FAKE_NVRTC_MS", "500");
+    other = std::thread([&] { EXPECT_TRUE(jit.get(program).ok()); });
+    while (compilations() == before) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // has read the variable
+  }
+  const int status = in_child([&] {
+    alarm(20);
+    const Result<Kernel> kernel = Jit(options(""), kHeaders, "forked").get(program);
+    return kernel.ok() && kernel.value().source == KernelSource::kCompiled;
+  });
+  other.join();
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(jit.get(program).value().source, KernelSource::kMemory);
+}
+
 // Contexts share the memory, but one may have a compiler where another takes bundled kernels only.
 TEST(Jit, FailureOfAnother_IsNoAnswer) {
   KernelMemory memory;

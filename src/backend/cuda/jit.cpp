@@ -2,6 +2,8 @@
 // jit.cpp — the search for a kernel, from the cheapest source to the most expensive.
 #include "backend/cuda/jit.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <chrono>
 
@@ -30,9 +32,23 @@ const char* source_name(KernelSource source) {
   return "unknown";
 }
 
+// Never destroyed: the process may fork until its end.
 KernelMemory& KernelMemory::of_process() {
-  static KernelMemory memory;
+  static KernelMemory& memory = *new KernelMemory;
+  static const int handlers =
+      pthread_atfork([] { memory.mutex_.lock(); }, [] { memory.mutex_.unlock(); },
+                     [] {
+                       memory.forget_unfinished();
+                       memory.mutex_.unlock();
+                     });
+  static_cast<void>(handlers);
   return memory;
+}
+
+void KernelMemory::forget_unfinished() {
+  std::erase_if(kernels_, [](const auto& kernel) {
+    return kernel.second.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
+  });
 }
 
 Result<Kernel> KernelMemory::get(const Key& key, const std::function<Result<Kernel>()>& make) {

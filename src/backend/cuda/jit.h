@@ -39,9 +39,12 @@ class KernelMemory {
   // for it. A failure goes to all that wait, and is forgotten.
   Result<Kernel> get(const Key& key, const std::function<Result<Kernel>()>& make);
 
+  // A process that is forked meanwhile makes what threads of its parent were making.
   static KernelMemory& of_process();
 
  private:
+  void forget_unfinished();  // mutex_ is held
+
   std::mutex mutex_;
   std::map<Key, std::shared_future<Result<Kernel>>> kernels_;
 };
