@@ -158,6 +158,19 @@ Status keep(cuda::Jit& jit, const Program& program, const cuda::Kernel& kernel) 
   return disk.has(key) ? Status{} : disk.store(key, *kernel.cubin);
 }
 
+// Where a new process would find the kernel; null = nowhere.
+Json kept(cuda::Jit& jit, const Program& program) {
+  if (jit.disk().ok() && jit.nvrtc().ok() &&
+      jit.disk().value().has(jit.key(program, jit.nvrtc().value().version()))) {
+    return cuda::source_name(cuda::KernelSource::kDisk);
+  }
+  if (jit.pack().ok() &&
+      jit.pack().value().has(jit.key(program, jit.pack().value().nvrtc_version()))) {
+    return cuda::source_name(cuda::KernelSource::kPack);
+  }
+  return nullptr;
+}
+
 // Reads the caller's list once the other arguments are known to be sound.
 using ReadList = FunctionRef<Result<std::vector<NamedProgram>>()>;
 
@@ -168,6 +181,11 @@ Status warm(fa3_context* context, ReadList read_list, const char** report) {
   if (!jit.bundled_only()) FA3_RETURN_IF_ERROR(jit.disk().status());
   const auto get = [&jit](const Program& program) -> Result<cuda::Kernel> {
     FA3_TRY(cuda::Kernel kernel, jit.get(program));
+    // In memory it may be by another context's compiler, cache or bundle.
+    if (kernel.source == cuda::KernelSource::kMemory && jit.nvrtc().ok() &&
+        kept(jit, program).is_null()) {
+      FA3_TRY(kernel, jit.get_compiled(program));
+    }
     if (kernel.source == cuda::KernelSource::kCompiled)
       FA3_RETURN_IF_ERROR(keep(jit, program, kernel));
     return kernel;
@@ -225,18 +243,6 @@ void describe_cache(Json& row, const cuda::DiskCache& disk) {
   row["entries"] = entries.size();
   row["bytes"] = bytes;
   row["limit_bytes"] = disk.limit_bytes();
-}
-
-Json kept(cuda::Jit& jit, const Program& program) {
-  if (jit.disk().ok() && jit.nvrtc().ok() &&
-      jit.disk().value().has(jit.key(program, jit.nvrtc().value().version()))) {
-    return cuda::source_name(cuda::KernelSource::kDisk);
-  }
-  if (jit.pack().ok() &&
-      jit.pack().value().has(jit.key(program, jit.pack().value().nvrtc_version()))) {
-    return cuda::source_name(cuda::KernelSource::kPack);
-  }
-  return nullptr;
 }
 
 Status list(fa3_context* context, const char** report) {

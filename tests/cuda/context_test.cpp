@@ -224,6 +224,24 @@ TEST_F(GpuContext, NoQueries_NeedNoKernel) {
   EXPECT_EQ(forward(a), FA3_OK) << fa3_last_error();
 }
 
+// ---- Kernels compiled ahead of time -------------------------------------------------------------
+
+TEST_F(GpuContext, Warm_FillsTheCacheWithWhatIsInMemoryToo) {
+  const ScopedVariable nvrtc("FA3_NVRTC", FA3_FAKE_NVRTC);
+  const char* const names[] = {"fwd/d80/bf16/full/dense"};
+  const char* report = nullptr;
+  const auto warm = [&] {
+    EXPECT_EQ(fa3_jit_warm_kernels(context_.get(), names, 1, &report), FA3_OK) << fa3_last_error();
+    return std::string(report);
+  };
+  open();
+  EXPECT_THAT(warm(), HasSubstr("\"source\": \"compiled\""));
+  EXPECT_THAT(warm(), HasSubstr("\"source\": \"memory\""));
+  ASSERT_EQ(fa3_jit_clear(context_.get()), FA3_OK) << fa3_last_error();
+  EXPECT_THAT(warm(), HasSubstr("\"source\": \"compiled\""));
+  EXPECT_EQ(DiskCache::open(cache_).value().list().size(), 2u);  // and for few tiles
+}
+
 // ---- The context's workspace ------------------------------------------------------------------
 
 // While one call enqueues with it, another one on the stream neither frees nor writes it.
