@@ -271,6 +271,25 @@ TEST_F(GpuContext, WorkspaceOfAStream_IsLentToOneCallAtATime) {
     EXPECT_THAT(refused.message, HasSubstr(text));
 }
 
+// The stream of a thread that has ended may still work with what it had, and its id goes on to the
+// next one.
+TEST_F(GpuContext, WorkspaceOfAThreadsStream_IsOfThatThreadAlone) {
+  LazyJit jit{JitOptions{}};
+  DeviceInfo device;
+  device.type = FA3_DEVICE_CUDA;
+  CudaBackend backend(device, jit, Logger{}, false);
+  for (int i = 0; i < 3; ++i) {
+    std::thread([&] {
+      calls().clear();
+      EXPECT_TRUE(backend.workspace(1 << 10, kStreamPerThread).ok());
+      EXPECT_THAT(calls(), HasSubstr("cuMemAlloc_v2"));
+      calls().clear();
+      EXPECT_TRUE(backend.workspace(1 << 10, kStreamPerThread).ok());
+      EXPECT_THAT(calls(), Not(HasSubstr("cuMem")));
+    }).join();
+  }
+}
+
 // ---- FA3_CHECK ----------------------------------------------------------------------------------
 
 class CheckedValues : public GpuContext {

@@ -75,9 +75,12 @@ bool told_to_fail(const char* function) {
 
 const char* forward() { return std::getenv("FAKE_CUDA_FORWARD"); }
 
+// Is it one that this made, and not a default stream?
+bool is_made(CUstream stream) { return stream != nullptr && stream != kStreamPerThread; }
+
 // Does work that is queued on a stream: now, or when the graph is launched that captures it.
 void submit(CUstream stream, std::function<void()> work) {
-  if (stream != nullptr && stream->captured != nullptr)
+  if (is_made(stream) && stream->captured != nullptr)
     stream->captured->work.push_back(std::move(work));
   else
     work();
@@ -284,11 +287,11 @@ CUresult cuStreamDestroy_v2(CUstream stream) {
 }
 CUresult cuStreamSynchronize(CUstream stream) {
   FAKE_IN_CONTEXT("cuStreamSynchronize");
-  return stream != nullptr && stream->captured != nullptr ? kCaptured : CUDA_SUCCESS;
+  return is_made(stream) && stream->captured != nullptr ? kCaptured : CUDA_SUCCESS;
 }
 CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
   FAKE_IN_CONTEXT("cuStreamIsCapturing");
-  const int captured = stream != nullptr && stream->captured != nullptr;
+  const int captured = is_made(stream) && stream->captured != nullptr;
   *status = CUstreamCaptureStatus(number("FAKE_CUDA_CAPTURING", captured));
   return CUDA_SUCCESS;
 }
@@ -403,7 +406,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUkernel kernel, void** 
                           void**) {
   FAKE_IN_CONTEXT("cuLaunchKernelEx");
   const CUstream stream = config->hStream;  // none: the default stream of the current context
-  if (stream != nullptr && stream->context != stack.back()) return kInvalidContext;
+  if (is_made(stream) && stream->context != stack.back()) return kInvalidContext;
   books.launch = *config;
   books.launch_attributes.assign(config->attrs, config->attrs + config->numAttrs);
   books.args = *static_cast<const FakeArgs*>(parameters[0]);

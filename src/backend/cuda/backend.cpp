@@ -3,6 +3,7 @@
 #include "backend/cuda/backend.h"
 
 #include <algorithm>
+#include <atomic>
 #include <optional>
 #include <vector>
 
@@ -33,6 +34,15 @@ bool is_tuned(const Plan& plan) {
   return std::any_of(plan.steps.begin(), plan.steps.end(), [](const KernelStep& step) {
     return std::visit([](const auto& kernel) { return tuned(kernel); }, step.kernel);
   });
+}
+
+// The number of the calling thread, which no other has had.
+uint64_t thread_number() {
+  static std::atomic<uint64_t> threads{0};
+  // In the memory that every thread starts with: its first use allocates nothing.
+  __attribute__((tls_model("initial-exec"))) static constinit thread_local uint64_t number = 0;
+  if (number == 0) number = ++threads;
+  return number;
 }
 
 std::string name_of_step(const KernelStep& step) {
@@ -198,17 +208,20 @@ Result<WorkspaceLease> CudaBackend::workspace(size_t bytes, void* stream) {
   }
   const bool of_thread = stream == kStreamPerThread;
   const StreamKey key(stream, of_thread ? std::this_thread::get_id() : std::thread::id());
+  const uint64_t thread = of_thread ? thread_number() : 0;
   KeptWorkspace* kept = nullptr;
   {
     const std::lock_guard lock(mutex_);
     kept = &workspaces_[key];
   }
   std::unique_lock in_use(kept->in_use);
-  if (kept->bytes < bytes) {
+  // Work that another thread left on its own stream may still use what it had: freeing it waits.
+  if (kept->bytes < bytes || kept->thread != thread) {
     if (kept->data != nullptr) gpu->release(std::exchange(kept->data, nullptr));
     kept->bytes = 0;
     kept->data = gpu->allocate(bytes, "workspace");
     kept->bytes = bytes;
+    kept->thread = thread;
   }
   return WorkspaceLease(static_cast<std::byte*>(kept->data), std::move(in_use));
 }

@@ -47,8 +47,10 @@ class CudaBackend final : public GpuBackend {
     std::mutex in_use;  // guards what follows
     void* data = nullptr;
     size_t bytes = 0;
+    uint64_t thread = 0;  // of the default stream that used it, in the order of their first calls
   };
-  // The default stream of a thread has one handle for all of them.
+  // The default stream of a thread has one handle for all of them. A thread that has ended gives
+  // its id to another one.
   using StreamKey = std::pair<void*, std::thread::id>;
 
   Result<CudaRuntime*> runtime();
