@@ -185,7 +185,8 @@ TEST_F(GpuContext, KernelThatDoesNotLoad_IsNotReplaced) {
   const std::string path = pack(R"(["fwd/d96/bf16", "fwd/d80/bf16"])");
   const ScopedVariable nvrtc("FA3_NVRTC", "/absent/libnvrtc.so");
   open(path.c_str());
-  const ScopedVariable fails("FAKE_CUDA_FAIL", "cuLibraryLoadData");
+  const ScopedVariable fails("FAKE_CUDA_FAIL", "cuLibraryLoadData"),
+      with("FAKE_CUDA_FAIL_WITH", "200");
   EXPECT_EQ(forward(args(80)), FA3_JIT_FAILED);
   EXPECT_THAT(fa3_last_error(), HasSubstr("does not load"));
   EXPECT_THAT(fa3_last_error(), Not(HasSubstr("--programs")));

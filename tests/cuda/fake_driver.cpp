@@ -2,7 +2,8 @@
 // fake_driver.cpp — a libcuda.so.1 for tests: host memory, kernels that do nothing, and a record
 // of contexts, allocations and launches. Environment variables say what it pretends:
 // FAKE_CUDA_VERSION (13000), FAKE_CUDA_INIT (result of cuInit), FAKE_CUDA_GPUS (2),
-// FAKE_CUDA_CAPABILITY (90), FAKE_CUDA_FAIL (a function that fails), FAKE_CUDA_CAPTURING,
+// FAKE_CUDA_CAPABILITY (90), FAKE_CUDA_FAIL (a function that fails), FAKE_CUDA_FAIL_WITH (its
+// result, 999), FAKE_CUDA_CAPTURING,
 // FAKE_CUDA_FORWARD (any code is the forward's kernel, see forward_kernel, but those of the
 // backward, see backward_kernel),
 // FAKE_CUDA_CLOCK (a kernel takes 10 µs for each thread of a CTA; else any work takes 1.5 ms),
@@ -124,7 +125,7 @@ CUkern_st* kernel_of(const char* symbol) {
 #define FAKE(name)                        \
   const std::lock_guard lock(mutex);      \
   books.calls += std::string(name) + " "; \
-  if (told_to_fail(name)) return kUnknown
+  if (told_to_fail(name)) return number("FAKE_CUDA_FAIL_WITH", kUnknown)
 // And those that work within a context.
 #define FAKE_IN_CONTEXT(name) \
   FAKE(name);                 \
@@ -157,6 +158,7 @@ CUresult cuGetErrorString(CUresult, const char** text) {
   return CUDA_SUCCESS;
 }
 CUresult cuDeviceGetCount(int* count) {
+  FAKE("cuDeviceGetCount");
   *count = number("FAKE_CUDA_GPUS", 2);
   return *count == 0 ? CUDA_ERROR_NO_DEVICE : CUDA_SUCCESS;
 }
@@ -368,7 +370,7 @@ CUresult cuLibraryLoadData(CUlibrary* library, const void* code, int*, void**, u
   if (books.loads == number("FAKE_CUDA_KILL", 0)) raise(SIGKILL);
   if (books.loads == number("FAKE_CUDA_HANG", 0)) pause();
   if (forward() == nullptr && std::strcmp(static_cast<const char*>(code), "cubin") != 0)
-    return kInvalidValue;
+    return CUDA_ERROR_INVALID_IMAGE;
   *library = new CUlib_st{};
   ++books.libraries;
   return CUDA_SUCCESS;

@@ -57,6 +57,23 @@ TEST(DriverLoad, NoGpu) {
   expect_refusal(driver.value().hopper(0).status(), FA3_UNSUPPORTED, {"sees no GPU", "Hopper"});
 }
 
+// What the driver says of its state is no answer on GPUs.
+TEST(DriverLoad, CountThatFails_IsTheDriversError) {
+  const Result<Driver> driver = Driver::open(FA3_FAKE_DRIVER);
+  ASSERT_TRUE(driver.ok());
+  for (const auto& [result, code] :
+       {std::pair{"3", FA3_CUDA_ERROR}, std::pair{"2", FA3_OUT_OF_MEMORY}}) {
+    const ScopedVariable fails("FAKE_CUDA_FAIL", "cuDeviceGetCount"),
+        with("FAKE_CUDA_FAIL_WITH", result);
+    try {
+      (void)driver.value().hopper(0);
+      FAIL();
+    } catch (const Error& error) {
+      expect_refusal(error.status(), code, {"cuDeviceGetCount", "as told"});
+    }
+  }
+}
+
 TEST(DriverLoad, OtherGpu) {
   const Result<Driver> driver = Driver::open(FA3_FAKE_DRIVER);
   ASSERT_TRUE(driver.ok());

@@ -248,8 +248,33 @@ TEST_F(CudaRuntimeTest, DriversErrors_AreHandedOn) {
     const ScopedVariable fails("FAKE_CUDA_FAIL", "cuLibraryLoadData");
     const Program other{"device/a.h", "fa3::other"};
     add(other, {"kernel", std::string("cubin\0", 6)});
-    expect_refusal(runtime->prepare(other), FA3_JIT_FAILED,
-                   {"fa3::other", "CUDA 13.0", "from memory", "CUDA_ERROR_FAKE", "--clear"});
+    for (const char* image : {"200", "209", "222"}) {
+      const ScopedVariable with("FAKE_CUDA_FAIL_WITH", image);
+      expect_refusal(runtime->prepare(other), FA3_JIT_FAILED,
+                     {"fa3::other", "CUDA 13.0", "from memory", "CUDA_ERROR_FAKE", "--clear"});
+    }
+    const ScopedVariable with("FAKE_CUDA_FAIL_WITH", "700");  // of earlier work
+    expect_refusal(runtime->prepare(other), FA3_CUDA_ERROR,
+                   {"fa3::other", "cuLibraryLoadData", "CUDA_ERROR_FAKE"});
+    EXPECT_THAT(runtime->prepare(other).message, ::testing::Not(HasSubstr("--clear")));
+  }
+}
+
+TEST_F(CudaRuntimeTest, NoMemoryInTheDriver_IsOutOfMemory) {
+  const ScopedVariable with("FAKE_CUDA_FAIL_WITH", "2");
+  const auto runtime = open();
+  const FakeArgs args;
+  for (const char* call : {"cuLibraryLoadData", "cuLaunchKernelEx"}) {
+    const ScopedVariable fails("FAKE_CUDA_FAIL", call);
+    expect_refusal(runtime->launch(kProgram, shape(), &args, sizeof args), FA3_OUT_OF_MEMORY,
+                   {"fa3::a<1>", call, "CUDA_ERROR_OUT_OF_MEMORY"});
+  }
+  const ScopedVariable fails("FAKE_CUDA_FAIL", "cuStreamCreate");
+  try {
+    (void)open();
+    FAIL();
+  } catch (const Error& error) {
+    expect_refusal(error.status(), FA3_OUT_OF_MEMORY, {"cuStreamCreate"});
   }
 }
 

@@ -63,6 +63,7 @@ Result<Driver> Driver::open(const std::string& name) {
                        found.message, kLeastDriver);
   }
   const CUresult result = driver.cuInit(0);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) driver.check(result, "cuInit", "to start the driver");
   if (result != CUDA_SUCCESS && result != CUDA_ERROR_NO_DEVICE) {
     return unsupported("cuda: the NVIDIA driver does not start: cuInit: {}; see `nvidia-smi`",
                        driver.error_text(result));
@@ -79,7 +80,9 @@ Result<const Driver*> Driver::system() {
 int Driver::device_count() const {
   int count = 0;
   const CUresult result = cuDeviceGetCount(&count);
-  return result == CUDA_SUCCESS ? count : 0;
+  if (result == CUDA_ERROR_NO_DEVICE) return 0;
+  check(result, "cuDeviceGetCount", "to count the GPUs");
+  return count;
 }
 
 GpuInfo Driver::describe(int ordinal) const {
@@ -128,9 +131,13 @@ std::string Driver::error_text(CUresult result) const {
   return fmt::format("{} ({})", name, described ? text : "no description");
 }
 
+fa3_status Driver::code_of(CUresult result) {
+  return result == CUDA_ERROR_OUT_OF_MEMORY ? FA3_OUT_OF_MEMORY : FA3_CUDA_ERROR;
+}
+
 void Driver::check(CUresult result, const char* call, const char* purpose) const {
   if (result == CUDA_SUCCESS) return;
-  throw Error(FA3_CUDA_ERROR, fmt::format("cuda: {} ({}): {}", call, purpose, error_text(result)));
+  throw Error(code_of(result), fmt::format("cuda: {} ({}): {}", call, purpose, error_text(result)));
 }
 
 }  // namespace fa3::cuda

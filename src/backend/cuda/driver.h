@@ -48,14 +48,16 @@ class Driver : public DriverFunctions {
   int version() const { return version_; }
   const std::string& path() const { return path_; }
 
-  // How many GPUs there are; 0 where CUDA says that there is none.
+  // How many GPUs there are; 0 where CUDA says that there is none. Throws as check().
   int device_count() const;
   // INVALID_ARGUMENT for an ordinal that is none, UNSUPPORTED for a GPU other than Hopper.
   Result<GpuInfo> hopper(int ordinal) const;
 
   // "CUDA_ERROR_NAME (description)".
   std::string error_text(CUresult result) const;
-  // Throws Error(CUDA_ERROR) naming the call and what it was for, unless it succeeded.
+  // What the driver's error is to a caller: OUT_OF_MEMORY or CUDA_ERROR.
+  static fa3_status code_of(CUresult result);
+  // Throws Error(code_of) naming the call and what it was for, unless it succeeded.
   void check(CUresult result, const char* call, const char* purpose) const;
 
  private:

@@ -9,6 +9,22 @@ namespace {
 
 constexpr u32 kPortableCluster = 8;
 
+// Is it the image that the driver does not take? Other errors tell nothing of it: earlier work that
+// failed, or no memory.
+bool is_of_image(CUresult result) {
+  switch (result) {
+    case CUDA_ERROR_INVALID_IMAGE:
+    case CUDA_ERROR_NO_BINARY_FOR_GPU:
+    case CUDA_ERROR_INVALID_PTX:
+    case CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
+    case CUDA_ERROR_INVALID_SOURCE:
+    case CUDA_ERROR_NOT_FOUND:
+      return true;
+    default:
+      return false;
+  }
+}
+
 }  // namespace
 
 LoadedKernels::~LoadedKernels() {
@@ -43,6 +59,11 @@ Result<LoadedKernel> LoadedKernels::load(const Program& program, const Kernel& k
   LoadedKernel loaded;
   const CUresult result = driver_.cuLibraryLoadData(&loaded.library, kernel.cubin->image.data(),
                                                     nullptr, nullptr, 0, nullptr, nullptr, 0);
+  if (result != CUDA_SUCCESS && !is_of_image(result)) {
+    return Status{Driver::code_of(result),
+                  fmt::format("cuda: cuLibraryLoadData (to load {}): {}", program.expression,
+                              driver_.error_text(result))};
+  }
   if (result != CUDA_SUCCESS) {
     return Status{FA3_JIT_FAILED,
                   fmt::format("jit: the driver (CUDA {}) does not load {} (from {}): {}; update "

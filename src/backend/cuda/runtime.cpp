@@ -165,8 +165,9 @@ Status CudaRuntime::zero(void* to, size_t bytes, StreamRef on) {
   const ContextScope scope(driver_, context_.get());
   const CUresult result = driver_.cuMemsetD8Async(address(to), 0, bytes, stream_of(on));
   if (result == CUDA_SUCCESS) return {};
-  return {FA3_CUDA_ERROR, fmt::format("cuda: cuMemsetD8Async (to clear {} bytes at {}): {}", bytes,
-                                      to, driver_.error_text(result))};
+  return {Driver::code_of(result),
+          fmt::format("cuda: cuMemsetD8Async (to clear {} bytes at {}): {}", bytes, to,
+                      driver_.error_text(result))};
 }
 
 Status CudaRuntime::launch(const Program& program, const LaunchShape& shape, const void* args,
@@ -192,7 +193,7 @@ Status CudaRuntime::launch(const Program& program, const LaunchShape& shape, con
         program.expression, shape.grid[0], shape.grid[1], shape.grid[2], shape.threads,
         shape.smem_bytes, shape.cluster, gpu_.ordinal, gpu_.name, gpu_.sm_count);
   }
-  return {FA3_CUDA_ERROR,
+  return {Driver::code_of(result),
           fmt::format("launch of {}: cuLaunchKernelEx: {} [grid {}×{}×{}, threads {}, smem_bytes "
                       "{}, cluster {}, pdl {}, waiting {}]",
                       program.expression, driver_.error_text(result), shape.grid[0], shape.grid[1],
