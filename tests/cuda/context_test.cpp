@@ -78,6 +78,17 @@ class GpuContext : public ::testing::Test {
     return path;
   }
 
+  // A tuning that asks for the row where 10 rows of 8 bits have head dim 96.
+  std::string tuning_file(const std::string& row) {
+    const std::string path = folder_ / "tuning";
+    const std::string problem =
+        "forward f8_e4m3 batch 1 heads 1/1 head_dim 96/96 seqlen 10/10 full";
+    test::write_file(path, std::string(R"({"fa3_tuning": 1, "fa3": ")") + fa3_version() +
+                               R"(", "gpu": "Fake H200", "problems": [{"problem": ")" + problem +
+                               R"(", "row": ")" + row + R"("}]})");
+    return path;
+  }
+
   static fa3_tensor tensor(fa3_dtype dtype, const std::vector<int64_t>& shape, void* data) {
     return fa3_dense(data, dtype, static_cast<int32_t>(shape.size()), shape.data());
   }
@@ -94,6 +105,11 @@ class GpuContext : public ::testing::Test {
     a.cu_seqlens_q = tensor(FA3_I32, {3}, cu_q_.data());
     a.cu_seqlens_kv = tensor(FA3_I32, {3}, cu_kv_.data());
     a.seqused_kv = tensor(FA3_I32, {2}, used_kv_.data());
+    return a;
+  }
+
+  static fa3_forward_args in_8_bits(fa3_forward_args a) {
+    a.q.dtype = a.k.dtype = a.v.dtype = FA3_F8_E4M3;
     return a;
   }
 
@@ -162,15 +178,9 @@ TEST_F(GpuContext, KernelThatIsNowhere_IsNamedWithItsRemedy) {
 TEST_F(GpuContext, KernelThatATunedRowLacked_IsNamedWhereItIsTheRowsOwn) {
   const std::string path = pack(R"(["fwd/d128/e4m3"])");
   const ScopedVariable nvrtc("FA3_NVRTC", "/absent/libnvrtc.so");
-  const std::string problem = "forward f8_e4m3 batch 1 heads 1/1 head_dim 96/96 seqlen 10/10 full";
-  test::write_file(folder_ / "tuning", std::string(R"({"fa3_tuning": 1, "fa3": ")") +
-                                           fa3_version() +
-                                           R"(", "gpu": "Fake H200", "problems": [{"problem": ")" +
-                                           problem + R"(", "row": "d128 8bit short"}]})");
-  const ScopedVariable tuning("FA3_TUNING", (folder_ / "tuning").c_str());
+  const ScopedVariable tuning("FA3_TUNING", tuning_file("d128 8bit short").c_str());
   open(path.c_str());
-  fa3_forward_args tuned = args(96);
-  tuned.q.dtype = tuned.k.dtype = tuned.v.dtype = FA3_F8_E4M3;
+  const fa3_forward_args tuned = in_8_bits(args(96));
   ASSERT_EQ(forward(tuned), FA3_OK) << fa3_last_error();
   ASSERT_EQ(log_.size(), 1u);
   EXPECT_THAT(log_[0], HasSubstr("the one of head dims 128 and 128 takes its place"));
@@ -190,6 +200,22 @@ TEST_F(GpuContext, KernelThatDoesNotLoad_IsNotReplaced) {
   EXPECT_EQ(forward(args(80)), FA3_JIT_FAILED);
   EXPECT_THAT(fa3_last_error(), HasSubstr("does not load"));
   EXPECT_THAT(fa3_last_error(), Not(HasSubstr("--programs")));
+}
+
+// Nor a failure to load it, which may pass, by a warning that the kernel is nowhere.
+TEST_F(GpuContext, TunedKernelThatDoesNotLoad_IsUsedOnceItDoes) {
+  const std::string path = pack(R"(["fwd/d96/e4m3", "fwd/d128/e4m3"])");
+  const ScopedVariable nvrtc("FA3_NVRTC", "/absent/libnvrtc.so");
+  const ScopedVariable tuning("FA3_TUNING", tuning_file("d128 8bit short").c_str());
+  open(path.c_str());
+  const fa3_forward_args a = in_8_bits(args(96));
+  {
+    const ScopedVariable fails("FAKE_CUDA_FAIL", "cuLibraryLoadData"),
+        with("FAKE_CUDA_FAIL_WITH", "200");
+    EXPECT_EQ(forward(a), FA3_JIT_FAILED);
+  }
+  EXPECT_EQ(forward(a), FA3_OK) << fa3_last_error();
+  EXPECT_THAT(log_, ::testing::IsEmpty());
 }
 
 // Said before a kernel is looked for, and with the plan of another address in hand.

@@ -81,7 +81,8 @@ Result<Plan> CudaBackend::prepare(Plan plan, StreamRef on) {
   const std::string key = key_of(plan.problem);
   if (!contains(untuned_, key)) {
     Result<Plan> ready = prepare_steps(plan, *gpu, on);
-    if (ready.ok() || ready.status().code != FA3_JIT_FAILED || jit_.get().nvrtc().ok())
+    if (ready.ok() || ready.status().code != FA3_JIT_FAILED || jit_.get().nvrtc().ok() ||
+        has_kernels(plan))
       return ready;
     logger_.log(FA3_LOG_WARNING,
                 "{}: the kernel that FA3_TUNING asks for is in no cache and no pack, and nothing "
@@ -99,6 +100,11 @@ Result<Plan> CudaBackend::prepare_steps(Plan plan, CudaRuntime& gpu, StreamRef o
     FA3_TRY(step, prepared(op_name(plan.problem.op), step, gpu, on));
   }
   return plan;
+}
+
+bool CudaBackend::has_kernels(const Plan& plan) {
+  return std::all_of(plan.steps.begin(), plan.steps.end(),
+                     [this](const KernelStep& step) { return jit_.get().get(step.program).ok(); });
 }
 
 Result<Plan> CudaBackend::by_table(Plan plan) const {

@@ -56,6 +56,8 @@ class CudaBackend final : public GpuBackend {
   Result<CudaRuntime*> runtime();
   // The plan without the device's tuning.
   Result<Plan> by_table(Plan plan) const;
+  // Whether each kernel is found or compiled, though perhaps not loaded.
+  bool has_kernels(const Plan& plan);
   Result<Plan> prepare_steps(Plan plan, CudaRuntime& gpu, StreamRef on);
   bool first_time(const std::string& warning);
   Result<KernelStep> prepared(const char* op, const KernelStep& step, CudaRuntime& gpu,
