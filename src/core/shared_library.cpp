@@ -6,6 +6,8 @@
 #include <link.h>
 
 #include <cerrno>
+#include <climits>
+#include <cstdlib>
 #include <cstring>
 #include <new>
 
@@ -22,6 +24,28 @@ bool lacks_memory(const std::string& reason) {
   return reason.find(std::strerror(ENOMEM)) != std::string::npos ||
          reason.find("out of memory") != std::string::npos;
 }
+
+// The loader's path of the file that this code lies in; nullptr when it does not say.
+const char* own_file() {
+  Dl_info info{};
+  return dladdr(reinterpret_cast<void*>(&own_folder), &info) == 0 ? nullptr : info.dli_fname;
+}
+
+// Where that path is relative, its folder as it is while this is loaded. The program may go to
+// another folder later, whose files are not of this library.
+struct FolderAtLoad {
+  char path[PATH_MAX] = "";
+
+  FolderAtLoad() noexcept {
+    const char* const file = own_file();
+    const char* const slash = file == nullptr || *file == '/' ? nullptr : std::strrchr(file, '/');
+    if (slash == nullptr || slash - file >= PATH_MAX) return;
+    char folder[PATH_MAX] = "";
+    std::memcpy(folder, file, static_cast<size_t>(slash - file));
+    if (realpath(folder, path) == nullptr) path[0] = '\0';
+  }
+};
+const FolderAtLoad folder_at_load;
 
 }  // namespace
 
@@ -56,13 +80,10 @@ Result<void*> SharedLibrary::find(const char* function) const {
 }
 
 std::string own_folder() {
-  Dl_info info{};
-  if (dladdr(reinterpret_cast<void*>(&own_folder), &info) == 0 || info.dli_fname == nullptr) {
-    return "";
-  }
-  const std::string file = info.dli_fname;
-  const size_t slash = file.rfind('/');
-  return slash == std::string::npos ? "" : file.substr(0, slash);
+  const char* const path = own_file();
+  if (path == nullptr || *path != '/') return folder_at_load.path;
+  const std::string file = path;
+  return file.substr(0, file.rfind('/'));
 }
 
 }  // namespace fa3

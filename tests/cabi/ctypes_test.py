@@ -60,6 +60,22 @@ class Unloading(unittest.TestCase):
         subprocess.run(command, check=True, timeout=60, env=environment)
 
 
+class RelativePath(unittest.TestCase):
+    def test_library_finds_its_own_beside_it_from_another_folder(self):
+        library = pathlib.Path(OPTIONS.lib)
+        if not (library.parent / "libfa3_sim.so").exists():
+            self.skipTest("the build has no simulator")
+        script = (
+            "import ctypes, os, sys; import fa3_ctypes as f;"
+            "library = f.Library(sys.argv[1]); os.chdir('/');"
+            "f.Context(library, backend='sim').close()"
+        )
+        command = [sys.executable, "-c", script, f"./{library.name}"]
+        environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(fa3_ctypes.__file__).parent)}
+        environment.pop("LD_LIBRARY_PATH", None)
+        subprocess.run(command, check=True, timeout=60, env=environment, cwd=library.parent)
+
+
 class Ctypes(unittest.TestCase):
     def setUp(self):
         self.context = fa3_ctypes.Context(fa3_ctypes.Library(OPTIONS.lib))
