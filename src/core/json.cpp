@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <numeric>
 
 namespace fa3 {
 namespace {
@@ -73,6 +74,34 @@ void write_list(std::string& to, char open, char close, const Items& items, int 
 }
 
 }  // namespace
+
+// By sorting: a search for each name would take hours for a large text.
+Json Json::object(Object members) {
+  std::vector<size_t> order(members.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    const int names = members[a].name.compare(members[b].name);
+    return names < 0 || (names == 0 && a < b);
+  });
+  std::vector<bool> again(members.size());
+  size_t first = 0;
+  for (size_t i = 1; i < order.size(); ++i) {
+    Member &kept = members[order[first]], &next = members[order[i]];
+    again[order[i]] = kept.name == next.name;
+    if (again[order[i]])
+      kept.value = std::move(next.value);
+    else
+      first = i;
+  }
+  size_t kept = 0;
+  for (size_t i = 0; i < members.size(); ++i) {
+    if (again[i]) continue;
+    if (kept != i) members[kept] = std::move(members[i]);
+    ++kept;
+  }
+  members.erase(members.begin() + static_cast<ptrdiff_t>(kept), members.end());
+  return of(std::move(members));
+}
 
 const Json::Array& Json::items() const {
   static const Array none;

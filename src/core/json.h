@@ -44,6 +44,8 @@ class Json {
 
   static Json array() { return of(Array{}); }
   static Json object() { return of(Object{}); }
+  // Of members of one name the first stays, with the last one's value.
+  static Json object(Object members);
 
   // The value of an untrusted text. nullopt when it is not JSON, or nested too deep.
   static std::optional<Json> parse(std::string_view text);

@@ -25,41 +25,48 @@ class Builder {
   bool number_float(Event::number_float_t value, const std::string&) { return add(value); }
   bool string(std::string& text) { return add(std::move(text)); }
   bool binary(Event::binary_t&) { return false; }
-  bool start_object(size_t) { return begin(Json::object()); }
+  bool start_object(size_t) { return begin(true); }
   bool key(std::string& name) {
     name_ = std::move(name);
     return true;
   }
   bool end_object() { return end(); }
-  bool start_array(size_t) { return begin(Json::array()); }
+  bool start_array(size_t) { return begin(false); }
   bool end_array() { return end(); }
   bool parse_error(size_t, const std::string&, const Event::exception&) { return false; }
 
  private:
+  struct Open {
+    std::string name;
+    bool is_object;
+    Json::Object members;
+    Json array = Json::array();
+  };
+
   bool add(Json value) {
     if (open_.empty()) {
       result_ = std::move(value);
-    } else if (open_.back().value.is_object()) {
-      open_.back().value[name_] = std::move(value);
+    } else if (open_.back().is_object) {
+      open_.back().members.push_back({std::move(name_), std::move(value)});
     } else {
-      open_.back().value.push_back(std::move(value));
+      open_.back().array.push_back(std::move(value));
     }
     return true;
   }
-  bool begin(Json empty) {
+  bool begin(bool is_object) {
     if (open_.size() == kMaxDepth) return false;
-    open_.push_back({std::move(name_), std::move(empty)});
+    open_.push_back({std::move(name_), is_object, {}});
     name_.clear();
     return true;
   }
   bool end() {
-    Json::Member ended = std::move(open_.back());
+    Open ended = std::move(open_.back());
     open_.pop_back();
     name_ = std::move(ended.name);
-    return add(std::move(ended.value));
+    return add(ended.is_object ? Json::object(std::move(ended.members)) : std::move(ended.array));
   }
 
-  std::vector<Json::Member> open_;
+  std::vector<Open> open_;
   std::string name_;
   std::optional<Json> result_;
 };

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -47,6 +48,26 @@ TEST(Json, Parse_TakesWhatDumpGives) {
   EXPECT_EQ(json->find("a")->items().size(), 7u);
   EXPECT_EQ(*json->find("a")->items()[3].text(), "x");
   EXPECT_EQ(json->find("b"), nullptr);
+}
+
+// The last value of a name counts, in the first one's place.
+TEST(Json, Parse_OfANameTwice_TakesTheLast) {
+  const auto json = Json::parse(R"({"b":1,"a":2,"b":[3],"c":{"x":1,"x":2},"a":4,"b":5})");
+  ASSERT_TRUE(json.has_value());
+  EXPECT_EQ(json->dump_line(), R"({"b":5,"a":4,"c":{"x":2}})");
+}
+
+// In time that grows little faster than the text: a minute and more for this if it were squared.
+TEST(Json, Parse_OfManyMembers_TakesSeconds) {
+  std::string text = "{";
+  constexpr int kMembers = 400'000;
+  for (int i = 0; i < kMembers; ++i) text += "\"" + std::to_string(i) + "\":0,";
+  text.back() = '}';
+  const auto start = std::chrono::steady_clock::now();
+  const auto json = Json::parse(text);
+  ASSERT_TRUE(json.has_value());
+  EXPECT_EQ(json->members().size(), size_t{kMembers});
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
 }
 
 TEST(Json, Parse_RefusesMalformedAndDeep) {
