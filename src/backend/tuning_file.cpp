@@ -49,11 +49,21 @@ Result<std::shared_ptr<const Tuning>> read_tuning(const std::string& path, const
   const std::string* const made_for = json ? text_of(*json, "gpu") : nullptr;
   const std::string* const made_by = json ? text_of(*json, "fa3") : nullptr;
   const Json* const format = json ? json->find("fa3_tuning") : nullptr;
-  if (format == nullptr || made_for == nullptr || made_by == nullptr || problems == nullptr ||
-      !problems->is_array())
+  if (format == nullptr || made_for == nullptr || made_by == nullptr)
     return refuse(path, "is not a tuning file: need an object with fa3_tuning, fa3, gpu, problems");
+  // The rest of another version's file may be of another form.
+  const std::string version = fa3_version();
+  if ((!gpu.empty() && *made_for != gpu) || *made_by != version) {
+    logger.log(FA3_LOG_WARNING,
+               "context: FA3_TUNING={} is of fa3 {} on {}, here fa3 {} on {}: it is not used; tune "
+               "again with `fa3 tune`",
+               path, *made_by, *made_for, version, gpu);
+    return std::shared_ptr<const Tuning>();
+  }
   if (format->dump_line() != "1")
     return refuse(path, "fa3_tuning is {}, need 1", format->dump_line());
+  if (problems == nullptr || !problems->is_array())
+    return refuse(path, "is not a tuning file: need an array problems");
   auto tuning = std::make_shared<Tuning>();
   for (size_t i = 0; i < problems->items().size(); ++i) {
     const Json& entry = problems->items()[i];
@@ -62,14 +72,6 @@ Result<std::shared_ptr<const Tuning>> read_tuning(const std::string& path, const
     if (problem == nullptr || row == nullptr)
       return refuse(path, "problems[{}] lacks the text problem or row", i);
     tuning->rows[*problem] = *row;
-  }
-  const std::string version = fa3_version();
-  if ((!gpu.empty() && *made_for != gpu) || *made_by != version) {
-    logger.log(FA3_LOG_WARNING,
-               "context: FA3_TUNING={} is of fa3 {} on {}, here fa3 {} on {}: it is not used; tune "
-               "again with `fa3 tune`",
-               path, *made_by, *made_for, version, gpu);
-    return std::shared_ptr<const Tuning>();
   }
   return std::shared_ptr<const Tuning>(std::move(tuning));
 }

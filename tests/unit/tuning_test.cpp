@@ -134,12 +134,14 @@ TEST_F(TuningFile, Sound_IsRead) {
 TEST_F(TuningFile, OfAnotherGpuOrVersion_IsLeftAloneWithAWarning) {
   for (const auto& [version, gpu] :
        {std::pair<std::string, std::string>{fa3_version(), "Other GPU"}, {"0.0.1", "Some GPU"}}) {
-    log_.clear();
-    const auto none = read(file(version, gpu, "[]"));
-    ASSERT_TRUE(none.ok());
-    EXPECT_EQ(none.value(), nullptr);
-    EXPECT_THAT(log_, HasSubstr("is of fa3 " + version + " on " + gpu));
-    EXPECT_THAT(log_, HasSubstr("fa3 tune"));
+    for (const char* problems : {"[]", "[7]", R"({"p": "d64"})"}) {
+      const auto none = read(file(version, gpu, problems));
+      ASSERT_TRUE(none.ok()) << none.status().message;
+      EXPECT_EQ(none.value(), nullptr);
+      EXPECT_THAT(log_, HasSubstr("is of fa3 " + version + " on " + gpu));
+      EXPECT_THAT(log_, HasSubstr("fa3 tune"));
+      log_.clear();
+    }
   }
 }
 
@@ -149,7 +151,10 @@ TEST_F(TuningFile, Broken_IsRefused) {
            {"", "is not a tuning file"},
            {"[1]", "is not a tuning file"},
            {"{\"gpu\": 3}", "is not a tuning file"},
-           {R"({"fa3_tuning": 2, "fa3": "x", "gpu": "y", "problems": []})", "fa3_tuning is 2"},
+           {R"({"fa3_tuning": 2, "fa3": ")" + ours + R"(", "gpu": "Some GPU", "problems": []})",
+            "fa3_tuning is 2"},
+           {R"({"fa3_tuning": 1, "fa3": ")" + ours + R"(", "gpu": "Some GPU"})",
+            "need an array problems"},
            {file(ours, "Some GPU", "{}"), "is not a tuning file"},
            {file(ours, "Some GPU", "[7]"), "problems[0] lacks"},
            {file(ours, "Some GPU", R"([{"problem": "p", "row": 3}])"), "problems[0] lacks"}}) {
