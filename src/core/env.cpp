@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// env.cpp — the table of environment variables and their parsers.
+// env.cpp — the table of environment variables and their parsers. A program with more rights than
+// its caller (setuid) sees none of them: they name code that is loaded.
 #include "core/env.h"
 
 #include <charconv>
@@ -106,7 +107,7 @@ constexpr Variable kVariables[] = {
 
 // The variable's value where it is an absolute path; "" otherwise.
 std::string absolute_path_of(const char* name) {
-  const char* text = std::getenv(name);
+  const char* text = secure_getenv(name);
   return text != nullptr && text[0] == '/' ? text : "";
 }
 
@@ -116,7 +117,7 @@ std::string absolute_path_of(const char* name) {
 Result<Environment> read_environment() {
   Environment environment;
   for (const Variable& variable : kVariables) {
-    const char* text = std::getenv(variable.name);
+    const char* text = secure_getenv(variable.name);
     if (text == nullptr || *text == '\0') continue;
     if (!variable.parse(text, environment)) {
       return invalid("environment: {}={} is malformed; need {}; correct or unset it", variable.name,
@@ -129,7 +130,7 @@ Result<Environment> read_environment() {
 std::vector<EnvironmentVariable> environment_variables() {
   std::vector<EnvironmentVariable> rows;
   for (const Variable& variable : kVariables) {
-    const char* text = std::getenv(variable.name);
+    const char* text = secure_getenv(variable.name);
     rows.push_back({variable.name, variable.default_value, variable.meaning, std::nullopt});
     if (text != nullptr) rows.back().value = text;
   }
@@ -144,7 +145,7 @@ std::string user_cache_folder() {
 }
 
 std::string loader_folders() {
-  const char* text = std::getenv("LD_LIBRARY_PATH");
+  const char* text = secure_getenv("LD_LIBRARY_PATH");
   return text == nullptr ? "" : text;
 }
 
