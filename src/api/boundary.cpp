@@ -35,33 +35,38 @@ void free_texts(void* of_thread) {
   last_message = "";
 }
 
-// Frees the texts of each thread that ends. When the library is unloaded, those of threads that
-// live on are leaked: nothing is left to free them.
+// Frees the texts of each thread that ends; at the end of the process, of the thread that ends it.
+// Calls that come later still, of other destructors, get no texts but that of no memory.
 class Cleaner {
  public:
-  Cleaner() : usable_(pthread_key_create(&key_, free_texts) == 0) { touch_cxx_tls(); }
+  Cleaner() {
+    usable_ = pthread_key_create(&key_, free_texts) == 0;
+    touch_cxx_tls();
+  }
   ~Cleaner() {
     if (usable_) pthread_key_delete(key_);
+    usable_ = false;
     free_texts(texts);
   }
   Cleaner(const Cleaner&) = delete;
   Cleaner& operator=(const Cleaner&) = delete;
 
   // False where the system has no memory or no more keys.
-  bool watch(Texts* of_thread) const {
+  static bool watch(Texts* of_thread) {
     return usable_ && pthread_setspecific(key_, of_thread) == 0;
   }
 
  private:
-  pthread_key_t key_{};
-  bool usable_;
+  // Static: they are read when the object is gone.
+  static inline constinit pthread_key_t key_{};
+  static inline constinit bool usable_ = false;
 };
 const Cleaner cleaner;
 
 Texts& texts_of_thread() {
   if (texts == nullptr) {
     auto made = std::make_unique<Texts>();
-    if (!cleaner.watch(made.get())) throw std::bad_alloc();
+    if (!Cleaner::watch(made.get())) throw std::bad_alloc();
     texts = made.release();
   }
   return *texts;
