@@ -214,7 +214,7 @@ typedef void (*fa3_parallel_for_fn)(void* user, int64_t count,
 
 /* Reports `done` of `total` units of work (roughly equal in time), from any worker thread, one call
  * at a time; a run that prepares its inputs first counts that in the same total. A non-zero return
- * stops the run with FA3_CANCELLED, and fa3_last_error() has the number. */
+ * stops the run with FA3_CANCELLED, and fa3_last_error() has the number. It must not call fa3. */
 typedef int (*fa3_progress_fn)(void* user, int64_t done, int64_t total);
 
 typedef enum fa3_log_level {
@@ -224,7 +224,8 @@ typedef enum fa3_log_level {
   FA3_LOG_DEBUG = 4
 } fa3_log_level;
 
-/* Receives one line (no newline) at a time, from any thread. */
+/* Receives one line (no newline) at a time, from any thread. It must not call fa3: a line may come
+ * from within a call that others wait for, such as the compilation of a kernel. */
 typedef void (*fa3_log_fn)(void* user, fa3_log_level level, const char* message);
 
 /* Where GPU kernels come from. */
@@ -262,11 +263,12 @@ typedef struct fa3_context fa3_context;
  * fa3_context_destroy().
  * Errors: INVALID_ARGUMENT (unknown backend, device, level; negative threads; struct_size),
  * UNSUPPORTED (a backend or device that this build or machine does not offer, with the reason),
- * OUT_OF_MEMORY. */
+ * OUT_OF_MEMORY; with a GPU CUDA_ERROR. */
 FA3_API fa3_status fa3_context_create(const fa3_context_options* options, fa3_context** context);
 
-/* Closes a context and frees what it owns. Plans made from it must have been destroyed. NULL is
- * ignored. */
+/* Closes a context and frees what it owns. Plans made from it must have been destroyed, and graphs
+ * in which their runs were captured must not be launched again: the kernels are the context's. NULL
+ * is ignored. */
 FA3_API void fa3_context_destroy(fa3_context* context);
 
 /* ---- Arguments ------------------------------------------------------------------------------- */
@@ -441,8 +443,9 @@ FA3_API fa3_status fa3_plan_v_image(const fa3_plan* plan, fa3_tensor* image, int
  * must be NULL; the content of workspace does not matter. With a GPU it returns when the work is on
  * stream, a CUstream (NULL = the legacy default stream), and reads no tensor: kernels keep to the
  * tensors whatever cu_seqlens and seqused hold. Such a run may be captured in a graph. With
- * FA3_CHECK=1 in the environment when the context is created, it waits for stream, reads these
- * values and scales and refuses what the CPU would, and a capture: slow, for finding errors.
+ * FA3_CHECK=1 in the environment when the context is created, a run with cu_seqlens, seqused or
+ * scales waits for stream, reads these and refuses what the CPU would, and a capture: slow, for
+ * finding errors.
  * Determinism: on one instruction set the outputs are the same bits for any number of threads.
  * Errors: INVALID_ARGUMENT (arguments that differ from the plan's, NULL or overlapping data, values
  * of cu_seqlens or seqused out of range), WORKSPACE_TOO_SMALL, CANCELLED, OUT_OF_MEMORY; with a GPU

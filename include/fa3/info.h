@@ -15,7 +15,8 @@ extern "C" {
 
 typedef enum fa3_op { FA3_OP_FORWARD = 1, FA3_OP_BACKWARD = 2, FA3_OP_QUANTIZE = 3 } fa3_op;
 
-/* Would a plan be made? Returns what fa3_plan_* would; *reason (may be NULL) is set to a sentence
+/* Would a plan be made? Returns what fa3_plan_* would, except that no kernel is compiled or loaded:
+ * a plan may still fail with JIT_FAILED or CUDA_ERROR. *reason (may be NULL) is set to a sentence
  * either way: which backend would run and why, or the refusal. It is valid until the next fa3 call
  * on this thread. */
 FA3_API fa3_status fa3_supported(fa3_context* context, fa3_op op, const void* args,
