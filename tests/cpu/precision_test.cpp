@@ -3,6 +3,8 @@
 // forward on its codes, errors in the order that the recipes promise, NaN, and what is refused.
 #include "tests/kit/precision.h"
 
+#include <gmock/gmock.h>
+
 #include <cmath>
 
 namespace fa3 {
