@@ -126,10 +126,11 @@ bool CudaBackend::first_time(const std::string& warning) {
 Result<KernelStep> CudaBackend::prepared(const char* op, const KernelStep& step, CudaRuntime& gpu,
                                          StreamRef on) {
   // A row whose own kernel is the missing one has no wider one: only a tuned row did.
-  const std::optional<KernelStep> wide = wider_step(step);
-  if (wide && contains(missing_, step.program.expression)) {
-    FA3_RETURN_IF_ERROR(gpu.prepare(wide->program, on));
-    return *wide;
+  if (contains(missing_, step.program.expression)) {
+    if (const std::optional<KernelStep> wide = wider_step(step)) {
+      FA3_RETURN_IF_ERROR(gpu.prepare(wide->program, on));
+      return *wide;
+    }
   }
   Status status = gpu.prepare(step.program, on);
   if (status.ok()) return step;
@@ -138,6 +139,7 @@ Result<KernelStep> CudaBackend::prepared(const char* op, const KernelStep& step,
     return status;
 
   const std::string name = name_of_step(step);
+  const std::optional<KernelStep> wide = wider_step(step);
   if (wide && gpu.prepare(wide->program, on).ok()) {
     logger_.log(FA3_LOG_WARNING,
                 "{}: kernel {} is in no cache and no pack, and nothing compiles here; the one of "
