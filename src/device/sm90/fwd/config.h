@@ -89,6 +89,12 @@ struct FwdConfig {
   FA3_HD constexpr bool v8() const { return size_of(dtype_v) == 1; }
   FA3_HD constexpr bool transposes() const { return v8() && !v_image; }
 
+  // 8 bits: has V a producer warp of its own? Its instructions delay the consumer warps that share
+  // its scheduler, and the others of their warpgroup wait for those at each GEMM: so two producers,
+  // on two schedulers. Not where transposers take the place, nor with 16 bits, which wait for the
+  // tensor cores.
+  FA3_HD constexpr bool v_producer() const { return scaled() && !transposes() && specialised; }
+
   FA3_HD constexpr bool block_scales() const { return kv_scales != KvScales::kHead; }
   FA3_HD constexpr bool column_scales() const { return scale_columns > 0; }
 

@@ -5,8 +5,9 @@
 //           guarantees a legal configuration (plan/sm90/fwd_configs.h), maps of boxes as TileLayout
 //           says and fewer than 2^30 rows per tensor. cu_seqlens and seqused may hold anything.
 // ROLES     wg 0: warp 1 is the scheduler and finds the Q tiles to work on; a thread of warp 0 is
-//           the producer and loads Q, K, V and an attn_mask that is added by TMA; warps 2 and 3
-//           transpose 8-bit V (transposes()) ·
+//           the producer and loads Q and K by TMA; so does one of warp 2 with V (v_producer()), or
+//           it is warp 0's, as an attn_mask that is added, and warps 2 and 3 transpose 8-bit V
+//           (transposes()) ·
 //           wg 1…: consumers, 64 rows of Q each: GEMMs, softmax, store
 // BARRIERS  name            count           tx bytes  arrives                    waits
 //           q_full[i]       1               64 rows   producer, TMA              consumer w
@@ -23,7 +24,8 @@
 //                           (transposes(): v_full has these two arrivals instead, and no bytes)
 //           work_full[r]    1               –         lane 0 of the scheduler    all others
 //           work_empty[r]   4·consumer_wgs  –         lane 0 of each consumer's  scheduler
-//                           (+ 2)                     and transposer's warp
+//                           (+ 2, + 1)                and transposer's warp, the
+//                                                     producer of V
 //           claim           1               –         producer                   scheduler
 //           kTileBar + w    128 (named)     –         consumer w                 the same
 //           kTurnBar + w    256 (named)     –         consumer w − 1             consumer w
@@ -56,6 +58,8 @@ FA3_DEV void run_fwd(const FwdArgs& args) {
     ptx::reg_decrease<kCfg.producer_registers(Mask::kActive)>();
     if (ptx::warp_index() == 0 && ptx::elect_one()) produce<kCfg>(smem, args);
     if (ptx::warp_index() == 1) schedule<kCfg, Mask>(smem, args);
+    if constexpr (kCfg.v_producer())
+      if (ptx::warp_index() == 2 && ptx::elect_one()) produce<kCfg, true>(smem, args);
     if constexpr (kCfg.transposes())
       if (ptx::warp_index() >= 2) transpose<kCfg>(smem, ptx::warp_index() - 2);
   } else {

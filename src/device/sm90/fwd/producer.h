@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// producer.h — the forward kernel's producer: one thread that loads Q, K and V by TMA, each tile as
-// soon as its stage is empty.
+// producer.h — the forward kernel's producers: a thread that loads Q, K and V by TMA, each tile as
+// soon as its stage is empty, or two, one of them for V (FwdConfig::v_producer).
 #pragma once
 
 #include "device/attn/tile_range.h"
@@ -13,7 +13,8 @@
 
 namespace fa3::sm90 {
 
-template <FwdConfig kCfg>
+// kOfV: of V alone; else of all that has no other producer.
+template <FwdConfig kCfg, bool kOfV = false>
 struct Producer {
   using Smem = FwdSmem<kCfg>;
   Smem& smem;
@@ -45,22 +46,25 @@ struct Producer {
   }
   FA3_DEV void load_v(const TileSource& from, i32 tile) {
     if constexpr (kCfg.transposes()) return load_raw_v(from, tile);
-    if constexpr (kCfg.v_image) return load_v_image(from, tile);
     smem.v_empty[v.stage].wait(v.phase);
     load_tile<kCfg.ragged, kCfg.v_tile()>(smem.v[v.stage], args.v, smem.v_full[v.stage], from,
                                           kCfg.tile_kv * tile, ptx::L2Hint::kEvictLast);
     v.advance();
   }
-
-  FA3_DEV void load_v_image(const TileSource& from, i32 tile) {
-    const i64 first = args.v_image.first_tile(from.batch, from.head, from.begin, kCfg.tile_kv);
-    Barrier& full = smem.v_full[v.stage];
-    smem.v_empty[v.stage].wait(v.phase);
-    full.arrive_expect_tx(kCfg.v_bytes());
-    ptx::bulk_load(ptx::smem_address(smem.v[v.stage]),
-                   args.v_image.data + (first + tile) * kCfg.v_bytes(), kCfg.v_bytes(),
-                   full.address());
-    v.advance();
+  // Tiles [first, end) of V that was transposed before, the last one first.
+  FA3_DEV void load_v_image(const TileSource& from, i32 first, i32 end) {
+    constexpr int kBytes = kCfg.v_bytes();
+    const i64 begin = args.v_image.first_tile(from.batch, from.head, from.begin, kCfg.tile_kv);
+    const u8* tile = args.v_image.data + (begin + end) * kBytes;
+    FA3_NO_UNROLL
+    for (; end > first; --end) {
+      tile -= kBytes;
+      Barrier& full = smem.v_full[v.stage];
+      smem.v_empty[v.stage].wait(v.phase);
+      full.arrive_expect_tx(kBytes);
+      ptx::bulk_load(ptx::smem_address(smem.v[v.stage]), tile, kBytes, full.address());
+      v.advance();
+    }
   }
   FA3_DEV void load_raw_v(const TileSource& from, i32 tile) {
     smem.raw_v_empty[raw_v.stage].wait(raw_v.phase);
@@ -91,6 +95,8 @@ struct Producer {
   FA3_DEV void load(const FwdWork& work) {
     const TileSource from = keys_of(work);
     const TileRange& range = work.range;
+    if constexpr (kOfV) return load_v_tiles(from, range);
+    constexpr bool kLoadsV = !kCfg.v_producer();
     if (!range.empty()) load_k(from, range.end - 1);
     load_q(work);
     if constexpr (kCfg.has_mask()) return load_shown(work, from);
@@ -98,11 +104,16 @@ struct Producer {
     FA3_NO_UNROLL
     for (i32 tile = range.end - 2; tile >= range.first; --tile) {
       if (tile == range.first) smem.claim.arrive();
-      if constexpr (kCfg.transposes()) load_v(from, tile + 1);  // which has further to go
+      if constexpr (kLoadsV && kCfg.transposes()) load_v(from, tile + 1);  // has further to go
       load_k(from, tile);
-      if constexpr (!kCfg.transposes()) load_v(from, tile + 1);
+      if constexpr (kLoadsV && !kCfg.transposes()) load_v(from, tile + 1);
     }
-    if (!range.empty()) load_v(from, range.first);
+    if (kLoadsV && !range.empty()) load_v(from, range.first);
+  }
+  FA3_DEV void load_v_tiles(const TileSource& from, const TileRange& range) {
+    if constexpr (kCfg.v_image) return load_v_image(from, range.first, range.end);
+    FA3_NO_UNROLL
+    for (i32 tile = range.end - 1; tile >= range.first; --tile) load_v(from, tile);
   }
   // The same without the KV tiles that attn_mask hides. The first and the last are shown.
   FA3_DEV void load_shown(const FwdWork& work, const TileSource& from) {
@@ -134,15 +145,17 @@ struct Producer {
   }
 };
 
-template <FwdConfig kCfg>
+template <FwdConfig kCfg, bool kOfV = false>
 FA3_DEV void produce(FwdSmem<kCfg>& smem, const FwdArgs& args) {
-  Producer<kCfg> producer{smem, args};
+  Producer<kCfg, kOfV> producer{smem, args};
   Ring<FwdConfig::kWorkSlots> slot;
   FA3_NO_UNROLL
   for (;; slot.advance()) {
     smem.work_full[slot.stage].wait(slot.phase);
     if (!smem.work[slot.stage].is_tile()) return;
-    producer.load(smem.work[slot.stage].read());
+    const FwdWork work = smem.work[slot.stage].read();
+    if constexpr (kOfV) smem.work_empty[slot.stage].arrive();
+    producer.load(work);
   }
 }
 

@@ -18,7 +18,9 @@ struct FwdSmem {
   static constexpr int kStages = kCfg.stages, kWgs = kCfg.consumer_wgs;
   static constexpr int kQSlots = kCfg.q_stages * kWgs, kWorkSlots = FwdConfig::kWorkSlots;
   static constexpr bool kTransposes = kCfg.transposes();
-  static constexpr int kWorkReaders = 4 * kWgs + (kTransposes ? kTransposers : 0);  // warps
+  // Warps that release a slot of work. Not the producer of Q: consumers wait for Q first.
+  static constexpr int kWorkReaders =
+      4 * kWgs + (kTransposes ? kTransposers : 0) + (kCfg.v_producer() ? 1 : 0);
   static constexpr int kRawStages = kCfg.raw_v_stages;
   static constexpr int kMaskSlots = kCfg.mask_stages * kWgs;
   static constexpr int kSideBytes = kTransposes      ? kCfg.v_tile().bytes()
