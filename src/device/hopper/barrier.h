@@ -34,6 +34,9 @@ struct Barrier {
   FA3_DEV void arrive_expect_tx(u32 bytes, Where where = Where::here()) {
     ptx::mbar_arrive_expect_tx(address(where), bytes, where);
   }
+  FA3_DEV bool test_wait(u32 phase, Where where = Where::here()) {
+    return ptx::mbar_test_wait(address(where), phase, where);
+  }
   FA3_DEV bool try_wait(u32 phase, Where where = Where::here()) {
     return ptx::mbar_try_wait(address(where), phase, where);
   }

@@ -103,6 +103,9 @@ struct Consumer {
   // What k_offset adds to scores is added to LSE, or where a softcap follows, to the scores.
   static constexpr bool kShifts = kCfg.scaled() && kCfg.score == ScoreKind::kSoftcap;
   static constexpr bool kAddsOffset = kCfg.scaled() && !kShifts;
+  // Where P·V comes in parts, K is waited for among the exponentials. Elsewhere that costs more
+  // than it gains (docs/tuning/fwd8_sm90.md).
+  static constexpr bool kWaitsAhead = kCfg.flush_columns > 0;
   using Smem = FwdSmem<kCfg>;
   using QTile = QTileState<kCfg, kBiased>;
   using QOperand = KMajorOperand<kCfg.q_tile()>;
@@ -172,6 +175,7 @@ struct Consumer {
   template <bool kMasked>
   FA3_DEV RowScale softmax_tile(i32 kv_tile, Scores& s, PAcc& p);
   FA3_DEV void first_step(i32 kv_tile);
+  FA3_DEV void wait_ahead(i32 kv_tile);
   template <bool kMasked>
   FA3_DEV void step(i32 kv_tile);
   FA3_DEV void last_pv();

@@ -225,6 +225,21 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::first_step(i32 kv_tile) {
   round_p(p);
   rescale = {{1.f, 1.f}, false};  // O is 0
   smem.v_full[v.stage].wait(v.phase);
+  if (kWaitsAhead && kv_tile > visit.own.first) smem.k_full[k.stage].wait(k.phase);
+}
+
+// V of this tile, needed one step from now, and with kWaitsAhead K of the tile below.
+template <FwdConfig kCfg, class Order, class Score, class Mask>
+FA3_DEV void Consumer<kCfg, Order, Score, Mask>::wait_ahead(i32 kv_tile) {
+  const Ring<kCfg.stages> next = v.next();
+  if constexpr (!kWaitsAhead) return smem.v_full[next.stage].wait(next.phase);
+  // Both answers for one branch. There may be no K that comes: without waiting for it.
+  const bool k_due = kv_tile > visit.own.first;
+  const bool has_k = smem.k_full[k.stage].test_wait(k.phase);
+  const bool has_v = smem.v_full[next.stage].try_wait(next.phase);
+  if (static_cast<bool>(has_v & (has_k | !k_due))) return;
+  smem.v_full[next.stage].wait(next.phase);
+  if (k_due) smem.k_full[k.stage].wait(k.phase);
 }
 
 // Softmax of this KV tile overlaps O += P·V of the previous one: P lags S by a tile.
@@ -232,8 +247,9 @@ template <FwdConfig kCfg, class Order, class Score, class Mask>
 template <bool kMasked>
 FA3_DEV void Consumer<kCfg, Order, Score, Mask>::step(i32 kv_tile) {
   scales.load(args);
-  smem.k_full[k.stage].wait(k.phase);  // V of the previous tile was waited for one step ago
-  turn.wait();                         // ping-pong: our slot on the tensor cores
+  // V of the previous tile was waited for one step ago.
+  if constexpr (!kWaitsAhead) smem.k_full[k.stage].wait(k.phase);
+  turn.wait();  // ping-pong: our slot on the tensor cores
   issue_qk(s_acc);
   issue_pv();
   turn.pass();
@@ -242,10 +258,9 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::step(i32 kv_tile) {
   release_k();
   PAcc& p = p_of(s_acc);
   rescale = softmax_tile<kMasked>(kv_tile, scores_of(s_acc), p);  // p holds P now, in FP32
-  const Ring<kCfg.stages> next = v.next();
-  // V of this tile, needed one step from now: ptxas cannot move the next line past this loop, so
-  // not above the exponentials, with which P·V overlaps.
-  smem.v_full[next.stage].wait(next.phase);
+  // ptxas cannot move the wait for P·V past the loop in here, so not above the exponentials, with
+  // which P·V overlaps.
+  wait_ahead(kv_tile);
   // Nor the exponentials below a branch on their sums, where the loop does not hold them.
   constexpr bool kLoopHolds =
       !is_int8(kCfg.dtype_qk) && kCfg.flush_columns == 0 && kCfg.park_tiles == 0;
