@@ -105,7 +105,8 @@ struct Consumer {
   static constexpr bool kAddsOffset = kCfg.scaled() && !kShifts;
   // Where P·V comes in parts, K is waited for among the exponentials. Elsewhere that costs more
   // than it gains (docs/tuning/fwd8_sm90.md).
-  static constexpr bool kWaitsAhead = kCfg.flush_columns > 0;
+  static constexpr bool kWaitsAhead =
+      kCfg.flush_columns > 0 && !(is_int8(kCfg.dtype_qk) && kCfg.flush_columns == 128);
   using Smem = FwdSmem<kCfg>;
   using QTile = QTileState<kCfg, kBiased>;
   using QOperand = KMajorOperand<kCfg.q_tile()>;
