@@ -124,11 +124,12 @@ double step_instructions(const FwdConfig& c, bool masked) {
   const int wgmmas = c.head_dim_qk / c.qk_step() + c.pv_parts() * c.tile_kv / c.pv_step();
   const int turns = c.ping_pong ? 12 : 0;
   const double additions = c.flush_columns > 0 ? c.head_dim_v / 2. : 0;  // to O
+  const int pairs = c.pairs_parts() ? 8 * c.pv_parts() : 0;  // their descriptors, P moved
   double scales = 0;
   if (c.kv_scales == KvScales::kTiles) scales = c.v8() ? 55 : 30;
   if (c.kv_scales == KvScales::kKeys) scales = (c.v8() ? 2 : 1) * (5 * scores + 40);
   return per_score * scores + additions + scales + 4 * wgmmas + (c.softmax.test_first ? 50 : 70) +
-         turns;
+         turns + pairs;
 }
 
 // A second pass over scores, O rescaled, and where it is parked, it to memory and zeros to it.

@@ -31,7 +31,7 @@ struct Serial {
     c.release_k();
     const RowScale rescale = c.template softmax_tile<kMasked>(kv_tile, c.s_acc, c.s_acc);
     rescale_rows<Consumer::kConfig.softmax>(c.o_acc, rescale);
-    c.round_p(c.s_acc);
+    c.round_p(c.p_frag, c.s_acc);
     c.smem.v_full[c.v.stage].wait(c.v.phase);
     c.issue_pv();
     gemm_wait<0>(c.o_acc);

@@ -79,7 +79,7 @@ struct ThreeStage {
       c.release_k();
     }
     c.release_v();
-    c.round_p(s);
+    c.round_p(c.p_frag, s);
     rescale_rows<Consumer::kConfig.softmax>(c.o_acc, c.rescale);
   }
 };

@@ -40,7 +40,7 @@ struct ByColumns {
     if constexpr (Consumer::kConfig.v8()) {
       add_pv(c, s, kv_tile);
     } else {
-      c.round_p(s);
+      c.round_p(c.p_frag, s);
       c.issue_pv();
       gemm_wait<0>(c.o_acc);
     }
@@ -84,7 +84,7 @@ struct ByColumns {
   FA3_DEV static void add_pv(Consumer& c, const typename Consumer::PAcc& p, i32 kv_tile) {
     constexpr FwdConfig kCfg = Consumer::kConfig;
     const auto v = c.v_tiles.after(c.v.stage * static_cast<u32>(kCfg.v_bytes()));
-    if constexpr (kCfg.kv_scales == KvScales::kTiles) c.round_p(p);
+    if constexpr (kCfg.kv_scales == KvScales::kTiles) c.round_p(c.p_frag, p);
     FA3_UNROLL
     for (int column = 0; column < kCfg.head_dim_v; column += kCfg.flush_columns) {
       const PerRow of_v = scale_p(c, p, kv_tile, column);
@@ -113,7 +113,7 @@ struct ByColumns {
       typename Consumer::PAcc scaled;
       const PerRow inverse =
           c.scales.of_keys(scale, columns, c.scales.v, kv_tile, column).scale_p(scaled, p);
-      c.round_p(scaled);
+      c.round_p(c.p_frag, scaled);
       return inverse;
     }
   }

@@ -109,6 +109,9 @@ struct FwdConfig {
   FA3_HD constexpr int pv_parts() const {
     return flush_columns == 0 ? 1 : head_dim_v / flush_columns;
   }
+  // Are they in pairs, one added while the other is multiplied? The second takes the registers of
+  // S, once P is an operand.
+  FA3_HD constexpr bool pairs_parts() const { return pv_parts() % 2 == 0 && !block_scales(); }
 
   // Has it attn_mask, and is that added to scores? These are then in natural units, as it is:
   // finite numbers that hide keys would be infinite in others.

@@ -115,6 +115,7 @@ struct Consumer {
   using SAcc = ptx::AccFor<kCfg.dtype_qk, kCfg.tile_kv>;
   using PAcc = ptx::Acc<kCfg.tile_kv>;
   using Scores = ptx::Acc<kCfg.tile_kv, typename ScoreType<kBiased>::Type>;
+  using Part = ptx::Acc<max(kCfg.flush_columns, 8)>;
   using PFrag = ptx::AFrag[kCfg.tile_kv / kCfg.pv_step()];
 
   Smem& smem;
@@ -144,7 +145,7 @@ struct Consumer {
   SAcc s_acc;
   PAcc converted;  // S of integers: in FP32, and its P; else not used
   ptx::Acc<kCfg.head_dim_v> o_acc;
-  ptx::Acc<max(kCfg.flush_columns, 8)> part;  // of P·V, before it is added to O; else not used
+  Part part;  // of P·V, before it is added to O; else not used
   PFrag p_frag;
   typename ScalesOf<kCfg>::Type scales;
 
@@ -162,7 +163,8 @@ struct Consumer {
   // step.h
   FA3_DEV void issue_qk(SAcc& s);
   FA3_DEV void issue_pv();
-  FA3_DEV void issue_part(int column);
+  FA3_DEV void issue_part(Part& to, int column);
+  FA3_DEV void add_part(const Part& from, int column);
   FA3_DEV void finish_pv();
   FA3_DEV void scale_scores(PAcc& s);
   template <bool kMasked>
@@ -182,7 +184,7 @@ struct Consumer {
   FA3_DEV void last_pv();
   FA3_DEV Scores& scores_of(SAcc& s);
   FA3_DEV PAcc& p_of(SAcc& s);
-  FA3_DEV void round_p(const PAcc& p);
+  FA3_DEV void round_p(PFrag& to, const PAcc& p);
   // epilogue.h
   FA3_DEV void store_tile(const QTile& done);
 

@@ -111,9 +111,12 @@ struct Producer {
     if (kLoadsV && !range.empty()) load_v(from, range.first);
   }
   FA3_DEV void load_v_tiles(const TileSource& from, const TileRange& range) {
-    if constexpr (kCfg.v_image) return load_v_image(from, range.first, range.end);
-    FA3_NO_UNROLL
-    for (i32 tile = range.end - 1; tile >= range.first; --tile) load_v(from, tile);
+    if constexpr (kCfg.v_image) {
+      load_v_image(from, range.first, range.end);
+    } else {
+      FA3_NO_UNROLL
+      for (i32 tile = range.end - 1; tile >= range.first; --tile) load_v(from, tile);
+    }
   }
   // The same without the KV tiles that attn_mask hides. The first and the last are shown.
   FA3_DEV void load_shown(const FwdWork& work, const TileSource& from) {

@@ -23,37 +23,59 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::issue_qk(SAcc& s) {
 
 template <FwdConfig kCfg, class Order, class Score, class Mask>
 FA3_DEV void Consumer<kCfg, Order, Score, Mask>::issue_pv() {
-  if constexpr (kCfg.flush_columns > 0) return issue_part(0);
+  if constexpr (kCfg.flush_columns > 0) return issue_part(part, 0);
   gemm_rs<kCfg.dtype_v>(o_acc, p_frag, v_tiles.after(v.stage * static_cast<u32>(kCfg.v_bytes())),
                         kAccumulate);
 }
 
 // The columns from `column` on.
 template <FwdConfig kCfg, class Order, class Score, class Mask>
-FA3_DEV void Consumer<kCfg, Order, Score, Mask>::issue_part(int column) {
+FA3_DEV void Consumer<kCfg, Order, Score, Mask>::issue_part(Part& to, int column) {
   const auto v_tile = v_tiles.after(v.stage * static_cast<u32>(kCfg.v_bytes()));
-  gemm_rs<kCfg.dtype_v>(part, p_frag, v_tile.from_row(static_cast<u32>(column)), kOverwrite);
+  gemm_rs<kCfg.dtype_v>(to, p_frag, v_tile.from_row(static_cast<u32>(column)), kOverwrite);
+}
+
+template <FwdConfig kCfg, class Order, class Score, class Mask>
+FA3_DEV void Consumer<kCfg, Order, Score, Mask>::add_part(const Part& from, int column) {
+  FA3_UNROLL
+  for (int i = 0; i < kCfg.flush_columns / 2; ++i) {
+    float& o = o_acc[column / 2 + i];
+    if constexpr (kCfg.block_scales()) {
+      o = ptx::fma(from[i], scales.v[i / 2 % 2], o);
+    } else {
+      o += from[i];
+    }
+  }
 }
 
 // O and p_frag writable, V's stage reusable.
 template <FwdConfig kCfg, class Order, class Score, class Mask>
 FA3_DEV void Consumer<kCfg, Order, Score, Mask>::finish_pv() {
-  if constexpr (kCfg.flush_columns == 0) {
+  constexpr int kColumns = kCfg.flush_columns;
+  if constexpr (kColumns == 0) {
     gemm_wait<0>(o_acc);
+  } else if constexpr (kCfg.pairs_parts()) {
+    Part other;
+    FA3_UNROLL
+    for (int column = 0; column < kCfg.head_dim_v; column += 2 * kColumns) {
+      issue_part(other, column + kColumns);
+      gemm_wait<1>(part);
+      add_part(part, column);
+      const bool more = column + 2 * kColumns < kCfg.head_dim_v;
+      if (more) {
+        issue_part(part, column + 2 * kColumns);
+        gemm_wait<1>(other);
+      } else {
+        gemm_wait<0>(other);
+      }
+      add_part(other, column + kColumns);
+    }
   } else {
     FA3_UNROLL
-    for (int column = 0; column < kCfg.head_dim_v; column += kCfg.flush_columns) {
-      if (column > 0) issue_part(column);
+    for (int column = 0; column < kCfg.head_dim_v; column += kColumns) {
+      if (column > 0) issue_part(part, column);
       gemm_wait<0>(part);
-      FA3_UNROLL
-      for (int i = 0; i < kCfg.flush_columns / 2; ++i) {
-        float& o = o_acc[column / 2 + i];
-        if constexpr (kCfg.block_scales()) {
-          o = ptx::fma(part[i], scales.v[i / 2 % 2], o);
-        } else {
-          o += part[i];
-        }
-      }
+      add_part(part, column);
     }
   }
   release_v();
@@ -200,11 +222,11 @@ FA3_DEV RowScale Consumer<kCfg, Order, Score, Mask>::softmax_tile(i32 kv_tile, S
 
 // P becomes an operand. In 8 bits a tile's keys are then in another order, that of V transposed.
 template <FwdConfig kCfg, class Order, class Score, class Mask>
-FA3_DEV void Consumer<kCfg, Order, Score, Mask>::round_p(const PAcc& p) {
+FA3_DEV void Consumer<kCfg, Order, Score, Mask>::round_p(PFrag& to, const PAcc& p) {
   if constexpr (kCfg.v8()) {
-    to_operand8_permuted<kCfg.dtype_v>(p_frag, p);
+    to_operand8_permuted<kCfg.dtype_v>(to, p);
   } else {
-    to_operand16<kCfg.dtype_v>(p_frag, p);
+    to_operand16<kCfg.dtype_v>(to, p);
   }
 }
 
@@ -222,7 +244,7 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::first_step(i32 kv_tile) {
   apply_score<true>(kv_tile, s);  // the tail: keys beyond the sequence
   tile.softmax.start(s, p, scale_log2());
   scales.scale_p(p);
-  round_p(p);
+  round_p(p_frag, p);
   rescale = {{1.f, 1.f}, false};  // O is 0
   smem.v_full[v.stage].wait(v.phase);
   if (kWaitsAhead && kv_tile > visit.own.first) smem.k_full[k.stage].wait(k.phase);
@@ -265,9 +287,17 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::step(i32 kv_tile) {
   constexpr bool kLoopHolds =
       !is_int8(kCfg.dtype_qk) && kCfg.flush_columns == 0 && kCfg.park_tiles == 0;
   if (!kLoopHolds && ptx::any(!tile.softmax.begun())) ptx::nanosleep(0);
-  finish_pv();
-  scales.scale_p(p);
-  round_p(p);
+  if constexpr (kCfg.pairs_parts()) {
+    PFrag rounded;
+    round_p(rounded, p);
+    finish_pv();
+    FA3_UNROLL
+    for (int i = 0; i < kCfg.tile_kv / kCfg.pv_step(); ++i) p_frag[i] = rounded[i];
+  } else {
+    finish_pv();
+    scales.scale_p(p);
+    round_p(p_frag, p);
+  }
   rescale_rows<kCfg.softmax>(o_acc, rescale);  // O in units of the new maximum
   if constexpr (kCfg.park_tiles > 0)
     ParkedO<kCfg>::step(args, wg, visit.own.end - 1, kv_tile, o_acc, rescale);
