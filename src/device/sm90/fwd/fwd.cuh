@@ -5,9 +5,9 @@
 //           guarantees a legal configuration (plan/sm90/fwd_configs.h), maps of boxes as TileLayout
 //           says and fewer than 2^30 rows per tensor. cu_seqlens and seqused may hold anything.
 // ROLES     wg 0: warp 1 is the scheduler and finds the Q tiles to work on; a thread of warp 0 is
-//           the producer and loads Q and K by TMA; so does one of warp 2 with V (v_producer()), or
-//           it is warp 0's, as an attn_mask that is added, and warps 2 and 3 transpose 8-bit V
-//           (transposes()) ·
+//           the producer and loads Q, K, V and an attn_mask that is added by TMA, but V is loaded
+//           by a thread of warp 2 where v_producer(); warps 2 and 3 transpose 8-bit V where
+//           transposes() ·
 //           wg 1…: consumers, 64 rows of Q each: GEMMs, softmax, store
 // BARRIERS  name            count           tx bytes  arrives                    waits
 //           q_full[i]       1               64 rows   producer, TMA              consumer w

@@ -104,7 +104,7 @@ struct Producer {
     FA3_NO_UNROLL
     for (i32 tile = range.end - 2; tile >= range.first; --tile) {
       if (tile == range.first) smem.claim.arrive();
-      if constexpr (kLoadsV && kCfg.transposes()) load_v(from, tile + 1);  // has further to go
+      if constexpr (kCfg.transposes()) load_v(from, tile + 1);  // which has further to go
       load_k(from, tile);
       if constexpr (kLoadsV && !kCfg.transposes()) load_v(from, tile + 1);
     }
