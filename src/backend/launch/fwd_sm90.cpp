@@ -186,7 +186,6 @@ Status launch(const FwdPlan& plan, const KernelStep& step, GpuRuntime& runtime, 
       FA3_TRY(args.mask_map, runtime.encode(*map));
     }
   }
-  if (plan.parked_bytes > 0) args.parked = reinterpret_cast<float*>(workspace + plan.parked_at());
   return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
 }
 

@@ -20,27 +20,29 @@ enum class Operands : unsigned char {
 // Which sums of 8-bit V the tensor cores may keep, 13 bits of each.
 enum class Sums : unsigned char {
   kShort,   // all
-  kLong,    // those of a few KV tiles: V may have a mean
-  kBlocks,  // those of one KV tile: V has scales of blocks
+  kLong,    // those of one KV tile: V may have a mean
+  kBlocks,  // the same, and V has scales of blocks
 };
 
 // A row fits problems of its operands, head dims up to config.head_dim_qk and config.head_dim_v,
 // its masks, and at most max_seqlen_q queries per sequence and head (0 = any number; varlen: twice
 // the mean length); with three consumers, problems without functors for which tiles of 192 queries
-// pay; and of its sums (fwd_plan.cpp).
+// pay; of its sums (fwd_plan.cpp); and plain ones, where it has registers for no others.
 struct FwdRow {
   const char* name;
   unsigned masks;  // 1 << MaskKind of each
   int max_seqlen_q;
   FwdConfig config;         // types, mask, score, ragged: filled in from the problem
   unsigned int8_masks = 0;  // more masks, with INT8 Q and K
+  bool plain_only = false;  // no score function, functors, scales of blocks or O in FP32
 
   constexpr Sums sums() const {
-    if (config.flush_columns > 0) return Sums::kBlocks;
-    return config.park_tiles > 0 ? Sums::kLong : Sums::kShort;
+    if (config.flush_columns == 0) return Sums::kShort;
+    return plain_only ? Sums::kLong : Sums::kBlocks;
   }
   constexpr bool takes(Operands operands) const {
-    if (config.v8()) return operands == Operands::kE4m3 || operands == Operands::kI8E4m3;
+    if (config.v8())
+      return operands == Operands::kI8E4m3 || (operands == Operands::kE4m3 && masks != 0);
     return operands == (config.scaled() ? Operands::kI8V16 : Operands::k16);
   }
 };
@@ -50,6 +52,7 @@ inline constexpr unsigned kFull = mask_bit(MaskKind::kFull);
 inline constexpr unsigned kCausal = mask_bit(MaskKind::kCausal);
 inline constexpr unsigned kWindow = mask_bit(MaskKind::kWindow);
 inline constexpr unsigned kMasked = kCausal | kWindow;
+inline constexpr unsigned kNoWindow = kFull | kCausal;
 inline constexpr unsigned kAnyMask = kFull | kMasked;
 
 // The fields in which rows differ; all else is as FwdConfig has it.
@@ -141,7 +144,9 @@ inline constexpr FwdRow kFwdRows[] = {
 //                                              qk  v   kv  st wgs q ping_pong o   flush_columns
   {"d64 8bit flushed",   kAnyMask, 0, flushed_of({ 64,  64,  96, 4, 3, 1, false, 1}, 64)},
   {"d64 8bit flushed two", kAnyMask, 0, flushed_of({ 64,  64, 128, 4, 2, 2, false, 1}, 64)},
+  {"d128 8bit long",     0,  0, flushed_of({128, 128, 160, 3, 2, 1, false, 1}, 64), kAnyMask, true},
   {"d128 8bit flushed",  kAnyMask, 0, flushed_of({128, 128, 128, 3, 2, 1, false, 1}, 128)},
+  {"d256 8bit long",     kNoWindow, 0, flushed_of({256, 256, 96, 3, 2, 1, false, 2}, 64), 0, true},
   {"d256 8bit flushed",  kAnyMask, 0, flushed_of({256, 256,  64, 3, 2, 1, false, 2}, 64)},
 // 8-bit Q and K                                 qk  v   kv  st wgs q ping_pong o
   {"d64 8bit qk full",   kFull,    0,    qk8_of({ 64,  64, 128, 4, 3, 2, false, 1})},
@@ -210,9 +215,11 @@ constexpr FwdConfig with_columns(FwdConfig c, int columns) {
 
 // ---- Limits -------------------------------------------------------------------------------------
 
-// Beyond these ptxas 13.0 spills and serialises the GEMMs (found by trying).
+// Beyond these ptxas 13.0 spills and serialises the GEMMs (found by trying). A second part of P·V
+// has the registers of S.
 constexpr int tile_register_limit(const FwdConfig& c) {
-  return c.consumer_wgs != 3 ? 208 : c.v8() ? 132 : 128;
+  if (c.consumer_wgs == 3) return c.v8() ? 132 : 128;
+  return c.pairs_parts() ? 220 : 208;
 }
 
 // Why a configuration cannot run; nullptr when it can.
@@ -237,9 +244,6 @@ constexpr const char* why_illegal(const FwdConfig& c) {
   if (c.flush_columns != 0 &&
       (!c.v8() || c.flush_columns % 16 != 0 || c.head_dim_v % c.flush_columns != 0))
     return "flush_columns: a multiple of 16 that divides head_dim_v, with 8-bit V only";
-  if (c.park_tiles != 0 && (!c.v_image || c.flush_columns != 0 || c.park_tiles < 0 ||
-                            (c.park_tiles & (c.park_tiles - 1)) != 0))
-    return "park_tiles: a power of two, with v_image and without flush_columns only";
   if (c.v8() && (c.tile_kv % 32 != 0 || c.ablation()))
     return "tile_kv: with 8-bit V a multiple of 32; no ablation";
   if (c.block_scales() && (!c.scaled() || c.score == ScoreKind::kPlain))

@@ -144,9 +144,8 @@ std::vector<HeadDims> table_dims(Operands operands) {
   return all;
 }
 
-// The rows that problems of these head dims and that mask get, by how many queries they have.
-std::vector<const FwdRow*> rows_of(HeadDims dims, MaskKind mask, bool three_consumers,
-                                   Operands operands) {
+// The rows that problems of these head dims and such a variant get, by how many queries they have.
+std::vector<const FwdRow*> rows_of(HeadDims dims, const FwdVariant& variant, bool three_consumers) {
   std::vector<int64_t> lengths = {std::numeric_limits<int64_t>::max()};
   for (const FwdRow& row : kFwdRows)
     if (row.max_seqlen_q != 0) lengths.push_back(row.max_seqlen_q);
@@ -154,8 +153,14 @@ std::vector<const FwdRow*> rows_of(HeadDims dims, MaskKind mask, bool three_cons
   std::vector<const FwdRow*> rows;
   for (const Sums sums : {Sums::kShort, Sums::kLong, Sums::kBlocks}) {
     for (const int64_t length : lengths) {
-      const FwdRow* const row =
-          choose_row({dims.qk, dims.v, mask, length, three_consumers, operands, sums});
+      const FwdRow* const row = choose_row({.head_dim_qk = dims.qk,
+                                            .head_dim_v = dims.v,
+                                            .mask = variant.mask,
+                                            .seqlen_q = length,
+                                            .three_consumers = three_consumers,
+                                            .operands = variant.operands,
+                                            .sums = sums,
+                                            .plain = variant.plain()});
       if (row != nullptr && std::find(rows.begin(), rows.end(), row) == rows.end())
         rows.push_back(row);
     }
@@ -168,13 +173,12 @@ struct NamedRow {
   bool few_tiles;  // another row takes problems with more Q tiles
 };
 
-std::vector<NamedRow> rows_of(HeadDims dims, MaskKind mask, const Words& words) {
-  const FwdFunctors& functors = words.functors;
-  const Operands operands = words.operands_or_16();
+std::vector<NamedRow> rows_of(HeadDims dims, const FwdVariant& variant) {
+  const FwdFunctors& functors = variant.functors;
   std::vector<NamedRow> all;
   if (!functors.any())
-    for (const FwdRow* const row : rows_of(dims, mask, true, operands)) all.push_back({row, false});
-  for (const FwdRow* const row : rows_of(dims, mask, false, operands)) {
+    for (const FwdRow* const row : rows_of(dims, variant, true)) all.push_back({row, false});
+  for (const FwdRow* const row : rows_of(dims, variant, false)) {
     const auto same = [&](const NamedRow& other) { return other.row == row; };
     if (std::none_of(all.begin(), all.end(), same)) all.push_back({row, !functors.any()});
   }
@@ -206,7 +210,7 @@ void add_variants(HeadDims dims, const Words& words, std::vector<FwdKernel>& ker
                                  .kv_scales = kv_scales,
                                  .o_f32 = words.o_f32,
                                  .scale_columns = scale_columns};
-        for (const auto& [row, few_tiles] : rows_of(dims, mask, words)) {
+        for (const auto& [row, few_tiles] : rows_of(dims, variant)) {
           if (!wanted(words.queries, row->max_seqlen_q)) continue;
           if (words.few_tiles && !few_tiles) continue;
           if (!wanted(words.sums, row->sums())) continue;
@@ -225,7 +229,7 @@ Status refuse(std::string_view name, std::string_view why) {
   return invalid(
       "jit: kernels '{}': {}; need fwd, then any of d<head dim> or d<of q and k>-<of v> (multiples "
       "of 16 up to 256), e4m3, i8_e4m3, i8_16_bits, bf16 or f16, full, causal or window, dense or "
-      "ragged, q<most queries>, flushed, few_tiles, softcap or scaled, tile_scales or "
+      "ragged, q<most queries>, long or flushed, few_tiles, softcap or scaled, tile_scales or "
       "key_scales, columns32, columns64 or columns128, o_f32, alibi, sequence_ids, bool_mask, "
       "f32_mask or 16_bit_mask, each behind a '/'",
       name, why);

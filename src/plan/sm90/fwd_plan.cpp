@@ -326,8 +326,7 @@ LaunchShape shape_of(const FwdPlan& plan) {
   shape.pdl = true;
   shape.threads = static_cast<u32>(c.threads());
   shape.smem_bytes = static_cast<u32>(c.smem_bytes());
-  // CTAs share the counter. What they park they do not, but add with atomics.
-  shape.interacting = plan.counter || plan.parked_bytes > 0;
+  shape.interacting = plan.counter;
   return shape;
 }
 
@@ -343,8 +342,7 @@ bool needs_score_offset(const Problem& p) {
 
 size_t workspace_bytes(const FwdPlan& plan) {
   const size_t mask_bytes = plan.mask.bytes();
-  if (plan.v_image_bytes + plan.score_offset_bytes + plan.parked_bytes + mask_bytes == 0)
-    return zeroed_bytes(plan);
+  if (plan.v_image_bytes + plan.score_offset_bytes + mask_bytes == 0) return zeroed_bytes(plan);
   return plan.mask_at() + mask_bytes;
 }
 
@@ -376,7 +374,6 @@ FwdPlan with_config(FwdPlan plan, const FwdConfig& c, const Problem& p, int mult
   if (needs_score_offset(p))
     plan.score_offset_bytes =
         sizeof(float) * static_cast<size_t>(p.heads_q * p.q.rows * (p.q.varlen ? 1 : p.batch));
-  plan.parked_bytes = size_t{plan.grid} * static_cast<size_t>(c.parked_bytes());
   plan.mask = c.has_mask() ? mask_shape(p, c.tile_q(), c.tile_kv) : MaskShape{};
   return plan;
 }
@@ -392,6 +389,8 @@ Result<FwdPlan> make_fwd_plan(const Problem& p, const DeviceInfo& device) {
                !functors.any() && !has_block_scales(p) &&
                    three_consumers_pay(p, mask, device.multiprocessors),
                operands_of(p), sums_of(p, plan.band)};
+  const bool o_f32 = p.layout[kO].dtype == FA3_F32;
+  plan.need.plain = score_of(p) == ScoreKind::kPlain && !functors.any() && !o_f32;
   const FwdRow* row =
       p.image.keys > 0 ? row_of_image(p, functors, plan.need) : choose_row(plan.need);
   if (row == nullptr)
@@ -402,7 +401,6 @@ Result<FwdPlan> make_fwd_plan(const Problem& p, const DeviceInfo& device) {
     row = tuned_row(p, *device.tuning, functors, row, plan);
   plan.row = row->name;
   // Of all that has 16 bits.
-  const bool o_f32 = p.layout[kO].dtype == FA3_F32;
   const fa3_dtype of_16 = o_f32 ? p.layout[kV].dtype : p.layout[kO].dtype;
   const MmaType dtype = of_16 == FA3_F16 ? MmaType::kF16 : MmaType::kBf16;
   FwdVariant variant{.dtype = dtype,

@@ -42,12 +42,10 @@ struct FwdPlan {
   // Of the workspace, behind kVImageOffset; 0: none, or an argument.
   size_t v_image_bytes = 0;
   size_t score_offset_bytes = 0;  // of FwdArgs::score_offset, behind that; 0: none
-  size_t parked_bytes = 0;        // of FwdArgs::parked, behind that; 0: none
   MaskShape mask;                 // of FwdArgs::mask's bits and tiles, behind that
 
   size_t score_offset_at() const { return kVImageOffset + (v_image_bytes + 15) / 16 * 16; }
-  size_t parked_at() const { return score_offset_at() + (score_offset_bytes + 15) / 16 * 16; }
-  size_t mask_at() const { return parked_at() + (parked_bytes + 15) / 16 * 16; }
+  size_t mask_at() const { return score_offset_at() + (score_offset_bytes + 15) / 16 * 16; }
 };
 
 // Tiles of one head of 8-bit V that is transposed before: of all sequences, as VImage counts them.

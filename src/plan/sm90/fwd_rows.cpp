@@ -21,6 +21,7 @@ enum class Fit {
   kHeadDimQk,
   kHeadDimV,
   kMask,
+  kPlain,
   kSeqlenQ,
   kConsumers
 };
@@ -35,6 +36,7 @@ Fit fit_of(const FwdRow& row, const RowNeed& need) {
   if (need.head_dim_qk > row.config.head_dim_qk) return Fit::kHeadDimQk;
   if (need.head_dim_v > row.config.head_dim_v) return Fit::kHeadDimV;
   if (!takes(row, need.mask, need.operands)) return Fit::kMask;
+  if (row.plain_only && !need.plain) return Fit::kPlain;
   if (row.max_seqlen_q != 0 && need.seqlen_q > row.max_seqlen_q) return Fit::kSeqlenQ;
   if (row.config.consumer_wgs == 3 && !need.three_consumers) return Fit::kConsumers;
   return Fit::kYes;
@@ -49,8 +51,8 @@ const char* text_of_masks(unsigned masks) {
 
 const char* text_of_sums(Sums sums) {
   if (sums == Sums::kShort) return "P·V added up by the tensor cores";
-  return sums == Sums::kLong ? "P·V added up in FP32 every few KV tiles"
-                             : "P·V added up in FP32 tile by tile, for scales of blocks of v";
+  return sums == Sums::kLong ? "P·V added up in FP32 tile by tile"
+                             : "P·V added up in FP32 tile by tile, for scales of blocks";
 }
 
 std::string text_of(Fit fit, const FwdRow& row, const RowNeed& need) {
@@ -58,8 +60,9 @@ std::string text_of(Fit fit, const FwdRow& row, const RowNeed& need) {
     case Fit::kOperands:
       return fmt::format("{}, here {}",
                          !row.config.scaled() ? "16-bit q, k and v"
-                         : row.config.v8()    ? "8-bit q, k and v"
-                                              : "8-bit q and k, 16-bit v",
+                         : !row.config.v8()   ? "8-bit q and k, 16-bit v"
+                         : row.masks == 0     ? "INT8 q and k, E4M3 v"
+                                              : "8-bit q, k and v",
                          word(need.operands));
     case Fit::kSums:
       return fmt::format("{}, here {}", text_of_sums(row.sums()), text_of_sums(need.sums));
@@ -73,6 +76,9 @@ std::string text_of(Fit fit, const FwdRow& row, const RowNeed& need) {
       return fmt::format("head_dim_v up to {}, here {}", row.config.head_dim_v, need.head_dim_v);
     case Fit::kMask:
       return fmt::format("{}, here {}", text_of_masks(row.masks), word(need.mask));
+    case Fit::kPlain:
+      return "a scale per head, o of 16 bits and no softcap, negative softmax_scale, ALiBi or "
+             "sequence ids";
     case Fit::kSeqlenQ:
       return fmt::format("up to {} queries per sequence (varlen: twice the mean), here {}",
                          row.max_seqlen_q, need.seqlen_q);
@@ -104,8 +110,8 @@ std::string why_not(const FwdRow& row, const RowNeed& need, const FwdFunctors& f
   RowNeed right = need;
   right.sums = std::max(need.sums, row.sums());  // which is right for shorter sums, too
   const Fit fit = fit_of(row, right);
-  for (const Fit wrong :
-       {Fit::kOperands, Fit::kSums, Fit::kVImage, Fit::kHeadDimQk, Fit::kHeadDimV, Fit::kMask})
+  for (const Fit wrong : {Fit::kOperands, Fit::kSums, Fit::kVImage, Fit::kHeadDimQk, Fit::kHeadDimV,
+                          Fit::kMask, Fit::kPlain})
     if (fit == wrong) return text_of(fit, row, need);
   if (row.config.consumer_wgs == 3 && functors.any())
     return "three consumers: functors take their registers";

@@ -22,6 +22,7 @@ struct RowNeed {
   Sums sums = Sums::kShort;
   bool v_image = false;    // V comes transposed,
   int64_t image_keys = 0;  // in tiles of so many; 0: of any
+  bool plain = true;       // see FwdRow::plain_only
 };
 
 const FwdRow* choose_row(const RowNeed& need);  // nullptr when none fits

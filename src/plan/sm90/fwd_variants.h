@@ -35,6 +35,9 @@ struct FwdVariant {
   bool o_f32 = false;
   int scale_columns = 0;
 
+  constexpr bool plain() const {  // FwdRow::plain_only
+    return score == ScoreKind::kPlain && kv_scales == KvScales::kHead && !functors.any() && !o_f32;
+  }
   constexpr bool operator==(const FwdVariant&) const = default;
 };
 
@@ -150,15 +153,16 @@ constexpr FwdVariants compiled_ahead(const FwdRow& row) {
           if (operands != Operands::k16 && dtype == MmaType::kF16 && score != ScoreKind::kPlain)
             continue;
           for (const bool ragged : {false, true}) {
-            if (takes(row, mask, operands))
-              all.add(ahead({dtype, mask, score, ragged, {}, operands}));
+            const FwdVariant one{dtype, mask, score, ragged, {}, operands};
+            if (takes(row, mask, operands) && (one.plain() || !row.plain_only)) all.add(ahead(one));
           }
         }
       }
     }
   }
   for (const Operands operands : kOperands) {
-    if (row.takes(operands)) all.add(ahead({.operands = operands, .o_f32 = true}));
+    if (row.takes(operands) && !row.plain_only)
+      all.add(ahead({.operands = operands, .o_f32 = true}));
   }
   if (dim == row.config.head_dim_v && (dim == 64 || dim == 128) && row.config.consumer_wgs < 3 &&
       row.takes(Operands::k16)) {

@@ -132,12 +132,10 @@ double step_instructions(const FwdConfig& c, bool masked) {
          turns + pairs;
 }
 
-// A second pass over scores, O rescaled, and where it is parked, it to memory and zeros to it.
+// A second pass over scores, and O rescaled.
 double rare_instructions(const FwdConfig& c) {
   const bool integers = is_int8(c.dtype_qk) && c.score == ScoreKind::kPlain;
-  const double park = c.park_tiles > 0 ? 50 + 1.5 * c.head_dim_v : 0;
-  return (integers ? 1.5 : 1) * c.tile_kv + c.head_dim_v / 2. + (c.softmax.test_first ? 50 : 30) +
-         park;
+  return (integers ? 1.5 : 1) * c.tile_kv + c.head_dim_v / 2. + (c.softmax.test_first ? 50 : 30);
 }
 
 TileCost tile_cost(const FwdConfig& c, bool masked) {

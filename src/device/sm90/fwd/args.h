@@ -68,7 +68,6 @@ struct FwdArgs {
   float* o_f32;
   i64 o_row, o_head, o_batch;
   FwdColumns q_columns, k_columns, v_columns;
-  float* parked;  // FwdConfig::parked_bytes() for each CTA (parked.h)
   MaskTensorArgs mask;
   TensorMap mask_map;  // {key, row, head, batch entry}, where mask.by_tma
 };

@@ -48,9 +48,6 @@ struct FwdConfig {
   // 8-bit V: columns of P·V at a time that are summed apart, tile by tile, and added to O in FP32.
   // 0: the tensor cores add to O, and keep 13 bits of it.
   int flush_columns = 0;
-  // 8-bit V, instead: after this many KV tiles, a power of two, O is added to FP32 sums in the
-  // workspace and begins anew (parked.h). 0: never.
-  int park_tiles = 0;
   KvScales kv_scales = KvScales::kHead;  // 8 bits; finer ones of E4M3 V take flush_columns
   // 8 bits: scales change along head_dim, too. Of Q·Kᵀ so many columns at a time are multiplied and
   // added up in FP32; V's change between flush_columns. 0: they do not.
@@ -145,11 +142,6 @@ struct FwdConfig {
              max(tile_kv / 2, tile_kv * size_of(dtype_v) / 8 + flush_columns / 2);
     const int s = step == FwdStep::kThreeStage ? tile_kv : tile_kv / 2;
     return s + (head_dim_v + flush_columns) / 2 + tile_kv * size_of(dtype_v) / 8;
-  }
-
-  // Bytes of a CTA's parked O.
-  FA3_HD constexpr int parked_bytes() const {
-    return park_tiles == 0 ? 0 : tile_q() * head_dim_v * 4;
   }
 
   // Tiles in shared memory: one consumer's Q, attn_mask and O, a stage of K and of V as TMA loads

@@ -10,7 +10,6 @@
 #include "device/ptx/grid.h"
 #include "device/ptx/warp.h"
 #include "device/sm90/fwd/consumer.h"
-#include "device/sm90/fwd/parked.h"
 
 namespace fa3::sm90 {
 
@@ -284,8 +283,7 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::step(i32 kv_tile) {
   // which P·V overlaps.
   wait_ahead(kv_tile);
   // Nor the exponentials below a branch on their sums, where the loop does not hold them.
-  constexpr bool kLoopHolds =
-      !is_int8(kCfg.dtype_qk) && kCfg.flush_columns == 0 && kCfg.park_tiles == 0;
+  constexpr bool kLoopHolds = !is_int8(kCfg.dtype_qk) && kCfg.flush_columns == 0;
   if (!kLoopHolds && ptx::any(!tile.softmax.begun())) ptx::nanosleep(0);
   if constexpr (kCfg.pairs_parts()) {
     PFrag rounded;
@@ -299,8 +297,6 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::step(i32 kv_tile) {
     round_p(p_frag, p);
   }
   rescale_rows<kCfg.softmax>(o_acc, rescale);  // O in units of the new maximum
-  if constexpr (kCfg.park_tiles > 0)
-    ParkedO<kCfg>::step(args, wg, visit.own.end - 1, kv_tile, o_acc, rescale);
 }
 
 template <FwdConfig kCfg, class Order, class Score, class Mask>
@@ -309,8 +305,6 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::last_pv() {
   look_ahead();           // overlapped with the GEMM,
   tile.softmax.finish();  // as the row sums
   finish_pv();
-  if constexpr (kCfg.park_tiles > 0)
-    ParkedO<kCfg>::finish(args, wg, visit.own.end - 1, visit.own.first, o_acc);
 }
 
 }  // namespace fa3::sm90
