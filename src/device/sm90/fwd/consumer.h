@@ -103,10 +103,9 @@ struct Consumer {
   // What k_offset adds to scores is added to LSE, or where a softcap follows, to the scores.
   static constexpr bool kShifts = kCfg.scaled() && kCfg.score == ScoreKind::kSoftcap;
   static constexpr bool kAddsOffset = kCfg.scaled() && !kShifts;
-  // Where P·V is added to O in FP32, K is waited for among the exponentials. Elsewhere, and with
-  // INT8 in one part of 128 columns, that costs more than it gains (docs/tuning/fwd8_sm90.md).
-  static constexpr bool kWaitsAhead =
-      kCfg.flush_columns > 0 && !(is_int8(kCfg.dtype_qk) && kCfg.flush_columns == 128);
+  // Where P·V is added to O in FP32, K is waited for among the exponentials. Elsewhere that costs
+  // more than it gains (docs/tuning/fwd8_sm90.md).
+  static constexpr bool kWaitsAhead = kCfg.flush_columns > 0;
   using Smem = FwdSmem<kCfg>;
   using QTile = QTileState<kCfg, kBiased>;
   using QOperand = KMajorOperand<kCfg.q_tile()>;
