@@ -20,8 +20,8 @@ enum class Operands : unsigned char {
 // Which sums of 8-bit V the tensor cores may keep, 13 bits of each.
 enum class Sums : unsigned char {
   kShort,   // all
-  kLong,    // those of one KV tile: V may have a mean
-  kBlocks,  // the same, and V has scales of blocks
+  kLong,    // those of a few KV tiles: V may have a mean
+  kBlocks,  // those of one KV tile: V has scales of blocks
 };
 
 // A row fits problems of its operands, head dims up to config.head_dim_qk and config.head_dim_v,
@@ -37,12 +37,11 @@ struct FwdRow {
   bool plain_only = false;  // no score function, functors, scales of blocks or O in FP32
 
   constexpr Sums sums() const {
-    if (config.flush_columns == 0) return Sums::kShort;
-    return plain_only ? Sums::kLong : Sums::kBlocks;
+    if (config.flush_columns > 0) return plain_only ? Sums::kLong : Sums::kBlocks;
+    return config.park_tiles > 0 ? Sums::kLong : Sums::kShort;
   }
   constexpr bool takes(Operands operands) const {
-    if (config.v8())
-      return operands == Operands::kI8E4m3 || (operands == Operands::kE4m3 && masks != 0);
+    if (config.v8()) return operands == Operands::kE4m3 || operands == Operands::kI8E4m3;
     return operands == (config.scaled() ? Operands::kI8V16 : Operands::k16);
   }
 };
@@ -86,7 +85,13 @@ constexpr FwdConfig v8_of(const FwdTile& t, int raw_v_stages) {
   c.softmax.p_log2 = 4;
   return c;
 }
-// And P·V of each tile in FP32.
+// And O in FP32 every few tiles.
+constexpr FwdConfig parked_of(const FwdTile& t, int park_tiles) {
+  FwdConfig c = v8_of(t, 0);
+  c.park_tiles = park_tiles;
+  return c;
+}
+// Or P·V of each tile.
 constexpr FwdConfig flushed_of(const FwdTile& t, int flush_columns) {
   FwdConfig c = v8_of(t, 0);
   c.flush_columns = flush_columns;
@@ -144,7 +149,7 @@ inline constexpr FwdRow kFwdRows[] = {
 //                                              qk  v   kv  st wgs q ping_pong o   flush_columns
   {"d64 8bit flushed",   kAnyMask, 0, flushed_of({ 64,  64,  96, 4, 3, 1, false, 1}, 64)},
   {"d64 8bit flushed two", kAnyMask, 0, flushed_of({ 64,  64, 128, 4, 2, 2, false, 1}, 64)},
-  {"d128 8bit long",     0,  0, flushed_of({128, 128, 160, 3, 2, 1, false, 1}, 64), kAnyMask, true},
+  {"d128 8bit long",     kAnyMask, 0, parked_of({128, 128,  96, 3, 3, 1, false, 2}, 8)},  // tiles
   {"d128 8bit flushed",  kAnyMask, 0, flushed_of({128, 128, 128, 3, 2, 1, false, 1}, 128)},
   {"d256 8bit long",     kNoWindow, 0, flushed_of({256, 256, 96, 3, 2, 1, false, 2}, 64), 0, true},
   {"d256 8bit flushed",  kAnyMask, 0, flushed_of({256, 256,  64, 3, 2, 1, false, 2}, 64)},
@@ -244,6 +249,9 @@ constexpr const char* why_illegal(const FwdConfig& c) {
   if (c.flush_columns != 0 &&
       (!c.v8() || c.flush_columns % 16 != 0 || c.head_dim_v % c.flush_columns != 0))
     return "flush_columns: a multiple of 16 that divides head_dim_v, with 8-bit V only";
+  if (c.park_tiles != 0 && (!c.v_image || c.flush_columns != 0 || c.park_tiles < 0 ||
+                            (c.park_tiles & (c.park_tiles - 1)) != 0))
+    return "park_tiles: a power of two, with v_image and without flush_columns only";
   if (c.v8() && (c.tile_kv % 32 != 0 || c.ablation()))
     return "tile_kv: with 8-bit V a multiple of 32; no ablation";
   if (c.block_scales() && (!c.scaled() || c.score == ScoreKind::kPlain))

@@ -9,7 +9,7 @@
 // e4m3: Q, K and V have that type, O the 16-bit one; i8_…: Q and K have INT8, V has the other.
 // d is head_dim_qk and, where it differs, head_dim_v, in multiples of 16; q64 is on rows for at
 // most that many queries per sequence, long and flushed on those that add up P·V of E4M3 in FP32,
-// every few tiles or tile by tile, few_tiles on those for problems that would not fill a GPU with
+// flushed also for scales of blocks, few_tiles on those for problems that would not fill a GPU with
 // the tiles of another row. A name may leave out words, and then means the kernels for every value
 // of them; but head dims only those of the table, scores only unmodified ones without functors, and
 // operands of 16 bits.

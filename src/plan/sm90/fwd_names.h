@@ -96,6 +96,7 @@ constexpr void for_each_field(Config& c, const F& f) {
     f("raw_v_stages", c.raw_v_stages);
     f("v_image", c.v_image);
     f("flush_columns", c.flush_columns);
+    f("park_tiles", c.park_tiles);
     f("kv_scales", c.kv_scales);
     f("scale_columns", c.scale_columns);
     f("consumer_wgs", c.consumer_wgs);

@@ -51,7 +51,7 @@ const char* text_of_masks(unsigned masks) {
 
 const char* text_of_sums(Sums sums) {
   if (sums == Sums::kShort) return "P·V added up by the tensor cores";
-  return sums == Sums::kLong ? "P·V added up in FP32 tile by tile"
+  return sums == Sums::kLong ? "P·V added up in FP32"
                              : "P·V added up in FP32 tile by tile, for scales of blocks";
 }
 
@@ -61,7 +61,6 @@ std::string text_of(Fit fit, const FwdRow& row, const RowNeed& need) {
       return fmt::format("{}, here {}",
                          !row.config.scaled() ? "16-bit q, k and v"
                          : !row.config.v8()   ? "8-bit q and k, 16-bit v"
-                         : row.masks == 0     ? "INT8 q and k, E4M3 v"
                                               : "8-bit q, k and v",
                          word(need.operands));
     case Fit::kSums:

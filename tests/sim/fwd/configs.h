@@ -49,6 +49,10 @@ constexpr FwdConfig with_o_f32(FwdConfig c) {
   c.o_f32 = true;
   return c;
 }
+constexpr FwdConfig with_park(FwdConfig c, int tiles) {
+  c.park_tiles = tiles;
+  return c;
+}
 constexpr FwdConfig with_flush(FwdConfig c, int columns) {
   c.flush_columns = columns;
   return c;
@@ -116,6 +120,7 @@ inline constexpr Variant kVariants[] = {
     {"uneven parts", with_uneven_parts(small(kMask, kRagged))},
     {"o f32", with_o_f32(small(kMask, kRagged))},
     {"e4m3", with_e4m3(small(kMask, kRagged), 2)},
+    {"parked", with_park(with_e4m3(small(kMask, kRagged), 0), 2)},
     {"flushed", with_flush(with_e4m3(small(kMask, kRagged), 0), 32)},
     {"tile scales",
      with_scales(with_flush(with_e4m3(small(kMask, kRagged), 0), 64), KvScales::kTiles)},

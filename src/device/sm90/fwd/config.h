@@ -48,6 +48,9 @@ struct FwdConfig {
   // 8-bit V: columns of P·V at a time that are summed apart, tile by tile, and added to O in FP32.
   // 0: the tensor cores add to O, and keep 13 bits of it.
   int flush_columns = 0;
+  // 8-bit V, instead: after this many KV tiles, a power of two, O is added to FP32 sums in shared
+  // memory and begins anew (parked.h). 0: never.
+  int park_tiles = 0;
   KvScales kv_scales = KvScales::kHead;  // 8 bits; finer ones of E4M3 V take flush_columns
   // 8 bits: scales change along head_dim, too. Of Q·Kᵀ so many columns at a time are multiplied and
   // added up in FP32; V's change between flush_columns. 0: they do not.
@@ -144,6 +147,11 @@ struct FwdConfig {
     return s + (head_dim_v + flush_columns) / 2 + tile_kv * size_of(dtype_v) / 8;
   }
 
+  // Bytes of a consumer's parked O.
+  FA3_HD constexpr int parked_bytes() const {
+    return park_tiles == 0 ? 0 : kWgRows * head_dim_v * 4;
+  }
+
   // Tiles in shared memory: one consumer's Q, attn_mask and O, a stage of K and of V as TMA loads
   // it.
   FA3_HD constexpr TileLayout q_tile() const { return {kWgRows, head_dim_qk, size_of(dtype_qk)}; }
@@ -178,7 +186,8 @@ struct FwdConfig {
                       round_up(consumer_wgs * o_bytes(), kAlign);
     return static_cast<int>(round_up(tiles + kWorkBytes * kWorkSlots + 8 * barriers(), kAlign) +
                             round_up(raw_v_stages * v_tile().bytes(), kAlign) +
-                            mask_stages * consumer_wgs * mask_tile().bytes());
+                            mask_stages * consumer_wgs * mask_tile().bytes() +
+                            consumer_wgs * parked_bytes());
   }
 };
 

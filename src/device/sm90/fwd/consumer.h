@@ -13,6 +13,7 @@
 #include "device/ptx/thread.h"
 #include "device/ptx/warp.h"
 #include "device/sm90/fwd/args.h"
+#include "device/sm90/fwd/parked.h"
 #include "device/sm90/fwd/scales.h"
 #include "device/sm90/fwd/smem.h"
 #include "device/sm90/fwd/work.h"
@@ -144,6 +145,7 @@ struct Consumer {
   SAcc s_acc;
   PAcc converted;  // S of integers: in FP32, and its P; else not used
   ptx::Acc<kCfg.head_dim_v> o_acc;
+  ParkedO<kCfg> parked;
   Part part;  // of P·V, before it is added to O; else not used
   PFrag p_frag;
   typename ScalesOf<kCfg>::Type scales;
@@ -291,6 +293,7 @@ struct Consumer {
   FA3_DEV void attend() {
     const TileRange& own = visit.own;
     o_acc.zero();
+    parked.reset();
     if (own.empty()) {
       // No GEMM shows that all threads have seen q_full.
       NamedBarrier{kTileBar + wg, kWgThreads}.sync();
@@ -314,15 +317,29 @@ struct Consumer {
     if constexpr (kCfg.has_mask()) {
       for_shown_tiles(kv_tile, f);
     } else {
-      if constexpr (kCfg.mask != MaskKind::kFull || kTail || Mask::kActive) {
-        FA3_NO_UNROLL
-        for (; kv_tile >= visit.own.unmasked_end; --kv_tile) f(kv_tile, Masked<true>{});
-      }
+      if constexpr (kCfg.mask != MaskKind::kFull || kTail || Mask::kActive)
+        tiles_down<true>(kv_tile, visit.own.unmasked_end, f);
+      tiles_down<false>(kv_tile, visit.own.unmasked_first, f);
+      if constexpr (kCfg.mask == MaskKind::kWindow || Mask::kActive)
+        tiles_down<true>(kv_tile, visit.own.first, f);
+    }
+  }
+
+  // Those down to `first`. Where O is parked, loops of their own lie between, so that ptxas orders
+  // a step as without.
+  template <bool kMasked, class F>
+  FA3_DEV void tiles_down(i32& kv_tile, i32 first, const F& f) {
+    if constexpr (kCfg.park_tiles == 0) {
       FA3_NO_UNROLL
-      for (; kv_tile >= visit.own.unmasked_first; --kv_tile) f(kv_tile, Masked<false>{});
-      if constexpr (kCfg.mask == MaskKind::kWindow || Mask::kActive) {
+      for (; kv_tile >= first; --kv_tile) f(kv_tile, Masked<kMasked>{});
+    } else {
+      FA3_NO_UNROLL
+      while (kv_tile >= first) {
+        const i32 stop = max(kv_tile & -kCfg.park_tiles, first);
         FA3_NO_UNROLL
-        for (; kv_tile >= visit.own.first; --kv_tile) f(kv_tile, Masked<true>{});
+        for (; kv_tile >= stop; --kv_tile) f(kv_tile, Masked<kMasked>{});
+        if (stop % kCfg.park_tiles == 0 && stop > visit.own.first)
+          parked.park(smem.side[wg], o_acc);
       }
     }
   }

@@ -25,7 +25,10 @@ struct FwdSmem {
   static constexpr int kMaskSlots = kCfg.mask_stages * kWgs;
   static constexpr int kSideBytes = kTransposes      ? kCfg.v_tile().bytes()
                                     : kMaskSlots > 0 ? kCfg.mask_tile().bytes()
-                                                     : 1;
+                                                     : max(kCfg.parked_bytes(), 1);
+  static constexpr int kSides = kTransposes               ? kRawStages
+                                : kCfg.parked_bytes() > 0 ? kWgs
+                                                          : max(kMaskSlots, 1);
   // Where O leaves through Q's buffer or from registers, its own is a byte that is never touched.
   static constexpr bool kHasO = kCfg.o_bytes() > 0;
   static_assert(kHasO || kCfg.o_f32 || kCfg.o_fits_q(), "o_in_q: O is larger than Q");
@@ -41,9 +44,8 @@ struct FwdSmem {
   // Where attn_mask is added, or V is transposed; else never touched.
   Barrier mask_full[max(kMaskSlots, 1)], mask_empty[max(kMaskSlots, 1)];
   Barrier raw_v_full[kTransposes ? kRawStages : 1], raw_v_empty[kTransposes ? kRawStages : 1];
-  // V as it lies in memory, or what attn_mask adds, [stage][consumer]; else a byte.
-  alignas(kSideBytes > 1 ? 1024
-                         : 1) u8 side[kTransposes ? kRawStages : max(kMaskSlots, 1)][kSideBytes];
+  // V as it lies in memory, what attn_mask adds, [stage][consumer], or parked O; else a byte.
+  alignas(kSideBytes > 1 ? 1024 : 1) u8 side[kSides][kSideBytes];
   FA3_NAMED(q, k, v, o, work, q_full, q_empty, k_full, k_empty, v_full, v_empty, work_full,
             work_empty, claim, mask_full, mask_empty, raw_v_full, raw_v_empty, side)
 

@@ -297,6 +297,8 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::step(i32 kv_tile) {
     round_p(p_frag, p);
   }
   rescale_rows<kCfg.softmax>(o_acc, rescale);  // O in units of the new maximum
+  if constexpr (kCfg.park_tiles > 0)
+    if (rescale.needed) parked.rescale(rescale);
 }
 
 template <FwdConfig kCfg, class Order, class Score, class Mask>
@@ -305,6 +307,7 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::last_pv() {
   look_ahead();           // overlapped with the GEMM,
   tile.softmax.finish();  // as the row sums
   finish_pv();
+  if constexpr (kCfg.park_tiles > 0) parked.finish(smem.side[wg], o_acc);
 }
 
 }  // namespace fa3::sm90
