@@ -25,7 +25,10 @@ struct ParkedO {
   PerRow scale;  // from the units of what is parked to those of O
   bool any;      // is anything parked?
 
-  FA3_DEV void reset() { any = false; }
+  FA3_DEV void reset() {
+    any = false;
+    scale = {{1.f, 1.f}};
+  }
 
   // O has been multiplied by that.
   FA3_DEV void rescale(const RowScale& by) {
