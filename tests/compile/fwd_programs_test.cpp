@@ -46,7 +46,10 @@ constexpr size_t kLateMufu = 15;
 bool sinks_exponentials(const FwdConfig& c) { return c.skips(); }
 // Of a loop's instructions, those that spill. Known: where tiles take 220 registers, E4M3 loads one
 // value under a mask, INT8 two to five. Tiles of fewer keys are slower (docs/tuning/fwd8_sm90.md).
-size_t most_spills(const FwdConfig& c) { return c.tile_registers() > 208 ? 5 : 0; }
+size_t most_spills(const FwdConfig& c) {
+  if (c.tile_registers() <= 208) return 0;
+  return is_int8(c.dtype_qk) ? 5 : 1;
+}
 
 Problem problem(const FwdRow& row, fa3_mask mask, bool ragged) {
   const int64_t seqlen = row.max_seqlen_q > 0 ? row.max_seqlen_q : 8192;

@@ -390,16 +390,6 @@ Result<FwdPlan> make_fwd_plan(const Problem& p, const DeviceInfo& device) {
                    three_consumers_pay(p, mask, device.multiprocessors),
                operands_of(p), sums_of(p, plan.band)};
   const bool o_f32 = p.layout[kO].dtype == FA3_F32;
-  plan.need.plain = score_of(p) == ScoreKind::kPlain && !functors.any() && !o_f32;
-  const FwdRow* row =
-      p.image.keys > 0 ? row_of_image(p, functors, plan.need) : choose_row(plan.need);
-  if (row == nullptr)
-    return unsupported("forward: head_dim_qk={}, head_dim_v={}: no row of the table fits",
-                       p.head_dim_qk, p.head_dim_v);
-  // What was measured with scales of rows says nothing of those of columns.
-  if (device.tuning && scale_columns_of(p) == 0)
-    row = tuned_row(p, *device.tuning, functors, row, plan);
-  plan.row = row->name;
   // Of all that has 16 bits.
   const fa3_dtype of_16 = o_f32 ? p.layout[kV].dtype : p.layout[kO].dtype;
   const MmaType dtype = of_16 == FA3_F16 ? MmaType::kF16 : MmaType::kBf16;
@@ -412,6 +402,16 @@ Result<FwdPlan> make_fwd_plan(const Problem& p, const DeviceInfo& device) {
                      .kv_scales = kv_scales_of(p),
                      .o_f32 = o_f32,
                      .scale_columns = scale_columns_of(p)};
+  plan.need.plain = variant.plain();
+  const FwdRow* row =
+      p.image.keys > 0 ? row_of_image(p, functors, plan.need) : choose_row(plan.need);
+  if (row == nullptr)
+    return unsupported("forward: head_dim_qk={}, head_dim_v={}: no row of the table fits",
+                       p.head_dim_qk, p.head_dim_v);
+  // What was measured with scales of rows says nothing of those of columns.
+  if (device.tuning && scale_columns_of(p) == 0)
+    row = tuned_row(p, *device.tuning, functors, row, plan);
+  plan.row = row->name;
   if (device.compiled_ahead) {
     if (variant.kv_scales == KvScales::kTiles && !has_tiles(p, row->config.tile_kv))
       variant.kv_scales = KvScales::kKeys;

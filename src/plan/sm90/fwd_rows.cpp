@@ -60,8 +60,8 @@ std::string text_of(Fit fit, const FwdRow& row, const RowNeed& need) {
     case Fit::kOperands:
       return fmt::format("{}, here {}",
                          !row.config.scaled() ? "16-bit q, k and v"
-                         : !row.config.v8()   ? "8-bit q and k, 16-bit v"
-                                              : "8-bit q, k and v",
+                         : row.config.v8()    ? "8-bit q, k and v"
+                                              : "8-bit q and k, 16-bit v",
                          word(need.operands));
     case Fit::kSums:
       return fmt::format("{}, here {}", text_of_sums(row.sums()), text_of_sums(need.sums));
