@@ -124,10 +124,10 @@ def test_lengths_of_other_types(device, family):
 def test_windows_without_bounds(device, family):
     q, k, v = qkv(some(device), device, grad=False)
     for sides, same in (((None, None), (-1, -1)), ((None, 0), (-1, 0)), ([3, None], (3, -1)),
-                        (None, (-1, -1))):  # fmt: skip
+                        (None, (-1, -1)), (torch.tensor([3, 2]), (3, 2))):  # fmt: skip
         got = family.flash_attn_func(q, k, v, window_size=sides)
         assert torch.equal(got, family.flash_attn_func(q, k, v, window_size=same))
-    for wrong in (4, (1, 2, 3), "ab "):
+    for wrong in (4, (1, 2, 3), "ab", (1.0j, 2)):
         with pytest.raises(ValueError, match=r"window_size: .*, need \(left, right\)"):
             family.flash_attn_func(q, k, v, window_size=wrong)
 
@@ -284,7 +284,7 @@ REFUSED = {
     "k_new": lambda: three._flash_attn_forward(X, X, X, k_new=X, v_new=X),
     "leftpad_k": lambda: two._flash_attn_varlen_forward(*VARLEN, leftpad_k=CU),
     "return_softmax": lambda: two._flash_attn_varlen_forward(*VARLEN, return_softmax=True),
-    "seqlens_rotary": lambda: three._flash_attn_forward(X, X, X, seqlens_rotary=CU),
+    "rotary_sin": lambda: three._flash_attn_forward(X, X, X, rotary_sin=X),
 }
 VARLEN = (X[0], X[0], X[0], CU, CU, 6, 6, 0.0, None, False)
 
@@ -307,11 +307,13 @@ def test_what_is_lacking_is_said(name):
         REFUSED[name]()
 
 
-def test_cu_seqlens_k_new_without_k():
-    """As SGLang passes it; the original does not look at it then."""
+def test_lengths_of_what_is_not_given():
+    """As SGLang and the original's own tests pass them; the original does not look at them then."""
     want = three.flash_attn_with_kvcache(X, X, X)
     assert torch.equal(three.flash_attn_with_kvcache(X, X, X, cu_seqlens_k_new=CU), want)
-    assert torch.equal(three._flash_attn_forward(X, X, X, cu_seqlens_k_new=CU)[0], want)
+    assert torch.equal(three.flash_attn_with_kvcache(X, X, X, rotary_seqlens=CU), want)
+    options = {"cu_seqlens_k_new": CU, "seqlens_rotary": CU}
+    assert torch.equal(three._flash_attn_forward(X, X, X, **options)[0], want)
 
 
 @both

@@ -51,9 +51,12 @@ def window(sides: Window | None) -> Window | None:
     """fa3's, from one in which −1 or None stands for no bound."""
     if sides is None:
         return None
-    if not isinstance(sides, (tuple, list)) or len(sides) != 2:
-        raise ValueError(f"window_size: {sides!r}, need (left, right), −1 or None for no bound")
-    left, right = (None if side is None or side < 0 else side for side in sides)
+    try:  # any pair: callers pass tuples, lists and tensors
+        left, right = (None if side is None or side < 0 else side for side in sides)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"window_size: {sides!r}, need (left, right), −1 or None for no bound"
+        ) from None
     return None if left is None and right is None else (left, right)
 
 

@@ -68,14 +68,14 @@ def _flash_attn_forward(
     sm_margin: int = 0,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """(out, lse, empty, empty), where the original returns parts of its splits. out_: a tensor to
-    write to. cu_seqlens_k_new has no effect without k_new, which is refused."""
+    write to. cu_seqlens_k_new has no effect without k_new, seqlens_rotary none without rotary_cos;
+    both are refused."""
     name = "_flash_attn_forward"
     refuse_qv(name, qv, attention_chunk)
     refuse(
         name, k_new=(k_new, *APPEND), v_new=(v_new, *APPEND), page_table=(page_table, *PAGES),
         kv_batch_idx=(kv_batch_idx, *PICK), leftpad_k=(leftpad_k, *LEFTPAD),
         rotary_cos=(rotary_cos, *ROTATE), rotary_sin=(rotary_sin, *ROTATE),
-        seqlens_rotary=(seqlens_rotary, *ROTATE),
     )  # fmt: skip
     out, lse = attend(
         q,

@@ -225,8 +225,8 @@ def flash_attn_with_kvcache(
 ) -> Tensor | tuple[Tensor, Tensor, Tensor, Tensor]:
     """Attention on a cache of which the first cache_seqlens rows of each sequence count. No
     gradients. With return_softmax_lse: (out, lse, empty, empty), where the original may return the
-    parts of its splits. cu_seqlens_k_new has no effect without k, which is refused. out: a tensor
-    to write to."""
+    parts of its splits. cu_seqlens_k_new has no effect without k, rotary_seqlens none without
+    rotary_cos; both are refused. out: a tensor to write to."""
     name = "flash_attn_with_kvcache"
     refuse_qv(name, qv, attention_chunk)
     refuse_sinks(name, sinks, s_aux, learnable_sink)
@@ -238,7 +238,6 @@ def flash_attn_with_kvcache(
         v=(v, *APPEND),
         rotary_cos=(rotary_cos, *ROTATE),
         rotary_sin=(rotary_sin, *ROTATE),
-        rotary_seqlens=(rotary_seqlens, *ROTATE),
         cache_batch_idx=(cache_batch_idx, *PICK),
         cache_leftpad=(cache_leftpad, *LEFTPAD),
     )
