@@ -134,8 +134,13 @@ def test_varlen(device, family):
         dout = normal(*out.shape, dtype=out.dtype, device=device)
         wanted = filled(q, k, v)
         sums = backward(family, dout, q, k, v, out, lse, wanted, causal=True, varlen=varlen)
+        again = filled(q, k, v)
+        varlen = cu_q.long(), cu_k.long(), torch.tensor(18), torch.tensor(25)
+        backward(family, dout, q, k, v, out, lse, again, causal=True, varlen=varlen)
     for a, b in zip(wanted, gradients(want, (q, k, v), dout), strict=True):
         assert_close(a, b, 4 * bound)
+    for a, b in zip(again, wanted, strict=True):
+        assert_close(a, b, bound)
     assert_close(sums, (dout.double() * out.double()).sum(-1).T, 1e-5)
 
 
@@ -219,6 +224,24 @@ def test_compiled_in_one_graph(family):
     assert torch.equal(compiled, want)
     for a, b in zip(gradients(compiled, inputs, dout), gradients(want, inputs, dout), strict=True):
         assert torch.equal(a, b)
+
+
+@both
+def test_compiled_with_lengths_as_tensors(family):
+    x = normal(10, 2, 16)
+    cu = torch.tensor([0, 3, 10], dtype=torch.int32)
+    out, lse, *_ = forward(family, x, x, x, varlen=(cu, cu, 7, 7))
+    dout = normal(10, 2, 16)
+
+    def run(cu):
+        wanted = [torch.zeros_like(x) for _ in "qkv"]
+        longest = (cu[1:] - cu[:-1]).max()
+        backward(family, dout, x, x, x, out, lse, wanted, varlen=(cu, cu, longest, longest))
+        return wanted
+
+    compiled = torch.compile(run, backend="aot_eager", fullgraph=True)
+    for a, b in zip(compiled(cu), run(cu), strict=True):
+        assert_close(a, b, 3e-6)
 
 
 WRONG = {

@@ -245,6 +245,10 @@ def differentiate(
     for name in ("cu_seqlens_q", "cu_seqlens_kv", "seqused_q", "seqused_kv"):
         if arguments.get(name) is not None:
             arguments[name] = int32(name.removesuffix("v"), arguments[name])
+    for name in ("max_seqlen_q", "max_seqlen_kv"):
+        longest = arguments.get(name)
+        if isinstance(longest, Tensor):  # in a compiled graph it is left out, since it is a bound
+            arguments[name] = None if torch.compiler.is_compiling() else operator.index(longest)
     sides = window(window_size)
     if sides is not None:
         left, right = sides
