@@ -145,6 +145,19 @@ def test_varlen(device, family):
 
 
 @each_device
+def test_rows_of_no_sequence(device):
+    """Are 0, and −inf, with and without zero_tensors."""
+    x = normal(10, 2, 16, dtype=some(device), device=device)
+    cu = torch.tensor([0, 4, 8], dtype=torch.int32, device=device)
+    varlen = cu, cu, 4, 4
+    for zero in (False, True):
+        out, lse, *_ = forward(two, x, x, x, varlen=varlen, zero_tensors=zero)
+        wanted = filled(x, x, x)
+        backward(two, torch.ones_like(x), x, x, x, out, lse, wanted, varlen=varlen)
+        assert all((t[8:] == 0).all() for t in (out, *wanted)) and (lse[:, 8:] == -torch.inf).all()
+
+
+@each_device
 @both
 def test_only_some_gradients(device, family):
     q, k, v = (x.detach() for x in qkv(some(device), device))
