@@ -3,6 +3,7 @@
 them."""
 
 import contextlib
+import importlib.util
 import io
 import os
 import subprocess
@@ -207,6 +208,8 @@ for name in ("flash_attention_2", "flash_attention_3"):
 
 
 def test_transformers():
+    if importlib.util.find_spec("transformers") is None:
+        pytest.skip("transformers is not installed")
     done = subprocess.run(
         [sys.executable, "-c", MODELS], capture_output=True, text=True, check=False
     )
