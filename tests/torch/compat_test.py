@@ -2,15 +2,14 @@
 """compat_test.py — the functions of FlashAttention-3 and -2 on fa3, against FP64."""
 
 import inspect
-import subprocess
-import sys
 
 import fa3
-import fa3.compat
 import numpy as np
 import pytest
 import torch
+import torch._dynamo.testing
 import upstream
+from fa3.compat import bert_padding, rotary
 from fa3.compat import flash_attn as two
 from fa3.compat import flash_attn_interface as three
 from torch_kit import BOUND, DEVICES, assert_close, attend, gradients, normal, qkv
@@ -29,18 +28,28 @@ def seed():
 
 
 def signatures():
-    for family, known in ((three, upstream.FLASH_ATTENTION_3), (two, upstream.FLASH_ATTENTION_2)):
-        for name, parameters in known.items():
-            yield pytest.param(getattr(family, name), parameters, id=f"{family.__name__}.{name}")
+    known = {
+        three: upstream.FLASH_ATTENTION_3,
+        two: upstream.FLASH_ATTENTION_2,
+        bert_padding: upstream.BERT_PADDING,
+        rotary: upstream.ROTARY,
+    }
+    for module, functions in known.items():
+        for name, parameters in functions.items():
+            name = f"{module.__name__.removeprefix('fa3.compat.')}.{name}"
+            yield pytest.param(module, name, parameters, id=name)
 
 
-@pytest.mark.parametrize("function, parameters", list(signatures()))
-def test_parameters_are_upstreams(function, parameters):
-    mine = []
-    for name, p in inspect.signature(function).parameters.items():
+@pytest.mark.parametrize("module, name, parameters", list(signatures()))
+def test_parameters_are_upstreams(module, name, parameters):
+    mine, added = [], []
+    for parameter, p in inspect.signature(getattr(module, name.split(".")[-1])).parameters.items():
         default = str(p.default).removeprefix("torch.").replace(" ", "")
-        mine.append(name if p.default is inspect.Parameter.empty else f"{name}={default}")
+        where = added if p.kind == inspect.Parameter.KEYWORD_ONLY else mine
+        has_none = p.default is inspect.Parameter.empty
+        where.append(parameter if has_none else f"{parameter}={default}")
     assert mine == parameters.split()
+    assert added == upstream.ADDED.get(name, "").split()
 
 
 @each_device
@@ -89,6 +98,63 @@ def test_varlen(device, family):
         assert torch.equal(
             two.flash_attn_varlen_kvpacked_func(q, packed, cu_q, cu_k, 18, 20, causal=True), out
         )
+
+
+@each_device
+@both
+def test_lengths_of_other_types(device, family):
+    x = normal(30, 2, 32, dtype=some(device), device=device)
+    cu = torch.tensor([0, 12, 30], dtype=torch.int32, device=device)
+    want = family.flash_attn_varlen_func(x, x, x, cu, cu, 18, 18)
+    assert torch.equal(family.flash_attn_varlen_func(x, x, x, cu.long(), cu.long(), 18, 18), want)
+    with pytest.raises(TypeError, match=r"cu_seqlens_k: torch.float32, .* pass cu_seqlens_k.to\("):
+        family.flash_attn_varlen_func(x, x, x, cu, cu.float(), 18, 18)
+    with pytest.raises(TypeError, match=r"cu_seqlens_q: list, need a torch.Tensor of int32"):
+        family.flash_attn_varlen_func(x, x, x, [0, 30], cu, 18, 18)
+    cache = normal(2, 9, 2, 32, dtype=some(device), device=device)
+    lengths = torch.tensor([5, 5], dtype=torch.int32, device=device)
+    want = family.flash_attn_with_kvcache(cache[:, :1], cache, cache, cache_seqlens=lengths)
+    for same in (lengths.long(), lengths[0], lengths.long()[0]):
+        got = family.flash_attn_with_kvcache(cache[:, :1], cache, cache, cache_seqlens=same)
+        assert torch.equal(got, want)
+
+
+@each_device
+@both
+def test_windows_without_bounds(device, family):
+    q, k, v = qkv(some(device), device, grad=False)
+    for sides, same in (((None, None), (-1, -1)), ((None, 0), (-1, 0)), ([3, None], (3, -1)),
+                        (None, (-1, -1)), (torch.tensor([3, 2]), (3, 2))):  # fmt: skip
+        got = family.flash_attn_func(q, k, v, window_size=sides)
+        assert torch.equal(got, family.flash_attn_func(q, k, v, window_size=same))
+    for wrong in (4, (1, 2, 3), "ab", (1.0j, 2)):
+        with pytest.raises(ValueError, match=r"window_size: .*, need \(left, right\)"):
+            family.flash_attn_func(q, k, v, window_size=wrong)
+
+
+@each_device
+@both
+def test_out_and_lse_of_varlen(device, family):
+    x = normal(30, 2, 32, dtype=some(device), device=device)
+    cu = torch.tensor([0, 12, 30], dtype=torch.int32, device=device)
+    lengths = (cu, cu, 18, 18)
+    want, want_lse = family.flash_attn_varlen_func(x, x, x, *lengths, return_attn_probs=True)[:2]
+    whole = torch.full((30, 2, 64), torch.nan, dtype=x.dtype, device=device)
+    out, lse = family.flash_attn_varlen_func(
+        x, x, x, *lengths, out=whole[..., ::2], return_softmax_lse=True
+    )
+    assert out.data_ptr() == whole.data_ptr() and whole[..., 1::2].isnan().all()
+    assert torch.equal(whole[..., ::2], want) and torch.equal(lse, want_lse)
+    cache = x.view(2, 15, 2, 32)
+    into = torch.empty_like(cache)
+    got = family.flash_attn_with_kvcache(cache, cache, cache, out=into)
+    assert got is into and torch.equal(into, family.flash_attn_with_kvcache(cache, cache, cache))
+    kind = str(x.dtype).removeprefix("torch.")
+    for wrong in (whole, want.double(), want[:1]):
+        before = wrong.clone()
+        with pytest.raises(ValueError, match=rf"out: .*, need {kind} \(30, 2, 32\) on"):
+            family.flash_attn_varlen_func(x, x, x, *lengths, out=wrong)
+        assert torch.equal(wrong.nan_to_num(), before.nan_to_num())
 
 
 @each_device
@@ -143,7 +209,9 @@ def test_wrong_shapes_name_the_argument(family):
         family.flash_attn_qkvpacked_func(torch.zeros(2, 20, 2, 4, 32))
     for lengths, kind in (([3, 4], TypeError), (2.5, TypeError), (True, TypeError),
                           (48, ValueError), (-1, ValueError),
-                          (torch.tensor([1, 2]), ValueError)):  # fmt: skip
+                          (np.array([1, 2], dtype=np.int32), TypeError),
+                          (torch.tensor([1.0, 2.0]), ValueError),
+                          (torch.tensor([1]), ValueError)):  # fmt: skip
         with pytest.raises(kind, match="cache_seqlens: .* need int32"):
             family.flash_attn_with_kvcache(q, k, v, cache_seqlens=lengths)
     if family is three:
@@ -182,8 +250,21 @@ def test_fp8_and_descales(device):
     want, want_lse = attend(*wide, causal=True)
     assert_close(out, want, 0.06)
     assert_close(lse, want_lse, 1e-3)
-    with pytest.raises(ValueError, match="q_descale: given with q of torch.float32"):
-        three.flash_attn_func(q, k, v, q_descale=scales[0])
+    with pytest.raises(ValueError, match="k_descale: given with q of torch.float32"):
+        three.flash_attn_func(q, k, v, k_descale=scales[0])
+    need = r"need float32 \(2, 2\), one for each sequence and KV head"
+    for wrong, said in (
+        (torch.ones(2, device=device), rf"float32 \(2,\), {need}; pass v_descale\[:, None\]"),
+        (torch.ones(1, device=device), rf"{need}; pass v_descale.reshape\(1, 1\).expand\(2, 2\)"),
+        (torch.ones(2, 4, device=device), rf"float32 \(2, 4\), {need}, of q, too"),
+        (scales[0].double(), rf"float64 \(2, 2\), {need}; pass v_descale.float\(\)"),
+    ):
+        with pytest.raises(ValueError, match=f"v_descale: .*{said}"):
+            three.flash_attn_func(*codes, v_descale=wrong)
+    with pytest.raises(TypeError, match=f"q_descale: float, {need}, as a torch.Tensor"):
+        three.flash_attn_func(*codes, q_descale=0.5)
+    same = three.flash_attn_func(*codes, k_descale=scales[1][:, :1].expand(2, 2))
+    assert torch.equal(same, three.flash_attn_func(*codes, k_descale=scales[1][:, [0, 0]]))
 
 
 X = torch.ones(2, 6, 4, 16)
@@ -197,7 +278,27 @@ REFUSED = {
     "cache_leftpad": lambda: three.flash_attn_with_kvcache(X, X, X, cache_leftpad=CU),
     "dropout_p": lambda: two.flash_attn_func(X, X, X, dropout_p=0.1),
     "block_table": lambda: two.flash_attn_with_kvcache(X, X, X, block_table=CU),
+    "sinks": lambda: three.flash_attn_func(X, X, X, sinks=X),
+    "s_aux": lambda: two.flash_attn_func(X, X, X, s_aux=X),
+    "learnable_sink": lambda: three.flash_attn_with_kvcache(X, X, X, learnable_sink=X),
+    "k_new": lambda: three._flash_attn_forward(X, X, X, k_new=X, v_new=X),
+    "leftpad_k": lambda: two._flash_attn_varlen_forward(*VARLEN, leftpad_k=CU),
+    "return_softmax": lambda: two._flash_attn_varlen_forward(*VARLEN, return_softmax=True),
+    "rotary_sin": lambda: three._flash_attn_forward(X, X, X, rotary_sin=X),
 }
+VARLEN = (X[0], X[0], X[0], CU, CU, 6, 6, 0.0, None, False)
+
+
+@both
+@pytest.mark.parametrize("name", ["sinks", "s_aux", "learnable_sink", "block_table", "page_table"])
+def test_names_of_varlen_that_are_declined(family, name):
+    if name == "page_table" and family is two:
+        pytest.skip("FlashAttention-2 says block_table")
+    lengths = (CU, CU, 6, 6)
+    family.flash_attn_varlen_func(X[0], X[0], X[0], *lengths, **{name: None})
+    said = f"flash_attn_varlen_func: {name}: .* not offered"
+    with pytest.raises(NotImplementedError, match=said):
+        family.flash_attn_varlen_func(X[0], X[0], X[0], *lengths, **{name: CU})
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -206,53 +307,33 @@ def test_what_is_lacking_is_said(name):
         REFUSED[name]()
 
 
+def test_lengths_of_what_is_not_given():
+    """As SGLang and the original's own tests pass them; the original does not look at them then."""
+    want = three.flash_attn_with_kvcache(X, X, X)
+    assert torch.equal(three.flash_attn_with_kvcache(X, X, X, cu_seqlens_k_new=CU), want)
+    assert torch.equal(three.flash_attn_with_kvcache(X, X, X, rotary_seqlens=CU), want)
+    options = {"cu_seqlens_k_new": CU, "seqlens_rotary": CU}
+    assert torch.equal(three._flash_attn_forward(X, X, X, **options)[0], want)
+
+
+@both
+def test_cache_seqlens_that_changes_compiles_twice(family):
+    torch._dynamo.reset()
+    counter = torch._dynamo.testing.CompileCounterWithBackend("eager")
+    function = torch.compile(
+        lambda n: family.flash_attn_with_kvcache(X[:, :1], X, X, cache_seqlens=n),
+        backend=counter,
+        fullgraph=True,
+    )
+    for n in range(2, 7):
+        want = family.flash_attn_with_kvcache(X[:, :1], X, X, cache_seqlens=n)
+        assert torch.equal(function(n), want)
+    assert counter.frame_count == 2
+
+
 def test_others():
     with pytest.raises(NotImplementedError, match="flash_attn_combine"):
         three.flash_attn_combine(X, X)
     assert three.get_scheduler_metadata(1, 1, 64, 4, 4, 64, CU) is None
     with pytest.raises(ValueError, match="qkv: shape"):
         three.flash_attn_qkvpacked_func(X)
-
-
-def run(code):
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-
-
-def test_install():
-    code = """
-import fa3.compat
-fa3.compat.install()
-fa3.compat.install()  # again is no error
-import importlib.util, torch, flash_attn, flash_attn_interface
-from flash_attn.flash_attn_interface import flash_attn_varlen_func
-from flash_attn_interface import flash_attn_func
-assert importlib.util.find_spec("flash_attn") and importlib.util.find_spec("flash_attn_interface")
-x = torch.randn(1, 4, 2, 8)
-assert torch.equal(flash_attn_func(x, x, x), flash_attn.flash_attn_func(x, x, x))
-"""
-    done = run(code)
-    assert done.returncode == 0, done.stderr
-
-
-def test_install_over_the_original():
-    code = """
-import sys, types
-sys.modules["flash_attn"] = original = types.ModuleType("flash_attn")
-import fa3.compat
-try:
-    fa3.compat.install()
-except RuntimeError as error:
-    print(error)
-assert sys.modules["flash_attn"] is original and "flash_attn_interface" not in sys.modules
-fa3.compat.install("flash_attn_interface")
-fa3.compat.install(replace=True)
-assert sys.modules["flash_attn"] is not original
-"""
-    done = run(code)
-    assert done.returncode == 0, done.stderr
-    assert "flash_attn is installed; uninstall it, or say replace=True" in done.stdout
-
-
-def test_install_what():
-    with pytest.raises(ValueError, match='names: "xformers"'):
-        fa3.compat.install("xformers")

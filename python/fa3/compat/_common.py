@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What both families of functions need: refusals, windows, and the call itself."""
+"""What both families of functions need: refusals, checks of what the originals' callers pass, and
+the calls of the forward and of the backward."""
 
 import operator
 from typing import Any
@@ -9,6 +10,17 @@ from torch import Tensor
 
 import fa3
 import fa3.torch
+from fa3._attention import lse_shape
+
+SERVING = "paged, appending and rotary KV caches are not offered yet"
+PAGES = (SERVING, "gather the pages")
+SINKS = ("attention sinks are not offered yet", "take an implementation that has them")
+APPEND = (SERVING, "write the new rows into the cache before the call")
+ROTATE = (SERVING, "rotate q and the new k before the call")
+LEFTPAD = (SERVING, "shift the cache, or use sequence ids of fa3")
+PICK = (SERVING, "pass the cache in the order of q")
+
+Window = tuple[int | None, int | None]
 
 
 def refuse(function: str, **given: Any) -> None:
@@ -23,29 +35,127 @@ def refuse(function: str, **given: Any) -> None:
             raise NotImplementedError(f"{function}: {name}: {lacking}; {remedy}")
 
 
-def window(sides: tuple[int, int]) -> tuple[int | None, int | None] | None:
-    """fa3's, from one in which −1 stands for no bound."""
-    left, right = sides
-    if left < 0 and right < 0:
+def refuse_sinks(
+    function: str, sinks: Tensor | None, s_aux: Tensor | None, learnable_sink: Tensor | None
+) -> None:
+    """Three names of one argument, as descendants of the originals and their callers say."""
+    refuse(
+        function,
+        sinks=(sinks, *SINKS),
+        s_aux=(s_aux, *SINKS),
+        learnable_sink=(learnable_sink, *SINKS),
+    )
+
+
+def window(sides: Window | None) -> Window | None:
+    """fa3's, from one in which −1 or None stands for no bound."""
+    if sides is None:
         return None
-    return (None if left < 0 else left, None if right < 0 else right)
+    try:  # any pair: callers pass tuples, lists and tensors
+        left, right = (None if side is None or side < 0 else side for side in sides)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"window_size: {sides!r}, need (left, right), −1 or None for no bound"
+        ) from None
+    return None if left is None and right is None else (left, right)
+
+
+# ---- The forward --------------------------------------------------------------------------------
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, *, descales: tuple = (None,) * 3, **arguments: Any
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    window_size: Window | None,
+    descales: tuple = (None,) * 3,
+    out: Tensor | None = None,
+    **arguments: Any,
 ) -> tuple[Tensor, Tensor]:
-    """(out, lse). Codes of FP8 go the way without gradients, with a scale for each KV head."""
-    if q.dtype != torch.float8_e4m3fn:
-        if any(d is not None for d in descales):
-            raise ValueError(f"q_descale: given with q of {q.dtype}, need torch.float8_e4m3fn")
-        return fa3.torch.attention(q, k, v, return_lse=True, **arguments)
+    """(out, lse). Codes of FP8 go the way without gradients, with a scale for each KV head.
+    out: a tensor to write the result to, which is then returned."""
+    for name in ("cu_seqlens_q", "cu_seqlens_kv", "seqused_q", "seqused_kv"):
+        if arguments.get(name) is not None:
+            arguments[name] = int32(name.removesuffix("v"), arguments[name])
+    arguments["window"] = window(window_size)
+    codes = q.dtype == torch.float8_e4m3fn
+    if out is not None:
+        shape = (*q.shape[:-1], v.shape[-1])
+        _check("out", out, shape, torch.bfloat16 if codes else q.dtype, q.device)
+    if codes:
+        result, lse = _attend_codes(q, k, v, descales, **arguments)
+    else:
+        for name, scale in zip("qkv", descales, strict=True):
+            if scale is not None:
+                raise ValueError(
+                    f"{name}_descale: given with q of {q.dtype}, need torch.float8_e4m3fn"
+                )
+        result, lse = fa3.torch.attention(q, k, v, return_lse=True, **arguments)
+    return (result if out is None else out.copy_(result)), lse
+
+
+def _attend_codes(
+    q: Tensor, k: Tensor, v: Tensor, descales: tuple, **arguments: Any
+) -> tuple[Tensor, Tensor]:
     arguments.pop("deterministic", None)
+    cu_seqlens = arguments.get("cu_seqlens_q")
+    batch = q.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
     scales = {
-        f"{name}_scale": None if scale is None else scale.contiguous()
+        f"{name}_scale": _scale(f"{name}_descale", scale, batch, k.shape[-2])
         for name, scale in zip("qkv", descales, strict=True)
     }
     q, k, v = (x.detach() if x.stride(-1) == 1 else x.detach().contiguous() for x in (q, k, v))
     return fa3.attention(q, k, v, return_lse=True, **scales, **arguments)
+
+
+def _scale(name: str, scale: Tensor | None, batch: int, heads_kv: int) -> Tensor | None:
+    if scale is None:
+        return None
+    need = f"need float32 ({batch}, {heads_kv}), one for each sequence and KV head"
+    if not isinstance(scale, Tensor):
+        raise TypeError(f"{name}: {type(scale).__name__}, {need}, as a torch.Tensor")
+    shape = tuple(scale.shape)
+    if scale.dtype != torch.float32 or shape != (batch, heads_kv):
+        if scale.dtype != torch.float32:
+            remedy = f"; pass {name}.float()"
+        elif scale.numel() == 1:
+            remedy = f"; pass {name}.reshape(1, 1).expand({batch}, {heads_kv})"
+        elif shape == (batch,):
+            remedy = f"; pass {name}[:, None].expand({batch}, {heads_kv})"
+        else:
+            remedy = ", of q, too"
+        raise ValueError(f"{name}: {_kind(scale)}, {need}{remedy}")
+    return scale.contiguous()
+
+
+def _kind(x: Tensor) -> str:
+    return f"{str(x.dtype).removeprefix('torch.')} {tuple(x.shape)}"
+
+
+def _check(
+    name: str, x: Tensor, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
+) -> None:
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name}: {type(x).__name__}, need a torch.Tensor")
+    if tuple(x.shape) != tuple(shape) or x.dtype != dtype or x.device != device:
+        kind = str(dtype).removeprefix("torch.")
+        raise ValueError(
+            f"{name}: {_kind(x)} on {x.device}, need {kind} {tuple(shape)} on {device}"
+        )
+
+
+def int32(name: str, lengths: Tensor) -> Tensor:
+    """Lengths, or where sequences begin, of int32; torch.cumsum gives int64, which is cast."""
+    if not isinstance(lengths, Tensor):
+        raise TypeError(f"{name}: {type(lengths).__name__}, need a torch.Tensor of int32")
+    if lengths.dtype == torch.int64:
+        return lengths.to(torch.int32)
+    if lengths.dtype != torch.int32:
+        raise TypeError(
+            f"{name}: {lengths.dtype}, need torch.int32; pass {name}.to(torch.int32)"
+        )
+    return lengths
 
 
 def unpacked(name: str, packed: Tensor, count: int, dims: int) -> tuple[Tensor, ...]:
@@ -60,22 +170,103 @@ def unpacked(name: str, packed: Tensor, count: int, dims: int) -> tuple[Tensor, 
 
 def cached_lengths(cache_seqlens: Tensor | int | None, cache: Tensor) -> Tensor | None:
     """How many rows of each sequence of a cache (batch, seqlen, …) count."""
-    batch, rows = cache.shape[:2]
-    need = f"need int32 ({batch}), or a whole number from 0 to {rows}, the cache's length"
     if cache_seqlens is None:
         return None
-    is_number = hasattr(cache_seqlens, "__index__")  # NumPy's, too
-    if is_number and not isinstance(cache_seqlens, (Tensor, bool)):
-        cache_seqlens = operator.index(cache_seqlens)
-        if not 0 <= cache_seqlens <= rows:
-            raise ValueError(f"cache_seqlens: {cache_seqlens}, {need}")
-        return torch.full((batch,), cache_seqlens, dtype=torch.int32, device=cache.device)
-    if not isinstance(cache_seqlens, Tensor):
-        raise TypeError(f"cache_seqlens: {type(cache_seqlens).__name__}, {need}")
-    if cache_seqlens.dtype != torch.int32 or tuple(cache_seqlens.shape) != (batch,):
-        shape = tuple(cache_seqlens.shape)
-        raise ValueError(f"cache_seqlens: {cache_seqlens.dtype} {shape}, {need}")
-    return cache_seqlens.contiguous()
+    batch, rows = cache.shape[:2]
+    if isinstance(cache_seqlens, Tensor):
+        whole = cache_seqlens.dtype in (torch.int32, torch.int64)
+        if whole and cache_seqlens.dim() == 0:
+            cache_seqlens = cache_seqlens.expand(batch)
+        if whole and tuple(cache_seqlens.shape) == (batch,):
+            return int32("cache_seqlens", cache_seqlens).contiguous()
+    elif isinstance(cache_seqlens, int) and not isinstance(cache_seqlens, bool):
+        # Before operator.index, which would fix the value of a compiled graph.
+        if 0 <= cache_seqlens <= rows:
+            return torch.full((batch,), cache_seqlens, dtype=torch.int32, device=cache.device)
+    elif not isinstance(cache_seqlens, bool):
+        try:  # NumPy's numbers, and its arrays of no dimensions
+            return cached_lengths(operator.index(cache_seqlens), cache)
+        except TypeError:
+            pass
+    need = (
+        f"need int32 ({batch}) in a torch.Tensor, or a whole number from 0 to {rows}, the cache's "
+        "length"
+    )
+    if isinstance(cache_seqlens, Tensor):
+        raise ValueError(f"cache_seqlens: {_kind(cache_seqlens)}, {need}")
+    if isinstance(cache_seqlens, int) and not isinstance(cache_seqlens, bool):
+        raise ValueError(f"cache_seqlens: {cache_seqlens}, {need}")
+    kind = type(cache_seqlens)
+    raise TypeError(f"cache_seqlens: {kind.__module__}.{kind.__qualname__}, {need}")
 
 
-SERVING = "paged, appending and rotary KV caches are not offered yet"
+# ---- The backward -------------------------------------------------------------------------------
+
+# torch.ops.fa3.backward has no defaults; what is not named below is left out.
+_LEFT_OUT = {
+    a.name: False if str(a.type) == "bool" else None
+    for a in torch.ops.fa3.backward.default._schema.arguments
+}
+
+
+def differentiate(
+    dout: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    softmax_lse: Tensor,
+    gradients: tuple[Tensor | None, Tensor | None, Tensor | None],
+    *,
+    causal: bool,
+    window_size: Window,
+    softmax_scale: float | None,
+    softcap: float,
+    deterministic: bool,
+    **arguments: Any,
+) -> Tensor:
+    """Writes gradients of q, k and v into those of `gradients` that are not None. out, softmax_lse:
+    not necessarily of this k and v alone: of all parts of a sequence whose keys are spread.
+
+    Returns softmax_d, the sums of dout · out over head_dim: float32 (batch, heads, seqlen_q), or
+    (heads, total_q).
+    """
+    if q.dtype == torch.float8_e4m3fn:
+        raise NotImplementedError(f"q: {q.dtype} has no gradients; pass 16-bit tensors")
+    if softmax_scale == 0:
+        raise ValueError("softmax_scale: 0, need another number, or None for 1/√head_dim")
+    for name, x, like in zip(("dq", "dk", "dv"), gradients, (q, k, v), strict=True):
+        if x is not None:
+            _check(name, x, like.shape, like.dtype, like.device)
+    shape = (*q.shape[:-1], v.shape[-1])
+    _check("dout", dout, shape, q.dtype, q.device)
+    _check("out", out, shape, q.dtype, q.device)
+    _check("softmax_lse", softmax_lse, lse_shape(tuple(q.shape)), torch.float32, q.device)
+    for name in ("cu_seqlens_q", "cu_seqlens_kv", "seqused_q", "seqused_kv"):
+        if arguments.get(name) is not None:
+            arguments[name] = int32(name.removesuffix("v"), arguments[name])
+    for name in ("max_seqlen_q", "max_seqlen_kv"):
+        longest = arguments.get(name)
+        if isinstance(longest, Tensor):  # in a compiled graph it is left out, since it is a bound
+            arguments[name] = None if torch.compiler.is_compiling() else operator.index(longest)
+    sides = window(window_size)
+    if sides is not None:
+        left, right = sides
+        arguments["left"] = -1 if left is None else left
+        arguments["right"] = 0 if causal else -1 if right is None else right
+        causal = False
+    needs = [x is not None for x in gradients]
+    with torch.no_grad():
+        if any(needs):
+            given = _LEFT_OUT | arguments
+            given.update(
+                dout=dout, q=q, k=k, v=v, out=out, lse=softmax_lse.contiguous(), causal=causal,
+                softmax_scale=softmax_scale, softcap=softcap, needs_q=needs[0], needs_k=needs[1],
+                needs_v=needs[2],
+                deterministic=deterministic or torch.are_deterministic_algorithms_enabled(),
+            )  # fmt: skip
+            for x, found in zip(gradients, torch.ops.fa3.backward(**given)[:3], strict=True):
+                if x is not None:
+                    x.copy_(found)
+        sums = dout.to(torch.float32, copy=True).mul_(out).sum(-1)
+        return sums.transpose(-1, -2).contiguous()

@@ -7,9 +7,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
-import fa3
-
-from ._common import SERVING, attend, cached_lengths, refuse, unpacked, window
+from ._common import (
+    APPEND,
+    LEFTPAD,
+    PAGES,
+    PICK,
+    ROTATE,
+    Window,
+    attend,
+    cached_lengths,
+    refuse,
+    refuse_sinks,
+    unpacked,
+)
+from ._private_2 import (
+    DROPOUT,
+    _flash_attn_backward,
+    _flash_attn_forward,
+    _flash_attn_varlen_backward,
+    _flash_attn_varlen_forward,
+)
 
 __version__ = "2.8.3"  # the version whose functions these are; programs compare it
 __all__ = [
@@ -21,7 +38,12 @@ __all__ = [
     "flash_attn_varlen_qkvpacked_func",
     "flash_attn_with_kvcache",
 ]
-_FA3_VERSION = fa3.__version__
+PRIVATE = [  # which others import all the same
+    _flash_attn_forward,
+    _flash_attn_backward,
+    _flash_attn_varlen_forward,
+    _flash_attn_varlen_backward,
+]
 
 
 def _attend(
@@ -32,20 +54,20 @@ def _attend(
     dropout_p: float,
     softmax_scale: float | None,
     causal: bool,
-    window_size: tuple[int, int],
+    window_size: Window,
     softcap: float,
     alibi_slopes: Tensor | None,
     deterministic: bool,
     return_attn_probs: bool,
     **lengths: Any,
 ) -> Tensor | tuple[Tensor, Tensor, None]:
-    refuse(function, dropout_p=(dropout_p, "dropout is not offered yet", "pass 0.0"))
+    refuse(function, dropout_p=(dropout_p, *DROPOUT))
     out, lse = attend(
         q,
         k,
         v,
         causal=causal,
-        window=window(window_size),
+        window_size=window_size,
         softmax_scale=softmax_scale,
         softcap=softcap,
         alibi_slopes=alibi_slopes,
@@ -62,14 +84,19 @@ def flash_attn_func(
     dropout_p: float = 0.0,
     softmax_scale: float | None = None,
     causal: bool = False,
-    window_size: tuple[int, int] = (-1, -1),
+    window_size: Window = (-1, -1),
     softcap: float = 0.0,
     alibi_slopes: Tensor | None = None,
     deterministic: bool = False,
     return_attn_probs: bool = False,
+    *,
+    sinks: Tensor | None = None,
+    s_aux: Tensor | None = None,
+    learnable_sink: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, Tensor, None]:
     """Attention of (batch, seqlen, heads, head_dim). With return_attn_probs: (out, lse, None); the
     original returns the mask of its dropout as the third."""
+    refuse_sinks("flash_attn_func", sinks, s_aux, learnable_sink)
     return _attend(
         "flash_attn_func", q, k, v, dropout_p, softmax_scale, causal, window_size, softcap,
         alibi_slopes, deterministic, return_attn_probs,
@@ -82,7 +109,7 @@ def flash_attn_kvpacked_func(
     dropout_p: float = 0.0,
     softmax_scale: float | None = None,
     causal: bool = False,
-    window_size: tuple[int, int] = (-1, -1),
+    window_size: Window = (-1, -1),
     softcap: float = 0.0,
     alibi_slopes: Tensor | None = None,
     deterministic: bool = False,
@@ -100,7 +127,7 @@ def flash_attn_qkvpacked_func(
     dropout_p: float = 0.0,
     softmax_scale: float | None = None,
     causal: bool = False,
-    window_size: tuple[int, int] = (-1, -1),
+    window_size: Window = (-1, -1),
     softcap: float = 0.0,
     alibi_slopes: Tensor | None = None,
     deterministic: bool = False,
@@ -124,20 +151,31 @@ def flash_attn_varlen_func(
     dropout_p: float = 0.0,
     softmax_scale: float | None = None,
     causal: bool = False,
-    window_size: tuple[int, int] = (-1, -1),
+    window_size: Window = (-1, -1),
     softcap: float = 0.0,
     alibi_slopes: Tensor | None = None,
     deterministic: bool = False,
     return_attn_probs: bool = False,
     block_table: Tensor | None = None,
+    *,
+    return_softmax_lse: bool = False,
+    out: Tensor | None = None,
+    sinks: Tensor | None = None,
+    s_aux: Tensor | None = None,
+    learnable_sink: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, Tensor, None]:
-    """Attention of (total, heads, head_dim), cut by cu_seqlens, int32 (batch + 1)."""
-    refuse("flash_attn_varlen_func", block_table=(block_table, SERVING, "gather the pages"))
-    return _attend(
-        "flash_attn_varlen_func", q, k, v, dropout_p, softmax_scale, causal, window_size, softcap,
-        alibi_slopes, deterministic, return_attn_probs, cu_seqlens_q=cu_seqlens_q,
-        cu_seqlens_kv=cu_seqlens_k, max_seqlen_q=max_seqlen_q, max_seqlen_kv=max_seqlen_k,
+    """Attention of (total, heads, head_dim), cut by cu_seqlens, int32 (batch + 1). out: a tensor to
+    write to. With return_softmax_lse: (out, lse)."""
+    name = "flash_attn_varlen_func"
+    refuse(name, block_table=(block_table, *PAGES))
+    refuse_sinks(name, sinks, s_aux, learnable_sink)
+    found = _attend(
+        name, q, k, v, dropout_p, softmax_scale, causal, window_size, softcap,
+        alibi_slopes, deterministic, return_attn_probs or return_softmax_lse,
+        cu_seqlens_q=cu_seqlens_q, cu_seqlens_kv=cu_seqlens_k, max_seqlen_q=max_seqlen_q,
+        max_seqlen_kv=max_seqlen_k, out=out,
     )  # fmt: skip
+    return found[:2] if return_softmax_lse and not return_attn_probs else found
 
 
 def flash_attn_varlen_kvpacked_func(
@@ -150,7 +188,7 @@ def flash_attn_varlen_kvpacked_func(
     dropout_p: float = 0.0,
     softmax_scale: float | None = None,
     causal: bool = False,
-    window_size: tuple[int, int] = (-1, -1),
+    window_size: Window = (-1, -1),
     softcap: float = 0.0,
     alibi_slopes: Tensor | None = None,
     deterministic: bool = False,
@@ -171,7 +209,7 @@ def flash_attn_varlen_qkvpacked_func(
     dropout_p: float = 0.0,
     softmax_scale: float | None = None,
     causal: bool = False,
-    window_size: tuple[int, int] = (-1, -1),
+    window_size: Window = (-1, -1),
     softcap: float = 0.0,
     alibi_slopes: Tensor | None = None,
     deterministic: bool = False,
@@ -198,32 +236,40 @@ def flash_attn_with_kvcache(
     block_table: Tensor | None = None,
     softmax_scale: float | None = None,
     causal: bool = False,
-    window_size: tuple[int, int] = (-1, -1),
+    window_size: Window = (-1, -1),
     softcap: float = 0.0,
     rotary_interleaved: bool = True,
     alibi_slopes: Tensor | None = None,
     num_splits: int = 0,
     return_softmax_lse: bool = False,
+    *,
+    out: Tensor | None = None,
+    sinks: Tensor | None = None,
+    s_aux: Tensor | None = None,
+    learnable_sink: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Attention on a cache of which the first cache_seqlens rows of each sequence count. No
-    gradients."""
+    gradients. out: a tensor to write to."""
+    name = "flash_attn_with_kvcache"
     refuse(
-        "flash_attn_with_kvcache",
-        k=(k, SERVING, "write the new rows into the cache before the call"),
-        v=(v, SERVING, "write the new rows into the cache before the call"),
-        rotary_cos=(rotary_cos, SERVING, "rotate q and the new k before the call"),
-        rotary_sin=(rotary_sin, SERVING, "rotate q and the new k before the call"),
-        cache_batch_idx=(cache_batch_idx, SERVING, "pass the cache in the order of q"),
-        cache_leftpad=(cache_leftpad, SERVING, "shift the cache, or use sequence ids of fa3"),
-        block_table=(block_table, SERVING, "gather the pages"),
+        name,
+        k=(k, *APPEND),
+        v=(v, *APPEND),
+        rotary_cos=(rotary_cos, *ROTATE),
+        rotary_sin=(rotary_sin, *ROTATE),
+        cache_batch_idx=(cache_batch_idx, *PICK),
+        cache_leftpad=(cache_leftpad, *LEFTPAD),
+        block_table=(block_table, *PAGES),
     )
+    refuse_sinks(name, sinks, s_aux, learnable_sink)
     with torch.no_grad():
         out, lse = attend(
             q,
             k_cache,
             v_cache,
+            out=out,
             causal=causal,
-            window=window(window_size),
+            window_size=window_size,
             softmax_scale=softmax_scale,
             softcap=softcap,
             alibi_slopes=alibi_slopes,

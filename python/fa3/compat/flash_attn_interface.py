@@ -7,11 +7,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-import fa3
+from ._common import (
+    APPEND,
+    LEFTPAD,
+    PAGES,
+    PICK,
+    ROTATE,
+    Window,
+    attend,
+    cached_lengths,
+    refuse,
+    refuse_sinks,
+)
+from ._private_3 import _flash_attn_backward, _flash_attn_forward, no_splits, refuse_qv
 
-from ._common import SERVING, attend, cached_lengths, refuse, window
-
-__version__ = fa3.__version__
+__version__ = "3.0.0"  # the version whose functions these are; programs compare it
 __all__ = [
     "flash_attn_combine",
     "flash_attn_func",
@@ -20,14 +30,7 @@ __all__ = [
     "flash_attn_with_kvcache",
     "get_scheduler_metadata",
 ]
-
-
-def _refuse(function: str, qv: Tensor | None, attention_chunk: int) -> None:
-    refuse(
-        function,
-        qv=(qv, "a second query is not offered", "concatenate it with q, and v with k"),
-        attention_chunk=(attention_chunk, "chunks are not offered", "use sequence ids of fa3"),
-    )
+PRIVATE = [_flash_attn_forward, _flash_attn_backward]  # which others import all the same
 
 
 def flash_attn_func(
@@ -40,7 +43,7 @@ def flash_attn_func(
     q_descale: Tensor | None = None,
     k_descale: Tensor | None = None,
     v_descale: Tensor | None = None,
-    window_size: tuple[int, int] = (-1, -1),
+    window_size: Window = (-1, -1),
     attention_chunk: int = 0,
     softcap: float = 0.0,
     num_splits: int = 1,
@@ -48,17 +51,22 @@ def flash_attn_func(
     deterministic: bool = False,
     sm_margin: int = 0,
     return_attn_probs: bool = False,
+    *,
+    sinks: Tensor | None = None,
+    s_aux: Tensor | None = None,
+    learnable_sink: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Attention of (batch, seqlen, heads, head_dim); with return_attn_probs also the logarithms of
     the softmax's sums. num_splits, pack_gqa and sm_margin are hints that fa3 does not need."""
-    _refuse("flash_attn_func", qv, attention_chunk)
+    refuse_qv("flash_attn_func", qv, attention_chunk)
+    refuse_sinks("flash_attn_func", sinks, s_aux, learnable_sink)
     out, lse = attend(
         q,
         k,
         v,
         descales=(q_descale, k_descale, v_descale),
         causal=causal,
-        window=window(window_size),
+        window_size=window_size,
         softmax_scale=softmax_scale,
         softcap=softcap,
         deterministic=deterministic,
@@ -82,7 +90,7 @@ def flash_attn_varlen_func(
     q_descale: Tensor | None = None,
     k_descale: Tensor | None = None,
     v_descale: Tensor | None = None,
-    window_size: tuple[int, int] = (-1, -1),
+    window_size: Window = (-1, -1),
     attention_chunk: int = 0,
     softcap: float = 0.0,
     num_splits: int = 1,
@@ -90,16 +98,29 @@ def flash_attn_varlen_func(
     deterministic: bool = False,
     sm_margin: int = 0,
     return_attn_probs: bool = False,
+    *,
+    return_softmax_lse: bool = False,
+    out: Tensor | None = None,
+    page_table: Tensor | None = None,
+    block_table: Tensor | None = None,
+    sinks: Tensor | None = None,
+    s_aux: Tensor | None = None,
+    learnable_sink: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """Attention of (total, heads, head_dim), cut by cu_seqlens, int32 (batch + 1)."""
-    _refuse("flash_attn_varlen_func", qv, attention_chunk)
+    """Attention of (total, heads, head_dim), cut by cu_seqlens, int32 (batch + 1). out: a tensor to
+    write to; return_softmax_lse: another name of return_attn_probs."""
+    name = "flash_attn_varlen_func"
+    refuse_qv(name, qv, attention_chunk)
+    refuse_sinks(name, sinks, s_aux, learnable_sink)
+    refuse(name, page_table=(page_table, *PAGES), block_table=(block_table, *PAGES))
     out, lse = attend(
         q,
         k,
         v,
         descales=(q_descale, k_descale, v_descale),
+        out=out,
         causal=causal,
-        window=window(window_size),
+        window_size=window_size,
         softmax_scale=softmax_scale,
         softcap=softcap,
         cu_seqlens_q=cu_seqlens_q,
@@ -110,7 +131,7 @@ def flash_attn_varlen_func(
         seqused_kv=seqused_k,
         deterministic=deterministic,
     )
-    return (out, lse) if return_attn_probs else out
+    return (out, lse) if return_attn_probs or return_softmax_lse else out
 
 
 def flash_attn_qkvpacked_func(
@@ -120,7 +141,7 @@ def flash_attn_qkvpacked_func(
     q_descale: Tensor | None = None,
     k_descale: Tensor | None = None,
     v_descale: Tensor | None = None,
-    window_size: tuple[int, int] = (-1, -1),
+    window_size: Window = (-1, -1),
     attention_chunk: int = 0,
     softcap: float = 0.0,
     deterministic: bool = False,
@@ -186,7 +207,7 @@ def flash_attn_with_kvcache(
     v_descale: Tensor | None = None,
     softmax_scale: float | None = None,
     causal: bool = False,
-    window_size: tuple[int, int] = (-1, -1),
+    window_size: Window = (-1, -1),
     attention_chunk: int = 0,
     softcap: float = 0.0,
     rotary_interleaved: bool = True,
@@ -195,25 +216,30 @@ def flash_attn_with_kvcache(
     pack_gqa: bool | None = None,
     sm_margin: int = 0,
     return_softmax_lse: bool = False,
+    *,
+    out: Tensor | None = None,
+    block_table: Tensor | None = None,
+    sinks: Tensor | None = None,
+    s_aux: Tensor | None = None,
+    learnable_sink: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, Tensor, Tensor, Tensor]:
     """Attention on a cache of which the first cache_seqlens rows of each sequence count. No
     gradients. With return_softmax_lse: (out, lse, empty, empty), where the original may return the
-    parts of its splits."""
+    parts of its splits. cu_seqlens_k_new has no effect without k, rotary_seqlens none without
+    rotary_cos; both are refused. out: a tensor to write to."""
     name = "flash_attn_with_kvcache"
-    _refuse(name, qv, attention_chunk)
-    append = "write the new rows into the cache before the call"
-    pick = "pass the cache in the order of q"
+    refuse_qv(name, qv, attention_chunk)
+    refuse_sinks(name, sinks, s_aux, learnable_sink)
     refuse(
         name,
-        k=(k, SERVING, append),
-        v=(v, SERVING, append),
-        rotary_cos=(rotary_cos, SERVING, "rotate q and the new k before the call"),
-        rotary_sin=(rotary_sin, SERVING, "rotate q and the new k before the call"),
-        rotary_seqlens=(rotary_seqlens, SERVING, "rotate q and the new k before the call"),
-        cu_seqlens_k_new=(cu_seqlens_k_new, SERVING, append),
-        cache_batch_idx=(cache_batch_idx, SERVING, pick),
-        cache_leftpad=(cache_leftpad, SERVING, "shift the cache, or use sequence ids of fa3"),
-        page_table=(page_table, SERVING, "gather the pages"),
+        page_table=(page_table, *PAGES),
+        block_table=(block_table, *PAGES),
+        k=(k, *APPEND),
+        v=(v, *APPEND),
+        rotary_cos=(rotary_cos, *ROTATE),
+        rotary_sin=(rotary_sin, *ROTATE),
+        cache_batch_idx=(cache_batch_idx, *PICK),
+        cache_leftpad=(cache_leftpad, *LEFTPAD),
     )
     with torch.no_grad():
         out, lse = attend(
@@ -221,18 +247,16 @@ def flash_attn_with_kvcache(
             k_cache,
             v_cache,
             descales=(q_descale, k_descale, v_descale),
+            out=out,
             causal=causal,
-            window=window(window_size),
+            window_size=window_size,
             softmax_scale=softmax_scale,
             softcap=softcap,
             cu_seqlens_q=cu_seqlens_q,
             max_seqlen_q=max_seqlen_q,
             seqused_kv=cached_lengths(cache_seqlens, k_cache),
         )
-    if not return_softmax_lse:
-        return out
-    nothing = torch.empty(0, dtype=torch.float32, device=out.device)
-    return out, lse, nothing, nothing
+    return (out, lse, *no_splits(out)) if return_softmax_lse else out
 
 
 def flash_attn_combine(*arguments: Any, **named: Any) -> Any:
@@ -258,7 +282,7 @@ def get_scheduler_metadata(
     page_size: int | None = None,
     max_seqlen_k_new: int = 0,
     causal: bool = False,
-    window_size: tuple[int, int] = (-1, -1),
+    window_size: Window = (-1, -1),
     attention_chunk: int = 0,
     has_softcap: bool = False,
     num_splits: int = 0,
