@@ -40,12 +40,8 @@ def attend(
             raise ValueError(f"q_descale: given with q of {q.dtype}, need torch.float8_e4m3fn")
         return fa3.torch.attention(q, k, v, return_lse=True, **arguments)
     arguments.pop("deterministic", None)
-    scales = {
-        f"{name}_scale": None if scale is None else scale.contiguous()
-        for name, scale in zip("qkv", descales, strict=True)
-    }
-    q, k, v = (x.detach() if x.stride(-1) == 1 else x.detach().contiguous() for x in (q, k, v))
-    return fa3.attention(q, k, v, return_lse=True, **scales, **arguments)
+    scales = {f"{name}_scale": scale for name, scale in zip("qkv", descales, strict=True)}
+    return fa3.torch.attention_on_codes(q, k, v, return_lse=True, **scales, **arguments)
 
 
 def unpacked(name: str, packed: Tensor, count: int, dims: int) -> tuple[Tensor, ...]:
@@ -66,7 +62,8 @@ def cached_lengths(cache_seqlens: Tensor | int | None, cache: Tensor) -> Tensor 
         return None
     is_number = hasattr(cache_seqlens, "__index__")  # NumPy's, too
     if is_number and not isinstance(cache_seqlens, (Tensor, bool)):
-        cache_seqlens = operator.index(cache_seqlens)
+        if not torch.compiler.is_compiling():  # whose symbols it would make constants
+            cache_seqlens = operator.index(cache_seqlens)
         if not 0 <= cache_seqlens <= rows:
             raise ValueError(f"cache_seqlens: {cache_seqlens}, {need}")
         return torch.full((batch,), cache_seqlens, dtype=torch.int32, device=cache.device)
