@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Attention on codes of 8 bits as an operator, torch.ops.fa3.forward_codes."""
 
+import operator
 from typing import Any
 
 import torch
@@ -102,7 +103,7 @@ def attention_on_codes(
     left = right = None
     if window is not None:
         causal, left, right = sides(causal, window)
-    blocks = [n for name in _BLOCKS for n in given[name] or (0, 0)]
+    blocks = [n for name in _BLOCKS for n in _block(name, given[name])]
     recorded = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
     # Gradients that are to be refused are PyTorch's to find.
     direct = (
@@ -118,6 +119,14 @@ def attention_on_codes(
         *scales, blocks, out_dtype,
     )  # fmt: skip
     return (out, lse) if return_lse else out
+
+
+def _block(name: str, block: Any) -> tuple[int, int]:
+    try:
+        rows, columns = (0, 0) if block is None else map(operator.index, block)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name}: need a tuple of rows and columns") from None
+    return rows, columns
 
 
 def _named(others: tuple) -> dict[str, Any]:

@@ -149,20 +149,39 @@ _SYMBOLS = (torch.SymInt, torch.SymFloat)
 
 def number_or_tensor(name: str, x: Any, whole: bool = False) -> tuple[Tensor | None, Any]:
     """(tensor, None), or (None, what else a number was given as). A compiler's symbols stay what
-    they are: float() and int() of one would have it compile for each value."""
-    if x is None or type(x) is float or type(x) is int or isinstance(x, _SYMBOLS):
-        if whole or x is None or not torch.compiler.is_compiling() or _is_constant(x):
-            return None, x
-        return torch.ones((), dtype=torch.float64) * x, None
-    if not isinstance(x, Tensor):
-        return None, float(x) if not whole and hasattr(x, "__float__") else x
-    known = not x.is_complex() and not (whole and x.is_floating_point())
-    if x.numel() != 1 or not known:
-        kind = "a whole number" if whole else "a number"
-        raise ValueError(
-            f"{name}: {x.dtype}, shape {tuple(x.shape)}, need {kind}, or a tensor of one"
-        )
-    return x, None
+    they are: float() and operator.index() of one would have it compile for each value."""
+    if x is None:
+        return None, None
+    if isinstance(x, Tensor):
+        known = not x.is_complex() and not (whole and x.is_floating_point())
+        if x.numel() != 1 or not known:
+            kind = "a whole number" if whole else "a number"
+            raise ValueError(
+                f"{name}: {x.dtype}, shape {tuple(x.shape)}, need {kind}, or a tensor of one"
+            )
+        return x, None
+    if type(x) is int or isinstance(x, torch.SymInt):
+        number = x
+    elif not whole and (type(x) is float or isinstance(x, torch.SymFloat)):
+        number = x
+    else:
+        number = _converted(name, x, whole)
+    if whole or not torch.compiler.is_compiling() or _is_constant(number):
+        return None, number
+    if number == 0:  # one guard: of a default that a compiler takes for one that changes
+        return None, 0.0
+    return torch.ones((), dtype=torch.float64) * number, None
+
+
+def _converted(name: str, x: Any, whole: bool) -> float | int:
+    """Of NumPy's numbers, say."""
+    try:
+        if not whole and not hasattr(x, "__float__"):  # which text has not, but float() takes
+            raise TypeError
+        return operator.index(x) if whole else float(x)
+    except TypeError:
+        kind = "an integer in range" if whole else "a number"
+        raise TypeError(f"{name}: {x!r}, need {kind}") from None
 
 
 def _is_constant(x: Any) -> bool:
