@@ -72,7 +72,9 @@ def test_gradient_through_lse(device):
 
 @each_type
 @pytest.mark.parametrize("d", [32, 13])
-@pytest.mark.parametrize("terms", [{}, {"causal": True, "softcap": 2.0}, {"window": (6, 2)}], ids=str)
+@pytest.mark.parametrize(
+    "terms", [{}, {"causal": True, "softcap": 2.0}, {"window": (6, 2)}], ids=str
+)
 def test_gradient(device, dtype, d, terms):
     """Measured by the terms of its sum, which cancel. Where d is odd a GPU pads."""
     inputs = qkv(dtype, device, d=d, d_v=d)
@@ -107,7 +109,9 @@ def test_gradient_is_of_dq_before_rounding(device, dtype):
 
 
 @each_device
-@pytest.mark.parametrize("shape, dtype", [((), torch.float64), ((1,), torch.bfloat16), ((1, 1), None)])
+@pytest.mark.parametrize(
+    "shape, dtype", [((), torch.float64), ((1,), torch.bfloat16), ((1, 1), None)]
+)
 def test_gradient_is_like_the_scale(device, shape, dtype):
     """Also on another device than q's, and where only the scale requires a gradient."""
     inputs = qkv(some(device), device, grad=False)

@@ -52,8 +52,8 @@ def attention(
       causal … top_left: as in fa3.attention. attn_mask: a type that differs from q's becomes
         float32; its gradient has its shape. On a GPU with 16-bit tensors.
       softmax_scale: 0, too: all keys that a query sees count alike. A tensor of one element that
-        requires a gradient gets Σ dq∘q / softmax_scale, from dq before it is rounded to 16 bits, for
-        which a backward takes another 8 bytes for each element of q.
+        requires a gradient gets Σ dq∘q / softmax_scale, from dq before it is rounded to 16 bits;
+        such a backward takes another 8 bytes for each element of q.
       softmax_scale, softcap, max_seqlen_q, max_seqlen_kv: numbers or tensors of one element, which
         are read when the operator runs; to read one on a GPU waits for it, and cannot be captured
         in a CUDA graph. softcap has no gradient.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs the library on tensors of PyTorch: a context for each device, PyTorch's stream and memory."""
+"""Runs the library on tensors of PyTorch: a context for each device, its stream and memory."""
 
 import os
 from typing import Any
