@@ -119,6 +119,22 @@ def test_vmap_and_views(device):
     assert torch.equal(ours(*(spread[..., ::2],) * 3), ours(*(x[0],) * 3))
 
 
+def test_workspaces_of_tensors_of_a_gpu_are_pytorchs(monkeypatch):
+    """Here on the CPU, which decodes in one; gpu_test.py captures graphs."""
+    asked = []
+
+    def allocate(like, stream, size):
+        asked.append(size)
+        return torch.empty(size, dtype=torch.uint8)
+
+    x = codes("cpu")
+    want = fa3.attention(x, x, x)
+    monkeypatch.setattr(fa3._plan, "_is_torch_cuda", lambda x: isinstance(x, torch.Tensor))
+    monkeypatch.setattr(fa3._plan, "_workspace", allocate)
+    assert torch.equal(fa3.attention(x, x, x), want)
+    assert asked == [fa3.Plan(fa3.attention, x, x, x).workspace_bytes] and asked[0] > 0
+
+
 def test_refused():
     x = codes("cpu")
     q = fa3.quantize(torch.randn(2, 48, 4, 64))

@@ -107,6 +107,21 @@ def test_max_seqlen_as_a_tensor(device, backend):
     assert torch.equal(torch.autograd.grad(got, x, dout)[0], torch.autograd.grad(want, x, dout)[0])
 
 
+def test_max_seqlen_as_a_tensor_with_a_mask_of_its_columns():
+    """Which nobody knows before the run; the run refuses what does not fit."""
+    q, x, cu = normal(2, 5, 2, 16), normal(10, 2, 16), torch.tensor([0, 3, 10], dtype=torch.int32)
+
+    def call(q, x, cu, mask):
+        longest = (cu[1:] - cu[:-1]).max()
+        return attention(q, x, x, cu_seqlens_kv=cu, max_seqlen_kv=longest, attn_mask=mask)
+
+    compiled, mask = torch.compile(call, backend="eager", fullgraph=True), normal(5, 7)
+    want = attention(q, x, x, cu_seqlens_kv=cu, max_seqlen_kv=7, attn_mask=mask)
+    assert torch.equal(compiled(q, x, cu, mask), want)
+    with pytest.raises(ValueError, match=r"attn_mask.shape\[3\]=9"):
+        compiled(q, x, cu, normal(5, 9))
+
+
 @each_device
 def test_learnable_scale_in_a_compiled_step(device):
     inputs = qkv(some(device), device)
