@@ -8,6 +8,7 @@ import torch
 import torch._dynamo
 from fa3.compat.flash_attn import flash_attn_varlen_func
 from fa3.compat.flash_attn_interface import flash_attn_with_kvcache
+from fa3.torch.function import TELLS_CONSTANTS
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch_kit import DEVICES, normal, qkv
@@ -43,9 +44,14 @@ NUMBERS = {
 }
 
 
+FLOATS = ("softmax_scale", "integer softmax_scale", "softcap", "scale")
+
+
 @each_device
 @pytest.mark.parametrize("name", NUMBERS)
 def test_compiled_twice_for_many_values(device, name):
+    if name in FLOATS and not TELLS_CONSTANTS:
+        pytest.skip("PyTorch compiles for each value of a float")
     q, k, _ = qkv(some(device), device, batch=2, rows=16, keys=16, heads_kv=4, grad=False)
     call, counter = NUMBERS[name], CompileCounterWithBackend("eager")
     compiled = torch.compile(call, backend=counter, fullgraph=True)
@@ -70,6 +76,7 @@ def test_max_seqlen_that_changes(device):
     assert counter.frame_count == 2
 
 
+@pytest.mark.skipif(not TELLS_CONSTANTS, reason="PyTorch compiles for each value of a float")
 def test_scale_that_changes_in_a_step_by_inductor():
     """Which compiles for each value of a float that is no tensor, where Dynamo does not."""
     inputs = qkv(heads_kv=4)
@@ -84,6 +91,15 @@ def test_scale_that_changes_in_a_step_by_inductor():
         want = torch.autograd.grad(loss(*inputs, scale), inputs)
         assert all(torch.equal(a, b) for a, b in zip(got, want, strict=True))
     assert counter.frame_count == 2
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_sdpa_compiled(dynamic):
+    x = normal(2, 4, 9, 16)
+    sdpa = fa3.torch.scaled_dot_product_attention
+    compiled = torch.compile(sdpa, backend="eager", fullgraph=True, dynamic=dynamic)
+    assert torch.equal(compiled(x, x, x), sdpa(x, x, x))
+    assert torch.equal(compiled(x, x, x, dropout_p=0), sdpa(x, x, x))
 
 
 # ---- Numbers that are tensors -------------------------------------------------------------------

@@ -291,6 +291,9 @@ def test_dropout_that_is_none(p):
         fa3.torch.scaled_dot_product_attention(X, X, X, dropout_p=p)
     with pytest.raises(RuntimeError):
         theirs(X, X, X, dropout_p=p)
+    for p in (None, "0"):
+        with pytest.raises(TypeError, match="dropout_p: .*, need a number"):
+            fa3.torch.scaled_dot_product_attention(X, X, X, dropout_p=p)
     for p in (0.1, 1, True):
         with pytest.raises(NotImplementedError, match="dropout is not offered"):
             fa3.torch.scaled_dot_product_attention(X, X, X, dropout_p=p)

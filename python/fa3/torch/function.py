@@ -144,6 +144,8 @@ def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
         raise NotImplementedError(f"q: on {q.device}, need the CPU or a CUDA GPU")
 
 
+# Before, torch.compile made floats constants, or did not let what it traces ask whether they are.
+TELLS_CONSTANTS = tuple(int(n) for n in torch.__version__.split(".")[:2]) >= (2, 9)
 _SYMBOLS = (torch.SymInt, torch.SymFloat)
 
 
@@ -187,9 +189,11 @@ def _converted(name: str, x: Any, whole: bool) -> float | int:
 def _is_constant(x: Any) -> bool:
     """Of a number under a compiler. Inductor compiles anew for each value of one that changes and
     is no tensor."""
-    from torch.fx.experimental import symbolic_shapes
+    if not TELLS_CONSTANTS:
+        return True
+    from torch.fx.experimental.symbolic_shapes import has_static_value
 
-    return not hasattr(symbolic_shapes, "has_static_value") or symbolic_shapes.has_static_value(x)
+    return has_static_value(x)
 
 
 def sides(causal: bool, window: tuple[int | None, int | None]) -> tuple[bool, int, int]:

@@ -37,6 +37,8 @@ def scaled_dot_product_attention(
     Raises:
       as fa3.torch.attention.
     """
+    if not isinstance(dropout_p, (int, float)) and not hasattr(dropout_p, "__float__"):
+        raise TypeError(f"dropout_p: {dropout_p!r}, need a number")
     if not 0 <= dropout_p <= 1:
         raise ValueError(f"dropout_p: {dropout_p}, need a probability, 0 to 1; only 0 is offered")
     if dropout_p > 0:
