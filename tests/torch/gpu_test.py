@@ -232,13 +232,15 @@ def test_fake_tensors_are_held_against_the_gpu():
 
 
 def test_graph_with_a_scale_on_the_cpu():
-    """Read while capturing; one on the GPU cannot be."""
+    """Read while capturing; one on the GPU is refused by name."""
     inputs = qkv(BF16, "cuda", rows=300, keys=300, grad=False)
     scale = torch.tensor(0.2)
     graph, out = captured(lambda: fa3.torch.attention(*inputs, softmax_scale=scale))
     graph.replay()
     torch.cuda.synchronize()
     assert torch.equal(out, fa3.torch.attention(*inputs, softmax_scale=0.2))
+    with pytest.raises(RuntimeError, match="softmax_scale: a tensor on cuda:0.*on the CPU"):
+        captured(lambda: fa3.torch.attention(*inputs, softmax_scale=scale.cuda()))
 
 
 @pytest.mark.filterwarnings("ignore:FlashAttention3")

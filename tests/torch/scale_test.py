@@ -2,6 +2,8 @@
 """scale_test.py — gradients of softmax_scale, a scale of 0, and which gradients are refused."""
 
 import fa3
+import fa3.compat.flash_attn as two
+import fa3.compat.flash_attn_interface as three
 import fa3.torch
 import pytest
 import torch
@@ -193,13 +195,20 @@ def test_a_scale_of_0(device):
 def test_scales_of_sdpa(device, scale):
     inputs = [x.transpose(1, 2) for x in qkv(some(device), device, heads_kv=4, grad=False)]
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
-        exact = [x.double() for x in inputs]
-        if isinstance(scale, float) and scale < 0:  # whose root PyTorch would take
-            want = theirs(-exact[0], *exact[1:], scale=-scale)
-        else:
-            want = theirs(*exact, scale=float(scale))
+        want = theirs(*(x.double() for x in inputs), scale=float(scale))
     got = fa3.torch.scaled_dot_product_attention(*inputs, scale=scale)
     assert_close(got, want, BOUND[some(device)])
+
+
+@pytest.mark.parametrize("family", [two, three])
+def test_learnable_scale_of_flash_attn_func(family):
+    inputs = qkv(grad=False)
+    scale = torch.tensor(0.3, requires_grad=True)
+    out = family.flash_attn_func(*inputs, softmax_scale=scale, causal=True)
+    want, _ = attend(*inputs, scale=scale.double(), causal=True)
+    (got,) = torch.autograd.grad(out.square().sum(), scale)
+    (want,) = torch.autograd.grad(want.square().sum(), scale)
+    assert_close(got, want, 1e-5)
 
 
 def test_learnable_scale_of_sdpa():

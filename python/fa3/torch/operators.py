@@ -58,14 +58,23 @@ def read(tensors: tuple, numbers: tuple) -> tuple:
     scale, cap, longest_q, longest_kv = tensors
     max_q, max_kv, causal, left, right, top_left, softmax_scale, softcap, deterministic = numbers
     if longest_q is not None and max_q is None:
-        max_q = longest_q.item()
+        max_q = _read("max_seqlen_q", longest_q)
     if longest_kv is not None and max_kv is None:
-        max_kv = longest_kv.item()
+        max_kv = _read("max_seqlen_kv", longest_kv)
     if scale is not None and softmax_scale is None:
-        softmax_scale = float(scale.item())
+        softmax_scale = float(_read("softmax_scale", scale))
     if cap is not None and not softcap:
-        softcap = float(cap.item())
+        softcap = float(_read("softcap", cap))
     return max_q, max_kv, causal, left, right, top_left, softmax_scale, softcap, deterministic
+
+
+def _read(name: str, x: Tensor) -> float | int:
+    if x.is_cuda and torch.cuda.is_current_stream_capturing():
+        raise RuntimeError(
+            f"{name}: a tensor on {x.device}, which cannot be read while a CUDA graph is captured; "
+            "pass a number, or a tensor on the CPU"
+        )
+    return x.item()
 
 
 def common(rest: tuple) -> dict[str, Any]:
