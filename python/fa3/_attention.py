@@ -126,7 +126,7 @@ def attention(
     if softmax_scale is not None:
         _scale(fields, softmax_scale)
     if softcap:
-        fields["softcap"] = softcap
+        fields["softcap"] = _number("softcap", softcap)
     if cu_seqlens_q is not None:
         fields["cu_seqlens_q"] = cu_seqlens_q
     if cu_seqlens_kv is not None:
@@ -254,7 +254,7 @@ def attention_backward(
     if softmax_scale is not None:
         _scale(fields, softmax_scale)
     fields.update(
-        softcap=softcap,
+        softcap=_number("softcap", softcap),
         cu_seqlens_q=cu_seqlens_q,
         cu_seqlens_kv=cu_seqlens_kv,
         max_seqlen_q=max_seqlen_q,
@@ -306,7 +306,18 @@ def _mask(fields: dict, causal: bool, window: tuple[int | None, int | None] | No
 def _scale(fields: dict, softmax_scale: float) -> None:
     if softmax_scale == 0:
         raise ValueError("softmax_scale: 0, need another number, or None for 1/√head_dim")
-    fields["softmax_scale"] = softmax_scale
+    fields["softmax_scale"] = _number("softmax_scale", softmax_scale)
+
+
+def _number(name: str, x: Any) -> Any:
+    """x, unless it is a tensor of PyTorch's whose gradient would be lost without a word."""
+    if getattr(x, "requires_grad", False):
+        use = "use fa3.torch, or" if name == "softmax_scale" else "pass"
+        raise ValueError(
+            f"{name}: requires a gradient, which this function does not record; {use} "
+            f"{name}.detach()"
+        )
+    return x
 
 
 def _unpack(fields: dict, **given: Any) -> tuple[Array, Array, Array]:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Plans, explain() and supported(): the arguments of a call without, or before, the call."""
 
+import functools
 import json
 import sys
 from collections.abc import Callable
@@ -21,15 +22,39 @@ def execute(
     written: tuple[Array | None, ...] = (),
 ) -> None:
     """Runs one operation of the C interface, or hands it to what stands in for a context. written:
-    outputs that are the caller's own."""
+    outputs that are the caller's own. Tensors of PyTorch on a GPU have their workspace from its
+    allocator, so that a CUDA graph may capture the call."""
     if context is None or type(context) is _fa3.Context:
-        _fa3.run(op, fields, how, context, stream)
+        like = fields["x" if op == QUANTIZE else "q"]
+        allocate = None
+        if _is_torch_cuda(like):
+            allocate = functools.partial(_workspace, like, stream)
+        _fa3.run(op, fields, how, context, stream, allocate)
     elif isinstance(context, _StandIn):
         context.take(op, fields, how, stream)
     else:
         raise TypeError(f"context: {type(context).__name__}, need a fa3.Context or None")
     if written and type(context) is not _Recorder:
         mark_written(written)
+
+
+def _is_torch(array: Array) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(array, torch.Tensor)
+
+
+def _is_torch_cuda(array: Array) -> bool:
+    return getattr(array, "is_cuda", False) and _is_torch(array)
+
+
+def _workspace(like: Array, stream: int | None, size: int) -> Array:
+    """`size` bytes where `like` is, for work on this stream."""
+    if stream is None or not _is_torch_cuda(like):
+        return empty(like, (size,), "uint8")
+    cuda = sys.modules["torch"].cuda
+    # Memory of PyTorch's that other streams have freed may still be in use there.
+    with cuda.stream(cuda.ExternalStream(max(stream, 0), like.device)):
+        return empty(like, (size,), "uint8")
 
 
 class _StandIn:
@@ -141,14 +166,10 @@ class _Runner(_StandIn):
                 workspace = kept = plan._spare.pop()
             except IndexError:
                 like = fields["x"] if op == QUANTIZE else fields["q"]
-                workspace = empty(like, (plan.workspace_bytes,), "uint8")
-                torch = sys.modules.get("torch")
-                if torch is None or not isinstance(workspace, torch.Tensor):
-                    # On a GPU the work is only enqueued when it returns.
-                    kept = workspace if _is_on_host(workspace) else None
-                elif workspace.is_cuda and stream is not None:
-                    # PyTorch may hand the memory out again once this stream has come so far.
-                    workspace.record_stream(torch.cuda.ExternalStream(max(stream, 0)))
+                workspace = _workspace(like, stream, plan.workspace_bytes)
+                # PyTorch keeps memory itself. On a GPU the work is only enqueued when it returns.
+                if not _is_torch(workspace) and _is_on_host(workspace):
+                    kept = workspace
         plan._plan.run(fields, how, workspace, stream)
         if kept is not None:
             plan._spare.append(kept)

@@ -26,7 +26,7 @@ BAD = {
     "bool": (ValueError, "q.dtype=bool, need f32", lambda: attention(*3 * [X > 0])),
     "mixed": (NotImplementedError, "k.dtype=f16 differs", lambda: attention(X, HALF, HALF)),
     "keys": (ValueError, r"v.shape\[1\]=5", lambda: attention(X, X, X[:, :5])),
-    "scale": (ValueError, "softmax_scale: 0", lambda: attention(X, X, X, softmax_scale=0)),
+    "scale": (ValueError, "softmax_scale: 0", lambda: fa3.attention(X, X, X, softmax_scale=0)),
     "window": (TypeError, "window: 3", lambda: attention(X, X, X, window=3)),
     "left": (ValueError, r"window\[0\]=-3", lambda: attention(X, X, X, window=(-3, 0))),
     "precision": (ValueError, 'precision: "x"', lambda: attention(X, X, X, precision="x")),

@@ -2,6 +2,7 @@
 """gpu_test.py — what only a GPU has: streams, graphs, PyTorch's allocator. Skipped without one."""
 
 import fa3
+import fa3.compat.flash_attn_interface as three
 import fa3.torch
 import pytest
 import torch
@@ -99,6 +100,147 @@ def test_unaligned_tensors_are_copied():
     assert_close(fa3.torch.attention(q, q, q), attend(q, q, q)[0], BOUND[BF16])
     with pytest.raises(NotImplementedError, match="16"):
         fa3.attention(q, q, q)
+
+
+# ---- 8 bits: a workspace for images of V from 4096 keys on, and more with means ------------------
+
+
+def codes_of(rows=4096, heads=4):
+    """E4M3 codes and a scale for each head of a sequence."""
+    x = [normal(2, rows, heads, 128, device="cuda").to(torch.float8_e4m3fn) for _ in "qkv"]
+    return x, {f"{name}_descale": torch.rand(2, heads, device="cuda") + 0.5 for name in "qkv"}
+
+
+def needs_a_workspace(x, how):
+    plan = fa3.Plan(fa3.attention, *x, causal=True, return_lse=True,
+                    **{name.replace("descale", "scale"): s for name, s in how.items()})  # fmt: skip
+    return plan.workspace_bytes > 0
+
+
+def test_graph_of_8_bits():
+    x, how = codes_of()
+    assert needs_a_workspace(x, how)
+    graph, out = captured(lambda: three.flash_attn_func(*x, causal=True, **how))
+    for _ in range(3):
+        for t in x:
+            t.copy_(normal(*t.shape, device="cuda").to(t.dtype))
+        for s in how.values():
+            s.uniform_(0.5, 1.5)
+        graph.replay()
+        torch.cuda.synchronize()
+        want = three.flash_attn_func(*(t.clone() for t in x), causal=True, **how)
+        assert torch.equal(out, want)
+
+
+def test_graph_of_a_cache_in_8_bits():
+    x, how = codes_of()
+    q, used = x[0][:, :1].contiguous(), torch.full((2,), 9, dtype=torch.int32, device="cuda")
+
+    def step():
+        return three.flash_attn_with_kvcache(q, *x[1:], cache_seqlens=used, **how)
+
+    graph, out = captured(step)
+    for length in (4096, 700):
+        used.fill_(length)
+        graph.replay()
+        torch.cuda.synchronize()
+        assert torch.equal(out, step())
+
+
+def test_8_bits_on_a_side_stream():
+    x, how = codes_of()
+    want = three.flash_attn_func(*x, causal=True, **how)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        half = [(t.float() / 2).to(t.dtype) for t in x]  # exact
+        three.flash_attn_func(*half, causal=True, **how)
+        torch.cuda._sleep(50_000_000)
+        for a, b in zip(half, x, strict=True):
+            a.copy_(b)
+        out = three.flash_attn_func(*half, causal=True, **how)
+        assert not stream.query()
+    stream.synchronize()
+    assert torch.equal(out, want)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_8_bits_compiled(backend):
+    x, how = codes_of(rows=300)
+    compiled = torch.compile(
+        lambda q, k, v: three.flash_attn_func(q, k, v, causal=True, **how),
+        backend=backend, fullgraph=True,
+    )  # fmt: skip
+    assert torch.equal(compiled(*x), three.flash_attn_func(*x, causal=True, **how))
+    with torch._subclasses.fake_tensor.FakeTensorMode() as mode:
+        fakes = [mode.from_tensor(t) for t in x]
+        assert fa3.torch.attention_on_codes(*fakes).shape == x[0].shape
+        wide = torch.empty(1, 300, 4, 264, dtype=torch.float8_e4m3fn, device="cuda")
+        with pytest.raises(NotImplementedError, match="up to 256"):  # the GPU's limit
+            fa3.torch.attention_on_codes(wide, wide, wide)
+
+
+def test_workspaces_of_fa3_are_pytorchs():
+    """Of tensors of PyTorch, codes or not, whatever the call: so that a graph may capture it."""
+    x, how = codes_of()
+    how = {name.replace("descale", "scale"): s for name, s in how.items()}
+    wide = [normal(2, 4096, 4, 128, dtype=BF16, device="cuda") for _ in "qkv"]
+    out, lse = fa3.attention(*wide, return_lse=True)
+    calls = (
+        lambda: fa3.attention(*x, causal=True, **how),
+        lambda: fa3.attention(*wide, precision="eight_bit"),
+        lambda: fa3.quantize(wide[1], offset=True),
+        lambda: fa3.attention_backward(out, *wide, out, lse, deterministic=True),
+    )
+    for call in calls:
+        graph, result = captured(call)
+        graph.replay()
+        torch.cuda.synchronize()
+        again = call()
+        pairs = zip(result, again) if isinstance(result, tuple) else [(result, again)]
+        for a, b in pairs:
+            if isinstance(a, torch.Tensor):
+                assert torch.equal(a.view(torch.uint8), b.view(torch.uint8))
+
+
+def test_workspace_on_a_stream_by_its_pointer():
+    """Two calls at once, on two streams, have two workspaces."""
+    wide = [normal(2, 4096, 4, 128, dtype=BF16, device="cuda") for _ in "qkv"]
+    want = fa3.attention(*wide, precision="eight_bit")
+    streams = [torch.cuda.Stream() for _ in range(2)]
+    torch.cuda.synchronize()
+    outs = []
+    for _ in range(4):
+        for s in streams:
+            outs.append(fa3.attention(*wide, precision="eight_bit", stream=s.cuda_stream))
+    torch.cuda.synchronize()
+    assert all(torch.equal(out, want) for out in outs)
+
+
+# ---- Scales -------------------------------------------------------------------------------------
+
+
+def test_fake_tensors_are_held_against_the_gpu():
+    with torch._subclasses.fake_tensor.FakeTensorMode():
+        x = torch.empty(2, 300, 4, 64, device="cuda")
+        with pytest.raises(NotImplementedError, match="f32"):
+            fa3.torch.attention(x, x, x)
+        x = torch.empty(2, 300, 4, 20, dtype=BF16, device="cuda")  # padded
+        assert fa3.torch.attention(x, x, x).shape == x.shape
+        with pytest.raises(ValueError, match="k: on cpu, need cuda:0 as q"):
+            fa3.torch.attention(x, torch.empty(2, 300, 4, 20, dtype=BF16), x)
+
+
+def test_graph_with_a_scale_on_the_cpu():
+    """Read while capturing; one on the GPU is refused by name."""
+    inputs = qkv(BF16, "cuda", rows=300, keys=300, grad=False)
+    scale = torch.tensor(0.2)
+    graph, out = captured(lambda: fa3.torch.attention(*inputs, softmax_scale=scale))
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(out, fa3.torch.attention(*inputs, softmax_scale=0.2))
+    with pytest.raises(RuntimeError, match="softmax_scale: a tensor on cuda:0.*on the CPU"):
+        captured(lambda: fa3.torch.attention(*inputs, softmax_scale=scale.cuda()))
 
 
 @pytest.mark.filterwarnings("ignore:FlashAttention3")

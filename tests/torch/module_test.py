@@ -328,7 +328,7 @@ def test_nothing_is_copied(monkeypatch):
     seen = []
     attention = fa3.torch.attention
     monkeypatch.setattr(
-        fa3.torch, "attention", lambda *x, **how: seen.extend(x) or attention(*x, **how)
+        fa3.torch.module, "attention", lambda *x, **how: seen.extend(x) or attention(*x, **how)
     )
     module = made(SMALL)
     outputs = []
@@ -390,13 +390,13 @@ def test_examples(monkeypatch, tmp_path, capsys, name, arguments):
 @pytest.fixture
 def anew():
     """As in a process that has used no module yet."""
-    said = set(fa3._module._said)
-    fa3._module._said.clear()
-    fa3._module._decide.cache_clear()
+    said = set(fa3.torch.module._said)
+    fa3.torch.module._said.clear()
+    fa3.torch.module._decide.cache_clear()
     yield
-    fa3._module._said.clear()
-    fa3._module._said.update(said)
-    fa3._module._decide.cache_clear()
+    fa3.torch.module._said.clear()
+    fa3.torch.module._said.update(said)
+    fa3.torch.module._decide.cache_clear()
 
 
 def test_says_once_where_it_computes(anew):
@@ -418,7 +418,7 @@ def test_says_once_where_it_computes(anew):
 def test_pytorch_stands_in(anew, monkeypatch, terms):
     declined = fa3.Support(False, "no such kernel")
     monkeypatch.setattr(fa3, "supported", lambda *problem, **terms: declined)
-    monkeypatch.setattr(fa3.torch, "attention", None)
+    monkeypatch.setattr(fa3.torch.module, "attention", None)
     module = made({**SMALL, "use_fp8": True})
     x, mask = normal(2, 12, 96, grad=True), normal(12, 12)
     mask = {"bool": mask < 1.5, "float": mask, "both": mask}.get(terms)

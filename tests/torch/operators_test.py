@@ -17,11 +17,11 @@ def some(device):
 
 def arguments(q, k, v, *, lengths=(None,) * 4, longest=(None, None), causal=False,
               window=(None, None), mask=None, top_left=False, scale=None, softcap=0.0,
-              deterministic=False):  # fmt: skip
+              deterministic=False, read=(None,) * 4):  # fmt: skip
     others = (None,) * 3  # slopes and ids
     return (
-        q, k, v, *lengths, *others, mask, *longest, causal, *window, top_left, scale, softcap,
-        deterministic,
+        q, k, v, *lengths, *others, mask, *read, *longest, causal, *window, top_left, scale,
+        softcap, deterministic,
     )  # fmt: skip
 
 
@@ -56,7 +56,7 @@ def test_opcheck(device, name):
         out, lse = forward(*inputs, *common[3:], "default", 0, 0)
         dout = torch.randn_like(out)
         of_mask = name == "mask"
-        for needs in ((True, True, True, of_mask), (True, False, True, False)):
+        for needs in ((True, True, True, of_mask, False), (True, False, True, False, False)):
             torch.library.opcheck(
                 torch.ops.fa3.backward.default,
                 (dout, None, *inputs, out, lse, *common[3:], *needs),
@@ -141,7 +141,7 @@ def test_checkpointing(device, reentrant):
 @pytest.mark.parametrize("compiled", [False, True])
 def test_second_derivatives_are_refused(device, compiled):
     q, k, v = qkv(some(device), device)
-    take = torch.ops.fa3.forward if compiled else fa3.torch._attend
+    take = torch.ops.fa3.forward if compiled else fa3.torch.autograd.attend
     out, _ = take(*arguments(q, k, v), "default", 0, 0)
     (dq,) = torch.autograd.grad(out.sum(), q, create_graph=True)
     with pytest.raises(NotImplementedError, match="second derivatives are not offered"):
@@ -257,7 +257,7 @@ def test_determinism_is_an_argument_of_the_operator(asked, option):
         out.sum().backward()
     (forward, given), (backward, later) = seen.calls
     assert (forward, backward) == ("fa3::forward", "fa3::backward")
-    assert given[-4] is later[-5] is (asked or bool(option))
+    assert given[-4] is later[-6] is (asked or bool(option))
 
 
 def test_fake_and_meta_tensors():

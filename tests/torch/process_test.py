@@ -48,8 +48,8 @@ def test_number_of_threads():
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(1)
-        context = fa3.torch._context(torch.device("cpu"))
+        context = fa3.torch.run.context(torch.device("cpu"))
         assert context.info()["num_threads"] == 1
-        assert fa3.torch._context(torch.device("cpu")) is context
+        assert fa3.torch.run.context(torch.device("cpu")) is context
     finally:
         torch.set_num_threads(before)

@@ -105,8 +105,7 @@ def _attend_codes(
         f"{name}_scale": _scale(f"{name}_descale", scale, batch, k.shape[-2])
         for name, scale in zip("qkv", descales, strict=True)
     }
-    q, k, v = (x.detach() if x.stride(-1) == 1 else x.detach().contiguous() for x in (q, k, v))
-    return fa3.attention(q, k, v, return_lse=True, **scales, **arguments)
+    return fa3.torch.attention_on_codes(q, k, v, return_lse=True, **scales, **arguments)
 
 
 def _scale(name: str, scale: Tensor | None, batch: int, heads_kv: int) -> Tensor | None:

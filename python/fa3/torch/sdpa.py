@@ -4,7 +4,7 @@
 import torch
 from torch import Tensor
 
-import fa3.torch
+from .function import attention
 
 
 def scaled_dot_product_attention(
@@ -14,7 +14,7 @@ def scaled_dot_product_attention(
     attn_mask: Tensor | None = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
-    scale: float | None = None,
+    scale: float | Tensor | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
     """torch.nn.functional.scaled_dot_product_attention by fa3.
@@ -25,10 +25,10 @@ def scaled_dot_product_attention(
         where there are four dimensions.
       attn_mask: what broadcasts to (…, seqlen_q, seqlen_kv): bool, where False hides a key, or
         numbers that are added to the scores. On a GPU with 16-bit tensors.
-      dropout_p: 0; others are refused.
+      dropout_p: 0; others are refused: probabilities with NotImplementedError.
       is_causal: query i sees keys up to i: top-left aligned, as PyTorch has it. And attn_mask,
         where both are given, which PyTorch refuses.
-      scale: None = 1/√head_dim.
+      scale: None = 1/√head_dim. A tensor of one element that requires a gradient gets it.
       enable_gqa: query's heads may be a multiple of those of key and value.
 
     Returns:
@@ -37,6 +37,10 @@ def scaled_dot_product_attention(
     Raises:
       as fa3.torch.attention.
     """
+    if not isinstance(dropout_p, (int, float)) and not hasattr(dropout_p, "__float__"):
+        raise TypeError(f"dropout_p: {dropout_p!r}, need a number")
+    if not 0 <= dropout_p <= 1:
+        raise ValueError(f"dropout_p: {dropout_p}, need a probability, 0 to 1; only 0 is offered")
     if dropout_p > 0:
         raise NotImplementedError(
             f"dropout_p: {dropout_p}, need 0: dropout is not offered yet; take torch.nn.functional."
@@ -76,7 +80,7 @@ def scaled_dot_product_attention(
             attn_mask = attn_mask[..., :queries]
     elif is_causal and queries > keys:  # j ≤ i, counted from the bottom right
         window = (None, queries - keys)
-    out = fa3.torch.attention(
+    out = attention(
         query, key, value, causal=is_causal and window is None, window=window,
         softmax_scale=scale, attn_mask=attn_mask,
     )  # fmt: skip

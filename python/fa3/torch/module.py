@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 import fa3
-import fa3.torch  # which imports this first
+
+from .function import attention
 
 # Keys of a config and what stands for those that are absent.
 DEFAULTS = {
@@ -103,7 +104,7 @@ class FlashAttention3Core(nn.Module):
         if precision is None:
             out = _by_pytorch(q, k, v, causal, attn_mask)
         else:
-            out = fa3.torch.attention(
+            out = attention(
                 q, k, v, causal=causal, attn_mask=attn_mask, precision=precision, fp8_block=block
             )
         return out.to(kept).transpose(1, 2)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._plan import QUANTIZE
+from .._plan import QUANTIZE
 
 
 def fit(x: Tensor) -> Tensor:
@@ -48,7 +48,7 @@ def check_block(columns: int, precision: str, q: Tensor, v: Tensor) -> None:
 
 def in_blocks(fields: dict[str, Any], columns: int, execute: Callable) -> dict[str, Any]:
     """The fields of E4M3 codes for the q, k and v of `fields`: a scale for each token and `columns`
-    columns. execute: of fa3.torch, runs an operation on a device."""
+    columns. execute: of run.py."""
     found: dict[str, Any] = {}
     for name in "qkv":
         x = fields[name]
