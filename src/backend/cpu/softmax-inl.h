@@ -300,8 +300,7 @@ HWY_ATTR void row_sums(const GradBlock& block, float* largest, float* sum) {
     VF total = hn::Mul(load(sum + i), exp2(hn::Mul(hn::Sub(before, shift), c)));
     for (int r = 0; r < block.rows; ++r)
       if (sees(r))
-        total = hn::Add(
-            total, exp2(hn::Mul(hn::Sub(load(block.s + r * block.ld + i), shift), c)));
+        total = hn::Add(total, exp2(hn::Mul(hn::Sub(load(block.s + r * block.ld + i), shift), c)));
     store(m, largest + i);
     store(total, sum + i);
   }
