@@ -15,7 +15,7 @@ import sys
 
 import gpu_run
 import torch
-from fa3_ctypes import Fa3Error, backward_args
+from fa3_ctypes import Context, Fa3Error, Library, backward_args
 from fwd8_gpu import Contender
 from gpu_run import HIDDEN, TOKENS, emit, measure, stream_handle
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -100,7 +100,7 @@ def error_of(o, x, mask):
     return ((ours - want).square().mean().sqrt() / want.square().mean().sqrt()).item()
 
 
-def cell(context, kind, d, n, backward, rounds, out):
+def cell(context, others, kind, d, n, backward, rounds, out):
     batch, heads = max(TOKENS // n, 1), HIDDEN // d
     x = [torch.randn(batch, n, heads, d, device="cuda").bfloat16() for _ in "qkv"]
     dout = torch.randn_like(x[0]) if backward else None
@@ -122,6 +122,8 @@ def cell(context, kind, d, n, backward, rounds, out):
             emit(out, {"check": f"mask_{kind}_{name}_d{d}_s{n}", "relative_error": error,
                        "failures": int(not error < 0.01)})
         found[f"fa3_{name}"] = Backward(context, forward, dout, four) if backward else forward
+        for other, of_other in others.items() if backward else ():
+            found[f"fa3_{other}_{name}"] = Backward(of_other, forward, dout, four)
     for name, backend in PEERS.items():
         for of, mask in by_type.items():
             if of == "f32":  # PyTorch takes bool or the type of q
@@ -150,7 +152,7 @@ def gradient_error(got, x, mask, dout):
     return ((ours - want).square().mean().sqrt() / want.square().mean().sqrt()).item()
 
 
-def gradient_cell(context, d, n, rounds, out):
+def gradient_cell(context, others, d, n, rounds, out):
     """The backward with a bias of BF16, without its gradient and with it."""
     batch, heads = max(TOKENS // n, 1), HIDDEN // d
     x = [torch.randn(batch, n, heads, d, device="cuda").bfloat16() for _ in "qkv"]
@@ -168,6 +170,9 @@ def gradient_cell(context, d, n, rounds, out):
         of_mask = torch.full_like(mask, float("nan"))
         found["fa3"] = Backward(context, forward, dout, mask)
         found["fa3_gradient"] = Backward(context, forward, dout, mask, of_mask)
+        for other, of_other in others.items():
+            found[f"fa3_{other}"] = Backward(of_other, forward, dout, mask)
+            found[f"fa3_{other}_gradient"] = Backward(of_other, forward, dout, mask, of_mask.clone())
         found["fa3_gradient"]()
         torch.cuda.synchronize()
         if name == "each":
@@ -195,18 +200,25 @@ def main():
     parser.add_argument("--gradient", action="store_true", help="only gradients of a bias")
     parser.add_argument("--kinds", default=KINDS, type=lambda x: x.split(","),
                         help="of masks, with commas between [all]")
+    parser.add_argument("--passes", default=("forward", "backward"), type=lambda x: x.split(","))
+    parser.add_argument("--also", action="append", default=[], metavar="NAME=LIB",
+                        help="another build of the library, its backward as fa3_NAME_…")
     args = parser.parse_args()
     out, context = gpu_run.begin(args, "mask-gradient" if args.gradient else "attn-mask")
+    others = {}
+    for also in args.also:
+        name, path = also.split("=", 1)
+        others[name] = Context(Library(path), device="cuda")
     if args.gradient:
         for d in args.head_dims:
             for n in args.seqlens:
-                gradient_cell(context, d, n, args.rounds, out)
+                gradient_cell(context, others, d, n, args.rounds, out)
         sys.exit(1 if gpu_run.wrong else 0)
     for d in args.head_dims:
         for n in args.seqlens:
             for kind in args.kinds:
-                for backward in (False, True):
-                    cell(context, kind, d, n, backward, args.rounds, out)
+                for of_pass in args.passes:
+                    cell(context, others, kind, d, n, of_pass == "backward", args.rounds, out)
     sys.exit(1 if gpu_run.wrong else 0)
 
 

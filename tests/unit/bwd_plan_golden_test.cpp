@@ -95,6 +95,8 @@ std::vector<Case> cases() {
   all.push_back({.d_qk = 264, .d_v = 264});
   all.push_back({.dtype = FA3_F32});
   all.push_back({.batch = 65535});
+  for (const Lengths lengths : {Lengths::kEqual, Lengths::kVarlen})
+    all.push_back({.q = 4, .kv = 4, .batch = 200000, .lengths = lengths});
   return all;
 }
 

@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "backend/cpu/backward_head.h"
+#include "backend/cpu/coarse_rows.h"
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/mask_gradient.h"
 
@@ -72,6 +73,7 @@ void Step::grad_kv(BackwardScratch& x) const {
                         .lse_high = x.lse_high,
                         .lse_low = x.lse_low,
                         .delta = x.delta,
+                        .largest = x.has_coarse_rows ? x.largest : nullptr,
                         .scale_log2e = run.scale.scale_log2e,
                         .softcap_in = run.scale.softcap_in,
                         .terms = x.terms.any() ? &x.terms : nullptr});
@@ -209,13 +211,14 @@ void backward(const Plan& plan, const Buffers& buffers, std::byte* workspace,
   const CpuPlan& cpu = *plan.cpu;
   Arena shared(workspace);
   // dO is an operand, and may be FP32 beside BF16 inputs: all operands of a table are of one type.
-  const Backward run{p,
-                     cpu,
-                     buffers,
-                     kernels(cpu.isa, p.layout[kDout].dtype),
-                     ScoreScale(p),
-                     band_of(p),
-                     GradQ(shared, cpu, p)};
+  Backward run{p,
+               cpu,
+               buffers,
+               kernels(cpu.isa, p.layout[kDout].dtype),
+               ScoreScale(p),
+               band_of(p),
+               GradQ(shared, cpu, p),
+               CoarseRows(shared, p)};
   const int64_t heads = p.batch * p.heads_kv;
   const int64_t tasks =
       run.wants_inputs() ? heads * div_up(longest_kv(p, buffers), cpu.tile_kv) : 0;
@@ -225,6 +228,7 @@ void backward(const Plan& plan, const Buffers& buffers, std::byte* workspace,
 
   const int64_t mask_tasks = mask_gradient_tasks(p, cpu);
   const int64_t total = tasks + dq_tasks + mask_tasks;
+  measure_coarse_rows(run, workspace, executor, total);
 
   const float scale = static_cast<float>(p.softmax_scale);
   executor.run(tasks,

@@ -14,6 +14,7 @@
 #include "backend/cpu/ids.h"
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/mask_rows.h"
+#include "device/attn/coarse_lse.h"
 #include "plan/cpu/scratch.h"
 
 namespace fa3::cpu {
@@ -26,6 +27,7 @@ struct Backward {
   ScoreScale scale;
   Band band;
   GradQ grad_q;
+  CoarseRows coarse;
 
   int width(TensorId id) const {
     const bool v = id == kV || id == kDv || id == kO || id == kDout;
@@ -108,18 +110,26 @@ inline bool load_queries(const Head& head, int64_t h, IndexRange block, Backward
     return *element<float>(p.layout[id], run.buffers.data[id], head.b, head.q_seq.begin,
                            block.lo + i, h);
   };
+  x.has_coarse_rows = false;
   for (int i = 0; i < rows; ++i) {
-    double lse = row_value(kLse, i) * run.scale.lse_log2;
-    // The LSE of a row of the greatest values that a mask can have stays finite: P is 0, not NaN.
-    if (p.has_mask() && std::isfinite(lse)) lse = std::clamp<double>(lse, -FLT_MAX, FLT_MAX);
+    const float given = row_value(kLse, i);
+    const double lse = given * run.scale.lse_log2;
     x.lse_high[i] = static_cast<float>(lse);
     x.lse_low[i] = std::isfinite(x.lse_high[i]) ? static_cast<float>(lse - x.lse_high[i]) : 0.0f;
+    x.largest[i] = 0.0f;
+    if (run.coarse.any && is_coarse(given)) {
+      const int64_t at = h * run.coarse.rows + head.first_row() + block.lo + i;
+      x.has_coarse_rows = true;
+      x.largest[i] = run.coarse.largest[at];
+      x.lse_high[i] = run.coarse.log2_sum[at], x.lse_low[i] = 0.0f;
+    }
     if (run.wants(kDlse)) x.delta[i] -= row_value(kDlse, i);
   }
   const int padded = static_cast<int>(round_up(round_up(rows, kTileRows), kMaxLanes));
   std::fill(x.lse_high + rows, x.lse_high + padded, std::numeric_limits<float>::infinity());
   std::fill(x.lse_low + rows, x.lse_low + padded, 0.0f);
   std::fill(x.delta + rows, x.delta + padded, 0.0f);
+  std::fill(x.largest + rows, x.largest + padded, 0.0f);
   return finite_q && finite_dout;
 }
 

@@ -60,6 +60,9 @@ struct GradBlock {
   const float* lse_high = nullptr;
   const float* lse_low = nullptr;
   const float* delta = nullptr;  // per query: rowsum(dO ∘ O) − dLSE
+  // Per query, subtracted from the score before anything else: the largest score where LSE is coarse
+  // (coarse_lse.h), 0 elsewhere. NULL where the block has no such query.
+  const float* largest = nullptr;
   float scale_log2e = 1;
   float softcap_in = 0;               // as in SoftmaxBlock
   const ScoreTerms* terms = nullptr;  // likewise
@@ -105,6 +108,10 @@ struct Kernels {
 
   void (*softmax)(const SoftmaxBlock& block);
   void (*softmax_grad)(const GradBlock& block);
+  // Takes the keys of a block into the largest score and the sum Σ exp2((score − largest)·scale) of
+  // each query, −inf and 0 at first. Reads s, visible, tile, scale_log2e, softcap_in and terms, and
+  // leaves scores in s.
+  void (*row_sums)(const GradBlock& block, float* largest, float* sum);
   // dS of `rows` keys (row-major, as softmax_grad leaves it) as column-major operand A of dQ: unit
   // (query, key pair). NULL where dS itself is that operand (unit = 1).
   void (*pair_rows)(int rows, int cols, const float* ds, int64_t ld, float* a, int64_t lda);

@@ -54,6 +54,7 @@ void score_gradient(const Head& head, const Kernels& kernels, int64_t h, IndexRa
                         .lse_high = x.lse_high,
                         .lse_low = x.lse_low,
                         .delta = x.delta,
+                        .largest = x.has_coarse_rows ? x.largest : nullptr,
                         .scale_log2e = run.scale.scale_log2e,
                         .softcap_in = run.scale.softcap_in,
                         .terms = &x.terms,
@@ -119,8 +120,8 @@ void mask_gradient(const Backward& shared, std::byte* workspace, const Executor&
   const Problem& p = shared.problem;
   // dS is summed, and not an operand: in FP32 whatever the type.
   const Backward run{
-      p,           shared.cpu,   shared.buffers, kernels(shared.cpu.isa, FA3_F32), shared.scale,
-      shared.band, shared.grad_q};
+      p,           shared.cpu,    shared.buffers, kernels(shared.cpu.isa, FA3_F32), shared.scale,
+      shared.band, shared.grad_q, shared.coarse};
   executor.run(
       mask_gradient_tasks(p, run.cpu),
       [&](const TaskContext& task) {

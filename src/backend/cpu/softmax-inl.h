@@ -172,54 +172,83 @@ HWY_ATTR void softmax(const SoftmaxBlock& block) {
   }
 }
 
-// P and dS as for softmax(). kTerms: with terms; without them the loop pays nothing for them.
-template <class P, bool kTerms>
+// Scores of one key as the backward makes them, in the spans of a GradBlock. kTerms: with terms;
+// without them the loops pay nothing for them.
+template <bool kTerms>
+struct KeyScores {
+  static constexpr ScoreTerms kNone{};
+
+  const float* s;
+  bool capped, masked;
+  const float* mask_row;
+  RowBias bias;
+  RowIds ids;
+  VF cap, one, none;
+
+  static const ScoreTerms& terms_of(const GradBlock& block) {
+    return kTerms && block.terms != nullptr ? *block.terms : kNone;
+  }
+  HWY_ATTR KeyScores(const GradBlock& block, int row, Span visible)
+      : s(block.s + row * block.ld),
+        capped(block.softcap_in != 0.0f),
+        masked(kTerms && terms_of(block).mask_at != nullptr),
+        mask_row(terms_of(block).mask_row),
+        bias(terms_of(block), row),
+        ids(terms_of(block), row) {
+    const DF d;
+    cap = hn::Set(d, block.softcap_in);
+    one = hn::Set(d, 1.0f);
+    none = hn::Set(d, -kInf);
+    if (masked && !visible.empty()) load_mask(terms_of(block), row, visible);
+  }
+
+  // From the i-th query on; `slope`: of softcap's tanh there; `mask`: what is added.
+  HWY_ATTR HWY_INLINE VF at(int i, VF& slope, VF& mask) const {
+    VF score = load(s + i);
+    slope = one;
+    if (capped) {
+      score = tanh(hn::Mul(score, cap));
+      slope = hn::NegMulAdd(score, score, one);
+    }
+    mask = hn::Zero(DF());
+    if (masked) mask = load(mask_row + i);
+    return kTerms && (bias.on || masked) ? hn::Add(bias(score, i), mask) : score;
+  }
+  // Where id and mask let the query see the key.
+  HWY_ATTR HWY_INLINE VF or_zero(VF x, int i, VF mask) const {
+    if (masked) x = hn::IfThenZeroElse(hn::Eq(mask, none), x);
+    return kTerms && ids.on ? hn::IfThenElseZero(ids.same(i), x) : x;
+  }
+  HWY_ATTR HWY_INLINE VF or_none(VF x, int i, VF mask) const {
+    if (masked) x = hn::IfThenElse(hn::Eq(mask, none), none, x);
+    return kTerms && ids.on ? hn::IfThenElse(ids.same(i), x, none) : x;
+  }
+};
+
+// P and dS as for softmax(). kLargest: block.largest is there.
+template <class P, bool kTerms, bool kLargest>
 HWY_ATTR void grad_rows(const GradBlock& block) {
-  static constexpr ScoreTerms kNone;
-  const ScoreTerms& terms = kTerms ? *block.terms : kNone;
   const DF d;
   const VF c = hn::Set(d, block.scale_log2e);
-  const VF cap = hn::Set(d, block.softcap_in);
-  const VF one = hn::Set(d, 1.0f);
-  const VF none = hn::Set(d, -kInf);
   for (int r = 0; r < block.rows; ++r) {
-    float* s = block.s + r * block.ld;
     float* dp = block.dp + r * block.ld;
-    P* const p_out = reinterpret_cast<P*>(s);
+    P* const p_out = reinterpret_cast<P*>(block.s + r * block.ld);
     P* const ds_out = reinterpret_cast<P*>(dp);
     const Span tile = block.tile[r / kTileRows];
     const Span visible = block.visible[r].empty() ? Span{tile.hi, tile.hi} : block.visible[r];
     const Span vectors = whole_vectors(visible);
-    const RowBias bias(terms, r);
-    const RowIds ids(terms, r);
-    const bool masked = kTerms && terms.mask_at != nullptr;
-    if (masked && !visible.empty()) load_mask(terms, r, visible);
+    const KeyScores<kTerms> scores(block, r, visible);
     for (int i = visible.empty() ? vectors.hi : vectors.lo; i < vectors.hi; i += kLanes) {
-      VF score = load(s + i);
-      VF slope = one;
-      if (block.softcap_in != 0.0f) {
-        score = tanh(hn::Mul(score, cap));
-        slope = hn::NegMulAdd(score, score, one);
-      }
-      VF mask = hn::Zero(d);
-      if (masked) mask = load(terms.mask_row + i);
-      if (kTerms && (bias.on || masked)) score = hn::Add(bias(score, i), mask);
+      VF slope, mask;
+      VF score = scores.at(i, slope, mask);
+      if (kLargest) score = hn::Sub(score, load(block.largest + i));
       // P ≤ 1, but LSE in FP32 is off by more than 1 where it is huge.
       VF p = exp2(at_most(
           1.0f, hn::Sub(hn::MulSub(score, c, load(block.lse_high + i)), load(block.lse_low + i))));
       VF ds = hn::Mul(p, hn::Sub(load(dp + i), load(block.delta + i)));
-      if (block.softcap_in != 0.0f && !block.of_mask) ds = hn::Mul(ds, slope);
-      if (masked) {
-        const auto hidden = hn::Eq(mask, none);
-        p = hn::IfThenZeroElse(hidden, p);
-        ds = hn::IfThenZeroElse(hidden, ds);
-      }
-      if (kTerms && ids.on) {
-        p = hn::IfThenElseZero(ids.same(i), p);
-        ds = hn::IfThenElseZero(ids.same(i), ds);
-      }
-      store(p, p_out + i);
-      store(ds, ds_out + i);
+      if (scores.capped && !block.of_mask) ds = hn::Mul(ds, slope);
+      store(scores.or_zero(p, i, mask), p_out + i);
+      store(scores.or_zero(ds, i, mask), ds_out + i);
     }
     for (P* row : {p_out, ds_out}) {
       fill(row, tile.lo, visible.lo, P{});
@@ -229,7 +258,52 @@ HWY_ATTR void grad_rows(const GradBlock& block) {
 }
 template <class P>
 HWY_ATTR void softmax_grad(const GradBlock& block) {
-  block.terms != nullptr ? grad_rows<P, true>(block) : grad_rows<P, false>(block);
+  if (block.largest != nullptr) return grad_rows<P, true, true>(block);
+  block.terms != nullptr ? grad_rows<P, true, false>(block) : grad_rows<P, false, false>(block);
+}
+
+// See Kernels.
+HWY_ATTR void row_sums(const GradBlock& block, float* largest, float* sum) {
+  const DF d;
+  const VF c = hn::Set(d, block.scale_log2e);
+  const VF none = hn::Set(d, -kInf);
+  const auto shift_of = [&](VF m) HWY_ATTR {
+    return hn::IfThenZeroElse(hn::Eq(m, none), m);  // −inf − −inf would be NaN
+  };
+  Span all{block.visible[0]};
+  for (int r = 0; r < block.rows; ++r) {
+    const Span visible = block.visible[r], vectors = whole_vectors(visible);
+    if (visible.empty()) continue;
+    all = all.empty() ? visible : Span{min(all.lo, visible.lo), max(all.hi, visible.hi)};
+    float* const s = block.s + r * block.ld;
+    const KeyScores<true> scores(block, r, visible);
+    for (int i = vectors.lo; i < vectors.hi; i += kLanes) {
+      VF slope, mask;
+      const VF score = scores.at(i, slope, mask);
+      store(scores.or_none(score, i, mask), s + i);
+    }
+    fill(s, vectors.lo, visible.lo, -kInf);
+    fill(s, visible.hi, vectors.hi, -kInf);
+  }
+  // Columns of whole vectors, so that every score is in registers once.
+  const Span columns = whole_vectors(all);
+  for (int i = columns.lo; i < columns.hi; i += kLanes) {
+    const VF before = load(largest + i);
+    VF m = before;
+    const auto sees = [&](int r) {
+      const Span vectors = whole_vectors(block.visible[r]);
+      return !block.visible[r].empty() && i >= vectors.lo && i < vectors.hi;
+    };
+    for (int r = 0; r < block.rows; ++r)
+      if (sees(r)) m = hn::Max(load(block.s + r * block.ld + i), m);
+    const VF shift = shift_of(m);
+    VF total = hn::Mul(load(sum + i), exp2(hn::Mul(hn::Sub(before, shift), c)));
+    for (int r = 0; r < block.rows; ++r)
+      if (sees(r))
+        total = hn::Add(total, exp2(hn::Mul(hn::Sub(load(block.s + r * block.ld + i), shift), c)));
+    store(m, largest + i);
+    store(total, sum + i);
+  }
 }
 
 }  // namespace fa3::cpu::HWY_NAMESPACE

@@ -60,32 +60,10 @@ Status launch_bound(const BwdPlan& plan, const KernelStep& step, GpuRuntime& run
   args.k = tensor(p, buffers, kK), args.v = tensor(p, buffers, kV);
   args.kv_axis = axis_of(p, kK, buffers, plan.config.ragged);
   args.batch = static_cast<i32>(p.batch);
+  args.first_sequence = static_cast<i32>(plan.first_sequence);
   args.head_dim_qk = static_cast<i32>(p.head_dim_qk);
   args.head_dim_v = static_cast<i32>(p.head_dim_v);
   args.bounds = space.bounds;
-  return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
-}
-
-Status launch_delta(const BwdPlan& plan, const KernelStep& step, GpuRuntime& runtime,
-                    StreamRef stream, const Problem& p, const Buffers& buffers,
-                    const Space& space) {
-  BwdDeltaArgs args{};
-  args.o = tensor(p, buffers, kO), args.dout = tensor(p, buffers, kDout);
-  args.lse = buffers.in<float>(kLse), args.dlse = buffers.in<float>(kDlse);
-  const Layout &lse = p.layout[kLse], &dlse = p.layout[kDlse];
-  args.lse_batch = lse.batch, args.lse_row = lse.row, args.lse_head = lse.head;
-  args.dlse_batch = dlse.batch, args.dlse_row = dlse.row, args.dlse_head = dlse.head;
-  args.q_axis = axis_of(p, kQ, buffers, plan.config.ragged);
-  args.batch = static_cast<i32>(p.batch);
-  args.head_dim_v = static_cast<i32>(p.head_dim_v);
-  args.tiles = tiles_of(p, plan.config.tile_q);
-  args.minus_unscale = -1 / scale_of_scores(p);
-  args.stats = space.stats, args.dq_flag = space.flags, args.zeros = space.zeros;
-  args.dq_sum = plan.sums_dq && !plan.stores_dq ? space.sums : nullptr;
-  args.elements = elements_of(p, buffers, 1);
-  args.bounds = space.bounds;
-  args.bound_entries = static_cast<i32>(plan.bound_entries);
-  args.group_size = static_cast<i32>(p.group_size());
   return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
 }
 
@@ -95,6 +73,7 @@ Status launch_dq(const BwdPlan& plan, const KernelStep& step, GpuRuntime& runtim
   args.dq = tensor(p, buffers, kDq);
   args.q_axis = axis_of(p, kQ, buffers, plan.config.ragged);
   args.batch = static_cast<i32>(p.batch);
+  args.first_sequence = static_cast<i32>(plan.first_sequence);
   args.head_dim_qk = static_cast<i32>(p.head_dim_qk);
   args.scale = static_cast<float>(p.softmax_scale);
   args.tiles = tiles_of(p, plan.config.tile_q);
@@ -102,31 +81,24 @@ Status launch_dq(const BwdPlan& plan, const KernelStep& step, GpuRuntime& runtim
   return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
 }
 
+// Whether some query may see some key; else dK and dV are set to 0.
+bool visits(const Problem& p) { return !has_no_rows(p) && p.batch > 0; }
+
 // Boxes of tensor maps.
 struct MainTiles {
   TileLayout k, v, q, dout;
 };
 
 // Of the main kernel, and of all that does the same with scores.
-Result<BwdArgs> main_args(const BwdPlan& plan, const MainTiles& tiles, GpuRuntime& runtime,
-                          const Problem& p, const Buffers& buffers, std::byte* workspace) {
+BwdArgs main_args_without_maps(const BwdPlan& plan, const Problem& p, const Buffers& buffers,
+                               std::byte* workspace) {
   const BwdConfig& c = plan.config;
   const Space space(plan, workspace);
-  const bool visits = !has_no_rows(p) && p.batch > 0;  // else dK and dV are set to 0
   BwdArgs args{};
-  const auto encode = [&](TensorMap& map, TensorId id, const TileLayout& tile) -> Status {
-    FA3_TRY(map, runtime.encode(spec_of(buffers.data[id], p, id, tile, c.ragged)));
-    return {};
-  };
-  if (visits) {
-    if (p.kv.rows > 0) FA3_RETURN_IF_ERROR(encode(args.k, kK, tiles.k));
-    if (p.kv.rows > 0) FA3_RETURN_IF_ERROR(encode(args.v, kV, tiles.v));
-    FA3_RETURN_IF_ERROR(encode(args.q, kQ, tiles.q));
-    FA3_RETURN_IF_ERROR(encode(args.dout, kDout, tiles.dout));
-    args.q_axis = axis_of(p, kQ, buffers, c.ragged);
-  }
+  if (visits(p)) args.q_axis = axis_of(p, kQ, buffers, c.ragged);
   args.kv_axis = axis_of(p, kK, buffers, c.ragged);
   args.batch = static_cast<i32>(p.batch);
+  args.first_sequence = static_cast<i32>(plan.first_sequence);
   args.group_size = static_cast<i32>(p.group_size());
   args.section_log2 = plan.section_log2;
   args.kv_rows = static_cast<i32>(most_rows(p.kv));
@@ -147,11 +119,56 @@ Result<BwdArgs> main_args(const BwdPlan& plan, const MainTiles& tiles, GpuRuntim
   args.dk = tensor(p, buffers, kDk), args.dv = tensor(p, buffers, kDv);
   args.ids_kv = buffers.in<i32>(kSequenceIdsKv);
   args.id_kv_batch = p.layout[kSequenceIdsKv].batch;
-  if (c.adds_mask())
+  if (c.adds_mask()) {
     args.image = image_of(plan.image, workspace + plan.mask_at());
-  else if (c.has_mask())
+    args.coarse.rows = reinterpret_cast<float*>(workspace + plan.coarse_at());
+  } else if (c.has_mask()) {
     args.mask = mask_of(p, buffers, plan.mask, workspace + plan.mask_at());
+  }
   return args;
+}
+Result<BwdArgs> main_args(const BwdPlan& plan, const MainTiles& tiles, GpuRuntime& runtime,
+                          const Problem& p, const Buffers& buffers, std::byte* workspace) {
+  BwdArgs args = main_args_without_maps(plan, p, buffers, workspace);
+  if (!visits(p)) return args;
+  const auto encode = [&](TensorMap& map, TensorId id, const TileLayout& tile) -> Status {
+    FA3_TRY(map, runtime.encode(spec_of(buffers.data[id], p, id, tile, plan.config.ragged)));
+    return {};
+  };
+  if (p.kv.rows > 0) FA3_RETURN_IF_ERROR(encode(args.k, kK, tiles.k));
+  if (p.kv.rows > 0) FA3_RETURN_IF_ERROR(encode(args.v, kV, tiles.v));
+  FA3_RETURN_IF_ERROR(encode(args.q, kQ, tiles.q));
+  FA3_RETURN_IF_ERROR(encode(args.dout, kDout, tiles.dout));
+  return args;
+}
+
+Status launch_delta(const BwdPlan& plan, const KernelStep& step, GpuRuntime& runtime,
+                    StreamRef stream, const Problem& p, const Buffers& buffers,
+                    std::byte* workspace) {
+  const Space space(plan, workspace);
+  BwdDeltaArgs args{};
+  args.o = tensor(p, buffers, kO), args.dout = tensor(p, buffers, kDout);
+  args.lse = buffers.in<float>(kLse), args.dlse = buffers.in<float>(kDlse);
+  const Layout &lse = p.layout[kLse], &dlse = p.layout[kDlse];
+  args.lse_batch = lse.batch, args.lse_row = lse.row, args.lse_head = lse.head;
+  args.dlse_batch = dlse.batch, args.dlse_row = dlse.row, args.dlse_head = dlse.head;
+  args.q_axis = axis_of(p, kQ, buffers, plan.config.ragged);
+  args.batch = static_cast<i32>(p.batch);
+  args.first_sequence = static_cast<i32>(plan.first_sequence);
+  args.head_dim_v = static_cast<i32>(p.head_dim_v);
+  args.tiles = tiles_of(p, plan.config.tile_q);
+  args.minus_unscale = -1 / scale_of_scores(p);
+  args.stats = space.stats, args.dq_flag = space.flags, args.zeros = space.zeros;
+  args.dq_sum = plan.sums_dq && !plan.stores_dq ? space.sums : nullptr;
+  args.elements = elements_of(p, buffers, 1);
+  args.bounds = space.bounds;
+  args.bound_entries = static_cast<i32>(plan.bound_entries);
+  args.group_size = static_cast<i32>(p.group_size());
+  if (plan.config.adds_mask()) {
+    args.q = tensor(p, buffers, kQ), args.k = tensor(p, buffers, kK);
+    args.main = main_args_without_maps(plan, p, buffers, workspace);
+  }
+  return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
 }
 
 Status launch_mask_gradient(const BwdPlan& plan, const KernelStep& step, GpuRuntime& runtime,
@@ -204,7 +221,7 @@ Status launch(const BwdPlan& plan, const KernelStep& step, GpuRuntime& runtime, 
     case BwdPass::kBound:
       return launch_bound(plan, step, runtime, stream, p, buffers, space);
     case BwdPass::kDelta:
-      return launch_delta(plan, step, runtime, stream, p, buffers, space);
+      return launch_delta(plan, step, runtime, stream, p, buffers, workspace);
     case BwdPass::kDq:
       return launch_dq(plan, step, runtime, stream, p, buffers, space);
     case BwdPass::kMaskGradient:

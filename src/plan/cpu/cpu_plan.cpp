@@ -99,6 +99,7 @@ CpuPlan make_cpu_plan(const Problem& problem, Isa isa, int lanes, int threads) {
     plan_backward(problem, plan);
     cpu::BackwardScratch{scratch, plan};
     cpu::GradQ{shared, plan, problem};
+    cpu::CoarseRows{shared, problem};
   }
   plan.scratch_bytes = scratch.used();
   plan.shared_bytes = shared.used();

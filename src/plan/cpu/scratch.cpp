@@ -11,6 +11,8 @@ namespace fa3::cpu {
 namespace {
 int64_t tiles(int64_t rows) { return div_up(rows, kTileRows); }
 int64_t whole_tiles(int64_t rows) { return round_up(rows, kTileRows); }
+// Queries of all sequences.
+int64_t all_rows(const Problem& p) { return p.q.rows * (p.q.varlen ? 1 : p.batch); }
 }  // namespace
 
 ScoreTerms::ScoreTerms(Arena& arena, const CpuPlan& plan, int64_t rows, int64_t columns) {
@@ -78,6 +80,7 @@ BackwardScratch::BackwardScratch(Arena& arena, const CpuPlan& plan) {
   lse_high = arena.take<float>(rows_q);
   lse_low = arena.take<float>(rows_q);
   delta = arena.take<float>(rows_q);
+  largest = arena.take<float>(rows_q);
   factor = arena.take<float>(std::max(tile_kv, rows_q));
   visible = arena.take<Span>(tile_kv);
   tile = arena.take<Span>(tiles(tile_kv));
@@ -91,11 +94,16 @@ BackwardScratch::BackwardScratch(Arena& arena, const CpuPlan& plan) {
 
 GradQ::GradQ(Arena& arena, const CpuPlan& plan, const Problem& problem) {
   if (!problem.layout[kDq].present()) return;
-  const int64_t all = problem.q.rows * (problem.q.varlen ? 1 : problem.batch);
+  const int64_t all = all_rows(problem);
   rows = first(all, problem.batch, kTileRows) * kTileRows;
   turns = first(all, problem.batch, plan.tile_q);
   dq = arena.take<float>(problem.heads_q * rows * plan.width_qk);
   turn = arena.take<std::atomic<int32_t>>(problem.heads_q * turns);
+}
+
+CoarseRows::CoarseRows(Arena& arena, const Problem& problem) : rows(all_rows(problem)) {
+  largest = arena.take<float>(problem.heads_q * rows);
+  log2_sum = arena.take<float>(problem.heads_q * rows);
 }
 
 }  // namespace fa3::cpu

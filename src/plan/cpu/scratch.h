@@ -107,6 +107,8 @@ struct BackwardScratch {
   float* lse_high = nullptr;              // [tile_q]
   float* lse_low = nullptr;               // [tile_q]
   float* delta = nullptr;                 // [tile_q]
+  float* largest = nullptr;               // [tile_q]: as GradBlock::largest
+  bool has_coarse_rows = false;           // of the block of queries
   float* factor = nullptr;                // [max(tile_q, tile_kv)]
   Span* visible = nullptr;                // [tile_kv]: queries that a key sees
   Span* tile = nullptr;                   // [tile_kv / kTileRows]
@@ -134,6 +136,17 @@ struct GradQ {
   // Where the units of sequence b begin when each sequence is cut into units of `size` rows, the
   // last one padded.
   static int64_t first(int64_t first_row, int64_t b, int64_t size) { return first_row / size + b; }
+};
+
+// Rows whose LSE is coarse (coarse_lse.h): what the backward takes instead. Of all rows, though it is
+// set for those alone, in a run that has some.
+struct CoarseRows {
+  float* largest = nullptr;   // [heads_q][rows]: score as stored
+  float* log2_sum = nullptr;  // [heads_q][rows]
+  int64_t rows = 0;           // of all sequences
+  bool any = false;
+
+  CoarseRows(Arena& arena, const Problem& problem);
 };
 
 // The scratch of one slot; slots follow what is shared.

@@ -42,6 +42,7 @@ void describe_main(const BwdPlan& plan, const Problem& problem, Json& json) {
   workspace["lse_and_delta_bytes"] = plan.stats_bytes();
   workspace["dq_sums_bytes"] = plan.sums_bytes();
   workspace["zero_counts_bytes"] = plan.zero_counts_bytes();
+  if (c.adds_mask()) workspace["coarse_rows_bytes"] = plan.coarse_rows_bytes();
   if (c.deterministic) {
     workspace["dq_flags_bytes"] = plan.flags_bytes();
     workspace["bounds_bytes"] = plan.bounds_bytes();
@@ -75,7 +76,11 @@ void describe(const BwdPlan& plan, const Problem& problem, Json& json) {
   own["row"] = plan.row;
   own["row_from"] = plan.tuned ? "file" : "table";
   own["kernel"] = program_of(plan).expression;
-  for (const uint32_t extent : plan.grid) own["grid"].push_back(extent);
+  // Of the first launch; others, for more sequences than a grid has room for, differ in the last.
+  if (plan.first_sequence == 0)
+    for (const uint32_t extent : plan.grid) own["grid"].push_back(extent);
+  else
+    own["more_launches_of_sequences"].push_back(plan.grid[2]);
   if (plan.pass == BwdPass::kMain) describe_main(plan, problem, own);
   if (plan.pass == BwdPass::kMaskGradient) describe_gradient(plan, own);
 }

@@ -18,9 +18,11 @@ Program program_of(const BwdPlan& plan) {
   if (plan.pass == BwdPass::kDq && !c.deterministic) c.functors = false;
   if (keys_only) c.functors = false;
   if (plan.pass != BwdPass::kMain && plan.pass != BwdPass::kDelta) c.sets_zeros = false;
-  if (rows_only) {  // but for the unit of LSE, nothing either
-    const bool adds = plan.pass == BwdPass::kDelta && c.adds_mask();
-    c.attn_mask = adds ? MaskTensor::kF32 : MaskTensor::kNone;
+  if (rows_only) {  // but where scores are made again, nothing either
+    // bwd_dq reads what is behind a word that a mask that is added has among a tile's rows.
+    const bool reads = plan.pass == BwdPass::kDq && c.deterministic && c.adds_mask();
+    if (reads) c.attn_mask = MaskTensor::kF32;
+    if (!reads && (plan.pass != BwdPass::kDelta || !c.adds_mask())) c.attn_mask = MaskTensor::kNone;
   }
   static constexpr const char* kFiles[] = {"bound", "delta", "bwd", "dq", "mask_gradient"};
   static constexpr const char* kFunctions[] = {"bwd_bound", "bwd_delta", "bwd", "bwd_dq",

@@ -20,6 +20,9 @@ namespace {
 
 constexpr int64_t kMaxGrid = 65535;  // of y and z: heads, sequences
 
+// Sequences of a launch. Fewer in the simulator, so that it runs several.
+int64_t most_sequences(const DeviceInfo& device) { return device.compiled_ahead ? 3 : kMaxGrid; }
+
 // Keys that are worth a CTA of bwd_bound, and the most CTAs of a head: each CTA of bwd_delta reads
 // what they have found.
 constexpr int64_t kBoundKeys = 128, kMostBounds = 64;
@@ -69,10 +72,9 @@ Status check_tensors(const Problem& p, bool ragged) {
     if (p.layout[id].present()) FA3_RETURN_IF_ERROR(check_strides(p, id, false));
   FA3_RETURN_IF_ERROR(check_axis(p, "query", kQ, kDout, ragged));
   FA3_RETURN_IF_ERROR(check_axis(p, "key", kK, kV, ragged));
-  for (const auto& [what, value] : {std::pair("heads_q", p.heads_q), std::pair("batch", p.batch)})
-    if (value >= kMaxGrid)
-      return unsupported("backward: {}={} on sm90, need fewer than {}; split the batch", what,
-                         value, kMaxGrid);
+  if (p.heads_q >= kMaxGrid)
+    return unsupported("backward: heads_q={} on sm90, need fewer than {}; split the heads",
+                       p.heads_q, kMaxGrid);
   return {};
 }
 
@@ -231,9 +233,13 @@ size_t BwdPlan::bounds_bytes() const { return 16 * static_cast<size_t>(bounds); 
 size_t BwdPlan::zero_counts_bytes() const {
   return zero_ahead > 0 ? sizeof(u32) * static_cast<size_t>(round_up(tiles + heads, 4)) : 0;
 }
-size_t BwdPlan::mask_at() const {
+size_t BwdPlan::coarse_rows_bytes() const {
+  return config.adds_mask() ? sizeof(float) * 2 * static_cast<size_t>(tiles * config.tile_q) : 0;
+}
+size_t BwdPlan::coarse_at() const {
   return stats_bytes() + sums_bytes() + flags_bytes() + bounds_bytes() + zero_counts_bytes();
 }
+size_t BwdPlan::mask_at() const { return coarse_at() + coarse_rows_bytes(); }
 
 std::vector<BwdConfig> mask_gradients_of(const BwdConfig& main) {
   std::vector<BwdConfig> all;
@@ -287,7 +293,7 @@ Result<std::vector<BwdPlan>> make_bwd_plans(const Problem& p, const DeviceInfo& 
   }
   const BwdConfig gradient =
       device.compiled_ahead ? gradient_of(config) : narrow_gradient_of(config, p);
-  FA3_TRY(std::vector<BwdPlan> plans, bwd_plans_of(config, gradient, p, device.multiprocessors));
+  FA3_TRY(std::vector<BwdPlan> plans, bwd_plans_of(config, gradient, p, device));
   for (BwdPlan& plan : plans) {
     plan.row = row->name;
     plan.tuned = tuned != nullptr && declined.empty();
@@ -297,7 +303,7 @@ Result<std::vector<BwdPlan>> make_bwd_plans(const Problem& p, const DeviceInfo& 
 }
 
 Result<std::vector<BwdPlan>> bwd_plans_of(const BwdConfig& config, const BwdConfig& gradient,
-                                          const Problem& p, int multiprocessors) {
+                                          const Problem& p, const DeviceInfo& device) {
   FA3_RETURN_IF_ERROR(check_tensors(p, config.ragged));
   BwdPlan plan;
   plan.config = config, plan.gradient = gradient;
@@ -307,14 +313,20 @@ Result<std::vector<BwdPlan>> bwd_plans_of(const BwdConfig& config, const BwdConf
   plan.sums_dq = p.layout[kDq].present();
   plan.stores_dq = stores_dq(config, p);
   plan.heads = p.heads_kv * p.batch;
-  if (config.sets_zeros) plan.zero_ahead = zero_ahead(config, p, multiprocessors);
+  if (config.sets_zeros) plan.zero_ahead = zero_ahead(config, p, device.multiprocessors);
   std::vector<BwdPlan> plans;
+  // In as many launches as the sequences need.
   const auto add = [&](BwdPass pass, int64_t x, int64_t heads, int64_t sequences) {
     plan.pass = pass;
     plan.grid[0] = static_cast<uint32_t>(std::max<int64_t>(x, 1));
     plan.grid[1] = static_cast<uint32_t>(std::max<int64_t>(heads, 1));
-    plan.grid[2] = static_cast<uint32_t>(std::max<int64_t>(sequences, 1));
-    plans.push_back(plan);
+    plan.first_sequence = 0;
+    do {
+      const int64_t most = most_sequences(device), left = sequences - plan.first_sequence;
+      plan.grid[2] = static_cast<uint32_t>(std::clamp<int64_t>(left, 1, most));
+      plans.push_back(plan);
+      plan.first_sequence += most;
+    } while (plan.first_sequence < sequences);
   };
   if (config.adds_mask()) {
     plan.image = mask_image_shape(p);
@@ -342,7 +354,8 @@ Result<std::vector<BwdPlan>> bwd_plans_of(const BwdConfig& config, const BwdConf
           "tiles, need fewer than 2^31; split the batch",
           p.mask_grad.batch, p.mask_grad.heads, p.mask_grad.rows, p.mask_grad.columns, tiles);
     if (tiles > 0)
-      add(BwdPass::kMaskGradient, std::min<int64_t>(tiles, std::max(multiprocessors, 1)), 1, 1);
+      add(BwdPass::kMaskGradient, std::min<int64_t>(tiles, std::max(device.multiprocessors, 1)), 1,
+          1);
   }
   if (queries && p.layout[kDq].present())
     add(BwdPass::kDq, q_tiles, p.heads_q, p.batch + (p.q.varlen ? 1 : 0));
@@ -374,9 +387,9 @@ std::string name_of(const BwdPlan& plan) {
       c.functors && plan.pass != BwdPass::kBound && (plan.pass != BwdPass::kDq || c.deterministic)
           ? "/alibi/sequence_ids"
           : "",
-      c.has_mask() && main                            ? fmt::format("/{}", word(c.attn_mask))
-      : c.adds_mask() && plan.pass == BwdPass::kDelta ? "/natural"
-                                                      : "",
+      (c.has_mask() && main) || (c.adds_mask() && plan.pass == BwdPass::kDelta)
+          ? fmt::format("/{}", word(c.attn_mask))
+          : "",
       c.deterministic ? "/deterministic" : "",
       c.sets_zeros && (plan.pass == BwdPass::kMain || plan.pass == BwdPass::kDelta) ? "/zeros"
                                                                                     : "");

@@ -43,16 +43,19 @@ struct BwdPlan {
   int64_t heads = 0;       // of keys, of all sequences
   // From that of a CTA to that whose sums it sets to 0 (dq_zeros.h); 0: bwd_delta sets all.
   int64_t zero_ahead = 0;
-  int64_t bound_entries = 0;  // of a KV head of a sequence
-  int64_t bounds = 0;         // of all
-  MaskShape mask;             // with attn_mask of bool
-  MaskImageShape image;       // with one that is added
+  int64_t first_sequence = 0;  // of this launch
+  int64_t bound_entries = 0;   // of a KV head of a sequence
+  int64_t bounds = 0;          // of all
+  MaskShape mask;              // with attn_mask of bool
+  MaskImageShape image;        // with one that is added
 
   size_t stats_bytes() const;
   size_t sums_bytes() const;
   size_t flags_bytes() const;
   size_t bounds_bytes() const;
   size_t zero_counts_bytes() const;
+  size_t coarse_rows_bytes() const;  // what CoarseRowArgs points to
+  size_t coarse_at() const;
   size_t mask_at() const;
 };
 
@@ -60,7 +63,7 @@ struct BwdPlan {
 Result<std::vector<BwdPlan>> make_bwd_plans(const Problem& problem, const DeviceInfo& device);
 // The same of a configuration that fits the problem, and of that of dattn_mask's kernel.
 Result<std::vector<BwdPlan>> bwd_plans_of(const BwdConfig& config, const BwdConfig& gradient,
-                                          const Problem& problem, int multiprocessors);
+                                          const Problem& problem, const DeviceInfo& device);
 
 // The rows of the table but `used`, in their order.
 struct RejectedBwdRow {

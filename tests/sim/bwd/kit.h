@@ -18,6 +18,12 @@ namespace fa3::sim {
 
 using namespace sm90;
 
+inline DeviceInfo gpu(int multiprocessors) {
+  DeviceInfo device = test_device();
+  device.multiprocessors = multiprocessors;
+  return device;
+}
+
 // Compiles a configuration into the test.
 template <BwdConfig kCfg>
 void add_bwd() {
@@ -55,7 +61,8 @@ class MaskGradientRun : public KernelRun {
   MaskGradientRun(TestRuntime& runtime, const verify::Config& made, const BwdConfig& config)
       : KernelRun(runtime, made, FA3_OP_BACKWARD) {
     std::vector<KernelStep> steps;
-    for (const BwdPlan& plan : value(bwd_plans_of(config, gradient_of(config), problem(), 1))) {
+    for (const BwdPlan& plan :
+         value(bwd_plans_of(config, gradient_of(config), problem(), gpu(1)))) {
       if (steps.empty())
         steps.push_back(step_of(make_mask_image_plan(problem(), plan.mask_at()), 0));
       if (plan.pass == BwdPass::kDelta || plan.pass == BwdPass::kMaskGradient)
@@ -70,7 +77,7 @@ class BwdRun : public KernelRun {
   BwdRun(TestRuntime& runtime, const verify::Config& made, const BwdConfig& config)
       : KernelRun(runtime, made, FA3_OP_BACKWARD) {
     std::vector<KernelStep> steps;
-    for (const BwdPlan& plan : value(bwd_plans_of(config, gradient_of(config), problem(), 3)))
+    for (const BwdPlan& plan : value(bwd_plans_of(config, gradient_of(config), problem(), gpu(3))))
       steps.push_back(step_of(plan, 0));
     set_steps(std::move(steps));
   }

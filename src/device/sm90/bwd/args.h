@@ -41,10 +41,18 @@ struct DqZeroArgs {
   u32* set;    // (sequence, KV head): how many are 0
 };
 
+// Beside an added mask: rows whose LSE is too coarse to make weights of (attn/coarse_lse.h).
+struct CoarseRowArgs {
+  // (tile, 2, tile_q), of tiles that have such rows: the largest score, and ln Σ; 0 of other rows.
+  // What LSE adds to S is 0 in such rows.
+  float* rows;
+};
+
 struct BwdArgs {
   TensorMap q, k, v, dout;  // {head_dim, row, head, sequence}; ragged {head_dim, x, y, z, head}
   RowAxis q_axis, kv_axis;
   i32 batch, group_size;  // query heads per KV head
+  i32 first_sequence;     // of the launch: a grid has room for 65535
   u32 section_log2;       // of the KV heads of a section (work.h)
   i32 kv_rows;            // of the longest sequence
   i32 head_dim_qk, head_dim_v;
@@ -71,13 +79,14 @@ struct BwdArgs {
   i64 id_kv_batch;
   MaskTensorArgs mask;  // of bool: its bits
   MaskImageView image;  // of what is added
+  CoarseRowArgs coarse;
 };
 
 // Of keys and values: what bounds dQ (fixed.h).
 struct BwdBoundArgs {
   BwdTensor k, v;
   RowAxis kv_axis;
-  i32 batch, head_dim_qk, head_dim_v;
+  i32 batch, first_sequence, head_dim_qk, head_dim_v;
   ptx::Vec<u32, 4>* bounds;  // (sequence, KV head, entry): KeyBound
 };
 
@@ -88,7 +97,7 @@ struct BwdDeltaArgs {
   const float *lse, *dlse;  // dlse: or null
   i64 lse_batch, lse_row, lse_head, dlse_batch, dlse_row, dlse_head;
   RowAxis q_axis;
-  i32 batch, head_dim_v;
+  i32 batch, first_sequence, head_dim_v;
   BwdTiles tiles;
   float minus_unscale;  // −1 / scale of scores
   float* stats;
@@ -98,6 +107,9 @@ struct BwdDeltaArgs {
   ElementArgs elements;            // of queries
   const ptx::Vec<u32, 4>* bounds;  // deterministic: as BwdBoundArgs
   i32 bound_entries, group_size;
+  // Where a mask is added, what scores are made of again; `main` without its tensor maps.
+  BwdTensor q, k;
+  BwdArgs main;
 };
 
 // One axis of dattn_mask's tiles (KV tile fastest, then Q tile, head, batch entry). own: tiles of
@@ -120,7 +132,7 @@ struct MaskGradientArgs {
 struct BwdDqArgs {
   BwdTensor dq;
   RowAxis q_axis;
-  i32 batch, head_dim_qk;
+  i32 batch, first_sequence, head_dim_qk;
   float scale;
   BwdTiles tiles;
   const u32 *dq_sum, *dq_flag;

@@ -115,7 +115,10 @@ struct BwdConfig {
   FA3_HD constexpr int ids_at() const { return term_floats(); }
   FA3_HD constexpr int slope_at() const { return ids_at() + tile_q; }
   FA3_HD constexpr int id_range_at() const { return slope_at() + 2; }  // least and greatest id
-  FA3_HD constexpr int delta_at() const { return term_floats() + (functors ? 2 * tile_q : 0); }
+  // Where a mask is added, whether LSE of some row is coarse, in 128 bytes, since terms begin at
+  // multiples of that.
+  FA3_HD constexpr int coarse_at() const { return term_floats() + (functors ? 2 * tile_q : 0); }
+  FA3_HD constexpr int delta_at() const { return coarse_at() + (adds_mask() ? 32 : 0); }
   FA3_HD constexpr int scales_at() const { return delta_at() + term_floats(); }
   FA3_HD constexpr int row_floats() const { return scales_at() + (deterministic ? tile_q : 0); }
   FA3_HD constexpr int stats_bytes() const { return 4 * delta_at(); }
@@ -143,7 +146,14 @@ struct BwdConfig {
   FA3_HD constexpr int bound_smem_bytes() const {
     return 2 * bound_rows() * (head_dim_qk + head_dim_v) + 16;
   }
-  FA3_HD constexpr int delta_smem_bytes() const { return 2 * 2 * tile_q * head_dim_v; }
+  FA3_HD constexpr int delta_smem_bytes() const {
+    const int rows = 2 * 2 * tile_q * head_dim_v;
+    if (!adds_mask()) return rows;
+    const int tiles = rows + max(16, 2 * coarse_tile().bytes() - rows) + 4 * tile_q;
+    return static_cast<int>(round_up(tiles, 1024));
+  }
+  // Tiles of Q and of K in bwd_delta, in the place of O and dO, which makes some scores again.
+  FA3_HD constexpr TileLayout coarse_tile() const { return {kWgRows, head_dim_qk, 2}; }
   FA3_HD constexpr int dq_smem_bytes() const { return 4 * dq_sums() + 128; }
 
   // dattn_mask: a stage holds K and Q, or V and dO, of several tiles of queries.

@@ -87,7 +87,7 @@ struct BwdConsumer : BwdParts<kCfg> {
     ptx::AFrag ones;
     set_ones(ones);
     smem.q_full[q_ring.stage].wait(q_ring.phase);
-    this->begin_tile();
+    this->begin_tile(q_ring.stage);
     this->issue_s(q_ring, ones, s);
     if constexpr (!kDpLate) issue_dp(ones, ds);
     gemm_wait<kDpLate ? 0 : 1>(s);

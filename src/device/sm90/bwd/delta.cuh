@@ -2,6 +2,8 @@
 // delta.cuh — before the backward's main kernel: δ = Σ O·dO − dLSE and LSE of every row, in the
 // order of Q tiles; sums of dQ set to 0, or those of the first heads, and what counts the others.
 // CONTRACT  rows that do not count, and those that see no key (LSE = −∞), get LSE = +∞, so P = 0.
+//           Beside an added mask, whose image is there: rows with a coarse LSE get LSE = 0 and two
+//           words instead (coarse_rows.h).
 //           cu_seqlens and seqused may hold anything.
 // GRID      x: Q tiles of the longest sequence · y: query heads · z: sequences
 #pragma once
@@ -14,6 +16,7 @@
 #include "device/ptx/thread.h"
 #include "device/ptx/warp.h"
 #include "device/sm90/bwd/bound.cuh"
+#include "device/sm90/bwd/coarse_rows.h"
 #include "device/sm90/bwd/finder.h"
 #include "device/sm90/bwd/row_share.h"
 #include "device/sm90/bwd/tensor.h"
@@ -21,10 +24,25 @@
 
 namespace fa3::sm90 {
 
-template <BwdConfig kCfg>
+template <BwdConfig kCfg, bool kCoarse = kCfg.adds_mask()>
 struct DeltaSmem {
   RowShare<kCfg.tile_q, kCfg.head_dim_v> o, dout;  // o: of 16 bits
   FA3_NAMED(o, dout)
+};
+template <BwdConfig kCfg>
+struct DeltaSmem<kCfg, true> {
+  using Share = RowShare<kCfg.tile_q, kCfg.head_dim_v>;
+  static constexpr int kTile = kCfg.coarse_tile().bytes();
+  alignas(1024) Share o;
+  Share dout;
+  u8 rest[max(16, 2 * kTile - 2 * static_cast<int>(sizeof(Share)))];  // of tiles of Q and K
+  float lse[kCfg.tile_q];
+  FA3_NAMED(o, dout, rest, lse)
+
+  FA3_DEV CoarseSmem coarse() {
+    u8* const tiles = reinterpret_cast<u8*>(this);
+    return {tiles, tiles + kTile, lse};
+  }
 };
 
 // A tile of Q: what a CTA does with it.
@@ -127,7 +145,12 @@ struct DeltaTile {
       if constexpr (kCfg.deterministic) size.template over_lanes<kLanes>();
       if (Share::lane() != 0) continue;
       const i32 r = Share::row(turn);
-      const float lse = rows.lse[turn] == -kInf ? kInf : rows.lse[turn];
+      float lse = rows.lse[turn] == -kInf ? kInf : rows.lse[turn];
+      if constexpr (kCfg.adds_mask()) {
+        const bool coarse = is_coarse(lse);
+        ptx::st_shared(smem.lse + r, coarse ? lse : 0.f);
+        if (coarse) lse = 0;
+      }
       sum -= rows.dlse[turn];
       float* const to = stats() + stats_place(r);
       if constexpr (kCfg.softcap)
@@ -181,7 +204,7 @@ void bwd_delta(FA3_GRID_CONSTANT const BwdDeltaArgs args) {
   static_assert(sizeof smem == kCfg.delta_smem_bytes(), "the launch has another size");
   ptx::pdl_launch();
   ptx::pdl_wait();
-  const BwdQTile work = BwdQTile::of_cta<kCfg>(args.q_axis, args.batch);
+  const BwdQTile work = BwdQTile::of_cta<kCfg>(args.q_axis, args.batch, args.first_sequence);
   if (work.tile > 0 && work.tile * kCfg.tile_q >= work.rows.rows) return;
   const i32 heads_kv = static_cast<i32>(ptx::grid_dim_y()) / args.group_size;
   const DeltaTile<kCfg> tile{
@@ -201,6 +224,7 @@ void bwd_delta(FA3_GRID_CONSTANT const BwdDeltaArgs args) {
   DeltaTile<kCfg>::Share::wait();
   tile.sum(rows);
   tile.store(rows, keys);
+  if constexpr (kCfg.adds_mask()) CoarseRows<kCfg>{smem.coarse(), args, work, tile.at}.run();
 }
 
 }  // namespace fa3::sm90

@@ -22,8 +22,8 @@ struct GradientStep {
   u32 flags = 0;
 
   // The band or a sequence's end hides some pairs; there is nothing to add; dattn_mask's tile is
-  // complete; there is no step.
-  static constexpr u32 kMasked = 1, kEmpty = 2, kLast = 4, kEnd = 8;
+  // complete; there is no step. kCoarse and the bits above it: LSE of rows of each tile is coarse.
+  static constexpr u32 kMasked = 1, kEmpty = 2, kLast = 4, kEnd = 8, kCoarse = 16;
   FA3_DEV bool is(u32 flag) const { return (flags & flag) != 0; }
 };
 
@@ -118,6 +118,7 @@ struct GradientProducer {
             last = {
                 b,      head,    kv_tile * kCfg.tile_kv(),    q_tile,
                 q.used, kv.used, first_row(main.kv_axis, kv), masked ? GradientStep::kMasked : 0};
+            if constexpr (kCfg.adds_mask()) last.flags |= coarse_flags(last, q);
             last_q = q, last_kv = kv;
           }
         }
@@ -128,6 +129,18 @@ struct GradientProducer {
   }
 
   FA3_DEV i32 last_q_tile() const { return (args.main.q_axis.rows - 1) / kCfg.tile_q; }
+  FA3_DEV u32 coarse_flags(const GradientStep& step, const SequenceRows& q) const {
+    const i64 first = args.main.tiles.first(step.batch, step.head, q.begin, kCfg.tile_q);
+    u32 flags = 0;
+    FA3_UNROLL
+    for (i32 p = 0; p < kParts; ++p) {
+      const i32 tile = kParts * step.q_tile + p;
+      const float* const stats = args.main.stats + (first + tile) * kCfg.row_floats();
+      if (tile <= last_q_tile() && ptx::ld_global(stats + kCfg.coarse_at()) != 0)
+        flags |= GradientStep::kCoarse << p;
+    }
+    return flags;
+  }
 
   FA3_DEV void load(const GradientStep& step, const SequenceRows& q, const SequenceRows& kv) {
     const BwdArgs& main = args.main;
@@ -276,6 +289,7 @@ struct MaskGradientConsumer : BwdParts<kCfg, MaskGradientSmem<kCfg>> {
           second, p, dp, [&] { add_terms(dp, ones, ptx::smem_address(smem.stats[of_dout])); });
       gemm_wait<1>(s);
       if (!kReadsStats && p + 1 == kParts) release(first);
+      this->coarse = step.is(GradientStep::kCoarse << p);
       this->make_p(of_q, s, [&parts](int j) { return parts[j]; });
       if constexpr (kReadsStats) {
         ptx::fence_proxy_async_shared();  // copies write there next

@@ -14,6 +14,7 @@
 #include "device/ptx/memory.h"
 #include "device/ptx/reduce.h"
 #include "device/sm90/bwd/args.h"
+#include "device/sm90/bwd/coarse_weights.h"
 #include "device/sm90/bwd/fixed.h"
 #include "device/sm90/bwd/mask_part.h"
 #include "device/sm90/bwd/smem.h"
@@ -34,6 +35,7 @@ template <BwdConfig kCfg, class SmemOf = BwdSmem<kCfg>>
 struct BwdParts {
   static constexpr MmaType kType = kCfg.dtype;
   static constexpr int kQueries = kCfg.tile_q;
+  static constexpr bool kSoftcap = kCfg.softcap;
   static constexpr TileLayout kK = kCfg.k_tile(), kV = kCfg.v_tile(), kQ = kCfg.q_tile(),
                               kDout = kCfg.dout_tile(), kDs = kCfg.ds_tile();
   using Smem = SmemOf;
@@ -56,6 +58,7 @@ struct BwdParts {
   i32 head;                 // attn_mask only: whose tile it is
   Ring<kBwdSteps> steps{};  // lists() only
   bool last;                // likewise: whether no tile is behind S's
+  bool coarse = false;      // adds_mask() only: whether LSE of some of S's rows is coarse
   MaskPlace place;          // mask_gradient only; else derived from the CTA's index on demand
 
   FA3_DEV BwdParts(Smem& smem, const BwdArgs& args, u32 wg)
@@ -126,8 +129,10 @@ struct BwdParts {
     tile = next;
     masked = tile < of[1] || tile >= of[2];
   }
-  // lists() only: S's tile becomes the next one, whose Q is there.
-  FA3_DEV void begin_tile() {
+  // lists() only: S's tile becomes the next one, whose Q is there, in that stage.
+  FA3_DEV void begin_tile([[maybe_unused]] u32 stage) {
+    if constexpr (kCfg.adds_mask())
+      coarse = ptx::any(ptx::ld_shared(&smem.stats[stage][kCfg.coarse_at()]) != 0);
     if constexpr (kCfg.lists()) {
       const BwdStep step = BwdStep::read(smem.steps[steps.stage]);
       const u32 word = ptx::redux_or(static_cast<u32>(step.word()[0]));
@@ -249,7 +254,7 @@ struct BwdParts {
     i32 kv_tile = BwdCta<kCfg>::kv_tile(args);
     // A cluster may have a CTA without keys, which reads what the other does.
     if constexpr (kCfg.cluster() > 1) kv_tile = min(kv_tile, (args.kv_rows - 1) / kCfg.tile_kv());
-    return {BwdCta<kCfg>::batch(), head, kCfg.tile_kv() * kv_tile};
+    return {BwdCta<kCfg>::batch(args), head, kCfg.tile_kv() * kv_tile};
   }
   FA3_DEV MaskPart mask_part(int j) const {
     return MaskPart::load(args, mask_place(), wg, thread, tile, j);
@@ -266,7 +271,19 @@ struct BwdParts {
 
   // P in FP32. Stage: of Q; part_of(j): mask_part(j).
   template <class PartOf>
-  FA3_DEV void make_p(u32 stage, Scores& s, const PartOf& part_of) const {
+  FA3_DEV void make_p(u32 stage, Scores& s, const PartOf& part_of) {
+    if (kCfg.adds_mask() && coarse) {
+      make_coarse_weights(*this, stage, s, part_of);
+      // Made again, so that it takes no register in between: there is none left.
+      thread = ptx::shfl_idx(ptx::thread_index() % kWgThreads, static_cast<int>(ptx::lane_index()));
+    } else {
+      make_weights(stage, s, part_of);
+    }
+    hide_pairs(stage, s);
+  }
+  // Without what ids and the band hide.
+  template <class PartOf>
+  FA3_DEV void make_weights(u32 stage, Scores& s, const PartOf& part_of) const {
     const Bias added = bias(stage);
     FA3_UNROLL
     for (int j = 0; j < kQueries / 8; ++j) {
@@ -275,11 +292,7 @@ struct BwdParts {
       FA3_UNROLL
       for (int i = 0; i < 4; ++i) {
         float& x = s[4 * j + i];
-        if constexpr (kCfg.softcap) x = ptx::tanh_approx(x * args.score_factor);
-        if constexpr (kCfg.softcap || kCfg.functors || kCfg.adds_mask())
-          x = ptx::fma(x, args.scale_log2, added_of(added, part, j, i) - lse[i % 2]);
-        else
-          x *= args.scale_log2;
+        x = exponent_of(x, added, part, lse, j, i);
         // P ≤ 1 also where the mask is large, as padding may have it, and LSE with it as coarse.
         if constexpr (kCfg.adds_mask()) x = -ptx::max_nan(-x, 0.f) * kLog2e;
         x = ptx::ex2(x);
@@ -289,6 +302,21 @@ struct BwdParts {
       if (kCfg.adds_mask() && j % 4 == 3 && j + 1 < kQueries / 8 && ptx::any(s[4 * j] < 0))
         ptx::nanosleep(0);
     }
+  }
+  // Of element i of 8 queries, whose S is x. With a softcap x becomes tanh.
+  FA3_DEV float exponent_of(float& x, const Bias& added, const MaskPart& part, const Two& lse,
+                            int j, int i) const {
+    if constexpr (kCfg.softcap) x = ptx::tanh_approx(x * args.score_factor);
+    if constexpr (kCfg.softcap || kCfg.functors || kCfg.adds_mask())
+      return ptx::fma(x, args.scale_log2, added_of(added, part, j, i) - lse[i % 2]);
+    return x * args.scale_log2;
+  }
+  FA3_DEV const float* coarse_rows() const {
+    const MaskPlace of = mask_place();
+    const i64 at = args.tiles.first(of.batch, of.head, 0, kQueries) + tile;  // never varlen
+    return args.coarse.rows + 2 * kQueries * at + column();
+  }
+  FA3_DEV void hide_pairs(u32 stage, Scores& s) const {
     if constexpr (kCfg.functors) {
       const ptx::Vec<i32, 4> placed = ptx::ld_shared(&smem.placed[wg][thread]);
       FA3_UNROLL
@@ -335,7 +363,9 @@ struct BwdParts {
         const float y = added_of(added, part, j, i % 4) - lse[i % 2];
         const float log = kCfg.adds_mask() ? ptx::lg2(p[i]) * kLn2 : ptx::lg2(p[i]);
         const float t = (log - y) * args.unscale;
-        const float ds = p[i] * dp[i] * ptx::fma(-t, t, 1.f);
+        float slope = ptx::fma(-t, t, 1.f);
+        if (kCfg.adds_mask() && coarse) slope = slope_of(p[i]);
+        const float ds = p[i] * dp[i] * slope;
         dp[i] = p[i] == 0 ? 0.f : ds;
       }
     }

@@ -82,7 +82,7 @@ struct BwdSplitConsumer : BwdParts<kCfg> {
     set_ones(ones);
     Fragment p;
     smem.q_full[q_ring.stage].wait(q_ring.phase);
-    this->begin_tile();
+    this->begin_tile(q_ring.stage);
     this->issue_s(q_ring, ones, s);
     if constexpr (!kDpLate) issue_dp(ones, ds);
     gemm_wait<kDpLate ? 0 : 1>(s);
@@ -137,7 +137,7 @@ struct BwdSplitConsumer : BwdParts<kCfg> {
     base = ptx::shfl_idx(base, 0);
     if (leader) smem.peer_ds_full.arrive_expect_tx(static_cast<u32>(kDs.bytes()));
     smem.q_full[q_ring.stage].wait(q_ring.phase);  // sim:spare(seen)
-    this->begin_tile();
+    this->begin_tile(q_ring.stage);
     const typename Parts::Two scales = this->load_scales(q_ring);
     smem.ds_full[0][0].wait(ds_ring.phase);
     gemm_ss<kType, kQueries / 16>(sum, this->template rows<kDs>(smem.ds, DsRing{}),
