@@ -185,13 +185,14 @@ def test_what_is_lacking_is_said():
         ({"dropout": 0.1}, "dropout"),
         ({"s_aux": x}, "attention sinks"),
         ({"output_attentions": True}, "output_attentions"),
-        ({"cache": object()}, "cache"),
         ({"head_mask": x, "indices": x}, "head_mask, indices"),
         ({"invented": 0}, "invented"),
         ({"cu_seq_lens_q": torch.tensor([0, 2, 5])}, "cu_seq_lens_q"),
     ):
-        with pytest.raises(NotImplementedError, match=f'{message}.*attn_implementation="sdpa"'):
+        with pytest.raises(NotImplementedError, match=f'{message}.*attn_implementation="eager"'):
             fa3.huggingface.attend(layer, x, x, x, None, **options)
+    with pytest.raises(NotImplementedError, match='cache.*attn_implementation="sdpa"'):
+        fa3.huggingface.attend(layer, x, x, x, None, cache=object())
     with pytest.raises(NotImplementedError, match="attention_mask of torch.float32"):
         fa3.huggingface.attend(layer, x, x, x, torch.zeros(1, 5))
 
@@ -303,9 +304,9 @@ def test_configurations_of_ones_own():
     part = transformers.T5GemmaConfig().decoder  # of a model, no model's by itself
     importlib.import_module("transformers.models.t5gemma.modeling_t5gemma")
     for config in (OwnConfig(**GROUPED), part):
-        assert fa3.huggingface.ids_of_keys(1, 4, 4, config=config) is None
+        assert fa3.huggingface.build_mask(1, 4, 4, config=config).causal
     with pytest.raises(NotImplementedError, match="Unknown"):
-        fa3.huggingface.ids_of_keys(1, 4, 4, config=Unknown())
+        fa3.huggingface.build_mask(1, 4, 4, config=Unknown())
 
 
 @pytest.mark.parametrize("kind", [torch.bool, torch.float32])
@@ -323,19 +324,3 @@ def test_masks_of_ones_own(kind):
         mask = shown if kind == torch.bool else added
         got = ours(input_ids=ids, attention_mask=mask, use_cache=False).logits
     assert_close(got, want, BOUND["cpu"])
-
-
-def test_masks_of_other_functions():
-    from transformers import masking_utils
-
-    chunked = masking_utils.chunked_causal_mask_function(4, torch.zeros(1, dtype=torch.int32))
-    mask = fa3.huggingface.ids_of_keys(1, 9, 9, mask_function=chunked, device="cpu")
-    at = torch.arange(9)
-    want = (at[:, None] >= at) & (at[:, None] // 4 == at // 4)
-    assert mask.dtype == torch.bool
-    assert torch.equal(mask, want[None, None])
-    x = torch.randn(1, 4, 9, 16)
-    layer = models(CONFIGS["llama"](), "cpu")[1].model.layers[0].self_attn
-    out, _ = fa3.huggingface.attend(layer, x, x, x, mask)
-    theirs = torch.nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=mask)
-    assert_close(out, theirs.transpose(1, 2), BOUND["cpu"])
