@@ -154,6 +154,27 @@ def test_rows_of_padding(name, side):
         assert_close(b, a, BOUND)
 
 
+@pytest.mark.parametrize("window", [None, 3])
+def test_rows_that_see_nothing_under_a_bias(window):
+    """With a bias of positions eager and sdpa agree on them: their weights are even."""
+    kind = masking_utils.causal_mask_function
+    if window:
+        kind = masking_utils.sliding_window_causal_mask_function(window)
+    padding = torch.ones(2, 6, dtype=torch.bool)
+    padding[1, :3] = False
+    given = {"mask_function": kind, "attention_mask": padding, "device": "cpu"}
+    mask = fa3.huggingface.build_mask(2, 6, 6, **given)
+    full = masking_utils.sdpa_mask(2, 6, 6, **given, allow_is_causal_skip=False)
+    x, bias = torch.randn(2, 4, 6, 16), torch.randn(1, 4, 6, 6)
+    module = torch.nn.Module()
+    want = x @ x.transpose(-1, -2) / 4 + bias
+    want = want.masked_fill(~full, torch.finfo(torch.float32).min).softmax(-1) @ x
+    for made in (mask, full):
+        got, _ = fa3.huggingface.attend(module, x, x, x, made, position_bias=bias)
+        assert_close(got, want.transpose(1, 2), BOUND)
+    assert_close(got[1, 0], x[1].mean(1), BOUND)
+
+
 # ---- Static caches ------------------------------------------------------------------------------
 
 STATIC = {

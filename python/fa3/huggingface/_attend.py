@@ -15,7 +15,7 @@ _REMEDY = 'load the model with attn_implementation="eager"'
 # What models hand down to attention and it has no use for. Packed sequences are in the mask, which
 # is made of position_ids; seq_idx says the same to layers that are no attention.
 _NO_EFFECT = {
-    "cache_position", "layer_idx", "logits_to_keep", "max_length_k", "max_length_q",
+    "cache_position", "grid_thw", "layer_idx", "logits_to_keep", "max_length_k", "max_length_q",
     "num_items_in_batch", "output_hidden_states", "output_router_logits", "past_key_values",
     "position_embeddings", "position_ids", "return_dict", "seq_idx", "use_cache",
 }  # fmt: skip
@@ -55,11 +55,12 @@ def _keys_of(module: torch.nn.Module, dropout: float) -> str:
 
 
 def _biased(bias: Tensor, mask: Tensor | None) -> Tensor:
-    """position_bias and a mask of four dimensions as one that is added to the scores."""
+    """position_bias and a mask of four dimensions as one that is added to the scores. Hidden keys
+    get the least number, as in sdpa and eager: a row that sees nothing has even weights there."""
     if mask is None:
         return bias
     if mask.dtype == torch.bool:
-        return torch.where(mask, bias, -torch.inf)
+        return torch.where(mask, bias, torch.finfo(bias.dtype).min)
     return bias + mask
 
 
@@ -137,6 +138,9 @@ def attend(
     sequences and no padding, as in transformers' flash attention."""
     _check_others(module, dropout, s_aux, others)
     given: dict[str, Any] = {}
+    if isinstance(attention_mask, Mask) and position_bias is not None:
+        if attention_mask.may_hide_all:
+            attention_mask = attention_mask.in_full()
     if isinstance(attention_mask, Mask):
         given, used = _of_mask(attention_mask, query, key)
         if used is not None and used < key.shape[2]:

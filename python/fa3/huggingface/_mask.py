@@ -63,6 +63,11 @@ class Mask(Tensor):
     def __setitem__(self, at: Any, value: Any) -> None:
         _refuse_to_write("[…] =")  # it would reach a view of the bits alone
 
+    @property
+    def may_hide_all(self) -> bool:
+        """Whether a query of a sequence that has keys may see none of them."""
+        return not self.plain and (self.causal or self.left is not None)
+
     def in_full(self) -> Tensor:
         """The tensor that it stands for: bool (batch, 1, queries, keys)."""
         seen = self.ids_q[:, None, :, None] == self.ids_kv[:, None, None, :]

@@ -2,8 +2,10 @@
 """Models that compute attention themselves: recognised, and refused in a sentence."""
 
 import functools
+import inspect
 import sys
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -37,13 +39,36 @@ def refuse_own_attention(config: type) -> None:
     for kind in config.__mro__:  # those of parts of a model are often no model's by themselves
         if issubclass(kind, PreTrainedConfig) and kind is not PreTrainedConfig:
             modules.add(kind.__module__.replace("configuration_", "modeling_"))
-    served = any(hasattr(sys.modules.get(name), "ALL_ATTENTION_FUNCTIONS") for name in modules)
-    if not served and not any(model.is_backend_compatible() for model in models):
+    found = [sys.modules[name] for name in modules if name in sys.modules]
+    served = any(hasattr(module, "ALL_ATTENTION_FUNCTIONS") for module in found)
+    served = served or any(model.is_backend_compatible() for model in models)
+    if not served or _own_classes(config, found):
         raise NotImplementedError(
             f"fa3.huggingface: {config.__name__}: its models compute attention themselves, and "
             'would not call fa3; load the model with attn_implementation="eager"'
         )
     _served.add(config)
+
+
+def _own_classes(config: type, modules: list[ModuleType]) -> bool:
+    """Whether attention classes that are named as the configuration of a part are there, and none
+    looks functions up: parts of a model, whose others may be served."""
+    prefix = config.__name__.removesuffix("Config")
+    classes = {
+        value
+        for module in modules
+        for name, value in vars(module).items()
+        if isinstance(value, type)
+        and issubclass(value, torch.nn.Module)
+        and name.startswith(prefix)
+        and "Attention" in name
+        and value.__module__ == module.__name__
+    }
+    try:
+        sources = [inspect.getsource(kind) for kind in classes]
+    except (OSError, TypeError):  # defined where there is no file
+        return False
+    return bool(sources) and not any("ALL_ATTENTION_FUNCTIONS" in text for text in sources)
 
 
 # ---- Tables of attention classes ----------------------------------------------------------------
