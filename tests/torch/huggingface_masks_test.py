@@ -10,6 +10,7 @@ import pytest
 import torch
 import transformers
 from fa3.huggingface._mask import Mask
+from torch._dynamo.utils import counters
 from torch_kit import assert_close
 from transformers import masking_utils
 
@@ -213,6 +214,22 @@ def test_static_caches(name, padded):
         assert_close(b, a, BOUND)
 
 
+def test_compiled_steps_of_a_static_cache():
+    """generate() compiles the step, with a mask that is made outside: one graph for all lengths."""
+    config = transformers.LlamaConfig(**SMALL, num_key_value_heads=2)
+    eager, ours = models(transformers.LlamaForCausalLM, config)
+    x, mask = tokens(), torch.ones(2, 12, dtype=torch.long)
+    mask[1, :4] = 0
+    compiled = transformers.CompileConfig(fullgraph=True, backend="aot_eager", mode=None)
+    compiled._compile_all_devices = True
+    given = {"attention_mask": mask, "max_new_tokens": 6, "do_sample": False}
+    torch._dynamo.reset()
+    counters.clear()
+    got = ours.generate(x, **given, cache_implementation="static", compile_config=compiled)
+    assert counters["stats"]["unique_graphs"] == 1
+    assert torch.equal(got, eager.generate(x, **given))
+
+
 @pytest.mark.parametrize("window", [None, 4])
 def test_steps_of_a_static_cache_read_nothing(window):
     """Their masks have one shape and are made on the device: the offset is a tensor."""
@@ -343,15 +360,14 @@ def test_a_mask_of_other_queries_is_taken_in_full():
         fa3.huggingface.attend(torch.nn.Module(), x, y, y, mask)
 
 
-@pytest.mark.parametrize("padded", [False, True])
-def test_compiled_in_one_graph(padded):
+def test_compiled_in_one_graph():
     """Gradients too; with padding, whose values the graph does not know."""
     config = transformers.Gemma2Config(**SMALL, sliding_window=5, head_dim=16)
     _, ours = models(transformers.Gemma2ForCausalLM, config)
     x = tokens()
     mask = torch.ones_like(x)
     mask[1, 8:] = 0
-    given = {"input_ids": x, "attention_mask": mask if padded else None, "labels": x}
+    given = {"input_ids": x, "attention_mask": mask, "labels": x}
     results = []
     for model in (ours, torch.compile(ours, backend="aot_eager", fullgraph=True)):
         ours.zero_grad()
@@ -383,7 +399,8 @@ def test_gradient_checkpointing():
 # ---- What is refused, and how -------------------------------------------------------------------
 
 TABLES = {
-    "gptj": (lambda: transformers.GPTJConfig(n_embd=64, n_layer=1, n_head=4, rotary_dim=8), "eager"),
+    "gptj": (lambda: transformers.GPTJConfig(n_embd=64, n_layer=1, n_head=4, rotary_dim=8),
+             "eager"),
     "falcon": (lambda: transformers.FalconConfig(hidden_size=64, num_hidden_layers=1,
                                                  num_attention_heads=4), "sdpa"),
     "data2vec": (lambda: transformers.Data2VecVisionConfig(

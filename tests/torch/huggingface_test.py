@@ -185,7 +185,7 @@ def test_what_is_lacking_is_said():
         ({"dropout": 0.1}, "dropout"),
         ({"s_aux": x}, "attention sinks"),
         ({"output_attentions": True}, "output_attentions"),
-        ({"head_mask": x, "indices": x}, "head_mask, indices"),
+        ({"head_mask": x, "block_mask": x}, "head_mask, block_mask"),
         ({"invented": 0}, "invented"),
         ({"cu_seq_lens_q": torch.tensor([0, 2, 5])}, "cu_seq_lens_q"),
     ):
@@ -281,7 +281,7 @@ def test_models_with_an_attention_of_their_own(name):
 
 
 def test_models_that_ask_for_the_mask_in_full():
-    """Those with an indexer compute with it, and then hand fa3 what it does not know."""
+    """Those with an indexer compute with it, and hand fa3 the keys that it leaves."""
     config = transformers.DeepseekV32Config(
         vocab_size=100, hidden_size=64, intermediate_size=96, moe_intermediate_size=32,
         num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=4, n_routed_experts=4,
@@ -289,9 +289,25 @@ def test_models_that_ask_for_the_mask_in_full():
         qk_rope_head_dim=8, qk_nope_head_dim=8, v_head_dim=16, index_topk=4, index_n_heads=2,
         index_head_dim=16, first_k_dense_replace=1, max_position_embeddings=64,
     )  # fmt: skip
-    _, ours = models(config, "cpu")
-    with pytest.raises(NotImplementedError, match="indices"):
-        ours(tokens("cpu"))
+    eager, ours = models(config, "cpu")
+    ids, mask = tokens("cpu"), padding("cpu", "left")
+    with torch.no_grad():
+        for given in ({}, {"attention_mask": mask}):
+            want, got = (m(ids, **given).logits[mask.bool()] for m in (eager, ours))
+            assert_close(got, want, BOUND["cpu"])
+    layer, x = ours.model.layers[0].self_attn, torch.randn(1, 4, 5, 16)
+    chosen = torch.tensor([[[0, -1], [1, 0], [0, 2], [3, -1], [4, 1]]], dtype=torch.int32)
+    seen = torch.zeros(1, 1, 5, 5, dtype=torch.bool)
+    for row, keys in enumerate(chosen[0].tolist()):
+        seen[..., row, [key for key in keys if key >= 0]] = True
+    want = torch.nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=seen)
+    hidden = torch.finfo(torch.float32).min
+    for mask in (None, torch.ones_like(seen), torch.zeros(1, 1, 5, 5)):
+        got, _ = fa3.huggingface.attend(layer, x, x, x, mask, indices=chosen)
+        assert_close(got, want.transpose(1, 2), BOUND["cpu"])
+    added = torch.zeros(1, 1, 5, 5).masked_fill(~torch.ones(5, 5).tril().bool(), hidden)
+    got, _ = fa3.huggingface.attend(layer, x, x, x, added, indices=chosen)
+    assert_close(got, want.transpose(1, 2), BOUND["cpu"])
 
 
 def test_configurations_of_ones_own():

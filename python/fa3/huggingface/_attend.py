@@ -64,6 +64,21 @@ def _biased(bias: Tensor, mask: Tensor | None) -> Tensor:
     return bias + mask
 
 
+def _chosen(indices: Tensor, mask: Tensor | None, keys: int) -> Tensor:
+    """A mask in full of which only the keys remain that an indexer has chosen: (batch, queries,
+    chosen), −1 for none. Of these models' masks eager attention does the same."""
+    at = indices.long().masked_fill(indices < 0, keys)
+    shape = (*indices.shape[:2], keys + 1)
+    seen = torch.zeros(shape, dtype=torch.bool, device=indices.device).scatter(-1, at, True)
+    seen = seen[:, None, :, :keys]
+    if mask is None:
+        return seen
+    mask = mask[..., :keys]
+    if mask.dtype == torch.bool:
+        return mask & seen
+    return mask.masked_fill(~seen, torch.finfo(mask.dtype).min)
+
+
 def _packed(
     cu_q: Tensor | None, cu_kv: Tensor | None, query: Tensor, key: Tensor, causal: bool
 ) -> dict[str, Tensor]:
@@ -126,6 +141,7 @@ def attend(
     cu_seq_lens_q: Tensor | None = None,
     cu_seq_lens_k: Tensor | None = None,
     deterministic: bool | None = None,
+    indices: Tensor | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
     """Attention of (batch, heads, seqlen, head_dim) as transformers calls it; returns (batch,
@@ -134,10 +150,13 @@ def attend(
     attention_mask decides, as in transformers' eager attention: what build_mask returns, or a mask
     (batch, heads or 1, queries, keys), bool or added to the scores. Without one all keys are seen,
     whatever the module's is_causal says; is_causal and sliding_window that are passed with no mask
-    count. position_bias is added to the scores, too. cu_seq_lens count where the mask has no
+    count. position_bias is added to the scores, too; indices are the keys that an indexer leaves
+    each query. cu_seq_lens count where the mask has no
     sequences and no padding, as in transformers' flash attention."""
     _check_others(module, dropout, s_aux, others)
     given: dict[str, Any] = {}
+    if indices is not None:
+        attention_mask = _chosen(indices, attention_mask, key.shape[2])
     if isinstance(attention_mask, Mask) and position_bias is not None:
         if attention_mask.may_hide_all:
             attention_mask = attention_mask.in_full()

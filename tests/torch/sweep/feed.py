@@ -62,14 +62,17 @@ def _sounds(config: Any) -> Iterator[torch.Tensor]:
 def _waves(config: Any) -> Iterator[torch.Tensor]:
     yield _random(ROWS, 4000)
     yield _random(ROWS, 1, 4000)
-    yield _random(ROWS, field(config, "max_length", default=64), field(config, "num_mel_bins", default=16))
+    bins = field(config, "num_mel_bins", default=16)
+    yield _random(ROWS, field(config, "max_length", default=64), bins)
 
 
-_TEXT = {
-    "bbox": lambda c: torch.zeros(ROWS, LENGTH, 4, dtype=torch.long),
-    "xpath_tags_seq": lambda c: torch.zeros(ROWS, LENGTH, field(c, "max_depth", default=50), dtype=torch.long),
-    "xpath_subs_seq": lambda c: torch.zeros(ROWS, LENGTH, field(c, "max_depth", default=50), dtype=torch.long),
-}  # fmt: skip
+def _zeros(config: Any, name: str) -> torch.Tensor:
+    """Where tokens stand on a page, in a tree."""
+    deep = 4 if name == "bbox" else field(config, "max_depth", default=50)
+    return torch.zeros(ROWS, LENGTH, deep, dtype=torch.long)
+
+
+_PLACES = ("bbox", "xpath_tags_seq", "xpath_subs_seq")
 
 
 def feeds(model: Any) -> Iterator[dict[str, torch.Tensor]]:
@@ -81,11 +84,11 @@ def feeds(model: Any) -> Iterator[dict[str, torch.Tensor]]:
         text["input_ids"] = tokens()
         if "decoder_input_ids" in names:
             text["decoder_input_ids"] = tokens(9, seed=4)
-        text.update({name: make(config) for name, make in _TEXT.items() if name in names})
+        text.update({name: _zeros(config, name) for name in _PLACES if name in names})
         yield text
     others = {
-        "pixel_values": _images, "image": _images, "input_features": _sounds, "input_values": _waves,
-        "audio_values": _waves, "audio_input_ids": _waves,
+        "pixel_values": _images, "image": _images, "input_features": _sounds,
+        "input_values": _waves, "audio_values": _waves, "audio_input_ids": _waves,
     }  # fmt: skip
     for name, make in others.items():
         if name not in names:
@@ -94,17 +97,17 @@ def feeds(model: Any) -> Iterator[dict[str, torch.Tensor]]:
             extra = {"decoder_input_ids": text.get("decoder_input_ids", tokens(9, seed=4))}
             extra = extra if "decoder_input_ids" in names else {}
             if "decoder_input_values" in names:
-                extra["decoder_input_values"] = _random(ROWS, 9, field(config, "num_mel_bins", default=16))
+                bins = field(config, "num_mel_bins", default=16)
+                extra["decoder_input_values"] = _random(ROWS, 9, bins)
             yield {name: value, **extra}
             if text:
                 yield {**text, name: value}
     if "grid_thw" in names or "image_grid_thw" in names:  # patches of images, in one row
         patch = field(config, "patch_size", default=8)
-        across = field(config, "temporal_patch_size", default=1) * patch * patch
+        wide = field(config, "temporal_patch_size", default=1) * patch * patch
+        wide *= field(config, "in_channels", "num_channels", "in_chans", default=3)
         grid = {"grid_thw": torch.tensor([[1, 4, 4], [1, 4, 6]])}
-        first = next(iter(names))
-        for wide in (field(config, "in_channels", "num_channels", "in_chans", default=3) * across,):
-            yield {first: _random(40, wide), **grid}
+        yield {next(iter(names)): _random(40, wide), **grid}
     if "inputs_embeds" in names and "input_ids" not in names:
         wide = field(config, "hidden_size", "d_model", "n_embd", default=64)
         yield {"inputs_embeds": _random(ROWS, LENGTH, wide)}
@@ -113,7 +116,8 @@ def feeds(model: Any) -> Iterator[dict[str, torch.Tensor]]:
     if "query_embeds" in names:
         wide = field(config, "hidden_size", default=64)
         across = field(config, "encoder_hidden_size", default=wide)
-        yield {"query_embeds": _random(ROWS, LENGTH, wide), "encoder_hidden_states": _random(ROWS, 9, across)}
+        states = {"encoder_hidden_states": _random(ROWS, 9, across)}
+        yield {"query_embeds": _random(ROWS, LENGTH, wide), **states}
     if "inputs" in names:  # Perceiver
         yield {"inputs": _random(ROWS, LENGTH, field(config, "d_model", default=64))}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""shrink.py — a small configuration of any model type of transformers, by the names of its fields."""
+"""shrink.py — a small configuration of any model type of transformers, by names of fields."""
 
 import inspect
 import re
@@ -8,8 +8,9 @@ from typing import Any
 
 # The first rule whose pattern a field's name matches gives its value; None leaves it as it is.
 _RULES: list[tuple[str, Any]] = [
-    (r".*(dropout|epsilon|_eps|theta|factor|scale|rate|_prob|pdrop|dilation|stride|kernel).*", None),
-    (r"(num_)?(key_value_heads|kv_heads)|num_key_value_heads|n_kv_heads|multi_query_group_num", "kv"),
+    (r".*(dropout|epsilon|_eps|theta|factor|scale|rate|_prob|pdrop).*", None),
+    (r".*(dilation|stride|kernel).*", None),
+    (r"(num_)?(key_value_heads|kv_heads)|n_kv_heads|multi_query_group_num", "kv"),
     (r"global_num_key_value_heads|swa_num_key_value_heads", "kv"),
     (r"(num_)?channels|.*num_channels|in_chans|in_channels|out_channels", None),
     (r".*(num_)?attention_heads|n_heads?|num_heads|.*_num_heads|.*_attn_heads|heads", 4),
@@ -27,27 +28,34 @@ _RULES: list[tuple[str, Any]] = [
     (r"n_group|topk_group|num_expert_group", 1),
     (r"(num_|n_)?(local_|routed_)?experts|moe_num_experts|num_moe_experts", 4),
     (r"(n_|num_)shared_experts|moe_num_shared_experts", 1),
-    (r"(encoder|decoder)_sparse_step", 0),
-    (r"(num_)?sliding_window(_size)?|attention_window|local_attention|window", 5),
+    (r"encoder_sparse_step", 0),
+    (r"attention_window", 6),
+    (r"upsample_groups", 64),
+    (r"(num_)?sliding_window(_size)?|local_attention|window", 5),
     (r"attention_chunk_size", 8),
     (r"first_k_dense_replace|num_dense_layers|moe_layer_start_index", 1),
     (r"(num_)?mtp.*|num_nextn_predict_layers", 0),
     (r"(num_kv_shared_layers|n_shared_layers)", 0),
-    (r"(num_|n_)?(hidden_|encoder_|decoder_|transformer_|vision_|conformer_|self_attention_)?layers?", 2),
+    (r"(num_|n_)?(hidden_|encoder_|decoder_|transformer_|vision_)?layers?", 2),
+    (r"(num_|n_)?(conformer_|self_attention_)layers?", 2),
     (r"num_(.*_)?layers|(.*_)?num_hidden_layers|depth|num_blocks|(.*_)?n_layers?|.*_num_layers", 2),
     (r"(encoder|decoder)_num_(hidden_)?layers", 2),
     (r"(.*_)?vocab_size(_per_layer_input)?", 120),
-    (r"max_position_embeddings|n_positions|n_ctx|max_sequence_length|max_seq_len(gth)?|seq_length", 128),
+    (r"max_position_embeddings|n_positions|n_ctx", 128),
+    (r"max_sequence_length|max_seq_len(gth)?|seq_length", 128),
     (r"max_(source|target|text|encoder|decoder)_?positions?(_embeddings)?", 128),
     (r"original_max_position_embeddings|position_embeddings_size", 128),
     (r"(.*_)?image_size|input_size|img_size", 32),
     (r"(.*_)?patch_size", 8),
-    (r"(.*)?(intermediate_size|ffn_dim|ffn_hidden_size|d_ff|d_inner|n_inner|ffn_size|mlp_dim)(_mlp)?", 64),
+    (r"(.*)?(intermediate_size|ffn_dim|ffn_hidden_size|d_ff)(_mlp)?", 64),
+    (r"(.*)?(d_inner|n_inner|ffn_size|mlp_dim)(_mlp)?", 64),
     (r"num_mel_bins|feature_size|num_mel_filters", 16),
+    (r"(mamba_)?chunk_size|mamba_d_state|ssm_state_size", 16),
     (r"mamba_.*|ssm_.*|linear_.*|time_step.*|state_size", None),
     (r"hidden_size_per_layer_input", 8),
-    (r"(.*_)?(hidden_size|d_model|n_embd|embed_dim|hidden_dim|embedding_size|emb_dim|projection_dim)", 64),
-    (r"(dim|width|n_state|model_dim|projector_dim|output_dim|out_hidden_size|out_dim|emb_size)", 64),
+    (r"(.*_)?(hidden_size|d_model|n_embd|embed_dim|hidden_dim)", 64),
+    (r"(.*_)?(embedding_size|emb_dim|projection_dim)", 64),
+    (r"dim|width|n_state|model_dim|projector_dim|output_dim|out_hidden_size|out_dim|emb_size", 64),
     (r"(.*_)?(proj_dim|projection_size|embed_size|encoder_dim|decoder_dim|d_embed)", 64),
     (r"num_queries|num_query_tokens|num_latents|num_image_tokens", 6),
     (r"d_latents|d_head", 64),
@@ -97,18 +105,26 @@ def _lists(name: str, value: list, layers: int | None) -> Any:
 @dataclass(frozen=True)
 class Way:
     """How to shrink. lists: those of what each layer is are passed on, one of each kind, where the
-    class may make others. wide: sizes of layers stay, their number and the vocabulary do not."""
+    class may make others. wide: sizes of layers stay, their number and the vocabulary do not.
+    window: one where the default has none. mrope: positions of three axes, where the default names
+    no sections of them."""
 
     lists: bool = True
     layers: int = 2
     wide: bool = False
+    mrope: bool = False
+    window: bool = True
 
 
-WAYS = (Way(), Way(lists=False), Way(lists=False, layers=8), Way(wide=True),
-        Way(lists=False, wide=True))  # fmt: skip
+WAYS = (
+    Way(), Way(mrope=True), Way(window=False), Way(window=False, lists=False),
+    Way(window=False, lists=False, layers=8), Way(window=False, wide=True),
+    Way(window=False, lists=False, wide=True),
+)  # fmt: skip
 _WIDE = re.compile(r".*(layer|vocab|expert|window|depth|token_i|_per_tok).*")
 # Needed, and None by default.
-_NEEDED = {"num_experts_per_tok": 4, "n_routed_experts": 4, "vocab_size": 120, "pad_token_id": 0}
+_NEEDED = {"num_experts_per_tok": 4, "n_routed_experts": 4, "vocab_size": 120, "pad_token_id": 0,
+           "head_dim": 16, "num_key_value_heads": 4}  # fmt: skip
 
 
 def shrink(kind: type, way: Way) -> Any:
@@ -136,18 +152,29 @@ def _fields(kind: type, whole: Any, way: Way) -> dict[str, Any]:
             small.update(_backbone(known))
         elif isinstance(value, PreTrainedConfig):
             small[name] = type(value)(**_fields(type(value), value, way))
+        elif name == "attention_window" and isinstance(value, list):
+            small[name] = [6] * way.layers
+        elif way.window and name == "layer_types" and set(value or ()) == {"full_attention"}:
+            if "sliding_window" in values:
+                small[name] = ["full_attention", "sliding_attention"]
         elif isinstance(value, list) and way.lists:
             shorter = _lists(name, value, layers)
             if shorter is not None:
                 small[name] = shorter
-        elif value is None and name in _NEEDED:
+        elif way.window and name == "sliding_window" and value is None:
+            small[name] = 5
+        elif way.window and name == "use_sliding_window":
+            small[name] = True
+        elif name == "decoder_sparse_step" and "encoder_sparse_step" in values:
+            small[name] = 0
+        elif value is None and name in _NEEDED and not (way.wide and name == "head_dim"):
             small[name] = _NEEDED[name]
         elif name in known or name.endswith("_token_id") or name.endswith("_token_index"):
             new = _small(name, value, values)
             if new is not None and (not way.wide or _WIDE.fullmatch(name)):
                 small[name] = way.layers if new == 2 and "layer" in name else new
     rope = values.get("rope_parameters") or values.get("rope_scaling")
-    if isinstance(rope, dict) and isinstance(rope.get("mrope_section"), list):
+    if isinstance(rope, dict) and (way.mrope or isinstance(rope.get("mrope_section"), list)):
         key = "rope_parameters" if values.get("rope_parameters") else "rope_scaling"
         small[key] = {**rope, "mrope_section": [2, 3, 3]}
     return small

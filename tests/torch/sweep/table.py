@@ -17,39 +17,49 @@ CHECKS = (
 MARKS = {"right": "+", "refused": "r", "wrong": "**wrong**", "–": "–", "": ""}
 HEAD = """# Models of transformers on fa3
 
-Every model type of transformers {transformers} that can be built small from its configuration, on `attn_implementation="fa3"` against
-`eager` with the same weights: two layers, F32, PyTorch {torch}, on a CPU. Written by
+Every model type of transformers {transformers} that can be built small from its configuration, on
+`attn_implementation="fa3"` against `eager` with the same weights: two layers, F32, PyTorch
+{torch}, on a CPU. Written by
 
 ```sh
 PYTHONPATH=build/release/python build/python/bin/python tests/torch/transformers_sweep.py --write
 ```
 
-which fails if a verdict is neither *right* nor *refused*; `tests/torch/transformers_sweep_test.py` runs a slice of it against this page.
-How the attention and the mask function work together: [python.md](python.md#models-of-transformers).
+which fails if a verdict is neither *right* nor *refused* (a quarter of an hour on one core);
+`tests/torch/transformers_sweep_test.py` runs a slice of it against this page. How the attention
+and the mask function work together: [python.md](python.md#models-of-transformers).
 
 | | model classes |
 |---|---|
 {counts}
 
-**Right**: all that `eager` runs equals it, outputs within 1e-4 of the largest number (or ten times what weights moved by 1e-7 do to
-`eager`), gradients of all parameters within ten times that. **Right, by itself**: likewise, but fa3 was not called: the model has no
-attention, or computes it in modules of its own. **Refused**: with the sentence in the last column, before anything was computed.
+**Right**: all that `eager` runs equals it: outputs within 1e-4 of the largest number (or ten
+times what weights moved by 1e-7 do to `eager`), gradients of all parameters within ten times
+that. **Right, by itself**: likewise, but fa3 was not called: the model has no attention, or
+computes it in modules of its own. **Refused**: with the sentence in the last column, before that
+attention is computed.
 
-The checks: a batch without padding, padded *left*, padded *right*, with *holes* (outputs and gradients; rows of padding, too, where `eager` and
-`sdpa` agree on them); a *late token* changes (rows before it change where they do in `eager`), an *early token* changes (rows beyond a window do
-not); `generate()` from a batch padded left, logits of five tokens, *dynamic cache* and *static cache*. + equal to `eager`, r refused, – not of
-that model: it takes no text, does not generate, or `eager` fails there.
+A row that sees nothing has even weights in `eager`, none in `sdpa` and on fa3. Where that reaches
+other rows (recurrent layers, pooling of the first token), what counts is `sdpa`.
+
+The checks: a batch without padding, padded *left*, padded *right*, with *holes* (outputs and
+gradients; rows of padding, too, where `eager` and `sdpa` agree on them); a *late token* changes
+(rows before it change where they do in `eager`), an *early token* changes (rows beyond a window
+do not); `generate()` from a batch padded left, logits of five tokens, *dynamic cache* and *static
+cache*. + equal to `eager`, r refused, – not of that model: it takes no text, does not generate,
+or `eager` fails there. A window of 5 tokens is given to models that can have one.
 
 ## Verdicts
 
-| model type | class | verdict | none | left | right | holes | late | early | dynamic | static | why |
+| type | class | verdict | none | left | right | holes | late | early | dynamic | static | why |
 |---|---|---|---|---|---|---|---|---|---|---|---|
 """
 NOT_BUILT = """
 ## Not built
 
-These say nothing about fa3: a default configuration that is not complete or cannot be made small by the names of its fields, packages that
-are not installed (timm, natten, …), or inputs that the sweep does not know how to make.
+These say nothing about fa3: a default configuration that is not complete or cannot be made small
+by the names of its fields, packages that are not installed (timm, natten, …), or inputs that the
+sweep does not know how to make.
 
 | model type | class | why |
 |---|---|---|
