@@ -6,7 +6,7 @@ can be built small from their configurations, on fa3 against eager attention.
 Outputs, gradients, rows of padding, a token that changes early and one late, generation with
 dynamic and static caches; without padding, padded left, right and in between. A model's verdict is
 right, or refused with fa3's sentence; all else fails. --write: docs/guide/transformers.md.
-Each model has a process of its own, 45 seconds and 8 GB. PYTHONPATH as in scripts/torch_tests.
+Each model has a process of its own, 45 seconds and 8 GB. Begun by scripts/transformers_sweep.
 """
 
 import argparse

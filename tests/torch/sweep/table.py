@@ -22,7 +22,7 @@ Every model type of transformers {transformers} that can be built small from its
 {torch}, on a CPU. Written by
 
 ```sh
-PYTHONPATH=build/release/python build/python/bin/python tests/torch/transformers_sweep.py --write
+scripts/transformers_sweep --write
 ```
 
 which fails if a verdict is neither *right* nor *refused* (a quarter of an hour on one core);
