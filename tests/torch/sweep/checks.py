@@ -49,7 +49,7 @@ def build(kind: type, config: Any, name: str, like: Any = None) -> Any:
         with torch.no_grad():
             if not bool(torch.isfinite(p).all()):  # left as the allocator gave it
                 p.zero_()
-            if p.dim() > 1:
+            if p.dim() > 1 and p.numel():
                 p.normal_(std=min(0.12, p[0].numel() ** -0.5))
     return model
 
@@ -68,11 +68,12 @@ def ours(run: Any) -> Any:
 
 def result(output: Any) -> torch.Tensor:
     """The first floating tensor of an output, logits if there are any."""
+    if isinstance(output, torch.Tensor):
+        return output
     for name in ("logits", "last_hidden_state"):
         if isinstance(getattr(output, name, None), torch.Tensor):
             return getattr(output, name)
     values = output.values() if hasattr(output, "values") else output
-    values = [values] if isinstance(values, torch.Tensor) else values
     for value in values:
         if isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel() > 1:
             return value
@@ -208,7 +209,7 @@ class Pair:
             for (name, a), b in zip(
                 self.ours.named_parameters(), like.parameters(), strict=True
             )
-            if b.grad is not None
+            if b.grad is not None and b.grad.numel()
         ]
         if not pairs:
             return
