@@ -25,7 +25,7 @@ Every model type of transformers {transformers} that can be built small from its
 scripts/transformers_sweep --write
 ```
 
-which fails if a verdict is neither *right* nor *refused* (a quarter of an hour on one core);
+which fails if a verdict is neither *right* nor *refused* (twenty minutes on one core);
 `tests/torch/transformers_sweep_test.py` runs a slice of it against this page. How the attention
 and the mask function work together: [python.md](python.md#models-of-transformers).
 
