@@ -64,7 +64,7 @@ _RULES: list[tuple[str, Any]] = [
 _FIXED = {
     "encoder_hash_byte_group_vocab": 500, "vocabulary_map": {"<image>": 5},
     "attn_layer_indices": [1], "attn_layer_period": 2, "attn_layer_offset": 1,
-          "prediction_length": 6, "context_length": 14, "num_groups": 1,
+          "prediction_length": 6, "context_length": 14,
 }  # fmt: skip
 _COMPILED = [(re.compile(pattern), value) for pattern, value in _RULES]
 _HEADS = re.compile(r"num_attention_heads|n_heads?|num_heads|encoder_attention_heads")
