@@ -272,3 +272,29 @@ def test_module_in_a_graph(block):
         x.copy_(normal(2, 300, 128, dtype=BF16, device="cuda"))
         graph.replay()
         assert torch.equal(out, module(x, causal=True))
+
+
+def test_graph_of_a_step_with_a_static_cache():
+    """Mask and attention as transformers asks for them: where the step stands is on the GPU."""
+    import fa3.huggingface
+
+    q = normal(2, 4, 1, 64, dtype=BF16, device="cuda")
+    k, v = (normal(2, 2, 64, 64, dtype=BF16, device="cuda") for _ in range(2))
+    offset = torch.tensor(40, device="cuda")
+    padding = torch.ones(2, 64, dtype=torch.bool, device="cuda")
+    padding[1, :9] = False
+    module = torch.nn.Module()
+
+    def step():
+        mask = fa3.huggingface.build_mask(2, 1, 64, offset, attention_mask=padding, device="cuda")
+        return fa3.huggingface.attend(module, q, k, v, mask)[0]
+
+    graph, out = captured(step)
+    for at in (40, 41, 63):
+        offset.fill_(at)
+        graph.replay()
+        seen = padding & (torch.arange(64, device="cuda") <= at)
+        want = torch.nn.functional.scaled_dot_product_attention(
+            *(x.float() for x in (q, k, v)), attn_mask=seen[:, None, None], enable_gqa=True
+        )
+        assert_close(out.float(), want.transpose(1, 2), BOUND[BF16])

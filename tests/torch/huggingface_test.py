@@ -185,13 +185,14 @@ def test_what_is_lacking_is_said():
         ({"dropout": 0.1}, "dropout"),
         ({"s_aux": x}, "attention sinks"),
         ({"output_attentions": True}, "output_attentions"),
-        ({"cache": object()}, "cache"),
-        ({"head_mask": x, "indices": x}, "head_mask, indices"),
+        ({"head_mask": x, "block_mask": x}, "head_mask, block_mask"),
         ({"invented": 0}, "invented"),
         ({"cu_seq_lens_q": torch.tensor([0, 2, 5])}, "cu_seq_lens_q"),
     ):
-        with pytest.raises(NotImplementedError, match=f'{message}.*attn_implementation="sdpa"'):
+        with pytest.raises(NotImplementedError, match=f'{message}.*attn_implementation="eager"'):
             fa3.huggingface.attend(layer, x, x, x, None, **options)
+    with pytest.raises(NotImplementedError, match='cache.*attn_implementation="sdpa"'):
+        fa3.huggingface.attend(layer, x, x, x, None, cache=object())
     with pytest.raises(NotImplementedError, match="attention_mask of torch.float32"):
         fa3.huggingface.attend(layer, x, x, x, torch.zeros(1, 5))
 
@@ -280,7 +281,7 @@ def test_models_with_an_attention_of_their_own(name):
 
 
 def test_models_that_ask_for_the_mask_in_full():
-    """Those with an indexer compute with it, and then hand fa3 what it does not know."""
+    """Those with an indexer compute with it, and hand fa3 the keys that it leaves."""
     config = transformers.DeepseekV32Config(
         vocab_size=100, hidden_size=64, intermediate_size=96, moe_intermediate_size=32,
         num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=4, n_routed_experts=4,
@@ -288,9 +289,25 @@ def test_models_that_ask_for_the_mask_in_full():
         qk_rope_head_dim=8, qk_nope_head_dim=8, v_head_dim=16, index_topk=4, index_n_heads=2,
         index_head_dim=16, first_k_dense_replace=1, max_position_embeddings=64,
     )  # fmt: skip
-    _, ours = models(config, "cpu")
-    with pytest.raises(NotImplementedError, match="indices"):
-        ours(tokens("cpu"))
+    eager, ours = models(config, "cpu")
+    ids, mask = tokens("cpu"), padding("cpu", "left")
+    with torch.no_grad():
+        for given in ({}, {"attention_mask": mask}):
+            want, got = (m(ids, **given).logits[mask.bool()] for m in (eager, ours))
+            assert_close(got, want, BOUND["cpu"])
+    layer, x = ours.model.layers[0].self_attn, torch.randn(1, 4, 5, 16)
+    chosen = torch.tensor([[[0, -1], [1, 0], [0, 2], [3, -1], [4, 1]]], dtype=torch.int32)
+    seen = torch.zeros(1, 1, 5, 5, dtype=torch.bool)
+    for row, keys in enumerate(chosen[0].tolist()):
+        seen[..., row, [key for key in keys if key >= 0]] = True
+    want = torch.nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=seen)
+    hidden = torch.finfo(torch.float32).min
+    for mask in (None, torch.ones_like(seen), torch.zeros(1, 1, 5, 5)):
+        got, _ = fa3.huggingface.attend(layer, x, x, x, mask, indices=chosen)
+        assert_close(got, want.transpose(1, 2), BOUND["cpu"])
+    added = torch.zeros(1, 1, 5, 5).masked_fill(~torch.ones(5, 5).tril().bool(), hidden)
+    got, _ = fa3.huggingface.attend(layer, x, x, x, added, indices=chosen)
+    assert_close(got, want.transpose(1, 2), BOUND["cpu"])
 
 
 def test_configurations_of_ones_own():
@@ -303,9 +320,9 @@ def test_configurations_of_ones_own():
     part = transformers.T5GemmaConfig().decoder  # of a model, no model's by itself
     importlib.import_module("transformers.models.t5gemma.modeling_t5gemma")
     for config in (OwnConfig(**GROUPED), part):
-        assert fa3.huggingface.ids_of_keys(1, 4, 4, config=config) is None
+        assert fa3.huggingface.build_mask(1, 4, 4, config=config).causal
     with pytest.raises(NotImplementedError, match="Unknown"):
-        fa3.huggingface.ids_of_keys(1, 4, 4, config=Unknown())
+        fa3.huggingface.build_mask(1, 4, 4, config=Unknown())
 
 
 @pytest.mark.parametrize("kind", [torch.bool, torch.float32])
@@ -323,19 +340,3 @@ def test_masks_of_ones_own(kind):
         mask = shown if kind == torch.bool else added
         got = ours(input_ids=ids, attention_mask=mask, use_cache=False).logits
     assert_close(got, want, BOUND["cpu"])
-
-
-def test_masks_of_other_functions():
-    from transformers import masking_utils
-
-    chunked = masking_utils.chunked_causal_mask_function(4, torch.zeros(1, dtype=torch.int32))
-    mask = fa3.huggingface.ids_of_keys(1, 9, 9, mask_function=chunked, device="cpu")
-    at = torch.arange(9)
-    want = (at[:, None] >= at) & (at[:, None] // 4 == at // 4)
-    assert mask.dtype == torch.bool
-    assert torch.equal(mask, want[None, None])
-    x = torch.randn(1, 4, 9, 16)
-    layer = models(CONFIGS["llama"](), "cpu")[1].model.layers[0].self_attn
-    out, _ = fa3.huggingface.attend(layer, x, x, x, mask)
-    theirs = torch.nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=mask)
-    assert_close(out, theirs.transpose(1, 2), BOUND["cpu"])
