@@ -42,8 +42,7 @@ std::string dtype_text(nb::handle array) {
 
 constexpr const char* kNeed =
     "need float32, float16, bfloat16, float8_e4m3fn, int8 or, where it holds lengths or ids, "
-    "int32; "
-    "masks also bool";
+    "int32; masks also bool";
 
 std::int32_t resolve(const char* name, std::int32_t dtype, Reading how) {
   if (dtype > 0) return dtype;
