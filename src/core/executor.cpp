@@ -119,9 +119,9 @@ bool pool_is_broken() {
 
 }  // namespace
 
-// Up to oneTBB 2021.10 an arena that has run tasks keeps its memory for the rest of the process, some
-// 3.6 kB for each thread. So arenas are lent to executors, which hand them on to later ones: there
-// are as many as executors were alive at once.
+// Up to oneTBB 2021.10 an arena that has run tasks keeps its memory for the rest of the process,
+// some 3.6 kB for each thread. So arenas are lent to executors, which hand them on to later ones:
+// there are as many as executors were alive at once.
 struct Executor::Arena {
   tbb::task_arena arena;
   const int slots;
