@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from . import _fa3
-from ._arrays import Array, empty, mark_written
+from ._arrays import Array, mark_written, workspace_for
 
 FORWARD, BACKWARD, QUANTIZE = 1, 2, 3  # fa3_op
 
@@ -63,7 +63,9 @@ class _Recorder(_StandIn):
 
 def _has_arrays(value: Any) -> bool:
     """Whether an argument is an array or a tuple of them, as rotary tables and Quantized are."""
-    return hasattr(value, "shape") or (isinstance(value, tuple) and any(map(_has_arrays, value)))
+    if isinstance(value, tuple):
+        return any(map(_has_arrays, value))
+    return hasattr(value, "shape") or hasattr(value, "__dlpack__")
 
 
 def _is_on_host(array: Array) -> bool:
@@ -141,7 +143,7 @@ class _Runner(_StandIn):
                 workspace = kept = plan._spare.pop()
             except IndexError:
                 like = fields["x"] if op == QUANTIZE else fields["q"]
-                workspace = empty(like, (plan.workspace_bytes,), "uint8")
+                workspace = workspace_for(like, plan.workspace_bytes)
                 torch = sys.modules.get("torch")
                 if torch is None or not isinstance(workspace, torch.Tensor):
                     # On a GPU the work is only enqueued when it returns.
