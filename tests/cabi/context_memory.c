@@ -10,7 +10,7 @@
 #include <string.h>
 
 enum { WARM_UP = 200, CONTEXTS = 1000, SKIPPED = 77 };
-/* Threads that oneTBB starts late are 0.1 kB a context on 100 cores; an arena is 3.6 kB a thread. */
+/* Threads that oneTBB starts late are 0.1 kB a context on 100 cores; an arena 3.6 kB a thread. */
 enum { MOST_BYTES_EACH = 512 };
 
 /* In place of the loader's, which the libraries then call, too. */
