@@ -92,8 +92,8 @@ class ProgressBar(CliTest):
         return text
 
     def test_bar_appears_after_a_second_and_goes_away(self):
-        process, terminal = self.start()
         begin = time.monotonic()
+        process, terminal = self.start()
         text = self.read_until(terminal, "left", 60)
         self.assertRegex(text, r"forward \[[#.]+\] +\d+ %  \d+:\d\d left")
         self.assertGreater(time.monotonic() - begin, 0.9)
