@@ -300,7 +300,7 @@ static int outputs_right(enum written written) {
 static int try_call(const struct call* call, long n) {
   got = untouched;
   place->n = n;
-  alarm(20);
+  alarm(60);
   if (n > 0) oom_arm(n, place->mode);
   const fa3_status status = call->make();
   const enum oom_outcome outcome = n > 0 ? oom_disarm() : OOM_NOT_REACHED;
