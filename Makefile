@@ -37,7 +37,10 @@ test: ## every tier of tests on the release build, at most 5 minutes
 	@scripts/setup build test
 	@cmake --preset release -DFA3_BUILD_TESTS=ON $(PYTHON_OPTIONS)
 	@cmake --build --preset release
-	@ctest --preset release
+	@ctest --preset release || { status=$$?; \
+	  cp build/release/Testing/Temporary/LastTest.log build/failed-tests.log; \
+	  echo "make test: the output of what failed is above, that of every test in build/failed-tests.log"; \
+	  exit $$status; }
 
 gpu-check: ## build/gpu-check.tar.gz, to carry to a Hopper GPU: every check there, and speed beside PyTorch
 	@scripts/setup build test

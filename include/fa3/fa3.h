@@ -254,8 +254,8 @@ typedef struct fa3_context_options {
   const char* cache_dir; /* folder of compiled kernels, absolute; NULL = FA3_CACHE_DIR, else
                             $XDG_CACHE_HOME/fa3, else ~/.cache/fa3. Made when it is needed; refused
                             when others own it or may write to it */
-  const char*
-      kernel_pack; /* file of compiled kernels, absolute; NULL = FA3_KERNEL_PACK, else none */
+  /* File of compiled kernels, absolute; NULL = FA3_KERNEL_PACK, else none. */
+  const char* kernel_pack;
 } fa3_context_options;
 
 typedef struct fa3_context fa3_context;
@@ -315,8 +315,7 @@ typedef enum fa3_v_image_layout {
 
 /* Forward. q, k, v and o are required. q, k and v share one dtype of F32, F16, BF16 or, on backend
  * reference, F64, and o has that dtype or F32; or they are of 8 bits (see above), and o is F32, F16
- * or BF16. Head dims are
- * 1…512. */
+ * or BF16. Head dims are 1…512. */
 typedef struct fa3_forward_args {
   size_t struct_size; /* sizeof(fa3_forward_args) */
   fa3_tensor q;       /* in:  (batch, seqlen_q, heads_q, head_dim_qk) or varlen (total_q, …) */

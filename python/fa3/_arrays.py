@@ -9,9 +9,10 @@ try:
 except ImportError:  # nothing of ours needs it, only its arrays
     numpy = None
 
-from ._fa3 import Reading, Spec
+from ._fa3 import Reading, Spec, spec_of
 
-# Of NumPy, PyTorch or anything with __dlpack__ and shape; or a Spec where only a plan is made.
+# Of NumPy, PyTorch or anything with __dlpack__ and __dlpack_device__; or a Spec where only a plan
+# is made. Of attributes nothing is taken for granted: shape, dtype and device may be missing.
 Array = Any
 
 
@@ -25,17 +26,18 @@ _RANKS = {
 
 def shape_of(name: str, array: Array, ranks: tuple[int, ...] = (3, 4)) -> tuple[int, ...]:
     """The extents of an argument, which must be an array of one of these ranks."""
-    try:
-        shape = tuple(array.shape)
-    except AttributeError:
-        kind = type(array).__name__
-        raise TypeError(
-            f"{name}: {kind}, need an array: of NumPy, PyTorch, or anything with __dlpack__ and "
-            "shape"
-        ) from None
+    shape = extents_of(name, array)
     if len(shape) not in ranks:
         raise ValueError(f"{name}: {len(shape)} dimensions, need {_RANKS[ranks]}")
     return shape
+
+
+def extents_of(name: str, array: Array) -> tuple[int, ...]:
+    """The extents of an argument, which must be an array."""
+    try:
+        return tuple(array.shape)
+    except AttributeError:
+        return tuple(spec_of(name, array).shape)
 
 
 def check_float(name: str, dtype: str | None) -> None:
@@ -68,14 +70,50 @@ def empty(like: Array, shape: tuple[int, ...], dtype: str | None) -> Array:
     if torch is not None and isinstance(like, torch.Tensor):
         kind = like.dtype if dtype is None else getattr(torch, dtype)
         return torch.empty(shape, dtype=kind, device=like.device)
-    if hasattr(like, "__array_namespace__"):
+    missing = "__array_namespace__"
+    if hasattr(like, missing):
         space = like.__array_namespace__()
-        kind = like.dtype if dtype is None else getattr(space, dtype)
-        return space.empty(shape, dtype=kind, device=like.device)
+        if dtype is None:
+            dtype = "dtype" if hasattr(like, "dtype") else spec_of("out", like).dtype
+        kind = like.dtype if dtype == "dtype" else getattr(space, dtype, None)
+        if kind is not None and hasattr(space, "empty"):
+            place = {"device": like.device} if hasattr(like, "device") else {}
+            return space.empty(shape, dtype=kind, **place)
+        missing = f"{'empty' if kind is not None else dtype} in its __array_namespace__"
     raise TypeError(
-        f"out: None, and {type(like).__module__}.{type(like).__name__} has no __array_namespace__ "
-        "to make one; pass the arrays to write to (out=, lse=, dq=, …)"
+        f"out: None, and {type(like).__module__}.{type(like).__name__} has no {missing} "
+        "to make one; pass the arrays to write to (out=, lse=, dq=, …), or pass inputs of another "
+        "kind: numpy.from_dlpack, torch.from_dlpack"
     )
+
+
+def has_type(array: Array, name: str) -> bool:
+    """Whether arrays of this kind can have a type."""
+    if is_numpy(array):
+        try:
+            _numpy_dtype(name)
+        except TypeError:
+            return False
+    elif hasattr(array, "__array_namespace__"):
+        return hasattr(array.__array_namespace__(), name)
+    return True
+
+
+def workspace_for(like: Array, size: int) -> Array:
+    """Bytes where `like` is. On the CPU of NumPy, whatever `like` is: nobody sees them."""
+    cpu = 1  # DLPack's kDLCPU
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(like, torch.Tensor):
+        return torch.empty(size, dtype=torch.uint8, device=like.device)
+    if numpy is not None and (is_numpy(like) or like.__dlpack_device__()[0] == cpu):
+        return numpy.empty(size, numpy.uint8)
+    try:
+        return empty(like, (size,), "uint8")
+    except TypeError:
+        raise TypeError(
+            f"workspace: None, and nothing makes one for {type(like).__name__}; pass {size} bytes "
+            "(uint8) on its device"
+        ) from None
 
 
 def is_numpy(array: Array) -> bool:
@@ -84,10 +122,11 @@ def is_numpy(array: Array) -> bool:
 
 def is_eight_bit(array: Array) -> bool:
     """Whether an array holds codes of 8 bits."""
-    dtype = array.dtype
-    if type(dtype) is str:  # of a Spec
-        return dtype in ("int8", "float8_e4m3fn")
-    return getattr(dtype, "itemsize", 0) == 1
+    dtype = getattr(array, "dtype", None)
+    if not hasattr(dtype, "itemsize"):
+        name = dtype if type(dtype) is str else spec_of("q", array).dtype  # a Spec has a name
+        return name in ("int8", "float8_e4m3fn")
+    return dtype.itemsize == 1
 
 
 _numpy_dtypes: dict[str, Any] = {}

@@ -4,7 +4,16 @@
 import operator
 from typing import Any
 
-from ._arrays import Array, check_float, empty, is_eight_bit, is_numpy, reading_of, shape_of
+from ._arrays import (
+    Array,
+    check_float,
+    empty,
+    extents_of,
+    is_eight_bit,
+    is_numpy,
+    reading_of,
+    shape_of,
+)
 from ._fa3 import Context
 from ._plan import BACKWARD, FORWARD, execute
 from ._quantize import V_IMAGE_SM90, Quantized
@@ -244,11 +253,11 @@ def attention_backward(
     written = dq, dk, dv, dattn_mask
     wanted_q, wanted_k, wanted_v = output_mask
     if wanted_q:
-        fields["dq"] = empty(q, tuple(q.shape), grad_dtype) if dq is None else dq
+        fields["dq"] = empty(q, extents_of("q", q), grad_dtype) if dq is None else dq
     if wanted_k:
-        fields["dk"] = empty(k, tuple(k.shape), grad_dtype) if dk is None else dk
+        fields["dk"] = empty(k, extents_of("k", k), grad_dtype) if dk is None else dk
     if wanted_v:
-        fields["dv"] = empty(v, tuple(v.shape), grad_dtype) if dv is None else dv
+        fields["dv"] = empty(v, extents_of("v", v), grad_dtype) if dv is None else dv
     if causal or window is not None:
         _mask(fields, causal, window)
     if softmax_scale is not None:
@@ -274,7 +283,7 @@ def attention_backward(
             raise ValueError(
                 "attn_mask: None, need the mask whose gradient return_dattn_mask asks for"
             )
-        dattn_mask = empty(attn_mask, tuple(attn_mask.shape), grad_dtype)
+        dattn_mask = empty(attn_mask, extents_of("attn_mask", attn_mask), grad_dtype)
     if dattn_mask is not None:
         fields["dattn_mask"] = dattn_mask
     execute(BACKWARD, fields, reading_of(dtype), context, stream, written)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from . import _fa3
-from ._arrays import Array, empty, mark_written
+from ._arrays import Array, mark_written, workspace_for
 
 FORWARD, BACKWARD, QUANTIZE = 1, 2, 3  # fa3_op
 
@@ -50,11 +50,11 @@ def _is_torch_cuda(array: Array) -> bool:
 def _workspace(like: Array, stream: int | None, size: int) -> Array:
     """`size` bytes where `like` is, for work on this stream."""
     if stream is None or not _is_torch_cuda(like):
-        return empty(like, (size,), "uint8")
+        return workspace_for(like, size)
     cuda = sys.modules["torch"].cuda
     # Memory of PyTorch's that other streams have freed may still be in use there.
     with cuda.stream(cuda.ExternalStream(max(stream, 0), like.device)):
-        return empty(like, (size,), "uint8")
+        return workspace_for(like, size)
 
 
 class _StandIn:
@@ -88,7 +88,9 @@ class _Recorder(_StandIn):
 
 def _has_arrays(value: Any) -> bool:
     """Whether an argument is an array or a tuple of them, as rotary tables and Quantized are."""
-    return hasattr(value, "shape") or (isinstance(value, tuple) and any(map(_has_arrays, value)))
+    if isinstance(value, tuple):
+        return any(map(_has_arrays, value))
+    return hasattr(value, "shape") or hasattr(value, "__dlpack__")
 
 
 def _is_on_host(array: Array) -> bool:

@@ -4,7 +4,7 @@
 import operator
 from typing import NamedTuple
 
-from ._arrays import Array, empty, is_numpy, reading_of, shape_of
+from ._arrays import Array, empty, has_type, reading_of, shape_of
 from ._fa3 import Context
 from ._plan import QUANTIZE, execute
 
@@ -47,8 +47,8 @@ def quantize(
     Args:
       x: (batch, seqlen, heads, head_dim), or (total, heads, head_dim) with cu_seqlens; float32,
         float16 or bfloat16.
-      dtype: of the codes: "float8_e4m3fn" or "int8". NumPy has the first with the package
-        ml_dtypes; without it these codes are uint8.
+      dtype: of the codes: "float8_e4m3fn" or "int8". Codes of the first are uint8 where arrays of
+        x's kind have no such type: NumPy's without the package ml_dtypes, MLX's.
       block: (rows, columns) that share a scale, 0 = all; None = one scale for each head of each
         sequence; (1, 0) = one for each token.
       offset: take off each column's mean first, and return the means. Not of q.
@@ -87,7 +87,7 @@ def quantize(
         scales = (batch, heads)
     else:
         scales = (batch, heads, _blocks(length, rows), _blocks(columns, cols))
-    raw = dtype == "float8_e4m3fn" and is_numpy(x) and not _has_ml_dtypes()
+    raw = dtype == "float8_e4m3fn" and not has_type(x, dtype)
     codes = empty(x, shape, "uint8" if raw else dtype)
     fields = {
         "x": x,
@@ -128,11 +128,3 @@ def _extents(
 
 def _blocks(extent: int, size: int) -> int:
     return 1 if size <= 0 else -(-extent // size)
-
-
-def _has_ml_dtypes() -> bool:
-    try:
-        import ml_dtypes  # noqa: F401
-    except ImportError:
-        return False
-    return True

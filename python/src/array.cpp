@@ -42,8 +42,7 @@ std::string dtype_text(nb::handle array) {
 
 constexpr const char* kNeed =
     "need float32, float16, bfloat16, float8_e4m3fn, int8 or, where it holds lengths or ids, "
-    "int32; "
-    "masks also bool";
+    "int32; masks also bool";
 
 std::int32_t resolve(const char* name, std::int32_t dtype, Reading how) {
   if (dtype > 0) return dtype;
@@ -229,7 +228,8 @@ void Reader::read(const char* name, nb::handle object, bool written, fa3_tensor*
   if (const Spec* s = nullptr; nb::try_cast(object, s) && s != nullptr) return spec(name, *s, out);
   const nb::object kind = object.type().attr("__name__");
   type_error(std::string(name) + ": " + nb::cast<std::string>(kind) +
-             ", need an array: of NumPy, PyTorch, or anything with __dlpack__");
+             ", need an array: of NumPy, PyTorch, or anything with __dlpack__ and "
+             "__dlpack_device__");
 }
 
 void Reader::at(const char* name, Device device) {
@@ -357,6 +357,17 @@ void Reader::capsule(const Later& array, std::optional<std::int64_t> stream) {
   const void* plain = PyCapsule_GetPointer(capsule.ptr(), "dltensor");
   if (plain == nullptr) throw nb::python_error();
   lent(array.name, *static_cast<const dlpack::Tensor*>(plain), how, array.out);
+}
+
+Spec spec_of(const std::string& name, nb::handle object) {
+  Reader reader({FA3_BF16, FA3_F8_E4M3, true});
+  fa3_tensor tensor = {};
+  reader.read(name.c_str(), object, false, &tensor);
+  reader.finish({});
+  return {{tensor.shape, tensor.shape + tensor.rank},
+          {tensor.stride, tensor.stride + tensor.rank},
+          tensor.dtype,
+          reader.device()};
 }
 
 void Reader::finish(std::optional<std::int64_t> stream) {

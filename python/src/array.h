@@ -49,6 +49,10 @@ struct Reading {
   bool recorded = false;  // gradients are the caller's business: tensors may require them
 };
 
+// What an array is, without its memory. Unsigned integers count as bfloat16 and float8_e4m3fn.
+// For arrays that do not say it by attributes of their own. name: the argument's, for errors.
+Spec spec_of(const std::string& name, nb::handle object);
+
 // Reads the arrays of one call. They must be on one device; what lends their memory is held
 // until the reader goes.
 class Reader {

@@ -145,9 +145,28 @@ void put_in_front(fa3_tensor& mask) {
   const std::int32_t missing = kRank - mask.rank;
   for (std::int32_t d = kRank - 1; d >= 0; --d) {
     mask.shape[d] = d < missing ? 1 : mask.shape[d - missing];
-    mask.stride[d] = d < missing ? 0 : mask.stride[d - missing];
+    mask.stride[d] = d < missing ? 1 : mask.stride[d - missing];
   }
   mask.rank = kRank;
+}
+
+// The C interface takes strides that are all 0 for strides that nobody set, and refuses them. Of a
+// mask that is one element expanded in every dimension the heads become an extent of 1, whose
+// stride may be anything; all extents are checked there as ever.
+void give_a_stride(fa3_tensor& mask, const fa3_tensor& q) {
+  constexpr std::int32_t kRank = 4, kHeads = 1, kHeadsOfQ = 2;
+  if (mask.rank != kRank || q.rank != kRank) return;
+  for (std::int32_t d = 0; d < kRank; ++d) {
+    if (mask.stride[d] != 0) return;
+  }
+  mask.stride[kHeads] = 1;
+  if (mask.shape[kHeads] == q.shape[kHeadsOfQ]) mask.shape[kHeads] = 1;
+}
+
+template <class Args>
+void shape_mask(Args& args) {
+  put_in_front(args.attn_mask);
+  give_a_stride(args.attn_mask, args.q);
 }
 
 // Operations and fields that Python calls otherwise.
@@ -200,9 +219,9 @@ void fill(fa3_op op, nb::dict fields, std::optional<std::int64_t> stream, Reader
     fill_field(*field, value, reader, reinterpret_cast<char*>(args));
   }
   reader.finish(stream);
-  if (op == FA3_OP_FORWARD) put_in_front(args->forward.attn_mask);
+  if (op == FA3_OP_FORWARD) shape_mask(args->forward);
   if (op == FA3_OP_BACKWARD) {
-    put_in_front(args->backward.attn_mask);
+    shape_mask(args->backward);
     put_in_front(args->backward.dattn_mask);
   }
 }

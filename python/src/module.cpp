@@ -471,6 +471,7 @@ NB_MODULE(_fa3, m) {
         nb::arg("context").none());
   m.def("supported", &supported, nb::arg("op"), nb::arg("fields"), nb::arg("how"),
         nb::arg("context").none());
+  m.def("spec_of", &spec_of, nb::arg("name"), nb::arg("array").none());
   m.def("version", [] { return fa3_version(); });
   m.def("build_info", [] { return fa3_build_info(); });
 }

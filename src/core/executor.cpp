@@ -6,9 +6,11 @@
 #include <tbb/parallel_for.h>
 #include <tbb/partitioner.h>
 #include <tbb/task_arena.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <exception>
+#include <memory>
 #include <mutex>
 
 #include "core/status.h"
@@ -117,20 +119,57 @@ bool pool_is_broken() {
 
 }  // namespace
 
+// Up to oneTBB 2021.10 an arena that has run tasks keeps its memory for the rest of the process,
+// some 3.6 kB for each thread. So arenas are lent to executors, which hand them on to later ones:
+// there are as many as executors were alive at once.
 struct Executor::Arena {
   tbb::task_arena arena;
+  const int slots;
+  const pid_t process = getpid();   // workers do not survive fork()
+  std::atomic<bool> failed{false};  // something was thrown through it
+  Arena* next = nullptr;            // in the list of those that nobody has
 
-  // No more slots than oneTBB may use in this process: asked for more, it prints a warning. One of
-  // them is the calling thread's. No thread starts before the first run.
-  explicit Arena(int threads) {
-    const std::lock_guard lock(pool_mutex);
-    if (pool == Pool::kNew) pool = Pool::kBroken;
-    const size_t most =
-        tbb::global_control::active_value(tbb::global_control::max_allowed_parallelism);
-    arena.initialize(static_cast<int>(std::min(static_cast<size_t>(threads), most)), 1);
-    pool = Pool::kReady;
-  }
+  static std::shared_ptr<Arena> lend(int threads);
+
+ private:
+  // One of the slots is the calling thread's. No thread starts before the first run.
+  explicit Arena(int slots) : slots(slots) { arena.initialize(slots, 1); }
+  static void take_back(Arena* arena) noexcept;
+
+  static Arena* idle_;  // guarded by pool_mutex; never destroyed: contexts may outlive statics
 };
+
+Executor::Arena* Executor::Arena::idle_ = nullptr;
+
+std::shared_ptr<Executor::Arena> Executor::Arena::lend(int threads) {
+  std::unique_lock lock(pool_mutex);
+  if (pool == Pool::kNew) pool = Pool::kBroken;
+  // No more slots than oneTBB may use in this process: asked for more, it prints a warning.
+  const size_t most =
+      tbb::global_control::active_value(tbb::global_control::max_allowed_parallelism);
+  const int slots = static_cast<int>(std::min(static_cast<size_t>(threads), most));
+  Arena* found = nullptr;
+  for (Arena** at = &idle_; *at != nullptr; at = &(*at)->next) {
+    if ((*at)->slots != slots || (*at)->process != getpid()) continue;
+    found = *at;
+    *at = found->next;
+    break;
+  }
+  if (found == nullptr) found = new Arena(slots);
+  pool = Pool::kReady;
+  lock.unlock();  // take_back, if there is no memory for the pointer's count
+  return std::shared_ptr<Arena>(found, &take_back);
+}
+
+void Executor::Arena::take_back(Arena* arena) noexcept {
+  if (arena->failed || arena->process != getpid()) {
+    delete arena;
+    return;
+  }
+  const std::lock_guard lock(pool_mutex);
+  arena->next = idle_;
+  idle_ = arena;
+}
 
 Executor::Executor(int threads, fa3_parallel_for_fn parallel_for, void* parallel_for_user,
                    fa3_progress_fn progress, void* progress_user)
@@ -141,7 +180,7 @@ Executor::Executor(int threads, fa3_parallel_for_fn parallel_for, void* parallel
       progress_user_(progress_user) {
   if (parallel_for_ != nullptr || pool_is_broken()) return;
   // Now, where running out of memory is an error and not a slow run.
-  arena_ = std::make_shared<Arena>(threads_);
+  arena_ = Arena::lend(threads_);
 }
 
 Executor::~Executor() = default;
@@ -169,7 +208,8 @@ void Executor::run(int64_t tasks, Task task, Progress progress) const {
             0, workers, [&](int) { run.work(); }, tbb::simple_partitioner());
       });
     } catch (...) {  // oneTBB's own: it had no memory or no thread for some worker, and the others
-      run.work_in(0);  // have returned
+      arena_->failed = true;  // have returned
+      run.work_in(0);
     }
   }
   run.finish();

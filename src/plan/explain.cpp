@@ -156,8 +156,7 @@ void describe_work(const Work& work, Json& json) {
   if (work.exact) return;
   json["flops_note"] =
       "upper bound from max_seqlen: lengths, sequence ids and attn_mask are data, which a plan "
-      "does not "
-      "read";
+      "does not read";
 }
 
 }  // namespace

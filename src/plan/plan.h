@@ -29,10 +29,15 @@ namespace fa3 {
 inline constexpr size_t kWorkspaceAlign = 64;
 
 // All GPU kernels. Each provides these in its own namespace, found by overload:
-//   program_of(kernel), shape_of(kernel), workspace_bytes(kernel)   plan/
-//   name_of(kernel), wider(kernel), describe(kernel, …)             plan/
-//   tuned(kernel), declined(kernel)                                 plan/
-//   launch(kernel, …)                                               backend/launch/
+//   program_of, shape_of                     plan/            what is launched, and its grid
+//   workspace_bytes, zeroed_bytes            plan/            its part of the workspace
+//   name_of, head_dims_text, wider           plan/            its name in packs, for which head
+//                                                             dims it is, a kernel that can stand
+//                                                             in for it
+//   tuned, declined                          plan/            whether a tuning file names it; the
+//                                                             row that it names, and why not taken
+//   describe, describe_estimate              plan/            its part of fa3_explain
+//   check_addresses, launch                  backend/launch/  before and in every run
 using Kernel = std::variant<sm90::QuantizePlan, sm90::VImagePlan, sm90::ScoreOffsetPlan,
                             sm90::MaskBitsPlan, sm90::MaskImagePlan, sm90::FwdPlan, sm90::BwdPlan>;
 

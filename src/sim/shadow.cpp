@@ -195,8 +195,7 @@ std::string missing_order(const Accessor& by, bool writes, const std::string& ea
   const std::string now = site(by.site).op;
   if (earlier_writes && load && by.async && writes)
     return "a wait for the empty mbarrier before the copy, on which the readers of the earlier "
-           "copy "
-           "arrive";
+           "copy arrive";
   if (earlier_writes && load && by.async)
     return "a wait for the full mbarrier of the copy by each warp that uses the data; or, if older "
            "data is meant, wgmma_wait() before the arrive that lets the copy begin";

@@ -153,7 +153,7 @@ class OnFakeGpu(FakeGpuTest):
             self.assertRegex(row["message"], says)
 
     def test_case_that_hangs(self):
-        report = self.matrix_cases("--case-seconds", 1, FAKE_CUDA_HANG="4")
+        report = self.matrix_cases("--case-seconds", 5, FAKE_CUDA_HANG="4")
         self.assertEqual(report["summary"]["skipped"], 0)
         self.assertEqual(report["cases"][3]["message"], "the process hung and was ended")
         self.assertRegex(report["cases"][4]["message"], "^Fake H200: jit: ")

@@ -74,10 +74,12 @@ TEST(Crash, KilledAnyTime_LeavesWholeEntries) {
       const DiskCache cache = open_cache(folder.path());
       for (int i = 0;; ++i) (void)cache.store(key_of(i % 5), sample(i % 5, i % kVersions));
     }
-    std::this_thread::sleep_for(std::chrono::microseconds(random() % 20000));
+    const DiskCache cache = open_cache(folder.path());
+    do {  // in the first round until an entry is there, however busy the machine
+      std::this_thread::sleep_for(std::chrono::microseconds(random() % 20000));
+    } while (round == 0 && cache.list().empty());
     kill(child, SIGKILL);
     waitpid(child, nullptr, 0);
-    const DiskCache cache = open_cache(folder.path());
     for (const DiskCache::Entry& entry : cache.list()) EXPECT_GT(entry.bytes, 0u);
     for (int number = 0; number < 5; ++number) {
       const std::optional<Cubin> cubin = cache.load(key_of(number));

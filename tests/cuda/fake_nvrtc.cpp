@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // fake_nvrtc.cpp — a libnvrtc for tests: "compiles" a program into its source and options, and
 // counts. FAKE_NVRTC_VERSION is major·1000 + minor·10 (13000); an expression with "broken" in it
-// does not compile; FAKE_NVRTC_MS is how long a compilation takes.
+// does not compile; FAKE_NVRTC_MS is how long a compilation takes, FAKE_NVRTC_FILE one that it
+// makes when it begins, and then waits for to be gone.
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <string>
 #include <thread>
 
@@ -61,8 +65,16 @@ nvrtcResult nvrtcAddNameExpression(nvrtcProgram program, const char* expression)
   return NVRTC_SUCCESS;
 }
 nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int, const char* const*) {
+  const auto pause = std::chrono::milliseconds(number("FAKE_NVRTC_MS", 0));
+  const char* const file = std::getenv("FAKE_NVRTC_FILE");
   ++compilations;
-  std::this_thread::sleep_for(std::chrono::milliseconds(number("FAKE_NVRTC_MS", 0)));
+  if (file != nullptr) {
+    const std::string path = file;  // the variable may go
+    std::ofstream(path).close();
+    while (access(path.c_str(), F_OK) == 0)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  std::this_thread::sleep_for(pause);
   const bool broken = program->expression.find("broken") != std::string::npos;
   return broken ? nvrtcResult{NVRTC_ERROR_COMPILATION} : nvrtcResult{NVRTC_SUCCESS};
 }

@@ -129,11 +129,13 @@ bool has_lock(const std::string& folder) {
                              [](const auto& file) { return file.path().extension() == ".lock"; });
 }
 
-// A process that compiles the program, for as long as it lives.
+// A process that compiles the program, for as long as it lives; it is doing so.
 pid_t start_holder(const std::string& folder) {
+  const TempFolder other;
+  const std::string begun = other / "begun";
+  const ScopedVariable file("FAKE_NVRTC_FILE", begun.c_str());
   const pid_t child = start_process(folder, kProgram, "600000");
-  while (!has_lock(folder)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // made, then locked
+  while (!fs::exists(begun)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   return child;
 }
 
@@ -232,19 +234,20 @@ TEST(Jit, ForkedWhileAnotherThreadCompiles_CompilesItself) {
   const Program program{"device/a.h", "fa3::forked"};
   Jit jit(options(""), kHeaders, "forked");
   ASSERT_TRUE(jit.nvrtc().ok());
-  const int before = compilations();
   std::thread other;
+  const TempFolder folder;
+  const std::string file = folder / "compiling";
   {
-    const ScopedVariable slow("FAKE_NVRTC_MS", "500");
+    const ScopedVariable lasts("FAKE_NVRTC_FILE", file.c_str());
     other = std::thread([&] { EXPECT_TRUE(jit.get(program).ok()); });
-    while (compilations() == before) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // has read the variable
+    while (!fs::exists(file)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   const int status = in_child([&] {
-    alarm(20);
+    alarm(60);
     const Result<Kernel> kernel = Jit(options(""), kHeaders, "forked").get(program);
     return kernel.ok() && kernel.value().source == KernelSource::kCompiled;
   });
+  fs::remove(file);
   other.join();
   EXPECT_EQ(status, 0);
   EXPECT_EQ(jit.get(program).value().source, KernelSource::kMemory);

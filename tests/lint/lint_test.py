@@ -87,6 +87,43 @@ class LintTest(unittest.TestCase):
             with self.subTest(finding):
                 self.expect(finding, {name: text})
 
+    def test_empty_files(self):
+        self.expect_clean({"python/fa3/py.typed": ""})
+        for name in ("ca.m", "docs/a.md", "src/core/a.h", "tests/data"):
+            with self.subTest(name):
+                status, output = lint({name: ""})
+                self.assertEqual(status, 1, output)
+                self.assertIn(f"{name}:1: empty", output)
+
+    def test_types_defined_twice(self):
+        def header(body, space="fa3::sm90"):
+            return f"{SPDX}namespace {space} {{\n{body}\n}}\n"
+
+        first = header("struct alignas(16) Tile : Base {\n  int row;\n};")
+        for second in [
+            header("class Tile {};"),
+            header("template <class T>\nstruct Tile final {};"),
+            header("struct Other {\n  struct Tile {};\n};\nenum class Tile : int {};"),
+            header("namespace sm90 {\nvoid f() {}\nunion Tile {};\n}", "fa3"),
+        ]:
+            with self.subTest(second):
+                files = {"src/plan/a.h": first, "src/plan/b.h": second}
+                self.expect("b.h:", files)
+                self.expect("twice: fa3::sm90::Tile is also in src/plan/a.h", files)
+        for second in [
+            header("struct Tile;"),
+            header("struct Tile {};", "fa3"),
+            header("struct Tile {};", "fa3::sm90::other"),
+            header("namespace {\nstruct Tile {};\n}"),
+            header("struct Other {\n  struct Tile {};\n};"),
+            header("inline void f() {\n  struct Tile {};\n}"),
+            header("struct Tile f() {\n  return {};\n}"),
+            header("template <>\nstruct Tile<int> {};"),
+            header("// struct Tile {}\n#define TILE struct Tile {}"),
+        ]:
+            with self.subTest(second):
+                self.expect_clean({"src/plan/a.h": first, "src/plan/b.h": second})
+
     def test_waiver(self):
         self.expect_clean(
             {

@@ -28,16 +28,14 @@ static const struct {
 #ifndef FA3_HAS_TLS_DESCRIPTORS
     {"ld-linux-x86-64.so.2:__tls_get_addr",
      "thread-local variables of libstdc++, had at the first exception of a thread where the "
-     "compiler "
-     "has no way to ask for them earlier (src/core/static_tls.cpp)"},
+     "compiler has no way to ask for them earlier (src/core/static_tls.cpp)"},
 #endif
     {"libtbbmalloc.so.2:",
      "glibc 2.36 follows a pointer that stands for no memory, where dlopen is called by the\n"
      "constructor of a library that is being opened, and its error cannot be kept"},
     {"libtbb.so.12:_ZN3tbb6detail2r122cache_aligned_allocateEm",
      "oneTBB without its own allocator, which asks the system for pages: arenas, threads, tasks "
-     "and "
-     "queues are made where nothing may be thrown"},
+     "and queues are made where nothing may be thrown"},
     {"libtbb.so.12:_ZN3tbb6detail2r115allocate_memoryEm", "the same: tasks that are not aligned"},
 };
 
@@ -302,7 +300,7 @@ static int outputs_right(enum written written) {
 static int try_call(const struct call* call, long n) {
   got = untouched;
   place->n = n;
-  alarm(20);
+  alarm(60);
   if (n > 0) oom_arm(n, place->mode);
   const fa3_status status = call->make();
   const enum oom_outcome outcome = n > 0 ? oom_disarm() : OOM_NOT_REACHED;

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from attention_test import qkv
-from kit import BOUND, assert_close
+from kit import BOUND, assert_close, normal
 
 
 class Foreign:
@@ -68,6 +68,109 @@ def test_array_namespace(rng):
 
     out = fa3.attention(Standard(q), k, v)
     assert type(out) is np.ndarray and (out == fa3.attention(q, k, v)).all()
+
+
+class Bare:
+    """Lends its memory, and has no attributes: no shape, no dtype, no device."""
+
+    def __init__(self, array):
+        self._array = array
+
+    def __dlpack__(self, **options):
+        return self._array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self._array.__dlpack_device__()
+
+
+class MlxType:
+    """Without an itemsize."""
+
+    def __init__(self, name):
+        self.name = name
+
+
+class MlxSpace:
+    float32, uint8 = MlxType("float32"), MlxType("uint8")
+
+    @staticmethod
+    def empty(shape, dtype):
+        return Mlx(np.empty(shape, dtype.name))
+
+
+class Mlx(Bare):
+    """As MLX's arrays: no device, a dtype that is none of NumPy's, a namespace with few types."""
+
+    @property
+    def shape(self):
+        return self._array.shape
+
+    @property
+    def dtype(self):
+        return getattr(MlxSpace, self._array.dtype.name)
+
+    def __array_namespace__(self):
+        return MlxSpace
+
+
+def test_without_attributes(rng):
+    arrays = qkv(rng)
+    mask = rng.standard_normal((33, 47)).astype(np.float32)
+    want, lse = fa3.attention(*arrays, attn_mask=mask, return_lse=True)
+    out = np.empty_like(want)
+    bare = list(map(Bare, arrays))
+    fa3.attention(*bare, attn_mask=Bare(mask), out=Bare(out))
+    assert (out == want).all()
+
+    plan = fa3.Plan(fa3.attention, *bare, attn_mask=Bare(mask), out=Bare(np.empty_like(want)))
+    out.fill(np.nan)
+    plan.run(*bare, attn_mask=Bare(mask), out=Bare(out))
+    assert (out == want).all()
+
+    dout = normal(rng, want.shape)
+    given = (dout, *arrays, want, lse)
+    found = fa3.attention_backward(*given, attn_mask=mask)
+    made = [np.empty_like(x) for x in arrays]
+    fa3.attention_backward(
+        *map(Bare, given), attn_mask=Bare(mask), dq=made[0], dk=Bare(made[1]), dv=made[2]
+    )
+    assert all((a == b).all() for a, b in zip(made, found, strict=True))
+
+
+def test_advice_without_attributes(rng):
+    q, k, v = map(Bare, qkv(rng))
+    need = r"out: None, and .*Bare has no __array_namespace__ .*\(out=.*numpy\.from_dlpack"
+    out = np.empty((2, 33, 4, 24), np.float32)
+    lse = np.empty((2, 4, 33), np.float32)
+    for call in (
+        lambda: fa3.attention(q, k, v),
+        lambda: fa3.attention(q, k, v, out=out, return_lse=True),
+        lambda: fa3.attention_backward(Bare(out), q, k, v, Bare(out), Bare(lse)),
+        lambda: fa3.explain(fa3.attention, q, k, v),
+        lambda: fa3.quantize(k),
+    ):
+        with pytest.raises(TypeError, match=need):
+            call()
+    with pytest.raises(ValueError, match="q: 2 dimensions, need 4"):
+        fa3.attention(Bare(np.zeros((3, 4), np.float32)), k, v, out=out)
+    with pytest.raises(TypeError, match="q: object, need an array.* and __dlpack_device__"):
+        fa3.attention(object(), k, v, out=out)
+
+
+def test_like_mlx(rng):
+    arrays = qkv(rng)
+    want, want_lse = fa3.attention(*arrays, return_lse=True)
+    out, lse = fa3.attention(*map(Mlx, arrays), return_lse=True)
+    assert type(out) is type(lse) is Mlx
+    assert (out._array == want).all() and (lse._array == want_lse).all()
+    assert (fa3.Plan(fa3.attention, *map(Mlx, arrays)).run(*map(Mlx, arrays))._array == want).all()
+
+    codes = [fa3.quantize(Mlx(x)) for x in arrays]  # there is no type of 8 bits: uint8
+    assert codes[0].codes._array.dtype == np.uint8
+    coded = fa3.attention(*codes, out_dtype="float32", dtype="float8_e4m3fn")
+    assert_close(coded._array, want, 0.2)
+    with pytest.raises(TypeError, match="Mlx has no bfloat16 in its __array_namespace__"):
+        fa3.attention(*codes, dtype="float8_e4m3fn")
 
 
 def test_errors_of_the_producer_pass(rng):

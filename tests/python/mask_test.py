@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """mask_test.py — attn_mask and top_left in fa3.attention and its backward, against FP64."""
 
+import itertools
+
 import fa3
 import numpy as np
 import pytest
@@ -47,6 +49,34 @@ def test_expanded_and_strided(rng):
     assert np.array_equal(fa3.attention(q, k, v, attn_mask=mask[:, :47]), want)
     expanded = np.broadcast_to(mask[:, :47], (2, 4, 33, 47))
     assert np.array_equal(fa3.attention(q, k, v, attn_mask=expanded), want)
+
+
+@pytest.mark.parametrize("kind", [np.bool_, np.float32])
+@pytest.mark.parametrize("heads", [1, 2])
+@pytest.mark.parametrize("expanded", list(itertools.product([0, 1], repeat=4)))
+def test_expanded_in_any_dimensions(rng, expanded, heads, kind):
+    q, k, v = qkv(rng, heads=heads, heads_kv=1)
+    full = (2, heads, 33, 47)
+    few = tuple(1 if e else n for e, n in zip(expanded, full, strict=True))
+    mask = rng.standard_normal(few).astype(np.float32)
+    mask = mask > -0.5 if kind is np.bool_ else mask
+    given = np.broadcast_to(mask, full)
+    out, lse = fa3.attention(q, k, v, attn_mask=given, return_lse=True)
+    assert np.array_equal(out, fa3.attention(q, k, v, attn_mask=given.copy()))
+    assert np.array_equal(fa3.attention(q, k, v, attn_mask=mask), out)
+    arrays = (normal(rng, out.shape), q, k, v, out, lse)
+    found = fa3.attention_backward(*arrays, attn_mask=given)
+    want = fa3.attention_backward(*arrays, attn_mask=given.copy())
+    assert all(np.array_equal(a, b) for a, b in zip(found, want, strict=True))
+
+
+def test_expanded_to_other_extents(rng):
+    """Refused as ever, although nothing of it would be read."""
+    q, k, v = qkv(rng)
+    one = np.ones((), np.float32)
+    for shape in [(3, 4, 33, 47), (2, 3, 33, 47), (2, 4, 32, 47), (2, 4, 33, 46), (33, 46)]:
+        with pytest.raises(ValueError, match="attn_mask.shape"):
+            fa3.attention(q, k, v, attn_mask=np.broadcast_to(one, shape))
 
 
 @pytest.mark.parametrize("rows, keys", [(20, 31), (31, 20)])

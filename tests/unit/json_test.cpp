@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -63,11 +63,11 @@ TEST(Json, Parse_OfManyMembers_TakesSeconds) {
   constexpr int kMembers = 400'000;
   for (int i = 0; i < kMembers; ++i) text += "\"" + std::to_string(i) + "\":0,";
   text.back() = '}';
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();  // of this process: others may have the processor
   const auto json = Json::parse(text);
   ASSERT_TRUE(json.has_value());
   EXPECT_EQ(json->members().size(), size_t{kMembers});
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
+  EXPECT_LT(std::clock() - start, std::clock_t{30} * CLOCKS_PER_SEC);
 }
 
 TEST(Json, Parse_RefusesMalformedAndDeep) {

@@ -280,8 +280,7 @@ void add_tensor_options(Parser& parser, FileOptions& o) {
   name("--dlse-name", o.dlse, "Gradient of lse, for --backward [dlse if in the file]; \"\" = none");
   name("--cu-seqlens-q-name", o.cu_seqlens_q,
        "First row of each varlen query sequence and the end, I32 or I64 (batch + 1) [cu_seqlens_q "
-       "if in "
-       "the file]; \"\" = none");
+       "if in the file]; \"\" = none");
   name("--cu-seqlens-kv-name", o.cu_seqlens_kv, "The same for keys [cu_seqlens_kv if in the file]");
   name("--seqused-q-name", o.seqused_q,
        "Queries that count per sequence, I32 or I64 (batch) [seqused_q if in the file]; \"\" = "
@@ -297,12 +296,10 @@ void add_tensor_options(Parser& parser, FileOptions& o) {
        "The same for keys [sequence_ids_kv if in the file]");
   name("--attn-mask-name", o.attn_mask,
        "Mask (batch, heads_q, seqlen_q, seqlen_kv), 1 in any or left out in front; BOOL: false "
-       "hides "
-       "a key; else it is added to the score [attn_mask if in the file]; \"\" = none");
+       "hides a key; else it is added to the score [attn_mask if in the file]; \"\" = none");
   name("--q-scale-name", o.q_scale,
        "Scales of 8-bit q, F32; of what: --q-scale [q_scale if in the file and q has 8 bits]; \"\" "
-       "= "
-       "none");
+       "= none");
   name("--k-scale-name", o.k_scale, "The same for k [k_scale]");
   name("--v-scale-name", o.v_scale, "The same for v [v_scale]");
   name("--k-offset-name", o.k_offset,

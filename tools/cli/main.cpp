@@ -60,18 +60,16 @@ constexpr Command kCommands[] = {
     {"quantize",
      "Turn the tensors of a safetensors file into 8 bits\n"
      "Writes codes, scales and means that `fa3 run` takes. q and k are turned alike first, by "
-     "signs "
-     "and a Hadamard transform, which spreads outliers; with rotary_cos and rotary_sin in the file "
-     "by rotary embedding before that.",
+     "signs and a Hadamard transform, which spreads outliers; with rotary_cos and rotary_sin in "
+     "the file by rotary embedding before that.",
      &add_quantize},
     {"check",
      "Compare a backend with the FP64 reference, on a generated problem or a file\n"
      "An output passes when its error is at most twice that of a naive computation in the same "
      "precision, plus a rounding floor, and NaN and Inf stand where they do in the reference. "
-     "Where "
-     "that is half as much as the values themselves or more, the output is called blind: its check "
-     "says next to nothing. The exit code stays 0, since no exact implementation is bound to do "
-     "better.",
+     "Where that is half as much as the values themselves or more, the output is called blind: its "
+     "check says next to nothing. The exit code stays 0, since no exact implementation is bound to "
+     "do better.",
      &add_check},
     {"bench",
      "Measure speed\n"
@@ -79,25 +77,21 @@ constexpr Command kCommands[] = {
      "problem. FLOP/s count visible pairs of query and key only: 2 (head_dim + head_dim_v) each "
      "per query head forward, 2.5 times that backward.\n"
      "A file of --cases holds a JSON array of objects. Required: name, dtype. Optional: op "
-     "(forward, "
-     "backward) [forward], batch [1], heads_q [1], heads_kv [heads_q], seqlen_q [1], seqlen_kv "
-     "[seqlen_q], varlen_q and varlen_kv (lists of lengths), head_dim_qk [64], head_dim_v "
-     "[head_dim_qk], mask (full, causal, window) [full], left and right (of a window), "
+     "(forward, backward) [forward], batch [1], heads_q [1], heads_kv [heads_q], seqlen_q [1], "
+     "seqlen_kv [seqlen_q], varlen_q and varlen_kv (lists of lengths), head_dim_qk [64], "
+     "head_dim_v [head_dim_qk], mask (full, causal, window) [full], left and right (of a window), "
      "softmax_scale, softcap, deterministic (of a backward) and alibi (true, false) [false], "
-     "sequence_ids (documents per sequence) "
-     "[0], attn_mask (none, bool, f32, input) [none], mask_dims [bhqk], dattn_mask and top_left "
-     "(true, false) [false].",
+     "sequence_ids (documents per sequence) [0], attn_mask (none, bool, f32, input) [none], "
+     "mask_dims [bhqk], dattn_mask and top_left (true, false) [false].",
      &add_bench},
     {"tune",
      "Find the fastest tiles of the GPU kernel for your problems\n"
      "Runs the rows of the kernel's table that can compute a problem in turns, on the GPU, and "
-     "shows "
-     "each beside the rule's choice. A row counts as faster when it is so in four fifths of the "
-     "rounds and more; else the rule's stays. The file of --output says which row to use: contexts "
-     "follow it where FA3_TUNING names it, on a GPU of the same name, with the same version of "
-     "fa3, "
-     "for problems of the same sizes (varlen: the same number of sequences and mean length, to the "
-     "nearest power of two). Without it nothing changes.",
+     "shows each beside the rule's choice. A row counts as faster when it is so in four fifths of "
+     "the rounds and more; else the rule's stays. The file of --output says which row to use: "
+     "contexts follow it where FA3_TUNING names it, on a GPU of the same name, with the same "
+     "version of fa3, for problems of the same sizes (varlen: the same number of sequences and "
+     "mean length, to the nearest power of two). Without it nothing changes.",
      &add_tune},
     {"info", "Show version, build, device, backends and environment variables", &add_info},
     {"jit",
@@ -109,10 +103,9 @@ constexpr Command kCommands[] = {
     {"explain",
      "Show how a problem would be computed, without computing it\n"
      "Backend, tiles and workspace. For the GPU kernel (--backend cuda or sim) also: which row of "
-     "its "
-     "table of tile sizes, why none of the others, and an estimate in clocks of an SM: what a KV "
-     "tile "
-     "costs each unit, which one limits, and how long the problem takes on an H200 by that.",
+     "its table of tile sizes, why none of the others, and an estimate in clocks of an SM: what a "
+     "KV tile costs each unit, which one limits, and how long the problem takes on an H200 by "
+     "that.",
      &add_explain},
     {"selftest",
      "Check that GPU and simulator do what their instructions specify\n"

@@ -212,8 +212,7 @@ Tensor TensorFile::load(std::string_view name) const {
   if (!dtype_readable(info->dtype))
     fail(Kind::kUnsupported, file,
          fmt::format("tensor {} has dtype {}, need F64, F32, F16, BF16, I32, I64, F8_E4M3, I8 or "
-                     "BOOL; convert "
-                     "it",
+                     "BOOL; convert it",
                      printable(name), dtype_name(info->dtype)));
 
   Tensor tensor{.name = info->name, .dtype = info->dtype, .shape = info->shape};

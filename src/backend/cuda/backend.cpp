@@ -152,8 +152,7 @@ Result<KernelStep> CudaBackend::prepared(const char* op, const KernelStep& step,
   }
   status.message += fmt::format(
       "; the kernel's name is {}: make a pack that has it where NVRTC is, with `fa3 jit --pack "
-      "FILE "
-      "--programs {}`, and name that in FA3_KERNEL_PACK",
+      "FILE --programs {}`, and name that in FA3_KERNEL_PACK",
       name, name);
   return status;
 }

@@ -75,8 +75,7 @@ Status check_scales(const Problem& p) {
     if (columns % kColumnsUnit != 0)
       return unsupported(
           "forward: {}_block.cols={} on sm90, need a multiple of {}, or 0, a scale for all "
-          "columns; "
-          "quantise by such blocks, or use backend cpu",
+          "columns; quantise by such blocks, or use backend cpu",
           tensor_name(id), columns, kColumnsUnit);
   }
   if (needs_score_offset(p))

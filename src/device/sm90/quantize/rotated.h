@@ -27,7 +27,7 @@ struct alignas(16) TileTarget {
   float* scale;
 };
 // Its first row and head in x, its sequence, and its number.
-struct alignas(16) TileSource {
+struct alignas(16) RotatedSource {
   i32 row, head, sequence, tile;
 };
 
@@ -49,7 +49,7 @@ struct RotatedSmem {
   alignas(16) u16 sign[kCfg.codes.turn.head_dim];  // bit 15
   TileRows rows[kCfg.kStages];
   TileTarget target[kCfg.kStages];
-  TileSource source[kCfg.kStages];
+  RotatedSource source[kCfg.kStages];
   Barrier tile_known[kCfg.kStages], tile_full[kCfg.kStages], tile_empty[kCfg.kStages];
   Barrier x_full[kCfg.consumers()], x_empty[kCfg.consumers()];
   FA3_NAMED(x, table, codes, sign, rows, target, source, tile_known, tile_full, tile_empty, x_full,

@@ -167,7 +167,7 @@ FA3_DEV void load_rotated(const QuantizeArgs& args, RotatedSmem<kCfg>& smem) {
   for (Ring<kCfg.kStages> ring;; ring.advance()) {
     smem.tile_known[ring.stage].wait(ring.phase);
     const TileRows rows = ptx::ld_shared(&smem.rows[ring.stage]);
-    const TileSource source = ptx::ld_shared(&smem.source[ring.stage]);
+    const RotatedSource source = ptx::ld_shared(&smem.source[ring.stage]);
     if (rows.heads == 0) return;
     smem.tile_empty[ring.stage].arrive();
     const i32 batch = args.axis.cu_seqlens == nullptr ? source.sequence : 0;

@@ -10,7 +10,7 @@ namespace fa3::sm90 {
 // What a producer knows of a tile.
 struct RotatedTile {
   TileRows rows;
-  TileSource source;
+  RotatedSource source;
   SequenceRows of;
   i32 first;  // of those
 };
