@@ -323,30 +323,15 @@ struct BwdParts {
     }
   }
 
-  // P of S's tile. Where a mask is added and LSE of some of its rows is coarse, by another way: in
-  // place of the ordinary one, as `flag` tells, or, kAgain, after it, of S made again, so that loads
-  // of the mask go ahead of the wait for S.
-  template <bool kAgain>
-  FA3_DEV void make_tile_p(float flag, const QRing& ring, const ptx::AFrag& ones, Scores& s) {
-    const auto part_of = [this](int j) { return mask_part(j); };
-    if constexpr (!kCfg.adds_mask()) {
-      make_p(ring.stage, s, part_of);
-    } else if constexpr (kAgain) {
-      flag = coarse_flag(ring.stage);
-      make_p(ring.stage, s, part_of);
-      coarse = ptx::any(flag != 0);
-      if (!coarse) return;
-      base = ptx::shfl_idx(base, 0);
-      issue_s(ring, ones, s);
-      gemm_wait<0>(s);
-      make_coarse_p(ring.stage, s, part_of);
-    } else {
-      coarse = ptx::any(flag != 0);
-      if (coarse)
-        make_coarse_p(ring.stage, s, part_of);
-      else
-        make_p(ring.stage, s, part_of);
-    }
+  // P of S's tile; by another way where a mask is added and LSE of some of its rows is coarse, as
+  // `flag` tells. part_of(j): mask_part(j).
+  template <class PartOf>
+  FA3_DEV void make_tile_p(float flag, u32 stage, Scores& s, const PartOf& part_of) {
+    if constexpr (kCfg.adds_mask()) coarse = ptx::any(flag != 0);
+    if (kCfg.adds_mask() && coarse)
+      make_coarse_p(stage, s, part_of);
+    else
+      make_p(stage, s, part_of);
   }
   template <class PartOf>
   FA3_DEV void make_coarse_p(u32 stage, Scores& s, const PartOf& part_of) {

@@ -87,7 +87,7 @@ struct BwdSplitConsumer : BwdParts<kCfg> {
     this->issue_s(q_ring, ones, s);
     if constexpr (!kDpLate) issue_dp(ones, ds);
     gemm_wait<kDpLate ? 0 : 1>(s);
-    this->template make_tile_p<false>(flag, q_ring, ones, s);
+    this->make_tile_p(flag, q_ring.stage, s, [this](int j) { return this->mask_part(j); });
     if constexpr (kDpLate) issue_dp(ones, ds);
     to_operand16<kType>(p, s);
     gemm_rs<kType>(  // sim:spare(group)
