@@ -20,9 +20,9 @@ BwdTensor tensor(const Problem& p, const Buffers& buffers, TensorId id) {
   return {buffers.data[id], layout.batch, layout.row, layout.head, layout.dtype == FA3_F32};
 }
 
-BwdTiles tiles_of(const Problem& p, int tile_q) {
-  const int64_t of_head = bwd_q_tiles(p, tile_q), of_sequence = div_up(p.q.rows, tile_q);
-  if (p.q.varlen) return {0, of_head, true};
+BwdTiles tiles_of(const BwdPlan& plan, const Problem& p) {
+  const int64_t of_sequence = div_up(p.q.rows, plan.config.tile_q);
+  if (p.q.varlen) return {0, plan.tiles / p.heads_q, true};
   return {of_sequence * p.heads_q, of_sequence, false};
 }
 
@@ -33,23 +33,50 @@ float scale_of_scores(const Problem& p) {
       std::copysign(std::max(std::fabs(p.softmax_scale), 0x1p-100), p.softmax_scale));
 }
 
-// The workspace.
+// The workspace, from the first of a launch's sequences on.
 struct Space {
   float* stats;
   u32 *sums, *flags;
   ptx::Vec<u32, 4>* bounds;
   DqZeroArgs zeros{};
+  float* coarse_rows;
 
-  Space(const BwdPlan& plan, std::byte* at) {
-    stats = reinterpret_cast<float*>(at);
-    sums = reinterpret_cast<u32*>(at += plan.stats_bytes());
-    flags = reinterpret_cast<u32*>(at += plan.sums_bytes());
-    bounds = reinterpret_cast<ptx::Vec<u32, 4>*>(at += plan.flags_bytes());
+  Space(const BwdPlan& plan, const Problem& p, std::byte* at) {
+    const BwdConfig& c = plan.config;
+    const BwdTiles of = tiles_of(plan, p);
+    const int64_t tile = plan.first_sequence * (of.varlen ? 1 : of.batch);
+    const int64_t head = plan.first_sequence * p.heads_kv;
+    coarse_rows = reinterpret_cast<float*>(at + plan.coarse_at()) + tile * 2 * c.tile_q;
+    stats = reinterpret_cast<float*>(at) + tile * c.row_floats();
+    sums = reinterpret_cast<u32*>(at += plan.stats_bytes()) + tile * c.dq_sums();
+    flags = reinterpret_cast<u32*>(at += plan.sums_bytes()) + tile * c.dq_flags();
+    bounds =
+        reinterpret_cast<ptx::Vec<u32, 4>*>(at += plan.flags_bytes()) + head * plan.bound_entries;
     if (plan.zero_ahead == 0) return;
+    u32* const counts = reinterpret_cast<u32*>(at + plan.bounds_bytes());
     zeros.ahead = static_cast<i32>(plan.zero_ahead);
     zeros.tiles = static_cast<u32>(plan.tiles / plan.heads);
-    zeros.taken = reinterpret_cast<u32*>(at + plan.bounds_bytes());
-    zeros.set = zeros.taken + plan.tiles;
+    zeros.taken = counts + tile;
+    zeros.set = counts + plan.tiles + head;
+  }
+};
+
+// Where a launch has but some of the sequences: the problem of those, and its tensors.
+struct Part {
+  Problem problem;
+  Buffers buffers;
+
+  Part(const BwdPlan& plan, const Problem& p, const Buffers& all) : problem(p), buffers(all) {
+    const int64_t first = plan.first_sequence;
+    problem.batch = plan.sequences;
+    for (const TensorRow& row : kTensors) {
+      void*& data = buffers.data[static_cast<size_t>(row.id)];
+      if (data == nullptr) continue;
+      const Layout& layout = p.layout[row.id];
+      const bool lengths = row.form == Form::kCuSeqlens || row.form == Form::kSeqused;
+      data = static_cast<std::byte*>(data) +
+             first * (lengths ? int64_t{sizeof(i32)} : layout.batch * dtype_bytes(layout.dtype));
+    }
   }
 };
 
@@ -60,7 +87,6 @@ Status launch_bound(const BwdPlan& plan, const KernelStep& step, GpuRuntime& run
   args.k = tensor(p, buffers, kK), args.v = tensor(p, buffers, kV);
   args.kv_axis = axis_of(p, kK, buffers, plan.config.ragged);
   args.batch = static_cast<i32>(p.batch);
-  args.first_sequence = static_cast<i32>(plan.first_sequence);
   args.head_dim_qk = static_cast<i32>(p.head_dim_qk);
   args.head_dim_v = static_cast<i32>(p.head_dim_v);
   args.bounds = space.bounds;
@@ -73,10 +99,9 @@ Status launch_dq(const BwdPlan& plan, const KernelStep& step, GpuRuntime& runtim
   args.dq = tensor(p, buffers, kDq);
   args.q_axis = axis_of(p, kQ, buffers, plan.config.ragged);
   args.batch = static_cast<i32>(p.batch);
-  args.first_sequence = static_cast<i32>(plan.first_sequence);
   args.head_dim_qk = static_cast<i32>(p.head_dim_qk);
   args.scale = static_cast<float>(p.softmax_scale);
-  args.tiles = tiles_of(p, plan.config.tile_q);
+  args.tiles = tiles_of(plan, p);
   args.dq_sum = space.sums, args.dq_flag = space.flags, args.stats = space.stats;
   return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
 }
@@ -93,12 +118,11 @@ struct MainTiles {
 BwdArgs main_args_without_maps(const BwdPlan& plan, const Problem& p, const Buffers& buffers,
                                std::byte* workspace) {
   const BwdConfig& c = plan.config;
-  const Space space(plan, workspace);
+  const Space space(plan, p, workspace);
   BwdArgs args{};
   if (visits(p)) args.q_axis = axis_of(p, kQ, buffers, c.ragged);
   args.kv_axis = axis_of(p, kK, buffers, c.ragged);
   args.batch = static_cast<i32>(p.batch);
-  args.first_sequence = static_cast<i32>(plan.first_sequence);
   args.group_size = static_cast<i32>(p.group_size());
   args.section_log2 = plan.section_log2;
   args.kv_rows = static_cast<i32>(most_rows(p.kv));
@@ -113,17 +137,19 @@ BwdArgs main_args_without_maps(const BwdPlan& plan, const Problem& p, const Buff
   args.score_factor = capped ? scale_in_fp32(p.softmax_scale / p.softcap) : 1;
   args.unscale = 1 / args.scale_log2;
   args.scale = static_cast<float>(p.softmax_scale);
-  args.tiles = tiles_of(p, c.tile_q);
+  args.tiles = tiles_of(plan, p);
   args.stats = space.stats, args.dq_sum = space.sums, args.dq_flag = space.flags;
   args.zeros = space.zeros;
   args.dk = tensor(p, buffers, kDk), args.dv = tensor(p, buffers, kDv);
   args.ids_kv = buffers.in<i32>(kSequenceIdsKv);
   args.id_kv_batch = p.layout[kSequenceIdsKv].batch;
   if (c.adds_mask()) {
-    args.image = image_of(plan.image, workspace + plan.mask_at());
-    args.coarse.rows = reinterpret_cast<float*>(workspace + plan.coarse_at());
+    args.image = image_of(plan.image, workspace + plan.mask_at(), plan.first_sequence);
+    args.coarse.rows = space.coarse_rows;
   } else if (c.has_mask()) {
     args.mask = mask_of(p, buffers, plan.mask, workspace + plan.mask_at());
+    args.mask.bits += plan.first_sequence * args.mask.bits_batch;
+    args.mask.tiles += plan.first_sequence * args.mask.tiles_batch;
   }
   return args;
 }
@@ -145,8 +171,8 @@ Result<BwdArgs> main_args(const BwdPlan& plan, const MainTiles& tiles, GpuRuntim
 Status launch_delta(const BwdPlan& plan, const KernelStep& step, GpuRuntime& runtime,
                     StreamRef stream, const Problem& p, const Buffers& buffers,
                     std::byte* workspace) {
-  const Space space(plan, workspace);
-  BwdDeltaArgs args{};
+  const Space space(plan, p, workspace);
+  BwdMaskedDeltaArgs args{};
   args.o = tensor(p, buffers, kO), args.dout = tensor(p, buffers, kDout);
   args.lse = buffers.in<float>(kLse), args.dlse = buffers.in<float>(kDlse);
   const Layout &lse = p.layout[kLse], &dlse = p.layout[kDlse];
@@ -154,9 +180,8 @@ Status launch_delta(const BwdPlan& plan, const KernelStep& step, GpuRuntime& run
   args.dlse_batch = dlse.batch, args.dlse_row = dlse.row, args.dlse_head = dlse.head;
   args.q_axis = axis_of(p, kQ, buffers, plan.config.ragged);
   args.batch = static_cast<i32>(p.batch);
-  args.first_sequence = static_cast<i32>(plan.first_sequence);
   args.head_dim_v = static_cast<i32>(p.head_dim_v);
-  args.tiles = tiles_of(p, plan.config.tile_q);
+  args.tiles = tiles_of(plan, p);
   args.minus_unscale = -1 / scale_of_scores(p);
   args.stats = space.stats, args.dq_flag = space.flags, args.zeros = space.zeros;
   args.dq_sum = plan.sums_dq && !plan.stores_dq ? space.sums : nullptr;
@@ -167,8 +192,10 @@ Status launch_delta(const BwdPlan& plan, const KernelStep& step, GpuRuntime& run
   if (plan.config.adds_mask()) {
     args.q = tensor(p, buffers, kQ), args.k = tensor(p, buffers, kK);
     args.main = main_args_without_maps(plan, p, buffers, workspace);
+    return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
   }
-  return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
+  const BwdDeltaArgs& unmasked = args;
+  return runtime.launch(step.program, step.shape, &unmasked, sizeof unmasked, stream);
 }
 
 Status launch_mask_gradient(const BwdPlan& plan, const KernelStep& step, GpuRuntime& runtime,
@@ -214,9 +241,11 @@ Status check_addresses(const BwdPlan&, const Problem& p, const Buffers& buffers)
   return {};
 }
 
-Status launch(const BwdPlan& plan, const KernelStep& step, GpuRuntime& runtime, StreamRef stream,
-              const Problem& p, const Buffers& buffers, std::byte* workspace) {
-  const Space space(plan, workspace);
+namespace {
+Status launch_part(const BwdPlan& plan, const KernelStep& step, GpuRuntime& runtime,
+                   StreamRef stream, const Problem& p, const Buffers& buffers,
+                   std::byte* workspace) {
+  const Space space(plan, p, workspace);
   switch (plan.pass) {
     case BwdPass::kBound:
       return launch_bound(plan, step, runtime, stream, p, buffers, space);
@@ -234,6 +263,16 @@ Status launch(const BwdPlan& plan, const KernelStep& step, GpuRuntime& runtime, 
   const MainTiles tiles{c.k_tile(), c.v_tile(), c.q_tile(), c.dout_tile()};
   FA3_TRY(const BwdArgs args, main_args(plan, tiles, runtime, p, buffers, workspace));
   return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
+}
+
+}  // namespace
+
+Status launch(const BwdPlan& plan, const KernelStep& step, GpuRuntime& runtime, StreamRef stream,
+              const Problem& p, const Buffers& buffers, std::byte* workspace) {
+  if (plan.sequences == p.batch)
+    return launch_part(plan, step, runtime, stream, p, buffers, workspace);
+  const Part part(plan, p, buffers);
+  return launch_part(plan, step, runtime, stream, part.problem, part.buffers, workspace);
 }
 
 }  // namespace fa3::sm90

@@ -63,7 +63,7 @@ MaskTensorArgs mask_of(const Problem& p, const Buffers& buffers, const MaskShape
   return args;
 }
 
-MaskImageView image_of(const MaskImageShape& shape, const std::byte* at) {
+MaskImageView image_of(const MaskImageShape& shape, const std::byte* at, int64_t first) {
   const auto stride = [](bool same, int64_t of) { return same ? 0 : of; };
   MaskImageView view{};
   view.data = at;
@@ -72,6 +72,9 @@ MaskImageView image_of(const MaskImageShape& shape, const std::byte* at) {
   view.q_block = stride(shape.same_rows, shape.kv_blocks);
   view.head = stride(shape.same_heads, shape.q_blocks * shape.kv_blocks);
   view.batch = stride(shape.same_batch, shape.heads * shape.q_blocks * shape.kv_blocks);
+  const int64_t blocks = first * view.batch;
+  view.data = at + blocks * kMaskImageRows * kMaskImageRows * shape.element_bytes;
+  view.shown += blocks;
   return view;
 }
 

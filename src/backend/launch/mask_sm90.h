@@ -22,7 +22,8 @@ MaskTensorArgs mask_of(const Problem& problem, const Buffers& buffers, const Mas
 std::optional<TensorMapSpec> map_of_mask(void* values, const Problem& problem,
                                          const TileLayout& tile);
 
-MaskImageView image_of(const MaskImageShape& shape, const std::byte* at);
+// From batch entry `first` on.
+MaskImageView image_of(const MaskImageShape& shape, const std::byte* at, int64_t first);
 
 inline Status check_addresses(const MaskImagePlan&, const Problem&, const Buffers&) {
   return {};  // elements may lie anywhere

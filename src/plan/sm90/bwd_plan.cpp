@@ -324,6 +324,9 @@ Result<std::vector<BwdPlan>> bwd_plans_of(const BwdConfig& config, const BwdConf
     do {
       const int64_t most = most_sequences(device), left = sequences - plan.first_sequence;
       plan.grid[2] = static_cast<uint32_t>(std::clamp<int64_t>(left, 1, most));
+      plan.sequences = pass == BwdPass::kMaskGradient
+                           ? p.batch
+                           : std::clamp<int64_t>(p.batch - plan.first_sequence, 0, most);
       plans.push_back(plan);
       plan.first_sequence += most;
     } while (plan.first_sequence < sequences);

@@ -43,11 +43,11 @@ struct BwdPlan {
   int64_t heads = 0;       // of keys, of all sequences
   // From that of a CTA to that whose sums it sets to 0 (dq_zeros.h); 0: bwd_delta sets all.
   int64_t zero_ahead = 0;
-  int64_t first_sequence = 0;  // of this launch
-  int64_t bound_entries = 0;   // of a KV head of a sequence
-  int64_t bounds = 0;          // of all
-  MaskShape mask;              // with attn_mask of bool
-  MaskImageShape image;        // with one that is added
+  int64_t first_sequence = 0, sequences = 0;  // of this launch
+  int64_t bound_entries = 0;                  // of a KV head of a sequence
+  int64_t bounds = 0;                         // of all
+  MaskShape mask;                             // with attn_mask of bool
+  MaskImageShape image;                       // with one that is added
 
   size_t stats_bytes() const;
   size_t sums_bytes() const;

@@ -52,7 +52,6 @@ struct BwdArgs {
   TensorMap q, k, v, dout;  // {head_dim, row, head, sequence}; ragged {head_dim, x, y, z, head}
   RowAxis q_axis, kv_axis;
   i32 batch, group_size;  // query heads per KV head
-  i32 first_sequence;     // of the launch: a grid has room for 65535
   u32 section_log2;       // of the KV heads of a section (work.h)
   i32 kv_rows;            // of the longest sequence
   i32 head_dim_qk, head_dim_v;
@@ -86,7 +85,7 @@ struct BwdArgs {
 struct BwdBoundArgs {
   BwdTensor k, v;
   RowAxis kv_axis;
-  i32 batch, first_sequence, head_dim_qk, head_dim_v;
+  i32 batch, head_dim_qk, head_dim_v;
   ptx::Vec<u32, 4>* bounds;  // (sequence, KV head, entry): KeyBound
 };
 
@@ -97,7 +96,7 @@ struct BwdDeltaArgs {
   const float *lse, *dlse;  // dlse: or null
   i64 lse_batch, lse_row, lse_head, dlse_batch, dlse_row, dlse_head;
   RowAxis q_axis;
-  i32 batch, first_sequence, head_dim_v;
+  i32 batch, head_dim_v;
   BwdTiles tiles;
   float minus_unscale;  // −1 / scale of scores
   float* stats;
@@ -107,9 +106,19 @@ struct BwdDeltaArgs {
   ElementArgs elements;            // of queries
   const ptx::Vec<u32, 4>* bounds;  // deterministic: as BwdBoundArgs
   i32 bound_entries, group_size;
-  // Where a mask is added, what scores are made of again; `main` without its tensor maps.
+};
+// Where a mask is added: and what scores are made of again; `main` without its tensor maps.
+struct BwdMaskedDeltaArgs : BwdDeltaArgs {
   BwdTensor q, k;
   BwdArgs main;
+};
+template <bool kAddsMask>
+struct BwdDeltaArgsOf {
+  using Type = BwdDeltaArgs;
+};
+template <>
+struct BwdDeltaArgsOf<true> {
+  using Type = BwdMaskedDeltaArgs;
 };
 
 // One axis of dattn_mask's tiles (KV tile fastest, then Q tile, head, batch entry). own: tiles of
@@ -132,7 +141,7 @@ struct MaskGradientArgs {
 struct BwdDqArgs {
   BwdTensor dq;
   RowAxis q_axis;
-  i32 batch, first_sequence, head_dim_qk;
+  i32 batch, head_dim_qk;
   float scale;
   BwdTiles tiles;
   const u32 *dq_sum, *dq_flag;

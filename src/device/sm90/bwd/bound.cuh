@@ -62,7 +62,7 @@ void bwd_bound(FA3_GRID_CONSTANT const BwdBoundArgs args) {
   ptx::cta_sync();
   const auto x = static_cast<i32>(ptx::block_index_x()),
              head = static_cast<i32>(ptx::block_index_y()),
-             b = args.first_sequence + static_cast<i32>(ptx::block_index_z());
+             b = static_cast<i32>(ptx::block_index_z());
   const SequenceRows rows = rows_of_warp<kCfg.ragged>(args.kv_axis, args.batch, b);
   KeyBound bound;
   // All lanes of a warp take as many steps.

@@ -39,7 +39,7 @@ struct CoarseRows {
   using Two = ptx::Vec<float, 2>;
 
   const CoarseSmem& smem;
-  const BwdDeltaArgs& args;
+  const BwdMaskedDeltaArgs& args;
   const BwdQTile& work;
   i64 at;  // the tile, among those of all heads and sequences
   u32 wg = ptx::warpgroup_index(), thread = ptx::thread_index() % kWgThreads;

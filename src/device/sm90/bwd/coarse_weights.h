@@ -32,31 +32,23 @@ FA3_DEV void make_coarse_weights(const Parts& of, u32 stage, Scores& s, const Pa
   constexpr int kQueries = Parts::kQueries;
   const float* const rows = of.coarse_rows();
   const auto added = of.bias(stage);
-  const auto load = [&](int from) {
-    return ptx::ld_global(reinterpret_cast<const Two*>(rows + from));
-  };
-  const auto weight = [](float e) { return ptx::ex2(-ptx::max_nan(-e, 0.f) * kLog2e); };
   FA3_UNROLL
   for (int j = 0; j < kQueries / 8; ++j) {
-    const Two lse = of.load_lse(stage, j), largest = load(8 * j);
+    const auto load = [&](int from) {
+      return ptx::ld_global(reinterpret_cast<const Two*>(rows + from + 8 * j));
+    };
+    const Two lse = of.load_lse(stage, j), largest = load(0), log_sum = load(kQueries);
     const auto part = part_of(j);
     FA3_UNROLL
     for (int i = 0; i < 4; ++i) {
       float& x = s[4 * j + i];
       float tanh = x;
-      const float e = of.exponent_of(tanh, added, part, lse, j, i) - largest[i % 2];
-      x = part.sees(i) ? e : -kInf;
-      if constexpr (Parts::kSoftcap)
-        x = with_slope(weight(x - load(kQueries + 8 * j)[i % 2]), tanh);
+      const float exponent =
+          (of.exponent_of(tanh, added, part, lse, j, i) - largest[i % 2]) - log_sum[i % 2];
+      x = part.sees(i) ? ptx::ex2(-ptx::max_nan(-exponent, 0.f) * kLog2e) : 0.f;
+      if constexpr (Parts::kSoftcap) x = with_slope(x, tanh);
     }
-    if (j % 2 == 1 && ptx::any(s[4 * j] == kInf)) ptx::nanosleep(0);
-  }
-  if constexpr (Parts::kSoftcap) return;
-  FA3_UNROLL
-  for (int j = 0; j < kQueries / 8; ++j) {
-    const Two log_sum = load(kQueries + 8 * j);
-    FA3_UNROLL
-    for (int i = 0; i < 4; ++i) s[4 * j + i] = weight(s[4 * j + i] - log_sum[i % 2]);
+    if (j % 4 == 3 && j + 1 < kQueries / 8 && ptx::any(s[4 * j] < 0)) ptx::nanosleep(0);
   }
 }
 

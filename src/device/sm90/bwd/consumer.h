@@ -87,11 +87,12 @@ struct BwdConsumer : BwdParts<kCfg> {
     ptx::AFrag ones;
     set_ones(ones);
     smem.q_full[q_ring.stage].wait(q_ring.phase);
-    this->begin_tile(q_ring.stage);
+    this->begin_tile();
+    const float flag = this->coarse_flag(q_ring.stage);
     this->issue_s(q_ring, ones, s);
     if constexpr (!kDpLate) issue_dp(ones, ds);
     gemm_wait<kDpLate ? 0 : 1>(s);
-    this->make_p(q_ring.stage, s, [this](int j) { return this->mask_part(j); });
+    this->make_tile_p(flag, q_ring.stage, s, [this](int j) { return this->mask_part(j); });
     if constexpr (kBehind && kFirst)
       if (wg == 0) both(kStartBar).arrive();
     if constexpr (kDpLate) issue_dp(ones, ds);

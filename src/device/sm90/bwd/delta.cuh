@@ -199,12 +199,12 @@ struct DeltaTile {
 
 template <BwdConfig kCfg>
 FA3_KERNEL(kBwdRowThreads)
-void bwd_delta(FA3_GRID_CONSTANT const BwdDeltaArgs args) {
+void bwd_delta(FA3_GRID_CONSTANT const typename BwdDeltaArgsOf<kCfg.adds_mask()>::Type args) {
   auto& smem = ptx::smem_as<DeltaSmem<kCfg>>();
   static_assert(sizeof smem == kCfg.delta_smem_bytes(), "the launch has another size");
   ptx::pdl_launch();
   ptx::pdl_wait();
-  const BwdQTile work = BwdQTile::of_cta<kCfg>(args.q_axis, args.batch, args.first_sequence);
+  const BwdQTile work = BwdQTile::of_cta<kCfg>(args.q_axis, args.batch);
   if (work.tile > 0 && work.tile * kCfg.tile_q >= work.rows.rows) return;
   const i32 heads_kv = static_cast<i32>(ptx::grid_dim_y()) / args.group_size;
   const DeltaTile<kCfg> tile{

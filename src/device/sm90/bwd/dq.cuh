@@ -86,7 +86,7 @@ template <BwdConfig kCfg>
 FA3_KERNEL(kBwdRowThreads)
 void bwd_dq(FA3_GRID_CONSTANT const BwdDqArgs args) {
   auto& smem = begin_cta<DqSmem<kCfg>, kCfg.dq_smem_bytes()>();
-  const BwdQTile work = BwdQTile::of_cta<kCfg>(args.q_axis, args.batch, args.first_sequence);
+  const BwdQTile work = BwdQTile::of_cta<kCfg>(args.q_axis, args.batch);
   const SequenceRows& rows = work.rows;
   const i32 tile = work.tile, head = work.head, b = work.batch;
   using Four = ptx::Vec<u32, 4>;

@@ -92,7 +92,7 @@ struct BwdFinder {
   }
 
   // Of the CTA; kept in registers, they would be more than there are.
-  FA3_DEV i32 batch() const { return BwdCta<kCfg>::batch(args); }
+  FA3_DEV static i32 batch() { return BwdCta<kCfg>::batch(); }
   FA3_DEV i32 kv_tile() const { return BwdCta<kCfg>::first_kv_tile(args); }
   // Of the cluster, those that hold keys.
   FA3_DEV i32 kv_tiles() const {

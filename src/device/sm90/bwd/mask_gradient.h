@@ -289,8 +289,7 @@ struct MaskGradientConsumer : BwdParts<kCfg, MaskGradientSmem<kCfg>> {
           second, p, dp, [&] { add_terms(dp, ones, ptx::smem_address(smem.stats[of_dout])); });
       gemm_wait<1>(s);
       if (!kReadsStats && p + 1 == kParts) release(first);
-      this->coarse = step.is(GradientStep::kCoarse << p);
-      this->make_p(of_q, s, [&parts](int j) { return parts[j]; });
+      make_p(of_q, step.is(GradientStep::kCoarse << p), s, parts);
       if constexpr (kReadsStats) {
         ptx::fence_proxy_async_shared();  // copies write there next
         if (p + 1 == kParts) release(first);
@@ -304,6 +303,14 @@ struct MaskGradientConsumer : BwdParts<kCfg, MaskGradientSmem<kCfg>> {
     ring.advance();
   }
 
+  FA3_DEV void make_p(u32 of_q, bool coarse, Scores& s,
+                      const typename Parts::MaskPart (&parts)[kQueries / 8]) {
+    const auto part_of = [&parts](int j) { return parts[j]; };
+    if (kCfg.adds_mask() && coarse)
+      this->make_coarse_p(of_q, s, part_of);
+    else
+      Parts::make_p(of_q, s, part_of);
+  }
   FA3_DEV void load(typename Parts::MaskPart (&parts)[kQueries / 8]) const {
     FA3_UNROLL
     for (int j = 0; j < kQueries / 8; ++j) parts[j] = this->mask_part(j);

@@ -129,10 +129,8 @@ struct BwdParts {
     tile = next;
     masked = tile < of[1] || tile >= of[2];
   }
-  // lists() only: S's tile becomes the next one, whose Q is there, in that stage.
-  FA3_DEV void begin_tile([[maybe_unused]] u32 stage) {
-    if constexpr (kCfg.adds_mask())
-      coarse = ptx::any(ptx::ld_shared(&smem.stats[stage][kCfg.coarse_at()]) != 0);
+  // lists() only: S's tile becomes the next one, whose Q is there.
+  FA3_DEV void begin_tile() {
     if constexpr (kCfg.lists()) {
       const BwdStep step = BwdStep::read(smem.steps[steps.stage]);
       const u32 word = ptx::redux_or(static_cast<u32>(step.word()[0]));
@@ -254,7 +252,7 @@ struct BwdParts {
     i32 kv_tile = BwdCta<kCfg>::kv_tile(args);
     // A cluster may have a CTA without keys, which reads what the other does.
     if constexpr (kCfg.cluster() > 1) kv_tile = min(kv_tile, (args.kv_rows - 1) / kCfg.tile_kv());
-    return {BwdCta<kCfg>::batch(args), head, kCfg.tile_kv() * kv_tile};
+    return {BwdCta<kCfg>::batch(), head, kCfg.tile_kv() * kv_tile};
   }
   FA3_DEV MaskPart mask_part(int j) const {
     return MaskPart::load(args, mask_place(), wg, thread, tile, j);
@@ -271,19 +269,7 @@ struct BwdParts {
 
   // P in FP32. Stage: of Q; part_of(j): mask_part(j).
   template <class PartOf>
-  FA3_DEV void make_p(u32 stage, Scores& s, const PartOf& part_of) {
-    if (kCfg.adds_mask() && coarse) {
-      make_coarse_weights(*this, stage, s, part_of);
-      // Made again, so that it takes no register in between: there is none left.
-      thread = ptx::shfl_idx(ptx::thread_index() % kWgThreads, static_cast<int>(ptx::lane_index()));
-    } else {
-      make_weights(stage, s, part_of);
-    }
-    hide_pairs(stage, s);
-  }
-  // Without what ids and the band hide.
-  template <class PartOf>
-  FA3_DEV void make_weights(u32 stage, Scores& s, const PartOf& part_of) const {
+  FA3_DEV void make_p(u32 stage, Scores& s, const PartOf& part_of) const {
     const Bias added = bias(stage);
     FA3_UNROLL
     for (int j = 0; j < kQueries / 8; ++j) {
@@ -302,6 +288,7 @@ struct BwdParts {
       if (kCfg.adds_mask() && j % 4 == 3 && j + 1 < kQueries / 8 && ptx::any(s[4 * j] < 0))
         ptx::nanosleep(0);
     }
+    hide_pairs(stage, s);
   }
   // Of element i of 8 queries, whose S is x. With a softcap x becomes tanh.
   FA3_DEV float exponent_of(float& x, const Bias& added, const MaskPart& part, const Two& lse,
@@ -311,11 +298,7 @@ struct BwdParts {
       return ptx::fma(x, args.scale_log2, added_of(added, part, j, i) - lse[i % 2]);
     return x * args.scale_log2;
   }
-  FA3_DEV const float* coarse_rows() const {
-    const MaskPlace of = mask_place();
-    const i64 at = args.tiles.first(of.batch, of.head, 0, kQueries) + tile;  // never varlen
-    return args.coarse.rows + 2 * kQueries * at + column();
-  }
+  // P of pairs that ids or the band hide: 0.
   FA3_DEV void hide_pairs(u32 stage, Scores& s) const {
     if constexpr (kCfg.functors) {
       const ptx::Vec<i32, 4> placed = ptx::ld_shared(&smem.placed[wg][thread]);
@@ -338,6 +321,34 @@ struct BwdParts {
         }
       }
     }
+  }
+
+  // P of S's tile; by another way where a mask is added and LSE of some of its rows is coarse, as
+  // `flag` tells. part_of(j): mask_part(j).
+  template <class PartOf>
+  FA3_DEV void make_tile_p(float flag, u32 stage, Scores& s, const PartOf& part_of) {
+    if constexpr (kCfg.adds_mask()) coarse = ptx::any(flag != 0);
+    if (kCfg.adds_mask() && coarse)
+      make_coarse_p(stage, s, part_of);
+    else
+      make_p(stage, s, part_of);
+  }
+  template <class PartOf>
+  FA3_DEV void make_coarse_p(u32 stage, Scores& s, const PartOf& part_of) {
+    make_coarse_weights(*this, stage, s, part_of);
+    // Made again, so that it takes no register in between: there is none left.
+    thread = ptx::shfl_idx(ptx::thread_index() % kWgThreads, static_cast<int>(ptx::lane_index()));
+    hide_pairs(stage, s);
+  }
+  // Whether S's tile has such rows.
+  FA3_DEV float coarse_flag(u32 stage) const {
+    if constexpr (!kCfg.adds_mask()) return 0;
+    return ptx::ld_shared(&smem.stats[stage][kCfg.coarse_at()]);
+  }
+  FA3_DEV const float* coarse_rows() const {
+    const MaskPlace of = mask_place();
+    const i64 at = args.tiles.first(of.batch, of.head, 0, kQueries) + tile;  // never varlen
+    return args.coarse.rows + 2 * kQueries * at + column();
   }
 
   // dS = P ∘ (dP − δ), of which `dp` has the difference. Of a pair that the mask has hidden it may

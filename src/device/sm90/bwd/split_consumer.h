@@ -82,11 +82,12 @@ struct BwdSplitConsumer : BwdParts<kCfg> {
     set_ones(ones);
     Fragment p;
     smem.q_full[q_ring.stage].wait(q_ring.phase);
-    this->begin_tile(q_ring.stage);
+    this->begin_tile();
+    const float flag = this->coarse_flag(q_ring.stage);
     this->issue_s(q_ring, ones, s);
     if constexpr (!kDpLate) issue_dp(ones, ds);
     gemm_wait<kDpLate ? 0 : 1>(s);
-    this->make_p(q_ring.stage, s, [this](int j) { return this->mask_part(j); });
+    this->make_tile_p(flag, q_ring.stage, s, [this](int j) { return this->mask_part(j); });
     if constexpr (kDpLate) issue_dp(ones, ds);
     to_operand16<kType>(p, s);
     gemm_rs<kType>(  // sim:spare(group)
@@ -137,7 +138,7 @@ struct BwdSplitConsumer : BwdParts<kCfg> {
     base = ptx::shfl_idx(base, 0);
     if (leader) smem.peer_ds_full.arrive_expect_tx(static_cast<u32>(kDs.bytes()));
     smem.q_full[q_ring.stage].wait(q_ring.phase);  // sim:spare(seen)
-    this->begin_tile(q_ring.stage);
+    this->begin_tile();
     const typename Parts::Two scales = this->load_scales(q_ring);
     smem.ds_full[0][0].wait(ds_ring.phase);
     gemm_ss<kType, kQueries / 16>(sum, this->template rows<kDs>(smem.ds, DsRing{}),

@@ -54,7 +54,7 @@ struct BwdVisits {
 
  private:
   FA3_DEV i64 first_tile() const {
-    return args.tiles.first(BwdCta<kCfg>::batch(args), head, work.q.begin, kCfg.tile_q);
+    return args.tiles.first(BwdCta<kCfg>::batch(), head, work.q.begin, kCfg.tile_q);
   }
 };
 

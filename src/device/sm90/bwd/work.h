@@ -16,11 +16,11 @@ struct BwdQTile {
   i32 tile, head, batch;
 
   template <BwdConfig kCfg>
-  FA3_DEV static BwdQTile of_cta(const RowAxis& axis, i32 batch, i32 first_sequence) {
+  FA3_DEV static BwdQTile of_cta(const RowAxis& axis, i32 batch) {
     BwdQTile work;
     work.tile = static_cast<i32>(ptx::grid_dim_x() - 1 - ptx::block_index_x());
     work.head = static_cast<i32>(ptx::grid_dim_y() - 1 - ptx::block_index_y());
-    work.batch = first_sequence + static_cast<i32>(ptx::grid_dim_z() - 1 - ptx::block_index_z());
+    work.batch = static_cast<i32>(ptx::grid_dim_z() - 1 - ptx::block_index_z());
     work.rows = rows_of_warp<kCfg.ragged>(axis, batch, work.batch);
     return work;
   }
@@ -33,9 +33,7 @@ template <BwdConfig kCfg>
 struct BwdCta {
   static constexpr u32 kCluster = kCfg.cluster();
 
-  FA3_DEV static i32 batch(const BwdArgs& args) {
-    return args.first_sequence + static_cast<i32>(ptx::block_index_z());
-  }
+  FA3_DEV static i32 batch() { return static_cast<i32>(ptx::block_index_z()); }
   FA3_DEV static u32 rank() { return ptx::block_index_x() % kCluster; }
   FA3_DEV static i32 kv_tile(const BwdArgs& args) {
     return first_kv_tile(args) + static_cast<i32>(rank());
@@ -52,7 +50,7 @@ struct BwdCta {
   }
   // The KV head among those of all sequences.
   FA3_DEV static i32 head_of_all(const BwdArgs& args) {
-    return batch(args) * heads_kv(args) + head_kv(args);
+    return batch() * heads_kv(args) + head_kv(args);
   }
   FA3_DEV static i32 kv_tiles(const BwdArgs& args) {
     return static_cast<i32>(ptx::grid_dim_x() >> args.section_log2);
@@ -83,7 +81,7 @@ struct BwdWork {
   FA3_DEV static BwdWork of_cta(const BwdArgs& args) {
     BwdWork work;
     using Cta = BwdCta<kCfg>;
-    work.batch = Cta::batch(args);
+    work.batch = Cta::batch();
     work.head_kv = Cta::head_kv(args);
     work.key = kCfg.tile_kv() * Cta::kv_tile(args);
     work.kv = rows_of_warp<kCfg.ragged>(args.kv_axis, args.batch, work.batch);
