@@ -32,9 +32,9 @@
  *             bits: added to the score, after softcap; −inf hides the key. A query whose keys are
  *             all hidden is an empty row. Tiles in which it hides every key are skipped, except by
  *             the kernel that computes dattn_mask. On cuda and sim q, k and v must be F16 or BF16.
- *             Hide keys by −inf. A row that sees none but keys of −1e9, say, sees them almost alike,
- *             since FP32 has no more of a score beside that; its gradients are those of the weights
- *             that its O is made of.
+ *             Hide keys by −inf. A row that sees none but keys of −1e9, say, sees them almost
+ *             alike, since FP32 has no more of a score beside that; its gradients are those of the
+ *             weights that its O is made of.
  *   Ids       of the keys that the mask keeps, a query sees those whose sequence_ids_kv equals its
  *             own sequence_ids_q: documents in one sequence; padding, by an id that no key has. Any
  *             values in any order; where ids are sorted, other documents than the query's cost next

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""coarse_rows_test.py — rows whose keys are all hidden by a large finite number: gradients are those
-of the weights that the forward used, scores rounded to float32 after the mask is added."""
+"""coarse_rows_test.py — rows whose keys are all hidden by a large finite number: gradients are
+those of the weights that the forward used, scores rounded to float32 after the mask is added."""
 
 import pytest
 import torch

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// coarse_rows.cpp — the largest score and ln Σ of rows whose LSE holds no fraction, by the GEMM that
-// the backward makes its scores by: weights of the same scores add up to 1.
+// coarse_rows.cpp — the largest score and ln Σ of rows whose LSE holds no fraction, by the GEMM
+// that the backward makes its scores by: weights of the same scores add up to 1.
 #include "backend/cpu/coarse_rows.h"
 
 #include <cmath>

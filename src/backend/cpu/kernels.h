@@ -60,8 +60,8 @@ struct GradBlock {
   const float* lse_high = nullptr;
   const float* lse_low = nullptr;
   const float* delta = nullptr;  // per query: rowsum(dO ∘ O) − dLSE
-  // Per query, subtracted from the score before anything else: the largest score where LSE is coarse
-  // (coarse_lse.h), 0 elsewhere. NULL where the block has no such query.
+  // Per query, subtracted from the score before anything else: the largest score where LSE is
+  // coarse (coarse_lse.h), 0 elsewhere. NULL where the block has no such query.
   const float* largest = nullptr;
   float scale_log2e = 1;
   float softcap_in = 0;               // as in SoftmaxBlock

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// coarse_lse.h — rows whose LSE is so large that FP32 has no room for ln Σ beside the largest score:
-// padding that a mask hides by −1e9, say. exp(score − LSE) would not add up to 1 there, so the
-// backward takes two words for such a row, the largest score and ln Σ, both made again from its
+// coarse_lse.h — rows whose LSE is so large that FP32 has no room for ln Σ beside the largest
+// score: padding that a mask hides by −1e9, say. exp(score − LSE) would not add up to 1 there, so
+// the backward takes two words for such a row, the largest score and ln Σ, both made again from its
 // scores (docs/adr/0026-rows-hidden-by-finite-numbers.md).
 #pragma once
 
@@ -19,9 +19,9 @@ FA3_HD constexpr bool is_coarse(float lse) {
   return size > kCoarseLse && size < kInf;
 }
 
-// ln Σ as the backward subtracts it after the largest score. `largest` and `log_sum` are of the keys
-// of this call; an LSE that differs by more than their rounding is that of more keys (of a ring's
-// other parts) and counts as it is.
+// ln Σ as the backward subtracts it after the largest score. `largest` and `log_sum` are of the
+// keys of this call; an LSE that differs by more than their rounding is that of more keys (of a
+// ring's other parts) and counts as it is.
 FA3_HD constexpr float log_sum_of_coarse(float lse, float largest, float log_sum) {
   const float own = largest + log_sum, size = lse < 0 ? -lse : lse;
   const float difference = own < lse ? lse - own : own - lse;

@@ -138,8 +138,8 @@ struct GradQ {
   static int64_t first(int64_t first_row, int64_t b, int64_t size) { return first_row / size + b; }
 };
 
-// Rows whose LSE is coarse (coarse_lse.h): what the backward takes instead. Of all rows, though it is
-// set for those alone, in a run that has some.
+// Rows whose LSE is coarse (coarse_lse.h): what the backward takes instead. Of all rows, though it
+// is set for those alone, in a run that has some.
 struct CoarseRows {
   float* largest = nullptr;   // [heads_q][rows]: score as stored
   float* log2_sum = nullptr;  // [heads_q][rows]

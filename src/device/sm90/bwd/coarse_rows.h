@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// coarse_rows.h — a part of delta.cuh, beside an added mask: which rows of a Q tile have an LSE that
-// is too coarse to make weights of (attn/coarse_lse.h), and for a tile that has some the largest
-// score of each and ln Σ, from its scores made again: Sᵀ = K·Qᵀ by the same GEMM as in the main
-// kernel, so that the weights which that makes of the same scores add up to 1.
+// coarse_rows.h — a part of delta.cuh, beside an added mask: which rows of a Q tile have an LSE
+// that is too coarse to make weights of (attn/coarse_lse.h), and for a tile that has some the
+// largest score of each and ln Σ, from its scores made again: Sᵀ = K·Qᵀ by the same GEMM as in the
+// main kernel, so that the weights which that makes of the same scores add up to 1.
 #pragma once
 
 #include "device/attn/coarse_lse.h"
@@ -110,8 +110,8 @@ struct CoarseRows {
     }
   }
 
-  // Scores in natural units as the main kernel has them before LSE is subtracted; −∞ where the query
-  // does not see the key.
+  // Scores in natural units as the main kernel has them before LSE is subtracted; −∞ where the
+  // query does not see the key.
   FA3_DEV void make_scores(Scores& s, const SequenceRows& kv, i32 first_key) const {
     const BwdArgs& main = args.main;
     const i32 q_used = work.rows.used;
