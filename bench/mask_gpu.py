@@ -172,7 +172,9 @@ def gradient_cell(context, others, d, n, rounds, out):
         found["fa3_gradient"] = Backward(context, forward, dout, mask, of_mask)
         for other, of_other in others.items():
             found[f"fa3_{other}"] = Backward(of_other, forward, dout, mask)
-            found[f"fa3_{other}_gradient"] = Backward(of_other, forward, dout, mask, of_mask.clone())
+            found[f"fa3_{other}_gradient"] = Backward(
+                of_other, forward, dout, mask, of_mask.clone()
+            )
         found["fa3_gradient"]()
         torch.cuda.synchronize()
         if name == "each":

@@ -238,7 +238,7 @@ def test_graph_with_a_scale_on_the_cpu():
     graph, out = captured(lambda: fa3.torch.attention(*inputs, softmax_scale=scale))
     graph.replay()
     torch.cuda.synchronize()
-    assert torch.equal(out, fa3.torch.attention(*inputs, softmax_scale=0.2))
+    assert torch.equal(out, fa3.torch.attention(*inputs, softmax_scale=scale.item()))
     with pytest.raises(RuntimeError, match="softmax_scale: a tensor on cuda:0.*on the CPU"):
         captured(lambda: fa3.torch.attention(*inputs, softmax_scale=scale.cuda()))
 
