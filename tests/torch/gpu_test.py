@@ -239,8 +239,9 @@ def test_graph_with_a_scale_on_the_cpu():
     graph.replay()
     torch.cuda.synchronize()
     assert torch.equal(out, fa3.torch.attention(*inputs, softmax_scale=scale.item()))
+    on_gpu = scale.cuda()
     with pytest.raises(RuntimeError, match="softmax_scale: a tensor on cuda:0.*on the CPU"):
-        captured(lambda: fa3.torch.attention(*inputs, softmax_scale=scale.cuda()))
+        captured(lambda: fa3.torch.attention(*inputs, softmax_scale=on_gpu))
 
 
 @pytest.mark.filterwarnings("ignore:FlashAttention3")
