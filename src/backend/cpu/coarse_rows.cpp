@@ -78,6 +78,7 @@ void measure_block(const Head& head, int64_t h, IndexRange block, BackwardScratc
 void measure_coarse_rows(Backward& run, std::byte* workspace, const Executor& executor,
                          int64_t total) {
   const Problem& p = run.problem;
+  if (!CoarseRows::may_have(p)) return;
   const auto head_of = [&run, &p](int64_t b, int64_t h) {
     return Head(run, b * p.heads_kv + h / p.group_size());
   };

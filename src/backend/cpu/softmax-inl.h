@@ -103,8 +103,11 @@ HWY_ATTR void add_terms(const ScoreTerms& terms, int row, float* s, Span visible
 }
 
 // From here on max·scale, rounded, may be off by 1 and more: the exponent of a row's greatest score
-// would not be about 0, and P not about 1 but anything up to Inf.
-inline constexpr float kHugeShift = 0x1p24f;
+// would not be about 0, and P not about 1 but anything up to Inf. Without fused multiply-adds
+// score·scale is rounded, too, and off by as much of 1 as its last place is.
+inline constexpr bool kFused = !(HWY_ARCH_X86 && HWY_TARGET > HWY_AVX2) &&
+                               HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128;
+inline constexpr float kHugeShift = kFused ? 0x1p24f : 0x1p10f;
 
 // p ← exp2(s·scale − shift), or with kHuge exp2((s − shift)·scale); returns the sum before
 // rounding. p may be s: element i of P never lies beyond element i of S.

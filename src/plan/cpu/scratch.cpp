@@ -101,7 +101,9 @@ GradQ::GradQ(Arena& arena, const CpuPlan& plan, const Problem& problem) {
   turn = arena.take<std::atomic<int32_t>>(problem.heads_q * turns);
 }
 
-CoarseRows::CoarseRows(Arena& arena, const Problem& problem) : rows(all_rows(problem)) {
+CoarseRows::CoarseRows(Arena& arena, const Problem& problem) {
+  if (!may_have(problem)) return;
+  rows = all_rows(problem);
   largest = arena.take<float>(problem.heads_q * rows);
   log2_sum = arena.take<float>(problem.heads_q * rows);
 }

@@ -147,6 +147,9 @@ struct CoarseRows {
   bool any = false;
 
   CoarseRows(Arena& arena, const Problem& problem);
+
+  // Something is added to scores, which may be large for all keys of a row.
+  static bool may_have(const Problem& problem) { return problem.has_mask() || problem.has_alibi(); }
 };
 
 // The scratch of one slot; slots follow what is shared.
