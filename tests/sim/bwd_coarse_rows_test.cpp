@@ -29,9 +29,10 @@ TEST(SimBwdCoarseRows, HiddenByAnyNumber) {
 }
 
 TEST(SimBwdCoarseRows, HeadDimsAndBands) {
+  check({.hidden = -1e7f, .batch = 2, .heads_q = 1, .queries = 70, .keys = 60, .head_dim = 40});
+  if (kit::kSanitized) return;  // the simulator has head dim 64 only
   check({.causal = true, .queries = 100, .keys = 100, .head_dim = 128});
   check({.hidden = -1e6f, .heads_q = 1, .queries = 30, .head_dim = 256});
-  check({.hidden = -1e7f, .batch = 2, .heads_q = 1, .queries = 70, .keys = 60, .head_dim = 40});
 }
 
 }  // namespace

@@ -72,10 +72,10 @@ struct Part {
     for (const TensorRow& row : kTensors) {
       void*& data = buffers.data[static_cast<size_t>(row.id)];
       if (data == nullptr) continue;
-      const Layout& layout = p.layout[row.id];
       const bool lengths = row.form == Form::kCuSeqlens || row.form == Form::kSeqused;
-      data = static_cast<std::byte*>(data) +
-             first * (lengths ? int64_t{sizeof(i32)} : layout.batch * dtype_bytes(layout.dtype));
+      int64_t bytes = sizeof(i32);
+      if (!lengths) bytes = p.layout[row.id].batch * dtype_bytes(p.layout[row.id].dtype);
+      data = static_cast<std::byte*>(data) + first * bytes;
     }
   }
 };
