@@ -32,6 +32,10 @@ struct BwdConsumer : BwdParts<kCfg> {
   static constexpr bool kDpLate =
       kTight && (kCfg.attn_mask == MaskTensor::kF32 || (kCfg.has_mask() && kCfg.functors));
 
+  // Beside an added mask a KV tile that no coarse row sees has a loop without the other way to P:
+  // where that is in the loop, ptxas reads the mask only behind the wait for S.
+  static constexpr bool kLoops = kCfg.adds_mask() && kCfg.roomy();
+
   QRing q_ring;
   DoutRing dout_ring;
   DsRing ds_ring;
@@ -43,7 +47,13 @@ struct BwdConsumer : BwdParts<kCfg> {
   FA3_DEV void run(const BwdWork& work) {
     dk.zero();
     dv.zero();
-    if (this->has_tiles(work)) attend(this->start(work));
+    if (this->has_tiles(work)) {
+      const i32 left = this->start(work);
+      if (kLoops && !sees_coarse_rows(work))
+        attend<false>(left);
+      else
+        attend<kCfg.adds_mask()>(left);
+    }
     FA3_UNROLL
     for (int i = 0; i < kCfg.head_dim_qk / 2; ++i) dk[i] *= args.scale;
     this->store_tiles([this](const BwdWork& to) {
@@ -52,19 +62,33 @@ struct BwdConsumer : BwdParts<kCfg> {
     });
   }
 
+  // Whether LSE of a row in one of the Q tiles is coarse. Whole warp.
+  FA3_DEV bool sees_coarse_rows(const BwdWork& work) const {
+    const u32 tiles = static_cast<u32>(work.range.end - work.range.first);
+    float any = 0;
+    for (u32 i = ptx::lane_index(); i < tiles * static_cast<u32>(args.group_size); i += 32) {
+      const i32 head = work.head_kv * args.group_size + static_cast<i32>(i / tiles);
+      const i64 first = args.tiles.first(work.batch, head, work.q.begin, kCfg.tile_q);
+      const i64 at = first + work.range.first + static_cast<i32>(i % tiles);
+      any = ptx::max(any, ptx::ld_global(args.stats + at * kCfg.row_floats() + kCfg.coarse_at()));
+    }
+    return ptx::any(any != 0);
+  }
+
   // The Q tiles of all the group's heads, one sequence of steps.
+  template <bool kCoarse>
   FA3_DEV void attend(i32 left) {
     smem.k_full.wait(0);
     smem.v_full.wait(0);
     if constexpr (kCfg.staggered()) {
       if (wg == 1) both(kStartBar).sync();  // sim:spare(late)
-      step<true>();
+      step<true, kCoarse>();
       FA3_NO_UNROLL
-      for (--left; left > 0; --left) step<false>();
+      for (--left; left > 0; --left) step<false, kCoarse>();
       finish();
     } else {
       do {
-        step<true>();
+        step<true, kCoarse>();
       } while (kCfg.lists() ? !this->last : --left > 0);
     }
   }
@@ -75,7 +99,7 @@ struct BwdConsumer : BwdParts<kCfg> {
   }
 
   // staggered(): a step makes dQ of the tile before, and kFirst none; else of its own.
-  template <bool kFirst>
+  template <bool kFirst, bool kCoarse>
   FA3_DEV void step() {
     constexpr bool kBehind = kCfg.staggered(), kDqDue = !kBehind || !kFirst;
     const bool leader = thread == 0;
@@ -88,11 +112,12 @@ struct BwdConsumer : BwdParts<kCfg> {
     set_ones(ones);
     smem.q_full[q_ring.stage].wait(q_ring.phase);
     this->begin_tile();
-    const float flag = this->coarse_flag(q_ring.stage);
+    const float flag = this->template coarse_flag<kCoarse>(q_ring.stage);
     this->issue_s(q_ring, ones, s);
     if constexpr (!kDpLate) issue_dp(ones, ds);
     gemm_wait<kDpLate ? 0 : 1>(s);
-    this->make_tile_p(flag, q_ring.stage, s, [this](int j) { return this->mask_part(j); });
+    this->template make_tile_p<kCoarse>(flag, q_ring.stage, s,
+                                        [this](int j) { return this->mask_part(j); });
     if constexpr (kBehind && kFirst)
       if (wg == 0) both(kStartBar).arrive();
     if constexpr (kDpLate) issue_dp(ones, ds);
