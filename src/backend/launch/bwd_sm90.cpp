@@ -39,14 +39,15 @@ struct Space {
   u32 *sums, *flags;
   ptx::Vec<u32, 4>* bounds;
   DqZeroArgs zeros{};
-  float* coarse_rows;
+  CoarseRowArgs coarse;
 
   Space(const BwdPlan& plan, const Problem& p, std::byte* at) {
     const BwdConfig& c = plan.config;
     const BwdTiles of = tiles_of(plan, p);
     const int64_t tile = plan.first_sequence * (of.varlen ? 1 : of.batch);
     const int64_t head = plan.first_sequence * p.heads_kv;
-    coarse_rows = reinterpret_cast<float*>(at + plan.coarse_at()) + tile * 2 * c.tile_q;
+    float* const rows = reinterpret_cast<float*>(at + plan.coarse_at());
+    coarse = {rows + tile * 2 * c.tile_q, rows + plan.tiles * 2 * c.tile_q + tile};
     stats = reinterpret_cast<float*>(at) + tile * c.row_floats();
     sums = reinterpret_cast<u32*>(at += plan.stats_bytes()) + tile * c.dq_sums();
     flags = reinterpret_cast<u32*>(at += plan.sums_bytes()) + tile * c.dq_flags();
@@ -145,7 +146,7 @@ BwdArgs main_args_without_maps(const BwdPlan& plan, const Problem& p, const Buff
   args.id_kv_batch = p.layout[kSequenceIdsKv].batch;
   if (c.adds_mask()) {
     args.image = image_of(plan.image, workspace + plan.mask_at(), plan.first_sequence);
-    args.coarse.rows = space.coarse_rows;
+    args.coarse = space.coarse;
   } else if (c.has_mask()) {
     args.mask = mask_of(p, buffers, plan.mask, workspace + plan.mask_at());
     args.mask.bits += plan.first_sequence * args.mask.bits_batch;

@@ -32,10 +32,6 @@ struct BwdConsumer : BwdParts<kCfg> {
   static constexpr bool kDpLate =
       kTight && (kCfg.attn_mask == MaskTensor::kF32 || (kCfg.has_mask() && kCfg.functors));
 
-  // Beside an added mask a KV tile that no coarse row sees has a loop without the other way to P:
-  // where that is in the loop, ptxas reads the mask only behind the wait for S.
-  static constexpr bool kLoops = kCfg.adds_mask() && kCfg.roomy();
-
   QRing q_ring;
   DoutRing dout_ring;
   DsRing ds_ring;
@@ -47,9 +43,11 @@ struct BwdConsumer : BwdParts<kCfg> {
   FA3_DEV void run(const BwdWork& work) {
     dk.zero();
     dv.zero();
+    // Ahead of the wait for tiles, which covers its loads.
+    const bool coarse = kCfg.coarse_loop() && sees_coarse_rows(work);
     if (this->has_tiles(work)) {
       const i32 left = this->start(work);
-      if (kLoops && !sees_coarse_rows(work))
+      if (kCfg.coarse_loop() && !coarse)
         attend<false>(left);
       else
         attend<kCfg.adds_mask()>(left);
@@ -64,13 +62,13 @@ struct BwdConsumer : BwdParts<kCfg> {
 
   // Whether LSE of a row in one of the Q tiles is coarse. Whole warp.
   FA3_DEV bool sees_coarse_rows(const BwdWork& work) const {
-    const u32 tiles = static_cast<u32>(work.range.end - work.range.first);
     float any = 0;
-    for (u32 i = ptx::lane_index(); i < tiles * static_cast<u32>(args.group_size); i += 32) {
-      const i32 head = work.head_kv * args.group_size + static_cast<i32>(i / tiles);
-      const i64 first = args.tiles.first(work.batch, head, work.q.begin, kCfg.tile_q);
-      const i64 at = first + work.range.first + static_cast<i32>(i % tiles);
-      any = ptx::max(any, ptx::ld_global(args.stats + at * kCfg.row_floats() + kCfg.coarse_at()));
+    for (i32 h = 0; h < args.group_size; ++h) {
+      const i64 first = args.tiles.first(work.batch, work.head_kv * args.group_size + h,
+                                         work.q.begin, kCfg.tile_q);
+      const i32 lane = static_cast<i32>(ptx::lane_index());
+      for (i32 tile = work.range.first + lane; tile < work.range.end; tile += 32)
+        any = ptx::max(any, ptx::ld_global(args.coarse.tiles + first + tile));
     }
     return ptx::any(any != 0);
   }

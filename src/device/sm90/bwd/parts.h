@@ -344,12 +344,16 @@ struct BwdParts {
   template <bool kCoarse>
   FA3_DEV float coarse_flag(u32 stage) const {
     if constexpr (!kCoarse) return 0;
+    if constexpr (kCfg.coarse_loop()) return ptx::ld_global(args.coarse.tiles + tile_of_all());
     return ptx::ld_shared(&smem.stats[stage][kCfg.coarse_at()]);
   }
   FA3_DEV const float* coarse_rows() const {
+    return args.coarse.rows + 2 * kQueries * tile_of_all() + column();
+  }
+  // S's tile among those of all heads and sequences, which are never varlen beside a mask.
+  FA3_DEV i64 tile_of_all() const {
     const MaskPlace of = mask_place();
-    const i64 at = args.tiles.first(of.batch, of.head, 0, kQueries) + tile;  // never varlen
-    return args.coarse.rows + 2 * kQueries * at + column();
+    return args.tiles.first(of.batch, of.head, 0, kQueries) + tile;
   }
 
   // dS = P ∘ (dP − δ), of which `dp` has the difference. Of a pair that the mask has hidden it may
