@@ -121,8 +121,8 @@ struct BwdConfig {
   FA3_HD constexpr int delta_at() const {
     return coarse_at() + (adds_mask() && !coarse_loop() ? 32 : 0);
   }
-  // Head dim 64 beside an added mask: KV tiles that no coarse row sees have a loop without the other
-  // way to P, behind which ptxas does not read the mask ahead (mask_sm90.md).
+  // Head dim 64 beside an added mask: KV tiles that no coarse row sees have a loop without the
+  // other way to P, behind which ptxas does not read the mask ahead (mask_sm90.md).
   FA3_HD constexpr bool coarse_loop() const {
     return adds_mask() && head_dim_qk + head_dim_v <= 128;
   }

@@ -352,8 +352,7 @@ struct BwdParts {
   }
   // S's tile among those of all heads and sequences, which are never varlen beside a mask.
   FA3_DEV i64 tile_of_all() const {
-    const MaskPlace of = mask_place();
-    return args.tiles.first(of.batch, of.head, 0, kQueries) + tile;
+    return args.tiles.first(mask_place().batch, mask_place().head, 0, kQueries) + tile;
   }
 
   // dS = P ∘ (dP − δ), of which `dp` has the difference. Of a pair that the mask has hidden it may
