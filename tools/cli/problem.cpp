@@ -6,6 +6,7 @@
 
 #include "error.h"
 #include "json_text.h"
+#include "tools/verify/fields.h"
 
 namespace fa3::cli {
 namespace {
@@ -79,6 +80,13 @@ Args common_shapes(const verify::Config& c) {
   if (c.attn_mask != 0)
     a.attn_mask = of_mask(verify::mask_shape(
         c, c.varlen_kv.empty() ? 0 : *std::max_element(c.varlen_kv.begin(), c.varlen_kv.end())));
+  for (const std::string& name : c.with) {
+    const fa3_field* const field = verify::find_field(verify::op_of<Args>(), name);
+    if (field == nullptr) continue;  // of the backward only
+    const std::vector<int64_t> shape = verify::shape_of_field(c, *field);
+    verify::member<fa3_tensor>(a, *field) =
+        fa3_dense(nullptr, FA3_F32, static_cast<int32_t>(shape.size()), shape.data());
+  }
   if (c.top_left) a.mask_alignment = FA3_ALIGN_TOP_LEFT;
   const int64_t cuts[] = {c.batch + 1};
   const fa3_tensor cu_seqlens = fa3_dense(nullptr, FA3_I32, 1, cuts);
@@ -279,6 +287,7 @@ std::string problem_text(const verify::Config& c) {
   if (c.attn_mask != 0)
     text += fmt::format(", attn_mask {} ({})", verify::dtype_text(c.attn_mask), c.mask_dims);
   if (c.sequence_ids > 0) text += fmt::format(", {} documents", c.sequence_ids);
+  for (const std::string& name : c.with) text += ", " + name;
   if (verify::is_8_bit(c.dtype)) text += ", " + scales_line(c);
   return text;
 }
