@@ -318,12 +318,7 @@ Args common_args(const Config& c, const Tensors& t) {
   });
   args.max_seqlen_q = max_seqlen(c, axis_q(c));
   args.max_seqlen_kv = max_seqlen(c, axis_kv(c));
-  args.mask = c.mask;
-  args.left = c.left;
-  args.right = c.right;
-  args.softmax_scale = c.softmax_scale;
-  args.softcap = c.softcap;
-  args.mask_alignment = c.top_left ? FA3_ALIGN_TOP_LEFT : FA3_ALIGN_BOTTOM_RIGHT;
+  set_scalars(c, args);
   return args;
 }
 

@@ -138,6 +138,17 @@ Tensors make_tensors(const Config& config);
 fa3_forward_args forward_args(const Config& config, const Tensors& tensors);
 fa3_backward_args backward_args(const Config& config, const Tensors& tensors);
 
+// The scalars of either struct but for the bounds of lengths.
+template <class Args>
+void set_scalars(const Config& c, Args& args) {
+  args.mask = c.mask;
+  args.left = c.left;
+  args.right = c.right;
+  args.softmax_scale = c.softmax_scale;
+  args.softcap = c.softcap;
+  args.mask_alignment = c.top_left ? FA3_ALIGN_TOP_LEFT : FA3_ALIGN_BOTTOM_RIGHT;
+}
+
 // Normal deviates, the same on every machine.
 class Random {
  public:
