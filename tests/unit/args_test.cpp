@@ -3,6 +3,7 @@
 #include "api/args.h"
 
 #include <cstring>
+#include <utility>
 
 #include "args_kit.h"
 
@@ -57,36 +58,34 @@ TEST(ReadArgs, Forward_CopiesEveryField) {
 TEST(ReadArgs, Backward_CopiesEveryTensor) {
   fa3_backward_args c{};
   c.struct_size = sizeof c;
-  fa3_tensor* tensors[] = {&c.q,
-                           &c.k,
-                           &c.v,
-                           &c.o,
-                           &c.lse,
-                           &c.dout,
-                           &c.dlse,
-                           &c.dq,
-                           &c.dk,
-                           &c.dv,
-                           &c.alibi_slopes,
-                           &c.sequence_ids_q,
-                           &c.sequence_ids_kv,
-                           &c.attn_mask,
-                           &c.dattn_mask,
-                           &c.cu_seqlens_q,
-                           &c.cu_seqlens_kv,
-                           &c.seqused_q,
-                           &c.seqused_kv};
+  const std::pair<fa3_tensor*, TensorId> tensors[] = {{&c.q, kQ},
+                                                      {&c.k, kK},
+                                                      {&c.v, kV},
+                                                      {&c.o, kO},
+                                                      {&c.lse, kLse},
+                                                      {&c.dout, kDout},
+                                                      {&c.dlse, kDlse},
+                                                      {&c.dq, kDq},
+                                                      {&c.dk, kDk},
+                                                      {&c.dv, kDv},
+                                                      {&c.alibi_slopes, kAlibiSlopes},
+                                                      {&c.sequence_ids_q, kSequenceIdsQ},
+                                                      {&c.sequence_ids_kv, kSequenceIdsKv},
+                                                      {&c.attn_mask, kAttnMask},
+                                                      {&c.dattn_mask, kDattnMask},
+                                                      {&c.cu_seqlens_q, kCuSeqlensQ},
+                                                      {&c.cu_seqlens_kv, kCuSeqlensKv},
+                                                      {&c.seqused_q, kSequsedQ},
+                                                      {&c.seqused_kv, kSequsedKv}};
   int64_t next = 100;
-  for (fa3_tensor* const tensor : tensors) tensor->shape[0] = next++;
+  for (const auto& [tensor, id] : tensors) tensor->shape[0] = next++;
   c.deterministic = 1;
   const Result<Args> args = read_args(FA3_OP_BACKWARD, &c);
   ASSERT_TRUE(args.ok());
   EXPECT_EQ(args.value().deterministic, 1);
   next = 100;
-  for (const TensorRow& row : kTensors) {
-    if (role_of(FA3_OP_BACKWARD, row.id) == Role::kNone) continue;
-    EXPECT_EQ(args.value().tensor[row.id].shape[0], next++) << row.name;
-  }
+  for (const auto& [tensor, id] : tensors)
+    EXPECT_EQ(args.value().tensor[id].shape[0], next++) << tensor_name(id);
 }
 
 // Callers of releases before the field was there.
