@@ -24,7 +24,7 @@ DTYPES = {"float32": 1, "float16": 2, "bfloat16": 3, "int32": 4}  # fa3_dtype, b
 DTYPES |= {"float8_e4m3fn": 5, "int8": 7, "bool": 8}
 PRECISIONS = {"default": 0, "fp8": 1, "eight_bit": 2, "eight_bit_accurate": 3}
 MAX_RANK = 5
-FORWARD = 1  # fa3_op
+FORWARD, BACKWARD, QUANTIZE = 1, 2, 3  # fa3_op
 
 
 class Tensor(ctypes.Structure):
@@ -63,68 +63,51 @@ class _TensorArgs(ctypes.Structure):
         super().__setattr__(name, value)
 
 
-_TAIL = [
-    ("cu_seqlens_q", Tensor),
-    ("cu_seqlens_kv", Tensor),
-    ("seqused_q", Tensor),
-    ("seqused_kv", Tensor),
-    ("max_seqlen_q", c_int64),
-    ("max_seqlen_kv", c_int64),
-    ("mask", c_int32),
-    ("reserved", c_int32),
-    ("left", c_int64),
-    ("right", c_int64),
-    ("softmax_scale", c_double),
-    ("softcap", c_double),
-    ("alibi_slopes", Tensor),
-    ("sequence_ids_q", Tensor),
-    ("sequence_ids_kv", Tensor),
-]
+class Field(ctypes.Structure):
+    """fa3_field."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("name", c_char_p),
+        ("offset", c_size_t),
+        ("kind", c_int32),
+        ("role", c_int32),
+        ("dtype", c_int32),
+        ("strided", c_int32),
+        ("types", c_char_p),
+        ("shape", c_char_p),
+        ("varlen_shape", c_char_p),
+        ("of", c_char_p),
+        ("help", c_char_p),
+    ]
 
 
-_MASK = [("attn_mask", Tensor), ("mask_alignment", c_int32), ("mask_alignment_reserved", c_int32)]
-_IMAGE = [("v_image", Tensor), ("v_image_layout", c_int32), ("v_image_reserved", c_int32)]
+# By fa3_field_kind: tensor, i32, i64, u64, f64, block (rows and columns), reserved.
+KINDS = [None, Tensor, c_int32, c_int64, c_uint64, c_double, c_int32 * 2, c_int32]
+STRUCTS = {}  # fa3_op → the operation's struct, of the first library that publishes its fields
 
 
-class ForwardArgs(_TensorArgs):
-    """fa3_forward_args."""
-
-    _fields_ = (
-        [("struct_size", c_size_t)]
-        + [(n, Tensor) for n in ("q", "k", "v", "o", "lse")]
-        + _TAIL
-        + [(n, Tensor) for n in ("q_scale", "k_scale", "v_scale", "k_offset", "v_offset")]
-        + [(f"{n}_block", c_int32 * 2) for n in "qkv"]  # fa3_scale_block: rows, cols
-        + [("precision", c_int32), ("precision_reserved", c_int32), ("precision_seed", c_uint64)]
-        + _IMAGE
-        + _MASK
-    )
+def _read_structs(c):
+    """The structs of the operations as the library describes them. Other versions of it take these
+    too: what they do not know stays 0."""
+    names = {FORWARD: "ForwardArgs", BACKWARD: "BackwardArgs", QUANTIZE: "QuantizeArgs"}
+    for op, name in names.items():
+        members, field = [("struct_size", c_size_t)], Field(ctypes.sizeof(Field))
+        while c.fa3_fields(op, len(members) - 1, byref(field)) == OK:
+            members.append((field.name.decode(), KINDS[field.kind]))
+        STRUCTS[op] = type(name, (_TensorArgs,), {"_fields_": members})
 
 
-class QuantizeArgs(_TensorArgs):
-    """fa3_quantize_args."""
-
-    _fields_ = (
-        [("struct_size", c_size_t)]
-        + [(n, Tensor) for n in ("x", "codes", "scale", "offset", "cu_seqlens", "seqused")]
-        + [(f"rotary_{n}", Tensor) for n in ("cos", "sin", "position")]
-        + [("max_seqlen", c_int64), ("block", c_int32 * 2)]
-        + [("rotary_layout", c_int32), ("hadamard", c_int32), ("seed", c_uint64)]
-        + _IMAGE
-    )
-
-
-class BackwardArgs(_TensorArgs):
-    """fa3_backward_args."""
-
-    _fields_ = (
-        [("struct_size", c_size_t)]
-        + [(n, Tensor) for n in ("q", "k", "v", "o", "lse", "dout", "dlse", "dq", "dk", "dv")]
-        + _TAIL
-        + [("deterministic", c_int32), ("deterministic_reserved", c_int32)]
-        + _MASK
-        + [("dattn_mask", Tensor)]
-    )
+def _args(op, tensors, scalars):
+    if op not in STRUCTS:
+        raise Fa3Error("no library that publishes its fields is loaded; make a Library first")
+    args = STRUCTS[op]()
+    args.struct_size = ctypes.sizeof(args)
+    for name, tensor in tensors.items():
+        setattr(args, name, Tensor.of(tensor))
+    for name, value in (scalars or {}).items():
+        setattr(args, name, value)
+    return args
 
 
 class ContextOptions(ctypes.Structure):
@@ -183,18 +166,19 @@ class Library:
             "fa3_status_name": (c_char_p, [c_int32]),
             "fa3_last_error": (c_char_p, []),
             "fa3_version": (c_char_p, []),
+            "fa3_fields": (c_int32, [c_int32, c_int32, POINTER(Field)]),
             "fa3_context_create": (c_int32, [POINTER(ContextOptions), POINTER(c_void_p)]),
             "fa3_context_destroy": (None, [c_void_p]),
             "fa3_get_device_info": (c_int32, [c_void_p, POINTER(DeviceInfo)]),
-            "fa3_forward": (c_int32, [c_void_p, POINTER(ForwardArgs), c_void_p]),
-            "fa3_backward": (c_int32, [c_void_p, POINTER(BackwardArgs), c_void_p]),
+            "fa3_forward": (c_int32, [c_void_p, c_void_p, c_void_p]),
+            "fa3_backward": (c_int32, [c_void_p, c_void_p, c_void_p]),
             "fa3_explain": (
                 c_int32,
                 [c_void_p, c_int32, c_void_p, c_char_p, c_size_t, POINTER(c_size_t)],
             ),
-            "fa3_plan_forward": (c_int32, [c_void_p, POINTER(ForwardArgs), POINTER(c_void_p)]),
-            "fa3_plan_backward": (c_int32, [c_void_p, POINTER(BackwardArgs), POINTER(c_void_p)]),
-            "fa3_plan_quantize": (c_int32, [c_void_p, POINTER(QuantizeArgs), POINTER(c_void_p)]),
+            "fa3_plan_forward": (c_int32, [c_void_p, c_void_p, POINTER(c_void_p)]),
+            "fa3_plan_backward": (c_int32, [c_void_p, c_void_p, POINTER(c_void_p)]),
+            "fa3_plan_quantize": (c_int32, [c_void_p, c_void_p, POINTER(c_void_p)]),
             "fa3_plan_destroy": (None, [c_void_p]),
             "fa3_plan_workspace_bytes": (c_size_t, [c_void_p]),
             "fa3_plan_v_image": (c_int32, [c_void_p, POINTER(Tensor), POINTER(c_int32)]),
@@ -208,6 +192,8 @@ class Library:
             if function is None:  # of an older library
                 continue
             function.restype, function.argtypes = result, arguments
+            if name == "fa3_fields" and not STRUCTS:
+                _read_structs(self.c)
 
     def version(self):
         return self.c.fa3_version().decode()
@@ -300,34 +286,15 @@ class Plan:
 
 
 def forward_args(mask="full", scalars=None, **tensors):
-    """ForwardArgs over PyTorch tensors named as the fields; `scalars`: other fields."""
-    args = _args(ForwardArgs, mask, tensors)
-    for name, value in (scalars or {}).items():
-        setattr(args, name, value)
-    return args
+    """fa3_forward_args over PyTorch tensors named as the fields; `scalars`: other fields."""
+    return _args(FORWARD, tensors, {"mask": MASKS[mask], **(scalars or {})})
 
 
 def quantize_args(scalars=None, **tensors):
-    """QuantizeArgs over PyTorch tensors named as the fields; `scalars`: other fields."""
-    args = QuantizeArgs()
-    args.struct_size = ctypes.sizeof(args)
-    for name, tensor in tensors.items():
-        setattr(args, name, Tensor.of(tensor))
-    for name, value in (scalars or {}).items():
-        setattr(args, name, value)
-    return args
+    """fa3_quantize_args over PyTorch tensors named as the fields; `scalars`: other fields."""
+    return _args(QUANTIZE, tensors, scalars)
 
 
 def backward_args(mask="full", deterministic=False, **tensors):
-    """BackwardArgs over PyTorch tensors named as the fields."""
-    args = _args(BackwardArgs, mask, tensors)
-    args.deterministic = deterministic
-    return args
-
-
-def _args(kind, mask, tensors):
-    args = kind(mask=MASKS[mask])
-    args.struct_size = ctypes.sizeof(args)
-    for name, tensor in tensors.items():
-        setattr(args, name, Tensor.of(tensor))
-    return args
+    """fa3_backward_args over PyTorch tensors named as the fields."""
+    return _args(BACKWARD, tensors, {"mask": MASKS[mask], "deterministic": deterministic})

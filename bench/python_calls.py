@@ -36,8 +36,7 @@ def c_calls(path):
     library = fa3_ctypes.Library(path)
     context = fa3_ctypes.Context(library)
     x, out = numpy.zeros((1, 1, 1, 8), numpy.float32), numpy.zeros((1, 1, 1, 8), numpy.float32)
-    args = fa3_ctypes.ForwardArgs()
-    args.struct_size = ctypes.sizeof(args)
+    args = fa3_ctypes.forward_args()
     for name in ("q", "k", "v", "o"):
         data = (out if name == "o" else x).ctypes.data
         one = (ctypes.c_int64 * 5)(1, 1, 1, 8)

@@ -25,6 +25,7 @@
 #include <stdexcept>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 namespace fa3 {
 inline namespace v0 {
@@ -109,6 +110,16 @@ inline fa3_context_options gpu_options(std::int32_t ordinal = 0) {
   options.device_type = FA3_DEVICE_CUDA;
   options.device_id = ordinal;
   return options;
+}
+
+// The fields of an operation's struct, in its order.
+inline std::vector<fa3_field> fields(fa3_op op) {
+  std::vector<fa3_field> all;
+  fa3_field field = {};
+  field.struct_size = sizeof field;
+  for (std::int32_t i = 0; fa3_fields(op, i, &field) == FA3_OK; ++i) all.push_back(field);
+  if (all.empty()) throw Error(FA3_INVALID_ARGUMENT, fa3_last_error());
+  return all;
 }
 
 // ---- Handles -----------------------------------------------------------------------------------

@@ -50,6 +50,52 @@ typedef struct fa3_device_info {
 /* Errors: INVALID_ARGUMENT (NULL, struct_size). */
 FA3_API fa3_status fa3_get_device_info(const fa3_context* context, fa3_device_info* info);
 
+/* ---- Fields ---------------------------------------------------------------------------------- */
+
+/* The type of a field of fa3_forward_args, fa3_backward_args and fa3_quantize_args. */
+typedef enum fa3_field_kind {
+  FA3_FIELD_TENSOR = 1,  /* fa3_tensor */
+  FA3_FIELD_I32 = 2,     /* int32_t */
+  FA3_FIELD_I64 = 3,     /* int64_t */
+  FA3_FIELD_U64 = 4,     /* uint64_t */
+  FA3_FIELD_F64 = 5,     /* double */
+  FA3_FIELD_BLOCK = 6,   /* fa3_scale_block */
+  FA3_FIELD_RESERVED = 7 /* int32_t, must be 0; a later release may name it and give it a meaning */
+} fa3_field_kind;
+
+/* What a field is to the operation. */
+typedef enum fa3_field_role {
+  FA3_FIELD_OPTION = 0, /* no tensor */
+  FA3_FIELD_INPUT = 1,
+  FA3_FIELD_OPTIONAL_INPUT = 2,
+  FA3_FIELD_OUTPUT = 3,
+  FA3_FIELD_OPTIONAL_OUTPUT = 4
+} fa3_field_role;
+
+/* One field. Strings are static, in English, and NULL where they say so. */
+typedef struct fa3_field {
+  size_t struct_size;       /* in: sizeof(fa3_field); nothing beyond it is written */
+  const char* name;         /* of the member: "alibi_slopes" */
+  size_t offset;            /* of the member from the begin of the struct, in bytes */
+  int32_t kind;             /* fa3_field_kind */
+  int32_t role;             /* fa3_field_role */
+  int32_t dtype;            /* fa3_dtype: the only one that the tensor may have; 0 = several */
+  int32_t strided;          /* 1 = a tensor of any strides, 0 = a dense one */
+  const char* types;        /* "f32, f16, bf16"; NULL unless it is a tensor */
+  const char* shape;        /* "(batch, heads_q, seqlen_q)"; NULL unless it is a tensor. Scales,
+                               slopes and mask may have other shapes too: fa3.h */
+  const char* varlen_shape; /* "(heads_q, total_q)"; NULL where varlen changes nothing */
+  const char* of;           /* of scales, offsets, an image and blocks: the name of the tensor of
+                               codes; else NULL */
+  const char* help;         /* what it is, in one line */
+} fa3_field;
+
+/* Describes the field `index` of the struct of `op`: from 0 on all of them but struct_size, in the
+ * order of the struct. Later releases append fields; those that there are keep their index. Read
+ * them all until it refuses the index, and programs take new tensors as data.
+ * Errors: INVALID_ARGUMENT (op, index, NULL, struct_size). */
+FA3_API fa3_status fa3_fields(fa3_op op, int32_t index, fa3_field* field);
+
 /* ---- Library --------------------------------------------------------------------------------- */
 
 /* "major.minor.patch" of the library. Static storage. */

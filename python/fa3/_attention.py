@@ -109,7 +109,30 @@ def attention(
       NotImplementedError: legal, but not offered by this device or build, with the reason.
       MemoryError, RuntimeError: memory ran out; CUDA or the kernel compiler failed.
     """
-    fields = {"q": q, "k": k, "v": v}
+    fields = {
+        "q": q,
+        "k": k,
+        "v": v,
+        "cu_seqlens_q": cu_seqlens_q,
+        "cu_seqlens_kv": cu_seqlens_kv,
+        "max_seqlen_q": max_seqlen_q,
+        "max_seqlen_kv": max_seqlen_kv,
+        "seqused_q": seqused_q,
+        "seqused_kv": seqused_kv,
+        "alibi_slopes": alibi_slopes,
+        "sequence_ids_q": sequence_ids_q,
+        "sequence_ids_kv": sequence_ids_kv,
+        "attn_mask": attn_mask,
+        "q_scale": q_scale,
+        "k_scale": k_scale,
+        "v_scale": v_scale,
+        "k_offset": k_offset,
+        "v_offset": v_offset,
+        "q_block": q_block,
+        "k_block": k_block,
+        "v_block": v_block,
+        "v_image": v_image,
+    }
     if type(q) is Quantized or type(k) is Quantized or type(v) is Quantized:
         q, k, v = _unpack(
             fields, q_scale=q_scale, k_scale=k_scale, v_scale=v_scale, k_offset=k_offset,
@@ -136,47 +159,9 @@ def attention(
         _scale(fields, softmax_scale)
     if softcap:
         fields["softcap"] = _number("softcap", softcap)
-    if cu_seqlens_q is not None:
-        fields["cu_seqlens_q"] = cu_seqlens_q
-    if cu_seqlens_kv is not None:
-        fields["cu_seqlens_kv"] = cu_seqlens_kv
-    if max_seqlen_q is not None:
-        fields["max_seqlen_q"] = max_seqlen_q
-    if max_seqlen_kv is not None:
-        fields["max_seqlen_kv"] = max_seqlen_kv
-    if seqused_q is not None:
-        fields["seqused_q"] = seqused_q
-    if seqused_kv is not None:
-        fields["seqused_kv"] = seqused_kv
-    if alibi_slopes is not None:
-        fields["alibi_slopes"] = alibi_slopes
-    if sequence_ids_q is not None:
-        fields["sequence_ids_q"] = sequence_ids_q
-    if sequence_ids_kv is not None:
-        fields["sequence_ids_kv"] = sequence_ids_kv
-    if attn_mask is not None:
-        fields["attn_mask"] = attn_mask
     if top_left:
         fields["mask_alignment"] = 1
-    if q_scale is not None:
-        fields["q_scale"] = q_scale
-    if k_scale is not None:
-        fields["k_scale"] = k_scale
-    if v_scale is not None:
-        fields["v_scale"] = v_scale
-    if k_offset is not None:
-        fields["k_offset"] = k_offset
-    if v_offset is not None:
-        fields["v_offset"] = v_offset
-    if q_block is not None:
-        fields["q_block"] = q_block
-    if k_block is not None:
-        fields["k_block"] = k_block
-    if v_block is not None:
-        fields["v_block"] = v_block
-    if v_image is not None:
-        fields["v_image"] = v_image
-    if "v_image" in fields:
+    if fields["v_image"] is not None:
         fields["v_image_layout"] = V_IMAGE_SM90
     if precision != "default":
         if precision not in PRECISIONS:

@@ -1,99 +1,32 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "fields.h"
 
+#include <algorithm>
 #include <cstring>
+#include <fa3/fa3.hpp>
 
 namespace fa3::python {
 namespace {
 
-enum class Kind { kIn, kOut, kI32, kI64, kU64, kF64, kBlock };
 struct Field {
-  const char* name;
-  std::size_t offset;
-  Kind kind;
-  PyObject* key = nullptr;  // the name, interned
+  fa3_field field;
+  PyObject* key;  // the name, interned
 };
 
-#define FA3_FIELD(type, field, kind) \
-  { #field, offsetof(type, field), Kind::kind }
-#define FA3_ATTENTION_FIELDS(type)                                                            \
-  FA3_FIELD(type, q, kIn), FA3_FIELD(type, k, kIn), FA3_FIELD(type, v, kIn),                  \
-      FA3_FIELD(type, mask, kI32), FA3_FIELD(type, left, kI64), FA3_FIELD(type, right, kI64), \
-      FA3_FIELD(type, softmax_scale, kF64), FA3_FIELD(type, softcap, kF64),                   \
-      FA3_FIELD(type, cu_seqlens_q, kIn), FA3_FIELD(type, cu_seqlens_kv, kIn),                \
-      FA3_FIELD(type, seqused_q, kIn), FA3_FIELD(type, seqused_kv, kIn),                      \
-      FA3_FIELD(type, max_seqlen_q, kI64), FA3_FIELD(type, max_seqlen_kv, kI64),              \
-      FA3_FIELD(type, alibi_slopes, kIn), FA3_FIELD(type, sequence_ids_q, kIn),               \
-      FA3_FIELD(type, sequence_ids_kv, kIn), FA3_FIELD(type, attn_mask, kIn),                 \
-      FA3_FIELD(type, mask_alignment, kI32)
-
-Field forward_fields[] = {
-    FA3_ATTENTION_FIELDS(fa3_forward_args),
-    FA3_FIELD(fa3_forward_args, o, kOut),
-    FA3_FIELD(fa3_forward_args, lse, kOut),
-    FA3_FIELD(fa3_forward_args, q_scale, kIn),
-    FA3_FIELD(fa3_forward_args, k_scale, kIn),
-    FA3_FIELD(fa3_forward_args, v_scale, kIn),
-    FA3_FIELD(fa3_forward_args, k_offset, kIn),
-    FA3_FIELD(fa3_forward_args, v_offset, kIn),
-    FA3_FIELD(fa3_forward_args, q_block, kBlock),
-    FA3_FIELD(fa3_forward_args, k_block, kBlock),
-    FA3_FIELD(fa3_forward_args, v_block, kBlock),
-    FA3_FIELD(fa3_forward_args, precision, kI32),
-    FA3_FIELD(fa3_forward_args, precision_seed, kU64),
-    FA3_FIELD(fa3_forward_args, v_image, kIn),
-    FA3_FIELD(fa3_forward_args, v_image_layout, kI32),
-};
-Field backward_fields[] = {
-    FA3_ATTENTION_FIELDS(fa3_backward_args),
-    FA3_FIELD(fa3_backward_args, o, kIn),
-    FA3_FIELD(fa3_backward_args, lse, kIn),
-    FA3_FIELD(fa3_backward_args, dout, kIn),
-    FA3_FIELD(fa3_backward_args, dlse, kIn),
-    FA3_FIELD(fa3_backward_args, dq, kOut),
-    FA3_FIELD(fa3_backward_args, dk, kOut),
-    FA3_FIELD(fa3_backward_args, dv, kOut),
-    FA3_FIELD(fa3_backward_args, dattn_mask, kOut),
-    FA3_FIELD(fa3_backward_args, deterministic, kI32),
-};
-Field quantize_fields[] = {
-    FA3_FIELD(fa3_quantize_args, x, kIn),
-    FA3_FIELD(fa3_quantize_args, codes, kOut),
-    FA3_FIELD(fa3_quantize_args, scale, kOut),
-    FA3_FIELD(fa3_quantize_args, offset, kOut),
-    FA3_FIELD(fa3_quantize_args, cu_seqlens, kIn),
-    FA3_FIELD(fa3_quantize_args, seqused, kIn),
-    FA3_FIELD(fa3_quantize_args, rotary_cos, kIn),
-    FA3_FIELD(fa3_quantize_args, rotary_sin, kIn),
-    FA3_FIELD(fa3_quantize_args, rotary_position, kIn),
-    FA3_FIELD(fa3_quantize_args, max_seqlen, kI64),
-    FA3_FIELD(fa3_quantize_args, block, kBlock),
-    FA3_FIELD(fa3_quantize_args, rotary_layout, kI32),
-    FA3_FIELD(fa3_quantize_args, hadamard, kI32),
-    FA3_FIELD(fa3_quantize_args, seed, kU64),
-    FA3_FIELD(fa3_quantize_args, v_image, kOut),
-    FA3_FIELD(fa3_quantize_args, v_image_layout, kI32),
-};
-#undef FA3_ATTENTION_FIELDS
-#undef FA3_FIELD
-
-struct Table {
-  Field* begin;
-  Field* end;
-};
-
-template <std::size_t n>
-Table table(Field (&fields)[n]) {
-  if (fields[0].key == nullptr) {
-    for (Field& f : fields) f.key = PyUnicode_InternFromString(f.name);
+// What Python may give of an operation's struct.
+std::vector<Field> fields_of(fa3_op op) {
+  std::vector<Field> all;
+  for (const fa3_field& f : fa3::fields(op)) {
+    if (f.kind != FA3_FIELD_RESERVED) all.push_back({f, PyUnicode_InternFromString(f.name)});
   }
-  return {fields, fields + n};
+  return all;
 }
 
-Table table_of(fa3_op op) {
-  if (op == FA3_OP_FORWARD) return table(forward_fields);
-  if (op == FA3_OP_BACKWARD) return table(backward_fields);
-  return table(quantize_fields);
+const std::vector<Field>& table_of(fa3_op op) {
+  static const std::vector<Field> forward = fields_of(FA3_OP_FORWARD);
+  static const std::vector<Field> backward = fields_of(FA3_OP_BACKWARD);
+  static const std::vector<Field> quantize = fields_of(FA3_OP_QUANTIZE);
+  return op == FA3_OP_FORWARD ? forward : op == FA3_OP_BACKWARD ? backward : quantize;
 }
 
 template <class T>
@@ -118,23 +51,26 @@ void put_block(char* at, const char* name, nb::handle value) {
   std::memcpy(at, &both, sizeof both);
 }
 
-void fill_field(const Field& field, nb::handle value, Reader& reader, char* args) {
+void fill_field(const fa3_field& field, nb::handle value, Reader& reader, char* args) {
   char* at = args + field.offset;
+  const bool written = field.role == FA3_FIELD_OUTPUT || field.role == FA3_FIELD_OPTIONAL_OUTPUT;
   switch (field.kind) {
-    case Kind::kIn:
-    case Kind::kOut:
-      return reader.read(std::strcmp(field.name, "o") == 0 ? "out" : field.name, value,
-                         field.kind == Kind::kOut, reinterpret_cast<fa3_tensor*>(at));
-    case Kind::kI32:
+    case FA3_FIELD_TENSOR:
+      return reader.read(std::strcmp(field.name, "o") == 0 ? "out" : field.name, value, written,
+                         reinterpret_cast<fa3_tensor*>(at));
+    case FA3_FIELD_I32:
       return put<std::int32_t>(at, field.name, value);
-    case Kind::kI64:
+    case FA3_FIELD_I64:
       return put<std::int64_t>(at, field.name, value);
-    case Kind::kU64:
+    case FA3_FIELD_U64:
       return put<std::uint64_t>(at, field.name, value);
-    case Kind::kF64:
+    case FA3_FIELD_F64:
       return put<double>(at, field.name, value);
-    case Kind::kBlock:
+    case FA3_FIELD_BLOCK:
       return put_block(at, field.name, value);
+    default:
+      throw nb::value_error(
+          (std::string(field.name) + ": of a kind unknown to this module").c_str());
   }
 }
 
@@ -196,9 +132,15 @@ std::string argument_of(const std::string& field) {
   return field;
 }
 
+std::vector<std::string> arguments(fa3_op op) {
+  std::vector<std::string> names;
+  for (const Field& f : table_of(op)) names.push_back(argument_of(f.field.name));
+  return names;
+}
+
 void fill(fa3_op op, nb::dict fields, std::optional<std::int64_t> stream, Reader& reader,
           Arguments* args) {
-  const Table known = table_of(op);
+  const std::vector<Field>& known = table_of(op);
   std::memset(args, 0, sizeof *args);
   args->forward.struct_size = op == FA3_OP_FORWARD    ? sizeof args->forward
                               : op == FA3_OP_BACKWARD ? sizeof args->backward
@@ -206,17 +148,17 @@ void fill(fa3_op op, nb::dict fields, std::optional<std::int64_t> stream, Reader
   Py_ssize_t position = 0;
   PyObject *key = nullptr, *value = nullptr;
   while (PyDict_Next(fields.ptr(), &position, &key, &value) != 0) {
-    const Field* field = known.begin;
-    while (field != known.end && field->key != key) ++field;
-    if (field == known.end) {  // not interned, or not ours
-      field = known.begin;
-      while (field != known.end && PyUnicode_Compare(field->key, key) != 0) ++field;
+    if (value == Py_None) continue;
+    auto field =
+        std::find_if(known.begin(), known.end(), [&](const Field& f) { return f.key == key; });
+    if (field == known.end()) {  // not interned, or not ours
+      field = std::find_if(known.begin(), known.end(),
+                           [&](const Field& f) { return PyUnicode_Compare(f.key, key) == 0; });
     }
-    if (field == known.end) {
+    if (field == known.end()) {
       throw nb::value_error(("no field " + std::string(nb::repr(key).c_str())).c_str());
     }
-    if (value == Py_None) continue;
-    fill_field(*field, value, reader, reinterpret_cast<char*>(args));
+    fill_field(field->field, value, reader, reinterpret_cast<char*>(args));
   }
   reader.finish(stream);
   if (op == FA3_OP_FORWARD) shape_mask(args->forward);

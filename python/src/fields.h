@@ -17,6 +17,9 @@ union Arguments {
 void fill(fa3_op op, nb::dict fields, std::optional<std::int64_t> stream, Reader& reader,
           Arguments* args);
 
+// What Python calls the fields that it may give, in the order of the struct.
+std::vector<std::string> arguments(fa3_op op);
+
 // What Python calls a field.
 std::string argument_of(const std::string& field);
 

@@ -472,6 +472,7 @@ NB_MODULE(_fa3, m) {
   m.def("supported", &supported, nb::arg("op"), nb::arg("fields"), nb::arg("how"),
         nb::arg("context").none());
   m.def("spec_of", &spec_of, nb::arg("name"), nb::arg("array").none());
+  m.def("arguments", [](int op) { return arguments(fa3_op(op)); });
   m.def("version", [] { return fa3_version(); });
   m.def("build_info", [] { return fa3_build_info(); });
 }

@@ -4,6 +4,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
+#include <type_traits>
+
+#include "api/scalars.h"
 
 namespace fa3 {
 namespace {
@@ -19,57 +23,49 @@ static_assert(sizeof(fa3_quantize_args) >= kQuantizeArgsFirstSize, "fields are o
 // A struct_size above this counts as uninitialised, and its bytes are not read.
 constexpr size_t kPlausibleStructBytes = 1 << 16;
 
-// The tensors of the operation's struct.
-Args tensors_of(fa3_op op, const void* c) {
+// The address of a member of a struct.
+template <class Struct>
+auto* member(Struct* of, size_t at) {
+  using Byte = std::conditional_t<std::is_const_v<Struct>, const char, char>;
+  return reinterpret_cast<Byte*>(of) + at;
+}
+
+// The fields of the operation's struct.
+template <class CArgs>
+Result<Args> args_of(fa3_op op, size_t first_size, const void* source) {
+  CArgs c;
+  const std::string where = std::string(op_name(op)) + ": args";
+  FA3_RETURN_IF_ERROR(read_struct(where.c_str(), source, first_size, &c, sizeof c));
   Args args;
   args.op = op;
   for (const TensorRow& row : kTensors) {
     const size_t at = row.at[op - 1];
-    if (at != kNoField)
-      std::memcpy(&args.tensor[row.id], static_cast<const char*>(c) + at, sizeof(fa3_tensor));
+    if (at != kNoField) std::memcpy(&args.tensor[row.id], member(&c, at), sizeof(fa3_tensor));
+  }
+  for (const ScalarRow& row : kScalars) {
+    const size_t at = row.at[op - 1];
+    if (at == kNoField) continue;
+    if (row.kind != FA3_FIELD_RESERVED) {
+      std::memcpy(member(&args, row.in_args), member(&c, at), bytes_of(row.kind));
+      continue;
+    }
+    int32_t reserved = 0;
+    std::memcpy(&reserved, member(&c, at), sizeof reserved);
+    if (reserved != 0) {
+      return invalid("{}: {}={}, need 0; start the struct as `= {{0}}`", op_name(op), row.name,
+                     reserved);
+    }
   }
   return args;
 }
 
-// fa3_forward_args or fa3_backward_args.
-template <class CArgs>
-Args attention_args_of(fa3_op op, const CArgs& c) {
-  Args args = tensors_of(op, &c);
-  args.max_seqlen_q = c.max_seqlen_q;
-  args.max_seqlen_kv = c.max_seqlen_kv;
-  args.mask = c.mask;
-  args.reserved = c.reserved;
-  args.left = c.left;
-  args.right = c.right;
-  args.softmax_scale = c.softmax_scale;
-  args.softcap = c.softcap;
-  args.mask_alignment = c.mask_alignment;
-  args.mask_alignment_reserved = c.mask_alignment_reserved;
-  if constexpr (requires { c.q_block; }) {
-    args.scale_block = {c.q_block, c.k_block, c.v_block};
-    args.precision = c.precision;
-    args.precision_reserved = c.precision_reserved;
-    args.seed = c.precision_seed;
-    args.v_image_layout = c.v_image_layout;
-    args.v_image_reserved = c.v_image_reserved;
-  }
-  if constexpr (requires { c.deterministic; }) {
-    args.deterministic = c.deterministic;
-    args.deterministic_reserved = c.deterministic_reserved;
-  }
-  return args;
-}
-
-Args quantize_args_of(const fa3_quantize_args& c) {
-  Args args = tensors_of(FA3_OP_QUANTIZE, &c);
-  args.max_seqlen_q = c.max_seqlen;
-  args.scale_block[0] = c.block;
-  args.rotary_layout = c.rotary_layout;
-  args.hadamard = c.hadamard;
-  args.seed = c.seed;
-  args.v_image_layout = c.v_image_layout;
-  args.v_image_reserved = c.v_image_reserved;
-  return args;
+bool same_scalar(const ScalarRow& row, const Args& a, const Args& b) {
+  const char *const x = member(&a, row.in_args), *const y = member(&b, row.in_args);
+  if (row.kind != FA3_FIELD_F64) return std::memcmp(x, y, bytes_of(row.kind)) == 0;
+  double left = 0, right = 0;  // compared as numbers: −0 is 0
+  std::memcpy(&left, x, sizeof left);
+  std::memcpy(&right, y, sizeof right);
+  return left == right;
 }
 
 }  // namespace
@@ -99,23 +95,9 @@ Status read_struct(const char* where, const void* source, size_t first_size, voi
 }
 
 Result<Args> read_args(fa3_op op, const void* source) {
-  if (op == FA3_OP_FORWARD) {
-    fa3_forward_args c;
-    FA3_RETURN_IF_ERROR(read_struct("forward: args", source, kForwardArgsFirstSize, &c, sizeof c));
-    return attention_args_of(op, c);
-  }
-  if (op == FA3_OP_BACKWARD) {
-    fa3_backward_args c;
-    FA3_RETURN_IF_ERROR(
-        read_struct("backward: args", source, kBackwardArgsFirstSize, &c, sizeof c));
-    return attention_args_of(op, c);
-  }
-  if (op == FA3_OP_QUANTIZE) {
-    fa3_quantize_args c;
-    FA3_RETURN_IF_ERROR(
-        read_struct("quantize: args", source, kQuantizeArgsFirstSize, &c, sizeof c));
-    return quantize_args_of(c);
-  }
+  if (op == FA3_OP_FORWARD) return args_of<fa3_forward_args>(op, kForwardArgsFirstSize, source);
+  if (op == FA3_OP_BACKWARD) return args_of<fa3_backward_args>(op, kBackwardArgsFirstSize, source);
+  if (op == FA3_OP_QUANTIZE) return args_of<fa3_quantize_args>(op, kQuantizeArgsFirstSize, source);
   return invalid(
       "op={} is unknown; need FA3_OP_FORWARD (1), FA3_OP_BACKWARD (2) or FA3_OP_QUANTIZE (3)",
       static_cast<int>(op));
@@ -126,21 +108,10 @@ bool same_shapes(const Args& a, const Args& b) {
     return x.dtype == y.dtype && x.rank == y.rank && std::ranges::equal(x.shape, y.shape) &&
            std::ranges::equal(x.stride, y.stride);
   };
-  const auto same_block = [](const fa3_scale_block& x, const fa3_scale_block& y) {
-    return x.rows == y.rows && x.cols == y.cols;
-  };
   return a.op == b.op && std::ranges::equal(a.tensor, b.tensor, same) &&
-         a.max_seqlen_q == b.max_seqlen_q && a.max_seqlen_kv == b.max_seqlen_kv &&
-         a.mask == b.mask && a.reserved == b.reserved && a.left == b.left && a.right == b.right &&
-         a.softmax_scale == b.softmax_scale && a.softcap == b.softcap &&
-         std::ranges::equal(a.scale_block, b.scale_block, same_block) &&
-         a.precision == b.precision && a.precision_reserved == b.precision_reserved &&
-         a.rotary_layout == b.rotary_layout && a.hadamard == b.hadamard && a.seed == b.seed &&
-         a.deterministic == b.deterministic &&
-         a.deterministic_reserved == b.deterministic_reserved &&
-         a.v_image_layout == b.v_image_layout && a.v_image_reserved == b.v_image_reserved &&
-         a.mask_alignment == b.mask_alignment &&
-         a.mask_alignment_reserved == b.mask_alignment_reserved;
+         std::ranges::all_of(kScalars, [&](const ScalarRow& row) {
+           return row.kind == FA3_FIELD_RESERVED || same_scalar(row, a, b);
+         });
 }
 
 void drop_tensors_without_data(Args& args) {

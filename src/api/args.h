@@ -19,23 +19,18 @@ struct Args {
   int64_t max_seqlen_q = 0;
   int64_t max_seqlen_kv = 0;
   int32_t mask = 0;
-  int32_t reserved = 0;
   int64_t left = 0;
   int64_t right = 0;
   double softmax_scale = 0;
   double softcap = 0;
   std::array<fa3_scale_block, 3> scale_block{};  // of q, k, v; of codes the first
   int32_t precision = 0;
-  int32_t precision_reserved = 0;
   int32_t rotary_layout = 0;
   int32_t hadamard = 0;
   uint64_t seed = 0;  // of signs
   int32_t deterministic = 0;
-  int32_t deterministic_reserved = 0;
   int32_t v_image_layout = 0;
-  int32_t v_image_reserved = 0;
   int32_t mask_alignment = 0;
-  int32_t mask_alignment_reserved = 0;
 };
 
 // Copies the caller's struct of `size` bytes (as this library knows it) by the rules of
@@ -44,7 +39,7 @@ struct Args {
 Status read_struct(const char* where, const void* source, size_t first_size, void* copy,
                    size_t size);
 
-// args points to the operation's struct: fa3_forward_args, …
+// args points to the operation's struct: fa3_forward_args, … Reserved fields must be 0.
 Result<Args> read_args(fa3_op op, const void* args);
 
 // Are these the same but for addresses? Then so are their problems.

@@ -22,9 +22,6 @@ Result<ImageTile> read_image(const Args& args, const Problem& p) {
   const TensorId id = quantizes ? kImage : kVImage, of = quantizes ? kCodes : kV;
   const fa3_tensor& image = args.tensor[id];
   const char* const op = op_name(args.op);
-  if (args.v_image_reserved != 0)
-    return invalid("{}: v_image_reserved={}, need 0; start the struct as `= {{0}}`", op,
-                   args.v_image_reserved);
   if (image.rank == 0) {
     if (args.v_image_layout == FA3_V_IMAGE_NONE) return ImageTile{};
     return invalid("{}: v_image_layout={}, but v_image is absent; need 0, or the image too", op,

@@ -38,10 +38,6 @@ Status read_alignment(const Args& args, Problem& p) {
         "(1)",
         op, args.mask_alignment);
   }
-  if (args.mask_alignment_reserved != 0) {
-    return invalid("{}: mask_alignment_reserved={}, need 0; start the struct as `= {{0}}`", op,
-                   args.mask_alignment_reserved);
-  }
   // Off where it changes nothing: every backend then takes the problem.
   const bool equal_lengths = !has_lengths(p) && p.q.rows == p.kv.rows;
   const bool has_positions = p.mask != FA3_MASK_FULL || args.tensor[kAlibiSlopes].rank != 0;

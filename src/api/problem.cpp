@@ -343,9 +343,6 @@ class ProblemMaker {
           "hold",
           op_, scale, cap);
     }
-    if (args_.reserved != 0) {
-      return invalid("{}: reserved={}, need 0; start the struct as `= {{0}}`", op_, args_.reserved);
-    }
     p_.softmax_scale = scale == 0 ? 1 / std::sqrt(static_cast<double>(p_.head_dim_qk)) : scale;
     p_.softcap = cap;
     return {};
@@ -356,10 +353,6 @@ class ProblemMaker {
         args_.precision > FA3_PRECISION_EIGHT_BIT_ACCURATE) {
       return invalid("{}: precision={} is unknown; need one of fa3_precision, 0…3", op_,
                      args_.precision);
-    }
-    if (args_.precision_reserved != 0) {
-      return invalid("{}: precision_reserved={}, need 0; start the struct as `= {{0}}`", op_,
-                     args_.precision_reserved);
     }
     p_.precision = fa3_precision(args_.precision);
     p_.rotation.seed = args_.seed;
@@ -379,10 +372,6 @@ class ProblemMaker {
   Status read_deterministic() {
     if (args_.deterministic != 0 && args_.deterministic != 1) {
       return invalid("{}: deterministic={} is unknown; need 0 or 1", op_, args_.deterministic);
-    }
-    if (args_.deterministic_reserved != 0) {
-      return invalid("{}: deterministic_reserved={}, need 0; start the struct as `= {{0}}`", op_,
-                     args_.deterministic_reserved);
     }
     p_.deterministic = args_.deterministic == 1;
     return {};

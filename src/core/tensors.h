@@ -106,73 +106,109 @@ struct TensorRow {
   Axis axis;
   Dim dim;
   TypeRule type;
+  const char* help;  // what it is, in one line
 };
 
 // clang-format off
 #define FA3_ROLES(forward, backward, quantize) {Role::forward, Role::backward, Role::quantize}
-#define FA3_BOTH(id, field, forward, backward, form, axis, dim, type)                           \
+#define FA3_BOTH(id, field, forward, backward, form, axis, dim, type, help)                     \
   {id, #field, FA3_ROLES(forward, backward, kNone),                                             \
    {offsetof(fa3_forward_args, field), offsetof(fa3_backward_args, field), kNoField},           \
-   Form::form, Axis::axis, Dim::dim, TypeRule::type}
-#define FA3_FORWARD(id, field, form, axis, dim)                                                 \
+   Form::form, Axis::axis, Dim::dim, TypeRule::type, help}
+#define FA3_FORWARD(id, field, form, axis, dim, help)                                           \
   {id, #field, FA3_ROLES(kOptionalInput, kNone, kNone),                                         \
    {offsetof(fa3_forward_args, field), kNoField, kNoField},                                     \
-   Form::form, Axis::axis, Dim::dim, TypeRule::kF32}
-#define FA3_GRAD(id, field, backward, form, axis, dim, type)                                    \
+   Form::form, Axis::axis, Dim::dim, TypeRule::kF32, help}
+#define FA3_GRAD(id, field, backward, form, axis, dim, type, help)                              \
   {id, #field, FA3_ROLES(kNone, backward, kNone),                                               \
    {kNoField, offsetof(fa3_backward_args, field), kNoField},                                    \
-   Form::form, Axis::axis, Dim::dim, TypeRule::type}
-#define FA3_QUANTIZE(id, field, quantize, form, dim, type)                                      \
+   Form::form, Axis::axis, Dim::dim, TypeRule::type, help}
+#define FA3_QUANTIZE(id, field, quantize, form, dim, type, help)                                \
   {id, #field, FA3_ROLES(kNone, kNone, quantize),                                               \
    {kNoField, kNoField, offsetof(fa3_quantize_args, field)},                                    \
-   Form::form, Axis::kToken, Dim::dim, TypeRule::type}
+   Form::form, Axis::kToken, Dim::dim, TypeRule::type, help}
 inline constexpr std::array<TensorRow, kTensorCount> kTensors{{
-  FA3_BOTH(kQ,    q,    kInput,          kInput,          kRows, kQuery, kQk,   kAsQ),
-  FA3_BOTH(kK,    k,    kInput,          kInput,          kRows, kKey,   kQk,   kAsQ),
-  FA3_BOTH(kV,    v,    kInput,          kInput,          kRows, kKey,   kV,    kAsV),
-  FA3_BOTH(kO,    o,    kOutput,         kInput,          kRows, kQuery, kV,    kAsQOrF32),
-  FA3_BOTH(kLse,  lse,  kOptionalOutput, kInput,          kLse,  kQuery, kNone, kF32),
-  FA3_GRAD(kDout, dout,                  kInput,          kRows, kQuery, kV,    kAsQOrF32),
-  FA3_GRAD(kDlse, dlse,                  kOptionalInput,  kLse,  kQuery, kNone, kF32),
-  FA3_GRAD(kDq,   dq,                    kOptionalOutput, kRows, kQuery, kQk,   kAsQOrF32),
-  FA3_GRAD(kDk,   dk,                    kOptionalOutput, kRows, kKey,   kQk,   kAsQOrF32),
-  FA3_GRAD(kDv,   dv,                    kOptionalOutput, kRows, kKey,   kV,    kAsQOrF32),
+  FA3_BOTH(kQ,    q,    kInput,          kInput,          kRows, kQuery, kQk,   kAsQ,
+           "Queries"),
+  FA3_BOTH(kK,    k,    kInput,          kInput,          kRows, kKey,   kQk,   kAsQ,
+           "Keys"),
+  FA3_BOTH(kV,    v,    kInput,          kInput,          kRows, kKey,   kV,    kAsV,
+           "Values"),
+  FA3_BOTH(kO,    o,    kOutput,         kInput,          kRows, kQuery, kV,    kAsQOrF32,
+           "Output"),
+  FA3_BOTH(kLse,  lse,  kOptionalOutput, kInput,          kLse,  kQuery, kNone, kF32,
+           "Logarithm of the sum of a row's exponentials"),
+  FA3_GRAD(kDout, dout,                  kInput,          kRows, kQuery, kV,    kAsQOrF32,
+           "Gradient of o"),
+  FA3_GRAD(kDlse, dlse,                  kOptionalInput,  kLse,  kQuery, kNone, kF32,
+           "Gradient of lse"),
+  FA3_GRAD(kDq,   dq,                    kOptionalOutput, kRows, kQuery, kQk,   kAsQOrF32,
+           "Gradient of q"),
+  FA3_GRAD(kDk,   dk,                    kOptionalOutput, kRows, kKey,   kQk,   kAsQOrF32,
+           "Gradient of k"),
+  FA3_GRAD(kDv,   dv,                    kOptionalOutput, kRows, kKey,   kV,    kAsQOrF32,
+           "Gradient of v"),
   FA3_BOTH(kAlibiSlopes,   alibi_slopes,    kOptionalInput, kOptionalInput,
-           kSlopes,    kQuery, kNone, kF32),
+           kSlopes,    kQuery, kNone, kF32,
+           "ALiBi: slope*distance is subtracted from a score; may differ between batch entries"),
   FA3_BOTH(kSequenceIdsQ,  sequence_ids_q,  kOptionalInput, kOptionalInput,
-           kIds,       kQuery, kNone, kI32),
+           kIds,       kQuery, kNone, kI32,
+           "Ids of queries: a query sees the keys of its own id only"),
   FA3_BOTH(kSequenceIdsKv, sequence_ids_kv, kOptionalInput, kOptionalInput,
-           kIds,       kKey,   kNone, kI32),
+           kIds,       kKey,   kNone, kI32,
+           "Ids of keys"),
   FA3_BOTH(kAttnMask,      attn_mask,       kOptionalInput, kOptionalInput,
-           kMask,      kQuery, kNone, kMask),
+           kMask,      kQuery, kNone, kMask,
+           "Mask, 1 in any dimension: false hides a key, a number is added to the score"),
   FA3_GRAD(kDattnMask,     dattn_mask,                      kOptionalOutput,
-           kMask,      kQuery, kNone, kMaskGrad),
-  FA3_FORWARD(kQScale,  q_scale,  kScale,  kQuery, kQk),
-  FA3_FORWARD(kKScale,  k_scale,  kScale,  kKey,   kQk),
-  FA3_FORWARD(kVScale,  v_scale,  kScale,  kKey,   kV),
-  FA3_FORWARD(kKOffset, k_offset, kOffset, kKey,   kQk),
-  FA3_FORWARD(kVOffset, v_offset, kOffset, kKey,   kV),
-  FA3_QUANTIZE(kX,         x,          kInput,          kRows,   kQk,   kFloat),
-  FA3_QUANTIZE(kCodes,     codes,      kOutput,         kRows,   kQk,   kCode),
-  FA3_QUANTIZE(kScale,     scale,      kOutput,         kScale,  kQk,   kF32),
-  FA3_QUANTIZE(kOffset,    offset,     kOptionalOutput, kOffset, kQk,   kF32),
-  FA3_QUANTIZE(kRotaryCos, rotary_cos, kOptionalInput,  kTable,  kNone, kFloat),
-  FA3_QUANTIZE(kRotarySin, rotary_sin, kOptionalInput,  kTable,  kNone, kFloat),
+           kMask,      kQuery, kNone, kMaskGrad,
+           "Gradient of an attn_mask that is added"),
+  FA3_FORWARD(kQScale,  q_scale,  kScale,  kQuery, kQk,
+           "Scales of 8-bit q"),
+  FA3_FORWARD(kKScale,  k_scale,  kScale,  kKey,   kQk,
+           "Scales of 8-bit k"),
+  FA3_FORWARD(kVScale,  v_scale,  kScale,  kKey,   kV,
+           "Scales of 8-bit v"),
+  FA3_FORWARD(kKOffset, k_offset, kOffset, kKey,   kQk,
+           "Offsets of 8-bit k"),
+  FA3_FORWARD(kVOffset, v_offset, kOffset, kKey,   kV,
+           "Offsets of 8-bit v"),
+  FA3_QUANTIZE(kX,         x,          kInput,          kRows,   kQk,   kFloat,
+           "What is quantised"),
+  FA3_QUANTIZE(kCodes,     codes,      kOutput,         kRows,   kQk,   kCode,
+           "Codes of x"),
+  FA3_QUANTIZE(kScale,     scale,      kOutput,         kScale,  kQk,   kF32,
+           "Scales of the codes"),
+  FA3_QUANTIZE(kOffset,    offset,     kOptionalOutput, kOffset, kQk,   kF32,
+           "Means that were subtracted"),
+  FA3_QUANTIZE(kRotaryCos, rotary_cos, kOptionalInput,  kTable,  kNone, kFloat,
+           "Cosines of the rotary embedding"),
+  FA3_QUANTIZE(kRotarySin, rotary_sin, kOptionalInput,  kTable,  kNone, kFloat,
+           "Sines of the rotary embedding"),
   {kVImage, "v_image", FA3_ROLES(kOptionalInput, kNone, kNone),
    {offsetof(fa3_forward_args, v_image), kNoField, kNoField},
-   Form::kImage, Axis::kKey, Dim::kV, TypeRule::kE4m3},
-  FA3_QUANTIZE(kImage,     v_image,    kOptionalOutput, kImage,  kV,    kE4m3),
+   Form::kImage, Axis::kKey, Dim::kV, TypeRule::kE4m3,
+   "The codes of v again, in tiles that kernels of Hopper GPUs read in place of v"},
+  FA3_QUANTIZE(kImage,     v_image,    kOptionalOutput, kImage,  kV,    kE4m3,
+           "The codes again, in tiles that kernels of Hopper GPUs read in place of v"),
   FA3_BOTH(kCuSeqlensQ,  cu_seqlens_q,  kOptionalInput, kOptionalInput,
-           kCuSeqlens, kQuery, kNone, kI32),
+           kCuSeqlens, kQuery, kNone, kI32,
+           "First row of each varlen query sequence, and the end"),
   FA3_BOTH(kCuSeqlensKv, cu_seqlens_kv, kOptionalInput, kOptionalInput,
-           kCuSeqlens, kKey,   kNone, kI32),
-  FA3_QUANTIZE(kCuSeqlens, cu_seqlens, kOptionalInput,  kCuSeqlens, kNone, kI32),
+           kCuSeqlens, kKey,   kNone, kI32,
+           "First row of each varlen key sequence, and the end"),
+  FA3_QUANTIZE(kCuSeqlens, cu_seqlens, kOptionalInput,  kCuSeqlens, kNone, kI32,
+           "First row of each varlen sequence, and the end"),
   FA3_BOTH(kSequsedQ,    seqused_q,     kOptionalInput, kOptionalInput,
-           kSeqused,   kQuery, kNone, kI32),
+           kSeqused,   kQuery, kNone, kI32,
+           "Queries that count in each sequence"),
   FA3_BOTH(kSequsedKv,   seqused_kv,    kOptionalInput, kOptionalInput,
-           kSeqused,   kKey,   kNone, kI32),
-  FA3_QUANTIZE(kSeqused,   seqused,    kOptionalInput,  kSeqused,   kNone, kI32),
-  FA3_QUANTIZE(kRotaryPosition, rotary_position, kOptionalInput, kSeqused, kNone, kI32),
+           kSeqused,   kKey,   kNone, kI32,
+           "Keys that count in each sequence"),
+  FA3_QUANTIZE(kSeqused,   seqused,    kOptionalInput,  kSeqused,   kNone, kI32,
+           "Rows that count in each sequence"),
+  FA3_QUANTIZE(kRotaryPosition, rotary_position, kOptionalInput, kSeqused, kNone, kI32,
+           "Rotary position of each sequence's first row"),
 }};
 #undef FA3_QUANTIZE
 #undef FA3_GRAD

@@ -243,6 +243,15 @@ class Check(CliTest):
         self.assert_fails(BAD_INPUT, "check", path, "--expect", "q2", says="q2")
         self.assert_fails(BAD_INPUT, "check", path, "--expect", "k", says=["--expect k", "shape"])
 
+    def test_inputs_by_the_names_of_their_fields(self):
+        drawn = ["--with", "alibi_slopes", "--with", "dlse", "--backward", "--varlen-q", "5,9"]
+        result = self.fa3_json("check", *drawn, "--varlen-kv", "7,3", "--heads-q", 2)
+        self.assertTrue(result["ok"])
+        without = self.fa3_json("check", *drawn[4:], "--varlen-kv", "7,3", "--heads-q", 2)
+        self.assertNotEqual(result["outputs"], without["outputs"])
+        for name in ["q_scale", "q", "attn_mask", "dlse", "nothing"]:
+            self.assert_fails(USAGE, "check", "--with", name, says=[name, "alibi_slopes"])
+
     def test_options_that_do_not_fit(self):
         path = self.expecting()
         self.assert_fails(USAGE, "check", path, "--batch", 3, says="--batch")

@@ -37,6 +37,19 @@ class Info(CliTest):
             self.assertIn(variable["name"], text)
             self.assertIn(variable["meaning"], text)
 
+    def test_fields_are_those_of_the_library(self):
+        fields, text = self.fa3_json("info", "--fields"), self.fa3("info", "--fields")
+        self.assertEqual(list(fields), ["forward", "backward", "quantize"])
+        lse = next(f for f in fields["forward"] if f["name"] == "lse")
+        self.assertEqual(
+            (lse["role"], lse["types"], lse["shape"], lse["varlen_shape"]),
+            ("optional output", "f32", "(batch, heads_q, seqlen_q)", "(heads_q, total_q)"),
+        )
+        self.assertIn("(batch, heads_q, seqlen_q) or (heads_q, total_q)", text)
+        for operation in fields.values():
+            for field in operation:
+                self.assertIn(field["help"], text)
+
     def test_environment_is_read(self):
         result = self.run_fa3("info", "--json", env={"FA3_NUM_THREADS": "3"})
         info = json.loads(result.stdout)

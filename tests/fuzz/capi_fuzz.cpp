@@ -17,6 +17,7 @@
 
 #include "fa3/fa3.h"
 #include "tools/verify/compare.h"
+#include "tools/verify/fields.h"
 #include "tools/verify/problem.h"
 
 namespace {
@@ -109,21 +110,8 @@ double odd_real(FuzzedDataProvider& in) {
 
 template <class Args>
 std::vector<fa3_tensor*> tensors_of(Args& args) {
-  std::vector<fa3_tensor*> all{&args.q,
-                               &args.k,
-                               &args.v,
-                               &args.o,
-                               &args.lse,
-                               &args.cu_seqlens_q,
-                               &args.cu_seqlens_kv,
-                               &args.seqused_q,
-                               &args.seqused_kv,
-                               &args.alibi_slopes,
-                               &args.sequence_ids_q,
-                               &args.sequence_ids_kv,
-                               &args.attn_mask};
-  if constexpr (requires { args.dout; })
-    all.insert(all.end(), {&args.dout, &args.dlse, &args.dq, &args.dk, &args.dv, &args.dattn_mask});
+  std::vector<fa3_tensor*> all;
+  for_each_tensor(args, [&](const fa3_field&, fa3_tensor& t) { all.push_back(&t); });
   return all;
 }
 
@@ -163,42 +151,40 @@ void spoil_tensor(FuzzedDataProvider& in, const std::vector<fa3_tensor*>& all, f
 }
 
 template <class Args>
-void spoil(FuzzedDataProvider& in, Args& args) {
-  const std::vector<fa3_tensor*> all = tensors_of(args);
-  switch (in.ConsumeIntegralInRange(0, 11)) {
-    case 0:
-      args.mask = in.ConsumeIntegralInRange<int32_t>(-1, 4);
+void spoil_scalar(FuzzedDataProvider& in, const fa3_field& f, Args& args) {
+  switch (f.kind) {
+    case FA3_FIELD_I32:
+      member<int32_t>(args, f) = in.ConsumeIntegralInRange<int32_t>(-1, 4);
       break;
-    case 1:
-      args.reserved = in.ConsumeIntegralInRange<int32_t>(0, 1);
+    case FA3_FIELD_RESERVED:
+      member<int32_t>(args, f) = in.ConsumeIntegralInRange<int32_t>(0, 1);
       break;
-    case 2:
-      args.left = odd_number(in);
+    case FA3_FIELD_I64:
+    case FA3_FIELD_U64:
+      member<int64_t>(args, f) = odd_number(in);
       break;
-    case 3:
-      args.right = odd_number(in);
+    case FA3_FIELD_F64:
+      member<double>(args, f) = odd_real(in);
       break;
-    case 4:
-      args.softmax_scale = odd_real(in);
+    case FA3_FIELD_BLOCK:
+      member<fa3_scale_block>(args, f) = {in.ConsumeIntegralInRange<int32_t>(-1, 40),
+                                          in.ConsumeIntegralInRange<int32_t>(-1, 40)};
       break;
-    case 5:
-      args.softcap = odd_real(in);
-      break;
-    case 6:
-      args.max_seqlen_q = odd_number(in);
-      break;
-    case 7:
-      args.max_seqlen_kv = odd_number(in);
-      break;
-    case 8:
-      args.mask_alignment = in.ConsumeIntegralInRange<int32_t>(-1, 2);
-      break;
-    case 9:
-      args.mask_alignment_reserved = in.ConsumeIntegralInRange<int32_t>(0, 1);
-      break;
-    default:
-      spoil_tensor(in, all, *all[in.ConsumeIntegralInRange<size_t>(0, all.size() - 1)]);
   }
+}
+
+// A scalar, or as often a tensor.
+template <class Args>
+void spoil(FuzzedDataProvider& in, Args& args) {
+  if (in.ConsumeBool()) {
+    std::vector<fa3_field> scalars;
+    for (const fa3_field& f : fields(op_of<Args>()))
+      if (!is_tensor(f)) scalars.push_back(f);
+    spoil_scalar(in, scalars[in.ConsumeIntegralInRange<size_t>(0, scalars.size() - 1)], args);
+    return;
+  }
+  const std::vector<fa3_tensor*> all = tensors_of(args);
+  spoil_tensor(in, all, *all[in.ConsumeIntegralInRange<size_t>(0, all.size() - 1)]);
 }
 
 // ---- Running ---------------------------------------------------------------------------------
@@ -283,24 +269,31 @@ bool tame_mask(const fa3_tensor& t) {
   return small;
 }
 
-// Inputs that FP32 can handle; extremes are for other tests.
+// Whether a tensor holds numbers that scores are made of; o and lse are made of them.
+bool is_drawn(const fa3_field& f, const fa3_tensor& t) {
+  const fa3_field* const forward = find_field(FA3_OP_FORWARD, f.name);
+  const bool computed = is_output(f) || (forward != nullptr && is_output(*forward));
+  return !computed && !has_pairs(f) && t.rank != 0 && t.data != nullptr && t.dtype != FA3_I32;
+}
+
+// Inputs that FP32 can handle; extremes are for other tests, and so are forwards by way of 8 bits.
 template <class Args>
 bool tame(const Args& args) {
+  if constexpr (requires { args.precision; })
+    if (args.precision != FA3_PRECISION_DEFAULT) return false;
   if (std::abs(args.softmax_scale) > 10) return false;
   if (args.softmax_scale != 0 && std::abs(args.softmax_scale) < 1e-6) return false;
   if (args.softcap != 0 && (args.softcap < 1e-3 || args.softcap > 1e3)) return false;
   bool small = true;
-  std::vector<const fa3_tensor*> inputs{&args.q, &args.k, &args.v};
-  if constexpr (requires { args.dout; }) inputs.insert(inputs.end(), {&args.dout, &args.dlse});
-  for (const fa3_tensor* t : inputs) {
-    if (t->rank == 0 || t->data == nullptr) continue;
-    for_each_row(*t, [&](const Index&, void* row) {
-      const int64_t bytes = element_bytes(t->dtype);
-      for (int64_t c = 0; c < t->shape[t->rank - 1]; ++c)
+  for_each_tensor(args, [&](const fa3_field& f, const fa3_tensor& t) {
+    if (!is_drawn(f, t)) return;
+    for_each_row(t, [&](const Index&, void* row) {
+      const int64_t bytes = element_bytes(t.dtype);
+      for (int64_t c = 0; c < t.shape[t.rank - 1]; ++c)
         small =
-            small && !(std::abs(decode(t->dtype, static_cast<std::byte*>(row) + c * bytes)) > 100);
+            small && !(std::abs(decode(t.dtype, static_cast<std::byte*>(row) + c * bytes)) > 100);
     });
-  }
+  });
   return small && tame_mask(args.attn_mask);
 }
 
@@ -308,27 +301,11 @@ bool tame(const Args& args) {
 bool refresh(const fa3_backward_args& from) {
   fa3_forward_args args{};
   args.struct_size = sizeof args;
-  args.q = from.q;
-  args.k = from.k;
-  args.v = from.v;
-  args.o = from.o;
-  args.lse = from.lse;
-  args.cu_seqlens_q = from.cu_seqlens_q;
-  args.cu_seqlens_kv = from.cu_seqlens_kv;
-  args.seqused_q = from.seqused_q;
-  args.seqused_kv = from.seqused_kv;
-  args.max_seqlen_q = from.max_seqlen_q;
-  args.max_seqlen_kv = from.max_seqlen_kv;
-  args.mask = from.mask;
-  args.left = from.left;
-  args.right = from.right;
-  args.softmax_scale = from.softmax_scale;
-  args.softcap = from.softcap;
-  args.alibi_slopes = from.alibi_slopes;
-  args.sequence_ids_q = from.sequence_ids_q;
-  args.sequence_ids_kv = from.sequence_ids_kv;
-  args.attn_mask = from.attn_mask;
-  args.mask_alignment = from.mask_alignment;
+  for (const fa3_field& f : fields(FA3_OP_FORWARD)) {
+    const fa3_field* const same = find_field(FA3_OP_BACKWARD, f.name);
+    if (same != nullptr)
+      std::memcpy(&member<char>(args, f), &member<const char>(from, *same), bytes_of(f));
+  }
   return fa3_forward(shared_context(), &args, nullptr) == FA3_OK;
 }
 
@@ -397,24 +374,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const Config c = draw_config(in);
   const Tensors t = make_tensors(c);
   std::vector<std::vector<std::byte>> arenas;
-  arenas.reserve(20);
+  arenas.reserve(40);
   Mover mover(&arenas);
-  const auto move_common = [&](auto& args) {
-    mover.move(t.q, &args.q);
-    mover.move(t.k, &args.k);
-    mover.move(t.v, &args.v);
-    mover.move(t.o, &args.o);
-    mover.move(t.lse, &args.lse);
-    mover.move(t.cu_seqlens_q, &args.cu_seqlens_q);
-    mover.move(t.cu_seqlens_kv, &args.cu_seqlens_kv);
-    mover.move(t.alibi_slopes, &args.alibi_slopes);
-    mover.move(t.sequence_ids_q, &args.sequence_ids_q);
-    mover.move(t.sequence_ids_kv, &args.sequence_ids_kv);
-    mover.move(t.attn_mask, &args.attn_mask);
+  const auto move_all = [&](auto& args) {
+    for_each_tensor(args, [&](const fa3_field& f, fa3_tensor& view) {
+      if (const Tensor* const tensor = t.find(f.name)) mover.move(*tensor, &view);
+    });
   };
   const int spoilt = in.ConsumeIntegralInRange(0, 3);
   fa3_forward_args forward = forward_args(c, t);
-  move_common(forward);
+  move_all(forward);
   if (!c.backward) {
     for (int i = 0; i < spoilt; ++i) spoil(in, forward);
     run(in, forward, arenas);
@@ -422,13 +391,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   if (fa3_forward(shared_context(), &forward, nullptr) != FA3_OK) fail(fa3_last_error());
   fa3_backward_args backward = backward_args(c, t);
-  move_common(backward);
-  mover.move(t.dout, &backward.dout);
-  mover.move(t.dlse, &backward.dlse);
-  mover.move(t.dq, &backward.dq);
-  mover.move(t.dk, &backward.dk);
-  mover.move(t.dv, &backward.dv);
-  mover.move(t.dattn_mask, &backward.dattn_mask);
+  move_all(backward);
   for (int i = 0; i < spoilt; ++i) spoil(in, backward);
   run(in, backward, arenas);
   return 0;

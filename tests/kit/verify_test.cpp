@@ -8,6 +8,7 @@
 
 #include "tests/kit/context.h"
 #include "tools/verify/check.h"
+#include "tools/verify/fields.h"
 
 namespace fa3::verify {
 namespace {
@@ -115,6 +116,35 @@ TEST(VerifyProblem, Contradictions_AreNamed) {
   c.varlen_kv = {1};
   EXPECT_NE(contradiction(c), "");
   EXPECT_THROW(make_tensors(c), std::invalid_argument);
+}
+
+// A tensor that the library gains must not be left out of problems without a word.
+TEST(VerifyProblem, EveryTensorOfACall_IsMadeOrCanBeAskedFor) {
+  const Tensors t;
+  for (const bool backward : {false, true}) {
+    for (const fa3_field& f : fields(backward ? FA3_OP_BACKWARD : FA3_OP_FORWARD)) {
+      const bool of_another_operation = std::string(f.name) == "v_image";  // a quantisation
+      if (!is_tensor(f) || t.find(f.name) != nullptr || of_another_operation) continue;
+      Config c;
+      c.backward = backward;
+      c.with = {f.name};
+      EXPECT_EQ(contradiction(c), "") << f.name;
+    }
+  }
+}
+
+TEST(VerifyProblem, With_DrawsInTheShapeOfTheField) {
+  Config c{.backward = true, .heads_q = 3, .varlen_q = {4, 2}, .varlen_kv = {1, 5}};
+  c.with = {"alibi_slopes", "dlse"};
+  const Tensors t = make_tensors(c);
+  const fa3_backward_args args = backward_args(c, t);
+  EXPECT_EQ(args.alibi_slopes.rank, 1);
+  EXPECT_EQ(args.alibi_slopes.shape[0], 3);
+  EXPECT_EQ(args.dlse.rank, 2);
+  EXPECT_EQ(args.dlse.shape[1], 6);
+  EXPECT_NE(replay_command(c).find("--with alibi_slopes --with dlse"), std::string::npos);
+  c.with = {"k_scale"};
+  EXPECT_NE(contradiction(c).find("k_scale"), std::string::npos);
 }
 
 // ---- Comparison ------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ static int is_spared(const char* site) {
   X(fa3_plan_forward) X(fa3_plan_backward) X(fa3_plan_destroy) X(fa3_plan_run)                   \
   X(fa3_plan_workspace_bytes) X(fa3_forward) X(fa3_backward) X(fa3_quantize) X(fa3_supported)    \
   X(fa3_explain) X(fa3_get_device_info) X(fa3_jit_list) X(fa3_jit_warm) X(fa3_jit_warm_kernels)  \
-  X(fa3_jit_clear) X(fa3_selftest) X(fa3_build_info) X(fa3_environment)
+  X(fa3_jit_clear) X(fa3_selftest) X(fa3_build_info) X(fa3_environment) X(fa3_fields)
 // clang-format on
 #define DECLARE(function) static __typeof__(&function) p_##function;
 FUNCTIONS(DECLARE)
@@ -213,6 +213,10 @@ static fa3_status call_device_info(void) {
   fa3_device_info info = {.struct_size = sizeof info};
   return p_fa3_get_device_info(context, &info);
 }
+static fa3_status call_fields(void) {
+  fa3_field field = {.struct_size = sizeof field};
+  return p_fa3_fields(FA3_OP_FORWARD, 0, &field);
+}
 static fa3_status call_texts(void) {
   const char* const environment = p_fa3_environment();
   const char* const build = p_fa3_build_info();
@@ -257,6 +261,7 @@ static const struct call kCalls[] = {
     {"fa3_supported", call_supported, FA3_OK, NOTHING},
     {"fa3_explain", call_explain, FA3_OK, NOTHING},
     {"fa3_get_device_info", call_device_info, FA3_OK, NOTHING},
+    {"fa3_fields", call_fields, FA3_OK, NOTHING},
     {"fa3_environment, fa3_build_info", call_texts, FA3_OK, NOTHING},
     {"fa3_jit_list", call_jit_list, FA3_OK, NOTHING},
     {"fa3_jit_warm refused", call_jit_warm, FA3_INVALID_ARGUMENT, NOTHING},

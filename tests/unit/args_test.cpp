@@ -3,6 +3,7 @@
 #include "api/args.h"
 
 #include <cstring>
+#include <utility>
 
 #include "args_kit.h"
 
@@ -35,13 +36,11 @@ TEST(ReadArgs, Forward_CopiesEveryField) {
                            &c.sequence_ids_kv,
                            &c.attn_mask};
   for (int i = 0; i < 13; ++i) tensors[i]->shape[0] = 100 + i;
-  c.mask_alignment = 8, c.mask_alignment_reserved = 9;
-  c.max_seqlen_q = 1, c.max_seqlen_kv = 2, c.mask = 3, c.reserved = 4, c.left = 5, c.right = 6,
-  c.softmax_scale = 7;
+  c.mask_alignment = 8;
+  c.max_seqlen_q = 1, c.max_seqlen_kv = 2, c.mask = 3, c.left = 5, c.right = 6, c.softmax_scale = 7;
   const Result<Args> args = read_args(FA3_OP_FORWARD, &c);
   ASSERT_TRUE(args.ok());
   EXPECT_EQ(args.value().mask_alignment, 8);
-  EXPECT_EQ(args.value().mask_alignment_reserved, 9);
   const TensorId ids[] = {
       kQ,           kK,        kV,         kO,           kLse,          kCuSeqlensQ,
       kCuSeqlensKv, kSequsedQ, kSequsedKv, kAlibiSlopes, kSequenceIdsQ, kSequenceIdsKv,
@@ -50,7 +49,6 @@ TEST(ReadArgs, Forward_CopiesEveryField) {
   EXPECT_EQ(args.value().max_seqlen_q, 1);
   EXPECT_EQ(args.value().max_seqlen_kv, 2);
   EXPECT_EQ(args.value().mask, 3);
-  EXPECT_EQ(args.value().reserved, 4);
   EXPECT_EQ(args.value().left, 5);
   EXPECT_EQ(args.value().right, 6);
   EXPECT_EQ(args.value().softmax_scale, 7);
@@ -60,37 +58,34 @@ TEST(ReadArgs, Forward_CopiesEveryField) {
 TEST(ReadArgs, Backward_CopiesEveryTensor) {
   fa3_backward_args c{};
   c.struct_size = sizeof c;
-  fa3_tensor* tensors[] = {&c.q,
-                           &c.k,
-                           &c.v,
-                           &c.o,
-                           &c.lse,
-                           &c.dout,
-                           &c.dlse,
-                           &c.dq,
-                           &c.dk,
-                           &c.dv,
-                           &c.alibi_slopes,
-                           &c.sequence_ids_q,
-                           &c.sequence_ids_kv,
-                           &c.attn_mask,
-                           &c.dattn_mask,
-                           &c.cu_seqlens_q,
-                           &c.cu_seqlens_kv,
-                           &c.seqused_q,
-                           &c.seqused_kv};
+  const std::pair<fa3_tensor*, TensorId> tensors[] = {{&c.q, kQ},
+                                                      {&c.k, kK},
+                                                      {&c.v, kV},
+                                                      {&c.o, kO},
+                                                      {&c.lse, kLse},
+                                                      {&c.dout, kDout},
+                                                      {&c.dlse, kDlse},
+                                                      {&c.dq, kDq},
+                                                      {&c.dk, kDk},
+                                                      {&c.dv, kDv},
+                                                      {&c.alibi_slopes, kAlibiSlopes},
+                                                      {&c.sequence_ids_q, kSequenceIdsQ},
+                                                      {&c.sequence_ids_kv, kSequenceIdsKv},
+                                                      {&c.attn_mask, kAttnMask},
+                                                      {&c.dattn_mask, kDattnMask},
+                                                      {&c.cu_seqlens_q, kCuSeqlensQ},
+                                                      {&c.cu_seqlens_kv, kCuSeqlensKv},
+                                                      {&c.seqused_q, kSequsedQ},
+                                                      {&c.seqused_kv, kSequsedKv}};
   int64_t next = 100;
-  for (fa3_tensor* const tensor : tensors) tensor->shape[0] = next++;
-  c.deterministic = 1, c.deterministic_reserved = 2;
+  for (const auto& [tensor, id] : tensors) tensor->shape[0] = next++;
+  c.deterministic = 1;
   const Result<Args> args = read_args(FA3_OP_BACKWARD, &c);
   ASSERT_TRUE(args.ok());
   EXPECT_EQ(args.value().deterministic, 1);
-  EXPECT_EQ(args.value().deterministic_reserved, 2);
   next = 100;
-  for (const TensorRow& row : kTensors) {
-    if (role_of(FA3_OP_BACKWARD, row.id) == Role::kNone) continue;
-    EXPECT_EQ(args.value().tensor[row.id].shape[0], next++) << row.name;
-  }
+  for (const auto& [tensor, id] : tensors)
+    EXPECT_EQ(args.value().tensor[id].shape[0], next++) << tensor_name(id);
 }
 
 // Callers of releases before the field was there.
@@ -135,6 +130,39 @@ TEST(ReadArgs, WithoutAMask_HasNone) {
   EXPECT_EQ(backward.value().tensor[kAttnMask].rank, 0);
   EXPECT_EQ(backward.value().tensor[kDattnMask].rank, 0);
   EXPECT_EQ(backward.value().mask_alignment, 0);
+}
+
+TEST(ReadArgs, ReservedFieldsThatAreNotZero_Refused) {
+  const auto refuse = [](fa3_op op, auto c, auto change, const std::string& field) {
+    c.struct_size = sizeof c;
+    change(c);
+    expect_refusal(read_args(op, &c).status(), FA3_INVALID_ARGUMENT, {field, "need 0"});
+  };
+  const fa3_forward_args f = forward_args();
+  refuse(
+      FA3_OP_FORWARD, f, [](auto& c) { c.reserved = 9; }, "forward: reserved=9");
+  refuse(
+      FA3_OP_FORWARD, f, [](auto& c) { c.v_image_reserved = -1; }, "v_image_reserved=-1");
+  refuse(
+      FA3_OP_FORWARD, f, [](auto& c) { c.mask_alignment_reserved = 1; }, "alignment_reserved=1");
+  const fa3_backward_args b{};
+  refuse(
+      FA3_OP_BACKWARD, b, [](auto& c) { c.deterministic_reserved = 3; },
+      "deterministic_reserved=3");
+}
+
+TEST(SameShapes, AnyScalarThatDiffers) {
+  const Args args = test::dense_args();
+  Args other = args;
+  EXPECT_TRUE(same_shapes(args, other));
+  other.softcap = 1;
+  EXPECT_FALSE(same_shapes(args, other));
+  other = args;
+  other.scale_block[2].cols = 1;
+  EXPECT_FALSE(same_shapes(args, other));
+  other = args;
+  other.mask_alignment = FA3_ALIGN_TOP_LEFT;
+  EXPECT_FALSE(same_shapes(args, other));
 }
 
 TEST(ReadArgs, Null_Refused) {

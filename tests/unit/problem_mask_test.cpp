@@ -130,10 +130,6 @@ const struct {
      kMask,
      [](Args& a) { a.mask_alignment = 2; },
      {"mask_alignment=2", "FA3_ALIGN_TOP_LEFT (1)"}},
-    {"alignment_reserved",
-     kMask,
-     [](Args& a) { a.mask_alignment_reserved = 1; },
-     {"mask_alignment_reserved=1", "need 0"}},
     {"gradient_alone",
      dense_args(FA3_OP_BACKWARD),
      [](Args& a) {

@@ -425,17 +425,11 @@ const Refusal kScalarRefusals[] = {
      [](Args& a) { a.softcap = 1e-300; },
      kInvalid,
      {"softcap=1e-300"}},
-    {"reserved", kDense, [](Args& a) { a.reserved = 9; }, kInvalid, {"reserved=9", "need 0"}},
     {"deterministic",
      kDense,
      [](Args& a) { a.deterministic = 2; },
      kInvalid,
      {"deterministic=2", "need 0 or 1"}},
-    {"deterministic_reserved",
-     kDense,
-     [](Args& a) { a.deterministic_reserved = 3; },
-     kInvalid,
-     {"deterministic_reserved=3", "need 0"}},
 };
 INSTANTIATE_TEST_SUITE_P(Scalars, MakeProblemRefuses, testing::ValuesIn(kScalarRefusals),
                          [](const auto& info) { return info.param.name; });

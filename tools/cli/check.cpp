@@ -16,6 +16,7 @@
 #include "output.h"
 #include "problem.h"
 #include "session.h"
+#include "tools/verify/fields.h"
 #include "violation.h"
 
 namespace fa3::cli {
@@ -33,6 +34,7 @@ struct CheckOptions {
   std::string layout;
   int64_t spare_q = 0, spare_kv = 0;
   std::string seqused_q, seqused_kv;
+  std::vector<std::string> with;
   bool scattered_ids = false;
   bool no_lse = false, dlse = false;
   double magnitude = 1;
@@ -63,8 +65,11 @@ bool all_ok(const std::vector<verify::OutputResult>& outputs) {
   return std::all_of(outputs.begin(), outputs.end(), [](const auto& r) { return r.ok; });
 }
 
-void fill_nan(const fa3_tensor& t) {
-  if (t.rank > 0) verify::fill(t, std::nan(""));
+template <class Args>
+void fill_outputs(const Args& args) {
+  verify::for_each_tensor(args, [](const fa3_field& f, const fa3_tensor& t) {
+    if (verify::is_output(f) && t.rank > 0) verify::fill(t, std::nan(""));
+  });
 }
 
 Verdict check_file(const CheckOptions& o, Session& session) {
@@ -90,18 +95,17 @@ Verdict check_file(const CheckOptions& o, Session& session) {
   if (o.problem.backward) problems.push_back(backward);
   session.prefer_gpu(problems);
   Prepared plan = session.prepare(forward);
-  for (const fa3_tensor* t : {&forward.o, &forward.lse}) fill_nan(*t);
+  fill_outputs(forward);
   session.upload(plan, forward);
   session.run(plan, forward, "forward");
   session.download(plan);
   Verdict v;
-  v.problem =
-      fmt::format("{}: q {}, {}", o.file.path, tensor_text(problem.q), mask_text(problem.mask));
+  v.problem = fmt::format("{}: q {}, {}", o.file.path, tensor_text(problem.at("q")),
+                          mask_text(problem.mask));
   v.outputs = verify::compare_forward(forward);
   if (o.problem.backward) {
     Prepared backward_plan = session.prepare(backward);
-    for (const fa3_tensor* t : {&backward.dq, &backward.dk, &backward.dv, &backward.dattn_mask})
-      fill_nan(*t);
+    fill_outputs(backward);
     session.upload(backward_plan, backward);
     session.run(backward_plan, backward, "backward");
     session.download(backward_plan);
@@ -146,6 +150,7 @@ verify::Config generated_config(const CheckOptions& o) {
     fail(kUsage, "--dlse: a forward has no gradients; add --backward or leave it out");
   if (o.no_lse && c.backward)
     fail(kUsage, "--no-lse: a backward needs LSE; leave it or --backward out");
+  c.with = o.with;
   c.scattered_ids = o.scattered_ids;
   c.lse = !o.no_lse;
   c.dlse = o.dlse;
@@ -316,6 +321,9 @@ void add_generated_options(Parser& parser, CheckOptions& o) {
   parser.text("--seqused-kv", o.seqused_kv, "N,N,...", "Keys that count, per sequence [all]");
   parser.flag("--scattered-ids", o.scattered_ids,
               "The documents of --sequence-ids in no order, and queries of none");
+  parser.texts("--with", o.with, "NAME",
+               "With this optional input, by the name of its field in the C interface, of F32 and "
+               "normal values: alibi_slopes (of any sign), dlse; may be repeated");
   parser.flag("--no-lse", o.no_lse, "Forward without LSE");
   parser.flag("--dlse", o.dlse, "Backward with a gradient of LSE");
 }

@@ -7,37 +7,78 @@
 #include <algorithm>
 
 #include "error.h"
+#include "tools/verify/fields.h"
 #include "tools/verify/tensor.h"
 
 namespace fa3::cli {
 namespace {
 
-// The name of an optional tensor that is to be read; "" = none is.
-std::string name_of(const tools::TensorFile& file, const OptionalName& name,
-                    const char* default_name) {
-  return name.value_or(file.find(default_name) == nullptr ? "" : default_name);
+using verify::fields;
+
+// Names in files differ from those of fields here.
+std::string default_name(const std::string& field) { return field == "dout" ? "do" : field; }
+
+// The option that names the tensor of a field.
+std::string option_of(const std::string& field) {
+  std::string name = default_name(field);
+  std::replace(name.begin(), name.end(), '_', '-');
+  return "--" + name + "-name";
 }
 
-HostTensor load_integers(const tools::TensorFile& file, const OptionalName& given,
-                         const char* default_name) {
-  const std::string name = name_of(file, given, default_name);
-  return name.empty() ? HostTensor{} : load_int32(file, name);
+// What a file gives: the forward's inputs and what the backward adds to them.
+std::vector<fa3_field> inputs() {
+  std::vector<fa3_field> all;
+  for (const fa3_op op : {FA3_OP_FORWARD, FA3_OP_BACKWARD})
+    for (const fa3_field& f : fields(op))
+      if (verify::is_tensor(f) && !verify::is_output(f) &&
+          (op == FA3_OP_FORWARD || verify::find_field(FA3_OP_FORWARD, f.name) == nullptr))
+        all.push_back(f);
+  return all;
 }
+
+// The tensors of a problem while they are read.
+class Loader {
+ public:
+  Loader(const tools::TensorFile& file, const FileOptions& options, FileProblem& problem)
+      : file_(file), options_(options), p_(problem) {}
+
+  void load_all(bool backward);
+
+ private:
+  const OptionalName& given(const std::string& field) const {
+    static const OptionalName kNone;
+    const auto at = options_.names.find(field);
+    return at == options_.names.end() ? kNone : at->second;
+  }
+  // The name of an optional tensor that is to be read; "" = none is.
+  std::string name_of(const std::string& field) const {
+    return given(field).value_or(file_.find(field) == nullptr ? "" : field);
+  }
+  HostTensor load_required(const std::string& field, fa3_dtype cast) const {
+    return load(file_, given(field).value_or(default_name(field)), cast);
+  }
+  HostTensor load_optional(const fa3_field& field) const;
+  HostTensor load_mask(const std::string& name) const;
+  void load_scales();
+  void load_image();
+
+  const tools::TensorFile& file_;
+  const FileOptions& options_;
+  FileProblem& p_;
+};
 
 // Heads that do not divide, but would in the other order of dimensions: the order is the mistake.
 void check_layout(const FileProblem& p) {
-  if (p.q.shape.size() != 4 || p.k.shape.size() != 4) return;
-  const auto divide = [&](int heads) {
-    return p.k.shape[heads] > 0 && p.q.shape[heads] % p.k.shape[heads] == 0;
-  };
+  const std::vector<int64_t>&q = p.at("q").shape, &k = p.at("k").shape;
+  if (q.size() != 4 || k.size() != 4) return;
+  const auto divide = [&](int heads) { return k[heads] > 0 && q[heads] % k[heads] == 0; };
   const int heads = p.heads_first ? 1 : 2, other = 3 - heads;
   if (divide(heads) || !divide(other)) return;
   fail(
       kBadInput,
       "q {} and k {} with --layout {}: {} query heads are not a multiple of {} KV heads; as {} the "
       "heads fit: give --layout {}",
-      shape_text(p.q.shape), shape_text(p.k.shape), p.heads_first ? "bhsd" : "bshd",
-      p.q.shape[heads], p.k.shape[heads],
+      shape_text(q), shape_text(k), p.heads_first ? "bhsd" : "bshd", q[heads], k[heads],
       p.heads_first ? "(batch, seqlen, heads, head_dim)" : "(batch, heads, seqlen, head_dim)",
       p.heads_first ? "bshd" : "bhsd");
 }
@@ -83,17 +124,27 @@ fa3_scale_block infer_block(const fa3_tensor& scale, const fa3_tensor& of,
 }
 
 // In a type that goes with q. No option casts it: F64 becomes F32.
-HostTensor load_mask(const tools::TensorFile& file, const std::string& name, fa3_dtype of_q) {
-  const tools::TensorInfo* const info = file.find(name);
+HostTensor Loader::load_mask(const std::string& name) const {
+  const tools::TensorInfo* const info = file_.find(name);
   if (info != nullptr && info->dtype == tools::DType::kI64)
     fail(kBadInput,
          "{}: element type I64, need BOOL, or F32, F16, BF16, F64, which are added to the score; "
          "write it anew as one of them",
          name);
   const bool wide = info != nullptr && info->dtype == tools::DType::kF64;
-  HostTensor mask = load(file, name, wide ? FA3_F32 : FA3_DTYPE_NONE);
-  if (mask.dtype != FA3_BOOL && mask.dtype != of_q) mask = load(file, name, FA3_F32);
+  HostTensor mask = load(file_, name, wide ? FA3_F32 : FA3_DTYPE_NONE);
+  if (mask.dtype != FA3_BOOL && mask.dtype != p_.at("q").dtype) mask = load(file_, name, FA3_F32);
   return mask;
+}
+
+// Scales and offsets belong to a tensor of 8 bits; models have tensors of these names for other
+// purposes, so without 8 bits they are read only when asked for.
+HostTensor Loader::load_optional(const fa3_field& f) const {
+  if (f.of != nullptr && !given(f.name) && !verify::is_8_bit(p_.at(f.of).dtype)) return {};
+  const std::string name = name_of(f.name);
+  if (name.empty()) return {};
+  if (f.dtype == FA3_I32) return load_int32(file_, name);
+  return verify::has_pairs(f) ? load_mask(name) : load(file_, name, fa3_dtype(f.dtype));
 }
 
 // A mask or its gradient as the library takes it: dimensions that are left out in front are 1.
@@ -103,83 +154,64 @@ fa3_tensor mask_view(HostTensor mask) {
   return mask.view();
 }
 
-// Scales or offsets of an 8-bit tensor; models have tensors of these names for other purposes, so
-// without 8 bits they are read only when asked for.
-HostTensor load_for(const tools::TensorFile& file, const OptionalName& given,
-                    const char* default_name, const HostTensor& of) {
-  if (!given && !verify::is_8_bit(of.dtype)) return {};
-  const std::string name = name_of(file, given, default_name);
-  return name.empty() ? HostTensor{} : load(file, name, FA3_F32);
-}
-
-void load_scales(const tools::TensorFile& file, const FileOptions& o, FileProblem& p) {
+void Loader::load_scales() {
   struct Row {
-    const char *name, *option;
+    const char *of, *option;
     const std::string& text;
-    const OptionalName& given;
-    const HostTensor& of;
-    HostTensor& scale;
     fa3_scale_block& block;
   };
-  const Row rows[] = {{"q_scale", "--q-scale", o.scales.q, o.q_scale, p.q, p.q_scale, p.q_block},
-                      {"k_scale", "--k-scale", o.scales.k, o.k_scale, p.k, p.k_scale, p.k_block},
-                      {"v_scale", "--v-scale", o.scales.v, o.v_scale, p.v, p.v_scale, p.v_block}};
+  const Row rows[] = {{"q", "--q-scale", options_.scales.q, p_.q_block},
+                      {"k", "--k-scale", options_.scales.k, p_.k_block},
+                      {"v", "--v-scale", options_.scales.v, p_.v_block}};
   for (const Row& r : rows) {
+    const std::string name = std::string(r.of) + "_scale";
+    HostTensor& scale = p_.tensors[name];
     const verify::Scales named = scales_value(r.option, r.text);
-    if (named.of == verify::Scales::Of::kNone) continue;
-    r.scale = load_for(file, r.given, r.name, r.of);
-    if (!r.scale.present()) {
+    if (named.of == verify::Scales::Of::kNone) {
+      scale = {};
+      continue;
+    }
+    if (!scale.present()) {
       if (!r.text.empty())
         fail(kBadInput, "{}: got {}, but there are no scales; name their tensor with {}-name",
              r.option, r.text, r.option);
       continue;
     }
-    if (r.scale.shape.empty()) r.scale.shape = {1};  // a scalar, as checkpoints have them
-    const bool query = &r.of == &p.q;
-    r.block = r.text.empty() ? infer_block(r.scale.view(), r.of.view(p.heads_first),
-                                           query ? p.cu_seqlens_q : p.cu_seqlens_kv,
-                                           query ? p.max_seqlen_q : p.max_seqlen_kv, r.option)
+    if (scale.shape.empty()) scale.shape = {1};  // a scalar, as checkpoints have them
+    const bool query = *r.of == 'q';
+    r.block = r.text.empty() ? infer_block(scale.view(), p_.at(r.of).view(p_.heads_first),
+                                           p_.at(query ? "cu_seqlens_q" : "cu_seqlens_kv"),
+                                           query ? p_.max_seqlen_q : p_.max_seqlen_kv, r.option)
                              : verify::scale_block(named);
   }
-  p.k_offset = load_for(file, o.k_offset, "k_offset", p.k);
-  p.v_offset = load_for(file, o.v_offset, "v_offset", p.v);
 }
 
-// Of v's codes, with the number of its order of bytes in a tensor beside it.
-void load_image(const tools::TensorFile& file, const OptionalName& given, FileProblem& p) {
-  if (!given && p.v.dtype != FA3_F8_E4M3) return;
-  const std::string name = name_of(file, given, "v_image");
-  if (name.empty()) return;
-  p.v_image = load(file, name, FA3_DTYPE_NONE);
-  const std::string layout = name + "_layout";
+// v_image is of v's codes, with the number of its order of bytes in a tensor beside it.
+void Loader::load_image() {
+  const HostTensor& image = p_.at("v_image");
+  if (!image.present()) return;
+  const std::string layout = image.name + "_layout";
   constexpr const char* kRemedy =
       "write both anew with fa3 quantize --v-image, or leave them out with --v-image-name \"\"";
-  if (file.find(layout) == nullptr)
-    fail(kBadInput, "{}: there is no tensor '{}' with the number of its order of bytes; {}", name,
-         layout, kRemedy);
-  const HostTensor number = load_int32(file, layout, kRemedy);
+  if (file_.find(layout) == nullptr)
+    fail(kBadInput, "{}: there is no tensor '{}' with the number of its order of bytes; {}",
+         image.name, layout, kRemedy);
+  const HostTensor number = load_int32(file_, layout, kRemedy);
   if (verify::element_count(number.view()) != 1)
     fail(kBadInput, "{}: shape {}, need one element; {}", layout, shape_text(number.shape),
          kRemedy);
-  p.v_image_layout = *static_cast<const int32_t*>(number.data.get());
+  p_.v_image_layout = *static_cast<const int32_t*>(number.data.get());
 }
 
 template <class Args>
 Args common_args(const FileProblem& p) {
   Args a = {};
   a.struct_size = sizeof a;
-  a.q = p.q.view(p.heads_first);
-  a.k = p.k.view(p.heads_first);
-  a.v = p.v.view(p.heads_first);
-  a.o = p.o.view(p.heads_first);
-  a.lse = p.lse.view();
-  a.cu_seqlens_q = p.cu_seqlens_q.view();
-  a.cu_seqlens_kv = p.cu_seqlens_kv.view();
-  a.seqused_q = p.seqused_q.view();
-  a.seqused_kv = p.seqused_kv.view();
-  a.alibi_slopes = p.alibi_slopes.view();
-  a.sequence_ids_q = p.sequence_ids_q.view();
-  a.sequence_ids_kv = p.sequence_ids_kv.view();
+  verify::for_each_tensor(a, [&](const fa3_field& f, fa3_tensor& view) {
+    const HostTensor& t = p.at(f.name);
+    view =
+        verify::has_pairs(f) ? mask_view(t) : t.view(p.heads_first && verify::has_rows_of_heads(f));
+  });
   a.max_seqlen_q = p.max_seqlen_q;
   a.max_seqlen_kv = p.max_seqlen_kv;
   a.mask = p.mask.kind;
@@ -187,42 +219,78 @@ Args common_args(const FileProblem& p) {
   a.right = p.mask.right;
   a.softmax_scale = p.softmax_scale;
   a.softcap = p.softcap;
-  a.attn_mask = mask_view(p.attn_mask);
   if (p.top_left) a.mask_alignment = FA3_ALIGN_TOP_LEFT;
   return a;
 }
 
 // Of --dattn-mask: a gradient that there is.
 void check_mask_gradient(const FileProblem& p) {
-  if (!p.attn_mask.present())
+  const HostTensor& mask = p.at("attn_mask");
+  if (!mask.present())
     fail(kBadInput,
          "--dattn-mask: there is no attn_mask to have a gradient; name its tensor with "
          "--attn-mask-name or leave --dattn-mask out");
-  if (p.attn_mask.dtype == FA3_BOOL)
+  if (mask.dtype == FA3_BOOL)
     fail(kBadInput,
          "--dattn-mask: {} is a mask of BOOL, which has no gradient, need one that is added (F32, "
          "F16, BF16); leave --dattn-mask out",
-         p.attn_mask.name);
+         mask.name);
 }
 
 void allocate_outputs(const FileOptions& options, bool backward, FileProblem& p) {
-  const fa3_dtype out = output_dtype(options.out_dtype, p.q.dtype);
-  std::vector<int64_t> shape = p.q.shape;
-  shape.back() = p.v.shape.back();
-  p.o = allocate("o", out, shape);
-  const fa3_tensor q = p.q.view(p.heads_first);  // (batch, seqlen, heads, d) or (tokens, heads, d)
-  const bool dense = q.rank == 4;
-  p.lse = allocate("lse", FA3_F32,
-                   dense ? std::vector<int64_t>{q.shape[0], q.shape[2], q.shape[1]}
-                         : std::vector<int64_t>{q.shape[1], q.shape[0]});
+  const HostTensor &q = p.at("q"), &k = p.at("k"), &v = p.at("v");
+  const auto output = [&](const char* name, fa3_dtype dtype, const std::vector<int64_t>& shape) {
+    p.tensors[name] = allocate(name, dtype, shape);
+  };
+  std::vector<int64_t> shape = q.shape;
+  shape.back() = v.shape.back();
+  output("o", output_dtype(options.out_dtype, q.dtype), shape);
+  const fa3_tensor x = q.view(p.heads_first);  // (batch, seqlen_q, heads, d) or (tokens, heads, d)
+  output("lse", FA3_F32,
+         x.rank == 4 ? std::vector<int64_t>{x.shape[0], x.shape[2], x.shape[1]}
+                     : std::vector<int64_t>{x.shape[1], x.shape[0]});
   if (!backward) return;
-  const fa3_dtype grad = output_dtype(options.grad_dtype, p.q.dtype);
-  p.dq = allocate("dq", grad, p.q.shape);
-  p.dk = allocate("dk", grad, p.k.shape);
-  p.dv = allocate("dv", grad, p.v.shape);
+  const fa3_dtype grad = output_dtype(options.grad_dtype, q.dtype);
+  output("dq", grad, q.shape);
+  output("dk", grad, k.shape);
+  output("dv", grad, v.shape);
   if (!options.gradients.dattn_mask) return;
-  const fa3_dtype of_mask = options.grad_dtype == "input" ? p.attn_mask.dtype : grad;
-  p.dattn_mask = allocate("dattn_mask", of_mask, p.attn_mask.shape);
+  const HostTensor& mask = p.at("attn_mask");
+  output("dattn_mask", options.grad_dtype == "input" ? mask.dtype : grad, mask.shape);
+}
+
+// The help of the option that names the tensor of a field.
+std::string help_of(const fa3_field& f) {
+  const std::string types = f.dtype == FA3_I32 ? "I32 or I64 " : "";
+  const std::string varlen = f.varlen_shape == nullptr ? "" : fmt::format(" or {}", f.varlen_shape);
+  const std::string text = fmt::format("{}, {}{}{}", f.help, types, f.shape, varlen);
+  const std::string name = default_name(f.name);
+  const bool of_gradient = verify::find_field(FA3_OP_FORWARD, f.name) == nullptr;
+  if (!verify::is_optional(f))
+    return fmt::format("{}{} [{}]", text, of_gradient ? ", for --backward" : "", name);
+  const std::string when = f.of == nullptr ? "" : fmt::format(" and {} has 8 bits", f.of);
+  return fmt::format("{} [{} if in the file{}]; \"\" = none", text, name, when);
+}
+
+void Loader::load_all(bool backward) {
+  const fa3_dtype cast = options_.dtype == "file" ? FA3_DTYPE_NONE : dtype_value(options_.dtype);
+  for (const char* name : {"q", "k", "v"}) check_rank(p_.tensors[name] = load_required(name, cast));
+  check_layout(p_);
+  for (const fa3_field& f : inputs()) {
+    const bool of_gradient = verify::find_field(FA3_OP_FORWARD, f.name) == nullptr;
+    if (!verify::is_optional(f) || (of_gradient && !backward)) continue;
+    p_.tensors[f.name] = load_optional(f);
+  }
+  if (p_.max_seqlen_q == 0) p_.max_seqlen_q = longest(p_.at("cu_seqlens_q"));
+  if (p_.max_seqlen_kv == 0) p_.max_seqlen_kv = longest(p_.at("cu_seqlens_kv"));
+  load_scales();
+  load_image();
+  if (options_.gradients.dattn_mask) check_mask_gradient(p_);
+  // dout has the type of o, which a cast of the inputs changes too.
+  if (backward)
+    p_.tensors["dout"] = load_required(
+        "dout", cast == FA3_DTYPE_NONE ? cast : output_dtype(options_.out_dtype, cast));
+  allocate_outputs(options_, backward, p_);
 }
 
 }  // namespace
@@ -270,47 +338,8 @@ void add_layout_option(Parser& parser, FileOptions& o) {
 
 void add_tensor_options(Parser& parser, FileOptions& o) {
   parser.group(kTensorGroup);
-  const auto name = [&](const char* option, auto& value, const char* help) {
-    parser.any_text(option, value, "NAME", help);
-  };
-  name("--q-name", o.q, "Queries");
-  name("--k-name", o.k, "Keys");
-  name("--v-name", o.v, "Values");
-  name("--do-name", o.dout, "Gradient of o, for --backward");
-  name("--dlse-name", o.dlse, "Gradient of lse, for --backward [dlse if in the file]; \"\" = none");
-  name("--cu-seqlens-q-name", o.cu_seqlens_q,
-       "First row of each varlen query sequence and the end, I32 or I64 (batch + 1) [cu_seqlens_q "
-       "if in the file]; \"\" = none");
-  name("--cu-seqlens-kv-name", o.cu_seqlens_kv, "The same for keys [cu_seqlens_kv if in the file]");
-  name("--seqused-q-name", o.seqused_q,
-       "Queries that count per sequence, I32 or I64 (batch) [seqused_q if in the file]; \"\" = "
-       "none");
-  name("--seqused-kv-name", o.seqused_kv, "The same for keys [seqused_kv if in the file]");
-  name("--alibi-slopes-name", o.alibi_slopes,
-       "ALiBi: slope*distance is subtracted from a score; (heads_q) or (batch, heads_q) "
-       "[alibi_slopes if in the file]; \"\" = none");
-  name("--sequence-ids-q-name", o.sequence_ids_q,
-       "Ids, I32 or I64 (batch, seqlen) or varlen (tokens): a query sees keys of its own only "
-       "[sequence_ids_q if in the file]; \"\" = none");
-  name("--sequence-ids-kv-name", o.sequence_ids_kv,
-       "The same for keys [sequence_ids_kv if in the file]");
-  name("--attn-mask-name", o.attn_mask,
-       "Mask (batch, heads_q, seqlen_q, seqlen_kv), 1 in any or left out in front; BOOL: false "
-       "hides a key; else it is added to the score [attn_mask if in the file]; \"\" = none");
-  name("--q-scale-name", o.q_scale,
-       "Scales of 8-bit q, F32; of what: --q-scale [q_scale if in the file and q has 8 bits]; \"\" "
-       "= none");
-  name("--k-scale-name", o.k_scale, "The same for k [k_scale]");
-  name("--v-scale-name", o.v_scale, "The same for v [v_scale]");
-  name("--k-offset-name", o.k_offset,
-       "Offsets of 8-bit k, F32 (batch, heads_kv, head_dim) [k_offset if in the file and k has 8 "
-       "bits]; \"\" = none");
-  name("--v-offset-name", o.v_offset, "The same for v [v_offset]");
-  name(
-      "--v-image-name", o.v_image,
-      "The codes of v again, in tiles that kernels of Hopper GPUs (--backend cuda, sim) read in "
-      "place of v, as fa3 quantize --v-image writes them, with NAME_layout [v_image if in the file "
-      "and v is of F8_E4M3]; \"\" = none");
+  for (const fa3_field& f : inputs())
+    parser.any_text(option_of(f.name).c_str(), o.names[f.name], "NAME", help_of(f).c_str());
   parser.whole("--max-seqlen-q", o.max_seqlen_q,
                "Upper bound of the lengths of varlen query sequences, in tokens; 0 = the longest");
   parser.whole("--max-seqlen-kv", o.max_seqlen_kv, "The same for keys");
@@ -329,17 +358,25 @@ void check_output(const std::string& path, bool json) {
          "a file");
 }
 
+const HostTensor& FileProblem::at(const std::string& field) const {
+  static const HostTensor kAbsent;
+  const auto found = tensors.find(field);
+  return found == tensors.end() ? kAbsent : found->second;
+}
+
+std::vector<const HostTensor*> FileProblem::outputs() const {
+  std::vector<const HostTensor*> all;
+  for (const fa3_op op : {FA3_OP_FORWARD, FA3_OP_BACKWARD})
+    for (const fa3_field& f : fields(op))
+      if (verify::is_output(f) && at(f.name).present()) all.push_back(&at(f.name));
+  return all;
+}
+
 fa3_forward_args FileProblem::forward_args() const {
   auto a = common_args<fa3_forward_args>(*this);
-  a.q_scale = q_scale.view();
-  a.k_scale = k_scale.view();
-  a.v_scale = v_scale.view();
-  a.k_offset = k_offset.view();
-  a.v_offset = v_offset.view();
   a.q_block = q_block;
   a.k_block = k_block;
   a.v_block = v_block;
-  a.v_image = v_image.view();
   a.v_image_layout = v_image_layout;
   a.precision = precision;
   a.precision_seed = precision_seed;
@@ -347,13 +384,7 @@ fa3_forward_args FileProblem::forward_args() const {
 }
 
 fa3_backward_args FileProblem::backward_args() const {
-  fa3_backward_args a = common_args<fa3_backward_args>(*this);
-  a.dout = dout.view(heads_first);
-  a.dlse = dlse.view();
-  a.dq = dq.view(heads_first);
-  a.dk = dk.view(heads_first);
-  a.dv = dv.view(heads_first);
-  a.dattn_mask = mask_view(dattn_mask);
+  auto a = common_args<fa3_backward_args>(*this);
   a.deterministic = deterministic;
   return a;
 }
@@ -381,36 +412,7 @@ FileProblem load_problem(const tools::TensorFile& file, const FileOptions& optio
   p.precision_seed = static_cast<uint64_t>(options.precision.seed);
   p.max_seqlen_q = options.max_seqlen_q;
   p.max_seqlen_kv = options.max_seqlen_kv;
-
-  const fa3_dtype cast = options.dtype == "file" ? FA3_DTYPE_NONE : dtype_value(options.dtype);
-  p.q = load(file, options.q, cast);
-  p.k = load(file, options.k, cast);
-  p.v = load(file, options.v, cast);
-  for (const HostTensor* t : {&p.q, &p.k, &p.v}) check_rank(*t);
-  check_layout(p);
-  p.cu_seqlens_q = load_integers(file, options.cu_seqlens_q, "cu_seqlens_q");
-  p.cu_seqlens_kv = load_integers(file, options.cu_seqlens_kv, "cu_seqlens_kv");
-  if (p.max_seqlen_q == 0) p.max_seqlen_q = longest(p.cu_seqlens_q);
-  if (p.max_seqlen_kv == 0) p.max_seqlen_kv = longest(p.cu_seqlens_kv);
-  p.seqused_q = load_integers(file, options.seqused_q, "seqused_q");
-  p.seqused_kv = load_integers(file, options.seqused_kv, "seqused_kv");
-  load_scales(file, options, p);
-  load_image(file, options.v_image, p);
-  const std::string slopes = name_of(file, options.alibi_slopes, "alibi_slopes");
-  if (!slopes.empty()) p.alibi_slopes = load(file, slopes, FA3_F32);
-  p.sequence_ids_q = load_integers(file, options.sequence_ids_q, "sequence_ids_q");
-  p.sequence_ids_kv = load_integers(file, options.sequence_ids_kv, "sequence_ids_kv");
-  const std::string mask = name_of(file, options.attn_mask, "attn_mask");
-  if (!mask.empty()) p.attn_mask = load_mask(file, mask, p.q.dtype);
-  if (options.gradients.dattn_mask) check_mask_gradient(p);
-  if (backward) {
-    // dout has the type of o, which a cast of the inputs changes too.
-    p.dout = load(file, options.dout,
-                  cast == FA3_DTYPE_NONE ? cast : output_dtype(options.out_dtype, cast));
-    const std::string dlse = name_of(file, options.dlse, "dlse");
-    if (!dlse.empty()) p.dlse = load(file, dlse, FA3_F32);
-  }
-  allocate_outputs(options, backward, p);
+  Loader(file, options, p).load_all(backward);
   return p;
 }
 

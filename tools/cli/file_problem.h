@@ -2,6 +2,7 @@
 // file_problem.h — an attention call on the tensors of a file: options, inputs, outputs.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,10 +20,7 @@ inline constexpr const char* kStandardStream = "-";
 
 struct FileOptions {
   std::string path;
-  std::string q = "q", k = "k", v = "v", dout = "do";
-  OptionalName dlse, cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv;
-  OptionalName alibi_slopes, sequence_ids_q, sequence_ids_kv, attn_mask;
-  OptionalName q_scale, k_scale, v_scale, k_offset, v_offset, v_image;
+  std::map<std::string, OptionalName> names;  // by field, as fa3_fields has it
   ScaleOptions scales;
   std::string dtype = "file";
   std::string out_dtype = "input";
@@ -42,14 +40,9 @@ void add_tensor_options(Parser& parser, FileOptions& options);  // names, bounds
 inline constexpr const char* kTensorGroup = "Tensors";          // of add_tensor_options
 
 struct FileProblem {
-  HostTensor q, k, v, dout, dlse;
-  HostTensor cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv;
-  HostTensor alibi_slopes, sequence_ids_q, sequence_ids_kv, attn_mask;
-  HostTensor q_scale, k_scale, v_scale, k_offset, v_offset;
+  std::map<std::string, HostTensor> tensors;  // by field; outputs uninitialised
   fa3_scale_block q_block{}, k_block{}, v_block{};
-  HostTensor v_image;
   int32_t v_image_layout = 0;
-  HostTensor o, lse, dq, dk, dv, dattn_mask;  // outputs, uninitialised
   bool heads_first = false;
   int64_t max_seqlen_q = 0, max_seqlen_kv = 0;
   Mask mask;
@@ -59,6 +52,8 @@ struct FileProblem {
   uint64_t precision_seed = 0;
   bool deterministic = false;
 
+  const HostTensor& at(const std::string& field) const;  // absent where the file has none
+  std::vector<const HostTensor*> outputs() const;        // that there are
   fa3_forward_args forward_args() const;
   fa3_backward_args backward_args() const;
 };

@@ -8,6 +8,7 @@
 #include "json_text.h"
 #include "output.h"
 #include "session.h"
+#include "tools/verify/fields.h"
 #include "tools/verify/problem.h"
 
 namespace fa3::cli {
@@ -80,17 +81,64 @@ std::string to_text(const Json& j) {
   return text + "\n" + backends_text(backends) + "\n" + environment_text(j["environment"]);
 }
 
+constexpr const char* kKinds[] = {"", "tensor", "i32", "i64", "u64", "f64", "block", "reserved"};
+constexpr const char* kRoles[] = {"option", "input", "optional input", "output", "optional output"};
+
+// The fields of the argument structs, by operation.
+Json fields_json() {
+  Json j;
+  for (const auto& [name, op] :
+       {std::pair("forward", FA3_OP_FORWARD), std::pair("backward", FA3_OP_BACKWARD),
+        std::pair("quantize", FA3_OP_QUANTIZE)}) {
+    for (const fa3_field& f : verify::fields(op)) {
+      Json field = {{"name", f.name}, {"offset", f.offset}, {"kind", kKinds[f.kind]}};
+      if (verify::is_tensor(f)) {
+        field["role"] = kRoles[f.role];
+        field["types"] = f.types;
+        field["shape"] = f.shape;
+        if (f.varlen_shape != nullptr) field["varlen_shape"] = f.varlen_shape;
+      }
+      if (f.of != nullptr) field["of"] = f.of;
+      field["help"] = f.help;
+      j[name].push_back(std::move(field));
+    }
+  }
+  return j;
+}
+
+std::string fields_text(const Json& operations) {
+  std::string text;
+  for (const auto& [name, fields] : operations.items()) {
+    text += fmt::format("{}{}\n", text.empty() ? "" : "\n", name);
+    for (const Json& f : fields) {
+      const std::string kind = f["kind"], varlen = f.value("varlen_shape", "");
+      text += fmt::format("  {:<24} {}\n", f.value("name", ""), f.value("help", ""));
+      if (kind == "reserved") continue;
+      text += fmt::format("  {:<24} {}", "", f.value("role", kind));
+      if (kind == "tensor")
+        text += fmt::format(", {}{}{}; {}", f.value("shape", ""), varlen.empty() ? "" : " or ",
+                            varlen, f.value("types", ""));
+      text += "\n";
+    }
+  }
+  return text;
+}
+
 }  // namespace
 
 Action add_info(Parser& parser) {
   auto json = std::make_shared<bool>(false);
   parser.flag("--json", *json, "Print one JSON object instead of text");
-  return [json]() -> int {
-    const Json j = collect();
+  auto fields = std::make_shared<bool>(false);
+  parser.flag(
+      "--fields", *fields,
+      "Show the fields of the C interface's argument structs instead: shapes, types, roles");
+  return [json, fields]() -> int {
+    const Json j = *fields ? fields_json() : collect();
     if (*json)
       print(dump(j, 2) + "\n");
     else
-      print_text(to_text(j));
+      print_text(*fields ? fields_text(j) : to_text(j));
     return kDone;
   };
 }

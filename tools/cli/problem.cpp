@@ -6,6 +6,7 @@
 
 #include "error.h"
 #include "json_text.h"
+#include "tools/verify/fields.h"
 
 namespace fa3::cli {
 namespace {
@@ -79,7 +80,13 @@ Args common_shapes(const verify::Config& c) {
   if (c.attn_mask != 0)
     a.attn_mask = of_mask(verify::mask_shape(
         c, c.varlen_kv.empty() ? 0 : *std::max_element(c.varlen_kv.begin(), c.varlen_kv.end())));
-  if (c.top_left) a.mask_alignment = FA3_ALIGN_TOP_LEFT;
+  for (const std::string& name : c.with) {
+    const fa3_field* const field = verify::find_field(verify::op_of<Args>(), name);
+    if (field == nullptr) continue;  // of the backward only
+    const std::vector<int64_t> shape = verify::shape_of_field(c, *field);
+    verify::member<fa3_tensor>(a, *field) =
+        fa3_dense(nullptr, FA3_F32, static_cast<int32_t>(shape.size()), shape.data());
+  }
   const int64_t cuts[] = {c.batch + 1};
   const fa3_tensor cu_seqlens = fa3_dense(nullptr, FA3_I32, 1, cuts);
   if (!c.varlen_q.empty()) a.cu_seqlens_q = cu_seqlens;
@@ -87,11 +94,7 @@ Args common_shapes(const verify::Config& c) {
   if (!c.varlen_q.empty()) a.max_seqlen_q = *std::max_element(c.varlen_q.begin(), c.varlen_q.end());
   if (!c.varlen_kv.empty())
     a.max_seqlen_kv = *std::max_element(c.varlen_kv.begin(), c.varlen_kv.end());
-  a.mask = c.mask;
-  a.left = c.left;
-  a.right = c.right;
-  a.softmax_scale = c.softmax_scale;
-  a.softcap = c.softcap;
+  verify::set_scalars(c, a);
   return a;
 }
 
@@ -251,10 +254,13 @@ fa3_backward_args shapes_backward(const verify::Config& c) {
 }
 
 void require_memory(const verify::Config& c, int64_t memory_bytes) {
-  const fa3_backward_args a = shapes_backward(c);
-  double bytes = bytes_of(a.q) + bytes_of(a.k) + bytes_of(a.v) + bytes_of(a.o) + bytes_of(a.lse);
-  if (a.attn_mask.rank != 0) bytes += bytes_of(a.attn_mask) * (c.dattn_mask ? 2 : 1);
-  if (c.backward) bytes += bytes_of(a.dout) + bytes_of(a.dq) + bytes_of(a.dk) + bytes_of(a.dv);
+  double bytes = 0;
+  const auto count = [&](const auto& args) {
+    verify::for_each_tensor(args, [&](const fa3_field&, const fa3_tensor& t) {
+      if (t.rank != 0) bytes += bytes_of(t);
+    });
+  };
+  c.backward ? count(shapes_backward(c)) : count(shapes_forward(c));
   if (memory_bytes <= 0 || bytes <= static_cast<double>(memory_bytes)) return;
   fail(kFailed,
        "the tensors of this problem take {:.3g} GiB, the machine has {}; make the problem smaller",
@@ -279,6 +285,7 @@ std::string problem_text(const verify::Config& c) {
   if (c.attn_mask != 0)
     text += fmt::format(", attn_mask {} ({})", verify::dtype_text(c.attn_mask), c.mask_dims);
   if (c.sequence_ids > 0) text += fmt::format(", {} documents", c.sequence_ids);
+  for (const std::string& name : c.with) text += ", " + name;
   if (verify::is_8_bit(c.dtype)) text += ", " + scales_line(c);
   return text;
 }

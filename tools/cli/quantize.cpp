@@ -17,6 +17,7 @@
 #include "json_text.h"
 #include "output.h"
 #include "session.h"
+#include "tools/verify/fields.h"
 #include "tools/verify/tensor.h"
 
 namespace fa3::cli {
@@ -187,8 +188,9 @@ void check_v(const tools::TensorFile& file, const QuantizeOptions& o) {
 // its scale and offset too, and its image.
 std::vector<tools::Tensor> load_rest(const tools::TensorFile& file,
                                      const std::vector<Coded>& coded) {
-  std::vector<std::string> names{"cu_seqlens_q", "cu_seqlens_kv",  "seqused_q",       "seqused_kv",
-                                 "alibi_slopes", "sequence_ids_q", "sequence_ids_kv", "attn_mask"};
+  std::vector<std::string> names;
+  for (const fa3_field& f : verify::fields(FA3_OP_FORWARD))
+    if (f.role == FA3_FIELD_OPTIONAL_INPUT && f.of == nullptr) names.push_back(f.name);
   for (const char* input : {"q", "k", "v"}) {
     const auto is_coded = [&](const Coded& c) { return c.codes.name == input; };
     if (file.find(input) == nullptr || std::any_of(coded.begin(), coded.end(), is_coded)) continue;

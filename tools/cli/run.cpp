@@ -43,13 +43,6 @@ struct Timing {
   double forward_flops = 0;
 };
 
-std::vector<const HostTensor*> outputs(const FileProblem& p) {
-  std::vector<const HostTensor*> all;
-  for (const HostTensor* t : {&p.o, &p.lse, &p.dq, &p.dk, &p.dv, &p.dattn_mask})
-    if (t->present()) all.push_back(t);
-  return all;
-}
-
 double gflops(double flops, double seconds) { return seconds > 0 ? flops / seconds * 1e-9 : 0; }
 
 Json to_json(const RunOptions& o, const FileProblem& p, const Session& session, const Timing& t) {
@@ -59,8 +52,9 @@ Json to_json(const RunOptions& o, const FileProblem& p, const Session& session, 
   Json j;
   add_device(session, j);
   j["mask"] = mask_text(p.mask);
-  for (const HostTensor* x : {&p.q, &p.k, &p.v}) j["inputs"][x->name] = tensor(*x);
-  for (const HostTensor* x : outputs(p)) j["outputs"][x->name] = tensor(*x);
+  for (const HostTensor* x : {&p.at("q"), &p.at("k"), &p.at("v")})
+    j["inputs"][x->name] = tensor(*x);
+  for (const HostTensor* x : p.outputs()) j["outputs"][x->name] = tensor(*x);
   j["output"] = o.output;
   if (!o.map.empty()) j["map"] = o.map;
   const auto timing = [](double seconds, double flops) {
@@ -79,7 +73,7 @@ std::string timing_line(const char* name, double seconds, double flops) {
 std::string to_text(const RunOptions& o, const FileProblem& p, const Session& session,
                     const Timing& t) {
   std::string text;
-  for (const HostTensor* x : {&p.q, &p.k, &p.v})
+  for (const HostTensor* x : {&p.at("q"), &p.at("k"), &p.at("v")})
     text += fmt::format("{:9} {}\n", x->name, tensor_text(*x));
   text += fmt::format("{:9} {}\n", "mask", mask_text(p.mask));
   text += fmt::format("{:9} {}\n", "backend", device_text(session));
@@ -89,7 +83,7 @@ std::string to_text(const RunOptions& o, const FileProblem& p, const Session& se
   if (o.backward)
     text += timing_line("backward", t.backward_s, kBackwardToForward * t.forward_flops);
   std::string names;
-  for (const HostTensor* x : outputs(p))
+  for (const HostTensor* x : p.outputs())
     names += fmt::format("{}{} {}", names.empty() ? "" : ", ", x->name, tensor_text(*x));
   text += fmt::format("{:9} {}: {}\n", "wrote", o.output, names);
   if (!o.map.empty())
@@ -118,9 +112,13 @@ void check_places(const RunOptions& o) {
 
 // What would have no effect.
 void check_idle(const RunOptions& o) {
-  for (const auto& [option, given] : {std::pair("--grad-dtype", o.file.grad_dtype != "input"),
-                                      std::pair("--do-name", o.file.dout != "do"),
-                                      std::pair("--dlse-name", !o.file.dlse.value_or("").empty())})
+  const auto named = [&](const char* field) {
+    const auto at = o.file.names.find(field);
+    return at != o.file.names.end() && !at->second.value_or("").empty();
+  };
+  for (const auto& [option, given] :
+       {std::pair("--grad-dtype", o.file.grad_dtype != "input"),
+        std::pair("--do-name", named("dout")), std::pair("--dlse-name", named("dlse"))})
     if (given && !o.backward)
       fail(kUsage, "{}: a forward has no gradients; add --backward or leave it out", option);
   for (const auto& [option, value] : {std::pair("--head", o.head), std::pair("--batch", o.batch)})
@@ -171,7 +169,7 @@ int run(const RunOptions& o) {
 
   stop_if_interrupted();
   std::vector<tools::Tensor> tensors;
-  for (const HostTensor* t : outputs(problem)) tensors.push_back(t->file_tensor());
+  for (const HostTensor* t : problem.outputs()) tensors.push_back(t->file_tensor());
   if (to_stdout)
     tools::write_tensors(STDOUT_FILENO, "stdout", tensors);
   else

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "tools/verify/device_call.h"
+#include "tools/verify/fields.h"
 
 namespace fa3::verify {
 namespace {
@@ -48,23 +49,16 @@ class Guarded {
   std::vector<Entry> inputs_, outputs_;
 };
 
-void guard_common_inputs(const Tensors& t, Guarded* guarded) {
-  guarded->input("q", t.q);
-  guarded->input("k", t.k);
-  guarded->input("v", t.v);
-  guarded->input("cu_seqlens_q", t.cu_seqlens_q);
-  guarded->input("cu_seqlens_kv", t.cu_seqlens_kv);
-  guarded->input("seqused_q", t.seqused_q);
-  guarded->input("seqused_kv", t.seqused_kv);
-  guarded->input("alibi_slopes", t.alibi_slopes);
-  guarded->input("sequence_ids_q", t.sequence_ids_q);
-  guarded->input("sequence_ids_kv", t.sequence_ids_kv);
-  guarded->input("attn_mask", t.attn_mask);
-  guarded->input("q_scale", t.q_scale);
-  guarded->input("k_scale", t.k_scale);
-  guarded->input("v_scale", t.v_scale);
-  guarded->input("k_offset", t.k_offset);
-  guarded->input("v_offset", t.v_offset);
+// The tensors of a call with Args.
+template <class Args>
+Guarded guard(const Tensors& t) {
+  Guarded guarded;
+  for (const fa3_field& f : fields(op_of<Args>())) {
+    const Tensor* const tensor = is_tensor(f) ? t.find(f.name) : nullptr;
+    if (tensor == nullptr) continue;
+    is_output(f) ? guarded.output(f.name, *tensor) : guarded.input(f.name, *tensor);
+  }
+  return guarded;
 }
 
 fa3_status submit(fa3_context* context, const fa3_forward_args& args, void* stream) {
@@ -103,26 +97,14 @@ void run(const Config& config, fa3_context* context, Report* report) {
   const Tensors t = make_tensors(config);
   std::string damage;
   {
-    Guarded guarded;
-    guard_common_inputs(t, &guarded);
-    guarded.output("o", t.o);
-    guarded.output("lse", t.lse);
+    const Guarded guarded = guard<fa3_forward_args>(t);
     const fa3_forward_args args = forward_args(config, t);
     if (!settle(call(context, args, &damage), guarded, report)) return;
     report->error = damage;
     append(compare_forward(args), report);
   }
   if (!config.backward) return;
-  Guarded guarded;
-  guard_common_inputs(t, &guarded);
-  guarded.input("o", t.o);
-  guarded.input("lse", t.lse);
-  guarded.input("dout", t.dout);
-  guarded.input("dlse", t.dlse);
-  guarded.output("dq", t.dq);
-  guarded.output("dk", t.dk);
-  guarded.output("dv", t.dv);
-  guarded.output("dattn_mask", t.dattn_mask);
+  const Guarded guarded = guard<fa3_backward_args>(t);
   const fa3_backward_args args = backward_args(config, t);
   if (!settle(call(context, args, &damage), guarded, report)) return;
   if (report->error.empty()) report->error = damage;

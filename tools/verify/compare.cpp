@@ -13,6 +13,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include "tools/verify/fields.h"
+
 namespace fa3::verify {
 namespace {
 
@@ -168,52 +170,42 @@ Tensor f32_like(const fa3_tensor& t) {
 
 // Optional tensors without data are absent, as in fa3_forward and fa3_backward, but for those that
 // need none.
-void drop_absent(std::initializer_list<fa3_tensor*> optional) {
-  for (fa3_tensor* t : optional)
-    if (t->data == nullptr && element_count(*t) > 0) *t = {};
+template <class Args>
+Args without_absent(Args args) {
+  for_each_tensor(args, [](const fa3_field& f, fa3_tensor& t) {
+    if (is_optional(f) && t.data == nullptr && element_count(t) > 0) t = {};
+  });
+  return args;
+}
+
+// Each output compared with those of the reference and of `estimate`.
+template <class Args, class Run, class Estimate>
+std::vector<OutputResult> compare(const Args& given, Run run, Estimate estimate) {
+  const Args args = without_absent(given);
+  Args exact = args;
+  std::vector<Tensor> results;  // what `exact` is a view of
+  for_each_tensor(exact, [&](const fa3_field& f, fa3_tensor& t) {
+    if (is_output(f)) t = results.emplace_back(f32_like(t)).view;
+  });
+  require(run(reference_context().get(), &exact, nullptr));
+  const auto naive = estimate(args);
+  std::vector<OutputResult> compared;
+  for_each_tensor(args, [&](const fa3_field& f, const fa3_tensor& t) {
+    if (is_output(f) && t.rank != 0)
+      compared.push_back(
+          compare_output(f.name, t, member<const fa3_tensor>(exact, f), naive.of(f.name)));
+  });
+  return compared;
 }
 
 }  // namespace
 
-std::vector<OutputResult> compare_forward(const fa3_forward_args& given) {
-  fa3_forward_args args = given;
-  drop_absent({&args.lse, &args.cu_seqlens_q, &args.cu_seqlens_kv, &args.seqused_q,
-               &args.seqused_kv, &args.alibi_slopes, &args.sequence_ids_q, &args.sequence_ids_kv,
-               &args.q_scale, &args.k_scale, &args.v_scale, &args.k_offset, &args.v_offset,
-               &args.attn_mask});
-  const Tensor o = f32_like(args.o), lse = f32_like(args.lse);
-  fa3_forward_args exact = args;
-  exact.o = o.view;
-  exact.lse = lse.view;
-  require(fa3_forward(reference_context().get(), &exact, nullptr));
-  const NaiveForward naive = naive_forward(args);
-  std::vector<OutputResult> results{compare_output("o", args.o, o.view, naive.o)};
-  if (args.lse.rank != 0) results.push_back(compare_output("lse", args.lse, lse.view, naive.lse));
-  return results;
+std::vector<OutputResult> compare_forward(const fa3_forward_args& args) {
+  return compare(args, fa3_forward, naive_forward);
 }
 
-std::vector<OutputResult> compare_backward(const fa3_backward_args& given) {
-  fa3_backward_args args = given;
-  drop_absent({&args.dlse, &args.cu_seqlens_q, &args.cu_seqlens_kv, &args.dq, &args.dk, &args.dv,
-               &args.seqused_q, &args.seqused_kv, &args.alibi_slopes, &args.sequence_ids_q,
-               &args.sequence_ids_kv, &args.attn_mask, &args.dattn_mask});
-  const Tensor dattn_mask = f32_like(args.dattn_mask);
-  const Tensor dq = f32_like(args.dq), dk = f32_like(args.dk), dv = f32_like(args.dv);
-  fa3_backward_args exact = args;
-  exact.dq = dq.view;
-  exact.dk = dk.view;
-  exact.dv = dv.view;
-  exact.dattn_mask = dattn_mask.view;
-  require(fa3_backward(reference_context().get(), &exact, nullptr));
-  const NaiveBackward naive = naive_backward(args);
-  std::vector<OutputResult> results;
-  if (args.dq.rank != 0) results.push_back(compare_output("dq", args.dq, dq.view, naive.dq));
-  if (args.dk.rank != 0) results.push_back(compare_output("dk", args.dk, dk.view, naive.dk));
-  if (args.dv.rank != 0) results.push_back(compare_output("dv", args.dv, dv.view, naive.dv));
-  if (args.dattn_mask.rank != 0)
-    results.push_back(
-        compare_output("dattn_mask", args.dattn_mask, dattn_mask.view, naive.dattn_mask));
-  return results;
+std::vector<OutputResult> compare_backward(const fa3_backward_args& args) {
+  return compare(args, fa3_backward, naive_backward);
 }
 
 std::string to_text(const OutputResult& r) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tools/verify/axis.h"
+#include "tools/verify/fields.h"
 #include "tools/verify/problem.h"
 
 namespace fa3::verify {
@@ -96,6 +97,7 @@ std::string replay_command(const Config& c, const std::string& backend) {
        fmt::format("--attn-mask {}", by_name ? dtype_text(c.attn_mask) : "input"));
   flag(c.mask_dims != d.mask_dims, fmt::format("--mask-dims '{}'", c.mask_dims));
   flag(c.dattn_mask, "--dattn-mask");
+  for (const std::string& name : c.with) flag(true, "--with " + name);
   flag(c.top_left, "--top-left");
   flag(!c.lse && !c.backward, "--no-lse");
   flag(c.dlse, "--dlse");
@@ -192,6 +194,36 @@ std::vector<int64_t> mask_shape(const Config& c, int64_t max_seqlen_kv) {
 
 namespace {
 
+// A size of the problem by its name in a shape; −1 = it is none.
+int64_t extent_of(const Config& c, const std::string& dim) {
+  const std::pair<const char*, int64_t> extents[] = {
+      {"batch", batch_of(c)},          {"heads_q", c.heads_q},
+      {"heads_kv", c.heads_kv},        {"head_dim_qk", c.head_dim_qk},
+      {"head_dim_v", c.head_dim_v},    {"seqlen_q", axis_q(c).rows()},
+      {"total_q", axis_q(c).rows()},   {"seqlen_kv", axis_kv(c).rows()},
+      {"total_kv", axis_kv(c).rows()},
+  };
+  for (const auto& [name, extent] : extents)
+    if (dim == name) return extent;
+  return -1;
+}
+
+bool may_be_drawn(const Config& c, const fa3_field& f) {
+  return f.role == FA3_FIELD_OPTIONAL_INPUT && f.dtype == FA3_F32 && f.of == nullptr &&
+         !shape_of_field(c, f).empty();
+}
+
+std::string contradiction_of_with(const Config& c) {
+  if (c.with.empty()) return "";
+  std::vector<std::string> names;
+  for (const fa3_field& f : fields(c.backward ? FA3_OP_BACKWARD : FA3_OP_FORWARD))
+    if (may_be_drawn(c, f)) names.push_back(f.name);
+  for (const std::string& name : c.with)
+    if (std::find(names.begin(), names.end(), name) == names.end())
+      return fmt::format("with has {}, need some of {}", name, fmt::join(names, ", "));
+  return "";
+}
+
 std::string contradiction_of_mask(const Config& c) {
   if (c.attn_mask != 0 && c.attn_mask != FA3_BOOL && c.attn_mask != FA3_F32 &&
       (c.attn_mask != c.dtype || is_8_bit(c.dtype)))
@@ -206,6 +238,17 @@ std::string contradiction_of_mask(const Config& c) {
 
 }  // namespace
 
+std::vector<int64_t> shape_of_field(const Config& c, const fa3_field& field) {
+  const std::string varlen = field.varlen_shape == nullptr ? "" : field.varlen_shape;
+  const bool of_keys = varlen.find("total_kv") != std::string::npos;
+  std::vector<int64_t> shape;
+  for (const std::string& dim : dims_of(field, of_keys ? is_varlen_kv(c) : is_varlen_q(c))) {
+    shape.push_back(extent_of(c, dim));
+    if (shape.back() < 0) return {};
+  }
+  return shape;
+}
+
 std::string contradiction(const Config& c) {
   const int64_t batch = batch_of(c);
   const auto wrong_count = [&](const std::vector<int64_t>& values) {
@@ -213,6 +256,7 @@ std::string contradiction(const Config& c) {
   };
   if (const std::string why = contradiction_of_types(c); !why.empty()) return why;
   if (const std::string why = contradiction_of_mask(c); !why.empty()) return why;
+  if (const std::string why = contradiction_of_with(c); !why.empty()) return why;
   for (const auto& [name, values] :
        {std::pair("varlen-kv", &c.varlen_kv), std::pair("seqused-q", &c.seqused_q),
         std::pair("seqused-kv", &c.seqused_kv)})

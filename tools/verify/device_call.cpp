@@ -6,9 +6,9 @@
 
 #include <cstdint>
 #include <cstring>
-#include <type_traits>
 #include <utility>
 
+#include "tools/verify/fields.h"
 #include "tools/verify/tensor.h"
 
 namespace fa3::verify {
@@ -87,9 +87,9 @@ bool DeviceTensor::changed() const {
   return bytes != image();
 }
 
-void DeviceTensors::copy(Gpu& gpu, const char* name, fa3_tensor& t, bool output) {
+void DeviceTensors::copy(Gpu& gpu, const fa3_field& field, fa3_tensor& t) {
   if (t.rank == 0) return;
-  entries_.push_back({name, output, DeviceTensor(gpu, t)});
+  entries_.push_back({field.name, is_output(field), DeviceTensor(gpu, t)});
   t = entries_.back().tensor.view();
 }
 
@@ -114,57 +114,7 @@ std::string DeviceTensors::damage() const {
 
 template <class Args>
 DeviceCall<Args>::DeviceCall(Gpu& gpu, const Args& host) : DeviceTensors(&args_), args_(host) {
-  copy_all(gpu);
-}
-
-template <>
-void DeviceCall<fa3_quantize_args>::copy_all(Gpu& gpu) {
-  copy(gpu, "x", args_.x);
-  copy(gpu, "cu_seqlens", args_.cu_seqlens);
-  copy(gpu, "seqused", args_.seqused);
-  copy(gpu, "rotary_cos", args_.rotary_cos);
-  copy(gpu, "rotary_sin", args_.rotary_sin);
-  copy(gpu, "rotary_position", args_.rotary_position);
-  copy(gpu, "codes", args_.codes, true);
-  copy(gpu, "scale", args_.scale, true);
-  copy(gpu, "offset", args_.offset, true);
-  copy(gpu, "v_image", args_.v_image, true);
-}
-
-template <class Args>
-void DeviceCall<Args>::copy_all(Gpu& gpu) {
-  const auto copied = [&](const char* name, fa3_tensor& t, bool output = false) {
-    copy(gpu, name, t, output);
-  };
-  copied("q", args_.q);
-  copied("k", args_.k);
-  copied("v", args_.v);
-  copied("cu_seqlens_q", args_.cu_seqlens_q);
-  copied("cu_seqlens_kv", args_.cu_seqlens_kv);
-  copied("seqused_q", args_.seqused_q);
-  copied("seqused_kv", args_.seqused_kv);
-  copied("alibi_slopes", args_.alibi_slopes);
-  copied("sequence_ids_q", args_.sequence_ids_q);
-  copied("sequence_ids_kv", args_.sequence_ids_kv);
-  copied("attn_mask", args_.attn_mask);
-  constexpr bool kForward = std::is_same_v<Args, fa3_forward_args>;
-  copied("o", args_.o, kForward);
-  copied("lse", args_.lse, kForward);
-  if constexpr (kForward) {
-    copied("q_scale", args_.q_scale);
-    copied("k_scale", args_.k_scale);
-    copied("v_scale", args_.v_scale);
-    copied("k_offset", args_.k_offset);
-    copied("v_offset", args_.v_offset);
-    copied("v_image", args_.v_image);
-  } else {
-    copied("dout", args_.dout);
-    copied("dlse", args_.dlse);
-    copied("dq", args_.dq, true);
-    copied("dk", args_.dk, true);
-    copied("dv", args_.dv, true);
-    copied("dattn_mask", args_.dattn_mask, true);
-  }
+  for_each_tensor(args_, [&](const fa3_field& f, fa3_tensor& t) { copy(gpu, f, t); });
 }
 
 template class DeviceCall<fa3_forward_args>;

@@ -52,7 +52,7 @@ class DeviceTensors {
   explicit DeviceTensors(const void* call_args) : call_args_(call_args) {}
 
   // Copies a tensor that is there, and makes it a view of the copy.
-  void copy(Gpu& gpu, const char* name, fa3_tensor& t, bool output = false);
+  void copy(Gpu& gpu, const fa3_field& field, fa3_tensor& t);
 
  private:
   struct Entry {
@@ -74,8 +74,6 @@ class DeviceCall : public DeviceTensors {
   const Args& args() const { return args_; }
 
  private:
-  void copy_all(Gpu& gpu);
-
   Args args_;
 };
 

@@ -31,6 +31,8 @@
 // these errors.
 #pragma once
 
+#include <string>
+
 #include "fa3/fa3.h"
 #include "tools/verify/tensor.h"
 
@@ -44,10 +46,16 @@ struct Estimate {
 
 struct NaiveForward {
   Estimate o, lse;
+
+  const Estimate& of(const std::string& output) const { return output == "o" ? o : lse; }
 };
 struct NaiveBackward {
   Estimate dq, dk, dv;
   Estimate dattn_mask;  // {} = not asked for
+
+  const Estimate& of(const std::string& output) const {
+    return output == "dq" ? dq : output == "dk" ? dk : output == "dv" ? dv : dattn_mask;
+  }
 };
 
 // args as for fa3_forward and fa3_backward, valid; outputs in them are not touched.

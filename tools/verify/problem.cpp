@@ -6,9 +6,11 @@
 #include <cmath>
 #include <limits>
 #include <stdexcept>
+#include <utility>
 
 #include "tools/verify/axis.h"
 #include "tools/verify/coded.h"
+#include "tools/verify/fields.h"
 
 namespace fa3::verify {
 namespace {
@@ -261,37 +263,62 @@ Tensors make_tensors(const Config& c) {
     if (c.seed % 2 == 1)
       expand(c, mask_shape(full, max_seqlen(c, axis_kv(c)))[3], &t.attn_mask.view);
   }
+  for (const std::string& name : c.with) {
+    const auto& all = fields(c.backward ? FA3_OP_BACKWARD : FA3_OP_FORWARD);
+    const fa3_field* const field = find_field(c.backward ? FA3_OP_BACKWARD : FA3_OP_FORWARD, name);
+    Tensor& tensor = t.with[name] = make_tensor(FA3_F32, shape_of_field(c, *field), {{}, padding});
+    Random random(~(c.seed * 64 + static_cast<uint64_t>(field - all.data())));
+    generate(tensor.view, [&] { return random.normal(); });
+  }
   return t;
+}
+
+const Tensor* Tensors::find(const std::string& name) const {
+  if (const auto drawn = with.find(name); drawn != with.end()) return &drawn->second;
+  constexpr std::pair<const char*, Tensor Tensors::*> kMembers[] = {
+      {"q", &Tensors::q},
+      {"k", &Tensors::k},
+      {"v", &Tensors::v},
+      {"o", &Tensors::o},
+      {"lse", &Tensors::lse},
+      {"dout", &Tensors::dout},
+      {"dlse", &Tensors::dlse},
+      {"dq", &Tensors::dq},
+      {"dk", &Tensors::dk},
+      {"dv", &Tensors::dv},
+      {"q_scale", &Tensors::q_scale},
+      {"k_scale", &Tensors::k_scale},
+      {"v_scale", &Tensors::v_scale},
+      {"k_offset", &Tensors::k_offset},
+      {"v_offset", &Tensors::v_offset},
+      {"cu_seqlens_q", &Tensors::cu_seqlens_q},
+      {"cu_seqlens_kv", &Tensors::cu_seqlens_kv},
+      {"seqused_q", &Tensors::seqused_q},
+      {"seqused_kv", &Tensors::seqused_kv},
+      {"alibi_slopes", &Tensors::alibi_slopes},
+      {"sequence_ids_q", &Tensors::sequence_ids_q},
+      {"sequence_ids_kv", &Tensors::sequence_ids_kv},
+      {"attn_mask", &Tensors::attn_mask},
+      {"dattn_mask", &Tensors::dattn_mask},
+  };
+  for (const auto& [member, tensor] : kMembers)
+    if (name == member) return &(this->*tensor);
+  return nullptr;
 }
 
 namespace {
 
-// The fields that both argument structs have.
+// The fields that both argument structs have, and every tensor.
 template <class Args>
 Args common_args(const Config& c, const Tensors& t) {
   Args args{};
   args.struct_size = sizeof(Args);
-  args.q = t.q.view;
-  args.k = t.k.view;
-  args.v = t.v.view;
-  args.o = t.o.view;
-  args.lse = t.lse.view;
-  args.cu_seqlens_q = t.cu_seqlens_q.view;
-  args.cu_seqlens_kv = t.cu_seqlens_kv.view;
-  args.seqused_q = t.seqused_q.view;
-  args.seqused_kv = t.seqused_kv.view;
-  args.alibi_slopes = t.alibi_slopes.view;
-  args.sequence_ids_q = t.sequence_ids_q.view;
-  args.sequence_ids_kv = t.sequence_ids_kv.view;
+  for_each_tensor(args, [&](const fa3_field& f, fa3_tensor& view) {
+    if (const Tensor* const tensor = t.find(f.name)) view = tensor->view;
+  });
   args.max_seqlen_q = max_seqlen(c, axis_q(c));
   args.max_seqlen_kv = max_seqlen(c, axis_kv(c));
-  args.mask = c.mask;
-  args.left = c.left;
-  args.right = c.right;
-  args.softmax_scale = c.softmax_scale;
-  args.softcap = c.softcap;
-  args.attn_mask = t.attn_mask.view;
-  args.mask_alignment = c.top_left ? FA3_ALIGN_TOP_LEFT : FA3_ALIGN_BOTTOM_RIGHT;
+  set_scalars(c, args);
   return args;
 }
 
@@ -299,11 +326,6 @@ Args common_args(const Config& c, const Tensors& t) {
 
 fa3_forward_args forward_args(const Config& c, const Tensors& t) {
   auto args = common_args<fa3_forward_args>(c, t);
-  args.q_scale = t.q_scale.view;
-  args.k_scale = t.k_scale.view;
-  args.v_scale = t.v_scale.view;
-  args.k_offset = t.k_offset.view;
-  args.v_offset = t.v_offset.view;
   if (t.q_scale.storage) args.q_block = scale_block(scales_of(c, Operand::kQ));
   if (t.k_scale.storage) args.k_block = scale_block(scales_of(c, Operand::kK));
   if (t.v_scale.storage) args.v_block = scale_block(scales_of(c, Operand::kV));
@@ -312,13 +334,7 @@ fa3_forward_args forward_args(const Config& c, const Tensors& t) {
 
 fa3_backward_args backward_args(const Config& c, const Tensors& t) {
   auto args = common_args<fa3_backward_args>(c, t);
-  args.dout = t.dout.view;
-  args.dlse = t.dlse.view;
-  args.dq = t.dq.view;
-  args.dk = t.dk.view;
-  args.dv = t.dv.view;
   args.deterministic = c.deterministic;
-  args.dattn_mask = t.dattn_mask.view;
   return args;
 }
 

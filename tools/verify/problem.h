@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -72,7 +74,10 @@ struct Config {
   // --mask-dims: the dimensions of batch, heads, queries and keys in which its values differ; odd
   // seeds expand it in the others (stride 0), even ones give extent 1.
   std::string mask_dims = "bhqk";
-  bool dattn_mask = false;     // --dattn-mask: backward with the gradient of attn_mask
+  bool dattn_mask = false;  // --dattn-mask: backward with the gradient of attn_mask
+  // --with NAME …: optional inputs of F32 by the names of their fields, of normal values and in the
+  // shape that the library publishes.
+  std::vector<std::string> with{};
   bool top_left = false;       // --top-left: positions from the first query and key
   bool lse = true;             // --no-lse: forward without LSE
   bool dlse = false;           // --dlse: backward with a gradient of LSE
@@ -93,6 +98,9 @@ std::string contradiction(const Config& config);
 // The extents of attn_mask: 1 where its values do not differ. {} = none. max_seqlen_kv: as for
 // scale_shape.
 std::vector<int64_t> mask_shape(const Config& config, int64_t max_seqlen_kv);
+
+// The extents of a tensor whose shape is made of the sizes of a problem; {} = of others too.
+std::vector<int64_t> shape_of_field(const Config& config, const fa3_field& field);
 
 int32_t dtype_of_v(const Config& config);
 int32_t dtype_of_out(const Config& config);
@@ -118,6 +126,10 @@ struct Tensors {
   Tensor cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv;
   Tensor alibi_slopes, sequence_ids_q, sequence_ids_kv;
   Tensor attn_mask, dattn_mask;
+  std::map<std::string, Tensor, std::less<>> with;  // Config::with
+
+  // By the name of its field; nullptr = there is none.
+  const Tensor* find(const std::string& name) const;
 };
 
 // Throws std::invalid_argument with contradiction(config) unless that is "".
@@ -125,6 +137,17 @@ Tensors make_tensors(const Config& config);
 
 fa3_forward_args forward_args(const Config& config, const Tensors& tensors);
 fa3_backward_args backward_args(const Config& config, const Tensors& tensors);
+
+// The scalars of either struct but for the bounds of lengths.
+template <class Args>
+void set_scalars(const Config& c, Args& args) {
+  args.mask = c.mask;
+  args.left = c.left;
+  args.right = c.right;
+  args.softmax_scale = c.softmax_scale;
+  args.softcap = c.softcap;
+  args.mask_alignment = c.top_left ? FA3_ALIGN_TOP_LEFT : FA3_ALIGN_BOTTOM_RIGHT;
+}
 
 // Normal deviates, the same on every machine.
 class Random {

@@ -11,15 +11,17 @@ from .._plan import BACKWARD, FORWARD
 from .fitting import fit, fit_mask, in_blocks
 from .run import execute
 
-# What all operators take behind q, k and v. scale, cap, longest_q and longest_kv are softmax_scale,
-# softcap, max_seqlen_q and max_seqlen_kv that are tensors of one element: an operator reads them
-# when it runs, where a compiler would have to know the number. They count where the number is
-# absent (softcap: 0).
-LENGTHS = (
-    "Tensor? cu_seqlens_q, Tensor? cu_seqlens_kv, Tensor? seqused_q, Tensor? seqused_kv, "
-    "Tensor? alibi_slopes, Tensor? sequence_ids_q, Tensor? sequence_ids_kv, Tensor? attn_mask, "
-    "Tensor? scale, Tensor? cap, Tensor? longest_q, Tensor? longest_kv, "
-    "SymInt? max_seqlen_q, SymInt? max_seqlen_kv, bool causal, SymInt? left, SymInt? right, "
+# What all operators take behind q, k and v: first tensors that are fields of the library, the mask
+# last. scale, cap, longest_q and longest_kv are softmax_scale, softcap, max_seqlen_q and
+# max_seqlen_kv that are tensors of one element: an operator reads them when it runs, where a
+# compiler would have to know the number. They count where the number is absent (softcap: 0).
+_FIELDS = (
+    "cu_seqlens_q", "cu_seqlens_kv", "seqused_q", "seqused_kv", "alibi_slopes", "sequence_ids_q",
+    "sequence_ids_kv", "attn_mask",
+)  # fmt: skip
+_TENSORS = (*_FIELDS, "scale", "cap", "longest_q", "longest_kv")
+LENGTHS = ", ".join(f"Tensor? {name}" for name in _TENSORS) + (
+    ", SymInt? max_seqlen_q, SymInt? max_seqlen_kv, bool causal, SymInt? left, SymInt? right, "
     "bool top_left, Scalar? softmax_scale, Scalar softcap, bool deterministic"
 )
 library = torch.library.Library("fa3", "DEF")
@@ -33,11 +35,7 @@ library.define(
     "-> (Tensor, Tensor, Tensor, Tensor, Tensor)"
 )
 
-# Those of LENGTHS, `rest` below, which begins with tensors; the first eight are fields.
-_FIELDS = (
-    "cu_seqlens_q", "cu_seqlens_kv", "seqused_q", "seqused_kv", "alibi_slopes", "sequence_ids_q",
-    "sequence_ids_kv", "attn_mask",
-)  # fmt: skip
+# Places in LENGTHS, `rest` below.
 MASK, SCALE = len(_FIELDS) - 1, len(_FIELDS)
 READ = slice(SCALE, SCALE + 4)  # scale, cap, longest_q, longest_kv
 TENSORS = slice(0, READ.stop)

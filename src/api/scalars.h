@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// scalars.h — every field of the argument structs that is no tensor, declared once: what reads
+// arguments, compares them and publishes fields loops over this table.
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+#include "api/args.h"
+#include "core/tensors.h"
+
+namespace fa3 {
+
+struct ScalarRow {
+  const char* name;  // as the field of the C structs
+  fa3_field_kind kind;
+  std::array<size_t, kOpCount> at;  // of that field in the operation's struct
+  size_t in_args;                   // of the member of Args; reserved fields have none
+  const char* help;                 // what it is, in one line
+};
+
+// clang-format off
+#define FA3_BOTH(field, kind, member, help)                                                     \
+  {#field, FA3_FIELD_##kind,                                                                    \
+   {offsetof(fa3_forward_args, field), offsetof(fa3_backward_args, field), kNoField}, member, help}
+#define FA3_FORWARD(field, kind, member, help)                                                  \
+  {#field, FA3_FIELD_##kind, {offsetof(fa3_forward_args, field), kNoField, kNoField}, member, help}
+#define FA3_BACKWARD(field, kind, member, help)                                                 \
+  {#field, FA3_FIELD_##kind, {kNoField, offsetof(fa3_backward_args, field), kNoField}, member, help}
+#define FA3_QUANTIZE(field, kind, member, help)                                                 \
+  {#field, FA3_FIELD_##kind, {kNoField, kNoField, offsetof(fa3_quantize_args, field)}, member, help}
+#define FA3_MEMBER(member) offsetof(Args, member)
+inline constexpr ScalarRow kScalars[] = {
+  FA3_BOTH(max_seqlen_q,  I64, FA3_MEMBER(max_seqlen_q),
+           "Upper bound of the lengths of varlen query sequences; 0 = all rows"),
+  FA3_BOTH(max_seqlen_kv, I64, FA3_MEMBER(max_seqlen_kv),
+           "Upper bound of the lengths of varlen key sequences; 0 = all rows"),
+  FA3_BOTH(mask,          I32, FA3_MEMBER(mask),           "fa3_mask: full, causal or window"),
+  FA3_BOTH(reserved,      RESERVED, kNoField,              "Must be 0"),
+  FA3_BOTH(left,          I64, FA3_MEMBER(left),
+           "Keys that a window shows before the diagonal, -1 = all"),
+  FA3_BOTH(right,         I64, FA3_MEMBER(right),
+           "Keys that a window shows after the diagonal, -1 = all"),
+  FA3_BOTH(softmax_scale, F64, FA3_MEMBER(softmax_scale),
+           "Scale of the scores; 0 = 1/sqrt(head_dim_qk)"),
+  FA3_BOTH(softcap,       F64, FA3_MEMBER(softcap),
+           "Scores become softcap*tanh(score/softcap); 0 = off"),
+  FA3_FORWARD(q_block, BLOCK, FA3_MEMBER(scale_block),     "Rows and columns that share a q_scale"),
+  FA3_FORWARD(k_block, BLOCK, FA3_MEMBER(scale_block) + sizeof(fa3_scale_block),
+              "Rows and columns that share a k_scale"),
+  FA3_FORWARD(v_block, BLOCK, FA3_MEMBER(scale_block) + 2 * sizeof(fa3_scale_block),
+              "Rows and columns that share a v_scale"),
+  FA3_FORWARD(precision, I32, FA3_MEMBER(precision),
+              "fa3_precision: the bits in which tensors of 16 bits are computed"),
+  FA3_FORWARD(precision_reserved, RESERVED, kNoField,      "Must be 0"),
+  FA3_FORWARD(precision_seed, U64, FA3_MEMBER(seed),       "Seed of the signs of a precision"),
+  FA3_FORWARD(v_image_layout, I32, FA3_MEMBER(v_image_layout),
+              "fa3_v_image_layout: the order of bytes of v_image"),
+  FA3_FORWARD(v_image_reserved, RESERVED, kNoField,        "Must be 0"),
+  FA3_BACKWARD(deterministic, I32, FA3_MEMBER(deterministic),
+               "1 = bitwise the same gradients in every run"),
+  FA3_BACKWARD(deterministic_reserved, RESERVED, kNoField, "Must be 0"),
+  FA3_BOTH(mask_alignment, I32, FA3_MEMBER(mask_alignment),
+           "fa3_mask_alignment: the corner that positions of queries count from"),
+  FA3_BOTH(mask_alignment_reserved, RESERVED, kNoField,    "Must be 0"),
+  FA3_QUANTIZE(max_seqlen, I64, FA3_MEMBER(max_seqlen_q),
+               "Upper bound of the lengths of varlen sequences; 0 = all rows"),
+  FA3_QUANTIZE(block, BLOCK, FA3_MEMBER(scale_block),      "Rows and columns that share a scale"),
+  FA3_QUANTIZE(rotary_layout, I32, FA3_MEMBER(rotary_layout),
+               "fa3_rotary_layout: the columns that rotary embedding pairs"),
+  FA3_QUANTIZE(hadamard, I32, FA3_MEMBER(hadamard),
+               "Columns that a Hadamard transform mixes; 0 = off"),
+  FA3_QUANTIZE(seed, U64, FA3_MEMBER(seed),                "Seed of the signs before it"),
+  FA3_QUANTIZE(v_image_layout, I32, FA3_MEMBER(v_image_layout),
+               "fa3_v_image_layout: the order of bytes of v_image"),
+  FA3_QUANTIZE(v_image_reserved, RESERVED, kNoField,       "Must be 0"),
+};
+#undef FA3_MEMBER
+#undef FA3_QUANTIZE
+#undef FA3_BACKWARD
+#undef FA3_FORWARD
+#undef FA3_BOTH
+// clang-format on
+
+// Bytes of a field.
+constexpr size_t bytes_of(fa3_field_kind kind) {
+  switch (kind) {
+    case FA3_FIELD_TENSOR:
+      return sizeof(fa3_tensor);
+    case FA3_FIELD_I32:
+    case FA3_FIELD_RESERVED:
+      return sizeof(int32_t);
+    case FA3_FIELD_I64:
+    case FA3_FIELD_U64:
+    case FA3_FIELD_F64:
+      return sizeof(int64_t);
+    case FA3_FIELD_BLOCK:
+      return sizeof(fa3_scale_block);
+  }
+  return 0;
+}
+
+}  // namespace fa3

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// fields.cpp — the library's fields, asked for once.
+#include "tools/verify/fields.h"
+
+#include <algorithm>
+#include <fa3/fa3.hpp>
+
+namespace fa3::verify {
+
+const std::vector<fa3_field>& fields(fa3_op op) {
+  static const std::vector<fa3_field> forward = fa3::fields(FA3_OP_FORWARD);
+  static const std::vector<fa3_field> backward = fa3::fields(FA3_OP_BACKWARD);
+  static const std::vector<fa3_field> quantize = fa3::fields(FA3_OP_QUANTIZE);
+  return op == FA3_OP_FORWARD ? forward : op == FA3_OP_BACKWARD ? backward : quantize;
+}
+
+const fa3_field* find_field(fa3_op op, const std::string& name) {
+  for (const fa3_field& f : fields(op))
+    if (name == f.name) return &f;
+  return nullptr;
+}
+
+size_t bytes_of(const fa3_field& f) {
+  switch (f.kind) {
+    case FA3_FIELD_TENSOR:
+      return sizeof(fa3_tensor);
+    case FA3_FIELD_I32:
+    case FA3_FIELD_RESERVED:
+      return sizeof(int32_t);
+    case FA3_FIELD_BLOCK:
+      return sizeof(fa3_scale_block);
+    default:
+      return sizeof(int64_t);
+  }
+}
+
+std::vector<std::string> dims_of(const fa3_field& f, bool varlen) {
+  // "(batch, heads_q, seqlen_q)"
+  const std::string text = varlen && f.varlen_shape != nullptr ? f.varlen_shape : f.shape;
+  std::vector<std::string> dims;
+  for (size_t begin = 1; begin < text.size();) {
+    const size_t end = std::min(text.find(", ", begin), text.size() - 1);
+    dims.push_back(text.substr(begin, end - begin));
+    begin = end + 2;
+  }
+  return dims;
+}
+
+bool has_rows_of_heads(const fa3_field& f) {
+  if (!is_tensor(f)) return false;
+  const std::vector<std::string> dims = dims_of(f, false);
+  return dims.size() == 4 && dims[2].starts_with("heads");
+}
+
+bool has_pairs(const fa3_field& f) {
+  if (!is_tensor(f)) return false;
+  const std::vector<std::string> dims = dims_of(f, false);
+  return dims.size() == 4 && dims[2] == "seqlen_q" && dims[3] == "seqlen_kv";
+}
+
+}  // namespace fa3::verify
