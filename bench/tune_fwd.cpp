@@ -29,7 +29,7 @@
 #include "core/dtype.h"
 #include "fwd_case.h"
 #include "gpu_meta.h"
-#include "plan/sm90/fwd_plan.h"
+#include "plan/sm90/fwd/plan.h"
 #include "tools/measure/turns.h"
 
 namespace fa3::sm90 {

@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "plan/plan.h"
-#include "plan/sm90/bwd_configs.h"
-#include "plan/sm90/fwd_kernels.h"
+#include "plan/sm90/bwd/configs.h"
+#include "plan/sm90/fwd/kernels.h"
+#include "plan/sm90/fwd/v_image_plan.h"
 #include "plan/sm90/roofline.h"
-#include "plan/sm90/v_image_plan.h"
 
 namespace fa3 {
 namespace {

@@ -23,7 +23,7 @@ std::vector<NamedProgram> known_programs(std::span<const NamedProgram> samples);
 
 // Those that a name or a prefix of it selects: "all", "samples…", "quantize…", "score_offset…",
 // "mask_bits…", "mask_image…", "bwd…", with a slash also with terms of scores, "fwd…"
-// (plan/sm90/fwd_kernels.h).
+// (plan/sm90/fwd/kernels.h).
 // INVALID_ARGUMENT for a name that selects none.
 Result<std::vector<NamedProgram>> programs_named(std::string_view name,
                                                  std::span<const NamedProgram> samples);

@@ -30,7 +30,7 @@ struct DeviceInfo {
   int sm = 0;               // of a GPU, or of the simulated one: 10 · compute capability, e.g. 90
   int multiprocessors = 0;  // likewise
   // Only kernels that were compiled ahead are available, not every variant
-  // (plan/sm90/fwd_variants.h).
+  // (plan/sm90/fwd/variants.h).
   bool compiled_ahead = false;
   int64_t l1_bytes = 0;  // 0 = unknown
   int64_t l2_bytes = 0;  // of a GPU: in all

@@ -6,7 +6,7 @@
 #include "core/json.h"
 #include "plan/cpu/cpu_explain.h"
 #include "plan/figures.h"
-#include "plan/sm90/fwd_explain.h"
+#include "plan/sm90/fwd/explain.h"
 #include "plan/work.h"
 
 namespace fa3 {

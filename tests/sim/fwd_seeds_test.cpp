@@ -10,8 +10,8 @@
 #include "backend/launch/launch.h"
 #include "backend/sim/runtime.h"
 #include "core/tuning.h"
-#include "plan/sm90/fwd_configs.h"
-#include "plan/sm90/fwd_variants.h"
+#include "plan/sm90/fwd/configs.h"
+#include "plan/sm90/fwd/variants.h"
 #include "sim/kit.h"
 #include "tests/kit/thorough.h"
 

@@ -7,8 +7,8 @@
 #include <set>
 
 #include "core/dtype.h"
-#include "plan/sm90/bwd_configs.h"
-#include "plan/sm90/bwd_plan.h"
+#include "plan/sm90/bwd/configs.h"
+#include "plan/sm90/bwd/plan.h"
 #include "tests/unit/fwd_plan_kit.h"
 #include "tests/unit/golden_kit.h"
 

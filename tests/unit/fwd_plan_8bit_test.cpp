@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "plan/sm90/fwd_configs.h"
-#include "plan/sm90/fwd_plan.h"
+#include "plan/sm90/fwd/configs.h"
+#include "plan/sm90/fwd/plan.h"
 #include "tests/unit/fwd_plan_kit.h"
 
 namespace fa3::sm90 {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // fwd_plan_test.cpp — what the forward kernel of Hopper declines and with which message, which row
 // of its table a problem gets, and masks reduced to the simplest form.
-#include "plan/sm90/fwd_plan.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,8 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "plan/sm90/fwd_configs.h"
-#include "plan/sm90/fwd_rows.h"
+#include "plan/sm90/fwd/configs.h"
+#include "plan/sm90/fwd/plan.h"
+#include "plan/sm90/fwd/rows.h"
 #include "plan/sm90/tensor_limits.h"
 #include "tests/unit/fwd_plan_kit.h"
 

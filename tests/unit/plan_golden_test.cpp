@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "core/dtype.h"
-#include "plan/sm90/fwd_configs.h"
-#include "plan/sm90/fwd_names.h"
-#include "plan/sm90/fwd_plan.h"
+#include "plan/sm90/fwd/configs.h"
+#include "plan/sm90/fwd/names.h"
+#include "plan/sm90/fwd/plan.h"
 #include "tests/unit/fwd_plan_kit.h"
 #include "tests/unit/golden_kit.h"
 

@@ -14,7 +14,7 @@
 #include "core/span.h"
 #include "core/tuning.h"
 #include "plan/explain.h"
-#include "plan/sm90/fwd_kernels.h"
+#include "plan/sm90/fwd/kernels.h"
 
 namespace fa3::cuda {
 namespace {

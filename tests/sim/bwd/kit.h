@@ -10,8 +10,8 @@
 #include "device/sm90/bwd/dq.cuh"
 #include "device/sm90/bwd/mask_gradient.cuh"
 #include "device/sm90/mask/mask_image.cuh"
-#include "plan/sm90/bwd_configs.h"
-#include "plan/sm90/bwd_plan.h"
+#include "plan/sm90/bwd/configs.h"
+#include "plan/sm90/bwd/plan.h"
 #include "sim/kernel_run.h"
 
 namespace fa3::sim {

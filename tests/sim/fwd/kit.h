@@ -10,8 +10,8 @@
 #include "device/sm90/fwd/fwd.cuh"
 #include "device/sm90/fwd/v_image.cuh"
 #include "device/sm90/mask/mask_bits.cuh"
-#include "plan/sm90/fwd_configs.h"
-#include "plan/sm90/mask_bits_plan.h"
+#include "plan/sm90/fwd/configs.h"
+#include "plan/sm90/mask/bits_plan.h"
 #include "sim/kernel_run.h"
 
 namespace fa3::sim {

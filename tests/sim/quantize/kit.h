@@ -10,7 +10,7 @@
 #include "device/sm90/quantize/maxima.cuh"
 #include "device/sm90/quantize/means.cuh"
 #include "device/sm90/quantize/rotated.cuh"
-#include "plan/sm90/quantize_plan.h"
+#include "plan/sm90/quantize/plan.h"
 #include "sim/kernel_run.h"
 
 namespace fa3::sim {

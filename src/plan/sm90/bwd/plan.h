@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// plan.h — the backward on Hopper: a kernel before and one behind the main one take rows of
+// queries, the main one tiles of keys. Deterministic, one more before them takes rows of keys; for
+// dattn_mask one more takes its tiles.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/device.h"
+#include "core/json.h"
+#include "core/problem.h"
+#include "core/status.h"
+#include "device/sm90/bwd/config.h"
+#include "plan/sm90/mask/bits_plan.h"
+#include "plan/sm90/mask/image_plan.h"
+#include "plan/work.h"
+#include "runtime/program.h"
+
+namespace fa3::sm90 {
+
+enum class BwdPass { kBound, kDelta, kMain, kDq, kMaskGradient };  // kBound: deterministic
+const char* word(BwdPass pass);
+
+// One of the kernels.
+struct BwdPlan {
+  BwdPass pass = BwdPass::kMain;
+  const char* row = "";  // of bwd/configs.h
+  bool tuned = false;    // a tuning names the row; else why its row was not taken, or ""
+  std::string declined;
+  BwdConfig config;
+  BwdConfig gradient;  // of dattn_mask's kernel
+  uint32_t grid[3] = {1, 1, 1};
+  uint32_t section_log2 = 0;  // of the KV heads of a section (device/sm90/bwd/work.h)
+  // Of the workspace, which the kernels share: LSE, δ …, dQ's sums, the bits beside them, bounds,
+  // what counts sums that are 0, and what stands for attn_mask.
+  int64_t tiles = 0;       // of queries, of all heads and sequences
+  bool sums_dq = true;     // else nobody wants dQ
+  bool stores_dq = false;  // a head has one KV tile, which visits all Q tiles
+  int64_t heads = 0;       // of keys, of all sequences
+  // From that of a CTA to that whose sums it sets to 0 (dq_zeros.h); 0: bwd_delta sets all.
+  int64_t zero_ahead = 0;
+  int64_t first_sequence = 0, sequences = 0;  // of this launch
+  int64_t bound_entries = 0;                  // of a KV head of a sequence
+  int64_t bounds = 0;                         // of all
+  MaskShape mask;                             // with attn_mask of bool
+  MaskImageShape image;                       // with one that is added
+
+  size_t stats_bytes() const;
+  size_t sums_bytes() const;
+  size_t flags_bytes() const;
+  size_t bounds_bytes() const;
+  size_t zero_counts_bytes() const;
+  size_t coarse_rows_bytes() const;  // what CoarseRowArgs points to
+  size_t coarse_at() const;
+  size_t mask_at() const;
+};
+
+// In the order of their launches. UNSUPPORTED with the reason for what they do not do.
+Result<std::vector<BwdPlan>> make_bwd_plans(const Problem& problem, const DeviceInfo& device);
+// The same of a configuration that fits the problem, and of that of dattn_mask's kernel.
+Result<std::vector<BwdPlan>> bwd_plans_of(const BwdConfig& config, const BwdConfig& gradient,
+                                          const Problem& problem, const DeviceInfo& device);
+
+// The rows of the table but `used`, in their order.
+struct RejectedBwdRow {
+  const char* name;
+  std::string why;
+};
+std::vector<RejectedBwdRow> rejected_bwd_rows(const Problem& problem, std::string_view used);
+
+// The kernels that make dattn_mask beside a main kernel: of its head dims and of fewer columns.
+std::vector<BwdConfig> mask_gradients_of(const BwdConfig& main);
+
+// Tiles of queries of one head: of all sequences, as BwdTiles counts them.
+int64_t bwd_q_tiles(const Problem& problem, int tile_q);
+
+// What a step of a plan (plan/plan.h) needs from a kernel.
+Program program_of(const BwdPlan& plan);
+LaunchShape shape_of(const BwdPlan& plan);
+size_t workspace_bytes(const BwdPlan& plan);
+inline size_t zeroed_bytes(const BwdPlan&) { return 0; }
+std::string name_of(const BwdPlan& plan);
+std::string head_dims_text(const BwdPlan& plan);
+inline std::optional<BwdPlan> wider(const BwdPlan&) { return std::nullopt; }
+inline bool tuned(const BwdPlan& plan) { return plan.tuned; }
+inline std::string declined(const BwdPlan& plan) { return plan.declined; }
+// bwd/explain.cpp: the row, the rejected rows and why, configuration, grid, workspace by its parts;
+// and what the roofline says.
+void describe(const BwdPlan& plan, const Problem& problem, Json& json);
+void describe_estimate(const BwdPlan& plan, const Problem& problem, const Work& work, Json& json);
+
+}  // namespace fa3::sm90
