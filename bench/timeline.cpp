@@ -64,8 +64,8 @@ class Logged {
     }
   }
 
-  void run(const std::vector<KernelStep>& steps) {
-    const Plan plan = plan_with(problem_, steps);
+  void run(const std::vector<Kernel>& kernels) {
+    const Plan plan = plan_with(problem_, kernels);
     if (workspace_ == nullptr && plan.workspace_bytes > 0)
       workspace_ = static_cast<std::byte*>(runtime_->allocate(plan.workspace_bytes, "workspace"));
     check(launch(plan, *runtime_, {}, buffers_, workspace_));
@@ -99,7 +99,7 @@ void log_forward(const std::string& path, FwdStep step, int64_t kv_tiles) {
   FwdConfig config = plan.config;
   config.step = step;
   plan = with_config(plan, config, p, device.multiprocessors);
-  Logged(path, p).run({step_of(plan, 0)});
+  Logged(path, p).run({plan});
 }
 
 // The main kernel's launch has to be the latest, so dQ stays sums.
@@ -108,15 +108,16 @@ void log_backward(const std::string& path, int64_t q_tiles) {
   Problem p = problem_of(q_tiles * kTileQ, kTileKv);
   p.op = FA3_OP_BACKWARD;
   for (const TensorId id : {kDout, kDq, kDk, kDv}) p.layout[id] = p.layout[kQ];
-  Logged logged(path, p);
+  std::vector<Kernel> kernels;
   auto plans = make_bwd_plans(p, device_of_one_sm());
   check(plans.status());
   for (const BwdPlan& plan : plans.value()) {
     if (plan.pass == BwdPass::kMain &&
         (plan.config.tile_q != kTileQ || plan.config.tile_kv() != kTileKv))
       throw std::runtime_error("the backward's tiles are others than those that this log is of");
-    if (plan.pass != BwdPass::kDq) logged.run({step_of(plan, 0)});
+    if (plan.pass != BwdPass::kDq) kernels.push_back(plan);
   }
+  Logged(path, p).run(kernels);
 }
 
 }  // namespace

@@ -12,15 +12,12 @@ Result<Plan> GpuBackend::plan(const Problem& problem) const {
   plan.backend = device().backend;
   plan.threads = device().threads;
   plan.why = why();
-  return with_kernels(std::move(plan), device());
+  return planned(std::move(plan), device());
 }
 
-Result<Plan> GpuBackend::with_kernels(Plan plan, const DeviceInfo& on) {
+Result<Plan> GpuBackend::planned(Plan plan, const DeviceInfo& on) {
   FA3_TRY(KernelPlan kernels, plan_kernels(plan.problem, on));
-  plan.recipe = std::move(kernels.recipe);
-  plan.steps = std::move(kernels.steps);
-  plan.workspace_bytes = with_alignment(kernel_bytes(plan));
-  return plan;
+  return with_kernels(std::move(plan), std::move(kernels));
 }
 
 Status GpuBackend::check(const Plan& plan, const Buffers& buffers, void*) {

@@ -18,7 +18,7 @@ class GpuBackend : public Backend {
  protected:
   virtual std::string why() const = 0;  // this backend, in one sentence
   // The plan with the kernels for its problem on that device.
-  static Result<Plan> with_kernels(Plan plan, const DeviceInfo& on);
+  static Result<Plan> planned(Plan plan, const DeviceInfo& on);
 };
 
 }  // namespace fa3

@@ -24,7 +24,7 @@ Result<std::vector<NamedProgram>> forward(std::string_view name) {
       const sm90::VImageConfig image{c.turned_v(), c.ragged};
       const std::string own = sm90::v_image_name(image);
       if (images.insert(own).second)
-        programs.push_back({own, sm90::program_of(sm90::VImagePlan{image})});
+        programs.push_back({own, sm90::program_of(sm90::VImagePlan{{}, image})});
     }
     programs.push_back(
         {kernel.name, {sm90::fwd_header(c), sm90::fwd_expression(c, kernel.functors)}});

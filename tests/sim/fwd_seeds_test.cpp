@@ -92,9 +92,9 @@ TEST_P(SimFwdSeeds, EveryRow_SameBits) {
     Tuning tuning;
     tuning.rows[key_of(p)] = row.name;
     device.tuning = std::make_shared<Tuning>(tuning);
-    const auto kernels = plan_kernels(p, device);
+    auto kernels = plan_kernels(p, device);
     ASSERT_TRUE(kernels.ok()) << kernels.status().message;
-    const Plan launched = plan_with(p, kernels.value().steps);
+    const Plan launched = with_kernels({}, std::move(kernels).value());
     const auto& plan = std::get<FwdPlan>(launched.steps.back().kernel);
     ASSERT_STREQ(plan.row, row.name) << plan.declined;
     const size_t q_rows = p.heads_q * p.q.rows, kv_rows = p.heads_q * p.kv.rows,

@@ -71,7 +71,7 @@ Outcome run(FwdStep step, u64 seed, bool trace, bool stray_lse = false) {
   tensor(kO, "o", kQueries);
   std::vector<float> stray(kQueries);
   buffers.data[kLse] = stray_lse ? stray.data() : runtime.allocate(kQueries * sizeof(float), "lse");
-  Outcome out{launch(plan_with(p, {step_of(plan, 0)}), runtime, {}, buffers, nullptr), "",
+  Outcome out{launch(plan_with(p, {plan}), runtime, {}, buffers, nullptr), "",
               std::vector<u16>(kQueries * kD)};
   EXPECT_EQ(out.status.ok(), !stray_lse) << out.status.message;
   runtime.download(out.o.data(), buffers.data[kO], out.o.size() * sizeof(u16));

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/dtype.h"
+#include "plan/plan.h"
 #include "plan/sm90/bwd/configs.h"
 #include "plan/sm90/bwd/plan.h"
 #include "tests/unit/fwd_plan_kit.h"
@@ -126,14 +127,14 @@ std::string line_of(const Case& c) {
     return text_of(c) + std::string(7, ',') + "," + why.substr(0, why.find(','));
   }
   std::string kernels;
-  size_t workspace = 0;
   const BwdPlan* main = nullptr;
   for (const BwdPlan& plan : plans.value()) {
     kernels += fmt::format("{}{} {}x{}x{}", kernels.empty() ? "" : "; ", word(plan.pass),
                            plan.grid[0], plan.grid[1], plan.grid[2]);
-    workspace = std::max(workspace, workspace_bytes(plan));
     main = plan.pass == BwdPass::kMain ? &plan : main;
   }
+  const std::vector<Kernel> all(plans.value().begin(), plans.value().end());
+  const size_t workspace = kernel_bytes(plan_with(problem_of(c), all));
   const BwdConfig& config = main->config;
   return text_of(c) + fmt::format(",{},{},{},{},{},{},{},", main->row, config.tile_q,
                                   config.tile_kv(), config.ragged ? "yes" : "no",

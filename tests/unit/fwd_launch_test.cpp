@@ -77,8 +77,7 @@ Recorder launched(const Problem& p, fa3_backend backend = FA3_BACKEND_CUDA) {
   Buffers buffers;
   for (void*& data : buffers.data) data = memory;
   runtime.memory = reinterpret_cast<u64>(memory);
-  const Status status =
-      launch(plan_with(p, {step_of(plan.value(), 0)}), runtime, {}, buffers, memory);
+  const Status status = launch(plan_with(p, {plan.value()}), runtime, {}, buffers, memory);
   EXPECT_TRUE(status.ok()) << status.message;
   return runtime;
 }
@@ -153,9 +152,9 @@ TEST(FwdLaunch, Misaligned_DeclinedByName) {
     Buffers buffers;
     for (void*& data : buffers.data) data = memory;
     buffers.data[kLse] = memory + 4;
-    EXPECT_TRUE(check_addresses(plan_with(p, {step_of(FwdPlan{}, 0)}), buffers).ok());
+    EXPECT_TRUE(check_addresses(plan_with(p, {FwdPlan{}}), buffers).ok());
     buffers.data[id] = memory + 6;
-    const Status status = check_addresses(plan_with(p, {step_of(FwdPlan{}, 0)}), buffers);
+    const Status status = check_addresses(plan_with(p, {FwdPlan{}}), buffers);
     EXPECT_EQ(status.code, FA3_UNSUPPORTED);
     for (const std::string& part : {fmt::format("{}.data=", name), std::string("6 bytes past"),
                                     std::string("multiple of 16"), std::string("copy")})
@@ -165,18 +164,18 @@ TEST(FwdLaunch, Misaligned_DeclinedByName) {
   for (void*& data : buffers.data) data = memory;
   buffers.data[kK] = buffers.data[kV] = memory + 2;
   p.kv.rows = 0;
-  EXPECT_TRUE(check_addresses(plan_with(p, {step_of(FwdPlan{}, 0)}), buffers).ok())
+  EXPECT_TRUE(check_addresses(plan_with(p, {FwdPlan{}}), buffers).ok())
       << "no keys: nobody reads them";
   buffers.data[kO] = memory + 2;
   p.batch = 0;
-  EXPECT_TRUE(check_addresses(plan_with(p, {step_of(FwdPlan{}, 0)}), buffers).ok())
+  EXPECT_TRUE(check_addresses(plan_with(p, {FwdPlan{}}), buffers).ok())
       << "no sequences: nothing runs";
   p.q.varlen = true;
-  EXPECT_EQ(check_addresses(plan_with(p, {step_of(FwdPlan{}, 0)}), buffers).code, FA3_UNSUPPORTED)
+  EXPECT_EQ(check_addresses(plan_with(p, {FwdPlan{}}), buffers).code, FA3_UNSUPPORTED)
       << "rows of no sequence: O = 0";
   buffers.data[kQ] = memory + 2;
   p.q.rows = 0;
-  EXPECT_TRUE(check_addresses(plan_with(p, {step_of(FwdPlan{}, 0)}), buffers).ok())
+  EXPECT_TRUE(check_addresses(plan_with(p, {FwdPlan{}}), buffers).ok())
       << "no queries: nothing runs";
 }
 

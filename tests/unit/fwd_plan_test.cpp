@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/plan.h"
 #include "plan/sm90/fwd/configs.h"
 #include "plan/sm90/fwd/plan.h"
 #include "plan/sm90/fwd/rows.h"
@@ -347,7 +348,7 @@ TEST(FwdPlan, Counter_WhereItPays) {
     Problem p = problem(128, 128, queries, keys);
     p.heads_q = p.heads_kv = heads;
     p.mask = mask;
-    return workspace_bytes(plan_of(p));
+    return kernel_bytes(plan_with(p, {plan_of(p)}));
   };
   EXPECT_EQ(bytes_of(1024, 1024, 1000, FA3_MASK_FULL), 4u);
   EXPECT_EQ(bytes_of(1024, 1024, 30, FA3_MASK_FULL), 0u);

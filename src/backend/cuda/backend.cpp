@@ -25,7 +25,7 @@ std::optional<KernelStep> wider_step(const KernelStep& step) {
       [&](const auto& kernel) -> std::optional<KernelStep> {
         const auto wide = wider(kernel);
         if (!wide) return std::nullopt;
-        return step_of(*wide, step.workspace_offset);
+        return with_kernel(step, *wide);
       },
       step.kernel);
 }
@@ -110,7 +110,7 @@ bool CudaBackend::has_kernels(const Plan& plan) {
 Result<Plan> CudaBackend::by_table(Plan plan) const {
   DeviceInfo untuned = device();
   untuned.tuning = nullptr;
-  return with_kernels(std::move(plan), untuned);
+  return planned(std::move(plan), untuned);
 }
 
 bool CudaBackend::contains(const std::set<std::string>& names, const std::string& name) {

@@ -125,11 +125,9 @@ class QuantizeRun : private QuantizeTensors, public KernelRun {
     DeviceInfo device = test_device();
     device.multiprocessors = 1;
     device.compiled_ahead = two_passes;
-    std::vector<KernelStep> steps;
-    for (const QuantizePlan& plan : value(make_quantize_plans(problem(), device)))
-      steps.push_back(step_of(plan, 0));
-    kernels_ = steps.size();
-    set_steps(std::move(steps));
+    const std::vector<QuantizePlan> plans = value(make_quantize_plans(problem(), device));
+    kernels_ = plans.size();
+    set_kernels({plans.begin(), plans.end()});
   }
   size_t kernels() const { return kernels_; }
 

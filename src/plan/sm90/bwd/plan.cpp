@@ -13,6 +13,7 @@
 #include "device/sm90/bwd/rows.h"
 #include "plan/sm90/bwd/configs.h"
 #include "plan/sm90/fwd/names.h"
+#include "plan/sm90/slices.h"
 #include "plan/sm90/tensor_limits.h"
 
 namespace fa3::sm90 {
@@ -236,10 +237,6 @@ size_t BwdPlan::zero_counts_bytes() const {
 size_t BwdPlan::coarse_rows_bytes() const {
   return config.adds_mask() ? sizeof(float) * 2 * static_cast<size_t>(tiles * config.tile_q) : 0;
 }
-size_t BwdPlan::coarse_at() const {
-  return stats_bytes() + sums_bytes() + flags_bytes() + bounds_bytes() + zero_counts_bytes();
-}
-size_t BwdPlan::mask_at() const { return coarse_at() + coarse_rows_bytes(); }
 
 std::vector<BwdConfig> mask_gradients_of(const BwdConfig& main) {
   std::vector<BwdConfig> all;
@@ -313,6 +310,7 @@ Result<std::vector<BwdPlan>> bwd_plans_of(const BwdConfig& config, const BwdConf
   plan.sums_dq = p.layout[kDq].present();
   plan.stores_dq = stores_dq(config, p);
   plan.heads = p.heads_kv * p.batch;
+  plan.visits = !has_no_rows(p) && p.batch > 0;
   if (config.sets_zeros) plan.zero_ahead = zero_ahead(config, p, device.multiprocessors);
   std::vector<BwdPlan> plans;
   // In as many launches as the sequences need.
@@ -377,8 +375,38 @@ LaunchShape shape_of(const BwdPlan& plan) {
   return shape;
 }
 
-size_t workspace_bytes(const BwdPlan& plan) {
-  return plan.mask_at() + (plan.config.adds_mask() ? plan.image.bytes() : plan.mask.bytes());
+std::vector<Slice> writes(const BwdPlan& plan) {
+  const Slice sums{kDqSumsSlice, plan.sums_bytes()}, flags{kDqFlagsSlice, plan.flags_bytes()},
+      counts{kZeroCountsSlice, plan.zero_counts_bytes()};
+  if (plan.pass == BwdPass::kBound) return {{kBoundsSlice, plan.bounds_bytes()}};
+  if (plan.pass == BwdPass::kDelta)
+    return {{kStatsSlice, plan.stats_bytes()},
+            sums,
+            flags,
+            counts,
+            {kCoarseRowsSlice, plan.coarse_rows_bytes()}};
+  if (plan.pass == BwdPass::kMain && plan.visits) return {sums, flags, counts};
+  return {};
+}
+
+std::vector<const char*> reads(const BwdPlan& plan) {
+  const BwdConfig& c = plan.config;
+  const bool delta = plan.pass == BwdPass::kDelta, gradient = plan.pass == BwdPass::kMaskGradient;
+  const bool main = plan.pass == BwdPass::kMain || gradient;
+  const bool dq = plan.pass == BwdPass::kDq && plan.visits;
+  std::vector<const char*> names;
+  const auto add = [&](bool reads, const char* name) {
+    if (reads) names.push_back(name);
+  };
+  add(delta && c.deterministic, kBoundsSlice);
+  add(dq || (main && plan.visits), kStatsSlice);
+  add(dq || (gradient && plan.visits), kDqSumsSlice);
+  add(dq || (gradient && plan.visits), kDqFlagsSlice);
+  add(main && plan.visits, kCoarseRowsSlice);
+  add((main || delta) && c.adds_mask(), kMaskImageSlice);
+  add(main && c.has_mask() && !c.adds_mask(), kMaskBitsSlice);
+  add(main && c.has_mask() && !c.adds_mask(), kMaskTilesSlice);
+  return names;
 }
 
 std::string name_of(const BwdPlan& plan) {

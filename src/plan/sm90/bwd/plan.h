@@ -15,6 +15,7 @@
 #include "core/problem.h"
 #include "core/status.h"
 #include "device/sm90/bwd/config.h"
+#include "plan/plan_kernel.h"
 #include "plan/sm90/mask/bits_plan.h"
 #include "plan/sm90/mask/image_plan.h"
 #include "plan/work.h"
@@ -26,7 +27,7 @@ enum class BwdPass { kBound, kDelta, kMain, kDq, kMaskGradient };  // kBound: de
 const char* word(BwdPass pass);
 
 // One of the kernels.
-struct BwdPlan {
+struct BwdPlan : PlainKernel {
   BwdPass pass = BwdPass::kMain;
   const char* row = "";  // of bwd/configs.h
   bool tuned = false;    // a tuning names the row; else why its row was not taken, or ""
@@ -35,12 +36,11 @@ struct BwdPlan {
   BwdConfig gradient;  // of dattn_mask's kernel
   uint32_t grid[3] = {1, 1, 1};
   uint32_t section_log2 = 0;  // of the KV heads of a section (device/sm90/bwd/work.h)
-  // Of the workspace, which the kernels share: LSE, δ …, dQ's sums, the bits beside them, bounds,
-  // what counts sums that are 0, and what stands for attn_mask.
-  int64_t tiles = 0;       // of queries, of all heads and sequences
-  bool sums_dq = true;     // else nobody wants dQ
-  bool stores_dq = false;  // a head has one KV tile, which visits all Q tiles
-  int64_t heads = 0;       // of keys, of all sequences
+  bool visits = false;        // some query may see some key: else dK and dV are 0
+  int64_t tiles = 0;          // of queries, of all heads and sequences
+  bool sums_dq = true;        // else nobody wants dQ
+  bool stores_dq = false;     // a head has one KV tile, which visits all Q tiles
+  int64_t heads = 0;          // of keys, of all sequences
   // From that of a CTA to that whose sums it sets to 0 (dq_zeros.h); 0: bwd_delta sets all.
   int64_t zero_ahead = 0;
   int64_t first_sequence = 0, sequences = 0;  // of this launch
@@ -49,15 +49,23 @@ struct BwdPlan {
   MaskShape mask;                             // with attn_mask of bool
   MaskImageShape image;                       // with one that is added
 
+  // Bytes of the slices below.
   size_t stats_bytes() const;
   size_t sums_bytes() const;
   size_t flags_bytes() const;
   size_t bounds_bytes() const;
   size_t zero_counts_bytes() const;
-  size_t coarse_rows_bytes() const;  // what CoarseRowArgs points to
-  size_t coarse_at() const;
-  size_t mask_at() const;
+  size_t coarse_rows_bytes() const;
 };
+
+// Slices that the kernels share: LSE, δ …; dQ's sums, and the bits of +∞, −∞ and NaN in them;
+// bounds of K and V; counts of what is set to 0; what CoarseRowArgs points to.
+inline constexpr const char* kStatsSlice = "stats";
+inline constexpr const char* kDqSumsSlice = "dq_sums";
+inline constexpr const char* kDqFlagsSlice = "dq_flags";
+inline constexpr const char* kBoundsSlice = "bounds";
+inline constexpr const char* kZeroCountsSlice = "zero_counts";
+inline constexpr const char* kCoarseRowsSlice = "coarse_rows";
 
 // In the order of their launches. UNSUPPORTED with the reason for what they do not do.
 Result<std::vector<BwdPlan>> make_bwd_plans(const Problem& problem, const DeviceInfo& device);
@@ -78,14 +86,13 @@ std::vector<BwdConfig> mask_gradients_of(const BwdConfig& main);
 // Tiles of queries of one head: of all sequences, as BwdTiles counts them.
 int64_t bwd_q_tiles(const Problem& problem, int tile_q);
 
-// What a step of a plan (plan/plan.h) needs from a kernel.
+// See plan/plan_kernel.h.
 Program program_of(const BwdPlan& plan);
 LaunchShape shape_of(const BwdPlan& plan);
-size_t workspace_bytes(const BwdPlan& plan);
-inline size_t zeroed_bytes(const BwdPlan&) { return 0; }
+std::vector<Slice> writes(const BwdPlan& plan);
+std::vector<const char*> reads(const BwdPlan& plan);
 std::string name_of(const BwdPlan& plan);
 std::string head_dims_text(const BwdPlan& plan);
-inline std::optional<BwdPlan> wider(const BwdPlan&) { return std::nullopt; }
 inline bool tuned(const BwdPlan& plan) { return plan.tuned; }
 inline std::string declined(const BwdPlan& plan) { return plan.declined; }
 // bwd/explain.cpp: the row, the rejected rows and why, configuration, grid, workspace by its parts;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // explain.cpp — the Hopper forward in fa3_explain()'s JSON.
-#include "plan/sm90/fwd/explain.h"
 
 #include <algorithm>
 

@@ -33,9 +33,4 @@ struct FwdKernel {
 // INVALID_ARGUMENT, listing the words there are, for a name that means no kernel.
 Result<std::vector<FwdKernel>> fwd_kernels(std::string_view name);
 
-// The name of the kernel that a GPU plan runs.
-std::string name_of(const FwdPlan& plan);
-
-std::string head_dims_text(const FwdPlan& plan);  // of that kernel: "192 and 128"
-
 }  // namespace fa3::sm90

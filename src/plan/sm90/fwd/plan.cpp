@@ -13,6 +13,7 @@
 #include "plan/sm90/fwd/configs.h"
 #include "plan/sm90/fwd/rows.h"
 #include "plan/sm90/roofline.h"
+#include "plan/sm90/slices.h"
 #include "plan/sm90/tensor_limits.h"
 
 namespace fa3::sm90 {
@@ -67,6 +68,11 @@ KvScales kv_scales_of(const Problem& p) {
   return of;
 }
 bool has_block_scales(const Problem& p) { return kv_scales_of(p) != KvScales::kHead; }
+
+// Whether FwdArgs::score_offset matters: there is a k_offset, and something that notices it.
+bool needs_score_offset(const Problem& p) {
+  return p.layout[kKOffset].present() && (p.layout[kLse].present() || p.softcap > 0);
+}
 
 // Scales that the kernel applies.
 Status check_scales(const Problem& p) {
@@ -333,16 +339,24 @@ int64_t v_image_tiles(const SeqAxis& axis, int64_t batch, int tile_kv) {
   return image_tiles(axis, batch, tile_kv) * (axis.varlen ? 1 : batch);
 }
 
-size_t zeroed_bytes(const FwdPlan& plan) { return plan.counter ? sizeof(uint32_t) : 0; }
-
-bool needs_score_offset(const Problem& p) {
-  return p.layout[kKOffset].present() && (p.layout[kLse].present() || p.softcap > 0);
+std::vector<Slice> writes(const FwdPlan& plan) {
+  if (!plan.counter) return {};
+  return {{.name = kTileCounterSlice, .bytes = sizeof(uint32_t), .zeroed = true}};
 }
 
-size_t workspace_bytes(const FwdPlan& plan) {
-  const size_t mask_bytes = plan.mask.bytes();
-  if (plan.v_image_bytes + plan.score_offset_bytes + mask_bytes == 0) return zeroed_bytes(plan);
-  return plan.mask_at() + mask_bytes;
+std::vector<const char*> reads(const FwdPlan& plan) {
+  std::vector<const char*> names;
+  if (plan.makes_v_image) names.push_back(kVImageSlice);
+  if (plan.score_offset) names.push_back(kScoreOffsetSlice);
+  if (!plan.config.has_mask()) return names;
+  names.push_back(kMaskBitsSlice);
+  names.push_back(kMaskTilesSlice);
+  return names;
+}
+
+ImageTile image_of(const FwdPlan& plan) {
+  const FwdConfig& c = plan.config;
+  return c.v_image ? ImageTile{c.tile_kv, c.head_dim_v} : ImageTile{};
 }
 
 std::optional<FwdPlan> wider(const FwdPlan& plan) {
@@ -365,14 +379,8 @@ FwdPlan with_config(FwdPlan plan, const FwdConfig& c, const Problem& p, int mult
       persistent ? std::min(plan.tiles, static_cast<uint32_t>(multiprocessors)) : plan.tiles;
   plan.counter = plan.tiles > plan.grid && counter_pays(p, mask_of(plan.band), multiprocessors);
   plan.order.q_tiles = static_cast<uint32_t>(div_up(p.q.rows, c.tile_q()));
-  plan.v_image_bytes = 0;
-  if (makes_v_image(plan, p))
-    plan.v_image_bytes = static_cast<size_t>(v_image_tiles(p.kv, p.batch, c.tile_kv) * p.heads_kv *
-                                             c.turned_v().bytes());
-  plan.score_offset_bytes = 0;
-  if (needs_score_offset(p))
-    plan.score_offset_bytes =
-        sizeof(float) * static_cast<size_t>(p.heads_q * p.q.rows * (p.q.varlen ? 1 : p.batch));
+  plan.makes_v_image = c.v_image && p.image.keys == 0;
+  plan.score_offset = needs_score_offset(p);
   plan.mask = c.has_mask() ? mask_shape(p, c.tile_q(), c.tile_kv) : MaskShape{};
   return plan;
 }

@@ -5,8 +5,10 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/device.h"
+#include "core/json.h"
 #include "core/problem.h"
 #include "core/status.h"
 #include "device/attn/tile_order.h"
@@ -14,17 +16,17 @@
 #include "device/sm90/fwd/config.h"
 #include "device/sm90/fwd/score_offset_config.h"
 #include "device/sm90/fwd/v_image_config.h"
+#include "plan/plan_kernel.h"
 #include "plan/sm90/fwd/rows.h"
 #include "plan/sm90/mask/bits_plan.h"
+#include "plan/work.h"
 #include "runtime/program.h"
 
 namespace fa3::sm90 {
 
-// Where tiles of 8-bit V that is transposed before begin in the forward's part of the workspace,
-// behind the counter.
-inline constexpr size_t kVImageOffset = 128;
+inline constexpr const char* kTileCounterSlice = "tile_counter";
 
-struct FwdPlan {
+struct FwdPlan : PlainKernel {
   RowNeed need;          // what the row was chosen by
   const char* row = "";  // of fwd/configs.h
   bool tuned = false;    // the device's tuning names it
@@ -38,26 +40,14 @@ struct FwdPlan {
   bool counter = false;    // CTAs take the next tile from a counter in the workspace
   float score_factor = 0;  // see FwdArgs
   float scale_log2 = 0;
-  float slope_factor = 0;  // see ElementArgs
-  // Of the workspace, behind kVImageOffset; 0: none, or an argument.
-  size_t v_image_bytes = 0;
-  size_t score_offset_bytes = 0;  // of FwdArgs::score_offset, behind that; 0: none
-  MaskShape mask;                 // of FwdArgs::mask's bits and tiles, behind that
-
-  size_t score_offset_at() const { return kVImageOffset + (v_image_bytes + 15) / 16 * 16; }
-  size_t mask_at() const { return score_offset_at() + (score_offset_bytes + 15) / 16 * 16; }
+  float slope_factor = 0;      // see ElementArgs
+  bool makes_v_image = false;  // a kernel before transposes V, which is no argument
+  bool score_offset = false;   // one makes FwdArgs::score_offset
+  MaskShape mask;              // one makes bits of attn_mask, of this shape
 };
 
 // Tiles of one head of 8-bit V that is transposed before: of all sequences, as VImage counts them.
 int64_t v_image_tiles(const SeqAxis& axis, int64_t batch, int tile_kv);
-
-// Is the image one that the kernel's plan has to make?
-inline bool makes_v_image(const FwdPlan& plan, const Problem& problem) {
-  return plan.config.v_image && problem.image.keys == 0;
-}
-
-// Does FwdArgs::score_offset matter: is there a k_offset, and what notices it?
-bool needs_score_offset(const Problem& problem);
 
 // UNSUPPORTED with the reason for what the kernel does not do.
 Result<FwdPlan> make_fwd_plan(const Problem& problem, const DeviceInfo& device);
@@ -75,11 +65,16 @@ std::optional<FwdPlan> wider(const FwdPlan& plan);
 inline bool tuned(const FwdPlan& plan) { return plan.tuned; }
 inline const std::string& declined(const FwdPlan& plan) { return plan.declined; }
 
-// What a step of a plan (plan/plan.h) needs from a kernel.
+// See plan/plan_kernel.h; name_of and head_dims_text: fwd/kernels.h; describe: fwd/explain.h.
 Program program_of(const FwdPlan& plan);
 LaunchShape shape_of(const FwdPlan& plan);
-size_t workspace_bytes(const FwdPlan& plan);
-size_t zeroed_bytes(const FwdPlan& plan);
+std::vector<Slice> writes(const FwdPlan& plan);
+std::vector<const char*> reads(const FwdPlan& plan);
+ImageTile image_of(const FwdPlan& plan);
+std::string name_of(const FwdPlan& plan);
+std::string head_dims_text(const FwdPlan& plan);
+void describe(const FwdPlan& plan, const Problem& problem, Json& json);
+void describe_estimate(const FwdPlan& plan, const Problem& problem, const Work& work, Json& json);
 
 // The kernel as C++ names it: fa3::sm90::fwd<fa3::sm90::FwdConfig{.dtype = …}>, every field by its
 // name, and the types of functors where there are any.

@@ -6,9 +6,12 @@
 
 #include <algorithm>
 
+#include "plan/sm90/fwd/plan.h"
+#include "plan/sm90/slices.h"
+
 namespace fa3::sm90 {
 
-ScoreOffsetPlan make_score_offset_plan(const FwdPlan& forward, const Problem& p) {
+ScoreOffsetPlan make_score_offset_plan(const Problem& p) {
   ScoreOffsetPlan plan;
   plan.config = {p.layout[kQ].dtype == FA3_I8, 1};
   while (plan.config.lanes * ScoreOffsetConfig::kPiece < p.head_dim_qk) plan.config.lanes *= 2;
@@ -16,7 +19,7 @@ ScoreOffsetPlan make_score_offset_plan(const FwdPlan& forward, const Problem& p)
   plan.grid[0] = static_cast<uint32_t>(std::max<int64_t>(div_up(rows, plan.config.rows()), 1));
   plan.grid[1] = static_cast<uint32_t>(p.heads_q);
   plan.grid[2] = static_cast<uint32_t>(std::max<int64_t>(p.batch, 1));
-  plan.at = forward.score_offset_at();
+  plan.rows = p.heads_q * p.q.rows * (p.q.varlen ? 1 : p.batch);
   return plan;
 }
 
@@ -30,6 +33,12 @@ LaunchShape shape_of(const ScoreOffsetPlan& plan) {
   shape.threads = ScoreOffsetConfig::kThreads;
   shape.pdl = true;
   return shape;
+}
+
+std::vector<Slice> writes(const ScoreOffsetPlan& plan) {
+  return {{.name = kScoreOffsetSlice,
+           .bytes = sizeof(float) * static_cast<size_t>(plan.rows),
+           .align = kCacheLine}};
 }
 
 std::string name_of(const ScoreOffsetPlan& plan) {

@@ -4,20 +4,27 @@
 
 #include <fmt/core.h>
 
+#include "plan/sm90/slices.h"
+
 namespace fa3::sm90 {
 
 VImagePlan make_v_image_plan(const FwdPlan& forward, const Problem& problem) {
   const FwdConfig& c = forward.config;
-  return {{c.turned_v(), c.ragged},
-          static_cast<uint32_t>(v_image_tiles(problem.kv, problem.batch, c.tile_kv)),
-          static_cast<uint32_t>(problem.heads_kv)};
+  VImagePlan plan;
+  plan.config = {c.turned_v(), c.ragged};
+  plan.tiles = static_cast<uint32_t>(v_image_tiles(problem.kv, problem.batch, c.tile_kv));
+  plan.heads = static_cast<uint32_t>(problem.heads_kv);
+  return plan;
 }
 
 VImagePlan make_v_image_plan(const Problem& p) {
   const TurnedTile tile{static_cast<int>(p.image.keys), static_cast<int>(p.image.columns)};
-  return {{tile, p.q.varlen || p.q.seqused},
-          static_cast<uint32_t>(v_image_tiles(p.q, p.batch, tile.keys)),
-          static_cast<uint32_t>(p.heads_q)};
+  VImagePlan plan;
+  plan.config = {tile, p.q.varlen || p.q.seqused};
+  plan.tiles = static_cast<uint32_t>(v_image_tiles(p.q, p.batch, tile.keys));
+  plan.heads = static_cast<uint32_t>(p.heads_q);
+  plan.quantizes = true;
+  return plan;
 }
 
 std::string v_image_name(const VImageConfig& config) {
@@ -39,6 +46,15 @@ LaunchShape shape_of(const VImagePlan& plan) {
   return shape;
 }
 
+size_t VImagePlan::bytes() const {
+  return static_cast<size_t>(int64_t{tiles} * heads * config.tile.bytes());
+}
+
+std::vector<Slice> writes(const VImagePlan& plan) {
+  if (plan.quantizes) return {};
+  return {{.name = kVImageSlice, .bytes = plan.bytes(), .align = kCacheLine}};
+}
+
 std::string name_of(const VImagePlan& plan) { return v_image_name(plan.config); }
 
 std::string head_dims_text(const VImagePlan& plan) {
@@ -51,7 +67,7 @@ void describe(const VImagePlan& plan, const Problem&, Json& json) {
   own["tile"] = fmt::format("{}x{}", plan.config.tile.keys, plan.config.tile.columns);
   own["tiles"] = plan.tiles;
   own["heads"] = plan.heads;
-  own["bytes"] = static_cast<int64_t>(plan.tiles) * plan.heads * plan.config.tile.bytes();
+  own["bytes"] = plan.bytes();
 }
 
 }  // namespace fa3::sm90

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "plan/sm90/fwd/names.h"
+#include "plan/sm90/slices.h"
 
 namespace fa3::sm90 {
 namespace {
@@ -26,12 +27,11 @@ MaskTensor mask_tensor_of(const Problem& p) {
                            : MaskTensor::k16;
 }
 
-size_t MaskShape::tiles_at() const {
+size_t MaskShape::bits_bytes() const {
   return whole_16(sizeof(uint32_t) * static_cast<size_t>(batch * heads * rows * words));
 }
-size_t MaskShape::bytes() const {
-  return tiles_at() +
-         sizeof(uint32_t) * kTileWords * static_cast<size_t>(batch * heads * q_tiles * groups);
+size_t MaskShape::tiles_bytes() const {
+  return sizeof(uint32_t) * kTileWords * static_cast<size_t>(batch * heads * q_tiles * groups);
 }
 
 MaskShape mask_shape(const Problem& p, int tile_q, int tile_kv) {
@@ -60,13 +60,12 @@ Status check_mask_shape(const MaskShape& shape, const char* op) {
       op, shape.batch, shape.heads, shape.rows, shape.keys, shape.grid());
 }
 
-MaskBitsPlan make_mask_bits_plan(const Problem& p, int tile_q, int tile_kv, size_t at) {
+MaskBitsPlan make_mask_bits_plan(const Problem& p, int tile_q, int tile_kv) {
   MaskBitsPlan plan;
   plan.config.type = mask_tensor_of(p);
   plan.config.bf16 = p.layout[kAttnMask].dtype == FA3_BF16;  // else F16, or neither
   plan.config.tile_q = tile_q, plan.config.tile_kv = tile_kv;
   plan.shape = mask_shape(p, tile_q, tile_kv);
-  plan.at = at;
   return plan;
 }
 
@@ -83,20 +82,23 @@ LaunchShape shape_of(const MaskBitsPlan& plan) {
   return shape;
 }
 
+std::vector<Slice> writes(const MaskBitsPlan& plan) {
+  return {{.name = kMaskBitsSlice, .bytes = plan.shape.bits_bytes(), .align = kCacheLine},
+          {.name = kMaskTilesSlice, .bytes = plan.shape.tiles_bytes()}};
+}
+
 std::string name_of(const MaskBitsPlan& plan) {
   const MaskBitsConfig& c = plan.config;
   const char* const type = c.type == MaskTensor::k16 ? (c.bf16 ? "bf16" : "f16") : word(c.type);
   return fmt::format("mask_bits/{}/q{}/kv{}", type, c.tile_q, c.tile_kv);
 }
 
-std::string head_dims_text(const MaskBitsPlan&) { return "any"; }
-
 void describe(const MaskBitsPlan& plan, const Problem&, Json& json) {
   Json& mask = json["attn_mask"];
   mask["kernel"] = program_of(plan).expression;
   mask["grid"] = plan.shape.grid();
-  mask["bits_bytes"] = plan.shape.tiles_at();
-  mask["tiles_bytes"] = plan.shape.bytes() - plan.shape.tiles_at();
+  mask["bits_bytes"] = plan.shape.bits_bytes();
+  mask["tiles_bytes"] = plan.shape.tiles_bytes();
 }
 
 }  // namespace fa3::sm90

@@ -4,14 +4,14 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
+#include <vector>
 
 #include "core/json.h"
 #include "core/problem.h"
 #include "core/status.h"
 #include "device/sm90/mask/config.h"
-#include "plan/work.h"
+#include "plan/plan_kernel.h"
 #include "runtime/program.h"
 
 namespace fa3::sm90 {
@@ -27,34 +27,26 @@ struct MaskShape {
   bool same_batch = false, same_heads = false, same_rows = false, same_keys = false;
 
   int64_t grid() const { return batch * heads * q_tiles * groups; }
-  size_t tiles_at() const;  // behind the bits
-  size_t bytes() const;
+  size_t bits_bytes() const;
+  size_t tiles_bytes() const;
 };
 MaskShape mask_shape(const Problem& problem, int tile_q, int tile_kv);
 
 // UNSUPPORTED where the kernel cannot count its tiles.
 Status check_mask_shape(const MaskShape& shape, const char* op);
 
-struct MaskBitsPlan {
+struct MaskBitsPlan : PlainKernel {
   MaskBitsConfig config;
   MaskShape shape;
-  size_t at = 0;  // of the part of the workspace of the attention kernel that follows
 };
-MaskBitsPlan make_mask_bits_plan(const Problem& problem, int tile_q, int tile_kv, size_t at);
+MaskBitsPlan make_mask_bits_plan(const Problem& problem, int tile_q, int tile_kv);
 
-// What a step of a plan (plan/plan.h) needs from a kernel. The workspace is counted by the kernel
-// that follows.
+// See plan/plan_kernel.h.
 Program program_of(const MaskBitsPlan& plan);
 LaunchShape shape_of(const MaskBitsPlan& plan);
-inline size_t workspace_bytes(const MaskBitsPlan&) { return 0; }
-inline size_t zeroed_bytes(const MaskBitsPlan&) { return 0; }
-std::string name_of(const MaskBitsPlan& plan);  // the program's in packs
-std::string head_dims_text(const MaskBitsPlan& plan);
-inline std::optional<MaskBitsPlan> wider(const MaskBitsPlan&) { return std::nullopt; }
-inline bool tuned(const MaskBitsPlan&) { return false; }
-inline std::string declined(const MaskBitsPlan&) { return ""; }
+std::vector<Slice> writes(const MaskBitsPlan& plan);
+std::string name_of(const MaskBitsPlan& plan);
 void describe(const MaskBitsPlan& plan, const Problem& problem, Json& json);
-inline void describe_estimate(const MaskBitsPlan&, const Problem&, const Work&, Json&) {}
 
 std::string mask_bits_expression(const MaskBitsConfig& config);
 

@@ -11,6 +11,7 @@
 #include "device/warp/mask_image.h"
 #include "plan/sm90/fwd/names.h"
 #include "plan/sm90/mask/bits_plan.h"
+#include "plan/sm90/slices.h"
 
 namespace fa3::sm90 {
 
@@ -46,12 +47,11 @@ Status check_mask_image_shape(const MaskImageShape& shape) {
       shape.batch, shape.heads, shape.q_blocks, shape.kv_blocks, shape.blocks());
 }
 
-MaskImagePlan make_mask_image_plan(const Problem& p, size_t at) {
+MaskImagePlan make_mask_image_plan(const Problem& p) {
   MaskImagePlan plan;
   plan.config.type = mask_tensor_of(p);
   plan.config.bf16 = p.layout[kAttnMask].dtype == FA3_BF16;  // else F16, or neither
   plan.shape = mask_image_shape(p);
-  plan.at = at;
   return plan;
 }
 
@@ -65,6 +65,10 @@ LaunchShape shape_of(const MaskImagePlan& plan) {
   shape.threads = MaskImageConfig::kThreads;
   shape.pdl = true;
   return shape;
+}
+
+std::vector<Slice> writes(const MaskImagePlan& plan) {
+  return {{.name = kMaskImageSlice, .bytes = plan.shape.bytes(), .align = kCacheLine}};
 }
 
 std::string name_of(const MaskImagePlan& plan) {

@@ -4,14 +4,14 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
+#include <vector>
 
 #include "core/json.h"
 #include "core/problem.h"
 #include "core/status.h"
 #include "device/sm90/mask/config.h"
-#include "plan/work.h"
+#include "plan/plan_kernel.h"
 #include "runtime/program.h"
 
 namespace fa3::sm90 {
@@ -32,26 +32,18 @@ MaskImageShape mask_image_shape(const Problem& problem);
 // UNSUPPORTED where the kernel cannot count its blocks.
 Status check_mask_image_shape(const MaskImageShape& shape);
 
-struct MaskImagePlan {
+struct MaskImagePlan : PlainKernel {
   MaskImageConfig config;
   MaskImageShape shape;
-  size_t at = 0;  // of the part of the workspace of the attention kernel that follows
 };
-MaskImagePlan make_mask_image_plan(const Problem& problem, size_t at);
+MaskImagePlan make_mask_image_plan(const Problem& problem);
 
-// What a step of a plan (plan/plan.h) needs from a kernel. The workspace is counted by the kernel
-// that follows.
+// See plan/plan_kernel.h.
 Program program_of(const MaskImagePlan& plan);
 LaunchShape shape_of(const MaskImagePlan& plan);
-inline size_t workspace_bytes(const MaskImagePlan&) { return 0; }
-inline size_t zeroed_bytes(const MaskImagePlan&) { return 0; }
-std::string name_of(const MaskImagePlan& plan);  // the program's in packs
-inline std::string head_dims_text(const MaskImagePlan&) { return "any"; }
-inline std::optional<MaskImagePlan> wider(const MaskImagePlan&) { return std::nullopt; }
-inline bool tuned(const MaskImagePlan&) { return false; }
-inline std::string declined(const MaskImagePlan&) { return ""; }
+std::vector<Slice> writes(const MaskImagePlan& plan);
+std::string name_of(const MaskImagePlan& plan);
 void describe(const MaskImagePlan& plan, const Problem& problem, Json& json);
-inline void describe_estimate(const MaskImagePlan&, const Problem&, const Work&, Json&) {}
 
 std::string mask_image_expression(const MaskImageConfig& config);
 

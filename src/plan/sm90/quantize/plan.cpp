@@ -113,8 +113,6 @@ const char* word(FloatType type) {
 }
 }  // namespace
 
-size_t QuantizePlan::sums_offset() const { return (maxima_bytes + counts_bytes + 15) / 16 * 16; }
-
 int64_t quantize_chunks(const Problem& p) {
   return div_up(std::min(p.q.rows, p.q.max_seqlen), kSumRows);
 }
@@ -150,7 +148,6 @@ Result<std::vector<QuantizePlan>> make_quantize_plans(const Problem& p, const De
         sizeof(ColumnSums) * static_cast<size_t>(entries * quantize_chunks(p) * p.head_dim_qk);
   }
   plan.maxima_of_means = mean && (block.of_tensor || block.rows == 0);
-  plan.first = true;
   std::vector<QuantizePlan> plans;
   const auto add = [&](QuantizePass pass, int64_t y, int64_t more_entries) {
     plan.pass = pass;
@@ -158,7 +155,6 @@ Result<std::vector<QuantizePlan>> make_quantize_plans(const Problem& p, const De
     plan.grid[1] = static_cast<uint32_t>(std::clamp<int64_t>(y, 1, kMaxQuantizeGrid));
     plan.grid[2] = static_cast<uint32_t>(std::max<int64_t>(p.batch + more_entries, 1));
     plans.push_back(plan);
-    plan.first = false;
   };
   // Where lengths are known to the kernels only, most tiles may have no rows: then no more CTAs
   // than these, each of which goes over what there is.
@@ -209,10 +205,11 @@ LaunchShape shape_of(const QuantizePlan& plan) {
   return shape;
 }
 
-size_t workspace_bytes(const QuantizePlan& plan) { return plan.sums_offset() + plan.sums_bytes; }
-
-size_t zeroed_bytes(const QuantizePlan& plan) {
-  return plan.first ? plan.maxima_bytes + plan.counts_bytes : 0;
+// The kernels of a quantisation use all of them: each finds what those before have left.
+std::vector<Slice> writes(const QuantizePlan& plan) {
+  return {{kMaximaSlice, plan.maxima_bytes, sizeof(uint32_t), true},
+          {kCountsSlice, plan.counts_bytes, sizeof(uint32_t), true},
+          {kSumsSlice, plan.sums_bytes}};
 }
 
 std::string name_of(const QuantizePlan& plan) {

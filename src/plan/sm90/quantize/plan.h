@@ -15,7 +15,7 @@
 #include "core/status.h"
 #include "device/sm90/quantize/args.h"
 #include "device/sm90/quantize/config.h"
-#include "plan/work.h"
+#include "plan/plan_kernel.h"
 #include "runtime/program.h"
 
 namespace fa3::sm90 {
@@ -23,22 +23,25 @@ namespace fa3::sm90 {
 enum class QuantizePass { kMeans, kMaxima, kCodes, kRotated };
 
 // One of the kernels.
-struct QuantizePlan {
+struct QuantizePlan : PlainKernel {
   QuantizePass pass = QuantizePass::kCodes;
   QuantizeConfig config;
   int row_blocks = 1;     // kRotated, RotatedConfig
   RotatedGrid rotated{};  // kRotated
   uint32_t grid[3] = {1, 1, 1};
-  // Of the workspace, which the kernels of a quantisation share: maxima, counts of sums, sums.
+  // Of the slices below.
   size_t maxima_bytes = 0;
   size_t counts_bytes = 0;
   size_t sums_bytes = 0;
-  bool first = false;  // of the quantisation: maxima and counts are zeroed before it
 
   bool maxima_of_means = false;
-
-  size_t sums_offset() const;
 };
+
+// Slices that the kernels of a quantisation share: maxima; counts of sums, or of tiles taken; sums
+// of columns.
+inline constexpr const char* kMaximaSlice = "maxima";
+inline constexpr const char* kCountsSlice = "counts";
+inline constexpr const char* kSumsSlice = "sums";
 
 inline RotatedConfig rotated_config(const QuantizePlan& plan) {
   return {plan.config, plan.row_blocks};
@@ -54,17 +57,12 @@ Result<std::vector<QuantizePlan>> make_quantize_plans(const Problem& problem,
 // How many chunks of kSumRows rows a sequence may have.
 int64_t quantize_chunks(const Problem& problem);
 
-// What a step of a plan (plan/plan.h) needs from a kernel.
+// See plan/plan_kernel.h.
 Program program_of(const QuantizePlan& plan);
 LaunchShape shape_of(const QuantizePlan& plan);
-size_t workspace_bytes(const QuantizePlan& plan);
-size_t zeroed_bytes(const QuantizePlan& plan);
+std::vector<Slice> writes(const QuantizePlan& plan);
 std::string name_of(const QuantizePlan& plan);
 std::string head_dims_text(const QuantizePlan& plan);
-inline std::optional<QuantizePlan> wider(const QuantizePlan&) { return std::nullopt; }
-inline bool tuned(const QuantizePlan&) { return false; }
-inline std::string declined(const QuantizePlan&) { return ""; }
 void describe(const QuantizePlan& plan, const Problem& problem, Json& json);
-inline void describe_estimate(const QuantizePlan&, const Problem&, const Work&, Json&) {}
 
 }  // namespace fa3::sm90
