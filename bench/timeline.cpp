@@ -16,6 +16,7 @@
 #include "backend/launch/launch.h"
 #include "backend/sim/runtime.h"
 #include "core/dtype.h"
+#include "plan/sm90/ahead.h"
 
 namespace fa3::sm90 {
 namespace {
@@ -42,7 +43,6 @@ DeviceInfo device_of_one_sm() {
   DeviceInfo device;
   device.backend = FA3_BACKEND_SIM;
   device.sm = 90;
-  device.compiled_ahead = true;
   device.multiprocessors = 1;
   return device;
 }
@@ -93,9 +93,9 @@ class Logged {
 
 void log_forward(const std::string& path, FwdStep step, int64_t kv_tiles) {
   const DeviceInfo device = device_of_one_sm();
-  const int64_t tile_kv = make_fwd_plan(problem_of(kQueries, 1), device).value().config.tile_kv;
+  const int64_t tile_kv = ahead_fwd_plan(problem_of(kQueries, 1), device).value().config.tile_kv;
   const Problem p = problem_of(kQueries, kv_tiles * tile_kv);
-  FwdPlan plan = make_fwd_plan(p, device).value();
+  FwdPlan plan = ahead_fwd_plan(p, device).value();
   FwdConfig config = plan.config;
   config.step = step;
   plan = with_config(plan, config, p, device.multiprocessors);
@@ -109,7 +109,7 @@ void log_backward(const std::string& path, int64_t q_tiles) {
   p.op = FA3_OP_BACKWARD;
   for (const TensorId id : {kDout, kDq, kDk, kDv}) p.layout[id] = p.layout[kQ];
   std::vector<Kernel> kernels;
-  auto plans = make_bwd_plans(p, device_of_one_sm());
+  auto plans = ahead_bwd_plans(p, device_of_one_sm());
   check(plans.status());
   for (const BwdPlan& plan : plans.value()) {
     if (plan.pass == BwdPass::kMain &&

@@ -12,12 +12,8 @@ Result<Plan> GpuBackend::plan(const Problem& problem) const {
   plan.backend = device().backend;
   plan.threads = device().threads;
   plan.why = why();
-  return planned(std::move(plan), device());
-}
-
-Result<Plan> GpuBackend::planned(Plan plan, const DeviceInfo& on) {
-  FA3_TRY(KernelPlan kernels, plan_kernels(plan.problem, on));
-  return with_kernels(std::move(plan), std::move(kernels));
+  FA3_TRY(KernelPlan planned, kernels(problem));
+  return with_kernels(std::move(plan), std::move(planned));
 }
 
 Status GpuBackend::check(const Plan& plan, const Buffers& buffers, void*) {

@@ -11,21 +11,33 @@
 namespace fa3 {
 namespace {
 
+using Planner = Result<KernelPlan>(const Problem&, const DeviceInfo&);
+
 struct Architecture {
   int sm;  // DeviceInfo::sm
-  Result<KernelPlan> (*plan)(const Problem&, const DeviceInfo&);
+  Planner* any;
+  Planner* ahead;
 };
-constexpr Architecture kArchitectures[] = {{90, &sm90::plan_kernels}};
+constexpr Architecture kArchitectures[] = {{90, &sm90::plan_kernels, &sm90::plan_ahead}};
+
+Result<KernelPlan> plan_by(Planner* Architecture::*planner, const Problem& problem,
+                           const DeviceInfo& gpu) {
+  const auto* const own =
+      std::find_if(std::begin(kArchitectures), std::end(kArchitectures),
+                   [&](const Architecture& architecture) { return architecture.sm == gpu.sm; });
+  if (own != std::end(kArchitectures)) return (own->*planner)(problem, gpu);
+  return unsupported("{}: no kernels for {} (compute capability {}.{}), need 9.0, a Hopper GPU",
+                     op_name(problem.op), gpu.name, gpu.sm / 10, gpu.sm % 10);
+}
 
 }  // namespace
 
 Result<KernelPlan> plan_kernels(const Problem& problem, const DeviceInfo& gpu) {
-  const auto* const own =
-      std::find_if(std::begin(kArchitectures), std::end(kArchitectures),
-                   [&](const Architecture& architecture) { return architecture.sm == gpu.sm; });
-  if (own != std::end(kArchitectures)) return own->plan(problem, gpu);
-  return unsupported("{}: no kernels for {} (compute capability {}.{}), need 9.0, a Hopper GPU",
-                     op_name(problem.op), gpu.name, gpu.sm / 10, gpu.sm % 10);
+  return plan_by(&Architecture::any, problem, gpu);
+}
+
+Result<KernelPlan> plan_ahead(const Problem& problem, const DeviceInfo& gpu) {
+  return plan_by(&Architecture::ahead, problem, gpu);
 }
 
 Plan with_kernels(Plan plan, KernelPlan kernels) {

@@ -74,7 +74,6 @@ TEST_P(SimFwdSeeds, EveryRow_SameBits) {
   SimRuntime& runtime = *opened.value();
   DeviceInfo device;
   device.backend = FA3_BACKEND_SIM;
-  device.compiled_ahead = true;
   device.sm = 90;
   device.multiprocessors = 2;
   size_t turn = GetParam();
@@ -92,7 +91,7 @@ TEST_P(SimFwdSeeds, EveryRow_SameBits) {
     Tuning tuning;
     tuning.rows[key_of(p)] = row.name;
     device.tuning = std::make_shared<Tuning>(tuning);
-    auto kernels = plan_kernels(p, device);
+    auto kernels = plan_ahead(p, device);
     ASSERT_TRUE(kernels.ok()) << kernels.status().message;
     const Plan launched = with_kernels({}, std::move(kernels).value());
     const auto& plan = std::get<FwdPlan>(launched.steps.back().kernel);

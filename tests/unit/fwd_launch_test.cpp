@@ -11,6 +11,7 @@
 #include "backend/launch/launch.h"
 #include "device/sm90/fwd/args.h"
 #include "device/sm90/ragged.h"
+#include "plan/sm90/ahead.h"
 
 namespace fa3::sm90 {
 namespace {
@@ -64,13 +65,11 @@ Problem problem(bool varlen) {
   return p;
 }
 
-Recorder launched(const Problem& p, fa3_backend backend = FA3_BACKEND_CUDA) {
+Recorder launched(const Problem& p, bool is_ahead = false) {
   DeviceInfo gpu;
   gpu.type = FA3_DEVICE_CUDA;
-  gpu.backend = backend;
-  gpu.compiled_ahead = backend == FA3_BACKEND_SIM;
   gpu.multiprocessors = 132;
-  const Result<FwdPlan> plan = make_fwd_plan(p, gpu);
+  const Result<FwdPlan> plan = is_ahead ? ahead_fwd_plan(p, gpu) : make_fwd_plan(p, gpu);
   EXPECT_TRUE(plan.ok()) << plan.status().message;
   Recorder runtime;
   alignas(16) static std::byte memory[16];
@@ -128,7 +127,7 @@ TEST(FwdLaunch, EqualLengthsInARaggedKernel_AddressesOfRows) {
   p.softcap = 5;
   for (const TensorId id : {kQ, kK, kV, kO})
     p.layout[id] = {FA3_BF16, kHeads * kD, kBatch * kHeads * kD, kD};
-  const Recorder runtime = launched(p, FA3_BACKEND_SIM);
+  const Recorder runtime = launched(p, true);
   EXPECT_EQ(runtime.args.kv_axis.batch_rows, 1);
   const TensorMapSpec& spec = runtime.specs.at("k");
   ASSERT_EQ(spec.rank, 5);

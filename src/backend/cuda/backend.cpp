@@ -55,6 +55,10 @@ std::string CudaBackend::why() const {
   return fmt::format("backend cuda (sm90): the context's device is {}", device().name);
 }
 
+Result<KernelPlan> CudaBackend::kernels(const Problem& problem) const {
+  return plan_kernels(problem, device());
+}
+
 std::string CudaBackend::explain(const Plan& plan) const { return fa3::explain(plan, plan.steps); }
 
 Result<CudaRuntime*> CudaBackend::runtime() {
@@ -110,7 +114,8 @@ bool CudaBackend::has_kernels(const Plan& plan) {
 Result<Plan> CudaBackend::by_table(Plan plan) const {
   DeviceInfo untuned = device();
   untuned.tuning = nullptr;
-  return planned(std::move(plan), untuned);
+  FA3_TRY(KernelPlan planned, plan_kernels(plan.problem, untuned));
+  return with_kernels(std::move(plan), std::move(planned));
 }
 
 bool CudaBackend::contains(const std::set<std::string>& names, const std::string& name) {

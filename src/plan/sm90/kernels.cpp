@@ -2,7 +2,9 @@
 // kernels.cpp — the kernels before, of and behind each operation on Hopper.
 #include "plan/sm90/kernels.h"
 
-#include <utility>
+#include <vector>
+
+#include "plan/sm90/ahead.h"
 
 namespace fa3::sm90 {
 namespace {
@@ -21,18 +23,27 @@ Status check_mask(const Problem& p) {
   return {};
 }
 
-Status add_quantization(const Part& part, const DeviceInfo& gpu, StepList& steps) {
+// What makes plans of one problem each.
+struct Planners {
+  Result<FwdPlan> (*forward)(const Problem&, const DeviceInfo&);
+  Result<std::vector<BwdPlan>> (*backward)(const Problem&, const DeviceInfo&);
+  Result<std::vector<QuantizePlan>> (*quantize)(const Problem&, const DeviceInfo&);
+};
+
+Status add_quantization(const Planners& planners, const Part& part, const DeviceInfo& gpu,
+                        StepList& steps) {
   const Problem& p = part.problem;
-  FA3_TRY(const std::vector<QuantizePlan> plans, make_quantize_plans(p, gpu));
+  FA3_TRY(const std::vector<QuantizePlan> plans, planners.quantize(p, gpu));
   steps.begin(part);
   for (const QuantizePlan& plan : plans) steps.add(plan);
   if (p.image.keys > 0 && image_tiles(p.q, p.batch, 1) > 0) steps.add(make_v_image_plan(p));
   return {};
 }
 
-Status add_forward(const Part& part, const DeviceInfo& gpu, StepList& steps) {
+Status add_forward(const Planners& planners, const Part& part, const DeviceInfo& gpu,
+                   StepList& steps) {
   const Problem& p = part.problem;
-  FA3_TRY(const FwdPlan forward, make_fwd_plan(p, gpu));
+  FA3_TRY(const FwdPlan forward, planners.forward(p, gpu));
   const FwdConfig& c = forward.config;
   steps.begin(part);
   if (forward.makes_v_image) steps.add(make_v_image_plan(forward, p));
@@ -42,9 +53,10 @@ Status add_forward(const Part& part, const DeviceInfo& gpu, StepList& steps) {
   return {};
 }
 
-Status add_backward(const Part& part, const DeviceInfo& gpu, StepList& steps) {
+Status add_backward(const Planners& planners, const Part& part, const DeviceInfo& gpu,
+                    StepList& steps) {
   const Problem& p = part.problem;
-  FA3_TRY(const std::vector<BwdPlan> plans, make_bwd_plans(p, gpu));
+  FA3_TRY(const std::vector<BwdPlan> plans, planners.backward(p, gpu));
   steps.begin(part);
   if (!plans.empty() && plans.front().config.has_mask()) {
     const BwdConfig& c = plans.front().config;
@@ -57,26 +69,36 @@ Status add_backward(const Part& part, const DeviceInfo& gpu, StepList& steps) {
   return {};
 }
 
-}  // namespace
-
-Result<KernelPlan> plan_kernels(const Problem& problem, const DeviceInfo& gpu) {
+Result<KernelPlan> plan_by(const Planners& planners, const Problem& problem,
+                           const DeviceInfo& gpu) {
   FA3_RETURN_IF_ERROR(check_mask(problem));
   const Part call{problem, {}};
   StepList steps;
   if (problem.op == FA3_OP_QUANTIZE) {
-    FA3_RETURN_IF_ERROR(add_quantization(call, gpu, steps));
+    FA3_RETURN_IF_ERROR(add_quantization(planners, call, gpu, steps));
   } else if (problem.op == FA3_OP_BACKWARD) {
-    FA3_RETURN_IF_ERROR(add_backward(call, gpu, steps));
+    FA3_RETURN_IF_ERROR(add_backward(planners, call, gpu, steps));
   } else if (problem.precision == FA3_PRECISION_DEFAULT) {
-    FA3_RETURN_IF_ERROR(add_forward(call, gpu, steps));
+    FA3_RETURN_IF_ERROR(add_forward(planners, call, gpu, steps));
   } else {
     const Recipe recipe = make_recipe(problem, kRecipeRows);
     steps.keep(recipe);
     for (int i = 0; i < recipe.count; ++i)
-      FA3_RETURN_IF_ERROR(add_quantization(recipe.quantizations[i], gpu, steps));
-    FA3_RETURN_IF_ERROR(add_forward(recipe.attention, gpu, steps));
+      FA3_RETURN_IF_ERROR(
+          add_quantization(planners, recipe.quantizations[static_cast<size_t>(i)], gpu, steps));
+    FA3_RETURN_IF_ERROR(add_forward(planners, recipe.attention, gpu, steps));
   }
   return steps.finish();
+}
+
+}  // namespace
+
+Result<KernelPlan> plan_kernels(const Problem& problem, const DeviceInfo& gpu) {
+  return plan_by({&make_fwd_plan, &make_bwd_plans, &make_quantize_plans}, problem, gpu);
+}
+
+Result<KernelPlan> plan_ahead(const Problem& problem, const DeviceInfo& gpu) {
+  return plan_by({&ahead_fwd_plan, &ahead_bwd_plans, &ahead_quantize_plans}, problem, gpu);
 }
 
 }  // namespace fa3::sm90

@@ -11,5 +11,7 @@ namespace fa3::sm90 {
 
 // UNSUPPORTED with the reason where there are none.
 Result<KernelPlan> plan_kernels(const Problem& problem, const DeviceInfo& gpu);
+// With kernels that were compiled ahead only (ahead.h).
+Result<KernelPlan> plan_ahead(const Problem& problem, const DeviceInfo& gpu);
 
 }  // namespace fa3::sm90

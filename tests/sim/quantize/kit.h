@@ -124,8 +124,9 @@ class QuantizeRun : private QuantizeTensors, public KernelRun {
         KernelRun(runtime, FA3_OP_QUANTIZE, value(read_args(FA3_OP_QUANTIZE, &args_))) {
     DeviceInfo device = test_device();
     device.multiprocessors = 1;
-    device.compiled_ahead = two_passes;
-    const std::vector<QuantizePlan> plans = value(make_quantize_plans(problem(), device));
+    QuantizeConfig config = value(quantize_config(problem()));
+    if (two_passes) config.block_rows = 0;
+    const std::vector<QuantizePlan> plans = value(quantize_plans_of(config, problem(), device));
     kernels_ = plans.size();
     set_kernels({plans.begin(), plans.end()});
   }

@@ -19,10 +19,7 @@
 namespace fa3::sm90 {
 namespace {
 
-constexpr int64_t kMaxGrid = 65535;  // of y and z: heads, sequences
-
-// Sequences of a launch. Fewer in the simulator, so that it runs several.
-int64_t most_sequences(const DeviceInfo& device) { return device.compiled_ahead ? 3 : kMaxGrid; }
+constexpr int64_t kMaxGrid = kMostBwdSequences;  // of y and z: heads, sequences
 
 // Keys that are worth a CTA of bwd_bound, and the most CTAs of a head: each CTA of bwd_delta reads
 // what they have found.
@@ -131,11 +128,9 @@ int64_t zero_ahead(const BwdConfig& c, const Problem& p, int multiprocessors) {
 }
 
 // Whether the main kernel sets them, which shortens what comes before it, where that is much of the
-// time. In the simulator wherever it can.
-bool sets_zeros(BwdConfig c, const BwdRow& row, const Problem& p, const DeviceInfo& device) {
-  c.sets_zeros = true;
-  if (row.zero_tiles == 0 || why_illegal(c) != nullptr) return false;
-  if (device.compiled_ahead) return true;
+// time.
+bool sets_zeros(const BwdConfig& c, const BwdRow& row, const Problem& p, const DeviceInfo& device) {
+  if (!can_set_zeros(c, row)) return false;
   const double kv_tiles = static_cast<double>(div_up(most_rows(p.kv), c.cluster_kv())) *
                           static_cast<double>(p.heads_q) * static_cast<double>(p.batch);
   return zero_ahead(c, p, device.multiprocessors) > 0 &&
@@ -251,56 +246,56 @@ int64_t bwd_q_tiles(const Problem& p, int tile_q) {
   return p.q.varlen ? p.q.rows / tile_q + p.batch + 1 : div_up(p.q.rows, tile_q) * p.batch;
 }
 
-Result<std::vector<BwdPlan>> make_bwd_plans(const Problem& p, const DeviceInfo& device) {
+bool can_set_zeros(BwdConfig config, const BwdRow& row) {
+  config.sets_zeros = true;
+  return row.zero_tiles > 0 && why_illegal(config) == nullptr;
+}
+
+Result<BwdChoice> choose_bwd(const Problem& p, const DeviceInfo& device) {
   FA3_RETURN_IF_ERROR(check_what(p));
-  const BwdRow* row = row_by_rule(p);
-  if (row == nullptr)
+  BwdChoice choice;
+  choice.row = row_by_rule(p);
+  if (choice.row == nullptr)
     return unsupported(
         "backward: head_dim_qk={}, head_dim_v={} on sm90, need at most 256; use backend "
         "cpu",
         p.head_dim_qk, p.head_dim_v);
-  std::string declined;
-  const std::string* const tuned = device.tuning ? device.tuning->row_of(p) : nullptr;
-  if (tuned != nullptr) {
+  if (const std::string* const tuned = device.tuning ? device.tuning->row_of(p) : nullptr) {
     const BwdRow* const named = row_named(*tuned);
     const std::string why =
         named == nullptr ? "no row of the table is called so" : why_not(p, *named);
-    if (why.empty()) row = named;
-    if (!why.empty()) declined = fmt::format("{}: {}", *tuned, why);
+    choice.tuned = why.empty();
+    if (choice.tuned) choice.row = named;
+    if (!choice.tuned) choice.declined = fmt::format("{}: {}", *tuned, why);
   }
-  BwdConfig config = with_terms(row->config, p);
-  config.dtype = p.layout[kQ].dtype == FA3_F16 ? MmaType::kF16 : MmaType::kBf16;
-  config.ragged = has_lengths(p);
-  config.deterministic = p.deterministic && p.layout[kDq].present();
-  config.sets_zeros = sets_zeros(config, *row, p, device);
-  if (device.compiled_ahead && !is_simulated(config)) {
-    config.ragged = true, config.sets_zeros = false;  // computes dense problems, too
-    if (config.has_mask() && config.split()) config.functors = true;
-    if (!is_simulated(config))
-      return unsupported(
-          "backward: dtype {}, head_dim_qk={}, head_dim_v={}{}{}: the simulator has no such "
-          "kernel, but some of bf16, with attn_mask those of f32, with that or a softcap none that "
-          "is deterministic; use backend cpu",
-          dtype_name(p.layout[kQ].dtype), p.head_dim_qk, p.head_dim_v,
-          config.deterministic ? ", deterministic" : "",
-          !has_terms(p)   ? ""
-          : p.softcap > 0 ? ", with a softcap"
-          : p.has_mask()  ? ", with attn_mask"
-                          : ", with ALiBi or sequence ids");
-  }
-  const BwdConfig gradient =
-      device.compiled_ahead ? gradient_of(config) : narrow_gradient_of(config, p);
-  FA3_TRY(std::vector<BwdPlan> plans, bwd_plans_of(config, gradient, p, device));
+  choice.config = with_terms(choice.row->config, p);
+  choice.config.dtype = p.layout[kQ].dtype == FA3_F16 ? MmaType::kF16 : MmaType::kBf16;
+  choice.config.ragged = has_lengths(p);
+  choice.config.deterministic = p.deterministic && p.layout[kDq].present();
+  return choice;
+}
+
+std::vector<BwdPlan> with_choice(std::vector<BwdPlan> plans, const BwdChoice& choice) {
   for (BwdPlan& plan : plans) {
-    plan.row = row->name;
-    plan.tuned = tuned != nullptr && declined.empty();
-    plan.declined = declined;
+    plan.row = choice.row->name;
+    plan.tuned = choice.tuned;
+    plan.declined = choice.declined;
   }
   return plans;
 }
 
+Result<std::vector<BwdPlan>> make_bwd_plans(const Problem& p, const DeviceInfo& device) {
+  FA3_TRY(const BwdChoice choice, choose_bwd(p, device));
+  BwdConfig config = choice.config;
+  config.sets_zeros = sets_zeros(config, *choice.row, p, device);
+  FA3_TRY(std::vector<BwdPlan> plans,
+          bwd_plans_of(config, narrow_gradient_of(config, p), p, device));
+  return with_choice(std::move(plans), choice);
+}
+
 Result<std::vector<BwdPlan>> bwd_plans_of(const BwdConfig& config, const BwdConfig& gradient,
-                                          const Problem& p, const DeviceInfo& device) {
+                                          const Problem& p, const DeviceInfo& device,
+                                          int64_t most_sequences) {
   FA3_RETURN_IF_ERROR(check_tensors(p, config.ragged));
   BwdPlan plan;
   plan.config = config, plan.gradient = gradient;
@@ -320,7 +315,7 @@ Result<std::vector<BwdPlan>> bwd_plans_of(const BwdConfig& config, const BwdConf
     plan.grid[1] = static_cast<uint32_t>(std::max<int64_t>(heads, 1));
     plan.first_sequence = 0;
     do {
-      const int64_t most = most_sequences(device), left = sequences - plan.first_sequence;
+      const int64_t most = most_sequences, left = sequences - plan.first_sequence;
       plan.grid[2] = static_cast<uint32_t>(std::clamp<int64_t>(left, 1, most));
       plan.sequences = pass == BwdPass::kMaskGradient
                            ? p.batch

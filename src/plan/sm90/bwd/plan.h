@@ -23,6 +23,8 @@
 
 namespace fa3::sm90 {
 
+struct BwdRow;  // bwd/configs.h
+
 enum class BwdPass { kBound, kDelta, kMain, kDq, kMaskGradient };  // kBound: deterministic
 const char* word(BwdPass pass);
 
@@ -69,9 +71,24 @@ inline constexpr const char* kCoarseRowsSlice = "coarse_rows";
 
 // In the order of their launches. UNSUPPORTED with the reason for what they do not do.
 Result<std::vector<BwdPlan>> make_bwd_plans(const Problem& problem, const DeviceInfo& device);
-// The same of a configuration that fits the problem, and of that of dattn_mask's kernel.
+
+// In two steps: the row, and its configuration with what the problem adds at compile time; the
+// plans of a configuration that computes that, and of that of dattn_mask's kernel.
+struct BwdChoice {
+  const BwdRow* row = nullptr;
+  bool tuned = false;
+  std::string declined;
+  BwdConfig config;
+};
+inline constexpr int64_t kMostBwdSequences = 65535;  // of a launch: a grid has no more
+Result<BwdChoice> choose_bwd(const Problem& problem, const DeviceInfo& device);
 Result<std::vector<BwdPlan>> bwd_plans_of(const BwdConfig& config, const BwdConfig& gradient,
-                                          const Problem& problem, const DeviceInfo& device);
+                                          const Problem& problem, const DeviceInfo& device,
+                                          int64_t most_sequences = kMostBwdSequences);
+std::vector<BwdPlan> with_choice(std::vector<BwdPlan> plans, const BwdChoice& choice);
+
+// Whether the main kernel of the row can set dQ's sums to 0.
+bool can_set_zeros(BwdConfig config, const BwdRow& row);
 
 // The rows of the table but `used`, in their order.
 struct RejectedBwdRow {

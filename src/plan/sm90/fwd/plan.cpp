@@ -239,39 +239,6 @@ void set_scale(const Problem& p, FwdPlan& plan) {
   }
 }
 
-// Are all blocks of scales of whole tiles?
-bool has_tiles(const Problem& p, int tile_kv) {
-  return p.scale_block[kK].rows % tile_kv == 0 && p.scale_block[kV].rows % tile_kv == 0;
-}
-
-Status not_ahead(const Problem& p, const FwdVariant& variant) {
-  if (variant.o_f32)
-    return unsupported(
-        "forward: o of f32 with q of {}: the simulator has it for bf16 and 8 bits, with a positive "
-        "softmax_scale, a scale per head, and no softcap, ALiBi or sequence ids; use backend cpu",
-        dtype_name(p.layout[kQ].dtype));
-  if (variant.scale_columns > 0)
-    return unsupported(
-        "forward: q_block.cols={}, k_block.cols={}, v_block.cols={}, head_dim_qk={}, "
-        "head_dim_v={}: the simulator has multiples of 64 on rows of head dim 128, and of 256 for "
-        "f8_e4m3, with o of bf16 and without softcap, ALiBi and sequence ids; use backend cpu",
-        p.scale_block[kQ].cols, p.scale_block[kK].cols, p.scale_block[kV].cols, p.head_dim_qk,
-        p.head_dim_v);
-  if (variant.kv_scales != KvScales::kHead)
-    return unsupported(
-        "forward: k_block.rows={}, v_block.rows={}, head_dim_qk={}, head_dim_v={}: the simulator "
-        "has them with o of bf16 and v of f8_e4m3 only, and above head dim 64 only multiples of "
-        "128; use backend cpu",
-        p.scale_block[kK].rows, p.scale_block[kV].rows, p.head_dim_qk, p.head_dim_v);
-  return unsupported(
-      "forward: {}: q of {}, head_dim_qk={}, head_dim_v={}: the simulator has it for bf16 on rows "
-      "of head dim 64 and 128 only; use backend cpu",
-      variant.functors.has_mask() ? "attn_mask"
-      : !variant.functors.any()   ? "softcap or a negative softmax_scale with 8 bits and f16 o"
-                                  : tensor_name(p.has_alibi() ? kAlibiSlopes : kSequenceIdsQ),
-      dtype_name(p.layout[kQ].dtype), p.head_dim_qk, p.head_dim_v);
-}
-
 // The first row with the image's tiles, also where three consumers would not pay but rows with two
 // are for wider heads; where there is none, one that takes an image of its own.
 const FwdRow* row_of_image(const Problem& p, const FwdFunctors& functors, RowNeed& need) {
@@ -385,9 +352,10 @@ FwdPlan with_config(FwdPlan plan, const FwdConfig& c, const Problem& p, int mult
   return plan;
 }
 
-Result<FwdPlan> make_fwd_plan(const Problem& p, const DeviceInfo& device) {
+Result<FwdChoice> choose_fwd(const Problem& p, const DeviceInfo& device) {
   FA3_RETURN_IF_ERROR(check_problem(p));
-  FwdPlan plan;
+  FwdChoice choice;
+  FwdPlan& plan = choice.plan;
   plan.band = band_of(p);
   const MaskKind mask = mask_of(plan.band);
   const FwdFunctors functors{p.has_alibi(), p.has_sequence_ids(), mask_tensor_of(p)};
@@ -400,56 +368,57 @@ Result<FwdPlan> make_fwd_plan(const Problem& p, const DeviceInfo& device) {
   // Of all that has 16 bits.
   const fa3_dtype of_16 = o_f32 ? p.layout[kV].dtype : p.layout[kO].dtype;
   const MmaType dtype = of_16 == FA3_F16 ? MmaType::kF16 : MmaType::kBf16;
-  FwdVariant variant{.dtype = dtype,
-                     .mask = mask,
-                     .score = score_of(p),
-                     .ragged = has_lengths(p),
-                     .functors = functors,
-                     .operands = plan.need.operands,
-                     .kv_scales = kv_scales_of(p),
-                     .o_f32 = o_f32,
-                     .scale_columns = scale_columns_of(p)};
-  plan.need.plain = variant.plain();
-  const FwdRow* row =
-      p.image.keys > 0 ? row_of_image(p, functors, plan.need) : choose_row(plan.need);
-  if (row == nullptr)
+  choice.variant = {.dtype = dtype,
+                    .mask = mask,
+                    .score = score_of(p),
+                    .ragged = has_lengths(p),
+                    .functors = functors,
+                    .operands = plan.need.operands,
+                    .kv_scales = kv_scales_of(p),
+                    .o_f32 = o_f32,
+                    .scale_columns = scale_columns_of(p)};
+  plan.need.plain = choice.variant.plain();
+  choice.row = p.image.keys > 0 ? row_of_image(p, functors, plan.need) : choose_row(plan.need);
+  if (choice.row == nullptr)
     return unsupported("forward: head_dim_qk={}, head_dim_v={}: no row of the table fits",
                        p.head_dim_qk, p.head_dim_v);
   // What was measured with scales of rows says nothing of those of columns.
   if (device.tuning && scale_columns_of(p) == 0)
-    row = tuned_row(p, *device.tuning, functors, row, plan);
-  plan.row = row->name;
-  if (device.compiled_ahead) {
-    if (variant.kv_scales == KvScales::kTiles && !has_tiles(p, row->config.tile_kv))
-      variant.kv_scales = KvScales::kKeys;
-    variant = ahead(variant);
-    if (!compiled_ahead(*row).has(variant)) return not_ahead(p, variant);
-  }
-  FwdConfig config = config_of(*row, variant);
+    choice.row = tuned_row(p, *device.tuning, functors, choice.row, plan);
+  plan.row = choice.row->name;
+  return choice;
+}
+
+Result<FwdPlan> fwd_plan_of(const FwdChoice& choice, const FwdConfig& config, const Problem& p,
+                            const DeviceInfo& device) {
+  const int64_t tiles = count_tiles(p, config.tile_q());
+  if (tiles >= kMaxTiles)
+    return unsupported("forward: {} tiles of {} queries, need fewer than 2^31; split the batch",
+                       tiles, config.tile_q());
+  // check_problem() asked for the layout of a kernel that is ragged only where lengths are.
+  if (config.ragged != has_lengths(p)) FA3_RETURN_IF_ERROR(check_layout(p, config.ragged));
+  FA3_RETURN_IF_ERROR(check_image(p, *choice.row, config));
+  FwdPlan plan = choice.plan;
+  plan.functors = choice.variant.functors;
+  plan = with_config(plan, config, p, device.multiprocessors);
+  FA3_RETURN_IF_ERROR(check_mask_shape(plan.mask, "forward"));
+  set_scale(p, plan);
+  plan.order.heads = static_cast<uint32_t>(p.heads_q * p.batch);
+  plan.order.longest_first = plan.need.mask != MaskKind::kFull;
+  plan.order.head_group =
+      plan.order.longest_first ? head_group_of(p, config.tile_q(), device.l2_bytes) : 1;
+  return plan;
+}
+
+Result<FwdPlan> make_fwd_plan(const Problem& p, const DeviceInfo& device) {
+  FA3_TRY(const FwdChoice choice, choose_fwd(p, device));
+  FwdConfig config = config_of(*choice.row, choice.variant);
   for (const TensorId id : {kK, kV}) {
     const int64_t rows = p.scale_block[id].rows;
     if (config.kv_scales != KvScales::kTiles || rows == 0) continue;
     while (rows % config.tile_kv != 0) config.tile_kv -= static_cast<int>(keys_unit(p));
   }
-  plan.functors = variant.functors;
-  const int64_t tiles = count_tiles(p, config.tile_q());
-  if (tiles >= kMaxTiles)
-    return unsupported("forward: {} tiles of {} queries, need fewer than 2^31; split the batch",
-                       tiles, config.tile_q());
-  if (device.compiled_ahead) {
-    FA3_RETURN_IF_ERROR(check_layout(p, config.ragged));
-  } else {
-    config = fitted(config, p.head_dim_qk, p.head_dim_v);
-  }
-  FA3_RETURN_IF_ERROR(check_image(p, *row, config));
-  plan = with_config(plan, config, p, device.multiprocessors);
-  FA3_RETURN_IF_ERROR(check_mask_shape(plan.mask, "forward"));
-  set_scale(p, plan);
-  plan.order.heads = static_cast<uint32_t>(p.heads_q * p.batch);
-  plan.order.longest_first = mask != MaskKind::kFull;
-  plan.order.head_group =
-      plan.order.longest_first ? head_group_of(p, config.tile_q(), device.l2_bytes) : 1;
-  return plan;
+  return fwd_plan_of(choice, fitted(config, p.head_dim_qk, p.head_dim_v), p, device);
 }
 
 }  // namespace fa3::sm90

@@ -52,6 +52,17 @@ int64_t v_image_tiles(const SeqAxis& axis, int64_t batch, int tile_kv);
 // UNSUPPORTED with the reason for what the kernel does not do.
 Result<FwdPlan> make_fwd_plan(const Problem& problem, const DeviceInfo& device);
 
+// In two steps: the row, and what the problem adds to it at compile time; the plan with a
+// configuration of that row that computes the variant.
+struct FwdChoice {
+  FwdPlan plan;  // without a configuration
+  const FwdRow* row = nullptr;
+  FwdVariant variant;
+};
+Result<FwdChoice> choose_fwd(const Problem& problem, const DeviceInfo& device);
+Result<FwdPlan> fwd_plan_of(const FwdChoice& choice, const FwdConfig& config,
+                            const Problem& problem, const DeviceInfo& device);
+
 // The plan with another configuration, and what follows from it: tiles, tiles per head, grid,
 // counter.
 FwdPlan with_config(FwdPlan plan, const FwdConfig& config, const Problem& problem,

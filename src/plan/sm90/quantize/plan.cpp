@@ -8,15 +8,14 @@
 
 #include "core/dtype.h"
 #include "device/sm90/quantize/args.h"
-#include "plan/sm90/fwd/variants.h"
-#include "plan/sm90/quantize/configs.h"
 #include "plan/sm90/quantize/limits.h"
+#include "runtime/launch_shape.h"
 
 namespace fa3::sm90 {
 namespace {
 
 // The block of rows as a kernel's configuration has it: 0 where no CTA holds one.
-int held_rows(const Problem& p, const TurnConfig& turn, const DeviceInfo& device) {
+int held_rows(const Problem& p, const TurnConfig& turn) {
   const ScaleBlock& block = p.block_of(kCodes);
   if (block.by_total_row || block.rows == 1) return 1;
   // Less than half of a CTA's rows would leave the others idle.
@@ -25,11 +24,7 @@ int held_rows(const Problem& p, const TurnConfig& turn, const DeviceInfo& device
   const QuantizeConfig held{turn, false, rows};
   // Loads into registers take more of them than TMA.
   const int most = turn.by_gemm() ? TurnConfig::kMostValues : TurnConfig::kMostValues / 2;
-  if (held.turns() * turn.depth() * turn.values() > most) return 0;
-  const bool has = !device.compiled_ahead ||
-                   std::find(std::begin(kBlockRowsAhead), std::end(kBlockRowsAhead), rows) !=
-                       std::end(kBlockRowsAhead);
-  return has ? rows : 0;
+  return held.turns() * turn.depth() * turn.values() > most ? 0 : rows;
 }
 
 // The configuration of the kernel for rotated rows with a scale each. None for other rows, and
@@ -78,20 +73,6 @@ Status set_tiles(const Problem& p, const RotatedConfig& rotated, int64_t rows,
   return {};
 }
 
-// Has the simulator a kernel for images of such tiles?
-bool is_ahead(const ImageTile& image) {
-  const auto is = [&](const FwdConfig& c) {
-    return c.v_image && c.tile_kv == image.keys && c.head_dim_v == image.columns;
-  };
-  for (const FwdRow& row : kFwdRows) {
-    if (is(row.config)) return true;
-    const FwdVariants all = compiled_ahead(row);
-    for (size_t i = 0; i < all.count; ++i)
-      if (is(config_of(row, all.variant[i]))) return true;
-  }
-  return false;
-}
-
 // CTAs that share `tiles` of each of so many sequences and heads, where an SM has room for of_sm.
 // A CTA takes a few tiles, since what it makes beforehand costs half a tile's time; no more, since
 // SMs are not equally fast and the last CTAs begin where the first have ended. Where a CTA is alone
@@ -117,24 +98,23 @@ int64_t quantize_chunks(const Problem& p) {
   return div_up(std::min(p.q.rows, p.q.max_seqlen), kSumRows);
 }
 
-Result<std::vector<QuantizePlan>> make_quantize_plans(const Problem& p, const DeviceInfo& device) {
+Result<QuantizeConfig> quantize_config(const Problem& p) {
   FA3_TRY(const TurnConfig turn, turn_of(p));
   FA3_RETURN_IF_ERROR(check_quantize(p));
-  if (device.compiled_ahead &&
-      std::find(std::begin(kTurnsAhead), std::end(kTurnsAhead), turn) == std::end(kTurnsAhead))
-    return unsupported(
-        "quantize: {} of head_dim={} with hadamard={} and rotary_cos.shape[1]={}: the simulator "
-        "has a choice of kernels only (src/plan/sm90/quantize/configs.h); use backend cpu",
-        dtype_name(p.layout[kX].dtype), p.head_dim_qk, p.rotation.hadamard,
-        p.rotation.rotary_dim / 2);
-  if (device.compiled_ahead && p.image.keys > 0 && !is_ahead(p.image))
-    return unsupported(
-        "quantize: v_image with tiles of {} keys and {} columns: the simulator has those of the "
-        "forward's rows only (src/plan/sm90/fwd/configs.h); use backend cpu",
-        p.image.keys, p.image.columns);
+  return QuantizeConfig{turn, p.layout[kCodes].dtype == FA3_I8, held_rows(p, turn)};
+}
+
+Result<std::vector<QuantizePlan>> make_quantize_plans(const Problem& p, const DeviceInfo& device) {
+  FA3_TRY(const QuantizeConfig config, quantize_config(p));
+  return quantize_plans_of(config, p, device);
+}
+
+Result<std::vector<QuantizePlan>> quantize_plans_of(const QuantizeConfig& config, const Problem& p,
+                                                    const DeviceInfo& device) {
+  const TurnConfig& turn = config.turn;
   const ScaleBlock& block = p.block_of(kCodes);
   QuantizePlan plan;
-  plan.config = {turn, p.layout[kCodes].dtype == FA3_I8, held_rows(p, turn, device)};
+  plan.config = config;
   const int64_t rows = std::min(p.q.rows, p.q.max_seqlen), entries = p.batch * p.heads_q;
   const bool mean = p.layout[kOffset].present() && entries > 0;
   if (plan.config.block_rows == 0) {

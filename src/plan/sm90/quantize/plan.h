@@ -53,6 +53,12 @@ bool is_of_codes(QuantizePass pass);       // its kernels differ by the codes, t
 // In the order of their launches. UNSUPPORTED with the reason for what they do not do.
 Result<std::vector<QuantizePlan>> make_quantize_plans(const Problem& problem,
                                                       const DeviceInfo& device);
+// In two steps: the configuration of the codes' kernel; the plans with one that computes the same,
+// perhaps without blocks of rows.
+Result<QuantizeConfig> quantize_config(const Problem& problem);
+Result<std::vector<QuantizePlan>> quantize_plans_of(const QuantizeConfig& config,
+                                                    const Problem& problem,
+                                                    const DeviceInfo& device);
 
 // How many chunks of kSumRows rows a sequence may have.
 int64_t quantize_chunks(const Problem& problem);
