@@ -3,19 +3,13 @@
 #pragma once
 
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/status.h"
-#include "runtime/gpu_runtime.h"
+#include "plan/named_program.h"
 
 namespace fa3 {
-
-struct NamedProgram {
-  std::string name;  // "fwd/d128/bf16/causal/dense", "samples/gemm/bf16"; "" = none
-  Program program;
-};
 
 // "all": the forward with the table's head dims and ScoreKind::kPlain, the kernels that `precision`
 // puts before it, the backward without terms of scores, and the samples given.

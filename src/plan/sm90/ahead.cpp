@@ -62,10 +62,10 @@ Status not_ahead(const Problem& p, const BwdConfig& config) {
       "is deterministic; use backend cpu",
       dtype_name(p.layout[kQ].dtype), p.head_dim_qk, p.head_dim_v,
       config.deterministic ? ", deterministic" : "",
-      p.softcap > 0                            ? ", with a softcap"
-      : p.has_mask()                           ? ", with attn_mask"
+      p.softcap > 0                           ? ", with a softcap"
+      : p.has_mask()                          ? ", with attn_mask"
       : p.has_alibi() || p.has_sequence_ids() ? ", with ALiBi or sequence ids"
-                                               : "");
+                                              : "");
 }
 
 // ---- Quantisation -------------------------------------------------------------------------------

@@ -38,7 +38,8 @@ Program program_of(const BwdPlan& plan) {
               kFunctions[pass], name_of(c.dtype).enumerator, c.head_dim_qk, c.head_dim_v, c.tile_q,
               c.consumer_wgs, c.stages, c.softcap, c.functors, name_of(c.attn_mask).enumerator,
               c.ragged, c.deterministic, c.sets_zeros ? ", .sets_zeros = true" : "",
-              gradient ? ", .mask_gradient = true" : "")};
+              gradient ? ", .mask_gradient = true" : ""),
+          kHopperArch};
 }
 
 std::string mask_image_expression(const MaskImageConfig& config) {

@@ -288,7 +288,7 @@ const FwdRow* tuned_row(const Problem& p, const Tuning& tuning, const FwdFunctor
 }  // namespace
 
 Program program_of(const FwdPlan& plan) {
-  return {fwd_header(plan.config), fwd_expression(plan.config, plan.functors)};
+  return {fwd_header(plan.config), fwd_expression(plan.config, plan.functors), kHopperArch};
 }
 
 LaunchShape shape_of(const FwdPlan& plan) {

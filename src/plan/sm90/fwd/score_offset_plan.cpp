@@ -11,10 +11,15 @@
 
 namespace fa3::sm90 {
 
+ScoreOffsetConfig score_offset_config(fa3_dtype q, int64_t head_dim) {
+  ScoreOffsetConfig config{q == FA3_I8, 1};
+  while (config.lanes * ScoreOffsetConfig::kPiece < head_dim) config.lanes *= 2;
+  return config;
+}
+
 ScoreOffsetPlan make_score_offset_plan(const Problem& p) {
   ScoreOffsetPlan plan;
-  plan.config = {p.layout[kQ].dtype == FA3_I8, 1};
-  while (plan.config.lanes * ScoreOffsetConfig::kPiece < p.head_dim_qk) plan.config.lanes *= 2;
+  plan.config = score_offset_config(p.layout[kQ].dtype, p.head_dim_qk);
   const int64_t rows = std::min(p.q.rows, p.q.max_seqlen);
   plan.grid[0] = static_cast<uint32_t>(std::max<int64_t>(div_up(rows, plan.config.rows()), 1));
   plan.grid[1] = static_cast<uint32_t>(p.heads_q);
@@ -24,7 +29,7 @@ ScoreOffsetPlan make_score_offset_plan(const Problem& p) {
 }
 
 Program program_of(const ScoreOffsetPlan& plan) {
-  return {"device/sm90/fwd/score_offset.cuh", score_offset_expression(plan.config)};
+  return {"device/sm90/fwd/score_offset.cuh", score_offset_expression(plan.config), kHopperArch};
 }
 
 LaunchShape shape_of(const ScoreOffsetPlan& plan) {

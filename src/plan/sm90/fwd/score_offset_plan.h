@@ -20,6 +20,7 @@ struct ScoreOffsetPlan : PlainKernel {
   int64_t rows = 0;  // of Q, of all heads: each has an offset
 };
 
+ScoreOffsetConfig score_offset_config(fa3_dtype q, int64_t head_dim);
 ScoreOffsetPlan make_score_offset_plan(const Problem& problem);
 
 // See plan/plan_kernel.h.

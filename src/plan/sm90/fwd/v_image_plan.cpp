@@ -33,7 +33,7 @@ std::string v_image_name(const VImageConfig& config) {
 }
 
 Program program_of(const VImagePlan& plan) {
-  return {"device/sm90/fwd/v_image.cuh", v_image_expression(plan.config)};
+  return {"device/sm90/fwd/v_image.cuh", v_image_expression(plan.config), kHopperArch};
 }
 
 LaunchShape shape_of(const VImagePlan& plan) {

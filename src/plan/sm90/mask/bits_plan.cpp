@@ -70,7 +70,7 @@ MaskBitsPlan make_mask_bits_plan(const Problem& p, int tile_q, int tile_kv) {
 }
 
 Program program_of(const MaskBitsPlan& plan) {
-  return {"device/sm90/mask/mask_bits.cuh", mask_bits_expression(plan.config)};
+  return {"device/sm90/mask/mask_bits.cuh", mask_bits_expression(plan.config), kHopperArch};
 }
 
 LaunchShape shape_of(const MaskBitsPlan& plan) {

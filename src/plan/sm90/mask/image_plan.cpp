@@ -56,7 +56,7 @@ MaskImagePlan make_mask_image_plan(const Problem& p) {
 }
 
 Program program_of(const MaskImagePlan& plan) {
-  return {"device/sm90/mask/mask_image.cuh", mask_image_expression(plan.config)};
+  return {"device/sm90/mask/mask_image.cuh", mask_image_expression(plan.config), kHopperArch};
 }
 
 LaunchShape shape_of(const MaskImagePlan& plan) {

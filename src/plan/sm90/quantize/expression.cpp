@@ -50,7 +50,7 @@ Program program_of(const QuantizePlan& plan) {
     config = fmt::format("fa3::sm90::RotatedConfig{{.codes = {}, .row_blocks = {}}}", config,
                          plan.row_blocks);
   return {fmt::format("device/sm90/quantize/{}.cuh", pass_name(plan.pass)),
-          fmt::format("fa3::sm90::quantize_{}<{}>", pass_name(plan.pass), config)};
+          fmt::format("fa3::sm90::quantize_{}<{}>", pass_name(plan.pass), config), kHopperArch};
 }
 
 }  // namespace fa3::sm90
