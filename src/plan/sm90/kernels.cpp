@@ -12,17 +12,6 @@ namespace {
 // Q by rows; K and V by heads, which is what the forward takes.
 constexpr RecipeRows kRecipeRows{1, 0, 0};
 
-Status check_mask(const Problem& p) {
-  if (p.top_left) {
-    return unsupported(
-        "{}: mask_alignment of top left with lengths that differ, or seqused or cu_seqlens, on "
-        "sm90 (backends cuda and sim): kernels count from the bottom right; use backend cpu, or "
-        "leave out the keys that no query sees",
-        op_name(p.op));
-  }
-  return {};
-}
-
 // What makes plans of one problem each.
 struct Planners {
   Result<FwdPlan> (*forward)(const Problem&, const DeviceInfo&);
@@ -71,7 +60,6 @@ Status add_backward(const Planners& planners, const Part& part, const DeviceInfo
 
 Result<KernelPlan> plan_by(const Planners& planners, const Problem& problem,
                            const DeviceInfo& gpu) {
-  FA3_RETURN_IF_ERROR(check_mask(problem));
   const Part call{problem, {}};
   StepList steps;
   if (problem.op == FA3_OP_QUANTIZE) {

@@ -12,6 +12,7 @@
 #include "core/tuning.h"
 #include "device/sm90/bwd/rows.h"
 #include "plan/sm90/bwd/configs.h"
+#include "plan/sm90/features.h"
 #include "plan/sm90/fwd/names.h"
 #include "plan/sm90/slices.h"
 #include "plan/sm90/tensor_limits.h"
@@ -45,11 +46,7 @@ uint32_t section_log2(const Problem& p, int64_t kv_tiles) {
 
 Status check_what(const Problem& p) {
   const fa3_dtype dtype = p.layout[kQ].dtype;
-  if (!is_16_bit(dtype))
-    return unsupported(
-        "backward: dtype {} on sm90 (backends cuda and sim), need f16 or bf16; convert, or use "
-        "backend cpu",
-        dtype_name(dtype));
+  FA3_RETURN_IF_ERROR(check_features(p));
   if (p.layout[kDout].dtype != dtype)
     return unsupported("backward: dout is {} on sm90, need {}, the type of q; convert it",
                        dtype_name(p.layout[kDout].dtype), dtype_name(dtype));

@@ -10,6 +10,7 @@
 #include "core/tuning.h"
 #include "device/attn/conventions.h"
 #include "device/sm90/fwd/args.h"
+#include "plan/sm90/features.h"
 #include "plan/sm90/fwd/configs.h"
 #include "plan/sm90/fwd/rows.h"
 #include "plan/sm90/roofline.h"
@@ -96,11 +97,7 @@ Status check_scales(const Problem& p) {
 
 Status check_problem(const Problem& p) {
   const fa3_dtype dtype = p.layout[kQ].dtype, o = p.layout[kO].dtype;
-  if (!is_16_bit(dtype) && !p.is_8_bit())
-    return unsupported(
-        "forward: dtype {} on sm90 (backends cuda and sim), need f16, bf16, f8_e4m3 or i8; "
-        "convert, or use backend cpu",
-        dtype_name(dtype));
+  FA3_RETURN_IF_ERROR(check_features(p));
   const fa3_dtype v = p.layout[kV].dtype;
   if (o != FA3_F32 && p.is_8_bit() && is_16_bit(v) && v != o)
     return unsupported(
@@ -108,12 +105,6 @@ Status check_problem(const Problem& p) {
         dtype_name(o), dtype_name(v));
   FA3_RETURN_IF_ERROR(check_head_dim(p, "head_dim_qk", p.head_dim_qk, dtype));
   FA3_RETURN_IF_ERROR(check_head_dim(p, "head_dim_v", p.head_dim_v, p.layout[kV].dtype));
-  if (p.has_mask() && p.is_8_bit())
-    return unsupported(
-        "forward: attn_mask with q of {} on sm90 (backends cuda and sim), need f16 or bf16; leave "
-        "the tensors in 16 bits, use sequence_ids or alibi_slopes where they say the same, or use "
-        "backend cpu",
-        dtype_name(dtype));
   FA3_RETURN_IF_ERROR(check_scales(p));
   if (v == FA3_F8_E4M3 && p.heads_kv > kMaxGridY)
     return unsupported(
