@@ -47,11 +47,11 @@ struct Space {
     const BwdTiles of = tiles_of(plan, run.problem);
     const int64_t tile = plan.first_sequence * (of.varlen ? 1 : of.batch);
     const int64_t head = plan.first_sequence * run.problem.heads_kv;
-    coarse_rows = run.slice<float>(kCoarseRowsSlice) + tile * 2 * c.tile_q;
-    stats = run.slice<float>(kStatsSlice) + tile * c.row_floats();
-    sums = run.slice<u32>(kDqSumsSlice) + tile * c.dq_sums();
-    flags = run.slice<u32>(kDqFlagsSlice) + tile * c.dq_flags();
-    bounds = run.slice<ptx::Vec<u32, 4>>(kBoundsSlice) + head * plan.bound_entries;
+    coarse_rows = run.slice<float>(kCoarseRowsSlice, tile * 2 * c.tile_q);
+    stats = run.slice<float>(kStatsSlice, tile * c.row_floats());
+    sums = run.slice<u32>(kDqSumsSlice, tile * c.dq_sums());
+    flags = run.slice<u32>(kDqFlagsSlice, tile * c.dq_flags());
+    bounds = run.slice<ptx::Vec<u32, 4>>(kBoundsSlice, head * plan.bound_entries);
     u32* const counts = run.slice<u32>(kZeroCountsSlice);
     if (plan.zero_ahead == 0 || counts == nullptr) return;
     zeros.ahead = static_cast<i32>(plan.zero_ahead);

@@ -63,7 +63,7 @@ Status launch(const VImagePlan& plan, const StepRun& run) {
   VImageArgs args{};
   FA3_TRY(args.v, run.runtime.encode(spec_of(buffers.data[of], p, of, c.raw_tile(), c.ragged)));
   args.kv_axis = axis_of(p, of, buffers, c.ragged);
-  void* const to = plan.quantizes ? buffers.data[kImage] : run.slice<void>(kVImageSlice);
+  void* const to = plan.quantizes ? buffers.data[kImage] : run.slice<u8>(kVImageSlice);
   args.image = image_of(p, of, c.tile.keys, to);
   args.batch = static_cast<i32>(p.batch);
   args.tiles = static_cast<i32>(div_up(axis.rows, c.tile.keys));
@@ -171,7 +171,7 @@ Status launch(const FwdPlan& plan, const StepRun& run) {
   args.v_offset_batch = v_offset.batch, args.v_offset_head = v_offset.head;
   args.head_dim_v = static_cast<i32>(p.head_dim_v);
   if (c.v_image) {
-    void* const image = plan.makes_v_image ? run.slice<void>(kVImageSlice) : buffers.data[kVImage];
+    void* const image = plan.makes_v_image ? run.slice<u8>(kVImageSlice) : buffers.data[kVImage];
     args.v_image = image_of(p, kV, c.tile_kv, image);
   }
   if (plan.score_offset) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 
 #include "core/problem.h"
@@ -24,10 +25,11 @@ struct StepRun {
   const Buffers& buffers;
   std::byte* workspace;
 
-  // The slice of that name; null where the kernel uses none.
+  // The slice of that name, from element `first` on; null where the kernel uses none.
   template <class T>
-  T* slice(std::string_view name) const {
-    return reinterpret_cast<T*>(step.slice(name, workspace));
+  T* slice(std::string_view name, int64_t first = 0) const {
+    T* const begin = reinterpret_cast<T*>(step.slice(name, workspace));
+    return begin == nullptr ? nullptr : begin + first;
   }
 
   template <class Args>
