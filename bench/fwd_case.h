@@ -16,9 +16,9 @@
 
 #include "core/problem.h"
 #include "device/attn/kv_range.h"
-#include "plan/sm90/fwd_configs.h"
-#include "plan/sm90/fwd_names.h"
-#include "plan/sm90/fwd_plan.h"
+#include "plan/sm90/fwd/configs.h"
+#include "plan/sm90/fwd/names.h"
+#include "plan/sm90/fwd/plan.h"
 
 namespace fa3::sm90 {
 

@@ -55,7 +55,7 @@ FORWARD = Page(
     name="Forward",
     picture="fwd-h200.png",
     rates="TFLOP/s",
-    configs="fwd_configs.h",
+    configs="fwd/configs.h",
     script="peers_gpu.py --grid",
     original_missing="The original FlashAttention-3 was not installed where this was measured: "
     "`peers_gpu.py` takes its module\n`flash_attn_interface` where there is one.",
@@ -65,7 +65,7 @@ BACKWARD = Page(
     name="Backward",
     picture="bwd-h200.png",
     rates="TFLOP/s of 2.5 times the forward's operations, all kernels of the backward together",
-    configs="bwd_configs.h",
+    configs="bwd/configs.h",
     script="bwd_gpu.py",
     original_missing="The original FlashAttention-3 did not run here; what it reaches is in the "
     "[tuning log](../tuning/bwd_sm90.md).",

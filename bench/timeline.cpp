@@ -16,6 +16,7 @@
 #include "backend/launch/launch.h"
 #include "backend/sim/runtime.h"
 #include "core/dtype.h"
+#include "plan/sm90/ahead.h"
 
 namespace fa3::sm90 {
 namespace {
@@ -42,7 +43,6 @@ DeviceInfo device_of_one_sm() {
   DeviceInfo device;
   device.backend = FA3_BACKEND_SIM;
   device.sm = 90;
-  device.compiled_ahead = true;
   device.multiprocessors = 1;
   return device;
 }
@@ -64,8 +64,8 @@ class Logged {
     }
   }
 
-  void run(const std::vector<KernelStep>& steps) {
-    const Plan plan = plan_with(problem_, steps);
+  void run(const std::vector<Kernel>& kernels) {
+    const Plan plan = plan_with(problem_, kernels);
     if (workspace_ == nullptr && plan.workspace_bytes > 0)
       workspace_ = static_cast<std::byte*>(runtime_->allocate(plan.workspace_bytes, "workspace"));
     check(launch(plan, *runtime_, {}, buffers_, workspace_));
@@ -93,13 +93,13 @@ class Logged {
 
 void log_forward(const std::string& path, FwdStep step, int64_t kv_tiles) {
   const DeviceInfo device = device_of_one_sm();
-  const int64_t tile_kv = make_fwd_plan(problem_of(kQueries, 1), device).value().config.tile_kv;
+  const int64_t tile_kv = ahead_fwd_plan(problem_of(kQueries, 1), device).value().config.tile_kv;
   const Problem p = problem_of(kQueries, kv_tiles * tile_kv);
-  FwdPlan plan = make_fwd_plan(p, device).value();
+  FwdPlan plan = ahead_fwd_plan(p, device).value();
   FwdConfig config = plan.config;
   config.step = step;
   plan = with_config(plan, config, p, device.multiprocessors);
-  Logged(path, p).run({step_of(plan, 0)});
+  Logged(path, p).run({plan});
 }
 
 // The main kernel's launch has to be the latest, so dQ stays sums.
@@ -108,15 +108,16 @@ void log_backward(const std::string& path, int64_t q_tiles) {
   Problem p = problem_of(q_tiles * kTileQ, kTileKv);
   p.op = FA3_OP_BACKWARD;
   for (const TensorId id : {kDout, kDq, kDk, kDv}) p.layout[id] = p.layout[kQ];
-  Logged logged(path, p);
-  auto plans = make_bwd_plans(p, device_of_one_sm());
+  std::vector<Kernel> kernels;
+  auto plans = ahead_bwd_plans(p, device_of_one_sm());
   check(plans.status());
   for (const BwdPlan& plan : plans.value()) {
     if (plan.pass == BwdPass::kMain &&
         (plan.config.tile_q != kTileQ || plan.config.tile_kv() != kTileKv))
       throw std::runtime_error("the backward's tiles are others than those that this log is of");
-    if (plan.pass != BwdPass::kDq) logged.run({step_of(plan, 0)});
+    if (plan.pass != BwdPass::kDq) kernels.push_back(plan);
   }
+  Logged(path, p).run(kernels);
 }
 
 }  // namespace

@@ -29,7 +29,7 @@
 #include "core/dtype.h"
 #include "fwd_case.h"
 #include "gpu_meta.h"
-#include "plan/sm90/fwd_plan.h"
+#include "plan/sm90/fwd/plan.h"
 #include "tools/measure/turns.h"
 
 namespace fa3::sm90 {
@@ -198,7 +198,7 @@ class Tuner {
   }
 
   double milliseconds(const Problem& p, const FwdPlan& plan, Tensors& t, int times) {
-    const Plan launched = plan_with(p, {step_of(plan, 0)});
+    const Plan launched = plan_with(p, {plan});
     const cuda::Event begin = runtime_->record();
     for (int i = 0; i < times; ++i) {
       const Status status =

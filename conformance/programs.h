@@ -5,17 +5,17 @@
 #include <string>
 #include <vector>
 
-#include "backend/cuda/device_headers.h"
 #include "backend/programs.h"
+#include "runtime/header_set.h"
 
 namespace fa3::selftest {
 
 // The files of conformance/device as they were when the library was built; generated.
-const cuda::HeaderSet& device_headers();
+const HeaderSet& device_headers();
 
 // A kernel of one of these files: "device/selftest/gemm.cuh", "fa3::gemm<…>".
 inline Program device_program(std::string header, std::string expression) {
-  return {std::move(header), std::move(expression), &device_headers()};
+  return {std::move(header), std::move(expression), kHopperArch, &device_headers()};
 }
 
 // Whole kernels that serve as examples: what `fa3 jit` knows as "samples/…".

@@ -45,7 +45,7 @@ struct ConformanceLibrary {
   const char* version;
   fa3_status (*run)(const ConformanceApi& api, fa3_context* context,
                     const fa3_conformance_args* args, const char** report) noexcept;
-  const cuda::HeaderSet& (*device_headers)();
+  const HeaderSet& (*device_headers)();
   const std::vector<NamedProgram>& (*samples)();
 };
 

@@ -45,18 +45,18 @@ std::span<const NamedProgram> samples() {
   return library.value()->samples();
 }
 
-bool has_header(const cuda::HeaderSet& set, const std::string& path) {
+bool has_header(const HeaderSet& set, const std::string& path) {
   return std::any_of(set.headers.begin(), set.headers.end(),
-                     [&](const cuda::DeviceHeader& header) { return path == header.path; });
+                     [&](const DeviceHeader& header) { return path == header.path; });
 }
 
 // A program of this library's device code, or of libfa3_conformance.so's.
 Program program_of(const std::string& header, const std::string& expression) {
-  Program program{header, expression};
+  Program program{header, expression, kHopperArch};
   if (has_header(cuda::device_headers(), header)) return program;
   const Result<const ConformanceLibrary*> library = load_conformance();
   if (!library.ok()) return program;
-  const cuda::HeaderSet& more = library.value()->device_headers();
+  const HeaderSet& more = library.value()->device_headers();
   if (has_header(more, header)) program.headers = &more;
   return program;
 }

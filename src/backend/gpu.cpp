@@ -12,15 +12,8 @@ Result<Plan> GpuBackend::plan(const Problem& problem) const {
   plan.backend = device().backend;
   plan.threads = device().threads;
   plan.why = why();
-  return with_kernels(std::move(plan), device());
-}
-
-Result<Plan> GpuBackend::with_kernels(Plan plan, const DeviceInfo& on) {
-  FA3_TRY(KernelPlan kernels, plan_kernels(plan.problem, on));
-  plan.recipe = std::move(kernels.recipe);
-  plan.steps = std::move(kernels.steps);
-  plan.workspace_bytes = with_alignment(kernel_bytes(plan));
-  return plan;
+  FA3_TRY(KernelPlan planned, kernels(problem));
+  return with_kernels(std::move(plan), std::move(planned));
 }
 
 Status GpuBackend::check(const Plan& plan, const Buffers& buffers, void*) {

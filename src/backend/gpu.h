@@ -17,8 +17,8 @@ class GpuBackend : public Backend {
 
  protected:
   virtual std::string why() const = 0;  // this backend, in one sentence
-  // The plan with the kernels for its problem on that device.
-  static Result<Plan> with_kernels(Plan plan, const DeviceInfo& on);
+  // For a problem; UNSUPPORTED with the reason where there are none.
+  virtual Result<KernelPlan> kernels(const Problem& problem) const = 0;
 };
 
 }  // namespace fa3

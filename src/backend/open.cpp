@@ -51,7 +51,6 @@ Result<DeviceInfo> choose_device(const fa3_context_options& options, const Envir
   if (options.backend == FA3_BACKEND_SIM) {
     FA3_RETURN_IF_ERROR(sim::load_simulator().status());
     device.sm = 90;
-    device.compiled_ahead = true;
     device.multiprocessors = static_cast<int>(sim::SimRuntime::Settings{}.sms);
     if (!environment.tuning.empty()) {
       FA3_TRY(device.tuning, read_tuning(environment.tuning, "", logger));

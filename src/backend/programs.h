@@ -3,19 +3,13 @@
 #pragma once
 
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/status.h"
-#include "runtime/gpu_runtime.h"
+#include "plan/named_program.h"
 
 namespace fa3 {
-
-struct NamedProgram {
-  std::string name;  // "fwd/d128/bf16/causal/dense", "samples/gemm/bf16"; "" = none
-  Program program;
-};
 
 // "all": the forward with the table's head dims and ScoreKind::kPlain, the kernels that `precision`
 // puts before it, the backward without terms of scores, and the samples given.
@@ -23,7 +17,7 @@ std::vector<NamedProgram> known_programs(std::span<const NamedProgram> samples);
 
 // Those that a name or a prefix of it selects: "all", "samples…", "quantize…", "score_offset…",
 // "mask_bits…", "mask_image…", "bwd…", with a slash also with terms of scores, "fwd…"
-// (plan/sm90/fwd_kernels.h).
+// (plan/sm90/fwd/kernels.h).
 // INVALID_ARGUMENT for a name that selects none.
 Result<std::vector<NamedProgram>> programs_named(std::string_view name,
                                                  std::span<const NamedProgram> samples);

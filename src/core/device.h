@@ -29,11 +29,8 @@ struct DeviceInfo {
   int lanes = 1;            // backend cpu: floats per vector of that set's kernels
   int sm = 0;               // of a GPU, or of the simulated one: 10 · compute capability, e.g. 90
   int multiprocessors = 0;  // likewise
-  // Only kernels that were compiled ahead are available, not every variant
-  // (plan/sm90/fwd_variants.h).
-  bool compiled_ahead = false;
-  int64_t l1_bytes = 0;  // 0 = unknown
-  int64_t l2_bytes = 0;  // of a GPU: in all
+  int64_t l1_bytes = 0;     // 0 = unknown
+  int64_t l2_bytes = 0;     // of a GPU: in all
   int64_t memory_bytes = 0;
   std::string name;
   std::shared_ptr<const Tuning> tuning;  // of the user, by FA3_TUNING; null = none

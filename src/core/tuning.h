@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // tuning.h — which row of a kernel's table a user has measured to be the best for a problem. Plans
-// follow it where they may (plan/sm90/fwd_rows.h) and choose by their own rule elsewhere.
+// follow it where they may (plan/sm90/fwd/rows.h) and choose by their own rule elsewhere.
 #pragma once
 
 #include <map>

@@ -6,7 +6,6 @@
 #include "core/json.h"
 #include "plan/cpu/cpu_explain.h"
 #include "plan/figures.h"
-#include "plan/sm90/fwd_explain.h"
 #include "plan/work.h"
 
 namespace fa3 {
@@ -74,7 +73,7 @@ Json quantization_json(const Problem& p) {
 // What becomes 8 bits, and how.
 Json recipe_json(const Recipe& recipe) {
   Json json;
-  json["fp8_alone"] = recipe.attention.layout[kQ].dtype == FA3_F8_E4M3;
+  json["fp8_alone"] = recipe.attention.problem.layout[kQ].dtype == FA3_F8_E4M3;
   for (int i = 0; i < recipe.count; ++i) {
     const Problem& p = recipe.quantizations[i].problem;
     Json& tensor = json[tensor_name(recipe.inputs[i])];
@@ -174,13 +173,11 @@ std::string explain(const Plan& plan, const std::vector<KernelStep>& on_gpu) {
   if (plan.problem.op != FA3_OP_QUANTIZE) describe_work(work, json);
   if (plan.cpu) describe(*plan.cpu, plan.problem, json);
   for (const KernelStep& step : plan.steps) {
-    std::visit([&](const auto& kernel) { describe(kernel, problem_of(plan, step), json); },
-               step.kernel);
+    std::visit([&](const auto& kernel) { describe(kernel, step.problem(), json); }, step.kernel);
   }
   for (const KernelStep& step : on_gpu) {
-    std::visit(
-        [&](const auto& kernel) { describe_estimate(kernel, problem_of(plan, step), work, json); },
-        step.kernel);
+    std::visit([&](const auto& kernel) { describe_estimate(kernel, step.problem(), work, json); },
+               step.kernel);
   }
   json["problem"] = problem_json(plan.problem);
   return json.dump();

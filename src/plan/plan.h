@@ -6,56 +6,21 @@
 #include <cstddef>
 #include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "core/device.h"
 #include "core/problem.h"
 #include "core/status.h"
 #include "plan/cpu/cpu_plan.h"
-#include "plan/recipe.h"
-#include "plan/sm90/bwd_plan.h"
-#include "plan/sm90/fwd_plan.h"
-#include "plan/sm90/mask_bits_plan.h"
-#include "plan/sm90/mask_image_plan.h"
-#include "plan/sm90/quantize_plan.h"
-#include "plan/sm90/score_offset_plan.h"
-#include "plan/sm90/v_image_plan.h"
-#include "runtime/program.h"
+#include "plan/steps.h"
 
 namespace fa3 {
 
 // Callers may pass a workspace of any alignment; backends get one aligned to this, a cache line.
 inline constexpr size_t kWorkspaceAlign = 64;
 
-// All GPU kernels. Each provides these in its own namespace, found by overload:
-//   program_of, shape_of                     plan/            what is launched, and its grid
-//   workspace_bytes, zeroed_bytes            plan/            its part of the workspace
-//   name_of, head_dims_text, wider           plan/            its name in packs, for which head
-//                                                             dims it is, a kernel that can stand
-//                                                             in for it
-//   tuned, declined                          plan/            whether a tuning file names it; the
-//                                                             row that it names, and why not taken
-//   describe, describe_estimate              plan/            its part of fa3_explain
-//   check_addresses, launch                  backend/launch/  before and in every run
-using Kernel = std::variant<sm90::QuantizePlan, sm90::VImagePlan, sm90::ScoreOffsetPlan,
-                            sm90::MaskBitsPlan, sm90::MaskImagePlan, sm90::FwdPlan, sm90::BwdPlan>;
-
-// One launch of a plan.
-struct KernelStep {
-  static constexpr int kAttention = -1;
-
-  Kernel kernel;
-  int part = kAttention;  // of a recipe: the quantisation that it is a step of
-  Program program;
-  LaunchShape shape;
-  // Its part of the workspace; the first zeroed_bytes are 0 at launch.
-  size_t workspace_offset = 0;
-  size_t workspace_bytes = 0;
-  size_t zeroed_bytes = 0;
-};
-
 struct Plan {
+  // The problem that a backend of the host computes.
   const Problem& computed() const { return decoded ? *decoded : problem; }
 
   Problem problem;
@@ -70,36 +35,30 @@ struct Plan {
   // inputs' bytes, which come next in the workspace.
   std::optional<Problem> decoded;
   size_t decoded_bytes = 0;
-  std::vector<KernelStep> steps;  // backends cuda and sim, in the order of their launches
+  // Backends cuda and sim: launches in their order, and what they use of the workspace.
+  std::vector<KernelStep> steps;
+  std::vector<PlacedSlice> slices;
 };
 
 // Bytes to ask of the caller so that `bytes` remain after alignment.
 inline size_t with_alignment(size_t bytes) { return bytes == 0 ? 0 : bytes + kWorkspaceAlign - 1; }
 
-// The step for a kernel, whose part of the workspace begins at `workspace_offset`.
-KernelStep step_of(const Kernel& kernel, size_t workspace_offset);
-
-// What a GPU runs for a problem.
-struct KernelPlan {
-  std::optional<Recipe> recipe;
-  std::vector<KernelStep> steps;
-};
-
-// UNSUPPORTED with the reason where there are no kernels for it.
+// The kernels for a problem by the planner of the GPU's architecture. UNSUPPORTED with the reason
+// where there are none.
 Result<KernelPlan> plan_kernels(const Problem& problem, const DeviceInfo& gpu);
+// The same with kernels that were compiled ahead only, as for the simulator.
+Result<KernelPlan> plan_ahead(const Problem& problem, const DeviceInfo& gpu);
+
+// The plan with these kernels for its problem.
+Plan with_kernels(Plan plan, KernelPlan kernels);
 
 // A plan of kernels that somebody has chosen.
-Plan plan_with(const Problem& problem, std::vector<KernelStep> steps);
-
-// The problem that a step is of, and its buffers, in a plan whose aligned workspace is given.
-const Problem& problem_of(const Plan& plan, const KernelStep& step);
-Buffers buffers_of(const Plan& plan, const KernelStep& step, const Buffers& call,
-                   std::byte* workspace);
+Plan plan_with(const Problem& problem, const std::vector<Kernel>& kernels);
 
 // The image of V that the plan takes, would take, or writes; no tiles where there is none.
 ImageTile image_of(const Plan& plan);
 
-// Bytes of workspace for the recipe and all steps.
+// Bytes of all slices.
 size_t kernel_bytes(const Plan& plan);
 
 }  // namespace fa3

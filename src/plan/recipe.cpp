@@ -2,8 +2,6 @@
 // recipe.cpp — the recipes, and where their tensors lie.
 #include "plan/recipe.h"
 
-#include "plan/cpu/cpu_plan.h"
-
 namespace fa3 {
 namespace {
 
@@ -55,58 +53,44 @@ Problem quantization_of(const Problem& p, TensorId id, const Choice& choice, int
 
 Recipe make_recipe(const Problem& p, const RecipeRows& rows) {
   const Choice choice = choice_of(p, rows.q);
-  Recipe recipe;
-  recipe.attention = p;
-  recipe.attention.precision = FA3_PRECISION_DEFAULT;
-  recipe.attention.rotation = {};
-  Arena arena(nullptr);
+  Recipe recipe{};
+  Problem& attention = recipe.attention.problem;
+  attention = p;
+  attention.precision = FA3_PRECISION_DEFAULT;
+  attention.rotation = {};
+  // A tensor's elements in the workspace, in whole cache lines: what a quantisation writes and
+  // attention reads.
+  const auto place = [&](Part& quantization, TensorId written, TensorId read, int64_t bytes) {
+    const size_t size = (static_cast<size_t>(bytes) + kCacheLine - 1) / kCacheLine * kCacheLine;
+    const Slice slice{tensor_name(read), size, kCacheLine};
+    recipe.slices.push_back({slice, 0, PlacedSlice::kWholePlan, 0});
+    recipe.bytes = lay_out(recipe.slices);
+    const size_t offset = recipe.slices.back().offset;
+    quantization.sources.push_back({written, offset});
+    recipe.attention.sources.push_back({read, offset});
+    attention.layout[read] = quantization.problem.layout[written];
+  };
   for (const TensorId id : {kQ, kK, kV}) {
     if (id == kV && choice.v == FA3_DTYPE_NONE) continue;
-    Quantization& x = recipe.quantizations[recipe.count];
-    recipe.inputs[recipe.count++] = id;
+    Part& x = recipe.quantizations[static_cast<size_t>(recipe.count)];
+    recipe.inputs[static_cast<size_t>(recipe.count++)] = id;
     const int64_t share = id == kQ ? choice.rows_q : id == kK ? rows.k : rows.v;
     x.problem = quantization_of(p, id, choice, share);
+    const Axis axis = kTensors[id].axis;
+    x.sources = {{kX, Part::Source::kOfCall, id},
+                 {kCuSeqlens, Part::Source::kOfCall, cu_seqlens_of(axis)},
+                 {kSeqused, Part::Source::kOfCall, seqused_of(axis)}};
     const int64_t heads = p.heads_of(id), columns = p.columns_of(id);
-    x.codes = arena.used();
-    arena.take<std::byte>(p.entries_of(id) * p.axis_of(id).rows * heads * columns);
-    x.scale = arena.used();
-    const bool by_total_row = x.problem.block_of(kCodes).by_total_row;
-    arena.take<float>(by_total_row ? p.axis_of(id).rows * heads
-                                   : p.batch * x.problem.layout[kScale].batch);
-    x.offset = arena.used();
-    if (x.problem.layout[kOffset].present()) arena.take<float>(p.batch * heads * columns);
-    recipe.attention.layout[id] = x.problem.layout[kCodes];
-    recipe.attention.layout[scale_of(id)] = x.problem.layout[kScale];
-    if (id != kQ) recipe.attention.layout[offset_of(id)] = x.problem.layout[kOffset];
-    recipe.attention.scale_block[id] = x.problem.block_of(kCodes);
+    const ScaleBlock& block = x.problem.block_of(kCodes);
+    const int64_t scales =
+        block.by_total_row ? p.axis_of(id).rows * heads : p.batch * x.problem.layout[kScale].batch;
+    place(x, kCodes, id, p.entries_of(id) * p.axis_of(id).rows * heads * columns);
+    place(x, kScale, scale_of(id), int64_t{sizeof(float)} * scales);
+    if (x.problem.layout[kOffset].present())
+      place(x, kOffset, offset_of(id), int64_t{sizeof(float)} * p.batch * heads * columns);
+    attention.scale_block[id] = block;
   }
-  recipe.bytes = arena.used();
   return recipe;
-}
-
-Buffers buffers_of(const Recipe& recipe, int i, const Buffers& call, std::byte* workspace) {
-  const Quantization& x = recipe.quantizations[i];
-  const TensorId id = recipe.inputs[i];
-  Buffers buffers;
-  buffers.data[kX] = call.data[id];
-  buffers.data[kCodes] = workspace + x.codes;
-  buffers.data[kScale] = workspace + x.scale;
-  if (x.problem.layout[kOffset].present()) buffers.data[kOffset] = workspace + x.offset;
-  buffers.data[kCuSeqlens] = call.data[cu_seqlens_of(kTensors[id].axis)];
-  buffers.data[kSeqused] = call.data[seqused_of(kTensors[id].axis)];
-  return buffers;
-}
-
-Buffers attention_buffers(const Recipe& recipe, const Buffers& call, std::byte* workspace) {
-  Buffers buffers = call;
-  for (int i = 0; i < recipe.count; ++i) {
-    const TensorId id = recipe.inputs[i];
-    const Buffers of_input = buffers_of(recipe, i, call, workspace);
-    buffers.data[id] = of_input.data[kCodes];
-    buffers.data[scale_of(id)] = of_input.data[kScale];
-    if (id != kQ) buffers.data[offset_of(id)] = of_input.data[kOffset];
-  }
-  return buffers;
 }
 
 const char* precision_name(fa3_precision precision) {

@@ -5,27 +5,22 @@
 
 #include <array>
 #include <cstddef>
+#include <vector>
 
 #include "core/problem.h"
+#include "plan/part.h"
+#include "plan/slices.h"
 
 namespace fa3 {
 
-// How one of q, k, v is quantised.
-struct Quantization {
-  Problem problem;  // fa3_quantize's
-  // In bytes from the workspace's aligned beginning.
-  size_t codes = 0;
-  size_t scale = 0;
-  size_t offset = 0;  // meaningful where the problem writes one
-};
-
-// The order is that of the tensors; one that keeps its type has no Quantization.
+// The order is that of the tensors; one that keeps its type has no quantisation.
 struct Recipe {
-  Problem attention;                 // on the codes
-  std::array<TensorId, 3> inputs{};  // of the quantisations: kQ, kK, perhaps kV
-  std::array<Quantization, 3> quantizations;
+  Part attention;                  // on the codes
+  std::array<TensorId, 3> inputs;  // of the quantisations: kQ, kK, perhaps kV
+  std::array<Part, 3> quantizations;
   int count = 0;
-  size_t bytes = 0;  // of all codes, scales and offsets
+  std::vector<PlacedSlice> slices;  // codes, scales and offsets, which begin the workspace
+  size_t bytes = 0;                 // of all of them
 };
 
 // Rows that share a scale, as ScaleBlock has them; INT8 q has one for each row.
@@ -35,10 +30,6 @@ struct RecipeRows {
 
 // Of a problem whose precision is not the default.
 Recipe make_recipe(const Problem& problem, const RecipeRows& rows);
-
-// The buffers of a quantisation of the recipe, and of its attention.
-Buffers buffers_of(const Recipe& recipe, int i, const Buffers& call, std::byte* workspace);
-Buffers attention_buffers(const Recipe& recipe, const Buffers& call, std::byte* workspace);
 
 // "fp8", "eight_bit", "eight_bit_accurate"; "default".
 const char* precision_name(fa3_precision precision);

@@ -5,22 +5,22 @@
 #include <string>
 
 #include "device/types.h"
+#include "runtime/header_set.h"
 
 namespace fa3 {
 
-namespace cuda {
-struct HeaderSet;  // backend/cuda/device_headers.h
-}
+// Architectures as NVRTC spells them.
+inline constexpr const char* kHopperArch = "sm_90a";
 
 // A kernel: NVRTC compiles `#include "header"` and the name expression for that architecture; the
 // simulator looks the expression up among the programs that were compiled into it.
 struct Program {
   std::string header;      // "device/sm90/fwd/fwd.cuh"
   std::string expression;  // "fa3::sm90::fwd<fa3::sm90::FwdConfig{…}>"
+  std::string arch;        // kHopperArch
   // Another library's device code, which NVRTC sees along with this library's; null = none. Stays
   // in place as long as the process runs.
-  const cuda::HeaderSet* headers = nullptr;
-  std::string arch = "sm_90a";  // as NVRTC spells it
+  const HeaderSet* headers = nullptr;
 
   bool operator==(const Program&) const = default;
 };

@@ -11,7 +11,7 @@ constexpr fa3::ConformanceLibrary kOther{
     "0.0.9",
     [](const fa3::ConformanceApi&, fa3_context*, const fa3_conformance_args*,
        const char**) noexcept -> fa3_status { std::abort(); },
-    []() -> const fa3::cuda::HeaderSet& { std::abort(); },
+    []() -> const fa3::HeaderSet& { std::abort(); },
     []() -> const std::vector<fa3::NamedProgram>& { std::abort(); }};
 
 }  // namespace

@@ -8,8 +8,8 @@
 #include <iterator>
 #include <tuple>
 
-#include "plan/sm90/bwd_configs.h"
-#include "plan/sm90/bwd_plan.h"
+#include "plan/sm90/bwd/configs.h"
+#include "plan/sm90/bwd/plan.h"
 #include "tests/kit/cubin.h"
 #include "tests/kit/nvrtc.h"
 #include "tests/kit/thorough.h"

@@ -17,9 +17,9 @@
 #include <string>
 #include <vector>
 
-#include "plan/sm90/fwd_configs.h"
-#include "plan/sm90/fwd_names.h"
-#include "plan/sm90/fwd_plan.h"
+#include "plan/sm90/fwd/configs.h"
+#include "plan/sm90/fwd/names.h"
+#include "plan/sm90/fwd/plan.h"
 #include "plan/sm90/roofline.h"
 #include "tests/kit/cubin.h"
 #include "tests/kit/nvrtc.h"

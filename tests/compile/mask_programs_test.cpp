@@ -10,11 +10,11 @@
 #include <tuple>
 #include <vector>
 
-#include "plan/sm90/bwd_configs.h"
-#include "plan/sm90/bwd_plan.h"
-#include "plan/sm90/fwd_plan.h"
-#include "plan/sm90/fwd_variants.h"
-#include "plan/sm90/mask_bits_plan.h"
+#include "plan/sm90/bwd/configs.h"
+#include "plan/sm90/bwd/plan.h"
+#include "plan/sm90/fwd/plan.h"
+#include "plan/sm90/fwd/variants.h"
+#include "plan/sm90/mask/bits_plan.h"
 #include "tests/kit/cubin.h"
 #include "tests/kit/nvrtc.h"
 #include "tests/kit/thorough.h"

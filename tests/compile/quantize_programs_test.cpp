@@ -6,8 +6,8 @@
 
 #include <map>
 
-#include "plan/sm90/fwd_plan.h"
-#include "plan/sm90/quantize_plan.h"
+#include "plan/sm90/fwd/plan.h"
+#include "plan/sm90/quantize/plan.h"
 #include "tests/kit/cubin.h"
 #include "tests/kit/nvrtc.h"
 #include "tests/kit/thorough.h"

@@ -23,7 +23,7 @@ namespace {
 using namespace test;  // NOLINT
 
 constexpr DeviceHeader kHeaders[] = {{"device/a.h", "text"}};
-const Program kProgram{"device/a.h", "fa3::a<1>"};
+const Program kProgram{"device/a.h", "fa3::a<1>", kHopperArch};
 
 int count(const char* what, const std::string& library = FA3_FAKE_NVRTC) {
   void* const fake = dlopen(library.c_str(), RTLD_NOW);
@@ -79,15 +79,17 @@ TEST(Jit, Key_TellsApart) {
   const Key key = jit.key(kProgram, 13000);
   EXPECT_EQ(jit.key(kProgram, 13000), key);
   EXPECT_NE(jit.key(kProgram, 12090), key);
-  EXPECT_NE(jit.key({"device/a.h", "fa3::a<2>"}, 13000), key);
-  EXPECT_NE(jit.key({"device/b.h", "fa3::a<1>"}, 13000), key);
+  EXPECT_NE(jit.key({"device/a.h", "fa3::a<2>", kHopperArch}, 13000), key);
+  EXPECT_NE(jit.key({"device/b.h", "fa3::a<1>", kHopperArch}, 13000), key);
   EXPECT_NE(other.key(kProgram, 13000), key);
   const HeaderSet one{kHeaders, "1"}, two{kHeaders, "2"};
-  const Program with_one{"device/a.h", "fa3::a<1>", &one};
+  const Program with_one{"device/a.h", "fa3::a<1>", kHopperArch, &one};
   EXPECT_NE(jit.key(with_one, 13000), key);
-  EXPECT_NE(jit.key({"device/a.h", "fa3::a<1>", &two}, 13000), jit.key(with_one, 13000));
+  EXPECT_NE(jit.key({"device/a.h", "fa3::a<1>", kHopperArch, &two}, 13000),
+            jit.key(with_one, 13000));
   const HeaderSet copy{kHeaders, "1"};
-  EXPECT_EQ(jit.key({"device/a.h", "fa3::a<1>", &copy}, 13000), jit.key(with_one, 13000));
+  EXPECT_EQ(jit.key({"device/a.h", "fa3::a<1>", kHopperArch, &copy}, 13000),
+            jit.key(with_one, 13000));
 }
 
 // A program may lie in another library's headers.
@@ -95,7 +97,7 @@ TEST(Jit, ProgramOfOtherHeaders_IsCompiledWithAll) {
   const TempFolder folder;
   static constexpr DeviceHeader kMore[] = {{"device/b.h", "b"}, {"device/c.h", "c"}};
   const HeaderSet more{kMore, "more"};
-  const Program program{"device/b.h", "fa3::b", &more};
+  const Program program{"device/b.h", "fa3::b", kHopperArch, &more};
   KernelMemory memory, other;
   Jit jit(options(folder.path()), kHeaders, "a", memory);
   const Result<Kernel> compiled = jit.get(program);
@@ -104,7 +106,7 @@ TEST(Jit, ProgramOfOtherHeaders_IsCompiledWithAll) {
   EXPECT_EQ(count("fake_nvrtc_headers"), 3);
   EXPECT_EQ(Jit(options(folder.path()), kHeaders, "a", other).get(program).value().source,
             KernelSource::kDisk);
-  expect_refusal(jit.get({"device/b.h", "fa3::b"}).status(), FA3_INVALID_ARGUMENT,
+  expect_refusal(jit.get({"device/b.h", "fa3::b", kHopperArch}).status(), FA3_INVALID_ARGUMENT,
                  {"device/b.h", "not a file of the library's device code"});
 }
 
@@ -173,7 +175,7 @@ TEST(Jit, HolderIsKilled_NextOneCompiles) {
 TEST(Jit, HolderIsStuck_OthersGoOn) {
   const TempFolder folder;
   const pid_t holder = start_holder(folder.path());
-  const Program other{"device/a.h", "fa3::a<2>"};
+  const Program other{"device/a.h", "fa3::a<2>", kHopperArch};
   KernelMemory memory;
   EXPECT_EQ(Jit(options(folder.path()), kHeaders, "a", memory).get(other).value().source,
             KernelSource::kCompiled);
@@ -215,7 +217,7 @@ TEST(Jit, Failure_ReachesAllAndIsForgotten) {
   const ScopedVariable slow("FAKE_NVRTC_MS", "20");
   KernelMemory memory;
   Jit jit(options(""), kHeaders, "a", memory);
-  const Program broken{"device/a.h", "fa3::broken"};
+  const Program broken{"device/a.h", "fa3::broken", kHopperArch};
   std::vector<std::thread> threads;
   std::atomic<int> failures{0};
   for (int i = 0; i < 8; ++i) {
@@ -231,7 +233,7 @@ TEST(Jit, Failure_ReachesAllAndIsForgotten) {
 
 // Of its parent's threads a forked process has the one that forked: no other would end its work.
 TEST(Jit, ForkedWhileAnotherThreadCompiles_CompilesItself) {
-  const Program program{"device/a.h", "fa3::forked"};
+  const Program program{"device/a.h", "fa3::forked", kHopperArch};
   Jit jit(options(""), kHeaders, "forked");
   ASSERT_TRUE(jit.nvrtc().ok());
   std::thread other;
@@ -375,7 +377,8 @@ class KnownNvrtc : public testing::Test {
 TEST_F(KnownNvrtc, KernelOnDisk_IsFoundWithoutOpening) {
   EXPECT_EQ(find(1), KernelSource::kCompiled);
   for (int process = 0; process < 3; ++process) EXPECT_EQ(find(0), KernelSource::kDisk);
-  EXPECT_EQ(find(1, options(cache_, nvrtc_), {"device/a.h", "fa3::a<2>"}), KernelSource::kCompiled);
+  EXPECT_EQ(find(1, options(cache_, nvrtc_), {"device/a.h", "fa3::a<2>", kHopperArch}),
+            KernelSource::kCompiled);
   ASSERT_EQ(files(".note").size(), 1u);
   struct stat info {};
   ASSERT_EQ(stat(files(".note")[0].c_str(), &info), 0);
@@ -433,7 +436,8 @@ TEST_F(KnownNvrtc, WrongNote_IsCorrectedByTheNextCompilation) {
   EXPECT_EQ(find(1), KernelSource::kCompiled);
   const ScopedVariable other("FAKE_NVRTC_VERSION", "13010");
   EXPECT_EQ(find(0), KernelSource::kDisk);
-  EXPECT_EQ(find(1, options(cache_, nvrtc_), {"device/a.h", "fa3::a<2>"}), KernelSource::kCompiled);
+  EXPECT_EQ(find(1, options(cache_, nvrtc_), {"device/a.h", "fa3::a<2>", kHopperArch}),
+            KernelSource::kCompiled);
   EXPECT_EQ(find(1), KernelSource::kCompiled);
   EXPECT_EQ(find(0), KernelSource::kDisk);
 }

@@ -49,7 +49,7 @@ const Case kCases[] = {
 };
 
 TEST(LaunchShape, Limits) {
-  const Program program{"device/x.h", "fa3::x<1>"};
+  const Program program{"device/x.h", "fa3::x<1>", kHopperArch};
   for (const Case& c : kCases) {
     LaunchShape shape;
     shape.threads = 128;

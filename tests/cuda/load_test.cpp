@@ -160,7 +160,8 @@ TEST(NvrtcCompile, ConfigAsTemplateArgument_GivesACubin) {
   const Result<Nvrtc> nvrtc = find_nvrtc(nvrtc_places(), 0);
   if (!nvrtc.ok()) GTEST_SKIP() << nvrtc.status().message;
   const Result<Compiled> compiled = nvrtc.value().compile(
-      {"test/scale.cuh", "test::scale<test::Config{.warps = 4, .bias = 2, .flag = true}>"},
+      {"test/scale.cuh", "test::scale<test::Config{.warps = 4, .bias = 2, .flag = true}>",
+       kHopperArch},
       kHeaders);
   ASSERT_TRUE(compiled.ok()) << compiled.status().message;
   EXPECT_EQ(compiled.value().cubin.image.substr(0, 4),
@@ -174,10 +175,12 @@ TEST(NvrtcCompile, ConfigAsTemplateArgument_GivesACubin) {
 TEST(NvrtcCompile, Failure_HandsOnTheLog) {
   const Result<Nvrtc> nvrtc = find_nvrtc(nvrtc_places(), 0);
   if (!nvrtc.ok()) GTEST_SKIP() << nvrtc.status().message;
-  expect_refusal(nvrtc.value().compile({"test/scale.cuh", "test::absent"}, kHeaders).status(),
-                 FA3_JIT_FAILED, {"test::absent", "test/scale.cuh", "error"});
-  expect_refusal(nvrtc.value().compile({"test/absent.cuh", "test::scale"}, kHeaders).status(),
-                 FA3_JIT_FAILED, {"test/absent.cuh", "cannot open"});
+  expect_refusal(
+      nvrtc.value().compile({"test/scale.cuh", "test::absent", kHopperArch}, kHeaders).status(),
+      FA3_JIT_FAILED, {"test::absent", "test/scale.cuh", "error"});
+  expect_refusal(
+      nvrtc.value().compile({"test/absent.cuh", "test::scale", kHopperArch}, kHeaders).status(),
+      FA3_JIT_FAILED, {"test/absent.cuh", "cannot open"});
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ namespace {
 using namespace test;  // NOLINT
 using ::testing::HasSubstr;
 
-const Program kProgram{"device/a.h", "fa3::a<1>"};
+const Program kProgram{"device/a.h", "fa3::a<1>", kHopperArch};
 constexpr DeviceHeader kHeaders[] = {{"device/a.h", "text"}};
 
 template <class Function>
@@ -246,7 +246,7 @@ TEST_F(CudaRuntimeTest, DriversErrors_AreHandedOn) {
   }
   {
     const ScopedVariable fails("FAKE_CUDA_FAIL", "cuLibraryLoadData");
-    const Program other{"device/a.h", "fa3::other"};
+    const Program other{"device/a.h", "fa3::other", kHopperArch};
     add(other, {"kernel", std::string("cubin\0", 6)});
     for (const char* image : {"200", "209", "222"}) {
       const ScopedVariable with("FAKE_CUDA_FAIL_WITH", image);
@@ -280,7 +280,7 @@ TEST_F(CudaRuntimeTest, NoMemoryInTheDriver_IsOutOfMemory) {
 
 TEST_F(CudaRuntimeTest, CubinWithoutTheKernel_IsRefused) {
   const auto runtime = open();
-  const Program other{"device/a.h", "fa3::other"};
+  const Program other{"device/a.h", "fa3::other", kHopperArch};
   add(other, {"absent", std::string("cubin\0", 6)});
   expect_refusal(runtime->prepare(other), FA3_JIT_FAILED, {"fa3::other", "absent"});
 }

@@ -56,7 +56,7 @@ struct Args {
   u32 smem_words;
 };
 
-const Program kProgram{"test/probe.cuh", "test::probe"};
+const Program kProgram{"test/probe.cuh", "test::probe", kHopperArch};
 
 class GpuRuntimeTest : public GpuTest {
  protected:
@@ -232,7 +232,7 @@ class GpuRuntimeDeathTest : public GpuRuntimeTest {
     const Args args{nullptr, 1, 0};
     LaunchShape one;
     one.threads = 32;
-    const Program program{"test/probe.cuh", "test::fault"};
+    const Program program{"test/probe.cuh", "test::fault", kHopperArch};
     const Status launched = runtime_->launch(program, one, &args, sizeof args);
     const Status done = runtime_->synchronize();
     std::fprintf(stderr, "%s%s\n", launched.message.c_str(), done.message.c_str());

@@ -62,7 +62,7 @@ cuda::Compiled compile(const Program& program) {
 }
 
 Translation translate(const std::string& source, const std::vector<std::string>& expressions,
-                      const cuda::HeaderSet* more) {
+                      const HeaderSet* more) {
   const cuda::Nvrtc& rtc = nvrtc();
   const auto library = get(SharedLibrary::open(rtc.path()));
   using Size = cuda::nvrtcResult (*)(cuda::nvrtcProgram, size_t*);
@@ -71,9 +71,9 @@ Translation translate(const std::string& source, const std::vector<std::string>&
   const auto ptx_text = reinterpret_cast<Text>(get(library.find("nvrtcGetPTX")));
 
   std::vector<const char*> texts, names;
-  for (const cuda::HeaderSet* const set : {&cuda::device_headers(), more}) {
+  for (const HeaderSet* const set : {&cuda::device_headers(), more}) {
     if (set == nullptr) continue;
-    for (const cuda::DeviceHeader& header : set->headers) {
+    for (const DeviceHeader& header : set->headers) {
       texts.push_back(header.text);
       names.push_back(header.path);
     }
@@ -90,7 +90,7 @@ Translation translate(const std::string& source, const std::vector<std::string>&
     return rtc.nvrtcCreateProgram(&program, source.c_str(), "test.cu",
                                   static_cast<int>(texts.size()), texts.data(), names.data());
   };
-  const std::vector<std::string> options = cuda::compiler_options(Program{}.arch);
+  const std::vector<std::string> options = cuda::compiler_options(kHopperArch);
   std::vector<const char*> arguments;
   for (const std::string& option : options) arguments.push_back(option.c_str());
   cuda::nvrtcResult result = create();

@@ -29,6 +29,6 @@ struct Translation {
 };
 // `more`: headers that the source sees in addition to those of src/device.
 Translation translate(const std::string& source, const std::vector<std::string>& expressions = {},
-                      const cuda::HeaderSet* more = nullptr);
+                      const HeaderSet* more = nullptr);
 
 }  // namespace fa3::kit

@@ -10,8 +10,8 @@
 #include "backend/launch/launch.h"
 #include "backend/sim/runtime.h"
 #include "core/tuning.h"
-#include "plan/sm90/fwd_configs.h"
-#include "plan/sm90/fwd_variants.h"
+#include "plan/sm90/fwd/configs.h"
+#include "plan/sm90/fwd/variants.h"
 #include "sim/kit.h"
 #include "tests/kit/thorough.h"
 
@@ -74,7 +74,6 @@ TEST_P(SimFwdSeeds, EveryRow_SameBits) {
   SimRuntime& runtime = *opened.value();
   DeviceInfo device;
   device.backend = FA3_BACKEND_SIM;
-  device.compiled_ahead = true;
   device.sm = 90;
   device.multiprocessors = 2;
   size_t turn = GetParam();
@@ -92,9 +91,9 @@ TEST_P(SimFwdSeeds, EveryRow_SameBits) {
     Tuning tuning;
     tuning.rows[key_of(p)] = row.name;
     device.tuning = std::make_shared<Tuning>(tuning);
-    const auto kernels = plan_kernels(p, device);
+    auto kernels = plan_ahead(p, device);
     ASSERT_TRUE(kernels.ok()) << kernels.status().message;
-    const Plan launched = plan_with(p, kernels.value().steps);
+    const Plan launched = with_kernels({}, std::move(kernels).value());
     const auto& plan = std::get<FwdPlan>(launched.steps.back().kernel);
     ASSERT_STREQ(plan.row, row.name) << plan.declined;
     const size_t q_rows = p.heads_q * p.q.rows, kv_rows = p.heads_q * p.kv.rows,

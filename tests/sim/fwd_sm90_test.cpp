@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/sm90/fwd_variants.h"
+#include "plan/sm90/fwd/variants.h"
 #include "tests/kit/thorough.h"
 #include "tests/sim/in_8_bits.h"
 #include "tests/sim/simulator.h"

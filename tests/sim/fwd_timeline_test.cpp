@@ -12,6 +12,7 @@
 #include "backend/launch/launch.h"
 #include "backend/sim/runtime.h"
 #include "core/dtype.h"
+#include "plan/sm90/ahead.h"
 #include "sim/kit.h"
 
 namespace fa3::sim {
@@ -38,7 +39,6 @@ struct Outcome {
 Outcome run(FwdStep step, u64 seed, bool trace, bool stray_lse = false) {
   DeviceInfo device;
   device.backend = FA3_BACKEND_SIM;
-  device.compiled_ahead = true;
   device.multiprocessors = 1;
   Problem p;
   p.batch = p.heads_q = p.heads_kv = 1;
@@ -48,7 +48,7 @@ Outcome run(FwdStep step, u64 seed, bool trace, bool stray_lse = false) {
   p.softmax_scale = 1 / std::sqrt(double{kD});
   for (const TensorId id : {kQ, kK, kV, kO}) p.layout[id] = {FA3_BF16, 0, kD, kD};
   p.layout[kLse] = {FA3_F32, 0, 1, kQueries};
-  FwdPlan plan = make_fwd_plan(p, device).value();
+  FwdPlan plan = ahead_fwd_plan(p, device).value();
   EXPECT_EQ(plan.config.tile_kv, 128);
   FwdConfig config = plan.config;
   config.step = step;
@@ -71,7 +71,7 @@ Outcome run(FwdStep step, u64 seed, bool trace, bool stray_lse = false) {
   tensor(kO, "o", kQueries);
   std::vector<float> stray(kQueries);
   buffers.data[kLse] = stray_lse ? stray.data() : runtime.allocate(kQueries * sizeof(float), "lse");
-  Outcome out{launch(plan_with(p, {step_of(plan, 0)}), runtime, {}, buffers, nullptr), "",
+  Outcome out{launch(plan_with(p, {plan}), runtime, {}, buffers, nullptr), "",
               std::vector<u16>(kQueries * kD)};
   EXPECT_EQ(out.status.ok(), !stray_lse) << out.status.message;
   runtime.download(out.o.data(), buffers.data[kO], out.o.size() * sizeof(u16));

@@ -129,8 +129,8 @@ class KernelRun {
     take(args);
   }
   const Problem& problem() const { return problem_; }
-  void set_steps(std::vector<KernelStep> steps) {
-    launched_ = plan_with(problem_, std::move(steps));
+  void set_kernels(const std::vector<fa3::Kernel>& kernels) {
+    launched_ = plan_with(problem_, kernels);
     // Of cache lines, which are aligned.
     workspace_.resize(1 + kernel_bytes(launched_) / sizeof(Line));
     add("workspace", workspace_.data(), workspace_.size() * sizeof(Line));

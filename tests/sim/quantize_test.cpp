@@ -5,7 +5,7 @@
 
 #include <limits>
 
-#include "plan/sm90/quantize_configs.h"
+#include "plan/sm90/quantize/configs.h"
 #include "tests/kit/quantize_call.h"
 #include "tests/kit/sanitized.h"
 

@@ -7,8 +7,10 @@
 #include <set>
 
 #include "core/dtype.h"
-#include "plan/sm90/bwd_configs.h"
-#include "plan/sm90/bwd_plan.h"
+#include "plan/plan.h"
+#include "plan/sm90/ahead.h"
+#include "plan/sm90/bwd/configs.h"
+#include "plan/sm90/bwd/plan.h"
 #include "tests/unit/fwd_plan_kit.h"
 #include "tests/unit/golden_kit.h"
 
@@ -120,20 +122,21 @@ std::string text_of(const Case& c) {
 }
 
 std::string line_of(const Case& c) {
-  const Result<std::vector<BwdPlan>> plans = make_bwd_plans(problem_of(c), device(c.backend));
+  const auto make = c.backend == FA3_BACKEND_SIM ? &ahead_bwd_plans : &make_bwd_plans;
+  const Result<std::vector<BwdPlan>> plans = make(problem_of(c), device());
   if (!plans.ok()) {
     const std::string& why = plans.status().message;
     return text_of(c) + std::string(7, ',') + "," + why.substr(0, why.find(','));
   }
   std::string kernels;
-  size_t workspace = 0;
   const BwdPlan* main = nullptr;
   for (const BwdPlan& plan : plans.value()) {
     kernels += fmt::format("{}{} {}x{}x{}", kernels.empty() ? "" : "; ", word(plan.pass),
                            plan.grid[0], plan.grid[1], plan.grid[2]);
-    workspace = std::max(workspace, workspace_bytes(plan));
     main = plan.pass == BwdPass::kMain ? &plan : main;
   }
+  const std::vector<Kernel> all(plans.value().begin(), plans.value().end());
+  const size_t workspace = kernel_bytes(plan_with(problem_of(c), all));
   const BwdConfig& config = main->config;
   return text_of(c) + fmt::format(",{},{},{},{},{},{},{},", main->row, config.tile_q,
                                   config.tile_kv(), config.ragged ? "yes" : "no",

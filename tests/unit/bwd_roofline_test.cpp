@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // bwd_roofline_test.cpp — costs of a step counted by hand, and the kernels' times made of them.
-#include "plan/sm90/bwd_roofline.h"
-
 #include <gtest/gtest.h>
 
-#include "plan/sm90/bwd_configs.h"
+#include "plan/sm90/bwd/configs.h"
+#include "plan/sm90/bwd/roofline.h"
 #include "plan/sm90/roofline.h"
 #include "tests/unit/fwd_plan_kit.h"
 

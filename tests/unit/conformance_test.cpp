@@ -50,7 +50,7 @@ struct Pointers {
 
 // out[0] must be in[0] + 1; 3 within 0.5 is right too where the case gives a bound.
 Case successor(bool with_bound = false) {
-  return {"successor", {"none.cuh", "successor"}, [=](Random&) {
+  return {"successor", {"none.cuh", "successor", kHopperArch}, [=](Random&) {
             Expected three{4, to_bytes(std::vector<uint32_t>{3})};
             if (with_bound) {
               three = {4, to_bytes(std::vector<float>{3.f}), {0.5f}};

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // fwd_kernels_test.cpp — the names of forward kernels: all of the table, those of plans, and words
 // without a meaning.
-#include "plan/sm90/fwd_kernels.h"
-
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +8,8 @@
 #include <algorithm>
 #include <set>
 
-#include "plan/sm90/fwd_configs.h"
+#include "plan/sm90/fwd/configs.h"
+#include "plan/sm90/fwd/kernels.h"
 #include "tests/unit/fwd_plan_kit.h"
 
 namespace fa3::sm90 {

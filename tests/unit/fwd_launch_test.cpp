@@ -11,6 +11,7 @@
 #include "backend/launch/launch.h"
 #include "device/sm90/fwd/args.h"
 #include "device/sm90/ragged.h"
+#include "plan/sm90/ahead.h"
 
 namespace fa3::sm90 {
 namespace {
@@ -64,21 +65,18 @@ Problem problem(bool varlen) {
   return p;
 }
 
-Recorder launched(const Problem& p, fa3_backend backend = FA3_BACKEND_CUDA) {
+Recorder launched(const Problem& p, bool is_ahead = false) {
   DeviceInfo gpu;
   gpu.type = FA3_DEVICE_CUDA;
-  gpu.backend = backend;
-  gpu.compiled_ahead = backend == FA3_BACKEND_SIM;
   gpu.multiprocessors = 132;
-  const Result<FwdPlan> plan = make_fwd_plan(p, gpu);
+  const Result<FwdPlan> plan = is_ahead ? ahead_fwd_plan(p, gpu) : make_fwd_plan(p, gpu);
   EXPECT_TRUE(plan.ok()) << plan.status().message;
   Recorder runtime;
   alignas(16) static std::byte memory[16];
   Buffers buffers;
   for (void*& data : buffers.data) data = memory;
   runtime.memory = reinterpret_cast<u64>(memory);
-  const Status status =
-      launch(plan_with(p, {step_of(plan.value(), 0)}), runtime, {}, buffers, memory);
+  const Status status = launch(plan_with(p, {plan.value()}), runtime, {}, buffers, memory);
   EXPECT_TRUE(status.ok()) << status.message;
   return runtime;
 }
@@ -129,7 +127,7 @@ TEST(FwdLaunch, EqualLengthsInARaggedKernel_AddressesOfRows) {
   p.softcap = 5;
   for (const TensorId id : {kQ, kK, kV, kO})
     p.layout[id] = {FA3_BF16, kHeads * kD, kBatch * kHeads * kD, kD};
-  const Recorder runtime = launched(p, FA3_BACKEND_SIM);
+  const Recorder runtime = launched(p, true);
   EXPECT_EQ(runtime.args.kv_axis.batch_rows, 1);
   const TensorMapSpec& spec = runtime.specs.at("k");
   ASSERT_EQ(spec.rank, 5);
@@ -153,9 +151,9 @@ TEST(FwdLaunch, Misaligned_DeclinedByName) {
     Buffers buffers;
     for (void*& data : buffers.data) data = memory;
     buffers.data[kLse] = memory + 4;
-    EXPECT_TRUE(check_addresses(plan_with(p, {step_of(FwdPlan{}, 0)}), buffers).ok());
+    EXPECT_TRUE(check_addresses(plan_with(p, {FwdPlan{}}), buffers).ok());
     buffers.data[id] = memory + 6;
-    const Status status = check_addresses(plan_with(p, {step_of(FwdPlan{}, 0)}), buffers);
+    const Status status = check_addresses(plan_with(p, {FwdPlan{}}), buffers);
     EXPECT_EQ(status.code, FA3_UNSUPPORTED);
     for (const std::string& part : {fmt::format("{}.data=", name), std::string("6 bytes past"),
                                     std::string("multiple of 16"), std::string("copy")})
@@ -165,18 +163,18 @@ TEST(FwdLaunch, Misaligned_DeclinedByName) {
   for (void*& data : buffers.data) data = memory;
   buffers.data[kK] = buffers.data[kV] = memory + 2;
   p.kv.rows = 0;
-  EXPECT_TRUE(check_addresses(plan_with(p, {step_of(FwdPlan{}, 0)}), buffers).ok())
+  EXPECT_TRUE(check_addresses(plan_with(p, {FwdPlan{}}), buffers).ok())
       << "no keys: nobody reads them";
   buffers.data[kO] = memory + 2;
   p.batch = 0;
-  EXPECT_TRUE(check_addresses(plan_with(p, {step_of(FwdPlan{}, 0)}), buffers).ok())
+  EXPECT_TRUE(check_addresses(plan_with(p, {FwdPlan{}}), buffers).ok())
       << "no sequences: nothing runs";
   p.q.varlen = true;
-  EXPECT_EQ(check_addresses(plan_with(p, {step_of(FwdPlan{}, 0)}), buffers).code, FA3_UNSUPPORTED)
+  EXPECT_EQ(check_addresses(plan_with(p, {FwdPlan{}}), buffers).code, FA3_UNSUPPORTED)
       << "rows of no sequence: O = 0";
   buffers.data[kQ] = memory + 2;
   p.q.rows = 0;
-  EXPECT_TRUE(check_addresses(plan_with(p, {step_of(FwdPlan{}, 0)}), buffers).ok())
+  EXPECT_TRUE(check_addresses(plan_with(p, {FwdPlan{}}), buffers).ok())
       << "no queries: nothing runs";
 }
 

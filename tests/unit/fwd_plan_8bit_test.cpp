@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "plan/sm90/fwd_configs.h"
-#include "plan/sm90/fwd_plan.h"
+#include "plan/sm90/fwd/configs.h"
+#include "plan/sm90/fwd/plan.h"
 #include "tests/unit/fwd_plan_kit.h"
 
 namespace fa3::sm90 {
@@ -117,14 +117,14 @@ TEST(FwdPlan8Bit, TypesOfVAndO_AreEqualUnlessOIsF32) {
 
 TEST(FwdPlan8Bit, ImageOfV_ChoosesRowsOfItsTiles) {
   const FwdPlan without = plan_of(eight_bits(128, FA3_F8_E4M3, FA3_F8_E4M3));
-  EXPECT_GT(without.v_image_bytes, 0u);
+  EXPECT_TRUE(without.makes_v_image);
   // One query, whose row would transpose V itself.
   Problem p = eight_bits(128, FA3_F8_E4M3, FA3_F8_E4M3, 1);
   EXPECT_TRUE(plan_of(p).config.transposes() || plan_of(p).config.flush_columns > 0);
   p.image = {without.config.tile_kv, 128};
   const FwdPlan with = plan_of(p);
   EXPECT_EQ(with.config.tile_kv, without.config.tile_kv);
-  EXPECT_EQ(with.v_image_bytes, 0u);
+  EXPECT_FALSE(with.makes_v_image);
   p.image = {32, 128};
   expect_declined(
       p, {"v_image has tiles of 32 keys and 128 columns", "row 'd128 8bit", "fa3_plan_v_image"});

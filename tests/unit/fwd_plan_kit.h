@@ -7,12 +7,11 @@
 
 namespace fa3::sm90 {
 
-inline DeviceInfo device(fa3_backend backend = FA3_BACKEND_CUDA) {
+inline DeviceInfo device() {
   DeviceInfo info;
   info.type = FA3_DEVICE_CUDA;
-  info.backend = backend;
+  info.backend = FA3_BACKEND_CUDA;
   info.sm = 90;
-  info.compiled_ahead = backend == FA3_BACKEND_SIM;
   info.multiprocessors = 132;
   info.l2_bytes = 50 << 20;
   return info;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // fwd_plan_test.cpp — what the forward kernel of Hopper declines and with which message, which row
 // of its table a problem gets, and masks reduced to the simplest form.
-#include "plan/sm90/fwd_plan.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,8 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "plan/sm90/fwd_configs.h"
-#include "plan/sm90/fwd_rows.h"
+#include "plan/plan.h"
+#include "plan/sm90/ahead.h"
+#include "plan/sm90/fwd/configs.h"
+#include "plan/sm90/fwd/plan.h"
+#include "plan/sm90/fwd/rows.h"
 #include "plan/sm90/tensor_limits.h"
 #include "tests/unit/fwd_plan_kit.h"
 
@@ -21,8 +22,8 @@ namespace {
 
 using testing::HasSubstr;
 
-FwdPlan plan_of(const Problem& p, fa3_backend backend = FA3_BACKEND_CUDA) {
-  const Result<FwdPlan> plan = make_fwd_plan(p, device(backend));
+FwdPlan plan_of(const Problem& p, decltype(&make_fwd_plan) make = &make_fwd_plan) {
+  const Result<FwdPlan> plan = make(p, device());
   EXPECT_TRUE(plan.ok()) << plan.status().message;
   return plan.ok() ? plan.value() : FwdPlan{};
 }
@@ -64,7 +65,7 @@ TEST(FwdPlan, SlopesAndIds_AreFunctors) {
   plan = plan_of(p);
   EXPECT_EQ(plan.functors, (FwdFunctors{false, true}));
   EXPECT_NE(plan.config.consumer_wgs, 3);
-  const auto ahead = make_fwd_plan(p, device(FA3_BACKEND_SIM));
+  const auto ahead = ahead_fwd_plan(p, device());
   ASSERT_TRUE(ahead.ok()) << ahead.status().message;
   EXPECT_EQ(ahead.value().functors, (FwdFunctors{true, true}));
   EXPECT_EQ(ahead.value().config.score, ScoreKind::kScaled);
@@ -129,20 +130,20 @@ void put_sequences_side_by_side(Problem& p) {
 TEST(FwdPlan, Dense_AnyBatchStride) {
   Problem p = problem();
   put_sequences_side_by_side(p);
-  for (const fa3_backend backend : {FA3_BACKEND_CUDA, FA3_BACKEND_SIM}) {
+  for (const auto make : {&make_fwd_plan, &ahead_fwd_plan}) {
     for (const fa3_mask mask : {FA3_MASK_FULL, FA3_MASK_CAUSAL}) {
       for (const fa3_dtype dtype : {FA3_BF16, FA3_F16}) {
         p.mask = mask;
         for (const TensorId id : {kQ, kK, kV, kO}) p.layout[id].dtype = dtype;
         p.softcap = 0, p.softmax_scale = 0.1;
-        plan_of(p, backend);
+        plan_of(p, make);
         p.softmax_scale = -0.1;
-        plan_of(p, backend);
+        plan_of(p, make);
         p.softcap = 5;
-        plan_of(p, backend);
+        plan_of(p, make);
         Problem expanded = p;  // the same keys for all sequences, values of their own
         expanded.layout[kK].batch = 0;
-        plan_of(expanded, backend);
+        plan_of(expanded, make);
       }
     }
   }
@@ -348,7 +349,7 @@ TEST(FwdPlan, Counter_WhereItPays) {
     Problem p = problem(128, 128, queries, keys);
     p.heads_q = p.heads_kv = heads;
     p.mask = mask;
-    return workspace_bytes(plan_of(p));
+    return kernel_bytes(plan_with(p, {plan_of(p)}));
   };
   EXPECT_EQ(bytes_of(1024, 1024, 1000, FA3_MASK_FULL), 4u);
   EXPECT_EQ(bytes_of(1024, 1024, 30, FA3_MASK_FULL), 0u);

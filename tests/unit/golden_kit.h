@@ -32,19 +32,23 @@ inline std::string only_in(const Lines& a, const Lines& b, char mark) {
   return text;
 }
 
-// name: of the file, whose first line is the header. What is not in it is written beside the test.
-inline void expect_golden(const std::string& name, const std::string& header, Lines now) {
-  now.insert(now.begin(), header);
-  const std::filesystem::path golden = std::filesystem::path(FA3_GOLDEN_DIR) / name;
+// What is not in the file is written beside the test.
+inline void expect_file(const std::filesystem::path& golden, const Lines& now) {
   const Lines before = read_lines(golden);
   if (now == before) return;
-  const std::filesystem::path written = std::filesystem::absolute(name);
+  const std::filesystem::path written = std::filesystem::absolute(golden.filename());
   std::ofstream file(written);
   for (const std::string& line : now) file << line << '\n';
-  FAIL() << "plans changed:\n"
-         << header << '\n'
-         << only_in(before, now, '-') << only_in(now, before, '+') << "If they are meant to: cp "
-         << written.string() << ' ' << golden.string();
+  FAIL() << golden.filename().string() << " changed:\n"
+         << (now.empty() ? "" : now.front()) << '\n'
+         << only_in(before, now, '-') << only_in(now, before, '+') << "If it is meant to: cp "
+         << written.string() << ' ' << golden.lexically_normal().string();
+}
+
+// name: of the file, whose first line is the header.
+inline void expect_golden(const std::string& name, const std::string& header, Lines now) {
+  now.insert(now.begin(), header);
+  expect_file(std::filesystem::path(FA3_GOLDEN_DIR) / name, now);
 }
 
 }  // namespace fa3::kit

@@ -9,9 +9,10 @@
 #include <vector>
 
 #include "core/dtype.h"
-#include "plan/sm90/fwd_configs.h"
-#include "plan/sm90/fwd_names.h"
-#include "plan/sm90/fwd_plan.h"
+#include "plan/sm90/ahead.h"
+#include "plan/sm90/fwd/configs.h"
+#include "plan/sm90/fwd/names.h"
+#include "plan/sm90/fwd/plan.h"
 #include "tests/unit/fwd_plan_kit.h"
 #include "tests/unit/golden_kit.h"
 
@@ -219,9 +220,10 @@ std::string text_of(const FwdPlan& plan) {
 }
 
 std::string line_of(const Case& c) {
-  DeviceInfo on = device(c.backend);
+  DeviceInfo on = device();
   on.multiprocessors = c.sms;
-  const Result<FwdPlan> plan = make_fwd_plan(problem_of(c), on);
+  const auto make = c.backend == FA3_BACKEND_SIM ? &ahead_fwd_plan : &make_fwd_plan;
+  const Result<FwdPlan> plan = make(problem_of(c), on);
   if (plan.ok()) return text_of(c) + "," + text_of(plan.value());
   const std::string& why = plan.status().message;
   return text_of(c) + std::string(18, ',') + "," + why.substr(0, why.find(','));

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "plan/plan.h"
-#include "plan/sm90/fwd_kernels.h"
+#include "plan/sm90/fwd/kernels.h"
 #include "plan/sm90/roofline.h"
 
 namespace fa3 {

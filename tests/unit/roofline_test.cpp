@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "plan/sm90/fwd_configs.h"
+#include "plan/sm90/fwd/configs.h"
 #include "tests/unit/fwd_plan_kit.h"
 
 namespace fa3::sm90 {

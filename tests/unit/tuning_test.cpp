@@ -12,8 +12,8 @@
 #include "args_kit.h"
 #include "backend/tuning_file.h"
 #include "fwd_plan_kit.h"
-#include "plan/sm90/fwd_configs.h"
-#include "plan/sm90/fwd_plan.h"
+#include "plan/sm90/fwd/configs.h"
+#include "plan/sm90/fwd/plan.h"
 
 namespace fa3 {
 namespace {

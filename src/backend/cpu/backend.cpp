@@ -27,7 +27,7 @@ Plan plan_for(const Problem& problem, const DeviceInfo& device) {
   plan.backend = device.backend;
   plan.threads = device.threads;
   if (problem.precision != FA3_PRECISION_DEFAULT) plan.recipe = make_recipe(problem, kRecipeRows);
-  const Problem& attention = plan.recipe ? plan.recipe->attention : problem;
+  const Problem& attention = plan.recipe ? plan.recipe->attention.problem : problem;
   if (attention.is_8_bit()) {
     plan.decoded = cpu::decoded(attention);
     plan.decoded_bytes = cpu::decoded_bytes(attention);
@@ -94,11 +94,11 @@ void HostBackend::run_prepared(const Plan& plan, const Buffers& buffers, std::by
   std::byte* const decoded = begin + (plan.recipe ? plan.recipe->bytes : 0);
   for (int i = 0; i < steps; ++i) {
     const Executor executor = progress.next(weights[i]);
-    quantize(plan.recipe->quantizations[i].problem, buffers_of(*plan.recipe, i, buffers, begin),
-             decoded, executor);
+    const Part& part = plan.recipe->quantizations[i];
+    quantize(part.problem, part.buffers(buffers, begin), decoded, executor);
   }
-  if (plan.recipe) inputs = attention_buffers(*plan.recipe, buffers, begin);
-  const Problem& attention = plan.recipe ? plan.recipe->attention : plan.problem;
+  if (plan.recipe) inputs = plan.recipe->attention.buffers(buffers, begin);
+  const Problem& attention = plan.recipe ? plan.recipe->attention.problem : plan.problem;
   const Executor decoding = progress.next(of_decoding);
   inputs = cpu::decode(attention, inputs, decoded, decoding);
   const Executor attending = progress.next(of_attention);

@@ -14,7 +14,7 @@
 #include "core/span.h"
 #include "core/tuning.h"
 #include "plan/explain.h"
-#include "plan/sm90/fwd_kernels.h"
+#include "plan/sm90/fwd/kernels.h"
 
 namespace fa3::cuda {
 namespace {
@@ -25,7 +25,7 @@ std::optional<KernelStep> wider_step(const KernelStep& step) {
       [&](const auto& kernel) -> std::optional<KernelStep> {
         const auto wide = wider(kernel);
         if (!wide) return std::nullopt;
-        return step_of(*wide, step.workspace_offset);
+        return with_kernel(step, *wide);
       },
       step.kernel);
 }
@@ -53,6 +53,10 @@ std::string name_of_step(const KernelStep& step) {
 
 std::string CudaBackend::why() const {
   return fmt::format("backend cuda (sm90): the context's device is {}", device().name);
+}
+
+Result<KernelPlan> CudaBackend::kernels(const Problem& problem) const {
+  return plan_kernels(problem, device());
 }
 
 std::string CudaBackend::explain(const Plan& plan) const { return fa3::explain(plan, plan.steps); }
@@ -110,7 +114,8 @@ bool CudaBackend::has_kernels(const Plan& plan) {
 Result<Plan> CudaBackend::by_table(Plan plan) const {
   DeviceInfo untuned = device();
   untuned.tuning = nullptr;
-  return with_kernels(std::move(plan), untuned);
+  FA3_TRY(KernelPlan planned, plan_kernels(plan.problem, untuned));
+  return with_kernels(std::move(plan), std::move(planned));
 }
 
 bool CudaBackend::contains(const std::set<std::string>& names, const std::string& name) {

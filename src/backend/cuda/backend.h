@@ -41,6 +41,7 @@ class CudaBackend final : public GpuBackend {
 
  protected:
   std::string why() const override;
+  Result<KernelPlan> kernels(const Problem& problem) const override;
 
  private:
   struct KeptWorkspace {

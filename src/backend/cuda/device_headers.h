@@ -3,21 +3,9 @@
 // the library was built, so that compiling a kernel reads nothing from an install path.
 #pragma once
 
-#include <span>
+#include "runtime/header_set.h"
 
 namespace fa3::cuda {
-
-// A file of src/device: its name as included ("device/target.h") and its text. Both end in NUL.
-struct DeviceHeader {
-  const char* path;
-  const char* text;
-};
-
-// The device code of a library.
-struct HeaderSet {
-  std::span<const DeviceHeader> headers;
-  const char* hash;  // SHA-256 of all of them, in hex, computed when their library was built
-};
 
 // This library's.
 const HeaderSet& device_headers();

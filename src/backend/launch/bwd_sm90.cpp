@@ -10,6 +10,7 @@
 #include "core/dtype.h"
 #include "device/attn/conventions.h"
 #include "device/sm90/bwd/args.h"
+#include "plan/sm90/slices.h"
 #include "plan/sm90/tensor_limits.h"
 
 namespace fa3::sm90 {
@@ -33,28 +34,27 @@ float scale_of_scores(const Problem& p) {
       std::copysign(std::max(std::fabs(p.softmax_scale), 0x1p-100), p.softmax_scale));
 }
 
-// The workspace, from the first of a launch's sequences on.
+// The slices, from the first of a launch's sequences on.
 struct Space {
   float* stats;
   u32 *sums, *flags;
   ptx::Vec<u32, 4>* bounds;
   DqZeroArgs zeros{};
-  CoarseRowArgs coarse;
+  CoarseRowArgs coarse{};
 
-  Space(const BwdPlan& plan, const Problem& p, std::byte* at) {
+  Space(const BwdPlan& plan, const StepRun& run) {
     const BwdConfig& c = plan.config;
-    const BwdTiles of = tiles_of(plan, p);
+    const BwdTiles of = tiles_of(plan, run.problem);
     const int64_t tile = plan.first_sequence * (of.varlen ? 1 : of.batch);
-    const int64_t head = plan.first_sequence * p.heads_kv;
-    float* const rows = reinterpret_cast<float*>(at + plan.coarse_at());
-    coarse = {rows + tile * 2 * c.tile_q, rows + plan.tiles * 2 * c.tile_q + tile};
-    stats = reinterpret_cast<float*>(at) + tile * c.row_floats();
-    sums = reinterpret_cast<u32*>(at += plan.stats_bytes()) + tile * c.dq_sums();
-    flags = reinterpret_cast<u32*>(at += plan.sums_bytes()) + tile * c.dq_flags();
-    bounds =
-        reinterpret_cast<ptx::Vec<u32, 4>*>(at += plan.flags_bytes()) + head * plan.bound_entries;
-    if (plan.zero_ahead == 0) return;
-    u32* const counts = reinterpret_cast<u32*>(at + plan.bounds_bytes());
+    const int64_t head = plan.first_sequence * run.problem.heads_kv;
+    if (float* const rows = run.slice<float>(kCoarseRowsSlice))
+      coarse = {rows + tile * 2 * c.tile_q, rows + plan.tiles * 2 * c.tile_q + tile};
+    stats = run.slice<float>(kStatsSlice, tile * c.row_floats());
+    sums = run.slice<u32>(kDqSumsSlice, tile * c.dq_sums());
+    flags = run.slice<u32>(kDqFlagsSlice, tile * c.dq_flags());
+    bounds = run.slice<ptx::Vec<u32, 4>>(kBoundsSlice, head * plan.bound_entries);
+    u32* const counts = run.slice<u32>(kZeroCountsSlice);
+    if (plan.zero_ahead == 0 || counts == nullptr) return;
     zeros.ahead = static_cast<i32>(plan.zero_ahead);
     zeros.tiles = static_cast<u32>(plan.tiles / plan.heads);
     zeros.taken = counts + tile;
@@ -63,11 +63,12 @@ struct Space {
 };
 
 // Where a launch has but some of the sequences: the problem of those, and its tensors.
-struct Part {
+struct SomeSequences {
   Problem problem;
   Buffers buffers;
 
-  Part(const BwdPlan& plan, const Problem& p, const Buffers& all) : problem(p), buffers(all) {
+  SomeSequences(const BwdPlan& plan, const Problem& p, const Buffers& all)
+      : problem(p), buffers(all) {
     const int64_t first = plan.first_sequence;
     problem.batch = plan.sequences;
     for (const TensorRow& row : kTensors) {
@@ -81,9 +82,10 @@ struct Part {
   }
 };
 
-Status launch_bound(const BwdPlan& plan, const KernelStep& step, GpuRuntime& runtime,
-                    StreamRef stream, const Problem& p, const Buffers& buffers,
-                    const Space& space) {
+Status launch_bound(const BwdPlan& plan, const StepRun& run) {
+  const Problem& p = run.problem;
+  const Buffers& buffers = run.buffers;
+  const Space space(plan, run);
   BwdBoundArgs args{};
   args.k = tensor(p, buffers, kK), args.v = tensor(p, buffers, kV);
   args.kv_axis = axis_of(p, kK, buffers, plan.config.ragged);
@@ -91,11 +93,13 @@ Status launch_bound(const BwdPlan& plan, const KernelStep& step, GpuRuntime& run
   args.head_dim_qk = static_cast<i32>(p.head_dim_qk);
   args.head_dim_v = static_cast<i32>(p.head_dim_v);
   args.bounds = space.bounds;
-  return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
+  return run.launch(args);
 }
 
-Status launch_dq(const BwdPlan& plan, const KernelStep& step, GpuRuntime& runtime, StreamRef stream,
-                 const Problem& p, const Buffers& buffers, const Space& space) {
+Status launch_dq(const BwdPlan& plan, const StepRun& run) {
+  const Problem& p = run.problem;
+  const Buffers& buffers = run.buffers;
+  const Space space(plan, run);
   BwdDqArgs args{};
   args.dq = tensor(p, buffers, kDq);
   args.q_axis = axis_of(p, kQ, buffers, plan.config.ragged);
@@ -104,7 +108,7 @@ Status launch_dq(const BwdPlan& plan, const KernelStep& step, GpuRuntime& runtim
   args.scale = static_cast<float>(p.softmax_scale);
   args.tiles = tiles_of(plan, p);
   args.dq_sum = space.sums, args.dq_flag = space.flags, args.stats = space.stats;
-  return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
+  return run.launch(args);
 }
 
 // Whether some query may see some key; else dK and dV are set to 0.
@@ -116,10 +120,11 @@ struct MainTiles {
 };
 
 // Of the main kernel, and of all that does the same with scores.
-BwdArgs main_args_without_maps(const BwdPlan& plan, const Problem& p, const Buffers& buffers,
-                               std::byte* workspace) {
+BwdArgs main_args_without_maps(const BwdPlan& plan, const StepRun& run) {
+  const Problem& p = run.problem;
+  const Buffers& buffers = run.buffers;
   const BwdConfig& c = plan.config;
-  const Space space(plan, p, workspace);
+  const Space space(plan, run);
   BwdArgs args{};
   if (visits(p)) args.q_axis = axis_of(p, kQ, buffers, c.ragged);
   args.kv_axis = axis_of(p, kK, buffers, c.ragged);
@@ -145,21 +150,22 @@ BwdArgs main_args_without_maps(const BwdPlan& plan, const Problem& p, const Buff
   args.ids_kv = buffers.in<i32>(kSequenceIdsKv);
   args.id_kv_batch = p.layout[kSequenceIdsKv].batch;
   if (c.adds_mask()) {
-    args.image = image_of(plan.image, workspace + plan.mask_at(), plan.first_sequence);
+    args.image = image_of(plan.image, run.slice<std::byte>(kMaskImageSlice), plan.first_sequence);
     args.coarse = space.coarse;
   } else if (c.has_mask()) {
-    args.mask = mask_of(p, buffers, plan.mask, workspace + plan.mask_at());
+    args.mask = mask_of(run, plan.mask);
     args.mask.bits += plan.first_sequence * args.mask.bits_batch;
     args.mask.tiles += plan.first_sequence * args.mask.tiles_batch;
   }
   return args;
 }
-Result<BwdArgs> main_args(const BwdPlan& plan, const MainTiles& tiles, GpuRuntime& runtime,
-                          const Problem& p, const Buffers& buffers, std::byte* workspace) {
-  BwdArgs args = main_args_without_maps(plan, p, buffers, workspace);
+Result<BwdArgs> main_args(const BwdPlan& plan, const MainTiles& tiles, const StepRun& run) {
+  const Problem& p = run.problem;
+  BwdArgs args = main_args_without_maps(plan, run);
   if (!visits(p)) return args;
   const auto encode = [&](TensorMap& map, TensorId id, const TileLayout& tile) -> Status {
-    FA3_TRY(map, runtime.encode(spec_of(buffers.data[id], p, id, tile, plan.config.ragged)));
+    FA3_TRY(map,
+            run.runtime.encode(spec_of(run.buffers.data[id], p, id, tile, plan.config.ragged)));
     return {};
   };
   if (p.kv.rows > 0) FA3_RETURN_IF_ERROR(encode(args.k, kK, tiles.k));
@@ -169,10 +175,10 @@ Result<BwdArgs> main_args(const BwdPlan& plan, const MainTiles& tiles, GpuRuntim
   return args;
 }
 
-Status launch_delta(const BwdPlan& plan, const KernelStep& step, GpuRuntime& runtime,
-                    StreamRef stream, const Problem& p, const Buffers& buffers,
-                    std::byte* workspace) {
-  const Space space(plan, p, workspace);
+Status launch_delta(const BwdPlan& plan, const StepRun& run) {
+  const Problem& p = run.problem;
+  const Buffers& buffers = run.buffers;
+  const Space space(plan, run);
   BwdMaskedDeltaArgs args{};
   args.o = tensor(p, buffers, kO), args.dout = tensor(p, buffers, kDout);
   args.lse = buffers.in<float>(kLse), args.dlse = buffers.in<float>(kDlse);
@@ -192,20 +198,20 @@ Status launch_delta(const BwdPlan& plan, const KernelStep& step, GpuRuntime& run
   args.group_size = static_cast<i32>(p.group_size());
   if (plan.config.adds_mask()) {
     args.q = tensor(p, buffers, kQ), args.k = tensor(p, buffers, kK);
-    args.main = main_args_without_maps(plan, p, buffers, workspace);
-    return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
+    args.main = main_args_without_maps(plan, run);
+    return run.launch(args);
   }
   const BwdDeltaArgs& unmasked = args;
-  return runtime.launch(step.program, step.shape, &unmasked, sizeof unmasked, stream);
+  return run.launch(unmasked);
 }
 
-Status launch_mask_gradient(const BwdPlan& plan, const KernelStep& step, GpuRuntime& runtime,
-                            StreamRef stream, const Problem& p, const Buffers& buffers,
-                            std::byte* workspace) {
+Status launch_mask_gradient(const BwdPlan& plan, const StepRun& run) {
+  const Problem& p = run.problem;
+  const Buffers& buffers = run.buffers;
   const BwdConfig& c = plan.gradient;
   MaskGradientArgs args{};
   const MainTiles tiles{c.k_tile(), c.v_tile(), c.q_tiles(), c.dout_tiles()};
-  FA3_TRY(args.main, main_args(plan, tiles, runtime, p, buffers, workspace));
+  FA3_TRY(args.main, main_args(plan, tiles, run));
   const Layout& layout = p.layout[kDattnMask];
   args.data = buffers.data[kDattnMask];
   args.batch = layout.batch, args.head = layout.head, args.row = layout.row;
@@ -223,7 +229,7 @@ Status launch_mask_gradient(const BwdPlan& plan, const KernelStep& step, GpuRunt
   args.heads = extent(n.heads, p.heads_q);
   args.q_tiles = extent(n.rows, most_rows(p.q), c.tile_q * c.parts());
   args.kv_tiles = extent(n.columns, most_rows(p.kv), c.tile_kv());
-  return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
+  return run.launch(args);
 }
 
 }  // namespace
@@ -243,37 +249,34 @@ Status check_addresses(const BwdPlan&, const Problem& p, const Buffers& buffers)
 }
 
 namespace {
-Status launch_part(const BwdPlan& plan, const KernelStep& step, GpuRuntime& runtime,
-                   StreamRef stream, const Problem& p, const Buffers& buffers,
-                   std::byte* workspace) {
-  const Space space(plan, p, workspace);
+Status launch_part(const BwdPlan& plan, const StepRun& run) {
   switch (plan.pass) {
     case BwdPass::kBound:
-      return launch_bound(plan, step, runtime, stream, p, buffers, space);
+      return launch_bound(plan, run);
     case BwdPass::kDelta:
-      return launch_delta(plan, step, runtime, stream, p, buffers, workspace);
+      return launch_delta(plan, run);
     case BwdPass::kDq:
-      return launch_dq(plan, step, runtime, stream, p, buffers, space);
+      return launch_dq(plan, run);
     case BwdPass::kMaskGradient:
-      return launch_mask_gradient(plan, step, runtime, stream, p, buffers, workspace);
+      return launch_mask_gradient(plan, run);
     default:
       break;
   }
   const BwdConfig& c = plan.config;
+  const Problem& p = run.problem;
   if (p.kv.rows == 0 || p.heads_kv == 0 || (p.batch == 0 && !p.kv.varlen)) return {};
   const MainTiles tiles{c.k_tile(), c.v_tile(), c.q_tile(), c.dout_tile()};
-  FA3_TRY(const BwdArgs args, main_args(plan, tiles, runtime, p, buffers, workspace));
-  return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
+  FA3_TRY(const BwdArgs args, main_args(plan, tiles, run));
+  return run.launch(args);
 }
 
 }  // namespace
 
-Status launch(const BwdPlan& plan, const KernelStep& step, GpuRuntime& runtime, StreamRef stream,
-              const Problem& p, const Buffers& buffers, std::byte* workspace) {
-  if (plan.sequences == p.batch)
-    return launch_part(plan, step, runtime, stream, p, buffers, workspace);
-  const Part part(plan, p, buffers);
-  return launch_part(plan, step, runtime, stream, part.problem, part.buffers, workspace);
+Status launch(const BwdPlan& plan, const StepRun& run) {
+  if (plan.sequences == run.problem.batch) return launch_part(plan, run);
+  const SomeSequences some(plan, run.problem, run.buffers);
+  return launch_part(
+      plan, {run.step, run.runtime, run.stream, some.problem, some.buffers, run.workspace});
 }
 
 }  // namespace fa3::sm90

@@ -8,6 +8,7 @@
 #include "device/sm90/fwd/score_offset_args.h"
 #include "device/sm90/fwd/v_image_args.h"
 #include "device/sm90/ragged.h"
+#include "plan/sm90/slices.h"
 
 namespace fa3::sm90 {
 namespace {
@@ -52,25 +53,26 @@ ScoreOffsetStrides score_offset_strides(const Problem& p) {
 
 }  // namespace
 
-Status launch(const VImagePlan& plan, const KernelStep& step, GpuRuntime& runtime, StreamRef stream,
-              const Problem& p, const Buffers& buffers, std::byte* workspace) {
-  const bool quantizes = p.op == FA3_OP_QUANTIZE;
-  const TensorId of = quantizes ? kCodes : kV;
+Status launch(const VImagePlan& plan, const StepRun& run) {
+  const Problem& p = run.problem;
+  const Buffers& buffers = run.buffers;
+  const TensorId of = plan.quantizes ? kCodes : kV;
   const SeqAxis& axis = p.axis_of(of);
   if (p.batch == 0 || axis.rows == 0 || p.heads_of(of) == 0) return {};
   const VImageConfig& c = plan.config;
   VImageArgs args{};
-  FA3_TRY(args.v, runtime.encode(spec_of(buffers.data[of], p, of, c.raw_tile(), c.ragged)));
+  FA3_TRY(args.v, run.runtime.encode(spec_of(buffers.data[of], p, of, c.raw_tile(), c.ragged)));
   args.kv_axis = axis_of(p, of, buffers, c.ragged);
-  void* const to = quantizes ? buffers.data[kImage] : workspace + kVImageOffset;
+  void* const to = plan.quantizes ? buffers.data[kImage] : run.slice<u8>(kVImageSlice);
   args.image = image_of(p, of, c.tile.keys, to);
   args.batch = static_cast<i32>(p.batch);
   args.tiles = static_cast<i32>(div_up(axis.rows, c.tile.keys));
-  return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
+  return run.launch(args);
 }
 
-Status launch(const ScoreOffsetPlan& plan, const KernelStep& step, GpuRuntime& runtime,
-              StreamRef stream, const Problem& p, const Buffers& buffers, std::byte* workspace) {
+Status launch(const ScoreOffsetPlan&, const StepRun& run) {
+  const Problem& p = run.problem;
+  const Buffers& buffers = run.buffers;
   if (has_no_keys(p)) return {};
   const Layout &q = p.layout[kQ], &offset = p.layout[kKOffset];
   ScoreOffsetArgs args{};
@@ -87,10 +89,10 @@ Status launch(const ScoreOffsetPlan& plan, const KernelStep& step, GpuRuntime& r
   args.group_size = static_cast<i32>(p.group_size());
   args.head_dim = static_cast<i32>(p.head_dim_qk);
   args.softmax_scale = static_cast<float>(p.softmax_scale);
-  args.to = reinterpret_cast<float*>(workspace + plan.at);
+  args.to = run.slice<float>(kScoreOffsetSlice);
   const ScoreOffsetStrides to = score_offset_strides(p);
   args.to_batch = to.batch, args.to_head = to.head;
-  return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
+  return run.launch(args);
 }
 
 Status check_addresses(const FwdPlan&, const Problem& p, const Buffers& buffers) {
@@ -120,12 +122,13 @@ Status check_addresses(const VImagePlan&, const Problem& p, const Buffers& buffe
   return {};
 }
 
-Status launch(const FwdPlan& plan, const KernelStep& step, GpuRuntime& runtime, StreamRef stream,
-              const Problem& p, const Buffers& buffers, std::byte* workspace) {
+Status launch(const FwdPlan& plan, const StepRun& run) {
+  const Problem& p = run.problem;
+  const Buffers& buffers = run.buffers;
   const FwdConfig& c = plan.config;
   FwdArgs args{};
   const auto encode = [&](TensorMap& map, TensorId id, const TileLayout& tile) -> Status {
-    FA3_TRY(map, runtime.encode(spec_of(buffers.data[id], p, id, tile, c.ragged)));
+    FA3_TRY(map, run.runtime.encode(spec_of(buffers.data[id], p, id, tile, c.ragged)));
     return {};
   };
   FA3_RETURN_IF_ERROR(encode(args.q, kQ, c.q_tile()));
@@ -146,7 +149,7 @@ Status launch(const FwdPlan& plan, const KernelStep& step, GpuRuntime& runtime, 
   args.lse = buffers.out<float>(kLse);
   const Layout& lse = p.layout[kLse];
   args.lse_row = lse.row, args.lse_head = lse.head, args.lse_batch = lse.batch;
-  args.next_tile = plan.counter ? reinterpret_cast<u32*>(workspace) : nullptr;
+  args.next_tile = run.slice<u32>(kTileCounterSlice);
   args.q_axis = axis_of(p, kQ, buffers, c.ragged);
   args.kv_axis = axis_of(p, kK, buffers, c.ragged);
   args.batch = static_cast<i32>(p.batch);
@@ -168,25 +171,24 @@ Status launch(const FwdPlan& plan, const KernelStep& step, GpuRuntime& runtime, 
   args.v_offset_batch = v_offset.batch, args.v_offset_head = v_offset.head;
   args.head_dim_v = static_cast<i32>(p.head_dim_v);
   if (c.v_image) {
-    void* const made = workspace + kVImageOffset;
-    args.v_image =
-        image_of(p, kV, c.tile_kv, makes_v_image(plan, p) ? made : buffers.data[kVImage]);
+    void* const image = plan.makes_v_image ? run.slice<u8>(kVImageSlice) : buffers.data[kVImage];
+    args.v_image = image_of(p, kV, c.tile_kv, image);
   }
-  if (plan.score_offset_bytes > 0) {
-    args.score_offset = reinterpret_cast<const float*>(workspace + plan.score_offset_at());
+  if (plan.score_offset) {
+    args.score_offset = run.slice<const float>(kScoreOffsetSlice);
     const ScoreOffsetStrides from = score_offset_strides(p);
     args.score_offset_batch = from.batch, args.score_offset_head = from.head;
   }
-  if (c.has_mask()) args.mask = mask_of(p, buffers, plan.mask, workspace + plan.mask_at());
+  if (c.has_mask()) args.mask = mask_of(run, plan.mask);
   args.mask_map = args.q;
   if (c.mask_stages > 0) {
     const auto map = map_of_mask(buffers.data[kAttnMask], p, c.mask_tile());
     args.mask.by_tma = map.has_value();
     if (map) {
-      FA3_TRY(args.mask_map, runtime.encode(*map));
+      FA3_TRY(args.mask_map, run.runtime.encode(*map));
     }
   }
-  return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
+  return run.launch(args);
 }
 
 }  // namespace fa3::sm90

@@ -3,9 +3,8 @@
 // GPU or in the simulator.
 #pragma once
 
+#include "backend/launch/step_run.h"
 #include "core/problem.h"
-#include "plan/plan.h"
-#include "runtime/gpu_runtime.h"
 
 namespace fa3::sm90 {
 
@@ -15,18 +14,9 @@ Status check_addresses(const FwdPlan& plan, const Problem& problem, const Buffer
 
 Status check_addresses(const VImagePlan& plan, const Problem& problem, const Buffers& buffers);
 
-inline Status check_addresses(const ScoreOffsetPlan&, const Problem&, const Buffers&) {
-  return {};  // the forward's, of the same tensor
-}
-
-// Puts the kernel on the stream. buffers were validated against problem, which has queries, and
-// passed check_addresses; their addresses are in the runtime's memory. workspace: that of the step.
-Status launch(const FwdPlan& plan, const KernelStep& step, GpuRuntime& runtime, StreamRef stream,
-              const Problem& problem, const Buffers& buffers, std::byte* workspace);
-Status launch(const VImagePlan& plan, const KernelStep& step, GpuRuntime& runtime, StreamRef stream,
-              const Problem& problem, const Buffers& buffers, std::byte* workspace);
-Status launch(const ScoreOffsetPlan& plan, const KernelStep& step, GpuRuntime& runtime,
-              StreamRef stream, const Problem& problem, const Buffers& buffers,
-              std::byte* workspace);
+// Puts the kernel on the stream.
+Status launch(const FwdPlan& plan, const StepRun& run);
+Status launch(const VImagePlan& plan, const StepRun& run);
+Status launch(const ScoreOffsetPlan& plan, const StepRun& run);
 
 }  // namespace fa3::sm90

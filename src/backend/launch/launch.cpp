@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// launch.cpp — for each step: its workspace set to 0, then its kernel's own launch function.
+// launch.cpp — for each step: its slices set to 0, then its kernel's own launch function.
 #include "backend/launch/launch.h"
 
 #include "backend/launch/bwd_sm90.h"
@@ -9,15 +9,31 @@
 
 namespace fa3 {
 
+// The contract of launching, beside that of plan/plan_kernel.h; overloads are found in the kernel's
+// namespace.
+template <class K>
+concept LaunchedKernel = requires(const K& kernel, const Problem& problem, const Buffers& buffers,
+                                  const StepRun& run) {
+  // UNSUPPORTED for a tensor at an address that the kernel does not accept.
+  { check_addresses(kernel, problem, buffers) } -> std::same_as<Status>;
+  // Fills in the arguments and puts the kernel on the stream.
+  { launch(kernel, run) } -> std::same_as<Status>;
+};
+template <LaunchedKernel... K>
+constexpr bool all_launched(const std::variant<K...>*) {
+  return true;
+}
+static_assert(all_launched(static_cast<const Kernel*>(nullptr)));
+
 Status check_addresses(const Plan& plan, const Buffers& buffers) {
   if (has_no_output_rows(plan.problem)) return {};
   // What lies in the workspace is aligned, wherever that is.
   std::byte* const somewhere = reinterpret_cast<std::byte*>(kWorkspaceAlign);
   for (const KernelStep& step : plan.steps) {
-    const Problem& problem = problem_of(plan, step);
-    const Buffers own = buffers_of(plan, step, buffers, somewhere);
-    FA3_RETURN_IF_ERROR(std::visit(
-        [&](const auto& kernel) { return check_addresses(kernel, problem, own); }, step.kernel));
+    const Buffers own = step.part->buffers(buffers, somewhere);
+    FA3_RETURN_IF_ERROR(
+        std::visit([&](const auto& kernel) { return check_addresses(kernel, step.problem(), own); },
+                   step.kernel));
   }
   return {};
 }
@@ -25,14 +41,12 @@ Status check_addresses(const Plan& plan, const Buffers& buffers) {
 Status launch(const Plan& plan, GpuRuntime& runtime, StreamRef stream, const Buffers& buffers,
               std::byte* workspace) {
   for (const KernelStep& step : plan.steps) {
-    std::byte* const own = workspace + step.workspace_offset;
-    if (step.zeroed_bytes > 0) FA3_RETURN_IF_ERROR(runtime.zero(own, step.zeroed_bytes, stream));
-    FA3_RETURN_IF_ERROR(std::visit(
-        [&](const auto& kernel) {
-          return launch(kernel, step, runtime, stream, problem_of(plan, step),
-                        buffers_of(plan, step, buffers, workspace), own);
-        },
-        step.kernel));
+    for (const ZeroedRange& range : step.zeroed)
+      FA3_RETURN_IF_ERROR(runtime.zero(workspace + range.offset, range.bytes, stream));
+    const Buffers own = step.part->buffers(buffers, workspace);
+    const StepRun run{step, runtime, stream, step.problem(), own, workspace};
+    FA3_RETURN_IF_ERROR(
+        std::visit([&](const auto& kernel) { return launch(kernel, run); }, step.kernel));
   }
   return {};
 }

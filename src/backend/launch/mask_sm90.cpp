@@ -5,8 +5,10 @@
 #include "core/dtype.h"
 #include "core/tensor_map.h"
 #include "device/sm90/mask/args.h"
+#include "plan/sm90/slices.h"
 
 namespace fa3::sm90 {
+
 std::optional<TensorMapSpec> map_of_mask(void* values, const Problem& p, const TileLayout& tile) {
   const Layout& mask = p.layout[kAttnMask];
   if (mask.row <= 0 || mask.head < 0 || mask.batch < 0 || mask.column != 1) return std::nullopt;
@@ -38,14 +40,14 @@ std::optional<TensorMapSpec> map_of_mask(void* values, const Problem& p, const T
   return spec;
 }
 
-MaskTensorArgs mask_of(const Problem& p, const Buffers& buffers, const MaskShape& shape,
-                       std::byte* at) {
+MaskTensorArgs mask_of(const StepRun& run, const MaskShape& shape) {
+  const Problem& p = run.problem;
   const Layout& mask = p.layout[kAttnMask];
   MaskTensorArgs args{};
-  args.values = buffers.data[kAttnMask];
+  args.values = run.buffers.data[kAttnMask];
   args.batch = mask.batch, args.head = mask.head, args.row = mask.row;
-  args.bits = reinterpret_cast<const u32*>(at);
-  args.tiles = reinterpret_cast<const MaskTiles*>(at + shape.tiles_at());
+  args.bits = run.slice<const u32>(kMaskBitsSlice);
+  args.tiles = run.slice<const MaskTiles>(kMaskTilesSlice);
   const auto stride = [](bool same, int64_t of) { return same ? 0 : of; };
   args.bits_row = stride(shape.same_rows, shape.words);
   args.bits_head = stride(shape.same_heads, shape.rows * shape.words);
@@ -78,37 +80,37 @@ MaskImageView image_of(const MaskImageShape& shape, const std::byte* at, int64_t
   return view;
 }
 
-Status launch(const MaskImagePlan& plan, const KernelStep& step, GpuRuntime& runtime,
-              StreamRef stream, const Problem& p, const Buffers& buffers, std::byte* workspace) {
+Status launch(const MaskImagePlan& plan, const StepRun& run) {
   const MaskImageShape& shape = plan.shape;
   if (shape.blocks() == 0) return {};
+  const Problem& p = run.problem;
+  std::byte* const image = run.slice<std::byte>(kMaskImageSlice);
   const Layout& mask = p.layout[kAttnMask];
   MaskImageArgs args{};
-  args.mask.values = buffers.data[kAttnMask];
+  args.mask.values = run.buffers.data[kAttnMask];
   args.mask.batch = mask.batch, args.mask.head = mask.head, args.mask.row = mask.row;
   args.mask.step = shape.same_keys ? 0 : 1;
-  args.image = workspace + plan.at;
-  args.shown = reinterpret_cast<MaskImageShown*>(workspace + plan.at + shape.shown_at());
+  args.image = image;
+  args.shown = reinterpret_cast<MaskImageShown*>(image + shape.shown_at());
   args.heads = static_cast<i32>(shape.heads);
   args.rows = static_cast<i32>(shape.same_rows ? kMaskImageRows : p.q.rows);
   args.keys = static_cast<i32>(shape.same_keys ? kMaskImageRows : p.kv.max_seqlen);
   args.q_blocks = static_cast<i32>(shape.q_blocks);
   args.kv_blocks = static_cast<i32>(shape.kv_blocks);
-  return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
+  return run.launch(args);
 }
 
-Status launch(const MaskBitsPlan& plan, const KernelStep& step, GpuRuntime& runtime,
-              StreamRef stream, const Problem& p, const Buffers& buffers, std::byte* workspace) {
+Status launch(const MaskBitsPlan& plan, const StepRun& run) {
   const MaskShape& shape = plan.shape;
   if (shape.grid() == 0) return {};
   MaskBitsArgs args{};
-  args.mask = mask_of(p, buffers, shape, workspace + plan.at);
+  args.mask = mask_of(run, shape);
   args.heads = static_cast<i32>(shape.heads);
   args.rows = static_cast<i32>(shape.rows);
   args.keys = static_cast<i32>(shape.keys);
   args.q_tiles = static_cast<i32>(shape.q_tiles);
   args.groups = static_cast<i32>(shape.groups);
-  return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
+  return run.launch(args);
 }
 
 }  // namespace fa3::sm90

@@ -5,37 +5,25 @@
 
 #include <optional>
 
+#include "backend/launch/step_run.h"
 #include "core/problem.h"
 #include "device/warp/mask_image.h"
 #include "device/warp/mask_tensor.h"
-#include "plan/plan.h"
-#include "runtime/gpu_runtime.h"
 
 namespace fa3::sm90 {
 
-// at: of the shape's bytes in the workspace.
-MaskTensorArgs mask_of(const Problem& problem, const Buffers& buffers, const MaskShape& shape,
-                       std::byte* at);
+// With the bits and tiles that the run's step uses.
+MaskTensorArgs mask_of(const StepRun& run, const MaskShape& shape);
 
 // The mask's elements in boxes of a panel of the tile; nothing where all rows or keys are alike, or
 // addresses and strides are none that TMA takes.
 std::optional<TensorMapSpec> map_of_mask(void* values, const Problem& problem,
                                          const TileLayout& tile);
 
-// From batch entry `first` on.
+// Of an image at that address, from batch entry `first` on.
 MaskImageView image_of(const MaskImageShape& shape, const std::byte* at, int64_t first);
 
-inline Status check_addresses(const MaskImagePlan&, const Problem&, const Buffers&) {
-  return {};  // elements may lie anywhere
-}
-inline Status check_addresses(const MaskBitsPlan&, const Problem&, const Buffers&) {
-  return {};  // likewise
-}
-Status launch(const MaskImagePlan& plan, const KernelStep& step, GpuRuntime& runtime,
-              StreamRef stream, const Problem& problem, const Buffers& buffers,
-              std::byte* workspace);
-Status launch(const MaskBitsPlan& plan, const KernelStep& step, GpuRuntime& runtime,
-              StreamRef stream, const Problem& problem, const Buffers& buffers,
-              std::byte* workspace);
+Status launch(const MaskImagePlan& plan, const StepRun& run);
+Status launch(const MaskBitsPlan& plan, const StepRun& run);
 
 }  // namespace fa3::sm90

@@ -57,8 +57,9 @@ Status check_addresses(const QuantizePlan&, const Problem&, const Buffers& buffe
   return check_address(buffers, kRotarySin, 16);
 }
 
-Status launch(const QuantizePlan& plan, const KernelStep& step, GpuRuntime& runtime,
-              StreamRef stream, const Problem& p, const Buffers& buffers, std::byte* workspace) {
+Status launch(const QuantizePlan& plan, const StepRun& run) {
+  const Problem& p = run.problem;
+  const Buffers& buffers = run.buffers;
   const ScaleBlock& block = p.block_of(kCodes);
   QuantizeArgs args{};
   args.x = strided<const void>(p, buffers, kX);
@@ -81,10 +82,10 @@ Status launch(const QuantizePlan& plan, const KernelStep& step, GpuRuntime& runt
   args.blocks = block.rows == 0 ? 1 : static_cast<i32>(div_up(p.q.max_seqlen, block.rows));
   args.by_total_row = block.by_total_row;
   args.of_tensor = block.of_tensor;
-  args.maxima = reinterpret_cast<u32*>(workspace);
+  args.maxima = run.slice<u32>(kMaximaSlice);
   args.to_i8 = plan.config.to_i8;
-  args.sums = reinterpret_cast<ColumnSums*>(workspace + plan.sums_offset());
-  args.summed = reinterpret_cast<u32*>(workspace + plan.maxima_bytes);
+  args.sums = run.slice<ColumnSums>(kSumsSlice);
+  args.summed = run.slice<u32>(kCountsSlice);
   args.maxima_of_means = plan.maxima_of_means;
   args.chunks = static_cast<i32>(quantize_chunks(p));
   set_signs(p, args);
@@ -103,9 +104,9 @@ Status launch(const QuantizePlan& plan, const KernelStep& step, GpuRuntime& runt
     const TileLayout tile = rotated ? rotated_config(plan).x_tile() : turn.x_tile(warpgroups);
     TensorMapSpec spec = spec_of_rows(buffers.data[kX], p, kX, tile);
     if (rotated && rotated_config(plan).one_box()) spec = with_panels(spec, tile);
-    FA3_TRY(args.x_map, runtime.encode(spec));
+    FA3_TRY(args.x_map, run.runtime.encode(spec));
   }
-  return runtime.launch(step.program, step.shape, &args, sizeof args, stream);
+  return run.launch(args);
 }
 
 }  // namespace fa3::sm90

@@ -94,6 +94,10 @@ class Registered {
 
 std::string SimBackend::why() const { return "backend sim (sm90): the context's options name it"; }
 
+Result<KernelPlan> SimBackend::kernels(const Problem& problem) const {
+  return plan_ahead(problem, device());
+}
+
 // The simulator's plan models that of an H200.
 std::string SimBackend::explain(const Plan& plan) const {
   const auto on_gpu = plan_kernels(plan.problem, sm90::h200());

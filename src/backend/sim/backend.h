@@ -25,6 +25,7 @@ class SimBackend final : public GpuBackend {
 
  protected:
   std::string why() const override;
+  Result<KernelPlan> kernels(const Problem& problem) const override;
 
  private:
   Result<SimRuntime*> runtime();

@@ -5,7 +5,7 @@
 
 #include "core/device.h"
 #include "core/problem.h"
-#include "plan/sm90/fwd_plan.h"
+#include "plan/sm90/fwd/plan.h"
 
 namespace fa3::sm90 {
 

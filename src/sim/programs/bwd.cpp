@@ -9,8 +9,8 @@
 #include "device/sm90/bwd/mask_gradient.cuh"
 #include "device/sm90/mask/mask_bits.cuh"
 #include "device/sm90/mask/mask_image.cuh"
-#include "plan/sm90/bwd_configs.h"
-#include "plan/sm90/bwd_plan.h"
+#include "plan/sm90/bwd/configs.h"
+#include "plan/sm90/bwd/plan.h"
 #include "sim/program.h"
 
 namespace fa3::sim {

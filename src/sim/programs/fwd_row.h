@@ -10,15 +10,15 @@
 #include "device/sm90/fwd/fwd.cuh"
 #include "device/sm90/fwd/v_image.cuh"
 #include "device/sm90/mask/mask_bits.cuh"
-#include "plan/sm90/fwd_plan.h"
-#include "plan/sm90/fwd_variants.h"
-#include "plan/sm90/mask_bits_plan.h"
+#include "plan/sm90/fwd/plan.h"
+#include "plan/sm90/fwd/variants.h"
+#include "plan/sm90/mask/bits_plan.h"
 #include "sim/program.h"
 
 namespace fa3::sim {
 
 static_assert(FA3_FWD_ROWS == std::size(sm90::kFwdRows),
-              "src/sim/CMakeLists.txt counts the rows of fwd_configs.h by their lines");
+              "src/sim/CMakeLists.txt counts the rows of fwd/configs.h by their lines");
 
 template <sm90::FwdConfig kCfg, sm90::FwdFunctors kFunctors>
 void add_fwd() {

@@ -2,8 +2,8 @@
 // fwd_steps.cpp — the forward kernel at head dim 128, two consumers, with the steps that no row of
 // the table has, for the host: to be compared with.
 #include "device/sm90/ablation/fwd_ablation.cuh"
-#include "plan/sm90/fwd_configs.h"
-#include "plan/sm90/fwd_plan.h"
+#include "plan/sm90/fwd/configs.h"
+#include "plan/sm90/fwd/plan.h"
 #include "sim/program.h"
 
 namespace fa3::sim {

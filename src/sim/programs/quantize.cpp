@@ -6,8 +6,8 @@
 #include "device/sm90/quantize/maxima.cuh"
 #include "device/sm90/quantize/means.cuh"
 #include "device/sm90/quantize/rotated.cuh"
-#include "plan/sm90/quantize_configs.h"
-#include "plan/sm90/quantize_plan.h"
+#include "plan/sm90/quantize/configs.h"
+#include "plan/sm90/quantize/plan.h"
 #include "sim/program.h"
 
 namespace fa3::sim {

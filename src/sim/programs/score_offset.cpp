@@ -3,7 +3,7 @@
 // dims.
 #include "device/sm90/fwd/score_offset.cuh"
 
-#include "plan/sm90/fwd_plan.h"
+#include "plan/sm90/fwd/plan.h"
 #include "sim/program.h"
 
 namespace fa3::sim {

@@ -10,8 +10,8 @@
 #include "device/sm90/bwd/dq.cuh"
 #include "device/sm90/bwd/mask_gradient.cuh"
 #include "device/sm90/mask/mask_image.cuh"
-#include "plan/sm90/bwd_configs.h"
-#include "plan/sm90/bwd_plan.h"
+#include "plan/sm90/bwd/configs.h"
+#include "plan/sm90/bwd/plan.h"
 #include "sim/kernel_run.h"
 
 namespace fa3::sim {
@@ -60,15 +60,11 @@ class MaskGradientRun : public KernelRun {
   // One CTA makes all tiles of dattn_mask.
   MaskGradientRun(TestRuntime& runtime, const verify::Config& made, const BwdConfig& config)
       : KernelRun(runtime, made, FA3_OP_BACKWARD) {
-    std::vector<KernelStep> steps;
-    for (const BwdPlan& plan :
-         value(bwd_plans_of(config, gradient_of(config), problem(), gpu(1)))) {
-      if (steps.empty())
-        steps.push_back(step_of(make_mask_image_plan(problem(), plan.mask_at()), 0));
+    std::vector<fa3::Kernel> kernels = {make_mask_image_plan(problem())};
+    for (const BwdPlan& plan : value(bwd_plans_of(config, gradient_of(config), problem(), gpu(1))))
       if (plan.pass == BwdPass::kDelta || plan.pass == BwdPass::kMaskGradient)
-        steps.push_back(step_of(plan, 0));
-    }
-    set_steps(std::move(steps));
+        kernels.push_back(plan);
+    set_kernels(kernels);
   }
 };
 
@@ -76,10 +72,9 @@ class BwdRun : public KernelRun {
  public:
   BwdRun(TestRuntime& runtime, const verify::Config& made, const BwdConfig& config)
       : KernelRun(runtime, made, FA3_OP_BACKWARD) {
-    std::vector<KernelStep> steps;
-    for (const BwdPlan& plan : value(bwd_plans_of(config, gradient_of(config), problem(), gpu(3))))
-      steps.push_back(step_of(plan, 0));
-    set_steps(std::move(steps));
+    const std::vector<BwdPlan> plans =
+        value(bwd_plans_of(config, gradient_of(config), problem(), gpu(3)));
+    set_kernels({plans.begin(), plans.end()});
   }
 };
 

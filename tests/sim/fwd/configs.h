@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/sm90/fwd_configs.h"
+#include "plan/sm90/fwd/configs.h"
 #include "tools/verify/problem.h"
 
 namespace fa3::sim {

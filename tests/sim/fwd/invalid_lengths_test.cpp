@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "plan/sm90/fwd_names.h"
+#include "plan/sm90/fwd/names.h"
 #include "sim/fwd/configs.h"
 #include "sim/fwd/kit.h"
 

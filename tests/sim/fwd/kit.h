@@ -10,8 +10,8 @@
 #include "device/sm90/fwd/fwd.cuh"
 #include "device/sm90/fwd/v_image.cuh"
 #include "device/sm90/mask/mask_bits.cuh"
-#include "plan/sm90/fwd_configs.h"
-#include "plan/sm90/mask_bits_plan.h"
+#include "plan/sm90/fwd/configs.h"
+#include "plan/sm90/mask/bits_plan.h"
 #include "sim/kernel_run.h"
 
 namespace fa3::sim {
@@ -47,14 +47,12 @@ class FwdRun : public KernelRun {
     const DeviceInfo device = test_device();
     plan_ = with_config(value(make_fwd_plan(problem(), device)), config, problem(),
                         device.multiprocessors);
-    std::vector<KernelStep> steps;
+    std::vector<fa3::Kernel> kernels;
     const FwdConfig& c = plan_.config;
-    if (c.has_mask())
-      steps.push_back(
-          step_of(make_mask_bits_plan(problem(), c.tile_q(), c.tile_kv, plan_.mask_at()), 0));
-    if (c.v_image) steps.push_back(step_of(make_v_image_plan(plan_, problem()), 0));
-    steps.push_back(step_of(plan_, 0));
-    set_steps(std::move(steps));
+    if (c.has_mask()) kernels.push_back(make_mask_bits_plan(problem(), c.tile_q(), c.tile_kv));
+    if (c.v_image) kernels.push_back(make_v_image_plan(plan_, problem()));
+    kernels.push_back(plan_);
+    set_kernels(kernels);
   }
   const FwdPlan& plan() const { return plan_; }
 

@@ -10,7 +10,7 @@
 #include "device/sm90/quantize/maxima.cuh"
 #include "device/sm90/quantize/means.cuh"
 #include "device/sm90/quantize/rotated.cuh"
-#include "plan/sm90/quantize_plan.h"
+#include "plan/sm90/quantize/plan.h"
 #include "sim/kernel_run.h"
 
 namespace fa3::sim {
@@ -124,12 +124,11 @@ class QuantizeRun : private QuantizeTensors, public KernelRun {
         KernelRun(runtime, FA3_OP_QUANTIZE, value(read_args(FA3_OP_QUANTIZE, &args_))) {
     DeviceInfo device = test_device();
     device.multiprocessors = 1;
-    device.compiled_ahead = two_passes;
-    std::vector<KernelStep> steps;
-    for (const QuantizePlan& plan : value(make_quantize_plans(problem(), device)))
-      steps.push_back(step_of(plan, 0));
-    kernels_ = steps.size();
-    set_steps(std::move(steps));
+    QuantizeConfig config = value(quantize_config(problem()));
+    if (two_passes) config.block_rows = 0;
+    const std::vector<QuantizePlan> plans = value(quantize_plans_of(config, problem(), device));
+    kernels_ = plans.size();
+    set_kernels({plans.begin(), plans.end()});
   }
   size_t kernels() const { return kernels_; }
 

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// kernels.cpp — the kernels before, of and behind each operation on Hopper.
+#include "plan/sm90/kernels.h"
+
+#include <vector>
+
+#include "plan/sm90/ahead.h"
+
+namespace fa3::sm90 {
+namespace {
+
+// Q by rows; K and V by heads, which is what the forward takes.
+constexpr RecipeRows kRecipeRows{1, 0, 0};
+
+// What makes plans of one problem each.
+struct Planners {
+  Result<FwdPlan> (*forward)(const Problem&, const DeviceInfo&);
+  Result<std::vector<BwdPlan>> (*backward)(const Problem&, const DeviceInfo&);
+  Result<std::vector<QuantizePlan>> (*quantize)(const Problem&, const DeviceInfo&);
+};
+
+Status add_quantization(const Planners& planners, const Part& part, const DeviceInfo& gpu,
+                        StepList& steps) {
+  const Problem& p = part.problem;
+  FA3_TRY(const std::vector<QuantizePlan> plans, planners.quantize(p, gpu));
+  steps.begin(part);
+  for (const QuantizePlan& plan : plans) steps.add(plan);
+  if (p.image.keys > 0 && image_tiles(p.q, p.batch, 1) > 0) steps.add(make_v_image_plan(p));
+  return {};
+}
+
+Status add_forward(const Planners& planners, const Part& part, const DeviceInfo& gpu,
+                   StepList& steps) {
+  const Problem& p = part.problem;
+  FA3_TRY(const FwdPlan forward, planners.forward(p, gpu));
+  const FwdConfig& c = forward.config;
+  steps.begin(part);
+  if (forward.makes_v_image) steps.add(make_v_image_plan(forward, p));
+  if (forward.score_offset) steps.add(make_score_offset_plan(p));
+  if (c.has_mask()) steps.add(make_mask_bits_plan(p, c.tile_q(), c.tile_kv));
+  steps.add(forward);
+  return {};
+}
+
+Status add_backward(const Planners& planners, const Part& part, const DeviceInfo& gpu,
+                    StepList& steps) {
+  const Problem& p = part.problem;
+  FA3_TRY(const std::vector<BwdPlan> plans, planners.backward(p, gpu));
+  steps.begin(part);
+  if (!plans.empty() && plans.front().config.has_mask()) {
+    const BwdConfig& c = plans.front().config;
+    if (c.adds_mask())
+      steps.add(make_mask_image_plan(p));
+    else
+      steps.add(make_mask_bits_plan(p, c.tile_q, c.tile_kv()));
+  }
+  for (const BwdPlan& plan : plans) steps.add(plan);
+  return {};
+}
+
+Result<KernelPlan> plan_by(const Planners& planners, const Problem& problem,
+                           const DeviceInfo& gpu) {
+  const Part call{problem, {}};
+  StepList steps;
+  if (problem.op == FA3_OP_QUANTIZE) {
+    FA3_RETURN_IF_ERROR(add_quantization(planners, call, gpu, steps));
+  } else if (problem.op == FA3_OP_BACKWARD) {
+    FA3_RETURN_IF_ERROR(add_backward(planners, call, gpu, steps));
+  } else if (problem.precision == FA3_PRECISION_DEFAULT) {
+    FA3_RETURN_IF_ERROR(add_forward(planners, call, gpu, steps));
+  } else {
+    const Recipe recipe = make_recipe(problem, kRecipeRows);
+    steps.keep(recipe);
+    for (int i = 0; i < recipe.count; ++i)
+      FA3_RETURN_IF_ERROR(
+          add_quantization(planners, recipe.quantizations[static_cast<size_t>(i)], gpu, steps));
+    FA3_RETURN_IF_ERROR(add_forward(planners, recipe.attention, gpu, steps));
+  }
+  return steps.finish();
+}
+
+}  // namespace
+
+Result<KernelPlan> plan_kernels(const Problem& problem, const DeviceInfo& gpu) {
+  return plan_by({&make_fwd_plan, &make_bwd_plans, &make_quantize_plans}, problem, gpu);
+}
+
+Result<KernelPlan> plan_ahead(const Problem& problem, const DeviceInfo& gpu) {
+  return plan_by({&ahead_fwd_plan, &ahead_bwd_plans, &ahead_quantize_plans}, problem, gpu);
+}
+
+}  // namespace fa3::sm90

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// known.cpp — lists of kernels from the tables of rows.
+#include "plan/sm90/known.h"
+
+#include "plan/kernels.h"
+#include "plan/sm90/bwd/configs.h"
+#include "plan/sm90/fwd/configs.h"
+#include "plan/sm90/fwd/kernels.h"
+#include "plan/sm90/fwd/variants.h"
+
+namespace fa3::sm90 {
+namespace {
+
+constexpr int kHeadDims[] = {64, 96, 128, 192, 256};  // of the forward's table
+
+VImagePlan v_image_of(const VImageConfig& config) {
+  VImagePlan plan;
+  plan.config = config;
+  return plan;
+}
+
+// The greatest power of two that divides head_dim: what Hadamard transforms have.
+int hadamard_of(int head_dim) { return head_dim & -head_dim; }
+
+MaskBitsPlan mask_bits_of(MaskTensor type, bool bf16, int tile_q, int tile_kv) {
+  MaskBitsPlan plan;
+  plan.config.type = type, plan.config.bf16 = bf16;
+  plan.config.tile_q = tile_q, plan.config.tile_kv = tile_kv;
+  return plan;
+}
+
+// A type of attn_mask's elements.
+struct MaskType {
+  MaskTensor type;
+  bool bf16;
+};
+constexpr MaskType kMaskTypes[] = {{MaskTensor::kBool, false},
+                                   {MaskTensor::kF32, false},
+                                   {MaskTensor::k16, false},
+                                   {MaskTensor::k16, true}};
+
+// The passes of a backward with that configuration.
+void add_passes(BwdPlan plan, const BwdRow& row, NamedKernels& list) {
+  for (const auto pass : {BwdPass::kBound, BwdPass::kDelta, BwdPass::kMain, BwdPass::kDq}) {
+    if (pass == BwdPass::kBound && !plan.config.deterministic) continue;
+    plan.pass = pass;
+    plan.config.sets_zeros = false;
+    list.add(plan);
+    plan.config.sets_zeros = true;
+    if (can_set_zeros(plan.config, row)) list.add(plan);
+  }
+  if (!plan.config.adds_mask()) return;
+  plan.pass = BwdPass::kMaskGradient, plan.config.sets_zeros = false;
+  for (const BwdConfig& gradient : mask_gradients_of(plan.config)) {
+    plan.gradient = gradient;
+    list.add(plan);
+  }
+}
+
+}  // namespace
+
+Result<std::vector<NamedProgram>> known_forward(std::string_view name) {
+  FA3_TRY(const std::vector<FwdKernel> kernels, fwd_kernels(name));
+  NamedKernels images;
+  std::vector<NamedProgram> programs;
+  for (const FwdKernel& kernel : kernels) {
+    const FwdConfig& c = kernel.config;
+    const size_t known = images.programs.size();
+    if (c.v_image) images.add(v_image_of({c.turned_v(), c.ragged}));
+    if (images.programs.size() > known) programs.push_back(images.programs.back());
+    FwdPlan plan;
+    plan.config = c, plan.functors = kernel.functors;
+    programs.push_back({kernel.name, program_of(plan)});
+  }
+  return programs;
+}
+
+// Q has a scale for each row; K, rotated like it, and V for each head. FP8 finds their maxima; with
+// INT8 means are taken off, which finds them, too.
+std::vector<NamedProgram> known_quantizing() {
+  NamedKernels list;
+  for (const int head_dim : kHeadDims) {
+    for (const FloatType x : {FloatType::kF16, FloatType::kBf16}) {
+      const auto add = [&](QuantizePass pass, int hadamard, bool to_i8, int block_rows) {
+        QuantizePlan plan;
+        plan.pass = pass;
+        plan.config.turn.x = x;
+        plan.config.turn.head_dim = head_dim, plan.config.turn.hadamard = hadamard;
+        plan.config.to_i8 = to_i8, plan.config.block_rows = block_rows;
+        list.add(plan);
+      };
+      const int rotated = hadamard_of(head_dim);
+      for (const bool to_i8 : {false, true}) add(QuantizePass::kCodes, rotated, to_i8, 1);
+      for (const int hadamard : {rotated, 0}) {
+        add(QuantizePass::kMaxima, hadamard, false, 0);
+        add(QuantizePass::kMeans, hadamard, false, 0);
+        add(QuantizePass::kCodes, hadamard, false, 0);
+      }
+      add(QuantizePass::kCodes, rotated, true, 0);
+    }
+    ScoreOffsetPlan offset;
+    offset.config = score_offset_config(FA3_I8, head_dim);
+    list.add(offset);
+  }
+  return list.programs;
+}
+
+std::vector<NamedProgram> known_v_images() {
+  NamedKernels list;
+  for (const FwdRow& row : kFwdRows) {
+    if (!row.config.v_image) continue;
+    for (const int columns : kHeadDims)
+      for (const bool ragged : {false, true})
+        if (columns <= row.config.head_dim_v)
+          list.add(v_image_of({{row.config.tile_kv, columns}, ragged}));
+  }
+  return list.programs;
+}
+
+std::vector<NamedProgram> known_mask_readers() {
+  NamedKernels list;
+  for (const MaskType& mask : kMaskTypes) {
+    for (const FwdRow& row : kFwdRows) {
+      if (!row.takes(Operands::k16) || row.plain_only || row.config.consumer_wgs == 3) continue;
+      FwdVariant variant;
+      variant.functors.attn_mask = mask.type;
+      const FwdConfig c = config_of(row, variant);
+      list.add(mask_bits_of(mask.type, mask.bf16, c.tile_q(), c.tile_kv));
+    }
+    if (mask.type == MaskTensor::kBool) {
+      for (const BwdRow& row : kBwdRows)
+        if (!row.config.staggered())
+          list.add(mask_bits_of(mask.type, mask.bf16, row.config.tile_q, row.config.tile_kv()));
+      continue;
+    }
+    MaskImagePlan image;
+    image.config.type = mask.type, image.config.bf16 = mask.bf16;
+    list.add(image);
+  }
+  return list.programs;
+}
+
+std::vector<NamedProgram> known_backward(bool with_terms) {
+  NamedKernels list;
+  for (const BwdRow& row : kBwdRows) {
+    for (int variant = 0; variant < (with_terms ? 128 : 32); ++variant) {
+      constexpr MaskTensor kMasks[] = {MaskTensor::kNone, MaskTensor::kBool, MaskTensor::kF32,
+                                       MaskTensor::k16};
+      BwdPlan plan;
+      plan.config = row.config;
+      plan.config.dtype = (variant & 1) != 0 ? MmaType::kF16 : MmaType::kBf16;
+      plan.config.ragged = (variant & 2) != 0;
+      plan.config.softcap = (variant & 4) != 0;
+      plan.config.functors = (variant & 8) != 0;
+      plan.config.deterministic = (variant & 16) != 0;
+      plan.config.attn_mask = kMasks[variant / 32];
+      if (!with_terms && (plan.config.softcap || plan.config.functors)) continue;
+      if (why_illegal(plan.config) == nullptr) add_passes(plan, row, list);
+    }
+  }
+  return list.programs;
+}
+
+}  // namespace fa3::sm90
