@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * fa3_0_1.h — fa3.h of version 0.1.0. There are programs compiled against it, so it stays as it is;
- * first_release_test.py runs one on the library of today.
+ * earlier_release_test.py runs one on the library of today.
  */
 /*
  * fa3.h — the C interface of fa3, exact attention as a library.

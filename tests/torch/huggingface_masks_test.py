@@ -262,17 +262,20 @@ def functions():
     positions = torch.tensor([[0, 1, 2, 0, 1, 2, 3, 0, 1], [0, 1, 2, 3, 4, 0, 1, 2, 3]])
     causal = masking_utils.causal_mask_function
     window = masking_utils.sliding_window_causal_mask_function(3)
-    both = masking_utils.packed_sequence_compatibility_function
-    return {
+    # Newer than the oldest transformers that fa3.huggingface takes.
+    both = getattr(masking_utils, "packed_sequence_compatibility_function", None)
+    packings = both and {
+        "packed": (both(causal, positions, packed), True),
+        "packed_window": (both(window, positions, packed), True),
+        "packed_chunks": (
+            both(masking_utils.chunked_causal_mask_function(2, begin), positions, packed), False),
+    }  # fmt: skip
+    return (packings or {}) | {
         "causal": (causal, True),
         "bidirectional": (masking_utils.bidirectional_mask_function, True),
         "window": (window, True),
         "both_ways": (masking_utils.sliding_window_bidirectional_mask_function(2), True),
         "chunks": (masking_utils.chunked_causal_mask_function(4, begin), True),
-        "packed": (both(causal, positions, packed), True),
-        "packed_window": (both(window, positions, packed), True),
-        "packed_chunks": (
-            both(masking_utils.chunked_causal_mask_function(2, begin), positions, packed), False),
         "union": (masking_utils.or_masks(causal, lambda b, h, q, kv: kv < 3), False),
         "ones_own": (masking_utils.and_masks(causal, lambda b, h, q, kv: kv != 2), False),
     }  # fmt: skip

@@ -40,14 +40,15 @@ struct Space {
   u32 *sums, *flags;
   ptx::Vec<u32, 4>* bounds;
   DqZeroArgs zeros{};
-  float* coarse_rows;
+  CoarseRowArgs coarse;
 
   Space(const BwdPlan& plan, const StepRun& run) {
     const BwdConfig& c = plan.config;
     const BwdTiles of = tiles_of(plan, run.problem);
     const int64_t tile = plan.first_sequence * (of.varlen ? 1 : of.batch);
     const int64_t head = plan.first_sequence * run.problem.heads_kv;
-    coarse_rows = run.slice<float>(kCoarseRowsSlice, tile * 2 * c.tile_q);
+    coarse = {run.slice<float>(kCoarseRowsSlice, tile * 2 * c.tile_q),
+              run.slice<float>(kCoarseRowsSlice, plan.tiles * 2 * c.tile_q + tile)};
     stats = run.slice<float>(kStatsSlice, tile * c.row_floats());
     sums = run.slice<u32>(kDqSumsSlice, tile * c.dq_sums());
     flags = run.slice<u32>(kDqFlagsSlice, tile * c.dq_flags());
@@ -150,7 +151,7 @@ BwdArgs main_args_without_maps(const BwdPlan& plan, const StepRun& run) {
   args.id_kv_batch = p.layout[kSequenceIdsKv].batch;
   if (c.adds_mask()) {
     args.image = image_of(plan.image, run.slice<std::byte>(kMaskImageSlice), plan.first_sequence);
-    args.coarse.rows = space.coarse_rows;
+    args.coarse = space.coarse;
   } else if (c.has_mask()) {
     args.mask = mask_of(run, plan.mask);
     args.mask.bits += plan.first_sequence * args.mask.bits_batch;

@@ -46,6 +46,7 @@ struct CoarseRowArgs {
   // (tile, 2, tile_q), of tiles that have such rows: the largest score, and ln Σ; 0 of other rows.
   // What LSE adds to S is 0 in such rows.
   float* rows;
+  float* tiles;  // of each tile: 1 where it has such rows, else 0
 };
 
 struct BwdArgs {

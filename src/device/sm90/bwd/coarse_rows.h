@@ -50,8 +50,12 @@ struct CoarseRows {
     const u32 lane = ptx::lane_index();
     const bool any =
         ptx::any(ptx::ld_shared(smem.lse + lane) != 0 || ptx::ld_shared(smem.lse + lane + 32) != 0);
-    if (ptx::thread_index() == 0)
-      ptx::st_global(args.stats + at * kCfg.row_floats() + kCfg.coarse_at(), any ? 1.f : 0.f);
+    if (ptx::thread_index() == 0) {
+      const float flag = any ? 1.f : 0.f;
+      ptx::st_global(args.main.coarse.tiles + at, flag);
+      if constexpr (!kCfg.coarse_loop())
+        ptx::st_global(args.stats + at * kCfg.row_floats() + kCfg.coarse_at(), flag);
+    }
     if (any) measure();
   }
 

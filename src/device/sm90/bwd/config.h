@@ -116,9 +116,16 @@ struct BwdConfig {
   FA3_HD constexpr int slope_at() const { return ids_at() + tile_q; }
   FA3_HD constexpr int id_range_at() const { return slope_at() + 2; }  // least and greatest id
   // Where a mask is added, whether LSE of some row is coarse, in 128 bytes, since terms begin at
-  // multiples of that.
+  // multiples of that; with coarse_loop() not here.
   FA3_HD constexpr int coarse_at() const { return term_floats() + (functors ? 2 * tile_q : 0); }
-  FA3_HD constexpr int delta_at() const { return coarse_at() + (adds_mask() ? 32 : 0); }
+  FA3_HD constexpr int delta_at() const {
+    return coarse_at() + (adds_mask() && !coarse_loop() ? 32 : 0);
+  }
+  // Head dim 64 beside an added mask: KV tiles that no coarse row sees have a loop without the
+  // other way to P, behind which ptxas does not read the mask ahead (mask_sm90.md).
+  FA3_HD constexpr bool coarse_loop() const {
+    return adds_mask() && head_dim_qk + head_dim_v <= 128;
+  }
   FA3_HD constexpr int scales_at() const { return delta_at() + term_floats(); }
   FA3_HD constexpr int row_floats() const { return scales_at() + (deterministic ? tile_q : 0); }
   FA3_HD constexpr int stats_bytes() const { return 4 * delta_at(); }

@@ -43,7 +43,15 @@ struct BwdConsumer : BwdParts<kCfg> {
   FA3_DEV void run(const BwdWork& work) {
     dk.zero();
     dv.zero();
-    if (this->has_tiles(work)) attend(this->start(work));
+    // Ahead of the wait for tiles, which covers its loads.
+    const bool coarse = kCfg.coarse_loop() && sees_coarse_rows(work);
+    if (this->has_tiles(work)) {
+      const i32 left = this->start(work);
+      if (kCfg.coarse_loop() && !coarse)
+        attend<false>(left);
+      else
+        attend<kCfg.adds_mask()>(left);
+    }
     FA3_UNROLL
     for (int i = 0; i < kCfg.head_dim_qk / 2; ++i) dk[i] *= args.scale;
     this->store_tiles([this](const BwdWork& to) {
@@ -52,19 +60,33 @@ struct BwdConsumer : BwdParts<kCfg> {
     });
   }
 
+  // Whether LSE of a row in one of the Q tiles is coarse. Whole warp.
+  FA3_DEV bool sees_coarse_rows(const BwdWork& work) const {
+    float any = 0;
+    for (i32 h = 0; h < args.group_size; ++h) {
+      const i64 first = args.tiles.first(work.batch, work.head_kv * args.group_size + h,
+                                         work.q.begin, kCfg.tile_q);
+      const i32 lane = static_cast<i32>(ptx::lane_index());
+      for (i32 tile = work.range.first + lane; tile < work.range.end; tile += 32)
+        any = ptx::max(any, ptx::ld_global(args.coarse.tiles + first + tile));
+    }
+    return ptx::any(any != 0);
+  }
+
   // The Q tiles of all the group's heads, one sequence of steps.
+  template <bool kCoarse>
   FA3_DEV void attend(i32 left) {
     smem.k_full.wait(0);
     smem.v_full.wait(0);
     if constexpr (kCfg.staggered()) {
       if (wg == 1) both(kStartBar).sync();  // sim:spare(late)
-      step<true>();
+      step<true, kCoarse>();
       FA3_NO_UNROLL
-      for (--left; left > 0; --left) step<false>();
+      for (--left; left > 0; --left) step<false, kCoarse>();
       finish();
     } else {
       do {
-        step<true>();
+        step<true, kCoarse>();
       } while (kCfg.lists() ? !this->last : --left > 0);
     }
   }
@@ -75,7 +97,7 @@ struct BwdConsumer : BwdParts<kCfg> {
   }
 
   // staggered(): a step makes dQ of the tile before, and kFirst none; else of its own.
-  template <bool kFirst>
+  template <bool kFirst, bool kCoarse>
   FA3_DEV void step() {
     constexpr bool kBehind = kCfg.staggered(), kDqDue = !kBehind || !kFirst;
     const bool leader = thread == 0;
@@ -88,11 +110,12 @@ struct BwdConsumer : BwdParts<kCfg> {
     set_ones(ones);
     smem.q_full[q_ring.stage].wait(q_ring.phase);
     this->begin_tile();
-    const float flag = this->coarse_flag(q_ring.stage);
+    const float flag = this->template coarse_flag<kCoarse>(q_ring.stage);
     this->issue_s(q_ring, ones, s);
     if constexpr (!kDpLate) issue_dp(ones, ds);
     gemm_wait<kDpLate ? 0 : 1>(s);
-    this->make_tile_p(flag, q_ring.stage, s, [this](int j) { return this->mask_part(j); });
+    this->template make_tile_p<kCoarse>(flag, q_ring.stage, s,
+                                        [this](int j) { return this->mask_part(j); });
     if constexpr (kBehind && kFirst)
       if (wg == 0) both(kStartBar).arrive();
     if constexpr (kDpLate) issue_dp(ones, ds);

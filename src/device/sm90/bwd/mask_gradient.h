@@ -135,8 +135,7 @@ struct GradientProducer {
     FA3_UNROLL
     for (i32 p = 0; p < kParts; ++p) {
       const i32 tile = kParts * step.q_tile + p;
-      const float* const stats = args.main.stats + (first + tile) * kCfg.row_floats();
-      if (tile <= last_q_tile() && ptx::ld_global(stats + kCfg.coarse_at()) != 0)
+      if (tile <= last_q_tile() && ptx::ld_global(args.main.coarse.tiles + first + tile) != 0)
         flags |= GradientStep::kCoarse << p;
     }
     return flags;

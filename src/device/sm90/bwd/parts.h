@@ -323,12 +323,12 @@ struct BwdParts {
     }
   }
 
-  // P of S's tile; by another way where a mask is added and LSE of some of its rows is coarse, as
-  // `flag` tells. part_of(j): mask_part(j).
-  template <class PartOf>
+  // P of S's tile; with kCoarse by another way where LSE of some of its rows is coarse, as `flag`
+  // tells. part_of(j): mask_part(j).
+  template <bool kCoarse, class PartOf>
   FA3_DEV void make_tile_p(float flag, u32 stage, Scores& s, const PartOf& part_of) {
-    if constexpr (kCfg.adds_mask()) coarse = ptx::any(flag != 0);
-    if (kCfg.adds_mask() && coarse)
+    if constexpr (kCoarse) coarse = ptx::any(flag != 0);
+    if (kCoarse && coarse)
       make_coarse_p(stage, s, part_of);
     else
       make_p(stage, s, part_of);
@@ -341,14 +341,18 @@ struct BwdParts {
     hide_pairs(stage, s);
   }
   // Whether S's tile has such rows.
+  template <bool kCoarse>
   FA3_DEV float coarse_flag(u32 stage) const {
-    if constexpr (!kCfg.adds_mask()) return 0;
+    if constexpr (!kCoarse) return 0;
+    if constexpr (kCfg.coarse_loop()) return ptx::ld_global(args.coarse.tiles + tile_of_all());
     return ptx::ld_shared(&smem.stats[stage][kCfg.coarse_at()]);
   }
   FA3_DEV const float* coarse_rows() const {
-    const MaskPlace of = mask_place();
-    const i64 at = args.tiles.first(of.batch, of.head, 0, kQueries) + tile;  // never varlen
-    return args.coarse.rows + 2 * kQueries * at + column();
+    return args.coarse.rows + 2 * kQueries * tile_of_all() + column();
+  }
+  // S's tile among those of all heads and sequences, which are never varlen beside a mask.
+  FA3_DEV i64 tile_of_all() const {
+    return args.tiles.first(mask_place().batch, mask_place().head, 0, kQueries) + tile;
   }
 
   // dS = P ∘ (dP − δ), of which `dp` has the difference. Of a pair that the mask has hidden it may

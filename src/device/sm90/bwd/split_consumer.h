@@ -83,11 +83,12 @@ struct BwdSplitConsumer : BwdParts<kCfg> {
     Fragment p;
     smem.q_full[q_ring.stage].wait(q_ring.phase);
     this->begin_tile();
-    const float flag = this->coarse_flag(q_ring.stage);
+    const float flag = this->template coarse_flag<kCfg.adds_mask()>(q_ring.stage);
     this->issue_s(q_ring, ones, s);
     if constexpr (!kDpLate) issue_dp(ones, ds);
     gemm_wait<kDpLate ? 0 : 1>(s);
-    this->make_tile_p(flag, q_ring.stage, s, [this](int j) { return this->mask_part(j); });
+    this->template make_tile_p<kCfg.adds_mask()>(flag, q_ring.stage, s,
+                                                 [this](int j) { return this->mask_part(j); });
     if constexpr (kDpLate) issue_dp(ones, ds);
     to_operand16<kType>(p, s);
     gemm_rs<kType>(  // sim:spare(group)

@@ -227,7 +227,8 @@ size_t BwdPlan::zero_counts_bytes() const {
   return zero_ahead > 0 ? sizeof(u32) * static_cast<size_t>(round_up(tiles + heads, 4)) : 0;
 }
 size_t BwdPlan::coarse_rows_bytes() const {
-  return config.adds_mask() ? sizeof(float) * 2 * static_cast<size_t>(tiles * config.tile_q) : 0;
+  const int64_t floats = 2 * tiles * config.tile_q + round_up(tiles, 4);
+  return config.adds_mask() ? sizeof(float) * static_cast<size_t>(floats) : 0;
 }
 
 std::vector<BwdConfig> mask_gradients_of(const BwdConfig& main) {

@@ -1,19 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * first_release.c — a program as version 0.1.0 had them: strides written out, structs of that
- * header's size. It prints what each call gives, floats by their bits. Compiled against fa3_0_1.h,
- * and against fa3.h with FA3_TODAY; first_release_test.py compares the two.
+ * earlier_release.c — a program as versions 0.1.0 and 0.2.0 had them: strides written out, structs
+ * of those headers' sizes. It prints what each call gives, floats by their bits. Compiled against
+ * the header of each with FA3_RELEASE 1 or 2, and against today's; earlier_release_test.py compares
+ * them.
  */
-#ifdef FA3_TODAY
-#include <fa3/fa3.h>
-#else
+#if FA3_RELEASE == 1
 #include "fa3_0_1.h"
+#elif FA3_RELEASE == 2
+#include "fa3_0_2.h"
+#else
+#include <fa3/fa3.h>
 #endif
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#ifndef FA3_TODAY
+#if FA3_RELEASE == 2
+_Static_assert(sizeof(fa3_forward_args) == 1944 && sizeof(fa3_backward_args) == 1904,
+               "as programs have them");
+#elif FA3_RELEASE == 1
 _Static_assert(sizeof(fa3_context_options) == 88, "today's has fields after cache_dir");
 
 /* Not in 0.1.0; as their first header had them. */
@@ -146,6 +152,26 @@ static void run(fa3_context* context) {
   print_bits("dv", dv, V_SIZE);
 }
 
+#if FA3_RELEASE != 1
+/* The last fields of 0.2.0's structs. */
+static void run_masked(fa3_context* context) {
+  static float mask[LEN_Q * LEN_KV], dmask[LEN_Q * LEN_KV];
+  fa3_forward_args forward = forward_args();
+  fa3_backward_args backward = backward_args();
+  ramp(mask, LEN_Q * LEN_KV, 5);
+  blank_outputs();
+  memset(dmask, 0xFF, sizeof dmask);
+  forward.mask = backward.mask = FA3_MASK_FULL;
+  forward.attn_mask = backward.attn_mask = tensor4(mask, 1, 1, LEN_Q, LEN_KV);
+  backward.dattn_mask = tensor4(dmask, 1, 1, LEN_Q, LEN_KV);
+  need_ok(fa3_forward(context, &forward, NULL), "fa3_forward");
+  print_bits("masked o", o, O_SIZE);
+  need_ok(fa3_backward(context, &backward, NULL), "fa3_backward");
+  print_bits("masked dq", dq, Q_SIZE);
+  print_bits("masked dattn_mask", dmask, LEN_Q * LEN_KV);
+}
+#endif
+
 static void plan_and_run(fa3_context* context) {
   const fa3_forward_args args = forward_args();
   fa3_plan* plan = NULL;
@@ -210,6 +236,9 @@ int main(void) {
   ask(context);
   leave_strides_at_zero(context);
   list(context);
+#if FA3_RELEASE != 1
+  run_masked(context);
+#endif
   fa3_context_destroy(context);
   return 0;
 }
