@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// features.h — what problems ask for and kernels take, as sets: a refusal is their difference, and
-// the table of docs/guide/support.md shows them.
+// features.h — features that problems ask for and kernels take, as sets: a refusal is their
+// difference, and the table of docs/guide/support.md shows them.
 #pragma once
 
 #include <initializer_list>
@@ -63,10 +63,10 @@ class Features {
 inline constexpr Features kTypeFeatures = {Feature::kF32, Feature::kF16, Feature::kBf16,
                                            Feature::kE4m3, Feature::kI8};
 
-// What a forward or backward asks for.
+// The features that a forward or backward asks for.
 Features features_of(const Problem& problem);
 
-// What the kernels of one operation take together.
+// A set that the kernels of one operation take together.
 struct KernelFeatures {
   const char* name;  // in the table: "forward, 16 bits"
   fa3_op op;

@@ -46,7 +46,7 @@ inline size_t with_alignment(size_t bytes) { return bytes == 0 ? 0 : bytes + kWo
 // The kernels for a problem by the planner of the GPU's architecture. UNSUPPORTED with the reason
 // where there are none.
 Result<KernelPlan> plan_kernels(const Problem& problem, const DeviceInfo& gpu);
-// The same with kernels that were compiled ahead only, as for the simulator.
+// A plan of kernels that were compiled ahead, as for the simulator.
 Result<KernelPlan> plan_ahead(const Problem& problem, const DeviceInfo& gpu);
 
 // The plan with these kernels for its problem.

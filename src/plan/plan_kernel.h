@@ -46,7 +46,7 @@ inline void describe_estimate(const PlainKernel&, const Problem&, const Work&, J
 template <class K>
 concept PlanKernel = std::derived_from<K, PlainKernel> &&
     requires(const K& kernel, const Problem& problem, const Work& work, Json& json) {
-  // What is launched, and its grid.
+  // The program that is launched, and its grid.
   { program_of(kernel) } -> std::same_as<Program>;
   { shape_of(kernel) } -> std::same_as<LaunchShape>;
   { writes(kernel) } -> std::same_as<std::vector<Slice>>;

@@ -12,8 +12,7 @@ namespace fa3 {
 
 inline constexpr size_t kCacheLine = 64;  // of the processor; workspaces begin with one
 
-// A slice as the kernel that writes it asks for it. Of several kernels that write it, each asks for
-// the same.
+// A slice as the kernel that writes it asks for it; kernels that write the same one agree.
 struct Slice {
   const char* name = "";  // unique among the kernels that compute one problem
   size_t bytes = 0;

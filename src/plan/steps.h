@@ -42,7 +42,7 @@ struct KernelStep {
 // The step with a kernel that uses the same slices.
 KernelStep with_kernel(KernelStep step, const Kernel& kernel);
 
-// What a GPU runs for a problem.
+// The kernels that a GPU runs for a problem.
 struct KernelPlan {
   std::optional<Recipe> recipe;
   std::vector<KernelStep> steps;  // in the order of their launches

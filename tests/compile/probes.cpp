@@ -469,7 +469,7 @@ std::vector<Probe> ptx_probes() {
 
 std::string probe_source(const std::vector<Probe>& probes) {
   std::string source;
-  for (const cuda::DeviceHeader& header : cuda::device_headers().headers) {
+  for (const DeviceHeader& header : cuda::device_headers().headers) {
     const std::string path = header.path;
     if (path.starts_with("device/ptx/")) source += "#include \"" + path + "\"\n";
   }

@@ -199,7 +199,7 @@ TEST(ProgramFiles, EachIsCompiled) {
       "device/sm90/quantize/maxima.cuh", "device/sm90/quantize/means.cuh",
       "device/sm90/quantize/rotated.cuh", "device/sm90/ablation/fwd_ablation.cuh"};
   for (const auto* const set : {&cuda::device_headers(), &selftest::device_headers()}) {
-    for (const cuda::DeviceHeader& header : set->headers) {
+    for (const DeviceHeader& header : set->headers) {
       if (std::string(header.path).ends_with(".cuh")) files.insert(header.path);
     }
   }

@@ -23,7 +23,7 @@ std::vector<Declared> declared() {
   const std::regex function(
       R"(((?:^//.*\n)*)(?:^template <.*\n)?^FA3_DEV (?:[\w<>,:&* ]+ )?[&*]?(\w+)\()",
       std::regex::multiline);
-  for (const cuda::DeviceHeader& header : cuda::device_headers().headers) {
+  for (const DeviceHeader& header : cuda::device_headers().headers) {
     const std::string path = header.path, text = header.text;
     if (!path.starts_with("device/ptx/") || path.ends_with("wgmma_shapes.h")) continue;
     for (std::sregex_iterator i(text.begin(), text.end(), function), end; i != end; ++i) {

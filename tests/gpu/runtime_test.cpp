@@ -15,7 +15,7 @@
 namespace fa3::gpu {
 namespace {
 
-constexpr cuda::DeviceHeader kProbe = {"test/probe.cuh", R"(
+constexpr DeviceHeader kProbe = {"test/probe.cuh", R"(
 #include "device/ptx/barrier.h"
 #include "device/ptx/grid.h"
 #include "device/ptx/smem.h"
@@ -61,9 +61,9 @@ const Program kProgram{"test/probe.cuh", "test::probe", kHopperArch};
 class GpuRuntimeTest : public GpuTest {
  protected:
   cuda::Jit& jit() override {
-    static const std::vector<cuda::DeviceHeader> headers = [] {
+    static const std::vector<DeviceHeader> headers = [] {
       const auto embedded = cuda::device_headers().headers;
-      std::vector<cuda::DeviceHeader> all(embedded.begin(), embedded.end());
+      std::vector<DeviceHeader> all(embedded.begin(), embedded.end());
       all.push_back(kProbe);
       return all;
     }();

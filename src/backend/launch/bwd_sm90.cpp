@@ -40,15 +40,15 @@ struct Space {
   u32 *sums, *flags;
   ptx::Vec<u32, 4>* bounds;
   DqZeroArgs zeros{};
-  CoarseRowArgs coarse{};
+  CoarseRowArgs coarse;
 
   Space(const BwdPlan& plan, const StepRun& run) {
     const BwdConfig& c = plan.config;
     const BwdTiles of = tiles_of(plan, run.problem);
     const int64_t tile = plan.first_sequence * (of.varlen ? 1 : of.batch);
     const int64_t head = plan.first_sequence * run.problem.heads_kv;
-    if (float* const rows = run.slice<float>(kCoarseRowsSlice))
-      coarse = {rows + tile * 2 * c.tile_q, rows + plan.tiles * 2 * c.tile_q + tile};
+    coarse = {run.slice<float>(kCoarseRowsSlice, tile * 2 * c.tile_q),
+              run.slice<float>(kCoarseRowsSlice, plan.tiles * 2 * c.tile_q + tile)};
     stats = run.slice<float>(kStatsSlice, tile * c.row_floats());
     sums = run.slice<u32>(kDqSumsSlice, tile * c.dq_sums());
     flags = run.slice<u32>(kDqFlagsSlice, tile * c.dq_flags());

@@ -12,7 +12,7 @@ namespace {
 // Q by rows; K and V by heads, which is what the forward takes.
 constexpr RecipeRows kRecipeRows{1, 0, 0};
 
-// What makes plans of one problem each.
+// Functions that plan the kernels of one problem.
 struct Planners {
   Result<FwdPlan> (*forward)(const Problem&, const DeviceInfo&);
   Result<std::vector<BwdPlan>> (*backward)(const Problem&, const DeviceInfo&);

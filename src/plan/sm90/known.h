@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// known.h — the kernels of Hopper by name, from the tables of their configurations: what is worth
-// compiling before any problem asks for it.
+// known.h — the kernels of Hopper by name, from the tables of their configurations: those worth
+// compiling before a problem asks for them.
 #pragma once
 
 #include <string_view>
@@ -14,13 +14,13 @@ namespace fa3::sm90 {
 // The forward's kernels of that name (fwd/kernels.h), each behind the one that makes its V image.
 Result<std::vector<NamedProgram>> known_forward(std::string_view name);
 
-// What the recipes of `precision` put before a forward, V images apart.
+// The kernels that `precision` puts before a forward, V images apart.
 std::vector<NamedProgram> known_quantizing();
 
 // V images for the rows of the forward's table, also with fewer columns.
 std::vector<NamedProgram> known_v_images();
 
-// What reads attn_mask before a forward or backward.
+// The kernels that read attn_mask before a forward or backward.
 std::vector<NamedProgram> known_mask_readers();
 
 // The backward; with_terms: also with softcap, functors and attn_mask.

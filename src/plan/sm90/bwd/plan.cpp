@@ -14,7 +14,6 @@
 #include "plan/sm90/bwd/configs.h"
 #include "plan/sm90/features.h"
 #include "plan/sm90/fwd/names.h"
-#include "plan/sm90/slices.h"
 #include "plan/sm90/tensor_limits.h"
 
 namespace fa3::sm90 {
@@ -212,25 +211,6 @@ std::vector<RejectedBwdRow> rejected_bwd_rows(const Problem& p, std::string_view
   return rejected;
 }
 
-size_t BwdPlan::stats_bytes() const {
-  return sizeof(float) * static_cast<size_t>(tiles * config.row_floats());
-}
-size_t BwdPlan::sums_bytes() const {
-  return sums_dq ? sizeof(float) * static_cast<size_t>(tiles * config.dq_sums()) : 0;
-}
-size_t BwdPlan::flags_bytes() const {
-  return sizeof(u32) * static_cast<size_t>(tiles * config.dq_flags());
-}
-size_t BwdPlan::bounds_bytes() const { return 16 * static_cast<size_t>(bounds); }
-// In whole 16 bytes, as what follows needs.
-size_t BwdPlan::zero_counts_bytes() const {
-  return zero_ahead > 0 ? sizeof(u32) * static_cast<size_t>(round_up(tiles + heads, 4)) : 0;
-}
-size_t BwdPlan::coarse_rows_bytes() const {
-  const int64_t floats = 2 * tiles * config.tile_q + round_up(tiles, 4);
-  return config.adds_mask() ? sizeof(float) * static_cast<size_t>(floats) : 0;
-}
-
 std::vector<BwdConfig> mask_gradients_of(const BwdConfig& main) {
   std::vector<BwdConfig> all;
   BwdConfig narrow = main;
@@ -366,40 +346,6 @@ LaunchShape shape_of(const BwdPlan& plan) {
   shape.cluster = main ? static_cast<u32>(plan.config.cluster()) : 1;
   shape.interacting = main;  // sums of dQ
   return shape;
-}
-
-std::vector<Slice> writes(const BwdPlan& plan) {
-  const Slice sums{kDqSumsSlice, plan.sums_bytes()}, flags{kDqFlagsSlice, plan.flags_bytes()},
-      counts{kZeroCountsSlice, plan.zero_counts_bytes()};
-  if (plan.pass == BwdPass::kBound) return {{kBoundsSlice, plan.bounds_bytes()}};
-  if (plan.pass == BwdPass::kDelta)
-    return {{kStatsSlice, plan.stats_bytes()},
-            sums,
-            flags,
-            counts,
-            {kCoarseRowsSlice, plan.coarse_rows_bytes()}};
-  if (plan.pass == BwdPass::kMain && plan.visits) return {sums, flags, counts};
-  return {};
-}
-
-std::vector<const char*> reads(const BwdPlan& plan) {
-  const BwdConfig& c = plan.config;
-  const bool delta = plan.pass == BwdPass::kDelta, gradient = plan.pass == BwdPass::kMaskGradient;
-  const bool main = plan.pass == BwdPass::kMain || gradient;
-  const bool dq = plan.pass == BwdPass::kDq && plan.visits;
-  std::vector<const char*> names;
-  const auto add = [&](bool reads, const char* name) {
-    if (reads) names.push_back(name);
-  };
-  add(delta && c.deterministic, kBoundsSlice);
-  add(dq || (main && plan.visits), kStatsSlice);
-  add(dq || (gradient && plan.visits), kDqSumsSlice);
-  add(dq || (gradient && plan.visits), kDqFlagsSlice);
-  add(main && plan.visits, kCoarseRowsSlice);
-  add((main || delta) && c.adds_mask(), kMaskImageSlice);
-  add(main && c.has_mask() && !c.adds_mask(), kMaskBitsSlice);
-  add(main && c.has_mask() && !c.adds_mask(), kMaskTilesSlice);
-  return names;
 }
 
 std::string name_of(const BwdPlan& plan) {
