@@ -4,7 +4,6 @@
 #pragma once
 
 #include "device/hopper/column_term.h"
-#include "device/hopper/fragment.h"
 #include "device/hopper/gemm.h"
 #include "device/hopper/operand.h"
 #include "device/hopper/ring.h"
@@ -22,6 +21,7 @@
 #include "device/sm90/bwd/tensor.h"
 #include "device/sm90/bwd/visits.h"
 #include "device/sm90/bwd/work.h"
+#include "device/warp/fragment.h"
 
 namespace fa3::sm90 {
 

@@ -4,7 +4,6 @@
 // the other, which other consumers' work overlaps with.
 #pragma once
 
-#include "device/hopper/fragment.h"
 #include "device/hopper/gemm.h"
 #include "device/hopper/operand.h"
 #include "device/ptx/math.h"
@@ -12,6 +11,7 @@
 #include "device/ptx/registers.h"
 #include "device/sm90/fwd/scales.h"
 #include "device/types.h"
+#include "device/warp/fragment.h"
 #include "device/warp/softmax.h"
 
 namespace fa3::sm90 {

@@ -4,7 +4,6 @@
 // step.h, how O leaves in epilogue.h.
 #pragma once
 
-#include "device/hopper/fragment.h"
 #include "device/hopper/gemm.h"
 #include "device/hopper/ring.h"
 #include "device/hopper/tile_layout.h"
@@ -12,12 +11,13 @@
 #include "device/ptx/memory.h"
 #include "device/ptx/thread.h"
 #include "device/ptx/warp.h"
+#include "device/sm90/common/work.h"
 #include "device/sm90/fwd/args.h"
 #include "device/sm90/fwd/parked.h"
 #include "device/sm90/fwd/scales.h"
 #include "device/sm90/fwd/smem.h"
-#include "device/sm90/fwd/work.h"
 #include "device/warp/element.h"
+#include "device/warp/fragment.h"
 #include "device/warp/mask_tensor.h"
 #include "device/warp/mask_tile.h"
 #include "device/warp/score.h"
@@ -187,7 +187,7 @@ struct Consumer {
   FA3_DEV PAcc& p_of(SAcc& s);
   FA3_DEV void round_p(PFrag& to, const PAcc& p);
   // epilogue.h
-  FA3_DEV void store_tile(const QTile& done);
+  FA3_DEV void store_tile();
 
   FA3_DEV void run() {
     turn.start();
@@ -195,7 +195,7 @@ struct Consumer {
     for (look_ahead(); next_visit.is_tile;) {
       begin();
       attend();
-      store_tile(tile);
+      store_tile();
     }
     // Shared memory is freed when the CTA ends; Q's buffer is waited for at once.
     if (!kCfg.o_in_q && leader) ptx::bulk_wait_read<0>();  // sim:spare(one_tile)

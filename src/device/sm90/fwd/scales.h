@@ -3,16 +3,16 @@
 // of Q and K are a factor of the scores of a row; V's scale is a factor of O.
 #pragma once
 
-#include "device/hopper/fragment.h"
 #include "device/ptx/math.h"
 #include "device/ptx/memory.h"
 #include "device/ptx/registers.h"
 #include "device/ptx/thread.h"
 #include "device/ptx/warp.h"
+#include "device/sm90/common/work.h"
 #include "device/sm90/fwd/args.h"
 #include "device/sm90/fwd/config.h"
-#include "device/sm90/fwd/work.h"
 #include "device/types.h"
+#include "device/warp/fragment.h"
 #include "device/warp/softmax.h"
 
 namespace fa3::sm90 {
