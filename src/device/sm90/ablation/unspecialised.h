@@ -45,7 +45,7 @@ struct Unspecialised {
     c.first_step(last);
     refill<false>();
     c.template for_kv_tiles<false>(last - 1, [&](i32 kv_tile, auto masked) {
-      c.template step<decltype(masked)::kMasked>(kv_tile);
+      c.step(kv_tile, masked);
       refill<true>();
     });
     c.release_q();

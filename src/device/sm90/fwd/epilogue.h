@@ -27,10 +27,8 @@ FA3_DEV void store_lse(const Consumer& c, const FwdWork& work, const bool (&noth
   float* const to = args.lse + work.batch * args.lse_batch + work.head * args.lse_head +
                     (first + row) * args.lse_row;
   store_lse(to, args.lse_row, RowPair{row, work.q_rows}, [&](int h) {
-    float lse = nothing[h] ? -kInf : c.tile.softmax.lse(h, c.scale_log2());
-    if constexpr (Consumer::kAddsOffset) {
-      if (!nothing[h]) lse += score_offset_at(args, work, row + 8 * h);
-    }
+    float lse = nothing[h] ? -kInf : c.tile.softmax.lse(h, c.scores.scale_log2(args));
+    if (!nothing[h]) c.scores.add_offset(lse, c, work, row + 8 * h);
     return lse;
   });
 }
@@ -61,7 +59,7 @@ FA3_DEV void normalise_with_offset(Consumer& c, const FwdWork& work, const float
       FA3_UNROLL
       for (int h = 0; h < 2; ++h) {
         const int i = column / 2 + 2 * h + n;
-        c.o_acc[i] = nothing[h] ? 0.f : ptx::fma(c.o_acc[i], inverse[h], of_v);
+        c.pv.o[i] = nothing[h] ? 0.f : ptx::fma(c.pv.o[i], inverse[h], of_v);
       }
     }
   }
@@ -74,7 +72,7 @@ FA3_DEV void normalise_o(Consumer& c, const FwdWork& work, const bool (&nothing)
   FA3_UNROLL
   for (int h = 0; h < 2; ++h) inverse[h] = ptx::rcp(c.tile.softmax.sum[h]);
   if constexpr (kCfg.v8()) {
-    untranspose8(c.o_acc);
+    untranspose8(c.pv.o);
     if (!work.range.empty()) {
       const float scale = kCfg.block_scales() ? 1.f : scale_at(c.args.v_scale, work, 0, 0);
       FA3_UNROLL
@@ -82,7 +80,7 @@ FA3_DEV void normalise_o(Consumer& c, const FwdWork& work, const bool (&nothing)
       if (c.args.v_offset != nullptr) return normalise_with_offset(c, work, inverse, nothing);
     }
   }
-  normalise_rows(c.o_acc, inverse, nothing);
+  normalise_rows(c.pv.o, inverse, nothing);
 }
 
 template <class Consumer>
@@ -93,7 +91,7 @@ FA3_DEV void store_o_f32(const Consumer& c, const FwdWork& work) {
   const u32 mine = fragment_column(ptx::thread_index() % kWgThreads);
   float* const to = args.o_f32 + work.batch * args.o_batch + work.head * args.o_head +
                     (first + row) * args.o_row + mine;
-  store_o_f32(to, args.o_row, RowPair{row, work.q_rows}, c.o_acc, args.head_dim_v);
+  store_o_f32(to, args.o_row, RowPair{row, work.q_rows}, c.pv.o, args.head_dim_v);
 }
 
 template <FwdConfig kCfg, class Order, class Score, class Mask>
@@ -110,13 +108,7 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::store_tile() {
   release_work(tile.work_slot);
   const BandMask keys = band_of(work);
   bool nothing[2] = {keys.sees_nothing(0), keys.sees_nothing(1)};
-  if constexpr (Mask::kActive || kCfg.has_mask()) {
-    u32 by_quad = seen;
-    by_quad |= ptx::shfl_xor(by_quad, 1);
-    by_quad |= ptx::shfl_xor(by_quad, 2);
-    FA3_UNROLL
-    for (u32 h = 0; h < 2; ++h) nothing[h] = nothing[h] || (by_quad >> h & 1) == 0;
-  }
+  mask.find_unseen(nothing);
   normalise_o(*this, work, nothing);
   if constexpr (kCfg.o_f32) {
     store_o_f32(*this, work);
@@ -129,7 +121,7 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::store_tile() {
         all.sync();
       }
       const u32 begin = kColumns * static_cast<u32>(part);
-      store_operand16<kCfg.dtype_o, kCfg.o_tile().swizzle()>(buffer, o_acc, kWgRows, begin,
+      store_operand16<kCfg.dtype_o, kCfg.o_tile().swizzle()>(buffer, pv.o, kWgRows, begin,
                                                              begin + kColumns);
       ptx::fence_proxy_async_shared();
       all.sync();
