@@ -44,8 +44,7 @@ struct Producer {
                                           kCfg.tile_kv * tile, ptx::L2Hint::kEvictLast);
     k.advance();
   }
-  FA3_DEV void load_v(const HeadRows& from, i32 tile) {
-    if constexpr (kCfg.transposes()) return load_raw_v(from, tile);
+  FA3_DEV void load_v(const HeadRows& from, i32 tile) requires(!kCfg.transposes()) {
     smem.v_empty[v.stage].wait(v.phase);
     load_tile<kCfg.ragged, kCfg.v_tile()>(smem.v[v.stage], args.v, smem.v_full[v.stage], from,
                                           kCfg.tile_kv * tile, ptx::L2Hint::kEvictLast);
@@ -66,7 +65,8 @@ struct Producer {
       v.advance();
     }
   }
-  FA3_DEV void load_raw_v(const HeadRows& from, i32 tile) {
+  // For the transposers.
+  FA3_DEV void load_v(const HeadRows& from, i32 tile) requires(kCfg.transposes()) {
     smem.raw_v_empty[raw_v.stage].wait(raw_v.phase);
     load_tile<kCfg.ragged, kCfg.v_tile()>(smem.side[raw_v.stage], args.v,
                                           smem.raw_v_full[raw_v.stage], from, kCfg.tile_kv * tile,
@@ -92,10 +92,9 @@ struct Producer {
 
   // K runs one tile ahead of V, as in the consumers; the first K does not wait for Q's buffer.
   // The next Q tile is claimed before the last K.
-  FA3_DEV void load(const FwdWork& work) {
+  FA3_DEV void load(const FwdWork& work) requires(!kOfV) {
     const HeadRows from = keys_of(work);
     const TileRange& range = work.range;
-    if constexpr (kOfV) return load_v_tiles(from, range);
     constexpr bool kLoadsV = !kCfg.v_producer();
     if (!range.empty()) load_k(from, range.end - 1);
     load_q(work);
@@ -110,7 +109,9 @@ struct Producer {
     }
     if (kLoadsV && !range.empty()) load_v(from, range.first);
   }
-  FA3_DEV void load_v_tiles(const HeadRows& from, const TileRange& range) {
+  FA3_DEV void load(const FwdWork& work) requires(kOfV) {
+    const HeadRows from = keys_of(work);
+    const TileRange& range = work.range;
     if constexpr (kCfg.v_image) {
       load_v_image(from, range.first, range.end);
     } else {
@@ -143,6 +144,9 @@ struct Producer {
     }
     load_v(from, behind);
   }
+  // Of the slot of work: consumers wait for Q before they release it, not for V.
+  FA3_DEV static void release(Barrier&) requires(!kOfV) {}
+  FA3_DEV static void release(Barrier& work_empty) requires(kOfV) { work_empty.arrive(); }
   FA3_DEV HeadRows keys_of(const FwdWork& work) const {
     return {work.kv_begin, work.kv_used, work.head / args.group_size, work.batch};
   }
@@ -157,7 +161,7 @@ FA3_DEV void produce(FwdSmem<kCfg>& smem, const FwdArgs& args) {
     smem.work_full[slot.stage].wait(slot.phase);
     if (!smem.work[slot.stage].is_tile()) return;
     const FwdWork work = smem.work[slot.stage].read();
-    if constexpr (kOfV) smem.work_empty[slot.stage].arrive();
+    producer.release(smem.work_empty[slot.stage]);
     producer.load(work);
   }
 }
