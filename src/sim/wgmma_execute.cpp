@@ -8,8 +8,8 @@
 #include <cstring>
 
 #include "core/dtype.h"
-#include "device/hopper/fragment.h"
 #include "device/hopper/swizzle.h"
+#include "device/warp/fragment.h"
 #include "sim/numbers.h"
 #include "sim/tensor_core.h"
 #include "sim/wgmma.h"

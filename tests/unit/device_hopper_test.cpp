@@ -14,11 +14,11 @@
 
 #include "device/hopper/column_term.h"
 #include "device/hopper/descriptor.h"
-#include "device/hopper/fragment.h"
 #include "device/hopper/operand.h"
 #include "device/hopper/ring.h"
 #include "device/hopper/swizzle.h"
 #include "device/hopper/transpose8.h"
+#include "device/warp/fragment.h"
 
 namespace fa3 {
 namespace {

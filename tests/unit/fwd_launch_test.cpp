@@ -9,8 +9,8 @@
 #include <string>
 
 #include "backend/launch/launch.h"
+#include "device/sm90/common/ragged.h"
 #include "device/sm90/fwd/args.h"
-#include "device/sm90/ragged.h"
 #include "plan/sm90/ahead.h"
 
 namespace fa3::sm90 {

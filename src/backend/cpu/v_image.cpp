@@ -5,9 +5,9 @@
 
 #include <algorithm>
 
-#include "device/hopper/fragment.h"
 #include "device/hopper/swizzle.h"
 #include "device/hopper/tile_layout.h"
+#include "device/warp/fragment.h"
 
 namespace fa3::cpu {
 

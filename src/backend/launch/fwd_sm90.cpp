@@ -4,10 +4,10 @@
 
 #include "backend/launch/mask_sm90.h"
 #include "backend/launch/tensor_maps.h"
+#include "device/sm90/common/ragged.h"
 #include "device/sm90/fwd/args.h"
 #include "device/sm90/fwd/score_offset_args.h"
 #include "device/sm90/fwd/v_image_args.h"
-#include "device/sm90/ragged.h"
 #include "plan/sm90/slices.h"
 
 namespace fa3::sm90 {

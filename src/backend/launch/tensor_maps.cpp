@@ -2,7 +2,7 @@
 // tensor_maps.cpp — tensors as TMA sees them, and what kernels read themselves.
 #include "backend/launch/tensor_maps.h"
 
-#include "device/sm90/ragged.h"
+#include "device/sm90/common/ragged.h"
 #include "plan/sm90/tensor_limits.h"
 
 namespace fa3::sm90 {

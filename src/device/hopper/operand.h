@@ -3,7 +3,6 @@
 // the registers.
 #pragma once
 
-#include "device/hopper/fragment.h"
 #include "device/hopper/swizzle.h"
 #include "device/ptx/convert.h"
 #include "device/ptx/math.h"
@@ -13,6 +12,7 @@
 #include "device/ptx/thread.h"
 #include "device/ptx/warp.h"
 #include "device/types.h"
+#include "device/warp/fragment.h"
 
 namespace fa3 {
 

@@ -5,11 +5,11 @@
 // one that to_operand8_permuted wants; that of d is undone in the accumulator by untranspose8.
 #pragma once
 
-#include "device/hopper/fragment.h"
 #include "device/ptx/math.h"
 #include "device/ptx/registers.h"
 #include "device/ptx/vec.h"
 #include "device/types.h"
+#include "device/warp/fragment.h"
 
 namespace fa3 {
 

@@ -20,11 +20,11 @@
 #pragma once
 
 #include "device/attn/tile_range.h"
-#include "device/hopper/fragment.h"
 #include "device/ptx/registers.h"
 #include "device/ptx/thread.h"
 #include "device/ptx/warp.h"
 #include "device/types.h"
+#include "device/warp/fragment.h"
 #include "device/warp/score.h"
 
 namespace fa3 {

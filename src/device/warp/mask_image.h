@@ -3,9 +3,9 @@
 // scores lie transposed there, a key a row.
 #pragma once
 
-#include "device/hopper/fragment.h"
 #include "device/ptx/memory.h"
 #include "device/types.h"
+#include "device/warp/fragment.h"
 #include "device/warp/mask_tensor.h"
 
 namespace fa3 {

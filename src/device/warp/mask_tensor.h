@@ -6,7 +6,6 @@
 
 #include "device/attn/kinds.h"
 #include "device/attn/tile_range.h"
-#include "device/hopper/fragment.h"
 #include "device/ptx/barrier.h"
 #include "device/ptx/convert.h"
 #include "device/ptx/math.h"
@@ -16,6 +15,7 @@
 #include "device/ptx/vec.h"
 #include "device/ptx/warp.h"
 #include "device/types.h"
+#include "device/warp/fragment.h"
 #include "device/warp/score.h"
 #include "device/warp/softmax.h"
 

@@ -6,8 +6,8 @@
 
 #include "device/attn/kinds.h"
 #include "device/attn/tile_range.h"
-#include "device/hopper/fragment.h"
 #include "device/ptx/registers.h"
+#include "device/warp/fragment.h"
 #include "device/warp/softmax.h"
 
 namespace fa3 {

@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "core/dtype.h"
-#include "device/sm90/ragged.h"
+#include "device/sm90/common/ragged.h"
 
 namespace fa3::sm90 {
 namespace {

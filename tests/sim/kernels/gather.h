@@ -4,13 +4,13 @@
 #pragma once
 
 #include "device/hopper/barrier.h"
-#include "device/hopper/fragment.h"
 #include "device/hopper/gemm.h"
 #include "device/hopper/swizzle.h"
 #include "device/ptx/async_copy.h"
 #include "device/ptx/fence.h"
 #include "device/ptx/memory.h"
 #include "device/ptx/thread.h"
+#include "device/warp/fragment.h"
 
 namespace fa3::faulty {
 

@@ -5,7 +5,6 @@
 #pragma once
 
 #include "device/hopper/barrier.h"
-#include "device/hopper/fragment.h"
 #include "device/hopper/gemm.h"
 #include "device/hopper/operand.h"
 #include "device/ptx/bulk.h"
@@ -14,6 +13,7 @@
 #include "device/ptx/memory.h"
 #include "device/ptx/thread.h"
 #include "device/ptx/tma.h"
+#include "device/warp/fragment.h"
 
 namespace fa3::faulty {
 

@@ -5,13 +5,13 @@
 
 #include "device/hopper/barrier.h"
 #include "device/hopper/descriptor.h"
-#include "device/hopper/fragment.h"
 #include "device/hopper/ring.h"
 #include "device/ptx/fence.h"
 #include "device/ptx/memory.h"
 #include "device/ptx/thread.h"
 #include "device/ptx/tma.h"
 #include "device/ptx/wgmma.h"
+#include "device/warp/fragment.h"
 
 namespace fa3::faulty {
 

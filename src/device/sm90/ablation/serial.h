@@ -12,29 +12,28 @@ namespace fa3::sm90 {
 struct Serial {
   template <class Consumer>
   FA3_DEV void attend(Consumer& c) {
-    c.template for_kv_tiles<true>(c.visit.own.end - 1, [&](i32 kv_tile, auto masked) {
-      step<decltype(masked)::kMasked>(c, kv_tile);
-    });
+    c.template for_kv_tiles<true>(c.visit.own.end - 1,
+                                  [&](i32 kv_tile, auto masked) { step(c, kv_tile, masked); });
     c.release_q();
     c.tile.softmax.finish();
     c.look_ahead();
   }
 
  private:
-  template <bool kMasked, class Consumer>
-  FA3_DEV static void step(Consumer& c, i32 kv_tile) {
+  template <class Consumer, class M>
+  FA3_DEV static void step(Consumer& c, i32 kv_tile, M masked) {
     c.smem.k_full[c.k.stage].wait(c.k.phase);
     c.turn.wait();
-    c.issue_qk(c.s_acc);
+    c.issue_qk(c.scores.acc);
     c.turn.pass();
-    gemm_wait<0>(c.s_acc);
+    gemm_wait<0>(c.scores.acc);
     c.release_k();
-    const RowScale rescale = c.template softmax_tile<kMasked>(kv_tile, c.s_acc, c.s_acc);
-    rescale_rows<Consumer::kConfig.softmax>(c.o_acc, rescale);
-    c.round_p(c.p_frag, c.s_acc);
+    const RowScale rescale = c.softmax_tile(kv_tile, c.scores.acc, c.scores.acc, masked);
+    rescale_rows<Consumer::kConfig.softmax>(c.pv.o, rescale);
+    c.pv.round(c.pv.operand, c.scores.acc);
     c.smem.v_full[c.v.stage].wait(c.v.phase);
-    c.issue_pv();
-    gemm_wait<0>(c.o_acc);
+    c.pv.issue(c);
+    gemm_wait<0>(c.pv.o);
     c.release_v();
   }
 };

@@ -6,7 +6,7 @@
 #include "device/attn/kinds.h"
 #include "device/attn/tile_range.h"
 #include "device/hopper/gemm.h"
-#include "device/hopper/operand.h"
+#include "device/sm90/fwd/mask.h"
 #include "device/types.h"
 #include "device/warp/softmax.h"
 
@@ -31,15 +31,15 @@ struct ThreeStage {
     i32 kv_tile = own.end - 2;
     if (kv_tile < last) return;
     c.smem.k_full[c.k.stage].wait(c.k.phase);
-    c.issue_qk(c.s_acc);
-    gemm_wait<0>(c.s_acc);
+    c.issue_qk(c.scores.acc);
+    gemm_wait<0>(c.scores.acc);
     c.release_k();
-    typename Consumer::SAcc ahead;
+    typename Consumer::Scores::Acc ahead;
     if constexpr (kMask != MaskKind::kFull)
       kv_tile = steps<true>(c, ahead, kv_tile, max(own.unmasked_end, last + 1));
     kv_tile = steps<false>(c, ahead, kv_tile, max(own.unmasked_first, last + 1));
     if constexpr (kMask == MaskKind::kWindow) kv_tile = steps<true>(c, ahead, kv_tile, last + 1);
-    step<kMask != MaskKind::kFull, true>(c, kv_tile, c.s_acc, ahead);
+    step<kMask != MaskKind::kFull, true>(c, kv_tile, c.scores.acc, ahead);
   }
 
   // From kv_tile down to `end`, two at a time since S changes places.
@@ -47,14 +47,14 @@ struct ThreeStage {
   FA3_DEV static i32 steps(Consumer& c, S& ahead, i32 kv_tile, i32 end) {
     FA3_NO_UNROLL
     for (; kv_tile > end; kv_tile -= 2) {
-      step<kMasked>(c, kv_tile, c.s_acc, ahead);
-      step<kMasked>(c, kv_tile - 1, ahead, c.s_acc);
+      step<kMasked>(c, kv_tile, c.scores.acc, ahead);
+      step<kMasked>(c, kv_tile - 1, ahead, c.scores.acc);
     }
     if (kv_tile == end) {
-      step<kMasked>(c, kv_tile, c.s_acc, ahead);
+      step<kMasked>(c, kv_tile, c.scores.acc, ahead);
       FA3_UNROLL
       for (int i = 0; i < Consumer::kConfig.tile_kv / 2; ++i)
-        c.s_acc[i] = static_cast<float>(ahead[i]);
+        c.scores.acc[i] = static_cast<float>(ahead[i]);
       --kv_tile;
     }
     return kv_tile;
@@ -68,19 +68,19 @@ struct ThreeStage {
       c.turn.wait();
       c.issue_qk(ahead);
     }
-    c.issue_pv();
+    c.pv.issue(c);
     if constexpr (!kLast) c.turn.pass();
-    c.rescale = c.template softmax_tile<kMasked>(kv_tile, s, s);
+    c.rescale = c.softmax_tile(kv_tile, s, s, Masked<kMasked>{});
     const auto next = c.v.next();
     c.smem.v_full[next.stage].wait(next.phase);
-    gemm_wait<0>(c.o_acc);
+    gemm_wait<0>(c.pv.o);
     if constexpr (!kLast) {
       ptx::fence_regs(ahead);
       c.release_k();
     }
     c.release_v();
-    c.round_p(c.p_frag, s);
-    rescale_rows<Consumer::kConfig.softmax>(c.o_acc, c.rescale);
+    c.pv.round(c.pv.operand, s);
+    c.pv.rescale(c.rescale);
   }
 };
 

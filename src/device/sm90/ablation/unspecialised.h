@@ -8,7 +8,7 @@
 
 #include "device/ptx/thread.h"
 #include "device/ptx/warp.h"
-#include "device/sm90/begin_cta.h"
+#include "device/sm90/common/begin_cta.h"
 #include "device/sm90/fwd/consumer.h"
 #include "device/sm90/fwd/producer.h"
 #include "device/sm90/fwd/scheduler.h"
@@ -20,7 +20,7 @@ template <FwdConfig kCfg>
 struct Unspecialised {
   static_assert(kCfg.schedule == FwdSchedule::kOneTile);
   Producer<kCfg> producer;
-  TileSource from{};
+  HeadRows from{};
   i32 first = 0, next_k = 0, next_v = 0;  // tiles [first, next_k], [first, next_v] are to be loaded
 
   // Loads Q and as many K and V as there are stages.
@@ -45,7 +45,7 @@ struct Unspecialised {
     c.first_step(last);
     refill<false>();
     c.template for_kv_tiles<false>(last - 1, [&](i32 kv_tile, auto masked) {
-      c.template step<decltype(masked)::kMasked>(kv_tile);
+      c.step(kv_tile, masked);
       refill<true>();
     });
     c.release_q();

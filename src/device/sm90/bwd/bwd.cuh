@@ -40,12 +40,12 @@
 
 #include "device/ptx/registers.h"
 #include "device/ptx/warp.h"
-#include "device/sm90/begin_cta.h"
 #include "device/sm90/bwd/consumer.h"
 #include "device/sm90/bwd/dq_writer.h"
 #include "device/sm90/bwd/finder.h"
 #include "device/sm90/bwd/producer.h"
 #include "device/sm90/bwd/split_consumer.h"
+#include "device/sm90/common/begin_cta.h"
 
 namespace fa3::sm90 {
 

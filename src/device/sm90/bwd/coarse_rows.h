@@ -6,7 +6,6 @@
 #pragma once
 
 #include "device/attn/coarse_lse.h"
-#include "device/hopper/fragment.h"
 #include "device/hopper/gemm.h"
 #include "device/hopper/swizzle.h"
 #include "device/ptx/barrier.h"
@@ -18,6 +17,7 @@
 #include "device/sm90/bwd/args.h"
 #include "device/sm90/bwd/mask_part.h"
 #include "device/sm90/bwd/work.h"
+#include "device/warp/fragment.h"
 
 namespace fa3::sm90 {
 

@@ -5,9 +5,11 @@
 
 #include "device/attn/conventions.h"
 #include "device/ptx/convert.h"
+#include "device/ptx/grid.h"
 #include "device/ptx/math.h"
 #include "device/ptx/memory.h"
 #include "device/ptx/vec.h"
+#include "device/ptx/warp.h"
 #include "device/types.h"
 
 namespace fa3::sm90 {
@@ -24,7 +26,7 @@ FA3_DEV float slope_of(float p) {
   return static_cast<float>(ptx::bits_as<u32>(p) & kSlopeBits) * (1.f / kSlopeBits);
 }
 
-// P of a tile that has such rows, but for what ids and the band hide: as BwdParts::make_weights()
+// P of a tile that has such rows, but for what ids and the band hide: as BwdWeights::make_p()
 // makes it.
 template <class Parts, class Scores, class PartOf>
 FA3_DEV void make_coarse_weights(const Parts& of, u32 stage, Scores& s, const PartOf& part_of) {

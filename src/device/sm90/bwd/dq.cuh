@@ -9,16 +9,16 @@
 #pragma once
 
 #include "device/hopper/barrier.h"
-#include "device/hopper/fragment.h"
 #include "device/ptx/bulk.h"
 #include "device/ptx/grid.h"
 #include "device/ptx/memory.h"
 #include "device/ptx/smem.h"
 #include "device/ptx/thread.h"
-#include "device/sm90/begin_cta.h"
 #include "device/sm90/bwd/fixed.h"
 #include "device/sm90/bwd/tensor.h"
 #include "device/sm90/bwd/work.h"
+#include "device/sm90/common/begin_cta.h"
+#include "device/warp/fragment.h"
 #include "device/warp/transpose.h"
 
 namespace fa3::sm90 {

@@ -14,8 +14,8 @@
 
 #include "device/ptx/registers.h"
 #include "device/ptx/warp.h"
-#include "device/sm90/begin_cta.h"
 #include "device/sm90/bwd/mask_gradient.h"
+#include "device/sm90/common/begin_cta.h"
 
 namespace fa3::sm90 {
 

@@ -5,7 +5,7 @@
 
 #include "device/ptx/bulk.h"
 #include "device/sm90/bwd/parts.h"
-#include "device/sm90/tile_load.h"
+#include "device/sm90/common/tile_load.h"
 #include "device/warp/transpose.h"
 
 namespace fa3::sm90 {
@@ -147,8 +147,8 @@ struct GradientProducer {
     smem.empty[s].wait(ring.phase);
     put(s, step);
     if (step.is(GradientStep::kEmpty)) return hand_over();
-    const TileSource keys{kv.begin, kv.used, step.head / main.group_size, step.batch};
-    const TileSource rows{q.begin, q.used, step.head, step.batch};
+    const HeadRows keys{kv.begin, kv.used, step.head / main.group_size, step.batch};
+    const HeadRows rows{q.begin, q.used, step.head, step.batch};
     const i32 row = kParts * kCfg.tile_q * step.q_tile;
     load_stats(s, step, q, 0, kCfg.stats_bytes());
     load_tile<kCfg.ragged, kCfg.k_tile()>(smem.pair[s], main.k, smem.full[s], keys, step.key,

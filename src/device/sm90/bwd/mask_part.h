@@ -3,8 +3,8 @@
 // order of its registers, or bits.
 #pragma once
 
-#include "device/hopper/fragment.h"
 #include "device/sm90/bwd/args.h"
+#include "device/warp/fragment.h"
 #include "device/warp/mask_image.h"
 
 namespace fa3::sm90 {

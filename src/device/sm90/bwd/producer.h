@@ -9,7 +9,7 @@
 #include "device/sm90/bwd/smem.h"
 #include "device/sm90/bwd/visits.h"
 #include "device/sm90/bwd/work.h"
-#include "device/sm90/tile_load.h"
+#include "device/sm90/common/tile_load.h"
 
 namespace fa3::sm90 {
 
@@ -23,7 +23,7 @@ struct BwdProducer {
   Ring<kCfg.stages> dout = Ring<kCfg.stages>::producer();
 
   FA3_DEV void load_keys() const {
-    const TileSource keys{work.kv.begin, work.kv.used, work.head_kv, work.batch};
+    const HeadRows keys{work.kv.begin, work.kv.used, work.head_kv, work.batch};
     load_tile<kCfg.ragged, kCfg.k_tile()>(smem.k, args.k, smem.k_full, keys, work.key,
                                           ptx::L2Hint::kEvictFirst);
     load_tile<kCfg.ragged, kCfg.v_tile()>(smem.v, args.v, smem.v_full, keys, work.key,
@@ -39,7 +39,7 @@ struct BwdProducer {
   FA3_DEV void load_queries(const BwdVisits<kCfg>& of) {
     constexpr u32 kStats = static_cast<u32>(kCfg.stats_bytes()),
                   kScales = static_cast<u32>(kCfg.scale_bytes());
-    const TileSource rows{work.q.begin, work.q.used, of.head, work.batch};
+    const HeadRows rows{work.q.begin, work.q.used, of.head, work.batch};
     const u32 s = q.stage;
     smem.q_empty[s].wait(q.phase);
     // The bytes of both: the tile's are added by load_tile.

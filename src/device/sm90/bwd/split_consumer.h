@@ -7,6 +7,7 @@
 // half as many additions, which would take longer than all GEMMs. Each makes half of its columns.
 #pragma once
 
+#include "device/ptx/bulk.h"
 #include "device/sm90/bwd/parts.h"
 
 namespace fa3::sm90 {

@@ -2,13 +2,13 @@
 // store_rows.h — a consumer's dK or dV of a KV tile, from its registers to the tensor.
 #pragma once
 
-#include "device/hopper/fragment.h"
 #include "device/hopper/operand.h"
 #include "device/hopper/tile_layout.h"
 #include "device/ptx/memory.h"
 #include "device/ptx/warp.h"
 #include "device/sm90/bwd/tensor.h"
 #include "device/sm90/bwd/work.h"
+#include "device/warp/fragment.h"
 
 namespace fa3::sm90 {
 

@@ -4,7 +4,6 @@
 // the other, which other consumers' work overlaps with.
 #pragma once
 
-#include "device/hopper/fragment.h"
 #include "device/hopper/gemm.h"
 #include "device/hopper/operand.h"
 #include "device/ptx/math.h"
@@ -12,6 +11,7 @@
 #include "device/ptx/registers.h"
 #include "device/sm90/fwd/scales.h"
 #include "device/types.h"
+#include "device/warp/fragment.h"
 #include "device/warp/softmax.h"
 
 namespace fa3::sm90 {
@@ -19,60 +19,59 @@ namespace fa3::sm90 {
 struct ByColumns {
   template <class Consumer>
   FA3_DEV void attend(Consumer& c) {
-    c.template for_kv_tiles<true>(c.visit.own.end - 1, [&](i32 kv_tile, auto masked) {
-      step<decltype(masked)::kMasked>(c, kv_tile);
-    });
+    c.template for_kv_tiles<true>(c.visit.own.end - 1,
+                                  [&](i32 kv_tile, auto masked) { step(c, kv_tile, masked); });
     c.release_q();
     c.tile.softmax.finish();
     c.look_ahead();
   }
 
  private:
-  template <bool kMasked, class Consumer>
-  FA3_DEV static void step(Consumer& c, i32 kv_tile) {
-    typename Consumer::PAcc s;
+  template <class Consumer, class M>
+  FA3_DEV static void step(Consumer& c, i32 kv_tile, M masked) {
+    typename Consumer::Scores::P s;
     c.smem.k_full[c.k.stage].wait(c.k.phase);
     multiply_qk(c, s, kv_tile);
     c.release_k();
-    const RowScale rescale = c.template softmax_tile<kMasked>(kv_tile, s, s);
-    rescale_rows<Consumer::kConfig.softmax>(c.o_acc, rescale);
+    const RowScale rescale = c.softmax_tile(kv_tile, s, s, masked);
+    rescale_rows<Consumer::kConfig.softmax>(c.pv.o, rescale);
     c.smem.v_full[c.v.stage].wait(c.v.phase);
     if constexpr (Consumer::kConfig.v8()) {
       add_pv(c, s, kv_tile);
     } else {
-      c.round_p(c.p_frag, s);
-      c.issue_pv();
-      gemm_wait<0>(c.o_acc);
+      c.pv.round(c.pv.operand, s);
+      c.pv.issue(c);
+      gemm_wait<0>(c.pv.o);
     }
     c.release_v();
   }
 
   // S, as numbers. K's stage is reusable afterwards.
   template <class Consumer>
-  FA3_DEV static void multiply_qk(Consumer& c, typename Consumer::PAcc& s, i32 kv_tile) {
+  FA3_DEV static void multiply_qk(Consumer& c, typename Consumer::Scores::P& s, i32 kv_tile) {
     constexpr FwdConfig kCfg = Consumer::kConfig;
     constexpr int kStep = kCfg.qk_step(), kSteps = kCfg.scale_columns / kStep;
-    const auto q = c.q_tiles.after(c.tile.q_slot * static_cast<u32>(kCfg.q_tile().bytes()));
-    const auto k = c.k_tiles.after(c.k.stage * static_cast<u32>(kCfg.k_tile().bytes()));
+    const auto q = c.q_tile();
+    const auto k = c.k_tile();
     FA3_UNROLL
     for (int column = 0; column < kCfg.head_dim_qk; column += kCfg.scale_columns) {
       const auto step = static_cast<u32>(column / kStep);
-      typename Consumer::SAcc part;
+      typename Consumer::Scores::Acc part;
       gemm_ss<kCfg.dtype_qk, kSteps>(part, q.from_step(step), k.from_step(step), kOverwrite);
-      const PerRow of_q = c.scales.of_rows(c.args, column);
+      const PerRow of_q = c.scores.scales.of_rows(c.args, column);
       const auto add = [&](int i, float of_k) {
         const float value = value_of(part[i]) * (of_q[i / 2 % 2] * of_k);
         s[i] = column == 0 ? value : s[i] + value;
       };
       if constexpr (kCfg.kv_scales == KvScales::kTiles) {
-        const float of_k =
-            c.scales.of_tile(c.args.k_scale, c.args.k_columns, c.scales.k, kv_tile, column);
+        const float of_k = c.scores.scales.of_tile(c.args.k_scale, c.args.k_columns,
+                                                   c.scores.scales.k, kv_tile, column);
         gemm_wait<0>(part);
         FA3_UNROLL
         for (int i = 0; i < kCfg.tile_kv / 2; ++i) add(i, of_k);
       } else {
-        const auto of_keys =
-            c.scales.of_keys(c.args.k_scale, c.args.k_columns, c.scales.k, kv_tile, column);
+        const auto of_keys = c.scores.scales.of_keys(c.args.k_scale, c.args.k_columns,
+                                                     c.scores.scales.k, kv_tile, column);
         gemm_wait<0>(part);
         of_keys.for_columns([&](int i, float of_k) { add(i, of_k), add(i + 2, of_k); });
       }
@@ -81,19 +80,19 @@ struct ByColumns {
 
   // O += P·V.
   template <class Consumer>
-  FA3_DEV static void add_pv(Consumer& c, const typename Consumer::PAcc& p, i32 kv_tile) {
+  FA3_DEV static void add_pv(Consumer& c, const typename Consumer::Scores::P& p, i32 kv_tile) {
     constexpr FwdConfig kCfg = Consumer::kConfig;
-    const auto v = c.v_tiles.after(c.v.stage * static_cast<u32>(kCfg.v_bytes()));
-    if constexpr (kCfg.kv_scales == KvScales::kTiles) c.round_p(c.p_frag, p);
+    const auto v = c.v_tile();
+    if constexpr (kCfg.kv_scales == KvScales::kTiles) c.pv.round(c.pv.operand, p);
     FA3_UNROLL
     for (int column = 0; column < kCfg.head_dim_v; column += kCfg.flush_columns) {
       const PerRow of_v = scale_p(c, p, kv_tile, column);
       ptx::Acc<kCfg.flush_columns> part;
-      gemm_rs<kCfg.dtype_v>(part, c.p_frag, v.from_row(static_cast<u32>(column)), kOverwrite);
+      gemm_rs<kCfg.dtype_v>(part, c.pv.operand, v.from_row(static_cast<u32>(column)), kOverwrite);
       gemm_wait<0>(part);
       FA3_UNROLL
       for (int i = 0; i < kCfg.flush_columns / 2; ++i) {
-        float& o = c.o_acc[column / 2 + i];
+        float& o = c.pv.o[column / 2 + i];
         o = ptx::fma(part[i], of_v[i / 2 % 2], o);
       }
     }
@@ -102,18 +101,20 @@ struct ByColumns {
   // What P·V of those columns is multiplied by. Where scales change within a tile, P as an operand
   // has them.
   template <class Consumer>
-  FA3_DEV static PerRow scale_p(Consumer& c, const typename Consumer::PAcc& p, i32 kv_tile,
+  FA3_DEV static PerRow scale_p(Consumer& c, const typename Consumer::Scores::P& p, i32 kv_tile,
                                 int column) {
     const FwdScale& scale = c.args.v_scale;
     const FwdColumns& columns = c.args.v_columns;
     if constexpr (Consumer::kConfig.kv_scales == KvScales::kTiles) {
-      const float of_tile = c.scales.of_tile(scale, columns, c.scales.v, kv_tile, column);
+      const float of_tile =
+          c.scores.scales.of_tile(scale, columns, c.scores.scales.v, kv_tile, column);
       return {{of_tile, of_tile}};
     } else {
-      typename Consumer::PAcc scaled;
+      typename Consumer::Scores::P scaled;
       const PerRow inverse =
-          c.scales.of_keys(scale, columns, c.scales.v, kv_tile, column).scale_p(scaled, p);
-      c.round_p(c.p_frag, scaled);
+          c.scores.scales.of_keys(scale, columns, c.scores.scales.v, kv_tile, column)
+              .scale_p(scaled, p);
+      c.pv.round(c.pv.operand, scaled);
       return inverse;
     }
   }

@@ -32,6 +32,14 @@ enum class KvScales : u8 {
   kKeys    // of any blocks of rows, looked up key by key
 };
 
+// Who adds up P·V of the KV tiles (accumulate.h).
+enum class Accumulate : u8 {
+  kDirect,   // the tensor cores
+  kParked,   // they for park_tiles at a time, then FP32 sums in shared memory
+  kFlushed,  // FP32, tile by tile, flush_columns at a time
+  kPaired    // likewise, one part while the next is multiplied
+};
+
 struct FwdConfig {
   MmaType dtype_qk = MmaType::kBf16;  // of Q and K
   MmaType dtype_v = MmaType::kBf16;   // of V, and of P
@@ -112,6 +120,11 @@ struct FwdConfig {
   // Are they in pairs, one added while the other is multiplied? The second takes the registers of
   // S, once P is an operand.
   FA3_HD constexpr bool pairs_parts() const { return pv_parts() % 2 == 0 && !block_scales(); }
+
+  FA3_HD constexpr Accumulate accumulates() const {
+    if (flush_columns > 0) return pairs_parts() ? Accumulate::kPaired : Accumulate::kFlushed;
+    return park_tiles > 0 ? Accumulate::kParked : Accumulate::kDirect;
+  }
 
   // Has it attn_mask, and is that added to scores? These are then in natural units, as it is:
   // finite numbers that hide keys would be infinite in others.

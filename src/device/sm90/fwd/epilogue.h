@@ -3,7 +3,6 @@
 // in FP32 from registers, as LSE. Rows that see no key get O = 0, LSE = −∞.
 #pragma once
 
-#include "device/hopper/fragment.h"
 #include "device/hopper/operand.h"
 #include "device/hopper/transpose8.h"
 #include "device/ptx/bulk.h"
@@ -11,31 +10,27 @@
 #include "device/ptx/math.h"
 #include "device/ptx/memory.h"
 #include "device/ptx/thread.h"
-#include "device/ptx/tma.h"
+#include "device/sm90/common/row_store.h"
+#include "device/sm90/common/tile_store.h"
 #include "device/sm90/fwd/consumer.h"
 #include "device/sm90/fwd/scales.h"
-#include "device/sm90/ragged.h"
+#include "device/warp/fragment.h"
 
 namespace fa3::sm90 {
 
 template <class Consumer>
-FA3_DEV void store_lse(const Consumer& c, const typename Consumer::QTile& done, const FwdWork& work,
-                       const bool (&nothing)[2]) {
+FA3_DEV void store_lse(const Consumer& c, const FwdWork& work, const bool (&nothing)[2]) {
   const FwdArgs& args = c.args;
   if (ptx::thread_index() % 4 != 0 || args.lse == nullptr) return;
   const i32 row = c.row_of(work);
   const i64 first = args.q_axis.cu_seqlens != nullptr ? work.q_begin : 0;
   float* const to = args.lse + work.batch * args.lse_batch + work.head * args.lse_head +
                     (first + row) * args.lse_row;
-  FA3_UNROLL
-  for (int h = 0; h < 2; ++h) {
-    if (row + 8 * h >= work.q_rows) continue;
-    float lse = nothing[h] ? -kInf : done.softmax.lse(h, c.scale_log2());
-    if constexpr (Consumer::kAddsOffset) {
-      if (!nothing[h]) lse += score_offset_at(args, work, row + 8 * h);
-    }
-    ptx::st_global(to + 8 * h * args.lse_row, lse);
-  }
+  store_lse(to, args.lse_row, RowPair{row, work.q_rows}, [&](int h) {
+    float lse = nothing[h] ? -kInf : c.tile.softmax.lse(h, c.scores.scale_log2(args));
+    if (!nothing[h]) c.scores.add_offset(lse, c, work, row + 8 * h);
+    return lse;
+  });
 }
 
 // O / sum · V's scale + V's offset, which each lane loads for every 32nd column and from which the
@@ -64,21 +59,20 @@ FA3_DEV void normalise_with_offset(Consumer& c, const FwdWork& work, const float
       FA3_UNROLL
       for (int h = 0; h < 2; ++h) {
         const int i = column / 2 + 2 * h + n;
-        c.o_acc[i] = nothing[h] ? 0.f : ptx::fma(c.o_acc[i], inverse[h], of_v);
+        c.pv.o[i] = nothing[h] ? 0.f : ptx::fma(c.pv.o[i], inverse[h], of_v);
       }
     }
   }
 }
 
 template <class Consumer>
-FA3_DEV void normalise_o(Consumer& c, const typename Consumer::QTile& done, const FwdWork& work,
-                         const bool (&nothing)[2]) {
+FA3_DEV void normalise_o(Consumer& c, const FwdWork& work, const bool (&nothing)[2]) {
   constexpr FwdConfig kCfg = Consumer::kConfig;
   float inverse[2];
   FA3_UNROLL
-  for (int h = 0; h < 2; ++h) inverse[h] = ptx::rcp(done.softmax.sum[h]);
+  for (int h = 0; h < 2; ++h) inverse[h] = ptx::rcp(c.tile.softmax.sum[h]);
   if constexpr (kCfg.v8()) {
-    untranspose8(c.o_acc);
+    untranspose8(c.pv.o);
     if (!work.range.empty()) {
       const float scale = kCfg.block_scales() ? 1.f : scale_at(c.args.v_scale, work, 0, 0);
       FA3_UNROLL
@@ -86,80 +80,36 @@ FA3_DEV void normalise_o(Consumer& c, const typename Consumer::QTile& done, cons
       if (c.args.v_offset != nullptr) return normalise_with_offset(c, work, inverse, nothing);
     }
   }
-  FA3_UNROLL
-  for (int i = 0; i < kCfg.head_dim_v / 2; ++i) {
-    const int h = i / 2 % 2;
-    c.o_acc[i] = nothing[h] ? 0.f : c.o_acc[i] * inverse[h];
-  }
+  normalise_rows(c.pv.o, inverse, nothing);
 }
 
-// One thread: part `part` of O, which begins at `from`. TMA clips rows and columns that the tensor
-// lacks.
-template <class Consumer>
-FA3_DEV void send_o(const Consumer& c, const u8* from, const FwdWork& work, i32 part) {
-  constexpr FwdConfig kCfg = Consumer::kConfig;
-  constexpr TileLayout kTile = kCfg.o_tile();
-  const i32 row = kCfg.tile_q() * work.tile + static_cast<i32>(kWgRows * c.wg);
-  FA3_UNROLL
-  for (i32 panel = 0; panel < kCfg.o_part_panels(); ++panel) {
-    const u32 at = ptx::smem_address(from) + static_cast<u32>(panel * kTile.panel_bytes());
-    const i32 column = (part * kCfg.o_part_panels() + panel) * kTile.panel_columns();
-    if (column >= kCfg.head_dim_v) break;
-    if constexpr (kCfg.ragged) {
-      ptx::tma_store_5d(c.args.o, at, column, kRaggedRows - work.q_rows + row,
-                        work.q_begin + work.q_rows, kRaggedRows, work.head);
-    } else {
-      ptx::tma_store_4d(c.args.o, at, column, row, work.head, work.batch);
-    }
-  }
-  ptx::bulk_commit();
-}
-
-// Two neighbours at a time: a quad writes 32 bytes of a row.
 template <class Consumer>
 FA3_DEV void store_o_f32(const Consumer& c, const FwdWork& work) {
-  using Two = ptx::Vec<float, 2>;
   const FwdArgs& args = c.args;
   const i32 row = c.row_of(work);
   const i64 first = args.q_axis.cu_seqlens != nullptr ? work.q_begin : 0;
   const u32 mine = fragment_column(ptx::thread_index() % kWgThreads);
   float* const to = args.o_f32 + work.batch * args.o_batch + work.head * args.o_head +
                     (first + row) * args.o_row + mine;
-  FA3_UNROLL
-  for (int h = 0; h < 2; ++h) {
-    if (row + 8 * h >= work.q_rows) continue;
-    FA3_UNROLL
-    for (int column = 0; column < Consumer::kConfig.head_dim_v; column += 8) {
-      if (column >= args.head_dim_v) break;
-      const int i = column / 2 + 2 * h;
-      ptx::st_global(reinterpret_cast<Two*>(to + 8 * h * args.o_row + column),
-                     Two{{c.o_acc[i], c.o_acc[i + 1]}});
-    }
-  }
+  store_o_f32(to, args.o_row, RowPair{row, work.q_rows}, c.pv.o, args.head_dim_v);
 }
 
 template <FwdConfig kCfg, class Order, class Score, class Mask>
-FA3_DEV void Consumer<kCfg, Order, Score, Mask>::store_tile(const QTile& done) {
+FA3_DEV void Consumer<kCfg, Order, Score, Mask>::store_tile() {
   const NamedBarrier all{kTileBar + wg, kWgThreads};
   u8* const buffer = kCfg.o_f32    ? nullptr  // leaves from registers
-                     : kCfg.o_in_q ? smem.q[done.q_slot]
+                     : kCfg.o_in_q ? smem.q[tile.q_slot]
                                    : smem.o[wg];
   if constexpr (!kCfg.o_in_q && !kCfg.o_f32) {
     if (leader) ptx::bulk_wait_read<0>();  // the previous O has drained  sim:spare(one_tile)
     all.sync();                            // publish that to the warpgroup  sim:spare(one_tile)
   }
-  const FwdWork work = smem.work[done.work_slot].read();
-  release_work(done.work_slot);
+  const FwdWork work = smem.work[tile.work_slot].read();
+  release_work(tile.work_slot);
   const BandMask keys = band_of(work);
   bool nothing[2] = {keys.sees_nothing(0), keys.sees_nothing(1)};
-  if constexpr (Mask::kActive || kCfg.has_mask()) {
-    u32 by_quad = seen;
-    by_quad |= ptx::shfl_xor(by_quad, 1);
-    by_quad |= ptx::shfl_xor(by_quad, 2);
-    FA3_UNROLL
-    for (u32 h = 0; h < 2; ++h) nothing[h] = nothing[h] || (by_quad >> h & 1) == 0;
-  }
-  normalise_o(*this, done, work, nothing);
+  mask.find_unseen(nothing);
+  normalise_o(*this, work, nothing);
   if constexpr (kCfg.o_f32) {
     store_o_f32(*this, work);
   } else {
@@ -171,20 +121,24 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::store_tile(const QTile& done) {
         all.sync();
       }
       const u32 begin = kColumns * static_cast<u32>(part);
-      store_operand16<kCfg.dtype_o, kCfg.o_tile().swizzle()>(buffer, o_acc, kWgRows, begin,
+      store_operand16<kCfg.dtype_o, kCfg.o_tile().swizzle()>(buffer, pv.o, kWgRows, begin,
                                                              begin + kColumns);
       ptx::fence_proxy_async_shared();
       all.sync();
-      if (leader) send_o(*this, buffer, work, part);
+      if (leader)
+        store_panels<kCfg.ragged, kCfg.o_tile(), kCfg.o_part_panels()>(
+            args.o, buffer, {work.q_begin, work.q_rows, work.head, work.batch},
+            kCfg.tile_q() * work.tile + static_cast<i32>(kWgRows * wg),
+            part * kCfg.o_part_panels());
     }
     if constexpr (kCfg.o_in_q) {
       if (leader) {
         ptx::bulk_wait_read<0>();
-        smem.q_empty[done.q_slot].arrive();
+        smem.q_empty[tile.q_slot].arrive();
       }
     }
   }
-  store_lse(*this, done, work, nothing);
+  store_lse(*this, work, nothing);
   // Reconverge: otherwise ptxas mistakes the warp for divergent in the loops that follow and
   // rebuilds descriptors in every step (R2UR).
   ptx::warp_sync();  // sim:spare(reconverge)

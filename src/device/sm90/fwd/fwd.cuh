@@ -34,7 +34,7 @@
 #include "device/ptx/registers.h"
 #include "device/ptx/thread.h"
 #include "device/ptx/warp.h"
-#include "device/sm90/begin_cta.h"
+#include "device/sm90/common/begin_cta.h"
 #include "device/sm90/fwd/columns.h"
 #include "device/sm90/fwd/consumer.h"
 #include "device/sm90/fwd/epilogue.h"

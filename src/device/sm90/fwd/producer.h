@@ -6,10 +6,10 @@
 #include "device/attn/tile_range.h"
 #include "device/hopper/ring.h"
 #include "device/ptx/bulk.h"
+#include "device/sm90/common/tile_load.h"
+#include "device/sm90/common/work.h"
 #include "device/sm90/fwd/args.h"
 #include "device/sm90/fwd/smem.h"
-#include "device/sm90/fwd/work.h"
-#include "device/sm90/tile_load.h"
 
 namespace fa3::sm90 {
 
@@ -27,7 +27,7 @@ struct Producer {
   MaskRing mask = MaskRing::producer();
 
   FA3_DEV void load_q(const FwdWork& work) {
-    const TileSource from{work.q_begin, work.q_rows, work.head, work.batch};
+    const HeadRows from{work.q_begin, work.q_rows, work.head, work.batch};
     FA3_NO_UNROLL
     for (u32 w = 0; w < kCfg.consumer_wgs; ++w) {
       const u32 at = q.stage * kCfg.consumer_wgs + w;
@@ -38,21 +38,20 @@ struct Producer {
     }
     q.advance();
   }
-  FA3_DEV void load_k(const TileSource& from, i32 tile) {
+  FA3_DEV void load_k(const HeadRows& from, i32 tile) {
     smem.k_empty[k.stage].wait(k.phase);
     load_tile<kCfg.ragged, kCfg.k_tile()>(smem.k[k.stage], args.k, smem.k_full[k.stage], from,
                                           kCfg.tile_kv * tile, ptx::L2Hint::kEvictLast);
     k.advance();
   }
-  FA3_DEV void load_v(const TileSource& from, i32 tile) {
-    if constexpr (kCfg.transposes()) return load_raw_v(from, tile);
+  FA3_DEV void load_v(const HeadRows& from, i32 tile) requires(!kCfg.transposes()) {
     smem.v_empty[v.stage].wait(v.phase);
     load_tile<kCfg.ragged, kCfg.v_tile()>(smem.v[v.stage], args.v, smem.v_full[v.stage], from,
                                           kCfg.tile_kv * tile, ptx::L2Hint::kEvictLast);
     v.advance();
   }
   // Tiles [first, end) of V that was transposed before, the last one first.
-  FA3_DEV void load_v_image(const TileSource& from, i32 first, i32 end) {
+  FA3_DEV void load_v_image(const HeadRows& from, i32 first, i32 end) {
     constexpr int kBytes = kCfg.v_bytes();
     const i64 begin = args.v_image.first_tile(from.batch, from.head, from.begin, kCfg.tile_kv);
     const u8* tile = args.v_image.data + (begin + end) * kBytes;
@@ -66,7 +65,8 @@ struct Producer {
       v.advance();
     }
   }
-  FA3_DEV void load_raw_v(const TileSource& from, i32 tile) {
+  // For the transposers.
+  FA3_DEV void load_v(const HeadRows& from, i32 tile) requires(kCfg.transposes()) {
     smem.raw_v_empty[raw_v.stage].wait(raw_v.phase);
     load_tile<kCfg.ragged, kCfg.v_tile()>(smem.side[raw_v.stage], args.v,
                                           smem.raw_v_full[raw_v.stage], from, kCfg.tile_kv * tile,
@@ -92,10 +92,9 @@ struct Producer {
 
   // K runs one tile ahead of V, as in the consumers; the first K does not wait for Q's buffer.
   // The next Q tile is claimed before the last K.
-  FA3_DEV void load(const FwdWork& work) {
-    const TileSource from = keys_of(work);
+  FA3_DEV void load(const FwdWork& work) requires(!kOfV) {
+    const HeadRows from = keys_of(work);
     const TileRange& range = work.range;
-    if constexpr (kOfV) return load_v_tiles(from, range);
     constexpr bool kLoadsV = !kCfg.v_producer();
     if (!range.empty()) load_k(from, range.end - 1);
     load_q(work);
@@ -110,7 +109,9 @@ struct Producer {
     }
     if (kLoadsV && !range.empty()) load_v(from, range.first);
   }
-  FA3_DEV void load_v_tiles(const TileSource& from, const TileRange& range) {
+  FA3_DEV void load(const FwdWork& work) requires(kOfV) {
+    const HeadRows from = keys_of(work);
+    const TileRange& range = work.range;
     if constexpr (kCfg.v_image) {
       load_v_image(from, range.first, range.end);
     } else {
@@ -119,7 +120,7 @@ struct Producer {
     }
   }
   // The same without the KV tiles that attn_mask hides. The first and the last are shown.
-  FA3_DEV void load_shown(const FwdWork& work, const TileSource& from) {
+  FA3_DEV void load_shown(const FwdWork& work, const HeadRows& from) {
     const TileRange& range = work.range;
     if (range.empty()) return smem.claim.arrive();
     ShownTiles<false> tiles;
@@ -143,7 +144,10 @@ struct Producer {
     }
     load_v(from, behind);
   }
-  FA3_DEV TileSource keys_of(const FwdWork& work) const {
+  // Of the slot of work: consumers wait for Q before they release it, not for V.
+  FA3_DEV static void release(Barrier&) requires(!kOfV) {}
+  FA3_DEV static void release(Barrier& work_empty) requires(kOfV) { work_empty.arrive(); }
+  FA3_DEV HeadRows keys_of(const FwdWork& work) const {
     return {work.kv_begin, work.kv_used, work.head / args.group_size, work.batch};
   }
 };
@@ -157,7 +161,7 @@ FA3_DEV void produce(FwdSmem<kCfg>& smem, const FwdArgs& args) {
     smem.work_full[slot.stage].wait(slot.phase);
     if (!smem.work[slot.stage].is_tile()) return;
     const FwdWork work = smem.work[slot.stage].read();
-    if constexpr (kOfV) smem.work_empty[slot.stage].arrive();
+    producer.release(smem.work_empty[slot.stage]);
     producer.load(work);
   }
 }

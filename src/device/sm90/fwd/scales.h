@@ -3,16 +3,16 @@
 // of Q and K are a factor of the scores of a row; V's scale is a factor of O.
 #pragma once
 
-#include "device/hopper/fragment.h"
 #include "device/ptx/math.h"
 #include "device/ptx/memory.h"
 #include "device/ptx/registers.h"
 #include "device/ptx/thread.h"
 #include "device/ptx/warp.h"
+#include "device/sm90/common/work.h"
 #include "device/sm90/fwd/args.h"
 #include "device/sm90/fwd/config.h"
-#include "device/sm90/fwd/work.h"
 #include "device/types.h"
+#include "device/warp/fragment.h"
 #include "device/warp/softmax.h"
 
 namespace fa3::sm90 {
@@ -66,14 +66,21 @@ struct BlockWalk {
 
 // Scales of K and V that change with the keys, as a consumer goes through the KV tiles. `load`
 // reads those of the next tile, in front of a GEMM that hides it; `scale_p` follows when P is that
-// tile's.
-template <FwdConfig kCfg, KvScales kOf = kCfg.kv_scales>
-struct KvScalesOf {
-  FA3_DEV void begin(const FwdArgs&, const FwdWork&, i32) {}
+// tile's. Here: none that do, as a head has one scale or tensors none.
+template <FwdConfig kCfg>
+struct NoScales {
+  FA3_DEV void begin(const FwdArgs&, const FwdWork&, i32, i32) {}
   FA3_DEV void load(const FwdArgs&) {}
   FA3_DEV void scale_scores(ptx::Acc<kCfg.tile_kv>&) const {}
   FA3_DEV void scale_p(ptx::Acc<kCfg.tile_kv>&) {}
+  // The factor of a row's scores, with the tile's.
+  FA3_DEV PerRow times_k(const PerRow& factor) const { return factor; }
+  // O and P·V of this tile, of element i of a part.
+  FA3_DEV float add_pv(float o, float pv, int) const { return o + pv; }
 };
+
+template <FwdConfig kCfg, KvScales kOf = kCfg.kv_scales>
+struct KvScalesOf : NoScales<kCfg> {};
 
 template <FwdConfig kCfg>
 struct KvScalesOf<kCfg, KvScales::kTiles> {
@@ -82,7 +89,7 @@ struct KvScalesOf<kCfg, KvScales::kTiles> {
   PerRow v;      // factors of P·V
   float next_v;  // the same, for the tile of k
 
-  FA3_DEV void begin(const FwdArgs& args, const FwdWork& work, i32 kv_tile) {
+  FA3_DEV void begin(const FwdArgs& args, const FwdWork& work, i32, i32 kv_tile) {
     of_k.begin(args.k_scale, work, kv_tile);
     if constexpr (kCfg.v8()) of_v.begin(args.v_scale, work, kv_tile);
   }
@@ -92,6 +99,8 @@ struct KvScalesOf<kCfg, KvScales::kTiles> {
   }
   FA3_DEV void scale_scores(ptx::Acc<kCfg.tile_kv>&) const {}
   FA3_DEV void scale_p(ptx::Acc<kCfg.tile_kv>&) { v = {{next_v, next_v}}; }
+  FA3_DEV PerRow times_k(const PerRow& factor) const { return {{factor[0] * k, factor[1] * k}}; }
+  FA3_DEV float add_pv(float o, float pv, int i) const { return ptx::fma(pv, v[i / 2 % 2], o); }
 };
 
 // The scales of a tile's keys: lane l has those of keys l, l + 32, …
@@ -168,7 +177,7 @@ struct KvScalesOf<kCfg, KvScales::kKeys> {
   Keys k, of_v;
   PerRow v;  // factors of P·V
 
-  FA3_DEV void begin(const FwdArgs& args, const FwdWork& work, i32 kv_tile) {
+  FA3_DEV void begin(const FwdArgs& args, const FwdWork& work, i32, i32 kv_tile) {
     tile = kv_tile, used = work.kv_used;
     first_k = Keys::first_of(args.k_scale, work), first_v = Keys::first_of(args.v_scale, work);
   }
@@ -183,16 +192,18 @@ struct KvScalesOf<kCfg, KvScales::kKeys> {
   FA3_DEV void scale_p(ptx::Acc<kCfg.tile_kv>& p) {
     if constexpr (kCfg.v8()) v = of_v.scale_p(p, p);
   }
+  FA3_DEV PerRow times_k(const PerRow& factor) const { return factor; }
+  FA3_DEV float add_pv(float o, float pv, int i) const { return ptx::fma(pv, v[i / 2 % 2], o); }
 };
 
 // Where they change along head_dim, too: read when they are needed (columns.h).
 template <FwdConfig kCfg>
-struct ColumnScales {
+struct ColumnScales : NoScales<kCfg> {
   using Keys = KeyScales<kCfg.tile_kv>;
   const float *q[2], *k, *v;  // of this thread's two rows, of a head of a sequence
   i32 used;
 
-  FA3_DEV void begin(const FwdArgs& args, const FwdWork& work, i32 row) {
+  FA3_DEV void begin(const FwdArgs& args, const FwdWork& work, i32 row, i32) {
     used = work.kv_used;
     k = Keys::first_of(args.k_scale, work), v = Keys::first_of(args.v_scale, work);
     FA3_UNROLL
@@ -221,7 +232,6 @@ struct ColumnScales {
     keys.read(scale, first + column_block(columns, column), tile, used);
     return keys;
   }
-  FA3_DEV void scale_scores(ptx::Acc<kCfg.tile_kv>&) const {}  // they have been
 };
 
 template <FwdConfig kCfg>

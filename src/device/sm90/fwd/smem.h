@@ -3,8 +3,8 @@
 #pragma once
 
 #include "device/hopper/barrier.h"
+#include "device/sm90/common/work.h"
 #include "device/sm90/fwd/config.h"
-#include "device/sm90/fwd/work.h"
 #include "device/types.h"
 
 namespace fa3::sm90 {

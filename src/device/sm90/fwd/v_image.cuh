@@ -12,12 +12,12 @@
 #include "device/ptx/fence.h"
 #include "device/ptx/grid.h"
 #include "device/ptx/thread.h"
-#include "device/sm90/begin_cta.h"
+#include "device/sm90/common/begin_cta.h"
+#include "device/sm90/common/tile_load.h"
 #include "device/sm90/fwd/scheduler.h"
 #include "device/sm90/fwd/transposer.h"
 #include "device/sm90/fwd/v_image_args.h"
 #include "device/sm90/fwd/v_image_config.h"
-#include "device/sm90/tile_load.h"
 
 namespace fa3::sm90 {
 
@@ -57,7 +57,7 @@ void v_image(FA3_GRID_CONSTANT const VImageArgs args) {
   const i32 tile = index - static_cast<i32>(args.image.varlen ? first : i64{b} * args.tiles);
   if (tile < 0 || i64{tile} * kCfg.tile.keys >= rows.used) return;
   if (leader) {
-    const TileSource from{rows.begin, rows.used, head, b};
+    const HeadRows from{rows.begin, rows.used, head, b};
     load_tile<kCfg.ragged, kCfg.raw_tile()>(smem.raw, args.v, smem.full, from,
                                             kCfg.tile.keys * tile, ptx::L2Hint::kEvictFirst);
   }

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// work.h — a CTA's unit of work, one Q tile of one head of one sequence: how the scheduler hands it
-// to producer and consumers through shared memory.
+// work.h — a forward kernel's unit of work, one Q tile of one head of one sequence: how a scheduler
+// hands it to producers and consumers through shared memory.
 #pragma once
 
 #include "device/attn/tile_range.h"
 #include "device/ptx/memory.h"
 #include "device/ptx/registers.h"
-#include "device/sm90/fwd/args.h"
 #include "device/types.h"
 #include "device/warp/element.h"
 
@@ -52,8 +51,9 @@ static_assert(
     "FwdWork: words 0 to 3 are the range {first, unmasked_first, unmasked_end, end}, word 4 is the "
     "Q tile");
 
-// Where functors find what belongs to a Q tile's rows and keys.
-FA3_DEV ElementPlace place_of(const FwdArgs& args, const FwdWork& work) {
+// Where functors find what belongs to a Q tile's rows and keys. Args has q_axis and kv_axis.
+template <class Args>
+FA3_DEV ElementPlace place_of(const Args& args, const FwdWork& work) {
   return {work.batch,
           work.head,
           args.q_axis.cu_seqlens != nullptr ? work.q_begin : 0,

@@ -5,20 +5,20 @@
 #include "device/hopper/barrier.h"
 #include "device/hopper/tile_layout.h"
 #include "device/ptx/tma.h"
-#include "device/sm90/ragged.h"
+#include "device/sm90/common/ragged.h"
 #include "device/tensor_map.h"
 
 namespace fa3::sm90 {
 
 // Rows of one head of one sequence, as TMA finds them.
-struct TileSource {
+struct HeadRows {
   i32 begin, rows, head, batch;
 };
 
 // A tile from row `row` and column `first` on, panel by panel; `full` expects the bytes of all
 // panels.
 template <bool kRagged, TileLayout kTile>
-FA3_DEV void load_tile(u8* to, const TensorMap& map, Barrier& full, const TileSource& from, i32 row,
+FA3_DEV void load_tile(u8* to, const TensorMap& map, Barrier& full, const HeadRows& from, i32 row,
                        ptx::L2Hint hint, i32 first = 0, Where where = Where::here()) {
   full.arrive_expect_tx(static_cast<u32>(kTile.bytes()), where);
   const u32 address = ptx::smem_address(to), bar = full.address();

@@ -3,11 +3,11 @@
 // shared memory: [queries of a consumer][keys].
 #pragma once
 
-#include "device/hopper/fragment.h"
 #include "device/hopper/operand.h"
 #include "device/hopper/tile_layout.h"
 #include "device/ptx/memory.h"
 #include "device/types.h"
+#include "device/warp/fragment.h"
 #include "device/warp/mask_tensor.h"
 
 namespace fa3 {
