@@ -33,7 +33,7 @@ void add(Stats& to, const Stats& from) {
 }  // namespace
 
 Stats Device::launch(const Kernel& kernel, const LaunchShape& shape, const void* args) {
-  if (const Status status = check_launch({"", "kernel"}, shape, 1); !status.ok())
+  if (const Status status = check_launch({"", "kernel", ""}, shape, 1); !status.ok())
     throw Error(status.code, status.message);
   launches_++;
   if (!shape.pdl) memory.synchronize(launches_ - 1);

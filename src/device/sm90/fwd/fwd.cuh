@@ -2,7 +2,7 @@
 // fwd.cuh — forward attention on Hopper: TMA, warp specialisation, wgmma.
 // Guide: docs/guide/fwd_schedule.md. Sources: FlashAttention-3, algorithms 1 and 2.
 // CONTRACT  O = softmax(score(Q·Kᵀ) + mask)·V per head, LSE in natural logarithm. The plan
-//           guarantees a legal configuration (plan/sm90/fwd_configs.h), maps of boxes as TileLayout
+//           guarantees a legal configuration (plan/sm90/fwd/configs.h), maps of boxes as TileLayout
 //           says and fewer than 2^30 rows per tensor. cu_seqlens and seqused may hold anything.
 // ROLES     wg 0: warp 1 is the scheduler and finds the Q tiles to work on; a thread of warp 0 is
 //           the producer and loads Q, K, V and an attn_mask that is added by TMA, but V is loaded
