@@ -25,7 +25,7 @@ namespace fa3::sm90 {
 
 struct Nothing {};
 
-// The tensor cores add P·V to O. Parked: what a derived one keeps beside O.
+// The tensor cores add P·V to O. Parked: what ParkedSum keeps between O and P.
 template <FwdConfig kCfg, class Parked = Nothing>
 struct DirectSum {
   using P = ptx::Acc<kCfg.tile_kv>;

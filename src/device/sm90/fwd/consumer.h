@@ -101,7 +101,8 @@ struct TwoStage {
 };
 
 // Score and Mask: functors of one score (warp/element.h), applied after the score function and the
-// band.
+// band. The compiler numbers registers in the order of the members: another order is another
+// kernel (docs/adr/0030).
 template <FwdConfig kCfg, class Order, class Score, class Mask>
 struct Consumer {
   static constexpr FwdConfig kConfig = kCfg;
@@ -120,7 +121,7 @@ struct Consumer {
   FwdOperands<kCfg> operands;
   Ring<kCfg.q_stages> q;
   Ring<kCfg.stages> k, v;
-  Ring<max(kCfg.mask_stages, 1)> added;
+  Ring<max(kCfg.mask_stages, 1)> added;  // tiles of attn_mask
   Ring<FwdConfig::kWorkSlots> slots;
   QTileState<kCfg, Scores::kBiased> tile;
   Visit visit, next_visit;  // of the current Q tile and the next
