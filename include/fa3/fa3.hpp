@@ -112,8 +112,8 @@ inline fa3_context_options gpu_options(std::int32_t ordinal = 0) {
   return options;
 }
 
-// The fields of an operation's struct, in its order: those that the struct of this header has, which
-// a newer library has more of.
+// The fields of an operation's struct in its order, as far as this header's struct goes: a newer
+// library may have more.
 inline std::vector<fa3_field> fields(fa3_op op) {
   const std::size_t size = op == FA3_OP_FORWARD    ? sizeof(fa3_forward_args)
                            : op == FA3_OP_BACKWARD ? sizeof(fa3_backward_args)
