@@ -274,7 +274,7 @@ FA3_API void fa3_context_destroy(fa3_context* context);
 
 /* ---- Arguments ------------------------------------------------------------------------------- */
 
-/* fa3_fields (info.h) describes the fields of these structs as data: bindings can loop over them. */
+/* fa3_fields (info.h) describes the fields of these structs as data, for bindings to loop over. */
 
 typedef enum fa3_mask { FA3_MASK_FULL = 0, FA3_MASK_CAUSAL = 1, FA3_MASK_WINDOW = 2 } fa3_mask;
 

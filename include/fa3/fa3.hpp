@@ -112,12 +112,17 @@ inline fa3_context_options gpu_options(std::int32_t ordinal = 0) {
   return options;
 }
 
-// The fields of an operation's struct, in its order.
+// The fields of an operation's struct in its order, as far as this header's struct goes: a newer
+// library may have more.
 inline std::vector<fa3_field> fields(fa3_op op) {
+  const std::size_t size = op == FA3_OP_FORWARD    ? sizeof(fa3_forward_args)
+                           : op == FA3_OP_BACKWARD ? sizeof(fa3_backward_args)
+                                                   : sizeof(fa3_quantize_args);
   std::vector<fa3_field> all;
   fa3_field field = {};
   field.struct_size = sizeof field;
-  for (std::int32_t i = 0; fa3_fields(op, i, &field) == FA3_OK; ++i) all.push_back(field);
+  for (std::int32_t i = 0; fa3_fields(op, i, &field) == FA3_OK; ++i)
+    if (field.offset < size) all.push_back(field);
   if (all.empty()) throw Error(FA3_INVALID_ARGUMENT, fa3_last_error());
   return all;
 }

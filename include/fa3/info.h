@@ -91,8 +91,8 @@ typedef struct fa3_field {
 } fa3_field;
 
 /* Describes the field `index` of the struct of `op`: from 0 on all of them but struct_size, in the
- * order of the struct. Later releases append fields; those that there are keep their index. Read
- * them all until it refuses the index, and programs take new tensors as data.
+ * order of the struct. A later library appends fields, and may so have some beyond the end of the
+ * caller's struct; others keep their index. Read them until it refuses the index.
  * Errors: INVALID_ARGUMENT (op, index, NULL, struct_size). */
 FA3_API fa3_status fa3_fields(fa3_op op, int32_t index, fa3_field* field);
 
