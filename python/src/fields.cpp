@@ -8,16 +8,22 @@
 namespace fa3::python {
 namespace {
 
+// What a call needs of an fa3_field, in few bytes: it searches them for each argument.
 struct Field {
-  fa3_field field;
   PyObject* key;  // the name, interned
+  const char* name;
+  std::size_t offset;
+  std::int32_t kind;
+  bool written;
 };
 
 // What Python may give of an operation's struct.
 std::vector<Field> fields_of(fa3_op op) {
   std::vector<Field> all;
   for (const fa3_field& f : fa3::fields(op)) {
-    if (f.kind != FA3_FIELD_RESERVED) all.push_back({f, PyUnicode_InternFromString(f.name)});
+    if (f.kind == FA3_FIELD_RESERVED) continue;
+    const bool written = f.role == FA3_FIELD_OUTPUT || f.role == FA3_FIELD_OPTIONAL_OUTPUT;
+    all.push_back({PyUnicode_InternFromString(f.name), f.name, f.offset, f.kind, written});
   }
   return all;
 }
@@ -51,13 +57,12 @@ void put_block(char* at, const char* name, nb::handle value) {
   std::memcpy(at, &both, sizeof both);
 }
 
-void fill_field(const fa3_field& field, nb::handle value, Reader& reader, char* args) {
+void fill_field(const Field& field, nb::handle value, Reader& reader, char* args) {
   char* at = args + field.offset;
-  const bool written = field.role == FA3_FIELD_OUTPUT || field.role == FA3_FIELD_OPTIONAL_OUTPUT;
   switch (field.kind) {
     case FA3_FIELD_TENSOR:
-      return reader.read(std::strcmp(field.name, "o") == 0 ? "out" : field.name, value, written,
-                         reinterpret_cast<fa3_tensor*>(at));
+      return reader.read(std::strcmp(field.name, "o") == 0 ? "out" : field.name, value,
+                         field.written, reinterpret_cast<fa3_tensor*>(at));
     case FA3_FIELD_I32:
       return put<std::int32_t>(at, field.name, value);
     case FA3_FIELD_I64:
@@ -134,7 +139,7 @@ std::string argument_of(const std::string& field) {
 
 std::vector<std::string> arguments(fa3_op op) {
   std::vector<std::string> names;
-  for (const Field& f : table_of(op)) names.push_back(argument_of(f.field.name));
+  for (const Field& f : table_of(op)) names.push_back(argument_of(f.name));
   return names;
 }
 
@@ -158,7 +163,7 @@ void fill(fa3_op op, nb::dict fields, std::optional<std::int64_t> stream, Reader
     if (field == known.end()) {
       throw nb::value_error(("no field " + std::string(nb::repr(key).c_str())).c_str());
     }
-    fill_field(field->field, value, reader, reinterpret_cast<char*>(args));
+    fill_field(*field, value, reader, reinterpret_cast<char*>(args));
   }
   reader.finish(stream);
   if (op == FA3_OP_FORWARD) shape_mask(args->forward);
