@@ -6,6 +6,7 @@
 
 #include "plan/plan_kernel.h"
 #include "plan/sm90/bwd/plan.h"
+#include "plan/sm90/decode/plan.h"
 #include "plan/sm90/fwd/plan.h"
 #include "plan/sm90/fwd/score_offset_plan.h"
 #include "plan/sm90/fwd/v_image_plan.h"
@@ -19,6 +20,7 @@ template <PlanKernel... K>
 using OneKernelOf = std::variant<K...>;
 
 using Kernel = OneKernelOf<sm90::QuantizePlan, sm90::VImagePlan, sm90::ScoreOffsetPlan,
-                           sm90::MaskBitsPlan, sm90::MaskImagePlan, sm90::FwdPlan, sm90::BwdPlan>;
+                           sm90::MaskBitsPlan, sm90::MaskImagePlan, sm90::FwdPlan,
+                           sm90::DecodePlan, sm90::CombinePlan, sm90::BwdPlan>;
 
 }  // namespace fa3

@@ -3,6 +3,7 @@
 #include "backend/launch/launch.h"
 
 #include "backend/launch/bwd_sm90.h"
+#include "backend/launch/decode_sm90.h"
 #include "backend/launch/fwd_sm90.h"
 #include "backend/launch/mask_sm90.h"
 #include "backend/launch/quantize_sm90.h"

@@ -8,6 +8,7 @@
 
 #include "core/dtype.h"
 #include "plan/sm90/bwd/configs.h"
+#include "plan/sm90/decode/configs.h"
 #include "plan/sm90/fwd/configs.h"
 #include "plan/sm90/fwd/variants.h"
 #include "plan/sm90/quantize/configs.h"
@@ -99,6 +100,22 @@ Result<FwdPlan> ahead_fwd_plan(const Problem& p, const DeviceInfo& device) {
   variant = ahead(variant);
   if (!compiled_ahead(*choice.row).has(variant)) return not_ahead(p, variant);
   return fwd_plan_of(choice, config_of(*choice.row, variant), p, device);
+}
+
+// With more rows than there are, if need be.
+std::optional<DecodeConfig> ahead_decode_config(const FwdPlan& forward, const Problem& p) {
+  std::optional<DecodeConfig> config = decode_config(forward, p);
+  if (!config) return config;
+  config->ragged = true;
+  for (const int rows : {8, 16, 32, 64}) {
+    DecodeConfig c = *config;
+    c.rows = std::max(c.rows, rows);
+    c.stages = DecodeConfig{}.stages;
+    c = with_stages(c);
+    if (std::find(std::begin(kDecodeAhead), std::end(kDecodeAhead), c) != std::end(kDecodeAhead))
+      return c;
+  }
+  return std::nullopt;
 }
 
 Result<std::vector<BwdPlan>> ahead_bwd_plans(const Problem& p, const DeviceInfo& device) {

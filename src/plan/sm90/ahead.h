@@ -3,12 +3,14 @@
 // ones than the planner chooses for a GPU, where any variant is compiled when it is first used.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "core/device.h"
 #include "core/problem.h"
 #include "core/status.h"
 #include "plan/sm90/bwd/plan.h"
+#include "plan/sm90/decode/plan.h"
 #include "plan/sm90/fwd/plan.h"
 #include "plan/sm90/quantize/plan.h"
 
@@ -16,6 +18,8 @@ namespace fa3::sm90 {
 
 // UNSUPPORTED with the reason where none of them computes the problem.
 Result<FwdPlan> ahead_fwd_plan(const Problem& problem, const DeviceInfo& device);
+// Nothing where the forward computes the problem.
+std::optional<DecodeConfig> ahead_decode_config(const FwdPlan& forward, const Problem& problem);
 Result<std::vector<BwdPlan>> ahead_bwd_plans(const Problem& problem, const DeviceInfo& device);
 Result<std::vector<QuantizePlan>> ahead_quantize_plans(const Problem& problem,
                                                        const DeviceInfo& device);

@@ -15,6 +15,7 @@ constexpr RecipeRows kRecipeRows{1, 0, 0};
 // Functions that plan the kernels of one problem.
 struct Planners {
   Result<FwdPlan> (*forward)(const Problem&, const DeviceInfo&);
+  std::optional<DecodeConfig> (*decode)(const FwdPlan&, const Problem&);
   Result<std::vector<BwdPlan>> (*backward)(const Problem&, const DeviceInfo&);
   Result<std::vector<QuantizePlan>> (*quantize)(const Problem&, const DeviceInfo&);
 };
@@ -35,6 +36,12 @@ Status add_forward(const Planners& planners, const Part& part, const DeviceInfo&
   FA3_TRY(const FwdPlan forward, planners.forward(p, gpu));
   const FwdConfig& c = forward.config;
   steps.begin(part);
+  if (const auto decode = planners.decode(forward, p)) {
+    const DecodePlans plans = make_decode_plans(*decode, forward, p, gpu);
+    steps.add(plans.decode);
+    steps.add(plans.combine);
+    return {};
+  }
   if (forward.makes_v_image) steps.add(make_v_image_plan(forward, p));
   if (forward.score_offset) steps.add(make_score_offset_plan(p));
   if (c.has_mask()) steps.add(make_mask_bits_plan(p, c.tile_q(), c.tile_kv));
@@ -82,11 +89,11 @@ Result<KernelPlan> plan_by(const Planners& planners, const Problem& problem,
 }  // namespace
 
 Result<KernelPlan> plan_kernels(const Problem& problem, const DeviceInfo& gpu) {
-  return plan_by({&make_fwd_plan, &make_bwd_plans, &make_quantize_plans}, problem, gpu);
+  return plan_by({&make_fwd_plan, &decode_config, &make_bwd_plans, &make_quantize_plans}, problem, gpu);
 }
 
 Result<KernelPlan> plan_ahead(const Problem& problem, const DeviceInfo& gpu) {
-  return plan_by({&ahead_fwd_plan, &ahead_bwd_plans, &ahead_quantize_plans}, problem, gpu);
+  return plan_by({&ahead_fwd_plan, &ahead_decode_config, &ahead_bwd_plans, &ahead_quantize_plans}, problem, gpu);
 }
 
 }  // namespace fa3::sm90

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// decode_sm90.cpp — tensor maps and arguments of the decode kernels.
+#include "backend/launch/decode_sm90.h"
+
+#include "backend/launch/tensor_maps.h"
+#include "core/dtype.h"
+#include "device/sm90/decode/args.h"
+
+namespace fa3::sm90 {
+namespace {
+
+constexpr uintptr_t kBulkAlign = 16;  // bytes, of addresses that TMA and loads of 16 bytes take
+
+DecodeShape shape_for(const StepRun& run, const Band32& band, bool ragged, uint32_t ctas) {
+  const Problem& p = run.problem;
+  return {.q_axis = axis_of(p, kQ, run.buffers, ragged),
+          .kv_axis = axis_of(p, kK, run.buffers, ragged),
+          .batch = static_cast<i32>(p.batch),
+          .heads_kv = static_cast<i32>(p.heads_kv),
+          .group_size = static_cast<i32>(p.group_size()),
+          .band = band,
+          .ctas = static_cast<i32>(ctas)};
+}
+
+DecodeOutput output_of(const StepRun& run) {
+  const Problem& p = run.problem;
+  const Layout &o = p.layout[kO], &lse = p.layout[kLse];
+  return {.o = run.buffers.data[kO],
+          .o_row = o.row,
+          .o_head = o.head,
+          .o_batch = o.batch,
+          .lse = run.buffers.out<float>(kLse),
+          .lse_row = lse.row,
+          .lse_head = lse.head,
+          .lse_batch = lse.batch,
+          .head_dim_v = static_cast<i32>(p.head_dim_v)};
+}
+
+DecodeParts parts_of(const StepRun& run) {
+  return {run.slice<float>(kPartsOSlice), run.slice<float>(kPartsLseSlice)};
+}
+
+}  // namespace
+
+Status check_addresses(const DecodePlan&, const Problem&, const Buffers& buffers) {
+  for (const TensorId id : {kQ, kK, kV}) {
+    const uintptr_t past = reinterpret_cast<uintptr_t>(buffers.data[id]) % kBulkAlign;
+    if (past == 0) continue;
+    return unsupported(
+        "forward: {}.data={} on sm90 is {} bytes past a multiple of {}, need none, which TMA can "
+        "address; copy the tensor to such an address, or use backend cpu",
+        tensor_name(id), buffers.data[id], past, kBulkAlign);
+  }
+  return {};
+}
+
+Status launch(const DecodePlan& plan, const StepRun& run) {
+  const Problem& p = run.problem;
+  const Buffers& buffers = run.buffers;
+  const DecodeConfig& c = plan.config;
+  DecodeArgs args{};
+  FA3_TRY(args.k, run.runtime.encode(spec_of(buffers.data[kK], p, kK, c.k_tile(), c.ragged)));
+  FA3_TRY(args.v, run.runtime.encode(spec_of(buffers.data[kV], p, kV, c.v_tile(), c.ragged)));
+  args.shape = shape_for(run, plan.band, c.ragged, plan.ctas);
+  args.q = buffers.in<u16>(kQ);
+  const Layout& q = p.layout[kQ];
+  args.q_row = q.row, args.q_head = q.head, args.q_batch = q.batch;
+  args.head_dim_qk = static_cast<i32>(p.head_dim_qk);
+  args.score_factor = plan.score_factor;
+  args.scale_log2 = plan.scale_log2;
+  args.alibi_slopes = buffers.in<float>(kAlibiSlopes);
+  args.slope_batch = p.layout[kAlibiSlopes].batch;
+  args.slope_factor = plan.slope_factor;
+  args.out = output_of(run);
+  args.parts = parts_of(run);
+  return run.launch(args);
+}
+
+Status launch(const CombinePlan& plan, const StepRun& run) {
+  CombineArgs args{};
+  args.shape = shape_for(run, plan.band, plan.config.ragged, plan.ctas);
+  args.out = output_of(run);
+  args.parts = parts_of(run);
+  return run.launch(args);
+}
+
+}  // namespace fa3::sm90

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// args.h — what a launch of the decode kernel takes in addition to its configuration, and what the
+// kernel that merges its parts takes.
+#pragma once
+
+#include "device/attn/mask.h"
+#include "device/tensor_map.h"
+#include "device/types.h"
+#include "device/warp/sequence_rows.h"
+
+namespace fa3::sm90 {
+
+// How the work of a call is cut: alike for both kernels, which find the same parts.
+struct DecodeShape {
+  RowAxis q_axis, kv_axis;
+  i32 batch, heads_kv, group_size;  // group_size: query heads per KV head
+  Band32 band;
+  i32 ctas;  // of the decode kernel, the most that take part
+};
+
+// Where rows of the outputs lie; strides in elements.
+struct DecodeOutput {
+  void* o;  // 16 bits or FP32
+  i64 o_row, o_head, o_batch;
+  float* lse;  // or null
+  i64 lse_row, lse_head, lse_batch;
+  i32 head_dim_v;  // of the tensor
+};
+
+// The parts of tiles that several CTAs share, two a CTA: normalised O, (slot, row, column) with the
+// columns of the configuration, and its LSE, (slot, row).
+struct DecodeParts {
+  float* o;
+  float* lse;
+};
+
+struct DecodeArgs {
+  TensorMap k, v;  // as FwdArgs has them
+  DecodeShape shape;
+  const u16* q;
+  i64 q_row, q_head, q_batch;  // strides in elements
+  i32 head_dim_qk;             // of the tensor
+  float score_factor;          // of ScoreFunction
+  float scale_log2;            // of exponents
+  const float* alibi_slopes;   // or null
+  i64 slope_batch;
+  float slope_factor;
+  DecodeOutput out;
+  DecodeParts parts;
+};
+
+struct CombineArgs {
+  DecodeShape shape;
+  DecodeOutput out;
+  DecodeParts parts;
+};
+
+}  // namespace fa3::sm90

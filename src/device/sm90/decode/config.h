@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// config.h — one variant of the decode kernel as a value, and what follows from it for host, device
+// and simulator.
+#pragma once
+
+#include "device/attn/kinds.h"
+#include "device/hopper/tile_layout.h"
+#include "device/ptx/mma_types.h"
+#include "device/types.h"
+
+namespace fa3::sm90 {
+
+// The query heads of a KV head are rows of one tile, query by query: packed row r is query r / G,
+// head r % G of a group of G.
+struct DecodeConfig {
+  MmaType dtype = MmaType::kBf16;  // of Q, K, V, and of P
+  ScoreKind score = ScoreKind::kPlain;
+  bool alibi = false;
+  bool o_f32 = false;     // O in FP32, else as dtype
+  bool ragged = false;    // varlen or with seqused: the kernel reads the lengths
+  int head_dim_qk = 128;  // of the GEMMs, multiples of 64; tensors may have fewer columns, which
+  int head_dim_v = 128;   // TMA fills with zeros
+  int rows = 8;           // packed rows of a tile, a multiple of 8
+  int tile_kv = 64;       // keys of a tile, a multiple of 64
+  int stages = 6;         // of the K ring and of the V ring
+
+  constexpr bool operator==(const DecodeConfig&) const = default;
+
+  static constexpr int kWarps = 4;  // of the consumer; a warp of the other warpgroup is the producer
+  static constexpr int kThreads = 2 * kWgThreads;
+  static constexpr int kStep = 16;  // depth of a wgmma
+
+  FA3_HD constexpr TileLayout q_tile() const { return {rows, head_dim_qk, 2}; }
+  FA3_HD constexpr TileLayout k_tile() const { return {tile_kv, head_dim_qk, 2}; }
+  FA3_HD constexpr TileLayout v_tile() const { return {tile_kv, head_dim_v, 2}; }
+  FA3_HD constexpr int p_bytes() const { return tile_kv * rows * 2; }
+  // Blocks of 64 keys, and of 64 columns of O.
+  FA3_HD constexpr int key_blocks() const { return tile_kv / kWgRows; }
+  FA3_HD constexpr int o_blocks() const { return head_dim_v / kWgRows; }
+
+  FA3_HD constexpr int smem_bytes() const {
+    constexpr int kRowBytes = 48;  // of DecodeRow and the warps' numbers of a row
+    return static_cast<int>(
+        round_up(stages * (k_tile().bytes() + v_tile().bytes()) + q_tile().bytes() + p_bytes(),
+                 1024) +
+        round_up(rows * kRowBytes + 8 * 4 * stages, 1024));
+  }
+};
+
+inline constexpr int kDecodeSmemBytes = 227 * 1024;  // most dynamic shared memory of a CTA
+inline constexpr int kDecodePairBytes = 32 * 1024;   // of a tile of K and one of V, at least
+
+// With tiles and stages for the head dims: ever as many bytes in flight as shared memory holds.
+constexpr DecodeConfig with_tile(DecodeConfig c) {
+  while (c.k_tile().bytes() + c.v_tile().bytes() < kDecodePairBytes) c.tile_kv += kWgRows;
+  return c;
+}
+constexpr DecodeConfig with_stages(DecodeConfig c) {
+  while (c.smem_bytes() > kDecodeSmemBytes) --c.stages;
+  return c;
+}
+
+// The kernel behind it, which merges the parts of tiles that several CTAs share.
+struct CombineConfig {
+  MmaType dtype = MmaType::kBf16;
+  bool o_f32 = false;
+  bool ragged = false;
+  int head_dim_v = 128;
+  int rows = 8;
+  int tile_kv = 64;
+
+  constexpr bool operator==(const CombineConfig&) const = default;
+
+  static constexpr int kWarps = 4;  // a row each
+  static constexpr int kThreads = 32 * kWarps;
+};
+constexpr CombineConfig combine_of(const DecodeConfig& c) {
+  return {c.dtype, c.o_f32, c.ragged, c.head_dim_v, c.rows, c.tile_kv};
+}
+
+}  // namespace fa3::sm90

@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// consumer.h — the decode kernel's consumer warpgroup. Keys are the 64 rows of both GEMMs and packed
+// rows their columns, so that few rows cost few columns:
+//   Sᵀ (keys × rows) = K·Qᵀ        Pᵀ = softmax over keys, through shared memory
+//   Oᵀ (head_dim_v × rows) += Vᵀ·Pᵀ
+// A thread holds, of both, column 8j + 2(lane % 4) + e as number 2j + e: its maxima, sums and O are
+// of the same rows. Nothing that a row's bits depend on is decided by other rows.
+#pragma once
+
+#include "device/attn/conventions.h"
+#include "device/hopper/gemm.h"
+#include "device/hopper/operand.h"
+#include "device/hopper/ring.h"
+#include "device/ptx/fence.h"
+#include "device/ptx/math.h"
+#include "device/ptx/matrix.h"
+#include "device/ptx/memory.h"
+#include "device/ptx/warp.h"
+#include "device/sm90/decode/smem.h"
+#include "device/sm90/decode/store.h"
+#include "device/sm90/decode/units.h"
+#include "device/warp/fragment.h"
+#include "device/warp/score.h"
+
+namespace fa3::sm90 {
+
+// Pᵀ as operand B, K-major without a swizzle: matrices of 8 rows by 8 keys, those of the same keys
+// next to each other.
+template <int kRows>
+struct PTile {
+  static constexpr bool kTransposed = false;
+  static constexpr u32 kMatrix = 128, kKeys8 = kRows / 8 * kMatrix;
+  SmemDesc base;
+
+  FA3_HD static constexpr PTile at(u32 address) {
+    return {SmemDesc::make(address, kKeys8, kMatrix, Swizzle::kNone)};
+  }
+  FA3_HD constexpr SmemDesc step(u32 s) const { return base.advanced(2 * s * kKeys8); }
+};
+
+template <DecodeConfig kCfg>
+struct DecodeConsumer {
+  static constexpr int kN = kCfg.rows, kColumns = kN / 4;  // columns of a thread
+  static constexpr u32 kBar = 1;                           // named barrier of the warpgroup
+  using Q = KMajorOperand<kCfg.q_tile()>;
+  using K = KMajorOperand<kCfg.k_tile()>;
+  using V = MnMajorOperand<kCfg.v_tile()>;
+
+  DecodeSmem<kCfg>& smem;
+  const DecodeArgs& args;
+  u32 thread, warp, lane;
+  Q q;
+  K k;
+  V v;
+  PTile<kN> p;
+  Ring<kCfg.stages> k_ring, v_ring;
+  bool v_pending = false;  // P·V of the tile before is in flight
+  float max[kColumns], sum[kColumns];
+  ptx::Acc<kN> s[kCfg.key_blocks()], o[kCfg.o_blocks()];
+
+  FA3_DEV DecodeConsumer(DecodeSmem<kCfg>& smem, const DecodeArgs& args)
+      : smem(smem),
+        args(args),
+        thread(ptx::thread_index()),
+        warp(ptx::warp_index()),
+        lane(ptx::lane_index()),
+        q(tile_at<Q>(smem.q)),
+        k(tile_at<K>(smem.k)),
+        v(tile_at<V>(smem.v)),
+        p(tile_at<PTile<kN>>(smem.p)) {}
+
+  FA3_DEV void sync() const { NamedBarrier{kBar, kWgThreads}.sync(); }
+  FA3_DEV static int column(int i) { return 8 * (i / 2) + i % 2; }  // beyond the thread's first
+  FA3_DEV DecodeRow row_of(int i) const { return smem.row[column_index(i)].read(); }
+
+  // KV tiles [first, end) of a unit; its part in `slot`, or all of it.
+  FA3_DEV void run(const DecodeUnit& unit, i32 first, i32 end, bool whole, u32 slot) {
+    begin(unit);
+    FA3_NO_UNROLL
+    for (i32 tile = first; tile < end; ++tile) {
+      const TileRange& range = unit.range;
+      step(tile, tile < range.unmasked_first || tile >= range.unmasked_end);
+    }
+    finish();
+    const i32 first_key = kCfg.tile_kv * first, end_key = kCfg.tile_kv * end;
+    FA3_UNROLL
+    for (int i = 0; i < kColumns; ++i) {
+      const DecodeRow row = row_of(i);
+      const bool nothing = fa3::max(row.lo, first_key) >= fa3::min(row.hi, end_key);
+      if (row.query >= 0) {
+        if (whole) {
+          store_row(unit, row, i, nothing);
+        } else {
+          store_part(slot, i, nothing);
+        }
+      }
+    }
+    sync();  // the rows and numbers have been read
+  }
+
+  // What the tile's rows are, and Q.
+  FA3_DEV void begin(const DecodeUnit& unit) {
+    FA3_UNROLL
+    for (int i = 0; i < kColumns; ++i) max[i] = -kInf, sum[i] = 0.f;
+    FA3_UNROLL
+    for (int m = 0; m < kCfg.o_blocks(); ++m) o[m].zero();
+    for (u32 r = thread; r < kN; r += kWgThreads) place_row(unit, r);
+    load_q(unit);
+    ptx::fence_proxy_async_shared();
+    sync();
+  }
+  FA3_DEV void place_row(const DecodeUnit& unit, u32 r) {
+    const i32 packed = unit.row + static_cast<i32>(r);
+    const i32 query = packed / args.shape.group_size;
+    const bool exists = query < unit.q.rows;
+    const bool counts = query < unit.q.used;
+    DecodeRow row{};
+    row.query = exists ? query : -1;
+    row.head = unit.kv_head * args.shape.group_size + packed % args.shape.group_size;
+    row.position = query + unit.kv.used - unit.q.used;
+    if (counts) {
+      const Range<i32> keys = keys_of_row(args.shape.band, unit.q.used, unit.kv.used, query);
+      row.lo = keys.empty() ? 0 : keys.lo, row.hi = keys.empty() ? 0 : keys.hi;
+      if constexpr (kCfg.alibi)
+        row.slope = -args.slope_factor *
+                    ptx::ld_global_nc(args.alibi_slopes + unit.batch * args.slope_batch + row.head);
+    }
+    smem.row[r].write(row);
+  }
+  // 16 bytes a thread at a time; rows that do not count are zeros, as columns that the tensor lacks.
+  FA3_DEV void load_q(const DecodeUnit& unit) {
+    constexpr u32 kChunks = kCfg.head_dim_qk / 8, kWidth = kCfg.q_tile().panel_width();
+    using Chunk = ptx::Vec<u32, 4>;
+    const i64 first = first_row(args.shape.q_axis, unit.q);
+    FA3_UNROLL
+    for (u32 at = thread; at < kN * kChunks; at += kWgThreads) {
+      const u32 r = at / kChunks, chunk = at % kChunks;
+      const i32 packed = unit.row + static_cast<i32>(r);
+      const i32 query = packed / args.shape.group_size;
+      const i32 head = unit.kv_head * args.shape.group_size + packed % args.shape.group_size;
+      Chunk x{{0, 0, 0, 0}};
+      if (query < unit.q.used && static_cast<i32>(8 * chunk) < args.head_dim_qk)
+        x = ptx::ld_global_nc(reinterpret_cast<const Chunk*>(
+            args.q + unit.batch * args.q_batch + (first + query) * args.q_row +
+            head * args.q_head + 8 * chunk));
+      const u32 bytes = 16 * chunk;
+      ptx::st_shared(reinterpret_cast<Chunk*>(
+                         smem.q + bytes / kWidth * kCfg.q_tile().panel_bytes() +
+                         panel_offset(r, bytes % kWidth, kCfg.q_tile().swizzle())),
+                     x);
+    }
+  }
+
+  FA3_DEV void step(i32 tile, bool masked) {
+    smem.k_full[k_ring.stage].wait(k_ring.phase);
+    const K keys = k.after(k_ring.stage * static_cast<u32>(kCfg.k_tile().bytes()));
+    FA3_UNROLL
+    for (u32 b = 0; b < kCfg.key_blocks(); ++b)
+      gemm_ss<kCfg.dtype, kCfg.head_dim_qk / DecodeConfig::kStep>(s[b], keys.from_row(kWgRows * b),
+                                                                  q, kOverwrite);
+    wait_all();  // also for P·V of the tile before
+    release_k();
+    apply_score(tile, masked);
+    float scale[kColumns];
+    raise(scale);
+    exponentials(scale);
+    FA3_UNROLL
+    for (int m = 0; m < kCfg.o_blocks(); ++m) {
+      FA3_UNROLL
+      for (int i = 0; i < kN / 2; ++i) o[m][i] *= scale[2 * (i / 4) + i % 2];
+    }
+    ptx::fence_proxy_async_shared();
+    sync();  // P is there
+    smem.v_full[v_ring.stage].wait(v_ring.phase);
+    const V values = v.after(v_ring.stage * static_cast<u32>(kCfg.v_tile().bytes()));
+    FA3_UNROLL
+    for (u32 m = 0; m < kCfg.o_blocks(); ++m)
+      gemm_ss<kCfg.dtype, kCfg.tile_kv / DecodeConfig::kStep>(o[m], values.from_row(kWgRows * m), p,
+                                                              kAccumulate);
+    v_pending = true;
+  }
+  // All GEMMs are complete.
+  FA3_DEV void wait_all() {
+    FA3_UNROLL
+    for (int b = 0; b < kCfg.key_blocks(); ++b) gemm_wait<0>(s[b]);
+    FA3_UNROLL
+    for (int m = 0; m < kCfg.o_blocks(); ++m) gemm_wait<0>(o[m]);
+    if (v_pending) {
+      smem.v_empty[v_ring.stage].arrive_if(thread == 0);
+      v_ring.advance();
+      v_pending = false;
+    }
+  }
+  FA3_DEV void release_k() {
+    smem.k_empty[k_ring.stage].arrive_if(thread == 0);
+    k_ring.advance();
+  }
+
+  // Of the key in accumulator i of block b: 16 a warp, 8 apart in a thread.
+  FA3_DEV i32 key_of(i32 tile, int b, int half) const {
+    return kCfg.tile_kv * tile + kWgRows * b + static_cast<i32>(fragment_row(thread)) + 8 * half;
+  }
+  FA3_DEV void apply_score(i32 tile, bool masked) {
+    FA3_UNROLL
+    for (int b = 0; b < kCfg.key_blocks(); ++b)
+      ScoreFunction<kCfg.score>{{{args.score_factor, args.score_factor}}}.apply(s[b]);
+    if (!kCfg.alibi && !masked) return;
+    FA3_UNROLL
+    for (int i = 0; i < kColumns; ++i) {
+      const DecodeRow row = row_of(i);
+      FA3_UNROLL
+      for (int b = 0; b < kCfg.key_blocks(); ++b) {
+        FA3_UNROLL
+        for (int h = 0; h < 2; ++h) {
+          const int r = 4 * (i / 2) + 2 * h + i % 2;
+          const i32 key = key_of(tile, b, h);
+          if constexpr (kCfg.alibi) {
+            const float distance = static_cast<float>(row.position - key);
+            s[b][r] = ptx::fma(row.slope, ptx::max(distance, -distance), s[b][r]);
+          }
+          if (masked && (key < row.lo || key >= row.hi)) s[b][r] = -kInf;
+        }
+      }
+    }
+  }
+  // The running maxima with those of the tile; scale: what O and sums are then multiplied by.
+  FA3_DEV void raise(float (&scale)[kColumns]) {
+    FA3_UNROLL
+    for (int i = 0; i < kColumns; ++i) {
+      float most = -kInf;
+      FA3_UNROLL
+      for (int b = 0; b < kCfg.key_blocks(); ++b) {
+        const int r = 4 * (i / 2) + i % 2;
+        most = ptx::max(most, ptx::max(s[b][r], s[b][r + 2]));
+      }
+      FA3_UNROLL
+      for (u32 m = 4; m < 32; m *= 2) most = ptx::max(most, ptx::shfl_xor(most, m));
+      if (lane < 4) ptx::st_shared(&smem.number[warp][column_index(i)], most);
+    }
+    sync();  // the maxima of all warps are there, and no GEMM reads P
+    FA3_UNROLL
+    for (int i = 0; i < kColumns; ++i) {
+      float most = max[i];
+      FA3_UNROLL
+      for (int w = 0; w < DecodeConfig::kWarps; ++w)
+        most = ptx::max(most, ptx::ld_shared(&smem.number[w][column_index(i)]));
+      const float before = max[i];
+      max[i] = most;
+      scale[i] = ptx::ex2((before - finite(most)) * args.scale_log2);
+    }
+  }
+  FA3_DEV u32 column_index(int i) const {
+    return static_cast<u32>(column(i)) + fragment_column(lane);
+  }
+  FA3_DEV static float finite(float x) { return x == -kInf ? 0.f : x; }
+
+  // P, into shared memory, and sums.
+  FA3_DEV void exponentials(const float (&scale)[kColumns]) {
+    FA3_UNROLL
+    for (int i = 0; i < kColumns; ++i) {
+      const float most = finite(max[i]);
+      sum[i] *= scale[i];
+      FA3_UNROLL
+      for (int b = 0; b < kCfg.key_blocks(); ++b) {
+        FA3_UNROLL
+        for (int h = 0; h < 2; ++h) {
+          float& x = s[b][4 * (i / 2) + 2 * h + i % 2];
+          x = ptx::ex2((x - most) * args.scale_log2);
+          sum[i] += x;
+        }
+      }
+    }
+    // Matrices of 8 keys by 8 rows, turned: this warp's 16 keys of each block.
+    FA3_UNROLL
+    for (int b = 0; b < kCfg.key_blocks(); ++b) {
+      FA3_UNROLL
+      for (int j = 0; j < kN / 8; ++j) {
+        const ptx::Vec<u32, 2> two{{pack16<kCfg.dtype>(s[b][4 * j], s[b][4 * j + 1]),
+                                    pack16<kCfg.dtype>(s[b][4 * j + 2], s[b][4 * j + 3])}};
+        const u32 keys8 = static_cast<u32>(kWgRows / 8 * b) + 2 * warp + lane / 8 % 2;
+        ptx::stmatrix_x2_trans(smem.p + keys8 * PTile<kN>::kKeys8 +
+                                   static_cast<u32>(j) * PTile<kN>::kMatrix + lane % 8 * 16,
+                               two);
+      }
+    }
+  }
+
+  // O normalised, max and sum of all keys.
+  FA3_DEV void finish() {
+    wait_all();
+    FA3_UNROLL
+    for (int i = 0; i < kColumns; ++i) {
+      FA3_UNROLL
+      for (u32 m = 4; m < 32; m *= 2) sum[i] += ptx::shfl_xor(sum[i], m);
+      if (lane < 4) ptx::st_shared(&smem.number[warp][column_index(i)], sum[i]);
+    }
+    sync();
+    FA3_UNROLL
+    for (int i = 0; i < kColumns; ++i) {
+      sum[i] = 0.f;
+      FA3_UNROLL
+      for (int w = 0; w < DecodeConfig::kWarps; ++w)
+        sum[i] += ptx::ld_shared(&smem.number[w][column_index(i)]);
+    }
+  }
+  FA3_DEV float lse(int i) const {
+    return ptx::fma(finite(max[i]), args.scale_log2 * kLn2, ptx::lg2(sum[i]) * kLn2);
+  }
+
+  // f(column of the tensor, O) for the thread's columns of a row.
+  template <class F>
+  FA3_DEV void for_o(int i, bool nothing, const F& f) {
+    const float inverse = ptx::rcp(sum[i]);
+    FA3_UNROLL
+    for (int m = 0; m < kCfg.o_blocks(); ++m) {
+      FA3_UNROLL
+      for (int h = 0; h < 2; ++h) {
+        const i32 at = kWgRows * m + static_cast<i32>(fragment_row(thread)) + 8 * h;
+        const float x = o[m][4 * (i / 2) + 2 * h + i % 2];
+        f(at, nothing ? 0.f : x * inverse);
+      }
+    }
+  }
+  FA3_DEV void store_row(const DecodeUnit& unit, const DecodeRow& row, int i, bool nothing) {
+    const RowPlace to = place_of(args.out, args.shape, unit, row.query, row.head);
+    for_o(i, nothing, [&](i32 at, float x) {
+      if (at < args.out.head_dim_v) store_o<kCfg.dtype, kCfg.o_f32>(args.out, to, at, x);
+    });
+    if (warp == 0 && lane < 4) store_lse(args.out, to, nothing ? -kInf : lse(i));
+  }
+  // A part without weight adds nothing to others, whatever its columns are.
+  FA3_DEV void store_part(u32 slot, int i, bool nothing) {
+    const bool none = nothing || sum[i] == 0.f;
+    const u32 at_row = slot * kN + column_index(i);
+    for_o(i, none, [&](i32 at, float x) {
+      ptx::st_global(args.parts.o + u64{at_row} * kCfg.head_dim_v + static_cast<u32>(at), x);
+    });
+    if (warp == 0 && lane < 4) ptx::st_global(args.parts.lse + at_row, none ? -kInf : lse(i));
+  }
+};
+
+}  // namespace fa3::sm90

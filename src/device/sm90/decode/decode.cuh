@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// decode.cuh — forward attention of few queries on Hopper, which reads each key and value of a KV
+// head once for all query heads of its group, and divides the keys of a call evenly between CTAs.
+// CONTRACT  O = softmax(score(Q·Kᵀ) + mask)·V per head, LSE in natural logarithm, of tiles that one
+//           CTA computes; of those that several share their parts, for combine(). cu_seqlens and
+//           seqused may hold anything.
+// ROLES     warps 0 to 3 are the consumer: GEMMs, softmax, store · a thread of warp 4 is the
+//           producer and loads K and V by TMA. All find the units of their CTA (units.h) themselves.
+// BARRIERS  name            count           tx bytes  arrives                    waits
+//           k_full[s]       1               K tile    producer, TMA              consumer
+//           k_empty[s]      1               –         thread 0 of the consumer   producer
+//           v_full, v_empty                           as K
+//           kBar            128 (named)     –         consumer                   the same
+#pragma once
+
+#include "device/ptx/barrier.h"
+#include "device/ptx/grid.h"
+#include "device/ptx/smem.h"
+#include "device/ptx/thread.h"
+#include "device/sm90/decode/consumer.h"
+#include "device/sm90/decode/producer.h"
+
+namespace fa3::sm90 {
+
+// f(unit, first, end, whole, slot) for each unit of the CTA's share, with the KV tiles of it that
+// are the CTA's own.
+template <DecodeConfig kCfg, class F>
+FA3_DEV void for_units(const DecodeShape& shape, const F& f) {
+  DecodeUnits<kCfg> units(shape);
+  const u32 cta = ptx::block_index_x();
+  if (cta >= units.ctas()) return;
+  const u32 end = units.share(cta + 1);
+  FA3_NO_UNROLL
+  for (u32 place = units.share(cta); place < end;) {
+    const DecodeUnit unit = units.at(place);
+    const u32 stop = min(unit.end(), end);
+    const bool begins = place == unit.begin;
+    const bool none = unit.range.empty();
+    const i32 first = unit.range.first + static_cast<i32>(place - unit.begin);
+    f(unit, first, none ? first : first + static_cast<i32>(stop - place),
+      begins && stop == unit.end(), part_slot(cta, begins));
+    place = stop;
+  }
+}
+
+template <DecodeConfig kCfg>
+FA3_KERNEL(DecodeConfig::kThreads, 1)
+void decode(FA3_GRID_CONSTANT const DecodeArgs args) {
+  using Smem = DecodeSmem<kCfg>;
+  static_assert(sizeof(Smem) <= kCfg.smem_bytes(), "smem_bytes() forgets something");
+  auto& smem = ptx::smem_as<Smem>();
+  if (ptx::thread_index() == 0) {
+    smem.init_barriers();
+    ptx::fence_mbar_init();
+  }
+  // The next grid, which merges, begins when inputs may be read: it reads the lengths ahead.
+  ptx::pdl_wait();
+  ptx::pdl_launch();
+  ptx::cta_sync();
+  if (ptx::warp_index() == DecodeConfig::kWarps) {
+    DecodeProducer<kCfg> producer{smem, args};
+    const bool loads = ptx::elect_one();
+    for_units<kCfg>(args.shape, [&](const DecodeUnit& unit, i32 first, i32 end, bool, u32) {
+      if (loads) producer.run(unit, first, end);
+      ptx::warp_sync();
+    });
+  } else if (ptx::warpgroup_index() == 0) {
+    DecodeConsumer<kCfg> consumer(smem, args);
+    for_units<kCfg>(args.shape,
+                    [&](const DecodeUnit& unit, i32 first, i32 end, bool whole, u32 slot) {
+                      consumer.run(unit, first, end, whole, slot);
+                    });
+  }
+}
+
+}  // namespace fa3::sm90

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// smem.h — shared memory of the decode kernel; decode.cuh has the table of its barriers.
+#pragma once
+
+#include "device/hopper/barrier.h"
+#include "device/ptx/memory.h"
+#include "device/ptx/registers.h"
+#include "device/ptx/smem.h"
+#include "device/ptx/vec.h"
+#include "device/sm90/decode/config.h"
+
+namespace fa3::sm90 {
+
+// A packed row of the tile.
+struct DecodeRow {
+  i32 lo, hi;      // the keys that it sees; none where lo = hi
+  float slope;     // negated, in the units of scores
+  i32 position;    // of its query among the keys
+  i32 query;       // of the sequence; −1: the row does not exist
+  i32 head;
+};
+
+// The same in shared memory.
+struct DecodeSharedRow {
+  static constexpr int kWords = sizeof(DecodeRow) / sizeof(i32);
+  i32 word[kWords];
+
+  FA3_DEV void write(const DecodeRow& row) {
+    const auto words = ptx::bits_as<ptx::Words<kWords>>(row);
+    FA3_UNROLL
+    for (int i = 0; i < kWords; ++i) ptx::st_shared(&word[i], words.word[i]);
+  }
+  FA3_DEV DecodeRow read() const {
+    ptx::Words<kWords> words;
+    FA3_UNROLL
+    for (int i = 0; i < kWords; ++i) words.word[i] = ptx::ld_shared(&word[i]);
+    return ptx::bits_as<DecodeRow>(words);
+  }
+};
+
+// Tiles as TileLayout says.
+template <DecodeConfig kCfg>
+struct DecodeSmem {
+  static constexpr int kStages = kCfg.stages, kRows = kCfg.rows;
+
+  alignas(1024) u8 k[kStages][kCfg.k_tile().bytes()];
+  alignas(1024) u8 v[kStages][kCfg.v_tile().bytes()];
+  alignas(1024) u8 q[kCfg.q_tile().bytes()];
+  alignas(128) u8 p[kCfg.p_bytes()];  // [8 keys][8 rows][row][key]
+  DecodeSharedRow row[kRows];
+  float number[DecodeConfig::kWarps][kRows];  // what warps exchange: maxima, sums
+  Barrier k_full[kStages], k_empty[kStages], v_full[kStages], v_empty[kStages];
+  FA3_NAMED(k, v, q, p, row, number, k_full, k_empty, v_full, v_empty)
+
+  FA3_DEV void init_barriers() {
+    for (int s = 0; s < kStages; ++s)
+      k_full[s].init(1), k_empty[s].init(1), v_full[s].init(1), v_empty[s].init(1);
+  }
+};
+
+}  // namespace fa3::sm90

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// store.h — where a packed row's O and LSE lie, and how they are stored.
+#pragma once
+
+#include "device/hopper/operand.h"
+#include "device/ptx/memory.h"
+#include "device/sm90/decode/args.h"
+#include "device/sm90/decode/units.h"
+
+namespace fa3::sm90 {
+
+struct RowPlace {
+  i64 o, lse;  // elements from the tensors' first
+};
+
+FA3_DEV RowPlace place_of(const DecodeOutput& out, const DecodeShape& shape, const DecodeUnit& unit,
+                          i32 query, i32 head) {
+  const i64 row = first_row(shape.q_axis, unit.q) + query;
+  return {unit.batch * out.o_batch + row * out.o_row + head * out.o_head,
+          unit.batch * out.lse_batch + row * out.lse_row + head * out.lse_head};
+}
+
+template <MmaType kType, bool kF32>
+FA3_DEV void store_o(const DecodeOutput& out, const RowPlace& to, i32 column, float x) {
+  if constexpr (kF32) {
+    ptx::st_global(static_cast<float*>(out.o) + to.o + column, x);
+  } else {
+    ptx::st_global(static_cast<u16*>(out.o) + to.o + column,
+                   static_cast<u16>(pack16<kType>(x, 0.f)));
+  }
+}
+
+FA3_DEV void store_lse(const DecodeOutput& out, const RowPlace& to, float lse) {
+  if (out.lse != nullptr) ptx::st_global(out.lse + to.lse, lse);
+}
+
+}  // namespace fa3::sm90

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// units.h — how decode work is cut. A unit is a tile of packed rows of one KV head of one sequence
+// with all KV tiles that its rows see. The KV tiles of all units stand in one line, of which each
+// CTA takes an equal share: so no SM idles at any batch size, from lengths in device memory alone. A
+// share begins and ends anywhere, and a unit that several CTAs share is merged from their parts.
+//
+//   units     |    0    |    1    |       2       |3|
+//   CTAs      |   0   |   1   |   2   |   3   |  4  |      parts: 0 | 0 1 | 1 2 | 2 3 | 3…
+#pragma once
+
+#include "device/attn/tile_range.h"
+#include "device/ptx/warp.h"
+#include "device/sm90/decode/args.h"
+#include "device/types.h"
+#include "device/warp/sequence_rows.h"
+#include "device/warp/sequence_search.h"
+
+namespace fa3::sm90 {
+
+struct DecodeUnit {
+  i32 batch, kv_head;
+  i32 row;              // the first packed row
+  SequenceRows q, kv;   // kv: none for rows of no sequence
+  TileRange range;      // of KV tiles
+  u32 begin, length;    // its place in the line; an empty range is 1 long
+
+  FA3_DEV u32 end() const { return begin + length; }
+};
+
+// All lanes of a warp alike. kCfg has rows, tile_kv and ragged.
+template <auto kCfg>
+class DecodeUnits {
+ public:
+  FA3_DEV explicit DecodeUnits(const DecodeShape& shape) : shape_(shape), total_(count()) {}
+
+  FA3_DEV u32 total() const { return total_; }
+  // CTAs that take part: each has a share.
+  FA3_DEV u32 ctas() const { return min(static_cast<u32>(shape_.ctas), total_); }
+  // Where the share of CTA c begins; that of c + 1 is where it ends.
+  FA3_DEV u32 share(u32 c) const { return static_cast<u32>(u64{total_} * c / ctas()); }
+  // The CTA in whose share a place lies.
+  FA3_DEV u32 cta_of(u32 place) const {
+    return static_cast<u32>(((u64{place} + 1) * ctas() - 1) / total_);
+  }
+
+  // The unit at a place of the line. Places only grow.
+  FA3_DEV DecodeUnit at(u32 place) {
+    i32 b = 0;
+    u32 within = 0;
+    if constexpr (kCfg.ragged) {
+      const SequenceSearch::Found found =
+          search_.find(last(), place, [&](i32 entry) { return length_of(entry); });
+      b = found.batch, within = found.index;
+    } else {
+      const u32 length = length_of(0);
+      b = static_cast<i32>(place / length);
+      within = place % length;
+    }
+    DecodeUnit unit{};
+    unit.batch = b;
+    rows_of_entry(b, unit.q, unit.kv);
+    const u32 head = length_of_head(unit.q, unit.kv);
+    unit.kv_head = static_cast<i32>(within / head);
+    u32 rest = within % head;
+    for (;; unit.row += kCfg.rows) {
+      unit.range = range_of(unit.q, unit.kv, unit.row);
+      unit.length = length_of(unit.range);
+      if (rest < unit.length) break;
+      rest -= unit.length;
+    }
+    unit.begin = place - rest;
+    return unit;
+  }
+
+ private:
+  // Varlen queries: rows of no sequence are one entry more.
+  FA3_DEV i32 last() const {
+    return shape_.q_axis.cu_seqlens != nullptr ? shape_.batch : shape_.batch - 1;
+  }
+  FA3_DEV void rows_of_entry(i32 b, SequenceRows& q, SequenceRows& kv) const {
+    q = rows_of<kCfg.ragged>(shape_.q_axis, shape_.batch, b);
+    kv = b < shape_.batch ? rows_of<kCfg.ragged>(shape_.kv_axis, shape_.batch, b) : SequenceRows{};
+  }
+  // The KV tiles of packed rows from `row` on.
+  FA3_DEV TileRange range_of(const SequenceRows& q, const SequenceRows& kv, i32 row) const {
+    const i32 first = row / shape_.group_size;
+    const i32 end = (row + kCfg.rows + shape_.group_size - 1) / shape_.group_size;
+    return tile_range(shape_.band, q.used, kv.used, first, end - first, kCfg.tile_kv);
+  }
+  FA3_DEV static u32 length_of(const TileRange& range) {
+    return static_cast<u32>(max(range.end - range.first, 1));
+  }
+  FA3_DEV u32 length_of_head(const SequenceRows& q, const SequenceRows& kv) const {
+    u32 sum = 0;
+    const i32 rows = q.rows * shape_.group_size;
+    for (i32 row = 0; row < rows; row += kCfg.rows) sum += length_of(range_of(q, kv, row));
+    return sum;
+  }
+  // Of all heads of an entry, which may be one beyond the last.
+  FA3_DEV u32 length_of(i32 b) const {
+    if (b > last()) return 0;
+    SequenceRows q, kv;
+    rows_of_entry(b, q, kv);
+    return static_cast<u32>(shape_.heads_kv) * length_of_head(q, kv);
+  }
+  FA3_DEV u32 count() const {
+    if constexpr (!kCfg.ragged) return static_cast<u32>(shape_.batch) * length_of(0);
+    u32 sum = 0;
+    for (i32 b = 0; b <= last(); b += 32)
+      sum += length_of(b + static_cast<i32>(ptx::lane_index()));
+    return ptx::redux_add(sum);
+  }
+
+  const DecodeShape& shape_;
+  u32 total_;
+  SequenceSearch search_;
+};
+
+// Where a CTA's part of a unit goes: the unit that it does not begin, or the one that it does not
+// end.
+FA3_DEV u32 part_slot(u32 cta, bool begins) { return 2 * cta + (begins ? 1 : 0); }
+
+}  // namespace fa3::sm90

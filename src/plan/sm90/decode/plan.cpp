@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// plan.cpp — for which problems the decode kernel is used, its configuration and its grid.
+#include "plan/sm90/decode/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/dtype.h"
+#include "plan/sm90/fwd/names.h"
+#include "plan/sm90/tensor_limits.h"
+
+namespace fa3::sm90 {
+namespace {
+
+constexpr int kColumnsUnit = 64;       // of head dims of the GEMMs
+constexpr int kMostRows = 64;          // of a tile
+constexpr int64_t kMostPacked = 128;   // rows of a KV head for which K and V are read again
+constexpr int64_t kLeastKeys = 128;    // below, a CTA has more to begin and end than to read
+constexpr int64_t kMostTiles = int64_t{1} << 31;
+
+int64_t packed_rows(const Problem& p) { return most_rows(p.q) * p.group_size(); }
+
+// KV tiles of all units, at most.
+int64_t count_tiles(const DecodeConfig& c, const Problem& p) {
+  const int64_t entries = p.batch + (p.q.varlen ? 1 : 0);
+  const int64_t of_head = div_up(std::max<int64_t>(packed_rows(p), 1), c.rows) *
+                          std::max<int64_t>(div_up(most_rows(p.kv), c.tile_kv), 1);
+  const int64_t of_none = p.q.varlen ? div_up(p.q.rows * p.group_size(), c.rows) : 0;
+  return entries * p.heads_kv * of_head + p.heads_kv * of_none;
+}
+
+}  // namespace
+
+std::optional<DecodeConfig> decode_config(const FwdPlan& forward, const Problem& p) {
+  const FwdConfig& f = forward.config;
+  const bool takes = !f.scaled() && !f.v8() && !f.has_mask() && !forward.functors.sequence_ids;
+  if (!takes || forward.tuned || has_no_keys(p)) return std::nullopt;
+  if (packed_rows(p) > kMostPacked || most_rows(p.kv) < kLeastKeys) return std::nullopt;
+  DecodeConfig c;
+  c.dtype = f.dtype_qk;
+  c.score = f.score;
+  c.alibi = forward.functors.alibi;
+  c.o_f32 = f.o_f32;
+  c.ragged = f.ragged;
+  c.head_dim_qk = static_cast<int>(round_up(p.head_dim_qk, kColumnsUnit));
+  c.head_dim_v = static_cast<int>(round_up(p.head_dim_v, kColumnsUnit));
+  while (c.rows < kMostRows && c.rows < packed_rows(p)) c.rows *= 2;
+  c = with_stages(with_tile(c));
+  if (count_tiles(c, p) >= kMostTiles) return std::nullopt;
+  return c;
+}
+
+DecodePlans make_decode_plans(const DecodeConfig& config, const FwdPlan& forward, const Problem& p,
+                              const DeviceInfo& device) {
+  DecodePlans plans;
+  DecodePlan& decode = plans.decode;
+  decode.config = config;
+  decode.band = forward.band;
+  decode.ctas = static_cast<uint32_t>(
+      std::min<int64_t>(device.multiprocessors, count_tiles(config, p)));
+  decode.score_factor = forward.score_factor;
+  decode.scale_log2 = forward.scale_log2;
+  decode.slope_factor = forward.slope_factor;
+  CombinePlan& combine = plans.combine;
+  combine.config = combine_of(config);
+  combine.band = decode.band;
+  combine.ctas = decode.ctas;
+  combine.rows = static_cast<uint32_t>(std::min<int64_t>(config.rows, packed_rows(p)));
+  return plans;
+}
+
+// ---- The decode kernel ---------------------------------------------------------------------------
+
+Program program_of(const DecodePlan& plan) {
+  return {"device/sm90/decode/decode.cuh", decode_expression(plan.config), kHopperArch};
+}
+
+LaunchShape shape_of(const DecodePlan& plan) {
+  LaunchShape shape;
+  shape.grid[0] = plan.ctas;
+  shape.threads = DecodeConfig::kThreads;
+  shape.smem_bytes = static_cast<u32>(plan.config.smem_bytes());
+  shape.pdl = true;
+  return shape;
+}
+
+std::vector<Slice> writes(const DecodePlan& plan) {
+  const DecodeConfig& c = plan.config;
+  const size_t rows = size_t{2} * plan.ctas * static_cast<size_t>(c.rows);
+  return {{.name = kPartsOSlice,
+           .bytes = rows * static_cast<size_t>(c.head_dim_v) * sizeof(float),
+           .align = kCacheLine},
+          {.name = kPartsLseSlice, .bytes = rows * sizeof(float), .align = kCacheLine}};
+}
+
+std::string name_of(const DecodePlan& plan) {
+  const DecodeConfig& c = plan.config;
+  return fmt::format("decode/d{}/rows{}/{}/{}{}{}/{}", head_dims_text(plan), c.rows, word(c.dtype),
+                     word(c.score), c.alibi ? "/alibi" : "", c.o_f32 ? "/o_f32" : "",
+                     c.ragged ? "ragged" : "dense");
+}
+
+std::string head_dims_text(const DecodePlan& plan) {
+  const DecodeConfig& c = plan.config;
+  if (c.head_dim_qk == c.head_dim_v) return std::to_string(c.head_dim_qk);
+  return fmt::format("{}_v{}", c.head_dim_qk, c.head_dim_v);
+}
+
+void describe(const DecodePlan& plan, const Problem& p, Json& json) {
+  const DecodeConfig& c = plan.config;
+  const int64_t tiles = count_tiles(c, p);
+  const int64_t tile_bytes = c.k_tile().bytes() + c.v_tile().bytes();
+  Json decode;
+  decode["kernel"] = program_of(plan).expression;
+  decode["rows"] = c.rows;
+  decode["packed_rows"] = packed_rows(p);
+  decode["tile_kv"] = c.tile_kv;
+  decode["stages"] = c.stages;
+  decode["bytes_in_flight"] = c.stages * tile_bytes;
+  decode["smem_bytes"] = c.smem_bytes();
+  decode["ctas"] = plan.ctas;
+  decode["kv_tiles_at_most"] = tiles;
+  decode["bytes_per_cta_at_most"] = div_up(tiles, std::max<int64_t>(plan.ctas, 1)) * tile_bytes;
+  const int64_t units = std::max<int64_t>(p.batch * p.heads_kv, 1);
+  decode["splits_at_most"] = div_up(plan.ctas, units) + 1;
+  json["decode"] = std::move(decode);
+}
+
+// ---- The kernel that merges ----------------------------------------------------------------------
+
+Program program_of(const CombinePlan& plan) {
+  return {"device/sm90/decode/combine.cuh", combine_expression(plan.config), kHopperArch};
+}
+
+LaunchShape shape_of(const CombinePlan& plan) {
+  LaunchShape shape;
+  shape.grid[0] = plan.ctas;
+  shape.grid[1] = static_cast<u32>(div_up(plan.rows, CombineConfig::kWarps));
+  shape.threads = CombineConfig::kThreads;
+  shape.pdl = true;
+  return shape;
+}
+
+std::vector<const char*> reads(const CombinePlan&) { return {kPartsOSlice, kPartsLseSlice}; }
+
+std::string name_of(const CombinePlan& plan) {
+  const CombineConfig& c = plan.config;
+  return fmt::format("combine/d{}/rows{}/{}{}/{}", c.head_dim_v, c.rows, word(c.dtype),
+                     c.o_f32 ? "/o_f32" : "", c.ragged ? "ragged" : "dense");
+}
+
+std::string head_dims_text(const CombinePlan& plan) {
+  return std::to_string(plan.config.head_dim_v);
+}
+
+void describe(const CombinePlan& plan, const Problem&, Json& json) {
+  json["combine"]["kernel"] = program_of(plan).expression;
+}
+
+}  // namespace fa3::sm90

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// plan.h — the kernels of a forward with few queries: one that divides the keys evenly between all
+// SMs, and one that merges what they have in common.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/device.h"
+#include "core/json.h"
+#include "device/attn/mask.h"
+#include "device/sm90/decode/config.h"
+#include "plan/plan_kernel.h"
+#include "plan/sm90/fwd/plan.h"
+
+namespace fa3::sm90 {
+
+inline constexpr const char* kPartsOSlice = "parts_o";
+inline constexpr const char* kPartsLseSlice = "parts_lse";
+
+struct DecodePlan : PlainKernel {
+  DecodeConfig config;
+  Band32 band;
+  uint32_t ctas = 0;
+  float score_factor = 0, scale_log2 = 0, slope_factor = 0;  // as FwdPlan has them
+};
+
+struct CombinePlan : PlainKernel {
+  CombineConfig config;
+  Band32 band;
+  uint32_t ctas = 0;  // of the decode kernel
+  uint32_t rows = 0;  // packed rows of a tile that there are at most
+};
+
+struct DecodePlans {
+  DecodePlan decode;
+  CombinePlan combine;
+};
+
+// The configuration for a problem that the forward's plan takes; nothing where the forward's own
+// kernel is the better one, or the only one.
+std::optional<DecodeConfig> decode_config(const FwdPlan& forward, const Problem& problem);
+DecodePlans make_decode_plans(const DecodeConfig& config, const FwdPlan& forward,
+                              const Problem& problem, const DeviceInfo& device);
+
+// See plan/plan_kernel.h.
+Program program_of(const DecodePlan& plan);
+LaunchShape shape_of(const DecodePlan& plan);
+std::vector<Slice> writes(const DecodePlan& plan);
+std::string name_of(const DecodePlan& plan);
+std::string head_dims_text(const DecodePlan& plan);
+void describe(const DecodePlan& plan, const Problem& problem, Json& json);
+
+Program program_of(const CombinePlan& plan);
+LaunchShape shape_of(const CombinePlan& plan);
+std::vector<const char*> reads(const CombinePlan& plan);
+std::string name_of(const CombinePlan& plan);
+std::string head_dims_text(const CombinePlan& plan);
+void describe(const CombinePlan& plan, const Problem& problem, Json& json);
+
+// The kernels as C++ names them.
+std::string decode_expression(const DecodeConfig& config);
+std::string combine_expression(const CombineConfig& config);
+
+}  // namespace fa3::sm90
