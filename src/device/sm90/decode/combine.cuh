@@ -3,13 +3,15 @@
 //   LSE = ln Σ exp(LSEᵢ),   O = Σ exp(LSEᵢ − LSE)·Oᵢ,   parts in the order of their keys.
 // CONTRACT  parts as decode() leaves them for the same shape.
 // GRID      x: CTAs of decode(), each for the unit that begins in its share and does not end
-//           there · y: packed rows, one a warp
+//           there · y: packed rows of the tile, one or eight each
 #pragma once
 
 #include "device/attn/conventions.h"
+#include "device/ptx/barrier.h"
 #include "device/ptx/grid.h"
 #include "device/ptx/math.h"
 #include "device/ptx/memory.h"
+#include "device/ptx/smem.h"
 #include "device/ptx/thread.h"
 #include "device/sm90/decode/config.h"
 #include "device/sm90/decode/store.h"
@@ -23,7 +25,8 @@ FA3_DEV bool sees_any(const DecodeShape& shape, const DecodeUnit& unit, i32 quer
          !keys_of_row(shape.band, unit.q.used, unit.kv.used, query).empty();
 }
 
-// One row by one warp: lanes have its columns, 4 neighbours each, every 128th four.
+// A row's parts by a warp, or by several: warp `warp` of `warps` has parts warp, warp + warps, …
+// Lanes have its columns, 4 neighbours each, every 128th four.
 template <CombineConfig kCfg>
 struct CombineRow {
   static constexpr int kFours = static_cast<int>(div_up(kCfg.head_dim_v, 128));
@@ -34,68 +37,160 @@ struct CombineRow {
   u32 first;  // CTA of the first part
   u32 count;
   u32 row;  // of the tile
+  u32 warp, warps;
 
   FA3_DEV u32 place(u32 part) const {
     return part_slot(first + part, part == 0) * static_cast<u32>(kCfg.rows) + row;
   }
-  FA3_DEV float lse_of(u32 part) const {
-    return part < count ? ptx::ld_global(parts.lse + place(part)) : -kInf;
-  }
-  // LSE of all; o: the lane's columns.
-  FA3_DEV float run(Four (&o)[kFours]) const {
-    const u32 lane = ptx::lane_index();
-    float most = -kInf;
-    for (u32 part = lane; part < count; part += 32) most = ptx::max_nan(most, lse_of(part));
-    FA3_UNROLL
-    for (u32 m = 1; m < 32; m *= 2) most = ptx::max_nan(most, ptx::shfl_xor(most, m));
-    const float ref = most == -kInf ? 0.f : most;
-    FA3_UNROLL
-    for (int c = 0; c < kFours; ++c) o[c] = Four{{0, 0, 0, 0}};
-    float sum = 0;
-    FA3_NO_UNROLL
-    for (u32 begin = 0; begin < count; begin += 32) {
-      const float mine = ptx::ex2((lse_of(begin + lane) - ref) * kLog2e);
-      const u32 end = min(count - begin, 32u);
-      FA3_NO_UNROLL
-      for (u32 i = 0; i < end; i += kUnroll) add(o, sum, begin, i, mine);
-    }
-    const float inverse = ptx::rcp(sum);
-    FA3_UNROLL
-    for (int c = 0; c < kFours; ++c) {
-      FA3_UNROLL
-      for (int n = 0; n < 4; ++n) o[c][n] *= inverse;
-    }
-    return ptx::fma(ptx::lg2(sum), kLn2, ref);
-  }
+  FA3_DEV static i32 column(int c) { return 128 * c + 4 * static_cast<i32>(ptx::lane_index()); }
 
- private:
-  // Parts [begin + i, begin + i + kUnroll), those that there are.
-  FA3_DEV void add(Four (&o)[kFours], float& sum, u32 begin, u32 i, float mine) const {
-    const u32 lane = ptx::lane_index();
-    Four x[kUnroll][kFours];
-    FA3_UNROLL
-    for (u32 u = 0; u < kUnroll; ++u) {
-      const u32 part = min(begin + i + u, count - 1);
+  // The warp's parts: its lanes' columns, their greatest LSE, and the sum of weights, both relative to
+  // that.
+  FA3_DEV void add(Four (&o)[kFours], float& most, float& sum) const {
+    FA3_NO_UNROLL
+    for (u32 begin = warp; begin < count; begin += warps * kUnroll) {
+      Four x[kUnroll][kFours];
+      float lse[kUnroll];
       FA3_UNROLL
-      for (int c = 0; c < kFours; ++c) {
-        const i32 column = 128 * c + 4 * static_cast<i32>(lane);
-        x[u][c] = Four{{0, 0, 0, 0}};
-        if (column < kCfg.head_dim_v)
-          x[u][c] = ptx::ld_global(reinterpret_cast<const Four*>(
-              parts.o + u64{place(part)} * kCfg.head_dim_v + static_cast<u32>(column)));
+      for (u32 u = 0; u < kUnroll; ++u) {
+        const u32 part = begin + warps * u, at = place(min(part, count - 1));
+        lse[u] = part < count ? ptx::ld_global(parts.lse + at) : -kInf;
+        FA3_UNROLL
+        for (int c = 0; c < kFours; ++c) {
+          x[u][c] = Four{{0, 0, 0, 0}};
+          if (part < count && column(c) < kCfg.head_dim_v)
+            x[u][c] = ptx::ld_global(reinterpret_cast<const Four*>(
+                parts.o + u64{at} * kCfg.head_dim_v + static_cast<u32>(column(c))));
+        }
       }
-    }
-    FA3_UNROLL
-    for (u32 u = 0; u < kUnroll; ++u) {
-      const float weight = ptx::shfl_idx(mine, (i + u) % 32);
-      if (begin + i + u >= count) continue;
-      sum += weight;
+      float grown = most;
+      FA3_UNROLL
+      for (u32 u = 0; u < kUnroll; ++u) grown = ptx::max_nan(grown, lse[u]);
+      const float scale = weight(most, grown);
+      most = grown;
+      sum *= scale;
       FA3_UNROLL
       for (int c = 0; c < kFours; ++c) {
         FA3_UNROLL
-        for (int n = 0; n < 4; ++n) o[c][n] = ptx::fma(weight, x[u][c][n], o[c][n]);
+        for (int n = 0; n < 4; ++n) o[c][n] *= scale;
+      }
+      FA3_UNROLL
+      for (u32 u = 0; u < kUnroll; ++u) {
+        const float of_part = weight(lse[u], most);
+        sum += of_part;
+        FA3_UNROLL
+        for (int c = 0; c < kFours; ++c) {
+          FA3_UNROLL
+          for (int n = 0; n < 4; ++n) o[c][n] = ptx::fma(of_part, x[u][c][n], o[c][n]);
+        }
       }
     }
+  }
+  // exp(lse − most), 0 where both are −inf.
+  FA3_DEV static float weight(float lse, float most) {
+    return ptx::ex2((lse - (most == -kInf ? 0.f : most)) * kLog2e);
+  }
+};
+
+// What the warps of a CTA have added up.
+template <CombineConfig kCfg>
+struct CombineSmem {
+  alignas(16) float o[CombineConfig::kWarps][kCfg.head_dim_v];
+  float most[CombineConfig::kWarps], sum[CombineConfig::kWarps];
+  FA3_NAMED(o, most, sum)
+};
+
+// The rows of a unit that several CTAs share.
+template <CombineConfig kCfg>
+struct Combiner {
+  static constexpr u32 kWarps = CombineConfig::kWarps;
+  using Row = CombineRow<kCfg>;
+
+  CombineSmem<kCfg>& smem;
+  const CombineArgs& args;
+  const DecodeUnit& unit;
+  u32 first, count;
+
+  FA3_DEV i32 query_of(u32 row) const {
+    return (unit.row + static_cast<i32>(row)) / args.shape.group_size;
+  }
+  FA3_DEV bool exists(u32 row) const { return row < kCfg.rows && query_of(row) < unit.q.rows; }
+  FA3_DEV RowPlace place(u32 row) const {
+    const i32 head = unit.kv_head * args.shape.group_size +
+                     (unit.row + static_cast<i32>(row)) % args.shape.group_size;
+    return place_of(args.out, args.shape, unit, query_of(row), head);
+  }
+  FA3_DEV bool sees_nothing(u32 row) const { return !sees_any(args.shape, unit, query_of(row)); }
+  FA3_DEV void store(const RowPlace& to, i32 column, bool nothing, float x) const {
+    if (column < args.out.head_dim_v)
+      store_o<kCfg.dtype, kCfg.o_f32>(args.out, to, column, nothing ? 0.f : x);
+  }
+  FA3_DEV void store(const RowPlace& to, bool nothing, float most, float sum) const {
+    store_lse(args.out, to, nothing ? -kInf : ptx::fma(ptx::lg2(sum), kLn2, most));
+  }
+
+  // Few parts: a warp for each row.
+  FA3_DEV void by_warps() const {
+    FA3_NO_UNROLL
+    for (u32 row = ptx::block_index_y() * kWarps + ptx::warp_index(); exists(row);
+         row += ptx::grid_dim_y() * kWarps)
+      merge_alone(row);
+  }
+  // Many: all warps of a CTA for one.
+  FA3_DEV void by_ctas() const {
+    FA3_NO_UNROLL
+    for (u32 row = ptx::block_index_y(); exists(row); row += ptx::grid_dim_y()) merge(row);
+  }
+
+ private:
+  FA3_DEV void merge_alone(u32 row) const {
+    typename Row::Four o[Row::kFours] = {};
+    float most = -kInf, sum = 0;
+    Row{args.parts, first, count, row, 0, 1}.add(o, most, sum);
+    const float inverse = ptx::rcp(sum);
+    const bool nothing = sees_nothing(row);
+    const RowPlace to = place(row);
+    FA3_UNROLL
+    for (int c = 0; c < Row::kFours; ++c) {
+      FA3_UNROLL
+      for (int n = 0; n < 4; ++n) store(to, Row::column(c) + n, nothing, o[c][n] * inverse);
+    }
+    if (ptx::lane_index() == 0) store(to, nothing, most, sum);
+  }
+  FA3_DEV void merge(u32 row) const {
+    const u32 warp = ptx::warp_index(), thread = ptx::thread_index();
+    typename Row::Four o[Row::kFours] = {};
+    float most = -kInf, sum = 0;
+    Row{args.parts, first, count, row, warp, kWarps}.add(o, most, sum);
+    FA3_UNROLL
+    for (int c = 0; c < Row::kFours; ++c)
+      if (Row::column(c) < kCfg.head_dim_v)
+        ptx::st_shared(reinterpret_cast<typename Row::Four*>(&smem.o[warp][Row::column(c)]), o[c]);
+    if (ptx::lane_index() == 0)
+      ptx::st_shared(&smem.most[warp], most), ptx::st_shared(&smem.sum[warp], sum);
+    ptx::cta_sync();
+    float scale[kWarps];
+    most = -kInf, sum = 0;
+    FA3_UNROLL
+    for (u32 w = 0; w < kWarps; ++w)
+      scale[w] = ptx::ld_shared(&smem.most[w]), most = ptx::max_nan(most, scale[w]);
+    FA3_UNROLL
+    for (u32 w = 0; w < kWarps; ++w) {
+      scale[w] = Row::weight(scale[w], most);
+      sum = ptx::fma(scale[w], ptx::ld_shared(&smem.sum[w]), sum);
+    }
+    const float inverse = ptx::rcp(sum);
+    const bool nothing = sees_nothing(row);
+    const RowPlace to = place(row);
+    FA3_NO_UNROLL
+    for (u32 at = thread; at < kCfg.head_dim_v; at += CombineConfig::kThreads) {
+      float x = 0;
+      FA3_UNROLL
+      for (u32 w = 0; w < kWarps; ++w) x = ptx::fma(scale[w], ptx::ld_shared(&smem.o[w][at]), x);
+      store(to, static_cast<i32>(at), nothing, x * inverse);
+    }
+    if (thread == 0) store(to, nothing, most, sum);
+    ptx::cta_sync();  // the sums have been read
   }
 };
 
@@ -103,37 +198,26 @@ template <CombineConfig kCfg>
 FA3_KERNEL(CombineConfig::kThreads)
 void combine(FA3_GRID_CONSTANT const CombineArgs args) {
   ptx::pdl_launch();
+  auto& smem = ptx::smem_as<CombineSmem<kCfg>>();
   DecodeUnits<kCfg> units(args.shape);
   const u32 cta = ptx::block_index_x();
-  const u32 row = ptx::block_index_y() * CombineConfig::kWarps + ptx::warp_index();
   bool shared = cta < units.ctas();
   DecodeUnit unit{};
+  u32 count = 0;
   if (shared) {
     const u32 begin = units.share(cta), end = units.share(cta + 1);
     unit = units.at(end - 1);
     shared = unit.begin >= begin && unit.end() > end;
+    count = units.cta_of(unit.end() - 1) - cta + 1;
   }
   ptx::pdl_wait();  // also where nothing is to be done: the next grid relies on it
-  const i32 packed = unit.row + static_cast<i32>(row);
-  const i32 query = packed / args.shape.group_size;
-  if (!shared || row >= kCfg.rows || query >= unit.q.rows) return;
-  const u32 count = units.cta_of(unit.end() - 1) - cta + 1;
-  using Row = CombineRow<kCfg>;
-  typename Row::Four o[Row::kFours];
-  const float lse = Row{args.parts, cta, count, row}.run(o);
-  const bool nothing = !sees_any(args.shape, unit, query);
-  const i32 head = unit.kv_head * args.shape.group_size + packed % args.shape.group_size;
-  const RowPlace to = place_of(args.out, args.shape, unit, query, head);
-  FA3_UNROLL
-  for (int c = 0; c < Row::kFours; ++c) {
-    FA3_UNROLL
-    for (int n = 0; n < 4; ++n) {
-      const i32 at = 128 * c + 4 * static_cast<i32>(ptx::lane_index()) + n;
-      if (at < args.out.head_dim_v)
-        store_o<kCfg.dtype, kCfg.o_f32>(args.out, to, at, nothing ? 0.f : o[c][n]);
-    }
+  if (!shared) return;
+  const Combiner<kCfg> combiner{smem, args, unit, cta, count};
+  if (count <= CombineRow<kCfg>::kUnroll) {
+    combiner.by_warps();
+  } else {
+    combiner.by_ctas();
   }
-  if (ptx::lane_index() == 0) store_lse(args.out, to, nothing ? -kInf : lse);
 }
 
 }  // namespace fa3::sm90

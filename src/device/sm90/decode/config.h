@@ -71,8 +71,11 @@ struct CombineConfig {
 
   constexpr bool operator==(const CombineConfig&) const = default;
 
-  static constexpr int kWarps = 4;  // a row each
+  static constexpr int kWarps = 4;
   static constexpr int kThreads = 32 * kWarps;
+  static constexpr int kCtas = 8;  // side by side for a tile
+
+  FA3_HD constexpr int smem_bytes() const { return kWarps * (head_dim_v + 4) * 4; }
 };
 constexpr CombineConfig combine_of(const DecodeConfig& c) {
   return {c.dtype, c.o_f32, c.ragged, c.head_dim_v, c.rows, c.tile_kv};

@@ -233,21 +233,51 @@ struct DecodeConsumer {
         const int r = 4 * (i / 2) + i % 2;
         most = ptx::max(most, ptx::max(s[b][r], s[b][r + 2]));
       }
-      FA3_UNROLL
-      for (u32 m = 4; m < 32; m *= 2) most = ptx::max(most, ptx::shfl_xor(most, m));
-      if (lane < 4) ptx::st_shared(&smem.number[warp][column_index(i)], most);
+      scale[i] = most;
     }
+    over_keys(scale, [](float a, float b) { return ptx::max(a, b); });
+    give(scale);
     sync();  // the maxima of all warps are there, and no GEMM reads P
     FA3_UNROLL
-    for (int i = 0; i < kColumns; ++i) {
-      float most = max[i];
+    for (int i = 0; i < kColumns; i += 2) {
+      float most[2] = {max[i], max[i + 1]};
       FA3_UNROLL
-      for (int w = 0; w < DecodeConfig::kWarps; ++w)
-        most = ptx::max(most, ptx::ld_shared(&smem.number[w][column_index(i)]));
-      const float before = max[i];
-      max[i] = most;
-      scale[i] = ptx::ex2((before - finite(most)) * args.scale_log2);
+      for (int w = 0; w < DecodeConfig::kWarps; ++w) {
+        const Two of_warp = taken(w, i);
+        most[0] = ptx::max(most[0], of_warp[0]), most[1] = ptx::max(most[1], of_warp[1]);
+      }
+      FA3_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        scale[i + e] = ptx::ex2((max[i + e] - finite(most[e])) * args.scale_log2);
+        max[i + e] = most[e];
+      }
     }
+  }
+  // A number of each column over the warp's keys. All columns exchange before the next step, which
+  // waits for the one before.
+  template <class F>
+  FA3_DEV static void over_keys(float (&x)[kColumns], const F& f) {
+    FA3_UNROLL
+    for (u32 m = 4; m < 32; m *= 2) {
+      float other[kColumns];
+      FA3_UNROLL
+      for (int i = 0; i < kColumns; ++i) other[i] = ptx::shfl_xor(x[i], m);
+      FA3_UNROLL
+      for (int i = 0; i < kColumns; ++i) x[i] = f(x[i], other[i]);
+    }
+  }
+  // A number of each column, of this warp's keys, for the others; those of warp w of columns i, i +
+  // 1.
+  using Two = ptx::Vec<float, 2>;
+  FA3_DEV void give(const float (&x)[kColumns]) {
+    if (lane >= 4) return;
+    FA3_UNROLL
+    for (int i = 0; i < kColumns; i += 2)
+      ptx::st_shared(reinterpret_cast<Two*>(&smem.number[warp][column_index(i)]),
+                     Two{{x[i], x[i + 1]}});
+  }
+  FA3_DEV Two taken(int w, int i) const {
+    return ptx::ld_shared(reinterpret_cast<const Two*>(&smem.number[w][column_index(i)]));
   }
   FA3_DEV u32 column_index(int i) const {
     return static_cast<u32>(column(i)) + fragment_column(lane);
@@ -288,19 +318,17 @@ struct DecodeConsumer {
   // O normalised, max and sum of all keys.
   FA3_DEV void finish() {
     wait_all();
-    FA3_UNROLL
-    for (int i = 0; i < kColumns; ++i) {
-      FA3_UNROLL
-      for (u32 m = 4; m < 32; m *= 2) sum[i] += ptx::shfl_xor(sum[i], m);
-      if (lane < 4) ptx::st_shared(&smem.number[warp][column_index(i)], sum[i]);
-    }
+    over_keys(sum, [](float a, float b) { return a + b; });
+    give(sum);
     sync();
     FA3_UNROLL
-    for (int i = 0; i < kColumns; ++i) {
-      sum[i] = 0.f;
+    for (int i = 0; i < kColumns; i += 2) {
+      sum[i] = sum[i + 1] = 0.f;
       FA3_UNROLL
-      for (int w = 0; w < DecodeConfig::kWarps; ++w)
-        sum[i] += ptx::ld_shared(&smem.number[w][column_index(i)]);
+      for (int w = 0; w < DecodeConfig::kWarps; ++w) {
+        const Two of_warp = taken(w, i);
+        sum[i] += of_warp[0], sum[i + 1] += of_warp[1];
+      }
     }
   }
   FA3_DEV float lse(int i) const {

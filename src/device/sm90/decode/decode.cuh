@@ -17,6 +17,7 @@
 #include "device/ptx/grid.h"
 #include "device/ptx/smem.h"
 #include "device/ptx/thread.h"
+#include "device/ptx/tma.h"
 #include "device/sm90/decode/consumer.h"
 #include "device/sm90/decode/producer.h"
 
@@ -50,6 +51,8 @@ void decode(FA3_GRID_CONSTANT const DecodeArgs args) {
   static_assert(sizeof(Smem) <= kCfg.smem_bytes(), "smem_bytes() forgets something");
   auto& smem = ptx::smem_as<Smem>();
   if (ptx::thread_index() == 0) {
+    ptx::tma_prefetch_map(args.k);
+    ptx::tma_prefetch_map(args.v);
     smem.init_barriers();
     ptx::fence_mbar_init();
   }
@@ -57,14 +60,15 @@ void decode(FA3_GRID_CONSTANT const DecodeArgs args) {
   ptx::pdl_wait();
   ptx::pdl_launch();
   ptx::cta_sync();
-  if (ptx::warp_index() == DecodeConfig::kWarps) {
+  if (ptx::warpgroup_index() == 1) {
+    if (ptx::warp_index() != DecodeConfig::kWarps) return;
     DecodeProducer<kCfg> producer{smem, args};
     const bool loads = ptx::elect_one();
     for_units<kCfg>(args.shape, [&](const DecodeUnit& unit, i32 first, i32 end, bool, u32) {
       if (loads) producer.run(unit, first, end);
       ptx::warp_sync();
     });
-  } else if (ptx::warpgroup_index() == 0) {
+  } else {
     DecodeConsumer<kCfg> consumer(smem, args);
     for_units<kCfg>(args.shape,
                     [&](const DecodeUnit& unit, i32 first, i32 end, bool whole, u32 slot) {

@@ -48,7 +48,7 @@ struct DecodeSmem {
   alignas(1024) u8 q[kCfg.q_tile().bytes()];
   alignas(128) u8 p[kCfg.p_bytes()];  // [8 keys][8 rows][row][key]
   DecodeSharedRow row[kRows];
-  float number[DecodeConfig::kWarps][kRows];  // what warps exchange: maxima, sums
+  alignas(8) float number[DecodeConfig::kWarps][kRows];  // what warps exchange: maxima, sums
   Barrier k_full[kStages], k_empty[kStages], v_full[kStages], v_empty[kStages];
   FA3_NAMED(k, v, q, p, row, number, k_full, k_empty, v_full, v_empty)
 

@@ -31,16 +31,21 @@ struct DecodeUnit {
 template <auto kCfg>
 class DecodeUnits {
  public:
-  FA3_DEV explicit DecodeUnits(const DecodeShape& shape) : shape_(shape), total_(count()) {}
+  FA3_DEV explicit DecodeUnits(const DecodeShape& shape) : shape_(shape) {
+    const u32 total = count();
+    ctas_ = min(static_cast<u32>(shape.ctas), total);
+    least_ = ctas_ > 0 ? total / ctas_ : 0;
+    longer_ = total - least_ * ctas_;
+  }
 
-  FA3_DEV u32 total() const { return total_; }
   // CTAs that take part: each has a share.
-  FA3_DEV u32 ctas() const { return min(static_cast<u32>(shape_.ctas), total_); }
+  FA3_DEV u32 ctas() const { return ctas_; }
   // Where the share of CTA c begins; that of c + 1 is where it ends.
-  FA3_DEV u32 share(u32 c) const { return static_cast<u32>(u64{total_} * c / ctas()); }
+  FA3_DEV u32 share(u32 c) const { return c * least_ + min(c, longer_); }
   // The CTA in whose share a place lies.
   FA3_DEV u32 cta_of(u32 place) const {
-    return static_cast<u32>(((u64{place} + 1) * ctas() - 1) / total_);
+    const u32 of_longer = longer_ * (least_ + 1);
+    return place < of_longer ? place / (least_ + 1) : longer_ + (place - of_longer) / least_;
   }
 
   // The unit at a place of the line. Places only grow.
@@ -112,7 +117,7 @@ class DecodeUnits {
   }
 
   const DecodeShape& shape_;
-  u32 total_;
+  u32 ctas_, least_, longer_;  // the first `longer_` shares are one tile longer than the others
   SequenceSearch search_;
 };
 

@@ -136,7 +136,8 @@ Program program_of(const CombinePlan& plan) {
 LaunchShape shape_of(const CombinePlan& plan) {
   LaunchShape shape;
   shape.grid[0] = plan.ctas;
-  shape.grid[1] = static_cast<u32>(div_up(plan.rows, CombineConfig::kWarps));
+  shape.grid[1] = std::clamp<u32>(plan.rows, 1, CombineConfig::kCtas);
+  shape.smem_bytes = static_cast<u32>(plan.config.smem_bytes());
   shape.threads = CombineConfig::kThreads;
   shape.pdl = true;
   return shape;
