@@ -39,8 +39,8 @@ HWY_ATTR void dot_keys(const float* a, int64_t lda, const T* b, const Rows& keys
   const DF d;
   const int whole = keys.cols / kLanes * kLanes;
   for (int j = 0; j < keys.rows; ++j) {
-    const T* key = b + j * keys.stride;
-    if (j + kPrefetchRows < keys.rows) prefetch(key + kPrefetchRows * keys.stride, keys.cols);
+    const T* key = b + keys.at(j);
+    if (j + kPrefetchRows < keys.rows) prefetch(b + keys.at(j + kPrefetchRows), keys.cols);
     VF sum[MR];
     for (int m = 0; m < MR; ++m) sum[m] = hn::Zero(d);
     for (int i = 0; i < whole; i += kLanes) {
@@ -65,9 +65,9 @@ HWY_ATTR void add_values(const float* a, int64_t lda, const T* b, const Rows& va
   for (int m = 0; m < MR; ++m)
     for (int n = 0; n < NV; ++n) acc[m][n] = hn::Zero(d);
   for (int j = 0; j < values.rows; ++j) {
-    const T* value = b + j * values.stride + first;
+    const T* value = b + values.at(j) + first;
     if (j + kPrefetchRows < values.rows)
-      prefetch(value + kPrefetchRows * values.stride, (NV - 1) * kLanes + cols);
+      prefetch(b + values.at(j + kPrefetchRows) + first, (NV - 1) * kLanes + cols);
     VF row[NV];
     for (int n = 0; n < NV - 1; ++n) row[n] = load(value + n * kLanes);
     const T* last = value + (NV - 1) * kLanes;

@@ -21,13 +21,17 @@
 
 namespace fa3::cpu {
 
-// A strided block of a caller's tensor: element (r, c) at data[r·stride + c].
+// Rows of a caller's tensor: element (r, c) at data[r·stride + c], or of pages at data[begin[r] +
+// c].
 struct Rows {
   const void* data = nullptr;
   fa3_dtype dtype = FA3_F32;
   int64_t stride = 0;  // in elements
   int rows = 0;
   int cols = 0;
+  const int64_t* begin = nullptr;  // [rows], in elements
+
+  int64_t at(int64_t r) const { return begin != nullptr ? begin[r] : r * stride; }
 };
 
 // Scores of one block, to become probabilities; all arrays have one entry per row.

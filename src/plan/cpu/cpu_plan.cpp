@@ -89,6 +89,7 @@ CpuPlan make_cpu_plan(const Problem& problem, Isa isa, int lanes, int threads) {
   plan.sequence_ids = problem.has_sequence_ids();
   plan.mask = problem.has_mask();
   plan.mask_grad = problem.layout[kDattnMask].present();
+  plan.pages = problem.cache.paged();
   Arena scratch(nullptr);
   Arena shared(nullptr);
   if (problem.op == FA3_OP_FORWARD) {
