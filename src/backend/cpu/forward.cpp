@@ -253,7 +253,12 @@ void step_few(const Head& head, const RowBlocks::Block& block, IndexRange tile, 
   if (!set_spans(head, block, tile, x)) return;
   const Forward& run = head.run;
   const Problem& p = run.problem;
-  const Span seen = x.tile[0];
+  Span seen = x.tile[0];
+  for (int t = 1; t < div_up(block.rows, kTileRows); ++t) {
+    if (seen.empty()) seen = x.tile[t];
+    if (!x.tile[t].empty())
+      seen = {std::min(seen.lo, x.tile[t].lo), std::max(seen.hi, x.tile[t].hi)};
+  }
   run.kernels.few_dot(block.rows, state.q, run.cpu.width_qk, keys_of(head, kK, tile, seen, x),
                       x.s + seen.lo, x.ld_s);
   set_bias(head, block, tile, x.terms);

@@ -105,8 +105,8 @@ struct Kernels {
   void (*gemm_depth_at_rows)(int rows, int k, const float* a, int64_t lda, const float* b, int n,
                              float* c, int64_t ldc, const Span* depth, bool first);
 
-  // For at most kTileRows rows and keys that are read once, in place (FP32 tables): C = A·keysᵀ,
-  // and C += A·values. Rows of A and C exist up to 1, 2, 4 or 6.
+  // For few rows, and keys that are read once, in place (FP32 tables): C = A·keysᵀ, and C +=
+  // A·values.
   void (*few_dot)(int rows, const float* a, int64_t lda, const Rows& keys, float* c, int64_t ldc);
   void (*few_add)(int rows, const float* a, int64_t lda, const Rows& values, float* c, int64_t ldc);
 
