@@ -19,25 +19,42 @@ namespace fa3::cpu::HWY_NAMESPACE {
 // them: memory is read once, row after row. Rows of many heads lie so far apart that they share a
 // few sets of that cache: it holds no more of them.
 inline constexpr int kChunk = 8;
+// Rows in front of the one that is read, to ask for in time; more of them push each other out.
+inline constexpr int kAhead = 16;
 // Dot products that are reduced together.
 inline constexpr int kKeys = 4;
+// Query rows at a time, where there are as many: of 32 registers or of 16.
+inline constexpr int kMostDots = kVectors == 4 ? 6 : 2, kMostSums = 6;
 
-// Rows often lie a page apart, where hardware prefetchers do not follow: ask for one early.
-inline constexpr int kPrefetchRows = 16;
+// Rows often lie a page apart, where hardware prefetchers do not follow. The passes over a chunk
+// ask for later rows, each for its part of their columns, so that memory is never idle.
+struct Ahead {
+  int first = 0, last = 0;  // columns
+
+  Ahead(int cols, int parts) : last((cols + parts - 1) / parts), step_(last), cols_(cols) {}
+  void next() { first = last, last = HWY_MIN(last + step_, cols_); }
+
+ private:
+  int step_, cols_;
+};
 template <class T>
-HWY_ATTR HWY_INLINE void prefetch(const T* row, int cols) {
-  for (int i = 0; i < cols; i += 64 / static_cast<int>(sizeof(T))) hwy::Prefetch(row + i);
+HWY_ATTR HWY_INLINE void prefetch(const T* b, const Rows& of, int j, const Ahead& ahead) {
+  if (j >= of.rows) return;
+  const T* const row = b + of.at(j);
+  for (int i = ahead.first; i < ahead.last; i += 64 / static_cast<int>(sizeof(T)))
+    hwy::Prefetch(row + i);
 }
 template <class T>
-HWY_ATTR HWY_INLINE void prefetch_row(const T* b, const Rows& of, int j) {
-  if (j < of.rows) prefetch(b + of.at(j), of.cols);
+HWY_ATTR HWY_INLINE void prefetch_first(const T* b, const Rows& of) {
+  for (int j = 0; j < kAhead; ++j) prefetch(b, of, j, Ahead(of.cols, 1));
 }
 
 // Calls f(first row, MR) for groups of MR rows, the last of which may be more than there are; never
-// more than a multiple of kTileRows in all.
+// more than a multiple of kTileRows in all. Returns how many.
 template <int kMost, class F>
-HWY_ATTR HWY_INLINE void for_each_group(int rows, F&& f) {
-  for (int m = 0; m < rows;) {
+HWY_ATTR HWY_INLINE int for_each_group(int rows, F&& f) {
+  int groups = 0;
+  for (int m = 0; m < rows; ++groups) {
     const int left = rows - m;
     if (left == 1) {
       f(m, std::integral_constant<int, 1>()), m += 1;
@@ -49,6 +66,7 @@ HWY_ATTR HWY_INLINE void for_each_group(int rows, F&& f) {
       f(m, std::integral_constant<int, kMost>()), m += kMost;
     }
   }
+  return groups;
 }
 
 // ---- Scores ------------------------------------------------------------------------------------
@@ -104,18 +122,19 @@ HWY_ATTR HWY_INLINE void dot_keys(const float* a, int64_t lda, const T* const* k
   }
 }
 
+// The scores of a chunk of keys.
 template <class T>
 HWY_ATTR void dot_chunk(int rows, const float* a, int64_t lda, const T* b, const Rows& keys,
-                        int first, int last, float* c, int64_t ldc) {
-  constexpr int kMost = kVectors == 4 ? 6 : 2;  // of 32 or 16 registers
-  for_each_group<kMost>(rows, [&](int m, auto mr) HWY_ATTR {
+                        IndexRange chunk, Ahead ahead, float* c, int64_t ldc) {
+  const auto last = static_cast<int>(chunk.hi);
+  for_each_group<kMostDots>(rows, [&](int m, auto mr) HWY_ATTR {
     constexpr int kRows = decltype(mr)::value;
-    int j = first;
+    auto j = static_cast<int>(chunk.lo);
     for (; j + kKeys <= last; j += kKeys) {
       const T* key[kKeys];
       for (int n = 0; n < kKeys; ++n) {
         key[n] = b + keys.at(j + n);
-        if (m == 0) prefetch_row(b, keys, j + n + kPrefetchRows);
+        prefetch(b, keys, j + n + kAhead, ahead);
       }
       dot_keys<kRows, kKeys>(a + m * lda, lda, key, keys.cols, c + m * ldc + j, ldc);
     }
@@ -123,24 +142,28 @@ HWY_ATTR void dot_chunk(int rows, const float* a, int64_t lda, const T* b, const
       const T* const key = b + keys.at(j);
       dot_keys<kRows, 1>(a + m * lda, lda, &key, keys.cols, c + m * ldc + j, ldc);
     }
+    ahead.next();
   });
 }
 
 HWY_ATTR void few_dot(int rows, const float* a, int64_t lda, const Rows& keys, float* c,
                       int64_t ldc) {
   with_type(keys.dtype, keys.data, [&](auto* b) HWY_ATTR {
+    const int passes = for_each_group<kMostDots>(rows, [](int, auto) {});
+    prefetch_first(b, keys);
     for (int j = 0; j < keys.rows; j += kChunk)
-      dot_chunk(rows, a, lda, b, keys, j, HWY_MIN(j + kChunk, keys.rows), c, ldc);
+      dot_chunk(rows, a, lda, b, keys, {j, HWY_MIN(j + kChunk, keys.rows)},
+                Ahead(keys.cols, passes), c, ldc);
   });
 }
 
 // ---- Sums of values ----------------------------------------------------------------------------
 
-// c(m, :) += Σ a(m, j)·b(j, :) over rows [first, last) of b and NV vectors of columns from `at` on;
+// c(m, :) += Σ a(m, j)·b(j, :) over some rows of b and NV vectors of columns from `at` on;
 // `cols` of the last are there.
 template <int MR, int NV, class T>
 HWY_ATTR HWY_INLINE void add_values(const float* a, int64_t lda, const T* b, const Rows& values,
-                                    IndexRange rows, int at, int cols, bool ahead, float* c,
+                                    IndexRange rows, int at, int cols, const Ahead& ahead, float* c,
                                     int64_t ldc) {
   const DF d;
   VF acc[MR][NV];
@@ -148,7 +171,7 @@ HWY_ATTR HWY_INLINE void add_values(const float* a, int64_t lda, const T* b, con
     for (int n = 0; n < NV; ++n) acc[m][n] = load(c + m * ldc + at + n * kLanes);
   for (int64_t j = rows.lo; j < rows.hi; ++j) {
     const T* value = b + values.at(j) + at;
-    if (ahead) prefetch_row(b, values, static_cast<int>(j) + kPrefetchRows);
+    prefetch(b, values, static_cast<int>(j) + kAhead, ahead);
     VF row[NV];
     for (int n = 0; n < NV - 1; ++n) row[n] = load(value + n * kLanes);
     const T* last = value + (NV - 1) * kLanes;
@@ -165,18 +188,22 @@ HWY_ATTR HWY_INLINE void add_values(const float* a, int64_t lda, const T* b, con
 HWY_ATTR void few_add(int rows, const float* a, int64_t lda, const Rows& values, float* c,
                       int64_t ldc) {
   with_type(values.dtype, values.data, [&](auto* b) HWY_ATTR {
+    const int panels = values.cols / kPanel + (values.cols % kPanel + kLanes - 1) / kLanes;
+    const int passes = panels * for_each_group<kMostSums>(rows, [](int, auto) {});
+    prefetch_first(b, values);
     for (int j = 0; j < values.rows; j += kChunk) {
-      const IndexRange chunk{j, HWY_MIN(j + kChunk, values.rows)};
-      for_each_group<6>(rows, [&](int m, auto mr) HWY_ATTR {
+      const IndexRange keys{j, HWY_MIN(j + kChunk, values.rows)};
+      Ahead ahead(values.cols, passes);
+      for_each_group<kMostSums>(rows, [&](int m, auto mr) HWY_ATTR {
         constexpr int kRows = decltype(mr)::value;
         const float* const p = a + m * lda;
         float* const o = c + m * ldc;
         int i = 0;
-        for (; i + kPanel <= values.cols; i += kPanel)
-          add_values<kRows, kVectors>(p, lda, b, values, chunk, i, kLanes, m + i == 0, o, ldc);
-        for (; i < values.cols; i += kLanes)
-          add_values<kRows, 1>(p, lda, b, values, chunk, i, HWY_MIN(kLanes, values.cols - i),
-                               m + i == 0, o, ldc);
+        for (; i + kPanel <= values.cols; i += kPanel, ahead.next())
+          add_values<kRows, kVectors>(p, lda, b, values, keys, i, kLanes, ahead, o, ldc);
+        for (; i < values.cols; i += kLanes, ahead.next())
+          add_values<kRows, 1>(p, lda, b, values, keys, i, HWY_MIN(kLanes, values.cols - i), ahead,
+                               o, ldc);
       });
     }
   });
