@@ -135,7 +135,7 @@ std::vector<int64_t> cache_rows(const Config& c) {
   if (c.page_size > 0) return {batch_of(c) * max_pages_of(c) + kSparePages, c.page_size};
   const std::vector<int64_t> begins = begins_of(c);
   if (c.packed_kv) {
-    int64_t end = 0;
+    int64_t end = c.seqlen_kv - kSpareRows;  // no fewer rows than the columns of a mask
     for (int64_t b = 0; b < batch_of(c); ++b) end = std::max(end, begins[b] + length_of(c, b));
     return {end + kSpareRows};
   }
