@@ -364,6 +364,19 @@ typedef struct fa3_forward_args {
                              F32 or, unless it is of 8 bits, the type of q. Not with varlen q */
   int32_t mask_alignment; /* fa3_mask_alignment; of unequal lengths: backends cpu and reference */
   int32_t mask_alignment_reserved; /* must be 0 */
+  /* Caches; all optional, without cu_seqlens_kv and of dtypes beyond 8 bits. Nothing outside the
+   * keys of a sequence is read, entries of page_table beyond them included; with FA3_CHECK=1, and
+   * on the host, a value that is needed and out of range is refused. Backends cpu and reference */
+  fa3_tensor page_table;   /* in: I32, (batch, max_pages), dense: k is (pages, page_size, heads_kv,
+                              head_dim_qk) and v as k; row r of sequence b is row r % page_size of
+                              page page_table[b, r / page_size]. Needs seqused_kv; max_seqlen_kv
+                              bounds that, 0 = max_pages · page_size */
+  fa3_tensor kv_batch_idx; /* in: I32, (batch): k and v are (slots, seqlen_kv, …), and sequence b is
+                              slot kv_batch_idx[b]. Not with page_table */
+  fa3_tensor kv_begin; /* in: I32, (batch): keys of sequence b are rows kv_begin[b] … kv_begin[b]
+                              + seqused_kv[b] − 1 of its slot, its pages, or of k and v of rank 3,
+                              (total_kv, …), where sequences may share rows; positions and columns
+                              of attn_mask count from there. Needs seqused_kv */
 } fa3_forward_args;
 
 /* Backward. Inputs q, k, v, o, lse of the forward and the gradient dout; outputs dq, dk, dv, any

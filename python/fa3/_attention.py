@@ -36,6 +36,9 @@ def attention(
     max_seqlen_kv: int | None = None,
     seqused_q: Array | None = None,
     seqused_kv: Array | None = None,
+    page_table: Array | None = None,
+    kv_batch_idx: Array | None = None,
+    kv_begin: Array | None = None,
     alibi_slopes: Array | None = None,
     sequence_ids_q: Array | None = None,
     sequence_ids_kv: Array | None = None,
@@ -78,6 +81,12 @@ def attention(
       cu_seqlens_q, cu_seqlens_kv: int32 (batch + 1), where each sequence begins; last its end.
       max_seqlen_q, max_seqlen_kv: with cu_seqlens: upper bounds of the lengths; None = the total.
       seqused_q, seqused_kv: int32 (batch): how many rows of each sequence count.
+      page_table: int32 (batch, max_pages): k and v are (pages, page_size, heads_kv, …), and row r
+        of a sequence is row r % page_size of page page_table[b, r // page_size]. With seqused_kv;
+        max_seqlen_kv bounds that. Entries that no key needs may be anything.
+      kv_batch_idx: int32 (batch): k and v are (slots, …), and sequence b is slot kv_batch_idx[b].
+      kv_begin: int32 (batch): the keys of a sequence are the seqused_kv rows from there on, of its
+        slot or pages, or of k and v (total_kv, …), where sequences may share rows.
       alibi_slopes: float32 (heads_q) or (batch, heads_q): a score loses slope · distance.
       sequence_ids_q, sequence_ids_kv: int32, both or neither: a query sees keys of its own id.
       attn_mask: what broadcasts to (batch, heads_q, seqlen_q, seqlen_kv): bool, where False hides a
@@ -119,6 +128,9 @@ def attention(
         "max_seqlen_kv": max_seqlen_kv,
         "seqused_q": seqused_q,
         "seqused_kv": seqused_kv,
+        "page_table": page_table,
+        "kv_batch_idx": kv_batch_idx,
+        "kv_begin": kv_begin,
         "alibi_slopes": alibi_slopes,
         "sequence_ids_q": sequence_ids_q,
         "sequence_ids_kv": sequence_ids_kv,

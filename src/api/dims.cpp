@@ -14,6 +14,8 @@ AxisNames names_of(const Problem& p, TensorId id) {
     case Axis::kQuery:
       return {varlen ? "total_q" : "seqlen_q", "heads_q", of_v ? "head_dim_v" : "head_dim_qk"};
     case Axis::kKey:
+      if (p.cache.paged())
+        return {"max_pages · page_size", "heads_kv", of_v ? "head_dim_v" : "head_dim_qk"};
       return {varlen ? "total_kv" : "seqlen_kv", "heads_kv", of_v ? "head_dim_v" : "head_dim_qk"};
     case Axis::kToken:
       break;
@@ -27,8 +29,11 @@ Dims expected_dims(const Problem& p, TensorId id, const fa3_tensor& given) {
   Dims dims;
   switch (kTensors[id].form) {
     case Form::kRows:
-      if (!axis.varlen) dims.add("batch", p.batch);
-      dims.add(names.rows, axis.rows);
+      if (p.in_cache(id))
+        dims.add(p.cache.paged() ? "pages" : "slots", p.entries_of(id));
+      else if (!axis.varlen)
+        dims.add("batch", p.batch);
+      dims.add(p.in_cache(id) && p.cache.paged() ? "page_size" : names.rows, p.rows_of(id));
       dims.add(names.heads, p.heads_of(id));
       dims.add(names.columns, p.columns_of(id));
       break;
@@ -52,7 +57,7 @@ Dims expected_dims(const Problem& p, TensorId id, const fa3_tensor& given) {
       add("batch", p.batch);
       add(names.heads, p.heads_q);
       add(names.rows, axis.rows);
-      add(p.kv.varlen ? "max_seqlen_kv" : "seqlen_kv", p.kv.max_seqlen);
+      add(p.kv.varlen || p.cache.paged() ? "max_seqlen_kv" : "seqlen_kv", p.kv.max_seqlen);
       break;
     }
     case Form::kScale:
@@ -80,6 +85,10 @@ Dims expected_dims(const Problem& p, TensorId id, const fa3_tensor& given) {
       break;
     case Form::kSeqused:
       dims.add("batch", p.batch);
+      break;
+    case Form::kPageTable:
+      dims.add("batch", p.batch);
+      dims.add("max_pages", p.cache.max_pages);
       break;
   }
   return dims;

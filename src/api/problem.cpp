@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <tuple>
 
+#include "api/cache.h"
 #include "api/dims.h"
 #include "api/image.h"
 #include "api/mask.h"
@@ -47,6 +48,7 @@ class ProblemMaker {
   Result<Problem> make() {
     FA3_RETURN_IF_ERROR(check_tensors());
     FA3_TRY(p_.scale_block, read_scale_blocks(args_));
+    FA3_TRY(p_.cache, read_cache(args_));
     FA3_RETURN_IF_ERROR(check_ranks());
     read_dims();
     FA3_RETURN_IF_ERROR(check_dims());
@@ -100,7 +102,7 @@ class ProblemMaker {
   // Varlen or dense, and every tensor with the rank that goes with it.
   Status check_ranks() {
     p_.q.varlen = present(cu_seqlens_of(kTensors[first_].axis));
-    p_.kv.varlen = present(kCuSeqlensKv);
+    p_.kv.varlen = present(kCuSeqlensKv) || has_packed_keys(args_);
     p_.q.seqused = present(seqused_of(kTensors[first_].axis));
     p_.kv.seqused = present(kSequsedKv);
     for (int i = 0; i < kTensorCount; ++i) {
@@ -121,7 +123,9 @@ class ProblemMaker {
         remedy = "or (batch, heads_q), for slopes of each batch entry";
       } else if (has_layout(id) && kTensors[id].form != Form::kOffset &&
                  kTensors[id].form != Form::kTable && kTensors[id].form != Form::kImage) {
-        remedy = p_.axis_of(id).varlen
+        remedy = kTensors[id].axis == Axis::kKey && p_.cache.begins
+                     ? "k and v have rank 4, or 3 with the keys of all sequences"
+                 : p_.axis_of(id).varlen
                      ? fmt::format("{} makes it varlen: leave that out for dense tensors", cu)
                      : fmt::format("for varlen tensors give {} too", cu);
       }
@@ -148,7 +152,7 @@ class ProblemMaker {
     p_.q.rows = q.shape[q.rank - 3];
     p_.heads_q = q.shape[q.rank - 2];
     p_.head_dim_qk = q.shape[q.rank - 1];
-    p_.kv.rows = k.shape[k.rank - 3];
+    p_.kv.rows = p_.cache.paged() ? rows_of_pages(p_.cache) : k.shape[k.rank - 3];
     p_.heads_kv = k.shape[k.rank - 2];
     p_.head_dim_v = v.shape[v.rank - 1];
     for (const TensorId id : {kQScale, kKScale, kVScale}) read_scale_shape(tensor(id), p_, id);
@@ -311,7 +315,8 @@ class ProblemMaker {
           std::tuple("max_seqlen_kv", args_.max_seqlen_kv, &p_.kv)}) {
       if (given < 0)
         return invalid("{}: {}={} is negative; need ≥ 0 (0 = no bound known)", op_, name, given);
-      axis->max_seqlen = axis->varlen && given > 0 ? std::min(given, axis->rows) : axis->rows;
+      const bool bounded = axis->varlen || (axis == &p_.kv && p_.cache.paged());
+      axis->max_seqlen = bounded && given > 0 ? std::min(given, axis->rows) : axis->rows;
       const double rows = std::max(1.0 * p_.batch * std::max<int64_t>(axis->max_seqlen, 1),
                                    static_cast<double>(axis->rows));
       const double padded = rows * std::max(p_.heads_q, p_.heads_kv);
@@ -447,6 +452,7 @@ class ProblemMaker {
       case Form::kImage:  // dense, and of Problem::image
       case Form::kCuSeqlens:
       case Form::kSeqused:
+      case Form::kPageTable:
         break;  // without strides
     }
     return layout;

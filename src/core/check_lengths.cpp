@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// check_lengths.cpp — the rules of fa3.h for cu_seqlens and seqused.
+// check_lengths.cpp — the rules of fa3.h for cu_seqlens, seqused and what finds keys in caches.
 #include "core/check_lengths.h"
 
 #include <fmt/core.h>
@@ -42,7 +42,7 @@ Status check_cu_seqlens(const Cuts& x, const SeqAxis& axis, int64_t batch) {
 
 Status check_seqused(const Cuts& x, const SeqAxis& axis, int64_t batch) {
   for (int64_t b = 0; b < batch; ++b) {
-    const int64_t capacity = axis.varlen ? int64_t{x.cu[b + 1]} - x.cu[b] : axis.rows;
+    const int64_t capacity = x.cu != nullptr ? int64_t{x.cu[b + 1]} - x.cu[b] : axis.max_seqlen;
     if (x.used[b] < 0 || x.used[b] > capacity) {
       return invalid("{}: {}[{}]={}, need 0…{}, the rows of that sequence", x.op, x.used_name, b,
                      x.used[b], capacity);
@@ -59,8 +59,49 @@ Status check_cuts(const Problem& p, const Buffers& buffers, Axis at) {
                                                   : "max_seqlen";
   const Cuts x{op_name(p.op), tensor_name(cu),         tensor_name(used),
                max_name,      buffers.in<int32_t>(cu), buffers.in<int32_t>(used)};
-  if (axis.varlen) FA3_RETURN_IF_ERROR(check_cu_seqlens(x, axis, p.batch));
+  if (x.cu != nullptr) FA3_RETURN_IF_ERROR(check_cu_seqlens(x, axis, p.batch));
   if (axis.seqused) FA3_RETURN_IF_ERROR(check_seqused(x, axis, p.batch));
+  return {};
+}
+
+Status check_begin(const Problem& p, const Sequence& keys, int64_t b) {
+  if (keys.begin >= 0 && keys.begin + keys.len <= p.kv.rows) return {};
+  return invalid(
+      "forward: kv_begin[{}]={} with seqused_kv[{}]={}: those are not all among the {} rows that "
+      "the sequence may have, need 0…{}",
+      b, keys.begin, b, keys.len, p.kv.rows, p.kv.rows - keys.len);
+}
+
+// The pages of the rows that count; what stands beside them in the table is never read.
+Status check_pages(const Problem& p, const Buffers& x, const Sequence& keys, int64_t b) {
+  const KvCache& cache = p.cache;
+  const int32_t* const pages = x.in<int32_t>(kPageTable) + b * cache.max_pages;
+  const int64_t last = (keys.begin + keys.len - 1) / cache.page_size;
+  for (int64_t i = keys.begin / cache.page_size; i <= last; ++i) {
+    if (pages[i] >= 0 && pages[i] < cache.entries) continue;
+    return invalid(
+        "forward: page_table[{}, {}]={} is needed by {} keys from row {} on in pages of {}, need "
+        "0…{}, the pages of k and v",
+        b, i, pages[i], keys.len, keys.begin, cache.page_size, cache.entries - 1);
+  }
+  return {};
+}
+
+// Of sequences that have keys: the others need no place.
+Status check_cache(const Problem& p, const Buffers& x) {
+  const KvCache& cache = p.cache;
+  if (!cache.begins && !cache.slots && !cache.paged()) return {};
+  for (int64_t b = 0; b < p.batch; ++b) {
+    const Sequence keys = kv_sequence(p, x, b);
+    if (keys.len == 0) continue;
+    if (cache.begins) FA3_RETURN_IF_ERROR(check_begin(p, keys, b));
+    if (cache.paged()) FA3_RETURN_IF_ERROR(check_pages(p, x, keys, b));
+    if (!cache.slots) continue;
+    const int32_t slot = x.in<int32_t>(kKvBatchIdx)[b];
+    if (slot >= 0 && slot < cache.entries) continue;
+    return invalid("forward: kv_batch_idx[{}]={}, need 0…{}, the slots of k and v", b, slot,
+                   cache.entries - 1);
+  }
   return {};
 }
 
@@ -87,7 +128,8 @@ Status check_lengths(const Problem& problem, const Buffers& buffers) {
     return problem.rotation.rotary_dim > 0 ? check_positions(problem, buffers) : Status();
   }
   FA3_RETURN_IF_ERROR(check_cuts(problem, buffers, Axis::kQuery));
-  return check_cuts(problem, buffers, Axis::kKey);
+  FA3_RETURN_IF_ERROR(check_cuts(problem, buffers, Axis::kKey));
+  return check_cache(problem, buffers);
 }
 
 }  // namespace fa3

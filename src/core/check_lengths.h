@@ -7,8 +7,8 @@
 
 namespace fa3 {
 
-// The values of cu_seqlens and seqused, which buffers has in host memory: INVALID_ARGUMENT names
-// the first bad one.
+// The values of cu_seqlens, seqused, page_table, kv_batch_idx and kv_begin, which buffers has in
+// host memory: INVALID_ARGUMENT names the first bad one.
 Status check_lengths(const Problem& problem, const Buffers& buffers);
 
 }  // namespace fa3

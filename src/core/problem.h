@@ -31,10 +31,23 @@ struct Layout {
 struct SeqAxis {
   bool varlen = false;     // rows of all sequences one after another, cut by cu_seqlens
   bool seqused = false;    // only the first seqused[b] rows of a sequence count
-  int64_t rows = 0;        // dense: rows per batch entry; varlen: rows of all sequences
+  int64_t rows = 0;        // dense: rows per batch entry; varlen: rows of all sequences; of pages:
+                           // those that a row of page_table can name
   int64_t max_seqlen = 0;  // upper bound of a sequence's length
 
   bool operator==(const SeqAxis&) const = default;
+};
+
+// How sequences find their keys where these are not dense, or cut by cu_seqlens.
+struct KvCache {
+  int64_t entries = 0;    // with pages or slots: how many of them k and v have
+  int64_t page_size = 0;  // rows of a page; 0 = there is no page_table
+  int64_t max_pages = 0;  // columns of page_table
+  bool slots = false;     // sequences read the slots of kv_batch_idx
+  bool begins = false;    // their keys begin at rows kv_begin, of varlen k too, without cu_seqlens
+
+  bool paged() const { return page_size > 0; }
+  bool operator==(const KvCache&) const = default;
 };
 
 // Which elements of an 8-bit tensor share a scale: 0 rows = all of a sequence, 0 cols = all of a
@@ -96,6 +109,7 @@ struct Problem {
   int64_t head_dim_v = 0;
   SeqAxis q;
   SeqAxis kv;
+  KvCache cache;
   fa3_mask mask = FA3_MASK_FULL;
   int64_t left = 0;                         // window only; −1 = unbounded
   int64_t right = 0;                        // window only; −1 = unbounded
@@ -121,14 +135,21 @@ struct Problem {
     return dim == Dim::kNone ? 1 : dim == Dim::kV ? head_dim_v : head_dim_qk;
   }
 
+  // Are its first two dimensions those of pages or slots?
+  bool in_cache(TensorId id) const {
+    return (cache.paged() || cache.slots) && (id == kK || id == kV);
+  }
+
   // Batch entries and rows that the layout of a tensor counts.
   int64_t entries_of(TensorId id) const {
+    if (in_cache(id)) return cache.entries;
     const Form form = kTensors[id].form;
     const bool by_row =
         form == Form::kRows || form == Form::kLse || form == Form::kIds || form == Form::kImage;
     return by_row && axis_of(id).varlen ? 1 : batch;
   }
   int64_t rows_of(TensorId id) const {
+    if (cache.paged() && in_cache(id)) return cache.page_size;
     return kTensors[id].form == Form::kSlopes ? 1 : axis_of(id).rows;
   }
 
@@ -165,7 +186,9 @@ inline bool has_no_output_rows(const Problem& p) {
 }
 
 // No key that any query could see: K and V are not read, and need not have an address.
-inline bool has_no_keys(const Problem& p) { return p.batch == 0 || p.kv.rows == 0; }
+inline bool has_no_keys(const Problem& p) {
+  return p.batch == 0 || p.kv.rows == 0 || p.entries_of(kK) == 0;
+}
 
 // Lengths of sequences are data, which a plan does not read.
 inline bool has_lengths(const Problem& p) {
@@ -188,7 +211,8 @@ struct Buffers {
 
 // Rows of sequence b on one axis: those that count, and where they begin.
 struct Sequence {
-  int64_t begin = 0;  // first row, from the tensor's first (varlen) or the batch entry's (dense: 0)
+  int64_t begin = 0;  // first row, from the tensor's first (varlen), or in the batch entry, slot or
+                      // pages: 0 but for kv_begin
   int64_t len = 0;    // rows that count (after seqused)
 };
 
@@ -201,6 +225,8 @@ inline Sequence sequence(const SeqAxis& axis, const int32_t* cu_seqlens, const i
   return s;
 }
 inline Sequence sequence_of(const Problem& p, const Buffers& x, Axis axis, int64_t b) {
+  if (axis == Axis::kKey && p.cache.begins)
+    return {x.in<int32_t>(kKvBegin)[b], x.in<int32_t>(kSequsedKv)[b]};
   return sequence(axis == Axis::kKey ? p.kv : p.q, x.in<int32_t>(cu_seqlens_of(axis)),
                   x.in<int32_t>(seqused_of(axis)), b);
 }
@@ -209,6 +235,20 @@ inline Sequence q_sequence(const Problem& p, const Buffers& x, int64_t b) {
 }
 inline Sequence kv_sequence(const Problem& p, const Buffers& x, int64_t b) {
   return sequence_of(p, x, Axis::kKey, b);
+}
+
+// Where a row of a sequence's keys lies, counted as Sequence::begin is: which batch entry, slot or
+// page, and the row in that.
+struct KeyPlace {
+  int64_t entry = 0;
+  int64_t row = 0;
+};
+inline KeyPlace key_place(const Problem& p, const Buffers& x, int64_t b, int64_t row) {
+  const KvCache& cache = p.cache;
+  if (cache.slots) return {x.in<int32_t>(kKvBatchIdx)[b], row};
+  if (!cache.paged()) return {b, row};
+  const int32_t* const pages = x.in<int32_t>(kPageTable) + b * cache.max_pages;
+  return {pages[row / cache.page_size], row % cache.page_size};
 }
 
 }  // namespace fa3

@@ -49,4 +49,10 @@ int64_t span_of(const Problem& p, TensorId id) {
          (n.columns - 1) * layout.column + 1;
 }
 
+int64_t elements_of(const Problem& p, TensorId id) {
+  const Form form = kTensors[id].form;
+  if (form == Form::kPageTable) return p.batch * p.cache.max_pages;
+  return p.batch + (form == Form::kCuSeqlens ? 1 : 0);
+}
+
 }  // namespace fa3

@@ -10,4 +10,7 @@ namespace fa3 {
 // layout.
 int64_t span_of(const Problem& problem, TensorId id);
 
+// Elements of a tensor without a layout.
+int64_t elements_of(const Problem& problem, TensorId id);
+
 }  // namespace fa3

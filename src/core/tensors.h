@@ -48,6 +48,9 @@ enum TensorId : int {
   kSequsedKv,
   kSeqused,
   kRotaryPosition,
+  kPageTable,
+  kKvBatchIdx,
+  kKvBegin,
   kTensorCount
 };
 
@@ -73,7 +76,8 @@ enum class Form : uint8_t {
   kTable,      // (positions, rotary_dim / 2)
   kImage,      // (batch, heads, tiles, keys, columns) or (heads, tiles, keys, columns)
   kCuSeqlens,  // (batch + 1)
-  kSeqused     // (batch)
+  kSeqused,    // (batch)
+  kPageTable   // (batch, max_pages)
 };
 
 enum class TypeRule : uint8_t {
@@ -119,6 +123,10 @@ struct TensorRow {
   {id, #field, FA3_ROLES(kOptionalInput, kNone, kNone),                                         \
    {offsetof(fa3_forward_args, field), kNoField, kNoField},                                     \
    Form::form, Axis::axis, Dim::dim, TypeRule::kF32, help}
+#define FA3_CACHE(id, field, form, help)                                                        \
+  {id, #field, FA3_ROLES(kOptionalInput, kNone, kNone),                                         \
+   {offsetof(fa3_forward_args, field), kNoField, kNoField},                                     \
+   Form::form, Axis::kKey, Dim::kNone, TypeRule::kI32, help}
 #define FA3_GRAD(id, field, backward, form, axis, dim, type, help)                              \
   {id, #field, FA3_ROLES(kNone, backward, kNone),                                               \
    {kNoField, offsetof(fa3_backward_args, field), kNoField},                                    \
@@ -209,7 +217,14 @@ inline constexpr std::array<TensorRow, kTensorCount> kTensors{{
            "Rows that count in each sequence"),
   FA3_QUANTIZE(kRotaryPosition, rotary_position, kOptionalInput, kSeqused, kNone, kI32,
            "Rotary position of each sequence's first row"),
+  FA3_CACHE(kPageTable,  page_table,   kPageTable,
+            "Pages of each sequence, which k and v then consist of"),
+  FA3_CACHE(kKvBatchIdx, kv_batch_idx, kSeqused,
+            "Slot of k and v that each sequence reads"),
+  FA3_CACHE(kKvBegin,    kv_begin,     kSeqused,
+            "First row of each sequence's keys"),
 }};
+#undef FA3_CACHE
 #undef FA3_QUANTIZE
 #undef FA3_GRAD
 #undef FA3_FORWARD
@@ -259,10 +274,11 @@ constexpr TensorId scaled_by(TensorId id) {
   return kCodes;
 }
 
-// Tensors with an entry in Problem::layout: those that may have strides. What cuts sequences is
-// dense.
+// Tensors with an entry in Problem::layout: those that may have strides. What says where sequences
+// lie is dense.
 constexpr bool has_layout(TensorId id) {
-  return kTensors[id].form != Form::kCuSeqlens && kTensors[id].form != Form::kSeqused;
+  const Form form = kTensors[id].form;
+  return form != Form::kCuSeqlens && form != Form::kSeqused && form != Form::kPageTable;
 }
 inline constexpr int kLayoutCount = kCuSeqlensQ;
 

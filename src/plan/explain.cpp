@@ -101,6 +101,9 @@ Json problem_json(const Problem& p) {
   json["max_seqlen_kv"] = p.kv.max_seqlen;
   json["seqused_q"] = p.q.seqused;
   json["seqused_kv"] = p.kv.seqused;
+  if (p.in_cache(kK)) json[p.cache.paged() ? "pages" : "kv_slots"] = p.cache.entries;
+  if (p.cache.paged()) json["page_size"] = p.cache.page_size;
+  if (p.cache.begins) json["kv_begin"] = true;
   json["heads_q"] = p.heads_q;
   json["heads_kv"] = p.heads_kv;
   json["head_dim_qk"] = p.head_dim_qk;

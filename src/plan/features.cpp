@@ -43,6 +43,12 @@ constexpr Words kWords[] = {
     {Feature::kF32Outputs, "outputs of f32", "outputs of F32", ""},
     {Feature::kMaskGradient, "dattn_mask", "gradient of `attn_mask`", ""},
     {Feature::kDeterministic, "deterministic", "deterministic", ""},
+    {Feature::kPages, "page_table", "paged keys, `page_table`",
+     "copy the pages into dense k and v"},
+    {Feature::kKvSlots, "kv_batch_idx", "slots of a cache, `kv_batch_idx`",
+     "copy the slots into the order of the batch"},
+    {Feature::kKvBegin, "kv_begin", "keys that begin at any row, `kv_begin`",
+     "copy the keys to the first rows"},
 };
 static_assert(std::size(kWords) == kFeatureCount);
 
@@ -108,6 +114,9 @@ Features features_of(const Problem& p) {
     asked.add(Feature::kF32Outputs, q != FA3_F32 && is_f32(p, id));
   asked.add(Feature::kMaskGradient, p.layout[kDattnMask].present());
   asked.add(Feature::kDeterministic, p.op == FA3_OP_BACKWARD && p.deterministic);
+  asked.add(Feature::kPages, p.cache.paged());
+  asked.add(Feature::kKvSlots, p.cache.slots);
+  asked.add(Feature::kKvBegin, p.cache.begins);
   return asked;
 }
 

@@ -36,8 +36,11 @@ enum class Feature {
   kF32Outputs,
   kMaskGradient,
   kDeterministic,
+  kPages,
+  kKvSlots,
+  kKvBegin,
 };
-inline constexpr int kFeatureCount = static_cast<int>(Feature::kDeterministic) + 1;
+inline constexpr int kFeatureCount = static_cast<int>(Feature::kKvBegin) + 1;
 
 class Features {
  public:

@@ -41,7 +41,7 @@ Work work_of(const Problem& p) {
   if (p.q.varlen) {
     pairs = std::min(pairs, static_cast<double>(p.q.rows) * static_cast<double>(p.kv.max_seqlen));
   }
-  if (p.kv.varlen) {
+  if (p.kv.varlen && !p.cache.begins) {  // without rows that sequences share
     pairs = std::min(pairs, static_cast<double>(p.kv.rows) * static_cast<double>(p.q.max_seqlen));
   }
   work.pairs = pairs * static_cast<double>(p.heads_q);

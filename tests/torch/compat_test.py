@@ -272,12 +272,9 @@ CU = torch.tensor([0, 6], dtype=torch.int32)
 REFUSED = {
     "qv": lambda: three.flash_attn_func(X, X, X, qv=X),
     "attention_chunk": lambda: three.flash_attn_func(X, X, X, attention_chunk=4),
-    "page_table": lambda: three.flash_attn_with_kvcache(X, X, X, page_table=CU),
     "rotary_cos": lambda: three.flash_attn_with_kvcache(X, X, X, rotary_cos=X, rotary_sin=X),
     "k": lambda: three.flash_attn_with_kvcache(X, X, X, k=X, v=X),
-    "cache_leftpad": lambda: three.flash_attn_with_kvcache(X, X, X, cache_leftpad=CU),
     "dropout_p": lambda: two.flash_attn_func(X, X, X, dropout_p=0.1),
-    "block_table": lambda: two.flash_attn_with_kvcache(X, X, X, block_table=CU),
     "sinks": lambda: three.flash_attn_func(X, X, X, sinks=X),
     "s_aux": lambda: two.flash_attn_func(X, X, X, s_aux=X),
     "learnable_sink": lambda: three.flash_attn_with_kvcache(X, X, X, learnable_sink=X),
@@ -290,10 +287,8 @@ VARLEN = (X[0], X[0], X[0], CU, CU, 6, 6, 0.0, None, False)
 
 
 @both
-@pytest.mark.parametrize("name", ["sinks", "s_aux", "learnable_sink", "block_table", "page_table"])
+@pytest.mark.parametrize("name", ["sinks", "s_aux", "learnable_sink"])
 def test_names_of_varlen_that_are_declined(family, name):
-    if name == "page_table" and family is two:
-        pytest.skip("FlashAttention-2 says block_table")
     lengths = (CU, CU, 6, 6)
     family.flash_attn_varlen_func(X[0], X[0], X[0], *lengths, **{name: None})
     said = f"flash_attn_varlen_func: {name}: .* not offered"

@@ -18,7 +18,7 @@ def some(device):
 def arguments(q, k, v, *, lengths=(None,) * 4, longest=(None, None), causal=False,
               window=(None, None), mask=None, top_left=False, scale=None, softcap=0.0,
               deterministic=False, read=(None,) * 4):  # fmt: skip
-    others = (None,) * 3  # slopes and ids
+    others = (None,) * 6  # what finds keys in caches, slopes and ids
     return (
         q, k, v, *lengths, *others, mask, *read, *longest, causal, *window, top_left, scale,
         softcap, deterministic,

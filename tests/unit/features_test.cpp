@@ -57,6 +57,17 @@ Problem with(Problem p, Feature f) {
     case Feature::kTopLeft:
       p.mask = FA3_MASK_CAUSAL, p.top_left = true;
       break;
+    case Feature::kPages:
+      p.kv.seqused = true;
+      p.cache = {.entries = 40, .page_size = 10, .max_pages = p.kv.rows / 10};
+      break;
+    case Feature::kKvSlots:
+      p.cache = {.entries = 9, .slots = true};
+      break;
+    case Feature::kKvBegin:
+      p.kv.seqused = true;
+      p.cache.begins = true;
+      break;
     case Feature::kVarlen:
       p.q.varlen = p.kv.varlen = true;
       break;
@@ -105,7 +116,8 @@ Problem with(Problem p, Feature f) {
 
 // Whether the operation has the feature at all.
 bool applies(fa3_op op, Feature f) {
-  if (f == Feature::kLse) return op == FA3_OP_FORWARD;
+  const bool of_cache = f == Feature::kPages || f == Feature::kKvSlots || f == Feature::kKvBegin;
+  if (f == Feature::kLse || of_cache) return op == FA3_OP_FORWARD;
   if (f == Feature::kMaskGradient || f == Feature::kDeterministic) return op == FA3_OP_BACKWARD;
   return true;
 }

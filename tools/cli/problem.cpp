@@ -6,6 +6,7 @@
 
 #include "error.h"
 #include "json_text.h"
+#include "tools/verify/cache.h"
 #include "tools/verify/fields.h"
 
 namespace fa3::cli {
@@ -96,6 +97,23 @@ Args common_shapes(const verify::Config& c) {
     a.max_seqlen_kv = *std::max_element(c.varlen_kv.begin(), c.varlen_kv.end());
   verify::set_scalars(c, a);
   return a;
+}
+
+// k and v as a cache, and what finds keys there.
+void add_cache_shapes(const verify::Config& c, fa3_forward_args& a) {
+  std::vector<int64_t> shape = verify::cache_rows(c);
+  const auto rank = static_cast<int32_t>(shape.size()) + 2;
+  for (fa3_tensor* const t : {&a.k, &a.v}) {
+    std::vector<int64_t> all = shape;
+    all.insert(all.end(), {c.heads_kv, t == &a.k ? c.head_dim_qk : c.head_dim_v});
+    *t = fa3_dense(nullptr, static_cast<fa3_dtype>(t->dtype), rank, all.data());
+  }
+  const int64_t table[] = {c.batch, c.page_size > 0 ? verify::max_pages_of(c) : 0};
+  if (c.page_size > 0) a.page_table = fa3_dense(nullptr, FA3_I32, 2, table);
+  if (c.kv_slots > 0) a.kv_batch_idx = fa3_dense(nullptr, FA3_I32, 1, table);
+  if (c.kv_begin) a.kv_begin = fa3_dense(nullptr, FA3_I32, 1, table);
+  if (c.page_size > 0 || c.kv_begin) a.seqused_kv = fa3_dense(nullptr, FA3_I32, 1, table);
+  a.max_seqlen_kv = verify::cache_max_seqlen(c);
 }
 
 double bytes_of(const fa3_tensor& t) {
@@ -222,6 +240,7 @@ verify::Config make_config(const ProblemOptions& o) {
 fa3_forward_args shapes_forward(const verify::Config& c) {
   using verify::Operand;
   auto a = common_shapes<fa3_forward_args>(c);
+  if (verify::has_cache(c)) add_cache_shapes(c, a);
   const auto f32 = [](const std::vector<int64_t>& shape) {
     return shape.empty()
                ? fa3_tensor{}
@@ -285,6 +304,9 @@ std::string problem_text(const verify::Config& c) {
   if (c.attn_mask != 0)
     text += fmt::format(", attn_mask {} ({})", verify::dtype_text(c.attn_mask), c.mask_dims);
   if (c.sequence_ids > 0) text += fmt::format(", {} documents", c.sequence_ids);
+  if (c.page_size > 0) text += fmt::format(", pages of {}", c.page_size);
+  if (c.kv_slots > 0) text += fmt::format(", {} slots", c.kv_slots);
+  if (c.kv_begin) text += c.packed_kv ? ", shared keys" : ", keys that begin anywhere";
   for (const std::string& name : c.with) text += ", " + name;
   if (verify::is_8_bit(c.dtype)) text += ", " + scales_line(c);
   return text;

@@ -56,13 +56,17 @@ class PairCounter {
 
 int64_t sequence_count(const fa3_forward_args& a) {
   if (a.q.rank == 4) return a.q.shape[0];
-  return a.k.rank == 3 ? a.cu_seqlens_q.shape[0] - 1 : a.k.shape[0];
+  return a.cu_seqlens_q.shape[0] - 1;
 }
 
 Sequence sequence(const fa3_forward_args& a, int64_t b) {
   Sequence s;
   std::tie(s.q_begin, s.q_len) = rows(a.q, a.cu_seqlens_q, a.seqused_q, b);
-  std::tie(s.kv_begin, s.kv_len) = rows(a.k, a.cu_seqlens_kv, a.seqused_kv, b);
+  if (a.kv_begin.rank > 0)
+    s.kv_begin = static_cast<const int32_t*>(a.kv_begin.data)[b],
+    s.kv_len = static_cast<const int32_t*>(a.seqused_kv.data)[b];
+  else
+    std::tie(s.kv_begin, s.kv_len) = rows(a.k, a.cu_seqlens_kv, a.seqused_kv, b);
   s.q_ids = ids(a.sequence_ids_q, b, s.q_begin);
   s.kv_ids = ids(a.sequence_ids_kv, b, s.kv_begin);
   return s;

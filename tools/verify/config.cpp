@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tools/verify/axis.h"
+#include "tools/verify/cache.h"
 #include "tools/verify/fields.h"
 #include "tools/verify/problem.h"
 
@@ -98,6 +99,10 @@ std::string replay_command(const Config& c, const std::string& backend) {
   flag(c.mask_dims != d.mask_dims, fmt::format("--mask-dims '{}'", c.mask_dims));
   flag(c.dattn_mask, "--dattn-mask");
   for (const std::string& name : c.with) flag(true, "--with " + name);
+  number("--page-size", c.page_size, d.page_size);
+  number("--kv-slots", c.kv_slots, d.kv_slots);
+  flag(c.kv_begin, "--kv-begin");
+  flag(c.packed_kv, "--packed-kv");
   flag(c.top_left, "--top-left");
   flag(!c.lse && !c.backward, "--no-lse");
   flag(c.dlse, "--dlse");
@@ -183,8 +188,10 @@ std::vector<int64_t> offset_shape(const Config& c, Operand x) {
 std::vector<int64_t> mask_shape(const Config& c, int64_t max_seqlen_kv) {
   if (c.attn_mask == 0) return {};
   const Axis keys = axis_kv(c);
-  const int64_t columns =
-      keys.is_varlen() && max_seqlen_kv > 0 ? std::min(max_seqlen_kv, keys.rows()) : keys.rows();
+  const int64_t columns = has_cache(c) ? cache_mask_columns(c)
+                          : keys.is_varlen() && max_seqlen_kv > 0
+                              ? std::min(max_seqlen_kv, keys.rows())
+                              : keys.rows();
   const std::vector<int64_t> all{batch_of(c), c.heads_q, c.seqlen_q, columns};
   std::vector<int64_t> shape;
   for (size_t d = 0; d < all.size(); ++d)
@@ -257,6 +264,7 @@ std::string contradiction(const Config& c) {
   if (const std::string why = contradiction_of_types(c); !why.empty()) return why;
   if (const std::string why = contradiction_of_mask(c); !why.empty()) return why;
   if (const std::string why = contradiction_of_with(c); !why.empty()) return why;
+  if (const std::string why = contradiction_of_cache(c); !why.empty()) return why;
   for (const auto& [name, values] :
        {std::pair("varlen-kv", &c.varlen_kv), std::pair("seqused-q", &c.seqused_q),
         std::pair("seqused-kv", &c.seqused_kv)})

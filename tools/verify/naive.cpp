@@ -81,7 +81,7 @@ NaiveForward naive_forward(const fa3_forward_args& args) {
   if (args.lse.rank != 0) out.lse = make_estimate(args.lse, -kInf);
   for_each_head(args, [&](int64_t b, int64_t head_kv) {
     const Sequence sq = sequence(args.q, args.cu_seqlens_q, args.seqused_q, b);
-    const Sequence skv = sequence(args.k, args.cu_seqlens_kv, args.seqused_kv, b);
+    const Sequence skv = key_sequence(args, b);
     const std::vector<float> k = gather(in_k, b, skv, head_kv), v = gather(in_v, b, skv, head_kv),
                              k_offset = gather_offset(in_k, b, head_kv),
                              v_offset = gather_offset(in_v, b, head_kv);

@@ -19,6 +19,12 @@ Sequence sequence(const fa3_tensor& rows, const fa3_tensor& cu, const fa3_tensor
   return s;
 }
 
+Sequence key_sequence(const fa3_forward_args& a, int64_t b) {
+  Sequence s = sequence(a.k, a.cu_seqlens_kv, a.seqused_kv, b);
+  if (a.kv_begin.rank != 0) s.begin = static_cast<int64_t>(get(a.kv_begin, {b}));
+  return s;
+}
+
 Index token_index(const fa3_tensor& t, int64_t b, int64_t i, int64_t head) {
   return t.rank == 4 ? Index{b, i, head, 0} : Index{i, head, 0};
 }
@@ -30,17 +36,29 @@ Input input_q(const fa3_forward_args& a) {
   return {a.q, a.q_scale, {}, a.q_block, a.cu_seqlens_q.rank != 0};
 }
 Input input_k(const fa3_forward_args& a) {
-  return {a.k, a.k_scale, a.k_offset, a.k_block, a.cu_seqlens_kv.rank != 0};
+  return {a.k,          a.k_scale,     a.k_offset, a.k_block, a.cu_seqlens_kv.rank != 0,
+          a.page_table, a.kv_batch_idx};
 }
 Input input_v(const fa3_forward_args& a) {
-  return {a.v, a.v_scale, a.v_offset, a.v_block, a.cu_seqlens_kv.rank != 0};
+  return {a.v,          a.v_scale,     a.v_offset, a.v_block, a.cu_seqlens_kv.rank != 0,
+          a.page_table, a.kv_batch_idx};
 }
 
-std::vector<float> gather(const fa3_tensor& t, int64_t b, const Sequence& s, int64_t head) {
+namespace {
+
+Index row_index(const Input& x, int64_t b, int64_t row, int64_t head) {
+  if (x.kv_batch_idx.rank != 0) b = static_cast<int64_t>(get(x.kv_batch_idx, {b}));
+  if (x.page_table.rank == 0) return token_index(x.values, b, row, head);
+  const int64_t size = x.values.shape[1];
+  return {static_cast<int64_t>(get(x.page_table, {b, row / size})), row % size, head, 0};
+}
+
+std::vector<float> gather_rows(const Input& x, int64_t b, const Sequence& s, int64_t head) {
+  const fa3_tensor& t = x.values;
   const int64_t d = t.shape[t.rank - 1];
   std::vector<float> rows(s.len * d);
   for (int64_t i = 0; i < s.len; ++i) {
-    Index at = token_index(t, b, s.begin + i, head);
+    Index at = row_index(x, b, s.begin + i, head);
     for (int64_t c = 0; c < d; ++c) {
       at[t.rank - 1] = c;
       rows[i * d + c] = static_cast<float>(get(t, at));
@@ -49,8 +67,14 @@ std::vector<float> gather(const fa3_tensor& t, int64_t b, const Sequence& s, int
   return rows;
 }
 
+}  // namespace
+
+std::vector<float> gather(const fa3_tensor& t, int64_t b, const Sequence& s, int64_t head) {
+  return gather_rows({t}, b, s, head);
+}
+
 std::vector<float> gather(const Input& x, int64_t b, const Sequence& s, int64_t head) {
-  std::vector<float> rows = gather(x.values, b, s, head);
+  std::vector<float> rows = gather_rows(x, b, s, head);
   if (x.scale.rank == 0) return rows;
   const fa3_tensor& t = x.values;
   const int64_t d = t.shape[t.rank - 1], cols = x.block.cols > 0 ? x.block.cols : d;

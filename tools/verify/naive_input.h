@@ -15,18 +15,20 @@ namespace fa3::verify {
 struct Sequence {
   int64_t begin = 0, len = 0;
 };
+Sequence key_sequence(const fa3_forward_args& args, int64_t b);
 Sequence sequence(const fa3_tensor& rows, const fa3_tensor& cu, const fa3_tensor& used, int64_t b);
 
 // Index of token i of batch entry b in a dense (rank 4) or varlen (rank 3) tensor.
 Index token_index(const fa3_tensor& t, int64_t b, int64_t i, int64_t head);
 Index lse_index(const fa3_tensor& lse, int64_t b, int64_t i, int64_t head);
 
-// An input and, of 8 bits, what its codes mean.
+// An input and, of 8 bits, what its codes mean; of keys where they lie, if not by batch entry.
 struct Input {
   const fa3_tensor& values;
   fa3_tensor scale{}, offset{};
   fa3_scale_block block{};
   bool varlen = false;
+  fa3_tensor page_table{}, kv_batch_idx{};
 };
 
 Input input_q(const fa3_forward_args& args);

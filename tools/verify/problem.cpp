@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "tools/verify/axis.h"
+#include "tools/verify/cache.h"
 #include "tools/verify/coded.h"
 #include "tools/verify/fields.h"
 
@@ -252,6 +253,7 @@ Tensors make_tensors(const Config& c) {
     t.sequence_ids_q = sequence_ids(c, axis_q(c), true, padding);
     t.sequence_ids_kv = sequence_ids(c, axis_kv(c), false, padding);
   }
+  if (has_cache(c)) move_to_cache(c, memory_of(c, c.packed_kv), &t);
   const std::vector<int64_t> mask = mask_shape(c, max_seqlen(c, axis_kv(c)));
   if (!mask.empty()) {
     t.attn_mask = attn_mask(c, mask, padding);
@@ -300,6 +302,9 @@ const Tensor* Tensors::find(const std::string& name) const {
       {"sequence_ids_kv", &Tensors::sequence_ids_kv},
       {"attn_mask", &Tensors::attn_mask},
       {"dattn_mask", &Tensors::dattn_mask},
+      {"page_table", &Tensors::page_table},
+      {"kv_batch_idx", &Tensors::kv_batch_idx},
+      {"kv_begin", &Tensors::kv_begin},
   };
   for (const auto& [member, tensor] : kMembers)
     if (name == member) return &(this->*tensor);
@@ -317,7 +322,7 @@ Args common_args(const Config& c, const Tensors& t) {
     if (const Tensor* const tensor = t.find(f.name)) view = tensor->view;
   });
   args.max_seqlen_q = max_seqlen(c, axis_q(c));
-  args.max_seqlen_kv = max_seqlen(c, axis_kv(c));
+  args.max_seqlen_kv = has_cache(c) ? cache_max_seqlen(c) : max_seqlen(c, axis_kv(c));
   set_scalars(c, args);
   return args;
 }

@@ -78,6 +78,12 @@ struct Config {
   // --with NAME …: optional inputs of F32 by the names of their fields, of normal values and in the
   // shape that the library publishes.
   std::vector<std::string> with{};
+  // Caches. --page-size: pages in random order; --kv-slots: of k and v, 0 = none; --kv-begin: keys
+  // begin at rows of the seed; --packed-kv: of a tensor of rank 3, of which sequences share rows.
+  int64_t page_size = 0;
+  int64_t kv_slots = 0;
+  bool kv_begin = false;
+  bool packed_kv = false;
   bool top_left = false;       // --top-left: positions from the first query and key
   bool lse = true;             // --no-lse: forward without LSE
   bool dlse = false;           // --dlse: backward with a gradient of LSE
@@ -126,6 +132,7 @@ struct Tensors {
   Tensor cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv;
   Tensor alibi_slopes, sequence_ids_q, sequence_ids_kv;
   Tensor attn_mask, dattn_mask;
+  Tensor page_table, kv_batch_idx, kv_begin;
   std::map<std::string, Tensor, std::less<>> with;  // Config::with
 
   // By the name of its field; nullptr = there is none.

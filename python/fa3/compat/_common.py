@@ -11,14 +11,13 @@ from torch import Tensor
 import fa3
 import fa3.torch
 from fa3._attention import lse_shape
+from fa3.torch.operators import CACHE
 
-SERVING = "paged, appending and rotary KV caches are not offered yet"
-PAGES = (SERVING, "gather the pages")
+SERVING = "appending and rotary KV caches are not offered yet"
 SINKS = ("attention sinks are not offered yet", "take an implementation that has them")
 APPEND = (SERVING, "write the new rows into the cache before the call")
 ROTATE = (SERVING, "rotate q and the new k before the call")
-LEFTPAD = (SERVING, "shift the cache, or use sequence ids of fa3")
-PICK = (SERVING, "pass the cache in the order of q")
+OF_VARLEN = ("caches are not offered in this function", "take flash_attn_with_kvcache")
 
 Window = tuple[int | None, int | None]
 
@@ -79,6 +78,12 @@ def attend(
         if arguments.get(name) is not None:
             arguments[name] = int32(name.removesuffix("v"), arguments[name])
     arguments["window"] = window(window_size)
+    cached = [name for name in CACHE if arguments.get(name) is not None]
+    if cached and q.dtype == torch.float8_e4m3fn:
+        raise NotImplementedError(f"{cached[0]}: a cache of FP8 is not offered yet; pass 16 bits")
+    if not cached:
+        for name in CACHE:
+            arguments.pop(name, None)
     codes = q.dtype == torch.float8_e4m3fn
     if out is not None:
         shape = (*q.shape[:-1], v.shape[-1])
@@ -167,11 +172,60 @@ def unpacked(name: str, packed: Tensor, count: int, dims: int) -> tuple[Tensor, 
     return packed.unbind(-3)
 
 
-def cached_lengths(cache_seqlens: Tensor | int | None, cache: Tensor) -> Tensor | None:
-    """How many rows of each sequence of a cache (batch, seqlen, …) count."""
+def cache_of(
+    lengths: Tensor | int | None,
+    cache: Tensor,
+    page_table: Tensor | None,
+    batch_idx: Tensor | None,
+    leftpad: Tensor | None,
+    names: tuple[str, str, str] = ("page_table", "cache_batch_idx", "cache_leftpad"),
+) -> dict[str, Tensor | None]:
+    """Which rows of a cache each sequence reads, as arguments of attend. lengths: counted from the
+    first row, what leftpad leaves out included; None = all rows."""
+    fields = {}
+    for field, name, x in zip(CACHE, names, (page_table, batch_idx, leftpad), strict=True):
+        fields[field] = None if x is None else int32(name, x).contiguous()
+    table, slots, begin = fields.values()
+    if table is not None and (table.dim() != 2 or cache.dim() != 4):
+        raise ValueError(
+            f"{names[0]}: shape {tuple(table.shape)} with a cache of {cache.dim()} dimensions, "
+            "need (batch, pages of a sequence) and (pages, page_size, heads, head_dim)"
+        )
+    batch, rows = cache.shape[:2]
+    if table is not None:
+        batch, rows = table.shape[0], table.shape[1] * rows
+    elif slots is not None:
+        batch = slots.shape[0]
+    if lengths is None and (table is not None or begin is not None):
+        lengths = torch.full((batch,), rows, dtype=torch.int32, device=cache.device)
+    used = cached_lengths(lengths, batch, rows, cache.device)
+    if begin is not None:
+        used = (used - begin).clamp_min_(0)
+    return {**fields, "seqused_kv": used}
+
+
+def varlen_cache(
+    cache: Tensor,
+    page_table: Tensor | None,
+    cu_seqlens_k: Tensor | None,
+    seqused_k: Tensor | None,
+    name: str,
+) -> dict[str, Tensor | None]:
+    """Of varlen queries whose keys may be in pages: cu_seqlens_k then gives lengths alone."""
+    if page_table is None:
+        return {"cu_seqlens_kv": cu_seqlens_k, "seqused_kv": seqused_k}
+    if seqused_k is None and cu_seqlens_k is not None:
+        seqused_k = int32("cu_seqlens_k", cu_seqlens_k).diff()
+    names = (name, "kv_batch_idx", "leftpad_k")
+    return cache_of(seqused_k, cache, page_table, None, None, names)
+
+
+def cached_lengths(
+    cache_seqlens: Tensor | int | None, batch: int, rows: int, device: torch.device
+) -> Tensor | None:
+    """How many rows of each of `batch` sequences count, of the `rows` that there are."""
     if cache_seqlens is None:
         return None
-    batch, rows = cache.shape[:2]
     if isinstance(cache_seqlens, Tensor):
         whole = cache_seqlens.dtype in (torch.int32, torch.int64)
         if whole and cache_seqlens.dim() == 0:
@@ -181,10 +235,10 @@ def cached_lengths(cache_seqlens: Tensor | int | None, cache: Tensor) -> Tensor 
     elif isinstance(cache_seqlens, int) and not isinstance(cache_seqlens, bool):
         # Before operator.index, which would fix the value of a compiled graph.
         if 0 <= cache_seqlens <= rows:
-            return torch.full((batch,), cache_seqlens, dtype=torch.int32, device=cache.device)
+            return torch.full((batch,), cache_seqlens, dtype=torch.int32, device=device)
     elif not isinstance(cache_seqlens, bool):
         try:  # NumPy's numbers, and its arrays of no dimensions
-            return cached_lengths(operator.index(cache_seqlens), cache)
+            return cached_lengths(operator.index(cache_seqlens), batch, rows, device)
         except TypeError:
             pass
     need = (

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._common import LEFTPAD, PAGES, attend, differentiate, refuse
+from ._common import OF_VARLEN, attend, differentiate, refuse
 
 DROPOUT = ("dropout is not offered yet", "pass 0.0")
 
@@ -72,7 +72,7 @@ def _flash_attn_varlen_forward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The same of sequences cut by cu_seqlens; lse (heads, total_q)."""
     name = "_flash_attn_varlen_forward"
-    refuse(name, block_table=(block_table, *PAGES), leftpad_k=(leftpad_k, *LEFTPAD))
+    refuse(name, block_table=(block_table, *OF_VARLEN), leftpad_k=(leftpad_k, *OF_VARLEN))
     return _outputs(
         name, q, k, v, dropout_p, return_softmax, softmax_scale=softmax_scale, causal=causal,
         window_size=(window_size_left, window_size_right), softcap=softcap,

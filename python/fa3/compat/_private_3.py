@@ -7,11 +7,9 @@ from torch import Tensor
 
 from ._common import (
     APPEND,
-    LEFTPAD,
-    PAGES,
-    PICK,
     ROTATE,
     attend,
+    cache_of,
     differentiate,
     refuse,
 )
@@ -73,10 +71,13 @@ def _flash_attn_forward(
     name = "_flash_attn_forward"
     refuse_qv(name, qv, attention_chunk)
     refuse(
-        name, k_new=(k_new, *APPEND), v_new=(v_new, *APPEND), page_table=(page_table, *PAGES),
-        kv_batch_idx=(kv_batch_idx, *PICK), leftpad_k=(leftpad_k, *LEFTPAD),
-        rotary_cos=(rotary_cos, *ROTATE), rotary_sin=(rotary_sin, *ROTATE),
+        name, k_new=(k_new, *APPEND), v_new=(v_new, *APPEND), rotary_cos=(rotary_cos, *ROTATE),
+        rotary_sin=(rotary_sin, *ROTATE),
     )  # fmt: skip
+    keys = {"seqused_kv": seqused_k}
+    if not (page_table is kv_batch_idx is leftpad_k is None):
+        names = ("page_table", "kv_batch_idx", "leftpad_k")
+        keys = cache_of(seqused_k, k, page_table, kv_batch_idx, leftpad_k, names)
     out, lse = attend(
         q,
         k,
@@ -92,7 +93,7 @@ def _flash_attn_forward(
         max_seqlen_q=max_seqlen_q,
         max_seqlen_kv=max_seqlen_k,
         seqused_q=seqused_q,
-        seqused_kv=seqused_k,
+        **keys,
     )
     return out, lse, *no_splits(out)
 

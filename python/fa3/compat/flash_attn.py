@@ -9,16 +9,14 @@ from torch import Tensor
 
 from ._common import (
     APPEND,
-    LEFTPAD,
-    PAGES,
-    PICK,
     ROTATE,
     Window,
     attend,
-    cached_lengths,
+    cache_of,
     refuse,
     refuse_sinks,
     unpacked,
+    varlen_cache,
 )
 from ._private_2 import (
     DROPOUT,
@@ -165,15 +163,15 @@ def flash_attn_varlen_func(
     learnable_sink: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, Tensor, None]:
     """Attention of (total, heads, head_dim), cut by cu_seqlens, int32 (batch + 1). out: a tensor to
-    write to. With return_softmax_lse: (out, lse)."""
+    write to. With return_softmax_lse: (out, lse). block_table: of keys in pages, whose lengths are
+    those of cu_seqlens_k."""
     name = "flash_attn_varlen_func"
-    refuse(name, block_table=(block_table, *PAGES))
     refuse_sinks(name, sinks, s_aux, learnable_sink)
     found = _attend(
         name, q, k, v, dropout_p, softmax_scale, causal, window_size, softcap,
         alibi_slopes, deterministic, return_attn_probs or return_softmax_lse,
-        cu_seqlens_q=cu_seqlens_q, cu_seqlens_kv=cu_seqlens_k, max_seqlen_q=max_seqlen_q,
-        max_seqlen_kv=max_seqlen_k, out=out,
+        cu_seqlens_q=cu_seqlens_q, max_seqlen_q=max_seqlen_q, max_seqlen_kv=max_seqlen_k, out=out,
+        **varlen_cache(k, block_table, cu_seqlens_k, None, "block_table"),
     )  # fmt: skip
     return found[:2] if return_softmax_lse and not return_attn_probs else found
 
@@ -248,8 +246,9 @@ def flash_attn_with_kvcache(
     s_aux: Tensor | None = None,
     learnable_sink: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """Attention on a cache of which the first cache_seqlens rows of each sequence count. No
-    gradients. out: a tensor to write to."""
+    """Attention on a cache of which the first cache_seqlens rows of each sequence count, less
+    cache_leftpad in front; cache_batch_idx: its sequences in another order; block_table: in pages.
+    No gradients. out: a tensor to write to."""
     name = "flash_attn_with_kvcache"
     refuse(
         name,
@@ -257,9 +256,6 @@ def flash_attn_with_kvcache(
         v=(v, *APPEND),
         rotary_cos=(rotary_cos, *ROTATE),
         rotary_sin=(rotary_sin, *ROTATE),
-        cache_batch_idx=(cache_batch_idx, *PICK),
-        cache_leftpad=(cache_leftpad, *LEFTPAD),
-        block_table=(block_table, *PAGES),
     )
     refuse_sinks(name, sinks, s_aux, learnable_sink)
     with torch.no_grad():
@@ -273,6 +269,9 @@ def flash_attn_with_kvcache(
             softmax_scale=softmax_scale,
             softcap=softcap,
             alibi_slopes=alibi_slopes,
-            seqused_kv=cached_lengths(cache_seqlens, k_cache),
+            **cache_of(
+                cache_seqlens, k_cache, block_table, cache_batch_idx, cache_leftpad,
+                ("block_table", "cache_batch_idx", "cache_leftpad"),
+            ),
         )
     return (out, lse) if return_softmax_lse else out

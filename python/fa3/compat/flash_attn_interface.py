@@ -9,15 +9,13 @@ from torch import Tensor
 
 from ._common import (
     APPEND,
-    LEFTPAD,
-    PAGES,
-    PICK,
     ROTATE,
     Window,
     attend,
-    cached_lengths,
+    cache_of,
     refuse,
     refuse_sinks,
+    varlen_cache,
 )
 from ._private_3 import _flash_attn_backward, _flash_attn_forward, no_splits, refuse_qv
 
@@ -79,7 +77,7 @@ def flash_attn_varlen_func(
     k: Tensor,
     v: Tensor,
     cu_seqlens_q: Tensor,
-    cu_seqlens_k: Tensor,
+    cu_seqlens_k: Tensor | None,
     max_seqlen_q: int,
     max_seqlen_k: int,
     seqused_q: Tensor | None = None,
@@ -108,11 +106,13 @@ def flash_attn_varlen_func(
     learnable_sink: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Attention of (total, heads, head_dim), cut by cu_seqlens, int32 (batch + 1). out: a tensor to
-    write to; return_softmax_lse: another name of return_attn_probs."""
+    write to; return_softmax_lse: another name of return_attn_probs. page_table, block_table: of
+    keys in pages, of which seqused_k, or else cu_seqlens_k, has the lengths."""
     name = "flash_attn_varlen_func"
     refuse_qv(name, qv, attention_chunk)
     refuse_sinks(name, sinks, s_aux, learnable_sink)
-    refuse(name, page_table=(page_table, *PAGES), block_table=(block_table, *PAGES))
+    of_pages = "page_table" if block_table is None else "block_table"
+    table = page_table if block_table is None else block_table
     out, lse = attend(
         q,
         k,
@@ -124,11 +124,10 @@ def flash_attn_varlen_func(
         softmax_scale=softmax_scale,
         softcap=softcap,
         cu_seqlens_q=cu_seqlens_q,
-        cu_seqlens_kv=cu_seqlens_k,
         max_seqlen_q=max_seqlen_q,
         max_seqlen_kv=max_seqlen_k,
         seqused_q=seqused_q,
-        seqused_kv=seqused_k,
+        **varlen_cache(k, table, cu_seqlens_k, seqused_k, of_pages),
         deterministic=deterministic,
     )
     return (out, lse) if return_attn_probs or return_softmax_lse else out
@@ -223,24 +222,22 @@ def flash_attn_with_kvcache(
     s_aux: Tensor | None = None,
     learnable_sink: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Attention on a cache of which the first cache_seqlens rows of each sequence count. No
-    gradients. With return_softmax_lse: (out, lse, empty, empty), where the original may return the
-    parts of its splits. cu_seqlens_k_new has no effect without k, rotary_seqlens none without
-    rotary_cos; both are refused. out: a tensor to write to."""
+    """Attention on a cache of which the first cache_seqlens rows of each sequence count, less
+    cache_leftpad in front; cache_batch_idx: its sequences in another order; page_table,
+    block_table: in pages. No gradients. With return_softmax_lse: (out, lse, empty, empty), where
+    the original may return the parts of its splits. cu_seqlens_k_new has no effect without k,
+    rotary_seqlens none without rotary_cos; both are refused. out: a tensor to write to."""
     name = "flash_attn_with_kvcache"
     refuse_qv(name, qv, attention_chunk)
     refuse_sinks(name, sinks, s_aux, learnable_sink)
     refuse(
         name,
-        page_table=(page_table, *PAGES),
-        block_table=(block_table, *PAGES),
         k=(k, *APPEND),
         v=(v, *APPEND),
         rotary_cos=(rotary_cos, *ROTATE),
         rotary_sin=(rotary_sin, *ROTATE),
-        cache_batch_idx=(cache_batch_idx, *PICK),
-        cache_leftpad=(cache_leftpad, *LEFTPAD),
     )
+    table = page_table if block_table is None else block_table
     with torch.no_grad():
         out, lse = attend(
             q,
@@ -254,7 +251,7 @@ def flash_attn_with_kvcache(
             softcap=softcap,
             cu_seqlens_q=cu_seqlens_q,
             max_seqlen_q=max_seqlen_q,
-            seqused_kv=cached_lengths(cache_seqlens, k_cache),
+            **cache_of(cache_seqlens, k_cache, table, cache_batch_idx, cache_leftpad),
         )
     return (out, lse, *no_splits(out)) if return_softmax_lse else out
 

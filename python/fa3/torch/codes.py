@@ -113,10 +113,10 @@ def attention_on_codes(
         and transform() is None
     )
     out, lse = (forward if direct else torch.ops.fa3.forward_codes)(
-        q, k, v, cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv, alibi_slopes, sequence_ids_q,
-        sequence_ids_kv, attn_mask, scale, cap, longest_q, longest_kv, max_seqlen_q, max_seqlen_kv,
-        causal, left, right, top_left, softmax_scale, 0.0 if softcap is None else softcap, False,
-        *scales, blocks, out_dtype,
+        q, k, v, cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv, None, None, None,
+        alibi_slopes, sequence_ids_q, sequence_ids_kv, attn_mask, scale, cap, longest_q, longest_kv,
+        max_seqlen_q, max_seqlen_kv, causal, left, right, top_left, softmax_scale,
+        0.0 if softcap is None else softcap, False, *scales, blocks, out_dtype,
     )  # fmt: skip
     return (out, lse) if return_lse else out
 

@@ -19,6 +19,7 @@ from .operators import (
     TENSORS,
     common,
     gradient_of_mask,
+    in_cache,
     library,
     nothing,
     out_dtype,
@@ -53,8 +54,8 @@ def _number(x: Any) -> Any:
     return x
 
 
-def _spec(name: str, x: Tensor | tuple, device: str, padded: bool) -> _fa3.Spec:
-    """x: a tensor, or shape and type of one that the call makes."""
+def _spec(name: str, x: Tensor | tuple, device: str, padded: bool, kept: bool) -> _fa3.Spec:
+    """x: a tensor, or shape and type of one that the call makes. kept: k and v are a cache."""
     shape, dtype = x if isinstance(x, tuple) else (x.shape, x.dtype)
     known = _NAMES.get(dtype)
     shown = "out" if name == "o" else name
@@ -67,9 +68,9 @@ def _spec(name: str, x: Tensor | tuple, device: str, padded: bool) -> _fa3.Spec:
     if len(extents) > 5:
         raise ValueError(f"{shown}: {len(extents)} dimensions, need at most 5")
     strides = None
-    if name not in _FITTED and isinstance(x, Tensor):
+    if isinstance(x, Tensor) and (name not in _FITTED or (kept and name in ("k", "v"))):
         strides = [_number(n) for n in x.stride()]
-    elif name in _PADDED and padded and extents:
+    elif name in _PADDED and padded and not kept and extents:
         extents[-1] += -extents[-1] % 8
     return _fa3.Spec(extents, known, strides, device)
 
@@ -86,9 +87,10 @@ def _examine(op: int, fields: dict[str, Any], padded: bool = True) -> None:
     if q.device.type == "cuda" and torch.cuda.is_available():
         used = context(q.device)
         where.append((used.info()["device"], used))
+    kept = in_cache(fields)
     for device, used in where:
         specs = {
-            name: _spec(name, x, device, padded and device != "cpu")
+            name: _spec(name, x, device, padded and device != "cpu", kept)
             if isinstance(x, (Tensor, tuple)) and name not in _BLOCKS
             else x
             for name, x in fields.items()

@@ -28,6 +28,9 @@ def attention(
     max_seqlen_kv: int | Tensor | None = None,
     seqused_q: Tensor | None = None,
     seqused_kv: Tensor | None = None,
+    page_table: Tensor | None = None,
+    kv_batch_idx: Tensor | None = None,
+    kv_begin: Tensor | None = None,
     alibi_slopes: Tensor | None = None,
     sequence_ids_q: Tensor | None = None,
     sequence_ids_kv: Tensor | None = None,
@@ -49,8 +52,10 @@ def attention(
         also those whose address or strides are not multiples of 16 bytes, and head dims are padded
         to multiples of 8.
       k, v: (batch, seqlen_kv, heads_kv, …) or (total_kv, …); heads_q is a multiple of heads_kv.
-      causal … top_left: as in fa3.attention. attn_mask: a type that differs from q's becomes
-        float32; its gradient has its shape. On a GPU with 16-bit tensors.
+      causal … top_left: as in fa3.attention. page_table, kv_batch_idx and kv_begin: without
+        gradients, and k and v must lie as the library takes them: a cache is not copied.
+        attn_mask: a type that differs from q's becomes float32; its gradient has its shape. On a
+        GPU with 16-bit tensors.
       softmax_scale: 0, too: all keys that a query sees count alike. A tensor of one element that
         requires a gradient gets Σ dq∘q / softmax_scale, from dq before it is rounded to 16 bits;
         such a backward takes another 8 bytes for each element of q.
@@ -99,12 +104,14 @@ def attention(
         causal, left, right = sides(causal, window)
     if deterministic is None:
         deterministic = torch.are_deterministic_algorithms_enabled()
+    if page_table is not None or kv_batch_idx is not None or kv_begin is not None:
+        refuse_cache(q, k, v, attn_mask, scale)
     take = attend if is_eager(q, k, v, attn_mask, scale) else torch.ops.fa3.forward
     out, lse = take(
-        q, k, v, cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv, alibi_slopes, sequence_ids_q,
-        sequence_ids_kv, attn_mask, scale, cap, longest_q, longest_kv, max_seqlen_q, max_seqlen_kv,
-        causal, left, right, top_left, softmax_scale, 0.0 if softcap is None else softcap,
-        deterministic, precision, seed, fp8_block,
+        q, k, v, cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv, page_table, kv_batch_idx,
+        kv_begin, alibi_slopes, sequence_ids_q, sequence_ids_kv, attn_mask, scale, cap, longest_q,
+        longest_kv, max_seqlen_q, max_seqlen_kv, causal, left, right, top_left, softmax_scale,
+        0.0 if softcap is None else softcap, deterministic, precision, seed, fp8_block,
     )  # fmt: skip
     return (out, lse) if return_lse else out
 
@@ -129,6 +136,15 @@ def attention_qkvpacked(qkv: Tensor, **arguments: Any) -> Tensor | tuple[Tensor,
 
 
 # ---- Arguments ----------------------------------------------------------------------------------
+
+
+def refuse_cache(*tensors: Tensor | None) -> None:
+    """Refuses gradients where keys are those of a cache."""
+    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
+        raise NotImplementedError(
+            "page_table, kv_batch_idx, kv_begin: keys in a cache have no gradients; call under "
+            "torch.no_grad(), or pass detached tensors"
+        )
 
 
 def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:

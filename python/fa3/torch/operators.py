@@ -16,9 +16,11 @@ from .run import execute
 # max_seqlen_kv that are tensors of one element: an operator reads them when it runs, where a
 # compiler would have to know the number. They count where the number is absent (softcap: 0).
 _FIELDS = (
-    "cu_seqlens_q", "cu_seqlens_kv", "seqused_q", "seqused_kv", "alibi_slopes", "sequence_ids_q",
-    "sequence_ids_kv", "attn_mask",
+    "cu_seqlens_q", "cu_seqlens_kv", "seqused_q", "seqused_kv", "page_table", "kv_batch_idx",
+    "kv_begin", "alibi_slopes", "sequence_ids_q", "sequence_ids_kv", "attn_mask",
 )  # fmt: skip
+# Of these one makes k and v a cache, which is taken as it lies.
+CACHE = ("page_table", "kv_batch_idx", "kv_begin")
 _TENSORS = (*_FIELDS, "scale", "cap", "longest_q", "longest_kv")
 LENGTHS = ", ".join(f"Tensor? {name}" for name in _TENSORS) + (
     ", SymInt? max_seqlen_q, SymInt? max_seqlen_kv, bool causal, SymInt? left, SymInt? right, "
@@ -45,6 +47,10 @@ OTHERS = slice(NUMBERS.stop, None)
 # What the library gets for a softmax_scale of 0, which means the default there: no score of less
 # than 2^55 in size counts, and gradients times this are far from the least float.
 NEXT_TO_ZERO = 2.0**-80
+
+
+def in_cache(fields: dict[str, Any]) -> bool:
+    return any(name in fields for name in CACHE)
 
 
 def out_dtype(q: Tensor) -> torch.dtype:
@@ -114,7 +120,10 @@ def forward(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor
     fields = fields_of(rest)
     columns, columns_v = q.shape[-1], v.shape[-1]
     shape = tuple(q.shape)
-    q, k, v = fit(q), fit(k), fit(v)
+    if in_cache(fields):
+        q = fit(q) if columns % 8 == 0 else q.contiguous()  # not padded: k is not
+    else:
+        q, k, v = fit(q), fit(k), fit(v)
     if q.shape[-1] != columns:  # padded: the scale is that of the columns that count
         fields.setdefault("softmax_scale", columns**-0.5)
     out = torch.empty((*shape[:-1], v.shape[-1]), dtype=out_dtype(q), device=q.device)

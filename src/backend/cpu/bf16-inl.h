@@ -37,7 +37,8 @@ HWY_ATTR void pack_transposed_bf16(const Rows& src, float* b) {
       float* row = buffer + i * (kMaxHeadDim / 2);
       rows[i] = row;
       const int cols = r + i < src.rows ? src.cols : 0;
-      copy_bf16_row(data + (r + i) * src.stride, cols, 0, row, (units + 3) / 4 * 4, unused);
+      const Bf16* from = cols > 0 ? data + src.at(r + i) : data;
+      copy_bf16_row(from, cols, 0, row, (units + 3) / 4 * 4, unused);
     }
     transpose_to_panel(rows, units, r, src.rows, b);
   }
@@ -53,8 +54,8 @@ HWY_ATTR bool pack_rows_bf16(const Rows& src, float* b) {
     const int width = HWY_MIN(kPanel, (cols + kLanes - 1) / kLanes * kLanes);
     auto* panel = reinterpret_cast<uint32_t*>(b + static_cast<int64_t>(p) * units);
     for (int i = 0; i < units; ++i) {
-      const Bf16* even = data + 2 * i * src.stride + p;
-      const Bf16* odd = 2 * i + 1 < src.rows ? even + src.stride : nullptr;
+      const Bf16* even = data + src.at(2 * i) + p;
+      const Bf16* odd = 2 * i + 1 < src.rows ? data + src.at(2 * i + 1) + p : nullptr;
       uint32_t* row = panel + static_cast<int64_t>(i) * width;
       for (int c = 0; c < cols; ++c) {
         const uint32_t lo = even[c].bits;

@@ -91,6 +91,7 @@ T* element(const Layout& layout, void* data, int64_t b, int64_t begin, int64_t r
 struct KvHead {
   int64_t b;
   int64_t h_kv;
+  int64_t entry;  // of K and V, unless they lie in pages
   Sequence q_seq;
   Sequence kv_seq;
   SeqLens len;
@@ -104,6 +105,7 @@ struct KvHead {
   KvHead(const Problem& p, const Buffers& buffers, int64_t index)
       : b(index / p.heads_kv),
         h_kv(index % p.heads_kv),
+        entry(p.cache.slots ? buffers.in<int32_t>(kKvBatchIdx)[b] : b),
         q_seq(q_sequence(p, buffers, b)),
         kv_seq(kv_sequence(p, buffers, b)),
         len{q_seq.len, kv_seq.len},

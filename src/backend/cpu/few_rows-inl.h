@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // few_rows-inl.h — the two GEMMs for a handful of query rows (decode), per instruction set. K and V
-// are read once, in place: packing them would cost more than multiplying. Bound by memory, so the
-// reductions are simple. Guarded the Highway way.
+// are read once, in place: packing them would cost more than multiplying. Guarded the Highway way.
 #if defined(FA3_BACKEND_CPU_FEW_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FA3_BACKEND_CPU_FEW_ROWS_INL_H_
 #undef FA3_BACKEND_CPU_FEW_ROWS_INL_H_
@@ -16,58 +15,163 @@
 HWY_BEFORE_NAMESPACE();
 namespace fa3::cpu::HWY_NAMESPACE {
 
-// Calls f with MR, the smallest of 1, 2, 4, 6 that holds `rows`, as a constant.
-template <class F>
-HWY_ATTR void with_rows(int rows, F&& f) {
-  if (rows <= 1) return f(std::integral_constant<int, 1>());
-  if (rows <= 2) return f(std::integral_constant<int, 2>());
-  if (rows <= 4) return f(std::integral_constant<int, 4>());
-  f(std::integral_constant<int, 6>());
-}
+// Keys and values come in chunks that stay in the first cache while all rows and columns take
+// them: memory is read once, row after row. Rows of many heads lie so far apart that they share a
+// few sets of that cache: it holds no more of them.
+inline constexpr int kChunk = 8;
+// Rows in front of the one that is read, to ask for in time; more of them push each other out.
+inline constexpr int kAhead = 16;
+// Dot products that are reduced together.
+inline constexpr int kKeys = 4;
+// Query rows at a time, where there are as many: of 32 registers or of 16.
+inline constexpr int kMostDots = kVectors == 4 ? 6 : 2, kMostSums = 6;
 
-// Rows often lie a page apart, where hardware prefetchers do not follow: ask for one early.
-inline constexpr int kPrefetchRows = 16;
+// Rows often lie a page apart, where hardware prefetchers do not follow. The passes over a chunk
+// ask for later rows, each for its part of their columns, so that memory is never idle.
+struct Ahead {
+  int first = 0, last = 0;  // columns
+
+  Ahead(int cols, int parts) : last((cols + parts - 1) / parts), step_(last), cols_(cols) {}
+  void next() { first = last, last = HWY_MIN(last + step_, cols_); }
+
+ private:
+  int step_, cols_;
+};
 template <class T>
-HWY_ATTR HWY_INLINE void prefetch(const T* row, int cols) {
-  for (int i = 0; i < cols; i += 64 / static_cast<int>(sizeof(T))) hwy::Prefetch(row + i);
+HWY_ATTR HWY_INLINE void prefetch(const T* b, const Rows& of, int j, const Ahead& ahead) {
+  if (j >= of.rows) return;
+  const T* const row = b + of.at(j);
+  for (int i = ahead.first; i < ahead.last; i += 64 / static_cast<int>(sizeof(T)))
+    hwy::Prefetch(row + i);
+}
+template <class T>
+HWY_ATTR HWY_INLINE void prefetch_first(const T* b, const Rows& of) {
+  for (int j = 0; j < kAhead; ++j) prefetch(b, of, j, Ahead(of.cols, 1));
 }
 
-// c(m, j) = Σ a(m, i)·b(j, i): vectors along the head dimension, one key at a time.
-template <int MR, class T>
-HWY_ATTR void dot_keys(const float* a, int64_t lda, const T* b, const Rows& keys, float* c,
-                       int64_t ldc) {
+// Calls f(first row, MR) for groups of MR rows, the last of which may be more than there are; never
+// more than a multiple of kTileRows in all. Returns how many.
+template <int kMost, class F>
+HWY_ATTR HWY_INLINE int for_each_group(int rows, F&& f) {
+  int groups = 0;
+  for (int m = 0; m < rows; ++groups) {
+    const int left = rows - m;
+    if (left == 1) {
+      f(m, std::integral_constant<int, 1>()), m += 1;
+    } else if (left == 2 || kMost == 2) {
+      f(m, std::integral_constant<int, 2>()), m += 2;
+    } else if (left <= 4 || left == 7 || left == 8) {
+      f(m, std::integral_constant<int, HWY_MIN(4, kMost)>()), m += 4;
+    } else {
+      f(m, std::integral_constant<int, kMost>()), m += kMost;
+    }
+  }
+  return groups;
+}
+
+// ---- Scores ------------------------------------------------------------------------------------
+
+#if HWY_TARGET == HWY_SCALAR
+HWY_ATTR HWY_INLINE void store_sums(const VF* x, float* at) {
+  for (int j = 0; j < kKeys; ++j) at[j] = hn::GetLane(x[j]);
+}
+#else
+template <class D, class V>
+HWY_ATTR HWY_INLINE void store_blocks(D d, V v, float* at) {
+  if constexpr (hn::MaxLanes(d) <= kKeys) {
+    hn::StoreU(v, d, at);
+  } else {
+    const hn::Half<D> half;
+    store_blocks(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)), at);
+  }
+}
+// at[j] = Σ of the lanes of x[j]: pairs of vectors fold into one until each block of four lanes has
+// a part of all four sums.
+HWY_ATTR HWY_INLINE void store_sums(const VF* x, float* at) {
   const DF d;
-  const int whole = keys.cols / kLanes * kLanes;
-  for (int j = 0; j < keys.rows; ++j) {
-    const T* key = b + j * keys.stride;
-    if (j + kPrefetchRows < keys.rows) prefetch(key + kPrefetchRows * keys.stride, keys.cols);
-    VF sum[MR];
-    for (int m = 0; m < MR; ++m) sum[m] = hn::Zero(d);
-    for (int i = 0; i < whole; i += kLanes) {
-      const VF x = load(key + i);
-      for (int m = 0; m < MR; ++m) sum[m] = hn::MulAdd(load(a + m * lda + i), x, sum[m]);
+  const auto fold = [&](VF a, VF b) HWY_ATTR {
+    return hn::Add(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b));
+  };
+  store_blocks(d, fold(fold(x[0], x[2]), fold(x[1], x[3])), at);
+}
+#endif
+
+// c(m, j) = Σ a(m, i)·b(j, i) for N keys, or the first, in vectors along the head dimension.
+template <int MR, int N, class T>
+HWY_ATTR HWY_INLINE void dot_keys(const float* a, int64_t lda, const T* const* key, int cols,
+                                  float* c, int64_t ldc) {
+  const DF d;
+  VF sum[MR][kKeys];
+  for (int m = 0; m < MR; ++m)
+    for (int j = 0; j < N; ++j) sum[m][j] = hn::Zero(d);
+  for (int i = 0; i < cols; i += kLanes) {
+    VF x[N];
+    for (int j = 0; j < N; ++j)
+      x[j] = i + kLanes <= cols ? load(key[j] + i) : load_first(key[j] + i, cols - i);
+    for (int m = 0; m < MR; ++m) {
+      const VF y = load(a + m * lda + i);
+      for (int j = 0; j < N; ++j) sum[m][j] = hn::MulAdd(y, x[j], sum[m][j]);
     }
-    if (whole < keys.cols) {
-      const VF x = load_first(key + whole, keys.cols - whole);
-      for (int m = 0; m < MR; ++m) sum[m] = hn::MulAdd(load(a + m * lda + whole), x, sum[m]);
+  }
+  for (int m = 0; m < MR; ++m) {
+    if constexpr (N == kKeys) {
+      store_sums(sum[m], c + m * ldc);
+    } else {
+      c[m * ldc] = hn::GetLane(hn::SumOfLanes(d, sum[m][0]));
     }
-    for (int m = 0; m < MR; ++m) c[m * ldc + j] = hn::GetLane(hn::SumOfLanes(d, sum[m]));
   }
 }
 
-// c(m, :) += Σ a(m, j)·b(j, :) over the columns from `first`, NV vectors of them; `cols` of the
-// last are there.
+// The scores of a chunk of keys.
+template <class T>
+HWY_ATTR void dot_chunk(int rows, const float* a, int64_t lda, const T* b, const Rows& keys,
+                        IndexRange chunk, Ahead ahead, float* c, int64_t ldc) {
+  const auto last = static_cast<int>(chunk.hi);
+  for_each_group<kMostDots>(rows, [&](int m, auto mr) HWY_ATTR {
+    constexpr int kRows = decltype(mr)::value;
+    auto j = static_cast<int>(chunk.lo);
+    for (; j + kKeys <= last; j += kKeys) {
+      const T* key[kKeys];
+      for (int n = 0; n < kKeys; ++n) {
+        key[n] = b + keys.at(j + n);
+        prefetch(b, keys, j + n + kAhead, ahead);
+      }
+      dot_keys<kRows, kKeys>(a + m * lda, lda, key, keys.cols, c + m * ldc + j, ldc);
+    }
+    for (; j < last; ++j) {
+      const T* const key = b + keys.at(j);
+      dot_keys<kRows, 1>(a + m * lda, lda, &key, keys.cols, c + m * ldc + j, ldc);
+    }
+    ahead.next();
+  });
+}
+
+HWY_ATTR void few_dot(int rows, const float* a, int64_t lda, const Rows& keys, float* c,
+                      int64_t ldc) {
+  with_type(keys.dtype, keys.data, [&](auto* b) HWY_ATTR {
+    const int passes = for_each_group<kMostDots>(rows, [](int, auto) {});
+    prefetch_first(b, keys);
+    for (int j = 0; j < keys.rows; j += kChunk)
+      dot_chunk(rows, a, lda, b, keys, {j, HWY_MIN(j + kChunk, keys.rows)},
+                Ahead(keys.cols, passes), c, ldc);
+  });
+}
+
+// ---- Sums of values ----------------------------------------------------------------------------
+
+// c(m, :) += Σ a(m, j)·b(j, :) over some rows of b and NV vectors of columns from `at` on;
+// `cols` of the last are there.
 template <int MR, int NV, class T>
-HWY_ATTR void add_values(const float* a, int64_t lda, const T* b, const Rows& values, int first,
-                         int cols, float* c, int64_t ldc) {
+HWY_ATTR HWY_INLINE void add_values(const float* a, int64_t lda, const T* b, const Rows& values,
+                                    IndexRange rows, int at, int cols, const Ahead& ahead, float* c,
+                                    int64_t ldc) {
   const DF d;
   VF acc[MR][NV];
   for (int m = 0; m < MR; ++m)
-    for (int n = 0; n < NV; ++n) acc[m][n] = hn::Zero(d);
-  for (int j = 0; j < values.rows; ++j) {
-    const T* value = b + j * values.stride + first;
-    if (j + kPrefetchRows < values.rows)
-      prefetch(value + kPrefetchRows * values.stride, (NV - 1) * kLanes + cols);
+    for (int n = 0; n < NV; ++n) acc[m][n] = load(c + m * ldc + at + n * kLanes);
+  for (int64_t j = rows.lo; j < rows.hi; ++j) {
+    const T* value = b + values.at(j) + at;
+    prefetch(b, values, static_cast<int>(j) + kAhead, ahead);
     VF row[NV];
     for (int n = 0; n < NV - 1; ++n) row[n] = load(value + n * kLanes);
     const T* last = value + (NV - 1) * kLanes;
@@ -77,32 +181,31 @@ HWY_ATTR void add_values(const float* a, int64_t lda, const T* b, const Rows& va
       for (int n = 0; n < NV; ++n) acc[m][n] = hn::MulAdd(x, row[n], acc[m][n]);
     }
   }
-  for (int m = 0; m < MR; ++m) {
-    for (int n = 0; n < NV; ++n) {
-      float* at = c + m * ldc + first + n * kLanes;
-      store(hn::Add(acc[m][n], load(at)), at);
-    }
-  }
-}
-
-HWY_ATTR void few_dot(int rows, const float* a, int64_t lda, const Rows& keys, float* c,
-                      int64_t ldc) {
-  with_type(keys.dtype, keys.data, [&](auto* b) HWY_ATTR {
-    with_rows(rows, [&](auto mr) HWY_ATTR { dot_keys<mr.value>(a, lda, b, keys, c, ldc); });
-  });
+  for (int m = 0; m < MR; ++m)
+    for (int n = 0; n < NV; ++n) store(acc[m][n], c + m * ldc + at + n * kLanes);
 }
 
 HWY_ATTR void few_add(int rows, const float* a, int64_t lda, const Rows& values, float* c,
                       int64_t ldc) {
   with_type(values.dtype, values.data, [&](auto* b) HWY_ATTR {
-    with_rows(rows, [&](auto mr) HWY_ATTR {
-      constexpr int kRows = decltype(mr)::value;
-      int i = 0;
-      for (; i + kPanel <= values.cols; i += kPanel)
-        add_values<kRows, kVectors>(a, lda, b, values, i, kLanes, c, ldc);
-      for (; i < values.cols; i += kLanes)
-        add_values<kRows, 1>(a, lda, b, values, i, HWY_MIN(kLanes, values.cols - i), c, ldc);
-    });
+    const int panels = values.cols / kPanel + (values.cols % kPanel + kLanes - 1) / kLanes;
+    const int passes = panels * for_each_group<kMostSums>(rows, [](int, auto) {});
+    prefetch_first(b, values);
+    for (int j = 0; j < values.rows; j += kChunk) {
+      const IndexRange keys{j, HWY_MIN(j + kChunk, values.rows)};
+      Ahead ahead(values.cols, passes);
+      for_each_group<kMostSums>(rows, [&](int m, auto mr) HWY_ATTR {
+        constexpr int kRows = decltype(mr)::value;
+        const float* const p = a + m * lda;
+        float* const o = c + m * ldc;
+        int i = 0;
+        for (; i + kPanel <= values.cols; i += kPanel, ahead.next())
+          add_values<kRows, kVectors>(p, lda, b, values, keys, i, kLanes, ahead, o, ldc);
+        for (; i < values.cols; i += kLanes, ahead.next())
+          add_values<kRows, 1>(p, lda, b, values, keys, i, HWY_MIN(kLanes, values.cols - i), ahead,
+                               o, ldc);
+      });
+    }
   });
 }
 

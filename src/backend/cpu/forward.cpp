@@ -67,6 +67,34 @@ Rows rows_of(const Head& head, TensorId id, int64_t begin, int64_t row, int64_t 
                  rows, cols);
 }
 
+// Finds the rows of a tile of keys in their pages.
+void find_rows(const Head& head, IndexRange tile, ForwardScratch& x) {
+  const Problem& p = head.run.problem;
+  if (!p.cache.paged()) return;
+  const Layout &k = p.layout[kK], &v = p.layout[kV];
+  int64_t left = 0;  // rows of the page
+  KeyPlace at;
+  for (int64_t i = 0; i < tile.size(); ++i, ++at.row, --left) {
+    if (left == 0) {
+      at = key_place(p, head.run.buffers, head.b, head.kv_seq.begin + tile.lo + i);
+      left = p.cache.page_size - at.row;
+    }
+    x.k_begin[i] = at.entry * k.batch + at.row * k.row;
+    x.v_begin[i] = at.entry * v.batch + at.row * v.row;
+  }
+}
+
+// Rows `span` of a tile of K or V.
+Rows keys_of(const Head& head, TensorId id, IndexRange tile, Span span, const ForwardScratch& x) {
+  const Problem& p = head.run.problem;
+  const bool paged = p.cache.paged();
+  Rows rows = rows_at(p.layout[id], head.run.buffers.data[id], paged ? 0 : head.entry,
+                      paged ? 0 : head.kv_seq.begin, paged ? 0 : tile.lo + span.lo, head.h_kv,
+                      span.hi - span.lo, p.columns_of(id));
+  if (paged) rows.begin = (id == kK ? x.k_begin : x.v_begin) + span.lo;
+  return rows;
+}
+
 // Copies Q of a block and resets its state.
 void open_block(const Head& head, const RowBlocks::Block& block, QBlock& state) {
   const Forward& run = head.run;
@@ -225,20 +253,22 @@ void step_few(const Head& head, const RowBlocks::Block& block, IndexRange tile, 
   if (!set_spans(head, block, tile, x)) return;
   const Forward& run = head.run;
   const Problem& p = run.problem;
-  const auto keys = [&](TensorId id, Span span, int64_t cols) {
-    return rows_of(head, id, head.kv_seq.begin, tile.lo + span.lo, head.h_kv, span.hi - span.lo,
-                   cols);
-  };
-  const Span seen = x.tile[0];
-  run.kernels.few_dot(block.rows, state.q, run.cpu.width_qk, keys(kK, seen, p.head_dim_qk),
+  Span seen = x.tile[0];
+  for (int t = 1; t < div_up(block.rows, kTileRows); ++t) {
+    if (seen.empty()) seen = x.tile[t];
+    if (!x.tile[t].empty())
+      seen = {std::min(seen.lo, x.tile[t].lo), std::max(seen.hi, x.tile[t].hi)};
+  }
+  run.kernels.few_dot(block.rows, state.q, run.cpu.width_qk, keys_of(head, kK, tile, seen, x),
                       x.s + seen.lo, x.ld_s);
   set_bias(head, block, tile, x.terms);
   soften(run, block.rows, state, x);
 
   const auto add = [&](int row, int rows, Span span) {
     if (span.empty()) return;
-    run.kernels.few_add(rows, x.s + row * x.ld_s + span.lo, x.ld_s, keys(kV, span, p.head_dim_v),
-                        state.o + row * run.cpu.width_v, run.cpu.width_v);
+    run.kernels.few_add(rows, x.s + row * x.ld_s + span.lo, x.ld_s,
+                        keys_of(head, kV, tile, span, x), state.o + row * run.cpu.width_v,
+                        run.cpu.width_v);
   };
   if (head.may_have_gaps() && std::count(x.terms.gaps, x.terms.gaps + block.rows, 0) < block.rows) {
     // The heads of one query: V is read once for all.
@@ -315,7 +345,6 @@ int64_t partial_slot(const Forward& run, int64_t head, int64_t block, int64_t sp
 void attend(const Head& head, int64_t head_index, int64_t first, int64_t last, int64_t split,
             ForwardScratch& x) {
   const Forward& run = head.run;
-  const Problem& p = run.problem;
   for (int64_t i = first; i < last; ++i) {
     QBlock& state = x.blocks[i - first];
     if (run.cpu.splits > 1) {
@@ -345,6 +374,7 @@ void attend(const Head& head, int64_t head_index, int64_t first, int64_t last, i
       return (head.kv_ids == nullptr || ids.meets(x.blocks[i - first].ids)) &&
              (!head.has_mask() || mask_shows(head, head.blocks.block(i), tile));
     };
+    find_rows(head, tile, x);
     if (run.cpu.few_rows) {
       for (int64_t i = first; i < last; ++i)
         if (meets(i)) step_few(head, head.blocks.block(i), tile, x.blocks[i - first], x);
@@ -353,11 +383,9 @@ void attend(const Head& head, int64_t head_index, int64_t first, int64_t last, i
     int64_t begin = first;  // of the blocks that visit the tile
     while (begin < last && !meets(begin)) ++begin;
     if (begin == last) continue;
-    const int rows = static_cast<int>(tile.size());
-    run.kernels.pack_transposed(
-        rows_of(head, kK, head.kv_seq.begin, lo, head.h_kv, rows, p.head_dim_qk), x.k);
-    const bool v_finite = run.kernels.pack_rows(
-        rows_of(head, kV, head.kv_seq.begin, lo, head.h_kv, rows, p.head_dim_v), x.v);
+    const Span all{0, static_cast<int32_t>(tile.size())};
+    run.kernels.pack_transposed(keys_of(head, kK, tile, all, x), x.k);
+    const bool v_finite = run.kernels.pack_rows(keys_of(head, kV, tile, all, x), x.v);
     for (int64_t i = begin; i < last; ++i)
       if (meets(i)) step(head, head.blocks.block(i), tile, v_finite, x.blocks[i - first], x);
   }

@@ -21,13 +21,17 @@
 
 namespace fa3::cpu {
 
-// A strided block of a caller's tensor: element (r, c) at data[r·stride + c].
+// Rows of a caller's tensor: element (r, c) at data[r·stride + c], or of pages at data[begin[r] +
+// c].
 struct Rows {
   const void* data = nullptr;
   fa3_dtype dtype = FA3_F32;
   int64_t stride = 0;  // in elements
   int rows = 0;
   int cols = 0;
+  const int64_t* begin = nullptr;  // [rows], in elements
+
+  int64_t at(int64_t r) const { return begin != nullptr ? begin[r] : r * stride; }
 };
 
 // Scores of one block, to become probabilities; all arrays have one entry per row.
@@ -101,8 +105,8 @@ struct Kernels {
   void (*gemm_depth_at_rows)(int rows, int k, const float* a, int64_t lda, const float* b, int n,
                              float* c, int64_t ldc, const Span* depth, bool first);
 
-  // For at most kTileRows rows and keys that are read once, in place (FP32 tables): C = A·keysᵀ,
-  // and C += A·values. Rows of A and C exist up to 1, 2, 4 or 6.
+  // For few rows, and keys that are read once, in place (FP32 tables): C = A·keysᵀ, and C +=
+  // A·values.
   void (*few_dot)(int rows, const float* a, int64_t lda, const Rows& keys, float* c, int64_t ldc);
   void (*few_add)(int rows, const float* a, int64_t lda, const Rows& values, float* c, int64_t ldc);
 

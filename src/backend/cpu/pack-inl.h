@@ -77,8 +77,8 @@ HWY_ATTR bool pack_rows(const Rows& src, float* b) {
       const int width = HWY_MIN(kPanel, (cols + kLanes - 1) / kLanes * kLanes);
       float* panel = b + static_cast<int64_t>(p) * src.rows;
       for (int r = 0; r < src.rows; ++r)
-        widen_row(data + r * src.stride + p, cols, one, panel + static_cast<int64_t>(r) * width,
-                  width, finite);
+        widen_row(data + src.at(r) + p, cols, one, panel + static_cast<int64_t>(r) * width, width,
+                  finite);
     }
   });
   return finite.ok();
@@ -151,8 +151,8 @@ HWY_ATTR void pack_transposed(const Rows& src, float* b) {
     for (int r = 0; r < src.rows; r += kLanes) {
       const float* rows[kLanes];
       for (int i = 0; i < kLanes; ++i) {
-        const T* from = data + (r + i) * src.stride;
         const bool there = r + i < src.rows;
+        const T* from = there ? data + src.at(r + i) : data;
         if constexpr (std::is_same_v<T, float>) rows[i] = from;
         if (there && std::is_same_v<T, float>) continue;
         float* row = buffer + i * kMaxHeadDim;

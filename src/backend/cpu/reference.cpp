@@ -115,6 +115,13 @@ void load_row(const Problem& p, const Buffers& x, TensorId id, int64_t b, int64_
   if (layout.dtype == FA3_F64) load<double>(x.data[id], at, n, out);
 }
 
+// Row j of K or V of a sequence whose keys those are.
+void load_key(const Problem& p, const Buffers& x, TensorId id, const Rows& rows, int64_t j,
+              double* out) {
+  const KeyPlace at = key_place(p, x, rows.b, rows.kv.begin + j);
+  load_row(p, x, id, at.entry, at.row, rows.head_kv, p.columns_of(id), out);
+}
+
 void store_row(const Problem& p, const Buffers& x, TensorId id, int64_t b, int64_t row,
                int64_t head, int64_t n, const double* in) {
   const Layout& layout = p.layout[id];
@@ -248,7 +255,7 @@ void attend(const Problem& p, const Buffers& x, const Rows& rows, Scratch& scrat
     scratch.any = {std::min(scratch.any.lo, keys.lo), std::max(scratch.any.hi, keys.hi)};
   }
   for (int64_t j = scratch.any.lo; j < scratch.any.hi; ++j) {
-    load_row(p, x, kK, rows.b, rows.kv.begin + j, rows.head_kv, d, scratch.row);
+    load_key(p, x, kK, rows, j, scratch.row);
     for (int64_t r = 0; r < rows.count; ++r) {
       if (!sees(rows, scratch, r, j)) continue;
       double score = p.softmax_scale * dot(scratch.q + r * d, scratch.row, d);
@@ -286,7 +293,7 @@ void forward_rows(const Problem& p, const Buffers& x, const Rows& rows, Scratch&
   attend(p, x, rows, scratch);
   std::fill_n(scratch.o, rows.count * d, 0.0);
   for (int64_t j = scratch.any.lo; j < scratch.any.hi; ++j) {
-    load_row(p, x, kV, rows.b, rows.kv.begin + j, rows.head_kv, d, scratch.row);
+    load_key(p, x, kV, rows, j, scratch.row);
     for (int64_t r = 0; r < rows.count; ++r) {
       if (!sees(rows, scratch, r, j)) continue;
       add_scaled(scratch.s[r * ld + j], scratch.row, d, scratch.o + r * d);
@@ -308,7 +315,7 @@ void differentiate(const Problem& p, const Buffers& x, const Rows& rows, Scratch
              scratch.dout + r * d);
   std::fill_n(scratch.o, rows.count * d, 0.0);
   for (int64_t j = scratch.any.lo; j < scratch.any.hi; ++j) {
-    load_row(p, x, kV, rows.b, rows.kv.begin + j, rows.head_kv, d, scratch.row);
+    load_key(p, x, kV, rows, j, scratch.row);
     for (int64_t r = 0; r < rows.count; ++r) {
       if (!sees(rows, scratch, r, j)) continue;
       scratch.dp[r * ld + j] = dot(scratch.dout + r * d, scratch.row, d);
@@ -334,7 +341,7 @@ void backward_rows(const Problem& p, const Buffers& x, const Rows& rows, Scratch
   differentiate(p, x, rows, scratch);
   std::fill_n(scratch.dq, rows.count * dqk, 0.0);
   for (int64_t j = scratch.any.lo; j < scratch.any.hi; ++j) {
-    load_row(p, x, kK, rows.b, rows.kv.begin + j, rows.head_kv, dqk, scratch.row);
+    load_key(p, x, kK, rows, j, scratch.row);
     for (int64_t r = 0; r < rows.count; ++r) {
       if (!sees(rows, scratch, r, j)) continue;
       const double ds = p.softmax_scale * scratch.dp[r * ld + j];

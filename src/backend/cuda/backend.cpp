@@ -191,8 +191,7 @@ Status CudaBackend::check(const Plan& plan, const Buffers& buffers, void* stream
   for (const TensorRow& row : kTensors) {
     const bool is_scale = row.form == Form::kScale && !is_output(role_of(p.op, row.id));
     if ((has_layout(row.id) && !is_scale) || buffers.data[row.id] == nullptr) continue;
-    const int64_t elements =
-        is_scale ? span_of(p, row.id) : p.batch + (row.form == Form::kCuSeqlens ? 1 : 0);
+    const int64_t elements = is_scale ? span_of(p, row.id) : elements_of(p, row.id);
     std::vector<int32_t>& copy = copies[row.id];
     copy.resize(static_cast<size_t>(elements));
     const Status status = gpu->download(copy.data(), buffers.data[row.id],

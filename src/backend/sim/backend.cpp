@@ -40,10 +40,10 @@ std::vector<Extent> extents_of(const Plan& plan, const Buffers& x, std::byte* wo
       bytes_of(workspace, static_cast<int64_t>(kernel_bytes(plan)), "workspace")};
   for (const TensorRow& row : kTensors) {
     if (role_of(p.op, row.id) == Role::kNone) continue;
-    const int64_t entries = p.batch + (row.form == Form::kCuSeqlens ? 1 : 0);
     all.push_back(has_layout(row.id)
                       ? extent_of(p, x, row.id)
-                      : bytes_of(x.data[row.id], entries * int64_t{sizeof(int32_t)}, row.name));
+                      : bytes_of(x.data[row.id], elements_of(p, row.id) * int64_t{sizeof(int32_t)},
+                                 row.name));
     all.back().read_only = !is_output(role_of(p.op, row.id));
   }
   std::erase_if(all, [](const Extent& e) { return e.begin == e.end; });

@@ -43,7 +43,7 @@ void plan_forward(const Problem& p, int threads, CpuPlan& plan) {
   const int64_t group = p.group_size();
   const int64_t rows = p.q.max_seqlen * group;
   plan.few_rows = rows <= kFewRows;
-  const int64_t most_rows = plan.few_rows ? cpu::kTileRows : kTileQ;
+  const int64_t most_rows = plan.few_rows ? round_up(kFewRows, cpu::kTileRows) : kTileQ;
   plan.tile_q = static_cast<int>(
       std::clamp<int64_t>(round_up(rows, cpu::kTileRows), cpu::kTileRows, most_rows));
   plan.tile_kv = tile_kv_for(plan.width_qk + plan.width_v, kTileKv, kTileFloats, 64);
@@ -89,6 +89,7 @@ CpuPlan make_cpu_plan(const Problem& problem, Isa isa, int lanes, int threads) {
   plan.sequence_ids = problem.has_sequence_ids();
   plan.mask = problem.has_mask();
   plan.mask_grad = problem.layout[kDattnMask].present();
+  plan.pages = problem.cache.paged();
   Arena scratch(nullptr);
   Arena shared(nullptr);
   if (problem.op == FA3_OP_FORWARD) {

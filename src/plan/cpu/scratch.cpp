@@ -43,6 +43,10 @@ ForwardScratch::ForwardScratch(Arena& arena, const CpuPlan& plan) {
   ld_s = plan.tile_kv + kPadCols;
   k = arena.take<float>(static_cast<int64_t>(plan.tile_kv) * plan.width_qk);
   v = arena.take<float>(static_cast<int64_t>(plan.tile_kv) * plan.width_v);
+  if (plan.pages) {
+    k_begin = arena.take<int64_t>(plan.tile_kv);
+    v_begin = arena.take<int64_t>(plan.tile_kv);
+  }
   s = arena.take<float>(tile_q * ld_s);
   rescale = arena.take<float>(tile_q);
   visible = arena.take<Span>(tile_q);

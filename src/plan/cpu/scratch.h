@@ -70,8 +70,10 @@ struct QBlock {
 };
 
 struct ForwardScratch {
-  float* k = nullptr;        // Kᵀ panels of one tile
-  float* v = nullptr;        // V panels of one tile
+  float* k = nullptr;          // Kᵀ panels of one tile
+  float* v = nullptr;          // V panels of one tile
+  int64_t* k_begin = nullptr;  // [tile_kv]: of the rows of a tile in pages, from the first of all
+  int64_t* v_begin = nullptr;
   float* s = nullptr;        // [tile_q][ld_s]: scores, then P
   float* rescale = nullptr;  // [tile_q]
   Span* visible = nullptr;   // [tile_q]
