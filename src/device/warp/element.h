@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// element.h — the seam for scores and masks beyond the softcap and the band: functors of one score,
-// of one query and one key. They never see a fragment: this file maps them onto the part of S that
-// a thread has.
+// element.h — the seam for what a query and a key have beyond softcap and band: functors of one
+// score, of a row's sum and of one weight. They never see a fragment: this file, and terms.h of a
+// kernel, map them onto the part of S and of P that a thread has.
 //
 //   struct Score {
 //     struct Row {…};    of a query, made once per Q tile      Row row(args, place, row)
@@ -13,6 +13,13 @@
 //     bool sees(row, key)
 //     TileRange tiles<tile_kv>(args, place, range, row, rows)  of range, the KV tiles that queries
 //   };                                                         [row, row + rows) visit. Whole warp
+//   struct Term {        of a row's sum: a key more, without V, as attention sinks are
+//     float score(args, place, row)                            natural, as LSE is; −∞: none
+//   };
+//   struct Weight {      of P behind the sum, which does not see it, as dropout is
+//     struct Row {…};                                          Row row(args, place, row)
+//     float weight(row, key)
+//   };
 //
 // All members are static. Keys and queries count within their sequence; functors are asked about
 // those that count (seqused), and their answers for others are not used. Scores are multiplied by
@@ -55,6 +62,18 @@ struct SameScore {
 struct EveryKey {
   static constexpr bool kActive = false;
   struct Row {};
+};
+struct NoTerm {};
+struct NoWeight {};
+
+// The functors of a kernel.
+template <class ScoreFunctor = SameScore, class MaskFunctor = EveryKey, class TermFunctor = NoTerm,
+          class WeightFunctor = NoWeight>
+struct Functors {
+  using Score = ScoreFunctor;
+  using Mask = MaskFunctor;
+  using Term = TermFunctor;
+  using Weight = WeightFunctor;
 };
 
 // Applies a score functor to a tile from key first_key on.

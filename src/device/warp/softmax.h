@@ -138,6 +138,13 @@ struct RowSoftmax {
     }
   }
 
+  // A term of row h's sum, after finish(), in natural units; none if it is −inf. One that is more
+  // than 2^120 times all others counts as that.
+  FA3_DEV void add(int h, float score, PerRow scale_log2) {
+    const float log2 = ptx::fma(score, kLog2e, -offset_of(h, scale_log2));
+    sum[h] += ptx::ex2(log2 > 120.f ? 120.f : log2);  // NaN stays one
+  }
+
   // Natural logarithm of the row's sum of exponentials; −inf without keys.
   FA3_DEV float lse(int h, PerRow scale_log2) const {
     // The product in base 2 may overflow where the one in base e does not.
@@ -145,8 +152,7 @@ struct RowSoftmax {
       const float greatest = kBiased ? max[h] - kScoreBias : finite(max[h]);
       return ptx::fma(greatest, scale_log2[h] * kLn2, (ptx::lg2(sum[h]) - kPLog2) * kLn2);
     }
-    const float of_scores = kBiased ? -ptx::fma(kScoreBias, scale_log2[h], -offset[h]) : offset[h];
-    return (of_scores + ptx::lg2(sum[h])) * kLn2;
+    return (offset_of_small(h, scale_log2) + ptx::lg2(sum[h])) * kLn2;
   }
 
  private:
@@ -172,6 +178,14 @@ struct RowSoftmax {
   };
 
   FA3_DEV static float finite(float max) { return max == -kInf ? 0.f : max; }
+  // What exponents are relative to, of scores as numbers; where no |max·scale_log2| is huge.
+  FA3_DEV float offset_of_small(int h, PerRow scale_log2) const {
+    return kBiased ? -ptx::fma(kScoreBias, scale_log2[h], -offset[h]) : offset[h];
+  }
+  FA3_DEV float offset_of(int h, PerRow scale_log2) const {
+    if (!huge) return offset_of_small(h, scale_log2);
+    return (kBiased ? max[h] - kScoreBias : finite(max[h])) * scale_log2[h] - kPLog2;
+  }
   FA3_DEV static bool is_huge(float log2) { return log2 >= kHugeLog2 || log2 <= -kHugeLog2; }
 
   FA3_DEV bool grow_much(const float (&grown)[2], PerRow scale_log2) const {

@@ -15,7 +15,7 @@ struct Serial {
     c.template for_kv_tiles<true>(c.visit.own.end - 1,
                                   [&](i32 kv_tile, auto masked) { step(c, kv_tile, masked); });
     c.release_q();
-    c.tile.softmax.finish();
+    c.finish_rows();
     c.look_ahead();
   }
 

@@ -75,7 +75,7 @@ FA3_DEV void run_unspecialised(const FwdArgs& args) {
   if (ptx::warp_index() == 0) schedule<kCfg, EveryKey>(smem, args);
   Unspecialised<kCfg> order{{smem, args}};
   order.start();
-  using Self = Consumer<kCfg, Unspecialised<kCfg>, SameScore, EveryKey>;
+  using Self = Consumer<kCfg, Unspecialised<kCfg>, Functors<>>;
   Self(smem, args, ptx::warpgroup_index(), order).run();
 }
 

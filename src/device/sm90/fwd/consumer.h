@@ -18,6 +18,7 @@
 #include "device/sm90/fwd/mask_tile.h"
 #include "device/sm90/fwd/scores.h"
 #include "device/sm90/fwd/smem.h"
+#include "device/sm90/fwd/terms.h"
 #include "device/warp/element.h"
 #include "device/warp/fragment.h"
 #include "device/warp/mask_tensor.h"
@@ -100,14 +101,14 @@ struct TwoStage {
   }
 };
 
-// Score and Mask: functors of one score (warp/element.h), applied after the score function and the
-// band. The compiler numbers registers in the order of the members: another order is another
+// F: Functors (warp/element.h); those of scores and masks are applied after the score function and
+// the band. The compiler numbers registers in the order of the members: another order is another
 // kernel (docs/adr/0030).
-template <FwdConfig kCfg, class Order, class Score, class Mask>
+template <FwdConfig kCfg, class Order, class F>
 struct Consumer {
   static constexpr FwdConfig kConfig = kCfg;
   using Smem = FwdSmem<kCfg>;
-  using Scores = typename ScoresOf<kCfg, Score>::Type;
+  using Scores = typename ScoresOf<kCfg, typename F::Score>::Type;
   using Q = typename FwdOperands<kCfg>::Q;
   using K = typename FwdOperands<kCfg>::K;
   using V = typename FwdOperands<kCfg>::V;
@@ -125,10 +126,12 @@ struct Consumer {
   Ring<FwdConfig::kWorkSlots> slots;
   QTileState<kCfg, Scores::kBiased> tile;
   Visit visit, next_visit;  // of the current Q tile and the next
-  typename MaskOf<kCfg, Mask>::Type mask;
+  typename MaskOf<kCfg, typename F::Mask>::Type mask;
   RowScale rescale;               // of O, due before the next GEMM
   Scores scores;                  // S, then P
   typename SumOf<kCfg>::Type pv;  // O, and P as an operand
+  RowTerm<typename F::Term> term;
+  PWeight<typename F::Weight> weight;
 
   FA3_DEV Consumer(Smem& smem, const FwdArgs& args, u32 wg, const Order& order = {})
       : smem(smem),
@@ -138,6 +141,12 @@ struct Consumer {
         order(order),
         turn{wg},
         operands{tile_at<Q>(smem.q), tile_at<K>(smem.k), tile_at<V>(smem.v)} {}
+
+  // Completes the sums of the current rows.
+  FA3_DEV void finish_rows() {
+    tile.softmax.finish();
+    term.add(*this);
+  }
 
   // step.h
   template <class S, class M>
@@ -209,6 +218,8 @@ struct Consumer {
     }
     mask.begin_tiles(*this, work);
     scores.begin(*this, work);
+    term.begin(*this, work);
+    weight.begin(*this, work);
     smem.q_full[tile.q_slot].wait(q.phase);
     q.advance();
   }
@@ -232,8 +243,8 @@ struct Consumer {
 
   // f(kv_tile, masked) for the KV tiles from kv_tile down. kTail: the first of them may hold keys
   // beyond the sequence, under a full mask too.
-  template <bool kTail, class F>
-  FA3_DEV void for_kv_tiles(i32 kv_tile, const F& f) {
+  template <bool kTail, class Fn>
+  FA3_DEV void for_kv_tiles(i32 kv_tile, const Fn& f) {
     mask.template for_tiles<kTail>(*this, kv_tile, f);
   }
 

@@ -27,8 +27,9 @@ FA3_DEV void store_lse(const Consumer& c, const FwdWork& work, const bool (&noth
   float* const to = args.lse + work.batch * args.lse_batch + work.head * args.lse_head +
                     (first + row) * args.lse_row;
   store_lse(to, args.lse_row, RowPair{row, work.q_rows}, [&](int h) {
-    float lse = nothing[h] ? -kInf : c.tile.softmax.lse(h, c.scores.scale_log2(args));
-    if (!nothing[h]) c.scores.add_offset(lse, c, work, row + 8 * h);
+    const float of_sum = nothing[h] ? -kInf : c.tile.softmax.lse(h, c.scores.scale_log2(args));
+    float lse = c.term.lse(h, nothing[h], of_sum);
+    if (c.term.has_lse(h, nothing[h])) c.scores.add_offset(lse, c, work, row + 8 * h);
     return lse;
   });
 }
@@ -59,7 +60,7 @@ FA3_DEV void normalise_with_offset(Consumer& c, const FwdWork& work, const float
       FA3_UNROLL
       for (int h = 0; h < 2; ++h) {
         const int i = column / 2 + 2 * h + n;
-        c.pv.o[i] = nothing[h] ? 0.f : ptx::fma(c.pv.o[i], inverse[h], of_v);
+        c.pv.o[i] = nothing[h] ? 0.f : ptx::fma(c.pv.o[i], inverse[h], c.term.offset(h, of_v));
       }
     }
   }
@@ -94,8 +95,8 @@ FA3_DEV void store_o_f32(const Consumer& c, const FwdWork& work) {
   store_o_f32(to, args.o_row, RowPair{row, work.q_rows}, c.pv.o, args.head_dim_v);
 }
 
-template <FwdConfig kCfg, class Order, class Score, class Mask>
-FA3_DEV void Consumer<kCfg, Order, Score, Mask>::store_tile() {
+template <FwdConfig kCfg, class Order, class F>
+FA3_DEV void Consumer<kCfg, Order, F>::store_tile() {
   const NamedBarrier all{kTileBar + wg, kWgThreads};
   u8* const buffer = kCfg.o_f32    ? nullptr  // leaves from registers
                      : kCfg.o_in_q ? smem.q[tile.q_slot]

@@ -48,10 +48,11 @@
 
 namespace fa3::sm90 {
 
-// All roles. Order: in which order consumers overlap a Q tile's GEMMs and softmax. Score, Mask:
-// functors of one score (warp/element.h).
-template <FwdConfig kCfg, class Order, class Score = SameScore, class Mask = EveryKey>
+// All roles. Order: in which order consumers overlap a Q tile's GEMMs and softmax. F: Functors
+// (warp/element.h).
+template <FwdConfig kCfg, class Order, class F = Functors<>>
 FA3_DEV void run_fwd(const FwdArgs& args) {
+  using Mask = typename F::Mask;
   const u32 wg = ptx::warpgroup_index();
   auto& smem = begin_cta<FwdSmem<kCfg>, kCfg.smem_bytes()>();
   if (wg == 0) {
@@ -64,7 +65,7 @@ FA3_DEV void run_fwd(const FwdArgs& args) {
       if (ptx::warp_index() >= 2) transpose<kCfg>(smem, ptx::warp_index() - 2);
   } else {
     ptx::reg_increase<kCfg.consumer_registers(Mask::kActive)>();
-    Consumer<kCfg, Order, Score, Mask>(smem, args, wg - 1).run();
+    Consumer<kCfg, Order, F>(smem, args, wg - 1).run();
   }
 }
 
@@ -80,7 +81,7 @@ requires(kCfg.column_scales()) struct OrderOf<kCfg> {
 template <FwdConfig kCfg, class Score = SameScore, class Mask = EveryKey>
 FA3_KERNEL(kCfg.threads(), 1)
 void fwd(FA3_GRID_CONSTANT const FwdArgs args) {
-  run_fwd<kCfg, typename OrderOf<kCfg>::Type, Score, Mask>(args);
+  run_fwd<kCfg, typename OrderOf<kCfg>::Type, Functors<Score, Mask>>(args);
 }
 
 }  // namespace fa3::sm90

@@ -11,27 +11,28 @@
 namespace fa3::sm90 {
 
 // Q·Kᵀ becomes S: score function, functors and mask.
-template <FwdConfig kCfg, class Order, class Score, class Mask>
+template <FwdConfig kCfg, class Order, class F>
 template <class S, class M>
-FA3_DEV void Consumer<kCfg, Order, Score, Mask>::apply_score(i32 kv_tile, S& s, M masked) {
+FA3_DEV void Consumer<kCfg, Order, F>::apply_score(i32 kv_tile, S& s, M masked) {
   scores.apply(args, s);
   mask.to_units(args, s);
   scores.functor.apply(s, kCfg.tile_kv * kv_tile);
   mask.apply(*this, kv_tile, s, masked);
 }
 
-// S becomes P, unnormalised, in FP32.
-template <FwdConfig kCfg, class Order, class Score, class Mask>
+// S becomes P, unnormalised, in FP32, with its weights.
+template <FwdConfig kCfg, class Order, class F>
 template <class S, class P, class M>
-FA3_DEV RowScale Consumer<kCfg, Order, Score, Mask>::softmax_tile(i32 kv_tile, S& s, P& p,
-                                                                  M masked) {
+FA3_DEV RowScale Consumer<kCfg, Order, F>::softmax_tile(i32 kv_tile, S& s, P& p, M masked) {
   apply_score(kv_tile, s, masked);
-  return tile.softmax.update(s, p, scores.scale_log2(args));
+  const RowScale grown = tile.softmax.update(s, p, scores.scale_log2(args));
+  weight.apply(kv_tile, p);
+  return grown;
 }
 
 // The Q tile's first KV tile: there is no P·V yet that its S could overlap with.
-template <FwdConfig kCfg, class Order, class Score, class Mask>
-FA3_DEV void Consumer<kCfg, Order, Score, Mask>::first_step(i32 kv_tile) {
+template <FwdConfig kCfg, class Order, class F>
+FA3_DEV void Consumer<kCfg, Order, F>::first_step(i32 kv_tile) {
   scores.scales.load(args);
   smem.k_full[k.stage].wait(k.phase);
   issue_qk(scores.acc);
@@ -42,6 +43,7 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::first_step(i32 kv_tile) {
   auto& p = scores.p();
   apply_score(kv_tile, s, Masked<true>{});  // the tail: keys beyond the sequence
   tile.softmax.start(s, p, scores.scale_log2(args));
+  weight.apply(kv_tile, p);
   scores.scales.scale_p(p);
   pv.round(pv.operand, p);
   rescale = {{1.f, 1.f}, false};  // O is 0
@@ -49,9 +51,9 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::first_step(i32 kv_tile) {
 }
 
 // Softmax of this KV tile overlaps O += P·V of the previous one: P lags S by a tile.
-template <FwdConfig kCfg, class Order, class Score, class Mask>
+template <FwdConfig kCfg, class Order, class F>
 template <class M>
-FA3_DEV void Consumer<kCfg, Order, Score, Mask>::step(i32 kv_tile, M masked) {
+FA3_DEV void Consumer<kCfg, Order, F>::step(i32 kv_tile, M masked) {
   scores.scales.load(args);
   pv.wait_k(*this);  // V of the previous tile was waited for one step ago
   turn.wait();       // ping-pong: our slot on the tensor cores
@@ -68,11 +70,11 @@ FA3_DEV void Consumer<kCfg, Order, Score, Mask>::step(i32 kv_tile, M masked) {
   pv.rescale(rescale);            // O in units of the new maximum
 }
 
-template <FwdConfig kCfg, class Order, class Score, class Mask>
-FA3_DEV void Consumer<kCfg, Order, Score, Mask>::last_pv() {
+template <FwdConfig kCfg, class Order, class F>
+FA3_DEV void Consumer<kCfg, Order, F>::last_pv() {
   pv.issue(*this);
-  look_ahead();           // overlapped with the GEMM,
-  tile.softmax.finish();  // as the row sums
+  look_ahead();   // overlapped with the GEMM,
+  finish_rows();  // as the row sums
   pv.finish(*this);
 }
 
