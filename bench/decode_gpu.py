@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""decode_gpu.py — attention of few queries on one Hopper GPU: fa3 beside cuDNN through PyTorch's
+SDPA, and beside the original where its wheel (tokenspeed-fa3) can be imported.
+
+Each contender is a captured graph of 100 calls that go through more keys and values than L2 holds,
+one after another (at batch 1 and 1k keys 50 MB, partly from L2); graphs take turns, medians of 5.
+Lengths are on the device (seqused_kv) for fa3 and the original, which has its metadata. The first
+output is compared with FP32. One JSON object a line, the first about machine and commit.
+"""
+
+import math
+import statistics
+
+import gpu_run
+import torch
+from fa3_ctypes import forward_args
+from gpu_run import emit, stream_handle
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+try:
+    import flash_attn_interface as original
+except ImportError:
+    original = None
+
+L2_BYTES = 260e6  # of keys and values before the first ones come again
+# batch, keys, query heads, KV heads, head dim, queries
+CELLS = [
+    (1, 1024, 32, 4, 128, 1), (1, 4096, 32, 4, 128, 1), (1, 32768, 32, 4, 128, 1),
+    (1, 8192, 64, 8, 128, 1), (1, 65536, 64, 8, 128, 1), (1, 8192, 16, 16, 128, 1),
+    (1, 4096, 32, 8, 64, 1), (1, 4096, 32, 8, 256, 1), (8, 8192, 32, 8, 128, 1),
+    (8, 8192, 128, 1, 128, 1), (16, 4096, 16, 16, 128, 1), (16, 16384, 64, 8, 128, 1),
+    (32, 512, 32, 8, 128, 1), (32, 4096, 32, 8, 64, 1), (32, 4096, 32, 8, 128, 1),
+    (32, 4096, 32, 8, 256, 1), (64, 1024, 32, 8, 128, 1), (128, 1024, 32, 8, 128, 1),
+    (256, 1024, 32, 8, 128, 1), (32, 4096, 32, 8, 128, 4), (8, 8192, 32, 8, 128, 16),
+]  # fmt: skip
+
+
+def captured(calls):
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for call in calls[:3]:
+            call()
+    side.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=side):
+        for call in calls:
+            call()
+    return graph
+
+
+def us_a_call(graph, calls):
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in "be")
+    begin.record()
+    graph.replay()
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end) * 1e3 / calls
+
+
+def error(q, k, v, o, causal):
+    """Greatest difference from FP32 on the same tensors."""
+    group, n, keys = q.shape[2] // k.shape[2], q.shape[1], k.shape[1]
+    wide = lambda x: x.float().repeat_interleave(group, 2).transpose(1, 2)
+    s = q.float().transpose(1, 2) @ wide(k).transpose(2, 3) / math.sqrt(q.shape[3])
+    if causal:
+        ahead = torch.arange(n, device="cuda")[:, None] + keys - n
+        s.masked_fill_(torch.arange(keys, device="cuda")[None] > ahead, -math.inf)
+    return (o.float() - (s.softmax(-1) @ wide(v)).transpose(1, 2)).abs().max().item()
+
+
+def contenders(context, cell, q, caches, used):
+    """Calls by name, one for each cache, and fa3's first output."""
+    batch, keys, heads, heads_kv, d, queries = cell
+    causal = queries > 1
+    o = torch.empty_like(q)
+    args = [forward_args("causal" if causal else "full", q=q, k=k, v=v, o=o, seqused_kv=used)
+            for k, v in caches]  # fmt: skip
+    plan = context.plan_forward(args[0])
+    work = torch.empty(max(plan.workspace_bytes, 1), dtype=torch.uint8, device="cuda")
+    calls = {"fa3": [lambda a=a: plan.run(work.data_ptr(), stream_handle(), a) for a in args]}
+    if not causal:
+
+        def cudnn(k, v):
+            with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+                return torch.nn.functional.scaled_dot_product_attention(
+                    q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), enable_gqa=True)
+
+        calls["cudnn"] = [lambda k=k, v=v: cudnn(k, v) for k, v in caches]
+    if original:
+        metadata = original.get_scheduler_metadata(
+            batch, queries, keys, heads, heads_kv, d, used, qkv_dtype=q.dtype, causal=causal)
+        calls["original"] = [
+            lambda k=k, v=v: original.flash_attn_with_kvcache(
+                q, k, v, cache_seqlens=used, causal=causal, scheduler_metadata=metadata)
+            for k, v in caches]  # fmt: skip
+    return calls, o, plan
+
+
+def measure(context, cell, rounds):
+    batch, keys, heads, heads_kv, d, queries = cell
+    size = 4 * batch * keys * heads_kv * d
+    count = min(100, max(2, math.ceil(L2_BYTES / size))) if size >= 2.5e6 else 25
+    calls_a_graph = 100 if size < 1e9 else 20
+    new = lambda *shape: torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
+    caches = [[new(batch, keys, heads_kv, d) for _ in "kv"] for _ in range(count)]
+    q = new(batch, queries, heads, d)
+    used = torch.full((batch,), keys, device="cuda", dtype=torch.int32)
+    calls, o, plan = contenders(context, cell, q, caches, used)
+    calls["fa3"][0]()
+    row = {"cell": f"b{batch} k{keys} h{heads}/{heads_kv} d{d} q{queries}", "bytes": size,
+           "max_error": error(q, *caches[0], o, queries > 1)}  # fmt: skip
+    graphs = {
+        name: captured([each[i % count] for i in range(calls_a_graph)])
+        for name, each in calls.items()
+    }
+    taken = {name: [] for name in graphs}
+    for i in range(rounds + 1):
+        for name, graph in graphs.items():
+            us = us_a_call(graph, calls_a_graph)
+            if i > 0:
+                taken[name].append(us)
+    row |= {name: {"us": statistics.median(us)} for name, us in taken.items()}
+    plan.close()
+    return row
+
+
+def main():
+    args = gpu_run.arguments(__doc__, rounds=5).parse_args()
+    out, context = gpu_run.begin(args, "decode")
+    with context:
+        for cell in CELLS:
+            emit(out, measure(context, cell, args.rounds))
+
+
+if __name__ == "__main__":
+    main()
