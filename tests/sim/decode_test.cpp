@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// decode_test.cpp — few queries on Hopper in the simulator: packed groups, keys that CTAs share, and
-// what they leave to merge.
+// decode_test.cpp — few queries on Hopper in the simulator: packed groups, keys that CTAs share,
+// and what they leave to merge.
 #include <gmock/gmock.h>
 
 #include <string>
@@ -38,9 +38,7 @@ void expect_decoded(const verify::Config& c) {
   EXPECT_THAT(plan, testing::HasSubstr("sm90::combine<"));
   kit::expect_right(c, simulator());
 }
-bool is_skipped(int64_t head_dim) {
-  return kit::kSanitized && head_dim != kit::kSanitizedHeadDim;
-}
+bool is_skipped(int64_t head_dim) { return kit::kSanitized && head_dim != kit::kSanitizedHeadDim; }
 
 TEST(SimDecode, EveryHeadDimAndMask_IsRight) {
   for (const int64_t head_dim : {64, 40, 128, 96, 256}) {

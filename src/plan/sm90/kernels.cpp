@@ -89,11 +89,13 @@ Result<KernelPlan> plan_by(const Planners& planners, const Problem& problem,
 }  // namespace
 
 Result<KernelPlan> plan_kernels(const Problem& problem, const DeviceInfo& gpu) {
-  return plan_by({&make_fwd_plan, &decode_config, &make_bwd_plans, &make_quantize_plans}, problem, gpu);
+  return plan_by({&make_fwd_plan, &decode_config, &make_bwd_plans, &make_quantize_plans}, problem,
+                 gpu);
 }
 
 Result<KernelPlan> plan_ahead(const Problem& problem, const DeviceInfo& gpu) {
-  return plan_by({&ahead_fwd_plan, &ahead_decode_config, &ahead_bwd_plans, &ahead_quantize_plans}, problem, gpu);
+  return plan_by({&ahead_fwd_plan, &ahead_decode_config, &ahead_bwd_plans, &ahead_quantize_plans},
+                 problem, gpu);
 }
 
 }  // namespace fa3::sm90

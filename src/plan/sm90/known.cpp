@@ -4,6 +4,7 @@
 
 #include "plan/kernels.h"
 #include "plan/sm90/bwd/configs.h"
+#include "plan/sm90/decode/configs.h"
 #include "plan/sm90/fwd/configs.h"
 #include "plan/sm90/fwd/kernels.h"
 #include "plan/sm90/fwd/variants.h"
@@ -136,6 +137,27 @@ std::vector<NamedProgram> known_mask_readers() {
     MaskImagePlan image;
     image.config.type = mask.type, image.config.bf16 = mask.bf16;
     list.add(image);
+  }
+  return list.programs;
+}
+
+std::vector<NamedProgram> known_decode() {
+  NamedKernels list;
+  for (const int head_dim : {64, 128, 256}) {
+    for (const int rows : {8, 16, 32, 64}) {
+      for (int variant = 0; variant < 8; ++variant) {
+        DecodeConfig c = decode_of(head_dim, rows);
+        c.dtype = (variant & 1) != 0 ? MmaType::kF16 : MmaType::kBf16;
+        c.ragged = (variant & 2) != 0;
+        c.score = (variant & 4) != 0 ? ScoreKind::kSoftcap : ScoreKind::kPlain;
+        DecodePlan decode;
+        decode.config = c;
+        list.add(decode);
+        CombinePlan combine;
+        combine.config = combine_of(c);
+        if (c.score == ScoreKind::kPlain) list.add(combine);
+      }
+    }
   }
   return list.programs;
 }

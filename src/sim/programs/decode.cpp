@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // decode.cpp — the decode kernels for the host.
+#include "device/sm90/decode/decode.cuh"
+
 #include <iterator>
 #include <utility>
 
 #include "device/sm90/decode/combine.cuh"
-#include "device/sm90/decode/decode.cuh"
 #include "plan/sm90/decode/configs.h"
 #include "plan/sm90/decode/plan.h"
 #include "sim/program.h"

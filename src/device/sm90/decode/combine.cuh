@@ -21,8 +21,7 @@ namespace fa3::sm90 {
 
 // Whether a row sees any key; else O = 0.
 FA3_DEV bool sees_any(const DecodeShape& shape, const DecodeUnit& unit, i32 query) {
-  return query < unit.q.used &&
-         !keys_of_row(shape.band, unit.q.used, unit.kv.used, query).empty();
+  return query < unit.q.used && !keys_of_row(shape.band, unit.q.used, unit.kv.used, query).empty();
 }
 
 // A row's parts by a warp, or by several: warp `warp` of `warps` has parts warp, warp + warps, …
@@ -44,8 +43,8 @@ struct CombineRow {
   }
   FA3_DEV static i32 column(int c) { return 128 * c + 4 * static_cast<i32>(ptx::lane_index()); }
 
-  // The warp's parts: its lanes' columns, their greatest LSE, and the sum of weights, both relative to
-  // that.
+  // The parts of the warp: columns of its lanes, the greatest LSE, and the sum of weights relative
+  // to that.
   FA3_DEV void add(Four (&o)[kFours], float& most, float& sum) const {
     FA3_NO_UNROLL
     for (u32 begin = warp; begin < count; begin += warps * kUnroll) {

@@ -26,7 +26,8 @@ struct DecodeConfig {
 
   constexpr bool operator==(const DecodeConfig&) const = default;
 
-  static constexpr int kWarps = 4;  // of the consumer; a warp of the other warpgroup is the producer
+  static constexpr int kWarps =
+      4;  // of the consumer; the producer is one of the other warpgroup
   static constexpr int kThreads = 2 * kWgThreads;
   static constexpr int kStep = 16;  // depth of a wgmma
 

@@ -5,7 +5,7 @@
 //           CTA computes; of those that several share their parts, for combine(). cu_seqlens and
 //           seqused may hold anything.
 // ROLES     warps 0 to 3 are the consumer: GEMMs, softmax, store · a thread of warp 4 is the
-//           producer and loads K and V by TMA. All find the units of their CTA (units.h) themselves.
+//           producer and loads K and V by TMA. All find the units of their CTA (units.h)
 // BARRIERS  name            count           tx bytes  arrives                    waits
 //           k_full[s]       1               K tile    producer, TMA              consumer
 //           k_empty[s]      1               –         thread 0 of the consumer   producer
@@ -66,14 +66,12 @@ void decode(FA3_GRID_CONSTANT const DecodeArgs args) {
     const bool loads = ptx::elect_one();
     for_units<kCfg>(args.shape, [&](const DecodeUnit& unit, i32 first, i32 end, bool, u32) {
       if (loads) producer.run(unit, first, end);
-      ptx::warp_sync();
+      ptx::warp_sync();  // sim:spare(converge)
     });
   } else {
     DecodeConsumer<kCfg> consumer(smem, args);
-    for_units<kCfg>(args.shape,
-                    [&](const DecodeUnit& unit, i32 first, i32 end, bool whole, u32 slot) {
-                      consumer.run(unit, first, end, whole, slot);
-                    });
+    for_units<kCfg>(args.shape, [&](const DecodeUnit& unit, i32 first, i32 end, bool whole,
+                                    u32 slot) { consumer.run(unit, first, end, whole, slot); });
   }
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// producer.h — a thread of the decode kernel that loads K and V by TMA, as soon as stages are empty.
+// producer.h — a thread of the decode kernel that loads K and V by TMA, as soon as stages are
+// empty.
 #pragma once
 
 #include "device/hopper/ring.h"
@@ -21,10 +22,10 @@ struct DecodeProducer {
     FA3_NO_UNROLL
     for (i32 tile = first; tile < end; ++tile) {
       const i32 row = kCfg.tile_kv * tile;
-      smem.k_empty[ring.stage].wait(ring.phase);
+      smem.k_empty[ring.stage].wait(ring.phase);  // sim:spare(one_tile)
       load_tile<kCfg.ragged, kCfg.k_tile()>(smem.k[ring.stage], args.k, smem.k_full[ring.stage],
                                             from, row, ptx::L2Hint::kEvictFirst);
-      smem.v_empty[ring.stage].wait(ring.phase);
+      smem.v_empty[ring.stage].wait(ring.phase);  // sim:spare(one_tile)
       load_tile<kCfg.ragged, kCfg.v_tile()>(smem.v[ring.stage], args.v, smem.v_full[ring.stage],
                                             from, row, ptx::L2Hint::kEvictFirst);
       ring.advance();

@@ -13,10 +13,10 @@ namespace fa3::sm90 {
 
 // A packed row of the tile.
 struct DecodeRow {
-  i32 lo, hi;      // the keys that it sees; none where lo = hi
-  float slope;     // negated, in the units of scores
-  i32 position;    // of its query among the keys
-  i32 query;       // of the sequence; −1: the row does not exist
+  i32 lo, hi;    // the keys that it sees; none where lo = hi
+  float slope;   // negated, in the units of scores
+  i32 position;  // of its query among the keys
+  i32 query;     // of the sequence; −1: the row does not exist
   i32 head;
 };
 

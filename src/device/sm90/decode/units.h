@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // units.h — how decode work is cut. A unit is a tile of packed rows of one KV head of one sequence
 // with all KV tiles that its rows see. The KV tiles of all units stand in one line, of which each
-// CTA takes an equal share: so no SM idles at any batch size, from lengths in device memory alone. A
-// share begins and ends anywhere, and a unit that several CTAs share is merged from their parts.
+// CTA takes an equal share: so no SM idles at any batch size, from lengths in device memory alone.
+// A share begins and ends anywhere; a unit that several CTAs share is merged from their parts.
 //
 //   units     |    0    |    1    |       2       |3|
 //   CTAs      |   0   |   1   |   2   |   3   |  4  |      parts: 0 | 0 1 | 1 2 | 2 3 | 3…
@@ -19,10 +19,10 @@ namespace fa3::sm90 {
 
 struct DecodeUnit {
   i32 batch, kv_head;
-  i32 row;              // the first packed row
-  SequenceRows q, kv;   // kv: none for rows of no sequence
-  TileRange range;      // of KV tiles
-  u32 begin, length;    // its place in the line; an empty range is 1 long
+  i32 row;             // the first packed row
+  SequenceRows q, kv;  // kv: none for rows of no sequence
+  TileRange range;     // of KV tiles
+  u32 begin, length;   // its place in the line; an empty range is 1 long
 
   FA3_DEV u32 end() const { return begin + length; }
 };
@@ -111,8 +111,7 @@ class DecodeUnits {
   FA3_DEV u32 count() const {
     if constexpr (!kCfg.ragged) return static_cast<u32>(shape_.batch) * length_of(0);
     u32 sum = 0;
-    for (i32 b = 0; b <= last(); b += 32)
-      sum += length_of(b + static_cast<i32>(ptx::lane_index()));
+    for (i32 b = 0; b <= last(); b += 32) sum += length_of(b + static_cast<i32>(ptx::lane_index()));
     return ptx::redux_add(sum);
   }
 

@@ -13,10 +13,11 @@
 namespace fa3::sm90 {
 namespace {
 
-constexpr int kColumnsUnit = 64;       // of head dims of the GEMMs
-constexpr int kMostRows = 64;          // of a tile
-constexpr int64_t kMostPacked = 128;   // rows of a KV head for which K and V are read again
-constexpr int64_t kLeastKeys = 128;    // below, a CTA has more to begin and end than to read
+constexpr int kColumnsUnit = 64;      // of head dims of the GEMMs
+constexpr int kMostRows = 64;         // of a tile
+constexpr int64_t kMostPacked = 128;  // rows of a KV head for which K and V are read again
+constexpr int64_t kLeastKeys = 128;   // below, a CTA has more to begin and end than to read
+constexpr int64_t kKeysOfQuery = 8;   // fewer for each query are a prefill
 constexpr int64_t kMostTiles = int64_t{1} << 31;
 
 int64_t packed_rows(const Problem& p) { return most_rows(p.q) * p.group_size(); }
@@ -34,13 +35,14 @@ int64_t count_tiles(const DecodeConfig& c, const Problem& p) {
 
 std::optional<DecodeConfig> decode_config(const FwdPlan& forward, const Problem& p) {
   const FwdConfig& f = forward.config;
-  const bool takes = !f.scaled() && !f.v8() && !f.has_mask() && !forward.functors.sequence_ids;
+  const bool takes = !f.scaled() && !f.v8() && !f.has_mask() && !p.has_sequence_ids();
   if (!takes || forward.tuned || has_no_keys(p)) return std::nullopt;
-  if (packed_rows(p) > kMostPacked || most_rows(p.kv) < kLeastKeys) return std::nullopt;
+  const int64_t least = std::max(kLeastKeys, kKeysOfQuery * most_rows(p.q));
+  if (packed_rows(p) > kMostPacked || most_rows(p.kv) < least) return std::nullopt;
   DecodeConfig c;
   c.dtype = f.dtype_qk;
   c.score = f.score;
-  c.alibi = forward.functors.alibi;
+  c.alibi = p.has_alibi();
   c.o_f32 = f.o_f32;
   c.ragged = f.ragged;
   c.head_dim_qk = static_cast<int>(round_up(p.head_dim_qk, kColumnsUnit));
@@ -57,8 +59,8 @@ DecodePlans make_decode_plans(const DecodeConfig& config, const FwdPlan& forward
   DecodePlan& decode = plans.decode;
   decode.config = config;
   decode.band = forward.band;
-  decode.ctas = static_cast<uint32_t>(
-      std::min<int64_t>(device.multiprocessors, count_tiles(config, p)));
+  decode.ctas =
+      static_cast<uint32_t>(std::min<int64_t>(device.multiprocessors, count_tiles(config, p)));
   decode.score_factor = forward.score_factor;
   decode.scale_log2 = forward.scale_log2;
   decode.slope_factor = forward.slope_factor;
@@ -70,7 +72,7 @@ DecodePlans make_decode_plans(const DecodeConfig& config, const FwdPlan& forward
   return plans;
 }
 
-// ---- The decode kernel ---------------------------------------------------------------------------
+// ---- The decode kernel -------------------------------------------------------------------------
 
 Program program_of(const DecodePlan& plan) {
   return {"device/sm90/decode/decode.cuh", decode_expression(plan.config), kHopperArch};
@@ -127,7 +129,7 @@ void describe(const DecodePlan& plan, const Problem& p, Json& json) {
   json["decode"] = std::move(decode);
 }
 
-// ---- The kernel that merges ----------------------------------------------------------------------
+// ---- The kernel that merges --------------------------------------------------------------------
 
 Program program_of(const CombinePlan& plan) {
   return {"device/sm90/decode/combine.cuh", combine_expression(plan.config), kHopperArch};
