@@ -20,7 +20,7 @@ template <PlanKernel... K>
 using OneKernelOf = std::variant<K...>;
 
 using Kernel = OneKernelOf<sm90::QuantizePlan, sm90::VImagePlan, sm90::ScoreOffsetPlan,
-                           sm90::MaskBitsPlan, sm90::MaskImagePlan, sm90::FwdPlan,
-                           sm90::DecodePlan, sm90::CombinePlan, sm90::BwdPlan>;
+                           sm90::MaskBitsPlan, sm90::MaskImagePlan, sm90::FwdPlan, sm90::DecodePlan,
+                           sm90::CombinePlan, sm90::BwdPlan>;
 
 }  // namespace fa3

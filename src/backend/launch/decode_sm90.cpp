@@ -79,6 +79,7 @@ Status launch(const DecodePlan& plan, const StepRun& run) {
 Status launch(const CombinePlan& plan, const StepRun& run) {
   CombineArgs args{};
   args.shape = shape_for(run, plan.band, plan.config.ragged, plan.ctas);
+  args.by_unit = plan.units <= plan.ctas;
   args.out = output_of(run);
   args.parts = parts_of(run);
   return run.launch(args);

@@ -51,6 +51,7 @@ struct DecodeArgs {
 
 struct CombineArgs {
   DecodeShape shape;
+  bool by_unit;  // CTAs count units; else CTAs of the decode kernel, where units are more
   DecodeOutput out;
   DecodeParts parts;
 };

@@ -2,8 +2,8 @@
 // combine.cuh — merges the parts of decode tiles that several CTAs have computed:
 //   LSE = ln Σ exp(LSEᵢ),   O = Σ exp(LSEᵢ − LSE)·Oᵢ,   parts in the order of their keys.
 // CONTRACT  parts as decode() leaves them for the same shape.
-// GRID      x: CTAs of decode(), each for the unit that begins in its share and does not end
-//           there · y: packed rows of the tile, one or eight each
+// GRID      x: units, or CTAs of decode(), each for the unit that begins in its share and does not
+//           end there; the fewer, since CTAs that only wait for decode() take room beside it · y: packed rows of the tile, one or eight each
 #pragma once
 
 #include "device/attn/conventions.h"
@@ -29,7 +29,7 @@ FA3_DEV bool sees_any(const DecodeShape& shape, const DecodeUnit& unit, i32 quer
 template <CombineConfig kCfg>
 struct CombineRow {
   static constexpr int kFours = static_cast<int>(div_up(kCfg.head_dim_v, 128));
-  static constexpr u32 kUnroll = 8;  // parts in flight
+  static constexpr u32 kUnroll = CombineConfig::kFewParts;
   using Four = ptx::Vec<float, 4>;
 
   const DecodeParts& parts;
@@ -199,19 +199,20 @@ void combine(FA3_GRID_CONSTANT const CombineArgs args) {
   ptx::pdl_launch();
   auto& smem = ptx::smem_as<CombineSmem<kCfg>>();
   DecodeUnits<kCfg> units(args.shape);
-  const u32 cta = ptx::block_index_x();
-  bool shared = cta < units.ctas();
+  const u32 index = ptx::block_index_x();
   DecodeUnit unit{};
-  u32 count = 0;
-  if (shared) {
-    const u32 begin = units.share(cta), end = units.share(cta + 1);
-    unit = units.at(end - 1);
-    shared = unit.begin >= begin && unit.end() > end;
-    count = units.cta_of(unit.end() - 1) - cta + 1;
+  u32 first = 0, count = 0;
+  if (units.ctas() > 0 && (args.by_unit || index < units.ctas())) {
+    unit = args.by_unit ? units.nth(index) : units.at(units.share(index + 1) - 1);
+    if (unit.length > 0) {
+      first = units.cta_of(unit.begin);
+      count = units.cta_of(unit.end() - 1) - first + 1;
+    }
+    if (!args.by_unit && first != index) count = 0;  // the unit is another CTA's
   }
   ptx::pdl_wait();  // also where nothing is to be done: the next grid relies on it
-  if (!shared) return;
-  const Combiner<kCfg> combiner{smem, args, unit, cta, count};
+  if (count < 2) return;
+  const Combiner<kCfg> combiner{smem, args, unit, first, count};
   if (count <= CombineRow<kCfg>::kUnroll) {
     combiner.by_warps();
   } else {

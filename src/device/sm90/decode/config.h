@@ -26,8 +26,7 @@ struct DecodeConfig {
 
   constexpr bool operator==(const DecodeConfig&) const = default;
 
-  static constexpr int kWarps =
-      4;  // of the consumer; the producer is one of the other warpgroup
+  static constexpr int kWarps = 4;  // of the consumer; the producer is one of the other warpgroup
   static constexpr int kThreads = 2 * kWgThreads;
   static constexpr int kStep = 16;  // depth of a wgmma
 
@@ -74,7 +73,8 @@ struct CombineConfig {
 
   static constexpr int kWarps = 4;
   static constexpr int kThreads = 32 * kWarps;
-  static constexpr int kCtas = 8;  // side by side for a tile
+  static constexpr int kFewParts = 8;  // that a warp has in flight
+  static constexpr int kCtas = 8;      // side by side for a tile
 
   FA3_HD constexpr int smem_bytes() const { return kWarps * (head_dim_v + 4) * 4; }
 };

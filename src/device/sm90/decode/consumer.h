@@ -129,27 +129,40 @@ struct DecodeConsumer {
   }
   // 16 bytes a thread at a time; rows that do not count are zeros, as are columns that the tensor
   // lacks.
+  // As many at a time as leave together: a load that is waited for takes as long as a KV tile.
   FA3_DEV void load_q(const DecodeUnit& unit) {
-    constexpr u32 kChunks = kCfg.head_dim_qk / 8, kWidth = kCfg.q_tile().panel_width();
-    using Chunk = ptx::Vec<u32, 4>;
-    const i64 first = first_row(args.shape.q_axis, unit.q);
+    constexpr u32 kChunks = kCfg.head_dim_qk / 8, kAll = kN * kChunks, kAtATime = 8;
     FA3_UNROLL
-    for (u32 at = thread; at < kN * kChunks; at += kWgThreads) {
-      const u32 r = at / kChunks, chunk = at % kChunks;
-      const i32 packed = unit.row + static_cast<i32>(r);
-      const i32 query = packed / args.shape.group_size;
-      const i32 head = unit.kv_head * args.shape.group_size + packed % args.shape.group_size;
-      Chunk x{{0, 0, 0, 0}};
-      if (query < unit.q.used && static_cast<i32>(8 * chunk) < args.head_dim_qk)
-        x = ptx::ld_global_nc(reinterpret_cast<const Chunk*>(args.q + unit.batch * args.q_batch +
-                                                             (first + query) * args.q_row +
-                                                             head * args.q_head + 8 * chunk));
-      const u32 bytes = 16 * chunk;
-      ptx::st_shared(
-          reinterpret_cast<Chunk*>(smem.q + bytes / kWidth * kCfg.q_tile().panel_bytes() +
-                                   panel_offset(r, bytes % kWidth, kCfg.q_tile().swizzle())),
-          x);
+    for (u32 begin = 0; begin < kAll; begin += kAtATime * kWgThreads) {
+      Chunk x[kAtATime];
+      FA3_UNROLL
+      for (u32 u = 0; u < kAtATime; ++u) {
+        const u32 at = begin + u * kWgThreads + thread;
+        if (begin + u * kWgThreads < kAll) x[u] = q_chunk(unit, at / kChunks, at % kChunks);
+      }
+      FA3_UNROLL
+      for (u32 u = 0; u < kAtATime; ++u) {
+        const u32 at = begin + u * kWgThreads + thread;
+        if (begin + u * kWgThreads >= kAll || at >= kAll) continue;
+        constexpr u32 kWidth = kCfg.q_tile().panel_width();
+        const u32 bytes = 16 * (at % kChunks);
+        u8* const panel = smem.q + bytes / kWidth * kCfg.q_tile().panel_bytes();
+        ptx::st_shared(reinterpret_cast<Chunk*>(panel + panel_offset(at / kChunks, bytes % kWidth,
+                                                                     kCfg.q_tile().swizzle())),
+                       x[u]);
+      }
     }
+  }
+  using Chunk = ptx::Vec<u32, 4>;
+  FA3_DEV Chunk q_chunk(const DecodeUnit& unit, u32 row, u32 chunk) const {
+    const i32 packed = unit.row + static_cast<i32>(row);
+    const i32 query = packed / args.shape.group_size;
+    const i32 head = unit.kv_head * args.shape.group_size + packed % args.shape.group_size;
+    if (row >= kN || query >= unit.q.used || static_cast<i32>(8 * chunk) >= args.head_dim_qk)
+      return {{0, 0, 0, 0}};
+    const i64 at = first_row(args.shape.q_axis, unit.q) + query;
+    return ptx::ld_global_nc(reinterpret_cast<const Chunk*>(
+        args.q + unit.batch * args.q_batch + at * args.q_row + head * args.q_head + 8 * chunk));
   }
 
   FA3_DEV void step(i32 tile, bool masked) {

@@ -61,19 +61,32 @@ class DecodeUnits {
       b = static_cast<i32>(place / length);
       within = place % length;
     }
-    DecodeUnit unit{};
-    unit.batch = b;
-    rows_of_entry(b, unit.q, unit.kv);
+    DecodeUnit unit = first_of_entry(b);
     const u32 head = length_of_head(unit.q, unit.kv);
     unit.kv_head = static_cast<i32>(within / head);
     u32 rest = within % head;
-    for (;; unit.row += kCfg.rows) {
-      unit.range = range_of(unit.q, unit.kv, unit.row);
-      unit.length = length_of(unit.range);
-      if (rest < unit.length) break;
+    while (rest >= unit.length) {
       rest -= unit.length;
+      next_rows(unit);
     }
     unit.begin = place - rest;
+    return unit;
+  }
+
+  // Unit `index` of those with keys, in their order in the line; one without rows where there are
+  // fewer.
+  FA3_DEV DecodeUnit nth(u32 index) const {
+    u32 begin = 0;
+    const i32 b = entry_of_unit(index, begin);
+    if (b < 0) return {};
+    DecodeUnit unit = first_of_entry(b);
+    const u32 of_head = tiles_of_rows(unit.q);
+    unit.kv_head = static_cast<i32>(index / of_head);
+    unit.begin = begin + index / of_head * length_of_head(unit.q, unit.kv);
+    for (u32 rest = index % of_head; rest > 0; --rest) {
+      unit.begin += unit.length;
+      next_rows(unit);
+    }
     return unit;
   }
 
@@ -85,6 +98,61 @@ class DecodeUnits {
   FA3_DEV void rows_of_entry(i32 b, SequenceRows& q, SequenceRows& kv) const {
     q = rows_of<kCfg.ragged>(shape_.q_axis, shape_.batch, b);
     kv = b < shape_.batch ? rows_of<kCfg.ragged>(shape_.kv_axis, shape_.batch, b) : SequenceRows{};
+  }
+  // Of the first KV head of an entry the first rows; not yet: where it begins.
+  FA3_DEV DecodeUnit first_of_entry(i32 b) const {
+    DecodeUnit unit{};
+    unit.batch = b;
+    rows_of_entry(b, unit.q, unit.kv);
+    set_range(unit);
+    return unit;
+  }
+  FA3_DEV void next_rows(DecodeUnit& unit) const {
+    unit.row += kCfg.rows;
+    set_range(unit);
+  }
+  FA3_DEV void set_range(DecodeUnit& unit) const {
+    unit.range = range_of(unit.q, unit.kv, unit.row);
+    unit.length = length_of(unit.range);
+  }
+  FA3_DEV u32 tiles_of_rows(const SequenceRows& q) const {
+    return static_cast<u32>((q.rows * shape_.group_size + kCfg.rows - 1) / kCfg.rows);
+  }
+  // The sequence that has unit `index`, −1 where none has; index: of its units, begin: its place.
+  FA3_DEV i32 entry_of_unit(u32& index, u32& begin) const {
+    const u32 heads = static_cast<u32>(shape_.heads_kv);
+    if constexpr (!kCfg.ragged) {
+      const u32 units = heads * tiles_of_rows(rows_of<false>(shape_.q_axis, shape_.batch, 0));
+      const u32 b = index / units;
+      begin = b * length_of(0);
+      index %= units;
+      return b < static_cast<u32>(shape_.batch) ? static_cast<i32>(b) : -1;
+    }
+    const u32 lane = ptx::lane_index();
+    for (i32 group = 0; group < shape_.batch; group += 32) {
+      const i32 mine = group + static_cast<i32>(lane);
+      const u32 units =
+          mine < shape_.batch
+              ? heads * tiles_of_rows(rows_of<true>(shape_.q_axis, shape_.batch, mine))
+              : 0;
+      const u32 length = length_of(mine);
+      u32 units_through = units, length_through = length;  // up to and including this lane's
+      FA3_UNROLL
+      for (u32 step = 1; step < 32; step *= 2) {
+        const u32 units_left = ptx::shfl_up(units_through, step);
+        const u32 length_left = ptx::shfl_up(length_through, step);
+        if (lane >= step) units_through += units_left, length_through += length_left;
+      }
+      const u32 found = ptx::redux_add(units_through <= index);  // sequences that end before
+      if (found < 32) {
+        index -= ptx::shfl_idx(units_through - units, found);
+        begin += ptx::shfl_idx(length_through - length, found);
+        return group + static_cast<i32>(found);
+      }
+      index -= ptx::shfl_idx(units_through, 31);
+      begin += ptx::shfl_idx(length_through, 31);
+    }
+    return -1;
   }
   // The KV tiles of packed rows from `row` on.
   FA3_DEV TileRange range_of(const SequenceRows& q, const SequenceRows& kv, i32 row) const {

@@ -69,6 +69,7 @@ DecodePlans make_decode_plans(const DecodeConfig& config, const FwdPlan& forward
   combine.band = decode.band;
   combine.ctas = decode.ctas;
   combine.rows = static_cast<uint32_t>(std::min<int64_t>(config.rows, packed_rows(p)));
+  combine.units = std::max<int64_t>(p.batch * p.heads_kv * div_up(packed_rows(p), config.rows), 1);
   return plans;
 }
 
@@ -137,8 +138,12 @@ Program program_of(const CombinePlan& plan) {
 
 LaunchShape shape_of(const CombinePlan& plan) {
   LaunchShape shape;
-  shape.grid[0] = plan.ctas;
-  shape.grid[1] = std::clamp<u32>(plan.rows, 1, CombineConfig::kCtas);
+  shape.grid[0] = static_cast<u32>(std::min<int64_t>(plan.units, plan.ctas));
+  // With few parts of each a warp has a row, else a CTA.
+  const bool few_parts = plan.units * CombineConfig::kFewParts > plan.ctas;
+  const u32 rows =
+      few_parts ? static_cast<u32>(div_up(plan.rows, CombineConfig::kWarps)) : plan.rows;
+  shape.grid[1] = std::clamp<u32>(rows, 1, CombineConfig::kCtas);
   shape.smem_bytes = static_cast<u32>(plan.config.smem_bytes());
   shape.threads = CombineConfig::kThreads;
   shape.pdl = true;

@@ -32,6 +32,7 @@ struct CombinePlan : PlainKernel {
   Band32 band;
   uint32_t ctas = 0;  // of the decode kernel
   uint32_t rows = 0;  // packed rows of a tile that there are at most
+  int64_t units = 0;  // that CTAs may share, at most
 };
 
 struct DecodePlans {
