@@ -3,7 +3,8 @@
 //   LSE = ln Σ exp(LSEᵢ),   O = Σ exp(LSEᵢ − LSE)·Oᵢ,   parts in the order of their keys.
 // CONTRACT  parts as decode() leaves them for the same shape.
 // GRID      x: units, or CTAs of decode(), each for the unit that begins in its share and does not
-//           end there; the fewer, since CTAs that only wait for decode() take room beside it · y: packed rows of the tile, one or eight each
+//           end there: the fewer, since CTAs that wait for decode() take room beside it · y: packed
+//           rows of the tile, four or one at a time
 #pragma once
 
 #include "device/attn/conventions.h"
