@@ -191,6 +191,8 @@ TEST(ProgramFiles, EachIsCompiled) {
       // bwd_programs_test.cpp
       "device/sm90/bwd/bound.cuh", "device/sm90/bwd/bwd.cuh", "device/sm90/bwd/delta.cuh",
       "device/sm90/bwd/dq.cuh",
+      // decode_programs_test.cpp
+      "device/sm90/decode/decode.cuh", "device/sm90/decode/combine.cuh",
       // mask_programs_test.cpp
       "device/sm90/bwd/mask_gradient.cuh", "device/sm90/mask/mask_bits.cuh",
       "device/sm90/mask/mask_image.cuh",
