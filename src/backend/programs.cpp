@@ -21,7 +21,7 @@ void add_named(std::span<const NamedProgram> from, std::string_view name,
 
 std::vector<NamedProgram> known_programs(std::span<const NamedProgram> samples) {
   std::vector<NamedProgram> all = sm90::known_forward("fwd").value();
-  const std::vector<NamedProgram> decode = sm90::known_decode();
+  const std::vector<NamedProgram> decode = sm90::known_decode(false);
   all.insert(all.end(), decode.begin(), decode.end());
   const std::vector<NamedProgram> before = sm90::known_quantizing();
   all.insert(all.end(), before.begin(), before.end());
@@ -39,15 +39,14 @@ Result<std::vector<NamedProgram>> programs_named(std::string_view name,
   add_named(samples, name, programs);
   add_named(sm90::known_quantizing(), name, programs);
   if (name.starts_with("decode") || name.starts_with("combine"))
-    add_named(sm90::known_decode(), name, programs);
+    add_named(sm90::known_decode(name.find_first_of('/') != name.npos), name, programs);
   if (name.starts_with("v_image")) add_named(sm90::known_v_images(), name, programs);
   if (name.starts_with("mask_")) add_named(sm90::known_mask_readers(), name, programs);
   add_named(sm90::known_backward(name.find_first_of('/') != name.npos), name, programs);
   if (!programs.empty()) return programs;
   return invalid(
       "jit: kernels '{}': no kernel has this name; need all, fwd, decode, combine, bwd, quantize, "
-      "score_offset, "
-      "mask_bits, mask_image, v_image, samples or a name that `fa3 jit --list` shows",
+      "score_offset, mask_bits, mask_image, v_image, samples or a name that `fa3 jit --list` shows",
       name);
 }
 

@@ -35,8 +35,10 @@ void expect_in_registers(const char* header, const std::vector<std::string>& all
 
 std::vector<DecodeConfig> widest() {
   std::vector<DecodeConfig> all;
-  for (const int head_dim : {64, 128, 192, 256})
-    for (const int rows : {8, 64}) all.push_back(decode_of(head_dim, rows, ScoreKind::kScaled));
+  DecodeConfig c;
+  c.score = ScoreKind::kScaled, c.ragged = true;
+  for (const DecodeHeadDims& dims : kDecodeHeadDims)
+    for (const int rows : {8, kMostDecodeRows}) all.push_back(with_tiles(c, dims, rows));
   all.push_back(with_alibi(decode_of(256, 64, ScoreKind::kSoftcap)));
   return all;
 }

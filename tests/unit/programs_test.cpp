@@ -14,6 +14,7 @@
 
 #include "plan/plan.h"
 #include "plan/sm90/fwd/kernels.h"
+#include "plan/sm90/known.h"
 #include "plan/sm90/roofline.h"
 
 namespace fa3 {
@@ -25,6 +26,7 @@ struct Case {
   fa3_dtype dtype, mask;
   fa3_precision precision = FA3_PRECISION_DEFAULT;
   bool deterministic = false, varlen = false;
+  int64_t queries = 0;  // 0: rows
 };
 
 Problem problem_of(const Case& c) {
@@ -33,6 +35,7 @@ Problem problem_of(const Case& c) {
   p.batch = 2, p.heads_q = p.heads_kv = 4;
   p.head_dim_qk = c.d_qk, p.head_dim_v = c.d_v;
   p.q.rows = p.kv.rows = p.q.max_seqlen = p.kv.max_seqlen = c.rows;
+  if (c.queries > 0) p.q.rows = p.q.max_seqlen = c.queries;
   p.kv.varlen = c.varlen;
   p.mask = FA3_MASK_CAUSAL;
   p.softmax_scale = 0.1;
@@ -52,6 +55,25 @@ Problem problem_of(const Case& c) {
   p.layout[kDattnMask] = {c.mask, 0, c.rows, c.rows * c.rows};
   p.mask_grad = {1, 4, c.rows, c.rows};
   return p;
+}
+
+std::vector<Case> few_queries() {
+  std::vector<Case> all;
+  for (const fa3_dtype dtype : {FA3_F16, FA3_BF16})
+    for (const auto& [d_qk, d_v] : {std::pair(64, 64),
+                                    {40, 64},
+                                    {96, 96},
+                                    {128, 64},
+                                    {128, 128},
+                                    {192, 128},
+                                    {64, 192},
+                                    {200, 200},
+                                    {256, 256}})
+      for (const int64_t queries : {1, 9, 17, 64, 100})
+        for (const bool varlen : {false, true})
+          all.push_back({FA3_OP_FORWARD, d_qk, d_v, 4000, dtype, FA3_DTYPE_NONE,
+                         FA3_PRECISION_DEFAULT, false, varlen, queries});
+  return all;
 }
 
 std::vector<Case> cases() {
@@ -81,7 +103,36 @@ std::vector<Case> cases() {
       }
     }
   }
+  for (const Case& c : few_queries()) all.push_back(c);
   return all;
+}
+
+// What contexts that compile nothing run is in a bundle of all kernels: the plan does not know
+// which a bundle has.
+TEST(Programs, OfFewQueries_AreAmongAll) {
+  const std::vector<NamedProgram> all = known_programs({});
+  for (const Case& c : few_queries()) {
+    const Result<KernelPlan> plan = plan_kernels(problem_of(c), sm90::h200());
+    ASSERT_TRUE(plan.ok()) << plan.status().message;
+    ASSERT_EQ(plan.value().steps.size(), 2u);
+    for (const KernelStep& step : plan.value().steps)
+      EXPECT_TRUE(std::ranges::any_of(all, [&](const NamedProgram& known) {
+        return known.program.expression == step.program.expression;
+      })) << step.program.expression;
+  }
+}
+
+TEST(Programs, OfDecode_HaveNamesOfTheirOwn) {
+  std::set<std::string> names, expressions;
+  for (const NamedProgram& known : sm90::known_decode(true)) {
+    names.insert(known.name);
+    expressions.insert(known.program.expression);
+    const Result<std::vector<NamedProgram>> named = programs_named(known.name, {});
+    ASSERT_TRUE(named.ok()) << named.status().message;
+    EXPECT_EQ(named.value().front().program.expression, known.program.expression);
+  }
+  EXPECT_EQ(names.size(), expressions.size());
+  EXPECT_GT(names.size(), 600u);
 }
 
 TEST(Programs, EachKernelOfAPlan_HasAName) {

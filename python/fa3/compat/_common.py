@@ -17,7 +17,6 @@ SERVING = "appending and rotary KV caches are not offered yet"
 SINKS = ("attention sinks are not offered yet", "take an implementation that has them")
 APPEND = (SERVING, "write the new rows into the cache before the call")
 ROTATE = (SERVING, "rotate q and the new k before the call")
-OF_VARLEN = ("caches are not offered in this function", "take flash_attn_with_kvcache")
 
 Window = tuple[int | None, int | None]
 

@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._common import OF_VARLEN, attend, differentiate, refuse
+from ._common import attend, differentiate, refuse, varlen_cache
 
+LEFTPAD = ("keys that begin later are not offered here", "take flash_attn_with_kvcache")
 DROPOUT = ("dropout is not offered yet", "pass 0.0")
 
 
@@ -70,14 +71,16 @@ def _flash_attn_varlen_forward(
     zero_tensors: bool = False,
     num_splits: int = 0,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The same of sequences cut by cu_seqlens; lse (heads, total_q)."""
+    """The same of sequences cut by cu_seqlens; lse (heads, total_q). block_table: of keys in pages,
+    of which seqused_k, or else cu_seqlens_k, has the lengths."""
     name = "_flash_attn_varlen_forward"
-    refuse(name, block_table=(block_table, *OF_VARLEN), leftpad_k=(leftpad_k, *OF_VARLEN))
+    refuse(name, leftpad_k=(leftpad_k, *LEFTPAD))
     return _outputs(
         name, q, k, v, dropout_p, return_softmax, softmax_scale=softmax_scale, causal=causal,
         window_size=(window_size_left, window_size_right), softcap=softcap,
-        alibi_slopes=alibi_slopes, cu_seqlens_q=cu_seqlens_q, cu_seqlens_kv=cu_seqlens_k,
-        max_seqlen_q=max_seqlen_q, max_seqlen_kv=max_seqlen_k, seqused_kv=seqused_k,
+        alibi_slopes=alibi_slopes, cu_seqlens_q=cu_seqlens_q, max_seqlen_q=max_seqlen_q,
+        max_seqlen_kv=max_seqlen_k,
+        **varlen_cache(k, block_table, cu_seqlens_k, seqused_k, "block_table"),
     )  # fmt: skip
 
 

@@ -235,17 +235,7 @@ Status launch_mask_gradient(const BwdPlan& plan, const StepRun& run) {
 }  // namespace
 
 Status check_addresses(const BwdPlan&, const Problem& p, const Buffers& buffers) {
-  constexpr uintptr_t kAlign = 16;
-  for (const TensorId id : {kQ, kK, kV, kO, kDout, kDq, kDk, kDv}) {
-    if ((id == kK || id == kV) && has_no_keys(p)) continue;
-    const uintptr_t past = reinterpret_cast<uintptr_t>(buffers.data[id]) % kAlign;
-    if (past == 0) continue;
-    return unsupported(
-        "backward: {}.data={} on sm90 is {} bytes past a multiple of {}, need none; copy the "
-        "tensor to such an address, or use backend cpu",
-        tensor_name(id), buffers.data[id], past, kAlign);
-  }
-  return {};
+  return check_tma_addresses(p, buffers, {kQ, kK, kV, kO, kDout, kDq, kDk, kDv});
 }
 
 namespace {

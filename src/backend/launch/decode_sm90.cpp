@@ -5,16 +5,17 @@
 #include "backend/launch/tensor_maps.h"
 #include "core/dtype.h"
 #include "device/sm90/decode/args.h"
+#include "plan/sm90/tensor_limits.h"
 
 namespace fa3::sm90 {
 namespace {
-
-constexpr uintptr_t kBulkAlign = 16;  // bytes, of addresses that TMA and loads of 16 bytes take
 
 DecodeShape shape_for(const StepRun& run, const Band32& band, bool ragged, uint32_t ctas) {
   const Problem& p = run.problem;
   return {.q_axis = axis_of(p, kQ, run.buffers, ragged),
           .kv_axis = axis_of(p, kK, run.buffers, ragged),
+          .most_q = static_cast<i32>(most_rows(p.q)),
+          .most_kv = static_cast<i32>(most_rows(p.kv)),
           .batch = static_cast<i32>(p.batch),
           .heads_kv = static_cast<i32>(p.heads_kv),
           .group_size = static_cast<i32>(p.group_size()),
@@ -42,16 +43,8 @@ DecodeParts parts_of(const StepRun& run) {
 
 }  // namespace
 
-Status check_addresses(const DecodePlan&, const Problem&, const Buffers& buffers) {
-  for (const TensorId id : {kQ, kK, kV}) {
-    const uintptr_t past = reinterpret_cast<uintptr_t>(buffers.data[id]) % kBulkAlign;
-    if (past == 0) continue;
-    return unsupported(
-        "forward: {}.data={} on sm90 is {} bytes past a multiple of {}, need none, which TMA can "
-        "address; copy the tensor to such an address, or use backend cpu",
-        tensor_name(id), buffers.data[id], past, kBulkAlign);
-  }
-  return {};
+Status check_addresses(const DecodePlan&, const Problem& p, const Buffers& buffers) {
+  return check_tma_addresses(p, buffers, {kQ, kK, kV});
 }
 
 Status launch(const DecodePlan& plan, const StepRun& run) {

@@ -13,8 +13,6 @@
 namespace fa3::sm90 {
 namespace {
 
-constexpr uintptr_t kBulkAlign = 16;  // bytes, of addresses that TMA and bulk copies take
-
 FwdScale fwd_scale(const Problem& p, const Buffers& buffers, TensorId of) {
   const Layout& layout = p.layout[scale_of(of)];
   const ScaleBlock& block = p.scale_block[of];
@@ -96,30 +94,12 @@ Status launch(const ScoreOffsetPlan&, const StepRun& run) {
 }
 
 Status check_addresses(const FwdPlan&, const Problem& p, const Buffers& buffers) {
-  for (const TensorId id : {kQ, kK, kV, kO, kVImage}) {
-    if ((id == kK || id == kV || id == kVImage) && has_no_keys(p)) continue;
-    const uintptr_t past = reinterpret_cast<uintptr_t>(buffers.data[id]) % kBulkAlign;
-    if (past == 0) continue;
-    return unsupported(
-        "forward: {}.data={} on sm90 is {} bytes past a multiple of {}, need none, which TMA can "
-        "address; copy the tensor to such an address, or use backend cpu",
-        tensor_name(id), buffers.data[id], past, kBulkAlign);
-  }
-  return {};
+  return check_tma_addresses(p, buffers, {kQ, kK, kV, kO, kVImage});
 }
 
 // Of the forward's tensors it asks itself.
 Status check_addresses(const VImagePlan&, const Problem& p, const Buffers& buffers) {
-  if (p.op != FA3_OP_QUANTIZE) return {};
-  for (const TensorId id : {kCodes, kImage}) {
-    const uintptr_t past = reinterpret_cast<uintptr_t>(buffers.data[id]) % kBulkAlign;
-    if (past == 0) continue;
-    return unsupported(
-        "quantize: {}.data={} with v_image on sm90 is {} bytes past a multiple of {}, need none; "
-        "give the tensor such an address",
-        tensor_name(id), buffers.data[id], past, kBulkAlign);
-  }
-  return {};
+  return p.op == FA3_OP_QUANTIZE ? check_tma_addresses(p, buffers, {kCodes, kImage}) : Status();
 }
 
 Status launch(const FwdPlan& plan, const StepRun& run) {

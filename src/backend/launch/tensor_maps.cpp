@@ -7,6 +7,21 @@
 
 namespace fa3::sm90 {
 
+Status check_tma_addresses(const Problem& p, const Buffers& buffers,
+                           std::initializer_list<TensorId> ids) {
+  constexpr uintptr_t kAlign = 16;  // bytes
+  for (const TensorId id : ids) {
+    if ((id == kK || id == kV || id == kVImage) && has_no_keys(p)) continue;
+    const uintptr_t past = reinterpret_cast<uintptr_t>(buffers.data[id]) % kAlign;
+    if (past == 0) continue;
+    return unsupported(
+        "{}: {}.data={} on sm90 is {} bytes past a multiple of {}, need none, which TMA can "
+        "address; copy the tensor to such an address, or use backend cpu",
+        op_name(p.op), tensor_name(id), buffers.data[id], past, kAlign);
+  }
+  return {};
+}
+
 TensorMapSpec spec_of(void* base, const Problem& p, TensorId id, const TileLayout& tile,
                       bool ragged) {
   const Layout& layout = p.layout[id];

@@ -2,13 +2,21 @@
 // tensor_maps.h — tensors as TMA sees them, and what kernels read themselves.
 #pragma once
 
+#include <initializer_list>
+
 #include "core/problem.h"
+#include "core/status.h"
 #include "device/hopper/tile_layout.h"
 #include "device/tensor_map.h"
 #include "device/warp/element.h"
 #include "device/warp/sequence_rows.h"
 
 namespace fa3::sm90 {
+
+// UNSUPPORTED for the first of the tensors that lies where neither TMA nor bulk copies nor loads of
+// 16 bytes can read or write it; absent ones, and keys that nobody reads, lie anywhere.
+Status check_tma_addresses(const Problem& problem, const Buffers& buffers,
+                           std::initializer_list<TensorId> ids);
 
 // A tensor as FwdArgs describes it to TMA: rows of one head, in boxes of one panel of the tile.
 TensorMapSpec spec_of(void* base, const Problem& problem, TensorId id, const TileLayout& tile,

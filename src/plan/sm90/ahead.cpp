@@ -107,13 +107,9 @@ std::optional<DecodeConfig> ahead_decode_config(const FwdPlan& forward, const Pr
   std::optional<DecodeConfig> config = decode_config(forward, p);
   if (!config) return config;
   config->ragged = true;
-  for (const int rows : {8, 16, 32, 64}) {
-    DecodeConfig c = *config;
-    c.rows = std::max(c.rows, rows);
-    c.stages = DecodeConfig{}.stages;
-    c = with_stages(c);
-    if (std::find(std::begin(kDecodeAhead), std::end(kDecodeAhead), c) != std::end(kDecodeAhead))
-      return c;
+  for (int rows = config->rows; rows <= kMostDecodeRows; rows *= 2) {
+    const DecodeConfig c = with_tiles(*config, {config->head_dim_qk, config->head_dim_v}, rows);
+    if (contains(kDecodeAhead, c)) return c;
   }
   return std::nullopt;
 }

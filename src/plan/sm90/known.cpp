@@ -141,17 +141,21 @@ std::vector<NamedProgram> known_mask_readers() {
   return list.programs;
 }
 
-std::vector<NamedProgram> known_decode() {
+std::vector<NamedProgram> known_decode(bool with_terms) {
   NamedKernels list;
-  for (const int head_dim : {64, 128, 256}) {
-    for (const int rows : {8, 16, 32, 64}) {
-      for (int variant = 0; variant < 8; ++variant) {
-        DecodeConfig c = decode_of(head_dim, rows);
+  constexpr ScoreKind kScores[] = {ScoreKind::kPlain, ScoreKind::kSoftcap, ScoreKind::kScaled};
+  for (const DecodeHeadDims& dims : kDecodeHeadDims) {
+    for (int rows = 8; rows <= kMostDecodeRows; rows *= 2) {
+      for (int variant = 0; variant < (with_terms ? 48 : 4); ++variant) {
+        DecodePlan decode;
+        DecodeConfig& c = decode.config;
         c.dtype = (variant & 1) != 0 ? MmaType::kF16 : MmaType::kBf16;
         c.ragged = (variant & 2) != 0;
-        c.score = (variant & 4) != 0 ? ScoreKind::kSoftcap : ScoreKind::kPlain;
-        DecodePlan decode;
-        decode.config = c;
+        c.o_f32 = (variant & 4) != 0;
+        c.alibi = (variant & 8) != 0;
+        c.score = kScores[variant / 16];
+        if (c.alibi && c.score == ScoreKind::kPlain) continue;
+        c = with_tiles(c, dims, rows);
         list.add(decode);
         CombinePlan combine;
         combine.config = combine_of(c);

@@ -23,8 +23,9 @@ std::vector<NamedProgram> known_v_images();
 // The kernels that read attn_mask before a forward or backward.
 std::vector<NamedProgram> known_mask_readers();
 
-// Decode with or without softcap, and what merges its parts.
-std::vector<NamedProgram> known_decode();
+// Decode and what merges its parts; with_terms: also with softcap, ALiBi, scores of any sign and O
+// in FP32.
+std::vector<NamedProgram> known_decode(bool with_terms);
 
 // The backward; with_terms: also with softcap, functors and attn_mask.
 std::vector<NamedProgram> known_backward(bool with_terms);

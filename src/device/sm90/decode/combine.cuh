@@ -111,16 +111,14 @@ struct Combiner {
   const DecodeUnit& unit;
   u32 first, count;
 
-  FA3_DEV i32 query_of(u32 row) const {
-    return (unit.row + static_cast<i32>(row)) / args.shape.group_size;
-  }
-  FA3_DEV bool exists(u32 row) const { return row < kCfg.rows && query_of(row) < unit.q.rows; }
+  FA3_DEV PackedRow packed(u32 row) const { return packed_row(args.shape, unit, row); }
+  FA3_DEV bool exists(u32 row) const { return row < kCfg.rows && packed(row).query < unit.q.rows; }
   FA3_DEV RowPlace place(u32 row) const {
-    const i32 head = unit.kv_head * args.shape.group_size +
-                     (unit.row + static_cast<i32>(row)) % args.shape.group_size;
-    return place_of(args.out, args.shape, unit, query_of(row), head);
+    return place_of(args.out, args.shape, unit, packed(row));
   }
-  FA3_DEV bool sees_nothing(u32 row) const { return !sees_any(args.shape, unit, query_of(row)); }
+  FA3_DEV bool sees_nothing(u32 row) const {
+    return !sees_any(args.shape, unit, packed(row).query);
+  }
   FA3_DEV void store(const RowPlace& to, i32 column, bool nothing, float x) const {
     if (column < args.out.head_dim_v)
       store_o<kCfg.dtype, kCfg.o_f32>(args.out, to, column, nothing ? 0.f : x);

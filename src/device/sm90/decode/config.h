@@ -50,16 +50,6 @@ struct DecodeConfig {
 inline constexpr int kDecodeSmemBytes = 227 * 1024;  // most dynamic shared memory of a CTA
 inline constexpr int kDecodePairBytes = 32 * 1024;   // of a tile of K and one of V, at least
 
-// With tiles and stages for the head dims: ever as many bytes in flight as shared memory holds.
-constexpr DecodeConfig with_tile(DecodeConfig c) {
-  while (c.k_tile().bytes() + c.v_tile().bytes() < kDecodePairBytes) c.tile_kv += kWgRows;
-  return c;
-}
-constexpr DecodeConfig with_stages(DecodeConfig c) {
-  while (c.smem_bytes() > kDecodeSmemBytes) --c.stages;
-  return c;
-}
-
 // The kernel behind it, which merges the parts of tiles that several CTAs share.
 struct CombineConfig {
   MmaType dtype = MmaType::kBf16;

@@ -110,13 +110,12 @@ struct DecodeConsumer {
     sync();
   }
   FA3_DEV void place_row(const DecodeUnit& unit, u32 r) {
-    const i32 packed = unit.row + static_cast<i32>(r);
-    const i32 query = packed / args.shape.group_size;
+    const auto [query, head] = packed_row(args.shape, unit, r);
     const bool exists = query < unit.q.rows;
     const bool counts = query < unit.q.used;
     DecodeRow row{};
     row.query = exists ? query : -1;
-    row.head = unit.kv_head * args.shape.group_size + packed % args.shape.group_size;
+    row.head = head;
     row.position = query + unit.kv.used - unit.q.used;
     if (counts) {
       const Range<i32> keys = keys_of_row(args.shape.band, unit.q.used, unit.kv.used, query);
@@ -127,9 +126,8 @@ struct DecodeConsumer {
     }
     smem.row[r].write(row);
   }
-  // 16 bytes a thread at a time; rows that do not count are zeros, as are columns that the tensor
-  // lacks.
-  // As many at a time as leave together: a load that is waited for takes as long as a KV tile.
+  // In chunks of 16 bytes, of which as many as leave together: a load that is waited for takes as
+  // long as a KV tile. Rows that do not count are zeros, as are columns that the tensor lacks.
   FA3_DEV void load_q(const DecodeUnit& unit) {
     constexpr u32 kChunks = kCfg.head_dim_qk / 8, kAll = kN * kChunks, kAtATime = 8;
     FA3_UNROLL
@@ -155,9 +153,7 @@ struct DecodeConsumer {
   }
   using Chunk = ptx::Vec<u32, 4>;
   FA3_DEV Chunk q_chunk(const DecodeUnit& unit, u32 row, u32 chunk) const {
-    const i32 packed = unit.row + static_cast<i32>(row);
-    const i32 query = packed / args.shape.group_size;
-    const i32 head = unit.kv_head * args.shape.group_size + packed % args.shape.group_size;
+    const auto [query, head] = packed_row(args.shape, unit, row);
     if (row >= kN || query >= unit.q.used || static_cast<i32>(8 * chunk) >= args.head_dim_qk)
       return {{0, 0, 0, 0}};
     const i64 at = first_row(args.shape.q_axis, unit.q) + query;
@@ -365,7 +361,7 @@ struct DecodeConsumer {
     }
   }
   FA3_DEV void store_row(const DecodeUnit& unit, const DecodeRow& row, int i, bool nothing) {
-    const RowPlace to = place_of(args.out, args.shape, unit, row.query, row.head);
+    const RowPlace to = place_of(args.out, args.shape, unit, {row.query, row.head});
     for_o(i, nothing, [&](i32 at, float x) {
       if (at < args.out.head_dim_v) store_o<kCfg.dtype, kCfg.o_f32>(args.out, to, at, x);
     });

@@ -14,10 +14,10 @@ struct RowPlace {
 };
 
 FA3_DEV RowPlace place_of(const DecodeOutput& out, const DecodeShape& shape, const DecodeUnit& unit,
-                          i32 query, i32 head) {
-  const i64 row = first_row(shape.q_axis, unit.q) + query;
-  return {unit.batch * out.o_batch + row * out.o_row + head * out.o_head,
-          unit.batch * out.lse_batch + row * out.lse_row + head * out.lse_head};
+                          const PackedRow& packed) {
+  const i64 row = first_row(shape.q_axis, unit.q) + packed.query;
+  return {unit.batch * out.o_batch + row * out.o_row + packed.head * out.o_head,
+          unit.batch * out.lse_batch + row * out.lse_row + packed.head * out.lse_head};
 }
 
 template <MmaType kType, bool kF32>

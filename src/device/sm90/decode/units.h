@@ -27,6 +27,15 @@ struct DecodeUnit {
   FA3_DEV u32 end() const { return begin + length; }
 };
 
+// Query and head of a packed row, counted from the unit's first.
+struct PackedRow {
+  i32 query, head;
+};
+FA3_DEV PackedRow packed_row(const DecodeShape& shape, const DecodeUnit& unit, u32 row) {
+  const i32 packed = unit.row + static_cast<i32>(row);
+  return {packed / shape.group_size, unit.kv_head * shape.group_size + packed % shape.group_size};
+}
+
 // All lanes of a warp alike. kCfg has rows, tile_kv and ragged.
 template <auto kCfg>
 class DecodeUnits {
@@ -95,9 +104,14 @@ class DecodeUnits {
   FA3_DEV i32 last() const {
     return shape_.q_axis.cu_seqlens != nullptr ? shape_.batch : shape_.batch - 1;
   }
+  // Lengths that lie do not make the line longer than the plan has counted.
   FA3_DEV void rows_of_entry(i32 b, SequenceRows& q, SequenceRows& kv) const {
     q = rows_of<kCfg.ragged>(shape_.q_axis, shape_.batch, b);
-    kv = b < shape_.batch ? rows_of<kCfg.ragged>(shape_.kv_axis, shape_.batch, b) : SequenceRows{};
+    kv = SequenceRows{};
+    if (b == shape_.batch) return;
+    kv = rows_of<kCfg.ragged>(shape_.kv_axis, shape_.batch, b);
+    q.rows = min(q.rows, shape_.most_q), q.used = min(q.used, shape_.most_q);
+    kv.used = min(kv.used, shape_.most_kv);
   }
   // Of the first KV head of an entry the first rows; not yet: where it begins.
   FA3_DEV DecodeUnit first_of_entry(i32 b) const {
@@ -131,10 +145,9 @@ class DecodeUnits {
     const u32 lane = ptx::lane_index();
     for (i32 group = 0; group < shape_.batch; group += 32) {
       const i32 mine = group + static_cast<i32>(lane);
-      const u32 units =
-          mine < shape_.batch
-              ? heads * tiles_of_rows(rows_of<true>(shape_.q_axis, shape_.batch, mine))
-              : 0;
+      SequenceRows q, kv;
+      if (mine < shape_.batch) rows_of_entry(mine, q, kv);
+      const u32 units = heads * tiles_of_rows(q);
       const u32 length = length_of(mine);
       u32 units_through = units, length_through = length;  // up to and including this lane's
       FA3_UNROLL

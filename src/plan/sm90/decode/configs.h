@@ -1,20 +1,37 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// configs.h — the decode kernels that the simulator has: those of few head dims, packed rows and
-// score functions, with lengths, which compute dense problems, too.
+// configs.h — head dims and tiles of decode, and the kernels that the simulator has: those of few
+// head dims, packed rows and score functions, with lengths, which compute dense problems, too.
 #pragma once
 
 #include "device/sm90/decode/config.h"
 
 namespace fa3::sm90 {
 
-// The configuration of a head dim, with as many stages as shared memory holds.
+// The first that a problem's fit into; TMA fills what tensors lack with zeros.
+struct DecodeHeadDims {
+  int qk, v;
+};
+inline constexpr DecodeHeadDims kDecodeHeadDims[] = {
+    {64, 64}, {128, 128}, {192, 128}, {192, 192}, {256, 256}};
+inline constexpr int kMostDecodeRows = 64;  // packed rows of a tile
+
+// The configuration with these head dims and packed rows, and with all stages that shared memory
+// holds.
+constexpr DecodeConfig with_tiles(DecodeConfig c, const DecodeHeadDims& dims, int rows) {
+  c.head_dim_qk = dims.qk, c.head_dim_v = dims.v;
+  c.rows = rows;
+  c.tile_kv = kWgRows;
+  while (c.k_tile().bytes() + c.v_tile().bytes() < kDecodePairBytes) c.tile_kv += kWgRows;
+  c.stages = DecodeConfig{}.stages;
+  while (c.smem_bytes() > kDecodeSmemBytes) --c.stages;
+  return c;
+}
+
 constexpr DecodeConfig decode_of(int head_dim, int rows, ScoreKind score = ScoreKind::kPlain) {
   DecodeConfig c;
-  c.head_dim_qk = c.head_dim_v = head_dim;
-  c.rows = rows;
   c.score = score;
   c.ragged = true;
-  return with_stages(with_tile(c));
+  return with_tiles(c, {head_dim, head_dim}, rows);
 }
 constexpr DecodeConfig with_alibi(DecodeConfig c) {
   c.alibi = true;

@@ -7,18 +7,17 @@
 #include <algorithm>
 
 #include "core/dtype.h"
+#include "plan/sm90/decode/configs.h"
 #include "plan/sm90/fwd/names.h"
 #include "plan/sm90/tensor_limits.h"
 
 namespace fa3::sm90 {
 namespace {
 
-constexpr int kColumnsUnit = 64;      // of head dims of the GEMMs
-constexpr int kMostRows = 64;         // of a tile
 constexpr int64_t kMostPacked = 128;  // rows of a KV head for which K and V are read again
 constexpr int64_t kLeastKeys = 128;   // below, a CTA has more to begin and end than to read
 constexpr int64_t kKeysOfQuery = 8;   // fewer for each query are a prefill
-constexpr int64_t kMostTiles = int64_t{1} << 31;
+constexpr int64_t kMostTiles = int64_t{1} << 31;  // and rows of all sequences, which are 32 bits
 
 int64_t packed_rows(const Problem& p) { return most_rows(p.q) * p.group_size(); }
 
@@ -45,12 +44,15 @@ std::optional<DecodeConfig> decode_config(const FwdPlan& forward, const Problem&
   c.alibi = p.has_alibi();
   c.o_f32 = f.o_f32;
   c.ragged = f.ragged;
-  c.head_dim_qk = static_cast<int>(round_up(p.head_dim_qk, kColumnsUnit));
-  c.head_dim_v = static_cast<int>(round_up(p.head_dim_v, kColumnsUnit));
-  while (c.rows < kMostRows && c.rows < packed_rows(p)) c.rows *= 2;
-  c = with_stages(with_tile(c));
-  if (count_tiles(c, p) >= kMostTiles) return std::nullopt;
-  return c;
+  const auto* const dims = std::ranges::find_if(kDecodeHeadDims, [&](const DecodeHeadDims& d) {
+    return p.head_dim_qk <= d.qk && p.head_dim_v <= d.v;
+  });
+  if (dims == std::end(kDecodeHeadDims)) return std::nullopt;
+  int rows = c.rows;
+  while (rows < kMostDecodeRows && rows < packed_rows(p)) rows *= 2;
+  c = with_tiles(c, *dims, rows);
+  const bool counts = p.q.rows * p.group_size() < kMostTiles && count_tiles(c, p) < kMostTiles;
+  return counts ? std::optional(c) : std::nullopt;
 }
 
 DecodePlans make_decode_plans(const DecodeConfig& config, const FwdPlan& forward, const Problem& p,
@@ -107,7 +109,7 @@ std::string name_of(const DecodePlan& plan) {
 std::string head_dims_text(const DecodePlan& plan) {
   const DecodeConfig& c = plan.config;
   if (c.head_dim_qk == c.head_dim_v) return std::to_string(c.head_dim_qk);
-  return fmt::format("{}_v{}", c.head_dim_qk, c.head_dim_v);
+  return fmt::format("{}-{}", c.head_dim_qk, c.head_dim_v);
 }
 
 void describe(const DecodePlan& plan, const Problem& p, Json& json) {

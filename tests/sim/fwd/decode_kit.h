@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// decode_kit.h — the decode kernels in any configuration, in the simulator.
+#pragma once
+
+#include "device/sm90/decode/combine.cuh"
+#include "device/sm90/decode/decode.cuh"
+#include "plan/sm90/decode/plan.h"
+#include "sim/kernel_run.h"
+
+namespace fa3::sim {
+
+using namespace sm90;
+
+// Rings that go round several times, and 64 columns.
+constexpr DecodeConfig small_decode(bool ragged) {
+  DecodeConfig c;
+  c.head_dim_qk = c.head_dim_v = 64;
+  c.rows = 16;
+  c.stages = 2;
+  c.ragged = ragged;
+  return c;
+}
+
+template <DecodeConfig kCfg>
+void add_decode() {
+  constexpr CombineConfig kCombine = combine_of(kCfg);
+  const Registration decoding(decode_expression(kCfg).c_str(), kernel_of(&decode<kCfg>));
+  const Registration combining(combine_expression(kCombine).c_str(), kernel_of(&combine<kCombine>));
+}
+class DecodeRun : public KernelRun {
+ public:
+  DecodeRun(TestRuntime& runtime, const verify::Config& made, const DecodeConfig& config,
+            int multiprocessors)
+      : KernelRun(runtime, made, FA3_OP_FORWARD) {
+    DeviceInfo device = test_device();
+    device.multiprocessors = multiprocessors;
+    const FwdPlan forward = value(make_fwd_plan(problem(), device));
+    const DecodePlans plans = make_decode_plans(config, forward, problem(), device);
+    set_kernels({plans.decode, plans.combine});
+  }
+};
+
+}  // namespace fa3::sim
