@@ -47,6 +47,33 @@ class Tune(FakeGpuTest):
         other = self.explain(*PROBLEM[:-1], FA3_TUNING=self.file)  # was not measured
         self.assertEqual((other["row"], other["row_from"]), ("d64 full", "table"))
 
+    def test_few_queries(self):
+        """The decode kernel is measured beside the rows of the forward, and kept by its name."""
+        few = ["--head-dim", 64, "--seqlen-q", 1, "--seqlen-kv", 3000]
+        before = self.explain(*few)
+        self.assertEqual((before["row"], before["row_from"]), ("decode", "table"))
+        self.assertIn("d64 few rows", before["rows_rejected"])
+        text = self.tune(*few, "-o", self.file)
+        self.assertRegex(text, r"decode +\d+\.\d +1\.000 +1\.000 to 1\.000  rule")
+        self.assertRegex(text, r"d64 few rows +\d+\.\d ")
+        with open(self.file) as file:
+            made = json.load(file)
+        for row, used in (("d64 few rows", "d64 few rows"), ("decode", "decode")):
+            made["problems"][0]["row"] = row
+            with open(self.file, "w") as file:
+                json.dump(made, file)
+            self.assertEqual(self.explain(*few, FA3_TUNING=self.file)["row"], used)
+        made["problems"][0]["row"] = "d64 masked"
+        with open(self.file, "w") as file:
+            json.dump(made, file)
+        declined = self.explain(*few, FA3_TUNING=self.file)
+        self.assertEqual(declined["row"], "decode")
+        self.assertIn("d64 masked: ", declined["tuning_declined"])
+        run = ["bench", "--dtype", "bf16", *few, "--backend", "cuda", "--no-verify"]
+        result = self.run_fa3(*run, env={**self.environment, "FA3_TUNING": self.file})
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(result.stderr.count("FA3_TUNING names row d64 masked"), 1)
+
     def test_file_keeps_other_problems(self):
         self.tune(*PROBLEM, "-o", self.file)
         self.tune(*PROBLEM[:-1], "-o", self.file)

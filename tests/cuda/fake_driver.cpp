@@ -5,7 +5,7 @@
 // FAKE_CUDA_CAPABILITY (90), FAKE_CUDA_FAIL (a function that fails), FAKE_CUDA_FAIL_WITH (its
 // result, 999), FAKE_CUDA_CAPTURING,
 // FAKE_CUDA_FORWARD (any code is the forward's kernel, see forward_kernel, but those of the
-// backward, see backward_kernel),
+// backward, see backward_kernel, and of decode, which do nothing),
 // FAKE_CUDA_CLOCK (a kernel takes 10 µs for each thread of a CTA; else any work takes 1.5 ms),
 // FAKE_CUDA_KILL and FAKE_CUDA_HANG (which load of code, from 1 on, ends or stops the process).
 // Work on a stream that is captured goes into a graph, whose launch does it.
@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "device/sm90/bwd/args.h"
+#include "device/sm90/decode/args.h"
 #include "device/sm90/fwd/args.h"
 #include "fake_attention.h"
 
@@ -112,10 +113,13 @@ bool backward_kernel(const fa3::sm90::BwdArgs& args) {
 CUkern_st* kernel_of(const char* symbol) {
   static CUkern_st tested{sizeof(FakeArgs), false}, forwards{sizeof(fa3::sm90::FwdArgs), false},
       deltas{sizeof(fa3::sm90::BwdDeltaArgs), false}, mains{sizeof(fa3::sm90::BwdArgs), true},
-      dqs{sizeof(fa3::sm90::BwdDqArgs), false};
+      dqs{sizeof(fa3::sm90::BwdDqArgs), false}, decodes{sizeof(fa3::sm90::DecodeArgs), false},
+      combines{sizeof(fa3::sm90::CombineArgs), false};
   if (forward() == nullptr) return &tested;
   if (std::strstr(symbol, "::bwd_delta<") != nullptr) return &deltas;
   if (std::strstr(symbol, "::bwd_dq<") != nullptr) return &dqs;
+  if (std::strstr(symbol, "::decode<") != nullptr) return &decodes;
+  if (std::strstr(symbol, "::combine<") != nullptr) return &combines;
   return std::strstr(symbol, "::bwd<") != nullptr ? &mains : &forwards;
 }
 

@@ -189,11 +189,10 @@ class GpuCheck(unittest.TestCase):
             if line.strip() and not line.startswith("#"):
                 options = [*self.choosing(line), "--backend", "cuda"]
                 explained = self.fa3_json("explain", *options, **path)
-                steps = [step for step in ("sm90", "decode", "combine") if step in explained]
-                self.assertIn(steps, [["sm90"], ["decode", "combine"]])
-                for step in steps:
-                    kernel = explained[step]["kernel"]
-                    self.assertTrue(kernel in compiled, f"{line}: {kernel}")
+                for step in ("sm90", "combine"):
+                    if step == "sm90" or step in explained:
+                        kernel = explained[step]["kernel"]
+                        self.assertTrue(kernel in compiled, f"{line}: {kernel}")
 
     def test_problems_of_8_bits_have_plans(self):
         path = self.fake_gpu()

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "core/dtype.h"
+#include "core/tuning.h"
 #include "plan/sm90/decode/configs.h"
 #include "plan/sm90/fwd/names.h"
 #include "plan/sm90/tensor_limits.h"
@@ -60,15 +61,12 @@ DecodePlans make_decode_plans(const DecodeConfig& config, const FwdPlan& forward
   DecodePlans plans;
   DecodePlan& decode = plans.decode;
   decode.config = config;
-  decode.band = forward.band;
+  decode.forward = forward;
   decode.ctas =
       static_cast<uint32_t>(std::min<int64_t>(device.multiprocessors, count_tiles(config, p)));
-  decode.score_factor = forward.score_factor;
-  decode.scale_log2 = forward.scale_log2;
-  decode.slope_factor = forward.slope_factor;
   CombinePlan& combine = plans.combine;
   combine.config = combine_of(config);
-  combine.band = decode.band;
+  combine.band = forward.band;
   combine.ctas = decode.ctas;
   combine.rows = static_cast<uint32_t>(std::min<int64_t>(config.rows, packed_rows(p)));
   combine.units = std::max<int64_t>(p.batch * p.heads_kv * div_up(packed_rows(p), config.rows), 1);
@@ -116,8 +114,17 @@ void describe(const DecodePlan& plan, const Problem& p, Json& json) {
   const DecodeConfig& c = plan.config;
   const int64_t tiles = count_tiles(c, p);
   const int64_t tile_bytes = c.k_tile().bytes() + c.v_tile().bytes();
+  Json rejected = Json::object();
+  for (const RejectedRow& row : rejected_rows(plan.forward.need, nullptr))
+    rejected[row.name] = row.why;
+  rejected[plan.forward.row] = "takes it, too, but reads each key once for every query head";
   Json decode;
   decode["kernel"] = program_of(plan).expression;
+  decode["row"] = kDecodeRow;
+  decode["row_from"] = "table";
+  if (!plan.forward.declined.empty()) decode["tuning_declined"] = plan.forward.declined;
+  decode["tuning_key"] = key_of(p);
+  decode["rows_rejected"] = std::move(rejected);
   decode["rows"] = c.rows;
   decode["packed_rows"] = packed_rows(p);
   decode["tile_kv"] = c.tile_kv;
@@ -129,7 +136,7 @@ void describe(const DecodePlan& plan, const Problem& p, Json& json) {
   decode["bytes_per_cta_at_most"] = div_up(tiles, std::max<int64_t>(plan.ctas, 1)) * tile_bytes;
   const int64_t units = std::max<int64_t>(p.batch * p.heads_kv, 1);
   decode["splits_at_most"] = div_up(plan.ctas, units) + 1;
-  json["decode"] = std::move(decode);
+  json["sm90"] = std::move(decode);
 }
 
 // ---- The kernel that merges --------------------------------------------------------------------

@@ -22,9 +22,8 @@ inline constexpr const char* kPartsLseSlice = "parts_lse";
 
 struct DecodePlan : PlainKernel {
   DecodeConfig config;
-  Band32 band;
+  FwdPlan forward;  // of the forward's kernel, whose place it takes: mask, factors of scores
   uint32_t ctas = 0;
-  float score_factor = 0, scale_log2 = 0, slope_factor = 0;  // as FwdPlan has them
 };
 
 struct CombinePlan : PlainKernel {
@@ -45,6 +44,9 @@ struct DecodePlans {
 std::optional<DecodeConfig> decode_config(const FwdPlan& forward, const Problem& problem);
 DecodePlans make_decode_plans(const DecodeConfig& config, const FwdPlan& forward,
                               const Problem& problem, const DeviceInfo& device);
+
+// A tuning that names a row of the forward, which cannot compute the problem.
+inline const std::string& declined(const DecodePlan& plan) { return plan.forward.declined; }
 
 // See plan/plan_kernel.h.
 Program program_of(const DecodePlan& plan);

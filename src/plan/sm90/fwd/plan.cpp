@@ -266,7 +266,7 @@ Status check_image(const Problem& p, const FwdRow& row, const FwdConfig& c) {
 const FwdRow* tuned_row(const Problem& p, const Tuning& tuning, const FwdFunctors& functors,
                         const FwdRow* by_rule, FwdPlan& plan) {
   const std::string* const name = tuning.row_of(p);
-  if (name == nullptr) return by_rule;
+  if (name == nullptr || *name == kDecodeRow) return by_rule;  // decode is not chosen here
   const FwdRow* const row = row_named(*name);
   const std::string why =
       row == nullptr ? "no row of the table is called so" : why_not(*row, plan.need, functors);

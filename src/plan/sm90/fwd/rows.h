@@ -27,6 +27,9 @@ struct RowNeed {
 
 const FwdRow* choose_row(const RowNeed& need);  // nullptr when none fits
 
+// In place of a row's name: the decode kernel, which a tuning keeps by it.
+inline constexpr const char* kDecodeRow = "decode";
+
 const FwdRow* row_named(std::string_view name);  // nullptr when there is none
 
 // Why a row that a tuning names for such a problem cannot run it; "" = it can. Unlike choose_row(),
