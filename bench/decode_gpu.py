@@ -6,7 +6,8 @@ SDPA, and beside the original where its wheel (tokenspeed-fa3) can be imported.
 Each contender is a captured graph of 100 calls that go through more keys and values than L2 holds,
 one after another (at batch 1 and 1k keys 50 MB, partly from L2); graphs take turns, medians of 5.
 Lengths are on the device (seqused_kv) for fa3 and the original, which has its metadata. The first
-output is compared with FP32. One JSON object a line, the first about machine and commit.
+output is compared with FP32. Pages lie in random order; beside them stands fa3 on dense keys. One
+JSON object a line, the first about machine and commit.
 """
 
 import math
@@ -24,7 +25,7 @@ except ImportError:
     original = None
 
 L2_BYTES = 260e6  # of keys and values before the first ones come again
-# batch, keys, query heads, KV heads, head dim, queries
+# batch, keys, query heads, KV heads, head dim, queries, and rows of a page or 0
 CELLS = [
     (1, 1024, 32, 4, 128, 1), (1, 4096, 32, 4, 128, 1), (1, 32768, 32, 4, 128, 1),
     (1, 8192, 64, 8, 128, 1), (1, 65536, 64, 8, 128, 1), (1, 8192, 16, 16, 128, 1),
@@ -33,6 +34,13 @@ CELLS = [
     (32, 512, 32, 8, 128, 1), (32, 4096, 32, 8, 64, 1), (32, 4096, 32, 8, 128, 1),
     (32, 4096, 32, 8, 256, 1), (64, 1024, 32, 8, 128, 1), (128, 1024, 32, 8, 128, 1),
     (256, 1024, 32, 8, 128, 1), (32, 4096, 32, 8, 128, 4), (8, 8192, 32, 8, 128, 16),
+]  # fmt: skip
+PAGED = [
+    (1, 4096, 32, 4, 128, 1, 1), (1, 4096, 32, 4, 128, 1, 16), (1, 4096, 32, 4, 128, 1, 64),
+    (1, 65536, 64, 8, 128, 1, 16), (16, 4096, 16, 16, 128, 1, 16), (32, 4096, 32, 8, 128, 1, 1),
+    (32, 4096, 32, 8, 128, 1, 4), (32, 4096, 32, 8, 128, 1, 16), (32, 4096, 32, 8, 128, 1, 64),
+    (32, 4096, 32, 8, 128, 1, 256), (32, 4096, 32, 8, 64, 1, 16), (32, 4096, 32, 8, 256, 1, 16),
+    (32, 4096, 32, 8, 128, 4, 16), (128, 1024, 32, 8, 128, 1, 16),
 ]  # fmt: skip
 
 
@@ -70,17 +78,30 @@ def error(q, k, v, o, causal):
     return (o.float() - (s.softmax(-1) @ wide(v)).transpose(1, 2)).abs().max().item()
 
 
-def contenders(context, cell, q, caches, used):
-    """Calls by name, one for each cache, and fa3's first output."""
-    batch, keys, heads, heads_kv, d, queries = cell
-    causal = queries > 1
-    o = torch.empty_like(q)
-    args = [forward_args("causal" if causal else "full", q=q, k=k, v=v, o=o, seqused_kv=used)
-            for k, v in caches]  # fmt: skip
+def fa3_calls(context, args):
+    """A call of one plan for each of the arguments, and the plan."""
     plan = context.plan_forward(args[0])
     work = torch.empty(max(plan.workspace_bytes, 1), dtype=torch.uint8, device="cuda")
-    calls = {"fa3": [lambda a=a: plan.run(work.data_ptr(), stream_handle(), a) for a in args]}
-    if not causal:
+    return [lambda a=a: plan.run(work.data_ptr(), stream_handle(), a) for a in args], plan
+
+
+def contenders(context, cell, q, caches, used, table):
+    """Calls by name, one for each cache, fa3's output and the plans."""
+    batch, keys, heads, heads_kv, d, queries, page = cell
+    causal = queries > 1
+    o = torch.empty_like(q)
+    paged = lambda x: x.view(-1, page, heads_kv, d) if page else x
+    extra = {"page_table": table} if page else {}
+    args = lambda f, **extra: [
+        forward_args("causal" if causal else "full", q=q, k=f(k), v=f(v), o=o, seqused_kv=used,
+                     **extra) for k, v in caches]  # fmt: skip
+    calls, plans = {}, []
+    calls["fa3"], plan = fa3_calls(context, args(paged, **extra))
+    plans.append(plan)
+    if page:
+        calls["fa3_dense"], plan = fa3_calls(context, args(lambda x: x))
+        plans.append(plan)
+    if not causal and not page:
 
         def cudnn(k, v):
             with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
@@ -90,16 +111,18 @@ def contenders(context, cell, q, caches, used):
         calls["cudnn"] = [lambda k=k, v=v: cudnn(k, v) for k, v in caches]
     if original:
         metadata = original.get_scheduler_metadata(
-            batch, queries, keys, heads, heads_kv, d, used, qkv_dtype=q.dtype, causal=causal)
+            batch, queries, keys, heads, heads_kv, d, used, qkv_dtype=q.dtype, causal=causal,
+            page_size=page or None)
         calls["original"] = [
             lambda k=k, v=v: original.flash_attn_with_kvcache(
-                q, k, v, cache_seqlens=used, causal=causal, scheduler_metadata=metadata)
+                q, paged(k), paged(v), cache_seqlens=used, causal=causal,
+                scheduler_metadata=metadata, page_table=table)
             for k, v in caches]  # fmt: skip
-    return calls, o, plan
+    return calls, o, plans
 
 
 def measure(context, cell, rounds):
-    batch, keys, heads, heads_kv, d, queries = cell
+    batch, keys, heads, heads_kv, d, queries, page = cell
     size = 4 * batch * keys * heads_kv * d
     count = min(100, max(2, math.ceil(L2_BYTES / size))) if size >= 2.5e6 else 25
     calls_a_graph = 100 if size < 1e9 else 20
@@ -107,10 +130,17 @@ def measure(context, cell, rounds):
     caches = [[new(batch, keys, heads_kv, d) for _ in "kv"] for _ in range(count)]
     q = new(batch, queries, heads, d)
     used = torch.full((batch,), keys, device="cuda", dtype=torch.int32)
-    calls, o, plan = contenders(context, cell, q, caches, used)
+    table = None
+    if page:
+        table = torch.randperm(batch * keys // page, device="cuda", dtype=torch.int32)
+        table = table.view(batch, -1)
+    calls, o, plans = contenders(context, cell, q, caches, used, table)
     calls["fa3"][0]()
-    row = {"cell": f"b{batch} k{keys} h{heads}/{heads_kv} d{d} q{queries}", "bytes": size,
-           "max_error": error(q, *caches[0], o, queries > 1)}  # fmt: skip
+    first = caches[0]
+    if page:
+        first = [x.view(-1, page, heads_kv, d)[table.long()].view(x.shape) for x in first]
+    name = f"b{batch} k{keys} h{heads}/{heads_kv} d{d} q{queries}" + f" page{page}" * (page > 0)
+    row = {"cell": name, "bytes": size, "max_error": error(q, *first, o, queries > 1)}
     graphs = {
         name: captured([each[i % count] for i in range(calls_a_graph)])
         for name, each in calls.items()
@@ -122,7 +152,8 @@ def measure(context, cell, rounds):
             if i > 0:
                 taken[name].append(us)
     row |= {name: {"us": statistics.median(us)} for name, us in taken.items()}
-    plan.close()
+    for plan in plans:
+        plan.close()
     return row
 
 
@@ -130,7 +161,7 @@ def main():
     args = gpu_run.arguments(__doc__, rounds=5).parse_args()
     out, context = gpu_run.begin(args, "decode")
     with context:
-        for cell in CELLS:
+        for cell in [(*cell, 0) for cell in CELLS] + PAGED:
             emit(out, measure(context, cell, args.rounds))
 
 

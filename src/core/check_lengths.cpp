@@ -90,7 +90,7 @@ Status check_pages(const Problem& p, const Buffers& x, const Sequence& keys, int
 // Of sequences that have keys: the others need no place.
 Status check_cache(const Problem& p, const Buffers& x) {
   const KvCache& cache = p.cache;
-  if (!cache.begins && !cache.slots && !cache.paged()) return {};
+  if (!cache.present()) return {};
   for (int64_t b = 0; b < p.batch; ++b) {
     const Sequence keys = kv_sequence(p, x, b);
     if (keys.len == 0) continue;

@@ -47,6 +47,7 @@ struct KvCache {
   bool begins = false;    // their keys begin at rows kv_begin, of varlen k too, without cu_seqlens
 
   bool paged() const { return page_size > 0; }
+  bool present() const { return paged() || slots || begins; }
   bool operator==(const KvCache&) const = default;
 };
 
@@ -192,7 +193,7 @@ inline bool has_no_keys(const Problem& p) {
 
 // Lengths of sequences are data, which a plan does not read.
 inline bool has_lengths(const Problem& p) {
-  return p.q.varlen || p.q.seqused || p.kv.varlen || p.kv.seqused;
+  return p.q.varlen || p.q.seqused || p.kv.varlen || p.kv.seqused || p.cache.present();
 }
 
 // Addresses of one run, in the order of TensorId; absent = nullptr. Inputs are only read.

@@ -41,7 +41,7 @@ void reset_cta(Cta& cta, const LaunchShape& shape, u64 launch_block) {
   cta.smem_bytes = shape.smem_bytes;
   std::memset(cta.smem.get(), 0xFF, shape.smem_bytes);  // a NaN in every type of ours
   cta.shadow.reset(shape.smem_bytes);
-  cta.described = false;
+  cta.described = cta.copies_by_threads = false;
   cta.members.clear();
   cta.mbarriers.clear();
   cta.atomics.clear();

@@ -14,7 +14,7 @@ namespace {
 void land(Thread& thread, const PendingCopy& copy, Epoch epoch) {
   if (copy.landed != nullptr && std::exchange(*copy.landed, true)) return;
   Cta& cta = *thread.cta;
-  const Accessor by{thread.clock, epoch, copy.site, false};
+  const Accessor by{thread.clock, copy.landed != nullptr ? copy.tracked : epoch, copy.site, false};
   cta.shadow.end_copy(by, copy.to, copy.bytes);
   std::memcpy(cta.smem.get() + copy.to, copy.data, copy.bytes);
 }
@@ -40,6 +40,7 @@ void cp_async(u32 to, const void* from, u32 bytes, u32 source_bytes, Where where
   copy.to = to - kSmemWindow;
   copy.bytes = bytes;
   copy.site = intern("cp_async", where);
+  cta.copies_by_threads = true;
   if (source_bytes > 0) {
     const GlobalAccessor by{&cta.cluster, thread.clock, thread.epoch(), copy.site, false, false};
     cta.cluster.worker->grid.device.memory.read(by, from, source_bytes);
@@ -78,15 +79,16 @@ void cp_async_mbar_arrive(u32 bar, bool noinc, Where where) {
   if (!noinc) add_pending(mbar);
   // They stay in their groups: a wait for those completes them, too.
   auto copies = std::make_shared<std::vector<PendingCopy>>();
+  const Epoch epoch = thread.epoch();
   const auto take = [&](std::vector<PendingCopy>& group) {
+    std::erase_if(group, [](const PendingCopy& copy) { return copy.landed && *copy.landed; });
     for (PendingCopy& copy : group) {
-      if (copy.landed == nullptr) copy.landed = std::make_shared<bool>(false);
+      if (copy.landed == nullptr) copy.landed = std::make_shared<bool>(false), copy.tracked = epoch;
       copies->push_back(copy);
     }
   };
   for (auto& group : thread.copy_groups) take(group);
   take(thread.copies_open);
-  const Epoch epoch = thread.epoch();
   thread.tick()++;
   cta.cluster.worker->later(cta.cluster, [=, &thread, &cta, &mbar] {
     for (const PendingCopy& copy : *copies) land(thread, copy, epoch);

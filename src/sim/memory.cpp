@@ -317,8 +317,15 @@ void fence(Order, Scope scope, Where where) {
 void fence_proxy_async(ProxySpace space, Where where) {
   if (omitted("fence_proxy_async", where)) return;
   Thread& thread = enter("fence_proxy_async", where);
-  if (space != ProxySpace::kGlobal) thread.shared_fences.push_back(thread.tick());
   const Cluster& cluster = thread.cta->cluster;
+  if (space != ProxySpace::kGlobal) {
+    thread.shared_fences.push_back(thread.tick());
+    if (thread.cta->copies_by_threads) {
+      auto& views = thread.fence_views;
+      if (views.size() == Thread::kFenceViews) views.erase(views.begin());
+      views.emplace_back(thread.clock, thread.clock + cluster.width);
+    }
+  }
   if (space != ProxySpace::kShared)
     cluster.worker->grid.device.memory.fence(cluster, thread.epoch());
   thread.tick()++;

@@ -45,10 +45,24 @@ bool Shadow::initialised(u32 offset, u32 bytes) const {
   return true;
 }
 
-bool Shadow::fenced(Epoch epoch, const Tick* view) const {
+// By the thread of the access, or by another that knew of it: a fence anywhere on the way.
+bool Shadow::fenced(Epoch epoch, const Accessor& by) const {
   const auto& fences = cta_.cluster.thread(epoch.agent).shared_fences;
   const auto after = std::lower_bound(fences.begin(), fences.end(), epoch.tick);
-  return after != fences.end() && *after <= view[epoch.agent];
+  if (after != fences.end() && *after <= by.view[epoch.agent]) return true;
+  if (!cta_.copies_by_threads) return false;
+  if (by.warps == nullptr) return fenced_on_the_way(epoch, by.view);
+  for (u32 warp = 0; warp < 4; ++warp)
+    if (!fenced_on_the_way(epoch, by.warps + size_t{warp} * cta_.cluster.width)) return false;
+  return true;
+}
+
+bool Shadow::fenced_on_the_way(Epoch epoch, const Tick* view) const {
+  for (const Thread& thread : cta_.threads) {
+    for (auto fence = thread.fence_views.rbegin(); fence != thread.fence_views.rend(); ++fence)
+      if (epoch.before(fence->data()) && (*fence)[thread.agent] <= view[thread.agent]) return true;
+  }
+  return false;
 }
 
 // The parts that an access of `bytes` at offset covers, splitting the cell as needed.
@@ -165,7 +179,7 @@ void Shadow::read_cell(Cell& cell, const Accessor& by, u32 offset) {
 void Shadow::check_reader(const Reader& reader, const Accessor& by, u32 offset) {
   if (!reader.epoch.before(by.view))
     fail_order(by, true, reader.epoch, reader.site, false, offset, false);
-  if (by.async && reader.generic && !fenced(reader.epoch, by.view))
+  if (by.async && reader.generic && !fenced(reader.epoch, by))
     fail_proxy(by, true, reader.epoch, reader.site, false, offset);
 }
 
@@ -242,16 +256,17 @@ void Shadow::fail_order(const Accessor& by, bool writes, Epoch earlier, u16 earl
 void Shadow::fail_proxy(const Accessor& by, bool writes, Epoch earlier, u16 earlier_site,
                         bool earlier_writes, u32 offset) {
   const std::string name = cta_.name(offset);
-  fail(
-      cta_, Rule::kProxyFence, name,
-      fmt::format("{} {} {} through the async proxy after {} {} it through the generic proxy, "
-                  "without a proxy fence between",
-                  site(by.site).op, writes ? "writes" : "reads", name, site(earlier_site).op,
-                  earlier_writes ? "wrote" : "read"),
-      fmt::format("fence_proxy_async_shared() by the thread of {}, after it and before the barrier",
-                  site(earlier_site).op),
-      {access_of(cta_.cluster, by.epoch.agent, by.site),
-       access_of(cta_.cluster, earlier.agent, earlier_site)});
+  fail(cta_, Rule::kProxyFence, name,
+       fmt::format("{} {} {} through the async proxy after {} {} it through the generic proxy, "
+                   "without a proxy fence between",
+                   site(by.site).op, writes ? "writes" : "reads", name, site(earlier_site).op,
+                   earlier_writes ? "wrote" : "read"),
+       fmt::format("fence_proxy_async_shared() by the thread of {}, after it and before the "
+                   "barrier{}",
+                   site(earlier_site).op,
+                   cta_.copies_by_threads ? ", or by one that has waited there" : ""),
+       {access_of(cta_.cluster, by.epoch.agent, by.site),
+        access_of(cta_.cluster, earlier.agent, earlier_site)});
 }
 
 void Shadow::fail_uninitialised(const Accessor& by, u32 offset) {

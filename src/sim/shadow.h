@@ -17,7 +17,8 @@ struct Accessor {
   const Tick* view;  // its clock: earlier accesses are ordered if they happened before this
   Epoch epoch;       // how the access is remembered
   u16 site;
-  bool async;  // through the async proxy
+  bool async;                   // through the async proxy
+  const Tick* warps = nullptr;  // where four warps read together: their clocks, one after another
 };
 
 class Shadow {
@@ -91,7 +92,8 @@ class Shadow {
   void add_reader(Cell& cell, const Accessor& by);
   void check_write_before(const Cell& cell, const Accessor& by, u32 offset, bool reads);
   void check_reader(const Reader& reader, const Accessor& by, u32 offset);
-  bool fenced(Epoch epoch, const Tick* view) const;
+  bool fenced(Epoch epoch, const Accessor& by) const;
+  bool fenced_on_the_way(Epoch epoch, const Tick* view) const;
 
   [[noreturn]] void fail_order(const Accessor& by, bool writes, Epoch earlier, u16 site,
                                bool earlier_writes, u32 offset, bool copying);
@@ -147,7 +149,7 @@ inline void Shadow::check_write_before(const Cell& cell, const Accessor& by, u32
   if (!generic && cell.write == ordered_ && by.view == ordered_view_) return;
   if (!cell.write.before(by.view))
     fail_order(by, !reads, cell.write, cell.write_site, true, offset, false);
-  if (generic && !fenced(cell.write, by.view))
+  if (generic && !fenced(cell.write, by))
     fail_proxy(by, !reads, cell.write, cell.write_site, true, offset);
 }
 

@@ -62,7 +62,8 @@ struct PendingCopy {
   u32 bytes;
   u8 data[16];
   u16 site;
-  std::shared_ptr<bool> landed;  // set once an mbarrier waits for it, too
+  std::shared_ptr<bool> landed;  // set once an mbarrier waits for it, too,
+  Epoch tracked;                 // from the first one on: then it is ordered for all who wait
 };
 
 struct Thread {
@@ -76,7 +77,10 @@ struct Thread {
   u64 version = 0;                  // grows whenever the clock learns something
   u64 wgmma_fences = 0;             // executed
   std::vector<Tick> shared_fences;  // ticks of fence.proxy.async
-  Where where{};                    // of the last primitive
+  // The clocks of the last of them, where copies by cp.async are fenced by those who waited.
+  static constexpr size_t kFenceViews = 8;
+  std::vector<std::vector<Tick>> fence_views;
+  Where where{};  // of the last primitive
   const char* op = "start";
   Waiting waiting;
   Where lost_registers{};  // a wgmma whose registers went out of scope in flight
@@ -213,8 +217,9 @@ struct Cta {
   std::vector<Warpgroup> warpgroups;
   std::unique_ptr<StackChunk> stacks;
   std::unique_ptr<char, void (*)(void*)> smem{nullptr, nullptr};
-  u32 smem_bytes = 0;      // that the launch asked for
-  bool described = false;  // smem_base was called
+  u32 smem_bytes = 0;              // that the launch asked for
+  bool described = false;          // smem_base was called
+  bool copies_by_threads = false;  // cp_async was called
   std::vector<Member> members;
   Shadow shadow;
   std::map<u32, Mbarrier> mbarriers;         // by offset

@@ -80,8 +80,12 @@ Box make_box(Thread& thread, const char* op, const TensorMap& bits, const i32* c
   return box;
 }
 
-// Shared memory must start where the swizzle pattern does.
-u32 alignment_of(const Box& box) { return std::max(128u, swizzle_period(box.map.swizzle)); }
+// Shared memory must start where the swizzle pattern does. The pattern follows addresses: boxes of
+// fewer rows may be parts of a tile that starts there, if these follow one another.
+u32 alignment_of(const Box& box) {
+  const u32 part = box.pitch * (box.rows & (0 - box.rows));
+  return std::max(128u, std::min(part, swizzle_period(box.map.swizzle)));
+}
 
 // The value of elements outside the tensor: zero, or a NaN of the type.
 void fill(u8* row, const Box& box) {

@@ -106,6 +106,8 @@ class Reader {
                          i64{address} - kSmemWindow, cta_.smem_bytes),
              "offsets of the operand's own tile");
     by_.view = view;
+    const Tick* const warps = op_.known->data();
+    by_.warps = view == warps + 4 * size_t{cta_.cluster.width} ? warps : nullptr;
     cta_.shadow.read(by_, offset, 16);
     const u8 format = cta_.shadow.format(offset);
     if (format != 0 && format - 1u != descriptor_.swizzle) {

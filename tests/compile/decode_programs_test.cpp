@@ -9,6 +9,9 @@
 
 #include "plan/sm90/decode/configs.h"
 #include "plan/sm90/decode/plan.h"
+#include "plan/sm90/fwd/configs.h"
+#include "plan/sm90/fwd/plan.h"
+#include "plan/sm90/fwd/variants.h"
 #include "tests/kit/cubin.h"
 #include "tests/kit/nvrtc.h"
 #include "tests/kit/thorough.h"
@@ -40,6 +43,9 @@ std::vector<DecodeConfig> widest() {
   for (const DecodeHeadDims& dims : kDecodeHeadDims)
     for (const int rows : {8, kMostDecodeRows}) all.push_back(with_tiles(c, dims, rows));
   all.push_back(with_alibi(decode_of(256, 64, ScoreKind::kSoftcap)));
+  for (const KvSource kv : kKvSources)
+    for (const DecodeConfig& config : {decode_of(128, 8), decode_of(256, 64)})
+      if (kv != KvSource::kTensor) all.push_back(with_cache(config, kv));
   return all;
 }
 
@@ -51,6 +57,21 @@ TEST(DecodePrograms, StayInRegisters) {
   }
   expect_in_registers("device/sm90/decode/decode.cuh", decode);
   expect_in_registers("device/sm90/decode/combine.cuh", combine);
+}
+
+// The forward from a cache: its producers look places up in the few registers that consumers leave.
+TEST(CachePrograms, StayInRegisters) {
+  std::vector<std::string> all;
+  for (const FwdRow& row : kFwdRows) {
+    if (!row.takes(Operands::k16) || row.config.head_dim_qk % 64 != 0) continue;
+    for (const KvSource kv : {KvSource::kRuns, KvSource::kRows}) {
+      if (row.config.consumer_wgs == 3 && (kv == KvSource::kRows || row.config.head_dim_qk > 64))
+        continue;
+      const MaskKind mask = takes(row, MaskKind::kWindow) ? MaskKind::kWindow : MaskKind::kFull;
+      all.push_back(fwd_expression(config_of(row, {.mask = mask, .ragged = true, .kv = kv}), {}));
+    }
+  }
+  expect_in_registers("device/sm90/fwd/fwd.cuh", all);
 }
 
 }  // namespace

@@ -87,13 +87,14 @@ class KernelRun {
     return all;
   }
   bool has(TensorId id) const { return buffers_.data[id] != nullptr; }
-  // cu_seqlens or seqused as the kernel will read them.
+  // cu_seqlens, seqused or a table as the kernel will read them; to: again and again.
   std::vector<i32> lengths(TensorId id) const {
     const i32* const begin = buffers_.in<i32>(id);
     return {begin, begin + count(id)};
   }
   void set_lengths(TensorId id, const std::vector<i32>& to) {
-    std::memcpy(buffers_.data[id], to.data(), static_cast<size_t>(count(id)) * sizeof(i32));
+    i32* const values = static_cast<i32*>(buffers_.data[id]);
+    for (size_t i = 0; i < static_cast<size_t>(count(id)); ++i) values[i] = to[i % to.size()];
   }
   // Does each sequence begin where those before have ended, as the kernels read cu_seqlens?
   bool sequences_are_apart() const {
@@ -160,6 +161,7 @@ class KernelRun {
     return id == kCodes || id == kScale || id == kOffset;
   }
   int64_t count(TensorId id) const {
+    if (id == kPageTable) return problem_.batch * problem_.cache.max_pages;
     return problem_.batch + (id == kCuSeqlensQ || id == kCuSeqlensKv || id == kCuSeqlens ? 1 : 0);
   }
   void compute_forward() const {

@@ -422,18 +422,18 @@ TEST(FwdPlan, TinyScales_StayAboveZero) {
 TEST(FwdExpression, NamesEveryField) {
   const std::string text = fwd_expression(kFwdRows[0].config);
   // As many as FwdConfig has, and the three of SoftmaxVariant.
-  EXPECT_EQ(std::count(text.begin(), text.end(), '.'), 28 + 3) << text;
+  EXPECT_EQ(std::count(text.begin(), text.end(), '.'), 29 + 3) << text;
   EXPECT_THAT(text, testing::StartsWith("fa3::sm90::fwd<fa3::sm90::FwdConfig{"));
   const auto [dtype_qk, dtype_v, dtype_o, mask, score, attn_mask, d_qk, d_v, tile_kv, stages,
               raw_v_stages, v_image, flush, park, blocks, columns, wgs, q_stages, mask_stages, step,
-              softmax, ping_pong, o_f32, o_in_q, o_parts, ragged, schedule, specialised] =
+              softmax, ping_pong, o_f32, o_in_q, o_parts, ragged, kv, schedule, specialised] =
       kFwdRows[0].config;
   (void)dtype_qk, (void)dtype_v, (void)dtype_o, (void)raw_v_stages, (void)v_image, (void)flush,
       (void)park, (void)blocks, (void)columns, (void)mask, (void)score, (void)attn_mask, (void)d_qk,
       (void)d_v, (void)tile_kv, (void)stages;
   (void)wgs, (void)q_stages, (void)mask_stages, (void)step, (void)softmax, (void)ping_pong,
       (void)o_f32, (void)o_in_q, (void)o_parts;
-  (void)ragged, (void)schedule, (void)specialised;
+  (void)ragged, (void)kv, (void)schedule, (void)specialised;
 }
 
 // Two configurations that differ anywhere differ in their text, else a cache would mix them up.

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // problem_cache_test.cpp — page_table, kv_batch_idx and kv_begin: what they make of a problem, what
-// is refused by name, and that plans for GPUs decline.
+// is refused by name, and how Hopper finds keys.
 #include "args_kit.h"
 #include "core/span.h"
 #include "plan/plan.h"
 #include "plan/sm90/roofline.h"
+#include "plan/sm90/tensor_limits.h"
 
 namespace fa3 {
 namespace {
@@ -142,17 +143,79 @@ TEST(MakeProblem, Caches_OfNoPagesOrSlotsHaveNoKeys) {
   EXPECT_FALSE(has_no_keys(problem_of(paged_args())));
 }
 
-TEST(PlanKernels, Caches_AreDeclinedByName) {
-  for (const auto& [args, name] : {std::pair(paged_args(), "page_table"),
-                                   {slot_args(), "kv_batch_idx"},
-                                   {packed_args(), "kv_begin"}}) {
-    Args half = args;
-    for (const TensorId id : {kQ, kK, kV, kO}) half.tensor[id].dtype = FA3_F16;
-    const auto plan = plan_kernels(problem_of(half), sm90::h200());
-    expect_refusal(
-        plan.status(), FA3_UNSUPPORTED,
-        {std::string("forward: ") + name, "which no kernel takes; copy the", "or use backend cpu"});
-  }
+// ---- On Hopper ---------------------------------------------------------------------------------
+
+// 16 bits: `entries` pages of so many rows, 2 heads of 64.
+Problem hopper_pages(int64_t entries, int64_t page_size) {
+  Problem p;
+  p.batch = 2, p.heads_q = 8, p.heads_kv = 2;
+  p.head_dim_qk = p.head_dim_v = 64;
+  p.q.rows = p.q.max_seqlen = 1;
+  p.kv.rows = p.kv.max_seqlen = 5 * page_size;
+  p.kv.seqused = true;
+  p.cache = {entries, page_size, 5, false, false};
+  for (const TensorId id : {kQ, kO}) p.layout[id] = {FA3_BF16, 512, 512, 64};
+  for (const TensorId id : {kK, kV}) p.layout[id] = {FA3_BF16, 128 * page_size, 128, 64};
+  p.softmax_scale = 1;
+  return p;
+}
+
+TEST(CacheSteps, AnyStrides) {
+  Problem p = hopper_pages(9, 16);
+  const auto expect_steps = [&](int64_t row_stride, int64_t y, int64_t entry, int64_t row) {
+    const sm90::CacheSteps steps = sm90::cache_steps(p, kK);
+    EXPECT_EQ(steps.row_stride, row_stride);
+    EXPECT_EQ(steps.y, y);
+    EXPECT_EQ(steps.entry, entry);
+    EXPECT_EQ(steps.row, row);
+  };
+  expect_steps(128, 128, 16, 1);
+  p.layout[kK] = {FA3_BF16, 16 * 2 * 128, 128, 16 * 128};  // heads first, half of each row
+  expect_steps(128, 128, 32, 1);
+  p.layout[kK] = {FA3_BF16, 2056, 128, 64};  // padding between pages
+  expect_steps(128, 8, 257, 16);
+  p.layout[kK] = {FA3_BF16, 0, 128, 64};  // one page, many times
+  expect_steps(128, 128, 0, 1);
+  p = hopper_pages(9, 1);
+  p.layout[kK].row = 7;  // never used
+  expect_steps(128, 128, 1, 1);
+  p.layout[kK].batch = 0;
+  expect_steps(8, 8, 0, 1);
+}
+
+TEST(CacheSteps, RunsOfTilesAndPages) {
+  EXPECT_EQ(sm90::cache_run(hopper_pages(9, 48), 64), 16);
+  EXPECT_EQ(sm90::cache_run(hopper_pages(9, 3), 64), 1);
+  EXPECT_EQ(sm90::cache_run(hopper_pages(9, 256), 64), 64);
+  EXPECT_EQ(sm90::kv_source(hopper_pages(9, 256), 64, 4), KvSource::kTiles);
+  EXPECT_EQ(sm90::kv_source(hopper_pages(9, 4), 64, 4), KvSource::kRuns);
+  EXPECT_EQ(sm90::kv_source(hopper_pages(9, 2), 64, 4), KvSource::kRows);
+  Problem p = hopper_pages(9, 64);
+  p.cache.begins = true;  // within pages
+  EXPECT_EQ(sm90::cache_run(p, 64), 1);
+  p.cache.page_size = 0;
+  EXPECT_EQ(sm90::cache_run(p, 64), 64);
+  p.cache = {};
+  EXPECT_EQ(sm90::kv_source(p, 64, 4), KvSource::kTensor);
+}
+
+TEST(PlanKernels, CachesThatHopperCannotAddress) {
+  const auto expect_declined = [](const Problem& p, const std::vector<std::string>& parts) {
+    expect_refusal(plan_kernels(p, sm90::h200()).status(), FA3_UNSUPPORTED, parts);
+  };
+  EXPECT_TRUE(plan_kernels(hopper_pages(9, 16), sm90::h200()).ok());
+  Problem p = hopper_pages(9, 16);
+  p.layout[kV].row = 132;
+  expect_declined(p, {"forward: v: row stride 132", "need a multiple of 8", "copy the tensor"});
+  p = hopper_pages(9, 16);
+  p.layout[kK].row = int64_t{1} << 31;
+  expect_declined(p, {"forward: k: row stride", "need less than"});
+  p = hopper_pages(int64_t{1} << 28, 16);
+  p.layout[kK].batch += 8;
+  expect_declined(p, {"forward: k: 268435456 pages or slots of 16 rows", "split the cache"});
+  p = hopper_pages(9, 16);
+  p.kv.rows = p.kv.max_seqlen = int64_t{1} << 30;  // of 2^26 pages
+  expect_declined(p, {"rows of a sequence", "pass fewer columns of page_table"});
 }
 
 }  // namespace

@@ -4,23 +4,31 @@
 
 #include "backend/launch/tensor_maps.h"
 #include "core/dtype.h"
+#include "device/sm90/common/kv_runs.h"
 #include "device/sm90/decode/args.h"
 #include "plan/sm90/tensor_limits.h"
 
 namespace fa3::sm90 {
 namespace {
 
-DecodeShape shape_for(const StepRun& run, const Band32& band, bool ragged, uint32_t ctas) {
+// The kernel that merges loads no keys.
+KvSource source_of(const DecodeConfig& c) { return c.kv; }
+KvSource source_of(const CombineConfig&) { return KvSource::kTensor; }
+
+// c: configuration of one of both kernels.
+DecodeShape shape_for(const StepRun& run, const Band32& band, const auto& c, uint32_t ctas) {
   const Problem& p = run.problem;
-  return {.q_axis = axis_of(p, kQ, run.buffers, ragged),
-          .kv_axis = axis_of(p, kK, run.buffers, ragged),
+  return {.q_axis = axis_of(p, kQ, run.buffers, c.ragged),
+          .kv_axis = axis_of(p, kK, run.buffers, c.ragged),
           .most_q = static_cast<i32>(most_rows(p.q)),
           .most_kv = static_cast<i32>(most_rows(p.kv)),
           .batch = static_cast<i32>(p.batch),
           .heads_kv = static_cast<i32>(p.heads_kv),
           .group_size = static_cast<i32>(p.group_size()),
           .band = band,
-          .ctas = static_cast<i32>(ctas)};
+          .ctas = static_cast<i32>(ctas),
+          .cache = cache_of(p, run.buffers, source_of(c), c.tile_kv,
+                            held_runs(source_of(c), c.tile_kv, true))};
 }
 
 DecodeOutput output_of(const StepRun& run) {
@@ -52,9 +60,14 @@ Status launch(const DecodePlan& plan, const StepRun& run) {
   const Buffers& buffers = run.buffers;
   const DecodeConfig& c = plan.config;
   DecodeArgs args{};
-  FA3_TRY(args.k, run.runtime.encode(spec_of(buffers.data[kK], p, kK, c.k_tile(), c.ragged)));
-  FA3_TRY(args.v, run.runtime.encode(spec_of(buffers.data[kV], p, kV, c.v_tile(), c.ragged)));
-  args.shape = shape_for(run, plan.forward.band, c.ragged, plan.ctas);
+  const auto spec = [&](TensorId id, const TileLayout& tile) {
+    return c.cached() ? spec_of_cache(buffers.data[id], p, id, tile)
+                      : spec_of(buffers.data[id], p, id, tile, c.ragged);
+  };
+  FA3_TRY(args.k, run.runtime.encode(spec(kK, c.k_tile())));
+  FA3_TRY(args.v, run.runtime.encode(spec(kV, c.v_tile())));
+  args.k_places = places_of(p, buffers, kK), args.v_places = places_of(p, buffers, kV);
+  args.shape = shape_for(run, plan.forward.band, c, plan.ctas);
   args.q = buffers.in<u16>(kQ);
   const Layout& q = p.layout[kQ];
   args.q_row = q.row, args.q_head = q.head, args.q_batch = q.batch;
@@ -71,7 +84,7 @@ Status launch(const DecodePlan& plan, const StepRun& run) {
 
 Status launch(const CombinePlan& plan, const StepRun& run) {
   CombineArgs args{};
-  args.shape = shape_for(run, plan.band, plan.config.ragged, plan.ctas);
+  args.shape = shape_for(run, plan.band, plan.config, plan.ctas);
   args.by_unit = plan.units <= plan.ctas;
   args.out = output_of(run);
   args.parts = parts_of(run);

@@ -4,6 +4,7 @@
 
 #include "backend/launch/mask_sm90.h"
 #include "backend/launch/tensor_maps.h"
+#include "device/sm90/common/kv_runs.h"
 #include "device/sm90/common/ragged.h"
 #include "device/sm90/fwd/args.h"
 #include "device/sm90/fwd/score_offset_args.h"
@@ -108,7 +109,9 @@ Status launch(const FwdPlan& plan, const StepRun& run) {
   const FwdConfig& c = plan.config;
   FwdArgs args{};
   const auto encode = [&](TensorMap& map, TensorId id, const TileLayout& tile) -> Status {
-    FA3_TRY(map, run.runtime.encode(spec_of(buffers.data[id], p, id, tile, c.ragged)));
+    const bool in_cache = c.cached() && (id == kK || id == kV);
+    FA3_TRY(map, run.runtime.encode(in_cache ? spec_of_cache(buffers.data[id], p, id, tile)
+                                             : spec_of(buffers.data[id], p, id, tile, c.ragged)));
     return {};
   };
   FA3_RETURN_IF_ERROR(encode(args.q, kQ, c.q_tile()));
@@ -161,6 +164,8 @@ Status launch(const FwdPlan& plan, const StepRun& run) {
   }
   if (c.has_mask()) args.mask = mask_of(run, plan.mask);
   args.mask_map = args.q;
+  args.cache = cache_of(p, buffers, c.kv, c.tile_kv, held_runs(c.kv, c.tile_kv, false));
+  args.k_places = places_of(p, buffers, kK), args.v_places = places_of(p, buffers, kV);
   if (c.mask_stages > 0) {
     const auto map = map_of_mask(buffers.data[kAttnMask], p, c.mask_tile());
     args.mask.by_tma = map.has_value();

@@ -2,6 +2,9 @@
 // tensor_maps.cpp — tensors as TMA sees them, and what kernels read themselves.
 #include "backend/launch/tensor_maps.h"
 
+#include <algorithm>
+#include <bit>
+
 #include "device/sm90/common/ragged.h"
 #include "plan/sm90/tensor_limits.h"
 
@@ -66,6 +69,54 @@ TensorMapSpec spec_of(void* base, const Problem& p, TensorId id, const TileLayou
     dimension(3, static_cast<u64>(p.batch), bytes(p.batch, layout.batch));
   }
   return spec;
+}
+
+TensorMapSpec spec_of_cache(void* base, const Problem& p, TensorId id, const TileLayout& tile) {
+  const Layout& layout = p.layout[id];
+  const CacheSteps steps = cache_steps(p, id);
+  const auto bytes = [&tile](int64_t stride) {
+    return static_cast<u64>(tile.element_bytes * stride);
+  };
+  const u64 row = bytes(steps.row_stride);
+  TensorMapSpec spec = spec_of(base, p, id, tile, false);
+  spec.box[1] = static_cast<u32>(cache_run(p, tile.rows));
+  spec.rank = 5;
+  spec.dim[1] = kRaggedRows, spec.stride_bytes[1] = row;
+  spec.dim[2] = u64{1} << 31, spec.stride_bytes[2] = bytes(steps.y);
+  spec.dim[3] = u64{1} << 31, spec.stride_bytes[3] = kRaggedWrap - row;
+  spec.dim[4] = static_cast<u64>(p.heads_kv);
+  spec.stride_bytes[4] = p.heads_kv > 1 ? bytes(layout.head) : 16;
+  return spec;
+}
+
+KvCacheArgs cache_of(const Problem& p, const Buffers& buffers, KvSource source, int tile_kv,
+                     int held) {
+  const KvCache& cache = p.cache;
+  const int run = source == KvSource::kRows ? 1 : static_cast<int>(cache_run(p, tile_kv));
+  const int runs = tile_kv / run;
+  return {.page_table = cache.paged() ? buffers.in<i32>(kPageTable) : nullptr,
+          .slots = buffers.in<i32>(kKvBatchIdx),
+          .begins = buffers.in<i32>(kKvBegin),
+          .entries = static_cast<i32>(cache.paged() || cache.slots ? cache.entries : p.batch),
+          .page_size = static_cast<i32>(cache.page_size),
+          .max_pages = static_cast<i32>(cache.max_pages),
+          .page_log2 = std::has_single_bit(static_cast<uint64_t>(cache.page_size))
+                           ? std::countr_zero(static_cast<uint64_t>(cache.page_size))
+                           : -1,
+          .run = run,
+          .runs = runs,
+          .tiles = std::max(32 * held / runs, 1)};
+}
+
+KvPlaces places_of(const Problem& p, const Buffers& buffers, TensorId id) {
+  constexpr int64_t kBytes = 2;
+  const CacheSteps steps = cache_steps(p, id);
+  return {.entry = static_cast<i32>(steps.entry),
+          .row = static_cast<i32>(steps.row),
+          .data = buffers.in<u8>(id),
+          .step = static_cast<i32>(kBytes * steps.y),
+          .head = kBytes * p.layout[id].head,
+          .columns = static_cast<u32>(p.columns_of(id))};
 }
 
 TensorMapSpec spec_of_rows(void* base, const Problem& p, TensorId id, const TileLayout& tile) {

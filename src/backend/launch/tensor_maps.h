@@ -6,7 +6,9 @@
 
 #include "core/problem.h"
 #include "core/status.h"
+#include "device/attn/kinds.h"
 #include "device/hopper/tile_layout.h"
+#include "device/sm90/common/kv_cache.h"
 #include "device/tensor_map.h"
 #include "device/warp/element.h"
 #include "device/warp/sequence_rows.h"
@@ -22,12 +24,24 @@ Status check_tma_addresses(const Problem& problem, const Buffers& buffers,
 TensorMapSpec spec_of(void* base, const Problem& problem, TensorId id, const TileLayout& tile,
                       bool ragged);
 
+// K or V in a cache, in boxes of a panel of a run of keys (sm90/common/kv_cache.h).
+TensorMapSpec spec_of_cache(void* base, const Problem& problem, TensorId id,
+                            const TileLayout& tile);
+
 // The same by rows of the tensor, wherever its sequences begin: {columns, row, head, batch entry}.
 TensorMapSpec spec_of_rows(void* base, const Problem& problem, TensorId id, const TileLayout& tile);
 
 // The lengths of the sequences of a tensor's axis. ragged: of a kernel that addresses its rows over
 // all sequences; others count rows of one.
 RowAxis axis_of(const Problem& problem, TensorId id, const Buffers& buffers, bool ragged);
+
+// Where sequences find their keys, in tiles of so many. held: how many of a tile's runs a lane of
+// the kernel knows (held_runs()).
+KvCacheArgs cache_of(const Problem& problem, const Buffers& buffers, KvSource source, int tile_kv,
+                     int held);
+
+// Where rows of K or V of 16 bits lie.
+KvPlaces places_of(const Problem& problem, const Buffers& buffers, TensorId id);
 
 // Tensors of functors, and into which units slopes are converted.
 ElementArgs elements_of(const Problem& problem, const Buffers& buffers, float slope_factor);

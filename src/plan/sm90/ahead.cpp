@@ -24,6 +24,15 @@ bool has_tiles(const Problem& p, int tile_kv) {
 }
 
 Status not_ahead(const Problem& p, const FwdVariant& variant) {
+  if (variant.kv != KvSource::kTensor)
+    return unsupported(
+        "forward: {} with q of {}, head_dim_qk={}, head_dim_v={}: the simulator has caches for "
+        "bf16, equal head dims up to 128, those above 64 with page_size a multiple of 16, o of "
+        "bf16 and a positive softmax_scale, without softcap, ALiBi or attn_mask; use backend cpu",
+        p.cache.paged() ? "page_table"
+        : p.cache.slots ? "kv_batch_idx"
+                        : "kv_begin",
+        dtype_name(p.layout[kQ].dtype), p.head_dim_qk, p.head_dim_v);
   if (variant.o_f32)
     return unsupported(
         "forward: o of f32 with q of {}: the simulator has it for bf16 and 8 bits, with a positive "
@@ -97,6 +106,12 @@ Result<FwdPlan> ahead_fwd_plan(const Problem& p, const DeviceInfo& device) {
   FwdVariant& variant = choice.variant;
   if (variant.kv_scales == KvScales::kTiles && !has_tiles(p, choice.row->config.tile_kv))
     variant.kv_scales = KvScales::kKeys;
+  if (variant.kv != KvSource::kTensor && choice.row->config.consumer_wgs == 3) {
+    choice.plan.need.three_consumers = false;
+    choice.row = choose_row(choice.plan.need);
+    choice.plan.row = choice.row->name;
+  }
+  variant.kv = fwd_source(p, choice.row->config.tile_kv);
   variant = ahead(variant);
   if (!compiled_ahead(*choice.row).has(variant)) return not_ahead(p, variant);
   return fwd_plan_of(choice, config_of(*choice.row, variant), p, device);

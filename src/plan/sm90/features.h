@@ -13,10 +13,11 @@ inline constexpr Features kAttention = {
     Feature::kLse,    Feature::kNegativeScale, Feature::kF32Outputs};
 inline constexpr Features k16Bits = {Feature::kF16, Feature::kBf16};
 inline constexpr Features k8Bits = {Feature::kE4m3, Feature::kI8};
+inline constexpr Features kCaches = {Feature::kPages, Feature::kKvSlots, Feature::kKvBegin};
 inline constexpr Features kMasks16 = {Feature::kBoolMask, Feature::kAddedMask};
 
 inline constexpr KernelFeatures kKernelFeatures[] = {
-    {"forward, 16 bits", FA3_OP_FORWARD, kAttention | k16Bits | kMasks16},
+    {"forward, 16 bits", FA3_OP_FORWARD, kAttention | k16Bits | kMasks16 | kCaches},
     {"forward, 8 bits", FA3_OP_FORWARD, kAttention | k8Bits},
     {"backward", FA3_OP_BACKWARD,
      (kAttention - Features{Feature::kLse}) | k16Bits | kMasks16 |

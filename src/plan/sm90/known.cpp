@@ -146,14 +146,16 @@ std::vector<NamedProgram> known_decode(bool with_terms) {
   constexpr ScoreKind kScores[] = {ScoreKind::kPlain, ScoreKind::kSoftcap, ScoreKind::kScaled};
   for (const DecodeHeadDims& dims : kDecodeHeadDims) {
     for (int rows = 8; rows <= kMostDecodeRows; rows *= 2) {
-      for (int variant = 0; variant < (with_terms ? 48 : 4); ++variant) {
+      for (int variant = 0; variant < (with_terms ? 192 : 16); ++variant) {
         DecodePlan decode;
         DecodeConfig& c = decode.config;
         c.dtype = (variant & 1) != 0 ? MmaType::kF16 : MmaType::kBf16;
         c.ragged = (variant & 2) != 0;
-        c.o_f32 = (variant & 4) != 0;
-        c.alibi = (variant & 8) != 0;
-        c.score = kScores[variant / 16];
+        c.kv = kKvSources[variant / 4 % 4];
+        c.o_f32 = (variant & 16) != 0;
+        c.alibi = (variant & 32) != 0;
+        c.score = kScores[variant / 64];
+        if (c.cached() && !c.ragged) continue;
         if (c.alibi && c.score == ScoreKind::kPlain) continue;
         c = with_tiles(c, dims, rows);
         list.add(decode);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "core/dtype.h"
 #include "device/sm90/common/ragged.h"
@@ -14,6 +15,7 @@ namespace {
 
 constexpr int64_t kStrideLimit = int64_t{1} << 39;      // elements: TMA's strides end at 2^40 bytes
 constexpr int64_t kMaxRaggedStride = int64_t{1} << 32;  // elements: well below kRaggedWrap bytes
+constexpr int64_t kMaxCacheStride = int64_t{1} << 30;   // elements: 32 bits in bytes
 constexpr int64_t kMaxRows = kRaggedRows - 512;         // coordinates of a tile stay in 31 bits
 
 // Elements in 16 bytes, of which TMA wants multiples.
@@ -78,8 +80,56 @@ Status check_axis(const Problem& p, const char* name, TensorId a, TensorId b, bo
                      kMaxRows, of_many ? "split the batch" : "use backend cpu");
 }
 
-int64_t most_rows(const SeqAxis& axis) {
-  return axis.varlen ? std::min(axis.rows, axis.max_seqlen) : axis.rows;
+int64_t most_rows(const SeqAxis& axis) { return std::min(axis.rows, axis.max_seqlen); }
+
+CacheSteps cache_steps(const Problem& p, TensorId id) {
+  const Layout& layout = p.layout[id];
+  const int64_t entry = p.entries_of(id) > 1 ? layout.batch : 0;
+  CacheSteps steps;
+  steps.row_stride = layout.row;
+  if (p.rows_of(id) <= 1)  // any, as it is never used
+    steps.row_stride = entry > 0 ? entry : tma_elements(layout.dtype);
+  steps.y = std::gcd(entry, steps.row_stride);
+  if (steps.y == 0) steps.y = tma_elements(layout.dtype);
+  steps.entry = entry / steps.y, steps.row = steps.row_stride / steps.y;
+  return steps;
+}
+
+int64_t cache_run(const Problem& p, int64_t tile_kv) {
+  if (!p.cache.paged()) return tile_kv;
+  return p.cache.begins ? 1 : std::gcd(p.cache.page_size, tile_kv);
+}
+
+KvSource kv_source(const Problem& p, int64_t tile_kv, int64_t least_run) {
+  if (!p.cache.present()) return KvSource::kTensor;
+  const int64_t run = cache_run(p, tile_kv);
+  if (run == tile_kv) return KvSource::kTiles;
+  return run < least_run ? KvSource::kRows : KvSource::kRuns;
+}
+
+Status check_cache(const Problem& p) {
+  constexpr int64_t kMaxSteps = int64_t{1} << 31;
+  for (const TensorId id : {kK, kV}) {
+    const Layout& layout = p.layout[id];
+    const int64_t entries = p.entries_of(id), rows = p.rows_of(id);
+    FA3_RETURN_IF_ERROR(check_stride(p, id, "row", rows, layout.row, layout.dtype));
+    FA3_RETURN_IF_ERROR(check_stride(p, id, "head", p.heads_kv, layout.head, layout.dtype));
+    FA3_RETURN_IF_ERROR(check_stride(p, id, "batch", entries, layout.batch, layout.dtype));
+    const CacheSteps steps = cache_steps(p, id);
+    if (steps.row_stride >= kMaxCacheStride)
+      return unsupported("forward: {}: row stride {} on sm90, need less than {}; copy the tensor",
+                         tensor_name(id), steps.row_stride, kMaxCacheStride);
+    if (1.0 * entries * steps.entry + 1.0 * rows * steps.row < 1.0 * kMaxSteps) continue;
+    return unsupported(
+        "forward: {}: {} pages or slots of {} rows, with strides {} and {}, lie more than 2^31 "
+        "times {} elements apart, their greatest common divisor, on sm90; split the cache, or use "
+        "backend cpu",
+        tensor_name(id), entries, rows, layout.batch, layout.row, steps.y);
+  }
+  if (p.kv.rows <= kMaxRows) return {};
+  return unsupported("forward: {} rows of a sequence on sm90, need at most {}; {}", p.kv.rows,
+                     kMaxRows,
+                     p.cache.paged() ? "pass fewer columns of page_table" : "use backend cpu");
 }
 
 Band32 band_of(const Problem& p) {

@@ -18,6 +18,20 @@ Status check_head_dim(const Problem& problem, const char* name, int64_t dim, fa3
 // Strides of a tensor of the problem. ragged: of a kernel that addresses rows over all sequences.
 Status check_strides(const Problem& problem, TensorId id, bool ragged);
 
+// K and V of a cache: their strides, and places of rows in the units of cache_steps().
+Status check_cache(const Problem& problem);
+
+// How TMA finds rows of a tensor in a cache: the strides of a row and of its dimension y in
+// elements, and the steps of y from a page or slot to the next and from row to row.
+struct CacheSteps {
+  int64_t row_stride = 0, y = 0, entry = 0, row = 0;
+};
+CacheSteps cache_steps(const Problem& problem, TensorId id);
+// Keys of a sequence that lie next to each other wherever it begins, of a tile of so many.
+int64_t cache_run(const Problem& problem, int64_t tile_kv);
+// How tiles of so many keys come; least_run: the shortest run that TMA loads.
+KvSource kv_source(const Problem& problem, int64_t tile_kv, int64_t least_run);
+
 // The two tensors of an axis, which a ragged kernel addresses alike. `name`: "query" or "key".
 Status check_axis(const Problem& problem, const char* name, TensorId a, TensorId b, bool ragged);
 

@@ -21,6 +21,12 @@ constexpr DecodeConfig small_decode(bool ragged) {
   return c;
 }
 
+constexpr DecodeConfig small_decode(KvSource kv) {
+  DecodeConfig c = small_decode(true);
+  c.kv = kv;
+  return c;
+}
+
 template <DecodeConfig kCfg>
 void add_decode() {
   constexpr CombineConfig kCombine = combine_of(kCfg);

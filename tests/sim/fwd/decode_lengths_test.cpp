@@ -6,7 +6,8 @@
 namespace fa3::sim {
 namespace {
 
-const bool added = (add_decode<small_decode(true)>(), true);
+const bool added = (add_decode<small_decode(true)>(), add_decode<small_decode(KvSource::kRuns)>(),
+                    add_decode<small_decode(KvSource::kRows)>(), true);
 
 TEST(SimDecodeLengths, Invalid_AreHarmless) {
   TestRuntime runtime;
@@ -15,6 +16,80 @@ TEST(SimDecodeLengths, Invalid_AreHarmless) {
   lengths.expect_named_ones_harmless();
   lengths.expect_named_sequences_harmless();
   lengths.expect_random_ones_harmless(kSanitized ? 5 : 40);
+}
+
+verify::Config in_pages(int64_t page_size) {
+  verify::Config c;
+  c.dtype = FA3_BF16;
+  c.batch = 3;
+  c.heads_q = 4, c.heads_kv = 2;
+  c.seqlen_q = 2, c.seqlen_kv = 190;
+  c.seqused_kv = {190, 64, 100};
+  c.page_size = page_size;
+  c.alignment = 16;
+  return c;
+}
+
+TEST(SimDecodeLengths, InvalidPages_AreHarmless) {
+  for (const auto& [page_size, kv] :
+       {std::pair(16, KvSource::kRuns), std::pair(1, KvSource::kRows)}) {
+    TestRuntime runtime;
+    DecodeRun run(runtime, in_pages(page_size), small_decode(kv), 4);
+    InvalidLengths lengths(runtime, run);
+    lengths.expect_named_ones_harmless();
+    lengths.expect_named_sequences_harmless();
+    lengths.expect_random_ones_harmless(kSanitized ? 3 : 20);
+  }
+}
+
+// Slots and first rows that name nothing.
+TEST(SimDecodeLengths, InvalidSlotsAndBegins_AreHarmless) {
+  TestRuntime runtime;
+  verify::Config c = in_pages(0);
+  c.kv_slots = 5, c.kv_begin = true;
+  DecodeRun run(runtime, c, small_decode(KvSource::kRuns), 4);
+  InvalidLengths lengths(runtime, run);
+  lengths.expect_named_ones_harmless();
+  lengths.expect_random_ones_harmless(kSanitized ? 3 : 20);
+}
+
+// A page that does not exist, the last one of a sequence: as if the sequence ended before it.
+TEST(SimDecodeLengths, KeysOfMissingPages_AreHidden) {
+  for (const auto& [page_size, kv] :
+       {std::pair(16, KvSource::kRuns), std::pair(1, KvSource::kRows)}) {
+    for (const i32 missing : {-1, 1 << 20, INT_MIN}) {
+      TestRuntime runtime;
+      verify::Config c = in_pages(page_size);
+      c.seqused_kv = {160, 64, 96};
+      DecodeRun run(runtime, c, small_decode(kv), 4);
+      const std::vector<i32> used = run.lengths(kSequsedKv);
+      std::vector<i32> fewer = used, table = run.lengths(kPageTable);
+      for (i32& keys : fewer) keys -= page_size;
+      run.set_lengths(kSequsedKv, fewer);
+      run.run();
+      const std::vector<unsigned char> bits = run.bits();
+      run.set_lengths(kSequsedKv, used);
+      const size_t columns = table.size() / used.size();
+      for (size_t b = 0; b < used.size(); ++b)
+        table[b * columns + static_cast<size_t>(used[b] / page_size - 1)] = missing;
+      run.set_lengths(kPageTable, table);
+      run.run();
+      EXPECT_EQ(run.bits(), bits) << "page " << missing << " of " << page_size;
+    }
+  }
+}
+
+// Of all of a sequence's: no row sees anything.
+TEST(SimDecodeLengths, SequencesOfMissingPages_AreEmpty) {
+  TestRuntime runtime;
+  DecodeRun run(runtime, in_pages(16), small_decode(KvSource::kRuns), 4);
+  run.set_lengths(kSequsedKv, {0, 0, 0});
+  run.run();
+  const std::vector<unsigned char> bits = run.bits();
+  run.set_lengths(kSequsedKv, {190, 64, 100});
+  run.set_lengths(kPageTable, {-1});
+  run.run();
+  EXPECT_EQ(run.bits(), bits);
 }
 
 }  // namespace

@@ -7,7 +7,9 @@
 namespace fa3::sim {
 namespace {
 
-const bool added = (add_decode<small_decode(false)>(), add_decode<small_decode(true)>(), true);
+const bool added = (add_decode<small_decode(false)>(), add_decode<small_decode(true)>(),
+                    add_decode<small_decode(KvSource::kRuns)>(),
+                    add_decode<small_decode(KvSource::kRows)>(), true);
 
 // Units that one CTA has, and such as two and more share.
 verify::Config dense() {
@@ -25,7 +27,29 @@ verify::Config dense() {
 const std::vector<Spared> kSpared = {
     {nullptr, "converge", "the simulator does not ask whether lanes are converged"},
     {"many_parts", "one_tile", "a CTA works on one tile"},
+    {"rows", "wait_kv", "who waits for rows fences for what others have written, too"},
+    {"rows", "no_tma", "nothing but threads arrives"},
 };
+
+// A warp that loads runs, and one that copies rows, for each of K and V.
+void expect_every_line_missed_from_pages(const char* name, int64_t page_size, KvSource kv) {
+  TestRuntime runtime;
+  verify::Config c = dense();
+  c.batch = 2;
+  c.page_size = page_size;
+  c.seqused_kv = {329, 64};
+  DecodeRun run(runtime, c, small_decode(kv), 3);
+  run.run();
+  for (const verify::OutputResult& result : run.judge()) EXPECT_TRUE(result.ok) << result.name;
+  Mutations(runtime, run).expect_every_line_missed(name, kSpared, 15);
+}
+
+TEST(DecodeMutations, EveryLineIsMissed_Runs) {
+  expect_every_line_missed_from_pages("runs", 16, KvSource::kRuns);
+}
+TEST(DecodeMutations, EveryLineIsMissed_Rows) {
+  expect_every_line_missed_from_pages("rows", 1, KvSource::kRows);
+}
 
 TEST(DecodeMutations, EveryLineIsMissed) {
   TestRuntime runtime;

@@ -15,8 +15,9 @@
 
 namespace fa3::sm90 {
 
-// The Q tiles of a CTA, one after another. kCfg has tile_q(), tile_kv and ragged; kOneTile: a CTA
-// takes one. Args names the tiles: q_axis, kv_axis, batch, heads_q, band, order, next_tile.
+// The Q tiles of a CTA, one after another. kCfg has tile_q(), tile_kv, ragged and cached();
+// kOneTile: a CTA takes one. Args names the tiles: q_axis, kv_axis, cache, batch, heads_q, band,
+// order, next_tile.
 template <auto kCfg, bool kOneTile, class Args>
 class QTiles {
  public:
@@ -49,8 +50,7 @@ class QTiles {
     const SequenceRows q = rows_of<kCfg.ragged>(args_.q_axis, args_.batch, batch);
     // Rows of no sequence have no keys either.
     const bool owned = batch < args_.batch;
-    const SequenceRows kv =
-        owned ? rows_of<kCfg.ragged>(args_.kv_axis, args_.batch, batch) : SequenceRows{};
+    const SequenceRows kv = owned ? keys_of(batch) : SequenceRows{};
     const i32 tile = static_cast<i32>(at.tile);
     return {
         tile_range(args_.band, q.used, kv.used, tile * kCfg.tile_q(), kCfg.tile_q(), kCfg.tile_kv),
@@ -65,6 +65,10 @@ class QTiles {
   }
 
  private:
+  FA3_DEV SequenceRows keys_of(i32 batch) const {
+    if constexpr (kCfg.cached()) return args_.cache.rows_of(args_.kv_axis, batch);
+    return rows_of<kCfg.ragged>(args_.kv_axis, args_.batch, batch);
+  }
   FA3_DEV static FwdWork none() { return {{}, -1, 0, 0, 0, 0, 0, 0, 0}; }
 
   FA3_DEV void advance() {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "device/attn/mask.h"
+#include "device/sm90/common/kv_cache.h"
 #include "device/tensor_map.h"
 #include "device/types.h"
 #include "device/warp/sequence_rows.h"
@@ -17,6 +18,7 @@ struct DecodeShape {
   i32 batch, heads_kv, group_size;  // group_size: query heads per KV head
   Band32 band;
   i32 ctas;  // of the decode kernel, the most that take part
+  KvCacheArgs cache;
 };
 
 // Where rows of the outputs lie; strides in elements.
@@ -37,6 +39,7 @@ struct DecodeParts {
 
 struct DecodeArgs {
   TensorMap k, v;  // as FwdArgs has them
+  KvPlaces k_places, v_places;
   DecodeShape shape;
   const u16* q;
   i64 q_row, q_head, q_batch;  // strides in elements

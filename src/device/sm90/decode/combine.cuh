@@ -116,8 +116,9 @@ struct Combiner {
   FA3_DEV RowPlace place(u32 row) const {
     return place_of(args.out, args.shape, unit, packed(row));
   }
-  FA3_DEV bool sees_nothing(u32 row) const {
-    return !sees_any(args.shape, unit, packed(row).query);
+  // most: the greatest LSE. In a cache, keys may lie nowhere.
+  FA3_DEV bool sees_nothing(u32 row, float most) const {
+    return !sees_any(args.shape, unit, packed(row).query) || (kCfg.cached() && most == -kInf);
   }
   FA3_DEV void store(const RowPlace& to, i32 column, bool nothing, float x) const {
     if (column < args.out.head_dim_v)
@@ -146,7 +147,7 @@ struct Combiner {
     float most = -kInf, sum = 0;
     Row{args.parts, first, count, row, 0, 1}.add(o, most, sum);
     const float inverse = ptx::rcp(sum);
-    const bool nothing = sees_nothing(row);
+    const bool nothing = sees_nothing(row, most);
     const RowPlace to = place(row);
     FA3_UNROLL
     for (int c = 0; c < Row::kFours; ++c) {
@@ -178,7 +179,7 @@ struct Combiner {
       sum = ptx::fma(scale[w], ptx::ld_shared(&smem.sum[w]), sum);
     }
     const float inverse = ptx::rcp(sum);
-    const bool nothing = sees_nothing(row);
+    const bool nothing = sees_nothing(row, most);
     const RowPlace to = place(row);
     FA3_NO_UNROLL
     for (u32 at = thread; at < kCfg.head_dim_v; at += CombineConfig::kThreads) {

@@ -16,8 +16,9 @@ struct DecodeConfig {
   MmaType dtype = MmaType::kBf16;  // of Q, K, V, and of P
   ScoreKind score = ScoreKind::kPlain;
   bool alibi = false;
-  bool o_f32 = false;     // O in FP32, else as dtype
-  bool ragged = false;    // varlen or with seqused: the kernel reads the lengths
+  bool o_f32 = false;               // O in FP32, else as dtype
+  bool ragged = false;              // varlen or with seqused: the kernel reads the lengths
+  KvSource kv = KvSource::kTensor;  // from a cache: ragged, too
   int head_dim_qk = 128;  // of the GEMMs, multiples of 64; tensors may have fewer columns, which
   int head_dim_v = 128;   // TMA fills with zeros
   int rows = 8;           // packed rows of a tile, a multiple of 8
@@ -29,6 +30,11 @@ struct DecodeConfig {
   static constexpr int kWarps = 4;  // of the consumer; the producer is one of the other warpgroup
   static constexpr int kThreads = 2 * kWgThreads;
   static constexpr int kStep = 16;  // depth of a wgmma
+
+  FA3_HD constexpr bool cached() const { return kv != KvSource::kTensor; }
+  FA3_HD constexpr u32 producer_warps() const {
+    return kv == KvSource::kRuns || kv == KvSource::kRows ? 4 : 1;
+  }
 
   FA3_HD constexpr TileLayout q_tile() const { return {rows, head_dim_qk, 2}; }
   FA3_HD constexpr TileLayout k_tile() const { return {tile_kv, head_dim_qk, 2}; }
@@ -43,7 +49,7 @@ struct DecodeConfig {
     return static_cast<int>(
         round_up(stages * (k_tile().bytes() + v_tile().bytes()) + q_tile().bytes() + p_bytes(),
                  1024) +
-        round_up(rows * kRowBytes + 8 * 4 * stages, 1024));
+        round_up(rows * kRowBytes + (8 * 4 + 4) * stages, 1024));
   }
 };
 
@@ -55,6 +61,7 @@ struct CombineConfig {
   MmaType dtype = MmaType::kBf16;
   bool o_f32 = false;
   bool ragged = false;
+  bool from_cache = false;
   int head_dim_v = 128;
   int rows = 8;
   int tile_kv = 64;
@@ -66,10 +73,11 @@ struct CombineConfig {
   static constexpr int kFewParts = 8;  // that a warp has in flight
   static constexpr int kCtas = 8;      // side by side for a tile
 
+  FA3_HD constexpr bool cached() const { return from_cache; }
   FA3_HD constexpr int smem_bytes() const { return kWarps * (head_dim_v + 4) * 4; }
 };
 constexpr CombineConfig combine_of(const DecodeConfig& c) {
-  return {c.dtype, c.o_f32, c.ragged, c.head_dim_v, c.rows, c.tile_kv};
+  return {c.dtype, c.o_f32, c.ragged, c.cached(), c.head_dim_v, c.rows, c.tile_kv};
 }
 
 }  // namespace fa3::sm90

@@ -79,14 +79,15 @@ struct DecodeConsumer {
     FA3_NO_UNROLL
     for (i32 tile = first; tile < end; ++tile) {
       const TileRange& range = unit.range;
-      step(tile, tile < range.unmasked_first || tile >= range.unmasked_end);
+      step(unit, tile, tile < range.unmasked_first || tile >= range.unmasked_end);
     }
     finish();
     const i32 first_key = kCfg.tile_kv * first, end_key = kCfg.tile_kv * end;
     FA3_UNROLL
     for (int i = 0; i < kColumns; ++i) {
       const DecodeRow row = row_of(i);
-      const bool nothing = fa3::max(row.lo, first_key) >= fa3::min(row.hi, end_key);
+      bool nothing = fa3::max(row.lo, first_key) >= fa3::min(row.hi, end_key);
+      if constexpr (kCfg.cached()) nothing = nothing || max[i] == -kInf;
       if (row.query >= 0) {
         if (whole) {
           store_row(unit, row, i, nothing);
@@ -106,7 +107,7 @@ struct DecodeConsumer {
     for (int m = 0; m < kCfg.o_blocks(); ++m) o[m].zero();
     for (u32 r = thread; r < kN; r += kWgThreads) place_row(unit, r);
     load_q(unit);
-    ptx::fence_proxy_async_shared();
+    ptx::fence_proxy_async_shared();  // sim:spare(wait_kv)
     sync();
   }
   FA3_DEV void place_row(const DecodeUnit& unit, u32 r) {
@@ -161,8 +162,9 @@ struct DecodeConsumer {
         args.q + unit.batch * args.q_batch + at * args.q_row + head * args.q_head + 8 * chunk));
   }
 
-  FA3_DEV void step(i32 tile, bool masked) {
-    smem.k_full[k_ring.stage].wait(k_ring.phase);
+  FA3_DEV void step(const DecodeUnit& unit, i32 tile, bool masked) {
+    wait_kv<kCfg.kv>(smem.k_full[k_ring.stage], k_ring.phase);
+    const bool hides = smem.hides_keys(k_ring.stage);
     const K keys = k.after(k_ring.stage * static_cast<u32>(kCfg.k_tile().bytes()));
     FA3_UNROLL
     for (u32 b = 0; b < kCfg.key_blocks(); ++b)
@@ -171,6 +173,8 @@ struct DecodeConsumer {
     wait_all();  // also for P·V of the tile before
     release_k();
     apply_score(tile, masked);
+    if constexpr (kCfg.cached())
+      if (hides) hide_keys(unit, tile);
     float scale[kColumns];
     raise(scale);
     exponentials(scale);
@@ -179,9 +183,9 @@ struct DecodeConsumer {
       FA3_UNROLL
       for (int i = 0; i < kN / 2; ++i) o[m][i] *= scale[2 * (i / 4) + i % 2];
     }
-    ptx::fence_proxy_async_shared();
-    sync();  // P is there
-    smem.v_full[v_ring.stage].wait(v_ring.phase);
+    ptx::fence_proxy_async_shared();  // sim:spare(wait_kv)
+    sync();                           // P is there
+    wait_kv<kCfg.kv>(smem.v_full[v_ring.stage], v_ring.phase);
     const V values = v.after(v_ring.stage * static_cast<u32>(kCfg.v_tile().bytes()));
     FA3_UNROLL
     for (u32 m = 0; m < kCfg.o_blocks(); ++m)
@@ -231,6 +235,22 @@ struct DecodeConsumer {
           }
           if (masked && (key < row.lo || key >= row.hi)) s[b][r] = -kInf;
         }
+      }
+    }
+  }
+  // Keys in pages that do not exist, which no valid call has.
+  FA3_DEV void hide_keys(const DecodeUnit& unit, i32 tile) {
+    FA3_UNROLL
+    for (int b = 0; b < kCfg.key_blocks(); ++b) {
+      FA3_UNROLL
+      for (int h = 0; h < 2; ++h) {
+        const i32 key = key_of(tile, b, h);
+        const KvCacheArgs& cache = args.shape.cache;
+        const bool there =
+            key < unit.kv.used && cache.has(cache.entry_of(unit.batch, unit.kv.begin + key));
+        FA3_UNROLL
+        for (int i = 0; i < kColumns; ++i)
+          if (!there) s[b][4 * (i / 2) + 2 * h + i % 2] = -kInf;
       }
     }
   }

@@ -5,9 +5,12 @@
 //           CTA computes; of those that several share their parts, for combine(). cu_seqlens and
 //           seqused may hold anything.
 // ROLES     warps 0 to 3 are the consumer: GEMMs, softmax, store · a thread of warp 4 is the
-//           producer and loads K and V by TMA. All find the units of their CTA (units.h)
+//           producer and loads K and V by TMA; from a cache all lanes of it, or where runs are
+//           short (kv_runs.h) warps 4 to 7. All find the units of their CTA (units.h)
 // BARRIERS  name            count           tx bytes  arrives                    waits
 //           k_full[s]       1               K tile    producer, TMA              consumer
+//                           (rows: 33, the lanes of the warp that copies the tile, when their
+//                           copies are there, and lane 0 once more)
 //           k_empty[s]      1               –         thread 0 of the consumer   producer
 //           v_full, v_empty                           as K
 //           kBar            128 (named)     –         consumer                   the same
@@ -54,20 +57,19 @@ void decode(FA3_GRID_CONSTANT const DecodeArgs args) {
     ptx::tma_prefetch_map(args.k);
     ptx::tma_prefetch_map(args.v);
     smem.init_barriers();
-    ptx::fence_mbar_init();
+    ptx::fence_mbar_init();  // sim:spare(no_tma)
   }
   // The next grid, which merges, begins when inputs may be read: it reads the lengths ahead.
   ptx::pdl_wait();
   ptx::pdl_launch();
   ptx::cta_sync();
   if (ptx::warpgroup_index() == 1) {
-    if (ptx::warp_index() != DecodeConfig::kWarps) return;
+    if (ptx::warp_index() >= DecodeConfig::kWarps + kCfg.producer_warps()) return;
     DecodeProducer<kCfg> producer{smem, args};
-    const bool loads = ptx::elect_one();
     for_units<kCfg>(args.shape, [&](const DecodeUnit& unit, i32 first, i32 end, bool, u32) {
-      if (loads) producer.run(unit, first, end);
-      ptx::warp_sync();  // sim:spare(converge)
+      producer.run(unit, first, end);
     });
+    if constexpr (kCfg.kv == KvSource::kRows) ptx::cp_async_wait_all();
   } else {
     DecodeConsumer<kCfg> consumer(smem, args);
     for_units<kCfg>(args.shape, [&](const DecodeUnit& unit, i32 first, i32 end, bool whole,

@@ -7,6 +7,7 @@
 #include "device/ptx/registers.h"
 #include "device/ptx/smem.h"
 #include "device/ptx/vec.h"
+#include "device/sm90/common/kv_runs.h"
 #include "device/sm90/decode/config.h"
 
 namespace fa3::sm90 {
@@ -50,11 +51,17 @@ struct DecodeSmem {
   DecodeSharedRow row[kRows];
   alignas(8) float number[DecodeConfig::kWarps][kRows];  // what warps exchange: maxima, sums
   Barrier k_full[kStages], k_empty[kStages], v_full[kStages], v_empty[kStages];
-  FA3_NAMED(k, v, q, p, row, number, k_full, k_empty, v_full, v_empty)
+  i32 hides[kStages];  // whether the tile has keys of pages that do not exist
+  FA3_NAMED(k, v, q, p, row, number, k_full, k_empty, v_full, v_empty, hides)
 
+  FA3_DEV bool hides_keys(u32 stage) const {
+    if constexpr (kCfg.cached()) return ptx::ld_shared(&hides[stage]) != 0;
+    return false;
+  }
   FA3_DEV void init_barriers() {
+    constexpr u32 kFull = kv_arrivals(kCfg.kv);
     for (int s = 0; s < kStages; ++s)
-      k_full[s].init(1), k_empty[s].init(1), v_full[s].init(1), v_empty[s].init(1);
+      k_full[s].init(kFull), k_empty[s].init(1), v_full[s].init(kFull), v_empty[s].init(1);
   }
 };
 

@@ -36,7 +36,8 @@ FA3_DEV PackedRow packed_row(const DecodeShape& shape, const DecodeUnit& unit, u
   return {packed / shape.group_size, unit.kv_head * shape.group_size + packed % shape.group_size};
 }
 
-// All lanes of a warp alike. kCfg has rows, tile_kv and ragged.
+// All lanes of a warp alike. kCfg has rows, tile_kv, ragged and
+// cached().
 template <auto kCfg>
 class DecodeUnits {
  public:
@@ -109,7 +110,11 @@ class DecodeUnits {
     q = rows_of<kCfg.ragged>(shape_.q_axis, shape_.batch, b);
     kv = SequenceRows{};
     if (b == shape_.batch) return;
-    kv = rows_of<kCfg.ragged>(shape_.kv_axis, shape_.batch, b);
+    if constexpr (kCfg.cached()) {
+      kv = shape_.cache.rows_of(shape_.kv_axis, b);
+    } else {
+      kv = rows_of<kCfg.ragged>(shape_.kv_axis, shape_.batch, b);
+    }
     q.rows = min(q.rows, shape_.most_q), q.used = min(q.used, shape_.most_q);
     kv.used = min(kv.used, shape_.most_kv);
   }

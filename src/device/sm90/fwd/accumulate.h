@@ -15,6 +15,7 @@
 #include "device/hopper/operand.h"
 #include "device/hopper/ring.h"
 #include "device/ptx/registers.h"
+#include "device/sm90/common/kv_runs.h"
 #include "device/sm90/fwd/config.h"
 #include "device/sm90/fwd/mask.h"
 #include "device/sm90/fwd/parked.h"
@@ -70,19 +71,19 @@ struct DirectSum {
   // K of this tile, at the head of a step.
   template <class C>
   FA3_DEV static void wait_k(const C& c) {
-    c.smem.k_full[c.k.stage].wait(c.k.phase);
+    wait_kv<kCfg.kv>(c.smem.k_full[c.k.stage], c.k.phase);
   }
   // V of the first tile.
   template <class C>
   FA3_DEV static void wait_first(const C& c, i32) {
-    c.smem.v_full[c.v.stage].wait(c.v.phase);
+    wait_kv<kCfg.kv>(c.smem.v_full[c.v.stage], c.v.phase);
   }
   // V of this tile, which is needed one step from now. ptxas cannot move the wait for P·V past the
   // loop in here, so not above the exponentials, with which P·V overlaps.
   template <class C>
   FA3_DEV static void wait_ahead(const C& c, i32) {
     const Ring<kCfg.stages> next = c.v.next();
-    c.smem.v_full[next.stage].wait(next.phase);
+    wait_kv<kCfg.kv>(c.smem.v_full[next.stage], next.phase);
     c.scores.hold(c.tile.softmax);
   }
 

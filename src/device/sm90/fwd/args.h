@@ -4,6 +4,7 @@
 
 #include "device/attn/tile_order.h"
 #include "device/attn/tile_range.h"
+#include "device/sm90/common/kv_cache.h"
 #include "device/tensor_map.h"
 #include "device/types.h"
 #include "device/warp/element.h"
@@ -70,6 +71,8 @@ struct FwdArgs {
   FwdColumns q_columns, k_columns, v_columns;
   MaskTensorArgs mask;
   TensorMap mask_map;  // {key, row, head, batch entry}, where mask.by_tma
+  KvCacheArgs cache;
+  KvPlaces k_places, v_places;
 };
 
 }  // namespace fa3::sm90

@@ -75,6 +75,7 @@ struct FwdConfig {
   bool o_in_q = false;    // O leaves through Q's buffer, else through its own
   int o_parts = 1;        // its own buffer holds this part of O's columns, which leave in turns
   bool ragged = false;    // varlen or with seqused: the kernel reads the lengths
+  KvSource kv = KvSource::kTensor;  // from a cache: ragged, too
   FwdSchedule schedule = FwdSchedule::kPersistent;
   bool specialised = true;  // producer and scheduler are warps of their own (fwd.cuh)
 
@@ -100,14 +101,17 @@ struct FwdConfig {
   // 8 bits: has V a producer warp of its own? Its instructions delay the consumer warps that share
   // its scheduler, and the others of their warpgroup wait for those at each GEMM: so two producers,
   // on two schedulers. Not where transposers take the place, nor with 16 bits, which wait for the
-  // tensor cores.
-  FA3_HD constexpr bool v_producer() const { return scaled() && !transposes() && specialised; }
+  // tensor cores; but from a cache, where places are looked up.
+  FA3_HD constexpr bool v_producer() const {
+    return (scaled() || (cached() && !has_mask())) && !transposes() && specialised;
+  }
+  FA3_HD constexpr bool cached() const { return kv != KvSource::kTensor; }
 
   FA3_HD constexpr bool block_scales() const { return kv_scales != KvScales::kHead; }
   FA3_HD constexpr bool column_scales() const { return scale_columns > 0; }
 
   // Head dims of the GEMMs are multiples of this.
-  FA3_HD constexpr int columns_unit() const { return scaled() ? 32 : 16; }
+  FA3_HD constexpr int columns_unit() const { return scaled() ? 32 : cached() ? 64 : 16; }
 
   // Depth of a wgmma: columns of Q and K, keys.
   FA3_HD constexpr int qk_step() const { return 32 / size_of(dtype_qk); }
@@ -139,16 +143,20 @@ struct FwdConfig {
 
   // Registers per thread after setmaxnreg; 64 Ki in all for threads() of them. Without
   // specialisation each has what the launch gives. A scheduler that scans keys for a mask functor
-  // or tiles for attn_mask takes registers from the consumers where there are two.
+  // or tiles for attn_mask, and a producer that looks keys up in a cache, take registers from the
+  // consumers where there are two.
   FA3_HD constexpr int producer_registers(bool scans = false) const {
     if (!specialised) return 0;
-    if (consumer_wgs == 1 || scans || has_mask()) return 56;
-    return consumer_wgs == 3 ? 32 : tile_registers() > 204 ? 24 : 40;
+    if (consumer_wgs == 3) return 32;
+    if (kv == KvSource::kRows) return 72;
+    if (consumer_wgs == 1 || scans || has_mask() || cached()) return 56;
+    return tile_registers() > 204 ? 24 : 40;
   }
   FA3_HD constexpr int consumer_registers(bool scans = false) const {
     if (!specialised) return consumer_wgs == 3 ? 168 : 255;
     if (consumer_wgs != 2) return consumer_wgs == 1 ? 256 : 160;
-    return scans || has_mask() ? 224 : tile_registers() > 204 ? 240 : 232;
+    if (kv == KvSource::kRows) return 216;
+    return scans || has_mask() || cached() ? 224 : tile_registers() > 204 ? 240 : 232;
   }
   // Registers per thread held by S, O, P and what is added to O.
   FA3_HD constexpr int tile_registers() const {

@@ -7,7 +7,7 @@
 // ROLES     wg 0: warp 1 is the scheduler and finds the Q tiles to work on; a thread of warp 0 is
 //           the producer and loads Q, K, V and an attn_mask that is added by TMA, but V is loaded
 //           by a thread of warp 2 where v_producer(); warps 2 and 3 transpose 8-bit V where
-//           transposes() ·
+//           transposes(); from a cache, all lanes of both warps load ·
 //           wg 1…: consumers, 64 rows of Q each: GEMMs, softmax, store
 // BARRIERS  name            count           tx bytes  arrives                    waits
 //           q_full[i]       1               64 rows   producer, TMA              consumer w
@@ -15,6 +15,7 @@
 //                                                     (i = stage · consumer_wgs + w)
 //           k_full[s]       1               K tile    producer, TMA              consumers
 //           k_empty[s]      consumer_wgs    –         thread 0 of each consumer  producer
+//                           (from a cache row by row: kv_arrivals(), no bytes)
 //           v_full, v_empty                           as K
 //           mask_full[i]    1               64 rows   producer, TMA              consumer w
 //           mask_empty[i]   4               –         lane 0 of consumer w's     producer
@@ -57,10 +58,10 @@ FA3_DEV void run_fwd(const FwdArgs& args) {
   auto& smem = begin_cta<FwdSmem<kCfg>, kCfg.smem_bytes()>();
   if (wg == 0) {
     ptx::reg_decrease<kCfg.producer_registers(Mask::kActive)>();
-    if (ptx::warp_index() == 0 && ptx::elect_one()) produce<kCfg>(smem, args);
+    if (ptx::warp_index() == 0 && produces<kCfg>()) produce<kCfg>(smem, args);
     if (ptx::warp_index() == 1) schedule<kCfg, Mask>(smem, args);
     if constexpr (kCfg.v_producer())
-      if (ptx::warp_index() == 2 && ptx::elect_one()) produce<kCfg, true>(smem, args);
+      if (ptx::warp_index() == 2 && produces<kCfg>()) produce<kCfg, true>(smem, args);
     if constexpr (kCfg.transposes())
       if (ptx::warp_index() >= 2) transpose<kCfg>(smem, ptx::warp_index() - 2);
   } else {

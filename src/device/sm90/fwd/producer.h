@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // producer.h — the forward kernel's producers: a thread that loads Q, K and V by TMA, each tile as
-// soon as its stage is empty, or two, one of them for V (FwdConfig::v_producer).
+// soon as its stage is empty, or two, one of them for V (FwdConfig::v_producer). From a cache they
+// are warps, whose lanes load K and V together; lane 0 does all else.
 #pragma once
 
 #include "device/attn/tile_range.h"
 #include "device/hopper/ring.h"
 #include "device/ptx/bulk.h"
+#include "device/sm90/common/kv_runs.h"
 #include "device/sm90/common/tile_load.h"
 #include "device/sm90/common/work.h"
 #include "device/sm90/fwd/args.h"
@@ -19,6 +21,8 @@ struct Producer {
   using Smem = FwdSmem<kCfg>;
   Smem& smem;
   const FwdArgs& args;
+  const bool leads = !kCfg.cached() || ptx::lane_index() == 0;
+  KvRuns<kCfg.kv, kCfg.tile_kv, 0> runs{args.cache};
   Ring<kCfg.stages> k = Ring<kCfg.stages>::producer(), v = k;
   Ring<kCfg.q_stages> q = Ring<kCfg.q_stages>::producer();
   using RawRing = Ring<max(kCfg.raw_v_stages, 1)>;
@@ -27,6 +31,7 @@ struct Producer {
   MaskRing mask = MaskRing::producer();
 
   FA3_DEV void load_q(const FwdWork& work) {
+    if (!leads) return;
     const HeadRows from{work.q_begin, work.q_rows, work.head, work.batch};
     FA3_NO_UNROLL
     for (u32 w = 0; w < kCfg.consumer_wgs; ++w) {
@@ -39,15 +44,27 @@ struct Producer {
     q.advance();
   }
   FA3_DEV void load_k(const HeadRows& from, i32 tile) {
+    if constexpr (kCfg.cached()) runs.find(tile);
     smem.k_empty[k.stage].wait(k.phase);
-    load_tile<kCfg.ragged, kCfg.k_tile()>(smem.k[k.stage], args.k, smem.k_full[k.stage], from,
-                                          kCfg.tile_kv * tile, ptx::L2Hint::kEvictLast);
+    if constexpr (kCfg.cached()) {
+      runs.template load<kCfg.k_tile()>(smem.k[k.stage], smem.k_full[k.stage], args.k,
+                                        args.k_places, from.head, tile, ptx::L2Hint::kEvictLast);
+    } else {
+      load_tile<kCfg.ragged, kCfg.k_tile()>(smem.k[k.stage], args.k, smem.k_full[k.stage], from,
+                                            kCfg.tile_kv * tile, ptx::L2Hint::kEvictLast);
+    }
     k.advance();
   }
   FA3_DEV void load_v(const HeadRows& from, i32 tile) requires(!kCfg.transposes()) {
+    if constexpr (kCfg.cached()) runs.find(tile);
     smem.v_empty[v.stage].wait(v.phase);
-    load_tile<kCfg.ragged, kCfg.v_tile()>(smem.v[v.stage], args.v, smem.v_full[v.stage], from,
-                                          kCfg.tile_kv * tile, ptx::L2Hint::kEvictLast);
+    if constexpr (kCfg.cached()) {
+      runs.template load<kCfg.v_tile()>(smem.v[v.stage], smem.v_full[v.stage], args.v,
+                                        args.v_places, from.head, tile, ptx::L2Hint::kEvictLast);
+    } else {
+      load_tile<kCfg.ragged, kCfg.v_tile()>(smem.v[v.stage], args.v, smem.v_full[v.stage], from,
+                                            kCfg.tile_kv * tile, ptx::L2Hint::kEvictLast);
+    }
     v.advance();
   }
   // Tiles [first, end) of V that was transposed before, the last one first.
@@ -77,6 +94,7 @@ struct Producer {
   // attn_mask's elements for a KV tile. Where it is the same for all heads, it has one.
   FA3_DEV void load_mask(const FwdWork& work, i32 tile) {
     constexpr TileLayout kTile = kCfg.mask_tile();
+    if (!leads) return;
     const i32 head = args.mask.head == 0 ? 0 : work.head;
     const i32 batch = args.mask.batch == 0 ? 0 : work.batch;
     FA3_NO_UNROLL
@@ -90,6 +108,10 @@ struct Producer {
     mask.advance();
   }
 
+  FA3_DEV void claim() {
+    if (leads) smem.claim.arrive();
+  }
+
   // K runs one tile ahead of V, as in the consumers; the first K does not wait for Q's buffer.
   // The next Q tile is claimed before the last K.
   FA3_DEV void load(const FwdWork& work) requires(!kOfV) {
@@ -99,10 +121,10 @@ struct Producer {
     if (!range.empty()) load_k(from, range.end - 1);
     load_q(work);
     if constexpr (kCfg.has_mask()) return load_shown(work, from);
-    if (range.end - 2 < range.first) smem.claim.arrive();
+    if (range.end - 2 < range.first) claim();
     FA3_NO_UNROLL
     for (i32 tile = range.end - 2; tile >= range.first; --tile) {
-      if (tile == range.first) smem.claim.arrive();
+      if (tile == range.first) claim();
       if constexpr (kCfg.transposes()) load_v(from, tile + 1);  // which has further to go
       load_k(from, tile);
       if constexpr (kLoadsV && !kCfg.transposes()) load_v(from, tile + 1);
@@ -122,7 +144,7 @@ struct Producer {
   // The same without the KV tiles that attn_mask hides. The first and the last are shown.
   FA3_DEV void load_shown(const FwdWork& work, const HeadRows& from) {
     const TileRange& range = work.range;
-    if (range.empty()) return smem.claim.arrive();
+    if (range.empty()) return claim();
     ShownTiles<false> tiles;
     tiles.begin(args.mask, work.batch, work.head, work.tile, range.end - 1);
     i32 behind = range.end - 1;  // whose V is due
@@ -131,12 +153,12 @@ struct Producer {
         if (args.mask.by_tma && tiles.adds(tile)) load_mask(work, tile);
       }
     };
-    if (behind == range.first) smem.claim.arrive();
+    if (behind == range.first) claim();
     load_added(behind);
     FA3_NO_UNROLL
     while (behind > range.first) {
       const i32 tile = tiles.before(behind, range.first);
-      if (tile == range.first) smem.claim.arrive();
+      if (tile == range.first) claim();
       load_k(from, tile);
       load_v(from, behind);
       load_added(tile);  // whose place is empty when S of the tile before has been added to
@@ -145,12 +167,26 @@ struct Producer {
     load_v(from, behind);
   }
   // Of the slot of work: consumers wait for Q before they release it, not for V.
-  FA3_DEV static void release(Barrier&) requires(!kOfV) {}
-  FA3_DEV static void release(Barrier& work_empty) requires(kOfV) { work_empty.arrive(); }
-  FA3_DEV HeadRows keys_of(const FwdWork& work) const {
+  FA3_DEV void release(Barrier&) requires(!kOfV) {}
+  FA3_DEV void release(Barrier& work_empty) requires(kOfV) {
+    if constexpr (kCfg.cached()) ptx::warp_sync();
+    if (leads) work_empty.arrive();
+  }
+  FA3_DEV HeadRows keys_of(const FwdWork& work) {
+    if constexpr (kCfg.cached()) {
+      ptx::warp_sync();  // all have read the work, whose slot is released when Q is there
+      runs.begin(work.batch, {work.kv_begin, work.kv_used, work.kv_used});
+    }
     return {work.kv_begin, work.kv_used, work.head / args.group_size, work.batch};
   }
 };
+
+// Whether the lane takes part: one of a warp, or from a cache all.
+template <FwdConfig kCfg>
+FA3_DEV bool produces() {
+  if constexpr (kCfg.cached()) return true;
+  return ptx::elect_one();
+}
 
 template <FwdConfig kCfg, bool kOfV = false>
 FA3_DEV void produce(FwdSmem<kCfg>& smem, const FwdArgs& args) {

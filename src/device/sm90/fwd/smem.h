@@ -3,6 +3,7 @@
 #pragma once
 
 #include "device/hopper/barrier.h"
+#include "device/sm90/common/kv_runs.h"
 #include "device/sm90/common/work.h"
 #include "device/sm90/fwd/config.h"
 #include "device/types.h"
@@ -52,8 +53,9 @@ struct FwdSmem {
   FA3_DEV void init_barriers() {
     for (int i = 0; i < kQSlots; ++i) q_full[i].init(1), q_empty[i].init(1);
     for (int s = 0; s < kStages; ++s) {
-      k_full[s].init(1), k_empty[s].init(kWgs);
-      v_full[s].init(kTransposes ? kTransposers : 1), v_empty[s].init(kWgs);
+      constexpr u32 kFull = kv_arrivals(kCfg.kv);
+      k_full[s].init(kFull), k_empty[s].init(kWgs);
+      v_full[s].init(kTransposes ? kTransposers : kFull), v_empty[s].init(kWgs);
     }
     for (int i = 0; i < kMaskSlots; ++i) mask_full[i].init(1), mask_empty[i].init(4);
     if constexpr (kTransposes)

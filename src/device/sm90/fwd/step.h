@@ -34,7 +34,7 @@ FA3_DEV RowScale Consumer<kCfg, Order, F>::softmax_tile(i32 kv_tile, S& s, P& p,
 template <FwdConfig kCfg, class Order, class F>
 FA3_DEV void Consumer<kCfg, Order, F>::first_step(i32 kv_tile) {
   scores.scales.load(args);
-  smem.k_full[k.stage].wait(k.phase);
+  wait_kv<kCfg.kv>(smem.k_full[k.stage], k.phase);
   issue_qk(scores.acc);
   mask.prepare(*this, kv_tile, Masked<true>{});
   gemm_wait<0>(scores.acc);  // S readable, K's stage reusable

@@ -37,6 +37,10 @@ constexpr DecodeConfig with_alibi(DecodeConfig c) {
   c.alibi = true;
   return c;
 }
+constexpr DecodeConfig with_cache(DecodeConfig c, KvSource kv) {
+  c.kv = kv;
+  return c;
+}
 constexpr DecodeConfig with_f32(DecodeConfig c) {
   c.o_f32 = true;
   return c;
@@ -56,6 +60,10 @@ inline constexpr DecodeConfig kDecodeAhead[] = {
     decode_of(128, 8),
     decode_of(128, 32),
     decode_of(256, 16),
+    with_cache(decode_of(64, 16), KvSource::kTiles),
+    with_cache(decode_of(64, 16), KvSource::kRuns),
+    with_cache(decode_of(64, 16), KvSource::kRows),
+    with_cache(decode_of(128, 8), KvSource::kRuns),
 };
 
 }  // namespace fa3::sm90

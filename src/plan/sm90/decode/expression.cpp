@@ -11,17 +11,19 @@ namespace fa3::sm90 {
 std::string decode_expression(const DecodeConfig& c) {
   return fmt::format(
       "fa3::sm90::decode<fa3::sm90::DecodeConfig{{.dtype = fa3::MmaType::{}, "
-      ".score = fa3::ScoreKind::{}, .alibi = {}, .o_f32 = {}, .ragged = {}, .head_dim_qk = {}, "
-      ".head_dim_v = {}, .rows = {}, .tile_kv = {}, .stages = {}}}>",
+      ".score = fa3::ScoreKind::{}, .alibi = {}, .o_f32 = {}, .ragged = {}, "
+      ".kv = fa3::KvSource::{}, .head_dim_qk = {}, .head_dim_v = {}, .rows = {}, "
+      ".tile_kv = {}, .stages = {}}}>",
       name_of(c.dtype).enumerator, name_of(c.score).enumerator, c.alibi, c.o_f32, c.ragged,
-      c.head_dim_qk, c.head_dim_v, c.rows, c.tile_kv, c.stages);
+      name_of(c.kv).enumerator, c.head_dim_qk, c.head_dim_v, c.rows, c.tile_kv, c.stages);
 }
 
 std::string combine_expression(const CombineConfig& c) {
   return fmt::format(
       "fa3::sm90::combine<fa3::sm90::CombineConfig{{.dtype = fa3::MmaType::{}, .o_f32 = {}, "
-      ".ragged = {}, .head_dim_v = {}, .rows = {}, .tile_kv = {}}}>",
-      name_of(c.dtype).enumerator, c.o_f32, c.ragged, c.head_dim_v, c.rows, c.tile_kv);
+      ".ragged = {}, .from_cache = {}, .head_dim_v = {}, .rows = {}, .tile_kv = {}}}>",
+      name_of(c.dtype).enumerator, c.o_f32, c.ragged, c.from_cache, c.head_dim_v, c.rows,
+      c.tile_kv);
 }
 
 }  // namespace fa3::sm90

@@ -18,7 +18,14 @@ namespace {
 constexpr int64_t kMostPacked = 128;  // rows of a KV head for which K and V are read again
 constexpr int64_t kLeastKeys = 128;   // below, a CTA has more to begin and end than to read
 constexpr int64_t kKeysOfQuery = 8;   // fewer for each query are a prefill
+constexpr int64_t kLeastRun = 4;      // keys that four warps load by TMA no slower than row by row
 constexpr int64_t kMostTiles = int64_t{1} << 31;  // and rows of all sequences, which are 32 bits
+
+const char* placement_word(const auto& config) {
+  if constexpr (requires { config.kv; })
+    if (config.kv != KvSource::kTensor) return word(config.kv);
+  return config.cached() ? "cached" : config.ragged ? "ragged" : "dense";
+}
 
 int64_t packed_rows(const Problem& p) { return most_rows(p.q) * p.group_size(); }
 
@@ -52,6 +59,7 @@ std::optional<DecodeConfig> decode_config(const FwdPlan& forward, const Problem&
   int rows = c.rows;
   while (rows < kMostDecodeRows && rows < packed_rows(p)) rows *= 2;
   c = with_tiles(c, *dims, rows);
+  c.kv = kv_source(p, c.tile_kv, kLeastRun);
   const bool counts = p.q.rows * p.group_size() < kMostTiles && count_tiles(c, p) < kMostTiles;
   return counts ? std::optional(c) : std::nullopt;
 }
@@ -101,7 +109,7 @@ std::string name_of(const DecodePlan& plan) {
   const DecodeConfig& c = plan.config;
   return fmt::format("decode/d{}/rows{}/{}/{}{}{}/{}", head_dims_text(plan), c.rows, word(c.dtype),
                      word(c.score), c.alibi ? "/alibi" : "", c.o_f32 ? "/o_f32" : "",
-                     c.ragged ? "ragged" : "dense");
+                     placement_word(c));
 }
 
 std::string head_dims_text(const DecodePlan& plan) {
@@ -164,7 +172,7 @@ std::vector<const char*> reads(const CombinePlan&) { return {kPartsOSlice, kPart
 std::string name_of(const CombinePlan& plan) {
   const CombineConfig& c = plan.config;
   return fmt::format("combine/d{}/rows{}/{}{}/{}", c.head_dim_v, c.rows, word(c.dtype),
-                     c.o_f32 ? "/o_f32" : "", c.ragged ? "ragged" : "dense");
+                     c.o_f32 ? "/o_f32" : "", placement_word(c));
 }
 
 std::string head_dims_text(const CombinePlan& plan) {

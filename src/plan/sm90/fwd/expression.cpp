@@ -25,6 +25,9 @@ std::string value_text(ScoreKind value) {
 std::string value_text(MaskTensor value) {
   return fmt::format("fa3::MaskTensor::{}", name_of(value).enumerator);
 }
+std::string value_text(KvSource value) {
+  return fmt::format("fa3::KvSource::{}", name_of(value).enumerator);
+}
 std::string value_text(KvScales value) {
   return fmt::format("fa3::sm90::KvScales::{}", name_of(value).enumerator);
 }

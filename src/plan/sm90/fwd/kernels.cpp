@@ -27,6 +27,9 @@ struct Words {
   std::optional<MmaType> dtype;
   std::optional<MaskKind> mask;
   std::optional<bool> ragged;
+  KvSource kv = KvSource::kTensor;
+
+  bool cached() const { return kv != KvSource::kTensor; }
   std::optional<ScoreKind> score;
   std::optional<int> queries;
   std::optional<Operands> operands;
@@ -53,8 +56,9 @@ std::string text_of(HeadDims dims, const FwdVariant& variant, const FwdRow& row,
   std::string name = fmt::format("fwd/d{}", dims.qk);
   if (dims.v != dims.qk) name += fmt::format("-{}", dims.v);
   if (variant.operands != Operands::k16) name += fmt::format("/{}", word(variant.operands));
-  name += fmt::format("/{}/{}/{}", word(variant.dtype), word(variant.mask),
-                      ragged_word(variant.ragged));
+  name +=
+      fmt::format("/{}/{}/{}", word(variant.dtype), word(variant.mask),
+                  variant.kv != KvSource::kTensor ? word(variant.kv) : ragged_word(variant.ragged));
   if (row.max_seqlen_q != 0) name += fmt::format("/q{}", row.max_seqlen_q);
   if (row.sums() != Sums::kShort) name += fmt::format("/{}", word(row.sums()));
   if (few_tiles) name += fmt::format("/{}", kFewTilesWord);
@@ -106,6 +110,11 @@ bool read_word(std::string_view text, Words& words) {
     if (text == word(mask)) return set(words.mask, mask);
   for (const bool ragged : {false, true})
     if (text == ragged_word(ragged)) return set(words.ragged, ragged);
+  for (const KvSource kv : {KvSource::kRuns, KvSource::kRows}) {  // in place of ragged
+    if (text != word(kv)) continue;
+    words.kv = kv;
+    return set(words.ragged, true);
+  }
   for (const ScoreKind score : kScores)
     if (text == word(score)) return set(words.score, score);
   for (const Operands operands : kOperands)
@@ -176,17 +185,19 @@ struct NamedRow {
 std::vector<NamedRow> rows_of(HeadDims dims, const FwdVariant& variant) {
   const FwdFunctors& functors = variant.functors;
   std::vector<NamedRow> all;
-  if (!functors.any())
+  const bool three = !functors.any() && variant.kv != KvSource::kRows;
+  if (three)
     for (const FwdRow* const row : rows_of(dims, variant, true)) all.push_back({row, false});
   for (const FwdRow* const row : rows_of(dims, variant, false)) {
     const auto same = [&](const NamedRow& other) { return other.row == row; };
-    if (std::none_of(all.begin(), all.end(), same)) all.push_back({row, !functors.any()});
+    if (std::none_of(all.begin(), all.end(), same)) all.push_back({row, three});
   }
   return all;
 }
 
 void add_variants(HeadDims dims, const Words& words, std::vector<FwdKernel>& kernels) {
   const auto wanted = [](const auto& word, const auto& value) { return !word || *word == value; };
+  if (words.cached() && (dims.qk % 64 != 0 || dims.v % 64 != 0)) return;
   for (const MmaType dtype : kFwdTypes) {
     if (!wanted(words.dtype, dtype)) continue;
     for (const MaskKind mask : kMasks) {
@@ -209,7 +220,8 @@ void add_variants(HeadDims dims, const Words& words, std::vector<FwdKernel>& ker
                                  .operands = words.operands_or_16(),
                                  .kv_scales = kv_scales,
                                  .o_f32 = words.o_f32,
-                                 .scale_columns = scale_columns};
+                                 .scale_columns = scale_columns,
+                                 .kv = words.kv};
         for (const auto& [row, few_tiles] : rows_of(dims, variant)) {
           if (!wanted(words.queries, row->max_seqlen_q)) continue;
           if (words.few_tiles && !few_tiles) continue;
@@ -228,9 +240,9 @@ void add_variants(HeadDims dims, const Words& words, std::vector<FwdKernel>& ker
 Status refuse(std::string_view name, std::string_view why) {
   return invalid(
       "jit: kernels '{}': {}; need fwd, then any of d<head dim> or d<of q and k>-<of v> (multiples "
-      "of 16 up to 256), e4m3, i8_e4m3, i8_16_bits, bf16 or f16, full, causal or window, dense or "
-      "ragged, q<most queries>, long or flushed, few_tiles, softcap or scaled, tile_scales or "
-      "key_scales, columns32, columns64 or columns128, o_f32, alibi, sequence_ids, bool_mask, "
+      "of 16 up to 256), e4m3, i8_e4m3, i8_16_bits, bf16 or f16, full, causal or window, dense, "
+      "ragged, cached_runs or cached_rows, q<most queries>, long or flushed, few_tiles, softcap "
+      "or scaled, tile_scales or key_scales, columns32, columns64 or columns128, o_f32, alibi, sequence_ids, bool_mask, "
       "f32_mask or 16_bit_mask, each behind a '/'",
       name, why);
 }
@@ -261,7 +273,8 @@ std::string name_of(const FwdPlan& plan) {
                       static_cast<int>(round_up(plan.need.head_dim_v, 16))};
   const FwdRow* const row = row_named(plan.row);
   RowNeed more_tiles = plan.need;
-  more_tiles.three_consumers = !plan.functors.any();
+  const bool three = !plan.functors.any() && c.kv != KvSource::kRows;
+  more_tiles.three_consumers = three;
   if (plan.need.v_image)  // by whose tiles the row was chosen, not by queries
     more_tiles.v_image = false, more_tiles.image_keys = 0, more_tiles.seqlen_q = kManyQueries;
   const FwdVariant variant{.dtype = c.dtype_o,
@@ -272,8 +285,9 @@ std::string name_of(const FwdPlan& plan) {
                            .operands = plan.need.operands,
                            .kv_scales = c.kv_scales,
                            .o_f32 = c.o_f32,
-                           .scale_columns = c.scale_columns};
-  return text_of(dims, variant, *row, choose_row(more_tiles) != row && !plan.functors.any());
+                           .scale_columns = c.scale_columns,
+                           .kv = c.kv};
+  return text_of(dims, variant, *row, choose_row(more_tiles) != row && three);
 }
 
 std::string head_dims_text(const FwdPlan& plan) {

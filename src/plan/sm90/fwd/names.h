@@ -46,6 +46,10 @@ inline constexpr Name<FwdSchedule> kScheduleNames[] = {
     {FwdSchedule::kOneTile, "kOneTile", "one_tile"},
     {FwdSchedule::kPersistent, "kPersistent", "persistent"}};
 
+inline constexpr Name<KvSource> kKvSourceNames[] = {{KvSource::kTensor, "kTensor", "tensor"},
+                                                    {KvSource::kTiles, "kTiles", "cached_tiles"},
+                                                    {KvSource::kRuns, "kRuns", "cached_runs"},
+                                                    {KvSource::kRows, "kRows", "cached_rows"}};
 inline constexpr Name<MaskTensor> kMaskTensorNames[] = {{MaskTensor::kNone, "kNone", "no_mask"},
                                                         {MaskTensor::kBool, "kBool", "bool_mask"},
                                                         {MaskTensor::kF32, "kF32", "f32_mask"},
@@ -53,6 +57,7 @@ inline constexpr Name<MaskTensor> kMaskTensorNames[] = {{MaskTensor::kNone, "kNo
 
 constexpr const auto& names_of(MmaType) { return kTypeNames; }
 constexpr const auto& names_of(MaskKind) { return kMaskNames; }
+constexpr const auto& names_of(KvSource) { return kKvSourceNames; }
 constexpr const auto& names_of(MaskTensor) { return kMaskTensorNames; }
 constexpr const auto& names_of(ScoreKind) { return kScoreNames; }
 constexpr const auto& names_of(Operands) { return kOperandsNames; }
@@ -109,6 +114,7 @@ constexpr void for_each_field(Config& c, const F& f) {
     f("o_in_q", c.o_in_q);
     f("o_parts", c.o_parts);
     f("ragged", c.ragged);
+    f("kv", c.kv);
     f("schedule", c.schedule);
     f("specialised", c.specialised);
   }

@@ -21,18 +21,24 @@ namespace fa3::sm90 {
 namespace {
 
 constexpr int64_t kMaxTiles = int64_t{1} << 31;
-constexpr int kColumnsUnit = 32;      // of 8-bit head dims and of blocks of scales: a wgmma's depth
+constexpr int kColumnsUnit = 32;  // of 8-bit head dims and of blocks of scales: a wgmma's depth
+constexpr int kLeastRun = 16;     // keys that TMA loads at a time as fast as they are multiplied
 constexpr int64_t kMaxGridY = 65535;  // of the kernels before the forward: heads, sequences
 
 // ---- What is declined ---------------------------------------------------------------------------
 
 Status check_layout(const Problem& p, bool ragged) {
-  for (const TensorId id : {kQ, kK, kV}) FA3_RETURN_IF_ERROR(check_strides(p, id, ragged));
+  FA3_RETURN_IF_ERROR(check_strides(p, kQ, ragged));
+  if (p.cache.present()) {
+    FA3_RETURN_IF_ERROR(check_cache(p));
+  } else {
+    for (const TensorId id : {kK, kV}) FA3_RETURN_IF_ERROR(check_strides(p, id, ragged));
+    FA3_RETURN_IF_ERROR(check_axis(p, "key", kK, kV, ragged));
+  }
   // O in FP32 is not addressed by TMA.
   const bool o_f32 = p.layout[kO].dtype == FA3_F32;
   FA3_RETURN_IF_ERROR(check_strides(p, kO, ragged && !o_f32));
-  FA3_RETURN_IF_ERROR(check_axis(p, "query", kQ, o_f32 ? kQ : kO, ragged));
-  return check_axis(p, "key", kK, kV, ragged);
+  return check_axis(p, "query", kQ, o_f32 ? kQ : kO, ragged);
 }
 
 // Keys of a tile are a multiple of this.
@@ -133,8 +139,9 @@ int64_t count_tiles(const Problem& p, int tile_q) {
 // Is a tile of 192 queries by three consumers better than one of 128 by two? A query takes less
 // time in it, a fifth at head dim 64, but fewer tiles may fill the last wave worse. The
 // counter balances uneven tiles when every SM gets a few, unless much of them is empty.
+bool is_small(const Problem& p) { return std::max(p.head_dim_qk, p.head_dim_v) <= 64; }
 bool three_consumers_pay(const Problem& p, MaskKind mask, int64_t sms) {
-  const bool small = std::max(p.head_dim_qk, p.head_dim_v) <= 64;
+  const bool small = is_small(p);
   const auto queries_of_sm = [&](int tile_q) {
     return div_up(count_tiles(p, tile_q), sms) * tile_q;
   };
@@ -278,6 +285,11 @@ const FwdRow* tuned_row(const Problem& p, const Tuning& tuning, const FwdFunctor
 
 }  // namespace
 
+KvSource fwd_source(const Problem& p, int tile_kv) {
+  const KvSource source = kv_source(p, tile_kv, kLeastRun);
+  return source == KvSource::kTiles ? KvSource::kRuns : source;
+}
+
 Program program_of(const FwdPlan& plan) {
   return {fwd_header(plan.config), fwd_expression(plan.config, plan.functors), kHopperArch};
 }
@@ -350,9 +362,12 @@ Result<FwdChoice> choose_fwd(const Problem& p, const DeviceInfo& device) {
   plan.band = band_of(p);
   const MaskKind mask = mask_of(plan.band);
   const FwdFunctors functors{p.has_alibi(), p.has_sequence_ids(), mask_tensor_of(p)};
-  plan.need = {p.head_dim_qk, p.head_dim_v, mask, typical_rows(p.q, p.batch),
+  const bool cached = p.cache.present();  // runs of keys are rows of whole panels
+  plan.need = {cached ? round_up(p.head_dim_qk, 64) : p.head_dim_qk,
+               cached ? round_up(p.head_dim_v, 64) : p.head_dim_v, mask, typical_rows(p.q, p.batch),
                // Blocks of scales seldom have a multiple of their keys.
                !functors.any() && !has_block_scales(p) &&
+                   !(cached && (!is_small(p) || fwd_source(p, kLeastRun) == KvSource::kRows)) &&
                    three_consumers_pay(p, mask, device.multiprocessors),
                operands_of(p), sums_of(p, plan.band)};
   const bool o_f32 = p.layout[kO].dtype == FA3_F32;
@@ -367,7 +382,8 @@ Result<FwdChoice> choose_fwd(const Problem& p, const DeviceInfo& device) {
                     .operands = plan.need.operands,
                     .kv_scales = kv_scales_of(p),
                     .o_f32 = o_f32,
-                    .scale_columns = scale_columns_of(p)};
+                    .scale_columns = scale_columns_of(p),
+                    .kv = cached ? KvSource::kRuns : KvSource::kTensor};
   plan.need.plain = choice.variant.plain();
   choice.row = p.image.keys > 0 ? row_of_image(p, functors, plan.need) : choose_row(plan.need);
   if (choice.row == nullptr)
@@ -404,6 +420,7 @@ Result<FwdPlan> fwd_plan_of(const FwdChoice& choice, const FwdConfig& config, co
 Result<FwdPlan> make_fwd_plan(const Problem& p, const DeviceInfo& device) {
   FA3_TRY(const FwdChoice choice, choose_fwd(p, device));
   FwdConfig config = config_of(*choice.row, choice.variant);
+  config.kv = fwd_source(p, config.tile_kv);
   for (const TensorId id : {kK, kV}) {
     const int64_t rows = p.scale_block[id].rows;
     if (config.kv_scales != KvScales::kTiles || rows == 0) continue;

@@ -50,6 +50,8 @@ struct FwdPlan : PlainKernel {
 int64_t v_image_tiles(const SeqAxis& axis, int64_t batch, int tile_kv);
 
 // UNSUPPORTED with the reason for what the kernel does not do.
+// How a row with tiles of so many keys gets K and V: of 16 keys, as every row.
+KvSource fwd_source(const Problem& problem, int tile_kv);
 Result<FwdPlan> make_fwd_plan(const Problem& problem, const DeviceInfo& device);
 
 // In two steps: the row, and what the problem adds to it at compile time; the plan with a

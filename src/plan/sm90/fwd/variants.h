@@ -34,6 +34,7 @@ struct FwdVariant {
   KvScales kv_scales = KvScales::kHead;
   bool o_f32 = false;
   int scale_columns = 0;
+  KvSource kv = KvSource::kTensor;
 
   constexpr bool plain() const {  // FwdRow::plain_only
     return score == ScoreKind::kPlain && kv_scales == KvScales::kHead && !functors.any() && !o_f32;
@@ -46,6 +47,8 @@ inline constexpr Operands kOperands[] = {Operands::k16, Operands::kE4m3, Operand
 inline constexpr MmaType kFwdTypes[] = {MmaType::kBf16, MmaType::kF16};
 inline constexpr MaskKind kMasks[] = {MaskKind::kFull, MaskKind::kCausal, MaskKind::kWindow};
 inline constexpr KvScales kKvScales[] = {KvScales::kHead, KvScales::kTiles, KvScales::kKeys};
+inline constexpr KvSource kKvSources[] = {KvSource::kTensor, KvSource::kTiles, KvSource::kRuns,
+                                          KvSource::kRows};
 inline constexpr ScoreKind kScores[] = {ScoreKind::kPlain, ScoreKind::kSoftcap, ScoreKind::kScaled};
 
 constexpr bool takes(const FwdRow& row, MaskKind mask, Operands operands = Operands::k16) {
@@ -69,6 +72,7 @@ constexpr FwdConfig config_of(const FwdRow& row, const FwdVariant& variant) {
   config.mask = variant.mask;
   config.score = variant.score;
   config.ragged = variant.ragged;
+  config.kv = variant.kv;
   config.kv_scales = variant.kv_scales;
   config.o_f32 = variant.o_f32;
   config.o_in_q = config.o_in_q && !variant.o_f32;
@@ -77,9 +81,9 @@ constexpr FwdConfig config_of(const FwdRow& row, const FwdVariant& variant) {
 }
 
 // Not worth a kernel of its own where kernels are compiled ahead. 16 bits: FP16, except dense
-// without a mask. E4M3: all but dense BF16, full and causal. INT8 and O in FP32: all.
+// without a mask. E4M3: all but dense BF16, full and causal. INT8, O in FP32 and caches: all.
 constexpr bool is_rare(const FwdVariant& variant) {
-  if (variant.o_f32) return true;
+  if (variant.o_f32 || variant.kv != KvSource::kTensor) return true;
   const bool f16 = variant.dtype == MmaType::kF16, dense = !variant.ragged;
   switch (variant.operands) {
     case Operands::k16:
@@ -160,6 +164,10 @@ constexpr FwdVariants compiled_ahead(const FwdRow& row) {
       }
     }
   }
+  if ((dim == 64 || dim == 128) && dim == row.config.head_dim_v && row.config.consumer_wgs < 3 &&
+      row.takes(Operands::k16))
+    for (const KvSource kv : {KvSource::kRuns, KvSource::kRows})
+      if (kv == KvSource::kRuns || dim == 64) all.add(ahead({.kv = kv}));
   for (const Operands operands : kOperands) {
     if (row.takes(operands) && !row.plain_only)
       all.add(ahead({.operands = operands, .o_f32 = true}));
