@@ -148,8 +148,8 @@ typedef enum fa3_dtype {
 
 #define FA3_MAX_RANK 5
 
-/* A strided view of memory that the caller owns. rank 0 = the tensor is absent. In fa3_forward,
- * fa3_backward and fa3_quantize, data NULL also means absent, except for a tensor with no elements;
+/* A strided view of memory that the caller owns. rank 0 = the tensor is absent. In the calls
+ * that plan and run at once data NULL also means absent, except for a tensor with no elements;
  * fa3_plan_run takes what was planned. Alignment: of the element; on a GPU q, k, v and o take
  * addresses and strides of whole 16 bytes, others are declined.
  * Strides: those of an absent tensor, of one without elements, and of a dimension of extent 1 are
@@ -454,7 +454,7 @@ FA3_API size_t fa3_plan_workspace_bytes(const fa3_plan* plan);
 FA3_API fa3_status fa3_plan_v_image(const fa3_plan* plan, fa3_tensor* image, int32_t* layout);
 
 /* Runs a plan. args is the struct that the plan was made for (fa3_forward_args, fa3_backward_args,
- * fa3_quantize_args) with the same shapes, dtypes, strides and flags, and the data. On the CPU it
+ * …) with the same shapes, dtypes, strides and flags, and the data. On the CPU it
  * returns when the outputs are written, allocates nothing that grows with the problem, and stream
  * must be NULL; the content of workspace does not matter. With a GPU it returns when the work is on
  * stream, a CUstream (NULL = the legacy default stream), and reads no tensor: kernels keep to the
@@ -481,6 +481,7 @@ FA3_API fa3_status fa3_backward(fa3_context* context, const fa3_backward_args* a
 #endif
 
 /* The rest of the interface, by subject. */
+#include <fa3/combine.h>
 #include <fa3/info.h>
 #include <fa3/jit.h>
 #include <fa3/quantize.h>

@@ -97,6 +97,11 @@ inline fa3_quantize_args quantize_args() {
   args.struct_size = sizeof args;
   return args;
 }
+inline fa3_combine_args combine_args() {
+  fa3_combine_args args = {};
+  args.struct_size = sizeof args;
+  return args;
+}
 inline fa3_context_options context_options() {
   fa3_context_options options = {};
   options.struct_size = sizeof options;
@@ -117,7 +122,8 @@ inline fa3_context_options gpu_options(std::int32_t ordinal = 0) {
 inline std::vector<fa3_field> fields(fa3_op op) {
   const std::size_t size = op == FA3_OP_FORWARD    ? sizeof(fa3_forward_args)
                            : op == FA3_OP_BACKWARD ? sizeof(fa3_backward_args)
-                                                   : sizeof(fa3_quantize_args);
+                           : op == FA3_OP_QUANTIZE ? sizeof(fa3_quantize_args)
+                                                   : sizeof(fa3_combine_args);
   std::vector<fa3_field> all;
   fa3_field field = {};
   field.struct_size = sizeof field;
@@ -156,6 +162,10 @@ class Plan {
            void* stream = nullptr) const {
     check(fa3_plan_run(get(), &args, workspace, bytes, stream));
   }
+  void run(const fa3_combine_args& args, void* workspace, std::size_t bytes,
+           void* stream = nullptr) const {
+    check(fa3_plan_run(get(), &args, workspace, bytes, stream));
+  }
   fa3_plan* get() const noexcept { return handle_.get(); }
 
  private:
@@ -185,6 +195,9 @@ class Context {
   void quantize(const fa3_quantize_args& args, void* stream = nullptr) const {
     check(fa3_quantize(get(), &args, stream));
   }
+  void combine(const fa3_combine_args& args, void* stream = nullptr) const {
+    check(fa3_combine(get(), &args, stream));
+  }
 
   Plan plan(const fa3_forward_args& args) const {
     fa3_plan* plan = nullptr;
@@ -201,6 +214,11 @@ class Context {
     check(fa3_plan_quantize(get(), &args, &plan));
     return Plan(plan);
   }
+  Plan plan(const fa3_combine_args& args) const {
+    fa3_plan* plan = nullptr;
+    check(fa3_plan_combine(get(), &args, &plan));
+    return Plan(plan);
+  }
 
   // Would a plan be made? *reason, if given, says which backend would run, or why not.
   bool supported(const fa3_forward_args& args, std::string* reason = nullptr) const {
@@ -212,6 +230,9 @@ class Context {
   bool supported(const fa3_quantize_args& args, std::string* reason = nullptr) const {
     return supported(FA3_OP_QUANTIZE, &args, reason);
   }
+  bool supported(const fa3_combine_args& args, std::string* reason = nullptr) const {
+    return supported(FA3_OP_COMBINE, &args, reason);
+  }
 
   // The plan as JSON.
   std::string explain(const fa3_forward_args& args) const { return explain(FA3_OP_FORWARD, &args); }
@@ -221,6 +242,7 @@ class Context {
   std::string explain(const fa3_quantize_args& args) const {
     return explain(FA3_OP_QUANTIZE, &args);
   }
+  std::string explain(const fa3_combine_args& args) const { return explain(FA3_OP_COMBINE, &args); }
 
   fa3_device_info device_info() const {
     fa3_device_info info = {};

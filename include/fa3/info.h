@@ -13,7 +13,12 @@ extern "C" {
 
 /* ---- Questions ------------------------------------------------------------------------------- */
 
-typedef enum fa3_op { FA3_OP_FORWARD = 1, FA3_OP_BACKWARD = 2, FA3_OP_QUANTIZE = 3 } fa3_op;
+typedef enum fa3_op {
+  FA3_OP_FORWARD = 1,
+  FA3_OP_BACKWARD = 2,
+  FA3_OP_QUANTIZE = 3,
+  FA3_OP_COMBINE = 4
+} fa3_op;
 
 /* Would a plan be made? Returns what fa3_plan_* would, except that no kernel is compiled or loaded:
  * a plan may still fail with JIT_FAILED or CUDA_ERROR. *reason (may be NULL) is set to a sentence
@@ -52,7 +57,7 @@ FA3_API fa3_status fa3_get_device_info(const fa3_context* context, fa3_device_in
 
 /* ---- Fields ---------------------------------------------------------------------------------- */
 
-/* The type of a field of fa3_forward_args, fa3_backward_args and fa3_quantize_args. */
+/* The type of a field of fa3_forward_args and of the other operations' structs. */
 typedef enum fa3_field_kind {
   FA3_FIELD_TENSOR = 1,  /* fa3_tensor */
   FA3_FIELD_I32 = 2,     /* int32_t */

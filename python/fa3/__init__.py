@@ -14,6 +14,7 @@ device or build), MemoryError, OSError, RuntimeError (CUDA, compiling a kernel).
 """
 
 from ._attention import attention, attention_backward
+from ._combine import combine
 from ._fa3 import Context, Spec
 from ._fa3 import build_info as _build_info
 from ._fa3 import version as _version
@@ -30,6 +31,7 @@ __all__ = [
     "attention",
     "attention_backward",
     "build_info",
+    "combine",
     "explain",
     "quantize",
     "supported",

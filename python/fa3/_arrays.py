@@ -21,6 +21,7 @@ _RANKS = {
     "cu_seqlens",
     (2, 3): "3, (batch, heads, seqlen), or 2, (heads, total tokens), with cu_seqlens",
     (1,): "1, (batch + 1)",
+    (4, 5): "5, (parts, batch, seqlen, heads, head_dim), or 4, (parts, total, heads, head_dim)",
 }
 
 

@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 from . import _fa3
 from ._arrays import Array, mark_written, workspace_for
 
-FORWARD, BACKWARD, QUANTIZE = 1, 2, 3  # fa3_op
+FORWARD, BACKWARD, QUANTIZE, COMBINE = 1, 2, 3, 4  # fa3_op
+# The input that says where a call computes; of others q.
+_FIRST = {QUANTIZE: "x", COMBINE: "o_parts"}
 
 
 def execute(
@@ -25,7 +27,7 @@ def execute(
     outputs that are the caller's own. Tensors of PyTorch on a GPU have their workspace from its
     allocator, so that a CUDA graph may capture the call."""
     if context is None or type(context) is _fa3.Context:
-        like = fields["x" if op == QUANTIZE else "q"]
+        like = fields[_FIRST.get(op, "q")]
         allocate = None
         if _is_torch_cuda(like):
             allocate = functools.partial(_workspace, like, stream)
@@ -79,7 +81,8 @@ class _Recorder(_StandIn):
             raise
         if self.call is None:
             raise TypeError(
-                f"{function!r}, need fa3.attention, fa3.attention_backward or fa3.quantize"
+                f"{function!r}, need fa3.attention, fa3.attention_backward, fa3.quantize or "
+                "fa3.combine"
             )
 
     def take(self, op: int, fields: dict, how: Any, stream: int | None) -> None:
@@ -106,8 +109,8 @@ class Plan:
         plan = fa3.Plan(fa3.attention, q, k, v, causal=True)
         out = plan.run(q, k, v)
 
-    function: fa3.attention, fa3.attention_backward or fa3.quantize; then its arguments. Arrays may
-    be fa3.Spec. May be run by many threads at once.
+    function: fa3.attention, fa3.attention_backward, fa3.quantize or fa3.combine; then its
+    arguments. Arrays may be fa3.Spec. May be run by many threads at once.
     """
 
     def __init__(self, function: Callable, *arrays: Array, **arguments: Any):
@@ -167,7 +170,7 @@ class _Runner(_StandIn):
             try:
                 workspace = kept = plan._spare.pop()
             except IndexError:
-                like = fields["x"] if op == QUANTIZE else fields["q"]
+                like = fields[_FIRST.get(op, "q")]
                 workspace = _workspace(like, stream, plan.workspace_bytes)
                 # PyTorch keeps memory itself. On a GPU the work is only enqueued when it returns.
                 if not _is_torch(workspace) and _is_on_host(workspace):

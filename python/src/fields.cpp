@@ -32,7 +32,11 @@ const std::vector<Field>& table_of(fa3_op op) {
   static const std::vector<Field> forward = fields_of(FA3_OP_FORWARD);
   static const std::vector<Field> backward = fields_of(FA3_OP_BACKWARD);
   static const std::vector<Field> quantize = fields_of(FA3_OP_QUANTIZE);
-  return op == FA3_OP_FORWARD ? forward : op == FA3_OP_BACKWARD ? backward : quantize;
+  static const std::vector<Field> combine = fields_of(FA3_OP_COMBINE);
+  return op == FA3_OP_FORWARD    ? forward
+         : op == FA3_OP_BACKWARD ? backward
+         : op == FA3_OP_QUANTIZE ? quantize
+                                 : combine;
 }
 
 template <class T>
@@ -149,7 +153,8 @@ void fill(fa3_op op, nb::dict fields, std::optional<std::int64_t> stream, Reader
   std::memset(args, 0, sizeof *args);
   args->forward.struct_size = op == FA3_OP_FORWARD    ? sizeof args->forward
                               : op == FA3_OP_BACKWARD ? sizeof args->backward
-                                                      : sizeof args->quantize;
+                              : op == FA3_OP_QUANTIZE ? sizeof args->quantize
+                                                      : sizeof args->combine;
   Py_ssize_t position = 0;
   PyObject *key = nullptr, *value = nullptr;
   while (PyDict_Next(fields.ptr(), &position, &key, &value) != 0) {

@@ -10,6 +10,7 @@ union Arguments {
   fa3_forward_args forward;
   fa3_backward_args backward;
   fa3_quantize_args quantize;
+  fa3_combine_args combine;
 };
 
 // Fills the struct of `op`. Fields that the dictionary lacks, and those that are None, are off.

@@ -191,6 +191,7 @@ class Plan {
     context_->check(unlocked([&] {
       if (call.op == FA3_OP_FORWARD) return fa3_plan_forward(c, &call.args.forward, plan);
       if (call.op == FA3_OP_BACKWARD) return fa3_plan_backward(c, &call.args.backward, plan);
+      if (call.op == FA3_OP_COMBINE) return fa3_plan_combine(c, &call.args.combine, plan);
       return fa3_plan_quantize(c, &call.args.quantize, plan);
     }));
   }
@@ -265,6 +266,7 @@ void run(int op, nb::dict fields, Reading how, ContextPtr given, Stream stream,
     if (call.op == FA3_OP_BACKWARD) {
       return fa3_backward(c, &call.args.backward, call.reader.stream());
     }
+    if (call.op == FA3_OP_COMBINE) return fa3_combine(c, &call.args.combine, call.reader.stream());
     return fa3_quantize(c, &call.args.quantize, call.reader.stream());
   }));
 }

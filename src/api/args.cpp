@@ -16,9 +16,11 @@ namespace {
 constexpr size_t kForwardArgsFirstSize = 928;
 constexpr size_t kBackwardArgsFirstSize = 1408;
 constexpr size_t kQuantizeArgsFirstSize = 904;
+constexpr size_t kCombineArgsFirstSize = 392;
 static_assert(sizeof(fa3_forward_args) >= kForwardArgsFirstSize, "fields are only ever appended");
 static_assert(sizeof(fa3_backward_args) >= kBackwardArgsFirstSize, "fields are only ever appended");
 static_assert(sizeof(fa3_quantize_args) >= kQuantizeArgsFirstSize, "fields are only ever appended");
+static_assert(sizeof(fa3_combine_args) >= kCombineArgsFirstSize, "fields are only ever appended");
 
 // A struct_size above this counts as uninitialised, and its bytes are not read.
 constexpr size_t kPlausibleStructBytes = 1 << 16;
@@ -98,8 +100,10 @@ Result<Args> read_args(fa3_op op, const void* source) {
   if (op == FA3_OP_FORWARD) return args_of<fa3_forward_args>(op, kForwardArgsFirstSize, source);
   if (op == FA3_OP_BACKWARD) return args_of<fa3_backward_args>(op, kBackwardArgsFirstSize, source);
   if (op == FA3_OP_QUANTIZE) return args_of<fa3_quantize_args>(op, kQuantizeArgsFirstSize, source);
+  if (op == FA3_OP_COMBINE) return args_of<fa3_combine_args>(op, kCombineArgsFirstSize, source);
   return invalid(
-      "op={} is unknown; need FA3_OP_FORWARD (1), FA3_OP_BACKWARD (2) or FA3_OP_QUANTIZE (3)",
+      "op={} is unknown; need FA3_OP_FORWARD (1), FA3_OP_BACKWARD (2), FA3_OP_QUANTIZE (3) or "
+      "FA3_OP_COMBINE (4)",
       static_cast<int>(op));
 }
 

@@ -27,8 +27,10 @@ Dims expected_dims(const Problem& p, TensorId id, const fa3_tensor& given) {
   const SeqAxis& axis = p.axis_of(id);
   const AxisNames names = names_of(p, id);
   Dims dims;
+  if (has_parts(kTensors[id].form)) dims.add("parts", p.parts);
   switch (kTensors[id].form) {
     case Form::kRows:
+    case Form::kPartRows:
       if (p.in_cache(id))
         dims.add(p.cache.paged() ? "pages" : "slots", p.entries_of(id));
       else if (!axis.varlen)
@@ -38,6 +40,7 @@ Dims expected_dims(const Problem& p, TensorId id, const fa3_tensor& given) {
       dims.add(names.columns, p.columns_of(id));
       break;
     case Form::kLse:
+    case Form::kPartLse:
       if (!axis.varlen) dims.add("batch", p.batch);
       dims.add(names.heads, p.heads_of(id));
       dims.add(names.rows, axis.rows);

@@ -134,15 +134,16 @@ std::vector<Published> publish(fa3_op op) {
 
 const std::vector<Published>& published(fa3_op op) {
   static const std::vector<Published> fields[kOpCount] = {
-      publish(FA3_OP_FORWARD), publish(FA3_OP_BACKWARD), publish(FA3_OP_QUANTIZE)};
+      publish(FA3_OP_FORWARD), publish(FA3_OP_BACKWARD), publish(FA3_OP_QUANTIZE),
+      publish(FA3_OP_COMBINE)};
   return fields[op - 1];
 }
 
 Status get_field(fa3_op op, int32_t index, fa3_field* field) {
-  if (op < FA3_OP_FORWARD || op > FA3_OP_QUANTIZE) {
+  if (op < FA3_OP_FORWARD || op > FA3_OP_COMBINE) {
     return invalid(
-        "fields: op={} is unknown; need FA3_OP_FORWARD (1), FA3_OP_BACKWARD (2) or "
-        "FA3_OP_QUANTIZE (3)",
+        "fields: op={} is unknown; need FA3_OP_FORWARD (1), FA3_OP_BACKWARD (2), "
+        "FA3_OP_QUANTIZE (3) or FA3_OP_COMBINE (4)",
         static_cast<int>(op));
   }
   if (field == nullptr) return invalid("fields: field is NULL; pass its address");

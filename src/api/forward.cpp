@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// forward.cpp — fa3_forward, fa3_backward, fa3_quantize: plan and run in one call. The map of the
-// library.
+// forward.cpp — fa3_forward, fa3_backward, fa3_quantize, fa3_combine: plan and run in one call. The
+// map of the library.
 #include <utility>
 
 #include "api/args.h"
@@ -40,4 +40,8 @@ fa3_status fa3_backward(fa3_context* context, const fa3_backward_args* args, voi
 
 fa3_status fa3_quantize(fa3_context* context, const fa3_quantize_args* args, void* stream) {
   return FA3_BOUNDARY({ return fa3::plan_and_run(context, FA3_OP_QUANTIZE, args, stream); });
+}
+
+fa3_status fa3_combine(fa3_context* context, const fa3_combine_args* args, void* stream) {
+  return FA3_BOUNDARY({ return fa3::plan_and_run(context, FA3_OP_COMBINE, args, stream); });
 }

@@ -117,6 +117,10 @@ fa3_status fa3_plan_quantize(fa3_context* context, const fa3_quantize_args* args
   return FA3_BOUNDARY({ return fa3::create_plan(context, FA3_OP_QUANTIZE, args, plan); });
 }
 
+fa3_status fa3_plan_combine(fa3_context* context, const fa3_combine_args* args, fa3_plan** plan) {
+  return FA3_BOUNDARY({ return fa3::create_plan(context, FA3_OP_COMBINE, args, plan); });
+}
+
 void fa3_plan_destroy(fa3_plan* plan) { delete plan; }
 
 size_t fa3_plan_workspace_bytes(const fa3_plan* plan) {

@@ -41,7 +41,11 @@ std::string names_text(const Dims& dims) {
 class ProblemMaker {
  public:
   explicit ProblemMaker(const Args& args)
-      : args_(args), op_(op_name(args.op)), first_(args.op == FA3_OP_QUANTIZE ? kX : kQ) {
+      : args_(args),
+        op_(op_name(args.op)),
+        first_(args.op == FA3_OP_QUANTIZE  ? kX
+               : args.op == FA3_OP_COMBINE ? kOParts
+                                           : kQ) {
     p_.op = args.op;
   }
 
@@ -58,13 +62,14 @@ class ProblemMaker {
     FA3_RETURN_IF_ERROR(check_dtypes());
     if (args_.op == FA3_OP_QUANTIZE) {
       FA3_TRY(p_.rotation, read_rotation(args_, p_));
-    } else {
+    } else if (is_attention(args_.op)) {
       FA3_RETURN_IF_ERROR(read_mask(args_, p_));
       FA3_RETURN_IF_ERROR(read_scalars());
       FA3_RETURN_IF_ERROR(read_precision());
       FA3_RETURN_IF_ERROR(read_deterministic());
     }
     read_layouts();
+    if (first_ == kOParts) p_.q.varlen = false;  // without cu_seqlens: one batch entry
     return p_;
   }
 
@@ -101,7 +106,9 @@ class ProblemMaker {
 
   // Varlen or dense, and every tensor with the rank that goes with it.
   Status check_ranks() {
-    p_.q.varlen = present(cu_seqlens_of(kTensors[first_].axis));
+    constexpr int kVarlenParts = 4;  // their rank
+    p_.q.varlen = first_ == kOParts ? tensor(kOParts).rank == kVarlenParts
+                                    : present(cu_seqlens_of(kTensors[first_].axis));
     p_.kv.varlen = present(kCuSeqlensKv) || has_packed_keys(args_);
     p_.q.seqused = present(seqused_of(kTensors[first_].axis));
     p_.kv.seqused = present(kSequsedKv);
@@ -117,6 +124,8 @@ class ProblemMaker {
             "or (1), (batch, heads) with {0}block 0; per token, with {0}block.rows=1, (batch, "
             "heads, seqlen) or varlen (total, heads)",
             id == kScale ? "" : fmt::format("{}_", tensor_name(scaled_by(id))));
+      } else if (first_ == kOParts) {
+        remedy = id == kOParts ? "or rank 4 (parts, total, heads, head_dim)" : "as o_parts says";
       } else if (kTensors[id].form == Form::kMask) {
         remedy = "put extents of 1 in front where it is the same for all";
       } else if (kTensors[id].form == Form::kSlopes) {
@@ -147,6 +156,15 @@ class ProblemMaker {
       read_scale_shape(tensor(kScale), p_, kScale);
       return;
     }
+    if (first_ == kOParts) {
+      const fa3_tensor& o = tensor(kOParts);
+      p_.parts = o.shape[0];
+      p_.batch = p_.q.varlen ? 1 : o.shape[1];
+      p_.q.rows = o.shape[o.rank - 3];
+      p_.heads_q = p_.heads_kv = o.shape[o.rank - 2];
+      p_.head_dim_qk = p_.head_dim_v = o.shape[o.rank - 1];
+      return;
+    }
     const fa3_tensor &q = tensor(kQ), &k = tensor(kK), &v = tensor(kV);
     p_.batch = p_.q.varlen ? tensor(kCuSeqlensQ).shape[0] - 1 : q.shape[0];
     p_.q.rows = q.shape[q.rank - 3];
@@ -169,6 +187,7 @@ class ProblemMaker {
       const char* name;
       int64_t value, least, most;
     } limits[] = {
+        {"parts", p_.parts, 0, kMaxExtent},
         {"batch", p_.batch, 0, kMaxExtent},
         {q.rows, p_.q.rows, 0, kMaxExtent},
         {kv.rows, p_.kv.rows, 0, kMaxExtent},
@@ -223,7 +242,7 @@ class ProblemMaker {
   }
 
   Status check_dtypes() const {
-    if (args_.op != FA3_OP_QUANTIZE) FA3_RETURN_IF_ERROR(check_dtype_of_q());
+    if (is_attention(args_.op)) FA3_RETURN_IF_ERROR(check_dtype_of_q());
     for (int i = 0; i < kTensorCount; ++i) {
       if (present(TensorId(i))) FA3_RETURN_IF_ERROR(check_dtype(TensorId(i)));
     }
@@ -311,7 +330,7 @@ class ProblemMaker {
 
   Status read_max_seqlens() {
     for (const auto& [name, given, axis] :
-         {std::tuple(first_ == kX ? "max_seqlen" : "max_seqlen_q", args_.max_seqlen_q, &p_.q),
+         {std::tuple(first_ == kQ ? "max_seqlen_q" : "max_seqlen", args_.max_seqlen_q, &p_.q),
           std::tuple("max_seqlen_kv", args_.max_seqlen_kv, &p_.kv)}) {
       if (given < 0)
         return invalid("{}: {}={} is negative; need ≥ 0 (0 = no bound known)", op_, name, given);
@@ -418,16 +437,20 @@ class ProblemMaker {
   Layout layout_of(TensorId id) const {
     const auto stride = strides_of(tensor(id));
     const bool batched = is_batched(id);
-    const int first = batched ? 1 : 0;  // dimension after batch
+    const bool of_parts = has_parts(kTensors[id].form);
+    const int first = (batched ? 1 : 0) + (of_parts ? 1 : 0);  // dimension after batch
     Layout layout;
     layout.dtype = fa3_dtype(tensor(id).dtype);
-    layout.batch = batched ? stride[0] : 0;
+    layout.batch = batched ? stride[of_parts ? 1 : 0] : 0;
+    layout.part = of_parts ? stride[0] : 0;
     switch (kTensors[id].form) {
       case Form::kRows:
+      case Form::kPartRows:
         layout.row = stride[first];
         layout.head = stride[first + 1];
         break;
       case Form::kLse:
+      case Form::kPartLse:
         layout.head = stride[first];
         layout.row = stride[first + 1];
         break;

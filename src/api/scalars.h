@@ -22,13 +22,17 @@ struct ScalarRow {
 // clang-format off
 #define FA3_BOTH(field, kind, member, help)                                                     \
   {#field, FA3_FIELD_##kind,                                                                    \
-   {offsetof(fa3_forward_args, field), offsetof(fa3_backward_args, field), kNoField}, member, help}
+   {offsetof(fa3_forward_args, field), offsetof(fa3_backward_args, field), kNoField, kNoField}, \
+   member, help}
 #define FA3_FORWARD(field, kind, member, help)                                                  \
-  {#field, FA3_FIELD_##kind, {offsetof(fa3_forward_args, field), kNoField, kNoField}, member, help}
+  {#field, FA3_FIELD_##kind, {offsetof(fa3_forward_args, field), kNoField, kNoField, kNoField}, \
+   member, help}
 #define FA3_BACKWARD(field, kind, member, help)                                                 \
-  {#field, FA3_FIELD_##kind, {kNoField, offsetof(fa3_backward_args, field), kNoField}, member, help}
+  {#field, FA3_FIELD_##kind, {kNoField, offsetof(fa3_backward_args, field), kNoField, kNoField}, \
+   member, help}
 #define FA3_QUANTIZE(field, kind, member, help)                                                 \
-  {#field, FA3_FIELD_##kind, {kNoField, kNoField, offsetof(fa3_quantize_args, field)}, member, help}
+  {#field, FA3_FIELD_##kind, {kNoField, kNoField, offsetof(fa3_quantize_args, field), kNoField}, \
+   member, help}
 #define FA3_MEMBER(member) offsetof(Args, member)
 inline constexpr ScalarRow kScalars[] = {
   FA3_BOTH(max_seqlen_q,  I64, FA3_MEMBER(max_seqlen_q),

@@ -42,10 +42,20 @@ Status too_large(const char* op, const char* name, const fa3_tensor& t) {
       op, name, tuple_text(t.shape, t.rank), tuple_text(t.stride, t.rank), dtype_name(t.dtype));
 }
 
+// The last stride is 1; of a mask also 0, one element expanded; LSE that are merged have any.
+struct LastStride {
+  int64_t least = 1, most = 1;
+};
+LastStride last_stride_of(TensorId id) {
+  if (id == kAttnMask) return {0, 1};
+  if (id == kLseParts || id == kMergedLse) return {0, INT64_MAX};
+  return {};
+}
+
 // Strides of a tensor of more than one element. Where its extent is 1 a stride may be anything.
-// A tensor whose columns may be one element expanded has column_zero.
+// least, most: of the last stride.
 Status check_strides(const char* op, const char* name, const fa3_tensor& t, bool output,
-                     bool column_zero) {
+                     const LastStride& allowed) {
   if (std::all_of(t.stride, t.stride + t.rank, [](int64_t s) { return s == 0; })) {
     return invalid(
         "{}: {} with shape {} has stride {}, need its strides in elements, the last 1; make a "
@@ -60,7 +70,7 @@ Status check_strides(const char* op, const char* name, const fa3_tensor& t, bool
       return invalid("{}: {}.stride[{}]={} is negative; need ≥ 0; pass a view that runs forward",
                      op, name, d, t.stride[d]);
     }
-    if (d == last && t.stride[d] != 1 && !(column_zero && t.stride[d] == 0)) {
+    if (d == last && (t.stride[d] < allowed.least || t.stride[d] > allowed.most)) {
       return invalid(
           "{}: {}.stride[{}]={} with extent {}: the last dimension is not contiguous; need stride "
           "1; copy it into a contiguous tensor",
@@ -104,7 +114,7 @@ Status check_tensor(const Args& args, TensorId id) {
   const auto elements =
       std::accumulate(t.shape, t.shape + t.rank, int64_t{1}, std::multiplies<int64_t>());
   if (elements == 0) return {};
-  if (elements > 1) FA3_RETURN_IF_ERROR(check_strides(op, name, t, output, id == kAttnMask));
+  if (elements > 1) FA3_RETURN_IF_ERROR(check_strides(op, name, t, output, last_stride_of(id)));
   if (!span_fits(t)) return too_large(op, name, t);
   if (output && self_overlap(view_of(t)) != Overlap::kDisjoint) {
     return invalid(

@@ -27,6 +27,8 @@ std::vector<NamedProgram> known_programs(std::span<const NamedProgram> samples) 
   all.insert(all.end(), before.begin(), before.end());
   const std::vector<NamedProgram> behind = sm90::known_backward(false);
   all.insert(all.end(), behind.begin(), behind.end());
+  const std::vector<NamedProgram> merges = sm90::known_merges();
+  all.insert(all.end(), merges.begin(), merges.end());
   all.insert(all.end(), samples.begin(), samples.end());
   return all;
 }
@@ -40,13 +42,15 @@ Result<std::vector<NamedProgram>> programs_named(std::string_view name,
   add_named(sm90::known_quantizing(), name, programs);
   if (name.starts_with("decode") || name.starts_with("combine"))
     add_named(sm90::known_decode(name.find_first_of('/') != name.npos), name, programs);
+  add_named(sm90::known_merges(), name, programs);
   if (name.starts_with("v_image")) add_named(sm90::known_v_images(), name, programs);
   if (name.starts_with("mask_")) add_named(sm90::known_mask_readers(), name, programs);
   add_named(sm90::known_backward(name.find_first_of('/') != name.npos), name, programs);
   if (!programs.empty()) return programs;
   return invalid(
       "jit: kernels '{}': no kernel has this name; need all, fwd, decode, combine, bwd, quantize, "
-      "score_offset, mask_bits, mask_image, v_image, samples or a name that `fa3 jit --list` shows",
+      "merge, score_offset, mask_bits, mask_image, v_image, samples or one that `fa3 jit --list` "
+      "shows",
       name);
 }
 

@@ -12,11 +12,12 @@
 namespace fa3 {
 
 // "all": the forward with the table's head dims and ScoreKind::kPlain, the kernels that `precision`
-// puts before it, the backward without terms of scores, and the samples given.
+// puts before it, the backward without terms of scores, the kernels of fa3_combine, and the samples
+// given.
 std::vector<NamedProgram> known_programs(std::span<const NamedProgram> samples);
 
 // Those that a name or a prefix of it selects: "all", "samples…", "quantize…", "score_offset…",
-// "mask_bits…", "mask_image…", "bwd…", with a slash also with terms of scores, "fwd…"
+// "mask_bits…", "mask_image…", "merge…", "bwd…", with a slash also with terms of scores, "fwd…"
 // (plan/sm90/fwd/kernels.h).
 // INVALID_ARGUMENT for a name that selects none.
 Result<std::vector<NamedProgram>> programs_named(std::string_view name,

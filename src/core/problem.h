@@ -22,6 +22,7 @@ struct Layout {
   int64_t row = 0;
   int64_t head = 0;
   int64_t column = 1;  // of masks 0 where all columns share an element
+  int64_t part = 0;    // of what is merged: element of part i at i·part more
 
   bool present() const { return dtype != FA3_DTYPE_NONE; }
   bool operator==(const Layout&) const = default;
@@ -100,7 +101,7 @@ inline int64_t image_tiles(const SeqAxis& axis, int64_t batch, int64_t keys) {
 }
 
 // Of a quantisation: q is the axis of x, heads_q and heads_kv are its heads, both head dims its
-// columns.
+// columns; of a merge, those of a part. Varlen rows that are merged are one batch entry.
 struct Problem {
   fa3_op op = FA3_OP_FORWARD;
   int64_t batch = 0;
@@ -116,7 +117,7 @@ struct Problem {
   int64_t right = 0;                        // window only; −1 = unbounded
   double softmax_scale = 0;                 // resolved: never 0 for "default"
   double softcap = 0;                       // 0 = off
-  std::array<Layout, kLayoutCount> layout;  // kQ … kRotarySin
+  std::array<Layout, kLayoutCount> layout;  // kQ … kMergedLse
   std::array<ScaleBlock, 3> scale_block;    // of kQ, kK, kV; of kCodes the first
   fa3_precision precision = FA3_PRECISION_DEFAULT;
   Rotation rotation;           // of a quantisation; with a precision, its seed
@@ -125,6 +126,7 @@ struct Problem {
   // Positions are counted from the top left: p = i, and the lengths may differ.
   bool top_left = false;
   MaskExtents mask_grad;  // of dattn_mask
+  int64_t parts = 0;      // of a merge
 
   // Of a tensor with rows: its sequence dimension, heads, and the columns of a row (LSE: 1).
   const SeqAxis& axis_of(TensorId id) const { return kTensors[id].axis == Axis::kKey ? kv : q; }

@@ -45,8 +45,11 @@ int64_t span_of(const Problem& p, TensorId id) {
            p.image.keys * p.image.columns;
   const Counts n = counts_of(p, id);
   if (n.batch == 0 || n.rows == 0 || n.heads == 0 || n.columns == 0) return 0;
-  return (n.batch - 1) * layout.batch + (n.rows - 1) * layout.row + (n.heads - 1) * layout.head +
-         (n.columns - 1) * layout.column + 1;
+  const bool of_parts = has_parts(kTensors[id].form);
+  if (of_parts && p.parts == 0) return 0;
+  const int64_t parts_before = of_parts ? p.parts - 1 : 0;
+  return parts_before * layout.part + (n.batch - 1) * layout.batch + (n.rows - 1) * layout.row +
+         (n.heads - 1) * layout.head + (n.columns - 1) * layout.column + 1;
 }
 
 int64_t elements_of(const Problem& p, TensorId id) {

@@ -41,6 +41,10 @@ enum TensorId : int {
   kRotarySin,
   kVImage,
   kImage,
+  kOParts,
+  kLseParts,
+  kMergedO,
+  kMergedLse,
   kCuSeqlensQ,
   kCuSeqlensKv,
   kCuSeqlens,
@@ -75,6 +79,8 @@ enum class Form : uint8_t {
   kOffset,     // (batch, heads, head_dim)
   kTable,      // (positions, rotary_dim / 2)
   kImage,      // (batch, heads, tiles, keys, columns) or (heads, tiles, keys, columns)
+  kPartRows,   // (parts, …), and those of kRows
+  kPartLse,    // (parts, …), and those of kLse
   kCuSeqlens,  // (batch + 1)
   kSeqused,    // (batch)
   kPageTable   // (batch, max_pages)
@@ -93,12 +99,12 @@ enum class TypeRule : uint8_t {
   kMaskGrad,  // F32, or the type of attn_mask
 };
 
-// On which axis its rows lie: of attention, or of the one tensor that is quantised. Which head dim
-// its columns are of.
+// On which axis its rows lie: of attention, or of what is quantised or merged. Which head dim its
+// columns are of.
 enum class Axis : uint8_t { kQuery, kKey, kToken };
 enum class Dim : uint8_t { kNone, kQk, kV };
 
-inline constexpr int kOpCount = 3;
+inline constexpr int kOpCount = 4;
 inline constexpr size_t kNoField = SIZE_MAX;
 
 struct TensorRow {
@@ -114,26 +120,31 @@ struct TensorRow {
 };
 
 // clang-format off
-#define FA3_ROLES(forward, backward, quantize) {Role::forward, Role::backward, Role::quantize}
+#define FA3_ROLES(forward, backward, quantize)                                                  \
+  {Role::forward, Role::backward, Role::quantize, Role::kNone}
 #define FA3_BOTH(id, field, forward, backward, form, axis, dim, type, help)                     \
   {id, #field, FA3_ROLES(forward, backward, kNone),                                             \
-   {offsetof(fa3_forward_args, field), offsetof(fa3_backward_args, field), kNoField},           \
+   {offsetof(fa3_forward_args, field), offsetof(fa3_backward_args, field), kNoField, kNoField}, \
    Form::form, Axis::axis, Dim::dim, TypeRule::type, help}
 #define FA3_FORWARD(id, field, form, axis, dim, help)                                           \
   {id, #field, FA3_ROLES(kOptionalInput, kNone, kNone),                                         \
-   {offsetof(fa3_forward_args, field), kNoField, kNoField},                                     \
+   {offsetof(fa3_forward_args, field), kNoField, kNoField, kNoField},                           \
    Form::form, Axis::axis, Dim::dim, TypeRule::kF32, help}
 #define FA3_CACHE(id, field, form, help)                                                        \
   {id, #field, FA3_ROLES(kOptionalInput, kNone, kNone),                                         \
-   {offsetof(fa3_forward_args, field), kNoField, kNoField},                                     \
+   {offsetof(fa3_forward_args, field), kNoField, kNoField, kNoField},                           \
    Form::form, Axis::kKey, Dim::kNone, TypeRule::kI32, help}
 #define FA3_GRAD(id, field, backward, form, axis, dim, type, help)                              \
   {id, #field, FA3_ROLES(kNone, backward, kNone),                                               \
-   {kNoField, offsetof(fa3_backward_args, field), kNoField},                                    \
+   {kNoField, offsetof(fa3_backward_args, field), kNoField, kNoField},                          \
    Form::form, Axis::axis, Dim::dim, TypeRule::type, help}
 #define FA3_QUANTIZE(id, field, quantize, form, dim, type, help)                                \
   {id, #field, FA3_ROLES(kNone, kNone, quantize),                                               \
-   {kNoField, kNoField, offsetof(fa3_quantize_args, field)},                                    \
+   {kNoField, kNoField, offsetof(fa3_quantize_args, field), kNoField},                          \
+   Form::form, Axis::kToken, Dim::dim, TypeRule::type, help}
+#define FA3_COMBINE(id, field, combine, form, dim, type, help)                                  \
+  {id, #field, {Role::kNone, Role::kNone, Role::kNone, Role::combine},                          \
+   {kNoField, kNoField, kNoField, offsetof(fa3_combine_args, field)},                           \
    Form::form, Axis::kToken, Dim::dim, TypeRule::type, help}
 inline constexpr std::array<TensorRow, kTensorCount> kTensors{{
   FA3_BOTH(kQ,    q,    kInput,          kInput,          kRows, kQuery, kQk,   kAsQ,
@@ -194,11 +205,19 @@ inline constexpr std::array<TensorRow, kTensorCount> kTensors{{
   FA3_QUANTIZE(kRotarySin, rotary_sin, kOptionalInput,  kTable,  kNone, kFloat,
            "Sines of the rotary embedding"),
   {kVImage, "v_image", FA3_ROLES(kOptionalInput, kNone, kNone),
-   {offsetof(fa3_forward_args, v_image), kNoField, kNoField},
+   {offsetof(fa3_forward_args, v_image), kNoField, kNoField, kNoField},
    Form::kImage, Axis::kKey, Dim::kV, TypeRule::kE4m3,
    "The codes of v again, in tiles that kernels of Hopper GPUs read in place of v"},
   FA3_QUANTIZE(kImage,     v_image,    kOptionalOutput, kImage,  kV,    kE4m3,
            "The codes again, in tiles that kernels of Hopper GPUs read in place of v"),
+  FA3_COMBINE(kOParts,    o_parts,     kInput,          kPartRows, kV,  kFloat,
+           "O of each part"),
+  FA3_COMBINE(kLseParts,  lse_parts,   kInput,          kPartLse, kNone, kF32,
+           "LSE of each part"),
+  FA3_COMBINE(kMergedO,   o,           kOutput,         kRows,   kV,    kFloat,
+           "Output"),
+  FA3_COMBINE(kMergedLse, lse,         kOptionalOutput, kLse,    kNone, kF32,
+           "Logarithm of the sum of a row's exponentials"),
   FA3_BOTH(kCuSeqlensQ,  cu_seqlens_q,  kOptionalInput, kOptionalInput,
            kCuSeqlens, kQuery, kNone, kI32,
            "First row of each varlen query sequence, and the end"),
@@ -225,6 +244,7 @@ inline constexpr std::array<TensorRow, kTensorCount> kTensors{{
             "First row of each sequence's keys"),
 }};
 #undef FA3_CACHE
+#undef FA3_COMBINE
 #undef FA3_QUANTIZE
 #undef FA3_GRAD
 #undef FA3_FORWARD
@@ -247,8 +267,13 @@ static_assert(
 constexpr const char* tensor_name(TensorId id) { return kTensors[id].name; }
 constexpr Role role_of(fa3_op op, TensorId id) { return kTensors[id].role[op - 1]; }
 constexpr const char* op_name(fa3_op op) {
-  return op == FA3_OP_FORWARD ? "forward" : op == FA3_OP_BACKWARD ? "backward" : "quantize";
+  return op == FA3_OP_FORWARD    ? "forward"
+         : op == FA3_OP_BACKWARD ? "backward"
+         : op == FA3_OP_QUANTIZE ? "quantize"
+                                 : "combine";
 }
+
+constexpr bool is_attention(fa3_op op) { return op == FA3_OP_FORWARD || op == FA3_OP_BACKWARD; }
 
 // What cuts the rows of an axis into sequences.
 constexpr TensorId cu_seqlens_of(Axis axis) {
@@ -273,6 +298,8 @@ constexpr TensorId scaled_by(TensorId id) {
     if (id == scale_of(of) || (of != kQ && id == offset_of(of))) return of;
   return kCodes;
 }
+
+constexpr bool has_parts(Form form) { return form == Form::kPartRows || form == Form::kPartLse; }
 
 // Tensors with an entry in Problem::layout: those that may have strides. What says where sequences
 // lie is dense.

@@ -37,6 +37,7 @@ void describe_layouts(const Problem& p, Json& json) {
     tensor["stride_batch"] = layout.batch;
     tensor["stride_row"] = layout.row;
     tensor["stride_head"] = layout.head;
+    if (has_parts(row.form)) tensor["stride_part"] = layout.part;
     if (row.form == Form::kMask) tensor["stride_column"] = layout.column;
     if (row.id != kDattnMask) continue;
     tensor["batch"] = p.mask_grad.batch;
@@ -70,6 +71,18 @@ Json quantization_json(const Problem& p) {
   return json;
 }
 
+Json merge_json(const Problem& p) {
+  Json json;
+  json["op"] = op_name(p.op);
+  json["parts"] = p.parts;
+  json["batch"] = p.batch;
+  json["seqlen"] = p.q.rows;
+  json["heads"] = p.heads_q;
+  json["head_dim"] = p.head_dim_v;
+  describe_layouts(p, json);
+  return json;
+}
+
 // What becomes 8 bits, and how.
 Json recipe_json(const Recipe& recipe) {
   Json json;
@@ -89,6 +102,7 @@ Json recipe_json(const Recipe& recipe) {
 // Every field of the problem, flat, so that two of them can be compared field by field.
 Json problem_json(const Problem& p) {
   if (p.op == FA3_OP_QUANTIZE) return quantization_json(p);
+  if (p.op == FA3_OP_COMBINE) return merge_json(p);
   Json json;
   json["op"] = op_name(p.op);
   json["dtype"] = dtype_name(p.layout[kQ].dtype);
@@ -173,7 +187,7 @@ std::string explain(const Plan& plan, const std::vector<KernelStep>& on_gpu) {
   json["workspace_bytes"] = plan.workspace_bytes;
   if (plan.recipe) json["quantizations"] = recipe_json(*plan.recipe);
   if (plan.decoded) json["decoded_bytes"] = plan.decoded_bytes;
-  if (plan.problem.op != FA3_OP_QUANTIZE) describe_work(work, json);
+  if (is_attention(plan.problem.op)) describe_work(work, json);
   if (plan.cpu) describe(*plan.cpu, plan.problem, json);
   for (const KernelStep& step : plan.steps) {
     std::visit([&](const auto& kernel) { describe(kernel, step.problem(), json); }, step.kernel);

@@ -12,6 +12,7 @@
 #include "plan/sm90/fwd/v_image_plan.h"
 #include "plan/sm90/mask/bits_plan.h"
 #include "plan/sm90/mask/image_plan.h"
+#include "plan/sm90/merge/plan.h"
 #include "plan/sm90/quantize/plan.h"
 
 namespace fa3 {
@@ -21,6 +22,6 @@ using OneKernelOf = std::variant<K...>;
 
 using Kernel = OneKernelOf<sm90::QuantizePlan, sm90::VImagePlan, sm90::ScoreOffsetPlan,
                            sm90::MaskBitsPlan, sm90::MaskImagePlan, sm90::FwdPlan, sm90::DecodePlan,
-                           sm90::CombinePlan, sm90::BwdPlan>;
+                           sm90::CombinePlan, sm90::BwdPlan, sm90::MergePlan>;
 
 }  // namespace fa3

@@ -31,7 +31,8 @@ fa3_field field_of(fa3_op op, const std::string& name) {
 TEST(Fields, CoverTheStruct_InItsOrder) {
   const std::pair<fa3_op, size_t> structs[] = {{FA3_OP_FORWARD, sizeof(fa3_forward_args)},
                                                {FA3_OP_BACKWARD, sizeof(fa3_backward_args)},
-                                               {FA3_OP_QUANTIZE, sizeof(fa3_quantize_args)}};
+                                               {FA3_OP_QUANTIZE, sizeof(fa3_quantize_args)},
+                                               {FA3_OP_COMBINE, sizeof(fa3_combine_args)}};
   for (const auto& [op, size] : structs) {
     size_t end = sizeof(size_t);  // struct_size
     for (const fa3_field& f : fa3::fields(op)) {
@@ -50,6 +51,7 @@ TEST(Fields, KeepTheirIndex) {
   EXPECT_EQ(name(FA3_OP_FORWARD, 36), "mask_alignment_reserved");
   EXPECT_EQ(name(FA3_OP_BACKWARD, 30), "dattn_mask");
   EXPECT_EQ(name(FA3_OP_QUANTIZE, 16), "v_image_reserved");
+  EXPECT_EQ(name(FA3_OP_COMBINE, 3), "lse");
 }
 
 TEST(Fields, DescribeATensor) {
@@ -64,6 +66,11 @@ TEST(Fields, DescribeATensor) {
   EXPECT_STREQ(lse.varlen_shape, "(heads_q, total_q)");
   EXPECT_EQ(lse.of, nullptr);
   EXPECT_EQ(field_of(FA3_OP_BACKWARD, "lse").role, FA3_FIELD_INPUT);
+
+  const fa3_field parts = field_of(FA3_OP_COMBINE, "o_parts");
+  EXPECT_STREQ(parts.shape, "(parts, batch, seqlen, heads, head_dim)");
+  EXPECT_STREQ(parts.varlen_shape, "(parts, total, heads, head_dim)");
+  EXPECT_STREQ(field_of(FA3_OP_COMBINE, "lse_parts").varlen_shape, "(parts, heads, total)");
 
   const fa3_field scale = field_of(FA3_OP_FORWARD, "k_scale");
   EXPECT_STREQ(scale.of, "k");

@@ -128,7 +128,8 @@ class Install(unittest.TestCase):
         self.assertIn("install it beside libfa3.so", done.stdout)
         listed = json.loads(run(self.prefix / "bin/fa3", "jit", "--list", "--json"))
         families = {p["name"].partition("/")[0] for p in listed["programs"]}
-        self.assertEqual(families, {"bwd", "combine", "decode", "fwd", "quantize", "score_offset"})
+        known = {"bwd", "combine", "decode", "fwd", "merge", "quantize", "score_offset"}
+        self.assertEqual(families, known)
         project = self.tmp / "project"
         project.mkdir()
         text = "cmake_minimum_required(VERSION 3.22)\nproject(p C)\nfind_package(fa3 REQUIRED)\n"

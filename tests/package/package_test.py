@@ -105,7 +105,8 @@ class PackageTest(unittest.TestCase):
     def test_what_is_installed(self):
         for name in (
             *("include/fa3/fa3.h", "include/fa3/fa3.hpp", "bin/fa3", "share/man/man1/fa3.1"),
-            *("include/fa3/info.h", "include/fa3/jit.h", "include/fa3/quantize.h"),
+            *("include/fa3/combine.h", "include/fa3/info.h", "include/fa3/jit.h"),
+            "include/fa3/quantize.h",
             *("include/fa3/selftest.h", "include/fa3/conformance.h", "lib/libfa3_conformance.so"),
             "share/bash-completion/completions/fa3",
             "share/fish/vendor_completions.d/fa3.fish",

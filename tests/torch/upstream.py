@@ -41,6 +41,7 @@ FLASH_ATTENTION_3 = {
     "sequed_q=None sequed_k=None max_seqlen_q=None max_seqlen_k=None dq=None dk=None dv=None "
     "softmax_scale=None is_causal=False window_size_left=-1 window_size_right=-1 softcap=0.0 "
     "deterministic=False sm_margin=0",
+    "flash_attn_combine": "out_partial lse_partial out=None out_dtype=None",
     "get_scheduler_metadata": "batch_size max_seqlen_q max_seqlen_k num_heads_q num_heads_kv "
     "headdim cache_seqlens qkv_dtype=bfloat16 headdim_v=None cu_seqlens_q=None "
     "cu_seqlens_k_new=None cache_leftpad=None page_size=None max_seqlen_k_new=0 causal=False "

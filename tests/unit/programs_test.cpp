@@ -122,6 +122,28 @@ TEST(Programs, OfFewQueries_AreAmongAll) {
   }
 }
 
+TEST(Programs, OfMerges_AreAmongAll) {
+  const std::vector<NamedProgram> all = known_programs({});
+  constexpr fa3_dtype kTypes[] = {FA3_F32, FA3_F16, FA3_BF16};
+  for (const fa3_dtype parts : kTypes) {
+    for (const fa3_dtype o : kTypes) {
+      Problem p;
+      p.op = FA3_OP_COMBINE;
+      p.parts = 3, p.batch = 2, p.heads_q = p.heads_kv = 4, p.q.rows = 9, p.head_dim_v = 64;
+      p.layout[kOParts].dtype = parts, p.layout[kMergedO].dtype = o;
+      const Result<KernelPlan> plan = plan_kernels(p, sm90::h200());
+      ASSERT_TRUE(plan.ok()) << plan.status().message;
+      ASSERT_EQ(plan.value().steps.size(), 1u);
+      EXPECT_EQ(plan.value().bytes, 0u);
+      const KernelStep& step = plan.value().steps.front();
+      const auto is_it = [&](const NamedProgram& known) {
+        return known.program.expression == step.program.expression;
+      };
+      EXPECT_TRUE(std::ranges::any_of(all, is_it)) << step.program.expression;
+    }
+  }
+}
+
 TEST(Programs, OfDecode_HaveNamesOfTheirOwn) {
   std::set<std::string> names, expressions;
   for (const NamedProgram& known : sm90::known_decode(true)) {

@@ -89,7 +89,7 @@ Json fields_json() {
   Json j;
   for (const auto& [name, op] :
        {std::pair("forward", FA3_OP_FORWARD), std::pair("backward", FA3_OP_BACKWARD),
-        std::pair("quantize", FA3_OP_QUANTIZE)}) {
+        std::pair("quantize", FA3_OP_QUANTIZE), std::pair("combine", FA3_OP_COMBINE)}) {
     for (const fa3_field& f : verify::fields(op)) {
       Json field = {{"name", f.name}, {"offset", f.offset}, {"kind", kKinds[f.kind]}};
       if (verify::is_tensor(f)) {

@@ -11,7 +11,11 @@ const std::vector<fa3_field>& fields(fa3_op op) {
   static const std::vector<fa3_field> forward = fa3::fields(FA3_OP_FORWARD);
   static const std::vector<fa3_field> backward = fa3::fields(FA3_OP_BACKWARD);
   static const std::vector<fa3_field> quantize = fa3::fields(FA3_OP_QUANTIZE);
-  return op == FA3_OP_FORWARD ? forward : op == FA3_OP_BACKWARD ? backward : quantize;
+  static const std::vector<fa3_field> combine = fa3::fields(FA3_OP_COMBINE);
+  return op == FA3_OP_FORWARD    ? forward
+         : op == FA3_OP_BACKWARD ? backward
+         : op == FA3_OP_QUANTIZE ? quantize
+                                 : combine;
 }
 
 const fa3_field* find_field(fa3_op op, const std::string& name) {

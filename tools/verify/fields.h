@@ -21,6 +21,7 @@ const fa3_field* find_field(fa3_op op, const std::string& name);
 template <class Args>
 constexpr fa3_op op_of() {
   if (std::is_same_v<Args, fa3_forward_args>) return FA3_OP_FORWARD;
+  if (std::is_same_v<Args, fa3_combine_args>) return FA3_OP_COMBINE;
   return std::is_same_v<Args, fa3_backward_args> ? FA3_OP_BACKWARD : FA3_OP_QUANTIZE;
 }
 

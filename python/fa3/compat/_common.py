@@ -86,7 +86,7 @@ def attend(
     codes = q.dtype == torch.float8_e4m3fn
     if out is not None:
         shape = (*q.shape[:-1], v.shape[-1])
-        _check("out", out, shape, torch.bfloat16 if codes else q.dtype, q.device)
+        check("out", out, shape, torch.bfloat16 if codes else q.dtype, q.device)
     if codes:
         result, lse = _attend_codes(q, k, v, descales, **arguments)
     else:
@@ -136,7 +136,7 @@ def _kind(x: Tensor) -> str:
     return f"{str(x.dtype).removeprefix('torch.')} {tuple(x.shape)}"
 
 
-def _check(
+def check(
     name: str, x: Tensor, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
 ) -> None:
     if not isinstance(x, Tensor):
@@ -289,11 +289,11 @@ def differentiate(
         raise ValueError("softmax_scale: 0, need another number, or None for 1/√head_dim")
     for name, x, like in zip(("dq", "dk", "dv"), gradients, (q, k, v), strict=True):
         if x is not None:
-            _check(name, x, like.shape, like.dtype, like.device)
+            check(name, x, like.shape, like.dtype, like.device)
     shape = (*q.shape[:-1], v.shape[-1])
-    _check("dout", dout, shape, q.dtype, q.device)
-    _check("out", out, shape, q.dtype, q.device)
-    _check("softmax_lse", softmax_lse, lse_shape(tuple(q.shape)), torch.float32, q.device)
+    check("dout", dout, shape, q.dtype, q.device)
+    check("out", out, shape, q.dtype, q.device)
+    check("softmax_lse", softmax_lse, lse_shape(tuple(q.shape)), torch.float32, q.device)
     for name in ("cu_seqlens_q", "cu_seqlens_kv", "seqused_q", "seqused_kv"):
         if arguments.get(name) is not None:
             arguments[name] = int32(name.removesuffix("v"), arguments[name])

@@ -2,10 +2,10 @@
 """The functions of FlashAttention-3's flash_attn_interface on fa3. Its commit and every parameter:
 docs/guide/python.md. Tensors on a CPU work, too."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
+
+import fa3.torch
 
 from ._common import (
     APPEND,
@@ -13,6 +13,7 @@ from ._common import (
     Window,
     attend,
     cache_of,
+    check,
     refuse,
     refuse_sinks,
     varlen_cache,
@@ -256,11 +257,27 @@ def flash_attn_with_kvcache(
     return (out, lse, *no_splits(out)) if return_softmax_lse else out
 
 
-def flash_attn_combine(*arguments: Any, **named: Any) -> Any:
-    """Not offered yet."""
-    raise NotImplementedError(
-        "flash_attn_combine: splits cannot be merged from outside yet; fa3 merges its own"
-    )
+def flash_attn_combine(
+    out_partial: Tensor,
+    lse_partial: Tensor,
+    out: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> tuple[Tensor, Tensor]:
+    """(out, lse) of all keys from those of parts of them: out_partial (parts, batch, seqlen, heads,
+    head_dim), lse_partial (parts, batch, seqlen, heads), of any strides. out: a tensor to write to;
+    out_dtype: its type, that of out_partial where neither is given. lse is (batch, seqlen, heads),
+    in the memory of a tensor (batch, heads, seqlen). No gradients."""
+    if not isinstance(lse_partial, Tensor):
+        raise TypeError(f"lse_partial: {type(lse_partial).__name__}, need a torch.Tensor")
+    if out is not None:
+        kind = out_dtype or getattr(out, "dtype", out_partial.dtype)
+        check("out", out, tuple(out_partial.shape[1:]), kind, out_partial.device)
+        out_dtype = kind
+    with torch.no_grad():
+        merged, lse = fa3.torch.combine(
+            out_partial, lse_partial.transpose(-1, -2), out_dtype=out_dtype
+        )
+    return (merged if out is None else out.copy_(merged)), lse.transpose(-1, -2)
 
 
 def get_scheduler_metadata(

@@ -4,14 +4,15 @@
     from fa3.torch import attention
     out = attention(q, k, v, causal=True)      # (batch, seqlen, heads, head_dim), CPU or CUDA
 
-Operators carry it, torch.ops.fa3.forward, forward_codes and backward: torch.compile does not break
-its graph at them, activation checkpointing and CUDA graphs work, autocast is followed. Memory comes
-from PyTorch's allocator, work goes to its current stream, CPU runs use at most
+Operators carry it, torch.ops.fa3.forward, forward_codes, backward and combine: torch.compile does
+not break its graph at them, activation checkpointing and CUDA graphs work, autocast is followed.
+Memory comes from PyTorch's allocator, work goes to its current stream, CPU runs use at most
 torch.get_num_threads() threads. Second derivatives and forward mode are refused. PyTorch 2.4 or
 newer; nothing of it is linked.
 """
 
 from .codes import attention_on_codes
+from .combine import combine
 from .function import attention, attention_qkvpacked
 from .module import (
     FlashAttention3,
@@ -28,6 +29,7 @@ __all__ = [
     "attention",
     "attention_on_codes",
     "attention_qkvpacked",
+    "combine",
     "is_flash_attention_3_available",
     "scaled_dot_product_attention",
 ]

@@ -34,13 +34,14 @@ _PADDED = {"q", "k", "v", "o", "dout"}
 # Copied where they do not lie right.
 _FITTED = {
     *_PADDED, "dlse", "attn_mask", "q_scale", "k_scale", "v_scale", "k_offset", "v_offset",
+    "o_parts", "lse_parts",
 }  # fmt: skip
 
 
 _BLOCKS = {"q_block", "k_block", "v_block"}
 
 
-class _Unknown(Exception):
+class Unknown(Exception):
     """A number that nobody knows before the run."""
 
 
@@ -49,7 +50,7 @@ def _number(x: Any) -> Any:
     if isinstance(x, (torch.SymInt, torch.SymFloat)):
         node = x.node
         if not node.has_hint():
-            raise _Unknown
+            raise Unknown
         return node.hint
     return x
 
@@ -75,13 +76,15 @@ def _spec(name: str, x: Tensor | tuple, device: str, padded: bool, kept: bool) -
     return _fa3.Spec(extents, known, strides, device)
 
 
-def _examine(op: int, fields: dict[str, Any], padded: bool = True) -> None:
-    """Refuses what the library would. padded: on a GPU, head dims are."""
-    q = fields["q"]
+def examine(op: int, fields: dict[str, Any], padded: bool = True) -> None:
+    """Refuses what the library would; Unknown where a number is known to the run alone. The first
+    field says where the tensors are. padded: on a GPU, head dims are."""
+    first, q = next(iter(fields.items()))
     for name, x in fields.items():
         if isinstance(x, Tensor) and x.device != q.device:
             raise ValueError(
-                f"{name}: on {x.device}, need {q.device} as q; arrays of a call are on one device"
+                f"{name}: on {x.device}, need {q.device} as {first}; arrays of a call are on one "
+                "device"
             )
     where = [("cpu", context(_CPU, q.dtype is torch.float64))]
     if q.device.type == "cuda" and torch.cuda.is_available():
@@ -124,8 +127,8 @@ def check_forward(
         return  # columns of a mask and scales of blocks depend on them
     try:
         fields = dict(zip("qkv", inputs, strict=True))
-        _examine(FORWARD, {**fields, **made, **_known(rest), **others}, padded)
-    except _Unknown:  # the run checks
+        examine(FORWARD, {**fields, **made, **_known(rest), **others}, padded)
+    except Unknown:  # the run checks
         pass
 
 
@@ -148,7 +151,7 @@ def _backward(dout, dlse, q, k, v, out, lse, *rest: Any) -> tuple[Tensor, ...]:
     of_mask = gradient_of_mask(q, rest[MASK], needs_mask)
     scale = rest[SCALE]
     try:
-        _examine(BACKWARD, {**fields, **_known(rest)})
-    except _Unknown:
+        examine(BACKWARD, {**fields, **_known(rest)})
+    except Unknown:
         pass
     return (*gradients, of_mask, scale.new_empty(scale.shape) if needs_scale else nothing(q))

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .._fa3 import Context, Reading
 from .._fa3 import run as _run
-from .._plan import QUANTIZE
+from .._plan import BACKWARD, FORWARD
 
 # PyTorch before 2.10 lends tensors by a method, which refuses those that require a gradient.
 _LENDS = hasattr(Tensor, "__dlpack_c_exchange_api__")
@@ -38,7 +38,8 @@ def context(device: torch.device, double: bool = False) -> Context:
 
 def execute(op: int, fields: dict[str, Any], device: torch.device) -> None:
     """Runs one operation of the C interface on the current stream."""
-    where = context(device, op != QUANTIZE and fields["q"].dtype is torch.float64)
+    attends = op in (FORWARD, BACKWARD)
+    where = context(device, attends and fields["q"].dtype is torch.float64)
     if not _LENDS:
         for name, value in fields.items():
             if isinstance(value, Tensor):

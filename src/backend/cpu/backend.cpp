@@ -6,11 +6,13 @@
 #include <array>
 
 #include "backend/cpu/call_progress.h"
+#include "backend/cpu/combine.h"
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/decode.h"
 #include "backend/cpu/fill.h"
 #include "backend/cpu/quantize.h"
 #include "backend/cpu/reference.h"
+#include "backend/cpu/reference_combine.h"
 #include "backend/cpu/reference_quantize.h"
 #include "plan/explain.h"
 #include "plan/work.h"
@@ -60,6 +62,10 @@ Result<WorkspaceLease> HostBackend::workspace(size_t bytes, void*) {
 
 Status HostBackend::run(const Plan& plan, const Buffers& buffers, std::byte* workspace, void*) {
   const Problem& problem = plan.problem;
+  if (problem.op == FA3_OP_COMBINE) {
+    combine(problem, buffers, executor_);
+    return {};
+  }
   const bool attends = problem.op != FA3_OP_QUANTIZE;
   if (attends && (has_no_rows(problem) || has_no_keys(problem))) {
     fill_all_rows(problem, buffers);
@@ -106,7 +112,7 @@ void HostBackend::run_prepared(const Plan& plan, const Buffers& buffers, std::by
 }
 
 Result<Plan> CpuBackend::plan(const Problem& problem) const {
-  if (problem.op != FA3_OP_QUANTIZE && problem.layout[kQ].dtype == FA3_F64) {
+  if (is_attention(problem.op) && problem.layout[kQ].dtype == FA3_F64) {
     return unsupported(
         "{}: dtype f64 on backend cpu, need f32, f16 or bf16; convert, or use backend reference",
         op_name(problem.op));
@@ -120,6 +126,7 @@ Result<Plan> CpuBackend::plan(const Problem& problem) const {
     plan.workspace_bytes = with_alignment(cpu::quantize_workspace_bytes(problem, device().threads));
     return plan;
   }
+  if (problem.op == FA3_OP_COMBINE) return plan;
   const CpuPlan& cpu = plan.cpu.emplace(
       make_cpu_plan(plan.computed(), device().isa, device().lanes, device().threads));
   const size_t computed = cpu.shared_bytes + device().threads * cpu.scratch_bytes;
@@ -145,6 +152,10 @@ void CpuBackend::quantize(const Problem& problem, const Buffers& buffers, std::b
   cpu::quantize(problem, buffers, workspace, executor);
 }
 
+void CpuBackend::combine(const Problem& problem, const Buffers& buffers, const Executor& executor) {
+  cpu::combine(problem, buffers, device().isa, executor);
+}
+
 Result<Plan> ReferenceBackend::plan(const Problem& problem) const {
   Plan plan = plan_for(problem, device());
   plan.why = fmt::format("backend reference (FP64, {} threads): the context's options name it",
@@ -153,7 +164,7 @@ Result<Plan> ReferenceBackend::plan(const Problem& problem) const {
     return unsupported(
         "quantize: v_image on backend reference, which knows no kernel's tiles; use backend cpu, "
         "or leave v_image out");
-  if (problem.op == FA3_OP_QUANTIZE) return plan;
+  if (!is_attention(problem.op)) return plan;
   plan.workspace_bytes = with_alignment(
       input_bytes(plan) + reference::workspace_bytes(plan.computed(), device().threads));
   return plan;
@@ -169,6 +180,11 @@ void ReferenceBackend::compute(const Plan& plan, const Buffers& buffers, std::by
 void ReferenceBackend::quantize(const Problem& problem, const Buffers& buffers, std::byte*,
                                 const Executor& executor) {
   reference::quantize(problem, buffers, executor);
+}
+
+void ReferenceBackend::combine(const Problem& problem, const Buffers& buffers,
+                               const Executor& executor) {
+  reference::combine(problem, buffers, executor);
 }
 
 }  // namespace fa3

@@ -24,6 +24,8 @@ class HostBackend : public Backend {
                        const Executor& executor) = 0;
   virtual void quantize(const Problem& problem, const Buffers& buffers, std::byte* workspace,
                         const Executor& executor) = 0;
+  virtual void combine(const Problem& problem, const Buffers& buffers,
+                       const Executor& executor) = 0;
 
  private:
   void run_prepared(const Plan& plan, const Buffers& buffers, std::byte* begin);
@@ -43,6 +45,7 @@ class CpuBackend final : public HostBackend {
                const Executor& executor) override;
   void quantize(const Problem& problem, const Buffers& buffers, std::byte* workspace,
                 const Executor& executor) override;
+  void combine(const Problem& problem, const Buffers& buffers, const Executor& executor) override;
 };
 
 // Untiled loops in FP64.
@@ -56,6 +59,7 @@ class ReferenceBackend final : public HostBackend {
                const Executor& executor) override;
   void quantize(const Problem& problem, const Buffers& buffers, std::byte* workspace,
                 const Executor& executor) override;
+  void combine(const Problem& problem, const Buffers& buffers, const Executor& executor) override;
 };
 
 }  // namespace fa3

@@ -6,6 +6,7 @@
 #include "backend/launch/decode_sm90.h"
 #include "backend/launch/fwd_sm90.h"
 #include "backend/launch/mask_sm90.h"
+#include "backend/launch/merge_sm90.h"
 #include "backend/launch/quantize_sm90.h"
 
 namespace fa3 {

@@ -18,8 +18,8 @@ FA3_HD constexpr bool adds_to_scores(MaskTensor mask) {
   return mask == MaskTensor::kF32 || mask == MaskTensor::k16;
 }
 
-// How keys and values come: as tensors, dense or packed, or from a cache, in whole tiles, in runs of
-// keys that lie next to each other, or row by row.
+// How keys and values come: as tensors, dense or packed; or from a cache, in whole tiles, in runs
+// of keys that lie next to each other, or row by row.
 enum class KvSource : u8 { kTensor, kTiles, kRuns, kRows };
 
 }  // namespace fa3

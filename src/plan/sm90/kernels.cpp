@@ -71,6 +71,10 @@ Result<KernelPlan> plan_by(const Planners& planners, const Problem& problem,
   StepList steps;
   if (problem.op == FA3_OP_QUANTIZE) {
     FA3_RETURN_IF_ERROR(add_quantization(planners, call, gpu, steps));
+  } else if (problem.op == FA3_OP_COMBINE) {
+    FA3_TRY(const MergePlan merge, make_merge_plan(problem));
+    steps.begin(call);
+    steps.add(merge);
   } else if (problem.op == FA3_OP_BACKWARD) {
     FA3_RETURN_IF_ERROR(add_backward(planners, call, gpu, steps));
   } else if (problem.precision == FA3_PRECISION_DEFAULT) {

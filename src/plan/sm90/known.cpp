@@ -168,6 +168,19 @@ std::vector<NamedProgram> known_decode(bool with_terms) {
   return list.programs;
 }
 
+std::vector<NamedProgram> known_merges() {
+  constexpr FloatType kTypes[] = {FloatType::kF32, FloatType::kF16, FloatType::kBf16};
+  NamedKernels list;
+  for (const FloatType parts : kTypes) {
+    for (const FloatType o : kTypes) {
+      MergePlan merge;
+      merge.config = {parts, o};
+      list.add(merge);
+    }
+  }
+  return list.programs;
+}
+
 std::vector<NamedProgram> known_backward(bool with_terms) {
   NamedKernels list;
   for (const BwdRow& row : kBwdRows) {

@@ -27,6 +27,9 @@ std::vector<NamedProgram> known_mask_readers();
 // in FP32.
 std::vector<NamedProgram> known_decode(bool with_terms);
 
+// The kernels of fa3_combine, of all types.
+std::vector<NamedProgram> known_merges();
+
 // The backward; with_terms: also with softcap, functors and attn_mask.
 std::vector<NamedProgram> known_backward(bool with_terms);
 

@@ -17,6 +17,7 @@
 #include "device/sm90/decode/config.h"
 #include "device/sm90/decode/store.h"
 #include "device/sm90/decode/units.h"
+#include "device/warp/merge.h"
 
 namespace fa3::sm90 {
 
@@ -63,32 +64,8 @@ struct CombineRow {
                 parts.o + u64{at} * kCfg.head_dim_v + static_cast<u32>(column(c))));
         }
       }
-      float grown = most;
-      FA3_UNROLL
-      for (u32 u = 0; u < kUnroll; ++u) grown = ptx::max_nan(grown, lse[u]);
-      const float scale = weight(most, grown);
-      most = grown;
-      sum *= scale;
-      FA3_UNROLL
-      for (int c = 0; c < kFours; ++c) {
-        FA3_UNROLL
-        for (int n = 0; n < 4; ++n) o[c][n] *= scale;
-      }
-      FA3_UNROLL
-      for (u32 u = 0; u < kUnroll; ++u) {
-        const float of_part = weight(lse[u], most);
-        sum += of_part;
-        FA3_UNROLL
-        for (int c = 0; c < kFours; ++c) {
-          FA3_UNROLL
-          for (int n = 0; n < 4; ++n) o[c][n] = ptx::fma(of_part, x[u][c][n], o[c][n]);
-        }
-      }
+      merge_parts(o, most, sum, lse, x);
     }
-  }
-  // exp(lse − most), 0 where both are −inf.
-  FA3_DEV static float weight(float lse, float most) {
-    return ptx::ex2((lse - (most == -kInf ? 0.f : most)) * kLog2e);
   }
 };
 
@@ -175,7 +152,7 @@ struct Combiner {
       scale[w] = ptx::ld_shared(&smem.most[w]), most = ptx::max_nan(most, scale[w]);
     FA3_UNROLL
     for (u32 w = 0; w < kWarps; ++w) {
-      scale[w] = Row::weight(scale[w], most);
+      scale[w] = merge_weight(scale[w], most);
       sum = ptx::fma(scale[w], ptx::ld_shared(&smem.sum[w]), sum);
     }
     const float inverse = ptx::rcp(sum);

@@ -13,6 +13,7 @@
 #pragma once
 
 #include "device/hopper/tile_layout.h"
+#include "device/sm90/common/float_type.h"
 #include "device/types.h"
 
 namespace fa3::sm90 {
@@ -20,9 +21,6 @@ namespace fa3::sm90 {
 // Rows whose sums a CTA makes at a time, for the mean; its threads where no GEMM turns the rows.
 inline constexpr int kSumRows = 512;
 inline constexpr int kSumThreads = 256;
-
-enum class FloatType : u8 { kF32, kF16, kBf16 };
-FA3_HD constexpr int size_of(FloatType type) { return type == FloatType::kF32 ? 4 : 2; }
 
 // Which columns rotary embedding pairs, of the first rotary_dim: quantize.h.
 enum class RotaryKind : u8 { kNone, kHalves, kPairs };

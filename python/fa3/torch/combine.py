@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Merging of parts of attention as an operator, torch.ops.fa3.combine, with gradients."""
+
+import contextlib
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._plan import COMBINE
+from . import fake
+from .operators import library
+from .run import execute
+
+library.define(
+    "combine(Tensor o_parts, Tensor lse_parts, ScalarType dtype) -> (Tensor, Tensor)"
+)
+
+
+def combine(
+    o_parts: Tensor, lse_parts: Tensor, *, out_dtype: torch.dtype | None = None
+) -> tuple[Tensor, Tensor]:
+    """fa3.combine as an operator: with gradients, under torch.compile, in CUDA graphs, with memory
+    of PyTorch's allocator and on its current stream.
+
+    Args:
+      o_parts: (parts, batch, seqlen, heads, head_dim), or (parts, total, heads, head_dim), of
+        float32, float16 or bfloat16. A last dimension that is not contiguous is copied.
+      lse_parts: float32 (parts, batch, heads, seqlen), or (parts, heads, total), any strides.
+      out_dtype: of out; None = that of o_parts.
+
+    Returns:
+      out, lse: as fa3.combine. Gradients of both reach o_parts and lse_parts; a part whose lse is
+      −inf gets 0.
+
+    Raises:
+      as fa3.torch.attention.
+    """
+    for name, x in (("o_parts", o_parts), ("lse_parts", lse_parts)):
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{name}: {type(x).__name__}, need a torch.Tensor")
+    if o_parts.dim() not in (4, 5):
+        raise ValueError(
+            f"o_parts: {o_parts.dim()} dimensions, need 5, (parts, batch, seqlen, heads, "
+            "head_dim), or 4, (parts, total, heads, head_dim)"
+        )
+    return torch.ops.fa3.combine(o_parts, lse_parts, out_dtype or o_parts.dtype)
+
+
+def _outputs(o_parts: Tensor, dtype: torch.dtype) -> dict[str, tuple]:
+    """Shape and type of out and lse."""
+    *before, rows, heads, columns = o_parts.shape[1:]
+    return {
+        "o": ((*before, rows, heads, columns), dtype),
+        "lse": ((*before, heads, rows), torch.float32),
+    }
+
+
+def _fit(x: Tensor, free: bool) -> Tensor:
+    """x, or a copy that the library takes. free: the last stride may be any."""
+    x = x.resolve_neg()
+    expanded = x.numel() > 1 and not any(x.stride())
+    if expanded or not (free or x.shape[-1] <= 1 or x.stride(-1) == 1):
+        return x.clone(memory_format=torch.contiguous_format)
+    return x
+
+
+def _combine(o_parts: Tensor, lse_parts: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    made = {
+        name: torch.empty(shape, dtype=kind, device=o_parts.device)
+        for name, (shape, kind) in _outputs(o_parts, dtype).items()
+    }
+    parts = {"o_parts": _fit(o_parts, False), "lse_parts": _fit(lse_parts, True)}
+    execute(COMBINE, {**parts, **made}, o_parts.device)
+    return made["o"], made["lse"]
+
+
+for _key in ("CPU", "CUDA"):
+    library.impl("combine", _combine, _key)
+
+
+@torch.library.register_fake("fa3::combine", lib=library)
+def _fake(o_parts: Tensor, lse_parts: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    made = _outputs(o_parts, dtype)
+    with contextlib.suppress(fake.Unknown):  # the run checks
+        fake.examine(COMBINE, {"o_parts": o_parts, "lse_parts": lse_parts, **made}, padded=False)
+    return tuple(o_parts.new_empty(shape, dtype=kind) for shape, kind in made.values())
+
+
+def _save(ctx: Any, inputs: tuple, output: tuple) -> None:
+    o_parts, lse_parts, _ = inputs
+    ctx.save_for_backward(o_parts, lse_parts, output[1])
+
+
+def _backward(ctx: Any, dout: Tensor, dlse: Tensor) -> tuple[Tensor, Tensor, None]:
+    """With wᵢ = exp(lseᵢ − lse) and Dᵢ = dout · oᵢ: doᵢ = wᵢ · dout, dlseᵢ = wᵢ · (dlse + Dᵢ −
+    Σ wⱼ · Dⱼ)."""
+    o_parts, lse_parts, lse = ctx.saved_tensors
+    hidden = lse_parts == -torch.inf
+    weight = (lse_parts - lse).exp().masked_fill(hidden, 0)
+    by_row = weight.transpose(-1, -2).unsqueeze(-1)
+    dout = dout.float()
+    shown = o_parts.float().masked_fill(hidden.transpose(-1, -2).unsqueeze(-1), 0)
+    terms = (shown * dout).sum(-1).transpose(-1, -2)
+    dlse_parts = weight * (dlse + terms - (weight * terms).sum(0))
+    return (by_row * dout).to(o_parts.dtype), dlse_parts, None
+
+
+torch.library.register_autograd("fa3::combine", _backward, setup_context=_save, lib=library)

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// reference_combine.cpp — the formula of combine.h, term by term.
+#include "backend/cpu/reference_combine.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "core/dtype.h"
+
+namespace fa3::reference {
+namespace {
+
+constexpr int64_t kMaxColumns = 512;
+constexpr double kNegInf = -std::numeric_limits<double>::infinity();
+
+double element(const Problem& p, const Buffers& x, int64_t at) {
+  switch (p.layout[kOParts].dtype) {
+    case FA3_F16:
+      return to_float(x.in<F16>(kOParts)[at]);
+    case FA3_BF16:
+      return to_float(x.in<Bf16>(kOParts)[at]);
+    default:
+      return x.in<float>(kOParts)[at];
+  }
+}
+
+void store(const Problem& p, const Buffers& x, int64_t at, double value) {
+  switch (p.layout[kMergedO].dtype) {
+    case FA3_F16:
+      x.out<F16>(kMergedO)[at] = from_double<F16>(value);
+      break;
+    case FA3_BF16:
+      x.out<Bf16>(kMergedO)[at] = from_double<Bf16>(value);
+      break;
+    default:
+      x.out<float>(kMergedO)[at] = static_cast<float>(value);
+  }
+}
+
+// Row i of head h of batch entry b.
+void merge(const Problem& p, const Buffers& x, int64_t b, int64_t i, int64_t h) {
+  const auto at = [&](TensorId id, int64_t part) {
+    const Layout& layout = p.layout[id];
+    return part * layout.part + b * layout.batch + i * layout.row + h * layout.head;
+  };
+  const auto lse_of = [&](int64_t part) {
+    return double{x.in<float>(kLseParts)[at(kLseParts, part)]};
+  };
+  double most = kNegInf, sum = 0;
+  std::array<double, kMaxColumns> row{};
+  for (int64_t part = 0; part < p.parts; ++part) most = std::max(most, lse_of(part));
+  for (int64_t part = 0; part < p.parts; ++part) {
+    const double lse = lse_of(part);
+    if (lse == kNegInf) continue;
+    const double weight = std::exp(lse - most);
+    sum += weight;
+    for (int64_t c = 0; c < p.head_dim_v; ++c)
+      row[c] += weight * element(p, x, at(kOParts, part) + c);
+  }
+  for (int64_t c = 0; c < p.head_dim_v; ++c)
+    store(p, x, at(kMergedO, 0) + c, sum == 0 ? 0 : row[c] / sum);
+  if (p.layout[kMergedLse].present())
+    x.out<float>(kMergedLse)[at(kMergedLse, 0)] =
+        static_cast<float>(sum == 0 ? kNegInf : most + std::log(sum));
+}
+
+}  // namespace
+
+void combine(const Problem& p, const Buffers& x, const Executor& executor) {
+  executor.run(p.batch * p.heads_q, [&](const TaskContext& task) {
+    const int64_t b = task.index / p.heads_q, h = task.index % p.heads_q;
+    for (int64_t i = 0; i < p.q.rows; ++i) merge(p, x, b, i, h);
+  });
+}
+
+}  // namespace fa3::reference
