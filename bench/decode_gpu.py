@@ -7,7 +7,8 @@ Each contender is a captured graph of 100 calls that go through more keys and va
 one after another (at batch 1 and 1k keys 50 MB, partly from L2); graphs take turns, medians of 5.
 Lengths are on the device (seqused_kv) for fa3 and the original, which has its metadata. The first
 output is compared with FP32. Pages lie in random order; beside them stands fa3 on dense keys. One
-JSON object a line, the first about machine and commit.
+JSON object a line, the first about machine and commit. --prefill: prompts in pages instead, in
+graphs of 10 calls, compared with FP32 in their last queries.
 """
 
 import math
@@ -24,6 +25,7 @@ try:
 except ImportError:
     original = None
 
+MOST_COMPARED = 64
 L2_BYTES = 260e6  # of keys and values before the first ones come again
 # batch, keys, query heads, KV heads, head dim, queries, and rows of a page or 0
 CELLS = [
@@ -41,6 +43,12 @@ PAGED = [
     (32, 4096, 32, 8, 128, 1, 4), (32, 4096, 32, 8, 128, 1, 16), (32, 4096, 32, 8, 128, 1, 64),
     (32, 4096, 32, 8, 128, 1, 256), (32, 4096, 32, 8, 64, 1, 16), (32, 4096, 32, 8, 256, 1, 16),
     (32, 4096, 32, 8, 128, 4, 16), (128, 1024, 32, 8, 128, 1, 16),
+]  # fmt: skip
+PREFILL = [
+    (2, 4096, 32, 8, 128, 4096, 1), (2, 4096, 32, 8, 128, 4096, 16),
+    (2, 4096, 32, 8, 128, 4096, 64), (2, 4096, 32, 8, 128, 4096, 256),
+    (2, 4096, 32, 8, 64, 4096, 16), (2, 4096, 32, 8, 256, 4096, 16),
+    (8, 8192, 32, 8, 128, 512, 16), (8, 8192, 32, 8, 128, 512, 1),
 ]  # fmt: skip
 
 
@@ -68,7 +76,9 @@ def us_a_call(graph, calls):
 
 
 def error(q, k, v, o, causal):
-    """Greatest difference from FP32 on the same tensors."""
+    """Greatest difference from FP32; of prompts the first one's last queries."""
+    if q.shape[1] > MOST_COMPARED:
+        q, k, v, o = q[:1, -MOST_COMPARED:], k[:1], v[:1], o[:1, -MOST_COMPARED:]
     group, n, keys = q.shape[2] // k.shape[2], q.shape[1], k.shape[1]
     wide = lambda x: x.float().repeat_interleave(group, 2).transpose(1, 2)
     s = q.float().transpose(1, 2) @ wide(k).transpose(2, 3) / math.sqrt(q.shape[3])
@@ -125,7 +135,7 @@ def measure(context, cell, rounds):
     batch, keys, heads, heads_kv, d, queries, page = cell
     size = 4 * batch * keys * heads_kv * d
     count = min(100, max(2, math.ceil(L2_BYTES / size))) if size >= 2.5e6 else 25
-    calls_a_graph = 100 if size < 1e9 else 20
+    calls_a_graph = 10 if queries > MOST_COMPARED else 100 if size < 1e9 else 20
     new = lambda *shape: torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
     caches = [[new(batch, keys, heads_kv, d) for _ in "kv"] for _ in range(count)]
     q = new(batch, queries, heads, d)
@@ -158,10 +168,13 @@ def measure(context, cell, rounds):
 
 
 def main():
-    args = gpu_run.arguments(__doc__, rounds=5).parse_args()
-    out, context = gpu_run.begin(args, "decode")
+    parser = gpu_run.arguments(__doc__, rounds=5)
+    parser.add_argument("--prefill", action="store_true", help="prompts in pages")
+    args = parser.parse_args()
+    out, context = gpu_run.begin(args, "prefill-pages" if args.prefill else "decode")
+    cells = PREFILL if args.prefill else [(*cell, 0) for cell in CELLS] + PAGED
     with context:
-        for cell in [(*cell, 0) for cell in CELLS] + PAGED:
+        for cell in cells:
             emit(out, measure(context, cell, args.rounds))
 
 

@@ -293,6 +293,7 @@ step correctness 240 gpu check_shapes shapes.txt check
 step correctness8 240 'gpu nvrtc' check_shapes shapes8.txt check8
 step backward 240 'gpu nvrtc' check_shapes shapes_bwd.txt check-backward
 step mask 240 'gpu nvrtc' check_shapes shapes_mask.txt check-mask
+step caches 240 'gpu nvrtc' check_shapes shapes_cache.txt check-caches
 step results 180 gpu tests "$forward" --gtest_filter='*Results*'
 step determinism 60 gpu tests "$forward" --gtest_filter='*Again'
 step graph 60 gpu tests "$forward" --gtest_filter='*InAGraph'
@@ -308,6 +309,7 @@ step package 120 'gpu nvrtc torch builds' package
 ls "$cache"/python/fa3/_fa3* >/dev/null 2>&1 || missing[package]='the package fa3 was not built'
 step torch 420 'gpu nvrtc torch builds package' torch_tests -k cuda
 step torch-gpu 120 'gpu nvrtc torch builds package' torch_tests gpu_test.py
+step engines 120 'gpu nvrtc torch builds package' in_python "$here/bench/engines.py"
 # Without the backward: racecheck takes what a bulk copy writes as unordered with the reads behind
 # the mbarrier that counts its bytes. The simulator's hazard checker knows them.
 step racecheck 180 'gpu sanitizer' sanitize racecheck '*Results*:-*Backward*'
@@ -317,6 +319,7 @@ step grid8 240 'gpu nvrtc torch time' script "$results/fwd8-grid.jsonl" fwd8_gpu
 step rates8 240 'gpu nvrtc torch time' script "$results/precision.jsonl" quantize_gpu.py \
   --rate --grid
 step grid-backward 240 'gpu nvrtc torch time' script "$results/bwd-grid.jsonl" bwd_gpu.py
+step decode 240 'gpu nvrtc torch time' script "$results/decode.jsonl" decode_gpu.py
 step outliers-backward 60 'gpu nvrtc torch time' script "$results/bwd-outliers.jsonl" \
   bwd_outliers_gpu.py
 step gpt 600 'gpu nvrtc torch time builds package' gpt
