@@ -191,11 +191,4 @@ class KvRuns {
   Place next_[kAhead > 0 ? kHeld : 1];
 };
 
-// Dense and packed tensors have none.
-template <int kKeys, int kAhead>
-class KvRuns<KvSource::kTensor, kKeys, kAhead> {
- public:
-  FA3_DEV explicit KvRuns(const KvCacheArgs&) {}
-};
-
 }  // namespace fa3::sm90

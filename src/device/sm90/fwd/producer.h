@@ -21,8 +21,6 @@ struct Producer {
   using Smem = FwdSmem<kCfg>;
   Smem& smem;
   const FwdArgs& args;
-  const bool leads = !kCfg.cached() || ptx::lane_index() == 0;
-  KvRuns<kCfg.kv, kCfg.tile_kv, 0> runs{args.cache};
   Ring<kCfg.stages> k = Ring<kCfg.stages>::producer(), v = k;
   Ring<kCfg.q_stages> q = Ring<kCfg.q_stages>::producer();
   using RawRing = Ring<max(kCfg.raw_v_stages, 1)>;
@@ -31,7 +29,7 @@ struct Producer {
   MaskRing mask = MaskRing::producer();
 
   FA3_DEV void load_q(const FwdWork& work) {
-    if (!leads) return;
+    if (!leads()) return;
     const HeadRows from{work.q_begin, work.q_rows, work.head, work.batch};
     FA3_NO_UNROLL
     for (u32 w = 0; w < kCfg.consumer_wgs; ++w) {
@@ -44,27 +42,34 @@ struct Producer {
     q.advance();
   }
   FA3_DEV void load_k(const HeadRows& from, i32 tile) {
-    if constexpr (kCfg.cached()) runs.find(tile);
     smem.k_empty[k.stage].wait(k.phase);
-    if constexpr (kCfg.cached()) {
-      runs.template load<kCfg.k_tile()>(smem.k[k.stage], smem.k_full[k.stage], args.k,
-                                        args.k_places, from.head, tile, ptx::L2Hint::kEvictLast);
-    } else {
-      load_tile<kCfg.ragged, kCfg.k_tile()>(smem.k[k.stage], args.k, smem.k_full[k.stage], from,
-                                            kCfg.tile_kv * tile, ptx::L2Hint::kEvictLast);
-    }
+    load_tile<kCfg.ragged, kCfg.k_tile()>(smem.k[k.stage], args.k, smem.k_full[k.stage], from,
+                                          kCfg.tile_kv * tile, ptx::L2Hint::kEvictLast);
     k.advance();
   }
   FA3_DEV void load_v(const HeadRows& from, i32 tile) requires(!kCfg.transposes()) {
-    if constexpr (kCfg.cached()) runs.find(tile);
     smem.v_empty[v.stage].wait(v.phase);
-    if constexpr (kCfg.cached()) {
-      runs.template load<kCfg.v_tile()>(smem.v[v.stage], smem.v_full[v.stage], args.v,
-                                        args.v_places, from.head, tile, ptx::L2Hint::kEvictLast);
-    } else {
-      load_tile<kCfg.ragged, kCfg.v_tile()>(smem.v[v.stage], args.v, smem.v_full[v.stage], from,
-                                            kCfg.tile_kv * tile, ptx::L2Hint::kEvictLast);
-    }
+    load_tile<kCfg.ragged, kCfg.v_tile()>(smem.v[v.stage], args.v, smem.v_full[v.stage], from,
+                                          kCfg.tile_kv * tile, ptx::L2Hint::kEvictLast);
+    v.advance();
+  }
+  // Keys of a KV head in a cache; all lanes.
+  struct CachedKeys {
+    KvRuns<kCfg.kv, kCfg.tile_kv, 0> runs;
+    i32 head;
+  };
+  FA3_DEV void load_k(CachedKeys& from, i32 tile) {
+    from.runs.find(tile);
+    smem.k_empty[k.stage].wait(k.phase);
+    from.runs.template load<kCfg.k_tile()>(smem.k[k.stage], smem.k_full[k.stage], args.k,
+                                           args.k_places, from.head, tile, ptx::L2Hint::kEvictLast);
+    k.advance();
+  }
+  FA3_DEV void load_v(CachedKeys& from, i32 tile) {
+    from.runs.find(tile);
+    smem.v_empty[v.stage].wait(v.phase);
+    from.runs.template load<kCfg.v_tile()>(smem.v[v.stage], smem.v_full[v.stage], args.v,
+                                           args.v_places, from.head, tile, ptx::L2Hint::kEvictLast);
     v.advance();
   }
   // Tiles [first, end) of V that was transposed before, the last one first.
@@ -94,7 +99,7 @@ struct Producer {
   // attn_mask's elements for a KV tile. Where it is the same for all heads, it has one.
   FA3_DEV void load_mask(const FwdWork& work, i32 tile) {
     constexpr TileLayout kTile = kCfg.mask_tile();
-    if (!leads) return;
+    if (!leads()) return;
     const i32 head = args.mask.head == 0 ? 0 : work.head;
     const i32 batch = args.mask.batch == 0 ? 0 : work.batch;
     FA3_NO_UNROLL
@@ -108,14 +113,18 @@ struct Producer {
     mask.advance();
   }
 
+  FA3_DEV static bool leads() {
+    if constexpr (kCfg.cached()) return ptx::lane_index() == 0;
+    return true;
+  }
   FA3_DEV void claim() {
-    if (leads) smem.claim.arrive();
+    if (leads()) smem.claim.arrive();
   }
 
   // K runs one tile ahead of V, as in the consumers; the first K does not wait for Q's buffer.
   // The next Q tile is claimed before the last K.
   FA3_DEV void load(const FwdWork& work) requires(!kOfV) {
-    const HeadRows from = keys_of(work);
+    auto from = keys_of(work);
     const TileRange& range = work.range;
     constexpr bool kLoadsV = !kCfg.v_producer();
     if (!range.empty()) load_k(from, range.end - 1);
@@ -132,7 +141,7 @@ struct Producer {
     if (kLoadsV && !range.empty()) load_v(from, range.first);
   }
   FA3_DEV void load(const FwdWork& work) requires(kOfV) {
-    const HeadRows from = keys_of(work);
+    auto from = keys_of(work);
     const TileRange& range = work.range;
     if constexpr (kCfg.v_image) {
       load_v_image(from, range.first, range.end);
@@ -142,7 +151,7 @@ struct Producer {
     }
   }
   // The same without the KV tiles that attn_mask hides. The first and the last are shown.
-  FA3_DEV void load_shown(const FwdWork& work, const HeadRows& from) {
+  FA3_DEV void load_shown(const FwdWork& work, auto& from) {
     const TileRange& range = work.range;
     if (range.empty()) return claim();
     ShownTiles<false> tiles;
@@ -170,14 +179,16 @@ struct Producer {
   FA3_DEV void release(Barrier&) requires(!kOfV) {}
   FA3_DEV void release(Barrier& work_empty) requires(kOfV) {
     if constexpr (kCfg.cached()) ptx::warp_sync();
-    if (leads) work_empty.arrive();
+    if (leads()) work_empty.arrive();
   }
-  FA3_DEV HeadRows keys_of(const FwdWork& work) {
-    if constexpr (kCfg.cached()) {
-      ptx::warp_sync();  // all have read the work, whose slot is released when Q is there
-      runs.begin(work.batch, {work.kv_begin, work.kv_used, work.kv_used});
-    }
+  FA3_DEV HeadRows keys_of(const FwdWork& work) const requires(!kCfg.cached()) {
     return {work.kv_begin, work.kv_used, work.head / args.group_size, work.batch};
+  }
+  FA3_DEV CachedKeys keys_of(const FwdWork& work) const requires(kCfg.cached()) {
+    ptx::warp_sync();  // all have read the work, whose slot is released when Q is there
+    CachedKeys keys{KvRuns<kCfg.kv, kCfg.tile_kv, 0>(args.cache), work.head / args.group_size};
+    keys.runs.begin(work.batch, {work.kv_begin, work.kv_used, work.kv_used});
+    return keys;
   }
 };
 
