@@ -24,16 +24,20 @@ verify::Config cached(int64_t head_dim, int64_t seqlen_q, int64_t page_size) {
   c.alignment = 16;
   return c;
 }
-// The parts of a kernel's name in its plan.
-void expect_right_by(const std::string& kernel, const std::string& source,
-                     const verify::Config& c) {
+std::string plan_text(const verify::Config& c) {
   const verify::Tensors tensors = verify::make_tensors(c);
   const fa3_forward_args args = verify::forward_args(c, tensors);
   size_t size = 0;
-  ASSERT_EQ(fa3_explain(simulator(), FA3_OP_FORWARD, &args, nullptr, 0, &size), FA3_OK)
+  EXPECT_EQ(fa3_explain(simulator(), FA3_OP_FORWARD, &args, nullptr, 0, &size), FA3_OK)
       << fa3_last_error();
   std::string plan(size, ' ');
-  ASSERT_EQ(fa3_explain(simulator(), FA3_OP_FORWARD, &args, plan.data(), size, &size), FA3_OK);
+  EXPECT_EQ(fa3_explain(simulator(), FA3_OP_FORWARD, &args, plan.data(), size, &size), FA3_OK);
+  return plan;
+}
+// The parts of a kernel's name in its plan.
+void expect_right_by(const std::string& kernel, const std::string& source,
+                     const verify::Config& c) {
+  const std::string plan = plan_text(c);
   EXPECT_THAT(plan, testing::HasSubstr("sm90::" + kernel + "<"));
   EXPECT_THAT(plan, testing::HasSubstr("KvSource::" + source));
   kit::expect_right(c, simulator());
@@ -72,15 +76,36 @@ TEST(SimCache, ManyQueries_InPagesOfAnySize) {
   if (!kit::kSanitized) expect_right_by("fwd", "kRuns", cached(128, 70, 48));
 }
 
-// Prompts and single tokens in one call.
 TEST(SimCache, PackedQueries) {
   verify::Config c = cached(64, 0, 16);
   c.batch = 0;
-  c.varlen_q = {90, 1, 0, 1}, c.spare_q = 2;
+  c.varlen_q = {90, 70, 80, 60}, c.spare_q = 2;
   c.mask = FA3_MASK_CAUSAL;
   expect_right_by("fwd", "kRuns", c);
+  EXPECT_THAT(plan_text(c), testing::Not(testing::HasSubstr("sm90_few_queries")));
   c.varlen_q = {3, 1, 0, 1};
   expect_right_by("decode", "kRuns", c);
+}
+
+// Prompts and single tokens in one call: those of up to 4 queries by the kernel of few.
+TEST(SimCache, PromptsAndTokens) {
+  const auto expect_shared = [](const verify::Config& c) {
+    expect_right_by("fwd", "kRuns", c);
+    EXPECT_THAT(plan_text(c), testing::HasSubstr("sm90_few_queries"));
+  };
+  verify::Config c = cached(64, 0, 16);
+  c.batch = 0;
+  c.varlen_q = {90, 1, 0, 4}, c.spare_q = 2;
+  c.mask = FA3_MASK_CAUSAL;
+  expect_shared(c);
+  c.varlen_q = {1, 70, 5, 1}, c.seqused_kv = {129, 400, 17, 0};
+  expect_shared(c);
+  c.varlen_q = {5, 70, 6, 8};  // nothing for the other kernel
+  c.seqused_q = {5, 1, 0, 3};  // which asks for rows that there are, not for those that count
+  expect_shared(c);
+  c.varlen_q = {100, 1, 1, 1}, c.seqused_q = {}, c.heads_q = 8;
+  c.mask = FA3_MASK_WINDOW, c.left = 60, c.right = 0;
+  expect_shared(c);
 }
 
 TEST(SimCache, SlotsAndBegins) {

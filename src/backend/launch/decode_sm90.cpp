@@ -15,18 +15,20 @@ namespace {
 KvSource source_of(const DecodeConfig& c) { return c.kv; }
 KvSource source_of(const CombineConfig&) { return KvSource::kTensor; }
 
-// c: configuration of one of both kernels.
-DecodeShape shape_for(const StepRun& run, const Band32& band, const auto& c, uint32_t ctas) {
+// plan: of one of both kernels.
+DecodeShape shape_for(const StepRun& run, const auto& plan, const Band32& band) {
+  const auto& c = plan.config;
   const Problem& p = run.problem;
   return {.q_axis = axis_of(p, kQ, run.buffers, c.ragged),
           .kv_axis = axis_of(p, kK, run.buffers, c.ragged),
-          .most_q = static_cast<i32>(most_rows(p.q)),
+          .most_q = static_cast<i32>(plan.beside ? kFewQueries : most_rows(p.q)),
           .most_kv = static_cast<i32>(most_rows(p.kv)),
+          .beside = plan.beside,
           .batch = static_cast<i32>(p.batch),
           .heads_kv = static_cast<i32>(p.heads_kv),
           .group_size = static_cast<i32>(p.group_size()),
           .band = band,
-          .ctas = static_cast<i32>(ctas),
+          .ctas = static_cast<i32>(plan.ctas),
           .cache = cache_of(p, run.buffers, source_of(c), c.tile_kv,
                             held_runs(source_of(c), c.tile_kv, true))};
 }
@@ -67,7 +69,7 @@ Status launch(const DecodePlan& plan, const StepRun& run) {
   FA3_TRY(args.k, run.runtime.encode(spec(kK, c.k_tile())));
   FA3_TRY(args.v, run.runtime.encode(spec(kV, c.v_tile())));
   args.k_places = places_of(p, buffers, kK), args.v_places = places_of(p, buffers, kV);
-  args.shape = shape_for(run, plan.forward.band, c, plan.ctas);
+  args.shape = shape_for(run, plan, plan.forward.band);
   args.q = buffers.in<u16>(kQ);
   const Layout& q = p.layout[kQ];
   args.q_row = q.row, args.q_head = q.head, args.q_batch = q.batch;
@@ -84,7 +86,7 @@ Status launch(const DecodePlan& plan, const StepRun& run) {
 
 Status launch(const CombinePlan& plan, const StepRun& run) {
   CombineArgs args{};
-  args.shape = shape_for(run, plan.band, plan.config, plan.ctas);
+  args.shape = shape_for(run, plan, plan.band);
   args.by_unit = plan.units <= plan.ctas;
   args.out = output_of(run);
   args.parts = parts_of(run);

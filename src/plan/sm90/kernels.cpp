@@ -42,10 +42,19 @@ Status add_forward(const Planners& planners, const Part& part, const DeviceInfo&
     steps.add(plans.combine);
     return {};
   }
+  const auto few = has_few_beside_many(p) ? planners.decode(forward, of_few_queries(p))
+                                          : std::optional<DecodeConfig>();
   if (forward.makes_v_image) steps.add(make_v_image_plan(forward, p));
   if (forward.score_offset) steps.add(make_score_offset_plan(p));
   if (c.has_mask()) steps.add(make_mask_bits_plan(p, c.tile_q(), c.tile_kv));
-  steps.add(forward);
+  if (!few) {
+    steps.add(forward);
+    return {};
+  }
+  steps.add(of_many_queries(forward));
+  const DecodePlans plans = make_decode_plans(*few, forward, of_few_queries(p), gpu);
+  steps.add(beside_many(plans.decode));
+  steps.add(beside_many(plans.combine));
   return {};
 }
 

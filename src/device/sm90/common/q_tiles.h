@@ -32,7 +32,9 @@ class QTiles {
     if (kCfg.ragged && args_.q_axis.cu_seqlens != nullptr) {
       // Rows of no sequence last.
       const SequenceSearch::Found found = search_.find(args_.batch, index_, [&](i32 b) {
-        const i32 rows = b <= args_.batch ? rows_of<true>(args_.q_axis, args_.batch, b).rows : 0;
+        i32 rows = b <= args_.batch ? rows_of<true>(args_.q_axis, args_.batch, b).rows : 0;
+        if constexpr (kCfg.cached())
+          if (b < args_.batch && rows <= args_.skipped_rows) rows = 0;
         return static_cast<u32>((rows + kCfg.tile_q() - 1) / kCfg.tile_q()) *
                static_cast<u32>(args_.heads_q);
       });

@@ -14,7 +14,8 @@ namespace fa3::sm90 {
 // How the work of a call is cut: alike for both kernels, which find the same parts.
 struct DecodeShape {
   RowAxis q_axis, kv_axis;
-  i32 most_q, most_kv;              // rows of a sequence that count at most, whatever lengths say
+  i32 most_q, most_kv;  // rows of a sequence that count at most, whatever lengths say
+  bool beside;          // sequences of more queries, and rows of none, are another kernel's
   i32 batch, heads_kv, group_size;  // group_size: query heads per KV head
   Band32 band;
   i32 ctas;  // of the decode kernel, the most that take part

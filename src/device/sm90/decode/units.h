@@ -109,6 +109,8 @@ class DecodeUnits {
   FA3_DEV void rows_of_entry(i32 b, SequenceRows& q, SequenceRows& kv) const {
     q = rows_of<kCfg.ragged>(shape_.q_axis, shape_.batch, b);
     kv = SequenceRows{};
+    if constexpr (kCfg.cached())
+      if (shape_.beside && (b == shape_.batch || q.rows > shape_.most_q)) q.rows = q.used = 0;
     if (b == shape_.batch) return;
     if constexpr (kCfg.cached()) {
       kv = shape_.cache.rows_of(shape_.kv_axis, b);

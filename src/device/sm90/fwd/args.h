@@ -72,6 +72,7 @@ struct FwdArgs {
   MaskTensorArgs mask;
   TensorMap mask_map;  // {key, row, head, batch entry}, where mask.by_tma
   KvCacheArgs cache;
+  i32 skipped_rows;  // from a cache, varlen: sequences of up to so many are another kernel's
   KvPlaces k_places, v_places;
 };
 

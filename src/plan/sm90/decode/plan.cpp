@@ -81,6 +81,28 @@ DecodePlans make_decode_plans(const DecodeConfig& config, const FwdPlan& forward
   return plans;
 }
 
+bool has_few_beside_many(const Problem& p) {
+  // With lengths that are nearly alike, a kernel more for what may not be there costs its launch.
+  const bool differ = 2 * p.q.rows <= p.batch * most_rows(p.q);
+  return p.cache.present() && p.q.varlen && p.batch > 1 && most_rows(p.q) > kFewQueries && differ;
+}
+Problem of_few_queries(Problem p) {
+  p.q.max_seqlen = std::min(p.q.max_seqlen, kFewQueries);
+  return p;
+}
+FwdPlan of_many_queries(FwdPlan forward) {
+  forward.skips_queries = kFewQueries;
+  return forward;
+}
+DecodePlan beside_many(DecodePlan plan) {
+  plan.beside = true;
+  return plan;
+}
+CombinePlan beside_many(CombinePlan plan) {
+  plan.beside = true;
+  return plan;
+}
+
 // ---- The decode kernel -------------------------------------------------------------------------
 
 Program program_of(const DecodePlan& plan) {
@@ -144,7 +166,7 @@ void describe(const DecodePlan& plan, const Problem& p, Json& json) {
   decode["bytes_per_cta_at_most"] = div_up(tiles, std::max<int64_t>(plan.ctas, 1)) * tile_bytes;
   const int64_t units = std::max<int64_t>(p.batch * p.heads_kv, 1);
   decode["splits_at_most"] = div_up(plan.ctas, units) + 1;
-  json["sm90"] = std::move(decode);
+  json[plan.beside ? "sm90_few_queries" : "sm90"] = std::move(decode);
 }
 
 // ---- The kernel that merges --------------------------------------------------------------------

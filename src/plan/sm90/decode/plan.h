@@ -24,6 +24,7 @@ struct DecodePlan : PlainKernel {
   DecodeConfig config;
   FwdPlan forward;  // of the forward's kernel, whose place it takes: mask, factors of scores
   uint32_t ctas = 0;
+  bool beside = false;  // sequences of more than kFewQueries queries are the forward's
 };
 
 struct CombinePlan : PlainKernel {
@@ -32,7 +33,18 @@ struct CombinePlan : PlainKernel {
   uint32_t ctas = 0;  // of the decode kernel
   uint32_t rows = 0;  // packed rows of a tile that there are at most
   int64_t units = 0;  // that CTAs may share, at most
+  bool beside = false;
 };
+
+// A call of varlen queries from a cache may hold prompts and single tokens. The forward's kernel
+// then takes the sequences of more than kFewQueries queries, and these kernels the others.
+inline constexpr int64_t kFewQueries = 4;
+bool has_few_beside_many(const Problem& problem);
+// The problem as it would be of the others alone.
+Problem of_few_queries(Problem problem);
+FwdPlan of_many_queries(FwdPlan forward);
+DecodePlan beside_many(DecodePlan plan);
+CombinePlan beside_many(CombinePlan plan);
 
 struct DecodePlans {
   DecodePlan decode;

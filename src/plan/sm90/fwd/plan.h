@@ -44,14 +44,15 @@ struct FwdPlan : PlainKernel {
   bool makes_v_image = false;  // a kernel before transposes V, which is no argument
   bool score_offset = false;   // one makes FwdArgs::score_offset
   MaskShape mask;              // one makes bits of attn_mask, of this shape
+  int64_t skips_queries = 0;   // sequences of up to so many are the decode kernel's
 };
 
 // Tiles of one head of 8-bit V that is transposed before: of all sequences, as VImage counts them.
 int64_t v_image_tiles(const SeqAxis& axis, int64_t batch, int tile_kv);
 
-// UNSUPPORTED with the reason for what the kernel does not do.
 // How a row with tiles of so many keys gets K and V: of 16 keys, as every row.
 KvSource fwd_source(const Problem& problem, int tile_kv);
+// UNSUPPORTED with the reason for what the kernel does not do.
 Result<FwdPlan> make_fwd_plan(const Problem& problem, const DeviceInfo& device);
 
 // In two steps: the row, and what the problem adds to it at compile time; the plan with a
