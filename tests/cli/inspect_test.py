@@ -39,7 +39,7 @@ class Info(CliTest):
 
     def test_fields_are_those_of_the_library(self):
         fields, text = self.fa3_json("info", "--fields"), self.fa3("info", "--fields")
-        self.assertEqual(list(fields), ["forward", "backward", "quantize"])
+        self.assertEqual(list(fields), ["forward", "backward", "quantize", "combine"])
         lse = next(f for f in fields["forward"] if f["name"] == "lse")
         self.assertEqual(
             (lse["role"], lse["types"], lse["shape"], lse["varlen_shape"]),
