@@ -15,7 +15,7 @@ TEST(SimDecodeLengths, Invalid_AreHarmless) {
   InvalidLengths lengths(runtime, run);
   lengths.expect_named_ones_harmless();
   lengths.expect_named_sequences_harmless();
-  lengths.expect_random_ones_harmless(kSanitized ? 5 : 40);
+  lengths.expect_random_ones_harmless(kSanitized ? 5 : 12);
 }
 
 verify::Config in_pages(int64_t page_size) {
