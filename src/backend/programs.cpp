@@ -41,7 +41,7 @@ Result<std::vector<NamedProgram>> programs_named(std::string_view name,
   add_named(samples, name, programs);
   add_named(sm90::known_quantizing(), name, programs);
   if (name.starts_with("decode") || name.starts_with("combine"))
-    add_named(sm90::known_decode(name.find_first_of('/') != name.npos), name, programs);
+    add_named(sm90::known_decode(name.find_first_of('/') != name.npos, name), name, programs);
   add_named(sm90::known_merges(), name, programs);
   if (name.starts_with("v_image")) add_named(sm90::known_v_images(), name, programs);
   if (name.starts_with("mask_")) add_named(sm90::known_mask_readers(), name, programs);

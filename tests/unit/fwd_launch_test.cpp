@@ -4,45 +4,18 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
-#include <map>
 #include <string>
 
-#include "backend/launch/launch.h"
 #include "device/sm90/common/ragged.h"
 #include "device/sm90/fwd/args.h"
 #include "plan/sm90/ahead.h"
+#include "tests/unit/recorder.h"
 
 namespace fa3::sm90 {
 namespace {
 
-// Records what it is given.
-class Recorder final : public GpuRuntime {
- public:
-  std::map<std::string, TensorMapSpec> specs;
-  FwdArgs args{};
-  LaunchShape shape;
+struct Recorder : test::Recorder<FwdArgs> {
   u64 memory = 0;  // where all tensors begin
-
-  std::string name() const override { return "recorder"; }
-  void* allocate(size_t, const char*) override { return nullptr; }
-  void release(void*) override {}
-  void upload(void*, const void*, size_t) override {}
-  void download(void*, const void*, size_t) override {}
-  Result<TensorMap> encode(const TensorMapSpec& spec) override {
-    specs[spec.name] = spec;
-    return TensorMap{};
-  }
-  Status prepare(const Program&, StreamRef) override { return {}; }
-  Status zero(void*, size_t, StreamRef) override { return {}; }
-  Status launch(const Program&, const LaunchShape& given, const void* from, size_t bytes,
-                StreamRef) override {
-    EXPECT_EQ(bytes, sizeof args);
-    std::memcpy(&args, from, sizeof args);
-    shape = given;
-    return {};
-  }
-  Status synchronize() override { return {}; }
 };
 
 constexpr int64_t kBatch = 64, kRows = int64_t{1} << 20, kHeads = 64, kD = 128;

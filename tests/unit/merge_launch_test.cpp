@@ -3,39 +3,16 @@
 // rows are wide, and grids of many rows.
 #include <gtest/gtest.h>
 
-#include <cstring>
-
-#include "backend/launch/launch.h"
 #include "device/sm90/merge/args.h"
 #include "tests/unit/args_kit.h"
+#include "tests/unit/recorder.h"
 
 namespace fa3::sm90 {
 namespace {
 
 using test::tensor;
 
-class Recorder final : public GpuRuntime {
- public:
-  MergeArgs args{};
-  LaunchShape shape;
-
-  std::string name() const override { return "recorder"; }
-  void* allocate(size_t, const char*) override { return nullptr; }
-  void release(void*) override {}
-  void upload(void*, const void*, size_t) override {}
-  void download(void*, const void*, size_t) override {}
-  Result<TensorMap> encode(const TensorMapSpec&) override { return TensorMap{}; }
-  Status prepare(const Program&, StreamRef) override { return {}; }
-  Status zero(void*, size_t, StreamRef) override { return {}; }
-  Status launch(const Program&, const LaunchShape& given, const void* from, size_t bytes,
-                StreamRef) override {
-    EXPECT_EQ(bytes, sizeof args);
-    std::memcpy(&args, from, sizeof args);
-    shape = given;
-    return {};
-  }
-  Status synchronize() override { return {}; }
-};
+using Recorder = test::Recorder<MergeArgs>;
 
 // 3 parts, batch 2, 5 rows, 4 heads.
 Args call(fa3_dtype parts, fa3_dtype o, int64_t columns) {

@@ -33,7 +33,7 @@ Status add_quantization(const Planners& planners, const Part& part, const Device
 Status add_forward(const Planners& planners, const Part& part, const DeviceInfo& gpu,
                    StepList& steps) {
   const Problem& p = part.problem;
-  FA3_TRY(const FwdPlan forward, planners.forward(p, gpu));
+  FA3_TRY(FwdPlan forward, planners.forward(p, gpu));
   const FwdConfig& c = forward.config;
   steps.begin(part);
   if (const auto decode = planners.decode(forward, p)) {
@@ -42,19 +42,19 @@ Status add_forward(const Planners& planners, const Part& part, const DeviceInfo&
     steps.add(plans.combine);
     return {};
   }
-  const auto few = has_few_beside_many(p) ? planners.decode(forward, of_few_queries(p))
-                                          : std::optional<DecodeConfig>();
+  const Problem few = of_few_queries(p);
+  const auto beside =
+      has_few_beside_many(p) ? planners.decode(forward, few) : std::optional<DecodeConfig>();
   if (forward.makes_v_image) steps.add(make_v_image_plan(forward, p));
   if (forward.score_offset) steps.add(make_score_offset_plan(p));
   if (c.has_mask()) steps.add(make_mask_bits_plan(p, c.tile_q(), c.tile_kv));
-  if (!few) {
-    steps.add(forward);
-    return {};
-  }
-  steps.add(of_many_queries(forward));
-  const DecodePlans plans = make_decode_plans(*few, forward, of_few_queries(p), gpu);
-  steps.add(beside_many(plans.decode));
-  steps.add(beside_many(plans.combine));
+  if (beside) forward.skips_queries = kFewQueries;
+  steps.add(forward);
+  if (!beside) return {};
+  DecodePlans plans = make_decode_plans(*beside, forward, few, gpu);
+  plans.decode.beside = plans.combine.beside = true;
+  steps.add(plans.decode);
+  steps.add(plans.combine);
   return {};
 }
 

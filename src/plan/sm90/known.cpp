@@ -2,6 +2,11 @@
 // known.cpp — lists of kernels from the tables of rows.
 #include "plan/sm90/known.h"
 
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <string>
+
 #include "plan/kernels.h"
 #include "plan/sm90/bwd/configs.h"
 #include "plan/sm90/decode/configs.h"
@@ -141,11 +146,21 @@ std::vector<NamedProgram> known_mask_readers() {
   return list.programs;
 }
 
-std::vector<NamedProgram> known_decode(bool with_terms) {
+std::vector<NamedProgram> known_decode(bool with_terms, std::string_view name) {
   NamedKernels list;
+  // Whether one of both begins with the other.
+  const auto may_be = [name](const std::string& family) {
+    const size_t common = std::min(family.size(), name.size());
+    return name.substr(0, common) == std::string_view(family).substr(0, common);
+  };
   constexpr ScoreKind kScores[] = {ScoreKind::kPlain, ScoreKind::kSoftcap, ScoreKind::kScaled};
   for (const DecodeHeadDims& dims : kDecodeHeadDims) {
     for (int rows = 8; rows <= kMostDecodeRows; rows *= 2) {
+      DecodePlan least;
+      least.config = with_tiles(least.config, dims, rows);
+      if (!may_be(fmt::format("decode/d{}/rows{}", head_dims_text(least), rows)) &&
+          !may_be(fmt::format("combine/d{}/rows{}", dims.v, rows)))
+        continue;
       for (int variant = 0; variant < (with_terms ? 192 : 16); ++variant) {
         DecodePlan decode;
         DecodeConfig& c = decode.config;

@@ -24,8 +24,8 @@ std::vector<NamedProgram> known_v_images();
 std::vector<NamedProgram> known_mask_readers();
 
 // Decode and what merges its parts; with_terms: also with softcap, ALiBi, scores of any sign and O
-// in FP32.
-std::vector<NamedProgram> known_decode(bool with_terms);
+// in FP32. All that `name` may mean, and perhaps more; "" = all.
+std::vector<NamedProgram> known_decode(bool with_terms, std::string_view name = "");
 
 // The kernels of fa3_combine, of all types.
 std::vector<NamedProgram> known_merges();

@@ -36,8 +36,7 @@ FA3_DEV PackedRow packed_row(const DecodeShape& shape, const DecodeUnit& unit, u
   return {packed / shape.group_size, unit.kv_head * shape.group_size + packed % shape.group_size};
 }
 
-// All lanes of a warp alike. kCfg has rows, tile_kv, ragged and
-// cached().
+// All lanes of a warp alike. kCfg has rows, tile_kv, ragged and cached().
 template <auto kCfg>
 class DecodeUnits {
  public:

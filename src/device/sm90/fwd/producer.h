@@ -6,6 +6,7 @@
 
 #include "device/attn/tile_range.h"
 #include "device/hopper/ring.h"
+#include "device/ptx/async_copy.h"
 #include "device/ptx/bulk.h"
 #include "device/sm90/common/kv_runs.h"
 #include "device/sm90/common/tile_load.h"
@@ -206,7 +207,10 @@ FA3_DEV void produce(FwdSmem<kCfg>& smem, const FwdArgs& args) {
   FA3_NO_UNROLL
   for (;; slot.advance()) {
     smem.work_full[slot.stage].wait(slot.phase);
-    if (!smem.work[slot.stage].is_tile()) return;
+    if (!smem.work[slot.stage].is_tile()) {
+      if constexpr (kCfg.kv == KvSource::kRows) ptx::cp_async_wait_all();
+      return;
+    }
     const FwdWork work = smem.work[slot.stage].read();
     producer.release(smem.work_empty[slot.stage]);
     producer.load(work);

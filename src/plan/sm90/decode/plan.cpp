@@ -90,18 +90,6 @@ Problem of_few_queries(Problem p) {
   p.q.max_seqlen = std::min(p.q.max_seqlen, kFewQueries);
   return p;
 }
-FwdPlan of_many_queries(FwdPlan forward) {
-  forward.skips_queries = kFewQueries;
-  return forward;
-}
-DecodePlan beside_many(DecodePlan plan) {
-  plan.beside = true;
-  return plan;
-}
-CombinePlan beside_many(CombinePlan plan) {
-  plan.beside = true;
-  return plan;
-}
 
 // ---- The decode kernel -------------------------------------------------------------------------
 
@@ -140,21 +128,31 @@ std::string head_dims_text(const DecodePlan& plan) {
   return fmt::format("{}-{}", c.head_dim_qk, c.head_dim_v);
 }
 
-void describe(const DecodePlan& plan, const Problem& p, Json& json) {
-  const DecodeConfig& c = plan.config;
-  const int64_t tiles = count_tiles(c, p);
-  const int64_t tile_bytes = c.k_tile().bytes() + c.v_tile().bytes();
+namespace {
+
+// Why the kernel is used in place of a row.
+void describe_choice(const DecodePlan& plan, const Problem& p, Json& json) {
+  if (!plan.forward.declined.empty()) json["tuning_declined"] = plan.forward.declined;
+  json["tuning_key"] = key_of(p);
   Json rejected = Json::object();
   for (const RejectedRow& row : rejected_rows(plan.forward.need, nullptr))
     rejected[row.name] = row.why;
   rejected[plan.forward.row] = "takes it, too, but reads each key once for every query head";
+  json["rows_rejected"] = std::move(rejected);
+}
+
+}  // namespace
+
+void describe(const DecodePlan& plan, const Problem& problem, Json& json) {
+  const DecodeConfig& c = plan.config;
+  const Problem p = plan.beside ? of_few_queries(problem) : problem;
+  const int64_t tiles = count_tiles(c, p);
+  const int64_t tile_bytes = c.k_tile().bytes() + c.v_tile().bytes();
   Json decode;
   decode["kernel"] = program_of(plan).expression;
   decode["row"] = kDecodeRow;
   decode["row_from"] = "table";
-  if (!plan.forward.declined.empty()) decode["tuning_declined"] = plan.forward.declined;
-  decode["tuning_key"] = key_of(p);
-  decode["rows_rejected"] = std::move(rejected);
+  if (!plan.beside) describe_choice(plan, p, decode);
   decode["rows"] = c.rows;
   decode["packed_rows"] = packed_rows(p);
   decode["tile_kv"] = c.tile_kv;

@@ -42,9 +42,6 @@ inline constexpr int64_t kFewQueries = 4;
 bool has_few_beside_many(const Problem& problem);
 // The problem as it would be of the others alone.
 Problem of_few_queries(Problem problem);
-FwdPlan of_many_queries(FwdPlan forward);
-DecodePlan beside_many(DecodePlan plan);
-CombinePlan beside_many(CombinePlan plan);
 
 struct DecodePlans {
   DecodePlan decode;

@@ -275,8 +275,11 @@ const FwdRow* tuned_row(const Problem& p, const Tuning& tuning, const FwdFunctor
   const std::string* const name = tuning.row_of(p);
   if (name == nullptr || *name == kDecodeRow) return by_rule;  // decode is not chosen here
   const FwdRow* const row = row_named(*name);
-  const std::string why =
+  std::string why =
       row == nullptr ? "no row of the table is called so" : why_not(*row, plan.need, functors);
+  if (why.empty() && row->config.consumer_wgs == 3 &&
+      fwd_source(p, row->config.tile_kv) == KvSource::kRows)
+    why = "three consumers: copies of rows take their registers";
   plan.tuned = why.empty();
   if (plan.tuned) return row;
   plan.declined = fmt::format("{}: {}", *name, why);
