@@ -16,7 +16,7 @@ import statistics
 
 import gpu_run
 import torch
-from fa3_ctypes import forward_args
+from fa3_ctypes import Context, Library, forward_args
 from gpu_run import emit, stream_handle
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -95,7 +95,7 @@ def fa3_calls(context, args):
     return [lambda a=a: plan.run(work.data_ptr(), stream_handle(), a) for a in args], plan
 
 
-def contenders(context, cell, q, caches, used, table):
+def contenders(context, others, cell, q, caches, used, table):
     """Calls by name, one for each cache, fa3's output and the plans."""
     batch, keys, heads, heads_kv, d, queries, page = cell
     causal = queries > 1
@@ -108,6 +108,9 @@ def contenders(context, cell, q, caches, used, table):
     calls, plans = {}, []
     calls["fa3"], plan = fa3_calls(context, args(paged, **extra))
     plans.append(plan)
+    for name, other in others.items():
+        calls[f"fa3_{name}"], plan = fa3_calls(other, args(paged, **extra))
+        plans.append(plan)
     if page:
         calls["fa3_dense"], plan = fa3_calls(context, args(lambda x: x))
         plans.append(plan)
@@ -131,7 +134,7 @@ def contenders(context, cell, q, caches, used, table):
     return calls, o, plans
 
 
-def measure(context, cell, rounds):
+def measure(context, others, cell, rounds):
     batch, keys, heads, heads_kv, d, queries, page = cell
     size = 4 * batch * keys * heads_kv * d
     count = min(100, max(2, math.ceil(L2_BYTES / size))) if size >= 2.5e6 else 25
@@ -144,7 +147,7 @@ def measure(context, cell, rounds):
     if page:
         table = torch.randperm(batch * keys // page, device="cuda", dtype=torch.int32)
         table = table.view(batch, -1)
-    calls, o, plans = contenders(context, cell, q, caches, used, table)
+    calls, o, plans = contenders(context, others, cell, q, caches, used, table)
     calls["fa3"][0]()
     first = caches[0]
     if page:
@@ -170,12 +173,18 @@ def measure(context, cell, rounds):
 def main():
     parser = gpu_run.arguments(__doc__, rounds=5)
     parser.add_argument("--prefill", action="store_true", help="prompts in pages")
+    parser.add_argument("--also", action="append", default=[], metavar="NAME=LIB",
+                        help="another build of the library, as fa3_NAME")
     args = parser.parse_args()
     out, context = gpu_run.begin(args, "prefill-pages" if args.prefill else "decode")
     cells = PREFILL if args.prefill else [(*cell, 0) for cell in CELLS] + PAGED
+    others = {}
+    for also in args.also:
+        name, path = also.split("=", 1)
+        others[name] = Context(Library(path), device="cuda")
     with context:
         for cell in cells:
-            emit(out, measure(context, cell, args.rounds))
+            emit(out, measure(context, others, cell, args.rounds))
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ DecodeShape shape_for(const StepRun& run, const auto& plan, const Band32& band) 
           .beside = plan.beside,
           .batch = static_cast<i32>(p.batch),
           .heads_kv = static_cast<i32>(p.heads_kv),
-          .group_size = static_cast<i32>(p.group_size()),
+          .group = Divider::by(static_cast<u32>(p.group_size())),
           .band = band,
           .ctas = static_cast<i32>(plan.ctas),
           .cache = cache_of(p, run.buffers, source_of(c), c.tile_kv,
@@ -54,7 +54,7 @@ DecodeParts parts_of(const StepRun& run) {
 }  // namespace
 
 Status check_addresses(const DecodePlan&, const Problem& p, const Buffers& buffers) {
-  return check_tma_addresses(p, buffers, {kQ, kK, kV});
+  return check_tma_addresses(p, buffers, {kQ, kK, kV, kO});
 }
 
 Status launch(const DecodePlan& plan, const StepRun& run) {

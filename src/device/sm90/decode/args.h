@@ -4,6 +4,7 @@
 #pragma once
 
 #include "device/attn/mask.h"
+#include "device/divider.h"
 #include "device/sm90/common/kv_cache.h"
 #include "device/tensor_map.h"
 #include "device/types.h"
@@ -16,7 +17,8 @@ struct DecodeShape {
   RowAxis q_axis, kv_axis;
   i32 most_q, most_kv;  // rows of a sequence that count at most, whatever lengths say
   bool beside;          // sequences of more queries, and rows of none, are another kernel's
-  i32 batch, heads_kv, group_size;  // group_size: query heads per KV head
+  i32 batch, heads_kv;
+  Divider group;  // query heads per KV head
   Band32 band;
   i32 ctas;  // of the decode kernel, the most that take part
   KvCacheArgs cache;

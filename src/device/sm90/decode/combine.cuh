@@ -32,8 +32,6 @@ template <CombineConfig kCfg>
 struct CombineRow {
   static constexpr int kFours = static_cast<int>(div_up(kCfg.head_dim_v, 128));
   static constexpr u32 kUnroll = CombineConfig::kFewParts;
-  using Four = ptx::Vec<float, 4>;
-
   const DecodeParts& parts;
   u32 first;  // CTA of the first part
   u32 count;
@@ -88,85 +86,75 @@ struct Combiner {
   const DecodeUnit& unit;
   u32 first, count;
 
-  FA3_DEV PackedRow packed(u32 row) const { return packed_row(args.shape, unit, row); }
-  FA3_DEV bool exists(u32 row) const { return row < kCfg.rows && packed(row).query < unit.q.rows; }
-  FA3_DEV RowPlace place(u32 row) const {
-    return place_of(args.out, args.shape, unit, packed(row));
+  FA3_DEV bool exists(u32 row) const {
+    return row < kCfg.rows && packed_row(args.shape, unit, row).query < unit.q.rows;
   }
-  // most: the greatest LSE. In a cache, keys may lie nowhere.
-  FA3_DEV bool sees_nothing(u32 row, float most) const {
-    return !sees_any(args.shape, unit, packed(row).query) || (kCfg.cached() && most == -kInf);
-  }
-  FA3_DEV void store(const RowPlace& to, i32 column, bool nothing, float x) const {
-    if (column < args.out.head_dim_v)
-      store_o<kCfg.dtype, kCfg.o_f32>(args.out, to, column, nothing ? 0.f : x);
-  }
-  FA3_DEV void store(const RowPlace& to, bool nothing, float most, float sum) const {
-    store_lse(args.out, to, nothing ? -kInf : ptx::fma(ptx::lg2(sum), kLn2, most));
-  }
-
-  // Few parts: a warp for each row.
-  FA3_DEV void by_warps() const {
+  // A warp has a row where parts are few, else all warps of the CTA.
+  FA3_DEV void run() const {
+    const u32 warps = count <= Row::kUnroll ? 1 : kWarps, warp = ptx::warp_index();
+    const u32 rows = kWarps / warps;
     FA3_NO_UNROLL
-    for (u32 row = ptx::block_index_y() * kWarps + ptx::warp_index(); exists(row);
-         row += ptx::grid_dim_y() * kWarps)
-      merge_alone(row);
-  }
-  // Many: all warps of a CTA for one.
-  FA3_DEV void by_ctas() const {
-    FA3_NO_UNROLL
-    for (u32 row = ptx::block_index_y(); exists(row); row += ptx::grid_dim_y()) merge(row);
+    for (u32 row = ptx::block_index_y() * rows + warp / warps; exists(row);
+         row += ptx::grid_dim_y() * rows) {
+      Four o[Row::kFours] = {};
+      float most = -kInf, sum = 0;
+      Row{args.parts, first, count, row, warp % warps, warps}.add(o, most, sum);
+      if (warps > 1) gather(o, most, sum);
+      if (warp % warps == 0) store(row, o, most, sum);
+    }
   }
 
  private:
-  FA3_DEV void merge_alone(u32 row) const {
-    typename Row::Four o[Row::kFours] = {};
-    float most = -kInf, sum = 0;
-    Row{args.parts, first, count, row, 0, 1}.add(o, most, sum);
-    const float inverse = ptx::rcp(sum);
-    const bool nothing = sees_nothing(row, most);
-    const RowPlace to = place(row);
-    FA3_UNROLL
-    for (int c = 0; c < Row::kFours; ++c) {
-      FA3_UNROLL
-      for (int n = 0; n < 4; ++n) store(to, Row::column(c) + n, nothing, o[c][n] * inverse);
-    }
-    if (ptx::lane_index() == 0) store(to, nothing, most, sum);
-  }
-  FA3_DEV void merge(u32 row) const {
-    const u32 warp = ptx::warp_index(), thread = ptx::thread_index();
-    typename Row::Four o[Row::kFours] = {};
-    float most = -kInf, sum = 0;
-    Row{args.parts, first, count, row, warp, kWarps}.add(o, most, sum);
+  // For warp 0 what all warps have.
+  FA3_DEV void gather(Four (&o)[Row::kFours], float& most, float& sum) const {
+    const u32 warp = ptx::warp_index();
+    ptx::cta_sync();  // the sums of the row before have been read
     FA3_UNROLL
     for (int c = 0; c < Row::kFours; ++c)
-      if (Row::column(c) < kCfg.head_dim_v)
-        ptx::st_shared(reinterpret_cast<typename Row::Four*>(&smem.o[warp][Row::column(c)]), o[c]);
+      if (Row::column(c) < kCfg.head_dim_v) ptx::st_shared(four(warp, c), o[c]);
     if (ptx::lane_index() == 0)
       ptx::st_shared(&smem.most[warp], most), ptx::st_shared(&smem.sum[warp], sum);
     ptx::cta_sync();
+    if (warp != 0) return;
     float scale[kWarps];
     most = -kInf, sum = 0;
     FA3_UNROLL
     for (u32 w = 0; w < kWarps; ++w)
       scale[w] = ptx::ld_shared(&smem.most[w]), most = ptx::max_nan(most, scale[w]);
     FA3_UNROLL
+    for (int c = 0; c < Row::kFours; ++c) o[c] = Four{{0, 0, 0, 0}};
+    FA3_UNROLL
     for (u32 w = 0; w < kWarps; ++w) {
       scale[w] = merge_weight(scale[w], most);
       sum = ptx::fma(scale[w], ptx::ld_shared(&smem.sum[w]), sum);
-    }
-    const float inverse = ptx::rcp(sum);
-    const bool nothing = sees_nothing(row, most);
-    const RowPlace to = place(row);
-    FA3_NO_UNROLL
-    for (u32 at = thread; at < kCfg.head_dim_v; at += CombineConfig::kThreads) {
-      float x = 0;
       FA3_UNROLL
-      for (u32 w = 0; w < kWarps; ++w) x = ptx::fma(scale[w], ptx::ld_shared(&smem.o[w][at]), x);
-      store(to, static_cast<i32>(at), nothing, x * inverse);
+      for (int c = 0; c < Row::kFours; ++c) {
+        if (Row::column(c) >= kCfg.head_dim_v) continue;
+        const Four x = ptx::ld_shared(four(w, c));
+        FA3_UNROLL
+        for (int n = 0; n < 4; ++n) o[c][n] = ptx::fma(scale[w], x[n], o[c][n]);
+      }
     }
-    if (thread == 0) store(to, nothing, most, sum);
-    ptx::cta_sync();  // the sums have been read
+  }
+  FA3_DEV Four* four(u32 warp, int c) const {
+    return reinterpret_cast<Four*>(&smem.o[warp][Row::column(c)]);
+  }
+  // most: the greatest LSE. In a cache, keys may lie nowhere.
+  FA3_DEV void store(u32 row, Four (&o)[Row::kFours], float most, float sum) const {
+    const PackedRow from = packed_row(args.shape, unit, row);
+    const bool nothing =
+        !sees_any(args.shape, unit, from.query) || (kCfg.cached() && most == -kInf);
+    const RowPlace to = place_of(args.out, args.shape, unit, from);
+    const float inverse = ptx::rcp(sum);
+    FA3_UNROLL
+    for (int c = 0; c < Row::kFours; ++c) {
+      FA3_UNROLL
+      for (int n = 0; n < 4; ++n) o[c][n] = nothing ? 0.f : o[c][n] * inverse;
+      if (Row::column(c) < args.out.head_dim_v)
+        store_four<kCfg.dtype, kCfg.o_f32>(args.out, to.o + Row::column(c), o[c]);
+    }
+    if (ptx::lane_index() == 0)
+      store_lse(args.out, to, nothing ? -kInf : ptx::fma(ptx::lg2(sum), kLn2, most));
   }
 };
 
@@ -179,7 +167,7 @@ void combine(FA3_GRID_CONSTANT const CombineArgs args) {
   const u32 index = ptx::block_index_x();
   DecodeUnit unit{};
   u32 first = 0, count = 0;
-  if (units.ctas() > 0 && (args.by_unit || index < units.ctas())) {
+  if (units.ctas() > 0 && !units.whole() && (args.by_unit || index < units.ctas())) {
     unit = args.by_unit ? units.nth(index) : units.at(units.share(index + 1) - 1);
     if (unit.length > 0) {
       first = units.cta_of(unit.begin);
@@ -189,12 +177,7 @@ void combine(FA3_GRID_CONSTANT const CombineArgs args) {
   }
   ptx::pdl_wait();  // also where nothing is to be done: the next grid relies on it
   if (count < 2) return;
-  const Combiner<kCfg> combiner{smem, args, unit, first, count};
-  if (count <= CombineRow<kCfg>::kUnroll) {
-    combiner.by_warps();
-  } else {
-    combiner.by_ctas();
-  }
+  Combiner<kCfg>{smem, args, unit, first, count}.run();
 }
 
 }  // namespace fa3::sm90

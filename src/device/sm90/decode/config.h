@@ -10,6 +10,8 @@
 
 namespace fa3::sm90 {
 
+inline constexpr int kMostDecodeRows = 64;  // packed rows of a tile
+
 // The query heads of a KV head are rows of one tile, query by query: packed row r is query r / G,
 // head r % G of a group of G.
 struct DecodeConfig {
@@ -40,15 +42,19 @@ struct DecodeConfig {
   FA3_HD constexpr TileLayout k_tile() const { return {tile_kv, head_dim_qk, 2}; }
   FA3_HD constexpr TileLayout v_tile() const { return {tile_kv, head_dim_v, 2}; }
   FA3_HD constexpr int p_bytes() const { return tile_kv * rows * 2; }
+  // From one row of O to the next in shared memory: 4 rows of a warp lie in banks of their own.
+  FA3_HD constexpr int o_width() const { return head_dim_v + 4; }
+  FA3_HD constexpr int q_p_o_bytes() const {
+    return fa3::max(q_tile().bytes() + p_bytes(), 4 * rows * o_width());
+  }
   // Blocks of 64 keys, and of 64 columns of O.
   FA3_HD constexpr int key_blocks() const { return tile_kv / kWgRows; }
   FA3_HD constexpr int o_blocks() const { return head_dim_v / kWgRows; }
 
   FA3_HD constexpr int smem_bytes() const {
-    constexpr int kRowBytes = 48;  // of DecodeRow and the warps' numbers of a row
+    constexpr int kRowBytes = 56;  // of DecodeRow and the numbers of a row
     return static_cast<int>(
-        round_up(stages * (k_tile().bytes() + v_tile().bytes()) + q_tile().bytes() + p_bytes(),
-                 1024) +
+        round_up(stages * (k_tile().bytes() + v_tile().bytes()) + q_p_o_bytes(), 1024) +
         round_up(rows * kRowBytes + (8 * 4 + 4) * stages, 1024));
   }
 };

@@ -4,7 +4,7 @@
 //   Sᵀ (keys × rows) = K·Qᵀ        Pᵀ = softmax over keys, through shared memory
 //   Oᵀ (head_dim_v × rows) += Vᵀ·Pᵀ
 // A thread holds, of both, column 8j + 2(lane % 4) + e as number 2j + e: its maxima, sums and O are
-// of the same rows. Nothing that a row's bits depend on is decided by other rows.
+// of the same rows. O leaves through shared memory. Nothing that a row's bits depend on is decided by other rows.
 #pragma once
 
 #include "device/attn/conventions.h"
@@ -82,21 +82,11 @@ struct DecodeConsumer {
       step(unit, tile, tile < range.unmasked_first || tile >= range.unmasked_end);
     }
     finish();
-    const i32 first_key = kCfg.tile_kv * first, end_key = kCfg.tile_kv * end;
-    FA3_UNROLL
-    for (int i = 0; i < kColumns; ++i) {
-      const DecodeRow row = row_of(i);
-      bool nothing = fa3::max(row.lo, first_key) >= fa3::min(row.hi, end_key);
-      if constexpr (kCfg.cached()) nothing = nothing || max[i] == -kInf;
-      if (row.query >= 0) {
-        if (whole) {
-          store_row(unit, row, i, nothing);
-        } else {
-          store_part(slot, i, nothing);
-        }
-      }
-    }
-    sync();  // the rows and numbers have been read
+    spread_o();
+    if (thread < kN) place_o(unit, thread, kCfg.tile_kv * first, kCfg.tile_kv * end, whole, slot);
+    sync();  // O is there
+    store_o(whole);
+    sync();  // and has been read
   }
 
   // What the tile's rows are, and Q.
@@ -346,55 +336,77 @@ struct DecodeConsumer {
     }
   }
 
-  // O normalised, max and sum of all keys.
+  // For each row its greatest score, and the sums of all warps.
   FA3_DEV void finish() {
     wait_all();
     over_keys(sum, [](float a, float b) { return a + b; });
     give(sum);
-    sync();
-    FA3_UNROLL
-    for (int i = 0; i < kColumns; i += 2) {
-      sum[i] = sum[i + 1] = 0.f;
+    if (warp == 0 && lane < 4) {
       FA3_UNROLL
-      for (int w = 0; w < DecodeConfig::kWarps; ++w) {
-        const Two of_warp = taken(w, i);
-        sum[i] += of_warp[0], sum[i + 1] += of_warp[1];
-      }
+      for (int i = 0; i < kColumns; ++i) ptx::st_shared(&smem.most[column_index(i)], max[i]);
     }
+    sync();  // no GEMM reads Q and P, in whose place O comes
   }
-  FA3_DEV float lse(int i) const {
-    return ptx::fma(finite(max[i]), args.scale_log2 * kLn2, ptx::lg2(sum[i]) * kLn2);
-  }
-
-  // f(column of the tensor, O) for the thread's columns of a row.
-  template <class F>
-  FA3_DEV void for_o(int i, bool nothing, const F& f) {
-    const float inverse = ptx::rcp(sum[i]);
+  FA3_DEV void spread_o() {
+    float* const to = smem.o() + fragment_column(lane) * kCfg.o_width() + fragment_row(thread);
     FA3_UNROLL
     for (int m = 0; m < kCfg.o_blocks(); ++m) {
       FA3_UNROLL
-      for (int h = 0; h < 2; ++h) {
-        const i32 at = kWgRows * m + static_cast<i32>(fragment_row(thread)) + 8 * h;
-        const float x = o[m][4 * (i / 2) + 2 * h + i % 2];
-        f(at, nothing ? 0.f : x * inverse);
+      for (int i = 0; i < kColumns; ++i) {
+        FA3_UNROLL
+        for (int h = 0; h < 2; ++h)
+          ptx::st_shared(to + column(i) * kCfg.o_width() + kWgRows * m + 8 * h,
+                         o[m][4 * (i / 2) + 2 * h + i % 2]);
       }
     }
   }
-  FA3_DEV void store_row(const DecodeUnit& unit, const DecodeRow& row, int i, bool nothing) {
-    const RowPlace to = place_of(args.out, args.shape, unit, {row.query, row.head});
-    for_o(i, nothing, [&](i32 at, float x) {
-      if (at < args.out.head_dim_v) store_o<kCfg.dtype, kCfg.o_f32>(args.out, to, at, x);
-    });
-    if (warp == 0 && lane < 4) store_lse(args.out, to, nothing ? -kInf : lse(i));
+  // Where row r of O goes and what it is multiplied by, 0 where it has no weight, whatever its
+  // columns are; and its LSE.
+  FA3_DEV void place_o(const DecodeUnit& unit, u32 r, i32 first_key, i32 end_key, bool whole,
+                       u32 slot) {
+    const DecodeRow row = smem.row[r].read();
+    const float most = ptx::ld_shared(&smem.most[r]);
+    float all = 0.f;
+    FA3_UNROLL
+    for (int w = 0; w < DecodeConfig::kWarps; ++w) all += ptx::ld_shared(&smem.number[w][r]);
+    bool nothing = fa3::max(row.lo, first_key) >= fa3::min(row.hi, end_key);
+    if constexpr (kCfg.cached()) nothing = nothing || most == -kInf;
+    if (!whole) nothing = nothing || all == 0.f;
+    const float lse =
+        nothing ? -kInf : ptx::fma(finite(most), args.scale_log2 * kLn2, ptx::lg2(all) * kLn2);
+    i64 to = -1;
+    if (row.query >= 0 && whole) {
+      const RowPlace place = place_of(args.out, args.shape, unit, {row.query, row.head});
+      to = place.o;
+      store_lse(args.out, place, lse);
+    } else if (row.query >= 0) {
+      const u32 at = slot * kN + r;
+      to = i64{at} * kCfg.head_dim_v;
+      ptx::st_global(args.parts.lse + at, lse);
+    }
+    ptx::st_shared(&smem.to[r], to);
+    ptx::st_shared(&smem.number[0][r], nothing ? 0.f : ptx::rcp(all));
   }
-  // A part without weight adds nothing to others, whatever its columns are.
-  FA3_DEV void store_part(u32 slot, int i, bool nothing) {
-    const bool none = nothing || sum[i] == 0.f;
-    const u32 at_row = slot * kN + column_index(i);
-    for_o(i, none, [&](i32 at, float x) {
-      ptx::st_global(args.parts.o + u64{at_row} * kCfg.head_dim_v + static_cast<u32>(at), x);
-    });
-    if (warp == 0 && lane < 4) ptx::st_global(args.parts.lse + at_row, none ? -kInf : lse(i));
+  // In a loop: unrolled, its code takes longer to come than O to leave.
+  FA3_DEV void store_o(bool whole) {
+    constexpr u32 kFours = kCfg.head_dim_v / 4;
+    const i32 columns = whole ? args.out.head_dim_v : kCfg.head_dim_v;
+    FA3_NO_UNROLL
+    for (u32 at = thread; at < kN * kFours; at += kWgThreads) {
+      const u32 r = at / kFours, column = at % kFours * 4;
+      const i64 to = ptx::ld_shared(&smem.to[r]);
+      if (to < 0 || static_cast<i32>(column) >= columns) continue;
+      const float scale = ptx::ld_shared(&smem.number[0][r]);
+      Four x =
+          ptx::ld_shared(reinterpret_cast<const Four*>(smem.o() + r * kCfg.o_width() + column));
+      FA3_UNROLL
+      for (int n = 0; n < 4; ++n) x[n] = scale == 0.f ? 0.f : x[n] * scale;
+      if (whole) {
+        store_four<kCfg.dtype, kCfg.o_f32>(args.out, to + column, x);
+      } else {
+        ptx::st_global(reinterpret_cast<Four*>(args.parts.o + to + column), x);
+      }
+    }
   }
 };
 

@@ -37,6 +37,10 @@ FA3_DEV void for_units(const DecodeShape& shape, const F& f) {
   FA3_NO_UNROLL
   for (u32 place = units.share(cta); place < end;) {
     const DecodeUnit unit = units.at(place);
+    if (units.whole()) {
+      if (unit.end() > end) return;
+      place = unit.begin;
+    }
     const u32 stop = min(unit.end(), end);
     const bool begins = place == unit.begin;
     const bool none = unit.range.empty();
@@ -63,18 +67,22 @@ void decode(FA3_GRID_CONSTANT const DecodeArgs args) {
   ptx::pdl_wait();
   ptx::pdl_launch();
   ptx::cta_sync();
-  if (ptx::warpgroup_index() == 1) {
-    if (ptx::warp_index() >= DecodeConfig::kWarps + kCfg.producer_warps()) return;
-    DecodeProducer<kCfg> producer{smem, args};
-    for_units<kCfg>(args.shape, [&](const DecodeUnit& unit, i32 first, i32 end, bool, u32) {
-      producer.run(unit, first, end);
-    });
-    if constexpr (kCfg.kv == KvSource::kRows) ptx::cp_async_wait_all();
-  } else {
-    DecodeConsumer<kCfg> consumer(smem, args);
-    for_units<kCfg>(args.shape, [&](const DecodeUnit& unit, i32 first, i32 end, bool whole,
-                                    u32 slot) { consumer.run(unit, first, end, whole, slot); });
-  }
+  const u32 warp = ptx::warp_index();
+  if (warp >= DecodeConfig::kWarps + kCfg.producer_warps()) return;
+  const bool consumes = warp < DecodeConfig::kWarps;
+  DecodeConsumer<kCfg> consumer(smem, args);
+  DecodeProducer<kCfg> producer{smem, args};
+  // One loop for both, since its code is long and runs a few times: it has to be fetched, too.
+  for_units<kCfg>(args.shape,
+                  [&](const DecodeUnit& unit, i32 first, i32 end, bool whole, u32 slot) {
+                    if (consumes) {
+                      consumer.run(unit, first, end, whole, slot);
+                    } else {
+                      producer.run(unit, first, end);
+                    }
+                  });
+  if constexpr (kCfg.kv == KvSource::kRows)
+    if (!consumes) ptx::cp_async_wait_all();
 }
 
 }  // namespace fa3::sm90

@@ -47,13 +47,18 @@ struct DecodeSmem {
   alignas(1024) u8 k[kStages][kCfg.k_tile().bytes()];
   alignas(1024) u8 v[kStages][kCfg.v_tile().bytes()];
   alignas(1024) u8 q[kCfg.q_tile().bytes()];
-  alignas(128) u8 p[kCfg.p_bytes()];  // [8 keys][8 rows][row][key]
+  // [8 keys][8 rows][row][key], and when all GEMMs have read it the second half of O.
+  alignas(128) u8 p[kCfg.q_p_o_bytes() - kCfg.q_tile().bytes()];
   DecodeSharedRow row[kRows];
-  alignas(8) float number[DecodeConfig::kWarps][kRows];  // what warps exchange: maxima, sums
+  alignas(8) i64 to[kRows];                   // where rows of O go, in elements; −1: nowhere
+  float number[DecodeConfig::kWarps][kRows];  // what warps exchange: maxima, sums; factors of O
+  float most[kRows];                          // the greatest score
   Barrier k_full[kStages], k_empty[kStages], v_full[kStages], v_empty[kStages];
   i32 hides[kStages];  // whether the tile has keys of pages that do not exist
-  FA3_NAMED(k, v, q, p, row, number, k_full, k_empty, v_full, v_empty, hides)
+  FA3_NAMED(k, v, q, p, row, to, number, most, k_full, k_empty, v_full, v_empty, hides)
 
+  // O, (row, column), in the place of Q and P.
+  FA3_DEV float* o() { return reinterpret_cast<float*>(q); }
   FA3_DEV bool hides_keys(u32 stage) const {
     if constexpr (kCfg.cached()) return ptx::ld_shared(&hides[stage]) != 0;
     return false;

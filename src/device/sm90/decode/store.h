@@ -20,13 +20,16 @@ FA3_DEV RowPlace place_of(const DecodeOutput& out, const DecodeShape& shape, con
           unit.batch * out.lse_batch + row * out.lse_row + packed.head * out.lse_head};
 }
 
+using Four = ptx::Vec<float, 4>;
+
+// Four columns of a row; at: elements from the tensor's first.
 template <MmaType kType, bool kF32>
-FA3_DEV void store_o(const DecodeOutput& out, const RowPlace& to, i32 column, float x) {
+FA3_DEV void store_four(const DecodeOutput& out, i64 at, const Four& x) {
   if constexpr (kF32) {
-    ptx::st_global(static_cast<float*>(out.o) + to.o + column, x);
+    ptx::st_global(reinterpret_cast<Four*>(static_cast<float*>(out.o) + at), x);
   } else {
-    ptx::st_global(static_cast<u16*>(out.o) + to.o + column,
-                   static_cast<u16>(pack16<kType>(x, 0.f)));
+    const ptx::Vec<u32, 2> packed{{pack16<kType>(x[0], x[1]), pack16<kType>(x[2], x[3])}};
+    ptx::st_global(reinterpret_cast<ptx::Vec<u32, 2>*>(static_cast<u16*>(out.o) + at), packed);
   }
 }
 

@@ -6,11 +6,15 @@
 //
 //   units     |    0    |    1    |       2       |3|
 //   CTAs      |   0   |   1   |   2   |   3   |  4  |      parts: 0 | 0 1 | 1 2 | 2 3 | 3…
+//
+// Where shares of whole units are as good as equal, nothing is merged: a CTA takes the units that
+// end in its share.
 #pragma once
 
 #include "device/attn/tile_range.h"
 #include "device/ptx/warp.h"
 #include "device/sm90/decode/args.h"
+#include "device/sm90/decode/config.h"
 #include "device/types.h"
 #include "device/warp/sequence_rows.h"
 #include "device/warp/sequence_search.h"
@@ -33,7 +37,8 @@ struct PackedRow {
 };
 FA3_DEV PackedRow packed_row(const DecodeShape& shape, const DecodeUnit& unit, u32 row) {
   const i32 packed = unit.row + static_cast<i32>(row);
-  return {packed / shape.group_size, unit.kv_head * shape.group_size + packed % shape.group_size};
+  return {shape.group.quotient(packed),
+          unit.kv_head * static_cast<i32>(shape.group.divisor) + shape.group.remainder(packed)};
 }
 
 // All lanes of a warp alike. kCfg has rows, tile_kv, ragged and cached().
@@ -41,12 +46,19 @@ template <auto kCfg>
 class DecodeUnits {
  public:
   FA3_DEV explicit DecodeUnits(const DecodeShape& shape) : shape_(shape) {
-    const u32 total = count();
-    ctas_ = min(static_cast<u32>(shape.ctas), total);
-    least_ = ctas_ > 0 ? total / ctas_ : 0;
-    longer_ = total - least_ * ctas_;
+    const Count all = count();
+    ctas_ = min(static_cast<u32>(shape.ctas), all.tiles);
+    least_ = ctas_ > 0 ? all.tiles / ctas_ : 0;
+    longer_ = all.tiles - least_ * ctas_;
+    // What a CTA may come to have when it takes whole units.
+    const u32 share = max(least_ + (longer_ > 0 ? 1 : 0), 1u);
+    const u64 units = (share - 1) / all.shortest + 1;
+    const u64 most = min(units * all.longest, u64{share} + all.longest - 1);
+    whole_ = most <= share + share / kWorthMerging;
   }
 
+  // Whether CTAs take whole units.
+  FA3_DEV bool whole() const { return whole_; }
   // CTAs that take part: each has a share.
   FA3_DEV u32 ctas() const { return ctas_; }
   // Where the share of CTA c begins; that of c + 1 is where it ends.
@@ -74,9 +86,15 @@ class DecodeUnits {
     const u32 head = length_of_head(unit.q, unit.kv);
     unit.kv_head = static_cast<i32>(within / head);
     u32 rest = within % head;
-    while (rest >= unit.length) {
-      rest -= unit.length;
-      next_rows(unit);
+    if (unit.q.used == 0) {
+      unit.row = static_cast<i32>(rest) * kCfg.rows;
+      rest = 0;
+    }
+    if constexpr (!kOneTile) {
+      while (rest >= unit.length) {
+        rest -= unit.length;
+        next_rows(unit);
+      }
     }
     unit.begin = place - rest;
     return unit;
@@ -89,6 +107,11 @@ class DecodeUnits {
     const i32 b = entry_of_unit(index, begin);
     if (b < 0) return {};
     DecodeUnit unit = first_of_entry(b);
+    if constexpr (kOneTile) {
+      unit.kv_head = static_cast<i32>(index);
+      unit.begin = begin + index * unit.length;
+      return unit;
+    }
     const u32 of_head = tiles_of_rows(unit.q);
     unit.kv_head = static_cast<i32>(index / of_head);
     unit.begin = begin + index / of_head * length_of_head(unit.q, unit.kv);
@@ -100,6 +123,13 @@ class DecodeUnits {
   }
 
  private:
+  // All queries of a sequence are rows of one tile; rows of no sequence may be those of more.
+  static constexpr bool kOneTile = kCfg.rows < kMostDecodeRows;
+  static constexpr u32 kWorthMerging = 16;  // a CTA with a 16th more of tiles takes as long
+
+  struct Count {
+    u32 tiles = 0, shortest = ~0u, longest = 0;  // shortest, longest: of a unit
+  };
   // Varlen queries: rows of no sequence are one entry more.
   FA3_DEV i32 last() const {
     return shape_.q_axis.cu_seqlens != nullptr ? shape_.batch : shape_.batch - 1;
@@ -136,7 +166,9 @@ class DecodeUnits {
     unit.length = length_of(unit.range);
   }
   FA3_DEV u32 tiles_of_rows(const SequenceRows& q) const {
-    return static_cast<u32>((q.rows * shape_.group_size + kCfg.rows - 1) / kCfg.rows);
+    if (kOneTile && q.used > 0) return 1;
+    return static_cast<u32>(q.rows * static_cast<i32>(shape_.group.divisor) + kCfg.rows - 1) /
+           kCfg.rows;
   }
   // The sequence that has unit `index`, −1 where none has; index: of its units, begin: its place.
   FA3_DEV i32 entry_of_unit(u32& index, u32& begin) const {
@@ -175,35 +207,70 @@ class DecodeUnits {
   }
   // The KV tiles of packed rows from `row` on.
   FA3_DEV TileRange range_of(const SequenceRows& q, const SequenceRows& kv, i32 row) const {
-    const i32 first = row / shape_.group_size;
-    const i32 end = (row + kCfg.rows + shape_.group_size - 1) / shape_.group_size;
+    i32 first = 0, end = q.rows;
+    if constexpr (!kOneTile) {
+      first = shape_.group.quotient(row);
+      end = shape_.group.quotient(row + kCfg.rows - 1) + 1;
+    }
     return tile_range(shape_.band, q.used, kv.used, first, end - first, kCfg.tile_kv);
   }
   FA3_DEV static u32 length_of(const TileRange& range) {
     return static_cast<u32>(max(range.end - range.first, 1));
   }
+  // f(length) for each tile of rows that count.
+  template <class F>
+  FA3_DEV void for_tiles(const SequenceRows& q, const SequenceRows& kv, const F& f) const {
+    if constexpr (kOneTile) {
+      f(length_of(range_of(q, kv, 0)));
+    } else {
+      const i32 rows = q.rows * static_cast<i32>(shape_.group.divisor);
+      for (i32 row = 0; row < rows; row += kCfg.rows) f(length_of(range_of(q, kv, row)));
+    }
+  }
   FA3_DEV u32 length_of_head(const SequenceRows& q, const SequenceRows& kv) const {
+    if (q.used == 0) return tiles_of_rows(q);
     u32 sum = 0;
-    const i32 rows = q.rows * shape_.group_size;
-    for (i32 row = 0; row < rows; row += kCfg.rows) sum += length_of(range_of(q, kv, row));
+    for_tiles(q, kv, [&](u32 length) { sum += length; });
     return sum;
   }
-  // Of all heads of an entry, which may be one beyond the last.
-  FA3_DEV u32 length_of(i32 b) const {
-    if (b > last()) return 0;
+  // Adds all heads of an entry, which may be one beyond the last.
+  FA3_DEV void add(i32 b, Count& all) const {
+    if (b > last()) return;
     SequenceRows q, kv;
     rows_of_entry(b, q, kv);
-    return static_cast<u32>(shape_.heads_kv) * length_of_head(q, kv);
+    u32 tiles = 0;
+    const auto add_tile = [&](u32 length) {
+      tiles += length;
+      all.shortest = min(all.shortest, length), all.longest = max(all.longest, length);
+    };
+    if (q.used > 0) {
+      for_tiles(q, kv, add_tile);
+    } else if (q.rows > 0) {
+      add_tile(1);
+      tiles = tiles_of_rows(q);
+    }
+    all.tiles += static_cast<u32>(shape_.heads_kv) * tiles;
   }
-  FA3_DEV u32 count() const {
-    if constexpr (!kCfg.ragged) return static_cast<u32>(shape_.batch) * length_of(0);
-    u32 sum = 0;
-    for (i32 b = 0; b <= last(); b += 32) sum += length_of(b + static_cast<i32>(ptx::lane_index()));
-    return ptx::redux_add(sum);
+  FA3_DEV u32 length_of(i32 b) const {
+    Count entry;
+    add(b, entry);
+    return entry.tiles;
+  }
+  FA3_DEV Count count() const {
+    Count all;
+    if constexpr (!kCfg.ragged) {
+      add(0, all);
+      all.tiles *= static_cast<u32>(shape_.batch);
+      return all;
+    }
+    for (i32 b = 0; b <= last(); b += 32) add(b + static_cast<i32>(ptx::lane_index()), all);
+    return {ptx::redux_add(all.tiles), ptx::redux_min_u32(all.shortest),
+            ptx::redux_max_u32(all.longest)};
   }
 
   const DecodeShape& shape_;
   u32 ctas_, least_, longer_;  // the first `longer_` shares are one tile longer than the others
+  bool whole_;
   SequenceSearch search_;
 };
 

@@ -13,7 +13,6 @@ struct DecodeHeadDims {
 };
 inline constexpr DecodeHeadDims kDecodeHeadDims[] = {
     {64, 64}, {128, 128}, {192, 128}, {192, 192}, {256, 256}};
-inline constexpr int kMostDecodeRows = 64;  // packed rows of a tile
 
 // The configuration with these head dims and packed rows, and with all stages that shared memory
 // holds.
