@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -86,6 +87,8 @@ class KernelRun {
     }
     return all;
   }
+  // What kernels leave to each other.
+  std::span<std::byte> workspace() { return std::as_writable_bytes(std::span(workspace_)); }
   bool has(TensorId id) const { return buffers_.data[id] != nullptr; }
   // cu_seqlens, seqused or a table as the kernel will read them; to: again and again.
   std::vector<i32> lengths(TensorId id) const {

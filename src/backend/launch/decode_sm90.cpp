@@ -87,7 +87,7 @@ Status launch(const DecodePlan& plan, const StepRun& run) {
 Status launch(const CombinePlan& plan, const StepRun& run) {
   CombineArgs args{};
   args.shape = shape_for(run, plan, plan.band);
-  args.by_unit = plan.units <= plan.ctas;
+  args.row_tiles = plan.by_unit() ? plan.row_tiles : 0;
   args.out = output_of(run);
   args.parts = parts_of(run);
   return run.launch(args);

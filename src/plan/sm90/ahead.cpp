@@ -118,8 +118,9 @@ Result<FwdPlan> ahead_fwd_plan(const Problem& p, const DeviceInfo& device) {
 }
 
 // With more rows than there are, if need be.
-std::optional<DecodeConfig> ahead_decode_config(const FwdPlan& forward, const Problem& p) {
-  std::optional<DecodeConfig> config = decode_config(forward, p);
+std::optional<DecodeConfig> ahead_decode_config(const FwdPlan& forward, const Problem& p,
+                                                const DeviceInfo& device) {
+  std::optional<DecodeConfig> config = decode_config(forward, p, device);
   if (!config) return config;
   config->ragged = true;
   for (int rows = config->rows; rows <= kMostDecodeRows; rows *= 2) {

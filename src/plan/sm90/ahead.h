@@ -19,7 +19,8 @@ namespace fa3::sm90 {
 // UNSUPPORTED with the reason where none of them computes the problem.
 Result<FwdPlan> ahead_fwd_plan(const Problem& problem, const DeviceInfo& device);
 // Nothing where the forward computes the problem.
-std::optional<DecodeConfig> ahead_decode_config(const FwdPlan& forward, const Problem& problem);
+std::optional<DecodeConfig> ahead_decode_config(const FwdPlan& forward, const Problem& problem,
+                                                const DeviceInfo& device);
 Result<std::vector<BwdPlan>> ahead_bwd_plans(const Problem& problem, const DeviceInfo& device);
 Result<std::vector<QuantizePlan>> ahead_quantize_plans(const Problem& problem,
                                                        const DeviceInfo& device);

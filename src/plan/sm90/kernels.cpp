@@ -15,7 +15,7 @@ constexpr RecipeRows kRecipeRows{1, 0, 0};
 // Functions that plan the kernels of one problem.
 struct Planners {
   Result<FwdPlan> (*forward)(const Problem&, const DeviceInfo&);
-  std::optional<DecodeConfig> (*decode)(const FwdPlan&, const Problem&);
+  std::optional<DecodeConfig> (*decode)(const FwdPlan&, const Problem&, const DeviceInfo&);
   Result<std::vector<BwdPlan>> (*backward)(const Problem&, const DeviceInfo&);
   Result<std::vector<QuantizePlan>> (*quantize)(const Problem&, const DeviceInfo&);
 };
@@ -36,7 +36,7 @@ Status add_forward(const Planners& planners, const Part& part, const DeviceInfo&
   FA3_TRY(FwdPlan forward, planners.forward(p, gpu));
   const FwdConfig& c = forward.config;
   steps.begin(part);
-  if (const auto decode = planners.decode(forward, p)) {
+  if (const auto decode = planners.decode(forward, p, gpu)) {
     const DecodePlans plans = make_decode_plans(*decode, forward, p, gpu);
     steps.add(plans.decode);
     steps.add(plans.combine);
@@ -44,7 +44,7 @@ Status add_forward(const Planners& planners, const Part& part, const DeviceInfo&
   }
   const Problem few = of_few_queries(p);
   const auto beside =
-      has_few_beside_many(p) ? planners.decode(forward, few) : std::optional<DecodeConfig>();
+      has_few_beside_many(p) ? planners.decode(forward, few, gpu) : std::optional<DecodeConfig>();
   if (forward.makes_v_image) steps.add(make_v_image_plan(forward, p));
   if (forward.score_offset) steps.add(make_score_offset_plan(p));
   if (c.has_mask()) steps.add(make_mask_bits_plan(p, c.tile_q(), c.tile_kv));

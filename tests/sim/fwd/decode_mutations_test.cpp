@@ -57,15 +57,17 @@ TEST(DecodeMutations, EveryLineIsMissed) {
   Mutations(runtime, run).expect_every_line_missed("decode", kSpared, 15);
 }
 
-// A unit of more parts than a warp has in flight.
+// A unit of more parts than a warp has in flight, where the plan expects fewer: CTAs have a row
+// after the other.
 TEST(DecodeMutations, EveryLineIsMissed_ManyParts) {
   TestRuntime runtime;
   verify::Config c = dense();
-  c.batch = 1;
-  c.heads_q = 16, c.heads_kv = 1;  // more rows than CTAs side by side
+  c.batch = 2;
+  c.heads_q = 16, c.heads_kv = 1;
   c.seqlen_q = 1;
   c.seqlen_kv = 12 * 64;
-  DecodeRun run(runtime, c, small_decode(true), 12);
+  c.seqused_kv = {12 * 64, 64};
+  DecodeRun run(runtime, c, small_decode(true), 13);
   run.run();
   for (const verify::OutputResult& result : run.judge()) EXPECT_TRUE(result.ok) << result.name;
   Mutations(runtime, run).expect_every_line_missed("many_parts", kSpared, 15);

@@ -58,7 +58,7 @@ struct DecodeArgs {
 
 struct CombineArgs {
   DecodeShape shape;
-  bool by_unit;  // CTAs count units; else CTAs of the decode kernel, where units are more
+  u32 row_tiles;  // of a sequence, where CTAs count units; 0: they count those of decode()
   DecodeOutput out;
   DecodeParts parts;
 };

@@ -2,9 +2,10 @@
 // combine.cuh — merges the parts of decode tiles that several CTAs have computed:
 //   LSE = ln Σ exp(LSEᵢ),   O = Σ exp(LSEᵢ − LSE)·Oᵢ,   parts in the order of their keys.
 // CONTRACT  parts as decode() leaves them for the same shape.
-// GRID      x: units, or CTAs of decode(), each for the unit that begins in its share and does not
-//           end there: the fewer, since CTAs that wait for decode() take room beside it · y: packed
-//           rows of the tile, four or one at a time
+// GRID      x and z: units, x: tiles of rows of all sequences, z: KV heads; or x: CTAs of decode(),
+//           each for the unit that begins in its share and does not end there: the fewer, since
+//           CTAs that wait for decode() take room beside it · y: packed rows of the tile, four or
+//           one at a time
 #pragma once
 
 #include "device/attn/conventions.h"
@@ -167,13 +168,16 @@ void combine(FA3_GRID_CONSTANT const CombineArgs args) {
   const u32 index = ptx::block_index_x();
   DecodeUnit unit{};
   u32 first = 0, count = 0;
-  if (units.ctas() > 0 && !units.whole() && (args.by_unit || index < units.ctas())) {
-    unit = args.by_unit ? units.nth(index) : units.at(units.share(index + 1) - 1);
+  if (units.ctas() > 0 && !units.whole() && (args.row_tiles > 0 || index < units.ctas())) {
+    unit = args.row_tiles > 0
+               ? units.of(ptx::block_index_z(), static_cast<i32>(index / args.row_tiles),
+                          index % args.row_tiles)
+               : units.at(units.share(index + 1) - 1);
     if (unit.length > 0) {
       first = units.cta_of(unit.begin);
       count = units.cta_of(unit.end() - 1) - first + 1;
     }
-    if (!args.by_unit && first != index) count = 0;  // the unit is another CTA's
+    if (args.row_tiles == 0 && first != index) count = 0;  // the unit is another CTA's
   }
   ptx::pdl_wait();  // also where nothing is to be done: the next grid relies on it
   if (count < 2) return;

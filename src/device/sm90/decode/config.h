@@ -26,6 +26,7 @@ struct DecodeConfig {
   int rows = 8;           // packed rows of a tile, a multiple of 8
   int tile_kv = 64;       // keys of a tile, a multiple of 64
   int stages = 6;         // of the K ring and of the V ring
+  int ctas_per_sm = 1;    // side by side: one loads while another begins or ends a unit
 
   constexpr bool operator==(const DecodeConfig&) const = default;
 
@@ -59,8 +60,9 @@ struct DecodeConfig {
   }
 };
 
-inline constexpr int kDecodeSmemBytes = 227 * 1024;  // most dynamic shared memory of a CTA
-inline constexpr int kDecodePairBytes = 32 * 1024;   // of a tile of K and one of V, at least
+// Most dynamic shared memory of each of n CTAs on an SM, which takes 1 KB more for each.
+constexpr int decode_smem_bytes(int n) { return 228 * 1024 / n - 1024; }
+inline constexpr int kDecodePairBytes = 32 * 1024;  // of a tile of K and one of V, at least
 
 // The kernel behind it, which merges the parts of tiles that several CTAs share.
 struct CombineConfig {
@@ -77,7 +79,6 @@ struct CombineConfig {
   static constexpr int kWarps = 4;
   static constexpr int kThreads = 32 * kWarps;
   static constexpr int kFewParts = 8;  // that a warp has in flight
-  static constexpr int kCtas = 8;      // side by side for a tile
 
   FA3_HD constexpr bool cached() const { return from_cache; }
   FA3_HD constexpr int smem_bytes() const { return kWarps * (head_dim_v + 4) * 4; }

@@ -52,7 +52,7 @@ FA3_DEV void for_units(const DecodeShape& shape, const F& f) {
 }
 
 template <DecodeConfig kCfg>
-FA3_KERNEL(DecodeConfig::kThreads, 1)
+FA3_KERNEL(DecodeConfig::kThreads, kCfg.ctas_per_sm)
 void decode(FA3_GRID_CONSTANT const DecodeArgs args) {
   using Smem = DecodeSmem<kCfg>;
   static_assert(sizeof(Smem) <= kCfg.smem_bytes(), "smem_bytes() forgets something");

@@ -51,6 +51,7 @@ template <DecodeConfig kCfg>
 requires(kCfg.cached()) struct DecodeProducer<kCfg> {
   static constexpr bool kAlone = kCfg.producer_warps() == 1;
   static constexpr u32 kPairs = kAlone ? 1 : 2;
+  static_assert(kCfg.stages >= static_cast<int>(kPairs), "else a pair misses a phase of a stage");
 
   DecodeSmem<kCfg>& smem;
   const DecodeArgs& args;

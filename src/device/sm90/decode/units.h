@@ -8,7 +8,8 @@
 //   CTAs      |   0   |   1   |   2   |   3   |  4  |      parts: 0 | 0 1 | 1 2 | 2 3 | 3…
 //
 // Where shares of whole units are as good as equal, nothing is merged: a CTA takes the units that
-// end in its share.
+// end in its share. The line has the units of one KV head after those of the one before, so that
+// what CTAs read at a time are the same keys of several heads, which are neighbours in memory.
 #pragma once
 
 #include "device/attn/tile_range.h"
@@ -47,9 +48,11 @@ class DecodeUnits {
  public:
   FA3_DEV explicit DecodeUnits(const DecodeShape& shape) : shape_(shape) {
     const Count all = count();
-    ctas_ = min(static_cast<u32>(shape.ctas), all.tiles);
-    least_ = ctas_ > 0 ? all.tiles / ctas_ : 0;
-    longer_ = all.tiles - least_ * ctas_;
+    head_tiles_ = all.tiles;
+    const u32 tiles = static_cast<u32>(shape.heads_kv) * all.tiles;
+    ctas_ = min(static_cast<u32>(shape.ctas), tiles);
+    least_ = ctas_ > 0 ? tiles / ctas_ : 0;
+    longer_ = tiles - least_ * ctas_;
     // What a CTA may come to have when it takes whole units.
     const u32 share = max(least_ + (longer_ > 0 ? 1 : 0), 1u);
     const u64 units = (share - 1) / all.shortest + 1;
@@ -71,21 +74,21 @@ class DecodeUnits {
 
   // The unit at a place of the line. Places only grow.
   FA3_DEV DecodeUnit at(u32 place) {
+    const u32 kv_head = place / head_tiles_;
+    u32 rest = place - kv_head * head_tiles_;
     i32 b = 0;
-    u32 within = 0;
     if constexpr (kCfg.ragged) {
+      if (kv_head != head_) search_ = {}, head_ = kv_head;
       const SequenceSearch::Found found =
-          search_.find(last(), place, [&](i32 entry) { return length_of(entry); });
-      b = found.batch, within = found.index;
+          search_.find(last(), rest, [&](i32 entry) { return length_of(entry); });
+      b = found.batch, rest = found.index;
     } else {
       const u32 length = length_of(0);
-      b = static_cast<i32>(place / length);
-      within = place % length;
+      b = static_cast<i32>(rest / length);
+      rest %= length;
     }
     DecodeUnit unit = first_of_entry(b);
-    const u32 head = length_of_head(unit.q, unit.kv);
-    unit.kv_head = static_cast<i32>(within / head);
-    u32 rest = within % head;
+    unit.kv_head = static_cast<i32>(kv_head);
     if (unit.q.used == 0) {
       unit.row = static_cast<i32>(rest) * kCfg.rows;
       rest = 0;
@@ -100,22 +103,21 @@ class DecodeUnits {
     return unit;
   }
 
-  // Unit `index` of those with keys, in their order in the line; one without rows where there are
-  // fewer.
-  FA3_DEV DecodeUnit nth(u32 index) const {
-    u32 begin = 0;
-    const i32 b = entry_of_unit(index, begin);
-    if (b < 0) return {};
+  // The unit of an entry's rows [tile · rows, …); one that is 0 long where there are fewer.
+  FA3_DEV DecodeUnit of(u32 kv_head, i32 b, u32 tile) const {
     DecodeUnit unit = first_of_entry(b);
-    if constexpr (kOneTile) {
-      unit.kv_head = static_cast<i32>(index);
-      unit.begin = begin + index * unit.length;
-      return unit;
+    if (tile >= tiles_of_rows(unit.q)) return {};
+    u32 before = 0;
+    if constexpr (kCfg.ragged) {
+      for (i32 entry = static_cast<i32>(ptx::lane_index()); entry < b; entry += 32)
+        before += length_of(entry);
+      before = ptx::redux_add(before);
+    } else {
+      before = static_cast<u32>(b) * length_of(0);
     }
-    const u32 of_head = tiles_of_rows(unit.q);
-    unit.kv_head = static_cast<i32>(index / of_head);
-    unit.begin = begin + index / of_head * length_of_head(unit.q, unit.kv);
-    for (u32 rest = index % of_head; rest > 0; --rest) {
+    unit.kv_head = static_cast<i32>(kv_head);
+    unit.begin = kv_head * head_tiles_ + before;
+    for (; tile > 0; --tile) {
       unit.begin += unit.length;
       next_rows(unit);
     }
@@ -170,41 +172,6 @@ class DecodeUnits {
     return static_cast<u32>(q.rows * static_cast<i32>(shape_.group.divisor) + kCfg.rows - 1) /
            kCfg.rows;
   }
-  // The sequence that has unit `index`, −1 where none has; index: of its units, begin: its place.
-  FA3_DEV i32 entry_of_unit(u32& index, u32& begin) const {
-    const u32 heads = static_cast<u32>(shape_.heads_kv);
-    if constexpr (!kCfg.ragged) {
-      const u32 units = heads * tiles_of_rows(rows_of<false>(shape_.q_axis, shape_.batch, 0));
-      const u32 b = index / units;
-      begin = b * length_of(0);
-      index %= units;
-      return b < static_cast<u32>(shape_.batch) ? static_cast<i32>(b) : -1;
-    }
-    const u32 lane = ptx::lane_index();
-    for (i32 group = 0; group < shape_.batch; group += 32) {
-      const i32 mine = group + static_cast<i32>(lane);
-      SequenceRows q, kv;
-      if (mine < shape_.batch) rows_of_entry(mine, q, kv);
-      const u32 units = heads * tiles_of_rows(q);
-      const u32 length = length_of(mine);
-      u32 units_through = units, length_through = length;  // up to and including this lane's
-      FA3_UNROLL
-      for (u32 step = 1; step < 32; step *= 2) {
-        const u32 units_left = ptx::shfl_up(units_through, step);
-        const u32 length_left = ptx::shfl_up(length_through, step);
-        if (lane >= step) units_through += units_left, length_through += length_left;
-      }
-      const u32 found = ptx::redux_add(units_through <= index);  // sequences that end before
-      if (found < 32) {
-        index -= ptx::shfl_idx(units_through - units, found);
-        begin += ptx::shfl_idx(length_through - length, found);
-        return group + static_cast<i32>(found);
-      }
-      index -= ptx::shfl_idx(units_through, 31);
-      begin += ptx::shfl_idx(length_through, 31);
-    }
-    return -1;
-  }
   // The KV tiles of packed rows from `row` on.
   FA3_DEV TileRange range_of(const SequenceRows& q, const SequenceRows& kv, i32 row) const {
     i32 first = 0, end = q.rows;
@@ -227,29 +194,20 @@ class DecodeUnits {
       for (i32 row = 0; row < rows; row += kCfg.rows) f(length_of(range_of(q, kv, row)));
     }
   }
-  FA3_DEV u32 length_of_head(const SequenceRows& q, const SequenceRows& kv) const {
-    if (q.used == 0) return tiles_of_rows(q);
-    u32 sum = 0;
-    for_tiles(q, kv, [&](u32 length) { sum += length; });
-    return sum;
-  }
-  // Adds all heads of an entry, which may be one beyond the last.
+  // Adds one head of an entry, which may be one beyond the last.
   FA3_DEV void add(i32 b, Count& all) const {
     if (b > last()) return;
     SequenceRows q, kv;
     rows_of_entry(b, q, kv);
-    u32 tiles = 0;
-    const auto add_tile = [&](u32 length) {
-      tiles += length;
+    const auto add_tiles = [&](u32 length, u32 count) {
+      all.tiles += length * count;
       all.shortest = min(all.shortest, length), all.longest = max(all.longest, length);
     };
     if (q.used > 0) {
-      for_tiles(q, kv, add_tile);
+      for_tiles(q, kv, [&](u32 length) { add_tiles(length, 1); });
     } else if (q.rows > 0) {
-      add_tile(1);
-      tiles = tiles_of_rows(q);
+      add_tiles(1, tiles_of_rows(q));
     }
-    all.tiles += static_cast<u32>(shape_.heads_kv) * tiles;
   }
   FA3_DEV u32 length_of(i32 b) const {
     Count entry;
@@ -269,9 +227,11 @@ class DecodeUnits {
   }
 
   const DecodeShape& shape_;
+  u32 head_tiles_;             // of one KV head
   u32 ctas_, least_, longer_;  // the first `longer_` shares are one tile longer than the others
   bool whole_;
   SequenceSearch search_;
+  u32 head_ = 0;  // in which it searches
 };
 
 // Where a CTA's part of a unit goes: the unit that it does not begin, or the one that it does not

@@ -15,15 +15,25 @@ inline constexpr DecodeHeadDims kDecodeHeadDims[] = {
     {64, 64}, {128, 128}, {192, 128}, {192, 192}, {256, 256}};
 
 // The configuration with these head dims and packed rows, and with all stages that shared memory
-// holds.
-constexpr DecodeConfig with_tiles(DecodeConfig c, const DecodeHeadDims& dims, int rows) {
+// holds. A tile of 64 packed rows takes long in steps that wait for each other: it has more keys
+// where registers hold their scores.
+constexpr DecodeConfig with_tiles(DecodeConfig c, const DecodeHeadDims& dims, int rows,
+                                  int ctas_per_sm = 1) {
   c.head_dim_qk = dims.qk, c.head_dim_v = dims.v;
   c.rows = rows;
   c.tile_kv = kWgRows;
-  while (c.k_tile().bytes() + c.v_tile().bytes() < kDecodePairBytes) c.tile_kv += kWgRows;
+  const int pair = kDecodePairBytes * (rows == kMostDecodeRows && dims.qk == 128 ? 2 : 1);
+  while (c.k_tile().bytes() + c.v_tile().bytes() < pair) c.tile_kv += kWgRows;
   c.stages = DecodeConfig{}.stages;
-  while (c.smem_bytes() > kDecodeSmemBytes) --c.stages;
+  c.ctas_per_sm = ctas_per_sm;
+  while (c.smem_bytes() > decode_smem_bytes(ctas_per_sm)) --c.stages;
   return c;
+}
+
+// Whether two CTAs fit on an SM, with registers and stages enough.
+constexpr bool two_fit(const DecodeHeadDims& dims, int rows) {
+  constexpr int kMostRows = 32;
+  return rows <= kMostRows && with_tiles({}, dims, rows, 2).stages >= 2;
 }
 
 constexpr DecodeConfig decode_of(int head_dim, int rows, ScoreKind score = ScoreKind::kPlain) {

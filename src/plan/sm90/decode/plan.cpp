@@ -40,7 +40,18 @@ int64_t count_tiles(const DecodeConfig& c, const Problem& p) {
 
 }  // namespace
 
-std::optional<DecodeConfig> decode_config(const FwdPlan& forward, const Problem& p) {
+namespace {
+
+// CTAs on an SM: two where there are units for both, else one, since halves of units are merged.
+int side_by_side(const DecodeHeadDims& dims, int rows, const Problem& p, const DeviceInfo& device) {
+  const int64_t units = p.batch * p.heads_kv;
+  return two_fit(dims, rows) && 16 * units >= 15 * 2 * device.multiprocessors ? 2 : 1;
+}
+
+}  // namespace
+
+std::optional<DecodeConfig> decode_config(const FwdPlan& forward, const Problem& p,
+                                          const DeviceInfo& device) {
   const FwdConfig& f = forward.config;
   const bool takes = !f.scaled() && !f.v8() && !f.has_mask() && !p.has_sequence_ids();
   if (!takes || forward.tuned || has_no_keys(p)) return std::nullopt;
@@ -58,7 +69,7 @@ std::optional<DecodeConfig> decode_config(const FwdPlan& forward, const Problem&
   if (dims == std::end(kDecodeHeadDims)) return std::nullopt;
   int rows = c.rows;
   while (rows < kMostDecodeRows && rows < packed_rows(p)) rows *= 2;
-  c = with_tiles(c, *dims, rows);
+  c = with_tiles(c, *dims, rows, side_by_side(*dims, rows, p, device));
   c.kv = kv_source(p, c.tile_kv, kLeastRun);
   const bool counts = p.q.rows * p.group_size() < kMostTiles && count_tiles(c, p) < kMostTiles;
   return counts ? std::optional(c) : std::nullopt;
@@ -70,14 +81,16 @@ DecodePlans make_decode_plans(const DecodeConfig& config, const FwdPlan& forward
   DecodePlan& decode = plans.decode;
   decode.config = config;
   decode.forward = forward;
-  decode.ctas =
-      static_cast<uint32_t>(std::min<int64_t>(device.multiprocessors, count_tiles(config, p)));
+  decode.ctas = static_cast<uint32_t>(std::min<int64_t>(
+      int64_t{device.multiprocessors} * config.ctas_per_sm, count_tiles(config, p)));
   CombinePlan& combine = plans.combine;
   combine.config = combine_of(config);
   combine.band = forward.band;
   combine.ctas = decode.ctas;
   combine.rows = static_cast<uint32_t>(std::min<int64_t>(config.rows, packed_rows(p)));
-  combine.units = std::max<int64_t>(p.batch * p.heads_kv * div_up(packed_rows(p), config.rows), 1);
+  combine.row_tiles =
+      static_cast<uint32_t>(std::max<int64_t>(div_up(packed_rows(p), config.rows), 1));
+  combine.batch = p.batch, combine.heads_kv = p.heads_kv;
   return plans;
 }
 
@@ -117,9 +130,9 @@ std::vector<Slice> writes(const DecodePlan& plan) {
 
 std::string name_of(const DecodePlan& plan) {
   const DecodeConfig& c = plan.config;
-  return fmt::format("decode/d{}/rows{}/{}/{}{}{}/{}", head_dims_text(plan), c.rows, word(c.dtype),
-                     word(c.score), c.alibi ? "/alibi" : "", c.o_f32 ? "/o_f32" : "",
-                     placement_word(c));
+  return fmt::format("decode/d{}/rows{}/{}/{}{}{}/{}{}", head_dims_text(plan), c.rows,
+                     word(c.dtype), word(c.score), c.alibi ? "/alibi" : "", c.o_f32 ? "/o_f32" : "",
+                     placement_word(c), c.ctas_per_sm > 1 ? "/two" : "");
 }
 
 std::string head_dims_text(const DecodePlan& plan) {
@@ -160,6 +173,7 @@ void describe(const DecodePlan& plan, const Problem& problem, Json& json) {
   decode["bytes_in_flight"] = c.stages * tile_bytes;
   decode["smem_bytes"] = c.smem_bytes();
   decode["ctas"] = plan.ctas;
+  decode["ctas_per_sm"] = c.ctas_per_sm;
   decode["kv_tiles_at_most"] = tiles;
   decode["bytes_per_cta_at_most"] = div_up(tiles, std::max<int64_t>(plan.ctas, 1)) * tile_bytes;
   const int64_t units = std::max<int64_t>(p.batch * p.heads_kv, 1);
@@ -175,12 +189,15 @@ Program program_of(const CombinePlan& plan) {
 
 LaunchShape shape_of(const CombinePlan& plan) {
   LaunchShape shape;
-  shape.grid[0] = static_cast<u32>(std::min<int64_t>(plan.units, plan.ctas));
+  shape.grid[0] = plan.ctas;
+  if (plan.by_unit()) {
+    shape.grid[0] = static_cast<u32>(std::max<int64_t>(plan.batch * plan.row_tiles, 1));
+    shape.grid[2] = static_cast<u32>(plan.heads_kv);
+  }
   // With few parts of each a warp has a row, else a CTA.
-  const bool few_parts = plan.units * CombineConfig::kFewParts > plan.ctas;
-  const u32 rows =
-      few_parts ? static_cast<u32>(div_up(plan.rows, CombineConfig::kWarps)) : plan.rows;
-  shape.grid[1] = std::clamp<u32>(rows, 1, CombineConfig::kCtas);
+  const bool few_parts = plan.units() * CombineConfig::kFewParts > plan.ctas;
+  shape.grid[1] = std::max<u32>(
+      few_parts ? static_cast<u32>(div_up(plan.rows, CombineConfig::kWarps)) : plan.rows, 1);
   shape.smem_bytes = static_cast<u32>(plan.config.smem_bytes());
   shape.threads = CombineConfig::kThreads;
   shape.pdl = true;

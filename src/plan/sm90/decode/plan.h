@@ -30,10 +30,16 @@ struct DecodePlan : PlainKernel {
 struct CombinePlan : PlainKernel {
   CombineConfig config;
   Band32 band;
-  uint32_t ctas = 0;  // of the decode kernel
-  uint32_t rows = 0;  // packed rows of a tile that there are at most
-  int64_t units = 0;  // that CTAs may share, at most
+  uint32_t ctas = 0;       // of the decode kernel
+  uint32_t rows = 0;       // packed rows of a tile that there are at most
+  uint32_t row_tiles = 0;  // of a sequence, at most
+  int64_t batch = 0, heads_kv = 0;
   bool beside = false;
+
+  // What CTAs may share, at most.
+  int64_t units() const { return batch * row_tiles * heads_kv; }
+  // Whether a CTA merges a unit; else what a CTA of the decode kernel has begun.
+  bool by_unit() const { return units() <= ctas; }
 };
 
 // A call of varlen queries from a cache may hold prompts and single tokens. The forward's kernel
@@ -50,7 +56,8 @@ struct DecodePlans {
 
 // The configuration for a problem that the forward's plan takes; nothing where the forward's own
 // kernel is the better one, or the only one.
-std::optional<DecodeConfig> decode_config(const FwdPlan& forward, const Problem& problem);
+std::optional<DecodeConfig> decode_config(const FwdPlan& forward, const Problem& problem,
+                                          const DeviceInfo& device);
 DecodePlans make_decode_plans(const DecodeConfig& config, const FwdPlan& forward,
                               const Problem& problem, const DeviceInfo& device);
 
