@@ -49,7 +49,7 @@ TEST(SimDecodeShares, EqualUnitsAreNotCut) {
   EXPECT_FALSE(leaves_parts(dense, small_decode(false), 4));
 }
 
-// Of 16 tiles more than one too many: 17 on a CTA that has 16 in the mean may be whole units.
+// A CTA may have a sixteenth more tiles than in the mean.
 TEST(SimDecodeShares, NearlyEqualUnitsAreNotCut) {
   EXPECT_FALSE(leaves_parts(of_lengths({17 * 64, 16 * 64, 16 * 64}, 1), small_decode(true), 3));
   EXPECT_TRUE(leaves_parts(of_lengths({19 * 64, 16 * 64, 16 * 64}, 1), small_decode(true), 3));
@@ -62,7 +62,7 @@ TEST(SimDecodeShares, UnequalUnitsAreCut) {
   EXPECT_TRUE(leaves_parts(of_lengths({640}, 2), small_decode(true), 4));
 }
 
-// Many short units are a small share each, however long.
+// A share of whole units is longer than the mean by less than one of them.
 TEST(SimDecodeShares, ManyShortUnitsAreNotCut) {
   std::vector<int64_t> used;
   for (int b = 0; b < 40; ++b) used.push_back(b % 3 == 0 ? 128 : 64);

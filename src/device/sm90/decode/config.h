@@ -26,27 +26,31 @@ struct DecodeConfig {
   int rows = 8;           // packed rows of a tile, a multiple of 8
   int tile_kv = 64;       // keys of a tile, a multiple of 64
   int stages = 6;         // of the K ring and of the V ring
+  int consumers = 1;      // warpgroups, which share the packed rows of a tile
   int ctas_per_sm = 1;    // side by side: one loads while another begins or ends a unit
 
   constexpr bool operator==(const DecodeConfig&) const = default;
 
-  static constexpr int kWarps = 4;  // of the consumer; the producer is one of the other warpgroup
-  static constexpr int kThreads = 2 * kWgThreads;
+  static constexpr int kWarps = 4;  // of a consumer
   static constexpr int kStep = 16;  // depth of a wgmma
 
+  // Producers are warps of the last warpgroup.
+  FA3_HD constexpr int threads() const { return (consumers + 1) * kWgThreads; }
+  FA3_HD constexpr u32 consumer_warps() const { return static_cast<u32>(kWarps * consumers); }
+  FA3_HD constexpr int consumer_rows() const { return rows / consumers; }
   FA3_HD constexpr bool cached() const { return kv != KvSource::kTensor; }
   FA3_HD constexpr u32 producer_warps() const {
     return kv == KvSource::kRuns || kv == KvSource::kRows ? 4 : 1;
   }
 
-  FA3_HD constexpr TileLayout q_tile() const { return {rows, head_dim_qk, 2}; }
+  FA3_HD constexpr TileLayout q_tile() const { return {consumer_rows(), head_dim_qk, 2}; }
   FA3_HD constexpr TileLayout k_tile() const { return {tile_kv, head_dim_qk, 2}; }
   FA3_HD constexpr TileLayout v_tile() const { return {tile_kv, head_dim_v, 2}; }
-  FA3_HD constexpr int p_bytes() const { return tile_kv * rows * 2; }
+  FA3_HD constexpr int p_bytes() const { return tile_kv * consumer_rows() * 2; }
   // From one row of O to the next in shared memory: 4 rows of a warp lie in banks of their own.
   FA3_HD constexpr int o_width() const { return head_dim_v + 4; }
   FA3_HD constexpr int q_p_o_bytes() const {
-    return fa3::max(q_tile().bytes() + p_bytes(), 4 * rows * o_width());
+    return fa3::max(q_tile().bytes() + p_bytes(), 4 * consumer_rows() * o_width());
   }
   // Blocks of 64 keys, and of 64 columns of O.
   FA3_HD constexpr int key_blocks() const { return tile_kv / kWgRows; }
@@ -54,9 +58,9 @@ struct DecodeConfig {
 
   FA3_HD constexpr int smem_bytes() const {
     constexpr int kRowBytes = 56;  // of DecodeRow and the numbers of a row
-    return static_cast<int>(
-        round_up(stages * (k_tile().bytes() + v_tile().bytes()) + q_p_o_bytes(), 1024) +
-        round_up(rows * kRowBytes + (8 * 4 + 4) * stages, 1024));
+    const i64 of_consumer = round_up(q_p_o_bytes() + consumer_rows() * kRowBytes, 1024);
+    return static_cast<int>(stages * (k_tile().bytes() + v_tile().bytes()) +
+                            consumers * of_consumer + round_up((8 * 4 + 4) * stages, 1024));
   }
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// consumer.h — the decode kernel's consumer warpgroup. Keys are the 64 rows of both GEMMs and
+// consumer.h — the decode kernel's consumer warpgroups, each with some of the packed rows. Keys are the 64 rows of both GEMMs and
 // packed rows their columns, so that few rows cost few columns:
 //   Sᵀ (keys × rows) = K·Qᵀ        Pᵀ = softmax over keys, through shared memory
 //   Oᵀ (head_dim_v × rows) += Vᵀ·Pᵀ
@@ -40,15 +40,17 @@ struct PTile {
 
 template <DecodeConfig kCfg>
 struct DecodeConsumer {
-  static constexpr int kN = kCfg.rows, kColumns = kN / 4;  // columns of a thread
-  static constexpr u32 kBar = 1;                           // named barrier of the warpgroup
+  static constexpr int kN = kCfg.consumer_rows(), kColumns = kN / 4;  // columns of a thread
+  static constexpr u32 kBar = 1;                                      // named barrier of the first
   using Q = KMajorOperand<kCfg.q_tile()>;
   using K = KMajorOperand<kCfg.k_tile()>;
   using V = MnMajorOperand<kCfg.v_tile()>;
 
   DecodeSmem<kCfg>& smem;
   const DecodeArgs& args;
-  u32 thread, warp, lane;
+  u32 index;  // of the consumer, which has packed rows [kN · index, …) of a unit
+  DecodeConsumerSmem<kCfg>& own;
+  u32 thread, warp, lane;  // of the consumer
   Q q;
   K k;
   V v;
@@ -61,17 +63,19 @@ struct DecodeConsumer {
   FA3_DEV DecodeConsumer(DecodeSmem<kCfg>& smem, const DecodeArgs& args)
       : smem(smem),
         args(args),
-        thread(ptx::thread_index()),
-        warp(ptx::warp_index()),
+        index(ptx::warpgroup_index() % kCfg.consumers),  // producers make one, too
+        own(smem.consumer[index]),
+        thread(ptx::thread_index() % kWgThreads),
+        warp(ptx::warp_index() % DecodeConfig::kWarps),
         lane(ptx::lane_index()),
-        q(tile_at<Q>(smem.q)),
+        q(tile_at<Q>(own.q)),
         k(tile_at<K>(smem.k)),
         v(tile_at<V>(smem.v)),
-        p(tile_at<PTile<kN>>(smem.p)) {}
+        p(tile_at<PTile<kN>>(own.p)) {}
 
-  FA3_DEV void sync() const { NamedBarrier{kBar, kWgThreads}.sync(); }
+  FA3_DEV void sync() const { NamedBarrier{kBar + index, kWgThreads}.sync(); }
   FA3_DEV static int column(int i) { return 8 * (i / 2) + i % 2; }  // beyond the thread's first
-  FA3_DEV DecodeRow row_of(int i) const { return smem.row[column_index(i)].read(); }
+  FA3_DEV DecodeRow row_of(int i) const { return own.row[column_index(i)].read(); }
 
   // KV tiles [first, end) of a unit; its part in `slot`, or all of it.
   FA3_DEV void run(const DecodeUnit& unit, i32 first, i32 end, bool whole, u32 slot) {
@@ -101,7 +105,7 @@ struct DecodeConsumer {
     sync();
   }
   FA3_DEV void place_row(const DecodeUnit& unit, u32 r) {
-    const auto [query, head] = packed_row(args.shape, unit, r);
+    const auto [query, head] = packed_row(args.shape, unit, kN * index + r);
     const bool exists = query < unit.q.rows;
     const bool counts = query < unit.q.used;
     DecodeRow row{};
@@ -115,7 +119,7 @@ struct DecodeConsumer {
         row.slope = -args.slope_factor *
                     ptx::ld_global_nc(args.alibi_slopes + unit.batch * args.slope_batch + row.head);
     }
-    smem.row[r].write(row);
+    own.row[r].write(row);
   }
   // In chunks of 16 bytes, of which as many as leave together: a load that is waited for takes as
   // long as a KV tile. Rows that do not count are zeros, as are columns that the tensor lacks.
@@ -135,7 +139,7 @@ struct DecodeConsumer {
         if (begin + u * kWgThreads >= kAll || at >= kAll) continue;
         constexpr u32 kWidth = kCfg.q_tile().panel_width();
         const u32 bytes = 16 * (at % kChunks);
-        u8* const panel = smem.q + bytes / kWidth * kCfg.q_tile().panel_bytes();
+        u8* const panel = own.q + bytes / kWidth * kCfg.q_tile().panel_bytes();
         ptx::st_shared(reinterpret_cast<Chunk*>(panel + panel_offset(at / kChunks, bytes % kWidth,
                                                                      kCfg.q_tile().swizzle())),
                        x[u]);
@@ -144,7 +148,7 @@ struct DecodeConsumer {
   }
   using Chunk = ptx::Vec<u32, 4>;
   FA3_DEV Chunk q_chunk(const DecodeUnit& unit, u32 row, u32 chunk) const {
-    const auto [query, head] = packed_row(args.shape, unit, row);
+    const auto [query, head] = packed_row(args.shape, unit, kN * index + row);
     if (row >= kN || query >= unit.q.used || static_cast<i32>(8 * chunk) >= args.head_dim_qk)
       return {{0, 0, 0, 0}};
     const i64 at = first_row(args.shape.q_axis, unit.q) + query;
@@ -294,11 +298,11 @@ struct DecodeConsumer {
     if (lane >= 4) return;
     FA3_UNROLL
     for (int i = 0; i < kColumns; i += 2)
-      ptx::st_shared(reinterpret_cast<Two*>(&smem.number[warp][column_index(i)]),
+      ptx::st_shared(reinterpret_cast<Two*>(&own.number[warp][column_index(i)]),
                      Two{{x[i], x[i + 1]}});
   }
   FA3_DEV Two taken(int w, int i) const {
-    return ptx::ld_shared(reinterpret_cast<const Two*>(&smem.number[w][column_index(i)]));
+    return ptx::ld_shared(reinterpret_cast<const Two*>(&own.number[w][column_index(i)]));
   }
   FA3_DEV u32 column_index(int i) const {
     return static_cast<u32>(column(i)) + fragment_column(lane);
@@ -329,7 +333,7 @@ struct DecodeConsumer {
         const ptx::Vec<u32, 2> two{{pack16<kCfg.dtype>(s[b][4 * j], s[b][4 * j + 1]),
                                     pack16<kCfg.dtype>(s[b][4 * j + 2], s[b][4 * j + 3])}};
         const u32 keys8 = static_cast<u32>(kWgRows / 8 * b) + 2 * warp + lane / 8 % 2;
-        ptx::stmatrix_x2_trans(smem.p + keys8 * PTile<kN>::kKeys8 +
+        ptx::stmatrix_x2_trans(own.p + keys8 * PTile<kN>::kKeys8 +
                                    static_cast<u32>(j) * PTile<kN>::kMatrix + lane % 8 * 16,
                                two);
       }
@@ -343,12 +347,12 @@ struct DecodeConsumer {
     give(sum);
     if (warp == 0 && lane < 4) {
       FA3_UNROLL
-      for (int i = 0; i < kColumns; ++i) ptx::st_shared(&smem.most[column_index(i)], max[i]);
+      for (int i = 0; i < kColumns; ++i) ptx::st_shared(&own.most[column_index(i)], max[i]);
     }
     sync();  // no GEMM reads Q and P, in whose place O comes
   }
   FA3_DEV void spread_o() {
-    float* const to = smem.o() + fragment_column(lane) * kCfg.o_width() + fragment_row(thread);
+    float* const to = own.o() + fragment_column(lane) * kCfg.o_width() + fragment_row(thread);
     FA3_UNROLL
     for (int m = 0; m < kCfg.o_blocks(); ++m) {
       FA3_UNROLL
@@ -364,11 +368,11 @@ struct DecodeConsumer {
   // columns are; and its LSE.
   FA3_DEV void place_o(const DecodeUnit& unit, u32 r, i32 first_key, i32 end_key, bool whole,
                        u32 slot) {
-    const DecodeRow row = smem.row[r].read();
-    const float most = ptx::ld_shared(&smem.most[r]);
+    const DecodeRow row = own.row[r].read();
+    const float most = ptx::ld_shared(&own.most[r]);
     float all = 0.f;
     FA3_UNROLL
-    for (int w = 0; w < DecodeConfig::kWarps; ++w) all += ptx::ld_shared(&smem.number[w][r]);
+    for (int w = 0; w < DecodeConfig::kWarps; ++w) all += ptx::ld_shared(&own.number[w][r]);
     bool nothing = fa3::max(row.lo, first_key) >= fa3::min(row.hi, end_key);
     if constexpr (kCfg.cached()) nothing = nothing || most == -kInf;
     if (!whole) nothing = nothing || all == 0.f;
@@ -380,12 +384,12 @@ struct DecodeConsumer {
       to = place.o;
       store_lse(args.out, place, lse);
     } else if (row.query >= 0) {
-      const u32 at = slot * kN + r;
+      const u32 at = slot * kCfg.rows + kN * index + r;
       to = i64{at} * kCfg.head_dim_v;
       ptx::st_global(args.parts.lse + at, lse);
     }
-    ptx::st_shared(&smem.to[r], to);
-    ptx::st_shared(&smem.number[0][r], nothing ? 0.f : ptx::rcp(all));
+    ptx::st_shared(&own.to[r], to);
+    ptx::st_shared(&own.number[0][r], nothing ? 0.f : ptx::rcp(all));
   }
   // In a loop: unrolled, its code takes longer to come than O to leave.
   FA3_DEV void store_o(bool whole) {
@@ -394,11 +398,10 @@ struct DecodeConsumer {
     FA3_NO_UNROLL
     for (u32 at = thread; at < kN * kFours; at += kWgThreads) {
       const u32 r = at / kFours, column = at % kFours * 4;
-      const i64 to = ptx::ld_shared(&smem.to[r]);
+      const i64 to = ptx::ld_shared(&own.to[r]);
       if (to < 0 || static_cast<i32>(column) >= columns) continue;
-      const float scale = ptx::ld_shared(&smem.number[0][r]);
-      Four x =
-          ptx::ld_shared(reinterpret_cast<const Four*>(smem.o() + r * kCfg.o_width() + column));
+      const float scale = ptx::ld_shared(&own.number[0][r]);
+      Four x = ptx::ld_shared(reinterpret_cast<const Four*>(own.o() + r * kCfg.o_width() + column));
       FA3_UNROLL
       for (int n = 0; n < 4; ++n) x[n] = scale == 0.f ? 0.f : x[n] * scale;
       if (whole) {

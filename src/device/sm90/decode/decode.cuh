@@ -4,16 +4,17 @@
 // CONTRACT  O = softmax(score(Q·Kᵀ) + mask)·V per head, LSE in natural logarithm, of tiles that one
 //           CTA computes; of those that several share their parts, for combine(). cu_seqlens and
 //           seqused may hold anything.
-// ROLES     warps 0 to 3 are the consumer: GEMMs, softmax, store · a thread of warp 4 is the
-//           producer and loads K and V by TMA; from a cache all lanes of it, or where runs are
-//           short (kv_runs.h) warps 4 to 7. All find the units of their CTA (units.h)
+// ROLES     the first one or two warpgroups are consumers: GEMMs, softmax, store, each for some of
+//           the packed rows · a thread of the next warp is the producer and loads K and V by TMA;
+//           from a cache all lanes of it, or where runs are short (kv_runs.h) four warps. All find
+//           the units of their CTA (units.h)
 // BARRIERS  name            count           tx bytes  arrives                    waits
-//           k_full[s]       1               K tile    producer, TMA              consumer
+//           k_full[s]       1               K tile    producer, TMA              consumers
 //                           (rows: 33, the lanes of the warp that copies the tile, when their
 //                           copies are there, and lane 0 once more)
-//           k_empty[s]      1               –         thread 0 of the consumer   producer
+//           k_empty[s]      consumers       –         thread 0 of each           producer
 //           v_full, v_empty                           as K
-//           kBar            128 (named)     –         consumer                   the same
+//           kBar + i        128 (named)     –         consumer i                 the same
 #pragma once
 
 #include "device/ptx/barrier.h"
@@ -52,7 +53,7 @@ FA3_DEV void for_units(const DecodeShape& shape, const F& f) {
 }
 
 template <DecodeConfig kCfg>
-FA3_KERNEL(DecodeConfig::kThreads, kCfg.ctas_per_sm)
+FA3_KERNEL(kCfg.threads(), kCfg.ctas_per_sm)
 void decode(FA3_GRID_CONSTANT const DecodeArgs args) {
   using Smem = DecodeSmem<kCfg>;
   static_assert(sizeof(Smem) <= kCfg.smem_bytes(), "smem_bytes() forgets something");
@@ -68,8 +69,8 @@ void decode(FA3_GRID_CONSTANT const DecodeArgs args) {
   ptx::pdl_launch();
   ptx::cta_sync();
   const u32 warp = ptx::warp_index();
-  if (warp >= DecodeConfig::kWarps + kCfg.producer_warps()) return;
-  const bool consumes = warp < DecodeConfig::kWarps;
+  if (warp >= kCfg.consumer_warps() + kCfg.producer_warps()) return;
+  const bool consumes = warp < kCfg.consumer_warps();
   DecodeConsumer<kCfg> consumer(smem, args);
   DecodeProducer<kCfg> producer{smem, args};
   // One loop for both, since its code is long and runs a few times: it has to be fetched, too.

@@ -45,7 +45,7 @@ requires(!kCfg.cached()) struct DecodeProducer<kCfg> {
   }
 };
 
-// Four warps: 4 and 6 load K, 5 and 7 V, each pair every other tile, so that two tiles' places are
+// Four warps: the first and the third load K, the others V, each pair every other tile, so that two tiles' places are
 // looked up and their rows asked for side by side. One warp: all.
 template <DecodeConfig kCfg>
 requires(kCfg.cached()) struct DecodeProducer<kCfg> {
@@ -55,7 +55,7 @@ requires(kCfg.cached()) struct DecodeProducer<kCfg> {
 
   DecodeSmem<kCfg>& smem;
   const DecodeArgs& args;
-  const u32 warp = ptx::warp_index() - DecodeConfig::kWarps;
+  const u32 warp = ptx::warp_index() - kCfg.consumer_warps();
   Ring<kCfg.stages> ring = Ring<kCfg.stages>::producer();
   u32 turn = 0;  // the pair that loads the next tile
   KvRuns<kCfg.kv, kCfg.tile_kv, kPairs> runs{args.shape.cache};

@@ -39,34 +39,44 @@ struct DecodeSharedRow {
   }
 };
 
-// Tiles as TileLayout says.
+// Of a consumer, which has some of the packed rows; tiles as TileLayout says.
 template <DecodeConfig kCfg>
-struct DecodeSmem {
-  static constexpr int kStages = kCfg.stages, kRows = kCfg.rows;
+struct alignas(1024) DecodeConsumerSmem {
+  static constexpr int kRows = kCfg.consumer_rows();
 
-  alignas(1024) u8 k[kStages][kCfg.k_tile().bytes()];
-  alignas(1024) u8 v[kStages][kCfg.v_tile().bytes()];
-  alignas(1024) u8 q[kCfg.q_tile().bytes()];
+  u8 q[kCfg.q_tile().bytes()];
   // [8 keys][8 rows][row][key], and when all GEMMs have read it the second half of O.
   alignas(128) u8 p[kCfg.q_p_o_bytes() - kCfg.q_tile().bytes()];
   DecodeSharedRow row[kRows];
   alignas(8) i64 to[kRows];                   // where rows of O go, in elements; −1: nowhere
   float number[DecodeConfig::kWarps][kRows];  // what warps exchange: maxima, sums; factors of O
   float most[kRows];                          // the greatest score
-  Barrier k_full[kStages], k_empty[kStages], v_full[kStages], v_empty[kStages];
-  i32 hides[kStages];  // whether the tile has keys of pages that do not exist
-  FA3_NAMED(k, v, q, p, row, to, number, most, k_full, k_empty, v_full, v_empty, hides)
+  FA3_NAMED(q, p, row, to, number, most)
 
   // O, (row, column), in the place of Q and P.
   FA3_DEV float* o() { return reinterpret_cast<float*>(q); }
+};
+
+template <DecodeConfig kCfg>
+struct DecodeSmem {
+  static constexpr int kStages = kCfg.stages;
+
+  alignas(1024) u8 k[kStages][kCfg.k_tile().bytes()];
+  alignas(1024) u8 v[kStages][kCfg.v_tile().bytes()];
+  DecodeConsumerSmem<kCfg> consumer[kCfg.consumers];
+  Barrier k_full[kStages], k_empty[kStages], v_full[kStages], v_empty[kStages];
+  i32 hides[kStages];  // whether the tile has keys of pages that do not exist
+  FA3_NAMED(k, v, consumer, k_full, k_empty, v_full, v_empty, hides)
+
   FA3_DEV bool hides_keys(u32 stage) const {
     if constexpr (kCfg.cached()) return ptx::ld_shared(&hides[stage]) != 0;
     return false;
   }
   FA3_DEV void init_barriers() {
-    constexpr u32 kFull = kv_arrivals(kCfg.kv);
+    constexpr u32 kFull = kv_arrivals(kCfg.kv), kEmpty = kCfg.consumers;
     for (int s = 0; s < kStages; ++s)
-      k_full[s].init(kFull), k_empty[s].init(1), v_full[s].init(kFull), v_empty[s].init(1);
+      k_full[s].init(kFull), k_empty[s].init(kEmpty), v_full[s].init(kFull),
+          v_empty[s].init(kEmpty);
   }
 };
 

@@ -15,12 +15,13 @@ inline constexpr DecodeHeadDims kDecodeHeadDims[] = {
     {64, 64}, {128, 128}, {192, 128}, {192, 192}, {256, 256}};
 
 // The configuration with these head dims and packed rows, and with all stages that shared memory
-// holds. A tile of 64 packed rows takes long in steps that wait for each other: it has more keys
-// where registers hold their scores.
+// holds. 64 packed rows take two consumers, and tiles of more keys where registers hold their
+// scores: what a tile takes besides its GEMMs, steps that wait for each other, is then shared.
 constexpr DecodeConfig with_tiles(DecodeConfig c, const DecodeHeadDims& dims, int rows,
                                   int ctas_per_sm = 1) {
   c.head_dim_qk = dims.qk, c.head_dim_v = dims.v;
   c.rows = rows;
+  c.consumers = rows == kMostDecodeRows ? 2 : 1;
   c.tile_kv = kWgRows;
   const int pair = kDecodePairBytes * (rows == kMostDecodeRows && dims.qk == 128 ? 2 : 1);
   while (c.k_tile().bytes() + c.v_tile().bytes() < pair) c.tile_kv += kWgRows;

@@ -13,10 +13,10 @@ std::string decode_expression(const DecodeConfig& c) {
       "fa3::sm90::decode<fa3::sm90::DecodeConfig{{.dtype = fa3::MmaType::{}, "
       ".score = fa3::ScoreKind::{}, .alibi = {}, .o_f32 = {}, .ragged = {}, "
       ".kv = fa3::KvSource::{}, .head_dim_qk = {}, .head_dim_v = {}, .rows = {}, "
-      ".tile_kv = {}, .stages = {}, .ctas_per_sm = {}}}>",
+      ".tile_kv = {}, .stages = {}, .consumers = {}, .ctas_per_sm = {}}}>",
       name_of(c.dtype).enumerator, name_of(c.score).enumerator, c.alibi, c.o_f32, c.ragged,
       name_of(c.kv).enumerator, c.head_dim_qk, c.head_dim_v, c.rows, c.tile_kv, c.stages,
-      c.ctas_per_sm);
+      c.consumers, c.ctas_per_sm);
 }
 
 std::string combine_expression(const CombineConfig& c) {

@@ -113,7 +113,7 @@ Program program_of(const DecodePlan& plan) {
 LaunchShape shape_of(const DecodePlan& plan) {
   LaunchShape shape;
   shape.grid[0] = plan.ctas;
-  shape.threads = DecodeConfig::kThreads;
+  shape.threads = static_cast<u32>(plan.config.threads());
   shape.smem_bytes = static_cast<u32>(plan.config.smem_bytes());
   shape.pdl = true;
   return shape;
@@ -172,6 +172,7 @@ void describe(const DecodePlan& plan, const Problem& problem, Json& json) {
   decode["stages"] = c.stages;
   decode["bytes_in_flight"] = c.stages * tile_bytes;
   decode["smem_bytes"] = c.smem_bytes();
+  decode["consumers"] = c.consumers;
   decode["ctas"] = plan.ctas;
   decode["ctas_per_sm"] = c.ctas_per_sm;
   decode["kv_tiles_at_most"] = tiles;
