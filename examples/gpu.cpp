@@ -18,8 +18,6 @@
 
 namespace {
 
-using namespace cuda;  // <cuda.h> has no namespace
-
 constexpr int kWrong = 1, kNoGpu = 4;  // exit status
 constexpr int kDevice = 0;             // the first GPU
 
@@ -226,8 +224,7 @@ struct NoGpu : std::runtime_error {
 };
 
 fa3::Context open_context() {
-  const std::string why = open_driver();
-  if (!why.empty()) throw NoGpu(why);
+  if (const char* const why = open_driver(); why != nullptr) throw NoGpu(why);
   int count = 0;
   if (cuInit(0) != CUDA_SUCCESS || cuDeviceGetCount(&count) != CUDA_SUCCESS || count == 0)
     throw NoGpu("the driver finds none");

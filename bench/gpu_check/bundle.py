@@ -22,7 +22,7 @@ import tarfile
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 PROGRAMS = ("fa3", "fa3_gpu_tests", "fa3_gpu_forward_tests", "fa3_launch", "fa3_tune_fwd")
-PROGRAMS += ("example_gpu",)  # examples/gpu.cpp
+PROGRAMS += ("example_gpu", "example_decode")  # examples/gpu.cpp, decode.c
 LIBRARIES = {"libfa3.so*": "fa3", "libfa3_conformance.so": "fa3_conformance"}
 LIBRARIES |= {"libfa3_sim.so": "fa3_sim"}  # with the targets that build them
 FILES = {  # to their places in the bundle

@@ -302,6 +302,7 @@ step lying-lengths 60 gpu tests "$forward" --gtest_filter='*Lying*'
 step command 120 gpu command_on_gpu
 step tune 120 'gpu nvrtc' tune
 step example 60 gpu "$here/bin/example_gpu"
+step example-decode 60 'gpu nvrtc' "$here/bin/example_decode"
 step peers-check 180 'gpu torch' peers "$results/check-peers.jsonl" --check
 step quantize 120 'gpu nvrtc torch' script "$results/quantize.jsonl" quantize_gpu.py --check
 step memcheck 120 'gpu sanitizer' sanitize memcheck '*Results*:*Lying*'

@@ -46,6 +46,8 @@ class Bench(CliTest):
         pairs = sum(min(30, i + 11) for i in range(20))
         self.assertEqual(lines[0]["flops"], 2 * 2 * pairs * 16)
         self.assertEqual(lines[1]["flops"], 2.5 * lines[0]["flops"])
+        self.assertEqual(lines[0]["kv_bytes"], 30 * 2 * 16 * 2)
+        self.assertNotIn("kv_bytes", lines[1])
 
     def test_hopper_kernel_in_the_simulator(self):
         for dtype in ["bf16", "f16"]:
@@ -170,12 +172,61 @@ class Bench(CliTest):
 
     def test_options_beside_cases(self):
         path = self.cases([{"name": "a", "dtype": "f32"}])
-        for option in ["--seqlen-q=8", "--varlen-q=3,4", "--dtype=f32", "--causal", "--backward"]:
-            for command in ["bench", "tune"]:
-                says = [option.partition("=")[0] + ": ", "--cases"]
-                self.assert_fails(USAGE, command, "--cases", path, option, says=says)
+        shared = ["--seqlen-q=8", "--varlen-q=3,4", "--dtype=f32", "--causal", "--backward"]
+        for command, option in [
+            *((command, option) for command in ("bench", "tune") for option in shared),
+            *(("bench", option) for option in ("--page-size=4", "--kv-begin", "--decode")),
+        ]:
+            says = [option.partition("=")[0] + ": ", "--cases"]
+            self.assert_fails(USAGE, command, "--cases", path, option, says=says)
+
+    def test_decode(self):
+        small = ["--decode", "--batch", 2, "--heads-q", 4, "--heads-kv", 2, "--head-dim", 16]
+        small += ["--seqlen-kv", 70, "--repetitions", 1]
+        (line,) = self.lines(*small)
+        self.assertEqual((line["name"], line["op"], line["verified"]), ("decode", "forward", True))
+        self.assertEqual((line["dtype"], line["seqlen_q"], line["mask"]), ("bf16", 1, "causal"))
+        self.assertEqual((line["page_size"], line["kv_slots"]), (16, 0))
+        row_bytes = 2 * 2 * (16 + 16)  # of a token's keys and values, of all sequences
+        self.assertEqual(line["kv_bytes"], 2 * 70 * row_bytes)
+        self.assertAlmostEqual(line["kv_gb_per_s"], line["kv_bytes"] / line["median_ms"] / 1e6)
+        self.assertEqual(line["flops"], 2 * 2 * 4 * 70 * 32)
+        for options, rows, page_size in [
+            (["--seqlen-q", 3], 140, 16),
+            (["--seqlen-q", 3, "--window", "9,0"], 24, 16),  # the queries see 10 keys each
+            (["--kv-slots", 3, "--kv-begin"], 140, 0),
+            (["--page-size", 0], 140, None),
+            (["--varlen-kv", "30,12"], 42, None),
+        ]:
+            (line,) = self.lines(*small, *options)
+            self.assertEqual(line["kv_bytes"], rows * row_bytes, options)
+            self.assertEqual(line.get("page_size"), page_size, options)
+        text = self.fa3("bench", *small)
+        for part in ["times in µs", "KV GB/s", "\ndecode ", "causal, pages of 16\n"]:
+            self.assertIn(part, text)
+
+    def test_decode_as_usual(self):
+        (line,) = self.lines("--decode", "--seqlen-kv", 40, "--repetitions", 1)
+        sizes = [line[x] for x in ("batch", "heads_q", "heads_kv", "head_dim_qk", "page_size")]
+        self.assertEqual(sizes, [8, 32, 8, 128, 16])
+        (line,) = self.lines("--decode", "--seqlen-kv", 40, "--heads-q", 4, "--repetitions", 1)
+        self.assertEqual((line["heads_q"], line["heads_kv"]), (4, 4))
+        sim = ["--backend", "sim", "--batch", 1, "--seqlen-kv", 130, "--repetitions", 1]
+        (line,) = self.lines("--decode", *sim)
+        self.assertEqual((line["backend"], line["verified"]), ("sim", True))
+
+    def test_caches(self):
+        cache = ["--page-size", 8]
+        (line,) = self.lines(*SMALL, *cache)
+        self.assertEqual((line["name"], line["page_size"], line["mask"]), ("forward", 8, "full"))
+        self.assertEqual(line["kv_bytes"], 30 * 2 * (8 + 8) * 4)
+        self.assertNotIn("KV GB/s", self.fa3("bench", *SMALL, *cache))
 
     def test_refusals(self):
+        says = ["--decode", "--backward"]
+        self.assert_fails(USAGE, "bench", "--decode", "--backward", says=says)
+        for option in ["--varlen-kv=3,4", "--sequence-ids=2", "--backward"]:
+            self.assert_fails(USAGE, "bench", "--page-size", 4, option, says="cache")
         self.assert_fails(USAGE, "bench", "--repetitions", 0, says="--repetitions")
         self.assert_fails(UNSUPPORTED, "bench", "--backend", "sim", "--json", says="sim")
         self.assert_fails(BAD_INPUT, "bench", "--head-dim", 0, "--json", says="head_dim")

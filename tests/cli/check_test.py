@@ -95,6 +95,7 @@ class Check(CliTest):
         for options, says in [
             ("--batch 3 --seqused-q 9,9", ["seqused-q has 2 numbers", "need 3"]),
             ("--batch 1 --seqlen-q 8 --seqused-q 9", ["seqused-q has 9 for sequence 0", "0 to 8"]),
+            ("--own-pages", ["own-pages needs page-size"]),
             ("--alignment 3", ["alignment is 3", "power of two"]),
             ("--threads 2000", ["2000", "0 to 1024"]),
             ("--window 99999999999999999999,1", ["--window", "2^63 - 1"]),
@@ -115,6 +116,8 @@ class Check(CliTest):
             "--alibi --sequence-ids 3 --backward --seqlen-q 40 --heads-kv 2 --seed 3",
             "--sequence-ids 5 --scattered-ids --varlen-q 9,20 --varlen-kv 30,1 --causal",
             "--layout broadcast --threads 1 --batch 1 --seqlen-kv 0",
+            "--page-size 4 --own-pages --seqlen-q 3 --causal --heads-kv 2",
+            "--kv-slots 3 --kv-begin --seqlen-q 2 --seqlen-kv 30",
             "--attn-mask bool --mask-dims bk --causal --top-left --seqlen-kv 50 --seed 1",
             "--attn-mask input --seqlen-q 9 --dtype f16",
             "--attn-mask f32 --dattn-mask --backward --seqlen-q 40 --mask-dims hq --dtype bf16",

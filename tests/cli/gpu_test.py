@@ -151,6 +151,13 @@ class OnFakeGpu(FakeGpuTest):
         table = self.on_gpu("bench", *BF16, *sizes, "--no-verify")
         self.assertIn("between events", table.splitlines()[0])
 
+    def test_bench_of_decode(self):
+        small = ["--decode", "--batch", 2, "--seqlen-kv", 130, "--no-verify", "--json"]
+        row = json.loads(self.on_gpu("bench", *small))
+        self.assertEqual((row["backend"], row["page_size"], row["calls"]), ("cuda", 16, 4))
+        self.assertEqual(row["kv_bytes"], 2 * 130 * 2 * 8 * 128 * 2)
+        self.assertAlmostEqual(row["kv_gb_per_s"], row["kv_bytes"] / row["median_ms"] / 1e6)
+
     def test_gpu_that_fails(self):
         problem = [*BF16, "--backend", "cuda"]
         fault = {"FAKE_CUDA_FAIL": "cuMemAlloc_v2"}
@@ -164,6 +171,11 @@ class OnFakeGpu(FakeGpuTest):
         report = json.loads(self.on_gpu("explain", *BF16, "--json"))
         self.assertEqual(report["backend"], "cuda")
         self.assertIn("sm90::fwd<", report["sm90"]["kernel"])
+        cache = ["--seqlen-q", 1, "--seqlen-kv", 1000, "--page-size", 16]
+        report = json.loads(self.on_gpu("explain", *BF16, *cache, "--json"))
+        self.assertEqual(report["problem"]["max_seqlen_kv"], 1000)
+        self.assertIn("sm90::decode<", report["sm90"]["kernel"])
+        self.assertIn(".kv = fa3::KvSource::kRuns", report["sm90"]["kernel"])
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <set>
 #include <stdexcept>
 
 #include "tests/kit/context.h"
@@ -119,6 +120,22 @@ TEST(VerifyProblem, Contradictions_AreNamed) {
 }
 
 // A tensor that the library gains must not be left out of problems without a word.
+TEST(VerifyProblem, OwnPages_AreOfOneSequence) {
+  Config c{.batch = 8, .seqlen_kv = 100};
+  c.page_size = 4;
+  const auto pages_of_all = [&] {
+    const Tensors t = make_tensors(c);
+    const auto* const table = static_cast<const int32_t*>(t.page_table.view.data);
+    std::set<int32_t> pages;
+    for (int64_t b = 0; b < c.batch; ++b)
+      for (int64_t i = 0; i < 25; ++i) pages.insert(table[b * t.page_table.view.stride[0] + i]);
+    return std::ssize(pages);
+  };
+  EXPECT_LT(pages_of_all(), 8 * 25);
+  c.own_pages = true;
+  EXPECT_EQ(pages_of_all(), 8 * 25);
+}
+
 TEST(VerifyProblem, EveryTensorOfACall_IsMadeOrCanBeAskedFor) {
   const Tensors t;
   for (const bool backward : {false, true}) {

@@ -214,6 +214,15 @@ class GpuCheck(unittest.TestCase):
                 rows.add(explained["backward_kernels"]["main"]["row"])
         self.assertEqual(rows, {"d64", "d64_terms", "d128", "d256"})
 
+    def test_problems_with_caches_have_plans(self):
+        path = self.fake_gpu()
+        rows = set()
+        for line in (FOLDER / "shapes_cache.txt").read_text().splitlines():
+            if not line.startswith("#"):
+                options = [*self.choosing(line), "--backend", "cuda"]
+                rows.add(self.fa3_json("explain", *options, **path)["sm90"]["row"])
+        self.assertLess({"decode"}, rows)
+
     def fake(self, name):
         path = OPTIONS.fakes / name
         if not path.exists():

@@ -127,7 +127,7 @@ class PackageTest(unittest.TestCase):
             f"-DCMAKE_CXX_COMPILER={OPTIONS.cxx}",
         )  # fmt: skip
         run("cmake", "--build", out)
-        for name in ("forward", "attention"):
+        for name in ("forward", "attention", "decode"):
             run(out / name, cwd="/")
         self.assertTrue((out / "gpu").is_file())  # example_gpu_test.py runs it
 
@@ -169,14 +169,12 @@ class PackageTest(unittest.TestCase):
         strict = ["-Wall", "-Wextra", "-pedantic", "-Werror"]
         for cc, cxx in sorted(compilers):
             with self.subTest(cc):
-                c, cpp = self.tmp / "forward", self.tmp / "attention"
-                forward, attention = ROOT / "examples/forward.c", ROOT / "examples/attention.cpp"
-                run(cc, "-std=c11", *strict, forward, *self.flags(), "-lm", "-o", c)
-                run(cxx, "-std=c++17", *strict, attention, *self.flags(), "-o", cpp)
-                gpu = ROOT / "examples/gpu.cpp"
-                run(cxx, "-std=c++17", *strict, gpu, *self.flags(), "-ldl", "-o", self.tmp / "gpu")
-                run(c, cwd="/", env=self.environment())
-                run(cpp, cwd="/", env=self.environment())
+                for source in ("forward.c", "decode.c", "attention.cpp", "gpu.cpp"):
+                    compiler = [cc, "-std=c11"] if source.endswith(".c") else [cxx, "-std=c++17"]
+                    path, program = ROOT / "examples" / source, self.tmp / source.split(".")[0]
+                    run(*compiler, *strict, path, *self.flags(), "-ldl", "-lm", "-o", program)
+                    if source != "gpu.cpp":
+                        run(program, cwd="/", env=self.environment())
 
     def test_version_agrees(self):
         header = (self.prefix / "include/fa3/fa3.h").read_text(encoding="utf-8")

@@ -13,6 +13,7 @@
 #include "output.h"
 #include "problem.h"
 #include "session.h"
+#include "tools/verify/cache.h"
 #include "tools/verify/check.h"
 #include "work.h"
 
@@ -29,12 +30,35 @@ struct BenchOptions {
   int64_t warmup = 1;
   int64_t repetitions = 10;
   bool no_verify = false;
+  bool decode = false;
 };
 
 struct Times {
   double median_s = 0, p10_s = 0, p90_s = 0;
   int64_t calls = 1;  // per repetition, which is their mean
+  double flops = 0, kv_bytes = 0;
+
+  double gflops() const { return median_s > 0 ? flops / median_s * 1e-9 : 0; }
+  double kv_gb_per_s() const { return median_s > 0 ? kv_bytes / median_s * 1e-9 : 0; }
 };
+
+// What --decode means: a token of each sequence on a cache, where no other option says otherwise.
+void preset_decode(const Parser& parser, ProblemOptions& o) {
+  if (o.backward) fail(kUsage, "--decode: is a forward; leave it or --backward out");
+  const auto preset = [&](const char* name, auto& value, auto usual) {
+    if (!parser.has(name)) value = usual;
+  };
+  preset("--dtype", o.dtype, "bf16");
+  if (o.varlen_q.empty() && o.varlen_kv.empty()) preset("--batch", o.batch, 8);
+  if (!parser.has("--heads-q")) preset("--heads-kv", o.heads_kv, 8);
+  preset("--heads-q", o.heads_q, 32);
+  preset("--seqlen-q", o.seqlen_q, 1);
+  preset("--seqlen-kv", o.seqlen_kv, 4096);
+  preset("--head-dim", o.head_dim, 128);
+  if (o.varlen_kv.empty() && o.cache.kv_slots == 0 && !o.cache.packed_kv)
+    preset("--page-size", o.cache.page_size, 16);
+  o.score.causal = o.score.window.empty();
+}
 
 std::vector<Case> collect_cases(const BenchOptions& o) {
   std::vector<Case> cases;
@@ -42,11 +66,12 @@ std::vector<Case> collect_cases(const BenchOptions& o) {
   if (o.cases.empty()) {
     verify::Config config = make_config(o.problem);
     config.seed = 1;
+    config.own_pages = config.page_size > 0;  // a page of two sequences would be read once
     if (const std::string why = verify::contradiction(config); !why.empty())
       fail(kUsage, "{}", why);
     const bool backward = config.backward;
     config.backward = false;
-    cases.push_back({"forward", config});
+    cases.push_back({o.decode ? "decode" : "forward", config});
     config.backward = true;
     if (backward) cases.push_back({"backward", config});
   }
@@ -107,7 +132,7 @@ Times time_runs(const BenchOptions& o, const Case& c, Session& session, const Pr
   return {quantile(0.5), quantile(0.1), quantile(0.9), calls};
 }
 
-Times measure(const BenchOptions& o, const Case& c, Session& session, double* flops) {
+Times measure(const BenchOptions& o, const Case& c, Session& session) {
   session.require_supported(shapes_forward(c.config));
   if (c.config.backward) session.require_supported(shapes_backward(c.config));
   require_memory(c.config, session.device().memory_bytes);
@@ -116,16 +141,22 @@ Times measure(const BenchOptions& o, const Case& c, Session& session, double* fl
   if (session.on_gpu()) config.alignment = 256;  // as cuMemAlloc gives it
   const verify::Tensors tensors = verify::make_tensors(config);
   const fa3_forward_args forward = verify::forward_args(config, tensors);
-  *flops = forward_flops(forward) * (c.config.backward ? kBackwardToForward : 1);
   Prepared forward_plan = session.prepare(forward);
   session.upload(forward_plan, forward);
-  if (!c.config.backward) return time_runs(o, c, session, forward_plan, forward);
+  if (!c.config.backward) {
+    Times t = time_runs(o, c, session, forward_plan, forward);
+    t.flops = forward_flops(forward);
+    t.kv_bytes = kv_bytes(forward);
+    return t;
+  }
   session.run(forward_plan, forward, "forward");  // makes o and lse
   session.download(forward_plan);
   const fa3_backward_args backward = verify::backward_args(c.config, tensors);
   Prepared backward_plan = session.prepare(backward);
   session.upload(backward_plan, backward);
-  return time_runs(o, c, session, backward_plan, backward);
+  Times t = time_runs(o, c, session, backward_plan, backward);
+  t.flops = kBackwardToForward * forward_flops(forward);
+  return t;
 }
 
 // ---- Reporting ----
@@ -141,8 +172,14 @@ void add_scales(const verify::Config& x, Json& j) {
   j["v_offset"] = x.v_offset;
 }
 
-Json to_json(const BenchOptions& o, const Case& c, const Session& session, const Times& t,
-             double flops) {
+void add_cache(const verify::Config& x, Json& j) {
+  j["page_size"] = x.page_size;
+  j["kv_slots"] = x.kv_slots;
+  j["kv_begin"] = x.kv_begin;
+  j["packed_kv"] = x.packed_kv;
+}
+
+Json to_json(const BenchOptions& o, const Case& c, const Session& session, const Times& t) {
   const verify::Config& x = c.config;
   Json j;
   j["name"] = c.name;
@@ -161,6 +198,7 @@ Json to_json(const BenchOptions& o, const Case& c, const Session& session, const
     j["seqlen_kv"] = x.seqlen_kv;
   else
     j["varlen_kv"] = x.varlen_kv;
+  if (verify::has_cache(x)) add_cache(x, j);
   j["head_dim_qk"] = x.head_dim_qk;
   j["head_dim_v"] = x.head_dim_v;
   j["mask"] = mask_text({x.mask, x.left, x.right});
@@ -178,9 +216,27 @@ Json to_json(const BenchOptions& o, const Case& c, const Session& session, const
   j["median_ms"] = 1e3 * t.median_s;
   j["p10_ms"] = 1e3 * t.p10_s;
   j["p90_ms"] = 1e3 * t.p90_s;
-  j["flops"] = flops;
-  j["gflops"] = t.median_s > 0 ? flops / t.median_s * 1e-9 : 0;
+  j["flops"] = t.flops;
+  j["gflops"] = t.gflops();
+  if (x.backward) return j;
+  j["kv_bytes"] = t.kv_bytes;
+  j["kv_gb_per_s"] = t.kv_gb_per_s();
   return j;
+}
+
+// Decode takes microseconds and is bound by memory.
+std::string table_head(const BenchOptions& o, size_t width) {
+  return fmt::format("\n{:<{}}  {:>10} {:>10} {:>10} {:>10}{}\n", "case", width, "median", "p10",
+                     "p90", "GFLOP/s", o.decode ? fmt::format(" {:>10}", "KV GB/s") : "");
+}
+
+std::string table_row(const BenchOptions& o, const Case& c, const Times& t, size_t width) {
+  const auto time = [&](double s) {
+    return o.decode ? fmt::format("{:.2f}", 1e6 * s) : fmt::format("{:.4g}", 1e3 * s);
+  };
+  return fmt::format("{:<{}}  {:>10} {:>10} {:>10} {:>10.4g}{}\n", c.name, width, time(t.median_s),
+                     time(t.p10_s), time(t.p90_s), t.gflops(),
+                     o.decode ? fmt::format(" {:>10.4g}", t.kv_gb_per_s()) : "");
 }
 
 void prefer_gpu(const std::vector<Case>& cases, Session& session) {
@@ -203,23 +259,18 @@ int bench(const BenchOptions& o) {
   for (const Case& c : cases) width = std::max(width, c.name.size());
   const bool table = !o.session.json && !o.session.quiet;
   if (table) {
-    print_text(fmt::format("{}; {} repetitions after {} to warm up; times in ms{}\n",
-                           device_text(session), o.repetitions, o.warmup,
+    print_text(fmt::format("{}; {} repetitions after {} to warm up; times in {}{}\n",
+                           device_text(session), o.repetitions, o.warmup, o.decode ? "µs" : "ms",
                            session.on_gpu() ? ", between events around calls that fill 3 ms" : ""));
     if (const std::string note = gpu_note(session); !note.empty()) print_text(note + "\n");
     if (cases.size() == 1) print_text(problem_text(cases[0].config) + "\n");
-    print_text(fmt::format("\n{:<{}}  {:>10} {:>10} {:>10} {:>10}\n", "case", width, "median",
-                           "p10", "p90", "GFLOP/s"));
+    print_text(table_head(o, width));
     flush();
   }
   for (const Case& c : cases) {
-    double flops = 0;
-    const Times t = measure(o, c, session, &flops);
-    if (o.session.json) print(dump(to_json(o, c, session, t, flops)) + "\n");
-    if (table)
-      print_text(fmt::format("{:<{}}  {:>10.4g} {:>10.4g} {:>10.4g} {:>10.4g}\n", c.name, width,
-                             1e3 * t.median_s, 1e3 * t.p10_s, 1e3 * t.p90_s,
-                             t.median_s > 0 ? flops / t.median_s * 1e-9 : 0));
+    const Times t = measure(o, c, session);
+    if (o.session.json) print(dump(to_json(o, c, session, t)) + "\n");
+    if (table) print_text(table_row(o, c, t, width));
     flush();
   }
   return kDone;
@@ -230,6 +281,11 @@ int bench(const BenchOptions& o) {
 Action add_bench(Parser& parser) {
   auto o = std::make_shared<BenchOptions>();
   add_problem_options(parser, o->problem);
+  add_cache_options(parser, o->problem.cache);
+  parser.flag("--decode", o->decode,
+              "A token of each sequence on a cache: --batch 8 --seqlen-q 1 --seqlen-kv 4096 "
+              "--heads-q 32 --heads-kv 8 --head-dim 128 --page-size 16 --dtype bf16 --causal where "
+              "no other option says otherwise; times in microseconds, and GB/s of k and v");
   parser.group("Measurement");
   parser.texts("--cases", o->cases, "FILE.json",
                "JSON file: an array of named problems, instead of the options above; repeatable");
@@ -240,6 +296,7 @@ Action add_bench(Parser& parser) {
   add_session_options(parser, o->session);
   return [o, parser] {
     if (!o->cases.empty()) refuse_beside_cases(parser);
+    if (o->decode) preset_decode(parser, o->problem);
     return bench(*o);
   };
 }

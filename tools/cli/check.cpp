@@ -35,8 +35,7 @@ struct CheckOptions {
   int64_t spare_q = 0, spare_kv = 0;
   std::string seqused_q, seqused_kv;
   std::vector<std::string> with;
-  int64_t page_size = 0, kv_slots = 0;
-  bool kv_begin = false, packed_kv = false;
+  bool own_pages = false;
   bool scattered_ids = false;
   bool no_lse = false, dlse = false;
   double magnitude = 1;
@@ -153,10 +152,7 @@ verify::Config generated_config(const CheckOptions& o) {
   if (o.no_lse && c.backward)
     fail(kUsage, "--no-lse: a backward needs LSE; leave it or --backward out");
   c.with = o.with;
-  c.page_size = o.page_size;
-  c.kv_slots = o.kv_slots;
-  c.kv_begin = o.kv_begin;
-  c.packed_kv = o.packed_kv;
+  c.own_pages = o.own_pages;
   c.scattered_ids = o.scattered_ids;
   c.lse = !o.no_lse;
   c.dlse = o.dlse;
@@ -325,14 +321,7 @@ void add_generated_options(Parser& parser, CheckOptions& o) {
   parser.whole("--spare-kv", o.spare_kv, "The same for keys", 0, INT32_MAX);
   parser.text("--seqused-q", o.seqused_q, "N,N,...", "Queries that count, per sequence [all]");
   parser.text("--seqused-kv", o.seqused_kv, "N,N,...", "Keys that count, per sequence [all]");
-  parser.whole("--page-size", o.page_size,
-               "Keys in pages of this many rows, in random order, some shared; 0 = no pages", 0,
-               INT32_MAX);
-  parser.whole("--kv-slots", o.kv_slots,
-               "Keys in random ones of this many slots of a cache; 0 = none", 0, INT32_MAX);
-  parser.flag("--kv-begin", o.kv_begin, "Keys begin at random rows of slots or pages");
-  parser.flag("--packed-kv", o.packed_kv,
-              "With --kv-begin: all keys in one tensor of rank 3, of which sequences share rows");
+  parser.flag("--own-pages", o.own_pages, "No page of two sequences [some are shared]");
   parser.flag("--scattered-ids", o.scattered_ids,
               "The documents of --sequence-ids in no order, and queries of none");
   parser.texts("--with", o.with, "NAME",
@@ -349,6 +338,7 @@ Action add_check(Parser& parser) {
   parser.text("input", o->file.path, "IN.safetensors",
               "File with the tensors q, k, v; - = stdin [a problem is generated]");
   add_problem_options(parser, o->problem);
+  add_cache_options(parser, o->problem.cache);
   parser.group(kAttentionGroup);
   parser.text("--layout", o->layout, "NAME",
               "Order in memory. Of a file's rank-4 tensors: bshd, bhsd [bshd]. Of a generated "

@@ -9,6 +9,7 @@
 #include "output.h"
 #include "problem.h"
 #include "session.h"
+#include "tools/verify/cache.h"
 
 namespace fa3::cli {
 namespace {
@@ -22,7 +23,8 @@ struct ExplainOptions {
 };
 
 int explain(const ExplainOptions& o) {
-  const verify::Config config = make_config(o.problem);
+  verify::Config config = make_config(o.problem);
+  if (verify::has_cache(config)) config.seed = 1;  // with a bound of lengths, as in `fa3 bench`
   if (const std::string why = verify::contradiction(config); !why.empty())
     fail(kUsage, "the options contradict each other: {}", why);
   Session session(o.session.backend, o.session.threads, false);
@@ -46,6 +48,7 @@ int explain(const ExplainOptions& o) {
 Action add_explain(Parser& parser) {
   auto o = std::make_shared<ExplainOptions>();
   add_problem_options(parser, o->problem);
+  add_cache_options(parser, o->problem.cache);
   add_precision_options(parser, o->precision);
   add_session_options(parser, o->session);
   return [o] { return explain(*o); };

@@ -139,4 +139,6 @@ std::string Parser::given(const char* group) const {
   return "";
 }
 
+bool Parser::has(const char* name) const { return app_.count(name) > 0; }
+
 }  // namespace fa3::cli

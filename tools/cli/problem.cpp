@@ -187,6 +187,17 @@ void add_problem_options(Parser& parser, ProblemOptions& o) {
       "(keys)");
 }
 
+void add_cache_options(Parser& parser, CacheOptions& o) {
+  parser.group(kSizeGroup);
+  parser.whole("--page-size", o.page_size,
+               "Keys in pages of this many rows, in random order; 0 = no pages", 0, INT32_MAX);
+  parser.whole("--kv-slots", o.kv_slots,
+               "Keys in random ones of this many slots of a cache; 0 = none", 0, INT32_MAX);
+  parser.flag("--kv-begin", o.kv_begin, "Keys begin at random rows of slots or pages");
+  parser.flag("--packed-kv", o.packed_kv,
+              "With --kv-begin: all keys in one tensor of rank 3, of which sequences share rows");
+}
+
 int32_t mask_dtype(const std::string& name, int32_t dtype) {
   return name == "none"   ? 0
          : name == "bool" ? int32_t{FA3_BOOL}
@@ -234,6 +245,10 @@ verify::Config make_config(const ProblemOptions& o) {
   c.mask_dims = o.mask_dims;
   c.dattn_mask = o.gradients.dattn_mask;
   c.top_left = o.score.top_left;
+  c.page_size = o.cache.page_size;
+  c.kv_slots = o.cache.kv_slots;
+  c.kv_begin = o.cache.kv_begin;
+  c.packed_kv = o.cache.packed_kv;
   return c;
 }
 

@@ -12,6 +12,12 @@
 
 namespace fa3::cli {
 
+// Keys in a cache.
+struct CacheOptions {
+  int64_t page_size = 0, kv_slots = 0;  // 0 = none
+  bool kv_begin = false, packed_kv = false;
+};
+
 // A problem by its sizes, for commands that need no particular data.
 struct ProblemOptions {
   std::optional<std::string> dtype;    // default: f32
@@ -34,8 +40,10 @@ struct ProblemOptions {
   int64_t sequence_ids = 0;
   std::string attn_mask = "none", mask_dims = "bhqk";
   ScoreOptions score;
+  CacheOptions cache;
 };
 void add_problem_options(Parser& parser, ProblemOptions& options);
+void add_cache_options(Parser& parser, CacheOptions& options);
 // Headings: of what is computed, of the options that give sizes.
 inline constexpr const char* kAttentionGroup = "Attention";
 inline constexpr const char* kSizeGroup = "Sizes";

@@ -105,13 +105,16 @@ double masked_pairs(const fa3_forward_args& a, const Sequence& s, int64_t b) {
   return static_cast<double>(pairs) * static_cast<double>(heads / std::max<int64_t>(planes, 1));
 }
 
+// Whether all sequences have the same lengths: then there may be billions of them.
+bool same_lengths(const fa3_forward_args& a) {
+  return a.q.rank == 4 && a.k.rank == 4 && a.seqused_q.rank == 0 && a.seqused_kv.rank == 0;
+}
+
 }  // namespace
 
 double forward_flops(const fa3_forward_args& a) {
   const int64_t batch = sequence_count(a);
-  // Without any of these all sequences are alike, and there may be billions of them.
-  const bool alike = a.q.rank == 4 && a.k.rank == 4 && a.seqused_q.rank == 0 &&
-                     a.seqused_kv.rank == 0 && a.sequence_ids_q.rank == 0 && a.attn_mask.rank == 0;
+  const bool alike = same_lengths(a) && a.sequence_ids_q.rank == 0 && a.attn_mask.rank == 0;
   const int64_t counted = alike ? std::min<int64_t>(batch, 1) : batch;
   const auto heads_q = static_cast<double>(a.q.shape[a.q.rank - 2]);
   double pairs = 0;
@@ -128,6 +131,22 @@ double forward_flops(const fa3_forward_args& a) {
   if (alike) pairs *= static_cast<double>(batch);
   const auto dims = static_cast<double>(a.q.shape[a.q.rank - 1] + a.v.shape[a.v.rank - 1]);
   return 2 * pairs * heads_q * dims;
+}
+
+double kv_bytes(const fa3_forward_args& a) {
+  const int64_t batch = sequence_count(a);
+  const int64_t counted = same_lengths(a) ? std::min<int64_t>(batch, 1) : batch;
+  double rows = 0;
+  for (int64_t b = 0; b < counted; ++b) {
+    const Sequence s = sequence(a, b);
+    if (s.q_len == 0) continue;
+    rows += static_cast<double>(visible_keys(a, s, s.q_len - 1).last - visible_keys(a, s, 0).first);
+  }
+  if (counted < batch) rows *= static_cast<double>(batch);
+  const auto row_bytes = [](const fa3_tensor& t) {
+    return t.shape[t.rank - 2] * t.shape[t.rank - 1] * verify::element_bytes(t.dtype);
+  };
+  return rows * static_cast<double>(row_bytes(a.k) + row_bytes(a.v));
 }
 
 }  // namespace fa3::cli

@@ -36,4 +36,8 @@ inline bool same_id(const Sequence& s, int64_t row, int64_t key) {
 double forward_flops(const fa3_forward_args& args);
 inline constexpr double kBackwardToForward = 2.5;
 
+// Bytes of the keys and values that some query of their sequence sees by lengths and mask, counted
+// once for each sequence.
+double kv_bytes(const fa3_forward_args& args);
+
 }  // namespace fa3::cli

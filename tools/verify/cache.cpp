@@ -64,7 +64,7 @@ std::vector<int64_t> table_of(const Config& c, const std::vector<int64_t>& begin
       const bool is_full = i * c.page_size >= begins[b] && (i + 1) * c.page_size <= end;
       const bool full_above = b > 0 && i * c.page_size >= begins[b - 1] &&
                               (i + 1) * c.page_size <= begins[b - 1] + length_of(c, b - 1);
-      if (is_needed && is_full && full_above && random.between(0, 3) == 0)
+      if (is_needed && is_full && full_above && random.between(0, 3) == 0 && !c.own_pages)
         table.back() = table[above];
     }
   }
@@ -117,6 +117,7 @@ std::string contradiction_of_cache(const Config& c) {
   if (c.packed_kv && (!c.kv_begin || c.page_size > 0 || c.kv_slots > 0))
     return "packed-kv needs kv-begin, and neither page-size nor kv-slots";
   if (c.page_size > 0 && c.kv_slots > 0) return "page-size and kv-slots exclude each other";
+  if (c.own_pages && c.page_size == 0) return "own-pages needs page-size";
   if (!has_cache(c)) return "";
   if (c.backward) return "backward has no caches";
   if (is_varlen_kv(c)) return "caches have no varlen-kv";

@@ -24,8 +24,8 @@ int64_t cache_max_seqlen(const Config& c);
 int64_t cache_mask_columns(const Config& c);
 
 // Moves the rows of dense k and v into a cache: pages in random order, some of them of two
-// sequences; slots; begins of the seed. All other rows are NaN, and entries of the page table that
-// nobody needs are out of range or name pages of others.
+// sequences unless own_pages; slots; begins of the seed. All other rows are NaN, and entries of the
+// page table that nobody needs are out of range or name pages of others.
 void move_to_cache(const Config& c, const MemoryOrder& memory, Tensors* tensors);
 
 }  // namespace fa3::verify

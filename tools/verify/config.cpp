@@ -103,6 +103,7 @@ std::string replay_command(const Config& c, const std::string& backend) {
   number("--kv-slots", c.kv_slots, d.kv_slots);
   flag(c.kv_begin, "--kv-begin");
   flag(c.packed_kv, "--packed-kv");
+  flag(c.own_pages, "--own-pages");
   flag(c.top_left, "--top-left");
   flag(!c.lse && !c.backward, "--no-lse");
   flag(c.dlse, "--dlse");

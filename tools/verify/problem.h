@@ -84,6 +84,7 @@ struct Config {
   int64_t kv_slots = 0;
   bool kv_begin = false;
   bool packed_kv = false;
+  bool own_pages = false;      // --own-pages: no page of two sequences
   bool top_left = false;       // --top-left: positions from the first query and key
   bool lse = true;             // --no-lse: forward without LSE
   bool dlse = false;           // --dlse: backward with a gradient of LSE
