@@ -23,7 +23,9 @@ struct Divider {
   FA3_HD constexpr i32 quotient(i32 x) const {
     return static_cast<i32>((u64{static_cast<u32>(x)} * factor) >> shift);
   }
-  FA3_HD constexpr i32 remainder(i32 x) const { return x - quotient(x) * static_cast<i32>(divisor); }
+  FA3_HD constexpr i32 remainder(i32 x) const {
+    return x - quotient(x) * static_cast<i32>(divisor);
+  }
 };
 
 }  // namespace fa3

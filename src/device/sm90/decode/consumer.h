@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// consumer.h — the decode kernel's consumer warpgroups, each with some of the packed rows. Keys are the 64 rows of both GEMMs and
-// packed rows their columns, so that few rows cost few columns:
+// consumer.h — the decode kernel's consumer warpgroups, each with some of the packed rows. Keys are
+// the 64 rows of both GEMMs and packed rows their columns, so that few rows cost few columns:
 //   Sᵀ (keys × rows) = K·Qᵀ        Pᵀ = softmax over keys, through shared memory
 //   Oᵀ (head_dim_v × rows) += Vᵀ·Pᵀ
 // A thread holds, of both, column 8j + 2(lane % 4) + e as number 2j + e: its maxima, sums and O are
-// of the same rows. O leaves through shared memory. Nothing that a row's bits depend on is decided by other rows.
+// of the same rows. Nothing that a row's bits depend on is decided by other rows. O leaves through
+// shared memory.
 #pragma once
 
 #include "device/attn/conventions.h"

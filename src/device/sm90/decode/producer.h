@@ -45,8 +45,8 @@ requires(!kCfg.cached()) struct DecodeProducer<kCfg> {
   }
 };
 
-// Four warps: the first and the third load K, the others V, each pair every other tile, so that two tiles' places are
-// looked up and their rows asked for side by side. One warp: all.
+// Four warps: the first and the third load K, the others V, each pair every other tile, so that two
+// tiles' places are looked up and their rows asked for side by side. One warp: all.
 template <DecodeConfig kCfg>
 requires(kCfg.cached()) struct DecodeProducer<kCfg> {
   static constexpr bool kAlone = kCfg.producer_warps() == 1;

@@ -209,8 +209,8 @@ std::vector<const char*> reads(const CombinePlan&) { return {kPartsOSlice, kPart
 
 std::string name_of(const CombinePlan& plan) {
   const CombineConfig& c = plan.config;
-  return fmt::format("combine/d{}/rows{}/{}{}/{}", c.head_dim_v, c.rows, word(c.dtype),
-                     c.o_f32 ? "/o_f32" : "", placement_word(c));
+  return fmt::format("combine/d{}/rows{}/{}{}/{}/tile{}", c.head_dim_v, c.rows, word(c.dtype),
+                     c.o_f32 ? "/o_f32" : "", placement_word(c), c.tile_kv);
 }
 
 std::string head_dims_text(const CombinePlan& plan) {
