@@ -102,6 +102,7 @@ def error(q, k, v, o, causal):
 def fa3_calls(context, args):
     """A call of one plan for each of the arguments, and the plan."""
     plan = context.plan_forward(args[0])
+    plan.row = context.explain_forward(args[0])["sm90"]["row"]
     work = torch.empty(max(plan.workspace_bytes, 1), dtype=torch.uint8, device="cuda")
     return [lambda a=a: plan.run(work.data_ptr(), stream_handle(), a) for a in args], plan
 
@@ -164,7 +165,8 @@ def measure(context, others, cell, rounds):
     if page:
         first = [x.view(-1, page, heads_kv, d)[table.long()].view(x.shape) for x in first]
     name = f"b{batch} k{keys} h{heads}/{heads_kv} d{d} q{queries}" + f" page{page}" * (page > 0)
-    row = {"cell": name, "bytes": size, "max_error": error(q, *first, o, queries > 1)}
+    row = {"cell": name, "row": plans[0].row, "bytes": size,
+           "max_error": error(q, *first, o, queries > 1)}  # fmt: skip
     graphs = {
         name: captured([each[i % count] for i in range(calls_a_graph)])
         for name, each in calls.items()
@@ -181,6 +183,13 @@ def measure(context, others, cell, rounds):
     return row
 
 
+def read_rate(out):
+    """What a kernel reaches that only reads."""
+    x = torch.empty(1 << 30, device="cuda")
+    ms = statistics.median(gpu_run.elapsed_ms(x.sum, 5) for _ in range(9))
+    emit(out, {"ceiling": "sum of 4 GiB", "gbytes_per_s": x.nbytes / ms * 1e-6})
+
+
 def main():
     parser = gpu_run.arguments(__doc__, rounds=5)
     parser.add_argument("--prefill", action="store_true", help="prompts in pages")
@@ -193,6 +202,7 @@ def main():
     for also in args.also:
         name, path = also.split("=", 1)
         others[name] = Context(Library(path), device="cuda")
+    read_rate(out)
     with context:
         for cell in cells:
             emit(out, measure(context, others, cell, args.rounds))
