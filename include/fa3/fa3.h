@@ -378,6 +378,12 @@ typedef struct fa3_forward_args {
                               + seqused_kv[b] − 1 of its slot, its pages, or of k and v of rank 3,
                               (total_kv, …), where sequences may share rows; positions and columns
                               of attn_mask count from there. Needs seqused_kv */
+  int32_t num_splits; /* on cuda and sim, of few queries: the most parts that the keys of a sequence
+                          and KV head are computed in and then merged, 0 = any; 1: none, so that a
+                          row has the same bits whatever other sequences the call has; more queries
+                          never have parts */
+  int32_t sm_margin;  /* on cuda and sim: SMs that persistent kernels leave to others; at least one
+                          is used */
 } fa3_forward_args;
 
 /* Backward. Inputs q, k, v, o, lse of the forward and the gradient dout; outputs dq, dk, dv, any

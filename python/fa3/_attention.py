@@ -53,6 +53,8 @@ def attention(
     k_block: tuple[int, int] | None = None,
     v_block: tuple[int, int] | None = None,
     v_image: Array | None = None,
+    num_splits: int = 0,
+    sm_margin: int = 0,
     precision: str = "default",
     seed: int = 0,
     out: Array | None = None,
@@ -98,6 +100,9 @@ def attention(
         as in fa3.h, "8 bits".
       v_image: codes of v as fa3.quantize has written them for the kernel, which then does not read
         v; of another kernel's tiles it is declined.
+      num_splits: on a GPU, of few queries: the most parts that a sequence's keys are computed in
+        and then merged; 0 = any; 1: none, so that a row has the same bits whatever other sequences
+        the call has. sm_margin: multiprocessors that a GPU's persistent kernels leave free.
       precision: "default", or of 16-bit arrays "fp8", "eight_bit", "eight_bit_accurate": quantised
         in the call. seed: of the random signs then.
       out: array to write to; None = a new one. lse: the same for the logarithms, float32.
@@ -181,6 +186,10 @@ def attention(
         fields["precision"] = PRECISIONS[precision]
     if seed:
         fields["precision_seed"] = seed
+    if num_splits:
+        fields["num_splits"] = num_splits
+    if sm_margin:
+        fields["sm_margin"] = sm_margin
     execute(FORWARD, fields, how, context, stream, written)
     return (out, lse) if return_lse else out
 

@@ -67,6 +67,7 @@ class ProblemMaker {
       FA3_RETURN_IF_ERROR(read_scalars());
       FA3_RETURN_IF_ERROR(read_precision());
       FA3_RETURN_IF_ERROR(read_deterministic());
+      FA3_RETURN_IF_ERROR(read_schedule());
     }
     read_layouts();
     if (first_ == kOParts) p_.q.varlen = false;  // without cu_seqlens: one batch entry
@@ -398,6 +399,16 @@ class ProblemMaker {
       return invalid("{}: deterministic={} is unknown; need 0 or 1", op_, args_.deterministic);
     }
     p_.deterministic = args_.deterministic == 1;
+    return {};
+  }
+
+  Status read_schedule() {
+    for (const auto& [name, value] :
+         {std::pair("num_splits", args_.num_splits), std::pair("sm_margin", args_.sm_margin)}) {
+      if (value < 0) return invalid("{}: {}={}, need 0 or more", op_, name, value);
+    }
+    p_.num_splits = args_.num_splits;
+    p_.sm_margin = args_.sm_margin;
     return {};
   }
 

@@ -127,6 +127,8 @@ struct Problem {
   bool top_left = false;
   MaskExtents mask_grad;  // of dattn_mask
   int64_t parts = 0;      // of a merge
+  int num_splits = 0;     // the most parts that keys are computed in; 0 = any
+  int sm_margin = 0;      // SMs that persistent kernels leave free
 
   // Of a tensor with rows: its sequence dimension, heads, and the columns of a row (LSE: 1).
   const SeqAxis& axis_of(TensorId id) const { return kTensors[id].axis == Axis::kKey ? kv : q; }

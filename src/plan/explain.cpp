@@ -129,6 +129,10 @@ Json problem_json(const Problem& p) {
   json["softmax_scale"] = p.softmax_scale;
   json["softcap"] = p.softcap;
   if (p.op == FA3_OP_BACKWARD) json["deterministic"] = p.deterministic;
+  if (p.op == FA3_OP_FORWARD) {
+    json["num_splits"] = p.num_splits;
+    json["sm_margin"] = p.sm_margin;
+  }
   json["precision"] = precision_name(p.precision);
   json["precision_seed"] = p.rotation.seed;
   if (p.is_8_bit()) {

@@ -2,6 +2,7 @@
 """Where fa3 run reads and writes: pipes, files not to be lost, what a killed run has left."""
 
 import os
+import pathlib
 import pty
 import signal
 import stat
@@ -100,12 +101,21 @@ class Overwriting(FilesTest):
             self.assertEqual(report["output"], self.path("\ufffd.safetensors"))
 
 
+def holds_a_lock(pid):
+    """Whether one of its files is locked: a temporary one exists a moment before it is."""
+    try:
+        found = [entry.read_text() for entry in pathlib.Path(f"/proc/{pid}/fdinfo").iterdir()]
+    except OSError:  # it closes one of them
+        return False
+    return any("FLOCK" in text for text in found)
+
+
 class Killed(FilesTest):
     def temporary(self):
         return [name for name in self.names() if name.startswith(".fa3-")]
 
     def start_long(self):
-        """A run of many seconds that has made its temporary file."""
+        """A run of many seconds that has made and locked its temporary file."""
         count = 2000 * 64 * 16
         long = ("F32", [1, 2000, 64, 16], tensors.draw((1000,), 5)[2] * (count // 1000))
         tensors.write(self.path("long.safetensors"), {"q": long, "k": long, "v": long})
@@ -115,7 +125,8 @@ class Killed(FilesTest):
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
         end = time.monotonic() + 60
-        while self.temporary() == before and time.monotonic() < end:
+        locked = lambda: self.temporary() != before and holds_a_lock(process.pid)
+        while not locked() and time.monotonic() < end:
             time.sleep(0.01)
         process.send_signal(signal.SIGSTOP)  # however long what follows takes
         self.assertIsNone(process.poll())

@@ -87,9 +87,11 @@ void print(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) fail_stdout();
 }
 
-void print_text(std::string_view text) {
-  if (!isatty(STDOUT_FILENO)) return print(text);
-  print(fold(text, static_cast<size_t>(terminal_columns(STDOUT_FILENO))));
+void print_text(std::string_view text) { print(as_shown(text)); }
+
+std::string as_shown(std::string_view text) {
+  if (!isatty(STDOUT_FILENO)) return std::string(text);
+  return fold(text, static_cast<size_t>(terminal_columns(STDOUT_FILENO)));
 }
 
 int terminal_columns(int fd) {

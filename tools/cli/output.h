@@ -19,6 +19,8 @@ void print(std::string_view text);
 // As print(), for people: lines wider than the terminal are broken between words and continue below
 // the beginning of the value. To files and pipes they go unbroken.
 void print_text(std::string_view text);
+// The text as print_text() prints it, made before files are committed: what fails then leaves none.
+std::string as_shown(std::string_view text);
 
 // Flushes stdout. Throws as print() does.
 void flush();

@@ -185,6 +185,10 @@ void add_problem_options(Parser& parser, ProblemOptions& o) {
       "--mask-dims", o.mask_dims, "DIMS",
       "Where the values of --attn-mask differ: some of b (batch), h (heads), q (queries), k "
       "(keys)");
+  parser.whole("--num-splits", o.num_splits,
+               "GPU, few queries: the most parts that a sequence's keys are computed in; 0 = any",
+               0, INT32_MAX);
+  parser.whole("--sm-margin", o.sm_margin, "GPU: SMs that a forward leaves free", 0, INT32_MAX);
 }
 
 void add_cache_options(Parser& parser, CacheOptions& o) {
@@ -249,6 +253,8 @@ verify::Config make_config(const ProblemOptions& o) {
   c.kv_slots = o.cache.kv_slots;
   c.kv_begin = o.cache.kv_begin;
   c.packed_kv = o.cache.packed_kv;
+  c.num_splits = static_cast<int32_t>(o.num_splits);
+  c.sm_margin = static_cast<int32_t>(o.sm_margin);
   return c;
 }
 
@@ -272,6 +278,8 @@ fa3_forward_args shapes_forward(const verify::Config& c) {
   a.q_block = block(Operand::kQ, a.q_scale);
   a.k_block = block(Operand::kK, a.k_scale);
   a.v_block = block(Operand::kV, a.v_scale);
+  a.num_splits = c.num_splits;
+  a.sm_margin = c.sm_margin;
   return a;
 }
 
@@ -321,6 +329,8 @@ std::string problem_text(const verify::Config& c) {
   if (c.sequence_ids > 0) text += fmt::format(", {} documents", c.sequence_ids);
   if (c.page_size > 0) text += fmt::format(", pages of {}", c.page_size);
   if (c.kv_slots > 0) text += fmt::format(", {} slots", c.kv_slots);
+  if (c.num_splits > 0) text += fmt::format(", at most {} parts", c.num_splits);
+  if (c.sm_margin > 0) text += fmt::format(", {} SMs free", c.sm_margin);
   if (c.kv_begin) text += c.packed_kv ? ", shared keys" : ", keys that begin anywhere";
   for (const std::string& name : c.with) text += ", " + name;
   if (verify::is_8_bit(c.dtype)) text += ", " + scales_line(c);

@@ -40,6 +40,7 @@ struct ProblemOptions {
   int64_t sequence_ids = 0;
   std::string attn_mask = "none", mask_dims = "bhqk";
   ScoreOptions score;
+  int64_t num_splits = 0, sm_margin = 0;
   CacheOptions cache;
 };
 void add_problem_options(Parser& parser, ProblemOptions& options);

@@ -248,10 +248,6 @@ int quantize(const QuantizeOptions& o) {
   for (const Coded& c : coded)
     for (const HostTensor* t : {&c.codes, &c.scale, &c.offset, &c.image, &c.image_layout})
       if (t->present()) tensors.push_back(t->file_tensor());
-  if (to_stdout)
-    tools::write_tensors(STDOUT_FILENO, "stdout", tensors, file.metadata());
-  else
-    writer->commit(tensors, file.metadata());
 
   Json json;
   std::string text;
@@ -276,10 +272,16 @@ int quantize(const QuantizeOptions& o) {
   json["output"] = o.output;
   text += fmt::format("{:9} {}; to use it: fa3 run {}{} -o …\n", "wrote", o.output, o.output,
                       hint_of(coded, o.file.layout));
+  std::string report;
   if (o.session.json)
-    print(dump(json) + "\n");
+    report = dump(json) + "\n";
   else if (!o.session.quiet && !to_stdout)
-    print_text(text);
+    report = as_shown(text);
+  if (to_stdout)
+    tools::write_tensors(STDOUT_FILENO, "stdout", tensors, file.metadata());
+  else
+    writer->commit(tensors, file.metadata());
+  print(report);
   return kDone;
 }
 

@@ -170,16 +170,17 @@ int run(const RunOptions& o) {
   stop_if_interrupted();
   std::vector<tools::Tensor> tensors;
   for (const HostTensor* t : problem.outputs()) tensors.push_back(t->file_tensor());
+  std::string report;
+  if (o.session.json)
+    report = dump(to_json(o, problem, session, timing)) + "\n";
+  else if (!o.session.quiet && !to_stdout)
+    report = as_shown(to_text(o, problem, session, timing));
   if (to_stdout)
     tools::write_tensors(STDOUT_FILENO, "stdout", tensors);
   else
     writer->commit(tensors);
   if (picture) picture->commit();
-
-  if (o.session.json)
-    print(dump(to_json(o, problem, session, timing)) + "\n");
-  else if (!o.session.quiet && !to_stdout)
-    print_text(to_text(o, problem, session, timing));
+  print(report);
   return kDone;
 }
 

@@ -268,10 +268,13 @@ int tune_all(const TuneOptions& o) {
   if (!file) return kDone;
   const std::string text = dump(file_of(gpu, problems), 1) + "\n";
   tools::write_all(file->descriptor(), o.output, text.data(), text.size());
+  const std::string report =
+      o.json || o.quiet
+          ? ""
+          : as_shown(fmt::format("\nwrote {}; to use it: {}={}\n", o.output, kVariable,
+                                 std::filesystem::absolute(o.output).string()));
   file->commit();
-  if (!o.json && !o.quiet)
-    print_text(fmt::format("\nwrote {}; to use it: {}={}\n", o.output, kVariable,
-                           std::filesystem::absolute(o.output).string()));
+  print(report);
   return kDone;
 }
 

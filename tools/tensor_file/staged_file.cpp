@@ -186,6 +186,7 @@ StagedFile::~StagedFile() {
 }
 
 void StagedFile::commit() {
+  const fs::path folder = folder_of(target_);  // before the rename: memory may run out
   struct stat replaced = {};
   if (::stat(target_.c_str(), &replaced) == 0) take_over(fd_, replaced);
   // Renamed before it is closed: the lock shows that it is not a stale file.
@@ -195,7 +196,7 @@ void StagedFile::commit() {
                             std::strerror(errno)));
   temporary_.clear();
   ::close(std::exchange(fd_, -1));
-  sync_folder(folder_of(target_));
+  sync_folder(folder);
 }
 
 }  // namespace fa3::tools

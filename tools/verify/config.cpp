@@ -104,6 +104,8 @@ std::string replay_command(const Config& c, const std::string& backend) {
   flag(c.kv_begin, "--kv-begin");
   flag(c.packed_kv, "--packed-kv");
   flag(c.own_pages, "--own-pages");
+  number("--num-splits", c.num_splits, d.num_splits);
+  number("--sm-margin", c.sm_margin, d.sm_margin);
   flag(c.top_left, "--top-left");
   flag(!c.lse && !c.backward, "--no-lse");
   flag(c.dlse, "--dlse");

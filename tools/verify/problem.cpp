@@ -334,6 +334,8 @@ fa3_forward_args forward_args(const Config& c, const Tensors& t) {
   if (t.q_scale.storage) args.q_block = scale_block(scales_of(c, Operand::kQ));
   if (t.k_scale.storage) args.k_block = scale_block(scales_of(c, Operand::kK));
   if (t.v_scale.storage) args.v_block = scale_block(scales_of(c, Operand::kV));
+  args.num_splits = c.num_splits;
+  args.sm_margin = c.sm_margin;
   return args;
 }
 

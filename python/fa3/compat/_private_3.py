@@ -94,6 +94,8 @@ def _flash_attn_forward(
         max_seqlen_kv=max_seqlen_k,
         seqused_q=seqused_q,
         **keys,
+        num_splits=num_splits,
+        sm_margin=sm_margin,
     )
     return out, lse, *no_splits(out)
 

@@ -56,7 +56,7 @@ def flash_attn_func(
     learnable_sink: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Attention of (batch, seqlen, heads, head_dim); with return_attn_probs also the logarithms of
-    the softmax's sums. num_splits, pack_gqa and sm_margin are hints that fa3 does not need."""
+    the softmax's sums. pack_gqa is a hint that fa3 does not need."""
     refuse_qv("flash_attn_func", qv, attention_chunk)
     refuse_sinks("flash_attn_func", sinks, s_aux, learnable_sink)
     out, lse = attend(
@@ -68,6 +68,8 @@ def flash_attn_func(
         window_size=window_size,
         softmax_scale=softmax_scale,
         softcap=softcap,
+        num_splits=num_splits,
+        sm_margin=sm_margin,
         deterministic=deterministic,
     )
     return (out, lse) if return_attn_probs else out
@@ -129,6 +131,8 @@ def flash_attn_varlen_func(
         max_seqlen_kv=max_seqlen_k,
         seqused_q=seqused_q,
         **varlen_cache(k, table, cu_seqlens_k, seqused_k, of_pages),
+        num_splits=num_splits,
+        sm_margin=sm_margin,
         deterministic=deterministic,
     )
     return (out, lse) if return_attn_probs or return_softmax_lse else out
@@ -250,6 +254,8 @@ def flash_attn_with_kvcache(
             window_size=window_size,
             softmax_scale=softmax_scale,
             softcap=softcap,
+            num_splits=num_splits,
+            sm_margin=sm_margin,
             cu_seqlens_q=cu_seqlens_q,
             max_seqlen_q=max_seqlen_q,
             **cache_of(cache_seqlens, k_cache, table, cache_batch_idx, cache_leftpad),

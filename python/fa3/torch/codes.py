@@ -15,7 +15,7 @@ from . import fake
 from .autograd import is_eager, is_plain, refuse_forward_mode, refuse_gradient, transform
 from .fitting import fit, mask_for
 from .function import check_tensors, number_or_tensor, sides
-from .operators import LENGTHS, fields_of, library
+from .operators import LENGTHS, fields_of, library, schedule_of
 from .run import execute
 
 library.define(
@@ -47,6 +47,8 @@ def attention_on_codes(
     sequence_ids_kv: Tensor | None = None,
     attn_mask: Tensor | None = None,
     top_left: bool = False,
+    num_splits: int = 0,
+    sm_margin: int = 0,
     q_scale: Tensor | None = None,
     k_scale: Tensor | None = None,
     v_scale: Tensor | None = None,
@@ -116,7 +118,8 @@ def attention_on_codes(
         q, k, v, cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv, None, None, None,
         alibi_slopes, sequence_ids_q, sequence_ids_kv, attn_mask, scale, cap, longest_q, longest_kv,
         max_seqlen_q, max_seqlen_kv, causal, left, right, top_left, softmax_scale,
-        0.0 if softcap is None else softcap, False, *scales, blocks, out_dtype,
+        0.0 if softcap is None else softcap, num_splits, sm_margin, False, *scales, blocks,
+        out_dtype,
     )  # fmt: skip
     return (out, lse) if return_lse else out
 
@@ -150,7 +153,7 @@ def _fit_codes(x: Tensor) -> Tensor:
 
 def forward(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     others = rest[-len(_SCALES) - 2 :]
-    fields = fields_of(rest)
+    fields = fields_of(rest) | schedule_of(rest)
     named = _named(others)
     for name in _SCALES[:-1]:
         if name in named:

@@ -23,6 +23,7 @@ from .operators import (
     library,
     nothing,
     out_dtype,
+    schedule_of,
 )
 from .run import READING, context
 
@@ -127,6 +128,7 @@ def check_forward(
         return  # columns of a mask and scales of blocks depend on them
     try:
         fields = dict(zip("qkv", inputs, strict=True))
+        others |= schedule_of((*rest[TENSORS], *(_number(x) for x in rest[NUMBERS])))
         examine(FORWARD, {**fields, **made, **_known(rest), **others}, padded)
     except Unknown:  # the run checks
         pass

@@ -24,7 +24,8 @@ CACHE = ("page_table", "kv_batch_idx", "kv_begin")
 _TENSORS = (*_FIELDS, "scale", "cap", "longest_q", "longest_kv")
 LENGTHS = ", ".join(f"Tensor? {name}" for name in _TENSORS) + (
     ", SymInt? max_seqlen_q, SymInt? max_seqlen_kv, bool causal, SymInt? left, SymInt? right, "
-    "bool top_left, Scalar? softmax_scale, Scalar softcap, bool deterministic"
+    "bool top_left, Scalar? softmax_scale, Scalar softcap, SymInt num_splits, SymInt sm_margin, "
+    "bool deterministic"
 )
 library = torch.library.Library("fa3", "DEF")
 library.define(
@@ -41,7 +42,7 @@ library.define(
 MASK, SCALE = len(_FIELDS) - 1, len(_FIELDS)
 READ = slice(SCALE, SCALE + 4)  # scale, cap, longest_q, longest_kv
 TENSORS = slice(0, READ.stop)
-NUMBERS = slice(READ.stop, READ.stop + 9)
+NUMBERS = slice(READ.stop, READ.stop + 11)
 OTHERS = slice(NUMBERS.stop, None)
 
 # What the library gets for a softmax_scale of 0, which means the default there: no score of less
@@ -60,7 +61,7 @@ def out_dtype(q: Tensor) -> torch.dtype:
 def read(tensors: tuple, numbers: tuple) -> tuple:
     """`numbers` with those that tensors hold; waits for a GPU that has them."""
     scale, cap, longest_q, longest_kv = tensors
-    max_q, max_kv, causal, left, right, top_left, softmax_scale, softcap, deterministic = numbers
+    max_q, max_kv, causal, left, right, top_left, softmax_scale, softcap, *schedule = numbers
     if longest_q is not None and max_q is None:
         max_q = _read("max_seqlen_q", longest_q)
     if longest_kv is not None and max_kv is None:
@@ -69,7 +70,7 @@ def read(tensors: tuple, numbers: tuple) -> tuple:
         softmax_scale = float(_read("softmax_scale", scale))
     if cap is not None and not softcap:
         softcap = float(_read("softcap", cap))
-    return max_q, max_kv, causal, left, right, top_left, softmax_scale, softcap, deterministic
+    return max_q, max_kv, causal, left, right, top_left, softmax_scale, softcap, *schedule
 
 
 def _read(name: str, x: Tensor) -> float | int:
@@ -83,7 +84,7 @@ def _read(name: str, x: Tensor) -> float | int:
 
 def common(rest: tuple) -> dict[str, Any]:
     """The library's fields of LENGTHS."""
-    max_q, max_kv, causal, left, right, top_left, softmax_scale, softcap, _ = rest[NUMBERS]
+    max_q, max_kv, causal, left, right, top_left, softmax_scale, softcap, *_ = rest[NUMBERS]
     fields = {name: x for name, x in zip(_FIELDS, rest, strict=False) if x is not None}
     if top_left:
         fields["mask_alignment"] = 1
@@ -104,6 +105,13 @@ def common(rest: tuple) -> dict[str, Any]:
     return fields
 
 
+def schedule_of(rest: tuple) -> dict[str, int]:
+    """Fields of a forward alone."""
+    *_, num_splits, sm_margin, _ = rest[NUMBERS]
+    schedule = {"num_splits": num_splits, "sm_margin": sm_margin}
+    return {name: number for name, number in schedule.items() if number}
+
+
 def fields_of(rest: tuple) -> dict[str, Any]:
     """Of a run: common() of numbers that are read and of a mask as the library takes it."""
     scale, cap, longest_q, longest_kv = rest[READ]
@@ -117,7 +125,7 @@ def fields_of(rest: tuple) -> dict[str, Any]:
 
 def forward(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     precision, seed, block = rest[OTHERS]
-    fields = fields_of(rest)
+    fields = fields_of(rest) | schedule_of(rest)
     columns, columns_v = q.shape[-1], v.shape[-1]
     shape = tuple(q.shape)
     if in_cache(fields):

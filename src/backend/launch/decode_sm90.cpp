@@ -29,6 +29,7 @@ DecodeShape shape_for(const StepRun& run, const auto& plan, const Band32& band) 
           .group = Divider::by(static_cast<u32>(p.group_size())),
           .band = band,
           .ctas = static_cast<i32>(plan.ctas),
+          .most_parts = static_cast<u32>(p.num_splits),
           .cache = cache_of(p, run.buffers, source_of(c), c.tile_kv,
                             held_runs(source_of(c), c.tile_kv, true))};
 }

@@ -99,16 +99,22 @@ Result<KernelPlan> plan_by(const Planners& planners, const Problem& problem,
   return steps.finish();
 }
 
+// Persistent kernels have a CTA, or two, on each SM that they know of.
+DeviceInfo with_margin(DeviceInfo gpu, const Problem& p) {
+  if (p.sm_margin > 0) gpu.multiprocessors = std::max(gpu.multiprocessors - p.sm_margin, 1);
+  return gpu;
+}
+
 }  // namespace
 
 Result<KernelPlan> plan_kernels(const Problem& problem, const DeviceInfo& gpu) {
   return plan_by({&make_fwd_plan, &decode_config, &make_bwd_plans, &make_quantize_plans}, problem,
-                 gpu);
+                 with_margin(gpu, problem));
 }
 
 Result<KernelPlan> plan_ahead(const Problem& problem, const DeviceInfo& gpu) {
   return plan_by({&ahead_fwd_plan, &ahead_decode_config, &ahead_bwd_plans, &ahead_quantize_plans},
-                 problem, gpu);
+                 problem, with_margin(gpu, problem));
 }
 
 }  // namespace fa3::sm90

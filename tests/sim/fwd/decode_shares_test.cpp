@@ -2,6 +2,7 @@
 // decode_shares_test.cpp — how the decode kernel's CTAs share the units of a call.
 #include <algorithm>
 #include <random>
+#include <span>
 
 #include "sim/fwd/decode_kit.h"
 
@@ -29,15 +30,27 @@ verify::Config of_lengths(const std::vector<int64_t>& used, int64_t heads_kv) {
   return c;
 }
 
-// Whether CTAs left parts to merge.
-bool leaves_parts(const verify::Config& c, const DecodeConfig& config, int multiprocessors) {
+// How many parts CTAs left to merge.
+int parts_of(const verify::Config& c, const DecodeConfig& config, int multiprocessors) {
   TestRuntime runtime;
   DecodeRun run(runtime, c, config, multiprocessors);
   constexpr std::byte kBefore{0x5A};
   std::ranges::fill(run.workspace(), kBefore);
   run.run();
   for (const verify::OutputResult& result : run.judge()) EXPECT_TRUE(result.ok) << result.name;
-  return std::ranges::any_of(run.workspace(), [](std::byte b) { return b != kBefore; });
+  const size_t bytes = sizeof(float) * static_cast<size_t>(config.rows * config.head_dim_v);
+  const std::span<std::byte> parts = run.workspace();  // O first, two slots a CTA
+  int count = 0;
+  for (int slot = 0; slot < 2 * multiprocessors * config.ctas_per_sm; ++slot) {
+    const size_t begin = bytes * static_cast<size_t>(slot);
+    if (begin + bytes > parts.size()) break;  // fewer CTAs
+    const auto changed = [](std::byte b) { return b != kBefore; };
+    count += std::ranges::any_of(parts.subspan(begin, bytes), changed) ? 1 : 0;
+  }
+  return count;
+}
+bool leaves_parts(const verify::Config& c, const DecodeConfig& config, int multiprocessors) {
+  return parts_of(c, config, multiprocessors) > 0;
 }
 
 TEST(SimDecodeShares, EqualUnitsAreNotCut) {
@@ -69,6 +82,45 @@ TEST(SimDecodeShares, ManyShortUnitsAreNotCut) {
   EXPECT_FALSE(leaves_parts(of_lengths(used, 2), small_decode(true), 2));
 }
 
+// Two units of 12 tiles on 16 SMs.
+TEST(SimDecodeShares, PartsAreAtMostNumSplits) {
+  verify::Config c = of_lengths({12 * 64}, 2);
+  EXPECT_GT(parts_of(c, small_decode(true), 16), 8);
+  for (const int splits : {1, 2, 3, 4, 7, 100}) {
+    c.num_splits = splits;
+    const int parts = parts_of(c, small_decode(true), 16);
+    EXPECT_LE(parts, splits == 1 ? 0 : 2 * splits);
+    EXPECT_GE(parts, splits < 3 ? 0 : std::min(2 * splits - 2, 12)) << splits;
+  }
+}
+
+// O and LSE of the first sequence while the others change.
+std::vector<std::vector<unsigned char>> bits_of_first(int32_t num_splits) {
+  verify::Config c = of_lengths({640, 640, 640}, 1);
+  c.num_splits = num_splits;
+  c.lse = false;
+  TestRuntime runtime;
+  DecodeRun run(runtime, c, small_decode(true), 4);
+  std::vector<std::vector<unsigned char>> found;
+  for (const std::vector<i32>& others :
+       {std::vector<i32>{640, 640, 640}, {640, 0, 10}, {640, 300, 640}, {640, 100, 100}}) {
+    run.set_lengths(kSequsedKv, others);
+    run.run();
+    std::vector<unsigned char> bits = run.bits();
+    bits.resize(bits.size() / 3);
+    found.push_back(bits);
+  }
+  return found;
+}
+
+TEST(SimDecodeShares, UnsplitBitsDependOnTheSequenceAlone) {
+  const auto same = [](const auto& bits) {
+    return std::ranges::all_of(bits, [&](const auto& x) { return x == bits[0]; });
+  };
+  EXPECT_TRUE(same(bits_of_first(1)));
+  EXPECT_FALSE(same(bits_of_first(0)));  // else this shows nothing
+}
+
 TEST(SimDecodeShares, AnyLengthsOnAnyNumberOfSms_AreRight) {
   std::mt19937 random(7);
   for (int i = 0; i < (kSanitized ? 4 : 25); ++i) {
@@ -76,7 +128,9 @@ TEST(SimDecodeShares, AnyLengthsOnAnyNumberOfSms_AreRight) {
     for (int64_t& length : used) length = random() % 4 == 0 ? 0 : random() % 400;
     used[random() % used.size()] = 1 + random() % 600;
     const int64_t heads_kv = 1 + random() % 3;
-    leaves_parts(of_lengths(used, heads_kv), small_decode(true), 1 + random() % 9);
+    verify::Config c = of_lengths(used, heads_kv);
+    c.num_splits = i % 2 == 0 ? 0 : static_cast<int32_t>(1 + random() % 5);
+    parts_of(c, small_decode(true), static_cast<int>(1 + random() % 9));
   }
 }
 

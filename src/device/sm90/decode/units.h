@@ -51,13 +51,17 @@ class DecodeUnits {
     head_tiles_ = all.tiles;
     const u32 tiles = static_cast<u32>(shape.heads_kv) * all.tiles;
     ctas_ = min(static_cast<u32>(shape.ctas), tiles);
+    if (shape.most_parts > 1) {  // a unit that is no longer than n − 1 shares lies in n at most
+      const u32 shortest_share = (all.longest + shape.most_parts - 2) / (shape.most_parts - 1);
+      ctas_ = min(ctas_, max(tiles / max(shortest_share, 1u), 1u));
+    }
     least_ = ctas_ > 0 ? tiles / ctas_ : 0;
     longer_ = tiles - least_ * ctas_;
     // What a CTA may come to have when it takes whole units.
     const u32 share = max(least_ + (longer_ > 0 ? 1 : 0), 1u);
     const u64 units = (share - 1) / all.shortest + 1;
     const u64 most = min(units * all.longest, u64{share} + all.longest - 1);
-    whole_ = most <= share + share / kWorthMerging;
+    whole_ = shape.most_parts == 1 || most <= share + share / kWorthMerging;
   }
 
   // Whether CTAs take whole units.
