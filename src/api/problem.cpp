@@ -66,7 +66,6 @@ class ProblemMaker {
       FA3_RETURN_IF_ERROR(read_mask(args_, p_));
       FA3_RETURN_IF_ERROR(read_scalars());
       FA3_RETURN_IF_ERROR(read_precision());
-      FA3_RETURN_IF_ERROR(read_deterministic());
       FA3_RETURN_IF_ERROR(read_schedule());
     }
     read_layouts();
@@ -394,19 +393,15 @@ class ProblemMaker {
         is_8_bit(dtype) ? "8-bit tensors are computed as they are: leave precision 0" : "cast it");
   }
 
-  Status read_deterministic() {
+  Status read_schedule() {
     if (args_.deterministic != 0 && args_.deterministic != 1) {
       return invalid("{}: deterministic={} is unknown; need 0 or 1", op_, args_.deterministic);
     }
-    p_.deterministic = args_.deterministic == 1;
-    return {};
-  }
-
-  Status read_schedule() {
     for (const auto& [name, value] :
          {std::pair("num_splits", args_.num_splits), std::pair("sm_margin", args_.sm_margin)}) {
       if (value < 0) return invalid("{}: {}={}, need 0 or more", op_, name, value);
     }
+    p_.deterministic = args_.deterministic == 1;
     p_.num_splits = args_.num_splits;
     p_.sm_margin = args_.sm_margin;
     return {};

@@ -69,7 +69,7 @@ inline constexpr ScalarRow kScalars[] = {
   FA3_BOTH(mask_alignment_reserved, RESERVED, kNoField,    "Must be 0"),
   FA3_FORWARD(num_splits, I32, FA3_MEMBER(num_splits),
               "The most parts that a sequence's keys are computed in; 0 = any"),
-  FA3_FORWARD(sm_margin, I32, FA3_MEMBER(sm_margin),       "SMs that persistent kernels leave free"),
+  FA3_FORWARD(sm_margin, I32, FA3_MEMBER(sm_margin), "SMs that persistent kernels leave free"),
   FA3_QUANTIZE(max_seqlen, I64, FA3_MEMBER(max_seqlen_q),
                "Upper bound of the lengths of varlen sequences; 0 = all rows"),
   FA3_QUANTIZE(block, BLOCK, FA3_MEMBER(scale_block),      "Rows and columns that share a scale"),

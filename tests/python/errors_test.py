@@ -204,6 +204,16 @@ BAD = {
         lambda: fa3.attention(X, X, X, precision="fp8"),
     ),
     "seed": (ValueError, "attention: seed=3", lambda: fa3.attention(X, X, X, seed=3)),
+    "num_splits": (
+        ValueError,
+        "attention: num_splits=-1",
+        lambda: fa3.attention(X, X, X, num_splits=-1),
+    ),
+    "sm_margin": (
+        ValueError,
+        "attention: sm_margin=-2",
+        lambda: fa3.attention(X, X, X, sm_margin=-2),
+    ),
     "cu_seqlens": (
         ValueError,
         "cu_seqlens_q",

@@ -97,6 +97,29 @@ TEST(SimDecode, OtherProblems_KeepTheForward) {
   EXPECT_THAT(plan_text(c), testing::Not(testing::HasSubstr("decode<")));
 }
 
+TEST(SimDecode, NumSplitsAndSmMargin_AreRightAndSeenInThePlan) {
+  verify::Config c = few_rows(64, 2, 8, 2);
+  const auto ctas = [&] {
+    const std::string plan = plan_text(c);
+    const size_t at = plan.find("\"ctas\": ");
+    return at == std::string::npos ? -1 : std::stoi(plan.substr(at + 8));
+  };
+  const int all = ctas();
+  ASSERT_GT(all, 1);
+  c.sm_margin = 1;
+  EXPECT_EQ(ctas(), all - 1);
+  expect_decoded(c);
+  c.sm_margin = 1000;
+  EXPECT_EQ(ctas(), 1);
+  expect_decoded(c);
+  c.sm_margin = 0;
+  for (const int splits : {1, 2, 5}) {
+    c.num_splits = splits;
+    EXPECT_THAT(plan_text(c), testing::HasSubstr("\"num_splits\": " + std::to_string(splits)));
+    expect_decoded(c);
+  }
+}
+
 // A row's bits do not depend on the order in which the simulator runs CTAs and warps.
 TEST(SimDecode, SameBitsUnderEverySchedule) {
   const verify::Config c = few_rows(64, 1, 16, 2);

@@ -21,7 +21,7 @@ def arguments(q, k, v, *, lengths=(None,) * 4, longest=(None, None), causal=Fals
     others = (None,) * 6  # what finds keys in caches, slopes and ids
     return (
         q, k, v, *lengths, *others, mask, *read, *longest, causal, *window, top_left, scale,
-        softcap, deterministic,
+        softcap, 0, 0, deterministic,
     )  # fmt: skip
 
 

@@ -430,6 +430,16 @@ const Refusal kScalarRefusals[] = {
      [](Args& a) { a.deterministic = 2; },
      kInvalid,
      {"deterministic=2", "need 0 or 1"}},
+    {"num_splits_negative",
+     kDense,
+     [](Args& a) { a.num_splits = -1; },
+     kInvalid,
+     {"forward: num_splits=-1", "need 0 or more"}},
+    {"sm_margin_negative",
+     kDense,
+     [](Args& a) { a.sm_margin = -8; },
+     kInvalid,
+     {"forward: sm_margin=-8", "need 0 or more"}},
 };
 INSTANTIATE_TEST_SUITE_P(Scalars, MakeProblemRefuses, testing::ValuesIn(kScalarRefusals),
                          [](const auto& info) { return info.param.name; });

@@ -256,7 +256,7 @@ def cached_lengths(
 
 # torch.ops.fa3.backward has no defaults; what is not named below is left out.
 _LEFT_OUT = {
-    a.name: False if str(a.type) == "bool" else None
+    a.name: {"bool": False, "int": 0, "SymInt": 0}.get(str(a.type))
     for a in torch.ops.fa3.backward.default._schema.arguments
 }
 
