@@ -380,8 +380,8 @@ typedef struct fa3_forward_args {
                               of attn_mask count from there. Needs seqused_kv */
   int32_t num_splits; /* on cuda and sim, of few queries: the most parts that the keys of a sequence
                           and KV head are computed in and then merged, 0 = any; 1: none, so that a
-                          row has the same bits whatever other sequences the call has; more queries
-                          never have parts */
+                          row has the same bits whatever other sequences the call has, with the same
+                          bounds of queries and keys; more queries never have parts */
   int32_t sm_margin;  /* on cuda and sim: SMs that persistent kernels leave to others; at least one
                           is used */
 } fa3_forward_args;

@@ -102,7 +102,8 @@ def attention(
         v; of another kernel's tiles it is declined.
       num_splits: on a GPU, of few queries: the most parts that a sequence's keys are computed in
         and then merged; 0 = any; 1: none, so that a row has the same bits whatever other sequences
-        the call has. sm_margin: multiprocessors that a GPU's persistent kernels leave free.
+        the call has, with the same bounds of queries and keys. sm_margin: multiprocessors that a
+        GPU's persistent kernels leave free.
       precision: "default", or of 16-bit arrays "fp8", "eight_bit", "eight_bit_accurate": quantised
         in the call. seed: of the random signs then.
       out: array to write to; None = a new one. lse: the same for the logarithms, float32.

@@ -194,10 +194,13 @@ def test_with_kvcache(device, family, rows):
     for number in (np.int64(20), np.array(20)):
         again = family.flash_attn_with_kvcache(q, k, v, cache_seqlens=number, causal=True)
         assert torch.equal(again, one)
-    with pytest.raises(ValueError, match="num_splits=-1, need 0 or more"):  # it is handed on
-        family.flash_attn_with_kvcache(q, k, v, cache_seqlens=20, num_splits=-1)
-    unsplit = family.flash_attn_with_kvcache(q, k, v, cache_seqlens=20, causal=True, num_splits=1)
-    assert_close(unsplit, one, BOUND[some(device)])
+    for splits in (1, -1):
+        again = family.flash_attn_with_kvcache(
+            q, k, v, cache_seqlens=20, causal=True, num_splits=splits
+        )
+        assert_close(again, one, BOUND[some(device)])
+    with pytest.raises((ValueError, TypeError), match="num_splits"):  # it is handed on
+        family.flash_attn_with_kvcache(q, k, v, cache_seqlens=20, num_splits=1 << 40)
     assert torch.equal(one[0], out[0])
     assert_close(
         family.flash_attn_with_kvcache(q, k, v),

@@ -34,6 +34,18 @@ TEST(DecodePlan, TwoCtasOnAnSmWhereUnitsAreForBoth) {
   EXPECT_EQ(plans_of(32, 32, 8, 128, 16).decode.config.ctas_per_sm, 1);
 }
 
+// Two CTAs of a smaller grid would first spread over all SMs, and none would be free.
+TEST(DecodePlan, AMarginLeavesWholeSmsFree) {
+  Problem p = problem(128, 128, 1, 4096);
+  p.batch = 32, p.heads_q = 32, p.heads_kv = 8;
+  p.sm_margin = 66;
+  DeviceInfo half = device();
+  half.multiprocessors = 66;
+  const Result<FwdPlan> forward = make_fwd_plan(p, half);
+  ASSERT_TRUE(forward.ok());
+  EXPECT_EQ(decode_config(forward.value(), p, half)->ctas_per_sm, 1);
+}
+
 TEST(DecodePlan, SixtyFourRowsHaveTwoConsumers) {
   const DecodeConfig wide = plans_of(32, 32, 8, 128, 16).decode.config;
   EXPECT_EQ(wide.rows, 64);

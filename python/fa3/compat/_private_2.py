@@ -79,7 +79,7 @@ def _flash_attn_varlen_forward(
         name, q, k, v, dropout_p, return_softmax, softmax_scale=softmax_scale, causal=causal,
         window_size=(window_size_left, window_size_right), softcap=softcap,
         alibi_slopes=alibi_slopes, cu_seqlens_q=cu_seqlens_q, max_seqlen_q=max_seqlen_q,
-        max_seqlen_kv=max_seqlen_k, num_splits=num_splits,
+        max_seqlen_kv=max_seqlen_k, num_splits=max(num_splits, 0),
         **varlen_cache(k, block_table, cu_seqlens_k, seqused_k, "block_table"),
     )  # fmt: skip
 

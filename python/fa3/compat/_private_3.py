@@ -94,7 +94,7 @@ def _flash_attn_forward(
         max_seqlen_kv=max_seqlen_k,
         seqused_q=seqused_q,
         **keys,
-        num_splits=num_splits,
+        num_splits=max(num_splits, 0),
         sm_margin=sm_margin,
     )
     return out, lse, *no_splits(out)

@@ -269,7 +269,7 @@ def flash_attn_with_kvcache(
             softmax_scale=softmax_scale,
             softcap=softcap,
             alibi_slopes=alibi_slopes,
-            num_splits=num_splits,
+            num_splits=max(num_splits, 0),
             **cache_of(
                 cache_seqlens, k_cache, block_table, cache_batch_idx, cache_leftpad,
                 ("block_table", "cache_batch_idx", "cache_leftpad"),

@@ -68,7 +68,7 @@ def flash_attn_func(
         window_size=window_size,
         softmax_scale=softmax_scale,
         softcap=softcap,
-        num_splits=num_splits,
+        num_splits=max(num_splits, 0),
         sm_margin=sm_margin,
         deterministic=deterministic,
     )
@@ -131,7 +131,7 @@ def flash_attn_varlen_func(
         max_seqlen_kv=max_seqlen_k,
         seqused_q=seqused_q,
         **varlen_cache(k, table, cu_seqlens_k, seqused_k, of_pages),
-        num_splits=num_splits,
+        num_splits=max(num_splits, 0),
         sm_margin=sm_margin,
         deterministic=deterministic,
     )
@@ -254,7 +254,7 @@ def flash_attn_with_kvcache(
             window_size=window_size,
             softmax_scale=softmax_scale,
             softcap=softcap,
-            num_splits=num_splits,
+            num_splits=max(num_splits, 0),
             sm_margin=sm_margin,
             cu_seqlens_q=cu_seqlens_q,
             max_seqlen_q=max_seqlen_q,

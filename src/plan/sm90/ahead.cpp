@@ -124,7 +124,8 @@ std::optional<DecodeConfig> ahead_decode_config(const FwdPlan& forward, const Pr
   if (!config) return config;
   config->ragged = true;
   for (int rows = config->rows; rows <= kMostDecodeRows; rows *= 2) {
-    const DecodeConfig c = with_tiles(*config, {config->head_dim_qk, config->head_dim_v}, rows);
+    DecodeConfig c = with_tiles(*config, {config->head_dim_qk, config->head_dim_v}, rows);
+    c.kv = decode_source(p, c.tile_kv);
     if (contains(kDecodeAhead, c)) return c;
   }
   return std::nullopt;

@@ -27,6 +27,11 @@ constexpr DecodeConfig small_decode(KvSource kv) {
   return c;
 }
 
+constexpr DecodeConfig two_consumers(DecodeConfig c) {
+  c.consumers = 2;
+  return c;
+}
+
 template <DecodeConfig kCfg>
 void add_decode() {
   constexpr CombineConfig kCombine = combine_of(kCfg);

@@ -7,9 +7,11 @@
 namespace fa3::sim {
 namespace {
 
+constexpr DecodeConfig kTwo = two_consumers(small_decode(false));
+constexpr DecodeConfig kTwoOfRuns = two_consumers(small_decode(KvSource::kRuns));
+constexpr DecodeConfig kTwoOfRows = two_consumers(small_decode(KvSource::kRows));
 const bool added = (add_decode<small_decode(false)>(), add_decode<small_decode(true)>(),
-                    add_decode<small_decode(KvSource::kRuns)>(),
-                    add_decode<small_decode(KvSource::kRows)>(), true);
+                    add_decode<kTwo>(), add_decode<kTwoOfRuns>(), add_decode<kTwoOfRows>(), true);
 
 // Units that one CTA has, and such as two and more share.
 verify::Config dense() {
@@ -32,28 +34,38 @@ const std::vector<Spared> kSpared = {
 };
 
 // A warp that loads runs, and one that copies rows, for each of K and V.
-void expect_every_line_missed_from_pages(const char* name, int64_t page_size, KvSource kv) {
+void expect_every_line_missed_from_pages(const char* name, int64_t page_size,
+                                         const DecodeConfig& config) {
   TestRuntime runtime;
   verify::Config c = dense();
   c.batch = 2;
   c.page_size = page_size;
   c.seqused_kv = {329, 64};
-  DecodeRun run(runtime, c, small_decode(kv), 3);
+  DecodeRun run(runtime, c, config, 3);
   run.run();
   for (const verify::OutputResult& result : run.judge()) EXPECT_TRUE(result.ok) << result.name;
   Mutations(runtime, run).expect_every_line_missed(name, kSpared, 15);
 }
 
 TEST(DecodeMutations, EveryLineIsMissed_Runs) {
-  expect_every_line_missed_from_pages("runs", 16, KvSource::kRuns);
+  expect_every_line_missed_from_pages("runs", 16, kTwoOfRuns);
 }
 TEST(DecodeMutations, EveryLineIsMissed_Rows) {
-  expect_every_line_missed_from_pages("rows", 1, KvSource::kRows);
+  expect_every_line_missed_from_pages("rows", 1, kTwoOfRows);
 }
 
 TEST(DecodeMutations, EveryLineIsMissed) {
   TestRuntime runtime;
   DecodeRun run(runtime, dense(), small_decode(false), 4);
+  Mutations(runtime, run).expect_every_line_missed("decode", kSpared, 15);
+}
+
+// Each has some of the rows, and both free a stage.
+TEST(DecodeMutations, EveryLineIsMissed_TwoConsumers) {
+  TestRuntime runtime;
+  DecodeRun run(runtime, dense(), kTwo, 4);
+  run.run();
+  for (const verify::OutputResult& result : run.judge()) EXPECT_TRUE(result.ok) << result.name;
   Mutations(runtime, run).expect_every_line_missed("decode", kSpared, 15);
 }
 

@@ -82,7 +82,7 @@ TEST(SimDecodeShares, ManyShortUnitsAreNotCut) {
   EXPECT_FALSE(leaves_parts(of_lengths(used, 2), small_decode(true), 2));
 }
 
-// Two units of 12 tiles on 16 SMs.
+// Two units of 12 tiles on 16 SMs: halves, thirds and quarters are exact.
 TEST(SimDecodeShares, PartsAreAtMostNumSplits) {
   verify::Config c = of_lengths({12 * 64}, 2);
   EXPECT_GT(parts_of(c, small_decode(true), 16), 8);
@@ -90,7 +90,21 @@ TEST(SimDecodeShares, PartsAreAtMostNumSplits) {
     c.num_splits = splits;
     const int parts = parts_of(c, small_decode(true), 16);
     EXPECT_LE(parts, splits == 1 ? 0 : 2 * splits);
-    EXPECT_GE(parts, splits < 3 ? 0 : std::min(2 * splits - 2, 12)) << splits;
+    if (splits >= 2 && splits <= 4) {
+      EXPECT_EQ(parts, 2 * splits);
+    }
+    EXPECT_GE(parts, splits == 1 ? 0 : std::min(2 * splits - 2, 12)) << splits;
+  }
+}
+
+// Of unequal units, and of more than there are CTAs for, none has more parts than that.
+TEST(SimDecodeShares, PartsOfOneUnitAreAtMostNumSplits) {
+  for (const int64_t tiles : {7, 8, 12}) {
+    for (const int splits : {2, 3, 4}) {
+      verify::Config c = of_lengths({64 * tiles}, 1);
+      c.num_splits = splits;
+      for (const int sms : {2, 3, 5, 9}) EXPECT_LE(parts_of(c, small_decode(true), sms), splits);
+    }
   }
 }
 

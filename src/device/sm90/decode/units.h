@@ -51,10 +51,7 @@ class DecodeUnits {
     head_tiles_ = all.tiles;
     const u32 tiles = static_cast<u32>(shape.heads_kv) * all.tiles;
     ctas_ = min(static_cast<u32>(shape.ctas), tiles);
-    if (shape.most_parts > 1) {  // a unit that is no longer than n − 1 shares lies in n at most
-      const u32 shortest_share = (all.longest + shape.most_parts - 2) / (shape.most_parts - 1);
-      ctas_ = min(ctas_, max(tiles / max(shortest_share, 1u), 1u));
-    }
+    if (shape.most_parts > 1) ctas_ = min(ctas_, max(bounded(all, tiles), 1u));
     least_ = ctas_ > 0 ? tiles / ctas_ : 0;
     longer_ = tiles - least_ * ctas_;
     // What a CTA may come to have when it takes whole units.
@@ -197,6 +194,16 @@ class DecodeUnits {
       const i32 rows = q.rows * static_cast<i32>(shape_.group.divisor);
       for (i32 row = 0; row < rows; row += kCfg.rows) f(length_of(range_of(q, kv, row)));
     }
+  }
+  // CTAs with which no unit has more than n parts: it is n shares long, all units are, and so begin
+  // where shares do; or it is no longer than n − 1 shares, wherever it begins.
+  FA3_DEV u32 bounded(const Count& all, u32 tiles) const {
+    const u32 n = shape_.most_parts;
+    if (all.shortest == all.longest && all.longest % n == 0) {
+      const u32 exact = tiles / (all.longest / n);
+      if (exact <= ctas_) return exact;
+    }
+    return tiles / max((all.longest + n - 2) / (n - 1), 1u);
   }
   // Adds one head of an entry, which may be one beyond the last.
   FA3_DEV void add(i32 b, Count& all) const {

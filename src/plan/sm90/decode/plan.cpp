@@ -43,12 +43,17 @@ int64_t count_tiles(const DecodeConfig& c, const Problem& p) {
 namespace {
 
 // CTAs on an SM: two where there are units for both, else one, since halves of units are merged.
+// One where SMs are to be free: two of a smaller grid would first spread over all.
 int side_by_side(const DecodeHeadDims& dims, int rows, const Problem& p, const DeviceInfo& device) {
   const int64_t units = p.batch * p.heads_kv;
-  return two_fit(dims, rows) && 16 * units >= 15 * 2 * device.multiprocessors ? 2 : 1;
+  return p.sm_margin == 0 && two_fit(dims, rows) && 16 * units >= 15 * 2 * device.multiprocessors
+             ? 2
+             : 1;
 }
 
 }  // namespace
+
+KvSource decode_source(const Problem& p, int tile_kv) { return kv_source(p, tile_kv, kLeastRun); }
 
 std::optional<DecodeConfig> decode_config(const FwdPlan& forward, const Problem& p,
                                           const DeviceInfo& device) {
@@ -70,7 +75,7 @@ std::optional<DecodeConfig> decode_config(const FwdPlan& forward, const Problem&
   int rows = c.rows;
   while (rows < kMostDecodeRows && rows < packed_rows(p)) rows *= 2;
   c = with_tiles(c, *dims, rows, side_by_side(*dims, rows, p, device));
-  c.kv = kv_source(p, c.tile_kv, kLeastRun);
+  c.kv = decode_source(p, c.tile_kv);
   const bool counts = p.q.rows * p.group_size() < kMostTiles && count_tiles(c, p) < kMostTiles;
   return counts ? std::optional(c) : std::nullopt;
 }
@@ -143,6 +148,13 @@ std::string head_dims_text(const DecodePlan& plan) {
 
 namespace {
 
+// Parts of a unit: all CTAs', if it is as long as all others together may be short.
+int64_t most_splits(const DecodePlan& plan, const Problem& p) {
+  const int64_t ctas = plan.ctas, units = std::max<int64_t>(p.batch * p.heads_kv, 1);
+  const int64_t most = has_lengths(p) ? ctas : std::min<int64_t>(ctas, div_up(ctas, units) + 1);
+  return p.num_splits > 0 ? std::min<int64_t>(p.num_splits, most) : most;
+}
+
 // Why the kernel is used in place of a row.
 void describe_choice(const DecodePlan& plan, const Problem& p, Json& json) {
   if (!plan.forward.declined.empty()) json["tuning_declined"] = plan.forward.declined;
@@ -177,8 +189,7 @@ void describe(const DecodePlan& plan, const Problem& problem, Json& json) {
   decode["ctas_per_sm"] = c.ctas_per_sm;
   decode["kv_tiles_at_most"] = tiles;
   decode["bytes_per_cta_at_most"] = div_up(tiles, std::max<int64_t>(plan.ctas, 1)) * tile_bytes;
-  const int64_t units = std::max<int64_t>(p.batch * p.heads_kv, 1);
-  decode["splits_at_most"] = div_up(plan.ctas, units) + 1;
+  decode["splits_at_most"] = most_splits(plan, p);
   json[plan.beside ? "sm90_few_queries" : "sm90"] = std::move(decode);
 }
 

@@ -56,6 +56,8 @@ struct DecodePlans {
 
 // The configuration for a problem that the forward's plan takes; nothing where the forward's own
 // kernel is the better one, or the only one.
+// How K and V are loaded in tiles of so many keys.
+KvSource decode_source(const Problem& problem, int tile_kv);
 std::optional<DecodeConfig> decode_config(const FwdPlan& forward, const Problem& problem,
                                           const DeviceInfo& device);
 DecodePlans make_decode_plans(const DecodeConfig& config, const FwdPlan& forward,
