@@ -212,7 +212,7 @@ class Bench(CliTest):
         (line,) = self.lines("--decode", "--seqlen-kv", 40, "--heads-q", 4, "--repetitions", 1)
         self.assertEqual((line["heads_q"], line["heads_kv"]), (4, 4))
         sim = ["--backend", "sim", "--batch", 1, "--seqlen-kv", 130, "--repetitions", 1]
-        (line,) = self.lines("--decode", *sim)
+        (line,) = self.lines("--decode", *sim, "--head-dim", 64)
         self.assertEqual((line["backend"], line["verified"]), ("sim", True))
 
     def test_caches(self):
