@@ -123,16 +123,16 @@ class Grid:
         return {c["cell"]: c[peer]["ms"] / c["fa3"]["ms"] for c in self.cells if peer in c}
 
 
-def newest_result(page=FORWARD, results=ROOT / "bench" / "results"):
-    """The grid that was started last, whether or not its file can be published."""
+def newest_result(suite=FORWARD.suite, results=ROOT / "bench" / "results"):
+    """The result of a suite that was started last, whether or not its file can be published."""
 
     def started(path):
         head = machine.load(path)[0]
         return head.get("started") or head.get("date", ""), path.name
 
-    found = list(results.glob(f"nvidia-*/*-{page.suite}.jsonl"))
+    found = list(results.glob(f"nvidia-*/*-{suite}.jsonl"))
     if not found:
-        raise ValueError(f"bench/results/nvidia-*: no *-{page.suite}.jsonl; {REMEDY}")
+        raise ValueError(f"bench/results/nvidia-*: no *-{suite}.jsonl; {REMEDY}")
     return max(found, key=started)
 
 
@@ -257,14 +257,14 @@ def main():
         print(f"{table(grid)}\n\n{summary(grid)}")
         return
     for page in PAGES:
-        fresh, path = render(page, newest_result(page)), page.path()
+        fresh, path = render(page, newest_result(page.suite)), page.path()
         if not options.check:
             path.write_text(fresh)
         elif not path.exists() or path.read_text() != fresh:
             sys.exit(f"{path.name} is not that of the newest result; run bench/grid_table.py")
     if options.check:
         readme = " ".join(README.read_text().split())
-        for said in (s for page in PAGES for s in claims(load(newest_result(page)))):
+        for said in (s for page in PAGES for s in claims(load(newest_result(page.suite)))):
             if said not in readme:
                 sys.exit(f"README.md does not say what the newest result gives: {said}; correct it")
 

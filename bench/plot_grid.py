@@ -104,7 +104,7 @@ def main():
         draw(grid, page.name, options.out or page.path().with_name(page.picture))
         return
     for page in grid_table.PAGES:
-        grid = grid_table.load(grid_table.newest_result(page))
+        grid = grid_table.load(grid_table.newest_result(page.suite))
         draw(grid, page.name, page.path().with_name(page.picture))
 
 

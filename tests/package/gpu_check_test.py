@@ -180,48 +180,37 @@ class GpuCheck(unittest.TestCase):
 
     def test_problems_have_kernels(self):
         """What problems run on the fake GPU is among what the bundle's names mean."""
-        path = self.fake_gpu()
         nvrtc = str(self.fake("fa3_fake_nvrtc.so"))
         packed = {"FA3_NVRTC": nvrtc, "FA3_CACHE_DIR": str(self.tmp / "cache")}
         names = ["--warm", ",".join(bundle.KERNELS)]
         compiled = {k["expression"] for k in self.fa3_json("jit", *names, **packed)}
-        for line in (FOLDER / "shapes.txt").read_text().splitlines():
-            if line.strip() and not line.startswith("#"):
-                options = [*self.choosing(line), "--backend", "cuda"]
-                explained = self.fa3_json("explain", *options, **path)
-                for step in ("sm90", "combine"):
-                    if step == "sm90" or step in explained:
-                        kernel = explained[step]["kernel"]
-                        self.assertTrue(kernel in compiled, f"{line}: {kernel}")
+        for line, plan in self.plans_of("shapes.txt"):
+            for step in ("sm90", "combine"):
+                if step == "sm90" or step in plan:
+                    kernel = plan[step]["kernel"]
+                    self.assertTrue(kernel in compiled, f"{line}: {kernel}")
 
     def test_problems_of_8_bits_have_plans(self):
-        path = self.fake_gpu()
-        rows = set()
-        for line in (FOLDER / "shapes8.txt").read_text().splitlines():
-            if not line.startswith("#"):
-                options = [*self.choosing(line), "--backend", "cuda"]
-                rows.add(self.fa3_json("explain", *options, **path)["sm90"]["row"])
+        rows = {plan["sm90"]["row"] for _, plan in self.plans_of("shapes8.txt")}
         for row in ("d64 8bit flushed two", "d128 8bit flushed", "d256 8bit flushed"):
             self.assertIn(row, rows)
 
     def test_backward_problems_have_plans(self):
-        path = self.fake_gpu()
-        rows = set()
-        for line in (FOLDER / "shapes_bwd.txt").read_text().splitlines():
-            if not line.startswith("#"):
-                options = [*self.choosing(line), "--backend", "cuda"]
-                explained = self.fa3_json("explain", *options, **path)
-                rows.add(explained["backward_kernels"]["main"]["row"])
+        plans = self.plans_of("shapes_bwd.txt")
+        rows = {plan["backward_kernels"]["main"]["row"] for _, plan in plans}
         self.assertEqual(rows, {"d64", "d64_terms", "d128", "d256"})
 
     def test_problems_with_caches_have_plans(self):
-        path = self.fake_gpu()
-        rows = set()
-        for line in (FOLDER / "shapes_cache.txt").read_text().splitlines():
-            if not line.startswith("#"):
-                options = [*self.choosing(line), "--backend", "cuda"]
-                rows.add(self.fa3_json("explain", *options, **path)["sm90"]["row"])
+        rows = {plan["sm90"]["row"] for _, plan in self.plans_of("shapes_cache.txt")}
         self.assertLess({"decode"}, rows)
+
+    def plans_of(self, name):
+        """(line, plan on the fake GPU) of each problem of a file."""
+        path = self.fake_gpu()
+        for line in (FOLDER / name).read_text().splitlines():
+            if line.strip() and not line.startswith("#"):
+                options = [*self.choosing(line), "--backend", "cuda"]
+                yield line, self.fa3_json("explain", *options, **path)
 
     def fake(self, name):
         path = OPTIONS.fakes / name

@@ -17,7 +17,8 @@ BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
 OPTIONS = argparse.Namespace()
 
 sys.path.insert(0, str(BENCH))
-import grid_table  # noqa: E402 (after the path)
+import decode_table  # noqa: E402 (after the path)
+import grid_table  # noqa: E402
 import machine  # noqa: E402
 import report  # noqa: E402
 
@@ -194,6 +195,34 @@ class Readers(unittest.TestCase):
                 grid_table.ROOT = root
             for text in ("0123456789ab", "580.159.04", "CUDA 13.0", "NVIDIA H200", "`d128` (2)"):
                 self.assertIn(text, page)
+
+    def test_decode_counts_the_better_peer(self):
+        cell = {"kind": "cell", "row": "decode", "bytes": 4e6}
+        us = lambda **contenders: {name: {"us": x} for name, x in contenders.items()}
+        lines = [
+            {**META, "suite": "decode"},
+            {**cell, "cell": "b1 k1024 h32/8 d128 q1", **us(fa3=10.0, cudnn=12.0, original=20.0)},
+            {**cell, "cell": "b2 k1024 h32/8 d128 q4", **us(fa3=10.0, original=7.5)},
+            {**cell, "cell": "b1 k1024 h32/8 d128 q1 page16",
+             **us(fa3=8.0, fa3_dense=6.0, original=10.0)},
+        ]  # fmt: skip
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "result.jsonl")
+            write = lambda some: path.write_text("".join(json.dumps(x) + "\n" for x in some))
+            write(lines)
+            _, dense, paged = decode_table.load(path)
+            write(lines[:-1])
+            with self.assertRaisesRegex(ValueError, "none with pages"):
+                decode_table.load(path)
+            write([lines[0], {k: v for k, v in lines[1].items() if k != "row"}])
+            with self.assertRaisesRegex(ValueError, "no row in 1 of 1 cells"):
+                decode_table.load(path)
+        table = decode_table.dense_table(dense)
+        self.assertIn("| 1 | 1024 | 32/8 | 128 | 1 | 10.0 | 400 | 12.0 | 20.0 | 1.20 |", table)
+        self.assertIn("| 2 | 1024 | 32/8 | 128 | 4 | 10.0 | 400 | – | 7.5 | 0.75 |", table)
+        self.assertIn("| 16 | 8.0 | 6.0 | 0.75 | 10.0 | 1.25 |", decode_table.paged_table(paged))
+        self.assertIn("0.95 times the speed", decode_table.claim(dense))  # √(1.2 · 0.75)
+        self.assertIn("(0.75 in the least favourable of 2 cells)", decode_table.claim(dense))
 
     def test_cpu_result_without_commit_is_refused(self):
         lines = [{**META, "suite": report.SUITE, "id": "2026-11-22-x"}]

@@ -42,16 +42,15 @@ Status add_forward(const Planners& planners, const Part& part, const DeviceInfo&
     steps.add(plans.combine);
     return {};
   }
-  const Problem few = of_few_queries(p);
-  const auto beside =
-      has_few_beside_many(p) ? planners.decode(forward, few, gpu) : std::optional<DecodeConfig>();
+  std::optional<DecodeConfig> beside;
+  if (has_few_beside_many(p)) beside = planners.decode(forward, of_few_queries(p), gpu);
   if (forward.makes_v_image) steps.add(make_v_image_plan(forward, p));
   if (forward.score_offset) steps.add(make_score_offset_plan(p));
   if (c.has_mask()) steps.add(make_mask_bits_plan(p, c.tile_q(), c.tile_kv));
   if (beside) forward.skips_queries = kFewQueries;
   steps.add(forward);
   if (!beside) return {};
-  DecodePlans plans = make_decode_plans(*beside, forward, few, gpu);
+  DecodePlans plans = make_decode_plans(*beside, forward, of_few_queries(p), gpu);
   plans.decode.beside = plans.combine.beside = true;
   steps.add(plans.decode);
   steps.add(plans.combine);

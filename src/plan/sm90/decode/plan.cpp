@@ -38,10 +38,6 @@ int64_t count_tiles(const DecodeConfig& c, const Problem& p) {
   return entries * p.heads_kv * of_head + p.heads_kv * of_none;
 }
 
-}  // namespace
-
-namespace {
-
 // CTAs on an SM: two where there are units for both, else one, since halves of units are merged.
 // One where SMs are to be free: two of a smaller grid would first spread over all.
 int side_by_side(const DecodeHeadDims& dims, int rows, const Problem& p, const DeviceInfo& device) {
@@ -148,7 +144,7 @@ std::string head_dims_text(const DecodePlan& plan) {
 
 namespace {
 
-// Parts of a unit: all CTAs', if it is as long as all others together may be short.
+// Parts of a unit: with lengths on the device one of them may be nearly the whole line.
 int64_t most_splits(const DecodePlan& plan, const Problem& p) {
   const int64_t ctas = plan.ctas, units = std::max<int64_t>(p.batch * p.heads_kv, 1);
   const int64_t most = has_lengths(p) ? ctas : std::min<int64_t>(ctas, div_up(ctas, units) + 1);
