@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "backend/launch/mask_sm90.h"
-#include "backend/launch/tensor_maps.h"
+#include "backend/launch/tensor_maps_sm90.h"
 #include "core/dtype.h"
 #include "device/attn/conventions.h"
 #include "device/sm90/bwd/args.h"
@@ -192,7 +192,7 @@ Status launch_delta(const BwdPlan& plan, const StepRun& run) {
   args.minus_unscale = -1 / scale_of_scores(p);
   args.stats = space.stats, args.dq_flag = space.flags, args.zeros = space.zeros;
   args.dq_sum = plan.sums_dq && !plan.stores_dq ? space.sums : nullptr;
-  args.elements = elements_of(p, buffers, 1);
+  args.elements = element_args_of(p, buffers, 1);
   args.bounds = space.bounds;
   args.bound_entries = static_cast<i32>(plan.bound_entries);
   args.group_size = static_cast<i32>(p.group_size());

@@ -2,7 +2,7 @@
 // decode_sm90.cpp — tensor maps and arguments of the decode kernels.
 #include "backend/launch/decode_sm90.h"
 
-#include "backend/launch/tensor_maps.h"
+#include "backend/launch/tensor_maps_sm90.h"
 #include "core/dtype.h"
 #include "device/sm90/common/kv_runs.h"
 #include "device/sm90/decode/args.h"

@@ -3,7 +3,7 @@
 #include "backend/launch/fwd_sm90.h"
 
 #include "backend/launch/mask_sm90.h"
-#include "backend/launch/tensor_maps.h"
+#include "backend/launch/tensor_maps_sm90.h"
 #include "device/sm90/common/kv_runs.h"
 #include "device/sm90/common/ragged.h"
 #include "device/sm90/fwd/args.h"
@@ -77,9 +77,7 @@ Status launch(const ScoreOffsetPlan&, const StepRun& run) {
   ScoreOffsetArgs args{};
   args.q = buffers.in<u8>(kQ);
   args.q_batch = q.batch, args.q_row = q.row, args.q_head = q.head;
-  args.q_axis.cu_seqlens = buffers.in<i32>(kCuSeqlensQ);
-  args.q_axis.seqused = buffers.in<i32>(kSequsedQ);
-  args.q_axis.rows = static_cast<i32>(p.q.rows);
+  args.q_axis = lengths_of(p, kQ, buffers);
   args.q_scale = fwd_scale(p, buffers, kQ);
   args.q_columns = fwd_columns(p, kQ);
   args.k_offset = buffers.in<float>(kKOffset);
@@ -142,7 +140,7 @@ Status launch(const FwdPlan& plan, const StepRun& run) {
   args.score_factor = plan.score_factor;
   args.scale_log2 = plan.scale_log2;
   args.order = plan.order;
-  args.elements = elements_of(p, buffers, plan.slope_factor);
+  args.elements = element_args_of(p, buffers, plan.slope_factor);
   args.q_scale = fwd_scale(p, buffers, kQ);
   args.k_scale = fwd_scale(p, buffers, kK);
   args.v_scale = fwd_scale(p, buffers, kV);

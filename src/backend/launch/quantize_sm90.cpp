@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "backend/launch/tensor_maps.h"
+#include "backend/launch/tensor_maps_sm90.h"
 #include "core/signs.h"
 #include "device/sm90/quantize/args.h"
 
@@ -66,11 +66,10 @@ Status launch(const QuantizePlan& plan, const StepRun& run) {
   args.codes = strided<u8>(p, buffers, kCodes);
   args.scale = strided<float>(p, buffers, kScale);
   args.offset = strided<float>(p, buffers, kOffset);
-  args.axis.cu_seqlens = buffers.in<i32>(kCuSeqlens);
-  args.axis.seqused = buffers.in<i32>(kSeqused);
+  args.axis = lengths_of(p, kX, buffers);
   // A tensor without elements may have a scale all the same.
   const bool empty = p.heads_q == 0 || (p.batch == 0 && !p.q.varlen);
-  args.axis.rows = empty ? 0 : static_cast<i32>(p.q.rows);
+  if (empty) args.axis.rows = 0;
   args.batch = empty ? 0 : static_cast<i32>(p.batch);
   args.heads = static_cast<i32>(p.heads_q);
   args.most_rows = static_cast<i32>(p.q.max_seqlen);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// tensor_maps.cpp — tensors as TMA sees them, and what kernels read themselves.
-#include "backend/launch/tensor_maps.h"
+// tensor_maps_sm90.cpp — tensors as TMA sees them; rows and caches as Hopper kernels address them.
+#include "backend/launch/tensor_maps_sm90.h"
 
 #include <algorithm>
 #include <bit>
@@ -129,21 +129,9 @@ TensorMapSpec spec_of_rows(void* base, const Problem& p, TensorId id, const Tile
 
 // Dense tensors are not addressed by rows over all sequences, which may exceed 32 bits.
 RowAxis axis_of(const Problem& p, TensorId id, const Buffers& buffers, bool ragged) {
-  const SeqAxis& axis = p.axis_of(id);
-  const Axis which = kTensors[id].axis;
-  const int64_t batch_rows = ragged ? ragged_batch_rows(p, axis, p.layout[id]) : 0;
-  return {buffers.in<i32>(cu_seqlens_of(which)), buffers.in<i32>(seqused_of(which)),
-          static_cast<i32>(axis.rows), static_cast<i32>(batch_rows)};
-}
-
-ElementArgs elements_of(const Problem& p, const Buffers& buffers, float slope_factor) {
-  return {.alibi_slopes = buffers.in<float>(kAlibiSlopes),
-          .slope_batch = p.layout[kAlibiSlopes].batch,
-          .slope_factor = slope_factor,
-          .ids_q = buffers.in<i32>(kSequenceIdsQ),
-          .ids_kv = buffers.in<i32>(kSequenceIdsKv),
-          .id_q_batch = p.layout[kSequenceIdsQ].batch,
-          .id_kv_batch = p.layout[kSequenceIdsKv].batch};
+  RowAxis axis = lengths_of(p, id, buffers);
+  if (ragged) axis.batch_rows = static_cast<i32>(ragged_batch_rows(p, p.axis_of(id), p.layout[id]));
+  return axis;
 }
 
 }  // namespace fa3::sm90

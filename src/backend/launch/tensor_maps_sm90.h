@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// tensor_maps.h — tensors as TMA sees them, and what kernels read themselves.
+// tensor_maps_sm90.h — tensors as TMA sees them; rows and caches as Hopper kernels address them.
 #pragma once
 
 #include <initializer_list>
 
+#include "backend/launch/arguments.h"
 #include "core/problem.h"
 #include "core/status.h"
 #include "device/attn/kinds.h"
 #include "device/hopper/tile_layout.h"
 #include "device/sm90/common/kv_cache.h"
 #include "device/tensor_map.h"
-#include "device/warp/element.h"
-#include "device/warp/sequence_rows.h"
 
 namespace fa3::sm90 {
 
@@ -31,8 +30,7 @@ TensorMapSpec spec_of_cache(void* base, const Problem& problem, TensorId id,
 // The same by rows of the tensor, wherever its sequences begin: {columns, row, head, batch entry}.
 TensorMapSpec spec_of_rows(void* base, const Problem& problem, TensorId id, const TileLayout& tile);
 
-// The lengths of the sequences of a tensor's axis. ragged: of a kernel that addresses its rows over
-// all sequences; others count rows of one.
+// lengths_of(), for a kernel that addresses rows over all sequences (ragged), or rows of one.
 RowAxis axis_of(const Problem& problem, TensorId id, const Buffers& buffers, bool ragged);
 
 // Where sequences find their keys, in tiles of so many. held: how many of a tile's runs a lane of
@@ -42,8 +40,5 @@ KvCacheArgs cache_of(const Problem& problem, const Buffers& buffers, KvSource so
 
 // Where rows of K or V of 16 bits lie.
 KvPlaces places_of(const Problem& problem, const Buffers& buffers, TensorId id);
-
-// Tensors of functors, and into which units slopes are converted.
-ElementArgs elements_of(const Problem& problem, const Buffers& buffers, float slope_factor);
 
 }  // namespace fa3::sm90
