@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// features.cpp — words of features, their differences, and their table.
+// features.cpp — who asks for a feature and its words, differences of sets, and their table.
 #include "plan/features.h"
 
 #include <algorithm>
@@ -11,44 +11,75 @@ namespace {
 
 struct Words {
   Feature feature;
+  bool (*asked)(const Problem&);
   const char* argument;  // in a refusal
   const char* row;       // of the table
   const char* remedy;    // beside another backend; "" = none
 };
 
+bool has_mask_of(const Problem& p, bool of_bool) {
+  return p.has_mask() && (p.layout[kAttnMask].dtype == FA3_BOOL) == of_bool;
+}
+
+template <fa3_dtype kType>
+bool is_of(const Problem& p) {
+  return p.layout[kQ].dtype == kType;
+}
+
+bool has_f32_outputs(const Problem& p) {
+  const auto is_f32 = [&](TensorId id) { return p.layout[id].dtype == FA3_F32; };
+  return !is_f32(kQ) && (is_f32(kO) || is_f32(kDq) || is_f32(kDk) || is_f32(kDv));
+}
+
+constexpr const char* kInsteadOfMask =
+    "leave the tensors in 16 bits, use sequence_ids or alibi_slopes where they say the same";
+
 constexpr Words kWords[] = {
-    {Feature::kF32, "f32", "Q of F32", ""},
-    {Feature::kF16, "f16", "Q of F16", ""},
-    {Feature::kBf16, "bf16", "Q of BF16", ""},
-    {Feature::kE4m3, "f8_e4m3", "Q of FP8 (E4M3)", ""},
-    {Feature::kI8, "i8", "Q of INT8", ""},
-    {Feature::kCausal, "mask causal", "causal mask", ""},
-    {Feature::kWindow, "mask window", "sliding window", ""},
-    {Feature::kTopLeft,
+    {Feature::kF32, is_of<FA3_F32>, "f32", "Q of F32", ""},
+    {Feature::kF16, is_of<FA3_F16>, "f16", "Q of F16", ""},
+    {Feature::kBf16, is_of<FA3_BF16>, "bf16", "Q of BF16", ""},
+    {Feature::kE4m3, is_of<FA3_F8_E4M3>, "f8_e4m3", "Q of FP8 (E4M3)", ""},
+    {Feature::kI8, is_of<FA3_I8>, "i8", "Q of INT8", ""},
+    {Feature::kCausal, [](const Problem& p) { return p.mask == FA3_MASK_CAUSAL; }, "mask causal",
+     "causal mask", ""},
+    {Feature::kWindow, [](const Problem& p) { return p.mask == FA3_MASK_WINDOW; }, "mask window",
+     "sliding window", ""},
+    {Feature::kTopLeft, [](const Problem& p) { return p.top_left; },
      "mask_alignment of top left with lengths that differ, or seqused or cu_seqlens",
      "masks aligned at the top left, with lengths that differ",
      "leave out the keys that no query sees"},
-    {Feature::kVarlen, "cu_seqlens", "packed sequences, `cu_seqlens`", ""},
-    {Feature::kSeqused, "seqused", "padded sequences, `seqused`", ""},
-    {Feature::kGroups, "heads_q > heads_kv", "grouped and multi-query heads", ""},
-    {Feature::kSoftcap, "softcap", "softcap", ""},
-    {Feature::kNegativeScale, "a negative softmax_scale", "negative `softmax_scale`", ""},
-    {Feature::kAlibi, "alibi_slopes", "ALiBi slopes", ""},
-    {Feature::kSequenceIds, "sequence_ids", "sequence ids", ""},
-    {Feature::kBoolMask, "attn_mask", "boolean `attn_mask`",
-     "leave the tensors in 16 bits, use sequence_ids or alibi_slopes where they say the same"},
-    {Feature::kAddedMask, "attn_mask", "added `attn_mask`",
-     "leave the tensors in 16 bits, use sequence_ids or alibi_slopes where they say the same"},
-    {Feature::kLse, "lse", "LSE", ""},
-    {Feature::kF32Outputs, "outputs of f32", "outputs of F32", ""},
-    {Feature::kMaskGradient, "dattn_mask", "gradient of `attn_mask`", ""},
-    {Feature::kDeterministic, "deterministic", "deterministic", ""},
-    {Feature::kPages, "page_table", "paged keys, `page_table`",
-     "copy the pages into dense k and v"},
-    {Feature::kKvSlots, "kv_batch_idx", "slots of a cache, `kv_batch_idx`",
-     "copy the slots into the order of the batch"},
-    {Feature::kKvBegin, "kv_begin", "keys that begin at any row, `kv_begin`",
-     "copy the keys to the first rows"},
+    {Feature::kVarlen, [](const Problem& p) { return p.q.varlen || p.kv.varlen; }, "cu_seqlens",
+     "packed sequences, `cu_seqlens`", ""},
+    {Feature::kSeqused, [](const Problem& p) { return p.q.seqused || p.kv.seqused; }, "seqused",
+     "padded sequences, `seqused`", ""},
+    {Feature::kGroups, [](const Problem& p) { return p.heads_q != p.heads_kv; },
+     "heads_q > heads_kv", "grouped and multi-query heads", ""},
+    {Feature::kSoftcap, [](const Problem& p) { return p.softcap > 0; }, "softcap", "softcap", ""},
+    {Feature::kNegativeScale, [](const Problem& p) { return p.softmax_scale < 0; },
+     "a negative softmax_scale", "negative `softmax_scale`", ""},
+    {Feature::kAlibi, [](const Problem& p) { return p.has_alibi(); }, "alibi_slopes",
+     "ALiBi slopes", ""},
+    {Feature::kSequenceIds, [](const Problem& p) { return p.has_sequence_ids(); }, "sequence_ids",
+     "sequence ids", ""},
+    {Feature::kBoolMask, [](const Problem& p) { return has_mask_of(p, true); }, "attn_mask",
+     "boolean `attn_mask`", kInsteadOfMask},
+    {Feature::kAddedMask, [](const Problem& p) { return has_mask_of(p, false); }, "attn_mask",
+     "added `attn_mask`", kInsteadOfMask},
+    {Feature::kLse,
+     [](const Problem& p) { return p.op == FA3_OP_FORWARD && p.layout[kLse].present(); }, "lse",
+     "LSE", ""},
+    {Feature::kF32Outputs, has_f32_outputs, "outputs of f32", "outputs of F32", ""},
+    {Feature::kMaskGradient, [](const Problem& p) { return p.layout[kDattnMask].present(); },
+     "dattn_mask", "gradient of `attn_mask`", ""},
+    {Feature::kDeterministic,
+     [](const Problem& p) { return p.op == FA3_OP_BACKWARD && p.deterministic; }, "deterministic",
+     "deterministic", ""},
+    {Feature::kPages, [](const Problem& p) { return p.cache.paged(); }, "page_table",
+     "paged keys, `page_table`", "copy the pages into dense k and v"},
+    {Feature::kKvSlots, [](const Problem& p) { return p.cache.slots; }, "kv_batch_idx",
+     "slots of a cache, `kv_batch_idx`", "copy the slots into the order of the batch"},
+    {Feature::kKvBegin, [](const Problem& p) { return p.cache.begins; }, "kv_begin",
+     "keys that begin at any row, `kv_begin`", "copy the keys to the first rows"},
 };
 static_assert(std::size(kWords) == kFeatureCount);
 
@@ -75,10 +106,6 @@ Features types_with(Features features, fa3_op op, std::span<const KernelFeatures
   return types;
 }
 
-bool is_f32(const Problem& p, TensorId id) {
-  return p.layout[id].present() && p.layout[id].dtype == FA3_F32;
-}
-
 }  // namespace
 
 std::vector<Feature> Features::list() const {
@@ -90,33 +117,7 @@ std::vector<Feature> Features::list() const {
 
 Features features_of(const Problem& p) {
   Features asked;
-  const fa3_dtype q = p.layout[kQ].dtype;
-  asked.add(Feature::kF32, q == FA3_F32);
-  asked.add(Feature::kF16, q == FA3_F16);
-  asked.add(Feature::kBf16, q == FA3_BF16);
-  asked.add(Feature::kE4m3, q == FA3_F8_E4M3);
-  asked.add(Feature::kI8, q == FA3_I8);
-  asked.add(Feature::kCausal, p.mask == FA3_MASK_CAUSAL);
-  asked.add(Feature::kWindow, p.mask == FA3_MASK_WINDOW);
-  asked.add(Feature::kTopLeft, p.top_left);
-  asked.add(Feature::kVarlen, p.q.varlen || p.kv.varlen);
-  asked.add(Feature::kSeqused, p.q.seqused || p.kv.seqused);
-  asked.add(Feature::kGroups, p.heads_q != p.heads_kv);
-  asked.add(Feature::kSoftcap, p.softcap > 0);
-  asked.add(Feature::kNegativeScale, p.softmax_scale < 0);
-  asked.add(Feature::kAlibi, p.has_alibi());
-  asked.add(Feature::kSequenceIds, p.has_sequence_ids());
-  const bool is_bool = p.has_mask() && p.layout[kAttnMask].dtype == FA3_BOOL;
-  asked.add(Feature::kBoolMask, is_bool);
-  asked.add(Feature::kAddedMask, p.has_mask() && !is_bool);
-  asked.add(Feature::kLse, p.op == FA3_OP_FORWARD && p.layout[kLse].present());
-  for (const TensorId id : {kO, kDq, kDk, kDv})
-    asked.add(Feature::kF32Outputs, q != FA3_F32 && is_f32(p, id));
-  asked.add(Feature::kMaskGradient, p.layout[kDattnMask].present());
-  asked.add(Feature::kDeterministic, p.op == FA3_OP_BACKWARD && p.deterministic);
-  asked.add(Feature::kPages, p.cache.paged());
-  asked.add(Feature::kKvSlots, p.cache.slots);
-  asked.add(Feature::kKvBegin, p.cache.begins);
+  for (const Words& words : kWords) asked.add(words.feature, words.asked(p));
   return asked;
 }
 
