@@ -7,8 +7,6 @@
 #include <string>
 #include <type_traits>
 
-#include "api/scalars.h"
-
 namespace fa3 {
 namespace {
 

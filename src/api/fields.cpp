@@ -9,7 +9,7 @@
 
 #include "api/boundary.h"
 #include "api/dims.h"
-#include "api/scalars.h"
+#include "core/scalars.h"
 
 namespace fa3 {
 namespace {

@@ -2,7 +2,7 @@
 // mask.cpp — mask, window and alignment, and the tensors of attn_mask.
 #include "api/mask.h"
 
-#include <tuple>
+#include <utility>
 
 #include "core/dtype.h"
 
@@ -13,10 +13,10 @@ namespace {
 // becomes −1, so that no later sum of it can overflow.
 constexpr int64_t kUnboundedWindow = int64_t{1} << 32;
 
-Status read_window(const Args& args, Problem& p) {
-  const char* const op = op_name(args.op);
-  for (const auto& [name, given, field] :
-       {std::tuple("left", args.left, &p.left), std::tuple("right", args.right, &p.right)}) {
+Status read_window(Problem& p) {
+  const char* const op = op_name(p.op);
+  for (const auto& [name, field] : {std::pair("left", &p.left), std::pair("right", &p.right)}) {
+    const int64_t given = *field;
     if (p.mask != FA3_MASK_WINDOW && given != 0) {
       return invalid(
           "{}: {}={} contradicts mask={}; need 0 there; set mask to FA3_MASK_WINDOW for a window",
@@ -25,7 +25,7 @@ Status read_window(const Args& args, Problem& p) {
     if (given < -1) {
       return invalid("{}: {}={}, need ≥ 0, or -1 for all keys on that side", op, name, given);
     }
-    *field = given >= kUnboundedWindow ? -1 : given;
+    if (given >= kUnboundedWindow) *field = -1;
   }
   return {};
 }
@@ -77,7 +77,7 @@ Status read_mask(const Args& args, Problem& p) {
         op_name(args.op), args.mask);
   }
   p.mask = fa3_mask(args.mask);
-  FA3_RETURN_IF_ERROR(read_window(args, p));
+  FA3_RETURN_IF_ERROR(read_window(p));
   FA3_RETURN_IF_ERROR(read_alignment(args, p));
   const fa3_tensor& gradient = args.tensor[kDattnMask];
   if (gradient.rank != 0)

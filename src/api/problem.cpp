@@ -47,6 +47,7 @@ class ProblemMaker {
                : args.op == FA3_OP_COMBINE ? kOParts
                                            : kQ) {
     p_.op = args.op;
+    static_cast<Options&>(p_) = args.options;
   }
 
   Result<Problem> make() {
@@ -352,7 +353,7 @@ class ProblemMaker {
   }
 
   Status read_scalars() {
-    const double scale = args_.softmax_scale, cap = args_.softcap;
+    const double scale = p_.softmax_scale, cap = p_.softcap;
     if (!(std::fabs(scale) <= kMaxScale)) {
       return invalid(
           "{}: softmax_scale={}, need a finite number of at most 2^126 in size; 0 = 1/√head_dim_qk",
@@ -367,8 +368,7 @@ class ProblemMaker {
           "hold",
           op_, scale, cap);
     }
-    p_.softmax_scale = scale == 0 ? 1 / std::sqrt(static_cast<double>(p_.head_dim_qk)) : scale;
-    p_.softcap = cap;
+    if (scale == 0) p_.softmax_scale = 1 / std::sqrt(static_cast<double>(p_.head_dim_qk));
     return {};
   }
 
@@ -398,12 +398,10 @@ class ProblemMaker {
       return invalid("{}: deterministic={} is unknown; need 0 or 1", op_, args_.deterministic);
     }
     for (const auto& [name, value] :
-         {std::pair("num_splits", args_.num_splits), std::pair("sm_margin", args_.sm_margin)}) {
+         {std::pair("num_splits", p_.num_splits), std::pair("sm_margin", p_.sm_margin)}) {
       if (value < 0) return invalid("{}: {}={}, need 0 or more", op_, name, value);
     }
     p_.deterministic = args_.deterministic == 1;
-    p_.num_splits = args_.num_splits;
-    p_.sm_margin = args_.sm_margin;
     return {};
   }
 

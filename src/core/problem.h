@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "core/dtype.h"
+#include "core/options.h"
 #include "core/tensors.h"
 #include "fa3/fa3.h"
 
@@ -102,7 +103,7 @@ inline int64_t image_tiles(const SeqAxis& axis, int64_t batch, int64_t keys) {
 
 // Of a quantisation: q is the axis of x, heads_q and heads_kv are its heads, both head dims its
 // columns; of a merge, those of a part. Varlen rows that are merged are one batch entry.
-struct Problem {
+struct Problem : Options {
   fa3_op op = FA3_OP_FORWARD;
   int64_t batch = 0;
   int64_t heads_q = 0;
@@ -113,10 +114,6 @@ struct Problem {
   SeqAxis kv;
   KvCache cache;
   fa3_mask mask = FA3_MASK_FULL;
-  int64_t left = 0;                         // window only; −1 = unbounded
-  int64_t right = 0;                        // window only; −1 = unbounded
-  double softmax_scale = 0;                 // resolved: never 0 for "default"
-  double softcap = 0;                       // 0 = off
   std::array<Layout, kLayoutCount> layout;  // kQ … kMergedLse
   std::array<ScaleBlock, 3> scale_block;    // of kQ, kK, kV; of kCodes the first
   fa3_precision precision = FA3_PRECISION_DEFAULT;
@@ -127,8 +124,6 @@ struct Problem {
   bool top_left = false;
   MaskExtents mask_grad;  // of dattn_mask
   int64_t parts = 0;      // of a merge
-  int num_splits = 0;     // the most parts that keys are computed in; 0 = any
-  int sm_margin = 0;      // SMs that persistent kernels leave free
 
   // Of a tensor with rows: its sequence dimension, heads, and the columns of a row (LSE: 1).
   const SeqAxis& axis_of(TensorId id) const { return kTensors[id].axis == Axis::kKey ? kv : q; }

@@ -2,8 +2,11 @@
 // explain.cpp — problems and plans as JSON.
 #include "plan/explain.h"
 
+#include <cstring>
+
 #include "core/dtype.h"
 #include "core/json.h"
+#include "core/scalars.h"
 #include "plan/cpu/cpu_explain.h"
 #include "plan/figures.h"
 #include "plan/work.h"
@@ -21,6 +24,23 @@ const char* mask_name(fa3_mask mask) {
       return "window";
   }
   return "unknown";
+}
+
+Json option_json(const Problem& p, const ScalarRow& row) {
+  const Options& options = p;
+  const auto value = [&]<class T>(T number) {
+    std::memcpy(&number, reinterpret_cast<const char*>(&options) + row.in_options(), sizeof number);
+    return Json(number);
+  };
+  return row.kind == FA3_FIELD_F64   ? value(double{})
+         : row.kind == FA3_FIELD_I64 ? value(int64_t{})
+         : row.kind == FA3_FIELD_U64 ? value(uint64_t{})
+                                     : value(int32_t{});
+}
+
+void describe_options(const Problem& p, Json& json) {
+  for (const ScalarRow& row : kScalars)
+    if (row.is_option() && row.at[p.op - 1] != kNoField) json[row.name] = option_json(p, row);
 }
 
 void describe_layouts(const Problem& p, Json& json) {
@@ -123,16 +143,9 @@ Json problem_json(const Problem& p) {
   json["head_dim_qk"] = p.head_dim_qk;
   json["head_dim_v"] = p.head_dim_v;
   json["mask"] = mask_name(p.mask);
-  json["left"] = p.left;
-  json["right"] = p.right;
   json["mask_alignment"] = p.top_left ? "top_left" : "bottom_right";
-  json["softmax_scale"] = p.softmax_scale;
-  json["softcap"] = p.softcap;
+  describe_options(p, json);
   if (p.op == FA3_OP_BACKWARD) json["deterministic"] = p.deterministic;
-  if (p.op == FA3_OP_FORWARD) {
-    json["num_splits"] = p.num_splits;
-    json["sm_margin"] = p.sm_margin;
-  }
   json["precision"] = precision_name(p.precision);
   json["precision_seed"] = p.rotation.seed;
   if (p.is_8_bit()) {

@@ -49,10 +49,10 @@ TEST(ReadArgs, Forward_CopiesEveryField) {
   EXPECT_EQ(args.value().max_seqlen_q, 1);
   EXPECT_EQ(args.value().max_seqlen_kv, 2);
   EXPECT_EQ(args.value().mask, 3);
-  EXPECT_EQ(args.value().left, 5);
-  EXPECT_EQ(args.value().right, 6);
-  EXPECT_EQ(args.value().softmax_scale, 7);
-  EXPECT_EQ(args.value().softcap, 2.5);
+  EXPECT_EQ(args.value().options.left, 5);
+  EXPECT_EQ(args.value().options.right, 6);
+  EXPECT_EQ(args.value().options.softmax_scale, 7);
+  EXPECT_EQ(args.value().options.softcap, 2.5);
 }
 
 TEST(ReadArgs, Backward_CopiesEveryTensor) {
@@ -155,7 +155,7 @@ TEST(SameShapes, AnyScalarThatDiffers) {
   const Args args = test::dense_args();
   Args other = args;
   EXPECT_TRUE(same_shapes(args, other));
-  other.softcap = 1;
+  other.options.softcap = 1;
   EXPECT_FALSE(same_shapes(args, other));
   other = args;
   other.scale_block[2].cols = 1;

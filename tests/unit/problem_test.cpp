@@ -106,12 +106,13 @@ TEST(MakeProblem, EmptyDimensions_AreLegal) {
 TEST(MakeProblem, Window_SidesAndUnboundedOnes) {
   Args args = dense_args();
   args.mask = FA3_MASK_WINDOW;
-  args.left = 3;
-  args.right = -1;
+  args.options.left = 3;
+  args.options.right = -1;
   Problem p = problem_of(args);
   EXPECT_EQ(p.left, 3);
   EXPECT_EQ(p.right, -1);
-  args.left = std::numeric_limits<int64_t>::max();  // sees all: no sum with it can overflow later
+  args.options.left =
+      std::numeric_limits<int64_t>::max();  // sees all: no sum with it can overflow later
   EXPECT_EQ(problem_of(args).left, -1);
 }
 

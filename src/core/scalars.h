@@ -1,15 +1,35 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// scalars.h — every field of the argument structs that is no tensor, declared once: what reads
-// arguments, compares them and publishes fields loops over this table.
+// scalars.h — the arguments of all operations as one struct, and every field of the C structs that
+// is no tensor, declared once: what reads arguments, compares, publishes and explains them loops
+// over this table.
 #pragma once
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 
-#include "api/args.h"
+#include "core/options.h"
 #include "core/tensors.h"
 
 namespace fa3 {
+
+// The arguments of any operation. Tensors that the operation does not have are absent (rank 0).
+struct Args {
+  fa3_op op = FA3_OP_FORWARD;
+  std::array<fa3_tensor, kTensorCount> tensor{};
+  Options options;
+  int64_t max_seqlen_q = 0;
+  int64_t max_seqlen_kv = 0;
+  int32_t mask = 0;
+  std::array<fa3_scale_block, 3> scale_block{};  // of q, k, v; of codes the first
+  int32_t precision = 0;
+  int32_t rotary_layout = 0;
+  int32_t hadamard = 0;
+  uint64_t seed = 0;  // of signs
+  int32_t deterministic = 0;
+  int32_t v_image_layout = 0;
+  int32_t mask_alignment = 0;
+};
 
 struct ScalarRow {
   const char* name;  // as the field of the C structs
@@ -17,6 +37,13 @@ struct ScalarRow {
   std::array<size_t, kOpCount> at;  // of that field in the operation's struct
   size_t in_args;                   // of the member of Args; reserved fields have none
   const char* help;                 // what it is, in one line
+
+  // Whether it is a member of Options, and where in that.
+  constexpr bool is_option() const {
+    return in_args != kNoField && in_args >= offsetof(Args, options) &&
+           in_args < offsetof(Args, options) + sizeof(Options);
+  }
+  constexpr size_t in_options() const { return in_args - offsetof(Args, options); }
 };
 
 // clang-format off
@@ -34,6 +61,7 @@ struct ScalarRow {
   {#field, FA3_FIELD_##kind, {kNoField, kNoField, offsetof(fa3_quantize_args, field), kNoField}, \
    member, help}
 #define FA3_MEMBER(member) offsetof(Args, member)
+#define FA3_OPTION(member) offsetof(Args, options.member)
 inline constexpr ScalarRow kScalars[] = {
   FA3_BOTH(max_seqlen_q,  I64, FA3_MEMBER(max_seqlen_q),
            "Upper bound of the lengths of varlen query sequences; 0 = all rows"),
@@ -41,13 +69,13 @@ inline constexpr ScalarRow kScalars[] = {
            "Upper bound of the lengths of varlen key sequences; 0 = all rows"),
   FA3_BOTH(mask,          I32, FA3_MEMBER(mask),           "fa3_mask: full, causal or window"),
   FA3_BOTH(reserved,      RESERVED, kNoField,              "Must be 0"),
-  FA3_BOTH(left,          I64, FA3_MEMBER(left),
+  FA3_BOTH(left,          I64, FA3_OPTION(left),
            "Keys that a window shows before the diagonal, -1 = all"),
-  FA3_BOTH(right,         I64, FA3_MEMBER(right),
+  FA3_BOTH(right,         I64, FA3_OPTION(right),
            "Keys that a window shows after the diagonal, -1 = all"),
-  FA3_BOTH(softmax_scale, F64, FA3_MEMBER(softmax_scale),
+  FA3_BOTH(softmax_scale, F64, FA3_OPTION(softmax_scale),
            "Scale of the scores; 0 = 1/sqrt(head_dim_qk)"),
-  FA3_BOTH(softcap,       F64, FA3_MEMBER(softcap),
+  FA3_BOTH(softcap,       F64, FA3_OPTION(softcap),
            "Scores become softcap*tanh(score/softcap); 0 = off"),
   FA3_FORWARD(q_block, BLOCK, FA3_MEMBER(scale_block),     "Rows and columns that share a q_scale"),
   FA3_FORWARD(k_block, BLOCK, FA3_MEMBER(scale_block) + sizeof(fa3_scale_block),
@@ -67,9 +95,9 @@ inline constexpr ScalarRow kScalars[] = {
   FA3_BOTH(mask_alignment, I32, FA3_MEMBER(mask_alignment),
            "fa3_mask_alignment: the corner that positions of queries count from"),
   FA3_BOTH(mask_alignment_reserved, RESERVED, kNoField,    "Must be 0"),
-  FA3_FORWARD(num_splits, I32, FA3_MEMBER(num_splits),
+  FA3_FORWARD(num_splits, I32, FA3_OPTION(num_splits),
               "The most parts that a sequence's keys are computed in; 0 = any"),
-  FA3_FORWARD(sm_margin, I32, FA3_MEMBER(sm_margin), "SMs that persistent kernels leave free"),
+  FA3_FORWARD(sm_margin, I32, FA3_OPTION(sm_margin), "SMs that persistent kernels leave free"),
   FA3_QUANTIZE(max_seqlen, I64, FA3_MEMBER(max_seqlen_q),
                "Upper bound of the lengths of varlen sequences; 0 = all rows"),
   FA3_QUANTIZE(block, BLOCK, FA3_MEMBER(scale_block),      "Rows and columns that share a scale"),
@@ -82,6 +110,7 @@ inline constexpr ScalarRow kScalars[] = {
                "fa3_v_image_layout: the order of bytes of v_image"),
   FA3_QUANTIZE(v_image_reserved, RESERVED, kNoField,       "Must be 0"),
 };
+#undef FA3_OPTION
 #undef FA3_MEMBER
 #undef FA3_QUANTIZE
 #undef FA3_BACKWARD
