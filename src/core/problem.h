@@ -176,15 +176,6 @@ inline bool has_no_rows(const Problem& p) {
   return (p.batch == 0 && !p.q.varlen) || p.heads_q == 0 || p.q.rows == 0;
 }
 
-// No row of any output; without queries the gradients of keys and values still have some, and that
-// of a mask what sums of nothing are.
-inline bool has_no_output_rows(const Problem& p) {
-  const MaskExtents& mask = p.mask_grad;
-  if (mask.batch * mask.heads * mask.rows * mask.columns > 0) return false;
-  const bool no_keys = (p.batch == 0 && !p.kv.varlen) || p.heads_kv == 0 || p.kv.rows == 0;
-  return has_no_rows(p) && (p.op != FA3_OP_BACKWARD || no_keys);
-}
-
 // No key that any query could see: K and V are not read, and need not have an address.
 inline bool has_no_keys(const Problem& p) {
   return p.batch == 0 || p.kv.rows == 0 || p.entries_of(kK) == 0;

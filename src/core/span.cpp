@@ -3,13 +3,6 @@
 #include "core/span.h"
 
 namespace fa3 {
-namespace {
-
-// How many there are of what a layout has strides for.
-struct Counts {
-  int64_t batch, rows, heads, columns;
-};
-
 Counts counts_of(const Problem& p, TensorId id) {
   const auto blocks = [](int64_t n, int64_t size) { return size == 0 ? 1 : (n + size - 1) / size; };
   switch (kTensors[id].form) {
@@ -35,8 +28,6 @@ Counts counts_of(const Problem& p, TensorId id) {
   }
 }
 
-}  // namespace
-
 int64_t span_of(const Problem& p, TensorId id) {
   if (!p.layout[id].present()) return 0;
   const Layout& layout = p.layout[id];
@@ -56,6 +47,19 @@ int64_t elements_of(const Problem& p, TensorId id) {
   const Form form = kTensors[id].form;
   if (form == Form::kPageTable) return p.batch * p.cache.max_pages;
   return p.batch + (form == Form::kCuSeqlens ? 1 : 0);
+}
+
+bool is_sum(const Problem& p, TensorId id) {
+  const Form form = kTensors[id].form;
+  return has_layout(id) && p.op == FA3_OP_BACKWARD && is_output(role_of(p.op, id)) &&
+         form != Form::kRows && p.layout[id].present();
+}
+
+bool has_no_output_rows(const Problem& p) {
+  for (const TensorRow& row : kTensors)
+    if (is_sum(p, row.id) && span_of(p, row.id) > 0) return false;
+  const bool no_keys = (p.batch == 0 && !p.kv.varlen) || p.heads_kv == 0 || p.kv.rows == 0;
+  return has_no_rows(p) && (p.op != FA3_OP_BACKWARD || no_keys);
 }
 
 }  // namespace fa3

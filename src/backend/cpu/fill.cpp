@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// fill.cpp — empty rows: O, dQ, dK, dV, dattn_mask = 0, LSE = −inf.
+// fill.cpp — empty rows: O, dQ, dK, dV = 0, LSE = −inf; sums of no rows, such as dattn_mask: 0.
 #include "backend/cpu/fill.h"
 
 #include <cstring>
 #include <limits>
 
 #include "core/dtype.h"
+#include "core/span.h"
 
 namespace fa3 {
 namespace {
@@ -36,17 +37,16 @@ bool is_filled(const Problem& p, TensorId id) {
          p.layout[id].present() && p.heads_of(id) != 0;
 }
 
-// Nothing that could be summed: all of dattn_mask is 0.
-void fill_mask_gradient(const Problem& p, const Buffers& buffers) {
-  if (p.op != FA3_OP_BACKWARD || !p.layout[kDattnMask].present()) return;
-  const Layout& layout = p.layout[kDattnMask];
-  const MaskExtents& n = p.mask_grad;
+// Where there is nothing that could be summed.
+void fill_sum(const Problem& p, TensorId id, void* data) {
+  const Layout& layout = p.layout[id];
+  const Counts n = counts_of(p, id);
   const int64_t element = dtype_bytes(layout.dtype);
   for (int64_t b = 0; b < n.batch; ++b) {
     for (int64_t h = 0; h < n.heads; ++h) {
       for (int64_t i = 0; i < n.rows; ++i) {
         const int64_t at = b * layout.batch + h * layout.head + i * layout.row;
-        std::memset(static_cast<std::byte*>(buffers.data[kDattnMask]) + at * element, 0,
+        std::memset(static_cast<std::byte*>(data) + at * element, 0,
                     static_cast<size_t>(n.columns * element));
       }
     }
@@ -78,7 +78,8 @@ void fill_all_rows(const Problem& p, const Buffers& buffers) {
     const int64_t entries = axis.varlen ? 1 : p.batch;
     for (int64_t b = 0; b < entries; ++b) fill(p, out.id, buffers.data[out.id], b, 0, axis.rows);
   }
-  fill_mask_gradient(p, buffers);
+  for (const TensorRow& out : kTensors)
+    if (is_sum(p, out.id)) fill_sum(p, out.id, buffers.data[out.id]);
 }
 
 }  // namespace fa3

@@ -8,6 +8,7 @@
 #include "backend/launch/mask_sm90.h"
 #include "backend/launch/merge_sm90.h"
 #include "backend/launch/quantize_sm90.h"
+#include "core/span.h"
 
 namespace fa3 {
 
