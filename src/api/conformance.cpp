@@ -38,7 +38,7 @@ Result<std::unique_ptr<GpuRuntime>> open_simulator(uint64_t seed) {
 
 Result<std::unique_ptr<GpuRuntime>> open_gpu(fa3_context& context, GpuVersions& versions) {
   FA3_TRY(const cuda::Driver* const driver, cuda::Driver::system());
-  FA3_TRY(const cuda::GpuInfo gpu, cuda::first_hopper(*driver));
+  FA3_TRY(const cuda::GpuInfo gpu, cuda::first_gpu(*driver));
   versions.driver = cuda::version_text(driver->version());
   cuda::Jit& jit = context.jit();
   if (jit.nvrtc().ok()) {

@@ -27,7 +27,8 @@ struct GpuVersions {
 // Offered by libfa3.
 struct ConformanceApi {
   Result<std::unique_ptr<GpuRuntime>> (*open_simulator)(uint64_t seed);
-  // The first Hopper GPU, with the kernels of the context. `versions` is filled in as far as known.
+  // The first GPU that has kernels, with the kernels of the context. `versions` is filled in as far
+  // as known.
   Result<std::unique_ptr<GpuRuntime>> (*open_gpu)(fa3_context& context, GpuVersions& versions);
   // On the context's threads, so that the GPU need not wait for one program after another. One that
   // does not compile says so where it is used.

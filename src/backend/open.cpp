@@ -16,12 +16,12 @@ namespace {
 // What a GPU is to a plan.
 Result<DeviceInfo> gpu_device(int ordinal) {
   FA3_TRY(const cuda::Driver* const driver, cuda::Driver::system());
-  FA3_TRY(const cuda::GpuInfo gpu, driver->hopper(ordinal));
+  FA3_TRY(const cuda::GpuInfo gpu, driver->gpu(ordinal));
   DeviceInfo device;
   device.type = FA3_DEVICE_CUDA;
   device.id = ordinal;
   device.backend = FA3_BACKEND_CUDA;
-  device.sm = 10 * gpu.major + gpu.minor;
+  device.sm = gpu.sm();
   device.multiprocessors = gpu.sm_count;
   device.l2_bytes = gpu.l2_bytes;
   device.memory_bytes = static_cast<int64_t>(gpu.memory_bytes);

@@ -14,20 +14,25 @@ namespace {
 using Planner = Result<KernelPlan>(const Problem&, const DeviceInfo&);
 
 struct Architecture {
-  int sm;  // DeviceInfo::sm
+  int sm;             // DeviceInfo::sm
+  const char* words;  // for messages
   Planner* any;
   Planner* ahead;
 };
-constexpr Architecture kArchitectures[] = {{90, &sm90::plan_kernels, &sm90::plan_ahead}};
+constexpr Architecture kArchitectures[] = {
+    {90, "9.0 (Hopper: H100, H200)", &sm90::plan_kernels, &sm90::plan_ahead}};
+
+const Architecture* architecture_of(int sm) {
+  const auto* const own = std::find_if(std::begin(kArchitectures), std::end(kArchitectures),
+                                       [&](const Architecture& a) { return a.sm == sm; });
+  return own == std::end(kArchitectures) ? nullptr : own;
+}
 
 Result<KernelPlan> plan_by(Planner* Architecture::*planner, const Problem& problem,
                            const DeviceInfo& gpu) {
-  const auto* const own =
-      std::find_if(std::begin(kArchitectures), std::end(kArchitectures),
-                   [&](const Architecture& architecture) { return architecture.sm == gpu.sm; });
-  if (own != std::end(kArchitectures)) return (own->*planner)(problem, gpu);
-  return unsupported("{}: no kernels for {} (compute capability {}.{}), need 9.0, a Hopper GPU",
-                     op_name(problem.op), gpu.name, gpu.sm / 10, gpu.sm % 10);
+  if (const Architecture* const own = architecture_of(gpu.sm)) return (own->*planner)(problem, gpu);
+  return unsupported("{}: no kernels for {} (compute capability {}.{}), need {}",
+                     op_name(problem.op), gpu.name, gpu.sm / 10, gpu.sm % 10, gpus_with_kernels());
 }
 
 }  // namespace
@@ -38,6 +43,15 @@ Result<KernelPlan> plan_kernels(const Problem& problem, const DeviceInfo& gpu) {
 
 Result<KernelPlan> plan_ahead(const Problem& problem, const DeviceInfo& gpu) {
   return plan_by(&Architecture::ahead, problem, gpu);
+}
+
+bool has_kernels(int sm) { return architecture_of(sm) != nullptr; }
+
+std::string gpus_with_kernels() {
+  std::string text;
+  for (const Architecture& a : kArchitectures)
+    text += (text.empty() ? "" : " or ") + std::string(a.words);
+  return text;
 }
 
 Plan with_kernels(Plan plan, KernelPlan kernels) {

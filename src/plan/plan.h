@@ -49,6 +49,10 @@ Result<KernelPlan> plan_kernels(const Problem& problem, const DeviceInfo& gpu);
 // A plan of kernels that were compiled ahead, as for the simulator.
 Result<KernelPlan> plan_ahead(const Problem& problem, const DeviceInfo& gpu);
 
+// GPUs that have a planner: by DeviceInfo::sm, and in words.
+bool has_kernels(int sm);
+std::string gpus_with_kernels();
+
 // The plan with these kernels for its problem.
 Plan with_kernels(Plan plan, KernelPlan kernels);
 

@@ -54,7 +54,7 @@ TEST(DriverLoad, NoGpu) {
   const ScopedVariable result("FAKE_CUDA_INIT", "100"), gpus("FAKE_CUDA_GPUS", "0");
   const Result<Driver> driver = Driver::open(FA3_FAKE_DRIVER);
   ASSERT_TRUE(driver.ok());
-  expect_refusal(driver.value().hopper(0).status(), FA3_UNSUPPORTED, {"sees no GPU", "Hopper"});
+  expect_refusal(driver.value().gpu(0).status(), FA3_UNSUPPORTED, {"sees no GPU", "Hopper"});
 }
 
 // What the driver says of its state is no answer on GPUs.
@@ -66,7 +66,7 @@ TEST(DriverLoad, CountThatFails_IsTheDriversError) {
     const ScopedVariable fails("FAKE_CUDA_FAIL", "cuDeviceGetCount"),
         with("FAKE_CUDA_FAIL_WITH", result);
     try {
-      (void)driver.value().hopper(0);
+      (void)driver.value().gpu(0);
       FAIL();
     } catch (const Error& error) {
       expect_refusal(error.status(), code, {"cuDeviceGetCount", "as told"});
@@ -80,14 +80,14 @@ TEST(DriverLoad, OtherGpu) {
   for (const char* text : {"80", "89", "100"}) {
     const ScopedVariable capability("FAKE_CUDA_CAPABILITY", text);
     const int number = std::stoi(text);
-    expect_refusal(driver.value().hopper(0).status(), FA3_UNSUPPORTED,
+    expect_refusal(driver.value().gpu(0).status(), FA3_UNSUPPORTED,
                    {fmt::format("capability {}.{}", number / 10, number % 10), "9.0", "Fake H200"});
   }
   for (const int ordinal : {-1, 2}) {
-    expect_refusal(driver.value().hopper(ordinal).status(), FA3_INVALID_ARGUMENT,
+    expect_refusal(driver.value().gpu(ordinal).status(), FA3_INVALID_ARGUMENT,
                    {fmt::format("GPU {}", ordinal), "0…1"});
   }
-  const Result<GpuInfo> gpu = driver.value().hopper(1);
+  const Result<GpuInfo> gpu = driver.value().gpu(1);
   ASSERT_TRUE(gpu.ok());
   EXPECT_EQ(gpu.value().ordinal, 1);
   EXPECT_EQ(gpu.value().sm_count, 132);

@@ -29,7 +29,7 @@ class GpuTest : public ::testing::Test {
     const Result<const cuda::Driver*> driver = cuda::Driver::system();
     if (!driver.ok()) GTEST_SKIP() << driver.status().message;
     driver_ = driver.value();
-    const Result<cuda::GpuInfo> gpu = driver_->hopper(0);
+    const Result<cuda::GpuInfo> gpu = driver_->gpu(0);
     if (!gpu.ok()) GTEST_SKIP() << gpu.status().message;
     runtime_ = open(0);
   }

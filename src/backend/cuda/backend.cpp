@@ -52,7 +52,7 @@ std::string name_of_step(const KernelStep& step) {
 }  // namespace
 
 std::string CudaBackend::why() const {
-  return fmt::format("backend cuda (sm90): the context's device is {}", device().name);
+  return fmt::format("backend cuda (sm{}): the context's device is {}", device().sm, device().name);
 }
 
 Result<KernelPlan> CudaBackend::kernels(const Problem& problem) const {

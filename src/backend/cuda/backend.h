@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// backend.h — the backend cuda: kernels on a Hopper GPU, on the caller's memory and streams.
+// backend.h — the backend cuda: kernels on a GPU, on the caller's memory and streams.
 #pragma once
 
 #include <map>

@@ -2,6 +2,8 @@
 // driver.cpp — loads libcuda, checks its version and asks what the GPUs are.
 #include "backend/cuda/driver.h"
 
+#include "plan/plan.h"
+
 namespace fa3::cuda {
 namespace {
 
@@ -103,20 +105,21 @@ GpuInfo Driver::describe(int ordinal) const {
   return info;
 }
 
-Result<GpuInfo> Driver::hopper(int ordinal) const {
+Result<GpuInfo> Driver::gpu(int ordinal) const {
   const int count = device_count();
   if (count == 0) {
-    return unsupported("cuda: the NVIDIA driver sees no GPU; need a Hopper GPU (H100, H200)");
+    return unsupported("cuda: the NVIDIA driver sees no GPU; need compute capability {}",
+                       gpus_with_kernels());
   }
   if (ordinal < 0 || ordinal >= count) {
     return invalid("cuda: GPU {} is none, need 0…{}; see `nvidia-smi -L`", ordinal, count - 1);
   }
   const GpuInfo info = describe(ordinal);
-  if (!info.is_hopper()) {
+  if (!has_kernels(info.sm())) {
     return unsupported(
-        "cuda: GPU {} ({}) has compute capability {}.{}, need 9.0 (Hopper: H100, H200); use "
-        "another GPU or the cpu backend",
-        ordinal, info.name, info.major, info.minor);
+        "cuda: GPU {} ({}) has compute capability {}.{}, need {}; use another GPU or the cpu "
+        "backend",
+        ordinal, info.name, info.major, info.minor, gpus_with_kernels());
   }
   return info;
 }

@@ -34,7 +34,7 @@ struct GpuInfo {
   int smem_bytes = 0;  // most dynamic shared memory of a CTA
   size_t memory_bytes = 0;
 
-  bool is_hopper() const { return major == 9 && minor == 0; }
+  int sm() const { return 10 * major + minor; }  // as DeviceInfo::sm
 };
 
 class Driver : public DriverFunctions {
@@ -50,8 +50,8 @@ class Driver : public DriverFunctions {
 
   // How many GPUs there are; 0 where CUDA says that there is none. Throws as check().
   int device_count() const;
-  // INVALID_ARGUMENT for an ordinal that is none, UNSUPPORTED for a GPU other than Hopper.
-  Result<GpuInfo> hopper(int ordinal) const;
+  // INVALID_ARGUMENT for an ordinal that is none, UNSUPPORTED for a GPU without kernels.
+  Result<GpuInfo> gpu(int ordinal) const;
 
   // "CUDA_ERROR_NAME (description)".
   std::string error_text(CUresult result) const;

@@ -9,7 +9,7 @@ namespace {
 
 Result<std::string> examine(const std::string& nvrtc_path) {
   FA3_TRY(const Driver* const driver, Driver::system());
-  FA3_TRY(const GpuInfo gpu, first_hopper(*driver));
+  FA3_TRY(const GpuInfo gpu, first_gpu(*driver));
   FA3_TRY(const Nvrtc nvrtc,
           find_nvrtc(nvrtc_path.empty() ? nvrtc_places() : std::vector<std::string>{nvrtc_path},
                      driver->version()));
@@ -19,10 +19,10 @@ Result<std::string> examine(const std::string& nvrtc_path) {
 
 }  // namespace
 
-Result<GpuInfo> first_hopper(const Driver& driver) {
-  Result<GpuInfo> gpu = driver.hopper(0);
+Result<GpuInfo> first_gpu(const Driver& driver) {
+  Result<GpuInfo> gpu = driver.gpu(0);
   const int count = driver.device_count();
-  for (int ordinal = 1; ordinal < count && !gpu.ok(); ++ordinal) gpu = driver.hopper(ordinal);
+  for (int ordinal = 1; ordinal < count && !gpu.ok(); ++ordinal) gpu = driver.gpu(ordinal);
   return gpu;
 }
 

@@ -13,11 +13,11 @@ struct Readiness {
   std::string text;  // what is used, or what is missing and what to do
 };
 
-// The first Hopper GPU, else why the last GPU is not one.
-Result<GpuInfo> first_hopper(const Driver& driver);
+// The first GPU that has kernels, else why the last one has none.
+Result<GpuInfo> first_gpu(const Driver& driver);
 
-// Looks for a driver, a Hopper GPU and an NVRTC that fit each other. `nvrtc`: the library to use;
-// "" = search.
+// Looks for a driver, a GPU with kernels and an NVRTC that fit each other. `nvrtc`: the library to
+// use; "" = search.
 Readiness readiness(const std::string& nvrtc);
 
 }  // namespace fa3::cuda

@@ -49,7 +49,7 @@ struct Launch {
 
 Result<std::unique_ptr<CudaRuntime>> CudaRuntime::open(const Driver& driver, Jit& jit, int device,
                                                        CUstream stream) {
-  FA3_TRY(GpuInfo gpu, driver.hopper(device));
+  FA3_TRY(GpuInfo gpu, driver.gpu(device));
   std::unique_ptr<CudaRuntime> runtime(new CudaRuntime(driver, jit, std::move(gpu), stream));
   if (runtime->own_stream_) {
     const ContextScope scope(driver, runtime->context_.get());

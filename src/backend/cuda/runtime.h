@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// runtime.h — GpuRuntime of a Hopper GPU, through the CUDA driver; other code in the process may
+// runtime.h — GpuRuntime of a GPU, through the CUDA driver; other code in the process may
 // use the GPU as well.
 #pragma once
 
@@ -20,7 +20,7 @@ namespace fa3::cuda {
 class CudaRuntime final : public GpuRuntime {
  public:
   // Works in Context::of(the GPU). `stream` belongs to that context and outlives the runtime; null
-  // = a stream of the runtime's own. UNSUPPORTED, INVALID_ARGUMENT as of Driver::hopper.
+  // = a stream of the runtime's own. UNSUPPORTED, INVALID_ARGUMENT as of Driver::gpu.
   static Result<std::unique_ptr<CudaRuntime>> open(const Driver& driver, Jit& jit, int device,
                                                    CUstream stream = nullptr);
   // Waits for the work on its stream and frees what it has allocated.

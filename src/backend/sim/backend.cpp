@@ -92,7 +92,9 @@ class Registered {
 
 }  // namespace
 
-std::string SimBackend::why() const { return "backend sim (sm90): the context's options name it"; }
+std::string SimBackend::why() const {
+  return fmt::format("backend sim (sm{}): the context's options name it", device().sm);
+}
 
 Result<KernelPlan> SimBackend::kernels(const Problem& problem) const {
   return plan_ahead(problem, device());
