@@ -11,9 +11,7 @@
 
 namespace fa3 {
 
-// "all": the forward with the table's head dims and ScoreKind::kPlain, the kernels that `precision`
-// puts before it, the backward without terms of scores, the kernels of fa3_combine, and the samples
-// given.
+// "all": the known kernels of each architecture (plan/sm90/known.h), and the samples given.
 std::vector<NamedProgram> known_programs(std::span<const NamedProgram> samples);
 
 // Those that a name or a prefix of it selects: "all", "samples…", "quantize…", "score_offset…",

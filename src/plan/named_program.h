@@ -3,7 +3,9 @@
 #pragma once
 
 #include <set>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -30,5 +32,15 @@ class NamedKernels {
  private:
   std::set<std::string> names_;
 };
+
+// Those whose name begins with `name`, as a whole or up to a slash.
+inline void add_named(std::span<const NamedProgram> from, std::string_view name,
+                      std::vector<NamedProgram>& programs) {
+  for (const NamedProgram& program : from) {
+    const std::string_view full = program.name;
+    if (full.substr(0, name.size()) != name) continue;
+    if (full.size() == name.size() || full[name.size()] == '/') programs.push_back(program);
+  }
+}
 
 }  // namespace fa3

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// plan.cpp — which architecture's planner makes a GPU's kernels.
+// plan.cpp — the architectures that have kernels, and which one's planner makes a GPU's.
 #include "plan/plan.h"
 
 #include <algorithm>
@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "plan/sm90/kernels.h"
+#include "plan/sm90/known.h"
 
 namespace fa3 {
 namespace {
@@ -18,9 +19,12 @@ struct Architecture {
   const char* words;  // for messages
   Planner* any;
   Planner* ahead;
+  std::vector<NamedProgram> (*known)();
+  Result<std::vector<NamedProgram>> (*named)(std::string_view);
 };
-constexpr Architecture kArchitectures[] = {
-    {90, "9.0 (Hopper: H100, H200)", &sm90::plan_kernels, &sm90::plan_ahead}};
+constexpr Architecture kArchitectures[] = {{90, "9.0 (Hopper: H100, H200)", &sm90::plan_kernels,
+                                            &sm90::plan_ahead, &sm90::known_programs,
+                                            &sm90::programs_named}};
 
 const Architecture* architecture_of(int sm) {
   const auto* const own = std::find_if(std::begin(kArchitectures), std::end(kArchitectures),
@@ -52,6 +56,24 @@ std::string gpus_with_kernels() {
   for (const Architecture& a : kArchitectures)
     text += (text.empty() ? "" : " or ") + std::string(a.words);
   return text;
+}
+
+std::vector<NamedProgram> known_kernels() {
+  std::vector<NamedProgram> all;
+  for (const Architecture& a : kArchitectures) {
+    const std::vector<NamedProgram> own = a.known();
+    all.insert(all.end(), own.begin(), own.end());
+  }
+  return all;
+}
+
+Result<std::vector<NamedProgram>> kernels_named(std::string_view name) {
+  std::vector<NamedProgram> all;
+  for (const Architecture& a : kArchitectures) {
+    FA3_TRY(const std::vector<NamedProgram> own, a.named(name));
+    all.insert(all.end(), own.begin(), own.end());
+  }
+  return all;
 }
 
 Plan with_kernels(Plan plan, KernelPlan kernels) {

@@ -6,12 +6,14 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/device.h"
 #include "core/problem.h"
 #include "core/status.h"
 #include "plan/cpu/cpu_plan.h"
+#include "plan/named_program.h"
 #include "plan/steps.h"
 
 namespace fa3 {
@@ -52,6 +54,11 @@ Result<KernelPlan> plan_ahead(const Problem& problem, const DeviceInfo& gpu);
 // GPUs that have a planner: by DeviceInfo::sm, and in words.
 bool has_kernels(int sm);
 std::string gpus_with_kernels();
+
+// Kernels by name, of all architectures: those of a bundle of all, and those that a name or a
+// prefix of it selects, perhaps none.
+std::vector<NamedProgram> known_kernels();
+Result<std::vector<NamedProgram>> kernels_named(std::string_view name);
 
 // The plan with these kernels for its problem.
 Plan with_kernels(Plan plan, KernelPlan kernels);

@@ -220,4 +220,26 @@ std::vector<NamedProgram> known_backward(bool with_terms) {
   return list.programs;
 }
 
+std::vector<NamedProgram> known_programs() {
+  std::vector<NamedProgram> all = known_forward("fwd").value();
+  for (const std::vector<NamedProgram>& more :
+       {known_decode(false), known_quantizing(), known_backward(false), known_merges()})
+    all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+Result<std::vector<NamedProgram>> programs_named(std::string_view name) {
+  if (name.substr(0, name.find('/')) == "fwd") return known_forward(name);
+  const bool in_full = name.find('/') != name.npos;
+  std::vector<NamedProgram> programs;
+  add_named(known_quantizing(), name, programs);
+  if (name.starts_with("decode") || name.starts_with("combine"))
+    add_named(known_decode(in_full, name), name, programs);
+  add_named(known_merges(), name, programs);
+  if (name.starts_with("v_image")) add_named(known_v_images(), name, programs);
+  if (name.starts_with("mask_")) add_named(known_mask_readers(), name, programs);
+  add_named(known_backward(in_full), name, programs);
+  return programs;
+}
+
 }  // namespace fa3::sm90

@@ -33,4 +33,13 @@ std::vector<NamedProgram> known_merges();
 // The backward; with_terms: also with softcap, functors and attn_mask.
 std::vector<NamedProgram> known_backward(bool with_terms);
 
+// Those of a bundle of all kernels: the forward with the table's head dims and ScoreKind::kPlain,
+// the kernels that `precision` puts before it, the backward without terms of scores, the kernels of
+// fa3_combine.
+std::vector<NamedProgram> known_programs();
+
+// Those that a name or a prefix of it selects, perhaps none. INVALID_ARGUMENT for a word of "fwd…"
+// that is none.
+Result<std::vector<NamedProgram>> programs_named(std::string_view name);
+
 }  // namespace fa3::sm90
