@@ -3,17 +3,24 @@
 #pragma once
 
 #include <cstddef>
-#include <limits>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "tests/kit/context.h"
+#include "tools/verify/fields.h"
 
 namespace fa3::kit {
 
-struct OutputBits {
-  std::vector<std::byte> o, lse, dq, dk, dv, dattn_mask;
-  bool operator==(const OutputBits&) const = default;
-};
+// By the names of their fields.
+using OutputBits = std::map<std::string, std::vector<std::byte>>;
+
+template <class Args>
+void add_outputs(const Args& args, OutputBits& bits) {
+  verify::for_each_tensor(args, [&](const fa3_field& f, const fa3_tensor& t) {
+    if (verify::is_output(f) && t.rank > 0) bits[f.name] = bytes_of(t);
+  });
+}
 
 // Plans and runs one operation with a workspace of exactly the bytes asked for, filled with
 // `garbage`, behind which guard bytes must survive.
@@ -47,15 +54,11 @@ inline OutputBits output_bits(const verify::Config& config, fa3_context* context
   OutputBits bits;
   const fa3_forward_args forward = verify::forward_args(config, t);
   EXPECT_EQ(run_planned(context, forward, garbage), FA3_OK) << fa3_last_error();
-  bits.o = bytes_of(forward.o);
-  bits.lse = bytes_of(forward.lse);
+  add_outputs(forward, bits);
   if (!config.backward) return bits;
   const fa3_backward_args backward = verify::backward_args(config, t);
   EXPECT_EQ(run_planned(context, backward, garbage), FA3_OK) << fa3_last_error();
-  bits.dq = bytes_of(backward.dq);
-  bits.dk = bytes_of(backward.dk);
-  bits.dv = bytes_of(backward.dv);
-  if (config.dattn_mask) bits.dattn_mask = bytes_of(backward.dattn_mask);
+  add_outputs(backward, bits);
   return bits;
 }
 

@@ -119,7 +119,6 @@ TEST(VerifyProblem, Contradictions_AreNamed) {
   EXPECT_THROW(make_tensors(c), std::invalid_argument);
 }
 
-// A tensor that the library gains must not be left out of problems without a word.
 TEST(VerifyProblem, OwnPages_AreOfOneSequence) {
   Config c{.batch = 8, .seqlen_kv = 100};
   c.page_size = 4;
@@ -136,6 +135,7 @@ TEST(VerifyProblem, OwnPages_AreOfOneSequence) {
   EXPECT_EQ(pages_of_all(), 8 * 25);
 }
 
+// A tensor that the library gains must not be left out of problems without a word.
 TEST(VerifyProblem, EveryTensorOfACall_IsMadeOrCanBeAskedFor) {
   const Tensors t;
   for (const bool backward : {false, true}) {
@@ -144,7 +144,8 @@ TEST(VerifyProblem, EveryTensorOfACall_IsMadeOrCanBeAskedFor) {
       if (!is_tensor(f) || t.find(f.name) != nullptr || of_another_operation) continue;
       Config c;
       c.backward = backward;
-      c.with = {f.name};
+      const std::string name = f.name;
+      c.with = {gradient_of(name.substr(1)) != nullptr ? name.substr(1) : name};
       EXPECT_EQ(contradiction(c), "") << f.name;
     }
   }
@@ -162,6 +163,17 @@ TEST(VerifyProblem, With_DrawsInTheShapeOfTheField) {
   EXPECT_NE(replay_command(c).find("--with alibi_slopes --with dlse"), std::string::npos);
   c.with = {"k_scale"};
   EXPECT_NE(contradiction(c).find("k_scale"), std::string::npos);
+}
+
+TEST(VerifyProblem, Numbers_ReachTheStructsThatHaveThem) {
+  Config c{.backward = true};
+  c.numbers = {{"num_splits", 3}, {"sm_margin", 0}};
+  const Tensors t = make_tensors(c);
+  EXPECT_EQ(forward_args(c, t).num_splits, 3);
+  EXPECT_EQ(forward_args(c, t).sm_margin, 0);
+  EXPECT_EQ(backward_args(c, t).softcap, 0);
+  EXPECT_NE(replay_command(c).find("--num-splits 3"), std::string::npos);
+  EXPECT_EQ(replay_command(c).find("--sm-margin"), std::string::npos);
 }
 
 // ---- Comparison ------------------------------------------------------------------------------

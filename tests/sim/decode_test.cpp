@@ -106,15 +106,15 @@ TEST(SimDecode, NumSplitsAndSmMargin_AreRightAndSeenInThePlan) {
   };
   const int all = ctas();
   ASSERT_GT(all, 1);
-  c.sm_margin = 1;
+  c.numbers["sm_margin"] = 1;
   EXPECT_EQ(ctas(), all - 1);
   expect_decoded(c);
-  c.sm_margin = 1000;
+  c.numbers["sm_margin"] = 1000;
   EXPECT_EQ(ctas(), 1);
   expect_decoded(c);
-  c.sm_margin = 0;
+  c.numbers["sm_margin"] = 0;
   for (const int splits : {1, 2, 5}) {
-    c.num_splits = splits;
+    c.numbers["num_splits"] = splits;
     EXPECT_THAT(plan_text(c), testing::HasSubstr("\"num_splits\": " + std::to_string(splits)));
     expect_decoded(c);
   }

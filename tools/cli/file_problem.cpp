@@ -254,9 +254,13 @@ void allocate_outputs(const FileOptions& options, bool backward, FileProblem& p)
   output("dq", grad, q.shape);
   output("dk", grad, k.shape);
   output("dv", grad, v.shape);
-  if (!options.gradients.dattn_mask) return;
-  const HostTensor& mask = p.at("attn_mask");
-  output("dattn_mask", options.grad_dtype == "input" ? mask.dtype : grad, mask.shape);
+  for (const fa3_field& f : inputs()) {
+    const HostTensor& input = p.at(f.name);
+    const fa3_field* const gradient = verify::gradient_of(f.name);
+    if (gradient == nullptr || !input.present()) continue;
+    if (verify::has_pairs(*gradient) && !options.gradients.dattn_mask) continue;  // not for free
+    output(gradient->name, options.grad_dtype == "input" ? input.dtype : grad, input.shape);
+  }
 }
 
 // The help of the option that names the tensor of a field.

@@ -82,11 +82,14 @@ Args common_shapes(const verify::Config& c) {
     a.attn_mask = of_mask(verify::mask_shape(
         c, c.varlen_kv.empty() ? 0 : *std::max_element(c.varlen_kv.begin(), c.varlen_kv.end())));
   for (const std::string& name : c.with) {
-    const fa3_field* const field = verify::find_field(verify::op_of<Args>(), name);
-    if (field == nullptr) continue;  // of the backward only
-    const std::vector<int64_t> shape = verify::shape_of_field(c, *field);
-    verify::member<fa3_tensor>(a, *field) =
-        fa3_dense(nullptr, FA3_F32, static_cast<int32_t>(shape.size()), shape.data());
+    const bool backward = verify::op_of<Args>() == FA3_OP_BACKWARD;
+    for (const fa3_field* const field : {verify::find_field(verify::op_of<Args>(), name),
+                                         backward ? verify::gradient_of(name) : nullptr}) {
+      if (field == nullptr) continue;  // of the backward only, or without a gradient
+      const std::vector<int64_t> shape = verify::shape_of_field(c, *field);
+      verify::member<fa3_tensor>(a, *field) =
+          fa3_dense(nullptr, FA3_F32, static_cast<int32_t>(shape.size()), shape.data());
+    }
   }
   const int64_t cuts[] = {c.batch + 1};
   const fa3_tensor cu_seqlens = fa3_dense(nullptr, FA3_I32, 1, cuts);
@@ -185,10 +188,14 @@ void add_problem_options(Parser& parser, ProblemOptions& o) {
       "--mask-dims", o.mask_dims, "DIMS",
       "Where the values of --attn-mask differ: some of b (batch), h (heads), q (queries), k "
       "(keys)");
-  parser.whole("--num-splits", o.num_splits,
-               "GPU, few queries: the most parts that a sequence's keys are computed in; 0 = any",
-               0, INT32_MAX);
-  parser.whole("--sm-margin", o.sm_margin, "GPU: SMs that a forward leaves free", 0, INT32_MAX);
+  for (const fa3_field& f : verify::numbers()) {
+    const std::string name = verify::option_of(f);
+    if (f.kind == FA3_FIELD_F64)
+      parser.real(name.c_str(), o.real_numbers[f.name], f.help);
+    else
+      parser.whole(name.c_str(), o.whole_numbers[f.name], f.help, 0,
+                   f.kind == FA3_FIELD_I32 ? INT32_MAX : INT64_MAX);
+  }
 }
 
 void add_cache_options(Parser& parser, CacheOptions& o) {
@@ -253,8 +260,10 @@ verify::Config make_config(const ProblemOptions& o) {
   c.kv_slots = o.cache.kv_slots;
   c.kv_begin = o.cache.kv_begin;
   c.packed_kv = o.cache.packed_kv;
-  c.num_splits = static_cast<int32_t>(o.num_splits);
-  c.sm_margin = static_cast<int32_t>(o.sm_margin);
+  for (const auto& [name, value] : o.whole_numbers)
+    if (value != 0) c.numbers[name] = static_cast<double>(value);
+  for (const auto& [name, value] : o.real_numbers)
+    if (value != 0) c.numbers[name] = value;
   return c;
 }
 
@@ -278,8 +287,6 @@ fa3_forward_args shapes_forward(const verify::Config& c) {
   a.q_block = block(Operand::kQ, a.q_scale);
   a.k_block = block(Operand::kK, a.k_scale);
   a.v_block = block(Operand::kV, a.v_scale);
-  a.num_splits = c.num_splits;
-  a.sm_margin = c.sm_margin;
   return a;
 }
 
@@ -329,8 +336,7 @@ std::string problem_text(const verify::Config& c) {
   if (c.sequence_ids > 0) text += fmt::format(", {} documents", c.sequence_ids);
   if (c.page_size > 0) text += fmt::format(", pages of {}", c.page_size);
   if (c.kv_slots > 0) text += fmt::format(", {} slots", c.kv_slots);
-  if (c.num_splits > 0) text += fmt::format(", at most {} parts", c.num_splits);
-  if (c.sm_margin > 0) text += fmt::format(", {} SMs free", c.sm_margin);
+  for (const auto& [name, value] : c.numbers) text += fmt::format(", {} {}", name, value);
   if (c.kv_begin) text += c.packed_kv ? ", shared keys" : ", keys that begin anywhere";
   for (const std::string& name : c.with) text += ", " + name;
   if (verify::is_8_bit(c.dtype)) text += ", " + scales_line(c);

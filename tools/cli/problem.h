@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -40,7 +41,8 @@ struct ProblemOptions {
   int64_t sequence_ids = 0;
   std::string attn_mask = "none", mask_dims = "bhqk";
   ScoreOptions score;
-  int64_t num_splits = 0, sm_margin = 0;
+  std::map<std::string, int64_t> whole_numbers;  // those of verify::numbers()
+  std::map<std::string, double> real_numbers;
   CacheOptions cache;
 };
 void add_problem_options(Parser& parser, ProblemOptions& options);

@@ -104,8 +104,9 @@ std::string replay_command(const Config& c, const std::string& backend) {
   flag(c.kv_begin, "--kv-begin");
   flag(c.packed_kv, "--packed-kv");
   flag(c.own_pages, "--own-pages");
-  number("--num-splits", c.num_splits, d.num_splits);
-  number("--sm-margin", c.sm_margin, d.sm_margin);
+  for (const fa3_field& f : numbers())
+    if (const auto set = c.numbers.find(f.name); set != c.numbers.end())
+      number(option_of(f).c_str(), set->second, 0);
   flag(c.top_left, "--top-left");
   flag(!c.lse && !c.backward, "--no-lse");
   flag(c.dlse, "--dlse");

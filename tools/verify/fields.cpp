@@ -24,6 +24,41 @@ const fa3_field* find_field(fa3_op op, const std::string& name) {
   return nullptr;
 }
 
+const fa3_field* gradient_of(const std::string& input) {
+  const fa3_field* const x = find_field(FA3_OP_BACKWARD, input);
+  const fa3_field* const gradient = find_field(FA3_OP_BACKWARD, "d" + input);
+  const bool both = x != nullptr && gradient != nullptr;
+  return both && x->role == FA3_FIELD_OPTIONAL_INPUT && gradient->role == FA3_FIELD_OPTIONAL_OUTPUT
+             ? gradient
+             : nullptr;
+}
+
+const std::vector<fa3_field>& numbers() {
+  static const std::vector<fa3_field> all = [] {
+    constexpr const char* kKnown[] = {"max_seqlen_q",  "max_seqlen_kv",  "mask",
+                                      "left",          "right",          "softmax_scale",
+                                      "softcap",       "mask_alignment", "precision",
+                                      "deterministic", "precision_seed", "v_image_layout"};
+    std::vector<fa3_field> found;
+    for (const fa3_op op : {FA3_OP_FORWARD, FA3_OP_BACKWARD})
+      for (const fa3_field& f : fields(op)) {
+        const auto is_it = [&](const auto& other) { return f.name == std::string(other); };
+        if (is_tensor(f) || f.kind == FA3_FIELD_RESERVED || f.kind == FA3_FIELD_BLOCK) continue;
+        if (std::ranges::any_of(kKnown, is_it)) continue;
+        if (std::ranges::any_of(found, is_it, &fa3_field::name)) continue;
+        found.push_back(f);
+      }
+    return found;
+  }();
+  return all;
+}
+
+std::string option_of(const fa3_field& field) {
+  std::string name = field.name;
+  std::ranges::replace(name, '_', '-');
+  return "--" + name;
+}
+
 size_t bytes_of(const fa3_field& f) {
   switch (f.kind) {
     case FA3_FIELD_TENSOR:

@@ -33,6 +33,17 @@ inline bool is_optional(const fa3_field& f) {
   return f.role == FA3_FIELD_OPTIONAL_INPUT || f.role == FA3_FIELD_OPTIONAL_OUTPUT;
 }
 
+// The optional output of the backward that is the gradient of an optional input, by its name;
+// nullptr = it has none.
+const fa3_field* gradient_of(const std::string& input);
+
+// The numbers of a forward or backward that are 0 or off by default and say nothing of tensors:
+// problems take them by their names. Others, such as softmax_scale, have members of their own.
+const std::vector<fa3_field>& numbers();
+
+// The option of a command that sets a field: "--num-splits".
+std::string option_of(const fa3_field& field);
+
 size_t bytes_of(const fa3_field& field);
 
 // The names of a tensor's dimensions, outermost first. varlen: of the shape that cu_seqlens make.
@@ -48,6 +59,23 @@ template <class T, class Args>
 T& member(Args& args, const fa3_field& field) {
   using Byte = std::conditional_t<std::is_const_v<T>, const char, char>;
   return *reinterpret_cast<T*>(reinterpret_cast<Byte*>(&args) + field.offset);
+}
+
+template <class Args>
+void set_number(Args& args, const fa3_field& field, double value) {
+  switch (field.kind) {
+    case FA3_FIELD_I32:
+      member<int32_t>(args, field) = static_cast<int32_t>(value);
+      break;
+    case FA3_FIELD_I64:
+      member<int64_t>(args, field) = static_cast<int64_t>(value);
+      break;
+    case FA3_FIELD_U64:
+      member<uint64_t>(args, field) = static_cast<uint64_t>(value);
+      break;
+    default:
+      member<double>(args, field) = value;
+  }
 }
 
 // visit(field, tensor) for each tensor of the struct, in its order.

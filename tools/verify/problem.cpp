@@ -271,6 +271,9 @@ Tensors make_tensors(const Config& c) {
     Tensor& tensor = t.with[name] = make_tensor(FA3_F32, shape_of_field(c, *field), {{}, padding});
     Random random(~(c.seed * 64 + static_cast<uint64_t>(field - all.data())));
     generate(tensor.view, [&] { return random.normal(); });
+    const fa3_field* const gradient = c.backward ? gradient_of(name) : nullptr;
+    if (gradient != nullptr)
+      t.with[gradient->name] = make_tensor(FA3_F32, shape_of_field(c, *gradient), {{}, padding});
   }
   return t;
 }
@@ -334,8 +337,6 @@ fa3_forward_args forward_args(const Config& c, const Tensors& t) {
   if (t.q_scale.storage) args.q_block = scale_block(scales_of(c, Operand::kQ));
   if (t.k_scale.storage) args.k_block = scale_block(scales_of(c, Operand::kK));
   if (t.v_scale.storage) args.v_block = scale_block(scales_of(c, Operand::kV));
-  args.num_splits = c.num_splits;
-  args.sm_margin = c.sm_margin;
   return args;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "fa3/fa3.h"
+#include "tools/verify/fields.h"
 #include "tools/verify/scales.h"
 #include "tools/verify/tensor.h"
 
@@ -76,7 +77,7 @@ struct Config {
   std::string mask_dims = "bhqk";
   bool dattn_mask = false;  // --dattn-mask: backward with the gradient of attn_mask
   // --with NAME …: optional inputs of F32 by the names of their fields, of normal values and in the
-  // shape that the library publishes.
+  // shape that the library publishes; and their gradients, where they have some.
   std::vector<std::string> with{};
   // Caches. --page-size: pages in random order; --kv-slots: of k and v, 0 = none; --kv-begin: keys
   // begin at rows of the seed; --packed-kv: of a tensor of rank 3, of which sequences share rows.
@@ -84,9 +85,9 @@ struct Config {
   int64_t kv_slots = 0;
   bool kv_begin = false;
   bool packed_kv = false;
-  bool own_pages = false;      // --own-pages: no page of two sequences
-  int32_t num_splits = 0;      // --num-splits: forward
-  int32_t sm_margin = 0;       // --sm-margin: forward
+  bool own_pages = false;  // --own-pages: no page of two sequences
+  // --num-splits, --sm-margin: what numbers() lists, by the names of their fields.
+  std::map<std::string, double> numbers{};
   bool top_left = false;       // --top-left: positions from the first query and key
   bool lse = true;             // --no-lse: forward without LSE
   bool dlse = false;           // --dlse: backward with a gradient of LSE
@@ -157,6 +158,8 @@ void set_scalars(const Config& c, Args& args) {
   args.softmax_scale = c.softmax_scale;
   args.softcap = c.softcap;
   args.mask_alignment = c.top_left ? FA3_ALIGN_TOP_LEFT : FA3_ALIGN_BOTTOM_RIGHT;
+  for (const auto& [name, value] : c.numbers)
+    if (const fa3_field* const f = find_field(op_of<Args>(), name)) set_number(args, *f, value);
 }
 
 // Normal deviates, the same on every machine.

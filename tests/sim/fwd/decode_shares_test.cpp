@@ -87,7 +87,7 @@ TEST(SimDecodeShares, PartsAreAtMostNumSplits) {
   verify::Config c = of_lengths({12 * 64}, 2);
   EXPECT_GT(parts_of(c, small_decode(true), 16), 8);
   for (const int splits : {1, 2, 3, 4, 7, 100}) {
-    c.num_splits = splits;
+    c.numbers["num_splits"] = splits;
     const int parts = parts_of(c, small_decode(true), 16);
     EXPECT_LE(parts, splits == 1 ? 0 : 2 * splits);
     if (splits >= 2 && splits <= 4) {
@@ -102,7 +102,7 @@ TEST(SimDecodeShares, PartsOfOneUnitAreAtMostNumSplits) {
   for (const int64_t tiles : {7, 8, 12}) {
     for (const int splits : {2, 3, 4}) {
       verify::Config c = of_lengths({64 * tiles}, 1);
-      c.num_splits = splits;
+      c.numbers["num_splits"] = splits;
       for (const int sms : {2, 3, 5, 9}) EXPECT_LE(parts_of(c, small_decode(true), sms), splits);
     }
   }
@@ -111,7 +111,7 @@ TEST(SimDecodeShares, PartsOfOneUnitAreAtMostNumSplits) {
 // O and LSE of the first sequence while the others change.
 std::vector<std::vector<unsigned char>> bits_of_first(int32_t num_splits) {
   verify::Config c = of_lengths({640, 640, 640}, 1);
-  c.num_splits = num_splits;
+  c.numbers["num_splits"] = num_splits;
   c.lse = false;
   TestRuntime runtime;
   DecodeRun run(runtime, c, small_decode(true), 4);
@@ -143,7 +143,7 @@ TEST(SimDecodeShares, AnyLengthsOnAnyNumberOfSms_AreRight) {
     used[random() % used.size()] = 1 + random() % 600;
     const int64_t heads_kv = 1 + random() % 3;
     verify::Config c = of_lengths(used, heads_kv);
-    c.num_splits = i % 2 == 0 ? 0 : static_cast<int32_t>(1 + random() % 5);
+    c.numbers["num_splits"] = i % 2 == 0 ? 0 : static_cast<int32_t>(1 + random() % 5);
     parts_of(c, small_decode(true), static_cast<int>(1 + random() % 9));
   }
 }
