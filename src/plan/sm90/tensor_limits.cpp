@@ -3,8 +3,6 @@
 #include "plan/sm90/tensor_limits.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <numeric>
 
 #include "core/dtype.h"
@@ -80,8 +78,6 @@ Status check_axis(const Problem& p, const char* name, TensorId a, TensorId b, bo
                      kMaxRows, of_many ? "split the batch" : "use backend cpu");
 }
 
-int64_t most_rows(const SeqAxis& axis) { return std::min(axis.rows, axis.max_seqlen); }
-
 CacheSteps cache_steps(const Problem& p, TensorId id) {
   const Layout& layout = p.layout[id];
   const int64_t entry = p.entries_of(id) > 1 ? layout.batch : 0;
@@ -130,27 +126,6 @@ Status check_cache(const Problem& p) {
   return unsupported("forward: {} rows of a sequence on sm90, need at most {}; {}", p.kv.rows,
                      kMaxRows,
                      p.cache.paged() ? "pass fewer columns of page_table" : "use backend cpu");
-}
-
-Band32 band_of(const Problem& p) {
-  if (p.mask == FA3_MASK_FULL) return {};
-  const int64_t left = p.mask == FA3_MASK_WINDOW ? p.left : -1;
-  const int64_t right = p.mask == FA3_MASK_WINDOW ? p.right : 0;
-  const auto bound = [](int64_t keys, int64_t reach) {
-    return keys < 0 || keys >= reach ? Band32::kUnbounded : static_cast<int32_t>(keys);
-  };
-  return {bound(left, most_rows(p.kv) - 1), bound(right, most_rows(p.q) - 1)};
-}
-
-MaskKind mask_of(const Band32& band) {
-  if (band.left != Band32::kUnbounded) return MaskKind::kWindow;
-  return band.right == Band32::kUnbounded ? MaskKind::kFull : MaskKind::kCausal;
-}
-
-float scale_in_fp32(double scale) {
-  constexpr double kLeast = std::numeric_limits<float>::min();
-  constexpr double kMost = std::numeric_limits<float>::max();
-  return static_cast<float>(std::copysign(std::clamp(std::abs(scale), kLeast, kMost), scale));
 }
 
 int64_t ragged_row_stride(const SeqAxis& axis, const Layout& layout) {

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// tensor_limits.h — which tensors attention kernels that load by TMA and count in 32 bits take, and
-// a problem's mask and numbers in their types.
+// tensor_limits.h — which tensors attention kernels that load by TMA and count in 32 bits take.
 #pragma once
 
 #include "core/problem.h"
 #include "core/status.h"
 #include "device/attn/kinds.h"
-#include "device/attn/mask.h"
+#include "plan/kernel_numbers.h"
 
 namespace fa3::sm90 {
-
-inline bool is_16_bit(fa3_dtype dtype) { return dtype == FA3_F16 || dtype == FA3_BF16; }
 
 // Head dims: multiples of 16 bytes up to 256 columns. `name`: head_dim_qk or head_dim_v.
 Status check_head_dim(const Problem& problem, const char* name, int64_t dim, fa3_dtype dtype);
@@ -40,16 +37,5 @@ Status check_axis(const Problem& problem, const char* name, TensorId a, TensorId
 // first to the next one's; by sequences, 1, where all lengths are equal.
 int64_t ragged_row_stride(const SeqAxis& axis, const Layout& layout);
 int64_t ragged_batch_rows(const Problem& problem, const SeqAxis& axis, const Layout& layout);
-
-// The most rows that a sequence can have.
-int64_t most_rows(const SeqAxis& axis);
-
-// The mask as a band; a bound beyond every query's keys is dropped.
-Band32 band_of(const Problem& problem);
-MaskKind mask_of(const Band32& band);
-
-// Masked scores are −inf, and what multiplies them must not become 0 in FP32: −inf · 0 is NaN. Nor
-// may 0 meet an infinite factor.
-float scale_in_fp32(double scale);
 
 }  // namespace fa3::sm90
