@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// golden_kit.h — what planners choose, held to a file of tests/golden: a change is a diff of it.
+// golden_kit.h — lines held to a file of tests/golden: a change is a diff of it.
 #pragma once
 
 #include <fmt/core.h>

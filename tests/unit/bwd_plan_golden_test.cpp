@@ -11,8 +11,8 @@
 #include "plan/sm90/ahead.h"
 #include "plan/sm90/bwd/configs.h"
 #include "plan/sm90/bwd/plan.h"
+#include "tests/kit/golden_kit.h"
 #include "tests/unit/fwd_plan_kit.h"
-#include "tests/unit/golden_kit.h"
 
 namespace fa3::sm90 {
 namespace {

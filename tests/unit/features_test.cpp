@@ -6,8 +6,8 @@
 #include <gmock/gmock.h>
 
 #include "plan/sm90/kernels.h"
+#include "tests/kit/golden_kit.h"
 #include "tests/unit/fwd_plan_kit.h"
-#include "tests/unit/golden_kit.h"
 
 namespace fa3::sm90 {
 namespace {

@@ -13,8 +13,8 @@
 #include "plan/sm90/fwd/configs.h"
 #include "plan/sm90/fwd/names.h"
 #include "plan/sm90/fwd/plan.h"
+#include "tests/kit/golden_kit.h"
 #include "tests/unit/fwd_plan_kit.h"
-#include "tests/unit/golden_kit.h"
 
 namespace fa3::sm90 {
 namespace {
