@@ -102,11 +102,13 @@ class Bench(CliTest):
                     **shape,
                 },
                 {"name": "documents", "seqlen_q": 9, "alibi": True, "sequence_ids": 1, **shape},
+                {"name": "parts", "num_splits": 2, **shape},
                 {"name": "bias", "seqlen_q": 9, "attn_mask": "f32", "mask_dims": "", **shape},
             ]
         )
         lines = self.lines("--cases", path, "--repetitions", 1)
-        self.assertEqual([x["name"] for x in lines], ["dense_w", "ragged", "documents", "bias"])
+        names = ["dense_w", "ragged", "documents", "parts", "bias"]
+        self.assertEqual([x["name"] for x in lines], names)
         self.assertEqual(lines[0]["mask"], "window 3,0")
         self.assertEqual(lines[0]["flops"], 2 * 4 * (9 * 4) * 24)
         self.assertEqual(lines[1]["varlen_q"], [0, 5, 9])
@@ -114,8 +116,9 @@ class Bench(CliTest):
         self.assertEqual(lines[1]["flops"], 2.5 * 2 * 4 * (15 + 1) * 24)
         self.assertEqual((lines[2]["alibi"], lines[2]["sequence_ids"]), (True, 1))
         self.assertEqual(lines[2]["flops"], 2 * 4 * 9 * 9 * 24)
-        self.assertEqual((lines[3]["attn_mask"], lines[3]["mask_dims"]), ("f32", ""))
-        self.assertIn(lines[3]["flops"], (0, 2 * 4 * 9 * 9 * 24))  # one value hides all or none
+        self.assertEqual(lines[3]["num_splits"], 2)
+        self.assertEqual((lines[4]["attn_mask"], lines[4]["mask_dims"]), ("f32", ""))
+        self.assertIn(lines[4]["flops"], (0, 2 * 4 * 9 * 9 * 24))  # one value hides all or none
         self.assertEqual(
             [x["name"] for x in self.lines("--cases", path, "--only", "rag")], ["ragged"]
         )
@@ -145,6 +148,7 @@ class Bench(CliTest):
             ([{**good, "alibi": 1}], "alibi: got 1, need true or false"),
             ([{**good, "sequence_ids": -1}], "sequence-ids is -1, need 0 to 1048576"),
             ([{**good, "attn_mask": "i8"}], "attn_mask: got 'i8', need one of none, bool, f32"),
+            ([{**good, "num_splits": 2**31}], "num_splits: got 2147483648, need 0 to 2147483647"),
             ([{**good, "seqlenq": 4}], "unknown key 'seqlenq', need one of name, op,"),
             ([{**good, "left": 4}], "left, right: are for mask window"),
             ([{**good, "varlen_q": [1], "batch": 2}], "batch: got 2, need the number of varlen"),

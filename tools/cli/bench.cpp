@@ -203,6 +203,11 @@ Json to_json(const BenchOptions& o, const Case& c, const Session& session, const
   j["head_dim_v"] = x.head_dim_v;
   j["mask"] = mask_text({x.mask, x.left, x.right});
   j["softcap"] = x.softcap;
+  for (const auto& [name, value] : x.numbers)
+    if (value == std::floor(value))
+      j[name] = static_cast<int64_t>(value);
+    else
+      j[name] = value;
   j["alibi"] = x.alibi;
   j["sequence_ids"] = x.sequence_ids;
   j["attn_mask"] = x.attn_mask == 0 ? "none" : verify::dtype_text(x.attn_mask);

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
@@ -77,14 +78,35 @@ void read_scales(const Json& j, const char* key, verify::Scales& scales) {
   scales = scales_value(key, text);
 }
 
+// Numbers of the C interface, by the names of their fields.
+std::map<std::string, double> read_numbers(const Json& j) {
+  std::map<std::string, double> numbers;
+  for (const fa3_field& f : verify::numbers()) {
+    double value = 0;
+    int64_t whole = 0;
+    if (f.kind == FA3_FIELD_F64) {
+      read(j, f.name, value);
+    } else {
+      read(j, f.name, whole);
+      const int64_t most = f.kind == FA3_FIELD_I32 ? INT32_MAX : INT64_MAX;
+      if (whole < 0 || whole > most)
+        fail(kBadInput, "{}: got {}, need 0 to {}", f.name, whole, most);
+      value = static_cast<double>(whole);
+    }
+    if (value != 0) numbers[f.name] = value;
+  }
+  return numbers;
+}
+
 // ---- Cases --------------------------------------------------------------------------------------
 
 void check_keys(const Json& j) {
   if (!j.is_object()) fail(kBadInput, "got {}, need an object", shown(j));
+  std::vector<std::string> keys(std::begin(kKeys), std::end(kKeys));
+  for (const fa3_field& f : verify::numbers()) keys.push_back(f.name);
   for (const auto& [key, value] : j.items())
-    if (std::find(std::begin(kKeys), std::end(kKeys), key) == std::end(kKeys))
-      fail(kBadInput, "unknown key '{}', need one of {}", key,
-           fmt::join(std::begin(kKeys), std::end(kKeys), ", "));
+    if (std::find(keys.begin(), keys.end(), key) == keys.end())
+      fail(kBadInput, "unknown key '{}', need one of {}", key, fmt::join(keys, ", "));
   for (const char* key : {"name", "dtype"})
     if (!j.contains(key)) fail(kBadInput, "{}: missing, need a string", key);
 }
@@ -131,6 +153,7 @@ Case parse_case(const Json& j) {
   read(j, "mask_dims", x.mask_dims);
   read(j, "dattn_mask", x.dattn_mask);
   read(j, "top_left", x.top_left);
+  x.numbers = read_numbers(j);
   const std::string mask = word(j, "mask", {"full", "causal", "window"});
   if (mask == "causal") x.mask = FA3_MASK_CAUSAL;
   if (mask == "window") x.mask = FA3_MASK_WINDOW;
