@@ -153,16 +153,17 @@ E enumerator(const std::string& field, const std::string& text) {
   throw std::runtime_error(field + "=" + text + ": no such value");
 }
 
-// A field of FwdConfig or of its SoftmaxVariant by its name; enumerators by their words.
+// Fields of FwdConfig by their paths, as in tile.kv=128; enumerators by their words.
 template <class Config>
-void set_fields(Config& config, Fields& f) {
+void set_fields(Config& config, Fields& f, const std::string& path = "") {
   for_each_field(config, [&](const char* name, auto& field) {
     using Field = std::remove_reference_t<decltype(field)>;
-    if constexpr (std::is_same_v<Field, SoftmaxVariant>) {
-      set_fields(field, f);
-    } else if (const std::string value = take(f, name, ""); !value.empty()) {
+    const std::string named = path + name;
+    if constexpr (std::is_class_v<Field>) {
+      set_fields(field, f, named + ".");
+    } else if (const std::string value = take(f, named, ""); !value.empty()) {
       if constexpr (std::is_enum_v<Field>) {
-        field = enumerator<Field>(name, value);
+        field = enumerator<Field>(named, value);
       } else {
         field = static_cast<Field>(std::stoi(value));
       }

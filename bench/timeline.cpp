@@ -93,11 +93,11 @@ class Logged {
 
 void log_forward(const std::string& path, FwdStep step, int64_t kv_tiles) {
   const DeviceInfo device = device_of_one_sm();
-  const int64_t tile_kv = ahead_fwd_plan(problem_of(kQueries, 1), device).value().config.tile_kv;
+  const int64_t tile_kv = ahead_fwd_plan(problem_of(kQueries, 1), device).value().config.tile.kv;
   const Problem p = problem_of(kQueries, kv_tiles * tile_kv);
   FwdPlan plan = ahead_fwd_plan(p, device).value();
   FwdConfig config = plan.config;
-  config.step = step;
+  config.overlap.step = step;
   plan = with_config(plan, config, p, device.multiprocessors);
   Logged(path, p).run({plan});
 }

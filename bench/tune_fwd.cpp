@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // tune_fwd.cpp — fa3_tune_fwd: measures variants of the forward kernel in turns on a Hopper GPU.
 // Reads lines
-//     d=128 mask=causal seqlen=8192 | tile_kv=128 stages=2 o_in_q=1
+//     d=128 mask=causal seqlen=8192 | tile.kv=128 tile.stages=2 output.in_q=1
 //                                   | head_group=4
 // (a problem, and the fields of the planned configuration to change; without a problem, another
 // variant of the last one; lengths=log_normal: varlen, of mean seqlen). All variants of a problem

@@ -63,9 +63,10 @@ TEST(DecodePrograms, StayInRegisters) {
 TEST(CachePrograms, StayInRegisters) {
   std::vector<std::string> all;
   for (const FwdRow& row : kFwdRows) {
-    if (!row.takes(Operands::k16) || row.config.head_dim_qk % 64 != 0) continue;
+    if (!row.takes(Operands::k16) || row.config.tile.head_dim_qk % 64 != 0) continue;
     for (const KvSource kv : {KvSource::kRuns, KvSource::kRows}) {
-      if (row.config.consumer_wgs == 3 && (kv == KvSource::kRows || row.config.head_dim_qk > 64))
+      if (row.config.tile.consumer_wgs == 3 &&
+          (kv == KvSource::kRows || row.config.tile.head_dim_qk > 64))
         continue;
       const MaskKind mask = takes(row, MaskKind::kWindow) ? MaskKind::kWindow : MaskKind::kFull;
       all.push_back(fwd_expression(config_of(row, {.mask = mask, .ragged = true, .kv = kv}), {}));

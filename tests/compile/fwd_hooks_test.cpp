@@ -49,7 +49,7 @@ FwdConfig windowed(const std::string& name) {
   for (const FwdRow& row : kFwdRows) {
     if (row.name != name) continue;
     FwdConfig c = row.config;
-    c.mask = MaskKind::kWindow;
+    c.mask.kind = MaskKind::kWindow;
     return c;
   }
   throw std::runtime_error("no row " + name);
@@ -60,13 +60,13 @@ class FwdHooks : public testing::TestWithParam<const char*> {};
 TEST_P(FwdHooks, CostWhatTheyCompute) {
   const FwdConfig c = windowed(GetParam());
   std::vector<std::string> expressions{fwd_expression(c), with("WithTerm", c)};
-  if (!c.v8()) expressions.push_back(with("WithWeight", c));
+  if (!c.types.v8()) expressions.push_back(with("WithWeight", c));
   const kit::Translation all = translate(expressions);
   ASSERT_EQ(all.symbols.size(), expressions.size());
   EXPECT_THAT(all.log, testing::Not(testing::HasSubstr("(C75")));
   EXPECT_THAT(all.log, testing::Not(testing::HasSubstr("warning")));
   const size_t before = unmasked_length({all.cubin, all.symbols[0]});
-  const auto products = static_cast<size_t>(c.tile_kv / 2);  // of P, in each thread
+  const auto products = static_cast<size_t>(c.tile.kv / 2);  // of P, in each thread
   for (size_t i = 0; i < all.symbols.size(); ++i) {
     SCOPED_TRACE(expressions[i]);
     const kit::Code code(all.cubin, all.symbols[i]);

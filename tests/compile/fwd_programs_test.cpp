@@ -48,27 +48,28 @@ bool sinks_exponentials(const FwdConfig& c) { return c.skips(); }
 // value under a mask, INT8 two to five. Tiles of fewer keys are slower (docs/tuning/fwd8_sm90.md).
 size_t most_spills(const FwdConfig& c) {
   if (c.tile_registers() <= 208) return 0;
-  return is_int8(c.dtype_qk) ? 5 : 1;
+  return is_int8(c.types.qk) ? 5 : 1;
 }
 
 Problem problem(const FwdRow& row, fa3_mask mask, bool ragged) {
   const int64_t seqlen = row.max_seqlen_q > 0 ? row.max_seqlen_q : 8192;
   Problem p;
   p.batch = p.heads_kv = 1;
-  p.heads_q = row.config.consumer_wgs == 3 ? 1000 : 1;  // enough Q tiles for the row, or too few
-  p.head_dim_qk = row.config.head_dim_qk;
-  p.head_dim_v = row.config.head_dim_v;
+  // Enough Q tiles for the row, or too few.
+  p.heads_q = row.config.tile.consumer_wgs == 3 ? 1000 : 1;
+  p.head_dim_qk = row.config.tile.head_dim_qk;
+  p.head_dim_v = row.config.tile.head_dim_v;
   p.q.rows = p.q.max_seqlen = p.kv.rows = p.kv.max_seqlen = seqlen;
   p.kv.seqused = ragged;
   p.mask = mask;
   p.left = p.right = row.sums() != Sums::kShort ? 3000 : 20;  // of windows
   p.softmax_scale = 0.1;
   const FwdConfig& c = row.config;
-  if (c.v8() && row.sums() == Sums::kShort) p.layout[kVOffset] = {FA3_F32, 0, 0, 256};
-  const fa3_dtype qk = !c.scaled() ? FA3_BF16 : c.v8() ? FA3_F8_E4M3 : FA3_I8;
-  for (const TensorId id : {kQ, kK}) p.layout[id] = {qk, 0, c.head_dim_qk, 16};
-  p.layout[kV] = {c.v8() ? FA3_F8_E4M3 : FA3_BF16, 0, c.head_dim_v, 16};
-  p.layout[kO] = {FA3_BF16, 0, row.config.head_dim_v, 16};
+  if (c.types.v8() && row.sums() == Sums::kShort) p.layout[kVOffset] = {FA3_F32, 0, 0, 256};
+  const fa3_dtype qk = !c.types.scaled() ? FA3_BF16 : c.types.v8() ? FA3_F8_E4M3 : FA3_I8;
+  for (const TensorId id : {kQ, kK}) p.layout[id] = {qk, 0, c.tile.head_dim_qk, 16};
+  p.layout[kV] = {c.types.v8() ? FA3_F8_E4M3 : FA3_BF16, 0, c.tile.head_dim_v, 16};
+  p.layout[kO] = {FA3_BF16, 0, row.config.tile.head_dim_v, 16};
   return p;
 }
 
@@ -108,7 +109,7 @@ Batch batch_of(const FwdRow& row) {
     for (const bool ragged : {false, true}) {
       Problem p = problem(row, mask, ragged);
       // INT8 Q and K beside E4M3 V: where keys have lengths.
-      if (row.config.v8() && ragged) p.layout[kQ].dtype = p.layout[kK].dtype = FA3_I8;
+      if (row.config.types.v8() && ragged) p.layout[kQ].dtype = p.layout[kK].dtype = FA3_I8;
       const FwdPlan plan = plan_of(p);
       if (plan.row != std::string(row.name)) continue;
       batch.configs.push_back(plan.config);
@@ -117,11 +118,11 @@ Batch batch_of(const FwdRow& row) {
   if (batch.configs.empty()) throw std::runtime_error(batch.name + " is never chosen");
   if (every_variant()) return batch;
   const size_t all = batch.configs.size(), index = &row - kFwdRows;
-  const size_t step = row.config.scaled() ? 6 : 3, first = index % std::min(all, step);
+  const size_t step = row.config.types.scaled() ? 6 : 3, first = index % std::min(all, step);
   std::vector<FwdConfig> chosen;
   for (size_t i = 0; i < all; ++i) {
     const bool soon = i % step == first && index % 4 == 0;
-    if (soon || !row.config.scaled() || i % 2 == index % 2 || i == first)
+    if (soon || !row.config.types.scaled() || i % 2 == index % 2 || i == first)
       if (soon != kit::thorough()) chosen.push_back(batch.configs[i]);
   }
   batch.configs = std::move(chosen);
@@ -151,19 +152,19 @@ Batch variants() {
 // What no row has and the ablation measures (docs/tuning/ablation.md), for d 128.
 FwdConfig serial() {
   FwdConfig c = row_named("d128").config;
-  c.step = FwdStep::kSerial;
+  c.overlap.step = FwdStep::kSerial;
   return c;
 }
 FwdConfig three_stages() {
   FwdConfig c = row_named("d128").config;
-  c.step = FwdStep::kThreeStage;
-  c.tile_kv = 80;  // what fits next to a second S
+  c.overlap.step = FwdStep::kThreeStage;
+  c.tile.kv = 80;  // what fits next to a second S
   return c;
 }
 FwdConfig unspecialised() {
   FwdConfig c = row_named("d128").config;
-  c.specialised = false;
-  c.schedule = FwdSchedule::kOneTile;
+  c.overlap.specialised = false;
+  c.overlap.schedule = FwdSchedule::kOneTile;
   return c;
 }
 
@@ -192,10 +193,10 @@ Batch block_scales() {
     const FwdRow& row = row_named(name);
     Problem p = problem(row, FA3_MASK_FULL, false);
     p.scale_block[kK].rows = 128;
-    if (row.config.v8()) p.scale_block[kV].rows = 64;
+    if (row.config.types.v8()) p.scale_block[kV].rows = 64;
     batch.configs.push_back(config_of(row, p));
     p.scale_block[kK].rows = 1;
-    if (row.config.head_dim_qk == 128) batch.configs.push_back(config_of(row, p));
+    if (row.config.tile.head_dim_qk == 128) batch.configs.push_back(config_of(row, p));
   }
   if (!every_variant()) batch.configs.resize(3);
   return batch;
@@ -208,10 +209,10 @@ Batch column_scales() {
     const FwdRow& row = row_named(name);
     Problem p = problem(row, FA3_MASK_FULL, false);
     for (const TensorId id : {kQ, kK, kV})
-      if (id != kV || row.config.v8()) p.scale_block[id].cols = 64;
+      if (id != kV || row.config.types.v8()) p.scale_block[id].cols = 64;
     batch.configs.push_back(config_of(row, p));
     p.scale_block[kQ].rows = p.scale_block[kK].rows = 1;
-    if (row.config.v8()) p.scale_block[kV].rows = 1;
+    if (row.config.types.v8()) p.scale_block[kV].rows = 1;
     batch.configs.push_back(config_of(row, p));
   }
   if (!every_variant()) batch.configs.resize(3);
@@ -238,10 +239,10 @@ std::vector<Batch> batches() {
 // Loops: under the mask, unmasked, under the mask's left edge.
 size_t loops_of(const FwdConfig& c, const FwdFunctors& functors) {
   if (functors.sequence_ids) return 3;
-  if (c.mask == MaskKind::kWindow) return 3;
+  if (c.mask.kind == MaskKind::kWindow) return 3;
   // One GEMM after the other: the first tile, with the keys beyond the sequence, is in a loop, too.
-  const bool serial = c.step == FwdStep::kSerial || c.column_scales();
-  return c.mask == MaskKind::kCausal || serial ? 2 : 1;
+  const bool serial = c.overlap.step == FwdStep::kSerial || c.scores.column_scales();
+  return c.mask.kind == MaskKind::kCausal || serial ? 2 : 1;
 }
 
 // Where scales change along head_dim: the GEMMs of all parts, each waited for.
@@ -252,16 +253,16 @@ void expect_parts(const FwdConfig& c, const std::vector<kit::Instruction>& loop)
     waits += instruction.is_wgmma_wait();
   }
   const auto parts = static_cast<size_t>(c.pv_parts());
-  EXPECT_EQ(ss, static_cast<size_t>(c.head_dim_qk / c.qk_step()));
-  EXPECT_EQ(rs, parts * static_cast<size_t>(c.tile_kv / c.pv_step()));
-  EXPECT_EQ(waits, static_cast<size_t>(c.head_dim_qk / c.scale_columns) + parts);
+  EXPECT_EQ(ss, static_cast<size_t>(c.tile.head_dim_qk / c.types.qk_step()));
+  EXPECT_EQ(rs, parts * static_cast<size_t>(c.tile.kv / c.types.pv_step()));
+  EXPECT_EQ(waits, static_cast<size_t>(c.tile.head_dim_qk / c.scores.scale_columns) + parts);
 }
 
 // Q·Kᵀ with both operands in shared memory, then P·V with P in registers. Returns how many
 // instructions after Q·Kᵀ is complete K is released.
 size_t expect_order(const FwdConfig& c, const std::vector<kit::Instruction>& loop) {
-  const size_t steps = c.step == FwdStep::kThreeStage ? 2 : 1;  // S changes places
-  const size_t waits_of_step = c.step == FwdStep::kThreeStage ? 1 : 2;
+  const size_t steps = c.overlap.step == FwdStep::kThreeStage ? 2 : 1;  // S changes places
+  const size_t waits_of_step = c.overlap.step == FwdStep::kThreeStage ? 1 : 2;
   size_t ss = 0, rs = 0;
   int moves = 0;
   std::vector<size_t> fences, waits, arrivals;
@@ -273,7 +274,7 @@ size_t expect_order(const FwdConfig& c, const std::vector<kit::Instruction>& loo
     if (instruction.is_wgmma_wait()) waits.push_back(i);
     if (instruction.is_wgmma()) {
       // Without specialisation ptxas has no uniform registers behind the branch of one thread.
-      if (c.specialised) {
+      if (c.overlap.specialised) {
         EXPECT_EQ(begun ? moves : 0, 0) << "a descriptor is not built in uniform registers";
       }
       begun = true;
@@ -284,14 +285,14 @@ size_t expect_order(const FwdConfig& c, const std::vector<kit::Instruction>& loo
     if (instruction.opcode() == kit::kArrive && waits.size() == 1) arrivals.push_back(i);
     late_mufu += instruction.opcode() == kit::kMufu && waits.size() >= steps * waits_of_step;
   }
-  EXPECT_EQ(ss, steps * static_cast<size_t>(c.head_dim_qk / c.qk_step()));
+  EXPECT_EQ(ss, steps * static_cast<size_t>(c.tile.head_dim_qk / c.types.qk_step()));
   // P·V in parts: all but the first are issued and waited for one after the other.
   const auto parts = static_cast<size_t>(c.pv_parts());
-  EXPECT_EQ(rs, steps * parts * static_cast<size_t>(c.tile_kv / c.pv_step()));
+  EXPECT_EQ(rs, steps * parts * static_cast<size_t>(c.tile.kv / c.types.pv_step()));
   EXPECT_EQ(fences.size(), (1 + parts) * steps);
   EXPECT_EQ(waits.size(), steps * (waits_of_step + parts - 1));
   if (!sinks_exponentials(c)) {
-    EXPECT_LE(late_mufu, kLateMufu * static_cast<size_t>(std::max(c.tile_kv, 128)) / 128)
+    EXPECT_LE(late_mufu, kLateMufu * static_cast<size_t>(std::max(c.tile.kv, 128)) / 128)
         << "exponentials stand behind the GEMM that they should overlap";
   }
   EXPECT_FALSE(arrivals.empty()) << "K is released behind the second wait";
@@ -300,11 +301,11 @@ size_t expect_order(const FwdConfig& c, const std::vector<kit::Instruction>& loo
 
 // after: of every loop. The one without a mask is the fastest.
 void expect_early_release(const FwdConfig& c, const std::vector<size_t>& after) {
-  const auto more = static_cast<size_t>(kArrivePerKey * c.tile_kv);
-  const bool simple = c.score == ScoreKind::kPlain;
-  const size_t converts = is_int8(c.dtype_qk) ? static_cast<size_t>(c.tile_kv / 2) : 0;
+  const auto more = static_cast<size_t>(kArrivePerKey * c.tile.kv);
+  const bool simple = c.scores.kind == ScoreKind::kPlain;
+  const size_t converts = is_int8(c.types.qk) ? static_cast<size_t>(c.tile.kv / 2) : 0;
   const size_t plain =
-      kArriveWithin + (simple ? 0 : more) + (c.scaled() ? kArriveScaled + converts : 0);
+      kArriveWithin + (simple ? 0 : more) + (c.types.scaled() ? kArriveScaled + converts : 0);
   EXPECT_LE(*std::min_element(after.begin(), after.end()), plain) << "K is released late";
   EXPECT_LE(*std::max_element(after.begin(), after.end()), plain + more) << "K is released late";
 }
@@ -314,12 +315,12 @@ void expect_early_release(const FwdConfig& c, const std::vector<size_t>& after) 
 constexpr double kLoopLength = 0.1, kLoopLengthInt8 = 0.15;
 
 void expect_length(const FwdConfig& c, const std::vector<kit::Loop>& loops) {
-  if (c.ablation()) return;
+  if (c.overlap.ablation()) return;
   for (size_t i = 0; i < loops.size(); ++i) {
     const bool masked = loops.size() > 1 && i != 1;  // the second is the unmasked one
     const double length = static_cast<double>(loops[i].end - loops[i].begin);
     const double often = step_instructions(c, masked);
-    const double tolerance = is_int8(c.dtype_qk) ? kLoopLengthInt8 : kLoopLength;
+    const double tolerance = is_int8(c.types.qk) ? kLoopLengthInt8 : kLoopLength;
     EXPECT_NEAR(length - rare_instructions(c), often, tolerance * often)
         << "loop " << i << ": correct step_instructions() in plan/sm90/roofline.cpp";
   }
@@ -333,14 +334,15 @@ void expect_length(const FwdConfig& c, const std::vector<kit::Loop>& loops) {
 constexpr const char* kInstructions = FA3_GOLDEN_DIR "/instructions.csv";
 
 std::string name_of(const Batch& batch, const FwdConfig& c) {
-  const bool several = batch.functors.any() || c.block_scales();
-  const std::string dims = several ? fmt::format("/d{}", c.head_dim_qk) : "";
-  const char* const qk = is_int8(c.dtype_qk) && (c.v8() || c.block_scales()) ? "/i8" : "";
-  std::string more = c.block_scales() ? fmt::format("/{}", word(c.kv_scales)) : "";
-  if (c.column_scales()) more += fmt::format("/columns{}", c.scale_columns);
-  if (c.o_f32) more += "/o_f32";
-  return fmt::format("{}{}{}{}/{}/{}/{}/{}", batch.name, dims, qk, more, word(c.dtype_o),
-                     word(c.mask), c.ragged ? "varlen" : "dense", word(c.score));
+  const bool several = batch.functors.any() || c.scores.block_scales();
+  const std::string dims = several ? fmt::format("/d{}", c.tile.head_dim_qk) : "";
+  const char* const qk =
+      is_int8(c.types.qk) && (c.types.v8() || c.scores.block_scales()) ? "/i8" : "";
+  std::string more = c.scores.block_scales() ? fmt::format("/{}", word(c.scores.kv_scales)) : "";
+  if (c.scores.column_scales()) more += fmt::format("/columns{}", c.scores.scale_columns);
+  if (c.output.f32) more += "/o_f32";
+  return fmt::format("{}{}{}{}/{}/{}/{}/{}", batch.name, dims, qk, more, word(c.types.o),
+                     word(c.mask.kind), c.load.ragged ? "varlen" : "dense", word(c.scores.kind));
 }
 
 std::map<std::string, std::string> read_instructions() {
@@ -414,7 +416,7 @@ TEST_P(FwdPrograms, CompileAsMeant) {
     std::vector<size_t> releases;
     for (const kit::Loop& loop : loops) {
       SCOPED_TRACE("loop at instruction " + std::to_string(loop.begin));
-      if (batch.configs[i].column_scales()) {
+      if (batch.configs[i].scores.column_scales()) {
         expect_parts(batch.configs[i], code.in(loop));
       } else {
         releases.push_back(expect_order(batch.configs[i], code.in(loop)));
@@ -427,8 +429,8 @@ TEST_P(FwdPrograms, CompileAsMeant) {
       EXPECT_LE(spills, most_spills(batch.configs[i]));
     }
     // ptxas moves their work freely.
-    if (batch.functors.any() || batch.configs[i].kv_scales == KvScales::kKeys) continue;
-    if (batch.configs[i].column_scales()) continue;
+    if (batch.functors.any() || batch.configs[i].scores.kv_scales == KvScales::kKeys) continue;
+    if (batch.configs[i].scores.column_scales()) continue;
     expect_early_release(batch.configs[i], releases);
     expect_length(batch.configs[i], loops);
   }
@@ -440,7 +442,7 @@ TEST_P(FwdPrograms, CompileAsMeant) {
 TEST(VImagePrograms, CompileWithoutSpills) {
   std::vector<std::string> expressions;
   for (const FwdRow& row : kFwdRows) {
-    if (!row.config.v_image) continue;
+    if (!row.config.load.v_image) continue;
     for (const bool ragged : {false, true})
       expressions.push_back(v_image_expression({row.config.turned_v(), ragged}));
   }

@@ -47,20 +47,20 @@ Problem problem_of(const FwdRow& row, fa3_mask mask) {
   Problem p;
   p.batch = 1;
   // On two SMs, enough Q tiles for three consumers, or too few.
-  p.heads_q = p.heads_kv = row.config.consumer_wgs == 3 ? 3 : 1;
-  p.head_dim_qk = row.config.head_dim_qk;
-  p.head_dim_v = row.config.head_dim_v;
-  p.q.rows = row.max_seqlen_q == 64 ? 60 : row.config.tile_q() + 70;
-  p.kv.rows = 3 * row.config.tile_kv - 5;
+  p.heads_q = p.heads_kv = row.config.tile.consumer_wgs == 3 ? 3 : 1;
+  p.head_dim_qk = row.config.tile.head_dim_qk;
+  p.head_dim_v = row.config.tile.head_dim_v;
+  p.q.rows = row.max_seqlen_q == 64 ? 60 : row.config.tile.q() + 70;
+  p.kv.rows = 3 * row.config.tile.kv - 5;
   p.q.max_seqlen = p.q.rows, p.kv.max_seqlen = p.kv.rows;
   p.mask = mask;
   p.left = 70, p.right = 9;
   p.softmax_scale = 0.1;
   const FwdConfig& c = row.config;
-  const fa3_dtype qk = !c.scaled() ? FA3_BF16 : c.v8() ? FA3_F8_E4M3 : FA3_I8;
+  const fa3_dtype qk = !c.types.scaled() ? FA3_BF16 : c.types.v8() ? FA3_F8_E4M3 : FA3_I8;
   for (const TensorId id : {kQ, kK})
     p.layout[id] = {qk, 0, p.heads_q * p.head_dim_qk, p.head_dim_qk};
-  p.layout[kV] = {c.v8() ? FA3_F8_E4M3 : FA3_BF16, 0, p.heads_q * p.head_dim_v, p.head_dim_v};
+  p.layout[kV] = {c.types.v8() ? FA3_F8_E4M3 : FA3_BF16, 0, p.heads_q * p.head_dim_v, p.head_dim_v};
   p.layout[kO] = {FA3_BF16, 0, p.heads_q * p.head_dim_v, p.head_dim_v};
   p.layout[kLse] = {FA3_F32, 0, 1, p.q.rows};
   return p;
@@ -79,7 +79,7 @@ TEST_P(SimFwdSeeds, EveryRow_SameBits) {
   size_t turn = GetParam();
   for (const FwdRow& row : kFwdRows) {
     if (!kit::due(turn++, 6)) continue;
-    if (kSanitized && row.config.head_dim_qk != kit::kSanitizedHeadDim) continue;
+    if (kSanitized && row.config.tile.head_dim_qk != kit::kSanitizedHeadDim) continue;
     const MaskKind mask = GetParam() == FA3_MASK_FULL     ? MaskKind::kFull
                           : GetParam() == FA3_MASK_CAUSAL ? MaskKind::kCausal
                                                           : MaskKind::kWindow;

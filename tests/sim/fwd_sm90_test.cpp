@@ -34,8 +34,8 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 struct Row {
   const FwdRow* row;
 
-  int64_t tile_q() const { return row->config.tile_q(); }
-  int64_t tile_kv() const { return row->config.tile_kv; }
+  int64_t tile_q() const { return row->config.tile.q(); }
+  int64_t tile_kv() const { return row->config.tile.kv; }
   bool few() const { return row->max_seqlen_q > 0 && row->max_seqlen_q <= 64; }
   // q queries; rows for short queries take at most 64.
   int64_t queries(int64_t q) const { return few() ? std::min<int64_t>(q, row->max_seqlen_q) : q; }
@@ -46,8 +46,8 @@ struct Row {
     c.dtype = FA3_BF16;
     c.heads_q = 2;
     c.heads_kv = 1;
-    c.head_dim_qk = row->config.head_dim_qk;
-    c.head_dim_v = row->config.head_dim_v;
+    c.head_dim_qk = row->config.tile.head_dim_qk;
+    c.head_dim_v = row->config.tile.head_dim_v;
     c.seqlen_q = queries(tile_q());
     c.seqlen_kv = 2 * tile_kv();
     return c;
@@ -328,10 +328,10 @@ std::vector<Row> rows_of(size_t kind) {
   for (size_t r = 0; r < all.size(); ++r) {
     const FwdConfig& row = all[r].row->config;
     // Sanitizers look at the simulator, for which one head dim is enough.
-    if (kit::kSanitized && row.head_dim_qk != kit::kSanitizedHeadDim) continue;
+    if (kit::kSanitized && row.tile.head_dim_qk != kit::kSanitizedHeadDim) continue;
     const size_t turn = r + kind;
     // Of 8 bits, the same code with other types, a third.
-    if (row.scaled() ? turn % 3 == 0 && kit::due(turn / 3, kStep / 2) : kit::due(turn, kStep))
+    if (row.types.scaled() ? turn % 3 == 0 && kit::due(turn / 3, kStep / 2) : kit::due(turn, kStep))
       chosen.push_back(all[r]);
   }
   return chosen;

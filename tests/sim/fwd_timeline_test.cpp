@@ -49,9 +49,9 @@ Outcome run(FwdStep step, u64 seed, bool trace, bool stray_lse = false) {
   for (const TensorId id : {kQ, kK, kV, kO}) p.layout[id] = {FA3_BF16, 0, kD, kD};
   p.layout[kLse] = {FA3_F32, 0, 1, kQueries};
   FwdPlan plan = ahead_fwd_plan(p, device).value();
-  EXPECT_EQ(plan.config.tile_kv, 128);
+  EXPECT_EQ(plan.config.tile.kv, 128);
   FwdConfig config = plan.config;
-  config.step = step;
+  config.overlap.step = step;
   plan = with_config(plan, config, p, device.multiprocessors);
 
   const std::string path =

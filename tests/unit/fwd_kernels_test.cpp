@@ -35,7 +35,7 @@ TEST(FwdKernels, All_AreRunnableAndNamedOnce) {
   std::set<std::string> names, expressions;
   for (const FwdKernel& kernel : all) {
     EXPECT_EQ(why_illegal(kernel.config), nullptr) << kernel.name;
-    EXPECT_EQ(kernel.config.score, ScoreKind::kPlain) << kernel.name;
+    EXPECT_EQ(kernel.config.scores.kind, ScoreKind::kPlain) << kernel.name;
     EXPECT_TRUE(names.insert(kernel.name).second) << kernel.name;
     EXPECT_TRUE(expressions.insert(fwd_expression(kernel.config)).second) << kernel.name;
     EXPECT_TRUE(contains(kernels(kernel.name), kernel.config)) << kernel.name;
@@ -117,10 +117,10 @@ TEST(FwdKernels, Words_Choose) {
   EXPECT_EQ(kernels("fwd/d96").size(), 32u);
   for (const FwdKernel& kernel : kernels("fwd/d80/f16/window/ragged")) {
     EXPECT_THAT(kernel.name, testing::StartsWith("fwd/d80/f16/window/ragged"));
-    EXPECT_EQ(kernel.config.head_dim_qk, 80);
+    EXPECT_EQ(kernel.config.tile.head_dim_qk, 80);
   }
   for (const FwdKernel& kernel : kernels("fwd/scaled"))
-    EXPECT_EQ(kernel.config.score, ScoreKind::kScaled);
+    EXPECT_EQ(kernel.config.scores.kind, ScoreKind::kScaled);
 }
 
 TEST(FwdKernels, WordsThatSayNothing_AreRefused) {

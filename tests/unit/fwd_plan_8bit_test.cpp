@@ -41,7 +41,7 @@ TEST(FwdPlan8Bit, ScalesOfColumns_InPartsThatAllBlocksHave) {
   const auto columns_of = [](int64_t d, int64_t q, int64_t k, int64_t v) {
     Problem p = eight_bits(d, FA3_F8_E4M3, FA3_F8_E4M3);
     p.scale_block[kQ].cols = q, p.scale_block[kK].cols = k, p.scale_block[kV].cols = v;
-    return plan_of(p).config.scale_columns;
+    return plan_of(p).config.scores.scale_columns;
   };
   EXPECT_EQ(columns_of(128, 64, 64, 64), 64);
   EXPECT_EQ(columns_of(256, 128, 256, 128), 128);
@@ -69,11 +69,11 @@ TEST(FwdPlan8Bit, ScalesOfColumns_AreLegalForEveryHeadDim) {
           ASSERT_TRUE(plan.ok()) << plan.status().message;
           const FwdConfig& c = plan.value().config;
           EXPECT_EQ(why_illegal(c), nullptr) << d << ' ' << cols << ' ' << rows;
-          EXPECT_EQ(c.column_scales(), cols < d);
-          if (!c.column_scales()) continue;
-          EXPECT_EQ(cols % c.scale_columns, 0);
-          if (rows == 96 && c.kv_scales == KvScales::kTiles) {
-            EXPECT_EQ(rows % c.tile_kv, 0);
+          EXPECT_EQ(c.scores.column_scales(), cols < d);
+          if (!c.scores.column_scales()) continue;
+          EXPECT_EQ(cols % c.scores.scale_columns, 0);
+          if (rows == 96 && c.scores.kv_scales == KvScales::kTiles) {
+            EXPECT_EQ(rows % c.tile.kv, 0);
           }
         }
       }
@@ -120,10 +120,10 @@ TEST(FwdPlan8Bit, ImageOfV_ChoosesRowsOfItsTiles) {
   EXPECT_TRUE(without.makes_v_image);
   // One query, whose row would transpose V itself.
   Problem p = eight_bits(128, FA3_F8_E4M3, FA3_F8_E4M3, 1);
-  EXPECT_TRUE(plan_of(p).config.transposes() || plan_of(p).config.flush_columns > 0);
-  p.image = {without.config.tile_kv, 128};
+  EXPECT_TRUE(plan_of(p).config.transposes() || plan_of(p).config.accumulate.flush_columns > 0);
+  p.image = {without.config.tile.kv, 128};
   const FwdPlan with = plan_of(p);
-  EXPECT_EQ(with.config.tile_kv, without.config.tile_kv);
+  EXPECT_EQ(with.config.tile.kv, without.config.tile.kv);
   EXPECT_FALSE(with.makes_v_image);
   p.image = {32, 128};
   expect_declined(

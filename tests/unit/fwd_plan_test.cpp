@@ -41,7 +41,7 @@ TEST(FwdPlan, Types_DeclinedByName) {
   expect_declined(p, {"forward", "dtype", "f32", "bf16"});
   p = problem();
   p.layout[kO].dtype = FA3_F32;
-  EXPECT_TRUE(plan_of(p).config.o_f32);
+  EXPECT_TRUE(plan_of(p).config.output.f32);
 }
 
 // Scores are in the units of the converted slopes, and a kernel that is compiled ahead has both
@@ -51,24 +51,24 @@ TEST(FwdPlan, SlopesAndIds_AreFunctors) {
   p.layout[kAlibiSlopes] = {FA3_F32, 0, 0, 1};
   FwdPlan plan = plan_of(p);
   EXPECT_EQ(plan.functors, (FwdFunctors{true, false}));
-  EXPECT_EQ(plan.config.score, ScoreKind::kScaled);
+  EXPECT_EQ(plan.config.scores.kind, ScoreKind::kScaled);
   EXPECT_FLOAT_EQ(plan.slope_factor, 1.442695041f);
   EXPECT_FLOAT_EQ(plan.score_factor * plan.scale_log2,
                   static_cast<float>(p.softmax_scale) * plan.slope_factor);
   EXPECT_THAT(program_of(plan).expression, testing::EndsWith(", fa3::AlibiScore, fa3::EveryKey>"));
   p.softcap = 20;
   plan = plan_of(p);
-  EXPECT_EQ(plan.config.score, ScoreKind::kSoftcap);
+  EXPECT_EQ(plan.config.scores.kind, ScoreKind::kSoftcap);
   EXPECT_FLOAT_EQ(plan.slope_factor * plan.scale_log2, 1.442695041f);
   p = problem();
   p.layout[kSequenceIdsQ] = p.layout[kSequenceIdsKv] = {FA3_I32, 300, 1, 0};
   plan = plan_of(p);
   EXPECT_EQ(plan.functors, (FwdFunctors{false, true}));
-  EXPECT_NE(plan.config.consumer_wgs, 3);
+  EXPECT_NE(plan.config.tile.consumer_wgs, 3);
   const auto ahead = ahead_fwd_plan(p, device());
   ASSERT_TRUE(ahead.ok()) << ahead.status().message;
   EXPECT_EQ(ahead.value().functors, (FwdFunctors{true, true}));
-  EXPECT_EQ(ahead.value().config.score, ScoreKind::kScaled);
+  EXPECT_EQ(ahead.value().config.scores.kind, ScoreKind::kScaled);
   EXPECT_FLOAT_EQ(ahead.value().score_factor,
                   static_cast<float>(p.softmax_scale) * ahead.value().slope_factor);
 }
@@ -174,7 +174,7 @@ TEST(FwdPlan, Rows_DeclinedBeyondCoordinates) {
 TEST(FwdPlan, RaggedRows_AreCountedOverSequences) {
   Problem p = problem(128, 128, 1, 300);
   p.kv.seqused = true;
-  EXPECT_TRUE(plan_of(p).config.ragged);
+  EXPECT_TRUE(plan_of(p).config.load.ragged);
   EXPECT_EQ(ragged_row_stride(p.q, p.layout[kQ]), 4 * 128);
   EXPECT_EQ(ragged_batch_rows(p, p.q, p.layout[kQ]), 1);
   EXPECT_EQ(ragged_row_stride(p.kv, p.layout[kK]), 2 * 128);
@@ -272,9 +272,9 @@ TEST(FwdPlan, Functors_TakeTwoConsumers) {
   for (const int64_t d : {64, 96, 128}) {
     Problem p = problem(d, d, 4096);
     p.heads_q = p.heads_kv = 1000;
-    EXPECT_EQ(plan_of(p).config.consumer_wgs, 3) << d;
+    EXPECT_EQ(plan_of(p).config.tile.consumer_wgs, 3) << d;
     p.layout[kAlibiSlopes] = {FA3_F32, 0, 1, 0};
-    EXPECT_EQ(plan_of(p).config.consumer_wgs, 2) << d;
+    EXPECT_EQ(plan_of(p).config.tile.consumer_wgs, 2) << d;
   }
 }
 
@@ -326,7 +326,7 @@ TEST(FwdPlan, VarlenQueries_RowByLength) {
   p.q.max_seqlen = 64;
   const FwdPlan plan = plan_of(p);
   EXPECT_STREQ(plan.row, "d128 few rows");
-  EXPECT_TRUE(plan.config.ragged);
+  EXPECT_TRUE(plan.config.load.ragged);
   const auto row_of = [](int64_t sequences, int64_t mean, int64_t longest) -> std::string {
     Problem v = problem(128, 128, sequences * mean);
     v.q.varlen = true;
@@ -364,8 +364,8 @@ TEST(FwdPlan, CompiledConfigs_AreLegalForEveryHeadDim) {
       for (const int64_t seqlen_q : {64, 512, 513}) {
         const FwdConfig c = plan_of(problem(d_qk, d_v, seqlen_q)).config;
         ASSERT_EQ(why_illegal(c), nullptr) << d_qk << "/" << d_v << ": " << why_illegal(c);
-        ASSERT_GE(c.head_dim_qk, d_qk);
-        ASSERT_GE(c.head_dim_v, d_v);
+        ASSERT_GE(c.tile.head_dim_qk, d_qk);
+        ASSERT_GE(c.tile.head_dim_v, d_v);
       }
     }
   }
@@ -376,7 +376,7 @@ MaskKind mask_of(int64_t q, int64_t kv, fa3_mask mask, int64_t left = 0, int64_t
   p.mask = mask;
   p.left = left;
   p.right = right;
-  return plan_of(p).config.mask;
+  return plan_of(p).config.mask.kind;
 }
 
 TEST(FwdPlan, Masks_AsSimpleAsTheyAre) {
@@ -395,14 +395,14 @@ TEST(FwdPlan, Masks_AsSimpleAsTheyAre) {
 
 TEST(FwdPlan, Scales_GoWhereTheyCostLeast) {
   Problem p = problem();
-  EXPECT_EQ(plan_of(p).config.score, ScoreKind::kPlain);
+  EXPECT_EQ(plan_of(p).config.scores.kind, ScoreKind::kPlain);
   EXPECT_FLOAT_EQ(plan_of(p).scale_log2, 0.1f * 1.442695041f);
   p.softmax_scale = -0.1;
-  EXPECT_EQ(plan_of(p).config.score, ScoreKind::kScaled);
+  EXPECT_EQ(plan_of(p).config.scores.kind, ScoreKind::kScaled);
   EXPECT_FLOAT_EQ(plan_of(p).score_factor, -0.1f * 1.442695041f);
   EXPECT_EQ(plan_of(p).scale_log2, 1);
   p.softcap = 20;
-  EXPECT_EQ(plan_of(p).config.score, ScoreKind::kSoftcap);
+  EXPECT_EQ(plan_of(p).config.scores.kind, ScoreKind::kSoftcap);
   EXPECT_FLOAT_EQ(plan_of(p).score_factor, -0.1f / 20);
   EXPECT_FLOAT_EQ(plan_of(p).scale_log2, 20 * 1.442695041f);
 }
@@ -421,19 +421,22 @@ TEST(FwdPlan, TinyScales_StayAboveZero) {
 
 TEST(FwdExpression, NamesEveryField) {
   const std::string text = fwd_expression(kFwdRows[0].config);
-  // As many as FwdConfig has, and the three of SoftmaxVariant.
-  EXPECT_EQ(std::count(text.begin(), text.end(), '.'), 29 + 3) << text;
-  EXPECT_THAT(text, testing::StartsWith("fa3::sm90::fwd<fa3::sm90::FwdConfig{"));
-  const auto [dtype_qk, dtype_v, dtype_o, mask, score, attn_mask, d_qk, d_v, tile_kv, stages,
-              raw_v_stages, v_image, flush, park, blocks, columns, wgs, q_stages, mask_stages, step,
-              softmax, ping_pong, o_f32, o_in_q, o_parts, ragged, kv, schedule, specialised] =
+  EXPECT_THAT(text, testing::StartsWith("fa3::sm90::fwd<fa3::sm90::FwdConfig{.types = {.qk = "));
+  // As many as there are: a structured binding names all fields of a struct.
+  [[maybe_unused]] const auto& [types, tile, load, scores, mask, accumulate, output, overlap] =
       kFwdRows[0].config;
-  (void)dtype_qk, (void)dtype_v, (void)dtype_o, (void)raw_v_stages, (void)v_image, (void)flush,
-      (void)park, (void)blocks, (void)columns, (void)mask, (void)score, (void)attn_mask, (void)d_qk,
-      (void)d_v, (void)tile_kv, (void)stages;
-  (void)wgs, (void)q_stages, (void)mask_stages, (void)step, (void)softmax, (void)ping_pong,
-      (void)o_f32, (void)o_in_q, (void)o_parts;
-  (void)ragged, (void)kv, (void)schedule, (void)specialised;
+  [[maybe_unused]] const auto& [qk, v, o] = types;
+  [[maybe_unused]] const auto& [head_dim_qk, head_dim_v, tile_kv, stages, consumer_wgs, q_stages] =
+      tile;
+  [[maybe_unused]] const auto& [ragged, kv, v_image, raw_v_stages] = load;
+  [[maybe_unused]] const auto& [score, kv_scales, scale_columns, softmax] = scores;
+  [[maybe_unused]] const auto& [lazy_rescale, test_first, p_log2] = softmax;
+  [[maybe_unused]] const auto& [kind, tensor, mask_stages] = mask;
+  [[maybe_unused]] const auto& [flush_columns, park_tiles] = accumulate;
+  [[maybe_unused]] const auto& [f32, in_q, parts] = output;
+  [[maybe_unused]] const auto& [step, ping_pong, schedule, specialised] = overlap;
+  EXPECT_EQ(std::count(text.begin(), text.end(), '.'), 8 + 3 + 6 + 4 + 4 + 3 + 3 + 2 + 3 + 4)
+      << text;
 }
 
 // Two configurations that differ anywhere differ in their text, else a cache would mix them up.

@@ -212,9 +212,10 @@ std::string text_of(const FwdPlan& plan) {
   const char* const scores[] = {"plain", "softcap", "scaled"};
   const FwdConfig& c = plan.config;
   return fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{:.2f},{},{},{},", plan.row,
-                     c.tile_q(), c.tile_kv, c.head_dim_qk, c.head_dim_v, word(c.mask),
-                     scores[static_cast<int>(c.score)], c.ragged ? "yes" : "no", c.stages,
-                     c.q_stages, c.consumer_wgs, plan.counter ? "yes" : "no", plan.grid, plan.tiles,
+                     c.tile.q(), c.tile.kv, c.tile.head_dim_qk, c.tile.head_dim_v,
+                     word(c.mask.kind), scores[static_cast<int>(c.scores.kind)],
+                     c.load.ragged ? "yes" : "no", c.tile.stages, c.tile.q_stages,
+                     c.tile.consumer_wgs, plan.counter ? "yes" : "no", plan.grid, plan.tiles,
                      static_cast<double>(plan.tiles) / plan.grid, plan.order.head_group,
                      plan.order.longest_first ? "yes" : "no", c.smem_bytes());
 }

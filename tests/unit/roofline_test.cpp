@@ -43,9 +43,9 @@ TEST(Roofline, MasksAndScores_TakeInstructions) {
   FwdConfig c;
   const double plain = step_instructions(c, false);
   EXPECT_EQ(step_instructions(c, true), plain + 2 * 64);
-  c.mask = MaskKind::kWindow;
+  c.mask.kind = MaskKind::kWindow;
   EXPECT_EQ(step_instructions(c, true), plain + 3 * 64);
-  c.score = ScoreKind::kScaled;
+  c.scores.kind = ScoreKind::kScaled;
   EXPECT_EQ(step_instructions(c, false), plain + 64);
   EXPECT_EQ(tile_cost(c, true).mma, tile_cost(c, false).mma);
 }

@@ -72,9 +72,9 @@ TEST(Tuning, EveryRow_IsUsedOrDeclined) {
             ++used;
             EXPECT_STREQ(plan.row, row.name);
             EXPECT_EQ(sm90::why_illegal(plan.config), nullptr) << row.name;
-            EXPECT_GE(plan.config.head_dim_qk, qk);
-            EXPECT_GE(plan.config.head_dim_v, v);
-            EXPECT_EQ(plan.tiles, 8 * div_up(int64_t{5000}, plan.config.tile_q()));
+            EXPECT_GE(plan.config.tile.head_dim_qk, qk);
+            EXPECT_GE(plan.config.tile.head_dim_v, v);
+            EXPECT_EQ(plan.tiles, 8 * div_up(int64_t{5000}, plan.config.tile.q()));
           } else {
             ++declined;
             EXPECT_THAT(plan.declined, HasSubstr(std::string(row.name) + ": "));

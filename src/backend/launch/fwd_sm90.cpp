@@ -107,9 +107,10 @@ Status launch(const FwdPlan& plan, const StepRun& run) {
   const FwdConfig& c = plan.config;
   FwdArgs args{};
   const auto encode = [&](TensorMap& map, TensorId id, const TileLayout& tile) -> Status {
-    const bool in_cache = c.cached() && (id == kK || id == kV);
-    FA3_TRY(map, run.runtime.encode(in_cache ? spec_of_cache(buffers.data[id], p, id, tile)
-                                             : spec_of(buffers.data[id], p, id, tile, c.ragged)));
+    const bool in_cache = c.load.cached() && (id == kK || id == kV);
+    FA3_TRY(map,
+            run.runtime.encode(in_cache ? spec_of_cache(buffers.data[id], p, id, tile)
+                                        : spec_of(buffers.data[id], p, id, tile, c.load.ragged)));
     return {};
   };
   FA3_RETURN_IF_ERROR(encode(args.q, kQ, c.q_tile()));
@@ -119,7 +120,7 @@ Status launch(const FwdPlan& plan, const StepRun& run) {
     FA3_RETURN_IF_ERROR(encode(args.k, kK, c.k_tile()));
     FA3_RETURN_IF_ERROR(encode(args.v, kV, c.v_tile()));
   }
-  if (c.o_f32) {
+  if (c.output.f32) {
     const Layout& o = p.layout[kO];
     args.o = args.q;
     args.o_f32 = buffers.out<float>(kO);
@@ -131,8 +132,8 @@ Status launch(const FwdPlan& plan, const StepRun& run) {
   const Layout& lse = p.layout[kLse];
   args.lse_row = lse.row, args.lse_head = lse.head, args.lse_batch = lse.batch;
   args.next_tile = run.slice<u32>(kTileCounterSlice);
-  args.q_axis = axis_of(p, kQ, buffers, c.ragged);
-  args.kv_axis = axis_of(p, kK, buffers, c.ragged);
+  args.q_axis = axis_of(p, kQ, buffers, c.load.ragged);
+  args.kv_axis = axis_of(p, kK, buffers, c.load.ragged);
   args.batch = static_cast<i32>(p.batch);
   args.heads_q = static_cast<i32>(p.heads_q);
   args.group_size = static_cast<i32>(p.group_size());
@@ -151,21 +152,21 @@ Status launch(const FwdPlan& plan, const StepRun& run) {
   const Layout& v_offset = p.layout[kVOffset];
   args.v_offset_batch = v_offset.batch, args.v_offset_head = v_offset.head;
   args.head_dim_v = static_cast<i32>(p.head_dim_v);
-  if (c.v_image) {
+  if (c.load.v_image) {
     void* const image = plan.makes_v_image ? run.slice<u8>(kVImageSlice) : buffers.data[kVImage];
-    args.v_image = image_of(p, kV, c.tile_kv, image);
+    args.v_image = image_of(p, kV, c.tile.kv, image);
   }
   if (plan.score_offset) {
     args.score_offset = run.slice<const float>(kScoreOffsetSlice);
     const ScoreOffsetStrides from = score_offset_strides(p);
     args.score_offset_batch = from.batch, args.score_offset_head = from.head;
   }
-  if (c.has_mask()) args.mask = mask_of(run, plan.mask);
+  if (c.mask.has_tensor()) args.mask = mask_of(run, plan.mask);
   args.mask_map = args.q;
-  args.cache = cache_of(p, buffers, c.kv, c.tile_kv, held_runs(c.kv, c.tile_kv, false));
+  args.cache = cache_of(p, buffers, c.load.kv, c.tile.kv, held_runs(c.load.kv, c.tile.kv, false));
   args.skipped_rows = static_cast<i32>(plan.skips_queries);
   args.k_places = places_of(p, buffers, kK), args.v_places = places_of(p, buffers, kV);
-  if (c.mask_stages > 0) {
+  if (c.mask.stages > 0) {
     const auto map = map_of_mask(buffers.data[kAttnMask], p, c.mask_tile());
     args.mask.by_tma = map.has_value();
     if (map) {

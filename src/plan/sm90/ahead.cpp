@@ -83,7 +83,7 @@ Status not_ahead(const Problem& p, const BwdConfig& config) {
 // Whether a kernel for images of such tiles is compiled ahead.
 bool is_ahead(const ImageTile& image) {
   const auto is = [&](const FwdConfig& c) {
-    return c.v_image && c.tile_kv == image.keys && c.head_dim_v == image.columns;
+    return c.load.v_image && c.tile.kv == image.keys && c.tile.head_dim_v == image.columns;
   };
   for (const FwdRow& row : kFwdRows) {
     if (is(row.config)) return true;
@@ -104,14 +104,14 @@ bool contains(const T (&list)[n], const T& value) {
 Result<FwdPlan> ahead_fwd_plan(const Problem& p, const DeviceInfo& device) {
   FA3_TRY(FwdChoice choice, choose_fwd(p, device));
   FwdVariant& variant = choice.variant;
-  if (variant.kv_scales == KvScales::kTiles && !has_tiles(p, choice.row->config.tile_kv))
+  if (variant.kv_scales == KvScales::kTiles && !has_tiles(p, choice.row->config.tile.kv))
     variant.kv_scales = KvScales::kKeys;
-  if (variant.kv != KvSource::kTensor && choice.row->config.consumer_wgs == 3) {
+  if (variant.kv != KvSource::kTensor && choice.row->config.tile.consumer_wgs == 3) {
     choice.plan.need.three_consumers = false;
     choice.row = choose_row(choice.plan.need);
     choice.plan.row = choice.row->name;
   }
-  variant.kv = fwd_source(p, choice.row->config.tile_kv);
+  variant.kv = fwd_source(p, choice.row->config.tile.kv);
   variant = ahead(variant);
   if (!compiled_ahead(*choice.row).has(variant)) return not_ahead(p, variant);
   return fwd_plan_of(choice, config_of(*choice.row, variant), p, device);

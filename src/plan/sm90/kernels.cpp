@@ -46,7 +46,7 @@ Status add_forward(const Planners& planners, const Part& part, const DeviceInfo&
   if (has_few_beside_many(p)) beside = planners.decode(forward, of_few_queries(p), gpu);
   if (forward.makes_v_image) steps.add(make_v_image_plan(forward, p));
   if (forward.score_offset) steps.add(make_score_offset_plan(p));
-  if (c.has_mask()) steps.add(make_mask_bits_plan(p, c.tile_q(), c.tile_kv));
+  if (c.mask.has_tensor()) steps.add(make_mask_bits_plan(p, c.tile.q(), c.tile.kv));
   if (beside) forward.skips_queries = kFewQueries;
   steps.add(forward);
   if (!beside) return {};

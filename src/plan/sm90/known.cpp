@@ -72,7 +72,7 @@ Result<std::vector<NamedProgram>> known_forward(std::string_view name) {
   for (const FwdKernel& kernel : kernels) {
     const FwdConfig& c = kernel.config;
     const size_t known = images.programs.size();
-    if (c.v_image) images.add(v_image_of({c.turned_v(), c.ragged}));
+    if (c.load.v_image) images.add(v_image_of({c.turned_v(), c.load.ragged}));
     if (images.programs.size() > known) programs.push_back(images.programs.back());
     FwdPlan plan;
     plan.config = c, plan.functors = kernel.functors;
@@ -114,11 +114,11 @@ std::vector<NamedProgram> known_quantizing() {
 std::vector<NamedProgram> known_v_images() {
   NamedKernels list;
   for (const FwdRow& row : kFwdRows) {
-    if (!row.config.v_image) continue;
+    if (!row.config.load.v_image) continue;
     for (const int columns : kHeadDims)
       for (const bool ragged : {false, true})
-        if (columns <= row.config.head_dim_v)
-          list.add(v_image_of({{row.config.tile_kv, columns}, ragged}));
+        if (columns <= row.config.tile.head_dim_v)
+          list.add(v_image_of({{row.config.tile.kv, columns}, ragged}));
   }
   return list.programs;
 }
@@ -127,11 +127,12 @@ std::vector<NamedProgram> known_mask_readers() {
   NamedKernels list;
   for (const MaskType& mask : kMaskTypes) {
     for (const FwdRow& row : kFwdRows) {
-      if (!row.takes(Operands::k16) || row.plain_only || row.config.consumer_wgs == 3) continue;
+      if (!row.takes(Operands::k16) || row.plain_only || row.config.tile.consumer_wgs == 3)
+        continue;
       FwdVariant variant;
       variant.functors.attn_mask = mask.type;
       const FwdConfig c = config_of(row, variant);
-      list.add(mask_bits_of(mask.type, mask.bf16, c.tile_q(), c.tile_kv));
+      list.add(mask_bits_of(mask.type, mask.bf16, c.tile.q(), c.tile.kv));
     }
     if (mask.type == MaskTensor::kBool) {
       for (const BwdRow& row : kBwdRows)

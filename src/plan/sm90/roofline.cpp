@@ -51,13 +51,14 @@ struct StepClocks {
 
 Clocks q_tile_clocks(const FwdPlan& plan, const Problem& p, const StepClocks& step, int64_t tile) {
   const FwdConfig& c = plan.config;
-  const int parts = c.skips() ? c.consumer_wgs : 1;  // parts of the CTA with KV ranges of their own
-  const int rows = c.tile_q() / parts;
+  // Parts of the CTA with KV ranges of their own.
+  const int parts = c.skips() ? c.tile.consumer_wgs : 1;
+  const int rows = c.tile.q() / parts;
   Clocks sum{0, kQTileClocks};
   for (int part = 0; part < parts; ++part) {
-    const auto row = static_cast<int32_t>(tile * c.tile_q() + part * rows);
+    const auto row = static_cast<int32_t>(tile * c.tile.q() + part * rows);
     const TileRange range = tile_range(plan.band, static_cast<int32_t>(p.q.rows),
-                                       static_cast<int32_t>(p.kv.rows), row, rows, c.tile_kv);
+                                       static_cast<int32_t>(p.kv.rows), row, rows, c.tile.kv);
     if (range.empty()) continue;
     const int all = range.end - range.first;
     const int unmasked = std::clamp(range.unmasked_end - range.unmasked_first, 0, all - 1);
@@ -113,46 +114,49 @@ const char* TileCost::limiter() const {
 // and the maximum, the exponential, the sum, half a maximum of three, half a conversion. A mask
 // adds a comparison and a selection, a window one more comparison.
 double step_instructions(const FwdConfig& c, bool masked) {
-  const double scores = c.tile_kv / 2.;
+  const double scores = c.tile.kv / 2.;
   double per_score = 4;
-  if (masked) per_score += c.mask == MaskKind::kWindow ? 3 : 2;
-  if (c.score != ScoreKind::kPlain) per_score += c.score == ScoreKind::kSoftcap ? 2 : 1;
-  if (is_int8(c.dtype_qk)) per_score += c.score == ScoreKind::kPlain ? 1 : 2;  // to FP32
-  if (c.v8()) per_score += 0.25;  // four bytes of P to a word
+  if (masked) per_score += c.mask.kind == MaskKind::kWindow ? 3 : 2;
+  if (c.scores.kind != ScoreKind::kPlain) per_score += c.scores.kind == ScoreKind::kSoftcap ? 2 : 1;
+  if (is_int8(c.types.qk)) per_score += c.scores.kind == ScoreKind::kPlain ? 1 : 2;  // to FP32
+  if (c.types.v8()) per_score += 0.25;  // four bytes of P to a word
   // By columns, roughly: a product with its scales and a sum for each score and part.
-  if (c.column_scales()) per_score += 2. * c.head_dim_qk / c.scale_columns;
-  const int wgmmas = c.head_dim_qk / c.qk_step() + c.pv_parts() * c.tile_kv / c.pv_step();
-  const int turns = c.ping_pong ? 12 : 0;
-  const double additions = c.flush_columns > 0 ? c.head_dim_v / 2. : 0;  // to O
+  if (c.scores.column_scales()) per_score += 2. * c.tile.head_dim_qk / c.scores.scale_columns;
+  const int wgmmas =
+      c.tile.head_dim_qk / c.types.qk_step() + c.pv_parts() * c.tile.kv / c.types.pv_step();
+  const int turns = c.overlap.ping_pong ? 12 : 0;
+  const double additions = c.accumulate.flush_columns > 0 ? c.tile.head_dim_v / 2. : 0;  // to O
   const int pairs = c.pairs_parts() ? 8 * c.pv_parts() : 0;  // their descriptors, P moved
   double scales = 0;
-  if (c.kv_scales == KvScales::kTiles) scales = c.v8() ? 55 : 30;
-  if (c.kv_scales == KvScales::kKeys) scales = (c.v8() ? 2 : 1) * (5 * scores + 40);
-  return per_score * scores + additions + scales + 4 * wgmmas + (c.softmax.test_first ? 50 : 70) +
-         turns + pairs;
+  if (c.scores.kv_scales == KvScales::kTiles) scales = c.types.v8() ? 55 : 30;
+  if (c.scores.kv_scales == KvScales::kKeys) scales = (c.types.v8() ? 2 : 1) * (5 * scores + 40);
+  return per_score * scores + additions + scales + 4 * wgmmas +
+         (c.scores.softmax.test_first ? 50 : 70) + turns + pairs;
 }
 
 // A second pass over scores, and O rescaled.
 double rare_instructions(const FwdConfig& c) {
-  const bool integers = is_int8(c.dtype_qk) && c.score == ScoreKind::kPlain;
-  return (integers ? 1.5 : 1) * c.tile_kv + c.head_dim_v / 2. + (c.softmax.test_first ? 50 : 30);
+  const bool integers = is_int8(c.types.qk) && c.scores.kind == ScoreKind::kPlain;
+  return (integers ? 1.5 : 1) * c.tile.kv + c.tile.head_dim_v / 2. +
+         (c.scores.softmax.test_first ? 50 : 30);
 }
 
 TileCost tile_cost(const FwdConfig& c, bool masked) {
-  const double wgs = c.consumer_wgs;
-  const double scores = static_cast<double>(c.tile_q()) * c.tile_kv;
+  const double wgs = c.tile.consumer_wgs;
+  const double scores = static_cast<double>(c.tile.q()) * c.tile.kv;
   TileCost cost;
-  const double qk_flops = c.scaled() ? 2 * kMmaFlops : kMmaFlops;
-  const double pv_flops = c.v8() ? 2 * kMmaFlops : kMmaFlops;
-  cost.mma = 2 * scores * (c.head_dim_qk / qk_flops + c.head_dim_v / pv_flops);
-  cost.exponentials = scores * (c.score == ScoreKind::kSoftcap ? 2 : 1) / kExponentials;
+  const double qk_flops = c.types.scaled() ? 2 * kMmaFlops : kMmaFlops;
+  const double pv_flops = c.types.v8() ? 2 * kMmaFlops : kMmaFlops;
+  cost.mma = 2 * scores * (c.tile.head_dim_qk / qk_flops + c.tile.head_dim_v / pv_flops);
+  cost.exponentials = scores * (c.scores.kind == ScoreKind::kSoftcap ? 2 : 1) / kExponentials;
   cost.issue = 4 * wgs * step_instructions(c, masked) / kWarpInstructions;
-  if (c.transposes()) cost.issue += kTurnInstructions * c.tile_kv * c.head_dim_v / 512;
+  if (c.transposes()) cost.issue += kTurnInstructions * c.tile.kv * c.tile.head_dim_v / 512;
   // A wgmma is 32 bytes deep. It reads B, 32 bytes a column, and A, 2 KiB, unless that is in
   // registers, as P is.
   constexpr double kA = 64 * 32, kB = 32;
-  const int qk_steps = c.head_dim_qk / c.qk_step(), pv_steps = c.tile_kv / c.pv_step();
-  const double qk = qk_steps * (kA + kB * c.tile_kv), pv = pv_steps * kB * c.head_dim_v;
+  const int qk_steps = c.tile.head_dim_qk / c.types.qk_step(),
+            pv_steps = c.tile.kv / c.types.pv_step();
+  const double qk = qk_steps * (kA + kB * c.tile.kv), pv = pv_steps * kB * c.tile.head_dim_v;
   const double filled = c.k_tile().bytes() + (c.transposes() ? 3 : 1) * c.v_tile().bytes();
   cost.shared_memory = (wgs * (qk + pv) + filled) / kSharedBytes;
   return cost;
@@ -161,7 +165,7 @@ TileCost tile_cost(const FwdConfig& c, bool masked) {
 // A consumer that issues its GEMMs is held until they are issued, and does not compute. With one
 // consumer, nothing overlaps its exponentials either.
 double expected_clocks(const FwdConfig& c, const TileCost& cost) {
-  const double alone = c.consumer_wgs == 1 ? cost.exponentials : 0;
+  const double alone = c.tile.consumer_wgs == 1 ? cost.exponentials : 0;
   return std::max(cost.most(), cost.mma + cost.issue + alone);
 }
 

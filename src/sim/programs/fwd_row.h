@@ -37,7 +37,7 @@ void add_v_image() {
 // A build that only has to run the code, not every kernel, names the head dim that it keeps.
 constexpr bool is_kept([[maybe_unused]] const sm90::FwdRow& row) {
 #ifdef FA3_SIM_HEAD_DIM
-  return row.config.head_dim_qk == FA3_SIM_HEAD_DIM;
+  return row.config.tile.head_dim_qk == FA3_SIM_HEAD_DIM;
 #else
   return true;
 #endif
@@ -46,7 +46,7 @@ constexpr bool is_kept([[maybe_unused]] const sm90::FwdRow& row) {
 // Both images that a kernel with such tiles may load.
 template <sm90::FwdConfig kCfg>
 void add_v_images() {
-  if constexpr (kCfg.v_image) {
+  if constexpr (kCfg.load.v_image) {
     add_v_image<sm90::VImageConfig{kCfg.turned_v(), false}>();
     add_v_image<sm90::VImageConfig{kCfg.turned_v(), true}>();
   }
@@ -61,11 +61,11 @@ void add_mask_bits() {
 template <sm90::FwdConfig kCfg, sm90::FwdFunctors kFunctors>
 void add_variant() {
   add_fwd<kCfg, kFunctors>();
-  if constexpr (kCfg.has_mask() && kCfg.score == ScoreKind::kScaled) {
-    constexpr bool kBf16 = kCfg.attn_mask == MaskTensor::k16 && kCfg.dtype_o == MmaType::kBf16;
-    add_mask_bits<sm90::MaskBitsConfig{kCfg.attn_mask, kBf16, kCfg.tile_q(), kCfg.tile_kv}>();
+  if constexpr (kCfg.mask.has_tensor() && kCfg.scores.kind == ScoreKind::kScaled) {
+    constexpr bool kBf16 = kCfg.mask.tensor == MaskTensor::k16 && kCfg.types.o == MmaType::kBf16;
+    add_mask_bits<sm90::MaskBitsConfig{kCfg.mask.tensor, kBf16, kCfg.tile.q(), kCfg.tile.kv}>();
   }
-  if constexpr (kCfg.column_scales()) add_v_images<kCfg>();  // in tiles of their own
+  if constexpr (kCfg.scores.column_scales()) add_v_images<kCfg>();  // in tiles of their own
 }
 
 template <size_t kRow, size_t... kVariants>

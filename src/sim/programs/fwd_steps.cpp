@@ -14,8 +14,10 @@ using namespace sm90;
 constexpr FwdConfig with_step(FwdStep step) {
   for (const FwdRow& row : kFwdRows) {
     FwdConfig config = row.config;
-    if (config.head_dim_qk != 128 || config.head_dim_v != 128 || config.consumer_wgs != 2) continue;
-    config.step = step;
+    if (config.tile.head_dim_qk != 128 || config.tile.head_dim_v != 128 ||
+        config.tile.consumer_wgs != 2)
+      continue;
+    config.overlap.step = step;
     return config;
   }
   return {};

@@ -19,7 +19,7 @@ constexpr FwdConfig masked(KvSource kv) {
   }
   return {};
 }
-static_assert(masked(KvSource::kRuns).has_mask() && !masked(KvSource::kRows).v_producer());
+static_assert(masked(KvSource::kRuns).mask.has_tensor() && !masked(KvSource::kRows).v_producer());
 
 const bool added = (add_fwd<masked(KvSource::kRuns)>(), add_fwd<masked(KvSource::kRows)>(), true);
 

@@ -15,84 +15,82 @@ using namespace sm90;
 
 // Small tiles: many of them in a short run.
 constexpr FwdConfig small(MaskKind mask, bool ragged) {
-  return {.mask = mask,
-          .head_dim_qk = 64,
-          .head_dim_v = 64,
-          .tile_kv = 32,
-          .softmax = {.lazy_rescale = true, .test_first = true},
-          .ragged = ragged};
+  return {.tile = {.head_dim_qk = 64, .head_dim_v = 64, .kv = 32},
+          .load = {.ragged = ragged},
+          .scores = {.softmax = {.lazy_rescale = true, .test_first = true}},
+          .mask = {.kind = mask}};
 }
 constexpr FwdConfig with_step(FwdConfig c, FwdStep step) {
-  c.step = step;
+  c.overlap.step = step;
   return c;
 }
 constexpr FwdConfig without_specialisation(FwdConfig c) {
-  c.specialised = false;
-  c.schedule = FwdSchedule::kOneTile;
+  c.overlap.specialised = false;
+  c.overlap.schedule = FwdSchedule::kOneTile;
   return c;
 }
 // O of 64 and 16 columns, which leave in two turns: the second is the shorter one.
 constexpr FwdConfig with_uneven_parts(FwdConfig c) {
-  c.head_dim_v = 80;
-  c.o_parts = 2;
+  c.tile.head_dim_v = 80;
+  c.output.parts = 2;
   return c;
 }
 // 8-bit Q, K and V, which is transposed in the kernel, or before.
 constexpr FwdConfig with_e4m3(FwdConfig c, int raw_v_stages) {
-  c.dtype_qk = c.dtype_v = MmaType::kE4m3;
-  c.raw_v_stages = raw_v_stages;
-  c.v_image = raw_v_stages == 0;
-  c.softmax.p_log2 = 4;
+  c.types.qk = c.types.v = MmaType::kE4m3;
+  c.load.raw_v_stages = raw_v_stages;
+  c.load.v_image = raw_v_stages == 0;
+  c.scores.softmax.p_log2 = 4;
   return c;
 }
 constexpr FwdConfig with_o_f32(FwdConfig c) {
-  c.o_f32 = true;
+  c.output.f32 = true;
   return c;
 }
 constexpr FwdConfig with_park(FwdConfig c, int tiles) {
-  c.park_tiles = tiles;
+  c.accumulate.park_tiles = tiles;
   return c;
 }
 constexpr FwdConfig with_flush(FwdConfig c, int columns) {
-  c.flush_columns = columns;
+  c.accumulate.flush_columns = columns;
   return c;
 }
 constexpr FwdConfig with_scales(FwdConfig c, KvScales of) {
-  c.kv_scales = of;
-  c.score = ScoreKind::kScaled;
+  c.scores.kv_scales = of;
+  c.scores.kind = ScoreKind::kScaled;
   return c;
 }
 constexpr FwdConfig by_columns(FwdConfig c, KvScales of) {
   c = with_scales(c, of);
-  c.scale_columns = 32;
-  c.ping_pong = false;
+  c.scores.scale_columns = 32;
+  c.overlap.ping_pong = false;
   return c;
 }
 constexpr FwdConfig with_int8(FwdConfig c) {
-  c.dtype_qk = MmaType::kS8;
+  c.types.qk = MmaType::kS8;
   return c;
 }
 // The types of a problem that such a kernel computes.
 inline verify::Config in_types_of(const FwdConfig& c, verify::Config problem) {
-  if (c.o_f32) problem.out_dtype = FA3_F32;
-  if (!c.scaled()) return problem;
-  problem.dtype = c.dtype_qk == MmaType::kS8 ? FA3_I8 : FA3_F8_E4M3;
-  if (!c.o_f32) problem.out_dtype = FA3_BF16;
-  if (!c.v8()) problem.v_dtype = FA3_BF16;
-  problem.v_offset = c.v8();
+  if (c.output.f32) problem.out_dtype = FA3_F32;
+  if (!c.types.scaled()) return problem;
+  problem.dtype = c.types.qk == MmaType::kS8 ? FA3_I8 : FA3_F8_E4M3;
+  if (!c.output.f32) problem.out_dtype = FA3_BF16;
+  if (!c.types.v8()) problem.v_dtype = FA3_BF16;
+  problem.v_offset = c.types.v8();
   using Of = verify::Scales::Of;
-  if (c.column_scales()) {
-    const bool by_key = c.kv_scales == KvScales::kKeys;
+  if (c.scores.column_scales()) {
+    const bool by_key = c.scores.kv_scales == KvScales::kKeys;
     problem.q_scale = {Of::kBlocks, by_key ? 1 : 48, 32};
     problem.k_scale = {Of::kBlocks, by_key ? 1 : 0, 32};
-    if (c.v8()) problem.v_scale = {Of::kBlocks, by_key ? 5 : 64, 32};
+    if (c.types.v8()) problem.v_scale = {Of::kBlocks, by_key ? 5 : 64, 32};
     return problem;
   }
-  if (c.kv_scales == KvScales::kTiles) {
+  if (c.scores.kv_scales == KvScales::kTiles) {
     problem.k_scale = {Of::kBlocks, 64};
     problem.v_scale = {Of::kBlocks, 32};
   }
-  if (c.kv_scales == KvScales::kKeys) {
+  if (c.scores.kv_scales == KvScales::kKeys) {
     problem.k_scale = {Of::kTokens};
     problem.v_scale = {Of::kBlocks, 5};
   }
@@ -100,7 +98,7 @@ inline verify::Config in_types_of(const FwdConfig& c, verify::Config problem) {
 }
 // For ALiBi and sequence ids.
 constexpr FwdConfig with_functors_of(FwdConfig c) {
-  c.score = ScoreKind::kScaled;
+  c.scores.kind = ScoreKind::kScaled;
   return c;
 }
 

@@ -15,7 +15,7 @@ namespace {
 constexpr FwdConfig kCausal = small(MaskKind::kCausal, true);
 constexpr FwdConfig kWindow = [] {
   FwdConfig c = small(MaskKind::kWindow, true);
-  c.consumer_wgs = 3;
+  c.tile.consumer_wgs = 3;
   return c;
 }();
 constexpr FwdConfig kFull = small(MaskKind::kFull, true);
@@ -31,11 +31,11 @@ const bool added = (add_fwd<kCausal>(), add_fwd<kWindow>(), add_fwd<kFull>(),
 verify::Config problem(const FwdConfig& c) {
   verify::Config p = in_types_of(c, with_lengths());
   using Of = verify::Scales::Of;
-  if (c.scaled()) p.heads_q = 1;
-  if (c.kv_scales == KvScales::kTiles) p.q_scale = {Of::kBlocks, 32};
-  if (c.kv_scales == KvScales::kKeys) p.q_scale = {Of::kTokens};
-  if (c.mask == MaskKind::kCausal) p.mask = FA3_MASK_CAUSAL;
-  if (c.mask == MaskKind::kWindow) p.mask = FA3_MASK_WINDOW, p.left = 30, p.right = 10;
+  if (c.types.scaled()) p.heads_q = 1;
+  if (c.scores.kv_scales == KvScales::kTiles) p.q_scale = {Of::kBlocks, 32};
+  if (c.scores.kv_scales == KvScales::kKeys) p.q_scale = {Of::kTokens};
+  if (c.mask.kind == MaskKind::kCausal) p.mask = FA3_MASK_CAUSAL;
+  if (c.mask.kind == MaskKind::kWindow) p.mask = FA3_MASK_WINDOW, p.left = 30, p.right = 10;
   return p;
 }
 
@@ -52,7 +52,7 @@ TEST_P(FwdInvalidLengths, RandomOnes_TouchNothingOutside) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kernels, FwdInvalidLengths, testing::Values(kCausal, kWindow, kFull),
-                         [](const auto& info) { return word(info.param.mask); });
+                         [](const auto& info) { return word(info.param.mask.kind); });
 
 class Fwd8BitInvalidLengths : public FwdInvalidLengths {};
 
@@ -62,7 +62,7 @@ TEST_P(Fwd8BitInvalidLengths, InvalidOnes_TouchNothingOutside) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kernels, Fwd8BitInvalidLengths, testing::Values(kTileScales, kKeyScales),
-                         [](const auto& info) { return word(info.param.kv_scales); });
+                         [](const auto& info) { return word(info.param.scores.kv_scales); });
 
 // ---- Scales -------------------------------------------------------------------------------------
 
@@ -93,7 +93,7 @@ TEST(FwdDeviceScales, Nan_ReachesExactlyTheRowsThatSeeItsKeys) {
       for (int64_t head = 0; head < 2; ++head)
         EXPECT_EQ(std::isnan(verify::get(t.o.view, {0, row, head, 5})),
                   head == kHead && row >= c.first)
-            << word(c.config.kv_scales) << ' ' << c.of_k << ' ' << row << ' ' << head;
+            << word(c.config.scores.kv_scales) << ' ' << c.of_k << ' ' << row << ' ' << head;
   }
 }
 

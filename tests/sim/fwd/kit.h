@@ -25,16 +25,16 @@ void add_fwd() {
   if constexpr (kBoth) {
     const Registration made(fwd_expression(kCfg, {true, true}).c_str(),
                             kernel_of(&fwd<kCfg, AlibiScore, SequenceIdMask>));
-  } else if constexpr (kCfg.ablation()) {
+  } else if constexpr (kCfg.overlap.ablation()) {
     const Registration made(fwd_expression(kCfg).c_str(), kernel_of(&fwd_ablation<kCfg>));
   } else {
     const Registration made(fwd_expression(kCfg).c_str(), kernel_of(&fwd<kCfg>));
-    if constexpr (kCfg.has_mask()) {
-      constexpr MaskBitsConfig kBits{kCfg.attn_mask, false, kCfg.tile_q(), kCfg.tile_kv};
+    if constexpr (kCfg.mask.has_tensor()) {
+      constexpr MaskBitsConfig kBits{kCfg.mask.tensor, false, kCfg.tile.q(), kCfg.tile.kv};
       const Registration bits(mask_bits_expression(kBits).c_str(), kernel_of(&mask_bits<kBits>));
     }
-    if constexpr (kCfg.v_image) {
-      constexpr VImageConfig kImage{kCfg.turned_v(), kCfg.ragged};
+    if constexpr (kCfg.load.v_image) {
+      constexpr VImageConfig kImage{kCfg.turned_v(), kCfg.load.ragged};
       const Registration image(v_image_expression(kImage).c_str(), kernel_of(&v_image<kImage>));
     }
   }
@@ -49,8 +49,9 @@ class FwdRun : public KernelRun {
                         device.multiprocessors);
     std::vector<fa3::Kernel> kernels;
     const FwdConfig& c = plan_.config;
-    if (c.has_mask()) kernels.push_back(make_mask_bits_plan(problem(), c.tile_q(), c.tile_kv));
-    if (c.v_image) kernels.push_back(make_v_image_plan(plan_, problem()));
+    if (c.mask.has_tensor())
+      kernels.push_back(make_mask_bits_plan(problem(), c.tile.q(), c.tile.kv));
+    if (c.load.v_image) kernels.push_back(make_v_image_plan(plan_, problem()));
     kernels.push_back(plan_);
     set_kernels(kernels);
   }

@@ -23,18 +23,18 @@ void PrintTo(const Mutated& m, std::ostream* out) { *out << m.name; }
 constexpr FwdConfig kFull = small(MaskKind::kFull, false);
 constexpr FwdConfig kTwoQStages = [] {
   FwdConfig c = kFull;
-  c.q_stages = 2;
+  c.tile.q_stages = 2;
   return c;
 }();
 constexpr FwdConfig kOInQ = [] {
   FwdConfig c = kFull;
-  c.o_in_q = true;
+  c.output.in_q = true;
   return c;
 }();
 constexpr FwdConfig kParts = with_uneven_parts(kFull);
 constexpr FwdConfig kSkipping = [] {
   FwdConfig c = small(MaskKind::kCausal, true);
-  c.consumer_wgs = 3;
+  c.tile.consumer_wgs = 3;
   return c;
 }();
 constexpr FwdConfig kThreeStages = with_step(kFull, FwdStep::kThreeStage);
@@ -46,9 +46,9 @@ constexpr FwdConfig kVImage = with_e4m3(kFull, 0);
 constexpr FwdConfig kFlushed = with_flush(kVImage, 32);
 constexpr FwdConfig kMaskTiles = [] {
   FwdConfig c = kFull;
-  c.score = ScoreKind::kScaled;
-  c.attn_mask = MaskTensor::kF32;
-  c.mask_stages = 1;
+  c.scores.kind = ScoreKind::kScaled;
+  c.mask.tensor = MaskTensor::kF32;
+  c.mask.stages = 1;
   return c;
 }();
 

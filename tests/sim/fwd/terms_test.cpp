@@ -14,7 +14,7 @@ using verify::get;
 
 // The kernel with functors stands for a configuration that differs in its stages alone.
 constexpr FwdConfig with_stages(FwdConfig c, int stages) {
-  c.stages = stages;
+  c.tile.stages = stages;
   return c;
 }
 constexpr FwdConfig plain(FwdConfig c) { return with_stages(c, 2); }
@@ -43,7 +43,7 @@ verify::Config problem(const FwdConfig& c) {
   made.alignment = 16;
   made.seqlen_q = 150;
   made.seqlen_kv = 140;  // causal: the first ten rows see no key
-  if (c.ragged) {
+  if (c.load.ragged) {
     made.varlen_q = {150, 0, 3, 20};
     made.varlen_kv = {140, 3, 0, 65};
     made.mask = FA3_MASK_WINDOW, made.left = 30, made.right = 10;
@@ -76,7 +76,7 @@ class FwdTerms : public testing::TestWithParam<FwdConfig> {
 // A query that sees keys becomes NaN, but for INT8, which has none.
 void make_nan(const FwdRun& run, const FwdConfig& c) {
   const fa3_tensor& q = run.tensors().q.view;
-  if (c.dtype_qk == MmaType::kS8) return;
+  if (c.types.qk == MmaType::kS8) return;
   verify::set(q, q.rank == 3 ? verify::Index{12, 1, 5} : verify::Index{0, 12, 1, 5}, NAN);
 }
 
@@ -113,7 +113,7 @@ TEST_P(FwdTerms, CountAsKeysWithoutV) {
       unseen += std::isinf(old.lse(row, head)) ? 1 : 0;
       for (int64_t column = 0; column < 64; column += 9)
         expect_term(now.o(row, head, column), now.lse(row, head), old.o(row, head, column),
-                    old.lse(row, head), term, c.v8() ? 5e-7 : 1e-30);
+                    old.lse(row, head), term, c.types.v8() ? 5e-7 : 1e-30);
       ASSERT_FALSE(HasFailure()) << row << ", " << head;
     }
   }
@@ -166,8 +166,8 @@ TEST(FwdWeights, ChangeOAlone) {
 }
 
 std::string name_of(const testing::TestParamInfo<FwdConfig>& info) {
-  return info.param.dtype_qk == MmaType::kBf16   ? "bf16_varlen_window"
-         : info.param.dtype_qk == MmaType::kE4m3 ? "e4m3_causal"
+  return info.param.types.qk == MmaType::kBf16   ? "bf16_varlen_window"
+         : info.param.types.qk == MmaType::kE4m3 ? "e4m3_causal"
                                                  : "int8_causal";
 }
 

@@ -66,11 +66,11 @@ TEST_P(FwdVariants, RightUnderEverySchedule) {
   const Case& c = GetParam();
   if (!kit::due(c.index, 6)) GTEST_SKIP() << (kit::thorough() ? "of make test" : "of make ci");
   TestRuntime runtime;
-  verify::Config made = problem(c.variant.config.mask, c.ragged);
-  made.head_dim_v = c.variant.config.head_dim_v;
+  verify::Config made = problem(c.variant.config.mask.kind, c.ragged);
+  made.head_dim_v = c.variant.config.tile.head_dim_v;
   made = in_types_of(c.variant.config, made);
   // Maxima grow after O was parked, too.
-  if (c.variant.config.park_tiles > 0) made.magnitude = 4;
+  if (c.variant.config.accumulate.park_tiles > 0) made.magnitude = 4;
   if (c.variant.functors) made.alibi = true, made.sequence_ids = 3;
   FwdRun attention(runtime, made, c.variant.config);
   std::vector<unsigned char> first;
@@ -89,7 +89,7 @@ std::string name_of(const testing::TestParamInfo<Case>& info) {
   constexpr const char* kMasks[] = {"full", "causal", "window"};
   std::string name = info.param.variant.name;
   std::replace(name.begin(), name.end(), ' ', '_');
-  name += std::string("_") + kMasks[static_cast<int>(info.param.variant.config.mask)];
+  name += std::string("_") + kMasks[static_cast<int>(info.param.variant.config.mask.kind)];
   return name + (info.param.ragged ? "_ragged" : "");
 }
 

@@ -13,11 +13,11 @@ namespace fa3::sm90 {
 template <FwdConfig kCfg>
 FA3_KERNEL(kCfg.threads(), 1)
 void fwd_ablation(FA3_GRID_CONSTANT const FwdArgs args) {
-  static_assert(kCfg.ablation(), "fwd_ablation: this configuration is one of fwd.cuh");
-  if constexpr (!kCfg.specialised) {
-    static_assert(kCfg.step == FwdStep::kTwoStage, "unspecialised: two stages only");
+  static_assert(kCfg.overlap.ablation(), "fwd_ablation: this configuration is one of fwd.cuh");
+  if constexpr (!kCfg.overlap.specialised) {
+    static_assert(kCfg.overlap.step == FwdStep::kTwoStage, "unspecialised: two stages only");
     run_unspecialised<kCfg>(args);
-  } else if constexpr (kCfg.step == FwdStep::kSerial) {
+  } else if constexpr (kCfg.overlap.step == FwdStep::kSerial) {
     run_fwd<kCfg, Serial>(args);
   } else {
     run_fwd<kCfg, ThreeStage>(args);

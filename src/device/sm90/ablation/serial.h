@@ -29,7 +29,7 @@ struct Serial {
     gemm_wait<0>(c.scores.acc);
     c.release_k();
     const RowScale rescale = c.softmax_tile(kv_tile, c.scores.acc, c.scores.acc, masked);
-    rescale_rows<Consumer::kConfig.softmax>(c.pv.o, rescale);
+    rescale_rows<Consumer::kConfig.scores.softmax>(c.pv.o, rescale);
     c.pv.round(c.pv.operand, c.scores.acc);
     c.smem.v_full[c.v.stage].wait(c.v.phase);
     c.pv.issue(c);

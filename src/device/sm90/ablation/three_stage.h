@@ -25,7 +25,7 @@ struct ThreeStage {
   // All KV tiles from the second on.
   template <class Consumer>
   FA3_DEV static void others(Consumer& c) {
-    constexpr MaskKind kMask = Consumer::kConfig.mask;
+    constexpr MaskKind kMask = Consumer::kConfig.mask.kind;
     const TileRange& own = c.visit.own;
     const i32 last = own.first;
     i32 kv_tile = own.end - 2;
@@ -53,7 +53,7 @@ struct ThreeStage {
     if (kv_tile == end) {
       step<kMasked>(c, kv_tile, c.scores.acc, ahead);
       FA3_UNROLL
-      for (int i = 0; i < Consumer::kConfig.tile_kv / 2; ++i)
+      for (int i = 0; i < Consumer::kConfig.tile.kv / 2; ++i)
         c.scores.acc[i] = static_cast<float>(ahead[i]);
       --kv_tile;
     }

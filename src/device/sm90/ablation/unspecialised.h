@@ -18,7 +18,7 @@ namespace fa3::sm90 {
 
 template <FwdConfig kCfg>
 struct Unspecialised {
-  static_assert(kCfg.schedule == FwdSchedule::kOneTile);
+  static_assert(kCfg.overlap.schedule == FwdSchedule::kOneTile);
   Producer<kCfg> producer;
   HeadRows from{};
   i32 first = 0, next_k = 0, next_v = 0;  // tiles [first, next_k], [first, next_v] are to be loaded
@@ -33,7 +33,7 @@ struct Unspecialised {
         next_k = next_v = work.range.end - 1;
         producer.load_q(work);
         FA3_NO_UNROLL
-        for (int s = 0; s < kCfg.stages; ++s) load_k(), load_v();
+        for (int s = 0; s < kCfg.tile.stages; ++s) load_k(), load_v();
       }
     }
     ptx::warp_sync();  // converged for wgmma  sim:spare(converge)

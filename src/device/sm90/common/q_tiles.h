@@ -15,7 +15,7 @@
 
 namespace fa3::sm90 {
 
-// The Q tiles of a CTA, one after another. kCfg has tile_q(), tile_kv, ragged and cached();
+// The Q tiles of a CTA, one after another. kCfg has tile.q() and .kv, load.ragged and .cached();
 // kOneTile: a CTA takes one. Args names the tiles: q_axis, kv_axis, cache, batch, heads_q, band,
 // order, next_tile.
 template <auto kCfg, bool kOneTile, class Args>
@@ -29,13 +29,13 @@ class QTiles {
     first_ = false;
     i32 batch = 0;
     QTile at{};
-    if (kCfg.ragged && args_.q_axis.cu_seqlens != nullptr) {
+    if (kCfg.load.ragged && args_.q_axis.cu_seqlens != nullptr) {
       // Rows of no sequence last.
       const SequenceSearch::Found found = search_.find(args_.batch, index_, [&](i32 b) {
         i32 rows = b <= args_.batch ? rows_of<true>(args_.q_axis, args_.batch, b).rows : 0;
-        if constexpr (kCfg.cached())
+        if constexpr (kCfg.load.cached())
           if (b < args_.batch && rows <= args_.skipped_rows) rows = 0;
-        return static_cast<u32>((rows + kCfg.tile_q() - 1) / kCfg.tile_q()) *
+        return static_cast<u32>((rows + kCfg.tile.q() - 1) / kCfg.tile.q()) *
                static_cast<u32>(args_.heads_q);
       });
       if (found.batch < 0) return none();
@@ -49,13 +49,13 @@ class QTiles {
       batch = static_cast<i32>(at.head / static_cast<u32>(args_.heads_q));
       at.head %= static_cast<u32>(args_.heads_q);
     }
-    const SequenceRows q = rows_of<kCfg.ragged>(args_.q_axis, args_.batch, batch);
+    const SequenceRows q = rows_of<kCfg.load.ragged>(args_.q_axis, args_.batch, batch);
     // Rows of no sequence have no keys either.
     const bool owned = batch < args_.batch;
     const SequenceRows kv = owned ? keys_of(batch) : SequenceRows{};
     const i32 tile = static_cast<i32>(at.tile);
     return {
-        tile_range(args_.band, q.used, kv.used, tile * kCfg.tile_q(), kCfg.tile_q(), kCfg.tile_kv),
+        tile_range(args_.band, q.used, kv.used, tile * kCfg.tile.q(), kCfg.tile.q(), kCfg.tile.kv),
         tile,
         static_cast<i32>(at.head),
         batch,
@@ -68,8 +68,8 @@ class QTiles {
 
  private:
   FA3_DEV SequenceRows keys_of(i32 batch) const {
-    if constexpr (kCfg.cached()) return args_.cache.rows_of(args_.kv_axis, batch);
-    return rows_of<kCfg.ragged>(args_.kv_axis, args_.batch, batch);
+    if constexpr (kCfg.load.cached()) return args_.cache.rows_of(args_.kv_axis, batch);
+    return rows_of<kCfg.load.ragged>(args_.kv_axis, args_.batch, batch);
   }
   FA3_DEV static FwdWork none() { return {{}, -1, 0, 0, 0, 0, 0, 0, 0}; }
 

@@ -29,17 +29,17 @@ struct Nothing {};
 // The tensor cores add P·V to O. Parked: what ParkedSum keeps between O and P.
 template <FwdConfig kCfg, class Parked = Nothing>
 struct DirectSum {
-  using P = ptx::Acc<kCfg.tile_kv>;
-  using Operand = ptx::AFrag[kCfg.tile_kv / kCfg.pv_step()];
+  using P = ptx::Acc<kCfg.tile.kv>;
+  using Operand = ptx::AFrag[kCfg.tile.kv / kCfg.types.pv_step()];
 
-  ptx::Acc<kCfg.head_dim_v> o;
+  ptx::Acc<kCfg.tile.head_dim_v> o;
   Parked parked;
   Operand operand;  // P
 
   FA3_DEV void begin() { o.zero(); }
   template <class C>
   FA3_DEV void issue(const C& c) {
-    gemm_rs<kCfg.dtype_v>(o, operand, c.v_tile(), kAccumulate);
+    gemm_rs<kCfg.types.v>(o, operand, c.v_tile(), kAccumulate);
   }
   template <class C>
   FA3_DEV void take(C& c, P& p) {
@@ -47,7 +47,7 @@ struct DirectSum {
     c.scores.scales.scale_p(p);
     round(operand, p);
   }
-  FA3_DEV void rescale(const RowScale& by) { rescale_rows<kCfg.softmax>(o, by); }
+  FA3_DEV void rescale(const RowScale& by) { rescale_rows<kCfg.scores.softmax>(o, by); }
   template <class C>
   FA3_DEV void finish(C& c) {
     wait(c);
@@ -55,10 +55,10 @@ struct DirectSum {
 
   // P becomes an operand. In 8 bits a tile's keys are then in another order, that of V transposed.
   FA3_DEV static void round(Operand& to, const P& p) {
-    if constexpr (kCfg.v8()) {
-      to_operand8_permuted<kCfg.dtype_v>(to, p);
+    if constexpr (kCfg.types.v8()) {
+      to_operand8_permuted<kCfg.types.v>(to, p);
     } else {
-      to_operand16<kCfg.dtype_v>(to, p);
+      to_operand16<kCfg.types.v>(to, p);
     }
   }
 
@@ -71,19 +71,19 @@ struct DirectSum {
   // K of this tile, at the head of a step.
   template <class C>
   FA3_DEV static void wait_k(const C& c) {
-    wait_kv<kCfg.kv>(c.smem.k_full[c.k.stage], c.k.phase);
+    wait_kv<kCfg.load.kv>(c.smem.k_full[c.k.stage], c.k.phase);
   }
   // V of the first tile.
   template <class C>
   FA3_DEV static void wait_first(const C& c, i32) {
-    wait_kv<kCfg.kv>(c.smem.v_full[c.v.stage], c.v.phase);
+    wait_kv<kCfg.load.kv>(c.smem.v_full[c.v.stage], c.v.phase);
   }
   // V of this tile, which is needed one step from now. ptxas cannot move the wait for P·V past the
   // loop in here, so not above the exponentials, with which P·V overlaps.
   template <class C>
   FA3_DEV static void wait_ahead(const C& c, i32) {
-    const Ring<kCfg.stages> next = c.v.next();
-    wait_kv<kCfg.kv>(c.smem.v_full[next.stage], next.phase);
+    const Ring<kCfg.tile.stages> next = c.v.next();
+    wait_kv<kCfg.load.kv>(c.smem.v_full[next.stage], next.phase);
     c.scores.hold(c.tile.softmax);
   }
 
@@ -119,9 +119,9 @@ struct ParkedSum : DirectSum<kCfg, ParkedO<kCfg>> {
   FA3_DEV void tiles_down(C& c, i32& kv_tile, i32 first, const F& f) {
     FA3_NO_UNROLL
     while (kv_tile >= first) {
-      const i32 stop = max(kv_tile & -kCfg.park_tiles, first);
+      const i32 stop = max(kv_tile & -kCfg.accumulate.park_tiles, first);
       Direct::template tiles_down<kMasked>(c, kv_tile, stop, f);
-      if (stop % kCfg.park_tiles == 0 && stop > c.visit.own.first)
+      if (stop % kCfg.accumulate.park_tiles == 0 && stop > c.visit.own.first)
         parked.park(c.smem.side[c.wg], this->o);
     }
   }
@@ -132,7 +132,7 @@ struct ParkedSum : DirectSum<kCfg, ParkedO<kCfg>> {
 // (docs/tuning/fwd8_sm90.md).
 template <FwdConfig kCfg>
 struct FlushedSum : DirectSum<kCfg> {
-  static constexpr int kColumns = kCfg.flush_columns;
+  static constexpr int kColumns = kCfg.accumulate.flush_columns;
   using Direct = DirectSum<kCfg>;
   using P = typename Direct::P;
   using Part = ptx::Acc<kColumns>;
@@ -151,7 +151,7 @@ struct FlushedSum : DirectSum<kCfg> {
   template <class C>
   FA3_DEV void finish(C& c) {
     FA3_UNROLL
-    for (int column = 0; column < kCfg.head_dim_v; column += kColumns) {
+    for (int column = 0; column < kCfg.tile.head_dim_v; column += kColumns) {
       if (column > 0) issue_part(c, part, column);
       gemm_wait<0>(part);
       add_part(c, part, column);
@@ -170,7 +170,7 @@ struct FlushedSum : DirectSum<kCfg> {
   // waiting for it.
   template <class C>
   FA3_DEV static void wait_ahead(const C& c, i32 kv_tile) {
-    const Ring<kCfg.stages> next = c.v.next();
+    const Ring<kCfg.tile.stages> next = c.v.next();
     const bool k_due = kv_tile > c.visit.own.first;
     const bool has_k = c.smem.k_full[c.k.stage].test_wait(c.k.phase);
     const bool has_v = c.smem.v_full[next.stage].try_wait(next.phase);
@@ -185,7 +185,7 @@ struct FlushedSum : DirectSum<kCfg> {
   // The columns from `column` on.
   template <class C>
   FA3_DEV void issue_part(const C& c, Part& to, int column) {
-    gemm_rs<kCfg.dtype_v>(to, this->operand, c.v_tile().from_row(static_cast<u32>(column)),
+    gemm_rs<kCfg.types.v>(to, this->operand, c.v_tile().from_row(static_cast<u32>(column)),
                           kOverwrite);
   }
   template <class C>
@@ -212,7 +212,7 @@ struct PairedSum : FlushedSum<kCfg> {
     Direct::round(rounded, p);
     finish(c);
     FA3_UNROLL
-    for (int i = 0; i < kCfg.tile_kv / kCfg.pv_step(); ++i) this->operand[i] = rounded[i];
+    for (int i = 0; i < kCfg.tile.kv / kCfg.types.pv_step(); ++i) this->operand[i] = rounded[i];
   }
   template <class C>
   FA3_DEV void finish(C& c) {
@@ -220,11 +220,11 @@ struct PairedSum : FlushedSum<kCfg> {
     Part& part = this->part;
     Part other;
     FA3_UNROLL
-    for (int column = 0; column < kCfg.head_dim_v; column += 2 * kColumns) {
+    for (int column = 0; column < kCfg.tile.head_dim_v; column += 2 * kColumns) {
       this->issue_part(c, other, column + kColumns);
       gemm_wait<1>(part);
       this->add_part(c, part, column);
-      const bool more = column + 2 * kColumns < kCfg.head_dim_v;
+      const bool more = column + 2 * kColumns < kCfg.tile.head_dim_v;
       if (more) {
         this->issue_part(c, part, column + 2 * kColumns);
         gemm_wait<1>(other);

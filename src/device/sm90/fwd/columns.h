@@ -34,9 +34,9 @@ struct ByColumns {
     multiply_qk(c, s, kv_tile);
     c.release_k();
     const RowScale rescale = c.softmax_tile(kv_tile, s, s, masked);
-    rescale_rows<Consumer::kConfig.softmax>(c.pv.o, rescale);
+    rescale_rows<Consumer::kConfig.scores.softmax>(c.pv.o, rescale);
     c.smem.v_full[c.v.stage].wait(c.v.phase);
-    if constexpr (Consumer::kConfig.v8()) {
+    if constexpr (Consumer::kConfig.types.v8()) {
       add_pv(c, s, kv_tile);
     } else {
       c.pv.round(c.pv.operand, s);
@@ -50,25 +50,25 @@ struct ByColumns {
   template <class Consumer>
   FA3_DEV static void multiply_qk(Consumer& c, typename Consumer::Scores::P& s, i32 kv_tile) {
     constexpr FwdConfig kCfg = Consumer::kConfig;
-    constexpr int kStep = kCfg.qk_step(), kSteps = kCfg.scale_columns / kStep;
+    constexpr int kStep = kCfg.types.qk_step(), kSteps = kCfg.scores.scale_columns / kStep;
     const auto q = c.q_tile();
     const auto k = c.k_tile();
     FA3_UNROLL
-    for (int column = 0; column < kCfg.head_dim_qk; column += kCfg.scale_columns) {
+    for (int column = 0; column < kCfg.tile.head_dim_qk; column += kCfg.scores.scale_columns) {
       const auto step = static_cast<u32>(column / kStep);
       typename Consumer::Scores::Acc part;
-      gemm_ss<kCfg.dtype_qk, kSteps>(part, q.from_step(step), k.from_step(step), kOverwrite);
+      gemm_ss<kCfg.types.qk, kSteps>(part, q.from_step(step), k.from_step(step), kOverwrite);
       const PerRow of_q = c.scores.scales.of_rows(c.args, column);
       const auto add = [&](int i, float of_k) {
         const float value = value_of(part[i]) * (of_q[i / 2 % 2] * of_k);
         s[i] = column == 0 ? value : s[i] + value;
       };
-      if constexpr (kCfg.kv_scales == KvScales::kTiles) {
+      if constexpr (kCfg.scores.kv_scales == KvScales::kTiles) {
         const float of_k = c.scores.scales.of_tile(c.args.k_scale, c.args.k_columns,
                                                    c.scores.scales.k, kv_tile, column);
         gemm_wait<0>(part);
         FA3_UNROLL
-        for (int i = 0; i < kCfg.tile_kv / 2; ++i) add(i, of_k);
+        for (int i = 0; i < kCfg.tile.kv / 2; ++i) add(i, of_k);
       } else {
         const auto of_keys = c.scores.scales.of_keys(c.args.k_scale, c.args.k_columns,
                                                      c.scores.scales.k, kv_tile, column);
@@ -83,15 +83,15 @@ struct ByColumns {
   FA3_DEV static void add_pv(Consumer& c, const typename Consumer::Scores::P& p, i32 kv_tile) {
     constexpr FwdConfig kCfg = Consumer::kConfig;
     const auto v = c.v_tile();
-    if constexpr (kCfg.kv_scales == KvScales::kTiles) c.pv.round(c.pv.operand, p);
+    if constexpr (kCfg.scores.kv_scales == KvScales::kTiles) c.pv.round(c.pv.operand, p);
     FA3_UNROLL
-    for (int column = 0; column < kCfg.head_dim_v; column += kCfg.flush_columns) {
+    for (int column = 0; column < kCfg.tile.head_dim_v; column += kCfg.accumulate.flush_columns) {
       const PerRow of_v = scale_p(c, p, kv_tile, column);
-      ptx::Acc<kCfg.flush_columns> part;
-      gemm_rs<kCfg.dtype_v>(part, c.pv.operand, v.from_row(static_cast<u32>(column)), kOverwrite);
+      ptx::Acc<kCfg.accumulate.flush_columns> part;
+      gemm_rs<kCfg.types.v>(part, c.pv.operand, v.from_row(static_cast<u32>(column)), kOverwrite);
       gemm_wait<0>(part);
       FA3_UNROLL
-      for (int i = 0; i < kCfg.flush_columns / 2; ++i) {
+      for (int i = 0; i < kCfg.accumulate.flush_columns / 2; ++i) {
         float& o = c.pv.o[column / 2 + i];
         o = ptx::fma(part[i], of_v[i / 2 % 2], o);
       }
@@ -105,7 +105,7 @@ struct ByColumns {
                                 int column) {
     const FwdScale& scale = c.args.v_scale;
     const FwdColumns& columns = c.args.v_columns;
-    if constexpr (Consumer::kConfig.kv_scales == KvScales::kTiles) {
+    if constexpr (Consumer::kConfig.scores.kv_scales == KvScales::kTiles) {
       const float of_tile =
           c.scores.scales.of_tile(scale, columns, c.scores.scales.v, kv_tile, column);
       return {{of_tile, of_tile}};

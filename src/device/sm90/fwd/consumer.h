@@ -28,7 +28,7 @@
 namespace fa3::sm90 {
 
 // Ping-pong: consumer w issues its GEMMs when consumer w − 1 has issued its own. Here: without.
-template <FwdConfig kCfg, bool kPingPong = kCfg.ping_pong>
+template <FwdConfig kCfg, bool kPingPong = kCfg.overlap.ping_pong>
 struct Turn {
   u32 wg;
 
@@ -41,11 +41,11 @@ struct Turn<kCfg, true> {
   u32 wg;
 
   FA3_DEV void start() const {  // once: as if the last consumer had passed to the first
-    if (wg == kCfg.consumer_wgs - 1) pass();
+    if (wg == kCfg.tile.consumer_wgs - 1) pass();
   }
   FA3_DEV void wait() const { NamedBarrier{kTurnBar + wg, 2 * kWgThreads}.sync(); }
   FA3_DEV void pass() const {
-    const u32 next = wg + 1 == kCfg.consumer_wgs ? 0 : wg + 1;
+    const u32 next = wg + 1 == kCfg.tile.consumer_wgs ? 0 : wg + 1;
     NamedBarrier{kTurnBar + next, 2 * kWgThreads}.arrive();
   }
 };
@@ -55,7 +55,7 @@ template <FwdConfig kCfg, bool kBiased>
 struct QTileState {
   u32 work_slot;  // of FwdSmem::work
   u32 q_slot;     // of FwdSmem::q, q_full and q_empty
-  RowSoftmax<kCfg.softmax, kBiased> softmax;
+  RowSoftmax<kCfg.scores.softmax, kBiased> softmax;
 };
 
 // V as the GEMM's operand: as TMA has loaded it, or transposed.
@@ -64,7 +64,7 @@ struct VTile {
   using Operand = MnMajorOperand<kCfg.v_tile()>;
 };
 template <FwdConfig kCfg>
-requires(kCfg.v8()) struct VTile<kCfg> {
+requires(kCfg.types.v8()) struct VTile<kCfg> {
   using Operand =
       KMajorTile<kCfg.turned_v().swizzle(), static_cast<u32>(kCfg.turned_v().panel_bytes())>;
 };
@@ -120,9 +120,9 @@ struct Consumer {
   Order order;
   Turn<kCfg> turn;
   FwdOperands<kCfg> operands;
-  Ring<kCfg.q_stages> q;
-  Ring<kCfg.stages> k, v;
-  Ring<max(kCfg.mask_stages, 1)> added;  // tiles of attn_mask
+  Ring<kCfg.tile.q_stages> q;
+  Ring<kCfg.tile.stages> k, v;
+  Ring<max(kCfg.mask.stages, 1)> added;  // tiles of attn_mask
   Ring<FwdConfig::kWorkSlots> slots;
   QTileState<kCfg, Scores::kBiased> tile;
   Visit visit, next_visit;  // of the current Q tile and the next
@@ -169,7 +169,7 @@ struct Consumer {
       store_tile();
     }
     // Shared memory is freed when the CTA ends; Q's buffer is waited for at once.
-    if (!kCfg.o_in_q && leader) ptx::bulk_wait_read<0>();  // sim:spare(one_tile)
+    if (!kCfg.output.in_q && leader) ptx::bulk_wait_read<0>();  // sim:spare(one_tile)
   }
 
   // Reads the next work. Loop bounds go through reductions, so that the compiler sees
@@ -193,7 +193,7 @@ struct Consumer {
 
   // The first of this thread's two rows, in its sequence.
   FA3_DEV i32 row_of(const FwdWork& work) const {
-    return kCfg.tile_q() * work.tile +
+    return kCfg.tile.q() * work.tile +
            static_cast<i32>(kWgRows * wg + fragment_row(ptx::thread_index() % kWgThreads));
   }
   FA3_DEV BandMask band_of(const FwdWork& work) const {
@@ -207,7 +207,7 @@ struct Consumer {
     visit = next_visit;
     tile.work_slot = slots.stage;
     slots.advance();
-    tile.q_slot = q.stage * kCfg.consumer_wgs + wg;
+    tile.q_slot = q.stage * kCfg.tile.consumer_wgs + wg;
     tile.softmax.reset();
     const FwdWork work = smem.work[tile.work_slot].read();
     mask.begin(*this, work);
@@ -258,7 +258,8 @@ struct Consumer {
   FA3_DEV V v_tile() const { return operands.v.after(v.stage * static_cast<u32>(kCfg.v_bytes())); }
   template <class S>
   FA3_DEV void issue_qk(S& s) const {
-    gemm_ss<kCfg.dtype_qk, kCfg.head_dim_qk / kCfg.qk_step()>(s, q_tile(), k_tile(), kOverwrite);
+    gemm_ss<kCfg.types.qk, kCfg.tile.head_dim_qk / kCfg.types.qk_step()>(s, q_tile(), k_tile(),
+                                                                         kOverwrite);
   }
 
   // KV tiles [first, end) that other consumers' rows see and these do not. All threads wait for
@@ -286,7 +287,8 @@ struct Consumer {
 
   // All of Q has been read; where O leaves through its buffer, the epilogue releases it.
   FA3_DEV void release_q() {
-    if constexpr (!kCfg.o_in_q) smem.q_empty[tile.q_slot].arrive_if(leader);  // sim:spare(one_tile)
+    if constexpr (!kCfg.output.in_q)
+      smem.q_empty[tile.q_slot].arrive_if(leader);  // sim:spare(one_tile)
   }
   FA3_DEV void release_k() {
     smem.k_empty[k.stage].arrive_if(leader);

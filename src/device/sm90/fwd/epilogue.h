@@ -41,7 +41,7 @@ template <class Consumer>
 FA3_DEV void normalise_with_offset(Consumer& c, const FwdWork& work, const float (&inverse)[2],
                                    const bool (&nothing)[2], Where where = Where::here()) {
   const FwdArgs& args = c.args;
-  constexpr int kColumns = Consumer::kConfig.head_dim_v;
+  constexpr int kColumns = Consumer::kConfig.tile.head_dim_v;
   const float* const offset = args.v_offset + work.batch * args.v_offset_batch +
                               work.head / args.group_size * args.v_offset_head;
   const u32 lane = ptx::lane_index();
@@ -72,10 +72,10 @@ FA3_DEV void normalise_o(Consumer& c, const FwdWork& work, const bool (&nothing)
   float inverse[2];
   FA3_UNROLL
   for (int h = 0; h < 2; ++h) inverse[h] = ptx::rcp(c.tile.softmax.sum[h]);
-  if constexpr (kCfg.v8()) {
+  if constexpr (kCfg.types.v8()) {
     untranspose8(c.pv.o);
     if (!work.range.empty()) {
-      const float scale = kCfg.block_scales() ? 1.f : scale_at(c.args.v_scale, work, 0, 0);
+      const float scale = kCfg.scores.block_scales() ? 1.f : scale_at(c.args.v_scale, work, 0, 0);
       FA3_UNROLL
       for (int h = 0; h < 2; ++h) inverse[h] *= scale;
       if (c.args.v_offset != nullptr) return normalise_with_offset(c, work, inverse, nothing);
@@ -98,10 +98,10 @@ FA3_DEV void store_o_f32(const Consumer& c, const FwdWork& work) {
 template <FwdConfig kCfg, class Order, class F>
 FA3_DEV void Consumer<kCfg, Order, F>::store_tile() {
   const NamedBarrier all{kTileBar + wg, kWgThreads};
-  u8* const buffer = kCfg.o_f32    ? nullptr  // leaves from registers
-                     : kCfg.o_in_q ? smem.q[tile.q_slot]
-                                   : smem.o[wg];
-  if constexpr (!kCfg.o_in_q && !kCfg.o_f32) {
+  u8* const buffer = kCfg.output.f32    ? nullptr  // leaves from registers
+                     : kCfg.output.in_q ? smem.q[tile.q_slot]
+                                        : smem.o[wg];
+  if constexpr (!kCfg.output.in_q && !kCfg.output.f32) {
     if (leader) ptx::bulk_wait_read<0>();  // the previous O has drained  sim:spare(one_tile)
     all.sync();                            // publish that to the warpgroup  sim:spare(one_tile)
   }
@@ -111,28 +111,28 @@ FA3_DEV void Consumer<kCfg, Order, F>::store_tile() {
   bool nothing[2] = {keys.sees_nothing(0), keys.sees_nothing(1)};
   mask.find_unseen(nothing);
   normalise_o(*this, work, nothing);
-  if constexpr (kCfg.o_f32) {
+  if constexpr (kCfg.output.f32) {
     store_o_f32(*this, work);
   } else {
     constexpr u32 kColumns = kCfg.o_part_panels() * kCfg.o_tile().panel_columns();
     FA3_UNROLL
-    for (i32 part = 0; part < kCfg.o_parts; ++part) {
+    for (i32 part = 0; part < kCfg.output.parts; ++part) {
       if (part > 0) {
         if (leader) ptx::bulk_wait_read<0>();  // the previous part has drained
         all.sync();
       }
       const u32 begin = kColumns * static_cast<u32>(part);
-      store_operand16<kCfg.dtype_o, kCfg.o_tile().swizzle()>(buffer, pv.o, kWgRows, begin,
+      store_operand16<kCfg.types.o, kCfg.o_tile().swizzle()>(buffer, pv.o, kWgRows, begin,
                                                              begin + kColumns);
       ptx::fence_proxy_async_shared();
       all.sync();
       if (leader)
-        store_panels<kCfg.ragged, kCfg.o_tile(), kCfg.o_part_panels()>(
+        store_panels<kCfg.load.ragged, kCfg.o_tile(), kCfg.o_part_panels()>(
             args.o, buffer, {work.q_begin, work.q_rows, work.head, work.batch},
-            kCfg.tile_q() * work.tile + static_cast<i32>(kWgRows * wg),
+            kCfg.tile.q() * work.tile + static_cast<i32>(kWgRows * wg),
             part * kCfg.o_part_panels());
     }
-    if constexpr (kCfg.o_in_q) {
+    if constexpr (kCfg.output.in_q) {
       if (leader) {
         ptx::bulk_wait_read<0>();
         smem.q_empty[tile.q_slot].arrive();

@@ -75,7 +75,7 @@ struct OrderOf {
   using Type = TwoStage;
 };
 template <FwdConfig kCfg>
-requires(kCfg.column_scales()) struct OrderOf<kCfg> {
+requires(kCfg.scores.column_scales()) struct OrderOf<kCfg> {
   using Type = ByColumns;
 };
 

@@ -76,7 +76,7 @@ struct KeyFunctor<EveryKey> {
 // The band alone.
 template <FwdConfig kCfg, class Functor = EveryKey>
 struct BandOnly {
-  static constexpr bool kWindow = kCfg.mask == MaskKind::kWindow;
+  static constexpr bool kWindow = kCfg.mask.kind == MaskKind::kWindow;
 
   BandMask band;
   KeyFunctor<Functor> functor;
@@ -89,7 +89,7 @@ struct BandOnly {
   FA3_DEV void begin_tiles(const C&, const FwdWork&) {}
   template <bool kTail, class C, class F>
   FA3_DEV void for_tiles(C& c, i32 kv_tile, const F& f) {
-    for_edges<kCfg.mask != MaskKind::kFull || kTail, kWindow>(c, kv_tile, f);
+    for_edges<kCfg.mask.kind != MaskKind::kFull || kTail, kWindow>(c, kv_tile, f);
   }
   template <class C, class M>
   FA3_DEV void prepare(C&, i32, M) {}
@@ -139,7 +139,7 @@ struct FunctorMask : BandOnly<kCfg, Functor> {
   template <class C, class S>
   FA3_DEV void apply(C& c, i32 kv_tile, S& s, Masked<true> masked) {
     Band::apply(c, kv_tile, s, masked);
-    this->functor.hide(c, kv_tile, s, BandKeys{this->band, kCfg.tile_kv * kv_tile}, seen);
+    this->functor.hide(c, kv_tile, s, BandKeys{this->band, kCfg.tile.kv * kv_tile}, seen);
   }
   template <class C, class S>
   FA3_DEV void apply(C&, i32, S&, Masked<false>) {
@@ -154,7 +154,7 @@ struct TensorMask : BandOnly<kCfg, Functor> {
   using Band = BandOnly<kCfg, Functor>;
   SeenRows seen;
   ShownTiles<true> tiles;
-  ShownKeys<kCfg.tile_kv> keys;  // of the tile
+  ShownKeys<kCfg.tile.kv> keys;  // of the tile
 
   template <class C>
   FA3_DEV void begin(const C& c, const FwdWork& work) {
@@ -212,7 +212,7 @@ struct TensorMask : BandOnly<kCfg, Functor> {
 template <FwdConfig kCfg, class Functor>
 struct AddedMask : TensorMask<kCfg, Functor> {
   using Bits = TensorMask<kCfg, Functor>;
-  using Element = MaskElement<kCfg.attn_mask, kCfg.dtype_qk == MmaType::kBf16>;
+  using Element = MaskElement<kCfg.mask.tensor, kCfg.types.qk == MmaType::kBf16>;
 
   bool hides;  // keys of this KV tile
 
@@ -231,9 +231,9 @@ struct AddedMask : TensorMask<kCfg, Functor> {
   // Natural ones, as it is in: behind a softcap S is tanh.
   template <class Args, class S>
   FA3_DEV void to_units(const Args& args, S& s) const {
-    if constexpr (kCfg.score == ScoreKind::kSoftcap) {
+    if constexpr (kCfg.scores.kind == ScoreKind::kSoftcap) {
       FA3_UNROLL
-      for (int i = 0; i < kCfg.tile_kv / 2; ++i) s[i] *= args.mask.cap;
+      for (int i = 0; i < kCfg.tile.kv / 2; ++i) s[i] *= args.mask.cap;
     }
   }
   template <class C, class S>
@@ -258,7 +258,7 @@ struct AddedMask : TensorMask<kCfg, Functor> {
   // Also to keys that are not seen.
   template <class C, class S>
   FA3_DEV void add(C& c, i32 kv_tile, S& s) {
-    if constexpr (kCfg.mask_stages > 0) {
+    if constexpr (kCfg.mask.stages > 0) {
       if (c.args.mask.by_tma) return add_tile(c, s);
     }
     const FwdWork work = c.smem.work[c.tile.work_slot].read();
@@ -267,7 +267,7 @@ struct AddedMask : TensorMask<kCfg, Functor> {
   }
   template <class C, class S>
   FA3_DEV void add_tile(C& c, S& s) {
-    const u32 at = c.added.stage * kCfg.consumer_wgs + c.wg;
+    const u32 at = c.added.stage * kCfg.tile.consumer_wgs + c.wg;
     c.smem.mask_full[at].wait(c.added.phase);
     add_mask_tile<Element, kCfg.mask_tile()>(s, c.smem.side[at], ptx::thread_index() % kWgThreads);
     ptx::fence_proxy_async_shared();  // before TMA writes there again
@@ -277,8 +277,8 @@ struct AddedMask : TensorMask<kCfg, Functor> {
   }
 };
 
-template <FwdConfig kCfg, class Functor, bool kTensor = kCfg.has_mask(),
-          bool kAdds = kCfg.adds_mask()>
+template <FwdConfig kCfg, class Functor, bool kTensor = kCfg.mask.has_tensor(),
+          bool kAdds = kCfg.mask.adds_tensor()>
 struct MaskOf {
   using Type = FunctorMask<kCfg, Functor>;
 };

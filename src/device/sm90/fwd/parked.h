@@ -18,9 +18,9 @@ namespace fa3::sm90 {
 template <FwdConfig kCfg>
 struct ParkedO {
   static constexpr int kGroup = 4;  // accumulators of an access: two of each row
-  static constexpr int kGroups = kCfg.head_dim_v / 2 / kGroup;
+  static constexpr int kGroups = kCfg.tile.head_dim_v / 2 / kGroup;
   using Group = ptx::Vec<float, kGroup>;
-  using OAcc = ptx::Acc<kCfg.head_dim_v>;
+  using OAcc = ptx::Acc<kCfg.tile.head_dim_v>;
 
   PerRow scale;  // from the units of what is parked to those of O
   bool any;      // is anything parked?

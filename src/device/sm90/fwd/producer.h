@@ -22,41 +22,41 @@ struct Producer {
   using Smem = FwdSmem<kCfg>;
   Smem& smem;
   const FwdArgs& args;
-  Ring<kCfg.stages> k = Ring<kCfg.stages>::producer(), v = k;
-  Ring<kCfg.q_stages> q = Ring<kCfg.q_stages>::producer();
-  using RawRing = Ring<max(kCfg.raw_v_stages, 1)>;
+  Ring<kCfg.tile.stages> k = Ring<kCfg.tile.stages>::producer(), v = k;
+  Ring<kCfg.tile.q_stages> q = Ring<kCfg.tile.q_stages>::producer();
+  using RawRing = Ring<max(kCfg.load.raw_v_stages, 1)>;
   RawRing raw_v = RawRing::producer();
-  using MaskRing = Ring<max(kCfg.mask_stages, 1)>;
+  using MaskRing = Ring<max(kCfg.mask.stages, 1)>;
   MaskRing mask = MaskRing::producer();
 
   FA3_DEV void load_q(const FwdWork& work) {
     if (!leads()) return;
     const HeadRows from{work.q_begin, work.q_rows, work.head, work.batch};
     FA3_NO_UNROLL
-    for (u32 w = 0; w < kCfg.consumer_wgs; ++w) {
-      const u32 at = q.stage * kCfg.consumer_wgs + w;
+    for (u32 w = 0; w < kCfg.tile.consumer_wgs; ++w) {
+      const u32 at = q.stage * kCfg.tile.consumer_wgs + w;
       smem.q_empty[at].wait(q.phase);  // sim:spare(one_tile)
-      load_tile<kCfg.ragged, kCfg.q_tile()>(
+      load_tile<kCfg.load.ragged, kCfg.q_tile()>(
           smem.q[at], args.q, smem.q_full[at], from,
-          kCfg.tile_q() * work.tile + static_cast<i32>(kWgRows * w), ptx::L2Hint::kEvictFirst);
+          kCfg.tile.q() * work.tile + static_cast<i32>(kWgRows * w), ptx::L2Hint::kEvictFirst);
     }
     q.advance();
   }
   FA3_DEV void load_k(const HeadRows& from, i32 tile) {
     smem.k_empty[k.stage].wait(k.phase);
-    load_tile<kCfg.ragged, kCfg.k_tile()>(smem.k[k.stage], args.k, smem.k_full[k.stage], from,
-                                          kCfg.tile_kv * tile, ptx::L2Hint::kEvictLast);
+    load_tile<kCfg.load.ragged, kCfg.k_tile()>(smem.k[k.stage], args.k, smem.k_full[k.stage], from,
+                                               kCfg.tile.kv * tile, ptx::L2Hint::kEvictLast);
     k.advance();
   }
   FA3_DEV void load_v(const HeadRows& from, i32 tile) requires(!kCfg.transposes()) {
     smem.v_empty[v.stage].wait(v.phase);
-    load_tile<kCfg.ragged, kCfg.v_tile()>(smem.v[v.stage], args.v, smem.v_full[v.stage], from,
-                                          kCfg.tile_kv * tile, ptx::L2Hint::kEvictLast);
+    load_tile<kCfg.load.ragged, kCfg.v_tile()>(smem.v[v.stage], args.v, smem.v_full[v.stage], from,
+                                               kCfg.tile.kv * tile, ptx::L2Hint::kEvictLast);
     v.advance();
   }
   // Keys of a KV head in a cache; all lanes.
   struct CachedKeys {
-    KvRuns<kCfg.kv, kCfg.tile_kv, 0> runs;
+    KvRuns<kCfg.load.kv, kCfg.tile.kv, 0> runs;
     i32 head;
   };
   FA3_DEV void load_k(CachedKeys& from, i32 tile) {
@@ -76,7 +76,7 @@ struct Producer {
   // Tiles [first, end) of V that was transposed before, the last one first.
   FA3_DEV void load_v_image(const HeadRows& from, i32 first, i32 end) {
     constexpr int kBytes = kCfg.v_bytes();
-    const i64 begin = args.v_image.first_tile(from.batch, from.head, from.begin, kCfg.tile_kv);
+    const i64 begin = args.v_image.first_tile(from.batch, from.head, from.begin, kCfg.tile.kv);
     const u8* tile = args.v_image.data + (begin + end) * kBytes;
     FA3_NO_UNROLL
     for (; end > first; --end) {
@@ -91,9 +91,9 @@ struct Producer {
   // For the transposers.
   FA3_DEV void load_v(const HeadRows& from, i32 tile) requires(kCfg.transposes()) {
     smem.raw_v_empty[raw_v.stage].wait(raw_v.phase);
-    load_tile<kCfg.ragged, kCfg.v_tile()>(smem.side[raw_v.stage], args.v,
-                                          smem.raw_v_full[raw_v.stage], from, kCfg.tile_kv * tile,
-                                          ptx::L2Hint::kEvictLast);
+    load_tile<kCfg.load.ragged, kCfg.v_tile()>(smem.side[raw_v.stage], args.v,
+                                               smem.raw_v_full[raw_v.stage], from,
+                                               kCfg.tile.kv * tile, ptx::L2Hint::kEvictLast);
     raw_v.advance();
   }
 
@@ -104,18 +104,18 @@ struct Producer {
     const i32 head = args.mask.head == 0 ? 0 : work.head;
     const i32 batch = args.mask.batch == 0 ? 0 : work.batch;
     FA3_NO_UNROLL
-    for (u32 w = 0; w < kCfg.consumer_wgs; ++w) {
-      const u32 at = mask.stage * kCfg.consumer_wgs + w;
+    for (u32 w = 0; w < kCfg.tile.consumer_wgs; ++w) {
+      const u32 at = mask.stage * kCfg.tile.consumer_wgs + w;
       smem.mask_empty[at].wait(mask.phase);
       load_tile<false, kTile>(smem.side[at], args.mask_map, smem.mask_full[at], {0, 0, head, batch},
-                              kCfg.tile_q() * work.tile + static_cast<i32>(kWgRows * w),
-                              ptx::L2Hint::kEvictFirst, kCfg.tile_kv * tile);
+                              kCfg.tile.q() * work.tile + static_cast<i32>(kWgRows * w),
+                              ptx::L2Hint::kEvictFirst, kCfg.tile.kv * tile);
     }
     mask.advance();
   }
 
   FA3_DEV static bool leads() {
-    if constexpr (kCfg.cached()) return ptx::lane_index() == 0;
+    if constexpr (kCfg.load.cached()) return ptx::lane_index() == 0;
     return true;
   }
   FA3_DEV void claim() {
@@ -130,7 +130,7 @@ struct Producer {
     constexpr bool kLoadsV = !kCfg.v_producer();
     if (!range.empty()) load_k(from, range.end - 1);
     load_q(work);
-    if constexpr (kCfg.has_mask()) return load_shown(work, from);
+    if constexpr (kCfg.mask.has_tensor()) return load_shown(work, from);
     if (range.end - 2 < range.first) claim();
     FA3_NO_UNROLL
     for (i32 tile = range.end - 2; tile >= range.first; --tile) {
@@ -144,7 +144,7 @@ struct Producer {
   FA3_DEV void load(const FwdWork& work) requires(kOfV) {
     auto from = keys_of(work);
     const TileRange& range = work.range;
-    if constexpr (kCfg.v_image) {
+    if constexpr (kCfg.load.v_image) {
       load_v_image(from, range.first, range.end);
     } else {
       FA3_NO_UNROLL
@@ -159,7 +159,7 @@ struct Producer {
     tiles.begin(args.mask, work.batch, work.head, work.tile, range.end - 1);
     i32 behind = range.end - 1;  // whose V is due
     const auto load_added = [&](i32 tile) {
-      if constexpr (kCfg.mask_stages > 0) {
+      if constexpr (kCfg.mask.stages > 0) {
         if (args.mask.by_tma && tiles.adds(tile)) load_mask(work, tile);
       }
     };
@@ -179,15 +179,15 @@ struct Producer {
   // Of the slot of work: consumers wait for Q before they release it, not for V.
   FA3_DEV void release(Barrier&) requires(!kOfV) {}
   FA3_DEV void release(Barrier& work_empty) requires(kOfV) {
-    if constexpr (kCfg.cached()) ptx::warp_sync();
+    if constexpr (kCfg.load.cached()) ptx::warp_sync();
     if (leads()) work_empty.arrive();
   }
-  FA3_DEV HeadRows keys_of(const FwdWork& work) const requires(!kCfg.cached()) {
+  FA3_DEV HeadRows keys_of(const FwdWork& work) const requires(!kCfg.load.cached()) {
     return {work.kv_begin, work.kv_used, work.head / args.group_size, work.batch};
   }
-  FA3_DEV CachedKeys keys_of(const FwdWork& work) const requires(kCfg.cached()) {
+  FA3_DEV CachedKeys keys_of(const FwdWork& work) const requires(kCfg.load.cached()) {
     ptx::warp_sync();  // all have read the work, whose slot is released when Q is there
-    CachedKeys keys{KvRuns<kCfg.kv, kCfg.tile_kv, 0>(args.cache), work.head / args.group_size};
+    CachedKeys keys{KvRuns<kCfg.load.kv, kCfg.tile.kv, 0>(args.cache), work.head / args.group_size};
     keys.runs.begin(work.batch, {work.kv_begin, work.kv_used, work.kv_used});
     return keys;
   }
@@ -196,7 +196,7 @@ struct Producer {
 // Whether the lane takes part: one of a warp, or from a cache all.
 template <FwdConfig kCfg>
 FA3_DEV bool produces() {
-  if constexpr (kCfg.cached()) return true;
+  if constexpr (kCfg.load.cached()) return true;
   return ptx::elect_one();
 }
 
@@ -208,7 +208,7 @@ FA3_DEV void produce(FwdSmem<kCfg>& smem, const FwdArgs& args) {
   for (;; slot.advance()) {
     smem.work_full[slot.stage].wait(slot.phase);
     if (!smem.work[slot.stage].is_tile()) {
-      if constexpr (kCfg.kv == KvSource::kRows) ptx::cp_async_wait_all();
+      if constexpr (kCfg.load.kv == KvSource::kRows) ptx::cp_async_wait_all();
       return;
     }
     const FwdWork work = smem.work[slot.stage].read();

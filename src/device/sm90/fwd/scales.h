@@ -71,34 +71,34 @@ template <FwdConfig kCfg>
 struct NoScales {
   FA3_DEV void begin(const FwdArgs&, const FwdWork&, i32, i32) {}
   FA3_DEV void load(const FwdArgs&) {}
-  FA3_DEV void scale_scores(ptx::Acc<kCfg.tile_kv>&) const {}
-  FA3_DEV void scale_p(ptx::Acc<kCfg.tile_kv>&) {}
+  FA3_DEV void scale_scores(ptx::Acc<kCfg.tile.kv>&) const {}
+  FA3_DEV void scale_p(ptx::Acc<kCfg.tile.kv>&) {}
   // The factor of a row's scores, with the tile's.
   FA3_DEV PerRow times_k(const PerRow& factor) const { return factor; }
   // O and P·V of this tile, of element i of a part.
   FA3_DEV float add_pv(float o, float pv, int) const { return o + pv; }
 };
 
-template <FwdConfig kCfg, KvScales kOf = kCfg.kv_scales>
+template <FwdConfig kCfg, KvScales kOf = kCfg.scores.kv_scales>
 struct KvScalesOf : NoScales<kCfg> {};
 
 template <FwdConfig kCfg>
 struct KvScalesOf<kCfg, KvScales::kTiles> {
-  BlockWalk<kCfg.tile_kv> of_k, of_v;
+  BlockWalk<kCfg.tile.kv> of_k, of_v;
   float k;       // a factor of the tile's scores
   PerRow v;      // factors of P·V
   float next_v;  // the same, for the tile of k
 
   FA3_DEV void begin(const FwdArgs& args, const FwdWork& work, i32, i32 kv_tile) {
     of_k.begin(args.k_scale, work, kv_tile);
-    if constexpr (kCfg.v8()) of_v.begin(args.v_scale, work, kv_tile);
+    if constexpr (kCfg.types.v8()) of_v.begin(args.v_scale, work, kv_tile);
   }
   FA3_DEV void load(const FwdArgs& args) {
     k = of_k.next(args.k_scale);
-    if constexpr (kCfg.v8()) next_v = of_v.next(args.v_scale);
+    if constexpr (kCfg.types.v8()) next_v = of_v.next(args.v_scale);
   }
-  FA3_DEV void scale_scores(ptx::Acc<kCfg.tile_kv>&) const {}
-  FA3_DEV void scale_p(ptx::Acc<kCfg.tile_kv>&) { v = {{next_v, next_v}}; }
+  FA3_DEV void scale_scores(ptx::Acc<kCfg.tile.kv>&) const {}
+  FA3_DEV void scale_p(ptx::Acc<kCfg.tile.kv>&) { v = {{next_v, next_v}}; }
   FA3_DEV PerRow times_k(const PerRow& factor) const { return {{factor[0] * k, factor[1] * k}}; }
   FA3_DEV float add_pv(float o, float pv, int i) const { return ptx::fma(pv, v[i / 2 % 2], o); }
 };
@@ -171,7 +171,7 @@ struct KeyScales {
 
 template <FwdConfig kCfg>
 struct KvScalesOf<kCfg, KvScales::kKeys> {
-  using Keys = KeyScales<kCfg.tile_kv>;
+  using Keys = KeyScales<kCfg.tile.kv>;
   const float *first_k, *first_v;  // of a head of a sequence
   i32 tile, used;
   Keys k, of_v;
@@ -183,14 +183,14 @@ struct KvScalesOf<kCfg, KvScales::kKeys> {
   }
   FA3_DEV void load(const FwdArgs& args) {
     k.read(args.k_scale, first_k, tile, used);
-    if constexpr (kCfg.v8()) of_v.read(args.v_scale, first_v, tile, used);
+    if constexpr (kCfg.types.v8()) of_v.read(args.v_scale, first_v, tile, used);
     --tile;
   }
-  FA3_DEV void scale_scores(ptx::Acc<kCfg.tile_kv>& s) const {
+  FA3_DEV void scale_scores(ptx::Acc<kCfg.tile.kv>& s) const {
     k.for_columns([&](int i, float scale) { s[i] *= scale, s[i + 2] *= scale; });
   }
-  FA3_DEV void scale_p(ptx::Acc<kCfg.tile_kv>& p) {
-    if constexpr (kCfg.v8()) v = of_v.scale_p(p, p);
+  FA3_DEV void scale_p(ptx::Acc<kCfg.tile.kv>& p) {
+    if constexpr (kCfg.types.v8()) v = of_v.scale_p(p, p);
   }
   FA3_DEV PerRow times_k(const PerRow& factor) const { return factor; }
   FA3_DEV float add_pv(float o, float pv, int i) const { return ptx::fma(pv, v[i / 2 % 2], o); }
@@ -199,7 +199,7 @@ struct KvScalesOf<kCfg, KvScales::kKeys> {
 // Where they change along head_dim, too: read when they are needed (columns.h).
 template <FwdConfig kCfg>
 struct ColumnScales : NoScales<kCfg> {
-  using Keys = KeyScales<kCfg.tile_kv>;
+  using Keys = KeyScales<kCfg.tile.kv>;
   const float *q[2], *k, *v;  // of this thread's two rows, of a head of a sequence
   i32 used;
 
@@ -223,7 +223,7 @@ struct ColumnScales : NoScales<kCfg> {
                         i32 tile, int column) const {
     if (scale.data == nullptr) return 1.f;
     const i32 rows = scale.block_rows;
-    const i32 block = rows > 0 ? min(kCfg.tile_kv * tile / rows, scale.blocks - 1) : 0;
+    const i32 block = rows > 0 ? min(kCfg.tile.kv * tile / rows, scale.blocks - 1) : 0;
     return ptx::ld_global(first + block * scale.row + column_block(columns, column));
   }
   FA3_DEV Keys of_keys(const FwdScale& scale, const FwdColumns& columns, const float* first,
@@ -239,7 +239,7 @@ struct ScalesOf {
   using Type = KvScalesOf<kCfg>;
 };
 template <FwdConfig kCfg>
-requires(kCfg.column_scales()) struct ScalesOf<kCfg> {
+requires(kCfg.scores.column_scales()) struct ScalesOf<kCfg> {
   using Type = ColumnScales<kCfg>;
 };
 
@@ -248,8 +248,8 @@ requires(kCfg.column_scales()) struct ScalesOf<kCfg> {
 template <FwdConfig kCfg>
 FA3_DEV PerRow code_scale(const FwdArgs& args, const FwdWork& work, i32 row) {
   PerRow scale{{1.f, 1.f}};
-  if (kCfg.column_scales() || work.range.empty()) return scale;
-  const float of_k = kCfg.block_scales() ? 1.f : scale_at(args.k_scale, work, 0, 0);
+  if (kCfg.scores.column_scales() || work.range.empty()) return scale;
+  const float of_k = kCfg.scores.block_scales() ? 1.f : scale_at(args.k_scale, work, 0, 0);
   FA3_UNROLL
   for (int h = 0; h < 2; ++h) {
     const i32 r = min(row + 8 * h, work.q_used - 1);

@@ -25,11 +25,11 @@ FA3_DEV void publish(FwdSharedWork& to, const FwdArgs& args, const FwdWork& work
   for (int i = 0; i < FwdSharedWork::kWords; ++i) ptx::st_shared(&to.word[i], words.word[i]);
   // Not unrolled: the scheduler has few registers.
   FA3_NO_UNROLL
-  for (i32 w = 0; w < kCfg.consumer_wgs; ++w) {
+  for (i32 w = 0; w < kCfg.tile.consumer_wgs; ++w) {
     TileRange range = work.range;
     if constexpr (kCfg.skips()) {
       range = tile_range(args.band, work.q_used, work.kv_used,
-                         kCfg.tile_q() * work.tile + kWgRows * w, kWgRows, kCfg.tile_kv);
+                         kCfg.tile.q() * work.tile + kWgRows * w, kWgRows, kCfg.tile.kv);
     }
     ptx::st_shared(&to.wg_range[w][0], range.first);
     ptx::st_shared(&to.wg_range[w][1], range.unmasked_first);
@@ -44,7 +44,7 @@ FA3_DEV void publish(FwdSharedWork& to, const FwdArgs& args, const FwdWork& work
 // flight.
 template <FwdConfig kCfg, class Mask>
 FA3_DEV void schedule(FwdSmem<kCfg>& smem, const FwdArgs& args) {
-  constexpr bool kOneTile = kCfg.schedule == FwdSchedule::kOneTile;
+  constexpr bool kOneTile = kCfg.overlap.schedule == FwdSchedule::kOneTile;
   QTiles<kCfg, kOneTile, FwdArgs> tiles(args);
   auto slot = Ring<FwdConfig::kWorkSlots>::producer();
   Ring<1> claim = Ring<1>::producer();  // the first tile is taken at once
@@ -62,11 +62,11 @@ FA3_DEV void schedule(FwdSmem<kCfg>& smem, const FwdArgs& args) {
       static_assert(!kCfg.skips(), "mask functors: their tiles are those of all consumers");
       if (more) {
         work.range =
-            Mask::template tiles<kCfg.tile_kv>(args.elements, place_of(args, work), work.range,
-                                               kCfg.tile_q() * work.tile, kCfg.tile_q());
+            Mask::template tiles<kCfg.tile.kv>(args.elements, place_of(args, work), work.range,
+                                               kCfg.tile.q() * work.tile, kCfg.tile.q());
       }
     }
-    if constexpr (kCfg.has_mask()) {
+    if constexpr (kCfg.mask.has_tensor()) {
       static_assert(!kCfg.skips());
       if (more) work.range = shown_range(args.mask, work.batch, work.head, work.tile, work.range);
     }

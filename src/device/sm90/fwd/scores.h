@@ -49,8 +49,8 @@ struct RowFunctor<SameScore> {
 template <FwdConfig kCfg, class Functor>
 struct Scores16 {
   static constexpr bool kBiased = false;
-  using Acc = ptx::AccFor<kCfg.dtype_qk, kCfg.tile_kv>;
-  using P = ptx::Acc<kCfg.tile_kv>;
+  using Acc = ptx::AccFor<kCfg.types.qk, kCfg.tile.kv>;
+  using P = ptx::Acc<kCfg.tile.kv>;
   Acc acc;
   RowFunctor<Functor> functor;
   NoScales<kCfg> scales;
@@ -60,7 +60,7 @@ struct Scores16 {
   FA3_DEV Acc& s() { return acc; }
   FA3_DEV P& p() { return acc; }
   FA3_DEV void apply(const FwdArgs& args, P& s) const {
-    ScoreFunction<kCfg.score>{{{args.score_factor, args.score_factor}}}.apply(s);
+    ScoreFunction<kCfg.scores.kind>{{{args.score_factor, args.score_factor}}}.apply(s);
   }
   FA3_DEV PerRow scale_log2(const FwdArgs& args) const {
     return {{args.scale_log2, args.scale_log2}};
@@ -75,11 +75,11 @@ struct Scores16 {
 template <FwdConfig kCfg, class Functor>
 struct ScoresE4m3 {
   static constexpr bool kBiased = false;
-  static constexpr bool kPlain = kCfg.score == ScoreKind::kPlain;
+  static constexpr bool kPlain = kCfg.scores.kind == ScoreKind::kPlain;
   // What k_offset adds to scores is added to LSE, or where a softcap follows, to the scores.
-  static constexpr bool kShifts = kCfg.score == ScoreKind::kSoftcap;
-  using Acc = ptx::AccFor<kCfg.dtype_qk, kCfg.tile_kv>;
-  using P = ptx::Acc<kCfg.tile_kv>;
+  static constexpr bool kShifts = kCfg.scores.kind == ScoreKind::kSoftcap;
+  using Acc = ptx::AccFor<kCfg.types.qk, kCfg.tile.kv>;
+  using P = ptx::Acc<kCfg.tile.kv>;
   Acc acc;
   RowFunctor<Functor> functor;
   typename ScalesOf<kCfg>::Type scales;
@@ -105,7 +105,7 @@ struct ScoresE4m3 {
   FA3_DEV P& p() { return acc; }
   FA3_DEV void apply(const FwdArgs&, P& s) const {
     scales.scale_scores(s);
-    const ScoreFunction<kCfg.score> function{scales.times_k(factor)};
+    const ScoreFunction<kCfg.scores.kind> function{scales.times_k(factor)};
     if constexpr (kShifts) {
       function.apply(s, shift);
     } else {
@@ -149,16 +149,16 @@ struct ScoresI8Converted : ScoresI8<kCfg, Functor> {
 
   FA3_DEV typename Codes::P& s() {
     FA3_UNROLL
-    for (int i = 0; i < kCfg.tile_kv / 2; ++i)
+    for (int i = 0; i < kCfg.tile.kv / 2; ++i)
       this->converted[i] = number_of(this->acc[i]) - kScoreBias;
     return this->converted;
   }
 };
 
 // kBiased: integer scores that nothing but masks and the softmax look at.
-template <FwdConfig kCfg, class Functor, bool kScaled = kCfg.scaled(),
-          bool kInteger = is_int8(kCfg.dtype_qk),
-          bool kBiased = kCfg.score == ScoreKind::kPlain && !Functor::kActive>
+template <FwdConfig kCfg, class Functor, bool kScaled = kCfg.types.scaled(),
+          bool kInteger = is_int8(kCfg.types.qk),
+          bool kBiased = kCfg.scores.kind == ScoreKind::kPlain && !Functor::kActive>
 struct ScoresOf {
   using Type = Scores16<kCfg, Functor>;
 };

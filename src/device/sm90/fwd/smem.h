@@ -16,14 +16,14 @@ inline constexpr int kTransposers = 2;            // warps that transpose V
 // Tiles as TileLayout says.
 template <FwdConfig kCfg>
 struct FwdSmem {
-  static constexpr int kStages = kCfg.stages, kWgs = kCfg.consumer_wgs;
-  static constexpr int kQSlots = kCfg.q_stages * kWgs, kWorkSlots = FwdConfig::kWorkSlots;
+  static constexpr int kStages = kCfg.tile.stages, kWgs = kCfg.tile.consumer_wgs;
+  static constexpr int kQSlots = kCfg.tile.q_stages * kWgs, kWorkSlots = FwdConfig::kWorkSlots;
   static constexpr bool kTransposes = kCfg.transposes();
   // Warps that release a slot of work. Not the producer of Q: consumers wait for Q first.
   static constexpr int kWorkReaders =
       4 * kWgs + (kTransposes ? kTransposers : 0) + (kCfg.v_producer() ? 1 : 0);
-  static constexpr int kRawStages = kCfg.raw_v_stages;
-  static constexpr int kMaskSlots = kCfg.mask_stages * kWgs;
+  static constexpr int kRawStages = kCfg.load.raw_v_stages;
+  static constexpr int kMaskSlots = kCfg.mask.stages * kWgs;
   static constexpr int kSideBytes = kTransposes      ? kCfg.v_tile().bytes()
                                     : kMaskSlots > 0 ? kCfg.mask_tile().bytes()
                                                      : max(kCfg.parked_bytes(), 1);
@@ -32,7 +32,7 @@ struct FwdSmem {
                                                           : max(kMaskSlots, 1);
   // Where O leaves through Q's buffer or from registers, its own is a byte that is never touched.
   static constexpr bool kHasO = kCfg.o_bytes() > 0;
-  static_assert(kHasO || kCfg.o_f32 || kCfg.o_fits_q(), "o_in_q: O is larger than Q");
+  static_assert(kHasO || kCfg.output.f32 || kCfg.o_fits_q(), "output.in_q: O is larger than Q");
   static_assert(sizeof(FwdSharedWork) == FwdConfig::kWorkBytes, "config.h: kWorkBytes");
 
   alignas(1024) u8 q[kQSlots][kCfg.q_tile().bytes()];  // [stage][consumer]
@@ -53,7 +53,7 @@ struct FwdSmem {
   FA3_DEV void init_barriers() {
     for (int i = 0; i < kQSlots; ++i) q_full[i].init(1), q_empty[i].init(1);
     for (int s = 0; s < kStages; ++s) {
-      constexpr u32 kFull = kv_arrivals(kCfg.kv);
+      constexpr u32 kFull = kv_arrivals(kCfg.load.kv);
       k_full[s].init(kFull), k_empty[s].init(kWgs);
       v_full[s].init(kTransposes ? kTransposers : kFull), v_empty[s].init(kWgs);
     }

@@ -16,7 +16,7 @@ template <class S, class M>
 FA3_DEV void Consumer<kCfg, Order, F>::apply_score(i32 kv_tile, S& s, M masked) {
   scores.apply(args, s);
   mask.to_units(args, s);
-  scores.functor.apply(s, kCfg.tile_kv * kv_tile);
+  scores.functor.apply(s, kCfg.tile.kv * kv_tile);
   mask.apply(*this, kv_tile, s, masked);
 }
 
@@ -34,7 +34,7 @@ FA3_DEV RowScale Consumer<kCfg, Order, F>::softmax_tile(i32 kv_tile, S& s, P& p,
 template <FwdConfig kCfg, class Order, class F>
 FA3_DEV void Consumer<kCfg, Order, F>::first_step(i32 kv_tile) {
   scores.scales.load(args);
-  wait_kv<kCfg.kv>(smem.k_full[k.stage], k.phase);
+  wait_kv<kCfg.load.kv>(smem.k_full[k.stage], k.phase);
   issue_qk(scores.acc);
   mask.prepare(*this, kv_tile, Masked<true>{});
   gemm_wait<0>(scores.acc);  // S readable, K's stage reusable

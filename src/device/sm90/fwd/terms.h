@@ -68,7 +68,7 @@ struct PWeight {
 
   template <class C>
   FA3_DEV void begin(const C& c, const FwdWork& work) {
-    static_assert(!C::kConfig.v8(), "weights of P take V of 16 bits");
+    static_assert(!C::kConfig.types.v8(), "weights of P take V of 16 bits");
     FA3_UNROLL
     for (int h = 0; h < 2; ++h)
       rows[h] = Functor::row(c.args.elements, place_of(c.args, work), c.row_of(work) + 8 * h);

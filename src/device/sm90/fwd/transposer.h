@@ -67,14 +67,14 @@ template <FwdConfig kCfg>
 struct Transposer {
   // The producer has few registers.
   static constexpr u32 kRegisters = kCfg.producer_registers();
-  static constexpr bool kWide = kCfg.head_dim_v > 192;  // addresses take registers, too
+  static constexpr bool kWide = kCfg.tile.head_dim_v > 192;  // addresses take registers, too
   static constexpr u32 kMost = kRegisters < 32 ? 1 : kRegisters < 40 || kWide ? 2 : 4;
-  static constexpr u32 kInFlight = blocks_in_flight(kCfg.head_dim_v, kMost);
+  static constexpr u32 kInFlight = blocks_in_flight(kCfg.tile.head_dim_v, kMost);
 
   FwdSmem<kCfg>& smem;
   u32 warp;  // among the transposers
-  Ring<kCfg.raw_v_stages> from{};
-  Ring<kCfg.stages> to = Ring<kCfg.stages>::producer();
+  Ring<kCfg.load.raw_v_stages> from{};
+  Ring<kCfg.tile.stages> to = Ring<kCfg.tile.stages>::producer();
   TileTurner<kCfg.turned_v(), kInFlight> turner{};
 
   FA3_DEV void tile() {

@@ -54,16 +54,17 @@ KvSource decode_source(const Problem& p, int tile_kv) { return kv_source(p, tile
 std::optional<DecodeConfig> decode_config(const FwdPlan& forward, const Problem& p,
                                           const DeviceInfo& device) {
   const FwdConfig& f = forward.config;
-  const bool takes = !f.scaled() && !f.v8() && !f.has_mask() && !p.has_sequence_ids();
+  const bool takes =
+      !f.types.scaled() && !f.types.v8() && !f.mask.has_tensor() && !p.has_sequence_ids();
   if (!takes || forward.tuned || has_no_keys(p)) return std::nullopt;
   const int64_t least = std::max(kLeastKeys, kKeysOfQuery * most_rows(p.q));
   if (packed_rows(p) > kMostPacked || most_rows(p.kv) < least) return std::nullopt;
   DecodeConfig c;
-  c.dtype = f.dtype_qk;
-  c.score = f.score;
+  c.dtype = f.types.qk;
+  c.score = f.scores.kind;
   c.alibi = p.has_alibi();
-  c.o_f32 = f.o_f32;
-  c.ragged = f.ragged;
+  c.o_f32 = f.output.f32;
+  c.ragged = f.load.ragged;
   const auto* const dims = std::ranges::find_if(kDecodeHeadDims, [&](const DecodeHeadDims& d) {
     return p.head_dim_qk <= d.qk && p.head_dim_v <= d.v;
   });

@@ -17,7 +17,7 @@ double waves_of(const FwdPlan& plan) {
 // The Hopper kernel: its row of the table and why the others were rejected, configuration, grid.
 Json kernel_json(const FwdPlan& plan, const Problem& problem) {
   const FwdConfig& c = plan.config;
-  const Tiles tiles = tiles_of(problem, c.tile_q(), c.tile_kv);
+  const Tiles tiles = tiles_of(problem, c.tile.q(), c.tile.kv);
   Json rejected = Json::object();
   for (const RejectedRow& row : rejected_rows(plan.need, row_named(plan.row)))
     rejected[row.name] = row.why;
@@ -28,9 +28,9 @@ Json kernel_json(const FwdPlan& plan, const Problem& problem) {
   if (!plan.declined.empty()) json["tuning_declined"] = plan.declined;
   json["tuning_key"] = key_of(problem);
   json["rows_rejected"] = std::move(rejected);
-  json["tile_q"] = c.tile_q();
-  json["tile_kv"] = c.tile_kv;
-  json["stages"] = c.stages;
+  json["tile_q"] = c.tile.q();
+  json["tile_kv"] = c.tile.kv;
+  json["stages"] = c.tile.stages;
   json["threads"] = c.threads();
   json["registers_consumer"] = c.consumer_registers(plan.functors.sequence_ids);
   json["registers_producer"] = c.producer_registers(plan.functors.sequence_ids);
@@ -65,8 +65,8 @@ Json kv_tile_json(const FwdConfig& c) {
 Json estimate_json(const FwdPlan& fwd, const Problem& problem, const Work& work) {
   Json json;
   json["what"] = "a model of the kernel with the rates of an H200, not a measurement";
-  json["kernel_head_dims"].push_back(fwd.config.head_dim_qk);
-  json["kernel_head_dims"].push_back(fwd.config.head_dim_v);
+  json["kernel_head_dims"].push_back(fwd.config.tile.head_dim_qk);
+  json["kernel_head_dims"].push_back(fwd.config.tile.head_dim_v);
   json["kv_tile"] = kv_tile_json(fwd.config);
   if (!work.exact) {
     json["note"] = "of one KV tile only: how many there are lies in the lengths, which are data";

@@ -37,23 +37,22 @@ std::string value_text(FwdStep value) {
 std::string value_text(FwdSchedule value) {
   return fmt::format("fa3::sm90::FwdSchedule::{}", name_of(value).enumerator);
 }
-std::string value_text(const SoftmaxVariant& value);
 
 // {.field = value, …}
-template <class Config>
-std::string fields_text(const Config& config) {
+template <class Struct>
+requires std::is_class_v<Struct> std::string value_text(const Struct& value) {
   std::string text;
-  for_each_field(config, [&](const char* name, const auto& value) {
-    text += fmt::format("{}.{} = {}", text.empty() ? "{" : ", ", name, value_text(value));
+  for_each_field(value, [&](const char* name, const auto& field) {
+    text += fmt::format("{}.{} = {}", text.empty() ? "{" : ", ", name, value_text(field));
   });
   return text + "}";
 }
-std::string value_text(const SoftmaxVariant& value) { return fields_text(value); }
 
 }  // namespace
 
 const char* fwd_header(const FwdConfig& config) {
-  return config.ablation() ? "device/sm90/ablation/fwd_ablation.cuh" : "device/sm90/fwd/fwd.cuh";
+  return config.overlap.ablation() ? "device/sm90/ablation/fwd_ablation.cuh"
+                                   : "device/sm90/fwd/fwd.cuh";
 }
 
 std::string fwd_expression(const FwdConfig& config, const FwdFunctors& functors) {
@@ -63,7 +62,7 @@ std::string fwd_expression(const FwdConfig& config, const FwdFunctors& functors)
                         functors.sequence_ids ? "SequenceIdMask" : "EveryKey");
   }
   return fmt::format("fa3::sm90::{}<fa3::sm90::FwdConfig{}{}>",
-                     config.ablation() ? "fwd_ablation" : "fwd", fields_text(config), types);
+                     config.overlap.ablation() ? "fwd_ablation" : "fwd", value_text(config), types);
 }
 
 std::string v_image_expression(const VImageConfig& config) {

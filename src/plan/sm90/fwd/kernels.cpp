@@ -147,7 +147,7 @@ std::vector<HeadDims> table_dims(Operands operands) {
   std::vector<HeadDims> all;
   for (const FwdRow& row : kFwdRows) {
     if (!row.takes(operands)) continue;
-    const HeadDims dims{row.config.head_dim_qk, row.config.head_dim_v};
+    const HeadDims dims{row.config.tile.head_dim_qk, row.config.tile.head_dim_v};
     if (std::find(all.begin(), all.end(), dims) == all.end()) all.push_back(dims);
   }
   return all;
@@ -227,7 +227,7 @@ void add_variants(HeadDims dims, const Words& words, std::vector<FwdKernel>& ker
           if (words.few_tiles && !few_tiles) continue;
           if (!wanted(words.sums, row->sums())) continue;
           const FwdConfig config = fitted(config_of(*row, variant), dims.qk, dims.v);
-          if (config.block_scales() && why_illegal(config) != nullptr) continue;
+          if (config.scores.block_scales() && why_illegal(config) != nullptr) continue;
           const auto same = [&](const FwdKernel& kernel) { return kernel.config == config; };
           std::erase_if(kernels, same);  // rows may share one, which has the name for more queries
           kernels.push_back({text_of(dims, variant, *row, few_tiles), config, words.functors});
@@ -273,25 +273,25 @@ std::string name_of(const FwdPlan& plan) {
                       static_cast<int>(round_up(plan.need.head_dim_v, 16))};
   const FwdRow* const row = row_named(plan.row);
   RowNeed more_tiles = plan.need;
-  const bool three = !plan.functors.any() && c.kv != KvSource::kRows;
+  const bool three = !plan.functors.any() && c.load.kv != KvSource::kRows;
   more_tiles.three_consumers = three;
   if (plan.need.v_image)  // by whose tiles the row was chosen, not by queries
     more_tiles.v_image = false, more_tiles.image_keys = 0, more_tiles.seqlen_q = kManyQueries;
-  const FwdVariant variant{.dtype = c.dtype_o,
-                           .mask = c.mask,
-                           .score = c.score,
-                           .ragged = c.ragged,
+  const FwdVariant variant{.dtype = c.types.o,
+                           .mask = c.mask.kind,
+                           .score = c.scores.kind,
+                           .ragged = c.load.ragged,
                            .functors = plan.functors,
                            .operands = plan.need.operands,
-                           .kv_scales = c.kv_scales,
-                           .o_f32 = c.o_f32,
-                           .scale_columns = c.scale_columns,
-                           .kv = c.kv};
+                           .kv_scales = c.scores.kv_scales,
+                           .o_f32 = c.output.f32,
+                           .scale_columns = c.scores.scale_columns,
+                           .kv = c.load.kv};
   return text_of(dims, variant, *row, choose_row(more_tiles) != row && three);
 }
 
 std::string head_dims_text(const FwdPlan& plan) {
-  return fmt::format("{} and {}", plan.config.head_dim_qk, plan.config.head_dim_v);
+  return fmt::format("{} and {}", plan.config.tile.head_dim_qk, plan.config.tile.head_dim_v);
 }
 
 }  // namespace fa3::sm90

@@ -79,45 +79,56 @@ constexpr const char* word(E value) {
   return name_of(value).word;
 }
 
-// f(name, field) for each field in the order of declaration, of a FwdConfig or a SoftmaxVariant;
-// either may be const.
-template <class Config, class F>
-constexpr void for_each_field(Config& c, const F& f) {
-  if constexpr (std::is_same_v<std::remove_const_t<Config>, SoftmaxVariant>) {
-    f("lazy_rescale", c.lazy_rescale);
-    f("test_first", c.test_first);
-    f("p_log2", c.p_log2);
-  } else {
-    f("dtype_qk", c.dtype_qk);
-    f("dtype_v", c.dtype_v);
-    f("dtype_o", c.dtype_o);
-    f("mask", c.mask);
-    f("score", c.score);
-    f("attn_mask", c.attn_mask);
-    f("head_dim_qk", c.head_dim_qk);
-    f("head_dim_v", c.head_dim_v);
-    f("tile_kv", c.tile_kv);
-    f("stages", c.stages);
-    f("raw_v_stages", c.raw_v_stages);
-    f("v_image", c.v_image);
-    f("flush_columns", c.flush_columns);
-    f("park_tiles", c.park_tiles);
-    f("kv_scales", c.kv_scales);
-    f("scale_columns", c.scale_columns);
-    f("consumer_wgs", c.consumer_wgs);
-    f("q_stages", c.q_stages);
-    f("mask_stages", c.mask_stages);
-    f("step", c.step);
-    f("softmax", c.softmax);
-    f("ping_pong", c.ping_pong);
-    f("o_f32", c.o_f32);
-    f("o_in_q", c.o_in_q);
-    f("o_parts", c.o_parts);
-    f("ragged", c.ragged);
-    f("kv", c.kv);
-    f("schedule", c.schedule);
-    f("specialised", c.specialised);
-  }
+// for_each_field(c, f): f(name, field) for each field of a FwdConfig, or of a struct in one, in the
+// order of declaration.
+template <class C, class Struct>
+concept Is = std::is_same_v<std::remove_const_t<C>, Struct>;
+
+template <Is<FwdTypes> C, class F>
+constexpr void for_each_field(C& c, const F& f) {
+  f("qk", c.qk), f("v", c.v), f("o", c.o);
+}
+template <Is<FwdTile> C, class F>
+constexpr void for_each_field(C& c, const F& f) {
+  f("head_dim_qk", c.head_dim_qk), f("head_dim_v", c.head_dim_v), f("kv", c.kv);
+  f("stages", c.stages), f("consumer_wgs", c.consumer_wgs), f("q_stages", c.q_stages);
+}
+template <Is<FwdLoad> C, class F>
+constexpr void for_each_field(C& c, const F& f) {
+  f("ragged", c.ragged), f("kv", c.kv), f("v_image", c.v_image);
+  f("raw_v_stages", c.raw_v_stages);
+}
+template <Is<SoftmaxVariant> C, class F>
+constexpr void for_each_field(C& c, const F& f) {
+  f("lazy_rescale", c.lazy_rescale), f("test_first", c.test_first), f("p_log2", c.p_log2);
+}
+template <Is<FwdScores> C, class F>
+constexpr void for_each_field(C& c, const F& f) {
+  f("kind", c.kind), f("kv_scales", c.kv_scales), f("scale_columns", c.scale_columns);
+  f("softmax", c.softmax);
+}
+template <Is<FwdMask> C, class F>
+constexpr void for_each_field(C& c, const F& f) {
+  f("kind", c.kind), f("tensor", c.tensor), f("stages", c.stages);
+}
+template <Is<FwdAccumulate> C, class F>
+constexpr void for_each_field(C& c, const F& f) {
+  f("flush_columns", c.flush_columns), f("park_tiles", c.park_tiles);
+}
+template <Is<FwdOutput> C, class F>
+constexpr void for_each_field(C& c, const F& f) {
+  f("f32", c.f32), f("in_q", c.in_q), f("parts", c.parts);
+}
+template <Is<FwdOverlap> C, class F>
+constexpr void for_each_field(C& c, const F& f) {
+  f("step", c.step), f("ping_pong", c.ping_pong), f("schedule", c.schedule);
+  f("specialised", c.specialised);
+}
+template <Is<FwdConfig> C, class F>
+constexpr void for_each_field(C& c, const F& f) {
+  f("types", c.types), f("tile", c.tile), f("load", c.load), f("scores", c.scores);
+  f("mask", c.mask), f("accumulate", c.accumulate), f("output", c.output);
+  f("overlap", c.overlap);
 }
 
 }  // namespace fa3::sm90

@@ -50,7 +50,7 @@ int64_t block_columns(const Problem& p, TensorId id) {
   return p.is_8_bit() && columns < p.columns_of(id) ? columns : 0;
 }
 
-// FwdConfig::scale_columns: the most that divide all blocks, and the head dims of GEMMs in 8 bits.
+// FwdScores::scale_columns: the most that divide all blocks, and the head dims of GEMMs in 8 bits.
 int scale_columns_of(const Problem& p) {
   int most = 0;
   for (const TensorId id : {kQ, kK, kV})
@@ -211,7 +211,7 @@ ScoreKind score_of(const Problem& p) {
                                                             : ScoreKind::kPlain;
 }
 
-// What is added to scores by attn_mask is so in natural units (FwdConfig::adds_mask()).
+// What is added to scores by attn_mask is so in natural units (FwdMask::adds_tensor()).
 void set_natural_scale(const Problem& p, FwdPlan& plan) {
   plan.score_factor = scale_in_fp32(p.softcap > 0 ? p.softmax_scale / p.softcap : p.softmax_scale);
   plan.scale_log2 = kLog2e;
@@ -219,8 +219,8 @@ void set_natural_scale(const Problem& p, FwdPlan& plan) {
 }
 
 void set_scale(const Problem& p, FwdPlan& plan) {
-  if (plan.config.adds_mask()) return set_natural_scale(p, plan);
-  switch (plan.config.score) {
+  if (plan.config.mask.adds_tensor()) return set_natural_scale(p, plan);
+  switch (plan.config.scores.kind) {
     case ScoreKind::kSoftcap:
       plan.score_factor = scale_in_fp32(p.softmax_scale / p.softcap);
       plan.scale_log2 = scale_in_fp32(p.softcap * double{kLog2e});
@@ -247,7 +247,8 @@ const FwdRow* row_of_image(const Problem& p, const FwdFunctors& functors, RowNee
     three.three_consumers = !functors.any() && !has_block_scales(p);
     const FwdRow* const row = choose_row(need);
     const FwdRow* const other = choose_row(three);
-    if (other != nullptr && (row == nullptr || other->config.head_dim_v < row->config.head_dim_v)) {
+    if (other != nullptr &&
+        (row == nullptr || other->config.tile.head_dim_v < row->config.tile.head_dim_v)) {
       need = three;
       return other;
     }
@@ -262,11 +263,11 @@ Status check_image(const Problem& p, const FwdRow& row, const FwdConfig& c) {
   if (image.keys == 0) return {};
   const char* const remedy =
       "quantise v for what fa3_plan_v_image says of a plan without v_image, or leave v_image out";
-  if (image.keys == c.tile_kv && image.columns == c.head_dim_v) return {};
+  if (image.keys == c.tile.kv && image.columns == c.tile.head_dim_v) return {};
   return unsupported(
       "forward: v_image has tiles of {} keys and {} columns, but row '{}' of the table has {} and "
       "{}; {}",
-      image.keys, image.columns, row.name, c.tile_kv, c.head_dim_v, remedy);
+      image.keys, image.columns, row.name, c.tile.kv, c.tile.head_dim_v, remedy);
 }
 
 // The row that a tuning names for the problem; `by_rule` where it names none that can run it.
@@ -277,8 +278,8 @@ const FwdRow* tuned_row(const Problem& p, const Tuning& tuning, const FwdFunctor
   const FwdRow* const row = row_named(*name);
   std::string why =
       row == nullptr ? "no row of the table is called so" : why_not(*row, plan.need, functors);
-  if (why.empty() && row->config.consumer_wgs == 3 &&
-      fwd_source(p, row->config.tile_kv) == KvSource::kRows)
+  if (why.empty() && row->config.tile.consumer_wgs == 3 &&
+      fwd_source(p, row->config.tile.kv) == KvSource::kRows)
     why = "three consumers: copies of rows take their registers";
   plan.tuned = why.empty();
   if (plan.tuned) return row;
@@ -321,7 +322,7 @@ std::vector<const char*> reads(const FwdPlan& plan) {
   std::vector<const char*> names;
   if (plan.makes_v_image) names.push_back(kVImageSlice);
   if (plan.score_offset) names.push_back(kScoreOffsetSlice);
-  if (!plan.config.has_mask()) return names;
+  if (!plan.config.mask.has_tensor()) return names;
   names.push_back(kMaskBitsSlice);
   names.push_back(kMaskTilesSlice);
   return names;
@@ -329,32 +330,32 @@ std::vector<const char*> reads(const FwdPlan& plan) {
 
 ImageTile image_of(const FwdPlan& plan) {
   const FwdConfig& c = plan.config;
-  return c.v_image ? ImageTile{c.tile_kv, c.head_dim_v} : ImageTile{};
+  return c.load.v_image ? ImageTile{c.tile.kv, c.tile.head_dim_v} : ImageTile{};
 }
 
 std::optional<FwdPlan> wider(const FwdPlan& plan) {
   const FwdConfig& row = row_named(plan.row)->config;  // as wide with functors
   FwdPlan wide = plan;
-  wide.config.head_dim_qk = row.head_dim_qk;
-  wide.config.head_dim_v = row.head_dim_v;
-  wide.config.o_in_q = row.o_in_q && !plan.config.o_f32;
-  wide.config.o_parts = row.o_parts;
-  if (plan.config.v_image) return std::nullopt;  // V was transposed for these head dims
+  wide.config.tile.head_dim_qk = row.tile.head_dim_qk;
+  wide.config.tile.head_dim_v = row.tile.head_dim_v;
+  wide.config.output.in_q = row.output.in_q && !plan.config.output.f32;
+  wide.config.output.parts = row.output.parts;
+  if (plan.config.load.v_image) return std::nullopt;  // V was transposed for these head dims
   if (wide.config == plan.config) return std::nullopt;
   return wide;
 }
 
 FwdPlan with_config(FwdPlan plan, const FwdConfig& c, const Problem& p, int multiprocessors) {
   plan.config = c;
-  plan.tiles = static_cast<uint32_t>(count_tiles(p, c.tile_q()));
-  const bool persistent = c.schedule != FwdSchedule::kOneTile;
+  plan.tiles = static_cast<uint32_t>(count_tiles(p, c.tile.q()));
+  const bool persistent = c.overlap.schedule != FwdSchedule::kOneTile;
   plan.grid =
       persistent ? std::min(plan.tiles, static_cast<uint32_t>(multiprocessors)) : plan.tiles;
   plan.counter = plan.tiles > plan.grid && counter_pays(p, mask_of(plan.band), multiprocessors);
-  plan.order.q_tiles = static_cast<uint32_t>(div_up(p.q.rows, c.tile_q()));
-  plan.makes_v_image = c.v_image && p.image.keys == 0;
+  plan.order.q_tiles = static_cast<uint32_t>(div_up(p.q.rows, c.tile.q()));
+  plan.makes_v_image = c.load.v_image && p.image.keys == 0;
   plan.score_offset = needs_score_offset(p);
-  plan.mask = c.has_mask() ? mask_shape(p, c.tile_q(), c.tile_kv) : MaskShape{};
+  plan.mask = c.mask.has_tensor() ? mask_shape(p, c.tile.q(), c.tile.kv) : MaskShape{};
   return plan;
 }
 
@@ -401,12 +402,13 @@ Result<FwdChoice> choose_fwd(const Problem& p, const DeviceInfo& device) {
 
 Result<FwdPlan> fwd_plan_of(const FwdChoice& choice, const FwdConfig& config, const Problem& p,
                             const DeviceInfo& device) {
-  const int64_t tiles = count_tiles(p, config.tile_q());
+  const int64_t tiles = count_tiles(p, config.tile.q());
   if (tiles >= kMaxTiles)
     return unsupported("forward: {} tiles of {} queries, need fewer than 2^31; split the batch",
-                       tiles, config.tile_q());
+                       tiles, config.tile.q());
   // check_problem() asked for the layout of a kernel that is ragged only where lengths are.
-  if (config.ragged != has_lengths(p)) FA3_RETURN_IF_ERROR(check_layout(p, config.ragged));
+  if (config.load.ragged != has_lengths(p))
+    FA3_RETURN_IF_ERROR(check_layout(p, config.load.ragged));
   FA3_RETURN_IF_ERROR(check_image(p, *choice.row, config));
   FwdPlan plan = choice.plan;
   plan.functors = choice.variant.functors;
@@ -416,18 +418,18 @@ Result<FwdPlan> fwd_plan_of(const FwdChoice& choice, const FwdConfig& config, co
   plan.order.heads = static_cast<uint32_t>(p.heads_q * p.batch);
   plan.order.longest_first = plan.need.mask != MaskKind::kFull;
   plan.order.head_group =
-      plan.order.longest_first ? head_group_of(p, config.tile_q(), device.l2_bytes) : 1;
+      plan.order.longest_first ? head_group_of(p, config.tile.q(), device.l2_bytes) : 1;
   return plan;
 }
 
 Result<FwdPlan> make_fwd_plan(const Problem& p, const DeviceInfo& device) {
   FA3_TRY(const FwdChoice choice, choose_fwd(p, device));
   FwdConfig config = config_of(*choice.row, choice.variant);
-  config.kv = fwd_source(p, config.tile_kv);
+  config.load.kv = fwd_source(p, config.tile.kv);
   for (const TensorId id : {kK, kV}) {
     const int64_t rows = p.scale_block[id].rows;
-    if (config.kv_scales != KvScales::kTiles || rows == 0) continue;
-    while (rows % config.tile_kv != 0) config.tile_kv -= static_cast<int>(keys_unit(p));
+    if (config.scores.kv_scales != KvScales::kTiles || rows == 0) continue;
+    while (rows % config.tile.kv != 0) config.tile.kv -= static_cast<int>(keys_unit(p));
   }
   return fwd_plan_of(choice, fitted(config, p.head_dim_qk, p.head_dim_v), p, device);
 }

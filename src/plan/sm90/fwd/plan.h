@@ -90,8 +90,8 @@ std::string head_dims_text(const FwdPlan& plan);
 void describe(const FwdPlan& plan, const Problem& problem, Json& json);
 void describe_estimate(const FwdPlan& plan, const Problem& problem, const Work& work, Json& json);
 
-// The kernel as C++ names it: fa3::sm90::fwd<fa3::sm90::FwdConfig{.dtype = …}>, every field by its
-// name, and the types of functors where there are any.
+// The kernel as C++ names it: fa3::sm90::fwd<fa3::sm90::FwdConfig{.types = {.qk = …}, …}>, every
+// field by its name, and the types of functors where there are any.
 std::string fwd_expression(const FwdConfig& config, const FwdFunctors& functors = {});
 std::string v_image_expression(const VImageConfig& config);
 std::string score_offset_expression(const ScoreOffsetConfig& config);

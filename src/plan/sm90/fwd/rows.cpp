@@ -31,14 +31,14 @@ Fit fit_of(const FwdRow& row, const RowNeed& need) {
   if (!row.takes(need.operands)) return Fit::kOperands;
   const bool longer = row.sums() > need.sums && need.sums != Sums::kShort;  // right, and as good
   if (row.sums() != need.sums && !longer) return Fit::kSums;
-  const bool other_tiles = need.image_keys != 0 && need.image_keys != row.config.tile_kv;
+  const bool other_tiles = need.image_keys != 0 && need.image_keys != row.config.tile.kv;
   if (need.v_image && (row.config.transposes() || other_tiles)) return Fit::kVImage;
-  if (need.head_dim_qk > row.config.head_dim_qk) return Fit::kHeadDimQk;
-  if (need.head_dim_v > row.config.head_dim_v) return Fit::kHeadDimV;
+  if (need.head_dim_qk > row.config.tile.head_dim_qk) return Fit::kHeadDimQk;
+  if (need.head_dim_v > row.config.tile.head_dim_v) return Fit::kHeadDimV;
   if (!takes(row, need.mask, need.operands)) return Fit::kMask;
   if (row.plain_only && !need.plain) return Fit::kPlain;
   if (row.max_seqlen_q != 0 && need.seqlen_q > row.max_seqlen_q) return Fit::kSeqlenQ;
-  if (row.config.consumer_wgs == 3 && !need.three_consumers) return Fit::kConsumers;
+  if (row.config.tile.consumer_wgs == 3 && !need.three_consumers) return Fit::kConsumers;
   return Fit::kYes;
 }
 
@@ -59,20 +59,22 @@ std::string text_of(Fit fit, const FwdRow& row, const RowNeed& need) {
   switch (fit) {
     case Fit::kOperands:
       return fmt::format("{}, here {}",
-                         !row.config.scaled() ? "16-bit q, k and v"
-                         : row.config.v8()    ? "8-bit q, k and v"
-                                              : "8-bit q and k, 16-bit v",
+                         !row.config.types.scaled() ? "16-bit q, k and v"
+                         : row.config.types.v8()    ? "8-bit q, k and v"
+                                                    : "8-bit q and k, 16-bit v",
                          word(need.operands));
     case Fit::kSums:
       return fmt::format("{}, here {}", text_of_sums(row.sums()), text_of_sums(need.sums));
     case Fit::kVImage:
       return row.config.transposes() ? "transposes v itself, here v_image is given"
                                      : fmt::format("v_image in tiles of {} keys, here of {}",
-                                                   row.config.tile_kv, need.image_keys);
+                                                   row.config.tile.kv, need.image_keys);
     case Fit::kHeadDimQk:
-      return fmt::format("head_dim_qk up to {}, here {}", row.config.head_dim_qk, need.head_dim_qk);
+      return fmt::format("head_dim_qk up to {}, here {}", row.config.tile.head_dim_qk,
+                         need.head_dim_qk);
     case Fit::kHeadDimV:
-      return fmt::format("head_dim_v up to {}, here {}", row.config.head_dim_v, need.head_dim_v);
+      return fmt::format("head_dim_v up to {}, here {}", row.config.tile.head_dim_v,
+                         need.head_dim_v);
     case Fit::kMask:
       return fmt::format("{}, here {}", text_of_masks(row.masks), word(need.mask));
     case Fit::kPlain:
@@ -112,7 +114,7 @@ std::string why_not(const FwdRow& row, const RowNeed& need, const FwdFunctors& f
   for (const Fit wrong : {Fit::kOperands, Fit::kSums, Fit::kVImage, Fit::kHeadDimQk, Fit::kHeadDimV,
                           Fit::kMask, Fit::kPlain})
     if (fit == wrong) return text_of(fit, row, need);
-  if (row.config.consumer_wgs == 3 && functors.any())
+  if (row.config.tile.consumer_wgs == 3 && functors.any())
     return "three consumers: functors take their registers";
   const char* const illegal = why_illegal(
       fitted(config_of(row, {.mask = need.mask, .functors = functors, .operands = need.operands}),
@@ -133,15 +135,17 @@ std::vector<RejectedRow> rejected_rows(const RowNeed& need, const FwdRow* used) 
 
 FwdConfig fitted(const FwdConfig& config, int64_t head_dim_qk, int64_t head_dim_v) {
   FwdConfig fit = config;
-  fit.head_dim_qk = static_cast<int>(round_up(head_dim_qk, config.columns_unit()));
-  fit.head_dim_v = static_cast<int>(round_up(head_dim_v, config.columns_unit()));
-  fit.o_parts = std::min(fit.o_parts, fit.o_tile().panels());
-  while (fit.flush_columns > 0 && fit.head_dim_v % fit.flush_columns != 0) fit.flush_columns -= 16;
+  fit.tile.head_dim_qk = static_cast<int>(round_up(head_dim_qk, config.columns_unit()));
+  fit.tile.head_dim_v = static_cast<int>(round_up(head_dim_v, config.columns_unit()));
+  fit.output.parts = std::min(fit.output.parts, fit.o_tile().panels());
+  while (fit.accumulate.flush_columns > 0 &&
+         fit.tile.head_dim_v % fit.accumulate.flush_columns != 0)
+    fit.accumulate.flush_columns -= 16;
   if (fit.o_fits_q()) return fit;
-  fit.o_in_q = false;
+  fit.output.in_q = false;
   if (why_illegal(fit) == nullptr) return fit;
-  fit.o_in_q = config.o_in_q;
-  fit.head_dim_qk = fit.head_dim_v;
+  fit.output.in_q = config.output.in_q;
+  fit.tile.head_dim_qk = fit.tile.head_dim_v;
   return fit;
 }
 

@@ -11,8 +11,8 @@ namespace fa3::sm90 {
 VImagePlan make_v_image_plan(const FwdPlan& forward, const Problem& problem) {
   const FwdConfig& c = forward.config;
   VImagePlan plan;
-  plan.config = {c.turned_v(), c.ragged};
-  plan.tiles = static_cast<uint32_t>(v_image_tiles(problem.kv, problem.batch, c.tile_kv));
+  plan.config = {c.turned_v(), c.load.ragged};
+  plan.tiles = static_cast<uint32_t>(v_image_tiles(problem.kv, problem.batch, c.tile.kv));
   plan.heads = static_cast<uint32_t>(problem.heads_kv);
   return plan;
 }

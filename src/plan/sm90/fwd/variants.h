@@ -64,18 +64,18 @@ constexpr FwdConfig config_of(const FwdRow& row, const FwdVariant& variant) {
   if (functors.any() || by_key)
     config = with_functors(config, functors.sequence_ids || functors.has_mask());
   if (functors.has_mask()) config = with_mask(config, functors.attn_mask);
-  config.dtype_o = variant.dtype;
-  if (!config.v8()) config.dtype_v = variant.dtype;
-  config.dtype_qk = variant.operands == Operands::k16     ? variant.dtype
+  config.types.o = variant.dtype;
+  if (!config.types.v8()) config.types.v = variant.dtype;
+  config.types.qk = variant.operands == Operands::k16     ? variant.dtype
                     : variant.operands == Operands::kE4m3 ? MmaType::kE4m3
                                                           : MmaType::kS8;
-  config.mask = variant.mask;
-  config.score = variant.score;
-  config.ragged = variant.ragged;
-  config.kv = variant.kv;
-  config.kv_scales = variant.kv_scales;
-  config.o_f32 = variant.o_f32;
-  config.o_in_q = config.o_in_q && !variant.o_f32;
+  config.mask.kind = variant.mask;
+  config.scores.kind = variant.score;
+  config.load.ragged = variant.ragged;
+  config.load.kv = variant.kv;
+  config.scores.kv_scales = variant.kv_scales;
+  config.output.f32 = variant.o_f32;
+  config.output.in_q = config.output.in_q && !variant.o_f32;
   if (variant.scale_columns > 0) config = with_columns(config, variant.scale_columns);
   return config;
 }
@@ -134,19 +134,19 @@ struct FwdVariants {
 };
 constexpr FwdVariants compiled_ahead(const FwdRow& row) {
   FwdVariants all;
-  const int dim = row.config.head_dim_qk;
+  const int dim = row.config.tile.head_dim_qk;
   if (row.sums() == Sums::kBlocks) {
     for (const KvScales of : {KvScales::kTiles, KvScales::kKeys}) {
-      if (of == KvScales::kKeys && (dim != 64 || row.config.consumer_wgs == 3)) continue;
+      if (of == KvScales::kKeys && (dim != 64 || row.config.tile.consumer_wgs == 3)) continue;
       for (const Operands operands : {Operands::kE4m3, Operands::kI8E4m3})
         for (const ScoreKind score : {ScoreKind::kScaled, ScoreKind::kSoftcap})
           all.add(ahead({MmaType::kBf16, MaskKind::kFull, score, false, {}, operands, of}));
     }
   }
-  if (dim >= 128 && row.config.scaled() && (row.sums() == Sums::kBlocks || dim == 128)) {
+  if (dim >= 128 && row.config.types.scaled() && (row.sums() == Sums::kBlocks || dim == 128)) {
     for (const Operands operands : {Operands::kE4m3, Operands::kI8E4m3, Operands::kI8V16})
       if (row.takes(operands) && (dim == 128 || operands == Operands::kE4m3) &&
-          (row.sums() == Sums::kBlocks) == row.config.v8())
+          (row.sums() == Sums::kBlocks) == row.config.types.v8())
         all.add(ahead({.operands = operands, .scale_columns = 64}));
   }
   for (const Operands operands : kOperands) {
@@ -164,16 +164,16 @@ constexpr FwdVariants compiled_ahead(const FwdRow& row) {
       }
     }
   }
-  if ((dim == 64 || dim == 128) && dim == row.config.head_dim_v && row.config.consumer_wgs < 3 &&
-      row.takes(Operands::k16))
+  if ((dim == 64 || dim == 128) && dim == row.config.tile.head_dim_v &&
+      row.config.tile.consumer_wgs < 3 && row.takes(Operands::k16))
     for (const KvSource kv : {KvSource::kRuns, KvSource::kRows})
       if (kv == KvSource::kRuns || dim == 64) all.add(ahead({.kv = kv}));
   for (const Operands operands : kOperands) {
     if (row.takes(operands) && !row.plain_only)
       all.add(ahead({.operands = operands, .o_f32 = true}));
   }
-  if (dim == row.config.head_dim_v && (dim == 64 || dim == 128) && row.config.consumer_wgs < 3 &&
-      row.takes(Operands::k16)) {
+  if (dim == row.config.tile.head_dim_v && (dim == 64 || dim == 128) &&
+      row.config.tile.consumer_wgs < 3 && row.takes(Operands::k16)) {
     for (const ScoreKind score : {ScoreKind::kScaled, ScoreKind::kSoftcap})
       all.add(ahead({MmaType::kBf16, MaskKind::kFull, score, false, {true, true}}));
     // attn_mask: of each type where head dims are least, elsewhere one.
