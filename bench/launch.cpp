@@ -41,10 +41,31 @@ void check(fa3_status status) {
   if (status != FA3_OK) throw std::runtime_error(fa3_last_error());
 }
 
-fa3_tensor tensor(const Driver& driver, int64_t seqlen, int64_t heads, int64_t head_dim) {
-  const int64_t shape[] = {1, seqlen, heads, head_dim};
-  const auto bytes = static_cast<size_t>(2 * seqlen * heads * head_dim);
-  return fa3_dense(driver.allocate(bytes), FA3_BF16, 4, shape);
+fa3_tensor tensor(const Driver& driver, std::vector<int64_t> shape, fa3_dtype dtype = FA3_BF16) {
+  int64_t bytes = dtype == FA3_BF16 ? 2 : 4;
+  for (const int64_t extent : shape) bytes *= extent;
+  const auto rank = static_cast<int32_t>(shape.size());
+  return fa3_dense(driver.allocate(static_cast<size_t>(bytes)), dtype, rank, shape.data());
+}
+
+fa3_forward_args prompt(const Driver& driver, fa3_mask mask) {
+  fa3_forward_args args{};
+  args.struct_size = sizeof args;
+  for (fa3_tensor* t : {&args.q, &args.k, &args.v, &args.o}) *t = tensor(driver, {1, 128, 4, 128});
+  args.mask = mask;
+  return args;
+}
+
+// One query of each sequence, keys in pages of 16: two kernels.
+fa3_forward_args decode(const Driver& driver) {
+  constexpr int64_t kBatch = 2, kPages = 16;
+  fa3_forward_args args{};
+  args.struct_size = sizeof args;
+  for (fa3_tensor* t : {&args.q, &args.o}) *t = tensor(driver, {kBatch, 1, 8, 128});
+  for (fa3_tensor* t : {&args.k, &args.v}) *t = tensor(driver, {kBatch * kPages, 16, 2, 128});
+  args.page_table = tensor(driver, {kBatch, kPages}, FA3_I32);
+  args.seqused_kv = tensor(driver, {kBatch}, FA3_I32);
+  return args;
 }
 
 // The configuration, by its row of fa3's table.
@@ -60,16 +81,9 @@ std::string row_of(fa3_context* context, const fa3_forward_args& args) {
   return plan.substr(begin, plan.find('"', begin) - begin);
 }
 
-void measure(const Driver& driver, fa3_context* context, fa3_mask mask, int rounds) {
-  constexpr int64_t kSeqlen = 128, kHeads = 4, kHeadDim = 128;
+void measure(const Driver& driver, fa3_context* context, const char* name,
+             const fa3_forward_args& args, int rounds) {
   constexpr int kRuns = 100;  // in a round, which the driver takes without waiting
-  fa3_forward_args args{};
-  args.struct_size = sizeof args;
-  args.q = tensor(driver, kSeqlen, kHeads, kHeadDim);
-  args.k = tensor(driver, kSeqlen, kHeads, kHeadDim);
-  args.v = tensor(driver, kSeqlen, kHeads, kHeadDim);
-  args.o = tensor(driver, kSeqlen, kHeads, kHeadDim);
-  args.mask = mask;
   fa3_plan* plan = nullptr;
   check(fa3_plan_forward(context, &args, &plan));
   const size_t bytes = fa3_plan_workspace_bytes(plan);
@@ -87,8 +101,8 @@ void measure(const Driver& driver, fa3_context* context, fa3_mask mask, int roun
   std::printf(
       "{\"kind\": \"cell\", \"cell\": \"launch_%s\", \"row\": \"%s\", \"workspace_bytes\": %zu, "
       "\"rounds\": %d, \"us_median\": %.2f, \"us_p10\": %.2f, \"us_p90\": %.2f}\n",
-      mask == FA3_MASK_FULL ? "full" : "causal", row_of(context, args).c_str(), bytes, rounds,
-      us[us.size() / 2], us[us.size() / 10], us[us.size() * 9 / 10]);
+      name, row_of(context, args).c_str(), bytes, rounds, us[us.size() / 2], us[us.size() / 10],
+      us[us.size() * 9 / 10]);
   fa3_plan_destroy(plan);
 }
 
@@ -115,8 +129,9 @@ int main(int argc, char** argv) {
     const std::string suite = other.empty() ? "launch" : other;
     std::printf("%s\n", fa3::bench::meta_line(suite, commit, device.name, fa3_version()).c_str());
     if (other.empty()) {
-      measure(driver, context, FA3_MASK_FULL, rounds);
-      measure(driver, context, FA3_MASK_CAUSAL, rounds);
+      measure(driver, context, "full", prompt(driver, FA3_MASK_FULL), rounds);
+      measure(driver, context, "causal", prompt(driver, FA3_MASK_CAUSAL), rounds);
+      measure(driver, context, "decode", decode(driver), rounds);
     }
     fa3_context_destroy(context);
   } catch (const std::exception& error) {

@@ -37,6 +37,42 @@ class Check(CliTest):
             report["outputs"]["o"]["max_err"], 0
         )  # the cpu rounds, the reference does not
 
+    def test_combine(self):
+        for backend in ["cpu", "reference"]:
+            report = self.fa3_json("check", "--combine", 3, "--backend", backend)
+            self.assertEqual((report["ok"], report["backend"]), (True, backend))
+            self.assertEqual(list(report["outputs"]), ["o", "lse"])
+            self.assertGreater(report["outputs"]["o"]["bound"], 0)
+        sizes = "--batch 2 --seqlen-q 5 --heads-q 3 --head-dim 24".split()
+        for options in [
+            "--combine 0",
+            "--combine any --seed 7 --dtype bf16",
+            "--combine 300 --dtype f16 --out-dtype f32 --layout heads_first --seed 1",
+            "--combine 5 --layout padded --alignment 4 --magnitude 30 --seed 2",
+            "--combine 2 --no-lse --layout seq_first",
+        ]:
+            text = self.fa3("check", *options.split(), *sizes, "--backend", "cpu")
+            self.assertIn("merge of", text)
+            self.assertEqual("lse" not in text, "--no-lse" in options)
+        packed = self.fa3("check", *"--combine 4 --varlen-q 3,0,9 --layout heads_first".split())
+        self.assertIn("heads 4, seqlen 12", packed)
+        sim = ["check", "--combine", 9, "--backend", "sim", "--schedule-seed", 5, *sizes]
+        self.fa3(*sim, "--dtype", "bf16")
+        self.assertEqual(self.fa3_json(*sim)["replay"].split()[:4], "fa3 check --combine 9".split())
+
+    def test_combine_takes_its_own_options_only(self):
+        for options, says in [
+            ("--combine 3 --causal", ["--causal", "--combine"]),
+            ("--combine 3 --heads-kv 2", ["--heads-kv", "--combine"]),
+            ("--combine 3 some.safetensors", ["input", "--combine"]),
+            ("--combine x", ["--combine", "'x'", "any"]),
+            ("--combine -1", ["--combine"]),
+            ("--combine 3 --dtype i8", ["--dtype", "i8", "bf16"]),
+            ("--combine 3 --layout interleaved", ["--layout", "interleaved", "padded"]),
+            ("--combine 3 --alignment 3", ["--alignment", "power of two"]),
+        ]:
+            self.assert_fails(USAGE, "check", *options.split(), says=says)
+
     def test_seed_chooses_the_values(self):
         errors = [self.fa3_json("check", "--seed", s)["outputs"]["o"]["max_err"] for s in [1, 1, 2]]
         self.assertEqual(errors[0], errors[1])

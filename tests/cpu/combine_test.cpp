@@ -36,6 +36,28 @@ TEST_P(Combine, RandomCalls_FollowTheFormula) {
   });
 }
 
+TEST_P(Combine, WrongOutputs_AreNoticed) {
+  Call c;
+  c.out = FA3_BF16, c.hidden = 0, c.dim = 64;
+  c.make();
+  c.run(context_.get());
+  const auto ok = [&](size_t output) { return verify::compare_combine(c.args())[output].ok; };
+  ASSERT_TRUE(ok(0) && ok(1));
+  const verify::Index o = c.at_o(1, 2, 0, 3), lse = c.at_lse(1, 2, 0);
+  const double value = verify::get(c.o.view, o), log = verify::get(c.lse.view, lse);
+  for (const double wrong : {value + 0.1, std::nan(""), -kInfinity}) {
+    verify::set(c.o.view, o, wrong);
+    EXPECT_FALSE(ok(0)) << wrong;
+    EXPECT_TRUE(ok(1));
+  }
+  verify::set(c.o.view, o, value);
+  for (const double wrong : {log + 1e-4, std::nan(""), -kInfinity}) {
+    verify::set(c.lse.view, lse, wrong);
+    EXPECT_FALSE(ok(1)) << wrong;
+    EXPECT_TRUE(ok(0));
+  }
+}
+
 // One part is what it was, to the bit.
 TEST_P(Combine, OnePart_IsKept) {
   Call c;

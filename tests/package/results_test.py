@@ -103,8 +103,11 @@ class Writers(unittest.TestCase):
         self.assertEqual((meta["driver"], meta["cuda"]), ("580.159.04", "13.0"))
         self.assertEqual((meta["suite"], meta["fa3_commit"]), ("launch", "0123456789ab"))
         self.assertIn("Fake H200", meta["device_name"])
-        self.assertEqual([cell["cell"] for cell in cells], ["launch_full", "launch_causal"])
-        self.assertTrue(all(cell["row"].startswith("d128") for cell in cells), cells)
+        names = ["full", "causal", "decode"]
+        self.assertEqual([cell["cell"] for cell in cells], [f"launch_{name}" for name in names])
+        *prompts, decode = (cell["row"] for cell in cells)
+        self.assertTrue(all(row.startswith("d128") for row in prompts), prompts)
+        self.assertEqual(decode, "decode")
         self.assertTrue(machine.result_name(meta).endswith("-0123456789ab-launch.jsonl"))
 
     def test_both_languages_write_the_same_line(self):

@@ -7,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "combine_problem.h"
 #include "commands.h"
 #include "device_text.h"
 #include "error.h"
@@ -31,6 +32,7 @@ struct CheckOptions {
   FileOptions file;  // path "" = a generated problem
   ProblemOptions problem;
   SessionOptions session;
+  std::string combine;  // the parts that are merged, "" = attention
   std::string layout;
   int64_t spare_q = 0, spare_kv = 0;
   std::string seqused_q, seqused_kv;
@@ -54,13 +56,6 @@ struct Verdict {
   std::string error;    // what else went wrong, e.g. guard bytes that changed
   std::string replay;
 };
-
-// The command that repeats a generated problem, in the same schedule.
-std::string replay_text(const CheckOptions& o, const verify::Config& config) {
-  const std::string command = verify::replay_command(config, o.session.backend);
-  return o.schedule_seed ? fmt::format("{} --schedule-seed {}", command, *o.schedule_seed)
-                         : command;
-}
 
 bool all_ok(const std::vector<verify::OutputResult>& outputs) {
   return std::all_of(outputs.begin(), outputs.end(), [](const auto& r) { return r.ok; });
@@ -167,6 +162,21 @@ verify::Config generated_config(const CheckOptions& o) {
   return c;
 }
 
+verify::CombineProblem combine_problem(const CheckOptions& o) {
+  return make_combine_problem(o.problem,
+                              {o.combine, o.layout, !o.no_lse, o.magnitude, o.alignment, o.seed});
+}
+
+// The command that repeats a generated problem, in the same schedule.
+std::string replay_text(const CheckOptions& o) {
+  const std::string& backend = o.session.backend;
+  const std::string command = o.combine.empty()
+                                  ? verify::replay_command(generated_config(o), backend)
+                                  : replay_command(combine_problem(o), o.layout, backend);
+  return o.schedule_seed ? fmt::format("{} --schedule-seed {}", command, *o.schedule_seed)
+                         : command;
+}
+
 Verdict check_generated(const CheckOptions& o, Session& session) {
   const verify::Config config = generated_config(o);
   const fa3_forward_args forward = shapes_forward(config);
@@ -187,7 +197,25 @@ Verdict check_generated(const CheckOptions& o, Session& session) {
   v.outputs = report.outputs;
   v.problem = problem_text(config);
   v.error = report.error;
-  v.replay = replay_text(o, config);
+  v.replay = replay_text(o);
+  return v;
+}
+
+Verdict check_combine(const CheckOptions& o, Session& session) {
+  const verify::CombineProblem problem = combine_problem(o);
+  const fa3_combine_args shapes = shapes_combine(problem);
+  session.prefer_gpu({shapes});
+  session.require_supported(shapes);
+  session.progress().start("check");
+  Verdict v;
+  v.problem = problem_text(problem);
+  v.replay = replay_text(o);
+  const verify::Report report = verify::check(problem, session.context(), v.replay);
+  session.progress().finish();
+  if (report.status != FA3_OK) fail(code_of(report.status), "{}", report.error);
+  v.ok = report.ok;
+  v.outputs = report.outputs;
+  v.error = report.error;
   return v;
 }
 
@@ -281,12 +309,14 @@ int check(const CheckOptions& o) {
   Session session(o.session.backend, o.session.threads, !o.session.quiet);
   Verdict v;
   try {
-    v = o.file.path.empty() ? check_generated(o, session) : check_file(o, session);
+    v = !o.combine.empty()    ? check_combine(o, session)
+        : o.file.path.empty() ? check_generated(o, session)
+                              : check_file(o, session);
   } catch (const CliError& e) {
     const Json violation = o.session.json ? violation_json(e.what()) : Json();
     if (violation.is_null()) throw;
     Json j{{"ok", false}, {"violation", violation}};
-    if (o.file.path.empty()) j["replay"] = replay_text(o, generated_config(o));
+    if (o.file.path.empty()) j["replay"] = replay_text(o);
     print(dump(j) + "\n");
     return e.code();
   }
@@ -312,7 +342,8 @@ void add_generated_options(Parser& parser, CheckOptions& o) {
   parser.whole("--seed", o.seed, "Seed of the tensors' values");
   parser.real(
       "--magnitude", o.magnitude,
-      "Standard deviation of q (of k, v, do it is 1); large: one key takes nearly all weight");
+      "Standard deviation of q (of k, v, do it is 1), with --combine of LSE; large: one key takes "
+      "nearly all weight");
   parser.whole("--alignment", o.alignment,
                "Of q, k, v, o in bytes, and not of twice that; 0 = of an element, on backends cuda "
                "and sim 16");
@@ -340,6 +371,10 @@ Action add_check(Parser& parser) {
   add_problem_options(parser, o->problem);
   add_cache_options(parser, o->problem.cache);
   parser.group(kAttentionGroup);
+  parser.text("--combine", o->combine, "N",
+              "Instead of attention: N parts of O and LSE are merged, some of them without keys; "
+              "any = a number of the seed's. With --batch, --heads-q, --seqlen-q or --varlen-q, "
+              "--head-dim, --dtype, --out-dtype, --layout");
   parser.text("--layout", o->layout, "NAME",
               "Order in memory. Of a file's rank-4 tensors: bshd, bhsd [bshd]. Of a generated "
               "problem: dense, heads_first, seq_first, padded, interleaved (packed QKV), broadcast "
@@ -357,6 +392,7 @@ Action add_check(Parser& parser) {
                "asynchronous work takes effect [FA3_SIM_SEED, else 0]");
   return [o, parser] {
     check_usage(parser, !o->file.path.empty());
+    if (!o->combine.empty()) check_combine_usage(parser);
     return check(*o);
   };
 }

@@ -139,6 +139,15 @@ std::string Parser::given(const char* group) const {
   return "";
 }
 
+std::string Parser::given_beside(const Names& names) const {
+  for (const CLI::Option* option : app_.get_options()) {
+    const std::string name = option->get_name();
+    if (option->count() > 0 && std::find(names.begin(), names.end(), name) == names.end())
+      return name;
+  }
+  return "";
+}
+
 bool Parser::has(const char* name) const { return app_.count(name) > 0; }
 
 }  // namespace fa3::cli

@@ -47,6 +47,8 @@ class Parser {
 
   // After parsing: the first option of that heading that the command line has, "" = none.
   std::string given(const char* group) const;
+  // After parsing: the first option but these that the command line has, "" = none.
+  std::string given_beside(const Names& names) const;
   // After parsing: whether it has this option.
   bool has(const char* name) const;
 

@@ -28,11 +28,12 @@ struct Prepared {
   std::shared_ptr<verify::DeviceTensors> device;
 };
 
-// A problem to ask a backend about: fa3_forward_args or fa3_backward_args.
+// A problem to ask a backend about.
 struct Question {
   Question(const fa3_forward_args& args) : op(FA3_OP_FORWARD), args(&args) {}
   Question(const fa3_backward_args& args) : op(FA3_OP_BACKWARD), args(&args) {}
   Question(const fa3_quantize_args& args) : op(FA3_OP_QUANTIZE), args(&args) {}
+  Question(const fa3_combine_args& args) : op(FA3_OP_COMBINE), args(&args) {}
   fa3_op op;
   const void* args;
 };
@@ -79,6 +80,7 @@ class Session {
   // Throws what making a plan would.
   void require_supported(const fa3_forward_args& args) { require_op(FA3_OP_FORWARD, &args); }
   void require_supported(const fa3_backward_args& args) { require_op(FA3_OP_BACKWARD, &args); }
+  void require_supported(const fa3_combine_args& args) { require_op(FA3_OP_COMBINE, &args); }
 
   // The plan as the library explains it: one JSON object.
   std::string explain(const fa3_forward_args& args) { return explain_op(FA3_OP_FORWARD, &args); }

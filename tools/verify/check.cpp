@@ -50,7 +50,7 @@ class Guarded {
 };
 
 // The tensors of a call with Args.
-template <class Args>
+template <class Args, class Tensors>
 Guarded guard(const Tensors& t) {
   Guarded guarded;
   for (const fa3_field& f : fields(op_of<Args>())) {
@@ -66,6 +66,9 @@ fa3_status submit(fa3_context* context, const fa3_forward_args& args, void* stre
 }
 fa3_status submit(fa3_context* context, const fa3_backward_args& args, void* stream) {
   return fa3_backward(context, &args, stream);
+}
+fa3_status submit(fa3_context* context, const fa3_combine_args& args, void* stream) {
+  return fa3_combine(context, &args, stream);
 }
 
 // The call on tensors of the host; a GPU gets copies, whose guards `damage` is about too.
@@ -111,20 +114,21 @@ void run(const Config& config, fa3_context* context, Report* report) {
   append(compare_backward(args), report);
 }
 
-}  // namespace
-
-Config aligned(Config config, fa3_backend backend) {
-  constexpr int64_t kTma = 16;
-  const bool tma = backend == FA3_BACKEND_CUDA || backend == FA3_BACKEND_SIM;
-  if (config.alignment == 0 && tma) config.alignment = kTma;
-  return config;
+void run(const CombineProblem& problem, fa3_context* context, Report* report) {
+  const CombineTensors t = make_combine(problem);
+  const Guarded guarded = guard<fa3_combine_args>(t);
+  const fa3_combine_args args = combine_args(problem, t);
+  std::string damage;
+  if (!settle(call(context, args, &damage), guarded, report)) return;
+  report->error = damage;
+  append(compare_combine(args), report);
 }
 
-Report check(const Config& config, fa3_context* context) {
-  const fa3_backend backend = backend_of(context);
+template <class Problem>
+Report report_of(const Problem& problem, fa3_context* context, const std::string& repeat) {
   Report report;
   try {
-    run(aligned(config, backend), context, &report);
+    run(problem, context, &report);
   } catch (const std::bad_alloc&) {
     report.status = FA3_OUT_OF_MEMORY;
     report.error = "not enough memory for the problem and its reference; use a smaller problem";
@@ -138,8 +142,27 @@ Report check(const Config& config, fa3_context* context) {
     report.ok = report.ok && r.ok;
     report.text += to_text(r) + "\n";
   }
-  if (!report.ok) report.text += "repeat: " + replay_command(config, backend_name(backend)) + "\n";
+  if (!report.ok) report.text += "repeat: " + repeat + "\n";
   return report;
+}
+
+}  // namespace
+
+Config aligned(Config config, fa3_backend backend) {
+  constexpr int64_t kTma = 16;
+  const bool tma = backend == FA3_BACKEND_CUDA || backend == FA3_BACKEND_SIM;
+  if (config.alignment == 0 && tma) config.alignment = kTma;
+  return config;
+}
+
+Report check(const Config& config, fa3_context* context) {
+  const fa3_backend backend = backend_of(context);
+  return report_of(aligned(config, backend), context,
+                   replay_command(config, backend_name(backend)));
+}
+
+Report check(const CombineProblem& problem, fa3_context* context, const std::string& repeat) {
+  return report_of(problem, context, repeat);
 }
 
 }  // namespace fa3::verify

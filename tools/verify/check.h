@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "fa3/fa3.h"
+#include "tools/verify/combine.h"
 #include "tools/verify/compare.h"
 #include "tools/verify/problem.h"
 
@@ -27,5 +28,7 @@ Config aligned(Config config, fa3_backend backend);
 // Runs config on context, whose backend is named in the replay command. A backward problem runs the
 // forward first, for o and lse, and judges both.
 Report check(const Config& config, fa3_context* context);
+// repeat: the command that does so again.
+Report check(const CombineProblem& problem, fa3_context* context, const std::string& repeat);
 
 }  // namespace fa3::verify

@@ -120,5 +120,6 @@ DeviceCall<Args>::DeviceCall(Gpu& gpu, const Args& host) : DeviceTensors(&args_)
 template class DeviceCall<fa3_forward_args>;
 template class DeviceCall<fa3_backward_args>;
 template class DeviceCall<fa3_quantize_args>;
+template class DeviceCall<fa3_combine_args>;
 
 }  // namespace fa3::verify

@@ -64,7 +64,7 @@ class DeviceTensors {
   std::vector<Entry> entries_;
 };
 
-// Args: fa3_forward_args, fa3_backward_args or fa3_quantize_args.
+// Args: fa3_forward_args, fa3_backward_args, fa3_quantize_args or fa3_combine_args.
 template <class Args>
 class DeviceCall : public DeviceTensors {
  public:

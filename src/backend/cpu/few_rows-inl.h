@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// few_rows-inl.h — the two GEMMs for a handful of query rows (decode), per instruction set. K and V
-// are read once, in place: packing them would cost more than multiplying. Guarded the Highway way.
+// few_rows-inl.h — the two GEMMs for a handful of query rows (decode), per instruction set; scores
+// in few_dot-inl.h. K and V are read once, in place: packing them would cost more than multiplying.
+// Guarded the Highway way.
 #if defined(FA3_BACKEND_CPU_FEW_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FA3_BACKEND_CPU_FEW_ROWS_INL_H_
 #undef FA3_BACKEND_CPU_FEW_ROWS_INL_H_
@@ -69,7 +70,7 @@ HWY_ATTR HWY_INLINE int for_each_group(int rows, F&& f) {
   return groups;
 }
 
-// ---- Scores ------------------------------------------------------------------------------------
+// ---- Sums of lanes -----------------------------------------------------------------------------
 
 #if HWY_TARGET == HWY_SCALAR
 HWY_ATTR HWY_INLINE void store_sums(const VF* x, float* at) {
@@ -95,67 +96,6 @@ HWY_ATTR HWY_INLINE void store_sums(const VF* x, float* at) {
   store_blocks(d, fold(fold(x[0], x[2]), fold(x[1], x[3])), at);
 }
 #endif
-
-// c(m, j) = Σ a(m, i)·b(j, i) for N keys, or the first, in vectors along the head dimension.
-template <int MR, int N, class T>
-HWY_ATTR HWY_INLINE void dot_keys(const float* a, int64_t lda, const T* const* key, int cols,
-                                  float* c, int64_t ldc) {
-  const DF d;
-  VF sum[MR][kKeys];
-  for (int m = 0; m < MR; ++m)
-    for (int j = 0; j < N; ++j) sum[m][j] = hn::Zero(d);
-  for (int i = 0; i < cols; i += kLanes) {
-    VF x[N];
-    for (int j = 0; j < N; ++j)
-      x[j] = i + kLanes <= cols ? load(key[j] + i) : load_first(key[j] + i, cols - i);
-    for (int m = 0; m < MR; ++m) {
-      const VF y = load(a + m * lda + i);
-      for (int j = 0; j < N; ++j) sum[m][j] = hn::MulAdd(y, x[j], sum[m][j]);
-    }
-  }
-  for (int m = 0; m < MR; ++m) {
-    if constexpr (N == kKeys) {
-      store_sums(sum[m], c + m * ldc);
-    } else {
-      c[m * ldc] = hn::GetLane(hn::SumOfLanes(d, sum[m][0]));
-    }
-  }
-}
-
-// The scores of a chunk of keys.
-template <class T>
-HWY_ATTR void dot_chunk(int rows, const float* a, int64_t lda, const T* b, const Rows& keys,
-                        IndexRange chunk, Ahead ahead, float* c, int64_t ldc) {
-  const auto last = static_cast<int>(chunk.hi);
-  for_each_group<kMostDots>(rows, [&](int m, auto mr) HWY_ATTR {
-    constexpr int kRows = decltype(mr)::value;
-    auto j = static_cast<int>(chunk.lo);
-    for (; j + kKeys <= last; j += kKeys) {
-      const T* key[kKeys];
-      for (int n = 0; n < kKeys; ++n) {
-        key[n] = b + keys.at(j + n);
-        prefetch(b, keys, j + n + kAhead, ahead);
-      }
-      dot_keys<kRows, kKeys>(a + m * lda, lda, key, keys.cols, c + m * ldc + j, ldc);
-    }
-    for (; j < last; ++j) {
-      const T* const key = b + keys.at(j);
-      dot_keys<kRows, 1>(a + m * lda, lda, &key, keys.cols, c + m * ldc + j, ldc);
-    }
-    ahead.next();
-  });
-}
-
-HWY_ATTR void few_dot(int rows, const float* a, int64_t lda, const Rows& keys, float* c,
-                      int64_t ldc) {
-  with_type(keys.dtype, keys.data, [&](auto* b) HWY_ATTR {
-    const int passes = for_each_group<kMostDots>(rows, [](int, auto) {});
-    prefetch_first(b, keys);
-    for (int j = 0; j < keys.rows; j += kChunk)
-      dot_chunk(rows, a, lda, b, keys, {j, HWY_MIN(j + kChunk, keys.rows)},
-                Ahead(keys.cols, passes), c, ldc);
-  });
-}
 
 // ---- Sums of values ----------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ namespace fa3::cpu::HWY_NAMESPACE {
 #define FA3_OP_ATTR HWY_ATTR
 #define FA3_OP_UNIT 1
 #define FA3_OP_DOT(a, b, c) hn::MulAdd(a, b, c)
+#include "backend/cpu/few_dot-inl.h"
 #include "backend/cpu/gemm-inl.h"
 #undef FA3_OP
 #undef FA3_OP_ATTR
@@ -37,7 +38,7 @@ const Kernels& table() {
       .gemm_depth_at = op_f32::gemm_depth<kTileRows, true>,
       .gemm_depth_rows = op_f32::gemm_depth<1, false>,
       .gemm_depth_at_rows = op_f32::gemm_depth<1, true>,
-      .few_dot = few_dot,
+      .few_dot = op_f32::few_dot<>,
       .few_add = few_add,
       .softmax = softmax<float>,
       .softmax_grad = softmax_grad<float>,
@@ -57,6 +58,7 @@ const Kernels& table() {
 #define FA3_OP_ATTR __attribute__((target(HWY_TARGET_STR ",avx512bf16")))
 #define FA3_OP_UNIT 2
 #define FA3_OP_DOT(a, b, c) (VF{_mm512_dpbf16_ps((c).raw, (__m512bh)(a).raw, (__m512bh)(b).raw)})
+#include "backend/cpu/few_dot-inl.h"
 #include "backend/cpu/gemm-inl.h"
 #undef FA3_OP
 #undef FA3_OP_ATTR
@@ -89,6 +91,16 @@ const Kernels& bf16_table() {
   };
   return kTable;
 }
+// P stays in FP32: the sums of values are those of FP32.
+const Kernels& few_bf16_table() {
+  static const Kernels kTable = [] {
+    Kernels few = table();
+    few.copy_rows = copy_rows_bf16;
+    few.few_dot = op_bf16::few_dot<>;
+    return few;
+  }();
+  return kTable;
+}
 #endif
 
 }  // namespace fa3::cpu::HWY_NAMESPACE
@@ -101,7 +113,8 @@ const Kernels& kernels(Isa isa, [[maybe_unused]] fa3_dtype dtype, [[maybe_unused
   switch (isa) {
 #if HWY_TARGETS & HWY_AVX3
     case Isa::kAvx3Bf16:
-      return dtype == FA3_BF16 && !few_rows ? N_AVX3::bf16_table() : N_AVX3::table();
+      if (dtype != FA3_BF16) return N_AVX3::table();
+      return few_rows ? N_AVX3::few_bf16_table() : N_AVX3::bf16_table();
     case Isa::kAvx3:
       return N_AVX3::table();
 #endif

@@ -69,10 +69,9 @@ class KvRuns {
   }
   // Whether a key of the tile lies nowhere.
   FA3_DEV bool hides(i32 tile) const {
-    static_assert(kHeld == kOfLane, "not all places of the tile are held");
     bool any = false;
     FA3_UNROLL
-    for (int u = 0; u < kOfLane; ++u)
+    for (int u = 0; u < kHeld; ++u)
       any |= in_tile(tile, u) && keys(u) > 0 && !cache_.has(place_[u].entry);
     return ptx::any(any);
   }

@@ -25,6 +25,7 @@ struct FwdSharedWork {
   static constexpr int kWords = sizeof(FwdWork) / sizeof(i32);
   static constexpr int kRangeWords = sizeof(TileRange) / sizeof(i32);
   static constexpr int kTileWord = kRangeWords;
+  static constexpr int kBatchWord = 6, kKvBeginWord = 10, kKvUsedWord = 11;
   i32 word[kWords];
   i32 wg_range[3][kRangeWords];
 
@@ -42,7 +43,7 @@ struct FwdSharedWork {
 static_assert(
     [] {
       const auto words = ptx::bits_as<ptx::Words<FwdSharedWork::kWords>>(
-          FwdWork{{0, 1, 2, 3}, 4, 5, 6, 7, 8, 9, 10, 11});
+          FwdWork{{0, 1, 2, 3}, 4, 5, 6, 7, 8, 9, 10, 11});  // batch 6, kv_begin 10, kv_used 11
       for (int i = 0; i < FwdSharedWork::kWords; ++i) {
         if (words.word[i] != i) return false;
       }

@@ -16,6 +16,7 @@
 #include "device/sm90/fwd/args.h"
 #include "device/sm90/fwd/mask.h"
 #include "device/sm90/fwd/mask_tile.h"
+#include "device/sm90/fwd/missing.h"
 #include "device/sm90/fwd/scores.h"
 #include "device/sm90/fwd/smem.h"
 #include "device/sm90/fwd/terms.h"
@@ -132,6 +133,7 @@ struct Consumer {
   typename SumOf<kCfg>::Type pv;  // O, and P as an operand
   RowTerm<typename F::Term> term;
   PWeight<typename F::Weight> weight;
+  MissingKeys<kCfg> missing;
 
   FA3_DEV Consumer(Smem& smem, const FwdArgs& args, u32 wg, const Order& order = {})
       : smem(smem),
@@ -145,6 +147,7 @@ struct Consumer {
   // Completes the sums of the current rows.
   FA3_DEV void finish_rows() {
     tile.softmax.finish();
+    missing.finish(*this);
     term.add(*this);
   }
 
@@ -220,6 +223,7 @@ struct Consumer {
     scores.begin(*this, work);
     term.begin(*this, work);
     weight.begin(*this, work);
+    missing.begin();
     smem.q_full[tile.q_slot].wait(q.phase);
     q.advance();
   }

@@ -110,6 +110,7 @@ FA3_DEV void Consumer<kCfg, Order, F>::store_tile() {
   const BandMask keys = band_of(work);
   bool nothing[2] = {keys.sees_nothing(0), keys.sees_nothing(1)};
   mask.find_unseen(nothing);
+  missing.find_unseen(nothing);
   normalise_o(*this, work, nothing);
   if constexpr (kCfg.output.f32) {
     store_o_f32(*this, work);
