@@ -33,6 +33,7 @@ struct Args {
   int32_t mask_alignment = 0;
   int32_t num_splits = 0;
   int32_t sm_margin = 0;
+  int32_t batch_invariant = 0;
 };
 
 // Copies the caller's struct of `size` bytes (as this library knows it) by the rules of

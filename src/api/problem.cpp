@@ -401,7 +401,14 @@ class ProblemMaker {
          {std::pair("num_splits", args_.num_splits), std::pair("sm_margin", args_.sm_margin)}) {
       if (value < 0) return invalid("{}: {}={}, need 0 or more", op_, name, value);
     }
+    if (args_.batch_invariant != 0 && args_.batch_invariant != 1)
+      return invalid("{}: batch_invariant={} is unknown; need 0 or 1", op_, args_.batch_invariant);
+    if (args_.batch_invariant == 1 && args_.num_splits != 0)
+      return invalid(
+          "{}: num_splits={} with batch_invariant, need 0: parts then have a fixed number of keys",
+          op_, args_.num_splits);
     p_.deterministic = args_.deterministic == 1;
+    p_.batch_invariant = args_.batch_invariant == 1;
     p_.num_splits = args_.num_splits;
     p_.sm_margin = args_.sm_margin;
     return {};

@@ -129,6 +129,8 @@ struct Problem {
   int64_t parts = 0;      // of a merge
   int num_splits = 0;     // the most parts that keys are computed in; 0 = any
   int sm_margin = 0;      // SMs that persistent kernels leave free
+  // Bits of a row depend on its own sequence and position alone.
+  bool batch_invariant = false;
 
   // Of a tensor with rows: its sequence dimension, heads, and the columns of a row (LSE: 1).
   const SeqAxis& axis_of(TensorId id) const { return kTensors[id].axis == Axis::kKey ? kv : q; }

@@ -132,6 +132,7 @@ Json problem_json(const Problem& p) {
   if (p.op == FA3_OP_FORWARD) {
     json["num_splits"] = p.num_splits;
     json["sm_margin"] = p.sm_margin;
+    json["batch_invariant"] = p.batch_invariant;
   }
   json["precision"] = precision_name(p.precision);
   json["precision_seed"] = p.rotation.seed;

@@ -189,6 +189,8 @@ void add_problem_options(Parser& parser, ProblemOptions& o) {
                "GPU, few queries: the most parts that a sequence's keys are computed in; 0 = any",
                0, INT32_MAX);
   parser.whole("--sm-margin", o.sm_margin, "GPU: SMs that a forward leaves free", 0, INT32_MAX);
+  parser.flag("--batch-invariant", o.batch_invariant,
+              "Bits of a row depend on its own sequence and position alone: forward");
 }
 
 void add_cache_options(Parser& parser, CacheOptions& o) {
@@ -255,6 +257,7 @@ verify::Config make_config(const ProblemOptions& o) {
   c.packed_kv = o.cache.packed_kv;
   c.num_splits = static_cast<int32_t>(o.num_splits);
   c.sm_margin = static_cast<int32_t>(o.sm_margin);
+  c.batch_invariant = o.batch_invariant;
   return c;
 }
 
@@ -280,6 +283,7 @@ fa3_forward_args shapes_forward(const verify::Config& c) {
   a.v_block = block(Operand::kV, a.v_scale);
   a.num_splits = c.num_splits;
   a.sm_margin = c.sm_margin;
+  a.batch_invariant = c.batch_invariant ? 1 : 0;
   return a;
 }
 
@@ -331,6 +335,7 @@ std::string problem_text(const verify::Config& c) {
   if (c.kv_slots > 0) text += fmt::format(", {} slots", c.kv_slots);
   if (c.num_splits > 0) text += fmt::format(", at most {} parts", c.num_splits);
   if (c.sm_margin > 0) text += fmt::format(", {} SMs free", c.sm_margin);
+  if (c.batch_invariant) text += ", batch-invariant";
   if (c.kv_begin) text += c.packed_kv ? ", shared keys" : ", keys that begin anywhere";
   for (const std::string& name : c.with) text += ", " + name;
   if (verify::is_8_bit(c.dtype)) text += ", " + scales_line(c);

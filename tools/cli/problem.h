@@ -41,6 +41,7 @@ struct ProblemOptions {
   std::string attn_mask = "none", mask_dims = "bhqk";
   ScoreOptions score;
   int64_t num_splits = 0, sm_margin = 0;
+  bool batch_invariant = false;
   CacheOptions cache;
 };
 void add_problem_options(Parser& parser, ProblemOptions& options);

@@ -106,6 +106,7 @@ std::string replay_command(const Config& c, const std::string& backend) {
   flag(c.own_pages, "--own-pages");
   number("--num-splits", c.num_splits, d.num_splits);
   number("--sm-margin", c.sm_margin, d.sm_margin);
+  flag(c.batch_invariant, "--batch-invariant");
   flag(c.top_left, "--top-left");
   flag(!c.lse && !c.backward, "--no-lse");
   flag(c.dlse, "--dlse");

@@ -336,6 +336,7 @@ fa3_forward_args forward_args(const Config& c, const Tensors& t) {
   if (t.v_scale.storage) args.v_block = scale_block(scales_of(c, Operand::kV));
   args.num_splits = c.num_splits;
   args.sm_margin = c.sm_margin;
+  args.batch_invariant = c.batch_invariant ? 1 : 0;
   return args;
 }
 

@@ -87,6 +87,7 @@ struct Config {
   bool own_pages = false;      // --own-pages: no page of two sequences
   int32_t num_splits = 0;      // --num-splits: forward
   int32_t sm_margin = 0;       // --sm-margin: forward
+  bool batch_invariant = false;  // --batch-invariant: forward
   bool top_left = false;       // --top-left: positions from the first query and key
   bool lse = true;             // --no-lse: forward without LSE
   bool dlse = false;           // --dlse: backward with a gradient of LSE

@@ -165,6 +165,7 @@ Status launch(const FwdPlan& plan, const StepRun& run) {
   if (c.has_mask()) args.mask = mask_of(run, plan.mask);
   args.mask_map = args.q;
   args.cache = cache_of(p, buffers, c.kv, c.tile_kv, held_runs(c.kv, c.tile_kv, false));
+  args.part_o = run.slice<float>(kPartOSlice);
   args.skipped_rows = static_cast<i32>(plan.skips_queries);
   args.k_places = places_of(p, buffers, kK), args.v_places = places_of(p, buffers, kV);
   if (c.mask_stages > 0) {

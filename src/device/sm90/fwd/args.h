@@ -74,6 +74,7 @@ struct FwdArgs {
   KvCacheArgs cache;
   i32 skipped_rows;  // from a cache, varlen: sequences of up to so many are another kernel's
   KvPlaces k_places, v_places;
+  float* part_o;  // part_tiles: O of the parts so far, tile_q() · head_dim_v of each CTA
 };
 
 }  // namespace fa3::sm90

@@ -37,7 +37,8 @@ enum class Accumulate : u8 {
   kDirect,   // the tensor cores
   kParked,   // they for park_tiles at a time, then FP32 sums in shared memory
   kFlushed,  // FP32, tile by tile, flush_columns at a time
-  kPaired    // likewise, one part while the next is multiplied
+  kPaired,   // likewise, one part while the next is multiplied
+  kParts     // the tensor cores, for part_tiles at a time, which are then folded (parts.h)
 };
 
 struct FwdConfig {
@@ -59,6 +60,9 @@ struct FwdConfig {
   // 8-bit V, instead: after this many KV tiles, a power of two, O is added to FP32 sums in shared
   // memory and begins anew (parked.h). 0: never.
   int park_tiles = 0;
+  // KV tiles of a part of the keys, each part computed by itself: bits of a row do not depend on
+  // others. 0: one part.
+  int part_tiles = 0;
   KvScales kv_scales = KvScales::kHead;  // 8 bits; finer ones of E4M3 V take flush_columns
   // 8 bits: scales change along head_dim, too. Of Q·Kᵀ so many columns at a time are multiplied and
   // added up in FP32; V's change between flush_columns. 0: they do not.
@@ -127,6 +131,7 @@ struct FwdConfig {
 
   FA3_HD constexpr Accumulate accumulates() const {
     if (flush_columns > 0) return pairs_parts() ? Accumulate::kPaired : Accumulate::kFlushed;
+    if (part_tiles > 0) return Accumulate::kParts;
     return park_tiles > 0 ? Accumulate::kParked : Accumulate::kDirect;
   }
 

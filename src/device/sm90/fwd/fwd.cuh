@@ -78,6 +78,10 @@ template <FwdConfig kCfg>
 requires(kCfg.column_scales()) struct OrderOf<kCfg> {
   using Type = ByColumns;
 };
+template <FwdConfig kCfg>
+requires(kCfg.part_tiles > 0) struct OrderOf<kCfg> {
+  using Type = ByParts;
+};
 
 template <FwdConfig kCfg, class Score = SameScore, class Mask = EveryKey>
 FA3_KERNEL(kCfg.threads(), 1)

@@ -4,6 +4,7 @@
 // plans of some 380 problems are in tests/golden/plan.csv.
 #pragma once
 
+#include "device/sm90/common/part_keys.h"
 #include "device/sm90/fwd/config.h"
 #include "runtime/launch_shape.h"
 
@@ -179,6 +180,15 @@ constexpr FwdConfig with_functors(FwdConfig c, bool hides_keys) {
   return c;
 }
 
+// A row whose bits do not depend on the batch: tiles and parts are of numbers of keys that head
+// dims alone decide.
+constexpr FwdConfig with_parts(FwdConfig c) {
+  c.tile_kv = part_tile_kv(c.head_dim_qk, c.head_dim_v);
+  c.part_tiles = kPartKeys / c.tile_kv;
+  c.softmax.per_row = true;
+  return c;
+}
+
 inline constexpr MaskTensor kMaskTensors[] = {MaskTensor::kBool, MaskTensor::kF32, MaskTensor::k16};
 
 // A row for attn_mask, of which a tile takes whole words of bits. Where one is added, its tiles
@@ -277,6 +287,11 @@ constexpr const char* why_illegal(const FwdConfig& c) {
     return "stages: at least 2, since V of a tile is waited for before the one "
            "ahead of it is released";
   if (c.ping_pong && c.consumer_wgs == 1) return "ping_pong: takes 2 consumers";
+  if (c.softmax.per_row != (c.part_tiles > 0) || c.part_tiles < 0)
+    return "part_tiles: with per_row";
+  if (c.part_tiles > 0 && (!c.softmax.test_first || c.scaled() || c.v8() || c.has_mask() ||
+                           c.consumer_wgs == 3 || c.ablation()))
+    return "part_tiles: with 16 bits, test_first, at most 2 consumers and without attn_mask";
   if (c.softmax.test_first && !c.softmax.lazy_rescale) return "test_first: takes lazy_rescale";
   if (c.o_in_q && !c.o_fits_q()) return "o_in_q: O is larger than Q";
   if (c.o_parts < 1 || c.o_parts > c.o_tile().panels() || (c.o_in_q && c.o_parts > 1))
@@ -297,6 +312,7 @@ constexpr bool all_legal() {
     if (row.config.consumer_wgs < 3) {
       const FwdConfig least = with_functors(row.config, true);
       if (why_illegal(least) != nullptr) return false;
+      if (row.takes(Operands::k16) && why_illegal(with_parts(row.config)) != nullptr) return false;
       for (const MaskTensor mask : kMaskTensors) {
         FwdConfig c = with_mask(least, mask);
         c.score = ScoreKind::kScaled;

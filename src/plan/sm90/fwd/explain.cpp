@@ -30,6 +30,7 @@ Json kernel_json(const FwdPlan& plan, const Problem& problem) {
   json["rows_rejected"] = std::move(rejected);
   json["tile_q"] = c.tile_q();
   json["tile_kv"] = c.tile_kv;
+  if (c.part_tiles > 0) json["part_keys"] = c.part_tiles * c.tile_kv;
   json["stages"] = c.stages;
   json["threads"] = c.threads();
   json["registers_consumer"] = c.consumer_registers(plan.functors.sequence_ids);

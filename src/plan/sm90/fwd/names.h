@@ -87,6 +87,7 @@ constexpr void for_each_field(Config& c, const F& f) {
     f("lazy_rescale", c.lazy_rescale);
     f("test_first", c.test_first);
     f("p_log2", c.p_log2);
+    f("per_row", c.per_row);
   } else {
     f("dtype_qk", c.dtype_qk);
     f("dtype_v", c.dtype_v);
@@ -102,6 +103,7 @@ constexpr void for_each_field(Config& c, const F& f) {
     f("v_image", c.v_image);
     f("flush_columns", c.flush_columns);
     f("park_tiles", c.park_tiles);
+    f("part_tiles", c.part_tiles);
     f("kv_scales", c.kv_scales);
     f("scale_columns", c.scale_columns);
     f("consumer_wgs", c.consumer_wgs);
