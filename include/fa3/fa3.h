@@ -384,6 +384,13 @@ typedef struct fa3_forward_args {
                           bounds of queries and keys; more queries never have parts */
   int32_t sm_margin;  /* on cuda and sim: SMs that persistent kernels leave to others; at least one
                           is used */
+  int32_t batch_invariant; /* 1: the bits of a row of O and LSE depend on its sequence's keys and
+                              values, its position, the heads and head dims alone; not on the other
+                              sequences, nor on where they lie, their order, pages, the bounds of
+                              lengths, or how many queries share the call, so that prefill and
+                              decode agree. Needs num_splits = 0; on cuda and sim, 16-bit tensors
+                              without attn_mask. 0: faster */
+  int32_t batch_invariant_reserved; /* must be 0 */
 } fa3_forward_args;
 
 /* Backward. Inputs q, k, v, o, lse of the forward and the gradient dout; outputs dq, dk, dv, any

@@ -48,8 +48,12 @@ DecodeOutput output_of(const StepRun& run) {
           .head_dim_v = static_cast<i32>(p.head_dim_v)};
 }
 
-DecodeParts parts_of(const StepRun& run) {
-  return {run.slice<float>(kPartsOSlice), run.slice<float>(kPartsLseSlice)};
+DecodeParts parts_of(const StepRun& run, const PartGrid& grid, float scale_log2) {
+  return {.o = run.slice<float>(kPartsOSlice),
+          .lse = run.slice<float>(kPartsLseSlice),
+          .row_tiles = grid.row_tiles,
+          .per_unit = grid.per_unit,
+          .scale_log2 = scale_log2};
 }
 
 }  // namespace
@@ -81,7 +85,7 @@ Status launch(const DecodePlan& plan, const StepRun& run) {
   args.slope_batch = p.layout[kAlibiSlopes].batch;
   args.slope_factor = plan.forward.slope_factor;
   args.out = output_of(run);
-  args.parts = parts_of(run);
+  args.parts = parts_of(run, plan.parts, plan.forward.scale_log2);
   return run.launch(args);
 }
 
@@ -90,7 +94,7 @@ Status launch(const CombinePlan& plan, const StepRun& run) {
   args.shape = shape_for(run, plan, plan.band);
   args.row_tiles = plan.by_unit() ? plan.row_tiles : 0;
   args.out = output_of(run);
-  args.parts = parts_of(run);
+  args.parts = parts_of(run, plan.parts, plan.scale_log2);
   return run.launch(args);
 }
 

@@ -50,6 +50,21 @@ FA3_DEV i32 order_of(i32 score) { return score; }
 // From this |max·scale_log2| on, its rounding moves exponents by 1 and more.
 inline constexpr float kHugeLog2 = 0x1p24f;
 
+FA3_DEV bool is_huge(float log2) { return log2 >= kHugeLog2 || log2 <= -kHugeLog2; }
+
+// What sums and O are multiplied by when a maximum has grown; grown: finite. offset: of exponents.
+FA3_DEV float raised_scale(float before, float grown, float offset, bool huge, float scale_log2) {
+  return ptx::ex2(huge ? (before - grown) * scale_log2 : ptx::fma(before, scale_log2, -offset));
+}
+
+// Natural logarithm of a row's sum of exponentials relative to `max`, which is finite. The product
+// in base 2 may overflow where the one in base e does not.
+FA3_DEV float row_lse(float max, float sum, float scale_log2) {
+  const float log2 = max * scale_log2;
+  if (is_huge(log2)) return ptx::fma(max, scale_log2 * kLn2, ptx::lg2(sum) * kLn2);
+  return (log2 + ptx::lg2(sum)) * kLn2;
+}
+
 // What the rows of O are to be multiplied by when the maximum has grown.
 struct RowScale {
   float row[2];
@@ -73,6 +88,44 @@ struct ScoreType<true> {
   using Type = i32;
 };
 
+// What RowSoftmax keeps for SoftmaxVariant::per_row: whether a row's |max·scale_log2| is huge, and
+// its sum in chains of keys. Chain 2w + e has the keys 16w + e + 2·(lane % 4) + {0, 8} of every 64.
+template <bool kPerRow>
+struct RowChains {
+  static constexpr int kChains = 8;
+  bool huge[2];
+  float sum[2][kChains];
+
+  FA3_DEV void reset() {
+    FA3_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      huge[h] = false;
+      FA3_UNROLL
+      for (int i = 0; i < kChains; ++i) sum[h][i] = 0.f;
+    }
+  }
+  FA3_DEV void scale(int h, float by) {
+    FA3_UNROLL
+    for (int i = 0; i < kChains; ++i) sum[h][i] *= by;
+  }
+  // p: accumulator i of a tile.
+  FA3_DEV void add(int i, float p) { sum[i / 2 % 2][2 * (i / 8 % 4) + i % 2] += p; }
+  // Over the quad, whose lanes have keys 2 apart, and then over the chains of 16 keys each.
+  FA3_DEV float all(int h, Where where) const {
+    float all = 0.f;
+    FA3_UNROLL
+    for (int w = 0; w < kChains / 2; ++w) {
+      float x = sum[h][2 * w] + sum[h][2 * w + 1];
+      x += ptx::shfl_xor(x, 1, 32, ~0u, where);
+      x += ptx::shfl_xor(x, 2, 32, ~0u, where);
+      all += x;
+    }
+    return all;
+  }
+};
+template <>
+struct RowChains<false> {};
+
 // kBiased: scores are integers, and their numbers greater than they should be by kScoreBias.
 template <SoftmaxVariant kVariant, bool kBiased = false>
 struct RowSoftmax {
@@ -85,12 +138,14 @@ struct RowSoftmax {
                     // been subtracted from S
   i32 limit[2];  // the bits of the least score that calls for a look at the maxima
   bool huge;     // some |max·scale_log2| of the warp is at least kHugeLog2
+  [[no_unique_address]] RowChains<kVariant.per_row> chains;
 
   FA3_DEV void reset() {
     FA3_UNROLL
     for (int h = 0; h < 2; ++h)
       max[h] = -kInf, sum[h] = 0.f, offset[h] = kMinusPLog2, limit[h] = kAnyScore;
     huge = false;
+    if constexpr (kVariant.per_row) chains.reset();
   }
 
   // A Q tile's first KV tile, after reset(): S becomes P, unnormalised. The sum is taken before P
@@ -117,7 +172,12 @@ struct RowSoftmax {
       row_maxima(grown, s, own, where);
       if constexpr (kVariant.lazy_rescale)
         scale.needed = ptx::any(grow_much(grown, scale_log2) || huge, ~0u, where);
-      if (scale.needed) raise(scale, grown, s, scale_log2, where);
+      if (scale.needed) {
+        if constexpr (kVariant.per_row)
+          raise_each(scale, grown, s, scale_log2, where);
+        else
+          raise(scale, grown, s, scale_log2, where);
+      }
     }
     exponentials(s, p, scale_log2);
     return scale;
@@ -133,6 +193,10 @@ struct RowSoftmax {
   FA3_DEV void finish(Where where = Where::here()) {
     FA3_UNROLL
     for (int h = 0; h < 2; ++h) {
+      if constexpr (kVariant.per_row) {
+        sum[h] = chains.all(h, where);
+        continue;
+      }
       sum[h] += ptx::shfl_xor(sum[h], 1, 32, ~0u, where);
       sum[h] += ptx::shfl_xor(sum[h], 2, 32, ~0u, where);
     }
@@ -145,10 +209,19 @@ struct RowSoftmax {
     sum[h] += ptx::ex2(log2 > 120.f ? 120.f : log2);  // NaN stays one
   }
 
+  // Row h is to have this maximum and sum, after finish().
+  FA3_DEV void set_row(int h, float to, float all, PerRow scale_log2) {
+    static_assert(kVariant.per_row && !kBiased && kVariant.p_log2 == 0);
+    max[h] = to, sum[h] = all;
+    offset[h] = finite(to) * scale_log2[h];
+    chains.huge[h] = is_huge(offset[h]);
+    if (chains.huge[h]) huge = true, offset[h] = 0.f;
+  }
+
   // Natural logarithm of the row's sum of exponentials; −inf without keys.
   FA3_DEV float lse(int h, PerRow scale_log2) const {
     // The product in base 2 may overflow where the one in base e does not.
-    if (huge) {
+    if (is_huge_row(h)) {
       const float greatest = kBiased ? max[h] - kScoreBias : finite(max[h]);
       return ptx::fma(greatest, scale_log2[h] * kLn2, (ptx::lg2(sum[h]) - kPLog2) * kLn2);
     }
@@ -182,15 +255,20 @@ struct RowSoftmax {
   FA3_DEV float offset_of_small(int h, PerRow scale_log2) const {
     return kBiased ? -ptx::fma(kScoreBias, scale_log2[h], -offset[h]) : offset[h];
   }
+  FA3_DEV bool is_huge_row(int h) const {
+    if constexpr (kVariant.per_row) return chains.huge[h];
+    return huge;
+  }
   FA3_DEV float offset_of(int h, PerRow scale_log2) const {
-    if (!huge) return offset_of_small(h, scale_log2);
+    if (!is_huge_row(h)) return offset_of_small(h, scale_log2);
     return (kBiased ? max[h] - kScoreBias : finite(max[h])) * scale_log2[h] - kPLog2;
   }
-  FA3_DEV static bool is_huge(float log2) { return log2 >= kHugeLog2 || log2 <= -kHugeLog2; }
 
+  FA3_DEV bool grows_much(int h, const float (&grown)[2], PerRow scale_log2) const {
+    return !((grown[h] - max[h]) * scale_log2[h] <= kLazyLog2);
+  }
   FA3_DEV bool grow_much(const float (&grown)[2], PerRow scale_log2) const {
-    return !((grown[0] - max[0]) * scale_log2[0] <= kLazyLog2) ||
-           !((grown[1] - max[1]) * scale_log2[1] <= kLazyLog2);
+    return grows_much(0, grown, scale_log2) || grows_much(1, grown, scale_log2);
   }
 
   // update() without the test. Scores are written in the branch in front of the maxima only, by a
@@ -241,7 +319,10 @@ struct RowSoftmax {
     for (int i = 0; i < N / 2; ++i) {
       const int h = i / 2 % 2;
       p[i] = ptx::ex2(ptx::fma(number_of(s[i]), scale_log2[h], -offset[h]));
-      sum[h] += p[i];
+      if constexpr (kVariant.per_row)
+        chains.add(i, p[i]);
+      else
+        sum[h] += p[i];
     }
   }
 
@@ -263,6 +344,29 @@ struct RowSoftmax {
     }
   }
 
+  // Those maxima grow that grow much, and those that are huge.
+  template <int N>
+  FA3_DEV void raise_each(RowScale& scale, const float (&grown)[2], Scores<N>& s, PerRow scale_log2,
+                          Where where) {
+    static_assert(!kBiased && kVariant.p_log2 == 0);
+    const float before[2] = {max[0], max[1]};
+    float to[2];
+    bool grows[2];
+    FA3_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      grows[h] = grows_much(h, grown, scale_log2) || chains.huge[h];
+      to[h] = grows[h] ? grown[h] : max[h];
+    }
+    set_maxima(to, s, scale_log2, where);
+    FA3_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      if (!grows[h]) continue;
+      scale.row[h] = raised_scale(before[h], finite(max[h]), offset[h], chains.huge[h],
+                                  scale_log2[h]);
+      chains.scale(h, scale.row[h]);
+    }
+  }
+
   // The rounding of a huge max·scale_log2 alone could make P anything up to infinity: then S − max
   // takes the place of S, in this tile and, since every score reaches the limit, in all later ones.
   template <int N>
@@ -275,9 +379,14 @@ struct RowSoftmax {
       limit[h] = least >= 0.f ? ptx::bits_as<i32>(least) - kBiasBits : kAnyScore;
     }
     huge = ptx::any(is_huge(offset[0]) || is_huge(offset[1]), ~0u, where);
+    if constexpr (kVariant.per_row) {
+      FA3_UNROLL
+      for (int h = 0; h < 2; ++h) chains.huge[h] = is_huge(offset[h]);
+    }
     if (!huge) return;
     FA3_UNROLL
     for (int h = 0; h < 2; ++h) {
+      if (!is_huge_row(h)) continue;
       offset[h] = kMinusPLog2;
       limit[h] = kAnyScore;
       FA3_UNROLL

@@ -17,6 +17,9 @@ struct SoftmaxVariant {
   // P is multiplied by 2^p_log2, which O / sum cancels: 8-bit P begins to lose its least values
   // 2^15 below its greatest, and has none beyond 448.
   int p_log2 = 0;
+  // What decides about a row's bits is the row alone: each rescales O by itself, and its sum is
+  // added up in the order in which the decode kernel's threads have its keys (RowChains).
+  bool per_row = false;
 
   constexpr bool operator==(const SoftmaxVariant&) const = default;
 };

@@ -12,6 +12,7 @@
 #include "plan/sm90/fwd/configs.h"
 #include "plan/sm90/fwd/variants.h"
 #include "plan/sm90/quantize/configs.h"
+#include "plan/sm90/tensor_limits.h"
 
 namespace fa3::sm90 {
 namespace {
@@ -24,6 +25,12 @@ bool has_tiles(const Problem& p, int tile_kv) {
 }
 
 Status not_ahead(const Problem& p, const FwdVariant& variant) {
+  if (variant.by_parts)
+    return unsupported(
+        "forward: batch_invariant with q of {}, head_dim_qk={}, head_dim_v={}: the simulator has "
+        "it for bf16, head dims up to 64, o of bf16 and a positive softmax_scale, without softcap, "
+        "ALiBi or sequence ids; use backend cpu",
+        dtype_name(p.layout[kQ].dtype), p.head_dim_qk, p.head_dim_v);
   if (variant.kv != KvSource::kTensor)
     return unsupported(
         "forward: {} with q of {}, head_dim_qk={}, head_dim_v={}: the simulator has caches for "
@@ -106,8 +113,10 @@ Result<FwdPlan> ahead_fwd_plan(const Problem& p, const DeviceInfo& device) {
   FwdVariant& variant = choice.variant;
   if (variant.kv_scales == KvScales::kTiles && !has_tiles(p, choice.row->config.tile.kv))
     variant.kv_scales = KvScales::kKeys;
-  if (variant.kv != KvSource::kTensor && choice.row->config.tile.consumer_wgs == 3) {
+  const bool three = choice.row->config.tile.consumer_wgs == 3;
+  if (variant.by_parts || (variant.kv != KvSource::kTensor && three)) {
     choice.plan.need.three_consumers = false;
+    if (variant.by_parts) choice.plan.need.seqlen_q = most_rows(p.q) + kWgRows;  // two consumers
     choice.row = choose_row(choice.plan.need);
     choice.plan.row = choice.row->name;
   }

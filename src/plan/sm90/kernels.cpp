@@ -39,7 +39,7 @@ Status add_forward(const Planners& planners, const Part& part, const DeviceInfo&
   if (const auto decode = planners.decode(forward, p, gpu)) {
     const DecodePlans plans = make_decode_plans(*decode, forward, p, gpu);
     steps.add(plans.decode);
-    steps.add(plans.combine);
+    if (plans.combine.merges()) steps.add(plans.combine);
     return {};
   }
   std::optional<DecodeConfig> beside;
@@ -53,7 +53,7 @@ Status add_forward(const Planners& planners, const Part& part, const DeviceInfo&
   DecodePlans plans = make_decode_plans(*beside, forward, of_few_queries(p), gpu);
   plans.decode.beside = plans.combine.beside = true;
   steps.add(plans.decode);
-  steps.add(plans.combine);
+  if (plans.combine.merges()) steps.add(plans.combine);
   return {};
 }
 

@@ -162,7 +162,6 @@ std::vector<NamedProgram> known_decode(bool with_terms, std::string_view name) {
       if (!may_be(fmt::format("decode/d{}/rows{}", head_dims_text(least), rows)) &&
           !may_be(fmt::format("combine/d{}/rows{}", dims.v, rows)))
         continue;
-      const int most = two_fit(dims, rows) ? 2 : 1;
       for (int variant = 0; variant < (with_terms ? 192 : 16); ++variant) {
         DecodePlan decode;
         DecodeConfig& c = decode.config;
@@ -174,13 +173,17 @@ std::vector<NamedProgram> known_decode(bool with_terms, std::string_view name) {
         c.score = kScores[variant / 64];
         if (c.cached() && !c.ragged) continue;
         if (c.alibi && c.score == ScoreKind::kPlain) continue;
-        for (int ctas = 1; ctas <= most; ++ctas) {
-          c = with_tiles(c, dims, rows, ctas);
-          list.add(decode);
+        for (const int part_tiles : {0, 1}) {
+          c.part_tiles = part_tiles;
+          const int most = two_fit(dims, rows, part_tiles) ? 2 : 1;
+          for (int ctas = 1; ctas <= most; ++ctas) {
+            c = with_tiles(c, dims, rows, ctas);
+            list.add(decode);
+          }
+          CombinePlan combine;
+          combine.config = combine_of(c);
+          if (c.score == ScoreKind::kPlain) list.add(combine);
         }
-        CombinePlan combine;
-        combine.config = combine_of(c);
-        if (c.score == ScoreKind::kPlain) list.add(combine);
       }
     }
   }

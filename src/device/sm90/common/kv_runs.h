@@ -35,8 +35,7 @@ FA3_DEV void wait_kv(Barrier& full, u32 phase, Where where = Where::here()) {
 }
 
 // The runs of a warp's KV tiles of kKeys keys: each lane knows some of a window of tiles, which are
-// read at once. kAhead > 0: tiles come in their order, every kAhead-th; 0: in any, and but for
-// kRows of at most 32 runs.
+// read at once. kAhead > 0: it has registers to look ahead; 0: but for kRows of at most 32 runs.
 template <KvSource kSource, int kKeys, int kAhead>
 class KvRuns {
  public:
@@ -60,9 +59,9 @@ class KvRuns {
     }
     read(window, place_);
   }
-  // After the tile was loaded: where the next one lies.
+  // After a tile was loaded: where the one that follows lies.
   FA3_DEV void look_ahead(i32 tile) requires(kAhead > 0) {
-    const i32 window = (tile + kAhead) / cache_.tiles;
+    const i32 window = tile / cache_.tiles;
     if (window == window_ || window == ahead_) return;
     ahead_ = window;
     read(window, next_);

@@ -35,10 +35,13 @@ struct DecodeOutput {
 };
 
 // The parts of tiles that several CTAs share, two a CTA: normalised O, (slot, row, column) with the
-// columns of the configuration, and its LSE, (slot, row).
+// columns of the configuration, and its LSE, (slot, row). Of parts of a fixed number of keys all
+// that a unit may have, O as it was added up, and in place of LSE RowTotal.
 struct DecodeParts {
   float* o;
   float* lse;
+  u32 row_tiles, per_unit;  // part_tiles: tiles of rows of a sequence, and parts of each, at most
+  float scale_log2;         // of exponents
 };
 
 struct DecodeArgs {

@@ -28,6 +28,7 @@ struct DecodeConfig {
   int stages = 6;         // of the K ring and of the V ring
   int consumers = 1;      // warpgroups, which share the packed rows of a tile
   int ctas_per_sm = 1;    // side by side: one loads while another begins or ends a unit
+  int part_tiles = 0;     // KV tiles of a part of the keys (common/key_parts.h); 0: equal shares
 
   constexpr bool operator==(const DecodeConfig&) const = default;
 
@@ -64,6 +65,13 @@ struct DecodeConfig {
   }
 };
 
+// The KV tile that comes when tile `at` of [first, end) would in ascending order: parts of a fixed
+// number of keys begin with the last, as the forward does.
+template <DecodeConfig kCfg>
+FA3_HD constexpr i32 tile_in_turn(i32 at, i32 first, i32 end) {
+  return kCfg.part_tiles > 0 ? end - 1 - (at - first) : at;
+}
+
 // Most dynamic shared memory of each of n CTAs on an SM, which takes 1 KB more for each.
 constexpr int decode_smem_bytes(int n) { return 228 * 1024 / n - 1024; }
 inline constexpr int kDecodePairBytes = 32 * 1024;  // of a tile of K and one of V, at least
@@ -77,6 +85,7 @@ struct CombineConfig {
   int head_dim_v = 128;
   int rows = 8;
   int tile_kv = 64;
+  int part_tiles = 0;
 
   constexpr bool operator==(const CombineConfig&) const = default;
 
@@ -88,7 +97,8 @@ struct CombineConfig {
   FA3_HD constexpr int smem_bytes() const { return kWarps * (head_dim_v + 4) * 4; }
 };
 constexpr CombineConfig combine_of(const DecodeConfig& c) {
-  return {c.dtype, c.o_f32, c.ragged, c.cached(), c.head_dim_v, c.rows, c.tile_kv};
+  return {c.dtype, c.o_f32, c.ragged, c.cached(), c.head_dim_v, c.rows, c.tile_kv,
+          c.part_tiles};
 }
 
 }  // namespace fa3::sm90

@@ -22,6 +22,7 @@
 #include "device/sm90/decode/units.h"
 #include "device/warp/fragment.h"
 #include "device/warp/score.h"
+#include "device/warp/softmax.h"
 
 namespace fa3::sm90 {
 
@@ -43,6 +44,7 @@ template <DecodeConfig kCfg>
 struct DecodeConsumer {
   static constexpr int kN = kCfg.consumer_rows(), kColumns = kN / 4;  // columns of a thread
   static constexpr u32 kBar = 1;                                      // named barrier of the first
+  static constexpr bool kByParts = kCfg.part_tiles > 0;
   using Q = KMajorOperand<kCfg.q_tile()>;
   using K = KMajorOperand<kCfg.k_tile()>;
   using V = MnMajorOperand<kCfg.v_tile()>;
@@ -82,7 +84,8 @@ struct DecodeConsumer {
   FA3_DEV void run(const DecodeUnit& unit, i32 first, i32 end, bool whole, u32 slot) {
     begin(unit);
     FA3_NO_UNROLL
-    for (i32 tile = first; tile < end; ++tile) {
+    for (i32 at = first; at < end; ++at) {
+      const i32 tile = tile_in_turn<kCfg>(at, first, end);
       const TileRange& range = unit.range;
       step(unit, tile, tile < range.unmasked_first || tile >= range.unmasked_end);
     }
@@ -274,10 +277,40 @@ struct DecodeConsumer {
       }
       FA3_UNROLL
       for (int e = 0; e < 2; ++e) {
-        scale[i + e] = ptx::ex2((max[i + e] - finite(most[e])) * args.scale_log2);
-        max[i + e] = most[e];
+        if constexpr (kByParts) {
+          scale[i + e] = raise_one(max[i + e], most[e]);
+        } else {
+          scale[i + e] = ptx::ex2((max[i + e] - finite(most[e])) * args.scale_log2);
+          max[i + e] = most[e];
+        }
       }
     }
+  }
+  // A row's maximum as RowSoftmax raises it; what sum and O are multiplied by.
+  FA3_DEV float raise_one(float& max, float grown) const {
+    const float before = max;
+    const bool grows = !((grown - before) * args.scale_log2 <= kMostLog2) || offset_of(before).huge;
+    if (!grows) return 1.f;
+    max = grown;
+    const Offset offset = offset_of(max);
+    return raised_scale(before, finite(max), offset.log2, offset.huge, args.scale_log2);
+  }
+  // What exponents are relative to.
+  struct Offset {
+    float log2;      // subtracted from exponents
+    float of_score;  // subtracted from scores, where the other would be huge
+    bool huge;
+  };
+  FA3_DEV Offset offset_of(float max) const {
+    const float log2 = finite(max) * args.scale_log2;
+    const bool huge = is_huge(log2);
+    return {huge ? 0.f : log2, huge ? finite(max) : 0.f, huge};
+  }
+  // P of a score under that maximum.
+  FA3_DEV float exponential(float score, float most, const Offset& offset) const {
+    if constexpr (kByParts)
+      return ptx::ex2(ptx::fma(score - offset.of_score, args.scale_log2, -offset.log2));
+    return ptx::ex2((score - most) * args.scale_log2);
   }
   // A number of each column over the warp's keys. All columns exchange before the next step, which
   // waits for the one before.
@@ -315,13 +348,14 @@ struct DecodeConsumer {
     FA3_UNROLL
     for (int i = 0; i < kColumns; ++i) {
       const float most = finite(max[i]);
+      const Offset offset = offset_of(max[i]);
       sum[i] *= scale[i];
       FA3_UNROLL
       for (int b = 0; b < kCfg.key_blocks(); ++b) {
         FA3_UNROLL
         for (int h = 0; h < 2; ++h) {
           float& x = s[b][4 * (i / 2) + 2 * h + i % 2];
-          x = ptx::ex2((x - most) * args.scale_log2);
+          x = exponential(x, most, offset);
           sum[i] += x;
         }
       }
@@ -375,10 +409,8 @@ struct DecodeConsumer {
     FA3_UNROLL
     for (int w = 0; w < DecodeConfig::kWarps; ++w) all += ptx::ld_shared(&own.number[w][r]);
     bool nothing = fa3::max(row.lo, first_key) >= fa3::min(row.hi, end_key);
-    if constexpr (kCfg.cached()) nothing = nothing || most == -kInf;
-    if (!whole) nothing = nothing || all == 0.f;
-    const float lse =
-        nothing ? -kInf : ptx::fma(finite(most), args.scale_log2 * kLn2, ptx::lg2(all) * kLn2);
+    if (kCfg.cached() || !whole) nothing = nothing || all == 0.f;
+    const float lse = nothing ? -kInf : lse_of(most, all);
     i64 to = -1;
     if (row.query >= 0 && whole) {
       const RowPlace place = place_of(args.out, args.shape, unit, {row.query, row.head});
@@ -387,10 +419,18 @@ struct DecodeConsumer {
     } else if (row.query >= 0) {
       const u32 at = slot * kCfg.rows + kN * index + r;
       to = i64{at} * kCfg.head_dim_v;
-      ptx::st_global(args.parts.lse + at, lse);
+      if constexpr (kByParts)
+        ptx::st_global(reinterpret_cast<Two*>(args.parts.lse) + at, Two{{most, all}});
+      else
+        ptx::st_global(args.parts.lse + at, lse);
     }
     ptx::st_shared(&own.to[r], to);
-    ptx::st_shared(&own.number[0][r], nothing ? 0.f : ptx::rcp(all));
+    const float factor = kByParts && !whole ? 1.f : ptx::rcp(all);
+    ptx::st_shared(&own.number[0][r], nothing ? 0.f : factor);
+  }
+  FA3_DEV float lse_of(float most, float all) const {
+    if constexpr (kByParts) return row_lse(most, all, args.scale_log2);
+    return ptx::fma(finite(most), args.scale_log2 * kLn2, ptx::lg2(all) * kLn2);
   }
   // In a loop: unrolled, its code takes longer to come than O to leave.
   FA3_DEV void store_o(bool whole) {

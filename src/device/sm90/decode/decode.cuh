@@ -27,14 +27,36 @@
 
 namespace fa3::sm90 {
 
+// The same for the parts that end in the places [place, end) of the line.
+template <DecodeConfig kCfg, class F>
+FA3_DEV void for_parts(DecodeUnits<kCfg>& units, const DecodeArgs& args, u32 place, u32 end,
+                       const F& f) {
+  using Parts = UnitParts<kCfg.part_tiles>;
+  FA3_NO_UNROLL
+  while (place < end) {
+    const DecodeUnit unit = units.at(place);
+    const Parts parts = Parts::of(unit, args.shape, args.parts, kCfg.rows);
+    const i32 tile = unit.range.first + static_cast<i32>(place - unit.begin);
+    const i32 part = tile / kCfg.part_tiles;
+    const i32 first = max(part * kCfg.part_tiles, unit.range.first);
+    const i32 stop = min((part + 1) * kCfg.part_tiles, unit.range.end);
+    const bool none = unit.range.empty();
+    place = none ? unit.end() : unit.begin + static_cast<u32>(stop - unit.range.first);
+    if (place > end) return;
+    f(unit, none ? 0 : first, none ? 0 : stop, parts.one(),
+      parts.slot + static_cast<u32>(part - parts.first));
+  }
+}
+
 // f(unit, first, end, whole, slot) for each unit of the CTA's share, with the KV tiles of it that
 // are the CTA's own.
 template <DecodeConfig kCfg, class F>
-FA3_DEV void for_units(const DecodeShape& shape, const F& f) {
-  DecodeUnits<kCfg> units(shape);
+FA3_DEV void for_units(const DecodeArgs& args, const F& f) {
+  DecodeUnits<kCfg> units(args.shape);
   const u32 cta = ptx::block_index_x();
   if (cta >= units.ctas()) return;
   const u32 end = units.share(cta + 1);
+  if constexpr (kCfg.part_tiles > 0) return for_parts<kCfg>(units, args, units.share(cta), end, f);
   FA3_NO_UNROLL
   for (u32 place = units.share(cta); place < end;) {
     const DecodeUnit unit = units.at(place);
@@ -74,7 +96,7 @@ void decode(FA3_GRID_CONSTANT const DecodeArgs args) {
   DecodeConsumer<kCfg> consumer(smem, args);
   DecodeProducer<kCfg> producer{smem, args};
   // One loop for both, since its code is long and runs a few times: it has to be fetched, too.
-  for_units<kCfg>(args.shape,
+  for_units<kCfg>(args,
                   [&](const DecodeUnit& unit, i32 first, i32 end, bool whole, u32 slot) {
                     if (consumes) {
                       consumer.run(unit, first, end, whole, slot);

@@ -32,8 +32,8 @@ requires(!kCfg.cached()) struct DecodeProducer<kCfg> {
   FA3_DEV void load(const DecodeUnit& unit, i32 first, i32 end) {
     const HeadRows from{unit.kv.begin, unit.kv.used, unit.kv_head, unit.batch};
     FA3_NO_UNROLL
-    for (i32 tile = first; tile < end; ++tile) {
-      const i32 row = kCfg.tile_kv * tile;
+    for (i32 at = first; at < end; ++at) {
+      const i32 row = kCfg.tile_kv * tile_in_turn<kCfg>(at, first, end);
       smem.k_empty[ring.stage].wait(ring.phase);  // sim:spare(one_tile)
       load_tile<kCfg.ragged, kCfg.k_tile()>(smem.k[ring.stage], args.k, smem.k_full[ring.stage],
                                             from, row, ptx::L2Hint::kEvictFirst);
@@ -63,8 +63,8 @@ requires(kCfg.cached()) struct DecodeProducer<kCfg> {
   FA3_DEV void run(const DecodeUnit& unit, i32 first, i32 end) {
     runs.begin(unit.batch, unit.kv);
     FA3_NO_UNROLL
-    for (i32 tile = first; tile < end; ++tile) {
-      if (kAlone || turn == warp / 2) load(unit.kv_head, tile);
+    for (i32 at = first; at < end; ++at) {
+      if (kAlone || turn == warp / 2) load(unit.kv_head, tile_in_turn<kCfg>(at, first, end));
       turn = (turn + 1) % kPairs;
       ring.advance();
     }
@@ -87,7 +87,8 @@ requires(kCfg.cached()) struct DecodeProducer<kCfg> {
       runs.template load<kCfg.v_tile()>(smem.v[stage], smem.v_full[stage], args.v, args.v_places,
                                         kv_head, tile, kHint);
     }
-    runs.look_ahead(tile);
+    const i32 step = kCfg.part_tiles > 0 ? -i32{kPairs} : i32{kPairs};
+    if (kCfg.part_tiles == 0 || tile + step >= 0) runs.look_ahead(tile + step);
   }
 };
 

@@ -245,6 +245,26 @@ class DecodeUnits {
   u32 head_ = 0;  // in which it searches
 };
 
+// The parts of a unit, each of kTiles KV tiles of the sequence (common/key_parts.h).
+template <int kTiles>
+struct UnitParts {
+  i32 first, end;
+  u32 slot;  // of the first
+
+  FA3_DEV static UnitParts of(const DecodeUnit& unit, const DecodeShape& shape,
+                              const DecodeParts& parts, i32 rows) {
+    const TileRange& range = unit.range;
+    if (range.empty()) return {0, 1, 0};
+    const u32 tile = static_cast<u32>(unit.batch) * parts.row_tiles +
+                     static_cast<u32>(unit.row / rows);
+    const u32 index = tile * static_cast<u32>(shape.heads_kv) + static_cast<u32>(unit.kv_head);
+    const i32 first = range.first / kTiles;
+    return {first, (range.end - 1) / kTiles + 1,
+            index * parts.per_unit + static_cast<u32>(first)};
+  }
+  FA3_DEV bool one() const { return end - first == 1; }
+};
+
 // Where a CTA's part of a unit goes: the unit that it does not begin, or the one that it does not
 // end.
 FA3_DEV u32 part_slot(u32 cta, bool begins) { return 2 * cta + (begins ? 1 : 0); }

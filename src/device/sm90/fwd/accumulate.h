@@ -6,6 +6,7 @@
 //   issue(c)                     P·V of the tile whose P is the operand
 //   take(c, p)                   that P·V is complete, its stage of V free; p is the operand
 //   rescale(by)                  O in units of a new maximum
+//   join(c)                      the rows' maxima and sums are those of the whole sum
 //   finish(c)                    the last P·V is complete, O the whole sum
 //   tiles_down<kMasked>(c, kv_tile, first, f)   f for the KV tiles from kv_tile down to first
 //   wait_k, wait_first, wait_ahead              when a step waits for K and V
@@ -19,6 +20,7 @@
 #include "device/sm90/fwd/config.h"
 #include "device/sm90/fwd/mask.h"
 #include "device/sm90/fwd/parked.h"
+#include "device/sm90/fwd/parts.h"
 #include "device/types.h"
 #include "device/warp/softmax.h"
 
@@ -48,6 +50,8 @@ struct DirectSum {
     round(operand, p);
   }
   FA3_DEV void rescale(const RowScale& by) { rescale_rows<kCfg.scores.softmax>(o, by); }
+  template <class C>
+  FA3_DEV static void join(C&) {}
   template <class C>
   FA3_DEV void finish(C& c) {
     wait(c);
@@ -124,6 +128,38 @@ struct ParkedSum : DirectSum<kCfg, ParkedO<kCfg>> {
       if (stop % kCfg.accumulate.park_tiles == 0 && stop > c.visit.own.first)
         parked.park(c.smem.side[c.wg], this->o);
     }
+  }
+};
+
+// One part of the keys after the other, each from nothing on.
+template <FwdConfig kCfg>
+struct PartedSum : DirectSum<kCfg, PartedO<kCfg>> {
+  using Direct = DirectSum<kCfg, PartedO<kCfg>>;
+  using Direct::parked;
+
+  FA3_DEV void begin() {
+    Direct::begin();
+    parked.reset();
+  }
+  template <class C>
+  FA3_DEV void join(C& c) {
+    parked.join(c);
+  }
+  template <class C>
+  FA3_DEV void finish(C& c) {
+    Direct::finish(c);
+    parked.add(c, this->o);
+  }
+  // Behind the last tile of a part with one to follow.
+  template <class C>
+  FA3_DEV void end_part(C& c) {
+    this->issue(c);
+    c.tile.softmax.finish();
+    join(c);
+    finish(c);
+    parked.keep(c, this->o);
+    this->o.zero();
+    c.tile.softmax.reset();
   }
 };
 
@@ -244,6 +280,10 @@ struct SumOf {
 template <FwdConfig kCfg>
 struct SumOf<kCfg, Accumulate::kParked> {
   using Type = ParkedSum<kCfg>;
+};
+template <FwdConfig kCfg>
+struct SumOf<kCfg, Accumulate::kParts> {
+  using Type = PartedSum<kCfg>;
 };
 template <FwdConfig kCfg>
 struct SumOf<kCfg, Accumulate::kFlushed> {

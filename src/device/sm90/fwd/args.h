@@ -74,6 +74,7 @@ struct FwdArgs {
   KvCacheArgs cache;
   i32 skipped_rows;  // from a cache, varlen: sequences of up to so many are another kernel's
   KvPlaces k_places, v_places;
+  float* part_o;  // with part_tiles: O of the parts so far, (CTA, consumer, 64 · head_dim_v)
 };
 
 }  // namespace fa3::sm90

@@ -38,7 +38,8 @@ enum class Accumulate : u8 {
   kDirect,   // the tensor cores
   kParked,   // they for park_tiles at a time, then FP32 sums in shared memory
   kFlushed,  // FP32, tile by tile, flush_columns at a time
-  kPaired    // likewise, one part while the next is multiplied
+  kPaired,   // likewise, one part while the next is multiplied
+  kParts     // the tensor cores, for part_tiles at a time, which are then folded (parts.h)
 };
 
 // The element types of the GEMMs' operands and of O.
@@ -117,7 +118,7 @@ struct FwdMask {
   FA3_HD constexpr bool adds_tensor() const { return adds_to_scores(tensor); }
 };
 
-// How P·V of 8-bit V is summed (accumulate.h).
+// How P·V is summed (accumulate.h); the first two with 8-bit V.
 struct FwdAccumulate {
   // So many columns of P·V at a time are summed apart, tile by tile, and added to O in FP32. 0: the
   // tensor cores add to O, and keep 13 bits of it.
@@ -125,6 +126,9 @@ struct FwdAccumulate {
   // Instead: after this many KV tiles, a power of two, O is added to FP32 sums in shared memory and
   // begins anew (parked.h). 0: never.
   int park_tiles = 0;
+  // KV tiles of a part of the keys, each computed from nothing on: bits of a row then depend on its
+  // own sequence alone (common/key_parts.h). 0: all keys are one part.
+  int part_tiles = 0;
 
   constexpr bool operator==(const FwdAccumulate&) const = default;
 };
@@ -199,6 +203,7 @@ struct FwdConfig {
   FA3_HD constexpr Accumulate accumulates() const {
     if (accumulate.flush_columns > 0)
       return pairs_parts() ? Accumulate::kPaired : Accumulate::kFlushed;
+    if (accumulate.part_tiles > 0) return Accumulate::kParts;
     return accumulate.park_tiles > 0 ? Accumulate::kParked : Accumulate::kDirect;
   }
 

@@ -147,6 +147,7 @@ struct Consumer {
   // Completes the sums of the current rows.
   FA3_DEV void finish_rows() {
     tile.softmax.finish();
+    pv.join(*this);
     missing.finish(*this);
     term.add(*this);
   }

@@ -80,6 +80,10 @@ template <FwdConfig kCfg>
 requires(kCfg.scores.column_scales()) struct OrderOf<kCfg> {
   using Type = ByColumns;
 };
+template <FwdConfig kCfg>
+requires(kCfg.accumulate.part_tiles > 0) struct OrderOf<kCfg> {
+  using Type = ByParts;
+};
 
 template <FwdConfig kCfg, class Score = SameScore, class Mask = EveryKey>
 FA3_KERNEL(kCfg.threads(), 1)

@@ -3,6 +3,7 @@
 // head dims, packed rows and score functions, with lengths, which compute dense problems, too.
 #pragma once
 
+#include "device/sm90/common/part_keys.h"
 #include "device/sm90/decode/config.h"
 
 namespace fa3::sm90 {
@@ -23,8 +24,12 @@ constexpr DecodeConfig with_tiles(DecodeConfig c, const DecodeHeadDims& dims, in
   c.rows = rows;
   c.consumers = rows == kMostDecodeRows ? 2 : 1;
   c.tile_kv = kWgRows;
+  if (c.part_tiles > 0) {
+    c.tile_kv = part_tile_kv(dims.qk, dims.v);
+    c.part_tiles = kPartKeys / c.tile_kv;
+  }
   const int pair = kDecodePairBytes * (rows == kMostDecodeRows && dims.qk == 128 ? 2 : 1);
-  while (c.k_tile().bytes() + c.v_tile().bytes() < pair) c.tile_kv += kWgRows;
+  while (c.part_tiles == 0 && c.k_tile().bytes() + c.v_tile().bytes() < pair) c.tile_kv += kWgRows;
   c.stages = DecodeConfig{}.stages;
   c.ctas_per_sm = ctas_per_sm;
   while (c.smem_bytes() > decode_smem_bytes(ctas_per_sm)) --c.stages;
@@ -32,9 +37,9 @@ constexpr DecodeConfig with_tiles(DecodeConfig c, const DecodeHeadDims& dims, in
 }
 
 // Whether two CTAs fit on an SM, with registers and stages enough.
-constexpr bool two_fit(const DecodeHeadDims& dims, int rows) {
+constexpr bool two_fit(const DecodeHeadDims& dims, int rows, int part_tiles = 0) {
   constexpr int kMostRows = 32;
-  return rows <= kMostRows && with_tiles({}, dims, rows, 2).stages >= 2;
+  return rows <= kMostRows && with_tiles({.part_tiles = part_tiles}, dims, rows, 2).stages >= 2;
 }
 
 constexpr DecodeConfig decode_of(int head_dim, int rows, ScoreKind score = ScoreKind::kPlain) {
@@ -46,6 +51,10 @@ constexpr DecodeConfig decode_of(int head_dim, int rows, ScoreKind score = Score
 constexpr DecodeConfig with_alibi(DecodeConfig c) {
   c.alibi = true;
   return c;
+}
+constexpr DecodeConfig with_parts(DecodeConfig c) {
+  c.part_tiles = 1;
+  return with_tiles(c, {c.head_dim_qk, c.head_dim_v}, c.rows);
 }
 constexpr DecodeConfig with_cache(DecodeConfig c, KvSource kv) {
   c.kv = kv;
@@ -74,6 +83,9 @@ inline constexpr DecodeConfig kDecodeAhead[] = {
     with_cache(decode_of(64, 16), KvSource::kRuns),
     with_cache(decode_of(64, 16), KvSource::kRows),
     with_cache(decode_of(128, 8), KvSource::kRuns),
+    with_parts(decode_of(64, 16)),
+    with_parts(decode_of(64, 64)),
+    with_cache(with_parts(decode_of(64, 16)), KvSource::kRuns),
 };
 
 }  // namespace fa3::sm90

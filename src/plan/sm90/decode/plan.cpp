@@ -38,11 +38,24 @@ int64_t count_tiles(const DecodeConfig& c, const Problem& p) {
   return entries * p.heads_kv * of_head + p.heads_kv * of_none;
 }
 
+PartGrid part_grid(const DecodeConfig& c, const Problem& p) {
+  if (c.part_tiles == 0) return {};
+  const int64_t row_tiles = std::max<int64_t>(div_up(packed_rows(p), c.rows), 1);
+  const int64_t per_unit = div_up(most_rows(p.kv), c.part_tiles * c.tile_kv);
+  return {static_cast<uint32_t>(row_tiles), static_cast<uint32_t>(per_unit)};
+}
+// Slots for the parts of all units; none where each has one.
+int64_t part_slots(const DecodeConfig& c, const Problem& p) {
+  const PartGrid grid = part_grid(c, p);
+  return grid.per_unit > 1 ? p.batch * p.heads_kv * grid.row_tiles * grid.per_unit : 0;
+}
+
 // CTAs on an SM: two where there are units for both, else one, since halves of units are merged.
 // One where SMs are to be free: two of a smaller grid would first spread over all.
-int side_by_side(const DecodeHeadDims& dims, int rows, const Problem& p, const DeviceInfo& device) {
+int side_by_side(const DecodeHeadDims& dims, int rows, int part_tiles, const Problem& p,
+                 const DeviceInfo& device) {
   const int64_t units = p.batch * p.heads_kv;
-  return p.sm_margin == 0 && two_fit(dims, rows) && 16 * units >= 15 * 2 * device.multiprocessors
+  return p.sm_margin == 0 && two_fit(dims, rows, part_tiles) && 16 * units >= 15 * 2 * device.multiprocessors
              ? 2
              : 1;
 }
@@ -69,11 +82,13 @@ std::optional<DecodeConfig> decode_config(const FwdPlan& forward, const Problem&
     return p.head_dim_qk <= d.qk && p.head_dim_v <= d.v;
   });
   if (dims == std::end(kDecodeHeadDims)) return std::nullopt;
+  c.part_tiles = f.accumulate.part_tiles;
   int rows = c.rows;
   while (rows < kMostDecodeRows && rows < packed_rows(p)) rows *= 2;
-  c = with_tiles(c, *dims, rows, side_by_side(*dims, rows, p, device));
+  c = with_tiles(c, *dims, rows, side_by_side(*dims, rows, c.part_tiles, p, device));
   c.kv = decode_source(p, c.tile_kv);
-  const bool counts = p.q.rows * p.group_size() < kMostTiles && count_tiles(c, p) < kMostTiles;
+  const bool counts = p.q.rows * p.group_size() < kMostTiles && count_tiles(c, p) < kMostTiles &&
+                      part_slots(c, p) * c.rows < kMostTiles;
   return counts ? std::optional(c) : std::nullopt;
 }
 
@@ -83,12 +98,16 @@ DecodePlans make_decode_plans(const DecodeConfig& config, const FwdPlan& forward
   DecodePlan& decode = plans.decode;
   decode.config = config;
   decode.forward = forward;
+  decode.parts = part_grid(config, p);
+  decode.slots = config.part_tiles > 0 ? part_slots(config, p) : 0;
   decode.ctas = static_cast<uint32_t>(std::min<int64_t>(
       int64_t{device.multiprocessors} * config.ctas_per_sm, count_tiles(config, p)));
   CombinePlan& combine = plans.combine;
   combine.config = combine_of(config);
   combine.band = forward.band;
   combine.ctas = decode.ctas;
+  combine.parts = decode.parts;
+  combine.scale_log2 = forward.scale_log2;
   combine.rows = static_cast<uint32_t>(std::min<int64_t>(config.rows, packed_rows(p)));
   combine.row_tiles =
       static_cast<uint32_t>(std::max<int64_t>(div_up(packed_rows(p), config.rows), 1));
@@ -123,18 +142,24 @@ LaunchShape shape_of(const DecodePlan& plan) {
 
 std::vector<Slice> writes(const DecodePlan& plan) {
   const DecodeConfig& c = plan.config;
-  const size_t rows = size_t{2} * plan.ctas * static_cast<size_t>(c.rows);
+  const bool by_parts = c.part_tiles > 0;
+  if (by_parts && plan.slots == 0) return {};
+  const size_t slots = by_parts ? static_cast<size_t>(plan.slots) : size_t{2} * plan.ctas;
+  const size_t rows = slots * static_cast<size_t>(c.rows);
   return {{.name = kPartsOSlice,
            .bytes = rows * static_cast<size_t>(c.head_dim_v) * sizeof(float),
            .align = kCacheLine},
-          {.name = kPartsLseSlice, .bytes = rows * sizeof(float), .align = kCacheLine}};
+          {.name = kPartsLseSlice,
+           .bytes = rows * (by_parts ? 2 : 1) * sizeof(float),
+           .align = kCacheLine}};
 }
 
 std::string name_of(const DecodePlan& plan) {
   const DecodeConfig& c = plan.config;
-  return fmt::format("decode/d{}/rows{}/{}/{}{}{}/{}{}", head_dims_text(plan), c.rows,
+  return fmt::format("decode/d{}/rows{}/{}/{}{}{}/{}{}{}", head_dims_text(plan), c.rows,
                      word(c.dtype), word(c.score), c.alibi ? "/alibi" : "", c.o_f32 ? "/o_f32" : "",
-                     placement_word(c), c.ctas_per_sm > 1 ? "/two" : "");
+                     placement_word(c), c.ctas_per_sm > 1 ? "/two" : "",
+                     c.part_tiles > 0 ? "/parts" : "");
 }
 
 std::string head_dims_text(const DecodePlan& plan) {
@@ -147,6 +172,7 @@ namespace {
 
 // Parts of a unit: with lengths on the device one of them may be nearly the whole line.
 int64_t most_splits(const DecodePlan& plan, const Problem& p) {
+  if (plan.config.part_tiles > 0) return std::max(plan.parts.per_unit, 1u);
   const int64_t ctas = plan.ctas, units = std::max<int64_t>(p.batch * p.heads_kv, 1);
   const int64_t most = has_lengths(p) ? ctas : std::min<int64_t>(ctas, div_up(ctas, units) + 1);
   return p.num_splits > 0 ? std::min<int64_t>(p.num_splits, most) : most;
@@ -178,6 +204,7 @@ void describe(const DecodePlan& plan, const Problem& problem, Json& json) {
   decode["rows"] = c.rows;
   decode["packed_rows"] = packed_rows(p);
   decode["tile_kv"] = c.tile_kv;
+  if (c.part_tiles > 0) decode["part_keys"] = c.part_tiles * c.tile_kv;
   decode["stages"] = c.stages;
   decode["bytes_in_flight"] = c.stages * tile_bytes;
   decode["smem_bytes"] = c.smem_bytes();
@@ -204,7 +231,8 @@ LaunchShape shape_of(const CombinePlan& plan) {
     shape.grid[2] = static_cast<u32>(plan.heads_kv);
   }
   // With few parts of each a warp has a row, else a CTA.
-  const bool few_parts = plan.units() * CombineConfig::kFewParts > plan.ctas;
+  const bool few_parts = plan.config.part_tiles > 0 ||
+                         plan.units() * CombineConfig::kFewParts > plan.ctas;
   shape.grid[1] = std::max<u32>(
       few_parts ? static_cast<u32>(div_up(plan.rows, CombineConfig::kWarps)) : plan.rows, 1);
   shape.smem_bytes = static_cast<u32>(plan.config.smem_bytes());
@@ -217,8 +245,9 @@ std::vector<const char*> reads(const CombinePlan&) { return {kPartsOSlice, kPart
 
 std::string name_of(const CombinePlan& plan) {
   const CombineConfig& c = plan.config;
-  return fmt::format("combine/d{}/rows{}/{}{}/{}/tile{}", c.head_dim_v, c.rows, word(c.dtype),
-                     c.o_f32 ? "/o_f32" : "", placement_word(c), c.tile_kv);
+  return fmt::format("combine/d{}/rows{}/{}{}/{}/tile{}{}", c.head_dim_v, c.rows, word(c.dtype),
+                     c.o_f32 ? "/o_f32" : "", placement_word(c), c.tile_kv,
+                     c.part_tiles > 0 ? "/parts" : "");
 }
 
 std::string head_dims_text(const CombinePlan& plan) {

@@ -20,11 +20,18 @@ namespace fa3::sm90 {
 inline constexpr const char* kPartsOSlice = "parts_o";
 inline constexpr const char* kPartsLseSlice = "parts_lse";
 
+// Parts of a fixed number of keys: tiles of packed rows of a sequence, and parts of each, at most.
+struct PartGrid {
+  uint32_t row_tiles = 0, per_unit = 0;
+};
+
 struct DecodePlan : PlainKernel {
   DecodeConfig config;
   FwdPlan forward;  // of the forward's kernel, whose place it takes: mask, factors of scores
   uint32_t ctas = 0;
   bool beside = false;  // sequences of more than kFewQueries queries are the forward's
+  PartGrid parts;
+  int64_t slots = 0;  // of parts that are merged, each of a tile of rows
 };
 
 struct CombinePlan : PlainKernel {
@@ -35,11 +42,16 @@ struct CombinePlan : PlainKernel {
   uint32_t row_tiles = 0;  // of a sequence, at most
   int64_t batch = 0, heads_kv = 0;
   bool beside = false;
+  PartGrid parts;
+  float scale_log2 = 0;  // of exponents
+
+  // Whether there may be anything to merge.
+  bool merges() const { return config.part_tiles == 0 || parts.per_unit > 1; }
 
   // What CTAs may share, at most.
   int64_t units() const { return batch * row_tiles * heads_kv; }
   // Whether a CTA merges a unit; else what a CTA of the decode kernel has begun.
-  bool by_unit() const { return units() <= ctas; }
+  bool by_unit() const { return config.part_tiles > 0 || units() <= ctas; }
 };
 
 // A call of varlen queries from a cache may hold prompts and single tokens. The forward's kernel

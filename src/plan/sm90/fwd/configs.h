@@ -6,6 +6,7 @@
 
 #include <initializer_list>
 
+#include "device/sm90/common/part_keys.h"
 #include "device/sm90/fwd/config.h"
 #include "runtime/launch_shape.h"
 
@@ -170,6 +171,15 @@ constexpr FwdConfig with_functors(FwdConfig c, bool hides_keys) {
   return c;
 }
 
+// A row whose bits do not depend on the batch: tiles and parts are of numbers of keys that head
+// dims alone decide.
+constexpr FwdConfig with_parts(FwdConfig c) {
+  c.tile.kv = part_tile_kv(c.tile.head_dim_qk, c.tile.head_dim_v);
+  c.accumulate.part_tiles = kPartKeys / c.tile.kv;
+  c.scores.softmax.per_row = true;
+  return c;
+}
+
 inline constexpr MaskTensor kMaskTensors[] = {MaskTensor::kBool, MaskTensor::kF32, MaskTensor::k16};
 
 // A row for attn_mask, of which a tile takes whole words of bits. Where one is added, its tiles
@@ -270,6 +280,9 @@ constexpr const char* illegal_scores(const FwdConfig& c) {
   if (softmax.p_log2 != 0 && (!c.types.v8() || softmax.p_log2 < 0 || softmax.p_log2 > 8))
     return "p_log2: up to 8, with 8-bit V only";
   if (softmax.test_first && !softmax.lazy_rescale) return "test_first: takes lazy_rescale";
+  if (softmax.per_row != (c.accumulate.part_tiles > 0)) return "per_row: with part_tiles, and they";
+  if (softmax.per_row && (!softmax.test_first || c.types.scaled() || c.mask.has_tensor()))
+    return "per_row: takes test_first, 16 bits and no attn_mask";
   return nullptr;
 }
 
@@ -286,13 +299,16 @@ constexpr const char* illegal_mask(const FwdConfig& c) {
 }
 
 constexpr const char* illegal_accumulate(const FwdConfig& c) {
-  const auto& [flush_columns, park_tiles] = c.accumulate;
+  const auto& [flush_columns, park_tiles, part_tiles] = c.accumulate;
   if (flush_columns != 0 &&
       (!c.types.v8() || flush_columns % 16 != 0 || c.tile.head_dim_v % flush_columns != 0))
     return "flush_columns: a multiple of 16 that divides head_dim_v, with 8-bit V only";
   if (park_tiles != 0 && (!c.load.v_image || flush_columns != 0 || park_tiles < 0 ||
                           (park_tiles & (park_tiles - 1)) != 0))
     return "park_tiles: a power of two, with v_image and without flush_columns only";
+  if (part_tiles != 0 &&
+      (part_tiles < 0 || c.types.v8() || c.tile.consumer_wgs == 3 || c.overlap.ablation()))
+    return "part_tiles: with 16 bits and at most 2 consumers; no ablation";
   return nullptr;
 }
 
@@ -333,6 +349,7 @@ constexpr bool all_legal() {
     if (row.config.tile.consumer_wgs < 3) {
       const FwdConfig least = with_functors(row.config, true);
       if (why_illegal(least) != nullptr) return false;
+      if (row.takes(Operands::k16) && why_illegal(with_parts(row.config)) != nullptr) return false;
       for (const MaskTensor mask : kMaskTensors) {
         FwdConfig c = with_mask(least, mask);
         c.scores.kind = ScoreKind::kScaled;

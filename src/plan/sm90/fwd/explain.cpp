@@ -30,6 +30,7 @@ Json kernel_json(const FwdPlan& plan, const Problem& problem) {
   json["rows_rejected"] = std::move(rejected);
   json["tile_q"] = c.tile.q();
   json["tile_kv"] = c.tile.kv;
+  if (c.accumulate.part_tiles > 0) json["part_keys"] = c.accumulate.part_tiles * c.tile.kv;
   json["stages"] = c.tile.stages;
   json["threads"] = c.threads();
   json["registers_consumer"] = c.consumer_registers(plan.functors.sequence_ids);

@@ -36,6 +36,7 @@ struct Words {
   bool few_tiles = false;  // where there are two: the kernel for fewer Q tiles
   std::optional<Sums> sums;
   bool o_f32 = false;
+  bool by_parts = false;
   std::optional<KvScales> kv_scales;
   std::optional<int> scale_columns;
   FwdFunctors functors;
@@ -48,6 +49,7 @@ const char* ragged_word(bool ragged) { return ragged ? "ragged" : "dense"; }
 constexpr int64_t kManyQueries = std::numeric_limits<int64_t>::max();
 constexpr const char* kFewTilesWord = "few_tiles";
 constexpr const char* kOF32Word = "o_f32";
+constexpr const char* kPartsWord = "parts";
 constexpr std::string_view kColumnsWord = "columns";
 constexpr const char* kAlibiWord = "alibi";
 constexpr const char* kSequenceIdsWord = "sequence_ids";
@@ -66,6 +68,7 @@ std::string text_of(HeadDims dims, const FwdVariant& variant, const FwdRow& row,
   if (variant.kv_scales != KvScales::kHead) name += fmt::format("/{}", word(variant.kv_scales));
   if (variant.scale_columns > 0) name += fmt::format("/{}{}", kColumnsWord, variant.scale_columns);
   if (variant.o_f32) name += fmt::format("/{}", kOF32Word);
+  if (variant.by_parts) name += fmt::format("/{}", kPartsWord);
   if (variant.functors.alibi) name += fmt::format("/{}", kAlibiWord);
   if (variant.functors.sequence_ids) name += fmt::format("/{}", kSequenceIdsWord);
   if (variant.functors.has_mask()) name += fmt::format("/{}", word(variant.functors.attn_mask));
@@ -129,6 +132,7 @@ bool read_word(std::string_view text, Words& words) {
     return (columns == 32 || columns == 64 || columns == 128) && set(words.scale_columns, columns);
   }
   if (text == kOF32Word) return words.o_f32 = true;
+  if (text == kPartsWord) return words.by_parts = true;
   if (text == kAlibiWord) return words.functors.alibi = true;
   if (text == kSequenceIdsWord) return words.functors.sequence_ids = true;
   for (const MaskTensor mask : kMaskTensors) {
@@ -185,7 +189,7 @@ struct NamedRow {
 std::vector<NamedRow> rows_of(HeadDims dims, const FwdVariant& variant) {
   const FwdFunctors& functors = variant.functors;
   std::vector<NamedRow> all;
-  const bool three = !functors.any() && variant.kv != KvSource::kRows;
+  const bool three = !functors.any() && variant.kv != KvSource::kRows && !variant.by_parts;
   if (three)
     for (const FwdRow* const row : rows_of(dims, variant, true)) all.push_back({row, false});
   for (const FwdRow* const row : rows_of(dims, variant, false)) {
@@ -221,9 +225,11 @@ void add_variants(HeadDims dims, const Words& words, std::vector<FwdKernel>& ker
                                  .kv_scales = kv_scales,
                                  .o_f32 = words.o_f32,
                                  .scale_columns = scale_columns,
-                                 .kv = words.kv};
+                                 .kv = words.kv,
+                                 .by_parts = words.by_parts};
         for (const auto& [row, few_tiles] : rows_of(dims, variant)) {
           if (!wanted(words.queries, row->max_seqlen_q)) continue;
+          if (words.by_parts && !row->takes(Operands::k16)) continue;
           if (words.few_tiles && !few_tiles) continue;
           if (!wanted(words.sums, row->sums())) continue;
           const FwdConfig config = fitted(config_of(*row, variant), dims.qk, dims.v);
@@ -242,7 +248,7 @@ Status refuse(std::string_view name, std::string_view why) {
       "jit: kernels '{}': {}; need fwd, then any of d<head dim> or d<of q and k>-<of v> (multiples "
       "of 16 up to 256), e4m3, i8_e4m3, i8_16_bits, bf16 or f16, full, causal or window, dense, "
       "ragged, cached_runs or cached_rows, q<most queries>, long or flushed, few_tiles, softcap "
-      "or scaled, tile_scales or key_scales, columns32, columns64 or columns128, o_f32, alibi, "
+      "or scaled, tile_scales or key_scales, columns32, columns64 or columns128, o_f32, parts, alibi, "
       "sequence_ids, bool_mask, f32_mask or 16_bit_mask, each behind a '/'",
       name, why);
 }
@@ -273,7 +279,8 @@ std::string name_of(const FwdPlan& plan) {
                       static_cast<int>(round_up(plan.need.head_dim_v, 16))};
   const FwdRow* const row = row_named(plan.row);
   RowNeed more_tiles = plan.need;
-  const bool three = !plan.functors.any() && c.load.kv != KvSource::kRows;
+  const bool by_parts = c.accumulate.part_tiles > 0;
+  const bool three = !plan.functors.any() && c.load.kv != KvSource::kRows && !by_parts;
   more_tiles.three_consumers = three;
   if (plan.need.v_image)  // by whose tiles the row was chosen, not by queries
     more_tiles.v_image = false, more_tiles.image_keys = 0, more_tiles.seqlen_q = kManyQueries;
@@ -286,7 +293,8 @@ std::string name_of(const FwdPlan& plan) {
                            .kv_scales = c.scores.kv_scales,
                            .o_f32 = c.output.f32,
                            .scale_columns = c.scores.scale_columns,
-                           .kv = c.load.kv};
+                           .kv = c.load.kv,
+                           .by_parts = by_parts};
   return text_of(dims, variant, *row, choose_row(more_tiles) != row && three);
 }
 

@@ -101,6 +101,7 @@ constexpr void for_each_field(C& c, const F& f) {
 template <Is<SoftmaxVariant> C, class F>
 constexpr void for_each_field(C& c, const F& f) {
   f("lazy_rescale", c.lazy_rescale), f("test_first", c.test_first), f("p_log2", c.p_log2);
+  f("per_row", c.per_row);
 }
 template <Is<FwdScores> C, class F>
 constexpr void for_each_field(C& c, const F& f) {
@@ -114,6 +115,7 @@ constexpr void for_each_field(C& c, const F& f) {
 template <Is<FwdAccumulate> C, class F>
 constexpr void for_each_field(C& c, const F& f) {
   f("flush_columns", c.flush_columns), f("park_tiles", c.park_tiles);
+  f("part_tiles", c.part_tiles);
 }
 template <Is<FwdOutput> C, class F>
 constexpr void for_each_field(C& c, const F& f) {

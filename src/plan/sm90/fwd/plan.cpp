@@ -104,6 +104,11 @@ Status check_scales(const Problem& p) {
 Status check_problem(const Problem& p) {
   const fa3_dtype dtype = p.layout[kQ].dtype, o = p.layout[kO].dtype;
   FA3_RETURN_IF_ERROR(check_features(p));
+  if (p.batch_invariant != 0 && (p.is_8_bit() || p.has_mask()))
+    return unsupported(
+        "forward: batch_invariant with {} on sm90: it takes q, k and v of 16 bits and no "
+        "attn_mask; leave it out, or use backend cpu",
+        p.has_mask() ? "attn_mask" : fmt::format("q of {}", dtype_name(dtype)));
   const fa3_dtype v = p.layout[kV].dtype;
   if (o != FA3_F32 && p.is_8_bit() && is_16_bit(v) && v != o)
     return unsupported(
@@ -314,8 +319,14 @@ int64_t v_image_tiles(const SeqAxis& axis, int64_t batch, int tile_kv) {
 }
 
 std::vector<Slice> writes(const FwdPlan& plan) {
-  if (!plan.counter) return {};
-  return {{.name = kTileCounterSlice, .bytes = sizeof(uint32_t), .zeroed = true}};
+  std::vector<Slice> slices;
+  if (plan.counter)
+    slices.push_back({.name = kTileCounterSlice, .bytes = sizeof(uint32_t), .zeroed = true});
+  if (plan.part_bytes > 0)
+    slices.push_back({.name = kPartOSlice,
+                      .bytes = static_cast<size_t>(plan.part_bytes),
+                      .align = kCacheLine});
+  return slices;
 }
 
 std::vector<const char*> reads(const FwdPlan& plan) {
@@ -355,6 +366,8 @@ FwdPlan with_config(FwdPlan plan, const FwdConfig& c, const Problem& p, int mult
   plan.order.q_tiles = static_cast<uint32_t>(div_up(p.q.rows, c.tile.q()));
   plan.makes_v_image = c.load.v_image && p.image.keys == 0;
   plan.score_offset = needs_score_offset(p);
+  const bool parts = c.accumulate.part_tiles > 0 && most_rows(p.kv) > kPartKeys;
+  plan.part_bytes = parts ? int64_t{plan.grid} * c.tile.q() * c.tile.head_dim_v * 4 : 0;
   plan.mask = c.mask.has_tensor() ? mask_shape(p, c.tile.q(), c.tile.kv) : MaskShape{};
   return plan;
 }
@@ -370,7 +383,7 @@ Result<FwdChoice> choose_fwd(const Problem& p, const DeviceInfo& device) {
   plan.need = {cached ? round_up(p.head_dim_qk, 64) : p.head_dim_qk,
                cached ? round_up(p.head_dim_v, 64) : p.head_dim_v, mask, typical_rows(p.q, p.batch),
                // Blocks of scales seldom have a multiple of their keys.
-               !functors.any() && !has_block_scales(p) &&
+               !functors.any() && !has_block_scales(p) && p.batch_invariant == 0 &&
                    !(cached && (!is_small(p) || fwd_source(p, kLeastRun) == KvSource::kRows)) &&
                    three_consumers_pay(p, mask, device.multiprocessors),
                operands_of(p), sums_of(p, plan.band)};
@@ -387,14 +400,15 @@ Result<FwdChoice> choose_fwd(const Problem& p, const DeviceInfo& device) {
                     .kv_scales = kv_scales_of(p),
                     .o_f32 = o_f32,
                     .scale_columns = scale_columns_of(p),
-                    .kv = cached ? KvSource::kRuns : KvSource::kTensor};
+                    .kv = cached ? KvSource::kRuns : KvSource::kTensor,
+                    .by_parts = p.batch_invariant != 0};
   plan.need.plain = choice.variant.plain();
   choice.row = p.image.keys > 0 ? row_of_image(p, functors, plan.need) : choose_row(plan.need);
   if (choice.row == nullptr)
     return unsupported("forward: head_dim_qk={}, head_dim_v={}: no row of the table fits",
                        p.head_dim_qk, p.head_dim_v);
   // What was measured with scales of rows says nothing of those of columns.
-  if (device.tuning && scale_columns_of(p) == 0)
+  if (device.tuning && scale_columns_of(p) == 0 && p.batch_invariant == 0)
     choice.row = tuned_row(p, *device.tuning, functors, choice.row, plan);
   plan.row = choice.row->name;
   return choice;

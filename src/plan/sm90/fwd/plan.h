@@ -25,6 +25,7 @@
 namespace fa3::sm90 {
 
 inline constexpr const char* kTileCounterSlice = "tile_counter";
+inline constexpr const char* kPartOSlice = "part_o";
 
 struct FwdPlan : PlainKernel {
   RowNeed need;          // what the row was chosen by
@@ -44,6 +45,7 @@ struct FwdPlan : PlainKernel {
   bool makes_v_image = false;  // a kernel before transposes V, which is no argument
   bool score_offset = false;   // one makes FwdArgs::score_offset
   MaskShape mask;              // one makes bits of attn_mask, of this shape
+  int64_t part_bytes = 0;      // of O of the parts so far, of all CTAs
   int64_t skips_queries = 0;   // sequences of up to so many are the decode kernel's
 };
 

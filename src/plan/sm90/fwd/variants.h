@@ -35,6 +35,7 @@ struct FwdVariant {
   bool o_f32 = false;
   int scale_columns = 0;
   KvSource kv = KvSource::kTensor;
+  bool by_parts = false;  // bits do not depend on the batch
 
   constexpr bool plain() const {  // FwdRow::plain_only
     return score == ScoreKind::kPlain && kv_scales == KvScales::kHead && !functors.any() && !o_f32;
@@ -61,6 +62,7 @@ constexpr FwdConfig config_of(const FwdRow& row, const FwdVariant& variant) {
   const FwdFunctors& functors = variant.functors;
   const bool by_key = variant.kv_scales == KvScales::kKeys;  // values per key as well
   FwdConfig config = row.config;
+  if (variant.by_parts) config = with_parts(config);
   if (functors.any() || by_key)
     config = with_functors(config, functors.sequence_ids || functors.has_mask());
   if (functors.has_mask()) config = with_mask(config, functors.attn_mask);
@@ -83,7 +85,7 @@ constexpr FwdConfig config_of(const FwdRow& row, const FwdVariant& variant) {
 // Not worth a kernel of its own where kernels are compiled ahead. 16 bits: FP16, except dense
 // without a mask. E4M3: all but dense BF16, full and causal. INT8, O in FP32 and caches: all.
 constexpr bool is_rare(const FwdVariant& variant) {
-  if (variant.o_f32 || variant.kv != KvSource::kTensor) return true;
+  if (variant.o_f32 || variant.kv != KvSource::kTensor || variant.by_parts) return true;
   const bool f16 = variant.dtype == MmaType::kF16, dense = !variant.ragged;
   switch (variant.operands) {
     case Operands::k16:
@@ -119,7 +121,7 @@ constexpr FwdVariant ahead(FwdVariant variant) {
 // Those of a row that are compiled ahead. Functors: for BF16 and two head dims, which is enough to
 // execute them; nor has F16 O with 8 bits, or F32 O, every score.
 struct FwdVariants {
-  std::array<FwdVariant, 38> variant{};
+  std::array<FwdVariant, 40> variant{};
   size_t count = 0;
 
   constexpr bool has(const FwdVariant& one) const {
@@ -168,6 +170,10 @@ constexpr FwdVariants compiled_ahead(const FwdRow& row) {
       row.config.tile.consumer_wgs < 3 && row.takes(Operands::k16))
     for (const KvSource kv : {KvSource::kRuns, KvSource::kRows})
       if (kv == KvSource::kRuns || dim == 64) all.add(ahead({.kv = kv}));
+  if (dim == 64 && row.config.tile.consumer_wgs == 2 && row.takes(Operands::k16)) {
+    all.add(ahead({.by_parts = true}));
+    all.add(ahead({.kv = KvSource::kRuns, .by_parts = true}));
+  }
   for (const Operands operands : kOperands) {
     if (row.takes(operands) && !row.plain_only)
       all.add(ahead({.operands = operands, .o_f32 = true}));
