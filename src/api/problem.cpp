@@ -403,7 +403,7 @@ class ProblemMaker {
     }
     if (p_.batch_invariant != 0 && p_.batch_invariant != 1)
       return invalid("{}: batch_invariant={} is unknown; need 0 or 1", op_, p_.batch_invariant);
-    if (p_.batch_invariant == 1 && args_.num_splits != 0)
+    if (p_.batch_invariant == 1 && p_.num_splits != 0)
       return invalid(
           "{}: num_splits={} with batch_invariant, need 0: parts then have a fixed number of keys",
           op_, p_.num_splits);

@@ -24,10 +24,8 @@ constexpr DecodeConfig with_tiles(DecodeConfig c, const DecodeHeadDims& dims, in
   c.rows = rows;
   c.consumers = rows == kMostDecodeRows ? 2 : 1;
   c.tile_kv = kWgRows;
-  if (c.part_tiles > 0) {
-    c.tile_kv = part_tile_kv(dims.qk, dims.v);
-    c.part_tiles = kPartKeys / c.tile_kv;
-  }
+  static_assert(kPartTileKv == kWgRows);
+  if (c.part_tiles > 0) c.part_tiles = kPartTiles;
   const int pair = kDecodePairBytes * (rows == kMostDecodeRows && dims.qk == 128 ? 2 : 1);
   while (c.part_tiles == 0 && c.k_tile().bytes() + c.v_tile().bytes() < pair) c.tile_kv += kWgRows;
   c.stages = DecodeConfig{}.stages;

@@ -171,12 +171,13 @@ constexpr FwdConfig with_functors(FwdConfig c, bool hides_keys) {
   return c;
 }
 
-// A row whose bits do not depend on the batch: tiles and parts are of numbers of keys that head
-// dims alone decide.
+// A row whose bits do not depend on the batch: tiles and parts of the same keys in every row, and
+// the stages that smaller tiles leave room for.
 constexpr FwdConfig with_parts(FwdConfig c) {
-  c.tile.kv = part_tile_kv(c.tile.head_dim_qk, c.tile.head_dim_v);
-  c.accumulate.part_tiles = kPartKeys / c.tile.kv;
-  c.scores.softmax.per_row = true;
+  c.tile.stages = c.tile.stages * c.tile.kv / kPartTileKv;
+  c.tile.kv = kPartTileKv;
+  c.accumulate.part_tiles = kPartTiles;
+  c.scores.softmax.per_row = c.scores.softmax.test_first = true;
   return c;
 }
 
@@ -306,9 +307,8 @@ constexpr const char* illegal_accumulate(const FwdConfig& c) {
   if (park_tiles != 0 && (!c.load.v_image || flush_columns != 0 || park_tiles < 0 ||
                           (park_tiles & (park_tiles - 1)) != 0))
     return "park_tiles: a power of two, with v_image and without flush_columns only";
-  if (part_tiles != 0 &&
-      (part_tiles < 0 || c.types.v8() || c.tile.consumer_wgs == 3 || c.overlap.ablation()))
-    return "part_tiles: with 16 bits and at most 2 consumers; no ablation";
+  if (part_tiles != 0 && (part_tiles < 0 || c.types.v8() || c.overlap.ablation()))
+    return "part_tiles: with 16 bits; no ablation";
   return nullptr;
 }
 
@@ -346,10 +346,10 @@ constexpr const char* why_illegal(const FwdConfig& c) {
 constexpr bool all_legal() {
   for (const FwdRow& row : kFwdRows) {
     if (why_illegal(row.config) != nullptr) return false;
+    if (row.takes(Operands::k16) && why_illegal(with_parts(row.config)) != nullptr) return false;
     if (row.config.tile.consumer_wgs < 3) {
       const FwdConfig least = with_functors(row.config, true);
       if (why_illegal(least) != nullptr) return false;
-      if (row.takes(Operands::k16) && why_illegal(with_parts(row.config)) != nullptr) return false;
       for (const MaskTensor mask : kMaskTensors) {
         FwdConfig c = with_mask(least, mask);
         c.scores.kind = ScoreKind::kScaled;

@@ -189,7 +189,7 @@ struct NamedRow {
 std::vector<NamedRow> rows_of(HeadDims dims, const FwdVariant& variant) {
   const FwdFunctors& functors = variant.functors;
   std::vector<NamedRow> all;
-  const bool three = !functors.any() && variant.kv != KvSource::kRows && !variant.by_parts;
+  const bool three = !functors.any() && variant.kv != KvSource::kRows;
   if (three)
     for (const FwdRow* const row : rows_of(dims, variant, true)) all.push_back({row, false});
   for (const FwdRow* const row : rows_of(dims, variant, false)) {
@@ -279,8 +279,7 @@ std::string name_of(const FwdPlan& plan) {
                       static_cast<int>(round_up(plan.need.head_dim_v, 16))};
   const FwdRow* const row = row_named(plan.row);
   RowNeed more_tiles = plan.need;
-  const bool by_parts = c.accumulate.part_tiles > 0;
-  const bool three = !plan.functors.any() && c.load.kv != KvSource::kRows && !by_parts;
+  const bool three = !plan.functors.any() && c.load.kv != KvSource::kRows;
   more_tiles.three_consumers = three;
   if (plan.need.v_image)  // by whose tiles the row was chosen, not by queries
     more_tiles.v_image = false, more_tiles.image_keys = 0, more_tiles.seqlen_q = kManyQueries;
@@ -294,7 +293,7 @@ std::string name_of(const FwdPlan& plan) {
                            .o_f32 = c.output.f32,
                            .scale_columns = c.scores.scale_columns,
                            .kv = c.load.kv,
-                           .by_parts = by_parts};
+                           .by_parts = c.accumulate.part_tiles > 0};
   return text_of(dims, variant, *row, choose_row(more_tiles) != row && three);
 }
 

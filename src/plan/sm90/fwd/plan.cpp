@@ -383,7 +383,7 @@ Result<FwdChoice> choose_fwd(const Problem& p, const DeviceInfo& device) {
   plan.need = {cached ? round_up(p.head_dim_qk, 64) : p.head_dim_qk,
                cached ? round_up(p.head_dim_v, 64) : p.head_dim_v, mask, typical_rows(p.q, p.batch),
                // Blocks of scales seldom have a multiple of their keys.
-               !functors.any() && !has_block_scales(p) && p.batch_invariant == 0 &&
+               !functors.any() && !has_block_scales(p) &&
                    !(cached && (!is_small(p) || fwd_source(p, kLeastRun) == KvSource::kRows)) &&
                    three_consumers_pay(p, mask, device.multiprocessors),
                operands_of(p), sums_of(p, plan.band)};
