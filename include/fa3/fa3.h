@@ -379,17 +379,14 @@ typedef struct fa3_forward_args {
                               (total_kv, …), where sequences may share rows; positions and columns
                               of attn_mask count from there. Needs seqused_kv */
   int32_t num_splits; /* on cuda and sim, of few queries: the most parts that the keys of a sequence
-                          and KV head are computed in and then merged, 0 = any; 1: none, so that a
-                          row has the same bits whatever other sequences the call has, with the same
-                          bounds of queries and keys; more queries never have parts */
+                          and KV head are computed in and then merged, 0 = any; more queries never
+                          have parts */
   int32_t sm_margin;  /* on cuda and sim: SMs that persistent kernels leave to others; at least one
                           is used */
-  int32_t batch_invariant; /* 1: the bits of a row of O and LSE depend on its sequence's keys and
-                              values, its position, the heads and head dims alone; not on the other
-                              sequences, nor on where they lie, their order, pages, the bounds of
-                              lengths, or how many queries share the call, so that prefill and
-                              decode agree. Needs num_splits = 0; on cuda and sim, 16-bit tensors
-                              without attn_mask. 0: faster */
+  int32_t batch_invariant; /* 1: bits of a row of O and LSE depend on its sequence's keys and values,
+                              its position, heads and head dims alone: not on other sequences,
+                              order, pages, bounds of lengths or how many queries share the call.
+                              With num_splits 0; on cuda, sim: 16 bits, no attn_mask */
   int32_t batch_invariant_reserved; /* must be 0 */
 } fa3_forward_args;
 

@@ -55,6 +55,7 @@ def attention(
     v_image: Array | None = None,
     num_splits: int = 0,
     sm_margin: int = 0,
+    batch_invariant: bool = False,
     precision: str = "default",
     seed: int = 0,
     out: Array | None = None,
@@ -104,6 +105,9 @@ def attention(
         and then merged; 0 = any; 1: none, so that a row has the same bits whatever other sequences
         the call has, with the same bounds of queries and keys. sm_margin: multiprocessors that a
         GPU's persistent kernels leave free.
+      batch_invariant: bits of a row depend on its own sequence and position alone, not on what
+        shares the call or how many queries do, so that prefill and decode agree; on a GPU of
+        16-bit arrays without attn_mask, and without num_splits.
       precision: "default", or of 16-bit arrays "fp8", "eight_bit", "eight_bit_accurate": quantised
         in the call. seed: of the random signs then.
       out: array to write to; None = a new one. lse: the same for the logarithms, float32.
@@ -191,6 +195,8 @@ def attention(
         fields["num_splits"] = num_splits
     if sm_margin:
         fields["sm_margin"] = sm_margin
+    if batch_invariant:
+        fields["batch_invariant"] = 1
     execute(FORWARD, fields, how, context, stream, written)
     return (out, lse) if return_lse else out
 

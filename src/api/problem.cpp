@@ -394,19 +394,16 @@ class ProblemMaker {
   }
 
   Status read_schedule() {
-    if (args_.deterministic != 0 && args_.deterministic != 1) {
-      return invalid("{}: deterministic={} is unknown; need 0 or 1", op_, args_.deterministic);
-    }
+    for (const auto& [name, value] : {std::pair("deterministic", args_.deterministic),
+                                      std::pair("batch_invariant", p_.batch_invariant)})
+      if (value != 0 && value != 1)
+        return invalid("{}: {}={} is unknown; need 0 or 1", op_, name, value);
     for (const auto& [name, value] :
-         {std::pair("num_splits", p_.num_splits), std::pair("sm_margin", p_.sm_margin)}) {
+         {std::pair("num_splits", p_.num_splits), std::pair("sm_margin", p_.sm_margin)})
       if (value < 0) return invalid("{}: {}={}, need 0 or more", op_, name, value);
-    }
-    if (p_.batch_invariant != 0 && p_.batch_invariant != 1)
-      return invalid("{}: batch_invariant={} is unknown; need 0 or 1", op_, p_.batch_invariant);
     if (p_.batch_invariant == 1 && p_.num_splits != 0)
-      return invalid(
-          "{}: num_splits={} with batch_invariant, need 0: parts then have a fixed number of keys",
-          op_, p_.num_splits);
+      return invalid("{}: num_splits={} with batch_invariant, whose parts have fixed keys; need 0",
+                     op_, p_.num_splits);
     p_.deterministic = args_.deterministic == 1;
     return {};
   }

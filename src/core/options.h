@@ -10,10 +10,10 @@ namespace fa3 {
 struct Options {
   int64_t left = 0;  // window only; −1 = unbounded
   int64_t right = 0;
-  double softmax_scale = 0;  // of a problem resolved: never 0 for "default"
-  double softcap = 0;        // 0 = off
-  int32_t num_splits = 0;    // the most parts that keys are computed in; 0 = any
-  int32_t sm_margin = 0;     // SMs that persistent kernels leave free
+  double softmax_scale = 0;     // of a problem resolved: never 0 for "default"
+  double softcap = 0;           // 0 = off
+  int32_t num_splits = 0;       // the most parts that keys are computed in; 0 = any
+  int32_t sm_margin = 0;        // SMs that persistent kernels leave free
   int32_t batch_invariant = 0;  // 1: bits of a row depend on its own sequence and position alone
 
   bool operator==(const Options&) const = default;

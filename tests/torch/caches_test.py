@@ -142,6 +142,6 @@ def test_operator_is_sound(paged):
     rest = (None, None, None, used, pages, None, None, *(None,) * 10, True, None, None, False, None)
     torch.library.opcheck(
         torch.ops.fa3.forward.default,
-        (q, paged_k, paged_v, *rest, 0.0, 0, 0, False, "default", 0, 0),
+        (q, paged_k, paged_v, *rest, 0.0, 0, 0, False, False, "default", 0, 0),
         test_utils=("test_schema", "test_faketensor"),
     )

@@ -264,7 +264,7 @@ def test_backward_refuses_without_data():
                           ((2, 6, 4, 16), (2, 6, 4, 16), (2, 5, 4, 16), (2, 4, 6)))  # fmt: skip
         with pytest.raises(ValueError, match=r"out.shape\[1\]=5"):
             torch.ops.fa3.backward(q, None, q, k, k, out, lse, *(None,) * 17, False, None, None,
-                                   False, None, 0.0, 0, 0, False, *(True,) * 3, False,
+                                   False, None, 0.0, 0, 0, False, False, *(True,) * 3, False,
                                    False)  # fmt: skip
 
 

@@ -118,7 +118,7 @@ def attention_on_codes(
         q, k, v, cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv, None, None, None,
         alibi_slopes, sequence_ids_q, sequence_ids_kv, attn_mask, scale, cap, longest_q, longest_kv,
         max_seqlen_q, max_seqlen_kv, causal, left, right, top_left, softmax_scale,
-        0.0 if softcap is None else softcap, num_splits, sm_margin, False, *scales, blocks,
+        0.0 if softcap is None else softcap, num_splits, sm_margin, False, False, *scales, blocks,
         out_dtype,
     )  # fmt: skip
     return (out, lse) if return_lse else out

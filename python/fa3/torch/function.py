@@ -38,6 +38,7 @@ def attention(
     top_left: bool = False,
     num_splits: int = 0,
     sm_margin: int = 0,
+    batch_invariant: bool = False,
     precision: str = "default",
     seed: int = 0,
     fp8_block: int = 0,
@@ -54,7 +55,7 @@ def attention(
         also those whose address or strides are not multiples of 16 bytes, and head dims are padded
         to multiples of 8.
       k, v: (batch, seqlen_kv, heads_kv, …) or (total_kv, …); heads_q is a multiple of heads_kv.
-      causal … sm_margin: as in fa3.attention. page_table, kv_batch_idx and kv_begin: without
+      causal … batch_invariant: as in fa3.attention. page_table, kv_batch_idx and kv_begin: without
         gradients, and k and v must lie as the library takes them: a cache is not copied.
         attn_mask: a type that differs from q's becomes float32; its gradient has its shape. On a
         GPU with 16-bit tensors.
@@ -113,8 +114,8 @@ def attention(
         q, k, v, cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv, page_table, kv_batch_idx,
         kv_begin, alibi_slopes, sequence_ids_q, sequence_ids_kv, attn_mask, scale, cap, longest_q,
         longest_kv, max_seqlen_q, max_seqlen_kv, causal, left, right, top_left, softmax_scale,
-        0.0 if softcap is None else softcap, num_splits, sm_margin, deterministic, precision, seed,
-        fp8_block,
+        0.0 if softcap is None else softcap, num_splits, sm_margin, batch_invariant, deterministic,
+        precision, seed, fp8_block,
     )  # fmt: skip
     return (out, lse) if return_lse else out
 

@@ -25,7 +25,7 @@ _TENSORS = (*_FIELDS, "scale", "cap", "longest_q", "longest_kv")
 LENGTHS = ", ".join(f"Tensor? {name}" for name in _TENSORS) + (
     ", SymInt? max_seqlen_q, SymInt? max_seqlen_kv, bool causal, SymInt? left, SymInt? right, "
     "bool top_left, Scalar? softmax_scale, Scalar softcap, SymInt num_splits, SymInt sm_margin, "
-    "bool deterministic"
+    "bool batch_invariant, bool deterministic"
 )
 library = torch.library.Library("fa3", "DEF")
 library.define(
@@ -42,7 +42,7 @@ library.define(
 MASK, SCALE = len(_FIELDS) - 1, len(_FIELDS)
 READ = slice(SCALE, SCALE + 4)  # scale, cap, longest_q, longest_kv
 TENSORS = slice(0, READ.stop)
-NUMBERS = slice(READ.stop, READ.stop + 11)
+NUMBERS = slice(READ.stop, READ.stop + 12)
 OTHERS = slice(NUMBERS.stop, None)
 
 # What the library gets for a softmax_scale of 0, which means the default there: no score of less
@@ -107,8 +107,12 @@ def common(rest: tuple) -> dict[str, Any]:
 
 def schedule_of(rest: tuple) -> dict[str, int]:
     """Fields of a forward alone."""
-    *_, num_splits, sm_margin, _ = rest[NUMBERS]
-    schedule = {"num_splits": num_splits, "sm_margin": sm_margin}
+    *_, num_splits, sm_margin, batch_invariant, _ = rest[NUMBERS]
+    schedule = {
+        "num_splits": num_splits,
+        "sm_margin": sm_margin,
+        "batch_invariant": int(batch_invariant),
+    }
     return {name: number for name, number in schedule.items() if number}
 
 

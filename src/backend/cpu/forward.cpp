@@ -364,9 +364,9 @@ void attend(const Head& head, int64_t head_index, int64_t first, int64_t last, i
   }
   if (run.cpu.splits > 1)
     keys = intersect(keys, {split * run.cpu.split_len, (split + 1) * run.cpu.split_len});
-  const int64_t size = run.cpu.splits > 1
-                           ? run.cpu.tile_kv
-                           : balanced_tile(head.len.kv, run.cpu.tile_kv, run.kernels.panel);
+  const bool fixed = run.cpu.splits > 1 || run.problem.batch_invariant != 0;
+  const int64_t size =
+      fixed ? run.cpu.tile_kv : balanced_tile(head.len.kv, run.cpu.tile_kv, run.kernels.panel);
   for (int64_t lo = round_down(keys.lo, size); lo < keys.hi; lo += size) {
     const IndexRange tile{lo, min(lo + size, head.len.kv)};
     const IdRange ids = head.kv_ids == nullptr ? IdRange() : range_of(head.kv_ids, tile);

@@ -361,8 +361,8 @@ struct RowSoftmax {
     FA3_UNROLL
     for (int h = 0; h < 2; ++h) {
       if (!grows[h]) continue;
-      scale.row[h] = raised_scale(before[h], finite(max[h]), offset[h], chains.huge[h],
-                                  scale_log2[h]);
+      scale.row[h] =
+          raised_scale(before[h], finite(max[h]), offset[h], chains.huge[h], scale_log2[h]);
       chains.scale(h, scale.row[h]);
     }
   }

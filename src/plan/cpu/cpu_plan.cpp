@@ -42,7 +42,8 @@ void plan_forward(const Problem& p, int threads, CpuPlan& plan) {
   const int64_t heads = p.batch * p.heads_kv;
   const int64_t group = p.group_size();
   const int64_t rows = p.q.max_seqlen * group;
-  plan.few_rows = rows <= kFewRows;
+  // Few rows are added up in another order, and parts depend on how many blocks there are.
+  plan.few_rows = rows <= kFewRows && p.batch_invariant == 0;
   const int64_t most_rows = plan.few_rows ? round_up(kFewRows, cpu::kTileRows) : kTileQ;
   plan.tile_q = static_cast<int>(
       std::clamp<int64_t>(round_up(rows, cpu::kTileRows), cpu::kTileRows, most_rows));
@@ -56,7 +57,7 @@ void plan_forward(const Problem& p, int threads, CpuPlan& plan) {
   if (plan.few_rows) plan.blocks_per_task = static_cast<int>(std::max<int64_t>(plan.blocks, 1));
 
   const int64_t blocks = heads * plan.blocks;
-  if (blocks > 0 && blocks < kSplitBelow) {
+  if (blocks > 0 && blocks < kSplitBelow && p.batch_invariant == 0) {
     const int64_t slot_bytes = plan.tile_q * (plan.width_v + 2) * int64_t{4};
     const int64_t fit = std::max<int64_t>(kPartialBytes / (blocks * slot_bytes), 1);
     const int64_t most =

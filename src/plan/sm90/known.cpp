@@ -12,6 +12,7 @@
 #include "plan/sm90/decode/configs.h"
 #include "plan/sm90/fwd/configs.h"
 #include "plan/sm90/fwd/kernels.h"
+#include "plan/sm90/fwd/names.h"
 #include "plan/sm90/fwd/variants.h"
 
 namespace fa3::sm90 {
@@ -174,7 +175,13 @@ std::vector<NamedProgram> known_decode(bool with_terms, std::string_view name) {
         if (c.cached() && !c.ragged) continue;
         if (c.alibi && c.score == ScoreKind::kPlain) continue;
         for (const int part_tiles : {0, 1}) {
+          if (part_tiles > 0 && !with_terms) break;
           c.part_tiles = part_tiles;
+          const std::string words =
+              fmt::format("rows{}{}/{}", rows, part_tiles > 0 ? "/parts" : "", word(c.dtype));
+          if (!may_be(fmt::format("decode/d{}/{}", head_dims_text(least), words)) &&
+              !may_be(fmt::format("combine/d{}/{}", dims.v, words)))
+            continue;
           const int most = two_fit(dims, rows, part_tiles) ? 2 : 1;
           for (int ctas = 1; ctas <= most; ++ctas) {
             c = with_tiles(c, dims, rows, ctas);

@@ -47,7 +47,9 @@ class DecodeRun : public KernelRun {
     device.multiprocessors = multiprocessors;
     const FwdPlan forward = value(make_fwd_plan(problem(), device));
     const DecodePlans plans = make_decode_plans(config, forward, problem(), device);
-    set_kernels({plans.decode, plans.combine});
+    std::vector<fa3::Kernel> kernels{plans.decode};
+    if (plans.combine.merges()) kernels.push_back(plans.combine);
+    set_kernels(kernels);
   }
 };
 

@@ -97,8 +97,7 @@ struct CombineConfig {
   FA3_HD constexpr int smem_bytes() const { return kWarps * (head_dim_v + 4) * 4; }
 };
 constexpr CombineConfig combine_of(const DecodeConfig& c) {
-  return {c.dtype, c.o_f32, c.ragged, c.cached(), c.head_dim_v, c.rows, c.tile_kv,
-          c.part_tiles};
+  return {c.dtype, c.o_f32, c.ragged, c.cached(), c.head_dim_v, c.rows, c.tile_kv, c.part_tiles};
 }
 
 }  // namespace fa3::sm90

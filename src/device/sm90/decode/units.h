@@ -255,12 +255,11 @@ struct UnitParts {
                               const DecodeParts& parts, i32 rows) {
     const TileRange& range = unit.range;
     if (range.empty()) return {0, 1, 0};
-    const u32 tile = static_cast<u32>(unit.batch) * parts.row_tiles +
-                     static_cast<u32>(unit.row / rows);
+    const u32 tile =
+        static_cast<u32>(unit.batch) * parts.row_tiles + static_cast<u32>(unit.row / rows);
     const u32 index = tile * static_cast<u32>(shape.heads_kv) + static_cast<u32>(unit.kv_head);
     const i32 first = range.first / kTiles;
-    return {first, (range.end - 1) / kTiles + 1,
-            index * parts.per_unit + static_cast<u32>(first)};
+    return {first, (range.end - 1) / kTiles + 1, index * parts.per_unit + static_cast<u32>(first)};
   }
   FA3_DEV bool one() const { return end - first == 1; }
 };

@@ -33,6 +33,8 @@ struct ByParts {
                                      [&](i32 kv_tile, auto masked) { c.step(kv_tile, masked); });
       if (own.first == all.first) break;
       c.pv.end_part(c);
+      c.turn.wait();  // each tile but a consumer's first takes a ping-pong turn
+      c.turn.pass();
       own.end = own.first;
     }
     c.release_q();

@@ -24,8 +24,8 @@ std::string combine_expression(const CombineConfig& c) {
       "fa3::sm90::combine<fa3::sm90::CombineConfig{{.dtype = fa3::MmaType::{}, .o_f32 = {}, "
       ".ragged = {}, .from_cache = {}, .head_dim_v = {}, .rows = {}, .tile_kv = {}, "
       ".part_tiles = {}}}>",
-      name_of(c.dtype).enumerator, c.o_f32, c.ragged, c.from_cache, c.head_dim_v, c.rows,
-      c.tile_kv, c.part_tiles);
+      name_of(c.dtype).enumerator, c.o_f32, c.ragged, c.from_cache, c.head_dim_v, c.rows, c.tile_kv,
+      c.part_tiles);
 }
 
 }  // namespace fa3::sm90

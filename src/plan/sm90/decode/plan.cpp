@@ -27,6 +27,8 @@ const char* placement_word(const auto& config) {
   return config.cached() ? "cached" : config.ragged ? "ragged" : "dense";
 }
 
+const char* parts_word(const auto& config) { return config.part_tiles > 0 ? "/parts" : ""; }
+
 int64_t packed_rows(const Problem& p) { return most_rows(p.q) * p.group_size(); }
 
 // KV tiles of all units, at most.
@@ -55,7 +57,8 @@ int64_t part_slots(const DecodeConfig& c, const Problem& p) {
 int side_by_side(const DecodeHeadDims& dims, int rows, int part_tiles, const Problem& p,
                  const DeviceInfo& device) {
   const int64_t units = p.batch * p.heads_kv;
-  return p.sm_margin == 0 && two_fit(dims, rows, part_tiles) && 16 * units >= 15 * 2 * device.multiprocessors
+  return p.sm_margin == 0 && two_fit(dims, rows, part_tiles) &&
+                 16 * units >= 15 * 2 * device.multiprocessors
              ? 2
              : 1;
 }
@@ -156,10 +159,9 @@ std::vector<Slice> writes(const DecodePlan& plan) {
 
 std::string name_of(const DecodePlan& plan) {
   const DecodeConfig& c = plan.config;
-  return fmt::format("decode/d{}/rows{}/{}/{}{}{}/{}{}{}", head_dims_text(plan), c.rows,
-                     word(c.dtype), word(c.score), c.alibi ? "/alibi" : "", c.o_f32 ? "/o_f32" : "",
-                     placement_word(c), c.ctas_per_sm > 1 ? "/two" : "",
-                     c.part_tiles > 0 ? "/parts" : "");
+  return fmt::format("decode/d{}/rows{}{}/{}/{}{}{}/{}{}", head_dims_text(plan), c.rows,
+                     parts_word(c), word(c.dtype), word(c.score), c.alibi ? "/alibi" : "",
+                     c.o_f32 ? "/o_f32" : "", placement_word(c), c.ctas_per_sm > 1 ? "/two" : "");
 }
 
 std::string head_dims_text(const DecodePlan& plan) {
@@ -231,8 +233,8 @@ LaunchShape shape_of(const CombinePlan& plan) {
     shape.grid[2] = static_cast<u32>(plan.heads_kv);
   }
   // With few parts of each a warp has a row, else a CTA.
-  const bool few_parts = plan.config.part_tiles > 0 ||
-                         plan.units() * CombineConfig::kFewParts > plan.ctas;
+  const bool few_parts =
+      plan.config.part_tiles > 0 || plan.units() * CombineConfig::kFewParts > plan.ctas;
   shape.grid[1] = std::max<u32>(
       few_parts ? static_cast<u32>(div_up(plan.rows, CombineConfig::kWarps)) : plan.rows, 1);
   shape.smem_bytes = static_cast<u32>(plan.config.smem_bytes());
@@ -245,9 +247,8 @@ std::vector<const char*> reads(const CombinePlan&) { return {kPartsOSlice, kPart
 
 std::string name_of(const CombinePlan& plan) {
   const CombineConfig& c = plan.config;
-  return fmt::format("combine/d{}/rows{}/{}{}/{}/tile{}{}", c.head_dim_v, c.rows, word(c.dtype),
-                     c.o_f32 ? "/o_f32" : "", placement_word(c), c.tile_kv,
-                     c.part_tiles > 0 ? "/parts" : "");
+  return fmt::format("combine/d{}/rows{}{}/{}{}/{}/tile{}", c.head_dim_v, c.rows, parts_word(c),
+                     word(c.dtype), c.o_f32 ? "/o_f32" : "", placement_word(c), c.tile_kv);
 }
 
 std::string head_dims_text(const CombinePlan& plan) {

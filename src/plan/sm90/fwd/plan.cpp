@@ -323,9 +323,8 @@ std::vector<Slice> writes(const FwdPlan& plan) {
   if (plan.counter)
     slices.push_back({.name = kTileCounterSlice, .bytes = sizeof(uint32_t), .zeroed = true});
   if (plan.part_bytes > 0)
-    slices.push_back({.name = kPartOSlice,
-                      .bytes = static_cast<size_t>(plan.part_bytes),
-                      .align = kCacheLine});
+    slices.push_back(
+        {.name = kPartOSlice, .bytes = static_cast<size_t>(plan.part_bytes), .align = kCacheLine});
   return slices;
 }
 
@@ -366,7 +365,8 @@ FwdPlan with_config(FwdPlan plan, const FwdConfig& c, const Problem& p, int mult
   plan.order.q_tiles = static_cast<uint32_t>(div_up(p.q.rows, c.tile.q()));
   plan.makes_v_image = c.load.v_image && p.image.keys == 0;
   plan.score_offset = needs_score_offset(p);
-  const bool parts = c.accumulate.part_tiles > 0 && most_rows(p.kv) > kPartKeys;
+  const int part_tiles = c.accumulate.part_tiles;
+  const bool parts = part_tiles > 0 && most_rows(p.kv) > int64_t{part_tiles} * c.tile.kv;
   plan.part_bytes = parts ? int64_t{plan.grid} * c.tile.q() * c.tile.head_dim_v * 4 : 0;
   plan.mask = c.mask.has_tensor() ? mask_shape(p, c.tile.q(), c.tile.kv) : MaskShape{};
   return plan;
