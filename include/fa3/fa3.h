@@ -383,8 +383,8 @@ typedef struct fa3_forward_args {
                           have parts */
   int32_t sm_margin;  /* on cuda and sim: SMs that persistent kernels leave to others; at least one
                           is used */
-  int32_t batch_invariant; /* 1: bits of a row of O and LSE depend on its sequence's keys and values,
-                              its position, heads and head dims alone: not on other sequences,
+  int32_t batch_invariant; /* 1: bits of a row of O and LSE depend on its sequence's keys, values,
+                              position, heads and head dims alone: not on other sequences,
                               order, pages, bounds of lengths or how many queries share the call.
                               With num_splits 0; on cuda, sim: 16 bits, no attn_mask */
   int32_t batch_invariant_reserved; /* must be 0 */

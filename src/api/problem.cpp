@@ -402,8 +402,7 @@ class ProblemMaker {
          {std::pair("num_splits", p_.num_splits), std::pair("sm_margin", p_.sm_margin)})
       if (value < 0) return invalid("{}: {}={}, need 0 or more", op_, name, value);
     if (p_.batch_invariant == 1 && p_.num_splits != 0)
-      return invalid("{}: num_splits={} with batch_invariant, whose parts have fixed keys; need 0",
-                     op_, p_.num_splits);
+      return invalid("{}: num_splits={} with batch_invariant, need 0", op_, p_.num_splits);
     p_.deterministic = args_.deterministic == 1;
     return {};
   }

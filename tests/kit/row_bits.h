@@ -26,8 +26,7 @@ class RowBits {
  public:
   using Row = std::vector<uint32_t>;  // O of all heads, and their LSE
 
-  RowBits(fa3_context* context, int sequences, int64_t length)
-      : context_(context), length_(length) {
+  RowBits(fa3_context* context, int sequences, int64_t length) : context_(context) {
     std::mt19937 random(5);
     std::normal_distribution<float> normal;
     for (int s = 0; s < sequences; ++s) {
@@ -177,7 +176,6 @@ class RowBits {
   };
 
   fa3_context* context_;
-  int64_t length_;
   std::vector<Sequence> data_;
   std::map<std::pair<int, int64_t>, Row> known_;
 };
