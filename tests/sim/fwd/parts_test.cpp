@@ -47,8 +47,7 @@ verify::Config problem(MaskKind mask, int64_t queries, int64_t keys) {
 }
 void expect_right(KernelRun& run) {
   run.run();
-  for (const verify::OutputResult& result : run.judge())
-    EXPECT_TRUE(result.ok) << result.name;
+  for (const verify::OutputResult& result : run.judge()) EXPECT_TRUE(result.ok) << result.name;
 }
 
 void expect_right_fwd(const verify::Config& c, const FwdConfig& config) {

@@ -253,8 +253,7 @@ FA3_DEV void fold_parts(const CombineArgs& args) {
                                    index % args.row_tiles);
   ptx::pdl_wait();
   if (unit.length == 0) return;
-  const auto parts =
-      UnitParts<kCfg.part_tiles>::of(unit, args.shape, args.parts, kCfg.rows);
+  const auto parts = UnitParts<kCfg.part_tiles>::of(unit, args.shape, args.parts, kCfg.rows);
   if (parts.one()) return;
   PartsFolder<kCfg>{args, unit, parts.slot, static_cast<u32>(parts.end - parts.first)}.run();
 }

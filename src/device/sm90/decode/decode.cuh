@@ -96,14 +96,13 @@ void decode(FA3_GRID_CONSTANT const DecodeArgs args) {
   DecodeConsumer<kCfg> consumer(smem, args);
   DecodeProducer<kCfg> producer{smem, args};
   // One loop for both, since its code is long and runs a few times: it has to be fetched, too.
-  for_units<kCfg>(args,
-                  [&](const DecodeUnit& unit, i32 first, i32 end, bool whole, u32 slot) {
-                    if (consumes) {
-                      consumer.run(unit, first, end, whole, slot);
-                    } else {
-                      producer.run(unit, first, end);
-                    }
-                  });
+  for_units<kCfg>(args, [&](const DecodeUnit& unit, i32 first, i32 end, bool whole, u32 slot) {
+    if (consumes) {
+      consumer.run(unit, first, end, whole, slot);
+    } else {
+      producer.run(unit, first, end);
+    }
+  });
   if constexpr (kCfg.kv == KvSource::kRows)
     if (!consumes) ptx::cp_async_wait_all();
 }
