@@ -153,5 +153,20 @@ TEST(FwdKernels, Widened_IsTheTables) {
   EXPECT_FALSE(wider(make_fwd_plan(problem(128, 128), device()).value()).has_value());
 }
 
+// O of the parts so far, where the kernel of the table has more columns.
+TEST(FwdKernels, Widened_HasRoomForParts) {
+  Problem p = problem(136, 136);
+  p.kv.rows = p.kv.max_seqlen = 5000;
+  EXPECT_EQ(make_fwd_plan(p, device()).value().part_bytes, 0);
+  p.batch_invariant = 1;
+  const FwdPlan plan = make_fwd_plan(p, device()).value();
+  const std::optional<FwdPlan> wide = wider(plan);
+  ASSERT_TRUE(wide.has_value());
+  EXPECT_EQ(wide->config.tile.head_dim_v, 192);
+  EXPECT_EQ(plan.part_bytes, int64_t{plan.grid} * plan.config.tile.q() * 192 * 4);
+  p.kv.rows = p.kv.max_seqlen = 2048;  // one part
+  EXPECT_EQ(make_fwd_plan(p, device()).value().part_bytes, 0);
+}
+
 }  // namespace
 }  // namespace fa3::sm90

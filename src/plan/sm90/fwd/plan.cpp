@@ -367,7 +367,9 @@ FwdPlan with_config(FwdPlan plan, const FwdConfig& c, const Problem& p, int mult
   plan.score_offset = needs_score_offset(p);
   const int part_tiles = c.accumulate.part_tiles;
   const bool parts = part_tiles > 0 && most_rows(p.kv) > int64_t{part_tiles} * c.tile.kv;
-  plan.part_bytes = parts ? int64_t{plan.grid} * c.tile.q() * c.tile.head_dim_v * 4 : 0;
+  const FwdRow* const row = row_named(plan.row);  // the kernel may be wider(), as wide as its row
+  const int columns = std::max(c.tile.head_dim_v, row == nullptr ? 0 : row->config.tile.head_dim_v);
+  plan.part_bytes = parts ? int64_t{plan.grid} * c.tile.q() * columns * 4 : 0;
   plan.mask = c.mask.has_tensor() ? mask_shape(p, c.tile.q(), c.tile.kv) : MaskShape{};
   return plan;
 }
