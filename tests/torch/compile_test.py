@@ -161,7 +161,7 @@ def test_opcheck_of_numbers_in_tensors(device):
     number = torch.tensor(0.3, device=device, requires_grad=True)
     cap, longest = torch.tensor(2.0), torch.tensor(33)
     common = (q, k, v, *(None,) * 11, number, cap, longest, longest, None, None, True, None, None,
-              False, None, 0.0, 0, 0, True)  # fmt: skip
+              False, None, 0.0, 0, 0, False, True)  # fmt: skip
     torch.library.opcheck(torch.ops.fa3.forward.default, (*common, "default", 0, 0))
     with torch.no_grad():
         common = tuple(x.detach() if isinstance(x, torch.Tensor) else x for x in common)

@@ -21,7 +21,7 @@ def arguments(q, k, v, *, lengths=(None,) * 4, longest=(None, None), causal=Fals
     others = (None,) * 6  # what finds keys in caches, slopes and ids
     return (
         q, k, v, *lengths, *others, mask, *read, *longest, causal, *window, top_left, scale,
-        softcap, 0, 0, deterministic,
+        softcap, 0, 0, False, deterministic,
     )  # fmt: skip
 
 
@@ -293,3 +293,17 @@ def test_inside_a_module():
     twin = Layer()
     twin.load_state_dict(layer.state_dict())
     assert torch.equal(twin(x), want)
+
+
+@each_device
+def test_batch_invariant_rows_are_those_of_any_call(device):
+    q, k, v = (x.detach() for x in qkv(some(device), device))
+    want = fa3.torch.attention(q, k, v, causal=True, top_left=True, batch_invariant=True)
+    for row in (0, 7, q.shape[1] - 1):
+        one = fa3.torch.attention(
+            q[1:, row : row + 1], k[1:, : row + 1], v[1:, : row + 1], causal=True,
+            batch_invariant=True,
+        )  # fmt: skip
+        assert torch.equal(one[0, 0], want[1, row])
+    with pytest.raises(ValueError, match="num_splits=2 with batch_invariant"):
+        fa3.torch.attention(q, k, v, batch_invariant=True, num_splits=2)
