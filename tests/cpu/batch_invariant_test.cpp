@@ -16,12 +16,12 @@ TEST(CpuBatchInvariant, BitsAreOfTheSequenceAlone) {
   }
 }
 
+// The reference computes every row by itself.
 TEST(CpuBatchInvariant, Without_SomeChange) {
-  if (!kit::tests_cpu()) GTEST_SKIP() << "the reference computes every row by itself";
   const kit::Context context = kit::make_context(1);
   kit::RowBits bits(context.get(), 3, kLength);
   bits.batch_invariant = 0;
-  EXPECT_GT(kit::count_changes(bits, kLength, {16, 1}), 0);
+  EXPECT_EQ(kit::count_changes(bits, kLength, {16, 1}) > 0, kit::tests_cpu());
 }
 
 TEST(CpuBatchInvariant, RefusesWhatContradictsIt) {

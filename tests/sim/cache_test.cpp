@@ -4,6 +4,8 @@
 // sequence needs is NaN, and entries of the table behind a length name no page.
 #include <gmock/gmock.h>
 
+#include <cmath>
+#include <limits>
 #include <string>
 
 #include "tests/kit/run.h"
@@ -111,6 +113,24 @@ TEST(SimCache, PromptsAndTokens) {
   c.varlen_q = {100, 1, 1, 1}, c.seqused_q = {}, c.heads_q = 8;
   c.mask = FA3_MASK_WINDOW, c.left = 60, c.right = 0;
   expect_shared(c);
+}
+
+// Of a query of NaN all scores are, and its maximum is no number: it sees keys all the same.
+TEST(SimCache, QueryOfNan_GivesNan) {
+  for (const int64_t queries : {1, 4, 70}) {
+    for (const double batch_invariant : {0., 1.}) {
+      verify::Config c = cached(64, queries, 16);
+      c.numbers["batch_invariant"] = batch_invariant;
+      const verify::Tensors t = verify::make_tensors(c);
+      verify::set(t.q.view, {0, queries - 1, 1, 7}, std::numeric_limits<double>::quiet_NaN());
+      const fa3_forward_args args = verify::forward_args(c, t);
+      ASSERT_EQ(fa3_forward(simulator(), &args, nullptr), FA3_OK) << fa3_last_error();
+      EXPECT_TRUE(std::isnan(verify::get(args.o, {0, queries - 1, 1, 0})));
+      EXPECT_TRUE(std::isnan(verify::get(args.lse, {0, 1, queries - 1})));
+      for (const verify::OutputResult& r : verify::compare_forward(args))
+        EXPECT_TRUE(r.ok) << queries << ": " << verify::to_text(r);
+    }
+  }
 }
 
 TEST(SimCache, SlotsAndBegins) {

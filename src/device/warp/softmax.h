@@ -215,7 +215,7 @@ struct RowSoftmax {
     max[h] = to, sum[h] = all;
     offset[h] = finite(to) * scale_log2[h];
     chains.huge[h] = is_huge(offset[h]);
-    if (chains.huge[h]) huge = true, offset[h] = 0.f;
+    if (chains.huge[h]) offset[h] = 0.f;
   }
 
   // Natural logarithm of the row's sum of exponentials; −inf without keys.

@@ -174,7 +174,7 @@ std::vector<NamedProgram> known_decode(bool with_terms, std::string_view name) {
         c.score = kScores[variant / 64];
         if (c.cached() && !c.ragged) continue;
         if (c.alibi && c.score == ScoreKind::kPlain) continue;
-        for (const int part_tiles : {0, 1}) {
+        for (const int part_tiles : {0, kPartTiles}) {
           if (part_tiles > 0 && !with_terms) break;
           c.part_tiles = part_tiles;
           const std::string words =

@@ -15,25 +15,20 @@
 #include "device/ptx/memory.h"
 #include "device/ptx/smem.h"
 #include "device/ptx/thread.h"
-#include "device/sm90/common/key_parts.h"
 #include "device/sm90/decode/config.h"
+#include "device/sm90/decode/fold_parts.h"
+#include "device/sm90/decode/merged_row.h"
 #include "device/sm90/decode/store.h"
 #include "device/sm90/decode/units.h"
 #include "device/warp/merge.h"
-#include "device/warp/softmax.h"
 
 namespace fa3::sm90 {
-
-// Whether a row sees any key; else O = 0.
-FA3_DEV bool sees_any(const DecodeShape& shape, const DecodeUnit& unit, i32 query) {
-  return query < unit.q.used && !keys_of_row(shape.band, unit.q.used, unit.kv.used, query).empty();
-}
 
 // A row's parts by a warp, or by several: warp `warp` of `warps` has parts warp, warp + warps, …
 // Lanes have its columns, 4 neighbours each, every 128th four.
 template <CombineConfig kCfg>
 struct CombineRow {
-  static constexpr int kFours = static_cast<int>(div_up(kCfg.head_dim_v, 128));
+  static constexpr int kFours = MergedRow<kCfg>::kFours;
   static constexpr u32 kUnroll = CombineConfig::kFewParts;
   const DecodeParts& parts;
   u32 first;  // CTA of the first part
@@ -44,7 +39,7 @@ struct CombineRow {
   FA3_DEV u32 place(u32 part) const {
     return part_slot(first + part, part == 0) * static_cast<u32>(kCfg.rows) + row;
   }
-  FA3_DEV static i32 column(int c) { return 128 * c + 4 * static_cast<i32>(ptx::lane_index()); }
+  FA3_DEV static i32 column(int c) { return MergedRow<kCfg>::column(c); }
 
   // The parts of the warp: columns of its lanes, the greatest LSE, and the sum of weights relative
   // to that.
@@ -142,121 +137,10 @@ struct Combiner {
   FA3_DEV Four* four(u32 warp, int c) const {
     return reinterpret_cast<Four*>(&smem.o[warp][Row::column(c)]);
   }
-  // most: the greatest LSE. In a cache, keys may lie nowhere.
   FA3_DEV void store(u32 row, Four (&o)[Row::kFours], float most, float sum) const {
-    const PackedRow from = packed_row(args.shape, unit, row);
-    const bool nothing =
-        !sees_any(args.shape, unit, from.query) || (kCfg.cached() && most == -kInf);
-    const RowPlace to = place_of(args.out, args.shape, unit, from);
-    const float inverse = ptx::rcp(sum);
-    FA3_UNROLL
-    for (int c = 0; c < Row::kFours; ++c) {
-      FA3_UNROLL
-      for (int n = 0; n < 4; ++n) o[c][n] = nothing ? 0.f : o[c][n] * inverse;
-      if (Row::column(c) < args.out.head_dim_v)
-        store_four<kCfg.dtype, kCfg.o_f32>(args.out, to.o + Row::column(c), o[c]);
-    }
-    if (ptx::lane_index() == 0)
-      store_lse(args.out, to, nothing ? -kInf : ptx::fma(ptx::lg2(sum), kLn2, most));
+    store_row<kCfg>(args, unit, row, o, sum, ptx::fma(ptx::lg2(sum), kLn2, most));
   }
 };
-
-// The rows of a unit whose keys are in parts of a fixed number: a warp each.
-template <CombineConfig kCfg>
-struct PartsFolder {
-  using Row = CombineRow<kCfg>;
-  static constexpr u32 kUnroll = CombineConfig::kFewParts;
-  using Two = ptx::Vec<float, 2>;
-
-  const CombineArgs& args;
-  const DecodeUnit& unit;
-  u32 slot, count;
-
-  FA3_DEV void run() const {
-    FA3_NO_UNROLL
-    for (u32 row = ptx::block_index_y() * CombineConfig::kWarps + ptx::warp_index();
-         row < kCfg.rows && packed_row(args.shape, unit, row).query < unit.q.rows;
-         row += ptx::grid_dim_y() * CombineConfig::kWarps)
-      fold_row(row);
-  }
-
- private:
-  // From the last part to the first, of which as many are read at once as leave together.
-  FA3_DEV void fold_row(u32 row) const {
-    Four o[Row::kFours] = {};
-    RowTotal total{-kInf, 0.f};
-    FA3_NO_UNROLL
-    for (u32 begin = 0; begin < count; begin += kUnroll) {
-      Four x[kUnroll][Row::kFours];
-      Two of_part[kUnroll];
-      FA3_UNROLL
-      for (u32 u = 0; u < kUnroll; ++u) {
-        of_part[u] = Two{{-kInf, 0.f}};
-        FA3_UNROLL
-        for (int c = 0; c < Row::kFours; ++c) x[u][c] = Four{{0, 0, 0, 0}};
-        if (begin + u < count) read(slot + count - 1 - (begin + u), row, of_part[u], x[u]);
-      }
-      FA3_UNROLL
-      for (u32 u = 0; u < kUnroll; ++u) {
-        if (begin + u == 0) {
-          total = {of_part[u][0], of_part[u][1]};
-          FA3_UNROLL
-          for (int c = 0; c < Row::kFours; ++c) o[c] = x[u][c];
-          continue;
-        }
-        const FoldWeights weights =
-            fold(total, {of_part[u][0], of_part[u][1]}, args.parts.scale_log2);
-        FA3_UNROLL
-        for (int c = 0; c < Row::kFours; ++c) {
-          FA3_UNROLL
-          for (int n = 0; n < 4; ++n) o[c][n] = fold(o[c][n], x[u][c][n], weights);
-        }
-      }
-    }
-    store(row, o, total);
-  }
-  FA3_DEV void read(u32 at, u32 row, Two& total, Four (&x)[Row::kFours]) const {
-    const u32 place = at * static_cast<u32>(kCfg.rows) + row;
-    total = ptx::ld_global(reinterpret_cast<const Two*>(args.parts.lse) + place);
-    FA3_UNROLL
-    for (int c = 0; c < Row::kFours; ++c) {
-      if (Row::column(c) < kCfg.head_dim_v)
-        x[c] = ptx::ld_global(reinterpret_cast<const Four*>(
-            args.parts.o + u64{place} * kCfg.head_dim_v + static_cast<u32>(Row::column(c))));
-    }
-  }
-  FA3_DEV void store(u32 row, Four (&o)[Row::kFours], const RowTotal& total) const {
-    const PackedRow from = packed_row(args.shape, unit, row);
-    const bool nothing =
-        !sees_any(args.shape, unit, from.query) || (kCfg.cached() && total.sum == 0.f);
-    const RowPlace to = place_of(args.out, args.shape, unit, from);
-    const float inverse = ptx::rcp(total.sum);
-    FA3_UNROLL
-    for (int c = 0; c < Row::kFours; ++c) {
-      FA3_UNROLL
-      for (int n = 0; n < 4; ++n) o[c][n] = nothing ? 0.f : o[c][n] * inverse;
-      if (Row::column(c) < args.out.head_dim_v)
-        store_four<kCfg.dtype, kCfg.o_f32>(args.out, to.o + Row::column(c), o[c]);
-    }
-    if (ptx::lane_index() == 0) {
-      const float lse = row_lse(total.max, total.sum, args.parts.scale_log2);
-      store_lse(args.out, to, nothing ? -kInf : lse);
-    }
-  }
-};
-
-template <CombineConfig kCfg>
-FA3_DEV void fold_parts(const CombineArgs& args) {
-  DecodeUnits<kCfg> units(args.shape);
-  const u32 index = ptx::block_index_x();
-  const DecodeUnit unit = units.of(ptx::block_index_z(), static_cast<i32>(index / args.row_tiles),
-                                   index % args.row_tiles);
-  ptx::pdl_wait();
-  if (unit.length == 0) return;
-  const auto parts = UnitParts<kCfg.part_tiles>::of(unit, args.shape, args.parts, kCfg.rows);
-  if (parts.one()) return;
-  PartsFolder<kCfg>{args, unit, parts.slot, static_cast<u32>(parts.end - parts.first)}.run();
-}
 
 template <CombineConfig kCfg>
 FA3_KERNEL(CombineConfig::kThreads)

@@ -10,17 +10,17 @@
 #include "device/ptx/thread.h"
 #include "device/ptx/vec.h"
 #include "device/sm90/fwd/config.h"
+#include "device/sm90/fwd/o_groups.h"
 #include "device/types.h"
 #include "device/warp/softmax.h"
 
 namespace fa3::sm90 {
 
 template <FwdConfig kCfg>
-struct ParkedO {
-  static constexpr int kGroup = 4;  // accumulators of an access: two of each row
-  static constexpr int kGroups = kCfg.tile.head_dim_v / 2 / kGroup;
-  using Group = ptx::Vec<float, kGroup>;
-  using OAcc = ptx::Acc<kCfg.tile.head_dim_v>;
+struct ParkedO : OGroups<kCfg> {
+  using Groups = OGroups<kCfg>;
+  using Groups::kGroup, Groups::kGroups;
+  using typename Groups::Group, typename Groups::OAcc;
 
   PerRow scale;  // from the units of what is parked to those of O
   bool any;      // is anything parked?
@@ -42,7 +42,7 @@ struct ParkedO {
     FA3_UNROLL
     for (int g = 0; g < kGroups; ++g) {
       if (any) add(at, g, o);
-      ptx::st_shared(at + g * kWgThreads, group(o, g));
+      ptx::st_shared(at + g * kWgThreads, Groups::group(o, g));
     }
     any = true;
     scale = {{1.f, 1.f}};
@@ -66,12 +66,6 @@ struct ParkedO {
     FA3_UNROLL
     for (int i = 0; i < kGroup; ++i)
       o[kGroup * g + i] = ptx::fma(x[i], scale[i / 2], o[kGroup * g + i]);
-  }
-  FA3_DEV static Group group(const OAcc& o, int g) {
-    Group x;
-    FA3_UNROLL
-    for (int i = 0; i < kGroup; ++i) x[i] = o[kGroup * g + i];
-    return x;
   }
 };
 

@@ -11,6 +11,7 @@
 #include "device/ptx/vec.h"
 #include "device/sm90/common/key_parts.h"
 #include "device/sm90/fwd/config.h"
+#include "device/sm90/fwd/o_groups.h"
 #include "device/types.h"
 #include "device/warp/softmax.h"
 
@@ -43,11 +44,10 @@ struct ByParts {
 };
 
 template <FwdConfig kCfg>
-struct PartedO {
-  static constexpr int kGroup = 4;  // accumulators of an access: two of each row
-  static constexpr int kGroups = kCfg.tile.head_dim_v / 2 / kGroup;
-  using Group = ptx::Vec<float, kGroup>;
-  using OAcc = ptx::Acc<kCfg.tile.head_dim_v>;
+struct PartedO : OGroups<kCfg> {
+  using Groups = OGroups<kCfg>;
+  using Groups::kGroup, Groups::kGroups;
+  using typename Groups::Group, typename Groups::OAcc;
 
   RowTotal total[2];
   FoldWeights weights[2];
@@ -86,12 +86,8 @@ struct PartedO {
   template <class C>
   FA3_DEV void keep(const C& c, const OAcc& o) {
     FA3_UNROLL
-    for (int g = 0; g < kGroups; ++g) {
-      Group x;
-      FA3_UNROLL
-      for (int i = 0; i < kGroup; ++i) x[i] = o[kGroup * g + i];
-      ptx::st_global(place(c) + g * kWgThreads, x);
-    }
+    for (int g = 0; g < kGroups; ++g)
+      ptx::st_global(place(c) + g * kWgThreads, Groups::group(o, g));
     any = true;
   }
 

@@ -24,8 +24,7 @@ constexpr DecodeConfig with_tiles(DecodeConfig c, const DecodeHeadDims& dims, in
   c.rows = rows;
   c.consumers = rows == kMostDecodeRows ? 2 : 1;
   c.tile_kv = kWgRows;
-  static_assert(kPartTileKv == kWgRows);
-  if (c.part_tiles > 0) c.part_tiles = kPartTiles;
+  static_assert(kPartTileKv == kWgRows);  // parts keep it
   const int pair = kDecodePairBytes * (rows == kMostDecodeRows && dims.qk == 128 ? 2 : 1);
   while (c.part_tiles == 0 && c.k_tile().bytes() + c.v_tile().bytes() < pair) c.tile_kv += kWgRows;
   c.stages = DecodeConfig{}.stages;
@@ -51,7 +50,7 @@ constexpr DecodeConfig with_alibi(DecodeConfig c) {
   return c;
 }
 constexpr DecodeConfig with_parts(DecodeConfig c) {
-  c.part_tiles = 1;
+  c.part_tiles = kPartTiles;
   return with_tiles(c, {c.head_dim_qk, c.head_dim_v}, c.rows);
 }
 constexpr DecodeConfig with_cache(DecodeConfig c, KvSource kv) {

@@ -102,7 +102,7 @@ DecodePlans make_decode_plans(const DecodeConfig& config, const FwdPlan& forward
   decode.config = config;
   decode.forward = forward;
   decode.parts = part_grid(config, p);
-  decode.slots = config.part_tiles > 0 ? part_slots(config, p) : 0;
+  decode.slots = part_slots(config, p);
   decode.ctas = static_cast<uint32_t>(std::min<int64_t>(
       int64_t{device.multiprocessors} * config.ctas_per_sm, count_tiles(config, p)));
   CombinePlan& combine = plans.combine;
