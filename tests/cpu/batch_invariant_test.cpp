@@ -8,20 +8,24 @@ namespace {
 
 constexpr int64_t kLength = 1400;
 
+template <class T>
+int count_changes(int threads, int32_t batch_invariant) {
+  const kit::Context context = kit::make_context(threads);
+  kit::RowBits<T> bits(context.get(), 3, kLength);
+  bits.batch_invariant = batch_invariant;
+  return kit::count_changes(bits, kLength, {16, 1});
+}
+
 TEST(CpuBatchInvariant, BitsAreOfTheSequenceAlone) {
   for (const int threads : {1, 3}) {
-    const kit::Context context = kit::make_context(threads);
-    kit::RowBits bits(context.get(), 3, kLength);
-    EXPECT_EQ(kit::count_changes(bits, kLength, {16, 1}), 0);
+    EXPECT_EQ(count_changes<float>(threads, 1), 0);
+    EXPECT_EQ(count_changes<uint16_t>(threads, 1), 0);
   }
 }
 
 // The reference computes every row by itself.
 TEST(CpuBatchInvariant, Without_SomeChange) {
-  const kit::Context context = kit::make_context(1);
-  kit::RowBits bits(context.get(), 3, kLength);
-  bits.batch_invariant = 0;
-  EXPECT_EQ(kit::count_changes(bits, kLength, {16, 1}) > 0, kit::tests_cpu());
+  EXPECT_EQ(count_changes<float>(1, 0) > 0, kit::tests_cpu());
 }
 
 TEST(CpuBatchInvariant, RefusesWhatContradictsIt) {

@@ -3,11 +3,13 @@
 // that a query gets in each.
 #pragma once
 
+#include <cmath>
 #include <cstring>
 #include <fa3/fa3.hpp>
 #include <map>
 #include <random>
 #include <tuple>
+#include <type_traits>
 #include <vector>
 
 #include "tests/kit/run.h"
@@ -22,6 +24,8 @@ struct Piece {
   int64_t keys() const { return first + count; }
 };
 
+// Elements are float or, as BF16, uint16_t.
+template <class T>
 class RowBits {
  public:
   using Row = std::vector<uint32_t>;  // O of all heads, and their LSE
@@ -37,7 +41,7 @@ class RowBits {
         for (int64_t i = 0; i < length * heads * kDim; ++i) {
           // Some rows and columns are larger, so that maxima grow at different keys.
           const bool large = i / (heads * kDim) % 7 == 0 || i % 5 == 0;
-          x->push_back(bf16_of(normal(random) * (large ? 4.f : 1.f)));
+          x->push_back(element_of(normal(random) * (large ? 4.f : 1.f)));
         }
     }
   }
@@ -72,13 +76,21 @@ class RowBits {
  private:
   static constexpr int64_t kHeads = 4, kHeadsKv = 2, kDim = 64;
   struct Sequence {
-    std::vector<uint16_t> q, k, v;
+    std::vector<T> q, k, v;
   };
 
-  static uint16_t bf16_of(float x) {
+  static constexpr bool kF32 = std::is_same_v<T, float>;
+  static constexpr fa3_dtype kType = kF32 ? FA3_F32 : FA3_BF16;
+
+  static uint32_t bits_of(float x) {
     uint32_t bits;
     std::memcpy(&bits, &x, sizeof bits);
-    return static_cast<uint16_t>(bits >> 16);
+    return bits;
+  }
+  static uint32_t bits_of(uint16_t x) { return x; }
+  static T element_of(float x) {
+    if constexpr (kF32) return x;
+    return static_cast<T>(bits_of(x) >> 16);
   }
 
   // Tensors of a call; pages are in reverse order.
@@ -98,7 +110,7 @@ class RowBits {
           append(v_, data.v, 0, p.keys() * kRow);
         }
       }
-      o_.assign(q_.size(), 0xFFFF);
+      o_.assign(q_.size(), element_of(NAN));
       lse_.assign(q_.size() / kDim, 0);
       if (of.page_size > 0) make_pages(pieces);
     }
@@ -106,8 +118,8 @@ class RowBits {
       const auto batch = static_cast<int64_t>(used_.size()), rows = int64_t{cu_q_.back()};
       fa3_forward_args a{};
       a.struct_size = sizeof a;
-      a.q = tensor(q_.data(), FA3_BF16, {rows, kHeads, kDim});
-      a.o = tensor(o_.data(), FA3_BF16, {rows, kHeads, kDim});
+      a.q = tensor(q_.data(), kType, {rows, kHeads, kDim});
+      a.o = tensor(o_.data(), kType, {rows, kHeads, kDim});
       a.lse = tensor(lse_.data(), FA3_F32, {kHeads, rows});
       a.cu_seqlens_q = tensor(cu_q_.data(), FA3_I32, {batch + 1});
       a.max_seqlen_q = longest_q_ + of_.longer;
@@ -117,13 +129,13 @@ class RowBits {
         a.page_table = tensor(table_.data(), FA3_I32, {batch, max_pages_});
         a.seqused_kv = tensor(used_.data(), FA3_I32, {batch});
         const int64_t pages = batch * max_pages_;
-        a.k = tensor(k_.data(), FA3_BF16, {pages, of_.page_size, kHeadsKv, kDim});
-        a.v = tensor(v_.data(), FA3_BF16, {pages, of_.page_size, kHeadsKv, kDim});
+        a.k = tensor(k_.data(), kType, {pages, of_.page_size, kHeadsKv, kDim});
+        a.v = tensor(v_.data(), kType, {pages, of_.page_size, kHeadsKv, kDim});
         a.max_seqlen_kv = 0;
       } else {
         a.cu_seqlens_kv = tensor(cu_kv_.data(), FA3_I32, {batch + 1});
-        a.k = tensor(k_.data(), FA3_BF16, {cu_kv_.back(), kHeadsKv, kDim});
-        a.v = tensor(v_.data(), FA3_BF16, {cu_kv_.back(), kHeadsKv, kDim});
+        a.k = tensor(k_.data(), kType, {cu_kv_.back(), kHeadsKv, kDim});
+        a.v = tensor(v_.data(), kType, {cu_kv_.back(), kHeadsKv, kDim});
       }
       return a;
     }
@@ -131,13 +143,10 @@ class RowBits {
       std::vector<Row> all;
       const size_t rows = lse_.size() / kHeads;
       for (size_t r = 0; r < rows; ++r) {
-        Row row(o_.begin() + static_cast<int64_t>(r) * kHeads * kDim,
-                o_.begin() + static_cast<int64_t>(r + 1) * kHeads * kDim);
-        for (size_t h = 0; h < kHeads; ++h) {
-          uint32_t bits;
-          std::memcpy(&bits, &lse_[h * rows + r], sizeof bits);
-          row.push_back(bits);
-        }
+        Row row;
+        for (size_t i = r * kHeads * kDim; i < (r + 1) * kHeads * kDim; ++i)
+          row.push_back(bits_of(o_[i]));
+        for (size_t h = 0; h < kHeads; ++h) row.push_back(bits_of(lse_[h * rows + r]));
         all.push_back(row);
       }
       return all;
@@ -146,7 +155,7 @@ class RowBits {
    private:
     static constexpr int64_t kRow = kHeadsKv * kDim;
 
-    static void append(std::vector<uint16_t>& to, const std::vector<uint16_t>& from, int64_t first,
+    static void append(std::vector<T>& to, const std::vector<T>& from, int64_t first,
                        int64_t count) {
       to.insert(to.end(), from.begin() + first, from.begin() + first + count);
     }
@@ -154,7 +163,7 @@ class RowBits {
       const int64_t size = of_.page_size;
       max_pages_ = (longest_kv_ + size - 1) / size;
       const auto pages = static_cast<int64_t>(pieces.size()) * max_pages_;
-      k_.assign(static_cast<size_t>(pages * size * kRow), 0x7FC0), v_ = k_;  // NaN
+      k_.assign(static_cast<size_t>(pages * size * kRow), element_of(NAN)), v_ = k_;
       for (int64_t i = 0; i < pages; ++i) table_.push_back(static_cast<int32_t>(pages - 1 - i));
       for (size_t b = 0; b < pieces.size(); ++b) {
         const Sequence& data = of_.data_[static_cast<size_t>(pieces[b].sequence)];
@@ -169,7 +178,7 @@ class RowBits {
     }
 
     const RowBits& of_;
-    std::vector<uint16_t> q_, k_, v_, o_;
+    std::vector<T> q_, k_, v_, o_;
     std::vector<float> lse_;
     std::vector<int32_t> cu_q_, cu_kv_, used_, table_;
     int64_t longest_q_ = 0, longest_kv_ = 0, max_pages_ = 0;
@@ -183,7 +192,8 @@ class RowBits {
 // Every way in which a server may compute the last queries of sequence 0: a prompt, alone and among
 // others, chunks of it, tokens and drafts of a few, in batches of any order, from pages. Returns
 // how many rows had other bits than in another call.
-inline int count_changes(RowBits& bits, int64_t length, const std::vector<int64_t>& pages) {
+template <class T>
+int count_changes(RowBits<T>& bits, int64_t length, const std::vector<int64_t>& pages) {
   int changes = 0;
   const int64_t last = length - 1, half = length / 2;
   const auto call = [&](const std::vector<Piece>& pieces) {

@@ -10,12 +10,12 @@ namespace {
 constexpr int64_t kLength = 2048 + 70;  // two parts of the keys, one of them short
 
 TEST(SimBatchInvariant, BitsAreOfTheSequenceAlone) {
-  kit::RowBits bits(simulator(), 3, kLength);
+  kit::RowBits<uint16_t> bits(simulator(), 3, kLength);
   EXPECT_EQ(kit::count_changes(bits, kLength, {16}), 0);
 }
 
 TEST(SimBatchInvariant, Without_SomeChange) {
-  kit::RowBits bits(simulator(), 3, kLength);
+  kit::RowBits<uint16_t> bits(simulator(), 3, kLength);
   bits.batch_invariant = 0;
   EXPECT_GT(bits.count_changes({{0, kLength - 1, 1}}) +
                 bits.count_changes({{0, kLength - 1, 1}, {1, 700, 1}, {2, 1500, 1}}),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// fold_parts.h — merges the parts of a fixed number of keys (common/key_parts.h) of decode tiles, in
-// the order and by the arithmetic of the forward.
+// fold_parts.h — merges the parts of a fixed number of keys (common/key_parts.h) of decode tiles,
+// in the order and by the arithmetic of the forward.
 #pragma once
 
 #include "device/ptx/grid.h"

@@ -25,8 +25,8 @@ FA3_DEV bool sees_any(const DecodeShape& shape, const DecodeUnit& unit, i32 quer
   return query < unit.q.used && !keys_of_row(shape.band, unit.q.used, unit.kv.used, query).empty();
 }
 
-// O, not normalised yet, and LSE of the unit's row. In a cache, keys may lie nowhere: then the sum is
-// 0, and of a NaN it is one.
+// O, not normalised yet, and LSE of the unit's row. In a cache, keys may lie nowhere: the sum is 0
+// then; with a NaN among the scores it is one.
 template <CombineConfig kCfg>
 FA3_DEV void store_row(const CombineArgs& args, const DecodeUnit& unit, u32 row,
                        Four (&o)[MergedRow<kCfg>::kFours], float sum, float lse) {
