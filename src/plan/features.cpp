@@ -80,6 +80,8 @@ constexpr Words kWords[] = {
      "slots of a cache, `kv_batch_idx`", "copy the slots into the order of the batch"},
     {Feature::kKvBegin, [](const Problem& p) { return p.cache.begins; }, "kv_begin",
      "keys that begin at any row, `kv_begin`", "copy the keys to the first rows"},
+    {Feature::kBatchInvariant, [](const Problem& p) { return p.batch_invariant != 0; },
+     "batch_invariant", "bits of the sequence alone, `batch_invariant`", "leave it out"},
 };
 static_assert(std::size(kWords) == kFeatureCount);
 
@@ -144,11 +146,19 @@ Status check_features(const Problem& p, std::span<const KernelFeatures> kernels,
   for (const Feature f : missing.list())
     if (remedies.empty() && *words_of(f).remedy != 0)
       remedies = std::string(words_of(f).remedy) + ", or ";
-  const Features types = types_with(missing, p.op, kernels);
+  // What of the rest no kernel of the type takes together with these, each of which one does.
+  const auto taken = [&](Features all) { return !(types_with(all, p.op, kernels) & type).empty(); };
+  Features beside;
+  for (const Feature f : (asked - missing - type).list())
+    beside.add(f, taken(missing) && !taken(missing | Features{f}));
+  const Features types = types_with(missing | beside, p.op, kernels);
+  const std::string with = beside.empty()
+                               ? std::string(dtype)
+                               : fmt::format("{} and {}", dtype, arguments(beside, " and "));
   const std::string need =
       types.empty() ? "which no kernel takes" : "need " + arguments(types, " or ");
   return unsupported("{}: {} with q of {} on {} (backends cuda and sim), {}; {}use backend cpu",
-                     op_name(p.op), arguments(missing, " and "), dtype, arch, need, remedies);
+                     op_name(p.op), arguments(missing, " and "), with, arch, need, remedies);
 }
 
 std::vector<std::string> support_table(std::span<const KernelFeatures> kernels) {

@@ -39,8 +39,9 @@ enum class Feature {
   kPages,
   kKvSlots,
   kKvBegin,
+  kBatchInvariant,
 };
-inline constexpr int kFeatureCount = static_cast<int>(Feature::kKvBegin) + 1;
+inline constexpr int kFeatureCount = static_cast<int>(Feature::kBatchInvariant) + 1;
 
 class Features {
  public:

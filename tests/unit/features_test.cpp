@@ -5,6 +5,8 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+
 #include "plan/sm90/kernels.h"
 #include "tests/kit/golden_kit.h"
 #include "tests/unit/fwd_plan_kit.h"
@@ -108,6 +110,9 @@ Problem with(Problem p, Feature f) {
     case Feature::kDeterministic:
       p.deterministic = true;
       break;
+    case Feature::kBatchInvariant:
+      p.batch_invariant = 1;
+      break;
     default:
       break;
   }
@@ -117,7 +122,7 @@ Problem with(Problem p, Feature f) {
 // Whether the operation has the feature at all.
 bool applies(fa3_op op, Feature f) {
   const bool of_cache = f == Feature::kPages || f == Feature::kKvSlots || f == Feature::kKvBegin;
-  if (f == Feature::kLse || of_cache) return op == FA3_OP_FORWARD;
+  if (f == Feature::kLse || f == Feature::kBatchInvariant || of_cache) return op == FA3_OP_FORWARD;
   if (f == Feature::kMaskGradient || f == Feature::kDeterministic) return op == FA3_OP_BACKWARD;
   return true;
 }
@@ -133,7 +138,10 @@ TEST(Features, Declared_IsPlannedAndNothingElse) {
         const Problem p = with(plain(kernel.op, dtype_of(type)), f);
         EXPECT_TRUE(features_of(p).has(f));
         const auto plan = plan_kernels(p, device());
-        EXPECT_EQ(plan.ok(), kernel.takes.has(f)) << plan.status().message;
+        const auto takes = [&](const KernelFeatures& k) {
+          return k.op == kernel.op && k.takes.has(type) && k.takes.has(f);
+        };
+        EXPECT_EQ(plan.ok(), std::ranges::any_of(kKernelFeatures, takes)) << plan.status().message;
         if (!plan.ok()) {
           EXPECT_EQ(plan.status().code, FA3_UNSUPPORTED);
         }
@@ -153,6 +161,15 @@ TEST(Features, Refusal_NamesTheDifference) {
   const Problem both = with(masked, Feature::kTopLeft);
   EXPECT_THAT(message(both), HasSubstr("or cu_seqlens and attn_mask with q of i8"));
   EXPECT_THAT(message(both), HasSubstr("which no kernel takes"));
+  const Problem coded = with(plain(FA3_OP_FORWARD, FA3_F8_E4M3), Feature::kBatchInvariant);
+  EXPECT_THAT(message(coded), HasSubstr("batch_invariant with q of f8_e4m3 on sm90"));
+  EXPECT_THAT(message(coded), HasSubstr("need f16 or bf16; leave it out, or use backend cpu"));
+  // Each by itself has a kernel.
+  const Problem invariant = with(plain(FA3_OP_FORWARD, FA3_BF16), Feature::kBatchInvariant);
+  const Problem of_mask = with(invariant, Feature::kAddedMask);
+  EXPECT_THAT(message(of_mask), HasSubstr("batch_invariant with q of bf16 and attn_mask on sm90"));
+  EXPECT_THAT(message(of_mask), HasSubstr("which no kernel takes; leave it out, or use backend"));
+  EXPECT_FALSE(plan_kernels(of_mask, device()).ok());
 }
 
 TEST(Features, SupportTable_IsThatOfTheGuide) {

@@ -18,6 +18,8 @@ inline constexpr Features kMasks16 = {Feature::kBoolMask, Feature::kAddedMask};
 
 inline constexpr KernelFeatures kKernelFeatures[] = {
     {"forward, 16 bits", FA3_OP_FORWARD, kAttention | k16Bits | kMasks16 | kCaches},
+    {"the same, `batch_invariant`", FA3_OP_FORWARD,
+     kAttention | k16Bits | kCaches | Features{Feature::kBatchInvariant}},
     {"forward, 8 bits", FA3_OP_FORWARD, kAttention | k8Bits},
     {"backward", FA3_OP_BACKWARD,
      (kAttention - Features{Feature::kLse}) | k16Bits | kMasks16 |

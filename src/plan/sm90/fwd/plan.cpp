@@ -104,11 +104,6 @@ Status check_scales(const Problem& p) {
 Status check_problem(const Problem& p) {
   const fa3_dtype dtype = p.layout[kQ].dtype, o = p.layout[kO].dtype;
   FA3_RETURN_IF_ERROR(check_features(p));
-  if (p.batch_invariant != 0 && (p.is_8_bit() || p.has_mask()))
-    return unsupported(
-        "forward: batch_invariant with {} on sm90: it takes q, k and v of 16 bits and no "
-        "attn_mask; leave it out, or use backend cpu",
-        p.has_mask() ? "attn_mask" : fmt::format("q of {}", dtype_name(dtype)));
   const fa3_dtype v = p.layout[kV].dtype;
   if (o != FA3_F32 && p.is_8_bit() && is_16_bit(v) && v != o)
     return unsupported(
