@@ -64,6 +64,21 @@ TEST(SimCache, FewQueries_MasksAndHeadDims) {
   if (!kit::kSanitized) expect_right_by("decode", "kRuns", cached(128, 1, 16));
 }
 
+// 96 packed rows of a KV head, or 180.
+TEST(SimCache, FewQueriesOfManyHeads) {
+  const auto many = [](int64_t seqlen_q, int64_t page_size) {
+    verify::Config c = cached(64, seqlen_q, page_size);
+    c.heads_q = seqlen_q == 1 ? 192 : 120;
+    c.mask = FA3_MASK_CAUSAL;
+    EXPECT_THAT(plan_text(c), testing::HasSubstr(".wide = true"));
+    return c;
+  };
+  expect_right_by("decode", "kRows", many(1, 1));
+  expect_right_by("decode", "kRuns", many(1, 16));
+  expect_right_by("decode", "kTiles", many(3, 256));
+  expect_right_by("decode", "kRows", many(3, 3));
+}
+
 TEST(SimCache, ManyQueries_InPagesOfAnySize) {
   verify::Config c = cached(64, 70, 16);
   c.mask = FA3_MASK_CAUSAL;

@@ -65,28 +65,84 @@ TEST(SimDecode, SoftcapAlibiAndFp32_AreRight) {
   expect_decoded(c);
 }
 
-TEST(SimDecode, ManyRowsOfAHead_TakeSeveralTiles) {
-  verify::Config c = few_rows(64, 9, 8, 1);  // 72 rows
-  c.mask = FA3_MASK_CAUSAL;
+// Packed rows as the rows of GEMMs.
+void expect_wide(const verify::Config& c) {
+  EXPECT_THAT(plan_text(c), testing::HasSubstr(".wide = true"));
   expect_decoded(c);
-  expect_decoded(few_rows(64, 1, 128, 1));
+}
+TEST(SimDecode, ManyRows_AreRight) {
+  for (const int64_t head_dim : {64, 40, 128, 256}) {
+    if (is_skipped(head_dim)) continue;
+    verify::Config c = few_rows(head_dim, 4, 52, 4);  // 52 rows
+    c.batch = 4;
+    c.mask = FA3_MASK_CAUSAL;
+    expect_wide(c);
+    if (head_dim == 256) continue;
+    c = few_rows(head_dim, 3, 24, 1);  // 72 rows
+    c.mask = FA3_MASK_WINDOW, c.left = 130, c.right = 1;
+    expect_wide(c);
+  }
+  verify::Config c = few_rows(64, 4, 64, 4);
+  c.batch = 4;
+  c.softcap = 20, c.alibi = true;
+  expect_wide(c);
+  c.mask = FA3_MASK_CAUSAL;
+  expect_wide(c);
+  c = few_rows(64, 4, 25, 1);
+  c.out_dtype = FA3_F32;
+  expect_wide(c);
+  c.magnitude = 40;  // maxima grow from tile to tile
+  expect_wide(c);
+}
+
+// Tiles of rows that see the same keys: units cut by themselves, or copies of the line, which CTAs
+// take turns at; with as many tiles of rows in all sequences, or not.
+TEST(SimDecode, SeveralTilesOfRows_AreRight) {
+  verify::Config c = few_rows(64, 5, 32, 1);  // 160 rows
+  c.mask = FA3_MASK_CAUSAL;
+  expect_wide(c);
+  c.seqlen_kv = 1500;
+  expect_wide(c);
+  c.mask = FA3_MASK_WINDOW, c.left = 300, c.right = 0;
+  expect_wide(c);
+  c.batch = 5;
+  c.seqused_kv = {1500, 1, 700, 130, 0};
+  expect_wide(c);
+  c.seqused_q = {5, 1, 3, 2, 4};
+  expect_wide(c);
+  c = few_rows(64, 0, 32, 2);
+  c.varlen_q = {16, 3, 9, 20}, c.varlen_kv = {300, 900, 64, 400};
+  c.spare_q = 30, c.spare_kv = 5;
+  c.mask = FA3_MASK_CAUSAL;
+  expect_wide(c);
+  c.varlen_q = {16, 16, 16, 16};  // two tiles each, and 4 of no sequence
+  expect_wide(c);
+  c.spare_q = 0;
+  expect_wide(c);
+  expect_wide(few_rows(64, 1, 256, 1));
+  for (const int splits : {1, 2, 3}) {
+    c.numbers["num_splits"] = splits;
+    expect_wide(c);
+  }
 }
 
 // Sequences without queries, keys or both, rows of no sequence, and lengths at the edges of tiles.
 TEST(SimDecode, LengthsOnTheDevice_AreRight) {
-  verify::Config c = few_rows(64, 0, 8, 2);
-  c.varlen_q = {1, 4, 0, 2, 3, 1}, c.varlen_kv = {300, 0, 5, 64, 1000, 129};
-  c.spare_q = 3, c.spare_kv = 70;
-  c.mask = FA3_MASK_CAUSAL;
-  expect_decoded(c);
-  c = few_rows(64, 2, 8, 2);
-  c.batch = 6;
-  c.seqused_kv = {0, 1, 127, 128, 129, 600};
-  expect_decoded(c);
-  c.seqused_kv = {0, 0, 0, 0, 0, 0};
-  expect_decoded(c);
-  c.seqused_q = {0, 1, 2, 0, 1, 2}, c.seqused_kv = {600, 0, 600, 0, 2, 3};
-  expect_decoded(c);
+  for (const int64_t heads : {8, 64}) {  // of one group the latter has many rows
+    verify::Config c = few_rows(64, 0, heads, 2);
+    c.varlen_q = {1, 4, 0, 2, 3, 1}, c.varlen_kv = {300, 0, 5, 64, 1000, 129};
+    c.spare_q = 3, c.spare_kv = 70;
+    c.mask = FA3_MASK_CAUSAL;
+    expect_decoded(c);
+    c = few_rows(64, 2, heads, 2);
+    c.batch = 6;
+    c.seqused_kv = {0, 1, 127, 128, 129, 600};
+    expect_decoded(c);
+    c.seqused_kv = {0, 0, 0, 0, 0, 0};
+    expect_decoded(c);
+    c.seqused_q = {0, 1, 2, 0, 1, 2}, c.seqused_kv = {600, 0, 600, 0, 2, 3};
+    expect_decoded(c);
+  }
 }
 
 TEST(SimDecode, OtherProblems_KeepTheForward) {

@@ -46,22 +46,50 @@ TEST(DecodePlan, AMarginLeavesWholeSmsFree) {
   EXPECT_EQ(decode_config(forward.value(), p, half)->ctas_per_sm, 1);
 }
 
-TEST(DecodePlan, SixtyFourRowsHaveTwoConsumers) {
-  const DecodeConfig wide = plans_of(32, 32, 8, 128, 16).decode.config;
-  EXPECT_EQ(wide.rows, 64);
-  EXPECT_EQ(wide.consumers, 2);
-  EXPECT_EQ(wide.consumer_rows(), 32);
-  EXPECT_EQ(wide.tile_kv, 128);
-  EXPECT_EQ(plans_of(32, 32, 8, 128, 8).decode.config.consumers, 1);
+TEST(DecodePlan, ManyRowsAreThoseOfGemms) {
+  const DecodeConfig few = plans_of(32, 32, 8, 128, 8).decode.config;
+  EXPECT_FALSE(few.wide);
+  EXPECT_EQ(few.rows, 32);
+  EXPECT_EQ(few.consumers, 1);
+  for (const int64_t queries : {16, 32}) {
+    const DecodeConfig wide = plans_of(32, 32, 8, 128, queries).decode.config;
+    EXPECT_TRUE(wide.wide);
+    EXPECT_EQ(wide.rows, 4 * queries);
+    EXPECT_EQ(wide.consumer_rows(), 64);
+    EXPECT_EQ(wide.tile_kv, 128);
+  }
+  // Where each CTA has a few tiles, those of fewer rows are done sooner.
+  const DecodeConfig narrow = plans_of(1, 32, 8, 128, 16).decode.config;
+  EXPECT_FALSE(narrow.wide);
+  EXPECT_EQ(narrow.rows, 64);
+  EXPECT_EQ(narrow.consumers, 2);
+  EXPECT_FALSE(plans_of(1, 128, 1, 128, 1).decode.config.wide);
+  EXPECT_TRUE(plans_of(16, 128, 1, 128, 1).decode.config.wide);
+}
+
+bool is_decoded(int64_t batch, int64_t heads_q, int64_t heads_kv, int64_t queries) {
+  Problem p = problem(128, 128, queries, 8192);
+  p.batch = batch, p.heads_q = heads_q, p.heads_kv = heads_kv;
+  const Result<FwdPlan> forward = make_fwd_plan(p, device());
+  return decode_config(forward.value(), p, device()).has_value();
+}
+// Tiles of several heads' rows are fuller, and keys that are shared evenly keep all SMs busy.
+TEST(DecodePlan, ManyQueriesOfFewSequences) {
+  EXPECT_TRUE(is_decoded(1, 64, 8, 128));    // 64 tiles of the forward
+  EXPECT_TRUE(is_decoded(1, 32, 8, 256));    // as many
+  EXPECT_TRUE(is_decoded(16, 64, 8, 64));    // half of each tile would be empty
+  EXPECT_FALSE(is_decoded(4, 32, 8, 128));   // 128 tiles, a wave
+  EXPECT_FALSE(is_decoded(16, 32, 8, 128));  // 512 tiles, four waves
+  EXPECT_FALSE(is_decoded(1, 32, 8, 2048));  // a prefill
 }
 
 TEST(DecodePlan, SharedMemoryHoldsEveryConfiguration) {
   for (const DecodeHeadDims& dims : kDecodeHeadDims) {
-    for (int rows = 8; rows <= kMostDecodeRows; rows *= 2) {
-      for (int ctas = 1; ctas <= (two_fit(dims, rows) ? 2 : 1); ++ctas) {
-        const DecodeConfig c = with_tiles({}, dims, rows, ctas);
-        EXPECT_LE(ctas * (c.smem_bytes() + 1024), 228 * 1024) << dims.qk << " " << rows;
-        EXPECT_GE(c.stages, 2) << dims.qk << " " << rows;
+    for (const DecodeTile& tile : kDecodeTiles) {
+      for (int ctas = 1; ctas <= (two_fit(dims, tile.rows) ? 2 : 1); ++ctas) {
+        const DecodeConfig c = with_tiles({.wide = tile.wide}, dims, tile.rows, ctas);
+        EXPECT_LE(ctas * (c.smem_bytes() + 1024), 228 * 1024) << dims.qk << " " << tile.rows;
+        EXPECT_GE(c.stages, 2) << dims.qk << " " << tile.rows;
       }
     }
   }

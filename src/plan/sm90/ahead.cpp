@@ -132,9 +132,12 @@ std::optional<DecodeConfig> ahead_decode_config(const FwdPlan& forward, const Pr
   std::optional<DecodeConfig> config = decode_config(forward, p, device);
   if (!config) return config;
   config->ragged = true;
-  for (int rows = config->rows; rows <= kMostDecodeRows; rows *= 2) {
-    DecodeConfig c = with_tiles(*config, {config->head_dim_qk, config->head_dim_v}, rows);
+  const DecodeHeadDims dims{config->head_dim_qk, config->head_dim_v};
+  const int most = config->wide ? kMostDecodeRows : kMostNarrowRows;
+  for (int rows = config->rows; rows <= most; rows *= 2) {
+    DecodeConfig c = with_tiles(*config, dims, rows);
     c.kv = decode_source(p, c.tile_kv);
+    c.one_tile = c.one_tile && rows < kMostNarrowRows;
     if (contains(kDecodeAhead, c)) return c;
   }
   return std::nullopt;

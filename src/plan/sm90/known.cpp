@@ -157,8 +157,10 @@ std::vector<NamedProgram> known_decode(bool with_terms, std::string_view name) {
   };
   constexpr ScoreKind kScores[] = {ScoreKind::kPlain, ScoreKind::kSoftcap, ScoreKind::kScaled};
   for (const DecodeHeadDims& dims : kDecodeHeadDims) {
-    for (int rows = 8; rows <= kMostDecodeRows; rows *= 2) {
+    for (const DecodeTile& tile : kDecodeTiles) {
+      const int rows = tile.rows;
       DecodePlan least;
+      least.config.wide = tile.wide;
       least.config = with_tiles(least.config, dims, rows);
       if (!may_be(fmt::format("decode/d{}/rows{}", head_dims_text(least), rows)) &&
           !may_be(fmt::format("combine/d{}/rows{}", dims.v, rows)))
@@ -166,6 +168,7 @@ std::vector<NamedProgram> known_decode(bool with_terms, std::string_view name) {
       for (int variant = 0; variant < (with_terms ? 192 : 16); ++variant) {
         DecodePlan decode;
         DecodeConfig& c = decode.config;
+        c.wide = tile.wide, c.one_tile = tile.one_tile;
         c.dtype = (variant & 1) != 0 ? MmaType::kF16 : MmaType::kBf16;
         c.ragged = (variant & 2) != 0;
         c.kv = kKvSources[variant / 4 % 4];
@@ -175,12 +178,14 @@ std::vector<NamedProgram> known_decode(bool with_terms, std::string_view name) {
         if (c.cached() && !c.ragged) continue;
         if (c.alibi && c.score == ScoreKind::kPlain) continue;
         for (const int part_tiles : {0, kPartTiles}) {
-          if (part_tiles > 0 && !with_terms) break;
+          if (part_tiles > 0 && (!with_terms || tile.wide)) break;
           c.part_tiles = part_tiles;
-          const std::string words =
-              fmt::format("rows{}{}/{}", rows, part_tiles > 0 ? "/parts" : "", word(c.dtype));
-          if (!may_be(fmt::format("decode/d{}/{}", head_dims_text(least), words)) &&
-              !may_be(fmt::format("combine/d{}/{}", dims.v, words)))
+          // The names as far as the type of the operands.
+          const std::string of_rows = fmt::format("{}{}/{}", tile.one_tile ? "" : "/several",
+                                                  part_tiles > 0 ? "/parts" : "", word(c.dtype));
+          if (!may_be(fmt::format("decode/d{}/rows{}{}{}", head_dims_text(least), rows,
+                                  tile.wide ? "/wide" : "", of_rows)) &&
+              !may_be(fmt::format("combine/d{}/rows{}{}", dims.v, rows, of_rows)))
             continue;
           const int most = two_fit(dims, rows, part_tiles) ? 2 : 1;
           for (int ctas = 1; ctas <= most; ++ctas) {

@@ -32,6 +32,14 @@ constexpr DecodeConfig two_consumers(DecodeConfig c) {
   return c;
 }
 
+// So many packed rows as the rows of GEMMs.
+constexpr DecodeConfig wide(DecodeConfig c, int rows) {
+  c.wide = true;
+  c.rows = rows, c.consumers = rows / kWgRows;
+  c.one_tile = false;
+  return c;
+}
+
 template <DecodeConfig kCfg>
 void add_decode() {
   constexpr CombineConfig kCombine = combine_of(kCfg);

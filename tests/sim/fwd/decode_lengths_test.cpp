@@ -6,8 +6,12 @@
 namespace fa3::sim {
 namespace {
 
+constexpr DecodeConfig kWide = wide(small_decode(true), 64);
+constexpr DecodeConfig kWideRuns = wide(small_decode(KvSource::kRuns), 64);
+constexpr DecodeConfig kWideRows = wide(small_decode(KvSource::kRows), 64);
 const bool added = (add_decode<small_decode(true)>(), add_decode<small_decode(KvSource::kRuns)>(),
-                    add_decode<small_decode(KvSource::kRows)>(), true);
+                    add_decode<small_decode(KvSource::kRows)>(), add_decode<kWide>(),
+                    add_decode<kWideRuns>(), add_decode<kWideRows>(), true);
 
 TEST(SimDecodeLengths, Invalid_AreHarmless) {
   TestRuntime runtime;
@@ -16,6 +20,11 @@ TEST(SimDecodeLengths, Invalid_AreHarmless) {
   lengths.expect_named_ones_harmless();
   lengths.expect_named_sequences_harmless();
   lengths.expect_random_ones_harmless(kSanitized ? 5 : 12);
+}
+TEST(SimDecodeLengths, InvalidOfManyRows_AreHarmless) {
+  TestRuntime runtime;
+  DecodeRun run(runtime, with_lengths(), kWide, 4);
+  InvalidLengths(runtime, run).expect_random_ones_harmless(kSanitized ? 3 : 12);
 }
 
 verify::Config in_pages(int64_t page_size) {
@@ -30,15 +39,19 @@ verify::Config in_pages(int64_t page_size) {
   return c;
 }
 
+const std::pair<int, DecodeConfig> kInPages[] = {{16, small_decode(KvSource::kRuns)},
+                                                 {1, small_decode(KvSource::kRows)},
+                                                 {16, kWideRuns},
+                                                 {1, kWideRows}};
+
 TEST(SimDecodeLengths, InvalidPages_AreHarmless) {
-  for (const auto& [page_size, kv] :
-       {std::pair(16, KvSource::kRuns), std::pair(1, KvSource::kRows)}) {
+  for (const auto& [page_size, config] : kInPages) {
     TestRuntime runtime;
-    DecodeRun run(runtime, in_pages(page_size), small_decode(kv), 4);
+    DecodeRun run(runtime, in_pages(page_size), config, 4);
     InvalidLengths lengths(runtime, run);
     lengths.expect_named_ones_harmless();
     lengths.expect_named_sequences_harmless();
-    lengths.expect_random_ones_harmless(kSanitized ? 3 : 20);
+    lengths.expect_random_ones_harmless(kSanitized ? 3 : config.wide ? 8 : 20);
   }
 }
 
@@ -55,13 +68,12 @@ TEST(SimDecodeLengths, InvalidSlotsAndBegins_AreHarmless) {
 
 // A page that does not exist, the last one of a sequence: as if the sequence ended before it.
 TEST(SimDecodeLengths, KeysOfMissingPages_AreHidden) {
-  for (const auto& [page_size, kv] :
-       {std::pair(16, KvSource::kRuns), std::pair(1, KvSource::kRows)}) {
+  for (const auto& [page_size, config] : kInPages) {
     for (const i32 missing : {-1, 1 << 20, INT_MIN}) {
       TestRuntime runtime;
       verify::Config c = in_pages(page_size);
       c.seqused_kv = {160, 64, 96};
-      DecodeRun run(runtime, c, small_decode(kv), 4);
+      DecodeRun run(runtime, c, config, 4);
       const std::vector<i32> used = run.lengths(kSequsedKv);
       std::vector<i32> fewer = used, table = run.lengths(kPageTable);
       for (i32& keys : fewer) keys -= page_size;
@@ -81,15 +93,17 @@ TEST(SimDecodeLengths, KeysOfMissingPages_AreHidden) {
 
 // Of all of a sequence's: no row sees anything.
 TEST(SimDecodeLengths, SequencesOfMissingPages_AreEmpty) {
-  TestRuntime runtime;
-  DecodeRun run(runtime, in_pages(16), small_decode(KvSource::kRuns), 4);
-  run.set_lengths(kSequsedKv, {0, 0, 0});
-  run.run();
-  const std::vector<unsigned char> bits = run.bits();
-  run.set_lengths(kSequsedKv, {190, 64, 100});
-  run.set_lengths(kPageTable, {-1});
-  run.run();
-  EXPECT_EQ(run.bits(), bits);
+  for (const auto& [page_size, config] : kInPages) {
+    TestRuntime runtime;
+    DecodeRun run(runtime, in_pages(page_size), config, 4);
+    run.set_lengths(kSequsedKv, {0, 0, 0});
+    run.run();
+    const std::vector<unsigned char> bits = run.bits();
+    run.set_lengths(kSequsedKv, {190, 64, 100});
+    run.set_lengths(kPageTable, {-1});
+    run.run();
+    EXPECT_EQ(run.bits(), bits) << page_size;
+  }
 }
 
 }  // namespace

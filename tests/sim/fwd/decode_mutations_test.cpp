@@ -10,8 +10,11 @@ namespace {
 constexpr DecodeConfig kTwo = two_consumers(small_decode(false));
 constexpr DecodeConfig kTwoOfRuns = two_consumers(small_decode(KvSource::kRuns));
 constexpr DecodeConfig kTwoOfRows = two_consumers(small_decode(KvSource::kRows));
+constexpr DecodeConfig kWide = wide(small_decode(false), 128);
+constexpr DecodeConfig kWideOfRuns = wide(small_decode(KvSource::kRuns), 128);
 const bool added = (add_decode<small_decode(false)>(), add_decode<small_decode(true)>(),
-                    add_decode<kTwo>(), add_decode<kTwoOfRuns>(), add_decode<kTwoOfRows>(), true);
+                    add_decode<kTwo>(), add_decode<kTwoOfRuns>(), add_decode<kTwoOfRows>(),
+                    add_decode<kWide>(), add_decode<kWideOfRuns>(), true);
 
 // Units that one CTA has, and such as two and more share.
 verify::Config dense() {
@@ -52,6 +55,21 @@ TEST(DecodeMutations, EveryLineIsMissed_Runs) {
 }
 TEST(DecodeMutations, EveryLineIsMissed_Rows) {
   expect_every_line_missed_from_pages("rows", 1, kTwoOfRows);
+}
+
+TEST(DecodeMutations, EveryLineIsMissed_WideOfRuns) {
+  expect_every_line_missed_from_pages("runs", 16, kWideOfRuns);
+}
+
+// Packed rows as the rows of GEMMs.
+TEST(DecodeMutations, EveryLineIsMissed_Wide) {
+  TestRuntime runtime;
+  verify::Config c = dense();
+  c.heads_q = 64, c.seqlen_q = 3;  // 96 rows
+  DecodeRun run(runtime, c, kWide, 4);
+  run.run();
+  for (const verify::OutputResult& result : run.judge()) EXPECT_TRUE(result.ok) << result.name;
+  Mutations(runtime, run).expect_every_line_missed("wide", kSpared, 15);
 }
 
 TEST(DecodeMutations, EveryLineIsMissed) {

@@ -15,8 +15,10 @@ constexpr DecodeConfig two_ctas() {
   return c;
 }
 
+constexpr DecodeConfig kWide = wide(small_decode(true), 64);
+
 const bool added = (add_decode<small_decode(false)>(), add_decode<small_decode(true)>(),
-                    add_decode<two_ctas()>(), true);
+                    add_decode<two_ctas()>(), add_decode<kWide>(), true);
 
 verify::Config of_lengths(const std::vector<int64_t>& used, int64_t heads_kv) {
   verify::Config c;
@@ -145,6 +147,47 @@ TEST(SimDecodeShares, AnyLengthsOnAnyNumberOfSms_AreRight) {
     verify::Config c = of_lengths(used, heads_kv);
     c.numbers["num_splits"] = i % 2 == 0 ? 0 : static_cast<int32_t>(1 + random() % 5);
     parts_of(c, small_decode(true), static_cast<int>(1 + random() % 9));
+  }
+}
+
+// A unit for each of several tiles of rows.
+verify::Config of_rows(int64_t tiles, const std::vector<int64_t>& used) {
+  verify::Config c = of_lengths(used, 1);
+  c.heads_q = 32, c.seqlen_q = 2 * tiles;
+  return c;
+}
+
+TEST(SimDecodeShares, UnitsThatAreAlikeAreCutByThemselves) {
+  EXPECT_EQ(parts_of(of_rows(3, {640}), kWide, 6), 6);         // halves
+  EXPECT_EQ(parts_of(of_rows(3, {640, 640}), kWide, 13), 12);  // a CTA idles
+  EXPECT_EQ(parts_of(of_rows(1, {768}), kWide, 13), 12);
+  EXPECT_EQ(parts_of(of_rows(1, {640, 640}), kWide, 5), 6);  // halves would be 5 tiles for 4
+}
+
+TEST(SimDecodeShares, CopiesOfTheLineAreCutAlike) {
+  EXPECT_EQ(parts_of(of_rows(2, {640, 320}), kWide, 4), 4);  // without copies 6
+  EXPECT_FALSE(leaves_parts(of_rows(2, {640, 640, 640, 640}), kWide, 4));
+  EXPECT_FALSE(leaves_parts(of_rows(4, {640, 640}), kWide, 4));
+}
+
+TEST(SimDecodeShares, AnyRowsOnAnyNumberOfSms_AreRight) {
+  std::mt19937 random(11);
+  for (int i = 0; i < (kSanitized ? 4 : 25); ++i) {
+    verify::Config c;
+    c.dtype = FA3_BF16;
+    c.heads_kv = 1 + random() % 2, c.heads_q = 24 * c.heads_kv;
+    c.alignment = 16;
+    const size_t batch = 1 + random() % 5;
+    const bool alike = random() % 2 == 0;  // as many tiles of rows everywhere
+    for (size_t b = 0; b < batch; ++b) {
+      c.varlen_q.push_back(alike ? 6 + random() % 3 : random() % 9);
+      c.varlen_kv.push_back(random() % 4 == 0 ? random() % 9 : 9 + random() % 700);
+    }
+    c.spare_q = random() % 3 == 0 ? 1 + random() % 9 : 0;
+    if (random() % 3 > 0) c.mask = FA3_MASK_CAUSAL;
+    if (random() % 3 == 0) c.mask = FA3_MASK_WINDOW, c.left = random() % 200, c.right = 0;
+    c.numbers["num_splits"] = i % 2 == 0 ? 0 : static_cast<int32_t>(1 + random() % 5);
+    parts_of(c, kWide, static_cast<int>(1 + random() % 9));
   }
 }
 

@@ -6,10 +6,12 @@
 // scarce behind the main loop.
 #pragma once
 
+#include "device/hopper/operand.h"
 #include "device/ptx/memory.h"
 #include "device/ptx/registers.h"
 #include "device/ptx/thread.h"
 #include "device/ptx/vec.h"
+#include "device/ptx/warp.h"
 #include "device/types.h"
 
 namespace fa3::sm90 {
@@ -49,6 +51,30 @@ FA3_DEV void store_o_f32(float* to, const i64& stride, const Rows& rows, const p
       const int i = column / 2 + 2 * h;
       ptx::st_global(reinterpret_cast<Two*>(to + rows.offset(h, stride) + column),
                      Two{{o[i], o[i + 1]}});
+    }
+  }
+}
+
+// O in 16 bits from the tile's first column on, by all lanes. Even and odd lanes of a quad take
+// turns at blocks of 8 columns, so that each writes 4 neighbours and a quad 32 bytes of a row.
+template <MmaType kType, class Rows, int N>
+FA3_DEV void store_o_16(u16* to, const i64& stride, const Rows& rows, const ptx::Acc<N>& o,
+                        const i32& columns) {
+  using Two = ptx::Vec<u32, 2>;
+  const u32 lane = ptx::lane_index();
+  const bool odd = lane % 2 != 0;
+  FA3_UNROLL
+  for (int h = 0; h < 2; ++h) {
+    FA3_UNROLL
+    for (int block = 0; block < N / 8; block += 2) {
+      const int i = 4 * block + 2 * h;
+      const u32 even_block = pack16<kType>(o[i], o[i + 1]);
+      const u32 odd_block = pack16<kType>(o[i + 4], o[i + 5]);
+      const u32 other = ptx::shfl_xor(odd ? even_block : odd_block, 1);
+      const Two four = odd ? Two{{other, odd_block}} : Two{{even_block, other}};
+      const i32 column = 8 * (block + (odd ? 1 : 0)) + 4 * static_cast<i32>(lane % 4 / 2);
+      if (rows.exists(h) && column < columns)
+        ptx::st_global(reinterpret_cast<Two*>(to + rows.offset(h, stride) + column), four);
     }
   }
 }

@@ -31,13 +31,13 @@ struct CombineRow {
   static constexpr int kFours = MergedRow<kCfg>::kFours;
   static constexpr u32 kUnroll = CombineConfig::kFewParts;
   const DecodeParts& parts;
-  u32 first;  // CTA of the first part
+  u32 first, stride;  // CTA of the first part, and from one to the next
   u32 count;
   u32 row;  // of the tile
   u32 warp, warps;
 
   FA3_DEV u32 place(u32 part) const {
-    return part_slot(first + part, part == 0) * static_cast<u32>(kCfg.rows) + row;
+    return part_slot(first + part * stride, part == 0) * static_cast<u32>(kCfg.rows) + row;
   }
   FA3_DEV static i32 column(int c) { return MergedRow<kCfg>::column(c); }
 
@@ -82,7 +82,7 @@ struct Combiner {
   CombineSmem<kCfg>& smem;
   const CombineArgs& args;
   const DecodeUnit& unit;
-  u32 first, count;
+  u32 first, stride, count;
 
   FA3_DEV bool exists(u32 row) const {
     return row < kCfg.rows && packed_row(args.shape, unit, row).query < unit.q.rows;
@@ -96,7 +96,7 @@ struct Combiner {
          row += ptx::grid_dim_y() * rows) {
       Four o[Row::kFours] = {};
       float most = -kInf, sum = 0;
-      Row{args.parts, first, count, row, warp % warps, warps}.add(o, most, sum);
+      Row{args.parts, first, stride, count, row, warp % warps, warps}.add(o, most, sum);
       if (warps > 1) gather(o, most, sum);
       if (warp % warps == 0) store(row, o, most, sum);
     }
@@ -156,16 +156,16 @@ void combine(FA3_GRID_CONSTANT const CombineArgs args) {
     unit = args.row_tiles > 0
                ? units.of(ptx::block_index_z(), static_cast<i32>(index / args.row_tiles),
                           index % args.row_tiles)
-               : units.at(units.share(index + 1) - 1);
+               : units.at(units.share(index).end - 1);
     if (unit.length > 0) {
       first = units.cta_of(unit.begin);
-      count = units.cta_of(unit.end() - 1) - first + 1;
+      count = (units.cta_of(unit.end() - 1) - first) / units.stride() + 1;
     }
     if (args.row_tiles == 0 && first != index) count = 0;  // the unit is another CTA's
   }
   ptx::pdl_wait();  // also where nothing is to be done: the next grid relies on it
   if (count < 2) return;
-  Combiner<kCfg>{smem, args, unit, first, count}.run();
+  Combiner<kCfg>{smem, args, unit, first, units.stride(), count}.run();
 }
 
 }  // namespace fa3::sm90

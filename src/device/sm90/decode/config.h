@@ -10,7 +10,8 @@
 
 namespace fa3::sm90 {
 
-inline constexpr int kMostDecodeRows = 64;  // packed rows of a tile
+inline constexpr int kMostDecodeRows = 128;  // packed rows of a tile, where they are many,
+inline constexpr int kMostNarrowRows = 64;   // and where keys are the rows of GEMMs
 
 // The query heads of a KV head are rows of one tile, query by query: packed row r is query r / G,
 // head r % G of a group of G.
@@ -24,11 +25,15 @@ struct DecodeConfig {
   int head_dim_qk = 128;  // of the GEMMs, multiples of 64; tensors may have fewer columns, which
   int head_dim_v = 128;   // TMA fills with zeros
   int rows = 8;           // packed rows of a tile, a multiple of 8
+  bool one_tile = true;   // all packed rows of a sequence; false: they may take several
   int tile_kv = 64;       // keys of a tile, a multiple of 64
   int stages = 6;         // of the K ring and of the V ring
   int consumers = 1;      // warpgroups, which share the packed rows of a tile
   int ctas_per_sm = 1;    // side by side: one loads while another begins or ends a unit
   int part_tiles = 0;     // KV tiles of a part of the keys (common/key_parts.h); 0: equal shares
+  // True: packed rows are the rows of GEMMs, 64 of each consumer (wide_consumer.h), and keys are
+  // the columns of the first; false: the other way round (consumer.h).
+  bool wide = false;
 
   constexpr bool operator==(const DecodeConfig&) const = default;
 
@@ -51,15 +56,25 @@ struct DecodeConfig {
   // From one row of O to the next in shared memory: 4 rows of a warp lie in banks of their own.
   FA3_HD constexpr int o_width() const { return head_dim_v + 4; }
   FA3_HD constexpr int q_p_o_bytes() const {
+    if (wide) return q_tile().bytes();
     return fa3::max(q_tile().bytes() + p_bytes(), 4 * consumer_rows() * o_width());
+  }
+  // Registers per thread after setmaxnreg, where two wide consumers have not enough of equal shares;
+  // 0: all threads have the same.
+  FA3_HD constexpr int consumer_registers() const {
+    if (!wide || consumers < 2) return 0;
+    return kv == KvSource::kRows ? 216 : 224;
+  }
+  FA3_HD constexpr int producer_registers() const {
+    return consumer_registers() > 0 ? 504 - 2 * consumer_registers() : 0;
   }
   // Blocks of 64 keys, and of 64 columns of O.
   FA3_HD constexpr int key_blocks() const { return tile_kv / kWgRows; }
   FA3_HD constexpr int o_blocks() const { return head_dim_v / kWgRows; }
 
   FA3_HD constexpr int smem_bytes() const {
-    constexpr int kRowBytes = 56;  // of DecodeRow and the numbers of a row
-    const i64 of_consumer = round_up(q_p_o_bytes() + consumer_rows() * kRowBytes, 1024);
+    const int row_bytes = wide ? 0 : 56;  // of DecodeRow and the numbers of a row
+    const i64 of_consumer = round_up(q_p_o_bytes() + consumer_rows() * row_bytes, 1024);
     return static_cast<int>(stages * (k_tile().bytes() + v_tile().bytes()) +
                             consumers * of_consumer + round_up((8 * 4 + 4) * stages, 1024));
   }
@@ -84,6 +99,7 @@ struct CombineConfig {
   bool from_cache = false;
   int head_dim_v = 128;
   int rows = 8;
+  bool one_tile = true;
   int tile_kv = 64;
   int part_tiles = 0;
 
@@ -97,7 +113,8 @@ struct CombineConfig {
   FA3_HD constexpr int smem_bytes() const { return kWarps * (head_dim_v + 4) * 4; }
 };
 constexpr CombineConfig combine_of(const DecodeConfig& c) {
-  return {c.dtype, c.o_f32, c.ragged, c.cached(), c.head_dim_v, c.rows, c.tile_kv, c.part_tiles};
+  return {c.dtype, c.o_f32,    c.ragged,  c.cached(),  c.head_dim_v,
+          c.rows,  c.one_tile, c.tile_kv, c.part_tiles};
 }
 
 }  // namespace fa3::sm90

@@ -17,6 +17,7 @@
 #include "device/ptx/matrix.h"
 #include "device/ptx/memory.h"
 #include "device/ptx/warp.h"
+#include "device/sm90/decode/load_q.h"
 #include "device/sm90/decode/smem.h"
 #include "device/sm90/decode/store.h"
 #include "device/sm90/decode/units.h"
@@ -104,7 +105,7 @@ struct DecodeConsumer {
     FA3_UNROLL
     for (int m = 0; m < kCfg.o_blocks(); ++m) o[m].zero();
     for (u32 r = thread; r < kN; r += kWgThreads) place_row(unit, r);
-    load_q(unit);
+    load_q<kCfg>(own.q, args, unit, kN * index, thread);
     ptx::fence_proxy_async_shared();  // sim:spare(wait_kv)
     sync();
   }
@@ -125,41 +126,6 @@ struct DecodeConsumer {
     }
     own.row[r].write(row);
   }
-  // In chunks of 16 bytes, of which as many as leave together: a load that is waited for takes as
-  // long as a KV tile. Rows that do not count are zeros, as are columns that the tensor lacks.
-  FA3_DEV void load_q(const DecodeUnit& unit) {
-    constexpr u32 kChunks = kCfg.head_dim_qk / 8, kAll = kN * kChunks, kAtATime = 8;
-    FA3_UNROLL
-    for (u32 begin = 0; begin < kAll; begin += kAtATime * kWgThreads) {
-      Chunk x[kAtATime];
-      FA3_UNROLL
-      for (u32 u = 0; u < kAtATime; ++u) {
-        const u32 at = begin + u * kWgThreads + thread;
-        if (begin + u * kWgThreads < kAll) x[u] = q_chunk(unit, at / kChunks, at % kChunks);
-      }
-      FA3_UNROLL
-      for (u32 u = 0; u < kAtATime; ++u) {
-        const u32 at = begin + u * kWgThreads + thread;
-        if (begin + u * kWgThreads >= kAll || at >= kAll) continue;
-        constexpr u32 kWidth = kCfg.q_tile().panel_width();
-        const u32 bytes = 16 * (at % kChunks);
-        u8* const panel = own.q + bytes / kWidth * kCfg.q_tile().panel_bytes();
-        ptx::st_shared(reinterpret_cast<Chunk*>(panel + panel_offset(at / kChunks, bytes % kWidth,
-                                                                     kCfg.q_tile().swizzle())),
-                       x[u]);
-      }
-    }
-  }
-  using Chunk = ptx::Vec<u32, 4>;
-  FA3_DEV Chunk q_chunk(const DecodeUnit& unit, u32 row, u32 chunk) const {
-    const auto [query, head] = packed_row(args.shape, unit, kN * index + row);
-    if (row >= kN || query >= unit.q.used || static_cast<i32>(8 * chunk) >= args.head_dim_qk)
-      return {{0, 0, 0, 0}};
-    const i64 at = first_row(args.shape.q_axis, unit.q) + query;
-    return ptx::ld_global_nc(reinterpret_cast<const Chunk*>(
-        args.q + unit.batch * args.q_batch + at * args.q_row + head * args.q_head + 8 * chunk));
-  }
-
   FA3_DEV void step(const DecodeUnit& unit, i32 tile, bool masked) {
     wait_kv<kCfg.kv>(smem.k_full[k_ring.stage], k_ring.phase);
     const bool hides = smem.hides_keys(k_ring.stage);

@@ -5,7 +5,7 @@
 //           CTA computes; of those that several share their parts, for combine(). cu_seqlens and
 //           seqused may hold anything.
 // ROLES     the first one or two warpgroups are consumers: GEMMs, softmax, store, each for some of
-//           the packed rows · a thread of the next warp is the producer and loads K and V by TMA;
+//           the packed rows, few (consumer.h) or many (wide_consumer.h) · a thread of the next warp is the producer and loads K and V by TMA;
 //           from a cache all lanes of it, or where runs are short (kv_runs.h) four warps. All find
 //           the units of their CTA (units.h)
 // BARRIERS  name            count           tx bytes  arrives                    waits
@@ -19,11 +19,13 @@
 
 #include "device/ptx/barrier.h"
 #include "device/ptx/grid.h"
+#include "device/ptx/registers.h"
 #include "device/ptx/smem.h"
 #include "device/ptx/thread.h"
 #include "device/ptx/tma.h"
 #include "device/sm90/decode/consumer.h"
 #include "device/sm90/decode/producer.h"
+#include "device/sm90/decode/wide_consumer.h"
 
 namespace fa3::sm90 {
 
@@ -35,6 +37,11 @@ FA3_DEV void for_parts(DecodeUnits<kCfg>& units, const DecodeArgs& args, u32 pla
   FA3_NO_UNROLL
   while (place < end) {
     const DecodeUnit unit = units.at(place);
+    if (place >= unit.end()) {
+      place = unit.room_end;
+      continue;
+    }
+    place = max(place, unit.begin);
     const Parts parts = Parts::of(unit, args.shape, args.parts, kCfg.rows);
     const i32 tile = unit.range.first + static_cast<i32>(place - unit.begin);
     const i32 part = tile / kCfg.part_tiles;
@@ -51,26 +58,65 @@ FA3_DEV void for_parts(DecodeUnits<kCfg>& units, const DecodeArgs& args, u32 pla
 // f(unit, first, end, whole, slot) for each unit of the CTA's share, with the KV tiles of it that
 // are the CTA's own.
 template <DecodeConfig kCfg, class F>
-FA3_DEV void for_units(const DecodeArgs& args, const F& f) {
-  DecodeUnits<kCfg> units(args.shape);
+FA3_DEV void for_units(DecodeUnits<kCfg>& units, const DecodeArgs& args, const F& f) {
   const u32 cta = ptx::block_index_x();
   if (cta >= units.ctas()) return;
-  const u32 end = units.share(cta + 1);
-  if constexpr (kCfg.part_tiles > 0) return for_parts<kCfg>(units, args, units.share(cta), end, f);
+  const auto [begin, end] = units.share(cta);
+  if constexpr (kCfg.part_tiles > 0) return for_parts<kCfg>(units, args, begin, end, f);
   FA3_NO_UNROLL
-  for (u32 place = units.share(cta); place < end;) {
+  for (u32 place = begin; place < end;) {
     const DecodeUnit unit = units.at(place);
-    if (units.whole()) {
-      if (unit.end() > end) return;
-      place = unit.begin;
-    }
+    if (units.whole() && unit.room_end > end) return;
+    const u32 from = units.whole() ? unit.begin : max(place, unit.begin);
     const u32 stop = min(unit.end(), end);
-    const bool begins = place == unit.begin;
-    const bool none = unit.range.empty();
-    const i32 first = unit.range.first + static_cast<i32>(place - unit.begin);
-    f(unit, first, none ? first : first + static_cast<i32>(stop - place),
+    place = unit.room_end;
+    if (from >= stop) continue;
+    const bool begins = from == unit.begin;
+    const i32 first = unit.range.first + static_cast<i32>(from - unit.begin);
+    f(unit, first, unit.range.empty() ? first : first + static_cast<i32>(stop - from),
       begins && stop == unit.end(), part_slot(cta, begins));
-    place = stop;
+  }
+}
+
+template <DecodeConfig kCfg>
+FA3_DEV void run_narrow(DecodeSmem<kCfg>& smem, const DecodeArgs& args) {
+  const u32 warp = ptx::warp_index();
+  if (warp >= kCfg.consumer_warps() + kCfg.producer_warps()) return;
+  const bool consumes = warp < kCfg.consumer_warps();
+  DecodeUnits<kCfg> units(args.shape);
+  DecodeConsumer<kCfg> consumer(smem, args);
+  DecodeProducer<kCfg> producer{smem, args};
+  // One loop for both, since its code is long and runs a few times: it has to be fetched, too.
+  for_units(units, args, [&](const DecodeUnit& unit, i32 first, i32 end, bool whole, u32 slot) {
+    if (consumes) {
+      consumer.run(unit, first, end, whole, slot);
+    } else {
+      producer.run(unit, first, end);
+    }
+  });
+  if constexpr (kCfg.kv == KvSource::kRows)
+    if (!consumes) ptx::cp_async_wait_all();
+}
+
+// A loop for each role, which has registers of its own number.
+template <DecodeConfig kCfg>
+FA3_DEV void run_wide(DecodeSmem<kCfg>& smem, const DecodeArgs& args) {
+  const u32 warp = ptx::warp_index();
+  DecodeUnits<kCfg> units(args.shape);
+  if (warp < kCfg.consumer_warps()) {
+    if constexpr (kCfg.consumer_registers() > 0) ptx::reg_increase<kCfg.consumer_registers()>();
+    WideConsumer<kCfg> consumer(smem, args);
+    for_units(units, args, [&](const DecodeUnit& unit, i32 first, i32 end, bool whole, u32 slot) {
+      consumer.run(unit, first, end, whole, slot);
+    });
+  } else {
+    if constexpr (kCfg.producer_registers() > 0) ptx::reg_decrease<kCfg.producer_registers()>();
+    if (warp >= kCfg.consumer_warps() + kCfg.producer_warps()) return;
+    DecodeProducer<kCfg> producer{smem, args};
+    for_units(units, args, [&](const DecodeUnit& unit, i32 first, i32 end, bool, u32) {
+      producer.run(unit, first, end);
+    });
+    if constexpr (kCfg.kv == KvSource::kRows) ptx::cp_async_wait_all();
   }
 }
 
@@ -90,21 +136,10 @@ void decode(FA3_GRID_CONSTANT const DecodeArgs args) {
   ptx::pdl_wait();
   ptx::pdl_launch();
   ptx::cta_sync();
-  const u32 warp = ptx::warp_index();
-  if (warp >= kCfg.consumer_warps() + kCfg.producer_warps()) return;
-  const bool consumes = warp < kCfg.consumer_warps();
-  DecodeConsumer<kCfg> consumer(smem, args);
-  DecodeProducer<kCfg> producer{smem, args};
-  // One loop for both, since its code is long and runs a few times: it has to be fetched, too.
-  for_units<kCfg>(args, [&](const DecodeUnit& unit, i32 first, i32 end, bool whole, u32 slot) {
-    if (consumes) {
-      consumer.run(unit, first, end, whole, slot);
-    } else {
-      producer.run(unit, first, end);
-    }
-  });
-  if constexpr (kCfg.kv == KvSource::kRows)
-    if (!consumes) ptx::cp_async_wait_all();
+  if constexpr (kCfg.wide)
+    run_wide<kCfg>(smem, args);
+  else
+    run_narrow<kCfg>(smem, args);
 }
 
 }  // namespace fa3::sm90

@@ -52,13 +52,15 @@ requires(kCfg.cached()) struct DecodeProducer<kCfg> {
   static constexpr bool kAlone = kCfg.producer_warps() == 1;
   static constexpr u32 kPairs = kAlone ? 1 : 2;
   static_assert(kCfg.stages >= static_cast<int>(kPairs), "else a pair misses a phase of a stage");
+  // Rows' places take many registers, of which two wide consumers leave few.
+  static constexpr bool kLooksAhead = kCfg.kv != KvSource::kRows || kCfg.producer_registers() == 0;
 
   DecodeSmem<kCfg>& smem;
   const DecodeArgs& args;
   const u32 warp = ptx::warp_index() - kCfg.consumer_warps();
   Ring<kCfg.stages> ring = Ring<kCfg.stages>::producer();
   u32 turn = 0;  // the pair that loads the next tile
-  KvRuns<kCfg.kv, kCfg.tile_kv, kPairs> runs{args.shape.cache};
+  KvRuns<kCfg.kv, kCfg.tile_kv, kLooksAhead ? kPairs : 0> runs{args.shape.cache};
 
   FA3_DEV void run(const DecodeUnit& unit, i32 first, i32 end) {
     runs.begin(unit.batch, unit.kv);
@@ -87,8 +89,10 @@ requires(kCfg.cached()) struct DecodeProducer<kCfg> {
       runs.template load<kCfg.v_tile()>(smem.v[stage], smem.v_full[stage], args.v, args.v_places,
                                         kv_head, tile, kHint);
     }
-    const i32 step = kCfg.part_tiles > 0 ? -i32{kPairs} : i32{kPairs};
-    if (kCfg.part_tiles == 0 || tile + step >= 0) runs.look_ahead(tile + step);
+    if constexpr (kLooksAhead) {
+      const i32 step = kCfg.part_tiles > 0 ? -i32{kPairs} : i32{kPairs};
+      if (kCfg.part_tiles == 0 || tile + step >= 0) runs.look_ahead(tile + step);
+    }
   }
 };
 

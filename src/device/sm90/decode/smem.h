@@ -41,7 +41,16 @@ struct DecodeSharedRow {
 
 // Of a consumer, which has some of the packed rows; tiles as TileLayout says.
 template <DecodeConfig kCfg>
-struct alignas(1024) DecodeConsumerSmem {
+struct DecodeConsumerSmem;
+
+template <DecodeConfig kCfg>
+requires(kCfg.wide) struct alignas(1024) DecodeConsumerSmem<kCfg> {
+  u8 q[kCfg.q_tile().bytes()];
+  FA3_NAMED(q)
+};
+
+template <DecodeConfig kCfg>
+requires(!kCfg.wide) struct alignas(1024) DecodeConsumerSmem<kCfg> {
   static constexpr int kRows = kCfg.consumer_rows();
 
   u8 q[kCfg.q_tile().bytes()];

@@ -8,8 +8,16 @@
 //   CTAs      |   0   |   1   |   2   |   3   |  4  |      parts: 0 | 0 1 | 1 2 | 2 3 | 3…
 //
 // Where shares of whole units are as good as equal, nothing is merged: a CTA takes the units that
-// end in its share. The line has the units of one KV head after those of the one before, so that
-// what CTAs read at a time are the same keys of several heads, which are neighbours in memory.
+// end in its share. Where all units are alike and as many CTAs for each are as good, each unit is
+// cut by itself: CTAs have one part each. The line has the units of one KV head after those of the
+// one before, so that what CTAs read at a time are the same keys of several heads, which are
+// neighbours in memory.
+//
+// Several tiles of rows see the same keys. Each has a room of the same length in the line, for all
+// KV tiles that any of the sequence's rows sees, and uses what its own rows see of it. Where units
+// are not cut by themselves and all sequences have as many tiles of rows, the line has a copy for
+// the first of each, one for the second and so on. CTAs take turns at copies, which are cut alike:
+// so neighbours read the same keys at the same time, which come from L2.
 #pragma once
 
 #include "device/attn/tile_range.h"
@@ -28,6 +36,7 @@ struct DecodeUnit {
   SequenceRows q, kv;  // kv: none for rows of no sequence
   TileRange range;     // of KV tiles
   u32 begin, length;   // its place in the line; an empty range is 1 long
+  u32 room_end;        // where the next unit's room begins
 
   FA3_DEV u32 end() const { return begin + length; }
 };
@@ -42,44 +51,71 @@ FA3_DEV PackedRow packed_row(const DecodeShape& shape, const DecodeUnit& unit, u
           unit.kv_head * static_cast<i32>(shape.group.divisor) + shape.group.remainder(packed)};
 }
 
-// All lanes of a warp alike. kCfg has rows, tile_kv, ragged and cached().
+// All lanes of a warp alike. kCfg has rows, one_tile, tile_kv, ragged and cached().
 template <auto kCfg>
 class DecodeUnits {
  public:
   FA3_DEV explicit DecodeUnits(const DecodeShape& shape) : shape_(shape) {
-    const Count all = count();
-    head_tiles_ = all.tiles;
-    const u32 tiles = static_cast<u32>(shape.heads_kv) * all.tiles;
-    ctas_ = min(static_cast<u32>(shape.ctas), tiles);
-    if (shape.most_parts > 1) ctas_ = min(ctas_, max(bounded(all, tiles), 1u));
-    least_ = ctas_ > 0 ? tiles / ctas_ : 0;
-    longer_ = tiles - least_ * ctas_;
-    // What a CTA may come to have when it takes whole units.
-    const u32 share = max(least_ + (longer_ > 0 ? 1 : 0), 1u);
-    const u64 units = (share - 1) / all.shortest + 1;
-    const u64 most = min(units * all.longest, u64{share} + all.longest - 1);
-    whole_ = shape.most_parts == 1 || most <= share + share / kWorthMerging;
+    // Divisions take long: those that do not wait for one another stand side by side.
+    Count all = count();
+    const u32 heads = static_cast<u32>(shape.heads_kv), most = shape.most_parts;
+    const u32 tiles = heads * all.tiles, units = heads * all.units;
+    const u32 ctas = min(static_cast<u32>(shape.ctas), tiles);
+    u32 each = min(ctas / max(units, 1u), all.longest);  // CTAs of a unit, where all are alike
+    if (most > 0) each = min(each, most);
+    // Of n parts at most a unit has no more when it is no longer than n − 1 shares, wherever it
+    // begins.
+    ctas_ = ctas;
+    if (most > 1)
+      ctas_ = min(ctas, max(tiles / max((all.longest + most - 2) / (most - 1), 1u), 1u));
+    cut_ = Cut::of(tiles, ctas_);
+    const Cut unit = Cut::of(all.longest, each);
+    const u32 share = max(cut_.longest(), 1u);
+    whole_ = most == 1 || is_good(longest_whole(all, share), share);
+    const bool alike = all.shortest == all.longest && each > 0 &&
+                       (each == most || (!whole_ && is_good(unit.longest(), share)));
+    if (alike) cut_ = unit, ctas_ = units * each, whole_ = each == 1;
+    if constexpr (!kOneTile)
+      if (!alike) cut_copies(all);
+    head_tiles_ = copies_ > 1 ? all.rooms : all.tiles;
+    copy_tiles_ = heads * head_tiles_;
   }
 
   // Whether CTAs take whole units.
   FA3_DEV bool whole() const { return whole_; }
   // CTAs that take part: each has a share.
   FA3_DEV u32 ctas() const { return ctas_; }
-  // Where the share of CTA c begins; that of c + 1 is where it ends.
-  FA3_DEV u32 share(u32 c) const { return c * least_ + min(c, longer_); }
+  // The places of CTA c.
+  struct Share {
+    u32 begin, end;
+  };
+  FA3_DEV Share share(u32 c) const {
+    u32 span = c / cut_.ctas, rank = c - span * cut_.ctas;
+    if (copies_ > 1) rank = c / copies_, span = c - rank * copies_;
+    const u32 begin = span * cut_.span + rank * cut_.least + min(rank, cut_.longer);
+    return {begin, begin + cut_.least + (rank < cut_.longer ? 1 : 0)};
+  }
   // The CTA in whose share a place lies.
   FA3_DEV u32 cta_of(u32 place) const {
-    const u32 of_longer = longer_ * (least_ + 1);
-    return place < of_longer ? place / (least_ + 1) : longer_ + (place - of_longer) / least_;
+    const u32 span = place / cut_.span, rest = place - span * cut_.span;
+    const u32 of_longer = cut_.longer * (cut_.least + 1);
+    const u32 rank =
+        rest < of_longer ? rest / (cut_.least + 1) : cut_.longer + (rest - of_longer) / cut_.least;
+    return copies_ > 1 ? rank * copies_ + span : span * cut_.ctas + rank;
   }
+  // From the CTA of a part of a unit to that of the next.
+  FA3_DEV u32 stride() const { return copies_; }
 
   // The unit at a place of the line. Places only grow.
   FA3_DEV DecodeUnit at(u32 place) {
-    const u32 kv_head = place / head_tiles_;
-    u32 rest = place - kv_head * head_tiles_;
+    const u32 copy = copies_ > 1 ? place / copy_tiles_ : 0;
+    u32 rest = place - copy * copy_tiles_;
+    const u32 kv_head = rest / head_tiles_;
+    rest -= kv_head * head_tiles_;
     i32 b = 0;
     if constexpr (kCfg.ragged) {
-      if (kv_head != head_) search_ = {}, head_ = kv_head;
+      const u32 head = copy * static_cast<u32>(shape_.heads_kv) + kv_head;
+      if (head != head_) search_ = {}, head_ = head;
       const SequenceSearch::Found found =
           search_.find(last(), rest, [&](i32 entry) { return length_of(entry); });
       b = found.batch, rest = found.index;
@@ -88,50 +124,78 @@ class DecodeUnits {
       b = static_cast<i32>(rest / length);
       rest %= length;
     }
-    DecodeUnit unit = first_of_entry(b);
+    DecodeUnit unit = entry(b);
     unit.kv_head = static_cast<i32>(kv_head);
-    if (unit.q.used == 0) {
-      unit.row = static_cast<i32>(rest) * kCfg.rows;
-      rest = 0;
-    }
-    if constexpr (!kOneTile) {
-      while (rest >= unit.length) {
-        rest -= unit.length;
-        next_rows(unit);
-      }
-    }
-    unit.begin = place - rest;
+    u32 tile = copy, before = 0;  // rooms before its own
+    if (copies_ == 1 && (!kOneTile || unit.q.used == 0))
+      tile = before = rest / room_of(unit.q, unit.kv);
+    set_tile(unit, tile, before, place - rest);
     return unit;
   }
 
   // The unit of an entry's rows [tile · rows, …); one that is 0 long where there are fewer.
   FA3_DEV DecodeUnit of(u32 kv_head, i32 b, u32 tile) const {
-    DecodeUnit unit = first_of_entry(b);
+    DecodeUnit unit = entry(b);
     if (tile >= tiles_of_rows(unit.q)) return {};
-    u32 before = 0;
+    u32 start = kv_head * head_tiles_;
     if constexpr (kCfg.ragged) {
+      u32 before = 0;
       for (i32 entry = static_cast<i32>(ptx::lane_index()); entry < b; entry += 32)
         before += length_of(entry);
-      before = ptx::redux_add(before);
+      start += ptx::redux_add(before);
     } else {
-      before = static_cast<u32>(b) * length_of(0);
+      start += static_cast<u32>(b) * length_of(0);
     }
     unit.kv_head = static_cast<i32>(kv_head);
-    unit.begin = kv_head * head_tiles_ + before;
-    for (; tile > 0; --tile) {
-      unit.begin += unit.length;
-      next_rows(unit);
-    }
+    if (copies_ > 1)
+      set_tile(unit, tile, 0, start + tile * copy_tiles_);
+    else
+      set_tile(unit, tile, tile, start);
     return unit;
   }
 
  private:
-  // All queries of a sequence are rows of one tile; rows of no sequence may be those of more.
-  static constexpr bool kOneTile = kCfg.rows < kMostDecodeRows;
-  static constexpr u32 kWorthMerging = 16;  // a CTA with a 16th more of tiles takes as long
+  static constexpr bool kOneTile = kCfg.one_tile;  // rows of no sequence may be those of more
+  static constexpr u32 kWorthMerging = 16;         // a CTA with a 16th more of tiles takes as long
 
   struct Count {
-    u32 tiles = 0, shortest = ~0u, longest = 0;  // shortest, longest: of a unit
+    u32 tiles = 0, units = 0;
+    u32 shortest = ~0u, longest = 0;  // room of a unit
+    // Of the lane's entries, until cut_copies(): tiles of their first units, and units of one.
+    u32 rooms = 0, fewest = ~0u, most = 0;
+  };
+  // Whether CTAs that have so many tiles take as long as with an equal share.
+  FA3_DEV static bool is_good(u64 tiles, u32 share) {
+    return tiles <= share + share / kWorthMerging;
+  }
+  // Cuts a copy of the line for each tile of rows, where that is as good.
+  FA3_DEV void cut_copies(Count& all) {
+    if constexpr (kCfg.ragged) {
+      all.rooms = ptx::redux_add(all.rooms);
+      all.fewest = ptx::redux_min_u32(all.fewest), all.most = ptx::redux_max_u32(all.most);
+    }
+    if (all.fewest != all.most || all.most == 1 || ctas_ < all.most) return;
+    const u32 share = max(cut_.longest(), 1u);
+    const Cut copy = Cut::of(static_cast<u32>(shape_.heads_kv) * all.rooms, ctas_ / all.most);
+    if (!is_good(copy.longest(), share)) return;
+    cut_ = copy, ctas_ = copy.ctas * all.most, copies_ = all.most;
+    whole_ = shape_.most_parts == 1 || is_good(longest_whole(all, copy.longest()), share);
+  }
+  // What a CTA may come to have when it takes the whole units that end in its share.
+  FA3_DEV static u64 longest_whole(const Count& all, u32 share) {
+    return min(u64{(share - 1) / all.shortest + 1} * all.longest, u64{share} + all.longest - 1);
+  }
+  // How spans of the line, one after the other, are shared by as many CTAs each: the first `longer`
+  // shares of a span are one tile longer than the others. A span is the line, a copy or a unit.
+  struct Cut {
+    u32 span, ctas, least, longer;
+
+    FA3_DEV static Cut of(u32 span, u32 ctas) {
+      ctas = max(ctas, 1u);
+      const u32 least = span / ctas;
+      return {span, ctas, least, span - least * ctas};
+    }
+    FA3_DEV u32 longest() const { return least + (longer > 0 ? 1 : 0); }
   };
   // Varlen queries: rows of no sequence are one entry more.
   FA3_DEV i32 last() const {
@@ -152,95 +216,84 @@ class DecodeUnits {
     q.rows = min(q.rows, shape_.most_q), q.used = min(q.used, shape_.most_q);
     kv.used = min(kv.used, shape_.most_kv);
   }
-  // Of the first KV head of an entry the first rows; not yet: where it begins.
-  FA3_DEV DecodeUnit first_of_entry(i32 b) const {
+  FA3_DEV DecodeUnit entry(i32 b) const {
     DecodeUnit unit{};
     unit.batch = b;
     rows_of_entry(b, unit.q, unit.kv);
-    set_range(unit);
     return unit;
   }
-  FA3_DEV void next_rows(DecodeUnit& unit) const {
-    unit.row += kCfg.rows;
-    set_range(unit);
-  }
-  FA3_DEV void set_range(DecodeUnit& unit) const {
-    unit.range = range_of(unit.q, unit.kv, unit.row);
+  // Makes it the unit of a tile of rows, with so many rooms before its own from the place `start` on.
+  FA3_DEV void set_tile(DecodeUnit& unit, u32 tile, u32 rooms, u32 start) const {
+    const TileRange all = range_of(unit.q, unit.kv, 0, unit.q.rows);
+    unit.row = static_cast<i32>(tile) * kCfg.rows;
+    unit.range = all;
+    if constexpr (!kOneTile) {
+      const i32 first = shape_.group.quotient(unit.row);
+      const i32 end = shape_.group.quotient(unit.row + kCfg.rows - 1) + 1;
+      unit.range = range_of(unit.q, unit.kv, first, end);
+    }
+    const u32 room = length_of(all);
+    unit.begin = start + rooms * room;
+    unit.room_end = unit.begin + room;
     unit.length = length_of(unit.range);
+    if (!unit.range.empty()) unit.begin += static_cast<u32>(unit.range.first - all.first);
   }
   FA3_DEV u32 tiles_of_rows(const SequenceRows& q) const {
     if (kOneTile && q.used > 0) return 1;
     return static_cast<u32>(q.rows * static_cast<i32>(shape_.group.divisor) + kCfg.rows - 1) /
            kCfg.rows;
   }
-  // The KV tiles of packed rows from `row` on.
-  FA3_DEV TileRange range_of(const SequenceRows& q, const SequenceRows& kv, i32 row) const {
-    i32 first = 0, end = q.rows;
-    if constexpr (!kOneTile) {
-      first = shape_.group.quotient(row);
-      end = shape_.group.quotient(row + kCfg.rows - 1) + 1;
-    }
+  // The KV tiles of queries [first, end).
+  FA3_DEV TileRange range_of(const SequenceRows& q, const SequenceRows& kv, i32 first,
+                             i32 end) const {
     return tile_range(shape_.band, q.used, kv.used, first, end - first, kCfg.tile_kv);
   }
   FA3_DEV static u32 length_of(const TileRange& range) {
     return static_cast<u32>(max(range.end - range.first, 1));
   }
-  // f(length) for each tile of rows that count.
-  template <class F>
-  FA3_DEV void for_tiles(const SequenceRows& q, const SequenceRows& kv, const F& f) const {
-    if constexpr (kOneTile) {
-      f(length_of(range_of(q, kv, 0)));
-    } else {
-      const i32 rows = q.rows * static_cast<i32>(shape_.group.divisor);
-      for (i32 row = 0; row < rows; row += kCfg.rows) f(length_of(range_of(q, kv, row)));
-    }
-  }
-  // CTAs with which no unit has more than n parts: it is n shares long, all units are, and so begin
-  // where shares do; or it is no longer than n − 1 shares, wherever it begins.
-  FA3_DEV u32 bounded(const Count& all, u32 tiles) const {
-    const u32 n = shape_.most_parts;
-    if (all.shortest == all.longest && all.longest % n == 0) {
-      const u32 exact = tiles / (all.longest / n);
-      if (exact <= ctas_) return exact;
-    }
-    return tiles / max((all.longest + n - 2) / (n - 1), 1u);
+  // Of each tile of rows.
+  FA3_DEV u32 room_of(const SequenceRows& q, const SequenceRows& kv) const {
+    return length_of(range_of(q, kv, 0, q.rows));
   }
   // Adds one head of an entry, which may be one beyond the last.
   FA3_DEV void add(i32 b, Count& all) const {
     if (b > last()) return;
     SequenceRows q, kv;
     rows_of_entry(b, q, kv);
-    const auto add_tiles = [&](u32 length, u32 count) {
-      all.tiles += length * count;
-      all.shortest = min(all.shortest, length), all.longest = max(all.longest, length);
-    };
-    if (q.used > 0) {
-      for_tiles(q, kv, [&](u32 length) { add_tiles(length, 1); });
-    } else if (q.rows > 0) {
-      add_tiles(1, tiles_of_rows(q));
-    }
+    if (q.rows == 0) return;
+    const u32 room = room_of(q, kv);
+    const u32 units = tiles_of_rows(q);
+    all.tiles += room * units, all.units += units;
+    all.shortest = min(all.shortest, room), all.longest = max(all.longest, room);
+    if constexpr (!kOneTile)
+      all.rooms += room, all.fewest = min(all.fewest, units), all.most = max(all.most, units);
   }
+  // Of an entry in a copy of the line.
   FA3_DEV u32 length_of(i32 b) const {
     Count entry;
     add(b, entry);
-    return entry.tiles;
+    return copies_ > 1 ? entry.rooms : entry.tiles;
   }
   FA3_DEV Count count() const {
     Count all;
     if constexpr (!kCfg.ragged) {
       add(0, all);
-      all.tiles *= static_cast<u32>(shape_.batch);
+      const u32 batch = static_cast<u32>(shape_.batch);
+      all.tiles *= batch, all.units *= batch, all.rooms *= batch;
       return all;
     }
     for (i32 b = 0; b <= last(); b += 32) add(b + static_cast<i32>(ptx::lane_index()), all);
-    return {ptx::redux_add(all.tiles), ptx::redux_min_u32(all.shortest),
-            ptx::redux_max_u32(all.longest)};
+    all.tiles = ptx::redux_add(all.tiles), all.units = ptx::redux_add(all.units);
+    all.shortest = ptx::redux_min_u32(all.shortest), all.longest = ptx::redux_max_u32(all.longest);
+    return all;
   }
 
   const DecodeShape& shape_;
-  u32 head_tiles_;             // of one KV head
-  u32 ctas_, least_, longer_;  // the first `longer_` shares are one tile longer than the others
+  u32 copies_ = 1;
+  u32 copy_tiles_, head_tiles_;  // of a copy of the line, and in it of one KV head
+  u32 ctas_;
   bool whole_;
+  Cut cut_;
   SequenceSearch search_;
   u32 head_ = 0;  // in which it searches
 };

@@ -9,14 +9,12 @@
 //   find_unseen(nothing)  sets it for rows that see such keys alone
 #pragma once
 
-#include "device/attn/conventions.h"
 #include "device/ptx/memory.h"
-#include "device/ptx/thread.h"
 #include "device/ptx/warp.h"
+#include "device/sm90/common/hide_keys.h"
 #include "device/sm90/common/kv_cache.h"
 #include "device/sm90/common/work.h"
 #include "device/sm90/fwd/config.h"
-#include "device/warp/fragment.h"
 
 namespace fa3::sm90 {
 
@@ -30,20 +28,10 @@ struct MissingKeys {
   FA3_DEV void look(const C& c) {
     any = c.smem.missing.test_wait(0);
   }
-  // Lanes look keys up side by side, 32 at a time. This is not to take registers or much code.
   template <class C, class S>
   FA3_DEV void hide(const C& c, i32 kv_tile, S& s) {
     any = ptx::any(any);
-    if (!any) return;
-    const u32 lane = ptx::lane_index();
-    FA3_UNROLL
-    for (int w = 0; 32 * w < kCfg.tile.kv; ++w) {
-      const i32 key = kCfg.tile.kv * kv_tile + 32 * w + static_cast<i32>(lane);
-      const u32 bits = ptx::ballot(is_there(c, key)) >> fragment_column(lane);
-      FA3_UNROLL
-      for (int i = 16 * w; i < min(16 * w + 16, kCfg.tile.kv / 2); ++i)
-        if ((bits & (1u << (8 * (i / 4) + i % 2) % 32)) == 0) s[i] = -kInf;
-    }
+    if (any) hide_keys(s, kCfg.tile.kv * kv_tile, [&](i32 key) { return is_there(c, key); });
   }
   template <class C>
   FA3_DEV static bool is_there(const C& c, i32 key) {

@@ -15,22 +15,43 @@ struct DecodeHeadDims {
 inline constexpr DecodeHeadDims kDecodeHeadDims[] = {
     {64, 64}, {128, 128}, {192, 128}, {192, 192}, {256, 256}};
 
+// Packed rows of a tile: few, whose GEMMs have keys as rows, or many; one tile of a sequence, or
+// several.
+struct DecodeTile {
+  int rows;
+  bool wide, one_tile;
+};
+inline constexpr DecodeTile kDecodeTiles[] = {
+    {8, false, true},   {16, false, true}, {32, false, true}, {64, false, true},
+    {64, false, false}, {64, true, true},  {128, true, true}, {128, true, false}};
+
 // The configuration with these head dims and packed rows, and with all stages that shared memory
-// holds. 64 packed rows take two consumers, and tiles of more keys where registers hold their
-// scores: what a tile takes besides its GEMMs, steps that wait for each other, is then shared.
+// holds. Tiles have more keys than 64 where registers hold their scores: of few rows, to have bytes
+// enough in flight; of many, because what a tile takes besides its GEMMs is then shared by more.
 constexpr DecodeConfig with_tiles(DecodeConfig c, const DecodeHeadDims& dims, int rows,
                                   int ctas_per_sm = 1) {
   c.head_dim_qk = dims.qk, c.head_dim_v = dims.v;
   c.rows = rows;
-  c.consumers = rows == kMostDecodeRows ? 2 : 1;
   c.tile_kv = kWgRows;
   static_assert(kPartTileKv == kWgRows);  // parts keep it
-  const int pair = kDecodePairBytes * (rows == kMostDecodeRows && dims.qk == 128 ? 2 : 1);
-  while (c.part_tiles == 0 && c.k_tile().bytes() + c.v_tile().bytes() < pair) c.tile_kv += kWgRows;
+  if (c.wide) {
+    c.consumers = rows / kWgRows;
+    if (dims.v <= 128) c.tile_kv = 2 * kWgRows;
+  } else {
+    c.consumers = rows == kMostNarrowRows ? 2 : 1;
+    const int pair = kDecodePairBytes * (rows == kMostNarrowRows && dims.qk == 128 ? 2 : 1);
+    while (c.part_tiles == 0 && c.k_tile().bytes() + c.v_tile().bytes() < pair)
+      c.tile_kv += kWgRows;
+  }
   c.stages = DecodeConfig{}.stages;
   c.ctas_per_sm = ctas_per_sm;
   while (c.smem_bytes() > decode_smem_bytes(ctas_per_sm)) --c.stages;
   return c;
+}
+// So many packed rows of a tile, 64 or 128, as the rows of GEMMs.
+constexpr DecodeConfig wide_with(DecodeConfig c, const DecodeHeadDims& dims, int rows) {
+  c.wide = true;
+  return with_tiles(c, dims, rows);
 }
 
 // Whether two CTAs fit on an SM, with registers and stages enough.
@@ -43,7 +64,12 @@ constexpr DecodeConfig decode_of(int head_dim, int rows, ScoreKind score = Score
   DecodeConfig c;
   c.score = score;
   c.ragged = true;
+  c.one_tile = rows < kMostNarrowRows;  // else any number
   return with_tiles(c, {head_dim, head_dim}, rows);
+}
+constexpr DecodeConfig wide_of(int head_dim, int rows, ScoreKind score = ScoreKind::kPlain) {
+  const DecodeConfig c = decode_of(head_dim, rows, score);
+  return wide_with(c, {head_dim, head_dim}, rows);
 }
 constexpr DecodeConfig with_alibi(DecodeConfig c) {
   c.alibi = true;
@@ -72,13 +98,22 @@ inline constexpr DecodeConfig kDecodeAhead[] = {
     with_alibi(decode_of(64, 16, ScoreKind::kScaled)),
     with_f32(decode_of(64, 16)),
     decode_of(64, 64),
+    wide_of(64, 64),
+    wide_of(64, 128),
+    with_alibi(wide_of(64, 64, ScoreKind::kSoftcap)),
+    with_f32(wide_of(64, 128)),
     with_f16(decode_of(128, 8)),
     decode_of(128, 8),
     decode_of(128, 32),
+    wide_of(128, 128),
     decode_of(256, 16),
+    wide_of(256, 64),
     with_cache(decode_of(64, 16), KvSource::kTiles),
     with_cache(decode_of(64, 16), KvSource::kRuns),
     with_cache(decode_of(64, 16), KvSource::kRows),
+    with_cache(wide_of(64, 128), KvSource::kTiles),
+    with_cache(wide_of(64, 128), KvSource::kRuns),
+    with_cache(wide_of(64, 128), KvSource::kRows),
     with_cache(decode_of(128, 8), KvSource::kRuns),
     with_parts(decode_of(64, 16)),
     with_parts(decode_of(64, 64)),

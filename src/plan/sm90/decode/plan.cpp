@@ -15,10 +15,16 @@
 namespace fa3::sm90 {
 namespace {
 
-constexpr int64_t kMostPacked = 128;  // rows of a KV head for which K and V are read again
-constexpr int64_t kLeastKeys = 128;   // below, a CTA has more to begin and end than to read
-constexpr int64_t kKeysOfQuery = 8;   // fewer for each query are a prefill
-constexpr int64_t kLeastRun = 4;      // keys that four warps load by TMA no slower than row by row
+constexpr int64_t kMostPacked = 64;  // rows of a KV head that are a tile in any case
+// Weights of a comparison with the forward, in rows that a KV tile of 128 keys is computed for.
+constexpr double kWorthSharing = 1.1;   // of the forward's time over that of decode, at least
+constexpr double kLoneConsumer = 1.25;  // of the forward's rows where a CTA has 64 of them
+constexpr double kMerging = 7 * 128, kBeginning = 2 * 128;  // what decode takes besides
+// Tiles of an SM from which on rows are those of GEMMs: each takes longer, and more rows share it.
+constexpr int64_t kLeastTilesOf64 = 16, kLeastTilesOf128 = 1;
+constexpr int64_t kLeastKeys = 128;  // below, a CTA has more to begin and end than to read
+constexpr int64_t kKeysOfQuery = 8;  // fewer for each query are a prefill
+constexpr int64_t kLeastRun = 4;     // keys that four warps load by TMA no slower than row by row
 constexpr int64_t kMostTiles = int64_t{1} << 31;  // and rows of all sequences, which are 32 bits
 
 const char* placement_word(const auto& config) {
@@ -27,7 +33,11 @@ const char* placement_word(const auto& config) {
   return config.cached() ? "cached" : config.ragged ? "ragged" : "dense";
 }
 
-const char* parts_word(const auto& config) { return config.part_tiles > 0 ? "/parts" : ""; }
+// How many tiles packed rows may take, and parts keys.
+std::string tiles_text(const auto& config) {
+  return fmt::format("{}{}", config.one_tile ? "" : "/several",
+                     config.part_tiles > 0 ? "/parts" : "");
+}
 
 int64_t packed_rows(const Problem& p) { return most_rows(p.q) * p.group_size(); }
 
@@ -52,6 +62,25 @@ int64_t part_slots(const DecodeConfig& c, const Problem& p) {
   return grid.per_unit > 1 ? p.batch * p.heads_kv * grid.row_tiles * grid.per_unit : 0;
 }
 
+// Whether tiles of packed rows whose keys are shared evenly take less time than the forward's: those
+// of one head may be far from full, and SMs idle in their last wave.
+bool is_sooner(const DecodeConfig& c, const FwdConfig& f, const Problem& p,
+               const DeviceInfo& device) {
+  const int64_t sms = std::max(device.multiprocessors, 1);
+  const int64_t queries = p.q.varlen ? div_up(p.q.rows, p.batch) : most_rows(p.q);
+  const int64_t keys = div_up(most_rows(p.kv), 128);
+  const int64_t waves = div_up(p.batch * p.heads_q * div_up(queries, f.tile.q()), sms);
+  const double each = f.tile.consumer_wgs == 1 ? kLoneConsumer : 1;
+  const double forward = each * static_cast<double>(waves * keys * f.tile.q());
+  const int64_t units = p.batch * p.heads_kv * div_up(queries * p.group_size(), c.rows);
+  const double decode = static_cast<double>(div_up(units * keys, sms) * c.rows);
+  return forward >= kWorthSharing * (decode + (units < sms ? kMerging : kBeginning));
+}
+
+int64_t least_tiles_of_sm(const DecodeConfig& wide) {
+  return wide.rows == kWgRows ? kLeastTilesOf64 : kLeastTilesOf128;
+}
+
 // CTAs on an SM: two where there are units for both, else one, since halves of units are merged.
 // One where SMs are to be free: two of a smaller grid would first spread over all.
 int side_by_side(const DecodeHeadDims& dims, int rows, int part_tiles, const Problem& p,
@@ -61,6 +90,18 @@ int side_by_side(const DecodeHeadDims& dims, int rows, int part_tiles, const Pro
                  16 * units >= 15 * 2 * device.multiprocessors
              ? 2
              : 1;
+}
+
+DecodeConfig with_rows(const DecodeConfig& c, const DecodeHeadDims& dims, const Problem& p,
+                       const DeviceInfo& device) {
+  int rows = c.rows;
+  while (rows < kMostNarrowRows && rows < packed_rows(p)) rows *= 2;
+  if (rows == kMostNarrowRows && c.part_tiles == 0) {
+    const DecodeConfig wide =
+        wide_with(c, dims, packed_rows(p) > kWgRows ? kMostDecodeRows : kWgRows);
+    if (count_tiles(wide, p) >= least_tiles_of_sm(wide) * device.multiprocessors) return wide;
+  }
+  return with_tiles(c, dims, rows, side_by_side(dims, rows, c.part_tiles, p, device));
 }
 
 }  // namespace
@@ -74,7 +115,7 @@ std::optional<DecodeConfig> decode_config(const FwdPlan& forward, const Problem&
       !f.types.scaled() && !f.types.v8() && !f.mask.has_tensor() && !p.has_sequence_ids();
   if (!takes || forward.tuned || has_no_keys(p)) return std::nullopt;
   const int64_t least = std::max(kLeastKeys, kKeysOfQuery * most_rows(p.q));
-  if (packed_rows(p) > kMostPacked || most_rows(p.kv) < least) return std::nullopt;
+  if (most_rows(p.kv) < least) return std::nullopt;
   DecodeConfig c;
   c.dtype = f.types.qk;
   c.score = f.scores.kind;
@@ -86,10 +127,10 @@ std::optional<DecodeConfig> decode_config(const FwdPlan& forward, const Problem&
   });
   if (dims == std::end(kDecodeHeadDims)) return std::nullopt;
   c.part_tiles = f.accumulate.part_tiles;
-  int rows = c.rows;
-  while (rows < kMostDecodeRows && rows < packed_rows(p)) rows *= 2;
-  c = with_tiles(c, *dims, rows, side_by_side(*dims, rows, c.part_tiles, p, device));
+  c = with_rows(c, *dims, p, device);
+  c.one_tile = packed_rows(p) <= c.rows;
   c.kv = decode_source(p, c.tile_kv);
+  if (packed_rows(p) > kMostPacked && !is_sooner(c, f, p, device)) return std::nullopt;
   const bool counts = p.q.rows * p.group_size() < kMostTiles && count_tiles(c, p) < kMostTiles &&
                       part_slots(c, p) * c.rows < kMostTiles;
   return counts ? std::optional(c) : std::nullopt;
@@ -159,9 +200,10 @@ std::vector<Slice> writes(const DecodePlan& plan) {
 
 std::string name_of(const DecodePlan& plan) {
   const DecodeConfig& c = plan.config;
-  return fmt::format("decode/d{}/rows{}{}/{}/{}{}{}/{}{}", head_dims_text(plan), c.rows,
-                     parts_word(c), word(c.dtype), word(c.score), c.alibi ? "/alibi" : "",
-                     c.o_f32 ? "/o_f32" : "", placement_word(c), c.ctas_per_sm > 1 ? "/two" : "");
+  return fmt::format("decode/d{}/rows{}{}{}/{}/{}{}{}/{}{}", head_dims_text(plan), c.rows,
+                     c.wide ? "/wide" : "", tiles_text(c), word(c.dtype), word(c.score),
+                     c.alibi ? "/alibi" : "", c.o_f32 ? "/o_f32" : "", placement_word(c),
+                     c.ctas_per_sm > 1 ? "/two" : "");
 }
 
 std::string head_dims_text(const DecodePlan& plan) {
@@ -232,11 +274,16 @@ LaunchShape shape_of(const CombinePlan& plan) {
     shape.grid[0] = static_cast<u32>(std::max<int64_t>(plan.batch * plan.row_tiles, 1));
     shape.grid[2] = static_cast<u32>(plan.heads_kv);
   }
-  // With few parts of each a warp has a row, else a CTA.
+  // With few parts of each a warp has a row, else a CTA. Where CTAs are many, each has several in
+  // turn: there may be nothing to merge.
+  constexpr int64_t kMostCtas = 1024;
+  const int64_t units = std::max<int64_t>(plan.units(), 1);
   const bool few_parts =
-      plan.config.part_tiles > 0 || plan.units() * CombineConfig::kFewParts > plan.ctas;
-  shape.grid[1] = std::max<u32>(
-      few_parts ? static_cast<u32>(div_up(plan.rows, CombineConfig::kWarps)) : plan.rows, 1);
+      plan.config.part_tiles > 0 || plan.ctas / units <= CombineConfig::kFewParts;
+  const int64_t of_unit = few_parts ? div_up(plan.rows, CombineConfig::kWarps) : plan.rows;
+  const int64_t x = int64_t{shape.grid[0]} * shape.grid[2];
+  shape.grid[1] =
+      static_cast<u32>(std::clamp<int64_t>(kMostCtas / x, 1, std::max<int64_t>(of_unit, 1)));
   shape.smem_bytes = static_cast<u32>(plan.config.smem_bytes());
   shape.threads = CombineConfig::kThreads;
   shape.pdl = true;
@@ -247,7 +294,7 @@ std::vector<const char*> reads(const CombinePlan&) { return {kPartsOSlice, kPart
 
 std::string name_of(const CombinePlan& plan) {
   const CombineConfig& c = plan.config;
-  return fmt::format("combine/d{}/rows{}{}/{}{}/{}/tile{}", c.head_dim_v, c.rows, parts_word(c),
+  return fmt::format("combine/d{}/rows{}{}/{}{}/{}/tile{}", c.head_dim_v, c.rows, tiles_text(c),
                      word(c.dtype), c.o_f32 ? "/o_f32" : "", placement_word(c), c.tile_kv);
 }
 
