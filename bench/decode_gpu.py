@@ -8,7 +8,8 @@ one after another (at batch 1 and 1k keys 50 MB, partly from L2); graphs take tu
 Lengths are on the device (seqused_kv) for fa3 and the original, which has its metadata. The first
 output is compared with FP32. Pages lie in random order; beside them stands fa3 on dense keys. One
 JSON object a line, the first about machine and commit. --prefill: prompts in pages instead, in
-graphs of 10 calls, compared with FP32 in their last queries.
+graphs of 10 calls, compared with FP32 in their last queries. --batch-invariant: fa3 beside itself
+with that option, of few queries and of prompts.
 """
 
 import math
@@ -39,6 +40,10 @@ FACTORS = [
 OTHERS = [
     (1, 1024, 32, 4, 128, 1), (1, 4096, 32, 4, 128, 1), (1, 32768, 32, 4, 128, 1),
     (1, 8192, 64, 8, 128, 1), (1, 65536, 64, 8, 128, 1), (1, 8192, 16, 16, 128, 1),
+    (64, 4096, 64, 8, 128, 16), (16, 4096, 32, 8, 128, 32), (16, 4096, 32, 8, 128, 64),
+    (16, 4096, 32, 8, 64, 64), (1, 8192, 32, 8, 128, 64), (1, 8192, 32, 8, 256, 64),
+    (1, 32768, 64, 8, 128, 128), (1, 8192, 32, 8, 128, 256), (8, 16384, 64, 8, 128, 32),
+    (16, 4096, 128, 1, 128, 8), (1, 4096, 32, 8, 128, 64), (4, 4096, 32, 8, 128, 16),
     (8, 8192, 32, 8, 128, 1), (8, 8192, 128, 1, 128, 1), (16, 16384, 64, 8, 128, 1),
     (32, 4096, 32, 8, 64, 1), (32, 4096, 32, 8, 256, 1), (32, 4096, 32, 8, 128, 4),
     (32, 4096, 64, 8, 128, 8), (8, 8192, 32, 8, 128, 16), (8, 8192, 32, 8, 256, 16),
@@ -61,6 +66,15 @@ PREFILL = [
     (2, 4096, 32, 8, 64, 4096, 16), (2, 4096, 32, 8, 256, 4096, 16),
     (8, 8192, 32, 8, 128, 512, 16), (8, 8192, 32, 8, 128, 512, 1),
 ]  # fmt: skip
+INVARIANT = (
+    [(*size, 32, 8, 128, 1) for size in BATCHES if size[0] in (1, 16, 32, 64, 128)]
+    + [(batch, 4096, *factor) for factor in FACTORS for batch in (16, 128)]
+    + [
+        (2, 4096, 32, 8, 128, 4096), (2, 4096, 32, 8, 64, 4096), (2, 4096, 32, 8, 256, 4096),
+        (1, 16384, 32, 8, 128, 16384), (8, 1024, 32, 8, 128, 1024), (2, 4096, 32, 8, 96, 4096),
+        (8, 8192, 32, 8, 128, 512), (8, 8192, 32, 8, 64, 512),
+    ]
+)  # fmt: skip
 
 
 def captured(calls):
@@ -107,19 +121,22 @@ def fa3_calls(context, args):
     return [lambda a=a: plan.run(work.data_ptr(), stream_handle(), a) for a in args], plan
 
 
-def contenders(context, others, cell, q, caches, used, table):
+def contenders(context, others, cell, q, caches, used, table, invariant):
     """Calls by name, one for each cache, fa3's output and the plans."""
     batch, keys, heads, heads_kv, d, queries, page = cell
     causal = queries > 1
     o = torch.empty_like(q)
     paged = lambda x: x.view(-1, page, heads_kv, d) if page else x
     extra = {"page_table": table} if page else {}
-    args = lambda f, **extra: [
-        forward_args("causal" if causal else "full", q=q, k=f(k), v=f(v), o=o, seqused_kv=used,
-                     **extra) for k, v in caches]  # fmt: skip
+    args = lambda f, scalars=None, **extra: [
+        forward_args("causal" if causal else "full", scalars, q=q, k=f(k), v=f(v), o=o,
+                     seqused_kv=used, **extra) for k, v in caches]  # fmt: skip
     calls, plans = {}, []
     calls["fa3"], plan = fa3_calls(context, args(paged, **extra))
     plans.append(plan)
+    if invariant:
+        calls["fa3_invariant"], plan = fa3_calls(context, args(paged, {"batch_invariant": 1}))
+        return calls, o, [*plans, plan]
     for name, other in others.items():
         calls[f"fa3_{name}"], plan = fa3_calls(other, args(paged, **extra))
         plans.append(plan)
@@ -146,7 +163,7 @@ def contenders(context, others, cell, q, caches, used, table):
     return calls, o, plans
 
 
-def measure(context, others, cell, rounds):
+def measure(context, others, cell, rounds, invariant=False):
     batch, keys, heads, heads_kv, d, queries, page = cell
     size = 4 * batch * keys * heads_kv * d
     count = min(100, max(2, math.ceil(L2_BYTES / size))) if size >= 2.5e6 else 25
@@ -159,7 +176,7 @@ def measure(context, others, cell, rounds):
     if page:
         table = torch.randperm(batch * keys // page, device="cuda", dtype=torch.int32)
         table = table.view(batch, -1)
-    calls, o, plans = contenders(context, others, cell, q, caches, used, table)
+    calls, o, plans = contenders(context, others, cell, q, caches, used, table, invariant)
     calls["fa3"][0]()
     first = caches[0]
     if page:
@@ -193,11 +210,16 @@ def read_rate(out):
 def main():
     parser = gpu_run.arguments(__doc__, rounds=5)
     parser.add_argument("--prefill", action="store_true", help="prompts in pages")
+    parser.add_argument("--batch-invariant", action="store_true", help="what the option costs")
     parser.add_argument("--also", action="append", default=[], metavar="NAME=LIB",
                         help="another build of the library, as fa3_NAME")
     args = parser.parse_args()
-    out, context = gpu_run.begin(args, "prefill-pages" if args.prefill else "decode")
-    cells = PREFILL if args.prefill else [(*cell, 0) for cell in CELLS] + PAGED
+    suite, cells = "decode", [(*cell, 0) for cell in CELLS] + PAGED
+    if args.prefill:
+        suite, cells = "prefill-pages", PREFILL
+    elif args.batch_invariant:
+        suite, cells = "batch-invariant", [(*cell, 0) for cell in INVARIANT]
+    out, context = gpu_run.begin(args, suite)
     others = {}
     for also in args.also:
         name, path = also.split("=", 1)
@@ -205,7 +227,7 @@ def main():
     read_rate(out)
     with context:
         for cell in cells:
-            emit(out, measure(context, others, cell, args.rounds))
+            emit(out, measure(context, others, cell, args.rounds, args.batch_invariant))
 
 
 if __name__ == "__main__":
