@@ -24,8 +24,8 @@ struct Piece {
   int64_t keys() const { return first + count; }
 };
 
-// Elements are float or, as BF16, uint16_t.
-template <class T>
+// Elements are float or, as BF16, uint16_t; kGroup query heads of each KV head.
+template <class T, int64_t kGroup = 2>
 class RowBits {
  public:
   using Row = std::vector<uint32_t>;  // O of all heads, and their LSE
@@ -74,7 +74,7 @@ class RowBits {
   }
 
  private:
-  static constexpr int64_t kHeads = 4, kHeadsKv = 2, kDim = 64;
+  static constexpr int64_t kHeadsKv = 2, kHeads = kGroup * kHeadsKv, kDim = 64;
   struct Sequence {
     std::vector<T> q, k, v;
   };

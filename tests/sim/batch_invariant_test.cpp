@@ -14,6 +14,16 @@ TEST(SimBatchInvariant, BitsAreOfTheSequenceAlone) {
   EXPECT_EQ(kit::count_changes(bits, kLength, {16}), 0);
 }
 
+// Packed rows as columns of GEMMs, as their rows, in one tile and in several, and the forward's.
+TEST(SimBatchInvariant, OfManyHeads) {
+  kit::RowBits<uint16_t, 16> bits(simulator(), 2, kLength);
+  EXPECT_EQ(bits.count_changes({{0, kLength - 100, 100}, {1, 300, 30}}), 0);
+  for (const int64_t count : {1, 2, 3, 6, 8}) {
+    EXPECT_EQ(bits.count_changes({{0, kLength - count, count}}), 0) << count;
+    EXPECT_EQ(bits.count_changes({{1, 330 - count, count}, {0, kLength - 50, 1}}), 0) << count;
+  }
+}
+
 TEST(SimBatchInvariant, Without_SomeChange) {
   kit::RowBits<uint16_t> bits(simulator(), 3, kLength);
   bits.batch_invariant = 0;

@@ -178,7 +178,7 @@ std::vector<NamedProgram> known_decode(bool with_terms, std::string_view name) {
         if (c.cached() && !c.ragged) continue;
         if (c.alibi && c.score == ScoreKind::kPlain) continue;
         for (const int part_tiles : {0, kPartTiles}) {
-          if (part_tiles > 0 && (!with_terms || tile.wide)) break;
+          if (part_tiles > 0 && (!with_terms || (rows == kWgRows && !tile.wide))) break;
           c.part_tiles = part_tiles;
           // The names as far as the type of the operands.
           const std::string of_rows = fmt::format("{}{}/{}", tile.one_tile ? "" : "/several",

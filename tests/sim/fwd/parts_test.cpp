@@ -19,9 +19,7 @@ constexpr DecodeConfig decode_parts(bool ragged, int rows) {
   DecodeConfig c = small_decode(ragged);
   c.part_tiles = 2;
   c.rows = rows;
-  c.consumers = rows == kMostNarrowRows ? 2 : 1;
-  c.one_tile = rows < kMostNarrowRows;
-  return c;
+  return rows < kWgRows ? c : wide(c, rows);
 }
 
 const bool added =

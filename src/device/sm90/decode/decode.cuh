@@ -29,11 +29,37 @@
 
 namespace fa3::sm90 {
 
-// The same for the parts that end in the places [place, end) of the line.
+// f(unit, first, end, whole, slot) for each unit of the CTA's share, with the KV tiles of it that
+// are the CTA's own.
 template <DecodeConfig kCfg, class F>
-FA3_DEV void for_parts(DecodeUnits<kCfg>& units, const DecodeArgs& args, u32 place, u32 end,
-                       const F& f) {
+requires(kCfg.part_tiles == 0) FA3_DEV
+    void for_units(DecodeUnits<kCfg>& units, const DecodeArgs&, const F& f) {
+  const u32 cta = ptx::block_index_x();
+  if (cta >= units.ctas()) return;
+  const auto [begin, end] = units.share(cta);
+  FA3_NO_UNROLL
+  for (u32 place = begin; place < end;) {
+    const DecodeUnit unit = units.at(place);
+    if (units.whole() && unit.room_end > end) return;
+    const u32 from = units.whole() ? unit.begin : max(place, unit.begin);
+    const u32 stop = min(unit.end(), end);
+    place = unit.room_end;
+    if (from >= stop) continue;
+    const bool begins = from == unit.begin;
+    const i32 first = unit.range.first + static_cast<i32>(from - unit.begin);
+    f(unit, first, unit.range.empty() ? first : first + static_cast<i32>(stop - from),
+      begins && stop == unit.end(), part_slot(cta, begins));
+  }
+}
+
+// The same for each part of a fixed number of keys that ends in the CTA's share.
+template <DecodeConfig kCfg, class F>
+requires(kCfg.part_tiles > 0) FA3_DEV
+    void for_units(DecodeUnits<kCfg>& units, const DecodeArgs& args, const F& f) {
   using Parts = UnitParts<kCfg.part_tiles>;
+  const u32 cta = ptx::block_index_x();
+  if (cta >= units.ctas()) return;
+  auto [place, end] = units.share(cta);
   FA3_NO_UNROLL
   while (place < end) {
     const DecodeUnit unit = units.at(place);
@@ -52,29 +78,6 @@ FA3_DEV void for_parts(DecodeUnits<kCfg>& units, const DecodeArgs& args, u32 pla
     if (place > end) return;
     f(unit, none ? 0 : first, none ? 0 : stop, parts.one(),
       parts.slot + static_cast<u32>(part - parts.first));
-  }
-}
-
-// f(unit, first, end, whole, slot) for each unit of the CTA's share, with the KV tiles of it that
-// are the CTA's own.
-template <DecodeConfig kCfg, class F>
-FA3_DEV void for_units(DecodeUnits<kCfg>& units, const DecodeArgs& args, const F& f) {
-  const u32 cta = ptx::block_index_x();
-  if (cta >= units.ctas()) return;
-  const auto [begin, end] = units.share(cta);
-  if constexpr (kCfg.part_tiles > 0) return for_parts<kCfg>(units, args, begin, end, f);
-  FA3_NO_UNROLL
-  for (u32 place = begin; place < end;) {
-    const DecodeUnit unit = units.at(place);
-    if (units.whole() && unit.room_end > end) return;
-    const u32 from = units.whole() ? unit.begin : max(place, unit.begin);
-    const u32 stop = min(unit.end(), end);
-    place = unit.room_end;
-    if (from >= stop) continue;
-    const bool begins = from == unit.begin;
-    const i32 first = unit.range.first + static_cast<i32>(from - unit.begin);
-    f(unit, first, unit.range.empty() ? first : first + static_cast<i32>(stop - from),
-      begins && stop == unit.end(), part_slot(cta, begins));
   }
 }
 

@@ -37,7 +37,9 @@ struct PackedPair {
 
 template <DecodeConfig kCfg>
 struct WideConsumer {
-  static constexpr SoftmaxVariant kSoftmax{.lazy_rescale = true, .test_first = true};
+  static constexpr bool kByParts = kCfg.part_tiles > 0;
+  static constexpr SoftmaxVariant kSoftmax{
+      .lazy_rescale = true, .test_first = true, .per_row = kByParts};
   static constexpr int kSteps = kCfg.tile_kv / DecodeConfig::kStep;
   static constexpr u32 kBar = 1;  // named barrier of the first
   using Q = KMajorOperand<kCfg.q_tile()>;
@@ -71,11 +73,11 @@ struct WideConsumer {
   // KV tiles [first, end) of a unit; its part in `slot`, or all of it.
   FA3_DEV void run(const DecodeUnit& unit, i32 first, i32 end, bool whole, u32 slot) {
     begin(unit);
-    const i32 last = of_warp(end) - 1;
-    if (i32 tile = of_warp(first); tile <= last) {
-      first_step(unit, tile);
+    const i32 from = of_warp(first), to = of_warp(end);
+    if (from < to) {
+      first_step(unit, tile_in_turn<kCfg>(from, from, to));
       FA3_NO_UNROLL
-      while (tile < last) step(unit, ++tile);
+      for (i32 at = from + 1; at < to; ++at) step(unit, tile_in_turn<kCfg>(at, from, to));
       last_pv();
     }
     softmax.finish();
@@ -196,6 +198,15 @@ struct WideConsumer {
     }
   }
 
+  // What stands for the part of row h beside O.
+  FA3_DEV void store_part(u32 at, int h, float lse) const {
+    using Two = ptx::Vec<float, 2>;
+    if constexpr (kByParts)
+      ptx::st_global(reinterpret_cast<Two*>(args.parts.lse) + at,
+                     Two{{softmax.max[h], softmax.sum[h]}});
+    else
+      ptx::st_global(args.parts.lse + at, lse);
+  }
   // O / sum and LSE of the thread's rows; 0 and −∞ of those that see no key of [first_key, end_key).
   FA3_DEV void store(const DecodeUnit& unit, i32 first_key, i32 end_key, bool whole, u32 slot) {
     const u32 lane = ptx::lane_index(), column = fragment_column(lane);
@@ -209,7 +220,7 @@ struct WideConsumer {
       const i32 hi = mask.hi[h] + static_cast<i32>(column);
       nothing[h] = fa3::max(lo, first_key) >= fa3::min(hi, end_key);
       if (kCfg.cached() || !whole) nothing[h] = nothing[h] || softmax.sum[h] == 0.f;
-      inverse[h] = ptx::rcp(softmax.sum[h]);
+      inverse[h] = kByParts && !whole ? 1.f : ptx::rcp(softmax.sum[h]);
       if (row.query >= unit.q.rows) continue;
       const float lse = nothing[h] ? -kInf : softmax.lse(h, scale_log2());
       if (whole) {
@@ -219,7 +230,7 @@ struct WideConsumer {
       } else {
         const u32 at = slot * kCfg.rows + row_of(h);
         to_o.at[h] = i64{at} * kCfg.head_dim_v;
-        if (lane % 4 == 0) ptx::st_global(args.parts.lse + at, lse);
+        if (lane % 4 == 0) store_part(at, h, lse);
       }
     }
     normalise_rows(o, inverse, nothing);

@@ -36,7 +36,7 @@ constexpr DecodeConfig with_tiles(DecodeConfig c, const DecodeHeadDims& dims, in
   static_assert(kPartTileKv == kWgRows);  // parts keep it
   if (c.wide) {
     c.consumers = rows / kWgRows;
-    if (dims.v <= 128) c.tile_kv = 2 * kWgRows;
+    if (dims.v <= 128 && c.part_tiles == 0) c.tile_kv = 2 * kWgRows;
   } else {
     c.consumers = rows == kMostNarrowRows ? 2 : 1;
     const int pair = kDecodePairBytes * (rows == kMostNarrowRows && dims.qk == 128 ? 2 : 1);
@@ -116,7 +116,7 @@ inline constexpr DecodeConfig kDecodeAhead[] = {
     with_cache(wide_of(64, 128), KvSource::kRows),
     with_cache(decode_of(128, 8), KvSource::kRuns),
     with_parts(decode_of(64, 16)),
-    with_parts(decode_of(64, 64)),
+    with_parts(wide_of(64, 128)),
     with_cache(with_parts(decode_of(64, 16)), KvSource::kRuns),
 };
 

@@ -19,6 +19,7 @@ constexpr int64_t kMostPacked = 64;  // rows of a KV head that are a tile in any
 // Weights of a comparison with the forward, in rows that a KV tile of 128 keys is computed for.
 constexpr double kWorthSharing = 1.1;   // of the forward's time over that of decode, at least
 constexpr double kLoneConsumer = 1.25;  // of the forward's rows where a CTA has 64 of them
+constexpr double kNarrow = 2.5;         // of decode's rows where they are not those of GEMMs
 constexpr double kMerging = 7 * 128, kBeginning = 2 * 128;  // what decode takes besides
 // Tiles of an SM from which on rows are those of GEMMs: each takes longer, and more rows share it.
 constexpr int64_t kLeastTilesOf64 = 16, kLeastTilesOf128 = 1;
@@ -73,7 +74,8 @@ bool is_sooner(const DecodeConfig& c, const FwdConfig& f, const Problem& p,
   const double each = f.tile.consumer_wgs == 1 ? kLoneConsumer : 1;
   const double forward = each * static_cast<double>(waves * keys * f.tile.q());
   const int64_t units = p.batch * p.heads_kv * div_up(queries * p.group_size(), c.rows);
-  const double decode = static_cast<double>(div_up(units * keys, sms) * c.rows);
+  const double decode =
+      (c.wide ? 1 : kNarrow) * static_cast<double>(div_up(units * keys, sms) * c.rows);
   return forward >= kWorthSharing * (decode + (units < sms ? kMerging : kBeginning));
 }
 
@@ -96,10 +98,11 @@ DecodeConfig with_rows(const DecodeConfig& c, const DecodeHeadDims& dims, const 
                        const DeviceInfo& device) {
   int rows = c.rows;
   while (rows < kMostNarrowRows && rows < packed_rows(p)) rows *= 2;
-  if (rows == kMostNarrowRows && c.part_tiles == 0) {
+  if (rows == kMostNarrowRows) {
     const DecodeConfig wide =
         wide_with(c, dims, packed_rows(p) > kWgRows ? kMostDecodeRows : kWgRows);
-    if (count_tiles(wide, p) >= least_tiles_of_sm(wide) * device.multiprocessors) return wide;
+    const int64_t least = least_tiles_of_sm(wide) * device.multiprocessors;
+    if (c.part_tiles > 0 || count_tiles(wide, p) >= least) return wide;
   }
   return with_tiles(c, dims, rows, side_by_side(dims, rows, c.part_tiles, p, device));
 }
