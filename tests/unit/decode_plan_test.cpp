@@ -80,6 +80,7 @@ TEST(DecodePlan, ManyQueriesOfFewSequences) {
   EXPECT_TRUE(is_decoded(16, 64, 8, 64));    // half of each tile would be empty
   EXPECT_FALSE(is_decoded(4, 32, 8, 128));   // 128 tiles, a wave
   EXPECT_FALSE(is_decoded(16, 32, 8, 128));  // 512 tiles, four waves
+  EXPECT_FALSE(is_decoded(8, 32, 8, 512));   // tiles of three consumers
   EXPECT_FALSE(is_decoded(1, 32, 8, 2048));  // a prefill
 }
 

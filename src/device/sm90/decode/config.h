@@ -59,8 +59,8 @@ struct DecodeConfig {
     if (wide) return q_tile().bytes();
     return fa3::max(q_tile().bytes() + p_bytes(), 4 * consumer_rows() * o_width());
   }
-  // Registers per thread after setmaxnreg, where two wide consumers have not enough of equal shares;
-  // 0: all threads have the same.
+  // Registers per thread after setmaxnreg, where equal shares are not enough for two wide
+  // consumers; 0: all threads have the same.
   FA3_HD constexpr int consumer_registers() const {
     if (!wide || consumers < 2) return 0;
     return kv == KvSource::kRows ? 216 : 224;

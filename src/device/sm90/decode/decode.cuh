@@ -5,9 +5,9 @@
 //           CTA computes; of those that several share their parts, for combine(). cu_seqlens and
 //           seqused may hold anything.
 // ROLES     the first one or two warpgroups are consumers: GEMMs, softmax, store, each for some of
-//           the packed rows, few (consumer.h) or many (wide_consumer.h) · a thread of the next warp is the producer and loads K and V by TMA;
-//           from a cache all lanes of it, or where runs are short (kv_runs.h) four warps. All find
-//           the units of their CTA (units.h)
+//           the packed rows, few (consumer.h) or many (wide_consumer.h) · a thread of the next
+//           warp is the producer and loads K and V by TMA; from a cache all lanes of it, or where
+//           runs are short (kv_runs.h) four warps. All find the units of their CTA (units.h)
 // BARRIERS  name            count           tx bytes  arrives                    waits
 //           k_full[s]       1               K tile    producer, TMA              consumers
 //                           (rows: 33, the lanes of the warp that copies the tile, when their

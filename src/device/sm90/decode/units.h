@@ -222,7 +222,7 @@ class DecodeUnits {
     rows_of_entry(b, unit.q, unit.kv);
     return unit;
   }
-  // Makes it the unit of a tile of rows, with so many rooms before its own from the place `start` on.
+  // Makes it the unit of a tile of rows, with so many rooms before its own from `start` on.
   FA3_DEV void set_tile(DecodeUnit& unit, u32 tile, u32 rooms, u32 start) const {
     const TileRange all = range_of(unit.q, unit.kv, 0, unit.q.rows);
     unit.row = static_cast<i32>(tile) * kCfg.rows;

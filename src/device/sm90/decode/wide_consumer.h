@@ -207,7 +207,7 @@ struct WideConsumer {
     else
       ptx::st_global(args.parts.lse + at, lse);
   }
-  // O / sum and LSE of the thread's rows; 0 and −∞ of those that see no key of [first_key, end_key).
+  // O / sum and LSE of the thread's rows; 0 and −∞ where they see no key of [first_key, end_key).
   FA3_DEV void store(const DecodeUnit& unit, i32 first_key, i32 end_key, bool whole, u32 slot) {
     const u32 lane = ptx::lane_index(), column = fragment_column(lane);
     PackedPair to_o{{-1, -1}};

@@ -17,9 +17,10 @@ namespace {
 
 constexpr int64_t kMostPacked = 64;  // rows of a KV head that are a tile in any case
 // Weights of a comparison with the forward, in rows that a KV tile of 128 keys is computed for.
-constexpr double kWorthSharing = 1.1;   // of the forward's time over that of decode, at least
-constexpr double kLoneConsumer = 1.25;  // of the forward's rows where a CTA has 64 of them
-constexpr double kNarrow = 2.5;         // of decode's rows where they are not those of GEMMs
+constexpr double kWorthSharing = 1.1;  // of the forward's time over that of decode, at least
+// Of a row of the forward, by the consumers of its CTAs.
+constexpr double kOfOne = 1.25, kOfTwo = 1, kOfThree = 0.8;
+constexpr double kNarrow = 2.5;  // of decode's rows where they are not those of GEMMs
 constexpr double kMerging = 7 * 128, kBeginning = 2 * 128;  // what decode takes besides
 // Tiles of an SM from which on rows are those of GEMMs: each takes longer, and more rows share it.
 constexpr int64_t kLeastTilesOf64 = 16, kLeastTilesOf128 = 1;
@@ -63,15 +64,17 @@ int64_t part_slots(const DecodeConfig& c, const Problem& p) {
   return grid.per_unit > 1 ? p.batch * p.heads_kv * grid.row_tiles * grid.per_unit : 0;
 }
 
-// Whether tiles of packed rows whose keys are shared evenly take less time than the forward's: those
-// of one head may be far from full, and SMs idle in their last wave.
+// Whether tiles of packed rows whose keys are shared evenly take less time than the forward's:
+// those of one head may be far from full, and SMs idle in their last wave.
 bool is_sooner(const DecodeConfig& c, const FwdConfig& f, const Problem& p,
                const DeviceInfo& device) {
   const int64_t sms = std::max(device.multiprocessors, 1);
   const int64_t queries = p.q.varlen ? div_up(p.q.rows, p.batch) : most_rows(p.q);
   const int64_t keys = div_up(most_rows(p.kv), 128);
   const int64_t waves = div_up(p.batch * p.heads_q * div_up(queries, f.tile.q()), sms);
-  const double each = f.tile.consumer_wgs == 1 ? kLoneConsumer : 1;
+  const double each = f.tile.consumer_wgs == 1   ? kOfOne
+                      : f.tile.consumer_wgs == 2 ? kOfTwo
+                                                 : kOfThree;
   const double forward = each * static_cast<double>(waves * keys * f.tile.q());
   const int64_t units = p.batch * p.heads_kv * div_up(queries * p.group_size(), c.rows);
   const double decode =
