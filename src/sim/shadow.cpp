@@ -5,6 +5,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "sim/state.h"
 #include "sim/worker.h"
@@ -58,11 +59,13 @@ bool Shadow::fenced(Epoch epoch, const Accessor& by) const {
 }
 
 bool Shadow::fenced_on_the_way(Epoch epoch, const Tick* view) const {
-  for (const Thread& thread : cta_.threads) {
-    for (auto fence = thread.fence_views.rbegin(); fence != thread.fence_views.rend(); ++fence)
-      if (epoch.before(fence->data()) && (*fence)[thread.agent] <= view[thread.agent]) return true;
-  }
-  return false;
+  return std::ranges::any_of(cta_.threads, [&](const Thread& thread) {
+    // A thread's later fences have seen what its earlier ones have.
+    const auto behind = std::ranges::partition_point(thread.fence_views, [&](const auto& fence) {
+      return fence[thread.agent] <= view[thread.agent];
+    });
+    return behind != thread.fence_views.begin() && epoch.before(std::prev(behind)->data());
+  });
 }
 
 // The parts that an access of `bytes` at offset covers, splitting the cell as needed.

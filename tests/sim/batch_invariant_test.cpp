@@ -18,7 +18,7 @@ TEST(SimBatchInvariant, BitsAreOfTheSequenceAlone) {
 TEST(SimBatchInvariant, OfManyHeads) {
   kit::RowBits<uint16_t, 16> bits(simulator(), 2, kLength);
   EXPECT_EQ(bits.count_changes({{0, kLength - 100, 100}, {1, 300, 30}}), 0);
-  for (const int64_t count : {1, 2, 3, 6, 8}) {
+  for (const int64_t count : {1, 3, 8}) {
     EXPECT_EQ(bits.count_changes({{0, kLength - count, count}}), 0) << count;
     EXPECT_EQ(bits.count_changes({{1, 330 - count, count}, {0, kLength - 50, 1}}), 0) << count;
   }
