@@ -37,6 +37,7 @@ struct PackedPair {
 
 template <DecodeConfig kCfg>
 struct WideConsumer {
+  static_assert(kCfg.stages >= 2, "V of a tile is waited for before that of the last is released");
   static constexpr bool kByParts = kCfg.part_tiles > 0;
   static constexpr SoftmaxVariant kSoftmax{
       .lazy_rescale = true, .test_first = true, .per_row = kByParts};

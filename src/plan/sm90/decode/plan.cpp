@@ -27,7 +27,8 @@ constexpr int64_t kLeastTilesOf64 = 16, kLeastTilesOf128 = 1;
 constexpr int64_t kLeastKeys = 128;  // below, a CTA has more to begin and end than to read
 constexpr int64_t kKeysOfQuery = 8;  // fewer for each query are a prefill
 constexpr int64_t kLeastRun = 4;     // keys that four warps load by TMA no slower than row by row
-constexpr int64_t kMostTiles = int64_t{1} << 31;  // and rows of all sequences, which are 32 bits
+// Tiles, and rows of all sequences with those of a tile beyond, are 32 bits.
+constexpr int64_t kMostTiles = (int64_t{1} << 31) - kMostDecodeRows;
 
 const char* placement_word(const auto& config) {
   if constexpr (requires { config.kv; })
@@ -69,7 +70,9 @@ int64_t part_slots(const DecodeConfig& c, const Problem& p) {
 bool is_sooner(const DecodeConfig& c, const FwdConfig& f, const Problem& p,
                const DeviceInfo& device) {
   const int64_t sms = std::max(device.multiprocessors, 1);
-  const int64_t queries = p.q.varlen ? div_up(p.q.rows, p.batch) : most_rows(p.q);
+  // Of a sequence in the mean; rows may be those of longer ones, too, which are another kernel's.
+  const int64_t mean = p.q.varlen ? div_up(p.q.rows, p.batch) : most_rows(p.q);
+  const int64_t queries = std::min(mean, most_rows(p.q));
   const int64_t keys = div_up(most_rows(p.kv), 128);
   const int64_t waves = div_up(p.batch * p.heads_q * div_up(queries, f.tile.q()), sms);
   const double each = f.tile.consumer_wgs == 1   ? kOfOne
@@ -287,7 +290,7 @@ LaunchShape shape_of(const CombinePlan& plan) {
   const bool few_parts =
       plan.config.part_tiles > 0 || plan.ctas / units <= CombineConfig::kFewParts;
   const int64_t of_unit = few_parts ? div_up(plan.rows, CombineConfig::kWarps) : plan.rows;
-  const int64_t x = int64_t{shape.grid[0]} * shape.grid[2];
+  const int64_t x = std::max<int64_t>(int64_t{shape.grid[0]} * shape.grid[2], 1);
   shape.grid[1] =
       static_cast<u32>(std::clamp<int64_t>(kMostCtas / x, 1, std::max<int64_t>(of_unit, 1)));
   shape.smem_bytes = static_cast<u32>(plan.config.smem_bytes());
