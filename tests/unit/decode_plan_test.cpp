@@ -96,6 +96,20 @@ TEST(DecodePlan, SharedMemoryHoldsEveryConfiguration) {
   }
 }
 
+// With one part of each unit there is nothing to merge, and nowhere to keep parts.
+TEST(DecodePlan, OnePartOfEachUnitIsOneKernel) {
+  Problem p = problem(128, 128, 1, 4096);
+  p.batch = 2, p.heads_q = 32, p.heads_kv = 8;
+  for (const int32_t splits : {0, 1, 2}) {
+    p.num_splits = splits;
+    const FwdPlan forward = make_fwd_plan(p, device()).value();
+    const DecodePlans plans =
+        make_decode_plans(decode_config(forward, p, device()).value(), forward, p, device());
+    EXPECT_EQ(plans.combine.merges(), splits != 1);
+    EXPECT_EQ(writes(plans.decode).empty(), splits == 1);
+  }
+}
+
 // A CTA merges a unit where CTAs of the decode kernel are more.
 TEST(DecodePlan, MergingHasACtaForEachUnitOrShare) {
   const LaunchShape units = shape_of(plans_of(2, 32, 8, 128, 1).combine);

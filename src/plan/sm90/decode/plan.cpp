@@ -59,10 +59,15 @@ PartGrid part_grid(const DecodeConfig& c, const Problem& p) {
   const int64_t per_unit = div_up(most_rows(p.kv), c.part_tiles * c.tile_kv);
   return {static_cast<uint32_t>(row_tiles), static_cast<uint32_t>(per_unit)};
 }
-// Slots for the parts of all units; none where each has one.
-int64_t part_slots(const DecodeConfig& c, const Problem& p) {
+// Slots for the parts of units, each of a tile of rows: two a CTA, or of parts of a fixed number of
+// keys all that there may be. None where each unit has one part.
+int64_t part_slots(const DecodeConfig& c, const Problem& p, int64_t ctas) {
+  if (c.part_tiles == 0) return p.num_splits == 1 ? 0 : 2 * ctas;
   const PartGrid grid = part_grid(c, p);
   return grid.per_unit > 1 ? p.batch * p.heads_kv * grid.row_tiles * grid.per_unit : 0;
+}
+int64_t most_ctas(const DecodeConfig& c, const DeviceInfo& device) {
+  return int64_t{device.multiprocessors} * c.ctas_per_sm;
 }
 
 // Whether tiles of packed rows whose keys are shared evenly take less time than the forward's:
@@ -141,7 +146,7 @@ std::optional<DecodeConfig> decode_config(const FwdPlan& forward, const Problem&
   c.kv = decode_source(p, c.tile_kv);
   if (packed_rows(p) > kMostPacked && !is_sooner(c, f, p, device)) return std::nullopt;
   const bool counts = p.q.rows * p.group_size() < kMostTiles && count_tiles(c, p) < kMostTiles &&
-                      part_slots(c, p) * c.rows < kMostTiles;
+                      part_slots(c, p, most_ctas(c, device)) * c.rows < kMostTiles;
   return counts ? std::optional(c) : std::nullopt;
 }
 
@@ -152,14 +157,14 @@ DecodePlans make_decode_plans(const DecodeConfig& config, const FwdPlan& forward
   decode.config = config;
   decode.forward = forward;
   decode.parts = part_grid(config, p);
-  decode.slots = part_slots(config, p);
-  decode.ctas = static_cast<uint32_t>(std::min<int64_t>(
-      int64_t{device.multiprocessors} * config.ctas_per_sm, count_tiles(config, p)));
+  decode.ctas = static_cast<uint32_t>(std::min(most_ctas(config, device), count_tiles(config, p)));
+  decode.slots = part_slots(config, p, decode.ctas);
   CombinePlan& combine = plans.combine;
   combine.config = combine_of(config);
   combine.band = forward.band;
   combine.ctas = decode.ctas;
   combine.parts = decode.parts;
+  combine.slots = decode.slots;
   combine.scale_log2 = forward.scale_log2;
   combine.rows = static_cast<uint32_t>(std::min<int64_t>(config.rows, packed_rows(p)));
   combine.row_tiles =
@@ -195,15 +200,13 @@ LaunchShape shape_of(const DecodePlan& plan) {
 
 std::vector<Slice> writes(const DecodePlan& plan) {
   const DecodeConfig& c = plan.config;
-  const bool by_parts = c.part_tiles > 0;
-  if (by_parts && plan.slots == 0) return {};
-  const size_t slots = by_parts ? static_cast<size_t>(plan.slots) : size_t{2} * plan.ctas;
-  const size_t rows = slots * static_cast<size_t>(c.rows);
+  if (plan.slots == 0) return {};
+  const size_t rows = static_cast<size_t>(plan.slots) * static_cast<size_t>(c.rows);
   return {{.name = kPartsOSlice,
            .bytes = rows * static_cast<size_t>(c.head_dim_v) * sizeof(float),
            .align = kCacheLine},
           {.name = kPartsLseSlice,
-           .bytes = rows * (by_parts ? 2 : 1) * sizeof(float),
+           .bytes = rows * (c.part_tiles > 0 ? 2 : 1) * sizeof(float),
            .align = kCacheLine}};
 }
 

@@ -43,10 +43,11 @@ struct CombinePlan : PlainKernel {
   int64_t batch = 0, heads_kv = 0;
   bool beside = false;
   PartGrid parts;
+  int64_t slots = 0;     // of the decode kernel
   float scale_log2 = 0;  // of exponents
 
   // Whether there may be anything to merge.
-  bool merges() const { return config.part_tiles == 0 || parts.per_unit > 1; }
+  bool merges() const { return slots > 0; }
 
   // What CTAs may share, at most.
   int64_t units() const { return batch * row_tiles * heads_kv; }
