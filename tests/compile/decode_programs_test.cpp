@@ -57,6 +57,7 @@ std::vector<DecodeConfig> widest() {
   c.score = ScoreKind::kScaled, c.ragged = true;
   for (const DecodeHeadDims& dims : kDecodeHeadDims)
     for (const DecodeTile& tile : kDecodeTiles) {
+      if (dims.qk == 192 && tile.wide && tile.rows == kWgRows) continue;  // less than with 128
       if (tile.rows == 16 || tile.rows == 32 || (tile.rows == 64 && !tile.one_tile) ||
           (tile.rows == 128 && tile.one_tile))
         continue;
