@@ -68,6 +68,12 @@ std::vector<DecodeConfig> widest() {
   for (const int rows : {64, 128})
     all.push_back(with_alibi(wide_of(256, rows, ScoreKind::kSoftcap)));
   for (const int head_dim : {64, 128, 256}) all.push_back(with_parts(wide_of(head_dim, 128)));
+  for (const auto& [head_dim, rows] : {std::pair(64, 8), {128, 32}, {256, 64}}) {
+    DecodeConfig clusters = with_alibi(decode_of(head_dim, rows, ScoreKind::kScaled));
+    clusters.one_tile = true;
+    all.push_back(with_clusters(clusters, {head_dim, head_dim}));
+  }
+  all.push_back(with_clusters(with_cache(decode_of(128, 8), KvSource::kRows), {128, 128}));
   for (const KvSource kv : kKvSources)
     for (const DecodeConfig& config : {decode_of(128, 8), decode_of(256, 64), wide_of(128, 64),
                                        wide_of(128, 128), wide_of(256, 128)})

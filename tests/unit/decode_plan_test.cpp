@@ -41,9 +41,77 @@ TEST(DecodePlan, AMarginLeavesWholeSmsFree) {
   p.sm_margin = 66;
   DeviceInfo half = device();
   half.multiprocessors = 66;
-  const Result<FwdPlan> forward = make_fwd_plan(p, half);
-  ASSERT_TRUE(forward.ok());
-  EXPECT_EQ(decode_config(forward.value(), p, half)->ctas_per_sm, 1);
+  const FwdPlan forward = make_fwd_plan(p, half).value();
+  const DecodeConfig config = decode_config(forward, p, half).value();
+  EXPECT_EQ(make_decode_plans(config, forward, p, half).decode.ctas, 66u);
+}
+
+// CTAs of a unit's cluster: 64 in all, of units that are alike whatever lengths are.
+int cluster_of(Problem p, int64_t heads_kv, int sms = 132) {
+  DeviceInfo gpu = device();
+  gpu.multiprocessors = sms;
+  p.heads_kv = heads_kv, p.heads_q = heads_kv * std::max<int64_t>(p.heads_q, 1);
+  const FwdPlan forward = make_fwd_plan(p, gpu).value();
+  const DecodeConfig config = decode_config(forward, p, gpu).value();
+  const DecodePlans plans = make_decode_plans(config, forward, p, gpu);
+  EXPECT_EQ(plans.combine.merges(), !config.clusters && p.num_splits != 1);
+  const int cluster = static_cast<int>(plans.decode.cluster);
+  if (config.clusters) {
+    const LaunchShape shape = shape_of(plans.decode);
+    EXPECT_EQ(shape.cluster, plans.decode.cluster);
+    EXPECT_EQ(shape.grid[0], static_cast<u32>(p.batch * cluster));
+    EXPECT_EQ(shape.grid[1], static_cast<u32>(heads_kv));
+    EXPECT_TRUE(writes(plans.decode).empty());
+  }
+  return cluster;
+}
+Problem one_query(int64_t keys, int64_t heads = 4) {
+  Problem p = problem(128, 128, 1, keys);
+  p.batch = 1, p.heads_q = heads;  // of a group
+  return p;
+}
+
+TEST(DecodePlan, FewUnitsThatAreAlikeHaveClusters) {
+  for (const auto& [heads_kv, cluster] : {std::pair{1, 16},
+                                          {2, 16},
+                                          {4, 16},
+                                          {5, 12},
+                                          {7, 9},
+                                          {8, 8},
+                                          {10, 6},
+                                          {16, 4},
+                                          {22, 1},
+                                          {32, 2},
+                                          {33, 1}})
+    EXPECT_EQ(cluster_of(one_query(2048), heads_kv), cluster) << heads_kv;
+  Problem sequences = one_query(2048);
+  sequences.batch = 2;
+  EXPECT_EQ(cluster_of(sequences, 8), 4);
+  sequences.kv.seqused = true;
+  EXPECT_EQ(cluster_of(sequences, 8), 1);
+  sequences.batch = 1;
+  EXPECT_EQ(cluster_of(sequences, 8), 8);
+  Problem parts = one_query(2048);
+  for (const auto& [splits, cluster] : {std::pair{0, 8}, {1, 1}, {7, 1}, {8, 8}}) {
+    parts.num_splits = splits;
+    EXPECT_EQ(cluster_of(parts, 8), cluster) << splits;
+  }
+}
+
+// CTAs read as fast as all SMs, if they are spread and do not compute too much.
+TEST(DecodePlan, ClustersHaveSoManyKeysAtMost) {
+  EXPECT_EQ(cluster_of(one_query(1 << 15), 8), 8);
+  EXPECT_EQ(cluster_of(one_query((1 << 15) + 1), 8), 1);
+  EXPECT_EQ(cluster_of(one_query(14 << 10), 4), 16);
+  EXPECT_EQ(cluster_of(one_query(16 << 10), 4), 1);
+  EXPECT_EQ(cluster_of(one_query(4096, 32), 8), 8);
+  EXPECT_EQ(cluster_of(one_query(8192, 32), 8), 1);
+}
+
+// GPUs of which not all SMs are there may have no place for a large cluster, or for many.
+TEST(DecodePlan, ClustersNeedAWholeGpu) {
+  EXPECT_EQ(cluster_of(one_query(2048), 4, 99), 8);
+  EXPECT_EQ(cluster_of(one_query(2048), 4, 63), 1);
 }
 
 TEST(DecodePlan, ManyRowsAreThoseOfGemms) {
@@ -100,6 +168,7 @@ TEST(DecodePlan, SharedMemoryHoldsEveryConfiguration) {
 TEST(DecodePlan, OnePartOfEachUnitIsOneKernel) {
   Problem p = problem(128, 128, 1, 4096);
   p.batch = 2, p.heads_q = 32, p.heads_kv = 8;
+  p.kv.seqused = true;  // else there are clusters
   for (const int32_t splits : {0, 1, 2}) {
     p.num_splits = splits;
     const FwdPlan forward = make_fwd_plan(p, device()).value();

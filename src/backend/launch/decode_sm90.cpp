@@ -15,6 +15,9 @@ namespace {
 KvSource source_of(const DecodeConfig& c) { return c.kv; }
 KvSource source_of(const CombineConfig&) { return KvSource::kTensor; }
 
+u32 cluster_of(const DecodePlan& plan) { return plan.cluster; }
+u32 cluster_of(const CombinePlan&) { return 1; }
+
 // plan: of one of both kernels.
 DecodeShape shape_for(const StepRun& run, const auto& plan, const Band32& band) {
   const auto& c = plan.config;
@@ -30,6 +33,7 @@ DecodeShape shape_for(const StepRun& run, const auto& plan, const Band32& band) 
           .band = band,
           .ctas = static_cast<i32>(plan.ctas),
           .most_parts = static_cast<u32>(p.num_splits),
+          .cluster = Divider::by(cluster_of(plan)),
           .cache = cache_of(p, run.buffers, source_of(c), c.tile_kv,
                             held_runs(source_of(c), c.tile_kv, true))};
 }

@@ -192,6 +192,11 @@ std::vector<NamedProgram> known_decode(bool with_terms, std::string_view name) {
             c = with_tiles(c, dims, rows, ctas);
             list.add(decode);
           }
+          if (can_have_clusters(c)) {
+            c = with_clusters(c, dims);
+            list.add(decode);
+            c.clusters = false;
+          }
           CombinePlan combine;
           combine.config = combine_of(c);
           if (c.score == ScoreKind::kPlain) list.add(combine);

@@ -32,6 +32,11 @@ constexpr DecodeConfig two_consumers(DecodeConfig c) {
   return c;
 }
 
+constexpr DecodeConfig with_clusters(DecodeConfig c) {
+  c.clusters = true;
+  return c;
+}
+
 // So many packed rows as the rows of GEMMs.
 constexpr DecodeConfig wide(DecodeConfig c, int rows) {
   c.wide = true;
@@ -49,12 +54,13 @@ void add_decode() {
 class DecodeRun : public KernelRun {
  public:
   DecodeRun(TestRuntime& runtime, const verify::Config& made, const DecodeConfig& config,
-            int multiprocessors)
+            int multiprocessors, int cluster = 1)
       : KernelRun(runtime, made, FA3_OP_FORWARD) {
     DeviceInfo device = test_device();
     device.multiprocessors = multiprocessors;
     const FwdPlan forward = value(make_fwd_plan(problem(), device));
-    const DecodePlans plans = make_decode_plans(config, forward, problem(), device);
+    DecodePlans plans = make_decode_plans(config, forward, problem(), device);
+    if (config.clusters) set_cluster(plans.decode, problem(), cluster);
     std::vector<fa3::Kernel> kernels{plans.decode};
     if (plans.combine.merges()) kernels.push_back(plans.combine);
     set_kernels(kernels);

@@ -9,9 +9,11 @@ namespace {
 constexpr DecodeConfig kWide = wide(small_decode(true), 64);
 constexpr DecodeConfig kWideRuns = wide(small_decode(KvSource::kRuns), 64);
 constexpr DecodeConfig kWideRows = wide(small_decode(KvSource::kRows), 64);
-const bool added = (add_decode<small_decode(true)>(), add_decode<small_decode(KvSource::kRuns)>(),
-                    add_decode<small_decode(KvSource::kRows)>(), add_decode<kWide>(),
-                    add_decode<kWideRuns>(), add_decode<kWideRows>(), true);
+constexpr DecodeConfig kClusters = with_clusters(small_decode(true));
+const bool added =
+    (add_decode<kClusters>(), add_decode<small_decode(true)>(),
+     add_decode<small_decode(KvSource::kRuns)>(), add_decode<small_decode(KvSource::kRows)>(),
+     add_decode<kWide>(), add_decode<kWideRuns>(), add_decode<kWideRows>(), true);
 
 TEST(SimDecodeLengths, Invalid_AreHarmless) {
   TestRuntime runtime;
@@ -25,6 +27,16 @@ TEST(SimDecodeLengths, InvalidOfManyRows_AreHarmless) {
   TestRuntime runtime;
   DecodeRun run(runtime, with_lengths(), kWide, 4);
   InvalidLengths(runtime, run).expect_random_ones_harmless(kSanitized ? 3 : 12);
+}
+
+TEST(SimDecodeLengths, InvalidOfOneSequence_AreHarmless) {
+  TestRuntime runtime;
+  verify::Config c = with_lengths();
+  c.varlen_q = {8}, c.varlen_kv = {190}, c.seqused_q = {7}, c.seqused_kv = {180};
+  DecodeRun run(runtime, c, kClusters, 4, 2);
+  InvalidLengths lengths(runtime, run);
+  lengths.expect_named_ones_harmless();
+  lengths.expect_random_ones_harmless(kSanitized ? 5 : 12);
 }
 
 verify::Config in_pages(int64_t page_size) {

@@ -10,11 +10,12 @@ namespace {
 constexpr DecodeConfig kTwo = two_consumers(small_decode(false));
 constexpr DecodeConfig kTwoOfRuns = two_consumers(small_decode(KvSource::kRuns));
 constexpr DecodeConfig kTwoOfRows = two_consumers(small_decode(KvSource::kRows));
+constexpr DecodeConfig kClusters = with_clusters(small_decode(false));
 constexpr DecodeConfig kWide = wide(small_decode(false), 128);
 constexpr DecodeConfig kWideOfRuns = wide(small_decode(KvSource::kRuns), 128);
 const bool added = (add_decode<small_decode(false)>(), add_decode<small_decode(true)>(),
                     add_decode<kTwo>(), add_decode<kTwoOfRuns>(), add_decode<kTwoOfRows>(),
-                    add_decode<kWide>(), add_decode<kWideOfRuns>(), true);
+                    add_decode<kClusters>(), add_decode<kWide>(), add_decode<kWideOfRuns>(), true);
 
 // Units that one CTA has, and such as two and more share.
 verify::Config dense() {
@@ -75,6 +76,15 @@ TEST(DecodeMutations, EveryLineIsMissed_Wide) {
 TEST(DecodeMutations, EveryLineIsMissed) {
   TestRuntime runtime;
   DecodeRun run(runtime, dense(), small_decode(false), 4);
+  Mutations(runtime, run).expect_every_line_missed("decode", kSpared, 15);
+}
+
+// Parts in the shared memory of two CTAs.
+TEST(DecodeMutations, EveryLineIsMissed_Clusters) {
+  TestRuntime runtime;
+  DecodeRun run(runtime, dense(), kClusters, 12, 2);
+  run.run();
+  for (const verify::OutputResult& result : run.judge()) EXPECT_TRUE(result.ok) << result.name;
   Mutations(runtime, run).expect_every_line_missed("decode", kSpared, 15);
 }
 

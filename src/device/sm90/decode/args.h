@@ -20,8 +20,9 @@ struct DecodeShape {
   i32 batch, heads_kv;
   Divider group;  // query heads per KV head
   Band32 band;
-  i32 ctas;        // of the decode kernel, the most that take part
-  u32 most_parts;  // of a unit; 0: any
+  i32 ctas;         // of the decode kernel, the most that take part
+  u32 most_parts;   // of a unit; 0: any
+  Divider cluster;  // CTAs of a cluster
   KvCacheArgs cache;
 };
 

@@ -34,6 +34,9 @@ struct DecodeConfig {
   // True: packed rows are the rows of GEMMs, 64 of each consumer (wide_consumer.h), and keys are
   // the columns of the first; false: the other way round (consumer.h).
   bool wide = false;
+  // True: the CTAs of a cluster share a unit and merge its parts in their shared memory
+  // (cluster_units.h); false: all CTAs share all units (units.h), and combine() merges.
+  bool clusters = false;
 
   constexpr bool operator==(const DecodeConfig&) const = default;
 

@@ -20,7 +20,7 @@
 #include "device/sm90/decode/load_q.h"
 #include "device/sm90/decode/smem.h"
 #include "device/sm90/decode/store.h"
-#include "device/sm90/decode/units.h"
+#include "device/sm90/decode/unit.h"
 #include "device/warp/fragment.h"
 #include "device/warp/score.h"
 #include "device/warp/softmax.h"
@@ -93,7 +93,8 @@ struct DecodeConsumer {
     finish();
     spread_o();
     if (thread < kN) place_o(unit, thread, kCfg.tile_kv * first, kCfg.tile_kv * end, whole, slot);
-    sync();  // O is there
+    if constexpr (kCfg.clusters) return;  // it is merged by the cluster
+    sync();                               // O is there
     store_o(whole);
     sync();  // and has been read
   }
@@ -377,6 +378,12 @@ struct DecodeConsumer {
     bool nothing = fa3::max(row.lo, first_key) >= fa3::min(row.hi, end_key);
     if (kCfg.cached() || !whole) nothing = nothing || all == 0.f;
     const float lse = nothing ? -kInf : lse_of(most, all);
+    const float factor = nothing ? 0.f : kByParts && !whole ? 1.f : ptx::rcp(all);
+    ptx::st_shared(&own.factor()[r], factor);
+    if constexpr (kCfg.clusters) {
+      ptx::st_shared(&own.lse()[r], lse);
+      return;
+    }
     i64 to = -1;
     if (row.query >= 0 && whole) {
       const RowPlace place = place_of(args.out, args.shape, unit, {row.query, row.head});
@@ -391,8 +398,6 @@ struct DecodeConsumer {
         ptx::st_global(args.parts.lse + at, lse);
     }
     ptx::st_shared(&own.to[r], to);
-    const float factor = kByParts && !whole ? 1.f : ptx::rcp(all);
-    ptx::st_shared(&own.number[0][r], nothing ? 0.f : factor);
   }
   FA3_DEV float lse_of(float most, float all) const {
     if constexpr (kByParts) return row_lse(most, all, args.scale_log2);
@@ -407,7 +412,7 @@ struct DecodeConsumer {
       const u32 r = at / kFours, column = at % kFours * 4;
       const i64 to = ptx::ld_shared(&own.to[r]);
       if (to < 0 || static_cast<i32>(column) >= columns) continue;
-      const float scale = ptx::ld_shared(&own.number[0][r]);
+      const float scale = ptx::ld_shared(&own.factor()[r]);
       Four x = ptx::ld_shared(reinterpret_cast<const Four*>(own.o() + r * kCfg.o_width() + column));
       FA3_UNROLL
       for (int n = 0; n < 4; ++n) x[n] = scale == 0.f ? 0.f : x[n] * scale;

@@ -2,12 +2,13 @@
 // decode.cuh — forward attention of few queries on Hopper, which reads each key and value of a KV
 // head once for all query heads of its group, and divides the keys of a call evenly between CTAs.
 // CONTRACT  O = softmax(score(Q·Kᵀ) + mask)·V per head, LSE in natural logarithm, of tiles that one
-//           CTA computes; of those that several share their parts, for combine(). cu_seqlens and
-//           seqused may hold anything.
+//           CTA or a cluster computes; of those that other CTAs share their parts, for combine().
+//           cu_seqlens and seqused may hold anything.
 // ROLES     the first one or two warpgroups are consumers: GEMMs, softmax, store, each for some of
 //           the packed rows, few (consumer.h) or many (wide_consumer.h) · a thread of the next
 //           warp is the producer and loads K and V by TMA; from a cache all lanes of it, or where
-//           runs are short (kv_runs.h) four warps. All find the units of their CTA (units.h)
+//           runs are short (kv_runs.h) four warps. All find the units of their CTA (units.h) or
+//           cluster (cluster_units.h), whose consumers merge (cluster_merge.h)
 // BARRIERS  name            count           tx bytes  arrives                    waits
 //           k_full[s]       1               K tile    producer, TMA              consumers
 //                           (rows: 33, the lanes of the warp that copies the tile, when their
@@ -15,6 +16,7 @@
 //           k_empty[s]      consumers       –         thread 0 of each           producer
 //           v_full, v_empty                           as K
 //           kBar + i        128 (named)     –         consumer i                 the same
+//           the cluster's   all             –         consumers, producer        the same
 #pragma once
 
 #include "device/ptx/barrier.h"
@@ -23,8 +25,11 @@
 #include "device/ptx/smem.h"
 #include "device/ptx/thread.h"
 #include "device/ptx/tma.h"
+#include "device/sm90/decode/cluster_merge.h"
+#include "device/sm90/decode/cluster_units.h"
 #include "device/sm90/decode/consumer.h"
 #include "device/sm90/decode/producer.h"
+#include "device/sm90/decode/units.h"
 #include "device/sm90/decode/wide_consumer.h"
 
 namespace fa3::sm90 {
@@ -79,6 +84,28 @@ requires(kCfg.part_tiles > 0) FA3_DEV
     f(unit, none ? 0 : first, none ? 0 : stop, parts.one(),
       parts.slot + static_cast<u32>(part - parts.first));
   }
+}
+
+// A cluster's CTAs have parts of the same units, which they merge.
+template <DecodeConfig kCfg>
+FA3_DEV void run_clusters(DecodeSmem<kCfg>& smem, const DecodeArgs& args) {
+  const u32 warp = ptx::warp_index();
+  if (warp >= kCfg.consumer_warps() + kCfg.producer_warps()) return;
+  const bool consumes = warp < kCfg.consumer_warps();
+  DecodeConsumer<kCfg> consumer(smem, args);
+  DecodeProducer<kCfg> producer{smem, args};
+  ClusterUnits<kCfg>(args.shape).for_each([&](const DecodeUnit& unit, i32 first, i32 end) {
+    if (consumes) {
+      consumer.run(unit, first, end, false, 0);
+    } else {
+      producer.run(unit, first, end);
+    }
+    ptx::cluster_sync();  // all parts are there
+    if (consumes) ClusterMerge<kCfg>{consumer.own, args, unit}.run(consumer.thread);
+    ptx::cluster_sync();  // and have been read
+  });
+  if constexpr (kCfg.kv == KvSource::kRows)
+    if (!consumes) ptx::cp_async_wait_all();
 }
 
 template <DecodeConfig kCfg>
@@ -139,7 +166,9 @@ void decode(FA3_GRID_CONSTANT const DecodeArgs args) {
   ptx::pdl_wait();
   ptx::pdl_launch();
   ptx::cta_sync();
-  if constexpr (kCfg.wide)
+  if constexpr (kCfg.clusters)
+    run_clusters<kCfg>(smem, args);
+  else if constexpr (kCfg.wide)
     run_wide<kCfg>(smem, args);
   else
     run_narrow<kCfg>(smem, args);

@@ -8,6 +8,7 @@
 #include "device/ptx/thread.h"
 #include "device/sm90/common/key_parts.h"
 #include "device/sm90/decode/merged_row.h"
+#include "device/sm90/decode/units.h"
 #include "device/warp/softmax.h"
 
 namespace fa3::sm90 {

@@ -8,7 +8,7 @@
 #include "device/ptx/vec.h"
 #include "device/sm90/decode/args.h"
 #include "device/sm90/decode/config.h"
-#include "device/sm90/decode/units.h"
+#include "device/sm90/decode/unit.h"
 
 namespace fa3::sm90 {
 

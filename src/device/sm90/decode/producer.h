@@ -9,7 +9,7 @@
 #include "device/sm90/common/kv_runs.h"
 #include "device/sm90/common/tile_load.h"
 #include "device/sm90/decode/smem.h"
-#include "device/sm90/decode/units.h"
+#include "device/sm90/decode/unit.h"
 
 namespace fa3::sm90 {
 

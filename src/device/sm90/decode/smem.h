@@ -64,6 +64,9 @@ requires(!kCfg.wide) struct alignas(1024) DecodeConsumerSmem<kCfg> {
 
   // O, (row, column), in the place of Q and P.
   FA3_DEV float* o() { return reinterpret_cast<float*>(q); }
+  // What normalises rows of O, in the place of numbers; clusters: and LSE.
+  FA3_DEV float* factor() { return number[0]; }
+  FA3_DEV float* lse() { return number[1]; }
 };
 
 template <DecodeConfig kCfg>

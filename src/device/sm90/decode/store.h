@@ -5,7 +5,7 @@
 #include "device/hopper/operand.h"
 #include "device/ptx/memory.h"
 #include "device/sm90/decode/args.h"
-#include "device/sm90/decode/units.h"
+#include "device/sm90/decode/unit.h"
 
 namespace fa3::sm90 {
 

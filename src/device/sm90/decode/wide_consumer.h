@@ -19,7 +19,7 @@
 #include "device/sm90/decode/load_q.h"
 #include "device/sm90/decode/smem.h"
 #include "device/sm90/decode/store.h"
-#include "device/sm90/decode/units.h"
+#include "device/sm90/decode/unit.h"
 #include "device/warp/alibi.h"
 #include "device/warp/fragment.h"
 #include "device/warp/score.h"

@@ -60,6 +60,16 @@ constexpr bool two_fit(const DecodeHeadDims& dims, int rows, int part_tiles = 0)
   return rows <= kMostRows && with_tiles({.part_tiles = part_tiles}, dims, rows, 2).stages >= 2;
 }
 
+// Whether clusters may share units; with two CTAs on an SM, where they fit: the next call's begin
+// beside the last of this one's.
+constexpr bool can_have_clusters(const DecodeConfig& c) {
+  return c.one_tile && !c.wide && c.part_tiles == 0;
+}
+constexpr DecodeConfig with_clusters(DecodeConfig c, const DecodeHeadDims& dims) {
+  c.clusters = true;
+  return with_tiles(c, dims, c.rows, two_fit(dims, c.rows) ? 2 : 1);
+}
+
 constexpr DecodeConfig decode_of(int head_dim, int rows, ScoreKind score = ScoreKind::kPlain) {
   DecodeConfig c;
   c.score = score;

@@ -60,8 +60,9 @@ PartGrid part_grid(const DecodeConfig& c, const Problem& p) {
   return {static_cast<uint32_t>(row_tiles), static_cast<uint32_t>(per_unit)};
 }
 // Slots for the parts of units, each of a tile of rows: two a CTA, or of parts of a fixed number of
-// keys all that there may be. None where each unit has one part.
+// keys all that there may be. None where each unit has one part, or clusters keep theirs.
 int64_t part_slots(const DecodeConfig& c, const Problem& p, int64_t ctas) {
+  if (c.clusters) return 0;
   if (c.part_tiles == 0) return p.num_splits == 1 ? 0 : 2 * ctas;
   const PartGrid grid = part_grid(c, p);
   return grid.per_unit > 1 ? p.batch * p.heads_kv * grid.row_tiles * grid.per_unit : 0;
@@ -105,6 +106,34 @@ int side_by_side(const DecodeHeadDims& dims, int rows, int part_tiles, const Pro
              : 1;
 }
 
+// CTAs of a cluster for each unit; 1: equal shares of all units, and a kernel that merges. Clusters
+// are for units that are alike whatever lengths are, and few: so many CTAs read as fast as all SMs
+// as long as there is not more for each.
+int64_t cluster_of(const DecodeConfig& c, const Problem& p, const DeviceInfo& device) {
+  constexpr int64_t kMostCtas = 64, kLeastCtas = 48;
+  constexpr int64_t kSmsOfAny = 64,
+                    kSmsOfLarge = 100;           // that a GPU has for clusters, and large ones
+  constexpr int64_t kPortable = 8, kLarge = 16;  // most CTAs of a cluster
+  // Bytes of K and V for a CTA: where CTAs are on all parts of a GPU, where they are not, where SMs
+  // compute for many rows, and with one CTA on an SM.
+  constexpr int64_t kOnAll = 2 << 20, kOnSome = 448 << 10, kOfRows = 256 << 10, kOfOne = 128 << 10;
+  const int64_t units = p.batch * p.heads_kv, sms = device.multiprocessors;
+  const DecodeHeadDims dims{c.head_dim_qk, c.head_dim_v};
+  const bool alike = p.batch == 1 || !c.ragged;
+  if (!can_have_clusters(c) || !alike || sms < kSmsOfAny) return 1;
+  const int64_t cluster = std::min(kMostCtas / units, sms < kSmsOfLarge ? kPortable : kLarge);
+  const bool few = units * cluster < kLeastCtas;
+  if (cluster <= 1 || (few && cluster < kPortable)) return 1;
+  if (p.num_splits > 0 && p.num_splits < cluster) return 1;
+  const int64_t tiles = div_up(div_up(most_rows(p.kv), c.tile_kv), cluster);
+  const int64_t bytes = tiles * (c.k_tile().bytes() + c.v_tile().bytes());
+  const int64_t most = c.rows > 16                  ? kOfRows
+                       : !two_fit(dims, c.rows)     ? kOfOne
+                       : few || cluster > kPortable ? kOnSome
+                                                    : kOnAll;
+  return bytes <= most ? cluster : 1;
+}
+
 DecodeConfig with_rows(const DecodeConfig& c, const DecodeHeadDims& dims, const Problem& p,
                        const DeviceInfo& device) {
   int rows = c.rows;
@@ -144,10 +173,17 @@ std::optional<DecodeConfig> decode_config(const FwdPlan& forward, const Problem&
   c = with_rows(c, *dims, p, device);
   c.one_tile = packed_rows(p) <= c.rows;
   c.kv = decode_source(p, c.tile_kv);
+  if (cluster_of(c, p, device) > 1) c = with_clusters(c, *dims);
   if (packed_rows(p) > kMostPacked && !is_sooner(c, f, p, device)) return std::nullopt;
   const bool counts = p.q.rows * p.group_size() < kMostTiles && count_tiles(c, p) < kMostTiles &&
                       part_slots(c, p, most_ctas(c, device)) * c.rows < kMostTiles;
   return counts ? std::optional(c) : std::nullopt;
+}
+
+void set_cluster(DecodePlan& plan, const Problem& p, int64_t cluster) {
+  plan.cluster = static_cast<uint32_t>(cluster);
+  plan.heads_kv = static_cast<uint32_t>(p.heads_kv);
+  plan.ctas = static_cast<uint32_t>(p.batch * cluster) * plan.heads_kv;
 }
 
 DecodePlans make_decode_plans(const DecodeConfig& config, const FwdPlan& forward, const Problem& p,
@@ -158,6 +194,7 @@ DecodePlans make_decode_plans(const DecodeConfig& config, const FwdPlan& forward
   decode.forward = forward;
   decode.parts = part_grid(config, p);
   decode.ctas = static_cast<uint32_t>(std::min(most_ctas(config, device), count_tiles(config, p)));
+  if (config.clusters) set_cluster(decode, p, cluster_of(config, p, device));
   decode.slots = part_slots(config, p, decode.ctas);
   CombinePlan& combine = plans.combine;
   combine.config = combine_of(config);
@@ -191,9 +228,12 @@ Program program_of(const DecodePlan& plan) {
 
 LaunchShape shape_of(const DecodePlan& plan) {
   LaunchShape shape;
-  shape.grid[0] = plan.ctas;
-  shape.threads = static_cast<u32>(plan.config.threads());
-  shape.smem_bytes = static_cast<u32>(plan.config.smem_bytes());
+  const DecodeConfig& c = plan.config;
+  shape.cluster = plan.cluster;
+  if (c.clusters) shape.grid[1] = plan.heads_kv;
+  shape.grid[0] = plan.ctas / shape.grid[1];
+  shape.threads = static_cast<u32>(c.threads());
+  shape.smem_bytes = static_cast<u32>(c.smem_bytes());
   shape.pdl = true;
   return shape;
 }
@@ -215,7 +255,9 @@ std::string name_of(const DecodePlan& plan) {
   return fmt::format("decode/d{}/rows{}{}{}/{}/{}{}{}/{}{}", head_dims_text(plan), c.rows,
                      c.wide ? "/wide" : "", tiles_text(c), word(c.dtype), word(c.score),
                      c.alibi ? "/alibi" : "", c.o_f32 ? "/o_f32" : "", placement_word(c),
-                     c.ctas_per_sm > 1 ? "/two" : "");
+                     c.clusters          ? "/clusters"
+                     : c.ctas_per_sm > 1 ? "/two"
+                                         : "");
 }
 
 std::string head_dims_text(const DecodePlan& plan) {
@@ -229,6 +271,7 @@ namespace {
 // Parts of a unit: with lengths on the device one of them may be nearly the whole line.
 int64_t most_splits(const DecodePlan& plan, const Problem& p) {
   if (plan.config.part_tiles > 0) return std::max(plan.parts.per_unit, 1u);
+  if (plan.config.clusters) return plan.cluster;
   const int64_t ctas = plan.ctas, units = std::max<int64_t>(p.batch * p.heads_kv, 1);
   const int64_t most = has_lengths(p) ? ctas : std::min<int64_t>(ctas, div_up(ctas, units) + 1);
   return p.num_splits > 0 ? std::min<int64_t>(p.num_splits, most) : most;
@@ -267,6 +310,7 @@ void describe(const DecodePlan& plan, const Problem& problem, Json& json) {
   decode["consumers"] = c.consumers;
   decode["ctas"] = plan.ctas;
   decode["ctas_per_sm"] = c.ctas_per_sm;
+  decode["cluster"] = plan.cluster;
   decode["kv_tiles_at_most"] = tiles;
   decode["bytes_per_cta_at_most"] = div_up(tiles, std::max<int64_t>(plan.ctas, 1)) * tile_bytes;
   decode["splits_at_most"] = most_splits(plan, p);

@@ -29,6 +29,7 @@ struct DecodePlan : PlainKernel {
   DecodeConfig config;
   FwdPlan forward;  // of the forward's kernel, whose place it takes: mask, factors of scores
   uint32_t ctas = 0;
+  uint32_t cluster = 1, heads_kv = 1;  // CTAs of a unit's cluster, and units of a sequence
   bool beside = false;  // sequences of more than kFewQueries queries are the forward's
   PartGrid parts;
   int64_t slots = 0;  // of parts that are merged, each of a tile of rows
@@ -73,6 +74,8 @@ struct DecodePlans {
 KvSource decode_source(const Problem& problem, int tile_kv);
 std::optional<DecodeConfig> decode_config(const FwdPlan& forward, const Problem& problem,
                                           const DeviceInfo& device);
+// Gives each unit of a plan with clusters so many CTAs.
+void set_cluster(DecodePlan& plan, const Problem& problem, int64_t cluster);
 DecodePlans make_decode_plans(const DecodeConfig& config, const FwdPlan& forward,
                               const Problem& problem, const DeviceInfo& device);
 
