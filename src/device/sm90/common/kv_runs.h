@@ -66,12 +66,11 @@ class KvRuns {
     ahead_ = window;
     read(window, next_);
   }
-  // Whether a key of the tile lies nowhere.
-  FA3_DEV bool hides(i32 tile) const {
+  // Whether a key of the tile may lie nowhere, as one of its window does. All lanes, after find().
+  FA3_DEV bool hides() const {
     bool any = false;
     FA3_UNROLL
-    for (int u = 0; u < kHeld; ++u)
-      any |= in_tile(tile, u) && keys(u) > 0 && !cache_.has(place_[u].entry);
+    for (int u = 0; u < kHeld; ++u) any |= place_[u].row >= 0 && !cache_.has(place_[u].entry);
     return ptx::any(any);
   }
   // By all lanes, which have waited for the stage and may have written what belongs to it; `full`
@@ -96,7 +95,7 @@ class KvRuns {
   static constexpr int kOfLane = static_cast<int>(div_up(kKeys, 32));
   static constexpr int kHeld = held_runs(kSource, kKeys, kAhead > 0);
   struct Place {
-    i32 entry = -1, row = 0;
+    i32 entry = -1, row = -1;  // −1: of no key of the sequence
   };
 
   template <TileLayout kTile>
@@ -137,8 +136,8 @@ class KvRuns {
     const u32 block = ptx::smem_address(to) + 32 * kWidth * static_cast<u32>(u);
     const u32 even = block + panel_offset(row_of_lane, 16 * chunk, Swizzle::k128);
     const u32 odd = block + panel_offset(row_of_lane + 4, 16 * chunk, Swizzle::k128) - 4 * kWidth;
-    const bool counts = keys(u) > 0 && cache_.has(place.entry);
-    const i32 mine = counts ? place.entry * from.entry + place.row * from.row : -1;  // −1: zeros
+    const i32 mine = cache_.has(place.entry) ? place.entry * from.entry + place.row * from.row
+                                             : -1;  // −1: zeros
     FA3_NO_UNROLL
     for (u32 first = 0; first < 32; first += 4 * kPasses) {
       if (kKeys % 32 != 0 && 32 * u + static_cast<int>(first) >= kKeys) break;

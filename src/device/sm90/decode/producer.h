@@ -79,7 +79,7 @@ requires(kCfg.cached()) struct DecodeProducer<kCfg> {
     runs.find(tile);
     if (kAlone || warp % 2 == 0) {
       smem.k_empty[stage].wait(ring.phase);  // sim:spare(one_tile)
-      const bool hides = runs.hides(tile);
+      const bool hides = runs.hides();
       if (ptx::lane_index() == 0) ptx::st_shared(&smem.hides[stage], hides ? 1 : 0);
       runs.template load<kCfg.k_tile()>(smem.k[stage], smem.k_full[stage], args.k, args.k_places,
                                         kv_head, tile, kHint);

@@ -210,6 +210,7 @@ struct Consumer {
   FA3_DEV void begin() {
     visit = next_visit;
     tile.work_slot = slots.stage;
+    missing.begin(slots.phase);
     slots.advance();
     tile.q_slot = q.stage * kCfg.tile.consumer_wgs + wg;
     tile.softmax.reset();
@@ -224,7 +225,6 @@ struct Consumer {
     scores.begin(*this, work);
     term.begin(*this, work);
     weight.begin(*this, work);
-    missing.begin();
     smem.q_full[tile.q_slot].wait(q.phase);
     q.advance();
   }
@@ -236,6 +236,7 @@ struct Consumer {
     if (own.empty()) {
       // No GEMM shows that all threads have seen q_full.
       NamedBarrier{kTileBar + wg, kWgThreads}.sync();
+      missing.find(*this);  // no phase is to be missed
       release_q();
       skip<true>(max(visit.first, visit.end - 1), visit.end);
       skip(visit.first, visit.end - 1);

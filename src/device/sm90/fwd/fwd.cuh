@@ -28,8 +28,8 @@
 //                           (+ 2, + 1)                and transposer's warp, the
 //                                                     producer of V
 //           claim           1               –         producer                   scheduler
-//           missing         1               –         producer of K, once, when  consumers test it
-//                                                     a key has no page
+//           pages.known[r]  1               –         scheduler                  consumers, before
+//                                                                                they mask a Q tile
 //           kTileBar + w    128 (named)     –         consumer w                 the same
 //           kTurnBar + w    256 (named)     –         consumer w − 1             consumer w
 #pragma once

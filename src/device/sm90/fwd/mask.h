@@ -89,7 +89,8 @@ struct BandOnly {
   FA3_DEV void begin_tiles(const C&, const FwdWork&) {}
   template <bool kTail, class C, class F>
   FA3_DEV void for_tiles(C& c, i32 kv_tile, const F& f) {
-    for_edges<kCfg.mask.kind != MaskKind::kFull || kTail, kWindow>(c, kv_tile, f);
+    constexpr bool kMayMiss = kCfg.load.cached();  // keys of a tile (missing.h)
+    for_edges<kCfg.mask.kind != MaskKind::kFull || kTail || kMayMiss, kWindow>(c, kv_tile, f);
   }
   template <class C, class M>
   FA3_DEV void prepare(C&, i32, M) {}

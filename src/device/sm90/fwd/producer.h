@@ -62,7 +62,6 @@ struct Producer {
   FA3_DEV void load_k(CachedKeys& from, i32 tile) {
     from.runs.find(tile);
     smem.k_empty[k.stage].wait(k.phase);
-    if (from.runs.hides(tile) && leads() && !smem.missing.test_wait(0)) smem.missing.arrive();
     from.runs.template load<kCfg.k_tile()>(smem.k[k.stage], smem.k_full[k.stage], args.k,
                                            args.k_places, from.head, tile, ptx::L2Hint::kEvictLast);
     k.advance();

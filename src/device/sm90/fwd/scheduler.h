@@ -12,6 +12,7 @@
 #include "device/sm90/common/work.h"
 #include "device/sm90/fwd/args.h"
 #include "device/sm90/fwd/config.h"
+#include "device/sm90/fwd/missing.h"
 #include "device/sm90/fwd/smem.h"
 #include "device/warp/element.h"
 #include "device/warp/mask_tensor.h"
@@ -73,6 +74,13 @@ FA3_DEV void schedule(FwdSmem<kCfg>& smem, const FwdArgs& args) {
     if (ptx::lane_index() == 0) {
       publish<kCfg>(smem.work[slot.stage], args, work);
       smem.work_full[slot.stage].arrive();
+    }
+    if constexpr (kCfg.load.cached()) {
+      const bool misses = more && finds_missing<kCfg>(args.cache, work);
+      if (ptx::lane_index() == 0) {
+        ptx::st_shared(&smem.pages.missing[slot.stage], misses ? 1u : 0u);
+        smem.pages.known[slot.stage].arrive();
+      }
     }
   }
 }

@@ -13,6 +13,19 @@ namespace fa3::sm90 {
 inline constexpr u32 kTileBar = 1, kTurnBar = 4;  // named barriers, one per consumer
 inline constexpr int kTransposers = 2;            // warps that transpose V
 
+// From a cache: whether pages of the keys of a slot's work do not exist (missing.h). Else nothing.
+template <bool kCached, int kSlots>
+struct KnownPages {
+  Barrier known[kSlots];
+  u32 missing[kSlots];
+  FA3_NAMED(known, missing)
+};
+template <int kSlots>
+struct KnownPages<false, kSlots> {
+  Barrier known[1];
+  FA3_NAMED(known)
+};
+
 // Tiles as TileLayout says.
 template <FwdConfig kCfg>
 struct FwdSmem {
@@ -45,11 +58,11 @@ struct FwdSmem {
   // Where attn_mask is added, or V is transposed; else never touched.
   Barrier mask_full[max(kMaskSlots, 1)], mask_empty[max(kMaskSlots, 1)];
   Barrier raw_v_full[kTransposes ? kRawStages : 1], raw_v_empty[kTransposes ? kRawStages : 1];
-  Barrier missing;  // from a cache: phase 0 is over when a key in a missing page was found
+  KnownPages<kCfg.load.cached(), kWorkSlots> pages;
   // V as it lies in memory, what attn_mask adds, [stage][consumer], or parked O; else a byte.
   alignas(kSideBytes > 1 ? 1024 : 1) u8 side[kSides][kSideBytes];
   FA3_NAMED(q, k, v, o, work, q_full, q_empty, k_full, k_empty, v_full, v_empty, work_full,
-            work_empty, claim, mask_full, mask_empty, raw_v_full, raw_v_empty, missing, side)
+            work_empty, claim, mask_full, mask_empty, raw_v_full, raw_v_empty, pages, side)
 
   FA3_DEV void init_barriers() {
     for (int i = 0; i < kQSlots; ++i) q_full[i].init(1), q_empty[i].init(1);
@@ -63,7 +76,8 @@ struct FwdSmem {
       for (int s = 0; s < kRawStages; ++s) raw_v_full[s].init(1), raw_v_empty[s].init(kTransposers);
     for (int r = 0; r < kWorkSlots; ++r) work_full[r].init(1), work_empty[r].init(kWorkReaders);
     claim.init(1);
-    if constexpr (kCfg.load.cached()) missing.init(1);
+    if constexpr (kCfg.load.cached())
+      for (int r = 0; r < kWorkSlots; ++r) pages.known[r].init(1);
   }
 };
 

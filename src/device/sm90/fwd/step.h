@@ -18,7 +18,7 @@ FA3_DEV void Consumer<kCfg, Order, F>::apply_score(i32 kv_tile, S& s, M masked) 
   mask.to_units(args, s);
   scores.functor.apply(s, kCfg.tile.kv * kv_tile);
   mask.apply(*this, kv_tile, s, masked);
-  missing.hide(*this, kv_tile, s);
+  missing.hide(*this, kv_tile, s, masked);
 }
 
 // S becomes P, unnormalised, in FP32, with its weights.
@@ -37,12 +37,12 @@ FA3_DEV void Consumer<kCfg, Order, F>::first_step(i32 kv_tile) {
   scores.scales.load(args);
   wait_kv<kCfg.load.kv>(smem.k_full[k.stage], k.phase);
   issue_qk(scores.acc);
-  missing.look(*this);
   mask.prepare(*this, kv_tile, Masked<true>{});
   gemm_wait<0>(scores.acc);  // S readable, K's stage reusable
   release_k();
   auto& s = scores.s();
   auto& p = scores.p();
+  missing.find(*this);
   apply_score(kv_tile, s, Masked<true>{});  // the tail: keys beyond the sequence
   tile.softmax.start(s, p, scores.scale_log2(args));
   weight.apply(kv_tile, p);
@@ -62,7 +62,6 @@ FA3_DEV void Consumer<kCfg, Order, F>::step(i32 kv_tile, M masked) {
   issue_qk(scores.acc);
   pv.issue(*this);
   turn.pass();
-  missing.look(*this);
   mask.prepare(*this, kv_tile, masked);
   gemm_wait<1>(scores.acc);  // S readable, K's stage reusable; P·V still in flight
   release_k();
