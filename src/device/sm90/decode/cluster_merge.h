@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // cluster_merge.h — merges the parts that the CTAs of a cluster have of a unit's rows, each a share
-// of the columns of all rows. It reads what consumers have left in shared memory: O, not normalised,
-// the factor that does it, and LSE of the part.
+// of the columns of all rows. It reads what consumers have left in shared memory: O, not yet
+// normalised, the factor that does it, and LSE of the part.
 #pragma once
 
 #include "device/attn/conventions.h"

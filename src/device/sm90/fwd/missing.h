@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// missing.h — keys in pages that do not exist, which no valid call has. The scheduler looks for them
-// while the Q tile's first keys are on their way; if there are any, the Q tile has no KV tile
+// missing.h — keys in pages that do not exist, which no valid call has. The scheduler looks for
+// them while the Q tile's first keys are on their way; if there are any, the Q tile has no KV tile
 // without a mask. Steps without one know nothing of them, since a question in each would take up to
 // 5 %; in the others consumers look up the keys and hide those. Each way is a struct with these
 // functions; c is the consumer:
