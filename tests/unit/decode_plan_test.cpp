@@ -98,6 +98,24 @@ TEST(DecodePlan, FewUnitsThatAreAlikeHaveClusters) {
   }
 }
 
+// Rows of no sequence would be units of its clusters, one after the other; the line spreads them.
+TEST(DecodePlan, ClustersHaveFewRowsOfNoSequence) {
+  Problem p = one_query(2048);
+  p.q.varlen = true, p.q.max_seqlen = 1;
+  for (const auto& [rows, cluster] : {std::pair{1, 8}, {3, 8}, {4096, 1}}) {
+    p.q.rows = rows;
+    EXPECT_EQ(cluster_of(p, 8), cluster) << rows;
+  }
+}
+
+TEST(DecodePlan, NoHeadsArePlanned) {
+  Problem p = one_query(2048);
+  p.heads_q = p.heads_kv = 0;
+  const FwdPlan forward = make_fwd_plan(p, device()).value();
+  const std::optional<DecodeConfig> config = decode_config(forward, p, device());
+  EXPECT_FALSE(config && config->clusters);
+}
+
 // CTAs read as fast as all SMs, if they are spread and do not compute too much.
 TEST(DecodePlan, ClustersHaveSoManyKeysAtMost) {
   EXPECT_EQ(cluster_of(one_query(1 << 15), 8), 8);

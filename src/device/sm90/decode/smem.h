@@ -77,7 +77,7 @@ struct DecodeSmem {
   alignas(1024) u8 v[kStages][kCfg.v_tile().bytes()];
   DecodeConsumerSmem<kCfg> consumer[kCfg.consumers];
   Barrier k_full[kStages], k_empty[kStages], v_full[kStages], v_empty[kStages];
-  i32 hides[kStages];  // whether the tile has keys of pages that do not exist
+  i32 hides[kStages];  // whether the tile may have keys of pages that do not exist
   FA3_NAMED(k, v, consumer, k_full, k_empty, v_full, v_empty, hides)
 
   FA3_DEV bool hides_keys(u32 stage) const {

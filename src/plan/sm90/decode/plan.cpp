@@ -120,7 +120,9 @@ int64_t cluster_of(const DecodeConfig& c, const Problem& p, const DeviceInfo& de
   const int64_t units = p.batch * p.heads_kv, sms = device.multiprocessors;
   const DecodeHeadDims dims{c.head_dim_qk, c.head_dim_v};
   const bool alike = p.batch == 1 || !c.ragged;
-  if (!can_have_clusters(c) || !alike || sms < kSmsOfAny) return 1;
+  if (units == 0 || !can_have_clusters(c) || !alike || sms < kSmsOfAny) return 1;
+  // Rows of no sequence are units of the sequence's clusters, one after the other.
+  if (p.q.varlen && (p.q.rows - most_rows(p.q)) * p.group_size() > c.rows) return 1;
   const int64_t cluster = std::min(kMostCtas / units, sms < kSmsOfLarge ? kPortable : kLarge);
   const bool few = units * cluster < kLeastCtas;
   if (cluster <= 1 || (few && cluster < kPortable)) return 1;
