@@ -86,26 +86,19 @@ requires(kCfg.part_tiles > 0) FA3_DEV
   }
 }
 
-// A cluster's CTAs have parts of the same units, which they merge.
+// The same for each unit of the CTA's cluster, which is merged there.
+template <DecodeConfig kCfg, class F>
+FA3_DEV void for_units(const ClusterUnits<kCfg>& units, const DecodeArgs&, const F& f) {
+  units.for_each(
+      [&](const DecodeUnit& unit, i32 first, i32 end) { f(unit, first, end, false, 0u); });
+}
+
 template <DecodeConfig kCfg>
-FA3_DEV void run_clusters(DecodeSmem<kCfg>& smem, const DecodeArgs& args) {
-  const u32 warp = ptx::warp_index();
-  if (warp >= kCfg.consumer_warps() + kCfg.producer_warps()) return;
-  const bool consumes = warp < kCfg.consumer_warps();
-  DecodeConsumer<kCfg> consumer(smem, args);
-  DecodeProducer<kCfg> producer{smem, args};
-  ClusterUnits<kCfg>(args.shape).for_each([&](const DecodeUnit& unit, i32 first, i32 end) {
-    if (consumes) {
-      consumer.run(unit, first, end, false, 0);
-    } else {
-      producer.run(unit, first, end);
-    }
-    ptx::cluster_sync();  // all parts are there
-    if (consumes) ClusterMerge<kCfg>{consumer.own, args, unit}.run(consumer.thread);
-    ptx::cluster_sync();  // and have been read
-  });
-  if constexpr (kCfg.kv == KvSource::kRows)
-    if (!consumes) ptx::cp_async_wait_all();
+FA3_DEV auto units_of(const DecodeShape& shape) {
+  if constexpr (kCfg.clusters)
+    return ClusterUnits<kCfg>(shape);
+  else
+    return DecodeUnits<kCfg>(shape);
 }
 
 template <DecodeConfig kCfg>
@@ -113,7 +106,7 @@ FA3_DEV void run_narrow(DecodeSmem<kCfg>& smem, const DecodeArgs& args) {
   const u32 warp = ptx::warp_index();
   if (warp >= kCfg.consumer_warps() + kCfg.producer_warps()) return;
   const bool consumes = warp < kCfg.consumer_warps();
-  DecodeUnits<kCfg> units(args.shape);
+  auto units = units_of<kCfg>(args.shape);
   DecodeConsumer<kCfg> consumer(smem, args);
   DecodeProducer<kCfg> producer{smem, args};
   // One loop for both, since its code is long and runs a few times: it has to be fetched, too.
@@ -122,6 +115,11 @@ FA3_DEV void run_narrow(DecodeSmem<kCfg>& smem, const DecodeArgs& args) {
       consumer.run(unit, first, end, whole, slot);
     } else {
       producer.run(unit, first, end);
+    }
+    if constexpr (kCfg.clusters) {
+      ptx::cluster_sync();  // all parts are there
+      if (consumes) ClusterMerge<kCfg>{consumer.own, args, unit}.run(consumer.thread);
+      ptx::cluster_sync();  // and have been read
     }
   });
   if constexpr (kCfg.kv == KvSource::kRows)
@@ -162,13 +160,11 @@ void decode(FA3_GRID_CONSTANT const DecodeArgs args) {
     smem.init_barriers();
     ptx::fence_mbar_init();  // sim:spare(no_tma)
   }
-  // The next grid, which merges, begins when inputs may be read: it reads the lengths ahead.
+  // The next grid begins when inputs may be read: where it merges, it reads the lengths ahead.
   ptx::pdl_wait();
   ptx::pdl_launch();
   ptx::cta_sync();
-  if constexpr (kCfg.clusters)
-    run_clusters<kCfg>(smem, args);
-  else if constexpr (kCfg.wide)
+  if constexpr (kCfg.wide)
     run_wide<kCfg>(smem, args);
   else
     run_narrow<kCfg>(smem, args);

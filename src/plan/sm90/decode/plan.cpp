@@ -111,9 +111,8 @@ int side_by_side(const DecodeHeadDims& dims, int rows, int part_tiles, const Pro
 // as long as there is not more for each.
 int64_t cluster_of(const DecodeConfig& c, const Problem& p, const DeviceInfo& device) {
   constexpr int64_t kMostCtas = 64, kLeastCtas = 48;
-  constexpr int64_t kSmsOfAny = 64,
-                    kSmsOfLarge = 100;           // that a GPU has for clusters, and large ones
-  constexpr int64_t kPortable = 8, kLarge = 16;  // most CTAs of a cluster
+  constexpr int64_t kPortable = 8, kLarge = 16;         // most CTAs of a cluster
+  constexpr int64_t kSmsOfAny = 64, kSmsOfLarge = 100;  // that a GPU has, for clusters so large
   // Bytes of K and V for a CTA: where CTAs are on all parts of a GPU, where they are not, where SMs
   // compute for many rows, and with one CTA on an SM.
   constexpr int64_t kOnAll = 2 << 20, kOnSome = 448 << 10, kOfRows = 256 << 10, kOfOne = 128 << 10;

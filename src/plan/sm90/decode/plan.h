@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // plan.h — the kernels of a forward with few queries: one that divides the keys evenly between all
-// SMs, and one that merges what they have in common.
+// SMs, and one that merges what they have in common; or one whose clusters merge.
 #pragma once
 
 #include <cstdint>
