@@ -22,7 +22,8 @@ install(SCRIPT ${CMAKE_CURRENT_LIST_DIR}/install_begin.cmake)
 
 install(TARGETS fa3 EXPORT fa3Targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES
-  include/fa3/fa3.h include/fa3/combine.h include/fa3/info.h include/fa3/jit.h include/fa3/quantize.h include/fa3/selftest.h
+  include/fa3/fa3.h include/fa3/base.h include/fa3/combine.h include/fa3/context.h include/fa3/info.h include/fa3/jit.h
+  include/fa3/quantize.h include/fa3/selftest.h
   include/fa3/fa3.hpp include/fa3/conformance.h
   DESTINATION ${include_dir})
 install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})

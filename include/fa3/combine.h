@@ -7,8 +7,11 @@
  * is what one forward over all of these keys gives: keys that are split between processes, steps of
  * a ring, a prefix that many sequences share. LSE is fa3's: FP32, natural logarithm.
  *
+ *   Sinks     parts come from forwards without sinks; given here, they are added once, as one more
+ *             part whose LSE is the head's sink and whose O is 0.
  *   Empty     a part whose LSE is −inf saw no key: its O, NaN included, is without effect. A row
- *             without keys in all parts, or with no parts at all, has O = 0, LSE = −inf.
+ *             without keys in all parts, or with no parts at all, has O = 0, LSE = −inf or its
+ *             sink.
  *   NaN, Inf  an LSE of NaN or +inf makes its row NaN. NaN and Inf in the O of any other part reach
  *             the row.
  *   Numbers   weights are relative to the row's largest LSE, however large that is. Sums are in
@@ -35,6 +38,7 @@ typedef struct fa3_combine_args {
                            total) */
   fa3_tensor o;         /* out: F32, F16 or BF16, shape of a part's O */
   fa3_tensor lse;       /* out, optional: F32, shape of a part's LSE */
+  fa3_tensor sinks;     /* in, optional: (heads), F32, F16 or BF16 */
 } fa3_combine_args;
 
 /* As fa3_plan_forward, for fa3_plan_run with an fa3_combine_args. Varlen rows need no cu_seqlens:

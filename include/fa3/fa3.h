@@ -3,12 +3,13 @@
  *
  * Forward   S = softmax_scale · Q·Kᵀ,  S' = softcap·tanh(S/softcap) where softcap > 0,
  *           S" = S' − slope·|p − j| with alibi_slopes, + attn_mask (see ALiBi, Mask tensor),
- *           P = softmax(S" + mask),  O = P·V,  LSE = ln Σ exp(S" + mask).
+ *           P = softmax(S" + mask),  O = P·V,  LSE = ln Σ exp(S" + mask),
+ *           where sinks add exp(sink of the head) to the sum of every row.
  *           Source: Dao et al., FlashAttention 1–3, algorithm 1.
  * Backward  δ = rowsum(dO ∘ O) − dLSE,  dV = Pᵀ·dO,
  *           dS = P ∘ (dO·Vᵀ − δ) [∘ (1 − tanh²) with softcap],
  *           dQ = softmax_scale · dS·K,  dK = softmax_scale · dSᵀ·Q;
- *           dattn_mask = P ∘ (dO·Vᵀ − δ).
+ *           dattn_mask = P ∘ (dO·Vᵀ − δ),  dsinks = −Σ exp(sink − LSE)·δ over rows.
  *           Source: FlashAttention-2, algorithm 2.
  *
  * Conventions, fixed for every backend:
@@ -41,6 +42,11 @@
  *             to nothing. Ids of rows of no sequence, or beyond seqused, have no effect.
  *   ALiBi     a score, scaled and softcapped, loses slope·|p − j|, with p as above (of the lengths
  *             after seqused), before the mask; Inf and NaN included. LSE has it.
+ *   Sinks     a number for each query head, as of a key that every query sees and that has no
+ *             value: in units of S", to which softmax_scale, softcap, ALiBi and masks do nothing.
+ *             LSE has it. A row that sees no key has O = 0 and LSE = sink. −inf: none; NaN, +inf:
+ *             rows of NaN. The LSE of a part of the keys must not have it: fa3_combine adds it,
+ *             once.
  *   LSE       FP32, natural logarithm, (batch, heads_q, seqlen_q) or, for varlen queries, (heads_q,
  *             total_q).
  *   8 bits    a value of q, k or v is code · scale + offset in FP32. q and k are both F8_E4M3 or
@@ -50,9 +56,9 @@
  *             counted from the sequence's first row, where max_seqlen is the extent of dense
  *             tensors; per token, rows = 1, also (batch, heads, seqlen) or varlen (total, heads).
  *             heads is the tensor's; scales of q may have heads_kv. Forward only.
- *   Empty     a row that sees no key has O = 0, LSE = −inf and gradient 0.
+ *   Empty     a row that sees no key has O = 0, LSE = −inf (with sinks, the sink) and gradient 0.
  *   Written   every element of every output is written: rows of no sequence, or beyond seqused, as
- *             empty rows; of a v_image only tiles with rows that count.
+ *             empty rows without a sink; of a v_image only tiles with rows that count.
  *   NaN, Inf  in a key or value that a row may see, they reach that row, and so does a NaN of
  *             attn_mask there. Keys outside a sequence (tails, other sequences, beyond seqused)
  *             never influence anything; keys that the mask, ids or attn_mask hide do not either on
@@ -86,191 +92,12 @@
 #ifndef FA3_FA3_H_
 #define FA3_FA3_H_
 
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#if defined(_WIN32)
-#define FA3_API __declspec(dllimport)
-#elif defined(__GNUC__)
-#define FA3_API __attribute__((visibility("default")))
-#else
-#define FA3_API
-#endif
+#include <fa3/base.h>
+#include <fa3/context.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* Version of this header. The library's own: fa3_version(). SemVer over the ABI. */
-#define FA3_VERSION_MAJOR 0
-#define FA3_VERSION_MINOR 2
-#define FA3_VERSION_PATCH 0
-
-/* ---- Status ---------------------------------------------------------------------------------- */
-
-/* Result of a call. Numbers are never reused. */
-typedef enum fa3_status {
-  FA3_OK = 0,
-  FA3_INVALID_ARGUMENT = 1,    /* the arguments contradict each other or the conventions above */
-  FA3_UNSUPPORTED = 2,         /* legal, but not offered by this backend, device or build */
-  FA3_WORKSPACE_TOO_SMALL = 3, /* fewer bytes than fa3_plan_workspace_bytes, or NULL */
-  FA3_JIT_FAILED = 4,          /* a kernel could not be compiled or loaded */
-  FA3_CUDA_ERROR = 5,          /* the CUDA driver reported an error */
-  FA3_IO_ERROR = 6,            /* a file of the library's own could not be read or written */
-  FA3_OUT_OF_MEMORY = 7,       /* host or device memory ran out */
-  FA3_INTERNAL = 8,            /* a defect in fa3; please report it with the message */
-  FA3_CANCELLED = 9            /* the progress callback asked to stop; outputs are incomplete */
-} fa3_status;
-
-/* "OK", "INVALID_ARGUMENT", …; "UNKNOWN" for any other number. Static storage, never NULL. */
-FA3_API const char* fa3_status_name(fa3_status status);
-
-/* Message of the last failed call on this thread: `where: what, got, need; what to do`. "" when
- * none failed. Valid until the next fa3 call on this thread. Never NULL. */
-FA3_API const char* fa3_last_error(void);
-
-/* ---- Tensors --------------------------------------------------------------------------------- */
-
-/* Element types. Sizes in bytes: F64 8, F32 and I32 4, F16 and BF16 2, F8, I8 and BOOL 1. */
-typedef enum fa3_dtype {
-  FA3_DTYPE_NONE = 0,
-  FA3_F32 = 1,
-  FA3_F16 = 2,
-  FA3_BF16 = 3,
-  FA3_I32 = 4,
-  FA3_F8_E4M3 = 5, /* 1 sign, 4 exponent, 3 mantissa bits; no Inf, largest 448. OCP FP8 */
-  FA3_F8_E5M2 = 6, /* reserved: declined with FA3_UNSUPPORTED by every backend of this release */
-  FA3_I8 = 7,      /* codes −128…127 */
-  FA3_BOOL = 8,    /* a byte: 0 = false, any other = true; of attn_mask alone */
-  FA3_F64 = 9      /* q, k, v, o and gradients of backend reference, for checks of derivatives */
-} fa3_dtype;
-
-#define FA3_MAX_RANK 5
-
-/* A strided view of memory that the caller owns. rank 0 = the tensor is absent. In the calls
- * that plan and run at once data NULL also means absent, except for a tensor with no elements;
- * fa3_plan_run takes what was planned. Alignment: of the element; on a GPU q, k, v and o take
- * addresses and strides of whole 16 bytes, others are declined.
- * Strides: those of an absent tensor, of one without elements, and of a dimension of extent 1 are
- * ignored. All zero on a tensor of more than one element means that they were not set, and is
- * refused, also where only a plan is made and data is NULL. */
-typedef struct fa3_tensor {
-  void* data;                   /* first element; inputs are never written through it */
-  int32_t dtype;                /* fa3_dtype */
-  int32_t rank;                 /* number of dimensions, 0…5 */
-  int64_t shape[FA3_MAX_RANK];  /* extents, each ≥ 0, outermost first */
-  int64_t stride[FA3_MAX_RANK]; /* in elements, each ≥ 0, the last 1 (of attn_mask 1 or 0) */
-} fa3_tensor;
-
-/* A contiguous row-major tensor: the last dimension varies fastest.
- * shape: `rank` extents, outermost first. data may be NULL where only a plan is made. It reports
- * nothing: a wrong rank or extent is refused by the call that takes the tensor. */
-static inline fa3_tensor fa3_dense(const void* data, fa3_dtype dtype, int32_t rank,
-                                   const int64_t* shape) {
-  fa3_tensor t;
-  const int32_t dims = rank < 0 ? 0 : rank > FA3_MAX_RANK ? FA3_MAX_RANK : rank;
-  uint64_t next = 1; /* unsigned: extents that overflow are refused later, and no error here */
-  int32_t d;
-  memset(&t, 0, sizeof t);
-  memcpy(&t.data, &data, sizeof data);
-  t.dtype = (int32_t)dtype;
-  t.rank = rank;
-  for (d = 0; d < dims; ++d) t.shape[d] = shape[d];
-  for (d = dims - 1; d >= 0; --d) {
-    t.stride[d] = (int64_t)next;
-    next *= t.shape[d] > 1 ? (uint64_t)t.shape[d] : 1;
-  }
-  return t;
-}
-
-/* ---- Context --------------------------------------------------------------------------------- */
-
-/* Device types, with DLPack's codes. 0 = CPU. */
-typedef enum fa3_device_type {
-  FA3_DEVICE_DEFAULT = 0,
-  FA3_DEVICE_CPU = 1,
-  FA3_DEVICE_CUDA = 2
-} fa3_device_type;
-
-/* What computes. AUTO follows the context's device: CPU → cpu, CUDA → cuda. Nothing ever moves
- * between devices. */
-typedef enum fa3_backend {
-  FA3_BACKEND_AUTO = 0,
-  FA3_BACKEND_CPU = 1,       /* tiled FlashAttention-2, SIMD and threads; host memory */
-  FA3_BACKEND_REFERENCE = 2, /* FP64, untiled, for checking; host memory */
-  FA3_BACKEND_CUDA = 3,      /* kernels for Hopper GPUs; memory of one GPU */
-  FA3_BACKEND_SIM = 4        /* the same kernels, of fewer types and head dims, on a simulated GPU,
-                                every access checked: slow, for checking; host memory. Needs
-                                libfa3_sim.so */
-} fa3_backend;
-
-/* Runs body(body_context, i) once for each i in [0, count), in any order, on any threads, and
- * returns when all have returned. fa3 calls it with count ≤ the context's thread limit, so that a
- * pool of fewer threads is correct too. body does not throw and returns early once the run has
- * failed or was cancelled. */
-typedef void (*fa3_parallel_for_fn)(void* user, int64_t count,
-                                    void (*body)(void* body_context, int64_t i),
-                                    void* body_context);
-
-/* Reports `done` of `total` units of work (roughly equal in time), from any worker thread, one call
- * at a time; a run that prepares its inputs first counts that in the same total. A non-zero return
- * stops the run with FA3_CANCELLED, and fa3_last_error() has the number. It must not call fa3. */
-typedef int (*fa3_progress_fn)(void* user, int64_t done, int64_t total);
-
-typedef enum fa3_log_level {
-  FA3_LOG_ERROR = 1,
-  FA3_LOG_WARNING = 2,
-  FA3_LOG_INFO = 3,
-  FA3_LOG_DEBUG = 4
-} fa3_log_level;
-
-/* Receives one line (no newline) at a time, from any thread. It must not call fa3: a line may come
- * from within a call that others wait for, such as the compilation of a kernel. */
-typedef void (*fa3_log_fn)(void* user, fa3_log_level level, const char* message);
-
-/* Where GPU kernels come from. */
-typedef enum fa3_kernel_source {
-  FA3_KERNELS_ANY = 0,   /* memory, cache_dir, kernel_pack, else NVRTC compiles them */
-  FA3_KERNELS_PACKED = 1 /* memory and kernel_pack: nothing is compiled or written */
-} fa3_kernel_source;
-
-/* Options of a context. Strings are copied. */
-typedef struct fa3_context_options {
-  size_t struct_size;               /* sizeof(fa3_context_options) */
-  int32_t device_type;              /* fa3_device_type */
-  int32_t device_id;                /* ordinal among devices of that type; 0 for the CPU */
-  int32_t backend;                  /* fa3_backend */
-  int32_t num_threads;              /* most threads a run may use; 0 = FA3_NUM_THREADS, else every
-                                       core allowed to the process */
-  fa3_parallel_for_fn parallel_for; /* the host's own pool; NULL = oneTBB */
-  void* parallel_for_user;
-  fa3_progress_fn progress; /* NULL = none */
-  void* progress_user;
-  fa3_log_fn log; /* NULL = silent */
-  void* log_user;
-  int32_t log_level;     /* fa3_log_level: the most detailed level reported; 0 = FA3_LOG_WARNING */
-  int32_t kernel_source; /* fa3_kernel_source */
-  const char* cache_dir; /* folder of compiled kernels, absolute; NULL = FA3_CACHE_DIR, else
-                            $XDG_CACHE_HOME/fa3, else ~/.cache/fa3. Made when it is needed; refused
-                            when others own it or may write to it */
-  /* File of compiled kernels, absolute; NULL = FA3_KERNEL_PACK, else none. */
-  const char* kernel_pack;
-} fa3_context_options;
-
-typedef struct fa3_context fa3_context;
-
-/* Opens a context; options NULL = all defaults. *context is owned by the caller:
- * fa3_context_destroy().
- * Errors: INVALID_ARGUMENT (unknown backend, device, level; negative threads; struct_size),
- * UNSUPPORTED (a backend or device that this build or machine does not offer, with the reason),
- * OUT_OF_MEMORY; with a GPU CUDA_ERROR. */
-FA3_API fa3_status fa3_context_create(const fa3_context_options* options, fa3_context** context);
-
-/* Closes a context and frees what it owns. Plans made from it must have been destroyed, and graphs
- * in which their runs were captured must not be launched again: the kernels are the context's. NULL
- * is ignored. */
-FA3_API void fa3_context_destroy(fa3_context* context);
 
 /* ---- Arguments ------------------------------------------------------------------------------- */
 
@@ -388,6 +215,7 @@ typedef struct fa3_forward_args {
                               order, pages, bounds of lengths or how many queries share the call.
                               With num_splits 0; on cuda, sim: 16 bits, no attn_mask */
   int32_t batch_invariant_reserved; /* must be 0 */
+  fa3_tensor sinks;                 /* in, optional: (heads_q), F32, F16, BF16 or the type of q */
 } fa3_forward_args;
 
 /* Backward. Inputs q, k, v, o, lse of the forward and the gradient dout; outputs dq, dk, dv, any
@@ -431,6 +259,9 @@ typedef struct fa3_backward_args {
   fa3_tensor dattn_mask; /* out, optional: gradient of an attn_mask that is added, reduced over its
                             dimensions of extent 1; F32 or the type of attn_mask; 0 where a key is
                             hidden; reproducible */
+  fa3_tensor sinks;      /* in: as in fa3_forward_args */
+  fa3_tensor dsinks;     /* out, optional: gradient of sinks, (heads_q), F32 or the type of sinks;
+                            dlse counts; reproducible */
 } fa3_backward_args;
 
 /* ---- Plan, then run -------------------------------------------------------------------------- */

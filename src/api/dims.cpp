@@ -49,6 +49,9 @@ Dims expected_dims(const Problem& p, TensorId id, const fa3_tensor& given) {
       if (given.rank == 2) dims.add("batch", p.batch);
       dims.add(names.heads, p.heads_of(id));
       break;
+    case Form::kHeads:
+      dims.add(p.op == FA3_OP_COMBINE ? "heads" : names.heads, p.heads_of(id));
+      break;
     case Form::kIds:
       if (!axis.varlen) dims.add("batch", p.batch);
       dims.add(names.rows, axis.rows);

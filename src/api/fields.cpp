@@ -45,6 +45,10 @@ const char* types_of(TypeRule rule) {
       return "bool, f32, type of q";
     case TypeRule::kMaskGrad:
       return "f32, type of attn_mask";
+    case TypeRule::kSink:
+      return "f32, f16, bf16, type of q";
+    case TypeRule::kSinkGrad:
+      return "f32, type of sinks";
   }
   return "";
 }

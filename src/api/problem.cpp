@@ -11,6 +11,7 @@
 
 #include "api/cache.h"
 #include "api/dims.h"
+#include "api/dtypes.h"
 #include "api/image.h"
 #include "api/mask.h"
 #include "api/rotation.h"
@@ -60,7 +61,7 @@ class ProblemMaker {
     FA3_RETURN_IF_ERROR(read_max_seqlens());
     FA3_TRY(p_.image, read_image(args_, p_));
     FA3_RETURN_IF_ERROR(check_shapes());
-    FA3_RETURN_IF_ERROR(check_dtypes());
+    FA3_RETURN_IF_ERROR(check_dtypes(args_));
     if (args_.op == FA3_OP_QUANTIZE) {
       FA3_TRY(p_.rotation, read_rotation(args_, p_));
     } else if (is_attention(args_.op)) {
@@ -96,6 +97,8 @@ class ProblemMaker {
     FA3_RETURN_IF_ERROR(
         check_pair(kSequenceIdsQ, kSequenceIdsKv, "a query sees the keys whose id equals its own"));
     FA3_RETURN_IF_ERROR(check_mask_tensors(args_));
+    if (present(kDsinks) && !present(kSinks))
+      return invalid("{}: dsinks is given, but sinks is absent; need it, or leave both out", op_);
     return check_pair(kRotaryCos, kRotarySin, "a rotation takes the cosine and the sine");
   }
 
@@ -242,93 +245,6 @@ class ProblemMaker {
     return {};
   }
 
-  Status check_dtypes() const {
-    if (is_attention(args_.op)) FA3_RETURN_IF_ERROR(check_dtype_of_q());
-    for (int i = 0; i < kTensorCount; ++i) {
-      if (present(TensorId(i))) FA3_RETURN_IF_ERROR(check_dtype(TensorId(i)));
-    }
-    return {};
-  }
-
-  Status check_dtype_of_q() const {
-    const int32_t q_dtype = tensor(kQ).dtype;
-    if (is_8_bit(q_dtype) && args_.op != FA3_OP_FORWARD) {
-      return unsupported("{}: q.dtype={}: 8-bit tensors have no gradient; need f32, f16 or bf16",
-                         op_, dtype_name(q_dtype));
-    }
-    if (q_dtype != FA3_F32 && q_dtype != FA3_F16 && q_dtype != FA3_BF16 && q_dtype != FA3_F64 &&
-        !is_8_bit(q_dtype)) {
-      return invalid("{}: q.dtype={}, need f32, f16, bf16, f8_e4m3, i8 or f64; cast it", op_,
-                     dtype_name(q_dtype));
-    }
-    return {};
-  }
-
-  Status check_dtype(TensorId id) const {
-    const int32_t dtype = tensor(id).dtype, q_dtype = tensor(kQ).dtype;
-    const bool key_or_value = id == kK || id == kV;
-    bool legal = false;
-    std::string need;
-    switch (kTensors[id].type) {
-      case TypeRule::kAsQ:
-        legal = dtype == q_dtype;
-        need = fmt::format("{} as q", dtype_name(q_dtype));
-        break;
-      case TypeRule::kAsV:
-        legal = dtype == q_dtype && dtype != FA3_I8;
-        need = fmt::format("{} as q", dtype_name(q_dtype));
-        if (q_dtype != FA3_I8) break;
-        legal = dtype == FA3_F8_E4M3 || dtype == FA3_F16 || dtype == FA3_BF16;
-        need = "f8_e4m3, f16 or bf16 beside q of i8";
-        break;
-      case TypeRule::kAsQOrF32:
-        legal = dtype == q_dtype || dtype == FA3_F32;
-        need = fmt::format("{} as q{}", dtype_name(q_dtype), q_dtype == FA3_F32 ? "" : ", or f32");
-        if (!is_8_bit(q_dtype)) break;
-        legal = dtype == FA3_F32 || dtype == FA3_F16 || dtype == FA3_BF16;
-        need = fmt::format("f32, f16 or bf16 with q of {}", dtype_name(q_dtype));
-        break;
-      case TypeRule::kF32:
-        legal = dtype == FA3_F32;
-        need = "f32";
-        break;
-      case TypeRule::kI32:
-        legal = dtype == FA3_I32;
-        need = "i32";
-        break;
-      case TypeRule::kFloat:
-        legal = dtype == FA3_F32 || dtype == FA3_F16 || dtype == FA3_BF16;
-        need = "f32, f16 or bf16";
-        break;
-      case TypeRule::kCode:
-        legal = is_8_bit(dtype);
-        need = "f8_e4m3 or i8";
-        break;
-      case TypeRule::kE4m3:
-        legal = dtype == FA3_F8_E4M3;
-        need = "f8_e4m3";
-        break;
-      case TypeRule::kMask:
-        legal = dtype == FA3_BOOL || dtype == FA3_F32 || (dtype == q_dtype && !is_8_bit(q_dtype));
-        need = fmt::format("bool, f32{}", is_8_bit(q_dtype) || q_dtype == FA3_F32
-                                              ? ""
-                                              : fmt::format(", or {} as q", dtype_name(q_dtype)));
-        break;
-      case TypeRule::kMaskGrad:
-        legal = dtype == FA3_F32 || dtype == tensor(kAttnMask).dtype;
-        need = "f32 or the type of attn_mask";
-        break;
-    }
-    if (legal) return {};
-    if (key_or_value && dtype != FA3_I32 && !is_8_bit(q_dtype) && !is_8_bit(dtype)) {
-      return unsupported(
-          "{}: {}.dtype={} differs from q.dtype={}; mixed types are not offered; cast one of them",
-          op_, tensor_name(id), dtype_name(dtype), dtype_name(q_dtype));
-    }
-    return invalid("{}: {}.dtype={}, need {}; cast it", op_, tensor_name(id), dtype_name(dtype),
-                   need);
-  }
-
   Status read_max_seqlens() {
     for (const auto& [name, given, axis] :
          {std::tuple(first_ == kQ ? "max_seqlen_q" : "max_seqlen", args_.max_seqlen_q, &p_.q),
@@ -425,6 +341,7 @@ class ProblemMaker {
       case Form::kOffset:
         return true;
       case Form::kTable:
+      case Form::kHeads:
         return false;
       default:
         return !p_.axis_of(id).varlen;
@@ -461,6 +378,7 @@ class ProblemMaker {
         layout.row = stride[first + 1];
         break;
       case Form::kSlopes:
+      case Form::kHeads:
         layout.head = stride[first];
         break;
       case Form::kIds:

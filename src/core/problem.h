@@ -144,13 +144,15 @@ struct Problem : Options {
   int64_t entries_of(TensorId id) const {
     if (in_cache(id)) return cache.entries;
     const Form form = kTensors[id].form;
+    if (form == Form::kHeads) return 1;
     const bool by_row =
         form == Form::kRows || form == Form::kLse || form == Form::kIds || form == Form::kImage;
     return by_row && axis_of(id).varlen ? 1 : batch;
   }
   int64_t rows_of(TensorId id) const {
     if (cache.paged() && in_cache(id)) return cache.page_size;
-    return kTensors[id].form == Form::kSlopes ? 1 : axis_of(id).rows;
+    const Form form = kTensors[id].form;
+    return form == Form::kSlopes || form == Form::kHeads ? 1 : axis_of(id).rows;
   }
 
   // The blocks of scales of kQ, kK, kV or kCodes.
@@ -162,6 +164,7 @@ struct Problem : Options {
   bool has_alibi() const { return layout[kAlibiSlopes].present(); }
   bool has_sequence_ids() const { return layout[kSequenceIdsQ].present(); }
   bool has_mask() const { return layout[kAttnMask].present(); }
+  bool has_sinks() const { return layout[kSinks].present(); }
   bool is_8_bit() const { return fa3::is_8_bit(layout[kQ].dtype); }
 
   // Query heads per KV head.

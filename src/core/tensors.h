@@ -28,6 +28,8 @@ enum TensorId : int {
   kSequenceIdsKv,
   kAttnMask,
   kDattnMask,
+  kSinks,
+  kDsinks,
   kQScale,
   kKScale,
   kVScale,
@@ -73,6 +75,7 @@ enum class Form : uint8_t {
   kRows,       // (batch, seqlen, heads, head_dim) or (total, heads, head_dim)
   kLse,        // (batch, heads, seqlen) or (heads, total)
   kSlopes,     // (heads) or (batch, heads)
+  kHeads,      // (heads)
   kIds,        // (batch, seqlen) or (total)
   kMask,       // (batch, heads_q, seqlen_q, max_seqlen_kv), or 1 in any
   kScale,      // of an 8-bit tensor: fa3.h, "8 bits"
@@ -97,6 +100,8 @@ enum class TypeRule : uint8_t {
   kE4m3,
   kMask,      // BOOL, F32, or the type of q of 16 bits
   kMaskGrad,  // F32, or the type of attn_mask
+  kSink,      // F32, F16, BF16 or the type of q, unless that is of 8 bits
+  kSinkGrad   // F32, or the type of sinks
 };
 
 // On which axis its rows lie: of attention, or of what is quantised or merged. Which head dim its
@@ -182,6 +187,14 @@ inline constexpr std::array<TensorRow, kTensorCount> kTensors{{
   FA3_GRAD(kDattnMask,     dattn_mask,                      kOptionalOutput,
            kMask,      kQuery, kNone, kMaskGrad,
            "Gradient of an attn_mask that is added"),
+  {kSinks, "sinks", {Role::kOptionalInput, Role::kOptionalInput, Role::kNone, Role::kOptionalInput},
+   {offsetof(fa3_forward_args, sinks), offsetof(fa3_backward_args, sinks), kNoField,
+    offsetof(fa3_combine_args, sinks)},
+   Form::kHeads, Axis::kQuery, Dim::kNone, TypeRule::kSink,
+   "Attention sinks: score of a key without a value that every query of the head sees"},
+  FA3_GRAD(kDsinks,        dsinks,                          kOptionalOutput,
+           kHeads,     kQuery, kNone, kSinkGrad,
+           "Gradient of sinks"),
   FA3_FORWARD(kQScale,  q_scale,  kScale,  kQuery, kQk,
            "Scales of 8-bit q"),
   FA3_FORWARD(kKScale,  k_scale,  kScale,  kKey,   kQk,

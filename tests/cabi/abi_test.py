@@ -30,8 +30,9 @@ def declarations(header):
     """Structs {name: [field]}, enums {name: [enumerator]}, constants and prototypes of a header."""
     text = (HEADERS / header).read_text(encoding="utf-8")
     if header == "fa3.h":  # with the parts of it that are files of their own
-        for part in re.findall(r"^#include <fa3/(\w+\.h)>$", text, flags=re.M):
-            text += (HEADERS / part).read_text(encoding="utf-8")
+        parts = r"^#include <fa3/(\w+\.h)>$"
+        of = lambda part: (HEADERS / part[1]).read_text(encoding="utf-8")
+        text = re.sub(parts, of, text, flags=re.M)
     text = re.sub(r"/\*.*?\*/", " ", text, flags=re.S)
     structs = {}
     for name, body in re.findall(r"typedef struct (\w+) \{(.*?)\} \1;", text, flags=re.S):

@@ -26,7 +26,8 @@ class BwdPrograms : public testing::TestWithParam<size_t> {
 };
 
 TEST_P(BwdPrograms, CompileAsMeant) {
-  for (const BwdPass pass : {BwdPass::kBound, BwdPass::kDelta, BwdPass::kMain, BwdPass::kDq}) {
+  for (const BwdPass pass :
+       {BwdPass::kBound, BwdPass::kDelta, BwdPass::kMain, BwdPass::kDq, BwdPass::kSinks}) {
     std::vector<std::string> expressions;
     std::string header;
     for (const auto& [dtype, deterministic, terms, zeros] :

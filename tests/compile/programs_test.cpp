@@ -190,7 +190,7 @@ TEST(ProgramFiles, EachIsCompiled) {
       "device/sm90/fwd/v_image.cuh",
       // bwd_programs_test.cpp
       "device/sm90/bwd/bound.cuh", "device/sm90/bwd/bwd.cuh", "device/sm90/bwd/delta.cuh",
-      "device/sm90/bwd/dq.cuh",
+      "device/sm90/bwd/dq.cuh", "device/sm90/bwd/sinks.cuh",
       // decode_programs_test.cpp
       "device/sm90/decode/decode.cuh", "device/sm90/decode/combine.cuh",
       "device/sm90/merge/merge.cuh",  // merge_programs_test.cpp

@@ -90,6 +90,7 @@ Config draw_config(FuzzedDataProvider& in) {
   c.dattn_mask = c.backward && c.attn_mask != 0 && c.attn_mask != FA3_BOOL && in.ConsumeBool();
   c.top_left = in.ConsumeBool();
   c.seed = in.ConsumeIntegralInRange(0, 3);
+  if (in.ConsumeBool()) c.with = {"sinks"};
   if (!contradiction(c).empty()) c.layout = Layout::kDense;
   return c;
 }

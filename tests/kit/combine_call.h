@@ -76,6 +76,7 @@ inline rc::Gen<CombineCall> any_combine_call(int64_t most_rows) {
     c.in = *rc::gen::element(FA3_F32, FA3_F16, FA3_BF16);
     c.out = *rc::gen::element(FA3_F32, FA3_F16, FA3_BF16);
     c.wants_lse = *rc::gen::inRange(0, 4) != 0;
+    c.sink_dtype = *rc::gen::element<int32_t>(0, FA3_F32, FA3_F16, FA3_BF16);
     if (*rc::gen::arbitrary<bool>()) {
       c.order = c.packed ? std::vector<int>{0, 1, 2} : std::vector<int>{0, 1, 2, 3};
       if (*rc::gen::arbitrary<bool>()) std::swap(c.order[0], c.order[1]);

@@ -1,21 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// fwd_functors.h — functors of the forward kernel that no product kernel has: a term of the row's
-// sum and a weight of P (device/warp/element.h).
+// fwd_functors.h — a functor of the forward kernel that no product kernel has: a weight of P
+// (device/warp/element.h).
 #pragma once
 
 #include "device/sm90/fwd/fwd.cuh"
 
 namespace fa3::kit {
-
-// A term for each head: comparable to the keys' scores, far below and far above them, none.
-struct HeadTerm {
-  FA3_HD static constexpr float of_head(i32 head) {
-    return head == 0 ? 1.5f : head == 1 ? -200.f : head == 2 ? 200.f : -kInf;
-  }
-  FA3_DEV static float score(const ElementArgs&, const ElementPlace& place, i32) {
-    return of_head(place.head);
-  }
-};
 
 // Drops every other key, as seen from a query, and doubles the others.
 struct EveryOtherKey {
@@ -29,8 +19,7 @@ struct EveryOtherKey {
   }
 };
 
-using WithTerm = Functors<SameScore, EveryKey, HeadTerm>;
-using WithWeight = Functors<SameScore, EveryKey, NoTerm, EveryOtherKey>;
+using WithWeight = Functors<SameScore, EveryKey, EveryOtherKey>;
 
 template <sm90::FwdConfig kCfg, class F>
 FA3_KERNEL(kCfg.threads(), 1)

@@ -124,6 +124,7 @@ inline rc::Gen<verify::Config> any_config(bool backward) {
     c.layout = *rc::gen::element(Layout::kDense, Layout::kHeadsFirst, Layout::kSeqFirst,
                                  Layout::kPadded, Layout::kInterleaved, Layout::kBroadcast);
     c.seed = *rc::gen::inRange<uint64_t>(0, 1000);
+    if (*rc::gen::inRange(0, 3) == 0) c.with = {"sinks"};
     if (!verify::contradiction(c).empty()) c.layout = Layout::kDense;
     return c;
   });

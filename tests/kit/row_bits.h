@@ -50,6 +50,7 @@ class RowBits {
   int64_t page_size = 0;  // 0: packed keys
   int64_t longer = 0;     // by how much bounds of lengths are larger than they need to be
   double softcap = 0;
+  bool sinks = false;
 
   // The rows of one call of these pieces, packed one after the other.
   std::vector<Row> rows(const std::vector<Piece>& pieces) {
@@ -57,6 +58,8 @@ class RowBits {
     fa3_forward_args args = call.args();
     args.batch_invariant = batch_invariant;
     args.softcap = softcap;
+    const std::vector<float> of_heads(kHeads, 2.5f);
+    if (sinks) args.sinks = fa3_dense(of_heads.data(), FA3_F32, 1, &kHeads);
     EXPECT_EQ(run_planned(context_, args, std::byte{0xFF}), FA3_OK) << fa3_last_error();
     return call.rows();
   }

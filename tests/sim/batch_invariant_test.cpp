@@ -24,6 +24,14 @@ TEST(SimBatchInvariant, OfManyHeads) {
   }
 }
 
+TEST(SimBatchInvariant, WithSinks) {
+  kit::RowBits<uint16_t> bits(simulator(), 2, kLength);
+  bits.sinks = true;
+  EXPECT_EQ(bits.count_changes({{0, kLength - 100, 100}}), 0);
+  for (const int64_t count : {1, 3})
+    EXPECT_EQ(bits.count_changes({{0, kLength - count, count}, {1, 300, 1}}), 0) << count;
+}
+
 TEST(SimBatchInvariant, Without_SomeChange) {
   kit::RowBits<uint16_t> bits(simulator(), 3, kLength);
   bits.batch_invariant = 0;

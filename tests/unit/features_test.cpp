@@ -101,6 +101,12 @@ Problem with(Problem p, Feature f) {
     case Feature::kAddedMask:
       p.layout[kAttnMask] = {FA3_F32, 0, 300, 0, 1};
       break;
+    case Feature::kSinkGradient:
+      p.layout[kDsinks] = {FA3_F32, 0, 0, 1};
+      [[fallthrough]];
+    case Feature::kSinks:
+      p.layout[kSinks] = {FA3_BF16, 0, 0, 1};
+      break;
     case Feature::kLse:
       p.layout[kLse] = {FA3_F32, 1200, 1, 300};
       break;
@@ -123,7 +129,9 @@ Problem with(Problem p, Feature f) {
 bool applies(fa3_op op, Feature f) {
   const bool of_cache = f == Feature::kPages || f == Feature::kKvSlots || f == Feature::kKvBegin;
   if (f == Feature::kLse || f == Feature::kBatchInvariant || of_cache) return op == FA3_OP_FORWARD;
-  if (f == Feature::kMaskGradient || f == Feature::kDeterministic) return op == FA3_OP_BACKWARD;
+  const bool of_backward =
+      f == Feature::kMaskGradient || f == Feature::kSinkGradient || f == Feature::kDeterministic;
+  if (of_backward) return op == FA3_OP_BACKWARD;
   return true;
 }
 

@@ -163,8 +163,8 @@ verify::Config generated_config(const CheckOptions& o) {
 }
 
 verify::CombineProblem combine_problem(const CheckOptions& o) {
-  return make_combine_problem(o.problem,
-                              {o.combine, o.layout, !o.no_lse, o.magnitude, o.alignment, o.seed});
+  return make_combine_problem(
+      o.problem, {o.combine, o.layout, !o.no_lse, o.magnitude, o.alignment, o.seed, o.with});
 }
 
 // The command that repeats a generated problem, in the same schedule.
@@ -356,8 +356,8 @@ void add_generated_options(Parser& parser, CheckOptions& o) {
   parser.flag("--scattered-ids", o.scattered_ids,
               "The documents of --sequence-ids in no order, and queries of none");
   parser.texts("--with", o.with, "NAME",
-               "With this optional input, by the name of its field in the C interface, of F32 and "
-               "normal values: alibi_slopes (of any sign), dlse; may be repeated");
+               "With this optional input, by the name of its field in the C interface, of normal "
+               "values: alibi_slopes (of any sign), dlse, sinks; may be repeated");
   parser.flag("--no-lse", o.no_lse, "Forward without LSE");
   parser.flag("--dlse", o.dlse, "Backward with a gradient of LSE");
 }

@@ -54,7 +54,7 @@ void check_combine_usage(const Parser& parser) {
   const std::string name = parser.given_beside(
       {"--combine", "--dtype", "--out-dtype", "--batch", "--heads-q", "--seqlen-q", "--head-dim",
        "--varlen-q", "--layout", "--no-lse", "--magnitude", "--alignment", "--seed", "--backend",
-       "--threads", "--json", "--quiet", "--schedule-seed"});
+       "--threads", "--json", "--quiet", "--schedule-seed", "--with"});
   if (!name.empty())
     fail(kUsage, "{}: means nothing for parts that are merged; leave it or --combine out", name);
 }
@@ -83,6 +83,10 @@ verify::CombineProblem make_combine_problem(const ProblemOptions& sizes, const C
     fail(kUsage, "--magnitude: got {}, need a finite number from 0", o.magnitude);
   p.spread = o.magnitude;
   p.seed = static_cast<uint64_t>(o.seed);
+  for (const std::string& name : o.with) {
+    if (name != "sinks") fail(kUsage, "--with: got {} with --combine, need sinks", name);
+    p.sink_dtype = o.seed % 2 != 0 ? p.in : FA3_F32;
+  }
   p.by_rows = o.seed % 2 != 0;
   return p;
 }
@@ -102,6 +106,8 @@ fa3_combine_args shapes_combine(const verify::CombineProblem& p) {
   a.o_parts = shape(p.in, o, true), a.lse_parts = shape(FA3_F32, lse, true);
   a.o = shape(p.out, o, false);
   if (p.wants_lse) a.lse = shape(FA3_F32, lse, false);
+  if (p.sink_dtype != 0)
+    a.sinks = fa3_dense(nullptr, static_cast<fa3_dtype>(p.sink_dtype), 1, &p.heads);
   return a;
 }
 
@@ -127,6 +133,7 @@ std::string replay_command(const verify::CombineProblem& p, const std::string& l
   flag(!layout.empty(), "--layout " + layout);
   flag(!p.wants_lse, "--no-lse");
   flag(p.spread != CombineOptions{}.magnitude, fmt::format("--magnitude {}", p.spread));
+  flag(p.sink_dtype != 0, "--with sinks");
   flag(p.alignment != 0, fmt::format("--alignment {}", p.alignment));
   flag(p.seed != 0, fmt::format("--seed {}", p.seed));
   flag(!backend.empty(), "--backend " + backend);

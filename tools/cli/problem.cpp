@@ -87,8 +87,10 @@ Args common_shapes(const verify::Config& c) {
                                          backward ? verify::gradient_of(name) : nullptr}) {
       if (field == nullptr) continue;  // of the backward only, or without a gradient
       const std::vector<int64_t> shape = verify::shape_of_field(c, *field);
-      verify::member<fa3_tensor>(a, *field) =
-          fa3_dense(nullptr, FA3_F32, static_cast<int32_t>(shape.size()), shape.data());
+      verify::member<fa3_tensor>(a, *field) = fa3_dense(
+          nullptr,
+          static_cast<fa3_dtype>(verify::dtype_of_field(c, *field, verify::is_output(*field))),
+          static_cast<int32_t>(shape.size()), shape.data());
     }
   }
   const int64_t cuts[] = {c.batch + 1};

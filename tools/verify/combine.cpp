@@ -55,11 +55,13 @@ Row row_of(const fa3_combine_args& a, int64_t b, int64_t i, int64_t h) {
   std::vector<double> lse;
   for (int64_t part = 0; part < parts; ++part)
     lse.push_back(get(a.lse_parts, index_of(packed, part, b, {h, i})));
-  double most = -kInf;
+  const double sink = a.sinks.rank != 0 ? get(a.sinks, {h}) : -kInf;
+  double most = sink;
   for (const double x : lse) most = std::max(most, x);
   if (most == -kInf) return row;
-  double sum = 0;
-  float naive_sum = 0;
+  bool any = false;  // has keys
+  double sum = std::exp(sink - most);
+  float naive_sum = std::exp(static_cast<float>(sink - most));
   std::vector<float> naive(columns);
   for (int64_t part = 0; part < parts; ++part) {
     const double of_part = lse[static_cast<size_t>(part)];
@@ -67,6 +69,7 @@ Row row_of(const fa3_combine_args& a, int64_t b, int64_t i, int64_t h) {
     const double weight = std::exp(of_part - most);
     const float in_f32 = std::exp(static_cast<float>(of_part) - static_cast<float>(most));
     sum += weight, naive_sum += in_f32;
+    any = true;
     for (size_t c = 0; c < columns; ++c) {
       const auto column = static_cast<int64_t>(c);
       const double x = get(a.o_parts, index_of(packed, part, b, {i, h, column}));
@@ -74,7 +77,7 @@ Row row_of(const fa3_combine_args& a, int64_t b, int64_t i, int64_t h) {
       naive[c] += in_f32 * static_cast<float>(x);
     }
   }
-  for (size_t c = 0; c < columns; ++c) {
+  for (size_t c = 0; any && c < columns; ++c) {
     row.o[c] /= sum, row.size[c] /= sum;
     row.naive[c] = round_to(a.o.dtype, double{naive[c] / naive_sum});
   }
@@ -113,6 +116,7 @@ struct Expected {
 const Tensor* CombineTensors::find(const std::string& name) const {
   if (name == "o_parts") return &o_parts;
   if (name == "lse_parts") return &lse_parts;
+  if (name == "sinks" && sinks.storage) return &sinks;
   return name == "o" ? &o : name == "lse" ? &lse : nullptr;
 }
 
@@ -134,9 +138,16 @@ CombineTensors make_combine(const CombineProblem& p) {
     below.order.insert(below.order.begin(), 0);
   }
   CombineTensors t{make_tensor(p.in, of_parts(p.parts, shape), below),
-                   make_lse(of_parts(p.parts, lse), p.by_rows), make_tensor(p.out, shape, memory),
-                   make_lse(lse, p.by_rows)};
+                   make_lse(of_parts(p.parts, lse), p.by_rows),
+                   make_tensor(p.out, shape, memory),
+                   make_lse(lse, p.by_rows),
+                   {}};
   Random random(p.seed);
+  if (p.sink_dtype != 0) {
+    t.sinks = make_tensor(p.sink_dtype, {p.heads});
+    for (int64_t h = 0; h < p.heads; ++h)
+      set(t.sinks.view, {h}, h % 4 == 3 ? -kInf : p.shift + p.spread * (1 + random.normal()));
+  }
   const double nowhere[] = {std::nan(""), kInf, -1e30, 0};
   for_each_row_of(t.o.view, [&](int64_t b, int64_t i, int64_t h) {
     const bool none = random.uniform() < p.hidden / 4;
@@ -157,6 +168,7 @@ fa3_combine_args combine_args(const CombineProblem& problem, const CombineTensor
   a.struct_size = sizeof a;
   a.o_parts = tensors.o_parts.view, a.lse_parts = tensors.lse_parts.view, a.o = tensors.o.view;
   if (problem.wants_lse) a.lse = tensors.lse.view;
+  if (problem.sink_dtype != 0) a.sinks = tensors.sinks.view;
   return a;
 }
 

@@ -23,6 +23,7 @@ struct CombineProblem {
   bool packed = false;                  // --varlen-q: (parts, seqlen, heads, dim), without a batch
   int32_t in = FA3_F32, out = FA3_F32;  // --dtype, --out-dtype
   bool wants_lse = true;                // --no-lse
+  int32_t sink_dtype = 0;  // --with sinks: of sinks that weigh about as much as parts; 0 = none
   // --layout: the dimensions of O in memory, below its parts; {} = as they come
   std::vector<int> order{};
   int64_t padding = 0;    // elements behind a row of O
@@ -35,7 +36,7 @@ struct CombineProblem {
 };
 
 struct CombineTensors {
-  Tensor o_parts, lse_parts, o, lse;  // lse also where it is not asked for
+  Tensor o_parts, lse_parts, o, lse, sinks;  // lse also where it is not asked for
 
   const Tensor* find(const std::string& name) const;
 };

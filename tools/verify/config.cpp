@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "tools/verify/axis.h"
@@ -220,8 +221,8 @@ int64_t extent_of(const Config& c, const std::string& dim) {
 }
 
 bool may_be_drawn(const Config& c, const fa3_field& f) {
-  return f.role == FA3_FIELD_OPTIONAL_INPUT && f.dtype == FA3_F32 && f.of == nullptr &&
-         !shape_of_field(c, f).empty();
+  return f.role == FA3_FIELD_OPTIONAL_INPUT && is_tensor(f) && f.of == nullptr &&
+         std::string_view(f.types).starts_with("f32") && !shape_of_field(c, f).empty();
 }
 
 std::string contradiction_of_with(const Config& c) {
@@ -248,6 +249,11 @@ std::string contradiction_of_mask(const Config& c) {
 }
 
 }  // namespace
+
+int32_t dtype_of_field(const Config& c, const fa3_field& field, bool gradient) {
+  const bool several = field.dtype == FA3_DTYPE_NONE && !is_8_bit(c.dtype);
+  return several && c.seed % 2 == 1 && (!gradient || c.seed / 2 % 2 == 1) ? c.dtype : FA3_F32;
+}
 
 std::vector<int64_t> shape_of_field(const Config& c, const fa3_field& field) {
   const std::string varlen = field.varlen_shape == nullptr ? "" : field.varlen_shape;

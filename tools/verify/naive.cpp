@@ -99,7 +99,8 @@ NaiveForward naive_forward(const fa3_forward_args& args) {
           output_row_in_steps(row, v, &o);
         else
           output_row(row, v, &o);
-        for (size_t c = 0; c < v_offset.size() && !row.keys.empty(); ++c) o.value[c] += v_offset[c];
+        for (size_t c = 0; c < v_offset.size() && !row.keys.empty(); ++c)
+          o.value[c] += v_offset[c] * (1 - row.of_sink);
         o.finish(0, args.o.dtype, row_of(out.o.value, at), row_of(out.o.spread, at));
         if (args.lse.rank == 0) continue;
         const Index lse_at = lse_index(args.lse, b, sq.begin + i, head);
@@ -118,6 +119,7 @@ struct RowGradient {
   const float *q, *dout;
   float dlse;
   std::vector<Dot>* of_mask;  // out: its terms of dattn_mask for each key, and their squared errors
+  Dot* of_sink;               // out: its term of dsinks, and the square of that's error
 };
 
 // dattn_mask while its terms are added, in double and from any thread: the order does not show.
@@ -157,6 +159,32 @@ class MaskSums {
   std::mutex mutex_;
 };
 
+// dsinks while its terms are added, in double and from any thread, in any order.
+class SinkSums {
+ public:
+  explicit SinkSums(const fa3_tensor& like)
+      : like_(like), value_(element_count(like)), squares_(value_.size()) {}
+
+  bool any() const { return like_.rank != 0; }
+  void add(int64_t head, const Dot& term) {
+    const std::lock_guard lock(mutex_);
+    value_[static_cast<size_t>(head)] += double{term.sum};
+    squares_[static_cast<size_t>(head)] += double{term.squares};
+  }
+  void finish(const Estimate& out) const {
+    for (size_t h = 0; h < value_.size(); ++h) {
+      const Index at{static_cast<int64_t>(h)};
+      *row_of(out.value, at) = static_cast<float>(round_to(like_.dtype, value_[h]));
+      *row_of(out.spread, at) = static_cast<float>(std::sqrt(squares_[h]));
+    }
+  }
+
+ private:
+  fa3_tensor like_;
+  std::vector<double> value_, squares_;
+  std::mutex mutex_;
+};
+
 // Adds what one query contributes to dQ (its only row), dK and dV. o: a buffer for its output.
 void backward_row(const Call& call, const Row& row, const std::vector<float>& k,
                   const std::vector<float>& v, int32_t o_dtype, const RowGradient& x, Sums* o,
@@ -172,6 +200,10 @@ void backward_row(const Call& call, const Row& row, const std::vector<float>& k,
     dp_dots[j] = dot(x.dout, v.data() + j * dv->d, dv->d);
     of_probabilities += square(row.p_error(j) * (dp_dots[j].sum - delta_dot.sum));
   }
+  // Errors of δ and of the sink's probability, to which those of LSE go.
+  *x.of_sink = {-row.of_sink * delta,
+                square(row.of_sink) * (of_probabilities + square(call.unit) * delta_dot.squares +
+                                       square(delta * row.lse_error))};
   for (const int64_t j : row.keys) {
     const Dot& dp_dot = dp_dots[j];
     const float dp = call.round(dp_dot.sum), p = row.p[j];
@@ -213,9 +245,11 @@ NaiveBackward naive_backward(const fa3_backward_args& args) {
   const fa3_tensor& like_dk = args.dk.rank != 0 ? args.dk : args.k;
   const fa3_tensor& like_dv = args.dv.rank != 0 ? args.dv : args.v;
   NaiveBackward out{
-      make_estimate(like_dq, 0), make_estimate(like_dk, 0), make_estimate(like_dv, 0), {}};
+      make_estimate(like_dq, 0), make_estimate(like_dk, 0), make_estimate(like_dv, 0), {}, {}};
   if (args.dattn_mask.rank != 0) out.dattn_mask = make_estimate(args.dattn_mask, 0);
+  if (args.dsinks.rank != 0) out.dsinks = make_estimate(args.dsinks, 0);
   MaskSums mask_sums(args.dattn_mask);
+  SinkSums sink_sums(args.dsinks);
   for_each_head(args, [&](int64_t b, int64_t head_kv) {
     const Sequence sq = sequence(args.q, args.cu_seqlens_q, args.seqused_q, b);
     const Sequence skv = sequence(args.k, args.cu_seqlens_kv, args.seqused_kv, b);
@@ -232,12 +266,14 @@ NaiveBackward naive_backward(const fa3_backward_args& args) {
       for (int64_t i = 0; i < sq.len; ++i) {
         see(call, of_head, i, &row);
         attend(call, q.data() + i * dqk, k, {}, &row);
-        RowGradient x{q.data() + i * dqk, dout.data() + i * dv, 0, &of_mask};
+        Dot of_sink{0, 0};
+        RowGradient x{q.data() + i * dqk, dout.data() + i * dv, 0, &of_mask, &of_sink};
         if (args.dlse.rank != 0)
           x.dlse = static_cast<float>(get(args.dlse, lse_index(args.dlse, b, sq.begin + i, head)));
         dq_sum.clear();
         backward_row(call, row, k, v, args.o.dtype, x, &o, &dq_sum, &dk_sums, &dv_sums);
         if (mask_sums.any()) mask_sums.add(b, head, i, row, of_mask);
+        if (sink_sums.any()) sink_sums.add(head, of_sink);
         const Index at = token_index(like_dq, b, sq.begin + i, head);
         dq_sum.finish(0, like_dq.dtype, row_of(out.dq.value, at), row_of(out.dq.spread, at));
       }
@@ -246,6 +282,7 @@ NaiveBackward naive_backward(const fa3_backward_args& args) {
     scatter(like_dv, dv_sums, b, skv, head_kv, out.dv);
   });
   if (mask_sums.any()) mask_sums.finish(out.dattn_mask);
+  if (sink_sums.any()) sink_sums.finish(out.dsinks);
   return out;
 }
 

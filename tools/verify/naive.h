@@ -4,7 +4,8 @@
 // Forward: S = Q·Kᵀ accumulated in FP32 and rounded to the input type, ALiBi and softmax in FP32
 // with P rounded, O = P·V accumulated in FP32 and rounded. LSE from the unrounded S. Backward: dP =
 // dO·Vᵀ rounded, dS rounded, the three GEMMs accumulated in FP32 and rounded; O is the rounded
-// one of its own forward. attn_mask is added as ALiBi is; dattn_mask sums unrounded P ∘ (dP − δ).
+// one of its own forward. attn_mask is added as ALiBi is; dattn_mask sums unrounded P ∘ (dP − δ). A
+// sink comes last, once P is rounded.
 //
 // Each element comes with its spread: the rounding error to expect from first-order propagation
 // when the errors of the terms are independent, √Σ (term · its relative error)². It is what remains
@@ -51,10 +52,14 @@ struct NaiveForward {
 };
 struct NaiveBackward {
   Estimate dq, dk, dv;
-  Estimate dattn_mask;  // {} = not asked for
+  Estimate dattn_mask, dsinks;  // {} = not asked for
 
   const Estimate& of(const std::string& output) const {
-    return output == "dq" ? dq : output == "dk" ? dk : output == "dv" ? dv : dattn_mask;
+    return output == "dq"       ? dq
+           : output == "dk"     ? dk
+           : output == "dv"     ? dv
+           : output == "dsinks" ? dsinks
+                                : dattn_mask;
   }
 };
 

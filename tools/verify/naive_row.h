@@ -195,6 +195,7 @@ struct Head {
   bool alibi = false;
   float slope = 0;
   bool top_left = false;
+  float sink = -kInf;
   fa3_tensor mask{};  // attn_mask and where this head is in it
   int64_t b = 0, head = 0;
 
@@ -219,6 +220,7 @@ Head head_of(const Args& args, int64_t b, const Sequence& q, const Sequence& kv,
   h.head = head;
   if (h.alibi)
     h.slope = static_cast<float>(get(slopes, slopes.rank == 2 ? Index{b, head} : Index{head}));
+  if (args.sinks.rank != 0) h.sink = static_cast<float>(get(args.sinks, {head}));
   return h;
 }
 
@@ -233,6 +235,8 @@ struct Row {
   float lse = -kInf;
   float lse_error = 0;
   float least_error = 0;  // of p: types count in steps below their normal numbers
+  float sink = -kInf;     // of the head
+  float of_sink = 0;      // its probability
 
   // Absolute error to expect in p.
   float p_error(int64_t j) const { return std::max(p[j] * error[j], least_error); }
@@ -249,6 +253,7 @@ inline void see(const Call& call, const Head& head, int64_t i, Row* row) {
   }
   hi = std::min(hi, head.len_kv);
   const bool masked = head.mask.rank != 0;
+  row->sink = head.sink;
   row->keys.clear();
   row->bias.assign(head.alibi || masked ? head.len_kv : 0, 0);
   for (int64_t j = 0; head.alibi && j < head.len_kv; ++j)
@@ -264,6 +269,23 @@ inline void see(const Call& call, const Head& head, int64_t i, Row* row) {
   }
 }
 
+// A row with a sink, from what it is without.
+inline void add_sink(const Call& call, Row* row) {
+  row->of_sink = 0;
+  if (row->sink == -kInf) return;
+  const float none = row->sink - row->sink;  // NaN of +∞, which makes the row NaN
+  const float apart = row->sink - row->lse + none, less = std::exp(-std::abs(apart));
+  const float keys = (apart > 0 ? less : 1) / (1 + less);  // of the sum, their part
+  row->of_sink = (apart > 0 ? 1 : less) / (1 + less);
+  const float relative = row->of_sink * row->lse_error;  // error of that part
+  row->lse = std::max(row->lse, row->sink) + std::log1p(less);
+  row->lse_error = keys * row->lse_error + call.lse_unit * (1 + std::abs(row->lse));
+  for (const int64_t j : row->keys) {
+    row->p[j] = keys == 0 ? 0 : row->p[j] * keys;
+    row->error[j] = std::hypot(row->error[j], relative);
+  }
+}
+
 // k_offset: added to each key; {} = nothing.
 inline void attend(const Call& call, const float* q, const std::vector<float>& k,
                    const std::vector<float>& k_offset, Row* row) {
@@ -276,7 +298,7 @@ inline void attend(const Call& call, const float* q, const std::vector<float>& k
   row->slope_error.assign(len_kv, 0);
   row->lse = -kInf;
   row->lse_error = 0;
-  if (row->keys.empty()) return;
+  if (row->keys.empty()) return add_sink(call, row);
   std::vector<float> exact(len_kv);  // scores before they are rounded to the input type
   float max = -kInf, exact_max = -kInf;
   for (const int64_t j : row->keys) {
@@ -331,6 +353,7 @@ inline void attend(const Call& call, const float* q, const std::vector<float>& k
     row->p[j] = call.round_p(row->p[j], sum);
     row->error[j] = std::sqrt(square(call.unit) + square(row->error[j]) + normaliser);
   }
+  add_sink(call, row);
 }
 
 }  // namespace fa3::verify

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <stdexcept>
+#include <string_view>
 #include <utility>
 
 #include "tools/verify/axis.h"
@@ -53,6 +54,13 @@ Tensor cu_seqlens(const std::vector<int64_t>& lengths) {
   std::vector<int64_t> cu{0};
   for (const int64_t n : lengths) cu.push_back(cu.back() + n);
   return vector_of(cu);
+}
+
+// Of Config::with. Sinks weigh about as much as the keys of some hundreds, and some are none.
+double drawn_of(const fa3_field& field, Random& random) {
+  const double normal = random.normal();
+  if (std::string_view(field.name) != "sinks") return normal;
+  return random.uniform() < 0.125 ? -std::numeric_limits<double>::infinity() : 5 + 3 * normal;
 }
 
 // Slopes of the i-th query head from 1: 2^(-8i/heads_q) (Press et al., ALiBi).
@@ -268,12 +276,14 @@ Tensors make_tensors(const Config& c) {
   for (const std::string& name : c.with) {
     const auto& all = fields(c.backward ? FA3_OP_BACKWARD : FA3_OP_FORWARD);
     const fa3_field* const field = find_field(c.backward ? FA3_OP_BACKWARD : FA3_OP_FORWARD, name);
-    Tensor& tensor = t.with[name] = make_tensor(FA3_F32, shape_of_field(c, *field), {{}, padding});
+    const auto make = [&](const fa3_field& f, bool gradient) {
+      return make_tensor(dtype_of_field(c, f, gradient), shape_of_field(c, f), {{}, padding});
+    };
+    Tensor& tensor = t.with[name] = make(*field, false);
     Random random(~(c.seed * 64 + static_cast<uint64_t>(field - all.data())));
-    generate(tensor.view, [&] { return random.normal(); });
+    generate(tensor.view, [&] { return drawn_of(*field, random); });
     const fa3_field* const gradient = c.backward ? gradient_of(name) : nullptr;
-    if (gradient != nullptr)
-      t.with[gradient->name] = make_tensor(FA3_F32, shape_of_field(c, *gradient), {{}, padding});
+    if (gradient != nullptr) t.with[gradient->name] = make(*gradient, true);
   }
   return t;
 }

@@ -76,8 +76,9 @@ struct Config {
   // seeds expand it in the others (stride 0), even ones give extent 1.
   std::string mask_dims = "bhqk";
   bool dattn_mask = false;  // --dattn-mask: backward with the gradient of attn_mask
-  // --with NAME …: optional inputs of F32 by the names of their fields, of normal values and in the
-  // shape that the library publishes; and their gradients, where they have some.
+  // --with NAME …: optional inputs by the names of their fields, in the shape that the library
+  // publishes and of F32, where the field has more types also of dtype: in odd seeds; their
+  // gradients, where they have some, too. Values are normal, those of sinks 5 + 3·normal or −inf.
   std::vector<std::string> with{};
   // Caches. --page-size: pages in random order; --kv-slots: of k and v, 0 = none; --kv-begin: keys
   // begin at rows of the seed; --packed-kv: of a tensor of rank 3, of which sequences share rows.
@@ -108,6 +109,9 @@ std::string contradiction(const Config& config);
 // The extents of attn_mask: 1 where its values do not differ. {} = none. max_seqlen_kv: as for
 // scale_shape.
 std::vector<int64_t> mask_shape(const Config& config, int64_t max_seqlen_kv);
+
+// The type of an optional input that Config::with draws, and of its gradient.
+int32_t dtype_of_field(const Config& config, const fa3_field& field, bool gradient);
 
 // The extents of a tensor whose shape is made of the sizes of a problem; {} = of others too.
 std::vector<int64_t> shape_of_field(const Config& config, const fa3_field& field);

@@ -67,7 +67,8 @@ Status HostBackend::run(const Plan& plan, const Buffers& buffers, std::byte* wor
     return {};
   }
   const bool attends = problem.op != FA3_OP_QUANTIZE;
-  if (attends && (has_no_rows(problem) || has_no_keys(problem))) {
+  const bool no_keys = problem.batch == 0 || (has_no_keys(problem) && !problem.has_sinks());
+  if (attends && (has_no_rows(problem) || no_keys)) {
     fill_all_rows(problem, buffers);
     return {};
   }

@@ -20,6 +20,7 @@
 #include "backend/cpu/coarse_rows.h"
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/mask_gradient.h"
+#include "backend/cpu/sink_gradient.h"
 
 namespace fa3::cpu {
 
@@ -227,7 +228,8 @@ void backward(const Plan& plan, const Buffers& buffers, std::byte* workspace,
   if (run.wants(kDq)) std::uninitialized_fill_n(run.grad_q.turn, p.heads_q * run.grad_q.turns, 0);
 
   const int64_t mask_tasks = mask_gradient_tasks(p, cpu);
-  const int64_t total = tasks + dq_tasks + mask_tasks;
+  const int64_t sink_tasks = sink_gradient_tasks(p);
+  const int64_t total = tasks + dq_tasks + mask_tasks + sink_tasks;
   measure_coarse_rows(run, workspace, executor, total);
 
   const float scale = static_cast<float>(p.softmax_scale);
@@ -259,6 +261,7 @@ void backward(const Plan& plan, const Buffers& buffers, std::byte* workspace,
       },
       {tasks, total});
   if (mask_tasks > 0) mask_gradient(run, workspace, executor, {tasks + dq_tasks, total});
+  if (sink_tasks > 0) sink_gradient(run, executor, {total - sink_tasks, total});
 }
 
 }  // namespace fa3::cpu

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "backend/cpu/kernels.h"
+#include "backend/cpu/sink.h"
 #include "core/dtype.h"
 #include "device/types.h"
 
@@ -36,28 +37,30 @@ class Combiner {
     };
     alignas(64) float sums[kMostColumns + kMaxLanes] = {};
     const float* const lse = x_.in<float>(kLseParts) + at(kLseParts);
-    const float most = largest(lse);
-    const double sum = add(lse, most, at(kOParts), sums);
-    const float factor = sum == 0 ? 0.0f : static_cast<float>(1 / sum);
+    const double sink = sink_of(p_, x_, head);  // a part without O
+    const float most = largest(lse, static_cast<float>(sink));
+    bool any = false;
+    double sum = sink == kNegInf ? 0 : std::exp(sink - most);
+    sum += add(lse, most, at(kOParts), sums, any);
+    const float factor = any ? static_cast<float>(1 / sum) : 0.0f;
     const fa3_dtype dtype = p_.layout[kMergedO].dtype;
     kernels_.store_rows(sums, kMostColumns, &factor, 1, static_cast<int>(p_.head_dim_v), dtype,
                         x_.out<std::byte>(kMergedO) + at(kMergedO) * dtype_bytes(dtype), 0);
     if (!p_.layout[kMergedLse].present()) return;
     x_.out<float>(kMergedLse)[at(kMergedLse)] =
-        sum == 0 ? kNegInf : static_cast<float>(most + std::log(sum));
+        most == kNegInf ? kNegInf : static_cast<float>(most + std::log(sum));
   }
 
  private:
   // A NaN may be passed over: its weight is NaN all the same.
-  float largest(const float* lse) const {
-    float most = kNegInf;
+  float largest(const float* lse, float most) const {
     for (int64_t i = 0; i < p_.parts; ++i) most = std::max(most, lse[i * part_lse()]);
     return most;
   }
 
-  // Adds the parts that count, times their weights, to `sums`; returns the sum of weights, 0 where
-  // there are none.
-  double add(const float* lse, float most, int64_t first, float* sums) const {
+  // Adds the parts that count, times their weights, to `sums`; returns the sum of weights, and in
+  // `any` whether there are some.
+  double add(const float* lse, float most, int64_t first, float* sums, bool& any) const {
     float weight[kChunk];
     int64_t begin[kChunk];
     double sum = 0;
@@ -76,6 +79,7 @@ class Combiner {
       rows.rows = count;
       rows.cols = static_cast<int>(p_.head_dim_v);
       rows.begin = begin;
+      any = any || count > 0;
       if (count > 0) kernels_.few_add(1, weight, kChunk, rows, sums, kMostColumns);
     }
     return sum;

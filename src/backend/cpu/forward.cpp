@@ -14,6 +14,7 @@
 #include "backend/cpu/ids.h"
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/mask_rows.h"
+#include "backend/cpu/sink.h"
 #include "plan/cpu/scratch.h"
 
 namespace fa3::cpu {
@@ -317,15 +318,20 @@ void close_block(const Head& head, const RowBlocks::Block& block, const QBlock& 
   const Problem& p = run.problem;
   IdFinder keys(head.kv_ids, head.len.kv);
   head.for_each_stretch(block, [&](int64_t h, int64_t query, int row, int rows) {
+    const double sink = sink_of(p, run.buffers, h);
     for (int i = 0; i < rows; ++i) {
       const float sum = state.row_sum[row + i];
       const bool empty = sees_none(head, h, query + i, sum, keys);
       factor[row + i] = empty ? 1.0f : 1.0f / sum;
-      if (!p.layout[kLse].present()) continue;
+      if (!p.layout[kLse].present() && !p.has_sinks()) continue;
       const double max = static_cast<double>(state.row_max[row + i]) * run.scale.scale;
+      const double lse = empty ? kNegInf : max + std::log(static_cast<double>(sum));
+      const SinkRow with = with_sink(lse, sink);
+      if (p.has_sinks() && !empty)
+        factor[row + i] = with.keys == 0 ? 0 : factor[row + i] * static_cast<float>(with.keys);
+      if (!p.layout[kLse].present()) continue;
       *element<float>(p.layout[kLse], run.buffers.data[kLse], head.b, head.q_seq.begin, query + i,
-                      h) =
-          empty ? kNegInf : static_cast<float>(max + std::log(static_cast<double>(sum)));
+                      h) = static_cast<float>(with.lse);
     }
     const Layout& layout = p.layout[kO];
     run.kernels.store_rows(

@@ -22,6 +22,8 @@
 #include <memory>
 #include <type_traits>
 
+#include "backend/cpu/reference_rows.h"
+#include "backend/cpu/sink.h"
 #include "core/dtype.h"
 
 namespace fa3::reference {
@@ -75,71 +77,11 @@ struct Rows {
   MaskValues mask;
 };
 
-int64_t offset(const Layout& layout, int64_t b, int64_t row, int64_t head) {
-  return b * layout.batch + row * layout.row + head * layout.head;
-}
-
-double to_double(double x) { return x; }
-template <class T>
-double to_double(T x) {
-  return to_float(x);
-}
-template <class T>
-T rounded(double x) {
-  if constexpr (std::is_same_v<T, double>)
-    return x;
-  else
-    return from_double<T>(x);
-}
-
-template <class T>
-void load(const void* data, int64_t offset, int64_t n, double* out) {
-  const T* in = static_cast<const T*>(data) + offset;
-  for (int64_t c = 0; c < n; ++c) out[c] = to_double(in[c]);
-}
-
-template <class T>
-void store(void* data, int64_t offset, int64_t n, const double* in) {
-  T* out = static_cast<T*>(data) + offset;
-  for (int64_t c = 0; c < n; ++c) out[c] = rounded<T>(in[c]);
-}
-
-// The n elements of one row of a tensor; `row` counts from the first of the tensor or batch entry.
-void load_row(const Problem& p, const Buffers& x, TensorId id, int64_t b, int64_t row, int64_t head,
-              int64_t n, double* out) {
-  const Layout& layout = p.layout[id];
-  const int64_t at = offset(layout, b, row, head);
-  if (layout.dtype == FA3_F32) load<float>(x.data[id], at, n, out);
-  if (layout.dtype == FA3_F16) load<F16>(x.data[id], at, n, out);
-  if (layout.dtype == FA3_BF16) load<Bf16>(x.data[id], at, n, out);
-  if (layout.dtype == FA3_F64) load<double>(x.data[id], at, n, out);
-}
-
 // Row j of K or V of a sequence whose keys those are.
 void load_key(const Problem& p, const Buffers& x, TensorId id, const Rows& rows, int64_t j,
               double* out) {
   const KeyPlace at = key_place(p, x, rows.b, rows.kv.begin + j);
   load_row(p, x, id, at.entry, at.row, rows.head_kv, p.columns_of(id), out);
-}
-
-void store_row(const Problem& p, const Buffers& x, TensorId id, int64_t b, int64_t row,
-               int64_t head, int64_t n, const double* in) {
-  const Layout& layout = p.layout[id];
-  const int64_t at = offset(layout, b, row, head);
-  if (layout.dtype == FA3_F32) store<float>(x.data[id], at, n, in);
-  if (layout.dtype == FA3_F16) store<F16>(x.data[id], at, n, in);
-  if (layout.dtype == FA3_BF16) store<Bf16>(x.data[id], at, n, in);
-  if (layout.dtype == FA3_F64) store<double>(x.data[id], at, n, in);
-}
-
-// Writes `value` to every element: rows that belong to no sequence keep it.
-void fill(const Problem& p, const Buffers& x, TensorId id, const SeqAxis& axis, int64_t heads,
-          int64_t n, double value, double* row_of_values) {
-  if (!p.layout[id].present()) return;
-  std::fill_n(row_of_values, n, value);
-  for (int64_t b = 0; b < (axis.varlen ? 1 : p.batch); ++b)
-    for (int64_t i = 0; i < axis.rows; ++i)
-      for (int64_t h = 0; h < heads; ++h) store_row(p, x, id, b, i, h, n, row_of_values);
 }
 
 // ---- Arithmetic --------------------------------------------------------------------------------
@@ -199,8 +141,9 @@ struct Scratch {
   double* dv;     // backward (max_seqlen_kv, head_dim_v)
   double* dmask;  // backward (max_seqlen_kv): a row of dattn_mask
   double lse[kRows];
-  Keys keys[kRows];  // what the mask keeps for each row
-  Keys any;          // what it keeps for some row
+  double delta[kRows];  // backward: Σ O·dO − dLSE
+  Keys keys[kRows];     // what the mask keeps for each row
+  Keys any;             // what it keeps for some row
 };
 
 // Does the r-th row see key j?
@@ -270,13 +213,15 @@ void attend(const Problem& p, const Buffers& x, const Rows& rows, Scratch& scrat
       if (p.op == FA3_OP_BACKWARD) scratch.slope[r * ld + j] = slope;
     }
   }
+  const double sink = sink_of(p, x, rows.head_q);
   for (int64_t r = 0; r < rows.count; ++r) {
     const auto [lo, hi] = scratch.keys[r];
     double* s = scratch.s + r * ld;
-    double max = -kInf, sum = 0;
+    double max = sink, sum = 0;
     for (int64_t j = lo; j < hi; ++j)
       if (sees(rows, scratch, r, j)) max = std::max(max, s[j]);
     const double shift = max == -kInf ? 0 : max;  // −inf − −inf is NaN; exp(−inf) = 0 is wanted
+    if (sink != -kInf) sum = std::exp(sink - shift);
     for (int64_t j = lo; j < hi; ++j) {
       if (!sees(rows, scratch, r, j)) continue;
       s[j] = std::exp(s[j] - shift);
@@ -329,6 +274,7 @@ void differentiate(const Problem& p, const Buffers& x, const Rows& rows, Scratch
     if (p.layout[kDlse].present())
       load_row(p, x, kDlse, rows.b, rows.q.begin + rows.first + r, rows.head_q, 1, &dlse);
     const double delta = dot(scratch.dout + r * d, scratch.o + r * d, d) - dlse;
+    scratch.delta[r] = delta;
     for (int64_t j = lo; j < hi; ++j)
       if (sees(rows, scratch, r, j)) dp[j] = prob[j] * (dp[j] - delta) * slope[j];
   }
@@ -435,6 +381,23 @@ void mask_gradient_row(const Problem& p, const Buffers& x, int64_t index, Scratc
   store_row(p, x, kDattnMask, b, i, h, n.columns, scratch.dmask);
 }
 
+// dsinks of a head: minus the weight of the sink times δ, over all rows.
+void sink_gradient(const Problem& p, const Buffers& x, int64_t head, Scratch& scratch) {
+  const double sink = sink_of(p, x, head);
+  double sum = 0;
+  for (int64_t b = 0; b < p.batch; ++b) {
+    Rows rows = rows_of(p, x, b, head);
+    for (rows.first = 0; rows.first < rows.q.len; rows.first += kRows) {
+      rows.count = std::min(kRows, rows.q.len - rows.first);
+      attend(p, x, rows, scratch);
+      differentiate(p, x, rows, scratch);
+      for (int64_t r = 0; r < rows.count; ++r)
+        sum += fa3::sink_gradient(scratch.lse[r], sink, scratch.delta[r]);
+    }
+  }
+  store_sink_gradient(p, x, head, sum);
+}
+
 // The scratch of one thread in a workspace of any alignment.
 Scratch scratch_of(const Problem& p, std::byte* workspace, int slot) {
   void* base = workspace;
@@ -483,6 +446,12 @@ void backward(const Problem& p, const Buffers& x, std::byte* workspace, const Ex
     Scratch scratch = scratch_of(p, workspace, task.slot);
     backward_head(p, x, task.index / p.heads_kv, task.index % p.heads_kv, scratch);
   });
+  if (p.layout[kDsinks].present()) {
+    executor.run(p.heads_q, [&](const TaskContext& task) {
+      Scratch scratch = scratch_of(p, workspace, task.slot);
+      sink_gradient(p, x, task.index, scratch);
+    });
+  }
   if (!p.layout[kDattnMask].present()) return;
   const MaskExtents& n = p.mask_grad;
   executor.run(n.batch * n.heads * n.rows, [&](const TaskContext& task) {

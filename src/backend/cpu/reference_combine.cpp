@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "backend/cpu/sink.h"
 #include "core/dtype.h"
 
 namespace fa3::reference {
@@ -48,22 +49,26 @@ void merge(const Problem& p, const Buffers& x, int64_t b, int64_t i, int64_t h) 
   const auto lse_of = [&](int64_t part) {
     return double{x.in<float>(kLseParts)[at(kLseParts, part)]};
   };
-  double most = kNegInf, sum = 0;
+  const double sink = sink_of(p, x, h);
+  double most = sink, sum = 0;
   std::array<double, kMaxColumns> row{};
   for (int64_t part = 0; part < p.parts; ++part) most = std::max(most, lse_of(part));
+  if (sink != kNegInf) sum = std::exp(sink - most);
+  bool any = false;  // sees a key
   for (int64_t part = 0; part < p.parts; ++part) {
     const double lse = lse_of(part);
     if (lse == kNegInf) continue;
     const double weight = std::exp(lse - most);
     sum += weight;
+    any = true;
     for (int64_t c = 0; c < p.head_dim_v; ++c)
       row[c] += weight * element(p, x, at(kOParts, part) + c);
   }
   for (int64_t c = 0; c < p.head_dim_v; ++c)
-    store(p, x, at(kMergedO, 0) + c, sum == 0 ? 0 : row[c] / sum);
+    store(p, x, at(kMergedO, 0) + c, any ? row[c] / sum : 0);
   if (p.layout[kMergedLse].present())
     x.out<float>(kMergedLse)[at(kMergedLse, 0)] =
-        static_cast<float>(sum == 0 ? kNegInf : most + std::log(sum));
+        static_cast<float>(most == kNegInf ? kNegInf : most + std::log(sum));
 }
 
 }  // namespace

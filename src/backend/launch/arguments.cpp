@@ -22,4 +22,13 @@ ElementArgs element_args_of(const Problem& p, const Buffers& buffers, float slop
           .id_kv_batch = p.layout[kSequenceIdsKv].batch};
 }
 
+sm90::FloatType float_type_of(fa3_dtype dtype) {
+  using sm90::FloatType;
+  return dtype == FA3_F32 ? FloatType::kF32 : dtype == FA3_F16 ? FloatType::kF16 : FloatType::kBf16;
+}
+
+sm90::SinkArgs sink_args_of(const Problem& p, const Buffers& buffers) {
+  return {buffers.in<void>(kSinks), float_type_of(p.layout[kSinks].dtype)};
+}
+
 }  // namespace fa3

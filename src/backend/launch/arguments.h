@@ -4,6 +4,7 @@
 #pragma once
 
 #include "core/problem.h"
+#include "device/sm90/common/sink.h"
 #include "device/warp/element.h"
 #include "device/warp/sequence_rows.h"
 
@@ -15,5 +16,8 @@ RowAxis lengths_of(const Problem& problem, TensorId id, const Buffers& buffers);
 
 // slope_factor: from natural units into those of the kernel's scores.
 ElementArgs element_args_of(const Problem& problem, const Buffers& buffers, float slope_factor);
+
+sm90::SinkArgs sink_args_of(const Problem& problem, const Buffers& buffers);
+sm90::FloatType float_type_of(fa3_dtype dtype);  // F32, F16 or BF16
 
 }  // namespace fa3

@@ -196,6 +196,7 @@ Status launch_delta(const BwdPlan& plan, const StepRun& run) {
   args.bounds = space.bounds;
   args.bound_entries = static_cast<i32>(plan.bound_entries);
   args.group_size = static_cast<i32>(p.group_size());
+  args.sinks = sink_args_of(p, buffers);
   if (plan.config.adds_mask()) {
     args.q = tensor(p, buffers, kQ), args.k = tensor(p, buffers, kK);
     args.main = main_args_without_maps(plan, run);
@@ -203,6 +204,26 @@ Status launch_delta(const BwdPlan& plan, const StepRun& run) {
   }
   const BwdDeltaArgs& unmasked = args;
   return run.launch(unmasked);
+}
+
+Status launch_sinks(const BwdPlan& plan, const StepRun& run) {
+  const Problem& p = run.problem;
+  const Buffers& buffers = run.buffers;
+  const Space space(plan, run);
+  BwdSinksArgs args{};
+  args.sinks = sink_args_of(p, buffers);
+  args.dsinks = buffers.data[kDsinks];
+  args.type = float_type_of(p.layout[kDsinks].dtype);
+  args.lse = buffers.in<float>(kLse);
+  const Layout& lse = p.layout[kLse];
+  args.lse_batch = lse.batch, args.lse_row = lse.row, args.lse_head = lse.head;
+  args.q_axis = axis_of(p, kQ, buffers, plan.config.ragged);
+  args.batch = static_cast<i32>(plan.visits ? p.batch : 0);
+  args.tiles = tiles_of(plan, p);
+  args.stats = space.stats;
+  args.tile_q = plan.config.tile_q;
+  args.row_floats = plan.config.row_floats(), args.delta_at = plan.config.delta_at();
+  return run.launch(args);
 }
 
 Status launch_mask_gradient(const BwdPlan& plan, const StepRun& run) {
@@ -249,6 +270,8 @@ Status launch_part(const BwdPlan& plan, const StepRun& run) {
       return launch_dq(plan, run);
     case BwdPass::kMaskGradient:
       return launch_mask_gradient(plan, run);
+    case BwdPass::kSinks:
+      return launch_sinks(plan, run);
     default:
       break;
   }

@@ -2,6 +2,7 @@
 // decode_sm90.cpp — tensor maps and arguments of the decode kernels.
 #include "backend/launch/decode_sm90.h"
 
+#include "backend/launch/arguments.h"
 #include "backend/launch/tensor_maps_sm90.h"
 #include "core/dtype.h"
 #include "device/sm90/common/kv_runs.h"
@@ -49,7 +50,8 @@ DecodeOutput output_of(const StepRun& run) {
           .lse_row = lse.row,
           .lse_head = lse.head,
           .lse_batch = lse.batch,
-          .head_dim_v = static_cast<i32>(p.head_dim_v)};
+          .head_dim_v = static_cast<i32>(p.head_dim_v),
+          .sinks = sink_args_of(p, run.buffers)};
 }
 
 DecodeParts parts_of(const StepRun& run, const PartGrid& grid, float scale_log2) {

@@ -165,6 +165,7 @@ Status launch(const FwdPlan& plan, const StepRun& run) {
   args.mask_map = args.q;
   args.cache = cache_of(p, buffers, c.load.kv, c.tile.kv, held_runs(c.load.kv, c.tile.kv, false));
   args.part_o = run.slice<float>(kPartOSlice);
+  args.sinks = sink_args_of(p, buffers);
   args.skipped_rows = static_cast<i32>(plan.skips_queries);
   args.k_places = places_of(p, buffers, kK), args.v_places = places_of(p, buffers, kV);
   if (c.mask.stages > 0) {

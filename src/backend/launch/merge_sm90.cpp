@@ -2,6 +2,7 @@
 // merge_sm90.cpp — arguments of the kernel that merges a caller's parts.
 #include "backend/launch/merge_sm90.h"
 
+#include "backend/launch/arguments.h"
 #include "core/dtype.h"
 #include "device/sm90/merge/args.h"
 
@@ -34,6 +35,7 @@ Status launch(const MergePlan& plan, const StepRun& run) {
   args.lse_parts = tensor_of<const float>(run, kLseParts);
   args.o = tensor_of<void>(run, kMergedO);
   args.lse = tensor_of<float>(run, kMergedLse);
+  args.sinks = sink_args_of(p, run.buffers);
   args.parts = static_cast<i32>(p.parts);
   args.batch = static_cast<i32>(p.batch);
   args.heads = static_cast<i32>(p.heads_q);

@@ -31,6 +31,12 @@ FA3_HD constexpr ColumnTermVec column_term(float term) {
   return {{first >> 16 | second, third >> 16, 0, 0}};
 }
 
+// What was put there.
+FA3_HD constexpr float of_column_term(const ColumnTermVec& words) {
+  const auto part = [](u32 bits) { return ptx::bits_as<float>(bits & 0xFFFF0000); };
+  return 2 * (part(words[0] << 16) + part(words[0]) + part(words[1] << 16));
+}
+
 // A, for as long as a GEMM with terms is in flight.
 FA3_DEV void set_ones(ptx::AFrag& ones) {
   constexpr u32 kOnes = 0x3F803F80;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // element.h — the seam for what a query and a key have beyond softcap and band: functors of one
-// score, of a row's sum and of one weight. They never see a fragment: this file, and terms.h of a
+// score and of one weight. They never see a fragment: this file, and weights.h of a
 // kernel, map them onto the part of S and of P that a thread has.
 //
 //   struct Score {
@@ -13,9 +13,6 @@
 //     bool sees(row, key)
 //     TileRange tiles<tile_kv>(args, place, range, row, rows)  of range, the KV tiles that queries
 //   };                                                         [row, row + rows) visit. Whole warp
-//   struct Term {        of a row's sum: a key more, without V, as attention sinks are
-//     float score(args, place, row)                            natural, as LSE is; −∞: none
-//   };
 //   struct Weight {      of P behind the sum, which does not see it, as dropout is
 //     struct Row {…};                                          Row row(args, place, row)
 //     float weight(row, key)
@@ -63,16 +60,14 @@ struct EveryKey {
   static constexpr bool kActive = false;
   struct Row {};
 };
-struct NoTerm {};
 struct NoWeight {};
 
 // The functors of a kernel.
-template <class ScoreFunctor = SameScore, class MaskFunctor = EveryKey, class TermFunctor = NoTerm,
+template <class ScoreFunctor = SameScore, class MaskFunctor = EveryKey,
           class WeightFunctor = NoWeight>
 struct Functors {
   using Score = ScoreFunctor;
   using Mask = MaskFunctor;
-  using Term = TermFunctor;
   using Weight = WeightFunctor;
 };
 

@@ -202,11 +202,9 @@ struct RowSoftmax {
     }
   }
 
-  // A term of row h's sum, after finish(), in natural units; none if it is −inf. One that is more
-  // than 2^120 times all others counts as that.
-  FA3_DEV void add(int h, float score, PerRow scale_log2) {
-    const float log2 = ptx::fma(score, kLog2e, -offset_of(h, scale_log2));
-    sum[h] += ptx::ex2(log2 > 120.f ? 120.f : log2);  // NaN stays one
+  // How far a natural score is above what row h's exponents are relative to, in units of log2.
+  FA3_DEV float above_offset(int h, float score, PerRow scale_log2) const {
+    return ptx::fma(score, kLog2e, -offset_of(h, scale_log2));
   }
 
   // Row h is to have this maximum and sum, after finish().

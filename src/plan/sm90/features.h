@@ -8,9 +8,9 @@
 namespace fa3::sm90 {
 
 inline constexpr Features kAttention = {
-    Feature::kCausal, Feature::kWindow,        Feature::kVarlen,    Feature::kSeqused,
-    Feature::kGroups, Feature::kSoftcap,       Feature::kAlibi,     Feature::kSequenceIds,
-    Feature::kLse,    Feature::kNegativeScale, Feature::kF32Outputs};
+    Feature::kCausal, Feature::kWindow,        Feature::kVarlen,     Feature::kSeqused,
+    Feature::kGroups, Feature::kSoftcap,       Feature::kAlibi,      Feature::kSequenceIds,
+    Feature::kLse,    Feature::kNegativeScale, Feature::kF32Outputs, Feature::kSinks};
 inline constexpr Features k16Bits = {Feature::kF16, Feature::kBf16};
 inline constexpr Features k8Bits = {Feature::kE4m3, Feature::kI8};
 inline constexpr Features kCaches = {Feature::kPages, Feature::kKvSlots, Feature::kKvBegin};
@@ -23,7 +23,7 @@ inline constexpr KernelFeatures kKernelFeatures[] = {
     {"forward, 8 bits", FA3_OP_FORWARD, kAttention | k8Bits},
     {"backward", FA3_OP_BACKWARD,
      (kAttention - Features{Feature::kLse}) | k16Bits | kMasks16 |
-         Features{Feature::kMaskGradient, Feature::kDeterministic}},
+         Features{Feature::kMaskGradient, Feature::kSinkGradient, Feature::kDeterministic}},
 };
 
 // UNSUPPORTED with the difference.

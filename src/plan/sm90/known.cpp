@@ -56,6 +56,8 @@ void add_passes(BwdPlan plan, const BwdRow& row, NamedKernels& list) {
     plan.config.sets_zeros = true;
     if (can_set_zeros(plan.config, row)) list.add(plan);
   }
+  plan.pass = BwdPass::kSinks;
+  list.add(plan);
   if (!plan.config.adds_mask()) return;
   plan.pass = BwdPass::kMaskGradient, plan.config.sets_zeros = false;
   for (const BwdConfig& gradient : mask_gradients_of(plan.config)) {

@@ -7,6 +7,7 @@
 #include "device/sm90/bwd/delta.cuh"
 #include "device/sm90/bwd/dq.cuh"
 #include "device/sm90/bwd/mask_gradient.cuh"
+#include "device/sm90/bwd/sinks.cuh"
 #include "device/sm90/mask/mask_bits.cuh"
 #include "device/sm90/mask/mask_image.cuh"
 #include "plan/sm90/bwd/configs.h"
@@ -63,7 +64,16 @@ void add_rows(std::index_sequence<kRows...>) {
   (add_row<kRows>(std::make_integer_sequence<int, kBwdVariants>()), ...);
 }
 
-const Registrations added([] { add_rows(std::make_index_sequence<std::size(kBwdRows)>()); });
+template <bool... kRagged>
+void add_sinks() {
+  BwdConfig config;
+  ((config.ragged = kRagged, add(BwdPass::kSinks, config, kernel_of(&bwd_sinks<kRagged>))), ...);
+}
+
+const Registrations added([] {
+  add_rows(std::make_index_sequence<std::size(kBwdRows)>());
+  add_sinks<false, true>();
+});
 
 }  // namespace
 }  // namespace fa3::sim

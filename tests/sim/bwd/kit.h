@@ -9,6 +9,7 @@
 #include "device/sm90/bwd/delta.cuh"
 #include "device/sm90/bwd/dq.cuh"
 #include "device/sm90/bwd/mask_gradient.cuh"
+#include "device/sm90/bwd/sinks.cuh"
 #include "device/sm90/mask/mask_image.cuh"
 #include "plan/sm90/bwd/configs.h"
 #include "plan/sm90/bwd/plan.h"
@@ -37,6 +38,7 @@ void add_bwd() {
   add(BwdPass::kDelta, kernel_of(&bwd_delta<kCfg>));
   add(BwdPass::kMain, kernel_of(&bwd<kCfg>));
   add(BwdPass::kDq, kernel_of(&bwd_dq<kCfg>));
+  add(BwdPass::kSinks, kernel_of(&bwd_sinks<kCfg.ragged>));
 }
 
 // Only what makes dattn_mask of a mask of F32.

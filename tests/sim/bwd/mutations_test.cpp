@@ -61,6 +61,7 @@ verify::Config problem(const BwdConfig& c) {
     p.varlen_q = {p.seqlen_q};
     p.varlen_kv = {p.seqlen_kv};
     p.spare_kv = 300;
+    p.with = {"sinks"};
   }
   return p;
 }

@@ -84,6 +84,15 @@ TEST(SimDecodeClusters, AlibiFp32AndFewerColumns_AreRight) {
   expect_right(c, kAlibi, 4);
 }
 
+TEST(SimDecodeClusters, Sinks_AreRight) {
+  for (const int64_t used : {0, 1, 640}) {
+    verify::Config c = one_sequence(700);
+    c.seqused_kv = {used}, c.seqused_q = {2};
+    c.with = {"sinks"};
+    expect_right(c, kRagged, kTen);
+  }
+}
+
 TEST(SimDecodeClusters, Pages_AreRight) {
   for (const int64_t used : {0, 1, 300, 333}) {
     verify::Config c = one_sequence(333);

@@ -5,6 +5,7 @@
 #include "device/attn/mask.h"
 #include "device/ptx/vec.h"
 #include "device/sm90/bwd/config.h"
+#include "device/sm90/common/sink.h"
 #include "device/tensor_map.h"
 #include "device/types.h"
 #include "device/warp/element.h"
@@ -107,6 +108,7 @@ struct BwdDeltaArgs {
   ElementArgs elements;            // of queries
   const ptx::Vec<u32, 4>* bounds;  // deterministic: as BwdBoundArgs
   i32 bound_entries, group_size;
+  SinkArgs sinks;  // which leave less to dQ's bounds
 };
 // Where a mask is added: and what scores are made of again; `main` without its tensor maps.
 struct BwdMaskedDeltaArgs : BwdDeltaArgs {
@@ -136,6 +138,20 @@ struct MaskGradientArgs {
   bool fours;      // four neighbouring keys from a multiple of 4 on are one access
   i32 rows, keys;  // 1: of a sum
   GradientExtent batches, heads, q_tiles, kv_tiles;
+};
+
+// dsinks from LSE and δ.
+struct BwdSinksArgs {
+  SinkArgs sinks;
+  void* dsinks;  // (heads)
+  FloatType type;
+  const float* lse;
+  i64 lse_batch, lse_row, lse_head;
+  RowAxis q_axis;
+  i32 batch;
+  BwdTiles tiles;
+  const float* stats;  // as BwdArgs has them, of tiles of tile_q rows; −δ of each at delta_at
+  i32 tile_q, row_floats, delta_at;
 };
 
 // dQ from its sums.

@@ -136,6 +136,7 @@ struct DeltaTile {
 
   FA3_DEV float* stats() const { return args.stats + at * kCfg.row_floats(); }
   FA3_DEV void store(const Rows& rows, const KeyBound& keys) const {
+    [[maybe_unused]] const float sink = kCfg.deterministic ? args.sinks.of_head(work.head) : -kInf;
     FA3_UNROLL
     for (i32 turn = 0; turn < kTurns; ++turn) {
       float sum = rows.sums[turn];
@@ -161,8 +162,10 @@ struct DeltaTile {
       if constexpr (kCfg.deterministic) {
         // A row that does not count gets a normal scale: its P is 0, but 0 · NaN from its dO or δ
         // would not be.
-        const float scale = scale_of_row<kCfg.dtype>(keys, norm_of(size.squares, size.most), sum,
-                                                     lse == kInf ? 0.f : lse * kUnit);
+        const bool sinks = sink != -kInf && lse != kInf;
+        const float scale = scale_of_row<kCfg.dtype>(
+            keys, norm_of(size.squares, size.most), sum, lse == kInf ? 0.f : lse * kUnit,
+            sinks ? share_of_keys(rows.lse[turn], sink) : 1.f);
         ptx::st_global(to + kCfg.scales_at(), scale);
       }
       if constexpr (kCfg.functors) store_terms(to, r);

@@ -3,7 +3,9 @@
 // of dQ has a scale, a power of two, from a bound on its elements:
 //
 //   |dQ_ic| ≤ Σ_j |dS_ij|·|K_jc|,  |dS_ij| ≤ P_ij·(‖dO_i‖·‖V_j‖ + |δ_i|),  Σ_j P_ij ≤ 1, so
-//   |dQ_ic| ≤ ‖dO_i‖·most_j(‖V_j‖·most_c|K_jc|) + |δ_i|·most_jc|K_jc|.
+//   |dQ_ic| ≤ ‖dO_i‖·most_j(‖V_j‖·most_c|K_jc|) + |δ_i|·most_jc|K_jc|,
+//
+// times what an attention sink leaves of Σ_j P_ij.
 //
 // What is not finite cannot be an integer; it is noted in bits beside the sums (DqFlag). Rows in
 // which it may turn up have a negative scale.
@@ -45,13 +47,22 @@ struct KeyBound {
   }
 };
 
-// The scale of a row with ‖dO‖ and δ, negative where its dQ may hold what is not finite: dS may be
-// beyond the type's largest.
+// At least the part of a row's sum that is of keys beside a sink; the difference of both to 1 is as
+// coarse as LSE.
+FA3_DEV float share_of_keys(float lse, float sink) {
+  const float share = 1.f - ptx::ex2((sink - lse) * kLog2e);
+  const float rounding = 0x1p-20f * (4.f + ptx::abs(lse));
+  return ptx::min(1.f, ptx::max(0.f, share) + rounding);
+}
+
+// The scale of a row with ‖dO‖ and δ, whose P add up to `share` at most; negative where its dQ may
+// hold what is not finite: dS may be beyond the type's largest.
 template <MmaType kType>
-FA3_DEV float scale_of_row(const KeyBound& keys, float dout_norm, float delta, float lse) {
+FA3_DEV float scale_of_row(const KeyBound& keys, float dout_norm, float delta, float lse,
+                           float share = 1.f) {
   constexpr float kLargest = kType == MmaType::kF16 ? 65504.f : 0x1.fep127f;
   const float off = ptx::abs(delta);
-  const float bound = ptx::max(ptx::fma(dout_norm, keys.vk, off * keys.k), kLeastFactor);
+  const float bound = ptx::max(ptx::fma(dout_norm, keys.vk, off * keys.k) * share, kLeastFactor);
   const bool safe = !keys.non_finite && ptx::fma(dout_norm, keys.v, off) <= kLargest &&
                     bound < kInf && lse - lse == 0;
   const auto exponent = static_cast<i32>(ptx::bits_as<u32>(bound) >> 23 & 255);

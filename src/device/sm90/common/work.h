@@ -20,7 +20,8 @@ struct FwdWork {
   i32 kv_begin, kv_used;
 };
 
-// The same in shared memory, and the KV tiles of each consumer's 64 rows.
+// The same in shared memory, the KV tiles of each consumer's 64 rows, and the head's sink, −∞ where
+// there is none.
 struct FwdSharedWork {
   static constexpr int kWords = sizeof(FwdWork) / sizeof(i32);
   static constexpr int kRangeWords = sizeof(TileRange) / sizeof(i32);
@@ -28,6 +29,7 @@ struct FwdSharedWork {
   static constexpr int kBatchWord = 6, kKvBeginWord = 10, kKvUsedWord = 11;
   i32 word[kWords];
   i32 wg_range[3][kRangeWords];
+  float sink;
 
   FA3_DEV bool is_tile() const { return ptx::ld_shared(&word[kTileWord]) >= 0; }
 

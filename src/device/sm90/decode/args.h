@@ -6,6 +6,7 @@
 #include "device/attn/mask.h"
 #include "device/divider.h"
 #include "device/sm90/common/kv_cache.h"
+#include "device/sm90/common/sink.h"
 #include "device/tensor_map.h"
 #include "device/types.h"
 #include "device/warp/sequence_rows.h"
@@ -33,6 +34,7 @@ struct DecodeOutput {
   float* lse;  // or null
   i64 lse_row, lse_head, lse_batch;
   i32 head_dim_v;  // of the tensor
+  SinkArgs sinks;  // which finished rows have, and parts have not
 };
 
 // The parts of tiles that several CTAs share, two a CTA: normalised O, (slot, row, column) with the

@@ -68,12 +68,16 @@ struct ClusterMerge {
       merge_parts(o, most, sum, lse, x);
     }
     const bool nothing = row.lo >= row.hi || (kCfg.cached() && sum == 0.f);
-    const float inverse = ptx::rcp(sum);
+    const PackedRow place{row.query, row.head};
+    const float sink = sink_of(args.out, unit, place);
+    const SumWithSink all(sum, sink, MergedSum{most}.log2_of(sink));
     FA3_UNROLL
-    for (int n = 0; n < 4; ++n) o[0][n] = nothing ? 0.f : o[0][n] * inverse;
-    const RowPlace to = place_of(args.out, args.shape, unit, {row.query, row.head});
+    for (int n = 0; n < 4; ++n) o[0][n] = nothing ? 0.f : o[0][n] * all.inverse;
+    const RowPlace to = place_of(args.out, args.shape, unit, place);
     store_four<kCfg.dtype, kCfg.o_f32>(args.out, to.o + column, o[0]);
-    if (column == 0) store_lse(args.out, to, nothing ? -kInf : ptx::fma(ptx::lg2(sum), kLn2, most));
+    if (column > 0) return;
+    const float lse = nothing ? -kInf : MergedSum{most}.lse(all.sum);
+    store_lse(args.out, to, lse_with_sink(nothing, lse, sink));
   }
 };
 

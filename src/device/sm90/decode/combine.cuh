@@ -138,7 +138,7 @@ struct Combiner {
     return reinterpret_cast<Four*>(&smem.o[warp][Row::column(c)]);
   }
   FA3_DEV void store(u32 row, Four (&o)[Row::kFours], float most, float sum) const {
-    store_row<kCfg>(args, unit, row, o, sum, ptx::fma(ptx::lg2(sum), kLn2, most));
+    store_row<kCfg>(args, unit, row, o, sum, MergedSum{most});
   }
 };
 

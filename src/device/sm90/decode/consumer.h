@@ -378,17 +378,24 @@ struct DecodeConsumer {
     bool nothing = fa3::max(row.lo, first_key) >= fa3::min(row.hi, end_key);
     if (kCfg.cached() || !whole) nothing = nothing || all == 0.f;
     const float lse = nothing ? -kInf : lse_of(most, all);
-    const float factor = nothing ? 0.f : kByParts && !whole ? 1.f : ptx::rcp(all);
-    ptx::st_shared(&own.factor()[r], factor);
+    float factor = nothing ? 0.f : kByParts && !whole ? 1.f : ptx::rcp(all);
     if constexpr (kCfg.clusters) {
+      ptx::st_shared(&own.factor()[r], factor);
       ptx::st_shared(&own.lse()[r], lse);
       return;
     }
     i64 to = -1;
     if (row.query >= 0 && whole) {
-      const RowPlace place = place_of(args.out, args.shape, unit, {row.query, row.head});
+      const PackedRow packed{row.query, row.head};
+      const RowPlace place = place_of(args.out, args.shape, unit, packed);
       to = place.o;
-      store_lse(args.out, place, lse);
+      const float sink = sink_of(args.out, unit, packed);
+      const float offset = finite(most) * args.scale_log2;
+      const SumWithSink sums(all, sink, ptx::fma(sink, kLog2e, -offset));
+      // Not 0, which stands for a row without weight: a NaN in a value that it sees reaches it.
+      if (!nothing) factor = sums.inverse == 0.f ? 0x1p-149f : sums.inverse;
+      const float of_sum = nothing ? -kInf : lse_of(most, sums.sum);
+      store_lse(args.out, place, lse_with_sink(nothing, of_sum, sink));
     } else if (row.query >= 0) {
       const u32 at = slot * kCfg.rows + kN * index + r;
       to = i64{at} * kCfg.head_dim_v;
@@ -397,6 +404,7 @@ struct DecodeConsumer {
       else
         ptx::st_global(args.parts.lse + at, lse);
     }
+    ptx::st_shared(&own.factor()[r], factor);
     ptx::st_shared(&own.to[r], to);
   }
   FA3_DEV float lse_of(float most, float all) const {

@@ -13,6 +13,16 @@
 
 namespace fa3::sm90 {
 
+// As RowSoftmax has a row.
+struct FoldedSum {
+  float max, scale_log2;
+
+  FA3_DEV float log2_of(float sink) const {
+    return ptx::fma(sink, kLog2e, max == -kInf ? 0.f : -(max * scale_log2));
+  }
+  FA3_DEV float lse(float sum) const { return row_lse(max, sum, scale_log2); }
+};
+
 // The rows of a unit whose keys are in parts of a fixed number: a warp each.
 template <CombineConfig kCfg>
 struct PartsFolder {
@@ -65,8 +75,7 @@ struct PartsFolder {
         }
       }
     }
-    store_row<kCfg>(args, unit, row, o, total.sum,
-                    row_lse(total.max, total.sum, args.parts.scale_log2));
+    store_row<kCfg>(args, unit, row, o, total.sum, FoldedSum{total.max, args.parts.scale_log2});
   }
   FA3_DEV void read(u32 at, u32 row, Two& total, Four (&x)[Row::kFours]) const {
     const u32 place = at * static_cast<u32>(kCfg.rows) + row;

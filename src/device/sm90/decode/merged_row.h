@@ -25,24 +25,27 @@ FA3_DEV bool sees_any(const DecodeShape& shape, const DecodeUnit& unit, i32 quer
   return query < unit.q.used && !keys_of_row(shape.band, unit.q.used, unit.kv.used, query).empty();
 }
 
-// O, not normalised yet, and LSE of the unit's row. In a cache, keys may lie nowhere: the sum is 0
-// then; with a NaN among the scores it is one.
-template <CombineConfig kCfg>
+// O, not normalised yet, of the unit's row, and its sum; `of` knows what that is relative to:
+// MergedSum, say. In a cache, keys may lie nowhere: the sum is 0 then; with a NaN among the scores
+// it is one.
+template <CombineConfig kCfg, class Of>
 FA3_DEV void store_row(const CombineArgs& args, const DecodeUnit& unit, u32 row,
-                       Four (&o)[MergedRow<kCfg>::kFours], float sum, float lse) {
+                       Four (&o)[MergedRow<kCfg>::kFours], float sum, const Of& of) {
   const PackedRow from = packed_row(args.shape, unit, row);
   const bool nothing = !sees_any(args.shape, unit, from.query) || (kCfg.cached() && sum == 0.f);
   const RowPlace to = place_of(args.out, args.shape, unit, from);
-  const float inverse = ptx::rcp(sum);
+  const float sink = sink_of(args.out, unit, from);
+  const SumWithSink all(sum, sink, of.log2_of(sink));
   FA3_UNROLL
   for (int c = 0; c < MergedRow<kCfg>::kFours; ++c) {
     FA3_UNROLL
-    for (int n = 0; n < 4; ++n) o[c][n] = nothing ? 0.f : o[c][n] * inverse;
+    for (int n = 0; n < 4; ++n) o[c][n] = nothing ? 0.f : o[c][n] * all.inverse;
     const i32 column = MergedRow<kCfg>::column(c);
     if (column < args.out.head_dim_v)
       store_four<kCfg.dtype, kCfg.o_f32>(args.out, to.o + column, o[c]);
   }
-  if (ptx::lane_index() == 0) store_lse(args.out, to, nothing ? -kInf : lse);
+  if (ptx::lane_index() == 0)
+    store_lse(args.out, to, lse_with_sink(nothing, nothing ? -kInf : of.lse(all.sum), sink));
 }
 
 }  // namespace fa3::sm90

@@ -20,6 +20,11 @@ FA3_DEV RowPlace place_of(const DecodeOutput& out, const DecodeShape& shape, con
           unit.batch * out.lse_batch + row * out.lse_row + packed.head * out.lse_head};
 }
 
+// The sink of a row of the unit; rows beyond those that count have none.
+FA3_DEV float sink_of(const DecodeOutput& out, const DecodeUnit& unit, const PackedRow& packed) {
+  return packed.query < unit.q.used ? out.sinks.of_head(packed.head) : -kInf;
+}
+
 using Four = ptx::Vec<float, 4>;
 
 // Four columns of a row; at: elements from the tensor's first.

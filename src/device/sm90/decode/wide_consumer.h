@@ -221,13 +221,16 @@ struct WideConsumer {
       const i32 hi = mask.hi[h] + static_cast<i32>(column);
       nothing[h] = fa3::max(lo, first_key) >= fa3::min(hi, end_key);
       if (kCfg.cached() || !whole) nothing[h] = nothing[h] || softmax.sum[h] == 0.f;
-      inverse[h] = kByParts && !whole ? 1.f : ptx::rcp(softmax.sum[h]);
+      const float sink = whole ? sink_of(args.out, unit, row) : -kInf;
+      const SumWithSink all(softmax.sum[h], sink, softmax.above_offset(h, sink, scale_log2()));
+      softmax.sum[h] = all.sum;
+      inverse[h] = kByParts && !whole ? 1.f : all.inverse;
       if (row.query >= unit.q.rows) continue;
       const float lse = nothing[h] ? -kInf : softmax.lse(h, scale_log2());
       if (whole) {
         const RowPlace place = place_of(args.out, args.shape, unit, row);
         to_o.at[h] = place.o;
-        if (lane % 4 == 0) store_lse(args.out, place, lse);
+        if (lane % 4 == 0) store_lse(args.out, place, lse_with_sink(nothing[h], lse, sink));
       } else {
         const u32 at = slot * kCfg.rows + row_of(h);
         to_o.at[h] = i64{at} * kCfg.head_dim_v;

@@ -5,6 +5,7 @@
 #include "device/attn/tile_order.h"
 #include "device/attn/tile_range.h"
 #include "device/sm90/common/kv_cache.h"
+#include "device/sm90/common/sink.h"
 #include "device/tensor_map.h"
 #include "device/types.h"
 #include "device/warp/element.h"
@@ -75,6 +76,7 @@ struct FwdArgs {
   i32 skipped_rows;  // from a cache, varlen: sequences of up to so many are another kernel's
   KvPlaces k_places, v_places;
   float* part_o;  // with part_tiles: O of the parts so far, (CTA, consumer, 64 · head_dim_v)
+  SinkArgs sinks;
 };
 
 }  // namespace fa3::sm90

@@ -280,7 +280,7 @@ struct FwdConfig {
     return 2 * tile.consumer_wgs * (tile.q_stages + mask.stages) + 4 * tile.stages +
            2 * load.raw_v_stages + 2 * kWorkSlots + 1;
   }
-  static constexpr int kWorkBytes = 96;  // of FwdSharedWork
+  static constexpr int kWorkBytes = 100;  // of FwdSharedWork
   FA3_HD constexpr int smem_bytes() const {
     constexpr int kAlign = 1024;  // of every tile: the period of the widest swizzle
     const i64 tiles = round_up(tile.q_stages * tile.consumer_wgs * q_tile().bytes(), kAlign) +

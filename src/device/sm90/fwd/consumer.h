@@ -19,7 +19,7 @@
 #include "device/sm90/fwd/missing.h"
 #include "device/sm90/fwd/scores.h"
 #include "device/sm90/fwd/smem.h"
-#include "device/sm90/fwd/terms.h"
+#include "device/sm90/fwd/weights.h"
 #include "device/warp/element.h"
 #include "device/warp/fragment.h"
 #include "device/warp/mask_tensor.h"
@@ -131,7 +131,6 @@ struct Consumer {
   RowScale rescale;               // of O, due before the next GEMM
   Scores scores;                  // S, then P
   typename SumOf<kCfg>::Type pv;  // O, and P as an operand
-  RowTerm<typename F::Term> term;
   PWeight<typename F::Weight> weight;
   MissingKeys<kCfg> missing;
 
@@ -149,7 +148,6 @@ struct Consumer {
     tile.softmax.finish();
     pv.join(*this);
     missing.finish(*this);
-    term.add(*this);
   }
 
   // step.h
@@ -223,7 +221,6 @@ struct Consumer {
     }
     mask.begin_tiles(*this, work);
     scores.begin(*this, work);
-    term.begin(*this, work);
     weight.begin(*this, work);
     smem.q_full[tile.q_slot].wait(q.phase);
     q.advance();

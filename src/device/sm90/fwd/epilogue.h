@@ -11,6 +11,7 @@
 #include "device/ptx/memory.h"
 #include "device/ptx/thread.h"
 #include "device/sm90/common/row_store.h"
+#include "device/sm90/common/sink.h"
 #include "device/sm90/common/tile_store.h"
 #include "device/sm90/fwd/consumer.h"
 #include "device/sm90/fwd/scales.h"
@@ -18,8 +19,37 @@
 
 namespace fa3::sm90 {
 
+// Of the thread's two rows: their sinks in the units of the sums, −∞ where there is none, what O is
+// multiplied by, and the part of a sum that is of keys.
+struct RowEnds {
+  float sink[2], inverse[2], keys[2];
+};
+
+// Adds the head's sink to the sums of rows that count.
 template <class Consumer>
-FA3_DEV void store_lse(const Consumer& c, const FwdWork& work, const bool (&nothing)[2]) {
+FA3_DEV RowEnds add_sink(Consumer& c, const FwdWork& work, float of_head) {
+  RowEnds rows;
+  FA3_UNROLL
+  for (int h = 0; h < 2; ++h) {
+    const float sum = c.tile.softmax.sum[h];
+    rows.sink[h] = -kInf, rows.inverse[h] = ptx::rcp(sum), rows.keys[h] = 1.f;
+    const i32 row = c.row_of(work) + 8 * h;
+    if (of_head == -kInf || row >= work.q_used) continue;
+    float shift = 0.f;
+    c.scores.add_offset(shift, c, work, row);
+    rows.sink[h] = of_head - shift;
+    const PerRow scale_log2 = c.scores.scale_log2(c.args);
+    const SumWithSink all(sum, rows.sink[h],
+                          c.tile.softmax.above_offset(h, rows.sink[h], scale_log2));
+    c.tile.softmax.sum[h] = all.sum;
+    rows.inverse[h] = all.inverse, rows.keys[h] = sum * all.inverse;
+  }
+  return rows;
+}
+
+template <class Consumer>
+FA3_DEV void store_lse(const Consumer& c, const FwdWork& work, const RowEnds& rows,
+                       const bool (&nothing)[2]) {
   const FwdArgs& args = c.args;
   if (ptx::thread_index() % 4 != 0 || args.lse == nullptr) return;
   const i32 row = c.row_of(work);
@@ -28,8 +58,8 @@ FA3_DEV void store_lse(const Consumer& c, const FwdWork& work, const bool (&noth
                     (first + row) * args.lse_row;
   store_lse(to, args.lse_row, RowPair{row, work.q_rows}, [&](int h) {
     const float of_sum = nothing[h] ? -kInf : c.tile.softmax.lse(h, c.scores.scale_log2(args));
-    float lse = c.term.lse(h, nothing[h], of_sum);
-    if (c.term.has_lse(h, nothing[h])) c.scores.add_offset(lse, c, work, row + 8 * h);
+    float lse = lse_with_sink(nothing[h], of_sum, rows.sink[h]);
+    if (!nothing[h] || rows.sink[h] != -kInf) c.scores.add_offset(lse, c, work, row + 8 * h);
     return lse;
   });
 }
@@ -38,7 +68,7 @@ FA3_DEV void store_lse(const Consumer& c, const FwdWork& work, const bool (&noth
 // warp takes it by shuffles: loaded where they are added, ptxas has all of them in flight, for
 // which there are no registers.
 template <class Consumer>
-FA3_DEV void normalise_with_offset(Consumer& c, const FwdWork& work, const float (&inverse)[2],
+FA3_DEV void normalise_with_offset(Consumer& c, const FwdWork& work, const RowEnds& rows,
                                    const bool (&nothing)[2], Where where = Where::here()) {
   const FwdArgs& args = c.args;
   constexpr int kColumns = Consumer::kConfig.tile.head_dim_v;
@@ -60,28 +90,26 @@ FA3_DEV void normalise_with_offset(Consumer& c, const FwdWork& work, const float
       FA3_UNROLL
       for (int h = 0; h < 2; ++h) {
         const int i = column / 2 + 2 * h + n;
-        c.pv.o[i] = nothing[h] ? 0.f : ptx::fma(c.pv.o[i], inverse[h], c.term.offset(h, of_v));
+        c.pv.o[i] = nothing[h] ? 0.f : ptx::fma(c.pv.o[i], rows.inverse[h], of_v * rows.keys[h]);
       }
     }
   }
 }
 
 template <class Consumer>
-FA3_DEV void normalise_o(Consumer& c, const FwdWork& work, const bool (&nothing)[2]) {
+FA3_DEV void normalise_o(Consumer& c, const FwdWork& work, RowEnds& rows,
+                         const bool (&nothing)[2]) {
   constexpr FwdConfig kCfg = Consumer::kConfig;
-  float inverse[2];
-  FA3_UNROLL
-  for (int h = 0; h < 2; ++h) inverse[h] = ptx::rcp(c.tile.softmax.sum[h]);
   if constexpr (kCfg.types.v8()) {
     untranspose8(c.pv.o);
     if (!work.range.empty()) {
       const float scale = kCfg.scores.block_scales() ? 1.f : scale_at(c.args.v_scale, work, 0, 0);
       FA3_UNROLL
-      for (int h = 0; h < 2; ++h) inverse[h] *= scale;
-      if (c.args.v_offset != nullptr) return normalise_with_offset(c, work, inverse, nothing);
+      for (int h = 0; h < 2; ++h) rows.inverse[h] *= scale;
+      if (c.args.v_offset != nullptr) return normalise_with_offset(c, work, rows, nothing);
     }
   }
-  normalise_rows(c.pv.o, inverse, nothing);
+  normalise_rows(c.pv.o, rows.inverse, nothing);
 }
 
 template <class Consumer>
@@ -106,12 +134,14 @@ FA3_DEV void Consumer<kCfg, Order, F>::store_tile() {
     all.sync();                            // publish that to the warpgroup  sim:spare(one_tile)
   }
   const FwdWork work = smem.work[tile.work_slot].read();
+  const float sink = ptx::ld_shared(&smem.work[tile.work_slot].sink);
   release_work(tile.work_slot);
   const BandMask keys = band_of(work);
   bool nothing[2] = {keys.sees_nothing(0), keys.sees_nothing(1)};
   mask.find_unseen(nothing);
   missing.find_unseen(nothing);
-  normalise_o(*this, work, nothing);
+  RowEnds rows = add_sink(*this, work, sink);
+  normalise_o(*this, work, rows, nothing);
   if constexpr (kCfg.output.f32) {
     store_o_f32(*this, work);
   } else {
@@ -140,7 +170,7 @@ FA3_DEV void Consumer<kCfg, Order, F>::store_tile() {
       }
     }
   }
-  store_lse(*this, work, nothing);
+  store_lse(*this, work, rows, nothing);
   // Reconverge: otherwise ptxas mistakes the warp for divergent in the loops that follow and
   // rebuilds descriptors in every step (R2UR).
   ptx::warp_sync();  // sim:spare(reconverge)

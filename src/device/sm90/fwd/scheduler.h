@@ -24,6 +24,7 @@ FA3_DEV void publish(FwdSharedWork& to, const FwdArgs& args, const FwdWork& work
   const auto words = ptx::bits_as<ptx::Words<FwdSharedWork::kWords>>(work);
   FA3_UNROLL
   for (int i = 0; i < FwdSharedWork::kWords; ++i) ptx::st_shared(&to.word[i], words.word[i]);
+  ptx::st_shared(&to.sink, work.tile < 0 ? -kInf : args.sinks.of_head(work.head));
   // Not unrolled: the scheduler has few registers.
   FA3_NO_UNROLL
   for (i32 w = 0; w < kCfg.tile.consumer_wgs; ++w) {

@@ -2,6 +2,7 @@
 // args.h — what a launch of the kernel that merges a caller's parts takes.
 #pragma once
 
+#include "device/sm90/common/sink.h"
 #include "device/types.h"
 
 namespace fa3::sm90 {
@@ -20,6 +21,7 @@ struct MergeArgs {
   MergeTensor<float> lse;  // data null: not wanted
   i32 parts, batch, heads, head_dim;
   u32 pieces, row_pieces;  // of a batch entry, below 2^31; of a row
+  SinkArgs sinks;          // of the heads
   bool wide;               // every lane's columns of o_parts and o lie at multiples of 16 bytes
 };
 

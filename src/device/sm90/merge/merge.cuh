@@ -120,13 +120,16 @@ struct MergeLane {
     for (i32 begin = 0; begin < args.parts; begin += MergeConfig::kParts)
       add(begin, o_at, lse_at, o, most, sum);
     const bool nothing = most == -kInf;
-    const float inverse = nothing ? 0.f : ptx::rcp(sum);
+    const float sink = args.sinks.of_head(static_cast<i32>(h));
+    const MergedSum merged{most};
+    const SumWithSink all(sum, sink, merged.log2_of(sink));
+    const float inverse = nothing ? 0.f : all.inverse;
     FA3_UNROLL
     for (int c = 0; c < kColumns; ++c) o[c / 4][c % 4] *= inverse;
     store(at(args.o) + column, o);
     if (column == 0 && args.lse.data != nullptr)
       ptx::st_global(args.lse.data + at(args.lse),
-                     nothing ? -kInf : ptx::fma(ptx::lg2(sum), kLn2, most));
+                     lse_with_sink(nothing, merged.lse(all.sum), sink));
   }
 
  private:

@@ -10,6 +10,9 @@
 namespace fa3::sm90 {
 
 Program program_of(const BwdPlan& plan) {
+  if (plan.pass == BwdPass::kSinks)
+    return {"device/sm90/bwd/sinks.cuh",
+            fmt::format("fa3::sm90::bwd_sinks<{}>", plan.config.ragged), kHopperArch};
   const bool gradient = plan.pass == BwdPass::kMaskGradient;
   const bool rows_only = plan.pass != BwdPass::kMain && !gradient;
   const bool keys_only = plan.pass == BwdPass::kBound;

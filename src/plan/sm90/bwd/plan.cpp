@@ -178,6 +178,8 @@ int smem_bytes_of(const BwdPlan& plan) {
       return plan.config.dq_smem_bytes();
     case BwdPass::kMaskGradient:
       return plan.gradient.smem_bytes();
+    case BwdPass::kSinks:
+      return kBwdSinksSmemBytes;
     default:
       return plan.config.smem_bytes();
   }
@@ -195,6 +197,8 @@ const char* word(BwdPass pass) {
       return "main";
     case BwdPass::kMaskGradient:
       return "mask_gradient";
+    case BwdPass::kSinks:
+      return "sinks";
     default:
       return "dq";
   }
@@ -295,7 +299,7 @@ Result<std::vector<BwdPlan>> bwd_plans_of(const BwdConfig& config, const BwdConf
     do {
       const int64_t most = most_sequences, left = sequences - plan.first_sequence;
       plan.grid[2] = static_cast<uint32_t>(std::clamp<int64_t>(left, 1, most));
-      plan.sequences = pass == BwdPass::kMaskGradient
+      plan.sequences = pass == BwdPass::kMaskGradient || pass == BwdPass::kSinks
                            ? p.batch
                            : std::clamp<int64_t>(p.batch - plan.first_sequence, 0, most);
       plans.push_back(plan);
@@ -333,6 +337,7 @@ Result<std::vector<BwdPlan>> bwd_plans_of(const BwdConfig& config, const BwdConf
   }
   if (queries && p.layout[kDq].present())
     add(BwdPass::kDq, q_tiles, p.heads_q, p.batch + (p.q.varlen ? 1 : 0));
+  if (p.layout[kDsinks].present() && p.heads_q > 0) add(BwdPass::kSinks, p.heads_q, 1, 1);
   return plans;
 }
 
@@ -351,6 +356,8 @@ LaunchShape shape_of(const BwdPlan& plan) {
 std::string name_of(const BwdPlan& plan) {
   const BwdConfig& c = plan.config;
   const bool main = plan.pass == BwdPass::kMain || plan.pass == BwdPass::kMaskGradient;
+  if (plan.pass == BwdPass::kSinks)
+    return fmt::format("bwd/sinks/{}", c.ragged ? "ragged" : "dense");
   return fmt::format(
       "bwd/{}/d{}/{}/{}{}{}{}{}{}", word(plan.pass), head_dims_text(plan), word(c.dtype),
       c.ragged ? "ragged" : "dense", main && c.softcap ? "/softcap" : "",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // plan.h — the backward on Hopper: a kernel before and one behind the main one take rows of
 // queries, the main one tiles of keys. Deterministic, one more before them takes rows of keys; for
-// dattn_mask one more takes its tiles.
+// dattn_mask one more takes its tiles, for dsinks one more the rows of a head.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ namespace fa3::sm90 {
 
 struct BwdRow;  // bwd/configs.h
 
-enum class BwdPass { kBound, kDelta, kMain, kDq, kMaskGradient };  // kBound: deterministic
+enum class BwdPass { kBound, kDelta, kMain, kDq, kMaskGradient, kSinks };  // kBound: deterministic
 const char* word(BwdPass pass);
 
 // One of the kernels.

@@ -45,12 +45,13 @@ std::vector<const char*> reads(const BwdPlan& plan) {
   const bool delta = plan.pass == BwdPass::kDelta, gradient = plan.pass == BwdPass::kMaskGradient;
   const bool main = plan.pass == BwdPass::kMain || gradient;
   const bool dq = plan.pass == BwdPass::kDq && plan.visits;
+  const bool sinks = plan.pass == BwdPass::kSinks && plan.visits;
   std::vector<const char*> names;
   const auto add = [&](bool reads, const char* name) {
     if (reads) names.push_back(name);
   };
   add(delta && c.deterministic, kBoundsSlice);
-  add(dq || (main && plan.visits), kStatsSlice);
+  add(dq || sinks || (main && plan.visits), kStatsSlice);
   add(dq || (gradient && plan.visits), kDqSumsSlice);
   add(dq || (gradient && plan.visits), kDqFlagsSlice);
   add(main && plan.visits, kCoarseRowsSlice);
