@@ -43,6 +43,7 @@ def attention(
     sequence_ids_q: Array | None = None,
     sequence_ids_kv: Array | None = None,
     attn_mask: Array | None = None,
+    sinks: Array | None = None,
     top_left: bool = False,
     q_scale: Array | None = None,
     k_scale: Array | None = None,
@@ -96,6 +97,9 @@ def attention(
         key; or float32 or q's type, added to the scores, where −inf hides. And causal, window and
         ids. Queries without cu_seqlens_q; keys with them have max_seqlen_kv columns. On a GPU with
         16-bit tensors.
+      sinks: (heads_q), float32, float16, bfloat16: a score for each head, as of a key that every
+        query sees and that has no value: the row's sum gains exp(sink), unscaled. −inf: none. Not
+        for parts that fa3.combine merges: it adds them, once.
       top_left: causal, window and ALiBi count query i at key i, not at i + (len_kv − len_q).
       q_scale … v_block: of 8-bit codes: value = code · scale + offset. float32; shapes and blocks
         as in fa3.h, "8 bits".
@@ -121,7 +125,7 @@ def attention(
     Returns:
       out, (batch, seqlen_q, heads_q, head_dim_v) or (total_q, …). With return_lse also lse, float32
       natural logarithms, (batch, heads_q, seqlen_q) or (heads_q, total_q). A query that sees no key
-      has out 0 and lse −inf.
+      has out 0 and lse −inf, or its sink.
 
     Raises:
       ValueError, TypeError: arguments that contradict each other, with what is needed.
@@ -145,6 +149,7 @@ def attention(
         "sequence_ids_q": sequence_ids_q,
         "sequence_ids_kv": sequence_ids_kv,
         "attn_mask": attn_mask,
+        "sinks": sinks,
         "q_scale": q_scale,
         "k_scale": k_scale,
         "v_scale": v_scale,
@@ -223,6 +228,7 @@ def attention_backward(
     sequence_ids_q: Array | None = None,
     sequence_ids_kv: Array | None = None,
     attn_mask: Array | None = None,
+    sinks: Array | None = None,
     top_left: bool = False,
     dlse: Array | None = None,
     deterministic: bool = False,
@@ -232,6 +238,8 @@ def attention_backward(
     dv: Array | None = None,
     dattn_mask: Array | None = None,
     return_dattn_mask: bool = False,
+    dsinks: Array | None = None,
+    return_dsinks: bool = False,
     grad_dtype: str | None = None,
     dtype: str | tuple[str, ...] | None = None,
     context: Context | None = None,
@@ -250,11 +258,13 @@ def attention_backward(
         that share a head of k and v.
       dattn_mask: array to write the gradient of a mask that is added to; None = a new one of its
         shape, where return_dattn_mask asks for it. Summed where its extents are 1.
+      dsinks: the same for the gradient of sinks, float32 or their type.
       grad_dtype: of new gradients: None = the inputs', or "float32".
       dtype, context, stream: as in fa3.attention.
 
     Returns:
-      (dq, dk, dv), of the shapes of q, k and v; with return_dattn_mask also dattn_mask.
+      (dq, dk, dv), of the shapes of q, k and v; with return_dattn_mask also dattn_mask, with
+      return_dsinks last dsinks.
 
     Raises:
       as fa3.attention.
@@ -263,7 +273,7 @@ def attention_backward(
     for name in ("q", "k", "v", "out", "lse", "dout"):
         shape_of(name, fields["o" if name == "out" else name], (2, 3) if name == "lse" else (3, 4))
     check_float("grad_dtype", grad_dtype)
-    written = dq, dk, dv, dattn_mask
+    written = dq, dk, dv, dattn_mask, dsinks
     wanted_q, wanted_k, wanted_v = output_mask
     if wanted_q:
         fields["dq"] = empty(q, extents_of("q", q), grad_dtype) if dq is None else dq
@@ -287,6 +297,7 @@ def attention_backward(
         sequence_ids_q=sequence_ids_q,
         sequence_ids_kv=sequence_ids_kv,
         attn_mask=attn_mask,
+        sinks=sinks,
         mask_alignment=int(top_left),
         dlse=dlse,
         deterministic=int(deterministic),
@@ -299,9 +310,16 @@ def attention_backward(
         dattn_mask = empty(attn_mask, extents_of("attn_mask", attn_mask), grad_dtype)
     if dattn_mask is not None:
         fields["dattn_mask"] = dattn_mask
+    if dsinks is None and return_dsinks:
+        if sinks is None:
+            raise ValueError("sinks: None, need those whose gradient return_dsinks asks for")
+        dsinks = empty(sinks, extents_of("sinks", sinks), grad_dtype)
+    if dsinks is not None:
+        fields["dsinks"] = dsinks
     execute(BACKWARD, fields, reading_of(dtype), context, stream, written)
     gradients = fields.get("dq"), fields.get("dk"), fields.get("dv")
-    return (*gradients, dattn_mask) if return_dattn_mask else gradients
+    others = (dattn_mask,) * return_dattn_mask + (dsinks,) * return_dsinks
+    return (*gradients, *others)
 
 
 def lse_shape(shape: tuple[int, ...]) -> tuple[int, ...]:

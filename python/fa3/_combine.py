@@ -10,6 +10,7 @@ def combine(
     o_parts: Array,
     lse_parts: Array,
     *,
+    sinks: Array | None = None,
     out: Array | None = None,
     lse: Array | None = None,
     out_dtype: str | None = None,
@@ -25,13 +26,15 @@ def combine(
         number of parts, any strides with a contiguous last dimension. float32, float16, bfloat16.
       lse_parts: float32 (parts, batch, heads, seqlen), or (parts, heads, total); any strides. A
         part whose lse is −inf has seen no key: its o, NaN included, is without effect.
+      sinks: (heads), float32, float16, bfloat16: attention sinks, of forwards that had none.
       out, lse: arrays to write to, of the shapes of a part; None = new ones.
       out_dtype: of a new `out`; None = that of o_parts.
       dtype: what arrays of uint16 hold: "bfloat16" or "float16".
       context, stream: as in fa3.attention.
 
     Returns:
-      out, lse. A row that no part has keys for has out 0 and lse −inf.
+      out, lse. A row that no part has keys for has out 0 and lse −inf, or its
+      sink.
 
     Raises:
       as fa3.attention.
@@ -44,6 +47,6 @@ def combine(
     if lse is None:
         *before, rows, heads, _ = shape[1:]
         lse = empty(o_parts, (*before, heads, rows), "float32")
-    fields = {"o_parts": o_parts, "lse_parts": lse_parts, "o": out, "lse": lse}
+    fields = {"o_parts": o_parts, "lse_parts": lse_parts, "o": out, "lse": lse, "sinks": sinks}
     execute(COMBINE, fields, reading_of(dtype), context, stream, written)
     return out, lse

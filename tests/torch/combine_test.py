@@ -89,7 +89,7 @@ def test_compiles_in_one_graph():
     function = torch.compile(combine, fullgraph=True, backend="aot_eager")
     for got, want in zip(function(o, lse), combine(o, lse), strict=True):
         assert torch.equal(got, want)
-    torch.library.opcheck(torch.ops.fa3.combine, (o.detach(), lse.detach(), torch.float32))
+    torch.library.opcheck(torch.ops.fa3.combine, (o.detach(), lse.detach(), None, torch.float32))
 
 
 def test_layouts():

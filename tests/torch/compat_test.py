@@ -282,25 +282,12 @@ REFUSED = {
     "rotary_cos": lambda: three.flash_attn_with_kvcache(X, X, X, rotary_cos=X, rotary_sin=X),
     "k": lambda: three.flash_attn_with_kvcache(X, X, X, k=X, v=X),
     "dropout_p": lambda: two.flash_attn_func(X, X, X, dropout_p=0.1),
-    "sinks": lambda: three.flash_attn_func(X, X, X, sinks=X),
-    "s_aux": lambda: two.flash_attn_func(X, X, X, s_aux=X),
-    "learnable_sink": lambda: three.flash_attn_with_kvcache(X, X, X, learnable_sink=X),
     "k_new": lambda: three._flash_attn_forward(X, X, X, k_new=X, v_new=X),
     "leftpad_k": lambda: two._flash_attn_varlen_forward(*VARLEN, leftpad_k=CU),
     "return_softmax": lambda: two._flash_attn_varlen_forward(*VARLEN, return_softmax=True),
     "rotary_sin": lambda: three._flash_attn_forward(X, X, X, rotary_sin=X),
 }
 VARLEN = (X[0], X[0], X[0], CU, CU, 6, 6, 0.0, None, False)
-
-
-@both
-@pytest.mark.parametrize("name", ["sinks", "s_aux", "learnable_sink"])
-def test_names_of_varlen_that_are_declined(family, name):
-    lengths = (CU, CU, 6, 6)
-    family.flash_attn_varlen_func(X[0], X[0], X[0], *lengths, **{name: None})
-    said = f"flash_attn_varlen_func: {name}: .* not offered"
-    with pytest.raises(NotImplementedError, match=said):
-        family.flash_attn_varlen_func(X[0], X[0], X[0], *lengths, **{name: CU})
 
 
 @pytest.mark.parametrize("name", REFUSED)

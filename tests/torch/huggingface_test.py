@@ -15,6 +15,7 @@ from transformers import (
     BloomConfig,
     CodeGenConfig,
     Gemma2Config,
+    GptOssConfig,
     LlamaConfig,
     MistralConfig,
     T5Config,
@@ -36,6 +37,9 @@ CONFIGS = {
     "llama": lambda: LlamaConfig(**GROUPED),
     "mistral": lambda: MistralConfig(**GROUPED, sliding_window=6),
     "gemma2": lambda: Gemma2Config(**GROUPED, head_dim=16, sliding_window=5),
+    "gpt_oss": lambda: GptOssConfig(
+        **GROUPED, head_dim=16, sliding_window=5, num_local_experts=4, num_experts_per_tok=2
+    ),
 }
 # Of logits around 1, and in FP32 of gradients: sums over a model of two layers.
 BOUND = {"cpu": 1e-4, "cuda": 6e-2}
@@ -183,7 +187,6 @@ def test_what_is_lacking_is_said():
     x = torch.ones(1, 4, 5, 16)
     for options, message in (
         ({"dropout": 0.1}, "dropout"),
-        ({"s_aux": x}, "attention sinks"),
         ({"output_attentions": True}, "output_attentions"),
         ({"head_mask": x, "block_mask": x}, "head_mask, block_mask"),
         ({"invented": 0}, "invented"),

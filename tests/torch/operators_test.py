@@ -16,11 +16,11 @@ def some(device):
 
 
 def arguments(q, k, v, *, lengths=(None,) * 4, longest=(None, None), causal=False,
-              window=(None, None), mask=None, top_left=False, scale=None, softcap=0.0,
+              window=(None, None), sinks=None, mask=None, top_left=False, scale=None, softcap=0.0,
               deterministic=False, read=(None,) * 4):  # fmt: skip
     others = (None,) * 6  # what finds keys in caches, slopes and ids
     return (
-        q, k, v, *lengths, *others, mask, *read, *longest, causal, *window, top_left, scale,
+        q, k, v, *lengths, *others, sinks, mask, *read, *longest, causal, *window, top_left, scale,
         softcap, 0, 0, False, deterministic,
     )  # fmt: skip
 
@@ -32,6 +32,8 @@ def variants(device):
     yield "plain", arguments(q, k, v, **same)
     yield "causal", arguments(q, k, v, causal=True, scale=0.3, softcap=2.0, deterministic=True)
     yield "window", arguments(q, k, v, window=(3, None), **same)
+    sinks = normal(4, device=device, grad=True)
+    yield "sinks", arguments(q, k, v, sinks=sinks, causal=True, **same)
     if device == "cpu":
         mask = normal(1, 4, 33, 47, grad=True)
         yield "mask", arguments(q, k, v, mask=mask, causal=True, top_left=True)
@@ -42,7 +44,8 @@ def variants(device):
 
 
 @each_device
-@pytest.mark.parametrize("name", ["plain", "causal", "window", "varlen", "mask", "bool mask"])
+@pytest.mark.parametrize("name", ["plain", "causal", "window", "varlen", "sinks", "mask",
+                                  "bool mask"])  # fmt: skip
 def test_opcheck(device, name):
     torch.manual_seed(1)
     common = dict(variants(device)).get(name)
@@ -55,8 +58,8 @@ def test_opcheck(device, name):
         inputs = common[:3]
         out, lse = forward(*inputs, *common[3:], "default", 0, 0)
         dout = torch.randn_like(out)
-        of_mask = name == "mask"
-        for needs in ((True, True, True, of_mask, False), (True, False, True, False, False)):
+        other = name == "sinks", name == "mask", False
+        for needs in ((True, True, True, *other), (True, False, True, *(False,) * 3)):
             torch.library.opcheck(
                 torch.ops.fa3.backward.default,
                 (dout, None, *inputs, out, lse, *common[3:], *needs),
@@ -257,7 +260,7 @@ def test_determinism_is_an_argument_of_the_operator(asked, option):
         out.sum().backward()
     (forward, given), (backward, later) = seen.calls
     assert (forward, backward) == ("fa3::forward", "fa3::backward")
-    assert given[-4] is later[-6] is (asked or bool(option))
+    assert given[-4] is later[-7] is (asked or bool(option))
 
 
 def test_fake_and_meta_tensors():

@@ -26,7 +26,7 @@ def qkv(dtype=torch.float32, device="cpu", grad=True, batch=2, rows=33, keys=47,
     )
 
 
-def attend(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0):
+def attend(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0, sinks=None):
     """(out, lse) in FP64, with autograd; bottom-right aligned."""
     q, k, v = (x.double() for x in (q, k, v))
     group = q.shape[2] // k.shape[2]
@@ -46,6 +46,8 @@ def attend(q, k, v, *, causal=False, window=None, scale=None, softcap=0.0):
         seen = seen & (key <= position + right)
     s = s.masked_fill(~seen, -torch.inf)
     lse = torch.logsumexp(s, -1)
+    if sinks is not None:
+        lse = torch.logaddexp(lse, sinks.double()[:, None])
     p = torch.exp(s - torch.where(lse.isfinite(), lse, 0)[..., None])
     return torch.einsum("bhij,bjhd->bihd", p, v), lse
 

@@ -14,7 +14,6 @@ from fa3._attention import lse_shape
 from fa3.torch.operators import CACHE
 
 SERVING = "appending and rotary KV caches are not offered yet"
-SINKS = ("attention sinks are not offered yet", "take an implementation that has them")
 APPEND = (SERVING, "write the new rows into the cache before the call")
 ROTATE = (SERVING, "rotate q and the new k before the call")
 
@@ -33,16 +32,12 @@ def refuse(function: str, **given: Any) -> None:
             raise NotImplementedError(f"{function}: {name}: {lacking}; {remedy}")
 
 
-def refuse_sinks(
-    function: str, sinks: Tensor | None, s_aux: Tensor | None, learnable_sink: Tensor | None
-) -> None:
-    """Three names of one argument, as descendants of the originals and their callers say."""
-    refuse(
-        function,
-        sinks=(sinks, *SINKS),
-        s_aux=(s_aux, *SINKS),
-        learnable_sink=(learnable_sink, *SINKS),
-    )
+def sinks_of(function: str, **given: Tensor | None) -> Tensor | None:
+    """Attention sinks, of which descendants of the originals and their callers have three names."""
+    names = [name for name, x in given.items() if x is not None]
+    if len(names) > 1:
+        raise ValueError(f"{function}: {' and '.join(names)}: one argument, need one of them")
+    return given[names[0]] if names else None
 
 
 def window(sides: Window | None) -> Window | None:

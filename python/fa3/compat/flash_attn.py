@@ -14,7 +14,7 @@ from ._common import (
     attend,
     cache_of,
     refuse,
-    refuse_sinks,
+    sinks_of,
     unpacked,
     varlen_cache,
 )
@@ -94,10 +94,10 @@ def flash_attn_func(
 ) -> Tensor | tuple[Tensor, Tensor, None]:
     """Attention of (batch, seqlen, heads, head_dim). With return_attn_probs: (out, lse, None); the
     original returns the mask of its dropout as the third."""
-    refuse_sinks("flash_attn_func", sinks, s_aux, learnable_sink)
+    sinks = sinks_of("flash_attn_func", sinks=sinks, s_aux=s_aux, learnable_sink=learnable_sink)
     return _attend(
         "flash_attn_func", q, k, v, dropout_p, softmax_scale, causal, window_size, softcap,
-        alibi_slopes, deterministic, return_attn_probs,
+        alibi_slopes, deterministic, return_attn_probs, sinks=sinks,
     )  # fmt: skip
 
 
@@ -166,11 +166,12 @@ def flash_attn_varlen_func(
     write to. With return_softmax_lse: (out, lse). block_table: of keys in pages, whose lengths are
     those of cu_seqlens_k."""
     name = "flash_attn_varlen_func"
-    refuse_sinks(name, sinks, s_aux, learnable_sink)
+    sinks = sinks_of(name, sinks=sinks, s_aux=s_aux, learnable_sink=learnable_sink)
     found = _attend(
         name, q, k, v, dropout_p, softmax_scale, causal, window_size, softcap,
         alibi_slopes, deterministic, return_attn_probs or return_softmax_lse,
         cu_seqlens_q=cu_seqlens_q, max_seqlen_q=max_seqlen_q, max_seqlen_kv=max_seqlen_k, out=out,
+        sinks=sinks,
         **varlen_cache(k, block_table, cu_seqlens_k, None, "block_table"),
     )  # fmt: skip
     return found[:2] if return_softmax_lse and not return_attn_probs else found
@@ -257,7 +258,7 @@ def flash_attn_with_kvcache(
         rotary_cos=(rotary_cos, *ROTATE),
         rotary_sin=(rotary_sin, *ROTATE),
     )
-    refuse_sinks(name, sinks, s_aux, learnable_sink)
+    sinks = sinks_of(name, sinks=sinks, s_aux=s_aux, learnable_sink=learnable_sink)
     with torch.no_grad():
         out, lse = attend(
             q,
@@ -269,6 +270,7 @@ def flash_attn_with_kvcache(
             softmax_scale=softmax_scale,
             softcap=softcap,
             alibi_slopes=alibi_slopes,
+            sinks=sinks,
             num_splits=max(num_splits, 0),
             **cache_of(
                 cache_seqlens, k_cache, block_table, cache_batch_idx, cache_leftpad,

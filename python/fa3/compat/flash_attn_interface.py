@@ -15,7 +15,7 @@ from ._common import (
     cache_of,
     check,
     refuse,
-    refuse_sinks,
+    sinks_of,
     varlen_cache,
 )
 from ._private_3 import _flash_attn_backward, _flash_attn_forward, no_splits, refuse_qv
@@ -58,7 +58,7 @@ def flash_attn_func(
     """Attention of (batch, seqlen, heads, head_dim); with return_attn_probs also the logarithms of
     the softmax's sums. pack_gqa is a hint that fa3 does not need."""
     refuse_qv("flash_attn_func", qv, attention_chunk)
-    refuse_sinks("flash_attn_func", sinks, s_aux, learnable_sink)
+    sinks = sinks_of("flash_attn_func", sinks=sinks, s_aux=s_aux, learnable_sink=learnable_sink)
     out, lse = attend(
         q,
         k,
@@ -68,6 +68,7 @@ def flash_attn_func(
         window_size=window_size,
         softmax_scale=softmax_scale,
         softcap=softcap,
+        sinks=sinks,
         num_splits=max(num_splits, 0),
         sm_margin=sm_margin,
         deterministic=deterministic,
@@ -113,7 +114,7 @@ def flash_attn_varlen_func(
     keys in pages, of which seqused_k, or else cu_seqlens_k, has the lengths."""
     name = "flash_attn_varlen_func"
     refuse_qv(name, qv, attention_chunk)
-    refuse_sinks(name, sinks, s_aux, learnable_sink)
+    sinks = sinks_of(name, sinks=sinks, s_aux=s_aux, learnable_sink=learnable_sink)
     of_pages = "page_table" if block_table is None else "block_table"
     table = page_table if block_table is None else block_table
     out, lse = attend(
@@ -126,6 +127,7 @@ def flash_attn_varlen_func(
         window_size=window_size,
         softmax_scale=softmax_scale,
         softcap=softcap,
+        sinks=sinks,
         cu_seqlens_q=cu_seqlens_q,
         max_seqlen_q=max_seqlen_q,
         max_seqlen_kv=max_seqlen_k,
@@ -234,7 +236,7 @@ def flash_attn_with_kvcache(
     rotary_seqlens none without rotary_cos; both are refused. out: a tensor to write to."""
     name = "flash_attn_with_kvcache"
     refuse_qv(name, qv, attention_chunk)
-    refuse_sinks(name, sinks, s_aux, learnable_sink)
+    sinks = sinks_of(name, sinks=sinks, s_aux=s_aux, learnable_sink=learnable_sink)
     refuse(
         name,
         k=(k, *APPEND),
@@ -254,6 +256,7 @@ def flash_attn_with_kvcache(
             window_size=window_size,
             softmax_scale=softmax_scale,
             softcap=softcap,
+            sinks=sinks,
             num_splits=max(num_splits, 0),
             sm_margin=sm_margin,
             cu_seqlens_q=cu_seqlens_q,

@@ -21,9 +21,7 @@ _NO_EFFECT = {
 }  # fmt: skip
 
 
-def _check_others(
-    module: torch.nn.Module, dropout: float, s_aux: Tensor | None, others: dict[str, Any]
-) -> None:
+def _check_others(module: torch.nn.Module, dropout: float, others: dict[str, Any]) -> None:
     """Refuses what would change the result and is not computed here."""
     if dropout > 0:
         raise NotImplementedError(
@@ -37,8 +35,6 @@ def _check_others(
         and name not in _NO_EFFECT
         and not (name == "output_attentions" and value is False)
     ]
-    if s_aux is not None:
-        lacking.append("attention sinks (s_aux)")
     if lacking:
         # Pages are what transformers' own functions alone read, eager's goes by another name.
         remedy = _REMEDY.replace("eager", "sdpa") if lacking == ["cache"] else _REMEDY
@@ -151,9 +147,9 @@ def attend(
     (batch, heads or 1, queries, keys), bool or added to the scores. Without one all keys are seen,
     whatever the module's is_causal says; is_causal and sliding_window that are passed with no mask
     count. position_bias is added to the scores, too; indices are the keys that an indexer leaves
-    each query. cu_seq_lens count where the mask has no
-    sequences and no padding, as in transformers' flash attention."""
-    _check_others(module, dropout, s_aux, others)
+    each query; s_aux, (heads), attention sinks. cu_seq_lens count where the mask has no sequences
+    and no padding, as in transformers' flash attention."""
+    _check_others(module, dropout, others)
     given: dict[str, Any] = {}
     if indices is not None:
         attention_mask = _chosen(indices, attention_mask, key.shape[2])
@@ -192,6 +188,7 @@ def attend(
         *(x.transpose(1, 2) for x in (query, key, value)),
         softmax_scale=scaling,
         softcap=softcap or 0.0,
+        sinks=s_aux,
         deterministic=deterministic or None,
         **given,
     )

@@ -12,6 +12,8 @@ from ._mask import Mask
 from ._models import refuse_own_attention
 
 _UTILS = "transformers.masking_utils"
+# Models that put numbers to be added beside the mask, which would be turned into a bool one's type.
+_ADDING = {"deepseek_v4"}
 _COMPOSED = {"and_masks", "remap_positions_for_packed_sequence"}
 
 
@@ -103,13 +105,20 @@ def build_mask(
     config: Any = None,
     **others: Any,
 ) -> Tensor | None:
-    """The mask of a model, (batch, 1, queries, keys): a Mask, or bool where none can say it. None,
+    """The mask of a model, (batch, 1, queries, keys): a Mask, or bool where none can say it, or
+    numbers where the model has others beside them. None,
     as in eager attention, only for attention in both directions in which nothing is hidden."""
-    from transformers.masking_utils import causal_mask_function, sdpa_mask
+    from transformers.masking_utils import causal_mask_function, eager_mask, sdpa_mask
 
     if config is not None:
         refuse_own_attention(type(config))
     mask_function = causal_mask_function if mask_function is None else mask_function
+    if getattr(config, "model_type", None) in _ADDING:
+        return eager_mask(
+            batch_size, q_length, kv_length, q_offset=q_offset, kv_offset=kv_offset,
+            mask_function=mask_function, attention_mask=attention_mask, device=device,
+            config=config, **others,
+        )  # fmt: skip
     kind = _Kind()
     known = _read(mask_function, kind) and (attention_mask is None or attention_mask.dim() == 2)
     made = None

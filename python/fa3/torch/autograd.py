@@ -8,7 +8,19 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from . import fake  # noqa: F401  where a compiler or a mode looks at operators
-from .operators import MASK, NUMBERS, OTHERS, READ, SCALE, TENSORS, backward, forward, library, read
+from .operators import (
+    MASK,
+    NUMBERS,
+    OTHERS,
+    READ,
+    SCALE,
+    SINKS,
+    TENSORS,
+    backward,
+    forward,
+    library,
+    read,
+)
 
 
 def _setup(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
@@ -22,13 +34,13 @@ def _differentiate(ctx: Any, dout: Tensor | None, dlse: Tensor | None, run: Any)
     wanted = ctx.needs_input_grad
     if dout is None and dlse is None:
         return (None,) * len(wanted)
-    needs = (*wanted[:3], wanted[3 + MASK], wanted[3 + SCALE])
+    needs = (*wanted[:3], wanted[3 + SINKS], wanted[3 + MASK], wanted[3 + SCALE])
     gradients = run(dout, dlse, *ctx.saved_tensors, *ctx.numbers, *needs)
-    dq, dk, dv, of_mask, of_scale = (
+    dq, dk, dv, of_sinks, of_mask, of_scale = (
         g if needed else None for g, needed in zip(gradients, needs, strict=True)
     )
     after = len(wanted) - 4 - SCALE  # inputs behind the scale
-    return (dq, dk, dv, *(None,) * MASK, of_mask, of_scale, *(None,) * after)
+    return (dq, dk, dv, *(None,) * SINKS, of_sinks, of_mask, of_scale, *(None,) * after)
 
 
 def _refuse_twice(ctx: Any, *gradients: Tensor) -> tuple:
@@ -82,12 +94,16 @@ def is_plain(x: Tensor | None) -> bool:
     return x is None or type(x) in _PLAIN
 
 
-def is_eager(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: Tensor | None) -> bool:
+def is_eager(
+    q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, mask: Tensor | None,
+    scale: Tensor | None,
+) -> bool:  # fmt: skip
     return (
         not torch.compiler.is_compiling()
         and type(q) in _PLAIN
         and type(k) in _PLAIN
         and type(v) in _PLAIN
+        and (sinks is None or type(sinks) in _PLAIN)
         and (mask is None or type(mask) in _PLAIN)
         and (scale is None or type(scale) in _PLAIN)
         and q.device.type != "meta"
@@ -108,7 +124,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]
         if inside.key() in (kinds.Grad, kinds.Vmap):
             return _Transformed.apply(q, k, v, *rest)
         return torch.ops.fa3.forward(q, k, v, *rest)
-    mask = rest[MASK]
+    sinks, mask = rest[SINKS], rest[MASK]
     scale, cap, longest_q, longest_kv = rest[READ]
     if not (scale is cap is longest_q is longest_kv is None):  # once, not in the backward again
         numbers = read(rest[READ], rest[NUMBERS])
@@ -117,6 +133,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]
         q.requires_grad
         or k.requires_grad
         or v.requires_grad
+        or (sinks is not None and sinks.requires_grad)
         or (mask is not None and mask.requires_grad)
         or (scale is not None and scale.requires_grad)
     ):

@@ -46,6 +46,7 @@ def attention_on_codes(
     sequence_ids_q: Tensor | None = None,
     sequence_ids_kv: Tensor | None = None,
     attn_mask: Tensor | None = None,
+    sinks: Tensor | None = None,
     top_left: bool = False,
     num_splits: int = 0,
     sm_margin: int = 0,
@@ -94,8 +95,9 @@ def attention_on_codes(
     longest_q, max_seqlen_q = number_or_tensor("max_seqlen_q", max_seqlen_q, whole=True)
     longest_kv, max_seqlen_kv = number_or_tensor("max_seqlen_kv", max_seqlen_kv, whole=True)
     scales = [given[name] for name in _SCALES]
-    named = {"alibi_slopes": alibi_slopes, "attn_mask": attn_mask, "softmax_scale": scale,
-             "softcap": cap, **dict(zip(_SCALES, scales, strict=True))}  # fmt: skip
+    named = {"alibi_slopes": alibi_slopes, "attn_mask": attn_mask, "sinks": sinks,
+             "softmax_scale": scale, "softcap": cap,
+             **dict(zip(_SCALES, scales, strict=True))}  # fmt: skip
     for name, x in named.items():
         refuse_gradient(name, x)
     if forward_ad._current_level >= 0:
@@ -110,14 +112,14 @@ def attention_on_codes(
     # Gradients that are to be refused are PyTorch's to find.
     direct = (
         not recorded
-        and is_eager(q, k, v, attn_mask, scale)
+        and is_eager(q, k, v, sinks, attn_mask, scale)
         and all(map(is_plain, scales))
         and transform() is None
     )
     out, lse = (forward if direct else torch.ops.fa3.forward_codes)(
         q, k, v, cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv, None, None, None,
-        alibi_slopes, sequence_ids_q, sequence_ids_kv, attn_mask, scale, cap, longest_q, longest_kv,
-        max_seqlen_q, max_seqlen_kv, causal, left, right, top_left, softmax_scale,
+        alibi_slopes, sequence_ids_q, sequence_ids_kv, sinks, attn_mask, scale, cap, longest_q,
+        longest_kv, max_seqlen_q, max_seqlen_kv, causal, left, right, top_left, softmax_scale,
         0.0 if softcap is None else softcap, num_splits, sm_margin, False, False, *scales, blocks,
         out_dtype,
     )  # fmt: skip

@@ -13,12 +13,16 @@ from .operators import library
 from .run import execute
 
 library.define(
-    "combine(Tensor o_parts, Tensor lse_parts, ScalarType dtype) -> (Tensor, Tensor)"
+    "combine(Tensor o_parts, Tensor lse_parts, Tensor? sinks, ScalarType dtype) -> (Tensor, Tensor)"
 )
 
 
 def combine(
-    o_parts: Tensor, lse_parts: Tensor, *, out_dtype: torch.dtype | None = None
+    o_parts: Tensor,
+    lse_parts: Tensor,
+    *,
+    sinks: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
 ) -> tuple[Tensor, Tensor]:
     """fa3.combine as an operator: with gradients, under torch.compile, in CUDA graphs, with memory
     of PyTorch's allocator and on its current stream.
@@ -27,11 +31,12 @@ def combine(
       o_parts: (parts, batch, seqlen, heads, head_dim), or (parts, total, heads, head_dim), of
         float32, float16 or bfloat16. A last dimension that is not contiguous is copied.
       lse_parts: float32 (parts, batch, heads, seqlen), or (parts, heads, total), any strides.
+      sinks: as in fa3.combine.
       out_dtype: of out; None = that of o_parts.
 
     Returns:
-      out, lse: as fa3.combine. Gradients of both reach o_parts and lse_parts; a part whose lse is
-      −inf gets 0.
+      out, lse: as fa3.combine. Gradients of both reach o_parts, lse_parts and sinks; a part whose
+      lse is −inf gets 0.
 
     Raises:
       as fa3.torch.attention.
@@ -44,7 +49,7 @@ def combine(
             f"o_parts: {o_parts.dim()} dimensions, need 5, (parts, batch, seqlen, heads, "
             "head_dim), or 4, (parts, total, heads, head_dim)"
         )
-    return torch.ops.fa3.combine(o_parts, lse_parts, out_dtype or o_parts.dtype)
+    return torch.ops.fa3.combine(o_parts, lse_parts, sinks, out_dtype or o_parts.dtype)
 
 
 def _outputs(o_parts: Tensor, dtype: torch.dtype) -> dict[str, tuple]:
@@ -65,12 +70,16 @@ def _fit(x: Tensor, free: bool) -> Tensor:
     return x
 
 
-def _combine(o_parts: Tensor, lse_parts: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def _combine(
+    o_parts: Tensor, lse_parts: Tensor, sinks: Tensor | None, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
     made = {
         name: torch.empty(shape, dtype=kind, device=o_parts.device)
         for name, (shape, kind) in _outputs(o_parts, dtype).items()
     }
     parts = {"o_parts": _fit(o_parts, False), "lse_parts": _fit(lse_parts, True)}
+    if sinks is not None:
+        parts["sinks"] = _fit(sinks, False)
     execute(COMBINE, {**parts, **made}, o_parts.device)
     return made["o"], made["lse"]
 
@@ -80,30 +89,43 @@ for _key in ("CPU", "CUDA"):
 
 
 @torch.library.register_fake("fa3::combine", lib=library)
-def _fake(o_parts: Tensor, lse_parts: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def _fake(
+    o_parts: Tensor, lse_parts: Tensor, sinks: Tensor | None, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
     made = _outputs(o_parts, dtype)
     with contextlib.suppress(fake.Unknown):  # the run checks
-        fake.examine(COMBINE, {"o_parts": o_parts, "lse_parts": lse_parts, **made}, padded=False)
+        fields = {"o_parts": o_parts, "lse_parts": lse_parts, **made}
+        if sinks is not None:
+            fields["sinks"] = sinks
+        fake.examine(COMBINE, fields, padded=False)
     return tuple(o_parts.new_empty(shape, dtype=kind) for shape, kind in made.values())
 
 
 def _save(ctx: Any, inputs: tuple, output: tuple) -> None:
-    o_parts, lse_parts, _ = inputs
-    ctx.save_for_backward(o_parts, lse_parts, output[1])
+    o_parts, lse_parts, sinks, _ = inputs
+    ctx.save_for_backward(o_parts, lse_parts, sinks, output[1])
 
 
-def _backward(ctx: Any, dout: Tensor, dlse: Tensor) -> tuple[Tensor, Tensor, None]:
+def _backward(
+    ctx: Any, dout: Tensor, dlse: Tensor
+) -> tuple[Tensor, Tensor, Tensor | None, None]:
     """With wᵢ = exp(lseᵢ − lse) and Dᵢ = dout · oᵢ: doᵢ = wᵢ · dout, dlseᵢ = wᵢ · (dlse + Dᵢ −
-    Σ wⱼ · Dⱼ)."""
-    o_parts, lse_parts, lse = ctx.saved_tensors
+    Σ wⱼ · Dⱼ); of a sink, a part whose o is 0, the same summed over rows."""
+    o_parts, lse_parts, sinks, lse = ctx.saved_tensors
     hidden = lse_parts == -torch.inf
     weight = (lse_parts - lse).exp().masked_fill(hidden, 0)
     by_row = weight.transpose(-1, -2).unsqueeze(-1)
     dout = dout.float()
     shown = o_parts.float().masked_fill(hidden.transpose(-1, -2).unsqueeze(-1), 0)
     terms = (shown * dout).sum(-1).transpose(-1, -2)
-    dlse_parts = weight * (dlse + terms - (weight * terms).sum(0))
-    return (by_row * dout).to(o_parts.dtype), dlse_parts, None
+    of_row = dlse - (weight * terms).sum(0)
+    dlse_parts = weight * (terms + of_row)
+    dsinks = None
+    if sinks is not None and ctx.needs_input_grad[2]:
+        given = sinks.float()[:, None]
+        of_sink = (given - lse).exp().masked_fill(lse == -torch.inf, 0) * of_row
+        dsinks = of_sink.sum(-1).reshape(-1, sinks.shape[0]).sum(0).to(sinks.dtype)
+    return (by_row * dout).to(o_parts.dtype), dlse_parts, dsinks, None
 
 
 torch.library.register_autograd("fa3::combine", _backward, setup_context=_save, lib=library)

@@ -16,6 +16,7 @@ from .operators import (
     OTHERS,
     READ,
     SCALE,
+    SINKS,
     TENSORS,
     common,
     gradient_of_mask,
@@ -34,7 +35,7 @@ _NAMES = {getattr(torch, name): name for name in _TYPES}
 _PADDED = {"q", "k", "v", "o", "dout"}
 # Copied where they do not lie right.
 _FITTED = {
-    *_PADDED, "dlse", "attn_mask", "q_scale", "k_scale", "v_scale", "k_offset", "v_offset",
+    *_PADDED, "dlse", "attn_mask", "sinks", "q_scale", "k_scale", "v_scale", "k_offset", "v_offset",
     "o_parts", "lse_parts",
 }  # fmt: skip
 
@@ -145,15 +146,17 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tenso
 
 @torch.library.register_fake("fa3::backward", lib=library)
 def _backward(dout, dlse, q, k, v, out, lse, *rest: Any) -> tuple[Tensor, ...]:
-    *needs, needs_mask, needs_scale = rest[OTHERS]
+    *needs, needs_sinks, needs_mask, needs_scale = rest[OTHERS]
     fields = {"q": q, "k": k, "v": v, "o": out, "lse": lse, "dout": out if dout is None else dout}
     if dlse is not None:
         fields["dlse"] = dlse
     gradients = [x.new_empty(x.shape if needed else 0) for x, needed in zip((q, k, v), needs)]
     of_mask = gradient_of_mask(q, rest[MASK], needs_mask)
+    of_sinks = torch.empty_like(rest[SINKS]) if needs_sinks else nothing(q)
     scale = rest[SCALE]
     try:
         examine(BACKWARD, {**fields, **_known(rest)})
     except Unknown:
         pass
-    return (*gradients, of_mask, scale.new_empty(scale.shape) if needs_scale else nothing(q))
+    of_scale = scale.new_empty(scale.shape) if needs_scale else nothing(q)
+    return (*gradients, of_sinks, of_mask, of_scale)

@@ -35,6 +35,7 @@ def attention(
     sequence_ids_q: Tensor | None = None,
     sequence_ids_kv: Tensor | None = None,
     attn_mask: Tensor | None = None,
+    sinks: Tensor | None = None,
     top_left: bool = False,
     num_splits: int = 0,
     sm_margin: int = 0,
@@ -45,7 +46,7 @@ def attention(
     deterministic: bool | None = None,
     return_lse: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """softmax(softmax_scale · q·kᵀ + mask) · v, with gradients of q, k, v, attn_mask and
+    """softmax(softmax_scale · q·kᵀ + mask) · v, with gradients of q, k, v, attn_mask, sinks and
     softmax_scale.
 
     Args:
@@ -58,7 +59,7 @@ def attention(
       causal … batch_invariant: as in fa3.attention. page_table, kv_batch_idx and kv_begin: without
         gradients, and k and v must lie as the library takes them: a cache is not copied.
         attn_mask: a type that differs from q's becomes float32; its gradient has its shape. On a
-        GPU with 16-bit tensors.
+        GPU with 16-bit tensors. The gradient of sinks has their type.
       softmax_scale: 0, too: all keys that a query sees count alike. A tensor of one element that
         requires a gradient gets Σ dq∘q / softmax_scale, from dq before it is rounded to 16 bits;
         such a backward takes another 8 bytes for each element of q.
@@ -101,21 +102,21 @@ def attention(
     if attn_mask is not None:
         attn_mask = mask_for(q, attn_mask)
     if forward_ad._current_level >= 0:
-        refuse_forward_mode(q, k, v, attn_mask, alibi_slopes, scale, cap)
+        refuse_forward_mode(q, k, v, attn_mask, sinks, alibi_slopes, scale, cap)
     left = right = None
     if window is not None:
         causal, left, right = sides(causal, window)
     if deterministic is None:
         deterministic = torch.are_deterministic_algorithms_enabled()
     if page_table is not None or kv_batch_idx is not None or kv_begin is not None:
-        refuse_cache(q, k, v, attn_mask, scale)
-    take = attend if is_eager(q, k, v, attn_mask, scale) else torch.ops.fa3.forward
+        refuse_cache(q, k, v, attn_mask, sinks, scale)
+    take = attend if is_eager(q, k, v, sinks, attn_mask, scale) else torch.ops.fa3.forward
     out, lse = take(
         q, k, v, cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv, page_table, kv_batch_idx,
-        kv_begin, alibi_slopes, sequence_ids_q, sequence_ids_kv, attn_mask, scale, cap, longest_q,
-        longest_kv, max_seqlen_q, max_seqlen_kv, causal, left, right, top_left, softmax_scale,
-        0.0 if softcap is None else softcap, num_splits, sm_margin, batch_invariant, deterministic,
-        precision, seed, fp8_block,
+        kv_begin, alibi_slopes, sequence_ids_q, sequence_ids_kv, sinks, attn_mask, scale, cap,
+        longest_q, longest_kv, max_seqlen_q, max_seqlen_kv, causal, left, right, top_left,
+        softmax_scale, 0.0 if softcap is None else softcap, num_splits, sm_margin, batch_invariant,
+        deterministic, precision, seed, fp8_block,
     )  # fmt: skip
     return (out, lse) if return_lse else out
 

@@ -11,13 +11,14 @@ from .._plan import BACKWARD, FORWARD
 from .fitting import fit, fit_mask, in_blocks
 from .run import execute
 
-# What all operators take behind q, k and v: first tensors that are fields of the library, the mask
-# last. scale, cap, longest_q and longest_kv are softmax_scale, softcap, max_seqlen_q and
+# What all operators take behind q, k and v: first tensors that are fields of the library, sinks and
+# the mask last. scale, cap, longest_q and longest_kv are softmax_scale, softcap, max_seqlen_q and
 # max_seqlen_kv that are tensors of one element: an operator reads them when it runs, where a
 # compiler would have to know the number. They count where the number is absent (softcap: 0).
 _FIELDS = (
     "cu_seqlens_q", "cu_seqlens_kv", "seqused_q", "seqused_kv", "page_table", "kv_batch_idx",
-    "kv_begin", "alibi_slopes", "sequence_ids_q", "sequence_ids_kv", "attn_mask",
+    "kv_begin", "alibi_slopes", "sequence_ids_q", "sequence_ids_kv", "sinks",
+    "attn_mask",
 )  # fmt: skip
 # Of these one makes k and v a cache, which is taken as it lies.
 CACHE = ("page_table", "kv_batch_idx", "kv_begin")
@@ -34,12 +35,12 @@ library.define(
 )
 library.define(
     "backward(Tensor? dout, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, "
-    f"{LENGTHS}, bool needs_q, bool needs_k, bool needs_v, bool needs_mask, bool needs_scale) "
-    "-> (Tensor, Tensor, Tensor, Tensor, Tensor)"
+    f"{LENGTHS}, bool needs_q, bool needs_k, bool needs_v, bool needs_sinks, bool needs_mask, "
+    "bool needs_scale) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
 )
 
 # Places in LENGTHS, `rest` below.
-MASK, SCALE = len(_FIELDS) - 1, len(_FIELDS)
+SINKS, MASK, SCALE = len(_FIELDS) - 2, len(_FIELDS) - 1, len(_FIELDS)
 READ = slice(SCALE, SCALE + 4)  # scale, cap, longest_q, longest_kv
 TENSORS = slice(0, READ.stop)
 NUMBERS = slice(READ.stop, READ.stop + 12)
@@ -124,6 +125,8 @@ def fields_of(rest: tuple) -> dict[str, Any]:
     fields = common(rest)
     if "attn_mask" in fields:
         fields["attn_mask"] = fit_mask(fields["attn_mask"])
+    if "sinks" in fields:
+        fields["sinks"] = fields["sinks"].resolve_neg().contiguous()
     return fields
 
 
@@ -152,8 +155,8 @@ def forward(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor
 def backward(
     dout: Tensor | None, dlse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, out: Tensor,
     lse: Tensor, *rest: Any,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    *needs, needs_mask, needs_scale = rest[OTHERS]
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    *needs, needs_sinks, needs_mask, needs_scale = rest[OTHERS]
     fields = fields_of(rest)
     inputs = (q, k, v)
     columns = q.shape[-1]
@@ -177,7 +180,10 @@ def backward(
     of_mask = gradient_of_mask(q, rest[MASK], needs_mask)
     if needs_mask:
         fields["dattn_mask"] = of_mask
-    if needs_mask or any(wanted):
+    of_sinks = nothing(q)
+    if needs_sinks:
+        fields["dsinks"] = of_sinks = torch.empty_like(fields["sinks"])
+    if needs_mask or needs_sinks or any(wanted):
         execute(BACKWARD, fields, q.device)
     of_scale = _gradient_of_scale(fields, rest[SCALE]) if needs_scale else nothing(q)
     if fields.get("softmax_scale") == NEXT_TO_ZERO:  # 0 to the caller; NaN stays
@@ -188,7 +194,7 @@ def backward(
         _as_input(fields[name], x) if needed else nothing(x)
         for name, x, needed in zip(_GRADIENTS, inputs, needs, strict=True)
     )
-    return (*gradients, of_mask, of_scale)
+    return (*gradients, of_sinks, of_mask, of_scale)
 
 
 _GRADIENTS = ("dq", "dk", "dv")
