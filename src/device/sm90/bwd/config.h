@@ -16,7 +16,8 @@ inline constexpr int kZeroBytes = 1024;
 // The kernels before and behind the main one: threads of a CTA, which has one Q tile; in bwd_bound,
 // a part of the keys.
 inline constexpr int kBwdRowThreads = 256;
-inline constexpr int kBwdSinksSmemBytes = 4 * kBwdRowThreads / 32;  // bwd_sinks
+// Of bwd_sinks; and the CTAs that share a head there.
+inline constexpr int kBwdSinksSmemBytes = 4 * (kBwdRowThreads / 32 + 1), kBwdSinksCluster = 8;
 // Lanes that share a row there, eight columns each at a time.
 FA3_HD constexpr int row_lanes(int columns) { return min(columns / 8, 16); }
 

@@ -3,7 +3,7 @@
 // from δ as bwd_delta has left it.
 // CONTRACT  bwd_delta has run, unless there is no row. The order of additions depends on lengths
 //           alone. cu_seqlens and seqused may hold anything.
-// GRID      x: query heads
+// GRID      x: query heads, each a cluster
 #pragma once
 
 #include "device/attn/conventions.h"
@@ -21,20 +21,23 @@
 namespace fa3::sm90 {
 
 struct BwdSinksSmem {
-  float sums[kBwdRowThreads / 32];
-  FA3_NAMED(sums)
+  float sums[kBwdRowThreads / 32];  // of the CTA's warps
+  float all;                        // of them all
+  FA3_NAMED(sums, all)
 };
 
-// A warp's rows of one head: pieces of 128 rows, of all sequences in turn.
+// A warp's rows of one head: pieces of 128 rows, of all sequences, which the cluster's warps take in
+// turn.
 template <bool kRagged>
 struct SinkRows {
-  static constexpr i32 kWarps = kBwdRowThreads / 32, kRows = 4;  // of a lane in a piece
-  static constexpr i32 kPiece = 32 * kRows;
+  static constexpr i32 kWarps = kBwdSinksCluster * kBwdRowThreads / 32;  // of the cluster
+  static constexpr i32 kRows = 4, kPiece = 32 * kRows;                   // of a lane in a piece
 
   const BwdSinksArgs& args;
   i32 head;
   float sink;
-  i32 lane = static_cast<i32>(ptx::lane_index()), warp = static_cast<i32>(ptx::warp_index());
+  i32 lane = static_cast<i32>(ptx::lane_index());
+  i32 warp = static_cast<i32>(ptx::cluster_rank() * (kBwdRowThreads / 32) + ptx::warp_index());
 
   FA3_DEV float sum() const {
     float all = 0.f;
@@ -88,24 +91,7 @@ struct SinkRows {
   }
 };
 
-template <bool kRagged>
-FA3_KERNEL(kBwdRowThreads)
-void bwd_sinks(FA3_GRID_CONSTANT const BwdSinksArgs args) {
-  auto& smem = ptx::smem_as<BwdSinksSmem>();
-  static_assert(sizeof smem == kBwdSinksSmemBytes, "the launch has another size");
-  ptx::pdl_launch();
-  ptx::pdl_wait();
-  const auto head = static_cast<i32>(ptx::block_index_x());
-  const SinkRows<kRagged> rows{args, head, args.sinks.of_head(head)};
-  float sum = rows.sum();
-  FA3_UNROLL
-  for (u32 m = 1; m < 32; m *= 2) sum += ptx::shfl_xor(sum, m);
-  if (rows.lane == 0) ptx::st_shared(&smem.sums[rows.warp], sum);
-  ptx::cta_sync();
-  if (ptx::thread_index() != 0) return;
-  sum = 0.f;
-  FA3_UNROLL
-  for (u32 w = 0; w < kBwdRowThreads / 32; ++w) sum += ptx::ld_shared(&smem.sums[w]);
+FA3_DEV void store_sink_gradient(const BwdSinksArgs& args, i32 head, float sum) {
   if (args.type == FloatType::kF32) {
     ptx::st_global(static_cast<float*>(args.dsinks) + head, sum);
   } else {
@@ -113,6 +99,39 @@ void bwd_sinks(FA3_GRID_CONSTANT const BwdSinksArgs args) {
                                                  : pack16<MmaType::kBf16>(sum, 0.f);
     ptx::st_global(static_cast<u16*>(args.dsinks) + head, static_cast<u16>(two));
   }
+}
+
+template <bool kRagged>
+FA3_KERNEL(kBwdRowThreads)
+void bwd_sinks(FA3_GRID_CONSTANT const BwdSinksArgs args) {
+  auto& smem = ptx::smem_as<BwdSinksSmem>();
+  static_assert(sizeof smem == kBwdSinksSmemBytes, "the launch has another size");
+  constexpr i32 kOfCta = kBwdRowThreads / 32;  // warps
+  ptx::pdl_launch();
+  ptx::pdl_wait();
+  const auto head = static_cast<i32>(ptx::block_index_x() / kBwdSinksCluster);
+  const SinkRows<kRagged> rows{args, head, args.sinks.of_head(head)};
+  float sum = rows.sum();
+  FA3_UNROLL
+  for (u32 m = 1; m < 32; m *= 2) sum += ptx::shfl_xor(sum, m);
+  if (rows.lane == 0) ptx::st_shared(&smem.sums[rows.warp % kOfCta], sum);
+  ptx::cta_sync();
+  const bool first = ptx::thread_index() == 0;
+  if (first) {
+    sum = 0.f;
+    FA3_UNROLL
+    for (u32 w = 0; w < kOfCta; ++w) sum += ptx::ld_shared(&smem.sums[w]);
+    ptx::st_shared(&smem.all, sum);
+  }
+  ptx::cluster_sync();  // the sums of all CTAs are there
+  if (first && ptx::cluster_rank() == 0) {
+    sum = 0.f;
+    FA3_UNROLL
+    for (u32 cta = 0; cta < kBwdSinksCluster; ++cta)
+      sum += ptx::ld_shared_cluster<float>(ptx::map_to_rank(ptx::smem_address(&smem.all), cta));
+    store_sink_gradient(args, head, sum);
+  }
+  ptx::cluster_sync();  // and have been read
 }
 
 }  // namespace fa3::sm90

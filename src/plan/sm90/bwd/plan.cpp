@@ -337,7 +337,8 @@ Result<std::vector<BwdPlan>> bwd_plans_of(const BwdConfig& config, const BwdConf
   }
   if (queries && p.layout[kDq].present())
     add(BwdPass::kDq, q_tiles, p.heads_q, p.batch + (p.q.varlen ? 1 : 0));
-  if (p.layout[kDsinks].present() && p.heads_q > 0) add(BwdPass::kSinks, p.heads_q, 1, 1);
+  if (p.layout[kDsinks].present() && p.heads_q > 0)
+    add(BwdPass::kSinks, p.heads_q * kBwdSinksCluster, 1, 1);
   return plans;
 }
 
@@ -348,7 +349,9 @@ LaunchShape shape_of(const BwdPlan& plan) {
   const bool main = plan.pass == BwdPass::kMain, gradient = plan.pass == BwdPass::kMaskGradient;
   shape.threads = static_cast<u32>(main || gradient ? plan.config.threads() : kBwdRowThreads);
   shape.smem_bytes = static_cast<u32>(smem_bytes_of(plan));
-  shape.cluster = main ? static_cast<u32>(plan.config.cluster()) : 1;
+  shape.cluster = main                           ? static_cast<u32>(plan.config.cluster())
+                  : plan.pass == BwdPass::kSinks ? static_cast<u32>(kBwdSinksCluster)
+                                                 : 1;
   shape.interacting = main;  // sums of dQ
   return shape;
 }
