@@ -104,10 +104,11 @@ class Bench(CliTest):
                 {"name": "documents", "seqlen_q": 9, "alibi": True, "sequence_ids": 1, **shape},
                 {"name": "parts", "num_splits": 2, **shape},
                 {"name": "bias", "seqlen_q": 9, "attn_mask": "f32", "mask_dims": "", **shape},
+                {"name": "sinks", "op": "backward", "with": ["sinks", "alibi_slopes"], **shape},
             ]
         )
         lines = self.lines("--cases", path, "--repetitions", 1)
-        names = ["dense_w", "ragged", "documents", "parts", "bias"]
+        names = ["dense_w", "ragged", "documents", "parts", "bias", "sinks"]
         self.assertEqual([x["name"] for x in lines], names)
         self.assertEqual(lines[0]["mask"], "window 3,0")
         self.assertEqual(lines[0]["flops"], 2 * 4 * (9 * 4) * 24)
@@ -118,6 +119,7 @@ class Bench(CliTest):
         self.assertEqual(lines[2]["flops"], 2 * 4 * 9 * 9 * 24)
         self.assertEqual(lines[3]["num_splits"], 2)
         self.assertEqual((lines[4]["attn_mask"], lines[4]["mask_dims"]), ("f32", ""))
+        self.assertEqual(lines[5]["with"], ["sinks", "alibi_slopes"])
         self.assertIn(lines[4]["flops"], (0, 2 * 4 * 9 * 9 * 24))  # one value hides all or none
         self.assertEqual(
             [x["name"] for x in self.lines("--cases", path, "--only", "rag")], ["ragged"]
@@ -147,6 +149,8 @@ class Bench(CliTest):
             ([{**good, "softcap": None}], "softcap: got null, need a number"),
             ([{**good, "alibi": 1}], "alibi: got 1, need true or false"),
             ([{**good, "sequence_ids": -1}], "sequence-ids is -1, need 0 to 1048576"),
+            ([{**good, "with": "sinks"}], "with: got \"sinks\", need a list of strings"),
+            ([{**good, "with": ["sink"]}], "with has sink, need some of alibi_slopes"),
             ([{**good, "attn_mask": "i8"}], "attn_mask: got 'i8', need one of none, bool, f32"),
             ([{**good, "num_splits": 2**31}], "num_splits: got 2147483648, need 0 to 2147483647"),
             ([{**good, "seqlenq": 4}], "unknown key 'seqlenq', need one of name, op,"),

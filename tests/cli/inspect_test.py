@@ -214,6 +214,12 @@ class CommandLine(CliTest):
             self.assert_fails(USAGE, *args, says=f"{option}: got '', need {unit}")
         self.assert_fails(USAGE, "check", "", says="input: got '', need IN.safetensors")
 
+    def test_optional_inputs(self):
+        for options, names in [("", ["sinks"]), ("--backward", ["sinks", "dsinks"])]:
+            problem = self.fa3_json("explain", "--with", "sinks", *options.split())["problem"]
+            self.assertEqual([name for name in ("sinks", "dsinks") if problem.get(name)], names)
+        self.assert_fails(USAGE, "explain", "--with", "sink", says="need some of alibi_slopes")
+
     def test_leading_zeros_are_decimal(self):
         self.assertEqual(self.fa3_json("explain", "--seqlen-q", "010")["problem"]["seqlen_q"], 10)
 

@@ -231,7 +231,7 @@ class GpuCheck(unittest.TestCase):
         """Of the options of `fa3 check` those that choose a kernel, which `fa3 explain` knows."""
         one = ("--seqused-q", "--seqused-kv", "--spare-q", "--spare-kv", "--seed", "--layout")
         others = dict.fromkeys((*one, "--magnitude"), 1)  # values behind them
-        others |= {"--no-lse": 0, "--scattered-ids": 0}
+        others |= {"--no-lse": 0, "--dlse": 0, "--scattered-ids": 0}
         words, chosen = iter(line.split()), []
         for word in words:
             if word not in others:

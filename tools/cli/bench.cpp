@@ -209,6 +209,7 @@ Json to_json(const BenchOptions& o, const Case& c, const Session& session, const
     else
       j[name] = value;
   j["alibi"] = x.alibi;
+  j["with"] = x.with;
   j["sequence_ids"] = x.sequence_ids;
   j["attn_mask"] = x.attn_mask == 0 ? "none" : verify::dtype_text(x.attn_mask);
   if (x.attn_mask != 0) j["mask_dims"] = x.mask_dims;

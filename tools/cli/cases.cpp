@@ -27,7 +27,8 @@ constexpr const char* kKeys[] = {
     "seqlen_q", "seqlen_kv",    "varlen_q",  "varlen_kv",     "head_dim_qk",   "head_dim_v",
     "mask",     "left",         "right",     "deterministic", "softmax_scale", "softcap",
     "alibi",    "sequence_ids", "v_dtype",   "q_scale",       "k_scale",       "v_scale",
-    "k_offset", "v_offset",     "attn_mask", "mask_dims",     "dattn_mask",    "top_left"};
+    "k_offset", "v_offset",     "attn_mask", "mask_dims",     "dattn_mask",    "top_left",
+    "with"};
 
 // ---- Values: whether they are of a type, and what that is called --------------------------------
 
@@ -42,11 +43,16 @@ bool fits(const Json& j, const std::vector<int64_t>&) {
   return j.is_array() &&
          std::all_of(j.begin(), j.end(), [](const Json& n) { return fits(n, int64_t{}); });
 }
+bool fits(const Json& j, const std::vector<std::string>&) {
+  return j.is_array() &&
+         std::all_of(j.begin(), j.end(), [](const Json& name) { return name.is_string(); });
+}
 const char* kind(const std::string&) { return "a string"; }
 const char* kind(bool) { return "true or false"; }
 const char* kind(double) { return "a number"; }
 const char* kind(int64_t) { return "a whole number"; }
 const char* kind(const std::vector<int64_t>&) { return "a list of whole numbers"; }
+const char* kind(const std::vector<std::string>&) { return "a list of strings"; }
 
 std::string shown(const Json& j) {
   constexpr size_t kMost = 60;
@@ -151,6 +157,7 @@ Case parse_case(const Json& j) {
   read(j, "sequence_ids", x.sequence_ids);
   x.attn_mask = mask_dtype(word(j, "attn_mask", {"none", "bool", "f32", "input"}), x.dtype);
   read(j, "mask_dims", x.mask_dims);
+  read(j, "with", x.with);
   read(j, "dattn_mask", x.dattn_mask);
   read(j, "top_left", x.top_left);
   x.numbers = read_numbers(j);

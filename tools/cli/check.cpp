@@ -36,7 +36,6 @@ struct CheckOptions {
   std::string layout;
   int64_t spare_q = 0, spare_kv = 0;
   std::string seqused_q, seqused_kv;
-  std::vector<std::string> with;
   bool own_pages = false;
   bool scattered_ids = false;
   bool no_lse = false, dlse = false;
@@ -146,7 +145,6 @@ verify::Config generated_config(const CheckOptions& o) {
     fail(kUsage, "--dlse: a forward has no gradients; add --backward or leave it out");
   if (o.no_lse && c.backward)
     fail(kUsage, "--no-lse: a backward needs LSE; leave it or --backward out");
-  c.with = o.with;
   c.own_pages = o.own_pages;
   c.scattered_ids = o.scattered_ids;
   c.lse = !o.no_lse;
@@ -163,8 +161,8 @@ verify::Config generated_config(const CheckOptions& o) {
 }
 
 verify::CombineProblem combine_problem(const CheckOptions& o) {
-  return make_combine_problem(
-      o.problem, {o.combine, o.layout, !o.no_lse, o.magnitude, o.alignment, o.seed, o.with});
+  return make_combine_problem(o.problem,
+                              {o.combine, o.layout, !o.no_lse, o.magnitude, o.alignment, o.seed});
 }
 
 // The command that repeats a generated problem, in the same schedule.
@@ -355,9 +353,6 @@ void add_generated_options(Parser& parser, CheckOptions& o) {
   parser.flag("--own-pages", o.own_pages, "No page of two sequences [some are shared]");
   parser.flag("--scattered-ids", o.scattered_ids,
               "The documents of --sequence-ids in no order, and queries of none");
-  parser.texts("--with", o.with, "NAME",
-               "With this optional input, by the name of its field in the C interface, of normal "
-               "values: alibi_slopes (of any sign), dlse, sinks; may be repeated");
   parser.flag("--no-lse", o.no_lse, "Forward without LSE");
   parser.flag("--dlse", o.dlse, "Backward with a gradient of LSE");
 }

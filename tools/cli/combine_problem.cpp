@@ -83,7 +83,7 @@ verify::CombineProblem make_combine_problem(const ProblemOptions& sizes, const C
     fail(kUsage, "--magnitude: got {}, need a finite number from 0", o.magnitude);
   p.spread = o.magnitude;
   p.seed = static_cast<uint64_t>(o.seed);
-  for (const std::string& name : o.with) {
+  for (const std::string& name : sizes.with) {
     if (name != "sinks") fail(kUsage, "--with: got {} with --combine, need sinks", name);
     p.sink_dtype = o.seed % 2 != 0 ? p.in : FA3_F32;
   }

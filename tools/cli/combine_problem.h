@@ -20,7 +20,6 @@ struct CombineOptions {
   double magnitude = 1;  // standard deviation of LSE
   int64_t alignment = 0;
   int64_t seed = 0;
-  std::vector<std::string> with;  // sinks: of odd seeds in the type of the parts
 };
 
 // After parsing: throws CliError{kUsage} naming an option that means nothing for such a call.

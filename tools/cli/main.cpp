@@ -83,8 +83,8 @@ constexpr Command kCommands[] = {
      "head_dim_v [head_dim_qk], mask (full, causal, window) [full], left and right (of a window), "
      "softmax_scale, softcap, deterministic (of a backward) and alibi (true, false) [false], "
      "sequence_ids (documents per sequence) [0], attn_mask (none, bool, f32, input) [none], "
-     "mask_dims [bhqk], dattn_mask and top_left (true, false) [false], num_splits and other "
-     "numbers that are options here [0].",
+     "mask_dims [bhqk], dattn_mask and top_left (true, false) [false], with (a list of names) [], "
+     "num_splits and other numbers that are options here [0].",
      &add_bench},
     {"tune",
      "Find the fastest tiles of the GPU kernel for your problems\n"

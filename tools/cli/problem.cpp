@@ -190,6 +190,9 @@ void add_problem_options(Parser& parser, ProblemOptions& o) {
       "--mask-dims", o.mask_dims, "DIMS",
       "Where the values of --attn-mask differ: some of b (batch), h (heads), q (queries), k "
       "(keys)");
+  parser.texts("--with", o.with, "NAME",
+               "With this optional input, by the name of its field in the C interface, of normal "
+               "values: alibi_slopes (of any sign), dlse, sinks; may be repeated");
   for (const fa3_field& f : verify::numbers()) {
     const std::string name = verify::option_of(f);
     if (f.kind == FA3_FIELD_F64)
@@ -256,6 +259,7 @@ verify::Config make_config(const ProblemOptions& o) {
   c.sequence_ids = o.sequence_ids;
   c.attn_mask = mask_dtype(o.attn_mask, c.dtype);
   c.mask_dims = o.mask_dims;
+  c.with = o.with;
   c.dattn_mask = o.gradients.dattn_mask;
   c.top_left = o.score.top_left;
   c.page_size = o.cache.page_size;
@@ -335,6 +339,7 @@ std::string problem_text(const verify::Config& c) {
   if (c.alibi) text += ", alibi";
   if (c.attn_mask != 0)
     text += fmt::format(", attn_mask {} ({})", verify::dtype_text(c.attn_mask), c.mask_dims);
+  for (const std::string& name : c.with) text += ", " + name;
   if (c.sequence_ids > 0) text += fmt::format(", {} documents", c.sequence_ids);
   if (c.page_size > 0) text += fmt::format(", pages of {}", c.page_size);
   if (c.kv_slots > 0) text += fmt::format(", {} slots", c.kv_slots);

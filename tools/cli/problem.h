@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "fa3/fa3.h"
 #include "options.h"
@@ -40,6 +41,7 @@ struct ProblemOptions {
   bool alibi = false;
   int64_t sequence_ids = 0;
   std::string attn_mask = "none", mask_dims = "bhqk";
+  std::vector<std::string> with;  // optional inputs by the names of their fields
   ScoreOptions score;
   std::map<std::string, int64_t> whole_numbers;  // those of verify::numbers()
   std::map<std::string, double> real_numbers;

@@ -26,8 +26,8 @@ struct BwdSinksSmem {
   FA3_NAMED(sums, all)
 };
 
-// A warp's rows of one head: pieces of 128 rows, of all sequences, which the cluster's warps take in
-// turn.
+// A warp's rows of one head: pieces of 128 rows, of all sequences, which the cluster's warps take
+// in turn.
 template <bool kRagged>
 struct SinkRows {
   static constexpr i32 kWarps = kBwdSinksCluster * kBwdRowThreads / 32;  // of the cluster
