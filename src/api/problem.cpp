@@ -135,7 +135,8 @@ class ProblemMaker {
       } else if (kTensors[id].form == Form::kSlopes) {
         remedy = "or (batch, heads_q), for slopes of each batch entry";
       } else if (has_layout(id) && kTensors[id].form != Form::kOffset &&
-                 kTensors[id].form != Form::kTable && kTensors[id].form != Form::kImage) {
+                 kTensors[id].form != Form::kTable && kTensors[id].form != Form::kImage &&
+                 kTensors[id].form != Form::kHeads) {
         remedy = kTensors[id].axis == Axis::kKey && p_.cache.begins
                      ? "k and v have rank 4, or 3 with the keys of all sequences"
                  : p_.axis_of(id).varlen

@@ -152,6 +152,11 @@ class BadTensors(CliTest):
             self.changed(attn_mask=("BOOL", [3, 1], [True] * 3)),
             says=["attn_mask.shape[2]=3", "seqlen_q"],
         )
+        for name, shape in [("sinks", "(heads_q)"), ("alibi_slopes", "(heads_q)")]:
+            scalar = self.changed(**{name: ("F32", [], [3.0])})
+            says = [f"{name}: a scalar, need {shape}", f'--{name.replace("_", "-")}-name ""']
+            for options in ([], ["--backward"]):
+                self.assert_run_fails(scalar, *options, says=says)
         ids = ("I32", [2, 5], [1] * 10)
         self.assert_run_fails(
             self.changed(sequence_ids_q=ids), says=["sequence_ids_kv is absent", "both or neither"]

@@ -55,10 +55,10 @@ struct CombineCall : verify::CombineProblem, verify::CombineTensors {
 inline std::ostream& operator<<(std::ostream& out, const CombineCall& c) {
   return out << fmt::format(
              "parts {} batch {} seqlen {} heads {} dim {} packed {} in {} out {} lse {} order {} "
-             "padding {} alignment {} by_rows {} hidden {} shift {} seed {}",
+             "padding {} alignment {} by_rows {} hidden {} shift {} spread {} sinks {} seed {}",
              c.parts, c.batch, c.seqlen, c.heads, c.dim, c.packed, int{c.in}, int{c.out},
              c.wants_lse, fmt::join(c.order, ","), c.padding, c.alignment, c.by_rows, c.hidden,
-             c.shift, c.seed);
+             c.shift, c.spread, c.sink_dtype, c.seed);
 }
 
 // most_rows: about how many rows times parts a call may have.
@@ -87,6 +87,7 @@ inline rc::Gen<CombineCall> any_combine_call(int64_t most_rows) {
     c.by_rows = *rc::gen::arbitrary<bool>();
     c.hidden = *rc::gen::element(0.0, 0.2, 0.9);
     c.shift = *rc::gen::element(0.0, 80.0, -200.0, 1e6, -1e30);
+    c.spread = *rc::gen::element(1.0, 5.0, 20.0, 61.0);
     c.seed = *rc::gen::arbitrary<uint32_t>();
     return c;
   });

@@ -35,6 +35,21 @@ TEST(SimCombine, EveryTypeAndHeadDim_FollowsTheFormula) {
   }
 }
 
+// A sink may weigh 10³⁰ times as much as all parts, or as little; they keep their digits.
+TEST(SimCombine, SinksFarFromTheParts_FollowTheFormula) {
+  for (const double spread : {5.0, 20.0, 61.0}) {
+    for (const int64_t parts : {1, 2, 9}) {
+      for (uint32_t seed = 1; seed <= 4; ++seed) {
+        Call c;
+        c.parts = parts, c.spread = spread, c.seed = seed, c.sink_dtype = FA3_F32;
+        c.make();
+        c.run(simulator());
+        c.expect_right();
+      }
+    }
+  }
+}
+
 // What has no rows has nothing to launch.
 TEST(SimCombine, NoRows) {
   for (int64_t Call::*extent : {&Call::batch, &Call::seqlen, &Call::heads}) {

@@ -92,6 +92,34 @@ def test_compiles_in_one_graph():
     torch.library.opcheck(torch.ops.fa3.combine, (o.detach(), lse.detach(), None, torch.float32))
 
 
+def test_transforms():
+    """torch.func sees the gradients of autograd; forward mode is refused, not lost."""
+    o, lse = parts()
+    lse.nan_to_num_(neginf=-1.0)  # −∞ has no gradient
+    sinks = normal(3).float()
+    o.nan_to_num_()
+
+    def loss(o, lse, sinks):
+        out, of_lse = combine(o, lse, sinks=sinks)
+        return out.square().sum() + of_lse.sin().sum()
+
+    given = [x.clone().requires_grad_() for x in (o, lse, sinks)]
+    want = torch.autograd.grad(loss(*given), given)
+    for got, of_x in zip(torch.func.grad(loss, (0, 1, 2))(o, lse, sinks), want, strict=True):
+        assert_close(got, of_x, 1e-6)
+    several = torch.stack([sinks, sinks - 1])
+    by_sinks = torch.func.grad(loss, 2)
+    got = torch.func.vmap(by_sinks, (None, None, 0))(o, lse, several)
+    assert_close(got, torch.stack([by_sinks(o, lse, x) for x in several]), 1e-6)
+    for i in range(3):
+        with pytest.raises(NotImplementedError, match="forward-mode derivatives"):
+            torch.func.jvp(
+                lambda x, i=i: loss(*[x if i == n else y for n, y in enumerate((o, lse, sinks))]),
+                ((o, lse, sinks)[i],),
+                (torch.ones_like((o, lse, sinks)[i]),),
+            )
+
+
 def test_layouts():
     o, lse = parts()
     out, of_lse = combine(o, lse)
@@ -115,6 +143,10 @@ def test_refusals():
             make(combine)(o, lse[:4])
     with pytest.raises(ValueError, match="o_parts: 3 dimensions, need 5"):
         combine(o[0, 0], lse)
+    with pytest.raises(ValueError, match=r"sinks: 0 dimensions, need at least 1"):
+        combine(o, lse, sinks=torch.tensor(1.0))
+    with pytest.raises(ValueError, match=r"sinks.rank=2 .* need rank 1 \(heads\)"):
+        combine(o, lse, sinks=torch.ones(1, 3))
     with pytest.raises(ValueError, match="o_parts.dtype=f64, need f32, f16 or bf16"):
         combine(o.double(), lse)
 

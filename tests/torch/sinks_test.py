@@ -136,7 +136,7 @@ def test_codes():
 def test_what_is_refused():
     q, k, v = qkv(rows=5, keys=5)
     for wrong, said in ((torch.ones(2), r"sinks.shape\[0\]=2 disagrees with heads_q=4"),
-                        (torch.ones(1, 4), "sinks.rank=2"),
+                        (torch.ones(1, 4), r"sinks.rank=2 .* need rank 1 \(heads_q\); pass it in"),
                         (torch.ones(4, dtype=torch.int32), "sinks.dtype=i32")):  # fmt: skip
         with pytest.raises((ValueError, TypeError), match=said):
             ours(q, k, v, sinks=wrong)

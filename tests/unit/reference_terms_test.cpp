@@ -225,6 +225,15 @@ TEST(ReferenceTerms, Mask_RowsThatItHidesAreEmpty) {
   expect_near(c.dmask, {0, 0, c.dlse[1], 0});
 }
 
+TEST(ReferenceTerms, MaskGradient_OfNoKeysIs0) {
+  Case c(1, 2, 1, 3, 0, 1, 1);
+  c.randomise(4);
+  add_mask(c, {1, 2, 3, 1}, false);
+  c.forward();
+  c.backward();
+  expect_near(c.dmask, {0, 0, 0, 0, 0, 0});
+}
+
 // Few outputs: the rounding of each adds to the noise of the differences.
 TEST(ReferenceTerms, MaskGradients_MatchFiniteDifferences) {
   const std::vector<int64_t> shapes[] = {{2, 2, 4, 5}, {1, 1, 4, 5}, {2, 1, 1, 5}, {1, 2, 4, 1}};

@@ -137,6 +137,9 @@ HostTensor Loader::load_mask(const std::string& name) const {
   return mask;
 }
 
+// Of an input of several types.
+bool takes_f32(const fa3_field& f) { return std::string_view(f.types).starts_with("f32"); }
+
 // Scales and offsets belong to a tensor of 8 bits; models have tensors of these names for other
 // purposes, so without 8 bits they are read only when asked for.
 HostTensor Loader::load_optional(const fa3_field& f) const {
@@ -144,7 +147,11 @@ HostTensor Loader::load_optional(const fa3_field& f) const {
   const std::string name = name_of(f.name);
   if (name.empty()) return {};
   if (f.dtype == FA3_I32) return load_int32(file_, name);
-  return verify::has_pairs(f) ? load_mask(name) : load(file_, name, fa3_dtype(f.dtype));
+  if (verify::has_pairs(f)) return load_mask(name);
+  const tools::TensorInfo* const info = file_.find(name);
+  const bool wide = info != nullptr && info->dtype == tools::DType::kF64;
+  const bool narrows = wide && f.dtype == FA3_DTYPE_NONE && takes_f32(f);
+  return load(file_, name, narrows ? FA3_F32 : fa3_dtype(f.dtype));
 }
 
 // A mask or its gradient as the library takes it: dimensions that are left out in front are 1.
@@ -237,6 +244,13 @@ void check_mask_gradient(const FileProblem& p) {
          mask.name);
 }
 
+// Rank 0 means "absent" to the library; a scalar would be passed over without a word.
+void check_no_scalar(const HostTensor& t, const fa3_field& f) {
+  if (!t.present() || !t.shape.empty() || verify::has_pairs(f)) return;
+  fail(kBadInput, "{}: a scalar, need {}; write it anew in that shape, or leave it out with {}",
+       t.name, f.shape, fmt::format("{}-name \"\"", verify::option_of(f)));
+}
+
 void allocate_outputs(const FileOptions& options, bool backward, FileProblem& p) {
   const HostTensor &q = p.at("q"), &k = p.at("k"), &v = p.at("v");
   const auto output = [&](const char* name, fa3_dtype dtype, const std::vector<int64_t>& shape) {
@@ -289,6 +303,7 @@ void Loader::load_all(bool backward) {
   if (p_.max_seqlen_kv == 0) p_.max_seqlen_kv = longest(p_.at("cu_seqlens_kv"));
   load_scales();
   load_image();
+  for (const fa3_field& f : inputs()) check_no_scalar(p_.at(f.name), f);
   if (options_.gradients.dattn_mask) check_mask_gradient(p_);
   // dout has the type of o, which a cast of the inputs changes too.
   if (backward)

@@ -67,7 +67,8 @@ Row row_of(const fa3_combine_args& a, int64_t b, int64_t i, int64_t h) {
     const double of_part = lse[static_cast<size_t>(part)];
     if (of_part == -kInf) continue;
     const double weight = std::exp(of_part - most);
-    const float in_f32 = std::exp(static_cast<float>(of_part) - static_cast<float>(most));
+    float in_f32 = std::exp(static_cast<float>(of_part) - static_cast<float>(most));
+    if (in_f32 < std::numeric_limits<float>::min()) in_f32 = 0;  // a GPU has no subnormal weights
     sum += weight, naive_sum += in_f32;
     any = true;
     for (size_t c = 0; c < columns; ++c) {

@@ -6,9 +6,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from .._plan import COMBINE
 from . import fake
+from .autograd import refuse_forward_mode, transform
 from .operators import library
 from .run import execute
 
@@ -49,7 +51,10 @@ def combine(
             f"o_parts: {o_parts.dim()} dimensions, need 5, (parts, batch, seqlen, heads, "
             "head_dim), or 4, (parts, total, heads, head_dim)"
         )
-    return torch.ops.fa3.combine(o_parts, lse_parts, sinks, out_dtype or o_parts.dtype)
+    if forward_ad._current_level >= 0:
+        refuse_forward_mode(o_parts, lse_parts, sinks)
+    take = torch.ops.fa3.combine if torch.compiler.is_compiling() else _differentiable
+    return take(o_parts, lse_parts, sinks, out_dtype or o_parts.dtype)
 
 
 def _outputs(o_parts: Tensor, dtype: torch.dtype) -> dict[str, tuple]:
@@ -65,7 +70,7 @@ def _fit(x: Tensor, free: bool) -> Tensor:
     """x, or a copy that the library takes. free: the last stride may be any."""
     x = x.resolve_neg()
     expanded = x.numel() > 1 and not any(x.stride())
-    if expanded or not (free or x.shape[-1] <= 1 or x.stride(-1) == 1):
+    if expanded or not (free or x.numel() <= 1 or x.shape[-1] <= 1 or x.stride(-1) == 1):
         return x.clone(memory_format=torch.contiguous_format)
     return x
 
@@ -129,3 +134,23 @@ def _backward(
 
 
 torch.library.register_autograd("fa3::combine", _backward, setup_context=_save, lib=library)
+
+
+class _Transformed(torch.autograd.Function):
+    """The same in the form that torch.func needs, which knows no gradients of operators."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(*arguments: Any) -> tuple[Tensor, Tensor]:
+        return _differentiable(*arguments)
+
+    setup_context = staticmethod(_save)
+    backward = staticmethod(_backward)
+
+
+def _differentiable(*arguments: Any) -> tuple[Tensor, Tensor]:
+    inside = transform()
+    if inside is not None and inside.key() == torch._C._functorch.TransformType.Grad:
+        return _Transformed.apply(*arguments)
+    return torch.ops.fa3.combine(*arguments)

@@ -139,7 +139,7 @@ struct Scratch {
   double* dq;     // backward (kRows, head_dim_qk)
   double* dk;     // backward (max_seqlen_kv, head_dim_qk)
   double* dv;     // backward (max_seqlen_kv, head_dim_v)
-  double* dmask;  // backward (max_seqlen_kv): a row of dattn_mask
+  double* dmask;  // backward (max(max_seqlen_kv, columns of dattn_mask)): a row of dattn_mask
   double lse[kRows];
   double delta[kRows];  // backward: Σ O·dO − dLSE
   Keys keys[kRows];     // what the mask keeps for each row
@@ -173,7 +173,7 @@ double place(const Problem& p, double* base, Scratch* s) {
     s->dq = take(kRows, p.head_dim_qk);
     s->dk = take(static_cast<double>(keys), p.head_dim_qk);
     s->dv = take(static_cast<double>(keys), p.head_dim_v);
-    s->dmask = take(1, keys);
+    s->dmask = take(1, std::max(keys, p.mask_grad.columns));
   }
   return used;
 }
@@ -358,7 +358,7 @@ void mask_gradient_row(const Problem& p, const Buffers& x, int64_t index, Scratc
     return extent == 1 ? Keys{0, all} : Keys{at, at + 1};
   };
   const Keys batch = range(b, n.batch, p.batch), heads = range(h, n.heads, p.heads_q);
-  std::fill_n(scratch.dmask, p.kv.max_seqlen, 0.0);
+  std::fill_n(scratch.dmask, std::max(p.kv.max_seqlen, n.columns), 0.0);
   for (int64_t entry = batch.lo; entry < batch.hi; ++entry) {
     for (int64_t head = heads.lo; head < heads.hi; ++head) {
       Rows rows = rows_of(p, x, entry, head);

@@ -121,18 +121,28 @@ struct MergeLane {
       add(begin, o_at, lse_at, o, most, sum);
     const bool nothing = most == -kInf;
     const float sink = args.sinks.of_head(static_cast<i32>(h));
-    const MergedSum merged{most};
-    const SumWithSink all(sum, sink, merged.log2_of(sink));
-    const float inverse = nothing ? 0.f : all.inverse;
+    const float grown = ptx::max_nan(most, sink);  // the sink is one part more, whose O is 0
+    const float scale = nothing ? 0.f : exp_below(most - grown);
+    sum = ptx::fma(sum, scale, merge_weight(sink, grown));
+    const float inverse = nothing ? 0.f : scale * ptx::rcp(sum);
     FA3_UNROLL
     for (int c = 0; c < kColumns; ++c) o[c / 4][c % 4] *= inverse;
     store(at(args.o) + column, o);
     if (column == 0 && args.lse.data != nullptr)
-      ptx::st_global(args.lse.data + at(args.lse),
-                     lse_with_sink(nothing, merged.lse(all.sum), sink));
+      ptx::st_global(args.lse.data + at(args.lse), ptx::fma(ptx::lg2(sum), kLn2, grown));
   }
 
  private:
+  // exp(x) where all weights have this factor: the product with log₂e, rounded, would be off by as
+  // much as x is large.
+  FA3_DEV static float exp_below(float x) {
+    constexpr float kLog2eLow = 1.9259630e-8f, kNothing = -1000;
+    x = ptx::max_nan(x, kNothing);
+    const float product = x * kLog2e, rest = ptx::fma(x, kLog2e, -product);
+    const float exp = ptx::ex2(product);
+    return ptx::fma(exp, ptx::fma(x, kLog2eLow, rest) * kLn2, exp);
+  }
+
   template <class F>
   FA3_DEV void each_column(const F& f) const {
     FA3_UNROLL
