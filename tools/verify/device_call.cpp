@@ -30,9 +30,15 @@ size_t span_bytes(const fa3_tensor& t) {
 // visit(address of a run of elements, its offset from the first element, its bytes).
 template <class Visit>
 void for_each_run(const fa3_tensor& t, const Visit& visit) {
-  const auto run = static_cast<size_t>(t.shape[t.rank - 1] * element_bytes(t.dtype));
+  const auto element = static_cast<int64_t>(element_bytes(t.dtype));
+  const int64_t columns = t.shape[t.rank - 1], apart = t.stride[t.rank - 1];
+  const int64_t of_run = apart == 1 ? columns : 1;  // LSE may lie with another dimension inside
   for_each_row(t, [&](const Index&, void* row) {
-    visit(row, static_cast<size_t>(static_cast<char*>(row) - static_cast<char*>(t.data)), run);
+    for (int64_t c = 0; c < columns; c += of_run) {
+      char* const at = static_cast<char*>(row) + c * apart * element;
+      visit(at, static_cast<size_t>(at - static_cast<char*>(t.data)),
+            static_cast<size_t>(of_run * element));
+    }
   });
 }
 
