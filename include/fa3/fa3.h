@@ -60,7 +60,8 @@
  *   Written   every element of every output is written: rows of no sequence, or beyond seqused, as
  *             empty rows without a sink; of a v_image only tiles with rows that count.
  *   NaN, Inf  in a key or value that a row may see, they reach that row, and so does a NaN of
- *             attn_mask there. Keys outside a sequence (tails, other sequences, beyond seqused)
+ *             attn_mask there. A sink of NaN or +∞ makes its rows NaN, but for O of rows that see
+ *             no key. Keys outside a sequence (tails, other sequences, beyond seqused)
  *             never influence anything; keys that the mask, ids or attn_mask hide do not either on
  *             the cpu and reference backends (a GPU tile may let a hidden V through as 0 × NaN, in
  *             a backward a hidden Q, K or dO, too; and a deterministic one rounds dQ by the largest
