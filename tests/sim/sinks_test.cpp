@@ -32,6 +32,9 @@ struct Kind {
 void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }
 std::string name_of(const testing::TestParamInfo<Kind>& info) { return info.param.name; }
 
+constexpr int64_t kHeadDim8 =
+    kit::kSanitized ? 64 : 128;  // of 8 bits; a sanitized simulator has one
+
 class SimSinks : public testing::TestWithParam<Kind> {
  protected:
   // Odd seeds have sinks of 16 bits, those that are 3 modulo 4 their gradient, too.
@@ -84,12 +87,12 @@ const Kind kForward[] = {
      }},
     {"E4m3",
      [](Config& c) {
-       c.dtype = FA3_F8_E4M3, c.out_dtype = FA3_BF16, c.head_dim_qk = c.head_dim_v = 128;
+       c.dtype = FA3_F8_E4M3, c.out_dtype = FA3_BF16, c.head_dim_qk = c.head_dim_v = kHeadDim8;
        c.mask = FA3_MASK_CAUSAL;
      }},
     {"Int8",
      [](Config& c) {
-       c.dtype = FA3_I8, c.out_dtype = FA3_BF16, c.head_dim_qk = c.head_dim_v = 128;
+       c.dtype = FA3_I8, c.out_dtype = FA3_BF16, c.head_dim_qk = c.head_dim_v = kHeadDim8;
        c.k_offset = c.v_offset = true, c.mask = FA3_MASK_CAUSAL;
      }},
 };
