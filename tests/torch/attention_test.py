@@ -4,16 +4,17 @@
 import fa3.torch
 import pytest
 import torch
-from torch_kit import BOUND, DEVICES, assert_close, attend, dtypes, gradients, normal, qkv
-
-CASES = [(device, dtype) for device in DEVICES for dtype in dtypes(device)]
-each_type = pytest.mark.parametrize("device, dtype", CASES)
-each_device = pytest.mark.parametrize("device", DEVICES)
-
-
-def some(device):
-    """A type that the device takes."""
-    return torch.bfloat16 if device == "cuda" else torch.float32
+from torch_kit import (
+    BOUND,
+    assert_close,
+    attend,
+    each_device,
+    each_type,
+    gradients,
+    normal,
+    qkv,
+    some,
+)
 
 
 @pytest.fixture(autouse=True)

@@ -6,9 +6,8 @@ import fa3.compat.flash_attn_interface as three
 import fa3.torch
 import pytest
 import torch
-from torch_kit import DEVICES, normal
+from torch_kit import each_device, normal
 
-each_device = pytest.mark.parametrize("device", DEVICES)
 ours = fa3.torch.attention_on_codes
 F8 = torch.float8_e4m3fn
 

@@ -5,9 +5,7 @@ import pytest
 import torch
 from fa3.compat import flash_attn_interface as three
 from fa3.torch import attention, combine
-from torch_kit import BOUND, DEVICES, assert_close, attend, normal, qkv
-
-each_device = pytest.mark.parametrize("device", DEVICES)
+from torch_kit import BOUND, assert_close, attend, each_device, normal, qkv
 
 
 @pytest.fixture(autouse=True)

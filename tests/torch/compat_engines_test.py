@@ -6,9 +6,8 @@ import fa3.compat.sglang as sglang
 import fa3.compat.vllm as vllm
 import pytest
 import torch
-from torch_kit import BOUND, DEVICES, assert_close, attend
+from torch_kit import BOUND, assert_close, attend, each_device
 
-each_device = pytest.mark.parametrize("device", DEVICES)
 HEADS, HEADS_KV, DIM, BLOCK = 8, 2, 64, 16
 
 

@@ -6,9 +6,8 @@ import pytest
 import torch
 from fa3.compat import bert_padding as padding
 from fa3.compat import rotary
-from torch_kit import DEVICES, assert_close
+from torch_kit import assert_close, each_device
 
-each_device = pytest.mark.parametrize("device", DEVICES)
 styles = pytest.mark.parametrize("interleaved", [False, True])
 
 

@@ -12,14 +12,9 @@ import upstream
 from fa3.compat import bert_padding, rotary
 from fa3.compat import flash_attn as two
 from fa3.compat import flash_attn_interface as three
-from torch_kit import BOUND, DEVICES, assert_close, attend, gradients, normal, qkv
+from torch_kit import BOUND, assert_close, attend, each_device, gradients, normal, qkv, some
 
-each_device = pytest.mark.parametrize("device", DEVICES)
 both = pytest.mark.parametrize("family", [three, two], ids=["three", "two"])
-
-
-def some(device):
-    return torch.bfloat16 if device == "cuda" else torch.float32
 
 
 @pytest.fixture(autouse=True)

@@ -11,14 +11,9 @@ from fa3.compat.flash_attn_interface import flash_attn_with_kvcache
 from fa3.torch.function import TELLS_CONSTANTS
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch_kit import DEVICES, normal, qkv
+from torch_kit import each_device, normal, qkv, some
 
-each_device = pytest.mark.parametrize("device", DEVICES)
 attention = fa3.torch.attention
-
-
-def some(device):
-    return torch.bfloat16 if device == "cuda" else torch.float32
 
 
 @pytest.fixture(autouse=True)

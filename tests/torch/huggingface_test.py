@@ -8,7 +8,7 @@ import fa3.huggingface
 import pytest
 import torch
 import transformers
-from torch_kit import DEVICES, assert_close
+from torch_kit import assert_close, each_device
 from transformers import (
     BartConfig,
     BertConfig,
@@ -22,7 +22,6 @@ from transformers import (
 )
 
 fa3.huggingface.register()
-each_device = pytest.mark.parametrize("device", DEVICES)
 COMMON = {
     "vocab_size": 100,
     "hidden_size": 64,

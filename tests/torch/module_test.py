@@ -15,15 +15,10 @@ import pytest
 import torch
 from fa3.torch import FlashAttention3, FlashAttention3Core, TransformerLayer
 from torch.utils.checkpoint import checkpoint
-from torch_kit import BOUND, DEVICES, assert_close, normal
+from torch_kit import BOUND, assert_close, each_device, normal, some
 
-each_device = pytest.mark.parametrize("device", DEVICES)
 pytestmark = pytest.mark.filterwarnings("ignore:FlashAttention3")
 SMALL = {"embed_dim": 96, "num_heads": 3}
-
-
-def some(device):
-    return torch.bfloat16 if device == "cuda" else torch.float32
 
 
 def made(config, device="cpu", dtype=None, kind=FlashAttention3):

@@ -6,13 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
-from torch_kit import DEVICES, assert_close, normal, qkv
-
-each_device = pytest.mark.parametrize("device", DEVICES)
-
-
-def some(device):
-    return torch.bfloat16 if device == "cuda" else torch.float32
+from torch_kit import assert_close, each_device, normal, qkv, some
 
 
 def arguments(q, k, v, *, lengths=(None,) * 4, longest=(None, None), causal=False,

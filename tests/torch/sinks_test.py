@@ -6,16 +6,19 @@ import fa3.compat.flash_attn_interface as three
 import fa3.torch
 import pytest
 import torch
-from torch_kit import BOUND, DEVICES, assert_close, attend, dtypes, gradients, normal, qkv
+from torch_kit import (
+    BOUND,
+    assert_close,
+    attend,
+    each_device,
+    each_type,
+    gradients,
+    normal,
+    qkv,
+    some,
+)
 
-CASES = [(device, dtype) for device in DEVICES for dtype in dtypes(device)]
-each_type = pytest.mark.parametrize("device, dtype", CASES)
-each_device = pytest.mark.parametrize("device", DEVICES)
 ours = fa3.torch.attention
-
-
-def some(device):
-    return torch.bfloat16 if device == "cuda" else torch.float32
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """torch_kit.py — attention in plain PyTorch, in FP64, and what results are held against."""
 
+import pytest
 import torch
 
 # Of a result near 1 in magnitude, as in tests/python/kit.py.
@@ -10,6 +11,17 @@ DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 def dtypes(device):
     return [torch.float16, torch.bfloat16] if device == "cuda" else list(BOUND)
+
+
+each_device = pytest.mark.parametrize("device", DEVICES)
+each_type = pytest.mark.parametrize(
+    "device, dtype", [(device, dtype) for device in DEVICES for dtype in dtypes(device)]
+)
+
+
+def some(device):
+    """A type that the device takes."""
+    return torch.bfloat16 if device == "cuda" else torch.float32
 
 
 def normal(*shape, dtype=torch.float32, device="cpu", grad=False):

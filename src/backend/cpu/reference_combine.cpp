@@ -7,38 +7,14 @@
 #include <cmath>
 #include <limits>
 
+#include "backend/cpu/reference_rows.h"
 #include "backend/cpu/sink.h"
-#include "core/dtype.h"
 
 namespace fa3::reference {
 namespace {
 
 constexpr int64_t kMaxColumns = 512;
 constexpr double kNegInf = -std::numeric_limits<double>::infinity();
-
-double element(const Problem& p, const Buffers& x, int64_t at) {
-  switch (p.layout[kOParts].dtype) {
-    case FA3_F16:
-      return to_float(x.in<F16>(kOParts)[at]);
-    case FA3_BF16:
-      return to_float(x.in<Bf16>(kOParts)[at]);
-    default:
-      return x.in<float>(kOParts)[at];
-  }
-}
-
-void store(const Problem& p, const Buffers& x, int64_t at, double value) {
-  switch (p.layout[kMergedO].dtype) {
-    case FA3_F16:
-      x.out<F16>(kMergedO)[at] = from_double<F16>(value);
-      break;
-    case FA3_BF16:
-      x.out<Bf16>(kMergedO)[at] = from_double<Bf16>(value);
-      break;
-    default:
-      x.out<float>(kMergedO)[at] = static_cast<float>(value);
-  }
-}
 
 // Row i of head h of batch entry b.
 void merge(const Problem& p, const Buffers& x, int64_t b, int64_t i, int64_t h) {
@@ -62,10 +38,10 @@ void merge(const Problem& p, const Buffers& x, int64_t b, int64_t i, int64_t h) 
     sum += weight;
     any = true;
     for (int64_t c = 0; c < p.head_dim_v; ++c)
-      row[c] += weight * element(p, x, at(kOParts, part) + c);
+      row[c] += weight * element(p, x, kOParts, at(kOParts, part) + c);
   }
-  for (int64_t c = 0; c < p.head_dim_v; ++c)
-    store(p, x, at(kMergedO, 0) + c, any ? row[c] / sum : 0);
+  for (int64_t c = 0; c < p.head_dim_v; ++c) row[c] = any ? row[c] / sum : 0;
+  store(p, x, kMergedO, at(kMergedO, 0), p.head_dim_v, row.data());
   if (p.layout[kMergedLse].present())
     x.out<float>(kMergedLse)[at(kMergedLse, 0)] =
         static_cast<float>(most == kNegInf ? kNegInf : most + std::log(sum));

@@ -9,6 +9,7 @@
 #include <limits>
 #include <mutex>
 
+#include "backend/cpu/reference_rows.h"
 #include "backend/cpu/scale_grid.h"
 #include "core/check_scales.h"
 #include "core/dtype.h"
@@ -18,17 +19,6 @@ namespace {
 
 constexpr int64_t kMaxColumns = 512;
 using Row = std::array<double, kMaxColumns>;
-
-double element(const Problem& p, const Buffers& x, TensorId id, int64_t at) {
-  switch (p.layout[id].dtype) {
-    case FA3_F16:
-      return to_float(x.in<F16>(id)[at]);
-    case FA3_BF16:
-      return to_float(x.in<Bf16>(id)[at]);
-    default:
-      return x.in<float>(id)[at];
-  }
-}
 
 // SplitMix64's number `index`: negative where its top bit is set.
 double sign(uint64_t seed, int64_t index) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// reference_rows.h — rows of tensors of any type as FP64, for backend reference.
+// reference_rows.h — rows and elements of tensors of any type as FP64.
 #pragma once
 
 #include <algorithm>
@@ -40,25 +40,40 @@ void store(void* data, int64_t offset, int64_t n, const double* in) {
   for (int64_t c = 0; c < n; ++c) out[c] = rounded<T>(in[c]);
 }
 
+// n elements of a tensor from the one at `at`.
+inline void load(const Problem& p, const Buffers& x, TensorId id, int64_t at, int64_t n,
+                 double* out) {
+  const fa3_dtype dtype = p.layout[id].dtype;
+  if (dtype == FA3_F32) load<float>(x.data[id], at, n, out);
+  if (dtype == FA3_F16) load<F16>(x.data[id], at, n, out);
+  if (dtype == FA3_BF16) load<Bf16>(x.data[id], at, n, out);
+  if (dtype == FA3_F64) load<double>(x.data[id], at, n, out);
+}
+
+inline void store(const Problem& p, const Buffers& x, TensorId id, int64_t at, int64_t n,
+                  const double* in) {
+  const fa3_dtype dtype = p.layout[id].dtype;
+  if (dtype == FA3_F32) store<float>(x.data[id], at, n, in);
+  if (dtype == FA3_F16) store<F16>(x.data[id], at, n, in);
+  if (dtype == FA3_BF16) store<Bf16>(x.data[id], at, n, in);
+  if (dtype == FA3_F64) store<double>(x.data[id], at, n, in);
+}
+
+inline double element(const Problem& p, const Buffers& x, TensorId id, int64_t at) {
+  double value = 0;
+  load(p, x, id, at, 1, &value);
+  return value;
+}
+
 // The n elements of one row of a tensor; `row` counts from the first of the tensor or batch entry.
 inline void load_row(const Problem& p, const Buffers& x, TensorId id, int64_t b, int64_t row,
                      int64_t head, int64_t n, double* out) {
-  const Layout& layout = p.layout[id];
-  const int64_t at = offset(layout, b, row, head);
-  if (layout.dtype == FA3_F32) load<float>(x.data[id], at, n, out);
-  if (layout.dtype == FA3_F16) load<F16>(x.data[id], at, n, out);
-  if (layout.dtype == FA3_BF16) load<Bf16>(x.data[id], at, n, out);
-  if (layout.dtype == FA3_F64) load<double>(x.data[id], at, n, out);
+  load(p, x, id, offset(p.layout[id], b, row, head), n, out);
 }
 
 inline void store_row(const Problem& p, const Buffers& x, TensorId id, int64_t b, int64_t row,
                       int64_t head, int64_t n, const double* in) {
-  const Layout& layout = p.layout[id];
-  const int64_t at = offset(layout, b, row, head);
-  if (layout.dtype == FA3_F32) store<float>(x.data[id], at, n, in);
-  if (layout.dtype == FA3_F16) store<F16>(x.data[id], at, n, in);
-  if (layout.dtype == FA3_BF16) store<Bf16>(x.data[id], at, n, in);
-  if (layout.dtype == FA3_F64) store<double>(x.data[id], at, n, in);
+  store(p, x, id, offset(p.layout[id], b, row, head), n, in);
 }
 
 // Writes `value` to every element: rows that belong to no sequence keep it.

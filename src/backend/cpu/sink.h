@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "core/dtype.h"
+#include "backend/cpu/reference_rows.h"
 #include "core/problem.h"
 
 namespace fa3 {
@@ -15,17 +15,7 @@ namespace fa3 {
 // The sink of a head; −∞ where there is none.
 inline double sink_of(const Problem& p, const Buffers& x, int64_t head) {
   if (!p.has_sinks()) return -std::numeric_limits<double>::infinity();
-  const int64_t at = head * p.layout[kSinks].head;
-  switch (p.layout[kSinks].dtype) {
-    case FA3_F64:
-      return x.in<double>(kSinks)[at];
-    case FA3_F16:
-      return to_float(x.in<F16>(kSinks)[at]);
-    case FA3_BF16:
-      return to_float(x.in<Bf16>(kSinks)[at]);
-    default:
-      return x.in<float>(kSinks)[at];
-  }
+  return reference::element(p, x, kSinks, head * p.layout[kSinks].head);
 }
 
 // A row with its sink: LSE, and the part of the sum that is of keys.
@@ -45,20 +35,7 @@ inline SinkRow with_sink(double lse, double sink) {
 
 // Writes a head's element of dsinks.
 inline void store_sink_gradient(const Problem& p, const Buffers& x, int64_t head, double value) {
-  const int64_t at = head * p.layout[kDsinks].head;
-  switch (p.layout[kDsinks].dtype) {
-    case FA3_F64:
-      x.out<double>(kDsinks)[at] = value;
-      break;
-    case FA3_F16:
-      x.out<F16>(kDsinks)[at] = from_double<F16>(value);
-      break;
-    case FA3_BF16:
-      x.out<Bf16>(kDsinks)[at] = from_double<Bf16>(value);
-      break;
-    default:
-      x.out<float>(kDsinks)[at] = static_cast<float>(value);
-  }
+  reference::store(p, x, kDsinks, head * p.layout[kDsinks].head, 1, &value);
 }
 
 // What a row adds to dsinks; delta: Σ O·dO − dLSE. A row whose LSE is −∞ has no weights.

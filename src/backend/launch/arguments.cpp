@@ -2,6 +2,8 @@
 // arguments.cpp — from a problem and its addresses to what device code takes.
 #include "backend/launch/arguments.h"
 
+#include "plan/sm90/float_types.h"
+
 namespace fa3 {
 
 RowAxis lengths_of(const Problem& p, TensorId id, const Buffers& buffers) {
@@ -22,13 +24,8 @@ ElementArgs element_args_of(const Problem& p, const Buffers& buffers, float slop
           .id_kv_batch = p.layout[kSequenceIdsKv].batch};
 }
 
-sm90::FloatType float_type_of(fa3_dtype dtype) {
-  using sm90::FloatType;
-  return dtype == FA3_F32 ? FloatType::kF32 : dtype == FA3_F16 ? FloatType::kF16 : FloatType::kBf16;
-}
-
 sm90::SinkArgs sink_args_of(const Problem& p, const Buffers& buffers) {
-  return {buffers.in<void>(kSinks), float_type_of(p.layout[kSinks].dtype)};
+  return {buffers.in<void>(kSinks), sm90::float_type_of(p.layout[kSinks].dtype)};
 }
 
 }  // namespace fa3

@@ -18,6 +18,5 @@ RowAxis lengths_of(const Problem& problem, TensorId id, const Buffers& buffers);
 ElementArgs element_args_of(const Problem& problem, const Buffers& buffers, float slope_factor);
 
 sm90::SinkArgs sink_args_of(const Problem& problem, const Buffers& buffers);
-sm90::FloatType float_type_of(fa3_dtype dtype);  // F32, F16 or BF16
 
 }  // namespace fa3

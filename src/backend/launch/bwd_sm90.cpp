@@ -10,6 +10,7 @@
 #include "core/dtype.h"
 #include "device/attn/conventions.h"
 #include "device/sm90/bwd/args.h"
+#include "plan/sm90/float_types.h"
 #include "plan/sm90/slices.h"
 #include "plan/sm90/tensor_limits.h"
 

@@ -6,15 +6,13 @@
 
 #include <algorithm>
 
+#include "plan/sm90/float_types.h"
+
 namespace fa3::sm90 {
 namespace {
 
 constexpr int64_t kMostPieces = int64_t{1} << 31;
 constexpr int64_t kMostGridY = 65535;
-
-FloatType float_type(fa3_dtype type) {
-  return type == FA3_F32 ? FloatType::kF32 : type == FA3_F16 ? FloatType::kF16 : FloatType::kBf16;
-}
 
 const char* word(FloatType type) {
   return type == FloatType::kF32 ? "f32" : type == FloatType::kF16 ? "f16" : "bf16";
@@ -24,8 +22,8 @@ const char* word(FloatType type) {
 
 Result<MergePlan> make_merge_plan(const Problem& p) {
   MergePlan plan;
-  plan.config.parts = float_type(p.layout[kOParts].dtype);
-  plan.config.o = float_type(p.layout[kMergedO].dtype);
+  plan.config.parts = float_type_of(p.layout[kOParts].dtype);
+  plan.config.o = float_type_of(p.layout[kMergedO].dtype);
   plan.row_pieces = div_up(p.head_dim_v, plan.config.columns());
   plan.pieces = p.q.rows * p.heads_q * plan.row_pieces;
   plan.batch = p.batch;

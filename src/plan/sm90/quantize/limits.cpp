@@ -4,6 +4,7 @@
 
 #include "core/dtype.h"
 #include "device/sm90/quantize/args.h"
+#include "plan/sm90/float_types.h"
 #include "plan/sm90/tensor_limits.h"
 
 namespace fa3::sm90 {
@@ -31,10 +32,6 @@ Status check_codes(const Problem& p) {
   return check_stride(kCodes, "batch", p.batch, codes.batch, 1, kPiece);
 }
 
-FloatType float_type(fa3_dtype type) {
-  return type == FA3_F32 ? FloatType::kF32 : type == FA3_F16 ? FloatType::kF16 : FloatType::kBf16;
-}
-
 }  // namespace
 
 Status check_quantize_limit(const char* what, int64_t value, int64_t limit, const char* remedy) {
@@ -55,13 +52,13 @@ Result<TurnConfig> turn_of(const Problem& p) {
         "quantize: rotary_cos.shape[1]={} on sm90, need a multiple of 8; use backend cpu",
         r.rotary_dim / 2);
   TurnConfig turn;
-  turn.x = float_type(p.layout[kX].dtype);
+  turn.x = float_type_of(p.layout[kX].dtype);
   turn.head_dim = static_cast<int>(d);
   turn.hadamard = r.hadamard > 1 ? static_cast<int>(r.hadamard) : 0;
   if (r.rotary_dim > 0) {
     turn.rotary = r.rotary_pairs ? RotaryKind::kPairs : RotaryKind::kHalves;
     turn.rotary_dim = static_cast<int>(r.rotary_dim);
-    turn.table = float_type(p.layout[kRotaryCos].dtype);
+    turn.table = float_type_of(p.layout[kRotaryCos].dtype);
   }
   if (cols > 0 && cols < d) {
     if (cols % TurnConfig::kPiece != 0)
