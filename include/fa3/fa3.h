@@ -47,6 +47,15 @@
  *             LSE has it. A row that sees no key has O = 0 and LSE = sink. −inf: none; NaN, +inf:
  *             rows of NaN. The LSE of a part of the keys must not have it: fa3_combine adds it,
  *             once.
+ *   Append    with k_new and v_new a run first writes these to k and v as the rows that follow the
+ *             seqused_kv[b] keys of sequence b, and attends to all of them: seqused_kv is the
+ *             length before, and stays as it is; masks, ALiBi and positions are of that after. With
+ *             rotary tables, t = rotary_position[b], or seqused_kv[b] without it: row i of k_new is
+ *             rotated by position t + i (quantize.h, "Rotary"), row i of q by t + i where mask is
+ *             causal or a window, by t where it is full. Rotated values are rounded to the type of
+ *             q. Refused on the host, and with FA3_CHECK=1: rows beyond max_seqlen_kv or without a
+ *             place, rows that two sequences append, positions beyond the tables. On cuda such rows
+ *             are not appended, and lengths and positions end with what there is.
  *   LSE       FP32, natural logarithm, (batch, heads_q, seqlen_q) or, for varlen queries, (heads_q,
  *             total_q).
  *   8 bits    a value of q, k or v is code · scale + offset in FP32. q and k are both F8_E4M3 or
@@ -217,6 +226,16 @@ typedef struct fa3_forward_args {
                               With num_splits 0; on cuda, sim: 16 bits, no attn_mask */
   int32_t batch_invariant_reserved; /* must be 0 */
   fa3_tensor sinks;                 /* in, optional: (heads_q), F32, F16, BF16 or the type of q */
+  /* Append (above); all optional. Needs seqused_kv, k and v without cu_seqlens_kv and of dtypes
+   * beyond 8 bits; k and v are written, too, and must be nothing else's memory */
+  fa3_tensor k_new; /* in: (batch, seqlen_new, heads_kv, head_dim_qk) or varlen (total_new, …) */
+  fa3_tensor v_new; /* in: (batch, seqlen_new, heads_kv, head_dim_v) or varlen, as k_new */
+  fa3_tensor cu_seqlens_new;  /* in: I32, (batch + 1), dense; required by varlen k_new */
+  fa3_tensor rotary_cos;      /* in, both or neither: (positions, rotary_dim / 2), F32, F16, BF16 */
+  fa3_tensor rotary_sin;      /* in: the same shape and type */
+  fa3_tensor rotary_position; /* in: I32, (batch), dense: position of the first new row */
+  int32_t rotary_layout;      /* fa3_rotary_layout; 0 without tables */
+  int32_t rotary_reserved;    /* must be 0 */
 } fa3_forward_args;
 
 /* Backward. Inputs q, k, v, o, lse of the forward and the gradient dout; outputs dq, dk, dv, any

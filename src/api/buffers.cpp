@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "api/append.h"
 #include "api/tensor.h"
 #include "core/check_lengths.h"
 #include "core/check_scales.h"
@@ -65,12 +66,12 @@ Status check_disjoint(const char* op, const char* written, const View& a, const 
 Status check_outputs_disjoint(const Args& args) {
   for (int i = 0; i < kTensorCount; ++i) {
     const TensorId out = TensorId(i);
-    if (!present(args, out) || !is_output(role_of(args.op, out))) continue;
+    if (!present(args, out) || !writes(args, out)) continue;
     for (int j = 0; j < kTensorCount; ++j) {
       const TensorId other = TensorId(j);
       if (!present(args, other)) continue;
-      // A pair of outputs meets once.
-      if (is_output(role_of(args.op, other)) && j <= i) continue;
+      // A pair of written ones meets once.
+      if (writes(args, other) && j <= i) continue;
       FA3_RETURN_IF_ERROR(check_disjoint(op_name(args.op), tensor_name(out),
                                          view_of(args.tensor[out]), tensor_name(other),
                                          view_of(args.tensor[other])));

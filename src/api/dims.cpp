@@ -17,6 +17,8 @@ AxisNames names_of(const Problem& p, TensorId id) {
       if (p.cache.paged())
         return {"max_pages · page_size", "heads_kv", of_v ? "head_dim_v" : "head_dim_qk"};
       return {varlen ? "total_kv" : "seqlen_kv", "heads_kv", of_v ? "head_dim_v" : "head_dim_qk"};
+    case Axis::kNew:
+      return {varlen ? "total_new" : "seqlen_new", "heads_kv", of_v ? "head_dim_v" : "head_dim_qk"};
     case Axis::kToken:
       break;
   }

@@ -81,7 +81,7 @@ std::string shape_text(fa3_op op, const TensorRow& row, bool varlen) {
   Problem p;
   p.op = op;
   p.q.varlen = varlen && row.form != Form::kMask;
-  p.kv.varlen = varlen;
+  p.kv.varlen = p.fresh.varlen = varlen;
   fa3_tensor given{};
   given.rank = row.form == Form::kSlopes ? 1 : FA3_MAX_RANK - 1;
   const Dims dims = expected_dims(p, row.id, given);

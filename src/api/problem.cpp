@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <tuple>
 
+#include "api/append.h"
 #include "api/cache.h"
 #include "api/dims.h"
 #include "api/dtypes.h"
@@ -55,6 +56,7 @@ class ProblemMaker {
     FA3_RETURN_IF_ERROR(check_tensors());
     FA3_TRY(p_.scale_block, read_scale_blocks(args_));
     FA3_TRY(p_.cache, read_cache(args_));
+    FA3_RETURN_IF_ERROR(check_append(args_));
     FA3_RETURN_IF_ERROR(check_ranks());
     read_dims();
     FA3_RETURN_IF_ERROR(check_dims());
@@ -62,15 +64,15 @@ class ProblemMaker {
     FA3_TRY(p_.image, read_image(args_, p_));
     FA3_RETURN_IF_ERROR(check_shapes());
     FA3_RETURN_IF_ERROR(check_dtypes(args_));
-    if (args_.op == FA3_OP_QUANTIZE) {
-      FA3_TRY(p_.rotation, read_rotation(args_, p_));
-    } else if (is_attention(args_.op)) {
+    FA3_TRY(p_.rotation, read_rotation(args_, p_));
+    if (is_attention(args_.op)) {
       FA3_RETURN_IF_ERROR(read_mask(args_, p_));
       FA3_RETURN_IF_ERROR(read_scalars());
       FA3_RETURN_IF_ERROR(read_precision());
       FA3_RETURN_IF_ERROR(read_schedule());
     }
     read_layouts();
+    FA3_RETURN_IF_ERROR(check_room(p_));
     if (first_ == kOParts) p_.q.varlen = false;  // without cu_seqlens: one batch entry
     return p_;
   }
@@ -94,6 +96,7 @@ class ProblemMaker {
             tensor_name(id));
       }
     }
+    FA3_RETURN_IF_ERROR(check_pair(kKNew, kVNew, "each key has a value"));
     FA3_RETURN_IF_ERROR(
         check_pair(kSequenceIdsQ, kSequenceIdsKv, "a query sees the keys whose id equals its own"));
     FA3_RETURN_IF_ERROR(check_mask_tensors(args_));
@@ -116,6 +119,7 @@ class ProblemMaker {
     p_.kv.varlen = present(kCuSeqlensKv) || has_packed_keys(args_);
     p_.q.seqused = present(seqused_of(kTensors[first_].axis));
     p_.kv.seqused = present(kSequsedKv);
+    p_.fresh.varlen = present(kCuSeqlensNew);
     for (int i = 0; i < kTensorCount; ++i) {
       const TensorId id = TensorId(i);
       if (!present(id)) continue;
@@ -178,6 +182,8 @@ class ProblemMaker {
     p_.kv.rows = p_.cache.paged() ? rows_of_pages(p_.cache) : k.shape[k.rank - 3];
     p_.heads_kv = k.shape[k.rank - 2];
     p_.head_dim_v = v.shape[v.rank - 1];
+    if (present(kKNew)) p_.fresh.rows = tensor(kKNew).shape[tensor(kKNew).rank - 3];
+    p_.fresh.max_seqlen = p_.fresh.rows;
     for (const TensorId id : {kQScale, kKScale, kVScale}) read_scale_shape(tensor(id), p_, id);
   }
 
@@ -196,6 +202,7 @@ class ProblemMaker {
         {"batch", p_.batch, 0, kMaxExtent},
         {q.rows, p_.q.rows, 0, kMaxExtent},
         {kv.rows, p_.kv.rows, 0, kMaxExtent},
+        {names_of(p_, kKNew).rows, p_.fresh.rows, 0, kMaxExtent},
         {q.heads, p_.heads_q, 0, kMaxExtent},
         {kv.heads, p_.heads_kv, 0, kMaxExtent},
         {q.columns, p_.head_dim_qk, 1, kMaxHeadDim},

@@ -11,30 +11,34 @@
 namespace fa3 {
 namespace {
 
+// The tables of a quantisation, or of what a forward appends.
 Status check_tables(const Args& args, const Problem& p) {
+  const char* const op = op_name(args.op);
   const int64_t head_dim = p.head_dim_qk;
   const fa3_tensor &cos = args.tensor[kRotaryCos], &sin = args.tensor[kRotarySin];
   if (cos.dtype != sin.dtype || cos.shape[0] != sin.shape[0] || cos.shape[1] != sin.shape[1]) {
-    return invalid(
-        "quantize: rotary_sin is {} {}, but rotary_cos {} {}; need the same type and shape",
-        dtype_name(sin.dtype), tuple_text(sin.shape, 2), dtype_name(cos.dtype),
-        tuple_text(cos.shape, 2));
+    return invalid("{}: rotary_sin is {} {}, but rotary_cos {} {}; need the same type and shape",
+                   op, dtype_name(sin.dtype), tuple_text(sin.shape, 2), dtype_name(cos.dtype),
+                   tuple_text(cos.shape, 2));
   }
   if (cos.shape[1] < 1 || 2 * cos.shape[1] > head_dim) {
     return invalid(
-        "quantize: rotary_cos.shape[1]={}, need 1…{} pairs of columns, at most half of "
-        "head_dim={}; pass a table (positions, rotary_dim / 2)",
-        cos.shape[1], head_dim / 2, head_dim);
+        "{}: rotary_cos.shape[1]={}, need 1…{} pairs of columns, at most half of {}={}; pass a "
+        "table (positions, rotary_dim / 2)",
+        op, cos.shape[1], head_dim / 2, args.op == FA3_OP_FORWARD ? "head_dim_qk" : "head_dim",
+        head_dim);
   }
   // Lengths and positions in data are checked where they can be read (check_lengths.cpp).
-  const bool in_data = args.tensor[kRotaryPosition].rank != 0 || p.q.varlen || p.q.seqused;
-  const int64_t rows = p.batch > 0 ? p.q.rows : 0,
+  const SeqAxis& axis = args.op == FA3_OP_FORWARD ? p.fresh : p.q;
+  const bool in_data = args.op == FA3_OP_FORWARD || args.tensor[kRotaryPosition].rank != 0 ||
+                       axis.varlen || axis.seqused;
+  const int64_t rows = p.batch > 0 ? axis.rows : 0,
                 need = in_data ? std::min<int64_t>(rows, 1) : rows;
   if (cos.shape[0] < need) {
     return invalid(
-        "quantize: rotary_cos.shape[0]={}, need at least {}: a position for each row of a "
-        "sequence; pass a longer table",
-        cos.shape[0], need);
+        "{}: rotary_cos.shape[0]={}, need at least {}: a position for each row of a sequence; pass "
+        "a longer table",
+        op, cos.shape[0], need);
   }
   return {};
 }
@@ -45,8 +49,8 @@ Result<Rotation> read_rotation(const Args& args, const Problem& p) {
   const int64_t head_dim = p.head_dim_qk;
   if (args.rotary_layout != FA3_ROTARY_HALVES && args.rotary_layout != FA3_ROTARY_PAIRS) {
     return invalid(
-        "quantize: rotary_layout={} is unknown; need FA3_ROTARY_HALVES (0) or FA3_ROTARY_PAIRS (1)",
-        args.rotary_layout);
+        "{}: rotary_layout={} is unknown; need FA3_ROTARY_HALVES (0) or FA3_ROTARY_PAIRS (1)",
+        op_name(args.op), args.rotary_layout);
   }
   const int64_t block = args.hadamard;
   if (block != 0 &&
@@ -65,7 +69,8 @@ Result<Rotation> read_rotation(const Args& args, const Problem& p) {
   rotation.rotary_pairs = args.rotary_layout == FA3_ROTARY_PAIRS;
   if (args.tensor[kRotaryCos].rank == 0) {
     if (args.tensor[kRotaryPosition].rank == 0) return rotation;
-    return invalid("quantize: rotary_position is given, but rotary_cos is absent; need the tables");
+    return invalid("{}: rotary_position is given, but rotary_cos is absent; need the tables",
+                   op_name(args.op));
   }
   FA3_RETURN_IF_ERROR(check_tables(args, p));
   rotation.rotary_dim = 2 * args.tensor[kRotaryCos].shape[1];

@@ -8,6 +8,7 @@
 #include <functional>
 #include <numeric>
 
+#include "api/append.h"
 #include "core/dtype.h"
 
 namespace fa3 {
@@ -92,7 +93,7 @@ Status check_tensor(const Args& args, TensorId id) {
   const fa3_tensor& t = args.tensor[id];
   const char* op = op_name(args.op);
   const char* name = tensor_name(id);
-  const bool output = is_output(role_of(args.op, id));
+  const bool output = writes(args, id);
   if (t.rank < 0 || t.rank > FA3_MAX_RANK) {
     return invalid(
         "{}: {}.rank={}, need 0…{}; set it to the number of dimensions, or 0 when absent", op, name,

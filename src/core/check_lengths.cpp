@@ -4,6 +4,9 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <vector>
+
 namespace fa3 {
 namespace {
 
@@ -52,10 +55,11 @@ Status check_seqused(const Cuts& x, const SeqAxis& axis, int64_t batch) {
 }
 
 Status check_cuts(const Problem& p, const Buffers& buffers, Axis at) {
-  const SeqAxis& axis = at == Axis::kKey ? p.kv : p.q;
+  const SeqAxis& axis = p.along(at);
   const TensorId cu = cu_seqlens_of(at), used = seqused_of(at);
   const char* const max_name = at == Axis::kQuery ? "max_seqlen_q"
                                : at == Axis::kKey ? "max_seqlen_kv"
+                               : at == Axis::kNew ? "total_new"
                                                   : "max_seqlen";
   const Cuts x{op_name(p.op), tensor_name(cu),         tensor_name(used),
                max_name,      buffers.in<int32_t>(cu), buffers.in<int32_t>(used)};
@@ -67,9 +71,10 @@ Status check_cuts(const Problem& p, const Buffers& buffers, Axis at) {
 Status check_begin(const Problem& p, const Sequence& keys, int64_t b) {
   if (keys.begin >= 0 && keys.begin + keys.len <= p.kv.rows) return {};
   return invalid(
-      "forward: kv_begin[{}]={} with seqused_kv[{}]={}: those are not all among the {} rows that "
-      "the sequence may have, need 0…{}",
-      b, keys.begin, b, keys.len, p.kv.rows, p.kv.rows - keys.len);
+      "forward: kv_begin[{}]={} with {} keys{}: those are not all among the {} rows that the "
+      "sequence may have, need 0…{}",
+      b, keys.begin, keys.len, p.appends() ? ", new ones included" : "", p.kv.rows,
+      p.kv.rows - keys.len);
 }
 
 // The pages of the rows that count; what stands beside them in the table is never read.
@@ -92,7 +97,7 @@ Status check_cache(const Problem& p, const Buffers& x) {
   const KvCache& cache = p.cache;
   if (!cache.present()) return {};
   for (int64_t b = 0; b < p.batch; ++b) {
-    const Sequence keys = kv_sequence(p, x, b);
+    const Sequence keys = kv_sequence_after(p, x, b);
     if (keys.len == 0) continue;
     if (cache.begins) FA3_RETURN_IF_ERROR(check_begin(p, keys, b));
     if (cache.paged()) FA3_RETURN_IF_ERROR(check_pages(p, x, keys, b));
@@ -108,16 +113,72 @@ Status check_cache(const Problem& p, const Buffers& x) {
 // Every row that counts has an angle.
 Status check_positions(const Problem& p, const Buffers& x) {
   for (int64_t b = 0; b < p.batch; ++b) {
-    const int64_t first = x.data[kRotaryPosition] ? x.in<int32_t>(kRotaryPosition)[b] : 0;
-    const int64_t len = sequence_of(p, x, Axis::kToken, b).len;
+    const int64_t first = first_position(p, x, b), len = most_positions(p, x, b);
     if (len == 0) continue;
     if (first >= 0 && first + len <= p.rotation.positions) continue;
     return invalid(
-        "quantize: sequence {} has {} rows from position {} on, but rotary_cos holds positions "
-        "0…{}; need a row there for each",
-        b, len, first, p.rotation.positions - 1);
+        "{}: sequence {} has {} rows from position {} on, but rotary_cos holds positions 0…{}; "
+        "need a row there for each",
+        op_name(p.op), b, len, first, p.rotation.positions - 1);
   }
   return {};
+}
+
+// The rows of k and v that new keys of a sequence become: of an entry, or of packed tensors.
+struct Written {
+  int64_t entry, begin, end, b;
+};
+
+constexpr int64_t kAllRows = -1;  // as an entry
+
+std::string what_of(int64_t entry) {
+  return entry == kAllRows ? "all rows" : fmt::format("entry {}", entry);
+}
+
+// No row is written for two sequences.
+Status check_written(std::vector<Written> all) {
+  std::ranges::sort(all, [](const Written& x, const Written& y) {
+    return x.entry != y.entry ? x.entry < y.entry : x.begin < y.begin;
+  });
+  for (size_t i = 1; i < all.size(); ++i) {
+    const Written &x = all[i - 1], &y = all[i];
+    if (x.entry != y.entry || x.end <= y.begin) continue;
+    return invalid(
+        "forward: sequences {} and {} both append to row {} of {} of k and v; need rows of their "
+        "own",
+        std::min(x.b, y.b), std::max(x.b, y.b), y.begin, what_of(y.entry));
+  }
+  return {};
+}
+
+// New keys have room, and rows of their own; check_cache() finds whether rows exist.
+Status check_append(const Problem& p, const Buffers& x) {
+  for (int64_t b = 0; b < p.batch; ++b) {
+    const int64_t before = kv_sequence(p, x, b).len, all = kv_sequence_after(p, x, b).len;
+    if (all <= p.kv.max_seqlen) continue;
+    return invalid(
+        "forward: sequence {} has seqused_kv={} keys and {} new ones, need at most {} together, "
+        "the rows that it may have in k and v",
+        b, before, all - before, p.kv.max_seqlen);
+  }
+  return p.rotation.rotary_dim > 0 ? check_positions(p, x) : Status();
+}
+
+Status check_written_rows(const Problem& p, const Buffers& x) {
+  const bool packed = p.kv.varlen;
+  if (!p.cache.paged() && !p.cache.slots && !packed) return {};  // each entry is one sequence's
+  std::vector<Written> written;
+  for (int64_t b = 0; b < p.batch; ++b) {
+    const Sequence before = kv_sequence(p, x, b), after = kv_sequence_after(p, x, b);
+    const int64_t end = after.begin + after.len;
+    for (int64_t row = before.begin + before.len; row < end;) {
+      const KeyPlace at = key_place(p, x, b, row);
+      const int64_t last = p.cache.paged() ? std::min(end, row - at.row + p.cache.page_size) : end;
+      written.push_back({packed ? kAllRows : at.entry, at.row, at.row + last - row, b});
+      row = last;
+    }
+  }
+  return check_written(std::move(written));
 }
 
 }  // namespace
@@ -129,7 +190,11 @@ Status check_lengths(const Problem& problem, const Buffers& buffers) {
   }
   FA3_RETURN_IF_ERROR(check_cuts(problem, buffers, Axis::kQuery));
   FA3_RETURN_IF_ERROR(check_cuts(problem, buffers, Axis::kKey));
-  return check_cache(problem, buffers);
+  if (!problem.appends()) return check_cache(problem, buffers);
+  FA3_RETURN_IF_ERROR(check_cuts(problem, buffers, Axis::kNew));
+  FA3_RETURN_IF_ERROR(check_append(problem, buffers));
+  FA3_RETURN_IF_ERROR(check_cache(problem, buffers));
+  return check_written_rows(problem, buffers);
 }
 
 }  // namespace fa3

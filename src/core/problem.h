@@ -4,6 +4,7 @@
 // src/plan and src/backend.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
@@ -75,7 +76,8 @@ struct MaskExtents {
   bool operator==(const MaskExtents&) const = default;
 };
 
-// How a tensor is turned before it is quantised: see fa3.h's quantize.h.
+// How a tensor is turned before it is quantised, or keys and queries before keys are appended: see
+// fa3.h's quantize.h.
 struct Rotation {
   int64_t hadamard = 0;  // columns of a block, a power of two; 0 = off
   uint64_t seed = 0;
@@ -112,12 +114,13 @@ struct Problem : Options {
   int64_t head_dim_v = 0;
   SeqAxis q;
   SeqAxis kv;
+  SeqAxis fresh;  // of what is appended to k and v
   KvCache cache;
   fa3_mask mask = FA3_MASK_FULL;
   std::array<Layout, kLayoutCount> layout;  // kQ … kMergedLse
   std::array<ScaleBlock, 3> scale_block;    // of kQ, kK, kV; of kCodes the first
   fa3_precision precision = FA3_PRECISION_DEFAULT;
-  Rotation rotation;           // of a quantisation; with a precision, its seed
+  Rotation rotation;           // of a quantisation or of what is appended; a precision's seed
   bool deterministic = false;  // of a backward
   ImageTile image;
   // Positions are counted from the top left: p = i, and the lengths may differ.
@@ -126,9 +129,13 @@ struct Problem : Options {
   int64_t parts = 0;      // of a merge
 
   // Of a tensor with rows: its sequence dimension, heads, and the columns of a row (LSE: 1).
-  const SeqAxis& axis_of(TensorId id) const { return kTensors[id].axis == Axis::kKey ? kv : q; }
+  const SeqAxis& along(Axis axis) const {
+    return axis == Axis::kKey ? kv : axis == Axis::kNew ? fresh : q;
+  }
+  const SeqAxis& axis_of(TensorId id) const { return along(kTensors[id].axis); }
   int64_t heads_of(TensorId id) const {
-    return kTensors[id].axis == Axis::kKey ? heads_kv : heads_q;
+    const Axis axis = kTensors[id].axis;
+    return axis == Axis::kKey || axis == Axis::kNew ? heads_kv : heads_q;
   }
   int64_t columns_of(TensorId id) const {
     const Dim dim = kTensors[id].dim;
@@ -165,6 +172,11 @@ struct Problem : Options {
   bool has_sequence_ids() const { return layout[kSequenceIdsQ].present(); }
   bool has_mask() const { return layout[kAttnMask].present(); }
   bool has_sinks() const { return layout[kSinks].present(); }
+  bool appends() const { return layout[kKNew].present(); }
+  // Does a run write the tensor?
+  bool writes(TensorId id) const {
+    return is_output(role_of(op, id)) || (appends() && (id == kK || id == kV));
+  }
   bool is_8_bit() const { return fa3::is_8_bit(layout[kQ].dtype); }
 
   // Query heads per KV head.
@@ -221,7 +233,7 @@ inline Sequence sequence(const SeqAxis& axis, const int32_t* cu_seqlens, const i
 inline Sequence sequence_of(const Problem& p, const Buffers& x, Axis axis, int64_t b) {
   if (axis == Axis::kKey && p.cache.begins)
     return {x.in<int32_t>(kKvBegin)[b], x.in<int32_t>(kSequsedKv)[b]};
-  return sequence(axis == Axis::kKey ? p.kv : p.q, x.in<int32_t>(cu_seqlens_of(axis)),
+  return sequence(p.along(axis), x.in<int32_t>(cu_seqlens_of(axis)),
                   x.in<int32_t>(seqused_of(axis)), b);
 }
 inline Sequence q_sequence(const Problem& p, const Buffers& x, int64_t b) {
@@ -229,6 +241,26 @@ inline Sequence q_sequence(const Problem& p, const Buffers& x, int64_t b) {
 }
 inline Sequence kv_sequence(const Problem& p, const Buffers& x, int64_t b) {
   return sequence_of(p, x, Axis::kKey, b);
+}
+
+// Its keys when the new ones are among them.
+inline Sequence kv_sequence_after(const Problem& p, const Buffers& x, int64_t b) {
+  Sequence keys = kv_sequence(p, x, b);
+  if (p.appends()) keys.len += sequence_of(p, x, Axis::kNew, b).len;
+  return keys;
+}
+
+// Rotary positions: of the first row of sequence b that is quantised, or appended; and how many
+// rows from there on are rotated, of keys or of queries.
+inline int64_t first_position(const Problem& p, const Buffers& x, int64_t b) {
+  if (p.rotation.positioned) return x.in<int32_t>(kRotaryPosition)[b];
+  return p.appends() ? x.in<int32_t>(kSequsedKv)[b] : 0;
+}
+inline int64_t most_positions(const Problem& p, const Buffers& x, int64_t b) {
+  if (!p.appends()) return sequence_of(p, x, Axis::kToken, b).len;
+  const int64_t queries = q_sequence(p, x, b).len;
+  return std::max(sequence_of(p, x, Axis::kNew, b).len,
+                  p.mask == FA3_MASK_FULL ? std::min<int64_t>(queries, 1) : queries);
 }
 
 // Where a row of a sequence's keys lies, counted as Sequence::begin is: which batch entry, slot or

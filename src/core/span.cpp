@@ -58,6 +58,7 @@ bool is_sum(const Problem& p, TensorId id) {
 bool has_no_output_rows(const Problem& p) {
   for (const TensorRow& row : kTensors)
     if (is_sum(p, row.id) && span_of(p, row.id) > 0) return false;
+  if (p.appends() && p.batch > 0 && p.fresh.rows > 0 && span_of(p, kK) > 0) return false;
   const bool no_keys = (p.batch == 0 && !p.kv.varlen) || p.heads_kv == 0 || p.kv.rows == 0;
   return has_no_rows(p) && (p.op != FA3_OP_BACKWARD || no_keys);
 }

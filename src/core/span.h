@@ -23,7 +23,7 @@ int64_t elements_of(const Problem& problem, TensorId id);
 bool is_sum(const Problem& problem, TensorId id);
 
 // No row of any output, nor a sum; without queries the gradients of keys and values still have
-// some.
+// some, and so have a cache's new keys.
 bool has_no_output_rows(const Problem& problem);
 
 }  // namespace fa3

@@ -35,6 +35,8 @@ enum TensorId : int {
   kVScale,
   kKOffset,
   kVOffset,
+  kKNew,
+  kVNew,
   kX,
   kCodes,
   kScale,
@@ -49,6 +51,7 @@ enum TensorId : int {
   kMergedLse,
   kCuSeqlensQ,
   kCuSeqlensKv,
+  kCuSeqlensNew,
   kCuSeqlens,
   kSequsedQ,
   kSequsedKv,
@@ -104,9 +107,9 @@ enum class TypeRule : uint8_t {
   kSinkGrad   // F32, or the type of sinks
 };
 
-// On which axis its rows lie: of attention, or of what is quantised or merged. Which head dim its
-// columns are of.
-enum class Axis : uint8_t { kQuery, kKey, kToken };
+// On which axis its rows lie: of attention, of what is appended, or of what is quantised or merged.
+// Which head dim its columns are of.
+enum class Axis : uint8_t { kQuery, kKey, kNew, kToken };
 enum class Dim : uint8_t { kNone, kQk, kV };
 
 inline constexpr int kOpCount = 4;
@@ -139,6 +142,14 @@ struct TensorRow {
   {id, #field, FA3_ROLES(kOptionalInput, kNone, kNone),                                         \
    {offsetof(fa3_forward_args, field), kNoField, kNoField, kNoField},                           \
    Form::form, Axis::kKey, Dim::kNone, TypeRule::kI32, help}
+#define FA3_NEW(id, field, form, dim, type, help)                                               \
+  {id, #field, FA3_ROLES(kOptionalInput, kNone, kNone),                                         \
+   {offsetof(fa3_forward_args, field), kNoField, kNoField, kNoField},                           \
+   Form::form, Axis::kNew, Dim::dim, TypeRule::type, help}
+#define FA3_ROTARY(id, field, form, type, help)                                                 \
+  {id, #field, FA3_ROLES(kOptionalInput, kNone, kOptionalInput),                                \
+   {offsetof(fa3_forward_args, field), kNoField, offsetof(fa3_quantize_args, field), kNoField}, \
+   Form::form, Axis::kToken, Dim::kNone, TypeRule::type, help}
 #define FA3_GRAD(id, field, backward, form, axis, dim, type, help)                              \
   {id, #field, FA3_ROLES(kNone, backward, kNone),                                               \
    {kNoField, offsetof(fa3_backward_args, field), kNoField, kNoField},                          \
@@ -205,6 +216,10 @@ inline constexpr std::array<TensorRow, kTensorCount> kTensors{{
            "Offsets of 8-bit k"),
   FA3_FORWARD(kVOffset, v_offset, kOffset, kKey,   kV,
            "Offsets of 8-bit v"),
+  FA3_NEW(kKNew,        k_new,    kRows,   kQk,   kAsQ,
+          "Keys that are first appended to k"),
+  FA3_NEW(kVNew,        v_new,    kRows,   kV,    kAsQ,
+          "Values that are first appended to v"),
   FA3_QUANTIZE(kX,         x,          kInput,          kRows,   kQk,   kFloat,
            "What is quantised"),
   FA3_QUANTIZE(kCodes,     codes,      kOutput,         kRows,   kQk,   kCode,
@@ -213,10 +228,10 @@ inline constexpr std::array<TensorRow, kTensorCount> kTensors{{
            "Scales of the codes"),
   FA3_QUANTIZE(kOffset,    offset,     kOptionalOutput, kOffset, kQk,   kF32,
            "Means that were subtracted"),
-  FA3_QUANTIZE(kRotaryCos, rotary_cos, kOptionalInput,  kTable,  kNone, kFloat,
-           "Cosines of the rotary embedding"),
-  FA3_QUANTIZE(kRotarySin, rotary_sin, kOptionalInput,  kTable,  kNone, kFloat,
-           "Sines of the rotary embedding"),
+  FA3_ROTARY(kRotaryCos, rotary_cos, kTable, kFloat,
+             "Cosines of the rotary embedding"),
+  FA3_ROTARY(kRotarySin, rotary_sin, kTable, kFloat,
+             "Sines of the rotary embedding"),
   {kVImage, "v_image", FA3_ROLES(kOptionalInput, kNone, kNone),
    {offsetof(fa3_forward_args, v_image), kNoField, kNoField, kNoField},
    Form::kImage, Axis::kKey, Dim::kV, TypeRule::kE4m3,
@@ -237,6 +252,8 @@ inline constexpr std::array<TensorRow, kTensorCount> kTensors{{
   FA3_BOTH(kCuSeqlensKv, cu_seqlens_kv, kOptionalInput, kOptionalInput,
            kCuSeqlens, kKey,   kNone, kI32,
            "First row of each varlen key sequence, and the end"),
+  FA3_NEW(kCuSeqlensNew, cu_seqlens_new, kCuSeqlens, kNone, kI32,
+          "First row of each varlen sequence of new keys, and the end"),
   FA3_QUANTIZE(kCuSeqlens, cu_seqlens, kOptionalInput,  kCuSeqlens, kNone, kI32,
            "First row of each varlen sequence, and the end"),
   FA3_BOTH(kSequsedQ,    seqused_q,     kOptionalInput, kOptionalInput,
@@ -247,8 +264,8 @@ inline constexpr std::array<TensorRow, kTensorCount> kTensors{{
            "Keys that count in each sequence"),
   FA3_QUANTIZE(kSeqused,   seqused,    kOptionalInput,  kSeqused,   kNone, kI32,
            "Rows that count in each sequence"),
-  FA3_QUANTIZE(kRotaryPosition, rotary_position, kOptionalInput, kSeqused, kNone, kI32,
-           "Rotary position of each sequence's first row"),
+  FA3_ROTARY(kRotaryPosition, rotary_position, kSeqused, kI32,
+             "Rotary position of each sequence's first row"),
   FA3_CACHE(kPageTable,  page_table,   kPageTable,
             "Pages of each sequence, which k and v then consist of"),
   FA3_CACHE(kKvBatchIdx, kv_batch_idx, kSeqused,
@@ -260,6 +277,8 @@ inline constexpr std::array<TensorRow, kTensorCount> kTensors{{
 #undef FA3_COMBINE
 #undef FA3_QUANTIZE
 #undef FA3_GRAD
+#undef FA3_ROTARY
+#undef FA3_NEW
 #undef FA3_FORWARD
 #undef FA3_BOTH
 #undef FA3_ROLES
@@ -290,7 +309,10 @@ constexpr bool is_attention(fa3_op op) { return op == FA3_OP_FORWARD || op == FA
 
 // What cuts the rows of an axis into sequences.
 constexpr TensorId cu_seqlens_of(Axis axis) {
-  return axis == Axis::kQuery ? kCuSeqlensQ : axis == Axis::kKey ? kCuSeqlensKv : kCuSeqlens;
+  return axis == Axis::kQuery ? kCuSeqlensQ
+         : axis == Axis::kKey ? kCuSeqlensKv
+         : axis == Axis::kNew ? kCuSeqlensNew
+                              : kCuSeqlens;
 }
 constexpr TensorId seqused_of(Axis axis) {
   return axis == Axis::kQuery ? kSequsedQ : axis == Axis::kKey ? kSequsedKv : kSeqused;

@@ -119,6 +119,16 @@ Json recipe_json(const Recipe& recipe) {
   return json;
 }
 
+// What is written before attention: to the workspace, and to k and v.
+Json append_json(const Append& append, const Problem& p) {
+  Json json;
+  json["rows"] = p.fresh.rows;
+  json["rotary_dim"] = p.rotation.rotary_dim;
+  json["rotated_queries"] = append.rotates();
+  json["bytes"] = append.bytes;
+  return json;
+}
+
 // Every field of the problem, flat, so that two of them can be compared field by field.
 Json problem_json(const Problem& p) {
   if (p.op == FA3_OP_QUANTIZE) return quantization_json(p);
@@ -138,6 +148,13 @@ Json problem_json(const Problem& p) {
   if (p.in_cache(kK)) json[p.cache.paged() ? "pages" : "kv_slots"] = p.cache.entries;
   if (p.cache.paged()) json["page_size"] = p.cache.page_size;
   if (p.cache.begins) json["kv_begin"] = true;
+  if (p.appends()) {
+    json[p.fresh.varlen ? "total_new" : "seqlen_new"] = p.fresh.rows;
+    json["rotary_dim"] = p.rotation.rotary_dim;
+    json["rotary_layout"] = p.rotation.rotary_pairs ? "pairs" : "halves";
+    json["positions"] = p.rotation.positions;
+    json["rotary_position"] = p.rotation.positioned;
+  }
   json["heads_q"] = p.heads_q;
   json["heads_kv"] = p.heads_kv;
   json["head_dim_qk"] = p.head_dim_qk;
@@ -203,6 +220,7 @@ std::string explain(const Plan& plan, const std::vector<KernelStep>& on_gpu) {
   json["threads"] = plan.threads;
   json["workspace_bytes"] = plan.workspace_bytes;
   if (plan.recipe) json["quantizations"] = recipe_json(*plan.recipe);
+  if (plan.append) json["append"] = append_json(*plan.append, plan.problem);
   if (plan.decoded) json["decoded_bytes"] = plan.decoded_bytes;
   if (is_attention(plan.problem.op)) describe_work(work, json);
   if (plan.cpu) describe(*plan.cpu, plan.problem, json);

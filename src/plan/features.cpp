@@ -86,6 +86,10 @@ constexpr Words kWords[] = {
      "keys that begin at any row, `kv_begin`", "copy the keys to the first rows"},
     {Feature::kBatchInvariant, [](const Problem& p) { return p.batch_invariant != 0; },
      "batch_invariant", "bits of the sequence alone, `batch_invariant`", "leave it out"},
+    {Feature::kAppend, [](const Problem& p) { return p.appends(); }, "k_new",
+     "appending, `k_new` and `v_new`", "write the keys into k and v before the call"},
+    {Feature::kRotary, [](const Problem& p) { return p.rotation.rotary_dim > 0; }, "rotary_cos",
+     "rotary embedding of what is appended", "rotate q and k_new before the call"},
 };
 static_assert(std::size(kWords) == kFeatureCount);
 

@@ -42,8 +42,10 @@ enum class Feature {
   kKvSlots,
   kKvBegin,
   kBatchInvariant,
+  kAppend,
+  kRotary,
 };
-inline constexpr int kFeatureCount = static_cast<int>(Feature::kBatchInvariant) + 1;
+inline constexpr int kFeatureCount = static_cast<int>(Feature::kRotary) + 1;
 
 class Features {
  public:

@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "plan/plan_kernel.h"
+#include "plan/sm90/append/plan.h"
 #include "plan/sm90/bwd/plan.h"
 #include "plan/sm90/decode/plan.h"
 #include "plan/sm90/fwd/plan.h"
@@ -22,6 +23,6 @@ using OneKernelOf = std::variant<K...>;
 
 using Kernel = OneKernelOf<sm90::QuantizePlan, sm90::VImagePlan, sm90::ScoreOffsetPlan,
                            sm90::MaskBitsPlan, sm90::MaskImagePlan, sm90::FwdPlan, sm90::DecodePlan,
-                           sm90::CombinePlan, sm90::BwdPlan, sm90::MergePlan>;
+                           sm90::CombinePlan, sm90::BwdPlan, sm90::MergePlan, sm90::AppendPlan>;
 
 }  // namespace fa3

@@ -2,6 +2,7 @@
 // part.h — what some steps of a plan compute together: a problem, and where its tensors are.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <vector>
 
@@ -23,6 +24,12 @@ struct Part {
 
   Problem problem;
   std::vector<Source> sources;
+
+  // Does an earlier step write it?
+  bool in_workspace(TensorId id) const {
+    return std::ranges::any_of(
+        sources, [id](const Source& s) { return s.id == id && s.offset != Source::kOfCall; });
+  }
 
   // The problem's tensors in a run with those of the call and an aligned workspace.
   Buffers buffers(const Buffers& call, std::byte* workspace) const {

@@ -78,6 +78,7 @@ Result<std::vector<NamedProgram>> kernels_named(std::string_view name) {
 
 Plan with_kernels(Plan plan, KernelPlan kernels) {
   plan.recipe = std::move(kernels.recipe);
+  plan.append = std::move(kernels.append);
   plan.steps = std::move(kernels.steps);
   plan.slices = std::move(kernels.slices);
   plan.workspace_bytes = with_alignment(kernels.bytes);

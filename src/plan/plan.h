@@ -12,6 +12,7 @@
 #include "core/device.h"
 #include "core/problem.h"
 #include "core/status.h"
+#include "plan/append.h"
 #include "plan/cpu/cpu_plan.h"
 #include "plan/named_program.h"
 #include "plan/steps.h"
@@ -23,7 +24,9 @@ inline constexpr size_t kWorkspaceAlign = 64;
 
 struct Plan {
   // The problem that a backend of the host computes.
-  const Problem& computed() const { return decoded ? *decoded : problem; }
+  const Problem& computed() const {
+    return decoded ? *decoded : append ? append->attention.problem : problem;
+  }
 
   Problem problem;
   fa3_backend backend = FA3_BACKEND_AUTO;  // resolved: never AUTO
@@ -33,6 +36,8 @@ struct Plan {
   std::optional<CpuPlan> cpu;              // backend cpu only
   // With a precision: how the inputs become 8 bits, which begin the workspace.
   std::optional<Recipe> recipe;
+  // Of a forward that appends: what that leaves in the workspace, which it begins.
+  std::optional<Append> append;
   // On the processor, of a problem with 8-bit inputs: the FP32 problem that is computed, and its
   // inputs' bytes, which come next in the workspace.
   std::optional<Problem> decoded;

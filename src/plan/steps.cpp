@@ -32,6 +32,11 @@ void StepList::keep(Recipe recipe) {
   plan_.recipe = std::move(recipe);
 }
 
+void StepList::keep(Append append) {
+  plan_.slices = append.slices;
+  plan_.append = std::move(append);
+}
+
 void StepList::begin(Part part) {
   part_ = std::make_shared<const Part>(std::move(part));
   first_of_part_ = plan_.slices.size();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/problem.h"
+#include "plan/append.h"
 #include "plan/kernels.h"
 #include "plan/part.h"
 #include "plan/recipe.h"
@@ -45,6 +46,7 @@ KernelStep with_kernel(KernelStep step, const Kernel& kernel);
 // The kernels that a GPU runs for a problem.
 struct KernelPlan {
   std::optional<Recipe> recipe;
+  std::optional<Append> append;
   std::vector<KernelStep> steps;  // in the order of their launches
   std::vector<PlacedSlice> slices;
   size_t bytes = 0;  // of all slices
@@ -53,8 +55,9 @@ struct KernelPlan {
 // Collects steps, and lays out their slices when all are there.
 class StepList {
  public:
-  // First of all: the recipe's tensors become slices for the whole plan.
+  // First of all: the tensors of a recipe, or of what is appended, become slices of the whole plan.
   void keep(Recipe recipe);
+  void keep(Append append);
   // The kernels that follow compute this part. Names of slices begin anew.
   void begin(Part part);
   // Throws INTERNAL where the kernel reads a slice that none before it writes.

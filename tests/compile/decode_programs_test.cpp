@@ -78,6 +78,15 @@ std::vector<DecodeConfig> widest() {
     for (const DecodeConfig& config : {decode_of(128, 8), decode_of(256, 64), wide_of(128, 64),
                                        wide_of(128, 128), wide_of(256, 128)})
       if (kv != KvSource::kTensor) all.push_back(with_cache(config, kv));
+  for (const KvSource kv : kKvSources)
+    for (const DecodeConfig& c : {decode_of(64, 8), decode_of(128, 32), decode_of(256, 32)})
+      all.push_back(with_appends(with_cache(c, kv)));
+  for (const auto& [head_dim, rows] : {std::pair(64, 8), {128, 8}, {128, 32}, {256, 16}}) {
+    const DecodeHeadDims dims{head_dim, head_dim};
+    const DecodeConfig c = decode_of(head_dim, rows);
+    all.push_back(with_appends(with_clusters(c, dims)));
+    if (two_fit(dims, rows)) all.push_back(with_appends(with_tiles(c, dims, rows, 2)));
+  }
   return all;
 }
 

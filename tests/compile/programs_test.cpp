@@ -193,7 +193,8 @@ TEST(ProgramFiles, EachIsCompiled) {
       "device/sm90/bwd/dq.cuh", "device/sm90/bwd/sinks.cuh",
       // decode_programs_test.cpp
       "device/sm90/decode/decode.cuh", "device/sm90/decode/combine.cuh",
-      "device/sm90/merge/merge.cuh",  // merge_programs_test.cpp
+      // merge_programs_test.cpp
+      "device/sm90/merge/merge.cuh", "device/sm90/append/append.cuh",
       // mask_programs_test.cpp
       "device/sm90/bwd/mask_gradient.cuh", "device/sm90/mask/mask_bits.cuh",
       "device/sm90/mask/mask_image.cuh",

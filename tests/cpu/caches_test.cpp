@@ -204,11 +204,11 @@ TEST_P(BadCache, Values) {
             "forward: kv_batch_idx[1]=8, need 0…7, the slots of k and v");
   c.kv_begin = true;
   EXPECT_EQ(refusal(c, &Tensors::kv_begin, {5}, 8),
-            "forward: kv_begin[5]=8 with seqused_kv[5]=150: those are not all among the 157 rows "
-            "that the sequence may have, need 0…7");
+            "forward: kv_begin[5]=8 with 150 keys: those are not all among the 157 rows that the "
+            "sequence may have, need 0…7");
   EXPECT_EQ(refusal(c, &Tensors::kv_begin, {5}, -1),
-            "forward: kv_begin[5]=-1 with seqused_kv[5]=150: those are not all among the 157 rows "
-            "that the sequence may have, need 0…7");
+            "forward: kv_begin[5]=-1 with 150 keys: those are not all among the 157 rows that the "
+            "sequence may have, need 0…7");
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, BadCache,

@@ -91,6 +91,13 @@ Config draw_config(FuzzedDataProvider& in) {
   c.top_left = in.ConsumeBool();
   c.seed = in.ConsumeIntegralInRange(0, 3);
   if (in.ConsumeBool()) c.with = {"sinks"};
+  if (in.ConsumeBool()) {
+    const size_t batch = c.varlen_q.empty() ? static_cast<size_t>(c.batch) : c.varlen_q.size();
+    c.append.assign(batch, in.ConsumeIntegralInRange(0, 2));
+    c.packed_new = in.ConsumeBool();
+    c.rotary_dim = 2 * in.ConsumeIntegralInRange(0, 4);
+    if (!contradiction(c).empty()) c.append = {}, c.packed_new = false, c.rotary_dim = 0;
+  }
   if (!contradiction(c).empty()) c.layout = Layout::kDense;
   return c;
 }

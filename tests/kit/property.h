@@ -70,6 +70,21 @@ inline void draw_axis(int64_t batch, bool is_varlen, int64_t longest, int64_t* s
     seqused->push_back(*rc::gen::inRange<int64_t>(0, (is_varlen ? (*varlen)[b] : *seqlen) + 1));
 }
 
+// New keys of each sequence, and perhaps a rotation.
+inline void draw_append(verify::Config& c) {
+  const auto batch = c.varlen_q.empty() ? c.batch : std::ssize(c.varlen_q);
+  const auto keys = [&](int64_t b) { return c.seqused_kv.empty() ? c.seqlen_kv : c.seqused_kv[b]; };
+  int64_t least = c.seqlen_kv;
+  for (int64_t b = 0; b < batch; ++b) least = std::min(least, keys(b));
+  c.packed_new = *rc::gen::arbitrary<bool>();
+  const int64_t each = *rc::gen::inRange<int64_t>(0, least + 1);
+  for (int64_t b = 0; b < batch; ++b)
+    c.append.push_back(c.packed_new ? *rc::gen::inRange<int64_t>(0, keys(b) + 1) : each);
+  if (*rc::gen::inRange(0, 3) == 0) return;
+  c.rotary_dim = 2 * *rc::gen::inRange<int64_t>(0, c.head_dim_qk / 2 + 1);
+  if (c.rotary_dim > 0 && *rc::gen::arbitrary<bool>()) c.numbers["rotary_layout"] = 1;
+}
+
 // Any legal problem whose query-key pairs times head dims stay below some millions.
 inline rc::Gen<verify::Config> any_config(bool backward) {
   return rc::gen::exec([backward] {
@@ -125,6 +140,7 @@ inline rc::Gen<verify::Config> any_config(bool backward) {
                                  Layout::kPadded, Layout::kInterleaved, Layout::kBroadcast);
     c.seed = *rc::gen::inRange<uint64_t>(0, 1000);
     if (*rc::gen::inRange(0, 3) == 0) c.with = {"sinks"};
+    if (!backward && !is_varlen_kv && *rc::gen::inRange(0, 3) == 0) draw_append(c);
     if (!verify::contradiction(c).empty()) c.layout = Layout::kDense;
     return c;
   });

@@ -74,9 +74,9 @@ class InvalidLengths {
   }
 
  private:
-  static constexpr TensorId kLengths[] = {kCuSeqlensQ, kCuSeqlensKv,   kSequsedQ,  kSequsedKv,
-                                          kCuSeqlens,  kSeqused,       kPageTable, kKvBatchIdx,
-                                          kKvBegin,    kRotaryPosition};
+  static constexpr TensorId kLengths[] = {kCuSeqlensQ, kCuSeqlensKv,  kSequsedQ,      kSequsedKv,
+                                          kCuSeqlens,  kCuSeqlensNew, kSeqused,       kPageTable,
+                                          kKvBatchIdx, kKvBegin,      kRotaryPosition};
   inline static const std::vector<std::vector<i32>> kInvalid = {
       {0, 0, 0, 0},
       {270, 170, 150, 0},

@@ -32,6 +32,7 @@ namespace fa3::sim {
 class TestRuntime final : public GpuRuntime {
  public:
   Device device;
+  bool overlaps = false;  // grids with those before, as far as they are launched so
 
   std::string name() const override { return "test"; }
   void* allocate(size_t, const char*) override { throw std::logic_error("not here"); }
@@ -51,7 +52,7 @@ class TestRuntime final : public GpuRuntime {
     const Kernel* const kernel = find_program(program.expression);
     if (kernel == nullptr) throw std::logic_error("not compiled in: " + program.expression);
     device.launch(*kernel, shape, args);
-    device.synchronize();
+    if (!overlaps) device.synchronize();
     return {};
   }
   Status synchronize() override { return {}; }
@@ -72,11 +73,15 @@ class KernelRun {
   KernelRun(const KernelRun&) = delete;
   KernelRun& operator=(const KernelRun&) = delete;
 
-  // Runs under the device's seed; outputs are NaN before. Throws Violation.
+  // Runs under the device's seed; outputs are NaN before, and k and v that it appends to as they
+  // were. Throws Violation.
   void run() {
     for (const auto& [data, bytes] : outputs_) std::memset(data, 0xFF, bytes);
+    for (const Cache& cache : caches_)
+      std::memcpy(cache.data, cache.before.data(), cache.before.size());
     const Status status =
         launch(launched_, runtime_, {}, buffers_, reinterpret_cast<std::byte*>(workspace_.data()));
+    runtime_.device.synchronize();
     if (!status.ok()) throw std::runtime_error(status.message);
   }
   std::vector<unsigned char> bits() const {
@@ -85,6 +90,8 @@ class KernelRun {
       const auto* const begin = static_cast<const unsigned char*>(data);
       all.insert(all.end(), begin, begin + bytes);
     }
+    for (const Cache& cache : caches_)
+      all.insert(all.end(), cache.data, cache.data + cache.before.size());
     return all;
   }
   // What kernels leave to each other.
@@ -100,7 +107,9 @@ class KernelRun {
     for (size_t i = 0; i < static_cast<size_t>(count(id)); ++i) values[i] = to[i % to.size()];
   }
   // Does each sequence begin where those before have ended, as the kernels read cu_seqlens?
+  // Nor do two of them append to the same rows.
   bool sequences_are_apart() const {
+    if (problem_.appends() && problem_.cache.present()) return false;  // may
     for (const TensorId id : {kCuSeqlensQ, kCuSeqlensKv, kCuSeqlens}) {
       if (!has(id)) continue;
       std::vector<i32> cu = lengths(id);
@@ -134,10 +143,12 @@ class KernelRun {
   }
   const Problem& problem() const { return problem_; }
   void set_kernels(const std::vector<fa3::Kernel>& kernels) {
-    launched_ = plan_with(problem_, kernels);
-    // Of cache lines, which are aligned.
-    workspace_.resize(1 + kernel_bytes(launched_) / sizeof(Line));
-    add("workspace", workspace_.data(), workspace_.size() * sizeof(Line));
+    take_plan(plan_with(problem_, kernels));
+  }
+  void set_plan(KernelPlan plan) {
+    Plan launched;
+    launched.problem = problem_;
+    take_plan(with_kernels(std::move(launched), std::move(plan)));
   }
   template <class T>
   static T value(Result<T> result) {
@@ -146,6 +157,12 @@ class KernelRun {
   }
 
  private:
+  void take_plan(Plan plan) {
+    launched_ = std::move(plan);
+    // Of cache lines, which are aligned.
+    workspace_.resize(1 + kernel_bytes(launched_) / sizeof(Line));
+    add("workspace", workspace_.data(), workspace_.size() * sizeof(Line));
+  }
   void take(const Args& args) {
     problem_ = value(make_problem(args));
     buffers_ = value(make_buffers(args, problem_));
@@ -156,6 +173,10 @@ class KernelRun {
       for (int i = 0; i < t.rank; ++i) bytes *= static_cast<u64>(t.shape[i]);  // dense ones
       if (bytes > 0) add(tensor_name(static_cast<TensorId>(id)), t.data, bytes);
       if (is_output(id)) outputs_.push_back({t.data, bytes});
+      if ((id == kK || id == kV) && problem_.appends()) {
+        auto* const begin = static_cast<unsigned char*>(t.data);
+        caches_.push_back({begin, {begin, begin + bytes}});
+      }
     }
   }
   bool is_output(int id) const {
@@ -165,7 +186,7 @@ class KernelRun {
   }
   int64_t count(TensorId id) const {
     if (id == kPageTable) return problem_.batch * problem_.cache.max_pages;
-    return problem_.batch + (id == kCuSeqlensQ || id == kCuSeqlensKv || id == kCuSeqlens ? 1 : 0);
+    return problem_.batch + (kTensors[id].form == Form::kCuSeqlens ? 1 : 0);
   }
   void compute_forward() const {
     fa3_context_options options = {};
@@ -186,6 +207,10 @@ class KernelRun {
     void* data;
     u64 bytes;
   };
+  struct Cache {
+    unsigned char* data;
+    std::vector<unsigned char> before;
+  };
   TestRuntime& runtime_;
   fa3_op op_;
   verify::Tensors tensors_;
@@ -199,6 +224,7 @@ class KernelRun {
   Plan launched_;
   std::vector<Line> workspace_;
   std::vector<Output> outputs_;
+  std::vector<Cache> caches_;
   std::vector<void*> bases_;
 };
 

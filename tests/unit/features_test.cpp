@@ -119,6 +119,15 @@ Problem with(Problem p, Feature f) {
     case Feature::kBatchInvariant:
       p.batch_invariant = 1;
       break;
+    case Feature::kRotary:
+      p.rotation.rotary_dim = 32, p.rotation.positions = 400;
+      p.layout[kRotaryCos] = p.layout[kRotarySin] = {FA3_F32, 0, 16, 0};
+      [[fallthrough]];
+    case Feature::kAppend:
+      p.kv.seqused = true;
+      p.fresh = {.rows = 2, .max_seqlen = 2};
+      for (const TensorId id : {kKNew, kVNew}) p.layout[id] = p.layout[kK];
+      break;
     default:
       break;
   }
@@ -127,7 +136,8 @@ Problem with(Problem p, Feature f) {
 
 // Whether the operation has the feature at all.
 bool applies(fa3_op op, Feature f) {
-  const bool of_cache = f == Feature::kPages || f == Feature::kKvSlots || f == Feature::kKvBegin;
+  const bool of_cache = f == Feature::kPages || f == Feature::kKvSlots || f == Feature::kKvBegin ||
+                        f == Feature::kAppend || f == Feature::kRotary;
   if (f == Feature::kLse || f == Feature::kBatchInvariant || of_cache) return op == FA3_OP_FORWARD;
   const bool of_backward =
       f == Feature::kMaskGradient || f == Feature::kSinkGradient || f == Feature::kDeterministic;

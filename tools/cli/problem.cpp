@@ -121,6 +121,24 @@ void add_cache_shapes(const verify::Config& c, fa3_forward_args& a) {
   a.max_seqlen_kv = verify::cache_max_seqlen(c);
 }
 
+// What is appended, and the tables.
+void add_append_shapes(const verify::Config& c, fa3_forward_args& a) {
+  const int64_t rows = total(c.append, 0), each = c.append.empty() ? 0 : c.append[0];
+  const int64_t batch[] = {c.batch}, cuts[] = {c.batch + 1};
+  for (fa3_tensor* const t : {&a.k_new, &a.v_new}) {
+    const int64_t columns = t == &a.k_new ? c.head_dim_qk : c.head_dim_v;
+    const int64_t dense[] = {c.batch, each, c.heads_kv, columns};
+    const int64_t packed[] = {rows, c.heads_kv, columns};
+    *t = fa3_dense(nullptr, static_cast<fa3_dtype>(c.dtype), c.packed_new ? 3 : 4,
+                   c.packed_new ? packed : dense);
+  }
+  if (c.packed_new) a.cu_seqlens_new = fa3_dense(nullptr, FA3_I32, 1, cuts);
+  a.seqused_kv = fa3_dense(nullptr, FA3_I32, 1, batch);
+  if (c.rotary_dim == 0) return;
+  const int64_t table[] = {c.seqlen_kv + c.seqlen_q, c.rotary_dim / 2};
+  a.rotary_cos = a.rotary_sin = fa3_dense(nullptr, FA3_F32, 2, table);
+}
+
 double bytes_of(const fa3_tensor& t) {
   double bytes = static_cast<double>(verify::element_bytes(t.dtype));
   for (int d = 0; d < t.rank; ++d) bytes *= static_cast<double>(t.shape[d]);
@@ -212,6 +230,14 @@ void add_cache_options(Parser& parser, CacheOptions& o) {
   parser.flag("--kv-begin", o.kv_begin, "Keys begin at random rows of slots or pages");
   parser.flag("--packed-kv", o.packed_kv,
               "With --kv-begin: all keys in one tensor of rank 3, of which sequences share rows");
+  parser.text("--append", o.append, "N,N,...",
+              "Of the keys of each sequence the last N are new, and appended by the call; one "
+              "number: of each");
+  parser.flag("--packed-new", o.packed_new, "With --append: the new keys packed, not dense");
+  parser.whole("--rotary-dim", o.rotary_dim,
+               "With --append: columns of new keys and of queries that are rotated, by random "
+               "angles; 0 = none",
+               0, INT32_MAX);
 }
 
 int32_t mask_dtype(const std::string& name, int32_t dtype) {
@@ -266,6 +292,10 @@ verify::Config make_config(const ProblemOptions& o) {
   c.kv_slots = o.cache.kv_slots;
   c.kv_begin = o.cache.kv_begin;
   c.packed_kv = o.cache.packed_kv;
+  if (!o.cache.append.empty()) c.append = parse_integers("--append", o.cache.append);
+  if (c.append.size() == 1) c.append.resize(static_cast<size_t>(c.batch), c.append[0]);
+  c.packed_new = o.cache.packed_new;
+  c.rotary_dim = o.cache.rotary_dim;
   for (const auto& [name, value] : o.whole_numbers)
     if (value != 0) c.numbers[name] = static_cast<double>(value);
   for (const auto& [name, value] : o.real_numbers)
@@ -277,6 +307,7 @@ fa3_forward_args shapes_forward(const verify::Config& c) {
   using verify::Operand;
   auto a = common_shapes<fa3_forward_args>(c);
   if (verify::has_cache(c)) add_cache_shapes(c, a);
+  if (!c.append.empty()) add_append_shapes(c, a);
   const auto f32 = [](const std::vector<int64_t>& shape) {
     return shape.empty()
                ? fa3_tensor{}

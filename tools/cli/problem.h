@@ -18,6 +18,9 @@ namespace fa3::cli {
 struct CacheOptions {
   int64_t page_size = 0, kv_slots = 0;  // 0 = none
   bool kv_begin = false, packed_kv = false;
+  std::string append;  // "" = nothing
+  bool packed_new = false;
+  int64_t rotary_dim = 0;
 };
 
 // A problem by its sizes, for commands that need no particular data.

@@ -33,6 +33,11 @@ struct Axis {
 
   bool is_varlen() const { return !varlen.empty(); }
   int64_t rows() const { return is_varlen() ? sum(varlen) + spare : seqlen; }
+  // Rows of sequence b that count.
+  int64_t length(int64_t b) const {
+    const auto at = static_cast<size_t>(b);
+    return !seqused.empty() ? seqused[at] : is_varlen() ? varlen[at] : seqlen;
+  }
 };
 
 inline Axis axis_q(const Config& c) { return {c.varlen_q, c.seqused_q, c.seqlen_q, c.spare_q}; }

@@ -46,7 +46,8 @@ std::vector<int64_t> shuffled(int64_t count, Random& random) {
   return order;
 }
 
-// The page table, (batch, max_pages). A page that two sequences have is full in both.
+// The page table, (batch, max_pages). A page that two sequences have is full in both, of keys that
+// are not appended.
 std::vector<int64_t> table_of(const Config& c, const std::vector<int64_t>& begins) {
   const int64_t columns = max_pages_of(c), pages = cache_rows(c)[0];
   Random random = stream(c, 2);
@@ -61,9 +62,12 @@ std::vector<int64_t> table_of(const Config& c, const std::vector<int64_t>& begin
       const bool is_needed = i >= first && i < needed;
       table.push_back(is_needed ? order[next++] : stale[random.between(0, 2)]);
       const int64_t above = std::ssize(table) - 1 - columns;
-      const bool is_full = i * c.page_size >= begins[b] && (i + 1) * c.page_size <= end;
-      const bool full_above = b > 0 && i * c.page_size >= begins[b - 1] &&
-                              (i + 1) * c.page_size <= begins[b - 1] + length_of(c, b - 1);
+      const auto is_full_in = [&](int64_t of) {
+        const int64_t fresh = c.append.empty() ? 0 : c.append[of];
+        return i * c.page_size >= begins[of] &&
+               (i + 1) * c.page_size <= begins[of] + length_of(c, of) - fresh;
+      };
+      const bool is_full = is_full_in(b), full_above = b > 0 && is_full_in(b - 1);
       if (is_needed && is_full && full_above && random.between(0, 3) == 0 && !c.own_pages)
         table.back() = table[above];
     }

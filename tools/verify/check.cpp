@@ -8,6 +8,7 @@
 #include <new>
 #include <utility>
 
+#include "tools/verify/append.h"
 #include "tools/verify/device_call.h"
 #include "tools/verify/fields.h"
 
@@ -51,12 +52,12 @@ class Guarded {
 
 // The tensors of a call with Args.
 template <class Args, class Tensors>
-Guarded guard(const Tensors& t) {
+Guarded guard(const Args& args, const Tensors& t) {
   Guarded guarded;
   for (const fa3_field& f : fields(op_of<Args>())) {
     const Tensor* const tensor = is_tensor(f) ? t.find(f.name) : nullptr;
     if (tensor == nullptr) continue;
-    is_output(f) ? guarded.output(f.name, *tensor) : guarded.input(f.name, *tensor);
+    is_written(args, f) ? guarded.output(f.name, *tensor) : guarded.input(f.name, *tensor);
   }
   return guarded;
 }
@@ -100,15 +101,16 @@ void run(const Config& config, fa3_context* context, Report* report) {
   const Tensors t = make_tensors(config);
   std::string damage;
   {
-    const Guarded guarded = guard<fa3_forward_args>(t);
     const fa3_forward_args args = forward_args(config, t);
+    const Guarded guarded = guard(args, t);
     if (!settle(call(context, args, &damage), guarded, report)) return;
     report->error = damage;
-    append(compare_forward(args), report);
+    append(compare_forward(after_appending(args, t)), report);
+    append(compare_appended(config, t), report);
   }
   if (!config.backward) return;
-  const Guarded guarded = guard<fa3_backward_args>(t);
   const fa3_backward_args args = backward_args(config, t);
+  const Guarded guarded = guard(args, t);
   if (!settle(call(context, args, &damage), guarded, report)) return;
   if (report->error.empty()) report->error = damage;
   append(compare_backward(args), report);
@@ -116,8 +118,8 @@ void run(const Config& config, fa3_context* context, Report* report) {
 
 void run(const CombineProblem& problem, fa3_context* context, Report* report) {
   const CombineTensors t = make_combine(problem);
-  const Guarded guarded = guard<fa3_combine_args>(t);
   const fa3_combine_args args = combine_args(problem, t);
+  const Guarded guarded = guard(args, t);
   std::string damage;
   if (!settle(call(context, args, &damage), guarded, report)) return;
   report->error = damage;

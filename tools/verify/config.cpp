@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "tools/verify/append.h"
 #include "tools/verify/axis.h"
 #include "tools/verify/cache.h"
 #include "tools/verify/fields.h"
@@ -105,6 +106,9 @@ std::string replay_command(const Config& c, const std::string& backend) {
   flag(c.kv_begin, "--kv-begin");
   flag(c.packed_kv, "--packed-kv");
   flag(c.own_pages, "--own-pages");
+  list("--append", c.append);
+  flag(c.packed_new, "--packed-new");
+  number("--rotary-dim", c.rotary_dim, d.rotary_dim);
   for (const fa3_field& f : numbers())
     if (const auto set = c.numbers.find(f.name); set != c.numbers.end())
       number(option_of(f).c_str(), set->second, 0);
@@ -307,6 +311,7 @@ std::string contradiction(const Config& c) {
                            axis.seqused[b], b, most);
     }
   }
+  if (const std::string why = contradiction_of_append(c); !why.empty()) return why;
   if (c.layout == Layout::kInterleaved &&
       (c.head_dim_qk != c.head_dim_v || is_varlen_q(c) != is_varlen_kv(c) ||
        axis_q(c).rows() != axis_kv(c).rows()))

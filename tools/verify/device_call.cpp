@@ -93,9 +93,9 @@ bool DeviceTensor::changed() const {
   return bytes != image();
 }
 
-void DeviceTensors::copy(Gpu& gpu, const fa3_field& field, fa3_tensor& t) {
+void DeviceTensors::copy(Gpu& gpu, const fa3_field& field, bool written, fa3_tensor& t) {
   if (t.rank == 0) return;
-  entries_.push_back({field.name, is_output(field), DeviceTensor(gpu, t)});
+  entries_.push_back({field.name, written, DeviceTensor(gpu, t)});
   t = entries_.back().tensor.view();
 }
 
@@ -120,7 +120,8 @@ std::string DeviceTensors::damage() const {
 
 template <class Args>
 DeviceCall<Args>::DeviceCall(Gpu& gpu, const Args& host) : DeviceTensors(&args_), args_(host) {
-  for_each_tensor(args_, [&](const fa3_field& f, fa3_tensor& t) { copy(gpu, f, t); });
+  for_each_tensor(args_,
+                  [&](const fa3_field& f, fa3_tensor& t) { copy(gpu, f, is_written(host, f), t); });
 }
 
 template class DeviceCall<fa3_forward_args>;

@@ -52,7 +52,7 @@ class DeviceTensors {
   explicit DeviceTensors(const void* call_args) : call_args_(call_args) {}
 
   // Copies a tensor that is there, and makes it a view of the copy.
-  void copy(Gpu& gpu, const fa3_field& field, fa3_tensor& t);
+  void copy(Gpu& gpu, const fa3_field& field, bool written, fa3_tensor& t);
 
  private:
   struct Entry {

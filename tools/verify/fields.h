@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -31,6 +32,16 @@ inline bool is_output(const fa3_field& f) {
 }
 inline bool is_optional(const fa3_field& f) {
   return f.role == FA3_FIELD_OPTIONAL_INPUT || f.role == FA3_FIELD_OPTIONAL_OUTPUT;
+}
+
+// Whether a call writes the tensor: an output, or the cache that a forward appends to.
+template <class Args>
+bool is_written(const Args& args, const fa3_field& f) {
+  if constexpr (std::is_same_v<Args, fa3_forward_args>) {
+    const std::string_view name = f.name;
+    if ((name == "k" || name == "v") && args.k_new.rank != 0) return true;
+  }
+  return is_output(f);
 }
 
 // The optional output of the backward that is the gradient of an optional input, by its name;

@@ -44,21 +44,21 @@ Input input_v(const fa3_forward_args& a) {
           a.page_table, a.kv_batch_idx};
 }
 
-namespace {
-
-Index row_index(const Input& x, int64_t b, int64_t row, int64_t head) {
+Index key_index(const Input& x, int64_t b, int64_t row, int64_t head) {
   if (x.kv_batch_idx.rank != 0) b = static_cast<int64_t>(get(x.kv_batch_idx, {b}));
   if (x.page_table.rank == 0) return token_index(x.values, b, row, head);
   const int64_t size = x.values.shape[1];
   return {static_cast<int64_t>(get(x.page_table, {b, row / size})), row % size, head, 0};
 }
 
+namespace {
+
 std::vector<float> gather_rows(const Input& x, int64_t b, const Sequence& s, int64_t head) {
   const fa3_tensor& t = x.values;
   const int64_t d = t.shape[t.rank - 1];
   std::vector<float> rows(s.len * d);
   for (int64_t i = 0; i < s.len; ++i) {
-    Index at = row_index(x, b, s.begin + i, head);
+    Index at = key_index(x, b, s.begin + i, head);
     for (int64_t c = 0; c < d; ++c) {
       at[t.rank - 1] = c;
       rows[i * d + c] = static_cast<float>(get(t, at));

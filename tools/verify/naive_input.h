@@ -35,6 +35,9 @@ Input input_q(const fa3_forward_args& args);
 Input input_k(const fa3_forward_args& args);
 Input input_v(const fa3_forward_args& args);
 
+// Index of a row of keys or values of sequence b, counted as key_sequence counts.
+Index key_index(const Input& x, int64_t b, int64_t row, int64_t head);
+
 // Rows of one head of one sequence as floats, (len, head_dim); of an Input times their scales,
 // without offsets.
 std::vector<float> gather(const fa3_tensor& t, int64_t b, const Sequence& s, int64_t head);

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "tools/verify/append.h"
 #include "tools/verify/axis.h"
 #include "tools/verify/cache.h"
 #include "tools/verify/coded.h"
@@ -262,6 +263,11 @@ Tensors make_tensors(const Config& c) {
     t.sequence_ids_kv = sequence_ids(c, axis_kv(c), false, padding);
   }
   if (has_cache(c)) move_to_cache(c, memory_of(c, c.packed_kv), &t);
+  if (!c.append.empty()) {
+    MemoryOrder of_new = memory_of(c, c.packed_new);
+    if (c.seed % 4 == 3) of_new.alignment = 0;
+    take_new_keys(c, memory_q, of_new, &t);
+  }
   const std::vector<int64_t> mask = mask_shape(c, max_seqlen(c, axis_kv(c)));
   if (!mask.empty()) {
     t.attn_mask = attn_mask(c, mask, padding);
@@ -318,6 +324,12 @@ const Tensor* Tensors::find(const std::string& name) const {
       {"page_table", &Tensors::page_table},
       {"kv_batch_idx", &Tensors::kv_batch_idx},
       {"kv_begin", &Tensors::kv_begin},
+      {"k_new", &Tensors::k_new},
+      {"v_new", &Tensors::v_new},
+      {"cu_seqlens_new", &Tensors::cu_seqlens_new},
+      {"rotary_cos", &Tensors::rotary_cos},
+      {"rotary_sin", &Tensors::rotary_sin},
+      {"rotary_position", &Tensors::rotary_position},
   };
   for (const auto& [member, tensor] : kMembers)
     if (name == member) return &(this->*tensor);

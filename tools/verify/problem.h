@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -87,6 +88,13 @@ struct Config {
   bool kv_begin = false;
   bool packed_kv = false;
   bool own_pages = false;  // --own-pages: no page of two sequences
+  // --append N,N,…: of the keys of each sequence the last so many are new, {} = none; --packed-new:
+  // packed; --rotary-dim: they and the queries are rotated, by random angles, with --rotary-layout
+  // 1 neighbouring columns. Odd seeds have positions of their own, 3 mod 4 odd addresses; tables
+  // are of F32, the dtype or F16.
+  std::vector<int64_t> append{};
+  bool packed_new = false;
+  int64_t rotary_dim = 0;
   // --num-splits, --sm-margin: what numbers() lists, by the names of their fields.
   std::map<std::string, double> numbers{};
   bool top_left = false;       // --top-left: positions from the first query and key
@@ -141,7 +149,14 @@ struct Tensors {
   Tensor alibi_slopes, sequence_ids_q, sequence_ids_kv;
   Tensor attn_mask, dattn_mask;
   Tensor page_table, kv_batch_idx, kv_begin;
+  Tensor k_new, v_new, cu_seqlens_new, rotary_cos, rotary_sin, rotary_position;
   std::map<std::string, Tensor, std::less<>> with;  // Config::with
+
+  // What there is after appending. rotated: rows of k, by the index of their first element.
+  struct {
+    Tensor q, k, v, seqused_kv;
+    std::set<Index> rotated;
+  } after;
 
   // By the name of its field; nullptr = there is none.
   const Tensor* find(const std::string& name) const;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "backend/cpu/append.h"
 #include "backend/cpu/call_progress.h"
 #include "backend/cpu/combine.h"
 #include "backend/cpu/cpu.h"
@@ -28,6 +29,7 @@ Plan plan_for(const Problem& problem, const DeviceInfo& device) {
   plan.problem = problem;
   plan.backend = device.backend;
   plan.threads = device.threads;
+  if (problem.appends()) plan.append = make_append(problem);
   if (problem.precision != FA3_PRECISION_DEFAULT) plan.recipe = make_recipe(problem, kRecipeRows);
   const Problem& attention = plan.recipe ? plan.recipe->attention.problem : problem;
   if (attention.is_8_bit()) {
@@ -37,8 +39,8 @@ Plan plan_for(const Problem& problem, const DeviceInfo& device) {
   return plan;
 }
 
-// FLOPs of attention in the time in which an element is decoded, and how many times as long one is
-// quantised: for shares of the progress alone.
+// FLOPs of attention in the time in which an element is decoded or appended, and how many times as
+// long one is quantised: for shares of the progress alone.
 constexpr double kFlopsOfElement = 50, kPasses = 4;
 
 double weight_of(const Problem& quantization) {
@@ -47,9 +49,16 @@ double weight_of(const Problem& quantization) {
          static_cast<double>(p.head_dim_qk);
 }
 
-// Of the codes and what is decoded from them.
+// Of what is appended, the codes, and what is decoded from them.
 size_t input_bytes(const Plan& plan) {
-  return (plan.recipe ? plan.recipe->bytes : 0) + plan.decoded_bytes;
+  return (plan.append ? plan.append->bytes : 0) + (plan.recipe ? plan.recipe->bytes : 0) +
+         plan.decoded_bytes;
+}
+
+double elements_of(const Append& append, const Problem& p) {
+  const double of_q = append.rotates() ? 1.0 * p.heads_q * p.q.rows : 0;
+  const double of_keys = 2.0 * p.heads_kv * p.fresh.rows;
+  return (of_q + of_keys) * static_cast<double>(p.head_dim_qk);
 }
 
 }  // namespace
@@ -66,6 +75,8 @@ Status HostBackend::run(const Plan& plan, const Buffers& buffers, std::byte* wor
     combine(problem, buffers, executor_);
     return {};
   }
+  std::byte* const begin = aligned(workspace);
+  if (plan.append && has_no_rows(problem)) append(problem, *plan.append, buffers, begin, executor_);
   const bool attends = problem.op != FA3_OP_QUANTIZE;
   const bool no_keys = problem.batch == 0 || (has_no_keys(problem) && !problem.has_sinks());
   if (attends && (has_no_rows(problem) || no_keys)) {
@@ -73,17 +84,29 @@ Status HostBackend::run(const Plan& plan, const Buffers& buffers, std::byte* wor
     return {};
   }
   fill_unowned_rows(problem, buffers);
-  std::byte* const begin = aligned(workspace);
   if (problem.op == FA3_OP_QUANTIZE) {
     quantize(problem, buffers, begin, executor_);
     return {};
   }
-  if (plan.decoded) {
+  if (plan.append) {
+    run_appending(plan, buffers, begin);
+  } else if (plan.decoded) {
     run_prepared(plan, buffers, begin);
   } else {
     compute(plan, buffers, begin, executor_);
   }
   return {};
+}
+
+void HostBackend::run_appending(const Plan& plan, const Buffers& buffers, std::byte* begin) {
+  const double before = elements_of(*plan.append, plan.problem);
+  const double of_attention = work_of(plan.problem).flops / kFlopsOfElement;
+  CallProgress progress(executor_, before + of_attention);
+  const Executor appending = progress.next(before);
+  append(plan.problem, *plan.append, buffers, begin, appending);
+  const Executor attending = progress.next(of_attention);
+  compute(plan, plan.append->attention.buffers(buffers, begin), begin + plan.append->bytes,
+          attending);
 }
 
 // 8 bits: quantised first if need be, and decoded.

@@ -28,6 +28,7 @@ class HostBackend : public Backend {
                        const Executor& executor) = 0;
 
  private:
+  void run_appending(const Plan& plan, const Buffers& buffers, std::byte* begin);
   void run_prepared(const Plan& plan, const Buffers& buffers, std::byte* begin);
 
   const Executor& executor_;

@@ -2,6 +2,7 @@
 // decode_sm90.cpp — tensor maps and arguments of the decode kernels.
 #include "backend/launch/decode_sm90.h"
 
+#include "backend/launch/append_sm90.h"
 #include "backend/launch/arguments.h"
 #include "backend/launch/tensor_maps_sm90.h"
 #include "core/dtype.h"
@@ -36,7 +37,23 @@ DecodeShape shape_for(const StepRun& run, const auto& plan, const Band32& band) 
           .most_parts = static_cast<u32>(p.num_splits),
           .cluster = Divider::by(cluster_of(plan)),
           .cache = cache_of(p, run.buffers, source_of(c), c.tile_kv,
-                            held_runs(source_of(c), c.tile_kv, true))};
+                            held_runs(source_of(c), c.tile_kv, true)),
+          .fresh = static_cast<i32>(c.appends ? p.fresh.rows : 0)};
+}
+
+DecodeAppend append_of(const StepRun& run) {
+  const Problem& p = run.problem;
+  const auto tensor = [&](TensorId id) {
+    return append_tensor(p.layout[id], run.buffers.data[id]);
+  };
+  return {.k_new = tensor(kKNew),
+          .v_new = tensor(kVNew),
+          .k = tensor(kK),
+          .v = tensor(kV),
+          .table = append_table(p, run.buffers),
+          .rotated = static_cast<i32>(p.rotation.rotary_dim / 2),
+          .head_dim_v = static_cast<i32>(p.head_dim_v),
+          .moves = p.mask != FA3_MASK_FULL};
 }
 
 DecodeOutput output_of(const StepRun& run) {
@@ -64,7 +81,9 @@ DecodeParts parts_of(const StepRun& run, const PartGrid& grid, float scale_log2)
 
 }  // namespace
 
-Status check_addresses(const DecodePlan&, const Problem& p, const Buffers& buffers) {
+Status check_addresses(const DecodePlan& plan, const Problem& p, const Buffers& buffers) {
+  if (plan.config.appends)
+    FA3_RETURN_IF_ERROR(check_tma_addresses(p, buffers, {kKNew, kVNew, kRotaryCos, kRotarySin}));
   return check_tma_addresses(p, buffers, {kQ, kK, kV, kO});
 }
 
@@ -92,12 +111,14 @@ Status launch(const DecodePlan& plan, const StepRun& run) {
   args.slope_factor = plan.forward.slope_factor;
   args.out = output_of(run);
   args.parts = parts_of(run, plan.parts, plan.forward.scale_log2);
+  if (c.appends) args.append = append_of(run);
   return run.launch(args);
 }
 
 Status launch(const CombinePlan& plan, const StepRun& run) {
   CombineArgs args{};
   args.shape = shape_for(run, plan, plan.band);
+  args.waits = run.step.part->in_workspace(kSequsedKv);
   args.row_tiles = plan.by_unit() ? plan.row_tiles : 0;
   args.out = output_of(run);
   args.parts = parts_of(run, plan.parts, plan.scale_log2);

@@ -2,6 +2,7 @@
 // launch.cpp — for each step: its slices set to 0, then its kernel's own launch function.
 #include "backend/launch/launch.h"
 
+#include "backend/launch/append_sm90.h"
 #include "backend/launch/bwd_sm90.h"
 #include "backend/launch/decode_sm90.h"
 #include "backend/launch/fwd_sm90.h"

@@ -91,9 +91,15 @@ TensorMapSpec spec_of_cache(void* base, const Problem& p, TensorId id, const Til
 
 KvCacheArgs cache_of(const Problem& p, const Buffers& buffers, KvSource source, int tile_kv,
                      int held) {
+  KvCacheArgs args = cache_of(p, buffers);
+  args.run = source == KvSource::kRows ? 1 : static_cast<int>(cache_run(p, tile_kv));
+  args.runs = tile_kv / args.run;
+  args.tiles = std::max(32 * held / args.runs, 1);
+  return args;
+}
+
+KvCacheArgs cache_of(const Problem& p, const Buffers& buffers) {
   const KvCache& cache = p.cache;
-  const int run = source == KvSource::kRows ? 1 : static_cast<int>(cache_run(p, tile_kv));
-  const int runs = tile_kv / run;
   return {.page_table = cache.paged() ? buffers.in<i32>(kPageTable) : nullptr,
           .slots = buffers.in<i32>(kKvBatchIdx),
           .begins = buffers.in<i32>(kKvBegin),
@@ -103,9 +109,9 @@ KvCacheArgs cache_of(const Problem& p, const Buffers& buffers, KvSource source, 
           .page_log2 = std::has_single_bit(static_cast<uint64_t>(cache.page_size))
                            ? std::countr_zero(static_cast<uint64_t>(cache.page_size))
                            : -1,
-          .run = run,
-          .runs = runs,
-          .tiles = std::max(32 * held / runs, 1)};
+          .run = 1,
+          .runs = 1,
+          .tiles = 1};
 }
 
 KvPlaces places_of(const Problem& p, const Buffers& buffers, TensorId id) {

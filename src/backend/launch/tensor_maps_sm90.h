@@ -38,6 +38,9 @@ RowAxis axis_of(const Problem& problem, TensorId id, const Buffers& buffers, boo
 KvCacheArgs cache_of(const Problem& problem, const Buffers& buffers, KvSource source, int tile_kv,
                      int held);
 
+// The same for a kernel that asks for one row after another.
+KvCacheArgs cache_of(const Problem& problem, const Buffers& buffers);
+
 // Where rows of K or V of 16 bits lie.
 KvPlaces places_of(const Problem& problem, const Buffers& buffers, TensorId id);
 

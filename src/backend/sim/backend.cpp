@@ -44,7 +44,7 @@ std::vector<Extent> extents_of(const Plan& plan, const Buffers& x, std::byte* wo
                       ? extent_of(p, x, row.id)
                       : bytes_of(x.data[row.id], elements_of(p, row.id) * int64_t{sizeof(int32_t)},
                                  row.name));
-    all.back().read_only = !is_output(role_of(p.op, row.id));
+    all.back().read_only = !p.writes(row.id);
   }
   std::erase_if(all, [](const Extent& e) { return e.begin == e.end; });
   std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });

@@ -143,6 +143,10 @@ std::optional<DecodeConfig> ahead_decode_config(const FwdPlan& forward, const Pr
   return std::nullopt;
 }
 
+bool ahead_appends(const DecodeConfig& config, const Problem& p) {
+  return can_append(config, p) && contains(kDecodeAhead, with_appends(config));
+}
+
 Result<std::vector<BwdPlan>> ahead_bwd_plans(const Problem& p, const DeviceInfo& device) {
   FA3_TRY(const BwdChoice choice, choose_bwd(p, device));
   BwdConfig config = choice.config;

@@ -21,6 +21,8 @@ Result<FwdPlan> ahead_fwd_plan(const Problem& problem, const DeviceInfo& device)
 // Nothing where the forward computes the problem.
 std::optional<DecodeConfig> ahead_decode_config(const FwdPlan& forward, const Problem& problem,
                                                 const DeviceInfo& device);
+// Whether that kernel can append, and was compiled ahead so.
+bool ahead_appends(const DecodeConfig& config, const Problem& problem);
 Result<std::vector<BwdPlan>> ahead_bwd_plans(const Problem& problem, const DeviceInfo& device);
 Result<std::vector<QuantizePlan>> ahead_quantize_plans(const Problem& problem,
                                                        const DeviceInfo& device);

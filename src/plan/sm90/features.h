@@ -13,7 +13,8 @@ inline constexpr Features kAttention = {
     Feature::kLse,    Feature::kNegativeScale, Feature::kF32Outputs, Feature::kSinks};
 inline constexpr Features k16Bits = {Feature::kF16, Feature::kBf16};
 inline constexpr Features k8Bits = {Feature::kE4m3, Feature::kI8};
-inline constexpr Features kCaches = {Feature::kPages, Feature::kKvSlots, Feature::kKvBegin};
+inline constexpr Features kCaches = {Feature::kPages, Feature::kKvSlots, Feature::kKvBegin,
+                                     Feature::kAppend, Feature::kRotary};
 inline constexpr Features kMasks16 = {Feature::kBoolMask, Feature::kAddedMask};
 
 inline constexpr KernelFeatures kKernelFeatures[] = {

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "plan/sm90/ahead.h"
+#include "plan/sm90/decode/configs.h"
+#include "plan/sm90/features.h"
 
 namespace fa3::sm90 {
 namespace {
@@ -18,6 +20,7 @@ struct Planners {
   std::optional<DecodeConfig> (*decode)(const FwdPlan&, const Problem&, const DeviceInfo&);
   Result<std::vector<BwdPlan>> (*backward)(const Problem&, const DeviceInfo&);
   Result<std::vector<QuantizePlan>> (*quantize)(const Problem&, const DeviceInfo&);
+  bool (*appends)(const DecodeConfig&, const Problem&);
 };
 
 Status add_quantization(const Planners& planners, const Part& part, const DeviceInfo& gpu,
@@ -73,6 +76,32 @@ Status add_backward(const Planners& planners, const Part& part, const DeviceInfo
   return {};
 }
 
+// By the decode kernel, whose CTAs write what they alone read; else by a kernel before: no grid
+// reads by TMA what another CTA of it has stored.
+Status add_appending(const Planners& planners, const Part& call, const DeviceInfo& gpu,
+                     StepList& steps) {
+  FA3_RETURN_IF_ERROR(check_features(call.problem));
+  if (!has_no_rows(call.problem)) {
+    FA3_TRY(const FwdPlan forward, planners.forward(call.problem, gpu));
+    auto decode = planners.decode(forward, call.problem, gpu);
+    if (decode && planners.appends(*decode, call.problem)) {
+      const DecodePlans plans =
+          make_decode_plans(with_appends(*decode), forward, call.problem, gpu);
+      steps.begin(call);
+      steps.add(plans.decode);
+      if (plans.combine.merges()) steps.add(plans.combine);
+      return {};
+    }
+  }
+  const Append append = make_append(call.problem);
+  FA3_TRY(const AppendPlan plan, make_append_plan(append, call.problem, gpu));
+  steps.keep(append);
+  steps.begin(call);
+  steps.add(plan);
+  if (has_no_rows(call.problem)) return {};
+  return add_forward(planners, append.attention, gpu, steps);
+}
+
 Result<KernelPlan> plan_by(const Planners& planners, const Problem& problem,
                            const DeviceInfo& gpu) {
   const Part call{problem, {}};
@@ -85,6 +114,8 @@ Result<KernelPlan> plan_by(const Planners& planners, const Problem& problem,
     steps.add(merge);
   } else if (problem.op == FA3_OP_BACKWARD) {
     FA3_RETURN_IF_ERROR(add_backward(planners, call, gpu, steps));
+  } else if (problem.appends()) {
+    FA3_RETURN_IF_ERROR(add_appending(planners, call, gpu, steps));
   } else if (problem.precision == FA3_PRECISION_DEFAULT) {
     FA3_RETURN_IF_ERROR(add_forward(planners, call, gpu, steps));
   } else {
@@ -107,12 +138,14 @@ DeviceInfo with_margin(DeviceInfo gpu, const Problem& p) {
 }  // namespace
 
 Result<KernelPlan> plan_kernels(const Problem& problem, const DeviceInfo& gpu) {
-  return plan_by({&make_fwd_plan, &decode_config, &make_bwd_plans, &make_quantize_plans}, problem,
-                 with_margin(gpu, problem));
+  return plan_by(
+      {&make_fwd_plan, &decode_config, &make_bwd_plans, &make_quantize_plans, &can_append}, problem,
+      with_margin(gpu, problem));
 }
 
 Result<KernelPlan> plan_ahead(const Problem& problem, const DeviceInfo& gpu) {
-  return plan_by({&ahead_fwd_plan, &ahead_decode_config, &ahead_bwd_plans, &ahead_quantize_plans},
+  return plan_by({&ahead_fwd_plan, &ahead_decode_config, &ahead_bwd_plans, &ahead_quantize_plans,
+                  &ahead_appends},
                  problem, with_margin(gpu, problem));
 }
 

@@ -167,7 +167,7 @@ std::vector<NamedProgram> known_decode(bool with_terms, std::string_view name) {
       if (!may_be(fmt::format("decode/d{}/rows{}", head_dims_text(least), rows)) &&
           !may_be(fmt::format("combine/d{}/rows{}", dims.v, rows)))
         continue;
-      for (int variant = 0; variant < (with_terms ? 192 : 16); ++variant) {
+      for (int variant = 0; variant < (with_terms ? 384 : 16); ++variant) {
         DecodePlan decode;
         DecodeConfig& c = decode.config;
         c.wide = tile.wide, c.one_tile = tile.one_tile;
@@ -176,26 +176,33 @@ std::vector<NamedProgram> known_decode(bool with_terms, std::string_view name) {
         c.kv = kKvSources[variant / 4 % 4];
         c.o_f32 = (variant & 16) != 0;
         c.alibi = (variant & 32) != 0;
-        c.score = kScores[variant / 64];
+        c.score = kScores[variant / 64 % 3];
+        c.appends = variant >= 192;
+        if (c.appends && (!c.ragged || !c.one_tile || c.wide || rows == kMostNarrowRows)) continue;
         if (c.cached() && !c.ragged) continue;
         if (c.alibi && c.score == ScoreKind::kPlain) continue;
         for (const int part_tiles : {0, kPartTiles}) {
           if (part_tiles > 0 && (!with_terms || (rows == kWgRows && !tile.wide))) break;
           c.part_tiles = part_tiles;
           // The names as far as the type of the operands.
-          const std::string of_rows = fmt::format("{}{}/{}", tile.one_tile ? "" : "/several",
-                                                  part_tiles > 0 ? "/parts" : "", word(c.dtype));
+          const std::string of_rows = fmt::format("{}{}{}/{}", tile.one_tile ? "" : "/several",
+                                                  part_tiles > 0 ? "/parts" : "",
+                                                  c.appends ? "/appends" : "", word(c.dtype));
           if (!may_be(fmt::format("decode/d{}/rows{}{}{}", head_dims_text(least), rows,
                                   tile.wide ? "/wide" : "", of_rows)) &&
               !may_be(fmt::format("combine/d{}/rows{}{}", dims.v, rows, of_rows)))
             continue;
-          const int most = two_fit(dims, rows, part_tiles) ? 2 : 1;
+          c = with_tiles(c, dims, rows, 2);
+          const int most = !two_fit(dims, rows, part_tiles) ? 1
+                           : c.appends                      ? with_appends(c).ctas_per_sm
+                                                            : 2;
           for (int ctas = 1; ctas <= most; ++ctas) {
             c = with_tiles(c, dims, rows, ctas);
             list.add(decode);
           }
           if (can_have_clusters(c)) {
             c = with_clusters(c, dims);
+            if (c.appends) c = with_appends(c);
             list.add(decode);
             c.clusters = false;
           }
@@ -205,6 +212,16 @@ std::vector<NamedProgram> known_decode(bool with_terms, std::string_view name) {
         }
       }
     }
+  }
+  return list.programs;
+}
+
+std::vector<NamedProgram> known_appends() {
+  NamedKernels list;
+  for (const MmaType type : {MmaType::kF16, MmaType::kBf16}) {
+    AppendPlan append;
+    append.config.type = type;
+    list.add(append);
   }
   return list.programs;
 }
@@ -246,7 +263,8 @@ std::vector<NamedProgram> known_backward(bool with_terms) {
 std::vector<NamedProgram> known_programs() {
   std::vector<NamedProgram> all = known_forward("fwd").value();
   for (const std::vector<NamedProgram>& more :
-       {known_decode(false), known_quantizing(), known_backward(false), known_merges()})
+       {known_decode(false), known_quantizing(), known_backward(false), known_merges(),
+        known_appends()})
     all.insert(all.end(), more.begin(), more.end());
   return all;
 }
@@ -259,6 +277,7 @@ Result<std::vector<NamedProgram>> programs_named(std::string_view name) {
   if (name.starts_with("decode") || name.starts_with("combine"))
     add_named(known_decode(in_full, name), name, programs);
   add_named(known_merges(), name, programs);
+  add_named(known_appends(), name, programs);
   if (name.starts_with("v_image")) add_named(known_v_images(), name, programs);
   if (name.starts_with("mask_")) add_named(known_mask_readers(), name, programs);
   add_named(known_backward(in_full), name, programs);

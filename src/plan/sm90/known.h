@@ -27,6 +27,9 @@ std::vector<NamedProgram> known_mask_readers();
 // in FP32. All that `name` may mean, and perhaps more; "" = all.
 std::vector<NamedProgram> known_decode(bool with_terms, std::string_view name = "");
 
+// The kernels that append to a cache before attention.
+std::vector<NamedProgram> known_appends();
+
 // The kernels of fa3_combine, of all types.
 std::vector<NamedProgram> known_merges();
 
@@ -35,7 +38,7 @@ std::vector<NamedProgram> known_backward(bool with_terms);
 
 // Those of a bundle of all kernels: the forward with the table's head dims and ScoreKind::kPlain,
 // the kernels that `precision` puts before it, the backward without terms of scores, the kernels of
-// fa3_combine.
+// fa3_combine and those that append.
 std::vector<NamedProgram> known_programs();
 
 // Those that a name or a prefix of it selects, perhaps none. INVALID_ARGUMENT for a word of "fwd…"

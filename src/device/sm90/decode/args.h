@@ -5,6 +5,7 @@
 
 #include "device/attn/mask.h"
 #include "device/divider.h"
+#include "device/sm90/append/args.h"
 #include "device/sm90/common/kv_cache.h"
 #include "device/sm90/common/sink.h"
 #include "device/tensor_map.h"
@@ -25,6 +26,7 @@ struct DecodeShape {
   u32 most_parts;   // of a unit; 0: any
   Divider cluster;  // CTAs of a cluster
   KvCacheArgs cache;
+  i32 fresh;  // keys that each sequence appends
 };
 
 // Where rows of the outputs lie; strides in elements.
@@ -47,6 +49,15 @@ struct DecodeParts {
   float scale_log2;         // of exponents
 };
 
+// What is appended; strides in elements, of which 16 bytes are whole numbers.
+struct DecodeAppend {
+  AppendTensor k_new, v_new, k, v;
+  AppendTable table;  // of the operands' type
+  i32 rotated;        // pairs of columns, the first ones of a row
+  i32 head_dim_v;
+  bool moves;  // each query has the position behind the one before, not all the same
+};
+
 struct DecodeArgs {
   TensorMap k, v;  // as FwdArgs has them
   KvPlaces k_places, v_places;
@@ -61,10 +72,12 @@ struct DecodeArgs {
   float slope_factor;
   DecodeOutput out;
   DecodeParts parts;
+  DecodeAppend append;
 };
 
 struct CombineArgs {
   DecodeShape shape;
+  bool waits;     // for the grid before also to read lengths: one of this call writes them
   u32 row_tiles;  // of a sequence, where CTAs count units; 0: they count those of decode()
   DecodeOutput out;
   DecodeParts parts;

@@ -148,6 +148,7 @@ void combine(FA3_GRID_CONSTANT const CombineArgs args) {
   ptx::pdl_launch();
   if constexpr (kCfg.part_tiles > 0) return fold_parts<kCfg>(args);
   auto& smem = ptx::smem_as<CombineSmem<kCfg>>();
+  if (args.waits) ptx::pdl_wait();
   DecodeUnits<kCfg> units(args.shape);
   const u32 index = ptx::block_index_x();
   DecodeUnit unit{};

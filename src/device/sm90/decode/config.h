@@ -37,6 +37,9 @@ struct DecodeConfig {
   // True: the CTAs of a cluster share a unit and merge its parts in their shared memory
   // (cluster_units.h); false: all CTAs share all units (units.h), and combine() merges.
   bool clusters = false;
+  // True: whoever loads a tile first writes the new keys in it, which no other CTA reads; Q is
+  // rotated as it is loaded. One tile of packed rows of one consumer; some query sees each new key.
+  bool appends = false;
 
   constexpr bool operator==(const DecodeConfig&) const = default;
 
@@ -105,6 +108,7 @@ struct CombineConfig {
   bool one_tile = true;
   int tile_kv = 64;
   int part_tiles = 0;
+  bool appends = false;
 
   constexpr bool operator==(const CombineConfig&) const = default;
 
@@ -116,8 +120,8 @@ struct CombineConfig {
   FA3_HD constexpr int smem_bytes() const { return kWarps * (head_dim_v + 4) * 4; }
 };
 constexpr CombineConfig combine_of(const DecodeConfig& c) {
-  return {c.dtype, c.o_f32,    c.ragged,  c.cached(),  c.head_dim_v,
-          c.rows,  c.one_tile, c.tile_kv, c.part_tiles};
+  return {c.dtype, c.o_f32,    c.ragged,  c.cached(),   c.head_dim_v,
+          c.rows,  c.one_tile, c.tile_kv, c.part_tiles, c.appends};
 }
 
 }  // namespace fa3::sm90

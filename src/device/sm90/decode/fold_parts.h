@@ -91,6 +91,7 @@ struct PartsFolder {
 
 template <CombineConfig kCfg>
 FA3_DEV void fold_parts(const CombineArgs& args) {
+  if (args.waits) ptx::pdl_wait();
   DecodeUnits<kCfg> units(args.shape);
   const u32 index = ptx::block_index_x();
   const DecodeUnit unit = units.of(ptx::block_index_z(), static_cast<i32>(index / args.row_tiles),

@@ -15,6 +15,7 @@ struct DecodeUnit {
   i32 batch, kv_head;
   i32 row;             // the first packed row
   SequenceRows q, kv;  // kv: none for rows of no sequence
+  i32 before;          // of its keys those that are not appended
   TileRange range;     // of KV tiles
   u32 begin, length;   // its place in the line; an empty range is 1 long
   u32 room_end;        // where the next unit's room begins
@@ -44,13 +45,14 @@ class DecodeEntries {
   FA3_DEV i32 last() const {
     return shape_.q_axis.cu_seqlens != nullptr ? shape_.batch : shape_.batch - 1;
   }
-  // Lengths that lie do not make the line longer than the plan has counted.
-  FA3_DEV void rows_of_entry(i32 b, SequenceRows& q, SequenceRows& kv) const {
+  // Lengths that lie do not make the line longer than the plan has counted. Returns how many keys
+  // are not appended.
+  FA3_DEV i32 rows_of_entry(i32 b, SequenceRows& q, SequenceRows& kv) const {
     q = rows_of<kCfg.ragged>(shape_.q_axis, shape_.batch, b);
     kv = SequenceRows{};
     if constexpr (kCfg.cached())
       if (shape_.beside && (b == shape_.batch || q.rows > shape_.most_q)) q.rows = q.used = 0;
-    if (b == shape_.batch) return;
+    if (b == shape_.batch) return 0;
     if constexpr (kCfg.cached()) {
       kv = shape_.cache.rows_of(shape_.kv_axis, b);
     } else {
@@ -58,11 +60,14 @@ class DecodeEntries {
     }
     q.rows = min(q.rows, shape_.most_q), q.used = min(q.used, shape_.most_q);
     kv.used = min(kv.used, shape_.most_kv);
+    const i32 before = kv.used;
+    if constexpr (kCfg.appends) kv.used += min(shape_.fresh, min(kv.rows, shape_.most_kv) - before);
+    return before;
   }
   FA3_DEV DecodeUnit entry(i32 b) const {
     DecodeUnit unit{};
     unit.batch = b;
-    rows_of_entry(b, unit.q, unit.kv);
+    unit.before = rows_of_entry(b, unit.q, unit.kv);
     return unit;
   }
   // Makes it the unit of a tile of rows, with so many rooms before its own from `start` on.

@@ -102,6 +102,14 @@ constexpr DecodeConfig with_f16(DecodeConfig c) {
   return c;
 }
 
+// Two CTAs on an SM have registers for that where rows are few.
+constexpr DecodeConfig with_appends(DecodeConfig c) {
+  constexpr int kFewRows = 16;
+  c.appends = true;
+  const int most = c.rows > kFewRows ? 1 : c.ctas_per_sm;
+  return with_tiles(c, {c.head_dim_qk, c.head_dim_v}, c.rows, most);
+}
+
 inline constexpr DecodeConfig kDecodeAhead[] = {
     decode_of(64, 16),
     decode_of(64, 16, ScoreKind::kSoftcap),
@@ -128,6 +136,8 @@ inline constexpr DecodeConfig kDecodeAhead[] = {
     with_parts(decode_of(64, 16)),
     with_parts(wide_of(64, 128)),
     with_cache(with_parts(decode_of(64, 16)), KvSource::kRuns),
+    with_appends(decode_of(64, 16)),
+    with_appends(with_cache(decode_of(64, 16), KvSource::kRuns)),
 };
 
 }  // namespace fa3::sm90

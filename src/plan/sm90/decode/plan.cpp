@@ -36,10 +36,10 @@ const char* placement_word(const auto& config) {
   return config.cached() ? "cached" : config.ragged ? "ragged" : "dense";
 }
 
-// How many tiles packed rows may take, and parts keys.
+// How many tiles packed rows may take, and parts keys; whether keys are appended.
 std::string tiles_text(const auto& config) {
-  return fmt::format("{}{}", config.one_tile ? "" : "/several",
-                     config.part_tiles > 0 ? "/parts" : "");
+  return fmt::format("{}{}{}", config.one_tile ? "" : "/several",
+                     config.part_tiles > 0 ? "/parts" : "", config.appends ? "/appends" : "");
 }
 
 int64_t packed_rows(const Problem& p) { return most_rows(p.q) * p.group_size(); }
@@ -179,6 +179,28 @@ std::optional<DecodeConfig> decode_config(const FwdPlan& forward, const Problem&
   const bool counts = p.q.rows * p.group_size() < kMostTiles && count_tiles(c, p) < kMostTiles &&
                       part_slots(c, p, most_ctas(c, device)) * c.rows < kMostTiles;
   return counts ? std::optional(c) : std::nullopt;
+}
+
+bool can_append(const DecodeConfig& c, const Problem& p) {
+  if (!p.appends()) return false;
+  // Each sequence has queries, and as many new keys; one CTA reads a key of a KV head.
+  const bool alike = !p.fresh.varlen && !p.q.varlen && !p.q.seqused && p.q.rows > 0;
+  // More rows leave no registers for it.
+  if (!alike || !c.ragged || !c.one_tile || c.wide || c.consumers > 1) return false;
+  // Tiles that no query sees are not visited.
+  const int64_t queries = std::min(p.q.rows, p.fresh.rows);
+  const bool all_seen = p.mask != FA3_MASK_WINDOW || p.left < 0 || p.left >= p.fresh.rows - queries;
+  // Pieces are whole, and lie at multiples of 16 bytes.
+  const auto is_whole = [](const Layout& x) {
+    constexpr int64_t kEight = 8;
+    return (x.batch | x.row | x.head) % kEight == 0;
+  };
+  const Layout &cos = p.layout[kRotaryCos], &sin = p.layout[kRotarySin];
+  const bool rotates = p.rotation.rotary_dim > 0;
+  const bool whole_tables =
+      !rotates || (cos.dtype == p.layout[kQ].dtype && is_whole(cos) && is_whole(sin));
+  return all_seen && whole_tables && p.rotation.rotary_dim % 16 == 0 && is_whole(p.layout[kKNew]) &&
+         is_whole(p.layout[kVNew]);
 }
 
 void set_cluster(DecodePlan& plan, const Problem& p, int64_t cluster) {

@@ -74,6 +74,9 @@ struct DecodePlans {
 KvSource decode_source(const Problem& problem, int tile_kv);
 std::optional<DecodeConfig> decode_config(const FwdPlan& forward, const Problem& problem,
                                           const DeviceInfo& device);
+// Whether the kernel can write what the problem appends, and rotate, so that no kernel need do that
+// before.
+bool can_append(const DecodeConfig& config, const Problem& problem);
 // Gives each unit of a plan with clusters so many CTAs.
 void set_cluster(DecodePlan& plan, const Problem& problem, int64_t cluster);
 DecodePlans make_decode_plans(const DecodeConfig& config, const FwdPlan& forward,
