@@ -16,7 +16,7 @@ from ._arrays import (
 )
 from ._fa3 import Context
 from ._plan import BACKWARD, FORWARD, execute
-from ._quantize import V_IMAGE_SM90, Quantized
+from ._quantize import V_IMAGE_SM90, Quantized, layout_of
 
 PRECISIONS = {"default": 0, "fp8": 1, "eight_bit": 2, "eight_bit_accurate": 3}
 
@@ -39,6 +39,12 @@ def attention(
     page_table: Array | None = None,
     kv_batch_idx: Array | None = None,
     kv_begin: Array | None = None,
+    k_new: Array | None = None,
+    v_new: Array | None = None,
+    cu_seqlens_new: Array | None = None,
+    rotary: tuple[Array, Array] | None = None,
+    rotary_layout: str = "halves",
+    rotary_position: Array | None = None,
     alibi_slopes: Array | None = None,
     sequence_ids_q: Array | None = None,
     sequence_ids_kv: Array | None = None,
@@ -91,6 +97,13 @@ def attention(
       kv_batch_idx: int32 (batch): k and v are (slots, …), and sequence b is slot kv_batch_idx[b].
       kv_begin: int32 (batch): the keys of a sequence are the seqused_kv rows from there on, of its
         slot or pages, or of k and v (total_kv, …), where sequences may share rows.
+      k_new, v_new: (batch, seqlen_new, heads_kv, …), or (total_new, …) with cu_seqlens_new, int32
+        (batch + 1): first written to k and v, behind the seqused_kv rows of each sequence, which
+        stays as it is; masks and positions are those of the length after.
+      rotary: (cos, sin), each (positions, rotary_dim / 2): k_new and q are rotated, k_new from
+        position rotary_position, int32 (batch), or seqused_kv on; q likewise where causal or
+        window is given, else all of it by that position. rotary_layout: "halves" pairs columns i
+        and i + rotary_dim / 2, "pairs" 2i and 2i + 1.
       alibi_slopes: float32 (heads_q) or (batch, heads_q): a score loses slope · distance.
       sequence_ids_q, sequence_ids_kv: int32, both or neither: a query sees keys of its own id.
       attn_mask: what broadcasts to (batch, heads_q, seqlen_q, seqlen_kv): bool, where False hides a
@@ -145,6 +158,10 @@ def attention(
         "page_table": page_table,
         "kv_batch_idx": kv_batch_idx,
         "kv_begin": kv_begin,
+        "k_new": k_new,
+        "v_new": v_new,
+        "cu_seqlens_new": cu_seqlens_new,
+        "rotary_position": rotary_position,
         "alibi_slopes": alibi_slopes,
         "sequence_ids_q": sequence_ids_q,
         "sequence_ids_kv": sequence_ids_kv,
@@ -160,6 +177,9 @@ def attention(
         "v_block": v_block,
         "v_image": v_image,
     }
+    if rotary is not None:
+        fields["rotary_cos"], fields["rotary_sin"] = rotary
+        fields["rotary_layout"] = layout_of(rotary_layout)
     if type(q) is Quantized or type(k) is Quantized or type(v) is Quantized:
         q, k, v = _unpack(
             fields, q_scale=q_scale, k_scale=k_scale, v_scale=v_scale, k_offset=k_offset,
@@ -180,6 +200,8 @@ def attention(
         lse = empty(q, lse_shape(shape), "float32")
     if lse is not None:
         fields["lse"] = lse
+    if k_new is not None:
+        written = (*written, k, v)
     if causal or window is not None:
         _mask(fields, causal, window)
     if softmax_scale is not None:

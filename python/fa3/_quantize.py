@@ -12,6 +12,13 @@ LAYOUTS = {"halves": 0, "pairs": 1}
 V_IMAGE_SM90 = 1
 
 
+def layout_of(rotary_layout: str) -> int:
+    """fa3_rotary_layout by its name."""
+    if rotary_layout not in LAYOUTS:
+        raise ValueError(f'rotary_layout: "{rotary_layout}", need "halves" or "pairs"')
+    return LAYOUTS[rotary_layout]
+
+
 class Quantized(NamedTuple):
     """8-bit codes and what they mean: value = codes · scale + offset. fa3.attention takes it as q,
     k or v."""
@@ -73,8 +80,7 @@ def quantize(
     shape = shape_of("x", x)
     if dtype not in ("float8_e4m3fn", "int8"):
         raise ValueError(f'dtype: "{dtype}", need "float8_e4m3fn" or "int8"')
-    if rotary_layout not in LAYOUTS:
-        raise ValueError(f'rotary_layout: "{rotary_layout}", need "halves" or "pairs"')
+    order = layout_of(rotary_layout)
     batch, length, heads, columns = _extents(shape, cu_seqlens, max_seqlen)
     try:
         rows, cols = (0, 0) if block is None else map(operator.index, block)
@@ -99,7 +105,7 @@ def quantize(
         "rotary_position": rotary_position,
         "max_seqlen": max_seqlen,
         "block": (rows, cols),
-        "rotary_layout": LAYOUTS[rotary_layout],
+        "rotary_layout": order,
         "hadamard": hadamard,
         "seed": seed,
     }

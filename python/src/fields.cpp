@@ -61,12 +61,12 @@ void put_block(char* at, const char* name, nb::handle value) {
   std::memcpy(at, &both, sizeof both);
 }
 
-void fill_field(const Field& field, nb::handle value, Reader& reader, char* args) {
+void fill_field(const Field& field, bool written, nb::handle value, Reader& reader, char* args) {
   char* at = args + field.offset;
   switch (field.kind) {
     case FA3_FIELD_TENSOR:
-      return reader.read(std::strcmp(field.name, "o") == 0 ? "out" : field.name, value,
-                         field.written, reinterpret_cast<fa3_tensor*>(at));
+      return reader.read(std::strcmp(field.name, "o") == 0 ? "out" : field.name, value, written,
+                         reinterpret_cast<fa3_tensor*>(at));
     case FA3_FIELD_I32:
       return put<std::int32_t>(at, field.name, value);
     case FA3_FIELD_I64:
@@ -155,6 +155,9 @@ void fill(fa3_op op, nb::dict fields, std::optional<std::int64_t> stream, Reader
                               : op == FA3_OP_BACKWARD ? sizeof args->backward
                               : op == FA3_OP_QUANTIZE ? sizeof args->quantize
                                                       : sizeof args->combine;
+  // A forward that appends writes its cache, too.
+  const bool appends =
+      op == FA3_OP_FORWARD && fields.contains("k_new") && !nb::object(fields["k_new"]).is_none();
   Py_ssize_t position = 0;
   PyObject *key = nullptr, *value = nullptr;
   while (PyDict_Next(fields.ptr(), &position, &key, &value) != 0) {
@@ -168,7 +171,9 @@ void fill(fa3_op op, nb::dict fields, std::optional<std::int64_t> stream, Reader
     if (field == known.end()) {
       throw nb::value_error(("no field " + std::string(nb::repr(key).c_str())).c_str());
     }
-    fill_field(*field, value, reader, reinterpret_cast<char*>(args));
+    const bool of_cache =
+        appends && (std::strcmp(field->name, "k") == 0 || std::strcmp(field->name, "v") == 0);
+    fill_field(*field, field->written || of_cache, value, reader, reinterpret_cast<char*>(args));
   }
   reader.finish(stream);
   if (op == FA3_OP_FORWARD) shape_mask(args->forward);

@@ -39,7 +39,7 @@ def test_every_argument_is_documented_and_typed(function):
 @pytest.mark.parametrize(
     "op, function, implied",
     [
-        (1, fa3.attention, {"v_image_layout"}),
+        (1, fa3.attention, {"rotary_cos", "rotary_sin", "v_image_layout"}),
         (2, fa3.attention_backward, set()),
         (3, fa3.quantize, {"codes", "scale", "rotary_cos", "rotary_sin", "v_image_layout"}),
     ],

@@ -274,13 +274,9 @@ CU = torch.tensor([0, 6], dtype=torch.int32)
 REFUSED = {
     "qv": lambda: three.flash_attn_func(X, X, X, qv=X),
     "attention_chunk": lambda: three.flash_attn_func(X, X, X, attention_chunk=4),
-    "rotary_cos": lambda: three.flash_attn_with_kvcache(X, X, X, rotary_cos=X, rotary_sin=X),
-    "k": lambda: three.flash_attn_with_kvcache(X, X, X, k=X, v=X),
     "dropout_p": lambda: two.flash_attn_func(X, X, X, dropout_p=0.1),
-    "k_new": lambda: three._flash_attn_forward(X, X, X, k_new=X, v_new=X),
     "leftpad_k": lambda: two._flash_attn_varlen_forward(*VARLEN, leftpad_k=CU),
     "return_softmax": lambda: two._flash_attn_varlen_forward(*VARLEN, return_softmax=True),
-    "rotary_sin": lambda: three._flash_attn_forward(X, X, X, rotary_sin=X),
 }
 VARLEN = (X[0], X[0], X[0], CU, CU, 6, 6, 0.0, None, False)
 

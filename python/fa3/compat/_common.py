@@ -13,10 +13,6 @@ import fa3.torch
 from fa3._attention import lse_shape
 from fa3.torch.operators import CACHE
 
-SERVING = "appending and rotary KV caches are not offered yet"
-APPEND = (SERVING, "write the new rows into the cache before the call")
-ROTATE = (SERVING, "rotate q and the new k before the call")
-
 Window = tuple[int | None, int | None]
 
 
@@ -72,7 +68,7 @@ def attend(
         if arguments.get(name) is not None:
             arguments[name] = int32(name.removesuffix("v"), arguments[name])
     arguments["window"] = window(window_size)
-    cached = [name for name in CACHE if arguments.get(name) is not None]
+    cached = [name for name in (*CACHE, "k_new") if arguments.get(name) is not None]
     if cached and q.dtype == torch.float8_e4m3fn:
         raise NotImplementedError(f"{cached[0]}: a cache of FP8 is not offered yet; pass 16 bits")
     if not cached:
@@ -196,6 +192,49 @@ def cache_of(
     if begin is not None:
         used = (used - begin).clamp_min_(0)
     return {**fields, "seqused_kv": used}
+
+
+def new_keys(
+    function: str,
+    k: Tensor | None,
+    v: Tensor | None,
+    rotary: tuple[Tensor | None, Tensor | None],
+    interleaved: bool,
+    lengths: Tensor | int | None,
+    cache: dict[str, Tensor | None],
+    cu_seqlens: Tensor | None = None,
+    position: Tensor | None = None,
+) -> dict[str, Any]:
+    """What is appended to a cache, as arguments of attend. cache: what cache_of gave. lengths: as
+    there, before the call. Rotary positions count from the cache's first row, what leftpad leaves
+    out included."""
+    if (k is None) != (v is None):
+        raise ValueError(f"{function}: need both k and v, or neither")
+    cos, sin = rotary
+    if (cos is None) != (sin is None):
+        raise ValueError(f"{function}: need both rotary_cos and rotary_sin, or neither")
+    if k is None:
+        if cos is not None:
+            raise ValueError(
+                f"{function}: rotary_cos: without k nothing is rotated; pass k and v"
+            )
+        return {}
+    if lengths is None:
+        raise ValueError(f"{function}: cache_seqlens: None beside k, need the lengths before it")
+    found: dict[str, Any] = {"k_new": k, "v_new": v}
+    if cu_seqlens is not None:
+        found["cu_seqlens_new"] = int32("cu_seqlens_k_new", cu_seqlens)
+    if cos is None:
+        return found
+    if position is not None:
+        position = int32("rotary_seqlens", position).contiguous()
+    elif cache.get("kv_begin") is not None:
+        position = cache["seqused_kv"] + cache["kv_begin"]
+    return found | {
+        "rotary": (cos, sin),
+        "rotary_layout": "pairs" if interleaved else "halves",
+        "rotary_position": position,
+    }
 
 
 def varlen_cache(

@@ -5,14 +5,7 @@ context parallelism, Megatron-LM, Transformer Engine. Parameters as in the origi
 import torch
 from torch import Tensor
 
-from ._common import (
-    APPEND,
-    ROTATE,
-    attend,
-    cache_of,
-    differentiate,
-    refuse,
-)
+from ._common import attend, cache_of, differentiate, new_keys, refuse
 
 
 def refuse_qv(function: str, qv: Tensor | None, attention_chunk: int) -> None:
@@ -66,18 +59,18 @@ def _flash_attn_forward(
     sm_margin: int = 0,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """(out, lse, empty, empty), where the original returns parts of its splits. out_: a tensor to
-    write to. cu_seqlens_k_new has no effect without k_new, seqlens_rotary none without rotary_cos;
-    both are refused."""
+    write to."""
     name = "_flash_attn_forward"
     refuse_qv(name, qv, attention_chunk)
-    refuse(
-        name, k_new=(k_new, *APPEND), v_new=(v_new, *APPEND), rotary_cos=(rotary_cos, *ROTATE),
-        rotary_sin=(rotary_sin, *ROTATE),
-    )  # fmt: skip
     keys = {"seqused_kv": seqused_k}
-    if not (page_table is kv_batch_idx is leftpad_k is None):
+    if not (page_table is kv_batch_idx is leftpad_k is k_new is None):
         names = ("page_table", "kv_batch_idx", "leftpad_k")
         keys = cache_of(seqused_k, k, page_table, kv_batch_idx, leftpad_k, names)
+    rotary = (rotary_cos, rotary_sin)
+    appended = new_keys(
+        name, k_new, v_new, rotary, rotary_interleaved, seqused_k, keys, cu_seqlens_k_new,
+        seqlens_rotary,
+    )  # fmt: skip
     out, lse = attend(
         q,
         k,
@@ -94,6 +87,7 @@ def _flash_attn_forward(
         max_seqlen_kv=max_seqlen_k,
         seqused_q=seqused_q,
         **keys,
+        **appended,
         num_splits=max(num_splits, 0),
         sm_margin=sm_margin,
     )

@@ -8,11 +8,10 @@ import torch
 from torch import Tensor
 
 from ._common import (
-    APPEND,
-    ROTATE,
     Window,
     attend,
     cache_of,
+    new_keys,
     refuse,
     sinks_of,
     unpacked,
@@ -249,16 +248,13 @@ def flash_attn_with_kvcache(
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Attention on a cache of which the first cache_seqlens rows of each sequence count, less
     cache_leftpad in front; cache_batch_idx: its sequences in another order; block_table: in pages.
-    No gradients. out: a tensor to write to."""
+    k and v are first written behind these rows, k and q rotated. No gradients. out: a tensor to
+    write to."""
     name = "flash_attn_with_kvcache"
-    refuse(
-        name,
-        k=(k, *APPEND),
-        v=(v, *APPEND),
-        rotary_cos=(rotary_cos, *ROTATE),
-        rotary_sin=(rotary_sin, *ROTATE),
-    )
     sinks = sinks_of(name, sinks=sinks, s_aux=s_aux, learnable_sink=learnable_sink)
+    names = ("block_table", "cache_batch_idx", "cache_leftpad")
+    cache = cache_of(cache_seqlens, k_cache, block_table, cache_batch_idx, cache_leftpad, names)
+    rotary = (rotary_cos, rotary_sin)
     with torch.no_grad():
         out, lse = attend(
             q,
@@ -272,9 +268,7 @@ def flash_attn_with_kvcache(
             alibi_slopes=alibi_slopes,
             sinks=sinks,
             num_splits=max(num_splits, 0),
-            **cache_of(
-                cache_seqlens, k_cache, block_table, cache_batch_idx, cache_leftpad,
-                ("block_table", "cache_batch_idx", "cache_leftpad"),
-            ),
+            **cache,
+            **new_keys(name, k, v, rotary, rotary_interleaved, cache_seqlens, cache),
         )
     return (out, lse) if return_softmax_lse else out

@@ -8,13 +8,11 @@ from torch import Tensor
 import fa3.torch
 
 from ._common import (
-    APPEND,
-    ROTATE,
     Window,
     attend,
     cache_of,
     check,
-    refuse,
+    new_keys,
     sinks_of,
     varlen_cache,
 )
@@ -231,20 +229,17 @@ def flash_attn_with_kvcache(
 ) -> Tensor | tuple[Tensor, Tensor, Tensor, Tensor]:
     """Attention on a cache of which the first cache_seqlens rows of each sequence count, less
     cache_leftpad in front; cache_batch_idx: its sequences in another order; page_table,
-    block_table: in pages. No gradients. With return_softmax_lse: (out, lse, empty, empty), where
-    the original may return the parts of its splits. cu_seqlens_k_new has no effect without k,
-    rotary_seqlens none without rotary_cos; both are refused. out: a tensor to write to."""
+    block_table: in pages. k and v, packed where cu_seqlens_k_new is given, are first written behind
+    these rows, k and q rotated. No gradients. With return_softmax_lse: (out, lse, empty, empty),
+    where the original may return the parts of its splits. out: a tensor to write to."""
     name = "flash_attn_with_kvcache"
     refuse_qv(name, qv, attention_chunk)
     sinks = sinks_of(name, sinks=sinks, s_aux=s_aux, learnable_sink=learnable_sink)
-    refuse(
-        name,
-        k=(k, *APPEND),
-        v=(v, *APPEND),
-        rotary_cos=(rotary_cos, *ROTATE),
-        rotary_sin=(rotary_sin, *ROTATE),
-    )
     table = page_table if block_table is None else block_table
+    of_pages = "page_table" if block_table is None else "block_table"
+    names = (of_pages, "cache_batch_idx", "cache_leftpad")
+    cache = cache_of(cache_seqlens, k_cache, table, cache_batch_idx, cache_leftpad, names)
+    rotary = (rotary_cos, rotary_sin)
     with torch.no_grad():
         out, lse = attend(
             q,
@@ -261,7 +256,11 @@ def flash_attn_with_kvcache(
             sm_margin=sm_margin,
             cu_seqlens_q=cu_seqlens_q,
             max_seqlen_q=max_seqlen_q,
-            **cache_of(cache_seqlens, k_cache, table, cache_batch_idx, cache_leftpad),
+            **cache,
+            **new_keys(
+                name, k, v, rotary, rotary_interleaved, cache_seqlens, cache, cu_seqlens_k_new,
+                rotary_seqlens,
+            ),
         )
     return (out, lse, *no_splits(out)) if return_softmax_lse else out
 

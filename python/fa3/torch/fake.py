@@ -36,7 +36,7 @@ _PADDED = {"q", "k", "v", "o", "dout"}
 # Copied where they do not lie right.
 _FITTED = {
     *_PADDED, "dlse", "attn_mask", "sinks", "q_scale", "k_scale", "v_scale", "k_offset", "v_offset",
-    "o_parts", "lse_parts",
+    "o_parts", "lse_parts", "k_new", "v_new", "rotary_cos", "rotary_sin",
 }  # fmt: skip
 
 

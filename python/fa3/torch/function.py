@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from .._attention import PRECISIONS
+from .append import append
 from .autograd import attend, is_eager, refuse_forward_mode, refuse_gradient
 from .fitting import cast, check_block, mask_for
 
@@ -31,6 +32,12 @@ def attention(
     page_table: Tensor | None = None,
     kv_batch_idx: Tensor | None = None,
     kv_begin: Tensor | None = None,
+    k_new: Tensor | None = None,
+    v_new: Tensor | None = None,
+    cu_seqlens_new: Tensor | None = None,
+    rotary: tuple[Tensor, Tensor] | None = None,
+    rotary_layout: str = "halves",
+    rotary_position: Tensor | None = None,
     alibi_slopes: Tensor | None = None,
     sequence_ids_q: Tensor | None = None,
     sequence_ids_kv: Tensor | None = None,
@@ -56,8 +63,9 @@ def attention(
         also those whose address or strides are not multiples of 16 bytes, and head dims are padded
         to multiples of 8.
       k, v: (batch, seqlen_kv, heads_kv, …) or (total_kv, …); heads_q is a multiple of heads_kv.
-      causal … batch_invariant: as in fa3.attention. page_table, kv_batch_idx and kv_begin: without
-        gradients, and k and v must lie as the library takes them: a cache is not copied.
+      causal … batch_invariant: as in fa3.attention. page_table, kv_batch_idx, kv_begin and k_new:
+        without gradients, and k and v must lie as the library takes them: a cache is not copied.
+        With k_new the call writes k and v: operator torch.ops.fa3.append.
         attn_mask: a type that differs from q's becomes float32; its gradient has its shape. On a
         GPU with 16-bit tensors. The gradient of sinks has their type.
       softmax_scale: 0, too: all keys that a query sees count alike. A tensor of one element that
@@ -110,14 +118,27 @@ def attention(
         deterministic = torch.are_deterministic_algorithms_enabled()
     if page_table is not None or kv_batch_idx is not None or kv_begin is not None:
         refuse_cache(q, k, v, attn_mask, sinks, scale)
-    take = attend if is_eager(q, k, v, sinks, attn_mask, scale) else torch.ops.fa3.forward
-    out, lse = take(
-        q, k, v, cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv, page_table, kv_batch_idx,
-        kv_begin, alibi_slopes, sequence_ids_q, sequence_ids_kv, sinks, attn_mask, scale, cap,
-        longest_q, longest_kv, max_seqlen_q, max_seqlen_kv, causal, left, right, top_left,
-        softmax_scale, 0.0 if softcap is None else softcap, num_splits, sm_margin, batch_invariant,
-        deterministic, precision, seed, fp8_block,
+    rest = (
+        cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv, page_table, kv_batch_idx, kv_begin,
+        alibi_slopes, sequence_ids_q, sequence_ids_kv, sinks, attn_mask, scale, cap, longest_q,
+        longest_kv, max_seqlen_q, max_seqlen_kv, causal, left, right, top_left, softmax_scale,
+        0.0 if softcap is None else softcap, num_splits, sm_margin, batch_invariant, deterministic,
     )  # fmt: skip
+    if k_new is not None:
+        if precision != "default":
+            raise NotImplementedError(f'k_new with precision "{precision}", need "default"')
+        out, lse = append(
+            q, k, v, k_new, v_new, cu_seqlens_new, rotary, rotary_layout, rotary_position, rest
+        )
+        return (out, lse) if return_lse else out
+    for name, given in (
+        ("v_new", v_new), ("cu_seqlens_new", cu_seqlens_new), ("rotary", rotary),
+        ("rotary_position", rotary_position),
+    ):  # fmt: skip
+        if given is not None:
+            raise ValueError(f"{name}: given without k_new, need the keys that are appended")
+    take = attend if is_eager(q, k, v, sinks, attn_mask, scale) else torch.ops.fa3.forward
+    out, lse = take(q, k, v, *rest, precision, seed, fp8_block)
     return (out, lse) if return_lse else out
 
 

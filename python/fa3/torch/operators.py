@@ -52,7 +52,7 @@ NEXT_TO_ZERO = 2.0**-80
 
 
 def in_cache(fields: dict[str, Any]) -> bool:
-    return any(name in fields for name in CACHE)
+    return "k_new" in fields or any(name in fields for name in CACHE)
 
 
 def out_dtype(q: Tensor) -> torch.dtype:
@@ -131,8 +131,15 @@ def fields_of(rest: tuple) -> dict[str, Any]:
 
 
 def forward(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    precision, seed, block = rest[OTHERS]
-    fields = fields_of(rest) | schedule_of(rest)
+    return attend_as(q, k, v, rest[: NUMBERS.stop], {}, *rest[OTHERS])
+
+
+def attend_as(
+    q: Tensor, k: Tensor, v: Tensor, rest: tuple, more: dict[str, Any], precision: str = "default",
+    seed: int = 0, block: int = 0,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """A forward with fields beyond LENGTHS."""
+    fields = fields_of(rest) | schedule_of(rest) | more
     columns, columns_v = q.shape[-1], v.shape[-1]
     shape = tuple(q.shape)
     if in_cache(fields):
