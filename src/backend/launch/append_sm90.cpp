@@ -7,7 +7,6 @@
 #include "backend/launch/tensor_maps_sm90.h"
 #include "core/dtype.h"
 #include "device/sm90/append/args.h"
-#include "plan/sm90/float_types.h"
 
 namespace fa3::sm90 {
 namespace {
@@ -42,9 +41,8 @@ bool is_wide(const AppendRows& rows) {
                              is_wide(rows.from) && is_wide(rows.to));
 }
 
-bool is_wide(const AppendTable& table) {
-  const auto rows =
-      static_cast<uintptr_t>((table.cosine_row | table.sine_row) * size_of(table.type));
+bool is_wide(const AppendTable& table, FloatType type) {
+  const auto rows = static_cast<uintptr_t>((table.cosine_row | table.sine_row) * size_of(type));
   const auto addresses =
       reinterpret_cast<uintptr_t>(table.cosines) | reinterpret_cast<uintptr_t>(table.sines);
   return (rows | addresses) % kWide == 0;
@@ -61,7 +59,6 @@ AppendTable append_table(const Problem& p, const Buffers& x) {
   if (p.rotation.rotary_dim == 0) return table;
   table.cosines = x.in<u8>(kRotaryCos), table.sines = x.in<u8>(kRotarySin);
   table.cosine_row = p.layout[kRotaryCos].row, table.sine_row = p.layout[kRotarySin].row;
-  table.type = float_type_of(p.layout[kRotaryCos].dtype);
   table.positions = static_cast<i32>(std::min<int64_t>(p.rotation.positions, INT32_MAX));
   table.first = x.in<i32>(kRotaryPosition);
   table.pairs = p.rotation.rotary_pairs;
@@ -87,9 +84,11 @@ Status launch(const AppendPlan& plan, const StepRun& run) {
   args.table = append_table(p, x);
   args.lengths = reinterpret_cast<i32*>(run.workspace + plan.append.lengths);
   args.batch = static_cast<i32>(p.batch);
+  args.groups = plan.groups;
   args.most = static_cast<i32>(p.kv.max_seqlen);
   args.moves = p.mask != FA3_MASK_FULL;
-  args.wide = is_wide(args.k) && is_wide(args.v) && is_wide(args.q) && is_wide(args.table);
+  args.wide = is_wide(args.k) && is_wide(args.v) && is_wide(args.q) &&
+              is_wide(args.table, plan.config.table);
   return run.launch(args);
 }
 

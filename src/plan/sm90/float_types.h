@@ -12,4 +12,11 @@ inline FloatType float_type_of(fa3_dtype dtype) {
   return dtype == FA3_F32 ? FloatType::kF32 : dtype == FA3_F16 ? FloatType::kF16 : FloatType::kBf16;
 }
 
+constexpr const char* word(FloatType type) {
+  return type == FloatType::kF32 ? "f32" : type == FloatType::kF16 ? "f16" : "bf16";
+}
+constexpr const char* enumerator_of(FloatType type) {
+  return type == FloatType::kF32 ? "kF32" : type == FloatType::kF16 ? "kF16" : "kBf16";
+}
+
 }  // namespace fa3::sm90

@@ -219,9 +219,11 @@ std::vector<NamedProgram> known_decode(bool with_terms, std::string_view name) {
 std::vector<NamedProgram> known_appends() {
   NamedKernels list;
   for (const MmaType type : {MmaType::kF16, MmaType::kBf16}) {
-    AppendPlan append;
-    append.config.type = type;
-    list.add(append);
+    for (const FloatType table : {FloatType::kF32, FloatType::kF16, FloatType::kBf16}) {
+      AppendPlan append;
+      append.config = {type, table};
+      list.add(append);
+    }
   }
   return list.programs;
 }

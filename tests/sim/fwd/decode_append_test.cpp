@@ -18,7 +18,7 @@ constexpr DecodeConfig kRagged = small_decode(true), kRuns = small_decode(KvSour
 constexpr DecodeConfig kOwn = appending(kRagged), kOwnOfRuns = appending(kRuns),
                        kOwnOfRows = appending(small_decode(KvSource::kRows));
 const bool added = [] {
-  constexpr AppendConfig kBf16;
+  constexpr AppendConfig kBf16{.table = FloatType::kBf16};  // those of the seed
   const Registration appending(append_expression(kBf16).c_str(), kernel_of(&append<kBf16>));
   return add_decode<kRagged>(), add_decode<kRuns>(), add_decode<kOwn>(), add_decode<kOwnOfRuns>(),
          add_decode<kOwnOfRows>(), true;

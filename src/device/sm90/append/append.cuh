@@ -6,7 +6,7 @@
 // CONTRACT  any strides and addresses of whole elements. Entries, lengths and positions in memory
 //           may be wrong: what has no place is not written. Attention runs in the next grid: none
 //           reads by TMA what another of its CTAs has stored.
-// ROLES     a warp has up to 32 pieces of one row, of all its heads; a lane one of them.
+// ROLES     a warp has groups of 32 pieces of one row, of all its heads; a lane one of each
 // GRID      x: tasks of k_new, v_new, q and lengths, one after another, a warp each
 #pragma once
 
@@ -48,6 +48,7 @@ FA3_DEV AppendRow append_row(const RowAxis& axis, const Divider& rows, i32 batch
 
 template <AppendConfig kCfg>
 struct AppendWarp {
+  static constexpr int kAtATime = 2;  // pieces of a lane on their way
   const AppendArgs& args;
 
   // A task of k_new or v_new.
@@ -86,23 +87,37 @@ struct AppendWarp {
   }
 
  private:
+  // A lane's items of a task: a piece of a row of a head in each group.
   FA3_DEV void write(const AppendRows& rows, i32 task, i32 b, i32 row, i32 entry, i32 to_row,
                      i32 position) const {
-    const i32 item = 32 * rows.warps.remainder(task) + static_cast<i32>(ptx::lane_index());
-    const i32 head = rows.pieces.quotient(item), piece = rows.pieces.remainder(item);
-    if (head >= rows.heads) return;
-    const auto place = [head](const AppendTensor& x, i32 entry, i32 row) {
+    const i32 first =
+        32 * args.groups * rows.warps.remainder(task) + static_cast<i32>(ptx::lane_index());
+    const auto place = [](const AppendTensor& x, i32 entry, i32 row, i32 head) {
       return reinterpret_cast<u16*>(x.data) + (entry * x.batch + row * x.row + head * x.head);
     };
-    const u16* const from = place(rows.from, b, row);
-    u16* const to = place(rows.to, entry, to_row);
-    if (args.wide) {
-      WidePiece<kCfg.type> own;
-      own.load(args.table, from, rows.rotated, piece, position);
-      own.store(args.table, to);
-    } else {
-      NarrowPiece<kCfg.type>{args.table, rows.rotated, rows.copied}.write(from, to, piece,
-                                                                          position);
+    FA3_NO_UNROLL
+    for (i32 group = 0; group < args.groups; group += kAtATime) {
+      WidePiece<kCfg> pieces[kAtATime];
+      u16* to[kAtATime];
+      FA3_UNROLL
+      for (int u = 0; u < kAtATime; ++u) {
+        const i32 item = first + 32 * (group + u), head = rows.pieces.quotient(item);
+        to[u] = nullptr;
+        if (group + u >= args.groups || head >= rows.heads) continue;
+        const u16* const from = place(rows.from, b, row, head);
+        u16* const own = place(rows.to, entry, to_row, head);
+        const i32 piece = rows.pieces.remainder(item);
+        if (args.wide) {
+          pieces[u].load(args.table, from, rows.rotated, piece, position);
+          to[u] = own;
+        } else {
+          NarrowPiece<kCfg>{args.table, rows.rotated, rows.copied}.write(from, own, piece,
+                                                                         position);
+        }
+      }
+      FA3_UNROLL
+      for (int u = 0; u < kAtATime; ++u)
+        if (to[u] != nullptr) pieces[u].store(args.table, to[u]);
     }
   }
 };

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "device/divider.h"
-#include "device/sm90/common/float_type.h"
 #include "device/sm90/common/kv_cache.h"
 #include "device/warp/sequence_rows.h"
 
@@ -32,7 +31,6 @@ struct AppendTable {
   const u8* cosines;
   const u8* sines;
   i64 cosine_row, sine_row;  // elements from one position to the next
-  FloatType type;
   i32 positions;
   const i32* first;  // of sequences: the position of the first new row; null: its key
   bool pairs;        // columns 2i and 2i + 1 are a pair, not i and i + rotated
@@ -45,6 +43,7 @@ struct AppendArgs {
   AppendTable table;
   i32* lengths;  // (batch): of keys afterwards
   i32 batch;
+  i32 groups;  // of 32 pieces of a row that a warp has
   i32 most;    // keys of a sequence
   bool moves;  // each query has the position behind the one before, not all the same
   bool wide;   // all pieces are whole, and begin at multiples of 16 bytes

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "device/ptx/mma_types.h"
+#include "device/sm90/common/float_type.h"
 #include "device/types.h"
 
 namespace fa3::sm90 {
@@ -11,6 +12,7 @@ inline constexpr int kAppendPiece = 8;  // columns that are copied, or pairs tha
 
 struct AppendConfig {
   MmaType type = MmaType::kBf16;
+  FloatType table = FloatType::kF32;  // of cosines and sines
 
   static constexpr int kThreads = 128;
   static constexpr int kWarps = kThreads / 32;

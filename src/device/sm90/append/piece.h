@@ -48,11 +48,14 @@ FA3_DEV void turn_pair(float& a, float& b, float cos, float sin) {
 
 // A piece of a row of a head: eight pairs that are rotated, or columns that are copied; whole, and
 // at multiples of 16 bytes, in tables, too. Loaded first, so that several are on their way.
-template <MmaType kType>
+template <AppendConfig kCfg>
 struct WidePiece {
-  Eight low, high;       // at columns a and b of the row
-  Eight cos[2], sin[2];  // of 16 bits the first
-  i32 a, b;              // b < 0: it is copied
+  static constexpr MmaType kType = kCfg.type;
+  static constexpr bool kF32 = kCfg.table == FloatType::kF32;
+
+  Eight low, high;  // at columns a and b of the row
+  Eight cos[kF32 ? 2 : 1], sin[kF32 ? 2 : 1];
+  i32 a, b;  // b < 0: it is copied
 
   // Elements are named by where they lie in their row, from which `from` and `to` count. rotated:
   // pairs of columns, the first ones.
@@ -65,16 +68,16 @@ struct WidePiece {
     low = ptx::ld_global(reinterpret_cast<const Eight*>(from + a));
     if (copies) return;
     high = ptx::ld_global(reinterpret_cast<const Eight*>(from + b));
-    load_angles(table, table.cosines, position * table.cosine_row + first, cos);
-    load_angles(table, table.sines, position * table.sine_row + first, sin);
+    load_angles(table.cosines, position * table.cosine_row + first, cos);
+    load_angles(table.sines, position * table.sine_row + first, sin);
   }
   FA3_DEV void store(const AppendTable& table, u16* to) {
     if (b >= 0) {
       if (table.pairs) {
-        turn_neighbours(table, low, 0);
-        turn_neighbours(table, high, 4);
+        turn_neighbours(low, 0);
+        turn_neighbours(high, 4);
       } else {
-        turn_apart(table);
+        turn_apart();
       }
       ptx::st_global(reinterpret_cast<Eight*>(to + b), high);
     }
@@ -82,36 +85,34 @@ struct WidePiece {
   }
 
  private:
-  FA3_DEV static void load_angles(const AppendTable& table, const u8* angles, i64 at,
-                                  Eight (&to)[2]) {
-    const bool f32 = table.type == FloatType::kF32;
-    const auto* const from = reinterpret_cast<const Eight*>(angles + (f32 ? 4 : 2) * at);
-    to[0] = ptx::ld_global_nc(from);
-    if (f32) to[1] = ptx::ld_global_nc(from + 1);
+  FA3_DEV static void load_angles(const u8* angles, i64 at, Eight (&to)[kF32 ? 2 : 1]) {
+    const auto* const from = reinterpret_cast<const Eight*>(angles + size_of(kCfg.table) * at);
+    FA3_UNROLL
+    for (int half = 0; half < (kF32 ? 2 : 1); ++half) to[half] = ptx::ld_global_nc(from + half);
   }
-  FA3_DEV static float angle(const AppendTable& table, const Eight (&of)[2], int j) {
-    if (table.type == FloatType::kF32) return ptx::bits_as<float>(of[j / 4][j % 4]);
-    const auto half = static_cast<u16>(of[0][j / 2] >> 16 * (j % 2));
-    return table.type == FloatType::kF16 ? ptx::f16_to_f32(half) : ptx::bf16_to_f32(half);
+  FA3_DEV static float angle(const Eight (&of)[kF32 ? 2 : 1], int j) {
+    if constexpr (kF32) return ptx::bits_as<float>(of[j / 4][j % 4]);
+    const u32 two = of[0][j / 2] >> 16 * (j % 2);
+    return low_of < kCfg.table == FloatType::kF16 ? MmaType::kF16 : MmaType::kBf16 > (two);
   }
   // Four pairs, each of two neighbours, with the angles from one on.
-  FA3_DEV void turn_neighbours(const AppendTable& table, Eight& x, int first) const {
+  FA3_DEV void turn_neighbours(Eight& x, int first) const {
     FA3_UNROLL
     for (int j = 0; j < 4; ++j) {
       float u = low_of<kType>(x[j]), v = high_of<kType>(x[j]);
-      turn_pair(u, v, angle(table, cos, first + j), angle(table, sin, first + j));
+      turn_pair(u, v, angle(cos, first + j), angle(sin, first + j));
       x[j] = pack16<kType>(u, v);
     }
   }
   // Eight pairs of one of `low` and one of `high`.
-  FA3_DEV void turn_apart(const AppendTable& table) {
+  FA3_DEV void turn_apart() {
     FA3_UNROLL
     for (int j = 0; j < 4; ++j) {
       float u[2] = {low_of<kType>(low[j]), high_of<kType>(low[j])};
       float v[2] = {low_of<kType>(high[j]), high_of<kType>(high[j])};
       FA3_UNROLL
       for (int k = 0; k < 2; ++k)
-        turn_pair(u[k], v[k], angle(table, cos, 2 * j + k), angle(table, sin, 2 * j + k));
+        turn_pair(u[k], v[k], angle(cos, 2 * j + k), angle(sin, 2 * j + k));
       low[j] = pack16<kType>(u[0], u[1]);
       high[j] = pack16<kType>(v[0], v[1]);
     }
@@ -119,8 +120,10 @@ struct WidePiece {
 };
 
 // The same of any extents and addresses, element by element.
-template <MmaType kType>
+template <AppendConfig kCfg>
 struct NarrowPiece {
+  static constexpr MmaType kType = kCfg.type;
+
   const AppendTable& table;
   i32 rotated, copied;  // pairs of columns at the beginning of a row, and columns behind them
 
@@ -147,11 +150,11 @@ struct NarrowPiece {
   }
 
  private:
-  FA3_DEV float angle(const u8* angles, i64 at) const {
-    if (table.type == FloatType::kF32)
+  FA3_DEV static float angle(const u8* angles, i64 at) {
+    if constexpr (kCfg.table == FloatType::kF32)
       return ptx::ld_global_nc(reinterpret_cast<const float*>(angles) + at);
     const u16 half = ptx::ld_global_nc(reinterpret_cast<const u16*>(angles) + at);
-    return table.type == FloatType::kF16 ? ptx::f16_to_f32(half) : ptx::bf16_to_f32(half);
+    return low_of < kCfg.table == FloatType::kF16 ? MmaType::kF16 : MmaType::kBf16 > (half);
   }
 };
 

@@ -19,7 +19,8 @@ namespace fa3::sm90 {
 // own warp: lanes fence what they have stored, and hand it on.
 template <DecodeConfig kCfg>
 struct NewKeys {
-  static constexpr MmaType kType = kCfg.dtype;
+  static constexpr AppendConfig kAppend{
+      kCfg.dtype, kCfg.dtype == MmaType::kF16 ? FloatType::kF16 : FloatType::kBf16};
   // Pieces of a lane on their way: of two CTAs on an SM each has half of the registers.
   static constexpr int kAtATime = kCfg.ctas_per_sm > 1 ? 1 : 2;
   const DecodeArgs& args;
@@ -49,7 +50,7 @@ struct NewKeys {
     const i32 pieces = (rotated + copied) / kAppendPiece, all = (end - first) * pieces;
     FA3_NO_UNROLL
     for (i32 begin = 0; begin < all; begin += 32 * kAtATime) {
-      WidePiece<kType> piece[kAtATime];
+      WidePiece<kAppend> piece[kAtATime];
       u16* target[kAtATime];
       FA3_UNROLL
       for (int u = 0; u < kAtATime; ++u) {

@@ -27,6 +27,7 @@ struct AppendPlan : PlainKernel {
   AppendConfig config;
   Append append;  // where lengths and queries lie in the workspace
   AppendTasks k, v, q;
+  int groups = 1;  // of 32 pieces of a row that a warp has
   uint32_t ctas = 1;
 };
 

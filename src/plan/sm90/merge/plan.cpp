@@ -14,10 +14,6 @@ namespace {
 constexpr int64_t kMostPieces = int64_t{1} << 31;
 constexpr int64_t kMostGridY = 65535;
 
-const char* word(FloatType type) {
-  return type == FloatType::kF32 ? "f32" : type == FloatType::kF16 ? "f16" : "bf16";
-}
-
 }  // namespace
 
 Result<MergePlan> make_merge_plan(const Problem& p) {

@@ -8,6 +8,7 @@
 
 #include "core/dtype.h"
 #include "device/sm90/quantize/args.h"
+#include "plan/sm90/float_types.h"
 #include "plan/sm90/quantize/limits.h"
 #include "runtime/launch_shape.h"
 
@@ -89,9 +90,6 @@ int64_t ctas_of(int64_t tiles, int64_t entries, int of_sm, int multiprocessors) 
   return div_up(tiles, best);
 }
 
-const char* word(FloatType type) {
-  return type == FloatType::kF32 ? "f32" : type == FloatType::kF16 ? "f16" : "bf16";
-}
 }  // namespace
 
 int64_t quantize_chunks(const Problem& p) {
