@@ -25,20 +25,12 @@ std::string option_of(const std::string& field) {
   return "--" + name + "-name";
 }
 
-// A forward of a file appends nothing: that would write its k and v. Its rotary tables are those of
-// fa3 quantize.
-bool is_for_appending(const fa3_field& f) {
-  constexpr std::string_view kNames[] = {"k_new",      "v_new",      "cu_seqlens_new",
-                                         "rotary_cos", "rotary_sin", "rotary_position"};
-  return std::ranges::find(kNames, f.name) != std::end(kNames);
-}
-
 // What a file gives: the forward's inputs and what the backward adds to them.
 std::vector<fa3_field> inputs() {
   std::vector<fa3_field> all;
   for (const fa3_op op : {FA3_OP_FORWARD, FA3_OP_BACKWARD})
     for (const fa3_field& f : fields(op))
-      if (verify::is_tensor(f) && !verify::is_output(f) && !is_for_appending(f) &&
+      if (verify::is_tensor(f) && !verify::is_output(f) && !verify::is_for_appending(f) &&
           (op == FA3_OP_FORWARD || verify::find_field(FA3_OP_FORWARD, f.name) == nullptr))
         all.push_back(f);
   return all;

@@ -190,7 +190,8 @@ std::vector<tools::Tensor> load_rest(const tools::TensorFile& file,
                                      const std::vector<Coded>& coded) {
   std::vector<std::string> names;
   for (const fa3_field& f : verify::fields(FA3_OP_FORWARD))
-    if (f.role == FA3_FIELD_OPTIONAL_INPUT && f.of == nullptr) names.push_back(f.name);
+    if (f.role == FA3_FIELD_OPTIONAL_INPUT && f.of == nullptr && !verify::is_for_appending(f))
+      names.push_back(f.name);
   for (const char* input : {"q", "k", "v"}) {
     const auto is_coded = [&](const Coded& c) { return c.codes.name == input; };
     if (file.find(input) == nullptr || std::any_of(coded.begin(), coded.end(), is_coded)) continue;

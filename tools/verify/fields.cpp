@@ -24,6 +24,12 @@ const fa3_field* find_field(fa3_op op, const std::string& name) {
   return nullptr;
 }
 
+bool is_for_appending(const fa3_field& field) {
+  constexpr std::string_view kNames[] = {"k_new",      "v_new",      "cu_seqlens_new",
+                                         "rotary_cos", "rotary_sin", "rotary_position"};
+  return std::ranges::find(kNames, field.name) != std::end(kNames);
+}
+
 const fa3_field* gradient_of(const std::string& input) {
   const fa3_field* const x = find_field(FA3_OP_BACKWARD, input);
   const fa3_field* const gradient = find_field(FA3_OP_BACKWARD, "d" + input);

@@ -44,6 +44,10 @@ bool is_written(const Args& args, const fa3_field& f) {
   return is_output(f);
 }
 
+// Of a forward that appends. Files have none: appending would write their k and v, and their rotary
+// tables are those of fa3 quantize.
+bool is_for_appending(const fa3_field& field);
+
 // The optional output of the backward that is the gradient of an optional input, by its name;
 // nullptr = it has none.
 const fa3_field* gradient_of(const std::string& input);
