@@ -128,7 +128,7 @@ class Install(unittest.TestCase):
         self.assertIn("install it beside libfa3.so", done.stdout)
         listed = json.loads(run(self.prefix / "bin/fa3", "jit", "--list", "--json"))
         families = {p["name"].partition("/")[0] for p in listed["programs"]}
-        known = {"bwd", "combine", "decode", "fwd", "merge", "quantize", "score_offset"}
+        known = {"append", "bwd", "combine", "decode", "fwd", "merge", "quantize", "score_offset"}
         self.assertEqual(families, known)
         project = self.tmp / "project"
         project.mkdir()

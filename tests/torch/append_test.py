@@ -135,6 +135,20 @@ def test_packed_new_keys_and_positions(device):
 
 
 @each_device
+def test_packed_sequences_without_queries_get_their_keys(device):
+    """FlashAttention-3 leaves these out."""
+    x = Case(device)
+    begins = lambda *counts: torch.tensor([0, *counts], dtype=torch.int32, device=device).cumsum(0)
+    k, v = x.k.clone(), x.v.clone()
+    got = three.flash_attn_with_kvcache(
+        x.q[[0, 2]].flatten(0, 1), k, v, x.k_new.flatten(0, 1), x.v_new.flatten(0, 1),
+        cache_seqlens=x.lengths, cu_seqlens_q=begins(2, 0, 2), cu_seqlens_k_new=begins(2, 2, 2),
+        max_seqlen_q=2, causal=True, **x.tables(),
+    )  # fmt: skip
+    x.expect(got.unflatten(0, (2, 2)), k, v, x.want()[[0, 2]])
+
+
+@each_device
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_compiles(device, backend):
     x = Case(device, interleaved=False)
