@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """append_gpu.py — what appending to a cache costs on one Hopper GPU, without and with rotary
 embedding, beside the attention alone on the keys that are then there; and beside the original's
-flash_attn_with_kvcache where its wheel (tokenspeed-fa3) can be imported.
+flash_attn_with_kvcache where a wheel of it can be imported (tokenspeed-fa3, or fa3-fwd, which has
+no pages).
 
 Each contender is a captured graph of calls that go through more keys and values than L2 holds, one
 after another; graphs take turns, medians. The outputs of both ways are compared, and the cache. One
@@ -20,7 +21,10 @@ from gpu_run import emit, measure, stream_handle
 try:
     import flash_attn_interface as original
 except ImportError:
-    original = None
+    try:
+        import fa3_fwd_interface as original
+    except ImportError:
+        original = None
 
 L2_BYTES = 260e6  # of keys and values before the first ones come again
 # batch, keys before, new ones, query heads, KV heads, head dim, rows of a page or 0, mask
@@ -105,6 +109,16 @@ def check(context, p):
     return (appended.float() - p.o.float()).abs().max().item()
 
 
+def difference_from_original(context, p):
+    """The largest of O, and of the cache that both have written."""
+    ours, theirs = (tuple(x.clone() for x in p.caches[0]) for _ in "ot")
+    p.call(context, ours, True, True)()
+    o = p.of_original(theirs, True)()
+    apart = [(o.float() - p.o.float()).abs().max().item()]
+    apart += [(a.float() - b.float()).abs().max().item() for a, b in zip(ours, theirs, strict=True)]
+    return max(apart)
+
+
 def run_cell(context, cell, calls, rounds, out):
     batch, before, fresh, _, heads_kv, d, *_ = cell
     size = 4 * batch * (before + fresh) * heads_kv * d
@@ -120,6 +134,12 @@ def run_cell(context, cell, calls, rounds, out):
     if original is not None:
         ways["original"] = lambda cache: p.of_original(cache, False)
         ways["original_rotary"] = lambda cache: p.of_original(cache, True)
+    if original is not None:
+        try:
+            row["difference_from_original"] = difference_from_original(context, p)
+        except Exception as error:
+            row["original_error"] = f"{type(error).__name__}: {str(error)[:200]}"
+            del ways["original"], ways["original_rotary"]
     contenders = {}
     for name, way in ways.items():
         try:
