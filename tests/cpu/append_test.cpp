@@ -7,7 +7,6 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
-#include <limits>
 
 #include "tests/kit/context.h"
 #include "tests/kit/run.h"
@@ -20,8 +19,6 @@ using kit::expect_right;
 using testing::HasSubstr;
 using verify::Config;
 using verify::Tensors;
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 // A step of decoding: two new keys behind 0, 1, 47 and 98.
 Config step(int32_t dtype) {
