@@ -71,11 +71,14 @@ class Appending {
   const Layout of_queries_;
 };
 
+// Tasks of a sequence that is as long as any may be.
+int64_t most_tasks(const SeqAxis& axis) { return (axis.max_seqlen + kRows - 1) / kRows; }
+
 // f(sequence, row) of all rows of an axis that count, in tasks of kRows rows.
 template <class F>
 void for_each_row(const Problem& p, const Buffers& x, Axis axis, const Executor& executor,
                   const Progress& progress, const F& f) {
-  const int64_t chunks = (p.along(axis).max_seqlen + kRows - 1) / kRows;
+  const int64_t chunks = most_tasks(p.along(axis));
   executor.run(
       p.batch * chunks,
       [&](const TaskContext& task) {
@@ -90,10 +93,8 @@ template <class T>
 void append_as(const Problem& p, const Append& plan, const Buffers& x, std::byte* workspace,
                const Executor& executor) {
   const Appending<T> rows(p, plan, x, workspace);
-  const auto tasks = [&](const SeqAxis& axis) {
-    return p.batch * ((axis.max_seqlen + kRows - 1) / kRows);
-  };
-  const int64_t of_keys = tasks(p.fresh), all = of_keys + (plan.rotates() ? tasks(p.q) : 0);
+  const int64_t of_keys = p.batch * most_tasks(p.fresh);
+  const int64_t all = of_keys + (plan.rotates() ? p.batch * most_tasks(p.q) : 0);
   for_each_row(p, x, Axis::kNew, executor, {0, all},
                [&](int64_t b, int64_t i) { rows.write_keys(b, i); });
   if (!plan.rotates()) return;

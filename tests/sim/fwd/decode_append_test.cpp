@@ -79,6 +79,12 @@ const std::vector<Spared> kSpared = {
     {"runs", "meets", "lanes meet again before they load runs"},
 };
 
+void expect_invalid_lengths_harmless(TestRuntime& runtime, auto& run) {
+  InvalidLengths lengths(runtime, run);
+  lengths.expect_named_ones_harmless();
+  lengths.expect_random_ones_harmless(8);
+}
+
 TEST(AppendKernel, EveryLineIsMissed) {
   TestRuntime runtime;
   AppendRun run(runtime, problem(16), kRuns);
@@ -89,9 +95,7 @@ TEST(AppendKernel, InvalidLengths_AreHarmless) {
   for (const int64_t page_size : {0, 16}) {
     TestRuntime runtime;
     AppendRun run(runtime, problem(page_size), page_size > 0 ? kRuns : kRagged);
-    InvalidLengths lengths(runtime, run);
-    lengths.expect_named_ones_harmless();
-    lengths.expect_random_ones_harmless(8);
+    expect_invalid_lengths_harmless(runtime, run);
   }
 }
 
@@ -113,9 +117,7 @@ TEST(AppendingDecode, InvalidLengths_AreHarmless) {
   for (const int64_t page_size : {0, 16}) {
     TestRuntime runtime;
     OwnRun run(runtime, problem(page_size), page_size > 0 ? kOwnOfRuns : kOwn);
-    InvalidLengths lengths(runtime, run);
-    lengths.expect_named_ones_harmless();
-    lengths.expect_random_ones_harmless(8);
+    expect_invalid_lengths_harmless(runtime, run);
   }
 }
 

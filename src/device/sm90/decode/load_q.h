@@ -133,8 +133,9 @@ FA3_DEV void load_rotated_q(u8* to, const DecodeArgs& args, const DecodeUnit& un
   constexpr u32 kRows = kCfg.consumer_rows(), kChunks = kCfg.head_dim_qk / 8;
   constexpr u32 kAll = kRows * kChunks, kAtATime = kCfg.ctas_per_sm > 1 ? 1 : 2;
   const i32 position = rotary_position(args.append.table, unit.batch, unit.before, 0);
-  FA3_NO_UNROLL  // code that runs once has to be fetched, too
-      for (u32 begin = 0; begin < kAll; begin += kAtATime * kWgThreads) {
+  // Not unrolled: code that runs once has to be fetched, too.
+  FA3_NO_UNROLL
+  for (u32 begin = 0; begin < kAll; begin += kAtATime * kWgThreads) {
     RotatedChunk<kCfg> x[kAtATime];
     FA3_UNROLL
     for (u32 u = 0; u < kAtATime; ++u) {
