@@ -25,7 +25,8 @@
  *             heads_kv).
  *   Mask      bottom-right aligned: query i of a sequence is at key position p = i + (len_kv −
  *             len_q); causal keeps keys j ≤ p, a window keeps p − left ≤ j ≤ p + right (both ends
- *             included). Top-left aligned where mask_alignment says so: p = i.
+ *             included). Top-left aligned where mask_alignment says so: p = i. With
+ *             attention_chunk = c > 0 also only keys of p's chunk: ⌊j / c⌋ = ⌊p / c⌋.
  *   Mask tensor  attn_mask applies to the keys that mask and ids keep. Shape (batch, heads_q,
  *             seqlen_q, seqlen_kv); an extent of 1 or a stride of 0 broadcasts. Row i, column j are
  *             query i and key j of the sequence. Queries must be dense; with varlen keys there are
@@ -36,6 +37,11 @@
  *             Hide keys by −inf. A row that sees none but keys of −1e9, say, sees them almost
  *             alike, since FP32 has no more of a score beside that; its gradients are those of the
  *             weights that its O is made of.
+ *   Tree      with tree_mask, for drafts of which several branch off one token: the last len_q
+ *             keys of a sequence are those of its queries, and query i sees of them the j-th where
+ *             bit j % 32 of tree_mask[…, i, j / 32] is set, and all keys before. mask is full,
+ *             len_q ≤ 64; without attn_mask and ids, on cuda and sim of 16 bits. Other bits have no
+ *             effect.
  *   Ids       of the keys that the mask keeps, a query sees those whose sequence_ids_kv equals its
  *             own sequence_ids_q: documents in one sequence; padding, by an id that no key has. Any
  *             values in any order; where ids are sorted, other documents than the query's cost next
@@ -52,10 +58,10 @@
  *             length before, and stays as it is; masks, ALiBi and positions are of that after. With
  *             rotary tables, t = rotary_position[b], or seqused_kv[b] without it: row i of k_new is
  *             rotated by position t + i (quantize.h, "Rotary"), row i of q by t + i where mask is
- *             causal or a window, by t where it is full. Rotated values are rounded to the type of
- *             q. Refused on the host, and with FA3_CHECK=1: rows beyond max_seqlen_kv or without a
- *             place, rows that two sequences append, positions beyond the tables. On cuda such rows
- *             are not appended, and lengths and positions end with what there is.
+ *             causal or a window, or there are chunks, else by t. Rotated values are rounded to the
+ *             type of q. Refused on the host, and with FA3_CHECK=1: rows beyond max_seqlen_kv or
+ *             without a place, rows that two sequences append, positions beyond the tables. On cuda
+ *             such rows are not appended, and lengths and positions end with what there is.
  *   LSE       FP32, natural logarithm, (batch, heads_q, seqlen_q) or, for varlen queries, (heads_q,
  *             total_q).
  *   8 bits    a value of q, k or v is code · scale + offset in FP32. q and k are both F8_E4M3 or
@@ -116,7 +122,7 @@ extern "C" {
 typedef enum fa3_mask { FA3_MASK_FULL = 0, FA3_MASK_CAUSAL = 1, FA3_MASK_WINDOW = 2 } fa3_mask;
 
 /* Which corner of queries × keys the position p of a query is counted from: p = i + (len_kv −
- * len_q), or p = i. Of causal, window and ALiBi; the same where the lengths are equal. */
+ * len_q), or p = i. Of causal, window, chunks and ALiBi; the same where the lengths are equal. */
 typedef enum fa3_mask_alignment {
   FA3_ALIGN_BOTTOM_RIGHT = 0,
   FA3_ALIGN_TOP_LEFT = 1
@@ -236,6 +242,11 @@ typedef struct fa3_forward_args {
   fa3_tensor rotary_position; /* in: I32, (batch), dense: position of the first new row */
   int32_t rotary_layout;      /* fa3_rotary_layout; 0 without tables */
   int32_t rotary_reserved;    /* must be 0 */
+  int64_t attention_chunk;    /* ≥ 1: keys of a chunk (Mask, above); 0 = there are none */
+  fa3_tensor tree_mask; /* in, optional: I32, (batch, seqlen_q, 2) or varlen (total_q, 2) */
+  fa3_tensor max_logit; /* out, optional: F32, (heads_q): the greatest S" that some query of the
+                              head sees, −inf if none sees a key; anything if a score is NaN. On
+                              cuda and sim of 16 bits, without batch_invariant */
 } fa3_forward_args;
 
 /* Backward. Inputs q, k, v, o, lse of the forward and the gradient dout; outputs dq, dk, dv, any
@@ -282,6 +293,7 @@ typedef struct fa3_backward_args {
   fa3_tensor sinks;      /* in: as in fa3_forward_args */
   fa3_tensor dsinks;     /* out, optional: gradient of sinks, (heads_q), F32 or the type of sinks;
                             dlse counts; reproducible */
+  int64_t attention_chunk; /* as in fa3_forward_args */
 } fa3_backward_args;
 
 /* ---- Plan, then run -------------------------------------------------------------------------- */

@@ -50,6 +50,8 @@ def attention(
     sequence_ids_kv: Array | None = None,
     attn_mask: Array | None = None,
     sinks: Array | None = None,
+    attention_chunk: int = 0,
+    tree_mask: Array | None = None,
     top_left: bool = False,
     q_scale: Array | None = None,
     k_scale: Array | None = None,
@@ -68,6 +70,7 @@ def attention(
     out: Array | None = None,
     lse: Array | None = None,
     return_lse: bool = False,
+    max_logit: Array | None = None,
     out_dtype: str | None = None,
     dtype: str | tuple[str, ...] | None = None,
     context: Context | None = None,
@@ -113,7 +116,11 @@ def attention(
       sinks: (heads_q), float32, float16, bfloat16: a score for each head, as of a key that every
         query sees and that has no value: the row's sum gains exp(sink), unscaled. −inf: none. Not
         for parts that fa3.combine merges: it adds them, once.
-      top_left: causal, window and ALiBi count query i at key i, not at i + (len_kv − len_q).
+      attention_chunk: ≥ 1: queries see keys of their own chunk of so many positions; 0 = all.
+      tree_mask: int32 (batch, seqlen_q, 2) or (total_q, 2): drafts that branch. The last keys of a
+        sequence are those of its queries, at most 64, and a query sees the j-th of them where bit
+        j % 32 of its word j // 32 is set, and all keys before. Without causal, window and masks.
+      top_left: causal, window, chunks, ALiBi count query i at key i, not at i + (len_kv − len_q).
       q_scale … v_block: of 8-bit codes: value = code · scale + offset. float32; shapes and blocks
         as in fa3.h, "8 bits".
       v_image: codes of v as fa3.quantize has written them for the kernel, which then does not read
@@ -128,6 +135,8 @@ def attention(
       precision: "default", or of 16-bit arrays "fp8", "eight_bit", "eight_bit_accurate": quantised
         in the call. seed: of the random signs then.
       out: array to write to; None = a new one. lse: the same for the logarithms, float32.
+        max_logit: float32 (heads_q), to which the greatest score of each head that some query sees
+        is written; −inf where there is none. On a GPU of 16-bit arrays.
       return_lse: return them too.
       out_dtype: of a new `out`: None = q's; of 8-bit q bfloat16, in NumPy float32.
       dtype: what arrays of uint16 or uint8 hold: "bfloat16", "float16", "float8_e4m3fn".
@@ -167,6 +176,8 @@ def attention(
         "sequence_ids_kv": sequence_ids_kv,
         "attn_mask": attn_mask,
         "sinks": sinks,
+        "tree_mask": tree_mask,
+        "max_logit": max_logit,
         "q_scale": q_scale,
         "k_scale": k_scale,
         "v_scale": v_scale,
@@ -189,7 +200,7 @@ def attention(
     shape_of("k", k)
     columns = shape_of("v", v)[-1]
     how = reading_of(dtype)
-    written = () if out is None and lse is None else (out, lse)
+    written = () if out is lse is max_logit is None else (out, lse, max_logit)
     if out is None:
         check_float("out_dtype", out_dtype)
         if out_dtype is None and is_eight_bit(q):
@@ -210,6 +221,8 @@ def attention(
         fields["softcap"] = _number("softcap", softcap)
     if top_left:
         fields["mask_alignment"] = 1
+    if attention_chunk:
+        fields["attention_chunk"] = attention_chunk
     if fields["v_image"] is not None:
         fields["v_image_layout"] = V_IMAGE_SM90
     if precision != "default":
@@ -251,6 +264,7 @@ def attention_backward(
     sequence_ids_kv: Array | None = None,
     attn_mask: Array | None = None,
     sinks: Array | None = None,
+    attention_chunk: int = 0,
     top_left: bool = False,
     dlse: Array | None = None,
     deterministic: bool = False,
@@ -320,6 +334,7 @@ def attention_backward(
         sequence_ids_kv=sequence_ids_kv,
         attn_mask=attn_mask,
         sinks=sinks,
+        attention_chunk=attention_chunk,
         mask_alignment=int(top_left),
         dlse=dlse,
         deterministic=int(deterministic),

@@ -58,6 +58,11 @@ Dims expected_dims(const Problem& p, TensorId id, const fa3_tensor& given) {
       if (!axis.varlen) dims.add("batch", p.batch);
       dims.add(names.rows, axis.rows);
       break;
+    case Form::kTree:
+      if (!axis.varlen) dims.add("batch", p.batch);
+      dims.add(names.rows, axis.rows);
+      dims.add("words", 2);
+      break;
     case Form::kMask: {
       const auto add = [&](const char* name, int64_t extent) {
         dims.add(name, given.shape[dims.rank] == 1 ? 1 : extent);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// mask.cpp — mask, window and alignment, and the tensors of attn_mask.
+// mask.cpp — mask, window, chunk, tree and alignment, and the tensors of attn_mask.
 #include "api/mask.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/dtype.h"
@@ -30,6 +31,45 @@ Status read_window(Problem& p) {
   return {};
 }
 
+Status read_chunk(Problem& p) {
+  int64_t& chunk = p.attention_chunk;
+  if (chunk < 0)
+    return invalid("{}: attention_chunk={}, need ≥ 1, or 0 for none", op_name(p.op), chunk);
+  chunk = std::min(chunk, kUnboundedWindow);
+  return {};
+}
+
+// Beside what says the same, or says it of other keys.
+Status check_tree(const Args& args, const Problem& p) {
+  const auto given = [&](TensorId id) {
+    return role_of(args.op, id) != Role::kNone && args.tensor[id].rank != 0;
+  };
+  if (!given(kTreeMask)) return {};
+  if (p.has_positions())
+    return invalid(
+        "forward: tree_mask beside {}; need mask=FA3_MASK_FULL and attention_chunk=0: a tree shows "
+        "all keys before the new ones, and of these those of its bits",
+        p.attention_chunk > 0       ? fmt::format("attention_chunk={}", p.attention_chunk)
+        : p.mask == FA3_MASK_CAUSAL ? "mask=FA3_MASK_CAUSAL"
+                                    : "mask=FA3_MASK_WINDOW");
+  for (const TensorId other : {kAttnMask, kSequenceIdsQ, kRotaryCos})
+    if (given(other))
+      return invalid("forward: tree_mask beside {}; need one of them: {}", tensor_name(other),
+                     other == kRotaryCos ? "tokens of a tree have positions of their own; rotate q "
+                                           "and k_new before the call"
+                                         : "attn_mask can say both");
+  if (p.q.max_seqlen > kMostInTree)
+    return invalid(
+        "forward: tree_mask with {}={}, need at most {} new tokens of a sequence; make the tree "
+        "smaller, or use attn_mask",
+        p.q.varlen ? "max_seqlen_q" : "seqlen_q", p.q.max_seqlen, kMostInTree);
+  if (given(kKNew) && !p.q.varlen && !p.fresh.varlen && p.q.rows != p.fresh.rows)
+    return invalid(
+        "forward: tree_mask with seqlen_q={} and seqlen_new={}; need a new key for each query",
+        p.q.rows, p.fresh.rows);
+  return {};
+}
+
 Status read_alignment(const Args& args, Problem& p) {
   const char* const op = op_name(args.op);
   if (args.mask_alignment != FA3_ALIGN_BOTTOM_RIGHT && args.mask_alignment != FA3_ALIGN_TOP_LEFT) {
@@ -40,7 +80,7 @@ Status read_alignment(const Args& args, Problem& p) {
   }
   // Off where it changes nothing: every backend then takes the problem.
   const bool equal_lengths = !has_lengths(p) && p.q.rows == p.kv.rows;
-  const bool has_positions = p.mask != FA3_MASK_FULL || args.tensor[kAlibiSlopes].rank != 0;
+  const bool has_positions = p.has_positions() || args.tensor[kAlibiSlopes].rank != 0;
   p.top_left = args.mask_alignment == FA3_ALIGN_TOP_LEFT && has_positions && !equal_lengths;
   return {};
 }
@@ -78,6 +118,8 @@ Status read_mask(const Args& args, Problem& p) {
   }
   p.mask = fa3_mask(args.mask);
   FA3_RETURN_IF_ERROR(read_window(p));
+  FA3_RETURN_IF_ERROR(read_chunk(p));
+  FA3_RETURN_IF_ERROR(check_tree(args, p));
   FA3_RETURN_IF_ERROR(read_alignment(args, p));
   const fa3_tensor& gradient = args.tensor[kDattnMask];
   if (gradient.rank != 0)

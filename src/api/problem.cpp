@@ -390,6 +390,7 @@ class ProblemMaker {
         layout.head = stride[first];
         break;
       case Form::kIds:
+      case Form::kTree:
       case Form::kTable:
         layout.row = stride[first];
         break;

@@ -155,6 +155,12 @@ Status check_written(std::vector<Written> all) {
 Status check_append(const Problem& p, const Buffers& x) {
   for (int64_t b = 0; b < p.batch; ++b) {
     const int64_t before = kv_sequence(p, x, b).len, all = kv_sequence_after(p, x, b).len;
+    const int64_t queries = q_sequence(p, x, b).len;
+    if (p.has_tree() && queries != all - before)
+      return invalid(
+          "forward: tree_mask: sequence {} has {} queries and {} new keys; need a new key for each "
+          "query",
+          b, queries, all - before);
     if (all <= p.kv.max_seqlen) continue;
     return invalid(
         "forward: sequence {} has seqused_kv={} keys and {} new ones, need at most {} together, "

@@ -14,6 +14,7 @@ struct Options {
   double softcap = 0;           // 0 = off
   int32_t num_splits = 0;       // the most parts that keys are computed in; 0 = any
   int32_t sm_margin = 0;        // SMs that persistent kernels leave free
+  int64_t attention_chunk = 0;  // keys of a chunk; 0 = there are none
   int32_t batch_invariant = 0;  // 1: bits of a row depend on its own sequence and position alone
 
   bool operator==(const Options&) const = default;

@@ -152,8 +152,8 @@ struct Problem : Options {
     if (in_cache(id)) return cache.entries;
     const Form form = kTensors[id].form;
     if (form == Form::kHeads) return 1;
-    const bool by_row =
-        form == Form::kRows || form == Form::kLse || form == Form::kIds || form == Form::kImage;
+    const bool by_row = form == Form::kRows || form == Form::kLse || form == Form::kIds ||
+                        form == Form::kTree || form == Form::kImage;
     return by_row && axis_of(id).varlen ? 1 : batch;
   }
   int64_t rows_of(TensorId id) const {
@@ -171,6 +171,10 @@ struct Problem : Options {
   bool has_alibi() const { return layout[kAlibiSlopes].present(); }
   bool has_sequence_ids() const { return layout[kSequenceIdsQ].present(); }
   bool has_mask() const { return layout[kAttnMask].present(); }
+  bool has_tree() const { return layout[kTreeMask].present(); }
+  // Does each query hide keys of its own, whatever their position?
+  bool hides_by_row() const { return has_mask() || has_tree(); }
+  bool has_max_logit() const { return layout[kMaxLogit].present(); }
   bool has_sinks() const { return layout[kSinks].present(); }
   bool appends() const { return layout[kKNew].present(); }
   // Does a run write the tensor?
@@ -178,6 +182,9 @@ struct Problem : Options {
     return is_output(role_of(op, id)) || (appends() && (id == kK || id == kV));
   }
   bool is_8_bit() const { return fa3::is_8_bit(layout[kQ].dtype); }
+
+  // Does each query have a position of its own, for masks and so for rotary embedding?
+  bool has_positions() const { return mask != FA3_MASK_FULL || attention_chunk > 0; }
 
   // Query heads per KV head.
   int64_t group_size() const { return heads_kv == 0 ? 1 : heads_q / heads_kv; }
@@ -243,6 +250,18 @@ inline Sequence kv_sequence(const Problem& p, const Buffers& x, int64_t b) {
   return sequence_of(p, x, Axis::kKey, b);
 }
 
+// Bits of tree_mask of a query: which of the sequence's new keys, the last ones, it sees.
+inline constexpr int64_t kMostInTree = 64;
+inline uint64_t tree_bits(const Problem& p, const Buffers& x, int64_t b, int64_t row) {
+  const Layout& tree = p.layout[kTreeMask];
+  const int32_t* const words = x.in<int32_t>(kTreeMask) + b * tree.batch + row * tree.row;
+  return static_cast<uint32_t>(words[0]) | uint64_t{static_cast<uint32_t>(words[1])} << 32;
+}
+// Does such a query see key j, where the new ones begin at `first`?
+inline bool tree_shows(uint64_t bits, int64_t first, int64_t j) {
+  return j < first || (j - first < kMostInTree && (bits >> (j - first) & 1) != 0);
+}
+
 // Its keys when the new ones are among them.
 inline Sequence kv_sequence_after(const Problem& p, const Buffers& x, int64_t b) {
   Sequence keys = kv_sequence(p, x, b);
@@ -260,7 +279,7 @@ inline int64_t most_positions(const Problem& p, const Buffers& x, int64_t b) {
   if (!p.appends()) return sequence_of(p, x, Axis::kToken, b).len;
   const int64_t queries = q_sequence(p, x, b).len;
   return std::max(sequence_of(p, x, Axis::kNew, b).len,
-                  p.mask == FA3_MASK_FULL ? std::min<int64_t>(queries, 1) : queries);
+                  p.has_positions() ? queries : std::min<int64_t>(queries, 1));
 }
 
 // Where a row of a sequence's keys lies, counted as Sequence::begin is: which batch entry, slot or

@@ -104,6 +104,8 @@ inline constexpr ScalarRow kScalars[] = {
   FA3_FORWARD(rotary_layout, I32, FA3_MEMBER(rotary_layout),
               "fa3_rotary_layout: the columns that rotary embedding pairs"),
   FA3_FORWARD(rotary_reserved, RESERVED, kNoField,         "Must be 0"),
+  FA3_BOTH(attention_chunk, I64, FA3_OPTION(attention_chunk),
+           "Queries see keys of their own chunk of so many positions; 0 = all chunks"),
   FA3_QUANTIZE(max_seqlen, I64, FA3_MEMBER(max_seqlen_q),
                "Upper bound of the lengths of varlen sequences; 0 = all rows"),
   FA3_QUANTIZE(block, BLOCK, FA3_MEMBER(scale_block),      "Rows and columns that share a scale"),

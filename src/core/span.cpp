@@ -18,6 +18,8 @@ Counts counts_of(const Problem& p, TensorId id) {
       return {p.batch, 1, p.heads_of(id), p.columns_of(id)};
     case Form::kTable:
       return {1, p.rotation.positions, 1, p.rotation.rotary_dim / 2};
+    case Form::kTree:
+      return {p.entries_of(id), p.rows_of(id), 1, 2};
     case Form::kMask: {
       if (id == kAttnMask) return {p.batch, p.q.rows, p.heads_q, p.kv.max_seqlen};
       const MaskExtents& n = p.mask_grad;
@@ -58,6 +60,7 @@ bool is_sum(const Problem& p, TensorId id) {
 bool has_no_output_rows(const Problem& p) {
   for (const TensorRow& row : kTensors)
     if (is_sum(p, row.id) && span_of(p, row.id) > 0) return false;
+  if (p.has_max_logit() && p.heads_q > 0) return false;
   if (p.appends() && p.batch > 0 && p.fresh.rows > 0 && span_of(p, kK) > 0) return false;
   const bool no_keys = (p.batch == 0 && !p.kv.varlen) || p.heads_kv == 0 || p.kv.rows == 0;
   return has_no_rows(p) && (p.op != FA3_OP_BACKWARD || no_keys);

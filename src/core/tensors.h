@@ -18,6 +18,7 @@ enum TensorId : int {
   kV,
   kO,
   kLse,
+  kMaxLogit,
   kDout,
   kDlse,
   kDq,
@@ -26,6 +27,7 @@ enum TensorId : int {
   kAlibiSlopes,
   kSequenceIdsQ,
   kSequenceIdsKv,
+  kTreeMask,
   kAttnMask,
   kDattnMask,
   kSinks,
@@ -80,6 +82,7 @@ enum class Form : uint8_t {
   kSlopes,     // (heads) or (batch, heads)
   kHeads,      // (heads)
   kIds,        // (batch, seqlen) or (total)
+  kTree,       // (batch, seqlen, 2) or (total, 2)
   kMask,       // (batch, heads_q, seqlen_q, max_seqlen_kv), or 1 in any
   kScale,      // of an 8-bit tensor: fa3.h, "8 bits"
   kOffset,     // (batch, heads, head_dim)
@@ -173,6 +176,10 @@ inline constexpr std::array<TensorRow, kTensorCount> kTensors{{
            "Output"),
   FA3_BOTH(kLse,  lse,  kOptionalOutput, kInput,          kLse,  kQuery, kNone, kF32,
            "Logarithm of the sum of a row's exponentials"),
+  {kMaxLogit, "max_logit", FA3_ROLES(kOptionalOutput, kNone, kNone),
+   {offsetof(fa3_forward_args, max_logit), kNoField, kNoField, kNoField},
+   Form::kHeads, Axis::kQuery, Dim::kNone, TypeRule::kF32,
+   "Greatest score of each query head"},
   FA3_GRAD(kDout, dout,                  kInput,          kRows, kQuery, kV,    kAsQOrF32,
            "Gradient of o"),
   FA3_GRAD(kDlse, dlse,                  kOptionalInput,  kLse,  kQuery, kNone, kF32,
@@ -192,6 +199,10 @@ inline constexpr std::array<TensorRow, kTensorCount> kTensors{{
   FA3_BOTH(kSequenceIdsKv, sequence_ids_kv, kOptionalInput, kOptionalInput,
            kIds,       kKey,   kNone, kI32,
            "Ids of keys"),
+  {kTreeMask, "tree_mask", FA3_ROLES(kOptionalInput, kNone, kNone),
+   {offsetof(fa3_forward_args, tree_mask), kNoField, kNoField, kNoField},
+   Form::kTree, Axis::kQuery, Dim::kNone, TypeRule::kI32,
+   "Bits of the sequence's new keys, its last, that a query sees; it sees all before them"},
   FA3_BOTH(kAttnMask,      attn_mask,       kOptionalInput, kOptionalInput,
            kMask,      kQuery, kNone, kMask,
            "Mask, 1 in any dimension: false hides a key, a number is added to the score"),

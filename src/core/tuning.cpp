@@ -24,15 +24,11 @@ std::string length_text(const SeqAxis& axis, int64_t batch) {
 }
 
 std::string mask_text(const Problem& p) {
-  switch (p.mask) {
-    case FA3_MASK_FULL:
-      break;
-    case FA3_MASK_CAUSAL:
-      return "causal";
-    case FA3_MASK_WINDOW:
-      return fmt::format("window {},{}", p.left, p.right);
-  }
-  return "full";
+  std::string text = "full";
+  if (p.mask == FA3_MASK_CAUSAL) text = "causal";
+  if (p.mask == FA3_MASK_WINDOW) text = fmt::format("window {},{}", p.left, p.right);
+  if (p.attention_chunk > 0) text += fmt::format(" chunk {}", p.attention_chunk);
+  return text;
 }
 
 }  // namespace

@@ -90,6 +90,12 @@ constexpr Words kWords[] = {
      "appending, `k_new` and `v_new`", "write the keys into k and v before the call"},
     {Feature::kRotary, [](const Problem& p) { return p.rotation.rotary_dim > 0; }, "rotary_cos",
      "rotary embedding of what is appended", "rotate q and k_new before the call"},
+    {Feature::kChunk, [](const Problem& p) { return p.attention_chunk > 0; }, "attention_chunk",
+     "chunks of keys, `attention_chunk`", ""},
+    {Feature::kTree, [](const Problem& p) { return p.has_tree(); }, "tree_mask",
+     "trees of new keys, `tree_mask`", ""},
+    {Feature::kMaxLogit, [](const Problem& p) { return p.has_max_logit(); }, "max_logit",
+     "greatest score of each head, `max_logit`", "leave it out"},
 };
 static_assert(std::size(kWords) == kFeatureCount);
 

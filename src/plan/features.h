@@ -44,8 +44,11 @@ enum class Feature {
   kBatchInvariant,
   kAppend,
   kRotary,
+  kChunk,
+  kTree,
+  kMaxLogit,
 };
-inline constexpr int kFeatureCount = static_cast<int>(Feature::kRotary) + 1;
+inline constexpr int kFeatureCount = static_cast<int>(Feature::kMaxLogit) + 1;
 
 class Features {
  public:

@@ -14,7 +14,9 @@ inline bool is_16_bit(fa3_dtype dtype) { return dtype == FA3_F16 || dtype == FA3
 // The most rows that a sequence can have.
 int64_t most_rows(const SeqAxis& axis);
 
-// The mask as a band; a bound beyond every query's keys is dropped.
+// The mask as a band.
+Band exact_band_of(const Problem& problem);
+// That in 32 bits; a bound beyond every query's keys is dropped.
 Band32 band_of(const Problem& problem);
 MaskKind mask_of(const Band32& band);
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "device/attn/kv_range.h"
+#include "plan/kernel_numbers.h"
 
 namespace fa3 {
 namespace {
@@ -17,17 +18,32 @@ int64_t sum_of_clamped(int64_t n, int64_t offset, int64_t limit) {
   return ramp * (first + offset) + ramp * (ramp - 1) / 2 + (n - last) * limit;
 }
 
-// Keys that queries [0, len_q) of one sequence see. Query i stands at p = i + len_kv − len_q and
-// sees [p − left, p + right] ∩ [0, len_kv): the clamped end less the clamped beginning.
-int64_t visible_pairs(const Problem& p, int64_t len_q, int64_t len_kv) {
-  const bool window = p.mask == FA3_MASK_WINDOW;
-  const bool all_before = !window || p.left < 0;
-  const bool all_after = p.mask == FA3_MASK_FULL || (window && p.right < 0);
-  const int64_t position = p.top_left ? 0 : len_kv - len_q;  // of query 0
-  const int64_t ends =
-      all_after ? len_q * len_kv : sum_of_clamped(len_q, position + p.right + 1, len_kv);
-  const int64_t begins = all_before ? 0 : sum_of_clamped(len_q, position - p.left, len_kv);
+// Keys of `keys` that `queries` consecutive queries see, the first at position p, but for chunks:
+// [p − left, p + right] ∩ [0, keys), the clamped end less the clamped beginning.
+int64_t pairs_in_band(const Band& band, int64_t p, int64_t queries, int64_t keys) {
+  const int64_t ends = band.right == Band::kUnbounded
+                           ? queries * keys
+                           : sum_of_clamped(queries, p + band.right + 1, keys);
+  const int64_t begins =
+      band.left == Band::kUnbounded ? 0 : sum_of_clamped(queries, p - band.left, keys);
   return ends - begins;
+}
+
+// Of a sequence whose first query stands at position p.
+int64_t visible_pairs(const Band& band, int64_t p, int64_t queries, int64_t keys) {
+  if (!band.chunks.any()) return pairs_in_band(band, p, queries, keys);
+  // Queries at positions [lo, hi), of chunks that have keys: chunk by chunk, and but for the first
+  // and the last, which may be cut, all chunks have as many.
+  const int64_t c = band.chunks.keys, lo = max(p, 0), hi = min(p + queries, div_up(keys, c) * c);
+  if (lo >= hi) return 0;
+  const auto of_chunk = [&](int64_t chunk) {
+    const int64_t begin = chunk * c, first = max(lo, begin), last = min(hi, begin + c);
+    return pairs_in_band(band, first - begin, last - first, min(keys - begin, c));
+  };
+  const int64_t first = lo / c, last = (hi - 1) / c;
+  if (first == last) return of_chunk(first);
+  const int64_t between = last - first - 1;
+  return of_chunk(first) + of_chunk(last) + (between > 0 ? between * of_chunk(first + 1) : 0);
 }
 
 }  // namespace
@@ -36,7 +52,9 @@ int64_t visible_pairs(const Problem& p, int64_t len_q, int64_t len_kv) {
 // longest lengths bounds each one, and the longest number of keys bounds each query.
 Work work_of(const Problem& p) {
   Work work;
-  const double sequence = static_cast<double>(visible_pairs(p, p.q.max_seqlen, p.kv.max_seqlen));
+  const int64_t queries = p.q.max_seqlen, keys = p.kv.max_seqlen;
+  const double sequence = static_cast<double>(
+      visible_pairs(exact_band_of(p), p.top_left ? 0 : keys - queries, queries, keys));
   double pairs = sequence * static_cast<double>(p.batch);
   if (p.q.varlen) {
     pairs = std::min(pairs, static_cast<double>(p.q.rows) * static_cast<double>(p.kv.max_seqlen));
@@ -52,8 +70,7 @@ Work work_of(const Problem& p) {
 }
 
 Tiles tiles_of(const Problem& p, int64_t tile_q, int64_t tile_kv) {
-  const Band band{p.mask == FA3_MASK_WINDOW ? p.left : Band::kUnbounded,
-                  p.mask == FA3_MASK_FULL ? Band::kUnbounded : p.right};
+  const Band band = exact_band_of(p);
   const SeqLens len{p.top_left ? p.kv.max_seqlen : p.q.max_seqlen, p.kv.max_seqlen};
   const int64_t rows = p.q.max_seqlen;
   int64_t visited = 0, all = 0;

@@ -44,6 +44,8 @@ class GpuRuntime {
   Status prepare(const Program& program) { return prepare(program, {}); }
   // Sets bytes to 0, in the order of the stream.
   virtual Status zero(void* to, size_t bytes, StreamRef on) = 0;
+  // The same with words of 4 bytes that lie so many bytes apart.
+  virtual Status fill(void* to, uint32_t word, size_t count, size_t apart, StreamRef on) = 0;
   // Starts the program with one argument struct; the simulator returns when it has run.
   // INVALID_ARGUMENT names the field, its value and the limit. A violation found by the simulator
   // comes back as FA3_INTERNAL with the report as message.

@@ -81,6 +81,9 @@ std::vector<DecodeConfig> widest() {
   for (const KvSource kv : kKvSources)
     for (const DecodeConfig& c : {decode_of(64, 8), decode_of(128, 32), decode_of(256, 32)})
       all.push_back(with_appends(with_cache(c, kv)));
+  for (const DecodeConfig& c : {decode_of(128, 8), decode_of(256, 64), wide_of(64, 128),
+                                with_cache(wide_of(128, 64), KvSource::kRuns)})
+    all.push_back(with_tree(c));
   for (const auto& [head_dim, rows] : {std::pair(64, 8), {128, 8}, {128, 32}, {256, 16}}) {
     const DecodeHeadDims dims{head_dim, head_dim};
     const DecodeConfig c = decode_of(head_dim, rows);

@@ -139,13 +139,15 @@ const FwdRow& row_named(const std::string& name) {
 // What a problem may change apart from the mask, on one row.
 Batch variants() {
   const FwdRow& row = row_named("d128");
-  Problem f16 = problem(row, FA3_MASK_CAUSAL, false), softcap = f16, scaled = f16, o_f32 = f16;
+  Problem f16 = problem(row, FA3_MASK_CAUSAL, false), softcap = f16, scaled = f16, o_f32 = f16,
+          chunk = f16;
   for (const TensorId id : {kQ, kK, kV, kO}) f16.layout[id].dtype = FA3_F16;
   softcap.softcap = 20;
   scaled.softmax_scale = -0.1;
   o_f32.layout[kO].dtype = FA3_F32;
+  chunk.attention_chunk = 100;
   Batch batch{"variants", {}};
-  for (const Problem& p : {f16, softcap, scaled, o_f32}) batch.configs.push_back(config_of(row, p));
+  for (const Problem& p : {f16, softcap, scaled, o_f32, chunk}) batch.configs.push_back(config_of(row, p));
   return batch;
 }
 
@@ -239,7 +241,7 @@ std::vector<Batch> batches() {
 // Loops: under the mask, unmasked, under the mask's left edge.
 size_t loops_of(const FwdConfig& c, const FwdFunctors& functors) {
   if (functors.sequence_ids) return 3;
-  if (c.mask.kind == MaskKind::kWindow) return 3;
+  if (has_left_edge(c.mask.kind)) return 3;
   // One GEMM after the other: the first tile, with the keys beyond the sequence, is in a loop, too.
   const bool serial = c.overlap.step == FwdStep::kSerial || c.scores.column_scales();
   return c.mask.kind == MaskKind::kCausal || serial ? 2 : 1;

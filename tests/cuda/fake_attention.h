@@ -43,8 +43,9 @@ inline void fake_attention(const fa3::sm90::FwdArgs& args) {
   const int64_t columns = q.extent(0), columns_v = v.extent(0);
   std::vector<double> sums(static_cast<size_t>(columns_v));
   const auto attend = [&](int64_t row, int64_t head, int64_t b) {
-    const fa3::Range<int> keys = fa3::keys_of_row(args.band, static_cast<int>(q.extent(1)),
-                                                  static_cast<int>(k.extent(1)), int(row));
+    const fa3::Range<int> keys =
+        fa3::keys_of_row(args.band<fa3::MaskKind::kWindow>(), static_cast<int>(q.extent(1)),
+                         static_cast<int>(k.extent(1)), int(row));
     double weights = 0;
     sums.assign(sums.size(), 0);
     for (int64_t j = keys.lo; j < keys.hi; ++j) {

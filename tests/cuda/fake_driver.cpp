@@ -14,6 +14,7 @@
 #include <malloc.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -272,6 +273,15 @@ CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, size_t bytes, CUstream
   FAKE_IN_CONTEXT("cuMemcpyDtoHAsync_v2");
   if (stream->context != stack.back()) return kInvalidContext;
   std::memcpy(to, reinterpret_cast<void*>(from), bytes);
+  return CUDA_SUCCESS;
+}
+CUresult cuMemsetD2D32Async(CUdeviceptr to, size_t pitch, unsigned value, size_t width,
+                            size_t height, CUstream stream) {
+  FAKE_IN_CONTEXT("cuMemsetD2D32Async");
+  submit(stream, [=] {
+    for (size_t i = 0; i < height; ++i)
+      std::fill_n(reinterpret_cast<unsigned*>(to + i * pitch), width, value);
+  });
   return CUDA_SUCCESS;
 }
 CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t bytes, CUstream stream) {

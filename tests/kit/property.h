@@ -85,6 +85,19 @@ inline void draw_append(verify::Config& c) {
   if (c.rotary_dim > 0 && *rc::gen::arbitrary<bool>()) c.numbers["rotary_layout"] = 1;
 }
 
+// The queries are a tree, for which nothing else may say what they see.
+inline void draw_tree(verify::Config& c, int64_t queries) {
+  constexpr int64_t kMost = 64;  // where there is no bound, of all rows
+  const int64_t total = std::reduce(c.varlen_q.begin(), c.varlen_q.end(), c.spare_q);
+  if (queries > kMost || (!c.varlen_q.empty() && total > kMost)) return;
+  c.mask = FA3_MASK_FULL, c.left = c.right = 0;
+  c.top_left = false;
+  c.sequence_ids = 0, c.scattered_ids = false, c.attn_mask = 0;
+  c.numbers.erase("attention_chunk");
+  c.append = {}, c.packed_new = false, c.rotary_dim = 0, c.numbers.erase("rotary_layout");
+  c.with.push_back("tree_mask");
+}
+
 // Any legal problem whose query-key pairs times head dims stay below some millions.
 inline rc::Gen<verify::Config> any_config(bool backward) {
   return rc::gen::exec([backward] {
@@ -141,6 +154,11 @@ inline rc::Gen<verify::Config> any_config(bool backward) {
     c.seed = *rc::gen::inRange<uint64_t>(0, 1000);
     if (*rc::gen::inRange(0, 3) == 0) c.with = {"sinks"};
     if (!backward && !is_varlen_kv && *rc::gen::inRange(0, 3) == 0) draw_append(c);
+    if (*rc::gen::inRange(0, 4) == 0)
+      c.numbers["attention_chunk"] =
+          static_cast<double>(*rc::gen::element<int64_t>(1, 2, 7, 16, 33, 64, 100, 300));
+    if (!backward && *rc::gen::inRange(0, 3) == 0) draw_tree(c, queries);
+    if (!backward && *rc::gen::inRange(0, 3) == 0) c.with.push_back("max_logit");
     if (!verify::contradiction(c).empty()) c.layout = Layout::kDense;
     return c;
   });

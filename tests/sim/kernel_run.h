@@ -41,6 +41,11 @@ class TestRuntime final : public GpuRuntime {
   void download(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
   Result<TensorMap> encode(const TensorMapSpec& spec) override { return encode_tensor_map(spec); }
   Status prepare(const Program&, StreamRef) override { return {}; }
+  Status fill(void* to, uint32_t word, size_t count, size_t apart, StreamRef) override {
+    for (size_t i = 0; i < count; ++i)
+      std::memcpy(static_cast<std::byte*>(to) + i * apart, &word, sizeof word);
+    return {};
+  }
   Status zero(void* to, size_t bytes, StreamRef) override {
     device.synchronize();
     std::memset(to, 0, bytes);

@@ -104,7 +104,7 @@ void expect_tiles(Draw& draw, i32 most_tiles) {
   args.place = {1, 0, draw.between(0, 5), draw.between(0, 5), q, kv};
   args.elements.id_q_batch = draw.between(0, 9), args.elements.id_kv_batch = draw.between(0, 9);
   args.row = draw.between(0, (q - 1) / kRows) * kRows;
-  args.range = tile_range({draw.bound(), draw.bound()}, q, kv, args.row, kRows, kTileKv);
+  args.range = tile_range(WholeBand32{draw.bound(), draw.bound()}, q, kv, args.row, kRows, kTileKv);
   Device device;
   const auto placed = [](Array<i32>& array, const std::vector<i32>& ids) {
     std::copy(ids.begin(), ids.end(), array.data() + array.size() - ids.size());

@@ -29,6 +29,7 @@ class FakeRuntime final : public GpuRuntime {
   void download(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
   Result<TensorMap> encode(const TensorMapSpec&) override { return TensorMap{}; }
   Status prepare(const Program&, StreamRef) override { return {}; }
+  Status fill(void*, uint32_t, size_t, size_t, StreamRef) override { return {}; }
   Status zero(void* to, size_t bytes, StreamRef) override {
     std::memset(to, 0, bytes);
     return {};

@@ -116,6 +116,16 @@ Problem with(Problem p, Feature f) {
     case Feature::kDeterministic:
       p.deterministic = true;
       break;
+    case Feature::kChunk:
+      p.attention_chunk = 50;
+      break;
+    case Feature::kTree:
+      p.q.rows = p.q.max_seqlen = 20;
+      p.layout[kTreeMask] = {FA3_I32, 40, 2, 0};
+      break;
+    case Feature::kMaxLogit:
+      p.layout[kMaxLogit] = {FA3_F32, 0, 0, 1};
+      break;
     case Feature::kBatchInvariant:
       p.batch_invariant = 1;
       break;
@@ -138,7 +148,9 @@ Problem with(Problem p, Feature f) {
 bool applies(fa3_op op, Feature f) {
   const bool of_cache = f == Feature::kPages || f == Feature::kKvSlots || f == Feature::kKvBegin ||
                         f == Feature::kAppend || f == Feature::kRotary;
-  if (f == Feature::kLse || f == Feature::kBatchInvariant || of_cache) return op == FA3_OP_FORWARD;
+  const bool of_forward = f == Feature::kLse || f == Feature::kBatchInvariant || of_cache ||
+                          f == Feature::kTree || f == Feature::kMaxLogit;
+  if (of_forward) return op == FA3_OP_FORWARD;
   const bool of_backward =
       f == Feature::kMaskGradient || f == Feature::kSinkGradient || f == Feature::kDeterministic;
   if (of_backward) return op == FA3_OP_BACKWARD;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// fwd_tiles_test.cpp — which tiles the forward kernel of Hopper visits and in which order, in 32
-// bits against the 64 bits of kv_range.h and against seeing pair by pair.
+// fwd_tiles_test.cpp — which tiles the kernels of Hopper visit, the forward's and the backward's,
+// and in which order, in 32 bits against the 64 bits of kv_range.h and against seeing pair by pair.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,6 +15,7 @@
 #include "device/attn/mask.h"
 #include "device/attn/tile_order.h"
 #include "device/attn/tile_range.h"
+#include "device/sm90/bwd/rows.h"
 #include "device/warp/score.h"
 
 namespace fa3::sm90 {
@@ -25,13 +26,14 @@ struct Drawn {
   Band32 band;
   i32 q_used, kv_used, row, rows, tile_kv;
 
-  Band wide() const { return {band.left, band.right}; }
+  Band wide() const { return {band.left, band.right, Chunks<i64>::of(band.chunks.size())}; }
   SeqLens len() const { return {q_used, kv_used}; }
   i32 end_row() const { return std::min(row + rows, q_used); }  // of the rows that count
 };
 void PrintTo(const Drawn& d, std::ostream* out) {
-  *out << "left " << d.band.left << " right " << d.band.right << " q " << d.q_used << " kv "
-       << d.kv_used << " rows " << d.row << " + " << d.rows << " tile_kv " << d.tile_kv;
+  *out << "left " << d.band.left << " right " << d.band.right << " chunk " << d.band.chunks.size() << " q "
+       << d.q_used << " kv " << d.kv_used << " rows " << d.row << " + " << d.rows << " tile_kv "
+       << d.tile_kv;
 }
 
 class Draw {
@@ -53,7 +55,7 @@ class Draw {
   }
   Drawn problem(i32 most) {
     Drawn d{};
-    d.band = {bound(), bound()};
+    d.band = {bound(), bound(), Chunks<i32>::of(between(0, 1) * between(1, 300))};
     d.q_used = between(0, 9) == 0 ? 0 : between(1, most);
     d.kv_used = between(0, 9) == 0 ? 0 : between(1, most);
     d.rows = 16 * between(1, 12);
@@ -133,6 +135,34 @@ TEST(TileRange, EveryVisiblePair_IsVisitedAndPlainTilesAreAllVisible) {
     if (d.row < d.q_used) {  // an unmasked tile has no keys beyond the last, either
       ASSERT_LE(range.unmasked_end * d.tile_kv, std::max(d.kv_used, range.first * d.tile_kv))
           << testing::PrintToString(d);
+    }
+  }
+}
+
+TEST(QTileRange, EveryVisiblePair_IsVisitedAndPlainTilesAreAllVisible) {
+  Draw draw;
+  for (int n = 0; n < 1500; ++n) {
+    const Drawn d = draw.problem(150);  // rows and tile_kv are those of keys and of queries here
+    const TileRange range = q_tile_range(d.band, d.q_used, d.kv_used, d.row, d.rows, d.tile_kv);
+    const i32 end_key = std::min(d.row + d.rows, d.kv_used);
+    for (i32 key = d.row; key < end_key; ++key) {
+      const Range<i32> rows = rows_of_key(d.band, d.q_used, d.kv_used, key);
+      const IndexRange exact = visible_queries(d.wide(), d.len(), key);
+      for (i32 row = 0; row < d.q_used; ++row) {
+        const i32 tile = row / d.tile_kv;
+        const bool seen = sees(d.wide(), d.len(), row, key);
+        ASSERT_EQ(rows.lo <= row && row < rows.hi, seen)
+            << testing::PrintToString(d) << " row " << row << " key " << key;
+        ASSERT_EQ(exact.lo <= row && row < exact.hi, seen)
+            << testing::PrintToString(d) << " row " << row << " key " << key;
+        if (seen) {
+          ASSERT_TRUE(range.first <= tile && tile < range.end)
+              << testing::PrintToString(d) << " row " << row << " key " << key;
+        }
+        if (range.unmasked_first <= tile && tile < range.unmasked_end) {
+          ASSERT_TRUE(seen) << testing::PrintToString(d) << " row " << row << " key " << key;
+        }
+      }
     }
   }
 }

@@ -30,6 +30,7 @@ class Recorder : public GpuRuntime {
   }
   Status prepare(const Program&, StreamRef) override { return {}; }
   Status zero(void*, size_t, StreamRef) override { return {}; }
+  Status fill(void*, uint32_t, size_t, size_t, StreamRef) override { return {}; }
   Status launch(const Program&, const LaunchShape& given, const void* from, size_t bytes,
                 StreamRef) override {
     EXPECT_EQ(bytes, sizeof args);

@@ -26,6 +26,8 @@ struct Plain {
     const int64_t position = position_of(c, i);
     if (!c.ids_q.empty() && c.ids_q[b * c.p.q.rows + i] != c.ids_kv[b * c.p.kv.rows + j])
       return false;
+    if (const int64_t n = c.p.attention_chunk; n > 0 && (position < 0 || position / n != j / n))
+      return false;
     if (c.p.mask == FA3_MASK_CAUSAL) return j <= position;
     if (c.p.mask == FA3_MASK_WINDOW) return j >= position - c.p.left && j <= position + c.p.right;
     return true;
@@ -109,6 +111,18 @@ TEST(ReferenceTerms, Alibi_AsComputedPlainly) {
     expect_plain(c, 2);
     c.p.softcap = 0.8;
     expect_plain(c, 3);
+  }
+}
+
+TEST(ReferenceTerms, Chunks_AsComputedPlainly) {
+  for (const fa3_mask mask : {FA3_MASK_FULL, FA3_MASK_CAUSAL, FA3_MASK_WINDOW}) {
+    for (const int64_t chunk : {1, 3, 100}) {
+      Case c = grouped();
+      c.p.mask = mask;
+      if (mask == FA3_MASK_WINDOW) c.p.left = 2, c.p.right = 1;
+      c.p.attention_chunk = chunk;
+      expect_plain(c, 1);
+    }
   }
 }
 

@@ -27,6 +27,8 @@ Problem problem(int64_t len_q, int64_t len_kv, fa3_mask mask = FA3_MASK_FULL, in
 
 bool visible(const Problem& p, int64_t i, int64_t j) {
   const int64_t position = i + p.kv.rows - p.q.rows;
+  if (const int64_t c = p.attention_chunk; c > 0 && (position < 0 || position / c != j / c))
+    return false;
   if (p.mask == FA3_MASK_FULL) return true;
   if (p.mask == FA3_MASK_CAUSAL) return j <= position;
   return (p.left < 0 || j >= position - p.left) && (p.right < 0 || j <= position + p.right);
@@ -40,8 +42,9 @@ TEST(Work, RandomDenseProblems_AsCounted) {
   for (int n = 0; n < 3000; ++n) {
     const fa3_mask mask = static_cast<fa3_mask>(draw(0, 2));
     const bool window = mask == FA3_MASK_WINDOW;
-    const Problem p = problem(draw(0, 20), draw(0, 20), mask, window ? draw(-1, 25) : 0,
-                              window ? draw(-1, 25) : 0);
+    Problem p = problem(draw(0, 20), draw(0, 20), mask, window ? draw(-1, 25) : 0,
+                        window ? draw(-1, 25) : 0);
+    p.attention_chunk = draw(0, 1) * draw(1, 22);
     const int64_t tile_q = draw(1, 8), tile_kv = draw(1, 8);
     int64_t pairs = 0, tiles = 0, all_tiles = 0;
     for (int64_t q = 0; q < p.q.rows; q += tile_q) {
@@ -58,7 +61,8 @@ TEST(Work, RandomDenseProblems_AsCounted) {
     }
     const Work work = work_of(p);
     ASSERT_EQ(work.pairs, 12.0 * pairs)
-        << p.q.rows << " " << p.kv.rows << " " << mask << " " << p.left << " " << p.right;
+        << p.q.rows << " " << p.kv.rows << " " << mask << " " << p.left << " " << p.right
+        << " chunk " << p.attention_chunk;
     ASSERT_EQ(work.flops, 2.0 * 12 * pairs * (64 + 32));
     ASSERT_TRUE(work.exact);
     const Tiles counted = tiles_of(p, tile_q, tile_kv);

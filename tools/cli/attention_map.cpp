@@ -112,7 +112,7 @@ std::vector<std::string> legend(const HeatMap& m, int64_t sampled, const fa3_for
   const bool tensor = args.attn_mask.rank != 0;
   notes.push_back(tensor ? "Colour: probability, logarithmic. Grey: hidden by a mask."
                   : ids  ? "Colour: probability, logarithmic. Grey: hidden by mask or sequence ids."
-                  : args.mask != FA3_MASK_FULL
+                  : args.mask != FA3_MASK_FULL || args.attention_chunk > 0
                       ? "Colour: probability, logarithmic. Grey: hidden by the mask."
                       : "Colour: probability, logarithmic.");
   return notes;

@@ -210,7 +210,8 @@ void add_problem_options(Parser& parser, ProblemOptions& o) {
       "(keys)");
   parser.texts("--with", o.with, "NAME",
                "With this optional input, by the name of its field in the C interface, of normal "
-               "values: alibi_slopes (of any sign), dlse, sinks; may be repeated");
+               "values: alibi_slopes (of any sign), dlse, sinks; of any bits: tree_mask; or with "
+               "this output: max_logit; may be repeated");
   for (const fa3_field& f : verify::numbers()) {
     const std::string name = verify::option_of(f);
     if (f.kind == FA3_FIELD_F64)

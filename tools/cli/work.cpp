@@ -81,6 +81,12 @@ KeyRange visible_keys(const fa3_forward_args& a, const Sequence& s, int64_t row)
     keys.first = position - std::min(a.left, s.q_len + s.kv_len);
   if (a.mask == FA3_MASK_WINDOW && a.right >= 0)
     keys.last = position + 1 + std::min(a.right, s.kv_len + s.q_len);
+  if (a.attention_chunk > 0) {
+    const int64_t chunk = std::min(a.attention_chunk, s.q_len + s.kv_len);
+    const int64_t own = position < 0 ? -chunk : position / chunk * chunk;
+    keys.first = std::max(keys.first, own);
+    keys.last = std::min(keys.last, own + chunk);
+  }
   keys.first = std::clamp<int64_t>(keys.first, 0, s.kv_len);
   keys.last = std::clamp<int64_t>(keys.last, keys.first, s.kv_len);
   return keys;

@@ -233,12 +233,13 @@ void take_new_keys(const Config& c, const MemoryOrder& memory_q, const MemoryOrd
   t->after.q = t->q;
   if (c.rotary_dim == 0) return;
   t->after.q = copy_of(t->q);
+  const bool moves = c.mask != FA3_MASK_FULL || c.numbers.contains("attention_chunk");
   for (int64_t b = 0; b < batch; ++b) {
     const Sequence queries = sequence(t->q.view, t->cu_seqlens_q.view, t->seqused_q.view, b);
     for (int64_t i = 0; i < queries.len; ++i)
       for (int64_t h = 0; h < c.heads_q; ++h) {
         const Index at = token_index(t->q.view, b, queries.begin + i, h);
-        const int64_t of_row = position[b] + (c.mask == FA3_MASK_FULL ? 0 : i);
+        const int64_t of_row = position[b] + (moves ? i : 0);
         rotary.keep_from_ties(t->q.view, at, of_row);
         copy_row(t->q.view, at, t->after.q.view, at);
         rotary.turn(t->after.q.view, at, of_row);

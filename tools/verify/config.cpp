@@ -217,23 +217,26 @@ int64_t extent_of(const Config& c, const std::string& dim) {
       {"heads_kv", c.heads_kv},        {"head_dim_qk", c.head_dim_qk},
       {"head_dim_v", c.head_dim_v},    {"seqlen_q", axis_q(c).rows()},
       {"total_q", axis_q(c).rows()},   {"seqlen_kv", axis_kv(c).rows()},
-      {"total_kv", axis_kv(c).rows()},
+      {"total_kv", axis_kv(c).rows()}, {"words", 2},
   };
   for (const auto& [name, extent] : extents)
     if (dim == name) return extent;
   return -1;
 }
 
-bool may_be_drawn(const Config& c, const fa3_field& f) {
-  return f.role == FA3_FIELD_OPTIONAL_INPUT && is_tensor(f) && f.of == nullptr &&
-         std::string_view(f.types).starts_with("f32") && !shape_of_field(c, f).empty();
+// Inputs of any values, and outputs that are no gradients of such.
+bool may_be_with(const Config& c, const fa3_field& f) {
+  if (!is_tensor(f) || f.of != nullptr || shape_of_field(c, f).empty()) return false;
+  const std::string_view name = f.name, types = f.types;
+  if (f.role == FA3_FIELD_OPTIONAL_OUTPUT) return !c.backward && name != "lse";
+  return f.role == FA3_FIELD_OPTIONAL_INPUT && (types.starts_with("f32") || name == "tree_mask");
 }
 
 std::string contradiction_of_with(const Config& c) {
   if (c.with.empty()) return "";
   std::vector<std::string> names;
   for (const fa3_field& f : fields(c.backward ? FA3_OP_BACKWARD : FA3_OP_FORWARD))
-    if (may_be_drawn(c, f)) names.push_back(f.name);
+    if (may_be_with(c, f)) names.push_back(f.name);
   for (const std::string& name : c.with)
     if (std::find(names.begin(), names.end(), name) == names.end())
       return fmt::format("with has {}, need some of {}", name, fmt::join(names, ", "));
@@ -255,6 +258,7 @@ std::string contradiction_of_mask(const Config& c) {
 }  // namespace
 
 int32_t dtype_of_field(const Config& c, const fa3_field& field, bool gradient) {
+  if (field.dtype == FA3_I32) return FA3_I32;
   const bool several = field.dtype == FA3_DTYPE_NONE && !is_8_bit(c.dtype);
   return several && c.seed % 2 == 1 && (!gradient || c.seed / 2 % 2 == 1) ? c.dtype : FA3_F32;
 }

@@ -77,8 +77,10 @@ NaiveForward naive_forward(const fa3_forward_args& args) {
   const Call call = call_of(args);
   const int64_t dv = args.v.shape[args.v.rank - 1];
   const Input in_q = input_q(args), in_k = input_k(args), in_v = input_v(args);
-  NaiveForward out{make_estimate(args.o, 0), {}};
+  NaiveForward out{make_estimate(args.o, 0), {}, {}};
   if (args.lse.rank != 0) out.lse = make_estimate(args.lse, -kInf);
+  if (args.max_logit.rank != 0) out.max_logit = make_estimate(args.max_logit, -kInf);
+  std::mutex of_max_logit;
   for_each_head(args, [&](int64_t b, int64_t head_kv) {
     const Sequence sq = sequence(args.q, args.cu_seqlens_q, args.seqused_q, b);
     const Sequence skv = key_sequence(args, b);
@@ -102,6 +104,12 @@ NaiveForward naive_forward(const fa3_forward_args& args) {
         for (size_t c = 0; c < v_offset.size() && !row.keys.empty(); ++c)
           o.value[c] += v_offset[c] * (1 - row.of_sink);
         o.finish(0, args.o.dtype, row_of(out.o.value, at), row_of(out.o.spread, at));
+        if (args.max_logit.rank != 0) {
+          const std::lock_guard lock(of_max_logit);
+          float& most = *row_of(out.max_logit.value, {head});
+          if (row.most > most)
+            most = row.most, *row_of(out.max_logit.spread, {head}) = row.most_error;
+        }
         if (args.lse.rank == 0) continue;
         const Index lse_at = lse_index(args.lse, b, sq.begin + i, head);
         *row_of(out.lse.value, lse_at) = row.lse;

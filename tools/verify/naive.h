@@ -46,9 +46,12 @@ struct Estimate {
 };
 
 struct NaiveForward {
-  Estimate o, lse;
+  Estimate o;
+  Estimate lse, max_logit;  // {} = not asked for
 
-  const Estimate& of(const std::string& output) const { return output == "o" ? o : lse; }
+  const Estimate& of(const std::string& output) const {
+    return output == "o" ? o : output == "lse" ? lse : max_logit;
+  }
 };
 struct NaiveBackward {
   Estimate dq, dk, dv;

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 #include <vector>
 
 #include "tools/verify/naive_input.h"
@@ -138,7 +139,7 @@ struct Call {
   bool fp8_scores;  // of FP8 tensor cores
   int64_t d;        // head_dim_qk
   int32_t mask;
-  int64_t left, right;
+  int64_t left, right, chunk;
   float scale, softcap;
   float unit;      // relative error of a term
   float lse_unit;  // of LSE
@@ -179,6 +180,7 @@ Call call_of(const Args& args) {
   call.mask = args.mask;
   call.left = args.left;
   call.right = args.right;
+  call.chunk = args.attention_chunk;
   call.scale = static_cast<float>(scale);
   call.softcap = static_cast<float>(args.softcap);
   call.unit = p_dtype == FA3_F32 ? kUnitF32 : static_cast<float>(unit_roundoff(p_dtype));
@@ -194,12 +196,18 @@ struct Head {
   std::vector<int64_t> ids_q, ids_kv;  // {} = all equal
   bool alibi = false;
   float slope = 0;
+  std::vector<uint32_t> tree{};  // two words of each query; {} = none
   bool top_left = false;
   float sink = -kInf;
   fa3_tensor mask{};  // attn_mask and where this head is in it
   int64_t b = 0, head = 0;
 
   int64_t position(int64_t i) const { return top_left ? i : i + len_kv - len_q; }
+  // Does query i see key j of those that are not older than the queries?
+  bool in_tree(int64_t i, int64_t j) const {
+    const int64_t bit = j - (len_kv - len_q);
+    return bit < 0 || (tree[2 * i + bit / 32] >> bit % 32 & 1) != 0;
+  }
 };
 
 inline std::vector<int64_t> gather_ids(const fa3_tensor& t, int64_t b, const Sequence& s) {
@@ -215,6 +223,13 @@ Head head_of(const Args& args, int64_t b, const Sequence& q, const Sequence& kv,
   Head h{q.len, kv.len, gather_ids(args.sequence_ids_q, b, q),
          gather_ids(args.sequence_ids_kv, b, kv), slopes.rank != 0};
   h.top_left = args.mask_alignment == FA3_ALIGN_TOP_LEFT;
+  if constexpr (std::is_same_v<Args, fa3_forward_args>) {
+    const fa3_tensor& tree = args.tree_mask;
+    for (int64_t i = q.begin; tree.rank != 0 && i < q.begin + q.len; ++i)
+      for (const int64_t word : {0, 1})
+        h.tree.push_back(static_cast<uint32_t>(
+            static_cast<int64_t>(get(tree, tree.rank == 3 ? Index{b, i, word} : Index{i, word}))));
+  }
   if (args.attn_mask.data != nullptr) h.mask = args.attn_mask;
   h.b = b;
   h.head = head;
@@ -234,9 +249,10 @@ struct Row {
   std::vector<float> slope_error;
   float lse = -kInf;
   float lse_error = 0;
-  float least_error = 0;  // of p: types count in steps below their normal numbers
-  float sink = -kInf;     // of the head
-  float of_sink = 0;      // its probability
+  float most = -kInf, most_error = 0;  // the greatest score
+  float least_error = 0;               // of p: types count in steps below their normal numbers
+  float sink = -kInf;                  // of the head
+  float of_sink = 0;                   // its probability
 
   // Absolute error to expect in p.
   float p_error(int64_t j) const { return std::max(p[j] * error[j], least_error); }
@@ -252,6 +268,11 @@ inline void see(const Call& call, const Head& head, int64_t i, Row* row) {
     if (call.right >= 0 && call.right < head.len_kv - p) hi = std::max(p + call.right + 1, lo);
   }
   hi = std::min(hi, head.len_kv);
+  if (call.chunk > 0) {
+    const int64_t own = p >= 0 ? p / call.chunk : -1;  // ⌊p / c⌋ of keys is never negative
+    while (lo < hi && lo / call.chunk < own) ++lo;
+    while (lo < hi && (hi - 1) / call.chunk > own) --hi;
+  }
   const bool masked = head.mask.rank != 0;
   row->sink = head.sink;
   row->keys.clear();
@@ -260,6 +281,7 @@ inline void see(const Call& call, const Head& head, int64_t i, Row* row) {
     row->bias[j] = -head.slope * static_cast<float>(std::abs(p - j));
   for (int64_t j = lo; j < hi; ++j) {
     if (!head.ids_q.empty() && head.ids_q[i] != head.ids_kv[j]) continue;
+    if (!head.tree.empty() && !head.in_tree(i, j)) continue;
     if (masked) {
       const float value = mask_value(head.mask, head.b, head.head, i, j);
       if (value == -kInf) continue;
@@ -277,8 +299,10 @@ inline void add_sink(const Call& call, Row* row) {
   const float apart = row->sink - row->lse + none, less = std::exp(-std::abs(apart));
   const float keys = (apart > 0 ? less : 1) / (1 + less);  // of the sum, their part
   row->of_sink = (apart > 0 ? 1 : less) / (1 + less);
-  const float relative = row->of_sink * row->lse_error;  // error of that part
+  const float of_part = row->of_sink * row->lse_error;
   row->lse = std::max(row->lse, row->sink) + std::log1p(less);
+  // Of that part, and of probabilities that are made of an LSE of FP32.
+  const float relative = std::hypot(of_part, kUnitF32 * row->lse);
   row->lse_error = keys * row->lse_error + call.lse_unit * (1 + std::abs(row->lse));
   for (const int64_t j : row->keys) {
     row->p[j] = keys == 0 ? 0 : row->p[j] * keys;
@@ -298,6 +322,7 @@ inline void attend(const Call& call, const float* q, const std::vector<float>& k
   row->slope_error.assign(len_kv, 0);
   row->lse = -kInf;
   row->lse_error = 0;
+  row->most = -kInf, row->most_error = 0;
   if (row->keys.empty()) return add_sink(call, row);
   std::vector<float> exact(len_kv);  // scores before they are rounded to the input type
   float max = -kInf, exact_max = -kInf;
@@ -330,8 +355,10 @@ inline void attend(const Call& call, const float* q, const std::vector<float>& k
     }
     if (exact[j] == -kInf) row->error[j] = 0;  // P is 0, exactly
     max = std::max(max, row->p[j]);
+    if (exact[j] > exact_max) row->most_error = kUnitF32 * row->error[j];
     exact_max = std::max(exact_max, exact[j]);
   }
+  row->most = exact_max;
   float sum = 0, exact_sum = 0;
   const float shift = max == -kInf ? 0 : max, exact_shift = exact_max == -kInf ? 0 : exact_max;
   for (const int64_t j : row->keys) {

@@ -57,8 +57,13 @@ Tensor cu_seqlens(const std::vector<int64_t>& lengths) {
   return vector_of(cu);
 }
 
-// Of Config::with. Sinks weigh about as much as the keys of some hundreds, and some are none.
+// Of Config::with. Sinks weigh about as much as the keys of some hundreds, and some are none. Of a
+// tree's words one of 4 has no bits, and others half of them.
 double drawn_of(const fa3_field& field, Random& random) {
+  if (std::string_view(field.name) == "tree_mask") {
+    const uint64_t bits = random.bits();
+    return bits >> 62 == 0 ? 0.0 : static_cast<double>(static_cast<int32_t>(bits));
+  }
   const double normal = random.normal();
   if (std::string_view(field.name) != "sinks") return normal;
   return random.uniform() < 0.125 ? -std::numeric_limits<double>::infinity() : 5 + 3 * normal;
@@ -287,7 +292,7 @@ Tensors make_tensors(const Config& c) {
     };
     Tensor& tensor = t.with[name] = make(*field, false);
     Random random(~(c.seed * 64 + static_cast<uint64_t>(field - all.data())));
-    generate(tensor.view, [&] { return drawn_of(*field, random); });
+    if (!is_output(*field)) generate(tensor.view, [&] { return drawn_of(*field, random); });
     const fa3_field* const gradient = c.backward ? gradient_of(name) : nullptr;
     if (gradient != nullptr) t.with[gradient->name] = make(*gradient, true);
   }

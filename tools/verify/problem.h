@@ -77,9 +77,10 @@ struct Config {
   // seeds expand it in the others (stride 0), even ones give extent 1.
   std::string mask_dims = "bhqk";
   bool dattn_mask = false;  // --dattn-mask: backward with the gradient of attn_mask
-  // --with NAME …: optional inputs by the names of their fields, in the shape that the library
-  // publishes and of F32, where the field has more types also of dtype: in odd seeds; their
-  // gradients, where they have some, too. Values are normal, those of sinks 5 + 3·normal or −inf.
+  // --with NAME …: optional inputs, and outputs of a forward, by the names of their fields, in the
+  // shape that the library publishes and of F32, where the field has more types also of dtype: in
+  // odd seeds; their gradients, where they have some, too. Values are normal, those of sinks 5 +
+  // 3·normal or −inf, those of tree_mask any bits.
   std::vector<std::string> with{};
   // Caches. --page-size: pages in random order; --kv-slots: of k and v, 0 = none; --kv-begin: keys
   // begin at rows of the seed; --packed-kv: of a tensor of rank 3, of which sequences share rows.

@@ -8,12 +8,9 @@ from torch import Tensor
 from ._common import attend, cache_of, differentiate, new_keys, refuse
 
 
-def refuse_qv(function: str, qv: Tensor | None, attention_chunk: int) -> None:
-    refuse(
-        function,
-        qv=(qv, "a second query is not offered", "concatenate it with q, and v with k"),
-        attention_chunk=(attention_chunk, "chunks are not offered", "use sequence ids of fa3"),
-    )
+def refuse_qv(function: str, qv: Tensor | None) -> None:
+    lacking = "a second query is not offered"
+    refuse(function, qv=(qv, lacking, "concatenate it with q, and v with k"))
 
 
 def no_splits(out: Tensor) -> tuple[Tensor, Tensor]:
@@ -61,7 +58,7 @@ def _flash_attn_forward(
     """(out, lse, empty, empty), where the original returns parts of its splits. out_: a tensor to
     write to."""
     name = "_flash_attn_forward"
-    refuse_qv(name, qv, attention_chunk)
+    refuse_qv(name, qv)
     keys = {"seqused_kv": seqused_k}
     if not (page_table is kv_batch_idx is leftpad_k is k_new is None):
         names = ("page_table", "kv_batch_idx", "leftpad_k")
@@ -79,6 +76,7 @@ def _flash_attn_forward(
         out=out_,
         causal=causal,
         window_size=(window_size_left, window_size_right),
+        attention_chunk=attention_chunk,
         softmax_scale=softmax_scale,
         softcap=softcap,
         cu_seqlens_q=cu_seqlens_q,

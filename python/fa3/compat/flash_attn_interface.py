@@ -55,7 +55,7 @@ def flash_attn_func(
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Attention of (batch, seqlen, heads, head_dim); with return_attn_probs also the logarithms of
     the softmax's sums. pack_gqa is a hint that fa3 does not need."""
-    refuse_qv("flash_attn_func", qv, attention_chunk)
+    refuse_qv("flash_attn_func", qv)
     sinks = sinks_of("flash_attn_func", sinks=sinks, s_aux=s_aux, learnable_sink=learnable_sink)
     out, lse = attend(
         q,
@@ -64,6 +64,7 @@ def flash_attn_func(
         descales=(q_descale, k_descale, v_descale),
         causal=causal,
         window_size=window_size,
+        attention_chunk=attention_chunk,
         softmax_scale=softmax_scale,
         softcap=softcap,
         sinks=sinks,
@@ -111,7 +112,7 @@ def flash_attn_varlen_func(
     write to; return_softmax_lse: another name of return_attn_probs. page_table, block_table: of
     keys in pages, of which seqused_k, or else cu_seqlens_k, has the lengths."""
     name = "flash_attn_varlen_func"
-    refuse_qv(name, qv, attention_chunk)
+    refuse_qv(name, qv)
     sinks = sinks_of(name, sinks=sinks, s_aux=s_aux, learnable_sink=learnable_sink)
     of_pages = "page_table" if block_table is None else "block_table"
     table = page_table if block_table is None else block_table
@@ -123,6 +124,7 @@ def flash_attn_varlen_func(
         out=out,
         causal=causal,
         window_size=window_size,
+        attention_chunk=attention_chunk,
         softmax_scale=softmax_scale,
         softcap=softcap,
         sinks=sinks,
@@ -233,7 +235,7 @@ def flash_attn_with_kvcache(
     these rows, k and q rotated. No gradients. With return_softmax_lse: (out, lse, empty, empty),
     where the original may return the parts of its splits. out: a tensor to write to."""
     name = "flash_attn_with_kvcache"
-    refuse_qv(name, qv, attention_chunk)
+    refuse_qv(name, qv)
     sinks = sinks_of(name, sinks=sinks, s_aux=s_aux, learnable_sink=learnable_sink)
     table = page_table if block_table is None else block_table
     of_pages = "page_table" if block_table is None else "block_table"
@@ -249,6 +251,7 @@ def flash_attn_with_kvcache(
             out=out,
             causal=causal,
             window_size=window_size,
+            attention_chunk=attention_chunk,
             softmax_scale=softmax_scale,
             softcap=softcap,
             sinks=sinks,

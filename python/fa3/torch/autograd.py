@@ -23,10 +23,10 @@ from .operators import (
 )
 
 
-def _setup(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
+def _setup(ctx: Any, inputs: tuple, output: tuple[Tensor, ...]) -> None:
     ctx.set_materialize_grads(False)
     rest = inputs[3:]
-    ctx.save_for_backward(*inputs[:3], *output, *rest[TENSORS])
+    ctx.save_for_backward(*inputs[:3], *output[:2], *rest[TENSORS])
     ctx.numbers = rest[NUMBERS]
 
 
@@ -53,6 +53,12 @@ def _refuse_twice(ctx: Any, *gradients: Tensor) -> tuple:
 torch.library.register_autograd(
     "fa3::forward",
     lambda ctx, dout, dlse: _differentiate(ctx, dout, dlse, torch.ops.fa3.backward),
+    setup_context=_setup,
+    lib=library,
+)
+torch.library.register_autograd(
+    "fa3::forward_max_logit",
+    lambda ctx, dout, dlse, _: _differentiate(ctx, dout, dlse, torch.ops.fa3.backward),
     setup_context=_setup,
     lib=library,
 )

@@ -47,6 +47,7 @@ def attention_on_codes(
     sequence_ids_kv: Tensor | None = None,
     attn_mask: Tensor | None = None,
     sinks: Tensor | None = None,
+    attention_chunk: int = 0,
     top_left: bool = False,
     num_splits: int = 0,
     sm_margin: int = 0,
@@ -118,10 +119,10 @@ def attention_on_codes(
     )
     out, lse = (forward if direct else torch.ops.fa3.forward_codes)(
         q, k, v, cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv, None, None, None,
-        alibi_slopes, sequence_ids_q, sequence_ids_kv, sinks, attn_mask, scale, cap, longest_q,
-        longest_kv, max_seqlen_q, max_seqlen_kv, causal, left, right, top_left, softmax_scale,
-        0.0 if softcap is None else softcap, num_splits, sm_margin, False, False, *scales, blocks,
-        out_dtype,
+        alibi_slopes, sequence_ids_q, sequence_ids_kv, None, sinks, attn_mask, scale, cap,
+        longest_q, longest_kv, max_seqlen_q, max_seqlen_kv, causal, left, right, top_left,
+        attention_chunk, softmax_scale, 0.0 if softcap is None else softcap, num_splits, sm_margin,
+        False, False, *scales, blocks, out_dtype,
     )  # fmt: skip
     return (out, lse) if return_lse else out
 

@@ -144,6 +144,13 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tenso
     return tuple(q.new_empty(shape, dtype=dtype) for shape, dtype in made.values())
 
 
+@torch.library.register_fake("fa3::forward_max_logit", lib=library)
+def _forward_max_logit(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+    made = outputs(q, v, out_dtype(q)) | {"max_logit": ((q.shape[-2],), torch.float32)}
+    check_forward((q, k, v), rest, made, True)
+    return tuple(q.new_empty(shape, dtype=dtype) for shape, dtype in made.values())
+
+
 @torch.library.register_fake("fa3::backward", lib=library)
 def _backward(dout, dlse, q, k, v, out, lse, *rest: Any) -> tuple[Tensor, ...]:
     *needs, needs_sinks, needs_mask, needs_scale = rest[OTHERS]

@@ -10,7 +10,7 @@ from torch.autograd import forward_ad
 
 from .._attention import PRECISIONS
 from .append import append
-from .autograd import attend, is_eager, refuse_forward_mode, refuse_gradient
+from .autograd import attend, is_eager, refuse_forward_mode, refuse_gradient, transform
 from .fitting import cast, check_block, mask_for
 
 
@@ -43,6 +43,8 @@ def attention(
     sequence_ids_kv: Tensor | None = None,
     attn_mask: Tensor | None = None,
     sinks: Tensor | None = None,
+    attention_chunk: int = 0,
+    tree_mask: Tensor | None = None,
     top_left: bool = False,
     num_splits: int = 0,
     sm_margin: int = 0,
@@ -52,7 +54,8 @@ def attention(
     fp8_block: int = 0,
     deterministic: bool | None = None,
     return_lse: bool = False,
-) -> Tensor | tuple[Tensor, Tensor]:
+    return_max_logit: bool = False,
+) -> Tensor | tuple[Tensor, ...]:
     """softmax(softmax_scale · q·kᵀ + mask) · v, with gradients of q, k, v, attn_mask, sinks and
     softmax_scale.
 
@@ -63,8 +66,9 @@ def attention(
         also those whose address or strides are not multiples of 16 bytes, and head dims are padded
         to multiples of 8.
       k, v: (batch, seqlen_kv, heads_kv, …) or (total_kv, …); heads_q is a multiple of heads_kv.
-      causal … batch_invariant: as in fa3.attention. page_table, kv_batch_idx, kv_begin and k_new:
-        without gradients, and k and v must lie as the library takes them: a cache is not copied.
+      causal … batch_invariant: as in fa3.attention. tree_mask: without gradients. page_table,
+        kv_batch_idx, kv_begin and k_new: the same, and k and v must lie as the library takes them:
+        a cache is not copied.
         With k_new the call writes k and v: operator torch.ops.fa3.append.
         attn_mask: a type that differs from q's becomes float32; its gradient has its shape. On a
         GPU with 16-bit tensors. The gradient of sinks has their type.
@@ -79,9 +83,11 @@ def attention(
       deterministic: gradients of the same bits in every run; None = what
         torch.are_deterministic_algorithms_enabled() says. On the CPU always so.
       return_lse: return the logarithms, too; they have gradients.
+      return_max_logit: return the greatest score of each head, too, float32 (heads_q), as
+        fa3.attention's max_logit: for clipping the weights of q and k. Without a gradient.
 
     Returns:
-      out, or (out, lse): as fa3.attention.
+      out, or a tuple of out, lse where it is asked for, and max_logit likewise: as fa3.attention.
 
     Raises:
       ValueError, TypeError, NotImplementedError, RuntimeError: as fa3.attention.
@@ -118,12 +124,17 @@ def attention(
         deterministic = torch.are_deterministic_algorithms_enabled()
     if page_table is not None or kv_batch_idx is not None or kv_begin is not None:
         refuse_cache(q, k, v, attn_mask, sinks, scale)
+    if tree_mask is not None:
+        refuse_cache(q, k, v, sinks, scale, name="tree_mask: trees")
     rest = (
         cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv, page_table, kv_batch_idx, kv_begin,
-        alibi_slopes, sequence_ids_q, sequence_ids_kv, sinks, attn_mask, scale, cap, longest_q,
-        longest_kv, max_seqlen_q, max_seqlen_kv, causal, left, right, top_left, softmax_scale,
-        0.0 if softcap is None else softcap, num_splits, sm_margin, batch_invariant, deterministic,
+        alibi_slopes, sequence_ids_q, sequence_ids_kv, tree_mask, sinks, attn_mask, scale, cap,
+        longest_q, longest_kv, max_seqlen_q, max_seqlen_kv, causal, left, right, top_left,
+        attention_chunk, softmax_scale, 0.0 if softcap is None else softcap, num_splits, sm_margin,
+        batch_invariant, deterministic,
     )  # fmt: skip
+    if return_max_logit:
+        return _with_max_logit(q, k, v, rest, k_new, precision, return_lse)
     if k_new is not None:
         if precision != "default":
             raise NotImplementedError(f'k_new with precision "{precision}", need "default"')
@@ -140,6 +151,22 @@ def attention(
     take = attend if is_eager(q, k, v, sinks, attn_mask, scale) else torch.ops.fa3.forward
     out, lse = take(q, k, v, *rest, precision, seed, fp8_block)
     return (out, lse) if return_lse else out
+
+
+def _with_max_logit(
+    q: Tensor, k: Tensor, v: Tensor, rest: tuple, k_new: Tensor | None, precision: str,
+    return_lse: bool,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    for name, given in (
+        ("k_new", k_new is not None), ("precision", precision != "default"),
+        ("a function transform", transform() is not None),
+    ):  # fmt: skip
+        if given:
+            raise NotImplementedError(
+                f"return_max_logit with {name}: not offered; call without one of them"
+            )
+    out, lse, most = torch.ops.fa3.forward_max_logit(q, k, v, *rest)
+    return (out, lse, most) if return_lse else (out, most)
 
 
 def attention_qkvpacked(qkv: Tensor, **arguments: Any) -> Tensor | tuple[Tensor, Tensor]:
@@ -164,12 +191,13 @@ def attention_qkvpacked(qkv: Tensor, **arguments: Any) -> Tensor | tuple[Tensor,
 # ---- Arguments ----------------------------------------------------------------------------------
 
 
-def refuse_cache(*tensors: Tensor | None) -> None:
-    """Refuses gradients where keys are those of a cache."""
+def refuse_cache(
+    *tensors: Tensor | None, name: str = "page_table, kv_batch_idx, kv_begin: keys in a cache"
+) -> None:
+    """Refuses gradients where keys are those of a cache, say."""
     if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
         raise NotImplementedError(
-            "page_table, kv_batch_idx, kv_begin: keys in a cache have no gradients; call under "
-            "torch.no_grad(), or pass detached tensors"
+            f"{name} have no gradients; call under torch.no_grad(), or pass detached tensors"
         )
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The operators torch.ops.fa3.forward and backward: their schemas and what they run."""
+"""The operators torch.ops.fa3.forward, forward_max_logit and backward: their schemas and what they
+run."""
 
 from typing import Any
 
@@ -17,7 +18,7 @@ from .run import execute
 # compiler would have to know the number. They count where the number is absent (softcap: 0).
 _FIELDS = (
     "cu_seqlens_q", "cu_seqlens_kv", "seqused_q", "seqused_kv", "page_table", "kv_batch_idx",
-    "kv_begin", "alibi_slopes", "sequence_ids_q", "sequence_ids_kv", "sinks",
+    "kv_begin", "alibi_slopes", "sequence_ids_q", "sequence_ids_kv", "tree_mask", "sinks",
     "attn_mask",
 )  # fmt: skip
 # Of these one makes k and v a cache, which is taken as it lies.
@@ -25,13 +26,16 @@ CACHE = ("page_table", "kv_batch_idx", "kv_begin")
 _TENSORS = (*_FIELDS, "scale", "cap", "longest_q", "longest_kv")
 LENGTHS = ", ".join(f"Tensor? {name}" for name in _TENSORS) + (
     ", SymInt? max_seqlen_q, SymInt? max_seqlen_kv, bool causal, SymInt? left, SymInt? right, "
-    "bool top_left, Scalar? softmax_scale, Scalar softcap, SymInt num_splits, SymInt sm_margin, "
-    "bool batch_invariant, bool deterministic"
+    "bool top_left, SymInt attention_chunk, Scalar? softmax_scale, Scalar softcap, "
+    "SymInt num_splits, SymInt sm_margin, bool batch_invariant, bool deterministic"
 )
 library = torch.library.Library("fa3", "DEF")
 library.define(
     f"forward(Tensor q, Tensor k, Tensor v, {LENGTHS}, str precision, SymInt seed, "
     "int fp8_block) -> (Tensor, Tensor)"
+)
+library.define(
+    f"forward_max_logit(Tensor q, Tensor k, Tensor v, {LENGTHS}) -> (Tensor, Tensor, Tensor)"
 )
 library.define(
     "backward(Tensor? dout, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, "
@@ -43,7 +47,7 @@ library.define(
 SINKS, MASK, SCALE = len(_FIELDS) - 2, len(_FIELDS) - 1, len(_FIELDS)
 READ = slice(SCALE, SCALE + 4)  # scale, cap, longest_q, longest_kv
 TENSORS = slice(0, READ.stop)
-NUMBERS = slice(READ.stop, READ.stop + 12)
+NUMBERS = slice(READ.stop, READ.stop + 13)
 OTHERS = slice(NUMBERS.stop, None)
 
 # What the library gets for a softmax_scale of 0, which means the default there: no score of less
@@ -62,7 +66,7 @@ def out_dtype(q: Tensor) -> torch.dtype:
 def read(tensors: tuple, numbers: tuple) -> tuple:
     """`numbers` with those that tensors hold; waits for a GPU that has them."""
     scale, cap, longest_q, longest_kv = tensors
-    max_q, max_kv, causal, left, right, top_left, softmax_scale, softcap, *schedule = numbers
+    max_q, max_kv, *mask, softmax_scale, softcap, splits, margin, invariant, same = numbers
     if longest_q is not None and max_q is None:
         max_q = _read("max_seqlen_q", longest_q)
     if longest_kv is not None and max_kv is None:
@@ -71,7 +75,7 @@ def read(tensors: tuple, numbers: tuple) -> tuple:
         softmax_scale = float(_read("softmax_scale", scale))
     if cap is not None and not softcap:
         softcap = float(_read("softcap", cap))
-    return max_q, max_kv, causal, left, right, top_left, softmax_scale, softcap, *schedule
+    return max_q, max_kv, *mask, softmax_scale, softcap, splits, margin, invariant, same
 
 
 def _read(name: str, x: Tensor) -> float | int:
@@ -85,10 +89,12 @@ def _read(name: str, x: Tensor) -> float | int:
 
 def common(rest: tuple) -> dict[str, Any]:
     """The library's fields of LENGTHS."""
-    max_q, max_kv, causal, left, right, top_left, softmax_scale, softcap, *_ = rest[NUMBERS]
+    max_q, max_kv, causal, left, right, top_left, chunk, softmax_scale, softcap, *_ = rest[NUMBERS]
     fields = {name: x for name, x in zip(_FIELDS, rest, strict=False) if x is not None}
     if top_left:
         fields["mask_alignment"] = 1
+    if chunk:
+        fields["attention_chunk"] = chunk
     if max_q is not None:
         fields["max_seqlen_q"] = max_q
     if max_kv is not None:
@@ -132,6 +138,13 @@ def fields_of(rest: tuple) -> dict[str, Any]:
 
 def forward(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     return attend_as(q, k, v, rest[: NUMBERS.stop], {}, *rest[OTHERS])
+
+
+def forward_max_logit(
+    q: Tensor, k: Tensor, v: Tensor, *rest: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    most = torch.empty(q.shape[-2], dtype=torch.float32, device=q.device)
+    return *attend_as(q, k, v, rest, {"max_logit": most}), most
 
 
 def attend_as(
@@ -235,4 +248,5 @@ def _as_input(gradient: Tensor, x: Tensor) -> Tensor:
 
 for _key in ("CPU", "CUDA"):
     library.impl("forward", forward, _key)
+    library.impl("forward_max_logit", forward_max_logit, _key)
     library.impl("backward", backward, _key)

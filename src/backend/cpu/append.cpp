@@ -41,7 +41,7 @@ class Appending {
   // Row i of sequence b's queries.
   void rotate_query(int64_t b, int64_t i) const {
     const int64_t row = q_sequence(p_, x_, b).begin + i;
-    const int64_t position = first_position(p_, x_, b) + (p_.mask == FA3_MASK_FULL ? 0 : i);
+    const int64_t position = first_position(p_, x_, b) + (p_.has_positions() ? i : 0);
     const Layout &from = p_.layout[kQ], &to = of_queries_;
     for (int64_t h = 0; h < p_.heads_q; ++h)
       write_row(x_.in<T>(kQ) + b * from.batch + row * from.row + h * from.head, true, position,

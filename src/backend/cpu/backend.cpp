@@ -11,6 +11,7 @@
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/decode.h"
 #include "backend/cpu/fill.h"
+#include "backend/cpu/max_logit.h"
 #include "backend/cpu/quantize.h"
 #include "backend/cpu/reference.h"
 #include "backend/cpu/reference_combine.h"
@@ -76,6 +77,7 @@ Status HostBackend::run(const Plan& plan, const Buffers& buffers, std::byte* wor
     return {};
   }
   std::byte* const begin = aligned(workspace);
+  reset_max_logit(problem, buffers);
   if (plan.append && has_no_rows(problem)) append(problem, *plan.append, buffers, begin, executor_);
   const bool attends = problem.op != FA3_OP_QUANTIZE;
   const bool no_keys = problem.batch == 0 || (has_no_keys(problem) && !problem.has_sinks());

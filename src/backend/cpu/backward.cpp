@@ -217,7 +217,7 @@ void backward(const Plan& plan, const Buffers& buffers, std::byte* workspace,
                buffers,
                kernels(cpu.isa, p.layout[kDout].dtype),
                ScoreScale(p),
-               band_of(p),
+               exact_band_of(p),
                GradQ(shared, cpu, p),
                CoarseRows(shared, p)};
   const int64_t heads = p.batch * p.heads_kv;

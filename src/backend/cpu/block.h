@@ -13,6 +13,7 @@
 #include "core/problem.h"
 #include "device/attn/conventions.h"
 #include "device/attn/kv_range.h"
+#include "plan/kernel_numbers.h"
 
 namespace fa3::cpu {
 
@@ -45,8 +46,8 @@ struct ScoreScale {
     scale_log2e = positive(scale * kLog2eExact);
     if (p.softcap > 0) softcap_in = positive(given / p.softcap);
     lse_log2 = scale_log2e > FLT_MIN ? scale_log2e / scale : kLog2eExact;
-    if (!p.has_alibi() && !p.has_mask()) return;
-    unit = p.has_mask() ? 1 : kLog2eExact;
+    if (!p.has_alibi() && !p.hides_by_row()) return;
+    unit = p.hides_by_row() ? 1 : kLog2eExact;
     constexpr float kHuge =
         0x1p50f;  // from here on scale_low could overflow where it meets a score
     term_high = positive(scale * unit);
@@ -54,7 +55,7 @@ struct ScoreScale {
       term_low = static_cast<float>(scale * unit - term_high);
     scale = 1 / unit;
     scale_log2e = positive(kLog2eExact / unit);
-    lse_log2 = p.has_mask() ? double{scale_log2e} : kLog2eExact;
+    lse_log2 = p.hides_by_row() ? double{scale_log2e} : kLog2eExact;
   }
 };
 
@@ -72,12 +73,6 @@ inline int64_t longest_q(const Problem& p, const Buffers& x) {
 }
 inline int64_t longest_kv(const Problem& p, const Buffers& x) {
   return longest(p.kv, x.in<int32_t>(kCuSeqlensKv), p.batch);
-}
-
-inline Band band_of(const Problem& p) {
-  if (p.mask == FA3_MASK_CAUSAL) return {Band::kUnbounded, 0};
-  if (p.mask == FA3_MASK_WINDOW) return {p.left, p.right};
-  return {};
 }
 
 // Element (row of a sequence that begins at `begin`, head) of a tensor.
@@ -135,7 +130,7 @@ inline Rows rows_at(const Layout& layout, void* data, int64_t b, int64_t begin, 
 // −slope·unit of a query head as the sum of two floats, for `count` rows from `row` on.
 inline void set_slopes(const Problem& p, const Buffers& buffers, int64_t b, int64_t h, int row,
                        int count, ScoreTerms& terms) {
-  const double unit = p.has_mask() ? 1 : kLog2eExact;
+  const double unit = p.hides_by_row() ? 1 : kLog2eExact;
   const float slope =
       *element<float>(p.layout[kAlibiSlopes], buffers.data[kAlibiSlopes], b, 0, 0, h);
   const double exact = -unit * slope;

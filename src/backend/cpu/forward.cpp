@@ -14,7 +14,9 @@
 #include "backend/cpu/ids.h"
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/mask_rows.h"
+#include "backend/cpu/max_logit.h"
 #include "backend/cpu/sink.h"
+#include "backend/cpu/tree_rows.h"
 #include "plan/cpu/scratch.h"
 
 namespace fa3::cpu {
@@ -32,6 +34,7 @@ struct Forward {
   ScoreScale scale;
   Band band;
   Partials partials;
+  TreeRows tree;
 };
 
 // One (sequence, KV head) with its blocks of query rows.
@@ -44,9 +47,12 @@ struct Head : KvHead {
         run(run),
         blocks(row_blocks(q_seq.len, run.problem.group_size(), run.cpu.tile_q)) {}
 
-  bool has_mask() const { return run.problem.has_mask(); }
+  bool has_mask() const { return run.problem.hides_by_row(); }
   bool may_have_gaps() const { return kv_ids != nullptr || has_mask(); }
-  HeadMask mask(int64_t h) const { return {run.problem, run.buffers, b, h}; }
+  HeadMask mask(int64_t h) const {
+    if (!run.problem.has_tree()) return {run.problem, run.buffers, b, h};
+    return run.tree.mask(run.problem, b, q_seq, len.diagonal(0));
+  }
 
   // Calls f(query head, first query, row of the block, rows) for each stretch of a block inside one
   // head.
@@ -117,10 +123,10 @@ void open_block(const Head& head, const RowBlocks::Block& block, QBlock& state) 
 // What the mask leaves visible in the spans of a block's rows. Hidden keys may remain in between.
 void mask_spans(const Head& head, const RowBlocks::Block& block, IndexRange tile,
                 ForwardScratch& x) {
-  x.terms.mask_dtype = head.run.problem.layout[kAttnMask].dtype;
   head.for_each_stretch(block, [&](int64_t h, int64_t query, int row, int rows) {
     const HeadMask mask = head.mask(h);
     x.terms.mask_step = mask.column;
+    x.terms.mask_dtype = mask.dtype;
     for (int i = 0; i < rows; ++i) {
       const MaskRow keys = mask.keys_of(query + i, tile.lo);
       const Span seen = keys.visible(x.visible[row + i]);
@@ -297,6 +303,11 @@ bool sees_none(const Head& head, int64_t h, int64_t query, float sum, IdFinder& 
   if (shown.empty() || !head.may_have_gaps()) return shown.empty();
   // The greatest score of a row gives P = 1, unless that is −inf or there is none.
   if (sum != 0) return false;
+  if (head.run.problem.has_tree()) {
+    const Buffers& x = head.run.buffers;
+    const uint64_t bits = tree_bits(head.run.problem, x, head.b, head.q_seq.begin + query);
+    return !sees_some(bits, head.len.diagonal(0), head.len.kv);
+  }
   if (head.has_mask()) {
     const MaskRow mask = head.mask(h).keys_of(query, 0);
     for (int64_t j = shown.lo; j < shown.hi; ++j)
@@ -323,6 +334,9 @@ void close_block(const Head& head, const RowBlocks::Block& block, const QBlock& 
       const float sum = state.row_sum[row + i];
       const bool empty = sees_none(head, h, query + i, sum, keys);
       factor[row + i] = empty ? 1.0f : 1.0f / sum;
+      if (!empty)
+        raise_max_logit(p, run.buffers, h,
+                        static_cast<double>(state.row_max[row + i]) * run.scale.scale);
       if (!p.layout[kLse].present() && !p.has_sinks()) continue;
       const double max = static_cast<double>(state.row_max[row + i]) * run.scale.scale;
       const double lse = empty ? kNegInf : max + std::log(static_cast<double>(sum));
@@ -436,8 +450,10 @@ void forward(const Plan& plan, const Buffers& buffers, std::byte* workspace,
                     buffers,
                     kernels(cpu.isa, p.layout[kQ].dtype, cpu.few_rows),
                     ScoreScale(p),
-                    band_of(p),
-                    Partials(shared, cpu, heads)};
+                    exact_band_of(p),
+                    Partials(shared, cpu, heads),
+                    TreeRows(shared, cpu, p)};
+  run.tree.write(p, buffers, executor);
 
   const int64_t blocks = most_blocks(longest_q(p, buffers), p.group_size(), cpu.tile_q);
   const int64_t groups = div_up(blocks, cpu.blocks_per_task);

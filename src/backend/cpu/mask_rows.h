@@ -3,6 +3,7 @@
 // leaves visible of a span. An element hides when its bits are those of 0 (BOOL) or −inf.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "backend/cpu/block.h"
@@ -81,6 +82,7 @@ struct HeadMask {
   const std::byte* data = nullptr;
   int64_t row = 0, column = 0;  // bytes
   fa3_dtype dtype = FA3_F32;
+  int64_t origin = 0;  // the key of column 0; those before are seen as it is
 
   HeadMask() = default;
   HeadMask(const Problem& p, const Buffers& x, int64_t b, int64_t h) {
@@ -93,7 +95,7 @@ struct HeadMask {
   }
   // From key `first` of a query on.
   MaskRow keys_of(int64_t query, int64_t first) const {
-    return {data + query * row + first * column, column, dtype};
+    return {data + query * row + std::max<int64_t>(first - origin, 0) * column, column, dtype};
   }
 };
 

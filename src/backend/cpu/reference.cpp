@@ -6,7 +6,7 @@
 // converted to double once for all of them.
 //
 // A key is visible when the mask keeps it, with sequence ids its id is that of the query, and
-// attn_mask does not hide it.
+// attn_mask or tree_mask does not hide it.
 //
 // Where Inf and NaN meet the formulas (fa3.h says that they reach the rows that see them):
 // - no visible key: O = 0, LSE = −inf, gradient 0;
@@ -22,6 +22,7 @@
 #include <memory>
 #include <type_traits>
 
+#include "backend/cpu/max_logit.h"
 #include "backend/cpu/reference_rows.h"
 #include "backend/cpu/sink.h"
 #include "core/dtype.h"
@@ -75,6 +76,7 @@ struct Rows {
   Sequence kv;
   Ids ids;
   MaskValues mask;
+  bool in_tree = false;
 };
 
 // Row j of K or V of a sequence whose keys those are.
@@ -121,6 +123,11 @@ Keys shown_keys(const Problem& p, const Sequence& q, const Sequence& kv, int64_t
     if (p.left >= 0 && p.left < position) keys.lo = position - p.left;
     if (p.right >= 0 && p.right < kv.len - position) keys.hi = position + p.right + 1;
   }
+  if (const int64_t c = p.attention_chunk; c > 0) {
+    if (position < 0) return {};
+    const int64_t first = position / c * c;
+    keys = {std::min(std::max(keys.lo, first), kv.len), std::min(keys.hi, first + c)};
+  }
   keys.hi = std::clamp(keys.hi, keys.lo, kv.len);
   return keys;
 }
@@ -141,15 +148,18 @@ struct Scratch {
   double* dv;     // backward (max_seqlen_kv, head_dim_v)
   double* dmask;  // backward (max(max_seqlen_kv, columns of dattn_mask)): a row of dattn_mask
   double lse[kRows];
-  double delta[kRows];  // backward: Σ O·dO − dLSE
-  Keys keys[kRows];     // what the mask keeps for each row
-  Keys any;             // what it keeps for some row
+  double most[kRows];    // the greatest score
+  uint64_t tree[kRows];  // bits of tree_mask
+  double delta[kRows];   // backward: Σ O·dO − dLSE
+  Keys keys[kRows];      // what the mask keeps for each row
+  Keys any;              // what it keeps for some row
 };
 
 // Does the r-th row see key j?
 bool sees(const Rows& rows, const Scratch& scratch, int64_t r, int64_t j) {
   return j >= scratch.keys[r].lo && j < scratch.keys[r].hi && rows.ids.equal(rows.first + r, j) &&
-         rows.mask.at(rows.first + r, j) != -kInf;
+         rows.mask.at(rows.first + r, j) != -kInf &&
+         (!rows.in_tree || tree_shows(scratch.tree[r], rows.kv.len - rows.q.len, j));
 }
 
 // Hands out the arrays of a Scratch one after another from base; returns how many doubles they
@@ -191,6 +201,7 @@ void attend(const Problem& p, const Buffers& x, const Rows& rows, Scratch& scrat
   if (p.has_alibi()) load_row(p, x, kAlibiSlopes, rows.b, 0, rows.head_q, 1, &alibi_slope);
   scratch.any = {rows.kv.len, 0};
   for (int64_t r = 0; r < rows.count; ++r) {
+    if (rows.in_tree) scratch.tree[r] = tree_bits(p, x, rows.b, rows.q.begin + rows.first + r);
     load_row(p, x, kQ, rows.b, rows.q.begin + rows.first + r, rows.head_q, d, scratch.q + r * d);
     const Keys keys = shown_keys(p, rows.q, rows.kv, rows.first + r);
     scratch.keys[r] = keys;
@@ -217,9 +228,11 @@ void attend(const Problem& p, const Buffers& x, const Rows& rows, Scratch& scrat
   for (int64_t r = 0; r < rows.count; ++r) {
     const auto [lo, hi] = scratch.keys[r];
     double* s = scratch.s + r * ld;
-    double max = sink, sum = 0;
+    double most = -kInf, sum = 0;
     for (int64_t j = lo; j < hi; ++j)
-      if (sees(rows, scratch, r, j)) max = std::max(max, s[j]);
+      if (sees(rows, scratch, r, j)) most = std::max(most, s[j]);
+    scratch.most[r] = most;
+    const double max = std::max(most, sink);
     const double shift = max == -kInf ? 0 : max;  // −inf − −inf is NaN; exp(−inf) = 0 is wanted
     if (sink != -kInf) sum = std::exp(sink - shift);
     for (int64_t j = lo; j < hi; ++j) {
@@ -249,6 +262,7 @@ void forward_rows(const Problem& p, const Buffers& x, const Rows& rows, Scratch&
     store_row(p, x, kO, rows.b, row, rows.head_q, d, scratch.o + r * d);
     if (p.layout[kLse].present())
       store_row(p, x, kLse, rows.b, row, rows.head_q, 1, &scratch.lse[r]);
+    raise_max_logit(p, x, rows.head_q, scratch.most[r]);
   }
 }
 
@@ -320,6 +334,7 @@ Rows rows_of(const Problem& p, const Buffers& x, int64_t b, int64_t head_q) {
   rows.q = q_sequence(p, x, b);
   rows.kv = kv_sequence(p, x, b);
   rows.ids = ids_of(p, x, b, rows.q, rows.kv);
+  rows.in_tree = p.has_tree();
   const Layout& mask = p.layout[kAttnMask];
   if (p.has_mask()) rows.mask = {&mask, x.data[kAttnMask], b * mask.batch + head_q * mask.head};
   return rows;

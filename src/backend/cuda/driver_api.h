@@ -111,54 +111,56 @@ struct CUlaunchConfig {
 };
 
 // F(name as exported, parameters); each returns CUresult.
-#define FA3_DRIVER_FUNCTIONS(F)                                                                  \
-  F(cuInit, (unsigned flags))                                                                    \
-  F(cuDriverGetVersion, (int* version))                                                          \
-  F(cuGetErrorName, (CUresult error, const char** text))                                         \
-  F(cuGetErrorString, (CUresult error, const char** text))                                       \
-  F(cuDeviceGetCount, (int* count))                                                              \
-  F(cuDeviceGet, (CUdevice * device, int ordinal))                                               \
-  F(cuDeviceGetName, (char* name, int capacity, CUdevice device))                                \
-  F(cuDeviceGetAttribute, (int* value, CUdevice_attribute attribute, CUdevice device))           \
-  F(cuDeviceTotalMem_v2, (size_t * bytes, CUdevice device))                                      \
-  F(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device))                            \
-  F(cuDevicePrimaryCtxRelease_v2, (CUdevice device))                                             \
-  F(cuCtxGetCurrent, (CUcontext * context))                                                      \
-  F(cuCtxGetDevice, (CUdevice * device))                                                         \
-  F(cuCtxPushCurrent_v2, (CUcontext context))                                                    \
-  F(cuCtxPopCurrent_v2, (CUcontext * context))                                                   \
-  F(cuMemAlloc_v2, (CUdeviceptr * pointer, size_t bytes))                                        \
-  F(cuMemFree_v2, (CUdeviceptr pointer))                                                         \
-  F(cuMemGetInfo_v2, (size_t * free_bytes, size_t * total_bytes))                                \
-  F(cuMemcpyHtoDAsync_v2, (CUdeviceptr to, const void* from, size_t bytes, CUstream stream))     \
-  F(cuMemcpyDtoHAsync_v2, (void* to, CUdeviceptr from, size_t bytes, CUstream stream))           \
-  F(cuMemsetD8Async, (CUdeviceptr to, unsigned char value, size_t bytes, CUstream stream))       \
-  F(cuStreamCreate, (CUstream * stream, unsigned flags))                                         \
-  F(cuStreamDestroy_v2, (CUstream stream))                                                       \
-  F(cuStreamSynchronize, (CUstream stream))                                                      \
-  F(cuStreamIsCapturing, (CUstream stream, CUstreamCaptureStatus * status))                      \
-  F(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned flags))                         \
-  F(cuEventCreate, (CUevent * event, unsigned flags))                                            \
-  F(cuEventDestroy_v2, (CUevent event))                                                          \
-  F(cuEventRecord, (CUevent event, CUstream stream))                                             \
-  F(cuEventSynchronize, (CUevent event))                                                         \
-  F(cuEventElapsedTime, (float* milliseconds, CUevent start, CUevent end))                       \
-  F(cuLibraryLoadData,                                                                           \
-    (CUlibrary * library, const void* code, int* jit_options, void** jit_values,                 \
-     unsigned jit_count, int* options, void** values, unsigned count))                           \
-  F(cuLibraryUnload, (CUlibrary library))                                                        \
-  F(cuLibraryGetKernel, (CUkernel * kernel, CUlibrary library, const char* symbol))              \
-  F(cuKernelGetAttribute,                                                                        \
-    (int* value, CUfunction_attribute attribute, CUkernel kernel, CUdevice device))              \
-  F(cuKernelSetAttribute,                                                                        \
-    (CUfunction_attribute attribute, int value, CUkernel kernel, CUdevice device))               \
-  F(cuKernelGetParamInfo, (CUkernel kernel, size_t index, size_t * offset, size_t * bytes))      \
-  F(cuLaunchKernelEx,                                                                            \
-    (const CUlaunchConfig* config, CUkernel kernel, void** parameters, void** extra))            \
-  F(cuTensorMapEncodeTiled,                                                                      \
-    (TensorMap * map, CUtensorMapDataType type, uint32_t rank, void* base, const uint64_t* dims, \
-     const uint64_t* strides, const uint32_t* box, const uint32_t* element_strides,              \
-     CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion l2,    \
+#define FA3_DRIVER_FUNCTIONS(F)                                                                   \
+  F(cuInit, (unsigned flags))                                                                     \
+  F(cuDriverGetVersion, (int* version))                                                           \
+  F(cuGetErrorName, (CUresult error, const char** text))                                          \
+  F(cuGetErrorString, (CUresult error, const char** text))                                        \
+  F(cuDeviceGetCount, (int* count))                                                               \
+  F(cuDeviceGet, (CUdevice * device, int ordinal))                                                \
+  F(cuDeviceGetName, (char* name, int capacity, CUdevice device))                                 \
+  F(cuDeviceGetAttribute, (int* value, CUdevice_attribute attribute, CUdevice device))            \
+  F(cuDeviceTotalMem_v2, (size_t * bytes, CUdevice device))                                       \
+  F(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device))                             \
+  F(cuDevicePrimaryCtxRelease_v2, (CUdevice device))                                              \
+  F(cuCtxGetCurrent, (CUcontext * context))                                                       \
+  F(cuCtxGetDevice, (CUdevice * device))                                                          \
+  F(cuCtxPushCurrent_v2, (CUcontext context))                                                     \
+  F(cuCtxPopCurrent_v2, (CUcontext * context))                                                    \
+  F(cuMemAlloc_v2, (CUdeviceptr * pointer, size_t bytes))                                         \
+  F(cuMemFree_v2, (CUdeviceptr pointer))                                                          \
+  F(cuMemGetInfo_v2, (size_t * free_bytes, size_t * total_bytes))                                 \
+  F(cuMemcpyHtoDAsync_v2, (CUdeviceptr to, const void* from, size_t bytes, CUstream stream))      \
+  F(cuMemcpyDtoHAsync_v2, (void* to, CUdeviceptr from, size_t bytes, CUstream stream))            \
+  F(cuMemsetD8Async, (CUdeviceptr to, unsigned char value, size_t bytes, CUstream stream))        \
+  F(cuMemsetD2D32Async,                                                                           \
+    (CUdeviceptr to, size_t pitch, unsigned value, size_t width, size_t height, CUstream stream)) \
+  F(cuStreamCreate, (CUstream * stream, unsigned flags))                                          \
+  F(cuStreamDestroy_v2, (CUstream stream))                                                        \
+  F(cuStreamSynchronize, (CUstream stream))                                                       \
+  F(cuStreamIsCapturing, (CUstream stream, CUstreamCaptureStatus * status))                       \
+  F(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned flags))                          \
+  F(cuEventCreate, (CUevent * event, unsigned flags))                                             \
+  F(cuEventDestroy_v2, (CUevent event))                                                           \
+  F(cuEventRecord, (CUevent event, CUstream stream))                                              \
+  F(cuEventSynchronize, (CUevent event))                                                          \
+  F(cuEventElapsedTime, (float* milliseconds, CUevent start, CUevent end))                        \
+  F(cuLibraryLoadData,                                                                            \
+    (CUlibrary * library, const void* code, int* jit_options, void** jit_values,                  \
+     unsigned jit_count, int* options, void** values, unsigned count))                            \
+  F(cuLibraryUnload, (CUlibrary library))                                                         \
+  F(cuLibraryGetKernel, (CUkernel * kernel, CUlibrary library, const char* symbol))               \
+  F(cuKernelGetAttribute,                                                                         \
+    (int* value, CUfunction_attribute attribute, CUkernel kernel, CUdevice device))               \
+  F(cuKernelSetAttribute,                                                                         \
+    (CUfunction_attribute attribute, int value, CUkernel kernel, CUdevice device))                \
+  F(cuKernelGetParamInfo, (CUkernel kernel, size_t index, size_t * offset, size_t * bytes))       \
+  F(cuLaunchKernelEx,                                                                             \
+    (const CUlaunchConfig* config, CUkernel kernel, void** parameters, void** extra))             \
+  F(cuTensorMapEncodeTiled,                                                                       \
+    (TensorMap * map, CUtensorMapDataType type, uint32_t rank, void* base, const uint64_t* dims,  \
+     const uint64_t* strides, const uint32_t* box, const uint32_t* element_strides,               \
+     CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion l2,     \
      CUtensorMapFloatOOBfill fill))
 
 // F(name, parameters); each returns nvrtcResult. nvrtcGetErrorString, which returns text, is apart.

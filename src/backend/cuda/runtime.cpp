@@ -161,6 +161,17 @@ Status CudaRuntime::prepare(const Program& program, StreamRef on) {
   return kernels_.get(program, stream_of(on)).status();
 }
 
+Status CudaRuntime::fill(void* to, uint32_t word, size_t count, size_t apart, StreamRef on) {
+  const ContextScope scope(driver_, context_.get());
+  // As rows of one word.
+  const CUresult result =
+      driver_.cuMemsetD2D32Async(address(to), apart, word, 1, count, stream_of(on));
+  if (result == CUDA_SUCCESS) return {};
+  return {Driver::code_of(result),
+          fmt::format("cuda: cuMemsetD2D32Async (to set {} words at {}, {} bytes apart): {}", count,
+                      to, apart, driver_.error_text(result))};
+}
+
 Status CudaRuntime::zero(void* to, size_t bytes, StreamRef on) {
   const ContextScope scope(driver_, context_.get());
   const CUresult result = driver_.cuMemsetD8Async(address(to), 0, bytes, stream_of(on));

@@ -86,7 +86,7 @@ Status launch(const AppendPlan& plan, const StepRun& run) {
   args.batch = static_cast<i32>(p.batch);
   args.groups = plan.groups;
   args.most = static_cast<i32>(p.kv.max_seqlen);
-  args.moves = p.mask != FA3_MASK_FULL;
+  args.moves = p.has_positions();
   args.wide = is_wide(args.k) && is_wide(args.v) && is_wide(args.q) &&
               is_wide(args.table, plan.config.table);
   return run.launch(args);

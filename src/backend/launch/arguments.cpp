@@ -28,4 +28,8 @@ sm90::SinkArgs sink_args_of(const Problem& p, const Buffers& buffers) {
   return {buffers.in<void>(kSinks), sm90::float_type_of(p.layout[kSinks].dtype)};
 }
 
+sm90::MaxLogitArgs max_logit_args_of(const Problem& p, const Buffers& buffers) {
+  return {buffers.out<float>(kMaxLogit), p.layout[kMaxLogit].head};
+}
+
 }  // namespace fa3

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "core/problem.h"
+#include "device/sm90/common/max_logit.h"
 #include "device/sm90/common/sink.h"
 #include "device/warp/element.h"
 #include "device/warp/sequence_rows.h"
@@ -18,5 +19,6 @@ RowAxis lengths_of(const Problem& problem, TensorId id, const Buffers& buffers);
 ElementArgs element_args_of(const Problem& problem, const Buffers& buffers, float slope_factor);
 
 sm90::SinkArgs sink_args_of(const Problem& problem, const Buffers& buffers);
+sm90::MaxLogitArgs max_logit_args_of(const Problem& problem, const Buffers& buffers);
 
 }  // namespace fa3

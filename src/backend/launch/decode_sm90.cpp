@@ -53,7 +53,7 @@ DecodeAppend append_of(const StepRun& run) {
           .table = append_table(p, run.buffers),
           .rotated = static_cast<i32>(p.rotation.rotary_dim / 2),
           .head_dim_v = static_cast<i32>(p.head_dim_v),
-          .moves = p.mask != FA3_MASK_FULL};
+          .moves = p.has_positions()};
 }
 
 DecodeOutput output_of(const StepRun& run) {
@@ -68,7 +68,8 @@ DecodeOutput output_of(const StepRun& run) {
           .lse_head = lse.head,
           .lse_batch = lse.batch,
           .head_dim_v = static_cast<i32>(p.head_dim_v),
-          .sinks = sink_args_of(p, run.buffers)};
+          .sinks = sink_args_of(p, run.buffers),
+          .max_logit = max_logit_args_of(p, run.buffers)};
 }
 
 DecodeParts parts_of(const StepRun& run, const PartGrid& grid, float scale_log2) {
@@ -112,6 +113,8 @@ Status launch(const DecodePlan& plan, const StepRun& run) {
   args.out = output_of(run);
   args.parts = parts_of(run, plan.parts, plan.forward.scale_log2);
   if (c.appends) args.append = append_of(run);
+  const Layout& tree = p.layout[kTreeMask];
+  args.tree = {buffers.in<u32>(kTreeMask), tree.batch, tree.row};
   return run.launch(args);
 }
 
@@ -122,6 +125,7 @@ Status launch(const CombinePlan& plan, const StepRun& run) {
   args.row_tiles = plan.by_unit() ? plan.row_tiles : 0;
   args.out = output_of(run);
   args.parts = parts_of(run, plan.parts, plan.scale_log2);
+  args.in_trees = run.problem.has_tree();
   return run.launch(args);
 }
 

@@ -137,7 +137,7 @@ Status launch(const FwdPlan& plan, const StepRun& run) {
   args.batch = static_cast<i32>(p.batch);
   args.heads_q = static_cast<i32>(p.heads_q);
   args.group_size = static_cast<i32>(p.group_size());
-  args.band = plan.band;
+  args.left = plan.band.left, args.right = plan.band.right, args.chunks = plan.band.chunks;
   args.score_factor = plan.score_factor;
   args.scale_log2 = plan.scale_log2;
   args.order = plan.order;
@@ -166,6 +166,7 @@ Status launch(const FwdPlan& plan, const StepRun& run) {
   args.cache = cache_of(p, buffers, c.load.kv, c.tile.kv, held_runs(c.load.kv, c.tile.kv, false));
   args.part_o = run.slice<float>(kPartOSlice);
   args.sinks = sink_args_of(p, buffers);
+  args.max_logit = max_logit_args_of(p, buffers);
   args.skipped_rows = static_cast<i32>(plan.skips_queries);
   args.k_places = places_of(p, buffers, kK), args.v_places = places_of(p, buffers, kV);
   if (c.mask.stages > 0) {

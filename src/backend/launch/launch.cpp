@@ -42,8 +42,24 @@ Status check_addresses(const Plan& plan, const Buffers& buffers) {
   return {};
 }
 
+namespace {
+
+// No score yet.
+Status reset_max_logit(const Problem& p, const Buffers& buffers, GpuRuntime& runtime,
+                       StreamRef stream) {
+  constexpr uint32_t kMinusInf = 0xFF800000;
+  if (!p.has_max_logit() || p.heads_q == 0) return {};
+  return runtime.fill(buffers.data[kMaxLogit], kMinusInf, static_cast<size_t>(p.heads_q),
+                      static_cast<size_t>(p.layout[kMaxLogit].head) * sizeof(float), stream);
+}
+
+}  // namespace
+
 Status launch(const Plan& plan, GpuRuntime& runtime, StreamRef stream, const Buffers& buffers,
               std::byte* workspace) {
+  FA3_RETURN_IF_ERROR(reset_max_logit(plan.problem, buffers, runtime, stream));
+  const bool only_resets = plan.problem.has_max_logit() && has_no_rows(plan.problem);
+  if (only_resets && !plan.problem.appends()) return {};
   for (const KernelStep& step : plan.steps) {
     for (const ZeroedRange& range : step.zeroed)
       FA3_RETURN_IF_ERROR(runtime.zero(workspace + range.offset, range.bytes, stream));

@@ -130,6 +130,13 @@ Status SimRuntime::zero(void* to, size_t bytes, StreamRef) {
   return {};
 }
 
+Status SimRuntime::fill(void* to, uint32_t word, size_t count, size_t apart, StreamRef) {
+  api_.settle(device_);
+  for (size_t i = 0; i < count; ++i)
+    std::memcpy(static_cast<std::byte*>(to) + i * apart, &word, sizeof word);
+  return {};
+}
+
 Status SimRuntime::launch(const Program& program, const LaunchShape& shape, const void* args,
                           size_t args_bytes, StreamRef) {
   FA3_RETURN_IF_ERROR(check_launch(program, shape, args_bytes));

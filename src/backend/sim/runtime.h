@@ -50,6 +50,7 @@ class SimRuntime final : public GpuRuntime {
   using GpuRuntime::prepare;
   Status prepare(const Program& program, StreamRef on) override;
   Status zero(void* to, size_t bytes, StreamRef on) override;
+  Status fill(void* to, uint32_t word, size_t count, size_t apart, StreamRef on) override;
   using GpuRuntime::launch;
   Status launch(const Program& program, const LaunchShape& shape, const void* args,
                 size_t args_bytes, StreamRef on) override;

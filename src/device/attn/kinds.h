@@ -6,7 +6,11 @@
 
 namespace fa3 {
 
-enum class MaskKind : u8 { kFull, kCausal, kWindow };
+enum class MaskKind : u8 { kFull, kCausal, kWindow, kChunk };  // kChunk: and any of the others
+// Do rows have first keys other than 0?
+FA3_HD constexpr bool has_left_edge(MaskKind mask) {
+  return mask == MaskKind::kWindow || mask == MaskKind::kChunk;
+}
 
 // What happens to a score before the mask: nothing (the scale is folded into exp2), softcap·tanh,
 // or a multiplication by the scale (negative ones, which turn the maximum into a minimum).

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // kv_range.h — ranges of keys that queries see, and of queries that see keys: what loops visit and
-// what they skip. A band sees one contiguous range per row, and both ends move by one per row, so
-// the union over consecutive rows is contiguous too.
+// what they skip. A band sees one contiguous range per row, whose ends never move up from row to
+// row and which begins at the latest where the one before ends, so the union over consecutive rows
+// is contiguous too.
 #pragma once
 
 #include "device/attn/mask.h"
@@ -12,10 +13,14 @@ namespace fa3 {
 FA3_HD constexpr IndexRange visible_keys(Band band, SeqLens len, i64 query) {
   const i64 p = len.diagonal(query);
   // Comparisons rather than p + right: a user's right may be near 2^63.
-  const i64 lo = band.left == Band::kUnbounded || band.left >= p ? 0 : p - band.left;
-  const i64 hi = band.right == Band::kUnbounded || band.right >= len.kv - 1 - p
-                     ? len.kv
-                     : max(p + band.right + 1, 0);
+  i64 lo = band.left == Band::kUnbounded || band.left >= p ? 0 : p - band.left;
+  i64 hi = band.right == Band::kUnbounded || band.right >= len.kv - 1 - p
+               ? len.kv
+               : max(p + band.right + 1, 0);
+  if (band.chunks.any()) {
+    const IndexRange chunk = band.chunk_of(p);
+    lo = max(lo, chunk.lo), hi = min(hi, chunk.hi);
+  }
   return {min(lo, len.kv), hi};
 }
 
@@ -31,9 +36,15 @@ FA3_HD constexpr IndexRange common_keys(Band band, SeqLens len, IndexRange rows)
   return {visible_keys(band, len, rows.hi - 1).lo, visible_keys(band, len, rows.lo).hi};
 }
 
-// Queries that see one key: the band mirrored on its diagonal.
+// Queries that see one key: the band mirrored on its diagonal, and those at positions in its chunk.
 FA3_HD constexpr IndexRange visible_queries(Band band, SeqLens len, i64 key) {
-  return visible_keys(Band{band.right, band.left}, SeqLens{len.kv, len.q}, key);
+  IndexRange rows = visible_keys(Band{band.right, band.left}, SeqLens{len.kv, len.q}, key);
+  if (band.chunks.any()) {
+    const IndexRange chunk = band.chunk_of(key);
+    const i64 first = len.diagonal(0);  // the position of query 0
+    rows = {min(max(rows.lo, chunk.lo - first), len.q), max(min(rows.hi, chunk.hi - first), 0)};
+  }
+  return rows;
 }
 
 // Queries that see some key of keys.

@@ -9,10 +9,14 @@
 namespace fa3 {
 
 // Keys that query `row` of q_used sees among kv_used.
-FA3_HD constexpr Range<i32> keys_of_row(Band32 band, i32 q_used, i32 kv_used, i32 row) {
+FA3_HD constexpr Range<i32> keys_of_row(WholeBand32 band, i32 q_used, i32 kv_used, i32 row) {
   const i32 p = row + kv_used - q_used;
   return {band.left == Band32::kUnbounded ? 0 : max(p - band.left, 0),
           band.right == Band32::kUnbounded ? kv_used : min(p + band.right + 1, kv_used)};
+}
+FA3_HD constexpr Range<i32> keys_of_row(Band32 band, i32 q_used, i32 kv_used, i32 row) {
+  const Range<i32> keys = keys_of_row(WholeBand32{band}, q_used, kv_used, row);
+  return band.chunks.any() ? intersect(keys, band.chunk_of(row + kv_used - q_used)) : keys;
 }
 
 // KV tiles [first, end); every row sees all keys of the tiles [unmasked_first, unmasked_end). Loops
@@ -28,13 +32,14 @@ struct TileRange {
 };
 
 // For queries [row, row + rows).
-FA3_HD constexpr TileRange tile_range(Band32 band, i32 q_used, i32 kv_used, i32 row, i32 rows,
+template <class Band>
+FA3_HD constexpr TileRange tile_range(Band band, i32 q_used, i32 kv_used, i32 row, i32 rows,
                                       i32 tile_kv) {
   const i32 last = min(row + rows, q_used) - 1;
   if (last < row) return {};
   const Range<i32> above = keys_of_row(band, q_used, kv_used, row);
   const Range<i32> below = keys_of_row(band, q_used, kv_used, last);
-  if (above.lo >= below.hi) return {};  // both ends of a row's keys move down with the row
+  if (above.lo >= below.hi) return {};  // no end of a row's keys moves up from row to row
   TileRange range;
   range.first = above.lo / tile_kv;
   range.end = (below.hi + tile_kv - 1) / tile_kv;

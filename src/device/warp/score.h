@@ -44,7 +44,8 @@ struct BandMask {
   i32 lo[2], hi[2];
 
   // row: of the sequence's queries, the first of the two; column: fragment_column of the thread.
-  FA3_HD static constexpr BandMask of(Band32 band, i32 q_used, i32 kv_used, i32 row, i32 column) {
+  template <class Band>
+  FA3_HD static constexpr BandMask of(Band band, i32 q_used, i32 kv_used, i32 row, i32 column) {
     BandMask mask{};
     for (int h = 0; h < 2; ++h) {
       const Range<i32> keys = keys_of_row(band, q_used, kv_used, row + 8 * h);

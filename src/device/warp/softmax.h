@@ -216,6 +216,12 @@ struct RowSoftmax {
     if (chains.huge[h]) offset[h] = 0.f;
   }
 
+  // The row's greatest score in natural units; −inf without keys.
+  FA3_DEV float greatest(int h, PerRow scale_log2) const {
+    static_assert(!kVariant.lazy_rescale && !kBiased, "others may be below it");
+    return max[h] * (scale_log2[h] * kLn2);
+  }
+
   // Natural logarithm of the row's sum of exponentials; −inf without keys.
   FA3_DEV float lse(int h, PerRow scale_log2) const {
     // The product in base 2 may overflow where the one in base e does not.

@@ -88,7 +88,7 @@ CpuPlan make_cpu_plan(const Problem& problem, Isa isa, int lanes, int threads) {
   plan.width_v = static_cast<int>(round_up(problem.head_dim_v, lanes));
   plan.alibi = problem.has_alibi();
   plan.sequence_ids = problem.has_sequence_ids();
-  plan.mask = problem.has_mask();
+  plan.mask = problem.hides_by_row();
   plan.mask_grad = problem.layout[kDattnMask].present();
   plan.pages = problem.cache.paged();
   Arena scratch(nullptr);
@@ -97,6 +97,7 @@ CpuPlan make_cpu_plan(const Problem& problem, Isa isa, int lanes, int threads) {
     plan_forward(problem, threads, plan);
     cpu::ForwardScratch{scratch, plan};
     cpu::Partials{shared, plan, problem.batch * problem.heads_kv};
+    cpu::TreeCells{shared, plan, problem};
   } else {
     plan_backward(problem, plan);
     cpu::BackwardScratch{scratch, plan};

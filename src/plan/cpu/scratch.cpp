@@ -38,6 +38,13 @@ QBlock::QBlock(Arena& arena, const CpuPlan& plan)
       row_max(arena.take<float>(plan.tile_q)),
       row_sum(arena.take<float>(plan.tile_q)) {}
 
+TreeCells::TreeCells(Arena& arena, const CpuPlan& plan, const Problem& p) {
+  if (!p.has_tree()) return;
+  before = plan.tile_kv;
+  row_bytes = before + kMostInTree;
+  rows = arena.take<std::byte>(all_rows(p) * row_bytes);
+}
+
 ForwardScratch::ForwardScratch(Arena& arena, const CpuPlan& plan) {
   const int64_t tile_q = whole_tiles(plan.tile_q);
   ld_s = plan.tile_kv + kPadCols;

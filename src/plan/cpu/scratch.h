@@ -94,6 +94,16 @@ struct Partials {
   Partials(Arena& arena, const CpuPlan& plan, int64_t heads);
 };
 
+// What tree_mask shows of the keys before the new ones, all, and of these, for each query of all
+// sequences: a byte for each of the last keys of a tile before and for the 64 that bits are of.
+struct TreeCells {
+  std::byte* rows = nullptr;
+  int64_t before = 0;  // a tile's keys
+  int64_t row_bytes = 0;
+
+  TreeCells(Arena& arena, const CpuPlan& plan, const Problem& problem);
+};
+
 struct BackwardScratch {
   float* k_rows = nullptr;    // [tile_kv][width_qk]: K, V of the chunk as operand A
   float* v_rows = nullptr;    // [tile_kv][width_v]

@@ -61,9 +61,11 @@ Status not_ahead(const Problem& p, const FwdVariant& variant) {
   return unsupported(
       "forward: {}: q of {}, head_dim_qk={}, head_dim_v={}: the simulator has it for bf16 on rows "
       "of head dim 64 and 128 only; use backend cpu",
-      variant.functors.has_mask() ? "attn_mask"
-      : !variant.functors.any()   ? "softcap or a negative softmax_scale with 8 bits and f16 o"
-                                  : tensor_name(p.has_alibi() ? kAlibiSlopes : kSequenceIdsQ),
+      variant.max_logit                  ? "max_logit"
+      : variant.mask == MaskKind::kChunk ? "attention_chunk"
+      : variant.functors.has_mask()      ? "attn_mask"
+      : !variant.functors.any() ? "softcap or a negative softmax_scale with 8 bits and f16 o"
+                                : tensor_name(p.has_alibi() ? kAlibiSlopes : kSequenceIdsQ),
       dtype_name(p.layout[kQ].dtype), p.head_dim_qk, p.head_dim_v);
 }
 
@@ -114,9 +116,11 @@ Result<FwdPlan> ahead_fwd_plan(const Problem& p, const DeviceInfo& device) {
   if (variant.kv_scales == KvScales::kTiles && !has_tiles(p, choice.row->config.tile.kv))
     variant.kv_scales = KvScales::kKeys;
   const bool three = choice.row->config.tile.consumer_wgs == 3;
-  if (variant.by_parts || (variant.kv != KvSource::kTensor && three)) {
+  const bool of_few = variant.by_parts || variant.max_logit || variant.mask == MaskKind::kChunk;
+  if (of_few || (variant.kv != KvSource::kTensor && three)) {
     choice.plan.need.three_consumers = false;
-    if (variant.by_parts) choice.plan.need.seqlen_q = most_rows(p.q) + kWgRows;  // two consumers
+    if (of_few)  // two consumers
+      choice.plan.need.seqlen_q = most_rows(p.q) + kWgRows + 1;
     choice.row = choose_row(choice.plan.need);
     choice.plan.row = choice.row->name;
   }

@@ -10,7 +10,8 @@ namespace fa3::sm90 {
 inline constexpr Features kAttention = {
     Feature::kCausal, Feature::kWindow,        Feature::kVarlen,     Feature::kSeqused,
     Feature::kGroups, Feature::kSoftcap,       Feature::kAlibi,      Feature::kSequenceIds,
-    Feature::kLse,    Feature::kNegativeScale, Feature::kF32Outputs, Feature::kSinks};
+    Feature::kLse,    Feature::kNegativeScale, Feature::kF32Outputs, Feature::kSinks,
+    Feature::kChunk};
 inline constexpr Features k16Bits = {Feature::kF16, Feature::kBf16};
 inline constexpr Features k8Bits = {Feature::kE4m3, Feature::kI8};
 inline constexpr Features kCaches = {Feature::kPages, Feature::kKvSlots, Feature::kKvBegin,
@@ -18,7 +19,8 @@ inline constexpr Features kCaches = {Feature::kPages, Feature::kKvSlots, Feature
 inline constexpr Features kMasks16 = {Feature::kBoolMask, Feature::kAddedMask};
 
 inline constexpr KernelFeatures kKernelFeatures[] = {
-    {"forward, 16 bits", FA3_OP_FORWARD, kAttention | k16Bits | kMasks16 | kCaches},
+    {"forward, 16 bits", FA3_OP_FORWARD,
+     kAttention | k16Bits | kMasks16 | kCaches | Features{Feature::kTree, Feature::kMaxLogit}},
     {"the same, `batch_invariant`", FA3_OP_FORWARD,
      kAttention | k16Bits | kCaches | Features{Feature::kBatchInvariant}},
     {"forward, 8 bits", FA3_OP_FORWARD, kAttention | k8Bits},

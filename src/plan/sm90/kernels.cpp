@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "core/dtype.h"
 #include "plan/sm90/ahead.h"
 #include "plan/sm90/decode/configs.h"
 #include "plan/sm90/features.h"
@@ -45,6 +46,12 @@ Status add_forward(const Planners& planners, const Part& part, const DeviceInfo&
     if (plans.combine.merges()) steps.add(plans.combine);
     return {};
   }
+  if (p.has_tree() && !has_no_keys(p))
+    return unsupported(
+        "forward: tree_mask with q of {}, head_dim_qk={}, head_dim_v={} and {} queries of {} "
+        "heads: {} has no decode kernel for it; use attn_mask, or backend cpu",
+        dtype_name(p.layout[kQ].dtype), p.head_dim_qk, p.head_dim_v, p.q.rows, p.heads_q,
+        gpu.backend == FA3_BACKEND_SIM ? "the simulator" : "sm90");
   std::optional<DecodeConfig> beside;
   if (has_few_beside_many(p)) beside = planners.decode(forward, of_few_queries(p), gpu);
   if (forward.makes_v_image) steps.add(make_v_image_plan(forward, p));

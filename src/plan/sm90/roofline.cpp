@@ -116,7 +116,7 @@ const char* TileCost::limiter() const {
 double step_instructions(const FwdConfig& c, bool masked) {
   const double scores = c.tile.kv / 2.;
   double per_score = 4;
-  if (masked) per_score += c.mask.kind == MaskKind::kWindow ? 3 : 2;
+  if (masked) per_score += has_left_edge(c.mask.kind) ? 3 : 2;
   if (c.scores.kind != ScoreKind::kPlain) per_score += c.scores.kind == ScoreKind::kSoftcap ? 2 : 1;
   if (is_int8(c.types.qk)) per_score += c.scores.kind == ScoreKind::kPlain ? 1 : 2;  // to FP32
   if (c.types.v8()) per_score += 0.25;  // four bytes of P to a word

@@ -38,7 +38,7 @@ struct ThreeStage {
     if constexpr (kMask != MaskKind::kFull)
       kv_tile = steps<true>(c, ahead, kv_tile, max(own.unmasked_end, last + 1));
     kv_tile = steps<false>(c, ahead, kv_tile, max(own.unmasked_first, last + 1));
-    if constexpr (kMask == MaskKind::kWindow) kv_tile = steps<true>(c, ahead, kv_tile, last + 1);
+    if constexpr (has_left_edge(kMask)) kv_tile = steps<true>(c, ahead, kv_tile, last + 1);
     step<kMask != MaskKind::kFull, true>(c, kv_tile, c.scores.acc, ahead);
   }
 

@@ -10,9 +10,15 @@ namespace fa3::sm90 {
 // Queries of q_used that see key `key` of kv_used.
 FA3_HD constexpr Range<i32> rows_of_key(Band32 band, i32 q_used, i32 kv_used, i32 key) {
   if (key >= kv_used) return {0, 0};
-  const i32 p = key + q_used - kv_used;  // the query on whose diagonal it lies
-  return {band.right == Band32::kUnbounded ? 0 : max(p - band.right, 0),
-          band.left == Band32::kUnbounded ? q_used : min(p + band.left + 1, q_used)};
+  const i32 first = kv_used - q_used;  // the position of query 0
+  const i32 p = key - first;           // the query on whose diagonal it lies
+  Range<i32> rows = {band.right == Band32::kUnbounded ? 0 : max(p - band.right, 0),
+                     band.left == Band32::kUnbounded ? q_used : min(p + band.left + 1, q_used)};
+  if (band.chunks.any()) {
+    const Range<i32> chunk = band.chunk_of(key);
+    rows = {max(rows.lo, chunk.lo - first), min(rows.hi, chunk.hi - first)};
+  }
+  return rows;
 }
 
 // Q tiles [first, end); in [unmasked_first, unmasked_end) every row counts and sees all keys of the
@@ -23,7 +29,7 @@ FA3_HD constexpr TileRange q_tile_range(Band32 band, i32 q_used, i32 kv_used, i3
   if (last < key || q_used == 0) return {};
   const Range<i32> above = rows_of_key(band, q_used, kv_used, key);
   const Range<i32> below = rows_of_key(band, q_used, kv_used, last);
-  if (above.lo >= below.hi) return {};  // both ends of a key's rows move down with the key
+  if (above.lo >= below.hi) return {};  // no end of a key's rows moves up from key to key
   TileRange range;
   range.first = above.lo / tile_q;
   range.end = (below.hi + tile_q - 1) / tile_q;

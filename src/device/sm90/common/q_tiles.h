@@ -54,16 +54,16 @@ class QTiles {
     const bool owned = batch < args_.batch;
     const SequenceRows kv = owned ? keys_of(batch) : SequenceRows{};
     const i32 tile = static_cast<i32>(at.tile);
-    return {
-        tile_range(args_.band, q.used, kv.used, tile * kCfg.tile.q(), kCfg.tile.q(), kCfg.tile.kv),
-        tile,
-        static_cast<i32>(at.head),
-        batch,
-        q.begin,
-        q.rows,
-        q.used,
-        kv.begin,
-        kv.used};
+    return {tile_range(args_.template band<kCfg.mask.kind>(), q.used, kv.used, tile * kCfg.tile.q(),
+                       kCfg.tile.q(), kCfg.tile.kv),
+            tile,
+            static_cast<i32>(at.head),
+            batch,
+            q.begin,
+            q.rows,
+            q.used,
+            kv.begin,
+            kv.used};
   }
 
  private:

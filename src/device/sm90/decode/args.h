@@ -5,14 +5,32 @@
 
 #include "device/attn/mask.h"
 #include "device/divider.h"
+#include "device/ptx/memory.h"
 #include "device/sm90/append/args.h"
 #include "device/sm90/common/kv_cache.h"
+#include "device/sm90/common/max_logit.h"
 #include "device/sm90/common/sink.h"
 #include "device/tensor_map.h"
 #include "device/types.h"
 #include "device/warp/sequence_rows.h"
 
 namespace fa3::sm90 {
+
+// tree_mask: which of the sequence's last keys, one of each query, a query sees.
+struct TreeArgs {
+  const u32* words;  // two of each query
+  i64 batch, row;    // strides in words
+
+  // row: counted as first_row() does.
+  FA3_DEV u64 bits(i32 b, i64 of_row) const {
+    const u32* const at = words + b * batch + of_row * row;
+    return ptx::ld_global_nc(at) | static_cast<u64>(ptx::ld_global_nc(at + 1)) << 32;
+  }
+};
+// Does a query with these bits see a key that is the bit-th of the last ones? All before those.
+FA3_HD constexpr bool tree_shows(u64 bits, i32 bit) {
+  return bit < 0 || (bit < 64 && (bits >> bit & 1) != 0);
+}
 
 // How the work of a call is cut: alike for both kernels, which find the same parts.
 struct DecodeShape {
@@ -37,6 +55,7 @@ struct DecodeOutput {
   i64 lse_row, lse_head, lse_batch;
   i32 head_dim_v;  // of the tensor
   SinkArgs sinks;  // which finished rows have, and parts have not
+  MaxLogitArgs max_logit;
 };
 
 // The parts of tiles that several CTAs share, two a CTA: normalised O, (slot, row, column) with the
@@ -73,6 +92,7 @@ struct DecodeArgs {
   DecodeOutput out;
   DecodeParts parts;
   DecodeAppend append;
+  TreeArgs tree;
 };
 
 struct CombineArgs {
@@ -81,6 +101,7 @@ struct CombineArgs {
   u32 row_tiles;  // of a sequence, where CTAs count units; 0: they count those of decode()
   DecodeOutput out;
   DecodeParts parts;
+  bool in_trees;  // rows may see none of a tree's keys
 };
 
 }  // namespace fa3::sm90

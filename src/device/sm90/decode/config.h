@@ -40,6 +40,8 @@ struct DecodeConfig {
   // True: whoever loads a tile first writes the new keys in it, which no other CTA reads; Q is
   // rotated as it is loaded. One tile of packed rows of one consumer; some query sees each new key.
   bool appends = false;
+  // True: tree_mask hides some of the last keys.
+  bool tree = false;
 
   constexpr bool operator==(const DecodeConfig&) const = default;
 

@@ -87,8 +87,7 @@ struct DecodeConsumer {
     FA3_NO_UNROLL
     for (i32 at = first; at < end; ++at) {
       const i32 tile = tile_in_turn<kCfg>(at, first, end);
-      const TileRange& range = unit.range;
-      step(unit, tile, tile < range.unmasked_first || tile >= range.unmasked_end);
+      step(unit, tile, is_masked<kCfg>(unit, tile));
     }
     finish();
     spread_o();
@@ -137,7 +136,7 @@ struct DecodeConsumer {
                                                                   q, kOverwrite);
     wait_all();  // also for P·V of the tile before
     release_k();
-    apply_score(tile, masked);
+    apply_score(unit, tile, masked);
     if constexpr (kCfg.cached())
       if (hides) hide_keys(unit, tile);
     float scale[kColumns];
@@ -180,7 +179,7 @@ struct DecodeConsumer {
   FA3_DEV i32 key_of(i32 tile, int b, int half) const {
     return kCfg.tile_kv * tile + kWgRows * b + static_cast<i32>(fragment_row(thread)) + 8 * half;
   }
-  FA3_DEV void apply_score(i32 tile, bool masked) {
+  FA3_DEV void apply_score(const DecodeUnit& unit, i32 tile, bool masked) {
     FA3_UNROLL
     for (int b = 0; b < kCfg.key_blocks(); ++b)
       ScoreFunction<kCfg.score>{{{args.score_factor, args.score_factor}}}.apply(s[b]);
@@ -200,6 +199,22 @@ struct DecodeConsumer {
           }
           if (masked && (key < row.lo || key >= row.hi)) s[b][r] = -kInf;
         }
+      }
+    }
+    if constexpr (kCfg.tree)
+      if (masked) hide_by_tree(unit, tile);
+  }
+  FA3_DEV void hide_by_tree(const DecodeUnit& unit, i32 tile) {
+    const i32 first = unit.kv.used - unit.q.used;
+    FA3_UNROLL
+    for (int i = 0; i < kColumns; ++i) {
+      const u64 bits = tree_bits(args, unit, row_of(i).query);
+      FA3_UNROLL
+      for (int b = 0; b < kCfg.key_blocks(); ++b) {
+        FA3_UNROLL
+        for (int h = 0; h < 2; ++h)
+          if (!tree_shows(bits, key_of(tile, b, h) - first))
+            s[b][4 * (i / 2) + 2 * h + i % 2] = -kInf;
       }
     }
   }
@@ -376,7 +391,9 @@ struct DecodeConsumer {
     FA3_UNROLL
     for (int w = 0; w < DecodeConfig::kWarps; ++w) all += ptx::ld_shared(&own.number[w][r]);
     bool nothing = fa3::max(row.lo, first_key) >= fa3::min(row.hi, end_key);
-    if (kCfg.cached() || !whole) nothing = nothing || all == 0.f;
+    if (kCfg.cached() || kCfg.tree || !whole) nothing = nothing || all == 0.f;
+    if (args.out.max_logit.asked() && row.query >= 0 && !nothing)
+      args.out.max_logit.raise(row.head, most * (args.scale_log2 * kLn2));
     const float lse = nothing ? -kInf : lse_of(most, all);
     float factor = nothing ? 0.f : kByParts && !whole ? 1.f : ptx::rcp(all);
     if constexpr (kCfg.clusters) {

@@ -26,13 +26,15 @@ FA3_DEV bool sees_any(const DecodeShape& shape, const DecodeUnit& unit, i32 quer
 }
 
 // O, not normalised yet, of the unit's row, and its sum; `of` knows what that is relative to:
-// MergedSum, say. In a cache, keys may lie nowhere: the sum is 0 then; with a NaN among the scores
+// MergedSum, say. In a cache, keys may lie nowhere, and a tree may show
+// none: the sum is 0 then; with a NaN among the scores
 // it is one.
 template <CombineConfig kCfg, class Of>
 FA3_DEV void store_row(const CombineArgs& args, const DecodeUnit& unit, u32 row,
                        Four (&o)[MergedRow<kCfg>::kFours], float sum, const Of& of) {
   const PackedRow from = packed_row(args.shape, unit, row);
-  const bool nothing = !sees_any(args.shape, unit, from.query) || (kCfg.cached() && sum == 0.f);
+  const bool may_be_none = kCfg.cached() || args.in_trees;
+  const bool nothing = !sees_any(args.shape, unit, from.query) || (may_be_none && sum == 0.f);
   const RowPlace to = place_of(args.out, args.shape, unit, from);
   const float sink = sink_of(args.out, unit, from);
   const SumWithSink all(sum, sink, of.log2_of(sink));

@@ -33,6 +33,20 @@ FA3_DEV PackedRow packed_row(const DecodeShape& shape, const DecodeUnit& unit, u
           unit.kv_head * static_cast<i32>(shape.group.divisor) + shape.group.remainder(packed)};
 }
 
+// The bits of a query of the unit in tree_mask; of rows that do not count none.
+FA3_DEV u64 tree_bits(const DecodeArgs& args, const DecodeUnit& unit, i32 query) {
+  if (query < 0 || query >= unit.q.used) return 0;
+  return args.tree.bits(unit.batch, first_row(args.shape.q_axis, unit.q) + query);
+}
+// Of the unit's keys those of the tree begin here; from this tile on some are hidden.
+FA3_DEV i32 first_in_tree(const DecodeUnit& unit) { return max(unit.kv.used - unit.q.used, 0); }
+template <DecodeConfig kCfg>
+FA3_DEV bool is_masked(const DecodeUnit& unit, i32 tile) {
+  i32 end = unit.range.unmasked_end;
+  if constexpr (kCfg.tree) end = min(end, first_in_tree(unit) / kCfg.tile_kv);
+  return tile < unit.range.unmasked_first || tile >= end;
+}
+
 // What a call's units are made from. An entry is a sequence; with varlen queries the rows of no
 // sequence are one more. kCfg has rows, one_tile, tile_kv, ragged and cached().
 template <auto kCfg>

@@ -187,15 +187,31 @@ struct WideConsumer {
         }
       }
     }
-    const TileRange& range = unit.range;
-    if (tile < range.unmasked_first || tile >= range.unmasked_end)
+    if (is_masked<kCfg>(unit, tile)) {
       mask.template apply<true>(s, tile);
+      if constexpr (kCfg.tree) hide_by_tree(unit, tile);
+    }
     if constexpr (kCfg.cached()) {
       const KvCacheArgs& cache = args.shape.cache;
       if (hides)
         hide_keys(s, kCfg.tile_kv * tile, [&](i32 key) {
           return key < unit.kv.used && cache.has(cache.entry_of(unit.batch, unit.kv.begin + key));
         });
+    }
+  }
+
+  FA3_DEV void hide_by_tree(const DecodeUnit& unit, i32 tile) {
+    const i32 first = kCfg.tile_kv * tile + static_cast<i32>(fragment_column(thread)) -
+                      (unit.kv.used - unit.q.used);
+    FA3_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      const u64 bits = tree_bits(args, unit, packed_row(args.shape, unit, row_of(h)).query);
+      FA3_UNROLL
+      for (int i = 2 * h; i < kCfg.tile_kv / 2; i += 4) {
+        FA3_UNROLL
+        for (int n = 0; n < 2; ++n)
+          if (!tree_shows(bits, first + 2 * i - 4 * h + n)) s[i + n] = -kInf;
+      }
     }
   }
 
@@ -220,7 +236,7 @@ struct WideConsumer {
       const i32 lo = mask.lo[h] + static_cast<i32>(column);
       const i32 hi = mask.hi[h] + static_cast<i32>(column);
       nothing[h] = fa3::max(lo, first_key) >= fa3::min(hi, end_key);
-      if (kCfg.cached() || !whole) nothing[h] = nothing[h] || softmax.sum[h] == 0.f;
+      if (kCfg.cached() || kCfg.tree || !whole) nothing[h] = nothing[h] || softmax.sum[h] == 0.f;
       const float sink = whole ? sink_of(args.out, unit, row) : -kInf;
       const SumWithSink all(softmax.sum[h], sink, softmax.above_offset(h, sink, scale_log2()));
       softmax.sum[h] = all.sum;

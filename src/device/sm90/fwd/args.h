@@ -2,9 +2,11 @@
 // args.h — what a launch of the forward kernel takes in addition to its configuration.
 #pragma once
 
+#include "device/attn/kinds.h"
 #include "device/attn/tile_order.h"
 #include "device/attn/tile_range.h"
 #include "device/sm90/common/kv_cache.h"
+#include "device/sm90/common/max_logit.h"
 #include "device/sm90/common/sink.h"
 #include "device/tensor_map.h"
 #include "device/types.h"
@@ -51,10 +53,10 @@ struct FwdArgs {
   u32* next_tile;                    // 0 at the start; nullptr: CTA i takes tiles i, i + grid, …
   RowAxis q_axis, kv_axis;
   i32 batch, heads_q, group_size;  // group_size: query heads per KV head
-  Band32 band;
-  float score_factor;  // of ScoreFunction
-  float scale_log2;    // of RowSoftmax
-  TileOrder order;     // of tiles of tile_q() rows; varlen queries: of the longest sequence
+  i32 left, right;                 // of band()
+  float score_factor;              // of ScoreFunction
+  float scale_log2;                // of RowSoftmax
+  TileOrder order;  // of tiles of tile_q() rows; varlen queries: of the longest sequence
   ElementArgs elements;
   // 8 bits only.
   FwdScale q_scale, k_scale, v_scale;
@@ -77,6 +79,17 @@ struct FwdArgs {
   KvPlaces k_places, v_places;
   float* part_o;  // with part_tiles: O of the parts so far, (CTA, consumer, 64 · head_dim_v)
   SinkArgs sinks;
+  MaxLogitArgs max_logit;
+  Chunks<i32> chunks;  // of band()
+
+  template <MaskKind kMask>
+  FA3_HD constexpr auto band() const {
+    if constexpr (kMask == MaskKind::kChunk) {
+      return Band32{{left, right}, chunks};
+    } else {
+      return WholeBand32{left, right};
+    }
+  }
 };
 
 }  // namespace fa3::sm90

@@ -135,9 +135,10 @@ struct FwdAccumulate {
 
 // How O leaves a consumer (epilogue.h).
 struct FwdOutput {
-  bool f32 = false;   // in FP32, from registers; else in 16 bits, through shared memory
-  bool in_q = false;  // through Q's buffer, else through its own
-  int parts = 1;      // its own buffer holds this part of O's columns, which leave in turns
+  bool f32 = false;        // in FP32, from registers; else in 16 bits, through shared memory
+  bool in_q = false;       // through Q's buffer, else through its own
+  int parts = 1;           // its own buffer holds this part of O's columns, which leave in turns
+  bool max_logit = false;  // max_logit as well, for which maxima are not rescaled lazily
 
   constexpr bool operator==(const FwdOutput&) const = default;
 };

@@ -200,8 +200,8 @@ struct Consumer {
   }
   FA3_DEV BandMask band_of(const FwdWork& work) const {
     const u32 column = fragment_column(ptx::thread_index() % kWgThreads);
-    return BandMask::of(args.band, work.q_used, work.kv_used, row_of(work),
-                        static_cast<i32>(column));
+    return BandMask::of(args.template band<kCfg.mask.kind>(), work.q_used, work.kv_used,
+                        row_of(work), static_cast<i32>(column));
   }
 
   // Makes the next work the current tile; waits for its Q.

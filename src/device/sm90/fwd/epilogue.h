@@ -64,6 +64,19 @@ FA3_DEV void store_lse(const Consumer& c, const FwdWork& work, const RowEnds& ro
   });
 }
 
+// Raises max_logit of the head by the greatest score of the warp's rows.
+template <class Consumer>
+FA3_DEV void raise_max_logit(const Consumer& c, const FwdWork& work, const bool (&nothing)[2],
+                             Where where = Where::here()) {
+  float most = -kInf;
+  FA3_UNROLL
+  for (int h = 0; h < 2; ++h)
+    if (!nothing[h]) most = ptx::max(most, c.tile.softmax.greatest(h, c.scores.scale_log2(c.args)));
+  FA3_UNROLL
+  for (u32 m = 4; m < 32; m *= 2) most = ptx::max(most, ptx::shfl_xor(most, m, 32, ~0u, where));
+  if (ptx::lane_index() == 0) c.args.max_logit.raise(work.head, most, where);
+}
+
 // O / sum · V's scale + V's offset, which each lane loads for every 32nd column and from which the
 // warp takes it by shuffles: loaded where they are added, ptxas has all of them in flight, for
 // which there are no registers.
@@ -171,6 +184,7 @@ FA3_DEV void Consumer<kCfg, Order, F>::store_tile() {
     }
   }
   store_lse(*this, work, rows, nothing);
+  if constexpr (kCfg.output.max_logit) raise_max_logit(*this, work, nothing);
   // Reconverge: otherwise ptxas mistakes the warp for divergent in the loops that follow and
   // rebuilds descriptors in every step (R2UR).
   ptx::warp_sync();  // sim:spare(reconverge)

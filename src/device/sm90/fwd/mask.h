@@ -76,7 +76,7 @@ struct KeyFunctor<EveryKey> {
 // The band alone.
 template <FwdConfig kCfg, class Functor = EveryKey>
 struct BandOnly {
-  static constexpr bool kWindow = kCfg.mask.kind == MaskKind::kWindow;
+  static constexpr bool kLeft = has_left_edge(kCfg.mask.kind);
 
   BandMask band;
   KeyFunctor<Functor> functor;
@@ -90,7 +90,7 @@ struct BandOnly {
   template <bool kTail, class C, class F>
   FA3_DEV void for_tiles(C& c, i32 kv_tile, const F& f) {
     constexpr bool kMayMiss = kCfg.load.cached();  // keys of a tile (missing.h)
-    for_edges<kCfg.mask.kind != MaskKind::kFull || kTail || kMayMiss, kWindow>(c, kv_tile, f);
+    for_edges<kCfg.mask.kind != MaskKind::kFull || kTail || kMayMiss, kLeft>(c, kv_tile, f);
   }
   template <class C, class M>
   FA3_DEV void prepare(C&, i32, M) {}
@@ -98,7 +98,7 @@ struct BandOnly {
   FA3_DEV void to_units(const Args&, S&) const {}
   template <class C, class S>
   FA3_DEV void apply(C&, i32 kv_tile, S& s, Masked<true>) {
-    band.template apply<kWindow>(s, kv_tile);
+    band.template apply<kLeft>(s, kv_tile);
   }
   template <class C, class S>
   FA3_DEV void apply(C&, i32, S&, Masked<false>) {}

@@ -30,7 +30,7 @@ FA3_DEV void publish(FwdSharedWork& to, const FwdArgs& args, const FwdWork& work
   for (i32 w = 0; w < kCfg.tile.consumer_wgs; ++w) {
     TileRange range = work.range;
     if constexpr (kCfg.skips()) {
-      range = tile_range(args.band, work.q_used, work.kv_used,
+      range = tile_range(args.template band<kCfg.mask.kind>(), work.q_used, work.kv_used,
                          kCfg.tile.q() * work.tile + kWgRows * w, kWgRows, kCfg.tile.kv);
     }
     ptx::st_shared(&to.wg_range[w][0], range.first);

@@ -97,6 +97,10 @@ constexpr DecodeConfig with_f32(DecodeConfig c) {
   c.o_f32 = true;
   return c;
 }
+constexpr DecodeConfig with_tree(DecodeConfig c) {
+  c.tree = true;
+  return c;
+}
 constexpr DecodeConfig with_f16(DecodeConfig c) {
   c.dtype = MmaType::kF16;
   return c;
@@ -138,6 +142,11 @@ inline constexpr DecodeConfig kDecodeAhead[] = {
     with_cache(with_parts(decode_of(64, 16)), KvSource::kRuns),
     with_appends(decode_of(64, 16)),
     with_appends(with_cache(decode_of(64, 16), KvSource::kRuns)),
+    with_tree(decode_of(64, 16)),
+    with_tree(decode_of(64, 64)),
+    with_tree(wide_of(64, 128)),
+    with_tree(with_cache(decode_of(64, 16), KvSource::kRuns)),
+    with_tree(with_cache(wide_of(64, 128), KvSource::kRuns)),
 };
 
 }  // namespace fa3::sm90

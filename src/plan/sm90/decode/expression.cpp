@@ -20,10 +20,11 @@ std::string decode_expression(const DecodeConfig& c) {
       ".score = fa3::ScoreKind::{}, .alibi = {}, .o_f32 = {}, .ragged = {}, "
       ".kv = fa3::KvSource::{}, .head_dim_qk = {}, .head_dim_v = {}, .rows = {}, "
       ".one_tile = {}, .tile_kv = {}, .stages = {}, .consumers = {}, .ctas_per_sm = {}, "
-      ".part_tiles = {}, .wide = {}, .clusters = {}{}}}>",
+      ".part_tiles = {}, .wide = {}, .clusters = {}{}{}}}>",
       name_of(c.dtype).enumerator, name_of(c.score).enumerator, c.alibi, c.o_f32, c.ragged,
       name_of(c.kv).enumerator, c.head_dim_qk, c.head_dim_v, c.rows, c.one_tile, c.tile_kv,
-      c.stages, c.consumers, c.ctas_per_sm, c.part_tiles, c.wide, c.clusters, appends_text(c));
+      c.stages, c.consumers, c.ctas_per_sm, c.part_tiles, c.wide, c.clusters, appends_text(c),
+      c.tree ? ", .tree = true" : "");
 }
 
 std::string combine_expression(const CombineConfig& c) {

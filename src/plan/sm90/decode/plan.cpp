@@ -36,10 +36,13 @@ const char* placement_word(const auto& config) {
   return config.cached() ? "cached" : config.ragged ? "ragged" : "dense";
 }
 
-// How many tiles packed rows may take, and parts keys; whether keys are appended.
+// How many tiles packed rows may take, and parts keys; whether keys are appended, or in trees.
 std::string tiles_text(const auto& config) {
-  return fmt::format("{}{}{}", config.one_tile ? "" : "/several",
-                     config.part_tiles > 0 ? "/parts" : "", config.appends ? "/appends" : "");
+  bool tree = false;
+  if constexpr (requires { config.tree; }) tree = config.tree;
+  return fmt::format("{}{}{}{}", config.one_tile ? "" : "/several",
+                     config.part_tiles > 0 ? "/parts" : "", config.appends ? "/appends" : "",
+                     tree ? "/tree" : "");
 }
 
 int64_t packed_rows(const Problem& p) { return most_rows(p.q) * p.group_size(); }
@@ -139,7 +142,8 @@ DecodeConfig with_rows(const DecodeConfig& c, const DecodeHeadDims& dims, const 
                        const DeviceInfo& device) {
   int rows = c.rows;
   while (rows < kMostNarrowRows && rows < packed_rows(p)) rows *= 2;
-  if (rows == kMostNarrowRows) {
+  // Wide consumers rescale lazily, and have no greatest score.
+  if (rows == kMostNarrowRows && !p.has_max_logit()) {
     const DecodeConfig wide =
         wide_with(c, dims, packed_rows(p) > kWgRows ? kMostDecodeRows : kWgRows);
     const int64_t least = least_tiles_of_sm(wide) * device.multiprocessors;
@@ -157,9 +161,9 @@ std::optional<DecodeConfig> decode_config(const FwdPlan& forward, const Problem&
   const FwdConfig& f = forward.config;
   const bool takes =
       !f.types.scaled() && !f.types.v8() && !f.mask.has_tensor() && !p.has_sequence_ids();
-  if (!takes || forward.tuned || has_no_keys(p)) return std::nullopt;
+  if (!takes || (forward.tuned && !p.has_tree()) || has_no_keys(p)) return std::nullopt;
   const int64_t least = std::max(kLeastKeys, kKeysOfQuery * most_rows(p.q));
-  if (most_rows(p.kv) < least) return std::nullopt;
+  if (most_rows(p.kv) < least && !p.has_tree()) return std::nullopt;
   DecodeConfig c;
   c.dtype = f.types.qk;
   c.score = f.scores.kind;
@@ -171,11 +175,14 @@ std::optional<DecodeConfig> decode_config(const FwdPlan& forward, const Problem&
   });
   if (dims == std::end(kDecodeHeadDims)) return std::nullopt;
   c.part_tiles = f.accumulate.part_tiles;
+  c.tree = p.has_tree();
   c = with_rows(c, *dims, p, device);
   c.one_tile = packed_rows(p) <= c.rows;
   c.kv = decode_source(p, c.tile_kv);
   if (cluster_of(c, p, device) > 1) c = with_clusters(c, *dims);
-  if (packed_rows(p) > kMostPacked && !is_sooner(c, f, p, device)) return std::nullopt;
+  // The forward's kernel has no trees.
+  if (packed_rows(p) > kMostPacked && !p.has_tree() && !is_sooner(c, f, p, device))
+    return std::nullopt;
   const bool counts = p.q.rows * p.group_size() < kMostTiles && count_tiles(c, p) < kMostTiles &&
                       part_slots(c, p, most_ctas(c, device)) * c.rows < kMostTiles;
   return counts ? std::optional(c) : std::nullopt;
@@ -189,7 +196,9 @@ bool can_append(const DecodeConfig& c, const Problem& p) {
   if (!alike || !c.ragged || !c.one_tile || c.wide || c.consumers > 1) return false;
   // Tiles that no query sees are not visited.
   const int64_t queries = std::min(p.q.rows, p.fresh.rows);
-  const bool all_seen = p.mask != FA3_MASK_WINDOW || p.left < 0 || p.left >= p.fresh.rows - queries;
+  const int64_t before = p.fresh.rows - queries;  // new keys before the first query's
+  const bool reaches = p.mask != FA3_MASK_WINDOW || p.left < 0 || p.left >= before;
+  const bool all_seen = before == 0 || (reaches && p.attention_chunk == 0);
   // Pieces are whole, and lie at multiples of 16 bytes.
   const auto is_whole = [](const Layout& x) {
     constexpr int64_t kEight = 8;
@@ -258,6 +267,7 @@ LaunchShape shape_of(const DecodePlan& plan) {
   shape.threads = static_cast<u32>(c.threads());
   shape.smem_bytes = static_cast<u32>(c.smem_bytes());
   shape.pdl = true;
+  shape.interacting = plan.forward.config.output.max_logit;
   return shape;
 }
 

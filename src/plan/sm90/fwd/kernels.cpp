@@ -36,7 +36,7 @@ struct Words {
   bool few_tiles = false;  // where there are two: the kernel for fewer Q tiles
   std::optional<Sums> sums;
   bool o_f32 = false;
-  bool by_parts = false;
+  bool by_parts = false, max_logit = false;
   std::optional<KvScales> kv_scales;
   std::optional<int> scale_columns;
   FwdFunctors functors;
@@ -50,6 +50,7 @@ constexpr int64_t kManyQueries = std::numeric_limits<int64_t>::max();
 constexpr const char* kFewTilesWord = "few_tiles";
 constexpr const char* kOF32Word = "o_f32";
 constexpr const char* kPartsWord = "parts";
+constexpr const char* kMaxLogitWord = "max_logit";
 constexpr std::string_view kColumnsWord = "columns";
 constexpr const char* kAlibiWord = "alibi";
 constexpr const char* kSequenceIdsWord = "sequence_ids";
@@ -69,6 +70,7 @@ std::string text_of(HeadDims dims, const FwdVariant& variant, const FwdRow& row,
   if (variant.scale_columns > 0) name += fmt::format("/{}{}", kColumnsWord, variant.scale_columns);
   if (variant.o_f32) name += fmt::format("/{}", kOF32Word);
   if (variant.by_parts) name += fmt::format("/{}", kPartsWord);
+  if (variant.max_logit) name += fmt::format("/{}", kMaxLogitWord);
   if (variant.functors.alibi) name += fmt::format("/{}", kAlibiWord);
   if (variant.functors.sequence_ids) name += fmt::format("/{}", kSequenceIdsWord);
   if (variant.functors.has_mask()) name += fmt::format("/{}", word(variant.functors.attn_mask));
@@ -109,7 +111,7 @@ bool read_word(std::string_view text, Words& words) {
     return set(words.queries, number_of(text.substr(1)));
   for (const MmaType dtype : kFwdTypes)
     if (text == word(dtype)) return set(words.dtype, dtype);
-  for (const MaskKind mask : kMasks)
+  for (const MaskKind mask : kAllMasks)
     if (text == word(mask)) return set(words.mask, mask);
   for (const bool ragged : {false, true})
     if (text == ragged_word(ragged)) return set(words.ragged, ragged);
@@ -133,6 +135,7 @@ bool read_word(std::string_view text, Words& words) {
   }
   if (text == kOF32Word) return words.o_f32 = true;
   if (text == kPartsWord) return words.by_parts = true;
+  if (text == kMaxLogitWord) return words.max_logit = true;
   if (text == kAlibiWord) return words.functors.alibi = true;
   if (text == kSequenceIdsWord) return words.functors.sequence_ids = true;
   for (const MaskTensor mask : kMaskTensors) {
@@ -204,8 +207,8 @@ void add_variants(HeadDims dims, const Words& words, std::vector<FwdKernel>& ker
   if (words.cached() && (dims.qk % 64 != 0 || dims.v % 64 != 0)) return;
   for (const MmaType dtype : kFwdTypes) {
     if (!wanted(words.dtype, dtype)) continue;
-    for (const MaskKind mask : kMasks) {
-      if (!wanted(words.mask, mask)) continue;
+    for (const MaskKind mask : kAllMasks) {
+      if (!wanted(words.mask, mask) || (mask == MaskKind::kChunk && !words.mask)) continue;
       for (const bool ragged : {false, true}) {
         if (!wanted(words.ragged, ragged)) continue;
         // ALiBi is added to scaled scores, and scales of blocks are part of them.
@@ -226,10 +229,11 @@ void add_variants(HeadDims dims, const Words& words, std::vector<FwdKernel>& ker
                                  .o_f32 = words.o_f32,
                                  .scale_columns = scale_columns,
                                  .kv = words.kv,
-                                 .by_parts = words.by_parts};
+                                 .by_parts = words.by_parts,
+                                 .max_logit = words.max_logit};
         for (const auto& [row, few_tiles] : rows_of(dims, variant)) {
           if (!wanted(words.queries, row->max_seqlen_q)) continue;
-          if (words.by_parts && !row->takes(Operands::k16)) continue;
+          if ((words.by_parts || words.max_logit) && !row->takes(Operands::k16)) continue;
           if (words.few_tiles && !few_tiles) continue;
           if (!wanted(words.sums, row->sums())) continue;
           const FwdConfig config = fitted(config_of(*row, variant), dims.qk, dims.v);
@@ -246,10 +250,10 @@ void add_variants(HeadDims dims, const Words& words, std::vector<FwdKernel>& ker
 Status refuse(std::string_view name, std::string_view why) {
   return invalid(
       "jit: kernels '{}': {}; need fwd, then any of d<head dim> or d<of q and k>-<of v> (multiples "
-      "of 16 up to 256), e4m3, i8_e4m3, i8_16_bits, bf16 or f16, full, causal or window, dense, "
+      "of 16 up to 256), e4m3, i8_e4m3, i8_16_bits, bf16 or f16, full, causal, window or chunk, dense, "
       "ragged, cached_runs or cached_rows, q<most queries>, long or flushed, few_tiles, softcap "
       "or scaled, tile_scales or key_scales, columns32, columns64 or columns128, o_f32, parts, "
-      "alibi, sequence_ids, bool_mask, f32_mask or 16_bit_mask, each behind a '/'",
+      "max_logit, alibi, sequence_ids, bool_mask, f32_mask or 16_bit_mask, each behind a '/'",
       name, why);
 }
 
@@ -293,7 +297,8 @@ std::string name_of(const FwdPlan& plan) {
                            .o_f32 = c.output.f32,
                            .scale_columns = c.scores.scale_columns,
                            .kv = c.load.kv,
-                           .by_parts = c.accumulate.part_tiles > 0};
+                           .by_parts = c.accumulate.part_tiles > 0,
+                           .max_logit = c.output.max_logit};
   return text_of(dims, variant, *row, choose_row(more_tiles) != row && three);
 }
 

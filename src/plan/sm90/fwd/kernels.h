@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // kernels.h — the forward kernels by name, for compiling them ahead of time:
 //
-//   fwd / d128, d192-128 / e4m3, i8_e4m3, i8_16_bits / bf16, f16 / full, causal, window
+//   fwd / d128, d192-128 / e4m3, i8_e4m3, i8_16_bits / bf16, f16 / full, causal, window, chunk
 //       / dense, ragged / q64 / long, flushed / few_tiles / softcap, scaled / tile_scales,
-//       key_scales / columns32, columns64, columns128 / o_f32 / alibi / sequence_ids
+//       key_scales / columns32, columns64, columns128 / o_f32 / max_logit / alibi / sequence_ids
 //       / bool_mask, f32_mask, 16_bit_mask
 //
 // e4m3: Q, K and V have that type, O the 16-bit one; i8_…: Q and K have INT8, V has the other.

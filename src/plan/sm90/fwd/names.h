@@ -24,7 +24,8 @@ inline constexpr Name<MmaType> kTypeNames[] = {
     {MmaType::kU8, "kU8", "u8"}};
 inline constexpr Name<MaskKind> kMaskNames[] = {{MaskKind::kFull, "kFull", "full"},
                                                 {MaskKind::kCausal, "kCausal", "causal"},
-                                                {MaskKind::kWindow, "kWindow", "window"}};
+                                                {MaskKind::kWindow, "kWindow", "window"},
+                                                {MaskKind::kChunk, "kChunk", "chunk"}};
 inline constexpr Name<ScoreKind> kScoreNames[] = {{ScoreKind::kPlain, "kPlain", "plain"},
                                                   {ScoreKind::kSoftcap, "kSoftcap", "softcap"},
                                                   {ScoreKind::kScaled, "kScaled", "scaled"}};
@@ -120,6 +121,7 @@ constexpr void for_each_field(C& c, const F& f) {
 template <Is<FwdOutput> C, class F>
 constexpr void for_each_field(C& c, const F& f) {
   f("f32", c.f32), f("in_q", c.in_q), f("parts", c.parts);
+  f("max_logit", c.max_logit);
 }
 template <Is<FwdOverlap> C, class F>
 constexpr void for_each_field(C& c, const F& f) {

@@ -305,7 +305,7 @@ LaunchShape shape_of(const FwdPlan& plan) {
   shape.pdl = true;
   shape.threads = static_cast<u32>(c.threads());
   shape.smem_bytes = static_cast<u32>(c.smem_bytes());
-  shape.interacting = plan.counter;
+  shape.interacting = plan.counter || c.output.max_logit;
   return shape;
 }
 
@@ -398,7 +398,8 @@ Result<FwdChoice> choose_fwd(const Problem& p, const DeviceInfo& device) {
                     .o_f32 = o_f32,
                     .scale_columns = scale_columns_of(p),
                     .kv = cached ? KvSource::kRuns : KvSource::kTensor,
-                    .by_parts = p.batch_invariant != 0};
+                    .by_parts = p.batch_invariant != 0,
+                    .max_logit = p.has_max_logit()};
   plan.need.plain = choice.variant.plain();
   choice.row = p.image.keys > 0 ? row_of_image(p, functors, plan.need) : choose_row(plan.need);
   if (choice.row == nullptr)

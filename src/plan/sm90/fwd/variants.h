@@ -36,6 +36,7 @@ struct FwdVariant {
   int scale_columns = 0;
   KvSource kv = KvSource::kTensor;
   bool by_parts = false;  // bits do not depend on the batch
+  bool max_logit = false;
 
   constexpr bool plain() const {  // FwdRow::plain_only
     return score == ScoreKind::kPlain && kv_scales == KvScales::kHead && !functors.any() && !o_f32;
@@ -47,12 +48,17 @@ inline constexpr Operands kOperands[] = {Operands::k16, Operands::kE4m3, Operand
                                          Operands::kI8V16};
 inline constexpr MmaType kFwdTypes[] = {MmaType::kBf16, MmaType::kF16};
 inline constexpr MaskKind kMasks[] = {MaskKind::kFull, MaskKind::kCausal, MaskKind::kWindow};
+// Those of more kernels than a bundle has.
+inline constexpr MaskKind kAllMasks[] = {MaskKind::kFull, MaskKind::kCausal, MaskKind::kWindow,
+                                         MaskKind::kChunk};
 inline constexpr KvScales kKvScales[] = {KvScales::kHead, KvScales::kTiles, KvScales::kKeys};
 inline constexpr KvSource kKvSources[] = {KvSource::kTensor, KvSource::kTiles, KvSource::kRuns,
                                           KvSource::kRows};
 inline constexpr ScoreKind kScores[] = {ScoreKind::kPlain, ScoreKind::kSoftcap, ScoreKind::kScaled};
 
+// Rows for windows are those for chunks.
 constexpr bool takes(const FwdRow& row, MaskKind mask, Operands operands = Operands::k16) {
+  if (mask == MaskKind::kChunk) mask = MaskKind::kWindow;
   const bool int8 = operands == Operands::kI8E4m3 || operands == Operands::kI8V16;
   return ((row.masks | (int8 ? row.int8_masks : 0)) & mask_bit(mask)) != 0;
 }
@@ -78,6 +84,10 @@ constexpr FwdConfig config_of(const FwdRow& row, const FwdVariant& variant) {
   config.scores.kv_scales = variant.kv_scales;
   config.output.f32 = variant.o_f32;
   config.output.in_q = config.output.in_q && !variant.o_f32;
+  if (variant.max_logit) {
+    config.output.max_logit = true;
+    config.scores.softmax = {};
+  }
   if (variant.scale_columns > 0) config = with_columns(config, variant.scale_columns);
   return config;
 }
@@ -85,7 +95,9 @@ constexpr FwdConfig config_of(const FwdRow& row, const FwdVariant& variant) {
 // Not worth a kernel of its own where kernels are compiled ahead. 16 bits: FP16, except dense
 // without a mask. E4M3: all but dense BF16, full and causal. INT8, O in FP32 and caches: all.
 constexpr bool is_rare(const FwdVariant& variant) {
-  if (variant.o_f32 || variant.kv != KvSource::kTensor || variant.by_parts) return true;
+  if (variant.o_f32 || variant.kv != KvSource::kTensor || variant.by_parts ||
+      variant.max_logit || variant.mask == MaskKind::kChunk)
+    return true;
   const bool f16 = variant.dtype == MmaType::kF16, dense = !variant.ragged;
   switch (variant.operands) {
     case Operands::k16:
@@ -112,7 +124,7 @@ constexpr FwdVariant ahead(FwdVariant variant) {
   if (variant.kv_scales != KvScales::kHead && variant.score == ScoreKind::kPlain)
     variant.score = ScoreKind::kScaled;
   if (variant.score != ScoreKind::kPlain || is_rare(variant)) {
-    variant.mask = MaskKind::kWindow;
+    variant.mask = MaskKind::kChunk;
     variant.ragged = true;
   }
   return variant;
@@ -173,6 +185,9 @@ constexpr FwdVariants compiled_ahead(const FwdRow& row) {
   if (dim == 64 && row.config.tile.consumer_wgs == 2 && row.takes(Operands::k16)) {
     all.add(ahead({.by_parts = true}));
     all.add(ahead({.kv = KvSource::kRuns, .by_parts = true}));
+    all.add(ahead({.mask = MaskKind::kChunk}));
+    for (const ScoreKind score : {ScoreKind::kPlain, ScoreKind::kSoftcap})
+      all.add(ahead({.score = score, .max_logit = true}));
   }
   for (const Operands operands : kOperands) {
     if (row.takes(operands) && !row.plain_only)
