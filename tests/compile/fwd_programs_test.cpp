@@ -147,7 +147,8 @@ Batch variants() {
   o_f32.layout[kO].dtype = FA3_F32;
   chunk.attention_chunk = 100;
   Batch batch{"variants", {}};
-  for (const Problem& p : {f16, softcap, scaled, o_f32, chunk}) batch.configs.push_back(config_of(row, p));
+  for (const Problem& p : {f16, softcap, scaled, o_f32, chunk})
+    batch.configs.push_back(config_of(row, p));
   return batch;
 }
 

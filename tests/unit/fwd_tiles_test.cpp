@@ -31,9 +31,9 @@ struct Drawn {
   i32 end_row() const { return std::min(row + rows, q_used); }  // of the rows that count
 };
 void PrintTo(const Drawn& d, std::ostream* out) {
-  *out << "left " << d.band.left << " right " << d.band.right << " chunk " << d.band.chunks.size() << " q "
-       << d.q_used << " kv " << d.kv_used << " rows " << d.row << " + " << d.rows << " tile_kv "
-       << d.tile_kv;
+  *out << "left " << d.band.left << " right " << d.band.right << " chunk " << d.band.chunks.size()
+       << " q " << d.q_used << " kv " << d.kv_used << " rows " << d.row << " + " << d.rows
+       << " tile_kv " << d.tile_kv;
 }
 
 class Draw {

@@ -355,7 +355,9 @@ inline void attend(const Call& call, const float* q, const std::vector<float>& k
     }
     if (exact[j] == -kInf) row->error[j] = 0;  // P is 0, exactly
     max = std::max(max, row->p[j]);
-    if (exact[j] > exact_max) row->most_error = kUnitF32 * row->error[j];
+    if (exact[j] > exact_max)  // tanh is as fast as exp2
+      row->most_error = kUnitF32 * row->error[j] +
+                        (call.softcap > 0 ? call.lse_unit * (1 + std::abs(exact[j])) : 0);
     exact_max = std::max(exact_max, exact[j]);
   }
   row->most = exact_max;

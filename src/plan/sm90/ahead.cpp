@@ -61,11 +61,11 @@ Status not_ahead(const Problem& p, const FwdVariant& variant) {
   return unsupported(
       "forward: {}: q of {}, head_dim_qk={}, head_dim_v={}: the simulator has it for bf16 on rows "
       "of head dim 64 and 128 only; use backend cpu",
-      variant.max_logit                  ? "max_logit"
-      : variant.mask == MaskKind::kChunk ? "attention_chunk"
-      : variant.functors.has_mask()      ? "attn_mask"
-      : !variant.functors.any() ? "softcap or a negative softmax_scale with 8 bits and f16 o"
-                                : tensor_name(p.has_alibi() ? kAlibiSlopes : kSequenceIdsQ),
+      variant.max_logit             ? "max_logit"
+      : variant.functors.has_mask() ? "attn_mask"
+      : variant.functors.any()      ? tensor_name(p.has_alibi() ? kAlibiSlopes : kSequenceIdsQ)
+      : p.attention_chunk > 0       ? "attention_chunk"
+                                    : "softcap or a negative softmax_scale with 8 bits and f16 o",
       dtype_name(p.layout[kQ].dtype), p.head_dim_qk, p.head_dim_v);
 }
 

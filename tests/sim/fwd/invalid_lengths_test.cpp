@@ -15,7 +15,7 @@ namespace {
 constexpr FwdConfig kCausal = small(MaskKind::kCausal, true);
 constexpr FwdConfig kWindow = [] {
   FwdConfig c = small(MaskKind::kWindow, true);
-  c.tile.consumer_wgs = 3;
+  c.tile.consumer_wgs = 3, c.tile.stages = 4;
   return c;
 }();
 constexpr FwdConfig kFull = small(MaskKind::kFull, true);

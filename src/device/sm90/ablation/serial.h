@@ -16,7 +16,7 @@ struct Serial {
                                   [&](i32 kv_tile, auto masked) { step(c, kv_tile, masked); });
     c.release_q();
     c.finish_rows();
-    c.look_ahead();
+    c.look_early();
   }
 
  private:

@@ -214,6 +214,16 @@ struct FwdConfig {
     return tile.consumer_wgs == 3 && mask.kind != MaskKind::kFull && !overlap.ablation();
   }
 
+  // True: a consumer looks for the next Q tile when it has left out the last KV tiles of this one,
+  // which in chunks are as many as other rows see: the next is claimed when the last K is about to
+  // be loaded, which waits for them. In windows the stages hold those that are left out
+  // (most_skipped()), and it looks while its last GEMM runs.
+  FA3_HD constexpr bool looks_late() const { return skips() && mask.kind == MaskKind::kChunk; }
+  // Of a window, or a causal mask: rows of other consumers begin at most so many tiles before.
+  FA3_HD constexpr int most_skipped() const {
+    return static_cast<int>(div_up((tile.consumer_wgs - 1) * kWgRows, tile.kv));
+  }
+
   // Registers per thread after setmaxnreg; 64 Ki in all for threads() of them. Without
   // specialisation each has what the launch gives. A scheduler that scans keys for a mask functor
   // or tiles for attn_mask, and a producer that looks keys up in a cache, take registers from the

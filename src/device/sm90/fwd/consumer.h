@@ -188,6 +188,10 @@ struct Consumer {
     };
     next_visit = {{at(0), at(1), at(2), at(3)}, at(4), at(7), at(8) >= 0};
   }
+  // At the end of attend(), or where that is too early after it.
+  FA3_DEV void look_early() {
+    if constexpr (!kCfg.looks_late()) look_ahead();
+  }
   FA3_DEV void release_work(u32 slot) {
     ptx::warp_sync();  // all lanes have read  sim:spare(work_read)
     smem.work_empty[slot].arrive_if(ptx::lane_index() == 0);  // sim:spare(one_tile)
@@ -242,6 +246,7 @@ struct Consumer {
     skip(own.end, visit.end);
     order.attend(*this);
     skip(visit.first, own.first);
+    if constexpr (kCfg.looks_late()) look_ahead();
   }
 
   // f(kv_tile, masked) for the KV tiles from kv_tile down. kTail: the first of them may hold keys

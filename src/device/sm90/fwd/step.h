@@ -75,7 +75,7 @@ FA3_DEV void Consumer<kCfg, Order, F>::step(i32 kv_tile, M masked) {
 template <FwdConfig kCfg, class Order, class F>
 FA3_DEV void Consumer<kCfg, Order, F>::last_pv() {
   pv.issue(*this);
-  look_ahead();   // overlapped with the GEMM,
+  look_early();   // overlapped with the GEMM,
   finish_rows();  // as the row sums
   pv.finish(*this);
 }

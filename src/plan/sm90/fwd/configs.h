@@ -250,6 +250,8 @@ constexpr const char* illegal_tile(const FwdConfig& c) {
   if (tile.stages < 2)
     return "stages: at least 2, since V of a tile is waited for before the one "
            "ahead of it is released";
+  if (c.mask.kind == MaskKind::kWindow && c.skips() && c.most_skipped() > tile.stages)
+    return "stages: hold the tiles that the last of three consumers leaves out";
   if (tile.q_stages < 1 || tile.q_stages > 2) return "q_stages: 1 or 2";
   return nullptr;
 }
