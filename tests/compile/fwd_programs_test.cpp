@@ -140,14 +140,15 @@ const FwdRow& row_named(const std::string& name) {
 Batch variants() {
   const FwdRow& row = row_named("d128");
   Problem f16 = problem(row, FA3_MASK_CAUSAL, false), softcap = f16, scaled = f16, o_f32 = f16,
-          chunk = f16;
+          chunk = f16, max_logit = f16;
   for (const TensorId id : {kQ, kK, kV, kO}) f16.layout[id].dtype = FA3_F16;
   softcap.softcap = 20;
   scaled.softmax_scale = -0.1;
   o_f32.layout[kO].dtype = FA3_F32;
   chunk.attention_chunk = 100;
+  max_logit.layout[kMaxLogit] = {FA3_F32, 0, 0, 1};
   Batch batch{"variants", {}};
-  for (const Problem& p : {f16, softcap, scaled, o_f32, chunk})
+  for (const Problem& p : {f16, softcap, scaled, o_f32, chunk, max_logit})
     batch.configs.push_back(config_of(row, p));
   return batch;
 }
@@ -344,6 +345,7 @@ std::string name_of(const Batch& batch, const FwdConfig& c) {
   std::string more = c.scores.block_scales() ? fmt::format("/{}", word(c.scores.kv_scales)) : "";
   if (c.scores.column_scales()) more += fmt::format("/columns{}", c.scores.scale_columns);
   if (c.output.f32) more += "/o_f32";
+  if (c.output.max_logit) more += "/max_logit";
   return fmt::format("{}{}{}{}/{}/{}/{}/{}", batch.name, dims, qk, more, word(c.types.o),
                      word(c.mask.kind), c.load.ragged ? "varlen" : "dense", word(c.scores.kind));
 }

@@ -123,6 +123,24 @@ TEST(SimMaxLogit, ForwardAndDecode) {
   expect_right(c);
 }
 
+// Negative floats are in the reverse order of their bits.
+TEST(SimMaxLogit, AllScoresNegative) {
+  for (const int64_t queries : {150, 2}) {
+    Config c = config(queries, 300);
+    c.with = {"max_logit"};
+    c.softmax_scale = 1;
+    const verify::Tensors t = verify::make_tensors(c);
+    verify::fill(t.q.view, 1);
+    for (int64_t j = 0; j < 300; ++j)
+      for (int64_t h = 0; h < 2; ++h)
+        for (int64_t d = 0; d < 64; ++d)
+          verify::set(t.k.view, {0, j, h, d}, j == 200 - 50 * h ? -0.5 : -1 - (j % 3) * 0.25);
+    const fa3_forward_args args = verify::forward_args(c, t);
+    ASSERT_EQ(fa3_forward(simulator(), &args, nullptr), FA3_OK) << fa3_last_error();
+    for (int64_t h = 0; h < 4; ++h) EXPECT_EQ(verify::get(args.max_logit, {h}), -32) << h;
+  }
+}
+
 TEST(SimServingMasks, RefuseWhatNoKernelTakes) {
   struct Case {
     Config c;

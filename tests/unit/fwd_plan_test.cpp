@@ -430,12 +430,12 @@ TEST(FwdExpression, NamesEveryField) {
       tile;
   [[maybe_unused]] const auto& [ragged, kv, v_image, raw_v_stages] = load;
   [[maybe_unused]] const auto& [score, kv_scales, scale_columns, softmax] = scores;
-  [[maybe_unused]] const auto& [lazy_rescale, test_first, p_log2, per_row] = softmax;
+  [[maybe_unused]] const auto& [lazy_rescale, test_first, p_log2, per_row, keeps_greatest] = softmax;
   [[maybe_unused]] const auto& [kind, tensor, mask_stages] = mask;
   [[maybe_unused]] const auto& [flush_columns, park_tiles, part_tiles] = accumulate;
   [[maybe_unused]] const auto& [f32, in_q, parts, max_logit] = output;
   [[maybe_unused]] const auto& [step, ping_pong, schedule, specialised] = overlap;
-  EXPECT_EQ(std::count(text.begin(), text.end(), '.'), 8 + 3 + 6 + 4 + 4 + 4 + 3 + 3 + 4 + 4)
+  EXPECT_EQ(std::count(text.begin(), text.end(), '.'), 8 + 3 + 6 + 4 + 4 + 5 + 3 + 3 + 4 + 4)
       << text;
 }
 

@@ -126,6 +126,16 @@ struct RowChains {
 template <>
 struct RowChains<false> {};
 
+// What RowSoftmax keeps for SoftmaxVariant::keeps_greatest: of this thread's columns.
+template <bool kKeeps>
+struct RowGreatest {
+  float row[2];
+
+  FA3_DEV void reset() { row[0] = row[1] = -kInf; }
+};
+template <>
+struct RowGreatest<false> {};
+
 // kBiased: scores are integers, and their numbers greater than they should be by kScoreBias.
 template <SoftmaxVariant kVariant, bool kBiased = false>
 struct RowSoftmax {
@@ -139,6 +149,7 @@ struct RowSoftmax {
   i32 limit[2];  // the bits of the least score that calls for a look at the maxima
   bool huge;     // some |max·scale_log2| of the warp is at least kHugeLog2
   [[no_unique_address]] RowChains<kVariant.per_row> chains;
+  [[no_unique_address]] RowGreatest<kVariant.keeps_greatest> greatest;
 
   FA3_DEV void reset() {
     FA3_UNROLL
@@ -146,6 +157,7 @@ struct RowSoftmax {
       max[h] = -kInf, sum[h] = 0.f, offset[h] = kMinusPLog2, limit[h] = kAnyScore;
     huge = false;
     if constexpr (kVariant.per_row) chains.reset();
+    if constexpr (kVariant.keeps_greatest) greatest.reset();
   }
 
   // A Q tile's first KV tile, after reset(): S becomes P, unnormalised. The sum is taken before P
@@ -153,7 +165,9 @@ struct RowSoftmax {
   template <int N>
   FA3_DEV void start(Scores<N>& s, ptx::Acc<N>& p, PerRow scale_log2, Where where = Where::here()) {
     float grown[2];
-    row_maxima(grown, s, own_maxima(s), where);
+    const OwnMaxima own = own_maxima(s);
+    if constexpr (kVariant.keeps_greatest) raise_greatest(own, s, where);
+    row_maxima(grown, s, own, where);
     set_maxima(grown, s, scale_log2, where);
     exponentials(s, p, scale_log2);
   }
@@ -165,6 +179,7 @@ struct RowSoftmax {
     if constexpr (kVariant.lazy_rescale && !kVariant.test_first)
       return update_in_passes(s, scale_log2, where);
     const OwnMaxima own = own_maxima(s);
+    if constexpr (kVariant.keeps_greatest) raise_greatest(own, s, where);
     RowScale scale{{1.f, 1.f}, true};
     if constexpr (kVariant.test_first) scale.needed = ptx::any(own.reach(limit), ~0u, where);
     if (scale.needed) {
@@ -216,10 +231,9 @@ struct RowSoftmax {
     if (chains.huge[h]) offset[h] = 0.f;
   }
 
-  // The row's greatest score in natural units; −inf without keys.
-  FA3_DEV float greatest(int h, PerRow scale_log2) const {
-    static_assert(!kVariant.lazy_rescale && !kBiased, "others may be below it");
-    return max[h] * (scale_log2[h] * kLn2);
+  // The greatest score of the row in this thread's columns, in natural units; −inf without keys.
+  FA3_DEV float greatest_of(int h, PerRow scale_log2) const {
+    return greatest.row[h] * (scale_log2[h] * kLn2);
   }
 
   // Natural logarithm of the row's sum of exponentials; −inf without keys.
@@ -418,6 +432,23 @@ struct RowSoftmax {
       own.row[h] = fa3::max(chain[0], chain[1]);
     }
     return own;
+  }
+
+  template <int N>
+  FA3_DEV void raise_greatest(const OwnMaxima& own, const Scores<N>& s, Where where) {
+    static_assert(kVariant.test_first && !kBiased);
+    i32 bits[2];
+    FA3_UNROLL
+    for (int h = 0; h < 2; ++h) bits[h] = fa3::max(own.row[h], ptx::bits_as<i32>(greatest.row[h]));
+    // Negative ones are in the wrong order: until a score is not.
+    if (ptx::any(static_cast<bool>((bits[0] < 0) | (bits[1] < 0)), ~0u, where)) {
+      FA3_UNROLL
+      for (int i = 0; i < N / 2; ++i)
+        greatest.row[i / 2 % 2] = ptx::max(greatest.row[i / 2 % 2], s[i]);
+    } else {
+      FA3_UNROLL
+      for (int h = 0; h < 2; ++h) greatest.row[h] = ptx::bits_as<float>(static_cast<u32>(bits[h]));
+    }
   }
 
   // Maxima over the quad, including the running ones.

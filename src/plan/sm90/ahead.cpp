@@ -135,7 +135,7 @@ std::optional<DecodeConfig> ahead_decode_config(const FwdPlan& forward, const Pr
                                                 const DeviceInfo& device) {
   std::optional<DecodeConfig> config = decode_config(forward, p, device);
   if (!config) return config;
-  config->ragged = true, config->clusters = false;
+  config->ragged = config->chunks = true, config->clusters = false;
   const DecodeHeadDims dims{config->head_dim_qk, config->head_dim_v};
   const int most = config->wide ? kMostDecodeRows : kMostNarrowRows;
   for (int rows = config->rows; rows <= most; rows *= 2) {

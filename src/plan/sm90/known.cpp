@@ -167,7 +167,7 @@ std::vector<NamedProgram> known_decode(bool with_terms, std::string_view name) {
       if (!may_be(fmt::format("decode/d{}/rows{}", head_dims_text(least), rows)) &&
           !may_be(fmt::format("combine/d{}/rows{}", dims.v, rows)))
         continue;
-      for (int variant = 0; variant < (with_terms ? 768 : 16); ++variant) {
+      for (int variant = 0; variant < (with_terms ? 1152 : 16); ++variant) {
         DecodePlan decode;
         DecodeConfig& c = decode.config;
         c.wide = tile.wide, c.one_tile = tile.one_tile;
@@ -178,7 +178,8 @@ std::vector<NamedProgram> known_decode(bool with_terms, std::string_view name) {
         c.alibi = (variant & 32) != 0;
         c.score = kScores[variant / 64 % 3];
         c.appends = variant / 192 % 2 != 0;
-        c.tree = variant >= 384;
+        c.tree = variant / 384 == 1;
+        c.chunks = variant / 384 == 2;
         if (c.appends && (!c.ragged || !c.one_tile || c.wide || rows == kMostNarrowRows)) continue;
         if (c.cached() && !c.ragged) continue;
         if (c.alibi && c.score == ScoreKind::kPlain) continue;
@@ -186,9 +187,10 @@ std::vector<NamedProgram> known_decode(bool with_terms, std::string_view name) {
           if (part_tiles > 0 && (!with_terms || c.tree || (rows == kWgRows && !tile.wide))) break;
           c.part_tiles = part_tiles;
           // The names as far as the type of the operands.
-          const std::string of_rows = fmt::format(
-              "{}{}{}{}/{}", tile.one_tile ? "" : "/several", part_tiles > 0 ? "/parts" : "",
-              c.appends ? "/appends" : "", c.tree ? "/tree" : "", word(c.dtype));
+          const std::string of_rows =
+              fmt::format("{}{}{}{}{}/{}", tile.one_tile ? "" : "/several",
+                          part_tiles > 0 ? "/parts" : "", c.appends ? "/appends" : "",
+                          c.tree ? "/tree" : "", c.chunks ? "/chunks" : "", word(c.dtype));
           if (!may_be(fmt::format("decode/d{}/rows{}{}{}", head_dims_text(least), rows,
                                   tile.wide ? "/wide" : "", of_rows)) &&
               !may_be(fmt::format("combine/d{}/rows{}{}", dims.v, rows, of_rows)))

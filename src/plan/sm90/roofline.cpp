@@ -138,7 +138,8 @@ double step_instructions(const FwdConfig& c, bool masked) {
 double rare_instructions(const FwdConfig& c) {
   const bool integers = is_int8(c.types.qk) && c.scores.kind == ScoreKind::kPlain;
   return (integers ? 1.5 : 1) * c.tile.kv + c.tile.head_dim_v / 2. +
-         (c.scores.softmax.test_first ? 50 : 30);
+         (c.scores.softmax.test_first ? 50 : 30) +
+         (c.scores.softmax.keeps_greatest ? c.tile.kv / 2. + 10 : 0);  // of negative scores
 }
 
 TileCost tile_cost(const FwdConfig& c, bool masked) {

@@ -45,6 +45,16 @@ struct DecodeShape {
   Divider cluster;  // CTAs of a cluster
   KvCacheArgs cache;
   i32 fresh;  // keys that each sequence appends
+
+  // Without `chunks` there are none.
+  template <bool kChunks>
+  FA3_HD constexpr auto band_of() const {
+    if constexpr (kChunks) {
+      return band;
+    } else {
+      return WholeBand32{band.left, band.right};
+    }
+  }
 };
 
 // Where rows of the outputs lie; strides in elements.

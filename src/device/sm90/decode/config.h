@@ -42,6 +42,7 @@ struct DecodeConfig {
   bool appends = false;
   // True: tree_mask hides some of the last keys.
   bool tree = false;
+  bool chunks = false;  // of keys, which any band may have
 
   constexpr bool operator==(const DecodeConfig&) const = default;
 
@@ -111,6 +112,7 @@ struct CombineConfig {
   int tile_kv = 64;
   int part_tiles = 0;
   bool appends = false;
+  bool chunks = false;
 
   constexpr bool operator==(const CombineConfig&) const = default;
 
@@ -122,8 +124,8 @@ struct CombineConfig {
   FA3_HD constexpr int smem_bytes() const { return kWarps * (head_dim_v + 4) * 4; }
 };
 constexpr CombineConfig combine_of(const DecodeConfig& c) {
-  return {c.dtype, c.o_f32,    c.ragged,  c.cached(),   c.head_dim_v,
-          c.rows,  c.one_tile, c.tile_kv, c.part_tiles, c.appends};
+  return {c.dtype,    c.o_f32,   c.ragged,     c.cached(), c.head_dim_v, c.rows,
+          c.one_tile, c.tile_kv, c.part_tiles, c.appends,  c.chunks};
 }
 
 }  // namespace fa3::sm90

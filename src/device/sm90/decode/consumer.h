@@ -118,7 +118,8 @@ struct DecodeConsumer {
     row.head = head;
     row.position = query + unit.kv.used - unit.q.used;
     if (counts) {
-      const Range<i32> keys = keys_of_row(args.shape.band, unit.q.used, unit.kv.used, query);
+      const Range<i32> keys =
+          keys_of_row(args.shape.template band_of<kCfg.chunks>(), unit.q.used, unit.kv.used, query);
       row.lo = keys.empty() ? 0 : keys.lo, row.hi = keys.empty() ? 0 : keys.hi;
       if constexpr (kCfg.alibi)
         row.slope = -args.slope_factor *

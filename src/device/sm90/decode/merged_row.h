@@ -21,8 +21,10 @@ struct MergedRow {
 };
 
 // Whether a row sees any key; else O = 0.
+template <CombineConfig kCfg>
 FA3_DEV bool sees_any(const DecodeShape& shape, const DecodeUnit& unit, i32 query) {
-  return query < unit.q.used && !keys_of_row(shape.band, unit.q.used, unit.kv.used, query).empty();
+  return query < unit.q.used &&
+         !keys_of_row(shape.band_of<kCfg.chunks>(), unit.q.used, unit.kv.used, query).empty();
 }
 
 // O, not normalised yet, of the unit's row, and its sum; `of` knows what that is relative to:
@@ -34,7 +36,7 @@ FA3_DEV void store_row(const CombineArgs& args, const DecodeUnit& unit, u32 row,
                        Four (&o)[MergedRow<kCfg>::kFours], float sum, const Of& of) {
   const PackedRow from = packed_row(args.shape, unit, row);
   const bool may_be_none = kCfg.cached() || args.in_trees;
-  const bool nothing = !sees_any(args.shape, unit, from.query) || (may_be_none && sum == 0.f);
+  const bool nothing = !sees_any<kCfg>(args.shape, unit, from.query) || (may_be_none && sum == 0.f);
   const RowPlace to = place_of(args.out, args.shape, unit, from);
   const float sink = sink_of(args.out, unit, from);
   const SumWithSink all(sum, sink, of.log2_of(sink));

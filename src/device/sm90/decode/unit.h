@@ -108,7 +108,8 @@ class DecodeEntries {
   // The KV tiles of queries [first, end).
   FA3_DEV TileRange range_of(const SequenceRows& q, const SequenceRows& kv, i32 first,
                              i32 end) const {
-    return tile_range(shape_.band, q.used, kv.used, first, end - first, kCfg.tile_kv);
+    return tile_range(shape_.template band_of<kCfg.chunks>(), q.used, kv.used, first, end - first,
+                      kCfg.tile_kv);
   }
   FA3_DEV static u32 length_of(const TileRange& range) {
     return static_cast<u32>(max(range.end - range.first, 1));

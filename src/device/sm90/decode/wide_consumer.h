@@ -110,7 +110,8 @@ struct WideConsumer {
     const auto [query, head] = packed_row(args.shape, unit, row_of(h));
     const i32 column = static_cast<i32>(fragment_column(thread));
     const bool counts = query < unit.q.used;
-    const Range<i32> keys = keys_of_row(args.shape.band, unit.q.used, unit.kv.used, query);
+    const Range<i32> keys =
+        keys_of_row(args.shape.template band_of<kCfg.chunks>(), unit.q.used, unit.kv.used, query);
     const bool none = !counts || keys.empty();
     mask.lo[h] = (none ? 0 : keys.lo) - column;
     mask.hi[h] = (none ? 0 : keys.hi) - column;

@@ -138,7 +138,7 @@ struct FwdOutput {
   bool f32 = false;        // in FP32, from registers; else in 16 bits, through shared memory
   bool in_q = false;       // through Q's buffer, else through its own
   int parts = 1;           // its own buffer holds this part of O's columns, which leave in turns
-  bool max_logit = false;  // max_logit as well, for which maxima are not rescaled lazily
+  bool max_logit = false;  // max_logit as well, for which the softmax keeps_greatest
 
   constexpr bool operator==(const FwdOutput&) const = default;
 };

@@ -71,9 +71,10 @@ FA3_DEV void raise_max_logit(const Consumer& c, const FwdWork& work, const bool 
   float most = -kInf;
   FA3_UNROLL
   for (int h = 0; h < 2; ++h)
-    if (!nothing[h]) most = ptx::max(most, c.tile.softmax.greatest(h, c.scores.scale_log2(c.args)));
+    if (!nothing[h])
+      most = ptx::max(most, c.tile.softmax.greatest_of(h, c.scores.scale_log2(c.args)));
   FA3_UNROLL
-  for (u32 m = 4; m < 32; m *= 2) most = ptx::max(most, ptx::shfl_xor(most, m, 32, ~0u, where));
+  for (u32 m = 1; m < 32; m *= 2) most = ptx::max(most, ptx::shfl_xor(most, m, 32, ~0u, where));
   if (ptx::lane_index() == 0) c.args.max_logit.raise(work.head, most, where);
 }
 

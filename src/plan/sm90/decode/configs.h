@@ -73,7 +73,7 @@ constexpr DecodeConfig with_clusters(DecodeConfig c, const DecodeHeadDims& dims)
 constexpr DecodeConfig decode_of(int head_dim, int rows, ScoreKind score = ScoreKind::kPlain) {
   DecodeConfig c;
   c.score = score;
-  c.ragged = true;
+  c.ragged = c.chunks = true;           // they compute others, too
   c.one_tile = rows < kMostNarrowRows;  // else any number
   return with_tiles(c, {head_dim, head_dim}, rows);
 }

@@ -10,7 +10,12 @@ namespace fa3::sm90 {
 
 namespace {
 
-const char* appends_text(const auto& config) { return config.appends ? ", .appends = true" : ""; }
+std::string flags_text(const auto& config) {
+  std::string text = config.appends ? ", .appends = true" : "";
+  if constexpr (requires { config.tree; })
+    if (config.tree) text += ", .tree = true";
+  return text + (config.chunks ? ", .chunks = true" : "");
+}
 
 }  // namespace
 
@@ -20,11 +25,10 @@ std::string decode_expression(const DecodeConfig& c) {
       ".score = fa3::ScoreKind::{}, .alibi = {}, .o_f32 = {}, .ragged = {}, "
       ".kv = fa3::KvSource::{}, .head_dim_qk = {}, .head_dim_v = {}, .rows = {}, "
       ".one_tile = {}, .tile_kv = {}, .stages = {}, .consumers = {}, .ctas_per_sm = {}, "
-      ".part_tiles = {}, .wide = {}, .clusters = {}{}{}}}>",
+      ".part_tiles = {}, .wide = {}, .clusters = {}{}}}>",
       name_of(c.dtype).enumerator, name_of(c.score).enumerator, c.alibi, c.o_f32, c.ragged,
       name_of(c.kv).enumerator, c.head_dim_qk, c.head_dim_v, c.rows, c.one_tile, c.tile_kv,
-      c.stages, c.consumers, c.ctas_per_sm, c.part_tiles, c.wide, c.clusters, appends_text(c),
-      c.tree ? ", .tree = true" : "");
+      c.stages, c.consumers, c.ctas_per_sm, c.part_tiles, c.wide, c.clusters, flags_text(c));
 }
 
 std::string combine_expression(const CombineConfig& c) {
@@ -33,7 +37,7 @@ std::string combine_expression(const CombineConfig& c) {
       ".ragged = {}, .from_cache = {}, .head_dim_v = {}, .rows = {}, .one_tile = {}, "
       ".tile_kv = {}, .part_tiles = {}{}}}>",
       name_of(c.dtype).enumerator, c.o_f32, c.ragged, c.from_cache, c.head_dim_v, c.rows,
-      c.one_tile, c.tile_kv, c.part_tiles, appends_text(c));
+      c.one_tile, c.tile_kv, c.part_tiles, flags_text(c));
 }
 
 }  // namespace fa3::sm90

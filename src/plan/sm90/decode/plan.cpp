@@ -36,13 +36,14 @@ const char* placement_word(const auto& config) {
   return config.cached() ? "cached" : config.ragged ? "ragged" : "dense";
 }
 
-// How many tiles packed rows may take, and parts keys; whether keys are appended, or in trees.
+// How many tiles packed rows may take, and parts keys; whether keys are appended, in trees or in
+// chunks.
 std::string tiles_text(const auto& config) {
   bool tree = false;
   if constexpr (requires { config.tree; }) tree = config.tree;
-  return fmt::format("{}{}{}{}", config.one_tile ? "" : "/several",
+  return fmt::format("{}{}{}{}{}", config.one_tile ? "" : "/several",
                      config.part_tiles > 0 ? "/parts" : "", config.appends ? "/appends" : "",
-                     tree ? "/tree" : "");
+                     tree ? "/tree" : "", config.chunks ? "/chunks" : "");
 }
 
 int64_t packed_rows(const Problem& p) { return most_rows(p.q) * p.group_size(); }
@@ -176,6 +177,7 @@ std::optional<DecodeConfig> decode_config(const FwdPlan& forward, const Problem&
   if (dims == std::end(kDecodeHeadDims)) return std::nullopt;
   c.part_tiles = f.accumulate.part_tiles;
   c.tree = p.has_tree();
+  c.chunks = forward.band.chunks.any();
   c = with_rows(c, *dims, p, device);
   c.one_tile = packed_rows(p) <= c.rows;
   c.kv = decode_source(p, c.tile_kv);

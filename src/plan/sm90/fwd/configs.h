@@ -319,8 +319,11 @@ constexpr const char* illegal_output(const FwdConfig& c) {
   if (output.in_q && !c.o_fits_q()) return "output.in_q: O is larger than Q";
   if (output.parts < 1 || output.parts > c.o_tile().panels() || (output.in_q && output.parts > 1))
     return "output.parts: 1 to the panels of O; 1 with in_q";
-  if (output.max_logit && (c.scores.softmax.lazy_rescale || c.types.scaled()))
-    return "output.max_logit: with 16 bits and without lazy_rescale";
+  const SoftmaxVariant& softmax = c.scores.softmax;
+  if (output.max_logit != softmax.keeps_greatest)
+    return "output.max_logit: with keeps_greatest, and it";
+  if (output.max_logit && (!softmax.test_first || softmax.per_row || c.types.scaled()))
+    return "output.max_logit: with 16 bits and test_first, without per_row";
   return nullptr;
 }
 

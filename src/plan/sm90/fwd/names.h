@@ -102,7 +102,7 @@ constexpr void for_each_field(C& c, const F& f) {
 template <Is<SoftmaxVariant> C, class F>
 constexpr void for_each_field(C& c, const F& f) {
   f("lazy_rescale", c.lazy_rescale), f("test_first", c.test_first), f("p_log2", c.p_log2);
-  f("per_row", c.per_row);
+  f("per_row", c.per_row), f("keeps_greatest", c.keeps_greatest);
 }
 template <Is<FwdScores> C, class F>
 constexpr void for_each_field(C& c, const F& f) {

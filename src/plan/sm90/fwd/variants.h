@@ -86,7 +86,7 @@ constexpr FwdConfig config_of(const FwdRow& row, const FwdVariant& variant) {
   config.output.in_q = config.output.in_q && !variant.o_f32;
   if (variant.max_logit) {
     config.output.max_logit = true;
-    config.scores.softmax = {};
+    config.scores.softmax.test_first = config.scores.softmax.keeps_greatest = true;
   }
   if (variant.scale_columns > 0) config = with_columns(config, variant.scale_columns);
   return config;
@@ -95,8 +95,8 @@ constexpr FwdConfig config_of(const FwdRow& row, const FwdVariant& variant) {
 // Not worth a kernel of its own where kernels are compiled ahead. 16 bits: FP16, except dense
 // without a mask. E4M3: all but dense BF16, full and causal. INT8, O in FP32 and caches: all.
 constexpr bool is_rare(const FwdVariant& variant) {
-  if (variant.o_f32 || variant.kv != KvSource::kTensor || variant.by_parts ||
-      variant.max_logit || variant.mask == MaskKind::kChunk)
+  if (variant.o_f32 || variant.kv != KvSource::kTensor || variant.by_parts || variant.max_logit ||
+      variant.mask == MaskKind::kChunk)
     return true;
   const bool f16 = variant.dtype == MmaType::kF16, dense = !variant.ragged;
   switch (variant.operands) {
