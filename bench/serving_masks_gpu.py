@@ -18,9 +18,12 @@ from gpu_run import emit, measure
 from sinks_gpu import Plan, attempt, replayed
 
 try:
-    import flash_attn_interface as original
+    import fa3_fwd_interface as original
 except ImportError:
-    original = None
+    try:
+        import flash_attn_interface as original
+    except ImportError:
+        original = None
 
 GRAPH = 50  # calls in a graph of few queries
 # batch, queries, keys, query heads, KV heads, head dim, chunk
@@ -79,6 +82,12 @@ class Problem:
 
 
 
+def of_original(p, chunk):
+    call = lambda: original.flash_attn_func(p.q, p.k, p.v, causal=True, attention_chunk=chunk)
+    call()  # not every build has chunks
+    return call
+
+
 def record(kind, cell, calls, args, out):
     each = 1
     if cell[1] <= 64:
@@ -101,10 +110,7 @@ def chunks(kind, context, args, out):
         calls = {name: make(context, "causal", given) for name, given in scalars.items()}
         calls["window"] = make(context, "window", {"left": chunk - 1, "right": 0})
         if original is not None and kind != "chunk_bwd":
-            attempt(calls, "original", lambda p=p, c=chunk: lambda: original.flash_attn_func(
-                p.q, p.k, p.v, causal=True, attention_chunk=c))  # fmt: skip
-            if "original" in calls and kind == "chunk_step":
-                calls["original"]()
+            attempt(calls, "original", lambda p=p, chunk=chunk: of_original(p, chunk))
         record(kind, cell, calls, args, out)
 
 
