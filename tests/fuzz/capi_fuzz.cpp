@@ -76,6 +76,7 @@ Config draw_config(FuzzedDataProvider& in) {
     c.left = in.ConsumeIntegralInRange(-1, 30);
     c.right = in.ConsumeIntegralInRange(-1, 30);
   }
+  if (in.ConsumeBool()) c.numbers["attention_chunk"] = in.ConsumeIntegralInRange(1, 40);
   c.softcap = in.PickValueInArray({0.0, 0.0, 2.0});
   c.lse = in.ConsumeBool();
   c.dlse = in.ConsumeBool();
@@ -91,6 +92,7 @@ Config draw_config(FuzzedDataProvider& in) {
   c.top_left = in.ConsumeBool();
   c.seed = in.ConsumeIntegralInRange(0, 3);
   if (in.ConsumeBool()) c.with = {"sinks"};
+  if (!c.backward && in.ConsumeBool()) c.with.push_back("max_logit");
   if (in.ConsumeBool()) {
     const size_t batch = c.varlen_q.empty() ? static_cast<size_t>(c.batch) : c.varlen_q.size();
     c.append.assign(batch, in.ConsumeIntegralInRange(0, 2));

@@ -168,8 +168,8 @@ def test_compiles(device, backend):
 
 def test_operator_is_sound():
     x = Case("cpu")
-    names = (None, None, None, x.lengths, *(None,) * 12)
-    numbers = (None, None, True, None, None, False, None, 0.0, 0, 0, False, False)
+    names = (None, None, None, x.lengths, *(None,) * 13)
+    numbers = (None, None, True, None, None, False, 0, None, 0.0, 0, 0, False, False)
     torch.library.opcheck(
         torch.ops.fa3.append.default,
         (x.q, x.k, x.v, x.k_new, x.v_new, None, x.cos, x.sin, None, 1, *names, *numbers),

@@ -139,7 +139,7 @@ def test_varlen_queries_of_pages(paged, family):
 
 def test_operator_is_sound(paged):
     q, _, _, paged_k, paged_v, pages, used = paged
-    rest = (None, None, None, used, pages, None, None, *(None,) * 11, True, None, None, False, None)
+    rest = (None, None, None, used, pages, *(None,) * 14, True, None, None, False, 0, None)
     torch.library.opcheck(
         torch.ops.fa3.forward.default,
         (q, paged_k, paged_v, *rest, 0.0, 0, 0, False, False, "default", 0, 0),

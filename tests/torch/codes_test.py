@@ -83,8 +83,8 @@ def test_opcheck(device):
     i8 = torch.randint(-128, 128, (2, 48, 4, 64), dtype=torch.int8, device=device)
     for (q, v), used in (((i8, v), tests), ((codes(device), codes(device)), tests[1:])):
         of_q, of_k, _ = scales(device).values()
-        arguments = (q, q, v, *(None,) * 18, True, None, None, False, None, 0.0, 0, 0, False, False,
-                     of_q, of_k, *(None,) * 4, [0] * 6, torch.bfloat16)  # fmt: skip
+        arguments = (q, q, v, *(None,) * 19, True, None, None, False, 0, None, 0.0, 0, 0, False,
+                     False, of_q, of_k, *(None,) * 4, [0] * 6, torch.bfloat16)  # fmt: skip
         torch.library.opcheck(torch.ops.fa3.forward_codes.default, arguments, test_utils=used)
 
 

@@ -123,5 +123,3 @@ def test_what_is_lacking_is_said():
         vllm.flash_attn_varlen_func(b.q, b.k, b.v, **given)
     with pytest.raises(NotImplementedError, match="flash_attn_with_kvcache: only_qv: "):
         sglang.flash_attn_with_kvcache(b.q, b.k, b.v, only_qv=True)
-    with pytest.raises(NotImplementedError, match="flash_attn_with_kvcache: attention_chunk: "):
-        sglang.flash_attn_with_kvcache(b.q, b.k, b.v, attention_chunk=8)

@@ -273,7 +273,6 @@ X = torch.ones(2, 6, 4, 16)
 CU = torch.tensor([0, 6], dtype=torch.int32)
 REFUSED = {
     "qv": lambda: three.flash_attn_func(X, X, X, qv=X),
-    "attention_chunk": lambda: three.flash_attn_func(X, X, X, attention_chunk=4),
     "dropout_p": lambda: two.flash_attn_func(X, X, X, dropout_p=0.1),
     "leftpad_k": lambda: two._flash_attn_varlen_forward(*VARLEN, leftpad_k=CU),
     "return_softmax": lambda: two._flash_attn_varlen_forward(*VARLEN, return_softmax=True),

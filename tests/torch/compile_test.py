@@ -155,8 +155,8 @@ def test_opcheck_of_numbers_in_tensors(device):
     q, k, v = qkv(some(device), device)
     number = torch.tensor(0.3, device=device, requires_grad=True)
     cap, longest = torch.tensor(2.0), torch.tensor(33)
-    common = (q, k, v, *(None,) * 12, number, cap, longest, longest, None, None, True, None, None,
-              False, None, 0.0, 0, 0, False, True)  # fmt: skip
+    common = (q, k, v, *(None,) * 13, number, cap, longest, longest, None, None, True, None, None,
+              False, 0, None, 0.0, 0, 0, False, True)  # fmt: skip
     torch.library.opcheck(torch.ops.fa3.forward.default, (*common, "default", 0, 0))
     with torch.no_grad():
         common = tuple(x.detach() if isinstance(x, torch.Tensor) else x for x in common)
@@ -258,8 +258,8 @@ def test_backward_refuses_without_data():
         q, k, out, lse = (torch.ones(s, device=device) for s in
                           ((2, 6, 4, 16), (2, 6, 4, 16), (2, 5, 4, 16), (2, 4, 6)))  # fmt: skip
         with pytest.raises(ValueError, match=r"out.shape\[1\]=5"):
-            torch.ops.fa3.backward(q, None, q, k, k, out, lse, *(None,) * 18, False, None, None,
-                                   False, None, 0.0, 0, 0, False, False, *(True,) * 3,
+            torch.ops.fa3.backward(q, None, q, k, k, out, lse, *(None,) * 19, False, None, None,
+                                   False, 0, None, 0.0, 0, 0, False, False, *(True,) * 3,
                                    *(False,) * 3)  # fmt: skip
 
 

@@ -11,11 +11,11 @@ from torch_kit import assert_close, each_device, normal, qkv, some
 
 def arguments(q, k, v, *, lengths=(None,) * 4, longest=(None, None), causal=False,
               window=(None, None), sinks=None, mask=None, top_left=False, scale=None, softcap=0.0,
-              deterministic=False, read=(None,) * 4):  # fmt: skip
-    others = (None,) * 6  # what finds keys in caches, slopes and ids
+              deterministic=False, read=(None,) * 4, chunk=0):  # fmt: skip
+    others = (None,) * 7  # what finds keys in caches, slopes, ids and a tree
     return (
-        q, k, v, *lengths, *others, sinks, mask, *read, *longest, causal, *window, top_left, scale,
-        softcap, 0, 0, False, deterministic,
+        q, k, v, *lengths, *others, sinks, mask, *read, *longest, causal, *window, top_left, chunk,
+        scale, softcap, 0, 0, False, deterministic,
     )  # fmt: skip
 
 
@@ -25,6 +25,7 @@ def variants(device):
     same = {"deterministic": device == "cuda"}
     yield "plain", arguments(q, k, v, **same)
     yield "causal", arguments(q, k, v, causal=True, scale=0.3, softcap=2.0, deterministic=True)
+    yield "chunk", arguments(q, k, v, causal=True, chunk=9, **same)
     yield "window", arguments(q, k, v, window=(3, None), **same)
     sinks = normal(4, device=device, grad=True)
     yield "sinks", arguments(q, k, v, sinks=sinks, causal=True, **same)

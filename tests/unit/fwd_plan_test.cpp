@@ -430,7 +430,8 @@ TEST(FwdExpression, NamesEveryField) {
       tile;
   [[maybe_unused]] const auto& [ragged, kv, v_image, raw_v_stages] = load;
   [[maybe_unused]] const auto& [score, kv_scales, scale_columns, softmax] = scores;
-  [[maybe_unused]] const auto& [lazy_rescale, test_first, p_log2, per_row, keeps_greatest] = softmax;
+  [[maybe_unused]] const auto& [lazy_rescale, test_first, p_log2, per_row, keeps_greatest] =
+      softmax;
   [[maybe_unused]] const auto& [kind, tensor, mask_stages] = mask;
   [[maybe_unused]] const auto& [flush_columns, park_tiles, part_tiles] = accumulate;
   [[maybe_unused]] const auto& [f32, in_q, parts, max_logit] = output;

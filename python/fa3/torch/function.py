@@ -159,13 +159,14 @@ def _with_max_logit(
 ) -> tuple[Tensor, ...]:  # fmt: skip
     for name, given in (
         ("k_new", k_new is not None), ("precision", precision != "default"),
-        ("a function transform", transform() is not None),
+        ("a function transform", not torch.compiler.is_compiling() and transform() is not None),
     ):  # fmt: skip
         if given:
             raise NotImplementedError(
                 f"return_max_logit with {name}: not offered; call without one of them"
             )
     out, lse, most = torch.ops.fa3.forward_max_logit(q, k, v, *rest)
+    most = most.detach()
     return (out, lse, most) if return_lse else (out, most)
 
 

@@ -20,7 +20,8 @@ struct SoftmaxVariant {
   // What decides about a row's bits is the row alone: each rescales O by itself, and its sum is
   // added up in the order in which the decode kernel's threads have its keys (RowChains).
   bool per_row = false;
-  // With test_first: the greatest score of each row is kept as well, which its maximum may be below.
+  // With test_first: the greatest score of each row is kept as well, which its maximum may be
+  // below.
   bool keeps_greatest = false;
 
   constexpr bool operator==(const SoftmaxVariant&) const = default;

@@ -253,7 +253,8 @@ Status refuse(std::string_view name, std::string_view why) {
       "of 16 up to 256), e4m3, i8_e4m3, i8_16_bits, bf16 or f16, full, causal, window or chunk, "
       "dense, ragged, cached_runs or cached_rows, q<most queries>, long or flushed, few_tiles, "
       "softcap or scaled, tile_scales or key_scales, columns32, columns64 or columns128, o_f32, "
-      "parts, max_logit, alibi, sequence_ids, bool_mask, f32_mask or 16_bit_mask, each behind a '/'",
+      "parts, max_logit, alibi, sequence_ids, bool_mask, f32_mask or 16_bit_mask, each behind a "
+      "'/'",
       name, why);
 }
 
