@@ -243,7 +243,7 @@ typedef struct fa3_forward_args {
   int32_t rotary_layout;      /* fa3_rotary_layout; 0 without tables */
   int32_t rotary_reserved;    /* must be 0 */
   int64_t attention_chunk;    /* ≥ 1: keys of a chunk (Mask, above); 0 = there are none */
-  fa3_tensor tree_mask; /* in, optional: I32, (batch, seqlen_q, 2) or varlen (total_q, 2) */
+  fa3_tensor tree_mask;       /* in, optional: I32, (batch, seqlen_q, 2) or varlen (total_q, 2) */
   fa3_tensor max_logit; /* out, optional: F32, (heads_q): the greatest S" that some query of the
                               head sees, −inf if none sees a key; anything if a score is NaN. On
                               cuda and sim of 16 bits, without batch_invariant */

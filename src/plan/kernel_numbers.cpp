@@ -30,7 +30,9 @@ Band32 band_of(const Problem& p) {
   const auto bound = [](int64_t keys, int64_t reach) {
     return keys < 0 || keys >= reach ? Band32::kUnbounded : static_cast<int32_t>(keys);
   };
-  Band32 of_kernel{bound(band.left, most_rows(p.kv) - 1), bound(band.right, most_rows(p.q) - 1)};
+  Band32 of_kernel;
+  of_kernel.left = bound(band.left, most_rows(p.kv) - 1);
+  of_kernel.right = bound(band.right, most_rows(p.q) - 1);
   // One chunk of all keys: hidden are those after, or for queries before them all.
   const bool one_chunk = band.chunks.keys >= most_rows(p.kv) && band.right == 0;
   if (!one_chunk)

@@ -38,7 +38,7 @@ FA3_HD constexpr IndexRange common_keys(Band band, SeqLens len, IndexRange rows)
 
 // Queries that see one key: the band mirrored on its diagonal, and those at positions in its chunk.
 FA3_HD constexpr IndexRange visible_queries(Band band, SeqLens len, i64 key) {
-  IndexRange rows = visible_keys(Band{band.right, band.left}, SeqLens{len.kv, len.q}, key);
+  IndexRange rows = visible_keys(Band{{band.right, band.left}, {}}, SeqLens{len.kv, len.q}, key);
   if (band.chunks.any()) {
     const IndexRange chunk = band.chunk_of(key);
     const i64 first = len.diagonal(0);  // the position of query 0
