@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // serving_masks_test.cpp — chunks, trees and max_logit on Hopper in the simulator: each kernel that
 // knows them.
+#include <gmock/gmock.h>
+
 #include <string>
 
 #include "tests/sim/simulator.h"

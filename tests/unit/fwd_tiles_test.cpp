@@ -26,7 +26,7 @@ struct Drawn {
   Band32 band;
   i32 q_used, kv_used, row, rows, tile_kv;
 
-  Band wide() const { return {band.left, band.right, Chunks<i64>::of(band.chunks.size())}; }
+  Band wide() const { return {{band.left, band.right}, Chunks<i64>::of(band.chunks.size())}; }
   SeqLens len() const { return {q_used, kv_used}; }
   i32 end_row() const { return std::min(row + rows, q_used); }  // of the rows that count
 };
@@ -55,7 +55,7 @@ class Draw {
   }
   Drawn problem(i32 most) {
     Drawn d{};
-    d.band = {bound(), bound(), Chunks<i32>::of(between(0, 1) * between(1, 300))};
+    d.band = {{bound(), bound()}, Chunks<i32>::of(between(0, 1) * between(1, 300))};
     d.q_used = between(0, 9) == 0 ? 0 : between(1, most);
     d.kv_used = between(0, 9) == 0 ? 0 : between(1, most);
     d.rows = 16 * between(1, 12);
