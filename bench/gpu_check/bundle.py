@@ -77,6 +77,8 @@ KERNELS += ["fwd/d128/bf16/causal/dense/sequence_ids"]
 KERNELS += ["fwd/d128/bf16/full/alibi/sequence_ids", "fwd/d128/f16/causal/dense/softcap/alibi"]
 KERNELS += ["fwd/d192-128/bf16/causal/dense/sequence_ids"]
 KERNELS += ["fwd/d256/bf16/causal/dense/alibi/sequence_ids", "fwd/d256/bf16/full/alibi"]
+KERNELS += ["fwd/d64/bf16/chunk/dense", "fwd/d128/bf16/chunk/dense", "fwd/d96/f16/chunk/ragged"]
+KERNELS += ["fwd/d128/bf16/causal/dense/max_logit", "fwd/d256/f16/window/dense/softcap/max_logit"]
 KERNELS += ["decode/d64/rows8/bf16/plain", "combine/d64/rows8/bf16"]
 KERNELS += ["decode/d128/rows64/bf16/plain", "combine/d128/rows64/bf16"]
 
