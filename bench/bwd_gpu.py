@@ -13,7 +13,7 @@ import sys
 import gpu_run
 import peers_gpu
 import torch
-from fa3_ctypes import Context, Library, backward_args, forward_args
+from fa3_ctypes import backward_args, forward_args
 from gpu_run import HEAD_DIMS, MASKS, SEQLENS, emit, measure, stream_handle
 
 BACKWARD_TO_FORWARD = 2.5
@@ -151,15 +151,11 @@ def run_cell(contexts, d, mask, seqlen, rounds, out):
 
 def main():
     parser = gpu_run.arguments(__doc__, 9, HEAD_DIMS, SEQLENS)
-    parser.add_argument("--also", action="append", default=[], metavar="NAME=LIB",
-                        help="another build of the library, its results as fa3_NAME")
+    gpu_run.add_also(parser)
     parser.add_argument("--masks", type=lambda x: x.split(","), default=MASKS)
     args = parser.parse_args()
     out, context = gpu_run.begin(args, "bwd-grid")
-    contexts = {"": context}
-    for also in args.also:
-        name, path = also.split("=", 1)
-        contexts[f"_{name}"] = Context(Library(path), device="cuda")
+    contexts = {"": context, **gpu_run.others(args, "_")}
     for d in args.head_dims:
         for mask in args.masks:
             for seqlen in args.seqlens:

@@ -17,7 +17,7 @@ import statistics
 
 import gpu_run
 import torch
-from fa3_ctypes import Context, Library, forward_args
+from fa3_ctypes import forward_args
 from gpu_run import emit, stream_handle
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -212,8 +212,7 @@ def main():
     parser = gpu_run.arguments(__doc__, rounds=5)
     parser.add_argument("--prefill", action="store_true", help="prompts in pages")
     parser.add_argument("--batch-invariant", action="store_true", help="what the option costs")
-    parser.add_argument("--also", action="append", default=[], metavar="NAME=LIB",
-                        help="another build of the library, as fa3_NAME")
+    gpu_run.add_also(parser)
     args = parser.parse_args()
     suite, cells = "decode", [(*cell, 0) for cell in CELLS] + PAGED
     if args.prefill:
@@ -221,10 +220,7 @@ def main():
     elif args.batch_invariant:
         suite, cells = "batch-invariant", [(*cell, 0) for cell in INVARIANT]
     out, context = gpu_run.begin(args, suite)
-    others = {}
-    for also in args.also:
-        name, path = also.split("=", 1)
-        others[name] = Context(Library(path), device="cuda")
+    others = gpu_run.others(args)
     read_rate(out)
     with context:
         for cell in cells:

@@ -19,7 +19,7 @@ import gpu_run
 import peers_gpu
 import torch
 from cudnn_fp8 import CudnnFp8
-from fa3_ctypes import Context, Fa3Error, Library, forward_args
+from fa3_ctypes import Context, Fa3Error, forward_args
 from gpu_run import HEAD_DIMS, HIDDEN, MASKS, TOKENS, emit, flops, measure, stream_handle
 
 SEQLENS = (2048, 4096, 8192, 16384, 32768)
@@ -224,18 +224,14 @@ def run_cell(contexts, rows, d, mask, seqlen, rounds, cudnn, out):
 
 def main():
     parser = gpu_run.arguments(__doc__, 9, HEAD_DIMS, SEQLENS)
-    parser.add_argument("--also", action="append", default=[], metavar="NAME=LIB",
-                        help="another build of the library, its results as …_NAME")
+    gpu_run.add_also(parser, "another build of the library, its results as …_NAME")
     parser.add_argument("--row", action="append", default=[], metavar="NAME=OPERANDS:ROW",
                         help="also on that row; OPERANDS+v_offset: with an offset of zeros")
     parser.add_argument("--cudnn", action="store_true", help="cuDNN's FP8 forward, too")
     parser.add_argument("--masks", type=lambda x: x.split(","), default=MASKS)
     args = parser.parse_args()
     out, context = gpu_run.begin(args, "fwd8-grid")
-    contexts = {"": context}
-    for also in args.also:
-        name, path = also.split("=", 1)
-        contexts[f"_{name}"] = Context(Library(path), device="cuda")
+    contexts = {"": context, **gpu_run.others(args, "_")}
     rows = []
     for text in args.row:
         name, operands, row = text.replace(":", "=", 1).split("=", 2)

@@ -110,6 +110,16 @@ def arguments(doc, rounds=None, head_dims=None, seqlens=None):
     return parser
 
 
+def add_also(parser, text="another build of the library, its results as fa3_NAME"):
+    parser.add_argument("--also", action="append", default=[], metavar="NAME=LIB", help=text)
+
+
+def others(args, prefix=""):
+    """A context of each build that --also names, by prefix and name."""
+    named = (also.split("=", 1) for also in args.also)
+    return {prefix + name: Context(Library(path), device="cuda") for name, path in named}
+
+
 def begin(args, suite):
     """Where results go, and a context on the GPU; writes the line about machine and commit, and
     the rates of this GPU."""

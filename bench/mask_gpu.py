@@ -15,7 +15,7 @@ import sys
 
 import gpu_run
 import torch
-from fa3_ctypes import Context, Fa3Error, Library, backward_args
+from fa3_ctypes import Fa3Error, backward_args
 from fwd8_gpu import Contender
 from gpu_run import HIDDEN, TOKENS, emit, measure, stream_handle
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -203,14 +203,10 @@ def main():
     parser.add_argument("--kinds", default=KINDS, type=lambda x: x.split(","),
                         help="of masks, with commas between [all]")
     parser.add_argument("--passes", default=("forward", "backward"), type=lambda x: x.split(","))
-    parser.add_argument("--also", action="append", default=[], metavar="NAME=LIB",
-                        help="another build of the library, its backward as fa3_NAME_…")
+    gpu_run.add_also(parser, "another build of the library, its backward as fa3_NAME_…")
     args = parser.parse_args()
     out, context = gpu_run.begin(args, "mask-gradient" if args.gradient else "attn-mask")
-    others = {}
-    for also in args.also:
-        name, path = also.split("=", 1)
-        others[name] = Context(Library(path), device="cuda")
+    others = gpu_run.others(args)
     if args.gradient:
         for d in args.head_dims:
             for n in args.seqlens:

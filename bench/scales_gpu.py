@@ -14,7 +14,7 @@ import sys
 import gpu_run
 import peers_gpu
 import torch
-from fa3_ctypes import Context, Fa3Error, Library, quantize_args
+from fa3_ctypes import Fa3Error, quantize_args
 from fwd8_gpu import MOST, Contender
 from gpu_run import HIDDEN, MASKS, TOKENS, emit, flops, measure, stream_handle
 
@@ -173,17 +173,13 @@ def image_cell(context, d, seqlen, queries, rounds, out):
 
 def main():
     parser = gpu_run.arguments(__doc__, 9, (128, 256), SEQLENS)
-    parser.add_argument("--also", action="append", default=[], metavar="NAME=LIB",
-                        help="another build, scales of tokens in the grid as e4m3_token_NAME")
+    gpu_run.add_also(parser, "another build, scales of tokens in the grid as e4m3_token_NAME")
     for stage in ("check", "grid", "image"):
         parser.add_argument(f"--{stage}", action="store_true")
     args = parser.parse_args()
     every = not (args.check or args.grid or args.image)
     out, gpu = gpu_run.begin(args, "fwd8-scales")
-    contexts = {"": gpu}
-    for also in args.also:
-        name, path = also.split("=", 1)
-        contexts[f"_{name}"] = Context(Library(path), device="cuda")
+    contexts = {"": gpu, **gpu_run.others(args, "_")}
     for d in args.head_dims if args.check or every else ():
         for mask in MASKS:
             check(gpu, d, mask, out)

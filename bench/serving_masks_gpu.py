@@ -13,7 +13,7 @@ import math
 
 import gpu_run
 import torch
-from fa3_ctypes import Context, Library, backward_args, forward_args
+from fa3_ctypes import backward_args, forward_args
 from gpu_run import emit, measure
 from sinks_gpu import Plan, attempt, replayed
 
@@ -152,14 +152,11 @@ def plain(contexts, args, out):
 
 def main():
     parser = gpu_run.arguments(__doc__, rounds=9)
-    parser.add_argument("--also", action="append", default=[], metavar="NAME=LIB")
+    gpu_run.add_also(parser)
     parser.add_argument("--kinds", default="chunk_fwd,chunk_bwd,chunk_step,tree,max_logit,plain")
     args = parser.parse_args()
     out, context = gpu_run.begin(args, "serving_masks")
-    contexts = {"": context}
-    for also in args.also:
-        name, library = also.split("=", 1)
-        contexts[f"_{name}"] = Context(Library(library), device="cuda")
+    contexts = {"": context, **gpu_run.others(args, "_")}
     for kind in args.kinds.split(","):
         if kind.startswith("chunk"):
             chunks(kind, context, args, out)

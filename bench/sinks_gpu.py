@@ -15,7 +15,7 @@ import sys
 import gpu_run
 import torch
 from decode_gpu import captured
-from fa3_ctypes import Context, Library, backward_args, forward_args
+from fa3_ctypes import backward_args, forward_args
 from gpu_run import emit, measure, stream_handle
 
 try:
@@ -192,14 +192,11 @@ def run_cell(kind, contexts, cell, beside, rounds, out):
 
 def main():
     parser = gpu_run.arguments(__doc__, rounds=9)
-    parser.add_argument("--also", action="append", default=[], metavar="NAME=LIB")
+    gpu_run.add_also(parser)
     parser.add_argument("--kinds", default="fwd,bwd,step")
     args = parser.parse_args()
     out, context = gpu_run.begin(args, "sinks")
-    contexts = {"": context}
-    for also in args.also:
-        name, library = also.split("=", 1)
-        contexts[f"_{name}"] = Context(Library(library), device="cuda")
+    contexts = {"": context, **gpu_run.others(args, "_")}
     for kind in args.kinds.split(","):
         for i, cell in enumerate(STEPS if kind == "step" else PROMPTS):
             run_cell(kind, contexts, cell, kind != "step" and i in BESIDE_4, args.rounds, out)

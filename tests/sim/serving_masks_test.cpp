@@ -12,23 +12,11 @@ namespace {
 
 using verify::Config;
 
-Config config(int64_t q, int64_t kv) {
-  Config c;
-  c.dtype = FA3_BF16;
-  c.heads_q = 4;
-  c.heads_kv = 2;
-  c.head_dim_qk = c.head_dim_v = 64;
-  c.alignment = 16;
-  c.seqlen_q = q;
-  c.seqlen_kv = kv;
-  return c;
-}
-
 void expect_right(const Config& c) { kit::expect_right(c, simulator()); }
 
 TEST(SimChunks, Forward) {
   for (const double chunk : {1.0, 37.0, 128.0, 200.0}) {
-    Config c = config(200, 230);
+    Config c = grouped(200, 230);
     c.numbers["attention_chunk"] = chunk;
     expect_right(c);
     c.mask = FA3_MASK_CAUSAL;
@@ -37,7 +25,7 @@ TEST(SimChunks, Forward) {
     ++c.seed;
     expect_right(c);
   }
-  Config c = config(300, 100);  // queries before all keys
+  Config c = grouped(300, 100);  // queries before all keys
   c.numbers["attention_chunk"] = 64;
   expect_right(c);
   c.varlen_q = {150, 0, 3, 20}, c.varlen_kv = {140, 3, 0, 165};
@@ -47,7 +35,7 @@ TEST(SimChunks, Forward) {
 
 TEST(SimChunks, Backward) {
   for (const double chunk : {37.0, 128.0}) {
-    Config c = config(200, 230);
+    Config c = grouped(200, 230);
     c.backward = true;
     c.numbers["attention_chunk"] = chunk;
     expect_right(c);
@@ -56,7 +44,7 @@ TEST(SimChunks, Backward) {
     c.deterministic = true;
     expect_right(c);
   }
-  Config c = config(1, 1);
+  Config c = grouped(1, 1);
   c.backward = true;
   c.varlen_q = {150, 0, 70}, c.varlen_kv = {100, 3, 165};
   c.numbers["attention_chunk"] = 50;
@@ -65,7 +53,7 @@ TEST(SimChunks, Backward) {
 
 TEST(SimChunks, Decode) {
   for (const int64_t queries : {1, 6}) {
-    Config c = config(queries, 500);
+    Config c = grouped(queries, 500);
     c.numbers["attention_chunk"] = 190;
     c.mask = FA3_MASK_CAUSAL;
     expect_right(c);
@@ -81,7 +69,7 @@ TEST(SimChunks, Decode) {
 
 TEST(SimTrees, FewAndManyRows) {
   for (const int64_t queries : {3, 16, 64}) {
-    Config c = config(queries, 300);
+    Config c = grouped(queries, 300);
     c.with = {"tree_mask"};
     for (c.seed = 0; c.seed < 2; ++c.seed) expect_right(c);
     c.seqlen_kv = queries;  // a tree alone: rows without bits see nothing
@@ -93,14 +81,14 @@ TEST(SimTrees, FewAndManyRows) {
 
 TEST(SimTrees, InCaches) {
   for (const int64_t queries : {5, 40}) {
-    Config c = config(queries, 300);
+    Config c = grouped(queries, 300);
     c.with = {"tree_mask"};
     c.batch = 3, c.page_size = 16, c.seqused_kv = {300, queries, 201};
     expect_right(c);
     c.append = {queries, queries, queries}, c.own_pages = true;
     expect_right(c);
   }
-  Config c = config(1, 300);
+  Config c = grouped(1, 300);
   c.with = {"tree_mask"};
   c.varlen_q = {3, 0, 40, 20}, c.spare_q = 2;
   c.seqused_kv = {100, 0, 300, 20};
@@ -109,7 +97,7 @@ TEST(SimTrees, InCaches) {
 
 TEST(SimMaxLogit, ForwardAndDecode) {
   for (const int64_t queries : {200, 2}) {
-    Config c = config(queries, 230);
+    Config c = grouped(queries, 230);
     c.with = {"max_logit"};
     for (c.seed = 0; c.seed < 2; ++c.seed) expect_right(c);
     c.mask = FA3_MASK_CAUSAL, c.softcap = 4;
@@ -119,7 +107,7 @@ TEST(SimMaxLogit, ForwardAndDecode) {
     c.batch = 0;
     expect_right(c);
   }
-  Config c = config(1, 1);
+  Config c = grouped(1, 1);
   c.with = {"max_logit", "sinks"};
   c.varlen_q = {150, 0, 3}, c.varlen_kv = {0, 3, 140}, c.spare_q = 5;
   expect_right(c);
@@ -128,7 +116,7 @@ TEST(SimMaxLogit, ForwardAndDecode) {
 // Negative floats are in the reverse order of their bits.
 TEST(SimMaxLogit, AllScoresNegative) {
   for (const int64_t queries : {150, 2}) {
-    Config c = config(queries, 300);
+    Config c = grouped(queries, 300);
     c.with = {"max_logit"};
     c.softmax_scale = 1;
     const verify::Tensors t = verify::make_tensors(c);
@@ -148,7 +136,7 @@ TEST(SimServingMasks, RefuseWhatNoKernelTakes) {
     Config c;
     const char* says;
   };
-  Config invariant = config(2, 300), bytes = config(200, 300), floats = config(5, 300);
+  Config invariant = grouped(2, 300), bytes = grouped(200, 300), floats = grouped(5, 300);
   invariant.with = {"max_logit"}, invariant.numbers["batch_invariant"] = 1;
   bytes.dtype = FA3_F8_E4M3, bytes.with = {"max_logit"};
   floats.dtype = FA3_F32, floats.with = {"tree_mask"};

@@ -62,5 +62,17 @@ inline verify::Config causal() {
   c.alignment = 16;
   return c;
 }
+// Four heads of queries, two of keys, with these many rows and columns.
+inline verify::Config grouped(int64_t q, int64_t kv) {
+  verify::Config c;
+  c.dtype = FA3_BF16;
+  c.heads_q = 4;
+  c.heads_kv = 2;
+  c.head_dim_qk = c.head_dim_v = 64;
+  c.alignment = 16;
+  c.seqlen_q = q;
+  c.seqlen_kv = kv;
+  return c;
+}
 
 }  // namespace fa3

@@ -13,14 +13,7 @@ namespace {
 using verify::Config;
 
 Config config(int64_t q, int64_t kv) {
-  Config c;
-  c.dtype = FA3_BF16;
-  c.heads_q = 4;
-  c.heads_kv = 2;
-  c.head_dim_qk = c.head_dim_v = 64;
-  c.alignment = 16;
-  c.seqlen_q = q;
-  c.seqlen_kv = kv;
+  Config c = grouped(q, kv);
   c.with = {"sinks"};
   return c;
 }

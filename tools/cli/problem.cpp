@@ -377,7 +377,6 @@ std::string problem_text(const verify::Config& c) {
   if (c.kv_slots > 0) text += fmt::format(", {} slots", c.kv_slots);
   for (const auto& [name, value] : c.numbers) text += fmt::format(", {} {}", name, value);
   if (c.kv_begin) text += c.packed_kv ? ", shared keys" : ", keys that begin anywhere";
-  for (const std::string& name : c.with) text += ", " + name;
   if (verify::is_8_bit(c.dtype)) text += ", " + scales_line(c);
   return text;
 }
