@@ -28,9 +28,8 @@ FA3_DEV bool sees_any(const DecodeShape& shape, const DecodeUnit& unit, i32 quer
 }
 
 // O, not normalised yet, of the unit's row, and its sum; `of` knows what that is relative to:
-// MergedSum, say. In a cache, keys may lie nowhere, and a tree may show
-// none: the sum is 0 then; with a NaN among the scores
-// it is one.
+// MergedSum, say. In a cache, keys may lie nowhere, and a tree may show none: the sum is 0 then;
+// with a NaN among the scores it is one.
 template <CombineConfig kCfg, class Of>
 FA3_DEV void store_row(const CombineArgs& args, const DecodeUnit& unit, u32 row,
                        Four (&o)[MergedRow<kCfg>::kFours], float sum, const Of& of) {
