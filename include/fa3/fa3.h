@@ -210,7 +210,8 @@ typedef struct fa3_forward_args {
   /* Caches; all optional, without cu_seqlens_kv and of dtypes beyond 8 bits. Nothing outside the
    * keys of a sequence is read, entries of page_table beyond them included; with FA3_CHECK=1, and
    * on the host, a value that is needed and out of range is refused; else, on cuda, nothing is
-   * read for it */
+   * read for it. Views k and v of pages may share elements: a page of memory is then one of K or
+   * one of V, and which one is up to page_table */
   fa3_tensor page_table;   /* in: I32, (batch, max_pages), dense: k is (pages, page_size, heads_kv,
                               head_dim_qk) and v as k; row r of sequence b is row r % page_size of
                               page page_table[b, r / page_size]. Needs seqused_kv; max_seqlen_kv

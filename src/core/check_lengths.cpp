@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "core/check_apart.h"
+
 namespace fa3 {
 namespace {
 
@@ -200,7 +202,8 @@ Status check_lengths(const Problem& problem, const Buffers& buffers) {
   FA3_RETURN_IF_ERROR(check_cuts(problem, buffers, Axis::kNew));
   FA3_RETURN_IF_ERROR(check_append(problem, buffers));
   FA3_RETURN_IF_ERROR(check_cache(problem, buffers));
-  return check_written_rows(problem, buffers);
+  FA3_RETURN_IF_ERROR(check_written_rows(problem, buffers));
+  return problem.cache.paged() ? check_apart(problem, buffers) : Status();
 }
 
 }  // namespace fa3

@@ -6,7 +6,11 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <optional>
+#include <vector>
 
 #include "tests/kit/context.h"
 #include "tests/kit/run.h"
@@ -16,6 +20,7 @@ namespace fa3 {
 namespace {
 
 using kit::expect_right;
+using testing::ContainsRegex;
 using testing::HasSubstr;
 using verify::Config;
 using verify::Tensors;
@@ -166,6 +171,58 @@ TEST(Append, WithoutQueries) {
   }
 }
 
+// ---- One memory --------------------------------------------------------------------------------
+
+// K and V as pages of one memory: 2·i is page i of K, 2·i + 1 that of V. Views of both begin a page
+// apart and share all others.
+struct OneMemory {
+  explicit OneMemory(fa3_forward_args& args)
+      : page(args.k.shape[1] * args.k.shape[2] * args.k.shape[3]),
+        memory(static_cast<size_t>(2 * args.k.shape[0] * page)) {
+    float* const places[] = {memory.data(), memory.data() + page};
+    fa3_tensor* const tensors[] = {&args.k, &args.v};
+    for (int i = 0; i < 2; ++i) {
+      fa3_tensor& t = *tensors[i];
+      const float* const from = static_cast<const float*>(t.data);
+      for (int64_t at = 0; at < t.shape[0]; ++at)
+        std::copy_n(from + at * page, page, places[i] + 2 * at * page);
+      t.data = places[i];
+      t.shape[0] = 2 * t.shape[0] - 1;
+    }
+    for (int64_t b = 0; b < args.page_table.shape[0]; ++b)
+      for (int64_t i = 0; i < args.page_table.shape[1]; ++i)
+        verify::set(args.page_table, {b, i}, 2 * verify::get(args.page_table, {b, i}));
+  }
+
+  int64_t page;
+  std::vector<float> memory;
+};
+
+Config in_pages() {
+  Config c = step(FA3_F32);
+  c.page_size = 16;
+  c.head_dim_v = c.head_dim_qk;
+  return c;
+}
+
+TEST(Append, PagesOfOneMemory) {
+  const auto context = kit::make_context();
+  const Config c = in_pages();
+  const Tensors t = verify::make_tensors(c), same = verify::make_tensors(c);
+  const fa3_forward_args args = verify::forward_args(c, t);
+  fa3_forward_args shared = verify::forward_args(c, same);
+  const OneMemory one(shared);
+  ASSERT_EQ(fa3_forward(context.get(), &args, nullptr), FA3_OK) << fa3_last_error();
+  ASSERT_EQ(fa3_forward(context.get(), &shared, nullptr), FA3_OK) << fa3_last_error();
+  EXPECT_EQ(kit::bytes_of(shared.o), kit::bytes_of(args.o));
+  EXPECT_EQ(kit::bytes_of(shared.lse), kit::bytes_of(args.lse));
+  fa3_forward_args after = args;
+  const OneMemory want(after);
+  // Bits: rows that nobody names are NaN.
+  EXPECT_EQ(std::memcmp(one.memory.data(), want.memory.data(), sizeof(float) * one.memory.size()),
+            0);
+}
+
 // ---- What is refused ---------------------------------------------------------------------------
 
 class BadAppend : public testing::TestWithParam<fa3_backend> {
@@ -229,6 +286,19 @@ TEST_P(BadAppend, Values) {
               HasSubstr("sequences 2 and 3 both append to row 0 of entry"));
   EXPECT_THAT(refusal(c, [](auto& a) { verify::set(a.cu_seqlens_new, {1}, 40); }),
               HasSubstr("cu_seqlens_new[2]=2 is below cu_seqlens_new[1]=40"));
+}
+
+TEST_P(BadAppend, PagesOfOneMemoryThatMeet) {
+  std::optional<OneMemory> one;
+  const auto meet = [&](int64_t b, int64_t page, int64_t of) {
+    return refusal(in_pages(), [&](auto& a) {
+      one.emplace(a);
+      verify::set(a.page_table, {b, page}, verify::get(a.page_table, {of, 0}) + 1);
+    });
+  };
+  const int64_t written = 100 / 16;  // the page that sequence 3 appends to
+  EXPECT_THAT(meet(3, written, 1), ContainsRegex("page [0-9]+ of k, which sequence 3 appends to, "
+                                                 "are in memory rows of page [0-9]+ of v"));
 }
 
 TEST_P(BadAppend, Arguments) {

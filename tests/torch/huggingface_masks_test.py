@@ -9,8 +9,7 @@ import fa3.huggingface
 import pytest
 import torch
 import transformers
-from fa3.huggingface._mask import Mask
-from torch._dynamo.utils import counters
+from fa3.huggingface._mask import Band, Mask
 from torch_kit import assert_close
 from transformers import masking_utils
 
@@ -176,83 +175,6 @@ def test_rows_that_see_nothing_under_a_bias(window):
     assert_close(got[1, 0], x[1].mean(1), BOUND)
 
 
-# ---- Static caches ------------------------------------------------------------------------------
-
-STATIC = {
-    "doge": lambda: transformers.DogeConfig(**SMALL, num_key_value_heads=2),
-    "bert_decoder": lambda: transformers.BertConfig(**SMALL, is_decoder=True),
-    "bert": lambda: transformers.BertConfig(**SMALL),
-    "phimoe": lambda: transformers.PhimoeConfig(
-        **SMALL, num_key_value_heads=2, num_local_experts=4, sliding_window=5
-    ),
-}
-
-
-@pytest.mark.parametrize("name", STATIC)
-@pytest.mark.parametrize("padded", [False, True])
-def test_static_caches(name, padded):
-    kind = transformers.AutoModelForCausalLM
-    torch.manual_seed(0)
-    eager, ours = (
-        kind.from_config(STATIC[name](), attn_implementation=x).eval() for x in ("eager", "fa3")
-    )
-    for p in eager.parameters():
-        if p.dim() > 1:
-            p.data.normal_(std=0.12)
-    ours.load_state_dict(eager.state_dict())
-    x = tokens()
-    mask = torch.ones_like(x)
-    if padded:
-        mask[1, :4] = 0
-    want, got = (
-        m.generate(x, attention_mask=mask, max_new_tokens=5, do_sample=False, disable_compile=True,
-                   cache_implementation="static", return_dict_in_generate=True, output_logits=True)
-        for m in (eager, ours)
-    )  # fmt: skip
-    assert torch.equal(got.sequences, want.sequences)
-    for a, b in zip(want.logits, got.logits, strict=True):
-        assert_close(b, a, BOUND)
-
-
-def test_compiled_steps_of_a_static_cache():
-    """generate() compiles the step, with a mask that is made outside: one graph for all lengths."""
-    config = transformers.LlamaConfig(**SMALL, num_key_value_heads=2)
-    eager, ours = models(transformers.LlamaForCausalLM, config)
-    x, mask = tokens(), torch.ones(2, 12, dtype=torch.long)
-    mask[1, :4] = 0
-    compiled = transformers.CompileConfig(fullgraph=True, backend="aot_eager", mode=None)
-    compiled._compile_all_devices = True
-    given = {"attention_mask": mask, "max_new_tokens": 6, "do_sample": False}
-    torch._dynamo.reset()
-    counters.clear()
-    got = ours.generate(x, **given, cache_implementation="static", compile_config=compiled)
-    assert counters["stats"]["unique_graphs"] == 1
-    assert torch.equal(got, eager.generate(x, **given))
-
-
-@pytest.mark.parametrize("window", [None, 4])
-def test_steps_of_a_static_cache_read_nothing(window):
-    """Their masks have one shape and are made on the device: the offset is a tensor."""
-    kind = masking_utils.causal_mask_function
-    if window:
-        kind = masking_utils.sliding_window_causal_mask_function(window)
-    padding = torch.ones(2, 9, dtype=torch.bool)
-    padding[1, :7] = False
-    with torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True):
-        offset = torch.zeros((), dtype=torch.int32)  # int() of it would raise
-        fake = fa3.huggingface.build_mask(
-            2, 1, 16, offset, mask_function=kind, attention_mask=padding, device="cpu"
-        )
-    assert fake.ids_kv.shape == (2, 16)
-    made = fa3.huggingface.build_mask(
-        2, 1, 16, torch.tensor(8), mask_function=kind, attention_mask=padding, device="cpu"
-    )
-    want = masking_utils.sdpa_mask(
-        2, 1, 16, 8, mask_function=kind, attention_mask=padding, allow_is_causal_skip=False
-    )
-    assert torch.equal(made & True, want)
-
-
 # ---- The mask as a tensor -----------------------------------------------------------------------
 
 
@@ -281,12 +203,19 @@ def functions():
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("inference", [False, True])
 @pytest.mark.parametrize("name", functions())
 @pytest.mark.parametrize("side", ["none", "left", "right", "holes"])
-def test_masks_are_those_of_transformers(name, side):
+def test_masks_are_those_of_transformers(name, side, inference):
     """Bit by bit, and attention on them is that on the tensors. Packed sequences stand alone."""
+    with torch.set_grad_enabled(not inference):
+        compare_masks(name, side)
+
+
+def compare_masks(name, side):
     function, said = functions()[name]
-    sizes = [(9, 9, 0, 0), (9, 12, 0, 0), (2, 9, 7, 0), (1, 9, 8, 0), (3, 6, 6, 3), (4, 12, 3, 0)]
+    sizes = [(9, 9, 0, 0), (9, 12, 0, 0), (2, 9, 7, 0), (1, 9, 8, 0), (3, 6, 6, 3), (4, 12, 3, 0),
+             (2, 6, 8, 4)]  # fmt: skip
     sizes = sizes[:1] if name.startswith("packed") else sizes
     for q, kv, q_offset, kv_offset in sizes:
         padding = torch.ones(2, q_offset + q, dtype=torch.bool)
@@ -448,6 +377,6 @@ def test_no_two_kinds_are_mistaken():
     )
     ids = torch.ones(1, 6, dtype=torch.int32)
     for causal, left in itertools.product((True, False), (None, 1, 2)):
-        mask = Mask(ids, ids, 6, (causal, left, None, False))
+        mask = Mask.of_ids(ids, ids, 6, Band(causal, left), False)
         want, _ = fa3.huggingface.attend(module, q, q, q, mask.in_full())
         assert_close(compiled(q, mask), want, BOUND)

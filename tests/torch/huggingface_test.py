@@ -193,8 +193,6 @@ def test_what_is_lacking_is_said():
     ):
         with pytest.raises(NotImplementedError, match=f'{message}.*attn_implementation="eager"'):
             fa3.huggingface.attend(layer, x, x, x, None, **options)
-    with pytest.raises(NotImplementedError, match='cache.*attn_implementation="sdpa"'):
-        fa3.huggingface.attend(layer, x, x, x, None, cache=object())
     with pytest.raises(NotImplementedError, match="attention_mask of torch.float32"):
         fa3.huggingface.attend(layer, x, x, x, torch.zeros(1, 5))
 
@@ -322,7 +320,7 @@ def test_configurations_of_ones_own():
     part = transformers.T5GemmaConfig().decoder  # of a model, no model's by itself
     importlib.import_module("transformers.models.t5gemma.modeling_t5gemma")
     for config in (OwnConfig(**GROUPED), part):
-        assert fa3.huggingface.build_mask(1, 4, 4, config=config).causal
+        assert fa3.huggingface.build_mask(1, 4, 4, config=config).band.causal
     with pytest.raises(NotImplementedError, match="Unknown"):
         fa3.huggingface.build_mask(1, 4, 4, config=Unknown())
 

@@ -8,6 +8,7 @@ from torch import Tensor
 
 import fa3.torch
 
+from ._continuous import OF_BATCHES, attend_paged
 from ._mask import Mask
 
 _REMEDY = 'load the model with attn_implementation="eager"'
@@ -21,7 +22,9 @@ _NO_EFFECT = {
 }  # fmt: skip
 
 
-def _check_others(module: torch.nn.Module, dropout: float, others: dict[str, Any]) -> None:
+def _check_others(
+    module: torch.nn.Module, dropout: float, others: dict[str, Any], known: set[str]
+) -> None:
     """Refuses what would change the result and is not computed here."""
     if dropout > 0:
         raise NotImplementedError(
@@ -32,14 +35,12 @@ def _check_others(module: torch.nn.Module, dropout: float, others: dict[str, Any
         name
         for name, value in others.items()
         if value is not None
-        and name not in _NO_EFFECT
+        and name not in known
         and not (name == "output_attentions" and value is False)
     ]
     if lacking:
-        # Pages are what transformers' own functions alone read, eager's goes by another name.
-        remedy = _REMEDY.replace("eager", "sdpa") if lacking == ["cache"] else _REMEDY
         what = ", ".join(lacking)
-        raise NotImplementedError(f"fa3.huggingface: {what}: not offered yet; {remedy}")
+        raise NotImplementedError(f"fa3.huggingface: {what}: not offered yet; {_REMEDY}")
 
 
 def _keys_of(module: torch.nn.Module, dropout: float) -> str:
@@ -100,25 +101,36 @@ def _packed(
     return {"sequence_ids_q": of_q, "sequence_ids_kv": of_kv}
 
 
-def _of_mask(mask: Mask, query: Tensor, key: Tensor) -> tuple[dict[str, Any], Tensor | None]:
+def _of_mask(mask: Mask, query: Tensor, key: Tensor) -> tuple[dict[str, Any], int]:
     """A Mask as arguments of fa3, and the number of keys that count; or in full, where it is that
     of other queries or keys."""
-    rows, keys, used = query.shape[2], key.shape[2], mask.ids_kv.shape[1]
-    if mask.shape[2] != rows or mask.shape[0] not in (1, query.shape[0]) or used > keys:
-        return {"attn_mask": mask.in_full()[..., :keys]}, None
+    batch, rows, keys = query.shape[0], query.shape[2], key.shape[2]
+    used = keys if mask.ids_kv is None else mask.ids_kv.shape[1]
+    if mask.shape[2] != rows or mask.shape[0] not in (1, batch) or used > keys:
+        return {"attn_mask": mask.in_full()[..., :keys]}, keys
     if keys > mask.shape[3]:
         raise NotImplementedError(
             f"fa3.huggingface: attention_mask: of {mask.shape[3]} keys, got {keys}; {_REMEDY}"
         )
-    given: dict[str, Any] = {"causal": mask.causal}
-    if mask.left is not None or mask.right is not None:
-        given["window"] = (mask.left, 0 if mask.causal else mask.right)
+    band = mask.band
+    given: dict[str, Any] = {"causal": band.causal, "attention_chunk": band.chunk}
+    if band.left is not None or band.right is not None:
+        given["window"] = (band.left, 0 if band.causal else band.right)
         given["causal"] = False
-    if not mask.plain:
-        batch = query.shape[0]
+    if mask.used is not None:
+        if keys < mask.shape[3] or (mask.begin is not None and _has_gradients(query, key)):
+            return {"attn_mask": mask.in_full()[..., :keys]}, keys
+        given["seqused_kv"] = mask.used.expand(batch).contiguous()
+        if mask.begin is not None:
+            given["kv_begin"] = mask.begin.expand(batch).contiguous()
+    elif not mask.plain:
         given["sequence_ids_q"] = mask.ids_q.expand(batch, -1).contiguous()
         given["sequence_ids_kv"] = mask.ids_kv.expand(batch, -1).contiguous()
     return given, used
+
+
+def _has_gradients(*tensors: Tensor) -> bool:
+    return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
 
 
 def attend(
@@ -138,6 +150,7 @@ def attend(
     cu_seq_lens_k: Tensor | None = None,
     deterministic: bool | None = None,
     indices: Tensor | None = None,
+    cache: Any = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
     """Attention of (batch, heads, seqlen, head_dim) as transformers calls it; returns (batch,
@@ -148,8 +161,24 @@ def attend(
     whatever the module's is_causal says; is_causal and sliding_window that are passed with no mask
     count. position_bias is added to the scores, too; indices are the keys that an indexer leaves
     each query; s_aux, (heads), attention sinks. cu_seq_lens count where the mask has no sequences
-    and no padding, as in transformers' flash attention."""
-    _check_others(module, dropout, others)
+    and no padding, as in transformers' flash attention. cache: the pages of continuous batching,
+    in which cu_seq_lens alone decide."""
+    common = {
+        "softmax_scale": scaling,
+        "softcap": softcap or 0.0,
+        "sinks": s_aux,
+        "deterministic": deterministic or None,
+    }
+    if cache is not None:
+        beside = {"indices with cache": indices, "position_bias with cache": position_bias}
+        _check_others(module, dropout, others | beside, _NO_EFFECT | OF_BATCHES)
+        window = None if sliding_window is None else (sliding_window - 1, 0)
+        batch = {"cu_seq_lens_q": cu_seq_lens_q, "cu_seq_lens_k": cu_seq_lens_k, **others}
+        out = attend_paged(
+            module, query, key, value, cache, batch, causal=window is None, window=window, **common
+        )
+        return out, None
+    _check_others(module, dropout, others, _NO_EFFECT)
     given: dict[str, Any] = {}
     if indices is not None:
         attention_mask = _chosen(indices, attention_mask, key.shape[2])
@@ -158,10 +187,10 @@ def attend(
             attention_mask = attention_mask.in_full()
     if isinstance(attention_mask, Mask):
         given, used = _of_mask(attention_mask, query, key)
-        if used is not None and used < key.shape[2]:
+        if used < key.shape[2]:
             key, value = key[:, :, :used], value[:, :, :used]
-        if used is not None and attention_mask.plain:
-            causal = attention_mask.causal
+        if attention_mask.plain and "attn_mask" not in given:
+            causal = attention_mask.band.causal
             given.update(_packed(cu_seq_lens_q, cu_seq_lens_k, query, key, causal))
     elif attention_mask is not None:
         if attention_mask.dim() != 4:
@@ -185,11 +214,6 @@ def attend(
         bias = position_bias[..., : key.shape[2]]
         given["attn_mask"] = _biased(bias, given.get("attn_mask"))
     out = fa3.torch.attention(
-        *(x.transpose(1, 2) for x in (query, key, value)),
-        softmax_scale=scaling,
-        softcap=softcap or 0.0,
-        sinks=s_aux,
-        deterministic=deterministic or None,
-        **given,
+        *(x.transpose(1, 2) for x in (query, key, value)), **common, **given
     )
     return out, None

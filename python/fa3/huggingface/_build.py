@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._mask import Mask
+from ._mask import Band, Mask
 from ._models import refuse_own_attention
 
 _UTILS = "transformers.masking_utils"
@@ -135,7 +135,7 @@ def build_mask(
     # A configuration that turns a decoder into an encoder is told to attention, too, whose caller
     # may say the opposite.
     told = getattr(config, "is_causal", True) is False
-    whole = made.plain and not made.causal and made.left is None
+    whole = made.plain and made.band == Band()
     if whole and not told and others.get("allow_is_bidirectional_skip", False):
         return None
     return made
@@ -155,31 +155,101 @@ def _make(
         used = int(q_offset) + rows - int(kv_offset)
         if used > keys or used < rows or (not kind.causal and used != keys):
             return None
-    kept = None if padding is None else _kept(padding, batch, kv_offset, used)
-    if kept is not None and not traced and kept.all():
-        kept = None
-    if step:  # on the device, so that its shape is that of all steps
-        at = torch.arange(keys, device=device) + (kv_offset - q_offset)
-        reached = at <= 0
-        if kind.left is not None:
-            reached = reached & (at >= -kind.left)
-        reached = reached[None].expand(batch, keys)
-        kept = reached if kept is None else kept & reached
-        kind = _Kind(sequences=kind.sequences, chunk=kind.chunk, remapped=kind.remapped)
-    ids_q, ids_kv = _ones(batch, rows, device), _ones(batch, used, device)
     if kind.sequences is not None:
         if kind.chunk is not None or kind.sequences.shape[1] != used or used != rows:
             return None
+    if kind.chunk is not None and kind.remapped:
+        return None
+    kept = None if padding is None else _kept(padding, batch, kv_offset, used)
+    band = Band(kind.causal, kind.left, None if kind.causal else kind.right)
+    if kind.sequences is None and not (traced and (kept is not None or kind.chunk is not None)):
+        made = _without_ids(kind, band, sizes, used, kept, device)
+        if made is not None:
+            return made
+    if step:  # on the device, so that its shape is that of all steps
+        reached = _reached(kind.left, sizes, device)[None].expand(batch, keys)
+        kept = reached if kept is None else kept & reached
+        band = Band()
+    ids_q, ids_kv = _ones(batch, rows, device), _ones(batch, used, device)
+    if kind.sequences is not None:
         ids_q = ids_kv = kind.sequences.to(torch.int32).expand(batch, used) + 1
     if kind.chunk is not None:
-        if kind.remapped:
-            return None
         ids_q, ids_kv = _chunks(kind.chunk, batch, (q_offset, rows), (kv_offset, used), device)
     plain = kept is None and kind.sequences is None and kind.chunk is None
     if kept is not None:
         ids_kv = torch.where(kept, ids_kv, 0)
-    right = None if kind.causal else kind.right
-    return Mask(ids_q, ids_kv, keys, (kind.causal, kind.left, right, plain))
+    return Mask.of_ids(ids_q, ids_kv, keys, band, plain)
+
+
+def _reached(left: int | None, sizes: tuple, device: Any) -> Tensor:
+    """Of a step's keys, those that are written and in its window: (keys)."""
+    _, _, keys, q_offset, kv_offset = sizes
+    at = torch.arange(keys, device=device) + (kv_offset - q_offset)
+    return (at <= 0) if left is None else (at <= 0) & (at >= -left)
+
+
+def _without_ids(
+    kind: _Kind, band: Band, sizes: tuple, used: int, kept: Tensor | None, device: Any
+) -> Mask | None:
+    """Where all keys count, or those of one range: in inference only, since gradients of a cache
+    are not offered. Reads from the device if there is padding or chunks; in other steps, nothing.
+    None: it takes ids."""
+    batch, rows, keys, q_offset, kv_offset = sizes
+    step = isinstance(q_offset, Tensor) and rows == 1 and kind.causal
+    begin = length = None
+    if step:
+        at = q_offset + 1 - kv_offset  # the keys that are written
+        length = torch.as_tensor(at, device=device).to(torch.int32).reshape(1).expand(batch)
+    if kept is not None:
+        if step:
+            kept = kept & (torch.arange(used, device=device) < length[:, None])
+        begin, length, (everything, from_0, to_end, one_range) = _range(kept, length)
+        if everything:
+            kept = begin = length = None
+        elif not one_range or torch.is_grad_enabled():
+            return None
+        elif from_0 and (step or band == Band()):
+            begin = None
+        elif not (step or to_end):  # queries stand at the end of all keys, not of those that count
+            return None
+    if kind.chunk is not None:
+        band = _in_chunks(kind.chunk, band, sizes, begin)
+        if band is None:
+            return None
+    if length is not None:
+        return Mask.of_range(begin, length.contiguous(), rows, keys, band)
+    return Mask.of_ids(_ones(batch, rows, device), _ones(batch, used, device), keys, band, True)
+
+
+def _in_chunks(
+    chunk: tuple[int, Tensor], band: Band, sizes: tuple, begin: Tensor | None
+) -> Band | None:
+    """The band with chunks, which count from where a sequence begins: that must be where attention
+    counts from, or else there is one query, whose chunk is a window."""
+    _, rows, _, q_offset, kv_offset = sizes
+    length, first = chunk
+    if not (first == (0 if begin is None else begin)).all():
+        return None
+    if begin is None and int(kv_offset) % length == 0 or int(kv_offset) == 0:
+        return band._replace(chunk=length)
+    if begin is not None or rows != 1 or isinstance(q_offset, Tensor):
+        return None
+    left = q_offset % length
+    return band._replace(left=left if band.left is None else min(left, band.left))
+
+
+def _range(kept: Tensor, end: Tensor | None) -> tuple[Tensor, Tensor, list[bool]]:
+    """Where the keys that count, (batch, keys), begin and how many they are, (batch); whether they
+    are all, all begin with the first, all end with the last, and none is left out between. end:
+    that of the last, (batch), if that is not how many there are."""
+    keys = kept.shape[1]
+    end = torch.full((1,), keys, device=kept.device) if end is None else end
+    count = kept.sum(1)
+    begin = torch.where(count > 0, kept.int().argmax(1), end)
+    at = torch.arange(keys, device=kept.device)
+    between = (at >= begin[:, None]) & (at < (begin + count)[:, None])
+    said = (kept.all(), (begin == 0).all(), (begin + count == end).all(), (kept == between).all())
+    return begin.int(), count.int(), torch.stack(said).tolist()
 
 
 def _chunks(

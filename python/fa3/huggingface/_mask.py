@@ -7,7 +7,7 @@ them; attention takes the sequence ids, the causality and the window it is made 
 survives what models do between the two functions, and one that they change is an ordinary tensor.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,49 +16,75 @@ from torch.utils._pytree import tree_map
 _aten = torch.ops.aten
 # The result is the mask again: the operators run on its parts.
 _OF_PARTS = {_aten.detach.default, _aten.alias.default, _aten.clone.default}
+_PARTS = ("ids_q", "ids_kv", "begin", "used")
 _ADDITIONS = {"aten::add", "aten::add_", "aten::sub", "aten::rsub", "aten::sub_"}
 
 
-class Mask(Tensor):
-    """A query sees keys of its own id, no later than itself if causal, within the window.
+class Band(NamedTuple):
+    """What a query sees by its position, in keys that are its own.
 
-    ids_q: int32 (batch, queries), never 0. ids_kv: int32 (batch, keys that count), 0 hides a key;
-    keys behind them, of a static cache, are hidden. Query i stands where key i + (keys that count −
-    queries) does. left, right: as fa3.torch.attention's window, None without bound. plain: all ids
-    are alike.
+    left, right: as fa3.torch.attention's window, None without bound. chunk: keys of the query's own
+    chunk of so many, 0 without chunks."""
+
+    causal: bool = False
+    left: int | None = None
+    right: int | None = None
+    chunk: int = 0
+
+
+class Mask(Tensor):
+    """A query sees keys that are its own, in a band. Its own are one of two:
+
+    those of its id. ids_q: int32 (batch, queries), never 0. ids_kv: int32 (batch, keys that count),
+      0 hides a key; keys behind them, of a static cache, are hidden. Query i stands where key i +
+      (keys that count − queries) does. plain: all ids are alike.
+    those of a range: `used` keys, int32 (batch), from begin on, int32 (batch), None = 0. Query i
+      stands where key begin + i + (used − queries) does, and chunks count from begin: attention's
+      seqused_kv and kv_begin.
     """
 
-    ids_q: Tensor
-    ids_kv: Tensor
-    causal: bool
-    left: int | None
-    right: int | None
+    ids_q: Tensor | None
+    ids_kv: Tensor | None
+    begin: Tensor | None
+    used: Tensor | None
+    band: Band
     plain: bool
 
     @staticmethod
-    def __new__(
-        cls: type, ids_q: Tensor, ids_kv: Tensor, keys: int, how: tuple[Any, ...]
-    ) -> "Mask":
-        shape = (ids_q.shape[0], 1, ids_q.shape[1], keys)
-        return Tensor._make_wrapper_subclass(cls, shape, dtype=torch.bool, device=ids_q.device)
+    def __new__(cls: type, parts: dict[str, Tensor], size: tuple, how: tuple[Band, bool]) -> "Mask":
+        device = next(iter(parts.values())).device
+        return Tensor._make_wrapper_subclass(cls, size, dtype=torch.bool, device=device)
 
-    def __init__(self, ids_q: Tensor, ids_kv: Tensor, keys: int, how: tuple[Any, ...]) -> None:
-        self.ids_q, self.ids_kv = ids_q, ids_kv
-        self.causal, self.left, self.right, self.plain = how
+    def __init__(self, parts: dict[str, Tensor], size: tuple, how: tuple[Band, bool]) -> None:
+        for name in _PARTS:
+            setattr(self, name, parts.get(name))
+        self.band, self.plain = how
 
-    def _how(self) -> tuple[Any, ...]:
-        return (self.causal, self.left, self.right, self.plain)
+    @staticmethod
+    def of_ids(ids_q: Tensor, ids_kv: Tensor, keys: int, band: Band, plain: bool) -> "Mask":
+        size = (ids_q.shape[0], 1, ids_q.shape[1], keys)
+        return Mask({"ids_q": ids_q, "ids_kv": ids_kv}, size, (band, plain))
 
-    def __tensor_flatten__(self) -> tuple[list[str], tuple[Any, ...]]:
-        return ["ids_q", "ids_kv"], self._how()
+    @staticmethod
+    def of_range(begin: Tensor | None, used: Tensor, rows: int, keys: int, band: Band) -> "Mask":
+        parts = {"used": used} if begin is None else {"begin": begin, "used": used}
+        return Mask(parts, (used.shape[0], 1, rows, keys), (band, False))
+
+    def __tensor_flatten__(self) -> tuple[list[str], tuple[Band, bool]]:
+        return self._names(), self._how()
+
+    def _names(self) -> list[str]:
+        return [name for name in _PARTS if getattr(self, name) is not None]
+
+    def _how(self) -> tuple[Band, bool]:
+        return self.band, self.plain
 
     @staticmethod
     def __tensor_unflatten__(parts: dict, how: tuple, size: Any, stride: Any) -> "Mask":
-        return Mask(parts["ids_q"], parts["ids_kv"], size[3], how)
+        return Mask(parts, size, how)
 
     def __repr__(self, **_: Any) -> str:  # type: ignore[override]
-        window = (self.left, self.right)
-        return f"Mask({tuple(self.shape)}, causal={self.causal}, window={window})"
+        return f"Mask({tuple(self.shape)}, {self.band})"
 
     def __setitem__(self, at: Any, value: Any) -> None:
         _refuse_to_write("[…] =")  # it would reach a view of the bits alone
@@ -66,21 +92,32 @@ class Mask(Tensor):
     @property
     def may_hide_all(self) -> bool:
         """Whether a query of a sequence that has keys may see none of them."""
-        return not self.plain and (self.causal or self.left is not None)
+        return not self.plain and (self.band.causal or self.band.left is not None)
 
     def in_full(self) -> Tensor:
         """The tensor that it stands for: bool (batch, 1, queries, keys)."""
-        seen = self.ids_q[:, None, :, None] == self.ids_kv[:, None, None, :]
-        rows, keys = self.ids_q.shape[1], self.ids_kv.shape[1]
-        at = torch.arange(keys, device=seen.device)
-        ahead = at[None, :] - (torch.arange(rows, device=seen.device)[:, None] + (keys - rows))
-        if self.causal:
-            seen = seen & (ahead <= 0)
-        if self.left is not None:
-            seen = seen & (ahead >= -self.left)
-        if self.right is not None:
-            seen = seen & (ahead <= self.right)
-        return torch.nn.functional.pad(seen, (0, self.shape[3] - keys))
+        rows, keys = self.shape[2:]
+        at = torch.arange(keys, device=self.device)
+        if self.used is not None:
+            used = self.used[:, None, None, None]
+            if self.begin is not None:
+                at = at - self.begin[:, None, None, None]
+            seen = (at >= 0) & (at < used)
+        else:
+            used = self.ids_kv.shape[1]
+            seen = self.ids_q[:, None, :, None] == self.ids_kv[:, None, None, :]
+            seen = torch.nn.functional.pad(seen, (0, keys - used))
+        stands = torch.arange(rows, device=self.device)[:, None] + (used - rows)
+        band = self.band
+        if band.causal:
+            seen = seen & (at <= stands)
+        if band.left is not None:
+            seen = seen & (at >= stands - band.left)
+        if band.right is not None:
+            seen = seen & (at <= stands + band.right)
+        if band.chunk:
+            seen = seen & (at // band.chunk == stands // band.chunk)
+        return seen.expand(*self.shape)
 
     @classmethod
     def __torch_dispatch__(
@@ -91,8 +128,8 @@ class Mask(Tensor):
         if isinstance(first, Mask) and _keeps(function, args, kwargs):
             move = {k: v for k, v in kwargs.items() if k != "dtype"}
             same = _aten.alias.default if function is _aten.slice.Tensor else function
-            parts = (same(x, **move) for x in (first.ids_q, first.ids_kv))
-            return Mask(*parts, first.shape[3], first._how())
+            parts = {name: same(getattr(first, name), **move) for name in first._names()}
+            return Mask(parts, tuple(first.shape), first._how())
         name = function._schema.name
         if name in _ADDITIONS:
             raise NotImplementedError(
