@@ -117,6 +117,20 @@ def needs_a_workspace(x, how):
     return plan.workspace_bytes > 0
 
 
+def test_heads_before_rows_with_lengths():
+    """As transformers has them: the kernels want rows as far apart as those of results."""
+    lengths = torch.tensor([70, 33], dtype=torch.int32, device="cuda")
+    given = {"seqused_kv": lengths, "causal": True}
+    made = []
+    q, k, v = (normal(2, h, n, 64, dtype=BF16, device="cuda") for h, n in ((4, 33), (2, 70), (2, 70)))
+    for turn in (lambda x: x.transpose(1, 2), lambda x: x.transpose(1, 2).contiguous()):
+        inputs = [turn(x.detach()).requires_grad_() for x in (q, k, v)]
+        out = fa3.torch.attention(*inputs, **given)
+        made.append((out, *torch.autograd.grad(out, inputs, torch.ones_like(out))))
+    for got, want in zip(*made, strict=True):
+        assert torch.equal(got, want)
+
+
 def test_graph_of_8_bits():
     x, how = codes_of()
     assert needs_a_workspace(x, how)

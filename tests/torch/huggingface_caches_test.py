@@ -124,6 +124,10 @@ def test_what_attention_gets():
         assert lengths(names(rows, empty)[0]) == {"seqused_kv": [0, 6], "kv_begin": [9, 3]}
         assert set(lengths(names(rows, holes)[0])) == {"sequence_ids_q", "sequence_ids_kv"}
     assert lengths(names(9, left.flip(1), kind=both)[0]) == {"seqused_kv": [9, 6]}
+    many = torch.ones(2, 99, dtype=torch.bool)
+    many[1, :3] = False
+    assert "sequence_ids_q" in names(99, many, kv=99)[0]
+    assert "seqused_kv" in names(1, many, kv=99)[0]
     assert set(lengths(names(9, left.flip(1))[0])) == {"sequence_ids_q", "sequence_ids_kv"}
     given, _ = names(9, left, kind=window)
     assert given["window"] == (2, 0)
@@ -144,3 +148,21 @@ def test_what_attention_gets():
     )
     assert mask.band == Band(causal=True, left=1)
     assert mask.in_full()[0, 0, 0].tolist() == [False, False, True, True]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_biases_count_from_the_first_key(side):
+    """Not from where a sequence's keys begin, as columns of a mask do beside kv_begin."""
+    padding = torch.ones(2, 9, dtype=torch.bool)
+    padding[1, slice(0, 3) if side == "left" else slice(-3, None)] = False
+    mask = fa3.huggingface.build_mask(
+        2, 9, 9, mask_function=masking_utils.bidirectional_mask_function, attention_mask=padding,
+        device="cpu",
+    )  # fmt: skip
+    assert mask.used is not None
+    x, bias = torch.randn(2, 4, 9, 16), torch.randn(1, 4, 9, 9)
+    got, _ = fa3.huggingface.attend(torch.nn.Module(), x, x, x, mask, position_bias=bias)
+    seen = bias.masked_fill(~padding[:, None, None], -torch.inf)
+    want = torch.nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=seen)
+    assert_close(got, want.transpose(1, 2), BOUND)

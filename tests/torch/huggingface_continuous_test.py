@@ -46,13 +46,25 @@ def alone(model, prompt):
     return made.tolist(), logits.gather(1, made[:, None])[:, 0].tolist()
 
 
-def assert_alike(got, want, bound):
-    """While tokens are the same; in 16 bits two that are close may change places."""
+def distance(got, want):
+    """Of logarithms while tokens are the same; and whether all are."""
+    most, alike = 0.0, True
     for (tokens, of_them), (others, of_others) in zip(got, want, strict=True):
         same = next((i for i, (a, b) in enumerate(zip(tokens, others, strict=True)) if a != b), NEW)
-        assert same > 0 if bound > 1e-3 else same == NEW
-        off = torch.tensor(of_them[:same]) - torch.tensor(of_others[:same])
-        assert off.abs().max().item() <= bound
+        off = torch.tensor(of_them[: same or 1]) - torch.tensor(of_others[: same or 1])
+        most, alike = max(most, off.abs().max().item()), alike and same == NEW
+    return most, alike
+
+
+def assert_alike(eager, got):
+    want = [alone(eager, prompt) for prompt in PROMPTS]
+    if eager.dtype == torch.float32:
+        off, alike = distance(got, want)
+        assert alike
+        assert off <= 1e-3
+    else:  # of two models in BF16 neither is right
+        exact = [alone(eager.float(), prompt) for prompt in PROMPTS]
+        assert distance(got, exact)[0] <= 1.2 * distance(want, exact)[0] + 1e-2
 
 
 @each_device
@@ -62,8 +74,7 @@ def test_requests(device, name):
     config = CONFIGS[name]()
     eager, ours = models(config, device)
     ours.set_attn_implementation("flash_fa3")
-    want = [alone(eager, prompt) for prompt in PROMPTS]
-    assert_alike(generate(ours, PROMPTS), want, 1e-3 if device == "cpu" else 0.1)
+    assert_alike(eager, generate(ours, PROMPTS))
 
 
 def test_block_tables(monkeypatch):
@@ -83,7 +94,7 @@ def test_block_tables(monkeypatch):
     monkeypatch.setattr("fa3.torch.attention", seen)
     got = generate(ours, PROMPTS, max_blocks_per_request=8)
     assert {True, False} == set(calls)
-    assert_alike(got, [alone(eager, prompt) for prompt in PROMPTS], 1e-3)
+    assert_alike(eager, got)
 
 
 def test_what_is_refused():

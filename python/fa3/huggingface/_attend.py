@@ -183,7 +183,8 @@ def attend(
     if indices is not None:
         attention_mask = _chosen(indices, attention_mask, key.shape[2])
     if isinstance(attention_mask, Mask) and position_bias is not None:
-        if attention_mask.may_hide_all:
+        # Columns of a bias count from the first key, those of a cache from begin.
+        if attention_mask.may_hide_all or attention_mask.begin is not None:
             attention_mask = attention_mask.in_full()
     if isinstance(attention_mask, Mask):
         given, used = _of_mask(attention_mask, query, key)

@@ -30,6 +30,17 @@ def fit(x: Tensor) -> Tensor:
     return x.clone(memory_format=torch.contiguous_format)
 
 
+def row_major(x: Tensor, fields: dict[str, Any]) -> Tensor:
+    """x, or where sequences have lengths a copy whose rows of all heads lie together, as those of
+    the tensors that are made for results do: a GPU wants sequences as many rows apart in both."""
+    if not x.is_cuda or x.dim() != 4 or x.shape[0] <= 1 or x.shape[1] <= 1:
+        return x
+    lengths = ("seqused_q", "seqused_kv", "cu_seqlens_q", "cu_seqlens_kv")
+    if x.stride(0) == x.shape[1] * x.stride(1) or not any(name in fields for name in lengths):
+        return x
+    return x.contiguous()
+
+
 def check_block(columns: int, precision: str, q: Tensor, v: Tensor) -> None:
     """Refuses an fp8_block of fa3.torch.attention that is none."""
     if precision != "fp8":

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .._attention import PRECISIONS, lse_shape
 from .._plan import BACKWARD, FORWARD
-from .fitting import fit, fit_mask, in_blocks
+from .fitting import fit, fit_mask, in_blocks, row_major
 from .run import execute
 
 # What all operators take behind q, k and v: first tensors that are fields of the library, sinks and
@@ -159,6 +159,7 @@ def attend_as(
         q = fit(q) if columns % 8 == 0 else q.contiguous()  # not padded: k is not
     else:
         q, k, v = fit(q), fit(k), fit(v)
+    q = row_major(q, fields)
     if q.shape[-1] != columns:  # padded: the scale is that of the columns that count
         fields.setdefault("softmax_scale", columns**-0.5)
     out = torch.empty((*shape[:-1], v.shape[-1]), dtype=out_dtype(q), device=q.device)
@@ -181,7 +182,7 @@ def backward(
     inputs = (q, k, v)
     columns = q.shape[-1]
     dout = torch.zeros_like(out) if dout is None else dout
-    q, k, v, out, dout = (fit(x) for x in (q, k, v, out, dout))
+    q, k, v, out, dout = (row_major(fit(x), fields) for x in (q, k, v, out, dout))
     if q.shape[-1] != columns:
         fields.setdefault("softmax_scale", columns**-0.5)
     deterministic = int(rest[NUMBERS][-1])
