@@ -9,10 +9,12 @@ Lengths are on the device (seqused_kv) for fa3 and the original, which has its m
 output is compared with FP32. Pages lie in random order; beside them stands fa3 on dense keys. One
 JSON object a line, the first about machine and commit. --prefill: prompts in pages instead, in
 graphs of 10 calls, compared with FP32 in their last queries. --batch-invariant: fa3 beside itself
-with that option, of few queries and of prompts.
+with that option, of few queries and of prompts. --unequal: sequences of all lengths in pages, as
+servers have them, and rows of nobody that pad a batch.
 """
 
 import math
+import random
 import statistics
 
 import gpu_run
@@ -75,6 +77,29 @@ INVARIANT = (
         (8, 8192, 32, 8, 128, 512), (8, 8192, 32, 8, 64, 512),
     ]
 )  # fmt: skip
+PAGE = 16  # of sequences of unequal lengths
+
+
+def unequal():
+    """Lengths of sequences by name: a key for each that only pads the batch."""
+    rng = random.Random(1)
+    log_normal = lambda n, median: [
+        min(max(int(rng.lognormvariate(0, 1) * median), 1), 16 * median) for _ in range(n)
+    ]
+    return {
+        "64 log-normal, median 1024": log_normal(64, 1024),
+        "16 log-normal, median 1024": log_normal(16, 1024),
+        "256 log-normal, median 256": log_normal(256, 256),
+        "4 log-normal, median 4096": log_normal(4, 4096),
+        "64 of 1 to 128": [rng.randint(1, 128) for _ in range(64)],
+        "60 of 100, 4 of 16384": [100] * 60 + [16384] * 4,
+        "1 of 32768, 31 of 500": [32768] + [500] * 31,
+        "40 of 2000, 24 of nobody": [2000] * 40 + [0] * 24,
+        "20 of 1500, 12 of nobody": [1500] * 20 + [0] * 12,
+        "10 of 3000, 6 of nobody": [3000] * 10 + [0] * 6,
+        "3 of 1500, 1 of nobody": [1500] * 3 + [0],
+        "64 of 2000 and 2001": [2000, 2001] * 32,
+    }
 
 
 def captured(calls):
@@ -201,6 +226,57 @@ def measure(context, others, cell, rounds, invariant=False):
     return row
 
 
+def measure_unequal(context, others, name, lengths, rounds, heads=32, heads_kv=8, d=128):
+    size = 4 * sum(lengths) * heads_kv * d
+    count = min(40, max(2, math.ceil(L2_BYTES / size)))
+    pages = [-(-n // PAGE) for n in lengths]
+    new = lambda *shape: torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
+    caches = [[new(sum(pages), PAGE, heads_kv, d) for _ in "kv"] for _ in range(count)]
+    table = torch.full((len(lengths), max(pages)), -1, device="cuda", dtype=torch.int32)
+    order = torch.randperm(sum(pages), device="cuda", dtype=torch.int32).split(pages)
+    for row, mine in zip(table, order, strict=True):
+        row[: len(mine)] = mine
+    used = torch.tensor(lengths, device="cuda", dtype=torch.int32)
+    q = new(len(lengths), 1, heads, d)
+    o = torch.empty_like(q)
+    args = [
+        forward_args("full", None, q=q, k=k, v=v, o=o, seqused_kv=used, page_table=table)
+        for k, v in caches
+    ]
+    made = {"fa3": fa3_calls(context, args)}
+    made |= {f"fa3_{name}": fa3_calls(other, args) for name, other in others.items()}
+    calls = {name: each for name, (each, _) in made.items()}
+    if original:
+        there = table.clamp(min=0)
+        metadata = original.get_scheduler_metadata(
+            len(lengths), 1, max(lengths), heads, heads_kv, d, used, qkv_dtype=q.dtype,
+            page_size=PAGE)  # fmt: skip
+        calls["original"] = [
+            lambda k=k, v=v: original.flash_attn_with_kvcache(
+                q, k, v, cache_seqlens=used, scheduler_metadata=metadata, page_table=there)
+            for k, v in caches]  # fmt: skip
+    calls["fa3"][0]()
+    k, v = ([x[mine.long()].flatten(0, 1)[:n] for mine, n in zip(order, lengths, strict=True)]
+            for x in caches[0])  # fmt: skip
+    worst = max(
+        error(q[i : i + 1], k[i][None], v[i][None], o[i : i + 1], False) if n > 0
+        else o[i].abs().max().item() for i, n in enumerate(lengths)
+    )  # fmt: skip
+    graphs = {
+        name: captured([each[i % count] for i in range(40)]) for name, each in calls.items()
+    }
+    taken = {contender: [] for contender in graphs}
+    for i in range(rounds + 1):
+        for contender, graph in graphs.items():
+            us = us_a_call(graph, 40)
+            if i > 0:
+                taken[contender].append(us)
+    for _, plan in made.values():
+        plan.close()
+    row = {"cell": name, "bytes": size, "max_error": worst}
+    return row | {each: {"us": statistics.median(us)} for each, us in taken.items()}
+
+
 def read_rate(out):
     """What a kernel reaches that only reads."""
     x = torch.empty(1 << 30, device="cuda")
@@ -212,6 +288,7 @@ def main():
     parser = gpu_run.arguments(__doc__, rounds=5)
     parser.add_argument("--prefill", action="store_true", help="prompts in pages")
     parser.add_argument("--batch-invariant", action="store_true", help="what the option costs")
+    parser.add_argument("--unequal", action="store_true", help="lengths as servers have them")
     gpu_run.add_also(parser)
     args = parser.parse_args()
     suite, cells = "decode", [(*cell, 0) for cell in CELLS] + PAGED
@@ -219,10 +296,16 @@ def main():
         suite, cells = "prefill-pages", PREFILL
     elif args.batch_invariant:
         suite, cells = "batch-invariant", [(*cell, 0) for cell in INVARIANT]
+    elif args.unequal:
+        suite = "decode-unequal"
     out, context = gpu_run.begin(args, suite)
     others = gpu_run.others(args)
     read_rate(out)
     with context:
+        if args.unequal:
+            for name, lengths in unequal().items():
+                emit(out, measure_unequal(context, others, name, lengths, args.rounds))
+            return
         for cell in cells:
             emit(out, measure(context, others, cell, args.rounds, args.batch_invariant))
 

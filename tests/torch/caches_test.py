@@ -89,8 +89,11 @@ def test_with_kvcache(paged, family):
     if family is three:
         assert torch.equal(run(q, paged_k, paged_v, page_table=pages, **how), want)
     order = torch.tensor([3, 1, 0, 2], dtype=torch.int32)
-    picked = run(q, k[order.long()], v[order.long()], cache_batch_idx=order.argsort().int(), **how)
+    how["cache_batch_idx"] = order.argsort().int()
+    picked = run(q, k[order.long()], v[order.long()], **how)
     assert torch.equal(picked, want)
+    table = torch.cat([pages[order.long()], pages[:1]])  # of more sequences
+    assert torch.equal(run(q, paged_k, paged_v, block_table=table, **how), want)
 
 
 @pytest.mark.parametrize("family", [two, three])

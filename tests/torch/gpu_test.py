@@ -122,7 +122,8 @@ def test_heads_before_rows_with_lengths():
     lengths = torch.tensor([70, 33], dtype=torch.int32, device="cuda")
     given = {"seqused_kv": lengths, "causal": True}
     made = []
-    q, k, v = (normal(2, h, n, 64, dtype=BF16, device="cuda") for h, n in ((4, 33), (2, 70), (2, 70)))
+    sizes = ((4, 33), (2, 70), (2, 70))
+    q, k, v = (normal(2, h, n, 64, dtype=BF16, device="cuda") for h, n in sizes)
     for turn in (lambda x: x.transpose(1, 2), lambda x: x.transpose(1, 2).contiguous()):
         inputs = [turn(x.detach()).requires_grad_() for x in (q, k, v)]
         out = fa3.torch.attention(*inputs, **given)

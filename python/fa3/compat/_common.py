@@ -182,6 +182,9 @@ def cache_of(
             "need (batch, pages of a sequence) and (pages, page_size, heads, head_dim)"
         )
     batch, rows = cache.shape[:2]
+    if table is not None and slots is not None:  # of rows of the table
+        table = table.index_select(0, slots)
+        fields |= {CACHE[0]: table, CACHE[1]: None}
     if table is not None:
         batch, rows = table.shape[0], table.shape[1] * rows
     elif slots is not None:

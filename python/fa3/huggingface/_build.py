@@ -195,8 +195,8 @@ def _without_ids(
     kind: _Kind, band: Band, sizes: tuple, used: int, kept: Tensor | None, device: Any
 ) -> Mask | None:
     """Where all keys count, or of few queries those of one range: in inference only, since
-    gradients of a cache are not offered. Reads from the device if there is padding or chunks; in other steps, nothing.
-    None: it takes ids."""
+    gradients of a cache are not offered. Reads from the device if there is padding or chunks; in
+    other steps, nothing. None: it takes ids."""
     batch, rows, keys, q_offset, kv_offset = sizes
     step = isinstance(q_offset, Tensor) and rows == 1 and kind.causal
     begin = length = None

@@ -54,7 +54,7 @@ void add_decode() {
 class DecodeRun : public KernelRun {
  public:
   DecodeRun(TestRuntime& runtime, const verify::Config& made, const DecodeConfig& config,
-            int multiprocessors, int cluster = 1)
+            int multiprocessors, int cluster = 1, bool merges = true)
       : KernelRun(runtime, made, FA3_OP_FORWARD) {
     DeviceInfo device = test_device();
     device.multiprocessors = multiprocessors;
@@ -62,7 +62,7 @@ class DecodeRun : public KernelRun {
     DecodePlans plans = make_decode_plans(config, forward, problem(), device);
     if (config.clusters) set_cluster(plans.decode, problem(), cluster);
     std::vector<fa3::Kernel> kernels{plans.decode};
-    if (plans.combine.merges()) kernels.push_back(plans.combine);
+    if (merges && plans.combine.merges()) kernels.push_back(plans.combine);
     set_kernels(kernels);
   }
 };

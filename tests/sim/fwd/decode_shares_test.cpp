@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // decode_shares_test.cpp — how the decode kernel's CTAs share the units of a call.
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <random>
 #include <span>
 
@@ -64,10 +66,40 @@ TEST(SimDecodeShares, EqualUnitsAreNotCut) {
   EXPECT_FALSE(leaves_parts(dense, small_decode(false), 4));
 }
 
-// A CTA may have a sixteenth more tiles than in the mean.
+// A unit costs two tiles more than it has: shares of the next may begin there.
 TEST(SimDecodeShares, NearlyEqualUnitsAreNotCut) {
   EXPECT_FALSE(leaves_parts(of_lengths({17 * 64, 16 * 64, 16 * 64}, 1), small_decode(true), 3));
-  EXPECT_TRUE(leaves_parts(of_lengths({19 * 64, 16 * 64, 16 * 64}, 1), small_decode(true), 3));
+  EXPECT_FALSE(leaves_parts(of_lengths({19 * 64, 16 * 64, 16 * 64}, 1), small_decode(true), 3));
+  EXPECT_TRUE(leaves_parts(of_lengths({22 * 64, 16 * 64, 16 * 64}, 1), small_decode(true), 3));
+}
+
+// In place of a kernel: how many units each CTA has.
+constexpr DecodeConfig counting() {
+  DecodeConfig c = small_decode(true);
+  c.stages = 3;
+  return c;
+}
+std::array<std::atomic<int>, 8> units_of_cta;
+
+void count_units(const DecodeArgs args) {
+  DecodeUnits<counting()> units(args.shape);
+  int count = 0;
+  for_units(units, args, [&](const DecodeUnit&, i32, i32, bool, u32) { ++count; });
+  units_of_cta[ptx::block_index_x()] = count;
+}
+
+// Those that pad a batch are spread over the CTAs by the time that they take: by their tiles alone
+// one CTA would have 7 of the last 8.
+TEST(SimDecodeShares, ShortUnitsCostMoreThanTheirTiles) {
+  const Registration registered(decode_expression(counting()).c_str(), kernel_of(&count_units));
+  for (const int64_t keys : {0, 1, 64}) {
+    std::vector<int64_t> used(12, keys);
+    std::fill_n(used.begin(), 4, 12 * 64);
+    TestRuntime runtime;
+    DecodeRun run(runtime, of_lengths(used, 1), counting(), 8, 1, false);
+    run.run();
+    EXPECT_EQ(*std::ranges::max_element(units_of_cta), 3) << keys << " keys";
+  }
 }
 
 // Units are cut where a CTA would have twice the work of another.

@@ -94,7 +94,7 @@ class DecodeEntries {
       const i32 end = shape_.group.quotient(unit.row + kCfg.rows - 1) + 1;
       unit.range = range_of(unit.q, unit.kv, first, end);
     }
-    const u32 room = length_of(all);
+    const u32 room = length_of(all) + spare_;
     unit.begin = start + rooms * room;
     unit.room_end = unit.begin + room;
     unit.length = length_of(unit.range);
@@ -116,10 +116,11 @@ class DecodeEntries {
   }
   // Of each tile of rows.
   FA3_DEV u32 room_of(const SequenceRows& q, const SequenceRows& kv) const {
-    return length_of(range_of(q, kv, 0, q.rows));
+    return length_of(range_of(q, kv, 0, q.rows)) + spare_;
   }
 
   const DecodeShape& shape_;
+  u32 spare_ = 0;  // places of a room behind its KV tiles
 };
 
 // The parts of a unit, each of kTiles KV tiles of the sequence (common/key_parts.h).

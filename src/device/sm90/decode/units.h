@@ -12,6 +12,10 @@
 // one before, so that what CTAs read at a time are the same keys of several heads, which are
 // neighbours in memory.
 //
+// A unit takes a CTA some two tiles' time more than its tiles: it loads Q, fills the ring, stores O.
+// Where units are unlike, each has spare places behind its tiles, so that a CTA with many short
+// ones, as those that pad a batch, does not finish last.
+//
 // Several tiles of rows see the same keys. Each has a room of the same length in the line, for all
 // KV tiles that any of the sequence's rows sees, and uses what its own rows see of it. Where units
 // are not cut by themselves and all sequences have as many tiles of rows, the line has a copy for
@@ -30,12 +34,19 @@ template <auto kCfg>
 class DecodeUnits : DecodeEntries<kCfg> {
   using Entries = DecodeEntries<kCfg>;
   using Entries::kOneTile, Entries::shape_, Entries::last, Entries::entry, Entries::length_of,
-      Entries::rows_of_entry, Entries::room_of, Entries::set_tile, Entries::tiles_of_rows;
+      Entries::rows_of_entry, Entries::room_of, Entries::set_tile, Entries::spare_,
+      Entries::tiles_of_rows;
 
  public:
   FA3_DEV explicit DecodeUnits(const DecodeShape& shape) : Entries(shape) {
     // Divisions take long: those that do not wait for one another stand side by side.
     Count all = count();
+    if constexpr (kOneTile && kCfg.ragged) {
+      if (all.shortest < all.longest) {
+        spare_ = kSpare;
+        all.tiles += kSpare * all.units, all.shortest += kSpare, all.longest += kSpare;
+      }
+    }
     const u32 heads = static_cast<u32>(shape.heads_kv), most = shape.most_parts;
     const u32 tiles = heads * all.tiles, units = heads * all.units;
     const u32 ctas = min(static_cast<u32>(shape.ctas), tiles);
@@ -133,6 +144,7 @@ class DecodeUnits : DecodeEntries<kCfg> {
   }
 
  private:
+  static constexpr u32 kSpare = 2;
   static constexpr u32 kWorthMerging = 16;  // a CTA with a 16th more of tiles takes as long
 
   struct Count {
