@@ -12,7 +12,7 @@
 // one before, so that what CTAs read at a time are the same keys of several heads, which are
 // neighbours in memory.
 //
-// A unit takes a CTA some two tiles' time more than its tiles: it loads Q, fills the ring, stores O.
+// A unit takes a CTA some two tiles' time more than its own: it loads Q, fills the ring, stores O.
 // Where units are unlike, each has spare places behind its tiles, so that a CTA with many short
 // ones, as those that pad a batch, does not finish last.
 //
