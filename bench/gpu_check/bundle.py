@@ -58,6 +58,7 @@ FILES = {  # to their places in the bundle
 }
 # The package of Python, to be compiled there, and its tests.
 FOLDERS = {"python/fa3": "*.py", "python/src": "*.*", "include/fa3": "*.h", "tests/torch": "*.py"}
+FOLDERS |= {"examples/python": "*.py"}
 # Names the commit to gpu-check.sh and machine.py; only a folder that has it is replaced.
 MARK = "VERSION"
 GLIBC = re.compile(r"(ld-linux|linux-vdso|lib(c|m|dl|rt|pthread|resolv)\.so)")

@@ -206,6 +206,12 @@ gpt() {
   in_python "$here/bench/gpt.py" --commit "$commit" --budget 280 --out "$models"
 }
 
+# Requests that arrive in time, in graphs; beside PyTorch's SDPA.
+serve() {
+  in_python "$here/examples/python/serve.py" --with sdpa --commit "$commit" \
+    --json "$results/serve.jsonl"
+}
+
 launch() { "$here/bin/fa3_launch" --commit "$commit" | tee "$launches"; }
 
 render() {
@@ -217,7 +223,7 @@ picture() { in_python "$here/bench/plot_grid.py" "$grid" "$results/forward.png";
 export cache_dir=$cache
 export -f in_python tests meta check_shapes command_on_gpu sanitize peers launch ablation
 export -f bench_cases script
-export -f tune render picture package torch_tests gpt
+export -f tune render picture package torch_tests gpt serve
 
 # ---- What is here -------------------------------------------------------------------------------
 
@@ -321,6 +327,7 @@ step rates8 240 'gpu nvrtc torch time' script "$results/precision.jsonl" quantiz
   --rate --grid
 step grid-backward 240 'gpu nvrtc torch time' script "$results/bwd-grid.jsonl" bwd_gpu.py
 step decode 240 'gpu nvrtc torch time' script "$results/decode.jsonl" decode_gpu.py
+step serve 120 'gpu nvrtc torch time builds package' serve
 step outliers-backward 60 'gpu nvrtc torch time' script "$results/bwd-outliers.jsonl" \
   bwd_outliers_gpu.py
 step gpt 600 'gpu nvrtc torch time builds package' gpt

@@ -24,7 +24,7 @@ def device_of(options):
     """The device, after a word about what is not there."""
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     if device == "cpu":
-        print("No GPU: a small problem on the CPU. The speeds of 8 bits need a Hopper GPU.\n")
+        print("No GPU: a small problem on the CPU, whose speeds say nothing of a GPU's.\n")
     return device
 
 
