@@ -236,9 +236,9 @@ def main():
     head = ["", "tokens/s", "generated", "TTFT, ms", "p99", "a token, ms", "p99", "steps",
             "first tokens alike"]  # fmt: skip
     measuring.print_table(head, rows)
-    measuring.write(options, "serve", device, cells, **{
-        name: value for name, value in vars(options).items() if name not in ("json", "device")
-    })  # fmt: skip
+    asked = {name: x for name, x in vars(options).items() if name not in ("json", "device")}
+    asked |= {"warm_ups": 1, "runs": options.repeat}  # each step once, when it is captured
+    measuring.write(options, "serve", device, cells, **asked)
 
 
 if __name__ == "__main__":
