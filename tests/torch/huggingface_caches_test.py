@@ -2,6 +2,8 @@
 """huggingface_caches_test.py — steps of generation on fa3: static caches, compiled steps, and that
 attention gets the lengths of a cache."""
 
+import random
+
 import fa3.huggingface
 import pytest
 import torch
@@ -137,6 +139,10 @@ def test_what_attention_gets():
         want = {"seqused_kv": [7, 7 if padding is None else 4]}
         assert lengths(given) == (want if padding is None else want | {"kv_begin": [0, 3]})
         assert (given["window"], used) == ((2, 0), 9)
+    # The last key of the second is not where its query stands, from which a window counts.
+    for offset in (torch.tensor(8), 8):
+        assert "sequence_ids_q" in names(1, left.flip(1), offset, window)[0]
+        assert lengths(names(1, left.flip(1), offset)[0]) == {"seqused_kv": [9, 6]}
     assert names(9, kind=chunks(0, 0)) == ({"causal": True, "attention_chunk": 4}, 9)
     given, _ = names(9, left, kind=chunks(0, 3))
     assert given["attention_chunk"] == 4
@@ -166,3 +172,51 @@ def test_biases_count_from_the_first_key(side):
     seen = bias.masked_fill(~padding[:, None, None], -torch.inf)
     want = torch.nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=seen)
     assert_close(got, want.transpose(1, 2), BOUND)
+
+
+def random_problem(rng):
+    """Arguments of a mask function: steps and prompts behind caches of every kind, with padding
+    anywhere, on either side or in between."""
+    batch, rows = rng.choice([1, 2, 3]), rng.choice([1, 1, 1, 2, 5, 9, 70])
+    kv_offset, past = rng.choice([0, 0, 1, 4]), rng.choice([0, 1, 4, 7, 12])
+    q_offset, length = kv_offset + past, kv_offset + past + rows
+    side = rng.choice(["none", "left", "right", "between", "anywhere"])
+    padding = torch.ones(batch, length, dtype=torch.bool)
+    for row in padding:
+        k = rng.randint(0, length)
+        if side == "anywhere":
+            row[:] = torch.rand(length) < 0.5
+        row[{"left": slice(0, k), "right": slice(k, None), "between": slice(1, k)}.get(
+            side, slice(0, 0))] = False  # fmt: skip
+    width, left = rng.choice([1, 2, 3, 5]), (padding.cumsum(-1) == 0).sum(-1)
+    kind = rng.choice([
+        masking_utils.causal_mask_function, masking_utils.bidirectional_mask_function,
+        masking_utils.sliding_window_causal_mask_function(width),
+        masking_utils.sliding_window_bidirectional_mask_function(width),
+        masking_utils.chunked_causal_mask_function(width, left),
+    ])  # fmt: skip
+    return q_offset, {
+        "batch_size": batch, "q_length": rows, "kv_length": past + rows + rng.choice([0, 0, 3]),
+        "kv_offset": kv_offset, "mask_function": kind, "device": "cpu",
+        "attention_mask": None if side == "none" else padding, "use_vmap": False,
+        "allow_is_bidirectional_skip": False,
+    }  # fmt: skip
+
+
+def test_random_masks():
+    """Bit by bit, and attention on them; offsets are numbers or, in static caches, tensors."""
+    rng, module = random.Random(5), torch.nn.Module()
+    of_ranges = 0
+    for _ in range(400):
+        q_offset, given = random_problem(rng)
+        want = masking_utils.sdpa_mask(**given, q_offset=q_offset, allow_is_causal_skip=False)
+        q_offset = torch.tensor(q_offset) if rng.random() < 0.5 else q_offset
+        with torch.set_grad_enabled(rng.random() < 0.3):
+            made = fa3.huggingface.build_mask(**given, q_offset=q_offset)
+            assert torch.equal(made | False, want), (given, q_offset)
+            x, y = (torch.randn(given["batch_size"], 2, n, 16) for n in want.shape[2:])
+            got, _ = fa3.huggingface.attend(module, x, y, y, made)
+        theirs = torch.nn.functional.scaled_dot_product_attention(x, y, y, attn_mask=want)
+        assert_close(got, theirs.transpose(1, 2), BOUND)
+        of_ranges += getattr(made, "used", None) is not None
+    assert of_ranges > 50

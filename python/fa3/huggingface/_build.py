@@ -211,10 +211,10 @@ def _without_ids(
             kept = begin = length = None
         elif not one_range or rows > _FEW or torch.is_grad_enabled():
             return None
-        elif from_0 and (step or band == Band()):
+        elif not to_end and (kind.chunk is not None or not _sees_all(band, rows)):
+            return None  # where queries stand is counted from the end
+        elif from_0:
             begin = None
-        elif not (step or to_end):  # queries stand at the end of all keys, not of those that count
-            return None
     if kind.chunk is not None:
         band = _in_chunks(kind.chunk, band, sizes, begin)
         if band is None:
@@ -222,6 +222,11 @@ def _without_ids(
     if length is not None:
         return Mask.of_range(begin, length.contiguous(), rows, keys, band)
     return Mask.of_ids(_ones(batch, rows, device), _ones(batch, used, device), keys, band, True)
+
+
+def _sees_all(band: Band, rows: int) -> bool:
+    """Whether each query sees all keys that count."""
+    return band.left is None and band.right is None and (rows == 1 or not band.causal)
 
 
 def _in_chunks(
