@@ -77,23 +77,28 @@ def test_requests(device, name):
     assert_alike(eager, generate(ours, PROMPTS))
 
 
-def test_block_tables(monkeypatch):
-    """The steps of a GPU, on the CPU: transformers hands out block tables there alone."""
+@pytest.mark.parametrize("tables", [True, False])
+def test_keys_are_read_where_they_lie(monkeypatch, tables):
+    """tables: the steps of a GPU, on the CPU; transformers hands out block tables there alone."""
     eager, ours = models(CONFIGS["llama"](), "cpu")
     ours.set_attn_implementation("flash_fa3")
-    monkeypatch.setattr(
-        initialization, "ensure_decode_fast_path_is_available", lambda *_, **__: None
-    )
+    if tables:
+        monkeypatch.setattr(
+            initialization, "ensure_decode_fast_path_is_available", lambda *_, **__: None
+        )
     calls = []
     attention = fa3.torch.attention
 
     def seen(*args, **given):
-        calls.append("page_table" in given)
+        calls.append(
+            "appends" if "k_new" in given else "pages" if "page_table" in given else "rows"
+        )
         return attention(*args, **given)
 
     monkeypatch.setattr("fa3.torch.attention", seen)
-    got = generate(ours, PROMPTS, max_blocks_per_request=8)
-    assert {True, False} == set(calls)
+    got = generate(ours, PROMPTS, max_blocks_per_request=8 if tables else 0)
+    assert set(calls) == {"appends", "pages", "rows"} - (set() if tables else {"appends"})
+    assert calls.count("rows") <= 2 * len(ours.model.layers)  # prompts without keys before them
     assert_alike(eager, got)
 
 

@@ -3,7 +3,8 @@
 
 It takes an attn_implementation only if "flash" is in its name, and block tables only of names that
 it finds functions for, so fa3 has a second name. Steps in which each request has one token append
-it and read the pages in one call; others get their keys in one row, which transformers gathers.
+it and read the pages in one call; in others new keys are written first, and prompts and tokens read
+the pages where they are. Layers with windows have rings, whose keys transformers gathers in a row.
 """
 
 import functools
@@ -30,6 +31,10 @@ def attend_paged(
     """Attention of tokens (1, heads, tokens, head_dim) on a PagedAttentionCache; returns (1,
     tokens, heads, head_dim). batch: cu_seq_lens_q, cu_seq_lens_k by kind of layer, and OF_BATCHES.
     given: to attention, as it is."""
+    allocator = cache.layer_to_allocator[module.layer_idx]
+    if batch.get("block_table") is None and allocator.supports_block_table:
+        if batch["read_index"][allocator.index].numel() > 0:
+            return _on_pages(allocator, module.layer_idx, q, k, v, batch, given)
     of_layer = dict(batch)
     k, v = cache.update(
         key_states=k, value_states=v, layer_idx=module.layer_idx, kwargs=of_layer
@@ -52,6 +57,32 @@ def attend_paged(
             seqused_kv=before.int(), k_new=k[:, None], v_new=v[:, None], **given,
         )  # fmt: skip
     return out[:, 0][None]
+
+
+@torch.compiler.disable  # as PagedAttentionCache.update, whose writes these are
+@torch.no_grad()
+def _on_pages(
+    allocator: Any, layer: int, q: Tensor, k: Tensor, v: Tensor, batch: dict[str, Any],
+    given: dict[str, Any],
+) -> Tensor:  # fmt: skip
+    """Of prompts and tokens, whose keys lie in the pages that a batch's indices of tokens name."""
+    q, k, v = (x.transpose(1, 2)[0] for x in (q, k, v))
+    of_tokens = batch["read_index"][allocator.index]
+    allocator.update(k, v, layer, of_tokens[:0], batch["write_index"][allocator.index])
+    pages_k, pages_v = allocator.get_cache_for_block_table(layer)
+    rows = pages_k.shape[1]
+    cu_k = batch["cu_seq_lens_k"][allocator.layer_type]
+    longest = batch["max_length_k"][allocator.layer_type]
+    first = torch.arange(0, max(longest, 1), rows, device=q.device)  # of each page of a sequence
+    used = cu_k.diff()[:, None]
+    at = (cu_k[:-1, None] + first).clamp(max=of_tokens.shape[0] - 1)
+    table = torch.where(first < used, of_tokens[at.long()] // rows, -1)
+    out = fa3.torch.attention(
+        q, pages_k, pages_v, page_table=table.int(), seqused_kv=used[:, 0].int(),
+        cu_seqlens_q=batch["cu_seq_lens_q"], max_seqlen_q=batch["max_length_q"],
+        max_seqlen_kv=longest, **given,
+    )  # fmt: skip
+    return out[None]
 
 
 def admit(name: str) -> None:
