@@ -48,18 +48,27 @@ def attend_paged(
             max_seqlen_q=of_layer["max_length_q"], max_seqlen_kv=of_layer["max_length_k"], **given,
         )  # fmt: skip
         return out[None]
-    # A token of each sequence. Those that pad the batch have no pages: nothing of them is written.
-    sequences = q.shape[0]
-    before = (cu_k.diff()[:sequences] - 1).clamp(min=0)
-    with torch.no_grad():
-        out = fa3.torch.attention(
-            q[:, None], of_layer["k_cache"], of_layer["v_cache"], page_table=table.int(),
-            seqused_kv=before.int(), k_new=k[:, None], v_new=v[:, None], **given,
-        )  # fmt: skip
+    return _append(q, k, v, of_layer, given)
+
+
+# Writes to views of one memory, which graphs of torch.compile do not take; nor would transformers'
+# own, PagedAttentionCache.update, which is left out of them, too.
+@torch.compiler.disable
+@torch.no_grad()
+def _append(
+    q: Tensor, k: Tensor, v: Tensor, of_layer: dict[str, Any], given: dict[str, Any]
+) -> Tensor:
+    """Of a token of each sequence. Those that pad the batch have no pages: nothing of them is
+    written."""
+    before = (of_layer["cu_seq_lens_k"].diff()[: q.shape[0]] - 1).clamp(min=0)
+    out = fa3.torch.attention(
+        q[:, None], of_layer["k_cache"], of_layer["v_cache"], seqused_kv=before.int(),
+        page_table=of_layer["block_table"].int(), k_new=k[:, None], v_new=v[:, None], **given,
+    )  # fmt: skip
     return out[:, 0][None]
 
 
-@torch.compiler.disable  # as PagedAttentionCache.update, whose writes these are
+@torch.compiler.disable
 @torch.no_grad()
 def _on_pages(
     allocator: Any, layer: int, q: Tensor, k: Tensor, v: Tensor, batch: dict[str, Any],
