@@ -170,6 +170,12 @@ TEST(DecodePlan, ManyQueriesOfFewSequences) {
   EXPECT_FALSE(is_decoded(1, 32, 8, 2048));  // a prefill
 }
 
+// Places of the line are counted in 31 bits, those that stand for units' ends included.
+TEST(DecodePlan, AsManyPlacesAsAreCounted) {
+  EXPECT_TRUE(is_decoded(2'060'000, 8, 8, 1));   // 130 places each
+  EXPECT_FALSE(is_decoded(2'080'000, 8, 8, 1));  // of which 128 would fit
+}
+
 TEST(DecodePlan, SharedMemoryHoldsEveryConfiguration) {
   for (const DecodeHeadDims& dims : kDecodeHeadDims) {
     for (const DecodeTile& tile : kDecodeTiles) {

@@ -12,6 +12,8 @@ namespace fa3::sm90 {
 
 inline constexpr int kMostDecodeRows = 128;  // packed rows of a tile, where they are many,
 inline constexpr int kMostNarrowRows = 64;   // and where keys are the rows of GEMMs
+// KV tiles that take a CTA as long as it takes to begin and end a unit (units.h).
+inline constexpr int kUnitTiles = 2;
 
 // The query heads of a KV head are rows of one tile, query by query: packed row r is query r / G,
 // head r % G of a group of G.

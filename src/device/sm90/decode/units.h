@@ -43,8 +43,8 @@ class DecodeUnits : DecodeEntries<kCfg> {
     Count all = count();
     if constexpr (kOneTile && kCfg.ragged) {
       if (all.shortest < all.longest) {
-        spare_ = kSpare;
-        all.tiles += kSpare * all.units, all.shortest += kSpare, all.longest += kSpare;
+        spare_ = kUnitTiles;
+        all.tiles += kUnitTiles * all.units, all.shortest += kUnitTiles, all.longest += kUnitTiles;
       }
     }
     const u32 heads = static_cast<u32>(shape.heads_kv), most = shape.most_parts;
@@ -144,7 +144,6 @@ class DecodeUnits : DecodeEntries<kCfg> {
   }
 
  private:
-  static constexpr u32 kSpare = 2;
   static constexpr u32 kWorthMerging = 16;  // a CTA with a 16th more of tiles takes as long
 
   struct Count {

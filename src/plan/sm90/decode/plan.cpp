@@ -49,12 +49,13 @@ std::string tiles_text(const auto& config) {
 int64_t packed_rows(const Problem& p) { return most_rows(p.q) * p.group_size(); }
 
 // KV tiles of all units, at most.
-int64_t count_tiles(const DecodeConfig& c, const Problem& p) {
+// With `each` for every unit.
+int64_t count_tiles(const DecodeConfig& c, const Problem& p, int64_t each = 0) {
   const int64_t entries = p.batch + (p.q.varlen ? 1 : 0);
-  const int64_t of_head = div_up(std::max<int64_t>(packed_rows(p), 1), c.rows) *
-                          std::max<int64_t>(div_up(most_rows(p.kv), c.tile_kv), 1);
+  const int64_t of_unit = std::max<int64_t>(div_up(most_rows(p.kv), c.tile_kv), 1) + each;
+  const int64_t of_head = div_up(std::max<int64_t>(packed_rows(p), 1), c.rows) * of_unit;
   const int64_t of_none = p.q.varlen ? div_up(p.q.rows * p.group_size(), c.rows) : 0;
-  return entries * p.heads_kv * of_head + p.heads_kv * of_none;
+  return entries * p.heads_kv * of_head + p.heads_kv * of_none * (1 + each);
 }
 
 PartGrid part_grid(const DecodeConfig& c, const Problem& p) {
@@ -185,7 +186,8 @@ std::optional<DecodeConfig> decode_config(const FwdPlan& forward, const Problem&
   // The forward's kernel has no trees.
   if (packed_rows(p) > kMostPacked && !p.has_tree() && !is_sooner(c, f, p, device))
     return std::nullopt;
-  const bool counts = p.q.rows * p.group_size() < kMostTiles && count_tiles(c, p) < kMostTiles &&
+  const bool counts = p.q.rows * p.group_size() < kMostTiles &&
+                      count_tiles(c, p, kUnitTiles) < kMostTiles &&
                       part_slots(c, p, most_ctas(c, device)) * c.rows < kMostTiles;
   return counts ? std::optional(c) : std::nullopt;
 }
