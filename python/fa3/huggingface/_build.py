@@ -15,9 +15,8 @@ _UTILS = "transformers.masking_utils"
 # Models that put numbers to be added beside the mask, which would be turned into a bool one's type.
 _ADDING = {"deepseek_v4"}
 # Queries up to which a range goes to the kernels of decode; more are faster by ids, whose tensors
-# need no copy (2048 on 2048: 515 µs, by a range 628; one on 4096, batch 8: 84, by a range 38).
+# need no copy.
 _FEW = 64
-_COMPOSED = {"and_masks", "remap_positions_for_packed_sequence"}
 
 
 @dataclass
@@ -208,7 +207,8 @@ def _without_ids(
             kept = kept & (torch.arange(used, device=device) < length[:, None])
         begin, length, (everything, from_0, to_end, one_range) = _range(kept, length)
         if everything:
-            kept = begin = length = None
+            kept = begin = None
+            length = length if step else None  # the form of the steps before
         elif not one_range or rows > _FEW or torch.is_grad_enabled():
             return None
         elif not to_end and (kind.chunk is not None or not _sees_all(band, rows)):
