@@ -86,6 +86,29 @@ def test_trees(device):
         ours(q.requires_grad_(), k, v, tree_mask=chain)
 
 
+@each_device
+def test_max_logit_of_what_is_appended(device):
+    """That of attention on the keys that are there afterwards; compiled, too."""
+    q, k, v = (x.detach() for x in qkv(some(device), device, rows=2))
+    new, used = 2, torch.tensor([40, 13], dtype=torch.int32, device=device)
+    k_new, v_new = (torch.randn_like(x[:, :new]) * 3 for x in (k, v))
+    want_k, want_v = k.clone(), v.clone()
+    for row, n in enumerate(used.tolist()):
+        want_k[row, n : n + new], want_v[row, n : n + new] = k_new[row], v_new[row]
+    given = {"causal": True, "return_lse": True, "return_max_logit": True}
+    want = ours(q, want_k, want_v, seqused_kv=used + new, **given)
+
+    def call(k, v):
+        return ours(q, k, v, k_new=k_new, v_new=v_new, seqused_kv=used, **given)
+
+    for take in (call, torch.compile(call, backend="aot_eager", fullgraph=True)):
+        cache = k.clone(), v.clone()
+        for a, b in zip(take(*cache), want, strict=True):
+            assert_close(a, b, 1e-6 if device == "cpu" else 1e-2)
+        for a, b in zip(cache, (want_k, want_v), strict=True):
+            assert torch.equal(a, b)
+
+
 def test_what_max_logit_does_not_offer():
     q, k, v = (x.detach().half() for x in qkv())
     with pytest.raises(NotImplementedError, match='return_max_logit with precision'):

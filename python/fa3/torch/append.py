@@ -13,11 +13,13 @@ from .autograd import is_eager, transform
 from .fitting import fit
 from .operators import LENGTHS, attend_as, library, out_dtype
 
-library.define(
-    "append(Tensor q, Tensor(a!) k, Tensor(b!) v, Tensor k_new, Tensor v_new, "
-    "Tensor? cu_seqlens_new, Tensor? rotary_cos, Tensor? rotary_sin, Tensor? rotary_position, "
-    f"int rotary_layout, {LENGTHS}) -> (Tensor, Tensor)"
+_ARGUMENTS = (
+    "(Tensor q, Tensor(a!) k, Tensor(b!) v, Tensor k_new, Tensor v_new, Tensor? cu_seqlens_new, "
+    "Tensor? rotary_cos, Tensor? rotary_sin, Tensor? rotary_position, int rotary_layout, "
+    f"{LENGTHS})"
 )
+library.define(f"append{_ARGUMENTS} -> (Tensor, Tensor)")
+library.define(f"append_max_logit{_ARGUMENTS} -> (Tensor, Tensor, Tensor)")
 _FIELDS = (
     "k_new", "v_new", "cu_seqlens_new", "rotary_cos", "rotary_sin", "rotary_position",
     "rotary_layout",
@@ -28,9 +30,9 @@ _TABLES = ("rotary_cos", "rotary_sin")
 def append(
     q: Tensor, k: Tensor, v: Tensor, k_new: Tensor, v_new: Tensor | None,
     cu_seqlens_new: Tensor | None, rotary: tuple[Tensor, Tensor] | None, rotary_layout: str,
-    rotary_position: Tensor | None, rest: tuple,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """rest: LENGTHS."""
+    rotary_position: Tensor | None, rest: tuple, return_max_logit: bool = False,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """rest: LENGTHS. out and lse, and max_logit where it is asked for."""
     if v_new is None:
         raise ValueError("v_new: None beside k_new, need the values of the new keys")
     cos, sin = (None, None) if rotary is None else rotary
@@ -45,8 +47,9 @@ def append(
         layout_of(rotary_layout) if rotary is not None else 0, *rest,
     )  # fmt: skip
     if transform() is not None or not is_eager(q, k, v, k_new, v_new, None):
-        return torch.ops.fa3.append(*arguments)
-    made = _append(*arguments)
+        ops = torch.ops.fa3
+        return (ops.append_max_logit if return_max_logit else ops.append)(*arguments)
+    made = (_append_max_logit if return_max_logit else _append)(*arguments)
     for x in (k, v):
         if not x.is_inference():
             torch.autograd.graph.increment_version(x)
@@ -57,8 +60,12 @@ def _fields(given: tuple) -> dict[str, Any]:
     return {name: x for name, x in zip(_FIELDS, given, strict=True) if x is not None}
 
 
-def _append(q: Tensor, k: Tensor, v: Tensor, *given: Any) -> tuple[Tensor, Tensor]:
+def _append(
+    q: Tensor, k: Tensor, v: Tensor, *given: Any, most: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     fields = _fields(given[: len(_FIELDS)])
+    if most is not None:
+        fields["max_logit"] = most
     for name in ("k_new", "v_new"):
         if fields[name].shape[-1] % 8 == 0:  # else as it is: k and v are not padded
             fields[name] = fit(fields[name])
@@ -68,13 +75,30 @@ def _append(q: Tensor, k: Tensor, v: Tensor, *given: Any) -> tuple[Tensor, Tenso
     return attend_as(q, k, v, given[len(_FIELDS) :], fields)
 
 
+def _append_max_logit(q: Tensor, *given: Any) -> tuple[Tensor, Tensor, Tensor]:
+    most = torch.empty(q.shape[-2], dtype=torch.float32, device=q.device)
+    return *_append(q, *given, most=most), most
+
+
 for _key in ("CPU", "CUDA"):
     library.impl("append", _append, _key)
+    library.impl("append_max_logit", _append_max_logit, _key)
 
 
 @torch.library.register_fake("fa3::append", lib=library)
-def _fake(q: Tensor, k: Tensor, v: Tensor, *given: Any) -> tuple[Tensor, Tensor]:
-    made = fake.outputs(q, v, out_dtype(q))
+def _fake(q: Tensor, k: Tensor, v: Tensor, *given: Any) -> tuple[Tensor, ...]:
+    return _made(fake.outputs(q, v, out_dtype(q)), q, k, v, given)
+
+
+@torch.library.register_fake("fa3::append_max_logit", lib=library)
+def _fake_max_logit(q: Tensor, k: Tensor, v: Tensor, *given: Any) -> tuple[Tensor, ...]:
+    made = fake.outputs(q, v, out_dtype(q)) | {"max_logit": ((q.shape[-2],), torch.float32)}
+    return _made(made, q, k, v, given)
+
+
+def _made(
+    made: dict[str, tuple], q: Tensor, k: Tensor, v: Tensor, given: tuple
+) -> tuple[Tensor, ...]:
     fake.check_forward(
         (q, k, v), given[len(_FIELDS) :], made, True, **_fields(given[: len(_FIELDS)])
     )

@@ -134,40 +134,45 @@ def attention(
         batch_invariant, deterministic,
     )  # fmt: skip
     if return_max_logit:
-        return _with_max_logit(q, k, v, rest, k_new, precision, return_lse)
+        check_max_logit(precision)
     if k_new is not None:
         if precision != "default":
             raise NotImplementedError(f'k_new with precision "{precision}", need "default"')
-        out, lse = append(
-            q, k, v, k_new, v_new, cu_seqlens_new, rotary, rotary_layout, rotary_position, rest
-        )
-        return (out, lse) if return_lse else out
+        out, lse, *most = append(
+            q, k, v, k_new, v_new, cu_seqlens_new, rotary, rotary_layout, rotary_position, rest,
+            return_max_logit,
+        )  # fmt: skip
+        return _chosen(out, lse, most, return_lse)
     for name, given in (
         ("v_new", v_new), ("cu_seqlens_new", cu_seqlens_new), ("rotary", rotary),
         ("rotary_position", rotary_position),
     ):  # fmt: skip
         if given is not None:
             raise ValueError(f"{name}: given without k_new, need the keys that are appended")
+    if return_max_logit:
+        out, lse, most = torch.ops.fa3.forward_max_logit(q, k, v, *rest)
+        return _chosen(out, lse, [most.detach()], return_lse)
     take = attend if is_eager(q, k, v, sinks, attn_mask, scale) else torch.ops.fa3.forward
     out, lse = take(q, k, v, *rest, precision, seed, fp8_block)
     return (out, lse) if return_lse else out
 
 
-def _with_max_logit(
-    q: Tensor, k: Tensor, v: Tensor, rest: tuple, k_new: Tensor | None, precision: str,
-    return_lse: bool,
-) -> tuple[Tensor, ...]:  # fmt: skip
+def _chosen(
+    out: Tensor, lse: Tensor, most: list[Tensor], return_lse: bool
+) -> Tensor | tuple[Tensor, ...]:
+    made = (out, *([lse] if return_lse else []), *most)
+    return made if len(made) > 1 else out
+
+
+def check_max_logit(precision: str) -> None:
     for name, given in (
-        ("k_new", k_new is not None), ("precision", precision != "default"),
+        ("precision", precision != "default"),
         ("a function transform", not torch.compiler.is_compiling() and transform() is not None),
-    ):  # fmt: skip
+    ):
         if given:
             raise NotImplementedError(
                 f"return_max_logit with {name}: not offered; call without one of them"
             )
-    out, lse, most = torch.ops.fa3.forward_max_logit(q, k, v, *rest)
-    most = most.detach()
-    return (out, lse, most) if return_lse else (out, most)
 
 
 def attention_qkvpacked(qkv: Tensor, **arguments: Any) -> Tensor | tuple[Tensor, Tensor]:
