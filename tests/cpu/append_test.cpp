@@ -189,9 +189,13 @@ struct OneMemory {
       t.data = places[i];
       t.shape[0] = 2 * t.shape[0] - 1;
     }
-    for (int64_t b = 0; b < args.page_table.shape[0]; ++b)
-      for (int64_t i = 0; i < args.page_table.shape[1]; ++i)
-        verify::set(args.page_table, {b, i}, 2 * verify::get(args.page_table, {b, i}));
+    for (int64_t b = 0; b < args.page_table.shape[0]; ++b) {
+      for (int64_t i = 0; i < args.page_table.shape[1]; ++i) {
+        const double at = verify::get(args.page_table, {b, i});  // beyond the keys anything
+        if (at >= 0 && at < static_cast<double>(args.k.shape[0]))
+          verify::set(args.page_table, {b, i}, 2 * at);
+      }
+    }
   }
 
   int64_t page;
