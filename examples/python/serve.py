@@ -59,7 +59,7 @@ class Server:
 
     def __init__(self, model, attend, options):
         self.model, self.attend, self.options = model, attend, options
-        self.steps = {}  # by tokens and sequences: batch, graph or None
+        self.steps = {}  # by tokens, sequences and kind: batch, graph, next tokens
         self.counts = {"prompts": 0, "tokens": 0}  # steps
 
     def step(self, sequences):
@@ -68,7 +68,7 @@ class Server:
         one_each = tokens == len(sequences)
         self.counts["tokens" if one_each else "prompts"] += 1
         if self.model.shape.device == "cpu" or not (one_each or self.attend.captures_prompts):
-            batch = Batch(self.model.shape, tokens, len(sequences), one_each)
+            batch = Batch(self.model.shape, tokens, len(sequences), one_each, self.attend.nobody)
             batch.fill(sequences)
             return self.model(batch, self.attend).tolist()
         size = 1 << (tokens - 1).bit_length()
@@ -82,7 +82,7 @@ class Server:
         return out.tolist()
 
     def _captured(self, tokens, sequences, one_each):
-        batch = Batch(self.model.shape, tokens, sequences, one_each)
+        batch = Batch(self.model.shape, tokens, sequences, one_each, self.attend.nobody)
         batch.fill([])
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())

@@ -36,8 +36,8 @@ class Batch:
     """What a step computes: tokens of its sequences one after the other, and where their keys are.
     The tensors stay where they are, so that a CUDA graph reads the next step's values."""
 
-    def __init__(self, shape: Shape, tokens: int, sequences: int, one_each: bool):
-        self.tokens, self.sequences = tokens, sequences
+    def __init__(self, shape: Shape, tokens: int, sequences: int, one_each: bool, nobody: int):
+        self.tokens, self.sequences, self.nobody = tokens, sequences, nobody
         self.one_each = one_each  # a step of generation alone
 
         def ints(*size):
@@ -58,9 +58,9 @@ class Batch:
 
     def fill(self, sequences):
         """sequences: of each its new tokens, the number of its keys, and its pages. What remains is
-        of nobody: no page, and so nothing is written for it."""
+        nobody's, and so is the page that stands there."""
         host = self.host
-        host["table"].fill_(-1)
+        host["table"].fill_(self.nobody)
         host["used"].zero_()
         host["ids"].zero_()
         cu = [0]
@@ -86,6 +86,7 @@ class Cache:
     captures_prompts = True  # in a CUDA graph
 
     def __init__(self, shape: Shape):
+        self.nobody = shape.pages - 1  # a page that is spare, for what is written for nobody
         size = (shape.layers, shape.pages, shape.page, shape.heads_kv, shape.head_dim)
         self.k, self.v = (torch.zeros(size, device=shape.device, dtype=shape.dtype) for _ in "kv")
         half = shape.head_dim // 2
@@ -95,6 +96,10 @@ class Cache:
 
 class Fa3(Cache):
     """One call a layer: it rotates q and k, writes k and v to their pages, and attends."""
+
+    def __init__(self, shape: Shape):
+        super().__init__(shape)
+        self.nobody = -1  # no page, and so nothing is written
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor, batch: Batch) -> Tensor:
         given = {
@@ -122,11 +127,9 @@ class Original(Cache):
         else:
             given = {"cu_seqlens_q": batch.cu, "cu_seqlens_k_new": batch.cu,
                      "max_seqlen_q": batch.tokens}  # fmt: skip
-        # Nobody's pages may not be negative here: their rows go to the last page, which is spare.
-        table = torch.where(batch.table < 0, self.k.shape[1] - 1, batch.table)
         out = flash_attn_with_kvcache(
             q, self.k[layer], self.v[layer], k, v, rotary_cos=self.cos, rotary_sin=self.sin,
-            rotary_interleaved=False, cache_seqlens=batch.used, page_table=table, causal=True,
+            rotary_interleaved=False, cache_seqlens=batch.used, page_table=batch.table, causal=True,
             **given,
         )  # fmt: skip
         return out[:, 0] if batch.one_each else out
@@ -147,8 +150,7 @@ class Sdpa(Cache):
                 for x in (q, k))  # fmt: skip
         page = self.k.shape[2]
         places = batch.table[at, position // page].long() * page + position % page
-        places = torch.where((places < 0) | (row >= batch.cu[-1]), -1, places)  # the spare page
-        places = torch.where(places < 0, self.k.shape[1] * page - 1, places)
+        places = torch.where(row >= batch.cu[-1], self.nobody * page, places)
         for cache, new in ((self.k, k), (self.v, v)):
             cache[layer].view(-1, *new.shape[1:]).index_copy_(0, places, new)
         attend = self._tokens if batch.one_each else self._prompts
@@ -157,7 +159,7 @@ class Sdpa(Cache):
     def _tokens(self, k: Tensor, v: Tensor, q: Tensor, batch: Batch) -> Tensor:
         keys = k.shape[1] * batch.table.shape[1]
         seen = torch.arange(keys, device=q.device) <= batch.used[:, None]
-        k, v = (x[batch.table.clamp(min=0)].flatten(1, 2).transpose(1, 2) for x in (k, v))
+        k, v = (x[batch.table].flatten(1, 2).transpose(1, 2) for x in (k, v))
         out = F.scaled_dot_product_attention(
             q[:, :, None], k, v, attn_mask=seen[:, None, None], enable_gqa=True
         )

@@ -10,7 +10,7 @@ import torch
 import transformers
 from fa3.huggingface._attend import _of_mask
 from fa3.huggingface._mask import Band
-from huggingface_masks_test import BOUND, SMALL, models, tokens
+from huggingface_masks_test import BOUND, SMALL, causal, models, tokens
 from torch._dynamo.utils import counters
 from torch_kit import assert_close
 from transformers import masking_utils
@@ -72,9 +72,7 @@ def test_compiled_steps_of_a_static_cache():
 @pytest.mark.parametrize("window", [None, 4])
 def test_steps_of_a_static_cache_read_nothing(window):
     """Their masks have one shape and are made on the device: the offset is a tensor."""
-    kind = masking_utils.causal_mask_function
-    if window:
-        kind = masking_utils.sliding_window_causal_mask_function(window)
+    kind = causal(window)
     padding = torch.ones(2, 9, dtype=torch.bool)
     padding[1, :7] = False
     with torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True):

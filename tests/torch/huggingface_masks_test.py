@@ -43,6 +43,13 @@ def models(kind, config, *names):
     return made
 
 
+def causal(window=None):
+    """The function of a mask."""
+    if window is None:
+        return masking_utils.causal_mask_function
+    return masking_utils.sliding_window_causal_mask_function(window)
+
+
 def tokens(rows=2, length=12, seed=3):
     return torch.randint(3, 98, (rows, length), generator=torch.Generator().manual_seed(seed))
 
@@ -157,9 +164,7 @@ def test_rows_of_padding(name, side):
 @pytest.mark.parametrize("window", [None, 3])
 def test_rows_that_see_nothing_under_a_bias(window):
     """With a bias of positions eager and sdpa agree on them: their weights are even."""
-    kind = masking_utils.causal_mask_function
-    if window:
-        kind = masking_utils.sliding_window_causal_mask_function(window)
+    kind = causal(window)
     padding = torch.ones(2, 6, dtype=torch.bool)
     padding[1, :3] = False
     given = {"mask_function": kind, "attention_mask": padding, "device": "cpu"}
