@@ -13,6 +13,7 @@ std::vector<Case> all_cases() {
   add_tma_cases(cases);
   add_mbarrier_cases(cases);
   add_matrix_cases(cases);
+  add_mma_cases(cases);
   add_warp_cases(cases);
   add_convert_cases(cases);
   add_memory_cases(cases);

@@ -23,6 +23,7 @@ void add_wgmma_cases(std::vector<Case>& cases);
 void add_tma_cases(std::vector<Case>& cases);
 void add_mbarrier_cases(std::vector<Case>& cases);
 void add_matrix_cases(std::vector<Case>& cases);
+void add_mma_cases(std::vector<Case>& cases);
 void add_warp_cases(std::vector<Case>& cases);
 void add_convert_cases(std::vector<Case>& cases);
 void add_memory_cases(std::vector<Case>& cases);

@@ -231,4 +231,33 @@ u32 movmatrix(u32 value, Where where) {
   return mine.result;
 }
 
+void mma_16x8x16(MmaType type, float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1, Where where) {
+  struct Operand {
+    MmaType type;
+    float d[4];
+    u32 a[4], b[2];
+  } mine{type, {d[0], d[1], d[2], d[3]}, {a[0], a[1], a[2], a[3]}, {b0, b1}};
+  Thread& thread = enter("mma_16x8x16", where);
+  gather(thread, {"mma_16x8x16", where, ~0u, true}, &mine, [](void* const* operands) {
+    const auto of = [&](u32 lane) -> Operand& { return *static_cast<Operand*>(operands[lane]); };
+    const auto half = [](MmaType of_type, u32 pair, u32 high) {
+      const u16 bits = static_cast<u16>(high != 0 ? pair >> 16 : pair);
+      return of_type == MmaType::kF16 ? f16_to_f32(bits) : bf16_to_f32(bits);
+    };
+    for (u32 lane = 0; lane < kWarp; lane++) {
+      Operand& to = of(lane);
+      for (u32 i = 0; i < 4; i++) {
+        const u32 row = lane / 4 + 8 * (i / 2), column = lane % 4 * 2 + i % 2;
+        for (u32 k = 0; k < 16; k++) {
+          const Operand& from_a = of(row % 8 * 4 + k % 8 / 2);
+          const Operand& from_b = of(column * 4 + k % 8 / 2);
+          to.d[i] += half(to.type, from_a.a[2 * (k / 8) + row / 8], k % 2) *
+                     half(to.type, from_b.b[k / 8], k % 2);
+        }
+      }
+    }
+  });
+  for (int i = 0; i < 4; i++) d[i] = mine.d[i];
+}
+
 }  // namespace fa3::twin

@@ -431,6 +431,10 @@ const Probe kProbes[] = {
      "stmatrix_x4_trans(shared_as<u32>(), value_as<Vec<u32, 4>>());",
      {"stmatrix.sync.aligned.m8n8.x4.trans.shared.b16"}},
     {"movmatrix", "keep(movmatrix(w));", {"movmatrix.sync.aligned.m8n8.trans.b16"}},
+    {"mma_16x8x16",
+     "Acc<8> sums; sums.zero(); AFrag a; for (int i = 0; i < 4; ++i) a[i] = w + i; "
+     "mma_16x8x16<MmaType::kF16>(sums, 0, a, w, w); keep(sums[3]);",
+     {"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"}},
     {"pack_f16", "keep(pack_f16(f, 2 * f));", {"cvt.rn.f16x2.f32"}},
     {"pack_bf16", "keep(pack_bf16(f, 2 * f));", {"cvt.rn.bf16x2.f32"}},
     {"pack_e4m3", "keep(pack_e4m3(f, f, f, 2 * f));", {"cvt.rn.satfinite.e4m3x2.f32"}},

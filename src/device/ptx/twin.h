@@ -94,6 +94,8 @@ u32 redux(u32 value, Redux op, bool is_signed, u32 mask, Where where);
 void ldmatrix(u32* registers, const void* row, u32 matrices, bool transposed, Where where);
 void stmatrix(void* row, const u32* registers, u32 matrices, bool transposed, Where where);
 u32 movmatrix(u32 value, Where where);
+// d += a·b of a warp; operands as mma.h says.
+void mma_16x8x16(MmaType type, float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1, Where where);
 
 // ---- Proxies, TMA, bulk copies, cp.async --------------------------------------------------------
 enum class ProxySpace : u8 { kShared, kGlobal, kAll };

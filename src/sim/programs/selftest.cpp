@@ -5,11 +5,15 @@
 #include "device/selftest/matrix.cuh"
 #include "device/selftest/mbarrier.cuh"
 #include "device/selftest/memory.cuh"
+#include "device/selftest/mma.cuh"
 #include "device/selftest/sync.cuh"
 #include "device/selftest/tma.cuh"
 #include "device/selftest/warp.cuh"
 #include "device/selftest/wgmma.cuh"
 #include "sim/program.h"
+
+FA3_SIM_PROGRAM(fa3::selftest::mma<fa3::MmaType::kF16>)
+FA3_SIM_PROGRAM(fa3::selftest::mma<fa3::MmaType::kBf16>)
 
 // ---- wgmma --------------------------------------------------------------------------------------
 
