@@ -65,12 +65,15 @@
  *   LSE       FP32, natural logarithm, (batch, heads_q, seqlen_q) or, for varlen queries, (heads_q,
  *             total_q).
  *   8 bits    a value of q, k or v is code · scale + offset in FP32. q and k are both F8_E4M3 or
- *             both I8; v is F8_E4M3, beside I8 also F16 or BF16. Scales: finite and > 0; absent =
+ *             both I8, or k is F8_E4M3 beside q of F32, F16 or BF16; v is F8_E4M3, beside I8 also F16
+ *             or BF16. Scales: finite and > 0; absent =
  *             1; (1): one for the tensor; (batch, heads): one for each head of a sequence; (batch,
  *             heads, ⌈max_seqlen/rows⌉, ⌈head_dim/cols⌉): one for each block of rows × cols,
  *             counted from the sequence's first row, where max_seqlen is the extent of dense
  *             tensors; per token, rows = 1, also (batch, heads, seqlen) or varlen (total, heads).
- *             heads is the tensor's; scales of q may have heads_kv. Forward only.
+ *             heads is the tensor's; scales of q may have heads_kv. In a cache (fa3_forward_args) k and v
+ *             of 8 bits are F8_E4M3, without offsets, and scales are those of the tensor, of heads of
+ *             a sequence or, with block rows = page_size, of pages: (pages, heads_kv). Forward only.
  *   Empty     a row that sees no key has O = 0, LSE = −inf (with sinks, the sink) and gradient 0.
  *   Written   every element of every output is written: rows of no sequence, or beyond seqused, as
  *             empty rows without a sink; of a v_image only tiles with rows that count.
@@ -159,8 +162,8 @@ typedef enum fa3_v_image_layout {
 } fa3_v_image_layout;
 
 /* Forward. q, k, v and o are required. q, k and v share one dtype of F32, F16, BF16 or, on backend
- * reference, F64, and o has that dtype or F32; or they are of 8 bits (see above), and o is F32, F16
- * or BF16. Head dims are 1…512. */
+ * reference, F64, and o has that dtype or F32; or k and v are of 8 bits (see above), and
+ * so may be q: o is then F32, F16 or BF16. Head dims are 1…512. */
 typedef struct fa3_forward_args {
   size_t struct_size; /* sizeof(fa3_forward_args) */
   fa3_tensor q;       /* in:  (batch, seqlen_q, heads_q, head_dim_qk) or varlen (total_q, …) */
@@ -187,11 +190,12 @@ typedef struct fa3_forward_args {
   fa3_tensor sequence_ids_q;  /* in, both or neither: I32, (batch, seqlen_q) or varlen (total_q) */
   fa3_tensor sequence_ids_kv; /* in: (batch, seqlen_kv) or varlen (total_kv) */
   fa3_tensor q_scale;         /* in, optional, 8-bit q only: F32; shapes above */
-  fa3_tensor k_scale;         /* the same for k */
-  fa3_tensor v_scale;         /* the same for v */
-  fa3_tensor k_offset;        /* in, optional, 8-bit k only: F32, (batch, heads_kv, head_dim_qk) */
-  fa3_tensor v_offset;        /* in, optional, 8-bit v only: F32, (batch, heads_kv, head_dim_v) */
-  fa3_scale_block q_block;    /* of q_scale; 0 where that is (1) or (batch, heads) */
+  fa3_tensor k_scale;      /* the same for k; on cuda and sim beside q of more bits, or in a cache,
+                                 of (1) or (batch, heads_kv), and so is v_scale */
+  fa3_tensor v_scale;      /* the same for v */
+  fa3_tensor k_offset;     /* in, optional, 8-bit k only: F32, (batch, heads_kv, head_dim_qk) */
+  fa3_tensor v_offset;     /* in, optional, 8-bit v only: F32, (batch, heads_kv, head_dim_v) */
+  fa3_scale_block q_block; /* of q_scale; 0 where that is (1) or (batch, heads) */
   fa3_scale_block k_block;
   fa3_scale_block v_block;
   int32_t precision;          /* fa3_precision; q, k and v of F16 or BF16 unless it is DEFAULT */
@@ -207,7 +211,7 @@ typedef struct fa3_forward_args {
                              F32 or, unless it is of 8 bits, the type of q. Not with varlen q */
   int32_t mask_alignment; /* fa3_mask_alignment; of unequal lengths: backends cpu and reference */
   int32_t mask_alignment_reserved; /* must be 0 */
-  /* Caches; all optional, without cu_seqlens_kv and of dtypes beyond 8 bits. Nothing outside the
+  /* Caches; all optional, without cu_seqlens_kv, of 8 bits F8_E4M3 ("8 bits"). Nothing outside the
    * keys of a sequence is read, entries of page_table beyond them included; with FA3_CHECK=1, and
    * on the host, a value that is needed and out of range is refused; else, on cuda, nothing is
    * read for it. Views k and v of pages may share elements: a page of memory is then one of K or

@@ -38,11 +38,12 @@ Status check_append(const Args& args) {
     return invalid(
         "forward: k_new beside cu_seqlens_kv, whose sequences have no room behind them; need dense "
         "k and v, pages or slots");
-  if (is_8_bit(args.tensor[kQ].dtype) || args.precision != FA3_PRECISION_DEFAULT)
+  const bool of_8_bits = is_8_bit(args.tensor[kQ].dtype) || is_8_bit(args.tensor[kK].dtype);
+  if (of_8_bits || args.precision != FA3_PRECISION_DEFAULT)
     return unsupported(
         "forward: k_new with {}: what is appended is not quantised; need q, k and v in f16, bf16 "
         "or f32, and precision 0",
-        is_8_bit(args.tensor[kQ].dtype) ? "q of 8 bits" : "a precision of 8 bits");
+        of_8_bits ? "k of 8 bits" : "a precision of 8 bits");
   return {};
 }
 

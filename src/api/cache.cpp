@@ -29,12 +29,16 @@ Status check_beside(const Args& args, TensorId id) {
     return invalid("forward: {} is given, but seqused_kv is absent; need the number of keys there",
                    name);
   }
-  if (is_8_bit(args.tensor[kQ].dtype) || args.precision != FA3_PRECISION_DEFAULT) {
+  if (args.tensor[kK].dtype == FA3_I8 || args.precision != FA3_PRECISION_DEFAULT) {
     return unsupported(
         "forward: {} with {}, whose scales belong to rows of dense or packed keys; need k and v in "
-        "f16, bf16 or f32, and precision 0",
-        name, is_8_bit(args.tensor[kQ].dtype) ? "q of 8 bits" : "a precision of 8 bits");
+        "f8_e4m3, f16, bf16 or f32, and precision 0",
+        name, args.tensor[kK].dtype == FA3_I8 ? "k of i8" : "a precision of 8 bits");
   }
+  for (const TensorId offset : {kKOffset, kVOffset})
+    if (has(args, offset))
+      return unsupported("forward: {} beside {}, need k and v without offsets; leave it out",
+                         tensor_name(offset), name);
   if (has(args, kSequenceIdsKv)) {
     return unsupported(
         "forward: {} with sequence_ids, which lie as dense or packed keys do; say the same by "

@@ -28,6 +28,9 @@ Status check_dtype_of_q(const Args& args) {
 Status check_dtype(const Args& args, TensorId id) {
   const int32_t dtype = args.tensor[id].dtype, q_dtype = args.tensor[kQ].dtype;
   const bool key_or_value = id == kK || id == kV;
+  // Keys of 8 bits beside queries of more.
+  const bool may_widen = args.op == FA3_OP_FORWARD && args.precision == FA3_PRECISION_DEFAULT &&
+                         (q_dtype == FA3_F16 || q_dtype == FA3_BF16 || q_dtype == FA3_F32);
   bool legal = false;
   std::string need;
   switch (kTensors[id].type) {
@@ -35,9 +38,17 @@ Status check_dtype(const Args& args, TensorId id) {
       legal = dtype == q_dtype;
       need = fmt::format("{} as q", dtype_name(q_dtype));
       break;
+    case TypeRule::kAsKey:
+      legal = dtype == q_dtype || (may_widen && dtype == FA3_F8_E4M3);
+      need = fmt::format("{} as q{}", dtype_name(q_dtype), may_widen ? ", or f8_e4m3" : "");
+      break;
     case TypeRule::kAsV:
       legal = dtype == q_dtype && dtype != FA3_I8;
       need = fmt::format("{} as q", dtype_name(q_dtype));
+      if (may_widen && args.tensor[kK].dtype == FA3_F8_E4M3) {
+        legal = dtype == FA3_F8_E4M3;
+        need = "f8_e4m3 as k";
+      }
       if (q_dtype != FA3_I8) break;
       legal = dtype == FA3_F8_E4M3 || dtype == FA3_F16 || dtype == FA3_BF16;
       need = "f8_e4m3, f16 or bf16 beside q of i8";
@@ -90,7 +101,8 @@ Status check_dtype(const Args& args, TensorId id) {
       break;
   }
   if (legal) return {};
-  if (key_or_value && dtype != FA3_I32 && !is_8_bit(q_dtype) && !is_8_bit(dtype)) {
+  const bool beside_codes = id == kV && is_8_bit(args.tensor[kK].dtype);
+  if (key_or_value && dtype != FA3_I32 && !is_8_bit(q_dtype) && !is_8_bit(dtype) && !beside_codes) {
     return unsupported(
         "{}: {}.dtype={} differs from q.dtype={}; mixed types are not offered; cast one of them",
         op_name(args.op), tensor_name(id), dtype_name(dtype), dtype_name(q_dtype));

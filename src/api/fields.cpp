@@ -26,9 +26,11 @@ struct Published {
 const char* types_of(TypeRule rule) {
   switch (rule) {
     case TypeRule::kAsQ:
-      return "f32, f16, bf16, f64, f8_e4m3, i8: one for q and k";
+      return "f32, f16, bf16, f64, f8_e4m3, i8";
+    case TypeRule::kAsKey:
+      return "type of q; beside f32, f16, bf16 also f8_e4m3";
     case TypeRule::kAsV:
-      return "type of q; beside i8 f8_e4m3, f16, bf16";
+      return "type of q, or of k where that is f8_e4m3; beside i8 f8_e4m3, f16, bf16";
     case TypeRule::kAsQOrF32:
       return "type of q, f32; for 8 bits f32, f16, bf16";
     case TypeRule::kF32:

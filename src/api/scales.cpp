@@ -10,6 +10,28 @@
 
 namespace fa3 {
 
+namespace {
+
+// Keys in a cache have a scale for each head of a sequence or of a page.
+Status check_block_in_cache(const Args& args, TensorId id, ScaleBlock& block) {
+  const auto has = [&](TensorId of) { return args.tensor[of].rank != 0; };
+  if (!has(kPageTable) && !has(kKvBatchIdx) && !has(kKvBegin)) return {};
+  const bool whole = block.rows == 0 && block.cols == 0;
+  if (whole) return {};
+  const int64_t page = has(kPageTable) && args.tensor[id].rank == 4 ? args.tensor[id].shape[1] : 0;
+  if (page > 0 && block.rows == page && block.cols == 0) {
+    block.by_page = true;
+    return {};
+  }
+  return unsupported(
+      "forward: {0}_block=({1}, {2}) beside a cache, need (0, 0), {0}_scale of (1) or (batch, "
+      "heads_kv){3}",
+      tensor_name(id), block.rows, block.cols,
+      page > 0 ? fmt::format("; or ({}, 0), of (pages, heads_kv)", page) : "");
+}
+
+}  // namespace
+
 Result<std::array<ScaleBlock, 3>> read_scale_blocks(const Args& args) {
   std::array<ScaleBlock, 3> blocks;
   const char* const op = op_name(args.op);
@@ -43,6 +65,7 @@ Result<std::array<ScaleBlock, 3>> read_scale_blocks(const Args& args) {
       }
     }
     blocks[of] = {block.rows, block.cols, false, false};
+    if (of != kQ) FA3_RETURN_IF_ERROR(check_block_in_cache(args, of, blocks[of]));
   }
   return blocks;
 }
@@ -50,7 +73,7 @@ Result<std::array<ScaleBlock, 3>> read_scale_blocks(const Args& args) {
 void read_scale_shape(const fa3_tensor& scale, Problem& p, TensorId id) {
   ScaleBlock& block = p.block_of(scaled_by(id));
   block.of_tensor = id == kScale && scale.rank == 1;
-  block.by_total_row = p.axis_of(id).varlen && scale.rank == 2 && block.rows == 1;
+  block.by_total_row = p.axis_of(id).varlen && scale.rank == 2 && block.rows == 1 && !block.by_page;
   block.shared_by_group =
       id == kQScale && scale.rank > 1 && p.heads_kv != p.heads_q && scale.shape[1] == p.heads_kv;
 }
@@ -64,7 +87,10 @@ Dims dims_of_scale(const Problem& p, TensorId id, int rank) {
   const bool whole = block.rows == 0 && block.cols == 0;
   const bool by_token = block.rows == 1 && block.cols == 0;
   Dims dims;
-  if (rank == 1 && whole) {
+  if (block.by_page) {
+    dims.add("pages", p.cache.entries);
+    dims.add(heads, heads_here);
+  } else if (rank == 1 && whole) {
     dims.add("1", 1);
   } else if (rank == 2 && by_token && axis.varlen) {
     dims.add(names.rows, axis.rows);

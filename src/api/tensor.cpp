@@ -43,12 +43,13 @@ Status too_large(const char* op, const char* name, const fa3_tensor& t) {
       op, name, tuple_text(t.shape, t.rank), tuple_text(t.stride, t.rank), dtype_name(t.dtype));
 }
 
-// The last stride is 1; of a mask also 0, one element expanded; LSE that are merged have any.
+// The last stride is 1; of a mask or of scales also 0, one element expanded; LSE that are merged
+// have any.
 struct LastStride {
   int64_t least = 1, most = 1;
 };
 LastStride last_stride_of(TensorId id) {
-  if (id == kAttnMask) return {0, 1};
+  if (id == kAttnMask || id == kQScale || id == kKScale || id == kVScale) return {0, 1};
   if (id == kLseParts || id == kMergedLse) return {0, INT64_MAX};
   return {};
 }

@@ -32,9 +32,12 @@ RowScales scales_of(const Problem& p, const Buffers& x, TensorId id, int64_t b, 
   row.cols = block.cols > 0 ? block.cols : p.columns_of(id);
   if (const auto* const data = x.in<float>(scale_of(id))) {
     const Layout& layout = p.layout[scale_of(id)];
-    const int64_t at = block.by_total_row ? begin + i : block.rows == 0 ? 0 : i / block.rows;
+    const int64_t entry = block.by_page ? key_place(p, x, b, begin + i).entry : b;
+    const int64_t at = block.by_total_row                 ? begin + i
+                       : block.rows == 0 || block.by_page ? 0
+                                                          : i / block.rows;
     const int64_t of = block.shared_by_group ? head / p.group_size() : head;
-    row.scale = data + b * layout.batch + at * layout.row + of * layout.head;
+    row.scale = data + entry * layout.batch + at * layout.row + of * layout.head;
   }
   const TensorId offset = offset_of(id);
   if (id == kQ || x.data[offset] == nullptr) return row;

@@ -62,6 +62,7 @@ struct ScaleBlock {
   bool shared_by_group = false;  // q_scale has a head for each KV head
   bool by_total_row = false;     // (total, heads): rows count from the tensor's first
   bool of_tensor = false;        // of a quantisation: (1), one for all
+  bool by_page = false;          // (pages, heads)
 
   bool operator==(const ScaleBlock&) const = default;
 };
@@ -182,6 +183,7 @@ struct Problem : Options {
     return is_output(role_of(op, id)) || (appends() && (id == kK || id == kV));
   }
   bool is_8_bit() const { return fa3::is_8_bit(layout[kQ].dtype); }
+  bool has_8_bit_keys() const { return fa3::is_8_bit(layout[kK].dtype); }
 
   // Does each query have a position of its own, for masks and so for rotary embedding?
   bool has_positions() const { return mask != FA3_MASK_FULL || attention_chunk > 0; }

@@ -12,6 +12,7 @@ Counts counts_of(const Problem& p, TensorId id) {
       const int64_t heads = block.shared_by_group ? p.heads_kv : p.heads_of(id);
       const int64_t cols = blocks(p.columns_of(id), block.cols);
       if (block.by_total_row) return {1, p.axis_of(id).rows, heads, cols};
+      if (block.by_page) return {p.cache.entries, 1, heads, 1};
       return {p.batch, blocks(p.axis_of(id).max_seqlen, block.rows), heads, cols};
     }
     case Form::kOffset:

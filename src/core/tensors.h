@@ -97,7 +97,8 @@ enum class Form : uint8_t {
 
 enum class TypeRule : uint8_t {
   kAsQ,       // the type of q
-  kAsV,       // that, but for 8-bit q: fa3.h, "8 bits"
+  kAsKey,     // that, or 8 bits: fa3.h, "8 bits"
+  kAsV,       // that, or the type of k of 8 bits: fa3.h, "8 bits"
   kAsQOrF32,  // that, or F32
   kF32,
   kI32,
@@ -168,7 +169,7 @@ struct TensorRow {
 inline constexpr std::array<TensorRow, kTensorCount> kTensors{{
   FA3_BOTH(kQ,    q,    kInput,          kInput,          kRows, kQuery, kQk,   kAsQ,
            "Queries"),
-  FA3_BOTH(kK,    k,    kInput,          kInput,          kRows, kKey,   kQk,   kAsQ,
+  FA3_BOTH(kK,    k,    kInput,          kInput,          kRows, kKey,   kQk,   kAsKey,
            "Keys"),
   FA3_BOTH(kV,    v,    kInput,          kInput,          kRows, kKey,   kV,    kAsV,
            "Values"),

@@ -42,6 +42,34 @@ Config prefill(int32_t dtype, int64_t page_size) {
   return c;
 }
 
+// Codes of E4M3 under queries of more bits, and of E4M3; scales of pages, heads, or one.
+TEST(CpuCachesOfCodes, AreRight) {
+  using Of = verify::Scales::Of;
+  const auto expect_codes = [](Config c, int32_t q) {
+    c.dtype = q, c.head_dim_v = 32;
+    if (q != FA3_F8_E4M3) c.kv_dtype = FA3_F8_E4M3;
+    expect_right(c);
+    c.k_scale = {Of::kTensor}, c.v_scale = {Of::kNone};
+    expect_right(c);
+    if (c.page_size == 0) return;
+    c.k_scale = c.v_scale = {Of::kPages};
+    expect_right(c);
+  };
+  for (const int32_t q : {FA3_F32, FA3_F16, FA3_BF16, FA3_F8_E4M3}) {
+    for (const int64_t page_size : {1, 16, 64}) {
+      expect_codes(decode(q, page_size), q);
+      expect_codes(prefill(q, page_size), q);
+    }
+    Config c = decode(q, 0);
+    expect_codes(c, q);
+    c.kv_slots = 7;
+    expect_codes(c, q);
+    c.kv_slots = 0, c.kv_begin = c.packed_kv = true, c.mask = FA3_MASK_CAUSAL, c.seqlen_q = 3;
+    c.alibi = true;
+    expect_codes(c, q);
+  }
+}
+
 class CpuCaches : public ::testing::TestWithParam<int32_t> {};
 
 TEST_P(CpuCaches, Pages_OfEverySize) {

@@ -118,7 +118,7 @@ TEST(MakeProblem, Caches_RefuseWhatContradictsThem) {
   refused(with(slot_args(), kKvBatchIdx, none), FA3_INVALID_ARGUMENT, {"disagrees with batch=2"});
 }
 
-TEST(MakeProblem, Caches_RefuseEightBitsAndIds) {
+TEST(MakeProblem, Caches_RefusePrecisionsAndIds) {
   for (Args args : {paged_args(), slot_args(), packed_args()}) {
     Args half = args;
     for (const TensorId id : {kQ, kK, kV, kO}) half.tensor[id].dtype = FA3_F16;
@@ -128,9 +128,52 @@ TEST(MakeProblem, Caches_RefuseEightBitsAndIds) {
     args.tensor[kSequenceIdsQ] = tensor(FA3_I32, {2, 5});
     args.tensor[kSequenceIdsKv] = tensor(FA3_I32, {2, 7});
     expect_refusal(make_problem(args).status(), FA3_UNSUPPORTED, {"sequence_ids"});
-    for (const TensorId id : {kQ, kK, kV}) args.tensor[id].dtype = FA3_F8_E4M3;
-    expect_refusal(make_problem(args).status(), FA3_UNSUPPORTED, {"q of 8 bits"});
   }
+}
+
+TEST(MakeProblem, Caches_OfEightBits) {
+  const auto of_codes = [](Args args, fa3_dtype q) {
+    for (const TensorId id : {kQ, kO}) args.tensor[id].dtype = q;
+    if (q == FA3_F8_E4M3) args.tensor[kO].dtype = FA3_BF16;
+    for (const TensorId id : {kK, kV}) args.tensor[id].dtype = FA3_F8_E4M3;
+    return args;
+  };
+  for (const Args& args : {paged_args(), slot_args(), packed_args()}) {
+    for (const fa3_dtype q : {FA3_F32, FA3_F16, FA3_BF16, FA3_F8_E4M3}) {
+      Args codes = of_codes(args, q);
+      EXPECT_TRUE(make_problem(codes).ok()) << make_problem(codes).status().message;
+      codes.tensor[kKScale] = tensor(FA3_F32, {2, 2});
+      codes.tensor[kVScale] = tensor(FA3_F32, {1});
+      EXPECT_TRUE(make_problem(codes).ok()) << make_problem(codes).status().message;
+      codes.tensor[kKScale] = tensor(FA3_F32, {2, 3});
+      expect_refusal(make_problem(codes).status(), FA3_INVALID_ARGUMENT,
+                     {"k_scale.shape[1]=3 disagrees with heads_kv=2"});
+      codes.tensor[kKScale] = tensor(FA3_F32, {2, 2, 7, 1});
+      codes.scale_block[kK] = {1, 0};
+      expect_refusal(make_problem(codes).status(), FA3_UNSUPPORTED,
+                     {"k_block=(1, 0) beside a cache, need (0, 0)"});
+      codes = of_codes(args, q);
+      codes.tensor[kKOffset] = tensor(FA3_F32, {2, 2, 8});
+      expect_refusal(make_problem(codes).status(), FA3_UNSUPPORTED, {"k_offset beside"});
+    }
+    Args integers = args;
+    for (const TensorId id : {kQ, kK}) integers.tensor[id].dtype = FA3_I8;
+    integers.tensor[kV].dtype = FA3_F8_E4M3, integers.tensor[kO].dtype = FA3_BF16;
+    expect_refusal(make_problem(integers).status(), FA3_UNSUPPORTED, {"k of i8"});
+    Args mixed = of_codes(args, FA3_BF16);
+    mixed.tensor[kV].dtype = FA3_BF16;
+    expect_refusal(make_problem(mixed).status(), FA3_INVALID_ARGUMENT,
+                   {"v.dtype=bf16, need f8_e4m3 as k"});
+  }
+  Args pages = of_codes(paged_args(), FA3_BF16);
+  pages.tensor[kKScale] = pages.tensor[kVScale] = tensor(FA3_F32, {9, 2});
+  expect_refusal(make_problem(pages).status(), FA3_INVALID_ARGUMENT,
+                 {"k_scale.shape[0]=9 disagrees with batch=2"});
+  pages.scale_block[kK] = pages.scale_block[kV] = {3, 0};
+  EXPECT_TRUE(problem_of(pages).scale_block[kK].by_page);
+  pages.tensor[kKScale] = tensor(FA3_F32, {8, 2});
+  expect_refusal(make_problem(pages).status(), FA3_INVALID_ARGUMENT,
+                 {"k_scale.shape[0]=8 disagrees with pages=9"});
 }
 
 TEST(MakeProblem, Caches_OfNoPagesOrSlotsHaveNoKeys) {

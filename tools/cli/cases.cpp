@@ -23,12 +23,12 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kKeys[] = {
-    "name",     "op",           "dtype",     "batch",         "heads_q",       "heads_kv",
-    "seqlen_q", "seqlen_kv",    "varlen_q",  "varlen_kv",     "head_dim_qk",   "head_dim_v",
-    "mask",     "left",         "right",     "deterministic", "softmax_scale", "softcap",
-    "alibi",    "sequence_ids", "v_dtype",   "q_scale",       "k_scale",       "v_scale",
-    "k_offset", "v_offset",     "attn_mask", "mask_dims",     "dattn_mask",    "top_left",
-    "with"};
+    "name",     "op",           "dtype",    "batch",         "heads_q",       "heads_kv",
+    "seqlen_q", "seqlen_kv",    "varlen_q", "varlen_kv",     "head_dim_qk",   "head_dim_v",
+    "mask",     "left",         "right",    "deterministic", "softmax_scale", "softcap",
+    "alibi",    "sequence_ids", "v_dtype",  "kv_dtype",      "q_scale",       "k_scale",
+    "v_scale",  "k_offset",     "v_offset", "attn_mask",     "mask_dims",     "dattn_mask",
+    "top_left", "with"};
 
 // ---- Values: whether they are of a type, and what that is called --------------------------------
 
@@ -129,6 +129,7 @@ Case parse_case(const Json& j) {
   x.dtype = dtype_value(word(j, "dtype", {"f32", "f16", "bf16", "f8_e4m3", "i8"}));
   if (j.contains("v_dtype"))
     x.v_dtype = dtype_value(word(j, "v_dtype", {"f8_e4m3", "f16", "bf16"}));
+  if (j.contains("kv_dtype")) x.kv_dtype = dtype_value(word(j, "kv_dtype", {"f8_e4m3"}));
   read_scales(j, "q_scale", x.q_scale);
   read_scales(j, "k_scale", x.k_scale);
   read_scales(j, "v_scale", x.v_scale);

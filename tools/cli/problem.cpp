@@ -63,7 +63,7 @@ Args common_shapes(const verify::Config& c) {
   Args a = {};
   a.struct_size = sizeof a;
   a.q = shape_of(c, true, c.heads_q, c.head_dim_qk, c.dtype);
-  a.k = shape_of(c, false, c.heads_kv, c.head_dim_qk, c.dtype);
+  a.k = shape_of(c, false, c.heads_kv, c.head_dim_qk, verify::dtype_of_k(c));
   a.v = shape_of(c, false, c.heads_kv, c.head_dim_v, verify::dtype_of_v(c));
   a.o = shape_of(c, true, c.heads_q, c.head_dim_v, verify::dtype_of_out(c));
   const bool is_varlen_q = !c.varlen_q.empty();
@@ -172,6 +172,8 @@ void add_problem_options(Parser& parser, ProblemOptions& o) {
   parser.text("--v-dtype", o.v_dtype, "TYPE",
               "Element type of v beside i8: f8_e4m3, f16, bf16 [f8_e4m3]",
               {"f8_e4m3", "f16", "bf16"});
+  parser.text("--kv-dtype", o.kv_dtype, "TYPE",
+              "Element type of k and v where it is another than that of q: f8_e4m3", {"f8_e4m3"});
   parser.text("--out-dtype", o.out_dtype, "TYPE",
               "Element type of o and the gradients: input (that of q; bf16 for 8 bits), f32; for 8 "
               "bits also f16",
@@ -262,6 +264,7 @@ verify::Config make_config(const ProblemOptions& o) {
   c.deterministic = o.gradients.deterministic;
   c.dtype = dtype_value(o.dtype.value_or("f32"));
   c.v_dtype = o.v_dtype ? dtype_value(*o.v_dtype) : 0;
+  c.kv_dtype = o.kv_dtype ? dtype_value(*o.kv_dtype) : 0;
   c.q_scale = scales_value("--q-scale", o.scales.q);
   c.k_scale = scales_value("--k-scale", o.scales.k);
   c.v_scale = scales_value("--v-scale", o.scales.v);
@@ -318,8 +321,12 @@ fa3_forward_args shapes_forward(const verify::Config& c) {
     return scale.rank == 0 ? fa3_scale_block{} : verify::scale_block(verify::scales_of(c, x));
   };
   a.q_scale = f32(verify::scale_shape(c, Operand::kQ, a.max_seqlen_q));
-  a.k_scale = f32(verify::scale_shape(c, Operand::kK, a.max_seqlen_kv));
-  a.v_scale = f32(verify::scale_shape(c, Operand::kV, a.max_seqlen_kv));
+  const auto of_keys = [&](Operand x) {
+    if (verify::scales_of(c, x).of == verify::Scales::Of::kPages)
+      return f32({verify::cache_rows(c)[0], c.heads_kv});
+    return f32(verify::scale_shape(c, x, a.max_seqlen_kv));
+  };
+  a.k_scale = of_keys(Operand::kK), a.v_scale = of_keys(Operand::kV);
   a.k_offset = f32(verify::offset_shape(c, Operand::kK));
   a.v_offset = f32(verify::offset_shape(c, Operand::kV));
   a.q_block = block(Operand::kQ, a.q_scale);
@@ -357,7 +364,7 @@ void require_memory(const verify::Config& c, int64_t memory_bytes) {
 std::string problem_text(const verify::Config& c) {
   std::string text = verify::dtype_text(c.dtype);
   if (const int32_t v = verify::dtype_of_v(c); v != c.dtype)
-    text += fmt::format(" (v {})", verify::dtype_text(v));
+    text += fmt::format(" ({} {})", c.kv_dtype != 0 ? "k, v" : "v", verify::dtype_text(v));
   text += fmt::format(", batch {}, heads {}", c.batch, c.heads_q);
   if (c.heads_kv != c.heads_q) text += fmt::format(" (kv {})", c.heads_kv);
   text += fmt::format(", seqlen {} x {}", pair_text(c.varlen_q, c.seqlen_q),
@@ -377,7 +384,7 @@ std::string problem_text(const verify::Config& c) {
   if (c.kv_slots > 0) text += fmt::format(", {} slots", c.kv_slots);
   for (const auto& [name, value] : c.numbers) text += fmt::format(", {} {}", name, value);
   if (c.kv_begin) text += c.packed_kv ? ", shared keys" : ", keys that begin anywhere";
-  if (verify::is_8_bit(c.dtype)) text += ", " + scales_line(c);
+  if (verify::is_8_bit(verify::dtype_of_k(c))) text += ", " + scales_line(c);
   return text;
 }
 

@@ -25,8 +25,9 @@ struct CacheOptions {
 
 // A problem by its sizes, for commands that need no particular data.
 struct ProblemOptions {
-  std::optional<std::string> dtype;    // default: f32
-  std::optional<std::string> v_dtype;  // default: f8_e4m3 beside i8, else dtype
+  std::optional<std::string> dtype;     // default: f32
+  std::optional<std::string> v_dtype;   // default: f8_e4m3 beside i8, else dtype
+  std::optional<std::string> kv_dtype;  // default: dtype
   std::string out_dtype = "input";
   ScaleOptions scales;
   bool k_offset = false, v_offset = false;

@@ -55,7 +55,7 @@ inline int64_t columns_of(const Config& c, Operand x) {
   return x == Operand::kV ? c.head_dim_v : c.head_dim_qk;
 }
 inline int32_t dtype_of(const Config& c, Operand x) {
-  return x == Operand::kV ? dtype_of_v(c) : c.dtype;
+  return x == Operand::kV ? dtype_of_v(c) : x == Operand::kK ? dtype_of_k(c) : c.dtype;
 }
 
 }  // namespace fa3::verify

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "tools/verify/axis.h"
@@ -112,6 +113,19 @@ Tensor moved(const Config& c, const Tensor& dense, const MemoryOrder& memory,
   return into;
 }
 
+// (pages, heads) from (batch, heads, pages of a sequence, 1); NaN where no key lies.
+Tensor scales_of_pages(const Config& c, const Tensor& dense, const std::vector<int64_t>& table) {
+  const fa3_tensor& from = dense.view;
+  Tensor into =
+      make_tensor(FA3_F32, {cache_rows(c)[0], from.shape[1]}, {{}, c.seed % 2 == 0 ? 3 : 0});
+  fill(into.view, std::numeric_limits<double>::quiet_NaN());
+  for (int64_t b = 0; b < batch_of(c); ++b)
+    for (int64_t i = 0; i < pages_of(c, length_of(c, b)); ++i)
+      for (int64_t h = 0; h < from.shape[1]; ++h)
+        set(into.view, {table[b * max_pages_of(c) + i], h}, get(from, {b, h, i, 0}));
+  return into;
+}
+
 }  // namespace
 
 bool has_cache(const Config& c) { return c.page_size > 0 || c.kv_slots > 0 || c.kv_begin; }
@@ -125,7 +139,11 @@ std::string contradiction_of_cache(const Config& c) {
   if (!has_cache(c)) return "";
   if (c.backward) return "backward has no caches";
   if (is_varlen_kv(c)) return "caches have no varlen-kv";
-  if (is_8_bit(c.dtype)) return "caches need dtype f32, f16 or bf16";
+  if (dtype_of_k(c) == FA3_I8) return "caches need k and v of f32, f16, bf16 or f8_e4m3";
+  if (c.k_offset || c.v_offset) return "caches have no k-offset and v-offset";
+  for (const Scales* const s : {&c.k_scale, &c.v_scale})
+    if (s->of == Scales::Of::kTokens || s->of == Scales::Of::kBlocks)
+      return "caches have scales of none, tensor, head or page";
   if (c.sequence_ids > 0) return "caches have no sequence-ids";
   if (c.layout == Layout::kInterleaved || c.layout == Layout::kBroadcast)
     return "caches need layout dense, heads_first, seq_first or padded";
@@ -175,6 +193,8 @@ void move_to_cache(const Config& c, const MemoryOrder& memory, Tensors* t) {
     if (c.page_size == 0) return {b, r};
     return {table[b * max_pages_of(c) + r / c.page_size], r % c.page_size};
   };
+  for (const auto& [x, scale] : {std::pair(Operand::kK, &t->k_scale), {Operand::kV, &t->v_scale}})
+    if (scales_of(c, x).of == Scales::Of::kPages) *scale = scales_of_pages(c, *scale, table);
   t->k = moved(c, t->k, memory, begins, find);
   t->v = moved(c, t->v, memory, begins, find);
   if (c.page_size > 0) t->page_table = integers(table, {batch, max_pages_of(c)});

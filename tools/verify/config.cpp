@@ -65,6 +65,7 @@ std::string replay_command(const Config& c, const std::string& backend) {
   flag(c.backward, "--backward");
   flag(c.dtype != d.dtype, fmt::format("--dtype {}", dtype_text(c.dtype)));
   flag(c.v_dtype != d.v_dtype, fmt::format("--v-dtype {}", dtype_text(c.v_dtype)));
+  flag(c.kv_dtype != d.kv_dtype, fmt::format("--kv-dtype {}", dtype_text(c.kv_dtype)));
   flag(c.out_dtype != d.out_dtype, fmt::format("--out-dtype {}", dtype_text(c.out_dtype)));
   flag(c.q_scale != d.q_scale, "--q-scale " + scales_text(c.q_scale));
   flag(c.k_scale != d.k_scale, "--k-scale " + scales_text(c.k_scale));
@@ -142,26 +143,34 @@ std::string contradiction_of_types(const Config& c) {
     return "v-dtype must be f8_e4m3, f16 or bf16";
   if (c.layout == Layout::kInterleaved && dtype_of_v(c) != c.dtype)
     return "layout interleaved needs q, k and v of one type";
+  if (c.kv_dtype != 0 && (c.kv_dtype != FA3_F8_E4M3 || is_8_bit(c.dtype) || c.v_dtype != 0))
+    return "kv-dtype must be f8_e4m3, for dtype f32, f16 or bf16, without v-dtype";
+  if (c.kv_dtype != 0 && c.backward) return "backward has no kv-dtype";
   constexpr Scales kDefault;
   const std::pair<const char*, const Scales*> scales[] = {
       {"q", &c.q_scale}, {"k", &c.k_scale}, {"v", &c.v_scale}};
   for (const auto& [name, s] : scales) {
-    const bool of_v = s == &c.v_scale;
-    if (*s != kDefault && !is_8_bit(of_v ? dtype_of_v(c) : c.dtype))
+    const Operand x = s == &c.q_scale ? Operand::kQ : s == &c.k_scale ? Operand::kK : Operand::kV;
+    if (*s != kDefault && !is_8_bit(dtype_of(c, x)))
       return fmt::format("{}-scale needs {} of 8 bits", name, name);
     if (s != &c.q_scale && s->of == Scales::Of::kGroups)
       return fmt::format("{}-scale group is for q; need head", name);
+    if (s->of == Scales::Of::kPages && (x == Operand::kQ || c.page_size == 0 || c.kv_begin))
+      return fmt::format("{}-scale page is for k and v in pages, without kv-begin", name);
     if (s->rows < 0 || s->cols < 0) return fmt::format("{}-scale has a negative block", name);
   }
-  if (c.k_offset && !is_8_bit(c.dtype)) return "k-offset needs k of 8 bits";
+  if (c.k_offset && !is_8_bit(dtype_of_k(c))) return "k-offset needs k of 8 bits";
   if (c.v_offset && !is_8_bit(dtype_of_v(c))) return "v-offset needs v of 8 bits";
   return "";
 }
 
 }  // namespace
 
+int32_t dtype_of_k(const Config& c) { return c.kv_dtype != 0 ? c.kv_dtype : c.dtype; }
+
 int32_t dtype_of_v(const Config& c) {
   if (c.v_dtype != 0) return c.v_dtype;
+  if (c.kv_dtype != 0) return c.kv_dtype;
   return c.dtype == FA3_I8 ? int32_t{FA3_F8_E4M3} : c.dtype;
 }
 
@@ -173,6 +182,7 @@ int32_t dtype_of_out(const Config& c) {
 Scales scales_of(const Config& c, Operand x) {
   if (!is_8_bit(dtype_of(c, x))) return {Scales::Of::kNone};
   const Scales& s = x == Operand::kQ ? c.q_scale : x == Operand::kK ? c.k_scale : c.v_scale;
+  if (s.of == Scales::Of::kPages) return {s.of, static_cast<int32_t>(c.page_size)};
   return s.of == Scales::Of::kDefault ? Scales{Scales::Of::kHeads} : s;
 }
 

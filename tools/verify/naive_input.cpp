@@ -79,9 +79,11 @@ std::vector<float> gather(const Input& x, int64_t b, const Sequence& s, int64_t 
   const fa3_tensor& t = x.values;
   const int64_t d = t.shape[t.rank - 1], cols = x.block.cols > 0 ? x.block.cols : d;
   for (int64_t i = 0; i < s.len; ++i) {
-    Index at =
-        scale_index(x.scale, x.block, {b, i, s.begin + i, head, t.shape[t.rank - 2], x.varlen});
-    for (int64_t c = 0; c < d; c += cols, ++at[x.scale.rank - 1]) {
+    const bool of_page = x.page_table.rank != 0 && x.block.rows > 0;
+    Index at = of_page ? Index{key_index(x, b, s.begin + i, head)[0], head}
+                       : scale_index(x.scale, x.block,
+                                     {b, i, s.begin + i, head, t.shape[t.rank - 2], x.varlen});
+    for (int64_t c = 0; c < d; c += cols, of_page ? 0 : ++at[x.scale.rank - 1]) {
       const auto scale = static_cast<float>(get(x.scale, at));
       for (int64_t e = c; e < std::min(c + cols, d); ++e) rows[i * d + e] *= scale;
     }

@@ -236,7 +236,7 @@ Tensors make_tensors(const Config& c) {
     MemoryOrder shared = memory_kv;
     if (c.layout == Layout::kBroadcast) shared.broadcast = {0};
     t.q = make_tensor(c.dtype, q, memory_q);
-    t.k = make_tensor(c.dtype, k, shared);
+    t.k = make_tensor(dtype_of_k(c), k, shared);
     t.v = make_tensor(dtype_of_v(c), v, shared);
     if (c.backward) {
       t.dq = make_tensor(out, q, memory_q);

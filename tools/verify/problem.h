@@ -38,6 +38,7 @@ struct Config {
   bool backward = false;    // --backward
   int32_t dtype = FA3_F32;  // --dtype: F32, F16, BF16; forward also F8_E4M3, I8
   int32_t v_dtype = 0;      // --v-dtype: of v where q and k are I8: F8_E4M3 (also for 0), F16, BF16
+  int32_t kv_dtype = 0;     // --kv-dtype: of k and v, F8_E4M3 beside F32, F16, BF16; 0 = dtype
   int32_t out_dtype = 0;    // --out-dtype: of o, dout, dq, dk, dv; 0 = dtype, else F32. Where dtype
                             // has 8 bits, 0 = BF16, else F16, F32
   Scales q_scale{}, k_scale{}, v_scale{};  // --q-scale, --k-scale, --v-scale: of 8-bit tensors
@@ -125,6 +126,7 @@ int32_t dtype_of_field(const Config& config, const fa3_field& field, bool gradie
 // The extents of a tensor whose shape is made of the sizes of a problem; {} = of others too.
 std::vector<int64_t> shape_of_field(const Config& config, const fa3_field& field);
 
+int32_t dtype_of_k(const Config& config);
 int32_t dtype_of_v(const Config& config);
 int32_t dtype_of_out(const Config& config);
 

@@ -15,7 +15,7 @@ using Of = Scales::Of;
 
 constexpr std::pair<const char*, Of> kNames[] = {
     {"none", Of::kNone},    {"tensor", Of::kTensor}, {"head", Of::kHeads},
-    {"group", Of::kGroups}, {"1", Of::kTokens},
+    {"group", Of::kGroups}, {"1", Of::kTokens},      {"page", Of::kPages},
 };
 
 // A whole number at the start of *text, which it is cut from; −1 = none is there.
@@ -68,6 +68,7 @@ std::vector<int64_t> scale_shape(const Scales& s, const Scaled& of) {
     case Of::kTokens:
       if (of.varlen) return {of.rows, of.heads};
       return {of.batch, of.heads, of.rows};
+    case Of::kPages:  // before they lie in pages
     case Of::kBlocks:
       return {of.batch, of.heads, blocks(of.max_seqlen, s.rows), blocks(of.columns, s.cols)};
   }

@@ -21,10 +21,11 @@ struct Scales {
     kHeads,    // "head": (batch, heads)
     kGroups,   // "group", of q: (batch, heads_kv)
     kTokens,   // "1": (batch, heads, seqlen) or, varlen, (total, heads)
+    kPages,    // "page", of k and v: (pages, heads_kv)
     kBlocks,   // "64", "64x32", "1x0": (batch, heads, blocks of rows, blocks of columns)
   };
   Of of = Of::kDefault;
-  int32_t rows = 0, cols = 0;  // of kBlocks; 0 = all
+  int32_t rows = 0, cols = 0;  // of kBlocks; 0 = all; rows of kPages: those of a page
   bool operator==(const Scales&) const = default;
 };
 

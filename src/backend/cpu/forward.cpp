@@ -11,6 +11,7 @@
 
 #include "backend/cpu/block.h"
 #include "backend/cpu/cpu.h"
+#include "backend/cpu/decode.h"
 #include "backend/cpu/ids.h"
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/mask_rows.h"
@@ -91,9 +92,46 @@ void find_rows(const Head& head, IndexRange tile, ForwardScratch& x) {
   }
 }
 
+// Where the values of a tile's codes lie.
+struct DecodedRows {
+  float* data;
+  int64_t width;
+};
+DecodedRows decoded_rows(const Head& head, TensorId id, const ForwardScratch& x) {
+  return id == kK ? DecodedRows{x.k_values, head.run.cpu.width_qk}
+                  : DecodedRows{x.v_values, head.run.cpu.width_v};
+}
+
+// Decodes a tile of K and V of 8 bits.
+void decode_rows(const Head& head, IndexRange tile, const ForwardScratch& x) {
+  const Problem& p = head.run.problem;
+  for (const TensorId id : {kK, kV}) {
+    const Layout& layout = p.layout[id];
+    if (!is_8_bit(layout.dtype)) continue;
+    const DecodedRows to = decoded_rows(head, id, x);
+    for (int64_t i = 0; i < tile.size(); ++i) {
+      const int64_t row = tile.lo + i;
+      const int64_t at = p.cache.paged()
+                             ? (id == kK ? x.k_begin : x.v_begin)[i]
+                             : head.entry * layout.batch + (head.kv_seq.begin + row) * layout.row;
+      decode_row(layout.dtype, head.run.buffers.data[id], at + head.h_kv * layout.head,
+                 scales_of(p, head.run.buffers, id, head.b, head.kv_seq.begin, row, head.h_kv),
+                 p.columns_of(id), to.data + i * to.width);
+    }
+  }
+}
+
 // Rows `span` of a tile of K or V.
 Rows keys_of(const Head& head, TensorId id, IndexRange tile, Span span, const ForwardScratch& x) {
   const Problem& p = head.run.problem;
+  if (is_8_bit(p.layout[id].dtype)) {
+    const DecodedRows from = decoded_rows(head, id, x);
+    return {.data = from.data + span.lo * from.width,
+            .dtype = FA3_F32,
+            .stride = from.width,
+            .rows = span.hi - span.lo,
+            .cols = static_cast<int>(p.columns_of(id))};
+  }
   const bool paged = p.cache.paged();
   Rows rows = rows_at(p.layout[id], head.run.buffers.data[id], paged ? 0 : head.entry,
                       paged ? 0 : head.kv_seq.begin, paged ? 0 : tile.lo + span.lo, head.h_kv,
@@ -396,6 +434,7 @@ void attend(const Head& head, int64_t head_index, int64_t first, int64_t last, i
     };
     find_rows(head, tile, x);
     if (run.cpu.few_rows) {
+      decode_rows(head, tile, x);
       for (int64_t i = first; i < last; ++i)
         if (meets(i)) step_few(head, head.blocks.block(i), tile, x.blocks[i - first], x);
       continue;
@@ -403,6 +442,7 @@ void attend(const Head& head, int64_t head_index, int64_t first, int64_t last, i
     int64_t begin = first;  // of the blocks that visit the tile
     while (begin < last && !meets(begin)) ++begin;
     if (begin == last) continue;
+    decode_rows(head, tile, x);
     const Span all{0, static_cast<int32_t>(tile.size())};
     run.kernels.pack_transposed(keys_of(head, kK, tile, all, x), x.k);
     const bool v_finite = run.kernels.pack_rows(keys_of(head, kV, tile, all, x), x.v);
@@ -445,14 +485,15 @@ void forward(const Plan& plan, const Buffers& buffers, std::byte* workspace,
   const CpuPlan& cpu = *plan.cpu;
   Arena shared(workspace);
   const int64_t heads = p.batch * p.heads_kv;
-  const Forward run{p,
-                    cpu,
-                    buffers,
-                    kernels(cpu.isa, p.layout[kQ].dtype, cpu.few_rows),
-                    ScoreScale(p),
-                    exact_band_of(p),
-                    Partials(shared, cpu, heads),
-                    TreeRows(shared, cpu, p)};
+  const Forward run{
+      p,
+      cpu,
+      buffers,
+      kernels(cpu.isa, p.has_8_bit_keys() ? FA3_F32 : p.layout[kQ].dtype, cpu.few_rows),
+      ScoreScale(p),
+      exact_band_of(p),
+      Partials(shared, cpu, heads),
+      TreeRows(shared, cpu, p)};
   run.tree.write(p, buffers, executor);
 
   const int64_t blocks = most_blocks(longest_q(p, buffers), p.group_size(), cpu.tile_q);

@@ -22,6 +22,7 @@
 #include <memory>
 #include <type_traits>
 
+#include "backend/cpu/decode.h"
 #include "backend/cpu/max_logit.h"
 #include "backend/cpu/reference_rows.h"
 #include "backend/cpu/sink.h"
@@ -31,6 +32,7 @@ namespace fa3::reference {
 namespace {
 
 constexpr int64_t kRows = 16;
+constexpr int64_t kMaxHeadDim = 512;
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
 // ---- Elements ----------------------------------------------------------------------------------
@@ -83,6 +85,15 @@ struct Rows {
 void load_key(const Problem& p, const Buffers& x, TensorId id, const Rows& rows, int64_t j,
               double* out) {
   const KeyPlace at = key_place(p, x, rows.b, rows.kv.begin + j);
+  const Layout& layout = p.layout[id];
+  if (is_8_bit(layout.dtype)) {
+    float row[kMaxHeadDim];
+    cpu::decode_row(layout.dtype, x.data[id], offset(layout, at.entry, at.row, rows.head_kv),
+                    scales_of(p, x, id, rows.b, rows.kv.begin, j, rows.head_kv), p.columns_of(id),
+                    row);
+    std::copy_n(row, p.columns_of(id), out);
+    return;
+  }
   load_row(p, x, id, at.entry, at.row, rows.head_kv, p.columns_of(id), out);
 }
 

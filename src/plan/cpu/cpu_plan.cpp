@@ -91,6 +91,7 @@ CpuPlan make_cpu_plan(const Problem& problem, Isa isa, int lanes, int threads) {
   plan.mask = problem.hides_by_row();
   plan.mask_grad = problem.layout[kDattnMask].present();
   plan.pages = problem.cache.paged();
+  plan.codes = problem.has_8_bit_keys();
   Arena scratch(nullptr);
   Arena shared(nullptr);
   if (problem.op == FA3_OP_FORWARD) {

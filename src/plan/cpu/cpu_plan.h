@@ -30,6 +30,7 @@ struct CpuPlan {
   bool mask = false;          // it also holds rows of attn_mask
   bool mask_grad = false;     // and sums of dattn_mask
   bool pages = false;         // the scratch of a tile holds where its rows begin
+  bool codes = false;         // of 8 bits: it holds K and V as FP32
   // Forward: blocks of query rows per KV head, those of all query heads of its group, at most.
   int64_t blocks = 0;
   // Forward: query rows per KV head are so few that K and V are read in place.

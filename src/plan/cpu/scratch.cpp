@@ -54,6 +54,10 @@ ForwardScratch::ForwardScratch(Arena& arena, const CpuPlan& plan) {
     k_begin = arena.take<int64_t>(plan.tile_kv);
     v_begin = arena.take<int64_t>(plan.tile_kv);
   }
+  if (plan.codes) {
+    k_values = arena.take<float>(static_cast<int64_t>(plan.tile_kv) * plan.width_qk);
+    v_values = arena.take<float>(static_cast<int64_t>(plan.tile_kv) * plan.width_v);
+  }
   s = arena.take<float>(tile_q * ld_s);
   rescale = arena.take<float>(tile_q);
   visible = arena.take<Span>(tile_q);

@@ -74,12 +74,14 @@ struct ForwardScratch {
   float* v = nullptr;          // V panels of one tile
   int64_t* k_begin = nullptr;  // [tile_kv]: of the rows of a tile in pages, from the first of all
   int64_t* v_begin = nullptr;
-  float* s = nullptr;        // [tile_q][ld_s]: scores, then P
-  float* rescale = nullptr;  // [tile_q]
-  Span* visible = nullptr;   // [tile_q]
-  Span* tile = nullptr;      // [tile_q / kTileRows]
-  ScoreTerms terms;          // [tile_q], [tile_kv]
-  QBlock* blocks = nullptr;  // [blocks_per_task]
+  float* k_values = nullptr;  // [tile_kv][width_qk]: of codes
+  float* v_values = nullptr;  // [tile_kv][width_v]
+  float* s = nullptr;         // [tile_q][ld_s]: scores, then P
+  float* rescale = nullptr;   // [tile_q]
+  Span* visible = nullptr;    // [tile_q]
+  Span* tile = nullptr;       // [tile_q / kTileRows]
+  ScoreTerms terms;           // [tile_q], [tile_kv]
+  QBlock* blocks = nullptr;   // [blocks_per_task]
   int64_t ld_s = 0;
 
   ForwardScratch(Arena& arena, const CpuPlan& plan);
