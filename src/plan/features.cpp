@@ -96,6 +96,8 @@ constexpr Words kWords[] = {
      "trees of new keys, `tree_mask`", ""},
     {Feature::kMaxLogit, [](const Problem& p) { return p.has_max_logit(); }, "max_logit",
      "greatest score of each head, `max_logit`", "leave it out"},
+    {Feature::kE4m3Keys, [](const Problem& p) { return p.has_8_bit_keys() && !p.is_8_bit(); },
+     "k and v of f8_e4m3", "K and V of FP8 (E4M3) beside Q of more bits", "convert them"},
 };
 static_assert(std::size(kWords) == kFeatureCount);
 

@@ -3,6 +3,7 @@
 // difference, and the table of docs/guide/support.md shows them.
 #pragma once
 
+#include <cstdint>
 #include <initializer_list>
 #include <span>
 #include <string>
@@ -13,7 +14,7 @@
 
 namespace fa3 {
 
-// The types of Q first; K has its type, and 8-bit ones may have 16-bit V.
+// The types of Q first; K has its type or is kE4m3Keys, and I8 ones may have 16-bit V.
 enum class Feature {
   kF32,
   kF16,
@@ -47,8 +48,9 @@ enum class Feature {
   kChunk,
   kTree,
   kMaxLogit,
+  kE4m3Keys,
 };
-inline constexpr int kFeatureCount = static_cast<int>(Feature::kMaxLogit) + 1;
+inline constexpr int kFeatureCount = static_cast<int>(Feature::kE4m3Keys) + 1;
 
 class Features {
  public:
@@ -56,7 +58,7 @@ class Features {
   constexpr Features(std::initializer_list<Feature> features) {
     for (const Feature f : features) add(f);
   }
-  constexpr void add(Feature f, bool yes = true) { bits_ |= yes ? bit(f) : 0u; }
+  constexpr void add(Feature f, bool yes = true) { bits_ |= yes ? bit(f) : 0; }
   constexpr bool has(Feature f) const { return (bits_ & bit(f)) != 0; }
   constexpr bool empty() const { return bits_ == 0; }
   constexpr Features operator|(Features other) const { return Features(bits_ | other.bits_); }
@@ -65,10 +67,10 @@ class Features {
   std::vector<Feature> list() const;
 
  private:
-  constexpr explicit Features(unsigned bits) : bits_(bits) {}
-  static constexpr unsigned bit(Feature f) { return 1u << static_cast<int>(f); }
+  constexpr explicit Features(uint64_t bits) : bits_(bits) {}
+  static constexpr uint64_t bit(Feature f) { return uint64_t{1} << static_cast<int>(f); }
 
-  unsigned bits_ = 0;
+  uint64_t bits_ = 0;
 };
 
 inline constexpr Features kTypeFeatures = {Feature::kF32, Feature::kF16, Feature::kBf16,

@@ -88,7 +88,7 @@ std::vector<DecodeConfig> widest() {
     const DecodeHeadDims dims{head_dim, head_dim};
     const DecodeConfig c = decode_of(head_dim, rows);
     all.push_back(with_appends(with_clusters(c, dims)));
-    if (two_fit(dims, rows)) all.push_back(with_appends(with_tiles(c, dims, rows, 2)));
+    if (two_fit({}, dims, rows)) all.push_back(with_appends(with_tiles(c, dims, rows, 2)));
   }
   // Of those that are compiled ahead, which have chunks, every other without.
   for (size_t i = 0; i < all.size(); i += 2) all[i].chunks = false;

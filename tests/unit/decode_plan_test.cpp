@@ -179,7 +179,7 @@ TEST(DecodePlan, AsManyPlacesAsAreCounted) {
 TEST(DecodePlan, SharedMemoryHoldsEveryConfiguration) {
   for (const DecodeHeadDims& dims : kDecodeHeadDims) {
     for (const DecodeTile& tile : kDecodeTiles) {
-      for (int ctas = 1; ctas <= (two_fit(dims, tile.rows) ? 2 : 1); ++ctas) {
+      for (int ctas = 1; ctas <= (two_fit({}, dims, tile.rows) ? 2 : 1); ++ctas) {
         const DecodeConfig c = with_tiles({.wide = tile.wide}, dims, tile.rows, ctas);
         EXPECT_LE(ctas * (c.smem_bytes() + 1024), 228 * 1024) << dims.qk << " " << tile.rows;
         EXPECT_GE(c.stages, 2) << dims.qk << " " << tile.rows;

@@ -123,6 +123,9 @@ Problem with(Problem p, Feature f) {
       p.q.rows = p.q.max_seqlen = 20;
       p.layout[kTreeMask] = {FA3_I32, 40, 2, 0};
       break;
+    case Feature::kE4m3Keys:
+      p.layout[kK].dtype = p.layout[kV].dtype = FA3_F8_E4M3;
+      break;
     case Feature::kMaxLogit:
       p.layout[kMaxLogit] = {FA3_F32, 0, 0, 1};
       break;
@@ -145,7 +148,9 @@ Problem with(Problem p, Feature f) {
 }
 
 // Whether the operation has the feature at all.
-bool applies(fa3_op op, Feature f) {
+bool applies(fa3_op op, Feature type, Feature f) {
+  if (f == Feature::kE4m3Keys)
+    return op == FA3_OP_FORWARD && type != Feature::kE4m3 && type != Feature::kI8;
   const bool of_cache = f == Feature::kPages || f == Feature::kKvSlots || f == Feature::kKvBegin ||
                         f == Feature::kAppend || f == Feature::kRotary;
   const bool of_forward = f == Feature::kLse || f == Feature::kBatchInvariant || of_cache ||
@@ -162,7 +167,8 @@ TEST(Features, Declared_IsPlannedAndNothingElse) {
     for (const Feature type : kTypeFeatures.list()) {
       for (int i = 0; i < kFeatureCount; ++i) {
         const auto f = static_cast<Feature>(i);
-        if (kTypeFeatures.has(f) || !applies(kernel.op, f) || !kernel.takes.has(type)) continue;
+        if (kTypeFeatures.has(f) || !applies(kernel.op, type, f) || !kernel.takes.has(type))
+          continue;
         SCOPED_TRACE(testing::Message()
                      << kernel.name << ", type " << static_cast<int>(type) << ", feature " << i);
         const Problem p = with(plain(kernel.op, dtype_of(type)), f);

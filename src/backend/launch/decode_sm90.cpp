@@ -56,6 +56,11 @@ DecodeAppend append_of(const StepRun& run) {
           .moves = p.has_positions()};
 }
 
+DecodeScales scales_of(const StepRun& run, TensorId id) {
+  const Layout& layout = run.problem.layout[scale_of(id)];
+  return {run.buffers.in<float>(scale_of(id)), layout.batch, layout.head};
+}
+
 DecodeOutput output_of(const StepRun& run) {
   const Problem& p = run.problem;
   const Layout &o = p.layout[kO], &lse = p.layout[kLse];
@@ -115,6 +120,9 @@ Status launch(const DecodePlan& plan, const StepRun& run) {
   if (c.appends) args.append = append_of(run);
   const Layout& tree = p.layout[kTreeMask];
   args.tree = {buffers.in<u32>(kTreeMask), tree.batch, tree.row};
+  args.q_scale = scales_of(run, kQ), args.k_scale = scales_of(run, kK);
+  args.v_scale = scales_of(run, kV);
+  args.q_scale_of_group = p.scale_block[kQ].shared_by_group;
   return run.launch(args);
 }
 

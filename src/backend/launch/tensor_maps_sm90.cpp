@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "core/dtype.h"
 #include "device/sm90/common/ragged.h"
 #include "plan/sm90/tensor_limits.h"
 
@@ -115,13 +116,13 @@ KvCacheArgs cache_of(const Problem& p, const Buffers& buffers) {
 }
 
 KvPlaces places_of(const Problem& p, const Buffers& buffers, TensorId id) {
-  constexpr int64_t kBytes = 2;
+  const int64_t bytes = dtype_bytes(p.layout[id].dtype);
   const CacheSteps steps = cache_steps(p, id);
   return {.entry = static_cast<i32>(steps.entry),
           .row = static_cast<i32>(steps.row),
           .data = buffers.in<u8>(id),
-          .step = static_cast<i32>(kBytes * steps.y),
-          .head = kBytes * p.layout[id].head,
+          .step = static_cast<i32>(bytes * steps.y),
+          .head = bytes * p.layout[id].head,
           .columns = static_cast<u32>(p.columns_of(id))};
 }
 

@@ -24,6 +24,14 @@ struct Ring {
       phase ^= 1;
     }
   }
+  // n ≤ kStages.
+  FA3_HD constexpr void skip(u32 n) {
+    stage += n;
+    if (stage >= kStages) {
+      stage -= kStages;
+      phase ^= 1;
+    }
+  }
   FA3_HD constexpr Ring next() const {
     Ring ring = *this;
     ring.advance();

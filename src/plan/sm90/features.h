@@ -24,6 +24,10 @@ inline constexpr KernelFeatures kKernelFeatures[] = {
     {"the same, `batch_invariant`", FA3_OP_FORWARD,
      kAttention | k16Bits | kCaches | Features{Feature::kBatchInvariant}},
     {"forward, 8 bits", FA3_OP_FORWARD, kAttention | k8Bits},
+    {"forward, K and V of FP8", FA3_OP_FORWARD,
+     (kAttention - Features{Feature::kSequenceIds}) | k16Bits |
+         (kCaches - Features{Feature::kAppend, Feature::kRotary}) |
+         Features{Feature::kE4m3, Feature::kE4m3Keys, Feature::kTree, Feature::kMaxLogit}},
     {"backward", FA3_OP_BACKWARD,
      (kAttention - Features{Feature::kLse}) | k16Bits | kMasks16 |
          Features{Feature::kMaskGradient, Feature::kSinkGradient, Feature::kDeterministic}},

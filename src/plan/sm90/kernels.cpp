@@ -2,6 +2,8 @@
 // kernels.cpp — the kernels before, of and behind each operation on Hopper.
 #include "plan/sm90/kernels.h"
 
+#include <fmt/format.h>
+
 #include <vector>
 
 #include "core/dtype.h"
@@ -34,12 +36,62 @@ Status add_quantization(const Planners& planners, const Part& part, const Device
   return {};
 }
 
+// More packed rows of E4M3 Q, K and V are computed in 8 bits.
+constexpr int64_t kMostWidened = 64;
+
+Status check_scales_of_codes(const Problem& p) {
+  if (!can_widen(p))
+    return unsupported(
+        "forward: k of f8_e4m3 {} on sm90 (backends cuda and sim) with scales of blocks of rows or "
+        "columns or of pages, offsets or v_image, need scales of (1) or (batch, heads_kv); use "
+        "backend cpu",
+        p.is_8_bit() ? "in a cache"
+                     : fmt::format("beside q of {}", dtype_name(p.layout[kQ].dtype)));
+  return {};
+}
+
+// Keys of 8 bits that only the decode kernel takes, whatever the queries are.
+Status add_widening(const Planners& planners, const Part& part, const DeviceInfo& gpu,
+                    StepList& steps) {
+  const Problem& p = part.problem;
+  FA3_RETURN_IF_ERROR(check_features(p));
+  FA3_RETURN_IF_ERROR(check_scales_of_codes(p));
+  FA3_RETURN_IF_ERROR(check_layout_of_codes(p));
+  FA3_TRY(const FwdPlan forward, planners.forward(of_16_bits(p), gpu));
+  steps.begin(part);
+  if (has_no_rows(p) || has_no_keys(p)) {
+    steps.add(forward);  // which reads no keys
+    return {};
+  }
+  const auto decode = planners.decode(forward, p, gpu);
+  if (!decode)
+    return unsupported(
+        "forward: k of f8_e4m3 beside q of {}, head_dim_qk={}, head_dim_v={}, {} queries: {} has "
+        "no decode kernel for it; convert k and v, or use backend cpu",
+        dtype_name(p.layout[kQ].dtype), p.head_dim_qk, p.head_dim_v, p.q.rows,
+        gpu.backend == FA3_BACKEND_SIM ? "the simulator" : "sm90");
+  const DecodePlans plans = make_decode_plans(*decode, forward, p, gpu);
+  steps.add(plans.decode);
+  if (plans.combine.merges()) steps.add(plans.combine);
+  return {};
+}
+
 Status add_forward(const Planners& planners, const Part& part, const DeviceInfo& gpu,
                    StepList& steps) {
   const Problem& p = part.problem;
+  if (must_widen(p)) return add_widening(planners, part, gpu, steps);
   FA3_TRY(FwdPlan forward, planners.forward(p, gpu));
   const FwdConfig& c = forward.config;
   steps.begin(part);
+  if (can_widen(p) && p.q.rows * p.group_size() <= kMostWidened && !has_no_keys(p)) {
+    FA3_TRY(const FwdPlan of_16, planners.forward(of_16_bits(p), gpu));
+    if (const auto decode = planners.decode(of_16, p, gpu)) {
+      const DecodePlans plans = make_decode_plans(*decode, of_16, p, gpu);
+      steps.add(plans.decode);
+      if (plans.combine.merges()) steps.add(plans.combine);
+      return {};
+    }
+  }
   if (const auto decode = planners.decode(forward, p, gpu)) {
     const DecodePlans plans = make_decode_plans(*decode, forward, p, gpu);
     steps.add(plans.decode);

@@ -150,6 +150,30 @@ std::vector<NamedProgram> known_mask_readers() {
   return list.programs;
 }
 
+namespace {
+
+// Those of a configuration that differ in how many CTAs there are, and what merges their parts.
+void add_decode(DecodePlan decode, const DecodeHeadDims& dims, NamedKernels& list) {
+  DecodeConfig& c = decode.config;
+  const int rows = c.rows;
+  const int most = !two_fit(c, dims, rows) ? 1 : c.appends ? with_appends(c).ctas_per_sm : 2;
+  for (int ctas = 1; ctas <= most; ++ctas) {
+    c = with_tiles(c, dims, rows, ctas);
+    list.add(decode);
+  }
+  if (can_have_clusters(c)) {
+    c = with_clusters(c, dims);
+    if (c.appends) c = with_appends(c);
+    list.add(decode);
+    c.clusters = false;
+  }
+  CombinePlan combine;
+  combine.config = combine_of(c);
+  if (c.score == ScoreKind::kPlain && !c.tree) list.add(combine);
+}
+
+}  // namespace
+
 std::vector<NamedProgram> known_decode(bool with_terms, std::string_view name) {
   NamedKernels list;
   // Whether one of both begins with the other.
@@ -195,23 +219,12 @@ std::vector<NamedProgram> known_decode(bool with_terms, std::string_view name) {
                                   tile.wide ? "/wide" : "", of_rows)) &&
               !may_be(fmt::format("combine/d{}/rows{}{}", dims.v, rows, of_rows)))
             continue;
-          c = with_tiles(c, dims, rows, 2);
-          const int most = !two_fit(dims, rows, part_tiles) ? 1
-                           : c.appends                      ? with_appends(c).ctas_per_sm
-                                                            : 2;
-          for (int ctas = 1; ctas <= most; ++ctas) {
-            c = with_tiles(c, dims, rows, ctas);
-            list.add(decode);
+          c.rows = rows;
+          for (int codes = 0; codes < 3; ++codes) {
+            c.kv8 = codes > 0, c.q8 = codes == 2;
+            if (c.kv8 && (c.wide || c.appends || part_tiles > 0)) continue;
+            add_decode(decode, dims, list);
           }
-          if (can_have_clusters(c)) {
-            c = with_clusters(c, dims);
-            if (c.appends) c = with_appends(c);
-            list.add(decode);
-            c.clusters = false;
-          }
-          CombinePlan combine;
-          combine.config = combine_of(c);
-          if (c.score == ScoreKind::kPlain && !c.tree) list.add(combine);
         }
       }
     }

@@ -37,6 +37,14 @@ constexpr DecodeConfig with_clusters(DecodeConfig c) {
   return c;
 }
 
+// Keys of E4M3; as many consumers take turns, or share the rows.
+constexpr DecodeConfig of_codes(DecodeConfig c, int consumers, bool in_turns) {
+  c.kv8 = true, c.in_turns = in_turns;
+  c.consumers = consumers;
+  if (in_turns) c.stages = consumers;
+  return c;
+}
+
 // So many packed rows as the rows of GEMMs.
 constexpr DecodeConfig wide(DecodeConfig c, int rows) {
   c.wide = true;
@@ -58,7 +66,8 @@ class DecodeRun : public KernelRun {
       : KernelRun(runtime, made, FA3_OP_FORWARD) {
     DeviceInfo device = test_device();
     device.multiprocessors = multiprocessors;
-    const FwdPlan forward = value(make_fwd_plan(problem(), device));
+    const Problem& p = problem();
+    const FwdPlan forward = value(make_fwd_plan(config.kv8 ? of_16_bits(p) : p, device));
     DecodePlans plans = make_decode_plans(config, forward, problem(), device);
     if (config.clusters) set_cluster(plans.decode, problem(), cluster);
     std::vector<fa3::Kernel> kernels{plans.decode};

@@ -78,8 +78,8 @@ class KvRuns {
   template <TileLayout kTile>
   FA3_DEV void load(u8* to, Barrier& full, const TensorMap& map, const KvPlaces& places,
                     i32 kv_head, i32 tile, ptx::L2Hint hint) const {
-    static_assert(kTile.rows == kKeys && kTile.panel_width() == 128,
-                  "rows of a panel may begin at multiples of 128 bytes");
+    static_assert(kTile.rows == kKeys && kTile.panel_width() >= 64,
+                  "runs that TMA loads, of 4 keys at least, begin at multiples of 128 bytes");
     if constexpr (kSource == KvSource::kRows) {
       full.arrive_if(ptx::lane_index() == 0);
       copy_rows<kTile>(to, full, places, kv_head);
@@ -91,7 +91,6 @@ class KvRuns {
   }
 
  private:
-  static constexpr u32 kChunks = 8;  // of 16 bytes in a row of a panel
   static constexpr int kOfLane = static_cast<int>(div_up(kKeys, 32));
   static constexpr int kHeld = held_runs(kSource, kKeys, kAhead > 0);
   struct Place {
@@ -121,40 +120,47 @@ class KvRuns {
   // Runs of one key. What a lane copies arrives at `full` when it is there.
   template <TileLayout kTile>
   FA3_DEV void copy_rows(u8* to, Barrier& full, const KvPlaces& from, i32 kv_head) const {
+    constexpr u32 kChunks = static_cast<u32>(kTile.panel_width()) / 16;  // of a row of a panel
     const u8* const head = from.data + kv_head * from.head + 16 * (ptx::lane_index() % kChunks);
     FA3_UNROLL
     for (int u = 0; u < kOfLane; ++u) copy_block<kTile>(to, from, head, u, place_[u]);
     ptx::cp_async_mbar_arrive_noinc(full.address());
   }
-  // 32 rows from row 32 · u on, of which a lane knows one; 4 at a time, swizzled in two ways.
+  // 32 rows from row 32 · u on, of which a lane knows one; 4 at a time, swizzled in two ways, or 8,
+  // all in the same.
   template <TileLayout kTile>
   FA3_DEV void copy_block(u8* to, const KvPlaces& from, const u8* head, int u,
                           const Place& place) const {
-    constexpr u32 kPasses = kAhead > 0 ? 8 : 4;  // registers are few where kAhead is 0
-    constexpr u32 kWidth = static_cast<u32>(kTile.panel_width());
+    constexpr u32 kWidth = static_cast<u32>(kTile.panel_width()), kChunks = kWidth / 16;
+    constexpr u32 kRows = 32 / kChunks;  // of a pass
+    // Registers are few where kAhead is 0.
+    constexpr u32 kPasses = kAhead > 0 ? 32 / kRows : 4;
+    constexpr Swizzle kSwizzle = kTile.swizzle();
+    constexpr i32 kBytes = kTile.element_bytes;
     const u32 chunk = ptx::lane_index() % kChunks, row_of_lane = ptx::lane_index() / kChunks;
     const u32 block = ptx::smem_address(to) + 32 * kWidth * static_cast<u32>(u);
-    const u32 even = block + panel_offset(row_of_lane, 16 * chunk, Swizzle::k128);
-    const u32 odd = block + panel_offset(row_of_lane + 4, 16 * chunk, Swizzle::k128) - 4 * kWidth;
+    const u32 even = block + panel_offset(row_of_lane, 16 * chunk, kSwizzle);
+    const u32 odd =
+        block + panel_offset(row_of_lane + kRows, 16 * chunk, kSwizzle) - kRows * kWidth;
     const i32 mine = cache_.has(place.entry) ? place.entry * from.entry + place.row * from.row
                                              : -1;  // −1: zeros
     FA3_NO_UNROLL
-    for (u32 first = 0; first < 32; first += 4 * kPasses) {
+    for (u32 first = 0; first < 32; first += kRows * kPasses) {
       if (kKeys % 32 != 0 && 32 * u + static_cast<int>(first) >= kKeys) break;
       i32 steps[kPasses];  // all before the first copy: what waits for one would wait for each
       FA3_UNROLL
       for (u32 pass = 0; pass < kPasses; ++pass)
-        steps[pass] = ptx::shfl_idx(mine, first + 4 * pass + row_of_lane);
+        steps[pass] = ptx::shfl_idx(mine, first + kRows * pass + row_of_lane);
       FA3_UNROLL
       for (u32 pass = 0; pass < kPasses; ++pass) {
         const u8* const data = head + i64{max(steps[pass], 0)} * from.step;
-        const u32 at = (pass % 2 == 0 ? even : odd) + (first + 4 * pass) * kWidth;
+        const u32 at = (pass % 2 == 0 ? even : odd) + (first + kRows * pass) * kWidth;
         FA3_UNROLL
         for (u32 panel = 0; panel < kTile.panels(); ++panel) {
           const u32 column = static_cast<u32>(kTile.panel_columns()) * panel;
-          const bool there = steps[pass] >= 0 && column + 8 * chunk < from.columns;
-          ptx::cp_async_16(at + panel * static_cast<u32>(kTile.panel_bytes()), data + 2 * column,
-                           there ? 16 : 0);
+          const bool there = steps[pass] >= 0 && column + 16 / kBytes * chunk < from.columns;
+          ptx::cp_async_16(at + panel * static_cast<u32>(kTile.panel_bytes()),
+                           data + kBytes * column, there ? 16 : 0);
         }
       }
     }

@@ -87,6 +87,16 @@ struct DecodeAppend {
   bool moves;  // each query has the position behind the one before, not all the same
 };
 
+// Scales of an E4M3 tensor, which all rows of a head of a sequence share.
+struct DecodeScales {
+  const float* data;  // null: all are 1
+  i64 batch, head;    // strides
+
+  FA3_DEV float of(i32 b, i32 h) const {
+    return data == nullptr ? 1.f : ptx::ld_global_nc(data + b * batch + h * head);
+  }
+};
+
 struct DecodeArgs {
   TensorMap k, v;  // as FwdArgs has them
   KvPlaces k_places, v_places;
@@ -103,6 +113,8 @@ struct DecodeArgs {
   DecodeParts parts;
   DecodeAppend append;
   TreeArgs tree;
+  DecodeScales q_scale, k_scale, v_scale;
+  bool q_scale_of_group;  // a scale of q for each KV head
 };
 
 struct CombineArgs {

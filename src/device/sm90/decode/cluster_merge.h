@@ -26,11 +26,12 @@ struct ClusterMerge {
   const DecodeUnit& unit;
 
   FA3_DEV void run(u32 thread) const {
+    constexpr u32 kThreads = kCfg.in_turns ? kWgThreads * kCfg.consumers : kWgThreads;
     constexpr u32 kAll = kCfg.consumer_rows() * kFours;
     const u32 share = static_cast<u32>(args.shape.cluster.quotient(kAll - 1)) + 1;
     const u32 begin = ptx::cluster_rank() * share, end = min(begin + share, kAll);
     FA3_NO_UNROLL
-    for (u32 at = begin + thread; at < end; at += kWgThreads) merge(at / kFours, at % kFours * 4);
+    for (u32 at = begin + thread; at < end; at += kThreads) merge(at / kFours, at % kFours * 4);
   }
 
  private:

@@ -18,7 +18,7 @@ inline constexpr int kUnitTiles = 2;
 // The query heads of a KV head are rows of one tile, query by query: packed row r is query r / G,
 // head r % G of a group of G.
 struct DecodeConfig {
-  MmaType dtype = MmaType::kBf16;  // of Q, K, V, and of P
+  MmaType dtype = MmaType::kBf16;  // of Q, K, V, and of P; with kv8 of Q, with q8 of neither
   ScoreKind score = ScoreKind::kPlain;
   bool alibi = false;
   bool o_f32 = false;               // O in FP32, else as dtype
@@ -45,6 +45,13 @@ struct DecodeConfig {
   // True: tree_mask hides some of the last keys.
   bool tree = false;
   bool chunks = false;  // of keys, which any band may have
+  // True: K and V are E4M3, and come to the tensor cores as F16 (widen.h), as Q does.
+  bool kv8 = false;
+  // With kv8 consumers take turns at KV tiles, each for all packed rows, and merge what they have;
+  // stages are a multiple of them.
+  // False: they share the rows.
+  bool in_turns = false;
+  bool q8 = false;  // with kv8: Q is E4M3, too, and dtype is that of O
 
   constexpr bool operator==(const DecodeConfig&) const = default;
 
@@ -54,15 +61,19 @@ struct DecodeConfig {
   // Producers are warps of the last warpgroup.
   FA3_HD constexpr int threads() const { return (consumers + 1) * kWgThreads; }
   FA3_HD constexpr u32 consumer_warps() const { return static_cast<u32>(kWarps * consumers); }
-  FA3_HD constexpr int consumer_rows() const { return rows / consumers; }
+  FA3_HD constexpr int consumer_rows() const { return in_turns ? rows : rows / consumers; }
   FA3_HD constexpr bool cached() const { return kv != KvSource::kTensor; }
   FA3_HD constexpr u32 producer_warps() const {
     return kv == KvSource::kRuns || kv == KvSource::kRows ? 4 : 1;
   }
 
+  // Whether each warp computes GEMMs for its 16 keys or columns of O by itself, by mma.sync.
+  FA3_HD constexpr bool by_warps() const { return kv8 && rows <= 16; }
+  FA3_HD constexpr MmaType operand() const { return kv8 ? MmaType::kF16 : dtype; }
+  FA3_HD constexpr int kv_bytes() const { return kv8 ? 1 : 2; }
   FA3_HD constexpr TileLayout q_tile() const { return {consumer_rows(), head_dim_qk, 2}; }
-  FA3_HD constexpr TileLayout k_tile() const { return {tile_kv, head_dim_qk, 2}; }
-  FA3_HD constexpr TileLayout v_tile() const { return {tile_kv, head_dim_v, 2}; }
+  FA3_HD constexpr TileLayout k_tile() const { return {tile_kv, head_dim_qk, kv_bytes()}; }
+  FA3_HD constexpr TileLayout v_tile() const { return {tile_kv, head_dim_v, kv_bytes()}; }
   FA3_HD constexpr int p_bytes() const { return tile_kv * consumer_rows() * 2; }
   // From one row of O to the next in shared memory: 4 rows of a warp lie in banks of their own.
   FA3_HD constexpr int o_width() const { return head_dim_v + 4; }
@@ -70,21 +81,24 @@ struct DecodeConfig {
     if (wide) return q_tile().bytes();
     return fa3::max(q_tile().bytes() + p_bytes(), 4 * consumer_rows() * o_width());
   }
-  // Registers per thread after setmaxnreg, where equal shares are not enough for two wide
-  // consumers; 0: all threads have the same.
+  // Registers per thread after setmaxnreg, where equal shares are not enough for two consumers that
+  // are wide or widen keys; 0: all threads have the same.
   FA3_HD constexpr int consumer_registers() const {
-    if (!wide || consumers < 2) return 0;
-    return kv == KvSource::kRows ? 216 : 224;
+    if (!(wide || kv8) || consumers < 2) return 0;
+    const int less = wide && kv == KvSource::kRows ? 8 : 0;
+    return (ctas_per_sm > 1 ? 96 : consumers == 2 ? 224 : 152) - less;
   }
   FA3_HD constexpr int producer_registers() const {
-    return consumer_registers() > 0 ? 504 - 2 * consumer_registers() : 0;
+    if (consumer_registers() == 0) return 0;
+    const int all = ctas_per_sm > 1 ? 240 : consumers == 2 ? 504 : 512;
+    return all - consumers * consumer_registers();
   }
   // Blocks of 64 keys, and of 64 columns of O.
   FA3_HD constexpr int key_blocks() const { return tile_kv / kWgRows; }
   FA3_HD constexpr int o_blocks() const { return head_dim_v / kWgRows; }
 
   FA3_HD constexpr int smem_bytes() const {
-    const int row_bytes = wide ? 0 : 56;  // of DecodeRow and the numbers of a row
+    const int row_bytes = wide ? 0 : kv8 ? 64 : 56;  // of DecodeRow and the numbers of a row
     const i64 of_consumer = round_up(q_p_o_bytes() + consumer_rows() * row_bytes, 1024);
     return static_cast<int>(stages * (k_tile().bytes() + v_tile().bytes()) +
                             consumers * of_consumer + round_up((8 * 4 + 4) * stages, 1024));

@@ -18,41 +18,34 @@
 #include "device/ptx/memory.h"
 #include "device/ptx/warp.h"
 #include "device/sm90/decode/load_q.h"
+#include "device/sm90/decode/narrow_end.h"
 #include "device/sm90/decode/smem.h"
-#include "device/sm90/decode/store.h"
 #include "device/sm90/decode/unit.h"
+#include "device/sm90/decode/widened_gemms.h"
+#include "device/sm90/decode/widened_q.h"
 #include "device/warp/fragment.h"
 #include "device/warp/score.h"
 #include "device/warp/softmax.h"
 
 namespace fa3::sm90 {
 
-// Pᵀ as operand B, K-major without a swizzle: matrices of 8 rows by 8 keys, those of the same keys
-// next to each other.
-template <int kRows>
-struct PTile {
-  static constexpr bool kTransposed = false;
-  static constexpr u32 kMatrix = 128, kKeys8 = kRows / 8 * kMatrix;
-  SmemDesc base;
-
-  FA3_HD static constexpr PTile at(u32 address) {
-    return {SmemDesc::make(address, kKeys8, kMatrix, Swizzle::kNone)};
-  }
-  FA3_HD constexpr SmemDesc step(u32 s) const { return base.advanced(2 * s * kKeys8); }
-};
-
 template <DecodeConfig kCfg>
 struct DecodeConsumer {
   static constexpr int kN = kCfg.consumer_rows(), kColumns = kN / 4;  // columns of a thread
   static constexpr u32 kBar = 1;                                      // named barrier of the first
   static constexpr bool kByParts = kCfg.part_tiles > 0;
+  static constexpr i32 kTurns = kCfg.in_turns ? kCfg.consumers : 1;
+  // So that a stage is always the same consumer's.
+  static_assert(kCfg.stages % kTurns == 0 && (kTurns == 1 || kCfg.part_tiles == 0));
+  static constexpr float kPScale = p_scale<kCfg>();
   using Q = KMajorOperand<kCfg.q_tile()>;
   using K = KMajorOperand<kCfg.k_tile()>;
   using V = MnMajorOperand<kCfg.v_tile()>;
 
   DecodeSmem<kCfg>& smem;
   const DecodeArgs& args;
-  u32 index;  // of the consumer, which has packed rows [kN · index, …) of a unit
+  u32 index;      // of the consumer
+  u32 first_row;  // of a unit's packed rows, of which it has kN
   DecodeConsumerSmem<kCfg>& own;
   u32 thread, warp, lane;  // of the consumer
   Q q;
@@ -61,13 +54,17 @@ struct DecodeConsumer {
   PTile<kN> p;
   Ring<kCfg.stages> k_ring, v_ring;
   bool v_pending = false;  // P·V of the tile before is in flight
+  i32 before = 0;          // KV tiles of the units before, modulo kTurns
   float max[kColumns], sum[kColumns];
+  float of_codes[kCfg.kv8 ? kColumns : 1];  // what scores of E4M3 keys are multiplied by
   ptx::Acc<kN> s[kCfg.key_blocks()], o[kCfg.o_blocks()];
+  WidenedGemms<kCfg> widened;  // with kv8
 
   FA3_DEV DecodeConsumer(DecodeSmem<kCfg>& smem, const DecodeArgs& args)
       : smem(smem),
         args(args),
         index(ptx::warpgroup_index() % kCfg.consumers),  // producers make one, too
+        first_row(kCfg.in_turns ? 0 : kN * index),
         own(smem.consumer[index]),
         thread(ptx::thread_index() % kWgThreads),
         warp(ptx::warp_index() % DecodeConfig::kWarps),
@@ -75,7 +72,10 @@ struct DecodeConsumer {
         q(tile_at<Q>(own.q)),
         k(tile_at<K>(smem.k)),
         v(tile_at<V>(smem.v)),
-        p(tile_at<PTile<kN>>(own.p)) {}
+        p(tile_at<PTile<kN>>(own.p)),
+        widened(warp, lane) {
+    if constexpr (kCfg.in_turns) k_ring.skip(index), v_ring.skip(index);
+  }
 
   FA3_DEV void sync() const { NamedBarrier{kBar + index, kWgThreads}.sync(); }
   FA3_DEV static int column(int i) { return 8 * (i / 2) + i % 2; }  // beyond the thread's first
@@ -84,20 +84,20 @@ struct DecodeConsumer {
   // KV tiles [first, end) of a unit; its part in `slot`, or all of it.
   FA3_DEV void run(const DecodeUnit& unit, i32 first, i32 end, bool whole, u32 slot) {
     begin(unit);
+    i32 at = first;
+    if constexpr (kCfg.in_turns) {
+      at += (static_cast<i32>(index) + kTurns - before) % kTurns;
+      before = (before + end - first) % kTurns;
+    }
     FA3_NO_UNROLL
-    for (i32 at = first; at < end; ++at) {
+    for (; at < end; at += kTurns) {
       const i32 tile = tile_in_turn<kCfg>(at, first, end);
       step(unit, tile, is_masked<kCfg>(unit, tile));
     }
     finish();
     spread_o();
-    if (thread < kN) place_o(unit, thread, kCfg.tile_kv * first, kCfg.tile_kv * end, whole, slot);
-    if constexpr (kCfg.clusters) return;  // it is merged by the cluster
-    sync();                               // O is there
-    store_o(whole);
-    sync();  // and has been read
+    NarrowEnd<kCfg>{smem, args, unit, index, thread}.run(first, end, whole, slot);
   }
-
   // What the tile's rows are, and Q.
   FA3_DEV void begin(const DecodeUnit& unit) {
     FA3_UNROLL
@@ -105,12 +105,22 @@ struct DecodeConsumer {
     FA3_UNROLL
     for (int m = 0; m < kCfg.o_blocks(); ++m) o[m].zero();
     for (u32 r = thread; r < kN; r += kWgThreads) place_row(unit, r);
-    load_q<kCfg>(own.q, args, unit, kN * index, thread);
-    ptx::fence_proxy_async_shared();  // sim:spare(wait_kv)
+    if constexpr (kCfg.kv8)
+      WidenedQ<kCfg>{own, args, unit}.load(first_row, thread);
+    else
+      load_q<kCfg>(own.q, args, unit, first_row, thread);
+    if constexpr (!kCfg.by_warps())     // which load Q
+      ptx::fence_proxy_async_shared();  // sim:spare(wait_kv)
     sync();
+    if constexpr (kCfg.kv8) {
+      FA3_UNROLL
+      for (int i = 0; i < kColumns; ++i)
+        of_codes[i] = ptx::ld_shared(&own.of_codes[column_index(i)]) *
+                      ptx::ld_shared(&own.of_q[column_index(i)]);
+    }
   }
   FA3_DEV void place_row(const DecodeUnit& unit, u32 r) {
-    const auto [query, head] = packed_row(args.shape, unit, kN * index + r);
+    const auto [query, head] = packed_row(args.shape, unit, first_row + r);
     const bool exists = query < unit.q.rows;
     const bool counts = query < unit.q.used;
     DecodeRow row{};
@@ -125,9 +135,51 @@ struct DecodeConsumer {
         row.slope = -args.slope_factor *
                     ptx::ld_global_nc(args.alibi_slopes + unit.batch * args.slope_batch + row.head);
     }
+    if constexpr (kCfg.kv8) ptx::st_shared(&own.of_codes[r], scale_of_codes(unit, head));
     own.row[r].write(row);
   }
+  FA3_DEV float scale_of_codes(const DecodeUnit& unit, i32 head) const {
+    if (unit.batch >= args.shape.batch) return 1.f;  // rows of no sequence
+    return args.k_scale.of(unit.batch, unit.kv_head) *
+           args.q_scale.of(unit.batch, args.q_scale_of_group ? unit.kv_head : head);
+  }
   FA3_DEV void step(const DecodeUnit& unit, i32 tile, bool masked) {
+    if constexpr (kCfg.kv8)
+      step_of_codes(unit, tile, masked);
+    else
+      step_of_16_bits(unit, tile, masked);
+  }
+  // K and V in E4M3: operands from registers.
+  FA3_DEV void step_of_codes(const DecodeUnit& unit, i32 tile, bool masked) {
+    wait_kv<kCfg.kv>(smem.k_full[k_ring.stage], k_ring.phase);
+    const bool hides = smem.hides_keys(k_ring.stage);
+    widened.hold(o);  // of the tile before, whose operands give their registers to these
+    widened.scores(s, smem.k[k_ring.stage], own.q, q);
+    wait_kv<kCfg.kv>(smem.v_full[v_ring.stage], v_ring.phase);
+    typename WidenedGemms<kCfg>::Values values;
+    widened.load(values, smem.v[v_ring.stage]);
+    apply_score(unit, tile, masked);
+    if constexpr (kCfg.cached())
+      if (hides) hide_keys(unit, tile);
+    float scale[kColumns];
+    raise(scale);
+    exponentials(scale);
+    scale_o(scale);
+    ptx::fence_proxy_async_shared();                    // sim:spare(wait_kv)
+    sync();                                             // P is there; all have read K and V
+    smem.k_empty[k_ring.stage].arrive_if(thread == 0);  // sim:spare(one_tile)
+    smem.v_empty[v_ring.stage].arrive_if(thread == 0);  // sim:spare(one_tile)
+    k_ring.skip(kTurns), v_ring.skip(kTurns);
+    widened.add(o, values, own.p, p);
+  }
+  FA3_DEV void scale_o(const float (&scale)[kColumns]) {
+    FA3_UNROLL
+    for (int m = 0; m < kCfg.o_blocks(); ++m) {
+      FA3_UNROLL
+      for (int i = 0; i < kN / 2; ++i) o[m][i] *= scale[2 * (i / 4) + i % 2];
+    }
+  }
+  FA3_DEV void step_of_16_bits(const DecodeUnit& unit, i32 tile, bool masked) {
     wait_kv<kCfg.kv>(smem.k_full[k_ring.stage], k_ring.phase);
     const bool hides = smem.hides_keys(k_ring.stage);
     const K keys = k.after(k_ring.stage * static_cast<u32>(kCfg.k_tile().bytes()));
@@ -143,11 +195,7 @@ struct DecodeConsumer {
     float scale[kColumns];
     raise(scale);
     exponentials(scale);
-    FA3_UNROLL
-    for (int m = 0; m < kCfg.o_blocks(); ++m) {
-      FA3_UNROLL
-      for (int i = 0; i < kN / 2; ++i) o[m][i] *= scale[2 * (i / 4) + i % 2];
-    }
+    scale_o(scale);
     ptx::fence_proxy_async_shared();  // sim:spare(wait_kv)
     sync();                           // P is there
     wait_kv<kCfg.kv>(smem.v_full[v_ring.stage], v_ring.phase);
@@ -181,6 +229,13 @@ struct DecodeConsumer {
     return kCfg.tile_kv * tile + kWgRows * b + static_cast<i32>(fragment_row(thread)) + 8 * half;
   }
   FA3_DEV void apply_score(const DecodeUnit& unit, i32 tile, bool masked) {
+    if constexpr (kCfg.kv8) {
+      FA3_UNROLL
+      for (int b = 0; b < kCfg.key_blocks(); ++b) {
+        FA3_UNROLL
+        for (int i = 0; i < kN / 2; ++i) s[b][i] *= of_codes[2 * (i / 4) + i % 2];
+      }
+    }
     FA3_UNROLL
     for (int b = 0; b < kCfg.key_blocks(); ++b)
       ScoreFunction<kCfg.score>{{{args.score_factor, args.score_factor}}}.apply(s[b]);
@@ -263,7 +318,7 @@ struct DecodeConsumer {
         if constexpr (kByParts) {
           scale[i + e] = raise_one(max[i + e], most[e]);
         } else {
-          scale[i + e] = ptx::ex2((max[i + e] - finite(most[e])) * args.scale_log2);
+          scale[i + e] = ptx::ex2((max[i + e] - or_zero(most[e])) * args.scale_log2);
           max[i + e] = most[e];
         }
       }
@@ -272,25 +327,15 @@ struct DecodeConsumer {
   // A row's maximum as RowSoftmax raises it; what sum and O are multiplied by.
   FA3_DEV float raise_one(float& max, float grown) const {
     const float before = max;
-    const bool grows = !((grown - before) * args.scale_log2 <= kMostLog2) || offset_of(before).huge;
+    const bool grows = !((grown - before) * args.scale_log2 <= kMostLog2) ||
+                       ExponentOffset::of(before, args.scale_log2).huge;
     if (!grows) return 1.f;
     max = grown;
-    const Offset offset = offset_of(max);
-    return raised_scale(before, finite(max), offset.log2, offset.huge, args.scale_log2);
-  }
-  // What exponents are relative to.
-  struct Offset {
-    float log2;      // subtracted from exponents
-    float of_score;  // subtracted from scores, where the other would be huge
-    bool huge;
-  };
-  FA3_DEV Offset offset_of(float max) const {
-    const float log2 = finite(max) * args.scale_log2;
-    const bool huge = is_huge(log2);
-    return {huge ? 0.f : log2, huge ? finite(max) : 0.f, huge};
+    const ExponentOffset offset = ExponentOffset::of(max, args.scale_log2);
+    return raised_scale(before, or_zero(max), offset.log2, offset.huge, args.scale_log2);
   }
   // P of a score under that maximum.
-  FA3_DEV float exponential(float score, float most, const Offset& offset) const {
+  FA3_DEV float exponential(float score, float most, const ExponentOffset& offset) const {
     if constexpr (kByParts)
       return ptx::ex2(ptx::fma(score - offset.of_score, args.scale_log2, -offset.log2));
     return ptx::ex2((score - most) * args.scale_log2);
@@ -324,14 +369,13 @@ struct DecodeConsumer {
   FA3_DEV u32 column_index(int i) const {
     return static_cast<u32>(column(i)) + fragment_column(lane);
   }
-  FA3_DEV static float finite(float x) { return x == -kInf ? 0.f : x; }
 
   // P, into shared memory, and sums.
   FA3_DEV void exponentials(const float (&scale)[kColumns]) {
     FA3_UNROLL
     for (int i = 0; i < kColumns; ++i) {
-      const float most = finite(max[i]);
-      const Offset offset = offset_of(max[i]);
+      const float most = or_zero(max[i]);
+      const ExponentOffset offset = ExponentOffset::of(max[i], args.scale_log2);
       sum[i] *= scale[i];
       FA3_UNROLL
       for (int b = 0; b < kCfg.key_blocks(); ++b) {
@@ -348,8 +392,9 @@ struct DecodeConsumer {
     for (int b = 0; b < kCfg.key_blocks(); ++b) {
       FA3_UNROLL
       for (int j = 0; j < kN / 8; ++j) {
-        const ptx::Vec<u32, 2> two{{pack16<kCfg.dtype>(s[b][4 * j], s[b][4 * j + 1]),
-                                    pack16<kCfg.dtype>(s[b][4 * j + 2], s[b][4 * j + 3])}};
+        const ptx::Vec<u32, 2> two{
+            {pack16<kCfg.operand()>(kPScale * s[b][4 * j], kPScale * s[b][4 * j + 1]),
+             pack16<kCfg.operand()>(kPScale * s[b][4 * j + 2], kPScale * s[b][4 * j + 3])}};
         const u32 keys8 = static_cast<u32>(kWgRows / 8 * b) + 2 * warp + lane / 8 % 2;
         ptx::stmatrix_x2_trans(own.p + keys8 * PTile<kN>::kKeys8 +
                                    static_cast<u32>(j) * PTile<kN>::kMatrix + lane % 8 * 16,
@@ -360,7 +405,10 @@ struct DecodeConsumer {
 
   // For each row its greatest score, and the sums of all warps.
   FA3_DEV void finish() {
-    wait_all();
+    if constexpr (kCfg.kv8)
+      widened.hold(o);
+    else
+      wait_all();
     over_keys(sum, [](float a, float b) { return a + b; });
     give(sum);
     if (warp == 0 && lane < 4) {
@@ -370,82 +418,17 @@ struct DecodeConsumer {
     sync();  // no GEMM reads Q and P, in whose place O comes
   }
   FA3_DEV void spread_o() {
-    float* const to = own.o() + fragment_column(lane) * kCfg.o_width() + fragment_row(thread);
+    constexpr int kApart = kCfg.kv8 ? 1 : 8;  // the thread's two columns of O
+    const u32 first = kCfg.kv8 ? widened_o_column(thread) : fragment_row(thread);
+    float* const to = own.o() + fragment_column(lane) * kCfg.o_width() + first;
     FA3_UNROLL
     for (int m = 0; m < kCfg.o_blocks(); ++m) {
       FA3_UNROLL
       for (int i = 0; i < kColumns; ++i) {
         FA3_UNROLL
         for (int h = 0; h < 2; ++h)
-          ptx::st_shared(to + column(i) * kCfg.o_width() + kWgRows * m + 8 * h,
+          ptx::st_shared(to + column(i) * kCfg.o_width() + kWgRows * m + kApart * h,
                          o[m][4 * (i / 2) + 2 * h + i % 2]);
-      }
-    }
-  }
-  // Where row r of O goes and what it is multiplied by, 0 where it has no weight, whatever its
-  // columns are; and its LSE.
-  FA3_DEV void place_o(const DecodeUnit& unit, u32 r, i32 first_key, i32 end_key, bool whole,
-                       u32 slot) {
-    const DecodeRow row = own.row[r].read();
-    const float most = ptx::ld_shared(&own.most[r]);
-    float all = 0.f;
-    FA3_UNROLL
-    for (int w = 0; w < DecodeConfig::kWarps; ++w) all += ptx::ld_shared(&own.number[w][r]);
-    bool nothing = fa3::max(row.lo, first_key) >= fa3::min(row.hi, end_key);
-    if (kCfg.cached() || kCfg.tree || !whole) nothing = nothing || all == 0.f;
-    if (args.out.max_logit.asked() && row.query >= 0 && !nothing)
-      args.out.max_logit.raise(row.head, most * (args.scale_log2 * kLn2));
-    const float lse = nothing ? -kInf : lse_of(most, all);
-    float factor = nothing ? 0.f : kByParts && !whole ? 1.f : ptx::rcp(all);
-    if constexpr (kCfg.clusters) {
-      ptx::st_shared(&own.factor()[r], factor);
-      ptx::st_shared(&own.lse()[r], lse);
-      return;
-    }
-    i64 to = -1;
-    if (row.query >= 0 && whole) {
-      const PackedRow packed{row.query, row.head};
-      const RowPlace place = place_of(args.out, args.shape, unit, packed);
-      to = place.o;
-      const float sink = sink_of(args.out, unit, packed);
-      const float offset = finite(most) * args.scale_log2;
-      const SumWithSink sums(all, sink, ptx::fma(sink, kLog2e, -offset));
-      // Not 0, which stands for a row without weight: a NaN in a value that it sees reaches it.
-      if (!nothing) factor = sums.inverse == 0.f ? 0x1p-149f : sums.inverse;
-      const float of_sum = nothing ? -kInf : lse_of(most, sums.sum);
-      store_lse(args.out, place, lse_with_sink(nothing, of_sum, sink));
-    } else if (row.query >= 0) {
-      const u32 at = slot * kCfg.rows + kN * index + r;
-      to = i64{at} * kCfg.head_dim_v;
-      if constexpr (kByParts)
-        ptx::st_global(reinterpret_cast<Two*>(args.parts.lse) + at, Two{{most, all}});
-      else
-        ptx::st_global(args.parts.lse + at, lse);
-    }
-    ptx::st_shared(&own.factor()[r], factor);
-    ptx::st_shared(&own.to[r], to);
-  }
-  FA3_DEV float lse_of(float most, float all) const {
-    if constexpr (kByParts) return row_lse(most, all, args.scale_log2);
-    return ptx::fma(finite(most), args.scale_log2 * kLn2, ptx::lg2(all) * kLn2);
-  }
-  // In a loop: unrolled, its code takes longer to come than O to leave.
-  FA3_DEV void store_o(bool whole) {
-    constexpr u32 kFours = kCfg.head_dim_v / 4;
-    const i32 columns = whole ? args.out.head_dim_v : kCfg.head_dim_v;
-    FA3_NO_UNROLL
-    for (u32 at = thread; at < kN * kFours; at += kWgThreads) {
-      const u32 r = at / kFours, column = at % kFours * 4;
-      const i64 to = ptx::ld_shared(&own.to[r]);
-      if (to < 0 || static_cast<i32>(column) >= columns) continue;
-      const float scale = ptx::ld_shared(&own.factor()[r]);
-      Four x = ptx::ld_shared(reinterpret_cast<const Four*>(own.o() + r * kCfg.o_width() + column));
-      FA3_UNROLL
-      for (int n = 0; n < 4; ++n) x[n] = scale == 0.f ? 0.f : x[n] * scale;
-      if (whole) {
-        store_four<kCfg.dtype, kCfg.o_f32>(args.out, to + column, x);
-      } else {
-        ptx::st_global(reinterpret_cast<Four*>(args.parts.o + to + column), x);
       }
     }
   }

@@ -102,7 +102,7 @@ FA3_DEV auto units_of(const DecodeShape& shape) {
 }
 
 template <DecodeConfig kCfg>
-FA3_DEV void run_narrow(DecodeSmem<kCfg>& smem, const DecodeArgs& args) {
+FA3_DEV void run_together(DecodeSmem<kCfg>& smem, const DecodeArgs& args) {
   const u32 warp = ptx::warp_index();
   if (warp >= kCfg.consumer_warps() + kCfg.producer_warps()) return;
   const bool consumes = warp < kCfg.consumer_warps();
@@ -127,15 +127,20 @@ FA3_DEV void run_narrow(DecodeSmem<kCfg>& smem, const DecodeArgs& args) {
 }
 
 // A loop for each role, which has registers of its own number.
-template <DecodeConfig kCfg>
-FA3_DEV void run_wide(DecodeSmem<kCfg>& smem, const DecodeArgs& args) {
+template <DecodeConfig kCfg, class Consumer>
+FA3_DEV void run_by_role(DecodeSmem<kCfg>& smem, const DecodeArgs& args) {
   const u32 warp = ptx::warp_index();
-  DecodeUnits<kCfg> units(args.shape);
+  auto units = units_of<kCfg>(args.shape);
   if (warp < kCfg.consumer_warps()) {
     if constexpr (kCfg.consumer_registers() > 0) ptx::reg_increase<kCfg.consumer_registers()>();
-    WideConsumer<kCfg> consumer(smem, args);
+    Consumer consumer(smem, args);
     for_units(units, args, [&](const DecodeUnit& unit, i32 first, i32 end, bool whole, u32 slot) {
       consumer.run(unit, first, end, whole, slot);
+      if constexpr (kCfg.clusters) {
+        ptx::cluster_sync();  // all parts are there
+        ClusterMerge<kCfg>{smem.consumer[0], args, unit}.run(ptx::thread_index());
+        ptx::cluster_sync();  // and have been read
+      }
     });
   } else {
     if constexpr (kCfg.producer_registers() > 0) ptx::reg_decrease<kCfg.producer_registers()>();
@@ -143,6 +148,10 @@ FA3_DEV void run_wide(DecodeSmem<kCfg>& smem, const DecodeArgs& args) {
     DecodeProducer<kCfg> producer{smem, args};
     for_units(units, args, [&](const DecodeUnit& unit, i32 first, i32 end, bool, u32) {
       producer.run(unit, first, end);
+      if constexpr (kCfg.clusters) {
+        ptx::cluster_sync();
+        ptx::cluster_sync();
+      }
     });
     if constexpr (kCfg.kv == KvSource::kRows) ptx::cp_async_wait_all();
   }
@@ -165,9 +174,11 @@ void decode(FA3_GRID_CONSTANT const DecodeArgs args) {
   ptx::pdl_launch();
   ptx::cta_sync();
   if constexpr (kCfg.wide)
-    run_wide<kCfg>(smem, args);
+    run_by_role<kCfg, WideConsumer<kCfg>>(smem, args);
+  else if constexpr (kCfg.consumer_registers() > 0)
+    run_by_role<kCfg, DecodeConsumer<kCfg>>(smem, args);
   else
-    run_narrow<kCfg>(smem, args);
+    run_together<kCfg>(smem, args);
 }
 
 }  // namespace fa3::sm90

@@ -60,13 +60,17 @@ requires(!kCfg.wide) struct alignas(1024) DecodeConsumerSmem<kCfg> {
   alignas(8) i64 to[kRows];                   // where rows of O go, in elements; −1: nowhere
   float number[DecodeConfig::kWarps][kRows];  // what warps exchange: maxima, sums; factors of O
   float most[kRows];                          // the greatest score
-  FA3_NAMED(q, p, row, to, number, most)
+  // What scores of E4M3 keys are multiplied by: for scales of codes, and for Q in F16.
+  float of_codes[kCfg.kv8 ? kRows : 1], of_q[kCfg.kv8 ? kRows : 1];
+  FA3_NAMED(q, p, row, to, number, most, of_codes, of_q)
 
   // O, (row, column), in the place of Q and P.
   FA3_DEV float* o() { return reinterpret_cast<float*>(q); }
   // What normalises rows of O, in the place of numbers; clusters: and LSE.
   FA3_DEV float* factor() { return number[0]; }
   FA3_DEV float* lse() { return number[1]; }
+  // Of consumers that take turns: what O is multiplied by before it is added to the others'.
+  FA3_DEV float* weight() { return number[2]; }
 };
 
 template <DecodeConfig kCfg>
@@ -85,7 +89,7 @@ struct DecodeSmem {
     return false;
   }
   FA3_DEV void init_barriers() {
-    constexpr u32 kFull = kv_arrivals(kCfg.kv), kEmpty = kCfg.consumers;
+    constexpr u32 kFull = kv_arrivals(kCfg.kv), kEmpty = kCfg.in_turns ? 1 : kCfg.consumers;
     for (int s = 0; s < kStages; ++s)
       k_full[s].init(kFull), k_empty[s].init(kEmpty), v_full[s].init(kFull),
           v_empty[s].init(kEmpty);

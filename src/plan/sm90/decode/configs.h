@@ -25,6 +25,15 @@ inline constexpr DecodeTile kDecodeTiles[] = {
     {8, false, true},   {16, false, true}, {32, false, true}, {64, false, true},
     {64, false, false}, {64, true, true},  {128, true, true}, {128, true, false}};
 
+inline constexpr int kMostRowsInTurns = 16;
+
+// As many consumers as have registers for operands of E4M3 keys, O and scores: all rows each, but
+// where heads are wide and rows many.
+constexpr void set_turns(DecodeConfig& c, int ctas_per_sm) {
+  c.in_turns = c.rows <= kMostRowsInTurns && c.part_tiles == 0 && (ctas_per_sm == 1 || c.clusters);
+  if (c.in_turns) c.consumers = c.head_dim_qk <= 128 && ctas_per_sm == 1 ? 3 : 2;
+}
+
 // The configuration with these head dims and packed rows, and with all stages that shared memory
 // holds. Tiles have more keys than 64 where registers hold their scores: of few rows, to have bytes
 // enough in flight; of many, because what a tile takes besides its GEMMs is then shared by more.
@@ -39,13 +48,18 @@ constexpr DecodeConfig with_tiles(DecodeConfig c, const DecodeHeadDims& dims, in
     if (dims.v <= 128 && c.part_tiles == 0) c.tile_kv = 2 * kWgRows;
   } else {
     c.consumers = rows == kMostNarrowRows ? 2 : 1;
-    const int pair = kDecodePairBytes * (rows == kMostNarrowRows && dims.qk == 128 ? 2 : 1);
+    if (c.kv8) set_turns(c, ctas_per_sm);
+    const int twice = rows == kMostNarrowRows && dims.qk == 128 ? 2 : 1;
+    const bool few = c.kv8 && rows <= kMostRowsInTurns;
+    const int pair = few ? kDecodePairBytes / 2 : kDecodePairBytes * (c.kv8 ? 1 : twice);
     while (c.part_tiles == 0 && c.k_tile().bytes() + c.v_tile().bytes() < pair)
       c.tile_kv += kWgRows;
   }
   c.stages = DecodeConfig{}.stages;
   c.ctas_per_sm = ctas_per_sm;
-  while (c.smem_bytes() > decode_smem_bytes(ctas_per_sm)) --c.stages;
+  const int turns = c.in_turns ? c.consumers : 1;
+  c.stages -= c.stages % turns;
+  while (c.smem_bytes() > decode_smem_bytes(ctas_per_sm)) c.stages -= turns;
   return c;
 }
 // So many packed rows of a tile, 64 or 128, as the rows of GEMMs.
@@ -55,19 +69,21 @@ constexpr DecodeConfig wide_with(DecodeConfig c, const DecodeHeadDims& dims, int
 }
 
 // Whether two CTAs fit on an SM, with registers and stages enough.
-constexpr bool two_fit(const DecodeHeadDims& dims, int rows, int part_tiles = 0) {
-  constexpr int kMostRows = 32;
-  return rows <= kMostRows && with_tiles({.part_tiles = part_tiles}, dims, rows, 2).stages >= 2;
+constexpr bool two_fit(const DecodeConfig& like, const DecodeHeadDims& dims, int rows) {
+  const int most = !like.kv8 ? 32 : dims.qk > 192 ? 8 : 16;
+  DecodeConfig c;
+  c.part_tiles = like.part_tiles, c.kv8 = like.kv8;
+  return rows <= most && with_tiles(c, dims, rows, 2).stages >= 2;
 }
 
 // Whether clusters may share units; with two CTAs on an SM, where they fit: the next call's begin
 // beside the last of this one's.
 constexpr bool can_have_clusters(const DecodeConfig& c) {
-  return c.one_tile && !c.wide && c.part_tiles == 0;
+  return c.one_tile && !c.wide && c.part_tiles == 0 && (c.in_turns || !c.kv8);
 }
 constexpr DecodeConfig with_clusters(DecodeConfig c, const DecodeHeadDims& dims) {
   c.clusters = true;
-  return with_tiles(c, dims, c.rows, two_fit(dims, c.rows) ? 2 : 1);
+  return with_tiles(c, dims, c.rows, two_fit(c, dims, c.rows) ? 2 : 1);
 }
 
 constexpr DecodeConfig decode_of(int head_dim, int rows, ScoreKind score = ScoreKind::kPlain) {
@@ -100,6 +116,10 @@ constexpr DecodeConfig with_f32(DecodeConfig c) {
 constexpr DecodeConfig with_tree(DecodeConfig c) {
   c.tree = true;
   return c;
+}
+constexpr DecodeConfig with_kv8(DecodeConfig c, bool q8 = false) {
+  c.kv8 = true, c.q8 = q8;
+  return with_tiles(c, {c.head_dim_qk, c.head_dim_v}, c.rows);
 }
 constexpr DecodeConfig with_f16(DecodeConfig c) {
   c.dtype = MmaType::kF16;
@@ -147,6 +167,15 @@ inline constexpr DecodeConfig kDecodeAhead[] = {
     with_tree(wide_of(64, 128)),
     with_tree(with_cache(decode_of(64, 16), KvSource::kRuns)),
     with_tree(with_cache(wide_of(64, 128), KvSource::kRuns)),
+    with_kv8(decode_of(64, 16)),
+    with_kv8(decode_of(64, 64)),
+    with_kv8(decode_of(128, 8)),
+    with_kv8(decode_of(128, 8), true),
+    with_kv8(with_cache(decode_of(64, 16), KvSource::kRuns)),
+    with_kv8(with_cache(decode_of(64, 16), KvSource::kRows)),
+    with_kv8(with_cache(decode_of(64, 64), KvSource::kRuns)),
+    with_kv8(with_cache(decode_of(64, 16), KvSource::kRuns), true),
+    with_kv8(with_f16(decode_of(64, 16))),
 };
 
 }  // namespace fa3::sm90

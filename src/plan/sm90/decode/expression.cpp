@@ -14,7 +14,13 @@ std::string flags_text(const auto& config) {
   std::string text = config.appends ? ", .appends = true" : "";
   if constexpr (requires { config.tree; })
     if (config.tree) text += ", .tree = true";
-  return text + (config.chunks ? ", .chunks = true" : "");
+  if (config.chunks) text += ", .chunks = true";
+  if constexpr (requires { config.kv8; }) {
+    if (config.kv8) text += ", .kv8 = true";
+    if (config.in_turns) text += ", .in_turns = true";
+    if (config.q8) text += ", .q8 = true";
+  }
+  return text;
 }
 
 }  // namespace

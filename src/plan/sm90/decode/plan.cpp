@@ -102,11 +102,10 @@ int64_t least_tiles_of_sm(const DecodeConfig& wide) {
 
 // CTAs on an SM: two where there are units for both, else one, since halves of units are merged.
 // One where SMs are to be free: two of a smaller grid would first spread over all.
-int side_by_side(const DecodeHeadDims& dims, int rows, int part_tiles, const Problem& p,
+int side_by_side(const DecodeConfig& c, const DecodeHeadDims& dims, int rows, const Problem& p,
                  const DeviceInfo& device) {
   const int64_t units = p.batch * p.heads_kv;
-  return p.sm_margin == 0 && two_fit(dims, rows, part_tiles) &&
-                 16 * units >= 15 * 2 * device.multiprocessors
+  return p.sm_margin == 0 && two_fit(c, dims, rows) && 16 * units >= 15 * 2 * device.multiprocessors
              ? 2
              : 1;
 }
@@ -133,10 +132,10 @@ int64_t cluster_of(const DecodeConfig& c, const Problem& p, const DeviceInfo& de
   if (p.num_splits > 0 && p.num_splits < cluster) return 1;
   const int64_t tiles = div_up(div_up(most_rows(p.kv), c.tile_kv), cluster);
   const int64_t bytes = tiles * (c.k_tile().bytes() + c.v_tile().bytes());
-  const int64_t most = c.rows > 16                  ? kOfRows
-                       : !two_fit(dims, c.rows)     ? kOfOne
-                       : few || cluster > kPortable ? kOnSome
-                                                    : kOnAll;
+  const int64_t most = c.rows > 16                           ? kOfRows
+                       : !c.kv8 && !two_fit(c, dims, c.rows) ? kOfOne
+                       : few || cluster > kPortable          ? kOnSome
+                                                             : kOnAll;
   return bytes <= most ? cluster : 1;
 }
 
@@ -144,14 +143,14 @@ DecodeConfig with_rows(const DecodeConfig& c, const DecodeHeadDims& dims, const 
                        const DeviceInfo& device) {
   int rows = c.rows;
   while (rows < kMostNarrowRows && rows < packed_rows(p)) rows *= 2;
-  // Wide consumers rescale lazily, and have no greatest score.
-  if (rows == kMostNarrowRows && !p.has_max_logit()) {
+  // Wide consumers rescale lazily, and have no greatest score; nor do they widen keys.
+  if (rows == kMostNarrowRows && !p.has_max_logit() && !c.kv8) {
     const DecodeConfig wide =
         wide_with(c, dims, packed_rows(p) > kWgRows ? kMostDecodeRows : kWgRows);
     const int64_t least = least_tiles_of_sm(wide) * device.multiprocessors;
     if (c.part_tiles > 0 || count_tiles(wide, p) >= least) return wide;
   }
-  return with_tiles(c, dims, rows, side_by_side(dims, rows, c.part_tiles, p, device));
+  return with_tiles(c, dims, rows, side_by_side(c, dims, rows, p, device));
 }
 
 }  // namespace
@@ -163,11 +162,13 @@ std::optional<DecodeConfig> decode_config(const FwdPlan& forward, const Problem&
   const FwdConfig& f = forward.config;
   const bool takes =
       !f.types.scaled() && !f.types.v8() && !f.mask.has_tensor() && !p.has_sequence_ids();
-  if (!takes || (forward.tuned && !p.has_tree()) || has_no_keys(p)) return std::nullopt;
+  const bool alone = p.has_tree() || must_widen(p);  // the forward's kernel does not take it
+  if (!takes || (forward.tuned && !alone) || has_no_keys(p)) return std::nullopt;
   const int64_t least = std::max(kLeastKeys, kKeysOfQuery * most_rows(p.q));
-  if (most_rows(p.kv) < least && !p.has_tree()) return std::nullopt;
+  if (most_rows(p.kv) < least && !alone) return std::nullopt;
   DecodeConfig c;
   c.dtype = f.types.qk;
+  c.kv8 = p.has_8_bit_keys(), c.q8 = p.is_8_bit();
   c.score = f.scores.kind;
   c.alibi = p.has_alibi();
   c.o_f32 = f.output.f32;
@@ -183,9 +184,7 @@ std::optional<DecodeConfig> decode_config(const FwdPlan& forward, const Problem&
   c.one_tile = packed_rows(p) <= c.rows;
   c.kv = decode_source(p, c.tile_kv);
   if (cluster_of(c, p, device) > 1) c = with_clusters(c, *dims);
-  // The forward's kernel has no trees.
-  if (packed_rows(p) > kMostPacked && !p.has_tree() && !is_sooner(c, f, p, device))
-    return std::nullopt;
+  if (packed_rows(p) > kMostPacked && !alone && !is_sooner(c, f, p, device)) return std::nullopt;
   const bool counts = p.q.rows * p.group_size() < kMostTiles &&
                       count_tiles(c, p, kUnitTiles) < kMostTiles &&
                       part_slots(c, p, most_ctas(c, device)) * c.rows < kMostTiles;
@@ -197,7 +196,7 @@ bool can_append(const DecodeConfig& c, const Problem& p) {
   // Each sequence has queries, and as many new keys; one CTA reads a key of a KV head.
   const bool alike = !p.fresh.varlen && !p.q.varlen && !p.q.seqused && p.q.rows > 0;
   // More rows leave no registers for it.
-  if (!alike || !c.ragged || !c.one_tile || c.wide || c.consumers > 1) return false;
+  if (!alike || !c.ragged || !c.one_tile || c.wide || c.consumers > 1 || c.kv8) return false;
   // Tiles that no query sees are not visited.
   const int64_t queries = std::min(p.q.rows, p.fresh.rows);
   const int64_t before = p.fresh.rows - queries;  // new keys before the first query's
@@ -246,7 +245,32 @@ DecodePlans make_decode_plans(const DecodeConfig& config, const FwdPlan& forward
   return plans;
 }
 
+bool can_widen(const Problem& p) {
+  if (p.layout[kK].dtype != FA3_F8_E4M3 || p.image.keys > 0) return false;
+  const auto whole = [&](TensorId id) {
+    const ScaleBlock& block = p.scale_block[id];
+    return block.rows == 0 && block.cols == 0;
+  };
+  const bool offset = p.layout[kKOffset].present() || p.layout[kVOffset].present();
+  return !offset && whole(kQ) && whole(kK) && whole(kV);
+}
+bool must_widen(const Problem& p) {
+  const bool alone = p.cache.present() || p.has_tree() || p.has_max_logit();
+  return p.has_8_bit_keys() && (!p.is_8_bit() || alone);
+}
+Problem of_16_bits(Problem p) {
+  const fa3_dtype q = p.layout[kQ].dtype, o = p.layout[kO].dtype;
+  const fa3_dtype of_16 = !is_8_bit(q) ? q : o == FA3_F32 ? FA3_BF16 : o;
+  for (const TensorId id : {kQ, kK, kV}) {
+    p.layout[id].dtype = of_16;
+    p.layout[scale_of(id)] = {};
+    p.scale_block[id] = {};
+  }
+  return p;
+}
+
 bool has_few_beside_many(const Problem& p) {
+  if (must_widen(p)) return false;
   // With lengths that are nearly alike, a kernel more for what may not be there costs its launch.
   const bool differ = 2 * p.q.rows <= p.batch * most_rows(p.q);
   return p.cache.present() && p.q.varlen && p.batch > 1 && most_rows(p.q) > kFewQueries && differ;
@@ -289,9 +313,13 @@ std::vector<Slice> writes(const DecodePlan& plan) {
 
 std::string name_of(const DecodePlan& plan) {
   const DecodeConfig& c = plan.config;
-  return fmt::format("decode/d{}/rows{}{}{}/{}/{}{}{}/{}{}", head_dims_text(plan), c.rows,
-                     c.wide ? "/wide" : "", tiles_text(c), word(c.dtype), word(c.score),
-                     c.alibi ? "/alibi" : "", c.o_f32 ? "/o_f32" : "", placement_word(c),
+  return fmt::format("decode/d{}/rows{}{}{}/{}{}/{}{}{}/{}{}", head_dims_text(plan), c.rows,
+                     c.wide ? "/wide" : "", tiles_text(c), word(c.dtype),
+                     c.q8    ? "/qkv8"
+                     : c.kv8 ? "/kv8"
+                             : "",
+                     word(c.score), c.alibi ? "/alibi" : "", c.o_f32 ? "/o_f32" : "",
+                     placement_word(c),
                      c.clusters          ? "/clusters"
                      : c.ctas_per_sm > 1 ? "/two"
                                          : "");

@@ -68,6 +68,14 @@ struct DecodePlans {
   CombinePlan combine;
 };
 
+// K and V of F8_E4M3 whose scales belong to heads of sequences come to the tensor cores as F16, and
+// so does Q. The kernel computes nothing else of 8 bits.
+bool can_widen(const Problem& problem);
+// Whether no kernel but that takes it: Q has other bits, keys lie in a cache, or there is a tree.
+bool must_widen(const Problem& problem);
+// The problem as it would be if all that has 8 bits had 16.
+Problem of_16_bits(Problem problem);
+
 // The configuration for a problem that the forward's plan takes; nothing where the forward's own
 // kernel is the better one, or the only one.
 // How K and V are loaded in tiles of so many keys.

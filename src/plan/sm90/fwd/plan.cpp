@@ -289,6 +289,12 @@ const FwdRow* tuned_row(const Problem& p, const Tuning& tuning, const FwdFunctor
 
 }  // namespace
 
+Status check_layout_of_codes(const Problem& p) {
+  FA3_RETURN_IF_ERROR(check_head_dim(p, "head_dim_qk", p.head_dim_qk, p.layout[kK].dtype));
+  FA3_RETURN_IF_ERROR(check_head_dim(p, "head_dim_v", p.head_dim_v, p.layout[kV].dtype));
+  return check_layout(p, has_lengths(p));
+}
+
 KvSource fwd_source(const Problem& p, int tile_kv) {
   const KvSource source = kv_source(p, tile_kv, kLeastRun);
   return source == KvSource::kTiles ? KvSource::kRuns : source;

@@ -52,6 +52,9 @@ struct FwdPlan : PlainKernel {
 // Tiles of one head of 8-bit V that is transposed before: of all sequences, as VImage counts them.
 int64_t v_image_tiles(const SeqAxis& axis, int64_t batch, int tile_kv);
 
+// UNSUPPORTED where TMA cannot address K and V of 8 bits, or what goes with them.
+Status check_layout_of_codes(const Problem& problem);
+
 // How a row with tiles of so many keys gets K and V: of 16 keys, as every row.
 KvSource fwd_source(const Problem& problem, int tile_kv);
 // UNSUPPORTED with the reason for what the kernel does not do.
