@@ -11,7 +11,7 @@ from torch import Tensor
 import fa3
 import fa3.torch
 from fa3._attention import lse_shape
-from fa3.torch.operators import CACHE
+from fa3.torch.operators import CACHE, out_dtype
 
 Window = tuple[int | None, int | None]
 
@@ -69,22 +69,24 @@ def attend(
             arguments[name] = int32(name.removesuffix("v"), arguments[name])
     arguments["window"] = window(window_size)
     cached = [name for name in (*CACHE, "k_new") if arguments.get(name) is not None]
-    if cached and q.dtype == torch.float8_e4m3fn:
-        raise NotImplementedError(f"{cached[0]}: a cache of FP8 is not offered yet; pass 16 bits")
+    codes = k.dtype == torch.float8_e4m3fn
+    if codes and arguments.get("k_new") is not None:
+        raise NotImplementedError(
+            "k: appending to a cache of FP8 is not offered yet; write codes into the cache before"
+        )
     if not cached:
         for name in CACHE:
             arguments.pop(name, None)
-    codes = q.dtype == torch.float8_e4m3fn
     if out is not None:
         shape = (*q.shape[:-1], v.shape[-1])
-        check("out", out, shape, torch.bfloat16 if codes else q.dtype, q.device)
+        check("out", out, shape, out_dtype(q), q.device)
     if codes:
         result, lse = _attend_codes(q, k, v, descales, **arguments)
     else:
         for name, scale in zip("qkv", descales, strict=True):
             if scale is not None:
                 raise ValueError(
-                    f"{name}_descale: given with q of {q.dtype}, need torch.float8_e4m3fn"
+                    f"{name}_descale: given with k of {k.dtype}, need torch.float8_e4m3fn"
                 )
         result, lse = fa3.torch.attention(q, k, v, return_lse=True, **arguments)
     return (result if out is None else out.copy_(result)), lse
@@ -93,7 +95,12 @@ def attend(
 def _attend_codes(
     q: Tensor, k: Tensor, v: Tensor, descales: tuple, **arguments: Any
 ) -> tuple[Tensor, Tensor]:
-    arguments.pop("deterministic", None)
+    for name in ("deterministic", "k_new", "v_new", "cu_seqlens_new", "rotary", "rotary_layout",
+                 "rotary_position"):  # fmt: skip
+        arguments.pop(name, None)
+    if q.dtype != torch.float8_e4m3fn:
+        if descales[0] is not None:
+            raise ValueError(f"q_descale: given with q of {q.dtype}, need torch.float8_e4m3fn")
     cu_seqlens = arguments.get("cu_seqlens_q")
     batch = q.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
     scales = {
@@ -120,7 +127,7 @@ def _scale(name: str, scale: Tensor | None, batch: int, heads_kv: int) -> Tensor
         else:
             remedy = ", of q, too"
         raise ValueError(f"{name}: {_kind(scale)}, {need}{remedy}")
-    return scale.contiguous()
+    return scale
 
 
 def _kind(x: Tensor) -> str:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What SGLang calls of its own build of FlashAttention, sgl_kernel.flash_attn, on fa3: parameters
 as in SGLang 0.5.23. ver and scheduler_metadata have no effect: fa3 schedules on the device.
-Scales of 8-bit tensors have none beside q of 16 bits, as there."""
+Scales beside tensors of 16 bits have no effect, as there."""
 
 from typing import Any
 
@@ -23,8 +23,10 @@ def _call(function: Any, q: Tensor, *tensors: Tensor, **arguments: Any) -> Any:
         )
     arguments.pop("ver", None)
     arguments["attention_chunk"] = arguments.get("attention_chunk") or 0
-    if q.dtype != torch.float8_e4m3fn:
-        for name in _SCALES:
+    of_keys = tensors[0].dtype if tensors else arguments["k_cache"].dtype
+    for name in _SCALES:
+        dtype = q.dtype if name == "q_descale" else of_keys
+        if dtype != torch.float8_e4m3fn:
             arguments.pop(name, None)
     return function(q, *tensors, **arguments)
 

@@ -81,9 +81,11 @@ def flash_attn_varlen_func(
         )
     if block_table is None and cu_seqlens_k is None:
         raise ValueError(f"{name}: need cu_seqlens_k, or seqused_k with block_table")
+    # Scales of 1 stand beside 16 bits, too.
+    q_descale = q_descale if q.dtype == torch.float8_e4m3fn else None
     descales = (q_descale, k_descale, v_descale)
     found = attend(
-        q, k, v, descales=descales if q.dtype == torch.float8_e4m3fn else (None,) * 3, out=out,
+        q, k, v, descales=descales if k.dtype == torch.float8_e4m3fn else (None,) * 3, out=out,
         causal=causal, window_size=window_size, softmax_scale=softmax_scale, softcap=softcap,
         alibi_slopes=alibi_slopes, cu_seqlens_q=cu_seqlens_q, max_seqlen_q=max_seqlen_q,
         max_seqlen_kv=max_seqlen_k, sinks=s_aux, num_splits=max(num_splits, 0),

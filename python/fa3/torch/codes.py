@@ -15,7 +15,8 @@ from . import fake
 from .autograd import is_eager, is_plain, refuse_forward_mode, refuse_gradient, transform
 from .fitting import fit, mask_for
 from .function import check_tensors, number_or_tensor, sides
-from .operators import LENGTHS, fields_of, library, schedule_of
+from .operators import LENGTHS, fields_of, in_cache, library, schedule_of
+from .operators import out_dtype as of_q
 from .run import execute
 
 library.define(
@@ -42,6 +43,9 @@ def attention_on_codes(
     max_seqlen_kv: int | Tensor | None = None,
     seqused_q: Tensor | None = None,
     seqused_kv: Tensor | None = None,
+    page_table: Tensor | None = None,
+    kv_batch_idx: Tensor | None = None,
+    kv_begin: Tensor | None = None,
     alibi_slopes: Tensor | None = None,
     sequence_ids_q: Tensor | None = None,
     sequence_ids_kv: Tensor | None = None,
@@ -60,18 +64,22 @@ def attention_on_codes(
     k_block: tuple[int, int] | None = None,
     v_block: tuple[int, int] | None = None,
     v_image: Tensor | None = None,
-    out_dtype: torch.dtype = torch.bfloat16,
+    out_dtype: torch.dtype | None = None,
     return_lse: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """fa3.attention of 8-bit codes as an operator: under torch.compile, in CUDA graphs, with memory
     of PyTorch's allocator and on its current stream.
 
     Args:
-      q, k, v: float8_e4m3fn or int8 codes, v also of 16 bits beside int8; or what fa3.quantize
-        returns. Tensors whose last dimension is not contiguous are copied; on a GPU also those
-        whose address or strides are not multiples of 16 bytes.
+      q, k, v: float8_e4m3fn or int8 codes, v also of 16 bits beside int8, q also of 16 bits or
+        float32 (CPU) beside float8_e4m3fn; or what fa3.quantize returns. Tensors whose last dimension is not contiguous are copied; on a GPU also those
+        whose address or strides are not multiples of 16 bytes, but k and v of a cache.
+      page_table, kv_batch_idx, kv_begin: k and v are a cache of float8_e4m3fn, whose scales are of
+        one element or (batch, heads_kv), on a CPU with k_block=(page_size, 0) also (pages,
+        heads_kv). On a GPU any q then goes the way of few queries.
       q_scale … v_image: as in fa3.attention.
-      out_dtype: of out: torch.float32 (CPU), torch.float16 or torch.bfloat16.
+      out_dtype: of out: torch.float32, torch.float16 or torch.bfloat16; None: that of q, of codes
+        torch.bfloat16.
       The others as in fa3.torch.attention.
 
     Returns:
@@ -109,6 +117,8 @@ def attention_on_codes(
     if window is not None:
         causal, left, right = sides(causal, window)
     blocks = [n for name in _BLOCKS for n in _block(name, given[name])]
+    if out_dtype is None:
+        out_dtype = of_q(q)
     recorded = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
     # Gradients that are to be refused are PyTorch's to find.
     direct = (
@@ -118,7 +128,8 @@ def attention_on_codes(
         and transform() is None
     )
     out, lse = (forward if direct else torch.ops.fa3.forward_codes)(
-        q, k, v, cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv, None, None, None,
+        q, k, v, cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv, page_table, kv_batch_idx,
+        kv_begin,
         alibi_slopes, sequence_ids_q, sequence_ids_kv, None, sinks, attn_mask, scale, cap,
         longest_q, longest_kv, max_seqlen_q, max_seqlen_kv, causal, left, right, top_left,
         attention_chunk, softmax_scale, 0.0 if softcap is None else softcap, num_splits, sm_margin,
@@ -154,16 +165,25 @@ def _fit_codes(x: Tensor) -> Tensor:
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
+def _fit_scale(x: Tensor) -> Tensor:
+    """One element that is expanded in every dimension is one for the tensor."""
+    if x.numel() > 1 and not any(x.stride()):
+        return x.as_strided((1,), (1,))
+    return x if x.dim() == 2 and x.stride(1) in (0, 1) else x.contiguous()
+
+
 def forward(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     others = rest[-len(_SCALES) - 2 :]
     fields = fields_of(rest) | schedule_of(rest)
     named = _named(others)
     for name in _SCALES[:-1]:
         if name in named:
-            named[name] = named[name].contiguous()
+            named[name] = _fit_scale(named[name])
     out = torch.empty((*q.shape[:-1], v.shape[-1]), dtype=others[-1], device=q.device)
     lse = torch.empty(lse_shape(tuple(q.shape)), dtype=torch.float32, device=q.device)
-    q, k, v = _fit_codes(q), _fit_codes(k), _fit_codes(v)
+    q = _fit_codes(q)
+    if not in_cache(fields):
+        k, v = _fit_codes(k), _fit_codes(v)
     fields.update(q=q, k=k, v=v, o=out, lse=lse, **named)
     execute(FORWARD, fields, q.device)
     return out, lse
