@@ -10,7 +10,8 @@ output is compared with FP32. Pages lie in random order; beside them stands fa3 
 JSON object a line, the first about machine and commit. --prefill: prompts in pages instead, in
 graphs of 10 calls, compared with FP32 in their last queries. --batch-invariant: fa3 beside itself
 with that option, of few queries and of prompts. --unequal: sequences of all lengths in pages, as
-servers have them, and rows of nobody that pad a batch.
+servers have them, and rows of nobody that pad a batch. --codes: K and V of E4M3 under Q of BF16
+and of E4M3 beside BF16, and the original under Q of E4M3.
 """
 
 import math
@@ -77,6 +78,18 @@ INVARIANT = (
         (8, 8192, 32, 8, 128, 512), (8, 8192, 32, 8, 64, 512),
     ]
 )  # fmt: skip
+# K and V of E4M3: the figures that are asked for at batch 1, batches, groups, head dims and pages.
+CODES = [
+    (1, 4096, 32, 4, 128, 1, 0), (1, 16384, 32, 4, 128, 1, 0), (1, 65536, 32, 4, 128, 1, 0),
+    (1, 262144, 32, 4, 128, 1, 0), (8, 8192, 32, 8, 128, 1, 0), (32, 4096, 32, 8, 128, 1, 0),
+    (16, 16384, 64, 8, 128, 1, 0), (128, 1024, 32, 8, 128, 1, 0), (128, 4096, 32, 8, 128, 1, 0),
+    (64, 4096, 64, 8, 64, 1, 0), (64, 4096, 32, 8, 256, 1, 0), (16, 4096, 16, 16, 128, 1, 0),
+    (64, 8192, 128, 2, 128, 1, 0), (32, 4096, 32, 8, 128, 4, 0), (32, 8192, 32, 8, 128, 8, 0),
+    (32, 8192, 64, 8, 128, 8, 0), (1, 8192, 32, 8, 128, 16, 0), (1, 8192, 32, 8, 128, 1, 0),
+    (1, 4096, 32, 4, 128, 1, 16), (32, 4096, 32, 8, 128, 1, 16), (32, 4096, 32, 8, 128, 1, 64),
+    (32, 4096, 32, 8, 128, 1, 1), (128, 4096, 32, 8, 128, 1, 16), (64, 4096, 64, 8, 64, 1, 16),
+    (32, 4096, 32, 8, 128, 4, 16),
+]  # fmt: skip
 PAGE = 16  # of sequences of unequal lengths
 
 
@@ -277,6 +290,79 @@ def measure_unequal(context, others, name, lengths, rounds, heads=32, heads_kv=8
     return row | {each: {"us": statistics.median(us)} for each, us in taken.items()}
 
 
+def measure_codes(context, others, cell, rounds):
+    """K and V of E4M3 beside the same keys in BF16; bytes are those of the codes."""
+    batch, keys, heads, heads_kv, d, queries, page = cell
+    size = 2 * batch * keys * heads_kv * d
+    count = min(100, max(2, math.ceil(L2_BYTES / size))) if size >= 2.5e6 else 25
+    calls_a_graph = 10 if queries > MOST_COMPARED else 100 if size < 1e9 else 20
+    new = lambda *shape: torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
+    coded = lambda *shape: new(*shape).to(torch.float8_e4m3fn)
+    shape = (batch, keys, heads_kv, d)
+    codes = [[coded(*shape) for _ in "kv"] for _ in range(count)]
+    wide = [[new(*shape) for _ in "kv"] for _ in range(max(2, count // 2))]
+    q = new(batch, queries, heads, d)
+    q8 = q.to(torch.float8_e4m3fn)
+    o = torch.empty_like(q)
+    used = torch.full((batch,), keys, device="cuda", dtype=torch.int32)
+    scale = torch.full((1,), 0.5, device="cuda")
+    scales = scale.expand(batch, heads_kv)
+    causal = queries > 1
+    extra, table = {}, None
+    if page:
+        table = torch.randperm(batch * keys // page, device="cuda", dtype=torch.int32)
+        extra["page_table"] = table = table.view(batch, -1)
+    paged = lambda x: x.view(-1, page, heads_kv, d) if page else x
+    args = lambda q, caches, **more: [
+        forward_args("causal" if causal else "full", q=q, k=paged(k), v=paged(v), o=o,
+                     seqused_kv=used, **extra, **more) for k, v in caches]  # fmt: skip
+    of_keys = {"k_scale": scale, "v_scale": scale}
+    contenders, plans = {}, []
+    for name, given in {
+        "fa3": args(q, codes, **of_keys),
+        "fa3_q8": args(q8, codes, q_scale=scale, **of_keys),
+        "fa3_bf16": args(q, wide),
+    }.items():
+        contenders[name], plan = fa3_calls(context, given)
+        plans.append(plan)
+    for name, other in others.items():
+        contenders[f"fa3_{name}"], plan = fa3_calls(other, args(q, codes, **of_keys))
+        plans.append(plan)
+    if original:
+        metadata = original.get_scheduler_metadata(
+            batch, queries, keys, heads, heads_kv, d, used, qkv_dtype=q8.dtype, causal=causal,
+            page_size=page or None)
+        contenders["original"] = [
+            lambda k=k, v=v: original.flash_attn_with_kvcache(
+                q8, paged(k), paged(v), cache_seqlens=used, causal=causal, q_descale=scales,
+                k_descale=scales, v_descale=scales, scheduler_metadata=metadata,
+                page_table=table)
+            for k, v in codes]  # fmt: skip
+    contenders["fa3"][0]()
+    first = [(0.5 * x[: MOST_COMPARED].float()) for x in codes[0]]
+    if page:
+        first = [0.5 * paged(x)[table[:MOST_COMPARED].long()].view(-1, *shape[1:]).float()
+                 for x in codes[0]]  # fmt: skip
+    few = slice(0, 2)
+    name = f"b{batch} k{keys} h{heads}/{heads_kv} d{d} q{queries}" + f" page{page}" * (page > 0)
+    row = {"cell": name, "row": plans[0].row, "bytes": size,
+           "max_error": error(q[few], first[0][few], first[1][few], o[few], causal)}  # fmt: skip
+    graphs = {
+        name: captured([each[i % len(each)] for i in range(calls_a_graph)])
+        for name, each in contenders.items()
+    }
+    taken = {name: [] for name in graphs}
+    for i in range(rounds + 1):
+        for name, graph in graphs.items():
+            us = us_a_call(graph, calls_a_graph)
+            if i > 0:
+                taken[name].append(us)
+    row |= {name: {"us": statistics.median(us)} for name, us in taken.items()}
+    for plan in plans:
+        plan.close()
+    return row
+
+
 def read_rate(out):
     """What a kernel reaches that only reads."""
     x = torch.empty(1 << 30, device="cuda")
@@ -289,6 +375,7 @@ def main():
     parser.add_argument("--prefill", action="store_true", help="prompts in pages")
     parser.add_argument("--batch-invariant", action="store_true", help="what the option costs")
     parser.add_argument("--unequal", action="store_true", help="lengths as servers have them")
+    parser.add_argument("--codes", action="store_true", help="K and V of E4M3")
     gpu_run.add_also(parser)
     args = parser.parse_args()
     suite, cells = "decode", [(*cell, 0) for cell in CELLS] + PAGED
@@ -298,6 +385,8 @@ def main():
         suite, cells = "batch-invariant", [(*cell, 0) for cell in INVARIANT]
     elif args.unequal:
         suite = "decode-unequal"
+    elif args.codes:
+        suite, cells = "decode-codes", CODES
     out, context = gpu_run.begin(args, suite)
     others = gpu_run.others(args)
     read_rate(out)
@@ -307,6 +396,9 @@ def main():
                 emit(out, measure_unequal(context, others, name, lengths, args.rounds))
             return
         for cell in cells:
+            if args.codes:
+                emit(out, measure_codes(context, others, cell, args.rounds))
+                continue
             emit(out, measure(context, others, cell, args.rounds, args.batch_invariant))
 
 
