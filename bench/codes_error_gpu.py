@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""codes_error_gpu.py — what a cache of E4M3 costs in accuracy on one GPU: the root mean square error
-of O, relative to that of O, against attention in FP64 on the keys and values before they were
-rounded. One query of each head on 4k to 128k keys, 32/8 heads, head dim 128; scales of heads. Inputs
-are normal; with outliers as FlashAttention-3's paper has them (one in a thousand ten times as large);
+"""codes_error_gpu.py — what a cache of E4M3 costs in accuracy on one GPU: the root mean square
+error of O, relative to that of O, against attention in FP64 on keys and values before rounding.
+
+One query of each head on 4k to 128k keys, 32/8 heads, head dim 128; scales of heads. Inputs are
+normal; with outliers as FlashAttention-3's paper has them (one in a thousand, ten times as large);
 or with K and V that have a mean in each column. Beside K and V in BF16 and under Q of E4M3, the
 original's, too, where its wheel can be imported. `own`: the error against the decoded keys, which
-is the kernel's. One JSON object a line."""
+is the kernel's. One JSON object a line.
+"""
 
 import math
 

@@ -55,13 +55,12 @@ Experiment make(MmaType type, Random& random) {
 }  // namespace
 
 void add_mma_cases(std::vector<Case>& cases) {
-  for (const auto& [type, name, word] : {std::tuple(MmaType::kF16, "kF16", "f16"),
-                                         std::tuple(MmaType::kBf16, "kBf16", "bf16")}) {
-    cases.push_back(
-        {fmt::format("mma/16x8x16/{}", word),
-         device_program("device/selftest/mma.cuh",
-                        fmt::format("fa3::selftest::mma<fa3::MmaType::{}>", name)),
-         [type = type](Random& random) { return make(type, random); }});
+  for (const auto& [type, name, word] :
+       {std::tuple(MmaType::kF16, "kF16", "f16"), std::tuple(MmaType::kBf16, "kBf16", "bf16")}) {
+    cases.push_back({fmt::format("mma/16x8x16/{}", word),
+                     device_program("device/selftest/mma.cuh",
+                                    fmt::format("fa3::selftest::mma<fa3::MmaType::{}>", name)),
+                     [type = type](Random& random) { return make(type, random); }});
   }
 }
 

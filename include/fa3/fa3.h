@@ -65,15 +65,15 @@
  *   LSE       FP32, natural logarithm, (batch, heads_q, seqlen_q) or, for varlen queries, (heads_q,
  *             total_q).
  *   8 bits    a value of q, k or v is code · scale + offset in FP32. q and k are both F8_E4M3 or
- *             both I8, or k is F8_E4M3 beside q of F32, F16 or BF16; v is F8_E4M3, beside I8 also F16
- *             or BF16. Scales: finite and > 0; absent =
- *             1; (1): one for the tensor; (batch, heads): one for each head of a sequence; (batch,
- *             heads, ⌈max_seqlen/rows⌉, ⌈head_dim/cols⌉): one for each block of rows × cols,
- *             counted from the sequence's first row, where max_seqlen is the extent of dense
- *             tensors; per token, rows = 1, also (batch, heads, seqlen) or varlen (total, heads).
- *             heads is the tensor's; scales of q may have heads_kv. In a cache (fa3_forward_args) k and v
- *             of 8 bits are F8_E4M3, without offsets, and scales are those of the tensor, of heads of
- *             a sequence or, with block rows = page_size, of pages: (pages, heads_kv). Forward only.
+ *             both I8, or k is F8_E4M3 beside q of F32, F16 or BF16; v is F8_E4M3, beside I8 also
+ *             F16 or BF16. Scales: finite and > 0; absent = 1; (1): one for the tensor; (batch,
+ *             heads): one for each head of a sequence; (batch, heads, ⌈max_seqlen/rows⌉,
+ *             ⌈head_dim/cols⌉): one for each block of rows × cols, counted from the sequence's
+ *             first row, where max_seqlen is the extent of dense tensors; per token, rows = 1,
+ *             also (batch, heads, seqlen) or varlen (total, heads). heads is the tensor's; scales
+ *             of q may have heads_kv. In a cache (fa3_forward_args) k and v of 8 bits are F8_E4M3,
+ *             without offsets, and scales are of the tensor, of heads of a sequence or, with block
+ *             rows = page_size, of pages: (pages, heads_kv). Forward only.
  *   Empty     a row that sees no key has O = 0, LSE = −inf (with sinks, the sink) and gradient 0.
  *   Written   every element of every output is written: rows of no sequence, or beyond seqused, as
  *             empty rows without a sink; of a v_image only tiles with rows that count.

@@ -25,12 +25,37 @@ Status check_dtype_of_q(const Args& args) {
   return {};
 }
 
+// k and v. Those of 8 bits may stand beside q of more.
+Status check_dtype_of_keys(const Args& args, TensorId id) {
+  const int32_t dtype = args.tensor[id].dtype, q_dtype = args.tensor[kQ].dtype;
+  const bool may_be_codes = args.op == FA3_OP_FORWARD && args.precision == FA3_PRECISION_DEFAULT &&
+                            (q_dtype == FA3_F16 || q_dtype == FA3_BF16 || q_dtype == FA3_F32);
+  const bool beside_codes = may_be_codes && id == kV && args.tensor[kK].dtype == FA3_F8_E4M3;
+  const bool of_integers = q_dtype == FA3_I8 && id == kV;
+  bool legal = dtype == q_dtype;
+  std::string need =
+      fmt::format("{} as q{}", dtype_name(q_dtype), may_be_codes && id == kK ? ", or f8_e4m3" : "");
+  if (may_be_codes && id == kK) legal = legal || dtype == FA3_F8_E4M3;
+  if (beside_codes) {
+    legal = dtype == FA3_F8_E4M3;
+    need = "f8_e4m3 as k";
+  }
+  if (of_integers) {
+    legal = dtype == FA3_F8_E4M3 || dtype == FA3_F16 || dtype == FA3_BF16;
+    need = "f8_e4m3, f16 or bf16 beside q of i8";
+  }
+  if (legal) return {};
+  if (dtype != FA3_I32 && !is_8_bit(q_dtype) && !is_8_bit(dtype) && !beside_codes) {
+    return unsupported(
+        "{}: {}.dtype={} differs from q.dtype={}; mixed types are not offered; cast one of them",
+        op_name(args.op), tensor_name(id), dtype_name(dtype), dtype_name(q_dtype));
+  }
+  return invalid("{}: {}.dtype={}, need {}; cast it", op_name(args.op), tensor_name(id),
+                 dtype_name(dtype), need);
+}
+
 Status check_dtype(const Args& args, TensorId id) {
   const int32_t dtype = args.tensor[id].dtype, q_dtype = args.tensor[kQ].dtype;
-  const bool key_or_value = id == kK || id == kV;
-  // Keys of 8 bits beside queries of more.
-  const bool may_widen = args.op == FA3_OP_FORWARD && args.precision == FA3_PRECISION_DEFAULT &&
-                         (q_dtype == FA3_F16 || q_dtype == FA3_BF16 || q_dtype == FA3_F32);
   bool legal = false;
   std::string need;
   switch (kTensors[id].type) {
@@ -39,20 +64,8 @@ Status check_dtype(const Args& args, TensorId id) {
       need = fmt::format("{} as q", dtype_name(q_dtype));
       break;
     case TypeRule::kAsKey:
-      legal = dtype == q_dtype || (may_widen && dtype == FA3_F8_E4M3);
-      need = fmt::format("{} as q{}", dtype_name(q_dtype), may_widen ? ", or f8_e4m3" : "");
-      break;
     case TypeRule::kAsV:
-      legal = dtype == q_dtype && dtype != FA3_I8;
-      need = fmt::format("{} as q", dtype_name(q_dtype));
-      if (may_widen && args.tensor[kK].dtype == FA3_F8_E4M3) {
-        legal = dtype == FA3_F8_E4M3;
-        need = "f8_e4m3 as k";
-      }
-      if (q_dtype != FA3_I8) break;
-      legal = dtype == FA3_F8_E4M3 || dtype == FA3_F16 || dtype == FA3_BF16;
-      need = "f8_e4m3, f16 or bf16 beside q of i8";
-      break;
+      return check_dtype_of_keys(args, id);
     case TypeRule::kAsQOrF32:
       legal = dtype == q_dtype || dtype == FA3_F32;
       need = fmt::format("{} as q{}", dtype_name(q_dtype), q_dtype == FA3_F32 ? "" : ", or f32");
@@ -101,12 +114,6 @@ Status check_dtype(const Args& args, TensorId id) {
       break;
   }
   if (legal) return {};
-  const bool beside_codes = id == kV && is_8_bit(args.tensor[kK].dtype);
-  if (key_or_value && dtype != FA3_I32 && !is_8_bit(q_dtype) && !is_8_bit(dtype) && !beside_codes) {
-    return unsupported(
-        "{}: {}.dtype={} differs from q.dtype={}; mixed types are not offered; cast one of them",
-        op_name(args.op), tensor_name(id), dtype_name(dtype), dtype_name(q_dtype));
-  }
   return invalid("{}: {}.dtype={}, need {}; cast it", op_name(args.op), tensor_name(id),
                  dtype_name(dtype), need);
 }

@@ -431,10 +431,6 @@ const Probe kProbes[] = {
      "stmatrix_x4_trans(shared_as<u32>(), value_as<Vec<u32, 4>>());",
      {"stmatrix.sync.aligned.m8n8.x4.trans.shared.b16"}},
     {"movmatrix", "keep(movmatrix(w));", {"movmatrix.sync.aligned.m8n8.trans.b16"}},
-    {"mma_16x8x16",
-     "Acc<8> sums; sums.zero(); AFrag a; for (int i = 0; i < 4; ++i) a[i] = w + i; "
-     "mma_16x8x16<MmaType::kF16>(sums, 0, a, w, w); keep(sums[3]);",
-     {"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"}},
     {"pack_f16", "keep(pack_f16(f, 2 * f));", {"cvt.rn.f16x2.f32"}},
     {"pack_bf16", "keep(pack_bf16(f, 2 * f));", {"cvt.rn.bf16x2.f32"}},
     {"pack_e4m3", "keep(pack_e4m3(f, f, f, 2 * f));", {"cvt.rn.satfinite.e4m3x2.f32"}},
@@ -455,20 +451,20 @@ const Probe kProbes[] = {
     {"max_nan", "keep(max_nan(f, 1.f));", {"max.NaN.f32"}},
     {"prmt", "keep(prmt(w, 7, 0x5410));", {"prmt.b32"}},
     {"clz", "keep(clz(w));", {"clz.b32"}},
+    {"mma_16x8x16",
+     "Acc<8> sums; AFrag a; mma_16x8x16<MmaType::kF16>(sums, 0, a, w, w); keep(sums[3]);",
+     {"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"}},
     {"wgmma_fence", "wgmma_fence();", {"wgmma.fence.sync.aligned;"}},
     {"wgmma_commit", "wgmma_commit();", {"wgmma.commit_group.sync.aligned;"}},
     {"wgmma_wait", "wgmma_wait<1>();", {"wgmma.wait_group.sync.aligned 1;"}},
-    {"fence_regs",
-     "Acc<8> acc;\nacc.zero();\nfence_regs(acc);\nkeep(acc[0]);",
-     {"begin inline asm"}}};
+    {"fence_regs", "Acc<8> x;\nx.zero();\nfence_regs(x);\nkeep(x[0]);", {"begin inline asm"}}};
 
 }  // namespace
 
 std::vector<Probe> ptx_probes() {
-  std::vector<Probe> probes(std::begin(kProbes), std::end(kProbes));
-  const std::vector<Probe> wgmma = wgmma_probes();
-  probes.insert(probes.end(), wgmma.begin(), wgmma.end());
-  return probes;
+  std::vector<Probe> all = wgmma_probes();
+  all.insert(all.begin(), std::begin(kProbes), std::end(kProbes));
+  return all;
 }
 
 std::string probe_source(const std::vector<Probe>& probes) {
@@ -477,8 +473,7 @@ std::string probe_source(const std::vector<Probe>& probes) {
     const std::string path = header.path;
     if (path.starts_with("device/ptx/")) source += "#include \"" + path + "\"\n";
   }
-  // Inputs come from constant memory, so that a probe contains no load but its own.
-  source += R"(
+  source += R"(// Inputs come from constant memory: a probe has no load but its own.
 namespace fa3::ptx {
 struct Args { TensorMap map; };
 __constant__ u64 input; __device__ u64 output[64];

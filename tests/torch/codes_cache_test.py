@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Caches of E4M3 under queries of 16 bits and of E4M3: fa3.torch.attention_on_codes, and the calls of
-engines, beside attention in FP32 on the decoded keys."""
+"""Caches of E4M3 under queries of 16 bits and of E4M3: fa3.torch.attention_on_codes, and the calls
+of engines, beside attention in FP32 on the decoded keys."""
 
 import math
 
@@ -31,7 +31,8 @@ class Cache:
         self.table = None
         values = [x.float() for x in (self.k, self.v)]
         if paged:
-            self.table = torch.randperm(BATCH * ROWS // PAGE).view(BATCH, -1).to(device, torch.int32)
+            pages = torch.randperm(BATCH * ROWS // PAGE).view(BATCH, -1)
+            self.table = pages.to(device, torch.int32)
             values = [x[self.table.long()].flatten(1, 2) for x in values]
         scales = (self.k_scale, self.v_scale)
         self.values = [x * s[:, None, :, None] for x, s in zip(values, scales, strict=True)]

@@ -112,7 +112,7 @@ void add_scale_options(Parser& parser, ScaleOptions& o, const char* without) {
       "64x32; 1 = each token {}",
       without);
   parser.text("--q-scale", o.q, "SPEC", help.c_str());
-  parser.text("--k-scale", o.k, "SPEC", "The same for k, without group");
+  parser.text("--k-scale", o.k, "SPEC", "The same for k, without group; in pages also page");
   parser.text("--v-scale", o.v, "SPEC", "The same for v");
 }
 

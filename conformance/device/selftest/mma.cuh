@@ -24,7 +24,8 @@ void mma(FA3_GRID_CONSTANT const MmaArgs args) {
     a[static_cast<int>(i)] = ptx::ld_global(args.a + 32 * i + lane);
     d[static_cast<int>(i)] = ptx::ld_global(args.d + 32 * i + lane);
   }
-  ptx::mma_16x8x16<kType>(d, 0, a, ptx::ld_global(args.b + lane), ptx::ld_global(args.b + 32 + lane));
+  const u32 low = ptx::ld_global(args.b + lane), high = ptx::ld_global(args.b + 32 + lane);
+  ptx::mma_16x8x16<kType>(d, 0, a, low, high);
   for (u32 i = 0; i < 4; ++i) ptx::st_global(args.d + 32 * i + lane, d[static_cast<int>(i)]);
 }
 

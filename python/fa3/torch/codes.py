@@ -72,8 +72,9 @@ def attention_on_codes(
 
     Args:
       q, k, v: float8_e4m3fn or int8 codes, v also of 16 bits beside int8, q also of 16 bits or
-        float32 (CPU) beside float8_e4m3fn; or what fa3.quantize returns. Tensors whose last dimension is not contiguous are copied; on a GPU also those
-        whose address or strides are not multiples of 16 bytes, but k and v of a cache.
+        float32 (CPU) beside float8_e4m3fn; or what fa3.quantize returns. Tensors whose last
+        dimension is not contiguous are copied; on a GPU also those whose address or strides are not
+        multiples of 16 bytes, but k and v of a cache.
       page_table, kv_batch_idx, kv_begin: k and v are a cache of float8_e4m3fn, whose scales are of
         one element or (batch, heads_kv), on a CPU with k_block=(page_size, 0) also (pages,
         heads_kv). On a GPU any q then goes the way of few queries.

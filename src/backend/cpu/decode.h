@@ -22,8 +22,8 @@ Problem decoded(const Problem& problem);
 // Bytes that decode() writes.
 size_t decoded_bytes(const Problem& problem);
 
-// Decodes the rows of q that count into workspace, which is aligned to kWorkspaceAlign; the buffers of
-// decoded(problem).
+// Decodes the rows of q that count into workspace, which is aligned to kWorkspaceAlign; the buffers
+// of decoded(problem).
 Buffers decode(const Problem& problem, const Buffers& buffers, std::byte* workspace,
                const Executor& executor);
 

@@ -11,9 +11,9 @@
 
 #include "backend/cpu/block.h"
 #include "backend/cpu/cpu.h"
-#include "backend/cpu/decode.h"
 #include "backend/cpu/ids.h"
 #include "backend/cpu/kernels.h"
+#include "backend/cpu/key_tile.h"
 #include "backend/cpu/mask_rows.h"
 #include "backend/cpu/max_logit.h"
 #include "backend/cpu/sink.h"
@@ -75,69 +75,8 @@ Rows rows_of(const Head& head, TensorId id, int64_t begin, int64_t row, int64_t 
                  rows, cols);
 }
 
-// Finds the rows of a tile of keys in their pages.
-void find_rows(const Head& head, IndexRange tile, ForwardScratch& x) {
-  const Problem& p = head.run.problem;
-  if (!p.cache.paged()) return;
-  const Layout &k = p.layout[kK], &v = p.layout[kV];
-  int64_t left = 0;  // rows of the page
-  KeyPlace at;
-  for (int64_t i = 0; i < tile.size(); ++i, ++at.row, --left) {
-    if (left == 0) {
-      at = key_place(p, head.run.buffers, head.b, head.kv_seq.begin + tile.lo + i);
-      left = p.cache.page_size - at.row;
-    }
-    x.k_begin[i] = at.entry * k.batch + at.row * k.row;
-    x.v_begin[i] = at.entry * v.batch + at.row * v.row;
-  }
-}
-
-// Where the values of a tile's codes lie.
-struct DecodedRows {
-  float* data;
-  int64_t width;
-};
-DecodedRows decoded_rows(const Head& head, TensorId id, const ForwardScratch& x) {
-  return id == kK ? DecodedRows{x.k_values, head.run.cpu.width_qk}
-                  : DecodedRows{x.v_values, head.run.cpu.width_v};
-}
-
-// Decodes a tile of K and V of 8 bits.
-void decode_rows(const Head& head, IndexRange tile, const ForwardScratch& x) {
-  const Problem& p = head.run.problem;
-  for (const TensorId id : {kK, kV}) {
-    const Layout& layout = p.layout[id];
-    if (!is_8_bit(layout.dtype)) continue;
-    const DecodedRows to = decoded_rows(head, id, x);
-    for (int64_t i = 0; i < tile.size(); ++i) {
-      const int64_t row = tile.lo + i;
-      const int64_t at = p.cache.paged()
-                             ? (id == kK ? x.k_begin : x.v_begin)[i]
-                             : head.entry * layout.batch + (head.kv_seq.begin + row) * layout.row;
-      decode_row(layout.dtype, head.run.buffers.data[id], at + head.h_kv * layout.head,
-                 scales_of(p, head.run.buffers, id, head.b, head.kv_seq.begin, row, head.h_kv),
-                 p.columns_of(id), to.data + i * to.width);
-    }
-  }
-}
-
-// Rows `span` of a tile of K or V.
-Rows keys_of(const Head& head, TensorId id, IndexRange tile, Span span, const ForwardScratch& x) {
-  const Problem& p = head.run.problem;
-  if (is_8_bit(p.layout[id].dtype)) {
-    const DecodedRows from = decoded_rows(head, id, x);
-    return {.data = from.data + span.lo * from.width,
-            .dtype = FA3_F32,
-            .stride = from.width,
-            .rows = span.hi - span.lo,
-            .cols = static_cast<int>(p.columns_of(id))};
-  }
-  const bool paged = p.cache.paged();
-  Rows rows = rows_at(p.layout[id], head.run.buffers.data[id], paged ? 0 : head.entry,
-                      paged ? 0 : head.kv_seq.begin, paged ? 0 : tile.lo + span.lo, head.h_kv,
-                      span.hi - span.lo, p.columns_of(id));
-  if (paged) rows.begin = (id == kK ? x.k_begin : x.v_begin) + span.lo;
-  return rows;
+KeyTile key_tile(const Head& head, IndexRange tile, ForwardScratch& x) {
+  return {head.run.problem, head.run.buffers, head.run.cpu, head, tile, x};
 }
 
 // Copies Q of a block and resets its state.
@@ -304,7 +243,7 @@ void step_few(const Head& head, const RowBlocks::Block& block, IndexRange tile, 
     if (!x.tile[t].empty())
       seen = {std::min(seen.lo, x.tile[t].lo), std::max(seen.hi, x.tile[t].hi)};
   }
-  run.kernels.few_dot(block.rows, state.q, run.cpu.width_qk, keys_of(head, kK, tile, seen, x),
+  run.kernels.few_dot(block.rows, state.q, run.cpu.width_qk, key_tile(head, tile, x).rows(kK, seen),
                       x.s + seen.lo, x.ld_s);
   set_bias(head, block, tile, x.terms);
   soften(run, block.rows, state, x);
@@ -312,7 +251,7 @@ void step_few(const Head& head, const RowBlocks::Block& block, IndexRange tile, 
   const auto add = [&](int row, int rows, Span span) {
     if (span.empty()) return;
     run.kernels.few_add(rows, x.s + row * x.ld_s + span.lo, x.ld_s,
-                        keys_of(head, kV, tile, span, x), state.o + row * run.cpu.width_v,
+                        key_tile(head, tile, x).rows(kV, span), state.o + row * run.cpu.width_v,
                         run.cpu.width_v);
   };
   if (head.may_have_gaps() && std::count(x.terms.gaps, x.terms.gaps + block.rows, 0) < block.rows) {
@@ -432,9 +371,10 @@ void attend(const Head& head, int64_t head_index, int64_t first, int64_t last, i
       return (head.kv_ids == nullptr || ids.meets(x.blocks[i - first].ids)) &&
              (!head.has_mask() || mask_shows(head, head.blocks.block(i), tile));
     };
-    find_rows(head, tile, x);
+    const KeyTile key_rows = key_tile(head, tile, x);
+    key_rows.find();
     if (run.cpu.few_rows) {
-      decode_rows(head, tile, x);
+      key_rows.decode();
       for (int64_t i = first; i < last; ++i)
         if (meets(i)) step_few(head, head.blocks.block(i), tile, x.blocks[i - first], x);
       continue;
@@ -442,10 +382,10 @@ void attend(const Head& head, int64_t head_index, int64_t first, int64_t last, i
     int64_t begin = first;  // of the blocks that visit the tile
     while (begin < last && !meets(begin)) ++begin;
     if (begin == last) continue;
-    decode_rows(head, tile, x);
+    key_rows.decode();
     const Span all{0, static_cast<int32_t>(tile.size())};
-    run.kernels.pack_transposed(keys_of(head, kK, tile, all, x), x.k);
-    const bool v_finite = run.kernels.pack_rows(keys_of(head, kV, tile, all, x), x.v);
+    run.kernels.pack_transposed(key_rows.rows(kK, all), x.k);
+    const bool v_finite = run.kernels.pack_rows(key_rows.rows(kV, all), x.v);
     for (int64_t i = begin; i < last; ++i)
       if (meets(i)) step(head, head.blocks.block(i), tile, v_finite, x.blocks[i - first], x);
   }
