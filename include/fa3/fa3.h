@@ -40,7 +40,7 @@
  *   Tree      with tree_mask, for drafts of which several branch off one token: the last len_q
  *             keys of a sequence are those of its queries, and query i sees of them the j-th where
  *             bit j % 32 of tree_mask[…, i, j / 32] is set, and all keys before. mask is full,
- *             len_q ≤ 64; without attn_mask and ids, on cuda and sim of 16 bits. Other bits have no
+ *             len_q ≤ 64; without attn_mask and ids, on cuda and sim not of I8. Other bits have no
  *             effect.
  *   Ids       of the keys that the mask keeps, a query sees those whose sequence_ids_kv equals its
  *             own sequence_ids_q: documents in one sequence; padding, by an id that no key has. Any
@@ -251,7 +251,7 @@ typedef struct fa3_forward_args {
   fa3_tensor tree_mask;       /* in, optional: I32, (batch, seqlen_q, 2) or varlen (total_q, 2) */
   fa3_tensor max_logit; /* out, optional: F32, (heads_q): the greatest S" that some query of the
                               head sees, −inf if none sees a key; anything if a score is NaN. On
-                              cuda and sim of 16 bits, without batch_invariant */
+                              cuda and sim not of I8, without batch_invariant */
 } fa3_forward_args;
 
 /* Backward. Inputs q, k, v, o, lse of the forward and the gradient dout; outputs dq, dk, dv, any

@@ -4,6 +4,8 @@
 // is NaN, scales included.
 #include <gmock/gmock.h>
 
+#include <cmath>
+#include <limits>
 #include <string>
 
 #include "tests/kit/run.h"
@@ -86,6 +88,24 @@ TEST(SimCodesCache, Caches) {
   EXPECT_THAT(plan_text(in_pages(codes(64, 1), 1)), testing::HasSubstr("kRows"));
   c.kv_slots = 0, c.page_size = 32;
   expect_widened(c);
+}
+
+// A NaN in a value reaches rows that see it, however small its weight: of consumers that take turns
+// one has the greatest score, another the NaN.
+TEST(SimCodesCache, NanOfNoWeight_ReachesTheRow) {
+  for (const int64_t key : {0, 130, 300, 590}) {
+    verify::Config c = codes(64, 1);
+    c.batch = 1, c.seqused_kv = {};
+    c.magnitude = 4000;  // one key takes all
+    const verify::Tensors t = verify::make_tensors(c);
+    verify::set(t.v.view, {0, key, 1, 7}, std::numeric_limits<double>::quiet_NaN());
+    const fa3_forward_args args = verify::forward_args(c, t);
+    ASSERT_EQ(kit::run_planned(simulator(), args, std::byte{0xff}), FA3_OK) << fa3_last_error();
+    for (int64_t head = 0; head < 4; ++head) {
+      EXPECT_EQ(std::isnan(verify::get(t.o.view, {0, 0, head, 7})), head >= 2) << key;
+      EXPECT_FALSE(std::isnan(verify::get(t.o.view, {0, 0, head, 6}))) << key;
+    }
+  }
 }
 
 // More packed rows than a tile has, of prompts.

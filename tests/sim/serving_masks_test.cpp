@@ -138,7 +138,7 @@ TEST(SimServingMasks, RefuseWhatNoKernelTakes) {
   };
   Config invariant = grouped(2, 300), bytes = grouped(200, 300), floats = grouped(5, 300);
   invariant.with = {"max_logit"}, invariant.numbers["batch_invariant"] = 1;
-  bytes.dtype = FA3_F8_E4M3, bytes.with = {"max_logit"};
+  bytes.dtype = FA3_I8, bytes.with = {"max_logit"};
   floats.dtype = FA3_F32, floats.with = {"tree_mask"};
   for (const Case& refused :
        {Case{invariant, "max_logit"}, Case{bytes, "max_logit"}, Case{floats, "f32"}}) {

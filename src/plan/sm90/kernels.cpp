@@ -83,7 +83,8 @@ Status add_forward(const Planners& planners, const Part& part, const DeviceInfo&
   FA3_TRY(FwdPlan forward, planners.forward(p, gpu));
   const FwdConfig& c = forward.config;
   steps.begin(part);
-  if (can_widen(p) && p.q.rows * p.group_size() <= kMostWidened && !has_no_keys(p)) {
+  const bool few = p.q.rows * p.group_size() <= kMostWidened && !has_no_keys(p);
+  if (can_widen(p) && few && !forward.tuned) {
     FA3_TRY(const FwdPlan of_16, planners.forward(of_16_bits(p), gpu));
     if (const auto decode = planners.decode(of_16, p, gpu)) {
       const DecodePlans plans = make_decode_plans(*decode, of_16, p, gpu);

@@ -93,8 +93,12 @@ struct NarrowEnd {
       const float weight = kByParts ? raised_scale(of[c].most, or_zero(all.most), offset.log2,
                                                    offset.huge, args.scale_log2)
                                     : ptx::ex2((of[c].most - or_zero(all.most)) * args.scale_log2);
-      all.sum += of[c].sum == 0.f ? 0.f : of[c].sum * weight;
-      ptx::st_shared(&smem.consumer[c].weight()[r], of[c].sum == 0.f ? 0.f : weight);
+      const bool none = of[c].sum == 0.f;
+      all.sum += none ? 0.f : of[c].sum * weight;
+      // Not 0, which stands for a consumer that saw no key: see place_o().
+      ptx::st_shared(&smem.consumer[c].weight()[r], none            ? 0.f
+                                                    : weight == 0.f ? 0x1p-149f
+                                                                    : weight);
     }
     return all;
   }
