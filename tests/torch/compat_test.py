@@ -252,7 +252,7 @@ def test_fp8_and_descales(device):
     want, want_lse = attend(*wide, causal=True)
     assert_close(out, want, 0.06)
     assert_close(lse, want_lse, 1e-3)
-    with pytest.raises(ValueError, match="k_descale: given with q of torch.float32"):
+    with pytest.raises(ValueError, match="k_descale: given with k of torch.float32"):
         three.flash_attn_func(q, k, v, k_descale=scales[0])
     need = r"need float32 \(2, 2\), one for each sequence and KV head"
     for wrong, said in (

@@ -100,6 +100,11 @@ def attention_on_codes(
         q, k, v = _unpack(found, **given)
         given |= found
     check_tensors(q, k, v)
+    if k.dtype not in (torch.float8_e4m3fn, torch.int8):
+        raise TypeError(
+            f"k: {k.dtype}, need codes of torch.float8_e4m3fn or torch.int8; others are for "
+            "fa3.torch.attention"
+        )
     scale, softmax_scale = number_or_tensor("softmax_scale", softmax_scale)
     cap, softcap = number_or_tensor("softcap", softcap)
     longest_q, max_seqlen_q = number_or_tensor("max_seqlen_q", max_seqlen_q, whole=True)
