@@ -12,10 +12,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "fa3/fa3.h"
+#include "tools/verify/append.h"
 #include "tools/verify/compare.h"
 #include "tools/verify/fields.h"
 #include "tools/verify/problem.h"
@@ -101,6 +103,8 @@ Config draw_config(FuzzedDataProvider& in) {
     if (!contradiction(c).empty()) c.append = {}, c.packed_new = false, c.rotary_dim = 0;
   }
   if (!contradiction(c).empty()) c.layout = Layout::kDense;
+  if (!c.backward && in.ConsumeBool()) c.kv_dtype = FA3_F8_E4M3;
+  if (!contradiction(c).empty()) c.kv_dtype = 0;
   return c;
 }
 
@@ -289,7 +293,6 @@ bool is_drawn(const fa3_field& f, const fa3_tensor& t) {
 // Inputs that FP32 can handle; extremes are for other tests, and so are forwards by way of 8 bits.
 template <class Args>
 bool tame(const Args& args) {
-  if (is_8_bit(args.k.dtype)) return false;
   if constexpr (requires { args.precision; })
     if (args.precision != FA3_PRECISION_DEFAULT) return false;
   if (std::abs(args.softmax_scale) > 10) return false;
@@ -320,8 +323,32 @@ bool refresh(const fa3_backward_args& from) {
   return fa3_forward(shared_context(), &args, nullptr) == FA3_OK;
 }
 
+// The call that a call is judged as: one that appends as one on what there is then. nullopt: of a
+// spoilt call nobody knows what its queries are when they are rotated. unspoilt: what the arguments
+// were made of; nullptr where they are spoilt. lengths: for those after appending.
+std::optional<fa3_forward_args> judged_as(fa3_forward_args args, const Tensors* unspoilt,
+                                          Tensor* lengths) {
+  if (args.k_new.rank == 0) return args;
+  if (unspoilt != nullptr) return after_appending(args, *unspoilt);
+  if (args.rotary_cos.rank != 0) return std::nullopt;
+  const fa3_tensor &used = args.seqused_kv, &cuts = args.cu_seqlens_new;
+  *lengths = make_tensor(FA3_I32, {used.shape[0]});
+  for (int64_t b = 0; b < used.shape[0]; ++b) {
+    const double fresh = cuts.rank == 0 ? static_cast<double>(args.k_new.shape[1])
+                                        : get(cuts, {b + 1}) - get(cuts, {b});
+    set(lengths->view, {b}, get(used, {b}) + fresh);
+  }
+  args.seqused_kv = lengths->view;
+  args.k_new = args.v_new = args.cu_seqlens_new = {};
+  return args;
+}
+std::optional<fa3_backward_args> judged_as(const fa3_backward_args& args, const Tensors*, Tensor*) {
+  return args;
+}
+
 template <class Args>
-void run(FuzzedDataProvider& in, Args args, const std::vector<std::vector<std::byte>>& arenas) {
+void run(FuzzedDataProvider& in, Args args, const std::vector<std::vector<std::byte>>& arenas,
+         const Tensors* unspoilt) {
   fa3_context* context = shared_context();
   args.struct_size = sizeof args;
   ask(context, args);
@@ -350,7 +377,9 @@ void run(FuzzedDataProvider& in, Args args, const std::vector<std::vector<std::b
     if (before != arenas) fail("a refusal after something was written");
     return;
   }
-  if (judged && size == sizeof args && tame(args)) judge(args);
+  if (!judged || size != sizeof args || !tame(args)) return;
+  Tensor lengths;
+  if (const auto as = judged_as(args, unspoilt, &lengths)) judge(*as);
 }
 
 // Moves a tensor into an arena of its own, so that its view may be stretched. Tensors that share
@@ -397,13 +426,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   move_all(forward);
   if (!c.backward) {
     for (int i = 0; i < spoilt; ++i) spoil(in, forward);
-    run(in, forward, arenas);
+    run(in, forward, arenas, spoilt == 0 ? &t : nullptr);
     return 0;
   }
   if (fa3_forward(shared_context(), &forward, nullptr) != FA3_OK) fail(fa3_last_error());
   fa3_backward_args backward = backward_args(c, t);
   move_all(backward);
   for (int i = 0; i < spoilt; ++i) spoil(in, backward);
-  run(in, backward, arenas);
+  run(in, backward, arenas, nullptr);
   return 0;
 }

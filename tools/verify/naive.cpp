@@ -97,7 +97,7 @@ NaiveForward naive_forward(const fa3_forward_args& args) {
         see(call, of_head, i, &row);
         attend(call, q.data() + i * call.d, k, k_offset, &row);
         const Index at = token_index(args.o, b, sq.begin + i, head);
-        if (args.v.dtype == FA3_F8_E4M3)
+        if (call.p_dtype == FA3_F8_E4M3)
           output_row_in_steps(row, v, &o);
         else
           output_row(row, v, &o);

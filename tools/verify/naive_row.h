@@ -167,15 +167,24 @@ struct Call {
   }
 };
 
+inline bool has_cache(const fa3_forward_args& a) {
+  return a.page_table.rank != 0 || a.kv_batch_idx.rank != 0 || a.kv_begin.rank != 0;
+}
+inline bool has_cache(const fa3_backward_args&) { return false; }
+
 template <class Args>
 Call call_of(const Args& args) {
   const int64_t d = args.q.shape[args.q.rank - 1];
   const double scale = args.softmax_scale != 0 ? args.softmax_scale : 1 / std::sqrt(double(d));
-  const int32_t p_dtype = is_8_bit(args.q.dtype) ? args.v.dtype : args.q.dtype;
+  const bool of_codes = is_8_bit(args.q.dtype) && !has_cache(args);
+  // Codes in a cache are computed in 16 bits.
+  const int32_t p_dtype = of_codes                 ? args.v.dtype
+                          : is_8_bit(args.q.dtype) ? int32_t{FA3_F16}
+                                                   : args.q.dtype;
   Call call{};
   call.dtype = is_8_bit(args.q.dtype) ? int32_t{FA3_F32} : args.q.dtype;
   call.p_dtype = p_dtype;
-  call.fp8_scores = args.q.dtype == FA3_F8_E4M3;
+  call.fp8_scores = of_codes && args.q.dtype == FA3_F8_E4M3;
   call.d = d;
   call.mask = args.mask;
   call.left = args.left;
