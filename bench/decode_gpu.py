@@ -139,6 +139,22 @@ def us_a_call(graph, calls):
     return begin.elapsed_time(end) * 1e3 / calls
 
 
+def in_turns(contenders, calls_a_graph, rounds):
+    """Median µs of a call by name, of graphs that take turns; `contenders`: calls by name, which are
+    made one after the other."""
+    graphs = {
+        name: captured([each[i % len(each)] for i in range(calls_a_graph)])
+        for name, each in contenders.items()
+    }
+    taken = {name: [] for name in graphs}
+    for i in range(rounds + 1):
+        for name, graph in graphs.items():
+            us = us_a_call(graph, calls_a_graph)
+            if i > 0:
+                taken[name].append(us)
+    return {name: {"us": statistics.median(us)} for name, us in taken.items()}
+
+
 def error(q, k, v, o, causal):
     """Greatest difference from FP32; of prompts the first one's last queries."""
     if q.shape[1] > MOST_COMPARED:
@@ -223,17 +239,7 @@ def measure(context, others, cell, rounds, invariant=False):
     name = f"b{batch} k{keys} h{heads}/{heads_kv} d{d} q{queries}" + f" page{page}" * (page > 0)
     row = {"cell": name, "row": plans[0].row, "bytes": size,
            "max_error": error(q, *first, o, queries > 1)}  # fmt: skip
-    graphs = {
-        name: captured([each[i % count] for i in range(calls_a_graph)])
-        for name, each in calls.items()
-    }
-    taken = {name: [] for name in graphs}
-    for i in range(rounds + 1):
-        for name, graph in graphs.items():
-            us = us_a_call(graph, calls_a_graph)
-            if i > 0:
-                taken[name].append(us)
-    row |= {name: {"us": statistics.median(us)} for name, us in taken.items()}
+    row |= in_turns(calls, calls_a_graph, rounds)
     for plan in plans:
         plan.close()
     return row
@@ -275,19 +281,11 @@ def measure_unequal(context, others, name, lengths, rounds, heads=32, heads_kv=8
         error(q[i : i + 1], k[i][None], v[i][None], o[i : i + 1], False) if n > 0
         else o[i].abs().max().item() for i, n in enumerate(lengths)
     )  # fmt: skip
-    graphs = {
-        name: captured([each[i % count] for i in range(40)]) for name, each in calls.items()
-    }
-    taken = {contender: [] for contender in graphs}
-    for i in range(rounds + 1):
-        for contender, graph in graphs.items():
-            us = us_a_call(graph, 40)
-            if i > 0:
-                taken[contender].append(us)
+    taken = in_turns(calls, 40, rounds)
     for _, plan in made.values():
         plan.close()
     row = {"cell": name, "bytes": size, "max_error": worst}
-    return row | {each: {"us": statistics.median(us)} for each, us in taken.items()}
+    return row | taken
 
 
 def measure_codes(context, others, cell, rounds):
@@ -347,17 +345,7 @@ def measure_codes(context, others, cell, rounds):
     name = f"b{batch} k{keys} h{heads}/{heads_kv} d{d} q{queries}" + f" page{page}" * (page > 0)
     row = {"cell": name, "row": plans[0].row, "bytes": size,
            "max_error": error(q[few], first[0][few], first[1][few], o[few], causal)}  # fmt: skip
-    graphs = {
-        name: captured([each[i % len(each)] for i in range(calls_a_graph)])
-        for name, each in contenders.items()
-    }
-    taken = {name: [] for name in graphs}
-    for i in range(rounds + 1):
-        for name, graph in graphs.items():
-            us = us_a_call(graph, calls_a_graph)
-            if i > 0:
-                taken[name].append(us)
-    row |= {name: {"us": statistics.median(us)} for name, us in taken.items()}
+    row |= in_turns(contenders, calls_a_graph, rounds)
     for plan in plans:
         plan.close()
     return row

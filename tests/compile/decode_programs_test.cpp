@@ -84,6 +84,15 @@ std::vector<DecodeConfig> widest() {
   for (const DecodeConfig& c : {decode_of(128, 8), decode_of(256, 64), wide_of(64, 128),
                                 with_cache(wide_of(128, 64), KvSource::kRuns)})
     all.push_back(with_tree(c));
+  // Of codes with copies of rows, whose producers take the most.
+  for (const auto& [head_dim, rows] : {std::pair(128, 16), {128, 32}, {128, 64}, {256, 64}})
+    all.push_back(with_kv8(with_cache(decode_of(head_dim, rows), KvSource::kRows)));
+  for (const int head_dim : {128, 192}) {
+    const DecodeHeadDims dims{head_dim, head_dim};
+    const DecodeConfig c = with_kv8(decode_of(head_dim, 16));
+    all.push_back(with_clusters(c, dims));
+    all.push_back(with_tiles(c, dims, 16, 2));
+  }
   for (const auto& [head_dim, rows] : {std::pair(64, 8), {128, 8}, {128, 32}, {256, 16}}) {
     const DecodeHeadDims dims{head_dim, head_dim};
     const DecodeConfig c = decode_of(head_dim, rows);

@@ -26,16 +26,6 @@ verify::Config cached(int64_t head_dim, int64_t seqlen_q, int64_t page_size) {
   c.alignment = 16;
   return c;
 }
-std::string plan_text(const verify::Config& c) {
-  const verify::Tensors tensors = verify::make_tensors(c);
-  const fa3_forward_args args = verify::forward_args(c, tensors);
-  size_t size = 0;
-  EXPECT_EQ(fa3_explain(simulator(), FA3_OP_FORWARD, &args, nullptr, 0, &size), FA3_OK)
-      << fa3_last_error();
-  std::string plan(size, ' ');
-  EXPECT_EQ(fa3_explain(simulator(), FA3_OP_FORWARD, &args, plan.data(), size, &size), FA3_OK);
-  return plan;
-}
 // The parts of a kernel's name in its plan.
 void expect_right_by(const std::string& kernel, const std::string& source,
                      const verify::Config& c) {

@@ -38,16 +38,6 @@ verify::Config of_codes(verify::Config c, fa3_dtype out = FA3_BF16) {
   return c;
 }
 
-std::string plan_text(const verify::Config& c) {
-  const verify::Tensors tensors = verify::make_tensors(c);
-  const fa3_forward_args args = verify::forward_args(c, tensors);
-  size_t size = 0;
-  EXPECT_EQ(fa3_explain(simulator(), FA3_OP_FORWARD, &args, nullptr, 0, &size), FA3_OK)
-      << fa3_last_error();
-  std::string plan(size, ' ');
-  EXPECT_EQ(fa3_explain(simulator(), FA3_OP_FORWARD, &args, plan.data(), size, &size), FA3_OK);
-  return plan;
-}
 void expect_widened(const verify::Config& c) {
   EXPECT_THAT(plan_text(c), testing::HasSubstr(".kv8 = true")) << verify::replay_command(c);
   kit::expect_right(c, simulator());

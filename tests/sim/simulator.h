@@ -75,4 +75,16 @@ inline verify::Config grouped(int64_t q, int64_t kv) {
   return c;
 }
 
+// What fa3_explain() says of a problem.
+inline std::string plan_text(const verify::Config& c) {
+  const verify::Tensors tensors = verify::make_tensors(c);
+  const fa3_forward_args args = verify::forward_args(c, tensors);
+  size_t size = 0;
+  EXPECT_EQ(fa3_explain(simulator(), FA3_OP_FORWARD, &args, nullptr, 0, &size), FA3_OK)
+      << fa3_last_error();
+  std::string plan(size, ' ');
+  EXPECT_EQ(fa3_explain(simulator(), FA3_OP_FORWARD, &args, plan.data(), size, &size), FA3_OK);
+  return plan;
+}
+
 }  // namespace fa3

@@ -158,26 +158,27 @@ struct DecodeConsumer {
     wait_kv<kCfg.kv>(smem.v_full[v_ring.stage], v_ring.phase);
     typename WidenedGemms<kCfg>::Values values;
     widened.load(values, smem.v[v_ring.stage]);
+    soften(unit, tile, masked, hides);
+    smem.k_empty[k_ring.stage].arrive_if(thread == 0);  // sim:spare(one_tile)
+    smem.v_empty[v_ring.stage].arrive_if(thread == 0);  // sim:spare(one_tile)
+    k_ring.skip(kTurns), v_ring.skip(kTurns);
+    widened.add(o, values, own.p, p);
+  }
+  // From scores to P in shared memory, and O by the new maxima; then all have read what was loaded.
+  FA3_DEV void soften(const DecodeUnit& unit, i32 tile, bool masked, bool hides) {
     apply_score(unit, tile, masked);
     if constexpr (kCfg.cached())
       if (hides) hide_keys(unit, tile);
     float scale[kColumns];
     raise(scale);
     exponentials(scale);
-    scale_o(scale);
-    ptx::fence_proxy_async_shared();                    // sim:spare(wait_kv)
-    sync();                                             // P is there; all have read K and V
-    smem.k_empty[k_ring.stage].arrive_if(thread == 0);  // sim:spare(one_tile)
-    smem.v_empty[v_ring.stage].arrive_if(thread == 0);  // sim:spare(one_tile)
-    k_ring.skip(kTurns), v_ring.skip(kTurns);
-    widened.add(o, values, own.p, p);
-  }
-  FA3_DEV void scale_o(const float (&scale)[kColumns]) {
     FA3_UNROLL
     for (int m = 0; m < kCfg.o_blocks(); ++m) {
       FA3_UNROLL
       for (int i = 0; i < kN / 2; ++i) o[m][i] *= scale[2 * (i / 4) + i % 2];
     }
+    ptx::fence_proxy_async_shared();  // sim:spare(wait_kv)
+    sync();
   }
   FA3_DEV void step_of_16_bits(const DecodeUnit& unit, i32 tile, bool masked) {
     wait_kv<kCfg.kv>(smem.k_full[k_ring.stage], k_ring.phase);
@@ -189,15 +190,7 @@ struct DecodeConsumer {
                                                                   q, kOverwrite);
     wait_all();  // also for P·V of the tile before
     release_k();
-    apply_score(unit, tile, masked);
-    if constexpr (kCfg.cached())
-      if (hides) hide_keys(unit, tile);
-    float scale[kColumns];
-    raise(scale);
-    exponentials(scale);
-    scale_o(scale);
-    ptx::fence_proxy_async_shared();  // sim:spare(wait_kv)
-    sync();                           // P is there
+    soften(unit, tile, masked, hides);
     wait_kv<kCfg.kv>(smem.v_full[v_ring.stage], v_ring.phase);
     const V values = v.after(v_ring.stage * static_cast<u32>(kCfg.v_tile().bytes()));
     FA3_UNROLL

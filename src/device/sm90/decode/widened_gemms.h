@@ -64,24 +64,21 @@ requires(kCfg.kv8) struct WidenedGemms<kCfg> {
   }
   // Oᵀ += Vᵀ·Pᵀ, by wgmma in flight until hold(). p: P, also as operand B.
   FA3_DEV void add(Output& o, const Values& values, const u8* p, const PTile<kN>& operand) {
-    if constexpr (kCfg.by_warps()) return add_by_warp(o, values, p);
-    FA3_UNROLL
-    for (u32 m = 0; m < kCfg.o_blocks(); ++m) {
-      FA3_UNROLL
-      for (int i = 0; i < VTile::kValueLoads; ++i)
-        VTile::values(in_flight[m][2 * i], in_flight[m][2 * i + 1], values[m][i]);
-      gemm_rs<MmaType::kF16>(o[m], in_flight[m], operand, kAccumulate);
-    }
+    if constexpr (kCfg.by_warps())
+      add_by_warp(o, values, p);
+    else
+      add_by_wgmma(o, values, operand);
   }
   // P·V in flight is complete.
   FA3_DEV void hold(Output& o) {
-    if constexpr (kCfg.by_warps()) return;
-    gemm_wait<0>(o[0]);
-    FA3_UNROLL
-    for (int m = 0; m < kCfg.o_blocks(); ++m) {
-      ptx::fence_regs(o[m]);
+    if constexpr (!kCfg.by_warps()) {
+      gemm_wait<0>(o[0]);
       FA3_UNROLL
-      for (int i = 0; i < VTile::kValueSteps; ++i) ptx::fence_regs(in_flight[m][i]);
+      for (int m = 0; m < kCfg.o_blocks(); ++m) {
+        ptx::fence_regs(o[m]);
+        FA3_UNROLL
+        for (int i = 0; i < VTile::kValueSteps; ++i) ptx::fence_regs(in_flight[m][i]);
+      }
     }
   }
 
@@ -123,6 +120,15 @@ requires(kCfg.kv8) struct WidenedGemms<kCfg> {
                                             x[2 * h + 1]);
         }
       }
+    }
+  }
+  FA3_DEV void add_by_wgmma(Output& o, const Values& values, const PTile<kN>& p) {
+    FA3_UNROLL
+    for (u32 m = 0; m < kCfg.o_blocks(); ++m) {
+      FA3_UNROLL
+      for (int i = 0; i < VTile::kValueLoads; ++i)
+        VTile::values(in_flight[m][2 * i], in_flight[m][2 * i + 1], values[m][i]);
+      gemm_rs<MmaType::kF16>(o[m], in_flight[m], p, kAccumulate);
     }
   }
   FA3_DEV void add_by_warp(Output& o, const Values& values, const u8* p) const {
