@@ -140,8 +140,8 @@ def us_a_call(graph, calls):
 
 
 def in_turns(contenders, calls_a_graph, rounds):
-    """Median µs of a call by name, of graphs that take turns; `contenders`: calls by name, which are
-    made one after the other."""
+    """Median µs of a call by name, of graphs that take turns; `contenders` has the calls by name,
+    which are made one after the other."""
     graphs = {
         name: captured([each[i % len(each)] for i in range(calls_a_graph)])
         for name, each in contenders.items()
